@@ -1,0 +1,287 @@
+# libtinker: one non-recursive Makefile.  `make help` lists what it can do.
+#
+#   BUILD=release|debug|asan|tsan|cov|fuzz   choose a variant; it lives in $(OUT)/<variant>
+#   OUT=build                                where everything lands
+
+BUILD ?= release
+OUT ?= build
+PREFIX ?= /usr/local
+BIN ?= tinker
+DESTDIR ?=
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+B := $(OUT)/$(BUILD)
+
+VERSION := $(shell sed -n 's/^\#define TINKER_VERSION "\(.*\)"/\1/p' include/tinker/version.h)
+SOMAJOR := $(firstword $(subst ., ,$(VERSION)))
+
+ifeq ($(filter $(BUILD),release debug asan tsan cov fuzz),)
+$(error BUILD=$(BUILD) is none of release debug asan tsan cov fuzz)
+endif
+
+CC := gcc
+FLAGS_release := -O2 -g
+FLAGS_debug := -O0 -g3
+FLAGS_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+FLAGS_tsan := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
+FLAGS_cov := -O0 -g --coverage
+FLAGS_fuzz := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+ifeq ($(BUILD),fuzz)
+CC := clang
+endif
+
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
+        -Wvla -Wwrite-strings -Wformat=2 -Werror
+CPPFLAGS += -D_POSIX_C_SOURCE=200809L -D_FILE_OFFSET_BITS=64 -Iinclude -Isrc -I$(B)/gen -I$(OUT)/gen
+CFLAGS_ALL = -std=c11 -fPIC -fvisibility=hidden -pthread $(WARN) $(FLAGS_$(BUILD)) $(CFLAGS)
+LDFLAGS_ALL = -pthread $(FLAGS_$(BUILD)) $(LDFLAGS)
+
+PKGS_client := libcurl libzstd libprotobuf-c libpcre2-8 libutf8proc
+PKGS_server := libmicrohttpd sqlite3 libarchive
+LIBS_client = $(shell pkg-config --libs $(PKGS_client)) -lm
+LIBS_server = $(shell pkg-config --libs $(PKGS_server))
+LIBS_json := -lm
+LIBS_base := -lm
+LIBS_engine := -lm
+LIBS_loss := -lm
+LIBS_wire = $(shell pkg-config --libs libprotobuf-c libzstd) -lm
+LIBS_http = $(shell pkg-config --libs libcurl) -lm
+LIBS_text = $(shell pkg-config --libs libpcre2-8 libutf8proc) -lm
+
+# ---- the rooms, and which of ours each may link: the layering rule once more -------------------
+ROOMS := base json wire http text loss engine client server cli
+LINK_base := base
+LINK_json := json base
+LINK_wire := wire json base
+LINK_http := http base
+LINK_text := text json base
+LINK_loss := loss base
+LINK_engine := engine json base
+LINK_client := client loss text http wire json base
+LINK_server := server text wire engine json base
+LINK_cli := cli server engine client loss text http wire json base
+
+GEN_C := $(OUT)/gen/tinker_public.pb-c.c
+SRC_engine := $(wildcard src/engine/*.c src/engine/kernels/*.c)
+$(foreach r,$(filter-out engine,$(ROOMS)),$(eval SRC_$(r) := $(wildcard src/$(r)/*.c)))
+OBJ_GEN := $(B)/obj/gen/tinker_public.pb-c.o
+$(foreach r,$(ROOMS),$(eval OBJ_$(r) := $(patsubst src/%.c,$(B)/obj/%.o,$(SRC_$(r)))))
+OBJ_wire += $(OBJ_GEN)
+archives = $(foreach r,$(LINK_$(1)),$(B)/room/$(r).a)
+libs = $(LIBS_$(1)) $(if $(filter server,$(LINK_$(1))),$(LIBS_server) $(LIBS_client)) \
+       $(if $(filter client,$(LINK_$(1))),$(LIBS_client))
+
+# ---- what is built ------------------------------------------------------------------------------
+LIB_OBJS = $(foreach r,client loss text http wire json base,$(OBJ_$(r)))
+ENGINE_OBJS = $(foreach r,engine json base,$(OBJ_$(r)))
+TARGETS := $(B)/libtinker.a $(B)/libtinker.so $(B)/libtinker-engine.a $(B)/tinker $(B)/tinker.pc
+EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c))
+TOOLS := $(patsubst tools/%.c,$(B)/tools/%,$(wildcard tools/*.c))
+BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
+FUZZERS := $(patsubst fuzz/%.c,$(B)/fuzz/%,$(wildcard fuzz/*.c))
+MANPAGES := $(patsubst docs/man/%.scd,$(OUT)/man/%,$(wildcard docs/man/*.scd))
+
+UNIT_ROOMS := $(foreach r,$(ROOMS),$(if $(wildcard tests/unit/$(r)/*.c),$(r)))
+tests_of = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/unit/$(1)/*.c))
+UNIT_TESTS := $(foreach r,$(UNIT_ROOMS),$(call tests_of,$(r)))
+CLIENT_TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/client/*.c))
+ENGINE_TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/engine/*.c))
+E2E_TESTS := $(wildcard tests/e2e/*.sh)
+CLI_TESTS := $(wildcard tests/cli/*.sh)
+SUPPORT_client := $(patsubst tests/%.c,$(B)/obj/tests/%.o,$(wildcard tests/support/fake_*.c))
+
+.PHONY: all deps quickstart test conformance lint fuzz bench install uninstall clean help layers \
+        man examples check-headers compile_commands.json
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
+
+## make all            the library, the engine, the tinker program, the examples
+all: layers $(TARGETS) examples links man compile_commands.json
+
+.PHONY: links
+links: $(TARGETS)
+ifeq ($(BUILD),release)
+	@for f in tinker libtinker.a libtinker.so libtinker-engine.a; do ln -sfn release/$$f $(OUT)/$$f; done
+endif
+
+layers:
+	@tools/check-layers .
+
+examples: $(EXAMPLES)
+man: $(if $(shell command -v scdoc 2>/dev/null),$(MANPAGES))
+
+# ---- rules --------------------------------------------------------------------------------------
+$(OUT)/gen/tinker_public.pb-c.c: src/wire/tinker_public.proto
+	@mkdir -p $(@D)
+	protoc-c --c_out=$(@D) --proto_path=$(<D) $<
+$(OUT)/gen/tinker_public.pb-c.h: $(OUT)/gen/tinker_public.pb-c.c ;
+
+$(OBJ_wire): | $(OUT)/gen/tinker_public.pb-c.h
+$(OBJ_GEN): $(GEN_C)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -std=gnu11 -fPIC -fvisibility=hidden $(FLAGS_$(BUILD)) -w -c -o $@ $<
+
+# kernels for one instruction set say so in their file name
+FLAGS_FILE = $(if $(findstring _avx512bf16.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx2 -mfma, \
+             $(if $(findstring _avx512.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma, \
+             $(if $(findstring _avx2.c,$<),-mavx2 -mfma -mf16c)))
+$(B)/obj/%.o: src/%.c $(B)/flags
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(if $(findstring /engine/,$<),-O2 -ffp-contract=off) $(FLAGS_FILE) -MMD -MP -c -o $@ $<
+$(B)/obj/tests/%.o: tests/%.c $(B)/flags
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
+
+# rebuild when the flags change
+$(B)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CC) $(CPPFLAGS) $(CFLAGS_ALL)' | cmp -s - $@ || echo '$(CC) $(CPPFLAGS) $(CFLAGS_ALL)' > $@
+.PHONY: FORCE
+FORCE:
+
+define room_rule
+$(B)/room/$(1).a: $(OBJ_$(1))
+	@mkdir -p $$(@D)
+	@rm -f $$@
+	ar rcs $$@ $$^
+endef
+$(foreach r,$(ROOMS),$(eval $(call room_rule,$(r))))
+
+# A static library of one object in which only tinker_* is visible.
+$(B)/libtinker.a: $(LIB_OBJS)
+	ld -r -o $(B)/libtinker.o $^
+	objcopy --localize-hidden $(B)/libtinker.o
+	@rm -f $@
+	ar rcs $@ $(B)/libtinker.o
+$(B)/libtinker-engine.a: $(ENGINE_OBJS)
+	ld -r -o $(B)/libtinker-engine.o $^
+	objcopy --localize-hidden $(B)/libtinker-engine.o
+	@rm -f $@
+	ar rcs $@ $(B)/libtinker-engine.o
+$(B)/libtinker.so: $(LIB_OBJS) src/client/libtinker.map
+	$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libtinker.so.$(SOMAJOR) \
+	    -Wl,--version-script=src/client/libtinker.map -Wl,-z,defs -o $@ $(LIB_OBJS) $(LIBS_client)
+	@ln -sfn libtinker.so $(B)/libtinker.so.$(SOMAJOR)
+$(B)/tinker: $(call archives,cli)
+	$(CC) $(LDFLAGS_ALL) -o $@ -Wl,--start-group $^ -Wl,--end-group $(LIBS_server) $(LIBS_client)
+$(B)/tinker.pc: Makefile
+	@mkdir -p $(@D)
+	@printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: tinker\nDescription: fine-tuning and sampling of language models through the Tinker API\nVersion: %s\nRequires.private: %s\nLibs: -L$${libdir} -ltinker\nLibs.private: -lm -pthread\nCflags: -I$${includedir}\n' '$(PREFIX)' '$(VERSION)' '$(PKGS_client)' > $@
+
+$(B)/examples/%: examples/%.c $(B)/libtinker.a
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror $(FLAGS_$(BUILD)) -Iinclude -MMD -MP -o $@ $< $(B)/libtinker.a $(LIBS_client) -pthread
+# tools may use any room but the ones that serve
+$(B)/tools/%: tools/%.c $(call archives,cli)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(LDFLAGS_ALL) -MMD -MP -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_server) $(LIBS_client)
+$(B)/bench/%: bench/%.c $(call archives,cli)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) $(LDFLAGS_ALL) -MMD -MP -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_server) $(LIBS_client) $(LIBS_BENCH_$*)
+# A fuzz target names its room in its first line: /* room: json ... */
+$(B)/fuzz/%: fuzz/%.c $(foreach r,$(ROOMS),$(B)/room/$(r).a)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -std=c11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -pthread -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_server) $(LIBS_client)
+
+define unit_rule
+$(B)/tests/unit/$(1)/%: tests/unit/$(1)/%.c $(call archives,$(1)) $(SUPPORT_$(1))
+	@mkdir -p $$(@D)
+	$$(CC) $$(CPPFLAGS) -Itests $$(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $$(LDFLAGS_ALL) -MMD -MP -o $$@ $$< $(SUPPORT_$(1)) -Wl,--start-group $(call archives,$(1)) -Wl,--end-group $$(call libs,$(1)) $$(LIBS_TEST_$(1))
+.PHONY: test-$(1)
+test-$(1): $(call tests_of,$(1))
+	@JOBS=$(JOBS) tools/run-tests $(B) $$^
+endef
+$(foreach r,$(UNIT_ROOMS),$(eval $(call unit_rule,$(r))))
+LIBS_TEST_json := $(shell pkg-config --libs jansson 2>/dev/null)
+
+$(B)/tests/client/%: tests/client/%.c $(call archives,client) $(SUPPORT_client)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $(LDFLAGS_ALL) -MMD -MP -o $@ $< $(SUPPORT_client) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_client)
+$(B)/tests/engine/%: tests/engine/%.c $(call archives,engine)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $(LDFLAGS_ALL) -MMD -MP -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_engine)
+.PHONY: test-clients test-engines test-e2e test-cli
+test-clients: $(CLIENT_TESTS)
+	@JOBS=$(JOBS) tools/run-tests $(B) $^
+test-engines: $(ENGINE_TESTS)
+	@JOBS=$(JOBS) tools/run-tests $(B) $^
+
+# ---- tests --------------------------------------------------------------------------------------
+ALL_TESTS = $(UNIT_TESTS) $(CLIENT_TESTS) $(ENGINE_TESTS)
+.PHONY: build-tests
+build-tests: all $(ALL_TESTS) $(TOOLS)
+
+## make test           install what is missing, build, run every test that needs Debian packages only
+test: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) run-tests
+.PHONY: run-tests
+run-tests: build-tests check-headers
+	@JOBS=$(JOBS) BUILD_DIR=$(B) tools/run-tests $(B) $(ALL_TESTS) $(E2E_TESTS) $(CLI_TESTS)
+
+check-headers:
+	@tools/check-headers
+
+## make conformance    compare with the official SDK and other oracles from PyPI and npm
+conformance: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) all $(TOOLS)
+	@BUILD_DIR=$(B) tests/conformance/run
+
+## make lint           formatting, layering, static checks
+lint:
+	@tools/lint
+
+## make fuzz           run every fuzz target for FUZZ_SECONDS (default 10)
+fuzz: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=fuzz run-fuzz
+.PHONY: run-fuzz
+run-fuzz: $(FUZZERS)
+	@tools/run-fuzz $(B) $(FUZZERS)
+
+## make bench          measure, report ratios
+bench: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=release all $(BENCHES)
+	@tools/run-bench $(OUT)/release
+
+## make deps           name and install missing Debian packages
+deps:
+	@tools/deps
+
+## make quickstart     install what is missing, build, fine-tune the bundled model, show the effect
+quickstart: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) all $(TOOLS)
+	@BUILD_DIR=$(B) tools/quickstart
+
+## make install        into PREFIX (default /usr/local); BIN=name renames the program
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/tinker
+	install -m 755 $(B)/tinker $(DESTDIR)$(PREFIX)/bin/$(BIN)
+	install -m 644 include/tinker/*.h $(DESTDIR)$(PREFIX)/include/tinker
+	install -m 644 $(B)/libtinker.a $(B)/libtinker-engine.a $(DESTDIR)$(PREFIX)/lib
+	install -m 755 $(B)/libtinker.so $(DESTDIR)$(PREFIX)/lib/libtinker.so.$(VERSION)
+	ln -sfn libtinker.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libtinker.so.$(SOMAJOR)
+	ln -sfn libtinker.so.$(SOMAJOR) $(DESTDIR)$(PREFIX)/lib/libtinker.so
+	install -m 644 $(B)/tinker.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	@for m in $(MANPAGES); do [ -f $$m ] || continue; d=$(DESTDIR)$(PREFIX)/share/man/man$${m##*.}; install -d $$d; install -m 644 $$m $$d; done
+
+## make uninstall      remove what install put there
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/$(BIN) $(DESTDIR)$(PREFIX)/lib/libtinker.a $(DESTDIR)$(PREFIX)/lib/libtinker-engine.a
+	rm -f $(DESTDIR)$(PREFIX)/lib/libtinker.so* $(DESTDIR)$(PREFIX)/lib/pkgconfig/tinker.pc
+	rm -rf $(DESTDIR)$(PREFIX)/include/tinker
+	@for m in $(MANPAGES); do rm -f $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
+
+## make clean          remove everything built
+clean:
+	rm -rf $(OUT) compile_commands.json
+
+$(OUT)/man/%: docs/man/%.scd
+	@mkdir -p $(@D)
+	scdoc < $< > $@
+
+compile_commands.json:
+	@tools/compile-commands '$(CURDIR)' '$(CC) $(CPPFLAGS) $(CFLAGS_ALL)' $(foreach r,$(ROOMS),$(SRC_$(r))) > $@.tmp && mv $@.tmp $@
+
+-include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -1,0 +1,183 @@
+/* data.h - what goes into a model: tensors, model inputs, datums.
+ *
+ * These structs only refer to memory that the caller owns; the library reads it
+ * during a call and never keeps a pointer.  Zero-initialise, then fill.
+ *
+ * Thread safety: plain data. */
+#ifndef TINKER_DATA_H
+#define TINKER_DATA_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <tinker/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Element types.  The wire carries float32 and int64; the other types convert
+ * when they are encoded: int32 and the unsigned types to int64 (a value above
+ * INT64_MAX is TINKER_EINVAL), float64 to float32 (rounded to nearest; a finite
+ * value that overflows is TINKER_EINVAL).  bfloat16 is accepted in results only. */
+typedef enum tinker_dtype {
+    TINKER_FLOAT32 = 1,
+    TINKER_INT64 = 2,
+    TINKER_INT32 = 3,
+    TINKER_BFLOAT16 = 4,
+    TINKER_FLOAT64 = 5,
+    TINKER_UINT32 = 6,
+    TINKER_UINT64 = 7
+} tinker_dtype;
+
+/* Dense: data holds n elements, row-major; shape NULL means one dimension of n.
+ * Sparse (crow and col not NULL): data holds the n non-zero values of a 2-D
+ * matrix in compressed-sparse-row form, col[n], crow[shape[0] + 1]; shape is required. */
+typedef struct tinker_tensor {
+    tinker_dtype dtype;
+    const void *data;
+    size_t n;
+    const int64_t *shape;
+    size_t ndim;
+    const int64_t *crow;
+    const int64_t *col;
+} tinker_tensor;
+
+typedef enum tinker_chunk_kind {
+    TINKER_CHUNK_TEXT = 0,          /* tokens */
+    TINKER_CHUNK_IMAGE = 1,         /* bytes of a png or jpeg file */
+    TINKER_CHUNK_IMAGE_POINTER = 2, /* location of one; sampling only */
+    TINKER_CHUNK_DMEL = 3           /* serialized audio tensor container */
+} tinker_chunk_kind;
+
+typedef struct tinker_chunk {
+    tinker_chunk_kind kind;
+    const int32_t *tokens;   /* TEXT */
+    size_t n_tokens;         /* TEXT */
+    const void *bytes;       /* IMAGE, DMEL */
+    size_t n_bytes;          /* IMAGE, DMEL */
+    const char *format;      /* IMAGE, IMAGE_POINTER: "png" or "jpeg" */
+    const char *location;    /* IMAGE_POINTER */
+    int has_expected_tokens; /* IMAGE, IMAGE_POINTER */
+    int64_t expected_tokens;
+} tinker_chunk;
+
+typedef struct tinker_model_input {
+    const tinker_chunk *chunks;
+    size_t n_chunks;
+} tinker_model_input;
+
+/* One named tensor of a datum or of a loss output, for example "target_tokens". */
+typedef struct tinker_named_tensor {
+    const char *name;
+    tinker_tensor tensor;
+} tinker_named_tensor;
+
+/* One training example: position i of the input predicts element i of the tensors. */
+typedef struct tinker_datum {
+    tinker_model_input model_input;
+    const tinker_named_tensor *inputs;
+    size_t n_inputs;
+} tinker_datum;
+
+/* A number with a name: a metric, or a setting of a loss function. */
+typedef struct tinker_named_number {
+    const char *name;
+    double value;
+} tinker_named_number;
+
+/* A text with a name: one entry of user metadata. */
+typedef struct tinker_named_string {
+    const char *name;
+    const char *value;
+} tinker_named_string;
+
+/* Which loss to compute: "cross_entropy", "importance_sampling", "ppo", "cispo",
+ * "dro", with optional settings such as { "clip_low_threshold", 0.8 }. */
+typedef struct tinker_loss {
+    const char *name;
+    const tinker_named_number *config;
+    size_t n_config;
+} tinker_loss;
+
+/* Optimiser settings of one step: AdamW with decoupled decay; clip 0 = off. */
+typedef struct tinker_adam {
+    size_t size; /* set by TINKER_ADAM_INIT */
+    double learning_rate, beta1, beta2, eps, weight_decay, grad_clip_norm;
+} tinker_adam;
+#define TINKER_ADAM_INIT { sizeof(tinker_adam), 1e-4, 0.9, 0.95, 1e-12, 0.0, 0.0 }
+
+/* Which LoRA adapter to create. */
+typedef struct tinker_lora {
+    size_t size; /* set by TINKER_LORA_INIT */
+    int64_t rank;
+    int has_seed;
+    int64_t seed;
+    int train_attn, train_mlp, train_unembed; /* at least one must be set */
+} tinker_lora;
+#define TINKER_LORA_INIT { sizeof(tinker_lora), 32, 0, 0, 1, 1, 1 }
+
+/* How to sample.  max_tokens 0: up to the context limit.  top_k -1: no limit.
+ * Stop: at most one of the two lists; both NULL: the model's end tokens; a
+ * non-NULL list replaces them, so an empty list (n_stop 0) stops at max_tokens only. */
+typedef struct tinker_sampling_params {
+    size_t size; /* set by TINKER_SAMPLING_PARAMS_INIT */
+    int64_t max_tokens;
+    int has_seed;
+    int64_t seed;
+    double temperature;
+    int64_t top_k;
+    double top_p;
+    const char *const *stop_strings;
+    const int32_t *stop_tokens;
+    size_t n_stop;
+} tinker_sampling_params;
+#define TINKER_SAMPLING_PARAMS_INIT \
+    { sizeof(tinker_sampling_params), 0, 0, 0, 1.0, -1, 1.0, NULL, NULL, 0 }
+
+typedef enum tinker_stop_reason { TINKER_STOP_STOP = 0, TINKER_STOP_LENGTH = 1 } tinker_stop_reason;
+
+/* One sampled continuation.  logprobs is NULL when the service sent none. */
+typedef struct tinker_sequence {
+    tinker_stop_reason stop_reason;
+    const int32_t *tokens;
+    const float *logprobs;
+    size_t n;
+} tinker_sequence;
+
+/* Result of a sampling request.  prompt_logprobs (NaN = none, always so for the
+ * first token) and the two top-k matrices of n_prompt rows by topk columns
+ * (unused cell: token 0, logprob -99999) are NULL unless they were asked for. */
+typedef struct tinker_sample {
+    const tinker_sequence *sequences;
+    size_t n_sequences;
+    const float *prompt_logprobs;
+    size_t n_prompt;
+    const int32_t *topk_tokens;
+    const float *topk_logprobs;
+    size_t topk;
+    int64_t prompt_cache_hit_tokens;
+} tinker_sample;
+
+/* Named tensors that a loss returned for one datum, for example "logprobs". */
+typedef struct tinker_loss_output {
+    const tinker_named_tensor *tensors;
+    size_t n_tensors;
+} tinker_loss_output;
+
+/* Result of forward or forward_backward: one output per datum, in order. */
+typedef struct tinker_forward_backward {
+    const char *output_type;
+    const tinker_loss_output *outputs;
+    size_t n_outputs;
+    const tinker_named_number *metrics;
+    size_t n_metrics;
+} tinker_forward_backward;
+
+/* Value of the metric called `name` in metrics[0..n), or `missing`. */
+TINKER_API double tinker_metric(const tinker_named_number *metrics, size_t n, const char *name,
+                                double missing);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

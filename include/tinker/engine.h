@@ -1,0 +1,168 @@
+/* engine.h - train LoRA adapters and sample from a Hugging Face model on this CPU.
+ *
+ * The narrow boundary of the local engine: no HTTP, no files but the ones named,
+ * no threads of yours.  Link with -ltinker-engine.
+ *
+ *     tinker_engine *e = tinker_engine_open("models/tiny", NULL, &err);
+ *     tinker_adapter *a = tinker_adapter_new(e, NULL, &err);
+ *     tinker_pass *p = tinker_pass_new(e, a, data, n, &loss, 0, &err);
+ *     while ((more = tinker_pass_step(p, &err)) > 0) {}     // 0: done, -1: failed
+ *     use(tinker_pass_result(p));
+ *     tinker_adapter_step(a, &adam, &metrics, &err);
+ *
+ * Determinism: the same inputs, weights and seeds give the same bits whatever the
+ * thread count, the batch neighbours or the order in which passes and generator
+ * steps interleave.
+ *
+ * Thread safety: one thread at a time per engine, its adapters, passes and
+ * generators included, except where a function says otherwise. */
+#ifndef TINKER_ENGINE_H
+#define TINKER_ENGINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <tinker/data.h>
+#include <tinker/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One base model in memory and the threads that compute on it. */
+typedef struct tinker_engine tinker_engine;
+
+typedef enum tinker_weights_dtype { TINKER_WEIGHTS_F32 = 0, TINKER_WEIGHTS_BF16 = 1 } tinker_weights_dtype;
+
+typedef struct tinker_engine_options {
+    size_t size;               /* set by TINKER_ENGINE_OPTIONS_INIT */
+    int threads;               /* 0: one per available core */
+    tinker_weights_dtype dtype; /* of the packed base weights */
+    int64_t max_context;       /* 0: the model's own limit */
+    uint64_t memory_limit;     /* bytes for activations and caches; 0: 3/4 of what is free */
+    int raw_logprobs;          /* sampled logprobs before temperature (else after) */
+} tinker_engine_options;
+#define TINKER_ENGINE_OPTIONS_INIT { sizeof(tinker_engine_options), 0, TINKER_WEIGHTS_F32, 0, 0, 0 }
+
+/* What was loaded.  Borrowed until the engine closes. */
+typedef struct tinker_engine_info {
+    const char *arch;        /* "qwen3", "qwen2", "llama" */
+    const char *fingerprint; /* hex; equal for equal base weights */
+    int64_t vocab_size, context, layers, hidden, heads, kv_heads, head_dim, intermediate;
+    uint64_t parameters;
+    const int32_t *eos; /* end tokens, may be empty */
+    size_t n_eos;
+} tinker_engine_info;
+
+/* Load a model directory (config.json, *.safetensors).  Returns NULL with *err set;
+ * a wrong or truncated file gives TINKER_EINVAL with the file and tensor named. */
+TINKER_API tinker_engine *tinker_engine_open(const char *dir, const tinker_engine_options *opts,
+                                             tinker_error *err);
+/* Everything made from the engine must be freed first. */
+TINKER_API void tinker_engine_close(tinker_engine *e);
+/* Thread safety: any thread, any time. */
+TINKER_API const tinker_engine_info *tinker_engine_describe(const tinker_engine *e);
+
+/* ---- adapters ---------------------------------------------------------------- */
+
+/* LoRA weights, their accumulated gradient and Adam state; or, with rank 0, all
+ * parameters of the model (full-parameter training). */
+typedef struct tinker_adapter tinker_adapter;
+
+/* lora NULL: defaults.  The seed that was used is in tinker_adapter_describe(). */
+TINKER_API tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora,
+                                              tinker_error *err);
+TINKER_API void tinker_adapter_free(tinker_adapter *a);
+TINKER_API const tinker_lora *tinker_adapter_describe(const tinker_adapter *a);
+TINKER_API int64_t tinker_adapter_steps(const tinker_adapter *a); /* optimiser steps taken */
+TINKER_API uint64_t tinker_adapter_bytes(const tinker_adapter *a); /* memory held */
+
+/* An immutable copy of the weights for sampling; no gradient, no Adam state. */
+TINKER_API tinker_adapter *tinker_adapter_snapshot(const tinker_adapter *a, tinker_error *err);
+
+enum { TINKER_ADAPTER_OPTIMIZER = 1 }; /* save: also moments and pending gradients; load: want them */
+
+/* Write adapter_config.json and adapter_model.safetensors (PEFT layout) into the
+ * existing directory dir, with the optimizer also optimizer.safetensors and
+ * trainer_state.json.  Files are synced; the caller makes the directory appear
+ * atomically.  base_name is recorded as the base model's name. */
+TINKER_API tinker_status tinker_adapter_save(const tinker_adapter *a, const char *dir,
+                                             const char *base_name, int flags, tinker_error *err);
+/* Load what tinker_adapter_save() or PEFT wrote.  With the optimizer flag the next
+ * step is bit-identical to continuing the saved adapter. */
+TINKER_API tinker_adapter *tinker_adapter_load(tinker_engine *e, const char *dir, int flags,
+                                               tinker_error *err);
+/* Write the merged model as a Hugging Face directory. */
+TINKER_API tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir,
+                                               tinker_error *err);
+
+/* One AdamW step with the accumulated gradient, which is then zero.  metrics
+ * receives `grad_norm:mean` and friends.  A non-finite gradient norm skips the
+ * update, zeroes the gradient and is TINKER_EREQUEST. */
+typedef struct tinker_step_metrics {
+    double grad_norm, learning_rate, clip_coef, update_norm;
+    int64_t step;
+} tinker_step_metrics;
+TINKER_API tinker_status tinker_adapter_step(tinker_adapter *a, const tinker_adam *adam,
+                                             tinker_step_metrics *metrics, tinker_error *err);
+
+/* ---- forward and backward ------------------------------------------------------ */
+
+/* One forward or forward_backward request, run in small steps so that a caller can
+ * share the machine between passes and generators. */
+typedef struct tinker_pass tinker_pass;
+
+/* Check and copy data[0..n) completely and compute the memory need.  a NULL: the
+ * base model, forward only.  TINKER_EINVAL names the datum and the tensor;
+ * TINKER_ENOMEM gives need and limit in bytes. */
+TINKER_API tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a,
+                                        const tinker_datum *data, size_t n,
+                                        const tinker_loss *loss, int forward_only,
+                                        tinker_error *err);
+/* Run one micro-batch.  1: more to do; 0: done, and the gradient was added to the
+ * adapter as a whole; -1: failed, and nothing was added. */
+TINKER_API int tinker_pass_step(tinker_pass *p, tinker_error *err);
+/* The result once step returned 0.  Borrowed until free. */
+TINKER_API const tinker_forward_backward *tinker_pass_result(const tinker_pass *p);
+TINKER_API void tinker_pass_free(tinker_pass *p);
+
+/* ---- sampling -------------------------------------------------------------------- */
+
+/* Continuous batching: requests join and leave between token steps, each with its
+ * own adapter; prompts share cached prefixes. */
+typedef struct tinker_generator tinker_generator;
+
+/* Asked after each generated token of a sequence: non-zero stops it there.  This is
+ * how stop strings work; it also serves streaming.  Called inside generator_step. */
+typedef int tinker_token_callback(void *state, size_t sample, int32_t token, float logprob);
+
+typedef struct tinker_generate {
+    tinker_adapter *adapter;      /* NULL: the base model.  Must outlive the request. */
+    const int32_t *prompt;        /* copied */
+    size_t n_prompt;
+    const tinker_sampling_params *params; /* stop_strings must be NULL: see on_token */
+    size_t num_samples;           /* sample i uses seed + i */
+    int prompt_logprobs;
+    size_t topk_prompt_logprobs;
+    tinker_token_callback *on_token; /* may be NULL */
+    void *state;                  /* for on_token */
+    void *tag;                    /* returned by tinker_generator_next() */
+} tinker_generate;
+
+TINKER_API tinker_generator *tinker_generator_new(tinker_engine *e, tinker_error *err);
+TINKER_API void tinker_generator_free(tinker_generator *g);
+TINKER_API tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *request,
+                                              tinker_error *err);
+/* Advance every active sequence by one token (a long prompt by one slice).
+ * Returns how many requests are unfinished, or -1. */
+TINKER_API int tinker_generator_step(tinker_generator *g, tinker_error *err);
+/* Take a finished request: its tag, its result (borrowed until the next call of
+ * next or free), or its error.  Returns 0 when none is finished. */
+TINKER_API int tinker_generator_next(tinker_generator *g, void **tag, const tinker_sample **sample,
+                                     tinker_error *err);
+/* Drop the request with this tag, if any; it will not be returned. */
+TINKER_API void tinker_generator_cancel(tinker_generator *g, void *tag);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,47 @@
+/* error.h - how every call reports failure.
+ *
+ * Functions that can fail take a tinker_error * as their last argument; it may
+ * be NULL.  It is written only on failure.  Branch on `status`, show `message`,
+ * never parse it.
+ *
+ * Thread safety: plain data. */
+#ifndef TINKER_ERROR_H
+#define TINKER_ERROR_H
+
+#include <tinker/version.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tinker_status {
+    TINKER_OK = 0,
+    TINKER_EINVAL,    /* an argument, option or input file is wrong */
+    TINKER_ENOMEM,    /* out of memory, or over a stated limit */
+    TINKER_ESTATE,    /* the object cannot do this now, or the system refused a resource */
+    TINKER_ECONNECT,  /* no answer arrived: DNS, TCP, TLS, reset */
+    TINKER_ETIMEDOUT, /* a deadline passed */
+    TINKER_EPROTOCOL, /* an answer arrived that makes no sense */
+    TINKER_EHTTP,     /* an error status arrived, see http_status */
+    TINKER_EREQUEST,  /* accepted, then failed: see category */
+    TINKER_ECANCELED  /* tinker_future_cancel(), or the service was freed */
+} tinker_status;      /* values are only ever appended */
+
+enum { TINKER_CATEGORY_UNKNOWN = 0, TINKER_CATEGORY_SERVER = 1, TINKER_CATEGORY_USER = 2 };
+
+typedef struct tinker_error { /* caller-owned, no free, 512 bytes for ever */
+    tinker_status status;
+    int http_status;      /* 0 when no response arrived */
+    int category;         /* TINKER_CATEGORY_* */
+    int retriable;        /* the same call may succeed later */
+    char request_id[112]; /* "" when unknown */
+    char message[384];    /* one line, no newline, no full stop */
+} tinker_error;
+
+/* Name of a status, for example "TINKER_EINVAL".  Borrowed, static, never NULL. */
+TINKER_API const char *tinker_status_name(tinker_status status);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

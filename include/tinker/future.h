@@ -1,0 +1,86 @@
+/* future.h - the outcome of a submitted request, and queues of outcomes.
+ *
+ * Every submit function returns a tinker_future at once.  There are three ways to
+ * learn its outcome, freely mixed: wait for it, add it to a queue whose descriptor
+ * fits any poll loop, or attach a callback that runs inside tinker_queue_dispatch().
+ * Nothing of yours ever runs on a hidden thread.
+ *
+ * The caller owns the future throughout; a queue only refers to it. */
+#ifndef TINKER_FUTURE_H
+#define TINKER_FUTURE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <tinker/data.h>
+#include <tinker/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Thread safety: any thread, any time. */
+typedef struct tinker_future tinker_future;
+
+/* Wait until the future is complete, at most timeout_ms (-1: for ever; 0: just look).
+ * Returns TINKER_OK when the result is there, TINKER_ETIMEDOUT when it is still
+ * pending (the request goes on; wait again at will), or the error of the request.
+ * Blocks. */
+TINKER_API tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms,
+                                            tinker_error *err);
+
+/* 1 when complete, with a result or an error. */
+TINKER_API int tinker_future_done(const tinker_future *f);
+
+/* Ask for cancellation: completes with TINKER_ECANCELED unless the result comes
+ * first.  A request, not a promise: the service may execute it all the same, and
+ * a cancelled training request still takes its turn. */
+TINKER_API void tinker_future_cancel(tinker_future *f);
+
+/* Free the future and everything reachable from its result; does not cancel.
+ * No other call on the object may be in progress. */
+TINKER_API void tinker_future_free(tinker_future *f);
+
+/* Request id that the service gave, "" while unknown.  Borrowed until free. */
+TINKER_API const char *tinker_future_request_id(const tinker_future *f);
+
+/* Typed results, borrowed until tinker_future_free(); NULL while pending, after a
+ * failure, and for a future of another kind. */
+TINKER_API const tinker_forward_backward *tinker_future_forward_backward(const tinker_future *f);
+TINKER_API const tinker_sample *tinker_future_sample(const tinker_future *f);
+/* Metrics of an optim_step; *n receives their number. */
+TINKER_API const tinker_named_number *tinker_future_metrics(const tinker_future *f, size_t *n);
+/* tinker:// path of a save_weights, save_weights_for_sampler or load_weights. */
+TINKER_API const char *tinker_future_path(const tinker_future *f);
+
+/* Thread safety: one thread at a time for next and dispatch; add from any thread. */
+typedef struct tinker_queue tinker_queue;
+
+TINKER_API tinker_queue *tinker_queue_new(tinker_error *err);
+/* Futures still queued are forgotten, not freed.  No other call may be in progress. */
+TINKER_API void tinker_queue_free(tinker_queue *q);
+
+/* Readable while the queue holds a completed future; spurious wake-ups may happen.
+ * Owned by the queue: do not close or read it. */
+TINKER_API int tinker_queue_fd(const tinker_queue *q);
+
+/* Deliver f to q when it completes (at once if it has).  A future can be in one
+ * queue at a time: TINKER_ESTATE otherwise.  Freeing the future removes it. */
+TINKER_API tinker_status tinker_queue_add(tinker_queue *q, tinker_future *f, void *tag,
+                                          tinker_error *err);
+
+typedef void tinker_future_callback(tinker_future *f, void *state);
+TINKER_API tinker_status tinker_queue_add_callback(tinker_queue *q, tinker_future *f,
+                                                   tinker_future_callback *callback, void *state,
+                                                   tinker_error *err);
+
+/* The next completed future added with a tag, or NULL after timeout_ms (-1: for ever). */
+TINKER_API tinker_future *tinker_queue_next(tinker_queue *q, int64_t timeout_ms, void **tag);
+
+/* Run the callbacks of completed futures, waiting at most timeout_ms for the first.
+ * Returns how many ran.  Callbacks may call anything, tinker_future_free() included. */
+TINKER_API int tinker_queue_dispatch(tinker_queue *q, int64_t timeout_ms);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

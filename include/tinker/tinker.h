@@ -1,0 +1,31 @@
+/* tinker.h - umbrella of libtinker: fine-tune and sample language models.
+ *
+ *     #include <tinker/tinker.h>
+ *     #include <stdio.h>
+ *     int main(void) {
+ *         tinker_error err;
+ *         tinker_service *s = tinker_service_new(NULL, &err);
+ *         tinker_sampler *m = s ? tinker_service_create_sampler(s, "tinker/tiny", NULL, 60000, &err) : NULL;
+ *         int32_t prompt[] = { 1, 2, 3 };
+ *         tinker_chunk text = { .tokens = prompt, .n_tokens = 3 };
+ *         tinker_model_input input = { &text, 1 };
+ *         tinker_future *f = m ? tinker_sampler_sample(m, &input, NULL, NULL, &err) : NULL;
+ *         if (f && tinker_future_wait(f, 60000, &err) == TINKER_OK)
+ *             printf("%zu tokens\n", tinker_future_sample(f)->sequences[0].n);
+ *         else
+ *             fprintf(stderr, "%s\n", err.message);
+ *         tinker_future_free(f), tinker_sampler_free(m), tinker_service_free(s);
+ *     }
+ */
+#ifndef TINKER_TINKER_H
+#define TINKER_TINKER_H
+
+#include <tinker/data.h>
+#include <tinker/error.h>
+#include <tinker/future.h>
+#include <tinker/sampling.h>
+#include <tinker/service.h>
+#include <tinker/training.h>
+#include <tinker/version.h>
+
+#endif

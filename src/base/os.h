@@ -1,0 +1,36 @@
+/* os.h - what differs between operating systems; os_linux.c is the only such file. */
+#ifndef BASE_OS_H
+#define BASE_OS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tinker/error.h>
+
+int os_cpu_count(void);       /* cores this process may use, >= 1 */
+uint64_t os_memory_free(void); /* bytes, cgroup limits included */
+void os_thread_name(const char *name); /* of the calling thread */
+
+/* A descriptor that becomes readable when signalled (eventfd, or a pipe). */
+int os_event_open(void);       /* -1 and errno on failure */
+void os_event_signal(int fd);  /* async-signal-safe */
+void os_event_drain(int fd);
+
+/* Read-only map of a whole file.  TINKER_ESTATE with path and reason. */
+struct os_map {
+    const void *data;
+    size_t len;
+};
+tinker_status os_map_open(struct os_map *m, const char *path, tinker_error *err);
+void os_map_close(struct os_map *m);
+
+/* Whole file into malloc'd memory, NUL-terminated, refused above max bytes. */
+tinker_status os_read_file(const char *path, size_t max, char **data, size_t *len, tinker_error *err);
+/* Write to path.tmp.<random>, fsync, rename, fsync the directory. */
+tinker_status os_write_file(const char *path, const void *data, size_t len, tinker_error *err);
+tinker_status os_sync_dir(const char *path, tinker_error *err);
+tinker_status os_make_dirs(const char *path, tinker_error *err); /* like mkdir -p, mode 0700 */
+tinker_status os_remove_tree(const char *path, tinker_error *err);
+bool os_is_dir(const char *path);
+
+#endif

@@ -1,0 +1,58 @@
+/* kernels.h - the arithmetic of the engine: pure functions over pointers and sizes.
+ *
+ * No allocation, no globals but the dispatch table, no threads of their own: a
+ * kernel works on the slice [begin, end) that a thread was given.  The result of
+ * an output element never depends on the slicing, so any thread count gives the
+ * same bits.  Every fast kernel has a plain twin (ref_*) that stays as its oracle.
+ * Matrices are row-major; N rows = tokens, C = inputs, O = outputs. */
+#ifndef ENGINE_KERNELS_KERNELS_H
+#define ENGINE_KERNELS_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A weight matrix (O, C) laid out once for fast multiplication in both directions. */
+struct packed;
+enum packed_dtype { PACKED_F32, PACKED_BF16 };
+enum source_dtype { SOURCE_F32, SOURCE_F16, SOURCE_BF16 };
+
+/* Bytes that packed_init() needs, and the packing itself into caller's memory
+ * (64-byte aligned); w is (O, C) of the source type. */
+size_t packed_bytes(enum packed_dtype type, size_t O, size_t C);
+struct packed *packed_init(void *mem, enum packed_dtype type, const void *w, enum source_dtype source,
+                           size_t O, size_t C);
+
+/* y (N,O) = x (N,C) W^T, or += with accumulate; columns [begin, end) of O only.
+ * begin and end are multiples of gemm_grain() or the edge of the matrix. */
+void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
+                  size_t begin, size_t end);
+/* dx (N,C) = dy (N,O) W, or +=; columns [begin, end) of C only. */
+void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N, int accumulate,
+                   size_t begin, size_t end);
+size_t gemm_grain(void);
+
+/* Small dense products on unpacked matrices, for LoRA and weight gradients.
+ * Rows [begin, end) of the output only. */
+/* y (N,O) (+)= alpha * x (N,C) w (O,C)^T */
+void dense_nt(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
+              int accumulate, size_t begin, size_t end);
+/* y (N,O) (+)= alpha * x (N,C) w (C,O) */
+void dense_nn(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
+              int accumulate, size_t begin, size_t end);
+/* y (O,C) (+)= alpha * a (N,O)^T x (N,C); each element sums over N in ascending order */
+void dense_tn(float *y, const float *a, const float *x, size_t N, size_t O, size_t C, float alpha,
+              int accumulate, size_t begin, size_t end);
+
+/* The plain twins of the above, double accumulation; w is (O, C) float32. */
+void ref_gemm_nt(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
+                 int accumulate);
+void ref_gemm_nn(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
+                 int accumulate);
+void ref_gemm_tn(float *y, const float *a, const float *x, size_t N, size_t O, size_t C, float alpha,
+                 int accumulate);
+
+/* Which implementation was chosen: "avx512", "avx2", "plain".  TINKER_KERNELS=name
+ * in the environment forces one (it must be supported by this CPU). */
+const char *kernels_name(void);
+
+#endif

@@ -1,0 +1,18 @@
+/* threads.h - the engine's own thread pool: fork, run slices, join.
+ *
+ * threads_run() calls job(arg, begin, end) over [0, n) cut at multiples of grain,
+ * on all threads, and returns when all is done.  The calling thread takes part.
+ * Which thread gets which slice varies; the slices' results must not depend on it. */
+#ifndef ENGINE_THREADS_H
+#define ENGINE_THREADS_H
+
+#include <stddef.h>
+
+struct threads;
+struct threads *threads_new(int count); /* >= 1; NULL: no memory */
+void threads_free(struct threads *t);
+int threads_count(const struct threads *t);
+void threads_run(struct threads *t, size_t n, size_t grain,
+                 void (*job)(void *arg, size_t begin, size_t end), void *arg);
+
+#endif
