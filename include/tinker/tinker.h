@@ -25,6 +25,7 @@
 #include <tinker/future.h>
 #include <tinker/sampling.h>
 #include <tinker/service.h>
+#include <tinker/tokenizer.h>
 #include <tinker/training.h>
 #include <tinker/version.h>
 
