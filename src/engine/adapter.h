@@ -1,0 +1,34 @@
+/* adapter.h - inside a tinker_adapter: a flat parameter buffer and what belongs to it.
+ *
+ * All trained tensors lie in one float buffer in a fixed order (params); gradient
+ * and Adam moments have the same layout.  With rank > 0 `lora` views the buffer;
+ * with rank 0 the buffer holds every weight of the model and `model` is packed
+ * from it.  The gradient exists only between a pass and the step that uses it. */
+#ifndef ENGINE_ADAPTER_H
+#define ENGINE_ADAPTER_H
+
+#include "engine/lora.h"
+#include "engine/model.h"
+#include "engine/params.h"
+
+struct tinker_adapter {
+    tinker_engine *engine;
+    tinker_lora desc; /* has_seed is always set */
+    struct params params;
+    float *w;           /* (params.total) */
+    float *grad;        /* NULL: zero */
+    float *m, *v;       /* NULL in a snapshot */
+    int64_t steps;
+    struct lora lora;   /* rank > 0 */
+    struct model *model; /* rank 0 */
+    void *packed;        /* rank 0: memory of model's packed weights */
+    bool stale;          /* rank 0: w changed since packing */
+};
+
+/* The weights to compute with.  a NULL: the base model.  Rank 0: packs first when
+ * the parameters changed, so call it at the beginning of each step of work. */
+const struct model *adapter_model(tinker_engine *e, tinker_adapter *a);
+/* NULL for the base model and for rank 0. */
+const struct lora *adapter_lora(const tinker_adapter *a);
+
+#endif

@@ -1,0 +1,31 @@
+/* lora.h - the LoRA factors of one adapter, as views into its parameter buffer.
+ *
+ * y = W x + scale * B (A x) with A (rank, in) and B (out, rank).  A pair whose
+ * pointers are NULL is not trained. */
+#ifndef ENGINE_LORA_H
+#define ENGINE_LORA_H
+
+#include "engine/model.h"
+
+struct lora_pair {
+    const float *a, *b;
+};
+
+struct lora {
+    size_t rank;
+    float scale; /* alpha / rank */
+    struct lora_pair *pairs; /* layers * LINEARS, then the head */
+};
+
+enum { LORA_ALPHA = 32 };
+
+/* Pair of linear `id` in `layer`; layer == config.layers: the head. */
+const struct lora_pair *lora_pair(const struct lora *l, size_t layer, enum linear_id id);
+const struct lora_pair *lora_head(const struct lora *l, size_t layers);
+
+/* y (n, out) += scale * (x A^T) B^T on n rows; xa (n, rank) receives x A^T.
+ * Nothing happens when the pair is not trained. */
+void lora_forward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *y,
+                  float *xa, const float *x, size_t n, size_t out, size_t in);
+
+#endif

@@ -1,0 +1,39 @@
+/* params.h - which tensors an adapter trains and where they lie in its buffer.
+ *
+ * The order is fixed: layers ascending, within a layer as enum linear_id, A before
+ * B; then the head.  With rank 0: every tensor of the model under its HF name. */
+#ifndef ENGINE_PARAMS_H
+#define ENGINE_PARAMS_H
+
+#include "base/arena.h"
+#include "engine/model.h"
+
+struct param {
+    const char *name; /* PEFT name, or the HF name with rank 0 */
+    size_t offset;    /* in floats, a multiple of 16 */
+    size_t rows, cols; /* a vector has one row and is written as one dimension */
+    bool vector;
+};
+
+/* Rank 0: index of each tensor in list, PARAM_NONE where the model has none. */
+enum { PARAM_NONE = -1 };
+struct layer_params {
+    int norm1, norm2, q_norm, k_norm;
+    int weight[LINEARS], bias[LINEARS];
+};
+
+struct params {
+    struct param *list;
+    size_t n;
+    size_t total;  /* floats, padding included */
+    size_t count;  /* floats, padding excluded */
+    struct layer_params *layers; /* rank 0 only */
+    int embed, norm, head;       /* rank 0 only */
+    struct arena arena;
+};
+
+tinker_status params_init(struct params *p, const struct model_config *c, const tinker_lora *lora,
+                          tinker_error *err);
+void params_clear(struct params *p);
+
+#endif
