@@ -1,0 +1,403 @@
+/* types.h - the requests and answers of the Tinker API as plain structs.
+ *
+ * One struct per JSON type of the protocol, with the protocol's field names; the
+ * data types of <tinker/data.h> are used as they are.  A NULL string, `has` 0, a
+ * NULL sub-struct pointer or a json_str with s NULL means null or absent.
+ * `type` literals have no member: the codec writes and checks them.
+ *
+ * The structs only refer to memory.  After decoding, everything lives in the arena
+ * given to the decoder; nothing points into the decoded input. */
+#ifndef WIRE_TYPES_H
+#define WIRE_TYPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tinker/data.h>
+#include "json/json.h"
+
+/* ---- parts ---------------------------------------------------------------------- */
+
+struct wire_opt_int {
+    int has;
+    int64_t value;
+};
+struct wire_opt_bool {
+    int has;
+    bool value;
+};
+/* Microseconds since 1970 UTC; a text without offset is `naive` and read as UTC. */
+struct wire_time {
+    int has;
+    bool naive;
+    int64_t us;
+};
+struct wire_strings {
+    const char *const *v;
+    size_t n;
+};
+/* Object of texts, for example user_metadata in answers. */
+struct wire_named_strings {
+    int has;
+    const tinker_named_string *v;
+    size_t n;
+};
+/* Object of numbers, for example metrics. */
+struct wire_numbers {
+    int has;
+    const tinker_named_number *v;
+    size_t n;
+};
+
+/* ---- session and configuration ------------------------------------------------------ */
+
+struct wire_empty { /* auth/token request, and the answer {} */
+    char unused;
+};
+
+struct wire_client_config_request { /* also of client/dynamic_config */
+    const char *sdk_version;
+};
+
+struct wire_client_config_response { /* defaults: wire_client_config_defaults */
+    bool pjwt_auth_enabled;
+    const char *credential_default_source;
+    int64_t sample_dispatch_bytes_semaphore_size;
+    int64_t inflight_response_bytes_semaphore_size;
+    bool parallel_fwdbwd_chunks;
+    bool proto_compress_fwdbwd;
+    int64_t fwdbwd_max_chunk_len;
+    int64_t fwdbwd_max_chunk_bytes_count;
+    int64_t fwdbwd_dispatch_bytes_semaphore_size;
+    int64_t billing_exception_max_pause_duration_sec;
+    bool sample_no_retries;
+    bool sample_enable_stuck_detection;
+    int64_t sample_max_concurrent_requests;
+    bool use_pyqwest_transport;
+    bool create_model_via_load_weights;
+};
+extern const struct wire_client_config_response wire_client_config_defaults;
+
+struct wire_client_dynamic_config_response {
+    int64_t refresh_interval_sec; /* default 300 */
+};
+
+struct wire_create_session_request {
+    struct wire_strings tags;
+    struct json_str user_metadata; /* any JSON object */
+    const char *sdk_version;
+    const char *project_id;
+};
+struct wire_create_session_response {
+    const char *info_message, *warning_message, *error_message;
+    const char *session_id;
+};
+
+struct wire_session_heartbeat_request {
+    const char *session_id;
+};
+struct wire_session_heartbeat_response {
+    char unused;
+};
+
+struct wire_create_sampling_session_request {
+    const char *session_id;
+    int64_t sampling_session_seq_id;
+    const char *base_model;
+    const char *model_path;
+};
+struct wire_create_sampling_session_response {
+    const char *sampling_session_id;
+};
+
+/* ---- service -------------------------------------------------------------------------- */
+
+struct wire_health_response {
+    char unused; /* {"status":"ok"} */
+};
+struct wire_auth_token_response {
+    const char *jwt;
+};
+struct wire_supported_model {
+    const char *model_name;
+    struct wire_opt_int max_context_length;
+};
+struct wire_get_server_capabilities_response {
+    const struct wire_supported_model *supported_models;
+    size_t n_supported_models;
+};
+struct wire_untyped_api_future {
+    const char *request_id;
+    const char *model_id;
+};
+struct wire_error_response { /* body of an error status, as our server sends it */
+    const char *detail;
+};
+
+/* ---- models ------------------------------------------------------------------------------ */
+
+struct wire_create_model_request {
+    const char *session_id;
+    int64_t model_seq_id;
+    const char *base_model;
+    struct json_str user_metadata;
+    const tinker_lora *lora_config;
+};
+struct wire_create_model_response {
+    const char *model_id;
+};
+struct wire_get_info_request {
+    const char *model_id;
+};
+struct wire_model_data {
+    const char *arch, *model_name, *tokenizer_id;
+};
+struct wire_get_info_response {
+    struct wire_model_data model_data;
+    const char *model_id;
+    struct wire_opt_bool is_lora;
+    struct wire_opt_int lora_rank;
+    const char *model_name;
+};
+struct wire_unload_model_request {
+    const char *model_id;
+};
+struct wire_unload_model_response {
+    const char *model_id;
+};
+
+/* ---- training ------------------------------------------------------------------------------ */
+
+/* Of forward_backward and, with forward_only, of forward. */
+struct wire_forward_backward_request {
+    const char *model_id;
+    struct wire_opt_int seq_id;
+    const tinker_datum *data;
+    size_t n_data;
+    tinker_loss loss;
+    bool forward_only;
+};
+struct wire_optim_step_request {
+    tinker_adam adam_params;
+    const char *model_id;
+    struct wire_opt_int seq_id;
+};
+struct wire_optim_step_response {
+    struct wire_numbers metrics;
+};
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+struct wire_load_weights_request {
+    const char *model_id; /* either this and seq_id … */
+    struct wire_opt_int seq_id;
+    const char *session_id; /* … or this and model_seq_id */
+    struct wire_opt_int model_seq_id;
+    const char *base_model;
+    struct json_str user_metadata;
+    const char *path;
+    bool optimizer;
+    const char *weights_access_token;
+};
+struct wire_load_weights_response {
+    const char *path, *model_id;
+};
+struct wire_save_weights_request {
+    const char *model_id;
+    const char *path;
+    struct wire_opt_int seq_id;
+    struct wire_opt_int ttl_seconds;
+    bool overwrite;
+};
+struct wire_save_weights_response {
+    const char *path;
+};
+struct wire_save_weights_for_sampler_request {
+    const char *model_id;
+    const char *path;
+    struct wire_opt_int sampling_session_seq_id;
+    struct wire_opt_int seq_id;
+    struct wire_opt_int ttl_seconds;
+};
+struct wire_save_weights_for_sampler_response {
+    const char *path, *sampling_session_id;
+};
+struct wire_weights_info_request {
+    const char *tinker_path;
+};
+struct wire_weights_info_response {
+    const char *base_model;
+    bool is_lora;
+    struct wire_opt_int lora_rank;
+    struct wire_opt_bool train_unembed, train_mlp, train_attn;
+};
+
+/* ---- sampling ---------------------------------------------------------------------------------- */
+
+struct wire_sample_request {
+    int64_t num_samples; /* default 1 */
+    tinker_model_input prompt;
+    tinker_sampling_params sampling_params;
+    const char *base_model;
+    const char *model_path;
+    const char *sampling_session_id;
+    struct wire_opt_int seq_id;
+    struct wire_opt_bool prompt_logprobs;
+    int64_t topk_prompt_logprobs;
+};
+
+/* ---- futures ------------------------------------------------------------------------------------- */
+
+struct wire_future_retrieve_request {
+    const char *request_id;
+    bool allow_metadata_only;
+};
+struct wire_try_again_response {
+    const char *request_id;
+    const char *queue_state; /* "active", "paused_capacity", "paused_rate_limit" */
+    const char *queue_state_reason;
+};
+struct wire_request_failed_response {
+    const char *error;
+    const char *category; /* "unknown", "server", "user" */
+};
+struct wire_complete_metadata_response {
+    struct wire_opt_int response_payload_size;
+};
+
+/* ---- sessions, runs, checkpoints ------------------------------------------------------------------ */
+
+struct wire_cursor {
+    int64_t offset, limit, total_count;
+};
+struct wire_list_sessions_response {
+    struct wire_strings sessions;
+};
+struct wire_get_session_response {
+    struct wire_strings training_run_ids;
+    struct wire_strings sampler_ids;
+};
+struct wire_get_sampler_response {
+    const char *sampler_id, *base_model, *model_path;
+};
+struct wire_checkpoint {
+    const char *checkpoint_id;   /* "weights/step-100" */
+    const char *checkpoint_type; /* "training" or "sampler" */
+    struct wire_time time;
+    const char *tinker_path;
+    struct wire_opt_int size_bytes;
+    bool is_public; /* "public" */
+    struct wire_time expires_at;
+};
+struct wire_checkpoints_list_response {
+    const struct wire_checkpoint *checkpoints;
+    size_t n_checkpoints;
+    const struct wire_cursor *cursor;
+};
+struct wire_training_run {
+    const char *training_run_id, *base_model, *model_owner;
+    bool is_lora, corrupted;
+    struct wire_opt_int lora_rank;
+    struct wire_time last_request_time;
+    const struct wire_checkpoint *last_checkpoint, *last_sampler_checkpoint;
+    struct wire_named_strings user_metadata;
+};
+struct wire_training_runs_response {
+    const struct wire_training_run *training_runs;
+    size_t n_training_runs;
+    struct wire_cursor cursor;
+};
+struct wire_ttl_request {
+    struct wire_opt_int ttl_seconds; /* null is sent, and removes the limit */
+};
+struct wire_project_request {
+    const char *project_id;
+};
+struct wire_checkpoint_archive_url_response {
+    const char *url;
+    struct wire_time expires;
+};
+struct wire_trace_export_response {
+    const char *status; /* "pending", "ready", "failed" */
+    const char *url, *error;
+};
+struct wire_audit_log_entry {
+    struct wire_time timestamp;
+    const char *event;
+    const char *model_id, *tinker_path, *purpose;
+};
+struct wire_audit_log_response {
+    const struct wire_audit_log_entry *entries;
+    size_t n_entries;
+};
+struct wire_whoami_response { /* built from JWT claims; never on the wire */
+    const char *user_urn, *email;
+};
+
+/* ---- billing ------------------------------------------------------------------------------------------ */
+
+struct wire_get_billing_usage_request { /* sent as a query string */
+    struct wire_time starting_on, ending_before;
+};
+enum wire_billing_kind {
+    WIRE_BILLING_TRAINING,
+    WIRE_BILLING_SAMPLING_PREFILL,
+    WIRE_BILLING_SAMPLING_SAMPLE,
+    WIRE_BILLING_CHECKPOINT,
+    WIRE_BILLING_STORAGE,
+    WIRE_BILLING_UNKNOWN = -1 /* a kind that is newer than this library */
+};
+struct wire_billing_event_info {
+    int kind; /* enum wire_billing_kind */
+    int64_t token_count;
+    bool cached;
+    int64_t count;
+    double gigabyte_hours;
+};
+struct wire_billing_usage_event {
+    struct wire_time bucket_start, bucket_end;
+    const char *base_model, *user_id, *user_name, *session_id, *project_id;
+    struct wire_billing_event_info event_info;
+};
+struct wire_billing_usage_session {
+    const char *name; /* the session id: key of the entry */
+    struct wire_named_strings user_metadata;
+};
+struct wire_billing_usage_response {
+    const struct wire_billing_usage_event *data;
+    size_t n_data;
+    const struct wire_billing_usage_session *sessions;
+    size_t n_sessions;
+};
+
+/* ---- telemetry ------------------------------------------------------------------------------------------- */
+
+enum wire_event_kind {
+    WIRE_EVENT_SESSION_START,
+    WIRE_EVENT_SESSION_END,
+    WIRE_EVENT_UNHANDLED_EXCEPTION,
+    WIRE_EVENT_GENERIC
+};
+struct wire_telemetry_event {
+    int kind;                  /* enum wire_event_kind */
+    const char *error_message; /* UNHANDLED_EXCEPTION */
+    const char *error_type;    /* UNHANDLED_EXCEPTION */
+    const char *duration;      /* SESSION_END: "0:00:03.654322" */
+    const char *event_id;
+    const char *event_name; /* GENERIC */
+    int64_t event_session_index;
+    const char *severity; /* "DEBUG" "INFO" "WARNING" "ERROR" "CRITICAL" */
+    struct wire_time timestamp;
+    const char *traceback;      /* UNHANDLED_EXCEPTION, may be NULL */
+    struct json_str event_data; /* GENERIC: any JSON object */
+};
+struct wire_telemetry_send_request {
+    const struct wire_telemetry_event *events;
+    size_t n_events;
+    const char *platform, *sdk_version, *session_id, *process_uuid;
+};
+struct wire_telemetry_response {
+    char unused; /* {"status":"accepted"} */
+};
+
+#endif

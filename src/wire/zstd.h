@@ -1,0 +1,17 @@
+/* zstd.h - compressed bodies: one frame, level 3, content size in its header. */
+#ifndef WIRE_ZSTD_H
+#define WIRE_ZSTD_H
+
+#include <stddef.h>
+#include <tinker/error.h>
+#include "base/buf.h"
+
+/* Append the compressed form of p[0..n). */
+tinker_status wire_zstd_compress(const void *p, size_t n, struct buf *out, tinker_error *err);
+/* Append the content of one or more frames, at most max bytes: TINKER_ENOMEM above
+ * (checked before allocating when the header states the size), TINKER_EINVAL for
+ * damaged or truncated input. */
+tinker_status wire_zstd_decompress(const void *p, size_t n, size_t max, struct buf *out,
+                                   tinker_error *err);
+
+#endif
