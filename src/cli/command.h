@@ -1,0 +1,56 @@
+/* command.h - the commands of the program and what they share.
+ *
+ * A command is one file cmd_<noun>_<verb>.c with one entry in the table of main.c.
+ * Its run function gets argv with argv[0] = the full command name ("checkpoint
+ * list") and returns the exit status.  Rules: stdout is data, stderr is talk;
+ * --json wherever there is a result; exit codes from the list below only.
+ *
+ * Single-threaded: everything here runs on the main thread. */
+#ifndef CLI_COMMAND_H
+#define CLI_COMMAND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct command {
+    const char *name;    /* "serve", "checkpoint list" */
+    const char *summary; /* one line, no full stop */
+    int (*run)(int argc, char **argv);
+};
+
+/* Stable exit codes; `tinker help exit-codes` prints them. */
+enum exit_code {
+    EXIT_OK = 0,
+    EXIT_FAILED = 1,    /* the server or the operation failed */
+    EXIT_USAGE = 2,     /* wrong usage */
+    EXIT_CONFIG = 3,    /* missing or refused credential, bad configuration */
+    EXIT_PARTIAL = 4,   /* some items of a batch failed */
+    EXIT_NOT_FOUND = 5, /* 404 */
+    EXIT_CAPACITY = 6,  /* rate limited or out of capacity until the deadline */
+    EXIT_NETWORK = 7,   /* unreachable or timed out */
+    EXIT_DATA = 8,      /* local input data invalid */
+    EXIT_IO = 9,        /* local input or output failed */
+    EXIT_INTERRUPTED = 130
+};
+
+/* Options that every command accepts, before or after its name. */
+struct globals {
+    bool json;               /* --json, --format json */
+    const char *format;      /* "table" unless told */
+    const char *base_url;    /* NULL: environment, then default */
+    const char *api_key;     /* NULL: environment */
+    const char *time_format; /* "relative", "rfc3339", "unix" */
+    bool quiet, yes, no_color, no_progress, compat_exit;
+    int64_t verbose;
+    int64_t timeout; /* seconds, 0: the command's own */
+};
+extern struct globals globals;
+
+/* All commands in alphabetical order. */
+const struct command *command_table(size_t *n);
+
+int cmd_serve(int argc, char **argv);
+int cmd_version(int argc, char **argv);
+
+#endif

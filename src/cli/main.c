@@ -1,0 +1,200 @@
+/* main.c - the program: find the command, run it.
+ *
+ * Commands of several words ("checkpoint list") are found by the longest match; a
+ * group without a command prints its members.  No network, no files are touched
+ * before a command runs, so --help and version are instant. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/command.h"
+#include "cli/opt.h"
+#include "cli/out.h"
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+/* Alphabetical: help prints it in this order. */
+static const struct command table[] = {
+    { "version", "Show version information", cmd_version },
+};
+
+const struct command *command_table(size_t *n)
+{
+    *n = ARRAY_LEN(table);
+    return table;
+}
+
+static const struct {
+    int code;
+    const char *meaning;
+} exit_codes[] = {
+    { EXIT_OK, "success" },
+    { EXIT_FAILED, "the server or the operation failed" },
+    { EXIT_USAGE, "wrong usage" },
+    { EXIT_CONFIG, "configuration or credential problem (missing key, 401, 403)" },
+    { EXIT_PARTIAL, "some items of a batch failed" },
+    { EXIT_NOT_FOUND, "not found (404)" },
+    { EXIT_CAPACITY, "rate limited or out of capacity until the deadline" },
+    { EXIT_NETWORK, "network unreachable or timed out" },
+    { EXIT_DATA, "local input data invalid" },
+    { EXIT_IO, "local input or output failed" },
+    { EXIT_INTERRUPTED, "interrupted (143: terminated) after a clean stop" },
+};
+
+static int help_exit_codes(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(exit_codes); i++)
+        printf("%3d  %s\n", exit_codes[i].code, exit_codes[i].meaning);
+    return EXIT_OK;
+}
+
+/* Print the commands below `group` ("" for all of them). */
+static void list_commands(FILE *f, const char *group)
+{
+    size_t n = strlen(group);
+    fprintf(f, "Usage: tinker%s%s [OPTIONS] COMMAND [ARGS]...\n\n", n ? " " : "", group);
+    if (!n)
+        fprintf(f, "Fine-tune and sample language models through the Tinker API.\n\n");
+    fprintf(f, "Commands:\n");
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        const char *name = table[i].name;
+        if (n && (strncmp(name, group, n) != 0 || name[n] != ' '))
+            continue;
+        fprintf(f, "  %-24s  %s\n", n ? name + n + 1 : name, table[i].summary);
+    }
+    if (n)
+        fprintf(f, "\nTry 'tinker %s COMMAND -h' for help on one.\n", group);
+    else
+        fprintf(f, "\nTry 'tinker COMMAND -h' for help on one, 'tinker help exit-codes' for exit "
+                   "codes.\n");
+}
+
+/* Does argv[0..argc) begin with the words of name?  The number of words, or 0. */
+static int words_matched(const char *name, int argc, char **argv)
+{
+    int words = 0;
+    while (*name) {
+        size_t n = strcspn(name, " ");
+        if (words >= argc || strlen(argv[words]) != n || memcmp(argv[words], name, n) != 0)
+            return 0;
+        words++;
+        name += n;
+        name += *name == ' ';
+    }
+    return words;
+}
+
+static const struct command *find_command(int argc, char **argv, int *words)
+{
+    const struct command *best = NULL;
+    *words = 0;
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        int n = words_matched(table[i].name, argc, argv);
+        if (n > *words) {
+            *words = n;
+            best = &table[i];
+        }
+    }
+    return best;
+}
+
+static bool is_group(const char *word)
+{
+    size_t n = strlen(word);
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        if (n && strncmp(table[i].name, word, n) == 0 && table[i].name[n] == ' ')
+            return true;
+    return false;
+}
+
+static int no_such_command(const char *word)
+{
+    const char *names[ARRAY_LEN(table)];
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        names[i] = table[i].name;
+    const char *close = opt_closest(word, names, ARRAY_LEN(table));
+    const struct opt_spec spec = { .command = "", .about = "" };
+    return close ? opt_usage_error(&spec, "No such command '%s'. Did you mean '%s'?", word, close)
+                 : opt_usage_error(&spec, "No such command '%s'.", word);
+}
+
+static int run_command(const struct command *c, int words, int argc, char **argv)
+{
+    char name[64];
+    snprintf(name, sizeof(name), "%s", c->name);
+    argv[words - 1] = name;
+    return c->run(argc - words + 1, argv + words - 1);
+}
+
+/* tinker help [COMMAND...]: the same as COMMAND --help. */
+static int run_help(int argc, char **argv)
+{
+    int words;
+    if (argc < 1) {
+        list_commands(stdout, "");
+        return EXIT_OK;
+    }
+    if (strcmp(argv[0], "exit-codes") == 0)
+        return help_exit_codes();
+    const struct command *c = find_command(argc, argv, &words);
+    if (c) {
+        char name[64], flag[] = "--help";
+        snprintf(name, sizeof(name), "%s", c->name);
+        char *args[] = { name, flag, NULL };
+        return c->run(2, args);
+    }
+    if (!is_group(argv[0]))
+        return no_such_command(argv[0]);
+    list_commands(stdout, argv[0]);
+    return EXIT_OK;
+}
+
+static bool wants_help(const char *s)
+{
+    return strcmp(s, "-h") == 0 || strcmp(s, "--help") == 0;
+}
+
+static int dispatch(int argc, char **argv)
+{
+    int words;
+    if (argc < 1) {
+        list_commands(stderr, "");
+        return EXIT_USAGE;
+    }
+    if (wants_help(argv[0]) || strcmp(argv[0], "help") == 0)
+        return run_help(argc - 1, argv + 1);
+    if (strcmp(argv[0], "--version") == 0)
+        return cmd_version(1, argv);
+    const struct command *c = find_command(argc, argv, &words);
+    if (c)
+        return run_command(c, words, argc, argv);
+    if (!is_group(argv[0]))
+        return no_such_command(argv[0]);
+    if (argc > 1 && wants_help(argv[1])) {
+        list_commands(stdout, argv[0]);
+        return EXIT_OK;
+    }
+    if (argc > 1) {
+        const struct opt_spec spec = { .command = argv[0], .about = "" };
+        return opt_usage_error(&spec, "No such command '%s'.", argv[1]);
+    }
+    list_commands(stderr, argv[0]);
+    return EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    int next, status;
+    signal(SIGPIPE, SIG_IGN);
+    if (!opt_parse_globals(argc, argv, &next, &status))
+        return status;
+    status = dispatch(argc - next, argv + next);
+    /* A result that could not be written is a failure, unless the reader just left. */
+    errno = 0;
+    if (fflush(stdout) != 0 && errno != EPIPE && status == EXIT_OK)
+        status = out_fail(EXIT_IO, NULL, "cannot write the result: %s", strerror(errno));
+    if (globals.compat_exit && status >= EXIT_CONFIG && status <= EXIT_IO)
+        status = EXIT_FAILED;
+    return status;
+}

@@ -1,0 +1,441 @@
+/* opt.c - table-driven option parser: see opt.h.
+ *
+ * Errors and help follow the shape users know from the reference program. */
+#include "cli/opt.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/command.h"
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+struct globals globals = { .format = "table", .time_format = "relative" };
+
+static const char *const formats[] = { "table", "json", "jsonl", "csv", "tsv", NULL };
+static const char *const time_formats[] = { "relative", "rfc3339", "unix", NULL };
+
+static const struct opt global_opts[] = {
+    { "format", 'f', OPT_CHOICE, "FORMAT", "table, json; listings also jsonl, csv, tsv",
+      &globals.format, formats },
+    { "json", 0, OPT_FLAG, NULL, "the same as --format json", &globals.json, NULL },
+    { "base-url", 0, OPT_STRING, "URL", "server (default: TINKER_BASE_URL)", &globals.base_url,
+      NULL },
+    { "api-key", 0, OPT_STRING, "KEY",
+      "credential; visible in the process list, better: TINKER_API_KEY", &globals.api_key, NULL },
+    { "timeout", 0, OPT_DURATION, "TIME", "give up after this long: 90, 15m, 2h", &globals.timeout,
+      NULL },
+    { "time-format", 0, OPT_CHOICE, "FORM", "relative, rfc3339 or unix", &globals.time_format,
+      time_formats },
+    { "quiet", 'q', OPT_FLAG, NULL, "say less on stderr", &globals.quiet, NULL },
+    { "verbose", 'v', OPT_COUNT, NULL, "say more on stderr; repeat for more", &globals.verbose,
+      NULL },
+    { "yes", 'y', OPT_FLAG, NULL, "answer every question with yes", &globals.yes, NULL },
+    { "no-color", 0, OPT_FLAG, NULL, "plain text only", &globals.no_color, NULL },
+    { "no-progress", 0, OPT_FLAG, NULL, "no progress bars", &globals.no_progress, NULL },
+    { "compat-exit", 0, OPT_FLAG, NULL, "exit 1 where the reference does, instead of 3 to 9",
+      &globals.compat_exit, NULL },
+};
+
+static const struct opt_spec global_spec = { "",   "", global_opts, ARRAY_LEN(global_opts),
+                                             NULL, 0,  NULL };
+
+/* ---- values ---------------------------------------------------------------- */
+
+static bool read_int(const char *s, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    long long v = strtoll(s, &end, 10);
+    if (end == s || *end || errno)
+        return false;
+    *out = v;
+    return true;
+}
+
+static bool read_double(const char *s, double *out)
+{
+    char *end;
+    errno = 0;
+    double v = strtod(s, &end);
+    if (end == s || *end || !isfinite(v))
+        return false;
+    *out = v;
+    return true;
+}
+
+/* A non-negative number followed by at most one letter of `units`, whose factors
+ * are given in the same order. */
+static bool read_scaled(const char *s, const char *units, const double *factors, int64_t *out)
+{
+    char *end;
+    double v = strtod(s, &end);
+    if (end == s || !isfinite(v) || v < 0)
+        return false;
+    double factor = 1;
+    if (*end) {
+        const char *unit = strchr(units, *end);
+        if (!unit || end[1])
+            return false;
+        factor = factors[unit - units];
+    }
+    v *= factor;
+    if (v > 9.0e18)
+        return false;
+    *out = (int64_t)v;
+    return true;
+}
+
+bool opt_read_duration(const char *s, int64_t *seconds)
+{
+    static const double factors[] = { 1, 60, 3600, 86400, 604800 };
+    return read_scaled(s, "smhdw", factors, seconds);
+}
+
+bool opt_read_size(const char *s, int64_t *bytes)
+{
+    static const double factors[] = {
+        0x1p10, 0x1p20, 0x1p30, 0x1p40, 0x1p10, 0x1p20, 0x1p30, 0x1p40
+    };
+    return read_scaled(s, "KMGTkmgt", factors, bytes);
+}
+
+/* ---- errors and help ---------------------------------------------------------- */
+
+static void print_usage_line(FILE *f, const struct opt_spec *spec)
+{
+    fprintf(f, "Usage: tinker%s%s [OPTIONS]", *spec->command ? " " : "", spec->command);
+    for (size_t i = 0; i < spec->n_args; i++) {
+        const struct opt_arg *a = &spec->args[i];
+        fprintf(f, a->optional ? " [%s%s]" : " %s%s", a->name, a->many ? "..." : "");
+    }
+    fputc('\n', f);
+}
+
+static int usage_verror(const struct opt_spec *spec, const char *fmt, va_list ap)
+{
+    print_usage_line(stderr, spec);
+    fprintf(stderr, "Try 'tinker%s%s -h' for help.\n\nError: ", *spec->command ? " " : "",
+            spec->command);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    return EXIT_USAGE;
+}
+
+int opt_usage_error(const struct opt_spec *spec, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int status = usage_verror(spec, fmt, ap);
+    va_end(ap);
+    return status;
+}
+
+static void print_option(const struct opt *o)
+{
+    char left[64];
+    int n = o->letter ? snprintf(left, sizeof(left), "-%c, --%s", o->letter, o->name)
+                      : snprintf(left, sizeof(left), "--%s", o->name);
+    if (o->value && n > 0 && (size_t)n < sizeof(left))
+        snprintf(left + n, sizeof(left) - (size_t)n, " %s", o->value);
+    if (strlen(left) > 26)
+        printf("  %s\n  %-26s  %s\n", left, "", o->help);
+    else
+        printf("  %-26s  %s\n", left, o->help);
+}
+
+static void print_help(const struct opt_spec *spec)
+{
+    print_usage_line(stdout, spec);
+    printf("\n%s\n", spec->about);
+    if (spec->n_opts)
+        printf("\nOptions:\n");
+    for (size_t i = 0; i < spec->n_opts; i++)
+        print_option(&spec->opts[i]);
+    printf("\nGlobal options:\n");
+    for (size_t i = 0; i < ARRAY_LEN(global_opts); i++)
+        print_option(&global_opts[i]);
+    printf("  %-26s  %s\n", "-h, --help", "this text");
+    if (spec->example)
+        printf("\nExample:\n  %s\n", spec->example);
+}
+
+/* Edit distance, cut off above 2: enough to find a slip of the finger. */
+static size_t distance(const char *a, const char *b)
+{
+    enum { MAX = 40 };
+    size_t na = strlen(a), nb = strlen(b), row[MAX + 1];
+    if (na > MAX || nb > MAX)
+        return MAX;
+    for (size_t j = 0; j <= nb; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= na; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            size_t above = row[j], best = diagonal + (a[i - 1] != b[j - 1]);
+            if (above + 1 < best)
+                best = above + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+            diagonal = above;
+        }
+    }
+    return row[nb];
+}
+
+const char *opt_closest(const char *word, const char *const *names, size_t n)
+{
+    const char *best = NULL;
+    size_t best_distance = strlen(word) > 4 ? 3 : 2;
+    for (size_t i = 0; i < n; i++) {
+        size_t d = distance(word, names[i]);
+        if (d < best_distance) {
+            best_distance = d;
+            best = names[i];
+        }
+    }
+    return best;
+}
+
+/* ---- parsing ------------------------------------------------------------------ */
+
+static bool is_name(const struct opt *o, const char *s, size_t n)
+{
+    return strlen(o->name) == n && memcmp(o->name, s, n) == 0;
+}
+
+static const struct opt *find_in(const struct opt *opts, size_t count, const char *s, size_t n,
+                                 char letter)
+{
+    for (size_t i = 0; i < count; i++)
+        if (letter ? opts[i].letter == letter : is_name(&opts[i], s, n))
+            return &opts[i];
+    return NULL;
+}
+
+/* The command's own table first: it may shadow a global option. */
+static const struct opt *find(const struct opt_spec *spec, const char *s, size_t n, char letter)
+{
+    const struct opt *o = find_in(spec->opts, spec->n_opts, s, n, letter);
+    return o ? o : find_in(global_opts, ARRAY_LEN(global_opts), s, n, letter);
+}
+
+static void no_such_option(const struct opt_spec *spec, const char *word)
+{
+    enum { MAX = 96 };
+    const char *names[MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < spec->n_opts && n < MAX; i++)
+        names[n++] = spec->opts[i].name;
+    for (size_t i = 0; i < ARRAY_LEN(global_opts) && n < MAX; i++)
+        names[n++] = global_opts[i].name;
+    const char *close = strncmp(word, "--", 2) == 0 ? opt_closest(word + 2, names, n) : NULL;
+    if (close)
+        opt_usage_error(spec, "No such option: %s Did you mean --%s?", word, close);
+    else
+        opt_usage_error(spec, "No such option: %s", word);
+}
+
+static bool invalid(const struct opt_spec *spec, const struct opt *o, const char *value,
+                    const char *what)
+{
+    opt_usage_error(spec, "Invalid value for '--%s': '%s' is not %s.", o->name, value, what);
+    return false;
+}
+
+static bool store_choice(const struct opt_spec *spec, const struct opt *o, const char *value)
+{
+    char list[256] = "";
+    size_t n = 0;
+    for (const char *const *c = o->choices; *c; c++) {
+        if (strcmp(*c, value) == 0) {
+            *(const char **)o->out = *c;
+            return true;
+        }
+        int k = snprintf(list + n, sizeof(list) - n, "%s'%s'", n ? ", " : "", *c);
+        if (k > 0 && n + (size_t)k < sizeof(list))
+            n += (size_t)k;
+    }
+    opt_usage_error(spec, "Invalid value for '--%s': '%s' is not one of %s.", o->name, value, list);
+    return false;
+}
+
+static bool store(const struct opt_spec *spec, const struct opt *o, const char *value)
+{
+    switch (o->kind) {
+    case OPT_FLAG:
+        *(bool *)o->out = true;
+        return true;
+    case OPT_COUNT:
+        ++*(int64_t *)o->out;
+        return true;
+    case OPT_STRING:
+        *(const char **)o->out = value;
+        return true;
+    case OPT_CHOICE:
+        return store_choice(spec, o, value);
+    case OPT_INT:
+        return read_int(value, o->out) || invalid(spec, o, value, "a valid integer");
+    case OPT_DOUBLE:
+        return read_double(value, o->out) || invalid(spec, o, value, "a valid number");
+    case OPT_DURATION:
+        return opt_read_duration(value, o->out) ||
+               invalid(spec, o, value, "a duration such as 90, 15m or 2h");
+    case OPT_SIZE:
+        return opt_read_size(value, o->out) || invalid(spec, o, value, "a size such as 64M or 2G");
+    case OPT_LIST: {
+        struct opt_list *list = o->out;
+        if (list->n == OPT_LIST_MAX)
+            return invalid(spec, o, value, "accepted: given too often");
+        list->items[list->n++] = value;
+        return true;
+    }
+    }
+    return false;
+}
+
+static bool takes_value(const struct opt *o)
+{
+    return o->kind != OPT_FLAG && o->kind != OPT_COUNT;
+}
+
+static bool needs_value(const struct opt_spec *spec, const struct opt *o)
+{
+    opt_usage_error(spec, "Option '--%s' requires an argument.", o->name);
+    return false;
+}
+
+/* argv[*i] starts with "--"; on success *i is the last argument consumed. */
+static bool parse_long(const struct opt_spec *spec, int argc, char **argv, int *i)
+{
+    const char *word = argv[*i] + 2;
+    size_t n = strcspn(word, "=");
+    const struct opt *o = find(spec, word, n, 0);
+    if (!o) {
+        no_such_option(spec, argv[*i]);
+        return false;
+    }
+    const char *value = word[n] == '=' ? word + n + 1 : NULL;
+    if (!takes_value(o)) {
+        if (value) {
+            opt_usage_error(spec, "Option '--%s' does not take a value.", o->name);
+            return false;
+        }
+        return store(spec, o, NULL);
+    }
+    if (!value) {
+        if (*i + 1 >= argc)
+            return needs_value(spec, o);
+        value = argv[++*i];
+    }
+    return store(spec, o, value);
+}
+
+/* argv[*i] is "-abc": flags may be joined, the first that takes a value takes the rest. */
+static bool parse_short(const struct opt_spec *spec, int argc, char **argv, int *i)
+{
+    for (const char *p = argv[*i] + 1; *p; p++) {
+        const struct opt *o = find(spec, NULL, 0, *p);
+        if (!o) {
+            char word[3] = { '-', *p, 0 };
+            no_such_option(spec, word);
+            return false;
+        }
+        if (!takes_value(o)) {
+            if (!store(spec, o, NULL))
+                return false;
+            continue;
+        }
+        const char *value = p[1] ? p + 1 : *i + 1 < argc ? argv[++*i] : NULL;
+        return value ? store(spec, o, value) : needs_value(spec, o);
+    }
+    return true;
+}
+
+static bool take_argument(const struct opt_spec *spec, size_t *n, const char *value)
+{
+    const struct opt_arg *a = *n < spec->n_args ? &spec->args[*n] : NULL;
+    if (!a) {
+        opt_usage_error(spec, "Got unexpected extra argument (%s)", value);
+        return false;
+    }
+    if (!a->many) {
+        *a->out = value;
+        ++*n;
+        return true;
+    }
+    if (a->many->n == OPT_LIST_MAX) {
+        opt_usage_error(spec, "Too many values for '%s'.", a->name);
+        return false;
+    }
+    a->many->items[a->many->n++] = value;
+    return true;
+}
+
+static bool is_help(const char *s)
+{
+    return strcmp(s, "-h") == 0 || strcmp(s, "--help") == 0;
+}
+
+static void settle_globals(void)
+{
+    if (globals.json)
+        globals.format = "json";
+    globals.json = strcmp(globals.format, "json") == 0;
+}
+
+bool opt_parse(const struct opt_spec *spec, int argc, char **argv, int *status)
+{
+    bool options = true;
+    size_t n = 0;
+    *status = EXIT_USAGE;
+    for (int i = 1; i < argc; i++) {
+        const char *s = argv[i];
+        if (options && is_help(s)) {
+            print_help(spec);
+            *status = EXIT_OK;
+            return false;
+        }
+        if (options && strcmp(s, "--") == 0) {
+            options = false;
+            continue;
+        }
+        bool ok = !options || s[0] != '-' || !s[1] ? take_argument(spec, &n, s)
+                  : s[1] == '-'                    ? parse_long(spec, argc, argv, &i)
+                                                   : parse_short(spec, argc, argv, &i);
+        if (!ok)
+            return false;
+    }
+    settle_globals();
+    for (; n < spec->n_args; n++) {
+        const struct opt_arg *a = &spec->args[n];
+        if (!a->optional && !(a->many && a->many->n)) {
+            opt_usage_error(spec, "Missing argument '%s'.", a->name);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool opt_parse_globals(int argc, char **argv, int *next, int *status)
+{
+    int i = 1;
+    *status = EXIT_USAGE;
+    for (; i < argc && argv[i][0] == '-' && argv[i][1] && !is_help(argv[i]); i++) {
+        if (strcmp(argv[i], "--version") == 0)
+            break;
+        bool ok = argv[i][1] == '-' ? parse_long(&global_spec, argc, argv, &i)
+                                    : parse_short(&global_spec, argc, argv, &i);
+        if (!ok)
+            return false;
+    }
+    settle_globals();
+    *next = i;
+    return true;
+}

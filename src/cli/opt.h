@@ -1,0 +1,89 @@
+/* opt.h - options and arguments of a command from one table, help text included.
+ *
+ *     int64_t limit = 20;
+ *     const struct opt opts[] = {
+ *         { "limit", 0, OPT_INT, "N", "how many to show (default 20)", &limit, NULL },
+ *     };
+ *     const char *path = NULL;
+ *     const struct opt_arg args[] = { { "CHECKPOINT_PATH", &path, false, NULL } };
+ *     const struct opt_spec spec = { "checkpoint info", "Show one checkpoint.", opts, 1, args, 1,
+ *                                    "tinker checkpoint info tinker://RUN/weights/0001" };
+ *     int status;
+ *     if (!opt_parse(&spec, argc, argv, &status))
+ *         return status;
+ *
+ * Grammar: --name value, --name=value, -o value, -ovalue; no abbreviations; options
+ * and arguments may be mixed; -- ends options; the last value of a repeated option
+ * wins unless its kind is OPT_LIST.  The global options are accepted everywhere.
+ * Strings point into argv.  Not thread-safe. */
+#ifndef CLI_OPT_H
+#define CLI_OPT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum opt_kind {               /* what `out` points to */
+                OPT_FLAG,     /* bool */
+                OPT_COUNT,    /* int64_t, one more per occurrence */
+                OPT_STRING,   /* const char * */
+                OPT_CHOICE,   /* const char *, one of `choices` */
+                OPT_INT,      /* int64_t */
+                OPT_DOUBLE,   /* double */
+                OPT_DURATION, /* int64_t seconds: 90, 90s, 15m, 2h, 7d, 1w */
+                OPT_SIZE,     /* int64_t bytes: 4096, 64K, 64M, 2G, 1T */
+                OPT_LIST      /* struct opt_list, one item per occurrence */
+};
+
+enum { OPT_LIST_MAX = 256 };
+struct opt_list {
+    const char *items[OPT_LIST_MAX];
+    size_t n;
+};
+
+struct opt {
+    const char *name; /* without dashes */
+    char letter;      /* 0: no short form */
+    enum opt_kind kind;
+    const char *value; /* name of the value in the help; NULL for flags */
+    const char *help;
+    void *out;
+    const char *const *choices; /* NULL-terminated; OPT_CHOICE only */
+};
+
+struct opt_arg {
+    const char *name; /* "CHECKPOINT_PATH" */
+    const char **out; /* NULL when `many` is set */
+    bool optional;
+    struct opt_list *many; /* takes all that is left; only for the last one */
+};
+
+struct opt_spec {
+    const char *command; /* "checkpoint info"; "" for the program itself */
+    const char *about;   /* a sentence or a few lines */
+    const struct opt *opts;
+    size_t n_opts;
+    const struct opt_arg *args;
+    size_t n_args;
+    const char *example; /* a command line that works; NULL: none */
+};
+
+/* Parse argv[1..argc).  true: go on.  false: return *status, which is 0 after
+ * --help (printed to stdout) and EXIT_USAGE after an error (printed to stderr). */
+bool opt_parse(const struct opt_spec *spec, int argc, char **argv, int *status);
+
+/* Parse leading global options only; *next is the first argument that is none. */
+bool opt_parse_globals(int argc, char **argv, int *next, int *status);
+
+/* Print a usage error in the same form for checks the table cannot express;
+ * returns EXIT_USAGE. */
+int opt_usage_error(const struct opt_spec *spec, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The closest of names[0..n) to `word`, or NULL when none is close. */
+const char *opt_closest(const char *word, const char *const *names, size_t n);
+
+bool opt_read_duration(const char *s, int64_t *seconds);
+bool opt_read_size(const char *s, int64_t *bytes);
+
+#endif
