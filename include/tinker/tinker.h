@@ -21,8 +21,10 @@
 #define TINKER_TINKER_H
 
 #include <tinker/data.h>
+#include <tinker/dataset.h>
 #include <tinker/error.h>
 #include <tinker/future.h>
+#include <tinker/renderer.h>
 #include <tinker/sampling.h>
 #include <tinker/service.h>
 #include <tinker/tokenizer.h>
