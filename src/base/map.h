@@ -1,6 +1,6 @@
 /* map.h - byte-string keys to pointers, open addressing, seeded hash.
  *
- * Keys are copied, values are the caller's.  Iteration order is unspecified; the
+ * Keys are copied (and NUL-terminated), values are the caller's.  Iteration order is unspecified; the
  * current entry may be removed while iterating.  Not thread-safe. */
 #ifndef BASE_MAP_H
 #define BASE_MAP_H
@@ -13,6 +13,7 @@ struct map_slot;
 struct map {
     struct map_slot *slots;
     size_t len, cap;
+    size_t filled; /* slots in use, marks of removed entries included */
     uint64_t seed;
 };
 

@@ -10,6 +10,7 @@
 int os_cpu_count(void);       /* cores this process may use, >= 1 */
 uint64_t os_memory_free(void); /* bytes, cgroup limits included */
 void os_thread_name(const char *name); /* of the calling thread */
+int os_random(void *p, size_t n); /* random bytes; 0, or -1 and errno */
 
 /* A descriptor that becomes readable when signalled (eventfd, or a pipe). */
 int os_event_open(void);       /* -1 and errno on failure */
@@ -26,7 +27,7 @@ void os_map_close(struct os_map *m);
 
 /* Whole file into malloc'd memory, NUL-terminated, refused above max bytes. */
 tinker_status os_read_file(const char *path, size_t max, char **data, size_t *len, tinker_error *err);
-/* Write to path.tmp.<random>, fsync, rename, fsync the directory. */
+/* Write to path.tmp.<random> (mode 0600), fsync, rename, fsync the directory. */
 tinker_status os_write_file(const char *path, const void *data, size_t len, tinker_error *err);
 tinker_status os_sync_dir(const char *path, tinker_error *err);
 tinker_status os_make_dirs(const char *path, tinker_error *err); /* like mkdir -p, mode 0700 */

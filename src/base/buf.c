@@ -1,0 +1,132 @@
+/* buf.c - a growing byte buffer with a maximum.
+ *
+ * Invariants: len <= max; when data is not NULL, cap >= len + 1 and data[len] is
+ * NUL.  Growth doubles, so n appends cost O(n).  Not thread-safe. */
+#include "base/buf.h"
+#include <assert.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUF_FIRST = 64 };
+
+void buf_init(struct buf *b, size_t max)
+{
+    /* one byte is kept for the NUL, so cap never overflows */
+    *b = (struct buf){ .max = max == SIZE_MAX ? SIZE_MAX - 1 : max };
+}
+
+void buf_clear(struct buf *b)
+{
+    free(b->data);
+    buf_init(b, b->max);
+}
+
+void buf_reset(struct buf *b)
+{
+    b->len = 0;
+    b->failed = false;
+    if (b->data)
+        b->data[0] = '\0';
+}
+
+bool buf_ok(const struct buf *b)
+{
+    return !b->failed;
+}
+
+static bool grow(struct buf *b, size_t want)
+{
+    size_t cap = b->cap ? b->cap : BUF_FIRST;
+    while (cap < want)
+        cap = cap > SIZE_MAX / 2 ? want : cap * 2;
+    if (cap > b->max + 1)
+        cap = b->max + 1;
+    char *data = realloc(b->data, cap);
+    if (!data)
+        return false;
+    if (!b->data)
+        data[0] = '\0';
+    b->data = data;
+    b->cap = cap;
+    return true;
+}
+
+bool buf_reserve(struct buf *b, size_t extra)
+{
+    if (b->failed)
+        return false;
+    if (extra > b->max - b->len) {
+        b->failed = true;
+        return false;
+    }
+    size_t want = b->len + extra + 1;
+    if (want <= b->cap || grow(b, want))
+        return true;
+    b->failed = true;
+    return false;
+}
+
+void buf_append(struct buf *b, const void *p, size_t n)
+{
+    if (!buf_reserve(b, n))
+        return;
+    if (n)
+        memcpy(b->data + b->len, p, n);
+    b->len += n;
+    b->data[b->len] = '\0';
+}
+
+void buf_puts(struct buf *b, const char *s)
+{
+    buf_append(b, s, strlen(s));
+}
+
+void buf_putc(struct buf *b, char c)
+{
+    buf_append(b, &c, 1);
+}
+
+void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
+{
+    if (b->failed)
+        return;
+    va_list again;
+    va_copy(again, ap);
+    size_t room = b->cap - b->len;
+    int n = vsnprintf(b->data ? b->data + b->len : NULL, room, fmt, ap);
+    if (n < 0) {
+        b->failed = true;
+    } else if ((size_t)n < room && (size_t)n <= b->max - b->len) {
+        b->len += (size_t)n;
+    } else if (buf_reserve(b, (size_t)n)) {
+        vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
+        b->len += (size_t)n;
+    }
+    /* a refused text was written in part: the content ends where it did before */
+    if (b->data)
+        b->data[b->len] = '\0';
+    va_end(again);
+}
+
+void buf_printf(struct buf *b, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(b, fmt, ap);
+    va_end(ap);
+}
+
+char *buf_detach(struct buf *b, size_t *len)
+{
+    if (b->failed || !buf_reserve(b, 0)) {
+        buf_clear(b);
+        return NULL;
+    }
+    char *data = b->data;
+    if (len)
+        *len = b->len;
+    buf_init(b, b->max);
+    return data;
+}

@@ -1,0 +1,232 @@
+/* log.c - lines to whoever listens, with secrets taken out.
+ *
+ * Two nets: secrets that were registered, and anything shaped like one.  The
+ * registry is process-wide, bounded (the oldest is forgotten: tokens are renewed
+ * for days) and guarded by one leaf lock.  A text cut inside a registered secret is
+ * caught too.  Thread-safe. */
+#include "base/log.h"
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include "base/clock.h"
+
+enum { SECRETS_MAX = 32, SECRET_MIN = 8, KEY_WORD = 16 };
+static const char MARK[] = "[REDACTED]";
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char *secrets[SECRETS_MAX]; /* lock */
+static size_t n_registered;        /* lock */
+
+static bool is_token_char(char c)
+{
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+}
+
+static size_t token_length(const char *s)
+{
+    size_t n = 0;
+    while (is_token_char(s[n]))
+        n++;
+    return n;
+}
+
+/* "tml-" and a word.  "html-escape" is none, unless the word is as long as a key. */
+static size_t match_key(const char *text, const char *p)
+{
+    if (strncmp(p, "tml-", 4) != 0)
+        return 0;
+    size_t n = token_length(p + 4);
+    bool html = p > text && (p[-1] == 'h' || p[-1] == 'H');
+    return n >= (html ? KEY_WORD : 1) ? 4 + n : 0;
+}
+
+/* A JSON web token: base64url of '{"', then one or two more parts after dots. */
+static size_t match_jwt(const char *p)
+{
+    if (strncmp(p, "eyJ", 3) != 0)
+        return 0;
+    size_t n = token_length(p);
+    if (n < 8 || p[n] != '.')
+        return 0;
+    size_t part = token_length(p + n + 1);
+    if (part < 4)
+        return 0;
+    n += 1 + part;
+    return p[n] == '.' ? n + 1 + token_length(p + n + 1) : n;
+}
+
+/* Names whose value is secret; *keep is the length of the name, which stays. */
+static size_t match_named(const char *p, size_t *keep)
+{
+    static const struct {
+        const char *name;
+        size_t min; /* shortest value that is one */
+    } names[] = { { "sig=", 1 },
+                  { "signature=", 1 },
+                  { "sig%3D", 1 },
+                  { "signature%3D", 1 },
+                  { "bearer ", 16 } };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t n = strlen(names[i].name);
+        if (strncasecmp(p, names[i].name, n) != 0)
+            continue;
+        size_t value = strcspn(p + n, " \t\r\n&\"'<>;,");
+        if (value < names[i].min || strncmp(p + n, MARK, sizeof MARK - 1) == 0)
+            return 0;
+        *keep = n;
+        return n + value;
+    }
+    return 0;
+}
+
+/* A registered secret at p, or the beginning of one when the text ends there. */
+static size_t match_registered_locked(const char *p)
+{
+    for (size_t i = 0; i < SECRETS_MAX && secrets[i]; i++) {
+        const char *s = secrets[i];
+        if (*s != *p)
+            continue;
+        size_t n = 0;
+        while (s[n] && s[n] == p[n])
+            n++;
+        if (!s[n] || (!p[n] && n >= SECRET_MIN))
+            return n;
+    }
+    return 0;
+}
+
+/* Length of the secret at p with the first *keep bytes harmless; 0: none. */
+static size_t match_locked(const char *text, const char *p, size_t *keep)
+{
+    *keep = 0;
+    size_t n = match_registered_locked(p);
+    if (n)
+        return n;
+    switch (*p) {
+    case 't':
+        return match_key(text, p);
+    case 'e':
+        return match_jwt(p);
+    case 's':
+    case 'S':
+    case 'b':
+    case 'B':
+        return match_named(p, keep);
+    default:
+        return 0;
+    }
+}
+
+/* Replace n bytes at p by the mark; what no longer fits in the text's size is cut. */
+static char *replace(char *text, size_t size, char *p, size_t n)
+{
+    size_t at = (size_t)(p - text), room = size - 1 - at;
+    size_t mark = sizeof MARK - 1 < room ? sizeof MARK - 1 : room;
+    size_t rest = strlen(p + n);
+    if (rest > room - mark)
+        rest = room - mark;
+    memmove(p + mark, p + n, rest);
+    memcpy(p, MARK, mark);
+    p[mark + rest] = '\0';
+    return p + mark;
+}
+
+void log_redact(char *text, size_t size)
+{
+    if (!text || !size)
+        return;
+    pthread_mutex_lock(&lock);
+    for (char *p = text; *p;) {
+        size_t keep, n = match_locked(text, p, &keep);
+        p = n ? replace(text, size, p + keep, n - keep) : p + 1;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void log_secret(const char *secret)
+{
+    if (!secret || strlen(secret) < SECRET_MIN)
+        return;
+    char *copy = strdup(secret);
+    if (!copy)
+        return;
+    pthread_mutex_lock(&lock);
+    bool known = false;
+    for (size_t i = 0; i < SECRETS_MAX && secrets[i]; i++)
+        known = known || strcmp(secrets[i], secret) == 0;
+    if (!known) {
+        char **slot = &secrets[n_registered++ % SECRETS_MAX];
+        char *oldest = *slot;
+        *slot = copy;
+        copy = oldest;
+    }
+    pthread_mutex_unlock(&lock);
+    free(copy);
+}
+
+static void to_one_line(char *s)
+{
+    for (; *s; s++)
+        if ((unsigned char)*s < 0x20 && *s != '\t')
+            *s = ' ';
+}
+
+void log_line(const struct log *log, enum log_level level, const char *fmt, ...)
+{
+    if (!log || !log->sink || level < log->level || level >= LOG_OFF)
+        return;
+    char fixed[2048], *text = fixed;
+    size_t size = sizeof fixed;
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(fixed, sizeof fixed, fmt, ap);
+    if (n >= (int)sizeof fixed) {
+        /* without memory the line is cut, not lost */
+        char *large = malloc((size_t)n + 1);
+        if (large) {
+            text = large;
+            size = (size_t)n + 1;
+            vsnprintf(text, size, fmt, again);
+        }
+    }
+    va_end(again);
+    va_end(ap);
+    if (n >= 0) {
+        log_redact(text, size);
+        to_one_line(text);
+        log->sink(log->state, level, text);
+    }
+    if (text != fixed)
+        free(text);
+}
+
+void log_stderr(void *state, enum log_level level, const char *line)
+{
+    static const char *const names[] = { "debug", "info", "warning", "error" };
+    (void)state;
+    char when[32];
+    clock_format_rfc3339(clock_wall_ns(clock_real()), when);
+    fprintf(stderr, "%s %s %s\n", when, level < LOG_OFF ? names[level] : "off", line);
+}
+
+enum log_level log_level_parse(const char *s, enum log_level dflt)
+{
+    static const struct {
+        const char *name;
+        enum log_level level;
+    } names[] = { { "debug", LOG_DEBUG },
+                  { "info", LOG_INFO },
+                  { "warn", LOG_WARNING },
+                  { "warning", LOG_WARNING },
+                  { "error", LOG_ERROR } };
+    for (size_t i = 0; s && i < sizeof names / sizeof *names; i++)
+        if (strcasecmp(s, names[i].name) == 0)
+            return names[i].level;
+    return dflt;
+}

@@ -1,0 +1,11 @@
+/* metric.c - looking up a named number; here because every library of ours has it. */
+#include <tinker/data.h>
+#include <string.h>
+
+double tinker_metric(const tinker_named_number *metrics, size_t n, const char *name, double missing)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(metrics[i].name, name) == 0)
+            return metrics[i].value;
+    return missing;
+}

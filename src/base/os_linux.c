@@ -1,0 +1,422 @@
+/* os_linux.c - what differs between operating systems: the machine, events, files.
+ *
+ * A port to another system writes this file again.  Every descriptor is opened
+ * close-on-exec; interrupted calls are repeated.  Thread-safe. */
+#define _GNU_SOURCE
+#include "base/os.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/buf.h"
+#include "base/err.h"
+
+int os_random(void *p, size_t n)
+{
+    unsigned char *out = p;
+    while (n) {
+        ssize_t got = getrandom(out, n, 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return -1;
+        out += got;
+        n -= (size_t)got;
+    }
+    return 0;
+}
+
+/* ---- the machine -------------------------------------------------------------- */
+
+/* First line of a small file of /proc or /sys, without newline. */
+static bool read_line(const char *path, char *out, size_t size)
+{
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return false;
+    bool ok = fgets(out, (int)size, f) != NULL;
+    fclose(f);
+    if (ok)
+        out[strcspn(out, "\n")] = '\0';
+    return ok;
+}
+
+/* The folder of our control group (version 2), "" when there is none. */
+static void cgroup_folder(char *out, size_t size)
+{
+    char line[512];
+    out[0] = '\0';
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    if (!f)
+        return;
+    while (fgets(line, sizeof line, f)) {
+        if (strncmp(line, "0::", 3) != 0)
+            continue;
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(out, size, "/sys/fs/cgroup%s", strcmp(line + 3, "/") == 0 ? "" : line + 3);
+    }
+    fclose(f);
+}
+
+/* Go to the parent group; false at the top. */
+static bool cgroup_parent(char *folder)
+{
+    char *slash = strrchr(folder, '/');
+    if (!slash || strlen(folder) <= strlen("/sys/fs/cgroup"))
+        return false;
+    *slash = '\0';
+    return true;
+}
+
+static bool cgroup_read(const char *folder, const char *name, char *out, size_t size)
+{
+    char path[640];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return read_line(path, out, size);
+}
+
+/* Cores granted by the tightest quota of our group and its parents. */
+static int cgroup_cpus(int most)
+{
+    char folder[576], line[128];
+    cgroup_folder(folder, sizeof folder);
+    if (!folder[0])
+        return most;
+    do {
+        double quota, period;
+        if (cgroup_read(folder, "cpu.max", line, sizeof line) &&
+            sscanf(line, "%lf %lf", &quota, &period) == 2 && period > 0) {
+            int cpus = (int)((quota + period - 1) / period);
+            if (cpus < most)
+                most = cpus > 0 ? cpus : 1;
+        }
+    } while (cgroup_parent(folder));
+    return most;
+}
+
+int os_cpu_count(void)
+{
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
+                                                        : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return cgroup_cpus(n > 0 ? n : 1);
+}
+
+static uint64_t machine_memory_free(void)
+{
+    char line[128];
+    unsigned long long kb;
+    uint64_t found = 0;
+    FILE *f = fopen("/proc/meminfo", "re");
+    if (!f)
+        return 0;
+    while (!found && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %llu kB", &kb) == 1)
+            found = (uint64_t)kb * 1024;
+    fclose(f);
+    return found;
+}
+
+static uint64_t room_below(const char *limit, const char *used)
+{
+    unsigned long long max, now;
+    if (sscanf(limit, "%llu", &max) != 1 || sscanf(used, "%llu", &now) != 1)
+        return UINT64_MAX; /* "max" */
+    return max > now ? max - now : 0;
+}
+
+uint64_t os_memory_free(void)
+{
+    uint64_t least = machine_memory_free();
+    char folder[576], limit[128], used[128];
+    cgroup_folder(folder, sizeof folder);
+    if (folder[0]) {
+        do {
+            if (!cgroup_read(folder, "memory.max", limit, sizeof limit) ||
+                !cgroup_read(folder, "memory.current", used, sizeof used))
+                continue;
+            uint64_t room = room_below(limit, used);
+            least = room < least ? room : least;
+        } while (cgroup_parent(folder));
+    }
+    /* version 1 of control groups */
+    if (read_line("/sys/fs/cgroup/memory/memory.limit_in_bytes", limit, sizeof limit) &&
+        read_line("/sys/fs/cgroup/memory/memory.usage_in_bytes", used, sizeof used)) {
+        uint64_t room = room_below(limit, used);
+        least = room < least ? room : least;
+    }
+    return least;
+}
+
+void os_thread_name(const char *name)
+{
+    char cut[16]; /* the kernel's limit, NUL included */
+    snprintf(cut, sizeof cut, "%s", name);
+    pthread_setname_np(pthread_self(), cut);
+}
+
+/* ---- events -------------------------------------------------------------------- */
+
+int os_event_open(void)
+{
+    return eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+}
+
+void os_event_signal(int fd)
+{
+    int saved = errno;
+    uint64_t one = 1;
+    /* EAGAIN means the counter is full: it is readable, which is all we want */
+    while (write(fd, &one, sizeof one) < 0 && errno == EINTR)
+        ;
+    errno = saved;
+}
+
+void os_event_drain(int fd)
+{
+    uint64_t count;
+    while (read(fd, &count, sizeof count) < 0 && errno == EINTR)
+        ;
+}
+
+/* ---- files --------------------------------------------------------------------- */
+
+static int open_retry(const char *path, int flags, mode_t mode)
+{
+    int fd;
+    do
+        fd = open(path, flags | O_CLOEXEC, mode);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+/* Open a regular file for reading; -1 with *err set. */
+static int open_regular(const char *path, struct stat *st, tinker_error *err)
+{
+    int fd = open_retry(path, O_RDONLY, 0);
+    if (fd < 0) {
+        err_errno(err, "open", path);
+        return -1;
+    }
+    if (fstat(fd, st) != 0) {
+        err_errno(err, "stat", path);
+        close(fd);
+        return -1;
+    }
+    if (S_ISDIR(st->st_mode)) {
+        errno = EISDIR;
+        err_errno(err, "open", path);
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+tinker_status os_map_open(struct os_map *m, const char *path, tinker_error *err)
+{
+    struct stat st;
+    *m = (struct os_map){ 0 };
+    int fd = open_regular(path, &st, err);
+    if (fd < 0)
+        return TINKER_ESTATE;
+    if (st.st_size == 0) { /* mmap refuses length 0 */
+        close(fd);
+        m->data = "";
+        return TINKER_OK;
+    }
+    if ((uintmax_t)st.st_size > SIZE_MAX) {
+        close(fd);
+        return err_set(err, TINKER_ESTATE, "map %s: too large for this machine", path);
+    }
+    void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    tinker_status status = p == MAP_FAILED ? err_errno(err, "map", path) : TINKER_OK;
+    close(fd);
+    if (status == TINKER_OK)
+        *m = (struct os_map){ p, (size_t)st.st_size };
+    return status;
+}
+
+void os_map_close(struct os_map *m)
+{
+    if (m->len)
+        munmap((void *)(uintptr_t)m->data, m->len);
+    *m = (struct os_map){ 0 };
+}
+
+/* Everything that fd still has, at most max bytes, appended to out. */
+static tinker_status read_all(int fd, const char *path, size_t max, struct buf *out,
+                              tinker_error *err)
+{
+    for (;;) {
+        char chunk[16384];
+        ssize_t n = read(fd, chunk, sizeof chunk);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_errno(err, "read", path);
+        if (n == 0)
+            return buf_reserve(out, 0) ? TINKER_OK : err_nomem(err, path);
+        if ((size_t)n > max - out->len)
+            return err_set(err, TINKER_EINVAL, "%s is larger than the limit of %zu bytes", path,
+                           max);
+        buf_append(out, chunk, (size_t)n);
+        if (!buf_ok(out))
+            return err_nomem(err, path);
+    }
+}
+
+tinker_status os_read_file(const char *path, size_t max, char **data, size_t *len,
+                           tinker_error *err)
+{
+    struct stat st;
+    int fd = open_regular(path, &st, err);
+    if (fd < 0)
+        return TINKER_ESTATE;
+    struct buf b;
+    buf_init(&b, max);
+    /* the size is a hint only: files of /proc say 0, and a file may grow */
+    if (st.st_size > 0 && (uintmax_t)st.st_size <= max && !buf_reserve(&b, (size_t)st.st_size)) {
+        close(fd);
+        return err_nomem(err, path);
+    }
+    tinker_status status = read_all(fd, path, max, &b, err);
+    close(fd);
+    size_t n = b.len;
+    if (status == TINKER_OK) {
+        *data = buf_detach(&b, NULL);
+        if (len)
+            *len = n;
+    }
+    buf_clear(&b);
+    return status;
+}
+
+static int write_all(int fd, const char *p, size_t n)
+{
+    while (n) {
+        ssize_t done = write(fd, p, n);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return -1;
+        p += done;
+        n -= (size_t)done;
+    }
+    return 0;
+}
+
+/* The folder that holds path: "a/b" -> "a", "b" -> ".", "/b" -> "/". */
+static char *parent_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return strdup(".");
+    return strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+static tinker_status write_and_sync(const char *path, const void *data, size_t len,
+                                    tinker_error *err)
+{
+    int fd = open_retry(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    if (fd < 0)
+        return err_errno(err, "create", path);
+    tinker_status status = TINKER_OK;
+    if (write_all(fd, data, len) != 0)
+        status = err_errno(err, "write", path);
+    else if (fsync(fd) != 0)
+        status = err_errno(err, "sync", path);
+    if (close(fd) != 0 && status == TINKER_OK)
+        status = err_errno(err, "close", path);
+    return status;
+}
+
+tinker_status os_write_file(const char *path, const void *data, size_t len, tinker_error *err)
+{
+    uint64_t unique;
+    if (os_random(&unique, sizeof unique) != 0)
+        return err_errno(err, "random number for", path);
+    char *tmp = NULL;
+    if (asprintf(&tmp, "%s.tmp.%016llx", path, (unsigned long long)unique) < 0)
+        return err_nomem(err, path);
+    tinker_status status = write_and_sync(tmp, data, len, err);
+    if (status == TINKER_OK && rename(tmp, path) != 0)
+        status = err_errno(err, "rename to", path);
+    if (status != TINKER_OK)
+        unlink(tmp);
+    free(tmp);
+    if (status != TINKER_OK)
+        return status;
+    char *folder = parent_of(path);
+    status = folder ? os_sync_dir(folder, err) : err_nomem(err, path);
+    free(folder);
+    return status;
+}
+
+tinker_status os_sync_dir(const char *path, tinker_error *err)
+{
+    int fd = open_retry(path, O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0)
+        return err_errno(err, "open", path);
+    /* some file systems cannot sync a folder and say EINVAL: nothing more can be done there */
+    tinker_status status =
+        fsync(fd) == 0 || errno == EINVAL ? TINKER_OK : err_errno(err, "sync", path);
+    close(fd);
+    return status;
+}
+
+bool os_is_dir(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static tinker_status make_dir(const char *path, tinker_error *err)
+{
+    if (mkdir(path, 0700) == 0 || (errno == EEXIST && os_is_dir(path)))
+        return TINKER_OK;
+    return err_errno(err, "create folder", path);
+}
+
+tinker_status os_make_dirs(const char *path, tinker_error *err)
+{
+    char *copy = strdup(path);
+    if (!copy)
+        return err_nomem(err, path);
+    tinker_status status = TINKER_OK;
+    for (char *p = copy + 1; status == TINKER_OK && copy[0] && *p; p++) {
+        if (*p != '/')
+            continue;
+        *p = '\0';
+        /* a folder above may exist and yet be closed to us: ask only for missing ones */
+        if (!os_is_dir(copy))
+            status = make_dir(copy, err);
+        *p = '/';
+    }
+    if (status == TINKER_OK)
+        status = make_dir(copy, err);
+    free(copy);
+    return status;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+tinker_status os_remove_tree(const char *path, tinker_error *err)
+{
+    /* depth first, and a link is removed, never followed */
+    if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT)
+        return TINKER_OK;
+    return err_errno(err, "remove", path);
+}

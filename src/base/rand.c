@@ -1,0 +1,108 @@
+/* rand.c - randomness: fast for jitter, counter-based for what must repeat.
+ *
+ * xoshiro256** (Blackman and Vigna, 2018) seeded through splitmix64; Philox4x32-10
+ * (Salmon et al., SC 2011), whose outputs are part of what a seed promises and so
+ * may never change. */
+#include "base/rand.h"
+#include <string.h>
+#include "base/clock.h"
+#include "base/os.h"
+
+int rand_os(void *p, size_t n)
+{
+    return os_random(p, n);
+}
+
+static uint64_t splitmix64(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+void rng_seed(struct rng *r, uint64_t seed)
+{
+    for (int i = 0; i < 4; i++)
+        r->s[i] = splitmix64(&seed);
+}
+
+void rng_seed_os(struct rng *r)
+{
+    /* the all-zero state is the one the generator cannot leave */
+    if (rand_os(r->s, sizeof r->s) != 0 || !(r->s[0] | r->s[1] | r->s[2] | r->s[3]))
+        rng_seed(r, (uint64_t)clock_now_ns(clock_real()) ^ (uint64_t)(uintptr_t)r);
+}
+
+static uint64_t rotl(uint64_t x, int k)
+{
+    return x << k | x >> (64 - k);
+}
+
+uint64_t rng_next(struct rng *r)
+{
+    uint64_t *s = r->s;
+    uint64_t result = rotl(s[1] * 5, 7) * 9;
+    uint64_t t = s[1] << 17;
+    s[2] ^= s[0];
+    s[3] ^= s[1];
+    s[1] ^= s[2];
+    s[0] ^= s[3];
+    s[2] ^= t;
+    s[3] = rotl(s[3], 45);
+    return result;
+}
+
+double rng_uniform(struct rng *r)
+{
+    return (double)(rng_next(r) >> 11) * 0x1p-53;
+}
+
+void philox4x32(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, uint32_t out[4])
+{
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    uint32_t c0 = (uint32_t)counter_lo, c1 = (uint32_t)(counter_lo >> 32);
+    uint32_t c2 = (uint32_t)counter_hi, c3 = (uint32_t)(counter_hi >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xd2511f53u * c0, p1 = (uint64_t)0xcd9e8d57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)p1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9e3779b9u;
+        k1 += 0xbb67ae85u;
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+double philox_uniform(uint64_t key, uint64_t counter)
+{
+    uint32_t w[4];
+    philox4x32(key, counter, 0, w);
+    uint64_t bits = (uint64_t)w[0] | (uint64_t)w[1] << 32;
+    return (double)(bits >> 11) * 0x1p-53;
+}
+
+void rand_uuid(char out[37])
+{
+    uint8_t b[16];
+    if (rand_os(b, sizeof b) != 0) {
+        struct rng r;
+        rng_seed_os(&r);
+        uint64_t words[2] = { rng_next(&r), rng_next(&r) };
+        memcpy(b, words, sizeof b);
+    }
+    b[6] = (uint8_t)((b[6] & 0x0f) | 0x40); /* version 4 */
+    b[8] = (uint8_t)((b[8] & 0x3f) | 0x80); /* the RFC 4122 variant */
+    char *p = out;
+    for (int i = 0; i < 16; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10)
+            *p++ = '-';
+        *p++ = "0123456789abcdef"[b[i] >> 4];
+        *p++ = "0123456789abcdef"[b[i] & 15];
+    }
+    *p = '\0';
+}

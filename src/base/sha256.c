@@ -1,0 +1,123 @@
+/* sha256.c - SHA-256 (FIPS 180-4) and HMAC (RFC 2104), for fingerprints and signed URLs. */
+#include "base/sha256.h"
+#include <string.h>
+
+static const uint32_t K[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
+};
+
+static uint32_t rotr(uint32_t x, int k)
+{
+    return x >> k | x << (32 - k);
+}
+
+static uint32_t read_be(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static void compress(uint32_t h[8], const uint8_t *block)
+{
+    uint32_t w[64];
+    for (int i = 0; i < 16; i++)
+        w[i] = read_be(block + 4 * i);
+    for (int i = 16; i < 64; i++) {
+        uint32_t s0 = rotr(w[i - 15], 7) ^ rotr(w[i - 15], 18) ^ w[i - 15] >> 3;
+        uint32_t s1 = rotr(w[i - 2], 17) ^ rotr(w[i - 2], 19) ^ w[i - 2] >> 10;
+        w[i] = w[i - 16] + s0 + w[i - 7] + s1;
+    }
+    uint32_t v[8];
+    memcpy(v, h, sizeof v);
+    for (int i = 0; i < 64; i++) {
+        uint32_t s1 = rotr(v[4], 6) ^ rotr(v[4], 11) ^ rotr(v[4], 25);
+        uint32_t choose = (v[4] & v[5]) ^ (~v[4] & v[6]);
+        uint32_t t1 = v[7] + s1 + choose + K[i] + w[i];
+        uint32_t s0 = rotr(v[0], 2) ^ rotr(v[0], 13) ^ rotr(v[0], 22);
+        uint32_t majority = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
+        memmove(v + 1, v, 7 * sizeof *v);
+        v[4] += t1;
+        v[0] = t1 + s0 + majority;
+    }
+    for (int i = 0; i < 8; i++)
+        h[i] += v[i];
+}
+
+void sha256_init(struct sha256 *s)
+{
+    *s = (struct sha256){ .h = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f,
+                                 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 } };
+}
+
+void sha256_update(struct sha256 *s, const void *p, size_t n)
+{
+    const uint8_t *in = p;
+    size_t held = s->n % 64;
+    s->n += n;
+    if (held) {
+        size_t take = n < 64 - held ? n : 64 - held;
+        if (take)
+            memcpy(s->block + held, in, take);
+        in += take;
+        n -= take;
+        if (held + take < 64)
+            return;
+        compress(s->h, s->block);
+    }
+    for (; n >= 64; in += 64, n -= 64)
+        compress(s->h, in);
+    if (n)
+        memcpy(s->block, in, n);
+}
+
+void sha256_final(struct sha256 *s, uint8_t out[32])
+{
+    uint64_t bits = s->n * 8;
+    uint8_t tail[72] = { 0x80 };
+    size_t held = s->n % 64, zeros = (held < 56 ? 56 : 120) - held;
+    for (int i = 0; i < 8; i++)
+        tail[zeros + (size_t)i] = (uint8_t)(bits >> (56 - 8 * i));
+    sha256_update(s, tail, zeros + 8);
+    for (int i = 0; i < 32; i++)
+        out[i] = (uint8_t)(s->h[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+void hmac_sha256(const void *key, size_t nk, const void *p, size_t n, uint8_t out[32])
+{
+    uint8_t block[64] = { 0 }, inner[32];
+    struct sha256 s;
+    if (nk > sizeof block) {
+        sha256_init(&s);
+        sha256_update(&s, key, nk);
+        sha256_final(&s, block);
+    } else if (nk) {
+        memcpy(block, key, nk);
+    }
+    for (size_t i = 0; i < sizeof block; i++)
+        block[i] ^= 0x36;
+    sha256_init(&s);
+    sha256_update(&s, block, sizeof block);
+    sha256_update(&s, p, n);
+    sha256_final(&s, inner);
+    for (size_t i = 0; i < sizeof block; i++)
+        block[i] ^= 0x36 ^ 0x5c;
+    sha256_init(&s);
+    sha256_update(&s, block, sizeof block);
+    sha256_update(&s, inner, sizeof inner);
+    sha256_final(&s, out);
+}
+
+void hex_encode(const uint8_t *p, size_t n, char *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        out[2 * i] = "0123456789abcdef"[p[i] >> 4];
+        out[2 * i + 1] = "0123456789abcdef"[p[i] & 15];
+    }
+    out[2 * n] = '\0';
+}
