@@ -19,8 +19,15 @@ enum source_dtype { SOURCE_F32, SOURCE_F16, SOURCE_BF16 };
 /* Bytes that packed_init() needs, and the packing itself into caller's memory
  * (64-byte aligned); w is (O, C) of the source type. */
 size_t packed_bytes(enum packed_dtype type, size_t O, size_t C);
-struct packed *packed_init(void *mem, enum packed_dtype type, const void *w, enum source_dtype source,
-                           size_t O, size_t C);
+struct packed *packed_init(void *mem, enum packed_dtype type, const void *w,
+                           enum source_dtype source, size_t O, size_t C);
+
+/* Row o of the matrix as float32, C values: what an embedding lookup needs. */
+void packed_row(float *out, const struct packed *w, size_t o);
+
+float f32_from_f16(uint16_t h);
+float f32_from_bf16(uint16_t b);
+uint16_t bf16_from_f32(float f); /* to nearest, ties to even */
 
 /* y (N,O) = x (N,C) W^T, or += with accumulate; columns [begin, end) of O only.
  * begin and end are multiples of gemm_grain() or the edge of the matrix. */
@@ -44,12 +51,12 @@ void dense_tn(float *y, const float *a, const float *x, size_t N, size_t O, size
               int accumulate, size_t begin, size_t end);
 
 /* The plain twins of the above, double accumulation; w is (O, C) float32. */
-void ref_gemm_nt(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
-                 int accumulate);
-void ref_gemm_nn(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
-                 int accumulate);
-void ref_gemm_tn(float *y, const float *a, const float *x, size_t N, size_t O, size_t C, float alpha,
-                 int accumulate);
+void ref_gemm_nt(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
+                 float alpha, int accumulate);
+void ref_gemm_nn(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
+                 float alpha, int accumulate);
+void ref_gemm_tn(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,
+                 float alpha, int accumulate);
 
 /* Which implementation was chosen: "avx512", "avx2", "plain".  TINKER_KERNELS=name
  * in the environment forces one (it must be supported by this CPU). */

@@ -1,0 +1,230 @@
+/* gemm.c - cut a product into blocks and tiles; the tiles come from the chosen ops.
+ *
+ * Order of the loops: MB rows of the left operand, then blocks of KC of the summed
+ * index, then panels of NR columns, then tiles of rows.  The left operand's block is
+ * packed once as [k][rows of a tile] (it stays in L2), a panel of the right one
+ * stays in L1 while all tiles use it.  See ops.h for why the bits do not depend on
+ * any of this. */
+#include "engine/kernels/kernels.h"
+#include "engine/kernels/ops.h"
+#include "engine/kernels/packed.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* One operand seen as element [i][k] at p[i*row + k*col]. */
+struct operand {
+    const float *p;
+    size_t row, col;
+};
+
+/* The rows of one block, cut into tiles of nearly equal height. */
+struct rows {
+    size_t n, tiles;
+};
+
+static struct rows rows_cut(size_t n, size_t mr)
+{
+    return (struct rows){ n, (n + mr - 1) / mr };
+}
+
+static size_t rows_begin(const struct rows *r, size_t tile)
+{
+    return tile * r->n / r->tiles;
+}
+
+static void pack_left(float *dst, struct operand a, const struct rows *r, size_t K)
+{
+    for (size_t t = 0; t < r->tiles; t++) {
+        size_t m0 = rows_begin(r, t), mr = rows_begin(r, t + 1) - m0;
+        for (size_t m = 0; m < mr; m++) {
+            const float *src = a.p + (m0 + m) * a.row;
+            for (size_t k = 0; k < K; k++)
+                dst[k * mr + m] = src[k * a.col];
+        }
+        dst += mr * K;
+    }
+}
+
+/* dst [K][16] from columns [0, n) of b, the rest zero. */
+static void pack_right(float *dst, struct operand b, size_t n, size_t K)
+{
+    if (n < NR)
+        memset(dst, 0, K * NR * sizeof *dst);
+    for (size_t k = 0; k < K; k++)
+        for (size_t j = 0; j < n; j++)
+            dst[k * NR + j] = b.p[j * b.row + k * b.col];
+}
+
+/* A right operand's panel: float32, or bfloat16 pairs when f32 is NULL. */
+struct panel {
+    const float *f32;
+    const uint16_t *bf16;
+    size_t np, columns; /* panels side by side, valid columns in them */
+};
+
+static void tile(const struct kernel_ops *ops, size_t mr, size_t K, const float *a,
+                 const struct panel *b, const struct tile_out *out)
+{
+    if (b->f32 != NULL)
+        ops->tile_f32(mr, b->np, K, a, b->f32, out);
+    else
+        ops->tile_bf16(mr, b->np, K, a, b->bf16, out);
+}
+
+/* All row tiles against one panel; a partial panel goes through a full-width copy. */
+static void panel_tiles(const struct kernel_ops *ops, const struct rows *r, size_t K,
+                        const float *a, const struct panel *b, const struct tile_out *out)
+{
+    float edge[MR_MAX * 2 * NR];
+    for (size_t t = 0; t < r->tiles; t++) {
+        size_t m0 = rows_begin(r, t), mr = rows_begin(r, t + 1) - m0;
+        struct tile_out to = *out;
+        to.y += m0 * out->ldy;
+        if (b->columns == b->np * NR) {
+            tile(ops, mr, K, a, b, &to);
+        } else {
+            struct tile_out through = { edge, 2 * NR, out->alpha, 0 };
+            tile(ops, mr, K, a, b, &through);
+            for (size_t m = 0; m < mr; m++)
+                for (size_t n = 0; n < b->columns; n++) {
+                    float *y = &to.y[m * to.ldy + n];
+                    *y = out->add ? *y + edge[m * 2 * NR + n] : edge[m * 2 * NR + n];
+                }
+        }
+        a += mr * K;
+    }
+}
+
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
+                  size_t begin, size_t end)
+{
+    const struct kernel_ops *ops = kernels_ops();
+    float a[MB * KC], wide[2 * KC * NR];
+    assert(begin % NR == 0 && end <= w->O);
+    for (size_t m = 0; m < N; m += MB) {
+        struct rows r = rows_cut(min_size(N - m, MB), ops->mr);
+        for (size_t c = 0; c < w->C; c += KC) {
+            size_t K = packed_block(w, c);
+            pack_left(a, (struct operand){ x + m * w->C + c, w->C, 1 }, &r, K);
+            for (size_t o = begin; o < end; o += 2 * NR) {
+                struct panel b = { NULL, NULL, end - o > NR ? 2 : 1, min_size(end - o, 2 * NR) };
+                if (w->type == PACKED_F32) {
+                    b.f32 = packed_f32(w, c, o / NR);
+                } else if (r.tiles == 1) {
+                    b.bf16 = packed_bf16(w, c, o / NR);
+                } else {
+                    for (size_t p = 0; p < b.np; p++)
+                        ops->widen(wide + p * K * NR, packed_bf16(w, c, o / NR + p), K);
+                    b.f32 = wide;
+                }
+                struct tile_out out = { y + m * w->O + o, w->O, 1, accumulate || c > 0 };
+                panel_tiles(ops, &r, K, a, &b, &out);
+            }
+        }
+    }
+}
+
+/* dst [K][16] = rows [o, o+K) of columns [c, c+16) of w; o and c are multiples of 16. */
+static void unpack_square(const struct kernel_ops *ops, float *dst, const struct packed *w,
+                          size_t o, size_t c, size_t K)
+{
+    size_t block = c / KC * KC;
+    size_t have = min_size(packed_block(w, block) - (c - block), NR);
+    float square[NR * NR];
+    memset(square, 0, sizeof square);
+    for (size_t k = 0; k < K; k += NR) {
+        const float *src = square;
+        if (w->type == PACKED_BF16)
+            ops->widen(square, packed_bf16(w, block, (o + k) / NR) + (c - block) * NR, have);
+        else if (have == NR)
+            src = packed_f32(w, block, (o + k) / NR) + (c - block) * NR;
+        else
+            memcpy(square, packed_f32(w, block, (o + k) / NR) + (c - block) * NR,
+                   have * NR * sizeof(float));
+        ops->transpose(dst + k * NR, src, NR);
+    }
+}
+
+void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N, int accumulate,
+                   size_t begin, size_t end)
+{
+    const struct kernel_ops *ops = kernels_ops();
+    float a[MB * KC], right[2 * KC * NR];
+    assert(begin % NR == 0 && end <= w->C);
+    for (size_t m = 0; m < N; m += MB) {
+        struct rows r = rows_cut(min_size(N - m, MB), ops->mr);
+        for (size_t o = 0; o < w->O; o += KC) {
+            size_t K = min_size(w->O - o, KC);
+            size_t whole = (K + NR - 1) / NR * NR;
+            pack_left(a, (struct operand){ dy + m * w->O + o, w->O, 1 }, &r, K);
+            for (size_t c = begin; c < end; c += NR) {
+                unpack_square(ops, right, w, o, c, whole);
+                struct panel b = { right, NULL, 1, min_size(end - c, NR) };
+                struct tile_out out = { dx + m * w->C + c, w->C, 1, accumulate || o > 0 };
+                panel_tiles(ops, &r, K, a, &b, &out);
+            }
+        }
+    }
+}
+
+size_t gemm_grain(void)
+{
+    return 2 * NR;
+}
+
+/* Rows [begin, end) of y (.,J) (+)= alpha * a b^T over K, both operands unpacked. */
+static void dense(float *y, size_t J, size_t K, struct operand a, struct operand b, float alpha,
+                  int accumulate, size_t begin, size_t end)
+{
+    const struct kernel_ops *ops = kernels_ops();
+    float left[MB * KC], right[KC * NR];
+    if (K == 0 && !accumulate)
+        memset(y + begin * J, 0, (end - begin) * J * sizeof *y); /* an empty sum */
+    for (size_t m = begin; m < end; m += MB) {
+        struct rows r = rows_cut(min_size(end - m, MB), ops->mr);
+        for (size_t k = 0; k < K; k += KC) {
+            size_t block = min_size(K - k, KC);
+            struct operand part = { a.p + m * a.row + k * a.col, a.row, a.col };
+            pack_left(left, part, &r, block);
+            for (size_t j = 0; j < J; j += NR) {
+                struct operand columns = { b.p + j * b.row + k * b.col, b.row, b.col };
+                struct panel p = { right, NULL, 1, min_size(J - j, NR) };
+                pack_right(right, columns, p.columns, block);
+                struct tile_out out = { y + m * J + j, J, alpha, accumulate || k > 0 };
+                panel_tiles(ops, &r, block, left, &p, &out);
+            }
+        }
+    }
+}
+
+void dense_nt(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
+              int accumulate, size_t begin, size_t end)
+{
+    assert(end <= N);
+    (void)N;
+    dense(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, C, 1 }, alpha, accumulate,
+          begin, end);
+}
+
+void dense_nn(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
+              int accumulate, size_t begin, size_t end)
+{
+    assert(end <= N);
+    (void)N;
+    dense(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, 1, O }, alpha, accumulate,
+          begin, end);
+}
+
+void dense_tn(float *y, const float *a, const float *x, size_t N, size_t O, size_t C, float alpha,
+              int accumulate, size_t begin, size_t end)
+{
+    assert(end <= O);
+    dense(y, C, N, (struct operand){ a, 1, O }, (struct operand){ x, 1, C }, alpha, accumulate,
+          begin, end);
+}

@@ -1,0 +1,280 @@
+/* Products against their plain twins, and the same bits for any rows and slices. */
+#include "engine/kernels/kernels.h"
+#include "support/tap.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t state;
+
+static float uniform(void)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (float)((double)(state >> 40) / (1 << 24) * 2 - 1);
+}
+
+static float *numbers(size_t n)
+{
+    float *p = malloc((n + 1) * sizeof *p);
+    for (size_t i = 0; i < n; i++)
+        p[i] = uniform();
+    return p;
+}
+
+static struct packed *pack(enum packed_dtype type, const void *w, enum source_dtype source,
+                           size_t O, size_t C)
+{
+    size_t bytes = (packed_bytes(type, O, C) + 63) / 64 * 64;
+    return packed_init(aligned_alloc(64, bytes), type, w, source, O, C);
+}
+
+/* The largest error in units of the sum's natural scale sqrt(K). */
+static double worst(const float *got, const float *want, size_t n, size_t K)
+{
+    double worst = 0;
+    for (size_t i = 0; i < n; i++) {
+        double e = fabs((double)got[i] - want[i]);
+        if (!(e <= worst))
+            worst = e;
+    }
+    return worst / sqrt((double)K);
+}
+
+static void round_bf16(float *w, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        w[i] = f32_from_bf16(bf16_from_f32(w[i]));
+}
+
+static const size_t shapes[][3] = {
+    /* N, O, C */
+    { 1, 1, 1 },    { 1, 16, 16 },  { 2, 17, 255 },  { 3, 33, 257 },   { 5, 64, 300 },
+    { 7, 40, 513 }, { 13, 96, 31 }, { 70, 130, 77 }, { 101, 48, 600 },
+};
+
+static void close_to_reference(enum packed_dtype type)
+{
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        size_t N = shapes[s][0], O = shapes[s][1], C = shapes[s][2];
+        float *x = numbers(N * C), *w = numbers(O * C), *dy = numbers(N * O);
+        if (type == PACKED_BF16)
+            round_bf16(w, O * C);
+        struct packed *p = pack(type, w, SOURCE_F32, O, C);
+        float *y = numbers(N * O), *want = malloc(N * O * sizeof *want);
+        memcpy(want, y, N * O * sizeof *want);
+        for (int add = 1; add >= 0; add--) {
+            gemm_forward(y, x, p, N, add, 0, O);
+            ref_gemm_nt(want, x, w, N, O, C, 1, add);
+            CHECK(worst(y, want, N * O, C) < 1e-6);
+        }
+        float *dx = numbers(N * C), *dwant = malloc(N * C * sizeof *dwant);
+        memcpy(dwant, dx, N * C * sizeof *dwant);
+        for (int add = 1; add >= 0; add--) {
+            gemm_backward(dx, dy, p, N, add, 0, C);
+            ref_gemm_nn(dwant, dy, w, N, C, O, 1, add);
+            CHECK(worst(dx, dwant, N * C, O) < 1e-6);
+        }
+        float *row = malloc(C * sizeof *row);
+        packed_row(row, p, O - 1);
+        CHECK(memcmp(row, w + (O - 1) * C, C * sizeof *row) == 0);
+        free(row);
+        free(x);
+        free(w);
+        free(dy);
+        free(p);
+        free(y);
+        free(want);
+        free(dx);
+        free(dwant);
+    }
+}
+
+static void products_f32(void)
+{
+    close_to_reference(PACKED_F32);
+}
+
+static void products_bf16(void)
+{
+    close_to_reference(PACKED_BF16);
+}
+
+static void dense_products(void)
+{
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        size_t N = shapes[s][0], O = shapes[s][1], C = shapes[s][2];
+        float *x = numbers(N * C), *w = numbers(O * C), *a = numbers(N * O);
+        float *y = numbers(N * O), *want = malloc(N * O * sizeof *want);
+        float *g = numbers(O * C), *gwant = malloc(O * C * sizeof *gwant);
+        memcpy(want, y, N * O * sizeof *want);
+        memcpy(gwant, g, O * C * sizeof *gwant);
+        for (int add = 1; add >= 0; add--) {
+            dense_nt(y, x, w, N, O, C, 0.5f, add, 0, N);
+            ref_gemm_nt(want, x, w, N, O, C, 0.5f, add);
+            CHECK(worst(y, want, N * O, C) < 1e-6);
+            dense_nn(y, x, w, N, O, C, 2, add, 0, N);
+            ref_gemm_nn(want, x, w, N, O, C, 2, add);
+            CHECK(worst(y, want, N * O, C) < 2e-6);
+            dense_tn(g, a, x, N, O, C, 0.25f, add, 0, O);
+            ref_gemm_tn(gwant, a, x, N, O, C, 0.25f, add);
+            CHECK(worst(g, gwant, O * C, N) < 1e-6);
+        }
+        free(x);
+        free(w);
+        free(a);
+        free(y);
+        free(want);
+        free(g);
+        free(gwant);
+    }
+}
+
+/* Rows computed alone, together, and in slices of columns: equal to the bit. */
+static void same_bits(enum packed_dtype type)
+{
+    enum { N = 70, O = 150, C = 530 };
+    float *x = numbers(N * C), *w = numbers(O * C), *dy = numbers(N * O);
+    struct packed *p = pack(type, w, SOURCE_F32, O, C);
+    float *y = malloc(N * O * sizeof *y), *dx = malloc(N * C * sizeof *dx);
+    float *part = malloc(N * C * sizeof *part);
+    gemm_forward(y, x, p, N, 0, 0, O);
+    gemm_backward(dx, dy, p, N, 0, 0, C);
+    size_t g = gemm_grain();
+    int forward = 1, backward = 1, sliced = 1;
+    for (size_t n = 1; n <= N; n++) {
+        gemm_forward(part, x + (N - n) * C, p, n, 0, 0, O);
+        forward &= memcmp(part, y + (N - n) * O, n * O * sizeof *part) == 0;
+        gemm_backward(part, dy + (N - n) * O, p, n, 0, 0, C);
+        backward &= memcmp(part, dx + (N - n) * C, n * C * sizeof *part) == 0;
+        for (size_t begin = 0; begin < O; begin += g * (1 + n % 2))
+            gemm_forward(part, x, p, n, 0, begin,
+                         begin + g * (1 + n % 2) < O ? begin + g * (1 + n % 2) : O);
+        sliced &= memcmp(part, y, n * O * sizeof *part) == 0;
+        for (size_t begin = 0; begin < C; begin += g)
+            gemm_backward(part, dy, p, n, 0, begin, begin + g < C ? begin + g : C);
+        sliced &= memcmp(part, dx, n * C * sizeof *part) == 0;
+    }
+    CHECK(forward);
+    CHECK(backward);
+    CHECK(sliced);
+    free(x);
+    free(w);
+    free(dy);
+    free(p);
+    free(y);
+    free(dx);
+    free(part);
+}
+
+static void same_bits_f32(void)
+{
+    same_bits(PACKED_F32);
+}
+
+static void same_bits_bf16(void)
+{
+    same_bits(PACKED_BF16);
+}
+
+/* The small products too: any rows alone equal the rows together. */
+static void same_bits_dense(void)
+{
+    enum { N = 70, O = 36, C = 300 };
+    float *x = numbers(N * C), *w = numbers(O * C), *a = numbers(N * O);
+    float *y = malloc(N * O * sizeof *y), *part = malloc(O * C * sizeof *part);
+    int nt = 1, nn = 1, tn = 1;
+    dense_nt(y, x, w, N, O, C, 0.3f, 0, 0, N);
+    for (size_t n = 0; n < N; n++) {
+        dense_nt(part, x + n * C, w, 1, O, C, 0.3f, 0, 0, 1);
+        nt &= memcmp(part, y + n * O, O * sizeof *y) == 0;
+    }
+    dense_nn(y, x, w, N, O, C, 0.3f, 0, 0, N);
+    for (size_t n = 0; n + 3 <= N; n++) {
+        dense_nn(part, x + n * C, w, 3, O, C, 0.3f, 0, 0, 3);
+        nn &= memcmp(part, y + n * O, 3 * O * sizeof *y) == 0;
+    }
+    float *g = malloc(O * C * sizeof *g);
+    dense_tn(g, a, x, N, O, C, 0.3f, 0, 0, O);
+    for (size_t begin = 0; begin < O; begin += 5)
+        dense_tn(part, a, x, N, O, C, 0.3f, 0, begin, begin + 5 < O ? begin + 5 : O);
+    tn = memcmp(part, g, O * C * sizeof *g) == 0;
+    CHECK(nt);
+    CHECK(nn);
+    CHECK(tn);
+    free(x);
+    free(w);
+    free(a);
+    free(y);
+    free(part);
+    free(g);
+}
+
+static void conversions(void)
+{
+    CHECK(f32_from_f16(0x3c00) == 1.0f);
+    CHECK(f32_from_f16(0xc000) == -2.0f);
+    CHECK(f32_from_f16(0x0001) == 0x1p-24f);
+    CHECK(f32_from_f16(0x03ff) == 1023 * 0x1p-24f);
+    CHECK(f32_from_f16(0x7bff) == 65504.0f);
+    CHECK(isinf(f32_from_f16(0xfc00)) && isnan(f32_from_f16(0x7e00)));
+    CHECK(bf16_from_f32(1.0f) == 0x3f80);
+    CHECK(bf16_from_f32(1.00390625f) == 0x3f80); /* a tie goes to even */
+    CHECK(bf16_from_f32(1.01171875f) == 0x3f82);
+    CHECK(bf16_from_f32(INFINITY) == 0x7f80);
+    CHECK(isnan(f32_from_bf16(bf16_from_f32(NAN))));
+}
+
+/* Every source type ends in the same matrix. */
+static void packing_sources(void)
+{
+    enum { O = 18, C = 21 };
+    float w[O * C];
+    uint16_t half[O * C], brain[O * C];
+    for (size_t i = 0; i < O * C; i++) {
+        w[i] = (float)((int)(i % 251) - 125) / 4;
+        brain[i] = bf16_from_f32(w[i]);
+        int e;
+        float m = frexpf(fabsf(w[i]), &e);
+        half[i] =
+            w[i] == 0
+                ? 0
+                : (uint16_t)((w[i] < 0 ? 0x8000 : 0) | (e + 14) << 10 | ((int)(m * 2048) & 0x3ff));
+    }
+    for (int type = PACKED_F32; type <= PACKED_BF16; type++) {
+        struct packed *a = pack((enum packed_dtype)type, w, SOURCE_F32, O, C);
+        struct packed *b = pack((enum packed_dtype)type, half, SOURCE_F16, O, C);
+        struct packed *c = pack((enum packed_dtype)type, brain, SOURCE_BF16, O, C);
+        size_t bytes = packed_bytes((enum packed_dtype)type, O, C);
+        CHECK(memcmp(a, b, bytes) == 0);
+        CHECK(memcmp(a, c, bytes) == 0);
+        free(a);
+        free(b);
+        free(c);
+    }
+}
+
+static void empty_sum(void)
+{
+    float y[6] = { 1, 2, 3, 4, 5, 6 };
+    dense_tn(y, NULL, NULL, 0, 2, 3, 1, 1, 0, 2);
+    CHECK(y[5] == 6);
+    dense_tn(y, NULL, NULL, 0, 2, 3, 1, 0, 0, 2);
+    CHECK(y[0] == 0 && y[5] == 0);
+}
+
+int main(void)
+{
+    printf("# kernels: %s\n", kernels_name());
+    RUN(conversions);
+    RUN(packing_sources);
+    RUN(products_f32);
+    RUN(products_bf16);
+    RUN(dense_products);
+    RUN(same_bits_f32);
+    RUN(same_bits_bf16);
+    RUN(same_bits_dense);
+    RUN(empty_sum);
+    return tap_done();
+}
