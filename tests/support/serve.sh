@@ -1,0 +1,62 @@
+# serve.sh - sourced by shell tests: TAP helpers, a work folder, a server of one's own.
+# Sets root, work, BUILD_DIR; serve_start ARGS... exports TINKER_BASE_URL and TINKER_API_KEY.
+root=$(cd "$(dirname "$0")/../.." && pwd)
+BUILD_DIR=${BUILD_DIR:-$root/build/release}
+case $BUILD_DIR in /*) ;; *) BUILD_DIR=$root/$BUILD_DIR ;; esac
+work=$(mktemp -d "${TMPDIR:-/tmp}/tinker-test.XXXXXX") || exit 1
+tap_n=0
+tap_bad=0
+server=
+
+serve_cleanup() {
+    [ -z "$server" ] || kill -9 "$server" 2>/dev/null
+    rm -rf "$work"
+}
+trap serve_cleanup EXIT
+
+tap() { # tap NAME STATUS [FILE]: one result; FILE is shown when it failed
+    tap_n=$((tap_n + 1))
+    if [ "$2" -eq 0 ]; then
+        echo "ok $tap_n - $1"
+    else
+        echo "not ok $tap_n - $1"
+        tap_bad=$((tap_bad + 1))
+        [ -z "$3" ] || [ ! -f "$3" ] || tail -n 30 "$3" | sed 's/^/# /'
+        [ -f "$work/serve.log" ] && tail -n 10 "$work/serve.log" | sed 's/^/# serve: /'
+    fi
+}
+
+tap_plan() {
+    echo "1..$tap_n"
+    exit $((tap_bad > 0))
+}
+
+serve_start() { # serve_start [OPTION...]: returns when it listens
+    : >"$work/serve.log"
+    $VALGRIND "$BUILD_DIR/tinker" serve --listen "127.0.0.1:${serve_port:-0}" --data-dir "$work/data" "$@" \
+        >"$work/serve.log" 2>&1 &
+    server=$!
+    tries=0
+    while :; do
+        url=$(sed -nE 's|.*(http://127\.0\.0\.1:[0-9]+).*|\1|p' "$work/serve.log" | head -n 1)
+        [ -z "$url" ] || break
+        tries=$((tries + 1))
+        if [ $tries -gt 600 ] || ! kill -0 "$server" 2>/dev/null; then
+            sed 's/^/# serve: /' "$work/serve.log"
+            return 1
+        fi
+        sleep 0.1
+    done
+    TINKER_BASE_URL=$url
+    TINKER_API_KEY=tml-local
+    TINKER_TELEMETRY=0
+    export TINKER_BASE_URL TINKER_API_KEY TINKER_TELEMETRY
+}
+
+serve_stop() { # SIGTERM and wait; the server's exit status
+    kill -TERM "$server" 2>/dev/null || return 1
+    wait "$server"
+    status=$?
+    server=
+    return $status
+}
