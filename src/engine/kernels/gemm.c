@@ -2,7 +2,7 @@
  *
  * Order of the loops: MB rows of the left operand, then blocks of KC of the summed
  * index, then panels of NR columns, then tiles of rows.  The left operand's block is
- * packed once as [k][rows of a tile] (it stays in L2), a panel of the right one
+ * copied once to rows of KC (it stays in L2), a panel of the right one
  * stays in L1 while all tiles use it.  See ops.h for why the bits do not depend on
  * any of this. */
 #include "engine/kernels/kernels.h"
@@ -33,66 +33,94 @@ static size_t rows_begin(const struct rows *r, size_t tile)
     return tile * r->n / r->tiles;
 }
 
-static void pack_left(float *dst, struct operand a, const struct rows *r, size_t K)
+/* dst [n][KC] = rows of a, columns [0, K) */
+static void pack_left(const struct kernel_ops *ops, float *dst, struct operand a, size_t n,
+                      size_t K)
 {
-    for (size_t t = 0; t < r->tiles; t++) {
-        size_t m0 = rows_begin(r, t), mr = rows_begin(r, t + 1) - m0;
-        for (size_t m = 0; m < mr; m++) {
-            const float *src = a.p + (m0 + m) * a.row;
-            for (size_t k = 0; k < K; k++)
-                dst[k * mr + m] = src[k * a.col];
-        }
-        dst += mr * K;
+    if (a.col == 1) {
+        for (size_t m = 0; m < n; m++)
+            memcpy(dst + m * KC, a.p + m * a.row, K * sizeof *dst);
+        return;
     }
+    size_t whole = a.row == 1 ? n / 8 * 8 : 0, long_ = K / 8 * 8;
+    for (size_t m = 0; m < whole; m += 8)
+        for (size_t k = 0; k < long_; k += 8)
+            ops->transpose(dst + m * KC + k, KC, a.p + m + k * a.col, a.col);
+    for (size_t m = 0; m < n; m++)
+        for (size_t k = m < whole ? long_ : 0; k < K; k++)
+            dst[m * KC + k] = a.p[m * a.row + k * a.col];
 }
 
 /* dst [K][16] from columns [0, n) of b, the rest zero. */
-static void pack_right(float *dst, struct operand b, size_t n, size_t K)
+static void pack_right(const struct kernel_ops *ops, float *dst, struct operand b, size_t n,
+                       size_t K)
 {
     if (n < NR)
         memset(dst, 0, K * NR * sizeof *dst);
-    for (size_t k = 0; k < K; k++)
-        for (size_t j = 0; j < n; j++)
+    if (b.row == 1) {
+        for (size_t k = 0; k < K; k++)
+            memcpy(dst + k * NR, b.p + k * b.col, n * sizeof *dst);
+        return;
+    }
+    size_t whole = b.col == 1 ? n / 8 * 8 : 0, long_ = K / 8 * 8;
+    for (size_t j = 0; j < whole; j += 8)
+        for (size_t k = 0; k < long_; k += 8)
+            ops->transpose(dst + k * NR + j, NR, b.p + j * b.row + k, b.row);
+    for (size_t j = 0; j < n; j++)
+        for (size_t k = j < whole ? long_ : 0; k < K; k++)
             dst[k * NR + j] = b.p[j * b.row + k * b.col];
 }
 
-/* A right operand's panel: float32, or bfloat16 pairs when f32 is NULL. */
-struct panel {
-    const float *f32;
-    const uint16_t *bf16;
-    size_t np, columns; /* panels side by side, valid columns in them */
-};
-
-static void tile(const struct kernel_ops *ops, size_t mr, size_t K, const float *a,
-                 const struct panel *b, const struct tile_out *out)
+/* Round a packed left block to bfloat16; the odd last value meets a zero. */
+static void narrow_left(const struct kernel_ops *ops, uint16_t *dst, float *a, size_t n, size_t K)
 {
-    if (b->f32 != NULL)
-        ops->tile_f32(mr, b->np, K, a, b->f32, out);
-    else
-        ops->tile_bf16(mr, b->np, K, a, b->bf16, out);
+    size_t whole = (K + 15) / 16 * 16;
+    for (size_t m = 0; m < n; m++) {
+        memset(a + m * KC + K, 0, (whole - K) * sizeof *a);
+        ops->narrow(dst + m * KC, a + m * KC, whole);
+    }
 }
 
-/* All row tiles against one panel; a partial panel goes through a full-width copy. */
-static void panel_tiles(const struct kernel_ops *ops, const struct rows *r, size_t K,
-                        const float *a, const struct panel *b, const struct tile_out *out)
+/* One block of a product: left rows as float32 or bfloat16, right panels likewise. */
+struct block {
+    const float *a;
+    const uint16_t *a16; /* used when not NULL; then b is bfloat16 */
+    const float *b;      /* used when not NULL */
+    const uint16_t *b16;
+    size_t K, np, columns; /* panels side by side, valid columns in them */
+};
+
+static void tile(const struct kernel_ops *ops, size_t m, size_t mr, const struct block *b,
+                 const struct tile_out *out)
 {
-    float edge[MR_MAX * 2 * NR];
+    if (b->a16 != NULL)
+        ops->tile_pairs(mr, b->np, b->K, b->a16 + m * KC, b->b16, out);
+    else if (b->b != NULL)
+        ops->tile_f32(mr, b->np, b->K, b->a + m * KC, b->b, out);
+    else
+        ops->tile_bf16(mr, b->np, b->K, b->a + m * KC, b->b16, out);
+}
+
+/* All row tiles against one block; partial panels go through a full-width copy. */
+static void block_tiles(const struct kernel_ops *ops, const struct rows *r, const struct block *b,
+                        const struct tile_out *out)
+{
     for (size_t t = 0; t < r->tiles; t++) {
         size_t m0 = rows_begin(r, t), mr = rows_begin(r, t + 1) - m0;
         struct tile_out to = *out;
         to.y += m0 * out->ldy;
         if (b->columns == b->np * NR) {
-            tile(ops, mr, K, a, b, &to);
-        } else {
-            struct tile_out through = { edge, 2 * NR, out->alpha, 0 };
-            tile(ops, mr, K, a, b, &through);
-            for (size_t m = 0; m < mr; m++)
-                for (size_t n = 0; n < b->columns; n++) {
-                    float *y = &to.y[m * to.ldy + n];
-                    *y = out->add ? *y + edge[m * 2 * NR + n] : edge[m * 2 * NR + n];
-                }
+            tile(ops, m0, mr, b, &to);
+            continue;
         }
-        a += mr * K;
+        float edge[MR_MAX * 2 * NR];
+        struct tile_out through = { edge, 2 * NR, out->alpha, 0 };
+        tile(ops, m0, mr, b, &through);
+        for (size_t m = 0; m < mr; m++)
+            for (size_t n = 0; n < b->columns; n++) {
+                float *y = &to.y[m * to.ldy + n];
+                *y = out->add ? *y + edge[m * 2 * NR + n] : edge[m * 2 * NR + n];
+            }
     }
 }
 
@@ -106,25 +134,33 @@ void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, in
 {
     const struct kernel_ops *ops = kernels_ops();
     float a[MB * KC], wide[2 * KC * NR];
+    uint16_t a16[MB * KC];
+    int pairs = w->type == PACKED_BF16 && ops->narrow != NULL;
     assert(begin % NR == 0 && end <= w->O);
     for (size_t m = 0; m < N; m += MB) {
         struct rows r = rows_cut(min_size(N - m, MB), ops->mr);
         for (size_t c = 0; c < w->C; c += KC) {
             size_t K = packed_block(w, c);
-            pack_left(a, (struct operand){ x + m * w->C + c, w->C, 1 }, &r, K);
+            pack_left(ops, a, (struct operand){ x + m * w->C + c, w->C, 1 }, r.n, K);
+            if (pairs)
+                narrow_left(ops, a16, a, r.n, K);
             for (size_t o = begin; o < end; o += 2 * NR) {
-                struct panel b = { NULL, NULL, end - o > NR ? 2 : 1, min_size(end - o, 2 * NR) };
+                struct block b = {
+                    a, NULL, NULL, NULL, K, end - o > NR ? 2 : 1, min_size(end - o, 2 * NR)
+                };
                 if (w->type == PACKED_F32) {
-                    b.f32 = packed_f32(w, c, o / NR);
-                } else if (r.tiles == 1) {
-                    b.bf16 = packed_bf16(w, c, o / NR);
+                    b.b = packed_f32(w, c, o / NR);
                 } else {
-                    for (size_t p = 0; p < b.np; p++)
-                        ops->widen(wide + p * K * NR, packed_bf16(w, c, o / NR + p), K);
-                    b.f32 = wide;
+                    b.b16 = packed_bf16(w, c, o / NR);
+                    b.a16 = pairs ? a16 : NULL;
+                    if (!pairs && r.tiles > 1) {
+                        for (size_t p = 0; p < b.np; p++)
+                            ops->widen(wide + p * K * NR, packed_bf16(w, c, o / NR + p), K);
+                        b.b = wide;
+                    }
                 }
                 struct tile_out out = { y + m * w->O + o, w->O, 1, accumulate || c > 0 };
-                panel_tiles(ops, &r, K, a, &b, &out);
+                block_tiles(ops, &r, &b, &out);
             }
         }
     }
@@ -147,7 +183,10 @@ static void unpack_square(const struct kernel_ops *ops, float *dst, const struct
         else
             memcpy(square, packed_f32(w, block, (o + k) / NR) + (c - block) * NR,
                    have * NR * sizeof(float));
-        ops->transpose(dst + k * NR, src, NR);
+        for (size_t q = 0; q < 4; q++) {
+            size_t i = q / 2 * 8, j = q % 2 * 8;
+            ops->transpose(dst + (k + j) * NR + i, NR, src + i * NR + j, NR);
+        }
     }
 }
 
@@ -155,19 +194,19 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
                    size_t begin, size_t end)
 {
     const struct kernel_ops *ops = kernels_ops();
-    float a[MB * KC], right[2 * KC * NR];
+    float a[MB * KC], right[KC * NR];
     assert(begin % NR == 0 && end <= w->C);
     for (size_t m = 0; m < N; m += MB) {
         struct rows r = rows_cut(min_size(N - m, MB), ops->mr);
         for (size_t o = 0; o < w->O; o += KC) {
             size_t K = min_size(w->O - o, KC);
             size_t whole = (K + NR - 1) / NR * NR;
-            pack_left(a, (struct operand){ dy + m * w->O + o, w->O, 1 }, &r, K);
+            pack_left(ops, a, (struct operand){ dy + m * w->O + o, w->O, 1 }, r.n, K);
             for (size_t c = begin; c < end; c += NR) {
                 unpack_square(ops, right, w, o, c, whole);
-                struct panel b = { right, NULL, 1, min_size(end - c, NR) };
+                struct block b = { a, NULL, right, NULL, K, 1, min_size(end - c, NR) };
                 struct tile_out out = { dx + m * w->C + c, w->C, 1, accumulate || o > 0 };
-                panel_tiles(ops, &r, K, a, &b, &out);
+                block_tiles(ops, &r, &b, &out);
             }
         }
     }
@@ -191,13 +230,13 @@ static void dense(float *y, size_t J, size_t K, struct operand a, struct operand
         for (size_t k = 0; k < K; k += KC) {
             size_t block = min_size(K - k, KC);
             struct operand part = { a.p + m * a.row + k * a.col, a.row, a.col };
-            pack_left(left, part, &r, block);
+            pack_left(ops, left, part, r.n, block);
             for (size_t j = 0; j < J; j += NR) {
                 struct operand columns = { b.p + j * b.row + k * b.col, b.row, b.col };
-                struct panel p = { right, NULL, 1, min_size(J - j, NR) };
-                pack_right(right, columns, p.columns, block);
+                struct block p = { left, NULL, right, NULL, block, 1, min_size(J - j, NR) };
+                pack_right(ops, right, columns, p.columns, block);
                 struct tile_out out = { y + m * J + j, J, alpha, accumulate || k > 0 };
-                panel_tiles(ops, &r, block, left, &p, &out);
+                block_tiles(ops, &r, &p, &out);
             }
         }
     }

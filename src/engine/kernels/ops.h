@@ -29,7 +29,7 @@ struct tile_out {
 struct kernel_ops {
     const char *name;
     size_t mr; /* tallest tile, <= MR_MAX */
-    /* out (mr,16*np) (+)= alpha * sum over K of a [K][mr] b [np][K][16], np is 1 or 2 */
+    /* out (mr,16*np) (+)= alpha * sum over K of a [mr][KC] b [np][K][16], np is 1 or 2 */
     void (*tile_f32)(size_t mr, size_t np, size_t K, const float *a, const float *b,
                      const struct tile_out *out);
     /* The same with b as bfloat16 pairs [np][ceil(K/2)][16][2]; same bits as widening first. */
@@ -37,11 +37,16 @@ struct kernel_ops {
                       const struct tile_out *out);
     /* dst [K][16] = bfloat16 pairs [ceil(K/2)][16][2] */
     void (*widen)(float *dst, const uint16_t *b, size_t K);
-    /* dst [16][16] = transpose of src [16][16], row strides 16 and lds */
-    void (*transpose)(float *dst, const float *src, size_t lds);
+    /* dst [8][ldd] = transpose of src [8][lds] */
+    void (*transpose)(float *dst, size_t ldd, const float *src, size_t lds);
+    /* NULL, or: round n (a multiple of 16) values, and the tile on rounded pairs */
+    void (*narrow)(uint16_t *dst, const float *src, size_t n);
+    void (*tile_pairs)(size_t mr, size_t np, size_t K, const uint16_t *a, const uint16_t *b,
+                       const struct tile_out *out);
 };
 
 extern const struct kernel_ops kernels_plain, kernels_avx2, kernels_avx512;
+void kernels_avx512bf16_fill(struct kernel_ops *ops); /* what VDPBF16PS replaces */
 
 const struct kernel_ops *kernels_ops(void); /* the chosen ones */
 

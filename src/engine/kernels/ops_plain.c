@@ -24,7 +24,7 @@ static void tile_f32(size_t mr, size_t np, size_t K, const float *a, const float
         for (size_t k = 0; k < K; k++)
             for (size_t m = 0; m < mr; m++)
                 for (size_t n = 0; n < NR; n++)
-                    acc[m * NR + n] += a[k * mr + m] * b[k * NR + n];
+                    acc[m * NR + n] += a[m * KC + k] * b[k * NR + n];
         store(acc, mr, &to);
     }
 }
@@ -47,11 +47,12 @@ static void tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint
     }
 }
 
-static void transpose(float *dst, const float *src, size_t lds)
+static void transpose(float *dst, size_t ldd, const float *src, size_t lds)
 {
-    for (size_t i = 0; i < NR; i++)
-        for (size_t j = 0; j < NR; j++)
-            dst[j * NR + i] = src[i * lds + j];
+    for (size_t i = 0; i < 8; i++)
+        for (size_t j = 0; j < 8; j++)
+            dst[j * ldd + i] = src[i * lds + j];
 }
 
-const struct kernel_ops kernels_plain = { "plain", 4, tile_f32, tile_bf16, widen, transpose };
+const struct kernel_ops kernels_plain = { "plain", 4,         tile_f32, tile_bf16,
+                                          widen,   transpose, NULL,     NULL };

@@ -1,0 +1,94 @@
+/* ops_avx2.c - tiles of up to 6 x 16 for AVX2 with FMA: 12 accumulators, 2 columns, 1 broadcast.
+ * One or two rows take two panels at once, which hides the latency of their few chains. */
+#include "engine/kernels/simd_avx2.h"
+#include "engine/kernels/tile.h"
+
+static void one_f32(size_t mr, size_t K, const float *a, const float *b, const struct tile_out *out)
+{
+    switch (mr) {
+    case 1:
+        tile_run_f32(1, 2, K, a, b, out);
+        break;
+    case 2:
+        tile_run_f32(2, 2, K, a, b, out);
+        break;
+    case 3:
+        tile_run_f32(3, 2, K, a, b, out);
+        break;
+    case 4:
+        tile_run_f32(4, 2, K, a, b, out);
+        break;
+    case 5:
+        tile_run_f32(5, 2, K, a, b, out);
+        break;
+    default:
+        tile_run_f32(6, 2, K, a, b, out);
+        break;
+    }
+}
+
+static void one_bf16(size_t mr, size_t K, const float *a, const uint16_t *b,
+                     const struct tile_out *out)
+{
+    switch (mr) {
+    case 1:
+        tile_run_bf16(1, 2, K, a, b, out);
+        break;
+    case 2:
+        tile_run_bf16(2, 2, K, a, b, out);
+        break;
+    case 3:
+        tile_run_bf16(3, 2, K, a, b, out);
+        break;
+    case 4:
+        tile_run_bf16(4, 2, K, a, b, out);
+        break;
+    case 5:
+        tile_run_bf16(5, 2, K, a, b, out);
+        break;
+    default:
+        tile_run_bf16(6, 2, K, a, b, out);
+        break;
+    }
+}
+
+static void tile_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
+                     const struct tile_out *out)
+{
+    if (np == 2 && mr == 1) {
+        tile_run_f32(1, 4, K, a, b, out);
+    } else if (np == 2 && mr == 2) {
+        tile_run_f32(2, 4, K, a, b, out);
+    } else {
+        struct tile_out to = *out;
+        for (size_t p = 0; p < np; p++, to.y += NR)
+            one_f32(mr, K, a, b + p * K * NR, &to);
+    }
+}
+
+static void tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
+                      const struct tile_out *out)
+{
+    if (np == 2 && mr == 1) {
+        tile_run_bf16(1, 4, K, a, b, out);
+    } else if (np == 2 && mr == 2) {
+        tile_run_bf16(2, 4, K, a, b, out);
+    } else {
+        struct tile_out to = *out;
+        for (size_t p = 0; p < np; p++, to.y += NR)
+            one_bf16(mr, K, a, b + p * (K + (K & 1)) * NR, &to);
+    }
+}
+
+static void widen(float *dst, const uint16_t *b, size_t K)
+{
+    tile_widen(dst, b, K);
+}
+
+static void transpose(float *dst, size_t ldd, const float *src, size_t lds)
+{
+    transpose8(dst, ldd, src, lds);
+}
+
+const struct kernel_ops kernels_avx2 = { "avx2", 6,         tile_f32, tile_bf16,
+                                         widen,  transpose, NULL,     NULL };

@@ -1,0 +1,110 @@
+/* simd_avx2.h - the vocabulary of the vector code: 8 lanes of float32.
+ *
+ * simd_avx512.h says the same words for 16 lanes, so that tile.h and vecbody.h are
+ * written once.  Include exactly one of them, in a file compiled for that set. */
+#ifndef ENGINE_KERNELS_SIMD_H
+#define ENGINE_KERNELS_SIMD_H
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { LANES = 8 };
+typedef __m256 vec;
+typedef __m256i ivec;
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vec vec_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+INLINE vec vec_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+INLINE vec vec_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+INLINE void vec_store(float *p, vec x)
+{
+    _mm256_storeu_ps(p, x);
+}
+INLINE vec vec_add(vec a, vec b)
+{
+    return _mm256_add_ps(a, b);
+}
+INLINE vec vec_sub(vec a, vec b)
+{
+    return _mm256_sub_ps(a, b);
+}
+INLINE vec vec_mul(vec a, vec b)
+{
+    return _mm256_mul_ps(a, b);
+}
+INLINE vec vec_div(vec a, vec b)
+{
+    return _mm256_div_ps(a, b);
+}
+INLINE vec vec_max(vec a, vec b)
+{
+    return _mm256_max_ps(a, b);
+}
+INLINE vec vec_min(vec a, vec b)
+{
+    return _mm256_min_ps(a, b);
+}
+/* a * b + c, rounded once */
+INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+INLINE vec vec_sqrt(vec a)
+{
+    return _mm256_sqrt_ps(a);
+}
+INLINE ivec ivec_load(const void *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+/* The even and the odd bfloat16 of each 32-bit word, widened. */
+INLINE vec vec_bf16_even(ivec words)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+}
+INLINE vec vec_bf16_odd(ivec words)
+{
+    return _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32((int)0xffff0000)));
+}
+/* x * 2^n for whole n in [-252, 252], in two steps so that neither leaves the range. */
+INLINE vec vec_scale2(vec x, vec n)
+{
+    ivec i = _mm256_cvtps_epi32(n);
+    ivec half = _mm256_srai_epi32(i, 1);
+    ivec bias = _mm256_set1_epi32(127);
+    vec a = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
+    ivec rest = _mm256_sub_epi32(i, half);
+    vec b = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
+    return _mm256_mul_ps(_mm256_mul_ps(x, a), b);
+}
+INLINE vec vec_round(vec x)
+{
+    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+/* The first n < LANES elements; the other lanes are zero, and not read or written. */
+INLINE vec vec_load_part(const float *p, size_t n)
+{
+    float t[LANES] = { 0 };
+    memcpy(t, p, n * sizeof *t);
+    return vec_load(t);
+}
+INLINE void vec_store_part(float *p, vec x, size_t n)
+{
+    float t[LANES];
+    vec_store(t, x);
+    memcpy(p, t, n * sizeof *t);
+}
+
+#endif

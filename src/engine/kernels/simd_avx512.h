@@ -1,0 +1,108 @@
+/* simd_avx512.h - the vocabulary of the vector code: 16 lanes of float32.
+ * See simd_avx2.h, of which this is the wide twin. */
+#ifndef ENGINE_KERNELS_SIMD_H
+#define ENGINE_KERNELS_SIMD_H
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { LANES = 16 };
+typedef __m512 vec;
+typedef __m512i ivec;
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vec vec_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+INLINE vec vec_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+INLINE vec vec_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+INLINE void vec_store(float *p, vec x)
+{
+    _mm512_storeu_ps(p, x);
+}
+INLINE vec vec_add(vec a, vec b)
+{
+    return _mm512_add_ps(a, b);
+}
+INLINE vec vec_sub(vec a, vec b)
+{
+    return _mm512_sub_ps(a, b);
+}
+INLINE vec vec_mul(vec a, vec b)
+{
+    return _mm512_mul_ps(a, b);
+}
+INLINE vec vec_div(vec a, vec b)
+{
+    return _mm512_div_ps(a, b);
+}
+INLINE vec vec_max(vec a, vec b)
+{
+    return _mm512_max_ps(a, b);
+}
+INLINE vec vec_min(vec a, vec b)
+{
+    return _mm512_min_ps(a, b);
+}
+/* a * b + c, rounded once */
+INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+INLINE vec vec_sqrt(vec a)
+{
+    return _mm512_sqrt_ps(a);
+}
+INLINE ivec ivec_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+/* The even and the odd bfloat16 of each 32-bit word, widened. */
+INLINE vec vec_bf16_even(ivec words)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+}
+INLINE vec vec_bf16_odd(ivec words)
+{
+    return _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32((int)0xffff0000)));
+}
+/* x * 2^n for whole n in [-252, 252], in two steps so that neither leaves the range. */
+INLINE vec vec_scale2(vec x, vec n)
+{
+    ivec i = _mm512_cvtps_epi32(n);
+    ivec half = _mm512_srai_epi32(i, 1);
+    ivec bias = _mm512_set1_epi32(127);
+    vec a = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(half, bias), 23));
+    ivec rest = _mm512_sub_epi32(i, half);
+    vec b = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(rest, bias), 23));
+    return _mm512_mul_ps(_mm512_mul_ps(x, a), b);
+}
+INLINE vec vec_round(vec x)
+{
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+/* The first n < LANES elements; the other lanes are zero, and not read or written. */
+INLINE vec vec_load_part(const float *p, size_t n)
+{
+    float t[LANES] = { 0 };
+    memcpy(t, p, n * sizeof *t);
+    return vec_load(t);
+}
+INLINE void vec_store_part(float *p, vec x, size_t n)
+{
+    float t[LANES];
+    vec_store(t, x);
+    memcpy(p, t, n * sizeof *t);
+}
+
+#endif

@@ -1,0 +1,132 @@
+/* tile.h - the innermost loops of every product, in the words of simd_*.h.
+ *
+ * Not a header to share: a kernel file includes it after the vocabulary of its
+ * instruction set.  All functions here are inlined with constant mr and nv, so the
+ * accumulators live in registers. */
+#ifndef ENGINE_KERNELS_TILE_H
+#define ENGINE_KERNELS_TILE_H
+
+#include "engine/kernels/ops.h"
+
+enum { PANEL_VECS = NR / LANES }; /* vectors across a panel */
+
+INLINE void tile_store(size_t mr, size_t nv, const vec *acc, const struct tile_out *out)
+{
+    vec alpha = vec_set1(out->alpha);
+#pragma GCC unroll 16
+    for (size_t m = 0; m < mr; m++) {
+        float *y = out->y + m * out->ldy;
+#pragma GCC unroll 4
+        for (size_t v = 0; v < nv; v++) {
+            vec s = vec_mul(alpha, acc[m * nv + v]);
+            if (out->add)
+                s = vec_add(vec_load(y + v * LANES), s);
+            vec_store(y + v * LANES, s);
+        }
+    }
+}
+
+/* One k: acc (mr,nv) += a[m] * b[v] */
+INLINE void tile_step(size_t mr, size_t nv, vec *acc, const float *a, const vec *b)
+{
+#pragma GCC unroll 16
+    for (size_t m = 0; m < mr; m++) {
+        vec x = vec_set1(a[m * KC]);
+#pragma GCC unroll 4
+        for (size_t v = 0; v < nv; v++)
+            acc[m * nv + v] = vec_fma(x, b[v], acc[m * nv + v]);
+    }
+}
+
+/* Vector v of the row at b, where the second panel begins `next` elements later. */
+INLINE size_t tile_at(size_t v, size_t next)
+{
+    return v / PANEL_VECS * next + v % PANEL_VECS * LANES;
+}
+
+INLINE void tile_run_f32(size_t mr, size_t nv, size_t K, const float *a, const float *b,
+                         const struct tile_out *out)
+{
+    vec acc[16 * 4];
+#pragma GCC unroll 64
+    for (size_t i = 0; i < mr * nv; i++)
+        acc[i] = vec_zero();
+    size_t next = K * NR;
+    for (size_t k = 0; k < K; k++) {
+        vec row[4];
+#pragma GCC unroll 4
+        for (size_t v = 0; v < nv; v++)
+            row[v] = vec_load(b + tile_at(v, next));
+        tile_step(mr, nv, acc, a + k, row);
+        b += NR;
+    }
+    tile_store(mr, nv, acc, out);
+}
+
+INLINE void tile_run_bf16(size_t mr, size_t nv, size_t K, const float *a, const uint16_t *b,
+                          const struct tile_out *out)
+{
+    vec acc[16 * 4];
+#pragma GCC unroll 64
+    for (size_t i = 0; i < mr * nv; i++)
+        acc[i] = vec_zero();
+    size_t next = (K + (K & 1)) * NR;
+    for (size_t k = 0; k < K; k += 2) {
+        ivec words[4];
+        vec row[4];
+#pragma GCC unroll 4
+        for (size_t v = 0; v < nv; v++) {
+            words[v] = ivec_load(b + v / PANEL_VECS * next + v % PANEL_VECS * LANES * 2);
+            row[v] = vec_bf16_even(words[v]);
+        }
+        tile_step(mr, nv, acc, a + k, row);
+        if (k + 1 == K)
+            break;
+#pragma GCC unroll 4
+        for (size_t v = 0; v < nv; v++)
+            row[v] = vec_bf16_odd(words[v]);
+        tile_step(mr, nv, acc, a + k + 1, row);
+        b += 2 * NR;
+    }
+    tile_store(mr, nv, acc, out);
+}
+
+/* dst [K][16] = bfloat16 pairs [ceil(K/2)][16][2] */
+INLINE void tile_widen(float *dst, const uint16_t *b, size_t K)
+{
+    for (size_t k = 0; k < K; k += 2, b += 2 * NR, dst += 2 * NR)
+        for (size_t v = 0; v < PANEL_VECS; v++) {
+            ivec words = ivec_load(b + v * LANES * 2);
+            vec_store(dst + v * LANES, vec_bf16_even(words));
+            if (k + 1 < K)
+                vec_store(dst + NR + v * LANES, vec_bf16_odd(words));
+        }
+}
+
+/* dst [8][.] = transpose of src [8][.]; 256-bit registers suit both sets. */
+INLINE void transpose8(float *dst, size_t ldd, const float *src, size_t lds)
+{
+    __m256 r[8], t[8];
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; i++)
+        r[i] = _mm256_loadu_ps(src + i * lds);
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (size_t i = 0; i < 8; i += 4) {
+        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; i++) {
+        _mm256_storeu_ps(dst + i * ldd, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+        _mm256_storeu_ps(dst + (i + 4) * ldd, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+    }
+}
+
+#endif
