@@ -1,0 +1,162 @@
+/* array.c - whole arrays of numbers in one call.
+ *
+ * Commas are counted first, so that the array is allocated once at its final size:
+ * tensors are large and this is the path they take.  The count is only a hint from
+ * the peer; parsing checks every element and never goes beyond it. */
+#include <math.h>
+#include "json/decimal.h"
+#include "json/internal.h"
+#include "json/scan.h"
+
+/* Enter the array; *n is how many elements it has, if it is well-formed. */
+static bool begin(struct json_reader *r, size_t *n)
+{
+    if (!json_begin_array(r))
+        return false;
+    json_skip_space(r);
+    *n = r->p < r->end && *r->p == ']' ? 0 : scan_commas(r->p, r->end) + 1;
+    return true;
+}
+
+static void *allocate(struct json_reader *r, size_t n, size_t size)
+{
+    void *p = r->arena ? arena_array(r->arena, n, size) : NULL;
+    if (!p)
+        json_fail_at(r, r->p, "no memory for an array of %zu numbers", n);
+    return p;
+}
+
+/* After element i of n: the comma, or the bracket after the last. */
+static inline bool separator(struct json_reader *r, size_t i, size_t n)
+{
+    char want = i + 1 < n ? ',' : ']';
+    if (r->p == r->end || *r->p != want) {
+        json_skip_space(r);
+        if (r->p == r->end || *r->p != want)
+            return json_fail_at(r, r->p, "expected ',' or ']'");
+    }
+    r->p++;
+    /* the two common layouts: no space, or one */
+    if (r->p < r->end && *r->p == ' ')
+        r->p++;
+    if (r->p < r->end && (unsigned char)*r->p <= ' ')
+        json_skip_space(r);
+    return true;
+}
+
+/* Leave the array: elements were all read, so the bracket was too. */
+static bool finish(struct json_reader *r, size_t n)
+{
+    if (n == 0)
+        r->p++;
+    r->depth--;
+    return true;
+}
+
+/* A plain integer of up to 18 digits at r->p; false leaves everything as it was. */
+static inline bool small_int(struct json_reader *r, int64_t *out)
+{
+    const char *p = r->p, *end = r->end;
+    bool negative = p < end && *p == '-';
+    const char *digits = p += negative;
+    int64_t v = 0;
+    while (p < end && decimal_is_digit(*p))
+        if (p - digits == 18)
+            return false;
+        else
+            v = v * 10 + (*p++ - '0');
+    if (p == digits || p == end || (*p != ',' && *p != ']') || (*digits == '0' && p - digits > 1))
+        return false;
+    *out = negative ? -v : v;
+    r->p = p;
+    return true;
+}
+
+bool json_array_int64(struct json_reader *r, int64_t **out, size_t *n)
+{
+    size_t count;
+    if (!begin(r, &count))
+        return false;
+    int64_t *v = allocate(r, count, sizeof *v);
+    if (!v)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if ((!small_int(r, &v[i]) && !json_int64(r, &v[i])) || !separator(r, i, count))
+            return false;
+    *out = v;
+    *n = count;
+    return finish(r, count);
+}
+
+bool json_array_int32(struct json_reader *r, int32_t **out, size_t *n)
+{
+    size_t count;
+    if (!begin(r, &count))
+        return false;
+    int32_t *v = allocate(r, count, sizeof *v);
+    if (!v)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        const char *at = r->p;
+        int64_t wide;
+        if (!small_int(r, &wide) && !json_int64(r, &wide))
+            return false;
+        if (wide < INT32_MIN || wide > INT32_MAX)
+            return json_fail_at(r, at, "integer out of the range of 32 bits");
+        v[i] = (int32_t)wide;
+        if (!separator(r, i, count))
+            return false;
+    }
+    *out = v;
+    *n = count;
+    return finish(r, count);
+}
+
+/* One element that is no number: null when allowed, else the error that fits. */
+static bool other_than_number(struct json_reader *r, bool null_is_nan, float *out)
+{
+    if (json_peek(r) == JSON_NUMBER)
+        return json_fail_at(r, r->p, "malformed number");
+    if (null_is_nan && json_peek(r) == JSON_NULL) {
+        *out = NAN;
+        return json_null(r);
+    }
+    double unused;
+    return json_double(r, &unused);
+}
+
+static bool floats(struct json_reader *r, bool null_is_nan, float **out, size_t *n)
+{
+    size_t count;
+    if (!begin(r, &count))
+        return false;
+    float *v = allocate(r, count, sizeof *v);
+    if (!v)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        struct decimal d;
+        const char *p = decimal_scan(r->p, r->end, &d);
+        if (p) {
+            r->p = p;
+            if (!decimal_float(&d, &v[i]))
+                return json_fail_at(r, d.text, "number out of the range of a float");
+        } else if (!other_than_number(r, null_is_nan, &v[i])) {
+            return false;
+        }
+        if (!separator(r, i, count))
+            return false;
+    }
+    *out = v;
+    *n = count;
+    return finish(r, count);
+}
+
+bool json_array_float(struct json_reader *r, float **out, size_t *n)
+{
+    return floats(r, false, out, n);
+}
+
+bool json_array_float_null(struct json_reader *r, float **out, size_t *n)
+{
+    return floats(r, true, out, n);
+}

@@ -1,0 +1,114 @@
+/* decimal.h - the text of a number, taken apart and rounded to binary.
+ *
+ * decimal_scan() checks the grammar of RFC 8259 and collects up to 19 digits;
+ * decimal_double() and decimal_float() round to nearest, ties to even, always
+ * exactly and whatever the locale.  A float is rounded once, not through double. */
+#ifndef JSON_DECIMAL_H
+#define JSON_DECIMAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "eight digits are read as one word");
+
+enum { DECIMAL_DIGITS = 19, DECIMAL_EXP_MAX = 1000000 };
+
+/* Value: mantissa * 10^exp10; with `more`, plus less than one unit of the mantissa. */
+struct decimal {
+    uint64_t mantissa;
+    int exp10;
+    bool negative, more;
+    const char *text, *end; /* where it was read: for what the mantissa cannot hold */
+};
+
+static inline bool decimal_is_digit(char c)
+{
+    return (unsigned char)(c - '0') <= 9;
+}
+
+static inline bool decimal_all_digits(uint64_t word)
+{
+    return ((word & 0xf0f0f0f0f0f0f0f0u) |
+            ((word + 0x0606060606060606u) & 0xf0f0f0f0f0f0f0f0u) >> 4) == 0x3333333333333333u;
+}
+
+/* Eight digits in one word: pairs, then fours, then all. */
+static inline uint64_t decimal_eight(uint64_t word)
+{
+    word -= 0x3030303030303030u;
+    word = word * 10 + (word >> 8);
+    uint64_t even = (word & 0x000000ff000000ffu) * 0x000f424000000064u;
+    uint64_t odd = (word >> 16 & 0x000000ff000000ffu) * 0x0000271000000001u;
+    return (even + odd) >> 32;
+}
+
+/* Digits from p on into *m (which may wrap: the caller counts them). */
+static inline const char *decimal_digits(const char *p, const char *end, uint64_t *m)
+{
+    uint64_t v = *m, word;
+    while (end - p >= 8) {
+        memcpy(&word, p, 8);
+        if (!decimal_all_digits(word))
+            break;
+        v = v * 100000000 + decimal_eight(word);
+        p += 8;
+    }
+    for (; p < end && decimal_is_digit(*p); p++)
+        v = v * 10 + (uint64_t)(*p - '0');
+    *m = v;
+    return p;
+}
+
+/* More than 19 digits were seen: count the significant ones, keep the first 19. */
+void decimal_recount(struct decimal *d);
+
+/* The exponent part at p, added to *exp10; NULL: malformed. */
+const char *decimal_exponent(const char *p, const char *end, int *exp10);
+
+/* Take the number at p apart.  Returns what follows it, or NULL when it is malformed. */
+static inline const char *decimal_scan(const char *p, const char *end, struct decimal *d)
+{
+    d->text = p;
+    d->negative = p < end && *p == '-';
+    p += d->negative;
+    const char *whole = p;
+    uint64_t m = 0;
+    p = decimal_digits(p, end, &m);
+    ptrdiff_t n = p - whole;
+    if (n == 0 || n > DECIMAL_EXP_MAX || (n > 1 && *whole == '0'))
+        return NULL;
+    int exp10 = 0;
+    if (p < end && *p == '.') {
+        const char *fraction = ++p;
+        p = decimal_digits(p, end, &m);
+        ptrdiff_t places = p - fraction;
+        if (places == 0 || places > DECIMAL_EXP_MAX)
+            return NULL;
+        exp10 = -(int)places;
+        n += places;
+    }
+    d->mantissa = m;
+    d->exp10 = exp10;
+    d->more = false;
+    if (p < end && (*p | 0x20) == 'e') {
+        p = decimal_exponent(p, end, &d->exp10);
+        if (!p)
+            return NULL;
+    }
+    d->end = p;
+    if (n > DECIMAL_DIGITS)
+        decimal_recount(d);
+    return p;
+}
+
+/* false: the magnitude is too large (*out is then an infinity). */
+bool decimal_double(const struct decimal *d, double *out);
+bool decimal_float(const struct decimal *d, float *out);
+
+/* Exactly an integer in range, however written (3, 3.0, 30e-1); *fraction says
+ * which of the two it was that failed. */
+bool decimal_uint64(const struct decimal *d, uint64_t *magnitude, bool *fraction);
+
+#endif

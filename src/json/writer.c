@@ -1,0 +1,209 @@
+/* writer.c - the append-only writer.
+ *
+ * The only state is whether the next thing needs a comma.  Numbers are formatted
+ * on the stack and appended, arrays of them in runs, so that the buffer's maximum
+ * is met exactly and nothing else is allocated. */
+#include <math.h>
+#include <string.h>
+#include "base/utf8.h"
+#include "json/json.h"
+#include "json/scan.h"
+#include "json/shortest.h"
+
+void json_writer_init(struct json_writer *w, struct buf *out)
+{
+    *w = (struct json_writer){ .out = out };
+}
+
+/* Append a whole value or an opening, with the comma before it. */
+static void put(struct json_writer *w, const char *s, size_t n)
+{
+    if (w->need_comma)
+        buf_putc(w->out, ',');
+    buf_append(w->out, s, n);
+    w->need_comma = true;
+}
+
+void json_put_begin_object(struct json_writer *w)
+{
+    put(w, "{", 1);
+    w->need_comma = false;
+}
+
+void json_put_end_object(struct json_writer *w)
+{
+    w->need_comma = false;
+    put(w, "}", 1);
+}
+
+void json_put_begin_array(struct json_writer *w)
+{
+    put(w, "[", 1);
+    w->need_comma = false;
+}
+
+void json_put_end_array(struct json_writer *w)
+{
+    w->need_comma = false;
+    put(w, "]", 1);
+}
+
+void json_put_null(struct json_writer *w)
+{
+    put(w, "null", 4);
+}
+
+void json_put_bool(struct json_writer *w, bool v)
+{
+    put(w, v ? "true" : "false", v ? 4 : 5);
+}
+
+void json_put_int64(struct json_writer *w, int64_t v)
+{
+    char text[SHORTEST_MAX];
+    put(w, text, shortest_int64(v, text));
+}
+
+void json_put_uint64(struct json_writer *w, uint64_t v)
+{
+    char text[SHORTEST_MAX];
+    put(w, text, shortest_uint64(v, text));
+}
+
+void json_put_double(struct json_writer *w, double v)
+{
+    char text[SHORTEST_MAX];
+    if (isfinite(v))
+        put(w, text, shortest_double(v, text));
+    else
+        w->out->failed = true;
+}
+
+void json_put_float(struct json_writer *w, float v)
+{
+    char text[SHORTEST_MAX];
+    if (isfinite(v))
+        put(w, text, shortest_float(v, text));
+    else
+        w->out->failed = true;
+}
+
+void json_put_raw(struct json_writer *w, const char *json, size_t n)
+{
+    put(w, json, n);
+}
+
+/* The one character at s that is not plain, escaped; returns its length in s. */
+static size_t put_special(struct buf *out, const char *s, size_t n)
+{
+    static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
+    unsigned char c = (unsigned char)*s;
+    if (c >= 0x80) {
+        uint32_t cp;
+        int len = utf8_decode(s, n, &cp);
+        buf_append(out, len ? s : "\xef\xbf\xbd", len ? (size_t)len : 3);
+        return len ? (size_t)len : 1;
+    }
+    const char *known = c ? strchr(from, c) : NULL;
+    char escape[6] = {
+        '\\', 'u', '0', '0', "0123456789abcdef"[c >> 4], "0123456789abcdef"[c & 15]
+    };
+    if (known)
+        escape[1] = to[known - from];
+    buf_append(out, escape, known ? 2 : 6);
+    return 1;
+}
+
+static void put_quoted(struct buf *out, const char *s, size_t n)
+{
+    const char *end = s + n;
+    buf_putc(out, '"');
+    while (s < end) {
+        const char *special = scan_plain(s, end);
+        buf_append(out, s, (size_t)(special - s));
+        s = special;
+        if (s < end)
+            s += put_special(out, s, (size_t)(end - s));
+    }
+    buf_putc(out, '"');
+}
+
+void json_put_string_n(struct json_writer *w, const char *s, size_t n)
+{
+    put(w, "", 0);
+    put_quoted(w->out, s, n);
+}
+
+void json_put_string(struct json_writer *w, const char *s)
+{
+    json_put_string_n(w, s, strlen(s));
+}
+
+void json_put_key_n(struct json_writer *w, const char *key, size_t n)
+{
+    json_put_string_n(w, key, n);
+    buf_putc(w->out, ':');
+    w->need_comma = false;
+}
+
+void json_put_key(struct json_writer *w, const char *key)
+{
+    json_put_key_n(w, key, strlen(key));
+}
+
+enum { RUN = 64 }; /* numbers formatted between two appends */
+
+/* Append a run of numbers, each followed by a comma, then take the last comma back. */
+static void put_run(struct json_writer *w, const char *text, const char *end, bool last)
+{
+    buf_append(w->out, text, (size_t)(end - text) - last);
+}
+
+void json_put_array_int64(struct json_writer *w, const int64_t *v, size_t n)
+{
+    char text[RUN * SHORTEST_MAX];
+    json_put_begin_array(w);
+    for (size_t i = 0; i < n && buf_ok(w->out);) {
+        char *p = text;
+        for (size_t stop = n - i < RUN ? n : i + RUN; i < stop; i++) {
+            p += shortest_int64(v[i], p);
+            *p++ = ',';
+        }
+        put_run(w, text, p, i == n);
+    }
+    json_put_end_array(w);
+}
+
+void json_put_array_int32(struct json_writer *w, const int32_t *v, size_t n)
+{
+    char text[RUN * SHORTEST_MAX];
+    json_put_begin_array(w);
+    for (size_t i = 0; i < n && buf_ok(w->out);) {
+        char *p = text;
+        for (size_t stop = n - i < RUN ? n : i + RUN; i < stop; i++) {
+            p += shortest_int64(v[i], p);
+            *p++ = ',';
+        }
+        put_run(w, text, p, i == n);
+    }
+    json_put_end_array(w);
+}
+
+void json_put_array_float(struct json_writer *w, const float *v, size_t n)
+{
+    char text[RUN * SHORTEST_MAX];
+    json_put_begin_array(w);
+    for (size_t i = 0; i < n && buf_ok(w->out);) {
+        char *p = text;
+        for (size_t stop = n - i < RUN ? n : i + RUN; i < stop; i++) {
+            if (!isfinite(v[i])) {
+                w->out->failed = true;
+                return;
+            }
+            p += shortest_float(v[i], p);
+            *p++ = ',';
+        }
+        put_run(w, text, p, i == n);
+    }
+    json_put_end_array(w);
+}
