@@ -15,13 +15,12 @@ struct tinker_adapter {
     tinker_engine *engine;
     tinker_lora desc; /* has_seed is always set */
     struct params params;
-    float *w;           /* (params.total) */
-    float *grad;        /* NULL: zero */
-    float *m, *v;       /* NULL in a snapshot */
+    float *w;     /* (params.total) */
+    float *grad;  /* NULL: zero */
+    float *m, *v; /* NULL in a snapshot */
     int64_t steps;
-    struct lora lora;   /* rank > 0 */
+    struct lora lora;    /* rank > 0 */
     struct model *model; /* rank 0 */
-    void *packed;        /* rank 0: memory of model's packed weights */
     bool stale;          /* rank 0: w changed since packing */
 };
 

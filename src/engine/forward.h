@@ -36,6 +36,9 @@ struct batch {
     size_t n_segments;
 };
 
+/* Fill segment_of (n) and cs (n, head_dim), the rope table of every row. */
+void batch_prepare(const struct model *m, const struct batch *b, uint32_t *segment_of, float *cs);
+
 /* Scratch memory for batches of up to `rows` rows and adapters up to `rank`. */
 struct forward_space;
 struct forward_space *forward_space_new(const struct model_config *c, size_t rows, size_t rank,

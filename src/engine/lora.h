@@ -13,13 +13,13 @@ struct lora_pair {
 
 struct lora {
     size_t rank;
-    float scale; /* alpha / rank */
+    float scale;             /* alpha / rank */
     struct lora_pair *pairs; /* layers * LINEARS, then the head */
 };
 
 enum { LORA_ALPHA = 32 };
 
-/* Pair of linear `id` in `layer`; layer == config.layers: the head. */
+/* Pair of linear `id` in `layer`, and of the head of a model with so many layers. */
 const struct lora_pair *lora_pair(const struct lora *l, size_t layer, enum linear_id id);
 const struct lora_pair *lora_head(const struct lora *l, size_t layers);
 
@@ -27,5 +27,11 @@ const struct lora_pair *lora_head(const struct lora *l, size_t layers);
  * Nothing happens when the pair is not trained. */
 void lora_forward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *y,
                   float *xa, const float *x, size_t n, size_t out, size_t in);
+
+/* The gradients: da and db are added to, dx too (NULL: not wanted); dxa (n, rank) is
+ * scratch, xa what the forward left. */
+void lora_backward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *da,
+                   float *db, float *dx, float *dxa, const float *dy, const float *x,
+                   const float *xa, size_t n, size_t out, size_t in);
 
 #endif

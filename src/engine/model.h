@@ -21,7 +21,7 @@ enum { MODEL_MAX_HEAD_DIM = 512, MODEL_MAX_EOS = 16 };
 struct rope_config {
     enum rope_type type;
     double theta, factor;
-    double low_freq_factor, high_freq_factor; /* llama3 */
+    double low_freq_factor, high_freq_factor;      /* llama3 */
     double beta_fast, beta_slow, attention_factor; /* yarn; attention_factor 0: derived */
     double original_context;
 };
@@ -40,7 +40,16 @@ struct model_config {
     size_t n_eos;
 };
 
-enum linear_id { LINEAR_Q, LINEAR_K, LINEAR_V, LINEAR_O, LINEAR_GATE, LINEAR_UP, LINEAR_DOWN, LINEARS };
+enum linear_id {
+    LINEAR_Q,
+    LINEAR_K,
+    LINEAR_V,
+    LINEAR_O,
+    LINEAR_GATE,
+    LINEAR_UP,
+    LINEAR_DOWN,
+    LINEARS
+};
 
 /* y = x W^T + bias, W (out, in). */
 struct linear {
@@ -64,6 +73,8 @@ struct model {
     struct linear head;
     float *inv_freq;  /* (head_dim / 2) */
     float rope_scale; /* of cos and sin; 1 but for yarn */
+    enum packed_dtype dtype;
+    void *packed_memory, *vector_memory; /* of all weights, and of norms and biases */
 };
 
 /* Shape of linear `id` in every layer. */
@@ -74,6 +85,55 @@ bool model_linear_has_bias(const struct model_config *c, enum linear_id id);
 
 /* x (n, hidden) = rows of the embedding.  Tokens must be below vocab. */
 void model_embed(const struct model *m, const int32_t *tokens, size_t n, float *x);
+
+/* ---- making one ----------------------------------------------------------------------- */
+
+/* The data of one weight; row-major, of dtype, at any address. */
+struct weight {
+    const void *data;
+    enum source_dtype dtype;
+};
+/* Where weights come from.  Gives the weight of this name and shape (rows 0: a vector
+ * of cols); false with *err set when there is none. */
+struct weight_source {
+    bool (*get)(void *state, const char *name, size_t rows, size_t cols, struct weight *out,
+                tinker_error *err);
+    void *state;
+};
+
+/* A model with memory for its packed weights, and model_fill() to (re)pack them all.
+ * The embedding is borrowed from the source.  After a failed fill the model's
+ * weights are undefined. */
+struct model *model_new(const struct model_config *c, enum packed_dtype dtype, tinker_error *err);
+void model_free(struct model *m);
+tinker_status model_fill(struct model *m, struct threads *t, const struct weight_source *source,
+                         tinker_error *err);
+uint64_t model_bytes(const struct model_config *c, enum packed_dtype dtype);
+uint64_t model_parameters(const struct model_config *c);
+
+/* Calls visit for every tensor a model of this config has, in a fixed order, with
+ * its HF name; rows 0: a vector.  Stops at and returns the first failure. */
+enum tensor_kind {
+    TENSOR_EMBED,
+    TENSOR_NORM1,
+    TENSOR_NORM2,
+    TENSOR_Q_NORM,
+    TENSOR_K_NORM,
+    TENSOR_WEIGHT,
+    TENSOR_BIAS,
+    TENSOR_NORM,
+    TENSOR_HEAD
+};
+struct tensor_place {
+    enum tensor_kind kind;
+    size_t layer;      /* of the layer's tensors */
+    enum linear_id id; /* of TENSOR_WEIGHT and TENSOR_BIAS */
+    size_t rows, cols;
+    const char *name; /* valid during the call */
+};
+typedef tinker_status tensor_visit(void *state, const struct tensor_place *at, tinker_error *err);
+tinker_status model_tensors(const struct model_config *c, tensor_visit *visit, void *state,
+                            tinker_error *err);
 
 /* ---- what the rest of the engine asks an engine or an adapter ---------------------- */
 
@@ -86,7 +146,6 @@ struct tinker_engine {
     char fingerprint[65];
     char *dir;
     struct checkpoint *files; /* the mapped safetensors */
-    void *packed;             /* memory of the packed weights */
 };
 
 #endif

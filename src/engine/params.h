@@ -9,8 +9,8 @@
 #include "engine/model.h"
 
 struct param {
-    const char *name; /* PEFT name, or the HF name with rank 0 */
-    size_t offset;    /* in floats, a multiple of 16 */
+    const char *name;  /* PEFT name, or the HF name with rank 0 */
+    size_t offset;     /* in floats, a multiple of 16 */
     size_t rows, cols; /* a vector has one row and is written as one dimension */
     bool vector;
 };
@@ -25,8 +25,8 @@ struct layer_params {
 struct params {
     struct param *list;
     size_t n;
-    size_t total;  /* floats, padding included */
-    size_t count;  /* floats, padding excluded */
+    size_t total;                /* floats, padding included */
+    size_t count;                /* floats, padding excluded */
     struct layer_params *layers; /* rank 0 only */
     int embed, norm, head;       /* rank 0 only */
     struct arena arena;

@@ -1,0 +1,215 @@
+/* engine.c - open a model directory: configuration, files, weights, threads. */
+#include "engine/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/err.h"
+#include "base/os.h"
+#include "base/sha256.h"
+#include "engine/checkpoint.h"
+#include "engine/config.h"
+
+enum { CONFIG_MAX = 4 << 20, PATH_LIMIT = 4096, MAX_THREADS = 1024 };
+
+static tinker_status join(char out[PATH_LIMIT], const char *dir, const char *name,
+                          tinker_error *err)
+{
+    int n = snprintf(out, PATH_LIMIT, "%s/%s", dir, name);
+    if (n < 0 || n >= PATH_LIMIT)
+        return err_set(err, TINKER_EINVAL, "path of the model directory is too long");
+    return TINKER_OK;
+}
+
+static tinker_status read_generation(struct model_config *c, const char *dir, tinker_error *err)
+{
+    char path[PATH_LIMIT], *text;
+    size_t len;
+    tinker_status status = join(path, dir, "generation_config.json", err);
+    if (status != TINKER_OK || access(path, F_OK) != 0)
+        return status;
+    status = os_read_file(path, CONFIG_MAX, &text, &len, err);
+    if (status != TINKER_OK)
+        return status;
+    status = config_parse_generation(c, path, text, len, err);
+    free(text);
+    return status;
+}
+
+/* config.json goes into the fingerprint as it stands. */
+static tinker_status read_config(struct model_config *c, const char *dir, struct sha256 *hash,
+                                 tinker_error *err)
+{
+    char path[PATH_LIMIT], *text;
+    size_t len;
+    tinker_status status = join(path, dir, "config.json", err);
+    if (status == TINKER_OK)
+        status = os_read_file(path, CONFIG_MAX, &text, &len, err);
+    if (status != TINKER_OK)
+        return status;
+    sha256_update(hash, text, len);
+    status = config_parse(c, path, text, len, err);
+    free(text);
+    return status == TINKER_OK ? read_generation(c, dir, err) : status;
+}
+
+/* Headers and a sample of each tensor's bytes: cheap, and different for different
+ * weights of one shape. */
+static void hash_files(struct sha256 *hash, const struct checkpoint *files)
+{
+    enum { SAMPLE = 64 };
+    for (size_t i = 0; i < files->n; i++) {
+        const struct safetensors *f = &files->files[i];
+        sha256_update(hash, f->header, f->header_len);
+        for (size_t k = 0; k < f->n; k++) {
+            const struct st_tensor *t = &f->tensors[k];
+            size_t n = t->bytes < SAMPLE ? t->bytes : SAMPLE;
+            sha256_update(hash, t->data, n);
+        }
+    }
+}
+
+static bool file_weight(void *state, const char *name, size_t rows, size_t cols, struct weight *out,
+                        tinker_error *err)
+{
+    const tinker_engine *e = state;
+    const char *file = e->dir;
+    const struct st_tensor *t = checkpoint_find(e->files, name, &file);
+    if (!t) {
+        err_set(err, TINKER_EINVAL, "%s: tensor %s is missing", e->dir, name);
+        return false;
+    }
+    if (!t->usable) {
+        err_set(err, TINKER_EINVAL, "%s: tensor %s: dtype %s is not supported (F32, F16, BF16)",
+                file, name, t->dtype_name);
+        return false;
+    }
+    bool right = rows ? t->ndim == 2 && t->shape[0] == rows && t->shape[1] == cols
+                      : t->ndim == 1 && t->shape[0] == cols;
+    if (!right && rows)
+        err_set(err, TINKER_EINVAL, "%s: tensor %s is not %zu x %zu as config.json asks", file,
+                name, rows, cols);
+    else if (!right)
+        err_set(err, TINKER_EINVAL, "%s: tensor %s is not a vector of %zu as config.json asks",
+                file, name, cols);
+    if (!right)
+        return false;
+    *out = (struct weight){ t->data, t->dtype };
+    return true;
+}
+
+static void describe(tinker_engine *e)
+{
+    const struct model_config *c = &e->model->config;
+    int64_t context = c->context;
+    if (e->opts.max_context > 0 && e->opts.max_context < context)
+        context = e->opts.max_context;
+    e->info = (tinker_engine_info){
+        .arch = config_arch_name(c->arch),
+        .fingerprint = e->fingerprint,
+        .vocab_size = (int64_t)c->vocab,
+        .context = context,
+        .layers = (int64_t)c->layers,
+        .hidden = (int64_t)c->hidden,
+        .heads = (int64_t)c->heads,
+        .kv_heads = (int64_t)c->kv_heads,
+        .head_dim = (int64_t)c->head_dim,
+        .intermediate = (int64_t)c->intermediate,
+        .parameters = model_parameters(c),
+        .eos = c->eos,
+        .n_eos = c->n_eos,
+    };
+}
+
+static tinker_status check_options(const tinker_engine_options *o, tinker_error *err)
+{
+    if (o->threads < 0 || o->threads > MAX_THREADS)
+        return err_set(err, TINKER_EINVAL, "threads is %d, must be 0 to %d", o->threads,
+                       MAX_THREADS);
+    if (o->max_context < 0)
+        return err_set(err, TINKER_EINVAL, "max_context is negative");
+    if (o->dtype != TINKER_WEIGHTS_F32 && o->dtype != TINKER_WEIGHTS_BF16)
+        return err_set(err, TINKER_EINVAL, "dtype %d is unknown", (int)o->dtype);
+    return TINKER_OK;
+}
+
+static tinker_status load(tinker_engine *e, tinker_error *err)
+{
+    struct model_config config;
+    struct sha256 hash;
+    uint8_t digest[32];
+    sha256_init(&hash);
+    tinker_status status = read_config(&config, e->dir, &hash, err);
+    if (status != TINKER_OK)
+        return status;
+    e->files = checkpoint_open(e->dir, err);
+    if (!e->files)
+        return err ? err->status : TINKER_EINVAL;
+    hash_files(&hash, e->files);
+    sha256_final(&hash, digest);
+    hex_encode(digest, sizeof(digest), e->fingerprint);
+    e->model =
+        model_new(&config, e->opts.dtype == TINKER_WEIGHTS_BF16 ? PACKED_BF16 : PACKED_F32, err);
+    if (!e->model)
+        return TINKER_ENOMEM;
+    struct weight_source source = { file_weight, e };
+    return model_fill(e->model, e->threads, &source, err);
+}
+
+static tinker_status start(tinker_engine *e, const char *dir, const tinker_engine_options *opts,
+                           tinker_error *err)
+{
+    e->opts = (tinker_engine_options)TINKER_ENGINE_OPTIONS_INIT;
+    tinker_status status = TINKER_OK;
+    if (opts)
+        status = opts_copy(&e->opts, sizeof(e->opts), opts, "tinker_engine_options", err);
+    if (status == TINKER_OK)
+        status = check_options(&e->opts, err);
+    if (status != TINKER_OK)
+        return status;
+    e->dir = strdup(dir);
+    e->threads = threads_new(e->opts.threads ? e->opts.threads : os_cpu_count());
+    if (!e->dir || !e->threads)
+        return err_nomem(err, "engine");
+    status = load(e, err);
+    if (status != TINKER_OK)
+        return status;
+    describe(e);
+    e->memory_limit = e->opts.memory_limit ? e->opts.memory_limit : os_memory_free() / 4 * 3;
+    return TINKER_OK;
+}
+
+tinker_engine *tinker_engine_open(const char *dir, const tinker_engine_options *opts,
+                                  tinker_error *err)
+{
+    tinker_error local;
+    if (!err)
+        err = &local;
+    tinker_engine *e = calloc(1, sizeof(*e));
+    if (!e) {
+        err_nomem(err, "engine");
+        return NULL;
+    }
+    if (start(e, dir, opts, err) != TINKER_OK) {
+        tinker_engine_close(e);
+        return NULL;
+    }
+    return e;
+}
+
+void tinker_engine_close(tinker_engine *e)
+{
+    if (!e)
+        return;
+    model_free(e->model);
+    checkpoint_close(e->files);
+    threads_free(e->threads);
+    free(e->dir);
+    free(e);
+}
+
+const tinker_engine_info *tinker_engine_describe(const tinker_engine *e)
+{
+    return &e->info;
+}

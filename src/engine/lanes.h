@@ -1,0 +1,64 @@
+/* lanes.h - sums over vectors in a fixed order: sixteen lanes, then the lanes in pairs.
+ *
+ * The order depends on n alone, so a result is the same wherever it is computed. */
+#ifndef ENGINE_LANES_H
+#define ENGINE_LANES_H
+
+#include <stddef.h>
+#include <string.h>
+
+enum { LANES = 16 };
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+
+static inline void lanes_load(lanes *v, const float *p)
+{
+    memcpy(v, p, sizeof(*v));
+}
+
+static inline float lanes_sum(const lanes *v)
+{
+    float s[LANES];
+    memcpy(s, v, sizeof(s));
+    for (int width = LANES / 2; width; width /= 2)
+        for (int i = 0; i < width; i++)
+            s[i] += s[i + width];
+    return s[0];
+}
+
+static inline float lanes_dot(const float *a, const float *b, size_t n)
+{
+    lanes sum = { 0 }, x, y;
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes_load(&x, a + i);
+        lanes_load(&y, b + i);
+        sum += x * y;
+    }
+    float total = lanes_sum(&sum);
+    for (; i < n; i++)
+        total += a[i] * b[i];
+    return total;
+}
+
+/* y += s * x */
+static inline void lanes_axpy(float *y, float s, const float *x, size_t n)
+{
+    lanes u, v;
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes_load(&u, y + i);
+        lanes_load(&v, x + i);
+        u += s * v;
+        memcpy(y + i, &u, sizeof(u));
+    }
+    for (; i < n; i++)
+        y[i] += s * x[i];
+}
+
+static inline void lanes_scale(float *y, float s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] *= s;
+}
+
+#endif

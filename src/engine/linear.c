@@ -1,0 +1,135 @@
+/* linear.c - spread matrix products over the threads.
+ *
+ * Every run is cut along its outputs, never along the summed index, so the result
+ * does not depend on the cut. */
+#include "engine/linear.h"
+
+struct forward_job {
+    const struct linear_set *set;
+    const float *x;
+    size_t rows;
+    size_t start[LINEAR_SET + 1]; /* first column of each product, multiples of the grain */
+};
+
+static void add_bias(float *y, const float *bias, size_t rows, size_t out, size_t begin, size_t end)
+{
+    for (size_t i = 0; i < rows; i++)
+        for (size_t o = begin; o < end; o++)
+            y[i * out + o] += bias[o];
+}
+
+static void forward_slice(void *arg, size_t begin, size_t end)
+{
+    const struct forward_job *job = arg;
+    for (size_t i = 0; i < job->set->n; i++) {
+        const struct linear *l = job->set->linear[i];
+        size_t first = begin > job->start[i] ? begin - job->start[i] : 0;
+        size_t last = end > job->start[i] ? end - job->start[i] : 0;
+        if (last > l->out)
+            last = l->out;
+        if (first >= last)
+            continue;
+        gemm_forward(job->set->y[i], job->x, l->w, job->rows, 0, first, last);
+        if (l->bias)
+            add_bias(job->set->y[i], l->bias, job->rows, l->out, first, last);
+    }
+}
+
+void linear_forward(struct threads *t, const struct linear_set *set, const float *x, size_t rows)
+{
+    struct forward_job job = { .set = set, .x = x, .rows = rows };
+    size_t grain = gemm_grain();
+    for (size_t i = 0; i < set->n; i++)
+        job.start[i + 1] = job.start[i] + (set->linear[i]->out + grain - 1) / grain * grain;
+    threads_run(t, job.start[set->n], grain, forward_slice, &job);
+}
+
+struct backward_job {
+    const struct linear_set *set;
+    float *dx;
+    size_t rows;
+};
+
+static void backward_slice(void *arg, size_t begin, size_t end)
+{
+    const struct backward_job *job = arg;
+    for (size_t i = 0; i < job->set->n; i++)
+        gemm_backward(job->dx, job->set->y[i], job->set->linear[i]->w, job->rows, i > 0, begin,
+                      end);
+}
+
+void linear_backward(struct threads *t, const struct linear_set *set, float *dx, size_t rows)
+{
+    struct backward_job job = { set, dx, rows };
+    threads_run(t, set->linear[0]->in, gemm_grain(), backward_slice, &job);
+}
+
+struct dense_job {
+    void (*kernel)(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
+                   float alpha, int accumulate, size_t begin, size_t end);
+    float *y;
+    const float *x, *w;
+    size_t N, O, C;
+    float alpha;
+    int accumulate;
+};
+
+static void dense_slice(void *arg, size_t begin, size_t end)
+{
+    const struct dense_job *j = arg;
+    j->kernel(j->y, j->x, j->w, j->N, j->O, j->C, j->alpha, j->accumulate, begin, end);
+}
+
+/* Slices of at least this many multiply-adds: less is not worth waking a thread. */
+static size_t dense_grain(size_t per_row)
+{
+    enum { WORTH = 1 << 15, TILE = 12 };
+    size_t rows = WORTH / (per_row ? per_row : 1);
+    return rows < TILE ? TILE : rows;
+}
+
+void linear_nt(struct threads *t, float *y, const float *x, const float *w, size_t N, size_t O,
+               size_t C, float alpha, int accumulate)
+{
+    struct dense_job job = { dense_nt, y, x, w, N, O, C, alpha, accumulate };
+    threads_run(t, N, dense_grain(O * C), dense_slice, &job);
+}
+
+void linear_nn(struct threads *t, float *y, const float *x, const float *w, size_t N, size_t O,
+               size_t C, float alpha, int accumulate)
+{
+    struct dense_job job = { dense_nn, y, x, w, N, O, C, alpha, accumulate };
+    threads_run(t, N, dense_grain(O * C), dense_slice, &job);
+}
+
+void linear_tn(struct threads *t, float *y, const float *a, const float *x, size_t N, size_t O,
+               size_t C, float alpha, int accumulate)
+{
+    struct dense_job job = { dense_tn, y, a, x, N, O, C, alpha, accumulate };
+    threads_run(t, O, dense_grain(N * C), dense_slice, &job);
+}
+
+struct bias_job {
+    float *db;
+    const float *dy;
+    size_t rows, out;
+};
+
+static void bias_slice(void *arg, size_t begin, size_t end)
+{
+    const struct bias_job *job = arg;
+    for (size_t i = 0; i < job->rows; i++)
+        for (size_t o = begin; o < end; o++)
+            job->db[o] += job->dy[i * job->out + o];
+}
+
+void linear_gradient(struct threads *t, float *dw, float *db, const float *dy, const float *x,
+                     size_t rows, size_t out, size_t in)
+{
+    if (dw)
+        linear_tn(t, dw, dy, x, rows, out, in, 1, 1);
+    if (db) {
+        struct bias_job job = { db, dy, rows, out };
+        threads_run(t, out, 64, bias_slice, &job);
+    }
+}

@@ -1,0 +1,41 @@
+/* lora.c - the low-rank part of a linear layer, forward and backward.
+ *
+ * y += s (x A^T) B^T.  With dy given:
+ *   dxa = s dy B        (rows, rank)
+ *   dB += s dy^T xa     (out, rank)
+ *   dA += dxa^T x       (rank, in)
+ *   dx += dxa A         (rows, in) */
+#include "engine/lora.h"
+#include "engine/linear.h"
+
+const struct lora_pair *lora_pair(const struct lora *l, size_t layer, enum linear_id id)
+{
+    return &l->pairs[layer * LINEARS + (size_t)id];
+}
+
+const struct lora_pair *lora_head(const struct lora *l, size_t layers)
+{
+    return &l->pairs[layers * LINEARS];
+}
+
+void lora_forward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *y,
+                  float *xa, const float *x, size_t n, size_t out, size_t in)
+{
+    if (!p->a)
+        return;
+    linear_nt(t, xa, x, p->a, n, l->rank, in, 1, 0);
+    linear_nt(t, y, xa, p->b, n, out, l->rank, l->scale, 1);
+}
+
+void lora_backward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *da,
+                   float *db, float *dx, float *dxa, const float *dy, const float *x,
+                   const float *xa, size_t n, size_t out, size_t in)
+{
+    if (!p->a)
+        return;
+    linear_nn(t, dxa, dy, p->b, n, l->rank, out, l->scale, 0);
+    linear_tn(t, db, dy, xa, n, out, l->rank, l->scale, 1);
+    linear_tn(t, da, dxa, x, n, l->rank, in, 1, 1);
+    if (dx)
+        linear_nn(t, dx, dxa, p->a, n, in, l->rank, 1, 1);
+}

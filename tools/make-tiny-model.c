@@ -1,0 +1,129 @@
+/* make-tiny-model.c - write a Hugging Face model directory with random weights.
+ *
+ *   make-tiny-model [--arch qwen3|qwen2|llama] [--seed N] [--vocab V] [--hidden H]
+ *       [--layers L] [--heads N] [--kv-heads N] [--head-dim N] [--intermediate N]
+ *       [--context N] [--dtype f32|bf16|f16] [--shards N] [--tie 0|1] [--rope TYPE]
+ *       [--rope-theta X] [--embed-std X] [--noise X] [--bias 0|1] DIR
+ *
+ * The tokenizer is byte-level without merges, so everything works offline. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "engine/init_model.h"
+
+static int usage(const char *why, const char *what)
+{
+    fprintf(stderr, "make-tiny-model: %s%s\n", why, what);
+    fprintf(stderr, "usage: make-tiny-model [--arch qwen3|qwen2|llama] [--OPTION VALUE ...] DIR\n");
+    return 2;
+}
+
+static bool number(const char *s, double *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtod(s, &end);
+    return *s && !*end && !errno;
+}
+
+static bool set_rope(struct rope_config *r, const char *name)
+{
+    static const char *const names[] = { "default", "linear", "llama3", "yarn" };
+    for (int i = 0; i < 4; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            r->type = (enum rope_type)i;
+            r->factor = 4;
+            r->low_freq_factor = 1;
+            r->high_freq_factor = 4;
+            r->original_context = 64;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool set_dtype(struct init_model *o, const char *name)
+{
+    static const char *const names[] = { "f32", "f16", "bf16" };
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            o->dtype = (enum source_dtype)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool set_number(struct init_model *o, const char *name, double v)
+{
+    struct model_config *c = &o->config;
+    const struct {
+        const char *name;
+        size_t *out;
+    } sizes[] = {
+        { "vocab", &c->vocab },
+        { "hidden", &c->hidden },
+        { "layers", &c->layers },
+        { "heads", &c->heads },
+        { "kv-heads", &c->kv_heads },
+        { "head-dim", &c->head_dim },
+        { "intermediate", &c->intermediate },
+        { "shards", &o->shards },
+    };
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        if (strcmp(name, sizes[i].name) == 0) {
+            *sizes[i].out = v >= 1 && v < 1e9 ? (size_t)v : 0;
+            return *sizes[i].out > 0;
+        }
+    }
+    if (strcmp(name, "seed") == 0)
+        o->seed = (uint64_t)v;
+    else if (strcmp(name, "context") == 0)
+        c->context = (int64_t)v;
+    else if (strcmp(name, "tie") == 0)
+        c->tied = v != 0;
+    else if (strcmp(name, "bias") == 0)
+        c->qkv_bias = c->o_bias = c->mlp_bias = v != 0;
+    else if (strcmp(name, "rope-theta") == 0)
+        c->rope.theta = v;
+    else if (strcmp(name, "embed-std") == 0)
+        o->embed_std = v;
+    else if (strcmp(name, "noise") == 0)
+        o->noise = v;
+    else
+        return false;
+    return true;
+}
+
+static bool set_option(struct init_model *o, const char *name, const char *value)
+{
+    double v;
+    if (strcmp(name, "arch") == 0)
+        return init_model_arch(o, value);
+    if (strcmp(name, "rope") == 0)
+        return set_rope(&o->config.rope, value);
+    if (strcmp(name, "dtype") == 0)
+        return set_dtype(o, value);
+    return number(value, &v) && set_number(o, name, v);
+}
+
+int main(int argc, char **argv)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    init_model_defaults(&o);
+    int i = 1;
+    for (; i + 1 < argc && strncmp(argv[i], "--", 2) == 0; i += 2)
+        if (!set_option(&o, argv[i] + 2, argv[i + 1]))
+            return usage("unknown option or bad value: ", argv[i]);
+    if (i + 1 != argc || argv[i][0] == '-')
+        return usage("one directory is needed", "");
+    if (o.config.heads % o.config.kv_heads || o.config.head_dim % 2)
+        return usage("heads must be a multiple of kv-heads, head-dim even", "");
+    if (init_model_write(&o, argv[i], &err) != TINKER_OK) {
+        fprintf(stderr, "make-tiny-model: %s\n", err.message);
+        return 1;
+    }
+    return 0;
+}
