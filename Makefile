@@ -40,6 +40,7 @@ PKGS_server := libmicrohttpd sqlite3 libarchive
 LIBS_client = $(shell pkg-config --libs $(PKGS_client)) -lm
 LIBS_server = $(shell pkg-config --libs $(PKGS_server))
 LIBS_json := -lm
+LIBS_BENCH_json := -ljansson
 LIBS_base := -lm
 LIBS_engine := -lm
 LIBS_loss := -lm

@@ -56,18 +56,13 @@ static bool finish(struct json_reader *r, size_t n)
 /* A plain integer of up to 18 digits at r->p; false leaves everything as it was. */
 static inline bool small_int(struct json_reader *r, int64_t *out)
 {
-    const char *p = r->p, *end = r->end;
-    bool negative = p < end && *p == '-';
-    const char *digits = p += negative;
-    int64_t v = 0;
-    while (p < end && decimal_is_digit(*p))
-        if (p - digits == 18)
-            return false;
-        else
-            v = v * 10 + (*p++ - '0');
-    if (p == digits || p == end || (*p != ',' && *p != ']') || (*digits == '0' && p - digits > 1))
+    const char *digits = r->p + (r->p < r->end && *r->p == '-');
+    uint64_t v = 0;
+    const char *p = decimal_digits(digits, r->end, &v);
+    ptrdiff_t n = p - digits;
+    if (n == 0 || n > 18 || p == r->end || (*p != ',' && *p != ']') || (n > 1 && *digits == '0'))
         return false;
-    *out = negative ? -v : v;
+    *out = digits > r->p ? -(int64_t)v : (int64_t)v;
     r->p = p;
     return true;
 }

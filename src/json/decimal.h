@@ -28,32 +28,37 @@ static inline bool decimal_is_digit(char c)
     return (unsigned char)(c - '0') <= 9;
 }
 
-static inline bool decimal_all_digits(uint64_t word)
-{
-    return ((word & 0xf0f0f0f0f0f0f0f0u) |
-            ((word + 0x0606060606060606u) & 0xf0f0f0f0f0f0f0f0u) >> 4) == 0x3333333333333333u;
-}
-
-/* Eight digits in one word: pairs, then fours, then all. */
+/* Eight digit values in one word, first digit lowest: pairs, then fours, then all. */
 static inline uint64_t decimal_eight(uint64_t word)
 {
-    word -= 0x3030303030303030u;
     word = word * 10 + (word >> 8);
     uint64_t even = (word & 0x000000ff000000ffu) * 0x000f424000000064u;
     uint64_t odd = (word >> 16 & 0x000000ff000000ffu) * 0x0000271000000001u;
     return (even + odd) >> 32;
 }
 
-/* Digits from p on into *m (which may wrap: the caller counts them). */
+/* Digits from p on into *m (which may wrap: the caller counts them).  Eight bytes at a
+ * time; where the digits end within them is computed, not looked for by branches. */
 static inline const char *decimal_digits(const char *p, const char *end, uint64_t *m)
 {
+    static const uint32_t tens[8] = { 1, 10, 100, 1000, 10000, 100000, 1000000, 10000000 };
     uint64_t v = *m, word;
     while (end - p >= 8) {
         memcpy(&word, p, 8);
-        if (!decimal_all_digits(word))
-            break;
-        v = v * 100000000 + decimal_eight(word);
-        p += 8;
+        word ^= 0x3030303030303030u; /* digits become 0..9, everything else more */
+        uint64_t other = ((word + 0x7676767676767676u) | word) & 0x8080808080808080u;
+        if (!other) {
+            v = v * 100000000 + decimal_eight(word);
+            p += 8;
+            continue;
+        }
+        int n = __builtin_ctzll(other) >> 3; /* carries only spoil bytes after the first */
+        if (n) {
+            v = v * tens[n] + decimal_eight(word << (64 - 8 * n));
+            p += n;
+        }
+        *m = v;
+        return p;
     }
     for (; p < end && decimal_is_digit(*p); p++)
         v = v * 10 + (uint64_t)(*p - '0');

@@ -12,56 +12,53 @@ struct digits {
     int exp10;
 };
 
-static const char PAIRS[] = "00010203040506070809101112131415161718192021222324"
-                            "25262728293031323334353637383940414243444546474849"
-                            "50515253545556575859606162636465666768697071727374"
-                            "75767778798081828384858687888990919293949596979899";
-
-static int count_digits(uint64_t v)
+/* The eight digits of v < 10^8 as byte values, first digit lowest: halves, then pairs,
+ * then single digits, each split in all lanes at once by a multiplication that is
+ * exact for the lane's range. */
+static inline uint64_t eight_digits(uint32_t v)
 {
-    static const uint64_t tens[] = { 0,
-                                     10,
-                                     100,
-                                     1000,
-                                     10000,
-                                     100000,
-                                     1000000,
-                                     10000000,
-                                     100000000,
-                                     1000000000,
-                                     10000000000,
-                                     100000000000,
-                                     1000000000000,
-                                     10000000000000,
-                                     100000000000000,
-                                     1000000000000000,
-                                     10000000000000000,
-                                     100000000000000000,
-                                     1000000000000000000,
-                                     UINT64_C(10000000000000000000) };
-    int bits = 64 - __builtin_clzll(v | 1);
-    int n = bits * 1233 >> 12; /* log10(2) */
-    return n + (v >= tens[n]);
+    uint64_t x = v / 10000 | (uint64_t)(v % 10000) << 32;
+    uint64_t hundreds = x * 10486 >> 20 & 0x0000007f0000007fu;
+    x = hundreds | (x - 100 * hundreds) << 16;
+    uint64_t tens = x * 103 >> 10 & 0x000f000f000f000fu;
+    return tens | (x - 10 * tens) << 8;
 }
 
-/* The n digits of v at out, last pair first. */
-static void put_digits(char *out, uint64_t v, int n)
+/* v < 10^8 without leading zeros; writes eight bytes and returns how many count. */
+static inline size_t put_small(char *out, uint32_t v)
 {
-    char *p = out + n;
-    while (p - out >= 2) {
-        p -= 2;
-        memcpy(p, PAIRS + v % 100 * 2, 2);
-        v /= 100;
-    }
-    if (p > out)
-        *out = (char)('0' + v % 10);
+    uint64_t x = eight_digits(v);
+    int zeros = __builtin_ctzll(x | UINT64_C(1) << 56) >> 3; /* the last digit always counts */
+    x = (x | 0x3030303030303030u) >> (8 * zeros);
+    memcpy(out, &x, sizeof x);
+    return 8 - (size_t)zeros;
 }
+
+static void put_eight(char *out, uint32_t v)
+{
+    uint64_t x = eight_digits(v) | 0x3030303030303030u;
+    memcpy(out, &x, sizeof x);
+}
+
+/* Text is built in words of eight: memory for SHORTEST_MAX bytes is there. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "eight digits are written as one word");
 
 size_t shortest_uint64(uint64_t v, char *out)
 {
-    int n = v ? count_digits(v) : 1;
-    put_digits(out, v, n);
-    return (size_t)n;
+    enum { E8 = 100000000 };
+    if (v < E8)
+        return put_small(out, (uint32_t)v);
+    uint64_t high = v / E8;
+    size_t n = 0;
+    if (high < E8) {
+        n = put_small(out, (uint32_t)high);
+    } else {
+        n = put_small(out, (uint32_t)(high / E8));
+        put_eight(out + n, (uint32_t)(high % E8));
+        n += 8;
+    }
+    put_eight(out + n, (uint32_t)(v % E8));
+    return n + 8;
 }
 
 size_t shortest_int64(int64_t v, char *out)
@@ -129,9 +126,8 @@ static size_t put_scientific(char *out, const char *text, int n, int exponent)
 /* Lay out digits as Python does: fixed for 1e-4 <= v < 1e16, else scientific. */
 static size_t put_number(char *out, struct digits d)
 {
-    char text[20];
-    int n = count_digits(d.value), point = n + d.exp10; /* 0.text * 10^point */
-    put_digits(text, d.value, n);
+    char text[SHORTEST_MAX];
+    int n = (int)shortest_uint64(d.value, text), point = n + d.exp10; /* 0.text * 10^point */
     while (n > 1 && text[n - 1] == '0')
         n--;
     if (point <= -4 || point > 16)

@@ -153,10 +153,15 @@ void json_put_key(struct json_writer *w, const char *key)
 
 enum { RUN = 64 }; /* numbers formatted between two appends */
 
-/* Append a run of numbers, each followed by a comma, then take the last comma back. */
-static void put_run(struct json_writer *w, const char *text, const char *end, bool last)
+/* Append numbers done - RUN .. done of n, each followed by a comma; the last loses it.
+ * The first run tells how much the rest will need: reserved at once, a large array is
+ * not copied as the buffer grows.  A guess beyond the maximum is not made. */
+static void put_run(struct json_writer *w, const char *text, const char *end, size_t done, size_t n)
 {
-    buf_append(w->out, text, (size_t)(end - text) - last);
+    size_t len = (size_t)(end - text), room = w->out->max - w->out->len;
+    if (done == RUN && n / RUN < room / (len + len / 16 + 1))
+        buf_reserve(w->out, (n / RUN + 1) * (len + len / 16));
+    buf_append(w->out, text, len - (done == n));
 }
 
 void json_put_array_int64(struct json_writer *w, const int64_t *v, size_t n)
@@ -169,7 +174,7 @@ void json_put_array_int64(struct json_writer *w, const int64_t *v, size_t n)
             p += shortest_int64(v[i], p);
             *p++ = ',';
         }
-        put_run(w, text, p, i == n);
+        put_run(w, text, p, i, n);
     }
     json_put_end_array(w);
 }
@@ -184,7 +189,7 @@ void json_put_array_int32(struct json_writer *w, const int32_t *v, size_t n)
             p += shortest_int64(v[i], p);
             *p++ = ',';
         }
-        put_run(w, text, p, i == n);
+        put_run(w, text, p, i, n);
     }
     json_put_end_array(w);
 }
@@ -203,7 +208,7 @@ void json_put_array_float(struct json_writer *w, const float *v, size_t n)
             p += shortest_float(v[i], p);
             *p++ = ',';
         }
-        put_run(w, text, p, i == n);
+        put_run(w, text, p, i, n);
     }
     json_put_end_array(w);
 }
