@@ -7,6 +7,24 @@
 
 typedef unsigned __int128 uint128;
 
+const uint64_t decimal_tens[17] = { 1,
+                                    10,
+                                    100,
+                                    1000,
+                                    10000,
+                                    100000,
+                                    1000000,
+                                    10000000,
+                                    100000000,
+                                    1000000000,
+                                    10000000000,
+                                    100000000000,
+                                    1000000000000,
+                                    10000000000000,
+                                    100000000000000,
+                                    1000000000000000,
+                                    10000000000000000 };
+
 const char *decimal_exponent(const char *p, const char *end, int *exp10)
 {
     p++;
@@ -66,7 +84,8 @@ static const struct format FLOAT = { 23, -127, 0xff, -17, 10, -64, 38 };
 
 /* w * 10^q, w != 0, as the bits of the format without sign.  false: undecided, and
  * *out is within one unit of the truth. */
-static inline bool eisel_lemire(uint64_t w, int q, const struct format f, uint64_t *out)
+static inline __attribute__((always_inline)) bool eisel_lemire(uint64_t w, int q,
+                                                               const struct format f, uint64_t *out)
 {
     if (q < f.smallest) {
         *out = 0;
@@ -111,15 +130,25 @@ static inline bool eisel_lemire(uint64_t w, int q, const struct format f, uint64
     return sure;
 }
 
+/* The mantissa is not all there is, or the product could not decide. */
+static __attribute__((noinline)) uint64_t round_slowly(const struct decimal *d,
+                                                       const struct format f)
+{
+    uint64_t below, above;
+    bool sure = eisel_lemire(d->mantissa, d->exp10, f, &below);
+    if (sure && eisel_lemire(d->mantissa + 1, d->exp10, f, &above) && above == below)
+        return below;
+    return exact_round(d, below, f.bits, f.inf);
+}
+
 static inline uint64_t round_decimal(const struct decimal *d, const struct format f)
 {
-    uint64_t bits, above;
+    uint64_t bits;
     if (d->mantissa == 0)
         return 0;
-    bool sure = eisel_lemire(d->mantissa, d->exp10, f, &bits);
-    if (sure && d->more)
-        sure = eisel_lemire(d->mantissa + 1, d->exp10, f, &above) && above == bits;
-    return sure ? bits : exact_round(d, bits, f.bits, f.inf);
+    if (!d->more && eisel_lemire(d->mantissa, d->exp10, f, &bits))
+        return bits;
+    return round_slowly(d, f);
 }
 
 bool decimal_double(const struct decimal *d, double *out)

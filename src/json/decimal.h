@@ -37,22 +37,29 @@ static inline uint64_t decimal_eight(uint64_t word)
     return (even + odd) >> 32;
 }
 
-/* Digits from p on into *m (which may wrap: the caller counts them).  Eight bytes at a
- * time; where the digits end within them is computed, not looked for by branches. */
+/* Per byte: 0x80 where the word, digits turned to 0..9, holds something else.  Only
+ * the first such byte is exact: carries go upwards. */
+static inline uint64_t decimal_others(uint64_t word)
+{
+    return ((word + 0x7676767676767676u) | word) & 0x8080808080808080u;
+}
+
+/* Digits from p on into *m (which may wrap: the caller counts them).  Where they end
+ * within a word is computed: lengths vary too much for a branch to be predicted. */
 static inline const char *decimal_digits(const char *p, const char *end, uint64_t *m)
 {
     static const uint32_t tens[8] = { 1, 10, 100, 1000, 10000, 100000, 1000000, 10000000 };
     uint64_t v = *m, word;
     while (end - p >= 8) {
         memcpy(&word, p, 8);
-        word ^= 0x3030303030303030u; /* digits become 0..9, everything else more */
-        uint64_t other = ((word + 0x7676767676767676u) | word) & 0x8080808080808080u;
+        word ^= 0x3030303030303030u;
+        uint64_t other = decimal_others(word);
         if (!other) {
             v = v * 100000000 + decimal_eight(word);
             p += 8;
             continue;
         }
-        int n = __builtin_ctzll(other) >> 3; /* carries only spoil bytes after the first */
+        int n = __builtin_ctzll(other) >> 3;
         if (n) {
             v = v * tens[n] + decimal_eight(word << (64 - 8 * n));
             p += n;
@@ -64,6 +71,32 @@ static inline const char *decimal_digits(const char *p, const char *end, uint64_
         v = v * 10 + (uint64_t)(*p - '0');
     *m = v;
     return p;
+}
+
+extern const uint64_t decimal_tens[17];
+
+/* The same for the digits after the point, of which there are often 14 to 17. */
+static inline const char *decimal_fraction(const char *p, const char *end, uint64_t *m)
+{
+    uint64_t low, high;
+    if (end - p < 16)
+        return decimal_digits(p, end, m);
+    memcpy(&low, p, 8);
+    memcpy(&high, p + 8, 8);
+    low ^= 0x3030303030303030u;
+    high ^= 0x3030303030303030u;
+    uint64_t other = decimal_others(low), other_high = decimal_others(high);
+    /* with the guard bit, eight digits count as seven: hence the correction */
+    int n_low = __builtin_ctzll(other | UINT64_C(1) << 63) >> 3;
+    int n_high = __builtin_ctzll(other_high | UINT64_C(1) << 63) >> 3;
+    int n = other ? n_low : 8 + n_high + !other_high;
+    if (n == 0)
+        return p;
+    unsigned __int128 both = ((unsigned __int128)high << 64 | low) << (128 - 8 * n);
+    *m = *m * decimal_tens[n] + decimal_eight((uint64_t)both) * 100000000 +
+         decimal_eight((uint64_t)(both >> 64));
+    p += n;
+    return n == 16 && p < end && decimal_is_digit(*p) ? decimal_digits(p, end, m) : p;
 }
 
 /* More than 19 digits were seen: count the significant ones, keep the first 19. */
@@ -80,14 +113,19 @@ static inline const char *decimal_scan(const char *p, const char *end, struct de
     p += d->negative;
     const char *whole = p;
     uint64_t m = 0;
-    p = decimal_digits(p, end, &m);
+    /* one digit and the point, as in most weights and logprobs: a branch predicted
+     * right is faster than a length computed */
+    if (end - p >= 2 && p[1] == '.' && decimal_is_digit(*p))
+        m = (uint64_t)(*p++ - '0');
+    else
+        p = decimal_digits(p, end, &m);
     ptrdiff_t n = p - whole;
     if (n == 0 || n > DECIMAL_EXP_MAX || (n > 1 && *whole == '0'))
         return NULL;
     int exp10 = 0;
     if (p < end && *p == '.') {
         const char *fraction = ++p;
-        p = decimal_digits(p, end, &m);
+        p = decimal_fraction(p, end, &m);
         ptrdiff_t places = p - fraction;
         if (places == 0 || places > DECIMAL_EXP_MAX)
             return NULL;

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* A byte that may stand in a JSON string as it is and needs no other look. */
 static inline bool scan_is_plain(unsigned char c)
@@ -37,15 +38,18 @@ static inline const char *scan_plain(const char *p, const char *end)
 static inline size_t scan_commas(const char *p, const char *end)
 {
     const __m128i comma = _mm_set1_epi8(','), close = _mm_set1_epi8(']');
-    size_t n = 0;
+    const __m128i zero = _mm_setzero_si128();
+    __m128i sum = zero; /* two counters of 64 bits */
     for (; end - p >= 16; p += 16) {
         __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
-        unsigned commas = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(v, comma));
-        unsigned closes = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(v, close));
-        if (closes)
-            return n + (size_t)__builtin_popcount(commas & ((closes & -closes) - 1));
-        n += (size_t)__builtin_popcount(commas);
+        if (_mm_movemask_epi8(_mm_cmpeq_epi8(v, close)))
+            break;
+        __m128i ones = _mm_sub_epi8(zero, _mm_cmpeq_epi8(v, comma));
+        sum = _mm_add_epi64(sum, _mm_sad_epu8(ones, zero));
     }
+    uint64_t halves[2];
+    _mm_storeu_si128((__m128i *)(void *)halves, sum);
+    size_t n = (size_t)(halves[0] + halves[1]);
     for (; p < end && *p != ']'; p++)
         n += *p == ',';
     return n;
