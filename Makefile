@@ -187,10 +187,13 @@ $(B)/fuzz/%: fuzz/%.c $(foreach r,$(ROOMS),$(B)/room/$(r).a)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -std=c11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -pthread -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_server) $(LIBS_client)
 
+# a test whose name ends in _nomem meets an allocator that fails on demand
+NOMEM = $(if $(filter %_nomem,$@),tests/support/failmalloc.c \
+        -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup)
 define unit_rule
 $(B)/tests/unit/$(1)/%: tests/unit/$(1)/%.c $(call archives,$(1)) $(SUPPORT_$(1))
 	@mkdir -p $$(@D)
-	$$(CC) $$(CPPFLAGS) -Itests $$(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $$(LDFLAGS_ALL) -MMD -MP -o $$@ $$< $(SUPPORT_$(1)) -Wl,--start-group $(call archives,$(1)) -Wl,--end-group $$(call libs,$(1)) $$(LIBS_TEST_$(1))
+	$$(CC) $$(CPPFLAGS) -Itests $$(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $$(LDFLAGS_ALL) -MMD -MP -o $$@ $$< $$(NOMEM) $(SUPPORT_$(1)) -Wl,--start-group $(call archives,$(1)) -Wl,--end-group $$(call libs,$(1)) $$(LIBS_TEST_$(1))
 .PHONY: test-$(1)
 test-$(1): $(call tests_of,$(1))
 	@JOBS=$(JOBS) tools/run-tests $(B) $$^
@@ -200,7 +203,7 @@ LIBS_TEST_json := $(shell pkg-config --libs jansson 2>/dev/null)
 
 $(B)/tests/client/%: tests/client/%.c $(call archives,client) $(SUPPORT_client)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $(LDFLAGS_ALL) -MMD -MP -o $@ $< $(SUPPORT_client) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_client)
+	$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $(LDFLAGS_ALL) -MMD -MP -o $@ $< $(NOMEM) $(SUPPORT_client) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_client)
 $(B)/tests/engine/%: tests/engine/%.c $(call archives,engine)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $(LDFLAGS_ALL) -MMD -MP -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_engine)
