@@ -187,9 +187,10 @@ $(B)/fuzz/%: fuzz/%.c $(foreach r,$(ROOMS),$(B)/room/$(r).a)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -std=c11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -pthread -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_server) $(LIBS_client)
 
+comma := ,
 # a test whose name ends in _nomem meets an allocator that fails on demand
-NOMEM = $(if $(filter %_nomem,$@),tests/support/failmalloc.c \
-        -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=strndup)
+NOMEM_ALWAYS := tests/support/failmalloc.c $(foreach f,malloc calloc realloc strdup strndup,-Wl$(comma)--wrap=$(f))
+NOMEM = $(if $(filter %_nomem,$@),$(NOMEM_ALWAYS))
 define unit_rule
 $(B)/tests/unit/$(1)/%: tests/unit/$(1)/%.c $(call archives,$(1)) $(SUPPORT_$(1))
 	@mkdir -p $$(@D)
