@@ -10,8 +10,10 @@
 #include <stdint.h>
 #include "wire/types.h"
 
-/* Longest name of a checkpoint, and the characters allowed: letters, digits, . _ - */
-enum { WIRE_CHECKPOINT_NAME_MAX = 255 };
+enum {
+    WIRE_CHECKPOINT_NAME_MAX = 255, /* characters */
+    WIRE_DIMENSIONS_MAX = 32        /* of a tensor */
+};
 
 /* data[0..n) for forward_backward: at least one datum; chunks and tensors well formed;
  * dtypes that convert; CSR consistent; no image_asset_pointer.  Messages start with
@@ -23,12 +25,14 @@ tinker_status wire_check_model_input(const tinker_model_input *input, bool point
                                      tinker_error *err);
 /* A tensor of a request.  Messages start with what is wrong. */
 tinker_status wire_check_tensor(const tinker_tensor *t, tinker_error *err);
+/* A tensor of a result: as above, but bfloat16 is allowed. */
+tinker_status wire_check_result_tensor(const tinker_tensor *t, tinker_error *err);
 /* The five loss names, and finite settings. */
 tinker_status wire_check_loss(const tinker_loss *loss, tinker_error *err);
 tinker_status wire_check_lora(const tinker_lora *lora, tinker_error *err);
 tinker_status wire_check_adam(const tinker_adam *adam, tinker_error *err);
 tinker_status wire_check_sampling_params(const tinker_sampling_params *params, tinker_error *err);
-/* A bare name: not empty, no '/', at most 255 of the characters above. */
+/* A bare name: 1 to 255 letters, digits, '.', '_' and '-', not starting with a dot. */
 tinker_status wire_check_checkpoint_name(const char *name, tinker_error *err);
 
 /* Element type on the wire: float32 or int64; 0 for a type that is not accepted. */

@@ -1,0 +1,330 @@
+/* check.c - refuses data that cannot be sent, and estimates the size of the rest.
+ *
+ * Element values are looked at only where a conversion could lose them (uint64 and
+ * float64) and in sparse indices, so a large float32 or int64 batch costs nothing. */
+#include "wire/check.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+#include "base/err.h"
+
+/* ---- element types --------------------------------------------------------------------- */
+
+tinker_dtype wire_dtype(tinker_dtype in)
+{
+    switch (in) {
+    case TINKER_FLOAT32:
+    case TINKER_FLOAT64:
+        return TINKER_FLOAT32;
+    case TINKER_INT64:
+    case TINKER_INT32:
+    case TINKER_UINT32:
+    case TINKER_UINT64:
+        return TINKER_INT64;
+    case TINKER_BFLOAT16:
+        break;
+    }
+    return (tinker_dtype)0;
+}
+
+size_t wire_dtype_size(tinker_dtype dtype)
+{
+    switch (dtype) {
+    case TINKER_BFLOAT16:
+        return 2;
+    case TINKER_FLOAT32:
+    case TINKER_INT32:
+    case TINKER_UINT32:
+        return 4;
+    case TINKER_FLOAT64:
+    case TINKER_INT64:
+    case TINKER_UINT64:
+        return 8;
+    }
+    return 0;
+}
+
+/* ---- tensors ----------------------------------------------------------------------------- */
+
+/* Product of the dimensions; false when one is negative or the product overflows. */
+static bool shape_count(const int64_t *shape, size_t ndim, uint64_t *count)
+{
+    uint64_t n = 1;
+    bool zero = false;
+    for (size_t i = 0; i < ndim; i++) {
+        if (shape[i] < 0)
+            return false;
+        zero = zero || shape[i] == 0;
+    }
+    for (size_t i = 0; !zero && i < ndim; i++) {
+        if (n > (uint64_t)INT64_MAX / (uint64_t)shape[i])
+            return false;
+        n *= (uint64_t)shape[i];
+    }
+    *count = zero ? 0 : n;
+    return true;
+}
+
+static tinker_status check_sparse(const tinker_tensor *t, tinker_error *err)
+{
+    if (!t->crow || !t->col)
+        return err_set(err, TINKER_EINVAL, "row pointers and column indices go together");
+    if (!t->shape || t->ndim != 2)
+        return err_set(err, TINKER_EINVAL, "a sparse tensor needs a shape of two dimensions");
+    int64_t rows = t->shape[0], cols = t->shape[1];
+    if (rows < 0 || cols < 0)
+        return err_set(err, TINKER_EINVAL, "the shape holds a negative size");
+    if (t->crow[0] != 0 || t->crow[rows] < 0 || (uint64_t)t->crow[rows] != t->n)
+        return err_set(err, TINKER_EINVAL, "row pointers must run from 0 to %zu", t->n);
+    for (int64_t i = 0; i < rows; i++)
+        if (t->crow[i] > t->crow[i + 1] || t->crow[i] < 0)
+            return err_set(err, TINKER_EINVAL, "row pointer %lld decreases", (long long)i + 1);
+    for (size_t i = 0; i < t->n; i++)
+        if (t->col[i] < 0 || t->col[i] >= cols)
+            return err_set(err, TINKER_EINVAL, "column index %zu is %lld, of %lld columns", i,
+                           (long long)t->col[i], (long long)cols);
+    return TINKER_OK;
+}
+
+static tinker_status check_values(const tinker_tensor *t, tinker_error *err)
+{
+    const uint64_t *u = t->data;
+    const double *d = t->data;
+    for (size_t i = 0; t->dtype == TINKER_UINT64 && i < t->n; i++)
+        if (u[i] > INT64_MAX)
+            return err_set(err, TINKER_EINVAL, "value %zu is above the largest int64", i);
+    for (size_t i = 0; t->dtype == TINKER_FLOAT64 && i < t->n; i++)
+        if (isfinite(d[i]) && !isfinite((float)d[i]))
+            return err_set(err, TINKER_EINVAL, "value %zu (%g) is too large for float32", i, d[i]);
+    return TINKER_OK;
+}
+
+static tinker_status check_tensor(const tinker_tensor *t, tinker_error *err)
+{
+    uint64_t count = t->n;
+    if (t->n && !t->data)
+        return err_set(err, TINKER_EINVAL, "has no data");
+    if (t->n > SIZE_MAX / 8)
+        return err_set(err, TINKER_EINVAL, "is too large");
+    if (!t->shape && t->ndim)
+        return err_set(err, TINKER_EINVAL, "has %zu dimensions but no shape", t->ndim);
+    if (t->ndim > WIRE_DIMENSIONS_MAX)
+        return err_set(err, TINKER_EINVAL, "has more than %d dimensions", WIRE_DIMENSIONS_MAX);
+    if (t->crow || t->col) {
+        tinker_status status = check_sparse(t, err);
+        return status ? status : check_values(t, err);
+    }
+    if (t->shape && !shape_count(t->shape, t->ndim, &count))
+        return err_set(err, TINKER_EINVAL, "the shape is negative or too large");
+    if (count != t->n)
+        return err_set(err, TINKER_EINVAL, "expected %llu values, got %zu",
+                       (unsigned long long)count, t->n);
+    return check_values(t, err);
+}
+
+tinker_status wire_check_tensor(const tinker_tensor *t, tinker_error *err)
+{
+    if (t->dtype == TINKER_BFLOAT16)
+        return err_set(err, TINKER_EINVAL, "bfloat16 is not accepted as input: use float32");
+    if (!wire_dtype(t->dtype))
+        return err_set(err, TINKER_EINVAL, "unknown element type %d", (int)t->dtype);
+    return check_tensor(t, err);
+}
+
+tinker_status wire_check_result_tensor(const tinker_tensor *t, tinker_error *err)
+{
+    if (!wire_dtype_size(t->dtype))
+        return err_set(err, TINKER_EINVAL, "unknown element type %d", (int)t->dtype);
+    return check_tensor(t, err);
+}
+
+/* ---- model inputs --------------------------------------------------------------------------- */
+
+static tinker_status check_format(const tinker_chunk *c, tinker_error *err)
+{
+    if (c->format && (strcmp(c->format, "png") == 0 || strcmp(c->format, "jpeg") == 0))
+        return TINKER_OK;
+    return err_set(err, TINKER_EINVAL, "format: expected \"png\" or \"jpeg\", got \"%.40s\"",
+                   c->format ? c->format : "");
+}
+
+static tinker_status check_chunk(const tinker_chunk *c, bool pointers, tinker_error *err)
+{
+    switch (c->kind) {
+    case TINKER_CHUNK_TEXT:
+        if (c->n_tokens && !c->tokens)
+            return err_set(err, TINKER_EINVAL, "tokens: has no data");
+        if (c->n_tokens > SIZE_MAX / 4)
+            return err_set(err, TINKER_EINVAL, "tokens: too many");
+        return TINKER_OK;
+    case TINKER_CHUNK_IMAGE:
+        if (c->n_bytes && !c->bytes)
+            return err_set(err, TINKER_EINVAL, "data: has no data");
+        if (c->has_expected_tokens &&
+            (c->expected_tokens < INT32_MIN || c->expected_tokens > INT32_MAX))
+            return err_set(err, TINKER_EINVAL, "expected_tokens: does not fit 32 bits");
+        return check_format(c, err);
+    case TINKER_CHUNK_IMAGE_POINTER:
+        if (!pointers)
+            return err_set(err, TINKER_EINVAL,
+                           "an image_asset_pointer works for sampling only: "
+                           "training needs the image bytes");
+        if (!c->location)
+            return err_set(err, TINKER_EINVAL, "location: is required");
+        return check_format(c, err);
+    case TINKER_CHUNK_DMEL:
+        if (!c->bytes || !c->n_bytes)
+            return err_set(err, TINKER_EINVAL, "dmel: is empty");
+        return TINKER_OK;
+    }
+    return err_set(err, TINKER_EINVAL, "unknown kind of chunk %d", (int)c->kind);
+}
+
+tinker_status wire_check_model_input(const tinker_model_input *input, bool pointers,
+                                     tinker_error *err)
+{
+    if (input->n_chunks && !input->chunks)
+        return err_set(err, TINKER_EINVAL, "chunks: has no data");
+    for (size_t i = 0; i < input->n_chunks; i++) {
+        tinker_status status = check_chunk(&input->chunks[i], pointers, err);
+        if (status) {
+            err_prefix(err, "chunks[%zu]", i);
+            return status;
+        }
+    }
+    return TINKER_OK;
+}
+
+/* ---- datums ------------------------------------------------------------------------------------ */
+
+static tinker_status check_inputs(const tinker_datum *d, tinker_error *err)
+{
+    if (d->n_inputs && !d->inputs)
+        return err_set(err, TINKER_EINVAL, "loss_fn_inputs: has no data");
+    for (size_t i = 0; i < d->n_inputs; i++) {
+        const char *name = d->inputs[i].name;
+        if (!name || !*name)
+            return err_set(err, TINKER_EINVAL, "loss_fn_inputs: entry %zu has no name", i);
+        for (size_t j = 0; j < i; j++)
+            if (strcmp(d->inputs[j].name, name) == 0)
+                return err_set(err, TINKER_EINVAL, "loss_fn_inputs.%.80s: is given twice", name);
+        tinker_status status = wire_check_tensor(&d->inputs[i].tensor, err);
+        if (status) {
+            err_prefix(err, "loss_fn_inputs.%.80s", name);
+            return status;
+        }
+    }
+    return TINKER_OK;
+}
+
+static tinker_status check_datum(const tinker_datum *d, tinker_error *err)
+{
+    tinker_status status = wire_check_model_input(&d->model_input, false, err);
+    if (status == TINKER_OK)
+        return check_inputs(d, err);
+    err_prefix(err, "model_input");
+    return status;
+}
+
+tinker_status wire_check_data(const tinker_datum *data, size_t n, tinker_error *err)
+{
+    if (n == 0 || !data)
+        return err_set(err, TINKER_EINVAL, "data: at least one datum is needed");
+    for (size_t i = 0; i < n; i++) {
+        tinker_status status = check_datum(&data[i], err);
+        if (status) {
+            err_prefix(err, "data[%zu]", i);
+            return status;
+        }
+    }
+    return TINKER_OK;
+}
+
+/* ---- settings ------------------------------------------------------------------------------------ */
+
+tinker_status wire_check_loss(const tinker_loss *loss, tinker_error *err)
+{
+    static const char *const known[] = { "cross_entropy", "importance_sampling", "ppo", "cispo",
+                                         "dro" };
+    size_t i = 0, n = sizeof known / sizeof known[0];
+    const char *name = loss->name ? loss->name : "";
+    while (i < n && strcmp(known[i], name) != 0)
+        i++;
+    if (i == n)
+        return err_set(err, TINKER_EINVAL,
+                       "loss_fn: expected cross_entropy, importance_sampling, ppo, cispo or dro, "
+                       "got \"%.60s\"",
+                       name);
+    for (i = 0; i < loss->n_config; i++) {
+        if (!loss->config[i].name || !*loss->config[i].name)
+            return err_set(err, TINKER_EINVAL, "loss_fn_config: entry %zu has no name", i);
+        if (!isfinite(loss->config[i].value))
+            return err_set(err, TINKER_EINVAL, "loss_fn_config.%.80s: must be finite",
+                           loss->config[i].name);
+    }
+    return TINKER_OK;
+}
+
+tinker_status wire_check_lora(const tinker_lora *lora, tinker_error *err)
+{
+    if (lora->rank < 1)
+        return err_set(err, TINKER_EINVAL, "lora_config.rank: must be positive, is %lld",
+                       (long long)lora->rank);
+    if (!lora->train_attn && !lora->train_mlp && !lora->train_unembed)
+        return err_set(err, TINKER_EINVAL,
+                       "lora_config: one of train_attn, train_mlp and train_unembed must be set");
+    return TINKER_OK;
+}
+
+tinker_status wire_check_adam(const tinker_adam *adam, tinker_error *err)
+{
+    const struct {
+        const char *name;
+        double value;
+    } fields[] = {
+        { "learning_rate", adam->learning_rate },
+        { "beta1", adam->beta1 },
+        { "beta2", adam->beta2 },
+        { "eps", adam->eps },
+        { "weight_decay", adam->weight_decay },
+        { "grad_clip_norm", adam->grad_clip_norm },
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        if (!isfinite(fields[i].value))
+            return err_set(err, TINKER_EINVAL, "adam_params.%s: must be finite", fields[i].name);
+    return TINKER_OK;
+}
+
+tinker_status wire_check_sampling_params(const tinker_sampling_params *p, tinker_error *err)
+{
+    if (p->max_tokens < 0)
+        return err_set(err, TINKER_EINVAL, "sampling_params.max_tokens: must not be negative");
+    if (!isfinite(p->temperature) || p->temperature < 0)
+        return err_set(err, TINKER_EINVAL,
+                       "sampling_params.temperature: must be zero or a positive number");
+    if (!isfinite(p->top_p) || p->top_p < 0 || p->top_p > 1)
+        return err_set(err, TINKER_EINVAL, "sampling_params.top_p: must be between 0 and 1");
+    if (p->top_k < -1)
+        return err_set(err, TINKER_EINVAL, "sampling_params.top_k: must be -1 or more");
+    if (p->stop_strings && p->stop_tokens)
+        return err_set(err, TINKER_EINVAL, "sampling_params.stop: either texts or tokens");
+    if (p->n_stop && !p->stop_strings && !p->stop_tokens)
+        return err_set(err, TINKER_EINVAL, "sampling_params.stop: %zu stops but no list",
+                       p->n_stop);
+    return TINKER_OK;
+}
+
+tinker_status wire_check_checkpoint_name(const char *name, tinker_error *err)
+{
+    size_t n = name ? strlen(name) : 0, i = 0;
+    while (i < n && (isalnum((unsigned char)name[i]) || strchr("._-", name[i])))
+        i++;
+    if (n == 0 || n > WIRE_CHECKPOINT_NAME_MAX || i < n || name[0] == '.')
+        return err_set(err, TINKER_EINVAL,
+                       "checkpoint name \"%.60s\": expected 1 to %d letters, digits, '.', '_' or "
+                       "'-', not starting with a dot",
+                       n ? name : "", WIRE_CHECKPOINT_NAME_MAX);
+    return TINKER_OK;
+}

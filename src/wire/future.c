@@ -1,0 +1,235 @@
+/* future.c - reads answers to retrieve_future without knowing what was asked for.
+ *
+ * One pass over the top-level keys collects the few that decide; the order of the
+ * decisions is the protocol's, not that of the keys. */
+#include "wire/future.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include "base/err.h"
+#include "json/json.h"
+
+static const char *const queue_names[] = { NULL, "active", "paused_capacity", "paused_rate_limit" };
+static const char *const category_names[] = { "unknown", "server", "user" };
+
+enum wire_queue_state wire_queue_state_parse(const char *s)
+{
+    for (int i = WIRE_QUEUE_ACTIVE; s && i <= WIRE_QUEUE_PAUSED_RATE_LIMIT; i++)
+        if (strcmp(s, queue_names[i]) == 0)
+            return (enum wire_queue_state)i;
+    return WIRE_QUEUE_UNKNOWN;
+}
+
+const char *wire_queue_state_name(enum wire_queue_state s)
+{
+    return queue_names[s];
+}
+
+int wire_category_parse(const char *s)
+{
+    for (int i = 0; s && i < 3; i++)
+        if (strcmp(s, category_names[i]) == 0)
+            return i;
+    return TINKER_CATEGORY_UNKNOWN;
+}
+
+const char *wire_category_name(int category)
+{
+    return category >= 0 && category < 3 ? category_names[category] : category_names[0];
+}
+
+/* ---- the keys that decide ------------------------------------------------------------- */
+
+struct keys {
+    const char *type, *status, *queue_state, *reason, *category;
+    struct json_str error; /* raw; s NULL: no such key */
+    int64_t size;
+};
+
+/* A text, or NULL for a value of another kind. */
+static void read_text(struct json_reader *r, const char **out)
+{
+    char *s = NULL;
+    *out = NULL;
+    if (json_peek(r) != JSON_STRING)
+        json_skip(r);
+    else if (json_cstring(r, &s))
+        *out = s;
+}
+
+static void read_size(struct json_reader *r, int64_t *out)
+{
+    double v = 0;
+    *out = 0;
+    if (json_peek(r) != JSON_NUMBER)
+        json_skip(r);
+    else if (json_double(r, &v) && v > 0)
+        *out = v < 9e18 ? (int64_t)v : INT64_MAX;
+}
+
+static bool read_keys(struct json_reader *r, struct keys *k)
+{
+    struct json_str key;
+    memset(k, 0, sizeof *k);
+    if (json_peek(r) != JSON_OBJECT)
+        return false;
+    json_begin_object(r);
+    while (json_next_key(r, &key)) {
+        if (json_str_is(key, "type"))
+            read_text(r, &k->type);
+        else if (json_str_is(key, "status"))
+            read_text(r, &k->status);
+        else if (json_str_is(key, "queue_state"))
+            read_text(r, &k->queue_state);
+        else if (json_str_is(key, "queue_state_reason"))
+            read_text(r, &k->reason);
+        else if (json_str_is(key, "category"))
+            read_text(r, &k->category);
+        else if (json_str_is(key, "response_payload_size"))
+            read_size(r, &k->size);
+        else if (json_str_is(key, "error"))
+            json_raw(r, &k->error);
+        else
+            json_skip(r);
+    }
+    return json_end(r);
+}
+
+/* The message in an `error` value: its text, or the JSON of anything else. */
+static const char *error_message(struct json_str raw, struct arena *arena)
+{
+    struct json_reader r;
+    char *s = NULL;
+    json_reader_init(&r, raw.s, raw.n, arena);
+    if (json_peek(&r) == JSON_STRING && json_cstring(&r, &s))
+        return s;
+    return arena_strndup(arena, raw.s, raw.n);
+}
+
+static bool is_text(const char *s, const char *want)
+{
+    return s && strcmp(s, want) == 0;
+}
+
+static void set_queue_state(const struct keys *k, struct wire_future_answer *out)
+{
+    out->queue_state = wire_queue_state_parse(k->queue_state);
+    out->queue_state_reason = k->reason && *k->reason ? k->reason : NULL;
+}
+
+static bool is_protobuf(const char *content_type)
+{
+    static const char want[] = "application/x-protobuf";
+    for (const char *p = content_type; p && *p; p++)
+        if (strncasecmp(p, want, sizeof want - 1) == 0)
+            return true;
+    return false;
+}
+
+tinker_status wire_classify_future(const char *content_type, const char *body, size_t n,
+                                   struct arena *arena, struct wire_future_answer *out,
+                                   tinker_error *err)
+{
+    struct json_reader r;
+    struct keys k;
+    memset(out, 0, sizeof *out);
+    if (is_protobuf(content_type)) {
+        out->state = WIRE_FUTURE_PROTO;
+        return TINKER_OK;
+    }
+    json_reader_init(&r, body, n, arena);
+    if (!read_keys(&r, &k))
+        return err_set(err, TINKER_EPROTOCOL, "retrieve_future: the answer is no JSON object%s%s",
+                       r.failed ? ": " : "", r.failed ? json_error(&r) : "");
+    if (is_text(k.type, "try_again")) {
+        out->state = WIRE_FUTURE_PENDING;
+        set_queue_state(&k, out);
+    } else if (is_text(k.status, "complete_metadata")) {
+        out->state = WIRE_FUTURE_METADATA;
+        out->payload_size = k.size;
+    } else if (k.error.s) {
+        out->state = WIRE_FUTURE_FAILED;
+        out->category = wire_category_parse(k.category);
+        out->error = error_message(k.error, arena);
+        if (!out->error)
+            return err_nomem(err, "retrieve_future");
+    } else {
+        out->state = WIRE_FUTURE_JSON;
+    }
+    return TINKER_OK;
+}
+
+bool wire_read_queue_state(const char *body, size_t n, struct arena *arena,
+                           struct wire_future_answer *out)
+{
+    struct json_reader r;
+    struct keys k;
+    memset(out, 0, sizeof *out);
+    json_reader_init(&r, body, n, arena);
+    if (!read_keys(&r, &k))
+        return false;
+    set_queue_state(&k, out);
+    return true;
+}
+
+/* ---- error bodies ------------------------------------------------------------------------ */
+
+/* The text under detail, error or message of a JSON object; else the whole text. */
+static struct json_str body_text(const char *body, size_t n, struct arena *arena)
+{
+    static const char *const names[] = { "detail", "error", "message" };
+    struct json_str found[3] = { { 0 } }, key, whole = { body, n };
+    struct json_reader r;
+    json_reader_init(&r, body, n, arena);
+    if (json_peek(&r) == JSON_STRING && json_string(&r, &key) && json_end(&r))
+        return key;
+    json_reader_init(&r, body, n, arena);
+    if (json_peek(&r) != JSON_OBJECT)
+        return whole;
+    json_begin_object(&r);
+    while (json_next_key(&r, &key)) {
+        int i = 0;
+        while (i < 3 && !json_str_is(key, names[i]))
+            i++;
+        if (i == 3 || json_peek(&r) != JSON_STRING)
+            json_skip(&r);
+        else
+            json_string(&r, &found[i]);
+    }
+    for (int i = 0; i < 3 && json_end(&r); i++)
+        if (found[i].s && found[i].n)
+            return found[i];
+    return whole;
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+void wire_error_text(int status, const char *body, size_t n, char *out, size_t size)
+{
+    struct arena arena;
+    while (n && is_space(body[n - 1]))
+        n--;
+    while (n && is_space(*body)) {
+        body++;
+        n--;
+    }
+    arena_init(&arena, 4096 + 4 * n);
+    struct json_str text = n ? body_text(body, n, &arena) : (struct json_str){ "", 0 };
+    int head = snprintf(out, size, "Error code: %d%s", status, text.n ? " - " : "");
+    if (head >= 0 && (size_t)head < size) {
+        size_t room = size - (size_t)head - 1, len = text.n < room ? text.n : room;
+        if (len < text.n) /* do not cut a character in two */
+            while (len && ((unsigned char)text.s[len] & 0xc0) == 0x80)
+                len--;
+        for (size_t i = 0; i < len; i++) {
+            unsigned char c = (unsigned char)text.s[i];
+            out[(size_t)head + i] = c < 0x20 || c == 0x7f ? ' ' : (char)c;
+        }
+        out[(size_t)head + len] = '\0';
+    }
+    arena_clear(&arena);
+}

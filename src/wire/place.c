@@ -1,0 +1,26 @@
+/* place.c - turns the chain of places into the path that an error message names. */
+#include "wire/describe.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void wire_place_text(const struct wire_place *place, char *out, size_t size)
+{
+    /* Built from the end, because the chain starts with the innermost place. */
+    char text[256];
+    size_t at = sizeof text - 1;
+    text[at] = '\0';
+    for (; place; place = place->up) {
+        char part[96];
+        if (place->name)
+            snprintf(part, sizeof part, "%s%.80s", place->up ? "." : "", place->name);
+        else
+            snprintf(part, sizeof part, "[%zu]", place->index);
+        size_t n = strlen(part);
+        if (n > at)
+            break;
+        at -= n;
+        memcpy(text + at, part, n);
+    }
+    snprintf(out, size, "%s", text + at + (text[at] == '.'));
+}

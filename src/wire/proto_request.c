@@ -1,0 +1,388 @@
+/* proto_request.c - ForwardBackwardRequest, both directions.
+ *
+ * Encoding measures every part with functions that cost a few additions per tensor,
+ * reserves the whole message once, then copies each payload to its place.  Only
+ * elements that change type are touched one by one. */
+#include "wire/proto.h"
+
+#include <assert.h>
+#include <string.h>
+#include "base/err.h"
+#include "wire/check.h"
+#include "wire/proto_read.h"
+#include "wire/proto_write.h"
+
+/* Field numbers of the schema. */
+enum {
+    REQUEST_MODEL = 1,
+    REQUEST_SEQ,
+    REQUEST_DATA,
+    REQUEST_LOSS,
+    REQUEST_CONFIG,
+    REQUEST_FORWARD
+};
+enum { DATUM_INPUT = 1, DATUM_TENSORS };
+enum { CHUNK_TEXT = 1, CHUNK_IMAGE, CHUNK_DMEL };
+enum { IMAGE_DATA = 1, IMAGE_FORMAT, IMAGE_EXPECTED };
+enum { TENSOR_DENSE = 1, TENSOR_SPARSE, TENSOR_DTYPE, TENSOR_SHAPE };
+enum { CSR_VALUES = 1, CSR_CROW, CSR_COL };
+enum { MAP_KEY = 1, MAP_VALUE };
+
+/* ---- encoding: chunks --------------------------------------------------------------------- */
+
+static size_t expected_size(const tinker_chunk *c)
+{
+    return c->has_expected_tokens ? 1 + pb_varint_size((uint64_t)c->expected_tokens) : 0;
+}
+
+/* Of the message inside the oneof arm. */
+static size_t arm_size(const tinker_chunk *c)
+{
+    if (c->kind == TINKER_CHUNK_TEXT)
+        return c->n_tokens ? pb_len_size(4 * c->n_tokens) : 0;
+    size_t size = c->n_bytes ? pb_len_size(c->n_bytes) : 0;
+    if (c->kind == TINKER_CHUNK_IMAGE)
+        size += pb_len_size(strlen(c->format)) + expected_size(c);
+    return size;
+}
+
+static uint8_t *put_chunk(uint8_t *p, const tinker_chunk *c)
+{
+    size_t arm = arm_size(c);
+    p = pb_put_head(p, DATUM_INPUT, pb_len_size(arm));
+    if (c->kind == TINKER_CHUNK_TEXT) {
+        p = pb_put_head(p, CHUNK_TEXT, arm);
+        return c->n_tokens ? pb_put_bytes(p, 1, c->tokens, 4 * c->n_tokens) : p;
+    }
+    p = pb_put_head(p, c->kind == TINKER_CHUNK_IMAGE ? CHUNK_IMAGE : CHUNK_DMEL, arm);
+    if (c->n_bytes)
+        p = pb_put_bytes(p, IMAGE_DATA, c->bytes, c->n_bytes);
+    if (c->kind == TINKER_CHUNK_IMAGE) {
+        p = pb_put_bytes(p, IMAGE_FORMAT, c->format, strlen(c->format));
+        if (c->has_expected_tokens)
+            p = pb_put_int(p, IMAGE_EXPECTED, (uint64_t)c->expected_tokens);
+    }
+    return p;
+}
+
+/* ---- encoding: tensors ------------------------------------------------------------------------ */
+
+static size_t csr_size(const tinker_tensor *t)
+{
+    size_t values = proto_values_size(t), rows = (size_t)t->shape[0] + 1;
+    return (values ? pb_len_size(values) : 0) + pb_len_size(8 * rows) +
+           (t->n ? pb_len_size(8 * t->n) : 0);
+}
+
+static size_t tensor_size(const tinker_tensor *t)
+{
+    size_t shape = proto_shape_size(t->shape, t->ndim);
+    return pb_len_size(t->crow ? csr_size(t) : proto_values_size(t)) + 2 +
+           (shape ? pb_len_size(shape) : 0);
+}
+
+static uint8_t *put_tensor(uint8_t *p, const tinker_tensor *t)
+{
+    if (t->crow) {
+        p = pb_put_head(p, TENSOR_SPARSE, csr_size(t));
+        if (t->n)
+            p = proto_put_values(pb_put_head(p, CSR_VALUES, proto_values_size(t)), t);
+        p = pb_put_bytes(p, CSR_CROW, t->crow, 8 * ((size_t)t->shape[0] + 1));
+        if (t->n)
+            p = pb_put_bytes(p, CSR_COL, t->col, 8 * t->n);
+    } else {
+        p = proto_put_values(pb_put_head(p, TENSOR_DENSE, proto_values_size(t)), t);
+    }
+    p = pb_put_int(p, TENSOR_DTYPE, proto_dtype_of(t->dtype));
+    return proto_put_shape(p, TENSOR_SHAPE, t->shape, t->ndim);
+}
+
+/* ---- encoding: datums and the request ------------------------------------------------------------ */
+
+static size_t input_size(const tinker_named_tensor *t)
+{
+    return pb_len_size(strlen(t->name)) + pb_len_size(tensor_size(&t->tensor));
+}
+
+static size_t datum_size(const tinker_datum *d)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < d->model_input.n_chunks; i++)
+        size += pb_len_size(pb_len_size(arm_size(&d->model_input.chunks[i])));
+    for (size_t i = 0; i < d->n_inputs; i++)
+        size += pb_len_size(input_size(&d->inputs[i]));
+    return size;
+}
+
+static uint8_t *put_datum(uint8_t *p, const tinker_datum *d)
+{
+    p = pb_put_head(p, REQUEST_DATA, datum_size(d));
+    for (size_t i = 0; i < d->model_input.n_chunks; i++)
+        p = put_chunk(p, &d->model_input.chunks[i]);
+    for (size_t i = 0; i < d->n_inputs; i++) {
+        const tinker_named_tensor *t = &d->inputs[i];
+        p = pb_put_head(p, DATUM_TENSORS, input_size(t));
+        p = pb_put_bytes(p, MAP_KEY, t->name, strlen(t->name));
+        p = put_tensor(pb_put_head(p, MAP_VALUE, tensor_size(&t->tensor)), &t->tensor);
+    }
+    return p;
+}
+
+static size_t request_size(const struct wire_forward_backward_request *req)
+{
+    size_t size = pb_len_size(strlen(req->model_id)) + pb_len_size(strlen(req->loss.name));
+    if (req->seq_id.has && req->seq_id.value)
+        size += 1 + pb_varint_size((uint64_t)req->seq_id.value);
+    for (size_t i = 0; i < req->n_data; i++)
+        size += pb_len_size(datum_size(&req->data[i]));
+    size += proto_numbers_size(req->loss.config, req->loss.n_config);
+    return size + (req->forward_only ? 2 : 0);
+}
+
+static uint8_t *put_request(uint8_t *p, const struct wire_forward_backward_request *req)
+{
+    p = pb_put_bytes(p, REQUEST_MODEL, req->model_id, strlen(req->model_id));
+    if (req->seq_id.has && req->seq_id.value)
+        p = pb_put_int(p, REQUEST_SEQ, (uint64_t)req->seq_id.value);
+    for (size_t i = 0; i < req->n_data; i++)
+        p = put_datum(p, &req->data[i]);
+    p = pb_put_bytes(p, REQUEST_LOSS, req->loss.name, strlen(req->loss.name));
+    p = proto_put_numbers(p, REQUEST_CONFIG, req->loss.config, req->loss.n_config);
+    return req->forward_only ? pb_put_int(p, REQUEST_FORWARD, 1) : p;
+}
+
+tinker_status wire_encode_forward_backward_request(const struct wire_forward_backward_request *req,
+                                                   struct buf *out, tinker_error *err)
+{
+    if (!req->model_id || !req->loss.name)
+        return err_set(err, TINKER_EINVAL, "%s: is required",
+                       req->model_id ? "loss_fn" : "model_id");
+    if (req->seq_id.has && (req->seq_id.value < 0 || req->seq_id.value > INT32_MAX))
+        return err_set(err, TINKER_EINVAL, "seq_id: %lld does not fit 31 bits",
+                       (long long)req->seq_id.value);
+    tinker_status status = wire_check_data(req->data, req->n_data, err);
+    if (status)
+        return status;
+    size_t size = request_size(req);
+    if (!buf_reserve(out, size))
+        return err_nomem(err, "forward_backward body");
+    uint8_t *start = (uint8_t *)out->data + out->len, *end = put_request(start, req);
+    assert((size_t)(end - start) == size);
+    out->len += (size_t)(end - start);
+    out->data[out->len] = '\0';
+    return TINKER_OK;
+}
+
+/* ---- decoding: chunks ------------------------------------------------------------------------------- */
+
+static bool read_text_chunk(struct wire_reader *r, const struct pb_field *arm, tinker_chunk *c)
+{
+    struct pb_in in = pb_open(arm->bytes, arm->n);
+    struct pb_field f, tokens = { 0 };
+    const void *v = NULL;
+    c->kind = TINKER_CHUNK_TEXT;
+    while (pb_next(&in, &f))
+        if (pb_is(&f, 1, PB_LEN))
+            tokens = f;
+    if (!proto_done(r, &in) || !proto_elements(r, tokens.bytes, tokens.n, 4, &v, &c->n_tokens))
+        return false;
+    c->tokens = v;
+    return true;
+}
+
+static bool read_bytes_chunk(struct wire_reader *r, const struct pb_field *arm, tinker_chunk *c)
+{
+    struct pb_in in = pb_open(arm->bytes, arm->n);
+    struct pb_field f, data = { 0 };
+    bool image = arm->number == CHUNK_IMAGE;
+    c->kind = image ? TINKER_CHUNK_IMAGE : TINKER_CHUNK_DMEL;
+    while (pb_next(&in, &f)) {
+        if (pb_is(&f, IMAGE_DATA, PB_LEN))
+            data = f;
+        else if (image && pb_is(&f, IMAGE_FORMAT, PB_LEN) && !proto_text(r, &f, &c->format))
+            return false;
+        else if (image && pb_is(&f, IMAGE_EXPECTED, PB_VARINT)) {
+            c->has_expected_tokens = 1;
+            c->expected_tokens = (int32_t)f.value;
+        }
+    }
+    return proto_done(r, &in) && proto_elements(r, data.bytes, data.n, 1, &c->bytes, &c->n_bytes);
+}
+
+static bool read_chunk(struct wire_reader *r, const struct pb_field *field, tinker_chunk *c)
+{
+    struct pb_in in = pb_open(field->bytes, field->n);
+    struct pb_field f, arm = { 0 };
+    while (pb_next(&in, &f))
+        if (f.type == PB_LEN && f.number >= CHUNK_TEXT && f.number <= CHUNK_DMEL)
+            arm = f;
+    if (!proto_done(r, &in))
+        return false;
+    if (!arm.number)
+        return wire_read_fail(r, "a chunk of an unknown kind");
+    return arm.number == CHUNK_TEXT ? read_text_chunk(r, &arm, c) : read_bytes_chunk(r, &arm, c);
+}
+
+/* ---- decoding: tensors --------------------------------------------------------------------------------- */
+
+static bool read_csr(struct wire_reader *r, const struct pb_field *field, uint64_t dtype,
+                     tinker_tensor *t)
+{
+    struct pb_in in = pb_open(field->bytes, field->n);
+    struct pb_field f, part[4] = { { 0 } };
+    const void *crow = NULL, *col = NULL;
+    size_t n_crow = 0, n_col = 0;
+    while (pb_next(&in, &f))
+        if (f.type == PB_LEN && f.number <= CSR_COL)
+            part[f.number] = f;
+    if (!proto_done(r, &in) ||
+        !proto_values(r, dtype, part[CSR_VALUES].bytes, part[CSR_VALUES].n, t) ||
+        !proto_elements(r, part[CSR_CROW].bytes, part[CSR_CROW].n, 8, &crow, &n_crow) ||
+        !proto_elements(r, part[CSR_COL].bytes, part[CSR_COL].n, 8, &col, &n_col))
+        return false;
+    if (t->ndim != 2 || t->shape[0] < 0)
+        return wire_read_fail(r, "a sparse tensor needs a shape of two dimensions");
+    if (n_crow != (uint64_t)t->shape[0] + 1)
+        return wire_read_fail(r, "expected %lld row pointers, got %zu", (long long)t->shape[0] + 1,
+                              n_crow);
+    if (n_col != t->n)
+        return wire_read_fail(r, "expected %zu column indices, got %zu", t->n, n_col);
+    t->crow = crow;
+    t->col = col;
+    return true;
+}
+
+static bool read_tensor(struct wire_reader *r, const struct pb_field *field, tinker_tensor *t)
+{
+    struct pb_in in = pb_open(field->bytes, field->n);
+    struct pb_field f, data = { 0 };
+    int64_t shape[WIRE_DIMENSIONS_MAX];
+    uint64_t dtype = 0;
+    while (pb_next(&in, &f)) {
+        if (pb_is(&f, TENSOR_DENSE, PB_LEN) || pb_is(&f, TENSOR_SPARSE, PB_LEN))
+            data = f;
+        else if (pb_is(&f, TENSOR_DTYPE, PB_VARINT))
+            dtype = f.value;
+        else if (f.number == TENSOR_SHAPE && (f.type == PB_LEN || f.type == PB_VARINT) &&
+                 !proto_shape(r, &f, shape, &t->ndim))
+            return false;
+    }
+    if (!proto_done(r, &in))
+        return false;
+    if (t->ndim) {
+        t->shape = arena_memdup(r->arena, shape, t->ndim * sizeof shape[0]);
+        if (!t->shape)
+            return wire_read_nomem(r);
+    }
+    bool ok = data.number == TENSOR_SPARSE ? read_csr(r, &data, dtype, t)
+                                           : proto_values(r, dtype, data.bytes, data.n, t);
+    tinker_error why;
+    if (!ok)
+        return false;
+    return wire_check_tensor(t, &why) == TINKER_OK || wire_read_fail(r, "%s", why.message);
+}
+
+/* ---- decoding: datums and the request ------------------------------------------------------------------- */
+
+static bool read_inputs(struct wire_reader *r, const struct pb_field *field,
+                        struct wire_named *named)
+{
+    struct proto_entry e;
+    if (!proto_entry(r, field, PB_LEN, &e))
+        return false;
+    tinker_named_tensor *slot =
+        wire_named_slot(r, named, e.key.bytes ? (const char *)e.key.bytes : "", e.key.n);
+    if (!slot)
+        return false;
+    struct wire_place map = { .up = r->place, .name = "loss_fn_inputs" };
+    struct wire_place place = { .up = &map, .name = slot->name };
+    r->place = &place;
+    bool ok = read_tensor(r, &e.value, &slot->tensor);
+    r->place = map.up;
+    return ok;
+}
+
+static bool read_datum(struct wire_reader *r, const struct pb_field *field, tinker_datum *d)
+{
+    struct pb_in in = pb_open(field->bytes, field->n);
+    struct pb_field f;
+    struct wire_named named;
+    size_t room = pb_count(field->bytes, field->n, DATUM_INPUT, PB_LEN), n = 0;
+    tinker_chunk *chunks = arena_array(r->arena, room, sizeof *chunks);
+    bool ok = chunks != NULL || wire_read_nomem(r);
+    wire_named_init(&named, sizeof(tinker_named_tensor));
+    while (ok && pb_next(&in, &f)) {
+        if (pb_is(&f, DATUM_INPUT, PB_LEN) && n < room) {
+            struct wire_place list = { .up = r->place, .name = "model_input" };
+            struct wire_place place = { .up = &list, .index = n };
+            r->place = &place;
+            ok = read_chunk(r, &f, &chunks[n++]);
+            r->place = list.up;
+        } else if (pb_is(&f, DATUM_TENSORS, PB_LEN)) {
+            ok = read_inputs(r, &f, &named);
+        }
+    }
+    wire_named_clear(&named);
+    d->model_input.chunks = chunks;
+    d->model_input.n_chunks = n;
+    d->inputs = (const void *)named.v;
+    d->n_inputs = named.n;
+    return ok && proto_done(r, &in);
+}
+
+struct request_in {
+    struct wire_forward_backward_request *out;
+    tinker_datum *data;
+    size_t room;
+    struct wire_named config;
+};
+
+static bool read_request_field(struct wire_reader *r, const struct pb_field *f,
+                               struct request_in *in)
+{
+    if (pb_is(f, REQUEST_MODEL, PB_LEN))
+        return proto_text(r, f, &in->out->model_id);
+    if (pb_is(f, REQUEST_LOSS, PB_LEN))
+        return proto_text(r, f, &in->out->loss.name);
+    if (pb_is(f, REQUEST_CONFIG, PB_LEN))
+        return proto_number_entry(r, f, &in->config);
+    if (pb_is(f, REQUEST_SEQ, PB_VARINT)) {
+        in->out->seq_id.value = (int32_t)f->value;
+        in->out->seq_id.has = in->out->seq_id.value != 0;
+    } else if (pb_is(f, REQUEST_FORWARD, PB_VARINT)) {
+        in->out->forward_only = f->value != 0;
+    } else if (pb_is(f, REQUEST_DATA, PB_LEN) && in->out->n_data < in->room) {
+        struct wire_place list = { .name = "data" };
+        struct wire_place place = { .up = &list, .index = in->out->n_data };
+        r->place = &place;
+        bool ok = read_datum(r, f, &in->data[in->out->n_data++]);
+        r->place = NULL;
+        return ok;
+    }
+    return true;
+}
+
+tinker_status wire_decode_forward_backward_request(const void *p, size_t n, struct arena *arena,
+                                                   struct wire_forward_backward_request *out,
+                                                   tinker_error *err)
+{
+    struct wire_reader r = proto_reader(arena, err);
+    struct pb_in in = pb_open(p, n);
+    struct pb_field f;
+    memset(out, 0, sizeof *out);
+    struct request_in req = { .out = out, .room = pb_count(p, n, REQUEST_DATA, PB_LEN) };
+    wire_named_init(&req.config, sizeof(tinker_named_number));
+    req.data = arena_array(arena, req.room, sizeof *req.data);
+    bool ok = req.data != NULL || wire_read_nomem(&r);
+    out->model_id = out->loss.name = "";
+    while (ok && pb_next(&in, &f))
+        ok = read_request_field(&r, &f, &req);
+    wire_named_clear(&req.config);
+    proto_done(&r, &in);
+    out->data = req.data;
+    out->loss.config = (const void *)req.config.v;
+    out->loss.n_config = req.config.n;
+    if (r.status == TINKER_OK && !*out->model_id)
+        wire_read_fail(&r, "model_id: is required");
+    return r.status;
+}

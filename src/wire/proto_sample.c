@@ -1,0 +1,219 @@
+/* proto_sample.c - SampleResponse, both directions. */
+#include "wire/proto.h"
+
+#include <assert.h>
+#include <string.h>
+#include "base/err.h"
+#include "wire/proto_read.h"
+#include "wire/proto_write.h"
+
+enum { SAMPLE_SEQUENCES = 1, SAMPLE_PROMPT, SAMPLE_TOPK, SAMPLE_CACHE_HITS };
+enum { SEQUENCE_REASON = 1, SEQUENCE_TOKENS, SEQUENCE_LOGPROBS };
+enum { TOPK_IDS = 1, TOPK_LOGPROBS, TOPK_K, TOPK_LENGTH };
+
+/* ---- encoding ------------------------------------------------------------------------------ */
+
+static size_t sequence_size(const tinker_sequence *s)
+{
+    size_t size = s->stop_reason ? 2 : 0;
+    size += s->n ? pb_len_size(4 * s->n) : 0;
+    return size + (s->logprobs ? pb_len_size(4 * s->n) : 0);
+}
+
+static uint8_t *put_sequence(uint8_t *p, const tinker_sequence *s)
+{
+    p = pb_put_head(p, SAMPLE_SEQUENCES, sequence_size(s));
+    if (s->stop_reason)
+        p = pb_put_int(p, SEQUENCE_REASON, (uint64_t)s->stop_reason);
+    if (s->n)
+        p = pb_put_bytes(p, SEQUENCE_TOKENS, s->tokens, 4 * s->n);
+    return s->logprobs ? pb_put_bytes(p, SEQUENCE_LOGPROBS, s->logprobs, 4 * s->n) : p;
+}
+
+static bool has_topk(const tinker_sample *s)
+{
+    return s->topk_tokens && s->topk_logprobs && s->topk && s->n_prompt;
+}
+
+static size_t topk_size(const tinker_sample *s)
+{
+    return 2 * pb_len_size(4 * s->n_prompt * s->topk) + 2 + pb_varint_size(s->topk) +
+           pb_varint_size(s->n_prompt);
+}
+
+static uint8_t *put_topk(uint8_t *p, const tinker_sample *s)
+{
+    size_t bytes = 4 * s->n_prompt * s->topk;
+    p = pb_put_head(p, SAMPLE_TOPK, topk_size(s));
+    p = pb_put_bytes(p, TOPK_IDS, s->topk_tokens, bytes);
+    p = pb_put_bytes(p, TOPK_LOGPROBS, s->topk_logprobs, bytes);
+    p = pb_put_int(p, TOPK_K, s->topk);
+    return pb_put_int(p, TOPK_LENGTH, s->n_prompt);
+}
+
+static size_t sample_size(const tinker_sample *s)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < s->n_sequences; i++)
+        size += pb_len_size(sequence_size(&s->sequences[i]));
+    size += s->prompt_logprobs ? pb_len_size(4 * s->n_prompt) : 0;
+    size += has_topk(s) ? pb_len_size(topk_size(s)) : 0;
+    if (s->prompt_cache_hit_tokens)
+        size += 1 + pb_varint_size((uint64_t)s->prompt_cache_hit_tokens);
+    return size;
+}
+
+tinker_status wire_encode_sample_response(const tinker_sample *s, struct buf *out,
+                                          tinker_error *err)
+{
+    if (s->n_prompt > UINT32_MAX || s->topk > UINT32_MAX ||
+        (s->topk && s->n_prompt > SIZE_MAX / 8 / s->topk))
+        return err_set(err, TINKER_EINVAL, "topk_prompt_logprobs: is too large");
+    if (s->prompt_cache_hit_tokens < 0 || s->prompt_cache_hit_tokens > INT32_MAX)
+        return err_set(err, TINKER_EINVAL, "prompt_cache_hit_tokens: does not fit 31 bits");
+    size_t size = sample_size(s);
+    if (!buf_reserve(out, size))
+        return err_nomem(err, "sample result");
+    uint8_t *start = (uint8_t *)out->data + out->len, *p = start;
+    for (size_t i = 0; i < s->n_sequences; i++)
+        p = put_sequence(p, &s->sequences[i]);
+    if (s->prompt_logprobs)
+        p = pb_put_bytes(p, SAMPLE_PROMPT, s->prompt_logprobs, 4 * s->n_prompt);
+    if (has_topk(s))
+        p = put_topk(p, s);
+    if (s->prompt_cache_hit_tokens)
+        p = pb_put_int(p, SAMPLE_CACHE_HITS, (uint64_t)s->prompt_cache_hit_tokens);
+    assert((size_t)(p - start) == size);
+    out->len += (size_t)(p - start);
+    out->data[out->len] = '\0';
+    return TINKER_OK;
+}
+
+/* ---- decoding ------------------------------------------------------------------------------- */
+
+/* float32 values, or NULL when the field is absent or empty. */
+static bool read_floats(struct wire_reader *r, const struct pb_field *f, const float **out,
+                        size_t *n)
+{
+    const void *v = NULL;
+    if (f->n == 0)
+        return true;
+    bool ok = proto_elements(r, f->bytes, f->n, 4, &v, n);
+    *out = v;
+    return ok;
+}
+
+static bool read_sequence(struct wire_reader *r, const struct pb_field *field, tinker_sequence *s)
+{
+    struct pb_in in = pb_open(field->bytes, field->n);
+    struct pb_field f, tokens = { 0 }, logprobs = { 0 };
+    const void *v = NULL;
+    uint64_t reason = 0;
+    size_t n = 0;
+    while (pb_next(&in, &f)) {
+        if (pb_is(&f, SEQUENCE_REASON, PB_VARINT))
+            reason = f.value;
+        else if (pb_is(&f, SEQUENCE_TOKENS, PB_LEN))
+            tokens = f;
+        else if (pb_is(&f, SEQUENCE_LOGPROBS, PB_LEN))
+            logprobs = f;
+    }
+    if (!proto_done(r, &in) || !proto_elements(r, tokens.bytes, tokens.n, 4, &v, &s->n) ||
+        !read_floats(r, &logprobs, &s->logprobs, &n))
+        return false;
+    s->tokens = v;
+    if (reason > TINKER_STOP_LENGTH)
+        return wire_read_fail(r, "unknown stop_reason %llu", (unsigned long long)reason);
+    s->stop_reason = (tinker_stop_reason)reason;
+    if (s->logprobs && n != s->n)
+        return wire_read_fail(r, "logprobs: expected %zu values, got %zu", s->n, n);
+    return true;
+}
+
+static bool read_topk(struct wire_reader *r, const struct pb_field *field, tinker_sample *out,
+                      size_t *rows)
+{
+    struct pb_in in = pb_open(field->bytes, field->n);
+    struct pb_field f, ids = { 0 }, logprobs = { 0 };
+    const void *a = NULL, *b = NULL;
+    uint32_t k = 0, length = 0;
+    size_t n;
+    while (pb_next(&in, &f)) {
+        if (pb_is(&f, TOPK_IDS, PB_LEN))
+            ids = f;
+        else if (pb_is(&f, TOPK_LOGPROBS, PB_LEN))
+            logprobs = f;
+        else if (pb_is(&f, TOPK_K, PB_VARINT))
+            k = (uint32_t)f.value;
+        else if (pb_is(&f, TOPK_LENGTH, PB_VARINT))
+            length = (uint32_t)f.value;
+    }
+    if (!proto_done(r, &in))
+        return false;
+    if (k == 0 || length == 0)
+        return true;
+    if (length > ids.n / 4 / k || length > logprobs.n / 4 / k)
+        return wire_read_fail(r, "expected %u rows of %u values", length, k);
+    size_t bytes = (size_t)length * k * 4;
+    if (!proto_elements(r, ids.bytes, bytes, 4, &a, &n) ||
+        !proto_elements(r, logprobs.bytes, bytes, 4, &b, &n))
+        return false;
+    out->topk_tokens = a;
+    out->topk_logprobs = b;
+    out->topk = k;
+    *rows = length;
+    return true;
+}
+
+struct sample_in {
+    tinker_sample *out;
+    tinker_sequence *sequences;
+    size_t room, rows;
+};
+
+static bool read_sample_field(struct wire_reader *r, const struct pb_field *f, struct sample_in *in)
+{
+    tinker_sample *out = in->out;
+    if (pb_is(f, SAMPLE_SEQUENCES, PB_LEN) && out->n_sequences < in->room) {
+        struct wire_place list = { .name = "sequences" };
+        struct wire_place place = { .up = &list, .index = out->n_sequences };
+        r->place = &place;
+        bool ok = read_sequence(r, f, &in->sequences[out->n_sequences++]);
+        r->place = NULL;
+        return ok;
+    }
+    struct wire_place place = { .name = f->number == SAMPLE_PROMPT ? "prompt_logprobs"
+                                                                   : "topk_prompt_logprobs" };
+    bool ok = true;
+    r->place = &place;
+    if (pb_is(f, SAMPLE_PROMPT, PB_LEN))
+        ok = read_floats(r, f, &out->prompt_logprobs, &out->n_prompt);
+    else if (pb_is(f, SAMPLE_TOPK, PB_LEN))
+        ok = read_topk(r, f, out, &in->rows);
+    else if (pb_is(f, SAMPLE_CACHE_HITS, PB_VARINT))
+        out->prompt_cache_hit_tokens = (int32_t)f->value;
+    r->place = NULL;
+    return ok;
+}
+
+tinker_status wire_decode_sample_response(const void *p, size_t n, struct arena *arena,
+                                          tinker_sample *out, tinker_error *err)
+{
+    struct wire_reader r = proto_reader(arena, err);
+    struct pb_in in = pb_open(p, n);
+    struct pb_field f;
+    memset(out, 0, sizeof *out);
+    struct sample_in s = { .out = out, .room = pb_count(p, n, SAMPLE_SEQUENCES, PB_LEN) };
+    s.sequences = arena_array(arena, s.room, sizeof *s.sequences);
+    bool ok = s.sequences != NULL || wire_read_nomem(&r);
+    while (ok && pb_next(&in, &f))
+        ok = read_sample_field(&r, &f, &s);
+    proto_done(&r, &in);
+    out->sequences = s.sequences;
+    if (r.status == TINKER_OK && s.rows && out->prompt_logprobs && s.rows != out->n_prompt)
+        wire_read_fail(&r, "topk_prompt_logprobs: expected %zu rows, got %zu", out->n_prompt,
+                       s.rows);
+    if (s.rows)
+        out->n_prompt = s.rows;
+    return r.status;
+}

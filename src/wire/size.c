@@ -1,0 +1,118 @@
+/* size.c - byte estimates by which batches are cut and queues are limited. */
+#include "wire/check.h"
+
+#include <string.h>
+#include "base/err.h"
+
+static size_t chunk_bytes(const tinker_chunk *c, size_t per_token)
+{
+    switch (c->kind) {
+    case TINKER_CHUNK_TEXT:
+        return per_token * c->n_tokens;
+    case TINKER_CHUNK_IMAGE:
+    case TINKER_CHUNK_DMEL:
+        return c->n_bytes;
+    case TINKER_CHUNK_IMAGE_POINTER:
+        return c->location ? strlen(c->location) : 0;
+    }
+    return 0;
+}
+
+static size_t tensor_bytes(const tinker_tensor *t)
+{
+    size_t bytes = t->n * (wire_dtype(t->dtype) == TINKER_INT64 ? 8 : 4);
+    if (t->crow && t->shape && t->ndim == 2)
+        bytes += 8 * ((size_t)t->shape[0] + 1) + 8 * t->n;
+    return bytes;
+}
+
+size_t wire_datum_bytes(const tinker_datum *datum)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < datum->model_input.n_chunks; i++)
+        bytes += chunk_bytes(&datum->model_input.chunks[i], 4);
+    for (size_t i = 0; i < datum->n_inputs; i++)
+        bytes += tensor_bytes(&datum->inputs[i].tensor);
+    return bytes;
+}
+
+size_t wire_prompt_bytes(const tinker_model_input *prompt)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < prompt->n_chunks; i++)
+        bytes += chunk_bytes(&prompt->chunks[i], 10);
+    return bytes;
+}
+
+size_t wire_chunk_end(const tinker_datum *data, size_t n, size_t first, size_t max_len,
+                      size_t max_bytes, size_t *bytes)
+{
+    size_t end = first, total = 0;
+    while (end < n && (end == first || end - first < max_len)) {
+        size_t more = wire_datum_bytes(&data[end]);
+        if (end > first && (total > max_bytes || more > max_bytes - total))
+            break;
+        total += more;
+        end++;
+    }
+    if (bytes)
+        *bytes = total;
+    return end;
+}
+
+bool wire_worth_sparse(size_t rows, size_t cols, size_t nnz)
+{
+    return rows + 1 + 2 * nnz < rows * cols;
+}
+
+/* ---- lengths in tokens ------------------------------------------------------------------------ */
+
+/* LEB128, at most ten bytes. */
+static bool read_varint(const uint8_t **p, const uint8_t *end, uint64_t *out)
+{
+    uint64_t v = 0;
+    for (int shift = 0; *p < end && shift <= 63; shift += 7) {
+        uint8_t byte = *(*p)++;
+        v |= (uint64_t)(byte & 0x7f) << shift;
+        if (!(byte & 0x80)) {
+            *out = v;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* First dimension in the header of an audio tensor container: an optional 0xFE (constant
+ * tensor), the element type 0..7, then the number of dimensions and the dimensions. */
+static bool container_length(const void *bytes, size_t n, int64_t *length)
+{
+    const uint8_t *p = bytes, *end = p + n;
+    uint64_t ndim, first, skipped;
+    if (p < end && *p == 0xfe)
+        p++;
+    if (p == end || *p++ > 7 || !read_varint(&p, end, &ndim) || ndim == 0 ||
+        !read_varint(&p, end, &first) || first > INT64_MAX)
+        return false;
+    for (uint64_t i = 1; i < ndim; i++)
+        if (!read_varint(&p, end, &skipped))
+            return false;
+    *length = (int64_t)first;
+    return true;
+}
+
+tinker_status wire_chunk_length(const tinker_chunk *c, int64_t *length, tinker_error *err)
+{
+    if (c->kind == TINKER_CHUNK_TEXT) {
+        *length = (int64_t)c->n_tokens;
+        return TINKER_OK;
+    }
+    if (c->kind == TINKER_CHUNK_DMEL)
+        return container_length(c->bytes, c->bytes ? c->n_bytes : 0, length)
+                   ? TINKER_OK
+                   : err_set(err, TINKER_EINVAL, "dmel: the tensor header is damaged");
+    if (!c->has_expected_tokens)
+        return err_set(err, TINKER_EINVAL,
+                       "expected_tokens: needed to know the length of an image");
+    *length = c->expected_tokens;
+    return TINKER_OK;
+}

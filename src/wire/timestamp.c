@@ -1,0 +1,245 @@
+/* timestamp.c - dates to and from text, without the C library's time zone state.
+ *
+ * Days are counted with the proleptic Gregorian calendar.  Years 1 to 9999, as the
+ * reference's datetime type has them. */
+#include "wire/timestamp.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static const int64_t US = 1000000;
+static const int64_t DAY_US = INT64_C(86400) * 1000000;
+
+/* Days from 1970-01-01; the year starts in March so that leap days come last. */
+static int64_t days_from_date(int64_t y, int m, int d)
+{
+    y -= m <= 2;
+    int64_t era = (y >= 0 ? y : y - 399) / 400;
+    int64_t yoe = y - era * 400;
+    int64_t doy = (153 * (m + (m > 2 ? -3 : 9)) + 2) / 5 + d - 1;
+    int64_t doe = yoe * 365 + yoe / 4 - yoe / 100 + doy;
+    return era * 146097 + doe - 719468;
+}
+
+static void date_from_days(int64_t days, int64_t *y, int *m, int *d)
+{
+    days += 719468;
+    int64_t era = (days >= 0 ? days : days - 146096) / 146097;
+    int64_t doe = days - era * 146097;
+    int64_t yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365;
+    int64_t doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    int64_t mp = (5 * doy + 2) / 153;
+    *d = (int)(doy - (153 * mp + 2) / 5 + 1);
+    *m = (int)(mp < 10 ? mp + 3 : mp - 9);
+    *y = yoe + era * 400 + (*m <= 2);
+}
+
+static int64_t floor_div(int64_t a, int64_t b)
+{
+    return a / b - (a % b < 0);
+}
+
+void wire_time_format(struct wire_time t, char out[WIRE_TIME_TEXT])
+{
+    int64_t days = floor_div(t.us, DAY_US), in_day = t.us - days * DAY_US, y;
+    int m, d, n;
+    date_from_days(days, &y, &m, &d);
+    int sec = (int)(in_day / US), us = (int)(in_day % US);
+    n = snprintf(out, WIRE_TIME_TEXT, "%04d-%02d-%02dT%02d:%02d:%02d", (int)y, m, d, sec / 3600,
+                 sec / 60 % 60, sec % 60);
+    if (us)
+        n += snprintf(out + n, WIRE_TIME_TEXT - (size_t)n, ".%06d", us);
+    if (!t.naive)
+        snprintf(out + n, WIRE_TIME_TEXT - (size_t)n, "Z");
+}
+
+/* ---- reading --------------------------------------------------------------------------- */
+
+struct scan {
+    const char *p, *end;
+};
+
+/* Exactly `count` digits. */
+static bool digits(struct scan *s, int count, int *out)
+{
+    int v = 0;
+    for (int i = 0; i < count; i++, s->p++) {
+        if (s->p == s->end || !isdigit((unsigned char)*s->p))
+            return false;
+        v = v * 10 + (*s->p - '0');
+    }
+    *out = v;
+    return true;
+}
+
+static bool take(struct scan *s, char c)
+{
+    bool ok = s->p < s->end && *s->p == c;
+    s->p += ok;
+    return ok;
+}
+
+static int days_in_month(int y, int m)
+{
+    static const int days[] = { 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };
+    bool leap = (y % 4 == 0 && y % 100 != 0) || y % 400 == 0;
+    return days[m - 1] + (m == 2 && leap);
+}
+
+static bool read_date(struct scan *s, int64_t *days)
+{
+    int y, m, d;
+    if (!digits(s, 4, &y) || !take(s, '-') || !digits(s, 2, &m) || !take(s, '-') ||
+        !digits(s, 2, &d))
+        return false;
+    if (y < 1 || m < 1 || m > 12 || d < 1 || d > days_in_month(y, m))
+        return false;
+    *days = days_from_date(y, m, d);
+    return true;
+}
+
+/* hh:mm[:ss[.fraction]]; digits after the sixth are dropped */
+static bool read_clock(struct scan *s, int64_t *us)
+{
+    int h, m, sec = 0, fraction = 0, n = 0;
+    if (!digits(s, 2, &h) || !take(s, ':') || !digits(s, 2, &m) || h > 23 || m > 59)
+        return false;
+    if (take(s, ':')) {
+        if (!digits(s, 2, &sec) || sec > 59)
+            return false;
+        if (take(s, '.') || take(s, ',')) {
+            for (; s->p < s->end && isdigit((unsigned char)*s->p); s->p++, n++)
+                if (n < 6)
+                    fraction = fraction * 10 + (*s->p - '0');
+            if (n == 0)
+                return false;
+            for (; n < 6; n++)
+                fraction *= 10;
+        }
+    }
+    *us = (h * INT64_C(3600) + m * 60 + sec) * US + fraction;
+    return true;
+}
+
+/* Z, +hh:mm, +hhmm, +hh, or nothing */
+static bool read_offset(struct scan *s, struct wire_time *out)
+{
+    if (s->p == s->end) {
+        out->naive = true;
+        return true;
+    }
+    if (take(s, 'Z') || take(s, 'z'))
+        return s->p == s->end;
+    bool minus = take(s, '-');
+    int h, m = 0;
+    if ((!minus && !take(s, '+')) || !digits(s, 2, &h))
+        return false;
+    if (s->p < s->end) {
+        take(s, ':');
+        if (!digits(s, 2, &m))
+            return false;
+    }
+    if (h > 23 || m > 59 || s->p != s->end)
+        return false;
+    int64_t us = (h * INT64_C(3600) + m * 60) * US;
+    out->us += minus ? us : -us;
+    return true;
+}
+
+bool wire_time_from_number(double v, struct wire_time *out)
+{
+    if (!isfinite(v))
+        return false;
+    double seconds = fabs(v) > 2e10 ? v / 1000 : v;
+    if (seconds < -62135596800.0 || seconds > 253402300799.0)
+        return false;
+    double whole = floor(seconds);
+    *out = (struct wire_time){ .has = 1, .us = (int64_t)whole * US };
+    out->us += (int64_t)((seconds - whole) * 1e6 + 0.5);
+    return true;
+}
+
+/* [-]digits[.digits] as a number of seconds; false when it is no such text. */
+static bool read_number(const char *s, size_t n, struct wire_time *out)
+{
+    double v = 0, scale = 1;
+    bool minus = n && s[0] == '-', dot = false, any = false;
+    for (size_t i = minus; i < n; i++) {
+        if (s[i] == '.' && !dot) {
+            dot = true;
+            continue;
+        }
+        if (!isdigit((unsigned char)s[i]) || n > 32)
+            return false;
+        any = true;
+        v = v * 10 + (s[i] - '0');
+        scale = dot ? scale * 10 : scale;
+    }
+    return any && wire_time_from_number((minus ? -v : v) / scale, out);
+}
+
+bool wire_time_parse(const char *s, size_t n, struct wire_time *out)
+{
+    struct scan in = { s, s + n };
+    int64_t days, us = 0;
+    if (read_number(s, n, out))
+        return true;
+    *out = (struct wire_time){ .has = 1 };
+    if (!read_date(&in, &days))
+        return false;
+    if (in.p == in.end) {
+        out->naive = true;
+        out->us = days * DAY_US;
+        return true;
+    }
+    if (!take(&in, 'T') && !take(&in, 't') && !take(&in, ' ') && !take(&in, '_'))
+        return false;
+    if (!read_clock(&in, &us))
+        return false;
+    out->us = days * DAY_US + us;
+    return read_offset(&in, out);
+}
+
+bool wire_time_parse_http(const char *s, struct wire_time *out)
+{
+    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    const char *comma = strchr(s, ',');
+    struct scan in = { comma ? comma + 1 : s, s + strlen(s) };
+    int d, y, m = 0;
+    int64_t us;
+    while (take(&in, ' ')) {
+    }
+    if (!digits(&in, 2, &d) || !take(&in, ' ') || in.end - in.p < 3)
+        return false;
+    while (m < 12 && strncasecmp(months + 3 * m, in.p, 3) != 0)
+        m++;
+    in.p += 3;
+    if (m == 12 || !take(&in, ' ') || !digits(&in, 4, &y) || !take(&in, ' '))
+        return false;
+    if (y < 1 || d < 1 || d > days_in_month(y, m + 1) || !read_clock(&in, &us))
+        return false;
+    while (take(&in, ' ')) {
+    }
+    *out = (struct wire_time){ .has = 1, .us = days_from_date(y, m + 1, d) * DAY_US + us };
+    if (in.end - in.p == 3 && (strncmp(in.p, "GMT", 3) == 0 || strncmp(in.p, "UTC", 3) == 0))
+        return true;
+    if (in.p == in.end || *in.p == 'Z' || !read_offset(&in, out))
+        return false;
+    return true;
+}
+
+void wire_duration_format(int64_t us, char out[WIRE_TIME_TEXT])
+{
+    int64_t days = floor_div(us, DAY_US), rest = us - days * DAY_US;
+    int sec = (int)(rest / US), n = 0;
+    if (days)
+        n = snprintf(out, WIRE_TIME_TEXT, "%lld day%s, ", (long long)days,
+                     days == 1 || days == -1 ? "" : "s");
+    n += snprintf(out + n, WIRE_TIME_TEXT - (size_t)n, "%d:%02d:%02d", sec / 3600, sec / 60 % 60,
+                  sec % 60);
+    if (rest % US)
+        snprintf(out + n, WIRE_TIME_TEXT - (size_t)n, ".%06d", (int)(rest % US));
+}

@@ -1,0 +1,320 @@
+/* writer.c - writes a struct as JSON by walking its description.
+ *
+ * As the reference does it: keys in table order, values at their default written,
+ * values not given left out (or null where the table says so). */
+#include "wire/describe.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base64.h"
+#include "base/err.h"
+#include "wire/timestamp.h"
+
+bool wire_write_fail(struct wire_writer *w, const char *fmt, ...)
+{
+    if (w->status != TINKER_OK)
+        return false;
+    char place[256], text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    wire_place_text(w->place, place, sizeof place);
+    w->status = err_set(w->err, TINKER_EINVAL, "%s%s%s", place, *place ? ": " : "", text);
+    return false;
+}
+
+bool wire_write_double(struct wire_writer *w, double v)
+{
+    if (!isfinite(v))
+        return wire_write_fail(w, "must be a finite number");
+    json_put_double(&w->json, v);
+    return true;
+}
+
+static bool write_word(struct wire_writer *w, const struct wire_field *f, const char *word)
+{
+    for (int i = 0; f->words[i]; i++) {
+        if (strcmp(f->words[i], word) == 0) {
+            json_put_string(&w->json, word);
+            return true;
+        }
+    }
+    return wire_write_fail(w, "\"%.60s\" is not one of the known words", word);
+}
+
+static bool write_enum(struct wire_writer *w, const struct wire_field *f, int index)
+{
+    for (int i = 0; f->words[i]; i++) {
+        if (i == index) {
+            json_put_string(&w->json, f->words[i]);
+            return true;
+        }
+    }
+    return wire_write_fail(w, "has no word for %d", index);
+}
+
+static bool write_object_text(struct wire_writer *w, struct json_str text)
+{
+    struct json_reader check;
+    struct arena none;
+    arena_init(&none, 64 + text.n);
+    json_reader_init(&check, text.s, text.n, &none);
+    bool ok = json_peek(&check) == JSON_OBJECT && json_skip(&check) && json_end(&check);
+    arena_clear(&none);
+    if (!ok)
+        return wire_write_fail(w, "is not a JSON object");
+    json_put_raw(&w->json, text.s, text.n);
+    return true;
+}
+
+static bool write_bytes(struct wire_writer *w, const void *p, size_t n)
+{
+    struct buf b;
+    buf_init(&b, n / 3 * 4 + 8);
+    base64_encode(&b, p ? p : "", n);
+    bool ok = buf_ok(&b);
+    if (ok)
+        json_put_string_n(&w->json, b.data ? b.data : "", b.len);
+    buf_clear(&b);
+    return ok || wire_write_fail(w, "not enough memory for base64");
+}
+
+static void write_strings(struct wire_writer *w, struct wire_strings v)
+{
+    json_put_begin_array(&w->json);
+    for (size_t i = 0; i < v.n; i++)
+        json_put_string(&w->json, v.v[i]);
+    json_put_end_array(&w->json);
+}
+
+static bool write_named_strings(struct wire_writer *w, const tinker_named_string *v, size_t n)
+{
+    json_put_begin_object(&w->json);
+    for (size_t i = 0; i < n; i++) {
+        json_put_key(&w->json, v[i].name);
+        if (v[i].value)
+            json_put_string(&w->json, v[i].value);
+        else
+            json_put_null(&w->json);
+    }
+    json_put_end_object(&w->json);
+    return true;
+}
+
+static bool write_numbers(struct wire_writer *w, const tinker_named_number *v, size_t n)
+{
+    struct wire_place place = { .up = w->place };
+    json_put_begin_object(&w->json);
+    w->place = &place;
+    for (size_t i = 0; i < n; i++) {
+        place.name = v[i].name;
+        json_put_key(&w->json, v[i].name);
+        wire_write_double(w, v[i].value);
+    }
+    w->place = place.up;
+    json_put_end_object(&w->json);
+    return w->status == TINKER_OK;
+}
+
+static bool write_list(struct wire_writer *w, const struct wire_field *f, const char *v, size_t n)
+{
+    struct wire_place place = { .up = w->place };
+    bool map = f->kind == WIRE_MAP, ok = true;
+    if (map)
+        json_put_begin_object(&w->json);
+    else
+        json_put_begin_array(&w->json);
+    w->place = &place;
+    for (size_t i = 0; ok && i < n; i++) {
+        const char *item = v + i * f->type->size;
+        place.index = i;
+        if (map) {
+            place.name = *(const char *const *)item;
+            json_put_key(&w->json, place.name);
+        }
+        ok = wire_write_value(w, f->type, item);
+    }
+    w->place = place.up;
+    if (map)
+        json_put_end_object(&w->json);
+    else
+        json_put_end_array(&w->json);
+    return ok;
+}
+
+/* Is the value given at all?  The rest of the kinds always are. */
+static bool is_given(const struct wire_field *f, const char *value)
+{
+    const void *at = value + f->offset;
+    switch (f->kind) {
+    case WIRE_STRING:
+    case WIRE_WORD:
+    case WIRE_POINTER:
+        return *(const void *const *)at != NULL;
+    case WIRE_OPT_BOOL:
+        return ((const struct wire_opt_bool *)at)->has;
+    case WIRE_OPT_INT:
+        return ((const struct wire_opt_int *)at)->has;
+    case WIRE_INT_HAS:
+    case WIRE_SEED:
+        return *(const int *)(value + f->aux);
+    case WIRE_POSITIVE:
+        return *(const int64_t *)at != 0;
+    case WIRE_TIME:
+        return ((const struct wire_time *)at)->has;
+    case WIRE_OBJECT_TEXT:
+        return ((const struct json_str *)at)->s != NULL;
+    case WIRE_NAMED_STRINGS:
+        return ((const struct wire_named_strings *)at)->has;
+    case WIRE_NUMBERS:
+        return ((const struct wire_numbers *)at)->has;
+    case WIRE_NUMBER_PAIRS:
+        return *(const size_t *)(value + f->aux) > 0 || (f->flags & WIRE_REQUIRED);
+    default:
+        return true;
+    }
+}
+
+static bool write_given(struct wire_writer *w, const struct wire_field *f, const char *value)
+{
+    const void *at = value + f->offset;
+    switch (f->kind) {
+    case WIRE_STRING:
+        json_put_string(&w->json, *(const char *const *)at);
+        return true;
+    case WIRE_WORD:
+        return write_word(w, f, *(const char *const *)at);
+    case WIRE_LITERAL:
+        json_put_string(&w->json, f->words[0]);
+        return true;
+    case WIRE_ENUM:
+        return write_enum(w, f, *(const int *)at);
+    case WIRE_BOOL:
+        json_put_bool(&w->json, *(const bool *)at);
+        return true;
+    case WIRE_FLAG:
+        json_put_bool(&w->json, *(const int *)at != 0);
+        return true;
+    case WIRE_OPT_BOOL:
+        json_put_bool(&w->json, ((const struct wire_opt_bool *)at)->value);
+        return true;
+    case WIRE_POSITIVE:
+        if (*(const int64_t *)at < 0)
+            return wire_write_fail(w, "must be positive");
+        json_put_int64(&w->json, *(const int64_t *)at);
+        return true;
+    case WIRE_INT:
+    case WIRE_INT_HAS:
+    case WIRE_SEED:
+        json_put_int64(&w->json, *(const int64_t *)at);
+        return true;
+    case WIRE_OPT_INT:
+        json_put_int64(&w->json, ((const struct wire_opt_int *)at)->value);
+        return true;
+    case WIRE_DOUBLE:
+        return wire_write_double(w, *(const double *)at);
+    case WIRE_TIME: {
+        char text[WIRE_TIME_TEXT];
+        wire_time_format(*(const struct wire_time *)at, text);
+        json_put_string(&w->json, text);
+        return true;
+    }
+    case WIRE_OBJECT_TEXT:
+        return write_object_text(w, *(const struct json_str *)at);
+    case WIRE_BYTES:
+        return write_bytes(w, *(const void *const *)at, *(const size_t *)(value + f->aux));
+    case WIRE_STRINGS:
+        write_strings(w, *(const struct wire_strings *)at);
+        return true;
+    case WIRE_NAMED_STRINGS: {
+        const struct wire_named_strings *v = at;
+        return write_named_strings(w, v->v, v->n);
+    }
+    case WIRE_NUMBERS: {
+        const struct wire_numbers *v = at;
+        return write_numbers(w, v->v, v->n);
+    }
+    case WIRE_NUMBER_PAIRS:
+        return write_numbers(w, *(const tinker_named_number *const *)at,
+                             *(const size_t *)(value + f->aux));
+    case WIRE_STRUCT:
+        return wire_write_value(w, f->type, at);
+    case WIRE_POINTER:
+        return wire_write_value(w, f->type, *(const void *const *)at);
+    case WIRE_LIST:
+    case WIRE_MAP:
+        return write_list(w, f, *(const char *const *)at, *(const size_t *)(value + f->aux));
+    case WIRE_CUSTOM:
+        break; /* writes its own key */
+    }
+    return wire_write_fail(w, "cannot be written");
+}
+
+static bool write_field(struct wire_writer *w, const struct wire_field *f, const char *value)
+{
+    if (f->kind == WIRE_CUSTOM)
+        return f->write(w, f->name, value);
+    if (is_given(f, value)) {
+        json_put_key(&w->json, f->name);
+        return write_given(w, f, value);
+    }
+    if (f->flags & WIRE_REQUIRED)
+        return wire_write_fail(w, "is required");
+    if (f->flags & WIRE_SHOW_NULL) {
+        json_put_key(&w->json, f->name);
+        json_put_null(&w->json);
+    }
+    return true;
+}
+
+/* The variant that the tag of *value names; 0 when the type has no tag. */
+static int variant_of(const struct wire_type *type, const char *value)
+{
+    for (size_t i = 0; type->tag && i < type->n_fields; i++)
+        if (strcmp(type->fields[i].name, type->tag) == 0)
+            return *(const int *)(value + type->fields[i].offset);
+    return 0;
+}
+
+bool wire_write_value(struct wire_writer *w, const struct wire_type *type, const void *value)
+{
+    if (type->write)
+        return type->write(w, value);
+    int variant = variant_of(type, value);
+    json_put_begin_object(&w->json);
+    for (size_t i = 0; i < type->n_fields; i++) {
+        const struct wire_field *f = &type->fields[i];
+        if (f->variants && (variant < 0 || variant > 31 || !(f->variants >> variant & 1)))
+            continue;
+        struct wire_place place = { .up = w->place, .name = f->name };
+        w->place = &place;
+        bool ok = write_field(w, f, value);
+        w->place = place.up;
+        if (!ok)
+            return false;
+    }
+    json_put_end_object(&w->json);
+    return true;
+}
+
+tinker_status wire_encode_json(const struct wire_type *type, const void *value, struct buf *out,
+                               tinker_error *err)
+{
+    struct wire_writer w = { .err = err };
+    json_writer_init(&w.json, out);
+    if (wire_write_value(&w, type, value) && !buf_ok(out))
+        w.status = err_nomem(err, type->name);
+    return w.status;
+}
+
+tinker_status wire_metadata_encode(const tinker_named_string *v, size_t n, struct buf *out,
+                                   tinker_error *err)
+{
+    struct wire_writer w = { .err = err };
+    json_writer_init(&w.json, out);
+    write_named_strings(&w, v, n);
+    return buf_ok(out) ? TINKER_OK : err_nomem(err, "user_metadata");
+}

@@ -1,0 +1,75 @@
+/* zstd.c - zstd with limits; the only file that knows the library. */
+#include "wire/zstd.h"
+
+#include <stdint.h>
+#include <zstd.h>
+#include "base/err.h"
+
+enum { LEVEL = 3 };
+
+tinker_status wire_zstd_compress(const void *p, size_t n, struct buf *out, tinker_error *err)
+{
+    size_t bound = ZSTD_compressBound(n);
+    if (ZSTD_isError(bound) || !buf_reserve(out, bound))
+        return err_nomem(err, "compressed body");
+    size_t len = ZSTD_compress(out->data + out->len, bound, p, n, LEVEL);
+    if (ZSTD_isError(len))
+        return err_set(err, TINKER_ENOMEM, "zstd: %s", ZSTD_getErrorName(len));
+    out->len += len;
+    out->data[out->len] = '\0';
+    return TINKER_OK;
+}
+
+static tinker_status too_large(size_t max, tinker_error *err)
+{
+    return err_set(err, TINKER_ENOMEM, "zstd content is larger than the limit of %zu bytes", max);
+}
+
+/* Feed the whole input through a stream, growing out by at most `step` at a time. */
+static tinker_status stream(ZSTD_DStream *d, ZSTD_inBuffer *in, size_t max, size_t step,
+                            struct buf *out, tinker_error *err)
+{
+    size_t start = out->len, need = 1;
+    while (in->pos < in->size || need != 0) {
+        char spare; /* shows whether there is more than allowed */
+        size_t room = max - (out->len - start), size = room < step ? room : step;
+        if (!buf_reserve(out, size))
+            return err_nomem(err, "decompressed body");
+        ZSTD_outBuffer o = { size ? out->data + out->len : &spare, size ? size : 1, 0 };
+        size_t before = in->pos;
+        need = ZSTD_decompressStream(d, &o, in);
+        if (ZSTD_isError(need))
+            return err_set(err, TINKER_EINVAL, "zstd: %s", ZSTD_getErrorName(need));
+        if (o.pos == 0 && in->pos == before)
+            return err_set(err, TINKER_EINVAL, "zstd: the input ends in the middle of a frame");
+        if (o.pos > size)
+            return too_large(max, err);
+        out->len += o.pos;
+        out->data[out->len] = '\0';
+    }
+    return TINKER_OK;
+}
+
+tinker_status wire_zstd_decompress(const void *p, size_t n, size_t max, struct buf *out,
+                                   tinker_error *err)
+{
+    unsigned long long stated = ZSTD_getFrameContentSize(p, n);
+    if (stated == ZSTD_CONTENTSIZE_ERROR)
+        return err_set(err, TINKER_EINVAL, "zstd: not a zstd frame");
+    size_t step = ZSTD_DStreamOutSize();
+    if (stated != ZSTD_CONTENTSIZE_UNKNOWN) {
+        if (stated > max)
+            return too_large(max, err);
+        /* One block of 128 KiB takes at least a few bytes, so a header that promises more
+         * than that lies; it is then believed only as far as the data goes. */
+        if (stated > step && stated / 65536 <= n)
+            step = (size_t)stated;
+    }
+    ZSTD_DStream *d = ZSTD_createDStream();
+    if (!d)
+        return err_nomem(err, "zstd");
+    ZSTD_inBuffer in = { p, n, 0 };
+    tinker_status status = stream(d, &in, max, step, out, err);
+    ZSTD_freeDStream(d);
+    return status;
+}
