@@ -70,7 +70,8 @@ static void put_tail(struct buf *out, uint32_t bits, int held)
 
 static bool decode(struct buf *out, const char *s, size_t n, bool url)
 {
-    if (!buf_reserve(out, n / 4 * 3 + 3))
+    /* ask for all of it at once, unless what is skipped decides whether it fits */
+    if (n / 4 * 3 + 3 <= out->max - out->len && !buf_reserve(out, n / 4 * 3 + 3))
         return false;
     uint32_t bits = 0;
     int held = 0, pads = 0;

@@ -13,8 +13,8 @@ enum { BUF_FIRST = 64 };
 
 void buf_init(struct buf *b, size_t max)
 {
-    /* one byte is kept for the NUL, so cap never overflows */
-    *b = (struct buf){ .max = max == SIZE_MAX ? SIZE_MAX - 1 : max };
+    /* no object is larger than PTRDIFF_MAX, and one byte is for the NUL */
+    *b = (struct buf){ .max = max < PTRDIFF_MAX ? max : PTRDIFF_MAX - 1 };
 }
 
 void buf_clear(struct buf *b)

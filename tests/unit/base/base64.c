@@ -1,0 +1,120 @@
+/* base64.c - the RFC's examples, both alphabets, and what is forgiven. */
+#include "base/base64.h"
+#include <stdint.h>
+#include "support/tap.h"
+
+static const char *encoded(const void *p, size_t n, bool url)
+{
+    static struct buf b;
+    buf_clear(&b);
+    buf_init(&b, 4096);
+    (url ? base64url_encode : base64_encode)(&b, p, n);
+    buf_puts(&b, "");
+    return b.data;
+}
+
+/* The decoded text, or NULL. */
+static const char *decoded(const char *s, bool url)
+{
+    static struct buf b;
+    buf_clear(&b);
+    buf_init(&b, 4096);
+    buf_puts(&b, "");
+    return (url ? base64url_decode : base64_decode)(&b, s, strlen(s)) ? b.data : NULL;
+}
+
+static void test_rfc_examples(void)
+{
+    static const char *const pairs[][2] = { { "", "" },
+                                            { "f", "Zg==" },
+                                            { "fo", "Zm8=" },
+                                            { "foo", "Zm9v" },
+                                            { "foob", "Zm9vYg==" },
+                                            { "fooba", "Zm9vYmE=" },
+                                            { "foobar", "Zm9vYmFy" } };
+    for (size_t i = 0; i < 7; i++) {
+        CHECK_STR(encoded(pairs[i][0], strlen(pairs[i][0]), false), pairs[i][1]);
+        CHECK_STR(decoded(pairs[i][1], false), pairs[i][0]);
+        CHECK_STR(decoded(pairs[i][1], true), pairs[i][0]);
+    }
+}
+
+static void test_alphabets(void)
+{
+    CHECK_STR(encoded("\xfb\xff\xfe", 3, false), "+//+");
+    CHECK_STR(encoded("\xfb\xff\xfe", 3, true), "-__-");
+    CHECK_STR(encoded("f", 1, true), "Zg");
+    CHECK_STR(encoded("fo", 2, true), "Zm8");
+    CHECK_STR(decoded("-__-", true), "\xfb\xff\xfe");
+    CHECK(decoded("+//+", true) == NULL);
+}
+
+static void test_standard_is_forgiving(void)
+{
+    CHECK_STR(decoded("Zm9v\nYmFy", false), "foobar");
+    CHECK_STR(decoded(" Z m 9 v ", false), "foo");
+    CHECK_STR(decoded("Zm8=ignored", false), "fo");
+    CHECK_STR(decoded("Zg=\n=", false), "f");
+    CHECK_STR(decoded("====", false), "");
+    CHECK(decoded("Zg", false) == NULL);
+    CHECK(decoded("Zg=", false) == NULL);
+    CHECK(decoded("Z", false) == NULL);
+    CHECK(decoded("Z===", false) == NULL);
+}
+
+static void test_url_is_strict(void)
+{
+    CHECK_STR(decoded("Zg", true), "f");
+    CHECK_STR(decoded("Zm8", true), "fo");
+    CHECK_STR(decoded("", true), "");
+    CHECK(decoded("Z", true) == NULL);
+    CHECK(decoded("Zm 9v", true) == NULL);
+    CHECK(decoded("Zg==x", true) == NULL);
+    CHECK(decoded("=", true) == NULL);
+}
+
+static void test_failure_leaves_the_output(void)
+{
+    struct buf b;
+    buf_init(&b, 100);
+    buf_puts(&b, "kept");
+    CHECK(!base64_decode(&b, "Zm9vYg", 6));
+    CHECK_STR(b.data, "kept");
+    buf_clear(&b);
+    buf_init(&b, 3);
+    CHECK(!base64_decode(&b, "Zm9vYmFy", 8));
+    CHECK(!buf_ok(&b));
+    buf_clear(&b);
+    buf_init(&b, 6);
+    CHECK(base64_decode(&b, "Zm9vYmFy", 8));
+    CHECK_STR(b.data, "foobar");
+    buf_clear(&b);
+}
+
+static void test_all_bytes_round_trip(void)
+{
+    unsigned char all[256];
+    for (int i = 0; i < 256; i++)
+        all[i] = (unsigned char)(i * 151);
+    for (size_t n = 0; n <= 256; n++)
+        for (int url = 0; url < 2; url++) {
+            struct buf b;
+            buf_init(&b, 1000);
+            const char *text = encoded(all, n, url);
+            CHECK((url ? base64url_decode : base64_decode)(&b, text, strlen(text)));
+            CHECK_MEM(b.data, b.len, all, n);
+            buf_clear(&b);
+        }
+}
+
+int main(void)
+{
+    RUN(test_rfc_examples);
+    RUN(test_alphabets);
+    RUN(test_standard_is_forgiving);
+    RUN(test_url_is_strict);
+    RUN(test_failure_leaves_the_output);
+    RUN(test_all_bytes_round_trip);
+    encoded("", 0, false);
+    return tap_done();
+}

@@ -1,0 +1,89 @@
+/* sha256.c - the published answers, whatever the pieces. */
+#include "base/sha256.h"
+#include "support/tap.h"
+
+static const char *digest(const void *p, size_t n)
+{
+    static char hex[65];
+    uint8_t out[32];
+    struct sha256 s;
+    sha256_init(&s);
+    sha256_update(&s, p, n);
+    sha256_final(&s, out);
+    hex_encode(out, 32, hex);
+    return hex;
+}
+
+static void test_known_answers(void)
+{
+    CHECK_STR(digest("", 0), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    CHECK_STR(digest("abc", 3), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    CHECK_STR(digest("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 56),
+              "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+    static char million[1000000];
+    memset(million, 'a', sizeof million);
+    CHECK_STR(digest(million, sizeof million),
+              "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+static void test_pieces_do_not_matter(void)
+{
+    char text[300];
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (char)(i * 7);
+    for (size_t n = 0; n <= sizeof text; n += 11) {
+        char want[65];
+        snprintf(want, sizeof want, "%s", digest(text, n));
+        for (size_t piece = 1; piece < 130; piece += 3) {
+            struct sha256 s;
+            uint8_t out[32];
+            char got[65];
+            sha256_init(&s);
+            for (size_t at = 0; at < n; at += piece)
+                sha256_update(&s, text + at, n - at < piece ? n - at : piece);
+            sha256_final(&s, out);
+            hex_encode(out, 32, got);
+            CHECK_STR(got, want);
+        }
+    }
+}
+
+static const char *hmac(const void *key, size_t nk, const void *p, size_t n)
+{
+    static char hex[65];
+    uint8_t out[32];
+    hmac_sha256(key, nk, p, n, out);
+    hex_encode(out, 32, hex);
+    return hex;
+}
+
+static void test_hmac_rfc4231(void)
+{
+    char key[131];
+    memset(key, 0x0b, 20);
+    CHECK_STR(hmac(key, 20, "Hi There", 8),
+              "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+    CHECK_STR(hmac("Jefe", 4, "what do ya want for nothing?", 28),
+              "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    memset(key, 0xaa, sizeof key);
+    CHECK_STR(hmac(key, 131, "Test Using Larger Than Block-Size Key - Hash Key First", 54),
+              "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+}
+
+static void test_hex(void)
+{
+    char out[9];
+    hex_encode((const uint8_t *)"\x00\xff\x1a\xb2", 4, out);
+    CHECK_STR(out, "00ff1ab2");
+    hex_encode(NULL, 0, out);
+    CHECK_STR(out, "");
+}
+
+int main(void)
+{
+    RUN(test_known_answers);
+    RUN(test_pieces_do_not_matter);
+    RUN(test_hmac_rfc4231);
+    RUN(test_hex);
+    return tap_done();
+}
