@@ -88,7 +88,18 @@ struct block {
     const float *b;      /* used when not NULL */
     const uint16_t *b16;
     size_t K, np, columns; /* panels side by side, valid columns in them */
+    const char *ahead;     /* what the next block will read: pieces at a stride; or NULL */
+    size_t pieces, bytes, stride;
 };
+
+/* Ask for one tile's share of what comes next; the arithmetic hides the wait. */
+static void fetch_ahead(const struct block *b, size_t tile, size_t tiles)
+{
+    enum { LINE = 64 };
+    size_t per_piece = b->bytes / LINE, lines = b->pieces * per_piece;
+    for (size_t i = lines * tile / tiles; i < lines * (tile + 1) / tiles; i++)
+        __builtin_prefetch(b->ahead + i / per_piece * b->stride + i % per_piece * LINE, 0, 2);
+}
 
 static void tile(const struct kernel_ops *ops, size_t m, size_t mr, const struct block *b,
                  const struct tile_out *out)
@@ -109,6 +120,8 @@ static void block_tiles(const struct kernel_ops *ops, const struct rows *r, cons
         size_t m0 = rows_begin(r, t), mr = rows_begin(r, t + 1) - m0;
         struct tile_out to = *out;
         to.y += m0 * out->ldy;
+        if (b->ahead != NULL)
+            fetch_ahead(b, t, r->tiles);
         if (b->columns == b->np * NR) {
             tile(ops, m0, mr, b, &to);
             continue;
@@ -133,32 +146,27 @@ void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, in
                   size_t begin, size_t end)
 {
     const struct kernel_ops *ops = kernels_ops();
-    float a[MB * KC], wide[2 * KC * NR];
+    float a[MB * KC];
     uint16_t a16[MB * KC];
-    int pairs = w->type == PACKED_BF16 && ops->narrow != NULL;
+    uint16_t *left16 = w->type == PACKED_BF16 && ops->narrow != NULL ? a16 : NULL;
     assert(begin % NR == 0 && end <= w->O);
     for (size_t m = 0; m < N; m += MB) {
         struct rows r = rows_cut(min_size(N - m, MB), ops->mr);
         for (size_t c = 0; c < w->C; c += KC) {
             size_t K = packed_block(w, c);
             pack_left(ops, a, (struct operand){ x + m * w->C + c, w->C, 1 }, r.n, K);
-            if (pairs)
+            if (left16 != NULL)
                 narrow_left(ops, a16, a, r.n, K);
-            for (size_t o = begin; o < end; o += 2 * NR) {
+            size_t np = r.tiles > 1 ? ops->panels : 2;
+            for (size_t o = begin; o < end; o += np * NR) {
+                size_t columns = min_size(end - o, np * NR);
                 struct block b = {
-                    a, NULL, NULL, NULL, K, end - o > NR ? 2 : 1, min_size(end - o, 2 * NR)
+                    .a = a, .a16 = left16, .K = K, .np = columns > NR ? 2 : 1, .columns = columns
                 };
-                if (w->type == PACKED_F32) {
+                if (w->type == PACKED_F32)
                     b.b = packed_f32(w, c, o / NR);
-                } else {
+                else
                     b.b16 = packed_bf16(w, c, o / NR);
-                    b.a16 = pairs ? a16 : NULL;
-                    if (!pairs && r.tiles > 1) {
-                        for (size_t p = 0; p < b.np; p++)
-                            ops->widen(wide + p * K * NR, packed_bf16(w, c, o / NR + p), K);
-                        b.b = wide;
-                    }
-                }
                 struct tile_out out = { y + m * w->O + o, w->O, 1, accumulate || c > 0 };
                 block_tiles(ops, &r, &b, &out);
             }
@@ -190,6 +198,16 @@ static void unpack_square(const struct kernel_ops *ops, float *dst, const struct
     }
 }
 
+static void ahead_backward(struct block *b, const struct packed *w, size_t o, size_t c)
+{
+    size_t block = c / KC * KC, size = w->type == PACKED_BF16 ? sizeof(uint16_t) : sizeof(float);
+    size_t at = packed_offset(w, block, o / NR) + (c - block) * NR;
+    b->ahead = (const char *)w + PACKED_HEADER + at * size;
+    b->pieces = (b->K + NR - 1) / NR;
+    b->bytes = NR * NR * size;
+    b->stride = (packed_offset(w, block, 1) - packed_offset(w, block, 0)) * size;
+}
+
 void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N, int accumulate,
                    size_t begin, size_t end)
 {
@@ -204,7 +222,10 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
             pack_left(ops, a, (struct operand){ dy + m * w->O + o, w->O, 1 }, r.n, K);
             for (size_t c = begin; c < end; c += NR) {
                 unpack_square(ops, right, w, o, c, whole);
-                struct block b = { a, NULL, right, NULL, K, 1, min_size(end - c, NR) };
+                struct block b = { .a = a, .b = right, .K = K, .np = 1 };
+                b.columns = min_size(end - c, NR);
+                if (c + 2 * NR <= end && r.tiles >= 4)
+                    ahead_backward(&b, w, o, c + NR);
                 struct tile_out out = { dx + m * w->C + c, w->C, 1, accumulate || o > 0 };
                 block_tiles(ops, &r, &b, &out);
             }
@@ -233,7 +254,8 @@ static void dense(float *y, size_t J, size_t K, struct operand a, struct operand
             pack_left(ops, left, part, r.n, block);
             for (size_t j = 0; j < J; j += NR) {
                 struct operand columns = { b.p + j * b.row + k * b.col, b.row, b.col };
-                struct block p = { left, NULL, right, NULL, block, 1, min_size(J - j, NR) };
+                struct block p = { .a = left, .b = right, .K = block, .np = 1 };
+                p.columns = min_size(J - j, NR);
                 pack_right(ops, right, columns, p.columns, block);
                 struct tile_out out = { y + m * J + j, J, alpha, accumulate || k > 0 };
                 block_tiles(ops, &r, &p, &out);

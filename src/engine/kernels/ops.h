@@ -15,7 +15,7 @@ enum {
     NR = 16,     /* columns of a panel */
     KC = 256,    /* length of a summation block; even, and a multiple of NR */
     MR_MAX = 14, /* rows of the tallest tile of any instruction set */
-    MB = 96      /* rows that share one packed copy of their left operand */
+    MB = 192     /* rows that share one packed copy of their left operand */
 };
 
 /* Where a tile goes: row stride, sum added to what is there or stored, scale. */
@@ -28,7 +28,8 @@ struct tile_out {
 
 struct kernel_ops {
     const char *name;
-    size_t mr; /* tallest tile, <= MR_MAX */
+    size_t mr;     /* tallest tile, <= MR_MAX */
+    size_t panels; /* side by side in a product of many tiles: what L1 holds */
     /* out (mr,16*np) (+)= alpha * sum over K of a [mr][KC] b [np][K][16], np is 1 or 2 */
     void (*tile_f32)(size_t mr, size_t np, size_t K, const float *a, const float *b,
                      const struct tile_out *out);

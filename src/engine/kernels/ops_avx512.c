@@ -117,5 +117,5 @@ static void transpose(float *dst, size_t ldd, const float *src, size_t lds)
     transpose8(dst, ldd, src, lds);
 }
 
-const struct kernel_ops kernels_avx512 = { "avx512", 12,        tile_f32, tile_bf16,
-                                           widen,    transpose, NULL,     NULL };
+const struct kernel_ops kernels_avx512 = { "avx512", 12,        2,    tile_f32, tile_bf16,
+                                           widen,    transpose, NULL, NULL };

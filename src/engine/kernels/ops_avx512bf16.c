@@ -9,16 +9,14 @@
 static void narrow(uint16_t *dst, const float *src, size_t n)
 {
     for (size_t i = 0; i < n; i += LANES)
-        _mm256_storeu_si256((__m256i *)(dst + i), (__m256i)_mm512_cvtneps_pbh(vec_load(src + i)));
+        vec_store_bf16(dst + i, vec_load(src + i));
 }
 
 INLINE void run(size_t mr, size_t nv, size_t K, const uint16_t *a, const uint16_t *b,
                 const struct tile_out *out)
 {
     vec acc[16 * 4];
-#pragma GCC unroll 64
-    for (size_t i = 0; i < mr * nv; i++)
-        acc[i] = vec_zero();
+    tile_begin(mr, nv, acc, out);
     size_t next = (K + (K & 1)) * NR;
     for (size_t k = 0; k < K; k += 2, b += 2 * NR) {
         ivec row[4];
@@ -27,12 +25,10 @@ INLINE void run(size_t mr, size_t nv, size_t K, const uint16_t *a, const uint16_
             row[v] = ivec_load(b + v * next);
 #pragma GCC unroll 16
         for (size_t m = 0; m < mr; m++) {
-            int32_t pair;
-            memcpy(&pair, a + m * KC + k, sizeof pair);
-            ivec x = _mm512_set1_epi32(pair);
+            ivec x = ivec_set1(a + m * KC + k);
 #pragma GCC unroll 4
             for (size_t v = 0; v < nv; v++)
-                acc[m * nv + v] = _mm512_dpbf16_ps(acc[m * nv + v], (__m512bh)x, (__m512bh)row[v]);
+                acc[m * nv + v] = vec_dot_bf16(acc[m * nv + v], x, row[v]);
         }
     }
     tile_store(mr, nv, acc, out);

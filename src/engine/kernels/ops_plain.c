@@ -54,5 +54,5 @@ static void transpose(float *dst, size_t ldd, const float *src, size_t lds)
             dst[j * ldd + i] = src[i * lds + j];
 }
 
-const struct kernel_ops kernels_plain = { "plain", 4,         tile_f32, tile_bf16,
-                                          widen,   transpose, NULL,     NULL };
+const struct kernel_ops kernels_plain = { "plain", 4,         1,    tile_f32, tile_bf16,
+                                          widen,   transpose, NULL, NULL };

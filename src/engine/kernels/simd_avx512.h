@@ -104,5 +104,23 @@ INLINE void vec_store_part(float *p, vec x, size_t n)
     vec_store(t, x);
     memcpy(p, t, n * sizeof *t);
 }
+#ifdef __AVX512BF16__
+/* The 32-bit word at p in every lane. */
+INLINE ivec ivec_set1(const void *p)
+{
+    int32_t word;
+    memcpy(&word, p, sizeof word);
+    return _mm512_set1_epi32(word);
+}
+/* acc + a.odd * b.odd + a.even * b.even, on words of two bfloat16 */
+INLINE vec vec_dot_bf16(vec acc, ivec a, ivec b)
+{
+    return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);
+}
+INLINE void vec_store_bf16(uint16_t *p, vec x)
+{
+    _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(x));
+}
+#endif
 
 #endif

@@ -26,6 +26,19 @@ INLINE void tile_store(size_t mr, size_t nv, const vec *acc, const struct tile_o
     }
 }
 
+/* Zero sums, and the output's lines on their way while the sums run. */
+INLINE void tile_begin(size_t mr, size_t nv, vec *acc, const struct tile_out *out)
+{
+#pragma GCC unroll 64
+    for (size_t i = 0; i < mr * nv; i++)
+        acc[i] = vec_zero();
+#pragma GCC unroll 16
+    for (size_t m = 0; m < mr; m++)
+#pragma GCC unroll 2
+        for (size_t n = 0; n < nv * LANES; n += NR)
+            __builtin_prefetch(out->y + m * out->ldy + n, 1);
+}
+
 /* One k: acc (mr,nv) += a[m] * b[v] */
 INLINE void tile_step(size_t mr, size_t nv, vec *acc, const float *a, const vec *b)
 {
@@ -44,13 +57,17 @@ INLINE size_t tile_at(size_t v, size_t next)
     return v / PANEL_VECS * next + v % PANEL_VECS * LANES;
 }
 
+/* The same among bfloat16 pairs. */
+INLINE size_t tile_at16(size_t v, size_t next)
+{
+    return v / PANEL_VECS * next + v % PANEL_VECS * LANES * 2;
+}
+
 INLINE void tile_run_f32(size_t mr, size_t nv, size_t K, const float *a, const float *b,
                          const struct tile_out *out)
 {
     vec acc[16 * 4];
-#pragma GCC unroll 64
-    for (size_t i = 0; i < mr * nv; i++)
-        acc[i] = vec_zero();
+    tile_begin(mr, nv, acc, out);
     size_t next = K * NR;
     for (size_t k = 0; k < K; k++) {
         vec row[4];
@@ -58,6 +75,7 @@ INLINE void tile_run_f32(size_t mr, size_t nv, size_t K, const float *a, const f
         for (size_t v = 0; v < nv; v++)
             row[v] = vec_load(b + tile_at(v, next));
         tile_step(mr, nv, acc, a + k, row);
+        __builtin_prefetch(b + 32 * NR);
         b += NR;
     }
     tile_store(mr, nv, acc, out);
@@ -67,24 +85,20 @@ INLINE void tile_run_bf16(size_t mr, size_t nv, size_t K, const float *a, const 
                           const struct tile_out *out)
 {
     vec acc[16 * 4];
-#pragma GCC unroll 64
-    for (size_t i = 0; i < mr * nv; i++)
-        acc[i] = vec_zero();
+    tile_begin(mr, nv, acc, out);
     size_t next = (K + (K & 1)) * NR;
     for (size_t k = 0; k < K; k += 2) {
-        ivec words[4];
         vec row[4];
 #pragma GCC unroll 4
-        for (size_t v = 0; v < nv; v++) {
-            words[v] = ivec_load(b + v / PANEL_VECS * next + v % PANEL_VECS * LANES * 2);
-            row[v] = vec_bf16_even(words[v]);
-        }
+        for (size_t v = 0; v < nv; v++)
+            row[v] = vec_bf16_even(ivec_load(b + tile_at16(v, next)));
         tile_step(mr, nv, acc, a + k, row);
         if (k + 1 == K)
             break;
+        __asm__ volatile("" ::: "memory"); /* load again: no registers are left to keep them */
 #pragma GCC unroll 4
         for (size_t v = 0; v < nv; v++)
-            row[v] = vec_bf16_odd(words[v]);
+            row[v] = vec_bf16_odd(ivec_load(b + tile_at16(v, next)));
         tile_step(mr, nv, acc, a + k + 1, row);
         b += 2 * NR;
     }

@@ -1,0 +1,374 @@
+/* bench/kernels - the bars G1 to G6 as ratios, measured in one run.
+ *
+ * One-thread figures use the thread's CPU time, so that a busy neighbour disturbs
+ * neither side of a ratio; figures of several threads use the wall clock.  Every
+ * figure is the median of REPEATS, with the spread behind it.  OpenBLAS is loaded
+ * when it is there, and only to stand beside our kernels. */
+#define _DEFAULT_SOURCE /* madvise */
+#include "engine/kernels/kernels.h"
+#include "engine/threads.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+enum { REPEATS = 7 };
+
+typedef void work(void *arg);
+
+static double now(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+struct figure {
+    double median, low, high; /* work per second */
+};
+
+/* How much of `amount` per second, when one call of f does `amount`. */
+static struct figure measure(work *f, void *arg, double amount, clockid_t clock)
+{
+    double rates[REPEATS];
+    f(arg);
+    double start = now(clock);
+    f(arg);
+    double once = now(clock) - start;
+    int calls = once > 0.03 ? 1 : (int)(0.03 / (once + 1e-9)) + 1;
+    for (int r = 0; r < REPEATS; r++) {
+        start = now(clock);
+        for (int i = 0; i < calls; i++)
+            f(arg);
+        rates[r] = amount * calls / (now(clock) - start);
+    }
+    qsort(rates, REPEATS, sizeof *rates, ascending);
+    return (struct figure){ rates[REPEATS / 2], rates[0], rates[REPEATS - 1] };
+}
+
+/* ---- ceilings of the machine ------------------------------------------------------ */
+
+static volatile float sink;
+enum { PEAK_STEPS = 1 << 20 };
+
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) static void fma_256(void *arg)
+{
+    (void)arg;
+    __m256 acc[12], a = _mm256_set1_ps(1.0000001f), b = _mm256_set1_ps(1e-9f);
+    for (int i = 0; i < 12; i++)
+        acc[i] = _mm256_set1_ps((float)i);
+    for (int s = 0; s < PEAK_STEPS; s++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < 12; i++)
+            acc[i] = _mm256_fmadd_ps(acc[i], a, b);
+    }
+    for (int i = 1; i < 12; i++)
+        acc[0] = _mm256_add_ps(acc[0], acc[i]);
+    sink = _mm256_cvtss_f32(acc[0]);
+}
+
+__attribute__((target("avx512f"))) static void fma_512(void *arg)
+{
+    (void)arg;
+    __m512 acc[12], a = _mm512_set1_ps(1.0000001f), b = _mm512_set1_ps(1e-9f);
+    for (int i = 0; i < 12; i++)
+        acc[i] = _mm512_set1_ps((float)i);
+    for (int s = 0; s < PEAK_STEPS; s++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < 12; i++)
+            acc[i] = _mm512_fmadd_ps(acc[i], a, b);
+    }
+    for (int i = 1; i < 12; i++)
+        acc[0] = _mm512_add_ps(acc[0], acc[i]);
+    sink = _mm512_cvtss_f32(acc[0]);
+}
+
+__attribute__((target("avx512f,avx512bf16"))) static void dot_bf16(void *arg)
+{
+    (void)arg;
+    __m512 acc[12];
+    __m512bh a = (__m512bh)_mm512_set1_epi32(0x3f803f80);
+    for (int i = 0; i < 12; i++)
+        acc[i] = _mm512_set1_ps((float)i);
+    for (int s = 0; s < PEAK_STEPS; s++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < 12; i++)
+            acc[i] = _mm512_dpbf16_ps(acc[i], a, a);
+    }
+    for (int i = 1; i < 12; i++)
+        acc[0] = _mm512_add_ps(acc[0], acc[i]);
+    sink = _mm512_cvtss_f32(acc[0]);
+}
+#endif
+
+/* FLOP per second of one core with the instructions our kernels use; 0: not known. */
+static struct figure peak_f32(void)
+{
+#if defined(__x86_64__)
+    if (strncmp(kernels_name(), "avx512", 6) == 0)
+        return measure(fma_512, NULL, 2.0 * 16 * 12 * PEAK_STEPS, CLOCK_THREAD_CPUTIME_ID);
+    if (strcmp(kernels_name(), "avx2") == 0)
+        return measure(fma_256, NULL, 2.0 * 8 * 12 * PEAK_STEPS, CLOCK_THREAD_CPUTIME_ID);
+#endif
+    return (struct figure){ 0, 0, 0 };
+}
+
+static struct figure peak_bf16(void)
+{
+#if defined(__x86_64__)
+    if (strcmp(kernels_name(), "avx512bf16") == 0)
+        return measure(dot_bf16, NULL, 4.0 * 16 * 12 * PEAK_STEPS, CLOCK_THREAD_CPUTIME_ID);
+#endif
+    return (struct figure){ 0, 0, 0 };
+}
+
+struct reading {
+    const uint64_t *p;
+    size_t n;
+    struct threads *threads;
+};
+
+/* Plain loads with the same prefetching that the kernels allow themselves. */
+static void read_range(void *arg, size_t begin, size_t end)
+{
+    const struct reading *r = arg;
+    uint64_t s = 0;
+#if defined(__x86_64__)
+    __m128i acc[4];
+    for (int i = 0; i < 4; i++)
+        acc[i] = _mm_setzero_si128();
+    for (size_t at = begin; at < end; at += 8) {
+        __builtin_prefetch(r->p + at + 256);
+        for (size_t i = 0; i < 4; i++)
+            acc[i] = _mm_xor_si128(acc[i], _mm_load_si128((const __m128i *)(r->p + at) + i));
+    }
+    for (int i = 0; i < 4; i++)
+        s ^= (uint64_t)_mm_cvtsi128_si64(acc[i]);
+#else
+    for (size_t at = begin; at < end; at++)
+        s ^= r->p[at];
+#endif
+    sink = (float)s;
+}
+
+static void read_all(void *arg)
+{
+    struct reading *r = arg;
+    read_range(r, 0, r->n);
+}
+
+static void read_threads(void *arg)
+{
+    struct reading *r = arg;
+    threads_run(r->threads, r->n, 1024, read_range, r);
+}
+
+/* ---- products ------------------------------------------------------------------------ */
+
+struct product {
+    float *y, *x;
+    float *w; /* plain, for OpenBLAS */
+    struct packed *packed;
+    size_t N, O, C;
+    struct threads *threads;
+};
+
+static void *take(size_t bytes)
+{
+    enum { HUGE_PAGE = 2 << 20 };
+    bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    void *p = aligned_alloc(HUGE_PAGE, bytes);
+    if (p == NULL) {
+        fprintf(stderr, "kernels: no memory for %zu bytes\n", bytes);
+        exit(1);
+    }
+    madvise(p, bytes, MADV_HUGEPAGE); /* as the engine does for its weights */
+    return p;
+}
+
+static float *numbers(size_t n)
+{
+    float *p = take(n * sizeof *p);
+    for (size_t i = 0; i < n; i++)
+        p[i] = (float)((i * 2654435761u >> 8 & 0xffff) / 65536.0 - 0.5);
+    return p;
+}
+
+static struct packed *pack(enum packed_dtype type, const float *w, size_t O, size_t C)
+{
+    return packed_init(take(packed_bytes(type, O, C)), type, w, SOURCE_F32, O, C);
+}
+
+static void forward(void *arg)
+{
+    struct product *p = arg;
+    gemm_forward(p->y, p->x, p->packed, p->N, 0, 0, p->O);
+}
+
+static void backward(void *arg)
+{
+    struct product *p = arg;
+    gemm_backward(p->x, p->y, p->packed, p->N, 0, 0, p->C);
+}
+
+static void forward_slice(void *arg, size_t begin, size_t end)
+{
+    struct product *p = arg;
+    gemm_forward(p->y, p->x, p->packed, p->N, 0, begin, end);
+}
+
+static void forward_threads(void *arg)
+{
+    struct product *p = arg;
+    threads_run(p->threads, p->O, gemm_grain(), forward_slice, p);
+}
+
+/* cblas_sgemm(order, transA, transB, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc) */
+typedef void sgemm(int, int, int, int, int, int, float, const float *, int, const float *, int,
+                   float, float *, int);
+static sgemm *blas;
+
+static void forward_blas(void *arg)
+{
+    struct product *p = arg;
+    blas(101, 111, 112, (int)p->N, (int)p->O, (int)p->C, 1, p->x, (int)p->C, p->w, (int)p->C, 0,
+         p->y, (int)p->O);
+}
+
+static void load_blas(void)
+{
+    void *lib = dlopen("libopenblas.so.0", RTLD_NOW);
+    if (lib == NULL)
+        return;
+    void *set = dlsym(lib, "openblas_set_num_threads"), *gemm = dlsym(lib, "cblas_sgemm");
+    void (*set_threads)(int);
+    if (set == NULL || gemm == NULL)
+        return;
+    memcpy(&set_threads, &set, sizeof set);
+    memcpy(&blas, &gemm, sizeof gemm);
+    set_threads(1);
+}
+
+/* ---- the report -------------------------------------------------------------------- */
+
+static void line(const char *bar, const char *what, double ratio, double want, struct figure f,
+                 double unit)
+{
+    printf("%-3s %-46s %6.2f x", bar, what, ratio);
+    if (want > 0)
+        printf("  (bar %.2f)", want);
+    printf("  %.1f [%.1f-%.1f]\n", f.median / unit, f.low / unit, f.high / unit);
+    fflush(stdout);
+}
+
+static void gemm_bars(size_t O, size_t C)
+{
+    static const size_t rows[] = { 8, 64, 512 };
+    float *w = numbers(O * C), *x = numbers(512 * C), *y = numbers(512 * O);
+    struct packed *f32 = pack(PACKED_F32, w, O, C), *bf16 = pack(PACKED_BF16, w, O, C);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct product p = { y, x, w, f32, rows[i], O, C, NULL };
+        double flop = 2.0 * (double)rows[i] * (double)O * (double)C;
+        char what[80];
+        struct figure peak = peak_f32();
+        struct figure ours = measure(forward, &p, flop, CLOCK_THREAD_CPUTIME_ID);
+        snprintf(what, sizeof what, "f32 %zux%zu M=%zu / FMA peak", O, C, rows[i]);
+        line("G1", what, ours.median / peak.median, 0.85, ours, 1e9);
+        struct figure back = measure(backward, &p, flop, CLOCK_THREAD_CPUTIME_ID);
+        snprintf(what, sizeof what, "f32 %zux%zu M=%zu backward / FMA peak", O, C, rows[i]);
+        line("", what, back.median / peak.median, 0, back, 1e9);
+        if (blas != NULL) {
+            struct figure theirs = measure(forward_blas, &p, flop, CLOCK_THREAD_CPUTIME_ID);
+            snprintf(what, sizeof what, "f32 %zux%zu M=%zu / OpenBLAS", O, C, rows[i]);
+            line(rows[i] == 8 ? "G2" : "", what, ours.median / theirs.median, rows[i] == 8 ? 3 : 0,
+                 theirs, 1e9);
+        }
+        p.packed = bf16;
+        struct figure half = measure(forward, &p, flop, CLOCK_THREAD_CPUTIME_ID);
+        struct figure dots = peak_bf16();
+        snprintf(what, sizeof what, "bf16 %zux%zu M=%zu / f32", O, C, rows[i]);
+        line("G4", what, half.median / ours.median, dots.median > 0 ? 1.8 : 0, half, 1e9);
+        snprintf(what, sizeof what, "bf16 %zux%zu M=%zu / VDPBF16PS peak", O, C, rows[i]);
+        if (dots.median > 0)
+            line("G3", what, half.median / dots.median, 0.85, half, 1e9);
+    }
+    free(w);
+    free(x);
+    free(y);
+    free(f32);
+    free(bf16);
+}
+
+static void bandwidth_bars(struct threads *two)
+{
+    enum { O = 32768, C = 2048 }; /* 256 MB: beyond any L3 here */
+    float *w = numbers((size_t)O * C), *x = numbers(C), *y = numbers(O);
+    struct reading r = { (const uint64_t *)w, (size_t)O * C / 2, NULL };
+    double bytes = (double)O * C * sizeof(float);
+    struct packed *f32 = pack(PACKED_F32, w, O, C);
+    struct product p = { y, x, NULL, f32, 1, O, C, two };
+    struct figure read = measure(read_all, &r, bytes, CLOCK_THREAD_CPUTIME_ID);
+    r.threads = two;
+    struct figure read2 = measure(read_threads, &r, bytes, CLOCK_MONOTONIC);
+    struct figure ours = measure(forward, &p, bytes, CLOCK_THREAD_CPUTIME_ID);
+    line("G5", "f32 GEMV / read bandwidth, 1 thread", ours.median / read.median, 0.85, ours, 1e9);
+    ours = measure(forward_threads, &p, bytes, CLOCK_MONOTONIC);
+    line("", "f32 GEMV, 2 threads / read bandwidth, 2 threads", ours.median / read2.median, 0, ours,
+         1e9);
+    free(f32);
+    p.packed = pack(PACKED_BF16, w, O, C);
+    ours = measure(forward, &p, bytes / 2, CLOCK_THREAD_CPUTIME_ID);
+    line("G5", "bf16 GEMV / read bandwidth, 1 thread", ours.median / read.median, 0.85, ours, 1e9);
+    line("", "read bandwidth, 1 thread, GB/s", 1, 0, read, 1e9);
+    free(p.packed);
+    free(w);
+    free(x);
+    free(y);
+}
+
+static void thread_bar(struct threads *two)
+{
+    enum { N = 512, O = 3072, C = 1024 };
+    float *w = numbers((size_t)O * C), *x = numbers(N * C), *y = numbers((size_t)N * O);
+    struct product p = { y, x, w, pack(PACKED_F32, w, O, C), N, O, C, two };
+    double flop = 2.0 * N * O * C;
+    struct figure one = measure(forward, &p, flop, CLOCK_MONOTONIC);
+    struct figure both = measure(forward_threads, &p, flop, CLOCK_MONOTONIC);
+    line("G6", "f32 3072x1024 M=512, 2 threads / 1", both.median / one.median, 1.7, both, 1e9);
+    free(w);
+    free(x);
+    free(y);
+    free(p.packed);
+}
+
+int main(void)
+{
+    static const size_t shapes[][2] = { { 3072, 1024 }, { 1024, 3072 }, { 2048, 1024 } };
+    struct threads *two = threads_new(2);
+    if (two == NULL)
+        return 1;
+    load_blas();
+    struct figure peak = peak_f32();
+    printf("kernels: %s, OpenBLAS: %s, FMA peak of one core %.1f GFLOP/s [%.1f-%.1f]\n",
+           kernels_name(), blas ? "present" : "absent", peak.median / 1e9, peak.low / 1e9,
+           peak.high / 1e9);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        gemm_bars(shapes[i][0], shapes[i][1]);
+    bandwidth_bars(two);
+    thread_bar(two);
+    threads_free(two);
+    return 0;
+}
