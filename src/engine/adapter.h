@@ -14,6 +14,7 @@
 struct tinker_adapter {
     tinker_engine *engine;
     tinker_lora desc; /* has_seed is always set */
+    double alpha;
     struct params params;
     float *w;     /* (params.total) */
     float *grad;  /* NULL: zero */
@@ -25,9 +26,18 @@ struct tinker_adapter {
 };
 
 /* The weights to compute with.  a NULL: the base model.  Rank 0: packs first when
- * the parameters changed, so call it at the beginning of each step of work. */
+ * the parameters changed, so call it at the beginning of each step of work.  NULL:
+ * out of memory while packing. */
 const struct model *adapter_model(tinker_engine *e, tinker_adapter *a);
 /* NULL for the base model and for rank 0. */
 const struct lora *adapter_lora(const tinker_adapter *a);
+
+/* An adapter with zero weights (desc.has_seed set); moments only when trainable. */
+tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double alpha,
+                             bool trainable, tinker_error *err);
+/* The weights a new LoRA adapter of this seed starts with. */
+void adapter_draw(tinker_adapter *a);
+/* A zeroed buffer of the parameters' size; free() it.  NULL: no memory. */
+float *adapter_buffer(const tinker_adapter *a);
 
 #endif

@@ -70,10 +70,9 @@ static void hash_files(struct sha256 *hash, const struct checkpoint *files)
     }
 }
 
-static bool file_weight(void *state, const char *name, size_t rows, size_t cols, struct weight *out,
-                        tinker_error *err)
+bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t cols,
+                   struct weight *out, tinker_error *err)
 {
-    const tinker_engine *e = state;
     const char *file = e->dir;
     const struct st_tensor *t = checkpoint_find(e->files, name, &file);
     if (!t) {
@@ -97,6 +96,12 @@ static bool file_weight(void *state, const char *name, size_t rows, size_t cols,
         return false;
     *out = (struct weight){ t->data, t->dtype };
     return true;
+}
+
+static bool file_weight(void *state, const char *name, size_t rows, size_t cols, struct weight *out,
+                        tinker_error *err)
+{
+    return engine_weight(state, name, rows, cols, out, err);
 }
 
 static void describe(tinker_engine *e)

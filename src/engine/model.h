@@ -148,4 +148,8 @@ struct tinker_engine {
     struct checkpoint *files; /* the mapped safetensors */
 };
 
+/* The stored weight of this name, as struct weight_source says. */
+bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t cols,
+                   struct weight *out, tinker_error *err);
+
 #endif

@@ -25,10 +25,11 @@ struct layer_params {
 struct params {
     struct param *list;
     size_t n;
-    size_t total;                /* floats, padding included */
-    size_t count;                /* floats, padding excluded */
-    struct layer_params *layers; /* rank 0 only */
-    int embed, norm, head;       /* rank 0 only */
+    size_t total; /* floats, padding included */
+    size_t count; /* floats, padding excluded */
+    int *pairs;   /* rank > 0: index of A (B follows), layers * LINEARS, then the head */
+    struct layer_params *layers; /* rank 0 */
+    int embed, norm, head;       /* rank 0; head PARAM_NONE when tied */
     struct arena arena;
 };
 

@@ -1,0 +1,380 @@
+/* adapter_load.c - read an adapter from PEFT files, ours or PEFT's own.
+ *
+ * What is trained follows from the tensors in the file.  A file that trains only some
+ * projections of a group (PEFT often has q and v alone) loads as the whole group; the
+ * missing pairs start as in a new adapter, with no effect.  Names are PEFT's; the
+ * unembedding is unembed_tokens or, in files of PEFT, lm_head. */
+#include "engine/adapter.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/os.h"
+#include "engine/safetensors.h"
+#include "json/json.h"
+
+enum { JSON_MAX = 16 << 20 };
+
+struct loading {
+    tinker_engine *e;
+    const char *dir;
+    bool optimizer;
+    struct arena arena;
+    tinker_lora lora;
+    double alpha;
+    int64_t steps;
+    bool has_state;
+    struct safetensors weights, moments;
+    bool weights_open, moments_open;
+    tinker_error *err;
+};
+
+static char *path_of(struct loading *l, const char *name)
+{
+    return arena_printf(&l->arena, "%s/%s", l->dir, name);
+}
+
+/* ---- adapter_config.json --------------------------------------------------------------- */
+
+struct raw_config {
+    struct json_str type, bias;
+    int64_t rank;
+    double alpha;
+    bool has_rank, has_alpha, refused;
+    const char *why;
+};
+
+/* Settings that would change the arithmetic; off in what we can load. */
+static void refuse_if_on(struct json_reader *r, struct raw_config *c, const char *why)
+{
+    bool on = false;
+    struct json_str key;
+    switch (json_peek(r)) {
+    case JSON_BOOL:
+        json_bool(r, &on);
+        break;
+    case JSON_OBJECT:
+        json_begin_object(r);
+        while (json_next_key(r, &key)) {
+            on = true;
+            json_skip(r);
+        }
+        break;
+    case JSON_ARRAY:
+        json_begin_array(r);
+        while (json_next_item(r)) {
+            on = true;
+            json_skip(r);
+        }
+        break;
+    default:
+        json_skip(r);
+    }
+    if (on) {
+        c->refused = true;
+        c->why = why;
+    }
+}
+
+static void read_config_key(struct json_reader *r, struct json_str key, struct raw_config *c)
+{
+    static const struct {
+        const char *key, *why;
+    } refused[] = {
+        { "use_rslora", "use_rslora" },         { "use_dora", "use_dora" },
+        { "fan_in_fan_out", "fan_in_fan_out" }, { "rank_pattern", "rank_pattern" },
+        { "alpha_pattern", "alpha_pattern" },   { "modules_to_save", "modules_to_save" },
+        { "lora_bias", "lora_bias" },
+    };
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        if (json_str_is(key, refused[i].key)) {
+            refuse_if_on(r, c, refused[i].why);
+            return;
+        }
+    }
+    if (json_str_is(key, "peft_type"))
+        json_string(r, &c->type);
+    else if (json_str_is(key, "bias"))
+        json_string(r, &c->bias);
+    else if (json_str_is(key, "r"))
+        c->has_rank = json_int64(r, &c->rank);
+    else if (json_str_is(key, "lora_alpha"))
+        c->has_alpha = json_double(r, &c->alpha);
+    else
+        json_skip(r);
+}
+
+static tinker_status check_config(struct loading *l, const struct raw_config *c, const char *path)
+{
+    if (!json_str_is(c->type, "LORA") && !json_str_is(c->type, "FULL"))
+        return err_set(l->err, TINKER_EINVAL, "%s: peft_type is not LORA", path);
+    if (c->refused)
+        return err_set(l->err, TINKER_EINVAL, "%s: %s is not supported", path, c->why);
+    if (c->bias.s && !json_str_is(c->bias, "none"))
+        return err_set(l->err, TINKER_EINVAL, "%s: only bias \"none\" is supported", path);
+    if (!c->has_rank || !c->has_alpha)
+        return err_set(l->err, TINKER_EINVAL, "%s: r and lora_alpha are needed", path);
+    if ((c->rank < 1) != json_str_is(c->type, "FULL"))
+        return err_set(l->err, TINKER_EINVAL, "%s: r is %lld", path, (long long)c->rank);
+    if (!isfinite(c->alpha))
+        return err_set(l->err, TINKER_EINVAL, "%s: lora_alpha is wrong", path);
+    l->lora.rank = c->rank;
+    l->alpha = c->alpha;
+    return TINKER_OK;
+}
+
+static tinker_status read_config(struct loading *l)
+{
+    char *path = path_of(l, "adapter_config.json"), *text;
+    size_t len;
+    if (!path)
+        return err_nomem(l->err, "adapter");
+    tinker_status status = os_read_file(path, JSON_MAX, &text, &len, l->err);
+    if (status != TINKER_OK)
+        return status;
+    struct json_reader r;
+    struct json_str key;
+    struct raw_config c = { 0 };
+    json_reader_init(&r, text, len, &l->arena);
+    json_begin_object(&r);
+    while (json_next_key(&r, &key))
+        read_config_key(&r, key, &c);
+    status = json_end(&r) ? check_config(l, &c, path)
+                          : err_set(l->err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
+    free(text);
+    return status;
+}
+
+/* ---- trainer_state.json ---------------------------------------------------------------- */
+
+static void read_lora(struct json_reader *r, tinker_lora *l)
+{
+    struct json_str key;
+    bool flag = false;
+    json_begin_object(r);
+    while (json_next_key(r, &key)) {
+        if (json_str_is(key, "seed"))
+            json_int64(r, &l->seed);
+        else if (json_str_is(key, "train_attn"))
+            l->train_attn = json_bool(r, &flag) && flag;
+        else if (json_str_is(key, "train_mlp"))
+            l->train_mlp = json_bool(r, &flag) && flag;
+        else if (json_str_is(key, "train_unembed"))
+            l->train_unembed = json_bool(r, &flag) && flag;
+        else
+            json_skip(r);
+    }
+}
+
+static tinker_status parse_state(struct loading *l, const char *path, const char *text, size_t len)
+{
+    struct json_reader r;
+    struct json_str key, fingerprint = { 0 };
+    int64_t format = 0;
+    json_reader_init(&r, text, len, &l->arena);
+    json_begin_object(&r);
+    while (json_next_key(&r, &key)) {
+        if (json_str_is(key, "format"))
+            json_int64(&r, &format);
+        else if (json_str_is(key, "step"))
+            json_int64(&r, &l->steps);
+        else if (json_str_is(key, "base_fingerprint"))
+            json_string(&r, &fingerprint);
+        else if (json_str_is(key, "lora"))
+            read_lora(&r, &l->lora);
+        else
+            json_skip(&r);
+    }
+    if (!json_end(&r))
+        return err_set(l->err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
+    if (format != 1)
+        return err_set(l->err, TINKER_EINVAL, "%s: format %lld is unknown", path,
+                       (long long)format);
+    if (l->steps < 0)
+        return err_set(l->err, TINKER_EINVAL, "%s: step is negative", path);
+    if (!json_str_is(fingerprint, l->e->fingerprint))
+        return err_set(l->err, TINKER_EINVAL, "%s: this checkpoint belongs to another base model",
+                       path);
+    l->has_state = true;
+    return TINKER_OK;
+}
+
+static tinker_status read_state(struct loading *l)
+{
+    char *path = path_of(l, "trainer_state.json"), *text;
+    size_t len;
+    if (!path)
+        return err_nomem(l->err, "adapter");
+    if (!l->optimizer && access(path, F_OK) != 0)
+        return TINKER_OK;
+    tinker_status status = os_read_file(path, JSON_MAX, &text, &len, l->err);
+    if (status != TINKER_OK)
+        return status;
+    status = parse_state(l, path, text, len);
+    free(text);
+    return status;
+}
+
+/* ---- tensors --------------------------------------------------------------------------- */
+
+static void infer_modules(struct loading *l)
+{
+    for (size_t i = 0; i < l->weights.n; i++) {
+        const char *name = l->weights.tensors[i].name;
+        l->lora.train_attn |= strstr(name, ".self_attn.") != NULL;
+        l->lora.train_mlp |= strstr(name, ".mlp.") != NULL;
+        l->lora.train_unembed |= strstr(name, ".unembed_tokens.") || strstr(name, ".lm_head.");
+    }
+}
+
+/* PEFT's own name of the unembedding pair, or NULL for other parameters. */
+static const char *other_name(const char *name)
+{
+    if (strcmp(name, "base_model.model.model.unembed_tokens.lora_A.weight") == 0)
+        return "base_model.model.lm_head.lora_A.weight";
+    if (strcmp(name, "base_model.model.model.unembed_tokens.lora_B.weight") == 0)
+        return "base_model.model.lm_head.lora_B.weight";
+    return NULL;
+}
+
+static const struct st_tensor *find(const struct safetensors *s, const char *name)
+{
+    const struct st_tensor *t = safetensors_find(s, name);
+    return t || !other_name(name) ? t : safetensors_find(s, other_name(name));
+}
+
+static tinker_status copy_tensor(struct loading *l, const struct safetensors *s,
+                                 const struct st_tensor *t, const struct param *p, float *out)
+{
+    bool right = p->vector ? t->ndim == 1 && t->shape[0] == p->cols
+                           : t->ndim == 2 && t->shape[0] == p->rows && t->shape[1] == p->cols;
+    if (!t->usable)
+        return err_set(l->err, TINKER_EINVAL, "%s: tensor %s: dtype %s is not supported", s->path,
+                       t->name, t->dtype_name);
+    if (!right)
+        return err_set(l->err, TINKER_EINVAL, "%s: tensor %s is not %zu x %zu as this model needs",
+                       s->path, t->name, p->rows, p->cols);
+    st_to_float(t->data, t->dtype, 0, t->count, out + p->offset);
+    for (size_t i = 0; i < t->count; i++)
+        if (!isfinite(out[p->offset + i]))
+            return err_set(l->err, TINKER_EINVAL, "%s: tensor %s: element %zu is not finite",
+                           s->path, t->name, i);
+    return TINKER_OK;
+}
+
+/* Every tensor of the file must be one of ours; what the file lacks stays as it is. */
+static tinker_status copy_weights(struct loading *l, tinker_adapter *a)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < a->params.n; i++) {
+        const struct param *p = &a->params.list[i];
+        const struct st_tensor *t = find(&l->weights, p->name);
+        if (!t && (l->has_state || !l->lora.rank))
+            return err_set(l->err, TINKER_EINVAL, "%s: tensor %s is missing", l->weights.path,
+                           p->name);
+        if (!t)
+            continue;
+        used++;
+        tinker_status status = copy_tensor(l, &l->weights, t, p, a->w);
+        if (status != TINKER_OK)
+            return status;
+    }
+    if (used == l->weights.n)
+        return TINKER_OK;
+    for (size_t i = 0; i < l->weights.n; i++) {
+        const char *name = l->weights.tensors[i].name;
+        bool known = false;
+        for (size_t k = 0; k < a->params.n && !known; k++)
+            known = find(&l->weights, a->params.list[k].name) == &l->weights.tensors[i];
+        if (!known)
+            return err_set(l->err, TINKER_EINVAL, "%s: tensor %.120s has no place in this model",
+                           l->weights.path, name);
+    }
+    return TINKER_OK;
+}
+
+static tinker_status copy_moments(struct loading *l, tinker_adapter *a, const char *suffix,
+                                  float *out)
+{
+    for (size_t i = 0; i < a->params.n; i++) {
+        const struct param *p = &a->params.list[i];
+        char *name = arena_printf(&l->arena, "%s%s", p->name, suffix);
+        const struct st_tensor *t = name ? safetensors_find(&l->moments, name) : NULL;
+        if (!t)
+            return err_set(l->err, TINKER_EINVAL, "%s: tensor %s%s is missing", l->moments.path,
+                           p->name, suffix);
+        tinker_status status = copy_tensor(l, &l->moments, t, p, out);
+        if (status != TINKER_OK)
+            return status;
+    }
+    return TINKER_OK;
+}
+
+static tinker_status read_moments(struct loading *l, tinker_adapter *a)
+{
+    char *path = path_of(l, "optimizer.safetensors");
+    tinker_status status =
+        path ? safetensors_open(&l->moments, path, l->err) : err_nomem(l->err, "adapter");
+    if (status != TINKER_OK)
+        return status;
+    l->moments_open = true;
+    status = copy_moments(l, a, ".exp_avg", a->m);
+    if (status == TINKER_OK)
+        status = copy_moments(l, a, ".exp_avg_sq", a->v);
+    if (status != TINKER_OK || l->moments.n <= 2 * a->params.n)
+        return status;
+    a->grad = adapter_buffer(a);
+    if (!a->grad)
+        return err_nomem(l->err, "gradient");
+    return copy_moments(l, a, ".grad", a->grad);
+}
+
+static tinker_adapter *load(struct loading *l)
+{
+    if (read_config(l) != TINKER_OK)
+        return NULL;
+    char *path = path_of(l, "adapter_model.safetensors");
+    if (!path) {
+        err_nomem(l->err, "adapter");
+        return NULL;
+    }
+    if (safetensors_open(&l->weights, path, l->err) != TINKER_OK)
+        return NULL;
+    l->weights_open = true;
+    infer_modules(l);
+    if (read_state(l) != TINKER_OK)
+        return NULL;
+    tinker_adapter *a = adapter_make(l->e, &l->lora, l->alpha, true, l->err);
+    if (!a)
+        return NULL;
+    adapter_draw(a);
+    tinker_status status = copy_weights(l, a);
+    if (status == TINKER_OK && l->optimizer)
+        status = read_moments(l, a);
+    if (status != TINKER_OK) {
+        tinker_adapter_free(a);
+        return NULL;
+    }
+    a->steps = l->optimizer ? l->steps : 0;
+    return a;
+}
+
+tinker_adapter *tinker_adapter_load(tinker_engine *e, const char *dir, int flags, tinker_error *err)
+{
+    struct loading l = { .e = e, .dir = dir, .err = err };
+    l.optimizer = flags & TINKER_ADAPTER_OPTIMIZER;
+    l.lora = (tinker_lora)TINKER_LORA_INIT;
+    l.lora.train_attn = l.lora.train_mlp = l.lora.train_unembed = 0;
+    l.lora.has_seed = 1;
+    arena_init(&l.arena, SIZE_MAX);
+    tinker_adapter *a = load(&l);
+    if (l.weights_open)
+        safetensors_close(&l.weights);
+    if (l.moments_open)
+        safetensors_close(&l.moments);
+    arena_clear(&l.arena);
+    return a;
+}

@@ -1,0 +1,203 @@
+/* adapter_save.c - an adapter as files in PEFT layout, and its training state.
+ *
+ * adapter_config.json and adapter_model.safetensors are what PEFT reads;
+ * optimizer.safetensors holds the moments (and a pending gradient) under the
+ * parameter's name plus .exp_avg, .exp_avg_sq, .grad; trainer_state.json the rest.
+ * A rank-0 adapter stores every weight under its HF name, with r = 0. */
+#include "engine/adapter.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/os.h"
+#include "engine/safetensors.h"
+#include "json/json.h"
+
+static void put_text(struct json_writer *w, const char *key, const char *value)
+{
+    json_put_key(w, key);
+    json_put_string(w, value);
+}
+
+static void put_flag(struct json_writer *w, const char *key, bool value)
+{
+    json_put_key(w, key);
+    json_put_bool(w, value);
+}
+
+static void put_int(struct json_writer *w, const char *key, int64_t value)
+{
+    json_put_key(w, key);
+    json_put_int64(w, value);
+}
+
+static void put_empty(struct json_writer *w, const char *key)
+{
+    json_put_key(w, key);
+    json_put_begin_object(w);
+    json_put_end_object(w);
+}
+
+/* Short names in alphabetical order, as PEFT writes them. */
+static void put_modules(struct json_writer *w, const tinker_lora *l)
+{
+    json_put_key(w, "target_modules");
+    json_put_begin_array(w);
+    const struct {
+        const char *name;
+        int on;
+    } modules[] = {
+        { "down_proj", l->train_mlp }, { "gate_proj", l->train_mlp },
+        { "k_proj", l->train_attn },   { "o_proj", l->train_attn },
+        { "q_proj", l->train_attn },   { "unembed_tokens", l->train_unembed },
+        { "up_proj", l->train_mlp },   { "v_proj", l->train_attn },
+    };
+    for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++)
+        if (modules[i].on)
+            json_put_string(w, modules[i].name);
+    json_put_end_array(w);
+}
+
+static void put_adapter_config(struct json_writer *w, const tinker_adapter *a,
+                               const char *base_name)
+{
+    json_put_begin_object(w);
+    put_text(w, "peft_type", a->desc.rank ? "LORA" : "FULL");
+    put_text(w, "task_type", "CAUSAL_LM");
+    put_text(w, "base_model_name_or_path", base_name);
+    put_int(w, "r", a->desc.rank);
+    json_put_key(w, "lora_alpha");
+    if (a->alpha == (double)(int64_t)a->alpha)
+        json_put_int64(w, (int64_t)a->alpha);
+    else
+        json_put_double(w, a->alpha);
+    put_modules(w, &a->desc);
+    json_put_key(w, "lora_dropout");
+    json_put_double(w, 0);
+    put_text(w, "bias", "none");
+    put_flag(w, "fan_in_fan_out", false);
+    put_flag(w, "inference_mode", true);
+    put_flag(w, "init_lora_weights", true);
+    json_put_key(w, "modules_to_save");
+    json_put_null(w);
+    put_empty(w, "rank_pattern");
+    put_empty(w, "alpha_pattern");
+    json_put_end_object(w);
+}
+
+static void put_trainer_state(struct json_writer *w, const tinker_adapter *a, const char *base_name)
+{
+    char created[32];
+    clock_format_rfc3339(clock_wall_ns(clock_real()), created);
+    json_put_begin_object(w);
+    put_int(w, "format", 1);
+    put_int(w, "step", a->steps);
+    json_put_key(w, "lora");
+    json_put_begin_object(w);
+    put_int(w, "rank", a->desc.rank);
+    json_put_key(w, "alpha");
+    json_put_double(w, a->alpha);
+    put_int(w, "seed", a->desc.seed);
+    put_flag(w, "train_attn", a->desc.train_attn);
+    put_flag(w, "train_mlp", a->desc.train_mlp);
+    put_flag(w, "train_unembed", a->desc.train_unembed);
+    json_put_end_object(w);
+    put_text(w, "base_model", base_name);
+    put_text(w, "base_fingerprint", a->engine->fingerprint);
+    put_text(w, "engine_version", TINKER_VERSION);
+    put_text(w, "created", created);
+    json_put_end_object(w);
+}
+
+typedef void put_document(struct json_writer *w, const tinker_adapter *a, const char *base_name);
+
+static tinker_status write_json(const tinker_adapter *a, const char *dir, const char *name,
+                                put_document *put, const char *base_name, tinker_error *err)
+{
+    struct buf text, path;
+    struct json_writer w;
+    buf_init(&text, 1 << 20);
+    buf_init(&path, 1 << 16);
+    json_writer_init(&w, &text);
+    put(&w, a, base_name);
+    buf_printf(&path, "%s/%s", dir, name);
+    tinker_status status = buf_ok(&text) && buf_ok(&path)
+                               ? os_write_file(path.data, text.data, text.len, err)
+                               : err_nomem(err, name);
+    buf_clear(&text);
+    buf_clear(&path);
+    return status;
+}
+
+/* The buffers that go into one file: parameter i of buffer b is entry b * n + i. */
+struct saving {
+    const tinker_adapter *a;
+    const float *buffer[3];
+    const char *suffix[3];
+    size_t n;
+};
+
+static const void *fetch(void *state, size_t entry, tinker_error *err)
+{
+    const struct saving *s = state;
+    size_t n = s->a->params.n;
+    (void)err;
+    return s->buffer[entry / n] + s->a->params.list[entry % n].offset;
+}
+
+static tinker_status write_tensors(const struct saving *s, const char *dir, const char *name,
+                                   tinker_error *err)
+{
+    struct arena arena;
+    arena_init(&arena, SIZE_MAX);
+    size_t n = s->a->params.n;
+    struct st_entry *entries = arena_array(&arena, n * s->n, sizeof(*entries));
+    char *path = arena_printf(&arena, "%s/%s", dir, name);
+    tinker_status status = entries && path ? TINKER_OK : err_nomem(err, name);
+    for (size_t i = 0; status == TINKER_OK && i < n * s->n; i++) {
+        const struct param *p = &s->a->params.list[i % n];
+        struct st_entry *e = &entries[i];
+        e->name = arena_printf(&arena, "%s%s", p->name, s->suffix[i / n]);
+        e->dtype = SOURCE_F32;
+        if (!p->vector)
+            e->shape[e->ndim++] = p->rows;
+        e->shape[e->ndim++] = p->cols;
+        if (!e->name)
+            status = err_nomem(err, name);
+    }
+    if (status == TINKER_OK)
+        status = safetensors_write(path, entries, n * s->n, fetch, (void *)s, err);
+    arena_clear(&arena);
+    return status;
+}
+
+static tinker_status write_optimizer(const tinker_adapter *a, const char *dir, tinker_error *err)
+{
+    struct saving moments = {
+        a, { a->m, a->v, a->grad }, { ".exp_avg", ".exp_avg_sq", ".grad" }, a->grad ? 3 : 2
+    };
+    return write_tensors(&moments, dir, "optimizer.safetensors", err);
+}
+
+tinker_status tinker_adapter_save(const tinker_adapter *a, const char *dir, const char *base_name,
+                                  int flags, tinker_error *err)
+{
+    struct saving weights = { a, { a->w }, { "" }, 1 };
+    bool optimizer = flags & TINKER_ADAPTER_OPTIMIZER;
+    if (optimizer && !a->m)
+        return err_set(err, TINKER_EINVAL, "this adapter is a snapshot: it has no optimizer state");
+    if (!base_name)
+        base_name = "";
+    tinker_status status = write_tensors(&weights, dir, "adapter_model.safetensors", err);
+    if (status == TINKER_OK)
+        status = write_json(a, dir, "adapter_config.json", put_adapter_config, base_name, err);
+    if (status == TINKER_OK && optimizer)
+        status = write_optimizer(a, dir, err);
+    if (status == TINKER_OK && optimizer)
+        status = write_json(a, dir, "trainer_state.json", put_trainer_state, base_name, err);
+    return status == TINKER_OK ? os_sync_dir(dir, err) : status;
+}
