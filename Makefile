@@ -31,11 +31,11 @@ endif
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
         -Wvla -Wwrite-strings -Wformat=2 -Werror
-CPPFLAGS += -D_POSIX_C_SOURCE=200809L -D_FILE_OFFSET_BITS=64 -Iinclude -Isrc -I$(B)/gen -I$(OUT)/gen
+CPPFLAGS += -D_POSIX_C_SOURCE=200809L -D_FILE_OFFSET_BITS=64 -Iinclude -Isrc
 CFLAGS_ALL = -std=c11 -fPIC -fvisibility=hidden -pthread $(WARN) $(FLAGS_$(BUILD)) $(CFLAGS)
 LDFLAGS_ALL = -pthread $(FLAGS_$(BUILD)) $(LDFLAGS)
 
-PKGS_client := libcurl libzstd libprotobuf-c libpcre2-8 libutf8proc
+PKGS_client := libcurl libzstd libpcre2-8 libutf8proc
 PKGS_server := libmicrohttpd sqlite3 libarchive
 LIBS_client = $(shell pkg-config --libs $(PKGS_client)) -lm
 LIBS_server = $(shell pkg-config --libs $(PKGS_server))
@@ -44,7 +44,7 @@ LIBS_BENCH_json := -ljansson
 LIBS_base := -lm
 LIBS_engine := -lm
 LIBS_loss := -lm
-LIBS_wire = $(shell pkg-config --libs libprotobuf-c libzstd) -lm
+LIBS_wire = $(shell pkg-config --libs libzstd) -lm
 LIBS_http = $(shell pkg-config --libs libcurl) -lm
 LIBS_text = $(shell pkg-config --libs libpcre2-8 libutf8proc) -lm
 
@@ -61,12 +61,9 @@ LINK_client := client loss text http wire json base
 LINK_server := server text wire engine json base
 LINK_cli := cli server engine client loss text http wire json base
 
-GEN_C := $(OUT)/gen/tinker_public.pb-c.c
 SRC_engine := $(wildcard src/engine/*.c src/engine/kernels/*.c)
 $(foreach r,$(filter-out engine,$(ROOMS)),$(eval SRC_$(r) := $(wildcard src/$(r)/*.c)))
-OBJ_GEN := $(B)/obj/gen/tinker_public.pb-c.o
 $(foreach r,$(ROOMS),$(eval OBJ_$(r) := $(patsubst src/%.c,$(B)/obj/%.o,$(SRC_$(r)))))
-OBJ_wire += $(OBJ_GEN)
 archives = $(foreach r,$(LINK_$(1)),$(B)/room/$(r).a)
 libs = $(LIBS_$(1)) $(if $(filter server,$(LINK_$(1))),$(LIBS_server) $(LIBS_client)) \
        $(if $(filter client,$(LINK_$(1))),$(LIBS_client))
@@ -115,16 +112,6 @@ examples: $(EXAMPLES)
 man: $(if $(shell command -v scdoc 2>/dev/null),$(MANPAGES))
 
 # ---- rules --------------------------------------------------------------------------------------
-$(OUT)/gen/tinker_public.pb-c.c: src/wire/tinker_public.proto
-	@mkdir -p $(@D)
-	protoc-c --c_out=$(@D) --proto_path=$(<D) $<
-$(OUT)/gen/tinker_public.pb-c.h: $(OUT)/gen/tinker_public.pb-c.c ;
-
-$(OBJ_wire): | $(OUT)/gen/tinker_public.pb-c.h
-$(OBJ_GEN): $(GEN_C)
-	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -std=gnu11 -fPIC -fvisibility=hidden $(FLAGS_$(BUILD)) -w -c -o $@ $<
-
 # kernels for one instruction set say so in their file name
 FLAGS_FILE = $(if $(findstring _avx512bf16.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx2 -mfma, \
              $(if $(findstring _avx512.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma, \
