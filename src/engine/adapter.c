@@ -6,6 +6,7 @@
 #include "engine/adapter.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
@@ -111,6 +112,8 @@ static tinker_status build(tinker_adapter *a, bool trainable, tinker_error *err)
     return a->model ? TINKER_OK : TINKER_ENOMEM;
 }
 
+static _Atomic uint64_t next_id = 1;
+
 tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double alpha,
                              bool trainable, tinker_error *err)
 {
@@ -120,6 +123,7 @@ tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double a
         return NULL;
     }
     a->engine = e;
+    a->id = atomic_fetch_add(&next_id, 1);
     a->desc = *lora;
     a->alpha = alpha;
     if (check_lora(lora, err) != TINKER_OK || build(a, trainable, err) != TINKER_OK) {
