@@ -12,6 +12,22 @@
 extern "C" {
 #endif
 
+/* How the samples of one sampler are tried again.  Every field has its default in
+ * TINKER_RETRY_OPTIONS_INIT. */
+typedef struct tinker_retry_options {
+    size_t size;             /* set by TINKER_RETRY_OPTIONS_INIT */
+    int max_connections;     /* samples under way; the service's own number wins */
+    int64_t progress_ms;     /* without any sample completing: taken for stuck */
+    int64_t delay_base_ms;   /* after the first failure; doubles each time */
+    int64_t delay_max_ms;
+    double jitter;           /* share by which a delay varies, 0 to 1 */
+    int max_retries;         /* -1: no limit */
+    int no_retries;          /* 1: a single attempt */
+    int no_stuck_detection;
+} tinker_retry_options;
+#define TINKER_RETRY_OPTIONS_INIT \
+    { sizeof(tinker_retry_options), 1000, 7200000, 500, 10000, 0.25, -1, 0, 0 }
+
 /* Open a sampler on a base model, or on saved weights ("tinker://…/sampler_weights/…");
  * exactly one of the two is not NULL.  Blocks, at most timeout_ms. */
 TINKER_API tinker_sampler *tinker_service_create_sampler(tinker_service *s, const char *base_model,
@@ -20,6 +36,10 @@ TINKER_API tinker_sampler *tinker_service_create_sampler(tinker_service *s, cons
 /* Save the current weights without a name and open a sampler on them.  Blocks. */
 TINKER_API tinker_sampler *tinker_training_create_sampler(tinker_training *t, int64_t timeout_ms,
                                                           tinker_error *err);
+/* The same without waiting; tinker_future_take_sampler() of the future gives the client. */
+TINKER_API tinker_future *tinker_service_request_sampler(tinker_service *s, const char *base_model,
+                                                         const char *model_path, tinker_error *err);
+TINKER_API tinker_future *tinker_training_request_sampler(tinker_training *t, tinker_error *err);
 /* No other call on the object may be in progress. */
 TINKER_API void tinker_sampler_free(tinker_sampler *s);
 /* Borrowed until free. */
@@ -39,6 +59,18 @@ TINKER_API tinker_future *tinker_sampler_sample(tinker_sampler *s, const tinker_
                                                 const tinker_sampling_params *params,
                                                 const tinker_sample_options *opts,
                                                 tinker_error *err);
+
+/* Logprobs of the tokens of `prompt` itself: prompt_logprobs of tinker_future_sample(),
+ * NaN for the first. */
+TINKER_API tinker_future *tinker_sampler_logprobs(tinker_sampler *s,
+                                                  const tinker_model_input *prompt,
+                                                  tinker_error *err);
+
+/* Change how later samples of this sampler are tried again; NULL: the defaults.
+ * TINKER_EINVAL names a value that makes no sense. */
+TINKER_API tinker_status tinker_sampler_set_retry(tinker_sampler *s,
+                                                  const tinker_retry_options *opts,
+                                                  tinker_error *err);
 
 #ifdef __cplusplus
 }

@@ -18,6 +18,9 @@ extern "C" {
 TINKER_API tinker_training *tinker_service_create_lora(tinker_service *s, const char *base_model,
                                                        const tinker_lora *lora, int64_t timeout_ms,
                                                        tinker_error *err);
+/* The same without waiting; tinker_future_take_training() of the future gives the client. */
+TINKER_API tinker_future *tinker_service_request_lora(tinker_service *s, const char *base_model,
+                                                      const tinker_lora *lora, tinker_error *err);
 /* Does not unload the model.  No other call on the object may be in progress. */
 TINKER_API void tinker_training_free(tinker_training *t);
 /* Borrowed until free, for example "6ee3…:train:0". */

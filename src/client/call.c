@@ -1,0 +1,393 @@
+/* call.c - the two retry layers around one HTTP exchange.
+ *
+ * States, by what is pending: a token (auth), an exchange (http), or a delay (timer).
+ * Exactly one of them while active. */
+#include "client/call.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include "base/err.h"
+#include "base/rand.h"
+#include "client/identity.h"
+#include "client/report.h"
+#include "wire/future.h"
+#include "wire/timestamp.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+enum { OUTER_BUDGET_MS = 300000, OUTER_CAP_MS = 30000, BILLING_MS = 5000 };
+static const size_t max_response_default = (size_t)1 << 30;
+
+static void begin_try(struct call *c);
+static void begin_attempt(struct call *c);
+
+bool call_status_retryable(int status)
+{
+    return status == 408 || status == 409 || status == 429 || (status >= 500 && status < 600);
+}
+
+double call_backoff(int k, double u)
+{
+    double bound = 0.5 * exp2(k - 1 < 1000 ? k - 1 : 1000);
+    return (bound < 10.0 ? bound : 10.0) * (1 - 0.25 * u);
+}
+
+static bool parse_number(const char *s, double *out)
+{
+    char *end;
+    *out = strtod(s, &end);
+    return end != s && *end == '\0' && isfinite(*out);
+}
+
+double call_retry_after(const struct http_response *resp, int64_t wall_ns)
+{
+    char text[64];
+    double s = 0;
+    struct wire_time date;
+    if (http_response_header(resp, "retry-after-ms", text, sizeof(text)) && parse_number(text, &s))
+        s /= 1000;
+    else if (http_response_header(resp, "retry-after", text, sizeof(text))) {
+        if (!parse_number(text, &s))
+            s = wire_time_parse_http(text, &date) ? (double)(date.us - wall_ns / 1000) / 1e6 : 0;
+    }
+    return s > 0 && s <= 60 ? s : 0;
+}
+
+/* ---- one attempt -------------------------------------------------------------------- */
+
+static bool has_header(const struct config *cfg, const char *name)
+{
+    for (size_t i = 0; i < cfg->n_default_headers; i++)
+        if (strcasecmp(cfg->default_headers[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+struct header_list {
+    struct http_header *v;
+    size_t n;
+    const struct config *cfg;
+};
+
+static void put(struct header_list *l, const char *name, const char *value, bool secret)
+{
+    if (value && !has_header(l->cfg, name))
+        l->v[l->n++] = (struct http_header){ name, value, secret };
+}
+
+static const char *timeout_text(const struct call *c)
+{
+    return c->spec->timeout_text ? c->spec->timeout_text : c->holder->cfg->timeout_text;
+}
+
+static bool build_headers(struct call *c)
+{
+    const struct config *cfg = c->holder->cfg;
+    const struct identity *id = identity_of_machine();
+    bool get = strcmp(c->spec->method, "GET") == 0;
+    struct header_list l = { malloc((20 + c->n_extra + cfg->n_default_headers) * sizeof(*l.v)), 0,
+                             cfg };
+    if (!l.v)
+        return false;
+    snprintf(c->retry_count, sizeof(c->retry_count), "%d", c->attempt);
+    put(&l, "Accept", c->accept ? c->accept : "application/json", false);
+    if (!get)
+        put(&l, "Content-Type", c->content_type ? c->content_type : "application/json", false);
+    put(&l, "Content-Encoding", c->encoding, false);
+    put(&l, "User-Agent", id->user_agent, false);
+    put(&l, "X-Stainless-Package-Version", cfg->sdk_version, false);
+    put(&l, "X-Stainless-OS", id->os, false);
+    put(&l, "X-Stainless-Arch", id->arch, false);
+    put(&l, "X-Stainless-Runtime", "C", false);
+    put(&l, "X-Stainless-Runtime-Version", "11", false);
+    put(&l, "X-Stainless-Async", "async:epoll", false);
+    if (!get)
+        put(&l, "X-Idempotency-Key", c->key, false);
+    put(&l, "x-stainless-retry-count", c->retry_count, false);
+    put(&l, "x-stainless-read-timeout", timeout_text(c), false);
+    for (size_t i = 0; i < c->n_extra; i++)
+        put(&l, c->extra[i].name, c->extra[i].value, c->extra[i].secret);
+    for (size_t i = 0; i < cfg->n_default_headers; i++)
+        if (!c->token || strcasecmp(cfg->default_headers[i].name, "x-api-key") != 0)
+            l.v[l.n++] = cfg->default_headers[i];
+    if (c->token) /* last, and over any default: credentials are the auth layer's */
+        l.v[l.n++] = (struct http_header){ "X-API-Key", c->token, true };
+    c->headers = l.v;
+    c->http.headers = l.v;
+    c->http.n_headers = l.n;
+    return true;
+}
+
+static bool build_url(struct call *c)
+{
+    const struct config *cfg = c->holder->cfg;
+    const char *sep = !*cfg->default_query ? "" : strchr(c->path, '?') ? "&" : "?";
+    size_t n = strlen(cfg->base_url) + strlen(c->path) + strlen(cfg->default_query) + 2;
+    c->url = malloc(n);
+    if (c->url)
+        snprintf(c->url, n, "%s%s%s%s", cfg->base_url, c->path, sep, cfg->default_query);
+    return c->url != NULL;
+}
+
+static void free_attempt(struct call *c)
+{
+    free(c->headers);
+    free(c->url);
+    free(c->token);
+    c->headers = NULL;
+    c->url = c->token = NULL;
+}
+
+static void finish(struct call *c)
+{
+    c->active = false;
+    free_attempt(c);
+    c->done(c);
+}
+
+static void fail_local(struct call *c, const tinker_error *err)
+{
+    c->outcome = CALL_LOCAL;
+    c->err = *err;
+    finish(c);
+}
+
+static void on_http(struct http_request *r);
+
+static void send(struct call *c)
+{
+    const struct call_spec *spec = c->spec;
+    const struct config *cfg = c->holder->cfg;
+    struct http_request *r = &c->http;
+    tinker_error err;
+    struct http_pool *pool = holder_pool(c->holder, spec->pool, &err);
+    if (!pool || !build_url(c) || !build_headers(c)) {
+        if (pool)
+            err_nomem(&err, spec->name);
+        fail_local(c, &err);
+        return;
+    }
+    int64_t ms = spec->timeout_ms ? spec->timeout_ms : cfg->timeout_ms;
+    r->method = spec->method;
+    r->url = c->url;
+    r->body = c->body;
+    r->body_len = c->body_len;
+    r->timeouts = (struct http_timeouts){ ms, spec->timeout_ms ? ms : cfg->connect_ms, ms, ms };
+    r->follow = !spec->no_redirect;
+    r->max_response = c->max_response ? c->max_response : max_response_default;
+    r->done = on_http;
+    report_attempt(c);
+    http_start(pool, r);
+}
+
+static void on_token(struct auth_wait *w, const char *token, const tinker_error *err)
+{
+    struct call *c = CONTAINER(w, struct call, auth);
+    if (err) {
+        fail_local(c, err);
+        return;
+    }
+    c->token = token ? strdup(token) : NULL;
+    if (token && !c->token) {
+        tinker_error nomem;
+        err_nomem(&nomem, c->spec->name);
+        fail_local(c, &nomem);
+        return;
+    }
+    send(c);
+}
+
+static void begin_attempt(struct call *c)
+{
+    free_attempt(c);
+    c->auth.ready = on_token;
+    auth_token(c->holder->auth, &c->auth, c->use);
+}
+
+/* ---- judging ------------------------------------------------------------------------ */
+
+static void describe(struct call *c)
+{
+    const struct http_response *resp = &c->http.resp;
+    char text[320];
+    switch (c->outcome) {
+    case CALL_STATUS:
+    case CALL_CAUGHT:
+        wire_error_text(resp->status, resp->body.data ? resp->body.data : "", resp->body.len, text,
+                        sizeof(text));
+        err_set(&c->err, TINKER_EHTTP, "%s", text);
+        c->err.http_status = resp->status;
+        c->err.retriable = call_status_retryable(resp->status);
+        break;
+    case CALL_CONNECT:
+        err_set(&c->err, TINKER_ECONNECT, "%s: %s", c->holder->cfg->base_url, resp->reason);
+        c->err.retriable = 1;
+        break;
+    case CALL_TIMEOUT:
+        err_set(&c->err, TINKER_ETIMEDOUT, "%s: %s", c->holder->cfg->base_url, resp->reason);
+        c->err.retriable = 1;
+        break;
+    default:
+        err_set(&c->err, TINKER_EPROTOCOL, "%s", resp->reason);
+    }
+}
+
+static enum call_outcome outcome_of(const struct http_response *resp)
+{
+    switch (resp->failure) {
+    case HTTP_OK:
+        return resp->status >= 200 && resp->status < 300 ? CALL_OK : CALL_STATUS;
+    case HTTP_FAIL_CONNECT:
+        return CALL_CONNECT;
+    case HTTP_FAIL_TIMEOUT:
+        return CALL_TIMEOUT;
+    case HTTP_FAIL_NOMEM:
+        return CALL_LOCAL;
+    default:
+        return CALL_BAD;
+    }
+}
+
+/* Layer 1: would another attempt with the same key make sense? */
+static bool attempt_again(const struct call *c)
+{
+    const struct http_response *resp = &c->http.resp;
+    int max =
+        c->spec->max_retries == CALL_DEFAULT ? c->holder->cfg->max_retries : c->spec->max_retries;
+    if (c->attempt >= max)
+        return false;
+    if (c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT)
+        return true;
+    if (c->outcome != CALL_STATUS)
+        return false;
+    char should[16];
+    if (http_response_header(resp, "x-should-retry", should, sizeof(should))) {
+        if (strcmp(should, "true") == 0)
+            return true;
+        if (strcmp(should, "false") == 0)
+            return false;
+    }
+    if (resp->status == 409 && c->conflict_final)
+        return false;
+    return resp->status == 408 || resp->status == 409 || resp->status == 429 || resp->status >= 500;
+}
+
+static void next_attempt(struct timer *t)
+{
+    struct call *c = CONTAINER(t, struct call, timer);
+    c->attempt++;
+    begin_attempt(c);
+}
+
+static void wait_attempt(struct call *c)
+{
+    struct runtime *rt = c->holder->rt;
+    double s =
+        c->outcome == CALL_STATUS ? call_retry_after(&c->http.resp, clock_wall_ns(rt->clock)) : 0;
+    if (s == 0)
+        s = call_backoff(c->attempt + 1, rt->uniform(rt));
+    c->timer.fire = next_attempt;
+    loop_arm(rt->loop, &c->timer, (int64_t)ceil(s * 1000));
+}
+
+static void next_try(struct timer *t)
+{
+    struct call *c = CONTAINER(t, struct call, timer);
+    if (c->renew)
+        c->renew(c);
+    begin_try(c);
+}
+
+static bool try_retryable(const struct call *c)
+{
+    if (c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT)
+        return true;
+    return c->outcome == CALL_STATUS && call_status_retryable(c->http.resp.status) &&
+           !(c->conflict_final && c->http.resp.status == 409);
+}
+
+/* Layer 2; false: the outcome stands. */
+static bool try_again(struct call *c)
+{
+    struct loop *l = c->holder->rt->loop;
+    c->timer.fire = next_try;
+    if (c->outcome == CALL_STATUS && c->http.resp.status == 402 &&
+        holder_billing_pause(c->holder, c->err.message)) {
+        loop_arm(l, &c->timer, BILLING_MS);
+        return true;
+    }
+    int64_t elapsed_ms = (loop_now_ns(l) - c->start_ns) / 1000000;
+    bool retryable = try_retryable(c);
+    report_try(c, retryable, elapsed_ms);
+    if (!retryable || elapsed_ms >= OUTER_BUDGET_MS)
+        return false;
+    int64_t delay = c->tries < 5 ? (int64_t)1000 << c->tries : OUTER_CAP_MS;
+    if (delay > OUTER_BUDGET_MS - elapsed_ms)
+        delay = OUTER_BUDGET_MS - elapsed_ms;
+    c->tries++;
+    loop_arm(l, &c->timer, delay);
+    return true;
+}
+
+static void on_http(struct http_request *r)
+{
+    struct call *c = CONTAINER(r, struct call, http);
+    c->outcome = outcome_of(&r->resp);
+    if (c->outcome == CALL_OK) {
+        finish(c);
+        return;
+    }
+    describe(c);
+    if (attempt_again(c)) {
+        wait_attempt(c);
+        return;
+    }
+    if (c->outcome == CALL_STATUS && c->catch && c->catch (c, r->resp.status)) {
+        c->outcome = CALL_CAUGHT;
+        finish(c);
+        return;
+    }
+    if (c->spec->outer && c->outcome != CALL_LOCAL && try_again(c))
+        return;
+    finish(c);
+}
+
+static void begin_try(struct call *c)
+{
+    char uuid[37];
+    rand_uuid(uuid);
+    snprintf(c->key, sizeof(c->key), "stainless-python-retry-%s", uuid);
+    c->attempt = 0;
+    begin_attempt(c);
+}
+
+void call_start(struct call *c)
+{
+    assert(!c->active);
+    c->active = true;
+    c->tries = 0;
+    c->start_ns = loop_now_ns(c->holder->rt->loop);
+    memset(&c->err, 0, sizeof(c->err));
+    begin_try(c);
+}
+
+void call_cancel(struct call *c)
+{
+    if (!c->active)
+        return;
+    c->active = false;
+    auth_forget(&c->auth);
+    http_cancel(&c->http);
+    loop_disarm(c->holder->rt->loop, &c->timer);
+    free_attempt(c);
+}
+
+void call_clear(struct call *c)
+{
+    call_cancel(c);
+    http_request_clear(&c->http);
+}

@@ -1,0 +1,89 @@
+/* call.h - one API call: HTTP attempts (layer 1) and, around them, whole tries (layer 2).
+ *
+ *   attempt --retryable--> wait 0.5 s .. 10 s --> attempt ... (max_retries)
+ *   try     --retryable--> wait 1 s .. 30 s   --> try     ... (300 s), if `outer`
+ *   402     ------------> wait 5 s, as long as the account may be topped up
+ *
+ * One idempotency key per try, reused by its attempts; a credential is asked for before
+ * every attempt.  Runs on the loop thread. */
+#ifndef CLIENT_CALL_H
+#define CLIENT_CALL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "client/auth.h"
+#include "client/holder.h"
+#include "http/http.h"
+
+enum { CALL_EXTRA_HEADERS = 6, CALL_DEFAULT = -1 };
+
+struct call_spec {
+    const char *name; /* for telemetry and messages */
+    const char *method;
+    enum pool_kind pool;
+    int64_t timeout_ms;       /* all four phases; 0: the configured ones */
+    const char *timeout_text; /* as the header has it */
+    int max_retries;          /* of layer 1, CALL_DEFAULT: the configured number */
+    bool outer;               /* layer 2 */
+    bool no_redirect;
+};
+
+enum call_outcome {
+    CALL_OK,      /* 2xx */
+    CALL_STATUS,  /* another status */
+    CALL_CONNECT, /* no answer */
+    CALL_TIMEOUT,
+    CALL_BAD,   /* an answer that is no HTTP, or an address that is none */
+    CALL_LOCAL, /* no credential, no memory */
+    CALL_CAUGHT /* `catch` took it */
+};
+
+struct call {
+    /* set by the owner, who keeps everything alive until done */
+    struct holder *holder;
+    const struct call_spec *spec;
+    const char *path; /* "api/v1/…", with query */
+    const void *body;
+    size_t body_len;
+    const char *content_type; /* NULL: application/json */
+    const char *accept;       /* NULL: application/json */
+    const char *encoding;     /* of the body, or NULL */
+    struct http_header extra[CALL_EXTRA_HEADERS];
+    size_t n_extra;
+    enum auth_use use;
+    size_t max_response; /* 0: 1 GB */
+    bool conflict_final; /* a 409 is an answer, not a reason to try again */
+    void (*done)(struct call *c);
+    /* Before every try but the first; may change the body.  May be NULL. */
+    void (*renew)(struct call *c);
+    /* Sees a status before layer 2 does; true: end with CALL_CAUGHT.  May be NULL. */
+    bool (*catch)(struct call *c, int status);
+
+    /* the outcome, in done: */
+    enum call_outcome outcome;
+    tinker_error err;         /* unless CALL_OK */
+    struct http_request http; /* .resp: the last response */
+
+    /* private */
+    struct timer timer;
+    struct auth_wait auth;
+    struct http_header *headers;
+    char *url, *token;
+    char key[64], retry_count[16];
+    int attempt, tries;
+    int64_t start_ns;
+    bool active;
+};
+
+void call_start(struct call *c);
+void call_cancel(struct call *c); /* done is not called; harmless when not active */
+void call_clear(struct call *c);  /* free what is left of a finished call */
+
+/* Status classes of layer 1 and 2. */
+bool call_status_retryable(int status); /* 408, 409, 429, 5xx */
+/* Seconds of a Retry-After within (0, 60], else 0. */
+double call_retry_after(const struct http_response *resp, int64_t wall_ns);
+/* Delay before the k-th retry of layer 1 (k from 1), u in [0, 1). */
+double call_backoff(int k, double u);
+
+#endif

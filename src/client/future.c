@@ -1,0 +1,222 @@
+/* future.c - completion and waiting.  See future.h for who may touch what. */
+#include "client/future.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "base/err.h"
+#include "client/op.h"
+#include "client/runtime.h"
+#include "client/sampler.h"
+#include "client/trainer.h"
+
+pthread_mutex_t future_lock = PTHREAD_MUTEX_INITIALIZER;
+
+int future_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    int rc = pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+    return rc;
+}
+
+int64_t future_deadline_ms(int64_t timeout_ms)
+{
+    if (timeout_ms < 0)
+        return -1;
+    int64_t now = clock_now_ms(clock_real());
+    return timeout_ms > INT64_MAX / 2 - now ? -1 : now + timeout_ms;
+}
+
+bool future_cond_wait(pthread_cond_t *cond, int64_t deadline_ms)
+{
+    if (deadline_ms < 0) {
+        pthread_cond_wait(cond, &future_lock);
+        return true;
+    }
+    struct timespec ts = { .tv_sec = deadline_ms / 1000, .tv_nsec = deadline_ms % 1000 * 1000000 };
+    return pthread_cond_timedwait(cond, &future_lock, &ts) != ETIMEDOUT;
+}
+
+struct tinker_future *future_new(struct runtime *rt, enum result_kind kind, tinker_error *err)
+{
+    struct tinker_future *f = calloc(1, sizeof(*f));
+    if (!f || future_cond_init(&f->cond) != 0) {
+        free(f);
+        err_nomem(err, "future");
+        return NULL;
+    }
+    f->rt = rt;
+    f->kind = kind;
+    f->retry_after_ms = -1;
+    atomic_init(&f->refs, 1);
+    arena_init(&f->arena, SIZE_MAX);
+    return f;
+}
+
+void future_ref(struct tinker_future *f)
+{
+    atomic_fetch_add_explicit(&f->refs, 1, memory_order_relaxed);
+}
+
+static void free_result(struct tinker_future *f)
+{
+    if (!f->value)
+        return;
+    if (f->kind == RESULT_TRAINING)
+        tinker_training_free((tinker_training *)f->value);
+    else if (f->kind == RESULT_SAMPLER)
+        tinker_sampler_free((tinker_sampler *)f->value);
+}
+
+void future_unref(struct tinker_future *f)
+{
+    if (!f || atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    free_result(f);
+    pthread_cond_destroy(&f->cond);
+    arena_clear(&f->arena);
+    free(f->error_body);
+    free(f);
+}
+
+void future_complete(struct tinker_future *f, const tinker_error *err)
+{
+    if (err)
+        f->err = *err;
+    pthread_mutex_lock(&future_lock);
+    if (f->err.status != TINKER_OK && !f->err.request_id[0])
+        memcpy(f->err.request_id, f->request_id, sizeof(f->request_id));
+    f->done = true;
+    if (f->queue)
+        queue_deliver_locked(f->queue, f);
+    pthread_cond_broadcast(&f->cond);
+    pthread_mutex_unlock(&future_lock);
+}
+
+void future_set_request_id(struct tinker_future *f, const char *id)
+{
+    pthread_mutex_lock(&future_lock);
+    snprintf(f->request_id, sizeof(f->request_id), "%s", id);
+    pthread_mutex_unlock(&future_lock);
+}
+
+/* ---- public ------------------------------------------------------------------------- */
+
+tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms, tinker_error *err)
+{
+    int64_t deadline = timeout_ms == 0 ? 0 : future_deadline_ms(timeout_ms);
+    if (timeout_ms != 0 && !tinker_future_done(f)) {
+        tinker_status s = runtime_may_block("waiting for a future", err);
+        if (s != TINKER_OK)
+            return s;
+    }
+    pthread_mutex_lock(&future_lock);
+    bool in_time = timeout_ms != 0;
+    while (!f->done && in_time)
+        in_time = future_cond_wait(&f->cond, deadline);
+    bool done = f->done;
+    pthread_mutex_unlock(&future_lock);
+    if (!done)
+        return err_set(err, TINKER_ETIMEDOUT, "still pending after %lld ms; the request goes on",
+                       (long long)timeout_ms);
+    if (f->err.status != TINKER_OK && err)
+        *err = f->err;
+    return f->err.status;
+}
+
+int tinker_future_done(const tinker_future *f)
+{
+    pthread_mutex_lock(&future_lock);
+    bool done = f->done;
+    pthread_mutex_unlock(&future_lock);
+    return done;
+}
+
+static void cancel_on_loop(struct loop_task *t)
+{
+    struct tinker_future *f =
+        (struct tinker_future *)(void *)((char *)t - offsetof(struct tinker_future, cancel_task));
+    if (f->op)
+        op_cancel(f->op);
+    future_unref(f);
+}
+
+void tinker_future_cancel(tinker_future *f)
+{
+    /* Under the lock: as long as the future is not complete, its loop is there. */
+    pthread_mutex_lock(&future_lock);
+    if (!f->done && !f->cancel_asked) {
+        f->cancel_asked = true;
+        future_ref(f);
+        f->cancel_task.run = cancel_on_loop;
+        loop_post(f->rt->loop, &f->cancel_task);
+    }
+    pthread_mutex_unlock(&future_lock);
+}
+
+void tinker_future_free(tinker_future *f)
+{
+    if (!f)
+        return;
+    pthread_mutex_lock(&future_lock);
+    queue_forget_locked(f);
+    pthread_mutex_unlock(&future_lock);
+    future_unref(f);
+}
+
+const char *tinker_future_request_id(const tinker_future *f)
+{
+    return f->request_id;
+}
+
+/* The result of a future of this kind, NULL while there is none. */
+static const void *result_of(const tinker_future *f, enum result_kind kind)
+{
+    return f && f->kind == kind && tinker_future_done(f) && f->err.status == TINKER_OK ? f->value
+                                                                                       : NULL;
+}
+
+const tinker_forward_backward *tinker_future_forward_backward(const tinker_future *f)
+{
+    return result_of(f, RESULT_FORWARD_BACKWARD);
+}
+
+const tinker_sample *tinker_future_sample(const tinker_future *f)
+{
+    return result_of(f, RESULT_SAMPLE);
+}
+
+const tinker_named_number *tinker_future_metrics(const tinker_future *f, size_t *n)
+{
+    const tinker_named_number *metrics = result_of(f, RESULT_METRICS);
+    *n = metrics ? f->n : 0;
+    return metrics;
+}
+
+const char *tinker_future_path(const tinker_future *f)
+{
+    return result_of(f, RESULT_PATH);
+}
+
+static void *take(tinker_future *f, enum result_kind kind)
+{
+    void *value = (void *)result_of(f, kind);
+    if (value)
+        f->value = NULL;
+    return value;
+}
+
+tinker_training *tinker_future_take_training(tinker_future *f)
+{
+    return take(f, RESULT_TRAINING);
+}
+
+tinker_sampler *tinker_future_take_sampler(tinker_future *f)
+{
+    return take(f, RESULT_SAMPLER);
+}

@@ -1,0 +1,72 @@
+/* future.h - the inside of tinker_future: completion, waiting, results.
+ *
+ * A future is shared by its owner and by the operation that will complete it; each has
+ * a reference.  Until completion only the loop thread writes the result; afterwards
+ * nobody does.  One process-wide lock guards completion and queue membership of all
+ * futures: it is held for a few instructions and nothing is called under it. */
+#ifndef CLIENT_FUTURE_H
+#define CLIENT_FUTURE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <tinker/future.h>
+#include "base/arena.h"
+#include "http/loop.h"
+
+enum result_kind {
+    RESULT_NONE, /* nothing but success */
+    RESULT_FORWARD_BACKWARD,
+    RESULT_SAMPLE,
+    RESULT_METRICS,
+    RESULT_PATH,
+    RESULT_TRAINING,
+    RESULT_SAMPLER,
+    RESULT_VALUE /* a public struct, told apart by `type` */
+};
+
+struct op;
+struct runtime;
+
+struct tinker_future {
+    atomic_int refs;
+    struct runtime *rt; /* only while not complete: it may be gone later */
+    bool done;          /* the lock of future.c */
+    pthread_cond_t cond;
+    tinker_error err;     /* status TINKER_OK: success; written before done */
+    char request_id[112]; /* the lock */
+    enum result_kind kind;
+    const void *type;       /* RESULT_VALUE */
+    const void *value;      /* into the arena; TRAINING and SAMPLER: owned until taken */
+    size_t n;               /* METRICS */
+    char *error_body;       /* of an HTTP error, NULL: none */
+    int64_t retry_after_ms; /* stated by the service, -1 */
+    struct arena arena;
+    struct op *op; /* loop thread: what works on it, NULL once complete */
+    struct loop_task cancel_task;
+    /* the lock: */
+    bool cancel_asked;
+    struct tinker_queue *queue;
+    struct tinker_future *next, *prev; /* in the queue's ready or pending list */
+    bool ready;                        /* which of the two */
+    tinker_future_callback *callback;
+    void *tag;
+};
+
+struct tinker_future *future_new(struct runtime *rt, enum result_kind kind, tinker_error *err);
+void future_ref(struct tinker_future *f);
+void future_unref(struct tinker_future *f);
+/* Complete with success (err NULL) or failure, exactly once.  Loop thread. */
+void future_complete(struct tinker_future *f, const tinker_error *err);
+void future_set_request_id(struct tinker_future *f, const char *id);
+
+/* queue.c, with the lock held: */
+void queue_deliver_locked(struct tinker_queue *q, struct tinker_future *f);
+void queue_forget_locked(struct tinker_future *f);
+extern pthread_mutex_t future_lock;
+/* Wait on cond under the lock until deadline (CLOCK_MONOTONIC ms, -1: none); false: passed. */
+bool future_cond_wait(pthread_cond_t *cond, int64_t deadline_ms);
+int64_t future_deadline_ms(int64_t timeout_ms);
+int future_cond_init(pthread_cond_t *cond);
+
+#endif

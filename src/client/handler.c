@@ -1,0 +1,116 @@
+/* handler.c - see handler.h. */
+#include "client/handler.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/holder.h"
+
+enum { PROGRESS_LINE_S = 2 };
+
+tinker_status handler_check(const tinker_retry_options *o, tinker_error *err)
+{
+    if (o->max_connections <= 0)
+        return err_set(err, TINKER_EINVAL, "retry: max_connections must be positive, not %d",
+                       o->max_connections);
+    if (o->progress_ms <= 0)
+        return err_set(err, TINKER_EINVAL, "retry: progress_ms must be positive");
+    if (!(o->delay_base_ms > 0))
+        return err_set(err, TINKER_EINVAL, "retry: delay_base_ms must be positive");
+    if (o->delay_max_ms < o->delay_base_ms)
+        return err_set(err, TINKER_EINVAL, "retry: delay_max_ms is less than delay_base_ms");
+    if (!(o->jitter >= 0 && o->jitter <= 1))
+        return err_set(err, TINKER_EINVAL, "retry: jitter must be between 0 and 1");
+    if (o->max_retries < -1)
+        return err_set(err, TINKER_EINVAL, "retry: max_retries must be -1 or more");
+    return TINKER_OK;
+}
+
+int64_t handler_delay_ms(const tinker_retry_options *o, int k, double u)
+{
+    double d = (double)o->delay_base_ms * exp2(k - 1 < 1000 ? k - 1 : 1000);
+    double max = (double)o->delay_max_ms;
+    d = d < max ? d : max;
+    d += d * o->jitter * (2 * u - 1);
+    d = d > max ? max : d;
+    return (int64_t)(d > 0 ? d : 0);
+}
+
+static bool same_options(const tinker_retry_options *a, const tinker_retry_options *b)
+{
+    return a->max_connections == b->max_connections && a->progress_ms == b->progress_ms &&
+           a->delay_base_ms == b->delay_base_ms && a->delay_max_ms == b->delay_max_ms &&
+           a->jitter == b->jitter && a->max_retries == b->max_retries &&
+           a->no_retries == b->no_retries && a->no_stuck_detection == b->no_stuck_detection;
+}
+
+struct handler *handler_ref(struct holder *holder, const char *session_id,
+                            const tinker_retry_options *opts, tinker_error *err)
+{
+    for (struct handler *h = holder->handlers; h; h = h->next)
+        if (strcmp(h->session_id, session_id) == 0 && same_options(&h->opts, opts)) {
+            h->refs++;
+            return h;
+        }
+    struct handler *h = calloc(1, sizeof(*h));
+    char *id = strdup(session_id);
+    if (!h || !id) {
+        free(h);
+        free(id);
+        err_nomem(err, "sampling");
+        return NULL;
+    }
+    h->holder = holder;
+    h->refs = 1;
+    h->session_id = id;
+    h->opts = *opts;
+    /* the service's number wins over the caller's */
+    sem_init_permits(&h->permits, holder->server.sample_max_concurrent_requests);
+    h->next = holder->handlers;
+    holder->handlers = h;
+    return h;
+}
+
+void handler_unref(struct handler *h)
+{
+    if (!h || --h->refs > 0)
+        return;
+    for (struct handler **at = &h->holder->handlers; *at; at = &(*at)->next)
+        if (*at == h) {
+            *at = h->next;
+            break;
+        }
+    free(h->session_id);
+    free(h);
+}
+
+static void progress_line(struct handler *h, int64_t now)
+{
+    if (h->running > 0 && h->logged_ns &&
+        now - h->logged_ns < PROGRESS_LINE_S * INT64_C(1000000000))
+        return;
+    h->logged_ns = now;
+    log_line(&h->holder->log, LOG_DEBUG,
+             "samples of %s: %lld waiting, %d in progress, %lld completed", h->session_id,
+             (long long)h->waiting, h->running, (long long)h->completed);
+}
+
+void handler_enter(struct handler *h)
+{
+    int64_t now = loop_now_ns(h->holder->rt->loop);
+    if (h->running++ == 0)
+        h->progress_ns = now;
+    progress_line(h, now);
+}
+
+void handler_leave(struct handler *h, bool completed)
+{
+    int64_t now = loop_now_ns(h->holder->rt->loop);
+    h->running--;
+    if (completed) {
+        h->progress_ns = now;
+        h->completed++;
+    }
+    progress_line(h, now);
+}

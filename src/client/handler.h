@@ -1,0 +1,37 @@
+/* handler.h - layer 3: how samples of one sampling session share permits and progress.
+ *
+ * A permit covers a whole logical sample: dispatch, polling and back-off.  When no
+ * sample of the handler has completed for progress_ms, those under way are taken for
+ * stuck.  Shared by clients of one session with equal settings.  Loop thread. */
+#ifndef CLIENT_HANDLER_H
+#define CLIENT_HANDLER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <tinker/sampling.h>
+#include "client/sem.h"
+
+struct holder;
+
+struct handler {
+    struct handler *next;
+    struct holder *holder;
+    int refs;
+    char *session_id;
+    tinker_retry_options opts;
+    struct sem permits;
+    int64_t progress_ns;                   /* when a sample last completed */
+    int running;                           /* samples that hold a permit */
+    int64_t waiting, completed, logged_ns; /* for the progress line */
+};
+
+struct handler *handler_ref(struct holder *h, const char *session_id,
+                            const tinker_retry_options *opts, tinker_error *err);
+void handler_unref(struct handler *h);
+void handler_enter(struct handler *h); /* a sample got its permit */
+void handler_leave(struct handler *h, bool completed);
+/* Delay after the k-th failure (k from 1), u in [0, 1): ms. */
+int64_t handler_delay_ms(const tinker_retry_options *o, int k, double u);
+tinker_status handler_check(const tinker_retry_options *o, tinker_error *err);
+
+#endif

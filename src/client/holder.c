@@ -1,0 +1,200 @@
+/* holder.c - one session with a service.  See holder.h. */
+#include "client/holder.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/limits.h"
+#include "client/session.h"
+
+enum {
+    BILLING_NEW_INCIDENT_S = 300,
+    BILLING_LOG_S = 60,
+};
+
+static const int64_t second_ns = 1000000000;
+
+/* ---- log lines go to the user on the courier's thread ---------------------------------- */
+
+struct line {
+    const struct config *cfg;
+    enum log_level level;
+    char text[];
+};
+
+static void deliver_line(void *arg)
+{
+    struct line *l = arg;
+    if (l->cfg->log_callback)
+        l->cfg->log_callback(l->cfg->log_state, (tinker_log_level)l->level, l->text);
+    else
+        log_stderr(NULL, l->level, l->text);
+    free(l);
+}
+
+static void sink(void *state, enum log_level level, const char *text)
+{
+    struct holder *h = state;
+    size_t n = strlen(text) + 1;
+    struct line *l = malloc(sizeof(*l) + n);
+    if (!l)
+        return;
+    l->cfg = h->cfg;
+    l->level = level;
+    memcpy(l->text, text, n);
+    if (!runtime_deliver(h->rt, deliver_line, l))
+        free(l);
+}
+
+/* ---- life ------------------------------------------------------------------------------ */
+
+struct holder *holder_new(struct runtime *rt, const struct config *cfg, bool with_session,
+                          tinker_error *err)
+{
+    struct holder *h = calloc(1, sizeof(*h));
+    if (!h) {
+        err_nomem(err, "session");
+        return NULL;
+    }
+    h->rt = rt;
+    h->cfg = cfg;
+    h->with_session = with_session;
+    h->log = (struct log){ sink, h, cfg->log.level };
+    h->server = wire_client_config_defaults;
+    h->refresh_interval_sec = 300;
+    arena_init(&h->arena, SIZE_MAX);
+    h->auth = auth_new(h, err);
+    h->startup = h->auth ? session_new(h, err) : NULL;
+    if (!h->startup) {
+        auth_free(h->auth);
+        free(h);
+        return NULL;
+    }
+    return h;
+}
+
+static void holder_free(struct holder *h)
+{
+    session_free(h->startup);
+    auth_free(h->auth);
+    limits_unref(h->limits);
+    for (int i = 0; i < POOL_COUNT; i++)
+        http_pool_free(h->pools[i]);
+    arena_clear(&h->arena);
+    free(h);
+}
+
+void holder_started(struct holder *h, const tinker_error *err)
+{
+    h->state = err ? HOLDER_NEW : HOLDER_READY;
+    struct holder_wait *w = h->waiting;
+    h->waiting = NULL;
+    while (w) {
+        struct holder_wait *next = w->next;
+        w->holder = NULL;
+        w->ready(w, err);
+        w = next;
+    }
+}
+
+void holder_when_ready(struct holder *h, struct holder_wait *w)
+{
+    if (h->state == HOLDER_READY) {
+        w->holder = NULL;
+        w->ready(w, NULL);
+        return;
+    }
+    struct holder_wait **at = &h->waiting;
+    while (*at)
+        at = &(*at)->next;
+    w->next = NULL;
+    w->holder = h;
+    *at = w;
+    if (h->state == HOLDER_NEW) {
+        h->state = HOLDER_STARTING;
+        session_start(h->startup);
+    }
+}
+
+void holder_forget(struct holder_wait *w)
+{
+    if (!w->holder)
+        return;
+    for (struct holder_wait **at = &w->holder->waiting; *at; at = &(*at)->next)
+        if (*at == w) {
+            *at = w->next;
+            break;
+        }
+    w->holder = NULL;
+}
+
+/* Cancel every live operation.  A cancelled one may stay in the list until its turn
+ * comes, which the cancellation of the others brings; it may also take others with it,
+ * so the walk starts again after each. */
+static void cancel_all(struct holder *h)
+{
+    for (struct op *op = h->ops; op;) {
+        if (!op->future) {
+            op = op->next;
+            continue;
+        }
+        op_cancel(op);
+        op = h->ops;
+    }
+    assert(!h->ops);
+}
+
+void holder_close(struct holder *h, void (*closed)(void *arg), void *arg)
+{
+    h->closed = true;
+    session_stop(h->startup);
+    cancel_all(h);
+    auth_stop(h->auth);
+    holder_free(h);
+    closed(arg);
+}
+
+/* ---- pools and billing ------------------------------------------------------------------- */
+
+struct http_pool *holder_pool(struct holder *h, enum pool_kind kind, tinker_error *err)
+{
+    static const int per_client[POOL_COUNT] = {
+        [POOL_SESSION] = 50,   [POOL_TRAIN] = 1,     [POOL_SAMPLE] = 50, [POOL_RETRIEVE] = 50,
+        [POOL_TELEMETRY] = 50, [POOL_REDIRECT] = 50, [POOL_AUTH] = 1,    [POOL_CONFIG] = 1
+    };
+    if (h->pools[kind])
+        return h->pools[kind];
+    const struct config *cfg = h->cfg;
+    struct http_pool_options o = {
+        .per_client = per_client[kind],
+        .max_active = kind <= POOL_REDIRECT ? cfg->pool_max[kind] : 0,
+        .proxy = cfg->proxy,
+        .no_proxy = cfg->no_proxy,
+        .proxy_headers = cfg->proxy_headers,
+        .n_proxy_headers = cfg->n_proxy_headers,
+        .ca_file = cfg->ca_file,
+        .only_http1 = kind == POOL_CONFIG,
+    };
+    h->pools[kind] = http_pool_new(h->rt->loop, &o, err);
+    return h->pools[kind];
+}
+
+bool holder_billing_pause(struct holder *h, const char *text)
+{
+    int64_t now = loop_now_ns(h->rt->loop);
+    if (h->billing_logged_ns && now - h->billing_logged_ns > BILLING_NEW_INCIDENT_S * second_ns)
+        h->billing_first_ns = h->billing_logged_ns = 0;
+    int64_t max_s = h->server.billing_exception_max_pause_duration_sec;
+    if (h->billing_first_ns && now - h->billing_first_ns > max_s * second_ns) {
+        log_line(&h->log, LOG_ERROR, "billing: gave up after %lld s: %s", (long long)max_s, text);
+        return false;
+    }
+    if (!h->billing_logged_ns || now - h->billing_logged_ns >= BILLING_LOG_S * second_ns) {
+        log_line(&h->log, LOG_WARNING, "billing: paused until the account is in order: %s", text);
+        h->billing_logged_ns = now;
+    }
+    if (!h->billing_first_ns)
+        h->billing_first_ns = now;
+    return true;
+}

@@ -1,0 +1,90 @@
+/* op.c - the life of an operation.  Everything after op_submit() is on the loop thread. */
+#include "client/op.h"
+
+#include "base/err.h"
+#include "client/holder.h"
+#include "client/runtime.h"
+
+static void op_start(struct loop_task *t)
+{
+    struct op *op = (struct op *)t; /* first member */
+    struct holder *h = op->holder;
+    op->listed = true;
+    op->prev = NULL;
+    op->next = h->ops;
+    if (h->ops)
+        h->ops->prev = op;
+    h->ops = op;
+    if (h->closed)
+        op_cancel(op);
+    else
+        op->class->start(op);
+}
+
+struct tinker_future *op_submit(struct op *op, const struct op_class *class, struct holder *h,
+                                enum result_kind kind, tinker_error *err)
+{
+    struct tinker_future *f = future_new(h->rt, kind, err);
+    if (!f)
+        return NULL;
+    future_ref(f);
+    f->op = op;
+    op->class = class;
+    op->holder = h;
+    op->future = f;
+    op->task.run = op_start;
+    loop_post(h->rt->loop, &op->task);
+    return f;
+}
+
+static const char *op_label(const struct op *op)
+{
+    return op->label[0] ? op->label : op->class->name;
+}
+
+void op_report(struct op *op, const tinker_error *err)
+{
+    struct tinker_future *f = op->future;
+    if (!f)
+        return;
+    op->future = NULL;
+    f->op = NULL;
+    tinker_error named;
+    if (err) {
+        named = *err;
+        if (named.status != TINKER_ECANCELED)
+            err_prefix(&named, "%s", op_label(op));
+    }
+    future_complete(f, err ? &named : NULL);
+    future_unref(f);
+}
+
+void op_succeed(struct op *op)
+{
+    op_report(op, NULL);
+    op_destroy(op);
+}
+
+void op_fail(struct op *op, const tinker_error *err)
+{
+    op_report(op, err);
+    op_destroy(op);
+}
+
+void op_cancel(struct op *op)
+{
+    tinker_error err;
+    err_set(&err, TINKER_ECANCELED, "%s was cancelled", op_label(op));
+    op_report(op, &err);
+    op->class->abandon(op);
+}
+
+void op_destroy(struct op *op)
+{
+    if (op->listed) {
+        *(op->prev ? &op->prev->next : &op->holder->ops) = op->next;
+        if (op->next)
+            op->next->prev = op->prev;
+    }
+    op->class->destroy(op);
+}

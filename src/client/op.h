@@ -1,0 +1,45 @@
+/* op.h - an operation: what works towards completing one future, on the loop thread.
+ *
+ * An op is the first member of a larger struct, the state machine of one kind of
+ * request.  It is submitted from any thread, started on the loop, and ends by exactly
+ * one op_succeed(), op_fail() or op_cancel(); its destroy may be later, when it still
+ * has a turn to take. */
+#ifndef CLIENT_OP_H
+#define CLIENT_OP_H
+
+#include <tinker/error.h>
+#include "client/future.h"
+#include "http/loop.h"
+
+struct holder;
+
+struct op_class {
+    const char *name; /* for messages: "optim_step" */
+    void (*start)(struct op *op);
+    /* The future is complete (cancelled, or the holder closes): stop everything under
+     * way and, now or when its turn has passed, op_destroy(). */
+    void (*abandon)(struct op *op);
+    void (*destroy)(struct op *op); /* free the struct and all it holds; nothing is under way */
+};
+
+struct op {
+    struct loop_task task;
+    const struct op_class *class;
+    struct holder *holder;
+    struct tinker_future *future; /* a reference, NULL once complete */
+    struct op *next, *prev;       /* the holder's live operations */
+    bool listed;
+    char label[128]; /* for messages; "" means the name of the class */
+};
+
+/* Give op (allocated, otherwise set up) its future; the caller's reference is returned by
+ * op_submit.  NULL: out of memory, and op is the caller's to destroy. */
+struct tinker_future *op_submit(struct op *op, const struct op_class *class, struct holder *h,
+                                enum result_kind kind, tinker_error *err);
+void op_succeed(struct op *op);                         /* destroys op */
+void op_fail(struct op *op, const tinker_error *err);   /* destroys op */
+void op_report(struct op *op, const tinker_error *err); /* completes the future; op lives on */
+void op_cancel(struct op *op);                          /* completes as cancelled, abandons */
+void op_destroy(struct op *op);
+
+#endif

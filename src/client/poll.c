@@ -1,0 +1,321 @@
+/* poll.c - the polling state machine.
+ *
+ * Pending is exactly one of: an exchange (call), a delay (timer), or bytes of the
+ * response budget (bytes, waiting).  `bytes` stays held from the announcement of a
+ * large result until the end. */
+#include "client/poll.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/future.h"
+#include "wire/wire.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+enum { BAD_REQUEST_BUDGET = 3, BACKOFF_CAP_MS = 30000, BILLING_MS = 5000, FLOOR_MS = 50 };
+
+static const struct call_spec spec = {
+    "retrieve_future", "POST", POOL_RETRIEVE, 45000, "45", 0, false, false
+};
+
+static void send(struct poll *p);
+
+static void finish(struct poll *p)
+{
+    p->active = false;
+    sem_give(&p->bytes);
+    if (!p->ok && !p->err.request_id[0])
+        snprintf(p->err.request_id, sizeof(p->err.request_id), "%s", p->request_id);
+    p->done(p);
+}
+
+static void fail(struct poll *p, const tinker_error *err)
+{
+    p->ok = false;
+    p->err = *err;
+    finish(p);
+}
+
+static void on_timer(struct timer *t)
+{
+    send(CONTAINER(t, struct poll, timer));
+}
+
+static void send_later(struct poll *p, int64_t delay_ms)
+{
+    p->timer.fire = on_timer;
+    loop_arm(p->holder->rt->loop, &p->timer, delay_ms);
+}
+
+static void send_after_backoff(struct poll *p)
+{
+    int64_t delay = p->conn < 5 ? (int64_t)1000 << p->conn : BACKOFF_CAP_MS;
+    p->conn++;
+    send_later(p, delay);
+}
+
+/* At once, because the service held the last poll.  A service that answers within
+ * milliseconds does not; a small pause keeps that from becoming a busy loop. */
+static void send_at_once(struct poll *p)
+{
+    struct loop *l = p->holder->rt->loop;
+    if (loop_now_ns(l) - p->sent_ns < 5000000 && p->iteration > 1)
+        send_later(p, FLOOR_MS);
+    else
+        send(p);
+}
+
+static void send_after_server_error(struct poll *p)
+{
+    const struct config *cfg = p->holder->cfg;
+    if (!cfg->poll_backoff) {
+        send_at_once(p);
+        return;
+    }
+    int64_t delay = cfg->poll_backoff_initial_ms, n = p->iteration - 1;
+    while (n-- > 0 && delay < cfg->poll_backoff_max_ms)
+        delay *= 2;
+    send_later(p, delay < cfg->poll_backoff_max_ms ? delay : cfg->poll_backoff_max_ms);
+}
+
+static void tell_state(struct poll *p, const struct wire_future_answer *a)
+{
+    bool informative = a->queue_state != WIRE_QUEUE_UNKNOWN || a->queue_state_reason;
+    if (informative && p->queue_state)
+        p->queue_state(p, a->queue_state, a->queue_state_reason);
+}
+
+/* ---- answers ------------------------------------------------------------------------ */
+
+static void on_bytes(struct sem_wait *w)
+{
+    send(CONTAINER(w, struct poll, bytes));
+}
+
+static void on_metadata(struct poll *p, int64_t size)
+{
+    tinker_error err;
+    if (p->metadata_seen) {
+        err_set(&err, TINKER_EPROTOCOL, "the service announced the result twice");
+        fail(p, &err);
+        return;
+    }
+    p->metadata_seen = true;
+    p->bytes.granted = on_bytes;
+    if (sem_take(&p->holder->response_bytes, &p->bytes, size > 0 ? size : 0))
+        send(p);
+}
+
+static void on_failed(struct poll *p, const struct wire_future_answer *a)
+{
+    tinker_error err;
+    err_set(&err, TINKER_EREQUEST, "%s", a->error);
+    err.category = a->category;
+    err.retriable = a->category != TINKER_CATEGORY_USER;
+    fail(p, &err);
+}
+
+static void on_result(struct poll *p, bool proto)
+{
+    const struct buf *body = &p->call.http.resp.body;
+    tinker_error err;
+    if (p->decode(p, body->data ? body->data : "", body->len, proto, &err) != TINKER_OK) {
+        wire_as_answer(err.status, &err);
+        fail(p, &err);
+        return;
+    }
+    p->ok = true;
+    finish(p);
+}
+
+static void on_success(struct poll *p)
+{
+    const struct http_response *resp = &p->call.http.resp;
+    struct arena scratch;
+    struct wire_future_answer a;
+    tinker_error err;
+    char type[128] = "";
+    http_response_header(resp, "content-type", type, sizeof(type));
+    arena_init(&scratch, 16 << 20);
+    p->conn = 0;
+    if (wire_classify_future(type, resp->body.data ? resp->body.data : "", resp->body.len, &scratch,
+                             &a, &err) != TINKER_OK)
+        fail(p, &err);
+    else if (a.state == WIRE_FUTURE_PENDING) {
+        tell_state(p, &a);
+        send_at_once(p);
+    } else if (a.state == WIRE_FUTURE_METADATA)
+        on_metadata(p, a.payload_size);
+    else if (a.state == WIRE_FUTURE_FAILED)
+        on_failed(p, &a);
+    else
+        on_result(p, a.state == WIRE_FUTURE_PROTO);
+    arena_clear(&scratch);
+}
+
+static void on_pending_status(struct poll *p)
+{
+    const struct buf *body = &p->call.http.resp.body;
+    struct arena scratch;
+    struct wire_future_answer a = { 0 };
+    arena_init(&scratch, 1 << 20);
+    if (wire_read_queue_state(body->data ? body->data : "", body->len, &scratch, &a)) {
+        p->bad400 = 0;
+        tell_state(p, &a);
+    }
+    arena_clear(&scratch);
+    p->conn = 0;
+    send_after_server_error(p);
+}
+
+static void on_gone(struct poll *p)
+{
+    p->gone = true;
+    p->call.err.retriable = 1;
+    fail(p, &p->call.err);
+}
+
+static void on_status(struct poll *p, int status)
+{
+    if (status == 408) {
+        on_pending_status(p);
+        return;
+    }
+    if (status == 429) {
+        send_after_backoff(p);
+        return;
+    }
+    if (status == 402 && holder_billing_pause(p->holder, p->call.err.message)) {
+        send_later(p, BILLING_MS);
+        return;
+    }
+    p->conn = 0;
+    if (status >= 500)
+        send_after_server_error(p);
+    else if (status == 410)
+        on_gone(p);
+    else if (status == 400 && p->bad400 < BAD_REQUEST_BUDGET) {
+        p->bad400++;
+        send(p);
+    } else
+        fail(p, &p->call.err);
+}
+
+static void on_call(struct call *c)
+{
+    struct poll *p = CONTAINER(c, struct poll, call);
+    switch (c->outcome) {
+    case CALL_OK:
+        on_success(p);
+        return;
+    case CALL_STATUS:
+        on_status(p, c->http.resp.status);
+        return;
+    case CALL_CONNECT:
+    case CALL_TIMEOUT:
+        send_after_backoff(p);
+        return;
+    default:
+        fail(p, &c->err);
+    }
+}
+
+/* ---- requests ----------------------------------------------------------------------- */
+
+static void put(struct call *c, const char *name, const char *value)
+{
+    c->extra[c->n_extra++] = (struct http_header){ name, value, false };
+}
+
+static bool build(struct poll *p)
+{
+    struct call *c = &p->call;
+    struct wire_future_retrieve_request req = { p->request_id, !p->metadata_seen };
+    tinker_error err;
+    buf_reset(&p->body);
+    if (wire_encode_json(&wire_future_retrieve_request, &req, &p->body, &err) != TINKER_OK)
+        return false;
+    c->body = p->body.data;
+    c->body_len = p->body.len;
+    c->n_extra = 0;
+    snprintf(p->iteration_text, sizeof(p->iteration_text), "%lld", (long long)p->iteration);
+    put(c, "X-Tinker-Request-Iteration", p->iteration_text);
+    put(c, "X-Tinker-Request-Type", p->kind->request_type);
+    put(c, "X-Stainless-Raw-Response", "raw");
+    if (p->iteration == 0) {
+        snprintf(p->roundtrip_text, sizeof(p->roundtrip_text), "%.9g",
+                 (double)(p->poll_start_ns - p->started_ns) / 1e9);
+        put(c, "X-Tinker-Create-Promise-Roundtrip-Time", p->roundtrip_text);
+    }
+    return true;
+}
+
+static void send(struct poll *p)
+{
+    struct loop *l = p->holder->rt->loop;
+    tinker_error err;
+    p->sent_ns = loop_now_ns(l);
+    if (p->deadline_ns && p->sent_ns >= p->deadline_ns) {
+        err_set(&err, TINKER_ETIMEDOUT, "the deadline of the request passed");
+        fail(p, &err);
+        return;
+    }
+    if (!build(p)) {
+        err_nomem(&err, "poll request");
+        fail(p, &err);
+        return;
+    }
+    p->iteration++;
+    call_start(&p->call);
+}
+
+void poll_start(struct poll *p, const char *request_id)
+{
+    assert(!p->active);
+    p->active = true;
+    p->ok = p->gone = p->metadata_seen = false;
+    p->iteration = 0;
+    p->conn = p->bad400 = 0;
+    p->poll_start_ns = loop_now_ns(p->holder->rt->loop);
+    memset(&p->err, 0, sizeof(p->err));
+    if (!p->body.max)
+        buf_init(&p->body, 1 << 16);
+    p->call.holder = p->holder;
+    p->call.spec = &spec;
+    p->call.path = "api/v1/retrieve_future";
+    p->call.accept = p->kind->proto ? "application/x-protobuf" : NULL;
+    p->call.done = on_call;
+    free(p->request_id);
+    p->request_id = strdup(request_id);
+    if (!p->request_id) {
+        tinker_error err;
+        err_nomem(&err, "request id");
+        fail(p, &err);
+        return;
+    }
+    if (p->future)
+        future_set_request_id(p->future, request_id);
+    send(p);
+}
+
+void poll_cancel(struct poll *p)
+{
+    if (!p->active)
+        return;
+    p->active = false;
+    call_cancel(&p->call);
+    loop_disarm(p->holder->rt->loop, &p->timer);
+    sem_give(&p->bytes);
+}
+
+void poll_clear(struct poll *p)
+{
+    poll_cancel(p);
+    call_clear(&p->call);
+    buf_clear(&p->body);
+    free(p->request_id);
+    p->request_id = NULL;
+}

@@ -1,0 +1,178 @@
+/* queue.c - many futures, one descriptor.
+ *
+ * A future that was added is in the pending list until it completes, then in one of the
+ * ready lists, in order of completion.  The event descriptor is signalled when a ready
+ * list gets its first entry and drained when both are empty.  future_lock guards it all. */
+#include <stdlib.h>
+#include <unistd.h>
+#include "base/err.h"
+#include "base/os.h"
+#include "client/future.h"
+
+struct future_list {
+    tinker_future *first, *last;
+};
+
+struct tinker_queue {
+    int fd;
+    pthread_cond_t cond;
+    struct future_list pending, tagged, callbacks;
+};
+
+static void list_push(struct future_list *l, tinker_future *f)
+{
+    f->next = NULL;
+    f->prev = l->last;
+    *(l->last ? &l->last->next : &l->first) = f;
+    l->last = f;
+}
+
+static void list_remove(struct future_list *l, tinker_future *f)
+{
+    *(f->prev ? &f->prev->next : &l->first) = f->next;
+    *(f->next ? &f->next->prev : &l->last) = f->prev;
+    f->next = f->prev = NULL;
+}
+
+static struct future_list *list_of(tinker_queue *q, const tinker_future *f)
+{
+    if (!f->ready)
+        return &q->pending;
+    return f->callback ? &q->callbacks : &q->tagged;
+}
+
+static bool nothing_ready(const tinker_queue *q)
+{
+    return !q->tagged.first && !q->callbacks.first;
+}
+
+void queue_deliver_locked(tinker_queue *q, tinker_future *f)
+{
+    bool first = nothing_ready(q);
+    list_remove(&q->pending, f);
+    f->ready = true;
+    list_push(list_of(q, f), f);
+    if (first)
+        os_event_signal(q->fd);
+    pthread_cond_broadcast(&q->cond);
+}
+
+void queue_forget_locked(tinker_future *f)
+{
+    tinker_queue *q = f->queue;
+    if (!q)
+        return;
+    list_remove(list_of(q, f), f);
+    f->queue = NULL;
+    f->ready = false;
+    if (nothing_ready(q))
+        os_event_drain(q->fd);
+}
+
+tinker_queue *tinker_queue_new(tinker_error *err)
+{
+    tinker_queue *q = calloc(1, sizeof(*q));
+    if (!q || future_cond_init(&q->cond) != 0) {
+        free(q);
+        err_nomem(err, "queue");
+        return NULL;
+    }
+    q->fd = os_event_open();
+    if (q->fd < 0) {
+        err_errno(err, "event descriptor of a queue", NULL);
+        pthread_cond_destroy(&q->cond);
+        free(q);
+        return NULL;
+    }
+    return q;
+}
+
+static void forget_all_locked(struct future_list *l)
+{
+    while (l->first)
+        queue_forget_locked(l->first);
+}
+
+void tinker_queue_free(tinker_queue *q)
+{
+    if (!q)
+        return;
+    pthread_mutex_lock(&future_lock);
+    forget_all_locked(&q->pending);
+    forget_all_locked(&q->tagged);
+    forget_all_locked(&q->callbacks);
+    pthread_mutex_unlock(&future_lock);
+    close(q->fd);
+    pthread_cond_destroy(&q->cond);
+    free(q);
+}
+
+int tinker_queue_fd(const tinker_queue *q)
+{
+    return q->fd;
+}
+
+static tinker_status add(tinker_queue *q, tinker_future *f, tinker_future_callback *callback,
+                         void *tag, tinker_error *err)
+{
+    pthread_mutex_lock(&future_lock);
+    bool taken = f->queue != NULL;
+    if (!taken) {
+        f->queue = q;
+        f->callback = callback;
+        f->tag = tag;
+        f->ready = false;
+        list_push(&q->pending, f);
+        if (f->done)
+            queue_deliver_locked(q, f);
+    }
+    pthread_mutex_unlock(&future_lock);
+    if (taken)
+        return err_set(err, TINKER_ESTATE, "the future is already in a queue");
+    return TINKER_OK;
+}
+
+tinker_status tinker_queue_add(tinker_queue *q, tinker_future *f, void *tag, tinker_error *err)
+{
+    return add(q, f, NULL, tag, err);
+}
+
+tinker_status tinker_queue_add_callback(tinker_queue *q, tinker_future *f,
+                                        tinker_future_callback *callback, void *state,
+                                        tinker_error *err)
+{
+    if (!callback)
+        return err_set(err, TINKER_EINVAL, "tinker_queue_add_callback needs a callback");
+    return add(q, f, callback, state, err);
+}
+
+/* The first entry of a ready list, waiting for one; it leaves the queue. */
+static tinker_future *take_ready(tinker_queue *q, const struct future_list *l, int64_t timeout_ms)
+{
+    int64_t deadline = timeout_ms == 0 ? 0 : future_deadline_ms(timeout_ms);
+    pthread_mutex_lock(&future_lock);
+    bool in_time = timeout_ms != 0;
+    while (!l->first && in_time)
+        in_time = future_cond_wait(&q->cond, deadline);
+    tinker_future *f = l->first;
+    if (f)
+        queue_forget_locked(f);
+    pthread_mutex_unlock(&future_lock);
+    return f;
+}
+
+tinker_future *tinker_queue_next(tinker_queue *q, int64_t timeout_ms, void **tag)
+{
+    tinker_future *f = take_ready(q, &q->tagged, timeout_ms);
+    if (f && tag)
+        *tag = f->tag;
+    return f;
+}
+
+int tinker_queue_dispatch(tinker_queue *q, int64_t timeout_ms)
+{
+    int n = 0;
+    for (tinker_future *f; (f = take_ready(q, &q->callbacks, n ? 0 : timeout_ms)) != NULL; n++)
+        f->callback(f, f->tag); /* may free it */
+    return n;
+}

@@ -1,0 +1,24 @@
+/* sampler.h - the inside of tinker_sampler. */
+#ifndef CLIENT_SAMPLER_H
+#define CLIENT_SAMPLER_H
+
+#include <stdatomic.h>
+#include <tinker/sampling.h>
+#include "client/holder.h"
+#include "client/observe.h"
+
+struct tinker_sampler {
+    atomic_int refs; /* the user's, and one per live operation */
+    struct holder *holder;
+    char *id; /* of the sampling session */
+    pthread_mutex_t lock;
+    tinker_retry_options retry; /* lock; copied into each sample */
+    int64_t next_seq;           /* loop thread */
+    struct observe watch;       /* loop thread */
+};
+
+tinker_sampler *sampler_new(struct holder *h, const char *id, tinker_error *err);
+void sampler_ref(tinker_sampler *s);
+void sampler_unref(tinker_sampler *s);
+
+#endif

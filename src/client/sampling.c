@@ -1,0 +1,442 @@
+/* sampling.c - one logical sample: permits, dispatch, polling, and trying again.
+ *
+ *   permit (whole sample) -> dispatch permits -> pause of the account -> asample
+ *     429, 402: the account pauses, then the same request again
+ *     accepted: dispatch permits are given back -> poll -> result
+ *   lost promise, connection errors, 5xx: a new attempt with a new seq_id, after a delay
+ *
+ * Runs on the loop thread, except the submit functions. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/call.h"
+#include "client/handler.h"
+#include "client/limits.h"
+#include "client/poll.h"
+#include "client/sampler.h"
+#include "client/service.h"
+#include "wire/check.h"
+#include "wire/proto.h"
+#include "wire/wire.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+enum { PAUSE_CHECK_MS = 1000, RECENT_COST = 20 };
+
+struct sample_op {
+    struct op op;
+    tinker_sampler *sampler; /* a reference */
+    struct handler *handler; /* a reference, once started */
+    struct buf body;         /* before and after the seq_id, see split */
+    size_t split;
+    struct buf sent; /* the body with its seq_id */
+    int64_t bytes;
+    bool use_handler, entered;
+    tinker_retry_options retry;
+    int failures;
+    struct sem_wait permit, dispatch, throttle, budget;
+    struct timer timer; /* a delay */
+    struct timer stuck; /* the progress deadline */
+    struct call call;
+    struct poll poll;
+};
+
+static const struct call_spec asample_spec = { "asample", "POST", POOL_SAMPLE, 0,
+                                               NULL,      0,      true,        false };
+static const struct poll_kind sample_kind = { "Sample", true };
+
+static void attempt(struct sample_op *s);
+static void dispatch(struct sample_op *s);
+
+static struct loop *loop_of(const struct sample_op *s)
+{
+    return s->op.holder->rt->loop;
+}
+
+/* ---- ends --------------------------------------------------------------------------- */
+
+static void give_dispatch(struct sample_op *s)
+{
+    sem_give(&s->budget);
+    sem_give(&s->throttle);
+    sem_give(&s->dispatch);
+}
+
+static void stop(struct sample_op *s, bool completed)
+{
+    call_cancel(&s->call);
+    poll_cancel(&s->poll);
+    loop_disarm(loop_of(s), &s->timer);
+    loop_disarm(loop_of(s), &s->stuck);
+    give_dispatch(s);
+    if (s->entered)
+        handler_leave(s->handler, completed);
+    s->entered = false;
+    sem_give(&s->permit);
+}
+
+static void sample_destroy(struct op *op)
+{
+    struct sample_op *s = (struct sample_op *)op; /* first member */
+    call_clear(&s->call);
+    poll_clear(&s->poll);
+    buf_clear(&s->body);
+    buf_clear(&s->sent);
+    handler_unref(s->handler);
+    sampler_unref(s->sampler);
+    free(s);
+}
+
+static void sample_abandon(struct op *op)
+{
+    stop((struct sample_op *)op, false);
+    op_destroy(op);
+}
+
+static void fail(struct sample_op *s, const tinker_error *err)
+{
+    tinker_error copy = *err; /* it may live in the call */
+    stop(s, false);
+    op_fail(&s->op, &copy);
+}
+
+/* ---- layer 3 -------------------------------------------------------------------------- */
+
+static void on_retry(struct timer *t)
+{
+    attempt(CONTAINER(t, struct sample_op, timer));
+}
+
+static bool may_retry(const struct sample_op *s)
+{
+    const tinker_retry_options *o = s->handler ? &s->handler->opts : NULL;
+    return s->use_handler && !o->no_retries &&
+           (o->max_retries < 0 || s->failures <= o->max_retries);
+}
+
+static void failed(struct sample_op *s, const tinker_error *err, bool retryable)
+{
+    give_dispatch(s);
+    s->failures++;
+    if (!retryable || !may_retry(s)) {
+        if (s->use_handler)
+            log_line(&s->op.holder->log, LOG_ERROR, "sample failed: %s", err->message);
+        fail(s, err);
+        return;
+    }
+    struct runtime *rt = s->op.holder->rt;
+    s->timer.fire = on_retry;
+    loop_arm(rt->loop, &s->timer,
+             handler_delay_ms(&s->handler->opts, s->failures, rt->uniform(rt)));
+}
+
+static void on_stuck(struct timer *t)
+{
+    struct sample_op *s = CONTAINER(t, struct sample_op, stuck);
+    int64_t progress_ms = s->handler->opts.progress_ms;
+    int64_t idle_ms = (loop_now_ns(loop_of(s)) - s->handler->progress_ns) / 1000000;
+    if (idle_ms < progress_ms) {
+        loop_arm(loop_of(s), &s->stuck, progress_ms - idle_ms);
+        return;
+    }
+    tinker_error err;
+    err_set(&err, TINKER_ECONNECT, "No progress made in %gs. Requests appear to be stuck.",
+            (double)progress_ms / 1000);
+    fail(s, &err);
+}
+
+/* ---- results -------------------------------------------------------------------------- */
+
+static tinker_status on_decode(struct poll *p, const char *body, size_t n, bool proto,
+                               tinker_error *err)
+{
+    struct sample_op *s = CONTAINER(p, struct sample_op, poll);
+    struct tinker_future *f = s->op.future;
+    tinker_sample *out = arena_alloc(&f->arena, sizeof(*out));
+    if (!out)
+        return err_nomem(err, "result");
+    f->value = out;
+    if (proto)
+        return wire_decode_sample_response(body, n, &f->arena, out, err);
+    return wire_decode_json(&wire_sample_response, body, n, WIRE_LENIENT, &f->arena, out, err);
+}
+
+static void on_state(struct poll *p, enum wire_queue_state state, const char *reason)
+{
+    struct sample_op *s = CONTAINER(p, struct sample_op, poll);
+    observe_state(&s->sampler->watch, s->op.holder, OBSERVE_SAMPLING, s->sampler->id, state,
+                  reason);
+}
+
+static void on_polled(struct poll *p)
+{
+    struct sample_op *s = CONTAINER(p, struct sample_op, poll);
+    if (!p->ok) {
+        failed(s, &p->err, p->gone);
+        return;
+    }
+    stop(s, true);
+    op_succeed(&s->op);
+}
+
+/* ---- dispatch ------------------------------------------------------------------------- */
+
+static bool on_status(struct call *c, int status)
+{
+    struct sample_op *s = CONTAINER(c, struct sample_op, call);
+    struct holder *h = s->op.holder;
+    if (status != 429 && !(status == 402 && holder_billing_pause(h, c->err.message)))
+        return false;
+    limits_pause(h->limits, loop_now_ns(h->rt->loop), s->bytes);
+    return true;
+}
+
+static void on_sent(struct call *c)
+{
+    struct sample_op *s = CONTAINER(c, struct sample_op, call);
+    char id[112];
+    if (c->outcome == CALL_CAUGHT) {
+        dispatch(s);
+        return;
+    }
+    if (c->outcome != CALL_OK || submission_id(c, id, sizeof(id)) != TINKER_OK) {
+        bool retryable = c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
+                         (c->outcome == CALL_STATUS && call_status_retryable(c->err.http_status));
+        failed(s, &c->err, retryable);
+        return;
+    }
+    give_dispatch(s);
+    s->poll.holder = s->op.holder;
+    s->poll.kind = &sample_kind;
+    s->poll.future = s->op.future;
+    s->poll.started_ns = loop_now_ns(loop_of(s)); /* as the reference: after dispatch */
+    s->poll.decode = on_decode;
+    s->poll.queue_state = on_state;
+    s->poll.done = on_polled;
+    poll_start(&s->poll, id);
+}
+
+static void on_pause(struct timer *t)
+{
+    dispatch(CONTAINER(t, struct sample_op, timer));
+}
+
+/* Send, once no pause is on. */
+static void dispatch(struct sample_op *s)
+{
+    struct holder *h = s->op.holder;
+    if (loop_now_ns(h->rt->loop) < h->limits->backoff_until_ns) {
+        s->timer.fire = on_pause;
+        loop_arm(h->rt->loop, &s->timer, PAUSE_CHECK_MS);
+        return;
+    }
+    struct call *c = &s->call;
+    c->holder = h;
+    c->spec = &asample_spec;
+    c->path = "api/v1/asample";
+    c->body = s->sent.data;
+    c->body_len = s->sent.len;
+    c->extra[0] = (struct http_header){ "X-Tinker-Sampling-Backpressure", "1", false };
+    c->n_extra = 1;
+    c->catch = on_status;
+    c->done = on_sent;
+    call_start(c);
+}
+
+static void on_budget(struct sem_wait *w)
+{
+    dispatch(CONTAINER(w, struct sample_op, budget));
+}
+
+static void take_budget(struct sample_op *s)
+{
+    bool recent = s->throttle.sem != NULL;
+    s->budget.granted = on_budget;
+    if (sem_take(&s->op.holder->limits->bytes, &s->budget,
+                 recent ? s->bytes * RECENT_COST : s->bytes))
+        dispatch(s);
+}
+
+static void on_throttle(struct sem_wait *w)
+{
+    take_budget(CONTAINER(w, struct sample_op, throttle));
+}
+
+static void take_throttle(struct sample_op *s)
+{
+    struct limits *l = s->op.holder->limits;
+    s->throttle.granted = on_throttle;
+    if (!limits_recent(l, loop_now_ns(loop_of(s))) || sem_take(&l->throttle, &s->throttle, 1))
+        take_budget(s);
+}
+
+static void on_dispatch(struct sem_wait *w)
+{
+    take_throttle(CONTAINER(w, struct sample_op, dispatch));
+}
+
+/* Put the next seq_id of the client into the body. */
+static bool number_body(struct sample_op *s)
+{
+    buf_reset(&s->sent);
+    buf_append(&s->sent, s->body.data, s->split);
+    buf_printf(&s->sent, "%lld", (long long)s->sampler->next_seq++);
+    buf_append(&s->sent, s->body.data + s->split, s->body.len - s->split);
+    return buf_ok(&s->sent);
+}
+
+static void attempt(struct sample_op *s)
+{
+    if (!number_body(s)) {
+        tinker_error err;
+        err_nomem(&err, "sample");
+        fail(s, &err);
+        return;
+    }
+    s->dispatch.granted = on_dispatch;
+    if (sem_take(&s->op.holder->limits->dispatch, &s->dispatch, 1))
+        take_throttle(s);
+}
+
+static void permitted(struct sample_op *s)
+{
+    struct holder *h = s->op.holder;
+    handler_enter(s->handler);
+    s->entered = true;
+    if (!s->handler->opts.no_stuck_detection && h->server.sample_enable_stuck_detection) {
+        s->stuck.fire = on_stuck;
+        loop_arm(h->rt->loop, &s->stuck, s->handler->opts.progress_ms);
+    }
+    attempt(s);
+}
+
+static void on_permit(struct sem_wait *w)
+{
+    struct sample_op *s = CONTAINER(w, struct sample_op, permit);
+    s->handler->waiting--;
+    permitted(s);
+}
+
+static void sample_start(struct op *op)
+{
+    struct sample_op *s = (struct sample_op *)op;
+    tinker_error err;
+    if (!s->use_handler) {
+        attempt(s);
+        return;
+    }
+    s->handler = handler_ref(op->holder, s->sampler->id, &s->retry, &err);
+    if (!s->handler) {
+        op_fail(op, &err);
+        return;
+    }
+    s->permit.granted = on_permit;
+    if (sem_take(&s->handler->permits, &s->permit, 1))
+        permitted(s);
+    else
+        s->handler->waiting++;
+}
+
+static const struct op_class sample_class = { "sample", sample_start, sample_abandon,
+                                              sample_destroy };
+
+/* ---- submitting, in the caller's thread -------------------------------------------------- */
+
+/* Cut the body where the seq_id goes.  The pattern cannot be part of a JSON text: there
+ * the quote before the colon would be escaped. */
+static tinker_status split_body(struct sample_op *s, tinker_error *err)
+{
+    static const char mark[] = "\"seq_id\":0";
+    const char *at = NULL, *from = s->body.data;
+    for (const char *p; (p = strstr(from, mark)) != NULL; from = p + 1)
+        at = p;
+    if (!at)
+        return err_set(err, TINKER_ESTATE, "no seq_id in the encoded request");
+    size_t end = (size_t)(at - s->body.data) + sizeof(mark) - 1;
+    s->split = end - 1;
+    memmove(s->body.data + s->split, s->body.data + end, s->body.len - end + 1);
+    s->body.len--;
+    return TINKER_OK;
+}
+
+static tinker_status encode(struct sample_op *s, const tinker_model_input *prompt,
+                            const tinker_sampling_params *params, const tinker_sample_options *opts,
+                            tinker_error *err)
+{
+    struct wire_sample_request req;
+    wire_init(&wire_sample_request, &req);
+    req.num_samples = (int64_t)opts->num_samples;
+    req.prompt = *prompt;
+    req.sampling_params = *params;
+    req.sampling_session_id = s->sampler->id;
+    req.seq_id = (struct wire_opt_int){ 1, 0 };
+    req.prompt_logprobs = (struct wire_opt_bool){ 1, opts->prompt_logprobs != 0 };
+    req.topk_prompt_logprobs = (int64_t)opts->topk_prompt_logprobs;
+    buf_init(&s->body, SIZE_MAX / 4);
+    buf_init(&s->sent, SIZE_MAX / 4);
+    s->bytes = (int64_t)wire_prompt_bytes(prompt);
+    tinker_status status = wire_encode_json(&wire_sample_request, &req, &s->body, err);
+    return status == TINKER_OK ? split_body(s, err) : status;
+}
+
+static tinker_future *submit(tinker_sampler *sampler, const tinker_model_input *prompt,
+                             const tinker_sampling_params *params,
+                             const tinker_sample_options *opts, bool logprobs_only,
+                             tinker_error *err)
+{
+    struct sample_op *s = calloc(1, sizeof(*s));
+    if (!s) {
+        err_nomem(err, "sample");
+        return NULL;
+    }
+    s->sampler = sampler;
+    pthread_mutex_lock(&sampler->lock);
+    s->retry = sampler->retry;
+    pthread_mutex_unlock(&sampler->lock);
+    s->use_handler = logprobs_only || !sampler->holder->server.sample_no_retries;
+    sampler_ref(sampler);
+    tinker_future *f = NULL;
+    if (encode(s, prompt, params, opts, err) == TINKER_OK)
+        f = op_submit(&s->op, &sample_class, sampler->holder, RESULT_SAMPLE, err);
+    if (!f)
+        sample_destroy(&s->op);
+    return f;
+}
+
+tinker_future *tinker_sampler_sample(tinker_sampler *s, const tinker_model_input *prompt,
+                                     const tinker_sampling_params *params,
+                                     const tinker_sample_options *opts, tinker_error *err)
+{
+    tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
+    tinker_sample_options o = TINKER_SAMPLE_OPTIONS_INIT;
+    if (opts_copy(&p, sizeof(p), params, "tinker_sampling_params", err) != TINKER_OK ||
+        opts_copy(&o, sizeof(o), opts, "tinker_sample_options", err) != TINKER_OK ||
+        wire_check_sampling_params(&p, err) != TINKER_OK)
+        return NULL;
+    if (!prompt || wire_check_model_input(prompt, true, err) != TINKER_OK) {
+        if (!prompt)
+            err_set(err, TINKER_EINVAL, "sample needs a prompt");
+        return NULL;
+    }
+    if (o.num_samples == 0 || o.num_samples > INT32_MAX) {
+        err_set(err, TINKER_EINVAL, "num_samples is %zu, expected at least 1", o.num_samples);
+        return NULL;
+    }
+    return submit(s, prompt, &p, &o, false, err);
+}
+
+tinker_future *tinker_sampler_logprobs(tinker_sampler *s, const tinker_model_input *prompt,
+                                       tinker_error *err)
+{
+    tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
+    tinker_sample_options o = TINKER_SAMPLE_OPTIONS_INIT;
+    p.max_tokens = 1;
+    o.prompt_logprobs = 1;
+    if (!prompt || wire_check_model_input(prompt, true, err) != TINKER_OK) {
+        if (!prompt)
+            err_set(err, TINKER_EINVAL, "logprobs need a prompt");
+        return NULL;
+    }
+    return submit(s, prompt, &p, &o, true, err);
+}

@@ -1,0 +1,140 @@
+/* service.c - tinker_service: configuration, and two holders made on first use. */
+#include "client/service.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "base/err.h"
+#include "wire/wire.h"
+
+tinker_service *tinker_service_new(const tinker_service_options *opts, tinker_error *err)
+{
+    tinker_service *s = calloc(1, sizeof(*s));
+    if (!s) {
+        err_nomem(err, "service");
+        return NULL;
+    }
+    if (config_init(&s->cfg, opts, err) != TINKER_OK) {
+        free(s);
+        return NULL;
+    }
+    s->rt = runtime_ref(err);
+    if (!s->rt) {
+        config_clear(&s->cfg);
+        free(s);
+        return NULL;
+    }
+    pthread_mutex_init(&s->lock, NULL);
+    return s;
+}
+
+static struct holder *holder_of(tinker_service *s, bool with_session, tinker_error *err)
+{
+    if (s->rt->pid != getpid()) {
+        err_set(err, TINKER_ESTATE,
+                "the service was made before fork(); make a new one in this process");
+        return NULL;
+    }
+    struct holder **h = with_session ? &s->session : &s->rest;
+    pthread_mutex_lock(&s->lock);
+    if (!*h)
+        *h = holder_new(s->rt, &s->cfg, with_session, err);
+    struct holder *found = *h;
+    pthread_mutex_unlock(&s->lock);
+    return found;
+}
+
+struct holder *service_session(tinker_service *s, tinker_error *err)
+{
+    return holder_of(s, true, err);
+}
+
+struct holder *service_rest(tinker_service *s, tinker_error *err)
+{
+    return holder_of(s, false, err);
+}
+
+/* ---- closing ------------------------------------------------------------------------ */
+
+struct closing {
+    tinker_service *service;
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    int open;
+};
+
+static void one_closed(void *arg)
+{
+    struct closing *c = arg;
+    pthread_mutex_lock(&c->lock);
+    c->open--;
+    pthread_cond_signal(&c->cond);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void close_holders(void *arg)
+{
+    struct closing *c = arg;
+    if (c->service->session)
+        holder_close(c->service->session, one_closed, c);
+    if (c->service->rest)
+        holder_close(c->service->rest, one_closed, c);
+}
+
+void tinker_service_free(tinker_service *s)
+{
+    if (!s)
+        return;
+    if (s->rt->pid == getpid()) {
+        struct closing c = { s, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER,
+                             (s->session != NULL) + (s->rest != NULL) };
+        runtime_sync(s->rt, close_holders, &c);
+        pthread_mutex_lock(&c.lock);
+        while (c.open > 0)
+            pthread_cond_wait(&c.cond, &c.lock);
+        pthread_mutex_unlock(&c.lock);
+        runtime_drain_courier(s->rt);
+        runtime_unref(s->rt);
+    }
+    pthread_mutex_destroy(&s->lock);
+    config_clear(&s->cfg);
+    free(s);
+}
+
+/* ---- shared by the clients ------------------------------------------------------------ */
+
+tinker_training *service_await_training(tinker_future *f, int64_t timeout_ms, tinker_error *err)
+{
+    tinker_training *t = NULL;
+    if (f && tinker_future_wait(f, timeout_ms, err) == TINKER_OK)
+        t = tinker_future_take_training(f);
+    else if (f)
+        tinker_future_cancel(f);
+    tinker_future_free(f);
+    return t;
+}
+
+tinker_sampler *service_await_sampler(tinker_future *f, int64_t timeout_ms, tinker_error *err)
+{
+    tinker_sampler *s = NULL;
+    if (f && tinker_future_wait(f, timeout_ms, err) == TINKER_OK)
+        s = tinker_future_take_sampler(f);
+    else if (f)
+        tinker_future_cancel(f);
+    tinker_future_free(f);
+    return s;
+}
+
+tinker_status submission_id(struct call *c, char *out, size_t size)
+{
+    struct wire_untyped_api_future res;
+    struct arena scratch;
+    const struct buf *body = &c->http.resp.body;
+    arena_init(&scratch, 1 << 20);
+    tinker_status s = wire_decode_json(&wire_untyped_api_future, body->data ? body->data : "",
+                                       body->len, WIRE_LENIENT, &scratch, &res, &c->err);
+    if (s == TINKER_OK && (size_t)snprintf(out, size, "%s", res.request_id) >= size)
+        s = err_set(&c->err, TINKER_EPROTOCOL, "the request id has more than %zu bytes", size - 1);
+    arena_clear(&scratch);
+    return wire_as_answer(s, &c->err);
+}

@@ -1,0 +1,29 @@
+/* service.h - the inside of tinker_service, and small things its clients share. */
+#ifndef CLIENT_SERVICE_H
+#define CLIENT_SERVICE_H
+
+#include <pthread.h>
+#include <tinker/service.h>
+#include "client/call.h"
+#include "client/config.h"
+#include "client/holder.h"
+
+struct tinker_service {
+    struct runtime *rt;
+    struct config cfg;
+    pthread_mutex_t lock;
+    struct holder *session, *rest; /* lock; made on first use */
+};
+
+struct holder *service_session(tinker_service *s, tinker_error *err);
+struct holder *service_rest(tinker_service *s, tinker_error *err);
+
+/* Wait for a future of a client, take the client, free the future.  A wait that times
+ * out cancels: nobody could take the client any more. */
+tinker_training *service_await_training(tinker_future *f, int64_t timeout_ms, tinker_error *err);
+tinker_sampler *service_await_sampler(tinker_future *f, int64_t timeout_ms, tinker_error *err);
+
+/* The request id in the answer of an accepted submission; else c->err is set. */
+tinker_status submission_id(struct call *c, char *out, size_t size);
+
+#endif

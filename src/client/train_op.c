@@ -1,0 +1,273 @@
+/* train_op.c - the state machine of a training request.  Runs on the loop thread.
+ *
+ * Invariants: a part leaves its turn exactly once, whatever happens (`left`), so later
+ * requests are never stuck; an op whose future is complete (op.future NULL) sends
+ * nothing more and is destroyed when its last part has left. */
+#include "client/train_op.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/service.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+static bool is_over(const struct train_op *op)
+{
+    return op->op.future == NULL;
+}
+
+/* ---- ends --------------------------------------------------------------------------- */
+
+/* Between hold and release an op is not destroyed under its caller. */
+static void hold(struct train_op *op)
+{
+    op->n_open++;
+}
+
+static void release(struct train_op *op)
+{
+    if (--op->n_open == 0 && is_over(op))
+        op_destroy(&op->op);
+}
+
+/* Leave the turn.  The op may be gone afterwards, unless it is held. */
+static void leave(struct train_part *p)
+{
+    struct train_op *op = p->op;
+    if (p->turn_state == PART_LEFT)
+        return;
+    p->turn_state = PART_LEFT;
+    sem_give(&p->bytes);
+    turns_leave(&op->training->turns);
+    release(op);
+}
+
+/* Stop everything under way.  Parts that are inside leave now; the others when their
+ * turn comes.  The op may be gone afterwards. */
+static void wind_up(struct train_op *op)
+{
+    assert(is_over(op));
+    hold(op);
+    for (size_t i = 0; i < op->n_parts; i++) {
+        struct train_part *p = &op->parts[i];
+        call_cancel(&p->call);
+        poll_cancel(&p->poll);
+        if (p->turn_state == PART_INSIDE)
+            leave(p);
+    }
+    release(op);
+}
+
+static void fail(struct train_op *op, const tinker_error *err)
+{
+    tinker_error copy = *err; /* it may live in a part */
+    if (is_over(op))
+        return;
+    op_report(&op->op, &copy);
+    wind_up(op);
+}
+
+void train_op_abandon(struct op *base)
+{
+    wind_up((struct train_op *)base);
+}
+
+void train_op_free(struct train_op *op)
+{
+    for (size_t i = 0; i < op->n_parts; i++) {
+        struct train_part *p = &op->parts[i];
+        call_clear(&p->call);
+        poll_clear(&p->poll);
+        buf_clear(&p->body);
+    }
+    trainer_unref(op->training);
+    free(op->parts);
+    free(op);
+}
+
+void train_op_destroy(struct op *base)
+{
+    train_op_free((struct train_op *)base);
+}
+
+/* ---- results ------------------------------------------------------------------------ */
+
+static tinker_status on_decode(struct poll *poll, const char *body, size_t n, bool proto,
+                               tinker_error *err)
+{
+    struct train_part *p = CONTAINER(poll, struct train_part, poll);
+    return p->op->kind->decode(p->op, p->index, body, n, proto, err);
+}
+
+static void on_state(struct poll *poll, enum wire_queue_state state, const char *reason)
+{
+    struct train_part *p = CONTAINER(poll, struct train_part, poll);
+    tinker_training *t = p->op->training;
+    observe_state(&t->watch, t->holder, OBSERVE_TRAINING, t->model_id, state, reason);
+}
+
+static void on_polled(struct poll *poll)
+{
+    struct train_part *p = CONTAINER(poll, struct train_part, poll);
+    struct train_op *op = p->op;
+    tinker_error err;
+    if (!poll->ok) {
+        fail(op, &poll->err);
+        return;
+    }
+    if (++op->n_done < op->n_parts)
+        return;
+    if (op->kind->combine && op->kind->combine(op, &err) != TINKER_OK) {
+        fail(op, &err);
+        return;
+    }
+    op_succeed(&op->op);
+}
+
+/* ---- sending ------------------------------------------------------------------------ */
+
+static void on_sent(struct call *call);
+
+static void on_renew(struct call *call)
+{
+    struct train_part *p = CONTAINER(call, struct train_part, call);
+    p->op->renew(p->op, &p->body);
+    call->body = p->body.data;
+    call->body_len = p->body.len;
+}
+
+static void send(struct train_part *p)
+{
+    struct train_op *op = p->op;
+    struct call *c = &p->call;
+    if (op->renew)
+        op->renew(op, &p->body);
+    c->holder = op->op.holder;
+    c->spec = &op->kind->spec;
+    c->path = op->kind->path;
+    c->body = p->body.data;
+    c->body_len = p->body.len;
+    c->content_type = op->proto_body ? "application/x-protobuf" : NULL;
+    c->conflict_final = op->conflict_final;
+    c->renew = op->renew ? on_renew : NULL;
+    c->done = on_sent;
+    call_start(c);
+}
+
+static void on_bytes(struct sem_wait *w)
+{
+    send(CONTAINER(w, struct train_part, bytes));
+}
+
+static void take_bytes(struct train_part *p)
+{
+    struct holder *h = p->op->op.holder;
+    p->bytes.granted = on_bytes;
+    if (sem_take(&h->train_bytes, &p->bytes, p->bytes_estimate))
+        send(p);
+}
+
+static void on_accepted(struct train_part *p, const char *id)
+{
+    struct train_op *op = p->op;
+    hold(op);
+    buf_clear(&p->body);
+    op->n_accepted++;
+    leave(p);
+    p->poll.holder = op->op.holder;
+    p->poll.kind = &op->kind->poll;
+    p->poll.future = op->op.future;
+    p->poll.started_ns = op->started_ns;
+    p->poll.decode = on_decode;
+    p->poll.queue_state = on_state;
+    p->poll.done = on_polled;
+    poll_start(&p->poll, id);
+    /* the first of parallel parts was waiting for the others */
+    if (op->parallel && p->index > 0 && op->n_accepted == op->n_parts - 1 && !is_over(op))
+        take_bytes(&op->parts[0]);
+    release(op);
+}
+
+static void on_sent(struct call *call)
+{
+    struct train_part *p = CONTAINER(call, struct train_part, call);
+    char id[112];
+    if (call->outcome == CALL_OK && submission_id(call, id, sizeof(id)) == TINKER_OK)
+        on_accepted(p, id);
+    else
+        fail(p->op, &call->err);
+}
+
+/* ---- turns -------------------------------------------------------------------------- */
+
+static void admitted(struct train_part *p)
+{
+    struct train_op *op = p->op;
+    p->turn_state = PART_INSIDE;
+    if (is_over(op)) {
+        leave(p);
+        return;
+    }
+    if (op->parallel && p->index == 0 && op->n_accepted < op->n_parts - 1)
+        return; /* on_accepted() of the last of the others goes on */
+    take_bytes(p);
+}
+
+static void on_turn(struct turn *t)
+{
+    admitted(CONTAINER(t, struct train_part, turn));
+}
+
+void train_op_start(struct op *base)
+{
+    struct train_op *op = (struct train_op *)base; /* first member */
+    struct turns *turns = &op->training->turns;
+    int64_t last = op->first_id + (int64_t)op->n_parts - 1;
+    op->started_ns = loop_now_ns(base->holder->rt->loop);
+    hold(op);
+    for (size_t i = 0; i < op->n_parts; i++) {
+        struct train_part *p = &op->parts[i];
+        int64_t id = op->first_id + (int64_t)i;
+        p->turn.granted = on_turn;
+        if (turns_enter(turns, &p->turn, op->parallel ? op->first_id : id,
+                        op->parallel ? last : id))
+            admitted(p);
+    }
+    release(op);
+}
+
+/* ---- submitting, in the caller's thread ----------------------------------------------- */
+
+struct train_op *train_op_new(tinker_training *t, size_t n_parts, const struct train_kind *kind,
+                              tinker_error *err)
+{
+    struct train_op *op = calloc(1, sizeof(*op));
+    struct train_part *parts = calloc(n_parts, sizeof(*parts));
+    if (!op || !parts) {
+        free(op);
+        free(parts);
+        err_nomem(err, kind->class.name);
+        return NULL;
+    }
+    op->kind = kind;
+    op->parts = parts;
+    op->n_parts = op->n_open = n_parts;
+    op->training = t;
+    trainer_ref(t);
+    for (size_t i = 0; i < n_parts; i++) {
+        parts[i].op = op;
+        parts[i].index = i;
+        buf_init(&parts[i].body, SIZE_MAX / 4);
+    }
+    return op;
+}
+
+tinker_future *train_op_submit(struct train_op *op, tinker_error *err)
+{
+    snprintf(op->op.label, sizeof(op->op.label), "%s on model %s", op->kind->class.name,
+             op->training->model_id);
+    return op_submit(&op->op, &op->kind->class, op->training->holder, op->kind->result, err);
+}

@@ -1,0 +1,66 @@
+/* train_op.h - one request of a training client: its parts, their turns and results.
+ *
+ * forward and forward_backward have one part per chunk, everything else one.  A part
+ * waits for its turn, is sent, leaves the turn whatever came of it, and is polled.
+ * Of several parallel parts the first is sent last, when the others were accepted: the
+ * service starts with the lowest number, so the batch is complete when it starts. */
+#ifndef CLIENT_TRAIN_OP_H
+#define CLIENT_TRAIN_OP_H
+
+#include "client/call.h"
+#include "client/op.h"
+#include "client/poll.h"
+#include "client/trainer.h"
+
+struct train_op;
+
+struct train_kind {
+    struct op_class class;
+    struct call_spec spec;
+    const char *path;
+    struct poll_kind poll;
+    enum result_kind result;
+    /* Read a part's result into the future's arena. */
+    tinker_status (*decode)(struct train_op *op, size_t part, const char *body, size_t n,
+                            bool proto, tinker_error *err);
+    /* All parts are there: set the future's value.  May be NULL. */
+    tinker_status (*combine)(struct train_op *op, tinker_error *err);
+};
+
+struct train_part {
+    struct train_op *op;
+    size_t index;
+    int64_t bytes_estimate; /* of the data, 0: none */
+    struct buf body;
+    struct turn turn;
+    struct sem_wait bytes;
+    struct call call;
+    struct poll poll;
+    enum { PART_WAITING, PART_INSIDE, PART_LEFT } turn_state;
+    void *result;
+};
+
+struct train_op {
+    struct op op;
+    const struct train_kind *kind;
+    tinker_training *training; /* a reference */
+    int64_t first_id, started_ns;
+    bool parallel, proto_body, conflict_final;
+    /* Write the body anew before every try, for what changes with each; may be NULL. */
+    void (*renew)(struct train_op *op, struct buf *body);
+    size_t n_parts, n_open, n_accepted, n_done; /* open: has not left its turn */
+    struct train_part *parts;
+};
+
+struct train_op *train_op_new(tinker_training *t, size_t n_parts, const struct train_kind *kind,
+                              tinker_error *err);
+void train_op_free(struct train_op *op); /* one that was not submitted */
+/* With the ids reserved and the bodies written. */
+tinker_future *train_op_submit(struct train_op *op, tinker_error *err);
+
+/* For the class member of a train_kind. */
+void train_op_start(struct op *op);
+void train_op_abandon(struct op *op);
+void train_op_destroy(struct op *op);
+
+#endif

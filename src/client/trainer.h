@@ -1,0 +1,31 @@
+/* trainer.h - the inside of tinker_training. */
+#ifndef CLIENT_TRAINER_H
+#define CLIENT_TRAINER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <tinker/training.h>
+#include "client/holder.h"
+#include "client/observe.h"
+#include "client/turns.h"
+
+struct tinker_training {
+    atomic_int refs; /* the user's, and one per live operation */
+    struct holder *holder;
+    char *model_id;
+    pthread_mutex_t lock;
+    int64_t next_id;      /* lock: of the next request */
+    bool unloaded;        /* lock: no more requests */
+    struct turns turns;   /* loop thread */
+    struct observe watch; /* loop thread */
+};
+
+tinker_training *trainer_new(struct holder *h, const char *model_id, tinker_error *err);
+void trainer_ref(tinker_training *t);
+void trainer_unref(tinker_training *t);
+/* Reserve n consecutive request ids and submit op while nobody else can: ids and
+ * submissions have the same order. */
+tinker_status trainer_reserve_locked(tinker_training *t, size_t n, int64_t *first,
+                                     tinker_error *err);
+
+#endif

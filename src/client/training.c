@@ -1,0 +1,399 @@
+/* training.c - the requests of a training client: checking and encoding, in the caller's
+ * thread, then one train_op.  The lock is held from reserving ids to submitting, so that
+ * ids and submissions have the same order. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/reduce.h"
+#include "client/sampler.h"
+#include "client/service.h"
+#include "client/train_op.h"
+#include "wire/check.h"
+#include "wire/proto.h"
+#include "wire/wire.h"
+
+#define TRAIN_CLASS(name)                                        \
+    {                                                            \
+        name, train_op_start, train_op_abandon, train_op_destroy \
+    }
+
+/* ---- results ------------------------------------------------------------------------ */
+
+static tinker_status decode_pass(struct train_op *op, size_t part, const char *body, size_t n,
+                                 bool proto, tinker_error *err)
+{
+    struct arena *a = &op->op.future->arena;
+    tinker_forward_backward *out = arena_alloc(a, sizeof(*out));
+    if (!out)
+        return err_nomem(err, "result");
+    op->parts[part].result = out;
+    if (proto)
+        return wire_decode_forward_backward_output(body, n, a, out, err);
+    return wire_decode_json(&wire_forward_backward_output, body, n, WIRE_LENIENT, a, out, err);
+}
+
+static tinker_status combine_pass(struct train_op *op, tinker_error *err)
+{
+    struct arena *a = &op->op.future->arena;
+    tinker_forward_backward *out = arena_alloc(a, sizeof(*out));
+    const tinker_forward_backward **parts = arena_array(a, op->n_parts, sizeof(*parts));
+    if (!out || !parts)
+        return err_nomem(err, "result");
+    for (size_t i = 0; i < op->n_parts; i++)
+        parts[i] = op->parts[i].result;
+    op->op.future->value = out;
+    return reduce_results(parts, op->n_parts, a, out, &op->op.holder->log, err);
+}
+
+static tinker_status decode_step(struct train_op *op, size_t part, const char *body, size_t n,
+                                 bool proto, tinker_error *err)
+{
+    struct tinker_future *f = op->op.future;
+    struct wire_optim_step_response res;
+    (void)part, (void)proto;
+    tinker_status s =
+        wire_decode_json(&wire_optim_step_response, body, n, WIRE_LENIENT, &f->arena, &res, err);
+    if (s != TINKER_OK)
+        return s;
+    static const tinker_named_number none;
+    f->value = res.metrics.has && res.metrics.n ? res.metrics.v : &none;
+    f->n = res.metrics.has ? res.metrics.n : 0;
+    return TINKER_OK;
+}
+
+static tinker_status decode_save(struct train_op *op, size_t part, const char *body, size_t n,
+                                 bool proto, tinker_error *err)
+{
+    struct tinker_future *f = op->op.future;
+    struct wire_save_weights_response res;
+    (void)part, (void)proto;
+    tinker_status s =
+        wire_decode_json(&wire_save_weights_response, body, n, WIRE_LENIENT, &f->arena, &res, err);
+    if (s == TINKER_OK)
+        f->value = res.path;
+    return s;
+}
+
+static tinker_status decode_sampler_save(struct train_op *op, size_t part, const char *body,
+                                         size_t n, bool proto, tinker_error *err)
+{
+    struct tinker_future *f = op->op.future;
+    struct wire_save_weights_for_sampler_response res;
+    (void)part, (void)proto;
+    tinker_status s = wire_decode_json(&wire_save_weights_for_sampler_response, body, n,
+                                       WIRE_LENIENT, &f->arena, &res, err);
+    if (s != TINKER_OK)
+        return s;
+    if (!res.path)
+        return err_set(err, TINKER_EPROTOCOL, "the answer has no path");
+    f->value = res.path;
+    return TINKER_OK;
+}
+
+static tinker_status decode_unnamed_save(struct train_op *op, size_t part, const char *body,
+                                         size_t n, bool proto, tinker_error *err)
+{
+    struct tinker_future *f = op->op.future;
+    struct wire_save_weights_for_sampler_response res;
+    (void)part, (void)proto;
+    tinker_status s = wire_decode_json(&wire_save_weights_for_sampler_response, body, n,
+                                       WIRE_LENIENT, &f->arena, &res, err);
+    if (s != TINKER_OK)
+        return s;
+    if (!res.sampling_session_id)
+        return err_set(err, TINKER_EPROTOCOL, "the answer has no sampling_session_id");
+    f->value = sampler_new(op->op.holder, res.sampling_session_id, err);
+    return f->value ? TINKER_OK : TINKER_ENOMEM;
+}
+
+/* ---- the kinds ---------------------------------------------------------------------- */
+
+static const struct train_kind forward_backward_kind = {
+    TRAIN_CLASS("forward_backward"),
+    { "forward_backward", "POST", POOL_TRAIN, 0, NULL, CALL_DEFAULT, true, false },
+    "api/v1/forward_backward",
+    { "ForwardBackward", true },
+    RESULT_FORWARD_BACKWARD,
+    decode_pass,
+    combine_pass,
+};
+
+static const struct train_kind forward_kind = {
+    TRAIN_CLASS("forward"),
+    { "forward", "POST", POOL_TRAIN, 0, NULL, CALL_DEFAULT, true, false },
+    "api/v1/forward_backward",
+    { "Forward", true },
+    RESULT_FORWARD_BACKWARD,
+    decode_pass,
+    combine_pass,
+};
+
+static const struct train_kind optim_step_kind = {
+    TRAIN_CLASS("optim_step"),
+    { "optim_step", "POST", POOL_TRAIN, 0, NULL, CALL_DEFAULT, true, false },
+    "api/v1/optim_step",
+    { "OptimStep", false },
+    RESULT_METRICS,
+    decode_step,
+    NULL,
+};
+
+static const struct train_kind save_state_kind = {
+    TRAIN_CLASS("save_state"),
+    { "save_state", "POST", POOL_TRAIN, 0, NULL, 0, true, false },
+    "api/v1/save_weights",
+    { "SaveWeights", false },
+    RESULT_PATH,
+    decode_save,
+    NULL,
+};
+
+static const struct train_kind save_sampler_kind = {
+    TRAIN_CLASS("save_weights_for_sampler"),
+    { "save_weights_for_sampler", "POST", POOL_TRAIN, 0, NULL, 0, true, false },
+    "api/v1/save_weights_for_sampler",
+    { "SaveWeightsForSampler", false },
+    RESULT_PATH,
+    decode_sampler_save,
+    NULL,
+};
+
+static const struct train_kind unnamed_save_kind = {
+    TRAIN_CLASS("save_weights_for_sampler"),
+    { "save_weights_for_sampler", "POST", POOL_TRAIN, 0, NULL, 0, true, false },
+    "api/v1/save_weights_for_sampler",
+    { "SaveWeightsForSampler", false },
+    RESULT_SAMPLER,
+    decode_unnamed_save,
+    NULL,
+};
+
+/* ---- forward and forward_backward ----------------------------------------------------- */
+
+static size_t count_chunks(const tinker_training *t, const tinker_datum *data, size_t n)
+{
+    const struct wire_client_config_response *cfg = &t->holder->server;
+    size_t chunks = 0;
+    for (size_t i = 0; i < n; chunks++)
+        i = wire_chunk_end(data, n, i, (size_t)cfg->fwdbwd_max_chunk_len,
+                           (size_t)cfg->fwdbwd_max_chunk_bytes_count, NULL);
+    return chunks;
+}
+
+static tinker_status encode_pass(struct train_op *op, const tinker_datum *data, size_t n,
+                                 const tinker_loss *loss, bool forward_only, tinker_error *err)
+{
+    const struct wire_client_config_response *cfg = &op->training->holder->server;
+    size_t first = 0;
+    for (size_t i = 0; i < op->n_parts; i++) {
+        size_t bytes;
+        size_t end = wire_chunk_end(data, n, first, (size_t)cfg->fwdbwd_max_chunk_len,
+                                    (size_t)cfg->fwdbwd_max_chunk_bytes_count, &bytes);
+        struct wire_forward_backward_request req = {
+            .model_id = op->training->model_id,
+            .seq_id = { 1, op->first_id + (int64_t)i + 1 },
+            .data = data + first,
+            .n_data = end - first,
+            .loss = *loss,
+            .forward_only = forward_only,
+        };
+        op->parts[i].bytes_estimate = (int64_t)bytes;
+        tinker_status s = wire_encode_forward_backward_request(&req, &op->parts[i].body, err);
+        if (s != TINKER_OK)
+            return s;
+        first = end;
+    }
+    return TINKER_OK;
+}
+
+static tinker_future *submit_pass(tinker_training *t, const struct train_kind *kind,
+                                  const tinker_datum *data, size_t n, const tinker_loss *loss,
+                                  bool forward_only, tinker_error *err)
+{
+    if (!data || n == 0) {
+        err_set(err, TINKER_EINVAL, "%s: No data provided", kind->class.name);
+        return NULL;
+    }
+    if (!loss || wire_check_loss(loss, err) != TINKER_OK) {
+        if (!loss)
+            err_set(err, TINKER_EINVAL, "%s needs a loss", kind->class.name);
+        return NULL;
+    }
+    if (wire_check_data(data, n, err) != TINKER_OK)
+        return NULL;
+    struct train_op *op = train_op_new(t, count_chunks(t, data, n), kind, err);
+    if (!op)
+        return NULL;
+    op->proto_body = true;
+    op->parallel = op->n_parts > 1 && t->holder->server.parallel_fwdbwd_chunks;
+    tinker_future *f = NULL;
+    pthread_mutex_lock(&t->lock);
+    if (trainer_reserve_locked(t, op->n_parts, &op->first_id, err) == TINKER_OK) {
+        if (encode_pass(op, data, n, loss, forward_only, err) == TINKER_OK)
+            f = train_op_submit(op, err);
+        if (!f) /* nobody saw the ids */
+            t->next_id = op->first_id;
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (!f)
+        train_op_free(op);
+    return f;
+}
+
+tinker_future *tinker_training_forward_backward(tinker_training *t, const tinker_datum *data,
+                                                size_t n, const tinker_loss *loss,
+                                                tinker_error *err)
+{
+    return submit_pass(t, &forward_backward_kind, data, n, loss, false, err);
+}
+
+tinker_future *tinker_training_forward(tinker_training *t, const tinker_datum *data, size_t n,
+                                       const tinker_loss *loss, tinker_error *err)
+{
+    return submit_pass(t, &forward_kind, data, n, loss, true, err);
+}
+
+/* ---- requests of one part ------------------------------------------------------------- */
+
+/* A body that can be written once its seq_id is known. */
+typedef tinker_status encode_fn(struct train_op *op, int64_t seq_id, const void *arg,
+                                struct buf *out, tinker_error *err);
+
+static tinker_future *submit_single(tinker_training *t, const struct train_kind *kind,
+                                    encode_fn *encode, const void *arg, tinker_error *err)
+{
+    struct train_op *op = train_op_new(t, 1, kind, err);
+    if (!op)
+        return NULL;
+    tinker_future *f = NULL;
+    pthread_mutex_lock(&t->lock);
+    if (trainer_reserve_locked(t, 1, &op->first_id, err) == TINKER_OK) {
+        if (encode(op, op->first_id + 1, arg, &op->parts[0].body, err) == TINKER_OK)
+            f = train_op_submit(op, err);
+        if (!f)
+            t->next_id = op->first_id;
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (!f)
+        train_op_free(op);
+    return f;
+}
+
+static tinker_status encode_step(struct train_op *op, int64_t seq_id, const void *arg,
+                                 struct buf *out, tinker_error *err)
+{
+    struct wire_optim_step_request req = { .adam_params = *(const tinker_adam *)arg,
+                                           .model_id = op->training->model_id,
+                                           .seq_id = { 1, seq_id } };
+    return wire_encode_json(&wire_optim_step_request, &req, out, err);
+}
+
+tinker_future *tinker_training_optim_step(tinker_training *t, const tinker_adam *adam,
+                                          tinker_error *err)
+{
+    tinker_adam ours = TINKER_ADAM_INIT;
+    if (opts_copy(&ours, sizeof(ours), adam, "tinker_adam", err) != TINKER_OK ||
+        wire_check_adam(&ours, err) != TINKER_OK)
+        return NULL;
+    return submit_single(t, &optim_step_kind, encode_step, &ours, err);
+}
+
+struct save_args {
+    const char *name;
+    tinker_save_options opts;
+};
+
+static tinker_status check_save(struct save_args *a, const char *name,
+                                const tinker_save_options *opts, tinker_error *err)
+{
+    a->name = name;
+    a->opts = (tinker_save_options)TINKER_SAVE_OPTIONS_INIT;
+    if (opts_copy(&a->opts, sizeof(a->opts), opts, "tinker_save_options", err) != TINKER_OK)
+        return TINKER_EINVAL;
+    if (a->opts.ttl_seconds < 0)
+        return err_set(err, TINKER_EINVAL, "ttl_seconds is %lld, expected at least 0",
+                       (long long)a->opts.ttl_seconds);
+    return wire_check_checkpoint_name(name, err);
+}
+
+static tinker_status encode_save(struct train_op *op, int64_t seq_id, const void *arg,
+                                 struct buf *out, tinker_error *err)
+{
+    const struct save_args *a = arg;
+    struct wire_save_weights_request req = {
+        .model_id = op->training->model_id,
+        .path = a->name,
+        .seq_id = { 1, seq_id },
+        .ttl_seconds = { a->opts.ttl_seconds > 0, a->opts.ttl_seconds },
+        .overwrite = a->opts.overwrite,
+    };
+    op->conflict_final = true; /* the name exists: waiting does not help, overwrite does */
+    return wire_encode_json(&wire_save_weights_request, &req, out, err);
+}
+
+tinker_future *tinker_training_save_state(tinker_training *t, const char *name,
+                                          const tinker_save_options *opts, tinker_error *err)
+{
+    struct save_args a;
+    if (check_save(&a, name, opts, err) != TINKER_OK)
+        return NULL;
+    return submit_single(t, &save_state_kind, encode_save, &a, err);
+}
+
+static tinker_status encode_sampler_save(struct train_op *op, int64_t seq_id, const void *arg,
+                                         struct buf *out, tinker_error *err)
+{
+    const struct save_args *a = arg;
+    struct wire_save_weights_for_sampler_request req = {
+        .model_id = op->training->model_id,
+        .path = a->name,
+        .seq_id = { 1, seq_id },
+        .ttl_seconds = { a->opts.ttl_seconds > 0, a->opts.ttl_seconds },
+    };
+    op->conflict_final = true;
+    return wire_encode_json(&wire_save_weights_for_sampler_request, &req, out, err);
+}
+
+tinker_future *tinker_training_save_for_sampler(tinker_training *t, const char *name,
+                                                const tinker_save_options *opts, tinker_error *err)
+{
+    struct save_args a;
+    if (check_save(&a, name, opts, err) != TINKER_OK)
+        return NULL;
+    return submit_single(t, &save_sampler_kind, encode_sampler_save, &a, err);
+}
+
+/* Every try draws a new number for the sampling session, as the reference does; the
+ * seq_id stays. */
+static void renew_unnamed_save(struct train_op *op, struct buf *body)
+{
+    struct wire_save_weights_for_sampler_request req = {
+        .model_id = op->training->model_id,
+        .sampling_session_seq_id = { 1, op->op.holder->sampling_seq++ },
+        .seq_id = { 1, op->first_id + 1 },
+    };
+    buf_reset(body);
+    wire_encode_json(&wire_save_weights_for_sampler_request, &req, body, NULL);
+}
+
+static tinker_status encode_unnamed_save(struct train_op *op, int64_t seq_id, const void *arg,
+                                         struct buf *out, tinker_error *err)
+{
+    (void)seq_id, (void)arg, (void)err;
+    op->renew = renew_unnamed_save;
+    buf_reserve(out, 512);
+    return TINKER_OK;
+}
+
+tinker_future *tinker_training_request_sampler(tinker_training *t, tinker_error *err)
+{
+    return submit_single(t, &unnamed_save_kind, encode_unnamed_save, NULL, err);
+}
+
+tinker_sampler *tinker_training_create_sampler(tinker_training *t, int64_t timeout_ms,
+                                               tinker_error *err)
+{
+    if (runtime_may_block("tinker_training_create_sampler", err) != TINKER_OK)
+        return NULL;
+    return service_await_sampler(tinker_training_request_sampler(t, err), timeout_ms, err);
+}

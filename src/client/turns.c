@@ -1,0 +1,36 @@
+/* turns.c - see turns.h. */
+#include "client/turns.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+bool turns_enter(struct turns *t, struct turn *turn, int64_t min, int64_t max)
+{
+    assert(t->counter <= max);
+    (void)max;
+    turn->min = min;
+    turn->next = NULL;
+    if (t->counter >= min)
+        return true;
+    struct turn **at = &t->waiting;
+    while (*at && (*at)->min <= min)
+        at = &(*at)->next;
+    turn->next = *at;
+    *at = turn;
+    return false;
+}
+
+void turns_leave(struct turns *t)
+{
+    t->counter++;
+    if (t->granting)
+        return;
+    t->granting = true;
+    while (t->waiting && t->waiting->min <= t->counter) {
+        struct turn *next = t->waiting;
+        t->waiting = next->next;
+        next->next = NULL;
+        next->granted(next);
+    }
+    t->granting = false;
+}

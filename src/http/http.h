@@ -1,0 +1,115 @@
+/* http.h - HTTP requests on the loop, through isolated pools of connections.
+ *
+ * A pool is a list of connection groups ("clients": one curl multi handle each).  A
+ * request takes the first client with less than `per_client` requests on it, else a
+ * new client; so pools grow with need and never wait for each other.  Completion is a
+ * callback on the loop thread.
+ *
+ * Everything here is called on the loop thread, except http_global_init(). */
+#ifndef HTTP_HTTP_H
+#define HTTP_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/buf.h"
+#include "http/loop.h"
+
+enum http_failure {
+    HTTP_OK = 0,        /* a complete response arrived, whatever its status */
+    HTTP_FAIL_CONNECT,  /* DNS, TCP, TLS, reset, truncated body, or an edge proxy's empty 400 */
+    HTTP_FAIL_TIMEOUT,  /* one of the phases took too long */
+    HTTP_FAIL_PROTOCOL, /* not HTTP, too large, too many redirects */
+    HTTP_FAIL_INVALID,  /* the URL cannot be used */
+    HTTP_FAIL_NOMEM,
+    HTTP_FAIL_SINK /* on_data said stop */
+};
+
+struct http_header {
+    const char *name, *value;
+    bool secret; /* not sent to another origin after a redirect */
+};
+
+struct http_timeouts { /* of inactivity, per phase; there is no total deadline */
+    int64_t acquire_ms, connect_ms, read_ms, write_ms;
+};
+
+struct http_response {
+    enum http_failure failure;
+    int status;
+    struct buf head; /* "name: value\n" lines of the final response */
+    struct buf body;
+    int64_t length;   /* of the body as announced, -1: not announced */
+    char reason[160]; /* of a failure; never holds a URL's query or a header */
+};
+
+struct http_client;
+struct http_pool;
+
+struct http_request {
+    /* filled by the caller, who keeps everything alive until done */
+    const char *method; /* GET, POST, PUT, DELETE */
+    const char *url;
+    const struct http_header *headers;
+    size_t n_headers;
+    const void *body; /* NULL with length 0: none */
+    size_t body_len;
+    struct http_timeouts timeouts;
+    bool follow; /* redirects */
+    size_t max_response;
+    void (*done)(struct http_request *r); /* may start it again, or free it */
+    /* Instead of resp.body, for a 2xx; false stops with HTTP_FAIL_SINK.  May be NULL. */
+    bool (*on_data)(struct http_request *r, const void *p, size_t n);
+    struct http_response resp; /* valid in done, until http_request_clear or the next start */
+
+    /* private */
+    struct http_pool *pool;
+    struct http_client *client;
+    void *easy; /* CURL * */
+    void *header_list, *connect_to;
+    struct http_request *next_waiting, *prev_waiting;
+    struct timer timer;
+    int64_t active_ns; /* last sign of life */
+    size_t sent;
+    char *location; /* after a redirect */
+    int phase, redirects;
+    bool cross_origin, as_get, running;
+};
+
+struct http_pool_options {
+    int per_client;    /* concurrent requests of one client */
+    int max_active;    /* of the pool, 0: no bound; the rest waits in order */
+    const char *proxy; /* NULL: none, whatever the environment says */
+    const char *no_proxy;
+    const struct http_header *proxy_headers;
+    size_t n_proxy_headers;
+    const char *ca_file; /* NULL: the system's trust store */
+    bool only_http1;     /* even over TLS */
+};
+
+struct http_pool_stats {
+    int clients, active, waiting, budget;
+    int64_t retired;
+};
+
+tinker_status http_global_init(tinker_error *err); /* any thread; once is enough */
+
+struct http_pool *http_pool_new(struct loop *l, const struct http_pool_options *opts,
+                                tinker_error *err);
+void http_pool_free(struct http_pool *p); /* no request may be under way */
+struct http_pool_stats http_pool_stats(const struct http_pool *p);
+
+/* Start r; done is called later, never from inside. */
+void http_start(struct http_pool *p, struct http_request *r);
+/* Abort r if it is under way; done is not called.  Not from on_data. */
+void http_cancel(struct http_request *r);
+void http_request_clear(struct http_request *r); /* free what the response holds */
+
+/* Value of a response header (case-insensitive) copied to out, false: absent. */
+bool http_response_header(const struct http_response *resp, const char *name, char *out,
+                          size_t size);
+
+/* Escape for a query string value: space as +. */
+void http_query_escape(struct buf *out, const char *s);
+
+#endif

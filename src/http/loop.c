@@ -1,0 +1,273 @@
+/* loop.c - epoll, two timer heaps and a stack of posted tasks.
+ *
+ * Posting is one compare-and-swap; the stack is taken as a whole and reversed, so
+ * tasks run in the order they were posted.  The event descriptor is signalled only by
+ * the post that found the stack empty. */
+#include "http/loop.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+#include "base/err.h"
+#include "base/os.h"
+
+enum { EVENTS_PER_TURN = 256 };
+
+struct watch {
+    loop_ready *ready; /* NULL: not watched */
+    void *arg;
+};
+
+struct loop {
+    struct clock *clock;
+    int epoll, wake;
+    _Atomic(struct loop_task *) posted;
+    atomic_bool stop, running;
+    atomic_int busy;
+    pthread_t thread; /* who runs it, valid while running */
+    pthread_t own;    /* made by loop_start */
+    bool started;
+    struct timers timers, real;
+    struct watch *watches; /* by descriptor */
+    size_t n_watches;
+};
+
+struct loop *loop_new(struct clock *clock, tinker_error *err)
+{
+    struct loop *l = calloc(1, sizeof(*l));
+    if (!l) {
+        err_nomem(err, "loop");
+        return NULL;
+    }
+    l->clock = clock;
+    l->epoll = epoll_create1(EPOLL_CLOEXEC);
+    l->wake = os_event_open();
+    struct epoll_event ev = { .events = EPOLLIN, .data.fd = l->wake };
+    if (l->epoll < 0 || l->wake < 0 || epoll_ctl(l->epoll, EPOLL_CTL_ADD, l->wake, &ev) != 0) {
+        err_errno(err, "epoll", "event descriptor");
+        loop_free(l);
+        return NULL;
+    }
+    return l;
+}
+
+void loop_free(struct loop *l)
+{
+    if (!l)
+        return;
+    if (l->started)
+        pthread_join(l->own, NULL);
+    if (l->epoll >= 0)
+        close(l->epoll);
+    if (l->wake >= 0)
+        close(l->wake);
+    free(l->watches);
+    free(l);
+}
+
+struct clock *loop_clock(const struct loop *l)
+{
+    return l->clock;
+}
+
+int64_t loop_now_ns(struct loop *l)
+{
+    return clock_now_ns(l->clock);
+}
+
+bool loop_on_thread(const struct loop *l)
+{
+    return atomic_load(&l->running) && pthread_equal(pthread_self(), l->thread);
+}
+
+void loop_post(struct loop *l, struct loop_task *t)
+{
+    struct loop_task *head = atomic_load_explicit(&l->posted, memory_order_relaxed);
+    do
+        t->next = head;
+    while (!atomic_compare_exchange_weak_explicit(&l->posted, &head, t, memory_order_release,
+                                                  memory_order_relaxed));
+    if (!head)
+        os_event_signal(l->wake);
+}
+
+void loop_wake(struct loop *l)
+{
+    os_event_signal(l->wake);
+}
+
+static struct loop_task *take_posted(struct loop *l)
+{
+    struct loop_task *stack = atomic_exchange_explicit(&l->posted, NULL, memory_order_acquire);
+    struct loop_task *queue = NULL;
+    while (stack) {
+        struct loop_task *t = stack;
+        stack = stack->next;
+        t->next = queue;
+        queue = t;
+    }
+    return queue;
+}
+
+static void run_posted(struct loop *l)
+{
+    struct loop_task *t = take_posted(l);
+    while (t) {
+        struct loop_task *next = t->next;
+        t->run(t);
+        t = next;
+    }
+}
+
+void loop_busy(struct loop *l, int delta)
+{
+    atomic_fetch_add(&l->busy, delta);
+}
+
+int loop_busy_count(const struct loop *l)
+{
+    return atomic_load(&l->busy);
+}
+
+static int64_t due_in(struct clock *clock, int64_t delay_ms)
+{
+    return clock_deadline_ns(clock, delay_ms < 0 ? 0 : delay_ms);
+}
+
+void loop_arm(struct loop *l, struct timer *t, int64_t delay_ms)
+{
+    timers_arm(&l->timers, t, due_in(l->clock, delay_ms));
+}
+
+void loop_disarm(struct loop *l, struct timer *t)
+{
+    timers_disarm(&l->timers, t);
+}
+
+int64_t loop_next_ns(const struct loop *l)
+{
+    return timers_next_ns(&l->timers);
+}
+
+void loop_arm_real(struct loop *l, struct timer *t, int64_t delay_ms)
+{
+    timers_arm(&l->real, t, due_in(clock_real(), delay_ms));
+}
+
+void loop_disarm_real(struct loop *l, struct timer *t)
+{
+    timers_disarm(&l->real, t);
+}
+
+static bool watch_reserve(struct loop *l, int fd)
+{
+    size_t need = (size_t)fd + 1;
+    if (need <= l->n_watches)
+        return true;
+    size_t n = l->n_watches ? l->n_watches : 64;
+    while (n < need)
+        n *= 2;
+    struct watch *w = realloc(l->watches, n * sizeof(*w));
+    if (!w)
+        return false;
+    memset(w + l->n_watches, 0, (n - l->n_watches) * sizeof(*w));
+    l->watches = w;
+    l->n_watches = n;
+    return true;
+}
+
+bool loop_watch(struct loop *l, int fd, unsigned events, loop_ready *ready, void *arg)
+{
+    if (!watch_reserve(l, fd))
+        return false;
+    struct epoll_event ev = { .events = events, .data.fd = fd };
+    /* The kernel forgets a closed descriptor by itself, so either call may be the right one. */
+    int op = l->watches[fd].ready ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+    int rc = epoll_ctl(l->epoll, op, fd, &ev);
+    if (rc != 0 && (errno == ENOENT || errno == EEXIST))
+        rc = epoll_ctl(l->epoll, op == EPOLL_CTL_ADD ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &ev);
+    if (rc != 0)
+        return false;
+    l->watches[fd] = (struct watch){ ready, arg };
+    return true;
+}
+
+void loop_unwatch(struct loop *l, int fd)
+{
+    if (fd < 0 || (size_t)fd >= l->n_watches || !l->watches[fd].ready)
+        return;
+    l->watches[fd].ready = NULL;
+    epoll_ctl(l->epoll, EPOLL_CTL_DEL, fd, NULL);
+}
+
+static int poll_timeout(struct loop *l)
+{
+    int a = l->clock->poll_ms(l->clock, timers_next_ns(&l->timers));
+    int b = clock_real()->poll_ms(clock_real(), timers_next_ns(&l->real));
+    if (a < 0)
+        return b;
+    return b < 0 || a < b ? a : b;
+}
+
+static void handle_events(struct loop *l, const struct epoll_event *events, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int fd = events[i].data.fd;
+        if (fd == l->wake) {
+            os_event_drain(l->wake);
+            continue;
+        }
+        /* an earlier event of this turn may have closed it */
+        if ((size_t)fd < l->n_watches && l->watches[fd].ready)
+            l->watches[fd].ready(l->watches[fd].arg, fd, events[i].events);
+    }
+}
+
+void loop_run(struct loop *l)
+{
+    l->thread = pthread_self();
+    atomic_store(&l->running, true);
+    struct epoll_event events[EVENTS_PER_TURN];
+    while (!atomic_load(&l->stop)) {
+        int n = epoll_wait(l->epoll, events, EVENTS_PER_TURN, poll_timeout(l));
+        if (n > 0)
+            handle_events(l, events, n);
+        run_posted(l);
+        timers_run(&l->timers, clock_now_ns(l->clock));
+        timers_run(&l->real, clock_now_ns(clock_real()));
+    }
+    run_posted(l);
+    atomic_store(&l->running, false);
+}
+
+static void *loop_main(void *arg)
+{
+    os_thread_name("tinker-io");
+    loop_run(arg);
+    return NULL;
+}
+
+tinker_status loop_start(struct loop *l, tinker_error *err)
+{
+    sigset_t all, old; /* the host's signals are for the host's threads */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(&l->own, NULL, loop_main, l);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc != 0)
+        return err_set(err, TINKER_ESTATE, "start the I/O thread: %s", strerror(rc));
+    l->started = true;
+    return TINKER_OK;
+}
+
+void loop_stop(struct loop *l)
+{
+    atomic_store(&l->stop, true);
+    os_event_signal(l->wake);
+}

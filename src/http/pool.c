@@ -1,0 +1,385 @@
+/* pool.c - which connection group carries a request, and what happens when one is bad.
+ *
+ * Invariants: pool->active is the sum of the clients' counts; a retired client takes no
+ * new request and is freed when its last one ends; a waiting request is in the pool's
+ * list and on no client.  Runs on the loop thread. */
+#include "http/pool_impl.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include "base/err.h"
+
+static pthread_once_t init_once = PTHREAD_ONCE_INIT;
+static CURLcode init_code;
+
+static void init_curl(void)
+{
+    init_code = curl_global_init(CURL_GLOBAL_ALL);
+}
+
+tinker_status http_global_init(tinker_error *err)
+{
+    pthread_once(&init_once, init_curl);
+    if (init_code != CURLE_OK)
+        return err_set(err, TINKER_ESTATE, "libcurl: %s", curl_easy_strerror(init_code));
+    return TINKER_OK;
+}
+
+/* ---- clients ------------------------------------------------------------------------ */
+
+static void client_free(struct http_client *c)
+{
+    struct http_pool *p = c->pool;
+    for (struct http_client **at = &p->clients; *at; at = &(*at)->next)
+        if (*at == c) {
+            *at = c->next;
+            break;
+        }
+    loop_disarm_real(p->loop, &c->timer);
+    curl_multi_cleanup(c->multi);
+    loop_disarm_real(p->loop, &c->timer);
+    free(c);
+}
+
+static void client_free_if_unused(struct http_client *c)
+{
+    if (c->retired && c->active == 0 && !c->draining)
+        client_free(c);
+}
+
+static void request_ended(struct http_request *r);
+
+/* Hand out the transfers that curl reports as finished. */
+static void client_drain(struct http_client *c)
+{
+    if (c->draining)
+        return;
+    c->draining = true;
+    int left;
+    CURLMsg *m;
+    while ((m = curl_multi_info_read(c->multi, &left)) != NULL) {
+        if (m->msg != CURLMSG_DONE)
+            continue;
+        char *private = NULL;
+        CURLcode code = m->data.result;
+        curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &private);
+        struct http_request *r = (struct http_request *)(void *)private;
+        transfer_complete(r, code);
+        request_ended(r);
+    }
+    c->draining = false;
+    if (c->pool->in_free) /* freed by one of its completions */
+        http_pool_free(c->pool);
+    else
+        client_free_if_unused(c);
+}
+
+static void client_ready(void *arg, int fd, unsigned events)
+{
+    struct http_client *c = arg;
+    int mask = (events & (EPOLLIN | EPOLLRDHUP) ? CURL_CSELECT_IN : 0) |
+               (events & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
+               (events & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);
+    int running;
+    curl_multi_socket_action(c->multi, fd, mask, &running);
+    client_drain(c);
+}
+
+static void client_timer(struct timer *t)
+{
+    struct http_client *c =
+        (struct http_client *)(void *)((char *)t - offsetof(struct http_client, timer));
+    int running;
+    curl_multi_socket_action(c->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+    client_drain(c);
+}
+
+static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *unused)
+{
+    (void)easy, (void)unused;
+    struct http_client *c = arg;
+    if (what == CURL_POLL_REMOVE) {
+        loop_unwatch(c->pool->loop, fd);
+        return 0;
+    }
+    unsigned events = (what & CURL_POLL_IN ? (unsigned)EPOLLIN : 0) |
+                      (what & CURL_POLL_OUT ? (unsigned)EPOLLOUT : 0);
+    return loop_watch(c->pool->loop, fd, events, client_ready, c) ? 0 : -1;
+}
+
+static int on_curl_timer(CURLM *multi, long ms, void *arg)
+{
+    (void)multi;
+    struct http_client *c = arg;
+    if (ms < 0)
+        loop_disarm_real(c->pool->loop, &c->timer);
+    else
+        loop_arm_real(c->pool->loop, &c->timer, ms);
+    return 0;
+}
+
+static struct http_client *client_new(struct http_pool *p)
+{
+    struct http_client *c = calloc(1, sizeof(*c));
+    CURLM *multi = curl_multi_init();
+    if (!c || !multi) {
+        free(c);
+        curl_multi_cleanup(multi);
+        return NULL;
+    }
+    c->pool = p;
+    c->multi = multi;
+    c->timer.fire = client_timer;
+    curl_multi_setopt(multi, CURLMOPT_SOCKETFUNCTION, on_curl_socket);
+    curl_multi_setopt(multi, CURLMOPT_SOCKETDATA, c);
+    curl_multi_setopt(multi, CURLMOPT_TIMERFUNCTION, on_curl_timer);
+    curl_multi_setopt(multi, CURLMOPT_TIMERDATA, c);
+    curl_multi_setopt(multi, CURLMOPT_PIPELINING, CURLPIPE_MULTIPLEX);
+    /* what a client keeps open is what it may need at once */
+    curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long)p->opts.per_client + 1);
+    struct http_client **at = &p->clients;
+    while (*at)
+        at = &(*at)->next;
+    *at = c;
+    return c;
+}
+
+static struct http_client *client_acquire(struct http_pool *p)
+{
+    for (struct http_client *c = p->clients; c; c = c->next)
+        if (!c->retired && c->active < p->opts.per_client)
+            return c;
+    return client_new(p);
+}
+
+void pool_retire(struct http_client *c)
+{
+    if (!c->retired) {
+        c->retired = true;
+        c->pool->retired++;
+    }
+}
+
+/* ---- requests ----------------------------------------------------------------------- */
+
+/* Begin r on a client; a failure to do so is reported from a timer, never from inside. */
+static void request_begin(struct http_request *r)
+{
+    struct http_pool *p = r->pool;
+    struct http_client *c = client_acquire(p);
+    if (c) {
+        r->client = c;
+        c->active++;
+        p->active++;
+        if (transfer_begin(c, r))
+            return;
+        c->active--;
+        p->active--;
+        r->client = NULL;
+    } else
+        transfer_fail(r, HTTP_FAIL_NOMEM, "out of memory for a connection");
+    loop_arm(p->loop, &r->timer, 0);
+}
+
+static void waiting_push(struct http_pool *p, struct http_request *r)
+{
+    r->next_waiting = NULL;
+    r->prev_waiting = p->last_waiting;
+    if (p->last_waiting)
+        p->last_waiting->next_waiting = r;
+    else
+        p->waiting = r;
+    p->last_waiting = r;
+    p->n_waiting++;
+}
+
+static void waiting_remove(struct http_pool *p, struct http_request *r)
+{
+    *(r->prev_waiting ? &r->prev_waiting->next_waiting : &p->waiting) = r->next_waiting;
+    *(r->next_waiting ? &r->next_waiting->prev_waiting : &p->last_waiting) = r->prev_waiting;
+    r->next_waiting = r->prev_waiting = NULL;
+    p->n_waiting--;
+}
+
+static bool is_waiting(const struct http_request *r)
+{
+    return r->prev_waiting || r->next_waiting || r->pool->waiting == r;
+}
+
+void pool_release(struct http_request *r)
+{
+    struct http_pool *p = r->pool;
+    struct http_client *c = r->client;
+    if (c) {
+        r->client = NULL;
+        c->active--;
+        p->active--;
+        client_free_if_unused(c);
+    }
+    while (p->waiting && !p->in_free && p->active < p->opts.max_active) {
+        struct http_request *next = p->waiting;
+        waiting_remove(p, next);
+        request_begin(next);
+    }
+}
+
+/* An empty 400 comes from a proxy in front of the service that dislikes this
+ * connection: a new one usually helps, so it counts as a connection error as long as
+ * the pool has had recent successes to show for it. */
+static void judge_edge(struct http_request *r)
+{
+    struct http_pool *p = r->pool;
+    struct http_response *resp = &r->resp;
+    if (resp->failure != HTTP_OK)
+        return;
+    if (resp->status == 400 && resp->length <= 0) {
+        if (r->client)
+            pool_retire(r->client);
+        if (p->budget > 0) {
+            p->budget--;
+            transfer_fail(r, HTTP_FAIL_CONNECT, "empty answer 400 from a proxy on the way");
+        }
+    } else if (resp->status >= 200 && resp->status < 300 && p->budget < EDGE_BUDGET)
+        p->budget++;
+}
+
+static void request_ended(struct http_request *r)
+{
+    transfer_end(r);
+    if (transfer_redirect(r)) {
+        pool_release(r);
+        request_begin(r);
+        return;
+    }
+    judge_edge(r);
+    pool_release(r);
+    loop_disarm(r->pool->loop, &r->timer);
+    r->running = false;
+    r->done(r);
+}
+
+static void request_timer(struct timer *t)
+{
+    struct http_request *r =
+        (struct http_request *)(void *)((char *)t - offsetof(struct http_request, timer));
+    struct loop *l = r->pool->loop;
+    if (r->resp.failure == HTTP_OK) { /* else it could not even begin */
+        const int64_t limits[] = { r->timeouts.acquire_ms, r->timeouts.connect_ms,
+                                   r->timeouts.write_ms, r->timeouts.read_ms };
+        static const char *const names[] = { "waiting for a connection", "connecting",
+                                             "sending the request", "waiting for the answer" };
+        int64_t idle_ms = (loop_now_ns(l) - r->active_ns) / 1000000;
+        if (idle_ms < limits[r->phase]) {
+            loop_arm(l, &r->timer, limits[r->phase] - idle_ms);
+            return;
+        }
+        transfer_fail(r, HTTP_FAIL_TIMEOUT, "no progress for %g s while %s",
+                      (double)limits[r->phase] / 1000, names[r->phase]);
+    }
+    if (is_waiting(r))
+        waiting_remove(r->pool, r);
+    request_ended(r);
+}
+
+void http_start(struct http_pool *p, struct http_request *r)
+{
+    assert(loop_on_thread(p->loop) && !r->running);
+    http_request_clear(r);
+    buf_init(&r->resp.head, 65536);
+    buf_init(&r->resp.body, r->max_response ? r->max_response : SIZE_MAX / 4);
+    r->pool = p;
+    r->timer.fire = request_timer;
+    r->running = true;
+    r->redirects = r->phase = 0;
+    r->cross_origin = false;
+    r->active_ns = loop_now_ns(p->loop);
+    if (p->opts.max_active > 0 && p->active >= p->opts.max_active) {
+        waiting_push(p, r);
+        loop_arm(p->loop, &r->timer, r->timeouts.acquire_ms);
+    } else
+        request_begin(r);
+}
+
+void http_cancel(struct http_request *r)
+{
+    if (!r->running)
+        return;
+    loop_disarm(r->pool->loop, &r->timer);
+    r->running = false;
+    if (is_waiting(r))
+        waiting_remove(r->pool, r);
+    transfer_end(r);
+    pool_release(r);
+}
+
+/* ---- pools -------------------------------------------------------------------------- */
+
+static char *copy_string(const char *s)
+{
+    return s ? strdup(s) : NULL;
+}
+
+struct http_pool *http_pool_new(struct loop *l, const struct http_pool_options *opts,
+                                tinker_error *err)
+{
+    struct http_pool *p = calloc(1, sizeof(*p));
+    if (!p) {
+        err_nomem(err, "connection pool");
+        return NULL;
+    }
+    p->loop = l;
+    p->opts = *opts;
+    p->opts.proxy = copy_string(opts->proxy);
+    p->opts.no_proxy = copy_string(opts->no_proxy);
+    p->opts.ca_file = copy_string(opts->ca_file);
+    p->budget = EDGE_BUDGET;
+    bool ok = (p->opts.proxy || !opts->proxy) && (p->opts.no_proxy || !opts->no_proxy) &&
+              (p->opts.ca_file || !opts->ca_file);
+    for (size_t i = 0; ok && i < opts->n_proxy_headers; i++) {
+        char *line = transfer_header_line(&opts->proxy_headers[i]);
+        struct curl_slist *list = line ? curl_slist_append(p->proxy_headers, line) : NULL;
+        free(line);
+        ok = list != NULL;
+        if (ok)
+            p->proxy_headers = list;
+    }
+    if (!ok) {
+        err_nomem(err, "connection pool");
+        http_pool_free(p);
+        return NULL;
+    }
+    return p;
+}
+
+void http_pool_free(struct http_pool *p)
+{
+    if (!p)
+        return;
+    assert(p->active == 0 && p->n_waiting == 0);
+    p->in_free = true;
+    for (struct http_client *c = p->clients, *next; c; c = next) {
+        next = c->next;
+        if (!c->draining)
+            client_free(c);
+    }
+    if (p->clients)
+        return; /* client_drain() comes back here */
+    for (int i = 0; i < p->n_idle; i++)
+        curl_easy_cleanup(p->idle[i]);
+    curl_slist_free_all(p->proxy_headers);
+    free((char *)p->opts.proxy);
+    free((char *)p->opts.no_proxy);
+    free((char *)p->opts.ca_file);
+    free(p);
+}
+
+struct http_pool_stats http_pool_stats(const struct http_pool *p)
+{
+    struct http_pool_stats s = { 0, p->active, p->n_waiting, p->budget, p->retired };
+    for (const struct http_client *c = p->clients; c; c = c->next)
+        s.clients++;
+    return s;
+}

@@ -1,0 +1,48 @@
+/* pool_impl.h - what pool.c and transfer.c share: the insides of pools and clients. */
+#ifndef HTTP_POOL_IMPL_H
+#define HTTP_POOL_IMPL_H
+
+#include <curl/curl.h>
+#include "http/http.h"
+
+enum { EDGE_BUDGET = 16, POOL_IDLE_MAX = 64 };
+
+struct http_client {
+    struct http_client *next;
+    struct http_pool *pool;
+    CURLM *multi;
+    struct timer timer; /* curl's own, on the real clock */
+    int active;
+    bool retired;  /* takes no new request; freed when the last one ends */
+    bool draining; /* its completions are being handed out */
+};
+
+struct http_pool {
+    struct loop *loop;
+    struct http_pool_options opts; /* strings owned */
+    struct curl_slist *proxy_headers;
+    struct http_client *clients;
+    struct http_request *waiting, *last_waiting;
+    int active, n_waiting, budget;
+    int64_t retired;
+    bool in_free;
+    CURL *idle[POOL_IDLE_MAX]; /* handles ready for reuse */
+    int n_idle;
+};
+
+/* pool.c: a request has left its client; free what nobody uses, start who waits. */
+void pool_release(struct http_request *r);
+/* pool.c: an edge proxy refused this client's connection. */
+void pool_retire(struct http_client *c);
+
+/* transfer.c */
+bool transfer_begin(struct http_client *c, struct http_request *r); /* false: resp says why */
+void transfer_end(struct http_request *r);                          /* takes it off its client */
+void transfer_complete(struct http_request *r, CURLcode code);      /* reads the outcome */
+void transfer_fail(struct http_request *r, enum http_failure f, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Follow resp's Location if the request asks for it: true, r is ready to begin again. */
+bool transfer_redirect(struct http_request *r);
+char *transfer_header_line(const struct http_header *h); /* as curl wants it; caller frees */
+
+#endif

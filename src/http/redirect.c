@@ -1,0 +1,101 @@
+/* redirect.c - following a Location, without telling secrets to strangers.
+ *
+ * curl could follow by itself but would repeat our headers, the API key among them, to
+ * whatever host the answer names.  Runs on the loop thread. */
+#include "http/pool_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { MAX_REDIRECTS = 20 };
+
+static bool same_part(CURLU *a, CURLU *b, CURLUPart part)
+{
+    char *x = NULL, *y = NULL;
+    unsigned flags = part == CURLUPART_PORT ? CURLU_DEFAULT_PORT : 0;
+    bool same = curl_url_get(a, part, &x, flags) == CURLUE_OK &&
+                curl_url_get(b, part, &y, flags) == CURLUE_OK && strcasecmp(x, y) == 0;
+    curl_free(x);
+    curl_free(y);
+    return same;
+}
+
+static bool same_origin(CURLU *a, CURLU *b)
+{
+    return same_part(a, b, CURLUPART_SCHEME) && same_part(a, b, CURLUPART_HOST) &&
+           same_part(a, b, CURLUPART_PORT);
+}
+
+static bool downgrades(CURLU *from, CURLU *to)
+{
+    char *a = NULL, *b = NULL;
+    bool down = curl_url_get(from, CURLUPART_SCHEME, &a, 0) == CURLUE_OK &&
+                curl_url_get(to, CURLUPART_SCHEME, &b, 0) == CURLUE_OK &&
+                strcasecmp(a, "https") == 0 && strcasecmp(b, "https") != 0;
+    curl_free(a);
+    curl_free(b);
+    return down;
+}
+
+/* Resolve `to` against `from`; NULL when it is not a usable address. */
+static char *resolve(struct http_request *r, const char *from, const char *to)
+{
+    CURLU *base = curl_url(), *target = curl_url();
+    char *url = NULL, *copy = NULL;
+    if (base && target && curl_url_set(base, CURLUPART_URL, from, 0) == CURLUE_OK &&
+        curl_url_set(target, CURLUPART_URL, from, 0) == CURLUE_OK &&
+        curl_url_set(target, CURLUPART_URL, to, 0) == CURLUE_OK && !downgrades(base, target) &&
+        curl_url_get(target, CURLUPART_URL, &url, 0) == CURLUE_OK) {
+        r->cross_origin = r->cross_origin || !same_origin(base, target);
+        copy = strdup(url);
+    }
+    curl_free(url);
+    curl_url_cleanup(base);
+    curl_url_cleanup(target);
+    return copy;
+}
+
+bool transfer_redirect(struct http_request *r)
+{
+    int status = r->resp.status;
+    char location[4096];
+    if (!r->follow || r->resp.failure != HTTP_OK ||
+        (status != 301 && status != 302 && status != 303 && status != 307 && status != 308) ||
+        !http_response_header(&r->resp, "location", location, sizeof(location)))
+        return false;
+    if (r->redirects++ >= MAX_REDIRECTS) {
+        transfer_fail(r, HTTP_FAIL_PROTOCOL, "more than %d redirects", MAX_REDIRECTS);
+        return false;
+    }
+    char *next = resolve(r, r->location ? r->location : r->url, location);
+    if (!next) {
+        transfer_fail(r, HTTP_FAIL_PROTOCOL, "redirect to an unusable address");
+        return false;
+    }
+    bool as_get = r->as_get || (status <= 303 && strcmp(r->method, "GET") != 0);
+    size_t max = r->resp.body.max;
+    http_request_clear(r);
+    buf_init(&r->resp.head, 65536);
+    buf_init(&r->resp.body, max);
+    r->location = next;
+    r->as_get = as_get;
+    return true;
+}
+
+void http_query_escape(struct buf *out, const char *s)
+{
+    static const char hex[] = "0123456789ABCDEF";
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (strchr("-_.~", c) || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z'))
+            buf_putc(out, (char)c);
+        else if (c == ' ')
+            buf_putc(out, '+');
+        else {
+            buf_putc(out, '%');
+            buf_putc(out, hex[c >> 4]);
+            buf_putc(out, hex[c & 15]);
+        }
+    }
+}

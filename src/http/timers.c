@@ -1,0 +1,110 @@
+/* timers.c - the pairing heap.  Insert is O(1), removal O(log n) amortised; both only
+ * relink nodes.  A node's `prev` is its elder sibling or, for the first child, its
+ * parent, which is what lets any node be cut out without a search. */
+#include "http/timers.h"
+
+#include <stddef.h>
+
+static bool before(const struct timer *a, const struct timer *b)
+{
+    if (a->due_ns != b->due_ns)
+        return a->due_ns < b->due_ns;
+    return a->order < b->order;
+}
+
+/* Join two heaps; either may be NULL.  The roots have no siblings. */
+static struct timer *meld(struct timer *a, struct timer *b)
+{
+    if (!a)
+        return b;
+    if (!b)
+        return a;
+    if (before(b, a)) {
+        struct timer *swap = a;
+        a = b;
+        b = swap;
+    }
+    b->next = a->child;
+    if (a->child)
+        a->child->prev = b;
+    b->prev = a;
+    a->child = b;
+    return a;
+}
+
+static struct timer *detach_first(struct timer **list)
+{
+    struct timer *t = *list;
+    if (t) {
+        *list = t->next;
+        t->next = t->prev = NULL;
+    }
+    return t;
+}
+
+/* Meld a list of siblings in pairs, then the pairs from the last to the first. */
+static struct timer *meld_siblings(struct timer *list)
+{
+    struct timer *pairs = NULL;
+    while (list) {
+        struct timer *a = detach_first(&list);
+        struct timer *b = detach_first(&list);
+        struct timer *pair = meld(a, b);
+        pair->next = pairs;
+        pairs = pair;
+    }
+    struct timer *root = NULL;
+    while (pairs) {
+        struct timer *pair = pairs;
+        pairs = pairs->next;
+        pair->next = NULL;
+        root = meld(root, pair);
+    }
+    return root;
+}
+
+void timers_disarm(struct timers *h, struct timer *t)
+{
+    if (!t->armed)
+        return;
+    t->armed = false;
+    struct timer *rest = meld_siblings(t->child);
+    t->child = NULL;
+    if (t == h->root) {
+        h->root = rest;
+        return;
+    }
+    if (t->prev->child == t)
+        t->prev->child = t->next;
+    else
+        t->prev->next = t->next;
+    if (t->next)
+        t->next->prev = t->prev;
+    t->next = t->prev = NULL;
+    h->root = meld(h->root, rest);
+}
+
+void timers_arm(struct timers *h, struct timer *t, int64_t due_ns)
+{
+    timers_disarm(h, t);
+    t->due_ns = due_ns;
+    t->order = h->order++;
+    t->armed = true;
+    t->child = t->next = t->prev = NULL;
+    h->root = meld(h->root, t);
+}
+
+int64_t timers_next_ns(const struct timers *h)
+{
+    return h->root ? h->root->due_ns : INT64_MAX;
+}
+
+void timers_run(struct timers *h, int64_t now_ns)
+{
+    uint64_t limit = h->order;
+    while (h->root && h->root->due_ns <= now_ns && h->root->order < limit) {
+        struct timer *t = h->root;
+        timers_disarm(h, t);
+        t->fire(t);
+    }
+}

@@ -1,0 +1,395 @@
+/* transfer.c - one request on one curl easy handle.
+ *
+ * Timeouts are ours, not curl's, so that they are per phase, mean inactivity, and
+ * follow the loop's clock: curl's callbacks only note the phase and the last sign of
+ * life; the request's timer in pool.c draws the conclusion.  Runs on the loop thread. */
+#include "http/pool_impl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { PHASE_ACQUIRE, PHASE_CONNECT, PHASE_SEND, PHASE_RECEIVE };
+enum {
+    SMALL_BODY = 64 * 1024,   /* goes out with the request head in one write */
+    LARGE_BODY = 1024 * 1024, /* worth a large upload buffer */
+    UPLOAD_BUFFER = 2 * 1024 * 1024
+};
+
+void transfer_fail(struct http_request *r, enum http_failure f, const char *fmt, ...)
+{
+    r->resp.failure = f;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(r->resp.reason, sizeof(r->resp.reason), fmt, ap);
+    va_end(ap);
+}
+
+static void alive(struct http_request *r)
+{
+    r->active_ns = loop_now_ns(r->pool->loop);
+}
+
+static void enter_phase(struct http_request *r, int phase)
+{
+    const int64_t limits[] = { r->timeouts.acquire_ms, r->timeouts.connect_ms, r->timeouts.write_ms,
+                               r->timeouts.read_ms };
+    r->phase = phase;
+    alive(r);
+    loop_arm(r->pool->loop, &r->timer, limits[phase]);
+}
+
+/* ---- curl's callbacks --------------------------------------------------------------- */
+
+static int on_resolve(void *resolver, void *reserved, void *arg)
+{
+    (void)resolver, (void)reserved;
+    enter_phase(arg, PHASE_CONNECT);
+    return 0;
+}
+
+static int on_connected(void *arg, char *ip, char *local_ip, int port, int local_port)
+{
+    (void)ip, (void)local_ip, (void)port, (void)local_port;
+    struct http_request *r = arg;
+    enter_phase(r, r->body_len > SMALL_BODY ? PHASE_SEND : PHASE_RECEIVE);
+    return CURL_PREREQFUNC_OK;
+}
+
+static size_t on_read(char *out, size_t size, size_t count, void *arg)
+{
+    struct http_request *r = arg;
+    size_t n = size * count;
+    if (n > r->body_len - r->sent)
+        n = r->body_len - r->sent;
+    memcpy(out, (const char *)r->body + r->sent, n);
+    r->sent += n;
+    if (r->sent == r->body_len)
+        r->phase = PHASE_RECEIVE;
+    alive(r);
+    return n;
+}
+
+static int on_seek(void *arg, curl_off_t offset, int origin)
+{
+    struct http_request *r = arg;
+    if (origin != SEEK_SET || offset < 0 || (size_t)offset > r->body_len)
+        return CURL_SEEKFUNC_FAIL;
+    r->sent = (size_t)offset;
+    return CURL_SEEKFUNC_OK;
+}
+
+static bool is_header(const char *line, size_t n, const char *name)
+{
+    size_t len = strlen(name);
+    return n > len && line[len] == ':' && strncasecmp(line, name, len) == 0;
+}
+
+static size_t on_header(char *line, size_t size, size_t count, void *arg)
+{
+    struct http_request *r = arg;
+    struct http_response *resp = &r->resp;
+    size_t n = size * count, len = n;
+    alive(r);
+    while (len > 0 && (line[len - 1] == '\r' || line[len - 1] == '\n'))
+        len--;
+    if (len >= 5 && memcmp(line, "HTTP/", 5) == 0) { /* a 1xx came first */
+        buf_reset(&resp->head);
+        resp->length = -1;
+        return n;
+    }
+    if (len == 0)
+        return n;
+    buf_append(&resp->head, line, len);
+    buf_putc(&resp->head, '\n');
+    if (is_header(line, len, "content-length"))
+        resp->length = strtoll(line + sizeof("content-length:") - 1, NULL, 10);
+    return buf_ok(&resp->head) ? n : 0;
+}
+
+static bool is_success(struct http_request *r)
+{
+    long status = 0;
+    curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &status);
+    return status >= 200 && status < 300;
+}
+
+static size_t on_write(char *p, size_t size, size_t count, void *arg)
+{
+    struct http_request *r = arg;
+    size_t n = size * count;
+    alive(r);
+    if (r->on_data && is_success(r)) {
+        if (r->on_data(r, p, n))
+            return n;
+        transfer_fail(r, HTTP_FAIL_SINK, "the receiver stopped the transfer");
+        return 0;
+    }
+    struct buf *body = &r->resp.body;
+    if (body->len == 0 && r->resp.length > 0 && (size_t)r->resp.length <= body->max)
+        buf_reserve(body, (size_t)r->resp.length);
+    buf_append(body, p, n);
+    if (buf_ok(body))
+        return n;
+    if (body->len + n > body->max)
+        transfer_fail(r, HTTP_FAIL_PROTOCOL, "answer larger than %zu bytes", body->max);
+    else
+        transfer_fail(r, HTTP_FAIL_NOMEM, "out of memory for the answer");
+    return 0;
+}
+
+/* ---- setting up --------------------------------------------------------------------- */
+
+char *transfer_header_line(const struct http_header *h)
+{
+    size_t n = strlen(h->name) + strlen(h->value) + 3;
+    char *line = malloc(n);
+    if (line) /* curl's way to spell an empty value */
+        snprintf(line, n, *h->value ? "%s: %s" : "%s;", h->name, h->value);
+    return line;
+}
+
+static bool add_header(struct curl_slist **list, const struct http_header *h)
+{
+    char *line = transfer_header_line(h);
+    struct curl_slist *longer = line ? curl_slist_append(*list, line) : NULL;
+    free(line);
+    if (longer)
+        *list = longer;
+    return longer != NULL;
+}
+
+static bool set_headers(struct http_request *r)
+{
+    struct curl_slist *list = curl_slist_append(NULL, "Expect:");
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && i < r->n_headers; i++)
+        if (!(r->cross_origin && r->headers[i].secret))
+            ok = add_header(&list, &r->headers[i]);
+    r->header_list = list;
+    if (ok)
+        curl_easy_setopt(r->easy, CURLOPT_HTTPHEADER, list);
+    return ok;
+}
+
+static void set_method(struct http_request *r, const char *method)
+{
+    CURL *e = r->easy;
+    if (strcmp(method, "GET") == 0) {
+        curl_easy_setopt(e, CURLOPT_HTTPGET, 1L);
+        return;
+    }
+    if (strcmp(method, "DELETE") == 0 && r->body_len == 0) {
+        curl_easy_setopt(e, CURLOPT_HTTPGET, 1L);
+        curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, "DELETE");
+        return;
+    }
+    curl_easy_setopt(e, CURLOPT_POST, 1L);
+    if (strcmp(method, "POST") != 0)
+        curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, method);
+    curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)r->body_len);
+    r->sent = 0;
+    if (r->body_len <= SMALL_BODY) {
+        curl_easy_setopt(e, CURLOPT_POSTFIELDS, r->body_len ? r->body : "");
+        return;
+    }
+    curl_easy_setopt(e, CURLOPT_READFUNCTION, on_read);
+    curl_easy_setopt(e, CURLOPT_READDATA, r);
+    curl_easy_setopt(e, CURLOPT_SEEKFUNCTION, on_seek);
+    curl_easy_setopt(e, CURLOPT_SEEKDATA, r);
+    if (r->body_len > LARGE_BODY)
+        curl_easy_setopt(e, CURLOPT_UPLOAD_BUFFERSIZE, (long)UPLOAD_BUFFER);
+}
+
+/* TLS libraries refuse a server name with an underscore.  Such a host is asked for, and
+ * its certificate checked, under the name with dashes, while the connection goes to the
+ * real one. */
+static bool set_underscore_host(struct http_request *r, const char *url)
+{
+    const char *host = url + strlen("https://");
+    size_t n = strcspn(host, "/?#:");
+    if (!memchr(host, '_', n))
+        return true;
+    char port[16] = "443", name[256], line[600];
+    if (n >= sizeof(name))
+        return false;
+    if (host[n] == ':')
+        snprintf(port, sizeof(port), "%.*s", (int)strcspn(host + n + 1, "/?#"), host + n + 1);
+    memcpy(name, host, n);
+    name[n] = '\0';
+    char *renamed = strdup(url);
+    if (!renamed)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (host[i] == '_')
+            renamed[strlen("https://") + i] = '-';
+    snprintf(line, sizeof(line), "%.*s:%s:%s:%s", (int)n, renamed + strlen("https://"), port, name,
+             port);
+    r->connect_to = curl_slist_append(NULL, line);
+    bool https_port = strcmp(port, "443") == 0;
+    struct http_header host_header = { "Host", NULL, false };
+    char value[300];
+    snprintf(value, sizeof(value), https_port ? "%s" : "%s:%s", name, port);
+    host_header.value = value;
+    struct curl_slist *list = r->header_list;
+    bool ok = r->connect_to && add_header(&list, &host_header);
+    curl_easy_setopt(r->easy, CURLOPT_CONNECT_TO, r->connect_to);
+    curl_easy_setopt(r->easy, CURLOPT_URL, renamed);
+    free(renamed);
+    return ok;
+}
+
+static void set_callbacks(struct http_request *r)
+{
+    CURL *e = r->easy;
+    curl_easy_setopt(e, CURLOPT_PRIVATE, r);
+    curl_easy_setopt(e, CURLOPT_RESOLVER_START_FUNCTION, on_resolve);
+    curl_easy_setopt(e, CURLOPT_RESOLVER_START_DATA, r);
+    curl_easy_setopt(e, CURLOPT_PREREQFUNCTION, on_connected);
+    curl_easy_setopt(e, CURLOPT_PREREQDATA, r);
+    curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
+    curl_easy_setopt(e, CURLOPT_HEADERDATA, r);
+    curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_write);
+    curl_easy_setopt(e, CURLOPT_WRITEDATA, r);
+}
+
+static void set_route(struct http_request *r)
+{
+    const struct http_pool_options *o = &r->pool->opts;
+    CURL *e = r->easy;
+    curl_easy_setopt(e, CURLOPT_PROXY, o->proxy ? o->proxy : "");
+    if (o->no_proxy)
+        curl_easy_setopt(e, CURLOPT_NOPROXY, o->no_proxy);
+    if (r->pool->proxy_headers) {
+        curl_easy_setopt(e, CURLOPT_PROXYHEADER, r->pool->proxy_headers);
+        curl_easy_setopt(e, CURLOPT_HEADEROPT, (long)CURLHEADER_SEPARATE);
+    }
+    if (o->ca_file)
+        curl_easy_setopt(e, CURLOPT_CAINFO, o->ca_file);
+}
+
+static bool configure(struct http_request *r)
+{
+    CURL *e = r->easy;
+    const char *url = r->location ? r->location : r->url;
+    bool https = strncasecmp(url, "https://", 8) == 0;
+    curl_easy_setopt(e, CURLOPT_URL, url);
+    curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(e, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(e, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+    curl_easy_setopt(e, CURLOPT_HTTP_VERSION,
+                     https && !r->pool->opts.only_http1 ? CURL_HTTP_VERSION_2TLS
+                                                        : CURL_HTTP_VERSION_1_1);
+    if (https)
+        curl_easy_setopt(e, CURLOPT_PIPEWAIT, 1L);
+    if (!r->on_data)
+        curl_easy_setopt(e, CURLOPT_ACCEPT_ENCODING, "gzip, deflate, zstd");
+    set_callbacks(r);
+    set_route(r);
+    if (!set_headers(r))
+        return false;
+    set_method(r, r->as_get ? "GET" : r->method);
+    return !https || set_underscore_host(r, url);
+}
+
+static CURL *take_easy(struct http_pool *p)
+{
+    return p->n_idle > 0 ? p->idle[--p->n_idle] : curl_easy_init();
+}
+
+static void give_easy(struct http_pool *p, CURL *e, bool large)
+{
+    if (large || p->n_idle == POOL_IDLE_MAX) {
+        curl_easy_cleanup(e);
+        return;
+    }
+    curl_easy_reset(e);
+    p->idle[p->n_idle++] = e;
+}
+
+bool transfer_begin(struct http_client *c, struct http_request *r)
+{
+    r->easy = take_easy(c->pool);
+    r->resp.length = -1;
+    if (r->easy)
+        loop_busy(c->pool->loop, 1);
+    if (!r->easy || !configure(r) || curl_multi_add_handle(c->multi, r->easy) != CURLM_OK) {
+        transfer_end(r);
+        transfer_fail(r, HTTP_FAIL_NOMEM, "out of memory for a request");
+        return false;
+    }
+    enter_phase(r, PHASE_ACQUIRE);
+    return true;
+}
+
+void transfer_end(struct http_request *r)
+{
+    if (r->easy) {
+        if (r->client)
+            curl_multi_remove_handle(r->client->multi, r->easy);
+        give_easy(r->pool, r->easy, r->body_len > SMALL_BODY);
+        loop_busy(r->pool->loop, -1);
+    }
+    curl_slist_free_all(r->header_list);
+    curl_slist_free_all(r->connect_to);
+    r->easy = r->header_list = r->connect_to = NULL;
+}
+
+static enum http_failure failure_of(CURLcode code)
+{
+    switch (code) {
+    case CURLE_OK:
+        return HTTP_OK;
+    case CURLE_OPERATION_TIMEDOUT:
+        return HTTP_FAIL_TIMEOUT;
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_URL_MALFORMAT:
+        return HTTP_FAIL_INVALID;
+    case CURLE_OUT_OF_MEMORY:
+        return HTTP_FAIL_NOMEM;
+    case CURLE_WEIRD_SERVER_REPLY:
+    case CURLE_BAD_CONTENT_ENCODING:
+        return HTTP_FAIL_PROTOCOL;
+    default:
+        return HTTP_FAIL_CONNECT;
+    }
+}
+
+void transfer_complete(struct http_request *r, CURLcode code)
+{
+    long status = 0;
+    curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &status);
+    r->resp.status = (int)status;
+    if (code != CURLE_OK && r->resp.failure == HTTP_OK)
+        transfer_fail(r, failure_of(code), "%s", curl_easy_strerror(code));
+}
+
+void http_request_clear(struct http_request *r)
+{
+    buf_clear(&r->resp.head);
+    buf_clear(&r->resp.body);
+    memset(&r->resp, 0, sizeof(r->resp));
+    free(r->location);
+    r->location = NULL;
+    r->as_get = false;
+}
+
+bool http_response_header(const struct http_response *resp, const char *name, char *out,
+                          size_t size)
+{
+    const char *p = resp->head.data, *end = p ? p + resp->head.len : NULL;
+    while (p < end) {
+        size_t n = strcspn(p, "\n");
+        if (is_header(p, n, name)) {
+            const char *value = p + strlen(name) + 1;
+            value += strspn(value, " \t");
+            snprintf(out, size, "%.*s", (int)(p + n - value), value);
+            return true;
+        }
+        p += n + 1;
+    }
+    return false;
+}
