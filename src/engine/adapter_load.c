@@ -286,7 +286,8 @@ static tinker_status copy_weights(struct loading *l, tinker_adapter *a)
         return TINKER_OK;
     for (size_t i = 0; i < l->weights.n; i++) {
         const char *name = l->weights.tensors[i].name;
-        bool known = false;
+        /* PEFT stores a copy of the base weight beside a trained lm_head */
+        bool known = strstr(name, ".base_layer.") != NULL;
         for (size_t k = 0; k < a->params.n && !known; k++)
             known = find(&l->weights, a->params.list[k].name) == &l->weights.tensors[i];
         if (!known)

@@ -120,7 +120,7 @@ void forward_logits(const struct model *m, struct threads *t, struct forward_spa
 }
 
 /* The sum is kept in double: a vocabulary has 10^5 terms. */
-float logits_lse(const float *z, size_t vocab, float inv_temperature)
+struct logits_norm logits_normalise(const float *z, size_t vocab, float inv_temperature)
 {
     float max = z[0];
     for (size_t i = 1; i < vocab; i++)
@@ -128,5 +128,5 @@ float logits_lse(const float *z, size_t vocab, float inv_temperature)
     double sum = 0;
     for (size_t i = 0; i < vocab; i++)
         sum += (double)expf((z[i] - max) * inv_temperature);
-    return max * inv_temperature + (float)log(sum);
+    return (struct logits_norm){ max, (float)log(sum), inv_temperature };
 }

@@ -56,8 +56,19 @@ void forward_rows(const struct model *m, struct threads *t, struct forward_space
 void forward_logits(const struct model *m, struct threads *t, struct forward_space *s,
                     const float *h, size_t n, const struct lora *const *lora, float *logits);
 
-/* log(sum(exp(z * inv_temperature))) over z (vocab): the one definition of the
- * normaliser for training and sampling.  logprob = z[i] * inv_temperature - lse. */
-float logits_lse(const float *z, size_t vocab, float inv_temperature);
+/* The softmax of logits z (vocab) at 1 / inv_temperature: the one definition for
+ * training and sampling.  Maximum and logarithm of the sum are kept apart, so that a
+ * logprob near zero keeps its digits. */
+struct logits_norm {
+    float max;     /* largest z */
+    float log_sum; /* log(sum(exp((z - max) * inv_temperature))) */
+    float inv_temperature;
+};
+struct logits_norm logits_normalise(const float *z, size_t vocab, float inv_temperature);
+/* log softmax of one logit. */
+static inline float logits_logprob(const struct logits_norm *n, float z)
+{
+    return (z - n->max) * n->inv_temperature - n->log_sum;
+}
 
 #endif

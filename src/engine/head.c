@@ -44,31 +44,41 @@ struct rows_job {
     const struct head_row *rows;
 };
 
+/* dL/dz of one row, in place of z.  The target's own entry is g (1 - p), which would
+ * lose its digits for p near 1 if it were a difference. */
+static void row_gradient(const struct logits_norm *norm, const struct loss_datum *d, size_t first,
+                         const float *logprobs, const float *grads, float total, float *z,
+                         size_t vocab)
+{
+    float top = d->k == 1 ? -grads[0] * expm1f(logprobs[first]) : 0;
+    for (size_t i = 0; i < vocab; i++)
+        z[i] = -total * expf(logits_logprob(norm, z[i]));
+    if (d->k == 1)
+        z[d->targets[first]] = top;
+    else
+        for (size_t k = 0; k < d->k; k++)
+            z[d->targets[first + k]] += grads[k];
+}
+
 /* Logprobs and losses of one row; with gradients, z becomes dL/dz. */
-static void score_row(struct head *head, const struct head_row *row, float *z, unsigned char *live)
+static void score_row(struct head *head, const struct head_row *row, float *z, float *grads,
+                      unsigned char *live)
 {
     const struct loss_datum *d = row->datum;
     size_t vocab = head->model->config.vocab, first = row->position * d->k;
-    float lse = logits_lse(z, vocab, 1.0f);
-    float total = 0, grad;
+    struct logits_norm norm = logits_normalise(z, vocab, 1.0f);
+    float total = 0;
     bool any = false;
     for (size_t k = 0; k < d->k; k++) {
         size_t i = first + k;
-        row->logprobs[i] = z[d->targets[i]] - lse;
-        loss_element(head->loss, d, i, row->logprobs[i], &row->losses[i], &grad);
-        total += grad;
-        any = any || grad != 0;
+        row->logprobs[i] = logits_logprob(&norm, z[d->targets[i]]);
+        loss_element(head->loss, d, i, row->logprobs[i], &row->losses[i], &grads[i]);
+        total += grads[i];
+        any = any || grads[i] != 0;
     }
     *live = any;
-    if (!head->grads || !any)
-        return;
-    for (size_t i = 0; i < vocab; i++)
-        z[i] = -total * expf(z[i] - lse);
-    for (size_t k = 0; k < d->k; k++) {
-        float loss;
-        loss_element(head->loss, d, first + k, row->logprobs[first + k], &loss, &grad);
-        z[d->targets[first + k]] += grad;
-    }
+    if (head->grads && any)
+        row_gradient(&norm, d, first, row->logprobs, grads + first, total, z, vocab);
 }
 
 static void score_slice(void *arg, size_t begin, size_t end)
@@ -76,7 +86,8 @@ static void score_slice(void *arg, size_t begin, size_t end)
     const struct rows_job *j = arg;
     size_t vocab = j->head->model->config.vocab;
     for (size_t i = begin; i < end; i++)
-        score_row(j->head, &j->rows[i], j->head->logits + i * vocab, &j->head->live[i]);
+        score_row(j->head, &j->rows[i], j->head->logits + i * vocab, j->rows[i].grads,
+                  &j->head->live[i]);
 }
 
 /* Move the live rows of logits, h and xa to the front of their compact copies. */

@@ -13,7 +13,7 @@
 struct head_row {
     const struct loss_datum *datum;
     size_t position;
-    float *logprobs, *losses; /* of the datum, (n, k) */
+    float *logprobs, *losses, *grads; /* of the datum, (n, k) */
 };
 
 struct head {

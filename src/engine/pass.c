@@ -66,8 +66,8 @@ static void begin_batch(tinker_pass *p)
         p->segments[i] = (struct segment){ row, n, 0, lora, &p->pages[page] };
         memcpy(p->row_tokens + row, p->tokens[datum], n * sizeof(*p->row_tokens));
         for (size_t k = 0; k < n; k++, row++)
-            p->rows[row] =
-                (struct head_row){ &p->data[datum], k, p->logprobs[datum], p->losses[datum] };
+            p->rows[row] = (struct head_row){ &p->data[datum], k, p->logprobs[datum],
+                                              p->losses[datum], p->loss_grads[datum] };
         for (size_t k = 0; k * KV_BLOCK < n; k++, page++)
             p->pages[page] = p->kv + page * 2 * half;
     }

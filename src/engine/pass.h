@@ -26,7 +26,7 @@ struct tinker_pass {
 
     struct loss_datum *data;
     int32_t **tokens; /* per datum */
-    float **logprobs, **losses;
+    float **logprobs, **losses, **loss_grads;
     size_t n;
     tinker_forward_backward result;
 

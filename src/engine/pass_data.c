@@ -57,7 +57,8 @@ static tinker_status make_output(tinker_pass *p, size_t index, tinker_loss_outpu
     int64_t *shape = arena_array(&p->arena, 2, sizeof(*shape));
     p->logprobs[index] = arena_array(&p->arena, count, sizeof(float));
     p->losses[index] = arena_array(&p->arena, count, sizeof(float));
-    if (!tensors || !shape || !p->logprobs[index] || !p->losses[index])
+    p->loss_grads[index] = arena_array(&p->arena, count, sizeof(float));
+    if (!tensors || !shape || !p->logprobs[index] || !p->losses[index] || !p->loss_grads[index])
         return err_nomem(err, "results");
     shape[0] = (int64_t)d->n;
     shape[1] = (int64_t)d->k;
@@ -114,8 +115,9 @@ tinker_status pass_read(tinker_pass *p, const tinker_datum *data, size_t n, cons
     p->tokens = arena_array(&p->arena, n, sizeof(*p->tokens));
     p->logprobs = arena_array(&p->arena, n, sizeof(*p->logprobs));
     p->losses = arena_array(&p->arena, n, sizeof(*p->losses));
+    p->loss_grads = arena_array(&p->arena, n, sizeof(*p->loss_grads));
     tinker_loss_output *outputs = arena_array(&p->arena, n, sizeof(*outputs));
-    if (!p->data || !p->tokens || !p->logprobs || !p->losses || !outputs)
+    if (!p->data || !p->tokens || !p->logprobs || !p->losses || !p->loss_grads || !outputs)
         return err_nomem(err, "data");
     for (size_t i = 0; i < n; i++) {
         size_t tokens = 0;
