@@ -172,7 +172,7 @@ $(B)/bench/%: bench/%.c $(call archives,cli)
 # A fuzz target names its room in its first line: /* room: json ... */
 $(B)/fuzz/%: fuzz/%.c $(foreach r,$(ROOMS),$(B)/room/$(r).a)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -std=c11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -pthread -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_server) $(LIBS_client)
+	$(CC) $(CPPFLAGS) -Itests -std=c11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -pthread -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_server) $(LIBS_client)
 
 comma := ,
 # a test whose name ends in _nomem meets an allocator that fails on demand
