@@ -40,6 +40,22 @@ TINKER_API void tinker_future_cancel(tinker_future *f);
  * No other call on the object may be in progress. */
 TINKER_API void tinker_future_free(tinker_future *f);
 
+/* Let it fail with TINKER_ETIMEDOUT when it is not complete by then; counted from now.
+ * Unlike a wait, this ends the polling. */
+TINKER_API void tinker_future_set_deadline(tinker_future *f, int64_t timeout_ms);
+
+/* Wait for all, or for one, of f[0..n), at most timeout_ms.  all: TINKER_OK when every one
+ * succeeded, else the first error in the order of the array.  any: the index of one that is
+ * complete, -1 when none is. */
+TINKER_API tinker_status tinker_future_wait_all(tinker_future *const *f, size_t n,
+                                                int64_t timeout_ms, tinker_error *err);
+TINKER_API int64_t tinker_future_wait_any(tinker_future *const *f, size_t n, int64_t timeout_ms);
+
+/* Body of the HTTP error that a future failed with, "" when there was none, and the wait the
+ * service asked for, -1 when it did not.  Borrowed until free. */
+TINKER_API const char *tinker_future_error_body(const tinker_future *f);
+TINKER_API int64_t tinker_future_retry_after_ms(const tinker_future *f);
+
 /* Request id that the service gave, "" while unknown.  Borrowed until free. */
 TINKER_API const char *tinker_future_request_id(const tinker_future *f);
 
@@ -51,6 +67,11 @@ TINKER_API const tinker_sample *tinker_future_sample(const tinker_future *f);
 TINKER_API const tinker_named_number *tinker_future_metrics(const tinker_future *f, size_t *n);
 /* tinker:// path of a save_weights, save_weights_for_sampler or load_weights. */
 TINKER_API const char *tinker_future_path(const tinker_future *f);
+
+/* What kind of request: "ForwardBackward", "Sample", …; "" when it is not one that can be
+ * resumed.  Together with the request id it is enough to ask for the result from another
+ * process: see tinker_service_resume(). */
+TINKER_API const char *tinker_future_request_type(const tinker_future *f);
 
 /* The client made by a tinker_service_request_…() or tinker_training_request_…(): yours
  * from now on, once; NULL while pending, after a failure, and when it was taken. */

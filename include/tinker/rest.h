@@ -1,6 +1,11 @@
 /* rest.h - what the service keeps: sessions, training runs, checkpoints, usage.
  *
- * These calls open no session. */
+ * Every call returns a future at once; the accessor of its result is named with it.
+ * These calls open no session, so a program that only lists things never starts one.
+ * Results are borrowed until tinker_future_free(); accessors give NULL while pending,
+ * after a failure, and for a future of another kind.
+ *
+ * Times are microseconds since 1970 UTC; TINKER_NO_TIME means none. */
 #ifndef TINKER_REST_H
 #define TINKER_REST_H
 
@@ -9,6 +14,249 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#define TINKER_NO_TIME INT64_MIN
+
+/* Thread safety: any thread, any time. */
+typedef struct tinker_rest tinker_rest;
+
+/* A cheap handle; sends nothing.  Free it before the service. */
+TINKER_API tinker_rest *tinker_service_create_rest(tinker_service *s, tinker_error *err);
+/* No other call on the object may be in progress. */
+TINKER_API void tinker_rest_free(tinker_rest *r);
+
+/* Whose things: one's own, or all that may be read. */
+typedef enum tinker_scope { TINKER_SCOPE_OWNED = 0, TINKER_SCOPE_ACCESSIBLE = 1 } tinker_scope;
+
+typedef struct tinker_page {
+    size_t size; /* set by TINKER_PAGE_INIT */
+    int64_t limit; /* 0: the default of the call */
+    int64_t offset;
+    tinker_scope scope;
+    const char *project_id; /* training runs of one project, or NULL */
+} tinker_page;
+#define TINKER_PAGE_INIT { sizeof(tinker_page), 0, 0, TINKER_SCOPE_OWNED, NULL }
+
+typedef struct tinker_cursor {
+    int64_t offset, limit, total_count;
+} tinker_cursor;
+
+/* ---- checkpoints ----------------------------------------------------------------- */
+
+typedef struct tinker_checkpoint {
+    const char *id;      /* "weights/step-100" */
+    int sampler;         /* weights to sample from; else training state */
+    int64_t time_us;
+    const char *path;    /* "tinker://…" */
+    int64_t size_bytes;  /* -1: unknown */
+    int is_public;
+    int64_t expires_us;
+} tinker_checkpoint;
+
+typedef struct tinker_checkpoints {
+    const tinker_checkpoint *checkpoints;
+    size_t n;
+    const tinker_cursor *cursor; /* NULL: the list is complete */
+} tinker_checkpoints;
+
+/* Of one training run; result: tinker_future_checkpoints(). */
+TINKER_API tinker_future *tinker_rest_list_checkpoints(tinker_rest *r, const char *run_id,
+                                                       tinker_error *err);
+/* Of the user, newest first, 100 by default; result: tinker_future_checkpoints(). */
+TINKER_API tinker_future *tinker_rest_list_user_checkpoints(tinker_rest *r, const tinker_page *page,
+                                                            tinker_error *err);
+TINKER_API const tinker_checkpoints *tinker_future_checkpoints(const tinker_future *f);
+
+/* The following take a path "tinker://<run>/<weights|sampler_weights>/<name>" and have no
+ * result but success.  Publishing what is public, or hiding what is private, fails at
+ * once with http_status 409. */
+TINKER_API tinker_future *tinker_rest_delete_checkpoint(tinker_rest *r, const char *path,
+                                                        tinker_error *err);
+TINKER_API tinker_future *tinker_rest_publish_checkpoint(tinker_rest *r, const char *path,
+                                                         tinker_error *err);
+TINKER_API tinker_future *tinker_rest_unpublish_checkpoint(tinker_rest *r, const char *path,
+                                                           tinker_error *err);
+/* Let it expire after this time; 0 removes the limit. */
+TINKER_API tinker_future *tinker_rest_set_checkpoint_ttl(tinker_rest *r, const char *path,
+                                                         int64_t ttl_seconds, tinker_error *err);
+
+typedef struct tinker_archive {
+    const char *url; /* signed: a secret */
+    int64_t expires_us;
+} tinker_archive;
+/* Address of a tar file of the checkpoint.  The service may need minutes to make it;
+ * the future waits.  Result: tinker_future_archive(). */
+TINKER_API tinker_future *tinker_rest_checkpoint_archive(tinker_rest *r, const char *path,
+                                                         tinker_error *err);
+TINKER_API const tinker_archive *tinker_future_archive(const tinker_future *f);
+
+/* Called on a library thread, never the I/O thread; total is known.  Non-zero stops. */
+typedef int tinker_progress_callback(void *state, int64_t done, int64_t total);
+
+typedef struct tinker_download_options {
+    size_t size; /* set by TINKER_DOWNLOAD_OPTIONS_INIT */
+    int force;   /* replace an existing target */
+    tinker_progress_callback *progress;
+    void *progress_state;
+} tinker_download_options;
+#define TINKER_DOWNLOAD_OPTIONS_INIT { sizeof(tinker_download_options), 0, NULL, NULL }
+
+/* Stream the archive of a checkpoint into `file`, in constant memory.  It appears under
+ * its name when it is complete; a failure leaves nothing behind.  Result:
+ * tinker_future_path(), the name of the file. */
+TINKER_API tinker_future *tinker_rest_download_checkpoint(tinker_rest *r, const char *path,
+                                                          const char *file,
+                                                          const tinker_download_options *opts,
+                                                          tinker_error *err);
+
+/* ---- training runs ---------------------------------------------------------------- */
+
+typedef struct tinker_training_run {
+    const char *id, *base_model, *owner;
+    int is_lora, corrupted;
+    int64_t lora_rank; /* -1: unknown */
+    int64_t last_request_us;
+    const tinker_checkpoint *last_checkpoint, *last_sampler_checkpoint; /* NULL: none */
+    const tinker_named_string *user_metadata;
+    size_t n_user_metadata;
+} tinker_training_run;
+
+typedef struct tinker_training_runs {
+    const tinker_training_run *runs;
+    size_t n;
+    tinker_cursor cursor;
+} tinker_training_runs;
+
+/* Newest first, 20 by default; result: tinker_future_training_runs(). */
+TINKER_API tinker_future *tinker_rest_list_training_runs(tinker_rest *r, const tinker_page *page,
+                                                         tinker_error *err);
+TINKER_API const tinker_training_runs *tinker_future_training_runs(const tinker_future *f);
+/* One run, by its id or by the path of one of its checkpoints. */
+TINKER_API tinker_future *tinker_rest_training_run(tinker_rest *r, const char *id_or_path,
+                                                   tinker_scope scope, tinker_error *err);
+TINKER_API const tinker_training_run *tinker_future_training_run(const tinker_future *f);
+
+typedef struct tinker_weights_info {
+    const char *base_model;
+    int is_lora;
+    int64_t lora_rank; /* -1: unknown */
+    int train_unembed, train_mlp, train_attn;
+} tinker_weights_info;
+TINKER_API tinker_future *tinker_rest_weights_info(tinker_rest *r, const char *path,
+                                                   tinker_error *err);
+TINKER_API const tinker_weights_info *tinker_future_weights_info(const tinker_future *f);
+
+/* ---- sessions and samplers --------------------------------------------------------- */
+
+typedef struct tinker_strings {
+    const char *const *v;
+    size_t n;
+} tinker_strings;
+
+/* Ids of sessions, newest first, 20 by default; result: tinker_future_strings(). */
+TINKER_API tinker_future *tinker_rest_list_sessions(tinker_rest *r, const tinker_page *page,
+                                                    tinker_error *err);
+TINKER_API const tinker_strings *tinker_future_strings(const tinker_future *f);
+
+typedef struct tinker_session {
+    tinker_strings training_run_ids, sampler_ids;
+} tinker_session;
+TINKER_API tinker_future *tinker_rest_session(tinker_rest *r, const char *session_id,
+                                              tinker_scope scope, tinker_error *err);
+TINKER_API const tinker_session *tinker_future_session(const tinker_future *f);
+
+TINKER_API tinker_future *tinker_rest_assign_project(tinker_rest *r, const char *session_id,
+                                                     const char *project_id, tinker_error *err);
+/* Address of the trace of a session; the future waits until it is ready.  Result:
+ * tinker_future_path(). */
+TINKER_API tinker_future *tinker_rest_export_trace(tinker_rest *r, const char *session_id,
+                                                   tinker_error *err);
+
+typedef struct tinker_sampler_info {
+    const char *sampler_id, *base_model;
+    const char *model_path; /* NULL: the base model itself */
+} tinker_sampler_info;
+TINKER_API tinker_future *tinker_rest_sampler(tinker_rest *r, const char *sampler_id,
+                                              tinker_error *err);
+TINKER_API const tinker_sampler_info *tinker_future_sampler_info(const tinker_future *f);
+
+/* ---- account ------------------------------------------------------------------------ */
+
+typedef struct tinker_identity {
+    const char *user_urn;
+    const char *email; /* NULL: none */
+} tinker_identity;
+/* Who the credential says one is; nothing is sent beyond what getting a token needs.
+ * Fails with TINKER_ESTATE for a plain API key. */
+TINKER_API tinker_future *tinker_rest_whoami(tinker_rest *r, tinker_error *err);
+TINKER_API const tinker_identity *tinker_future_identity(const tinker_future *f);
+
+typedef enum tinker_billing_kind {
+    TINKER_BILLING_TRAINING = 0,
+    TINKER_BILLING_PREFILL,
+    TINKER_BILLING_SAMPLING,
+    TINKER_BILLING_CHECKPOINT,
+    TINKER_BILLING_STORAGE,
+    TINKER_BILLING_OTHER = -1 /* newer than this library */
+} tinker_billing_kind;
+
+typedef struct tinker_billing_event {
+    int64_t start_us, end_us;
+    const char *base_model, *user_id, *user_name, *session_id, *project_id; /* NULL: unknown */
+    tinker_billing_kind kind;
+    int64_t count;         /* tokens, or checkpoints */
+    int cached;            /* prefill: from the prompt cache */
+    double gigabyte_hours; /* storage */
+} tinker_billing_event;
+
+typedef struct tinker_billing_session {
+    const char *id;
+    const tinker_named_string *user_metadata;
+    size_t n_user_metadata;
+} tinker_billing_session;
+
+typedef struct tinker_billing {
+    const tinker_billing_event *events;
+    size_t n_events;
+    const tinker_billing_session *sessions;
+    size_t n_sessions;
+} tinker_billing;
+/* Usage from start to end (not included): RFC 3339 texts or dates, whole UTC hours, at most
+ * 14 days.  Result: tinker_future_billing(). */
+TINKER_API tinker_future *tinker_rest_billing_usage(tinker_rest *r, const char *start,
+                                                    const char *end, tinker_error *err);
+TINKER_API const tinker_billing *tinker_future_billing(const tinker_future *f);
+
+typedef struct tinker_audit_entry {
+    int64_t time_us;
+    const char *event;
+    const char *model_id, *path, *purpose; /* NULL: none */
+} tinker_audit_entry;
+
+typedef struct tinker_audit {
+    const tinker_audit_entry *entries;
+    size_t n;
+} tinker_audit;
+/* Events of a day "YYYY-MM-DD" (NULL: today); checkpoints_only: only those about them. */
+TINKER_API tinker_future *tinker_rest_audit_log(tinker_rest *r, const char *day,
+                                                int checkpoints_only, tinker_error *err);
+TINKER_API const tinker_audit *tinker_future_audit(const tinker_future *f);
+
+/* ---- the service itself ---------------------------------------------------------------- */
+
+typedef struct tinker_supported_model {
+    const char *name;           /* NULL: unnamed */
+    int64_t max_context_length; /* -1: unknown */
+} tinker_supported_model;
+
+typedef struct tinker_capabilities {
+    const tinker_supported_model *models;
+    size_t n;
+} tinker_capabilities;
+TINKER_API tinker_future *tinker_service_capabilities(tinker_service *s, tinker_error *err);
+TINKER_API const tinker_capabilities *tinker_future_capabilities(const tinker_future *f);
+/* Is it there and healthy?  No result but success. */
+TINKER_API tinker_future *tinker_service_health(tinker_service *s, tinker_error *err);
 
 #ifdef __cplusplus
 }

@@ -45,6 +45,19 @@ TINKER_API void tinker_sampler_free(tinker_sampler *s);
 /* Borrowed until free. */
 TINKER_API const char *tinker_sampler_id(const tinker_sampler *s);
 
+/* Name of the model that is sampled from; asks the service each time.  Result:
+ * tinker_future_path(). */
+TINKER_API tinker_future *tinker_sampler_base_model(tinker_sampler *s, tinker_error *err);
+
+/* Everything another process needs to use this sampler: a text that holds the credential,
+ * so treat it as a secret.  Caller frees with free(). */
+TINKER_API char *tinker_sampler_export(tinker_sampler *s, tinker_error *err);
+/* A sampler from such a text.  Opens no session and sends nothing; the service keeps the
+ * session alive as long as one of the processes does.  s gives the settings that are not
+ * in the text (log, proxies, timeouts). */
+TINKER_API tinker_sampler *tinker_service_import_sampler(tinker_service *s, const char *text,
+                                                         tinker_error *err);
+
 typedef struct tinker_sample_options {
     size_t size; /* set by TINKER_SAMPLE_OPTIONS_INIT */
     size_t num_samples;

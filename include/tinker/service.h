@@ -71,6 +71,55 @@ typedef struct tinker_service_options {
  * Returns NULL with *err set: TINKER_EINVAL for a missing or malformed key. */
 TINKER_API tinker_service *tinker_service_new(const tinker_service_options *opts, tinker_error *err);
 
+/* The future of a request that was submitted elsewhere, by its id and type (see
+ * tinker_future_request_type()).  Results of "CreateModel" and of unnamed sampler saves
+ * cannot be resumed: TINKER_EINVAL. */
+TINKER_API tinker_future *tinker_service_resume(tinker_service *s, const char *request_id,
+                                                const char *request_type, tinker_error *err);
+
+/* Id of the session, "" as long as none is open.  Borrowed until free. */
+TINKER_API const char *tinker_service_session_id(tinker_service *s);
+
+/* ---- queue states ----------------------------------------------------------------- */
+
+typedef enum tinker_queue_state {
+    TINKER_QUEUE_UNKNOWN = 0,
+    TINKER_QUEUE_ACTIVE,
+    TINKER_QUEUE_PAUSED_CAPACITY,
+    TINKER_QUEUE_PAUSED_RATE_LIMIT
+} tinker_queue_state;
+
+/* Told by the service while a request waits: who waits (model, sampler or base model id),
+ * the state, and why ("" when the service did not say).  Called on a library thread that
+ * does nothing else, one call at a time; it may submit but not wait. */
+typedef void tinker_queue_observer(void *state, const char *who, tinker_queue_state queue_state,
+                                   const char *reason);
+
+/* Watch all requests of the service; transitions_only: only when state or reason differ
+ * from the last ones of the same request.  NULL stops. */
+TINKER_API void tinker_service_observe(tinker_service *s, tinker_queue_observer *observer,
+                                       int transitions_only, void *state);
+
+/* ---- telemetry -------------------------------------------------------------------- */
+
+typedef enum tinker_severity {
+    TINKER_SEVERITY_DEBUG = 0,
+    TINKER_SEVERITY_INFO,
+    TINKER_SEVERITY_WARNING,
+    TINKER_SEVERITY_ERROR,
+    TINKER_SEVERITY_CRITICAL
+} tinker_severity;
+
+/* Send an event to the service with the session's telemetry.  json is an object or NULL.
+ * 1: queued; 0: dropped, because telemetry is off, its queue is full, or json is none. */
+TINKER_API int tinker_service_log_event(tinker_service *s, const char *name, const char *json,
+                                        tinker_severity severity);
+/* Report an error of the program; fatal adds the end of the session. */
+TINKER_API int tinker_service_log_error(tinker_service *s, const tinker_error *error, int fatal);
+/* Send what is queued; wait until it is delivered, at most timeout_ms (0: do not wait).
+ * 1: nothing is left. */
+TINKER_API int tinker_service_flush_telemetry(tinker_service *s, int64_t timeout_ms);
+
 /* Pending futures complete with TINKER_ECANCELED.  Free the clients made from the
  * service first.  Blocks at most 5 s.  No other call on the object may be in progress. */
 TINKER_API void tinker_service_free(tinker_service *s);

@@ -59,6 +59,46 @@ TINKER_API tinker_future *tinker_training_save_for_sampler(tinker_training *t, c
                                                            const tinker_save_options *opts,
                                                            tinker_error *err);
 
+/* Load weights saved by tinker_training_save_state() into this model; optimizer: the state
+ * of the optimiser too.  access_token (may be NULL) is the credential of the account that
+ * owns them.  Result: tinker_future_path(), or NULL when the service does not say. */
+TINKER_API tinker_future *tinker_training_load_state(tinker_training *t, const char *path,
+                                                     int optimizer, const char *access_token,
+                                                     tinker_error *err);
+
+typedef struct tinker_from_state {
+    size_t size;            /* set by TINKER_FROM_STATE_INIT */
+    int optimizer;          /* the state of the optimiser too */
+    const char *base_model; /* NULL: the one the weights were made for */
+    const tinker_named_string *user_metadata;
+    size_t n_user_metadata;
+    const char *access_token; /* credential of the account that owns the weights, or NULL */
+} tinker_from_state;
+#define TINKER_FROM_STATE_INIT { sizeof(tinker_from_state), 0, NULL, NULL, 0, NULL }
+
+/* A new training client that continues from saved weights.  Blocks, at most timeout_ms. */
+TINKER_API tinker_training *tinker_service_create_from_state(tinker_service *s, const char *path,
+                                                             const tinker_from_state *opts,
+                                                             int64_t timeout_ms, tinker_error *err);
+/* The same without waiting; tinker_future_take_training() of the future gives the client. */
+TINKER_API tinker_future *tinker_service_request_from_state(tinker_service *s, const char *path,
+                                                            const tinker_from_state *opts,
+                                                            tinker_error *err);
+
+typedef struct tinker_model_info {
+    const char *model_id;
+    const char *model_name, *arch, *tokenizer_id; /* NULL: the service does not say */
+    int is_lora;       /* -1: unknown */
+    int64_t lora_rank; /* -1: unknown */
+} tinker_model_info;
+/* What is being trained.  Result: tinker_future_model_info(). */
+TINKER_API tinker_future *tinker_training_info(tinker_training *t, tinker_error *err);
+TINKER_API const tinker_model_info *tinker_future_model_info(const tinker_future *f);
+
+/* Unload the model from the service once all earlier requests were sent; every later
+ * request on t fails with TINKER_ESTATE.  No result but success. */
+TINKER_API tinker_future *tinker_training_unload(tinker_training *t, tinker_error *err);
+
 #ifdef __cplusplus
 }
 #endif
