@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include "base/err.h"
+#include "wire/describe.h"
 
 /* ---- element types --------------------------------------------------------------------- */
 
@@ -67,177 +68,195 @@ static bool shape_count(const int64_t *shape, size_t ndim, uint64_t *count)
     return true;
 }
 
-static tinker_status check_sparse(const tinker_tensor *t, tinker_error *err)
+static tinker_status check_sparse(const tinker_tensor *t, const struct wire_place *at,
+                                  tinker_error *err)
 {
     if (!t->crow || !t->col)
-        return err_set(err, TINKER_EINVAL, "row pointers and column indices go together");
+        return wire_refuse(at, err, "row pointers and column indices go together");
     if (!t->shape || t->ndim != 2)
-        return err_set(err, TINKER_EINVAL, "a sparse tensor needs a shape of two dimensions");
+        return wire_refuse(at, err, "a sparse tensor needs a shape of two dimensions");
     int64_t rows = t->shape[0], cols = t->shape[1];
     if (rows < 0 || cols < 0)
-        return err_set(err, TINKER_EINVAL, "the shape holds a negative size");
+        return wire_refuse(at, err, "the shape holds a negative size");
     if (t->crow[0] != 0 || t->crow[rows] < 0 || (uint64_t)t->crow[rows] != t->n)
-        return err_set(err, TINKER_EINVAL, "row pointers must run from 0 to %zu", t->n);
+        return wire_refuse(at, err, "row pointers must run from 0 to %zu", t->n);
     for (int64_t i = 0; i < rows; i++)
         if (t->crow[i] > t->crow[i + 1] || t->crow[i] < 0)
-            return err_set(err, TINKER_EINVAL, "row pointer %lld decreases", (long long)i + 1);
+            return wire_refuse(at, err, "row pointer %lld decreases", (long long)i + 1);
     for (size_t i = 0; i < t->n; i++)
         if (t->col[i] < 0 || t->col[i] >= cols)
-            return err_set(err, TINKER_EINVAL, "column index %zu is %lld, of %lld columns", i,
-                           (long long)t->col[i], (long long)cols);
+            return wire_refuse(at, err, "column index %zu is %lld, of %lld columns", i,
+                               (long long)t->col[i], (long long)cols);
     return TINKER_OK;
 }
 
-static tinker_status check_values(const tinker_tensor *t, tinker_error *err)
+static tinker_status check_values(const tinker_tensor *t, const struct wire_place *at,
+                                  tinker_error *err)
 {
     const uint64_t *u = t->data;
     const double *d = t->data;
     for (size_t i = 0; t->dtype == TINKER_UINT64 && i < t->n; i++)
         if (u[i] > INT64_MAX)
-            return err_set(err, TINKER_EINVAL, "value %zu is above the largest int64", i);
+            return wire_refuse(at, err, "value %zu is above the largest int64", i);
     for (size_t i = 0; t->dtype == TINKER_FLOAT64 && i < t->n; i++)
         if (isfinite(d[i]) && !isfinite((float)d[i]))
-            return err_set(err, TINKER_EINVAL, "value %zu (%g) is too large for float32", i, d[i]);
+            return wire_refuse(at, err, "value %zu (%g) is too large for float32", i, d[i]);
     return TINKER_OK;
 }
 
-static tinker_status check_tensor(const tinker_tensor *t, tinker_error *err)
+static tinker_status check_tensor(const tinker_tensor *t, const struct wire_place *at,
+                                  tinker_error *err)
 {
     uint64_t count = t->n;
     if (t->n && !t->data)
-        return err_set(err, TINKER_EINVAL, "has no data");
+        return wire_refuse(at, err, "has no data");
     if (t->n > SIZE_MAX / 8)
-        return err_set(err, TINKER_EINVAL, "is too large");
+        return wire_refuse(at, err, "is too large");
     if (!t->shape && t->ndim)
-        return err_set(err, TINKER_EINVAL, "has %zu dimensions but no shape", t->ndim);
+        return wire_refuse(at, err, "has %zu dimensions but no shape", t->ndim);
     if (t->ndim > WIRE_DIMENSIONS_MAX)
-        return err_set(err, TINKER_EINVAL, "has more than %d dimensions", WIRE_DIMENSIONS_MAX);
+        return wire_refuse(at, err, "has more than %d dimensions", WIRE_DIMENSIONS_MAX);
     if (t->crow || t->col) {
-        tinker_status status = check_sparse(t, err);
-        return status ? status : check_values(t, err);
+        tinker_status status = check_sparse(t, at, err);
+        return status ? status : check_values(t, at, err);
     }
     if (t->shape && !shape_count(t->shape, t->ndim, &count))
-        return err_set(err, TINKER_EINVAL, "the shape is negative or too large");
+        return wire_refuse(at, err, "the shape is negative or too large");
     if (count != t->n)
-        return err_set(err, TINKER_EINVAL, "expected %llu values, got %zu",
-                       (unsigned long long)count, t->n);
-    return check_values(t, err);
+        return wire_refuse(at, err, "expected %llu values, got %zu", (unsigned long long)count,
+                           t->n);
+    return check_values(t, at, err);
+}
+
+static tinker_status check_input(const tinker_tensor *t, const struct wire_place *at,
+                                 tinker_error *err)
+{
+    if (t->dtype == TINKER_BFLOAT16)
+        return wire_refuse(at, err, "bfloat16 is not accepted as input: use float32");
+    if (!wire_dtype(t->dtype))
+        return wire_refuse(at, err, "unknown element type %d", (int)t->dtype);
+    return check_tensor(t, at, err);
 }
 
 tinker_status wire_check_tensor(const tinker_tensor *t, tinker_error *err)
 {
-    if (t->dtype == TINKER_BFLOAT16)
-        return err_set(err, TINKER_EINVAL, "bfloat16 is not accepted as input: use float32");
-    if (!wire_dtype(t->dtype))
-        return err_set(err, TINKER_EINVAL, "unknown element type %d", (int)t->dtype);
-    return check_tensor(t, err);
+    return check_input(t, NULL, err);
 }
 
 tinker_status wire_check_result_tensor(const tinker_tensor *t, tinker_error *err)
 {
     if (!wire_dtype_size(t->dtype))
-        return err_set(err, TINKER_EINVAL, "unknown element type %d", (int)t->dtype);
-    return check_tensor(t, err);
+        return wire_refuse(NULL, err, "unknown element type %d", (int)t->dtype);
+    return check_tensor(t, NULL, err);
 }
 
 /* ---- model inputs --------------------------------------------------------------------------- */
 
-static tinker_status check_format(const tinker_chunk *c, tinker_error *err)
+static tinker_status refuse_member(const struct wire_place *at, const char *name, tinker_error *err,
+                                   const char *why)
 {
-    if (c->format && (strcmp(c->format, "png") == 0 || strcmp(c->format, "jpeg") == 0))
-        return TINKER_OK;
-    return err_set(err, TINKER_EINVAL, "format: expected \"png\" or \"jpeg\", got \"%.40s\"",
-                   c->format ? c->format : "");
+    struct wire_place member = { .up = at, .name = name };
+    return wire_refuse(&member, err, "%s", why);
 }
 
-static tinker_status check_chunk(const tinker_chunk *c, bool pointers, tinker_error *err)
+static tinker_status check_format(const tinker_chunk *c, const struct wire_place *at,
+                                  tinker_error *err)
+{
+    struct wire_place member = { .up = at, .name = "format" };
+    if (c->format && (strcmp(c->format, "png") == 0 || strcmp(c->format, "jpeg") == 0))
+        return TINKER_OK;
+    return wire_refuse(&member, err, "expected \"png\" or \"jpeg\", got \"%.40s\"",
+                       c->format ? c->format : "");
+}
+
+static tinker_status check_chunk(const tinker_chunk *c, bool pointers, const struct wire_place *at,
+                                 tinker_error *err)
 {
     switch (c->kind) {
     case TINKER_CHUNK_TEXT:
-        if (c->n_tokens && !c->tokens)
-            return err_set(err, TINKER_EINVAL, "tokens: has no data");
-        if (c->n_tokens > SIZE_MAX / 4)
-            return err_set(err, TINKER_EINVAL, "tokens: too many");
+        if ((c->n_tokens && !c->tokens) || c->n_tokens > SIZE_MAX / 16)
+            return refuse_member(at, "tokens", err, c->tokens ? "too many" : "has no data");
         return TINKER_OK;
     case TINKER_CHUNK_IMAGE:
         if (c->n_bytes && !c->bytes)
-            return err_set(err, TINKER_EINVAL, "data: has no data");
+            return refuse_member(at, "data", err, "has no data");
         if (c->has_expected_tokens &&
             (c->expected_tokens < INT32_MIN || c->expected_tokens > INT32_MAX))
-            return err_set(err, TINKER_EINVAL, "expected_tokens: does not fit 32 bits");
-        return check_format(c, err);
+            return refuse_member(at, "expected_tokens", err, "does not fit 32 bits");
+        return check_format(c, at, err);
     case TINKER_CHUNK_IMAGE_POINTER:
         if (!pointers)
-            return err_set(err, TINKER_EINVAL,
-                           "an image_asset_pointer works for sampling only: "
-                           "training needs the image bytes");
+            return wire_refuse(at, err,
+                               "an image_asset_pointer works for sampling only: "
+                               "training needs the image bytes");
         if (!c->location)
-            return err_set(err, TINKER_EINVAL, "location: is required");
-        return check_format(c, err);
+            return refuse_member(at, "location", err, "is required");
+        return check_format(c, at, err);
     case TINKER_CHUNK_DMEL:
         if (!c->bytes || !c->n_bytes)
-            return err_set(err, TINKER_EINVAL, "dmel: is empty");
+            return refuse_member(at, "dmel", err, "is empty");
         return TINKER_OK;
     }
-    return err_set(err, TINKER_EINVAL, "unknown kind of chunk %d", (int)c->kind);
+    return wire_refuse(at, err, "unknown kind of chunk %d", (int)c->kind);
+}
+
+static tinker_status check_chunks(const tinker_model_input *input, bool pointers,
+                                  const struct wire_place *at, tinker_error *err)
+{
+    struct wire_place list = { .up = at, .name = "chunks" };
+    struct wire_place item = { .up = &list };
+    if (input->n_chunks && !input->chunks)
+        return wire_refuse(&list, err, "has no data");
+    for (; item.index < input->n_chunks; item.index++) {
+        tinker_status status = check_chunk(&input->chunks[item.index], pointers, &item, err);
+        if (status)
+            return status;
+    }
+    return TINKER_OK;
 }
 
 tinker_status wire_check_model_input(const tinker_model_input *input, bool pointers,
                                      tinker_error *err)
 {
-    if (input->n_chunks && !input->chunks)
-        return err_set(err, TINKER_EINVAL, "chunks: has no data");
-    for (size_t i = 0; i < input->n_chunks; i++) {
-        tinker_status status = check_chunk(&input->chunks[i], pointers, err);
-        if (status) {
-            err_prefix(err, "chunks[%zu]", i);
-            return status;
-        }
-    }
-    return TINKER_OK;
+    return check_chunks(input, pointers, NULL, err);
 }
 
 /* ---- datums ------------------------------------------------------------------------------------ */
 
-static tinker_status check_inputs(const tinker_datum *d, tinker_error *err)
+static tinker_status check_inputs(const tinker_datum *d, const struct wire_place *at,
+                                  tinker_error *err)
 {
+    struct wire_place map = { .up = at, .name = "loss_fn_inputs" };
     if (d->n_inputs && !d->inputs)
-        return err_set(err, TINKER_EINVAL, "loss_fn_inputs: has no data");
+        return wire_refuse(&map, err, "has no data");
     for (size_t i = 0; i < d->n_inputs; i++) {
-        const char *name = d->inputs[i].name;
-        if (!name || !*name)
-            return err_set(err, TINKER_EINVAL, "loss_fn_inputs: entry %zu has no name", i);
+        struct wire_place entry = { .up = &map, .name = d->inputs[i].name };
+        if (!entry.name || !*entry.name)
+            return wire_refuse(&map, err, "entry %zu has no name", i);
         for (size_t j = 0; j < i; j++)
-            if (strcmp(d->inputs[j].name, name) == 0)
-                return err_set(err, TINKER_EINVAL, "loss_fn_inputs.%.80s: is given twice", name);
-        tinker_status status = wire_check_tensor(&d->inputs[i].tensor, err);
-        if (status) {
-            err_prefix(err, "loss_fn_inputs.%.80s", name);
+            if (strcmp(d->inputs[j].name, entry.name) == 0)
+                return wire_refuse(&entry, err, "is given twice");
+        tinker_status status = check_input(&d->inputs[i].tensor, &entry, err);
+        if (status)
             return status;
-        }
     }
     return TINKER_OK;
 }
 
-static tinker_status check_datum(const tinker_datum *d, tinker_error *err)
-{
-    tinker_status status = wire_check_model_input(&d->model_input, false, err);
-    if (status == TINKER_OK)
-        return check_inputs(d, err);
-    err_prefix(err, "model_input");
-    return status;
-}
-
 tinker_status wire_check_data(const tinker_datum *data, size_t n, tinker_error *err)
 {
+    struct wire_place list = { .name = "data" };
+    struct wire_place item = { .up = &list };
+    struct wire_place input = { .up = &item, .name = "model_input" };
     if (n == 0 || !data)
-        return err_set(err, TINKER_EINVAL, "data: at least one datum is needed");
-    for (size_t i = 0; i < n; i++) {
-        tinker_status status = check_datum(&data[i], err);
-        if (status) {
-            err_prefix(err, "data[%zu]", i);
+        return wire_refuse(&list, err, "at least one datum is needed");
+    for (; item.index < n; item.index++) {
+        const tinker_datum *d = &data[item.index];
+        tinker_status status = check_chunks(&d->model_input, false, &input, err);
+        if (status == TINKER_OK)
+            status = check_inputs(d, &item, err);
+        if (status)
             return status;
-        }
     }
     return TINKER_OK;
 }

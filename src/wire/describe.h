@@ -90,6 +90,9 @@ struct wire_place {
 };
 /* "data[3].loss_fn_inputs.weights"; cut to fit. */
 void wire_place_text(const struct wire_place *place, char *out, size_t size);
+/* TINKER_EINVAL with "<place>: <text>"; place may be NULL. */
+tinker_status wire_refuse(const struct wire_place *place, tinker_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 struct wire_reader {
     struct json_reader json;

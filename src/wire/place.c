@@ -1,8 +1,10 @@
 /* place.c - turns the chain of places into the path that an error message names. */
 #include "wire/describe.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/err.h"
 
 void wire_place_text(const struct wire_place *place, char *out, size_t size)
 {
@@ -23,4 +25,15 @@ void wire_place_text(const struct wire_place *place, char *out, size_t size)
         memcpy(text + at, part, n);
     }
     snprintf(out, size, "%s", text + at + (text[at] == '.'));
+}
+
+tinker_status wire_refuse(const struct wire_place *place, tinker_error *err, const char *fmt, ...)
+{
+    char where[256], text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    wire_place_text(place, where, sizeof where);
+    return err_set(err, TINKER_EINVAL, "%s%s%s", where, *where ? ": " : "", text);
 }

@@ -41,8 +41,10 @@ bool wire_read_nomem(struct wire_reader *r)
 
 bool wire_read_ok(struct wire_reader *r)
 {
-    if (r->status == TINKER_OK && r->json.failed)
-        fail(r, TINKER_EINVAL, json_error(&r->json));
+    if (r->status == TINKER_OK && r->json.failed) {
+        const char *why = json_error(&r->json);
+        fail(r, strstr(why, "no memory for") ? TINKER_ENOMEM : TINKER_EINVAL, why);
+    }
     return r->status == TINKER_OK;
 }
 
@@ -210,17 +212,18 @@ static bool unknown(struct wire_reader *r, struct json_str key)
     return wire_read_fail(r, "unknown field \"%.*s\"", (int)(key.n < 80 ? key.n : 80), key.s);
 }
 
-/* Does `seen` hold all that the variant requires, and something that only it has? */
-static bool fits_variant(const struct wire_type *type, uint64_t seen, int variant)
+/* How many of the variant's own fields were seen; 0 when one that it requires was not. */
+static int fit(const struct wire_type *type, uint64_t seen, int variant)
 {
-    bool own = false;
+    int own = 0;
     for (size_t i = 0; i < type->n_fields; i++) {
         const struct wire_field *f = &type->fields[i];
         if (!f->variants || !in_variant(f, variant))
             continue;
-        if ((f->flags & WIRE_REQUIRED) && !(seen >> i & 1))
-            return false;
-        own = own || (seen >> i & 1);
+        bool there = seen >> i & 1;
+        if (!there && (f->flags & WIRE_REQUIRED))
+            return 0;
+        own += there;
     }
     return own;
 }
@@ -235,12 +238,14 @@ static bool find_variant(struct wire_reader *r, const struct wire_type *type, ch
         tag++;
     int *at = (int *)(value + tag->offset);
     if (!(seen >> (tag - type->fields) & 1)) {
-        int guess = 0;
-        while (tag->words[guess] && !fits_variant(type, seen, guess))
-            guess++;
-        if (r->mode == WIRE_STRICT || !tag->words[guess])
+        int best = 0;
+        for (int i = 0; r->mode == WIRE_LENIENT && tag->words[i]; i++) {
+            int own = fit(type, seen, i);
+            *at = own > best ? i : *at;
+            best = own > best ? own : best;
+        }
+        if (best == 0)
             return missing(r, tag);
-        *at = guess;
     }
     *variant = *at;
     return true;
@@ -255,7 +260,8 @@ static bool check_seen(struct wire_reader *r, const struct wire_type *type, char
     for (size_t i = 0; i < type->n_fields; i++) {
         const struct wire_field *f = &type->fields[i];
         bool there = seen >> i & 1, ours = in_variant(f, variant);
-        if (ours && !there && (f->flags & WIRE_REQUIRED))
+        bool tag = type->tag && strcmp(f->name, type->tag) == 0; /* settled above */
+        if (ours && !there && !tag && (f->flags & WIRE_REQUIRED))
             return missing(r, f);
         if (!ours && there && r->mode == WIRE_STRICT && !type->ignores_unknown)
             return unknown(r, (struct json_str){ f->name, strlen(f->name) });

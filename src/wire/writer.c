@@ -16,13 +16,12 @@ bool wire_write_fail(struct wire_writer *w, const char *fmt, ...)
 {
     if (w->status != TINKER_OK)
         return false;
-    char place[256], text[256];
+    char text[256];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    wire_place_text(w->place, place, sizeof place);
-    w->status = err_set(w->err, TINKER_EINVAL, "%s%s%s", place, *place ? ": " : "", text);
+    w->status = wire_refuse(w->place, w->err, "%s", text);
     return false;
 }
 
