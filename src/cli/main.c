@@ -16,6 +16,7 @@
 
 /* Alphabetical: help prints it in this order. */
 static const struct command table[] = {
+    { "serve", "Run the local Tinker server", cmd_serve },
     { "version", "Show version information", cmd_version },
 };
 

@@ -1,0 +1,75 @@
+/* model_dir.c - see model_dir.h. */
+#include "cli/model_dir.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/os.h"
+
+static bool has_config(const char *dir)
+{
+    char path[MODEL_DIR_MAX + 16];
+    snprintf(path, sizeof(path), "%s/config.json", dir);
+    return access(path, R_OK) == 0;
+}
+
+/* Directory of this program, without the final slash. */
+static bool program_dir(char *out, size_t size)
+{
+    ssize_t n = readlink("/proc/self/exe", out, size - 1);
+    if (n <= 0)
+        return false;
+    out[n] = 0;
+    char *slash = strrchr(out, '/');
+    if (slash)
+        *slash = 0;
+    return slash != NULL;
+}
+
+bool model_dir_bundled(char out[MODEL_DIR_MAX])
+{
+    /* Installed; in a build directory of the source tree; in the source tree itself. */
+    static const char *const places[] = { "/../share/tinker/models/tiny", "/../../models/tiny",
+                                          "/../models/tiny", "/models/tiny" };
+    char dir[MODEL_DIR_MAX / 2];
+    if (program_dir(dir, sizeof(dir)))
+        for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+            snprintf(out, MODEL_DIR_MAX, "%s%s", dir, places[i]);
+            if (has_config(out))
+                return true;
+        }
+    snprintf(out, MODEL_DIR_MAX, "models/tiny");
+    return has_config(out);
+}
+
+static void cache_root(char *out, size_t size)
+{
+    const char *hub = getenv("HF_HUB_CACHE"), *hf = getenv("HF_HOME"), *home = getenv("HOME");
+    if (hub && *hub)
+        snprintf(out, size, "%s", hub);
+    else if (hf && *hf)
+        snprintf(out, size, "%s/hub", hf);
+    else
+        snprintf(out, size, "%s/.cache/huggingface/hub", home ? home : "");
+}
+
+/* "Qwen/Qwen3-0.6B" is the folder models--Qwen--Qwen3-0.6B; refs/main names its snapshot. */
+bool model_dir_cached(const char *id, char out[MODEL_DIR_MAX])
+{
+    char root[MODEL_DIR_MAX / 4], folder[MODEL_DIR_MAX / 2], *revision;
+    const char *slash = strchr(id, '/');
+    size_t n;
+    if (!slash || strchr(slash + 1, '/') || strstr(id, "..") || strlen(id) > 200)
+        return false;
+    cache_root(root, sizeof(root));
+    snprintf(folder, sizeof(folder), "%s/models--%.*s--%s", root, (int)(slash - id), id, slash + 1);
+    snprintf(out, MODEL_DIR_MAX, "%s/refs/main", folder);
+    if (os_read_file(out, 256, &revision, &n, NULL) != TINKER_OK)
+        return false;
+    revision[strcspn(revision, "\r\n /")] = 0;
+    snprintf(out, MODEL_DIR_MAX, "%s/snapshots/%s", folder, revision);
+    free(revision);
+    return has_config(out);
+}

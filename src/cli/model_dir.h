@@ -1,0 +1,17 @@
+/* model_dir.h - from what a user calls a model to a directory on this machine. */
+#ifndef CLI_MODEL_DIR_H
+#define CLI_MODEL_DIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { MODEL_DIR_MAX = 4096 };
+
+/* The model that comes with the program: its name, and its directory when found. */
+#define MODEL_DIR_BUNDLED "tinker/tiny"
+bool model_dir_bundled(char out[MODEL_DIR_MAX]);
+
+/* A model of the local Hugging Face cache ("Qwen/Qwen3-0.6B").  Never downloads. */
+bool model_dir_cached(const char *id, char out[MODEL_DIR_MAX]);
+
+#endif

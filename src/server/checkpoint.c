@@ -1,0 +1,201 @@
+/* checkpoint.c - see checkpoint.h. */
+#include "server/checkpoint.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/os.h"
+#include "base/rand.h"
+#include "base/sha256.h"
+
+void checkpoint_path(const struct server *s, const char *dir, char *out)
+{
+    snprintf(out, CHECKPOINT_PATH, "%s/%s", s->checkpoints, dir);
+}
+
+static tinker_status make_dir(struct server *s, char *dir, char *path, tinker_error *err)
+{
+    uint8_t id[16];
+    if (rand_os(id, sizeof(id)) != 0)
+        return err_set(err, TINKER_ESTATE, "no randomness from the system");
+    hex_encode(id, sizeof(id), dir);
+    checkpoint_path(s, dir, path);
+    return mkdir(path, 0700) == 0 ? TINKER_OK : err_errno(err, "create", path);
+}
+
+/* The marker tells a download that it is whole. */
+static tinker_status write_marker(const char *path, tinker_error *err)
+{
+    char name[CHECKPOINT_PATH + 32];
+    snprintf(name, sizeof(name), "%s/checkpoint_complete", path);
+    return os_write_file(name, "", 0, err);
+}
+
+/* Call fn for every regular file of a directory; stops at the first failure. */
+static tinker_status each_file(const char *path,
+                               tinker_status (*fn)(const char *path, const char *name,
+                                                   const struct stat *st, void *state,
+                                                   tinker_error *err),
+                               void *state, tinker_error *err)
+{
+    DIR *d = opendir(path);
+    if (!d)
+        return err_errno(err, "open", path);
+    tinker_status status = TINKER_OK;
+    struct dirent *e;
+    while (status == TINKER_OK && (e = readdir(d)) != NULL) {
+        char name[CHECKPOINT_PATH + 300];
+        struct stat st;
+        snprintf(name, sizeof(name), "%s/%s", path, e->d_name);
+        if (lstat(name, &st) == 0 && S_ISREG(st.st_mode))
+            status = fn(name, e->d_name, &st, state, err);
+    }
+    closedir(d);
+    return status;
+}
+
+static tinker_status add_size(const char *path, const char *name, const struct stat *st,
+                              void *state, tinker_error *err)
+{
+    (void)path, (void)name, (void)err;
+    *(int64_t *)state += st->st_size;
+    return TINKER_OK;
+}
+
+tinker_status checkpoint_write(struct server *s, const tinker_adapter *a, const char *base_name,
+                               int flags, char *dir, int64_t *size_bytes, tinker_error *err)
+{
+    char path[CHECKPOINT_PATH];
+    tinker_status status = make_dir(s, dir, path, err);
+    if (status != TINKER_OK)
+        return status;
+    *size_bytes = 0;
+    status = tinker_adapter_save(a, path, base_name, flags, err);
+    if (status == TINKER_OK)
+        status = write_marker(path, err);
+    if (status == TINKER_OK)
+        status = os_sync_dir(path, err);
+    if (status == TINKER_OK)
+        status = os_sync_dir(s->checkpoints, err);
+    if (status == TINKER_OK)
+        status = each_file(path, add_size, size_bytes, err);
+    if (status != TINKER_OK)
+        checkpoint_remove(s, dir);
+    return status;
+}
+
+void checkpoint_remove(struct server *s, const char *dir)
+{
+    char path[CHECKPOINT_PATH];
+    tinker_error err;
+    if (!dir)
+        return;
+    checkpoint_path(s, dir, path);
+    if (os_remove_tree(path, &err) != TINKER_OK)
+        log_line(s->log, LOG_WARNING, "%s", err.message);
+}
+
+tinker_status checkpoint_clean(struct server *s, tinker_error *err)
+{
+    DIR *d = opendir(s->checkpoints);
+    if (!d)
+        return err_errno(err, "open", s->checkpoints);
+    tinker_status status = TINKER_OK;
+    struct dirent *e;
+    while (status == TINKER_OK && (e = readdir(d)) != NULL) {
+        bool used = true;
+        if (e->d_name[0] == '.' && (!e->d_name[1] || e->d_name[1] == '.'))
+            continue;
+        status = store_dir_in_use(s->store, e->d_name, &used, err);
+        if (status == TINKER_OK && !used) {
+            log_line(s->log, LOG_INFO, "removing unfinished weights %s", e->d_name);
+            checkpoint_remove(s, e->d_name);
+        }
+    }
+    closedir(d);
+    return status;
+}
+
+/* ---- archives ------------------------------------------------------------------------ */
+
+static tinker_status copy_file(struct archive *tar, const char *path, tinker_error *err)
+{
+    char block[64 * 1024];
+    ssize_t n = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(err, "open", path);
+    while ((n = read(fd, block, sizeof(block))) > 0)
+        if (archive_write_data(tar, block, (size_t)n) != n)
+            break;
+    close(fd);
+    return n == 0 ? TINKER_OK : err_set(err, TINKER_ESTATE, "archive: %s cannot be copied", path);
+}
+
+static tinker_status add_member(const char *path, const char *name, const struct stat *st,
+                                void *state, tinker_error *err)
+{
+    struct archive *tar = state;
+    struct archive_entry *e = archive_entry_new();
+    if (!e)
+        return err_nomem(err, "archive");
+    archive_entry_set_pathname(e, name);
+    archive_entry_set_size(e, st->st_size);
+    archive_entry_set_filetype(e, AE_IFREG);
+    archive_entry_set_perm(e, 0644);
+    archive_entry_set_mtime(e, st->st_mtime, 0);
+    int rc = archive_write_header(tar, e);
+    archive_entry_free(e);
+    if (rc != ARCHIVE_OK)
+        return err_set(err, TINKER_ESTATE, "archive: %s", archive_error_string(tar));
+    return copy_file(tar, path, err);
+}
+
+static tinker_status write_tar(const char *path, int fd, tinker_error *err)
+{
+    struct archive *tar = archive_write_new();
+    if (!tar)
+        return err_nomem(err, "archive");
+    archive_write_set_format_pax_restricted(tar);
+    archive_write_set_bytes_in_last_block(tar, 1);
+    tinker_status status = TINKER_OK;
+    if (archive_write_open_fd(tar, fd) != ARCHIVE_OK)
+        status = err_set(err, TINKER_ESTATE, "archive: %s", archive_error_string(tar));
+    if (status == TINKER_OK)
+        status = each_file(path, add_member, tar, err);
+    if (archive_write_close(tar) != ARCHIVE_OK && status == TINKER_OK)
+        status = err_set(err, TINKER_ESTATE, "archive: %s", archive_error_string(tar));
+    archive_write_free(tar);
+    return status;
+}
+
+tinker_status checkpoint_tar(struct server *s, const char *dir, int *fd, uint64_t *size,
+                             tinker_error *err)
+{
+    char path[CHECKPOINT_PATH], name[CHECKPOINT_PATH];
+    struct stat st;
+    checkpoint_path(s, dir, path);
+    snprintf(name, sizeof(name), "%s/tar.XXXXXX", s->checkpoints);
+    *fd = mkstemp(name);
+    if (*fd < 0)
+        return err_errno(err, "create", name);
+    unlink(name);
+    tinker_status status = write_tar(path, *fd, err);
+    if (status == TINKER_OK && fstat(*fd, &st) == 0) {
+        *size = (uint64_t)st.st_size;
+        lseek(*fd, 0, SEEK_SET);
+        return TINKER_OK;
+    }
+    close(*fd);
+    *fd = -1;
+    return status == TINKER_OK ? err_errno(err, "archive", path) : status;
+}

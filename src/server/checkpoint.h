@@ -1,0 +1,31 @@
+/* checkpoint.h - directories of weights.
+ *
+ * Every set of weights is a directory of its own below <data>/checkpoints, named by
+ * 32 random hex digits: no text of a user ever becomes part of a path.  It exists
+ * for the world once a record in the store names it; what no record names is removed
+ * at start.
+ *
+ * Thread safety: any thread. */
+#ifndef SERVER_CHECKPOINT_H
+#define SERVER_CHECKPOINT_H
+
+#include <stdint.h>
+#include <tinker/engine.h>
+#include "server/core.h"
+
+enum { CHECKPOINT_DIR = 33, CHECKPOINT_PATH = 4096 };
+
+/* Path of a directory name; out has CHECKPOINT_PATH bytes. */
+void checkpoint_path(const struct server *s, const char *dir, char *out);
+/* Write weights (engine flags as tinker_adapter_save()) into a new directory, synced,
+ * with its completion marker.  dir has CHECKPOINT_DIR bytes.  Nothing stays on failure. */
+tinker_status checkpoint_write(struct server *s, const tinker_adapter *a, const char *base_name,
+                               int flags, char *dir, int64_t *size_bytes, tinker_error *err);
+void checkpoint_remove(struct server *s, const char *dir); /* NULL: nothing */
+/* Remove what no record names. */
+tinker_status checkpoint_clean(struct server *s, tinker_error *err);
+/* An open, unnamed tar file of the directory's files. */
+tinker_status checkpoint_tar(struct server *s, const char *dir, int *fd, uint64_t *size,
+                             tinker_error *err);
+
+#endif

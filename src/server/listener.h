@@ -1,0 +1,65 @@
+/* listener.h - sockets, HTTP/1.1 and held requests.
+ *
+ * listener.c is the only file that knows the HTTP library.  One thread accepts,
+ * parses and answers; it calls the handler once per complete request, and again
+ * whenever a hold of that request ends.  A held request costs a few kilobytes and
+ * no thread; it always ends: by listener_wake(), by its deadline or by shutdown.
+ *
+ * Thread safety: listener_wake(), listener_expire() and listener_stats() from any
+ * thread; the rest from the thread that opened it. */
+#ifndef SERVER_LISTENER_H
+#define SERVER_LISTENER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tinker/error.h>
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/message.h"
+
+struct listener;
+
+typedef void listener_handler(void *state, struct request *req, struct response *res);
+
+struct listener_options {
+    const char *host;               /* numeric or a name; ignored with unix_path */
+    int port;                       /* 0: any free one */
+    const char *unix_path;          /* NULL: TCP */
+    const char *tls_cert, *tls_key; /* PEM texts, NULL: clear text */
+    size_t max_body;                /* larger bodies get 413 */
+    int64_t hold_ms;                /* longest hold */
+    int max_connections;
+    struct clock *clock;
+    const struct log *log;
+};
+
+struct listener_stats {
+    uint64_t requests, bytes_in;
+    uint64_t held;   /* now */
+    uint64_t active; /* requests being received or answered now, held ones included */
+};
+
+/* Bind and listen; requests are accepted from listener_start() on. */
+struct listener *listener_open(const struct listener_options *opts, tinker_error *err);
+tinker_status listener_start(struct listener *l, listener_handler *handler, void *state,
+                             tinker_error *err);
+int listener_port(const struct listener *l);
+/* Stop accepting, end all holds, wait for answers up to timeout_ms, close. */
+void listener_close(struct listener *l, int64_t timeout_ms);
+
+/* Fire w: every request that waits on it is handled again.  Later waits on a fired
+ * list return at once. */
+void listener_wake(struct listener *l, struct waitlist *w);
+/* Does anybody wait on w? */
+bool listener_waits(struct listener *l, const struct waitlist *w);
+/* For a stream: let waits block again. */
+void listener_rearm(struct listener *l, struct waitlist *w);
+/* End the holds whose time is up. */
+void listener_expire(struct listener *l);
+void listener_stats(struct listener *l, struct listener_stats *out);
+
+/* Is this numeric address or name one that only this machine can reach? */
+bool listener_is_loopback(const char *host);
+
+#endif

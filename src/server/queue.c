@@ -1,0 +1,217 @@
+/* queue.c - who runs next: see core.h.
+ *
+ * Training: each model runs its requests one at a time in ascending number, without
+ * gaps, whatever the order of arrival.  Models whose next request is there stand in
+ * the ready list.  Sampling: each session has a line of its own.  In both cases the
+ * session that has had the least engine time goes first.
+ *
+ * All functions need the lock. */
+#include "server/core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A session that was idle starts level with the others, not with a credit. */
+static void level_locked(struct server *s, struct session *session)
+{
+    uint64_t least = UINT64_MAX;
+    for (struct session *v = s->waiting; v; v = v->next_waiting)
+        least = v->used_ns < least ? v->used_ns : least;
+    for (struct model *m = s->first_ready; m; m = m->next_ready)
+        least = m->session->used_ns < least ? m->session->used_ns : least;
+    if (least != UINT64_MAX && session->used_ns < least)
+        session->used_ns = least;
+}
+
+/* ---- training ------------------------------------------------------------------------ */
+
+static void update_ready_locked(struct server *s, struct model *m)
+{
+    struct future *head = m->pending;
+    bool runnable = head && head->seq <= m->next_seq;
+    if (!head || runnable || m->busy)
+        m->gap_since_ns = 0;
+    else if (!m->gap_since_ns)
+        m->gap_since_ns = clock_now_ns(s->clock);
+    if (!runnable || m->busy || m->ready)
+        return;
+    level_locked(s, m->session);
+    m->ready = true;
+    m->next_ready = NULL;
+    *(s->last_ready ? &s->last_ready->next_ready : &s->first_ready) = m;
+    s->last_ready = m;
+    pthread_cond_signal(&s->work_ready);
+}
+
+void queue_train_locked(struct server *s, struct future *f)
+{
+    struct model *m = f->model;
+    struct future **p = &m->pending;
+    while (*p && (*p)->seq <= f->seq)
+        p = &(*p)->next;
+    f->next = *p;
+    *p = f;
+    if (f->seq > m->max_seq)
+        m->max_seq = f->seq;
+    s->queued_bytes += f->work->arena.used;
+    update_ready_locked(s, m);
+}
+
+/* Unlink m from the ready list. */
+static void unready_locked(struct server *s, struct model *m)
+{
+    struct model **p = &s->first_ready, *prev = NULL;
+    while (*p && *p != m) {
+        prev = *p;
+        p = &(*p)->next_ready;
+    }
+    if (!*p)
+        return;
+    *p = m->next_ready;
+    if (s->last_ready == m)
+        s->last_ready = prev;
+    m->next_ready = NULL;
+    m->ready = false;
+}
+
+struct future *queue_next_train_locked(struct server *s)
+{
+    struct model *best = NULL;
+    for (struct model *m = s->first_ready; m; m = m->next_ready)
+        if (!best || m->session->used_ns < best->session->used_ns)
+            best = m;
+    if (!best)
+        return NULL;
+    unready_locked(s, best);
+    struct future *f = best->pending;
+    best->pending = f->next;
+    f->next = NULL;
+    f->state = FUTURE_RUNNING;
+    best->busy = true;
+    s->queued_bytes -= f->work->arena.used;
+    return f;
+}
+
+void queue_done_locked(struct server *s, struct future *f)
+{
+    struct model *m = f->model;
+    m->busy = false;
+    if (f->seq >= m->next_seq)
+        m->next_seq = f->seq + 1;
+    update_ready_locked(s, m);
+}
+
+struct future *queue_expire_gaps_locked(struct server *s, int64_t now_ns)
+{
+    struct future *list = NULL;
+    size_t it = 0, n;
+    const char *key;
+    void *value;
+    while (map_next(&s->models, &it, &key, &n, &value)) {
+        struct model *m = value;
+        if (!m->gap_since_ns || now_ns - m->gap_since_ns < s->opts.seq_gap_ms * 1000000)
+            continue;
+        struct future *dropped = queue_drop_model_locked(s, m), *last = dropped;
+        while (last && last->next)
+            last = last->next;
+        if (!last)
+            continue;
+        m->next_seq = last->seq + 1;
+        last->next = list;
+        list = dropped;
+    }
+    return list;
+}
+
+struct future *queue_drop_model_locked(struct server *s, struct model *m)
+{
+    struct future *list = m->pending;
+    for (struct future *f = list; f; f = f->next)
+        s->queued_bytes -= f->work->arena.used;
+    m->pending = NULL;
+    m->gap_since_ns = 0;
+    unready_locked(s, m);
+    return list;
+}
+
+/* ---- sampling -------------------------------------------------------------------------- */
+
+static void wait_in_line_locked(struct server *s, struct session *session)
+{
+    if (session->waiting)
+        return;
+    level_locked(s, session);
+    session->waiting = true;
+    session->next_waiting = s->waiting;
+    s->waiting = session;
+}
+
+void queue_sample_locked(struct server *s, struct future *f)
+{
+    struct session *v = f->session;
+    f->next = NULL;
+    wait_in_line_locked(s, v);
+    *(v->last_sample ? &v->last_sample->next : &v->first_sample) = f;
+    v->last_sample = f;
+    s->queued_samples++;
+    s->queued_bytes += f->work->arena.used;
+    pthread_cond_signal(&s->work_ready);
+}
+
+void queue_return_sample_locked(struct server *s, struct future *f)
+{
+    struct session *v = f->session;
+    wait_in_line_locked(s, v);
+    f->state = FUTURE_WAITING;
+    f->next = v->first_sample;
+    v->first_sample = f;
+    if (!v->last_sample)
+        v->last_sample = f;
+    s->queued_samples++;
+    s->queued_bytes += f->work->arena.used;
+}
+
+static void leave_line_locked(struct server *s, struct session *session)
+{
+    struct session **p = &s->waiting;
+    while (*p && *p != session)
+        p = &(*p)->next_waiting;
+    if (*p)
+        *p = session->next_waiting;
+    session->next_waiting = NULL;
+    session->waiting = false;
+}
+
+struct future *queue_next_sample_locked(struct server *s)
+{
+    struct session *best = NULL;
+    for (struct session *v = s->waiting; v; v = v->next_waiting)
+        if (!best || v->used_ns < best->used_ns)
+            best = v;
+    if (!best)
+        return NULL;
+    struct future *f = best->first_sample;
+    best->first_sample = f->next;
+    if (!best->first_sample) {
+        best->last_sample = NULL;
+        leave_line_locked(s, best);
+    }
+    f->next = NULL;
+    f->state = FUTURE_RUNNING;
+    s->queued_samples--;
+    s->queued_bytes -= f->work->arena.used;
+    return f;
+}
+
+struct future *queue_drop_session_locked(struct server *s, struct session *session)
+{
+    struct future *list = session->first_sample;
+    for (struct future *f = list; f; f = f->next) {
+        s->queued_samples--;
+        s->queued_bytes -= f->work->arena.used;
+    }
+    session->first_sample = session->last_sample = NULL;
+    if (session->waiting)
+        leave_line_locked(s, session);
+    return list;
+}

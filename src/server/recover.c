@@ -1,0 +1,82 @@
+/* recover.c - see recover.h.
+ *
+ * Each model starts from its last saved training state; the requests after it are in
+ * the journal and run again in order.  Clients notice nothing but the delay: ids,
+ * numbers and results are the same. */
+#include "server/recover.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "server/checkpoint.h"
+#include "server/submit.h"
+
+static tinker_status recover_sessions(struct server *s, struct arena *arena, tinker_error *err)
+{
+    struct store_session *list;
+    size_t n;
+    tinker_status status =
+        store_list_sessions(s->store, NULL, true, INT64_MAX, 0, arena, &list, &n, err);
+    for (size_t i = 0; status == TINKER_OK && i < n; i++)
+        if (!core_add_session_locked(s, list[i].id, list[i].owner))
+            status = err_nomem(err, "sessions");
+    return status;
+}
+
+static tinker_status replay(struct server *s, struct model *m, int64_t after, tinker_error *err)
+{
+    struct arena arena;
+    struct store_request *list;
+    size_t n;
+    arena_init(&arena, SIZE_MAX);
+    tinker_status status = store_list_requests(s->store, m->id, after, &arena, &list, &n, err);
+    for (size_t i = 0; status == TINKER_OK && i < n; i++)
+        status = submit_again(s, m, &list[i], err);
+    if (status == TINKER_OK && n)
+        log_line(s->log, LOG_INFO, "%s: running %zu requests again after request %lld", m->id, n,
+                 (long long)after);
+    arena_clear(&arena);
+    return status;
+}
+
+static tinker_status recover_model(struct server *s, const struct store_model *r, tinker_error *err)
+{
+    struct session *session = core_session_locked(s, r->session_id);
+    struct base *base = core_base(s, r->base_model);
+    if (!session)
+        return store_set_model_status(s->store, r->id, STORE_MODEL_UNLOADED, err);
+    if (!base) {
+        log_line(s->log, LOG_WARNING, "%s: its base model %s is not served now", r->id,
+                 r->base_model);
+        return TINKER_OK;
+    }
+    struct model *m = core_add_model_locked(s, r->id, r->owner, session, base, &r->lora);
+    if (!m)
+        return err_nomem(err, "models");
+    m->next_seq = r->saved_seq + 1;
+    if (r->saved_dir) {
+        m->saved_dir = strdup(r->saved_dir);
+        if (!m->saved_dir)
+            return err_nomem(err, "models");
+    }
+    tinker_status status = store_max_seq(s->store, r->id, &m->max_seq, err);
+    return status == TINKER_OK ? replay(s, m, r->saved_seq, err) : status;
+}
+
+tinker_status recover(struct server *s, tinker_error *err)
+{
+    struct arena arena;
+    struct store_model *list;
+    size_t n;
+    arena_init(&arena, SIZE_MAX);
+    tinker_status status = checkpoint_clean(s, err);
+    if (status == TINKER_OK)
+        status = recover_sessions(s, &arena, err);
+    if (status == TINKER_OK)
+        status = store_list_models(s->store, NULL, NULL, STORE_MODEL_ACTIVE, INT64_MAX, 0, &arena,
+                                   &list, &n, NULL, err);
+    for (size_t i = 0; status == TINKER_OK && i < n; i++)
+        status = recover_model(s, &list[i], err);
+    arena_clear(&arena);
+    return status;
+}

@@ -1,0 +1,152 @@
+/* route_future.c - retrieve_future: the long poll.
+ *
+ * The handler is called when the poll arrives, and again when the future is done or the
+ * hold has ended; each time it looks the future up anew. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "server/routes.h"
+#include "wire/future.h"
+#include "wire/proto.h"
+
+enum { LARGE = 1 << 20 }; /* results above may be announced instead of sent */
+
+/* The outcome of a finished request, from memory or from the store. */
+struct outcome {
+    bool failed, proto;
+    enum work_kind kind;
+    const char *data;
+    size_t n;
+    int category;
+};
+
+static bool wants_proto(const struct request *req)
+{
+    return req->accept && strstr(req->accept, "application/x-protobuf");
+}
+
+/* The two binary results for clients that ask for JSON. */
+static void reply_as_json(struct request *req, struct response *res, const struct outcome *o)
+{
+    tinker_error err = { 0 };
+    tinker_sample sample;
+    tinker_forward_backward pass;
+    if (o->kind == WORK_SAMPLE) {
+        if (wire_decode_sample_response(o->data, o->n, &req->arena, &sample, &err) == TINKER_OK) {
+            route_reply(res, &wire_sample_response, &sample);
+            return;
+        }
+    } else if (wire_decode_forward_backward_output(o->data, o->n, &req->arena, &pass, &err) ==
+               TINKER_OK) {
+        route_reply(res, &wire_forward_backward_output, &pass);
+        return;
+    }
+    response_error(res, 500, "%s", err.message);
+}
+
+static void reply_outcome(struct request *req, struct response *res, const struct outcome *o,
+                          bool metadata_only)
+{
+    if (o->failed) {
+        struct wire_request_failed_response r = {
+            arena_strndup(&req->arena, o->data ? o->data : "failed", o->data ? o->n : 6),
+            wire_category_name(o->category)
+        };
+        route_reply(res, &wire_request_failed_response, &r);
+    } else if (metadata_only && o->n > LARGE) {
+        struct wire_complete_metadata_response r = { { 1, (int64_t)o->n } };
+        route_reply(res, &wire_complete_metadata_response, &r);
+    } else if (o->proto && !wants_proto(req)) {
+        reply_as_json(req, res, o);
+    } else {
+        buf_append(&res->body, o->data ? o->data : "", o->n);
+        res->status = 200;
+        res->content_type = o->proto ? "application/x-protobuf" : "application/json";
+    }
+}
+
+static void reply_pending(struct response *res, const char *id)
+{
+    struct wire_try_again_response r = { .request_id = id, .queue_state = "active" };
+    route_reply(res, &wire_try_again_response, &r);
+    res->status = 408;
+}
+
+/* A request id of a training call is "<model>:<number>". */
+static bool split_id(struct arena *arena, const char *id, const char **model, int64_t *seq)
+{
+    const char *colon = strrchr(id, ':');
+    char *end;
+    if (!colon || !colon[1])
+        return false;
+    *model = arena_strndup(arena, id, (size_t)(colon - id));
+    *seq = strtoll(colon + 1, &end, 10);
+    return *model && !*end;
+}
+
+/* Not in memory: an outcome kept in the store, one that was lost (410), or nobody's (404). */
+static void reply_stored(struct server *s, struct request *req, struct response *res,
+                         const struct wire_future_retrieve_request *in)
+{
+    const char *owner_id;
+    int64_t seq;
+    struct store_model *m = NULL;
+    struct store_sampler *sampler = NULL;
+    struct store_request *r = NULL;
+    tinker_error err = { 0 };
+    if (!split_id(&req->arena, in->request_id, &owner_id, &seq)) {
+        response_error(res, 404, "Future not found");
+        return;
+    }
+    if (store_get_model(s->store, owner_id, &req->arena, &m, &err) != TINKER_OK ||
+        store_get_sampler(s->store, owner_id, &req->arena, &sampler, &err) != TINKER_OK ||
+        (m &&
+         store_get_request(s->store, owner_id, seq, false, &req->arena, &r, &err) != TINKER_OK)) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    const char *owner = m ? m->owner : sampler ? sampler->owner : NULL;
+    if (!owner || strcmp(owner, req->user) != 0) {
+        response_error(res, 404, "Future not found");
+    } else if (r && r->status != STORE_PENDING) {
+        bool pass = r->kind == WORK_FORWARD || r->kind == WORK_FORWARD_BACKWARD;
+        struct outcome o = { .failed = r->status == STORE_FAILED,
+                             .proto = pass,
+                             .kind = (enum work_kind)r->kind,
+                             .data = r->result,
+                             .n = r->n_result,
+                             .category = r->category };
+        reply_outcome(req, res, &o, in->allow_metadata_only);
+    } else {
+        response_error(res, 410, "The result of this request is no longer available");
+    }
+}
+
+void route_retrieve_future(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_future_retrieve_request in;
+    if (!route_body(req, res, &wire_future_retrieve_request, &in))
+        return;
+    pthread_mutex_lock(&s->lock);
+    struct future *f = core_future_locked(s, in.request_id);
+    bool found = f && strcmp(f->owner, req->user) == 0;
+    bool done = found && (f->state == FUTURE_DONE || f->state == FUTURE_FAILED);
+    if (done) {
+        /* Copied under the lock: afterwards the sweeper may free it. */
+        struct outcome o = {
+            f->state == FUTURE_FAILED, f->proto, f->kind, f->result, f->n_result, f->category
+        };
+        reply_outcome(req, res, &o, in.allow_metadata_only);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (done)
+        return;
+    if (!found)
+        reply_stored(s, req, res, &in);
+    else if (req->timed_out)
+        reply_pending(res, in.request_id);
+    else
+        res->wait = &f->wait;
+}

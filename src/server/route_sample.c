@@ -1,0 +1,137 @@
+/* route_sample.c - sampling sessions and samples: checked and queued here, run on the
+ * engine thread (sample.c). */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/rand.h"
+#include "server/routes.h"
+#include "server/samplers.h"
+#include "server/submit.h"
+#include "wire/check.h"
+
+enum { SAMPLES_MAX = 4096 };
+
+void route_create_sampling_session(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_create_sampling_session_request in;
+    tinker_error err = { 0 };
+    if (!route_body(req, res, &wire_create_sampling_session_request, &in))
+        return;
+    struct session *session = route_session(s, req, in.session_id);
+    if (!session) {
+        response_error(res, 404, "Session not found");
+        return;
+    }
+    struct samplers_source from;
+    if (!samplers_source(s, req, res, in.base_model, in.model_path, &from))
+        return;
+    struct store_sampler record = { .id = arena_printf(&req->arena, "%s:sample:%lld", session->id,
+                                                       (long long)in.sampling_session_seq_id),
+                                    .session_id = session->id,
+                                    .owner = req->user,
+                                    .base_model = from.base->name,
+                                    .model_path = in.model_path,
+                                    .run = from.checkpoint ? from.checkpoint->run : NULL,
+                                    .name = from.checkpoint ? from.checkpoint->name : NULL,
+                                    .sampler = from.checkpoint && from.checkpoint->sampler,
+                                    .created_us = core_now_us(s) };
+    if (!record.id || store_add_sampler(s->store, &record, &err) != TINKER_OK) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    bool ok = core_add_sampler_locked(s, &record, from.base,
+                                      from.checkpoint ? from.checkpoint->dir : NULL) != NULL;
+    pthread_mutex_unlock(&s->lock);
+    struct wire_create_sampling_session_response r = { record.id };
+    if (ok)
+        route_reply(res, &wire_create_sampling_session_response, &r);
+    else
+        response_error(res, 500, "out of memory");
+}
+
+/* Mistakes that need no engine to be seen. */
+static const char *problem_of(const struct wire_sample_request *r)
+{
+    if (r->num_samples < 1)
+        return "num_samples must be a positive number";
+    if (r->num_samples > SAMPLES_MAX)
+        return "num_samples is too large";
+    if (r->sampling_params.max_tokens < 0)
+        return "max_tokens must be a positive number";
+    if (r->topk_prompt_logprobs < 0)
+        return "topk_prompt_logprobs must not be negative";
+    return NULL;
+}
+
+/* The session, weights and future id of a request; false: the response says why. */
+static bool resolve(struct server *s, struct request *req, struct response *res, struct work *w,
+                    struct session **session, struct base **base, const char **id)
+{
+    const struct wire_sample_request *r = &w->sample;
+    char uuid[37];
+    rand_uuid(uuid);
+    if (!r->sampling_session_id) {
+        struct samplers_source from;
+        if (!samplers_source(s, req, res, r->base_model, r->model_path, &from))
+            return false;
+        *session = samplers_direct_session(s, req->user);
+        *base = from.base;
+        w->dir = from.checkpoint ? arena_strdup(&w->arena, from.checkpoint->dir) : NULL;
+        *id = arena_strdup(&req->arena, uuid);
+        return *session && *id;
+    }
+    struct samplers_view v;
+    if (!samplers_find(s, req, res, r->sampling_session_id, &v))
+        return false;
+    *session = route_session(s, req, v.session_id);
+    if (!*session) {
+        response_error(res, 404, "Session not found or expired");
+        return false;
+    }
+    *base = v.base;
+    w->dir = v.dir ? arena_strdup(&w->arena, v.dir) : NULL;
+    *id = r->seq_id.has ? arena_printf(&req->arena, "%s:%lld", r->sampling_session_id,
+                                       (long long)r->seq_id.value)
+                        : arena_printf(&req->arena, "%s:%s", r->sampling_session_id, uuid);
+    return *id != NULL;
+}
+
+void route_asample(struct server *s, struct request *req, struct response *res)
+{
+    tinker_error err = { 0 };
+    struct work *w = work_new(WORK_SAMPLE);
+    if (!w || work_decode(w, false, req->body, req->n_body, &err) != TINKER_OK) {
+        work_free(w);
+        route_invalid(res, err.message);
+        return;
+    }
+    const char *problem = problem_of(&w->sample), *id = NULL;
+    struct session *session = NULL;
+    struct base *base = NULL;
+    if (problem)
+        response_error(res, 400, "%s", problem);
+    if (problem || !resolve(s, req, res, w, &session, &base, &id)) {
+        work_free(w);
+        return;
+    }
+    int status = submit_sample(s, req->user, session, base, w, id);
+    route_submitted(s, res, status, id, NULL, NULL);
+}
+
+void route_get_sampler(struct server *s, struct request *req, struct response *res)
+{
+    struct store_sampler *v = NULL;
+    tinker_error err = { 0 };
+    if (store_get_sampler(s->store, req->param[0], &req->arena, &v, &err) != TINKER_OK) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    if (!v || strcmp(v->owner, req->user) != 0) {
+        response_error(res, 404, "Sampler not found");
+        return;
+    }
+    struct wire_get_sampler_response r = { v->id, v->base_model, v->model_path };
+    route_reply(res, &wire_get_sampler_response, &r);
+}

@@ -1,0 +1,248 @@
+/* route_service.c - configuration, sessions, telemetry and other small endpoints. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base64.h"
+#include "base/rand.h"
+#include "server/routes.h"
+
+void route_healthz(struct server *s, struct request *req, struct response *res)
+{
+    (void)s, (void)req;
+    response_json(res, "{\"status\":\"ok\"}");
+}
+
+void route_capabilities(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_supported_model *list = arena_array(&req->arena, s->n_bases, sizeof(*list));
+    if (!list) {
+        response_error(res, 500, "out of memory");
+        return;
+    }
+    for (size_t i = 0; i < s->n_bases; i++) {
+        list[i].model_name = s->bases[i].name;
+        list[i].max_context_length.has = 1;
+        list[i].max_context_length.value = tinker_engine_describe(s->bases[i].engine)->context;
+    }
+    struct wire_get_server_capabilities_response r = { list, s->n_bases };
+    route_reply(res, &wire_get_server_capabilities_response, &r);
+}
+
+void route_client_config(struct server *s, struct request *req, struct response *res)
+{
+    (void)s, (void)req;
+    struct wire_client_config_response r = wire_client_config_defaults;
+    /* A CPU may be slow without being stuck; the plain transport is the safe one here. */
+    r.sample_enable_stuck_detection = false;
+    r.use_pyqwest_transport = false;
+    r.create_model_via_load_weights = true;
+    route_reply(res, &wire_client_config_response, &r);
+}
+
+void route_dynamic_config(struct server *s, struct request *req, struct response *res)
+{
+    (void)s, (void)req;
+    response_json(res, "{\"refresh_interval_sec\":300}");
+}
+
+/* An unsigned token that only tells the client who it is; it opens nothing. */
+void route_auth_token(struct server *s, struct request *req, struct response *res)
+{
+    struct buf b;
+    char claims[256];
+    snprintf(claims, sizeof(claims), "{\"sub\":\"urn:tinker:user:%s\",\"email\":\"\",\"exp\":%lld}",
+             req->user, (long long)(clock_wall_ns(s->clock) / 1000000000 + 86400));
+    buf_init(&b, 4096);
+    base64url_encode(&b, "{\"alg\":\"none\"}", 14);
+    buf_putc(&b, '.');
+    base64url_encode(&b, claims, strlen(claims));
+    buf_putc(&b, '.');
+    struct wire_auth_token_response r = { b.data };
+    if (buf_ok(&b))
+        route_reply(res, &wire_auth_token_response, &r);
+    else
+        response_error(res, 500, "out of memory");
+    buf_clear(&b);
+}
+
+/* ---- sessions ------------------------------------------------------------------------------ */
+
+static const char *tags_json(struct arena *arena, const struct wire_strings *tags)
+{
+    struct buf b;
+    struct json_writer w;
+    buf_init(&b, 1 << 20);
+    json_writer_init(&w, &b);
+    json_put_begin_array(&w);
+    for (size_t i = 0; i < tags->n; i++)
+        json_put_string(&w, tags->v[i]);
+    json_put_end_array(&w);
+    const char *out = buf_ok(&b) ? arena_strdup(arena, b.data) : NULL;
+    buf_clear(&b);
+    return out;
+}
+
+void route_create_session(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_create_session_request in;
+    char id[37];
+    tinker_error err = { 0 };
+    if (!route_body(req, res, &wire_create_session_request, &in))
+        return;
+    rand_uuid(id);
+    int64_t now = core_now_us(s);
+    struct store_session record = {
+        .id = id,
+        .owner = req->user,
+        .tags = tags_json(&req->arena, &in.tags),
+        .user_metadata = in.user_metadata.s
+                             ? arena_strndup(&req->arena, in.user_metadata.s, in.user_metadata.n)
+                             : NULL,
+        .sdk_version = in.sdk_version,
+        .project_id = in.project_id,
+        .created_us = now,
+        .seen_us = now
+    };
+    if (store_add_session(s->store, &record, &err) != TINKER_OK) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    bool ok = core_add_session_locked(s, id, req->user) != NULL;
+    pthread_mutex_unlock(&s->lock);
+    struct wire_create_session_response r = { .session_id = id };
+    if (ok)
+        route_reply(res, &wire_create_session_response, &r);
+    else
+        response_error(res, 500, "out of memory");
+}
+
+void route_heartbeat(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_session_heartbeat_request in;
+    if (!route_body(req, res, &wire_session_heartbeat_request, &in))
+        return;
+    pthread_mutex_lock(&s->lock);
+    struct session *v = core_session_locked(s, in.session_id);
+    bool alive = v && !v->expired && strcmp(v->owner, req->user) == 0;
+    if (alive)
+        v->seen_ns = clock_now_ns(s->clock);
+    pthread_mutex_unlock(&s->lock);
+    if (alive)
+        response_json(res, "{\"type\":\"session_heartbeat\"}");
+    else
+        response_error(res, 404, "Session not found");
+}
+
+void route_list_sessions(struct server *s, struct request *req, struct response *res)
+{
+    int64_t limit, offset;
+    struct store_session *list;
+    size_t n;
+    tinker_error err = { 0 };
+    if (!route_query_int(req, res, "limit", 20, 1000, &limit) ||
+        !route_query_int(req, res, "offset", 0, INT64_MAX, &offset))
+        return;
+    if (store_list_sessions(s->store, req->user, false, limit, offset, &req->arena, &list, &n,
+                            &err) != TINKER_OK) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    const char **ids = arena_array(&req->arena, n + 1, sizeof(*ids));
+    for (size_t i = 0; ids && i < n; i++)
+        ids[i] = list[i].id;
+    struct wire_list_sessions_response r = { { ids, ids ? n : 0 } };
+    route_reply(res, &wire_list_sessions_response, &r);
+}
+
+/* The session of the path if it is the user's, alive or not; else 404. */
+static struct store_session *own_session(struct server *s, struct request *req,
+                                         struct response *res)
+{
+    struct store_session *v = NULL;
+    tinker_error err = { 0 };
+    if (store_get_session(s->store, req->param[0], &req->arena, &v, &err) != TINKER_OK) {
+        route_store_error(s, res, &err);
+        return NULL;
+    }
+    if (v && strcmp(v->owner, req->user) == 0)
+        return v;
+    response_error(res, 404, "Session not found");
+    return NULL;
+}
+
+void route_get_session(struct server *s, struct request *req, struct response *res)
+{
+    struct store_model *models;
+    struct store_sampler *samplers;
+    size_t n_models, n_samplers;
+    tinker_error err = { 0 };
+    struct store_session *v = own_session(s, req, res);
+    if (!v)
+        return;
+    if (store_list_models(s->store, req->user, v->id, -1, 10000, 0, &req->arena, &models, &n_models,
+                          NULL, &err) != TINKER_OK ||
+        store_list_samplers(s->store, v->id, &req->arena, &samplers, &n_samplers, &err) !=
+            TINKER_OK) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    const char **runs = arena_array(&req->arena, n_models + 1, sizeof(*runs));
+    const char **ids = arena_array(&req->arena, n_samplers + 1, sizeof(*ids));
+    if (!runs || !ids) {
+        response_error(res, 500, "out of memory");
+        return;
+    }
+    for (size_t i = 0; i < n_models; i++)
+        runs[i] = models[i].id;
+    for (size_t i = 0; i < n_samplers; i++)
+        ids[i] = samplers[i].id;
+    struct wire_get_session_response r = { { runs, n_models }, { ids, n_samplers } };
+    route_reply(res, &wire_get_session_response, &r);
+}
+
+void route_set_project(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_project_request in;
+    tinker_error err = { 0 };
+    if (!route_body(req, res, &wire_project_request, &in))
+        return;
+    struct store_session *v = own_session(s, req, res);
+    if (!v)
+        return;
+    if (!in.project_id || !*in.project_id)
+        response_error(res, 400, "project_id is missing");
+    else if (store_set_session_project(s->store, v->id, in.project_id, &err) != TINKER_OK)
+        route_store_error(s, res, &err);
+    else
+        response_no_content(res);
+}
+
+void route_trace_export(struct server *s, struct request *req, struct response *res)
+{
+    if (!own_session(s, req, res))
+        return;
+    struct wire_trace_export_response r = { .status = "failed",
+                                            .error = "this server records no traces" };
+    route_reply(res, &wire_trace_export_response, &r);
+}
+
+/* ---- accepted and not used ---------------------------------------------------------------------- */
+
+void route_telemetry(struct server *s, struct request *req, struct response *res)
+{
+    (void)s, (void)req;
+    response_json(res, "{\"status\":\"accepted\"}");
+}
+
+void route_billing(struct server *s, struct request *req, struct response *res)
+{
+    (void)s, (void)req;
+    response_json(res, "{\"data\":[],\"sessions\":{}}");
+}
+
+void route_audit(struct server *s, struct request *req, struct response *res)
+{
+    (void)s, (void)req;
+    response_json(res, "{\"entries\":[]}");
+}

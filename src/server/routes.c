@@ -1,0 +1,360 @@
+/* routes.c - the table of endpoints, keys, bodies: see routes.h. */
+#include "server/routes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/err.h"
+#include "base/sha256.h"
+#include "server/submit.h"
+#include "wire/path.h"
+#include "wire/zstd.h"
+
+#define ARRAY_LEN(a)    (sizeof(a) / sizeof((a)[0]))
+#define API             "/api/v1/"
+#define CHECKPOINT      API "training_runs/{}/checkpoints/{}/{}"
+#define BARE_CHECKPOINT API "training_runs/{}/checkpoints/{}"
+
+static const struct route table[] = {
+    { "POST", API "retrieve_future", route_retrieve_future, false },
+    { "POST", API "asample", route_asample, false },
+    { "POST", API "forward_backward", route_forward_backward, false },
+    { "POST", API "forward", route_forward, false },
+    { "POST", API "optim_step", route_optim_step, false },
+    { "POST", API "session_heartbeat", route_heartbeat, false },
+    { "POST", API "save_weights", route_save_weights, false },
+    { "POST", API "save_weights_for_sampler", route_save_sampler, false },
+    { "POST", API "load_weights", route_load_weights, false },
+    { "POST", API "create_model", route_create_model, false },
+    { "POST", API "get_info", route_get_info, false },
+    { "POST", API "unload_model", route_unload_model, false },
+    { "POST", API "create_session", route_create_session, false },
+    { "POST", API "create_sampling_session", route_create_sampling_session, false },
+    { "POST", API "telemetry", route_telemetry, false },
+    { "POST", API "weights_info", route_weights_info, false },
+    { "POST", API "client/config", route_client_config, false },
+    { "POST", API "client/dynamic_config", route_dynamic_config, false },
+    { "POST", API "auth/token", route_auth_token, false },
+    { "GET", API "healthz", route_healthz, true },
+    { "GET", API "get_server_capabilities", route_capabilities, false },
+    { "GET", API "sessions", route_list_sessions, false },
+    { "GET", API "sessions/{}", route_get_session, false },
+    { "PUT", API "sessions/{}/project", route_set_project, false },
+    { "GET", API "sessions/{}/trace_export", route_trace_export, false },
+    { "GET", API "samplers/{}", route_get_sampler, false },
+    { "GET", API "training_runs", route_list_runs, false },
+    { "GET", API "training_runs/{}", route_get_run, false },
+    { "GET", API "training_runs/{}/checkpoints", route_run_checkpoints, false },
+    { "GET", API "models/{}/checkpoints", route_run_checkpoints, false },
+    { "GET", API "checkpoints", route_list_checkpoints, false },
+    { "DELETE", CHECKPOINT, route_delete_checkpoint, false },
+    { "GET", CHECKPOINT "/archive", route_archive, false },
+    { "POST", CHECKPOINT "/publish", route_publish, false },
+    { "DELETE", CHECKPOINT "/publish", route_unpublish, false },
+    { "PUT", CHECKPOINT "/ttl", route_set_ttl, false },
+    { "DELETE", BARE_CHECKPOINT, route_bare_checkpoint, false },
+    { "GET", BARE_CHECKPOINT "/archive", route_bare_archive, false },
+    { "POST", BARE_CHECKPOINT "/publish", route_bare_checkpoint, false },
+    { "PUT", BARE_CHECKPOINT "/ttl", route_bare_checkpoint, false },
+    { "GET", API "billing/usage/events", route_billing, false },
+    { "GET", API "audit", route_audit, false },
+    { "GET", "/download/{}", route_download, true },
+    { "GET", "/metrics", route_metrics, false },
+    { "GET", "/status", route_status, false },
+    { "GET", "/", route_page, true },
+};
+
+/* ---- matching --------------------------------------------------------------------------- */
+
+/* Does path fit the pattern?  Parts are copied into req->param. */
+static bool match(const char *pattern, const char *path, struct request *req)
+{
+    size_t n = 0;
+    while (*pattern && *path) {
+        if (strncmp(pattern, "{}", 2) != 0) {
+            if (*pattern++ != *path++)
+                return false;
+            continue;
+        }
+        size_t len = strcspn(path, "/");
+        if (!len || n == REQUEST_PARAMS)
+            return false;
+        req->param[n++] = arena_strndup(&req->arena, path, len);
+        path += len;
+        pattern += 2;
+    }
+    return !*pattern && !*path;
+}
+
+static const struct route *find_route(struct request *req, bool *other_method)
+{
+    *other_method = false;
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        if (!match(table[i].pattern, req->path, req))
+            continue;
+        if (strcmp(table[i].method, req->method) == 0 ||
+            (strcmp(req->method, "HEAD") == 0 && strcmp(table[i].method, "GET") == 0))
+            return &table[i];
+        *other_method = true;
+    }
+    return NULL;
+}
+
+/* ---- who asks ------------------------------------------------------------------------------ */
+
+static bool same_key(const char *a, const char *b)
+{
+    size_t na = strlen(a), nb = strlen(b);
+    unsigned char diff = na != nb;
+    for (size_t i = 0; i < na; i++)
+        diff |= (unsigned char)(a[i] ^ b[nb ? i % nb : 0]);
+    return diff == 0;
+}
+
+static const char *given_key(const struct request *req)
+{
+    if (req->api_key)
+        return req->api_key;
+    if (req->authorization && strncasecmp(req->authorization, "Bearer ", 7) == 0)
+        return req->authorization + 7;
+    return NULL;
+}
+
+/* A name for the owner of a key that does not give the key away. */
+static const char *user_name(struct arena *arena, const char *key)
+{
+    struct sha256 h;
+    uint8_t digest[32];
+    char hex[65];
+    sha256_init(&h);
+    sha256_update(&h, key, strlen(key));
+    sha256_final(&h, digest);
+    hex_encode(digest, sizeof(digest), hex);
+    return arena_printf(arena, "key-%.12s", hex);
+}
+
+static bool authenticate(struct server *s, struct request *req, struct response *res)
+{
+    req->user = "local";
+    if (!s->opts.n_api_keys)
+        return true;
+    const char *key = given_key(req);
+    if (!key) {
+        response_error(res, 401, "Missing API key");
+        return false;
+    }
+    for (size_t i = 0; i < s->opts.n_api_keys; i++)
+        if (same_key(key, s->opts.api_keys[i])) {
+            req->user = user_name(&req->arena, key);
+            return req->user != NULL;
+        }
+    response_error(res, 401, "Invalid API key");
+    return false;
+}
+
+/* A page of another site must not be able to drive this server from a browser. */
+static bool same_site(const struct request *req)
+{
+    if (!req->origin)
+        return true;
+    const char *host = strstr(req->origin, "://");
+    return host && req->host && strcasecmp(host + 3, req->host) == 0;
+}
+
+/* ---- bodies --------------------------------------------------------------------------------- */
+
+static bool decompress(struct server *s, struct request *req, struct response *res)
+{
+    tinker_error err = { 0 };
+    struct buf b;
+    if (!req->content_encoding || !*req->content_encoding ||
+        strcasecmp(req->content_encoding, "identity") == 0)
+        return true;
+    if (strcasecmp(req->content_encoding, "zstd") != 0) {
+        response_error(res, 415, "Content-Encoding %s is not supported; use zstd",
+                       req->content_encoding);
+        return false;
+    }
+    buf_init(&b, s->opts.max_decoded_body);
+    tinker_status status =
+        wire_zstd_decompress(req->body, req->n_body, s->opts.max_decoded_body, &b, &err);
+    char *copy =
+        status == TINKER_OK ? arena_memdup(&req->arena, b.data ? b.data : "", b.len + 1) : NULL;
+    if (copy) {
+        req->body = copy;
+        req->n_body = b.len;
+        req->content_encoding = NULL;
+    } else if (err.status == TINKER_EINVAL) {
+        route_invalid(res, err.message);
+    } else {
+        response_error(res, 413, "decompressed body is larger than %zu bytes",
+                       s->opts.max_decoded_body);
+    }
+    buf_clear(&b);
+    return copy != NULL;
+}
+
+void routes_handle(void *state, struct request *req, struct response *res)
+{
+    struct server *s = state;
+    bool other_method;
+    const struct route *r = find_route(req, &other_method);
+    if (!r) {
+        if (other_method)
+            response_error(res, 405, "Method Not Allowed");
+        else
+            response_error(res, 404, "Not Found");
+        return;
+    }
+    if (!same_site(req)) {
+        response_error(res, 403, "requests of other web sites are refused");
+        return;
+    }
+    if ((!r->open && !authenticate(s, req, res)) || !decompress(s, req, res))
+        return;
+    r->handle(s, req, res);
+}
+
+/* ---- for handlers ---------------------------------------------------------------------------- */
+
+void route_invalid(struct response *res, const char *message)
+{
+    struct json_writer w;
+    buf_reset(&res->body);
+    json_writer_init(&w, &res->body);
+    json_put_begin_object(&w);
+    json_put_key(&w, "detail");
+    json_put_begin_array(&w);
+    json_put_begin_object(&w);
+    json_put_key(&w, "type");
+    json_put_string(&w, "value_error");
+    json_put_key(&w, "loc");
+    json_put_begin_array(&w);
+    json_put_string(&w, "body");
+    json_put_end_array(&w);
+    json_put_key(&w, "msg");
+    json_put_string(&w, message);
+    json_put_end_object(&w);
+    json_put_end_array(&w);
+    json_put_end_object(&w);
+    res->status = 422;
+    res->content_type = "application/json";
+}
+
+bool route_body(struct request *req, struct response *res, const struct wire_type *type, void *out)
+{
+    tinker_error err = { 0 };
+    if (wire_decode_json(type, req->body, req->n_body, WIRE_LENIENT, &req->arena, out, &err) ==
+        TINKER_OK)
+        return true;
+    route_invalid(res, err.message);
+    return false;
+}
+
+void route_reply(struct response *res, const struct wire_type *type, const void *value)
+{
+    tinker_error err = { 0 };
+    buf_reset(&res->body);
+    if (wire_encode_json(type, value, &res->body, &err) != TINKER_OK) {
+        response_error(res, 500, "%s", err.message);
+        return;
+    }
+    res->status = 200;
+    res->content_type = "application/json";
+}
+
+void route_store_error(struct server *s, struct response *res, const tinker_error *err)
+{
+    log_line(s->log, LOG_ERROR, "%s", err->message);
+    response_error(res, 500, "%s", err->message);
+}
+
+bool route_query_int(struct request *req, struct response *res, const char *name, int64_t dflt,
+                     int64_t max, int64_t *out)
+{
+    const char *text = req->query(req, name);
+    char *end;
+    *out = dflt;
+    if (!text || !*text)
+        return true;
+    long long v = strtoll(text, &end, 10);
+    if (*end || v < 0) {
+        response_error(res, 422, "query parameter %s must be a number from 0", name);
+        return false;
+    }
+    *out = v < max ? v : max;
+    return true;
+}
+
+void route_submitted(struct server *s, struct response *res, int status, const char *id,
+                     const char *model_id, const tinker_error *err)
+{
+    struct wire_untyped_api_future future = { id, model_id };
+    switch ((enum submit_status)status) {
+    case SUBMIT_OK:
+        route_reply(res, &wire_untyped_api_future, &future);
+        break;
+    case SUBMIT_REUSED:
+        response_error(res, 400, "Training request sequence number was reused (%s)", id);
+        break;
+    case SUBMIT_NO_MODEL:
+        response_error(res, 404, "Model not found");
+        break;
+    case SUBMIT_BUSY:
+        response_header(res, "Retry-After", "1");
+        response_error(res, 429, "too many requests are waiting");
+        break;
+    case SUBMIT_FAILED:
+        if (err && err->message[0])
+            route_store_error(s, res, err);
+        else
+            response_error(res, 500, "out of memory");
+        break;
+    }
+}
+
+struct session *route_session(struct server *s, struct request *req, const char *id)
+{
+    pthread_mutex_lock(&s->lock);
+    struct session *v = core_session_locked(s, id);
+    if (v && (v->expired || strcmp(v->owner, req->user) != 0))
+        v = NULL;
+    pthread_mutex_unlock(&s->lock);
+    return v;
+}
+
+struct store_checkpoint *route_checkpoint(struct server *s, struct request *req,
+                                          struct response *res, const char *run, bool sampler,
+                                          const char *name, bool public_too)
+{
+    struct store_checkpoint *c = NULL;
+    tinker_error err = { 0 };
+    if (store_get_checkpoint(s->store, run, sampler, name, &req->arena, &c, &err) != TINKER_OK) {
+        route_store_error(s, res, &err);
+        return NULL;
+    }
+    if (c && !c->hidden && (strcmp(c->owner, req->user) == 0 || (public_too && c->is_public)))
+        return c;
+    response_error(res, 404, "Checkpoint not found: %s/%s/%s", run,
+                   sampler ? "sampler_weights" : "weights", name);
+    return NULL;
+}
+
+struct store_checkpoint *route_checkpoint_path(struct server *s, struct request *req,
+                                               struct response *res, const char *text)
+{
+    struct wire_path path;
+    tinker_error err = { 0 };
+    if (wire_path_parse(text, &path, &err) != TINKER_OK) {
+        response_error(res, 400, "%s", err.message);
+        return NULL;
+    }
+    const char *run = arena_strndup(&req->arena, path.run, path.n_run);
+    if (!run) {
+        response_error(res, 500, "out of memory");
+        return NULL;
+    }
+    return route_checkpoint(s, req, res, run, path.sampler, path.name, true);
+}

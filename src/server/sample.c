@@ -1,0 +1,297 @@
+/* sample.c - samples on the engine: see sample.h.
+ *
+ * Requests join the generator of their base model between two tokens and leave it
+ * when they are done.  Stop strings are matched here, on the text decoded so far,
+ * because the engine knows tokens only. */
+#include "server/sample.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "server/stops.h"
+#include "wire/check.h"
+#include "wire/proto.h"
+
+struct sample_task {
+    struct future *f;
+    struct weights *weights; /* NULL: the base model */
+    struct stops *stops;     /* NULL: no stop strings */
+    size_t n_sequences;
+    struct sample_task *next;
+};
+
+static void task_free(struct weights_cache *weights, struct sample_task *t)
+{
+    weights_put(weights, t->weights);
+    stops_free(t->stops);
+    free(t);
+}
+
+/* Unlink t; its request is no longer in a generator. */
+static void leave(struct server *s, struct sampling *g, struct sample_task *t)
+{
+    struct sample_task **p = &g->first;
+    while (*p != t)
+        p = &(*p)->next;
+    *p = t->next;
+    t->f->base->active--;
+    g->active -= t->n_sequences;
+    pthread_mutex_lock(&s->lock);
+    s->active_samples--;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void fail_sample(struct server *s, struct future *f, const tinker_error *err)
+{
+    if (f->work->observer)
+        f->work->observer->finished(f->work->observer, NULL, err->message);
+    future_fail(s, f, future_category(err), "%s", err->message);
+}
+
+/* ---- joining ---------------------------------------------------------------------------- */
+
+static int on_token(void *state, size_t sample, int32_t token, float logprob)
+{
+    struct sample_task *t = state;
+    struct observer *o = t->f->work->observer;
+    int stop = t->stops ? stops_token(t->stops, sample, token) : 0;
+    if (o && o->token(o, sample, token, logprob))
+        stop = 1;
+    return stop;
+}
+
+/* All tokens of the prompt in one array of the arena. */
+static tinker_status flatten(struct work *w, const int32_t **tokens, size_t *n, tinker_error *err)
+{
+    const tinker_model_input *in = &w->sample.prompt;
+    size_t total = (size_t)work_tokens(w);
+    int32_t *all = arena_array(&w->arena, total ? total : 1, sizeof(*all));
+    if (!all)
+        return err_nomem(err, "prompt");
+    *n = 0;
+    for (size_t i = 0; i < in->n_chunks; i++) {
+        const tinker_chunk *c = &in->chunks[i];
+        if (c->kind != TINKER_CHUNK_TEXT)
+            return err_set(err, TINKER_EINVAL,
+                           "prompt.chunks[%zu]: only encoded_text inputs are supported", i);
+        if (c->n_tokens)
+            memcpy(all + *n, c->tokens, c->n_tokens * sizeof(*all));
+        *n += c->n_tokens;
+    }
+    *tokens = all;
+    return TINKER_OK;
+}
+
+static tinker_status join(struct server *s, struct sample_task *t, struct weights_cache *weights,
+                          tinker_error *err)
+{
+    struct future *f = t->f;
+    struct wire_sample_request *r = &f->work->sample;
+    tinker_sampling_params params = r->sampling_params;
+    tinker_generate g = { .params = &params,
+                          .num_samples = (size_t)r->num_samples,
+                          .prompt_logprobs = r->prompt_logprobs.has && r->prompt_logprobs.value,
+                          .topk_prompt_logprobs = (size_t)r->topk_prompt_logprobs,
+                          .state = t,
+                          .tag = t };
+    tinker_status status = flatten(f->work, &g.prompt, &g.n_prompt, err);
+    if (status != TINKER_OK)
+        return status;
+    if (params.stop_strings && params.n_stop) {
+        t->stops =
+            stops_new(f->base->tokenizer, params.stop_strings, params.n_stop, g.num_samples, err);
+        if (!t->stops)
+            return err->status;
+    }
+    if (params.stop_strings) {
+        /* A list replaces the model's end tokens: an empty list of tokens says so. */
+        static const int32_t none[1];
+        params.stop_strings = NULL;
+        params.stop_tokens = none;
+        params.n_stop = 0;
+    }
+    if (f->work->dir) {
+        t->weights = weights_get(s, weights, f->base, f->work->dir, err);
+        if (!t->weights)
+            return err->status;
+        g.adapter = t->weights->adapter;
+    }
+    if (t->stops || f->work->observer)
+        g.on_token = on_token;
+    return tinker_generator_add(f->base->generator, &g, err);
+}
+
+/* false: no room now, try again later. */
+static bool admit(struct server *s, struct sampling *g, struct weights_cache *weights,
+                  struct future *f)
+{
+    tinker_error err = { 0 };
+    struct sample_task *t = calloc(1, sizeof(*t));
+    if (!t) {
+        err_nomem(&err, "sample");
+        fail_sample(s, f, &err);
+        return true;
+    }
+    t->f = f;
+    t->n_sequences = (size_t)f->work->sample.num_samples;
+    if (join(s, t, weights, &err) == TINKER_OK) {
+        t->next = g->first;
+        g->first = t;
+        g->active += t->n_sequences;
+        f->base->active++;
+        pthread_mutex_lock(&s->lock);
+        s->active_samples++;
+        pthread_mutex_unlock(&s->lock);
+        return true;
+    }
+    task_free(weights, t);
+    if (err.status == TINKER_ENOMEM && f->base->active) {
+        pthread_mutex_lock(&s->lock);
+        queue_return_sample_locked(s, f);
+        pthread_mutex_unlock(&s->lock);
+        return false;
+    }
+    fail_sample(s, f, &err);
+    return true;
+}
+
+void sample_admit(struct server *s, struct sampling *g, struct weights_cache *weights)
+{
+    while (g->active < (size_t)s->opts.max_batch) {
+        pthread_mutex_lock(&s->lock);
+        struct future *f = queue_next_sample_locked(s);
+        pthread_mutex_unlock(&s->lock);
+        if (!f || !admit(s, g, weights, f))
+            return;
+    }
+}
+
+/* ---- leaving ------------------------------------------------------------------------------- */
+
+static void count_tokens(struct server *s, const tinker_sample *r, const struct work *w)
+{
+    uint64_t made = 0;
+    for (size_t i = 0; i < r->n_sequences; i++)
+        made += r->sequences[i].n;
+    atomic_fetch_add(&s->counters.sample_tokens, made);
+    atomic_fetch_add(&s->counters.prompt_tokens, (uint64_t)work_tokens(w));
+    atomic_fetch_add(&s->counters.cached_tokens, (uint64_t)r->prompt_cache_hit_tokens);
+    atomic_fetch_add(&s->counters.samples, 1);
+}
+
+static void finish(struct server *s, struct future *f, const tinker_sample *r)
+{
+    struct buf b;
+    tinker_error err = { 0 };
+    size_t n;
+    count_tokens(s, r, f->work);
+    if (f->work->observer)
+        f->work->observer->finished(f->work->observer, r, NULL);
+    buf_init(&b, (size_t)1 << 30);
+    if (wire_encode_sample_response(r, &b, &err) != TINKER_OK) {
+        buf_clear(&b);
+        future_fail(s, f, future_category(&err), "%s", err.message);
+        return;
+    }
+    char *data = buf_detach(&b, &n);
+    future_finish(s, f, false, data, n, true, 0);
+}
+
+static void take_finished(struct server *s, struct sampling *g, struct weights_cache *weights,
+                          struct base *base)
+{
+    void *tag;
+    const tinker_sample *result;
+    tinker_error err = { 0 };
+    while (base->active && tinker_generator_next(base->generator, &tag, &result, &err)) {
+        struct sample_task *t = tag;
+        leave(s, g, t);
+        if (result)
+            finish(s, t->f, result);
+        else
+            fail_sample(s, t->f, &err);
+        task_free(weights, t);
+        memset(&err, 0, sizeof(err));
+    }
+}
+
+/* The generator itself failed: everything in it is lost, the next request gets a new one. */
+static void fail_all(struct server *s, struct sampling *g, struct weights_cache *weights,
+                     struct base *base, const tinker_error *err)
+{
+    log_line(s->log, LOG_ERROR, "%s: sampling failed: %s", base->name, err->message);
+    for (struct sample_task *t = g->first, *next; t; t = next) {
+        next = t->next;
+        if (t->f->base != base)
+            continue;
+        tinker_generator_cancel(base->generator, t);
+        leave(s, g, t);
+        fail_sample(s, t->f, err);
+        task_free(weights, t);
+    }
+    tinker_generator_free(base->generator);
+    base->generator = tinker_generator_new(base->engine, NULL);
+}
+
+/* The time of a step is shared by the sessions that took part. */
+static void charge(struct server *s, struct sampling *g, const struct base *base, int64_t ns)
+{
+    uint64_t share = (uint64_t)ns / (base->active ? base->active : 1);
+    pthread_mutex_lock(&s->lock);
+    for (struct sample_task *t = g->first; t; t = t->next)
+        if (t->f->base == base)
+            t->f->session->used_ns += share;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void sample_step(struct server *s, struct sampling *g, struct weights_cache *weights)
+{
+    for (size_t i = 0; i < s->n_bases; i++) {
+        struct base *base = &s->bases[i];
+        tinker_error err = { 0 };
+        if (!base->active)
+            continue;
+        int64_t start = clock_now_ns(clock_real());
+        int left = tinker_generator_step(base->generator, &err);
+        charge(s, g, base, clock_now_ns(clock_real()) - start);
+        if (left < 0)
+            fail_all(s, g, weights, base, &err);
+        else
+            take_finished(s, g, weights, base);
+    }
+}
+
+void sample_drop_expired(struct server *s, struct sampling *g, struct weights_cache *weights)
+{
+    pthread_mutex_lock(&s->lock);
+    uint64_t expiries = s->expiries;
+    pthread_mutex_unlock(&s->lock);
+    if (expiries == g->expiries)
+        return;
+    g->expiries = expiries;
+    for (struct sample_task *t = g->first, *next; t; t = next) {
+        next = t->next;
+        pthread_mutex_lock(&s->lock);
+        bool expired = t->f->session->expired;
+        pthread_mutex_unlock(&s->lock);
+        if (!expired)
+            continue;
+        tinker_error err = { 0 };
+        err_set(&err, TINKER_EREQUEST, "the session has expired");
+        tinker_generator_cancel(t->f->base->generator, t);
+        leave(s, g, t);
+        fail_sample(s, t->f, &err);
+        task_free(weights, t);
+    }
+}
+
+void sample_abandon(struct server *s, struct sampling *g, struct weights_cache *weights)
+{
+    while (g->first) {
+        struct sample_task *t = g->first;
+        tinker_generator_cancel(t->f->base->generator, t);
+        leave(s, g, t);
+        task_free(weights, t);
+    }
+}

@@ -1,0 +1,23 @@
+/* sample.h - running samples in the generators.  Thread: the engine thread alone. */
+#ifndef SERVER_SAMPLE_H
+#define SERVER_SAMPLE_H
+
+#include "server/core.h"
+#include "server/weights.h"
+
+struct sampling {
+    struct sample_task *first; /* in a generator now */
+    size_t active;             /* sequences being made */
+    uint64_t expiries;         /* sessions whose work was dropped so far */
+};
+
+/* Take waiting samples into the generators while there is room. */
+void sample_admit(struct server *s, struct sampling *g, struct weights_cache *weights);
+/* One token for every sequence of every base model. */
+void sample_step(struct server *s, struct sampling *g, struct weights_cache *weights);
+/* Drop the work of sessions that expired since the last call. */
+void sample_drop_expired(struct server *s, struct sampling *g, struct weights_cache *weights);
+/* At shutdown: forget everything that runs. */
+void sample_abandon(struct server *s, struct sampling *g, struct weights_cache *weights);
+
+#endif

@@ -1,0 +1,246 @@
+/* server.c - putting the server together and taking it apart: see server.h. */
+#include "server/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/os.h"
+#include "base/rand.h"
+#include "server/core.h"
+#include "server/recover.h"
+#include "server/routes.h"
+#include "server/sched.h"
+#include "server/sweep.h"
+
+void server_options_init(struct server_options *o)
+{
+    *o = (struct server_options){ .host = "127.0.0.1",
+                                  .port = 8000,
+                                  .engine = TINKER_ENGINE_OPTIONS_INIT,
+                                  .session_timeout_s = 300,
+                                  .hold_ms = 30000,
+                                  .seq_gap_ms = 300000,
+                                  .result_ttl_s = 3600,
+                                  .max_queued_samples = 16384,
+                                  .max_queued_bytes = (int64_t)1 << 30,
+                                  .max_batch = 64,
+                                  .max_body = (size_t)256 << 20,
+                                  .max_decoded_body = (size_t)1 << 30,
+                                  .max_rank = 1024,
+                                  .train_share = 0.5,
+                                  .advertise_tokenizer = true };
+}
+
+static tinker_status check_options(const struct server_options *o, tinker_error *err)
+{
+    if (!o->n_models)
+        return err_set(err, TINKER_EINVAL, "no model to serve");
+    if (!o->data_dir)
+        return err_set(err, TINKER_EINVAL, "no data directory");
+    if (!o->unix_path && !o->n_api_keys && !o->insecure && !listener_is_loopback(o->host))
+        return err_set(err, TINKER_EINVAL,
+                       "%s can be reached by others: give an API key (--api-key) or, if you really "
+                       "want to serve everybody, --insecure",
+                       o->host);
+    if (!(o->train_share > 0 && o->train_share < 1))
+        return err_set(err, TINKER_EINVAL, "the share of training must be between 0 and 1");
+    if (o->hold_ms > 44000)
+        return err_set(err, TINKER_EINVAL, "clients give up after 45 s: hold at most 44 s");
+    return TINKER_OK;
+}
+
+/* ---- data directory ---------------------------------------------------------------------- */
+
+static char *join_path(const char *dir, const char *name)
+{
+    size_t n = strlen(dir) + strlen(name) + 2;
+    char *path = malloc(n);
+    if (path)
+        snprintf(path, n, "%s/%s", dir, name);
+    return path;
+}
+
+/* Two servers on one directory would destroy each other's state. */
+static tinker_status lock_data(struct server *s, tinker_error *err)
+{
+    char *path = join_path(s->opts.data_dir, "lock");
+    if (!path)
+        return err_nomem(err, "path");
+    s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    tinker_status status = TINKER_OK;
+    if (s->lock_fd < 0)
+        status = err_errno(err, "open", path);
+    else if (flock(s->lock_fd, LOCK_EX | LOCK_NB) != 0)
+        status = err_set(err, TINKER_ESTATE, "another server is using %s", s->opts.data_dir);
+    free(path);
+    return status;
+}
+
+static tinker_status load_key(struct server *s, tinker_error *err)
+{
+    struct buf b;
+    buf_init(&b, 256);
+    tinker_status status = store_get_setting(s->store, "signing-key", &b, err);
+    if (status == TINKER_OK && b.len == sizeof(s->key)) {
+        memcpy(s->key, b.data, sizeof(s->key));
+    } else if (status == TINKER_OK) {
+        if (rand_os(s->key, sizeof(s->key)) != 0)
+            status = err_set(err, TINKER_ESTATE, "no randomness from the system");
+        else
+            status = store_put_setting(s->store, "signing-key", s->key, sizeof(s->key), err);
+    }
+    buf_clear(&b);
+    return status;
+}
+
+static tinker_status open_data(struct server *s, tinker_error *err)
+{
+    tinker_status status = os_make_dirs(s->opts.data_dir, err);
+    if (status == TINKER_OK)
+        status = lock_data(s, err);
+    if (status != TINKER_OK)
+        return status;
+    s->checkpoints = join_path(s->opts.data_dir, "checkpoints");
+    char *db = join_path(s->opts.data_dir, "tinker.db");
+    if (!s->checkpoints || !db) {
+        free(db);
+        return err_nomem(err, "path");
+    }
+    status = os_make_dirs(s->checkpoints, err);
+    if (status == TINKER_OK) {
+        s->store = store_open(db, err);
+        status = s->store ? load_key(s, err) : TINKER_ESTATE;
+    }
+    free(db);
+    return status;
+}
+
+/* ---- base models --------------------------------------------------------------------------- */
+
+static tinker_status open_base(struct server *s, struct base *b, const struct server_model *m,
+                               tinker_error *err)
+{
+    tinker_error no_tokenizer = { 0 };
+    b->name = m->name;
+    b->dir = m->dir;
+    b->engine = tinker_engine_open(m->dir, &s->opts.engine, err);
+    if (!b->engine)
+        return err ? err->status : TINKER_EINVAL;
+    b->generator = tinker_generator_new(b->engine, err);
+    if (!b->generator)
+        return err ? err->status : TINKER_ENOMEM;
+    b->tokenizer = tinker_tokenizer_load(m->dir, NULL, &no_tokenizer);
+    if (!b->tokenizer)
+        log_line(s->log, LOG_WARNING, "%s has no usable tokenizer: %s", m->name,
+                 no_tokenizer.message);
+    return TINKER_OK;
+}
+
+static tinker_status open_bases(struct server *s, tinker_error *err)
+{
+    s->bases = calloc(s->opts.n_models, sizeof(*s->bases));
+    if (!s->bases)
+        return err_nomem(err, "models");
+    tinker_status status = TINKER_OK;
+    for (size_t i = 0; status == TINKER_OK && i < s->opts.n_models; i++) {
+        s->n_bases = i + 1;
+        status = open_base(s, &s->bases[i], &s->opts.models[i], err);
+    }
+    return status;
+}
+
+static void close_bases(struct server *s)
+{
+    for (size_t i = 0; i < s->n_bases; i++) {
+        tinker_generator_free(s->bases[i].generator);
+        tinker_tokenizer_free(s->bases[i].tokenizer);
+        tinker_engine_close(s->bases[i].engine);
+    }
+    free(s->bases);
+}
+
+/* ---- life -------------------------------------------------------------------------------------- */
+
+static tinker_status open_listener(struct server *s, tinker_error *err)
+{
+    struct listener_options o = { .host = s->opts.host,
+                                  .port = s->opts.port,
+                                  .unix_path = s->opts.unix_path,
+                                  .tls_cert = s->opts.tls_cert,
+                                  .tls_key = s->opts.tls_key,
+                                  .max_body = s->opts.max_body,
+                                  .hold_ms = s->opts.hold_ms,
+                                  .max_connections = 65536,
+                                  .clock = s->clock,
+                                  .log = s->log };
+    s->listener = listener_open(&o, err);
+    return s->listener ? TINKER_OK : TINKER_ESTATE;
+}
+
+static void init(struct server *s, const struct server_options *opts)
+{
+    s->opts = *opts;
+    s->clock = opts->clock ? opts->clock : clock_real();
+    s->log = opts->log;
+    s->lock_fd = -1;
+    s->started_ns = clock_now_ns(s->clock);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->work_ready, NULL);
+    pthread_cond_init(&s->sweep_ready, NULL);
+    map_init(&s->sessions);
+    map_init(&s->models);
+    map_init(&s->samplers);
+    map_init(&s->futures);
+    for (size_t i = 0; i < opts->n_api_keys; i++)
+        log_secret(opts->api_keys[i]);
+}
+
+struct server *server_open(const struct server_options *opts, tinker_error *err)
+{
+    if (check_options(opts, err) != TINKER_OK)
+        return NULL;
+    struct server *s = calloc(1, sizeof(*s));
+    if (!s) {
+        err_nomem(err, "server");
+        return NULL;
+    }
+    init(s, opts);
+    if (open_data(s, err) == TINKER_OK && open_bases(s, err) == TINKER_OK &&
+        recover(s, err) == TINKER_OK && open_listener(s, err) == TINKER_OK &&
+        sched_start(s, err) == TINKER_OK && sweep_start(s, err) == TINKER_OK &&
+        listener_start(s->listener, routes_handle, s, err) == TINKER_OK)
+        return s;
+    server_close(s);
+    return NULL;
+}
+
+int server_port(const struct server *s)
+{
+    return listener_port(s->listener);
+}
+
+void server_close(struct server *s)
+{
+    if (!s)
+        return;
+    /* The engine first, so that nothing fires into a closed listener; its slice is short. */
+    sched_stop(s);
+    sweep_stop(s);
+    listener_close(s->listener, 5000);
+    core_clear(s);
+    close_bases(s);
+    store_close(s->store);
+    if (s->lock_fd >= 0)
+        close(s->lock_fd);
+    free(s->checkpoints);
+    pthread_cond_destroy(&s->sweep_ready);
+    pthread_cond_destroy(&s->work_ready);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}

@@ -1,0 +1,65 @@
+/* server.h - the Tinker server: `tinker serve` without its command line.
+ *
+ *     struct server_options opts;
+ *     server_options_init(&opts);
+ *     struct server *s = server_open(&opts, &err);   // loads models, binds, starts
+ *     ... server_port(s) ...
+ *     server_close(s);                               // within ten seconds
+ *
+ * Threads of its own: one for HTTP, one for the engine, one for timers.
+ * Thread safety: one thread at a time. */
+#ifndef SERVER_SERVER_H
+#define SERVER_SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tinker/engine.h>
+#include <tinker/error.h>
+#include "base/clock.h"
+#include "base/log.h"
+
+struct server;
+
+struct server_model {
+    const char *name; /* what clients call base_model */
+    const char *dir;  /* Hugging Face directory */
+};
+
+struct server_options {
+    const struct server_model *models;
+    size_t n_models;
+    const char *host;
+    int port; /* 0: any free one */
+    const char *unix_path;
+    const char *data_dir;
+    const char *const *api_keys; /* none: everybody is the same user */
+    size_t n_api_keys;
+    const char *tls_cert, *tls_key; /* PEM texts */
+    bool insecure;                  /* allow a public address without keys */
+    tinker_engine_options engine;
+    int64_t session_timeout_s; /* without a heartbeat; -1: never */
+    bool has_default_lora_seed;
+    int64_t default_lora_seed;
+    int64_t hold_ms;            /* longest held poll */
+    int64_t seq_gap_ms;         /* how long a missing request number is waited for */
+    int64_t result_ttl_s;       /* how long results stay after they were made */
+    int64_t max_queued_samples; /* above: 429 */
+    int64_t max_queued_bytes;   /* of all waiting requests; above: 429 */
+    int64_t max_batch;          /* sequences sampled at once */
+    size_t max_body, max_decoded_body;
+    int64_t max_rank;
+    double train_share; /* of the time when training and sampling both want it */
+    bool no_autosave;
+    bool advertise_tokenizer; /* get_info names the model directory as tokenizer_id */
+    struct clock *clock;
+    const struct log *log;
+};
+void server_options_init(struct server_options *opts);
+
+/* TINKER_EINVAL for bad options and models, TINKER_ESTATE when a resource is taken. */
+struct server *server_open(const struct server_options *opts, tinker_error *err);
+int server_port(const struct server *s);
+void server_close(struct server *s);
+
+#endif

@@ -1,0 +1,252 @@
+/* submit.c - see submit.h.
+ *
+ * The id of a training future is "<model>:<number>", so a retry finds the first one by
+ * name: in memory while it is there, else in the store.  A request is in the store
+ * before it is in the queue, so nothing runs that a restart would not know. */
+#include "server/submit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+/* What is known about a model when a request arrives. */
+struct arrival {
+    struct model *model;
+    int64_t seq;
+    bool known; /* the number was used before */
+    bool in_memory;
+    enum work_kind kind;
+    uint64_t hash;
+    bool busy;
+};
+
+static void look(struct server *s, const char *user, const char *model_id, struct wire_opt_int seq,
+                 const struct work *work, struct arena *arena, struct arrival *a, const char **id)
+{
+    pthread_mutex_lock(&s->lock);
+    struct model *m = core_model_locked(s, model_id);
+    if (m && strcmp(m->owner, user) != 0)
+        m = NULL;
+    a->model = m;
+    if (m) {
+        int64_t last = m->max_seq > m->next_seq - 1 ? m->max_seq : m->next_seq - 1;
+        a->seq = seq.has ? seq.value : last + 1;
+        a->known = a->seq <= last;
+        *id = arena_printf(arena, "%s:%lld", m->id, (long long)a->seq);
+        struct future *f = *id ? core_future_locked(s, *id) : NULL;
+        a->in_memory = f != NULL;
+        if (f) {
+            a->kind = f->kind;
+            a->hash = f->hash;
+            a->known = true;
+        }
+        a->busy = s->queued_bytes + work->arena.used > (size_t)s->opts.max_queued_bytes;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* A number that is not in memory may still be in the store; one that is in neither was
+ * never accepted (it may fill a gap) unless everything up to it has finished. */
+static tinker_status look_in_store(struct server *s, struct arrival *a, struct arena *arena,
+                                   tinker_error *err)
+{
+    struct store_request *r;
+    tinker_status status = store_get_request(s->store, a->model->id, a->seq, false, arena, &r, err);
+    if (status != TINKER_OK)
+        return status;
+    if (r) {
+        a->kind = (enum work_kind)r->kind;
+        a->hash = r->hash;
+        return TINKER_OK;
+    }
+    pthread_mutex_lock(&s->lock);
+    a->known = a->seq < a->model->next_seq;
+    pthread_mutex_unlock(&s->lock);
+    a->hash = 0;
+    return TINKER_OK;
+}
+
+static tinker_status journal(struct server *s, const char *model_id, int64_t seq,
+                             const struct work *work, uint64_t hash, bool proto, const char *body,
+                             size_t n_body, tinker_error *err)
+{
+    struct store_request r = { .model_id = model_id,
+                               .seq = seq,
+                               .kind = work->kind,
+                               .hash = hash,
+                               .proto = proto,
+                               .body = body,
+                               .n_body = n_body,
+                               .created_us = core_now_us(s) };
+    return store_add_request(s->store, &r, err);
+}
+
+static struct future *enqueue(struct server *s, const char *id, struct model *m, int64_t seq,
+                              struct work *work, uint64_t hash)
+{
+    pthread_mutex_lock(&s->lock);
+    struct future *f = core_add_future_locked(s, id, m->owner, work->kind, work);
+    if (f) {
+        f->model = m;
+        f->session = m->session;
+        f->base = m->base;
+        f->seq = seq;
+        f->hash = hash;
+        m->n_futures++;
+        queue_train_locked(s, f);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return f;
+}
+
+enum submit_status submit_train(struct server *s, const char *user, const char *model_id,
+                                struct wire_opt_int seq, struct work *work, bool proto,
+                                const char *body, size_t n_body, struct arena *arena,
+                                const char **id, tinker_error *err)
+{
+    struct arrival a = { 0 };
+    enum submit_status result = SUBMIT_FAILED;
+    uint64_t hash = work_hash(work);
+    look(s, user, model_id, seq, work, arena, &a, id);
+    if (!a.model) {
+        work_free(work);
+        return SUBMIT_NO_MODEL;
+    }
+    if (a.known && !a.in_memory && look_in_store(s, &a, arena, err) != TINKER_OK) {
+        work_free(work);
+        return SUBMIT_FAILED;
+    }
+    if (a.known)
+        result = a.kind == work->kind && a.hash == hash ? SUBMIT_OK : SUBMIT_REUSED;
+    else if (a.busy)
+        result = SUBMIT_BUSY;
+    else if (journal(s, a.model->id, a.seq, work, hash, proto, body, n_body, err) == TINKER_OK &&
+             enqueue(s, *id, a.model, a.seq, work, hash))
+        return SUBMIT_OK;
+    work_free(work);
+    return result;
+}
+
+enum submit_status submit_create(struct server *s, const struct store_model *record,
+                                 struct session *session, struct base *base, struct work *work,
+                                 const char *body, size_t n_body, struct arena *arena,
+                                 const char **id, tinker_error *err)
+{
+    uint64_t hash = work_hash(work);
+    *id = arena_printf(arena, "%s:0", record->id);
+    pthread_mutex_lock(&s->lock);
+    struct model *m = core_model_locked(s, record->id);
+    struct future *f = *id ? core_future_locked(s, *id) : NULL;
+    bool same = f && f->hash == hash;
+    bool unknown = m && !f; /* its first request was pruned: a retry cannot be told apart */
+    pthread_mutex_unlock(&s->lock);
+    if (m) {
+        work_free(work);
+        return same || unknown ? SUBMIT_OK : SUBMIT_REUSED;
+    }
+    if (!*id || store_add_model(s->store, record, err) != TINKER_OK ||
+        journal(s, record->id, 0, work, hash, false, body, n_body, err) != TINKER_OK) {
+        work_free(work);
+        return SUBMIT_FAILED;
+    }
+    pthread_mutex_lock(&s->lock);
+    m = core_add_model_locked(s, record->id, record->owner, session, base, &record->lora);
+    pthread_mutex_unlock(&s->lock);
+    if (m && enqueue(s, *id, m, 0, work, hash))
+        return SUBMIT_OK;
+    work_free(work);
+    return SUBMIT_FAILED;
+}
+
+enum submit_status submit_sample(struct server *s, const char *user, struct session *session,
+                                 struct base *base, struct work *work, const char *id)
+{
+    uint64_t hash = work_hash(work);
+    enum submit_status result = SUBMIT_OK;
+    pthread_mutex_lock(&s->lock);
+    struct future *f = core_future_locked(s, id);
+    bool full = s->queued_samples >= (size_t)s->opts.max_queued_samples ||
+                s->queued_bytes + work->arena.used > (size_t)s->opts.max_queued_bytes;
+    if (f) {
+        result = f->hash == hash ? SUBMIT_OK : SUBMIT_REUSED;
+    } else if (full) {
+        result = SUBMIT_BUSY;
+    } else {
+        f = core_add_future_locked(s, id, user, WORK_SAMPLE, work);
+        if (f) {
+            f->session = session;
+            f->base = base;
+            f->hash = hash;
+            work = NULL;
+            queue_sample_locked(s, f);
+        } else {
+            result = SUBMIT_FAILED;
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    work_free(work);
+    return result;
+}
+
+void submit_end_model(struct server *s, const char *model_id, const char *reason)
+{
+    struct work *work = work_new(WORK_UNLOAD);
+    char id[256];
+    pthread_mutex_lock(&s->lock);
+    struct model *m = core_model_locked(s, model_id);
+    struct future *dropped = NULL, *f = NULL;
+    snprintf(id, sizeof(id), "%s:end", model_id);
+    if (m && m->state == MODEL_ACTIVE && work) {
+        m->end_reason = reason;
+        dropped = queue_drop_model_locked(s, m);
+        f = core_add_future_locked(s, id, m->owner, WORK_UNLOAD, work);
+    }
+    if (f) {
+        f->model = m;
+        f->session = m->session;
+        f->base = m->base;
+        f->seq = m->max_seq + 1;
+        f->replay = false;
+        m->next_seq = f->seq;
+        m->n_futures++;
+        queue_train_locked(s, f);
+        work = NULL;
+    }
+    pthread_mutex_unlock(&s->lock);
+    future_fail_list(s, dropped, reason);
+    work_free(work);
+}
+
+tinker_status submit_again(struct server *s, struct model *m, const struct store_request *r,
+                           tinker_error *err)
+{
+    char id[256];
+    struct work *work = work_new((enum work_kind)r->kind);
+    if (!work)
+        return err_nomem(err, "request");
+    snprintf(id, sizeof(id), "%s:%lld", m->id, (long long)r->seq);
+    if (r->status == STORE_FAILED)
+        snprintf(work->refused, sizeof(work->refused), "%.*s", (int)r->n_result,
+                 r->n_result ? (const char *)r->result : "");
+    else if (work_decode(work, r->proto, r->body, r->n_body, err) != TINKER_OK)
+        snprintf(work->refused, sizeof(work->refused), "%s", err->message);
+    work->kind = (enum work_kind)r->kind;
+    struct future *f = enqueue(s, id, m, r->seq, work, r->hash);
+    if (!f) {
+        work_free(work);
+        return err_nomem(err, "request");
+    }
+    f->replay = r->status != STORE_PENDING;
+    f->category = r->category;
+    f->proto = r->kind == WORK_FORWARD || r->kind == WORK_FORWARD_BACKWARD;
+    f->result = malloc(r->n_result + 1);
+    if (!f->result)
+        return err_nomem(err, "request");
+    if (r->n_result)
+        memcpy(f->result, r->result, r->n_result);
+    f->result[r->n_result] = 0;
+    f->n_result = r->n_result;
+    return TINKER_OK;
+}

@@ -1,0 +1,193 @@
+/* sweep.c - holds, request gaps, sessions, checkpoints with a time limit, old results.
+ *
+ * Thread: its own; see sweep.h. */
+#include "server/sweep.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "base/os.h"
+#include "server/checkpoint.h"
+#include "server/submit.h"
+
+enum { TICK_MS = 500, SLOW_EVERY = 10 };
+
+/* ---- request gaps --------------------------------------------------------------------- */
+
+static void fail_gaps(struct server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    struct future *list = queue_expire_gaps_locked(s, clock_now_ns(s->clock));
+    pthread_mutex_unlock(&s->lock);
+    while (list) {
+        struct future *next = list->next;
+        list->next = NULL;
+        future_fail(s, list, TINKER_CATEGORY_USER,
+                    "an earlier request of model %s did not arrive within %lld s, so request %lld "
+                    "cannot run",
+                    list->model->id, (long long)s->opts.seq_gap_ms / 1000, (long long)list->seq);
+        list = next;
+    }
+}
+
+/* ---- sessions --------------------------------------------------------------------------- */
+
+/* The ids of the live models of a session, in the arena. */
+static size_t session_models(struct server *s, struct session *session, struct arena *arena,
+                             const char ***out)
+{
+    size_t it = 0, n_key, n = 0;
+    const char *key;
+    void *value;
+    *out = arena_array(arena, s->models.len + 1, sizeof(**out));
+    if (!*out)
+        return 0;
+    while (map_next(&s->models, &it, &key, &n_key, &value)) {
+        struct model *m = value;
+        if (m->session == session && m->state == MODEL_ACTIVE)
+            (*out)[n++] = arena_strdup(arena, m->id);
+    }
+    return n;
+}
+
+void sweep_expire_session(struct server *s, struct session *session)
+{
+    struct arena arena;
+    const char **models;
+    tinker_error err;
+    arena_init(&arena, 64 << 20);
+    pthread_mutex_lock(&s->lock);
+    session->expired = true;
+    s->expiries++;
+    struct future *dropped = queue_drop_session_locked(s, session);
+    size_t n = session_models(s, session, &arena, &models);
+    pthread_cond_signal(&s->work_ready);
+    pthread_mutex_unlock(&s->lock);
+    future_fail_list(s, dropped, "the session has expired");
+    for (size_t i = 0; i < n; i++)
+        submit_end_model(s, models[i], "was unloaded because its session expired");
+    if (store_set_session_expired(s->store, session->id, &err) != TINKER_OK)
+        log_line(s->log, LOG_ERROR, "session %s: %s", session->id, err.message);
+    log_line(s->log, LOG_INFO, "session %s expired", session->id);
+    arena_clear(&arena);
+}
+
+static struct session *next_expired(struct server *s)
+{
+    int64_t limit = clock_now_ns(s->clock) - s->opts.session_timeout_s * 1000000000;
+    struct session *found = NULL;
+    size_t it = 0, n;
+    const char *key;
+    void *value;
+    pthread_mutex_lock(&s->lock);
+    while (!found && map_next(&s->sessions, &it, &key, &n, &value)) {
+        struct session *v = value;
+        if (!v->expired && v->seen_ns < limit)
+            found = v;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return found;
+}
+
+static void expire_sessions(struct server *s)
+{
+    struct session *v;
+    while (s->opts.session_timeout_s >= 0 && (v = next_expired(s)) != NULL)
+        sweep_expire_session(s, v);
+}
+
+/* ---- checkpoints and results ---------------------------------------------------------------- */
+
+static void expire_checkpoints(struct server *s)
+{
+    struct arena arena;
+    struct store_checkpoint *list;
+    size_t n;
+    arena_init(&arena, 64 << 20);
+    if (store_expired_checkpoints(s->store, core_now_us(s), &arena, &list, &n, NULL) == TINKER_OK)
+        for (size_t i = 0; i < n; i++) {
+            const struct store_checkpoint *c = &list[i];
+            if (store_delete_checkpoint(s->store, c->run, c->sampler, c->name, NULL) != TINKER_OK)
+                continue;
+            checkpoint_remove(s, c->dir);
+            log_line(s->log, LOG_INFO, "checkpoint %s of %s expired", c->name, c->run);
+        }
+    arena_clear(&arena);
+}
+
+static void forget_results(struct server *s)
+{
+    int64_t limit = clock_now_ns(s->clock) - s->opts.result_ttl_s * 1000000000;
+    size_t it = 0, n;
+    const char *key;
+    void *value;
+    pthread_mutex_lock(&s->lock);
+    while (map_next(&s->futures, &it, &key, &n, &value)) {
+        struct future *f = value;
+        bool over = f->state == FUTURE_DONE || f->state == FUTURE_FAILED;
+        if (over && f->done_ns < limit)
+            core_remove_future_locked(s, f);
+    }
+    pthread_mutex_unlock(&s->lock);
+    store_prune_requests(s->store, core_now_us(s) - s->opts.result_ttl_s * 1000000, NULL);
+}
+
+void sweep_once(struct server *s, bool slow)
+{
+    listener_expire(s->listener);
+    fail_gaps(s);
+    if (!slow)
+        return;
+    expire_sessions(s);
+    expire_checkpoints(s);
+    forget_results(s);
+}
+
+/* ---- thread ------------------------------------------------------------------------------- */
+
+static bool sleep_tick(struct server *s)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += TICK_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&s->lock);
+    if (!s->stopping)
+        pthread_cond_timedwait(&s->sweep_ready, &s->lock, &until);
+    bool go_on = !s->stopping;
+    pthread_mutex_unlock(&s->lock);
+    return go_on;
+}
+
+static void *run(void *arg)
+{
+    struct server *s = arg;
+    os_thread_name("sweeper");
+    for (unsigned tick = 1; sleep_tick(s); tick++)
+        sweep_once(s, tick % SLOW_EVERY == 0);
+    return NULL;
+}
+
+tinker_status sweep_start(struct server *s, tinker_error *err)
+{
+    if (pthread_create(&s->sweeper_thread, NULL, run, s) != 0)
+        return err_set(err, TINKER_ESTATE, "cannot start the timer thread");
+    s->sweeper_started = true;
+    return TINKER_OK;
+}
+
+void sweep_stop(struct server *s)
+{
+    if (!s->sweeper_started)
+        return;
+    pthread_mutex_lock(&s->lock);
+    s->stopping = true;
+    pthread_cond_broadcast(&s->sweep_ready);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->sweeper_thread, NULL);
+    s->sweeper_started = false;
+}

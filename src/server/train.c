@@ -1,0 +1,603 @@
+/* train.c - training requests on the engine: see train.h.
+ *
+ * Each request ends with one transaction that holds its outcome and whatever else it
+ * changed.  After a step of the optimiser (or a load) the training state goes to disk
+ * before that transaction, so an acknowledged step survives the process.  Passes
+ * since the last saved state are in the journal and run again after a crash; the
+ * engine is deterministic, so their second run gives the same bits. */
+#include "server/train.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "json/json.h"
+#include "server/checkpoint.h"
+#include "wire/check.h"
+#include "wire/path.h"
+#include "wire/proto.h"
+#include "wire/wire.h"
+
+enum { EPHEMERAL_KEEP = 32, RESULT_MAX = 1 << 30 };
+
+static void fail_with(struct server *s, struct future *f, const tinker_error *err)
+{
+    future_fail(s, f, future_category(err), "%s", err->message);
+}
+
+/* Record the outcome, then tell the world.  outcome has what else changed.  false: it
+ * could not be recorded, and the request failed instead. */
+static bool finish(struct server *s, struct future *f, struct buf *result, bool proto,
+                   struct store_outcome *outcome)
+{
+    tinker_error err = { 0 };
+    if (!buf_ok(result)) {
+        buf_clear(result);
+        future_fail(s, f, TINKER_CATEGORY_SERVER, "out of memory for the result");
+        return false;
+    }
+    outcome->model_id = f->model->id;
+    outcome->seq = f->seq;
+    outcome->status = STORE_DONE;
+    outcome->result = result->data ? result->data : "";
+    outcome->n_result = result->len;
+    outcome->now_us = core_now_us(s);
+    if (!f->replay && store_finish_request(s->store, outcome, &err) != TINKER_OK) {
+        buf_clear(result);
+        fail_with(s, f, &err);
+        return false;
+    }
+    size_t n;
+    char *data = buf_detach(result, &n);
+    future_finish(s, f, false, data, n, proto, 0);
+    return true;
+}
+
+static bool finish_json(struct server *s, struct future *f, const struct wire_type *type,
+                        const void *value, struct store_outcome *outcome)
+{
+    struct buf b;
+    tinker_error err = { 0 };
+    buf_init(&b, RESULT_MAX);
+    if (wire_encode_json(type, value, &b, &err) == TINKER_OK)
+        return finish(s, f, &b, false, outcome);
+    buf_clear(&b);
+    fail_with(s, f, &err);
+    return false;
+}
+
+/* ---- training state ------------------------------------------------------------------ */
+
+static tinker_adapter *restore(struct server *s, struct model *m, tinker_error *err)
+{
+    char path[CHECKPOINT_PATH];
+    if (!m->saved_dir)
+        return tinker_adapter_new(m->base->engine, &m->lora, err);
+    checkpoint_path(s, m->saved_dir, path);
+    return tinker_adapter_load(m->base->engine, path, TINKER_ADAPTER_OPTIMIZER, err);
+}
+
+static bool ensure_adapter(struct server *s, struct future *f)
+{
+    struct model *m = f->model;
+    tinker_error err = { 0 };
+    if (!m->adapter)
+        m->adapter = restore(s, m, &err);
+    if (!m->adapter)
+        fail_with(s, f, &err);
+    return m->adapter != NULL;
+}
+
+/* Write the state; dir is empty when autosave is off. */
+static tinker_status autosave(struct server *s, struct model *m, char *dir, tinker_error *err)
+{
+    int64_t size;
+    dir[0] = 0;
+    if (s->opts.no_autosave)
+        return TINKER_OK;
+    return checkpoint_write(s, m->adapter, m->base->name, TINKER_ADAPTER_OPTIMIZER, dir, &size,
+                            err);
+}
+
+/* The transaction that names dir is through: the directory before it can go. */
+static void adopt_saved(struct server *s, struct model *m, const char *dir)
+{
+    if (!dir[0])
+        return;
+    char *old = m->saved_dir;
+    m->saved_dir = strdup(dir);
+    checkpoint_remove(s, old);
+    free(old);
+}
+
+/* Finish f with the training state saved; on a failed save or record the request fails
+ * but the state in memory stands. */
+static void finish_saved(struct server *s, struct future *f, const struct wire_type *type,
+                         const void *value)
+{
+    struct model *m = f->model;
+    char dir[CHECKPOINT_DIR];
+    tinker_error err = { 0 };
+    if (autosave(s, m, dir, &err) != TINKER_OK) {
+        err_prefix(&err, "the training state could not be saved");
+        fail_with(s, f, &err);
+        return;
+    }
+    /* A replayed step did not record its state before the crash. */
+    f->replay = false;
+    struct store_outcome outcome = { .saved_dir = dir[0] ? dir : NULL };
+    if (finish_json(s, f, type, value, &outcome))
+        adopt_saved(s, m, dir);
+    else if (dir[0])
+        checkpoint_remove(s, dir);
+}
+
+/* ---- forward and backward ---------------------------------------------------------------- */
+
+static tinker_pass *new_pass(struct future *f, tinker_error *err)
+{
+    const struct wire_forward_backward_request *r = &f->work->pass;
+    return tinker_pass_new(f->model->base->engine, f->model->adapter, r->data, r->n_data, &r->loss,
+                           r->forward_only, err);
+}
+
+static bool start_pass(struct server *s, struct future *f, struct train_task *t)
+{
+    tinker_error err = { 0 };
+    t->f = f;
+    t->pass = new_pass(f, &err);
+    if (t->pass || err.status == TINKER_ENOMEM)
+        return true;
+    fail_with(s, f, &err);
+    return false;
+}
+
+static void note_loss(struct server *s, struct model *m, const tinker_forward_backward *r,
+                      int64_t tokens)
+{
+    double sum = tinker_metric(r->metrics, r->n_metrics, "loss:sum", 0);
+    pthread_mutex_lock(&s->lock);
+    m->last_loss = tokens ? sum / (double)tokens : 0;
+    m->last_loss_step++;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void finish_pass(struct server *s, struct train_task *t)
+{
+    struct future *f = t->f;
+    const tinker_forward_backward *r = tinker_pass_result(t->pass);
+    struct buf b;
+    tinker_error err = { 0 };
+    struct store_outcome outcome = { .tokens = work_tokens(f->work) };
+    atomic_fetch_add(&s->counters.train_tokens, (uint64_t)outcome.tokens);
+    atomic_fetch_add(&s->counters.passes, 1);
+    note_loss(s, f->model, r, outcome.tokens);
+    buf_init(&b, RESULT_MAX);
+    if (wire_encode_forward_backward_output(r, &b, &err) == TINKER_OK)
+        finish(s, f, &b, true, &outcome);
+    else
+        fail_with(s, f, &err);
+    buf_clear(&b);
+    tinker_pass_free(t->pass);
+}
+
+bool train_step(struct server *s, struct train_task *t, bool alone)
+{
+    tinker_error err = { 0 };
+    if (!t->pass) {
+        t->pass = new_pass(t->f, &err);
+        if (!t->pass && err.status == TINKER_ENOMEM && !alone)
+            return true;
+        if (!t->pass) {
+            fail_with(s, t->f, &err);
+            return false;
+        }
+    }
+    int more = tinker_pass_step(t->pass, &err);
+    if (more > 0)
+        return true;
+    if (more == 0) {
+        finish_pass(s, t);
+        return false;
+    }
+    tinker_pass_free(t->pass);
+    fail_with(s, t->f, &err);
+    return false;
+}
+
+void train_abandon(struct train_task *t)
+{
+    tinker_pass_free(t->pass);
+}
+
+/* ---- optimiser ------------------------------------------------------------------------------ */
+
+static void run_optim_step(struct server *s, struct future *f)
+{
+    tinker_step_metrics m = { 0 };
+    tinker_error err = { 0 };
+    tinker_status status = wire_check_adam(&f->work->optim.adam_params, &err);
+    if (status == TINKER_OK)
+        status = tinker_adapter_step(f->model->adapter, &f->work->optim.adam_params, &m, &err);
+    if (status != TINKER_OK) {
+        fail_with(s, f, &err);
+        return;
+    }
+    atomic_fetch_add(&s->counters.steps, 1);
+    const tinker_named_number metrics[] = {
+        { "grad_norm:mean", m.grad_norm },     { "learning_rate:mean", m.learning_rate },
+        { "step:max", (double)m.step },        { "clip_coef:mean", m.clip_coef },
+        { "update_norm:mean", m.update_norm },
+    };
+    struct wire_optim_step_response r = { { 1, metrics, sizeof(metrics) / sizeof(metrics[0]) } };
+    finish_saved(s, f, &wire_optim_step_response, &r);
+}
+
+/* ---- saving ----------------------------------------------------------------------------------- */
+
+static void describe(struct future *f, struct store_checkpoint *c, bool sampler, const char *name)
+{
+    const struct model *m = f->model;
+    *c = (struct store_checkpoint){ .run = m->id,
+                                    .name = name,
+                                    .owner = m->owner,
+                                    .base_model = m->base->name,
+                                    .sampler = sampler,
+                                    .lora = *tinker_adapter_describe(m->adapter) };
+}
+
+/* The record of a name that is taken; NULL: free. */
+static tinker_status existing(struct server *s, struct future *f, bool sampler, const char *name,
+                              struct store_checkpoint **out, tinker_error *err)
+{
+    return store_get_checkpoint(s->store, f->model->id, sampler, name, &f->work->arena, out, err);
+}
+
+static tinker_status check_new_name(struct server *s, struct future *f, bool sampler,
+                                    const char *name, bool overwrite, struct store_checkpoint **old,
+                                    tinker_error *err)
+{
+    tinker_status status = wire_check_checkpoint_name(name, err);
+    if (status == TINKER_OK && name[0] == '.')
+        status = err_set(err, TINKER_EINVAL, "checkpoint name '%s' starts with a dot", name);
+    if (status == TINKER_OK)
+        status = existing(s, f, sampler, name, old, err);
+    if (status == TINKER_OK && *old && !overwrite)
+        status = err_set(err, TINKER_EINVAL, "Checkpoint '%s' already exists; pass overwrite=true",
+                         name);
+    return status;
+}
+
+static tinker_status set_expiry(struct store_checkpoint *c, struct wire_opt_int ttl,
+                                tinker_error *err)
+{
+    if (!ttl.has)
+        return TINKER_OK;
+    if (ttl.value <= 0 || ttl.value > INT64_MAX / 2000000)
+        return err_set(err, TINKER_EINVAL, "ttl_seconds must be a positive number of seconds");
+    c->expires_us = c->created_us + ttl.value * 1000000;
+    return TINKER_OK;
+}
+
+/* Write the weights, fill dir, size and times of the record. */
+static tinker_status write_checkpoint(struct server *s, struct future *f,
+                                      struct store_checkpoint *c, int flags,
+                                      struct wire_opt_int ttl, char *dir, tinker_error *err)
+{
+    c->created_us = core_now_us(s);
+    tinker_status status = set_expiry(c, ttl, err);
+    if (status == TINKER_OK)
+        status = checkpoint_write(s, f->model->adapter, f->model->base->name, flags, dir,
+                                  &c->size_bytes, err);
+    c->dir = dir;
+    return status;
+}
+
+/* The name a save without one gets: the number of steps taken. */
+static const char *default_name(struct server *s, struct future *f, char *out, size_t size)
+{
+    struct store_checkpoint *old = NULL;
+    long long steps = tinker_adapter_steps(f->model->adapter);
+    snprintf(out, size, "%06lld", steps);
+    if (existing(s, f, false, out, &old, NULL) == TINKER_OK && old)
+        snprintf(out, size, "%06lld-%lld", steps, (long long)f->seq);
+    return out;
+}
+
+static void run_save(struct server *s, struct future *f)
+{
+    const struct wire_save_weights_request *r = &f->work->save;
+    char name[64], dir[CHECKPOINT_DIR];
+    tinker_error err = { 0 };
+    struct store_checkpoint c, *old = NULL;
+    describe(f, &c, false, r->path ? r->path : default_name(s, f, name, sizeof(name)));
+    if (check_new_name(s, f, false, c.name, r->overwrite, &old, &err) != TINKER_OK ||
+        write_checkpoint(s, f, &c, TINKER_ADAPTER_OPTIMIZER, r->ttl_seconds, dir, &err) !=
+            TINKER_OK) {
+        fail_with(s, f, &err);
+        return;
+    }
+    char *old_dir = old ? strdup(old->dir) : NULL;
+    struct wire_save_weights_response res = { arena_printf(
+        &f->work->arena, "tinker://%s/weights/%s", f->model->id, c.name) };
+    struct store_outcome outcome = { .checkpoint = &c };
+    bool saved = finish_json(s, f, &wire_save_weights_response, &res, &outcome);
+    checkpoint_remove(s, saved ? old_dir : dir);
+    free(old_dir);
+}
+
+static void run_save_named_sampler(struct server *s, struct future *f)
+{
+    const struct wire_save_weights_for_sampler_request *r = &f->work->save_sampler;
+    char dir[CHECKPOINT_DIR];
+    tinker_error err = { 0 };
+    struct store_checkpoint c, *old = NULL;
+    describe(f, &c, true, r->path);
+    if (check_new_name(s, f, true, c.name, false, &old, &err) != TINKER_OK ||
+        write_checkpoint(s, f, &c, 0, r->ttl_seconds, dir, &err) != TINKER_OK) {
+        fail_with(s, f, &err);
+        return;
+    }
+    struct wire_save_weights_for_sampler_response res = {
+        .path =
+            arena_printf(&f->work->arena, "tinker://%s/sampler_weights/%s", f->model->id, c.name)
+    };
+    struct store_outcome outcome = { .checkpoint = &c };
+    if (!finish_json(s, f, &wire_save_weights_for_sampler_response, &res, &outcome))
+        checkpoint_remove(s, dir);
+}
+
+/* Only the newest unnamed weights of a model are kept. */
+static void prune_ephemeral(struct server *s, struct model *m)
+{
+    struct arena arena;
+    struct store_checkpoint *list;
+    size_t n;
+    arena_init(&arena, 16 << 20);
+    if (store_hidden_checkpoints(s->store, m->id, &arena, &list, &n, NULL) == TINKER_OK)
+        for (size_t i = EPHEMERAL_KEEP; i < n; i++)
+            if (store_delete_checkpoint(s->store, m->id, true, list[i].name, NULL) == TINKER_OK)
+                checkpoint_remove(s, list[i].dir);
+    arena_clear(&arena);
+}
+
+static bool remember_sampler(struct server *s, struct future *f, const struct store_sampler *v,
+                             const char *dir)
+{
+    pthread_mutex_lock(&s->lock);
+    bool ok = core_add_sampler_locked(s, v, f->model->base, dir) != NULL;
+    pthread_mutex_unlock(&s->lock);
+    return ok;
+}
+
+/* Unnamed sampler weights: hidden from listings, bound to a new sampling session. */
+static void run_save_ephemeral(struct server *s, struct weights_cache *weights, struct future *f)
+{
+    struct arena *arena = &f->work->arena;
+    struct model *m = f->model;
+    long long n = f->work->save_sampler.sampling_session_seq_id.value;
+    char dir[CHECKPOINT_DIR];
+    tinker_error err = { 0 };
+    struct wire_opt_int no_ttl = { 0 };
+    struct store_checkpoint c;
+    /* A colon cannot stand in a user's name, so the two cannot meet. */
+    const char *name = arena_printf(arena, ":%lld", n);
+    const char *id = arena_printf(arena, "%s:sample:%lld", m->session->id, n);
+    tinker_adapter *copy = tinker_adapter_snapshot(m->adapter, &err);
+    describe(f, &c, true, name);
+    c.hidden = true;
+    if (!name || !id || !copy || write_checkpoint(s, f, &c, 0, no_ttl, dir, &err) != TINKER_OK) {
+        tinker_adapter_free(copy);
+        fail_with(s, f, &err);
+        return;
+    }
+    weights_add(weights, m->base, dir, copy);
+    struct store_sampler sampler = { .id = id,
+                                     .session_id = m->session->id,
+                                     .owner = m->owner,
+                                     .base_model = m->base->name,
+                                     .run = m->id,
+                                     .name = name,
+                                     .sampler = true,
+                                     .created_us = c.created_us };
+    remember_sampler(s, f, &sampler, dir);
+    struct wire_save_weights_for_sampler_response res = { .sampling_session_id = id };
+    struct store_outcome outcome = { .checkpoint = &c, .sampler = &sampler };
+    if (finish_json(s, f, &wire_save_weights_for_sampler_response, &res, &outcome))
+        prune_ephemeral(s, m);
+    else
+        checkpoint_remove(s, dir);
+}
+
+static void run_save_sampler(struct server *s, struct weights_cache *weights, struct future *f)
+{
+    const struct wire_save_weights_for_sampler_request *r = &f->work->save_sampler;
+    if (r->path)
+        run_save_named_sampler(s, f);
+    else if (r->sampling_session_seq_id.has)
+        run_save_ephemeral(s, weights, f);
+    else
+        future_fail(s, f, TINKER_CATEGORY_USER,
+                    "Either 'path' or 'sampling_session_seq_id' must be provided");
+}
+
+/* ---- loading -------------------------------------------------------------------------------------- */
+
+static tinker_status find_source(struct server *s, struct future *f, struct store_checkpoint **out,
+                                 tinker_error *err)
+{
+    const struct wire_load_weights_request *r = &f->work->load;
+    struct wire_path path;
+    tinker_status status = wire_path_parse(r->path, &path, err);
+    if (status != TINKER_OK)
+        return status;
+    if (path.sampler && r->optimizer)
+        return err_set(err, TINKER_EINVAL,
+                       "%s has no optimizer state; load it with optimizer=false", r->path);
+    const char *run = arena_strndup(&f->work->arena, path.run, path.n_run);
+    if (!run)
+        return err_nomem(err, "path");
+    status =
+        store_get_checkpoint(s->store, run, path.sampler, path.name, &f->work->arena, out, err);
+    if (status != TINKER_OK)
+        return status;
+    bool visible = *out && ((*out)->is_public || strcmp((*out)->owner, f->model->owner) == 0);
+    return visible ? TINKER_OK : err_set(err, TINKER_EINVAL, "no checkpoint %s", r->path);
+}
+
+static tinker_status check_same_shape(const struct future *f, const tinker_lora *from,
+                                      tinker_error *err)
+{
+    const tinker_lora *to = &f->model->lora;
+    if (from->rank == to->rank && from->train_attn == to->train_attn &&
+        from->train_mlp == to->train_mlp && from->train_unembed == to->train_unembed)
+        return TINKER_OK;
+    return err_set(
+        err, TINKER_EINVAL,
+        "the checkpoint has rank %lld (attn %d, mlp %d, unembed %d), the model rank %lld "
+        "(attn %d, mlp %d, unembed %d)",
+        (long long)from->rank, from->train_attn, from->train_mlp, from->train_unembed,
+        (long long)to->rank, to->train_attn, to->train_mlp, to->train_unembed);
+}
+
+static void run_load(struct server *s, struct future *f)
+{
+    const struct wire_load_weights_request *r = &f->work->load;
+    struct store_checkpoint *from = NULL;
+    char path[CHECKPOINT_PATH];
+    tinker_error err = { 0 };
+    tinker_adapter *loaded = NULL;
+    tinker_status status = find_source(s, f, &from, &err);
+    if (status == TINKER_OK)
+        status = check_same_shape(f, &from->lora, &err);
+    if (status == TINKER_OK) {
+        checkpoint_path(s, from->dir, path);
+        int flags = r->optimizer ? TINKER_ADAPTER_OPTIMIZER : 0;
+        loaded = tinker_adapter_load(f->model->base->engine, path, flags, &err);
+    }
+    if (!loaded) {
+        fail_with(s, f, &err);
+        return;
+    }
+    tinker_adapter_free(f->model->adapter);
+    f->model->adapter = loaded;
+    struct wire_load_weights_response res = { .path = r->path, .model_id = f->model->id };
+    finish_saved(s, f, &wire_load_weights_response, &res);
+}
+
+/* ---- life of a model ---------------------------------------------------------------------------------- */
+
+static void end_model(struct server *s, struct model *m, const char *reason)
+{
+    pthread_mutex_lock(&s->lock);
+    m->state = MODEL_UNLOADED;
+    if (!m->end_reason)
+        m->end_reason = reason;
+    pthread_mutex_unlock(&s->lock);
+    train_release(s, m);
+}
+
+static void run_create(struct server *s, struct future *f)
+{
+    struct model *m = f->model;
+    tinker_error err = { 0 };
+    m->adapter = tinker_adapter_new(m->base->engine, &m->lora, &err);
+    if (!m->adapter) {
+        fail_with(s, f, &err);
+        end_model(s, m, "was never created");
+        return;
+    }
+    struct wire_create_model_response res = { m->id };
+    struct store_outcome outcome = { 0 };
+    finish_json(s, f, &wire_create_model_response, &res, &outcome);
+}
+
+void train_release(struct server *s, struct model *m)
+{
+    tinker_error err;
+    tinker_adapter_free(m->adapter);
+    m->adapter = NULL;
+    if (store_set_model_status(s->store, m->id, STORE_MODEL_UNLOADED, &err) != TINKER_OK)
+        log_line(s->log, LOG_ERROR, "%s: %s", m->id, err.message);
+    checkpoint_remove(s, m->saved_dir);
+    free(m->saved_dir);
+    m->saved_dir = NULL;
+}
+
+static void run_unload(struct server *s, struct future *f)
+{
+    struct wire_unload_model_response res = { f->model->id };
+    struct store_outcome outcome = { 0 };
+    end_model(s, f->model, "has been unloaded");
+    finish_json(s, f, &wire_unload_model_response, &res, &outcome);
+}
+
+/* ---- dispatch --------------------------------------------------------------------------------------------- */
+
+static bool model_ended(struct server *s, struct future *f)
+{
+    pthread_mutex_lock(&s->lock);
+    const char *reason = f->model->state == MODEL_UNLOADED ? f->model->end_reason : NULL;
+    pthread_mutex_unlock(&s->lock);
+    if (!reason || f->kind == WORK_UNLOAD)
+        return false;
+    future_fail(s, f, TINKER_CATEGORY_USER, "model %s %s", f->model->id, reason);
+    return true;
+}
+
+/* A request that had finished before the restart and whose effect is on disk. */
+static bool already_effective(struct server *s, struct future *f)
+{
+    bool runs_again = f->kind == WORK_FORWARD_BACKWARD || f->kind == WORK_OPTIM_STEP ||
+                      f->kind == WORK_LOAD || f->kind == WORK_CREATE ||
+                      f->kind == WORK_CREATE_BY_LOAD;
+    if (!f->replay || (runs_again && !f->work->refused[0]))
+        return false;
+    char *result = f->result;
+    f->result = NULL;
+    future_finish(s, f, f->work->refused[0] != 0, result, f->n_result, f->proto, f->category);
+    return true;
+}
+
+bool train_start(struct server *s, struct weights_cache *weights, struct future *f,
+                 struct train_task *t)
+{
+    if (already_effective(s, f) || model_ended(s, f))
+        return false;
+    if (f->work->refused[0]) {
+        future_fail(s, f, TINKER_CATEGORY_USER, "%s", f->work->refused);
+        return false;
+    }
+    bool makes_own = f->kind == WORK_CREATE || f->kind == WORK_CREATE_BY_LOAD ||
+                     f->kind == WORK_LOAD || f->kind == WORK_UNLOAD;
+    if (!makes_own && !ensure_adapter(s, f))
+        return false;
+    switch (f->kind) {
+    case WORK_CREATE:
+        run_create(s, f);
+        break;
+    case WORK_CREATE_BY_LOAD:
+    case WORK_LOAD:
+        run_load(s, f);
+        break;
+    case WORK_FORWARD:
+    case WORK_FORWARD_BACKWARD:
+        return start_pass(s, f, t);
+    case WORK_OPTIM_STEP:
+        run_optim_step(s, f);
+        break;
+    case WORK_SAVE:
+        run_save(s, f);
+        break;
+    case WORK_SAVE_SAMPLER:
+        run_save_sampler(s, weights, f);
+        break;
+    case WORK_UNLOAD:
+        run_unload(s, f);
+        break;
+    case WORK_SAMPLE:
+        break;
+    }
+    return false;
+}

@@ -1,0 +1,24 @@
+/* train.h - running training requests.  Thread: the engine thread alone. */
+#ifndef SERVER_TRAIN_H
+#define SERVER_TRAIN_H
+
+#include "server/core.h"
+#include "server/weights.h"
+
+/* A forward or forward_backward request in progress. */
+struct train_task {
+    struct future *f;
+    tinker_pass *pass; /* NULL: waits for memory */
+};
+
+/* Run f to its end, or make it a task: true when *t needs train_step() calls. */
+bool train_start(struct server *s, struct weights_cache *weights, struct future *f,
+                 struct train_task *t);
+/* One slice.  alone: no other pass holds memory.  false: the task is over. */
+bool train_step(struct server *s, struct train_task *t, bool alone);
+/* End a task without a result, at shutdown; it stays in the journal. */
+void train_abandon(struct train_task *t);
+/* Free the adapter of a model that ended. */
+void train_release(struct server *s, struct model *m);
+
+#endif
