@@ -1,0 +1,330 @@
+/* fake_engine.h - an engine of a few lines for tests of the server.
+ *
+ * Included once by a test; it defines the functions of <tinker/engine.h>, so the real
+ * ones are not linked.  An adapter is one number: a pass adds the number of tokens of
+ * its data to the gradient, a step adds gradient * learning rate.  A pass takes one
+ * step per datum, each of fake_step_us microseconds; a sample yields token + 1, + 2, …
+ * of its last prompt token, plus 100 times the adapter's number. */
+#ifndef UNIT_SERVER_FAKE_ENGINE_H
+#define UNIT_SERVER_FAKE_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <tinker/engine.h>
+
+#include "base/err.h"
+#include "base/os.h"
+
+static atomic_int fake_step_us, fake_adapters, fake_passes_run;
+
+struct tinker_engine {
+    tinker_engine_info info;
+};
+struct tinker_adapter {
+    tinker_lora lora;
+    double value, gradient;
+    int64_t steps;
+};
+struct tinker_pass {
+    tinker_adapter *a;
+    size_t n, done;
+    int forward_only;
+    double tokens;
+    float *logprobs;
+    tinker_named_tensor *tensors;
+    tinker_loss_output *outputs;
+    tinker_named_number metrics[1];
+    tinker_forward_backward result;
+};
+struct fake_request {
+    tinker_generate g;
+    int64_t max_tokens;
+    int32_t last;
+    size_t made;
+    int stopped;
+    int32_t *tokens;
+    float *logprobs;
+    tinker_sequence *sequences;
+    tinker_sample result;
+    float *prompt_logprobs;
+    struct fake_request *next;
+};
+struct tinker_generator {
+    struct fake_request *active, *finished, *returned;
+};
+
+static void fake_sleep(void)
+{
+    int us = atomic_load(&fake_step_us);
+    struct timespec t = { us / 1000000, (us % 1000000) * 1000L };
+    if (us)
+        nanosleep(&t, NULL);
+}
+
+tinker_engine *tinker_engine_open(const char *dir, const tinker_engine_options *opts,
+                                  tinker_error *err)
+{
+    (void)opts;
+    static const int32_t eos[] = { 2 };
+    if (!os_is_dir(dir)) {
+        err_set(err, TINKER_EINVAL, "no such directory: %s", dir);
+        return NULL;
+    }
+    tinker_engine *e = calloc(1, sizeof(*e));
+    e->info = (tinker_engine_info){ .arch = "fake", .fingerprint = "00", .vocab_size = 1000,
+                                    .context = 256, .eos = eos, .n_eos = 1 };
+    return e;
+}
+void tinker_engine_close(tinker_engine *e)
+{
+    free(e);
+}
+const tinker_engine_info *tinker_engine_describe(const tinker_engine *e)
+{
+    return &e->info;
+}
+
+tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, tinker_error *err)
+{
+    (void)e, (void)err;
+    tinker_adapter *a = calloc(1, sizeof(*a));
+    a->lora = *lora;
+    atomic_fetch_add(&fake_adapters, 1);
+    return a;
+}
+void tinker_adapter_free(tinker_adapter *a)
+{
+    if (a)
+        atomic_fetch_sub(&fake_adapters, 1);
+    free(a);
+}
+const tinker_lora *tinker_adapter_describe(const tinker_adapter *a)
+{
+    return &a->lora;
+}
+int64_t tinker_adapter_steps(const tinker_adapter *a)
+{
+    return a->steps;
+}
+uint64_t tinker_adapter_bytes(const tinker_adapter *a)
+{
+    (void)a;
+    return sizeof(*a);
+}
+tinker_adapter *tinker_adapter_snapshot(const tinker_adapter *a, tinker_error *err)
+{
+    tinker_adapter *b = tinker_adapter_new(NULL, &a->lora, err);
+    b->value = a->value;
+    return b;
+}
+tinker_status tinker_adapter_save(const tinker_adapter *a, const char *dir, const char *base_name,
+                                  int flags, tinker_error *err)
+{
+    char path[4200];
+    tinker_adapter copy = *a;
+    (void)base_name;
+    if (!(flags & TINKER_ADAPTER_OPTIMIZER))
+        copy.steps = 0, copy.gradient = 0;
+    snprintf(path, sizeof(path), "%s/adapter_model.safetensors", dir);
+    return os_write_file(path, &copy, sizeof(copy), err);
+}
+tinker_adapter *tinker_adapter_load(tinker_engine *e, const char *dir, int flags, tinker_error *err)
+{
+    char path[4200], *data;
+    size_t n;
+    (void)flags;
+    snprintf(path, sizeof(path), "%s/adapter_model.safetensors", dir);
+    if (os_read_file(path, 4096, &data, &n, err) != TINKER_OK)
+        return NULL;
+    tinker_lora lora = TINKER_LORA_INIT;
+    tinker_adapter *a = tinker_adapter_new(e, &lora, err);
+    memcpy(a, data, sizeof(*a));
+    free(data);
+    if (!(flags & TINKER_ADAPTER_OPTIMIZER))
+        a->steps = 0, a->gradient = 0;
+    return a;
+}
+tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, tinker_error *err)
+{
+    (void)a, (void)dir;
+    return err_set(err, TINKER_EINVAL, "the fake engine does not export");
+}
+tinker_status tinker_adapter_step(tinker_adapter *a, const tinker_adam *adam,
+                                  tinker_step_metrics *metrics, tinker_error *err)
+{
+    (void)err;
+    a->value += a->gradient * adam->learning_rate;
+    *metrics = (tinker_step_metrics){ .grad_norm = a->gradient, .learning_rate = adam->learning_rate,
+                                      .clip_coef = 1, .step = ++a->steps };
+    a->gradient = 0;
+    return TINKER_OK;
+}
+
+tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_datum *data, size_t n,
+                             const tinker_loss *loss, int forward_only, tinker_error *err)
+{
+    (void)e;
+    if (strcmp(loss->name, "cross_entropy") != 0) {
+        err_set(err, TINKER_EINVAL, "unknown loss %s", loss->name);
+        return NULL;
+    }
+    tinker_pass *p = calloc(1, sizeof(*p));
+    p->a = a;
+    p->n = n;
+    p->forward_only = forward_only;
+    p->logprobs = calloc(n + 1, sizeof(float));
+    p->tensors = calloc(n + 1, sizeof(*p->tensors));
+    p->outputs = calloc(n + 1, sizeof(*p->outputs));
+    for (size_t i = 0; i < n; i++) {
+        for (size_t c = 0; c < data[i].model_input.n_chunks; c++)
+            p->tokens += (double)data[i].model_input.chunks[c].n_tokens;
+        p->logprobs[i] = -0.5f;
+        p->tensors[i] = (tinker_named_tensor){ "logprobs", { TINKER_FLOAT32, &p->logprobs[i], 1,
+                                                             NULL, 0, NULL, NULL } };
+        p->outputs[i] = (tinker_loss_output){ &p->tensors[i], 1 };
+    }
+    return p;
+}
+int tinker_pass_step(tinker_pass *p, tinker_error *err)
+{
+    (void)err;
+    fake_sleep();
+    if (++p->done < p->n)
+        return 1;
+    if (!p->forward_only)
+        p->a->gradient += p->tokens;
+    p->metrics[0] = (tinker_named_number){ "loss:sum", p->tokens };
+    p->result = (tinker_forward_backward){ "scalar", p->outputs, p->n, p->metrics, 1 };
+    atomic_fetch_add(&fake_passes_run, 1);
+    return 0;
+}
+const tinker_forward_backward *tinker_pass_result(const tinker_pass *p)
+{
+    return &p->result;
+}
+void tinker_pass_free(tinker_pass *p)
+{
+    if (!p)
+        return;
+    free(p->logprobs);
+    free(p->tensors);
+    free(p->outputs);
+    free(p);
+}
+
+tinker_generator *tinker_generator_new(tinker_engine *e, tinker_error *err)
+{
+    (void)e, (void)err;
+    return calloc(1, sizeof(tinker_generator));
+}
+static void fake_request_free(struct fake_request *r)
+{
+    if (!r)
+        return;
+    free(r->tokens);
+    free(r->logprobs);
+    free(r->sequences);
+    free(r->prompt_logprobs);
+    free(r);
+}
+static void fake_list_free(struct fake_request *r)
+{
+    while (r) {
+        struct fake_request *next = r->next;
+        fake_request_free(r);
+        r = next;
+    }
+}
+void tinker_generator_free(tinker_generator *g)
+{
+    if (!g)
+        return;
+    fake_list_free(g->active);
+    fake_list_free(g->finished);
+    fake_request_free(g->returned);
+    free(g);
+}
+tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *request,
+                                   tinker_error *err)
+{
+    if (!request->n_prompt || request->n_prompt > 256)
+        return err_set(err, TINKER_EINVAL, "prompt of %zu tokens, context 256", request->n_prompt);
+    struct fake_request *r = calloc(1, sizeof(*r));
+    r->g = *request;
+    r->max_tokens = request->params->max_tokens ? request->params->max_tokens : 16;
+    r->last = request->prompt[request->n_prompt - 1];
+    r->tokens = calloc((size_t)r->max_tokens, sizeof(int32_t));
+    r->logprobs = calloc((size_t)r->max_tokens, sizeof(float));
+    r->sequences = calloc(request->num_samples, sizeof(*r->sequences));
+    r->next = g->active;
+    g->active = r;
+    return TINKER_OK;
+}
+static void fake_finish(tinker_generator *g, struct fake_request *r)
+{
+    for (size_t i = 0; i < r->g.num_samples; i++)
+        r->sequences[i] = (tinker_sequence){ r->stopped ? TINKER_STOP_STOP : TINKER_STOP_LENGTH,
+                                             r->tokens, r->logprobs, r->made };
+    r->result = (tinker_sample){ .sequences = r->sequences, .n_sequences = r->g.num_samples };
+    if (r->g.prompt_logprobs) {
+        r->prompt_logprobs = calloc(r->g.n_prompt, sizeof(float));
+        r->result.prompt_logprobs = r->prompt_logprobs;
+        r->result.n_prompt = r->g.n_prompt;
+    }
+    r->next = g->finished;
+    g->finished = r;
+}
+int tinker_generator_step(tinker_generator *g, tinker_error *err)
+{
+    int left = 0;
+    (void)err;
+    fake_sleep();
+    for (struct fake_request **p = &g->active; *p;) {
+        struct fake_request *r = *p;
+        int32_t token = r->last + (int32_t)r->made + 1;
+        if (r->g.adapter)
+            token += (int32_t)(100 * r->g.adapter->value);
+        r->tokens[r->made] = token;
+        r->logprobs[r->made++] = -1.5f;
+        for (size_t i = 0; i < r->g.num_samples; i++)
+            if (r->g.on_token && r->g.on_token(r->g.state, i, token, -1.5f))
+                r->stopped = 1;
+        if (r->stopped || (int64_t)r->made == r->max_tokens) {
+            *p = r->next;
+            fake_finish(g, r);
+        } else {
+            p = &r->next;
+            left++;
+        }
+    }
+    return left;
+}
+int tinker_generator_next(tinker_generator *g, void **tag, const tinker_sample **sample,
+                          tinker_error *err)
+{
+    (void)err;
+    fake_request_free(g->returned);
+    g->returned = g->finished;
+    if (!g->returned)
+        return 0;
+    g->finished = g->returned->next;
+    *tag = g->returned->g.tag;
+    *sample = &g->returned->result;
+    return 1;
+}
+void tinker_generator_cancel(tinker_generator *g, void *tag)
+{
+    for (struct fake_request **p = &g->active; *p; p = &(*p)->next)
+        if ((*p)->g.tag == tag) {
+            struct fake_request *r = *p;
+            *p = r->next;
+            fake_request_free(r);
+            return;
+        }
+}
+
+#endif

@@ -1,0 +1,229 @@
+/* harness.h - a server in the test's process, driven through its routes and over TCP.
+ *
+ * call() hands a request to the routes as the listener would and waits out holds by
+ * calling again, so most tests need no socket. */
+#ifndef UNIT_SERVER_HARNESS_H
+#define UNIT_SERVER_HARNESS_H
+
+#include <stdarg.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "server/core.h"
+#include "server/routes.h"
+#include "server/server.h"
+#include "support/tap.h"
+#include "unit/server/fake_engine.h"
+
+static char test_dir[256], test_model[300], test_data[300];
+static struct server_model test_models[] = { { "test/model", test_model } };
+static const struct log quiet = { NULL, NULL, LOG_OFF };
+
+static void harness_init(void)
+{
+    snprintf(test_dir, sizeof(test_dir), "/tmp/tinker-server-test.XXXXXX");
+    if (!mkdtemp(test_dir))
+        exit(2);
+    snprintf(test_model, sizeof(test_model), "%s/model", test_dir);
+    snprintf(test_data, sizeof(test_data), "%s/data", test_dir);
+    mkdir(test_model, 0700);
+}
+
+static void harness_clear(void)
+{
+    os_remove_tree(test_dir, NULL);
+}
+
+static struct server *start_with(void (*change)(struct server_options *))
+{
+    struct server_options o;
+    tinker_error err = { 0 };
+    server_options_init(&o);
+    o.models = test_models;
+    o.n_models = 1;
+    o.port = 0;
+    o.data_dir = test_data;
+    o.log = &quiet;
+    if (change)
+        change(&o);
+    struct server *s = server_open(&o, &err);
+    if (!s)
+        TAP_FAIL("server_open: %s", err.message);
+    return s;
+}
+
+static struct server *start(void)
+{
+    os_remove_tree(test_data, NULL);
+    return start_with(NULL);
+}
+
+/* What came back; body is NUL-terminated. */
+struct reply {
+    int status;
+    char *body, *content_type, *location;
+    size_t n;
+    int fd;
+    uint64_t fd_size;
+};
+
+static void reply_clear(struct reply *r)
+{
+    free(r->body);
+    free(r->content_type);
+    free(r->location);
+    if (r->fd >= 0)
+        close(r->fd);
+    memset(r, 0, sizeof(*r));
+    r->fd = -1;
+}
+
+struct ask {
+    const char *method, *path, *key, *accept, *content_type, *encoding, *origin;
+    const char *query[4][2];
+    const char *body;
+    size_t n_body;
+    bool no_wait; /* a hold ends at once, as if its time were up */
+};
+
+static const char *ask_query(const struct request *req, const char *name)
+{
+    const struct ask *a = req->transport;
+    for (size_t i = 0; i < 4 && a->query[i][0]; i++)
+        if (strcmp(a->query[i][0], name) == 0)
+            return a->query[i][1];
+    return NULL;
+}
+
+static struct reply send_ask(struct server *s, const struct ask *a)
+{
+    struct request req = { .method = a->method, .path = a->path, .api_key = a->key,
+                           .accept = a->accept ? a->accept : "application/json",
+                           .content_type = a->content_type ? a->content_type : "application/json",
+                           .content_encoding = a->encoding, .origin = a->origin,
+                           .host = "127.0.0.1:1", .body = a->body ? a->body : "",
+                           .n_body = a->body && !a->n_body ? strlen(a->body) : a->n_body,
+                           .query = ask_query, .transport = (void *)(uintptr_t)a };
+    struct reply r = { .fd = -1 };
+    arena_init(&req.arena, SIZE_MAX);
+    for (int i = 0; i < 4000; i++) {
+        struct response res;
+        response_init(&res);
+        routes_handle(s, &req, &res);
+        if (res.wait) {
+            struct timespec t = { 0, 5000000 };
+            buf_clear(&res.body);
+            req.timed_out = a->no_wait;
+            if (!a->no_wait)
+                nanosleep(&t, NULL);
+            continue;
+        }
+        r.status = res.status;
+        r.content_type = res.content_type ? strdup(res.content_type) : NULL;
+        for (size_t h = 0; h < res.n_headers; h++)
+            if (strcmp(res.headers[h].name, "Location") == 0)
+                r.location = strdup(res.headers[h].value);
+        r.fd = res.fd;
+        r.fd_size = res.fd_size;
+        r.n = res.body.len;
+        r.body = res.body.len ? buf_detach(&res.body, &r.n) : strdup("");
+        buf_clear(&res.body);
+        break;
+    }
+    if (req.context_free)
+        req.context_free(req.context);
+    arena_clear(&req.arena);
+    return r;
+}
+
+__attribute__((format(printf, 3, 4))) static struct reply post(struct server *s, const char *path,
+                                                               const char *fmt, ...)
+{
+    char body[65536];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(body, sizeof(body), fmt, ap);
+    va_end(ap);
+    struct ask a = { .method = "POST", .path = path, .body = body };
+    return send_ask(s, &a);
+}
+
+static struct reply get(struct server *s, const char *path)
+{
+    struct ask a = { .method = "GET", .path = path };
+    return send_ask(s, &a);
+}
+
+/* The text of a string member at any depth, copied; "" when it is not there. */
+static const char *member(const struct reply *r, const char *name)
+{
+    static char out[8][512];
+    static int turn;
+    char *to = out[turn++ % 8], key[64];
+    snprintf(key, sizeof(key), "\"%s\":\"", name);
+    const char *p = r->body ? strstr(r->body, key) : NULL;
+    *to = 0;
+    if (p) {
+        p += strlen(key);
+        snprintf(to, 512, "%.*s", (int)strcspn(p, "\""), p);
+    }
+    return to;
+}
+
+#define CHECK_STATUS(reply, want)                                                                  \
+    do {                                                                                           \
+        if ((reply).status != (want))                                                              \
+            TAP_FAIL("status %d, want %d: %s", (reply).status, (want), (reply).body);              \
+    } while (0)
+
+static void make_session(struct server *s, char out[64])
+{
+    struct reply r = post(s, "/api/v1/create_session",
+                          "{\"tags\":[],\"user_metadata\":{},\"sdk_version\":\"0.25.0\"}");
+    CHECK_STATUS(r, 200);
+    snprintf(out, 64, "%s", member(&r, "session_id"));
+    reply_clear(&r);
+}
+
+/* Submit and wait; the result's reply. */
+static struct reply result_of(struct server *s, struct reply submitted)
+{
+    CHECK_STATUS(submitted, 200);
+    struct reply r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}",
+                          member(&submitted, "request_id"));
+    reply_clear(&submitted);
+    return r;
+}
+
+static void make_model(struct server *s, const char *session, int n, char out[96])
+{
+    struct reply r = result_of(
+        s, post(s, "/api/v1/create_model",
+                "{\"session_id\":\"%s\",\"model_seq_id\":%d,\"base_model\":\"test/model\","
+                "\"lora_config\":{\"rank\":8}}",
+                session, n));
+    CHECK_STATUS(r, 200);
+    snprintf(out, 96, "%s", member(&r, "model_id"));
+    reply_clear(&r);
+}
+
+#define DATUM(tokens)                                                                              \
+    "{\"model_input\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[" tokens "]}]},"         \
+    "\"loss_fn_inputs\":{\"target_tokens\":{\"data\":[" tokens "],\"dtype\":\"int64\"}}}"
+
+static struct reply forward_backward(struct server *s, const char *model, int seq)
+{
+    return post(s, "/api/v1/forward_backward",
+                "{\"model_id\":\"%s\",\"seq_id\":%d,\"forward_backward_input\":{\"data\":["
+                DATUM("5,6,7") "],\"loss_fn\":\"cross_entropy\"}}",
+                model, seq);
+}
+
+static struct reply optim_step(struct server *s, const char *model, int seq, double lr)
+{
+    return post(s, "/api/v1/optim_step",
+                "{\"model_id\":\"%s\",\"seq_id\":%d,\"adam_params\":{\"learning_rate\":%g}}", model,
+                seq, lr);
+}
+
+#endif
