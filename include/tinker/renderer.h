@@ -268,6 +268,7 @@ typedef struct tinker_template tinker_template;
 typedef struct tinker_template_options {
     size_t size; /* set by TINKER_TEMPLATE_OPTIONS_INIT */
     int add_generation_prompt;
+    int arguments_as_text; /* tool-call arguments as JSON text, not as a mapping (DeepSeek) */
     const char *bos_token, *eos_token; /* NULL: undefined in the template */
     const char *variables;             /* JSON object of further variables; NULL: none */
     int64_t now;                       /* seconds since 1970 for strftime_now; 0: the clock */
@@ -276,7 +277,7 @@ typedef struct tinker_template_options {
 } tinker_template_options;
 #define TINKER_TEMPLATE_OPTIONS_INIT                                  \
     {                                                                 \
-        sizeof(tinker_template_options), 0, NULL, NULL, NULL, 0, 0, 0 \
+        sizeof(tinker_template_options), 0, 0, NULL, NULL, NULL, 0, 0, 0 \
     }
 
 /* TINKER_EINVAL says "line N: ..." when the source does not parse. */
