@@ -1,0 +1,117 @@
+/* bpe.h - byte-pair encoding of one piece, and the tables it needs.
+ *
+ * All tables of a vocabulary lie in one block of memory without pointers, made by bpe_build.h or
+ * mapped from a prebuilt file; struct bpe is a view of it.  A byte-level vocabulary is kept as
+ * raw bytes, so text is never rewritten into the file's spelling.  A view is immutable and
+ * shared; a struct bpe_ctx holds the scratch memory and the piece cache of one thread. */
+#ifndef TEXT_BPE_H
+#define TEXT_BPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tinker/error.h>
+
+enum {
+    BPE_TOKEN = 1,    /* the id exists */
+    BPE_MODEL = 2,    /* in the model's vocabulary */
+    BPE_PLAIN = 4,    /* its bytes may occur in a piece: found by bpe_find() */
+    BPE_ADDED = 8,    /* an added token */
+    BPE_SPECIAL = 16, /* a special one */
+    BPE_MAPPED = 32   /* stored as bytes, spelled with the byte map */
+};
+enum { BPE_MAX_ID = 1 << 24 };
+#define BPE_NONE UINT32_MAX
+
+struct bpe_slot {  /* whole pieces; empty when meta is 0 */
+    uint64_t key;  /* up to 8 bytes: the bytes; longer: their hash */
+    uint32_t off;  /* in the blob */
+    uint32_t meta; /* id | length (127: longer) << 24 | direct << 31 */
+};
+struct bpe_pair { /* merges; empty when rank is BPE_NONE */
+    uint32_t left, right, rank, id;
+};
+
+struct bpe_header { /* start of the block; sizes in bytes are multiples of 64 */
+    char magic[8];
+    uint32_t version, byte_order;
+    uint64_t checksum;  /* of everything behind this field */
+    uint64_t total;     /* bytes of the block */
+    uint8_t source[32]; /* identity of the files it was made from */
+    uint32_t n_ids, n_vocab, n_merges, slot_bits, pair_bits, flags;
+    uint64_t offsets_at, flags_at, slots_at, pairs_at, blob_at, blob_n, json_at, json_n;
+    uint64_t config_at, config_n;
+    uint32_t bytes[256]; /* id of each byte: a byte token, or <0xXX> with byte fallback */
+};
+enum { BPE_HAS_ALL_BYTES = 1, BPE_BYTE_LEVEL = 2, BPE_IGNORE_MERGES = 4 };
+
+struct bpe {
+    const struct bpe_header *header;
+    const uint32_t *offsets; /* n_ids + 1, ascending */
+    const uint8_t *flags;    /* n_ids */
+    const struct bpe_slot *slots;
+    const struct bpe_pair *pairs;
+    const char *blob;
+    uint32_t n_ids;
+    int slot_shift, pair_shift;
+    bool byte_level, ignore_merges;
+    /* set by the loader of the model's settings, char-level vocabularies only */
+    bool byte_fallback, fuse_unk;
+    uint32_t unk;                /* BPE_NONE: none */
+    const char *prefix, *suffix; /* of continuing and last symbols; "" usually */
+    size_t prefix_n, suffix_n;
+    uint32_t ascii[128]; /* id of each ASCII symbol, char-level */
+};
+
+/* Check a block of n bytes that came from a file and make a view of it. */
+tinker_status bpe_open(struct bpe *b, const void *block, size_t n, tinker_error *err);
+uint64_t bpe_checksum(const struct bpe_header *h);
+
+/* Bytes of a token; n_ids is checked by the caller. */
+static inline const char *bpe_bytes(const struct bpe *b, uint32_t id, size_t *n)
+{
+    *n = b->offsets[id + 1] - b->offsets[id];
+    return b->blob + b->offsets[id];
+}
+
+/* Id of the plain token that is exactly these bytes, or BPE_NONE. */
+uint32_t bpe_find(const struct bpe *b, const char *p, size_t n);
+/* Rank and result of a merge; rank BPE_NONE when there is none. */
+struct bpe_pair bpe_pair(const struct bpe *b, uint32_t left, uint32_t right);
+
+struct bpe_out { /* where ids go; lens (may be NULL) receives the bytes each covers */
+    int32_t *ids;
+    uint32_t *lens;
+    size_t n, cap;
+    bool failed; /* out of memory */
+};
+bool bpe_out_reserve(struct bpe_out *out, size_t extra);
+
+struct bpe_cached;
+struct bpe_ctx {
+    struct bpe_cached *cache;
+    uint32_t *ids, *next, *prev, *starts;
+    uint64_t *value, *heap;
+    size_t cap;
+};
+void bpe_ctx_clear(struct bpe_ctx *c);
+
+/* Encode the piece p[0..n), n > 0, into out.  limit: the end of readable memory behind p. */
+void bpe_encode(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
+                const unsigned char *limit, struct bpe_out *out);
+/* The same by merging alone, without shortcut or cache. */
+void bpe_encode_merge(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
+                      struct bpe_out *out);
+
+/* Private to bpe*.c. */
+uint64_t bpe_key(const unsigned char *p, size_t n);
+static inline size_t bpe_slot_index(uint64_t key, int shift)
+{
+    return (size_t)((key * 0x9E3779B97F4A7C15u) >> shift);
+}
+static inline size_t bpe_pair_index(uint32_t left, uint32_t right, int shift)
+{
+    return (size_t)((((uint64_t)left << 32 | right) * 0xD6E8FEB86659FD93u) >> shift);
+}
+
+#endif

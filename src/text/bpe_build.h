@@ -1,0 +1,58 @@
+/* bpe_build.h - making the tables of bpe.h from a vocabulary and its merges.
+ *
+ * Order of calls: init, tokens, merges, added tokens, finish; clear in any case.  Errors name
+ * the token or the merge; the caller adds the file.  Not thread-safe. */
+#ifndef TEXT_BPE_BUILD_H
+#define TEXT_BPE_BUILD_H
+
+#include "base/buf.h"
+#include "base/map.h"
+#include "text/bpe.h"
+
+struct bpe_builder {
+    bool byte_level, ignore_merges, byte_fallback, fuse_unk;
+    const char *prefix, *suffix, *unk; /* borrowed; unk NULL: none */
+    size_t prefix_n, suffix_n, unk_n;
+    struct buf text; /* bytes of all tokens, in order of arrival */
+    struct bpe_entry *entries;
+    size_t n_entries, cap_entries;
+    struct map odd;  /* spelling of tokens that are not plain -> their entry */
+    uint32_t *by_id; /* index of the entry + 1 */
+    size_t cap_ids, n_ids;
+    struct bpe_slot *slots;
+    int slot_shift;
+    struct bpe_pair *merges; /* by rank, then by arrival */
+    size_t n_merges, cap_merges;
+    uint32_t n_vocab;
+};
+
+void bpe_builder_init(struct bpe_builder *b, bool byte_level);
+void bpe_builder_clear(struct bpe_builder *b);
+
+/* A token of the model as the file spells it. */
+tinker_status bpe_builder_token(struct bpe_builder *b, uint32_t id, const char *s, size_t n,
+                                tinker_error *err);
+/* A token of the model as the bytes it stands for. */
+tinker_status bpe_builder_bytes(struct bpe_builder *b, uint32_t id, const char *s, size_t n,
+                                tinker_error *err);
+/* The next merge: text[0..cut) with text[cut..n), as the file spells them. */
+tinker_status bpe_builder_merge(struct bpe_builder *b, const char *text, size_t cut, size_t n,
+                                tinker_error *err);
+/* All merges that the tokens imply when their ids are their ranks (tiktoken). */
+tinker_status bpe_builder_merges_by_rank(struct bpe_builder *b, tinker_error *err);
+/* An added token.  *id is the wanted id, and receives the one it has (the model's wins). */
+tinker_status bpe_builder_added(struct bpe_builder *b, uint32_t *id, const char *s, size_t n,
+                                bool special, tinker_error *err);
+
+/* Lay everything out in one malloc'd block with the two texts at its end. */
+tinker_status bpe_builder_finish(struct bpe_builder *b, const char *json, size_t json_n,
+                                 const char *config, size_t config_n, bool lenient,
+                                 struct bpe_header **block, tinker_error *err);
+
+/* The byte map of byte-level vocabularies. */
+uint32_t bpe_byte_char(unsigned char byte);
+int bpe_char_byte(uint32_t cp); /* -1: not in the map */
+/* Append to out the bytes that s[0..n) spells; false when a character is outside the map. */
+bool bpe_unmap(struct buf *out, const char *s, size_t n);
+
+#endif

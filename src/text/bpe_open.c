@@ -1,0 +1,120 @@
+/* bpe_open.c - a view of a block, after checking that nothing in it points outside.
+ *
+ * A prebuilt file is input like any other: the checksum finds damage, the checks below make
+ * even a forged one harmless to memory. */
+#include "text/bpe.h"
+
+#include <string.h>
+#include "base/err.h"
+
+uint64_t bpe_checksum(const struct bpe_header *h)
+{
+    size_t skip = offsetof(struct bpe_header, checksum) + sizeof(h->checksum);
+    const char *p = (const char *)h + skip, *end = (const char *)h + h->total;
+    uint64_t lane[4] = { 1, 2, 3, 4 }, word[4];
+    for (; end - p >= 32; p += 32) { /* four independent chains keep the multiplier busy */
+        memcpy(word, p, 32);
+        for (int i = 0; i < 4; i++)
+            lane[i] = (lane[i] ^ word[i]) * 0x9E3779B97F4A7C15u + (lane[i] >> 29);
+    }
+    uint64_t sum = h->total;
+    for (; p < end; p++)
+        sum = (sum ^ (unsigned char)*p) * 0x100000001B3u;
+    for (int i = 0; i < 4; i++)
+        sum = (sum ^ lane[i] ^ (sum >> 31)) * 0xD6E8FEB86659FD93u;
+    return sum;
+}
+
+static bool inside(const struct bpe_header *h, uint64_t at, uint64_t count, uint64_t size)
+{
+    return at % 64 == 0 && at <= h->total && count <= (h->total - at) / size;
+}
+
+static bool check_header(const struct bpe_header *h, size_t n)
+{
+    if (n < sizeof(*h) || memcmp(h->magic, "tinkTOK", 8) != 0 || h->version != 1 ||
+        h->byte_order != 0x01020304 || h->total != n)
+        return false;
+    if (h->n_ids > BPE_MAX_ID || h->slot_bits < 4 || h->slot_bits > 30 || h->pair_bits < 4 ||
+        h->pair_bits > 30 || h->blob_n > UINT32_MAX)
+        return false;
+    return inside(h, h->offsets_at, (uint64_t)h->n_ids + 1, 4) &&
+           inside(h, h->flags_at, (uint64_t)h->n_ids + 1, 1) &&
+           inside(h, h->slots_at, 1ull << h->slot_bits, sizeof(struct bpe_slot)) &&
+           inside(h, h->pairs_at, 1ull << h->pair_bits, sizeof(struct bpe_pair)) &&
+           inside(h, h->blob_at, h->blob_n + 16, 1) && inside(h, h->json_at, h->json_n + 1, 1) &&
+           inside(h, h->config_at, h->config_n + 1, 1);
+}
+
+static bool check_ids(const struct bpe *b)
+{
+    const struct bpe_header *h = b->header;
+    bool bad = b->offsets[0] != 0 || b->offsets[b->n_ids] > h->blob_n;
+    for (uint32_t i = 0; i < b->n_ids; i++)
+        bad |= b->offsets[i] > b->offsets[i + 1];
+    for (int i = 0; i < 256; i++)
+        bad |= h->bytes[i] != BPE_NONE && h->bytes[i] >= b->n_ids;
+    return !bad;
+}
+
+/* Every slot tells the truth about its token, and one is free so that probing ends. */
+static bool check_slots(const struct bpe *b)
+{
+    size_t used = 0, n = (size_t)1 << b->header->slot_bits;
+    for (size_t i = 0; i < n; i++) {
+        const struct bpe_slot *s = &b->slots[i];
+        if (s->meta == 0)
+            continue;
+        uint32_t id = s->meta & 0xFFFFFF, len = (s->meta >> 24) & 127;
+        if (id >= b->n_ids || s->off != b->offsets[id])
+            return false;
+        uint32_t real = b->offsets[id + 1] - b->offsets[id];
+        if (len != (real < 127 ? real : 127) || len == 0)
+            return false;
+        used++;
+    }
+    return used < n;
+}
+
+static bool check_pairs(const struct bpe *b)
+{
+    size_t used = 0, n = (size_t)1 << b->header->pair_bits;
+    for (size_t i = 0; i < n; i++) {
+        const struct bpe_pair *p = &b->pairs[i];
+        if (p->rank == BPE_NONE)
+            continue;
+        if (p->id >= b->n_ids)
+            return false;
+        used++;
+    }
+    return used < n;
+}
+
+tinker_status bpe_open(struct bpe *b, const void *block, size_t n, tinker_error *err)
+{
+    const struct bpe_header *h = block;
+    const char *base = block;
+    memset(b, 0, sizeof(*b));
+    if (!check_header(h, n))
+        return err_set(err, TINKER_EINVAL, "not a prebuilt tokenizer of this version");
+    b->header = h;
+    b->n_ids = h->n_ids;
+    b->offsets = (const uint32_t *)(base + h->offsets_at);
+    b->flags = (const uint8_t *)(base + h->flags_at);
+    b->slots = (const struct bpe_slot *)(base + h->slots_at);
+    b->pairs = (const struct bpe_pair *)(base + h->pairs_at);
+    b->blob = base + h->blob_at;
+    b->slot_shift = 64 - (int)h->slot_bits;
+    b->pair_shift = 64 - (int)h->pair_bits;
+    b->byte_level = (h->flags & BPE_BYTE_LEVEL) != 0;
+    b->ignore_merges = (h->flags & BPE_IGNORE_MERGES) != 0;
+    b->unk = BPE_NONE;
+    b->prefix = b->suffix = "";
+    if (!check_ids(b) || !check_slots(b) || !check_pairs(b))
+        return err_set(err, TINKER_EINVAL, "the prebuilt tokenizer is damaged");
+    for (int i = 0; i < 128; i++) {
+        char c = (char)i;
+        b->ascii[i] = bpe_find(b, &c, 1);
+    }
+    return TINKER_OK;
+}

@@ -1,0 +1,20 @@
+/* tok_decode.h - what decoding at once and decoding as tokens arrive share. */
+#ifndef TEXT_TOK_DECODE_H
+#define TEXT_TOK_DECODE_H
+
+#include "text/tokenizer.h"
+
+/* Append what ids[0..n) stand for.  From a byte-level vocabulary these are the tokens' bytes, not
+ * repaired yet: the caller knows whether more follows. */
+tinker_status tok_decode(const tinker_tokenizer *t, const int32_t *ids, size_t n,
+                         const tinker_decode_options *o, struct buf *out, tinker_error *err);
+bool tok_decodes_bytes(const tinker_tokenizer *t); /* such a vocabulary and decoder */
+
+tinker_status tok_use_id(const tinker_tokenizer *t, int32_t id, const tinker_decode_options *o,
+                         bool *use, tinker_error *err);
+int tok_byte_token(const char *s, size_t n); /* value of "<0xXX>", or -1 */
+/* The text of a run of byte tokens: itself, or one U+FFFD for each byte. */
+void tok_put_byte_run(struct buf *out, const char *run, size_t n);
+void tok_cleanup(struct buf *out, const char *s, size_t n);
+
+#endif

@@ -1,0 +1,427 @@
+/* tok_encode.c - text to tokens, in the reference's order.
+ *
+ * Validate; cut at added tokens whose text is taken literally; normalize each gap; cut it at the
+ * other added tokens; pre-tokenize what is left; run the model on each piece; put the template
+ * around.  For a byte-level model with a known splitter the last steps are one loop over the
+ * caller's own bytes. */
+#include "text/tok_encode.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "base/utf8.h"
+#include "text/unicode.h"
+
+struct job {
+    const tinker_tokenizer *t;
+    struct tok_ctx *c;
+    const tinker_encode_options *o;
+    const char *text; /* the caller's, or repaired */
+    size_t n;
+    struct bpe_out out;
+    tinker_spans *spans; /* NULL: not wanted */
+    tinker_error *err;
+};
+
+static tinker_status out_of_memory(struct job *j)
+{
+    return err_nomem(j->err, "tokens");
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+/* Spans of the tokens that were appended since `first`, for a piece that starts at map. */
+static bool put_spans(struct job *j, size_t first, const tinker_span *map)
+{
+    size_t at = 0;
+    for (size_t i = first; i < j->out.n; i++) {
+        size_t len = j->out.lens[i];
+        tinker_span s = { map[at].begin, len ? map[at + len - 1].end : map[at].begin };
+        if (!tok_spans_reserve(j->spans, 1))
+            return false;
+        j->spans->spans[j->spans->n++] = s;
+        at += len;
+    }
+    return true;
+}
+
+static bool encode_piece(struct job *j, const struct tok_text *text, size_t begin, size_t end)
+{
+    size_t first = j->out.n;
+    bpe_encode(&j->t->bpe, &j->c->bpe, (const unsigned char *)text->s + begin, end - begin,
+               (const unsigned char *)text->s + text->n, &j->out);
+    if (j->out.failed)
+        return false;
+    return !j->spans || put_spans(j, first, text->map + begin);
+}
+
+/* Byte-level model, known splitter: no lists. */
+static bool encode_direct(struct job *j, const struct tok_text *text)
+{
+    const unsigned char *base = (const unsigned char *)text->s, *p = base, *end = p + text->n;
+    split_fn *next = j->t->direct;
+    if (j->spans) {
+        while (p < end) {
+            const unsigned char *q = next(p, end);
+            if (!encode_piece(j, text, (size_t)(p - base), (size_t)(q - base)))
+                return false;
+            p = q;
+        }
+        return true;
+    }
+    while (p < end) {
+        const unsigned char *q = next(p, end);
+        bpe_encode(&j->t->bpe, &j->c->bpe, p, (size_t)(q - p), end, &j->out);
+        p = q;
+    }
+    return !j->out.failed;
+}
+
+static bool crosses(const tinker_tokenizer *t, const char *base, const char *p)
+{
+    const unsigned char *q = (const unsigned char *)p - 1;
+    while ((const char *)q > base && (*q & 0xC0) == 0x80)
+        q--;
+    unsigned len;
+    uint32_t cp = uni_decode(q, &len);
+    return cp > 0xFFFF || (t->crosses[cp / 8] >> cp % 8 & 1);
+}
+
+/* One piece of a char-level model that is cut nowhere: a token never reaches over U+2581 except
+ * after the characters marked in t->crosses, so elsewhere the parts can be encoded alone. */
+static bool encode_uncut(struct job *j, const struct tok_text *text, size_t begin, size_t end)
+{
+    const char *base = text->s + begin, *stop = text->s + end, *p = base, *from = base;
+    while (stop - p > 3) {
+        p = memchr(p + 1, 0xE2, (size_t)(stop - p) - 3);
+        if (!p)
+            break;
+        if (memcmp(p, "\xE2\x96\x81", 3) != 0 || crosses(j->t, base, p))
+            continue;
+        if (!encode_piece(j, text, (size_t)(from - text->s), (size_t)(p - text->s)))
+            return false;
+        from = p;
+    }
+    return encode_piece(j, text, (size_t)(from - text->s), end);
+}
+
+/* Kimi's Python wrapper cuts text into blocks of 400 000 scalars and, inside, before the scalar
+ * that would make a run of more than 25 000 with or without whitespace. */
+static const unsigned char *kimi_block(const unsigned char *p, const unsigned char *end)
+{
+    size_t total = 0, run = 0;
+    int kind = -1;
+    while (p < end && total < 400000) {
+        unsigned len;
+        uint32_t cp = uni_decode(p, &len);
+        int space = (uni_class(cp) & UNI_WS) || (cp >= 0x1C && cp <= 0x1F);
+        run = space == kind ? run + 1 : 1;
+        if (run > 25000)
+            break;
+        kind = space;
+        total++;
+        p += len;
+    }
+    return p;
+}
+
+static bool encode_kimi(struct job *j, const struct tok_text *text)
+{
+    const unsigned char *base = (const unsigned char *)text->s, *p = base, *end = p + text->n;
+    while (p < end) {
+        const unsigned char *stop = kimi_block(p, end);
+        while (p < stop) {
+            const unsigned char *q = j->t->direct(p, stop);
+            if (!encode_piece(j, text, (size_t)(p - base), (size_t)(q - base)))
+                return false;
+            p = q;
+        }
+    }
+    return true;
+}
+
+/* A gap between added tokens, after normalization. */
+static tinker_status encode_gap(struct job *j, struct tok_text text, bool at_start)
+{
+    const tinker_tokenizer *t = j->t;
+    if (text.n == 0)
+        return TINKER_OK;
+    if (t->kimi_blocks && t->direct)
+        return encode_kimi(j, &text) ? TINKER_OK : out_of_memory(j);
+    if (t->direct)
+        return encode_direct(j, &text) ? TINKER_OK : out_of_memory(j);
+    tinker_status status = tok_pre_split(t, j->c, &text, at_start, j->err);
+    if (status != TINKER_OK)
+        return status;
+    for (size_t i = 0; i < j->c->pieces[0].n; i++) {
+        struct tok_piece p = j->c->pieces[0].at[i];
+        bool ok = t->cut_at_metaspace ? encode_uncut(j, &text, p.begin, p.end)
+                                      : encode_piece(j, &text, p.begin, p.end);
+        if (!ok)
+            return out_of_memory(j);
+    }
+    return TINKER_OK;
+}
+
+/* ---- added tokens ---------------------------------------------------------------------------- */
+
+static uint32_t scalar_before(const char *text, size_t at)
+{
+    size_t i = at - 1;
+    unsigned len;
+    while (i > 0 && ((unsigned char)text[i] & 0xC0) == 0x80)
+        i--;
+    return uni_decode((const unsigned char *)text + i, &len);
+}
+
+static bool stands_alone(const struct tok_text *text, size_t begin, size_t end)
+{
+    unsigned len;
+    if (begin > 0 && uni_is_word(scalar_before(text->s, begin)))
+        return false;
+    return end == text->n || !uni_is_word(uni_decode((const unsigned char *)text->s + end, &len));
+}
+
+static size_t skip_left(const struct tok_text *text, size_t at, size_t floor)
+{
+    while (at > floor) {
+        uint32_t cp = scalar_before(text->s, at);
+        if (!(uni_class(cp) & UNI_WS))
+            break;
+        at -= cp < 0x80 ? 1 : cp < 0x800 ? 2 : 3;
+    }
+    return at;
+}
+
+static size_t skip_right(const struct tok_text *text, size_t at)
+{
+    unsigned len;
+    while (at < text->n &&
+           (uni_class(uni_decode((const unsigned char *)text->s + at, &len)) & UNI_WS))
+        at += len;
+    return at;
+}
+
+/* Where in the caller's text the byte at `at` of a segment is. */
+static size_t position(const struct job *j, const struct tok_text *text, size_t at)
+{
+    if (text->map)
+        return text->map[at].begin;
+    bool own = text->s >= j->text && text->s <= j->text + j->n;
+    return own ? (size_t)(text->s - j->text) + at : at;
+}
+
+static tinker_status put_added(struct job *j, const struct tok_text *text, uint32_t id,
+                               size_t begin, size_t end)
+{
+    if (!bpe_out_reserve(&j->out, 1))
+        return out_of_memory(j);
+    if (j->out.lens)
+        j->out.lens[j->out.n] = (uint32_t)(end - begin);
+    j->out.ids[j->out.n++] = (int32_t)id;
+    if (!j->spans)
+        return TINKER_OK;
+    if (!tok_spans_reserve(j->spans, 1))
+        return out_of_memory(j);
+    j->spans->spans[j->spans->n++] =
+        (tinker_span){ text->map[begin].begin, text->map[end - 1].end };
+    return TINKER_OK;
+}
+
+/* Whether the token found at [*begin, *end) counts, and what it covers with its strips. */
+static bool accept(struct job *j, const struct tok_text *text, const struct tok_added *a,
+                   size_t floor, size_t *begin, size_t *end)
+{
+    if (a->special && j->o->special == TINKER_SPECIAL_TEXT)
+        return false;
+    if (a->single_word && !stands_alone(text, *begin, *end))
+        return false;
+    if (a->lstrip)
+        *begin = skip_left(text, *begin, floor < *begin ? floor : *begin);
+    if (a->rstrip)
+        *end = skip_right(text, *end);
+    return true;
+}
+
+typedef tinker_status gap_fn(struct job *j, struct tok_text text, bool at_start);
+
+static struct tok_text part_of(struct tok_text text, size_t begin, size_t end)
+{
+    return (struct tok_text){ text.s + begin, end - begin, text.map ? text.map + begin : NULL };
+}
+
+/* Cut text at the tokens of a trie; gaps go to the function.  A token that does not count is
+ * passed over as a whole. */
+static tinker_status cut_added(struct job *j, const struct tok_trie *trie, struct tok_text text,
+                               bool at_start, gap_fn *gap)
+{
+    size_t done = 0, from = 0, begin, end;
+    int index;
+    tinker_status status = TINKER_OK;
+    if (j->o->special == TINKER_SPECIAL_NONE || !trie->any)
+        return gap(j, text, at_start);
+    while (status == TINKER_OK &&
+           (index = tok_trie_find(trie, text.s, text.n, from, &begin, &end)) >= 0) {
+        const struct tok_added *a = &j->t->added[index];
+        from = end;
+        if (a->special && j->o->special == TINKER_SPECIAL_ERROR)
+            return err_set(j->err, TINKER_EINVAL, "special token \"%.*s\" in the text at byte %zu",
+                           (int)a->content.n, a->content.s, position(j, &text, begin));
+        if (!accept(j, &text, a, done, &begin, &end))
+            continue;
+        if (done < begin)
+            status = gap(j, part_of(text, done, begin), at_start && done == 0);
+        if (status == TINKER_OK)
+            status = put_added(j, &text, a->id, begin, end);
+        done = end;
+        if (from < done)
+            from = done;
+    }
+    if (status == TINKER_OK && done < text.n)
+        status = gap(j, part_of(text, done, text.n), at_start && done == 0);
+    return status;
+}
+
+static tinker_status encode_raw_gap(struct job *j, struct tok_text text, bool at_start)
+{
+    tinker_status status = TINKER_OK;
+    if (j->t->n_norms > 0)
+        status = tok_normalize(j->t, j->c, &text, j->err);
+    if (status != TINKER_OK)
+        return status;
+    return cut_added(j, &j->t->normalized, text, at_start, encode_gap);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static tinker_status check_utf8(struct job *j)
+{
+    size_t good = utf8_valid_prefix(j->text, j->n);
+    if (good == j->n)
+        return TINKER_OK;
+    if (!j->o->replace_invalid)
+        return err_set(j->err, TINKER_EINVAL, "the text is not UTF-8 at byte %zu", good);
+    buf_reset(&j->c->repaired);
+    uni_repair(&j->c->repaired, j->text, j->n);
+    if (!buf_ok(&j->c->repaired))
+        return out_of_memory(j);
+    j->text = j->c->repaired.data;
+    j->n = j->c->repaired.len;
+    return TINKER_OK;
+}
+
+/* For each byte of the caller's text the span of its character, in the wanted unit. */
+static bool make_identity(struct job *j)
+{
+    tinker_spans *map = &j->c->identity;
+    map->n = 0;
+    if (!tok_spans_reserve(map, j->n + 1))
+        return false;
+    size_t scalar = 0;
+    unsigned len;
+    for (size_t i = 0; i < j->n; i += len, scalar++) {
+        uni_decode((const unsigned char *)j->text + i, &len);
+        tinker_span s = { i, i + len };
+        if (j->o->scalar_offsets)
+            s = (tinker_span){ scalar, scalar + 1 };
+        for (unsigned k = 0; k < len; k++)
+            map->spans[map->n++] = s;
+    }
+    return true;
+}
+
+static bool put_template(struct job *j, const int32_t *ids, size_t n)
+{
+    if (!bpe_out_reserve(&j->out, n) || (j->spans && !tok_spans_reserve(j->spans, n)))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        if (j->out.lens)
+            j->out.lens[j->out.n] = 0;
+        j->out.ids[j->out.n++] = ids[i];
+        if (j->spans)
+            j->spans->spans[j->spans->n++] = (tinker_span){ 0, 0 };
+    }
+    return true;
+}
+
+/* The post-processor's trim_offsets: spans without the whitespace at the ends of a token. */
+static void trim_spans(struct job *j, size_t first_id, size_t first_span)
+{
+    for (size_t i = first_span; i < j->spans->n; i++) {
+        tinker_span *s = &j->spans->spans[i];
+        size_t n, lead = 0, trail = 0;
+        uint32_t id = (uint32_t)j->out.ids[first_id + i - first_span];
+        const char *p = bpe_bytes(&j->t->bpe, id, &n);
+        while (lead < n && p[lead] == ' ')
+            lead++;
+        while (trail < n && p[n - 1 - trail] == ' ')
+            trail++;
+        if (lead > 0 && j->t->trim_prefix_space && (i == first_span || s->begin == 0))
+            lead = 0;
+        s->begin = s->begin + lead < s->end ? s->begin + lead : s->end;
+        if (trail > 0 && s->end >= trail)
+            s->end = s->end - trail > s->begin ? s->end - trail : s->begin;
+    }
+}
+
+static tinker_status encode_all(struct job *j)
+{
+    tinker_status status = check_utf8(j);
+    if (status != TINKER_OK)
+        return status;
+    struct tok_text text = { j->text, j->n, NULL };
+    if (j->spans) {
+        if (!make_identity(j))
+            return out_of_memory(j);
+        text.map = j->c->identity.spans;
+    }
+    size_t first_id = j->out.n, first_span = j->spans ? j->spans->n : 0;
+    if (j->n > 0)
+        status = cut_added(j, &j->t->raw, text, true, encode_raw_gap);
+    if (status == TINKER_OK && j->spans && j->t->trim_offsets)
+        trim_spans(j, first_id, first_span);
+    return status;
+}
+
+tinker_status tok_encode_options(tinker_encode_options *ours, const tinker_encode_options *theirs,
+                                 tinker_error *err)
+{
+    *ours = (tinker_encode_options)TINKER_ENCODE_OPTIONS_INIT;
+    if (!theirs)
+        return TINKER_OK;
+    tinker_status status = opts_copy(ours, sizeof(*ours), theirs, "tinker_encode_options", err);
+    if (status == TINKER_OK &&
+        (ours->special < TINKER_SPECIAL_PARSE || ours->special > TINKER_SPECIAL_ERROR))
+        return err_set(err, TINKER_EINVAL, "special-token policy %d is unknown",
+                       (int)ours->special);
+    return status;
+}
+
+tinker_status tok_encode(const tinker_tokenizer *t, struct tok_ctx *c, const char *text, size_t n,
+                         const tinker_encode_options *o, tinker_tokens *out, tinker_spans *spans,
+                         tinker_error *err)
+{
+    struct job j = { .t = t, .c = c, .o = o, .text = text, .n = n, .spans = spans, .err = err };
+    size_t had = out->n, had_spans = spans ? spans->n : 0;
+    tinker_status status = TINKER_OK;
+    j.out = (struct bpe_out){ .ids = out->ids, .n = out->n, .cap = out->cap };
+    if (spans) {
+        j.out.lens = malloc((j.out.cap + 1) * sizeof(*j.out.lens));
+        if (!j.out.lens)
+            return out_of_memory(&j);
+    }
+    if (o->add_special && !put_template(&j, t->before, t->n_before))
+        status = out_of_memory(&j);
+    if (status == TINKER_OK)
+        status = encode_all(&j);
+    if (status == TINKER_OK && o->add_special && !put_template(&j, t->after, t->n_after))
+        status = out_of_memory(&j);
+    free(j.out.lens);
+    *out = (tinker_tokens){ j.out.ids, j.out.n, j.out.cap };
+    if (status != TINKER_OK) {
+        out->n = had;
+        if (spans)
+            spans->n = had_spans;
+    }
+    return status;
+}
