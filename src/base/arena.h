@@ -16,7 +16,7 @@ struct arena {
 
 void arena_init(struct arena *a, size_t max); /* SIZE_MAX: no limit of its own */
 void arena_clear(struct arena *a);
-void *arena_alloc(struct arena *a, size_t n);                /* zeroed */
+void *arena_alloc(struct arena *a, size_t n);                  /* zeroed */
 void *arena_array(struct arena *a, size_t count, size_t size); /* zeroed, overflow-checked */
 char *arena_strndup(struct arena *a, const char *s, size_t n);
 char *arena_strdup(struct arena *a, const char *s);

@@ -7,14 +7,14 @@
 #include <stdint.h>
 #include <tinker/error.h>
 
-int os_cpu_count(void);       /* cores this process may use, >= 1 */
-uint64_t os_memory_free(void); /* bytes, cgroup limits included */
+int os_cpu_count(void);                /* cores this process may use, >= 1 */
+uint64_t os_memory_free(void);         /* bytes, cgroup limits included */
 void os_thread_name(const char *name); /* of the calling thread */
-int os_random(void *p, size_t n); /* random bytes; 0, or -1 and errno */
+int os_random(void *p, size_t n);      /* random bytes; 0, or -1 and errno */
 
 /* A descriptor that becomes readable when signalled (eventfd, or a pipe). */
-int os_event_open(void);       /* -1 and errno on failure */
-void os_event_signal(int fd);  /* async-signal-safe */
+int os_event_open(void);      /* -1 and errno on failure */
+void os_event_signal(int fd); /* async-signal-safe */
 void os_event_drain(int fd);
 
 /* Read-only map of a whole file.  TINKER_ESTATE with path and reason. */
@@ -26,7 +26,8 @@ tinker_status os_map_open(struct os_map *m, const char *path, tinker_error *err)
 void os_map_close(struct os_map *m);
 
 /* Whole file into malloc'd memory, NUL-terminated, refused above max bytes. */
-tinker_status os_read_file(const char *path, size_t max, char **data, size_t *len, tinker_error *err);
+tinker_status os_read_file(const char *path, size_t max, char **data, size_t *len,
+                           tinker_error *err);
 /* Write to path.tmp.<random> (mode 0600), fsync, rename, fsync the directory. */
 tinker_status os_write_file(const char *path, const void *data, size_t len, tinker_error *err);
 tinker_status os_sync_dir(const char *path, tinker_error *err);

@@ -53,22 +53,27 @@ struct json_reader {
 void json_reader_init(struct json_reader *r, const char *s, size_t n, struct arena *arena);
 enum json_kind json_peek(struct json_reader *r); /* kind of the next value */
 bool json_begin_object(struct json_reader *r);
-bool json_next_key(struct json_reader *r, struct json_str *key); /* false at '}' (consumed) or failure */
+/* false at '}' (consumed) or failure */
+bool json_next_key(struct json_reader *r, struct json_str *key);
 bool json_begin_array(struct json_reader *r);
-bool json_next_item(struct json_reader *r); /* false at ']' (consumed) or failure */
+/* false at ']' (consumed) or failure */
+bool json_next_item(struct json_reader *r);
 bool json_null(struct json_reader *r);
 bool json_bool(struct json_reader *r, bool *out);
 bool json_int64(struct json_reader *r, int64_t *out); /* 3.0 is an int, 3.5 fails, range checked */
 bool json_uint64(struct json_reader *r, uint64_t *out);
 bool json_double(struct json_reader *r, double *out); /* correctly rounded */
 bool json_string(struct json_reader *r, struct json_str *out);
-bool json_cstring(struct json_reader *r, char **out); /* NUL-terminated arena copy; an embedded NUL fails */
-bool json_raw(struct json_reader *r, struct json_str *out); /* the bytes of the next value, checked */
+/* NUL-terminated arena copy; an embedded NUL fails */
+bool json_cstring(struct json_reader *r, char **out);
+/* The bytes of the next value, checked. */
+bool json_raw(struct json_reader *r, struct json_str *out);
+/* The next value, checked for grammar and UTF-8 only: 1e999 passes. */
 bool json_skip(struct json_reader *r);
 /* Whole arrays of numbers in one call, into the arena; the fast path for large tensors. */
 bool json_array_int64(struct json_reader *r, int64_t **out, size_t *n);
 bool json_array_int32(struct json_reader *r, int32_t **out, size_t *n);
-bool json_array_float(struct json_reader *r, float **out, size_t *n);   /* null fails */
+bool json_array_float(struct json_reader *r, float **out, size_t *n);      /* null fails */
 bool json_array_float_null(struct json_reader *r, float **out, size_t *n); /* null reads as NaN */
 bool json_end(struct json_reader *r); /* nothing but space left, and nothing failed */
 /* Make the reader fail from outside, at the current place. */
@@ -95,8 +100,10 @@ void json_put_null(struct json_writer *w);
 void json_put_bool(struct json_writer *w, bool v);
 void json_put_int64(struct json_writer *w, int64_t v);
 void json_put_uint64(struct json_writer *w, uint64_t v);
-void json_put_double(struct json_writer *w, double v); /* Python's shortest text: 1.0, 0.0001, 1e-12 */
-void json_put_float(struct json_writer *w, float v);   /* shortest text that reads back as the same float */
+/* Python's shortest text: 1.0, 0.0001, 1e-12 */
+void json_put_double(struct json_writer *w, double v);
+/* The shortest text that reads back as the same float. */
+void json_put_float(struct json_writer *w, float v);
 void json_put_string(struct json_writer *w, const char *s);
 void json_put_string_n(struct json_writer *w, const char *s, size_t n);
 void json_put_raw(struct json_writer *w, const char *json, size_t n);

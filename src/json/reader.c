@@ -16,7 +16,8 @@ void json_reader_init(struct json_reader *r, const char *s, size_t n, struct are
     *r = (struct json_reader){ .start = s, .p = s, .end = s + n, .arena = arena };
 }
 
-static void set_error(struct json_reader *r, const char *at, const char *fmt, va_list ap)
+static __attribute__((format(printf, 3, 0))) void set_error(struct json_reader *r, const char *at,
+                                                            const char *fmt, va_list ap)
 {
     if (r->failed)
         return;
@@ -168,7 +169,7 @@ static bool scan_key(struct json_reader *r, struct json_str *raw, bool *escaped)
 
 bool json_next_key(struct json_reader *r, struct json_str *key)
 {
-    bool escaped;
+    bool escaped = false;
     if (!next_member(r, '}') || !scan_key(r, key, &escaped))
         return false;
     return !escaped || json_unescape(r, *key, key);
@@ -220,11 +221,11 @@ static bool number(struct json_reader *r, const char *what, struct decimal *d)
     return true;
 }
 
-/* An integer up to `most` in magnitude (or most + 1 when negative and asked for). */
+/* An integer up to `most` in magnitude; INT64_MAX allows one more when it is negative. */
 static bool integer(struct json_reader *r, uint64_t most, uint64_t *magnitude, bool *negative)
 {
     struct decimal d;
-    bool fraction;
+    bool fraction = false;
     if (!number(r, "an integer", &d))
         return false;
     bool ok = decimal_uint64(&d, magnitude, &fraction);
@@ -238,8 +239,8 @@ static bool integer(struct json_reader *r, uint64_t most, uint64_t *magnitude, b
 
 bool json_int64(struct json_reader *r, int64_t *out)
 {
-    uint64_t magnitude;
-    bool negative;
+    uint64_t magnitude = 0;
+    bool negative = false;
     if (!integer(r, INT64_MAX, &magnitude, &negative))
         return false;
     *out = negative ? (int64_t)(0 - magnitude) : (int64_t)magnitude;
@@ -248,8 +249,8 @@ bool json_int64(struct json_reader *r, int64_t *out)
 
 bool json_uint64(struct json_reader *r, uint64_t *out)
 {
-    uint64_t magnitude;
-    bool negative;
+    uint64_t magnitude = 0;
+    bool negative = false;
     const char *at = (json_peek(r), r->p);
     if (!integer(r, UINT64_MAX, &magnitude, &negative))
         return false;
@@ -274,7 +275,7 @@ bool json_double(struct json_reader *r, double *out)
 bool json_string(struct json_reader *r, struct json_str *out)
 {
     struct json_str raw;
-    bool escaped;
+    bool escaped = false;
     if (!expect(r, JSON_STRING, "a string") || !json_scan_string(r, &raw, &escaped))
         return false;
     if (escaped)
@@ -303,7 +304,7 @@ bool json_skip(struct json_reader *r)
 {
     struct json_str raw;
     struct decimal d;
-    bool flag;
+    bool flag = false;
     switch (json_peek(r)) {
     case JSON_NULL:
         return literal(r, "null");

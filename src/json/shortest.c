@@ -133,14 +133,16 @@ static size_t put_number(char *out, struct digits d)
     if (point <= -4 || point > 16)
         return put_scientific(out, text, n, point - 1);
     if (point <= 0) {
-        memcpy(out, "0.000", 5);
+        static const char zeros[] = { '0', '.', '0', '0', '0' };
+        memcpy(out, zeros, sizeof zeros);
         memcpy(out + 2 - point, text, (size_t)n);
-        return (size_t)(2 - point + n);
+        return (size_t)n + 2 + (size_t)-point;
     }
     if (point >= n) {
         memcpy(out, text, (size_t)n);
         memset(out + n, '0', (size_t)(point - n));
-        memcpy(out + point, ".0", 2);
+        out[point] = '.';
+        out[point + 1] = '0';
         return (size_t)point + 2;
     }
     memcpy(out, text, (size_t)point);
@@ -156,7 +158,8 @@ static size_t put_binary(char *out, bool negative, uint64_t c, int q, bool close
     if (negative)
         *out++ = '-';
     if (c == 0) {
-        memcpy(out, "0.0", 3);
+        out[0] = out[2] = '0';
+        out[1] = '.';
         return sign + 3;
     }
     if (q <= 0 && q > -53 && (c & ((UINT64_C(1) << -q) - 1)) == 0) /* a small integer */
