@@ -21,7 +21,9 @@ bool proto_done(struct wire_reader *r, const struct pb_in *in)
 
 static bool valid_text(struct wire_reader *r, const uint8_t *bytes, size_t n)
 {
-    if (n && memchr(bytes, 0, n))
+    if (n == 0)
+        return true;
+    if (memchr(bytes, 0, n))
         return wire_read_fail(r, "a text holds a NUL character");
     if (utf8_valid_prefix((const char *)bytes, n) != n)
         return wire_read_fail(r, "a text is not valid UTF-8");
