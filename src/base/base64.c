@@ -5,6 +5,7 @@
  * the output as it was. */
 #include "base/base64.h"
 #include <stdint.h>
+#include <string.h>
 
 static const char STANDARD[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 static const char URL_SAFE[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -47,16 +48,36 @@ void base64url_encode(struct buf *out, const void *p, size_t n)
     encode(out, p, n, URL_SAFE, false);
 }
 
-/* The six bits of a character, or -1; c62 and c63 are the two that differ. */
-static int value_of(char c, char c62, char c63)
+enum { FOREIGN = 0x80 }; /* in the table: not of the alphabet */
+
+static void make_table(uint8_t table[256], const char *alphabet)
 {
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == c62 ? 62 : c == c63 ? 63 : -1;
+    memset(table, FOREIGN, 256);
+    for (int i = 0; i < 64; i++)
+        table[(unsigned char)alphabet[i]] = (uint8_t)i;
+}
+
+/* Whole groups of four good characters; returns how many characters they were. */
+static size_t decode_groups(struct buf *out, const char *s, size_t n, const uint8_t table[256])
+{
+    const unsigned char *p = (const unsigned char *)s;
+    size_t i = 0;
+    bool good = true;
+    while (good && n - i >= 4) {
+        char bytes[3 * 256];
+        size_t len = 0;
+        for (; n - i >= 4 && len < sizeof bytes; i += 4) {
+            uint8_t a = table[p[i]], b = table[p[i + 1]], c = table[p[i + 2]], d = table[p[i + 3]];
+            good = !((a | b | c | d) & FOREIGN);
+            if (!good)
+                break;
+            bytes[len++] = (char)(a << 2 | b >> 4);
+            bytes[len++] = (char)(b << 4 | c >> 2);
+            bytes[len++] = (char)(c << 6 | d);
+        }
+        buf_append(out, bytes, len);
+    }
+    return i;
 }
 
 /* Bytes of an unfinished group of 2 or 3 characters held in bits. */
@@ -70,12 +91,19 @@ static void put_tail(struct buf *out, uint32_t bits, int held)
 
 static bool decode(struct buf *out, const char *s, size_t n, bool url)
 {
+    uint8_t table[256];
+    make_table(table, url ? URL_SAFE : STANDARD);
     /* ask for all of it at once, unless what is skipped decides whether it fits */
     if (n / 4 * 3 + 3 <= out->max - out->len && !buf_reserve(out, n / 4 * 3 + 3))
         return false;
     uint32_t bits = 0;
     int held = 0, pads = 0;
     for (size_t i = 0; i < n; i++) {
+        if (held == 0 && pads == 0) {
+            i += decode_groups(out, s + i, n - i, table);
+            if (i == n)
+                break;
+        }
         if (s[i] == '=') {
             if (held >= 2 && held + ++pads >= 4) {
                 put_tail(out, bits, held);
@@ -85,15 +113,13 @@ static bool decode(struct buf *out, const char *s, size_t n, bool url)
                 return false;
             continue;
         }
-        int v = url ? value_of(s[i], '-', '_') : value_of(s[i], '+', '/');
-        if (v < 0 && url)
+        uint8_t v = table[(unsigned char)s[i]];
+        if (url && (v == FOREIGN || pads))
             return false;
-        if (v < 0)
+        if (v == FOREIGN)
             continue;
-        if (url && pads)
-            return false;
         pads = 0;
-        bits = bits << 6 | (uint32_t)v;
+        bits = bits << 6 | v;
         if (++held < 4)
             continue;
         char group[3] = { (char)(bits >> 16), (char)(bits >> 8), (char)bits };

@@ -18,11 +18,11 @@ struct map_slot {
 
 static char removed;
 
-static uint64_t read_le(const unsigned char *p, size_t n)
+/* Up to eight bytes as a word, in the machine's order: hashes do not leave the process. */
+static inline uint64_t word_at(const unsigned char *p, size_t n)
 {
     uint64_t v = 0;
-    for (size_t i = 0; i < n; i++)
-        v |= (uint64_t)p[i] << (8 * i);
+    memcpy(&v, p, n);
     return v;
 }
 
@@ -39,9 +39,9 @@ uint64_t hash_bytes(const void *p, size_t n, uint64_t seed)
     uint64_t h = seed ^ 0x9e3779b97f4a7c15u;
     size_t left = n;
     for (; left >= 16; left -= 16, s += 16)
-        h = fold(read_le(s, 8) ^ 0xbf58476d1ce4e5b9u, read_le(s + 8, 8) ^ h);
-    uint64_t a = read_le(s, left < 8 ? left : 8);
-    uint64_t b = left > 8 ? read_le(s + 8, left - 8) : 0;
+        h = fold(word_at(s, 8) ^ 0xbf58476d1ce4e5b9u, word_at(s + 8, 8) ^ h);
+    uint64_t a = left ? word_at(s, left < 8 ? left : 8) : 0;
+    uint64_t b = left > 8 ? word_at(s + 8, left - 8) : 0;
     h = fold(a ^ 0x94d049bb133111ebu, b ^ h);
     return fold(h ^ 0xd6e8feb86659fd93u, (uint64_t)n ^ 0xa0761d6478bd642fu);
 }

@@ -23,7 +23,18 @@ static uint32_t read_be(const uint8_t *p)
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-static void compress(uint32_t h[8], const uint8_t *block)
+/* One round; instead of moving eight words, the caller rotates their names. */
+static inline void step(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_t e, uint32_t f,
+                        uint32_t g, uint32_t *h, uint32_t kw)
+{
+    uint32_t s1 = rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25);
+    uint32_t s0 = rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22);
+    uint32_t t = *h + s1 + (g ^ (e & (f ^ g))) + kw;
+    *d += t;
+    *h = t + s0 + ((a & b) | (c & (a | b)));
+}
+
+static void compress(uint32_t state[8], const uint8_t *block)
 {
     uint32_t w[64];
     for (int i = 0; i < 16; i++)
@@ -33,20 +44,21 @@ static void compress(uint32_t h[8], const uint8_t *block)
         uint32_t s1 = rotr(w[i - 2], 17) ^ rotr(w[i - 2], 19) ^ w[i - 2] >> 10;
         w[i] = w[i - 16] + s0 + w[i - 7] + s1;
     }
-    uint32_t v[8];
-    memcpy(v, h, sizeof v);
-    for (int i = 0; i < 64; i++) {
-        uint32_t s1 = rotr(v[4], 6) ^ rotr(v[4], 11) ^ rotr(v[4], 25);
-        uint32_t choose = (v[4] & v[5]) ^ (~v[4] & v[6]);
-        uint32_t t1 = v[7] + s1 + choose + K[i] + w[i];
-        uint32_t s0 = rotr(v[0], 2) ^ rotr(v[0], 13) ^ rotr(v[0], 22);
-        uint32_t majority = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[4] += t1;
-        v[0] = t1 + s0 + majority;
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+    uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
+    for (int i = 0; i < 64; i += 8) {
+        step(a, b, c, &d, e, f, g, &h, K[i] + w[i]);
+        step(h, a, b, &c, d, e, f, &g, K[i + 1] + w[i + 1]);
+        step(g, h, a, &b, c, d, e, &f, K[i + 2] + w[i + 2]);
+        step(f, g, h, &a, b, c, d, &e, K[i + 3] + w[i + 3]);
+        step(e, f, g, &h, a, b, c, &d, K[i + 4] + w[i + 4]);
+        step(d, e, f, &g, h, a, b, &c, K[i + 5] + w[i + 5]);
+        step(c, d, e, &f, g, h, a, &b, K[i + 6] + w[i + 6]);
+        step(b, c, d, &e, f, g, h, &a, K[i + 7] + w[i + 7]);
     }
+    const uint32_t add[8] = { a, b, c, d, e, f, g, h };
     for (int i = 0; i < 8; i++)
-        h[i] += v[i];
+        state[i] += add[i];
 }
 
 void sha256_init(struct sha256 *s)

@@ -107,6 +107,29 @@ static void test_all_bytes_round_trip(void)
         }
 }
 
+/* Line breaks at every width: fast groups and skipped characters in all positions. */
+static void test_broken_lines(void)
+{
+    unsigned char data[1500];
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (unsigned char)(i * 89 >> 1);
+    const char *text = encoded(data, sizeof data, false);
+    for (size_t width = 1; width < 90; width++) {
+        struct buf broken, out;
+        buf_init(&broken, 10000);
+        buf_init(&out, sizeof data);
+        for (size_t i = 0; i < strlen(text); i++) {
+            buf_putc(&broken, text[i]);
+            if (i % width == 0)
+                buf_puts(&broken, "\r\n");
+        }
+        CHECK(base64_decode(&out, broken.data, broken.len));
+        CHECK_MEM(out.data, out.len, data, sizeof data);
+        buf_clear(&broken);
+        buf_clear(&out);
+    }
+}
+
 int main(void)
 {
     RUN(test_rfc_examples);
@@ -115,6 +138,7 @@ int main(void)
     RUN(test_url_is_strict);
     RUN(test_failure_leaves_the_output);
     RUN(test_all_bytes_round_trip);
+    RUN(test_broken_lines);
     encoded("", 0, false);
     return tap_done();
 }
