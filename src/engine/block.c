@@ -94,7 +94,8 @@ static void place_row(const struct heads_job *j, size_t row)
     const struct segment *seg = &j->b->batch->segments[j->b->segment_of[row]];
     const float *cs = j->b->cs + row * c->head_dim;
     size_t hd = c->head_dim, pos = seg->pos + row - seg->row;
-    float *page = seg->pages[pos / KV_BLOCK] + pos % KV_BLOCK * hd;
+    size_t slot = pos % KV_BLOCK;
+    float *page = seg->pages[pos / KV_BLOCK];
     for (size_t h = 0; h < c->heads; h++) {
         size_t at = row * c->heads + h;
         float *q = j->a->q + at * hd;
@@ -104,15 +105,17 @@ static void place_row(const struct heads_job *j, size_t row)
         rope_rotate(q, cs, hd);
     }
     for (size_t h = 0; h < c->kv_heads; h++) {
-        size_t at = row * c->kv_heads + h;
-        float *k = page + j->k_offset + h * KV_BLOCK * hd;
+        size_t at = row * c->kv_heads + h, head = h * KV_BLOCK * hd;
+        float k[MODEL_MAX_HEAD_DIM];
         if (c->qk_norm)
             j->a->k_rstd[at] =
                 norm_row(k, j->a->k_raw + at * hd, j->layer->k_norm, hd, c->norm_eps);
         else
             memcpy(k, j->a->k_raw + at * hd, hd * sizeof(*k));
         rope_rotate(k, cs, hd);
-        memcpy(page + j->v_offset + h * KV_BLOCK * hd, j->a->v + at * hd, hd * sizeof(*k));
+        for (size_t d = 0; d < hd; d++) /* keys lie transposed: see attn.h */
+            page[j->k_offset + head + d * KV_BLOCK + slot] = k[d];
+        memcpy(page + j->v_offset + head + slot * hd, j->a->v + at * hd, hd * sizeof(*k));
     }
 }
 

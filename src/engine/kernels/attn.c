@@ -1,0 +1,65 @@
+/* attn.c - the plain twin of the attention kernels, and the choice among them. */
+#include "engine/kernels/attn.h"
+
+#include <math.h>
+#include <string.h>
+#include "engine/kernels/kernels.h"
+
+static void scores(float *s, const float *q, size_t ldq, const float *kt, size_t R, size_t hd)
+{
+    for (size_t r = 0; r < R; r++) {
+        for (size_t i = 0; i < ATTN_KEYS; i++) {
+            float sum = 0;
+            for (size_t d = 0; d < hd; d++)
+                sum += q[r * ldq + d] * kt[d * ATTN_KEYS + i];
+            s[r * ATTN_KEYS + i] = sum;
+        }
+    }
+}
+
+static void accumulate(float *y, size_t ldy, const float *p, size_t ldp, const float *v, size_t ldv,
+                       size_t R, size_t n, size_t hd)
+{
+    for (size_t r = 0; r < R; r++)
+        for (size_t i = 0; i < n; i++)
+            for (size_t d = 0; d < hd; d++)
+                y[r * ldy + d] += p[r * ldp + i] * v[i * ldv + d];
+}
+
+static float fold(float *s, size_t n, float *max, float *sum)
+{
+    float top = *max, shrink = 1, total = 0;
+    for (size_t i = 0; i < n; i++)
+        top = s[i] > top ? s[i] : top;
+    if (top > *max)
+        shrink = expf(*max - top);
+    for (size_t i = 0; i < ATTN_KEYS; i++) {
+        s[i] = i < n ? expf(s[i] - top) : 0;
+        total += s[i];
+    }
+    *max = top;
+    *sum = *sum * shrink + total;
+    return shrink;
+}
+
+static void gradient(float *s, float *dp, size_t n, float lse, float delta, float scale)
+{
+    for (size_t i = 0; i < ATTN_KEYS; i++) {
+        s[i] = i < n ? expf(s[i] - lse) : 0;
+        dp[i] = i < n ? s[i] * (dp[i] - delta) * scale : 0;
+    }
+}
+
+const struct attn_ops attn_plain = { scores, accumulate, fold, gradient };
+
+const struct attn_ops *attn_ops(void)
+{
+#if defined(__x86_64__)
+    const char *name = kernels_name();
+    if (strncmp(name, "avx512", 6) == 0)
+        return &attn_avx512;
+    if (strcmp(name, "avx2") == 0)
+        return &attn_avx2;
+#endif
+    return &attn_plain;
+}

@@ -1,0 +1,187 @@
+/* attnbody.h - the attention kernels in the words of simd_*.h.
+ *
+ * Not a header to share: attn_avx2.c and attn_avx512.c include it after the
+ * vocabulary of their instruction set, and it defines their table. */
+#ifndef ENGINE_KERNELS_ATTNBODY_H
+#define ENGINE_KERNELS_ATTNBODY_H
+
+#include <math.h>
+#include "engine/kernels/attn.h"
+
+enum { PAGE_VECS = ATTN_KEYS / LANES, ROWS = 3 };
+
+/* e^x for x <= about 88; below -150 exactly 0, minus infinity included.  The error of
+ * the polynomial on [-ln2/2, ln2/2] is below one unit in the last place. */
+INLINE vec attn_exp(vec x)
+{
+    x = vec_max(x, vec_set1(-150.0f));
+    vec n = vec_round(vec_mul(x, vec_set1(1.44269504f)));
+    vec r = vec_fma(n, vec_set1(-0.693145752f), x); /* ln2 in two parts: the first has 14 bits */
+    r = vec_fma(n, vec_set1(-1.42860677e-6f), r);
+    vec p = vec_set1(1.98412698e-4f);
+    p = vec_fma(p, r, vec_set1(1.38888889e-3f));
+    p = vec_fma(p, r, vec_set1(8.33333333e-3f));
+    p = vec_fma(p, r, vec_set1(4.16666667e-2f));
+    p = vec_fma(p, r, vec_set1(1.66666667e-1f));
+    p = vec_fma(p, r, vec_set1(0.5f));
+    p = vec_fma(p, r, vec_set1(1.0f));
+    p = vec_fma(p, r, vec_set1(1.0f));
+    return vec_scale2(p, n);
+}
+
+INLINE void scores_rows(size_t R, float *s, const float *q, size_t ldq, const float *kt, size_t hd)
+{
+    vec acc[ROWS][PAGE_VECS];
+#pragma GCC unroll 3
+    for (size_t r = 0; r < R; r++)
+#pragma GCC unroll 4
+        for (size_t v = 0; v < PAGE_VECS; v++)
+            acc[r][v] = vec_zero();
+    for (size_t d = 0; d < hd; d++) {
+        vec k[PAGE_VECS];
+#pragma GCC unroll 4
+        for (size_t v = 0; v < PAGE_VECS; v++)
+            k[v] = vec_load(kt + d * ATTN_KEYS + v * LANES);
+#pragma GCC unroll 3
+        for (size_t r = 0; r < R; r++) {
+            vec x = vec_set1(q[r * ldq + d]);
+#pragma GCC unroll 4
+            for (size_t v = 0; v < PAGE_VECS; v++)
+                acc[r][v] = vec_fma(x, k[v], acc[r][v]);
+        }
+    }
+#pragma GCC unroll 3
+    for (size_t r = 0; r < R; r++)
+#pragma GCC unroll 4
+        for (size_t v = 0; v < PAGE_VECS; v++)
+            vec_store(s + r * ATTN_KEYS + v * LANES, acc[r][v]);
+}
+
+static void attn_scores(float *s, const float *q, size_t ldq, const float *kt, size_t R, size_t hd)
+{
+    for (; R >= ROWS; R -= ROWS, s += ROWS * ATTN_KEYS, q += ROWS * ldq)
+        scores_rows(ROWS, s, q, ldq, kt, hd);
+    if (R == 2)
+        scores_rows(2, s, q, ldq, kt, hd);
+    else if (R == 1)
+        scores_rows(1, s, q, ldq, kt, hd);
+}
+
+/* R rows by NV vectors of columns. */
+INLINE void accumulate_rows(size_t R, size_t NV, float *y, size_t ldy, const float *p, size_t ldp,
+                            const float *v, size_t ldv, size_t n)
+{
+    vec acc[ROWS][4];
+#pragma GCC unroll 3
+    for (size_t r = 0; r < R; r++)
+#pragma GCC unroll 4
+        for (size_t c = 0; c < NV; c++)
+            acc[r][c] = vec_load(y + r * ldy + c * LANES);
+    for (size_t i = 0; i < n; i++) {
+        vec x[4];
+#pragma GCC unroll 4
+        for (size_t c = 0; c < NV; c++)
+            x[c] = vec_load(v + i * ldv + c * LANES);
+#pragma GCC unroll 3
+        for (size_t r = 0; r < R; r++) {
+            vec w = vec_set1(p[r * ldp + i]);
+#pragma GCC unroll 4
+            for (size_t c = 0; c < NV; c++)
+                acc[r][c] = vec_fma(w, x[c], acc[r][c]);
+        }
+    }
+#pragma GCC unroll 3
+    for (size_t r = 0; r < R; r++)
+#pragma GCC unroll 4
+        for (size_t c = 0; c < NV; c++)
+            vec_store(y + r * ldy + c * LANES, acc[r][c]);
+}
+
+/* The last `cols` < LANES columns of one row. */
+static void accumulate_edge(float *y, const float *p, const float *v, size_t ldv, size_t n,
+                            size_t cols)
+{
+    vec acc = vec_load_part(y, cols);
+    for (size_t i = 0; i < n; i++)
+        acc = vec_fma(vec_set1(p[i]), vec_load_part(v + i * ldv, cols), acc);
+    vec_store_part(y, acc, cols);
+}
+
+static void accumulate_few(float *y, size_t ldy, const float *p, size_t ldp, const float *v,
+                           size_t ldv, size_t R, size_t n, size_t hd)
+{
+    size_t c = 0;
+    for (; c + 4 * LANES <= hd; c += 4 * LANES) {
+        if (R == 3)
+            accumulate_rows(3, 4, y + c, ldy, p, ldp, v + c, ldv, n);
+        else if (R == 2)
+            accumulate_rows(2, 4, y + c, ldy, p, ldp, v + c, ldv, n);
+        else
+            accumulate_rows(1, 4, y + c, ldy, p, ldp, v + c, ldv, n);
+    }
+    for (; c + LANES <= hd; c += LANES)
+        for (size_t r = 0; r < R; r++)
+            accumulate_rows(1, 1, y + r * ldy + c, ldy, p + r * ldp, ldp, v + c, ldv, n);
+    if (c < hd)
+        for (size_t r = 0; r < R; r++)
+            accumulate_edge(y + r * ldy + c, p + r * ldp, v + c, ldv, n, hd - c);
+}
+
+static void attn_accumulate(float *y, size_t ldy, const float *p, size_t ldp, const float *v,
+                            size_t ldv, size_t R, size_t n, size_t hd)
+{
+    for (; R >= ROWS; R -= ROWS, y += ROWS * ldy, p += ROWS * ldp)
+        accumulate_few(y, ldy, p, ldp, v, ldv, ROWS, n, hd);
+    if (R > 0)
+        accumulate_few(y, ldy, p, ldp, v, ldv, R, n, hd);
+}
+
+/* Lanes in pairs, always in the same order. */
+INLINE float lanes_total(vec x)
+{
+    float t[LANES];
+    vec_store(t, x);
+    for (size_t width = LANES / 2; width > 0; width /= 2)
+        for (size_t i = 0; i < width; i++)
+            t[i] += t[i + width];
+    return t[0];
+}
+
+static float attn_fold(float *s, size_t n, float *max, float *sum)
+{
+    for (size_t i = n; i < ATTN_KEYS; i++)
+        s[i] = -INFINITY;
+    float top = *max, shrink = 1;
+    for (size_t i = 0; i < ATTN_KEYS; i++)
+        top = s[i] > top ? s[i] : top;
+    if (top > *max) {
+        float t[LANES];
+        vec_store(t, attn_exp(vec_set1(*max - top)));
+        shrink = t[0];
+    }
+    vec total = vec_zero();
+    for (size_t v = 0; v < ATTN_KEYS; v += LANES) {
+        vec p = attn_exp(vec_sub(vec_load(s + v), vec_set1(top)));
+        vec_store(s + v, p);
+        total = vec_add(total, p);
+    }
+    *max = top;
+    *sum = *sum * shrink + lanes_total(total);
+    return shrink;
+}
+
+static void attn_gradient(float *s, float *dp, size_t n, float lse, float delta, float scale)
+{
+    for (size_t i = n; i < ATTN_KEYS; i++) {
+        s[i] = -INFINITY;
+        dp[i] = 0;
+    }
+    for (size_t v = 0; v < ATTN_KEYS; v += LANES) {
+        vec p = attn_exp(vec_sub(vec_load(s + v), vec_set1(lse)));
+        vec d = vec_sub(vec_load(dp + v), vec_set1(delta));
+        vec_store(s + v, p);
+        vec_store(dp + v, vec_mul(vec_mul(p, d), vec_set1(scale)));
+    }
+}
+
+#endif
