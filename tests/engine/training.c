@@ -1,0 +1,570 @@
+/* training.c - what a training run may rely on: same bits whatever the threads, memory
+ * and interruptions; nothing added by what failed; refusals with numbers. */
+#include <tinker/engine.h>
+#include <math.h>
+#include <unistd.h>
+#include "engine/adapter.h"
+#include "engine/pass.h"
+#include "support/tap.h"
+#include "support/tiny_model.h"
+
+static const size_t lengths[] = { 60, 33, 1, 200, 7, 300, 90 };
+enum { N = sizeof(lengths) / sizeof(lengths[0]) };
+
+static void options(struct init_model *o)
+{
+    init_model_defaults(o);
+    o->noise = 0.2;
+    o->embed_std = 0.5;
+    o->seed = 4;
+    o->config.context = 512;
+    o->config.layers = 3;
+}
+
+static tinker_adapter *adapter(tinker_engine *e, int64_t rank, int64_t seed)
+{
+    tinker_error err = { 0 };
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.rank = rank;
+    lora.has_seed = 1;
+    lora.seed = seed;
+    tinker_adapter *a = tinker_adapter_new(e, &lora, &err);
+    if (!a)
+        printf("# %s\n", err.message);
+    return a;
+}
+
+static tinker_status step(tinker_adapter *a, double rate, tinker_step_metrics *m)
+{
+    tinker_error err = { 0 };
+    tinker_adam adam = TINKER_ADAM_INIT;
+    adam.learning_rate = rate;
+    adam.weight_decay = 0.01;
+    adam.grad_clip_norm = 50;
+    return tinker_adapter_step(a, &adam, m, &err);
+}
+
+static bool same_weights(const tinker_adapter *a, const tinker_adapter *b)
+{
+    return a->params.total == b->params.total &&
+           memcmp(a->w, b->w, a->params.total * sizeof(float)) == 0;
+}
+
+/* Three steps on a fresh engine; the caller frees both. */
+static tinker_adapter *run(tinker_engine **e, int threads, uint64_t memory, int64_t rank,
+                           bool *recomputed)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    tinker_engine_options opts = TINKER_ENGINE_OPTIONS_INIT;
+    opts.threads = threads;
+    opts.memory_limit = memory;
+    options(&o);
+    *e = tiny_open(&o, &opts);
+    tinker_adapter *a = adapter(*e, rank, 1);
+    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    for (int i = 0; i < 3; i++) {
+        tinker_pass *p = tiny_pass(*e, a, d, &loss, 0, &err);
+        if (!p) {
+            TAP_FAIL("%s", err.message);
+            break;
+        }
+        *recomputed = p->recompute;
+        tinker_pass_free(p);
+        step(a, 0.01, NULL);
+    }
+    free(d);
+    return a;
+}
+
+/* The largest limit, in steps of 1/16 MB, at which activations are recomputed. */
+static uint64_t tight_memory(int64_t rank)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    tinker_adapter *a = adapter(e, rank, 1);
+    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    bool recompute = false;
+    for (e->memory_limit = 32 << 20; !recompute && e->memory_limit;) {
+        e->memory_limit -= 1 << 16;
+        tinker_pass *p = tinker_pass_new(e, a, d->data, d->n, &loss, 0, &err);
+        recompute = p && p->recompute;
+        tinker_pass_free(p);
+    }
+    uint64_t limit = e->memory_limit;
+    free(d);
+    tinker_adapter_free(a);
+    tinker_engine_close(e);
+    return limit;
+}
+
+static void check_same(int64_t rank)
+{
+    tinker_engine *e[4];
+    bool recomputed[4];
+    tinker_adapter *one = run(&e[0], 1, 0, rank, &recomputed[0]);
+    tinker_adapter *two = run(&e[1], 2, 0, rank, &recomputed[1]);
+    tinker_adapter *five = run(&e[2], 5, 0, rank, &recomputed[2]);
+    CHECK(!recomputed[0]);
+    CHECK(same_weights(one, two));
+    CHECK(same_weights(one, five));
+    tinker_adapter *small = run(&e[3], 2, tight_memory(rank), rank, &recomputed[3]);
+    CHECK(recomputed[3]);
+    CHECK(same_weights(one, small));
+    tinker_adapter *all[] = { one, two, five, small };
+    for (int i = 0; i < 4; i++) {
+        tinker_adapter_free(all[i]);
+        tinker_engine_close(e[i]);
+    }
+}
+
+static void test_same_bits_for_any_threads_and_memory(void)
+{
+    check_same(8);
+}
+
+static void test_same_bits_when_all_weights_train(void)
+{
+    check_same(0);
+}
+
+static void test_loss_falls(void)
+{
+    struct init_model o;
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    const size_t two[] = { 40, 20 };
+    struct tiny_data *d = tiny_data(two, 2, o.config.vocab, "cross_entropy", 9);
+    for (size_t i = 0; i < 2; i++)
+        for (size_t t = 0; t < two[i]; t++)
+            d->weights[i][t] = 1;
+    for (int64_t rank = 0; rank <= 8; rank += 8) {
+        tinker_adapter *a = adapter(e, rank, 2);
+        double first = tiny_train(e, a, d, "cross_entropy"), last = first;
+        for (int i = 0; i < 25; i++) {
+            CHECK_INT(step(a, 0.01, NULL), TINKER_OK);
+            last = tiny_train(e, a, d, "cross_entropy");
+        }
+        CHECK(last < 0.3 * first);
+        CHECK_INT(tinker_adapter_steps(a), 25);
+        tinker_adapter_free(a);
+    }
+    free(d);
+    tinker_engine_close(e);
+}
+
+static int file_differs(const char *a, const char *b, const char *name)
+{
+    char x[256], y[256];
+    char *p, *q;
+    size_t n, m;
+    snprintf(x, sizeof(x), "%s/%s", a, name);
+    snprintf(y, sizeof(y), "%s/%s", b, name);
+    if (os_read_file(x, 1 << 28, &p, &n, NULL) || os_read_file(y, 1 << 28, &q, &m, NULL))
+        return 1;
+    int differs = n != m || memcmp(p, q, n) != 0;
+    free(p);
+    free(q);
+    return differs;
+}
+
+/* Interrupted with a gradient pending, saved, loaded into a new engine, continued. */
+static void check_resume(int64_t rank)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    options(&o);
+    char dir[160], ends[2][176];
+    snprintf(dir, sizeof(dir), "%s", tiny_path(rank ? "lora" : "full"));
+    snprintf(ends[0], sizeof(ends[0]), "%s-a", dir);
+    snprintf(ends[1], sizeof(ends[1]), "%s-b", dir);
+    os_make_dirs(dir, NULL);
+    os_make_dirs(ends[0], NULL);
+    os_make_dirs(ends[1], NULL);
+    struct tiny_data *d = tiny_data(lengths, 3, o.config.vocab, "ppo", 3);
+    struct tiny_data *d2 = tiny_data(lengths, 2, o.config.vocab, "ppo", 8);
+    tinker_engine *e = tiny_open(&o, NULL), *other = tiny_open(&o, NULL);
+    tinker_adapter *a = adapter(e, rank, 7), *b = NULL;
+    for (int i = 0; i < 4; i++) {
+        tiny_train(e, a, d, "ppo");
+        if (i == 2) {
+            CHECK_INT(tinker_adapter_save(a, dir, "m", TINKER_ADAPTER_OPTIMIZER, &err), TINKER_OK);
+            b = tinker_adapter_load(other, dir, TINKER_ADAPTER_OPTIMIZER, &err);
+        }
+        if (i >= 2 && b) {
+            tiny_train(e, a, d2, "ppo");
+            if (i > 2)
+                tiny_train(other, b, d, "ppo");
+            tiny_train(other, b, d2, "ppo");
+            step(b, 0.003, NULL);
+        }
+        step(a, 0.003, NULL);
+    }
+    if (!b)
+        TAP_FAIL("%s", err.message);
+    REQUIRE(b);
+    CHECK_INT(tinker_adapter_steps(b), 4);
+    CHECK(same_weights(a, b));
+    CHECK_INT(tinker_adapter_describe(b)->seed, 7);
+    tinker_adapter_save(a, ends[0], "m", TINKER_ADAPTER_OPTIMIZER, &err);
+    tinker_adapter_save(b, ends[1], "m", TINKER_ADAPTER_OPTIMIZER, &err);
+    CHECK(!file_differs(ends[0], ends[1], "adapter_model.safetensors"));
+    CHECK(!file_differs(ends[0], ends[1], "optimizer.safetensors"));
+    CHECK(!file_differs(ends[0], ends[1], "adapter_config.json"));
+    tinker_adapter_free(a);
+    tinker_adapter_free(b);
+    tinker_engine_close(e);
+    tinker_engine_close(other);
+    free(d);
+    free(d2);
+}
+
+static void test_resume_equals_uninterrupted(void)
+{
+    check_resume(8);
+}
+
+static void test_resume_of_all_weights(void)
+{
+    check_resume(0);
+}
+
+static void test_gradients_add_up_and_forward_adds_nothing(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    tinker_adapter *once = adapter(e, 4, 1), *twice = adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(lengths, 3, o.config.vocab, "cross_entropy", 3);
+    tiny_train(e, once, d, "cross_entropy");
+    tiny_train(e, twice, d, "cross_entropy");
+    tiny_train(e, twice, d, "cross_entropy");
+    for (size_t i = 0; i < once->params.total; i++)
+        if (twice->grad[i] != 2 * once->grad[i]) {
+            TAP_FAIL("element %zu: %g is not twice %g", i, (double)twice->grad[i],
+                     (double)once->grad[i]);
+            break;
+        }
+    float *before = malloc(once->params.total * sizeof(float));
+    memcpy(before, once->grad, once->params.total * sizeof(float));
+    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_pass *p = tiny_pass(e, once, d, &loss, 1, &err);
+    REQUIRE(p);
+    CHECK(memcmp(before, once->grad, once->params.total * sizeof(float)) == 0);
+    tinker_pass_free(p);
+    /* a pass that is dropped half way adds nothing either */
+    p = tinker_pass_new(e, once, d->data, d->n, &loss, 0, &err);
+    tinker_pass_free(p);
+    CHECK(memcmp(before, once->grad, once->params.total * sizeof(float)) == 0);
+    free(before);
+    free(d);
+    tinker_adapter_free(once);
+    tinker_adapter_free(twice);
+    tinker_engine_close(e);
+}
+
+static void test_forward_equals_forward_backward_and_base(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    tinker_adapter *a = adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_pass *p[3] = { tiny_pass(e, NULL, d, &loss, 1, &err), tiny_pass(e, a, d, &loss, 1, &err),
+                          tiny_pass(e, a, d, &loss, 0, &err) };
+    REQUIRE(p[0] && p[1] && p[2]);
+    for (size_t i = 0; i < N; i++) {
+        const tinker_tensor *t[3];
+        for (int k = 0; k < 3; k++) {
+            const tinker_forward_backward *r = tinker_pass_result(p[k]);
+            CHECK_STR(r->outputs[i].tensors[0].name, "logprobs");
+            t[k] = &r->outputs[i].tensors[0].tensor;
+            CHECK_INT(t[k]->n, lengths[i]);
+        }
+        /* B is zero, so a new adapter computes the base model's numbers */
+        CHECK_MEM(t[1]->data, lengths[i] * 4, t[0]->data, lengths[i] * 4);
+        CHECK_MEM(t[2]->data, lengths[i] * 4, t[0]->data, lengths[i] * 4);
+    }
+    for (int k = 0; k < 3; k++)
+        tinker_pass_free(p[k]);
+    free(d);
+    tinker_adapter_free(a);
+    tinker_engine_close(e);
+}
+
+static void test_snapshot_stays(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    struct tiny_data *d = tiny_data(lengths, 2, o.config.vocab, "cross_entropy", 3);
+    for (int64_t rank = 0; rank <= 4; rank += 4) {
+        tinker_adapter *a = adapter(e, rank, 1);
+        tiny_train(e, a, d, "cross_entropy");
+        step(a, 0.05, NULL);
+        tinker_adapter *s = tinker_adapter_snapshot(a, &err);
+        CHECK(same_weights(a, s));
+        CHECK(tinker_adapter_bytes(s) < tinker_adapter_bytes(a));
+        tiny_train(e, a, d, "cross_entropy");
+        step(a, 0.05, NULL);
+        CHECK(!same_weights(a, s));
+        tinker_loss loss = { "cross_entropy", NULL, 0 };
+        CHECK(!tinker_pass_new(e, s, d->data, d->n, &loss, 0, &err));
+        CHECK_INT(err.status, TINKER_EINVAL);
+        CHECK_INT(step(s, 0.1, NULL), TINKER_EINVAL);
+        tinker_adapter_free(s);
+        tinker_adapter_free(a);
+    }
+    free(d);
+    tinker_engine_close(e);
+}
+
+static void test_memory_is_refused_with_numbers(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    tinker_engine_options opts = TINKER_ENGINE_OPTIONS_INIT;
+    opts.memory_limit = 1 << 20;
+    options(&o);
+    tinker_engine *e = tiny_open(&o, &opts);
+    tinker_adapter *a = adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    CHECK(!tinker_pass_new(e, a, d->data, d->n, &loss, 0, &err));
+    CHECK_INT(err.status, TINKER_ENOMEM);
+    CHECK(strstr(err.message, "1048576") != NULL);
+    CHECK(strstr(err.message, "needs") != NULL);
+    free(d);
+    tinker_adapter_free(a);
+    tinker_engine_close(e);
+}
+
+static void test_bad_requests_name_the_place(void)
+{
+    struct init_model o;
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    tinker_adapter *a = adapter(e, 4, 1);
+    const size_t two[] = { 8, 8 };
+    tinker_named_number wrong = { "clip", 1 },
+                        inverted[] = { { "clip_low_threshold", 2 }, { "clip_high_threshold", 1 } };
+    for (int i = 0; i < 14; i++) {
+        const char *name = i >= 8 && i < 13 ? "ppo" : "cross_entropy";
+        struct tiny_data *d = tiny_data(two, 2, o.config.vocab, name, 3);
+        tinker_loss loss = { name, NULL, 0 };
+        tinker_error err = { 0 };
+        int64_t shape[] = { 4, 2 }, crow[] = { 0, 1, 2, 2, 2, 2, 2, 2, 3 }, col[] = { 0, 1, 5 };
+        int64_t sparse_shape[] = { 8, 2 };
+        const char *want = "datum 1";
+        switch (i) {
+        case 0:
+            d->tokens[1][3] = (int32_t)o.config.vocab;
+            break;
+        case 1:
+            d->targets[1][3] = -1;
+            break;
+        case 2:
+            d->chunks[1].n_tokens = 7;
+            break;
+        case 3:
+            d->weights[1][2] = NAN;
+            break;
+        case 4:
+            d->inputs[1][1].name = "mask";
+            break;
+        case 5:
+            d->chunks[1].kind = TINKER_CHUNK_IMAGE;
+            break;
+        case 6:
+            d->inputs[1][0].tensor.shape = shape;
+            d->inputs[1][0].tensor.ndim = 2;
+            break;
+        case 7:
+            d->inputs[1][1].tensor =
+                (tinker_tensor){ TINKER_FLOAT32, d->weights[1], 3, sparse_shape, 2, crow, col };
+            break;
+        case 8:
+            d->data[1].n_inputs = 3;
+            break;
+        case 9:
+            loss.config = &wrong;
+            loss.n_config = 1;
+            want = "\"clip\"";
+            break;
+        case 10:
+            loss.name = "sft";
+            want = "\"sft\"";
+            break;
+        case 11:
+            loss.config = inverted;
+            loss.n_config = 2;
+            want = "clip_low_threshold";
+            break;
+        case 12:
+            d->n = 0;
+            want = "no data";
+            break;
+        case 13:
+            d->chunks[1].n_tokens = 513;
+            want = "513 tokens";
+            break;
+        }
+        tinker_pass *p = tinker_pass_new(e, a, d->data, d->n, &loss, 0, &err);
+        if (p || err.status != TINKER_EINVAL || !strstr(err.message, want))
+            TAP_FAIL("case %d: got \"%s\"", i, p ? "no error" : err.message);
+        tinker_pass_free(p);
+        free(d);
+    }
+    tinker_error err = { 0 };
+    struct tiny_data *d = tiny_data(two, 2, o.config.vocab, "cross_entropy", 3);
+    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    CHECK(!tinker_pass_new(e, NULL, d->data, d->n, &loss, 0, &err));
+    CHECK_INT(err.status, TINKER_EINVAL);
+    free(d);
+    tinker_adapter_free(a);
+    tinker_engine_close(e);
+}
+
+/* A sparse (N, K) target with weights of another pattern equals the dense one. */
+static void test_sparse_equals_dense(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    tinker_adapter *a = adapter(e, 4, 1), *b = adapter(e, 4, 1);
+    const int32_t tokens[] = { 5, 6, 7 };
+    const int64_t dense_targets[] = { 9, 0, 3, 4, 0, 8 }, values[] = { 9, 3, 4, 8 };
+    const int64_t crow[] = { 0, 1, 3, 4 }, col[] = { 0, 0, 1, 1 }, shape[] = { 3, 2 };
+    const float dense_weights[] = { 0.5f, 0.25f, 0, 1, 0, -1 };
+    const float sparse_weights[] = { 0.5f, 0.25f, 1, -1 };
+    const int64_t wcrow[] = { 0, 2, 3, 4 }, wcol[] = { 0, 1, 1, 1 };
+    tinker_chunk chunk = { .tokens = tokens, .n_tokens = 3 };
+    tinker_named_tensor dense[] = {
+        { "target_tokens", { TINKER_INT64, dense_targets, 6, shape, 2, NULL, NULL } },
+        { "weights", { TINKER_FLOAT32, dense_weights, 6, shape, 2, NULL, NULL } },
+    };
+    tinker_named_tensor sparse[] = {
+        { "target_tokens", { TINKER_INT64, values, 4, shape, 2, crow, col } },
+        { "weights", { TINKER_FLOAT32, sparse_weights, 4, shape, 2, wcrow, wcol } },
+    };
+    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    struct tiny_data *x = calloc(1, sizeof(*x)), *y = calloc(1, sizeof(*y));
+    x->data[0] = (tinker_datum){ { &chunk, 1 }, dense, 2 };
+    y->data[0] = (tinker_datum){ { &chunk, 1 }, sparse, 2 };
+    x->n = y->n = 1;
+    tinker_pass *p = tiny_pass(e, a, x, &loss, 0, &err), *q = tiny_pass(e, b, y, &loss, 0, &err);
+    if (!q)
+        TAP_FAIL("%s", err.message);
+    REQUIRE(p && q);
+    const tinker_tensor *t = &tinker_pass_result(q)->outputs[0].tensors[0].tensor;
+    CHECK_INT(t->ndim, 2);
+    CHECK_INT(t->shape[1], 2);
+    CHECK_MEM(t->data, t->n * 4, tinker_pass_result(p)->outputs[0].tensors[0].tensor.data, 24);
+    CHECK(memcmp(a->grad, b->grad, a->params.total * sizeof(float)) == 0);
+    tinker_pass_free(p);
+    tinker_pass_free(q);
+    free(x);
+    free(y);
+    tinker_adapter_free(a);
+    tinker_adapter_free(b);
+    tinker_engine_close(e);
+}
+
+static void test_a_step_during_a_pass_fails_the_pass(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    tinker_adapter *a = adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_pass *p = tinker_pass_new(e, a, d->data, d->n, &loss, 0, &err);
+    step(a, 0.1, NULL);
+    CHECK_INT(tinker_pass_step(p, &err), -1);
+    CHECK_INT(err.status, TINKER_ESTATE);
+    CHECK_INT(tinker_pass_step(p, &err), -1);
+    CHECK(tinker_pass_result(p) == NULL);
+    CHECK(a->grad == NULL);
+    tinker_pass_free(p);
+    free(d);
+    tinker_adapter_free(a);
+    tinker_engine_close(e);
+}
+
+static void test_non_finite_gradient_skips_the_step(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    tinker_adapter *a = adapter(e, 4, 1), *b = adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(lengths, 1, o.config.vocab, "importance_sampling", 3);
+    d->logprobs[0][1] = -3000; /* the ratio overflows */
+    tiny_train(e, a, d, "importance_sampling");
+    tinker_adam adam = TINKER_ADAM_INIT;
+    CHECK_INT(tinker_adapter_step(a, &adam, NULL, &err), TINKER_EREQUEST);
+    CHECK(same_weights(a, b));
+    CHECK_INT(tinker_adapter_steps(a), 0);
+    /* where the advantage is zero the overflow does not matter */
+    d->advantages[0][1] = 0;
+    tiny_train(e, a, d, "importance_sampling");
+    CHECK_INT(tinker_adapter_step(a, &adam, NULL, &err), TINKER_OK);
+    free(d);
+    tinker_adapter_free(a);
+    tinker_adapter_free(b);
+    tinker_engine_close(e);
+}
+
+static void test_hundred_adapters(void)
+{
+    struct init_model o;
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    struct tiny_data *d = tiny_data(lengths, 1, o.config.vocab, "cross_entropy", 3);
+    tinker_adapter *a[100];
+    for (int i = 0; i < 100; i++) {
+        a[i] = adapter(e, 8, i);
+        tiny_train(e, a[i], d, "cross_entropy");
+        step(a[i], 0.01, NULL);
+    }
+    for (int i = 0; i < 100; i++) {
+        /* weights, m and v; the gradient is gone after the step */
+        double need = 3.0 * (double)a[i]->params.count * sizeof(float);
+        CHECK((double)tinker_adapter_bytes(a[i]) < 1.1 * need);
+        CHECK(i == 0 || !same_weights(a[i], a[0]));
+    }
+    for (int i = 0; i < 100; i++)
+        tinker_adapter_free(a[i]);
+    free(d);
+    tinker_engine_close(e);
+}
+
+int main(void)
+{
+    RUN(test_same_bits_for_any_threads_and_memory);
+    RUN(test_same_bits_when_all_weights_train);
+    RUN(test_loss_falls);
+    RUN(test_resume_equals_uninterrupted);
+    RUN(test_resume_of_all_weights);
+    RUN(test_gradients_add_up_and_forward_adds_nothing);
+    RUN(test_forward_equals_forward_backward_and_base);
+    RUN(test_snapshot_stays);
+    RUN(test_memory_is_refused_with_numbers);
+    RUN(test_bad_requests_name_the_place);
+    RUN(test_sparse_equals_dense);
+    RUN(test_a_step_during_a_pass_fails_the_pass);
+    RUN(test_non_finite_gradient_skips_the_step);
+    RUN(test_hundred_adapters);
+    tiny_done();
+    return tap_done();
+}
