@@ -1,7 +1,13 @@
 /* auth.h - which credential a request carries.
  *
  * A token is asked for before every HTTP attempt; the answer may need a request or a
- * command of its own, so it comes by callback.  Runs on the loop thread. */
+ * command of its own, so it comes by callback, perhaps at once.
+ *
+ *   bootstrap: the key, else the command's output
+ *   normal:    the key; or, when the service wants it, a JWT that is exchanged for a
+ *              credential, renewed 300 s before it expires and checked before each use
+ *
+ * Runs on the loop thread. */
 #ifndef CLIENT_AUTH_H
 #define CLIENT_AUTH_H
 
@@ -10,6 +16,7 @@
 
 struct holder;
 struct auth;
+struct command_job;
 
 enum auth_use {
     AUTH_NORMAL,    /* every request once the service said which kind it wants */
@@ -19,16 +26,24 @@ enum auth_use {
 
 struct auth_wait {
     struct auth_wait *next;
-    enum auth_use use;
-    /* token NULL and err set: none can be had.  token is valid during the call. */
+    /* err not NULL: no credential can be had.  token NULL: send without one.  token is
+     * valid during the call. */
     void (*ready)(struct auth_wait *w, const char *token, const tinker_error *err);
-    struct auth *auth; /* not NULL while waiting */
+    struct auth *auth;       /* not NULL while in the list of those who wait for a JWT */
+    struct command_job *job; /* not NULL while its command runs */
 };
 
 struct auth *auth_new(struct holder *h, tinker_error *err);
 void auth_free(struct auth *a);
 void auth_stop(struct auth *a); /* no more refreshing */
+/* The service has said what it wants (holder->server): get ready, then ready(arg, err). */
+void auth_prepare(struct auth *a, void (*ready)(void *arg, const tinker_error *err), void *arg);
+void auth_seed(struct auth *a, const char *jwt); /* start from this token: no exchange yet */
 void auth_token(struct auth *a, struct auth_wait *w, enum auth_use use);
 void auth_forget(struct auth_wait *w); /* stop waiting */
+/* The JWT in use, NULL when none is. */
+const char *auth_jwt(const struct auth *a);
+
+bool auth_key_valid(const char *key); /* tml-… or eyJ… */
 
 #endif

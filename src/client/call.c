@@ -322,7 +322,7 @@ static bool try_again(struct call *c)
     }
     int64_t elapsed_ms = (loop_now_ns(l) - c->start_ns) / 1000000;
     bool retryable = try_retryable(c);
-    report_try(c, retryable, elapsed_ms);
+    report_try(c, retryable);
     if (!retryable || elapsed_ms >= OUTER_BUDGET_MS)
         return false;
     int64_t delay = c->tries < 5 ? (int64_t)1000 << c->tries : OUTER_CAP_MS;

@@ -8,6 +8,7 @@
 #include <strings.h>
 #include "base/base64.h"
 #include "base/err.h"
+#include "client/auth.h"
 #include "client/env.h"
 #include "client/holder.h"
 #include "wire/wire.h"
@@ -32,18 +33,13 @@ static tinker_status set_url(struct config *c, const tinker_service_options *o, 
     return TINKER_OK;
 }
 
-static bool valid_key(const char *key)
-{
-    return key && (strncmp(key, "tml-", 4) == 0 || strncmp(key, "eyJ", 3) == 0);
-}
-
 static tinker_status set_credentials(struct config *c, const tinker_service_options *o,
                                      tinker_error *err)
 {
     c->api_key = text_of(c, o->api_key, "TINKER_API_KEY");
     c->credential_cmd = text_of(c, o->credential_cmd, "TINKER_CREDENTIAL_CMD");
     log_secret(c->api_key);
-    if (valid_key(c->api_key) || c->credential_cmd)
+    if (auth_key_valid(c->api_key) || c->credential_cmd)
         return TINKER_OK;
     if (!c->api_key)
         return err_set(err, TINKER_EINVAL,

@@ -8,11 +8,16 @@
 #include <time.h>
 #include "base/err.h"
 #include "client/op.h"
+#include "client/result.h"
 #include "client/runtime.h"
 #include "client/sampler.h"
 #include "client/trainer.h"
 
 pthread_mutex_t future_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static pthread_cond_t any_done; /* some future completed; for those who wait for any */
+static pthread_once_t any_once = PTHREAD_ONCE_INIT;
+static int any_waiting; /* the lock */
 
 int future_cond_init(pthread_cond_t *cond)
 {
@@ -95,13 +100,16 @@ void future_complete(struct tinker_future *f, const tinker_error *err)
     if (f->queue)
         queue_deliver_locked(f->queue, f);
     pthread_cond_broadcast(&f->cond);
+    if (any_waiting > 0)
+        pthread_cond_broadcast(&any_done);
     pthread_mutex_unlock(&future_lock);
 }
 
-void future_set_request_id(struct tinker_future *f, const char *id)
+void future_set_request(struct tinker_future *f, const char *id, const char *type)
 {
     pthread_mutex_lock(&future_lock);
     snprintf(f->request_id, sizeof(f->request_id), "%s", id);
+    f->request_type = type;
     pthread_mutex_unlock(&future_lock);
 }
 
@@ -135,6 +143,92 @@ int tinker_future_done(const tinker_future *f)
     bool done = f->done;
     pthread_mutex_unlock(&future_lock);
     return done;
+}
+
+tinker_status tinker_future_wait_all(tinker_future *const *f, size_t n, int64_t timeout_ms,
+                                     tinker_error *err)
+{
+    int64_t deadline = future_deadline_ms(timeout_ms);
+    tinker_status first = TINKER_OK;
+    for (size_t i = 0; i < n; i++) {
+        int64_t left = deadline < 0 ? -1 : deadline - clock_now_ms(clock_real());
+        tinker_error mine;
+        tinker_status s = tinker_future_wait(f[i], deadline < 0 || left > 0 ? left : 0, &mine);
+        if (s != TINKER_OK && first == TINKER_OK) {
+            first = s;
+            if (err)
+                *err = mine;
+        }
+    }
+    return first;
+}
+
+static void init_any(void)
+{
+    future_cond_init(&any_done);
+}
+
+static int64_t find_done_locked(tinker_future *const *f, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (f[i]->done)
+            return (int64_t)i;
+    return -1;
+}
+
+int64_t tinker_future_wait_any(tinker_future *const *f, size_t n, int64_t timeout_ms)
+{
+    int64_t deadline = timeout_ms == 0 ? 0 : future_deadline_ms(timeout_ms);
+    bool in_time = timeout_ms != 0 && n > 0 &&
+                   runtime_may_block("waiting for a future", NULL) == TINKER_OK;
+    pthread_once(&any_once, init_any);
+    pthread_mutex_lock(&future_lock);
+    any_waiting++;
+    int64_t found = find_done_locked(f, n);
+    while (found < 0 && in_time) {
+        in_time = future_cond_wait(&any_done, deadline);
+        found = find_done_locked(f, n);
+    }
+    any_waiting--;
+    pthread_mutex_unlock(&future_lock);
+    return found;
+}
+
+static void on_deadline(struct timer *t)
+{
+    struct tinker_future *f =
+        (struct tinker_future *)(void *)((char *)t - offsetof(struct tinker_future, deadline));
+    if (f->op)
+        op_expire(f->op, f->deadline_ms);
+}
+
+static void deadline_on_loop(struct loop_task *t)
+{
+    struct tinker_future *f =
+        (struct tinker_future *)(void *)((char *)t - offsetof(struct tinker_future, deadline_task));
+    pthread_mutex_lock(&future_lock);
+    f->deadline_asked = false;
+    int64_t ms = f->deadline_ms;
+    pthread_mutex_unlock(&future_lock);
+    f->deadline.fire = on_deadline;
+    if (f->op && ms < 0)
+        loop_disarm(f->rt->loop, &f->deadline);
+    else if (f->op)
+        loop_arm(f->rt->loop, &f->deadline, ms);
+    future_unref(f);
+}
+
+void tinker_future_set_deadline(tinker_future *f, int64_t timeout_ms)
+{
+    pthread_mutex_lock(&future_lock);
+    f->deadline_ms = timeout_ms;
+    if (!f->done && !f->deadline_asked) {
+        f->deadline_asked = true;
+        future_ref(f);
+        f->deadline_task.run = deadline_on_loop;
+        loop_post(f->rt->loop, &f->deadline_task);
+    }
+    pthread_mutex_unlock(&future_lock);
 }
 
 static void cancel_on_loop(struct loop_task *t)
@@ -172,6 +266,32 @@ void tinker_future_free(tinker_future *f)
 const char *tinker_future_request_id(const tinker_future *f)
 {
     return f->request_id;
+}
+
+const char *tinker_future_request_type(const tinker_future *f)
+{
+    pthread_mutex_lock(&future_lock);
+    const char *type = f->request_type && result_find(f->request_type) ? f->request_type : "";
+    pthread_mutex_unlock(&future_lock);
+    return type;
+}
+
+const char *tinker_future_error_body(const tinker_future *f)
+{
+    return tinker_future_done(f) && f->error_body ? f->error_body : "";
+}
+
+int64_t tinker_future_retry_after_ms(const tinker_future *f)
+{
+    return tinker_future_done(f) ? f->retry_after_ms : -1;
+}
+
+const void *future_value(const tinker_future *f, const char *type)
+{
+    return f && f->kind == RESULT_VALUE && f->type == type && tinker_future_done(f) &&
+                   f->err.status == TINKER_OK
+               ? f->value
+               : NULL;
 }
 
 /* The result of a future of this kind, NULL while there is none. */

@@ -36,15 +36,20 @@ struct tinker_future {
     tinker_error err;     /* status TINKER_OK: success; written before done */
     char request_id[112]; /* the lock */
     enum result_kind kind;
-    const void *type;       /* RESULT_VALUE */
+    const char *type;       /* RESULT_VALUE: address of the name of the type */
     const void *value;      /* into the arena; TRAINING and SAMPLER: owned until taken */
     size_t n;               /* METRICS */
     char *error_body;       /* of an HTTP error, NULL: none */
     int64_t retry_after_ms; /* stated by the service, -1 */
     struct arena arena;
     struct op *op; /* loop thread: what works on it, NULL once complete */
-    struct loop_task cancel_task;
+    const char *request_type; /* static text, NULL: none yet; written by the loop once */
+    int64_t iteration;        /* of its poll */
+    struct timer deadline;
+    struct loop_task cancel_task, deadline_task;
+    int64_t deadline_ms;
     /* the lock: */
+    bool deadline_asked;
     bool cancel_asked;
     struct tinker_queue *queue;
     struct tinker_future *next, *prev; /* in the queue's ready or pending list */
@@ -58,7 +63,10 @@ void future_ref(struct tinker_future *f);
 void future_unref(struct tinker_future *f);
 /* Complete with success (err NULL) or failure, exactly once.  Loop thread. */
 void future_complete(struct tinker_future *f, const tinker_error *err);
-void future_set_request_id(struct tinker_future *f, const char *id);
+void future_set_request(struct tinker_future *f, const char *id, const char *type);
+
+/* The result of a future of kind RESULT_VALUE and this type (by address), or NULL. */
+const void *future_value(const struct tinker_future *f, const char *type);
 
 /* queue.c, with the lock held: */
 void queue_deliver_locked(struct tinker_queue *q, struct tinker_future *f);

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "client/limits.h"
 #include "client/session.h"
+#include "client/telemetry.h"
 
 enum {
     BILLING_NEW_INCIDENT_S = 300,
@@ -77,6 +78,7 @@ struct holder *holder_new(struct runtime *rt, const struct config *cfg, bool wit
 static void holder_free(struct holder *h)
 {
     session_free(h->startup);
+    telemetry_free(h->telemetry);
     auth_free(h->auth);
     limits_unref(h->limits);
     for (int i = 0; i < POOL_COUNT; i++)
@@ -145,14 +147,33 @@ static void cancel_all(struct holder *h)
     assert(!h->ops);
 }
 
+static void free_later(struct loop_task *t)
+{
+    struct holder *h =
+        (struct holder *)(void *)((char *)t - offsetof(struct holder, free_task));
+    void (*closed)(void *arg) = h->on_closed;
+    void *arg = h->on_closed_arg;
+    holder_free(h);
+    closed(arg);
+}
+
+static void said_goodbye(void *arg)
+{
+    struct holder *h = arg;
+    auth_stop(h->auth);
+    /* this may run inside a completion of the call that is to be freed */
+    h->free_task.run = free_later;
+    loop_post(h->rt->loop, &h->free_task);
+}
+
 void holder_close(struct holder *h, void (*closed)(void *arg), void *arg)
 {
     h->closed = true;
+    h->on_closed = closed;
+    h->on_closed_arg = arg;
     session_stop(h->startup);
     cancel_all(h);
-    auth_stop(h->auth);
-    holder_free(h);
-    closed(arg);
+    telemetry_close(h->telemetry, h->cfg->close_ms, said_goodbye, h);
 }
 
 /* ---- pools and billing ------------------------------------------------------------------- */

@@ -47,6 +47,7 @@ struct startup;
 struct telemetry;
 struct limits;
 struct handler;
+struct observer;
 
 struct holder {
     struct runtime *rt;       /* any */
@@ -60,18 +61,22 @@ struct holder {
     struct op *ops;
     struct auth *auth;
     struct startup *startup; /* while starting, and for the refreshes and heartbeats later */
-    struct telemetry *telemetry;
+    struct telemetry *_Atomic telemetry; /* any */
     struct limits *limits; /* of sampling; shared by holders of one account */
     struct handler *handlers;
+    struct observer *observer; /* the service's, NULL: none */
     struct arena arena;                        /* of server and session_id */
     struct wire_client_config_response server; /* any, once ready: constant */
-    char *session_id;                          /* any, once ready: constant */
+    char *_Atomic session_id;                  /* any; NULL: none yet */
     int64_t refresh_interval_sec;
     int64_t model_seq, sampling_seq; /* counters of the session */
     struct sem response_bytes, train_bytes;
     int64_t billing_first_ns, billing_logged_ns; /* 0: no incident */
     int64_t heartbeat_ok_ns;
     int heartbeat_failures;
+    void (*on_closed)(void *arg);
+    void *on_closed_arg;
+    struct loop_task free_task;
 };
 
 struct holder *holder_new(struct runtime *rt, const struct config *cfg, bool with_session,

@@ -1,6 +1,8 @@
 /* observe.c - see observe.h. */
 #include "client/observe.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include "client/holder.h"
 
 enum { LOG_INTERVAL_S = 60 };
@@ -17,9 +19,53 @@ const char *observe_reason(enum observe_kind kind, enum wire_queue_state state, 
     return "unknown";
 }
 
-void observe_state(struct observe *o, struct holder *h, enum observe_kind kind, const char *id,
-                   enum wire_queue_state state, const char *reason)
+struct news {
+    struct observer *observer;
+    tinker_queue_state state;
+    char *reason;
+    char who[];
+};
+
+/* On the courier: the observer may have changed since, or gone. */
+static void deliver(void *arg)
 {
+    struct news *n = arg;
+    pthread_mutex_lock(&n->observer->lock);
+    tinker_queue_observer *call = n->observer->call;
+    void *state = n->observer->state;
+    pthread_mutex_unlock(&n->observer->lock);
+    if (call)
+        call(state, n->who, n->state, n->reason);
+    free(n->reason);
+    free(n);
+}
+
+static void tell_user(struct holder *h, const char *id, enum wire_queue_state state,
+                      const char *reason, bool changed)
+{
+    struct observer *o = h->observer;
+    if (!o)
+        return;
+    pthread_mutex_lock(&o->lock);
+    bool wanted = o->call && (changed || !o->transitions_only);
+    pthread_mutex_unlock(&o->lock);
+    struct news *n = wanted ? malloc(sizeof(*n) + strlen(id) + 1) : NULL;
+    if (!n)
+        return;
+    n->observer = o;
+    n->state = (tinker_queue_state)state; /* same order */
+    n->reason = strdup(reason ? reason : "");
+    memcpy(n->who, id, strlen(id) + 1);
+    if (!n->reason || !runtime_deliver(h->rt, deliver, n)) {
+        free(n->reason);
+        free(n);
+    }
+}
+
+void observe_state(struct observe *o, struct holder *h, enum observe_kind kind, const char *id,
+                   enum wire_queue_state state, const char *reason, bool changed)
+{
+    tell_user(h, id, state, reason, changed);
     int64_t now = loop_now_ns(h->rt->loop);
     if (state == WIRE_QUEUE_ACTIVE ||
         (o->logged_ns && now - o->logged_ns < LOG_INTERVAL_S * INT64_C(1000000000)))

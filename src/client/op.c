@@ -1,9 +1,14 @@
 /* op.c - the life of an operation.  Everything after op_submit() is on the loop thread. */
 #include "client/op.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include "base/err.h"
+#include "client/call.h"
 #include "client/holder.h"
+#include "client/report.h"
 #include "client/runtime.h"
+#include "client/telemetry.h"
 
 static void op_start(struct loop_task *t)
 {
@@ -49,12 +54,15 @@ void op_report(struct op *op, const tinker_error *err)
         return;
     op->future = NULL;
     f->op = NULL;
+    loop_disarm(op->holder->rt->loop, &f->deadline);
     tinker_error named;
     if (err) {
         named = *err;
         if (named.status != TINKER_ECANCELED)
             err_prefix(&named, "%s", op_label(op));
     }
+    if (err && named.status != TINKER_ECANCELED)
+        telemetry_error(op->holder->telemetry, &named, f->error_body, true);
     future_complete(f, err ? &named : NULL);
     future_unref(f);
 }
@@ -77,6 +85,28 @@ void op_cancel(struct op *op)
     err_set(&err, TINKER_ECANCELED, "%s was cancelled", op_label(op));
     op_report(op, &err);
     op->class->abandon(op);
+}
+
+void op_expire(struct op *op, int64_t timeout_ms)
+{
+    tinker_error err;
+    report_timeout(op->holder, op->future, (double)timeout_ms / 1000);
+    err_set(&err, TINKER_ETIMEDOUT, "not complete within its deadline of %g s",
+            (double)timeout_ms / 1000);
+    op_report(op, &err);
+    op->class->abandon(op);
+}
+
+void op_note_response(struct op *op, const struct call *c)
+{
+    struct tinker_future *f = op->future;
+    const struct http_response *resp = &c->http.resp;
+    if (!f || resp->failure != HTTP_OK || resp->status < 300)
+        return;
+    free(f->error_body);
+    f->error_body = resp->body.data ? strdup(resp->body.data) : NULL;
+    double s = call_retry_after(resp, clock_wall_ns(op->holder->rt->clock));
+    f->retry_after_ms = s > 0 ? (int64_t)(s * 1000) : -1;
 }
 
 void op_destroy(struct op *op)

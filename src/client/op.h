@@ -11,6 +11,7 @@
 #include "client/future.h"
 #include "http/loop.h"
 
+struct call;
 struct holder;
 
 struct op_class {
@@ -39,7 +40,10 @@ struct tinker_future *op_submit(struct op *op, const struct op_class *class, str
 void op_succeed(struct op *op);                         /* destroys op */
 void op_fail(struct op *op, const tinker_error *err);   /* destroys op */
 void op_report(struct op *op, const tinker_error *err); /* completes the future; op lives on */
+void op_expire(struct op *op, int64_t timeout_ms);      /* completes as timed out, abandons */
 void op_cancel(struct op *op);                          /* completes as cancelled, abandons */
 void op_destroy(struct op *op);
+/* Keep the body and the Retry-After of a failed exchange for the future's accessors. */
+void op_note_response(struct op *op, const struct call *c);
 
 #endif

@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
+#include "base/map.h"
 #include "client/future.h"
+#include "client/report.h"
 #include "wire/wire.h"
 
 #define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
@@ -83,9 +85,16 @@ static void send_after_server_error(struct poll *p)
 
 static void tell_state(struct poll *p, const struct wire_future_answer *a)
 {
-    bool informative = a->queue_state != WIRE_QUEUE_UNKNOWN || a->queue_state_reason;
-    if (informative && p->queue_state)
-        p->queue_state(p, a->queue_state, a->queue_state_reason);
+    const char *reason = a->queue_state_reason;
+    if (a->queue_state == WIRE_QUEUE_UNKNOWN && !reason)
+        return;
+    uint64_t hash = reason ? hash_fnv1a(reason, strlen(reason)) : 0;
+    bool changed = !p->state_known || p->last_state != a->queue_state || p->last_reason != hash;
+    p->state_known = true;
+    p->last_state = a->queue_state;
+    p->last_reason = hash;
+    if (p->queue_state)
+        p->queue_state(p, a->queue_state, reason, changed);
 }
 
 /* ---- answers ------------------------------------------------------------------------ */
@@ -112,6 +121,7 @@ static void on_metadata(struct poll *p, int64_t size)
 static void on_failed(struct poll *p, const struct wire_future_answer *a)
 {
     tinker_error err;
+    report_poll_failed(p, a->error, a->category);
     err_set(&err, TINKER_EREQUEST, "%s", a->error);
     err.category = a->category;
     err.retriable = a->category != TINKER_CATEGORY_USER;
@@ -124,6 +134,7 @@ static void on_result(struct poll *p, bool proto)
     tinker_error err;
     if (p->decode(p, body->data ? body->data : "", body->len, proto, &err) != TINKER_OK) {
         wire_as_answer(err.status, &err);
+        report_poll_decode(p, &err, proto, body->len);
         fail(p, &err);
         return;
     }
@@ -168,12 +179,14 @@ static void on_pending_status(struct poll *p)
     }
     arena_clear(&scratch);
     p->conn = 0;
+    report_poll_status(p, REPORT_RETRY);
     send_after_server_error(p);
 }
 
 static void on_gone(struct poll *p)
 {
     p->gone = true;
+    report_poll_status(p, REPORT_GONE);
     p->call.err.retriable = 1;
     fail(p, &p->call.err);
 }
@@ -185,6 +198,7 @@ static void on_status(struct poll *p, int status)
         return;
     }
     if (status == 429) {
+        report_poll_status(p, REPORT_BACKOFF);
         send_after_backoff(p);
         return;
     }
@@ -193,15 +207,19 @@ static void on_status(struct poll *p, int status)
         return;
     }
     p->conn = 0;
-    if (status >= 500)
+    if (status >= 500) {
+        report_poll_status(p, REPORT_RETRY);
         send_after_server_error(p);
-    else if (status == 410)
+    } else if (status == 410)
         on_gone(p);
     else if (status == 400 && p->bad400 < BAD_REQUEST_BUDGET) {
+        report_poll_status(p, REPORT_BUDGET);
         p->bad400++;
         send(p);
-    } else
+    } else {
+        report_poll_status(p, REPORT_FATAL);
         fail(p, &p->call.err);
+    }
 }
 
 static void on_call(struct call *c)
@@ -216,6 +234,7 @@ static void on_call(struct call *c)
         return;
     case CALL_CONNECT:
     case CALL_TIMEOUT:
+        report_poll_status(p, REPORT_CONNECTION);
         send_after_backoff(p);
         return;
     default:
@@ -258,16 +277,13 @@ static void send(struct poll *p)
     struct loop *l = p->holder->rt->loop;
     tinker_error err;
     p->sent_ns = loop_now_ns(l);
-    if (p->deadline_ns && p->sent_ns >= p->deadline_ns) {
-        err_set(&err, TINKER_ETIMEDOUT, "the deadline of the request passed");
-        fail(p, &err);
-        return;
-    }
     if (!build(p)) {
         err_nomem(&err, "poll request");
         fail(p, &err);
         return;
     }
+    if (p->future)
+        p->future->iteration = p->iteration;
     p->iteration++;
     call_start(&p->call);
 }
@@ -276,7 +292,7 @@ void poll_start(struct poll *p, const char *request_id)
 {
     assert(!p->active);
     p->active = true;
-    p->ok = p->gone = p->metadata_seen = false;
+    p->ok = p->gone = p->metadata_seen = p->state_known = false;
     p->iteration = 0;
     p->conn = p->bad400 = 0;
     p->poll_start_ns = loop_now_ns(p->holder->rt->loop);
@@ -297,7 +313,7 @@ void poll_start(struct poll *p, const char *request_id)
         return;
     }
     if (p->future)
-        future_set_request_id(p->future, request_id);
+        future_set_request(p->future, request_id, p->kind->request_type);
     send(p);
 }
 

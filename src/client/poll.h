@@ -23,9 +23,10 @@ struct poll {
     /* Read the result; a failure ends the poll.  The body is valid during the call. */
     tinker_status (*decode)(struct poll *p, const char *body, size_t n, bool proto,
                             tinker_error *err);
-    void (*queue_state)(struct poll *p, enum wire_queue_state state, const char *reason);
+    /* changed: state or reason differ from the last ones of this request. */
+    void (*queue_state)(struct poll *p, enum wire_queue_state state, const char *reason,
+                        bool changed);
     void (*done)(struct poll *p);
-    int64_t deadline_ns; /* 0: none */
 
     /* the outcome, in done: */
     bool ok, gone;    /* gone: the service lost the promise (410) */
@@ -40,7 +41,9 @@ struct poll {
     char iteration_text[24], roundtrip_text[32];
     int64_t iteration, poll_start_ns, sent_ns;
     int conn, bad400;
-    bool metadata_seen, active;
+    bool metadata_seen, active, state_known;
+    enum wire_queue_state last_state;
+    uint64_t last_reason; /* its hash */
 };
 
 void poll_start(struct poll *p, const char *request_id);

@@ -105,6 +105,7 @@ static void open_done(struct call *c)
     struct wire_create_sampling_session_response res;
     const struct buf *body = &c->http.resp.body;
     if (c->outcome != CALL_OK) {
+        op_note_response(&o->op, c);
         op_fail(&o->op, &c->err);
         return;
     }

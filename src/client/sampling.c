@@ -14,10 +14,11 @@
 #include "client/handler.h"
 #include "client/limits.h"
 #include "client/poll.h"
+#include "client/report.h"
+#include "client/result.h"
 #include "client/sampler.h"
 #include "client/service.h"
 #include "wire/check.h"
-#include "wire/proto.h"
 #include "wire/wire.h"
 
 #define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
@@ -35,6 +36,7 @@ struct sample_op {
     bool use_handler, entered;
     tinker_retry_options retry;
     int failures;
+    int64_t started_ns;
     struct sem_wait permit, dispatch, throttle, budget;
     struct timer timer; /* a delay */
     struct timer stuck; /* the progress deadline */
@@ -44,7 +46,6 @@ struct sample_op {
 
 static const struct call_spec asample_spec = { "asample", "POST", POOL_SAMPLE, 0,
                                                NULL,      0,      true,        false };
-static const struct poll_kind sample_kind = { "Sample", true };
 
 static void attempt(struct sample_op *s);
 static void dispatch(struct sample_op *s);
@@ -119,7 +120,11 @@ static void failed(struct sample_op *s, const tinker_error *err, bool retryable)
 {
     give_dispatch(s);
     s->failures++;
-    if (!retryable || !may_retry(s)) {
+    bool again = retryable && may_retry(s);
+    struct report_failure a = { err, again, s->failures, s->started_ns };
+    if (s->use_handler)
+        report_sample(s->op.holder, &a);
+    if (!again) {
         if (s->use_handler)
             log_line(&s->op.holder->log, LOG_ERROR, "sample failed: %s", err->message);
         fail(s, err);
@@ -152,27 +157,21 @@ static tinker_status on_decode(struct poll *p, const char *body, size_t n, bool 
                                tinker_error *err)
 {
     struct sample_op *s = CONTAINER(p, struct sample_op, poll);
-    struct tinker_future *f = s->op.future;
-    tinker_sample *out = arena_alloc(&f->arena, sizeof(*out));
-    if (!out)
-        return err_nomem(err, "result");
-    f->value = out;
-    if (proto)
-        return wire_decode_sample_response(body, n, &f->arena, out, err);
-    return wire_decode_json(&wire_sample_response, body, n, WIRE_LENIENT, &f->arena, out, err);
+    return result_sample.read(s->op.future, body, n, proto, err);
 }
 
-static void on_state(struct poll *p, enum wire_queue_state state, const char *reason)
+static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
 {
     struct sample_op *s = CONTAINER(p, struct sample_op, poll);
     observe_state(&s->sampler->watch, s->op.holder, OBSERVE_SAMPLING, s->sampler->id, state,
-                  reason);
+                  reason, changed);
 }
 
 static void on_polled(struct poll *p)
 {
     struct sample_op *s = CONTAINER(p, struct sample_op, poll);
     if (!p->ok) {
+        op_note_response(&s->op, &p->call);
         failed(s, &p->err, p->gone);
         return;
     }
@@ -203,12 +202,13 @@ static void on_sent(struct call *c)
     if (c->outcome != CALL_OK || submission_id(c, id, sizeof(id)) != TINKER_OK) {
         bool retryable = c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
                          (c->outcome == CALL_STATUS && call_status_retryable(c->err.http_status));
+        op_note_response(&s->op, c);
         failed(s, &c->err, retryable);
         return;
     }
     give_dispatch(s);
     s->poll.holder = s->op.holder;
-    s->poll.kind = &sample_kind;
+    s->poll.kind = &result_sample.poll;
     s->poll.future = s->op.future;
     s->poll.started_ns = loop_now_ns(loop_of(s)); /* as the reference: after dispatch */
     s->poll.decode = on_decode;
@@ -302,6 +302,7 @@ static void attempt(struct sample_op *s)
 static void permitted(struct sample_op *s)
 {
     struct holder *h = s->op.holder;
+    s->started_ns = loop_now_ns(h->rt->loop);
     handler_enter(s->handler);
     s->entered = true;
     if (!s->handler->opts.no_stuck_detection && h->server.sample_enable_stuck_detection) {

@@ -3,8 +3,10 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #include "base/err.h"
+#include "client/telemetry.h"
 #include "wire/wire.h"
 
 tinker_service *tinker_service_new(const tinker_service_options *opts, tinker_error *err)
@@ -25,6 +27,7 @@ tinker_service *tinker_service_new(const tinker_service_options *opts, tinker_er
         return NULL;
     }
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->observer.lock, NULL);
     return s;
 }
 
@@ -37,8 +40,11 @@ static struct holder *holder_of(tinker_service *s, bool with_session, tinker_err
     }
     struct holder **h = with_session ? &s->session : &s->rest;
     pthread_mutex_lock(&s->lock);
-    if (!*h)
+    if (!*h) {
         *h = holder_new(s->rt, &s->cfg, with_session, err);
+        if (*h)
+            (*h)->observer = &s->observer;
+    }
     struct holder *found = *h;
     pthread_mutex_unlock(&s->lock);
     return found;
@@ -52,6 +58,58 @@ struct holder *service_session(tinker_service *s, tinker_error *err)
 struct holder *service_rest(tinker_service *s, tinker_error *err)
 {
     return holder_of(s, false, err);
+}
+
+const char *tinker_service_session_id(tinker_service *s)
+{
+    pthread_mutex_lock(&s->lock);
+    const char *id = s->session ? s->session->session_id : NULL;
+    pthread_mutex_unlock(&s->lock);
+    return id ? id : "";
+}
+
+void tinker_service_observe(tinker_service *s, tinker_queue_observer *observer,
+                            int transitions_only, void *state)
+{
+    pthread_mutex_lock(&s->observer.lock);
+    s->observer.call = observer;
+    s->observer.transitions_only = transitions_only != 0;
+    s->observer.state = state;
+    pthread_mutex_unlock(&s->observer.lock);
+    runtime_drain_courier(s->rt); /* the old one is not called any more */
+}
+
+/* ---- telemetry ------------------------------------------------------------------------ */
+
+/* That of the session, else of the REST calls; NULL: none has started. */
+static struct telemetry *reporter(tinker_service *s)
+{
+    pthread_mutex_lock(&s->lock);
+    struct telemetry *t = s->session ? s->session->telemetry : NULL;
+    if (!t && s->rest)
+        t = s->rest->telemetry;
+    pthread_mutex_unlock(&s->lock);
+    return t;
+}
+
+int tinker_service_log_event(tinker_service *s, const char *name, const char *json,
+                             tinker_severity severity)
+{
+    return telemetry_generic(reporter(s), name, severity, json, json ? strlen(json) : 0);
+}
+
+int tinker_service_log_error(tinker_service *s, const tinker_error *error, int fatal)
+{
+    return telemetry_error(reporter(s), error, NULL, fatal != 0);
+}
+
+int tinker_service_flush_telemetry(tinker_service *s, int64_t timeout_ms)
+{
+    struct telemetry *t = reporter(s);
+    telemetry_flush(t);
+    if (timeout_ms > 0 && runtime_may_block("flushing telemetry", NULL) != TINKER_OK)
+        timeout_ms = 0;
+    return telemetry_wait(t, timeout_ms);
 }
 
 /* ---- closing ------------------------------------------------------------------------ */
@@ -97,6 +155,7 @@ void tinker_service_free(tinker_service *s)
         runtime_unref(s->rt);
     }
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->observer.lock);
     config_clear(&s->cfg);
     free(s);
 }

@@ -7,12 +7,14 @@
 #include "client/call.h"
 #include "client/config.h"
 #include "client/holder.h"
+#include "client/observe.h"
 
 struct tinker_service {
     struct runtime *rt;
     struct config cfg;
     pthread_mutex_t lock;
     struct holder *session, *rest; /* lock; made on first use */
+    struct observer observer;
 };
 
 struct holder *service_session(tinker_service *s, tinker_error *err);

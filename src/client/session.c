@@ -45,6 +45,8 @@ static const struct call_spec heartbeat_spec = {
 static void finish(struct startup *s, const tinker_error *err, const char *step)
 {
     tinker_error named;
+    if (!err && !s->holder->telemetry)
+        s->holder->telemetry = telemetry_new(s->holder);
     if (err) {
         named = *err;
         err_prefix(&named, "%s", step);
@@ -270,6 +272,17 @@ static void fetch_dynamic(struct startup *s)
          on_dynamic);
 }
 
+static void on_auth(void *arg, const tinker_error *err)
+{
+    struct startup *s = arg;
+    if (s->holder->closed)
+        return;
+    if (err)
+        finish(s, err, "credentials");
+    else
+        fetch_dynamic(s);
+}
+
 static void on_config(struct call *c)
 {
     struct startup *s = CONTAINER(c, struct startup, call);
@@ -289,7 +302,7 @@ static void on_config(struct call *c)
         finish(s, &err, "client/config");
         return;
     }
-    fetch_dynamic(s);
+    auth_prepare(h->auth, on_auth, s);
 }
 
 void session_start(struct startup *s)

@@ -10,9 +10,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
+#include "client/reduce.h"
+#include "client/sampler.h"
 #include "client/service.h"
+#include "wire/wire.h"
+#include "wire/zstd.h"
 
 #define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+struct zip_job {
+    struct runtime_job job;
+    struct train_part *part; /* NULL: nobody waits any more */
+    struct buf in, out;
+    tinker_status status;
+    tinker_error err;
+};
 
 static bool is_over(const struct train_op *op)
 {
@@ -55,17 +67,22 @@ static void wind_up(struct train_op *op)
         struct train_part *p = &op->parts[i];
         call_cancel(&p->call);
         poll_cancel(&p->poll);
+        if (p->zip)
+            p->zip->part = NULL;
+        p->zip = NULL;
         if (p->turn_state == PART_INSIDE)
             leave(p);
     }
     release(op);
 }
 
-static void fail(struct train_op *op, const tinker_error *err)
+static void fail(struct train_op *op, const struct call *call, const tinker_error *err)
 {
     tinker_error copy = *err; /* it may live in a part */
     if (is_over(op))
         return;
+    if (call)
+        op_note_response(&op->op, call);
     op_report(&op->op, &copy);
     wind_up(op);
 }
@@ -95,18 +112,63 @@ void train_op_destroy(struct op *base)
 
 /* ---- results ------------------------------------------------------------------------ */
 
+static tinker_status read_part(struct train_part *p, const char *body, size_t n, bool proto,
+                               tinker_error *err)
+{
+    struct arena *a = &p->op->op.future->arena;
+    p->pass = arena_alloc(a, sizeof(*p->pass));
+    if (!p->pass)
+        return err_nomem(err, "result");
+    return result_read_pass(a, body, n, proto, p->pass, err);
+}
+
+/* An unnamed save answers with the sampling session it opened. */
+static tinker_status read_sampler(struct train_op *op, const char *body, size_t n,
+                                  tinker_error *err)
+{
+    struct tinker_future *f = op->op.future;
+    struct wire_save_weights_for_sampler_response res;
+    tinker_status s = wire_decode_json(&wire_save_weights_for_sampler_response, body, n,
+                                       WIRE_LENIENT, &f->arena, &res, err);
+    if (s != TINKER_OK)
+        return s;
+    if (!res.sampling_session_id)
+        return err_set(err, TINKER_EPROTOCOL, "the answer has no sampling_session_id");
+    f->value = sampler_new(op->op.holder, res.sampling_session_id, err);
+    return f->value ? TINKER_OK : TINKER_ENOMEM;
+}
+
 static tinker_status on_decode(struct poll *poll, const char *body, size_t n, bool proto,
                                tinker_error *err)
 {
     struct train_part *p = CONTAINER(poll, struct train_part, poll);
-    return p->op->kind->decode(p->op, p->index, body, n, proto, err);
+    struct train_op *op = p->op;
+    if (op->kind->result == TRAIN_PASS)
+        return read_part(p, body, n, proto, err);
+    if (op->kind->result == TRAIN_SAMPLER)
+        return read_sampler(op, body, n, err);
+    return op->kind->reader->read(op->op.future, body, n, proto, err);
 }
 
-static void on_state(struct poll *poll, enum wire_queue_state state, const char *reason)
+static tinker_status combine(struct train_op *op, tinker_error *err)
+{
+    struct arena *a = &op->op.future->arena;
+    tinker_forward_backward *out = arena_alloc(a, sizeof(*out));
+    const tinker_forward_backward **parts = arena_array(a, op->n_parts, sizeof(*parts));
+    if (!out || !parts)
+        return err_nomem(err, "result");
+    for (size_t i = 0; i < op->n_parts; i++)
+        parts[i] = op->parts[i].pass;
+    op->op.future->value = out;
+    return reduce_results(parts, op->n_parts, a, out, &op->op.holder->log, err);
+}
+
+static void on_state(struct poll *poll, enum wire_queue_state state, const char *reason,
+                     bool changed)
 {
     struct train_part *p = CONTAINER(poll, struct train_part, poll);
     tinker_training *t = p->op->training;
-    observe_state(&t->watch, t->holder, OBSERVE_TRAINING, t->model_id, state, reason);
+    observe_state(&t->watch, t->holder, OBSERVE_TRAINING, t->model_id, state, reason, changed);
 }
 
 static void on_polled(struct poll *poll)
@@ -115,13 +177,13 @@ static void on_polled(struct poll *poll)
     struct train_op *op = p->op;
     tinker_error err;
     if (!poll->ok) {
-        fail(op, &poll->err);
+        fail(op, &poll->call, &poll->err);
         return;
     }
     if (++op->n_done < op->n_parts)
         return;
-    if (op->kind->combine && op->kind->combine(op, &err) != TINKER_OK) {
-        fail(op, &err);
+    if (op->kind->result == TRAIN_PASS && combine(op, &err) != TINKER_OK) {
+        fail(op, NULL, &err);
         return;
     }
     op_succeed(&op->op);
@@ -151,15 +213,71 @@ static void send(struct train_part *p)
     c->body = p->body.data;
     c->body_len = p->body.len;
     c->content_type = op->proto_body ? "application/x-protobuf" : NULL;
+    c->encoding = p->zipped ? "zstd" : NULL;
     c->conflict_final = op->conflict_final;
     c->renew = op->renew ? on_renew : NULL;
     c->done = on_sent;
     call_start(c);
 }
 
+/* ---- compression, on a worker ----------------------------------------------------------- */
+
+static void zip_work(struct runtime_job *j)
+{
+    struct zip_job *z = (struct zip_job *)j; /* first member */
+    z->status = wire_zstd_compress(z->in.data, z->in.len, &z->out, &z->err);
+}
+
+static void zip_done(struct runtime_job *j)
+{
+    struct zip_job *z = (struct zip_job *)j;
+    struct train_part *p = z->part;
+    buf_clear(&z->in);
+    if (p) {
+        p->zip = NULL;
+        p->zipped = true;
+        p->body = z->out;
+        if (z->status == TINKER_OK)
+            send(p);
+        else
+            fail(p->op, NULL, &z->err);
+    } else
+        buf_clear(&z->out);
+    free(z);
+}
+
+static void zip(struct train_part *p)
+{
+    struct zip_job *z = calloc(1, sizeof(*z));
+    if (z) {
+        z->job.work = zip_work;
+        z->job.done = zip_done;
+        z->part = p;
+        z->in = p->body;
+        buf_init(&p->body, SIZE_MAX / 4);
+        buf_init(&z->out, SIZE_MAX / 4);
+        p->zip = z;
+        if (runtime_work(p->op->op.holder->rt, &z->job))
+            return;
+        p->zip = NULL;
+        p->body = z->in;
+        free(z);
+    }
+    send(p); /* no memory for a luxury: the plain body will do */
+}
+
+static void send_or_zip(struct train_part *p)
+{
+    const struct train_op *op = p->op;
+    if (op->proto_body && op->op.holder->server.proto_compress_fwdbwd)
+        zip(p);
+    else
+        send(p);
+}
+
 static void on_bytes(struct sem_wait *w)
 {
-    send(CONTAINER(w, struct train_part, bytes));
+    send_or_zip(CONTAINER(w, struct train_part, bytes));
 }
 
 static void take_bytes(struct train_part *p)
@@ -167,7 +285,7 @@ static void take_bytes(struct train_part *p)
     struct holder *h = p->op->op.holder;
     p->bytes.granted = on_bytes;
     if (sem_take(&h->train_bytes, &p->bytes, p->bytes_estimate))
-        send(p);
+        send_or_zip(p);
 }
 
 static void on_accepted(struct train_part *p, const char *id)
@@ -178,7 +296,7 @@ static void on_accepted(struct train_part *p, const char *id)
     op->n_accepted++;
     leave(p);
     p->poll.holder = op->op.holder;
-    p->poll.kind = &op->kind->poll;
+    p->poll.kind = &op->kind->reader->poll;
     p->poll.future = op->op.future;
     p->poll.started_ns = op->started_ns;
     p->poll.decode = on_decode;
@@ -191,14 +309,30 @@ static void on_accepted(struct train_part *p, const char *id)
     release(op);
 }
 
+/* Unloading may be answered with its result at once. */
+static bool answered_at_once(struct train_part *p, struct call *call)
+{
+    struct train_op *op = p->op;
+    const struct buf *body = &call->http.resp.body;
+    if (op->kind->result != TRAIN_UNLOAD || is_over(op) || !body->data ||
+        op->kind->reader->read(op->op.future, body->data, body->len, false, &call->err) !=
+            TINKER_OK)
+        return false;
+    hold(op);
+    leave(p);
+    op_report(&op->op, NULL);
+    release(op);
+    return true;
+}
+
 static void on_sent(struct call *call)
 {
     struct train_part *p = CONTAINER(call, struct train_part, call);
     char id[112];
     if (call->outcome == CALL_OK && submission_id(call, id, sizeof(id)) == TINKER_OK)
         on_accepted(p, id);
-    else
-        fail(p->op, &call->err);
+    else if (call->outcome != CALL_OK || !answered_at_once(p, call))
+        fail(p->op, call, &call->err);
 }
 
 /* ---- turns -------------------------------------------------------------------------- */
@@ -269,5 +403,7 @@ tinker_future *train_op_submit(struct train_op *op, tinker_error *err)
 {
     snprintf(op->op.label, sizeof(op->op.label), "%s on model %s", op->kind->class.name,
              op->training->model_id);
-    return op_submit(&op->op, &op->kind->class, op->training->holder, op->kind->result, err);
+    enum result_kind kind = op->kind->result == TRAIN_SAMPLER ? RESULT_SAMPLER
+                                                              : op->kind->reader->kind;
+    return op_submit(&op->op, &op->kind->class, op->training->holder, kind, err);
 }

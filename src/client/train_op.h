@@ -10,6 +10,7 @@
 #include "client/call.h"
 #include "client/op.h"
 #include "client/poll.h"
+#include "client/result.h"
 #include "client/trainer.h"
 
 struct train_op;
@@ -18,13 +19,8 @@ struct train_kind {
     struct op_class class;
     struct call_spec spec;
     const char *path;
-    struct poll_kind poll;
-    enum result_kind result;
-    /* Read a part's result into the future's arena. */
-    tinker_status (*decode)(struct train_op *op, size_t part, const char *body, size_t n,
-                            bool proto, tinker_error *err);
-    /* All parts are there: set the future's value.  May be NULL. */
-    tinker_status (*combine)(struct train_op *op, tinker_error *err);
+    const struct result_reader *reader;
+    enum { TRAIN_SINGLE, TRAIN_PASS, TRAIN_SAMPLER, TRAIN_UNLOAD } result;
 };
 
 struct train_part {
@@ -37,7 +33,9 @@ struct train_part {
     struct call call;
     struct poll poll;
     enum { PART_WAITING, PART_INSIDE, PART_LEFT } turn_state;
-    void *result;
+    struct zip_job *zip; /* while its body is being compressed */
+    bool zipped;
+    tinker_forward_backward *pass;
 };
 
 struct train_op {

@@ -8,6 +8,7 @@
 #include "client/poll.h"
 #include "client/service.h"
 #include "wire/check.h"
+#include "wire/path.h"
 #include "wire/wire.h"
 
 #define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
@@ -51,6 +52,19 @@ tinker_status trainer_reserve_locked(tinker_training *t, size_t n, int64_t *firs
     *first = t->next_id;
     t->next_id += (int64_t)n;
     return TINKER_OK;
+}
+
+tinker_status trainer_check_path(const char *path, tinker_error *err)
+{
+    struct wire_path parsed;
+    tinker_status s = path ? wire_path_parse(path, &parsed, err)
+                           : err_set(err, TINKER_EINVAL, "no path given");
+    if (s == TINKER_OK && parsed.sampler)
+        return err_set(err, TINKER_EINVAL,
+                       "%s is for sampling only; save with tinker_training_save_state() and load "
+                       "that path",
+                       path);
+    return s;
 }
 
 void tinker_training_free(tinker_training *t)
@@ -119,16 +133,19 @@ static tinker_status create_decode(struct poll *p, const char *body, size_t n, b
     return s;
 }
 
-static void create_state(struct poll *p, enum wire_queue_state state, const char *reason)
+static void create_state(struct poll *p, enum wire_queue_state state, const char *reason,
+                         bool changed)
 {
     struct create_op *c = CONTAINER(p, struct create_op, poll);
-    observe_state(&c->watch, c->op.holder, OBSERVE_CREATION, c->base_model, state, reason);
+    observe_state(&c->watch, c->op.holder, OBSERVE_CREATION, c->base_model, state, reason,
+                  changed);
 }
 
 static void create_polled(struct poll *p)
 {
     struct create_op *c = CONTAINER(p, struct create_op, poll);
     if (!p->ok) {
+        op_note_response(&c->op, &p->call);
         op_fail(&c->op, &p->err);
         return;
     }
@@ -144,6 +161,7 @@ static void create_sent(struct call *call)
     struct create_op *c = CONTAINER(call, struct create_op, call);
     char id[112];
     if (call->outcome != CALL_OK || submission_id(call, id, sizeof(id)) != TINKER_OK) {
+        op_note_response(&c->op, call);
         op_fail(&c->op, &call->err);
         return;
     }

@@ -28,4 +28,7 @@ void trainer_unref(tinker_training *t);
 tinker_status trainer_reserve_locked(tinker_training *t, size_t n, int64_t *first,
                                      tinker_error *err);
 
+/* Is this a path that can be loaded for training?  TINKER_EINVAL says the fix. */
+tinker_status trainer_check_path(const char *path, tinker_error *err);
+
 #endif

@@ -17,155 +17,37 @@
         name, train_op_start, train_op_abandon, train_op_destroy \
     }
 
-/* ---- results ------------------------------------------------------------------------ */
-
-static tinker_status decode_pass(struct train_op *op, size_t part, const char *body, size_t n,
-                                 bool proto, tinker_error *err)
-{
-    struct arena *a = &op->op.future->arena;
-    tinker_forward_backward *out = arena_alloc(a, sizeof(*out));
-    if (!out)
-        return err_nomem(err, "result");
-    op->parts[part].result = out;
-    if (proto)
-        return wire_decode_forward_backward_output(body, n, a, out, err);
-    return wire_decode_json(&wire_forward_backward_output, body, n, WIRE_LENIENT, a, out, err);
-}
-
-static tinker_status combine_pass(struct train_op *op, tinker_error *err)
-{
-    struct arena *a = &op->op.future->arena;
-    tinker_forward_backward *out = arena_alloc(a, sizeof(*out));
-    const tinker_forward_backward **parts = arena_array(a, op->n_parts, sizeof(*parts));
-    if (!out || !parts)
-        return err_nomem(err, "result");
-    for (size_t i = 0; i < op->n_parts; i++)
-        parts[i] = op->parts[i].result;
-    op->op.future->value = out;
-    return reduce_results(parts, op->n_parts, a, out, &op->op.holder->log, err);
-}
-
-static tinker_status decode_step(struct train_op *op, size_t part, const char *body, size_t n,
-                                 bool proto, tinker_error *err)
-{
-    struct tinker_future *f = op->op.future;
-    struct wire_optim_step_response res;
-    (void)part, (void)proto;
-    tinker_status s =
-        wire_decode_json(&wire_optim_step_response, body, n, WIRE_LENIENT, &f->arena, &res, err);
-    if (s != TINKER_OK)
-        return s;
-    static const tinker_named_number none;
-    f->value = res.metrics.has && res.metrics.n ? res.metrics.v : &none;
-    f->n = res.metrics.has ? res.metrics.n : 0;
-    return TINKER_OK;
-}
-
-static tinker_status decode_save(struct train_op *op, size_t part, const char *body, size_t n,
-                                 bool proto, tinker_error *err)
-{
-    struct tinker_future *f = op->op.future;
-    struct wire_save_weights_response res;
-    (void)part, (void)proto;
-    tinker_status s =
-        wire_decode_json(&wire_save_weights_response, body, n, WIRE_LENIENT, &f->arena, &res, err);
-    if (s == TINKER_OK)
-        f->value = res.path;
-    return s;
-}
-
-static tinker_status decode_sampler_save(struct train_op *op, size_t part, const char *body,
-                                         size_t n, bool proto, tinker_error *err)
-{
-    struct tinker_future *f = op->op.future;
-    struct wire_save_weights_for_sampler_response res;
-    (void)part, (void)proto;
-    tinker_status s = wire_decode_json(&wire_save_weights_for_sampler_response, body, n,
-                                       WIRE_LENIENT, &f->arena, &res, err);
-    if (s != TINKER_OK)
-        return s;
-    if (!res.path)
-        return err_set(err, TINKER_EPROTOCOL, "the answer has no path");
-    f->value = res.path;
-    return TINKER_OK;
-}
-
-static tinker_status decode_unnamed_save(struct train_op *op, size_t part, const char *body,
-                                         size_t n, bool proto, tinker_error *err)
-{
-    struct tinker_future *f = op->op.future;
-    struct wire_save_weights_for_sampler_response res;
-    (void)part, (void)proto;
-    tinker_status s = wire_decode_json(&wire_save_weights_for_sampler_response, body, n,
-                                       WIRE_LENIENT, &f->arena, &res, err);
-    if (s != TINKER_OK)
-        return s;
-    if (!res.sampling_session_id)
-        return err_set(err, TINKER_EPROTOCOL, "the answer has no sampling_session_id");
-    f->value = sampler_new(op->op.holder, res.sampling_session_id, err);
-    return f->value ? TINKER_OK : TINKER_ENOMEM;
-}
-
 /* ---- the kinds ---------------------------------------------------------------------- */
 
-static const struct train_kind forward_backward_kind = {
-    TRAIN_CLASS("forward_backward"),
-    { "forward_backward", "POST", POOL_TRAIN, 0, NULL, CALL_DEFAULT, true, false },
-    "api/v1/forward_backward",
-    { "ForwardBackward", true },
-    RESULT_FORWARD_BACKWARD,
-    decode_pass,
-    combine_pass,
-};
+#define TRAIN_KIND(name, path, retries, reader, result)                                        \
+    {                                                                                          \
+        { name, train_op_start, train_op_abandon, train_op_destroy },                          \
+            { name, "POST", POOL_TRAIN, 0, NULL, retries, true, false }, "api/v1/" path,       \
+            &reader, result                                                                    \
+    }
 
-static const struct train_kind forward_kind = {
-    TRAIN_CLASS("forward"),
-    { "forward", "POST", POOL_TRAIN, 0, NULL, CALL_DEFAULT, true, false },
-    "api/v1/forward_backward",
-    { "Forward", true },
-    RESULT_FORWARD_BACKWARD,
-    decode_pass,
-    combine_pass,
-};
-
-static const struct train_kind optim_step_kind = {
-    TRAIN_CLASS("optim_step"),
-    { "optim_step", "POST", POOL_TRAIN, 0, NULL, CALL_DEFAULT, true, false },
-    "api/v1/optim_step",
-    { "OptimStep", false },
-    RESULT_METRICS,
-    decode_step,
-    NULL,
-};
-
-static const struct train_kind save_state_kind = {
-    TRAIN_CLASS("save_state"),
-    { "save_state", "POST", POOL_TRAIN, 0, NULL, 0, true, false },
-    "api/v1/save_weights",
-    { "SaveWeights", false },
-    RESULT_PATH,
-    decode_save,
-    NULL,
-};
-
-static const struct train_kind save_sampler_kind = {
-    TRAIN_CLASS("save_weights_for_sampler"),
-    { "save_weights_for_sampler", "POST", POOL_TRAIN, 0, NULL, 0, true, false },
-    "api/v1/save_weights_for_sampler",
-    { "SaveWeightsForSampler", false },
-    RESULT_PATH,
-    decode_sampler_save,
-    NULL,
-};
-
-static const struct train_kind unnamed_save_kind = {
-    TRAIN_CLASS("save_weights_for_sampler"),
-    { "save_weights_for_sampler", "POST", POOL_TRAIN, 0, NULL, 0, true, false },
-    "api/v1/save_weights_for_sampler",
-    { "SaveWeightsForSampler", false },
-    RESULT_SAMPLER,
-    decode_unnamed_save,
-    NULL,
+static const struct train_kind forward_backward_kind = TRAIN_KIND(
+    "forward_backward", "forward_backward", CALL_DEFAULT, result_forward_backward, TRAIN_PASS);
+static const struct train_kind forward_kind =
+    TRAIN_KIND("forward", "forward_backward", CALL_DEFAULT, result_forward, TRAIN_PASS);
+static const struct train_kind optim_step_kind =
+    TRAIN_KIND("optim_step", "optim_step", CALL_DEFAULT, result_optim_step, TRAIN_SINGLE);
+static const struct train_kind save_state_kind =
+    TRAIN_KIND("save_state", "save_weights", 0, result_save, TRAIN_SINGLE);
+static const struct train_kind save_sampler_kind =
+    TRAIN_KIND("save_weights_for_sampler", "save_weights_for_sampler", 0, result_save_for_sampler,
+               TRAIN_SINGLE);
+static const struct train_kind unnamed_save_kind =
+    TRAIN_KIND("save_weights_for_sampler", "save_weights_for_sampler", 0, result_save_for_sampler,
+               TRAIN_SAMPLER);
+static const struct train_kind load_kind =
+    TRAIN_KIND("load_state", "load_weights", CALL_DEFAULT, result_load, TRAIN_SINGLE);
+static const struct train_kind unload_kind = {
+    { "unload_model", train_op_start, train_op_abandon, train_op_destroy },
+    { "unload_model", "POST", POOL_TRAIN, 0, NULL, CALL_DEFAULT, false, false },
+    "api/v1/unload_model",
+    &result_unload,
+    TRAIN_UNLOAD,
 };
 
 /* ---- forward and forward_backward ----------------------------------------------------- */
@@ -396,4 +278,49 @@ tinker_sampler *tinker_training_create_sampler(tinker_training *t, int64_t timeo
     if (runtime_may_block("tinker_training_create_sampler", err) != TINKER_OK)
         return NULL;
     return service_await_sampler(tinker_training_request_sampler(t, err), timeout_ms, err);
+}
+
+/* ---- load and unload -------------------------------------------------------------------- */
+
+struct load_args {
+    const char *path, *token;
+    bool optimizer;
+};
+
+static tinker_status encode_load(struct train_op *op, int64_t seq_id, const void *arg,
+                                 struct buf *out, tinker_error *err)
+{
+    const struct load_args *a = arg;
+    struct wire_load_weights_request req = {
+        .model_id = op->training->model_id,
+        .seq_id = { 1, seq_id },
+        .path = a->path,
+        .optimizer = a->optimizer,
+        .weights_access_token = a->token,
+    };
+    return wire_encode_json(&wire_load_weights_request, &req, out, err);
+}
+
+tinker_future *tinker_training_load_state(tinker_training *t, const char *path, int optimizer,
+                                          const char *access_token, tinker_error *err)
+{
+    struct load_args a = { path, access_token, optimizer != 0 };
+    if (trainer_check_path(path, err) != TINKER_OK)
+        return NULL;
+    log_secret(access_token);
+    return submit_single(t, &load_kind, encode_load, &a, err);
+}
+
+static tinker_status encode_unload(struct train_op *op, int64_t seq_id, const void *arg,
+                                   struct buf *out, tinker_error *err)
+{
+    (void)seq_id, (void)arg;
+    struct wire_unload_model_request req = { op->training->model_id };
+    op->training->unloaded = true; /* under the lock: nothing comes after this one */
+    return wire_encode_json(&wire_unload_model_request, &req, out, err);
+}
+
+tinker_future *tinker_training_unload(tinker_training *t, tinker_error *err)
+{
+    return submit_single(t, &unload_kind, encode_unload, NULL, err);
 }
