@@ -5,11 +5,9 @@
 #include <time.h>
 
 #include "base/err.h"
-#include "base/sha256.h"
 #include "server/checkpoint.h"
+#include "server/link.h"
 #include "server/routes.h"
-
-enum { URL_SECONDS = 900 };
 
 /* ---- records to wire types -------------------------------------------------------------- */
 
@@ -255,27 +253,15 @@ void route_set_ttl(struct server *s, struct request *req, struct response *res)
 
 /* ---- archives --------------------------------------------------------------------------------------------- */
 
-static void sign(const struct server *s, const char *dir, long long expires, char out[65])
-{
-    char text[128];
-    uint8_t mac[32];
-    snprintf(text, sizeof(text), "%s %lld", dir, expires);
-    hmac_sha256(s->key, sizeof(s->key), text, strlen(text), mac);
-    hex_encode(mac, sizeof(mac), out);
-}
-
-/* A link that works without the API key, for a while. */
 static void redirect(struct server *s, struct request *req, struct response *res, const char *dir)
 {
-    char sig[65], date[64];
-    time_t expires = (time_t)(clock_wall_ns(s->clock) / 1000000000) + URL_SECONDS;
+    char date[64];
+    int64_t expires;
     struct tm tm;
-    sign(s, dir, (long long)expires, sig);
-    gmtime_r(&expires, &tm);
+    const char *url = link_make(s, req, "download", dir, &expires);
+    time_t when = (time_t)expires;
+    gmtime_r(&when, &tm);
     strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &tm);
-    const char *url = arena_printf(&req->arena, "%s://%s/download/%s?exp=%lld&sig=%s",
-                                   req->tls ? "https" : "http", req->host ? req->host : "localhost",
-                                   dir, (long long)expires, sig);
     const char *until = arena_strdup(&req->arena, date);
     if (!url || !until) {
         response_error(res, 500, "out of memory");
@@ -304,20 +290,11 @@ void route_bare_archive(struct server *s, struct request *req, struct response *
 
 void route_download(struct server *s, struct request *req, struct response *res)
 {
-    const char *exp = req->query(req, "exp"), *sig = req->query(req, "sig");
     const char *dir = req->param[0];
-    char want[65];
     bool used = false;
     tinker_error err = { 0 };
-    long long expires = exp ? strtoll(exp, NULL, 10) : 0;
-    sign(s, dir, expires, want);
-    unsigned char diff = !sig || strlen(sig) != 64;
-    for (size_t i = 0; !diff && i < 64; i++)
-        diff |= (unsigned char)(sig[i] ^ want[i]);
-    if (diff || expires < clock_wall_ns(s->clock) / 1000000000) {
-        response_error(res, 403, "the download link is invalid or has expired");
+    if (!link_check(s, req, res, "download", dir))
         return;
-    }
     if (store_dir_in_use(s->store, dir, &used, &err) != TINKER_OK) {
         route_store_error(s, res, &err);
         return;

@@ -4,7 +4,10 @@
 
 #include "base/base64.h"
 #include "base/rand.h"
+#include "server/link.h"
 #include "server/routes.h"
+
+enum { TRACE_SPANS = 100000 };
 
 void route_healthz(struct server *s, struct request *req, struct response *res)
 {
@@ -218,13 +221,67 @@ void route_set_project(struct server *s, struct request *req, struct response *r
         response_no_content(res);
 }
 
+/* ---- traces ------------------------------------------------------------------------------------ */
+
 void route_trace_export(struct server *s, struct request *req, struct response *res)
 {
-    if (!own_session(s, req, res))
+    int64_t expires;
+    struct store_session *v = own_session(s, req, res);
+    if (!v)
         return;
-    struct wire_trace_export_response r = { .status = "failed",
-                                            .error = "this server records no traces" };
+    struct wire_trace_export_response r = { .status = "ready",
+                                            .url = link_make(s, req, "trace", v->id, &expires) };
     route_reply(res, &wire_trace_export_response, &r);
+}
+
+/* The requests of a session as complete events of the trace event format. */
+static void put_span(struct json_writer *w, const struct store_span *v, int64_t now_us)
+{
+    json_put_begin_object(w);
+    json_put_key(w, "name");
+    json_put_string(w, work_kind_name((enum work_kind)v->kind));
+    json_put_key(w, "ph");
+    json_put_string(w, "X");
+    json_put_key(w, "ts");
+    json_put_int64(w, v->created_us);
+    json_put_key(w, "dur");
+    json_put_int64(w, (v->done_us ? v->done_us : now_us) - v->created_us);
+    json_put_key(w, "pid");
+    json_put_int64(w, 1);
+    json_put_key(w, "tid");
+    json_put_string(w, v->model_id);
+    json_put_key(w, "args");
+    json_put_begin_object(w);
+    json_put_key(w, "seq_id");
+    json_put_int64(w, v->seq);
+    json_put_key(w, "failed");
+    json_put_bool(w, v->status == STORE_FAILED);
+    json_put_end_object(w);
+    json_put_end_object(w);
+}
+
+void route_trace(struct server *s, struct request *req, struct response *res)
+{
+    struct store_span *list;
+    size_t n;
+    struct json_writer w;
+    tinker_error err = { 0 };
+    if (!link_check(s, req, res, "trace", req->param[0]))
+        return;
+    if (store_list_spans(s->store, req->param[0], TRACE_SPANS, &req->arena, &list, &n, &err) !=
+        TINKER_OK) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    json_writer_init(&w, &res->body);
+    json_put_begin_object(&w);
+    json_put_key(&w, "traceEvents");
+    json_put_begin_array(&w);
+    for (size_t i = 0; i < n; i++)
+        put_span(&w, &list[i], core_now_us(s));
+    json_put_end_array(&w);
+    json_put_end_object(&w);
+    res->content_type = "application/json";
 }
 
 /* ---- accepted and not used ---------------------------------------------------------------------- */

@@ -61,6 +61,7 @@ static const struct route table[] = {
     { "GET", API "billing/usage/events", route_billing, false },
     { "GET", API "audit", route_audit, false },
     { "GET", "/download/{}", route_download, true },
+    { "GET", "/trace/{}", route_trace, true },
     { "GET", "/metrics", route_metrics, false },
     { "GET", "/status", route_status, false },
     { "GET", "/", route_page, true },

@@ -102,6 +102,16 @@ tinker_status store_list_requests(struct store *s, const char *model_id, int64_t
                                   tinker_error *err);
 tinker_status store_max_seq(struct store *s, const char *model_id, int64_t *out, tinker_error *err);
 
+/* When the requests of a session's models came and ended, for traces: the newest. */
+struct store_span {
+    const char *model_id;
+    int64_t seq, created_us, done_us; /* done_us 0: not yet */
+    int kind, status;
+};
+tinker_status store_list_spans(struct store *s, const char *session, int64_t limit,
+                               struct arena *arena, struct store_span **out, size_t *n,
+                               tinker_error *err);
+
 /* The outcome of a request together with what it changed, in one transaction. */
 struct store_outcome {
     const char *model_id;

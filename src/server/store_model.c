@@ -181,6 +181,35 @@ tinker_status store_max_seq(struct store *s, const char *model_id, int64_t *out,
     return status;
 }
 
+static bool read_span(sqlite3_stmt *row, struct arena *arena, void *item)
+{
+    struct store_span *v = item;
+    v->seq = sqlite3_column_int64(row, 1);
+    v->kind = sqlite3_column_int(row, 2);
+    v->status = sqlite3_column_int(row, 3);
+    v->created_us = sqlite3_column_int64(row, 4);
+    v->done_us = sqlite3_column_int64(row, 5);
+    return sql_column_text(row, 0, arena, &v->model_id);
+}
+
+tinker_status store_list_spans(struct store *s, const char *session, int64_t limit,
+                               struct arena *arena, struct store_span **out, size_t *n,
+                               tinker_error *err)
+{
+    void *items = NULL;
+    pthread_mutex_lock(&s->lock);
+    tinker_status status =
+        sql_list(s,
+                 "SELECT r.model_id, r.seq, r.kind, r.status, r.created_us, r.done_us"
+                 " FROM requests r JOIN models m ON m.id=r.model_id WHERE m.session_id=?1"
+                 " ORDER BY r.created_us DESC LIMIT ?2",
+                 SQL_ARGS(sql_t(session), sql_i(limit)), read_span, sizeof(struct store_span),
+                 arena, &items, n, err);
+    pthread_mutex_unlock(&s->lock);
+    *out = items;
+    return status;
+}
+
 static tinker_status record_outcome_locked(struct store *s, const struct store_outcome *v,
                                            tinker_error *err)
 {

@@ -57,6 +57,8 @@ class Server:
         self.model = os.path.join(self.dir, "model")
         if not os.path.isdir(self.model):
             subprocess.run([os.path.join(BUILD, "tools/make-tiny-model"), self.model], check=True)
+        # The same model once more under its path, which Python can load a tokenizer from.
+        self.dir_model = self.model
         self.process = None
         self.port = 0
         self.start()
@@ -65,6 +67,7 @@ class Server:
         log = open(os.path.join(self.dir, "log"), "ab")
         self.process = subprocess.Popen(
             [os.path.join(BUILD, "tinker"), "serve", "--model", f"{MODEL}={self.model}",
+             "--model", f"{self.dir_model}={self.model}",
              "--listen", f"127.0.0.1:{self.port}", "--data-dir", os.path.join(self.dir, "data"),
              *self.options],
             stdout=subprocess.PIPE, stderr=log)
