@@ -2,11 +2,13 @@
  *
  * Each step reads one text and writes another; when spans are wanted it also says where each
  * written byte came from.  A text that is NFC already, the usual case, is not copied. */
+#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 #include "base/err.h"
 #include "base/utf8.h"
 #include "text/bpe_build.h"
+#include "text/tok_align.h"
 #include "text/tok_parts.h"
 #include "text/unicode.h"
 
@@ -77,24 +79,33 @@ static void put_scalar(struct tok_outbuf *o, const struct tok_text *in, size_t b
     tok_outbuf_put(o, in, begin, end, text, (size_t)n);
 }
 
-/* Write the normal form of in[begin..end), one cluster; the i-th scalar of the result is said to
- * come from the i-th of the source. */
+/* Write the normal form of in[begin..end), one cluster. */
 static bool normalize_cluster(struct tok_outbuf *o, const struct tok_text *in, size_t begin,
                               size_t end, enum uni_form form, struct buf *scratch)
 {
     buf_reset(scratch);
     if (!uni_normalize(scratch, in->s + begin, end - begin, form))
         return false;
-    size_t from = begin;
-    unsigned len = 0, source = 0;
-    for (size_t i = 0; i < scratch->len; i += len) {
-        uni_decode((const unsigned char *)scratch->data + i, &len);
-        uni_decode((const unsigned char *)in->s + from, &source);
-        tok_outbuf_put(o, in, from, from + source, scratch->data + i, len);
-        if (from + source < end)
+    uint32_t *origin = malloc((scratch->len + 1) * sizeof(*origin));
+    bool compat = form == UNI_NFKC || form == UNI_NFKD;
+    bool ok = origin &&
+              tok_align(in->s + begin, end - begin, scratch->data, scratch->len, compat, origin);
+    size_t from = begin, index = 0, k = 0;
+    unsigned len;
+    for (size_t i = 0; ok && i < scratch->len; i += len, k++) {
+        unsigned source;
+        if (origin[k] < index)
+            from = begin, index = 0;
+        for (uni_decode((const unsigned char *)in->s + from, &source);
+             index < origin[k] && from + source < end; index++) {
             from += source;
+            uni_decode((const unsigned char *)in->s + from, &source);
+        }
+        uni_decode((const unsigned char *)scratch->data + i, &len);
+        tok_outbuf_put(o, in, from, from + source, scratch->data + i, len);
     }
-    return true;
+    free(origin);
+    return ok;
 }
 
 /* Whether a scalar may belong to the cluster before it. */
