@@ -1,0 +1,385 @@
+/* files.c - model and adapter files: round trips, exports, and files that lie. */
+#include <tinker/engine.h>
+#include <math.h>
+#include <unistd.h>
+#include "base/buf.h"
+#include "engine/adapter.h"
+#include "engine/checkpoint.h"
+#include "support/tap.h"
+#include "support/tiny_model.h"
+
+static const size_t lengths[] = { 20, 9 };
+
+static void options(struct init_model *o)
+{
+    tiny_options(o, "qwen3");
+    o->config.context = 64;
+}
+
+static tinker_adapter *trained(tinker_engine *e, const tinker_lora *want, int steps)
+{
+    tinker_error err = { 0 };
+    tinker_lora lora = *want;
+    lora.has_seed = 1;
+    tinker_adapter *a = tinker_adapter_new(e, &lora, &err);
+    struct tiny_data *d = tiny_data(lengths, 2, 13, "cross_entropy", 3);
+    tinker_adam adam = TINKER_ADAM_INIT;
+    adam.learning_rate = 0.02;
+    for (int i = 0; i < steps; i++) {
+        tiny_train(e, a, d, "cross_entropy");
+        tinker_adapter_step(a, &adam, NULL, &err);
+    }
+    free(d);
+    return a;
+}
+
+/* Logprobs of the fixed data; n values. */
+static size_t logprobs(tinker_engine *e, tinker_adapter *a, float *out)
+{
+    tinker_error err = { 0 };
+    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    struct tiny_data *d = tiny_data(lengths, 2, 13, "cross_entropy", 3);
+    tinker_pass *p = tiny_pass(e, a, d, &loss, 1, &err);
+    size_t n = 0;
+    for (size_t i = 0; p && i < 2; i++) {
+        const tinker_tensor *t = &tinker_pass_result(p)->outputs[i].tensors[0].tensor;
+        memcpy(out + n, t->data, t->n * sizeof(float));
+        n += t->n;
+    }
+    tinker_pass_free(p);
+    free(d);
+    return n;
+}
+
+static double largest_difference(const float *a, const float *b, size_t n)
+{
+    double worst = 0;
+    for (size_t i = 0; i < n; i++)
+        worst = fmax(worst, fabs((double)a[i] - (double)b[i]));
+    return worst;
+}
+
+static void test_save_and_load(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    for (int flags = 1; flags < 8; flags++) {
+        tinker_lora lora = TINKER_LORA_INIT;
+        lora.rank = 3;
+        lora.train_attn = flags & 1;
+        lora.train_mlp = flags >> 1 & 1;
+        lora.train_unembed = flags >> 2;
+        tinker_adapter *a = trained(e, &lora, 2);
+        const char *dir = tiny_path("saved");
+        os_make_dirs(dir, NULL);
+        CHECK_INT(tinker_adapter_save(a, dir, "base/name", 0, &err), TINKER_OK);
+        tinker_adapter *b = tinker_adapter_load(e, dir, 0, &err);
+        if (!b)
+            TAP_FAIL("%s", err.message);
+        REQUIRE(b);
+        const tinker_lora *l = tinker_adapter_describe(b);
+        CHECK_INT(l->rank, 3);
+        CHECK_INT(l->train_attn, flags & 1);
+        CHECK_INT(l->train_mlp, flags >> 1 & 1);
+        CHECK_INT(l->train_unembed, flags >> 2);
+        CHECK_MEM(a->w, a->params.total * 4, b->w, b->params.total * 4);
+        CHECK_INT(tinker_adapter_steps(b), 0);
+        /* no optimizer was saved */
+        CHECK(!tinker_adapter_load(e, dir, TINKER_ADAPTER_OPTIMIZER, &err));
+        tinker_adapter_free(a);
+        tinker_adapter_free(b);
+    }
+    tinker_engine_close(e);
+}
+
+static void test_another_base_is_refused(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    o.seed++;
+    tinker_engine *other = tiny_open(&o, NULL);
+    o.config.intermediate++;
+    tinker_engine *wider = tiny_open(&o, NULL);
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.rank = 2;
+    tinker_adapter *a = trained(e, &lora, 1);
+    const char *dir = tiny_path("other");
+    os_make_dirs(dir, NULL);
+    tinker_adapter_save(a, dir, "m", TINKER_ADAPTER_OPTIMIZER, &err);
+    CHECK(!tinker_adapter_load(other, dir, TINKER_ADAPTER_OPTIMIZER, &err));
+    CHECK_INT(err.status, TINKER_EINVAL);
+    CHECK(strstr(err.message, "another base model") != NULL);
+    tinker_adapter_save(a, tiny_path("other"), "m", 0, &err);
+    unlink(tiny_path("other/trainer_state.json"));
+    CHECK(!tinker_adapter_load(wider, tiny_path("other"), 0, &err));
+    CHECK(strstr(err.message, "mlp") != NULL);
+    CHECK(strcmp(tinker_engine_describe(e)->fingerprint,
+                 tinker_engine_describe(other)->fingerprint) != 0);
+    tinker_adapter_free(a);
+    tinker_engine_close(e);
+    tinker_engine_close(other);
+    tinker_engine_close(wider);
+}
+
+static void check_export(struct init_model *o, tinker_lora *lora, double tolerance)
+{
+    tinker_error err = { 0 };
+    float want[64], got[64];
+    tinker_engine *e = tiny_open(o, NULL);
+    tinker_adapter *a = trained(e, lora, 3);
+    const char *dir = tiny_path("merged");
+    os_remove_tree(dir, NULL);
+    CHECK_INT(tinker_adapter_export(a, dir, &err), TINKER_OK);
+    size_t n = logprobs(e, a, want);
+    float base[64];
+    logprobs(e, NULL, base);
+    CHECK(largest_difference(want, base, n) > 0.05); /* it did learn something */
+    tinker_engine *merged = tinker_engine_open(tiny_path("merged"), NULL, &err);
+    if (!merged)
+        TAP_FAIL("%s", err.message);
+    REQUIRE(merged);
+    CHECK_INT(logprobs(merged, NULL, got), n);
+    double worst = largest_difference(want, got, n);
+    if (!(worst < tolerance))
+        TAP_FAIL("merged logprobs differ by %g", worst);
+    CHECK_INT(access(tiny_path("merged/tokenizer.json"), F_OK), 0);
+    CHECK_INT(tinker_adapter_export(a, e->dir, &err), TINKER_EINVAL);
+    tinker_engine_close(merged);
+    tinker_adapter_free(a);
+    tinker_engine_close(e);
+}
+
+static void test_export_merges(void)
+{
+    struct init_model o;
+    options(&o);
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.rank = 2;
+    check_export(&o, &lora, 2e-5); /* tied: the export unties */
+    lora.train_unembed = 0;
+    o.shards = 3;
+    check_export(&o, &lora, 2e-5);
+    o.config.tied = false;
+    lora.train_unembed = 1;
+    check_export(&o, &lora, 2e-5);
+    o.dtype = SOURCE_BF16;
+    check_export(&o, &lora, 0.2);
+    o.dtype = SOURCE_F32;
+    lora.rank = 0;
+    check_export(&o, &lora, 0.0 + 1e-6);
+}
+
+/* ---- files that lie -------------------------------------------------------------------------- */
+
+static void write_bytes(const char *path, const void *data, size_t n)
+{
+    tinker_error err;
+    if (os_write_file(path, data, n, &err) != TINKER_OK)
+        TAP_FAIL("%s", err.message);
+}
+
+/* Replace the first `from` in a file by `to` of the same length. */
+static void patch(const char *path, const char *from, const char *to)
+{
+    char *data;
+    size_t n, k = strlen(from);
+    tinker_error err;
+    if (os_read_file(path, 1 << 24, &data, &n, &err) != TINKER_OK)
+        TAP_FAIL("%s", err.message);
+    for (size_t i = 0; i + k <= n; i++) {
+        if (memcmp(data + i, from, k) == 0) {
+            memcpy(data + i, to, k);
+            write_bytes(path, data, n);
+            free(data);
+            return;
+        }
+    }
+    TAP_FAIL("%s has no %s", path, from);
+    free(data);
+}
+
+static void refused(const char *dir, const char *want)
+{
+    tinker_error err = { 0 };
+    tinker_engine *e = tinker_engine_open(dir, NULL, &err);
+    if (e || !strstr(err.message, want))
+        TAP_FAIL("wanted \"%s\", got \"%s\"", want, e ? "no error" : err.message);
+    tinker_engine_close(e);
+}
+
+static const char *fresh(const struct init_model *o)
+{
+    const char *dir = tiny_path("hostile");
+    os_remove_tree(dir, NULL);
+    init_model_write(o, dir, NULL);
+    return dir;
+}
+
+static void test_models_that_lie(void)
+{
+    struct init_model o;
+    options(&o);
+    const char *weights = "hostile/model.safetensors", *config = "hostile/config.json";
+    fresh(&o);
+    patch(tiny_path(weights), "layers.1.mlp.up_proj", "layers.1.mlp.xx_proj");
+    refused(tiny_path("hostile"), "model.layers.1.mlp.up_proj.weight is missing");
+    fresh(&o);
+    patch(tiny_path(config), "\"intermediate_size\":14", "\"intermediate_size\":15");
+    refused(tiny_path("hostile"), "mlp.gate_proj.weight is not 15 x 10");
+    fresh(&o);
+    patch(tiny_path(config), "Qwen3ForCausalLM", "QwenXForCausalLM");
+    refused(tiny_path("hostile"), "QwenXForCausalLM is not supported");
+    fresh(&o);
+    patch(tiny_path(weights), "\"F32\",\"shape\":[13,10]", "\"I32\",\"shape\":[13,10]");
+    refused(tiny_path("hostile"), "model.embed_tokens.weight: dtype I32");
+    fresh(&o);
+    truncate(tiny_path(weights), 3000);
+    refused(tiny_path("hostile"), "beyond the end of the file");
+    fresh(&o);
+    truncate(tiny_path(weights), 5);
+    refused(tiny_path("hostile"), "too short");
+    fresh(&o);
+    unlink(tiny_path(weights));
+    refused(tiny_path("hostile"), "no *.safetensors");
+    fresh(&o);
+    unlink(tiny_path(config));
+    refused(tiny_path("hostile"), "config.json");
+    o.shards = 2;
+    fresh(&o);
+    patch(tiny_path("hostile/model.safetensors.index.json"), "\"model-00001-of", "\"../xl-00001-of");
+    refused(tiny_path("hostile"), "not plain");
+    fresh(&o);
+    unlink(tiny_path("hostile/model-00002-of-00002.safetensors"));
+    refused(tiny_path("hostile"), "model-00002-of-00002.safetensors");
+}
+
+/* Every length of a cut file is refused, and every flipped byte of a header gives an
+ * answer: an error or a model, never a crash. */
+static void test_cut_and_flipped_files(void)
+{
+    struct init_model o;
+    options(&o);
+    o.config.layers = 1;
+    fresh(&o);
+    char *data;
+    size_t n;
+    REQUIRE(os_read_file(tiny_path("hostile/model.safetensors"), 1 << 24, &data, &n, NULL) == 0);
+    for (size_t cut = 0; cut < n; cut += 1 + cut / 7) {
+        struct safetensors s;
+        tinker_error err;
+        char *copy = malloc(cut + 1); /* exact size, so that a sanitizer sees a read beyond */
+        memcpy(copy, data, cut);
+        CHECK(safetensors_parse(&s, "cut", copy, cut, &err) != TINKER_OK);
+        free(copy);
+    }
+    uint64_t header = 0;
+    memcpy(&header, data, 8);
+    for (size_t i = 0; i < 8 + header; i++) {
+        struct safetensors s;
+        tinker_error err;
+        data[i] ^= 0x15;
+        if (safetensors_parse(&s, "flip", data, n, &err) == TINKER_OK)
+            safetensors_close(&s);
+        data[i] ^= 0x15;
+    }
+    free(data);
+}
+
+static void test_adapters_that_lie(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.rank = 2;
+    tinker_adapter *a = trained(e, &lora, 1);
+    const struct {
+        const char *file, *from, *to, *want;
+    } cases[] = {
+        { "liar/adapter_config.json", "\"r\":2", "\"r\":3", "is not 3 x" },
+        { "liar/adapter_config.json", "LORA", "IA3X", "peft_type" },
+        { "liar/adapter_config.json", "\"fan_in_fan_out\":false", "\"fan_in_fan_out\":true ",
+          "fan_in_fan_out" },
+        { "liar/adapter_model.safetensors", "unembed_tokens.lora_A", "unembed_tokenz.lora_A",
+          "unembed_token" },
+        { "liar/optimizer.safetensors", "lora_B.weight.exp_avg\"", "lora_B.weight.exp_avx\"",
+          "exp_avg is missing" },
+        { "liar/trainer_state.json", "\"format\":1", "\"format\":2", "format 2" },
+        { "liar/trainer_state.json", "\"step\":1", "\"step\":x", "trainer_state.json" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        os_make_dirs(tiny_path("liar"), NULL);
+        tinker_adapter_save(a, tiny_path("liar"), "m", TINKER_ADAPTER_OPTIMIZER, &err);
+        patch(tiny_path(cases[i].file), cases[i].from, cases[i].to);
+        tinker_adapter *b =
+            tinker_adapter_load(e, tiny_path("liar"), TINKER_ADAPTER_OPTIMIZER, &err);
+        if (b || !strstr(err.message, cases[i].want))
+            TAP_FAIL("case %zu: got \"%s\"", i, b ? "no error" : err.message);
+        tinker_adapter_free(b);
+    }
+    tinker_adapter_free(a);
+    tinker_engine_close(e);
+}
+
+static const void *fetch_param(void *state, size_t i, tinker_error *error)
+{
+    const tinker_adapter *a = state;
+    (void)error;
+    return a->w + a->params.list[i].offset;
+}
+
+/* PEFT trains q and v by default: the rest of the group loads as new. */
+static void test_partial_adapter_loads(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.rank = 2;
+    lora.train_mlp = lora.train_unembed = 0;
+    tinker_adapter *a = trained(e, &lora, 2);
+    struct st_entry entries[2] = { { .dtype = SOURCE_F32, .ndim = 2 },
+                                   { .dtype = SOURCE_F32, .ndim = 2 } };
+    os_make_dirs(tiny_path("partial"), NULL);
+    tinker_adapter_save(a, tiny_path("partial"), "m", 0, &err);
+    for (int i = 0; i < 2; i++) {
+        entries[i].name = a->params.list[i].name;
+        entries[i].shape[0] = a->params.list[i].rows;
+        entries[i].shape[1] = a->params.list[i].cols;
+    }
+    safetensors_write(tiny_path("partial/adapter_model.safetensors"), entries, 2, fetch_param, a,
+                      &err);
+    tinker_adapter *b = tinker_adapter_load(e, tiny_path("partial"), 0, &err);
+    if (!b)
+        TAP_FAIL("%s", err.message);
+    REQUIRE(b);
+    const struct param *q_b = &b->params.list[1], *k_a = &b->params.list[2],
+                       *k_b = &b->params.list[3];
+    CHECK(strstr(k_b->name, "k_proj.lora_B") != NULL);
+    CHECK_MEM(b->w + q_b->offset, q_b->rows * q_b->cols * 4, a->w + q_b->offset,
+              q_b->rows * q_b->cols * 4);
+    CHECK(b->w[k_b->offset] == 0);
+    CHECK(b->w[k_a->offset] != 0);
+    tinker_adapter_free(a);
+    tinker_adapter_free(b);
+    tinker_engine_close(e);
+}
+
+int main(void)
+{
+    RUN(test_save_and_load);
+    RUN(test_another_base_is_refused);
+    RUN(test_export_merges);
+    RUN(test_models_that_lie);
+    RUN(test_cut_and_flipped_files);
+    RUN(test_adapters_that_lie);
+    RUN(test_partial_adapter_loads);
+    tiny_done();
+    return tap_done();
+}
