@@ -102,6 +102,33 @@ static void test_grow_in_place_when_last(void)
     arena_clear(&a);
 }
 
+/* The last allocation of a block that is too small for it moves to another. */
+static void test_grow_beyond_the_block(void)
+{
+    struct arena a;
+    arena_init(&a, SIZE_MAX);
+    char *p = arena_alloc(&a, 100), *old = p;
+    REQUIRE(p);
+    memset(p, 'x', 100);
+    for (size_t n = 100; n < 1000000; n *= 3) {
+        p = arena_grow(&a, p, n, n * 3);
+        REQUIRE(p);
+        CHECK(p[0] == 'x' && p[n - 1] == 'x');
+        for (size_t i = n; i < n * 3; i++)
+            if (p[i])
+                TAP_FAIL("byte %zu is not zero", i);
+        memset(p, 'x', n * 3);
+    }
+    CHECK(p != old);
+    /* what comes after lies elsewhere */
+    char *next = arena_alloc(&a, 1000);
+    REQUIRE(next);
+    CHECK_INT(next[0], 0);
+    memset(next, 'y', 1000);
+    CHECK_INT(p[500000], 'x');
+    arena_clear(&a);
+}
+
 static void test_grow_respects_the_maximum(void)
 {
     struct arena a;
@@ -121,6 +148,7 @@ int main(void)
     RUN(test_sizes_do_not_overflow);
     RUN(test_copies);
     RUN(test_grow_in_place_when_last);
+    RUN(test_grow_beyond_the_block);
     RUN(test_grow_respects_the_maximum);
     return tap_done();
 }

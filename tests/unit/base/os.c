@@ -152,15 +152,18 @@ static void test_folders(void)
     CHECK(stat(in_dir("a/b"), &st) == 0 && (st.st_mode & 0777) == 0700);
     CHECK_INT(os_make_dirs("/", &err), TINKER_OK);
     CHECK_INT(os_make_dirs("", &err), TINKER_ESTATE);
-    /* a link is removed, what it points to is not */
-    os_write_file(in_dir("outside"), "x", 1, NULL);
+    /* a link is removed, what it points to and what is in there is not */
+    os_make_dirs(in_dir("outside"), NULL);
+    os_write_file(in_dir("outside/f"), "x", 1, NULL);
     CHECK(symlink(in_dir("outside"), in_dir("a/b/link")) == 0);
+    CHECK(symlink(in_dir("outside/f"), in_dir("a/b/file")) == 0);
     os_write_file(in_dir("a/b/c/f"), "x", 1, NULL);
     CHECK_INT(os_remove_tree(in_dir("a"), &err), TINKER_OK);
     CHECK(!os_is_dir(in_dir("a")));
-    CHECK(access(in_dir("outside"), F_OK) == 0);
-    CHECK_INT(os_remove_tree(in_dir("a"), &err), TINKER_OK);
-    CHECK(!os_is_dir(in_dir("outside")));
+    CHECK(access(in_dir("outside/f"), F_OK) == 0);
+    CHECK_INT(os_remove_tree(in_dir("a"), &err), TINKER_OK); /* gone already */
+    CHECK_INT(os_remove_tree(in_dir("outside/f"), &err), TINKER_OK);
+    CHECK(os_is_dir(in_dir("outside")) && access(in_dir("outside/f"), F_OK) != 0);
 }
 
 static void test_relative_paths(void)

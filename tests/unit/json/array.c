@@ -35,6 +35,10 @@ static void test_int64(void)
     CHECK(json_array_int64(on(" [ ] "), &v, &n) && n == 0 && json_end(&reader));
     CHECK(json_array_int64(on("[123456789012345678,1234567890123456789]"), &v, &n));
     CHECK(n == 2 && v[0] == 123456789012345678 && v[1] == 1234567890123456789);
+    CHECK(!json_array_int64(on("[9223372036854775808]"), &v, &n));
+    CHECK(!json_array_int64(on("[-9223372036854775809]"), &v, &n));
+    CHECK(!json_array_int64(on("[18446744073709551617]"), &v, &n)); /* wraps to 1 */
+    CHECK(!json_array_int64(on("[100000000000000000001]"), &v, &n));
 }
 
 static void test_int32(void)

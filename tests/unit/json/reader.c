@@ -356,9 +356,14 @@ static void test_calls_out_of_place(void)
 {
     struct json_str key;
     CHECK(!json_next_item(on("1")));
-    struct json_reader *r = on("[1]");
+    struct json_reader *r = on("[\"a\":1}");
     json_begin_array(r);
     CHECK(!json_next_key(r, &key));
+    CHECK_STR(json_error(r), "line 1, column 2: not inside an object");
+    r = on("{1]");
+    json_begin_object(r);
+    CHECK(!json_next_item(r));
+    CHECK_STR(json_error(r), "line 1, column 2: not inside an array");
     r = on("{\"a\":1,\"b\":2}");
     json_begin_object(r);
     CHECK(json_next_key(r, &key));
