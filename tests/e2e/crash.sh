@@ -1,0 +1,55 @@
+#!/bin/sh
+# crash.sh - kill -9 the server at random instants during a training run: the run must not
+# notice anything but the delay.  CRASH_KILLS (default 10), CRASH_STEPS (default 60).
+here=$(dirname "$0")
+. "$here/../support/serve.sh"
+kills=${CRASH_KILLS:-10}
+steps=${CRASH_STEPS:-60}
+model=$work/tiny
+"$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
+tap "a tiny model is made" $?
+sanitize=
+case $BUILD_DIR in *asan) sanitize=-fsanitize=address,undefined ;; *tsan) sanitize=-fsanitize=thread ;; *cov) sanitize=--coverage ;; esac
+libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd libpcre2-8 libutf8proc) -lm -pthread"
+gcc -std=c11 -Wall -Wextra -Werror $sanitize -I"$root/include" -o "$work/crash" "$here/crash.c" $libs \
+    >"$work/cc.log" 2>&1
+tap "the training program compiles" $? "$work/cc.log"
+
+serve_start --model "tinker/tiny=$model"
+"$work/crash" "$steps" >"$work/calm.out" 2>"$work/calm.err"
+tap "an undisturbed run" $? "$work/calm.err"
+serve_stop
+tap "the server stops cleanly" $?
+
+rm -rf "$work/data"
+serve_start --model "tinker/tiny=$model"
+serve_port=${TINKER_BASE_URL##*:}
+"$work/crash" "$steps" >"$work/storm.out" 2>"$work/storm.err" &
+run=$!
+killed=0
+while [ $killed -lt "$kills" ] && kill -0 $run 2>/dev/null; do
+    sleep "0.$(awk -v seed="$$$killed" 'BEGIN {srand(seed); printf "%03d", 20 + rand() * 700}')"
+    kill -0 $run 2>/dev/null || break
+    kill -9 "$server"
+    wait "$server" 2>/dev/null
+    killed=$((killed + 1))
+    serve_start --model "tinker/tiny=$model" || break
+done
+wait $run
+tap "a run with $killed kills ends" $? "$work/storm.err"
+[ $killed -ge 3 ]
+tap "the server was killed meanwhile" $?
+cmp "$work/calm.out" "$work/storm.out" >"$work/cmp.log" 2>&1
+tap "every loss, step and sample is the same bit for bit" $? "$work/cmp.log"
+
+curl -s -H 'X-API-Key: tml-local' "$TINKER_BASE_URL/api/v1/checkpoints?limit=1000" >"$work/list.json"
+want=$((steps / 5 * 2))
+have=$(grep -o '"tinker_path"' "$work/list.json" | wc -l)
+[ "$have" -eq "$want" ]
+tap "all $want acknowledged checkpoints are listed" $? "$work/list.json"
+serve_stop
+tap "the server stops cleanly after the storm" $?
+dirs=$(ls "$work/data/checkpoints" | wc -l)
+[ "$dirs" -le $((want + 1)) ]
+tap "no half-written weights are left" $?
+tap_plan
