@@ -35,10 +35,10 @@ struct command_job {
     tinker_error err;
 };
 
-static const struct call_spec first_spec = { "auth/token", "POST", POOL_AUTH, 0,
-                                             NULL, CALL_DEFAULT, true, false };
-static const struct call_spec again_spec = { "auth/token", "POST", POOL_AUTH, 0,
-                                             NULL, CALL_DEFAULT, false, false };
+static const struct call_spec first_spec = { "auth/token", "POST",       POOL_AUTH, 0,
+                                             NULL,         CALL_DEFAULT, true,      false };
+static const struct call_spec again_spec = { "auth/token", "POST",       POOL_AUTH, 0,
+                                             NULL,         CALL_DEFAULT, false,     false };
 
 bool auth_key_valid(const char *key)
 {

@@ -179,8 +179,8 @@ static int64_t find_done_locked(tinker_future *const *f, size_t n)
 int64_t tinker_future_wait_any(tinker_future *const *f, size_t n, int64_t timeout_ms)
 {
     int64_t deadline = timeout_ms == 0 ? 0 : future_deadline_ms(timeout_ms);
-    bool in_time = timeout_ms != 0 && n > 0 &&
-                   runtime_may_block("waiting for a future", NULL) == TINKER_OK;
+    bool in_time =
+        timeout_ms != 0 && n > 0 && runtime_may_block("waiting for a future", NULL) == TINKER_OK;
     pthread_once(&any_once, init_any);
     pthread_mutex_lock(&future_lock);
     any_waiting++;

@@ -149,8 +149,7 @@ static void cancel_all(struct holder *h)
 
 static void free_later(struct loop_task *t)
 {
-    struct holder *h =
-        (struct holder *)(void *)((char *)t - offsetof(struct holder, free_task));
+    struct holder *h = (struct holder *)(void *)((char *)t - offsetof(struct holder, free_task));
     void (*closed)(void *arg) = h->on_closed;
     void *arg = h->on_closed_arg;
     holder_free(h);

@@ -55,16 +55,16 @@ struct holder {
     struct log log;           /* any */
     bool with_session;        /* any */
     enum holder_state state;
-    bool closed;
+    bool closed, is_shadow;
     struct holder_wait *waiting;
     struct http_pool *pools[POOL_COUNT];
     struct op *ops;
     struct auth *auth;
     struct startup *startup; /* while starting, and for the refreshes and heartbeats later */
     struct telemetry *_Atomic telemetry; /* any */
-    struct limits *limits; /* of sampling; shared by holders of one account */
+    struct limits *limits;               /* of sampling; shared by holders of one account */
     struct handler *handlers;
-    struct observer *observer; /* the service's, NULL: none */
+    struct observer *observer;                 /* the service's, NULL: none */
     struct arena arena;                        /* of server and session_id */
     struct wire_client_config_response server; /* any, once ready: constant */
     char *_Atomic session_id;                  /* any; NULL: none yet */

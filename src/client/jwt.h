@@ -9,7 +9,7 @@
 
 struct jwt_claims {
     bool has_exp;
-    double exp; /* Unix seconds */
+    double exp;                    /* Unix seconds */
     const char *sub, *email, *iss; /* NULL: absent */
 };
 

@@ -176,12 +176,9 @@ static void put_headers(struct data *d, const struct poll *p)
 
 void report_poll_status(struct poll *p, enum report_kind kind)
 {
-    static const char *const kinds[] = { "retry",
-                                         "retry_with_backoff",
-                                         "retry_if_budget",
-                                         "retryable_exception",
-                                         "fatal",
-                                         "retry_with_backoff" };
+    static const char *const kinds[] = { "retry",           "retry_with_backoff",
+                                         "retry_if_budget", "retryable_exception",
+                                         "fatal",           "retry_with_backoff" };
     if (!p->holder->telemetry)
         return;
     const tinker_error *err = &p->call.err;

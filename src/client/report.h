@@ -24,12 +24,12 @@ struct report_failure {
 void report_sample(struct holder *h, const struct report_failure *a);
 
 enum report_kind { /* what a poll does about a status */
-    REPORT_RETRY,
-    REPORT_BACKOFF,
-    REPORT_BUDGET,
-    REPORT_GONE,
-    REPORT_FATAL,
-    REPORT_CONNECTION
+                   REPORT_RETRY,
+                   REPORT_BACKOFF,
+                   REPORT_BUDGET,
+                   REPORT_GONE,
+                   REPORT_FATAL,
+                   REPORT_CONNECTION
 };
 void report_poll_status(struct poll *p, enum report_kind kind);
 void report_poll_failed(struct poll *p, const char *error, int category);

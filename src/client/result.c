@@ -33,8 +33,8 @@ static tinker_status read_step(struct tinker_future *f, const char *body, size_t
     static const tinker_named_number none;
     struct wire_optim_step_response res;
     (void)proto;
-    tinker_status s = wire_decode_json(&wire_optim_step_response, body, n, WIRE_LENIENT, &f->arena,
-                                       &res, err);
+    tinker_status s =
+        wire_decode_json(&wire_optim_step_response, body, n, WIRE_LENIENT, &f->arena, &res, err);
     if (s != TINKER_OK)
         return s;
     bool some = res.metrics.has && res.metrics.n > 0;
@@ -48,8 +48,8 @@ static tinker_status read_save(struct tinker_future *f, const char *body, size_t
 {
     struct wire_save_weights_response res;
     (void)proto;
-    tinker_status s = wire_decode_json(&wire_save_weights_response, body, n, WIRE_LENIENT,
-                                       &f->arena, &res, err);
+    tinker_status s =
+        wire_decode_json(&wire_save_weights_response, body, n, WIRE_LENIENT, &f->arena, &res, err);
     if (s == TINKER_OK)
         f->value = res.path;
     return s;
@@ -75,8 +75,8 @@ static tinker_status read_load(struct tinker_future *f, const char *body, size_t
 {
     struct wire_load_weights_response res;
     (void)proto;
-    tinker_status s = wire_decode_json(&wire_load_weights_response, body, n, WIRE_LENIENT,
-                                       &f->arena, &res, err);
+    tinker_status s =
+        wire_decode_json(&wire_load_weights_response, body, n, WIRE_LENIENT, &f->arena, &res, err);
     if (s == TINKER_OK)
         f->value = res.path;
     return s;
@@ -123,8 +123,9 @@ const struct result_reader result_unload = { { "UnloadModel", false }, RESULT_NO
 const struct result_reader *result_find(const char *request_type)
 {
     static const struct result_reader *const all[] = {
-        &result_forward,          &result_forward_backward, &result_optim_step, &result_save,
-        &result_save_for_sampler, &result_load,             &result_sample,     &result_unload,
+        &result_forward, &result_forward_backward, &result_optim_step,
+        &result_save,    &result_save_for_sampler, &result_load,
+        &result_sample,  &result_unload,
     };
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         if (strcmp(all[i]->poll.request_type, request_type) == 0)

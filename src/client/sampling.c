@@ -163,8 +163,8 @@ static tinker_status on_decode(struct poll *p, const char *body, size_t n, bool 
 static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
 {
     struct sample_op *s = CONTAINER(p, struct sample_op, poll);
-    observe_state(&s->sampler->watch, s->op.holder, OBSERVE_SAMPLING, s->sampler->id, state,
-                  reason, changed);
+    observe_state(&s->sampler->watch, s->op.holder, OBSERVE_SAMPLING, s->sampler->id, state, reason,
+                  changed);
 }
 
 static void on_polled(struct poll *p)

@@ -137,6 +137,7 @@ static void close_holders(void *arg)
         holder_close(c->service->session, one_closed, c);
     if (c->service->rest)
         holder_close(c->service->rest, one_closed, c);
+    shadow_close_all(c->service, one_closed, c);
 }
 
 void tinker_service_free(tinker_service *s)
@@ -145,7 +146,7 @@ void tinker_service_free(tinker_service *s)
         return;
     if (s->rt->pid == getpid()) {
         struct closing c = { s, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER,
-                             (s->session != NULL) + (s->rest != NULL) };
+                             (s->session != NULL) + (s->rest != NULL) + shadow_count(s) };
         runtime_sync(s->rt, close_holders, &c);
         pthread_mutex_lock(&c.lock);
         while (c.open > 0)
@@ -153,6 +154,7 @@ void tinker_service_free(tinker_service *s)
         pthread_mutex_unlock(&c.lock);
         runtime_drain_courier(s->rt);
         runtime_unref(s->rt);
+        shadow_free_all(s);
     }
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->observer.lock);

@@ -14,6 +14,7 @@ struct tinker_service {
     struct config cfg;
     pthread_mutex_t lock;
     struct holder *session, *rest; /* lock; made on first use */
+    struct shadow *shadows;        /* lock; sessions of other processes */
     struct observer observer;
 };
 
@@ -27,5 +28,10 @@ tinker_sampler *service_await_sampler(tinker_future *f, int64_t timeout_ms, tink
 
 /* The request id in the answer of an accepted submission; else c->err is set. */
 tinker_status submission_id(struct call *c, char *out, size_t size);
+
+/* shadow.c: the shadows of a service that is being freed. */
+int shadow_count(const tinker_service *s);
+void shadow_close_all(tinker_service *s, void (*closed)(void *arg), void *arg); /* loop thread */
+void shadow_free_all(tinker_service *s);
 
 #endif

@@ -213,6 +213,23 @@ static bool prepare_heartbeat(struct startup *s)
            TINKER_OK;
 }
 
+static void keep_alive(struct startup *s)
+{
+    s->holder->heartbeat_ok_ns = loop_now_ns(s->holder->rt->loop);
+    next_heartbeat(s);
+    next_refresh(s);
+}
+
+tinker_status session_adopt(struct startup *s, tinker_error *err)
+{
+    if (!prepare_heartbeat(s))
+        return err_nomem(err, "session");
+    s->holder->is_shadow = true;
+    s->holder->telemetry = telemetry_new(s->holder);
+    keep_alive(s);
+    return TINKER_OK;
+}
+
 static void on_session(struct call *c)
 {
     struct startup *s = CONTAINER(c, struct startup, call);
@@ -231,9 +248,7 @@ static void on_session(struct call *c)
     log_message(h, LOG_WARNING, res.warning_message);
     log_message(h, LOG_ERROR, res.error_message);
     log_line(&h->log, LOG_INFO, "session %s initialised", h->session_id);
-    h->heartbeat_ok_ns = loop_now_ns(h->rt->loop);
-    next_heartbeat(s);
-    next_refresh(s);
+    keep_alive(s);
     finish(s, NULL, NULL);
 }
 

@@ -11,6 +11,8 @@ struct startup;
 struct startup *session_new(struct holder *h, tinker_error *err);
 /* Begin; holder_started() is called when it is over. */
 void session_start(struct startup *s);
+/* The session exists already, made by another process: only keep it alive. */
+tinker_status session_adopt(struct startup *s, tinker_error *err);
 void session_stop(struct startup *s); /* cancel everything; no more timers */
 void session_free(struct startup *s);
 

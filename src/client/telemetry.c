@@ -51,8 +51,8 @@ struct telemetry {
     void *closed_arg;
 };
 
-static const struct call_spec spec = { "telemetry", "POST", POOL_TELEMETRY, 5000,
-                                       "5.0",       CALL_DEFAULT, false,    false };
+static const struct call_spec spec = { "telemetry", "POST",       POOL_TELEMETRY, 5000,
+                                       "5.0",       CALL_DEFAULT, false,          false };
 
 /* ---- classification ------------------------------------------------------------------ */
 
@@ -169,8 +169,8 @@ bool telemetry_generic(struct telemetry *t, const char *name, tinker_severity se
 {
     if (!t || (json && !is_object(json, n)))
         return false;
-    struct event *e = event_new(t, WIRE_EVENT_GENERIC, severity, name, json ? json : "{}",
-                                json ? n : 2);
+    struct event *e =
+        event_new(t, WIRE_EVENT_GENERIC, severity, name, json ? json : "{}", json ? n : 2);
     if (!e)
         return false;
     e->wire.event_name = e->text;

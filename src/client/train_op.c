@@ -403,7 +403,7 @@ tinker_future *train_op_submit(struct train_op *op, tinker_error *err)
 {
     snprintf(op->op.label, sizeof(op->op.label), "%s on model %s", op->kind->class.name,
              op->training->model_id);
-    enum result_kind kind = op->kind->result == TRAIN_SAMPLER ? RESULT_SAMPLER
-                                                              : op->kind->reader->kind;
+    enum result_kind kind =
+        op->kind->result == TRAIN_SAMPLER ? RESULT_SAMPLER : op->kind->reader->kind;
     return op_submit(&op->op, &op->kind->class, op->training->holder, kind, err);
 }

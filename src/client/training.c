@@ -19,11 +19,11 @@
 
 /* ---- the kinds ---------------------------------------------------------------------- */
 
-#define TRAIN_KIND(name, path, retries, reader, result)                                        \
-    {                                                                                          \
-        { name, train_op_start, train_op_abandon, train_op_destroy },                          \
-            { name, "POST", POOL_TRAIN, 0, NULL, retries, true, false }, "api/v1/" path,       \
-            &reader, result                                                                    \
+#define TRAIN_KIND(name, path, retries, reader, result)                                           \
+    {                                                                                             \
+        { name, train_op_start, train_op_abandon, train_op_destroy },                             \
+            { name, "POST", POOL_TRAIN, 0, NULL, retries, true, false }, "api/v1/" path, &reader, \
+            result                                                                                \
     }
 
 static const struct train_kind forward_backward_kind = TRAIN_KIND(

@@ -1,0 +1,550 @@
+/* rest.c - the REST calls: checking arguments, building paths, one rest_op each. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/jwt.h"
+#include "client/rest.h"
+#include "client/rest_op.h"
+#include "client/rest_types.h"
+#include "client/sampler.h"
+#include "client/service.h"
+#include "client/trainer.h"
+#include "wire/path.h"
+#include "wire/timestamp.h"
+#include "wire/wire.h"
+
+struct tinker_rest {
+    tinker_service *service;
+};
+
+tinker_rest *tinker_service_create_rest(tinker_service *s, tinker_error *err)
+{
+    tinker_rest *r = malloc(sizeof(*r));
+    if (r)
+        r->service = s;
+    else
+        err_nomem(err, "REST client");
+    return r;
+}
+
+void tinker_rest_free(tinker_rest *r)
+{
+    free(r);
+}
+
+struct holder *rest_holder(tinker_rest *r, tinker_error *err)
+{
+    return service_rest(r->service, err);
+}
+
+/* ---- paths ---------------------------------------------------------------------------------- */
+
+__attribute__((format(printf, 1, 2))) static char *path_of(const char *fmt, ...)
+{
+    struct buf b;
+    va_list ap;
+    buf_init(&b, 1 << 16);
+    va_start(ap, fmt);
+    buf_vprintf(&b, fmt, ap);
+    va_end(ap);
+    return buf_detach(&b, NULL);
+}
+
+/* An id that may stand in a path as it is. */
+static tinker_status check_id(const char *what, const char *id, tinker_error *err)
+{
+    if (!id || !*id)
+        return err_set(err, TINKER_EINVAL, "%s must not be empty", what);
+    for (const char *p = id; *p; p++)
+        if ((unsigned char)*p <= ' ' || strchr("/?#%\\\"<>", *p) || (unsigned char)*p >= 127)
+            return err_set(err, TINKER_EINVAL, "%s \"%s\" has a character that no id has", what,
+                           id);
+    return TINKER_OK;
+}
+
+static const char *scope_name(tinker_scope scope)
+{
+    return scope == TINKER_SCOPE_ACCESSIBLE ? "accessible" : "owned";
+}
+
+static tinker_status check_page(tinker_page *ours, const tinker_page *page, int64_t limit,
+                                tinker_error *err)
+{
+    *ours = (tinker_page)TINKER_PAGE_INIT;
+    tinker_status s = opts_copy(ours, sizeof(*ours), page, "tinker_page", err);
+    if (s != TINKER_OK)
+        return s;
+    if (ours->limit < 0 || ours->offset < 0)
+        return err_set(err, TINKER_EINVAL, "limit and offset of a page must not be negative");
+    if (!ours->limit)
+        ours->limit = limit;
+    return TINKER_OK;
+}
+
+char *rest_checkpoint_path(const char *path, const char *tail, tinker_error *err)
+{
+    struct wire_path p;
+    if (!path || wire_path_parse(path, &p, err) != TINKER_OK) {
+        if (!path)
+            err_set(err, TINKER_EINVAL, "no checkpoint path given");
+        return NULL;
+    }
+    char *out = path_of("api/v1/training_runs/%.*s/checkpoints/%s%s", (int)p.n_run, p.run,
+                        p.checkpoint_id, tail);
+    if (!out)
+        err_nomem(err, "path");
+    return out;
+}
+
+static tinker_future *submit(tinker_rest *r, const struct rest_kind *kind, char *path,
+                             struct buf *body, tinker_error *err)
+{
+    return rest_submit(rest_holder(r, err), kind, path, body, err);
+}
+
+/* ---- checkpoints ------------------------------------------------------------------------------ */
+
+static const struct rest_kind list_checkpoints_kind = { REST_CLASS("list_checkpoints"),
+                                                        REST_SPEC("list_checkpoints", "GET"),
+                                                        RESULT_VALUE,
+                                                        type_checkpoints,
+                                                        read_checkpoints,
+                                                        false };
+static const struct rest_kind delete_kind = { REST_CLASS("delete_checkpoint"),
+                                              REST_SPEC("delete_checkpoint", "DELETE"),
+                                              RESULT_NONE,
+                                              NULL,
+                                              NULL,
+                                              true };
+static const struct rest_kind publish_kind = { REST_CLASS("publish_checkpoint"),
+                                               REST_SPEC("publish_checkpoint", "POST"),
+                                               RESULT_NONE,
+                                               NULL,
+                                               NULL,
+                                               true };
+static const struct rest_kind unpublish_kind = { REST_CLASS("unpublish_checkpoint"),
+                                                 REST_SPEC("unpublish_checkpoint", "DELETE"),
+                                                 RESULT_NONE,
+                                                 NULL,
+                                                 NULL,
+                                                 true };
+static const struct rest_kind ttl_kind = { REST_CLASS("set_checkpoint_ttl"),
+                                           REST_SPEC("set_checkpoint_ttl", "PUT"),
+                                           RESULT_NONE,
+                                           NULL,
+                                           NULL,
+                                           false };
+
+tinker_future *tinker_rest_list_checkpoints(tinker_rest *r, const char *run_id, tinker_error *err)
+{
+    if (check_id("run id", run_id, err) != TINKER_OK)
+        return NULL;
+    return submit(r, &list_checkpoints_kind, path_of("api/v1/training_runs/%s/checkpoints", run_id),
+                  NULL, err);
+}
+
+tinker_future *tinker_rest_list_user_checkpoints(tinker_rest *r, const tinker_page *page,
+                                                 tinker_error *err)
+{
+    tinker_page p;
+    if (check_page(&p, page, 100, err) != TINKER_OK)
+        return NULL;
+    return submit(r, &list_checkpoints_kind,
+                  path_of("api/v1/checkpoints?limit=%lld&offset=%lld", (long long)p.limit,
+                          (long long)p.offset),
+                  NULL, err);
+}
+
+static tinker_future *on_checkpoint(tinker_rest *r, const struct rest_kind *kind, const char *path,
+                                    const char *tail, struct buf *body, tinker_error *err)
+{
+    char *endpoint = rest_checkpoint_path(path, tail, err);
+    if (endpoint)
+        return submit(r, kind, endpoint, body, err);
+    if (body)
+        buf_clear(body);
+    return NULL;
+}
+
+tinker_future *tinker_rest_delete_checkpoint(tinker_rest *r, const char *path, tinker_error *err)
+{
+    return on_checkpoint(r, &delete_kind, path, "", NULL, err);
+}
+
+tinker_future *tinker_rest_publish_checkpoint(tinker_rest *r, const char *path, tinker_error *err)
+{
+    return on_checkpoint(r, &publish_kind, path, "/publish", NULL, err);
+}
+
+tinker_future *tinker_rest_unpublish_checkpoint(tinker_rest *r, const char *path, tinker_error *err)
+{
+    return on_checkpoint(r, &unpublish_kind, path, "/publish", NULL, err);
+}
+
+/* A body from a request struct; false: *err says why. */
+static bool encode(struct buf *out, const struct wire_type *type, const void *value,
+                   tinker_error *err)
+{
+    buf_init(out, 1 << 20);
+    if (wire_encode_json(type, value, out, err) == TINKER_OK)
+        return true;
+    buf_clear(out);
+    return false;
+}
+
+tinker_future *tinker_rest_set_checkpoint_ttl(tinker_rest *r, const char *path, int64_t ttl_seconds,
+                                              tinker_error *err)
+{
+    struct wire_ttl_request req = { { ttl_seconds > 0, ttl_seconds } };
+    struct buf body;
+    if (ttl_seconds < 0) {
+        err_set(err, TINKER_EINVAL, "ttl_seconds is %lld, expected at least 0",
+                (long long)ttl_seconds);
+        return NULL;
+    }
+    if (!encode(&body, &wire_ttl_request, &req, err))
+        return NULL;
+    return on_checkpoint(r, &ttl_kind, path, "/ttl", &body, err);
+}
+
+/* ---- training runs ------------------------------------------------------------------------------ */
+
+static const struct rest_kind run_kind = { REST_CLASS("get_training_run"),
+                                           REST_SPEC("get_training_run", "GET"),
+                                           RESULT_VALUE,
+                                           type_training_run,
+                                           read_training_run,
+                                           false };
+static const struct rest_kind runs_kind = { REST_CLASS("list_training_runs"),
+                                            REST_SPEC("list_training_runs", "GET"),
+                                            RESULT_VALUE,
+                                            type_training_runs,
+                                            read_training_runs,
+                                            false };
+static const struct rest_kind weights_info_kind = { REST_CLASS("weights_info"),
+                                                    REST_SPEC("weights_info", "POST"),
+                                                    RESULT_VALUE,
+                                                    type_weights_info,
+                                                    read_weights_info,
+                                                    false };
+
+tinker_future *tinker_rest_list_training_runs(tinker_rest *r, const tinker_page *page,
+                                              tinker_error *err)
+{
+    tinker_page p;
+    struct buf b;
+    if (check_page(&p, page, 20, err) != TINKER_OK)
+        return NULL;
+    buf_init(&b, 1 << 16);
+    buf_printf(&b, "api/v1/training_runs?limit=%lld&offset=%lld&access_scope=%s",
+               (long long)p.limit, (long long)p.offset, scope_name(p.scope));
+    if (p.project_id && *p.project_id) {
+        buf_puts(&b, "&project_id=");
+        http_query_escape(&b, p.project_id);
+    }
+    return submit(r, &runs_kind, buf_detach(&b, NULL), NULL, err);
+}
+
+tinker_future *tinker_rest_training_run(tinker_rest *r, const char *id_or_path, tinker_scope scope,
+                                        tinker_error *err)
+{
+    struct wire_path p = { 0 };
+    if (id_or_path && wire_path_is(id_or_path)) {
+        if (wire_path_parse(id_or_path, &p, err) != TINKER_OK)
+            return NULL;
+    } else if (check_id("run id", id_or_path, err) != TINKER_OK)
+        return NULL;
+    int n = p.run ? (int)p.n_run : (int)strlen(id_or_path);
+    return submit(r, &run_kind,
+                  path_of("api/v1/training_runs/%.*s?access_scope=%s", n,
+                          p.run ? p.run : id_or_path, scope_name(scope)),
+                  NULL, err);
+}
+
+tinker_future *tinker_rest_weights_info(tinker_rest *r, const char *path, tinker_error *err)
+{
+    struct wire_weights_info_request req = { path };
+    struct wire_path p;
+    struct buf body;
+    if (!path || wire_path_parse(path, &p, err) != TINKER_OK) {
+        if (!path)
+            err_set(err, TINKER_EINVAL, "no checkpoint path given");
+        return NULL;
+    }
+    if (!encode(&body, &wire_weights_info_request, &req, err))
+        return NULL;
+    return submit(r, &weights_info_kind, path_of("api/v1/weights_info"), &body, err);
+}
+
+/* ---- sessions and samplers ------------------------------------------------------------------------ */
+
+static const struct rest_kind sessions_kind = { REST_CLASS("list_sessions"),
+                                                REST_SPEC("list_sessions", "GET"),
+                                                RESULT_VALUE,
+                                                type_strings,
+                                                read_sessions,
+                                                false };
+static const struct rest_kind session_kind = { REST_CLASS("get_session"),
+                                               REST_SPEC("get_session", "GET"),
+                                               RESULT_VALUE,
+                                               type_session,
+                                               read_session,
+                                               false };
+static const struct rest_kind project_kind = { REST_CLASS("assign_session_project"),
+                                               REST_SPEC("assign_session_project", "PUT"),
+                                               RESULT_NONE,
+                                               NULL,
+                                               NULL,
+                                               false };
+static const struct rest_kind sampler_kind = { REST_CLASS("get_sampler"),
+                                               REST_SPEC("get_sampler", "GET"),
+                                               RESULT_VALUE,
+                                               type_sampler_info,
+                                               read_sampler_info,
+                                               false };
+static const struct rest_kind base_model_kind = { REST_CLASS("get_base_model"),
+                                                  REST_SPEC("get_sampler", "GET"),
+                                                  RESULT_PATH,
+                                                  NULL,
+                                                  read_base_model,
+                                                  false };
+
+tinker_future *tinker_rest_list_sessions(tinker_rest *r, const tinker_page *page, tinker_error *err)
+{
+    tinker_page p;
+    if (check_page(&p, page, 20, err) != TINKER_OK)
+        return NULL;
+    return submit(r, &sessions_kind,
+                  path_of("api/v1/sessions?limit=%lld&offset=%lld&access_scope=%s",
+                          (long long)p.limit, (long long)p.offset, scope_name(p.scope)),
+                  NULL, err);
+}
+
+tinker_future *tinker_rest_session(tinker_rest *r, const char *session_id, tinker_scope scope,
+                                   tinker_error *err)
+{
+    if (check_id("session id", session_id, err) != TINKER_OK)
+        return NULL;
+    return submit(r, &session_kind,
+                  path_of("api/v1/sessions/%s?access_scope=%s", session_id, scope_name(scope)),
+                  NULL, err);
+}
+
+tinker_future *tinker_rest_assign_project(tinker_rest *r, const char *session_id,
+                                          const char *project_id, tinker_error *err)
+{
+    struct wire_project_request req = { project_id };
+    struct buf body;
+    if (check_id("session id", session_id, err) != TINKER_OK)
+        return NULL;
+    if (!project_id || !*project_id) {
+        err_set(err, TINKER_EINVAL, "project id must not be empty");
+        return NULL;
+    }
+    if (!encode(&body, &wire_project_request, &req, err))
+        return NULL;
+    return submit(r, &project_kind, path_of("api/v1/sessions/%s/project", session_id), &body, err);
+}
+
+tinker_future *tinker_rest_sampler(tinker_rest *r, const char *sampler_id, tinker_error *err)
+{
+    if (check_id("sampler id", sampler_id, err) != TINKER_OK)
+        return NULL;
+    return submit(r, &sampler_kind, path_of("api/v1/samplers/%s", sampler_id), NULL, err);
+}
+
+tinker_future *tinker_sampler_base_model(tinker_sampler *s, tinker_error *err)
+{
+    return rest_submit(s->holder, &base_model_kind, path_of("api/v1/samplers/%s", s->id), NULL,
+                       err);
+}
+
+/* ---- account -------------------------------------------------------------------------------------- */
+
+static const struct rest_kind billing_kind = { REST_CLASS("get_billing_usage"),
+                                               REST_SPEC("get_billing_usage", "GET"),
+                                               RESULT_VALUE,
+                                               type_billing,
+                                               read_billing,
+                                               false };
+static const struct rest_kind audit_kind = { REST_CLASS("get_audit_log"),
+                                             { "get_audit_log", "GET", POOL_REDIRECT, 0, NULL,
+                                               CALL_DEFAULT, true, false },
+                                             RESULT_VALUE,
+                                             type_audit,
+                                             read_audit,
+                                             false };
+
+static tinker_status check_time(const char *what, const char *text, struct wire_time *out,
+                                char normal[WIRE_TIME_TEXT], tinker_error *err)
+{
+    if (!text || !wire_time_parse(text, strlen(text), out))
+        return err_set(err, TINKER_EINVAL, "%s \"%s\" is not an RFC 3339 time", what,
+                       text ? text : "");
+    out->naive = false; /* read as UTC */
+    wire_time_format(*out, normal);
+    return TINKER_OK;
+}
+
+tinker_future *tinker_rest_billing_usage(tinker_rest *r, const char *start, const char *end,
+                                         tinker_error *err)
+{
+    struct wire_time from, to;
+    char a[WIRE_TIME_TEXT], b[WIRE_TIME_TEXT];
+    if (check_time("start", start, &from, a, err) != TINKER_OK ||
+        check_time("end", end, &to, b, err) != TINKER_OK)
+        return NULL;
+    if (to.us <= from.us) {
+        err_set(err, TINKER_EINVAL, "the end %s is not after the start %s", b, a);
+        return NULL;
+    }
+    struct buf path;
+    buf_init(&path, 1 << 10);
+    buf_puts(&path, "api/v1/billing/usage/events?starting_on=");
+    http_query_escape(&path, a);
+    buf_puts(&path, "&ending_before=");
+    http_query_escape(&path, b);
+    return submit(r, &billing_kind, buf_detach(&path, NULL), NULL, err);
+}
+
+static bool is_day(const char *s)
+{
+    static const char shape[] = "0000-00-00";
+    if (strlen(s) != sizeof(shape) - 1)
+        return false;
+    for (size_t i = 0; s[i]; i++)
+        if (shape[i] == '0' ? s[i] < '0' || s[i] > '9' : s[i] != '-')
+            return false;
+    return true;
+}
+
+tinker_future *tinker_rest_audit_log(tinker_rest *r, const char *day, int checkpoints_only,
+                                     tinker_error *err)
+{
+    if (day && !is_day(day)) {
+        err_set(err, TINKER_EINVAL, "day \"%s\" is not YYYY-MM-DD", day);
+        return NULL;
+    }
+    return submit(r, &audit_kind,
+                  path_of("api/v1/audit?event_type=%s%s%s",
+                          checkpoints_only ? "checkpoints" : "all", day ? "&day=" : "",
+                          day ? day : ""),
+                  NULL, err);
+}
+
+/* ---- whoami: an operation without a request ------------------------------------------------------- */
+
+struct whoami_op {
+    struct op op;
+    struct holder_wait wait;
+};
+
+static void whoami_destroy(struct op *op)
+{
+    free(op);
+}
+
+static void whoami_abandon(struct op *op)
+{
+    holder_forget(&((struct whoami_op *)op)->wait);
+    op_destroy(op);
+}
+
+/* The JWT in use, or a key that is itself one of the service's. */
+static tinker_status read_identity(struct op *op, tinker_error *err)
+{
+    struct holder *h = op->holder;
+    struct tinker_future *f = op->future;
+    struct jwt_claims claims;
+    const char *jwt = auth_jwt(h->auth), *key = h->cfg->api_key;
+    bool own = !jwt && key && jwt_read(key, &f->arena, &claims) && claims.iss &&
+               strncmp(claims.iss, "passport-", 9) == 0;
+    if (!own && !(jwt && jwt_read(jwt, &f->arena, &claims)))
+        return err_set(err, TINKER_ESTATE, "whoami requires JWT auth; this is a plain API key");
+    if (!claims.sub)
+        return err_set(err, TINKER_EPROTOCOL, "the token does not say who it is for");
+    tinker_identity *id = arena_alloc(&f->arena, sizeof(*id));
+    if (!id)
+        return err_nomem(err, "result");
+    id->user_urn = claims.sub;
+    id->email = claims.email && *claims.email ? claims.email : NULL;
+    f->value = id;
+    f->type = type_identity;
+    return TINKER_OK;
+}
+
+static void whoami_ready(struct holder_wait *w, const tinker_error *failed)
+{
+    struct op *op = (struct op *)(void *)((char *)w - offsetof(struct whoami_op, wait));
+    tinker_error err;
+    if (failed)
+        op_fail(op, failed);
+    else if (read_identity(op, &err) == TINKER_OK)
+        op_succeed(op);
+    else
+        op_fail(op, &err);
+}
+
+static void whoami_start(struct op *op)
+{
+    struct whoami_op *w = (struct whoami_op *)op; /* first member */
+    w->wait.ready = whoami_ready;
+    holder_when_ready(op->holder, &w->wait);
+}
+
+static const struct op_class whoami_class = { "whoami", whoami_start, whoami_abandon,
+                                              whoami_destroy };
+
+tinker_future *tinker_rest_whoami(tinker_rest *r, tinker_error *err)
+{
+    struct holder *h = rest_holder(r, err);
+    struct whoami_op *w = h ? calloc(1, sizeof(*w)) : NULL;
+    if (!w) {
+        if (h)
+            err_nomem(err, "whoami");
+        return NULL;
+    }
+    tinker_future *f = op_submit(&w->op, &whoami_class, h, RESULT_VALUE, err);
+    if (!f)
+        free(w);
+    return f;
+}
+
+/* ---- the service, and models being trained ---------------------------------------------------------- */
+
+static const struct rest_kind capabilities_kind = { REST_CLASS("get_server_capabilities"),
+                                                    REST_SPEC("get_server_capabilities", "GET"),
+                                                    RESULT_VALUE,
+                                                    type_capabilities,
+                                                    read_capabilities,
+                                                    false };
+static const struct rest_kind health_kind = {
+    REST_CLASS("healthz"), { "healthz", "GET", POOL_TRAIN, 0, NULL, CALL_DEFAULT, false, false },
+    RESULT_NONE,           NULL,
+    read_health,           false
+};
+static const struct rest_kind info_kind = { REST_CLASS("get_info"), REST_SPEC("get_info", "POST"),
+                                            RESULT_VALUE,           type_model_info,
+                                            read_model_info,        false };
+
+tinker_future *tinker_service_capabilities(tinker_service *s, tinker_error *err)
+{
+    return rest_submit(service_rest(s, err), &capabilities_kind,
+                       path_of("api/v1/get_server_capabilities"), NULL, err);
+}
+
+tinker_future *tinker_service_health(tinker_service *s, tinker_error *err)
+{
+    return rest_submit(service_rest(s, err), &health_kind, path_of("api/v1/healthz"), NULL, err);
+}
+
+tinker_future *tinker_training_info(tinker_training *t, tinker_error *err)
+{
+    struct wire_get_info_request req = { t->model_id };
+    struct buf body;
+    if (!encode(&body, &wire_get_info_request, &req, err))
+        return NULL;
+    return rest_submit(t->holder, &info_kind, path_of("api/v1/get_info"), &body, err);
+}

@@ -1,0 +1,13 @@
+/* rest.h - what the REST calls share beyond rest_op.h. */
+#ifndef CLIENT_REST_H
+#define CLIENT_REST_H
+
+#include <tinker/rest.h>
+
+struct holder;
+
+struct holder *rest_holder(tinker_rest *r, tinker_error *err);
+/* "api/v1/training_runs/<run>/checkpoints/<id><tail>" of a tinker:// path; caller frees. */
+char *rest_checkpoint_path(const char *path, const char *tail, tinker_error *err);
+
+#endif
