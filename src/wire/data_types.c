@@ -4,6 +4,7 @@
  * data in the text, so the data is kept raw until the object ends. */
 #include "wire/data_types.h"
 
+#include <math.h>
 #include <string.h>
 #include "wire/check.h"
 
@@ -32,6 +33,13 @@ static bool read_tokens(struct wire_reader *r, void *value)
         return wire_read_int(r, &c->expected_tokens);
     }
     return wire_read_int32s(r, &c->tokens, &c->n_tokens);
+}
+
+static bool check_chunk(struct wire_reader *r, const void *value)
+{
+    const tinker_chunk *c = value;
+    return c->kind != TINKER_CHUNK_TEXT || c->tokens ||
+           wire_read_fail(r, "tokens: expected an array, got a number");
 }
 
 static bool write_tokens(struct wire_writer *w, const char *key, const void *value)
@@ -73,9 +81,9 @@ static const struct wire_field chunk[] = {
       .offset = offsetof(T, kind),
       .words = chunk_kinds },
 };
-static const struct wire_type wire_chunk = { .name = "ModelInputChunk",
-                                             WIRE_TABLE(T, chunk),
-                                             .tag = "type" };
+static const struct wire_type wire_chunk = {
+    .name = "ModelInputChunk", WIRE_TABLE(T, chunk), .tag = "type", .check = check_chunk
+};
 #undef T
 
 #define T tinker_model_input
@@ -94,8 +102,8 @@ bool wire_read_int32s(struct wire_reader *r, const int32_t **out, size_t *n)
         return false;
     if (!json_array_int32(&r->json, &v, n))
         return wire_read_ok(r) && wire_read_nomem(r);
-    *out = v;
-    return true;
+    *out = v ? v : arena_alloc(r->arena, sizeof *v); /* an empty list is there, too */
+    return *out != NULL || wire_read_nomem(r);
 }
 
 static bool read_int64s(struct wire_reader *r, const int64_t **out, size_t *n)
@@ -161,9 +169,7 @@ static bool read_elements(struct wire_reader *r, const struct tensor_text *t, ti
         return wire_read_fail(r, "expected \"int64\" or \"float32\" as dtype, got \"%.40s\"",
                               t->dtype);
     }
-    if (ok)
-        return true;
-    return in.failed ? wire_read_fail(r, "data: %s", json_error(&in)) : wire_read_nomem(r);
+    return ok || wire_read_failed(r, "data", &in);
 }
 
 /* The counts that tinker_tensor does not carry; the rest is wire_check_tensor's. */
@@ -244,9 +250,22 @@ static void write_converted(struct wire_writer *w, const tinker_tensor *t)
     json_put_end_array(&w->json);
 }
 
+/* Why did the writer give up?  It takes neither NaN nor infinities. */
+static bool elements_failed(struct wire_writer *w, const tinker_tensor *t)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        float f = t->dtype == TINKER_FLOAT32    ? ((const float *)t->data)[i]
+                  : t->dtype == TINKER_FLOAT64  ? (float)((const double *)t->data)[i]
+                  : t->dtype == TINKER_BFLOAT16 ? widen_bf16(((const uint16_t *)t->data)[i])
+                                                : 0;
+        if (!isfinite(f))
+            return wire_write_fail(w, "value %zu is not finite, which JSON cannot carry", i);
+    }
+    return wire_write_nomem(w);
+}
+
 static bool write_checked_tensor(struct wire_writer *w, const tinker_tensor *t)
 {
-    bool was_ok = buf_ok(w->json.out);
     json_put_begin_object(&w->json);
     json_put_key(&w->json, "data");
     if (t->dtype == TINKER_FLOAT32)
@@ -255,8 +274,8 @@ static bool write_checked_tensor(struct wire_writer *w, const tinker_tensor *t)
         json_put_array_int64(&w->json, t->data, t->n);
     else
         write_converted(w, t);
-    if (was_ok && !buf_ok(w->json.out))
-        return wire_write_fail(w, "holds values that are not finite, or there is no memory");
+    if (!buf_ok(w->json.out))
+        return elements_failed(w, t);
     json_put_key(&w->json, "dtype");
     json_put_string(&w->json, wire_dtype(t->dtype) == TINKER_INT64 ? "int64" : "float32");
     if (t->shape)

@@ -8,6 +8,7 @@
 extern const struct wire_type wire_named_tensor;
 extern const struct wire_type wire_result_tensor; /* may also be bfloat16 */
 
+/* *out is not NULL afterwards, even for an empty list. */
 bool wire_read_int32s(struct wire_reader *r, const int32_t **out, size_t *n);
 
 #endif

@@ -73,6 +73,7 @@ struct wire_type {
     const void *defaults; /* a whole struct, or NULL: zero */
     const char *tag;      /* name of the ENUM field that says the variant, or NULL */
     bool ignores_unknown; /* even in strict mode */
+    bool (*check)(struct wire_reader *r, const void *value); /* after the fields, or NULL */
     /* Whole types that no table describes. */
     bool (*read)(struct wire_reader *r, void *value);
     bool (*write)(struct wire_writer *w, const void *value);
@@ -108,6 +109,8 @@ bool wire_read_fail(struct wire_reader *r, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 bool wire_read_nomem(struct wire_reader *r);
 bool wire_read_ok(struct wire_reader *r); /* false, and reported, when the JSON failed */
+/* Report the failure of another JSON reader, under the name of what it read. */
+bool wire_read_failed(struct wire_reader *r, const char *what, const struct json_reader *in);
 bool wire_read_value(struct wire_reader *r, const struct wire_type *type, void *value);
 bool wire_read_named(struct wire_reader *r, const char *name, const struct wire_type *type,
                      void *value); /* with the name added to the place */
@@ -132,6 +135,7 @@ struct wire_writer {
 
 bool wire_write_fail(struct wire_writer *w, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+bool wire_write_nomem(struct wire_writer *w);
 bool wire_write_value(struct wire_writer *w, const struct wire_type *type, const void *value);
 bool wire_write_double(struct wire_writer *w, double v); /* fails unless finite */
 

@@ -61,13 +61,14 @@ enum {
     IN_GENERIC = 1 << WIRE_EVENT_GENERIC
 };
 
-/* event_name and event_data are not required when read: some clients lose them. */
+/* Nothing of a single kind of event is required: some clients lose those fields, because
+ * their validator takes the first event class that fits. */
 #define T struct wire_telemetry_event
 static const T event_defaults = { .event_data = { "{}", 2 } };
 static const struct wire_field telemetry_event[] = {
-    { WIRE_FIELD(T, error_message, WIRE_STRING, REQ), .variants = IN_EXCEPTION },
-    { WIRE_FIELD(T, error_type, WIRE_STRING, REQ), .variants = IN_EXCEPTION },
-    { WIRE_FIELD(T, duration, WIRE_STRING, REQ), .variants = IN_END },
+    { WIRE_FIELD(T, error_message, WIRE_STRING, 0), .variants = IN_EXCEPTION },
+    { WIRE_FIELD(T, error_type, WIRE_STRING, 0), .variants = IN_EXCEPTION },
+    { WIRE_FIELD(T, duration, WIRE_STRING, 0), .variants = IN_END },
     { .name = "event",
       .kind = WIRE_ENUM,
       .flags = REQ,

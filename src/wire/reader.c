@@ -39,13 +39,26 @@ bool wire_read_nomem(struct wire_reader *r)
     return fail(r, TINKER_ENOMEM, "not enough memory");
 }
 
+/* The JSON reader tells a lack of memory by its text only. */
+static tinker_status json_status(const struct json_reader *in)
+{
+    return strstr(json_error(in), "no memory for") ? TINKER_ENOMEM : TINKER_EINVAL;
+}
+
 bool wire_read_ok(struct wire_reader *r)
 {
-    if (r->status == TINKER_OK && r->json.failed) {
-        const char *why = json_error(&r->json);
-        fail(r, strstr(why, "no memory for") ? TINKER_ENOMEM : TINKER_EINVAL, why);
-    }
+    if (r->status == TINKER_OK && r->json.failed)
+        fail(r, json_status(&r->json), json_error(&r->json));
     return r->status == TINKER_OK;
+}
+
+bool wire_read_failed(struct wire_reader *r, const char *what, const struct json_reader *in)
+{
+    struct wire_place place = { .up = r->place, .name = what };
+    r->place = &place;
+    fail(r, json_status(in), in->failed ? json_error(in) : "not enough memory");
+    r->place = place.up;
+    return false;
 }
 
 /* ---- words ---------------------------------------------------------------------------- */
@@ -292,7 +305,8 @@ static bool read_fields(struct wire_reader *r, const struct wire_type *type, cha
             return false;
         seen |= UINT64_C(1) << i;
     }
-    return wire_read_ok(r) && check_seen(r, type, value, seen);
+    return wire_read_ok(r) && check_seen(r, type, value, seen) &&
+           (!type->check || type->check(r, value));
 }
 
 bool wire_read_value(struct wire_reader *r, const struct wire_type *type, void *value)

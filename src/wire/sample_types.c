@@ -20,11 +20,7 @@ static bool read_stop_list(struct wire_reader *r, tinker_sampling_params *p)
         p->n_stop = v.n;
         return ok;
     }
-    if (!wire_read_int32s(r, &p->stop_tokens, &p->n_stop))
-        return false;
-    if (!p->stop_tokens)
-        p->stop_tokens = arena_alloc(r->arena, sizeof(int32_t));
-    return p->stop_tokens || wire_read_nomem(r);
+    return wire_read_int32s(r, &p->stop_tokens, &p->n_stop);
 }
 
 /* A text, an array of texts, an array of tokens, or null. */

@@ -110,22 +110,33 @@ bool wire_read_int(struct wire_reader *r, int64_t *out)
     return json_int64(&r->json, out) || wire_read_ok(r);
 }
 
+/* A decimal number, single underscores between digits allowed. */
+static bool double_from_text(char *s, double *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; s[i]; i++) {
+        bool between = i && isdigit((unsigned char)s[i - 1]) && isdigit((unsigned char)s[i + 1]);
+        if (s[i] == '_' && between)
+            continue;
+        if (!isdigit((unsigned char)s[i]) && !strchr("+-.eE", s[i]))
+            return false;
+        s[n++] = s[i];
+    }
+    s[n] = '\0';
+    char *end;
+    *out = strtod(s, &end);
+    return n && *end == '\0' && isfinite(*out);
+}
+
 bool wire_read_double(struct wire_reader *r, double *out)
 {
     enum json_kind kind = json_peek(&r->json);
     char text[64];
     bool b = false;
     if (r->mode == WIRE_LENIENT && kind == JSON_STRING) {
-        char *end = text;
-        bool numeric =
-            short_text(r, text, sizeof text) && text[strspn(text, "+-.0123456789eE")] == '\0';
-        if (!wire_read_ok(r))
-            return false;
-        if (numeric)
-            *out = strtod(text, &end);
-        if (numeric && end != text && *end == '\0' && isfinite(*out))
+        if (short_text(r, text, sizeof text) && double_from_text(text, out))
             return true;
-        return wire_read_fail(r, "expected a number, got a text");
+        return wire_read_ok(r) && wire_read_fail(r, "expected a number, got a text");
     }
     if (r->mode == WIRE_LENIENT && kind == JSON_BOOL) {
         if (!json_bool(&r->json, &b))
@@ -235,11 +246,12 @@ bool wire_read_bytes(struct wire_reader *r, const void **out, size_t *n)
     struct buf b;
     buf_init(&b, s.n + 4);
     bool ok = base64_decode(&b, s.s, s.n);
+    bool full = !buf_ok(&b);
     void *copy = ok ? arena_memdup(r->arena, b.data ? b.data : "", b.len) : NULL;
     *out = copy;
     *n = b.len;
     buf_clear(&b);
-    if (!ok)
+    if (!ok && !full)
         return wire_read_fail(r, "expected base64");
     return copy != NULL || wire_read_nomem(r);
 }

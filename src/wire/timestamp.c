@@ -162,12 +162,12 @@ bool wire_time_from_number(double v, struct wire_time *out)
     return true;
 }
 
-/* [-]digits[.digits] as a number of seconds; false when it is no such text. */
+/* [+-]digits[.digits] as a number of seconds; false when it is no such text. */
 static bool read_number(const char *s, size_t n, struct wire_time *out)
 {
     double v = 0, scale = 1;
-    bool minus = n && s[0] == '-', dot = false, any = false;
-    for (size_t i = minus; i < n; i++) {
+    bool minus = n && s[0] == '-', sign = minus || (n && s[0] == '+'), dot = false, any = false;
+    for (size_t i = sign; i < n; i++) {
         if (s[i] == '.' && !dot) {
             dot = true;
             continue;

@@ -25,6 +25,13 @@ bool wire_write_fail(struct wire_writer *w, const char *fmt, ...)
     return false;
 }
 
+bool wire_write_nomem(struct wire_writer *w)
+{
+    if (w->status == TINKER_OK)
+        w->status = err_nomem(w->err, "JSON text");
+    return false;
+}
+
 bool wire_write_double(struct wire_writer *w, double v)
 {
     if (!isfinite(v))
@@ -78,7 +85,7 @@ static bool write_bytes(struct wire_writer *w, const void *p, size_t n)
     if (ok)
         json_put_string_n(&w->json, b.data ? b.data : "", b.len);
     buf_clear(&b);
-    return ok || wire_write_fail(w, "not enough memory for base64");
+    return ok || wire_write_nomem(w);
 }
 
 static void write_strings(struct wire_writer *w, struct wire_strings v)

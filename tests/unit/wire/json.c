@@ -165,6 +165,20 @@ static void test_sample_request_of_old_clients(void)
     CHECK(s.sampling_params.stop_strings == NULL && s.sampling_params.stop_tokens == NULL);
 }
 
+/* A number of tokens is an image's; a text chunk must not lose its tokens that way. */
+static void test_text_chunk_with_a_number_of_tokens(void)
+{
+    tinker_model_input m;
+    CHECK_INT(decode(&wire_model_input, "{\"chunks\":[{\"tokens\":3,\"type\":\"encoded_text\"}]}",
+                     WIRE_LENIENT, &m),
+              TINKER_EINVAL);
+    CHECK_STR(err.message, "chunks[0]: tokens: expected an array, got a number");
+    CHECK_INT(decode(&wire_model_input, "{\"chunks\":[{\"tokens\":[],\"type\":\"encoded_text\"}]}",
+                     WIRE_LENIENT, &m),
+              TINKER_OK);
+    CHECK_INT(m.chunks[0].n_tokens, 0);
+}
+
 static void test_stop_shapes(void)
 {
     tinker_sampling_params p;
@@ -485,6 +499,10 @@ static void test_not_finite(void)
     tinker_sample s = { .sequences = &seq, .n_sequences = 1 };
     CHECK_INT(wire_encode_json(&wire_sample_response, &s, &out, &err), TINKER_EINVAL);
     CHECK_STR(err.message, "sequences[0]: must be finite");
+    buf_reset(&out);
+    tinker_tensor t = { TINKER_FLOAT32, (float[]){ 1, -INFINITY }, 2, NULL, 0, NULL, NULL };
+    CHECK_INT(wire_encode_json(&wire_tensor_data, &t, &out, &err), TINKER_EINVAL);
+    CHECK_STR(err.message, "value 1 is not finite, which JSON cannot carry");
     buf_clear(&out);
 }
 
@@ -519,6 +537,7 @@ int main(void)
     RUN(test_client_config_defaults);
     RUN(test_lora_and_adam_defaults);
     RUN(test_sample_request_of_old_clients);
+    RUN(test_text_chunk_with_a_number_of_tokens);
     RUN(test_stop_shapes);
     RUN(test_seed_is_folded);
     RUN(test_unknown_fields);

@@ -26,6 +26,7 @@ static void test_parse(void)
         { "1786270272.25", INT64_C(1786270272250000), 0 },
         { "1786270272345", INT64_C(1786270272345000), 0 }, /* milliseconds above 2e10 */
         { "-1.5", -1500000, 0 },
+        { "+3", 3000000, 0 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct wire_time t = { 0 };
