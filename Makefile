@@ -176,7 +176,7 @@ $(B)/fuzz/%: fuzz/%.c $(foreach r,$(ROOMS),$(B)/room/$(r).a)
 
 comma := ,
 # a test whose name ends in _nomem meets an allocator that fails on demand
-NOMEM_ALWAYS := tests/support/failmalloc.c $(foreach f,malloc calloc realloc strdup strndup,-Wl$(comma)--wrap=$(f))
+NOMEM_ALWAYS := tests/support/failmalloc.c $(foreach f,malloc calloc realloc aligned_alloc strdup strndup,-Wl$(comma)--wrap=$(f))
 NOMEM = $(if $(filter %_nomem,$@),$(NOMEM_ALWAYS))
 define unit_rule
 $(B)/tests/unit/$(1)/%: tests/unit/$(1)/%.c $(call archives,$(1)) $(SUPPORT_$(1))

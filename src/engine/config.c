@@ -223,11 +223,13 @@ static tinker_status check_arch(struct model_config *c, const struct raw *raw, c
             return TINKER_OK;
         }
     }
+    struct json_str name = raw->architecture;
+    if (!name.s)
+        name = (struct json_str){ "(none)", 6 };
     return err_set(err, TINKER_EINVAL,
                    "%s: architecture %.*s is not supported (LlamaForCausalLM, Qwen2ForCausalLM, "
                    "Qwen3ForCausalLM are)",
-                   path, raw->architecture.n > 60 ? 60 : (int)raw->architecture.n,
-                   raw->architecture.s ? raw->architecture.s : "(none)");
+                   path, name.n > 60 ? 60 : (int)name.n, name.s);
 }
 
 static tinker_status take_size(size_t *out, int64_t value, int64_t limit, const char *name,

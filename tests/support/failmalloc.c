@@ -10,6 +10,7 @@
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t count, size_t n);
 void *__real_realloc(void *p, size_t n);
+void *__real_aligned_alloc(size_t align, size_t n);
 char *__real_strdup(const char *s);
 char *__real_strndup(const char *s, size_t n);
 
@@ -62,6 +63,11 @@ void *__wrap_malloc(size_t n)
 void *__wrap_calloc(size_t count_, size_t n)
 {
     return fails() ? NULL : __real_calloc(count_, n);
+}
+
+void *__wrap_aligned_alloc(size_t align, size_t n)
+{
+    return fails() ? NULL : __real_aligned_alloc(align, n);
 }
 
 void *__wrap_realloc(void *p, size_t n)

@@ -1,0 +1,204 @@
+/* forward.c - a row's numbers depend on its own sequence alone: not on how the sequence
+ * was cut into batches, not on its neighbours, their adapters, or the threads. */
+#include <tinker/engine.h>
+#include "engine/adapter.h"
+#include "engine/forward.h"
+#include "support/tap.h"
+#include "support/tiny_model.h"
+
+enum { T = 75, PAGES = (T + KV_BLOCK - 1) / KV_BLOCK };
+
+struct sequence {
+    int32_t tokens[T];
+    const struct lora *lora;
+    float *kv;
+    float *pages[PAGES];
+    size_t done;
+    float *logits; /* (T, vocab) */
+};
+
+static void options(struct init_model *o, const char *arch)
+{
+    init_model_defaults(o);
+    init_model_arch(o, arch);
+    o->noise = 0.2;
+    o->embed_std = 0.5;
+    o->config.hidden = 48;
+    o->config.vocab = 70;
+}
+
+static void sequence_init(struct sequence *s, const tinker_engine *e, const struct lora *lora,
+                          uint64_t seed)
+{
+    const struct model_config *c = &e->model->config;
+    *s = (struct sequence){ .lora = lora };
+    s->kv = malloc(PAGES * kv_page_floats(c) * sizeof(float));
+    s->logits = calloc(T * c->vocab, sizeof(float));
+    /* what a page holds beyond the sequence must not matter */
+    memset(s->kv, 0xff, PAGES * kv_page_floats(c) * sizeof(float));
+    for (size_t i = 0; i < T; i++)
+        s->tokens[i] = (int32_t)(tiny_uniform(seed, 0, i) * (double)c->vocab);
+    for (size_t i = 0; i < PAGES; i++)
+        s->pages[i] = s->kv + i * kv_page_floats(c);
+}
+
+static void sequence_clear(struct sequence *s)
+{
+    free(s->kv);
+    free(s->logits);
+}
+
+/* Advance each sequence by take[i] tokens in one batch. */
+static void advance(tinker_engine *e, struct forward_space *space, struct sequence **s,
+                    const size_t *take, size_t n)
+{
+    const struct model *m = e->model;
+    struct segment segments[8];
+    int32_t tokens[8 * T];
+    const struct lora *lora[8 * T];
+    size_t rows = 0;
+    for (size_t i = 0; i < n; i++) {
+        segments[i] = (struct segment){ rows, take[i], s[i]->done, s[i]->lora, s[i]->pages };
+        for (size_t k = 0; k < take[i]; k++, rows++) {
+            tokens[rows] = s[i]->tokens[s[i]->done + k];
+            lora[rows] = s[i]->lora;
+        }
+    }
+    float *h = malloc(rows * m->config.hidden * sizeof(float));
+    float *logits = malloc(rows * m->config.vocab * sizeof(float));
+    struct batch batch = { rows, tokens, segments, n };
+    forward_rows(m, e->threads, space, &batch, h);
+    forward_logits(m, e->threads, space, h, rows, lora, logits);
+    rows = 0;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(s[i]->logits + s[i]->done * m->config.vocab, logits + rows * m->config.vocab,
+               take[i] * m->config.vocab * sizeof(float));
+        s[i]->done += take[i];
+        rows += take[i];
+    }
+    free(h);
+    free(logits);
+}
+
+static tinker_adapter *random_adapter(tinker_engine *e, int64_t rank, int64_t seed)
+{
+    tinker_error err;
+    tinker_lora l = TINKER_LORA_INIT;
+    l.rank = rank;
+    l.has_seed = 1;
+    l.seed = seed;
+    tinker_adapter *a = tinker_adapter_new(e, &l, &err);
+    for (size_t i = 0; i < a->params.n; i++) {
+        const struct param *p = &a->params.list[i];
+        for (size_t k = 0; strstr(p->name, "lora_B") && k < p->rows * p->cols; k++)
+            a->w[p->offset + k] = (float)(0.1 * (tiny_uniform((uint64_t)seed, i, k) - 0.5));
+    }
+    return a;
+}
+
+static void check_arch(const char *arch, int threads, tinker_weights_dtype dtype)
+{
+    struct init_model o;
+    tinker_error err;
+    tinker_engine_options opts = TINKER_ENGINE_OPTIONS_INIT;
+    opts.threads = threads;
+    opts.dtype = dtype;
+    options(&o, arch);
+    tinker_engine *e = tiny_open(&o, &opts);
+    tinker_adapter *a[2] = { random_adapter(e, 4, 1), random_adapter(e, 9, 2) };
+    const struct lora *loras[3] = { NULL, adapter_lora(a[0]), adapter_lora(a[1]) };
+    struct forward_space *space = forward_space_new(&e->model->config, 8 * T, 9, &err);
+    struct sequence whole[3], cut[3], mixed[3];
+    size_t bytes = T * o.config.vocab * sizeof(float);
+    for (int i = 0; i < 3; i++) {
+        struct sequence *one = &whole[i];
+        sequence_init(&whole[i], e, loras[i], (uint64_t)i);
+        sequence_init(&cut[i], e, loras[i], (uint64_t)i);
+        sequence_init(&mixed[i], e, loras[i], (uint64_t)i);
+        advance(e, space, &one, (size_t[]){ T }, 1);
+        one = &cut[i]; /* a prompt, a slice that ends inside a page, then token by token */
+        advance(e, space, &one, (size_t[]){ 20 }, 1);
+        advance(e, space, &one, (size_t[]){ 29 }, 1);
+        while (one->done < T)
+            advance(e, space, &one, (size_t[]){ 1 }, 1);
+        CHECK_MEM(cut[i].logits, bytes, whole[i].logits, bytes);
+        CHECK(i == 0 || memcmp(whole[i].logits, whole[0].logits, bytes) != 0);
+    }
+    struct sequence *all[3] = { &mixed[2], &mixed[0], &mixed[1] };
+    advance(e, space, all, (size_t[]){ 33, 1, 7 }, 3);
+    advance(e, space, all, (size_t[]){ 1, 64, 1 }, 3);
+    while (mixed[2].done < T)
+        advance(e, space, all, (size_t[]){ 1 }, 1);
+    advance(e, space, all + 1, (size_t[]){ T - 65, T - 8 }, 2);
+    for (int i = 0; i < 3; i++) {
+        CHECK_MEM(mixed[i].logits, bytes, whole[i].logits, bytes);
+        sequence_clear(&whole[i]);
+        sequence_clear(&cut[i]);
+        sequence_clear(&mixed[i]);
+    }
+    forward_space_free(space);
+    tinker_adapter_free(a[0]);
+    tinker_adapter_free(a[1]);
+    tinker_engine_close(e);
+}
+
+static void test_qwen3(void)
+{
+    check_arch("qwen3", 1, TINKER_WEIGHTS_F32);
+    check_arch("qwen3", 2, TINKER_WEIGHTS_F32);
+}
+
+static void test_qwen2_and_llama(void)
+{
+    check_arch("qwen2", 2, TINKER_WEIGHTS_F32);
+    check_arch("llama", 3, TINKER_WEIGHTS_F32);
+}
+
+static void test_bf16_weights(void)
+{
+    check_arch("qwen3", 2, TINKER_WEIGHTS_BF16);
+}
+
+/* The pass gives the logprobs that the logits of forward_rows() say, bit for bit. */
+static void test_pass_equals_forward(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    options(&o, "qwen3");
+    tinker_engine *e = tiny_open(&o, NULL);
+    tinker_adapter *a = random_adapter(e, 4, 1);
+    struct forward_space *space = forward_space_new(&e->model->config, T, 4, &err);
+    struct sequence s, *one = &s;
+    sequence_init(&s, e, adapter_lora(a), 3);
+    while (s.done < T)
+        advance(e, space, &one, (size_t[]){ s.done % 3 + 1 < T - s.done ? s.done % 3 + 1 : 1 }, 1);
+    const size_t lengths[] = { 30, T, 5 };
+    struct tiny_data *d = tiny_data(lengths, 3, o.config.vocab, "cross_entropy", 3);
+    memcpy(d->tokens[1], s.tokens, sizeof(s.tokens));
+    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_pass *p = tiny_pass(e, a, d, &loss, 0, &err);
+    REQUIRE(p);
+    const float *lp = tinker_pass_result(p)->outputs[1].tensors[0].tensor.data;
+    for (size_t t = 0; t < T; t++) {
+        const float *z = s.logits + t * o.config.vocab;
+        struct logits_norm norm = logits_normalise(z, o.config.vocab, 1);
+        float want = logits_logprob(&norm, z[d->targets[1][t]]);
+        CHECK_MEM(&lp[t], 4, &want, 4);
+    }
+    tinker_pass_free(p);
+    free(d);
+    sequence_clear(&s);
+    forward_space_free(space);
+    tinker_adapter_free(a);
+    tinker_engine_close(e);
+}
+
+int main(void)
+{
+    RUN(test_qwen3);
+    RUN(test_qwen2_and_llama);
+    RUN(test_bf16_weights);
+    RUN(test_pass_equals_forward);
+    tiny_done();
+    return tap_done();
+}

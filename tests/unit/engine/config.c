@@ -1,0 +1,168 @@
+/* config.c - config.json: what is read, what is refused, and the rope that follows. */
+#include "engine/config.h"
+#include <math.h>
+#include "engine/rope.h"
+#include "support/tap.h"
+
+#define SIZES                                                                                  \
+    "\"vocab_size\":100,\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4," \
+    "\"intermediate_size\":96,\"max_position_embeddings\":512"
+
+static tinker_status parse(struct model_config *c, const char *text, tinker_error *err)
+{
+    return config_parse(c, "config.json", text, strlen(text), err);
+}
+
+static void test_reads(void)
+{
+    struct model_config c;
+    tinker_error err = { 0 };
+    CHECK_INT(parse(&c,
+                    "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES
+                    ",\"num_key_value_heads\":2,\"head_dim\":32,\"rms_norm_eps\":1e-5,"
+                    "\"rope_theta\":1000000,\"tie_word_embeddings\":true,\"unknown\":{\"a\":[1]},"
+                    "\"rope_scaling\":null,\"eos_token_id\":[7,9],\"hidden_act\":\"silu\"}",
+                    &err),
+              TINKER_OK);
+    CHECK_INT(c.arch, ARCH_QWEN3);
+    CHECK_INT(c.kv_heads, 2);
+    CHECK_INT(c.head_dim, 32);
+    CHECK(c.qk_norm && !c.qkv_bias && c.tied);
+    CHECK_NEAR(c.norm_eps, 1e-5, 1e-12);
+    CHECK_NEAR(c.rope.theta, 1e6, 0);
+    CHECK_INT(c.n_eos, 2);
+    CHECK_INT(c.eos[1], 9);
+}
+
+static void test_defaults_depend_on_the_architecture(void)
+{
+    struct model_config c;
+    tinker_error err = { 0 };
+    CHECK_INT(
+        parse(&c, "{\"architectures\":[\"Qwen2ForCausalLM\"]," SIZES ",\"eos_token_id\":3}", &err),
+        TINKER_OK);
+    CHECK(c.qkv_bias && !c.o_bias && !c.qk_norm && !c.tied);
+    CHECK_INT(c.kv_heads, 4);
+    CHECK_INT(c.head_dim, 16);
+    CHECK_NEAR(c.rope.theta, 10000, 0);
+    CHECK_INT(c.n_eos, 1);
+    CHECK_INT(parse(&c,
+                    "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
+                    ",\"attention_bias\":true,\"mlp_bias\":true,\"head_dim\":null}",
+                    &err),
+              TINKER_OK);
+    CHECK(c.qkv_bias && c.o_bias && c.mlp_bias);
+    /* as transformers 5 writes it */
+    CHECK_INT(parse(&c,
+                    "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
+                    ",\"rope_parameters\":{\"rope_theta\":500000.0,\"rope_type\":\"default\"}}",
+                    &err),
+              TINKER_OK);
+    CHECK_NEAR(c.rope.theta, 500000, 0);
+}
+
+static void test_refuses(void)
+{
+    static const struct {
+        const char *text, *want;
+    } cases[] = {
+        { "{\"architectures\":[\"GPT2LMHeadModel\"]," SIZES "}", "GPT2LMHeadModel" },
+        { "{" SIZES "}", "(none)" },
+        { "{\"architectures\":[\"LlamaForCausalLM\"]}", "vocab_size is 0" },
+        { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"hidden_size\":-4}",
+          "hidden_size is -4" },
+        { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"vocab_size\":99999999999}",
+          "vocab_size" },
+        { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"num_key_value_heads\":3}",
+          "share 3" },
+        { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"head_dim\":15}", "odd" },
+        { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"head_dim\":1024}", "head_dim" },
+        { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"hidden_act\":\"gelu\"}", "silu" },
+        { "{\"architectures\":[\"Qwen2ForCausalLM\"]," SIZES ",\"use_sliding_window\":true}",
+          "sliding" },
+        { "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES
+          ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
+          "sliding" },
+        { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
+          ",\"rope_scaling\":{\"type\":\"longrope\"}}",
+          "longrope" },
+        { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
+          ",\"rope_scaling\":{\"type\":\"linear\"}}",
+          "factor" },
+        { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"eos_token_id\":100}",
+          "beyond the vocabulary" },
+        { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"rope_theta\":0}", "rope_theta" },
+        { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES, "config.json: line 1" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct model_config c;
+        tinker_error err = { 0 };
+        tinker_status status = parse(&c, cases[i].text, &err);
+        if (status != TINKER_EINVAL || !strstr(err.message, cases[i].want))
+            TAP_FAIL("case %zu: wanted \"%s\", got \"%s\"", i, cases[i].want, err.message);
+    }
+}
+
+static void test_generation_config_wins(void)
+{
+    struct model_config c;
+    tinker_error err = { 0 };
+    const char *more = "{\"eos_token_id\":[4,5,6],\"temperature\":0.6}",
+               *bad = "{\"eos_token_id\":777}";
+    parse(&c, "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"eos_token_id\":1}", &err);
+    CHECK_INT(config_parse_generation(&c, "g", more, strlen(more), &err), TINKER_OK);
+    CHECK_INT(c.n_eos, 3);
+    CHECK_INT(c.eos[0], 4);
+    CHECK_INT(config_parse_generation(&c, "g", bad, strlen(bad), &err), TINKER_EINVAL);
+}
+
+static void test_rope_frequencies(void)
+{
+    float inv[32];
+    struct rope_config r = { .type = ROPE_DEFAULT, .theta = 10000 };
+    CHECK_NEAR(rope_init(&r, 64, inv), 1, 0);
+    CHECK_NEAR(inv[0], 1, 0);
+    CHECK_NEAR(inv[16], 0.01, 1e-9);
+    r.type = ROPE_LINEAR;
+    r.factor = 4;
+    rope_init(&r, 64, inv);
+    CHECK_NEAR(inv[16], 0.0025, 1e-9);
+    /* Llama 3.1: high frequencies stay, low ones are divided by 8, between is between */
+    r = (struct rope_config){ ROPE_LLAMA3, 500000, 8, 1, 4, 0, 0, 0, 8192 };
+    rope_init(&r, 64, inv);
+    CHECK_NEAR(inv[0], 1, 0);
+    CHECK_NEAR(inv[31] * 8, pow(500000, -62.0 / 64), 1e-10);
+    double plain = pow(500000, -30.0 / 64), wavelength = 2 * 3.14159265358979323846 / plain;
+    double s = (8192 / wavelength - 1) / 3;
+    CHECK(wavelength > 2048 && wavelength < 8192);
+    CHECK_NEAR(inv[15], (1 - s) * plain / 8 + s * plain, 1e-9);
+    r = (struct rope_config){ ROPE_YARN, 10000, 4, 0, 0, 32, 1, 0, 2048 };
+    CHECK_NEAR(rope_init(&r, 64, inv), 0.1 * log(4) + 1, 1e-6);
+}
+
+static void test_rotation_and_its_inverse(void)
+{
+    float inv[2] = { 1, 0.1f }, cs[8], x[4] = { 1, 2, 3, 4 };
+    struct model m = { .config = { .head_dim = 4 }, .inv_freq = inv, .rope_scale = 1 };
+    rope_table(&m, 5, 2, cs);
+    CHECK_NEAR(cs[0], cos(5.0), 1e-7);
+    CHECK_NEAR(cs[7], sin(0.6), 1e-7);
+    rope_rotate(x, cs, 4);
+    CHECK_NEAR(x[0], cos(5.0) - 3 * sin(5.0), 1e-6);
+    CHECK_NEAR(x[2], 3 * cos(5.0) + sin(5.0), 1e-6);
+    CHECK_NEAR(x[3], 4 * cos(0.5) + 2 * sin(0.5), 1e-6);
+    rope_rotate_back(x, cs, 4);
+    CHECK_NEAR(x[0], 1, 1e-6);
+    CHECK_NEAR(x[3], 4, 1e-6);
+}
+
+int main(void)
+{
+    RUN(test_reads);
+    RUN(test_defaults_depend_on_the_architecture);
+    RUN(test_refuses);
+    RUN(test_generation_config_wins);
+    RUN(test_rope_frequencies);
+    RUN(test_rotation_and_its_inverse);
+    return tap_done();
+}

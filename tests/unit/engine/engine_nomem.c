@@ -1,0 +1,87 @@
+/* engine_nomem.c - every allocation fails once: open, adapt, train, save, load, export.
+ *
+ * Nothing may crash or leak, and every call must say that it failed. */
+#include <tinker/engine.h>
+#include "support/failmalloc.h"
+#include "support/tap.h"
+#include "support/tiny_model.h"
+
+static char base[160], out[160], merged[160];
+
+static bool train(tinker_engine *e, tinker_adapter *a, const struct tiny_data *d)
+{
+    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_error err = { 0 };
+    tinker_pass *p = tiny_pass(e, a, d, &loss, 0, &err);
+    tinker_pass_free(p);
+    return p && tinker_adapter_step(a, NULL, NULL, &err) == TINKER_OK;
+}
+
+static bool life(const struct tiny_data *d, int64_t rank)
+{
+    tinker_error err = { 0 };
+    tinker_engine_options opts = TINKER_ENGINE_OPTIONS_INIT;
+    tinker_lora lora = TINKER_LORA_INIT;
+    opts.threads = 1;
+    lora.rank = rank;
+    tinker_engine *e = tinker_engine_open(base, &opts, &err);
+    tinker_adapter *a = e ? tinker_adapter_new(e, &lora, &err) : NULL;
+    bool ok = a && train(e, a, d);
+    tinker_adapter *s = ok ? tinker_adapter_snapshot(a, &err) : NULL;
+    ok = s && tinker_adapter_save(a, out, "m", TINKER_ADAPTER_OPTIMIZER, &err) == TINKER_OK;
+    tinker_adapter *b = ok ? tinker_adapter_load(e, out, TINKER_ADAPTER_OPTIMIZER, &err) : NULL;
+    ok = b && tinker_adapter_export(b, merged, &err) == TINKER_OK;
+    tinker_adapter_free(s);
+    tinker_adapter_free(a);
+    tinker_adapter_free(b);
+    tinker_engine_close(e);
+    return ok;
+}
+
+static void check_life(int64_t rank)
+{
+    const size_t lengths[] = { 5, 3 };
+    struct tiny_data *d = tiny_data(lengths, 2, 13, "cross_entropy", 1);
+    for (long n = 1; n < 5000; n++) {
+        failmalloc_at(n);
+        bool ok = life(d, rank);
+        if (!failmalloc_stop()) {
+            CHECK(ok);
+            CHECK(n > 50);
+            free(d);
+            return;
+        }
+        if (ok)
+            TAP_FAIL("allocation %ld failed and nobody noticed", n);
+    }
+    TAP_FAIL("no end");
+    free(d);
+}
+
+static void test_lora(void)
+{
+    check_life(2);
+}
+
+static void test_all_weights(void)
+{
+    check_life(0);
+}
+
+int main(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    tiny_options(&o, "qwen3");
+    o.config.layers = 1;
+    o.shards = 2;
+    snprintf(base, sizeof(base), "%s", tiny_path("base"));
+    snprintf(out, sizeof(out), "%s", tiny_path("out"));
+    snprintf(merged, sizeof(merged), "%s", tiny_path("merged"));
+    init_model_write(&o, base, &err);
+    os_make_dirs(out, &err);
+    RUN(test_lora);
+    RUN(test_all_weights);
+    tiny_done();
+    return tap_done();
+}
