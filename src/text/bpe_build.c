@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
+#include "text/bpe_reach.h"
 #include "text/unicode.h"
 
 struct bpe_entry {
@@ -86,11 +87,15 @@ static uint32_t find(const struct bpe_builder *b, const char *p, size_t n)
         return BPE_NONE;
     uint64_t key = bpe_key((const unsigned char *)p, n);
     size_t mask = ((size_t)1 << (64 - b->slot_shift)) - 1;
+    uint32_t len = n < 127 ? (uint32_t)n : 127;
     for (size_t i = bpe_slot_index(key, b->slot_shift); b->slots[i].meta; i = (i + 1) & mask) {
         const struct bpe_slot *s = &b->slots[i];
-        const struct bpe_entry *e = entry_of(b, s->meta & 0xFFFFFF);
-        if (s->key == key && e->len == n && memcmp(b->text.data + e->off, p, n) == 0)
-            return e->id;
+        if (s->key != key || s->meta >> 24 != len)
+            continue;
+        uint32_t id = s->meta & 0xFFFFFF;
+        if (n <= 8 ||
+            ((n < 127 || entry_of(b, id)->len == n) && memcmp(b->text.data + s->off, p, n) == 0))
+            return id;
     }
     return BPE_NONE;
 }
@@ -106,9 +111,17 @@ static void put_slot(struct bpe_slot *slots, int shift, const char *text, const 
     slots[i] = (struct bpe_slot){ key, e->off, e->id | len << 24 };
 }
 
+static int bits_for(size_t n)
+{
+    int bits = 4;
+    while (((size_t)1 << bits) * 5 < n * 8 + 8) /* at most 5/8 full */
+        bits++;
+    return bits;
+}
+
 static bool grow_slots(struct bpe_builder *b)
 {
-    int shift = b->slots ? b->slot_shift - 1 : 64 - 12;
+    int shift = b->slots ? b->slot_shift - 1 : 64 - bits_for(b->expected);
     struct bpe_slot *slots = calloc((size_t)1 << (64 - shift), sizeof(*slots));
     if (!slots)
         return false;
@@ -237,6 +250,17 @@ static tinker_status add_merge(struct bpe_builder *b, uint32_t left, uint32_t ri
     return TINKER_OK;
 }
 
+/* Id of a merge's result.  Most files number results in the order of the merges, so the id after
+ * the last one is tried before the table, which would miss the cache. */
+static uint32_t find_result(const struct bpe_builder *b, const char *p, size_t n)
+{
+    uint32_t next = b->n_merges > 0 ? b->merges[b->n_merges - 1].id + 1 : 0;
+    const struct bpe_entry *e = entry_of(b, next);
+    if (e && (e->flags & BPE_PLAIN) && e->len == n && memcmp(b->text.data + e->off, p, n) == 0)
+        return next;
+    return find(b, p, n);
+}
+
 tinker_status bpe_builder_merge(struct bpe_builder *b, const char *text, size_t cut, size_t n,
                                 tinker_error *err)
 {
@@ -263,7 +287,7 @@ tinker_status bpe_builder_merge(struct bpe_builder *b, const char *text, size_t 
             memmove(t->data + mid, t->data + mid + skip, t->len - mid - skip);
             whole = find(b, t->data + off, t->len - skip - off);
         } else {
-            whole = find(b, t->data + off, t->len - off);
+            whole = find_result(b, t->data + off, t->len - off);
         }
     }
     t->len = off;
@@ -341,14 +365,6 @@ static size_t align64(size_t n)
     return (n + 63) & ~(size_t)63;
 }
 
-static int bits_for(size_t n)
-{
-    int bits = 4;
-    while (((size_t)1 << bits) * 5 < n * 8 + 8) /* at most 5/8 full */
-        bits++;
-    return bits;
-}
-
 static void fill_bytes(const struct bpe_builder *b, struct bpe_header *h)
 {
     bool all = true;
@@ -378,12 +394,14 @@ static void fill_tables(const struct bpe_builder *b, struct bpe_header *h)
             continue;
         flags[id] = e->flags;
         memcpy(base + h->blob_at + off, b->text.data + e->off, e->len);
-        struct bpe_entry moved = { id, off, e->len, e->flags };
-        if (e->flags & BPE_PLAIN)
-            put_slot(slots, 64 - (int)h->slot_bits, base + h->blob_at, &moved);
         off += e->len;
     }
     offsets[h->n_ids] = off;
+    for (size_t i = 0; b->slots && i < (size_t)1 << h->slot_bits; i++) {
+        slots[i] = b->slots[i];
+        if (slots[i].meta)
+            slots[i].off = offsets[slots[i].meta & 0xFFFFFF];
+    }
     size_t mask = ((size_t)1 << h->pair_bits) - 1;
     for (size_t i = 0; i <= mask; i++)
         pairs[i].rank = BPE_NONE;
@@ -395,6 +413,25 @@ static void fill_tables(const struct bpe_builder *b, struct bpe_header *h)
             i = (i + 1) & mask;
         pairs[i] = *m; /* of equal pairs the later wins */
     }
+}
+
+/* reachable[id] by merging every token: the slow way. */
+static bool merge_all(const struct bpe *view, uint8_t *reachable)
+{
+    struct bpe_ctx ctx = { 0 };
+    struct bpe_out out = { 0 };
+    for (uint32_t id = 0; id < view->n_ids && !out.failed; id++) {
+        size_t n;
+        const char *p = bpe_bytes(view, id, &n);
+        out.n = 0;
+        if (!(view->flags[id] & BPE_PLAIN))
+            continue;
+        bpe_encode_merge(view, &ctx, (const unsigned char *)p, n, &out);
+        reachable[id] = out.n == 1 && out.ids[0] == (int32_t)id;
+    }
+    free(out.ids);
+    bpe_ctx_clear(&ctx);
+    return !out.failed;
 }
 
 /* Set the direct bit of every slot whose token is what merging its bytes gives. */
@@ -411,24 +448,16 @@ static bool fill_direct(const struct bpe_builder *b, struct bpe_header *h)
     view.prefix_n = b->prefix_n;
     view.suffix = b->suffix;
     view.suffix_n = b->suffix_n;
-    struct bpe_ctx ctx = { 0 };
-    struct bpe_out out = { 0 };
-    for (size_t i = 0; i < (size_t)1 << h->slot_bits && !out.failed; i++) {
-        struct bpe_slot *s = &slots[i];
-        if (!s->meta)
-            continue;
-        uint32_t id = s->meta & 0xFFFFFF;
-        size_t n;
-        const char *p = bpe_bytes(&view, id, &n);
-        out.n = 0;
-        if (!b->ignore_merges)
-            bpe_encode_merge(&view, &ctx, (const unsigned char *)p, n, &out);
-        if (b->ignore_merges || (out.n == 1 && out.ids[0] == (int32_t)id))
-            s->meta |= 1u << 31;
-    }
-    free(out.ids);
-    bpe_ctx_clear(&ctx);
-    return !out.failed;
+    uint8_t *reachable = calloc((size_t)h->n_ids + 1, 1);
+    bool affixes = b->prefix_n > 0 || b->suffix_n > 0, ok = reachable != NULL;
+    if (ok && !b->ignore_merges &&
+        (affixes || !bpe_reach(&view, b->merges, b->n_merges, reachable)))
+        ok = merge_all(&view, reachable);
+    for (size_t i = 0; ok && i < (size_t)1 << h->slot_bits; i++)
+        if (slots[i].meta && (b->ignore_merges || reachable[slots[i].meta & 0xFFFFFF]))
+            slots[i].meta |= 1u << 31;
+    free(reachable);
+    return ok;
 }
 
 tinker_status bpe_builder_finish(struct bpe_builder *b, const char *json, size_t json_n,
@@ -439,7 +468,7 @@ tinker_status bpe_builder_finish(struct bpe_builder *b, const char *json, size_t
     h.n_ids = (uint32_t)b->n_ids;
     h.n_vocab = b->n_vocab;
     h.n_merges = (uint32_t)b->n_merges;
-    h.slot_bits = (uint32_t)bits_for(b->n_entries);
+    h.slot_bits = b->slots ? (uint32_t)(64 - b->slot_shift) : 4;
     h.pair_bits = (uint32_t)bits_for(b->n_merges);
     h.flags = (b->byte_level ? BPE_BYTE_LEVEL : 0u) | (b->ignore_merges ? BPE_IGNORE_MERGES : 0u);
     size_t at = align64(sizeof(h));

@@ -13,6 +13,7 @@ struct bpe_builder {
     bool byte_level, ignore_merges, byte_fallback, fuse_unk;
     const char *prefix, *suffix, *unk; /* borrowed; unk NULL: none */
     size_t prefix_n, suffix_n, unk_n;
+    size_t expected; /* about how many tokens will come */
     struct buf text; /* bytes of all tokens, in order of arrival */
     struct bpe_entry *entries;
     size_t n_entries, cap_entries;

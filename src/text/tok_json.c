@@ -336,6 +336,7 @@ tinker_status tok_build_json(const struct tok_source *source, struct bpe_header 
     arena_init(&l.arena, SIZE_MAX);
     buf_init(&l.settings, 1 << 22);
     bpe_builder_init(&l.builder, false);
+    l.builder.expected = source->json_n / 80;
     tinker_status status = build(&l, block);
     bpe_builder_clear(&l.builder);
     buf_clear(&l.settings);

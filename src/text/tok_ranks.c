@@ -181,6 +181,7 @@ tinker_status tok_build_ranks(const struct tok_source *in, struct bpe_header **b
     struct arena arena;
     struct buf json;
     bpe_builder_init(&b, true);
+    b.expected = in->ranks_n / 20;
     b.ignore_merges = true; /* a piece that is a token is that token */
     arena_init(&arena, SIZE_MAX);
     buf_init(&json, SIZE_MAX);

