@@ -236,9 +236,14 @@ static bool parse(struct fake_server *s, struct conn *c)
     memmove(c->in.data, c->in.data + used, c->in.len - used + 1);
     c->in.len -= used;
     c->request = r;
-    if (!take_script(s, r->path, &c->reply)) {
+    bool scripted = take_script(s, r->path, &c->reply);
+    if (!scripted || c->reply.by_handler) {
+        int64_t delay_ms = scripted ? c->reply.delay_ms : 0;
+        if (scripted)
+            free((char *)c->reply.body);
         memset(&c->reply, 0, sizeof(c->reply));
         s->handler(s->state, r, &c->reply);
+        c->reply.delay_ms = delay_ms;
         if (!c->reply.len && c->reply.body)
             c->reply.len = strlen(c->reply.body);
     }

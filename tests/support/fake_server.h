@@ -31,7 +31,8 @@ struct fake_reply {
     const char *headers;      /* "Name: value\r\n…", or NULL */
     int64_t delay_ms;         /* on the clock */
     enum fake_fault fault;
-    int times; /* 0: once; -1: for ever */
+    int times;       /* 0: once; -1: for ever */
+    bool by_handler; /* the handler says what; this only says when */
 };
 
 struct fake_request {

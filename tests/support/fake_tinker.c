@@ -372,6 +372,12 @@ int64_t world_at(struct world *w, const char *path, size_t i)
     return r ? r->at_ms - 1000 : -1;
 }
 
+void say(struct world *w, const char *path, int status, const char *body, int times)
+{
+    fake_script(w->server, path,
+                (struct fake_reply){ .status = status, .body = body, .times = times });
+}
+
 /* ---- data ----------------------------------------------------------------------------------- */
 
 tinker_datum *fake_data(size_t n, size_t n_tokens)

@@ -56,6 +56,9 @@ int world_log_count(struct world *w, const char *part); /* lines that hold this 
 /* ms since the world was opened at which the i-th request on path arrived, -1: none */
 int64_t world_at(struct world *w, const char *path, size_t i);
 
+/* Script `times` answers (0: one, -1: for ever) of this status and body. */
+void say(struct world *w, const char *path, int status, const char *body, int times);
+
 /* The protobuf answers, malloc'd. */
 char *fake_sample_result(const int32_t *tokens, size_t n, size_t *len);
 char *fake_pass_result(size_t n_outputs, const tinker_named_number *metrics, size_t n_metrics,
