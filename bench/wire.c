@@ -26,7 +26,7 @@ static void die(const char *what)
     exit(1);
 }
 
-/* ---- data: n datums of t tokens with target_tokens (int64) and weights (float32) ------ */
+/* ---- data: n datums of t tokens with target_tokens (int64) and weights (float32) --- */
 
 struct batch {
     struct wire_forward_backward_request req;
@@ -64,7 +64,7 @@ static struct batch make_batch(struct arena *a, size_t n, size_t t)
                            .payload = n * t * 16 };
 }
 
-/* ---- what is measured -------------------------------------------------------------------- */
+/* ---- what is measured ------------------------------------------------------------ */
 
 struct work {
     const struct batch *batch;

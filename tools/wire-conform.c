@@ -50,7 +50,7 @@ static tinker_status json_again(struct job *j, const char *name, const char *jso
     return status ? status : wire_encode_json(type, value, &j->out, &j->err);
 }
 
-/* ---- protobuf ------------------------------------------------------------------------------ */
+/* ---- protobuf -------------------------------------------------------------------- */
 
 static bool is_request(const char *name)
 {
@@ -116,7 +116,7 @@ static tinker_status again_proto(struct job *j, const char *name, const char *he
     return status ? status : encode_proto(j, name, &v);
 }
 
-/* ---- lines ------------------------------------------------------------------------------------ */
+/* ---- lines ----------------------------------------------------------------------- */
 
 static tinker_status parse_path(struct job *j, const char *text)
 {

@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "wire/describe.h"
 
-/* ---- element types --------------------------------------------------------------------- */
+/* ---- element types --------------------------------------------------------------- */
 
 tinker_dtype wire_dtype(tinker_dtype in)
 {
@@ -47,7 +47,7 @@ size_t wire_dtype_size(tinker_dtype dtype)
     return 0;
 }
 
-/* ---- tensors ----------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------- */
 
 /* Product of the dimensions; false when one is negative or the product overflows. */
 static bool shape_count(const int64_t *shape, size_t ndim, uint64_t *count)
@@ -150,7 +150,7 @@ tinker_status wire_check_result_tensor(const tinker_tensor *t, tinker_error *err
     return check_tensor(t, NULL, err);
 }
 
-/* ---- model inputs --------------------------------------------------------------------------- */
+/* ---- model inputs ---------------------------------------------------------------- */
 
 static tinker_status refuse_member(const struct wire_place *at, const char *name, tinker_error *err,
                                    const char *why)
@@ -221,7 +221,7 @@ tinker_status wire_check_model_input(const tinker_model_input *input, bool point
     return check_chunks(input, pointers, NULL, err);
 }
 
-/* ---- datums ------------------------------------------------------------------------------------ */
+/* ---- datums ---------------------------------------------------------------------- */
 
 static tinker_status check_inputs(const tinker_datum *d, const struct wire_place *at,
                                   tinker_error *err)
@@ -261,7 +261,7 @@ tinker_status wire_check_data(const tinker_datum *data, size_t n, tinker_error *
     return TINKER_OK;
 }
 
-/* ---- settings ------------------------------------------------------------------------------------ */
+/* ---- settings -------------------------------------------------------------------- */
 
 tinker_status wire_check_loss(const tinker_loss *loss, tinker_error *err)
 {

@@ -77,7 +77,7 @@ bool wire_read_strings(struct wire_reader *r, struct wire_strings *out)
     return r->status == TINKER_OK;
 }
 
-/* ---- entries by name ------------------------------------------------------------------- */
+/* ---- entries by name ------------------------------------------------------------- */
 
 enum { LINEAR = 16 }; /* up to here a loop finds a name */
 
@@ -105,7 +105,8 @@ static size_t find(const struct wire_named *named, const char *key, size_t n)
         uintptr_t at = (uintptr_t)map_get(&named->index, key, n);
         return at ? at - 1 : named->n;
     }
-    while (i < named->n && (strlen(name_at(named, i)) != n || memcmp(name_at(named, i), key, n)))
+    while (i < named->n &&
+           (strlen(name_at(named, i)) != n || memcmp(name_at(named, i), key, n) != 0))
         i++;
     return i;
 }

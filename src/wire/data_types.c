@@ -11,7 +11,7 @@
 #define REQ WIRE_REQUIRED
 #define NUL WIRE_NULLABLE
 
-/* ---- chunks --------------------------------------------------------------------------- */
+/* ---- chunks ---------------------------------------------------------------------- */
 
 static const char *const chunk_kinds[] = { "encoded_text", "image", "image_asset_pointer", "dmel",
                                            NULL };
@@ -93,7 +93,7 @@ static const struct wire_field model_input[] = {
 const struct wire_type wire_model_input = { .name = "ModelInput", WIRE_TABLE(T, model_input) };
 #undef T
 
-/* ---- tensors ----------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------- */
 
 bool wire_read_int32s(struct wire_reader *r, const int32_t **out, size_t *n)
 {
@@ -180,7 +180,7 @@ static bool check_counts(struct wire_reader *r, const struct tensor_text *t,
         return wire_read_fail(r, "sparse_crow_indices and sparse_col_indices go together");
     if (!t->crow)
         return true;
-    if (t->n_shape != 2)
+    if (!t->shape || t->n_shape != 2)
         return wire_read_fail(r, "a sparse tensor needs a shape of two dimensions");
     if (t->n_col != out->n)
         return wire_read_fail(r, "expected %zu column indices, got %zu", out->n, t->n_col);
@@ -280,7 +280,7 @@ static bool write_checked_tensor(struct wire_writer *w, const tinker_tensor *t)
     json_put_string(&w->json, wire_dtype(t->dtype) == TINKER_INT64 ? "int64" : "float32");
     if (t->shape)
         write_int64s(w, "shape", t->shape, t->ndim);
-    if (t->crow) {
+    if (t->crow && t->shape) {
         write_int64s(w, "sparse_crow_indices", t->crow, (size_t)t->shape[0] + 1);
         write_int64s(w, "sparse_col_indices", t->col, t->n);
     }
@@ -329,7 +329,7 @@ const struct wire_type wire_result_tensor = { .name = "ResultTensor",
                                               .read = read_named_tensor,
                                               .write = write_result_tensor };
 
-/* ---- datums and training requests ----------------------------------------------------------- */
+/* ---- datums and training requests ------------------------------------------------ */
 
 #define T tinker_datum
 static const struct wire_field datum[] = {

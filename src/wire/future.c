@@ -39,7 +39,7 @@ const char *wire_category_name(int category)
     return category >= 0 && category < 3 ? category_names[category] : category_names[0];
 }
 
-/* ---- the keys that decide ------------------------------------------------------------- */
+/* ---- the keys that decide -------------------------------------------------------- */
 
 struct keys {
     const char *type, *status, *queue_state, *reason, *category;
@@ -173,7 +173,7 @@ bool wire_read_queue_state(const char *body, size_t n, struct arena *arena,
     return true;
 }
 
-/* ---- error bodies ------------------------------------------------------------------------ */
+/* ---- error bodies ---------------------------------------------------------------- */
 
 /* The text under detail, error or message of a JSON object; else the whole text. */
 static struct json_str body_text(const char *body, size_t n, struct arena *arena)

@@ -50,7 +50,7 @@ const struct wire_type wire_complete_metadata_response = { .name = "CompleteMeta
                                                            WIRE_TABLE(T, complete_metadata) };
 #undef T
 
-/* ---- telemetry --------------------------------------------------------------------------- */
+/* ---- telemetry ------------------------------------------------------------------- */
 
 static const char *const event_kinds[] = { "SESSION_START", "SESSION_END", "UNHANDLED_EXCEPTION",
                                            "GENERIC_EVENT", NULL };

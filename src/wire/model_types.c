@@ -12,7 +12,7 @@ static const char *const word_load_weights[] = { "load_weights", NULL };
 static const char *const word_save_weights[] = { "save_weights", NULL };
 static const char *const word_save_sampler[] = { "save_weights_for_sampler", NULL };
 
-/* ---- models --------------------------------------------------------------------------- */
+/* ---- models ---------------------------------------------------------------------- */
 
 #define T tinker_lora
 static const T lora_defaults = TINKER_LORA_INIT;
@@ -99,7 +99,7 @@ const struct wire_type wire_unload_model_response = { .name = "UnloadModelRespon
                                                       WIRE_TABLE(T, unload_model_response) };
 #undef T
 
-/* ---- optimiser --------------------------------------------------------------------------- */
+/* ---- optimiser ------------------------------------------------------------------- */
 
 #define T tinker_adam
 static const T adam_defaults = TINKER_ADAM_INIT;
@@ -137,7 +137,7 @@ const struct wire_type wire_optim_step_response = { .name = "OptimStepResponse",
                                                     WIRE_TABLE(T, optim_step_response) };
 #undef T
 
-/* ---- weights --------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------- */
 
 #define T struct wire_load_weights_request
 static const struct wire_field load_weights_request[] = {

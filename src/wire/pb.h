@@ -11,7 +11,7 @@
 
 enum pb_type { PB_VARINT = 0, PB_FIXED64 = 1, PB_LEN = 2, PB_FIXED32 = 5 };
 
-/* ---- writing: all field numbers of ours are below 16, so a tag is one byte ---------- */
+/* ---- writing: all field numbers of ours are below 16, so a tag is one byte ------- */
 size_t pb_varint_size(uint64_t v);
 size_t pb_len_size(size_t n); /* a length-delimited field of n bytes, all included */
 uint8_t *pb_put_varint(uint8_t *p, uint64_t v);
@@ -20,7 +20,7 @@ uint8_t *pb_put_head(uint8_t *p, unsigned field, size_t n);  /* tag and length *
 uint8_t *pb_put_bytes(uint8_t *p, unsigned field, const void *data, size_t n);
 uint8_t *pb_put_double(uint8_t *p, unsigned field, double v);
 
-/* ---- reading ---------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------- */
 struct pb_in {
     const uint8_t *p, *end;
     bool bad; /* truncated or malformed */

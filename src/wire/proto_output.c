@@ -18,7 +18,7 @@ enum { BATCH_DATA = 1, BATCH_OFFSETS, BATCH_DTYPE, BATCH_TRAILING };
 enum { MAP_KEY = 1, MAP_VALUE };
 enum { DATUMS_MAX = 1 << 22 };
 
-/* ---- encoding: one named field of a run of datums ----------------------------------------------- */
+/* ---- encoding: one named field of a run of datums -------------------------------- */
 
 /* outputs[first..end) go into one record. */
 struct run {
@@ -77,7 +77,7 @@ static uint8_t *put_batch(uint8_t *p, const struct run *run, size_t field)
     return proto_put_shape(p, BATCH_TRAILING, shape, dims);
 }
 
-/* ---- encoding: records ------------------------------------------------------------------------------ */
+/* ---- encoding: records ----------------------------------------------------------- */
 
 static bool same_layout(const tinker_loss_output *a, const tinker_loss_output *b)
 {
@@ -178,7 +178,7 @@ tinker_status wire_encode_forward_backward_output(const tinker_forward_backward 
     return TINKER_OK;
 }
 
-/* ---- decoding: one field ------------------------------------------------------------------------------ */
+/* ---- decoding: one field --------------------------------------------------------- */
 
 struct batch {
     const char *name;
@@ -265,7 +265,7 @@ static bool slice(struct wire_reader *r, const struct batch *b, size_t i, int64_
     return true;
 }
 
-/* ---- decoding: records ------------------------------------------------------------------------------------ */
+/* ---- decoding: records ----------------------------------------------------------- */
 
 struct record {
     const struct batch *fields;
@@ -376,7 +376,7 @@ static bool spread_all(struct wire_reader *r, const struct record *records, size
     return true;
 }
 
-/* ---- decoding: the message --------------------------------------------------------------------------------- */
+/* ---- decoding: the message ------------------------------------------------------- */
 
 static bool read_output(struct wire_reader *r, struct pb_in *in, struct record *records,
                         size_t room, tinker_forward_backward *out, struct wire_named *metrics)

@@ -28,7 +28,7 @@ enum { TENSOR_DENSE = 1, TENSOR_SPARSE, TENSOR_DTYPE, TENSOR_SHAPE };
 enum { CSR_VALUES = 1, CSR_CROW, CSR_COL };
 enum { MAP_KEY = 1, MAP_VALUE };
 
-/* ---- encoding: chunks --------------------------------------------------------------------- */
+/* ---- encoding: chunks ------------------------------------------------------------ */
 
 static size_t expected_size(const tinker_chunk *c)
 {
@@ -65,7 +65,7 @@ static uint8_t *put_chunk(uint8_t *p, const tinker_chunk *c)
     return p;
 }
 
-/* ---- encoding: tensors ------------------------------------------------------------------------ */
+/* ---- encoding: tensors ----------------------------------------------------------- */
 
 static size_t csr_size(const tinker_tensor *t)
 {
@@ -97,7 +97,7 @@ static uint8_t *put_tensor(uint8_t *p, const tinker_tensor *t)
     return proto_put_shape(p, TENSOR_SHAPE, t->shape, t->ndim);
 }
 
-/* ---- encoding: datums and the request ------------------------------------------------------------ */
+/* ---- encoding: datums and the request -------------------------------------------- */
 
 static size_t input_size(const tinker_named_tensor *t)
 {
@@ -173,7 +173,7 @@ tinker_status wire_encode_forward_backward_request(const struct wire_forward_bac
     return TINKER_OK;
 }
 
-/* ---- decoding: chunks ------------------------------------------------------------------------------- */
+/* ---- decoding: chunks ------------------------------------------------------------ */
 
 static bool read_text_chunk(struct wire_reader *r, const struct pb_field *arm, tinker_chunk *c)
 {
@@ -223,7 +223,7 @@ static bool read_chunk(struct wire_reader *r, const struct pb_field *field, tink
     return arm.number == CHUNK_TEXT ? read_text_chunk(r, &arm, c) : read_bytes_chunk(r, &arm, c);
 }
 
-/* ---- decoding: tensors --------------------------------------------------------------------------------- */
+/* ---- decoding: tensors ----------------------------------------------------------- */
 
 static bool read_csr(struct wire_reader *r, const struct pb_field *field, uint64_t dtype,
                      tinker_tensor *t)
@@ -282,7 +282,7 @@ static bool read_tensor(struct wire_reader *r, const struct pb_field *field, tin
     return wire_check_tensor(t, &why) == TINKER_OK || wire_read_fail(r, "%s", why.message);
 }
 
-/* ---- decoding: datums and the request ------------------------------------------------------------------- */
+/* ---- decoding: datums and the request -------------------------------------------- */
 
 static bool read_inputs(struct wire_reader *r, const struct pb_field *field,
                         struct wire_named *named)
@@ -309,7 +309,9 @@ static bool read_datum(struct wire_reader *r, const struct pb_field *field, tink
     struct wire_named named;
     size_t room = pb_count(field->bytes, field->n, DATUM_INPUT, PB_LEN), n = 0;
     tinker_chunk *chunks = arena_array(r->arena, room, sizeof *chunks);
-    bool ok = chunks != NULL || wire_read_nomem(r);
+    bool ok = true;
+    if (!chunks)
+        return wire_read_nomem(r);
     wire_named_init(&named, sizeof(tinker_named_tensor));
     while (ok && pb_next(&in, &f)) {
         if (pb_is(&f, DATUM_INPUT, PB_LEN) && n < room) {
@@ -371,9 +373,11 @@ tinker_status wire_decode_forward_backward_request(const void *p, size_t n, stru
     struct pb_field f;
     memset(out, 0, sizeof *out);
     struct request_in req = { .out = out, .room = pb_count(p, n, REQUEST_DATA, PB_LEN) };
-    wire_named_init(&req.config, sizeof(tinker_named_number));
     req.data = arena_array(arena, req.room, sizeof *req.data);
-    bool ok = req.data != NULL || wire_read_nomem(&r);
+    bool ok = true;
+    if (!req.data)
+        return err_nomem(err, "forward_backward request");
+    wire_named_init(&req.config, sizeof(tinker_named_number));
     out->model_id = out->loss.name = "";
     while (ok && pb_next(&in, &f))
         ok = read_request_field(&r, &f, &req);

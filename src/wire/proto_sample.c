@@ -11,7 +11,7 @@ enum { SAMPLE_SEQUENCES = 1, SAMPLE_PROMPT, SAMPLE_TOPK, SAMPLE_CACHE_HITS };
 enum { SEQUENCE_REASON = 1, SEQUENCE_TOKENS, SEQUENCE_LOGPROBS };
 enum { TOPK_IDS = 1, TOPK_LOGPROBS, TOPK_K, TOPK_LENGTH };
 
-/* ---- encoding ------------------------------------------------------------------------------ */
+/* ---- encoding -------------------------------------------------------------------- */
 
 static size_t sequence_size(const tinker_sequence *s)
 {
@@ -89,7 +89,7 @@ tinker_status wire_encode_sample_response(const tinker_sample *s, struct buf *ou
     return TINKER_OK;
 }
 
-/* ---- decoding ------------------------------------------------------------------------------- */
+/* ---- decoding -------------------------------------------------------------------- */
 
 /* float32 values, or NULL when the field is absent or empty. */
 static bool read_floats(struct wire_reader *r, const struct pb_field *f, const float **out,
@@ -205,7 +205,9 @@ tinker_status wire_decode_sample_response(const void *p, size_t n, struct arena 
     memset(out, 0, sizeof *out);
     struct sample_in s = { .out = out, .room = pb_count(p, n, SAMPLE_SEQUENCES, PB_LEN) };
     s.sequences = arena_array(arena, s.room, sizeof *s.sequences);
-    bool ok = s.sequences != NULL || wire_read_nomem(&r);
+    bool ok = true;
+    if (!s.sequences)
+        return err_nomem(err, "sample result");
     while (ok && pb_next(&in, &f))
         ok = read_sample_field(&r, &f, &s);
     proto_done(&r, &in);

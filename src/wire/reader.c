@@ -12,7 +12,7 @@
 #include "wire/collection.h"
 #include "wire/scalar.h"
 
-/* ---- failures ----------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------- */
 
 static bool fail(struct wire_reader *r, tinker_status status, const char *text)
 {
@@ -61,7 +61,7 @@ bool wire_read_failed(struct wire_reader *r, const char *what, const struct json
     return false;
 }
 
-/* ---- words ---------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------- */
 
 static int word_index(const char *const *words, const char *s)
 {
@@ -101,7 +101,7 @@ static bool read_object_text(struct wire_reader *r, struct json_str *out)
     return out->s != NULL || wire_read_nomem(r);
 }
 
-/* ---- fields -------------------------------------------------------------------------------- */
+/* ---- fields ---------------------------------------------------------------------- */
 
 static bool read_pointer(struct wire_reader *r, const struct wire_type *type, const void **out)
 {
@@ -196,7 +196,7 @@ static bool read_field(struct wire_reader *r, const struct wire_field *f, char *
     return wire_read_fail(r, "cannot be read");
 }
 
-/* ---- objects ---------------------------------------------------------------------------------- */
+/* ---- objects --------------------------------------------------------------------- */
 
 static size_t field_index(const struct wire_type *type, struct json_str key)
 {
@@ -327,7 +327,7 @@ bool wire_read_named(struct wire_reader *r, const char *name, const struct wire_
     return ok;
 }
 
-/* ---- public ---------------------------------------------------------------------------------------- */
+/* ---- public ---------------------------------------------------------------------- */
 
 tinker_status wire_decode_json(const struct wire_type *type, const char *json, size_t n,
                                enum wire_mode mode, struct arena *arena, void *value,

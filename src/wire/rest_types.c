@@ -5,7 +5,7 @@
 #define NUL  WIRE_NULLABLE
 #define SHOW (WIRE_NULLABLE | WIRE_SHOW_NULL)
 
-/* ---- sessions and samplers -------------------------------------------------------------- */
+/* ---- sessions and samplers ------------------------------------------------------- */
 
 #define T struct wire_list_sessions_response
 static const struct wire_field list_sessions[] = {
@@ -54,7 +54,7 @@ const struct wire_type wire_trace_export_response = { .name = "TraceExportRespon
                                                       WIRE_TABLE(T, trace_export) };
 #undef T
 
-/* ---- checkpoints and runs ------------------------------------------------------------------ */
+/* ---- checkpoints and runs -------------------------------------------------------- */
 
 #define T struct wire_cursor
 static const struct wire_field cursor[] = {
@@ -133,7 +133,7 @@ const struct wire_type wire_checkpoint_archive_url_response = { .name =
                                                                 WIRE_TABLE(T, archive_url) };
 #undef T
 
-/* ---- audit and identity ------------------------------------------------------------------------ */
+/* ---- audit and identity ---------------------------------------------------------- */
 
 #define T struct wire_audit_log_entry
 static const struct wire_field audit_log_entry[] = {
@@ -164,7 +164,7 @@ static const struct wire_field whoami[] = {
 const struct wire_type wire_whoami_response = { .name = "WhoamiResponse", WIRE_TABLE(T, whoami) };
 #undef T
 
-/* ---- billing -------------------------------------------------------------------------------------- */
+/* ---- billing --------------------------------------------------------------------- */
 
 #define T struct wire_get_billing_usage_request
 static const struct wire_field billing_usage_request[] = {

@@ -11,7 +11,7 @@
 static const float UNUSED_LOGPROB = -99999.0f;
 enum { TOPK_MAX = 4096 }; /* per prompt position */
 
-/* ---- one sequence ----------------------------------------------------------------------- */
+/* ---- one sequence ---------------------------------------------------------------- */
 
 static bool read_floats(struct wire_reader *r, const float **out, size_t *n)
 {
@@ -99,7 +99,7 @@ static const struct wire_type wire_sequence = { .name = "SampledSequence",
                                                 .read = read_sequence,
                                                 .write = write_sequence };
 
-/* ---- top-k rows ---------------------------------------------------------------------------- */
+/* ---- top-k rows ------------------------------------------------------------------ */
 
 /* Rows of unequal length, gathered before the matrix has a width. */
 struct topk_rows {
@@ -240,7 +240,7 @@ static void write_topk_row(struct wire_writer *w, const int32_t *tokens, const f
     json_put_end_array(&w->json);
 }
 
-/* ---- SampleResponse -------------------------------------------------------------------------- */
+/* ---- SampleResponse -------------------------------------------------------------- */
 
 static bool read_sample_key(struct wire_reader *r, struct json_str key, tinker_sample *out,
                             struct topk_rows *rows)
@@ -345,7 +345,7 @@ const struct wire_type wire_sample_response = { .name = "SampleResponse",
                                                 .read = read_sample,
                                                 .write = write_sample };
 
-/* ---- ForwardBackwardOutput ------------------------------------------------------------------------ */
+/* ---- ForwardBackwardOutput ------------------------------------------------------- */
 
 static bool read_loss_output(struct wire_reader *r, void *value)
 {

@@ -4,7 +4,7 @@
 #define REQ WIRE_REQUIRED
 #define NUL WIRE_NULLABLE
 
-/* ---- configuration ------------------------------------------------------------------ */
+/* ---- configuration --------------------------------------------------------------- */
 
 const struct wire_type wire_empty = { .name = "Empty", .size = sizeof(struct wire_empty) };
 
@@ -63,7 +63,7 @@ const struct wire_type wire_client_dynamic_config_response = { .name =
                                                                .defaults = &dynamic_defaults };
 #undef T
 
-/* ---- sessions -------------------------------------------------------------------------- */
+/* ---- sessions -------------------------------------------------------------------- */
 
 static const char *const word_create_session[] = { "create_session", NULL };
 static const char *const word_heartbeat[] = { "session_heartbeat", NULL };
@@ -133,7 +133,7 @@ const struct wire_type wire_create_sampling_session_response = {
 };
 #undef T
 
-/* ---- service ------------------------------------------------------------------------------ */
+/* ---- service --------------------------------------------------------------------- */
 
 static const char *const word_ok[] = { "ok", NULL };
 

@@ -65,7 +65,7 @@ bool wire_worth_sparse(size_t rows, size_t cols, size_t nnz)
     return rows + 1 + 2 * nnz < rows * cols;
 }
 
-/* ---- lengths in tokens ------------------------------------------------------------------------ */
+/* ---- lengths in tokens ----------------------------------------------------------- */
 
 /* LEB128, at most ten bytes. */
 static bool read_varint(const uint8_t **p, const uint8_t *end, uint64_t *out)

@@ -56,7 +56,7 @@ void wire_time_format(struct wire_time t, char out[WIRE_TIME_TEXT])
         snprintf(out + n, WIRE_TIME_TEXT - (size_t)n, "Z");
 }
 
-/* ---- reading --------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------- */
 
 struct scan {
     const char *p, *end;

@@ -16,7 +16,7 @@
 #include <tinker/data.h>
 #include "json/json.h"
 
-/* ---- parts ---------------------------------------------------------------------- */
+/* ---- parts ----------------------------------------------------------------------- */
 
 struct wire_opt_int {
     int has;
@@ -49,7 +49,7 @@ struct wire_numbers {
     size_t n;
 };
 
-/* ---- session and configuration ------------------------------------------------------ */
+/* ---- session and configuration --------------------------------------------------- */
 
 struct wire_empty { /* auth/token request, and the answer {} */
     char unused;
@@ -110,7 +110,7 @@ struct wire_create_sampling_session_response {
     const char *sampling_session_id;
 };
 
-/* ---- service -------------------------------------------------------------------------- */
+/* ---- service --------------------------------------------------------------------- */
 
 struct wire_health_response {
     char unused; /* {"status":"ok"} */
@@ -134,7 +134,7 @@ struct wire_error_response { /* body of an error status, as our server sends it 
     const char *detail;
 };
 
-/* ---- models ------------------------------------------------------------------------------ */
+/* ---- models ---------------------------------------------------------------------- */
 
 struct wire_create_model_request {
     const char *session_id;
@@ -166,7 +166,7 @@ struct wire_unload_model_response {
     const char *model_id;
 };
 
-/* ---- training ------------------------------------------------------------------------------ */
+/* ---- training -------------------------------------------------------------------- */
 
 /* Of forward_backward and, with forward_only, of forward. */
 struct wire_forward_backward_request {
@@ -186,7 +186,7 @@ struct wire_optim_step_response {
     struct wire_numbers metrics;
 };
 
-/* ---- weights --------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------- */
 
 struct wire_load_weights_request {
     const char *model_id; /* either this and seq_id … */
@@ -232,7 +232,7 @@ struct wire_weights_info_response {
     struct wire_opt_bool train_unembed, train_mlp, train_attn;
 };
 
-/* ---- sampling ---------------------------------------------------------------------------------- */
+/* ---- sampling -------------------------------------------------------------------- */
 
 struct wire_sample_request {
     int64_t num_samples; /* default 1 */
@@ -246,7 +246,7 @@ struct wire_sample_request {
     int64_t topk_prompt_logprobs;
 };
 
-/* ---- futures ------------------------------------------------------------------------------------- */
+/* ---- futures --------------------------------------------------------------------- */
 
 struct wire_future_retrieve_request {
     const char *request_id;
@@ -265,7 +265,7 @@ struct wire_complete_metadata_response {
     struct wire_opt_int response_payload_size;
 };
 
-/* ---- sessions, runs, checkpoints ------------------------------------------------------------------ */
+/* ---- sessions, runs, checkpoints ------------------------------------------------- */
 
 struct wire_cursor {
     int64_t offset, limit, total_count;
@@ -334,7 +334,7 @@ struct wire_whoami_response { /* built from JWT claims; never on the wire */
     const char *user_urn, *email;
 };
 
-/* ---- billing ------------------------------------------------------------------------------------------ */
+/* ---- billing --------------------------------------------------------------------- */
 
 struct wire_get_billing_usage_request { /* sent as a query string */
     struct wire_time starting_on, ending_before;
@@ -370,7 +370,7 @@ struct wire_billing_usage_response {
     size_t n_sessions;
 };
 
-/* ---- telemetry ------------------------------------------------------------------------------------------- */
+/* ---- telemetry ------------------------------------------------------------------- */
 
 enum wire_event_kind {
     WIRE_EVENT_SESSION_START,

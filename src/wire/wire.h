@@ -60,7 +60,7 @@ tinker_status wire_metadata_encode(const tinker_named_string *v, size_t n, struc
 tinker_status wire_metadata_decode(struct json_str raw, struct arena *arena,
                                    struct wire_named_strings *out, tinker_error *err);
 
-/* ---- requests ------------------------------------------------------------------------ */
+/* ---- requests -------------------------------------------------------------------- */
 extern const struct wire_type wire_empty; /* {} */
 extern const struct wire_type wire_client_config_request;
 extern const struct wire_type wire_create_session_request;
@@ -83,7 +83,7 @@ extern const struct wire_type wire_project_request;
 extern const struct wire_type wire_get_billing_usage_request;
 extern const struct wire_type wire_telemetry_send_request;
 
-/* ---- answers --------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------- */
 extern const struct wire_type wire_client_config_response;
 extern const struct wire_type wire_client_dynamic_config_response;
 extern const struct wire_type wire_create_session_response;
@@ -120,7 +120,7 @@ extern const struct wire_type wire_whoami_response;
 extern const struct wire_type wire_billing_usage_response;
 extern const struct wire_type wire_telemetry_response;
 
-/* ---- parts that also stand alone ---------------------------------------------------------- */
+/* ---- parts that also stand alone ------------------------------------------------- */
 extern const struct wire_type wire_lora_config;     /* tinker_lora */
 extern const struct wire_type wire_adam_params;     /* tinker_adam */
 extern const struct wire_type wire_sampling_params; /* tinker_sampling_params */

@@ -10,7 +10,7 @@
 
 static tinker_error err;
 
-/* ---- settings ------------------------------------------------------------------------------- */
+/* ---- settings -------------------------------------------------------------------- */
 
 static void test_loss(void)
 {
@@ -85,7 +85,7 @@ static void test_pointers_in_sampling(void)
     CHECK_STR(err.message, "chunks[0].location: is required");
 }
 
-/* ---- estimates ---------------------------------------------------------------------------------- */
+/* ---- estimates ------------------------------------------------------------------- */
 
 static void test_datum_bytes(void)
 {
@@ -183,7 +183,7 @@ static void test_worth_sparse(void)
     CHECK(!wire_worth_sparse(1, 3, 1));    /* 4 */
 }
 
-/* ---- paths ----------------------------------------------------------------------------------------- */
+/* ---- paths ----------------------------------------------------------------------- */
 
 static void test_paths(void)
 {
@@ -214,7 +214,7 @@ static void test_paths(void)
     CHECK_STR(wire_checkpoint_type(false), "training");
 }
 
-/* ---- zstd -------------------------------------------------------------------------------------------- */
+/* ---- zstd ------------------------------------------------------------------------ */
 
 static void test_zstd(void)
 {

@@ -33,7 +33,7 @@ static const char *again(const struct wire_type *type, const char *json, enum wi
     return text;
 }
 
-/* ---- golden texts ------------------------------------------------------------------------- */
+/* ---- golden texts ---------------------------------------------------------------- */
 
 static void test_golden_texts(void)
 {
@@ -61,7 +61,7 @@ static void test_golden_texts(void)
     CHECK(seen >= 60);
 }
 
-/* ---- values ---------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------- */
 
 static void test_request_from_struct(void)
 {
@@ -228,7 +228,7 @@ static void test_seed_is_folded(void)
     }
 }
 
-/* ---- strictness and coercion --------------------------------------------------------------------- */
+/* ---- strictness and coercion ----------------------------------------------------- */
 
 static void test_unknown_fields(void)
 {
@@ -377,7 +377,7 @@ static void test_many_keys(void)
     buf_clear(&b);
 }
 
-/* ---- unions ------------------------------------------------------------------------------------------ */
+/* ---- unions ---------------------------------------------------------------------- */
 
 static void test_unknown_members(void)
 {
@@ -409,7 +409,7 @@ static void test_unknown_members(void)
     CHECK_STR(err.message, "chunks[0]: unknown field \"location\"");
 }
 
-/* ---- error places -------------------------------------------------------------------------------------- */
+/* ---- error places ---------------------------------------------------------------- */
 
 static void test_places(void)
 {
@@ -478,7 +478,7 @@ static void test_no_memory(void)
     CHECK(failed > 3 && failed < 25);
 }
 
-/* ---- numbers that JSON cannot carry ------------------------------------------------------------------------ */
+/* ---- numbers that JSON cannot carry ---------------------------------------------- */
 
 static void test_not_finite(void)
 {
@@ -506,7 +506,7 @@ static void test_not_finite(void)
     buf_clear(&out);
 }
 
-/* ---- metadata --------------------------------------------------------------------------------------------- */
+/* ---- metadata -------------------------------------------------------------------- */
 
 static void test_metadata(void)
 {

@@ -59,7 +59,7 @@ static tinker_status again(const struct wire_forward_backward_request *req,
     return wire_decode_forward_backward_request(out.data, out.len, &arena, back, &err);
 }
 
-/* ---- golden bytes ------------------------------------------------------------------------- */
+/* ---- golden bytes ---------------------------------------------------------------- */
 
 static void test_golden_request(void)
 {
@@ -216,7 +216,7 @@ static void test_golden_output(void)
     CHECK_MEM(out.data, out.len, bytes, n);
 }
 
-/* ---- conversions ------------------------------------------------------------------------------- */
+/* ---- conversions ----------------------------------------------------------------- */
 
 static void test_conversions(void)
 {
@@ -311,7 +311,7 @@ static void test_refused_inputs(void)
     CHECK_INT(again(&req, &back), TINKER_EINVAL);
 }
 
-/* ---- tolerance ------------------------------------------------------------------------------------ */
+/* ---- tolerance ------------------------------------------------------------------- */
 
 static void test_any_order_and_unknown_fields(void)
 {
@@ -406,7 +406,7 @@ static void test_empty_sample_parts(void)
     CHECK_INT(s.topk, 0);
 }
 
-/* ---- damage ------------------------------------------------------------------------------------------ */
+/* ---- damage ---------------------------------------------------------------------- */
 
 struct damage {
     const char *hex, *want;
