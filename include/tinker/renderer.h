@@ -164,6 +164,9 @@ TINKER_API const char *tinker_renderer_name_at(size_t i);
 /* The i-th renderer recommended for a model, best first; NULL past the end or when the
  * model is unknown.  A ":checkpoint" suffix of the name is ignored. */
 TINKER_API const char *tinker_renderer_recommended(const char *model, size_t i);
+/* The renderer to use for a model: the recommended one, else what the control tokens of its
+ * tokenizer (may be NULL) speak for, "role_colon" when nothing does.  Static. */
+TINKER_API const char *tinker_renderer_for(const char *model, const tinker_tokenizer *tokenizer);
 /* 1 when `name` suits `model` or nothing is known of the model, else 0 with a sentence
  * for the user in warning[0..size). */
 TINKER_API int tinker_renderer_suits(const char *model, const char *name, char *warning,
@@ -275,8 +278,8 @@ typedef struct tinker_template_options {
     size_t max_memory;                 /* bytes; 0: 64 MiB */
     uint64_t max_steps;                /* evaluation steps; 0: 10 million */
 } tinker_template_options;
-#define TINKER_TEMPLATE_OPTIONS_INIT                                  \
-    {                                                                 \
+#define TINKER_TEMPLATE_OPTIONS_INIT                                     \
+    {                                                                    \
         sizeof(tinker_template_options), 0, 0, NULL, NULL, NULL, 0, 0, 0 \
     }
 

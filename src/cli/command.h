@@ -50,7 +50,10 @@ extern struct globals globals;
 /* All commands in alphabetical order. */
 const struct command *command_table(size_t *n);
 
+int cmd_detokenize(int argc, char **argv);
+int cmd_render(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
+int cmd_tokenize(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 
 #endif

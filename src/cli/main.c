@@ -16,7 +16,10 @@
 
 /* Alphabetical: help prints it in this order. */
 static const struct command table[] = {
+    { "detokenize", "Turn token ids into text", cmd_detokenize },
+    { "render", "Show a conversation as tokens", cmd_render },
     { "serve", "Run the local Tinker server", cmd_serve },
+    { "tokenize", "Turn text into token ids", cmd_tokenize },
     { "version", "Show version information", cmd_version },
 };
 

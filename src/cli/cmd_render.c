@@ -1,0 +1,426 @@
+/* cmd_render.c - `tinker render`: a conversation as the tokens a model sees; no network.
+ *
+ * Data goes to stdout: pieces, coloured on a terminal, or JSON.  Totals and warnings go to
+ * stderr.  --diff-template compares with the model's own chat template. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <tinker/renderer.h>
+#include "cli/command.h"
+#include "cli/opt.h"
+#include "cli/out.h"
+#include "cli/text_model.h"
+#include "json/json.h"
+
+struct request {
+    const char *model, *renderer, *messages, *mode, *train_on, *tools;
+    int64_t max_length;
+    bool diff;
+};
+
+struct job {
+    const struct request *q;
+    tinker_tokenizer *tokenizer;
+    tinker_renderer *r;
+    tinker_train_on train_on;
+    const tinker_conversation *tools; /* from --tools; NULL: none */
+    bool many;
+};
+
+/* One rendering, flat. */
+struct tokens {
+    int32_t *ids;
+    float *weights; /* NULL: none */
+    size_t n, total;
+};
+
+static int bad_data(const tinker_error *err)
+{
+    return out_fail(err->status == TINKER_ENOMEM ? EXIT_FAILED : EXIT_DATA, NULL, "%s",
+                    err->message);
+}
+
+static void warn(void *state, const char *line)
+{
+    (void)state;
+    out_say("warning: %s", line);
+}
+
+/* ---- output ---- */
+
+static void put_piece(struct buf *out, const tinker_tokenizer *t, int32_t id)
+{
+    tinker_text text = TINKER_TEXT_INIT;
+    if (tinker_tokenizer_decode(t, &id, 1, NULL, &text, NULL) == TINKER_OK && text.n > 0)
+        buf_append(out, text.s, text.n);
+    tinker_text_clear(&text);
+}
+
+static void print_colours(const struct job *j, const struct tokens *t)
+{
+    bool colour = isatty(STDOUT_FILENO) && !globals.no_color && !getenv("NO_COLOR");
+    struct buf line;
+    buf_init(&line, (size_t)1 << 30);
+    for (size_t i = 0; i < t->n; i++) {
+        bool trained = t->weights && t->weights[i] != 0;
+        bool special = tinker_tokenizer_is_special(j->tokenizer, t->ids[i]);
+        if (colour)
+            buf_printf(&line, "\033[%s%sm", special ? "7;" : "", trained ? "32" : "90");
+        put_piece(&line, j->tokenizer, t->ids[i]);
+        if (colour)
+            buf_puts(&line, "\033[0m");
+    }
+    printf("%s\n", line.data ? line.data : "");
+    buf_clear(&line);
+}
+
+static void put_stop(struct json_writer *w, const tinker_renderer *r)
+{
+    tinker_stop_sequences stop = tinker_renderer_stop(r);
+    json_put_begin_array(w);
+    for (size_t i = 0; i < stop.n; i++) {
+        if (stop.strings)
+            json_put_string(w, stop.strings[i]);
+        else
+            json_put_int64(w, stop.tokens[i]);
+    }
+    json_put_end_array(w);
+}
+
+static void print_json(const struct job *j, const struct tokens *t)
+{
+    struct buf out, piece;
+    struct json_writer w;
+    buf_init(&out, (size_t)1 << 31);
+    buf_init(&piece, 1 << 22);
+    json_writer_init(&w, &out);
+    json_put_begin_object(&w);
+    json_put_key(&w, "tokens");
+    json_put_array_int32(&w, t->ids, t->n);
+    json_put_key(&w, "weights");
+    if (t->weights)
+        json_put_array_float(&w, t->weights, t->n);
+    else
+        json_put_null(&w);
+    json_put_key(&w, "pieces");
+    json_put_begin_array(&w);
+    for (size_t i = 0; i < t->n; i++) {
+        buf_reset(&piece);
+        put_piece(&piece, j->tokenizer, t->ids[i]);
+        json_put_string_n(&w, piece.data ? piece.data : "", piece.len);
+    }
+    json_put_end_array(&w);
+    json_put_key(&w, "stop");
+    put_stop(&w, j->r);
+    json_put_key(&w, "renderer");
+    json_put_string(&w, tinker_renderer_name(j->r));
+    json_put_key(&w, "truncated");
+    json_put_uint64(&w, t->total - t->n);
+    json_put_end_object(&w);
+    if (j->many)
+        puts(out.data ? out.data : "");
+    else
+        out_json(out.data, out.len);
+    buf_clear(&out);
+    buf_clear(&piece);
+}
+
+static void say_totals(const struct tokens *t)
+{
+    size_t trained = 0;
+    for (size_t i = 0; t->weights && i < t->n; i++)
+        trained += t->weights[i] != 0;
+    out_say("%zu tokens, %zu trained, %zu truncated", t->n, trained, t->total - t->n);
+}
+
+/* ---- comparison with the chat template ---- */
+
+static int report_difference(const struct job *j, const struct tokens *t,
+                             const tinker_tokens *other, size_t at)
+{
+    struct buf ours, theirs;
+    buf_init(&ours, 4096);
+    buf_init(&theirs, 4096);
+    for (size_t i = at; i < t->n && i < at + 8; i++)
+        put_piece(&ours, j->tokenizer, t->ids[i]);
+    for (size_t i = at; i < other->n && i < at + 8; i++)
+        put_piece(&theirs, j->tokenizer, other->ids[i]);
+    printf("token %zu differs\nrenderer: %s\ntemplate: %s\n", at, ours.len ? ours.data : "(end)",
+           theirs.len ? theirs.data : "(end)");
+    buf_clear(&ours);
+    buf_clear(&theirs);
+    return EXIT_FAILED;
+}
+
+static char *run_template(const struct job *j, const tinker_message *m, size_t n, size_t *len,
+                          tinker_error *err)
+{
+    tinker_template_options opts = TINKER_TEMPLATE_OPTIONS_INIT;
+    const char *source = tinker_tokenizer_chat_template(j->tokenizer);
+    tinker_text bos = TINKER_TEXT_INIT;
+    int32_t id = tinker_tokenizer_special(j->tokenizer, TINKER_TOKEN_BOS);
+    if (!source) {
+        *err = (tinker_error){ .status = TINKER_EINVAL };
+        snprintf(err->message, sizeof(err->message), "the model has no chat template");
+        return NULL;
+    }
+    if (id >= 0 && tinker_tokenizer_token(j->tokenizer, id, &bos, NULL) == TINKER_OK)
+        opts.bos_token = bos.s;
+    opts.add_generation_prompt = strcmp(j->q->mode, "generate") == 0;
+    tinker_template *t = tinker_template_new(source, strlen(source), err);
+    char *text = t ? tinker_template_render(t, m, n, j->tools ? j->tools->tools : NULL,
+                                            j->tools ? j->tools->n_tools : 0, &opts, len, err)
+                   : NULL;
+    tinker_template_free(t);
+    tinker_text_clear(&bos);
+    return text;
+}
+
+static int compare(const struct job *j, const tinker_conversation *c, const struct tokens *t)
+{
+    tinker_error err;
+    tinker_tokens other = TINKER_TOKENS_INIT;
+    size_t len = 0, at = 0;
+    char *text = run_template(j, c->messages, c->n_messages, &len, &err);
+    if (!text ||
+        tinker_tokenizer_encode(j->tokenizer, text, len, NULL, &other, &err) != TINKER_OK) {
+        free(text);
+        return bad_data(&err);
+    }
+    while (at < t->n && at < other.n && t->ids[at] == other.ids[at])
+        at++;
+    int status = EXIT_OK;
+    if (at < t->n || at < other.n)
+        status = report_difference(j, t, &other, at);
+    else
+        printf("all %zu tokens are equal\n", t->n);
+    free(text);
+    tinker_tokens_clear(&other);
+    return status;
+}
+
+/* ---- rendering ---- */
+
+/* Flatten the first example; false: no memory. */
+static bool flatten(const tinker_rendered *x, int64_t max_length, bool weighted, struct tokens *out)
+{
+    const tinker_example *e = &x->examples[0];
+    *out = (struct tokens){ .total = e->n_tokens };
+    out->ids = calloc(e->n_tokens + 1, sizeof(*out->ids));
+    out->weights = weighted && e->weights ? calloc(e->n_tokens + 1, sizeof(*out->weights)) : NULL;
+    if (!out->ids || (weighted && e->weights && !out->weights))
+        return false;
+    for (size_t i = 0; i < e->input.n_chunks; i++) {
+        const tinker_chunk *c = &e->input.chunks[i];
+        for (size_t k = 0; k < c->n_tokens; k++)
+            out->ids[out->n++] = c->tokens[k];
+    }
+    if (out->weights)
+        memcpy(out->weights, e->weights, out->n * sizeof(*out->weights));
+    if (max_length > 0 && (uint64_t)max_length < out->n)
+        out->n = (size_t)max_length;
+    return true;
+}
+
+/* Tool declarations, then the messages; the system message moves into the declarations. */
+static tinker_message *with_tools(const struct job *j, const tinker_conversation *c,
+                                  tinker_conversation **prefix, size_t *n, tinker_error *err)
+{
+    const tinker_message *m = c->messages;
+    size_t skip = c->n_messages > 0 && strcmp(m[0].role, "system") == 0 && !m[0].parts;
+    const tinker_conversation *tools = j->tools;
+    *prefix = tinker_renderer_tool_prefix(j->r, tools->tools, tools->n_tools,
+                                          skip ? m[0].content : NULL, err);
+    if (!*prefix)
+        return NULL;
+    *n = (*prefix)->n_messages + c->n_messages - skip;
+    tinker_message *all = calloc(*n + 1, sizeof(*all));
+    if (!all)
+        return NULL;
+    memcpy(all, (*prefix)->messages, (*prefix)->n_messages * sizeof(*all));
+    memcpy(all + (*prefix)->n_messages, m + skip, (c->n_messages - skip) * sizeof(*all));
+    return all;
+}
+
+static int show(const struct job *j, const tinker_conversation *c, const struct tokens *t)
+{
+    if (j->q->diff)
+        return compare(j, c, t);
+    if (globals.json)
+        print_json(j, t);
+    else
+        print_colours(j, t);
+    say_totals(t);
+    return EXIT_OK;
+}
+
+static int render(struct job *j, const tinker_conversation *c)
+{
+    tinker_error err = { .status = TINKER_ENOMEM };
+    tinker_conversation *prefix = NULL;
+    size_t n = c->n_messages;
+    struct job own = *j;
+    if (!own.tools && c->n_tools > 0)
+        own.tools = c;
+    tinker_message *all = own.tools ? with_tools(&own, c, &prefix, &n, &err) : NULL;
+    const tinker_message *m = own.tools ? all : c->messages;
+    tinker_rendered *x = NULL;
+    struct tokens t = { .ids = NULL };
+    bool generate = strcmp(j->q->mode, "generate") == 0, train = strcmp(j->q->mode, "train") == 0;
+    if (m && generate)
+        x = tinker_renderer_prompt(j->r, m, n, NULL, NULL, &err);
+    else if (m)
+        x = tinker_renderer_example(j->r, m, n, train ? j->train_on : TINKER_TRAIN_ALL_MESSAGES,
+                                    &err);
+    int status = x && flatten(x, j->q->max_length, train, &t) ? show(&own, c, &t) : bad_data(&err);
+    free(t.ids);
+    free(t.weights);
+    free(all);
+    tinker_rendered_free(x);
+    tinker_conversation_free(prefix);
+    return status;
+}
+
+/* ---- input ---- */
+
+static int render_lines(struct job *j, char *text, size_t n)
+{
+    int status = EXIT_OK;
+    size_t line = 0;
+    j->many = true;
+    for (char *p = text, *end = text + n; p < end && status == EXIT_OK; line++) {
+        char *nl = memchr(p, '\n', (size_t)(end - p));
+        size_t len = nl ? (size_t)(nl - p) : (size_t)(end - p);
+        if (strspn(p, " \t\r") < len) {
+            tinker_error err;
+            tinker_conversation *c = tinker_conversation_parse(p, len, &err);
+            status =
+                c ? render(j, c)
+                  : out_fail(EXIT_DATA, NULL, "%s:%zu: %s", j->q->messages, line + 1, err.message);
+            tinker_conversation_free(c);
+        }
+        p += len + (nl != NULL);
+    }
+    return status;
+}
+
+/* One JSON document, or JSON Lines when the text as a whole is not one. */
+static int render_text(struct job *j, char *text, size_t n)
+{
+    tinker_error err;
+    tinker_conversation *c = n ? tinker_conversation_parse(text, n, &err) : NULL;
+    if (!c) {
+        char *first = memchr(text, '\n', n);
+        bool lines =
+            first && text[strspn(text, " \t\r\n")] == '{' && first[strspn(first, " \t\r\n")];
+        if (n == 0)
+            return out_fail(EXIT_DATA, NULL, "%s is empty", j->q->messages);
+        return lines ? render_lines(j, text, n)
+                     : out_fail(EXIT_DATA, NULL, "%s: %s", j->q->messages, err.message);
+    }
+    int status = render(j, c);
+    tinker_conversation_free(c);
+    return status;
+}
+
+static tinker_conversation *load_tools(const char *path, int *status)
+{
+    char *text;
+    size_t n;
+    tinker_error err;
+    if (!text_model_read(path, &text, &n, status))
+        return NULL;
+    struct buf b;
+    buf_init(&b, n + 64);
+    buf_printf(&b, "{\"messages\":[],\"tools\":");
+    buf_append(&b, text, n);
+    buf_putc(&b, '}');
+    tinker_conversation *c = b.data ? tinker_conversation_parse(b.data, b.len, &err) : NULL;
+    if (!c)
+        *status = out_fail(EXIT_DATA, NULL, "%s: %s", path, err.message);
+    buf_clear(&b);
+    free(text);
+    return c;
+}
+
+static int run(const struct request *q)
+{
+    struct job j = { .q = q };
+    tinker_renderer_options opts = TINKER_RENDERER_OPTIONS_INIT;
+    tinker_error err;
+    tinker_conversation *tools = NULL;
+    char warning[400], *text = NULL;
+    size_t n = 0;
+    int status = EXIT_OK;
+    opts.warn = warn;
+    j.tokenizer = text_model_load(q->model, &status);
+    if (!j.tokenizer)
+        return status;
+    const char *name = q->renderer ? q->renderer : tinker_renderer_for(q->model, j.tokenizer);
+    if (!tinker_renderer_suits(q->model, name, warning, sizeof(warning)))
+        out_say("warning: %s", warning);
+    j.r = tinker_renderer_new(name, j.tokenizer, &opts, &err);
+    if (!j.r || tinker_train_on_parse(q->train_on, &j.train_on, &err) != TINKER_OK)
+        status = out_fail(EXIT_USAGE, NULL, "%s", err.message);
+    if (status == EXIT_OK && q->tools)
+        tools = load_tools(q->tools, &status);
+    j.tools = tools;
+    if (status == EXIT_OK && text_model_read(q->messages, &text, &n, &status))
+        status = render_text(&j, text, n);
+    free(text);
+    tinker_conversation_free(tools);
+    tinker_renderer_free(j.r);
+    tinker_tokenizer_free(j.tokenizer);
+    return status;
+}
+
+int cmd_render(int argc, char **argv)
+{
+    static const char *const modes[] = { "generate", "train", "history", NULL };
+    static const char *const weights[] = { "last_assistant_message",
+                                           "last_assistant_turn",
+                                           "all_assistant_messages",
+                                           "all_messages",
+                                           "all_tokens",
+                                           "all_user_and_system_messages",
+                                           "customized",
+                                           NULL };
+    struct request q = { .messages = "-",
+                         .mode = "generate",
+                         .train_on = "all_assistant_messages" };
+    const struct opt opts[] = {
+        { "model", 'm', OPT_STRING, "MODEL", "a model directory, a tokenizer file or a model name",
+          &q.model, NULL },
+        { "renderer", 0, OPT_STRING, "NAME", "chat format (default: the one made for the model)",
+          &q.renderer, NULL },
+        { "messages", 0, OPT_STRING, "FILE",
+          "a JSON array of messages, or JSON Lines of {\"messages\":[...]} (default -)",
+          &q.messages, NULL },
+        { "mode", 0, OPT_CHOICE, "MODE",
+          "generate: prompt for the next answer; train: with weights; history: as context", &q.mode,
+          modes },
+        { "train-on", 0, OPT_CHOICE, "WHAT", "what train weighs (default all_assistant_messages)",
+          &q.train_on, weights },
+        { "tools", 0, OPT_STRING, "FILE", "a JSON array of tool declarations", &q.tools, NULL },
+        { "max-length", 0, OPT_INT, "N", "cut after N tokens", &q.max_length, NULL },
+        { "diff-template", 0, OPT_FLAG, NULL,
+          "compare with the model's own chat template; exit 1 at the first difference", &q.diff,
+          NULL },
+    };
+    const struct opt_spec spec = { "render",
+                                   "Show a conversation as the tokens that a model sees.",
+                                   opts,
+                                   sizeof(opts) / sizeof(opts[0]),
+                                   NULL,
+                                   0,
+                                   "tinker render -m tinker/tiny --messages chat.json --json" };
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status))
+        return status;
+    if (!q.model)
+        return opt_usage_error(&spec, "Missing option '--model' / '-m'.");
+    if (q.max_length < 0)
+        return opt_usage_error(&spec, "Invalid value for '--max-length': must not be negative.");
+    return run(&q);
+}
