@@ -115,7 +115,8 @@ man: $(if $(shell command -v scdoc 2>/dev/null),$(MANPAGES))
 # kernels for one instruction set say so in their file name
 FLAGS_FILE = $(if $(findstring _avx512bf16.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx2 -mfma, \
              $(if $(findstring _avx512.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma, \
-             $(if $(findstring _avx2.c,$<),-mavx2 -mfma -mf16c)))
+             $(if $(findstring _avx2.c,$<),-mavx2 -mfma -mf16c))) \
+             $(if $(filter fuzz,$(BUILD)),$(if $(findstring /kernels/,$<),-fno-sanitize=all))
 $(B)/obj/%.o: src/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(if $(findstring /engine/,$<),-O2 -ffp-contract=off) $(FLAGS_FILE) -MMD -MP -c -o $@ $<
