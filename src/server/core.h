@@ -81,6 +81,7 @@ struct future {
     int64_t seq;             /* [const] */
     struct base *base;       /* [const] samples */
     enum future_state state;
+    bool canceled;        /* RUNNING samples: the engine drops it at the next token */
     struct work *work;    /* owned; the engine thread's while RUNNING */
     bool replay;          /* [engine] finished before a restart: only its effect is needed */
     struct waitlist wait; /* the listener's */
@@ -122,7 +123,7 @@ struct server {
     struct session *waiting; /* list of sessions with waiting samples */
     size_t queued_samples, active_samples;
     size_t queued_bytes;
-    uint64_t expiries; /* sessions expired so far: the engine looks for their work */
+    uint64_t drops; /* sessions ended and samples canceled so far: the engine looks for them */
     bool stopping;
 };
 
@@ -163,6 +164,8 @@ void queue_return_sample_locked(struct server *s, struct future *f);
 void queue_done_locked(struct server *s, struct future *f);
 /* Fail what waits behind a number that never came; the failed are returned as a list. */
 struct future *queue_expire_gaps_locked(struct server *s, int64_t now_ns);
+/* Take a waiting sample out of its line. */
+void queue_remove_sample_locked(struct server *s, struct future *f);
 /* Take all waiting futures of a session or model out of the queues, as a list. */
 struct future *queue_drop_session_locked(struct server *s, struct session *session);
 struct future *queue_drop_model_locked(struct server *s, struct model *m);

@@ -203,6 +203,26 @@ struct future *queue_next_sample_locked(struct server *s)
     return f;
 }
 
+void queue_remove_sample_locked(struct server *s, struct future *f)
+{
+    struct session *v = f->session;
+    struct future **p = &v->first_sample, *prev = NULL;
+    while (*p && *p != f) {
+        prev = *p;
+        p = &(*p)->next;
+    }
+    if (!*p)
+        return;
+    *p = f->next;
+    if (v->last_sample == f)
+        v->last_sample = prev;
+    if (!v->first_sample)
+        leave_line_locked(s, v);
+    f->next = NULL;
+    s->queued_samples--;
+    s->queued_bytes -= f->work->arena.used;
+}
+
 struct future *queue_drop_session_locked(struct server *s, struct session *session)
 {
     struct future *list = session->first_sample;

@@ -150,3 +150,29 @@ void route_retrieve_future(struct server *s, struct request *req, struct respons
     else
         res->wait = &f->wait;
 }
+
+/* Only samples can be canceled: a training request has its place in the order. */
+void route_cancel_future(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_future_retrieve_request in;
+    if (!route_body(req, res, &wire_future_retrieve_request, &in))
+        return;
+    pthread_mutex_lock(&s->lock);
+    struct future *f = core_future_locked(s, in.request_id);
+    bool found = f && strcmp(f->owner, req->user) == 0;
+    bool waiting = found && f->kind == WORK_SAMPLE && f->state == FUTURE_WAITING;
+    if (waiting) {
+        queue_remove_sample_locked(s, f);
+    } else if (found && f->kind == WORK_SAMPLE && f->state == FUTURE_RUNNING) {
+        f->canceled = true;
+        s->drops++;
+        pthread_cond_signal(&s->work_ready);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (waiting)
+        future_fail(s, f, TINKER_CATEGORY_USER, "the sample was canceled");
+    if (found)
+        response_no_content(res);
+    else
+        response_error(res, 404, "Future not found");
+}

@@ -98,6 +98,26 @@ static bool resolve(struct server *s, struct request *req, struct response *res,
     return *id != NULL;
 }
 
+/* The envelope of a sample: newer clients want an id for each sequence with it. */
+static void reply_envelope(struct response *res, const char *id, int64_t num_samples)
+{
+    struct json_writer w;
+    char sequence[512];
+    json_writer_init(&w, &res->body);
+    json_put_begin_object(&w);
+    json_put_key(&w, "request_id");
+    json_put_string(&w, id);
+    json_put_key(&w, "sample_sequence_ids");
+    json_put_begin_array(&w);
+    for (int64_t i = 0; i < num_samples; i++) {
+        snprintf(sequence, sizeof(sequence), "%s:%lld", id, (long long)i);
+        json_put_string(&w, sequence);
+    }
+    json_put_end_array(&w);
+    json_put_end_object(&w);
+    res->content_type = "application/json";
+}
+
 void route_asample(struct server *s, struct request *req, struct response *res)
 {
     tinker_error err = { 0 };
@@ -116,8 +136,12 @@ void route_asample(struct server *s, struct request *req, struct response *res)
         work_free(w);
         return;
     }
+    int64_t num_samples = w->sample.num_samples;
     int status = submit_sample(s, req->user, session, base, w, id);
-    route_submitted(s, res, status, id, NULL, NULL);
+    if (status == SUBMIT_OK)
+        reply_envelope(res, id, num_samples);
+    else
+        route_submitted(s, res, status, id, NULL, NULL);
 }
 
 void route_get_sampler(struct server *s, struct request *req, struct response *res)

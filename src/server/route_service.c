@@ -6,6 +6,7 @@
 #include "base/rand.h"
 #include "server/link.h"
 #include "server/routes.h"
+#include "server/sweep.h"
 
 enum { TRACE_SPANS = 100000 };
 
@@ -45,7 +46,7 @@ void route_client_config(struct server *s, struct request *req, struct response 
 void route_dynamic_config(struct server *s, struct request *req, struct response *res)
 {
     (void)s, (void)req;
-    response_json(res, "{\"refresh_interval_sec\":300}");
+    response_json(res, "{\"refresh_interval_sec\":300,\"sample_cancel_enabled\":true}");
 }
 
 /* An unsigned token that only tells the client who it is; it opens nothing. */
@@ -219,6 +220,17 @@ void route_set_project(struct server *s, struct request *req, struct response *r
         route_store_error(s, res, &err);
     else
         response_no_content(res);
+}
+
+/* The client says that it needs the session no more. */
+void route_finish_session(struct server *s, struct request *req, struct response *res)
+{
+    if (!own_session(s, req, res))
+        return;
+    struct session *v = route_session(s, req, req->param[0]);
+    if (v)
+        sweep_expire_session(s, v, "was unloaded because its session was finished");
+    response_no_content(res);
 }
 
 /* ---- traces ------------------------------------------------------------------------------------ */

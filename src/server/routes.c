@@ -19,6 +19,7 @@
 
 static const struct route table[] = {
     { "POST", API "retrieve_future", route_retrieve_future, false },
+    { "POST", API "cancel_future", route_cancel_future, false },
     { "POST", API "asample", route_asample, false },
     { "POST", API "forward_backward", route_forward_backward, false },
     { "POST", API "forward", route_forward, false },
@@ -42,6 +43,7 @@ static const struct route table[] = {
     { "GET", API "sessions", route_list_sessions, false },
     { "GET", API "sessions/{}", route_get_session, false },
     { "PUT", API "sessions/{}/project", route_set_project, false },
+    { "POST", API "sessions/{}/finish", route_finish_session, false },
     { "GET", API "sessions/{}/trace_export", route_trace_export, false },
     { "GET", API "samplers/{}", route_get_sampler, false },
     { "GET", API "training_runs", route_list_runs, false },

@@ -48,12 +48,13 @@ struct store_checkpoint *route_checkpoint_path(struct server *s, struct request 
 /* ---- the handlers ----------------------------------------------------------------------- */
 route_handler route_healthz, route_capabilities, route_client_config, route_dynamic_config,
     route_auth_token, route_create_session, route_heartbeat, route_list_sessions, route_get_session,
-    route_set_project, route_trace_export, route_trace, route_telemetry, route_billing, route_audit;
+    route_set_project, route_finish_session, route_trace_export, route_trace, route_telemetry,
+    route_billing, route_audit;
 route_handler route_create_model, route_get_info, route_unload_model, route_forward,
     route_forward_backward, route_optim_step, route_save_weights, route_save_sampler,
     route_load_weights, route_weights_info;
 route_handler route_create_sampling_session, route_asample, route_get_sampler;
-route_handler route_retrieve_future;
+route_handler route_retrieve_future, route_cancel_future;
 route_handler route_list_runs, route_get_run, route_run_checkpoints, route_list_checkpoints,
     route_delete_checkpoint, route_archive, route_publish, route_unpublish, route_set_ttl,
     route_bare_checkpoint, route_bare_archive, route_download;

@@ -262,23 +262,32 @@ void sample_step(struct server *s, struct sampling *g, struct weights_cache *wei
     }
 }
 
-void sample_drop_expired(struct server *s, struct sampling *g, struct weights_cache *weights)
+/* Why a running sample should end now; NULL: it should not. */
+static const char *drop_reason(struct server *s, const struct future *f)
 {
     pthread_mutex_lock(&s->lock);
-    uint64_t expiries = s->expiries;
+    const char *reason = f->canceled           ? "the sample was canceled"
+                         : f->session->expired ? "the session has expired"
+                                               : NULL;
     pthread_mutex_unlock(&s->lock);
-    if (expiries == g->expiries)
+    return reason;
+}
+
+void sample_drop(struct server *s, struct sampling *g, struct weights_cache *weights)
+{
+    pthread_mutex_lock(&s->lock);
+    uint64_t drops = s->drops;
+    pthread_mutex_unlock(&s->lock);
+    if (drops == g->drops)
         return;
-    g->expiries = expiries;
+    g->drops = drops;
     for (struct sample_task *t = g->first, *next; t; t = next) {
         next = t->next;
-        pthread_mutex_lock(&s->lock);
-        bool expired = t->f->session->expired;
-        pthread_mutex_unlock(&s->lock);
-        if (!expired)
-            continue;
         tinker_error err = { 0 };
-        err_set(&err, TINKER_EREQUEST, "the session has expired");
+        const char *reason = drop_reason(s, t->f);
+        if (!reason)
+            continue;
+        err_set(&err, TINKER_EREQUEST, "%s", reason);
         tinker_generator_cancel(t->f->base->generator, t);
         leave(s, g, t);
         fail_sample(s, t->f, &err);

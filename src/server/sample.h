@@ -8,15 +8,15 @@
 struct sampling {
     struct sample_task *first; /* in a generator now */
     size_t active;             /* sequences being made */
-    uint64_t expiries;         /* sessions whose work was dropped so far */
+    uint64_t drops;            /* of the server, when we last looked */
 };
 
 /* Take waiting samples into the generators while there is room. */
 void sample_admit(struct server *s, struct sampling *g, struct weights_cache *weights);
 /* One token for every sequence of every base model. */
 void sample_step(struct server *s, struct sampling *g, struct weights_cache *weights);
-/* Drop the work of sessions that expired since the last call. */
-void sample_drop_expired(struct server *s, struct sampling *g, struct weights_cache *weights);
+/* Drop canceled samples and the work of sessions that ended, if there are new ones. */
+void sample_drop(struct server *s, struct sampling *g, struct weights_cache *weights);
 /* At shutdown: forget everything that runs. */
 void sample_abandon(struct server *s, struct sampling *g, struct weights_cache *weights);
 

@@ -88,7 +88,7 @@ static bool wait_for_work(struct sched *d)
     bool running = d->n_tasks || d->sampling.active;
     pthread_mutex_lock(&s->lock);
     while (!s->stopping && !running && !s->first_ready && !s->waiting &&
-           s->expiries == d->sampling.expiries)
+           s->drops == d->sampling.drops)
         pthread_cond_wait(&s->work_ready, &s->lock);
     bool go_on = !s->stopping;
     pthread_mutex_unlock(&s->lock);
@@ -102,7 +102,7 @@ static void run_slice(struct sched *d)
         if (d->sampling.active && d->train_ns > d->sample_ns)
             break;
     }
-    sample_drop_expired(d->s, &d->sampling, &d->weights);
+    sample_drop(d->s, &d->sampling, &d->weights);
     sample_admit(d->s, &d->sampling, &d->weights);
     bool train = d->n_tasks > 0, sample = d->sampling.active > 0;
     if (train && (!sample || d->train_ns <= d->sample_ns))

@@ -53,7 +53,7 @@ static size_t session_models(struct server *s, struct session *session, struct a
     return n;
 }
 
-void sweep_expire_session(struct server *s, struct session *session)
+void sweep_expire_session(struct server *s, struct session *session, const char *reason)
 {
     struct arena arena;
     const char **models;
@@ -61,17 +61,17 @@ void sweep_expire_session(struct server *s, struct session *session)
     arena_init(&arena, 64 << 20);
     pthread_mutex_lock(&s->lock);
     session->expired = true;
-    s->expiries++;
+    s->drops++;
     struct future *dropped = queue_drop_session_locked(s, session);
     size_t n = session_models(s, session, &arena, &models);
     pthread_cond_signal(&s->work_ready);
     pthread_mutex_unlock(&s->lock);
     future_fail_list(s, dropped, "the session has expired");
     for (size_t i = 0; i < n; i++)
-        submit_end_model(s, models[i], "was unloaded because its session expired");
+        submit_end_model(s, models[i], reason);
     if (store_set_session_expired(s->store, session->id, &err) != TINKER_OK)
         log_line(s->log, LOG_ERROR, "session %s: %s", session->id, err.message);
-    log_line(s->log, LOG_INFO, "session %s expired", session->id);
+    log_line(s->log, LOG_INFO, "session %s ended", session->id);
     arena_clear(&arena);
 }
 
@@ -96,7 +96,7 @@ static void expire_sessions(struct server *s)
 {
     struct session *v;
     while (s->opts.session_timeout_s >= 0 && (v = next_expired(s)) != NULL)
-        sweep_expire_session(s, v);
+        sweep_expire_session(s, v, "was unloaded because its session expired");
 }
 
 /* ---- checkpoints and results ---------------------------------------------------------------- */

@@ -8,7 +8,7 @@ tinker_status sweep_start(struct server *s, tinker_error *err);
 void sweep_stop(struct server *s);
 /* One round; the thread calls it twice a second. */
 void sweep_once(struct server *s, bool slow);
-/* End a session: its models are unloaded, its waiting work fails. */
-void sweep_expire_session(struct server *s, struct session *session);
+/* End a session: its models are unloaded (reason is a literal), its waiting work fails. */
+void sweep_expire_session(struct server *s, struct session *session, const char *reason);
 
 #endif
