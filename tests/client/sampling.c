@@ -1,0 +1,559 @@
+/* Sampling: limits, pauses, the third retry layer, stuck detection, other processes. */
+#include <pthread.h>
+#include "client/handler.h"
+#include "client/limits.h"
+#include "client/runtime.h"
+#include "client/sampler.h"
+#include "support/fake_tinker.h"
+#include "support/tap.h"
+
+#define ASAMPLE API "asample"
+#define POLL API "retrieve_future"
+
+static double half(struct runtime *rt)
+{
+    (void)rt;
+    return 0.5;
+}
+
+static tinker_sampler *open_sampler(struct world *w, const char *config)
+{
+    world_open(w, config, NULL);
+    runtime_current()->uniform = half;
+    return world_sampler(w);
+}
+
+static tinker_future *sample(tinker_sampler *s, size_t tokens)
+{
+    return tinker_sampler_sample(s, fake_prompt(tokens), NULL, NULL, NULL);
+}
+
+static void drop_all(struct world *w, tinker_future **f, int n)
+{
+    for (int i = 0; i < n; i++) {
+        tinker_future_cancel(f[i]);
+        tinker_future_free(f[i]);
+    }
+    world_settle(w);
+}
+
+static void test_retry_options(void) /* */
+{
+    tinker_retry_options o = TINKER_RETRY_OPTIONS_INIT;
+    CHECK_INT(o.max_connections, 1000);
+    CHECK_INT(o.progress_ms, 7200000);
+    CHECK_INT(o.delay_base_ms, 500);
+    CHECK_INT(o.delay_max_ms, 10000);
+    CHECK_NEAR(o.jitter, 0.25, 0);
+    CHECK_INT(handler_check(&o, NULL), TINKER_OK);
+    tinker_retry_options bad[6] = { o, o, o, o, o, o };
+    bad[0].max_connections = 0;
+    bad[1].progress_ms = 0;
+    bad[2].delay_base_ms = 0;
+    bad[3].delay_max_ms = 499;
+    bad[4].jitter = 1.5;
+    bad[5].max_retries = -2;
+    for (int i = 0; i < 6; i++)
+        CHECK_INT(handler_check(&bad[i], NULL), TINKER_EINVAL);
+}
+
+static void test_delays_of_layer_3(void) /* */
+{
+    tinker_retry_options o = TINKER_RETRY_OPTIONS_INIT;
+    CHECK_INT(handler_delay_ms(&o, 1, 0), 375);
+    CHECK_INT(handler_delay_ms(&o, 1, 0.5), 500);
+    CHECK_INT(handler_delay_ms(&o, 1, 1), 625);
+    CHECK_INT(handler_delay_ms(&o, 2, 0.5), 1000);
+    CHECK_INT(handler_delay_ms(&o, 9, 1), 10000);
+    CHECK_INT(handler_delay_ms(&o, 100000, 0), 7500);
+}
+
+static void test_request(void) /* R-127 R-128 R-130 R-133 */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, NULL);
+    for (int i = 0; i < 3; i++) {
+        tinker_future *f = sample(s, 2);
+        CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+        tinker_future_free(f);
+        CHECK_INT(fake_json_int(fake_get(w.server, ASAMPLE, (size_t)i), "seq_id"), i);
+    }
+    char v[512];
+    const struct fake_request *r = fake_get(w.server, ASAMPLE, 0);
+    CHECK_STR(fake_header(r, "X-Tinker-Sampling-Backpressure", v), "1");
+    CHECK_STR(r->body,
+              "{\"num_samples\":1,\"prompt\":{\"chunks\":[{\"tokens\":[0,0],\"type\":\"encoded_text\"}]},"
+              "\"sampling_params\":{\"temperature\":1.0,\"top_k\":-1,\"top_p\":1.0},"
+              "\"sampling_session_id\":\"sess:sample:0\",\"seq_id\":0,\"prompt_logprobs\":false,"
+              "\"topk_prompt_logprobs\":0,\"type\":\"sample\"}");
+    size_t n = fake_count(w.server, NULL);
+    tinker_sample_options none = TINKER_SAMPLE_OPTIONS_INIT;
+    none.num_samples = 0;
+    CHECK(tinker_sampler_sample(s, fake_prompt(2), NULL, &none, &w.err) == NULL);
+    tinker_sampling_params bad = TINKER_SAMPLING_PARAMS_INIT;
+    bad.max_tokens = -1;
+    CHECK(tinker_sampler_sample(s, fake_prompt(2), &bad, NULL, &w.err) == NULL);
+    CHECK_INT(w.err.status, TINKER_EINVAL);
+    CHECK_INT(fake_count(w.server, NULL), n);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static void test_logprobs(void) /* */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, "{\"sample_no_retries\":true}");
+    say(&w, POLL, 200, "{\"sequences\":[],\"prompt_logprobs\":[null,-1.5,-2.5]}", 1);
+    tinker_future *f = tinker_sampler_logprobs(s, fake_prompt(3), NULL);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    const tinker_sample *r = tinker_future_sample(f);
+    REQUIRE(r);
+    CHECK_INT(r->n_prompt, 3);
+    CHECK(isnan(r->prompt_logprobs[0]));
+    CHECK_NEAR(r->prompt_logprobs[2], -2.5, 0);
+    const struct fake_request *q = fake_get(w.server, ASAMPLE, 0);
+    CHECK(strstr(q->body, "\"max_tokens\":1") && strstr(q->body, "\"prompt_logprobs\":true") &&
+          strstr(q->body, "\"num_samples\":1") && strstr(q->body, "\"topk_prompt_logprobs\":0"));
+    tinker_future_free(f);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static void test_the_service_limits_samples_in_flight(void) /* R-062 R-124 */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, "{\"sample_max_concurrent_requests\":5}");
+    tinker_retry_options o = TINKER_RETRY_OPTIONS_INIT;
+    o.max_connections = 100;
+    CHECK_INT(tinker_sampler_set_retry(s, &o, NULL), TINKER_OK);
+    fake_script(w.server, POLL, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
+    tinker_future *f[10];
+    for (int i = 0; i < 10; i++)
+        f[i] = sample(s, 2);
+    world_settle(&w);
+    CHECK_INT(fake_count(w.server, ASAMPLE), 5);
+    tinker_future_cancel(f[0]); /* a permit comes back */
+    world_settle(&w);
+    CHECK_INT(fake_count(w.server, ASAMPLE), 6);
+    drop_all(&w, f, 10);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static void test_dispatch_is_limited_polling_is_not(void) /* R-123 R-125 */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, NULL);
+    fake_script(w.server, POLL, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
+    enum { N = 450 };
+    static tinker_future *f[N];
+    for (int i = 0; i < N; i++)
+        f[i] = sample(s, 2);
+    world_settle(&w);
+    CHECK_INT(fake_held_on(w.server, POLL), N); /* more promises than dispatch permits */
+    drop_all(&w, f, N);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static void test_prompt_bytes_are_limited(void) /* */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, "{\"sample_dispatch_bytes_semaphore_size\":100}");
+    fake_script(w.server, ASAMPLE, (struct fake_reply){ .by_handler = true, .delay_ms = 100, .times = -1 });
+    tinker_future *f[3];
+    for (int i = 0; i < 3; i++)
+        f[i] = sample(s, 20); /* 200 bytes */
+    world_settle(&w);
+    CHECK_INT(fake_held_on(w.server, ASAMPLE), 1);
+    for (int i = 0; i < 3; i++) {
+        CHECK_INT(world_finish(&w, f[i], 1000), TINKER_OK);
+        tinker_future_free(f[i]);
+        CHECK_INT(world_at(&w, ASAMPLE, (size_t)i), 100 * i);
+    }
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static void test_429_pauses_everybody(void) /* R-126 R-129 */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, NULL), *other = world_sampler(&w);
+    say(&w, ASAMPLE, 429, "{}", 1);
+    tinker_future *a = sample(s, 2);
+    world_settle(&w);
+    tinker_future *b = sample(other, 2);
+    world_settle(&w);
+    CHECK_INT(fake_count(w.server, ASAMPLE), 1);
+    CHECK_INT(world_finish(&w, a, 5000), TINKER_OK);
+    CHECK_INT(world_finish(&w, b, 5000), TINKER_OK);
+    CHECK_INT(world_at(&w, ASAMPLE, 1), 1000);
+    CHECK_INT(world_at(&w, ASAMPLE, 2), 1000);
+    int64_t first = fake_json_int(fake_get(w.server, ASAMPLE, 0), "seq_id");
+    CHECK_INT(first, 0); /* the same number again */
+    CHECK(fake_json_int(fake_get(w.server, ASAMPLE, 1), "seq_id") == 0 ||
+          fake_json_int(fake_get(w.server, ASAMPLE, 2), "seq_id") == 0);
+    tinker_future_free(a);
+    tinker_future_free(b);
+    /* shortly after: ten at a time */
+    fake_script(w.server, ASAMPLE, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
+    tinker_future *f[30];
+    for (int i = 0; i < 30; i++)
+        f[i] = sample(s, 2);
+    world_settle(&w);
+    CHECK_INT(fake_held_on(w.server, ASAMPLE), 10);
+    drop_all(&w, f, 30);
+    world_advance(&w, 11000);
+    for (int i = 0; i < 30; i++)
+        f[i] = sample(s, 2);
+    world_settle(&w);
+    CHECK_INT(fake_held_on(w.server, ASAMPLE), 30);
+    drop_all(&w, f, 30);
+    tinker_sampler_free(s);
+    tinker_sampler_free(other);
+    world_close(&w);
+}
+
+static void test_large_prompts_pause_longer_and_402(void) /* R-129 R-060 */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, NULL);
+    say(&w, ASAMPLE, 429, "{}", 1);
+    tinker_future *f = sample(s, 20000); /* 200 000 bytes */
+    CHECK_INT(world_finish(&w, f, 20000), TINKER_OK);
+    CHECK_INT(world_at(&w, ASAMPLE, 1), 5000);
+    tinker_future_free(f);
+    say(&w, ASAMPLE, 402, "{\"detail\":\"pay\"}", 1);
+    f = sample(s, 2);
+    CHECK_INT(world_finish(&w, f, 20000), TINKER_OK);
+    CHECK_INT(world_at(&w, ASAMPLE, 3) - world_at(&w, ASAMPLE, 2), 1000);
+    tinker_future_free(f);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static void test_lost_promises_are_sampled_again(void) /* R-064 R-075 R-130 */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, NULL);
+    say(&w, POLL, 410, "{}", 2);
+    tinker_future *f = sample(s, 2);
+    CHECK_INT(world_finish(&w, f, 20000), TINKER_OK);
+    CHECK_INT(fake_count(w.server, ASAMPLE), 3);
+    for (size_t i = 0; i < 3; i++)
+        CHECK_INT(fake_json_int(fake_get(w.server, ASAMPLE, i), "seq_id"), (int64_t)i);
+    CHECK_INT(world_at(&w, ASAMPLE, 1), 500);
+    CHECK_INT(world_at(&w, ASAMPLE, 2), 1500);
+    tinker_future_free(f);
+    say(&w, POLL, 404, "{}", 1);
+    f = sample(s, 2);
+    CHECK_INT(world_finish(&w, f, 20000), TINKER_EHTTP);
+    CHECK_INT(fake_count(w.server, ASAMPLE), 4);
+    tinker_future_free(f);
+    say(&w, POLL, 200, "{\"error\":\"x\",\"category\":\"server\"}", 1);
+    f = sample(s, 2);
+    CHECK_INT(world_finish(&w, f, 20000), TINKER_EREQUEST);
+    CHECK_INT(fake_count(w.server, ASAMPLE), 5);
+    CHECK_INT(world_log_count(&w, "sample failed"), 2); /* */
+    tinker_future_free(f);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static void test_layer_2_around_asample(void) /* R-057 R-064 */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, NULL);
+    tinker_retry_options o = TINKER_RETRY_OPTIONS_INIT;
+    o.max_retries = 0;
+    tinker_sampler_set_retry(s, &o, NULL);
+    say(&w, ASAMPLE, 503, "{}", -1);
+    tinker_future *f = sample(s, 2);
+    CHECK_INT(world_finish(&w, f, 400000), TINKER_EHTTP);
+    static const int64_t at[] = { 0, 1000, 3000, 7000, 15000, 31000, 61000, 91000 };
+    for (size_t i = 0; i < 8; i++)
+        CHECK_INT(world_at(&w, ASAMPLE, i), at[i]);
+    CHECK_INT(world_ms(&w), 300000);
+    for (size_t i = 0; i < fake_count(w.server, ASAMPLE); i++)
+        CHECK_INT(fake_json_int(fake_get(w.server, ASAMPLE, i), "seq_id"), 0);
+    tinker_future_free(f);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static void test_stuck_samples(void) /* */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, NULL);
+    tinker_retry_options o = TINKER_RETRY_OPTIONS_INIT;
+    o.progress_ms = 2000;
+    CHECK_INT(tinker_sampler_set_retry(s, &o, NULL), TINKER_OK);
+    fake_script(w.server, POLL, (struct fake_reply){ .fault = FAKE_HANG });
+    tinker_future *stuck = sample(s, 2);
+    world_settle(&w);
+    fake_script(w.server, POLL, (struct fake_reply){ .by_handler = true, .delay_ms = 1500 });
+    tinker_future *good = sample(s, 2);
+    CHECK_INT(world_finish(&w, good, 5000), TINKER_OK);
+    CHECK_INT(world_ms(&w), 1500);
+    CHECK_INT(world_finish(&w, stuck, 10000), TINKER_ECONNECT);
+    CHECK_INT(world_ms(&w), 3500); /* progress moved the deadline */
+    CHECK(strstr(w.err.message, "No progress made in 2s. Requests appear to be stuck.") != NULL);
+    tinker_future_free(good);
+    tinker_future_free(stuck);
+    tinker_sampler_free(s);
+    world_close(&w);
+    s = open_sampler(&w, "{\"sample_enable_stuck_detection\":false}");
+    tinker_sampler_set_retry(s, &o, NULL);
+    fake_script(w.server, POLL, (struct fake_reply){ .fault = FAKE_HANG });
+    stuck = sample(s, 2);
+    world_advance(&w, 30000);
+    CHECK(!tinker_future_done(stuck));
+    tinker_future_free(stuck);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static void test_clients_of_one_session_share(void) /* */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, "{\"sample_max_concurrent_requests\":1}");
+    char *text = tinker_sampler_export(s, NULL);
+    fake_script(w.server, POLL, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
+    tinker_sampler *twin = sampler_new(s->holder, s->id, NULL);
+    tinker_future *f[2] = { sample(s, 2), sample(twin, 2) };
+    world_settle(&w);
+    CHECK_INT(fake_count(w.server, ASAMPLE), 1);
+    drop_all(&w, f, 2);
+    tinker_sampler_free(twin);
+    free(text);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static void test_retries_may_be_off(void) /* */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, NULL);
+    tinker_retry_options o = TINKER_RETRY_OPTIONS_INIT;
+    o.no_retries = 1;
+    tinker_sampler_set_retry(s, &o, NULL);
+    say(&w, POLL, 410, "{}", 1);
+    tinker_future *f = sample(s, 2);
+    CHECK_INT(world_finish(&w, f, 10000), TINKER_EHTTP);
+    CHECK_INT(w.err.http_status, 410);
+    CHECK_INT(w.err.retriable, 1);
+    CHECK_INT(fake_count(w.server, ASAMPLE), 1);
+    tinker_future_free(f);
+    tinker_sampler_free(s);
+    world_close(&w);
+    s = open_sampler(&w, "{\"sample_no_retries\":true,\"sample_max_concurrent_requests\":1}");
+    fake_script(w.server, POLL, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
+    tinker_future *g[2] = { sample(s, 2), sample(s, 2) };
+    world_settle(&w);
+    CHECK_INT(fake_count(w.server, ASAMPLE), 2); /* the handler is bypassed */
+    drop_all(&w, g, 2);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static void test_progress_lines(void) /* */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, NULL);
+    fake_script(w.server, POLL, (struct fake_reply){ .by_handler = true, .delay_ms = 1000, .times = -1 });
+    tinker_future *f[20];
+    for (int i = 0; i < 20; i++)
+        f[i] = sample(s, 2);
+    for (int i = 0; i < 20; i++) {
+        CHECK_INT(world_finish(&w, f[i], 10000), TINKER_OK);
+        tinker_future_free(f[i]);
+    }
+    int lines = world_log_count(&w, "in progress");
+    CHECK(lines >= 1 && lines <= 3);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static void test_base_model(void) /* */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, NULL);
+    say(&w, API "samplers/sess:sample:0", 200, "{\"sampler_id\":\"sess:sample:0\",\"base_model\":\"tiny\"}", -1);
+    for (int i = 0; i < 2; i++) {
+        tinker_future *f = tinker_sampler_base_model(s, NULL);
+        CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+        CHECK_STR(tinker_future_path(f), "tiny");
+        tinker_future_free(f);
+    }
+    CHECK_INT(fake_count(w.server, API "samplers/sess:sample:0"), 2);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static void test_samplers_travel(void) /* R-037 R-135 R-136 R-130 */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, NULL);
+    char *text = tinker_sampler_export(s, &w.err);
+    REQUIRE(text);
+    tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
+    o.api_key = "tml-not-the-right-one";
+    o.base_url = "http://127.0.0.1:1";
+    o.telemetry = -1;
+    tinker_service *other = tinker_service_new(&o, &w.err);
+    REQUIRE(other);
+    size_t before = fake_count(w.server, NULL);
+    tinker_sampler *copy = tinker_service_import_sampler(other, text, &w.err);
+    tinker_sampler *again = tinker_service_import_sampler(other, text, &w.err);
+    REQUIRE(copy && again);
+    CHECK(copy->holder == again->holder); /* one shadow per session */
+    CHECK_INT(fake_count(w.server, NULL), before);
+    tinker_future *f = sample(copy, 2);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    CHECK(fake_json_int(fake_get(w.server, ASAMPLE, 0), "seq_id") >= 1000000000);
+    char v[512];
+    CHECK_STR(fake_header(fake_get(w.server, ASAMPLE, 0), "X-API-Key", v), "tml-0123456789abcdef");
+    CHECK_INT(fake_count(w.server, API "create_session"), 1);
+    world_advance(&w, 15000);
+    CHECK_INT(fake_count(w.server, API "session_heartbeat"), 2); /* both beat */
+    CHECK_STR(fake_get(w.server, API "session_heartbeat", 0)->body, fake_get(w.server, API "session_heartbeat", 1)->body);
+    CHECK(tinker_service_import_sampler(other, "{}", &w.err) == NULL);
+    CHECK_INT(w.err.status, TINKER_EINVAL);
+    tinker_future_free(f);
+    tinker_sampler_free(copy);
+    tinker_sampler_free(again);
+    tinker_service_free(other);
+    free(text);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static void test_scope_of_limits(void) /* */
+{
+    char *scope = limits_scope("HTTPS://Host.Example:443/some/path");
+    CHECK_STR(scope, "https://host.example");
+    free(scope);
+    scope = limits_scope("http://h:80");
+    CHECK_STR(scope, "http://h");
+    free(scope);
+    scope = limits_scope("http://h:8000/x");
+    CHECK_STR(scope, "http://h:8000");
+    free(scope);
+    for (int isolated = 0; isolated < 2; isolated++) {
+        struct world w;
+        tinker_sampler *s = open_sampler(&w, NULL);
+        tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
+        o.api_key = "tml-0123456789abcdef";
+        o.base_url = fake_server_url(w.server);
+        o.telemetry = -1;
+        o.isolate_limits = isolated;
+        tinker_service *second = tinker_service_new(&o, NULL);
+        tinker_future *c = tinker_service_request_sampler(second, "tiny", NULL, NULL);
+        CHECK_INT(world_finish(&w, c, 1000), TINKER_OK);
+        tinker_sampler *s2 = tinker_future_take_sampler(c);
+        say(&w, ASAMPLE, 429, "{}", 1);
+        tinker_future *a = sample(s, 2);
+        world_settle(&w);
+        tinker_future *b = sample(s2, 2);
+        world_settle(&w);
+        CHECK_INT(fake_count(w.server, ASAMPLE), isolated ? 2 : 1);
+        CHECK_INT(world_finish(&w, a, 5000), TINKER_OK);
+        CHECK_INT(world_finish(&w, b, 5000), TINKER_OK);
+        tinker_future_free(a);
+        tinker_future_free(b);
+        tinker_future_free(c);
+        tinker_sampler_free(s2);
+        tinker_service_free(second);
+        tinker_sampler_free(s);
+        world_close(&w);
+    }
+}
+
+static void test_few_sockets_serve_many_samples(void) /* */
+{
+    struct world w;
+    tinker_service_options o;
+    world_options(&w, &o);
+    o.sampling_sockets = 2;
+    o.polling_sockets = 3;
+    world_open(&w, NULL, &o);
+    tinker_sampler *s = world_sampler(&w);
+    int before = fake_connections(w.server);
+    enum { N = 100 };
+    tinker_future *f[N];
+    for (int i = 0; i < N; i++)
+        f[i] = sample(s, 2);
+    for (int i = 0; i < N; i++) {
+        CHECK_INT(world_finish(&w, f[i], 10000), TINKER_OK);
+        tinker_future_free(f[i]);
+    }
+    CHECK(fake_connections(w.server) - before <= 5);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+struct caller {
+    tinker_sampler *s;
+    tinker_future *f[50];
+};
+
+static void *call_many(void *arg)
+{
+    struct caller *c = arg;
+    for (int i = 0; i < 50; i++)
+        c->f[i] = sample(c->s, 2);
+    return NULL;
+}
+
+static void test_any_thread_may_sample(void) /* R-123 R-174 R-213 */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, NULL);
+    struct caller c[8];
+    pthread_t t[8];
+    for (int i = 0; i < 8; i++) {
+        c[i].s = s;
+        pthread_create(&t[i], NULL, call_many, &c[i]);
+    }
+    static char seen[400];
+    memset(seen, 0, sizeof(seen));
+    for (int i = 0; i < 8; i++) {
+        pthread_join(t[i], NULL);
+        for (int k = 0; k < 50; k++) {
+            CHECK_INT(world_finish(&w, c[i].f[k], 10000), TINKER_OK);
+            tinker_future_free(c[i].f[k]);
+        }
+    }
+    for (size_t i = 0; i < 400; i++) { /* numbers are unique and dense */
+        int64_t seq = fake_json_int(fake_get(w.server, ASAMPLE, i), "seq_id");
+        REQUIRE(seq >= 0 && seq < 400 && !seen[seq]);
+        seen[seq] = 1;
+    }
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+int main(void)
+{
+    RUN(test_retry_options);
+    RUN(test_delays_of_layer_3);
+    RUN(test_request);
+    RUN(test_logprobs);
+    RUN(test_the_service_limits_samples_in_flight);
+    RUN(test_dispatch_is_limited_polling_is_not);
+    RUN(test_prompt_bytes_are_limited);
+    RUN(test_429_pauses_everybody);
+    RUN(test_large_prompts_pause_longer_and_402);
+    RUN(test_lost_promises_are_sampled_again);
+    RUN(test_layer_2_around_asample);
+    RUN(test_stuck_samples);
+    RUN(test_clients_of_one_session_share);
+    RUN(test_retries_may_be_off);
+    RUN(test_progress_lines);
+    RUN(test_base_model);
+    RUN(test_samplers_travel);
+    RUN(test_scope_of_limits);
+    RUN(test_few_sockets_serve_many_samples);
+    RUN(test_any_thread_may_sample);
+    return tap_done();
+}
