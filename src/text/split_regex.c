@@ -7,6 +7,7 @@
 #include "text/split_regex.h"
 
 #include <pcre2.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/buf.h"
@@ -27,9 +28,12 @@ struct scan {
     const char *problem; /* NULL: none */
 };
 
-/* The characters of a category (a prefix such as "L" or "Lu") that came after PCRE2's tables. */
+/* The characters of a category (a prefix such as "L" or "Lu"), or of the script Han, that came
+ * after PCRE2's tables. */
 static void put_new(struct buf *out, const char *category, size_t n)
 {
+    for (size_t i = 0; n == 3 && memcmp(category, "Han", 3) == 0 && i < uni_han_n; i++)
+        buf_printf(out, "\\x{%x}-\\x{%x}", uni_han[i].first, uni_han[i].last);
     for (size_t i = 0; i < uni_new_since_regex_n; i++) {
         const struct uni_new *u = &uni_new_since_regex[i];
         if (n <= 2 && strncmp(u->category, category, n) == 0)
@@ -67,6 +71,21 @@ static bool put_set(struct buf *out, char letter)
     }
 }
 
+/* Whether a property is a script.  PCRE2 would include characters that several scripts share,
+ * the reference does not; "sc:" says so. */
+static bool is_script(const char *name, size_t n)
+{
+    char text[64];
+    int code;
+    PCRE2_SIZE at;
+    if (n < 3 || n > 40)
+        return false;
+    int len = snprintf(text, sizeof(text), "\\p{sc:%.*s}", (int)n, name);
+    pcre2_code *c = pcre2_compile((PCRE2_SPTR)text, (size_t)len, PCRE2_UTF, &code, &at, NULL);
+    pcre2_code_free(c);
+    return c != NULL;
+}
+
 /* \p{..} or \P{..} at s->p; in_class: already inside brackets. */
 static void property(struct scan *s, bool in_class)
 {
@@ -82,11 +101,12 @@ static void property(struct scan *s, bool in_class)
         name++;
     }
     size_t n = (size_t)(close - name);
+    const char *prefix = is_script(name, n) ? "sc:" : "";
     if (in_class && negated) { /* a complement cannot be extended inside a class */
-        buf_printf(s->out, "\\P{%.*s}", (int)n, name);
+        buf_printf(s->out, "\\P{%s%.*s}", prefix, (int)n, name);
     } else {
         buf_puts(s->out, in_class ? "" : negated ? "[^" : "[");
-        buf_printf(s->out, "\\p{%.*s}", (int)n, name);
+        buf_printf(s->out, "\\p{%s%.*s}", prefix, (int)n, name);
         put_new(s->out, name, n);
         buf_puts(s->out, in_class ? "" : "]");
     }

@@ -218,6 +218,8 @@ static tinker_status find(struct tok_files *f, const char *name, const tinker_to
     tinker_tokenizer_source source;
     if (!o->tokenizer_id && (os_is_dir(name) || is_file(name)))
         return tok_files_find(f, name, o->lenient, err);
+    if (!o->tokenizer_id && (*name == '/' || *name == '.')) /* meant as a path */
+        return err_set(err, TINKER_ESTATE, "%s: no such file or directory", name);
     tinker_status status = tinker_tokenizer_resolve(name, o->tokenizer_id, &source, err);
     if (status == TINKER_OK && (os_is_dir(source.repo) || is_file(source.repo)))
         return tok_files_find(f, source.repo, o->lenient, err);

@@ -1,0 +1,123 @@
+/* cmd_detokenize.c - `tinker detokenize`: token ids to text; no network.
+ *
+ * Ids are separated by blanks, commas or brackets, so that the output of `tokenize`, also with
+ * --json, can be given back. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/command.h"
+#include "cli/opt.h"
+#include "cli/out.h"
+#include "cli/text_model.h"
+#include "json/json.h"
+
+/* Append the ids that s[0..n) spells; the exit status, EXIT_OK when all is well. */
+static int read_ids(const char *s, size_t n, tinker_tokens *out)
+{
+    static const char between[] = " \t\r\n,[]{}:";
+    size_t i = 0;
+    while (i < n) {
+        if (s[i] && strchr(between, s[i])) {
+            i++;
+            continue;
+        }
+        if (n - i >= 8 && memcmp(s + i, "\"tokens\"", 8) == 0) {
+            i += 8;
+            continue;
+        }
+        size_t start = i;
+        int64_t id = 0;
+        while (i < n && s[i] >= '0' && s[i] <= '9' && id <= INT32_MAX)
+            id = id * 10 + (s[i++] - '0');
+        if (i == start || id > INT32_MAX)
+            return out_fail(EXIT_DATA, NULL, "'%.*s' is not a token id",
+                            (int)(n - start < 20 ? n - start : 20), s + start);
+        int32_t value = (int32_t)id;
+        tinker_error err;
+        if (tinker_tokens_append(out, &value, 1, &err) != TINKER_OK)
+            return out_fail(EXIT_FAILED, NULL, "%s", err.message);
+    }
+    return EXIT_OK;
+}
+
+static int detokenize(const tinker_tokenizer *t, const tinker_tokens *ids, bool skip_special)
+{
+    tinker_decode_options o = TINKER_DECODE_OPTIONS_INIT;
+    tinker_text text = TINKER_TEXT_INIT;
+    tinker_error err;
+    int status = EXIT_OK;
+    o.skip_special = skip_special;
+    o.strict = 1;
+    if (tinker_tokenizer_decode(t, ids->ids, ids->n, &o, &text, &err) != TINKER_OK) {
+        status = out_fail(EXIT_DATA, NULL, "%s", err.message);
+    } else if (globals.json) {
+        struct buf out;
+        struct json_writer w;
+        buf_init(&out, (size_t)1 << 32);
+        json_writer_init(&w, &out);
+        json_put_begin_object(&w);
+        json_put_key(&w, "text");
+        json_put_string_n(&w, text.s ? text.s : "", text.n);
+        json_put_end_object(&w);
+        out_json(out.data, out.len);
+        buf_clear(&out);
+    } else {
+        fwrite(text.s ? text.s : "", 1, text.n, stdout);
+        putchar('\n');
+    }
+    tinker_text_clear(&text);
+    return status;
+}
+
+static int collect(const struct opt_list *words, tinker_tokens *ids)
+{
+    int status = EXIT_OK;
+    if (words->n > 0 && strcmp(words->items[0], "-") != 0) {
+        for (size_t i = 0; i < words->n && status == EXIT_OK; i++)
+            status = read_ids(words->items[i], strlen(words->items[i]), ids);
+        return status;
+    }
+    char *data;
+    size_t n;
+    if (!text_model_read("-", &data, &n, &status))
+        return status;
+    status = read_ids(data, n, ids);
+    free(data);
+    return status;
+}
+
+int cmd_detokenize(int argc, char **argv)
+{
+    const char *model = NULL;
+    bool skip_special = false;
+    static struct opt_list words;
+    const struct opt opts[] = {
+        { "model", 'm', OPT_STRING, "MODEL", "a model directory, a tokenizer file or a model name",
+          &model, NULL },
+        { "skip-special", 0, OPT_FLAG, NULL, "leave out special tokens", &skip_special, NULL },
+    };
+    const struct opt_arg args[] = { { "IDS", NULL, true, &words } };
+    const struct opt_spec spec = { "detokenize",
+                                   "Turn token ids into text.  \"-\", or no ids, reads standard "
+                                   "input.",
+                                   opts,
+                                   sizeof(opts) / sizeof(opts[0]),
+                                   args,
+                                   1,
+                                   "tinker detokenize -m tinker/tiny 72 101 108 108 111" };
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status))
+        return status;
+    if (!model)
+        return opt_usage_error(&spec, "Missing option '--model' / '-m'.");
+    tinker_tokens ids = TINKER_TOKENS_INIT;
+    tinker_tokenizer *t = text_model_load(model, &status);
+    if (!t)
+        return status;
+    status = collect(&words, &ids);
+    if (status == EXIT_OK)
+        status = detokenize(t, &ids, skip_special);
+    tinker_tokens_clear(&ids);
+    tinker_tokenizer_free(t);
+    return status;
+}

@@ -1,0 +1,55 @@
+/* text_model.c - see text_model.h. */
+#include "cli/text_model.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/buf.h"
+#include "base/os.h"
+#include "cli/model_dir.h"
+#include "cli/out.h"
+
+enum { MAX_INPUT = 1 << 30 };
+
+tinker_tokenizer *text_model_load(const char *model, int *status)
+{
+    char dir[MODEL_DIR_MAX];
+    tinker_error err;
+    if (strcmp(model, MODEL_DIR_BUNDLED) == 0 && model_dir_bundled(dir))
+        model = dir;
+    tinker_tokenizer *t = tinker_tokenizer_load(model, NULL, &err);
+    if (!t)
+        *status = out_fail(err.status == TINKER_ESTATE ? EXIT_NOT_FOUND : EXIT_DATA, NULL, "%s",
+                           err.message);
+    return t;
+}
+
+static bool read_stdin(struct buf *out)
+{
+    char part[65536];
+    size_t n;
+    while ((n = fread(part, 1, sizeof(part), stdin)) > 0)
+        buf_append(out, part, n);
+    return !ferror(stdin) && buf_ok(out);
+}
+
+bool text_model_read(const char *path, char **text, size_t *n, int *status)
+{
+    tinker_error err;
+    if (strcmp(path, "-") != 0) {
+        if (os_read_file(path, MAX_INPUT, text, n, &err) == TINKER_OK)
+            return true;
+        *status = out_fail(EXIT_IO, NULL, "%s", err.message);
+        return false;
+    }
+    struct buf b;
+    buf_init(&b, MAX_INPUT);
+    if (read_stdin(&b) && (b.data || buf_reserve(&b, 1))) {
+        *text = buf_detach(&b, n);
+        return true;
+    }
+    *status = out_fail(EXIT_IO, NULL, "standard input: %s",
+                       b.failed ? "more than 1 GB" : strerror(errno));
+    buf_clear(&b);
+    return false;
+}

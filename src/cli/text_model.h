@@ -1,0 +1,15 @@
+/* text_model.h - what the commands about text share: the tokenizer of -m, and input. */
+#ifndef CLI_TEXT_MODEL_H
+#define CLI_TEXT_MODEL_H
+
+#include <stdbool.h>
+#include <tinker/tokenizer.h>
+
+/* The tokenizer of a model directory, a model name, or tinker/tiny.  NULL after an error was
+ * printed; *status is then the exit status. */
+tinker_tokenizer *text_model_load(const char *model, int *status);
+
+/* The whole of a file, or of standard input for "-".  false as above. */
+bool text_model_read(const char *path, char **text, size_t *n, int *status);
+
+#endif
