@@ -323,10 +323,10 @@ void config_clear(struct config *c)
 void config_mask_key(const char *key, char *out, size_t size)
 {
     size_t n = strlen(key);
-    if (n <= 4) {
+    if (n <= 4)
         snprintf(out, size, "%.*s", (int)n, "****");
-        return;
-    }
-    size_t head = n - 4 < 6 ? n - 4 : 6;
-    snprintf(out, size, "%.*s...%s", (int)head, key, key + n - 4);
+    else if (n < 16) /* both ends would show too much of it */
+        snprintf(out, size, "%.2s...", key);
+    else
+        snprintf(out, size, "%.6s...%s", key, key + n - 4);
 }

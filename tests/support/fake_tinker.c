@@ -140,7 +140,10 @@ static const struct {
 static void answer(void *state, const struct fake_request *r, struct fake_reply *out)
 {
     struct world *w = state;
-    const char *what = strncmp(r->path, API, strlen(API)) == 0 ? r->path + strlen(API) : "";
+    char what[256] = "";
+    if (strncmp(r->path, API, strlen(API)) == 0)
+        snprintf(what, sizeof(what), "%.*s", (int)strcspn(r->path + strlen(API), "?"),
+                 r->path + strlen(API));
     for (size_t i = 0; i < sizeof(fixed) / sizeof(*fixed); i++)
         if (strcmp(what, fixed[i].path) == 0) {
             out->body = strdup(fixed[i].body);
@@ -411,8 +414,8 @@ void fake_data_free(tinker_datum *data, size_t n)
 const tinker_model_input *fake_prompt(size_t n)
 {
     static int32_t tokens[1 << 16];
-    static tinker_chunk chunk;
-    static tinker_model_input input;
+    static _Thread_local tinker_chunk chunk;
+    static _Thread_local tinker_model_input input;
     chunk = (tinker_chunk){ .tokens = tokens, .n_tokens = n };
     input = (tinker_model_input){ &chunk, 1 };
     return &input;

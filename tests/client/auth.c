@@ -1,0 +1,342 @@
+/* Credentials: keys, commands, tokens that are exchanged and renewed. */
+#include <unistd.h>
+#include "base/base64.h"
+#include "client/jwt.h"
+#include "client/runtime.h"
+#include "support/fake_tinker.h"
+#include "support/tap.h"
+
+#define TOKEN API "auth/token"
+#define WALL_START INT64_C(1767225600) /* the fake clock's wall: 2026-01-01 */
+
+/* A token that expires `seconds` after the world began. */
+static const char *jwt_of(int64_t seconds, const char *more, char out[512])
+{
+    char json[256];
+    struct buf b;
+    snprintf(json, sizeof(json), "{\"exp\":%lld%s}", (long long)(WALL_START + seconds), more);
+    buf_init(&b, 512);
+    buf_puts(&b, "eyJh.");
+    base64url_encode(&b, json, strlen(json));
+    buf_puts(&b, ".sig");
+    snprintf(out, 512, "%s", b.data);
+    buf_clear(&b);
+    return out;
+}
+
+static void answer_token(struct world *w, int64_t seconds, int times)
+{
+    char jwt[512], body[600];
+    snprintf(body, sizeof(body), "{\"jwt\":\"%s\"}", jwt_of(seconds, "", jwt));
+    say(w, TOKEN, 200, body, times);
+}
+
+static const char *key_of(struct world *w, const char *path, size_t i)
+{
+    static char v[4][512];
+    static int slot;
+    slot = (slot + 1) % 4;
+    return fake_header(fake_get(w->server, path, i), "X-API-Key", v[slot]);
+}
+
+static void test_keys_are_checked(void) /* */
+{
+    struct world w;
+    tinker_service_options o;
+    tinker_error err;
+    world_options(&w, &o);
+    unsetenv("TINKER_API_KEY");
+    o.base_url = "http://127.0.0.1:1";
+    o.api_key = NULL;
+    CHECK(tinker_service_new(&o, &err) == NULL);
+    CHECK_INT(err.status, TINKER_EINVAL);
+    CHECK(strstr(err.message, "TINKER_API_KEY") && strstr(err.message, "api_key"));
+    o.api_key = "sk-whatever";
+    CHECK(tinker_service_new(&o, &err) == NULL);
+    CHECK(strstr(err.message, "tml-") != NULL);
+    CHECK(strstr(err.message, "sk-whatever") == NULL);
+    o.api_key = "tml-good-enough";
+    tinker_service *s = tinker_service_new(&o, &err);
+    CHECK(s != NULL);
+    tinker_service_free(s);
+    setenv("TINKER_API_KEY", "  eyJabc.def.ghi  ", 1);
+    o.api_key = NULL;
+    s = tinker_service_new(&o, &err);
+    CHECK(s != NULL);
+    tinker_service_free(s);
+    unsetenv("TINKER_API_KEY");
+}
+
+/* A world that authenticates with a command which counts its runs in a file. */
+static void open_with_command(struct world *w, const char *config, const char *key, char file[64])
+{
+    tinker_service_options o;
+    static char command[256];
+    world_options(w, &o);
+    snprintf(file, 64, "/tmp/tinker-auth-%d", (int)getpid());
+    unlink(file);
+    snprintf(command, sizeof(command), "echo x >> %s; echo noise >&2; echo \" tml-run-$(wc -l < %s) \"; exit 3", file, file);
+    o.credential_cmd = command;
+    o.api_key = key;
+    world_open(w, config, &o);
+}
+
+static void test_commands(void) /* R-019 R-021 R-022 R-023 R-025 */
+{
+    struct world w;
+    char file[64];
+    open_with_command(&w, "{\"pjwt_auth_enabled\":true}", NULL, file);
+    say(&w, API "client/config", 503, "{}", 2);
+    answer_token(&w, 100000, 1);
+    tinker_future *f = tinker_service_request_lora(w.service, "tiny", NULL, NULL);
+    CHECK_INT(world_finish(&w, f, 20000), TINKER_OK);
+    CHECK_STR(key_of(&w, API "client/config", 0), "tml-run-1"); /* fresh for every attempt */
+    CHECK_STR(key_of(&w, API "client/config", 1), "tml-run-2");
+    CHECK_STR(key_of(&w, API "client/config", 2), "tml-run-3");
+    CHECK_STR(key_of(&w, TOKEN, 0), "tml-run-4");
+    char jwt[512];
+    CHECK_STR(key_of(&w, API "create_session", 0), jwt_of(100000, "", jwt));
+    tinker_training_free(tinker_future_take_training(f));
+    tinker_future_free(f);
+    world_close(&w);
+    unlink(file);
+}
+
+static void test_choice_of_credentials(void) /* R-022 R-024 */
+{
+    struct world w;
+    char file[64];
+    /* a command alone is not enough without JWT */
+    open_with_command(&w, "{}", NULL, file);
+    tinker_future *f = tinker_service_request_lora(w.service, "tiny", NULL, NULL);
+    CHECK_INT(world_finish(&w, f, 20000), TINKER_EINVAL);
+    CHECK_INT(fake_count(w.server, NULL), 1);
+    tinker_future_free(f);
+    world_close(&w);
+    /* the key is preferred, unless the service insists */
+    open_with_command(&w, "{\"pjwt_auth_enabled\":true}", "tml-mykey-0001", file);
+    answer_token(&w, 100000, 1);
+    tinker_training *t = world_training(&w);
+    CHECK_STR(key_of(&w, API "client/config", 0), "tml-mykey-0001");
+    CHECK_STR(key_of(&w, TOKEN, 0), "tml-mykey-0001");
+    tinker_training_free(t);
+    world_close(&w);
+    open_with_command(&w, "{\"pjwt_auth_enabled\":true,\"credential_default_source\":\"credential_cmd\"}", "tml-mykey-0001", file);
+    answer_token(&w, 100000, 1);
+    t = world_training(&w);
+    CHECK_STR(key_of(&w, TOKEN, 0), "tml-run-1");
+    tinker_training_free(t);
+    world_close(&w);
+    /* a JWT given as key is used directly, always */
+    open_with_command(&w, "{\"pjwt_auth_enabled\":true,\"credential_default_source\":\"credential_cmd\"}", "eyJmine.e30.x", file);
+    answer_token(&w, 100000, 1);
+    t = world_training(&w);
+    CHECK_STR(key_of(&w, TOKEN, 0), "eyJmine.e30.x");
+    tinker_training_free(t);
+    world_close(&w);
+    unlink(file);
+    /* insisting without a command */
+    world_open(&w, "{\"pjwt_auth_enabled\":true,\"credential_default_source\":\"credential_cmd\"}", NULL);
+    f = tinker_service_request_lora(w.service, "tiny", NULL, NULL);
+    CHECK_INT(world_finish(&w, f, 20000), TINKER_EINVAL);
+    CHECK(strstr(w.err.message, "requires dynamic credentials") != NULL);
+    tinker_future_free(f);
+    world_close(&w);
+}
+
+static void test_empty_commands(void) /* */
+{
+    struct world w;
+    tinker_service_options o;
+    world_options(&w, &o);
+    o.api_key = NULL;
+    o.credential_cmd = "true";
+    world_open(&w, NULL, &o);
+    tinker_future *f = tinker_service_request_lora(w.service, "tiny", NULL, NULL);
+    CHECK_INT(world_finish(&w, f, 20000), TINKER_EINVAL);
+    CHECK(strstr(w.err.message, "empty credential") != NULL);
+    CHECK_INT(fake_count(w.server, NULL), 0);
+    tinker_future_free(f);
+    world_close(&w);
+}
+
+static void test_first_exchange_is_retried(void) /* R-004 R-026 */
+{
+    struct world w;
+    world_open(&w, "{\"pjwt_auth_enabled\":true}", NULL);
+    say(&w, TOKEN, 503, "{}", 13); /* more than one try of layer 2 */
+    answer_token(&w, 100000, 1);
+    tinker_future *f = tinker_service_request_lora(w.service, "tiny", NULL, NULL);
+    CHECK_INT(world_finish(&w, f, 200000), TINKER_OK);
+    CHECK_INT(fake_count(w.server, TOKEN), 14);
+    CHECK(fake_get(w.server, TOKEN, 13)->index < fake_get(w.server, API "client/dynamic_config", 0)->index);
+    CHECK_STR(fake_get(w.server, TOKEN, 0)->body, "{}");
+    tinker_training_free(tinker_future_take_training(f));
+    tinker_future_free(f);
+    world_close(&w);
+}
+
+static void test_claims(void) /* */
+{
+    struct arena a;
+    struct jwt_claims c;
+    arena_init(&a, 1 << 20);
+    /* payloads whose base64 lacks no, one and two padding characters */
+    CHECK(jwt_read("h.eyJleHAiOjEyM30.s", &a, &c) && c.has_exp && c.exp == 123);
+    CHECK(jwt_read("h.eyJleHAiOjEyMzR9.s", &a, &c) && c.exp == 1234);
+    CHECK(jwt_read("h.eyJleHAiOjEyfQ.s", &a, &c) && c.exp == 12);
+    CHECK(jwt_read("h.eyJleHAiOjEyMy41fQ", &a, &c) && c.exp == 123.5);
+    CHECK(!jwt_read("garbage", &a, &c));
+    CHECK(!jwt_read("a.!!!.c", &a, &c));
+    CHECK(jwt_read("h.eyJleHAiOiJzb29uIn0.s", &a, &c) && !c.has_exp);
+    CHECK_NEAR(jwt_remaining("garbage", 0), 0, 0);
+    CHECK_NEAR(jwt_remaining("h.eyJleHAiOjEyM30.s", INT64_C(100000000000)), 23, 1e-6);
+    arena_clear(&a);
+}
+
+static void test_background_refresh(void) /* */
+{
+    struct world w;
+    world_open(&w, "{\"pjwt_auth_enabled\":true}", NULL);
+    answer_token(&w, 310, 1);
+    say(&w, TOKEN, 403, "{}", 2);
+    answer_token(&w, 100000, 1);
+    tinker_training *t = world_training(&w);
+    REQUIRE(t);
+    world_advance(&w, 200000);
+    int64_t first = world_at(&w, TOKEN, 1);
+    CHECK(first >= 9000 && first <= 11000); /* 300 s before it expires */
+    CHECK_INT(world_at(&w, TOKEN, 2) - first, 60000); /* a minute after a failure */
+    CHECK_INT(world_at(&w, TOKEN, 3) - world_at(&w, TOKEN, 2), 60000);
+    CHECK_INT(fake_count(w.server, TOKEN), 4);
+    CHECK_STR(key_of(&w, TOKEN, 1), "tml-0123456789abcdef"); /* */
+    tinker_training_free(t);
+    world_close(&w);
+}
+
+static void test_unreadable_expiry_is_asked_every_minute(void) /* */
+{
+    struct world w;
+    world_open(&w, "{\"pjwt_auth_enabled\":true}", NULL);
+    say(&w, TOKEN, 200, "{\"jwt\":\"eyJx.e30.s\"}", -1);
+    tinker_training *t = world_training(&w);
+    size_t n = fake_count(w.server, TOKEN);
+    world_advance(&w, 9000);
+    CHECK_INT(fake_count(w.server, TOKEN), n); /* no request: no need */
+    tinker_training_free(t);
+    world_close(&w);
+}
+
+static void test_one_exchange_for_many(void) /* */
+{
+    struct world w;
+    world_open(&w, "{\"pjwt_auth_enabled\":true}", NULL);
+    answer_token(&w, 1000, 1);
+    tinker_sampler *s = world_sampler(&w);
+    REQUIRE(s);
+    fake_script(w.server, TOKEN, (struct fake_reply){ .status = 403, .body = "{}", .times = -1 });
+    world_advance(&w, 970000); /* 30 s are left, refreshing failed */
+    fake_unscript(w.server, TOKEN);
+    char jwt[512], body[600];
+    snprintf(body, sizeof(body), "{\"jwt\":\"%s\"}", jwt_of(900000, "", jwt));
+    fake_script(w.server, TOKEN, (struct fake_reply){ .body = body, .delay_ms = 100 });
+    size_t n = fake_count(w.server, TOKEN);
+    tinker_future *f[50];
+    for (int i = 0; i < 50; i++)
+        f[i] = tinker_sampler_sample(s, fake_prompt(2), NULL, NULL, NULL);
+    for (int i = 0; i < 50; i++) {
+        CHECK_INT(world_finish(&w, f[i], 10000), TINKER_OK);
+        tinker_future_free(f[i]);
+    }
+    CHECK_INT(fake_count(w.server, TOKEN) - n, 1);
+    CHECK_STR(key_of(&w, API "asample", 49), jwt);
+    CHECK(world_log_count(&w, "token not renewed") > 0);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static void test_old_token_when_renewal_fails(void) /* */
+{
+    struct world w;
+    world_open(&w, "{\"pjwt_auth_enabled\":true}", NULL);
+    answer_token(&w, 30, 1); /* stale from the start */
+    say(&w, TOKEN, 403, "{}", -1);
+    tinker_training *t = world_training(&w);
+    REQUIRE(t);
+    char jwt[512];
+    CHECK_STR(key_of(&w, API "create_session", 0), jwt_of(30, "", jwt));
+    tinker_training_free(t);
+    world_close(&w);
+}
+
+static void test_whoami(void) /* */
+{
+    struct world w;
+    tinker_service_options o;
+    char jwt[512];
+    world_options(&w, &o);
+    o.api_key = jwt_of(1000, ",\"iss\":\"passport-x\",\"sub\":\"urn:me\",\"email\":\"\"", jwt);
+    world_open(&w, NULL, &o);
+    tinker_rest *r = tinker_service_create_rest(w.service, NULL);
+    tinker_future *f = tinker_rest_whoami(r, NULL);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    const tinker_identity *id = tinker_future_identity(f);
+    REQUIRE(id);
+    CHECK_STR(id->user_urn, "urn:me");
+    CHECK(id->email == NULL);
+    size_t n = fake_count(w.server, NULL);
+    tinker_future_free(f);
+    f = tinker_rest_whoami(r, NULL);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    CHECK_INT(fake_count(w.server, NULL), n);
+    tinker_future_free(f);
+    tinker_rest_free(r);
+    world_close(&w);
+    world_open(&w, NULL, NULL);
+    r = tinker_service_create_rest(w.service, NULL);
+    f = tinker_rest_whoami(r, NULL);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_ESTATE);
+    CHECK(strstr(w.err.message, "requires JWT auth") != NULL);
+    tinker_future_free(f);
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
+static void test_secrets_stay_secret(void) /* R-010 R-169 */
+{
+    struct world w;
+    tinker_service_options o;
+    tinker_named_string header = { "CF-Access-Client-Secret", "cloudy-secret-77" };
+    world_options(&w, &o);
+    o.dump_headers = 1;
+    o.headers = &header;
+    o.n_headers = 1;
+    world_open(&w, NULL, &o);
+    say(&w, API "create_model", 422, "{\"detail\":\"key tml-0123456789abcdef is bad\"}", 1);
+    tinker_future *f = tinker_service_request_lora(w.service, "tiny", NULL, NULL);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_EHTTP);
+    CHECK(strstr(w.err.message, "0123456789abcdef") == NULL);
+    tinker_future_free(f);
+    CHECK_INT(world_log_count(&w, "attempt 1"), 4); /* one line per attempt */
+    CHECK(world_log_count(&w, "X-API-Key: [REDACTED]") == 4);
+    CHECK_INT(world_log_count(&w, "0123456789abcdef"), 0);
+    CHECK_INT(world_log_count(&w, "cloudy-secret-77"), 0);
+    world_close(&w);
+}
+
+int main(void)
+{
+    RUN(test_keys_are_checked);
+    RUN(test_commands);
+    RUN(test_choice_of_credentials);
+    RUN(test_empty_commands);
+    RUN(test_first_exchange_is_retried);
+    RUN(test_claims);
+    RUN(test_background_refresh);
+    RUN(test_unreadable_expiry_is_asked_every_minute);
+    RUN(test_one_exchange_for_many);
+    RUN(test_old_token_when_renewal_fails);
+    RUN(test_whoami);
+    RUN(test_secrets_stay_secret);
+    return tap_done();
+}

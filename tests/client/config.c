@@ -1,0 +1,348 @@
+/* Settings: option over environment over default, the table of variables, identity. */
+#include "client/config.h"
+#include "client/env.h"
+#include "client/holder.h"
+#include "client/identity.h"
+#include "support/fake_tinker.h"
+#include "support/tap.h"
+
+static void clear(void)
+{
+    static const char *const names[] = {
+        "TINKER_API_KEY", "TINKER_CREDENTIAL_CMD", "TINKER_BASE_URL", "TINKER_PROJECT_ID", "TINKER_TAGS",
+        "TINKER_FEATURE_GATES", "TINKER_TELEMETRY", "TINKER_LOG", "TINKER_SUBPROCESS_SAMPLING",
+        "CLOUDFLARE_ACCESS_CLIENT_ID", "CLOUDFLARE_ACCESS_CLIENT_SECRET", "TINKEX_TIMEOUT",
+        "TINKEX_MAX_RETRIES", "TINKEX_PARITY", "TINKEX_DUMP_HEADERS", "TINKEX_POLL_BACKOFF",
+        "TINKEX_POOL_SIZE", "TINKEX_POOL_COUNT", "TINKEX_PROXY", "TINKEX_PROXY_HEADERS",
+        "TINKEX_DEFAULT_HEADERS", "TINKEX_DEFAULT_QUERY", "TINKEX_OTEL_PROPAGATE", "TINKER_C_TIMEOUT",
+        "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY" };
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        unsetenv(names[i]);
+    setenv("TINKER_API_KEY", "tml-environment", 1);
+}
+
+static struct config with(const char *name, const char *value, const tinker_service_options *o)
+{
+    struct config c;
+    tinker_error err;
+    clear();
+    if (name)
+        setenv(name, value, 1);
+    if (config_init(&c, o, &err) != TINKER_OK) {
+        printf("# %s\n", err.message);
+        memset(&c, 0, sizeof(c));
+    }
+    return c;
+}
+
+static void test_defaults(void) /* R-009 R-011 R-061 */
+{
+    struct config c = with(NULL, NULL, NULL);
+    CHECK_STR(c.base_url, "https://tinker.thinkingmachines.dev/services/tinker-prod/");
+    CHECK_STR(c.api_key, "tml-environment");
+    CHECK_INT(c.timeout_ms, 60000);
+    CHECK_INT(c.connect_ms, 5000);
+    CHECK_STR(c.timeout_text, "60");
+    CHECK_INT(c.max_retries, 10);
+    CHECK(c.telemetry);
+    CHECK(!c.subprocess_sampling && !c.dump_headers && !c.otel && !c.poll_backoff);
+    CHECK_INT(c.n_tags, 0);
+    CHECK_INT(c.n_feature_gates, 1);
+    CHECK_STR(c.feature_gates[0], "async_sampling");
+    CHECK_STR(c.default_query, "");
+    CHECK(c.proxy == NULL && c.project_id == NULL);
+    CHECK_INT(c.close_ms, 5000);
+    CHECK_INT(c.log.level, LOG_OFF);
+    config_clear(&c);
+}
+
+static void test_precedence(void) /* */
+{
+    tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
+    struct config c = with("TINKER_BASE_URL", " http://env:1/base ", NULL);
+    CHECK_STR(c.base_url, "http://env:1/base/");
+    config_clear(&c);
+    c = with("TINKER_BASE_URL", "   ", NULL);
+    CHECK_STR(c.base_url, "https://tinker.thinkingmachines.dev/services/tinker-prod/");
+    config_clear(&c);
+    o.base_url = "http://option/";
+    o.api_key = "tml-option";
+    c = with("TINKER_BASE_URL", "http://env", &o);
+    CHECK_STR(c.base_url, "http://option/");
+    CHECK_STR(c.api_key, "tml-option");
+    config_clear(&c);
+    o = (tinker_service_options)TINKER_SERVICE_OPTIONS_INIT;
+    o.base_url = "ftp://x";
+    tinker_error err;
+    CHECK_INT(config_init(&c, &o, &err), TINKER_EINVAL);
+    tinker_service_options blank = { 0 };
+    CHECK_INT(config_init(&c, &blank, &err), TINKER_EINVAL);
+    CHECK(strstr(err.message, "not initialised") != NULL);
+}
+
+static void test_words(void) /* */
+{
+    struct config c = with("TINKER_TAGS", " a, b ,,a,c ", NULL);
+    REQUIRE(c.n_tags == 3);
+    CHECK_STR(c.tags[0], "a");
+    CHECK_STR(c.tags[1], "b");
+    CHECK_STR(c.tags[2], "c");
+    config_clear(&c);
+    c = with("TINKER_FEATURE_GATES", "x,y", NULL);
+    CHECK_INT(c.n_feature_gates, 2);
+    config_clear(&c);
+    c = with("TINKER_PROJECT_ID", "p1", NULL);
+    CHECK_STR(c.project_id, "p1");
+    config_clear(&c);
+}
+
+static void test_flags(void) /* R-009 R-151 */
+{
+    static const struct {
+        const char *name, *value;
+        int want;
+    } telemetry[] = { { "", "1", 1 },    { "", "TRUE", 1 }, { "", "yes", 1 }, { "", "On", 1 },
+                      { "", "0", 0 },    { "", "maybe", 0 }, { "", "", 0 },   { "", "off", 0 } };
+    for (size_t i = 0; i < 8; i++) {
+        struct config c = with("TINKER_TELEMETRY", telemetry[i].value, NULL);
+        CHECK_INT(c.telemetry, telemetry[i].want);
+        config_clear(&c);
+    }
+    struct config c = with("TINKER_SUBPROCESS_SAMPLING", "on", NULL);
+    CHECK(!c.subprocess_sampling);
+    config_clear(&c);
+    c = with("TINKER_SUBPROCESS_SAMPLING", "Yes", NULL); /* accepted; sampling never blocks here */
+    CHECK(c.subprocess_sampling);
+    config_clear(&c);
+    c = with("TINKEX_DUMP_HEADERS", "on", NULL);
+    CHECK(c.dump_headers);
+    config_clear(&c);
+    c = with("TINKEX_OTEL_PROPAGATE", "1", NULL);
+    CHECK(c.otel);
+    config_clear(&c);
+    c = with("TINKEX_POLL_BACKOFF", "exponential", NULL);
+    CHECK(c.poll_backoff && c.poll_backoff_initial_ms == 1000 && c.poll_backoff_max_ms == 30000);
+    config_clear(&c);
+    c = with("TINKEX_POLL_BACKOFF", "none", NULL);
+    CHECK(!c.poll_backoff);
+    config_clear(&c);
+}
+
+static void test_transport(void) /* R-009 R-192 R-215 */
+{
+    struct config c = with("TINKEX_TIMEOUT", "7000", NULL);
+    CHECK_INT(c.timeout_ms, 7000);
+    CHECK_INT(c.connect_ms, 7000); /* a number replaces all phases */
+    CHECK_STR(c.timeout_text, "7");
+    config_clear(&c);
+    c = with("TINKEX_TIMEOUT", "soon", NULL);
+    CHECK_INT(c.timeout_ms, 60000);
+    config_clear(&c);
+    c = with("TINKER_C_TIMEOUT", "8000", NULL);
+    CHECK_INT(c.timeout_ms, 8000);
+    config_clear(&c);
+    c = with("TINKEX_MAX_RETRIES", "0", NULL);
+    CHECK_INT(c.max_retries, 0);
+    config_clear(&c);
+    c = with("TINKEX_PARITY", "BEAM", NULL);
+    CHECK_INT(c.timeout_ms, 120000);
+    CHECK_INT(c.max_retries, 2);
+    CHECK_STR(c.timeout_text, "120");
+    config_clear(&c);
+    c = with("TINKEX_PARITY", "whatever", NULL);
+    CHECK_INT(c.max_retries, 10);
+    config_clear(&c);
+    tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
+    o.parity = "python";
+    c = with("TINKEX_PARITY", "elixir", &o);
+    CHECK_INT(c.max_retries, 10);
+    config_clear(&c);
+    o.parity = "conservative";
+    o.max_retries = 5;
+    c = with(NULL, NULL, &o);
+    CHECK_INT(c.max_retries, 5);
+    CHECK_INT(c.timeout_ms, 120000);
+    config_clear(&c);
+    c = with("TINKEX_POOL_SIZE", "7", NULL);
+    CHECK_INT(c.pool_max[POOL_SAMPLE], 140);
+    config_clear(&c);
+    c = with("TINKEX_POOL_SIZE", "-7", NULL);
+    CHECK_INT(c.pool_max[POOL_SAMPLE], 0);
+    config_clear(&c);
+}
+
+static void test_proxies(void) /* */
+{
+    struct config c = with("TINKEX_PROXY", "http://user:pa@proxy:3128", NULL);
+    CHECK_STR(c.proxy, "http://proxy:3128");
+    REQUIRE(c.n_proxy_headers == 1);
+    CHECK_STR(c.proxy_headers[0].name, "Proxy-Authorization");
+    CHECK_STR(c.proxy_headers[0].value, "Basic dXNlcjpwYQ==");
+    config_clear(&c);
+    tinker_error err;
+    clear();
+    setenv("TINKEX_PROXY", "socks5://x", 1);
+    CHECK_INT(config_init(&c, NULL, &err), TINKER_EINVAL);
+    c = with("TINKEX_PROXY_HEADERS", "[[\"a\",\"b\"],[\"c\",\"d\"]]", NULL);
+    CHECK_INT(c.n_proxy_headers, 2);
+    config_clear(&c);
+    c = with("TINKEX_PROXY_HEADERS", "[[\"a\"]]", NULL);
+    CHECK_INT(c.n_proxy_headers, 0);
+    config_clear(&c);
+    c = with("https_proxy", "http://p:1", NULL);
+    CHECK_STR(c.proxy, "http://p:1");
+    config_clear(&c);
+    clear();
+}
+
+static void test_headers_and_query(void) /* R-009 R-197 */
+{
+    struct config c = with("CLOUDFLARE_ACCESS_CLIENT_ID", "id", NULL);
+    REQUIRE(c.n_default_headers == 1);
+    CHECK_STR(c.default_headers[0].name, "CF-Access-Client-Id");
+    CHECK(c.default_headers[0].secret);
+    config_clear(&c);
+    c = with("TINKEX_DEFAULT_HEADERS", "{\"X-A\":1,\"X-B\":\"two\"}", NULL);
+    REQUIRE(c.n_default_headers == 2);
+    CHECK_STR(c.default_headers[0].value, "1");
+    CHECK_STR(c.default_headers[1].value, "two");
+    config_clear(&c);
+    c = with("TINKEX_DEFAULT_HEADERS", "{\"X-A\":", NULL);
+    CHECK_INT(c.n_default_headers, 0);
+    config_clear(&c);
+    c = with("TINKEX_DEFAULT_QUERY", "{\"a b\":\"c&d\",\"n\":true}", NULL);
+    CHECK_STR(c.default_query, "a+b=c%26d&n=true");
+    config_clear(&c);
+    tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
+    o.traceparent = "00-1-2-01";
+    c = with(NULL, NULL, &o);
+    CHECK_INT(c.n_default_headers, 0);
+    config_clear(&c);
+    o.otel = 1;
+    c = with(NULL, NULL, &o);
+    CHECK_INT(c.n_default_headers, 1);
+    config_clear(&c);
+}
+
+static void test_log_levels(void) /* */
+{
+    static const struct {
+        const char *value;
+        int level;
+    } cases[] = { { "debug", LOG_DEBUG }, { "info", LOG_INFO }, { "WARN", LOG_WARNING },
+                  { "error", LOG_ERROR }, { "nonsense", LOG_WARNING } };
+    for (size_t i = 0; i < 5; i++) {
+        struct config c = with("TINKER_LOG", cases[i].value, NULL);
+        CHECK_INT(c.log.level, cases[i].level);
+        config_clear(&c);
+    }
+}
+
+static void test_masked_keys(void) /* */
+{
+    char out[64];
+    config_mask_key("tml-0123456789abcdef", out, sizeof(out));
+    CHECK_STR(out, "tml-01...cdef");
+    config_mask_key("abcd", out, sizeof(out));
+    CHECK_STR(out, "****");
+    config_mask_key("abcdefgh", out, sizeof(out));
+    CHECK(strstr(out, "abcdefgh") == NULL && strlen(out) < 16);
+    CHECK(strstr(out, "cdefgh") == NULL);
+}
+
+static void test_headers_reach_the_service(void) /* R-009 R-053 R-192 R-197 */
+{
+    struct world w;
+    tinker_service_options o;
+    world_options(&w, &o);
+    tinker_named_string headers[] = { { "X-Mine", "1" }, { "user-agent", "me" }, { "x-stainless-retry-count", "77" } };
+    tinker_named_string query = { "tenant", "a b" };
+    o.headers = headers;
+    o.n_headers = 3;
+    o.query = &query;
+    o.n_query = 1;
+    o.otel = 1;
+    o.traceparent = "00-aa-bb-01";
+    o.parity = "conservative";
+    world_open(&w, NULL, &o);
+    tinker_rest *r = tinker_service_create_rest(w.service, NULL);
+    fake_script(w.server, API "sessions", (struct fake_reply){ .body = "{\"sessions\":[]}" });
+    tinker_future *f = tinker_rest_list_sessions(r, NULL, NULL);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    const struct fake_request *q = fake_get(w.server, API "sessions", 0);
+    REQUIRE(q);
+    char v[512];
+    CHECK_STR(q->path, API "sessions?limit=20&offset=0&access_scope=owned&tenant=a+b");
+    CHECK_STR(fake_header(q, "X-Mine", v), "1");
+    CHECK_STR(fake_header(q, "User-Agent", v), "me");
+    CHECK_STR(fake_header(q, "x-stainless-retry-count", v), "77");
+    CHECK_STR(fake_header(q, "traceparent", v), "00-aa-bb-01");
+    CHECK_STR(fake_header(q, "x-stainless-read-timeout", v), "120");
+    CHECK(fake_header(q, "Content-Type", v) == NULL); /* GET */
+    CHECK(fake_header(q, "X-Idempotency-Key", v) == NULL);
+    CHECK(fake_header(q, "Expect", v) == NULL);
+    CHECK_INT(q->len, 0);
+    tinker_future_free(f);
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
+static void test_base_paths(void) /* */
+{
+    struct world w;
+    tinker_service_options o;
+    char url[128];
+    world_options(&w, &o);
+    struct fake_server *probe = NULL;
+    (void)probe;
+    world_open(&w, NULL, &o);
+    snprintf(url, sizeof(url), "%s/services/prod", fake_server_url(w.server));
+    tinker_service_options p = o;
+    p.base_url = url;
+    tinker_service *s = tinker_service_new(&p, NULL);
+    tinker_future *f = tinker_service_health(s, NULL);
+    world_settle(&w);
+    CHECK_STR(fake_get(w.server, NULL, 0)->path, "/services/prod/api/v1/client/config");
+    tinker_future_free(f);
+    tinker_service_free(s);
+    world_close(&w);
+}
+
+static void test_names_of_systems(void) /* */
+{
+    char out[64];
+    static const struct {
+        const char *sysname, *release, *want;
+    } os[] = { { "Linux", "", "Linux" }, { "Darwin", "", "MacOS" }, { "FreeBSD", "", "FreeBSD" },
+               { "OpenBSD", "", "OpenBSD" }, { "Windows_NT", "", "Windows" }, { "Plan9", "", "Other:Plan9" },
+               { "", "", "Unknown" }, { "Linux", "NAME=x\nID=\"freebsd\"\n", "FreeBSD" }, { "iPhone OS", "", "iOS" },
+               { "Android", "", "Android" } };
+    for (size_t i = 0; i < sizeof(os) / sizeof(*os); i++) {
+        identity_name_os(os[i].sysname, os[i].release, out, sizeof(out));
+        CHECK_STR(out, os[i].want);
+    }
+    static const char *const arch[][2] = { { "x86_64", "x64" }, { "aarch64", "arm64" }, { "armv7l", "arm" }, { "i686", "x32" }, { "riscv64", "other:riscv64" }, { "", "unknown" } };
+    for (size_t i = 0; i < 6; i++) {
+        identity_name_arch(arch[i][0], out, sizeof(out));
+        CHECK_STR(out, arch[i][1]);
+    }
+    CHECK_STR(identity_of_machine()->platform, "Linux");
+}
+
+int main(void)
+{
+    RUN(test_defaults);
+    RUN(test_precedence);
+    RUN(test_words);
+    RUN(test_flags);
+    RUN(test_transport);
+    RUN(test_proxies);
+    RUN(test_headers_and_query);
+    RUN(test_log_levels);
+    RUN(test_masked_keys);
+    clear();
+    RUN(test_headers_reach_the_service);
+    RUN(test_base_paths);
+    RUN(test_names_of_systems);
+    return tap_done();
+}

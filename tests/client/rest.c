@@ -1,0 +1,360 @@
+/* REST calls: paths, arguments, results, archives and downloads. */
+#include <sys/stat.h>
+#include <unistd.h>
+#include "client/runtime.h"
+#include "support/fake_tinker.h"
+#include "support/tap.h"
+#include "wire/path.h"
+
+#define CKPT "tinker://r:train:0/weights/step-1"
+#define CKPT_API API "training_runs/r:train:0/checkpoints/weights/step-1"
+
+static tinker_rest *open_rest(struct world *w)
+{
+    world_open(w, NULL, NULL);
+    return tinker_service_create_rest(w->service, NULL);
+}
+
+static const struct fake_request *last(struct world *w)
+{
+    return fake_get(w->server, NULL, fake_count(w->server, NULL) - 1);
+}
+
+/* One call: 503 first, then the answer; what was asked? */
+static tinker_future *one(struct world *w, tinker_future *f, const char *path, const char *method)
+{
+    tinker_status s = world_finish(w, f, 10000);
+    if (s != TINKER_OK)
+        TAP_FAIL("%s: %s", path, w->err.message);
+    CHECK_STR(last(w)->path, path);
+    CHECK_STR(last(w)->method, method);
+    return f;
+}
+
+static void expect(struct world *w, const char *path, const char *body)
+{
+    say(w, path, 503, "{}", 1);
+    say(w, path, 200, body, 1);
+}
+
+#define CHECKPOINT_JSON                                                                              \
+    "{\"checkpoint_id\":\"weights/step-1\",\"checkpoint_type\":\"training\",\"time\":\"2026-01-02T03:04:05Z\"," \
+    "\"tinker_path\":\"" CKPT "\",\"size_bytes\":42,\"public\":true,\"new\":1}"
+#define RUN_JSON                                                                                     \
+    "{\"training_run_id\":\"r:train:0\",\"base_model\":\"tiny\",\"model_owner\":\"me\",\"is_lora\":true,"      \
+    "\"lora_rank\":8,\"last_request_time\":\"2026-01-02T03:04:05Z\",\"last_checkpoint\":" CHECKPOINT_JSON      \
+    ",\"user_metadata\":{\"k\":\"v\"}}"
+
+static void test_runs_and_checkpoints(void) /* R-141 R-142 */
+{
+    struct world w;
+    tinker_rest *r = open_rest(&w);
+    expect(&w, API "training_runs", "{\"training_runs\":[" RUN_JSON "],\"cursor\":{\"offset\":0,\"limit\":20,\"total_count\":1}}");
+    tinker_page page = TINKER_PAGE_INIT;
+    page.project_id = "p 1";
+    tinker_future *f = one(&w, tinker_rest_list_training_runs(r, &page, NULL), API "training_runs?limit=20&offset=0&access_scope=owned&project_id=p+1", "GET");
+    const tinker_training_runs *runs = tinker_future_training_runs(f);
+    REQUIRE(runs && runs->n == 1);
+    CHECK_STR(runs->runs[0].id, "r:train:0");
+    CHECK_INT(runs->runs[0].lora_rank, 8);
+    CHECK_STR(runs->runs[0].user_metadata[0].value, "v");
+    REQUIRE(runs->runs[0].last_checkpoint);
+    CHECK_INT(runs->runs[0].last_checkpoint->size_bytes, 42);
+    CHECK(runs->runs[0].last_sampler_checkpoint == NULL);
+    CHECK_INT(runs->cursor.total_count, 1);
+    CHECK(tinker_future_checkpoints(f) == NULL);
+    tinker_future_free(f);
+    for (int by_path = 0; by_path < 2; by_path++) {
+        expect(&w, API "training_runs/r:train:0", RUN_JSON);
+        f = one(&w, tinker_rest_training_run(r, by_path ? CKPT : "r:train:0", TINKER_SCOPE_ACCESSIBLE, NULL), API "training_runs/r:train:0?access_scope=accessible", "GET");
+        REQUIRE(tinker_future_training_run(f));
+        CHECK_INT(tinker_future_training_run(f)->last_request_us, INT64_C(1767323045000000));
+        tinker_future_free(f);
+    }
+    expect(&w, API "training_runs/r:train:0/checkpoints", "{\"checkpoints\":[" CHECKPOINT_JSON "]}");
+    f = one(&w, tinker_rest_list_checkpoints(r, "r:train:0", NULL), API "training_runs/r:train:0/checkpoints", "GET");
+    const tinker_checkpoints *c = tinker_future_checkpoints(f);
+    REQUIRE(c && c->n == 1);
+    CHECK_STR(c->checkpoints[0].path, CKPT);
+    CHECK_INT(c->checkpoints[0].is_public, 1);
+    CHECK_INT(c->checkpoints[0].sampler, 0);
+    CHECK(c->checkpoints[0].expires_us == TINKER_NO_TIME && c->cursor == NULL);
+    tinker_future_free(f);
+    expect(&w, API "checkpoints", "{\"checkpoints\":[],\"cursor\":{\"offset\":5,\"limit\":7,\"total_count\":9}}");
+    page = (tinker_page)TINKER_PAGE_INIT;
+    page.limit = 7;
+    page.offset = 5;
+    f = one(&w, tinker_rest_list_user_checkpoints(r, &page, NULL), API "checkpoints?limit=7&offset=5", "GET");
+    CHECK_INT(tinker_future_checkpoints(f)->cursor->total_count, 9);
+    tinker_future_free(f);
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
+static void test_changing_checkpoints(void) /* R-142 R-018 R-059 */
+{
+    struct world w;
+    tinker_rest *r = open_rest(&w);
+    char v[512];
+    expect(&w, CKPT_API, "");
+    tinker_future_free(one(&w, tinker_rest_delete_checkpoint(r, CKPT, NULL), CKPT_API, "DELETE"));
+    CHECK(fake_header(last(&w), "Content-Length", v) == NULL);
+    expect(&w, CKPT_API "/publish", "{}");
+    tinker_future_free(one(&w, tinker_rest_publish_checkpoint(r, CKPT, NULL), CKPT_API "/publish", "POST"));
+    CHECK_STR(fake_header(last(&w), "Content-Length", v), "0");
+    expect(&w, CKPT_API "/publish", "{}");
+    tinker_future_free(one(&w, tinker_rest_unpublish_checkpoint(r, CKPT, NULL), CKPT_API "/publish", "DELETE"));
+    expect(&w, CKPT_API "/ttl", "{}");
+    tinker_future_free(one(&w, tinker_rest_set_checkpoint_ttl(r, CKPT, 60, NULL), CKPT_API "/ttl", "PUT"));
+    CHECK_STR(last(&w)->body, "{\"ttl_seconds\":60}");
+    expect(&w, CKPT_API "/ttl", "{}");
+    tinker_future_free(one(&w, tinker_rest_set_checkpoint_ttl(r, CKPT, 0, NULL), CKPT_API "/ttl", "PUT"));
+    CHECK_STR(last(&w)->body, "{\"ttl_seconds\":null}");
+    say(&w, CKPT_API "/publish", 409, "{\"detail\":\"already public\"}", -1);
+    size_t n = fake_count(w.server, NULL);
+    tinker_future *f = tinker_rest_publish_checkpoint(r, CKPT, NULL);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_EHTTP);
+    CHECK_INT(fake_count(w.server, NULL), n + 1);
+    tinker_future_free(f);
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
+static void test_sessions_and_samplers(void) /* */
+{
+    struct world w;
+    tinker_rest *r = open_rest(&w);
+    expect(&w, API "sessions", "{\"sessions\":[\"a\",\"b\"]}");
+    tinker_future *f = one(&w, tinker_rest_list_sessions(r, NULL, NULL), API "sessions?limit=20&offset=0&access_scope=owned", "GET");
+    CHECK_INT(tinker_future_strings(f)->n, 2);
+    CHECK_STR(tinker_future_strings(f)->v[1], "b");
+    tinker_future_free(f);
+    expect(&w, API "sessions/s1", "{\"training_run_ids\":[\"t\"],\"sampler_ids\":[]}");
+    f = one(&w, tinker_rest_session(r, "s1", TINKER_SCOPE_OWNED, NULL), API "sessions/s1?access_scope=owned", "GET");
+    CHECK_STR(tinker_future_session(f)->training_run_ids.v[0], "t");
+    CHECK_INT(tinker_future_session(f)->sampler_ids.n, 0);
+    tinker_future_free(f);
+    expect(&w, API "sessions/s1/project", "{}");
+    tinker_future_free(one(&w, tinker_rest_assign_project(r, "s1", "p", NULL), API "sessions/s1/project", "PUT"));
+    CHECK_STR(last(&w)->body, "{\"project_id\":\"p\"}");
+    expect(&w, API "samplers/s1:sample:0", "{\"sampler_id\":\"s1:sample:0\",\"base_model\":\"tiny\",\"model_path\":null}");
+    f = one(&w, tinker_rest_sampler(r, "s1:sample:0", NULL), API "samplers/s1:sample:0", "GET");
+    CHECK_STR(tinker_future_sampler_info(f)->base_model, "tiny");
+    CHECK(tinker_future_sampler_info(f)->model_path == NULL);
+    tinker_future_free(f);
+    expect(&w, API "weights_info", "{\"base_model\":\"tiny\",\"is_lora\":true,\"lora_rank\":4,\"train_attn\":false}");
+    f = one(&w, tinker_rest_weights_info(r, CKPT, NULL), API "weights_info", "POST");
+    const tinker_weights_info *i = tinker_future_weights_info(f);
+    CHECK(i->lora_rank == 4 && i->train_mlp && !i->train_attn && i->train_unembed);
+    tinker_future_free(f);
+    f = one(&w, tinker_service_capabilities(w.service, NULL), API "get_server_capabilities", "GET");
+    CHECK_STR(tinker_future_capabilities(f)->models[0].name, "tiny");
+    CHECK_INT(tinker_future_capabilities(f)->models[0].max_context_length, 128);
+    tinker_future_free(f);
+    tinker_future_free(one(&w, tinker_service_health(w.service, NULL), API "healthz", "GET"));
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
+static void test_account(void) /* R-142 R-146 */
+{
+    struct world w;
+    tinker_rest *r = open_rest(&w);
+    expect(&w, API "billing/usage/events",
+           "{\"data\":[{\"bucket_start\":\"2026-01-01T00:00:00Z\",\"bucket_end\":\"2026-01-01T01:00:00Z\",\"base_model\":\"tiny\","
+           "\"event_info\":{\"type\":\"sampling_prefill\",\"cached\":true,\"token_count\":9}},"
+           "{\"bucket_start\":\"2026-01-01T00:00:00Z\",\"bucket_end\":\"2026-01-01T01:00:00Z\",\"event_info\":{\"type\":\"future_kind\",\"x\":1}}],"
+           "\"sessions\":{\"s1\":{\"user_metadata\":{\"a\":\"b\"}}}}");
+    tinker_future *f = one(&w, tinker_rest_billing_usage(r, "2026-01-01T00:00:00Z", "2026-01-02", NULL),
+                           API "billing/usage/events?starting_on=2026-01-01T00%3A00%3A00Z&ending_before=2026-01-02T00%3A00%3A00Z", "GET");
+    const tinker_billing *b = tinker_future_billing(f);
+    REQUIRE(b && b->n_events == 2 && b->n_sessions == 1);
+    CHECK_INT(b->events[0].kind, TINKER_BILLING_PREFILL);
+    CHECK_INT(b->events[0].count, 9);
+    CHECK_INT(b->events[0].cached, 1);
+    CHECK_INT(b->events[1].kind, TINKER_BILLING_OTHER);
+    CHECK_STR(b->sessions[0].id, "s1");
+    tinker_future_free(f);
+    expect(&w, API "audit", "{\"entries\":[{\"timestamp\":\"2026-01-01T00:00:00Z\",\"event\":\"read\",\"purpose\":\"p\"}]}");
+    f = one(&w, tinker_rest_audit_log(r, "2026-01-01", 1, NULL), API "audit?event_type=checkpoints&day=2026-01-01", "GET");
+    CHECK_STR(tinker_future_audit(f)->entries[0].purpose, "p");
+    tinker_future_free(f);
+    size_t n = fake_count(w.server, NULL);
+    CHECK(tinker_rest_billing_usage(r, "yesterday", "2026-01-02", &w.err) == NULL);
+    CHECK(tinker_rest_billing_usage(r, "2026-01-02", "2026-01-01", &w.err) == NULL);
+    CHECK(tinker_rest_audit_log(r, "01.01.2026", 0, &w.err) == NULL);
+    CHECK(tinker_rest_list_checkpoints(r, "", &w.err) == NULL);
+    CHECK(tinker_rest_session(r, "a/b", TINKER_SCOPE_OWNED, &w.err) == NULL);
+    CHECK(tinker_rest_assign_project(r, "s", "", &w.err) == NULL);
+    CHECK_INT(w.err.status, TINKER_EINVAL);
+    CHECK_INT(fake_count(w.server, NULL), n);
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
+static void test_paths(void) /* */
+{
+    struct wire_path p;
+    CHECK_INT(wire_path_parse("tinker://a/weights/b", &p, NULL), TINKER_OK);
+    CHECK_STR(p.checkpoint_id, "weights/b");
+    CHECK(!p.sampler && p.n_run == 1);
+    CHECK_INT(wire_path_parse("tinker://a/sampler_weights/b", &p, NULL), TINKER_OK);
+    CHECK(p.sampler);
+    struct world w;
+    tinker_rest *r = open_rest(&w);
+    static const char *const bad[] = { "http://a/weights/b", "tinker://a/weights", "tinker://a/weights/b/c", "tinker://a/other/b", "" };
+    for (size_t i = 0; i < 5; i++)
+        CHECK(tinker_rest_delete_checkpoint(r, bad[i], &w.err) == NULL);
+    CHECK(tinker_rest_delete_checkpoint(r, NULL, &w.err) == NULL);
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
+static void test_archive_urls(void) /* R-144 R-046 */
+{
+    struct world w;
+    tinker_rest *r = open_rest(&w);
+    fake_script(w.server, CKPT_API "/archive", (struct fake_reply){ .status = 302, .headers = "Location: https://store/x?sig=1\r\nExpires: Sun, 09 Aug 2026 11:00:00 GMT\r\n" });
+    tinker_future *f = tinker_rest_checkpoint_archive(r, CKPT, NULL);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    CHECK_STR(tinker_future_archive(f)->url, "https://store/x?sig=1");
+    CHECK_INT(tinker_future_archive(f)->expires_us, INT64_C(1786273200000000));
+    tinker_future_free(f);
+    fake_script(w.server, CKPT_API "/archive", (struct fake_reply){ .status = 302, .headers = "Location: https://store/y\r\n" });
+    f = tinker_rest_checkpoint_archive(r, CKPT, NULL);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    int64_t now = clock_wall_ns(&w.clock.clock) / 1000;
+    CHECK_INT(tinker_future_archive(f)->expires_us, now + 900 * INT64_C(1000000));
+    tinker_future_free(f);
+    say(&w, CKPT_API "/archive", 200, "{\"url\":\"https://store/z\",\"expires\":\"2026-08-09T11:00:00Z\"}", 1);
+    f = tinker_rest_checkpoint_archive(r, CKPT, NULL);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    CHECK_STR(tinker_future_archive(f)->url, "https://store/z");
+    tinker_future_free(f);
+    say(&w, CKPT_API "/archive", 302, "", 1);
+    f = tinker_rest_checkpoint_archive(r, CKPT, NULL);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_EPROTOCOL);
+    tinker_future_free(f);
+    CHECK_INT(world_log_count(&w, "may take several minutes"), 4);
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
+static void test_archives_take_time(void) /* */
+{
+    struct world w;
+    tinker_service_options o;
+    world_options(&w, &o);
+    o.max_retries = -1;
+    world_open(&w, NULL, &o);
+    tinker_rest *r = tinker_service_create_rest(w.service, NULL);
+    say(&w, CKPT_API "/archive", 503, "{}", 8);
+    say(&w, CKPT_API "/archive", 200, "{\"url\":\"u\",\"expires\":\"2026-08-09T11:00:00Z\"}", 1);
+    tinker_future *f = tinker_rest_checkpoint_archive(r, CKPT, NULL);
+    CHECK_INT(world_finish(&w, f, 400000), TINKER_OK);
+    for (size_t i = 0; i < 6; i++)
+        CHECK_INT(world_at(&w, CKPT_API "/archive", i + 1) - world_at(&w, CKPT_API "/archive", i), 30000);
+    CHECK_INT(world_at(&w, CKPT_API "/archive", 7) - world_at(&w, CKPT_API "/archive", 6), 1000); /* layer 2 */
+    CHECK(world_log_count(&w, "still being made") >= 1);
+    tinker_future_free(f);
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
+static void test_traces(void) /* */
+{
+    struct world w;
+    tinker_rest *r = open_rest(&w);
+    const char *path = API "sessions/s1/trace_export";
+    say(&w, path, 200, "{\"status\":\"pending\"}", 2);
+    say(&w, path, 200, "{\"status\":\"ready\",\"url\":\"https://t\"}", 1);
+    tinker_future *f = tinker_rest_export_trace(r, "s1", NULL);
+    CHECK_INT(world_finish(&w, f, 60000), TINKER_OK);
+    CHECK_STR(tinker_future_path(f), "https://t");
+    CHECK_INT(world_at(&w, path, 1) - world_at(&w, path, 0), 5000);
+    CHECK_INT(world_at(&w, path, 2) - world_at(&w, path, 1), 5000);
+    CHECK_INT(world_log_count(&w, "trace is being exported"), 1);
+    tinker_future_free(f);
+    say(&w, path, 200, "{\"status\":\"failed\",\"error\":\"disk full\"}", 1);
+    f = tinker_rest_export_trace(r, "s1", NULL);
+    CHECK_INT(world_finish(&w, f, 60000), TINKER_EREQUEST);
+    CHECK(strstr(w.err.message, "disk full") != NULL);
+    tinker_future_free(f);
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
+static int64_t told_done, told_total;
+static int on_progress(void *state, int64_t done, int64_t total)
+{
+    told_done = done;
+    told_total = total;
+    return *(int *)state;
+}
+
+static void test_downloads(void) /* R-147 R-179 */
+{
+    struct world w;
+    world_open_real(&w, NULL);
+    tinker_rest *r = tinker_service_create_rest(w.service, NULL);
+    char location[128], file[64], v[512];
+    snprintf(location, sizeof(location), "Location: %s/blob?sig=secret\r\n", fake_server_url(w.server));
+    snprintf(file, sizeof(file), "/tmp/tinker-download-%d.tar", (int)getpid());
+    unlink(file);
+    size_t n = 3 << 20;
+    char *blob = malloc(n);
+    for (size_t i = 0; i < n; i++)
+        blob[i] = (char)(i * 7);
+    fake_script(w.server, CKPT_API "/archive", (struct fake_reply){ .status = 302, .headers = location, .times = -1 });
+    fake_script(w.server, "/blob", (struct fake_reply){ .body = blob, .len = n, .content_type = "application/x-tar" });
+    int go_on = 0;
+    tinker_download_options o = TINKER_DOWNLOAD_OPTIONS_INIT;
+    o.progress = on_progress;
+    o.progress_state = &go_on;
+    tinker_error err;
+    tinker_future *f = tinker_rest_download_checkpoint(r, CKPT, file, &o, &err);
+    CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_OK);
+    CHECK_STR(tinker_future_path(f), file);
+    runtime_drain_courier(runtime_current());
+    CHECK_INT(told_total, (int64_t)n);
+    CHECK_INT(told_done, (int64_t)n);
+    struct stat st;
+    REQUIRE(stat(file, &st) == 0);
+    CHECK_INT(st.st_size, (int64_t)n);
+    CHECK(fake_header(fake_get(w.server, "/blob", 0), "X-API-Key", v) == NULL);
+    CHECK(fake_header(fake_get(w.server, "/blob", 0), "X-Stainless-OS", v) == NULL);
+    tinker_future_free(f);
+    CHECK(tinker_rest_download_checkpoint(r, CKPT, file, NULL, &err) == NULL); /* it exists */
+    CHECK(strstr(err.message, "force") != NULL);
+    unlink(file);
+    fake_script(w.server, "/blob", (struct fake_reply){ .body = blob, .len = n, .fault = FAKE_TRUNCATE });
+    f = tinker_rest_download_checkpoint(r, CKPT, file, &o, &err);
+    CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_ECONNECT);
+    CHECK(access(file, F_OK) != 0);
+    tinker_future_free(f);
+    char pattern[128];
+    snprintf(pattern, sizeof(pattern), "ls %s.part.* >/dev/null 2>&1", file);
+    CHECK(system(pattern) != 0); /* nothing is left behind */
+    fake_script(w.server, "/blob", (struct fake_reply){ .status = 403, .body = "expired" });
+    f = tinker_rest_download_checkpoint(r, CKPT, file, NULL, &err);
+    CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_EHTTP);
+    CHECK_INT(err.http_status, 403);
+    tinker_future_free(f);
+    free(blob);
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
+int main(void)
+{
+    RUN(test_runs_and_checkpoints);
+    RUN(test_changing_checkpoints);
+    RUN(test_sessions_and_samplers);
+    RUN(test_account);
+    RUN(test_paths);
+    RUN(test_archive_urls);
+    RUN(test_archives_take_time);
+    RUN(test_traces);
+    RUN(test_downloads);
+    return tap_done();
+}
