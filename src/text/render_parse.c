@@ -58,6 +58,8 @@ void parse_restore(struct render_call *c, struct render_parse *p, struct render_
                    int32_t needed)
 {
     bool found = false;
+    if (c->x.failed || prefix.n == 0)
+        return;
     for (size_t i = 0; i < p->n_tokens; i++)
         found = found || p->tokens[i] == needed;
     if (!found || (p->n_tokens >= prefix.n &&

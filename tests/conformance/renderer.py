@@ -154,14 +154,18 @@ class Comparison:
 
     def stream(self, label, tokens):
         """Deltas may be cut differently: compare each block's text and the final message."""
+        end = self.theirs._end_message_token
+        tokens = tokens[: tokens.index(end) + 1] if end in tokens else tokens
         events = attempt(lambda: list(self.theirs.parse_response_streaming(tokens)))
         if isinstance(events, Exception):
             return
         normal = self.theirs._normalize_response_tokens(tokens)
         prefilled = self.theirs.build_generation_prompt([{"role": "user", "content": "x"}]).to_ints()
-        opened = prefilled[-1:] == self.theirs.tokenizer.encode("<think>") or \
-            prefilled[-2:] == self.theirs.tokenizer.encode("<think>\n")
-        if normal == tokens and opened and not self.theirs.tokenizer.decode(tokens[:1]) == "<think>":
+        prefix = self.theirs.tokenizer.encode("<think>\n")
+        if prefilled[-2:] != prefix:
+            prefix = self.theirs.tokenizer.encode("<think>")
+        opened = prefilled[-len(prefix):] == prefix
+        if normal == tokens and opened and tokens[:len(prefix)] != prefix:
             return  # ours begins inside the block, theirs looked ahead
         blocks = {}
         for e in events[1:-1]:

@@ -1,0 +1,204 @@
+/* jinja.c - chat templates: what they print, what they refuse, what they may cost. */
+#include <tinker/renderer.h>
+#include "base/buf.h"
+#include "support/tap.h"
+
+static const char messages[] =
+    "[{\"role\":\"system\",\"content\":\"Sys\"},{\"role\":\"user\",\"content\":\"Hé 😀\"},"
+    "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":\"f\","
+    "\"arguments\":{\"b\":1,\"a\":[1.5,true,null]}}}]}]";
+
+static char *render(const char *source, const tinker_template_options *opts, tinker_error *err)
+{
+    err->message[0] = 0;
+    tinker_template *t = tinker_template_new(source, 0, err);
+    char *text = t ? tinker_template_render_json(t, messages, NULL, opts, NULL, err) : NULL;
+    tinker_template_free(t);
+    return text;
+}
+
+static const struct {
+    const char *source, *want;
+} cases[] = {
+    { "plain", "plain" },
+    { "one newline at the end goes\n", "one newline at the end goes" },
+    { "{{ messages|length }}{{ messages[1].content[:2] }}", "3Hé" },
+    { "{% for m in messages %}{{ loop.index }}{{ m['role'][0] }}{{ ',' if not loop.last }}{% "
+      "endfor %}",
+      "1s,2u,3a" },
+    { "  {% if true %}\n a\n  {% endif %}\nb", " a\nb" },
+    { "a {%- if true -%} b {%- endif -%} c", "abc" },
+    { "{{ messages[2].tool_calls[0].function.arguments|tojson }}",
+      "{\"b\": 1, \"a\": [1.5, true, null]}" },
+    { "{{ messages[2].tool_calls[0].function.arguments|tojson(indent=2) }}",
+      "{\n  \"b\": 1,\n  \"a\": [\n    1.5,\n    true,\n    null\n  ]\n}" },
+    { "{{ messages[2].content is none }} {{ messages[2].x is defined }} {{ nope }}|",
+      "True False |" },
+    { "{% set ns = namespace(n=1) %}{% for m in messages %}{% set ns.n = ns.n * 3 %}{% endfor %}{{ "
+      "ns.n }}",
+      "27" },
+    { "{% set x = 1 %}{% for m in messages %}{% set x = 2 %}{% endfor %}{{ x }}", "1" },
+    { "{% macro m(a, b=2) %}<{{ a }}{{ b }}>{% endmacro %}{{ m(1) }}{{ m(b='z', a='y') }}",
+      "<12><yz>" },
+    { "{{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2**8 }} {{ 1e16 }} {{ 1.0 }}",
+      "-4 2 3.5 256 1e+16 1.0" },
+    { "{{ 'a-b-c'.split('-')[-1] }}{{ ' x '.strip() }}{{ 'Ab'.lower() }}{{ 'x'.startswith('x') }}",
+      "cxabTrue" },
+    { "{{ messages|map(attribute='role')|join('/') }}", "system/user/assistant" },
+    { "{{ messages|selectattr('role','in',['user','system'])|list|length }}", "2" },
+    { "{% raw %}{{ x }}{% endraw %}{# note #}{{ \"\\u00e9\\n\" }}", "{{ x }}é\n" },
+    { "{% for x in [] %}{% else %}empty{% endfor %}", "empty" },
+    { "{% for i in range(9) %}{% if i == 2 %}{% continue %}{% elif i == 5 %}{% break %}{% endif "
+      "%}{{ i }}{% endfor %}",
+      "0134" },
+    { "{{ {'a': 1, 'b': ['x', none]} }}{{ (1,) }}{{ \"it's\" ~ ['it\\'s'] }}",
+      "{'a': 1, 'b': ['x', None]}(1,)it's[\"it's\"]" },
+    { "{% set t %}a{{ 1 }}{% endset %}{{ t|upper }}", "A1" },
+    { "{{ strftime_now('%Y') }}", "2026" },
+    { "{% generation %}g{% endgeneration %}", "g" },
+};
+
+static void test_output(void)
+{
+    tinker_template_options opts = TINKER_TEMPLATE_OPTIONS_INIT;
+    opts.now = 1780000000;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        tinker_error err;
+        char *got = render(cases[i].source, &opts, &err);
+        CHECK_STR(got ? got : err.message, cases[i].want);
+        free(got);
+    }
+}
+
+static const struct {
+    const char *source, *want;
+} refused[] = {
+    { "a\n{{ messages.x.y }}", "chat template: line 2: 'x' is undefined" },
+    { "{{ raise_exception('not me') }}", "chat template: line 1: template says: not me" },
+    { "\n\n{% if %}", "chat template: line 3: expected an expression, found '%}'" },
+    { "{% if true %}", "chat template: line 1: a block is not closed" },
+    { "{% include 'x' %}", "chat template: line 1: unknown or unsupported tag 'include'" },
+    { "{{ 1 + 'a' }}", "chat template: line 1: unsupported operands for +: 'int' and 'str'" },
+    { "{{ 1 // 0 }}", "chat template: line 1: division by zero" },
+    { "{{ 9223372036854775807 + 1 }}", "chat template: line 1: integer overflow" },
+    { "{{ 'x'|nothing }}", "chat template: line 1: no filter named 'nothing'" },
+    { "{{ 1 is nothing }}", "chat template: line 1: no test named 'nothing'" },
+    { "{{ 'open }}", "chat template: line 1: string is not closed" },
+    { "{{ x", "chat template: line 1: tag is not closed" },
+    { "{# x", "chat template: line 1: comment is not closed" },
+    { "{{ messages.append(1) }}",
+      "chat template: line 1: 'append' is undefined and cannot be called" },
+    { "{% set messages.x = 1 %}",
+      "chat template: line 1: cannot assign attribute on non-namespace object" },
+    { "{% break %}", "chat template: line 1: not inside a loop" },
+    { "{% for a, b in [[1, 2, 3]] %}{% endfor %}",
+      "chat template: line 1: cannot unpack 3 values into 2 names" },
+    { "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", NULL },
+    { "{{ tojson }}{{ messages[0].x|tojson }}",
+      "chat template: line 1: object of type undefined is not JSON serializable" },
+};
+
+static void test_refusals(void)
+{
+    for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
+        tinker_error err;
+        char *got = render(refused[i].source, NULL, &err);
+        CHECK(!got);
+        if (refused[i].want)
+            CHECK_STR(err.message, refused[i].want);
+        CHECK_INT(err.status, TINKER_EINVAL);
+        free(got);
+    }
+}
+
+static void test_limits(void)
+{
+    tinker_template_options opts = TINKER_TEMPLATE_OPTIONS_INIT;
+    tinker_error err;
+    opts.max_steps = 1000;
+    CHECK(!render("{% for i in range(100000) %}x{% endfor %}", &opts, &err));
+    CHECK(strstr(err.message, "over the limit of 1000 steps"));
+    opts.max_steps = 0;
+    opts.max_memory = 1 << 16;
+    CHECK(!render(
+        "{% set ns = namespace(s='x') %}{% for i in range(40) %}{% set ns.s = ns.s + ns.s %}"
+        "{% endfor %}",
+        &opts, &err));
+    CHECK_INT(err.status, TINKER_ENOMEM);
+    CHECK(!render("{{ 'x' * 99999999999 }}", &opts, &err));
+    CHECK_INT(err.status, TINKER_ENOMEM);
+    opts.max_memory = 0;
+    CHECK(!render("{% set ns = namespace(s=[]) %}{% for i in range(9999) %}{% set ns.s = [ns.s] %}"
+                  "{% endfor %}",
+                  &opts, &err));
+    CHECK(strstr(err.message, "nested too deeply"));
+}
+
+static void test_deep_sources(void)
+{
+    static const struct {
+        const char *unit;
+    } units[] = { { "(" }, { "[" }, { "not " }, { "-" }, { "{%if 1%}" }, { "x.y+" }, { "{'a':" } };
+    for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++) {
+        struct buf b;
+        tinker_error err;
+        buf_init(&b, 1 << 22);
+        if (units[i].unit[1] != '%')
+            buf_puts(&b, "{{ ");
+        for (int k = 0; k < 100000; k++)
+            buf_puts(&b, units[i].unit);
+        buf_puts(&b, units[i].unit[1] != '%' ? "1 }}" : "");
+        char *got = render(b.data, NULL, &err);
+        CHECK(!got);
+        free(got);
+        buf_clear(&b);
+    }
+}
+
+static void test_structs(void)
+{
+    static const char source[] =
+        "{% for m in messages %}{{ m.role }}:{{ m.content }}:{{ m.reasoning_content }}:"
+        "{{ m.tool_calls|tojson if m.tool_calls }};{% endfor %}{{ tools|tojson }}{{ bos_token }}{{ "
+        "k }}";
+    tinker_template_options opts = TINKER_TEMPLATE_OPTIONS_INIT;
+    tinker_error err = { .message = "" };
+    const tinker_part parts[] = { { .kind = TINKER_PART_THINKING, .text = "t" },
+                                  { .kind = TINKER_PART_TEXT, .text = "a" } };
+    const tinker_tool_call call = { "i", "f", "{\"x\":1}" };
+    const tinker_message m[] = { { .role = "user", .content = "q" },
+                                 { .role = "assistant",
+                                   .parts = parts,
+                                   .n_parts = 2,
+                                   .tool_calls = &call,
+                                   .n_tool_calls = 1 } };
+    const tinker_tool tool = { "f", "d", "{}", NULL };
+    opts.bos_token = "<s>";
+    opts.variables = "{\"k\":7}";
+    tinker_template *t = tinker_template_new(source, 0, &err);
+    REQUIRE(t);
+    char *got = tinker_template_render(t, m, 2, &tool, 1, &opts, NULL, &err);
+    CHECK_STR(
+        got ? got : err.message,
+        "user:q::;assistant:a:t:[{\"type\": \"function\", \"id\": \"i\", \"function\": {\"name\": "
+        "\"f\", \"arguments\": {\"x\": 1}}}];[{\"type\": \"function\", \"function\": {\"name\": "
+        "\"f\", \"description\": \"d\", \"parameters\": {}}}]<s>7");
+    free(got);
+    opts.arguments_as_text = 1;
+    got = tinker_template_render(t, m, 2, NULL, 0, &opts, NULL, &err);
+    CHECK(got && strstr(got, "\"arguments\": \"{\\\"x\\\":1}\""));
+    free(got);
+    opts.variables = "[]";
+    CHECK(!tinker_template_render(t, m, 2, NULL, 0, &opts, NULL, &err));
+    tinker_template_free(t);
+}
+
+int main(void)
+{
+    RUN(test_output);
+    RUN(test_refusals);
+    RUN(test_limits);
+    RUN(test_deep_sources);
+    RUN(test_structs);
+    return tap_done();
+}
