@@ -56,6 +56,11 @@ TINKER_API int64_t tinker_future_wait_any(tinker_future *const *f, size_t n, int
 TINKER_API const char *tinker_future_error_body(const tinker_future *f);
 TINKER_API int64_t tinker_future_retry_after_ms(const tinker_future *f);
 
+/* Whose fault is it?  user: the request itself is wrong (category user, or a 4xx other
+ * than 408, 410 and 429), so sending it again is no use.  retryable: not user. */
+TINKER_API int tinker_error_is_user(const tinker_error *err);
+TINKER_API int tinker_error_is_retryable(const tinker_error *err);
+
 /* Request id that the service gave, "" while unknown.  Borrowed until free. */
 TINKER_API const char *tinker_future_request_id(const tinker_future *f);
 

@@ -113,6 +113,18 @@ void future_set_request(struct tinker_future *f, const char *id, const char *typ
     pthread_mutex_unlock(&future_lock);
 }
 
+int tinker_error_is_user(const tinker_error *err)
+{
+    int http = err->http_status;
+    return err->category == TINKER_CATEGORY_USER || err->status == TINKER_EINVAL ||
+           (http >= 400 && http < 500 && http != 408 && http != 410 && http != 429);
+}
+
+int tinker_error_is_retryable(const tinker_error *err)
+{
+    return !tinker_error_is_user(err);
+}
+
 /* ---- public ------------------------------------------------------------------------- */
 
 tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms, tinker_error *err)

@@ -6,7 +6,7 @@
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 
-#define TOKEN API "auth/token"
+#define TOKEN      API "auth/token"
 #define WALL_START INT64_C(1767225600) /* the fake clock's wall: 2026-01-01 */
 
 /* A token that expires `seconds` after the world began. */
@@ -75,7 +75,8 @@ static void open_with_command(struct world *w, const char *config, const char *k
     world_options(w, &o);
     snprintf(file, 64, "/tmp/tinker-auth-%d", (int)getpid());
     unlink(file);
-    snprintf(command, sizeof(command), "echo x >> %s; echo noise >&2; echo \" tml-run-$(wc -l < %s) \"; exit 3", file, file);
+    snprintf(command, sizeof(command),
+             "echo x >> %s; echo noise >&2; echo \" tml-run-$(wc -l < %s) \"; exit 3", file, file);
     o.credential_cmd = command;
     o.api_key = key;
     world_open(w, config, &o);
@@ -121,14 +122,18 @@ static void test_choice_of_credentials(void) /* R-022 R-024 */
     CHECK_STR(key_of(&w, TOKEN, 0), "tml-mykey-0001");
     tinker_training_free(t);
     world_close(&w);
-    open_with_command(&w, "{\"pjwt_auth_enabled\":true,\"credential_default_source\":\"credential_cmd\"}", "tml-mykey-0001", file);
+    open_with_command(
+        &w, "{\"pjwt_auth_enabled\":true,\"credential_default_source\":\"credential_cmd\"}",
+        "tml-mykey-0001", file);
     answer_token(&w, 100000, 1);
     t = world_training(&w);
     CHECK_STR(key_of(&w, TOKEN, 0), "tml-run-1");
     tinker_training_free(t);
     world_close(&w);
     /* a JWT given as key is used directly, always */
-    open_with_command(&w, "{\"pjwt_auth_enabled\":true,\"credential_default_source\":\"credential_cmd\"}", "eyJmine.e30.x", file);
+    open_with_command(
+        &w, "{\"pjwt_auth_enabled\":true,\"credential_default_source\":\"credential_cmd\"}",
+        "eyJmine.e30.x", file);
     answer_token(&w, 100000, 1);
     t = world_training(&w);
     CHECK_STR(key_of(&w, TOKEN, 0), "eyJmine.e30.x");
@@ -136,7 +141,8 @@ static void test_choice_of_credentials(void) /* R-022 R-024 */
     world_close(&w);
     unlink(file);
     /* insisting without a command */
-    world_open(&w, "{\"pjwt_auth_enabled\":true,\"credential_default_source\":\"credential_cmd\"}", NULL);
+    world_open(&w, "{\"pjwt_auth_enabled\":true,\"credential_default_source\":\"credential_cmd\"}",
+               NULL);
     f = tinker_service_request_lora(w.service, "tiny", NULL, NULL);
     CHECK_INT(world_finish(&w, f, 20000), TINKER_EINVAL);
     CHECK(strstr(w.err.message, "requires dynamic credentials") != NULL);
@@ -169,7 +175,8 @@ static void test_first_exchange_is_retried(void) /* R-004 R-026 */
     tinker_future *f = tinker_service_request_lora(w.service, "tiny", NULL, NULL);
     CHECK_INT(world_finish(&w, f, 200000), TINKER_OK);
     CHECK_INT(fake_count(w.server, TOKEN), 14);
-    CHECK(fake_get(w.server, TOKEN, 13)->index < fake_get(w.server, API "client/dynamic_config", 0)->index);
+    CHECK(fake_get(w.server, TOKEN, 13)->index <
+          fake_get(w.server, API "client/dynamic_config", 0)->index);
     CHECK_STR(fake_get(w.server, TOKEN, 0)->body, "{}");
     tinker_training_free(tinker_future_take_training(f));
     tinker_future_free(f);
@@ -205,7 +212,7 @@ static void test_background_refresh(void) /* R-028 */
     REQUIRE(t);
     world_advance(&w, 200000);
     int64_t first = world_at(&w, TOKEN, 1);
-    CHECK(first >= 9000 && first <= 11000); /* 300 s before it expires */
+    CHECK(first >= 9000 && first <= 11000);           /* 300 s before it expires */
     CHECK_INT(world_at(&w, TOKEN, 2) - first, 60000); /* a minute after a failure */
     CHECK_INT(world_at(&w, TOKEN, 3) - world_at(&w, TOKEN, 2), 60000);
     CHECK_INT(fake_count(w.server, TOKEN), 4);

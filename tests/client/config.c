@@ -8,14 +8,37 @@
 
 static void clear(void)
 {
-    static const char *const names[] = {
-        "TINKER_API_KEY", "TINKER_CREDENTIAL_CMD", "TINKER_BASE_URL", "TINKER_PROJECT_ID", "TINKER_TAGS",
-        "TINKER_FEATURE_GATES", "TINKER_TELEMETRY", "TINKER_LOG", "TINKER_SUBPROCESS_SAMPLING",
-        "CLOUDFLARE_ACCESS_CLIENT_ID", "CLOUDFLARE_ACCESS_CLIENT_SECRET", "TINKEX_TIMEOUT",
-        "TINKEX_MAX_RETRIES", "TINKEX_PARITY", "TINKEX_DUMP_HEADERS", "TINKEX_POLL_BACKOFF",
-        "TINKEX_POOL_SIZE", "TINKEX_POOL_COUNT", "TINKEX_PROXY", "TINKEX_PROXY_HEADERS",
-        "TINKEX_DEFAULT_HEADERS", "TINKEX_DEFAULT_QUERY", "TINKEX_OTEL_PROPAGATE", "TINKER_C_TIMEOUT",
-        "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY" };
+    static const char *const names[] = { "TINKER_API_KEY",
+                                         "TINKER_CREDENTIAL_CMD",
+                                         "TINKER_BASE_URL",
+                                         "TINKER_PROJECT_ID",
+                                         "TINKER_TAGS",
+                                         "TINKER_FEATURE_GATES",
+                                         "TINKER_TELEMETRY",
+                                         "TINKER_LOG",
+                                         "TINKER_SUBPROCESS_SAMPLING",
+                                         "CLOUDFLARE_ACCESS_CLIENT_ID",
+                                         "CLOUDFLARE_ACCESS_CLIENT_SECRET",
+                                         "TINKEX_TIMEOUT",
+                                         "TINKEX_MAX_RETRIES",
+                                         "TINKEX_PARITY",
+                                         "TINKEX_DUMP_HEADERS",
+                                         "TINKEX_POLL_BACKOFF",
+                                         "TINKEX_POOL_SIZE",
+                                         "TINKEX_POOL_COUNT",
+                                         "TINKEX_PROXY",
+                                         "TINKEX_PROXY_HEADERS",
+                                         "TINKEX_DEFAULT_HEADERS",
+                                         "TINKEX_DEFAULT_QUERY",
+                                         "TINKEX_OTEL_PROPAGATE",
+                                         "TINKER_C_TIMEOUT",
+                                         "http_proxy",
+                                         "https_proxy",
+                                         "HTTPS_PROXY",
+                                         "all_proxy",
+                                         "ALL_PROXY",
+                                         "no_proxy",
+                                         "NO_PROXY" };
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         unsetenv(names[i]);
     setenv("TINKER_API_KEY", "tml-environment", 1);
@@ -101,8 +124,8 @@ static void test_flags(void) /* R-009 R-151 */
     static const struct {
         const char *name, *value;
         int want;
-    } telemetry[] = { { "", "1", 1 },    { "", "TRUE", 1 }, { "", "yes", 1 }, { "", "On", 1 },
-                      { "", "0", 0 },    { "", "maybe", 0 }, { "", "", 0 },   { "", "off", 0 } };
+    } telemetry[] = { { "", "1", 1 }, { "", "TRUE", 1 },  { "", "yes", 1 }, { "", "On", 1 },
+                      { "", "0", 0 }, { "", "maybe", 0 }, { "", "", 0 },    { "", "off", 0 } };
     for (size_t i = 0; i < 8; i++) {
         struct config c = with("TINKER_TELEMETRY", telemetry[i].value, NULL);
         CHECK_INT(c.telemetry, telemetry[i].want);
@@ -111,7 +134,8 @@ static void test_flags(void) /* R-009 R-151 */
     struct config c = with("TINKER_SUBPROCESS_SAMPLING", "on", NULL);
     CHECK(!c.subprocess_sampling);
     config_clear(&c);
-    c = with("TINKER_SUBPROCESS_SAMPLING", "Yes", NULL); /* accepted; sampling never blocks here */
+    c = with("TINKER_SUBPROCESS_SAMPLING", "Yes",
+             NULL); /* accepted; sampling never blocks here */
     CHECK(c.subprocess_sampling);
     config_clear(&c);
     c = with("TINKEX_DUMP_HEADERS", "on", NULL);
@@ -229,8 +253,11 @@ static void test_log_levels(void) /* R-167 */
     static const struct {
         const char *value;
         int level;
-    } cases[] = { { "debug", LOG_DEBUG }, { "info", LOG_INFO }, { "WARN", LOG_WARNING },
-                  { "error", LOG_ERROR }, { "nonsense", LOG_WARNING } };
+    } cases[] = { { "debug", LOG_DEBUG },
+                  { "info", LOG_INFO },
+                  { "WARN", LOG_WARNING },
+                  { "error", LOG_ERROR },
+                  { "nonsense", LOG_WARNING } };
     for (size_t i = 0; i < 5; i++) {
         struct config c = with("TINKER_LOG", cases[i].value, NULL);
         CHECK_INT(c.log.level, cases[i].level);
@@ -255,7 +282,9 @@ static void test_headers_reach_the_service(void) /* R-009 R-053 R-192 R-197 */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    tinker_named_string headers[] = { { "X-Mine", "1" }, { "user-agent", "me" }, { "x-stainless-retry-count", "77" } };
+    tinker_named_string headers[] = { { "X-Mine", "1" },
+                                      { "user-agent", "me" },
+                                      { "x-stainless-retry-count", "77" } };
     tinker_named_string query = { "tenant", "a b" };
     o.headers = headers;
     o.n_headers = 3;
@@ -313,15 +342,19 @@ static void test_names_of_systems(void) /* R-222 */
     char out[64];
     static const struct {
         const char *sysname, *release, *want;
-    } os[] = { { "Linux", "", "Linux" }, { "Darwin", "", "MacOS" }, { "FreeBSD", "", "FreeBSD" },
-               { "OpenBSD", "", "OpenBSD" }, { "Windows_NT", "", "Windows" }, { "Plan9", "", "Other:Plan9" },
-               { "", "", "Unknown" }, { "Linux", "NAME=x\nID=\"freebsd\"\n", "FreeBSD" }, { "iPhone OS", "", "iOS" },
-               { "Android", "", "Android" } };
+    } os[] = { { "Linux", "", "Linux" },        { "Darwin", "", "MacOS" },
+               { "FreeBSD", "", "FreeBSD" },    { "OpenBSD", "", "OpenBSD" },
+               { "Windows_NT", "", "Windows" }, { "Plan9", "", "Other:Plan9" },
+               { "", "", "Unknown" },           { "Linux", "NAME=x\nID=\"freebsd\"\n", "FreeBSD" },
+               { "iPhone OS", "", "iOS" },      { "Android", "", "Android" } };
     for (size_t i = 0; i < sizeof(os) / sizeof(*os); i++) {
         identity_name_os(os[i].sysname, os[i].release, out, sizeof(out));
         CHECK_STR(out, os[i].want);
     }
-    static const char *const arch[][2] = { { "x86_64", "x64" }, { "aarch64", "arm64" }, { "armv7l", "arm" }, { "i686", "x32" }, { "riscv64", "other:riscv64" }, { "", "unknown" } };
+    static const char *const arch[][2] = {
+        { "x86_64", "x64" }, { "aarch64", "arm64" },         { "armv7l", "arm" },
+        { "i686", "x32" },   { "riscv64", "other:riscv64" }, { "", "unknown" }
+    };
     for (size_t i = 0; i < 6; i++) {
         identity_name_arch(arch[i][0], out, sizeof(out));
         CHECK_STR(out, arch[i][1]);

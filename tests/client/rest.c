@@ -6,7 +6,7 @@
 #include "support/tap.h"
 #include "wire/path.h"
 
-#define CKPT "tinker://r:train:0/weights/step-1"
+#define CKPT     "tinker://r:train:0/weights/step-1"
 #define CKPT_API API "training_runs/r:train:0/checkpoints/weights/step-1"
 
 static tinker_rest *open_rest(struct world *w)
@@ -37,22 +37,28 @@ static void expect(struct world *w, const char *path, const char *body)
     say(w, path, 200, body, 1);
 }
 
-#define CHECKPOINT_JSON                                                                              \
-    "{\"checkpoint_id\":\"weights/step-1\",\"checkpoint_type\":\"training\",\"time\":\"2026-01-02T03:04:05Z\"," \
+#define CHECKPOINT_JSON                                                            \
+    "{\"checkpoint_id\":\"weights/"                                                \
+    "step-1\",\"checkpoint_type\":\"training\",\"time\":\"2026-01-02T03:04:05Z\"," \
     "\"tinker_path\":\"" CKPT "\",\"size_bytes\":42,\"public\":true,\"new\":1}"
-#define RUN_JSON                                                                                     \
-    "{\"training_run_id\":\"r:train:0\",\"base_model\":\"tiny\",\"model_owner\":\"me\",\"is_lora\":true,"      \
-    "\"lora_rank\":8,\"last_request_time\":\"2026-01-02T03:04:05Z\",\"last_checkpoint\":" CHECKPOINT_JSON      \
-    ",\"user_metadata\":{\"k\":\"v\"}}"
+#define RUN_JSON                                                                              \
+    "{\"training_run_id\":\"r:train:0\",\"base_model\":\"tiny\",\"model_owner\":\"me\",\"is_" \
+    "lora\":true,"                                                                            \
+    "\"lora_rank\":8,\"last_request_time\":\"2026-01-02T03:04:05Z\",\"last_"                  \
+    "checkpoint\":" CHECKPOINT_JSON ",\"user_metadata\":{\"k\":\"v\"}}"
 
 static void test_runs_and_checkpoints(void) /* R-141 R-142 */
 {
     struct world w;
     tinker_rest *r = open_rest(&w);
-    expect(&w, API "training_runs", "{\"training_runs\":[" RUN_JSON "],\"cursor\":{\"offset\":0,\"limit\":20,\"total_count\":1}}");
+    expect(&w, API "training_runs",
+           "{\"training_runs\":[" RUN_JSON
+           "],\"cursor\":{\"offset\":0,\"limit\":20,\"total_count\":1}}");
     tinker_page page = TINKER_PAGE_INIT;
     page.project_id = "p 1";
-    tinker_future *f = one(&w, tinker_rest_list_training_runs(r, &page, NULL), API "training_runs?limit=20&offset=0&access_scope=owned&project_id=p+1", "GET");
+    tinker_future *f =
+        one(&w, tinker_rest_list_training_runs(r, &page, NULL),
+            API "training_runs?limit=20&offset=0&access_scope=owned&project_id=p+1", "GET");
     const tinker_training_runs *runs = tinker_future_training_runs(f);
     REQUIRE(runs && runs->n == 1);
     CHECK_STR(runs->runs[0].id, "r:train:0");
@@ -66,13 +72,18 @@ static void test_runs_and_checkpoints(void) /* R-141 R-142 */
     tinker_future_free(f);
     for (int by_path = 0; by_path < 2; by_path++) {
         expect(&w, API "training_runs/r:train:0", RUN_JSON);
-        f = one(&w, tinker_rest_training_run(r, by_path ? CKPT : "r:train:0", TINKER_SCOPE_ACCESSIBLE, NULL), API "training_runs/r:train:0?access_scope=accessible", "GET");
+        f = one(&w,
+                tinker_rest_training_run(r, by_path ? CKPT : "r:train:0", TINKER_SCOPE_ACCESSIBLE,
+                                         NULL),
+                API "training_runs/r:train:0?access_scope=accessible", "GET");
         REQUIRE(tinker_future_training_run(f));
         CHECK_INT(tinker_future_training_run(f)->last_request_us, INT64_C(1767323045000000));
         tinker_future_free(f);
     }
-    expect(&w, API "training_runs/r:train:0/checkpoints", "{\"checkpoints\":[" CHECKPOINT_JSON "]}");
-    f = one(&w, tinker_rest_list_checkpoints(r, "r:train:0", NULL), API "training_runs/r:train:0/checkpoints", "GET");
+    expect(&w, API "training_runs/r:train:0/checkpoints",
+           "{\"checkpoints\":[" CHECKPOINT_JSON "]}");
+    f = one(&w, tinker_rest_list_checkpoints(r, "r:train:0", NULL),
+            API "training_runs/r:train:0/checkpoints", "GET");
     const tinker_checkpoints *c = tinker_future_checkpoints(f);
     REQUIRE(c && c->n == 1);
     CHECK_STR(c->checkpoints[0].path, CKPT);
@@ -80,11 +91,13 @@ static void test_runs_and_checkpoints(void) /* R-141 R-142 */
     CHECK_INT(c->checkpoints[0].sampler, 0);
     CHECK(c->checkpoints[0].expires_us == TINKER_NO_TIME && c->cursor == NULL);
     tinker_future_free(f);
-    expect(&w, API "checkpoints", "{\"checkpoints\":[],\"cursor\":{\"offset\":5,\"limit\":7,\"total_count\":9}}");
+    expect(&w, API "checkpoints",
+           "{\"checkpoints\":[],\"cursor\":{\"offset\":5,\"limit\":7,\"total_count\":9}}");
     page = (tinker_page)TINKER_PAGE_INIT;
     page.limit = 7;
     page.offset = 5;
-    f = one(&w, tinker_rest_list_user_checkpoints(r, &page, NULL), API "checkpoints?limit=7&offset=5", "GET");
+    f = one(&w, tinker_rest_list_user_checkpoints(r, &page, NULL),
+            API "checkpoints?limit=7&offset=5", "GET");
     CHECK_INT(tinker_future_checkpoints(f)->cursor->total_count, 9);
     tinker_future_free(f);
     tinker_rest_free(r);
@@ -100,15 +113,19 @@ static void test_changing_checkpoints(void) /* R-142 R-018 R-059 */
     tinker_future_free(one(&w, tinker_rest_delete_checkpoint(r, CKPT, NULL), CKPT_API, "DELETE"));
     CHECK(fake_header(last(&w), "Content-Length", v) == NULL);
     expect(&w, CKPT_API "/publish", "{}");
-    tinker_future_free(one(&w, tinker_rest_publish_checkpoint(r, CKPT, NULL), CKPT_API "/publish", "POST"));
+    tinker_future_free(
+        one(&w, tinker_rest_publish_checkpoint(r, CKPT, NULL), CKPT_API "/publish", "POST"));
     CHECK_STR(fake_header(last(&w), "Content-Length", v), "0");
     expect(&w, CKPT_API "/publish", "{}");
-    tinker_future_free(one(&w, tinker_rest_unpublish_checkpoint(r, CKPT, NULL), CKPT_API "/publish", "DELETE"));
+    tinker_future_free(
+        one(&w, tinker_rest_unpublish_checkpoint(r, CKPT, NULL), CKPT_API "/publish", "DELETE"));
     expect(&w, CKPT_API "/ttl", "{}");
-    tinker_future_free(one(&w, tinker_rest_set_checkpoint_ttl(r, CKPT, 60, NULL), CKPT_API "/ttl", "PUT"));
+    tinker_future_free(
+        one(&w, tinker_rest_set_checkpoint_ttl(r, CKPT, 60, NULL), CKPT_API "/ttl", "PUT"));
     CHECK_STR(last(&w)->body, "{\"ttl_seconds\":60}");
     expect(&w, CKPT_API "/ttl", "{}");
-    tinker_future_free(one(&w, tinker_rest_set_checkpoint_ttl(r, CKPT, 0, NULL), CKPT_API "/ttl", "PUT"));
+    tinker_future_free(
+        one(&w, tinker_rest_set_checkpoint_ttl(r, CKPT, 0, NULL), CKPT_API "/ttl", "PUT"));
     CHECK_STR(last(&w)->body, "{\"ttl_seconds\":null}");
     say(&w, CKPT_API "/publish", 409, "{\"detail\":\"already public\"}", -1);
     size_t n = fake_count(w.server, NULL);
@@ -125,24 +142,29 @@ static void test_sessions_and_samplers(void) /* R-142 */
     struct world w;
     tinker_rest *r = open_rest(&w);
     expect(&w, API "sessions", "{\"sessions\":[\"a\",\"b\"]}");
-    tinker_future *f = one(&w, tinker_rest_list_sessions(r, NULL, NULL), API "sessions?limit=20&offset=0&access_scope=owned", "GET");
+    tinker_future *f = one(&w, tinker_rest_list_sessions(r, NULL, NULL),
+                           API "sessions?limit=20&offset=0&access_scope=owned", "GET");
     CHECK_INT(tinker_future_strings(f)->n, 2);
     CHECK_STR(tinker_future_strings(f)->v[1], "b");
     tinker_future_free(f);
     expect(&w, API "sessions/s1", "{\"training_run_ids\":[\"t\"],\"sampler_ids\":[]}");
-    f = one(&w, tinker_rest_session(r, "s1", TINKER_SCOPE_OWNED, NULL), API "sessions/s1?access_scope=owned", "GET");
+    f = one(&w, tinker_rest_session(r, "s1", TINKER_SCOPE_OWNED, NULL),
+            API "sessions/s1?access_scope=owned", "GET");
     CHECK_STR(tinker_future_session(f)->training_run_ids.v[0], "t");
     CHECK_INT(tinker_future_session(f)->sampler_ids.n, 0);
     tinker_future_free(f);
     expect(&w, API "sessions/s1/project", "{}");
-    tinker_future_free(one(&w, tinker_rest_assign_project(r, "s1", "p", NULL), API "sessions/s1/project", "PUT"));
+    tinker_future_free(
+        one(&w, tinker_rest_assign_project(r, "s1", "p", NULL), API "sessions/s1/project", "PUT"));
     CHECK_STR(last(&w)->body, "{\"project_id\":\"p\"}");
-    expect(&w, API "samplers/s1:sample:0", "{\"sampler_id\":\"s1:sample:0\",\"base_model\":\"tiny\",\"model_path\":null}");
+    expect(&w, API "samplers/s1:sample:0",
+           "{\"sampler_id\":\"s1:sample:0\",\"base_model\":\"tiny\",\"model_path\":null}");
     f = one(&w, tinker_rest_sampler(r, "s1:sample:0", NULL), API "samplers/s1:sample:0", "GET");
     CHECK_STR(tinker_future_sampler_info(f)->base_model, "tiny");
     CHECK(tinker_future_sampler_info(f)->model_path == NULL);
     tinker_future_free(f);
-    expect(&w, API "weights_info", "{\"base_model\":\"tiny\",\"is_lora\":true,\"lora_rank\":4,\"train_attn\":false}");
+    expect(&w, API "weights_info",
+           "{\"base_model\":\"tiny\",\"is_lora\":true,\"lora_rank\":4,\"train_attn\":false}");
     f = one(&w, tinker_rest_weights_info(r, CKPT, NULL), API "weights_info", "POST");
     const tinker_weights_info *i = tinker_future_weights_info(f);
     CHECK(i->lora_rank == 4 && i->train_mlp && !i->train_attn && i->train_unembed);
@@ -161,12 +183,17 @@ static void test_account(void) /* R-142 R-146 */
     struct world w;
     tinker_rest *r = open_rest(&w);
     expect(&w, API "billing/usage/events",
-           "{\"data\":[{\"bucket_start\":\"2026-01-01T00:00:00Z\",\"bucket_end\":\"2026-01-01T01:00:00Z\",\"base_model\":\"tiny\","
+           "{\"data\":[{\"bucket_start\":\"2026-01-01T00:00:00Z\",\"bucket_end\":\"2026-01-01T01:"
+           "00:00Z\",\"base_model\":\"tiny\","
            "\"event_info\":{\"type\":\"sampling_prefill\",\"cached\":true,\"token_count\":9}},"
-           "{\"bucket_start\":\"2026-01-01T00:00:00Z\",\"bucket_end\":\"2026-01-01T01:00:00Z\",\"event_info\":{\"type\":\"future_kind\",\"x\":1}}],"
+           "{\"bucket_start\":\"2026-01-01T00:00:00Z\",\"bucket_end\":\"2026-01-01T01:00:00Z\","
+           "\"event_info\":{\"type\":\"future_kind\",\"x\":1}}],"
            "\"sessions\":{\"s1\":{\"user_metadata\":{\"a\":\"b\"}}}}");
-    tinker_future *f = one(&w, tinker_rest_billing_usage(r, "2026-01-01T00:00:00Z", "2026-01-02", NULL),
-                           API "billing/usage/events?starting_on=2026-01-01T00%3A00%3A00Z&ending_before=2026-01-02T00%3A00%3A00Z", "GET");
+    tinker_future *f = one(
+        &w, tinker_rest_billing_usage(r, "2026-01-01T00:00:00Z", "2026-01-02", NULL),
+        API "billing/usage/"
+            "events?starting_on=2026-01-01T00%3A00%3A00Z&ending_before=2026-01-02T00%3A00%3A00Z",
+        "GET");
     const tinker_billing *b = tinker_future_billing(f);
     REQUIRE(b && b->n_events == 2 && b->n_sessions == 1);
     CHECK_INT(b->events[0].kind, TINKER_BILLING_PREFILL);
@@ -175,8 +202,11 @@ static void test_account(void) /* R-142 R-146 */
     CHECK_INT(b->events[1].kind, TINKER_BILLING_OTHER);
     CHECK_STR(b->sessions[0].id, "s1");
     tinker_future_free(f);
-    expect(&w, API "audit", "{\"entries\":[{\"timestamp\":\"2026-01-01T00:00:00Z\",\"event\":\"read\",\"purpose\":\"p\"}]}");
-    f = one(&w, tinker_rest_audit_log(r, "2026-01-01", 1, NULL), API "audit?event_type=checkpoints&day=2026-01-01", "GET");
+    expect(&w, API "audit",
+           "{\"entries\":[{\"timestamp\":\"2026-01-01T00:00:00Z\",\"event\":\"read\",\"purpose\":"
+           "\"p\"}]}");
+    f = one(&w, tinker_rest_audit_log(r, "2026-01-01", 1, NULL),
+            API "audit?event_type=checkpoints&day=2026-01-01", "GET");
     CHECK_STR(tinker_future_audit(f)->entries[0].purpose, "p");
     tinker_future_free(f);
     size_t n = fake_count(w.server, NULL);
@@ -202,7 +232,8 @@ static void test_paths(void) /* R-143 */
     CHECK(p.sampler);
     struct world w;
     tinker_rest *r = open_rest(&w);
-    static const char *const bad[] = { "http://a/weights/b", "tinker://a/weights", "tinker://a/weights/b/c", "tinker://a/other/b", "" };
+    static const char *const bad[] = { "http://a/weights/b", "tinker://a/weights",
+                                       "tinker://a/weights/b/c", "tinker://a/other/b", "" };
     for (size_t i = 0; i < 5; i++)
         CHECK(tinker_rest_delete_checkpoint(r, bad[i], &w.err) == NULL);
     CHECK(tinker_rest_delete_checkpoint(r, NULL, &w.err) == NULL);
@@ -214,19 +245,26 @@ static void test_archive_urls(void) /* R-144 R-046 */
 {
     struct world w;
     tinker_rest *r = open_rest(&w);
-    fake_script(w.server, CKPT_API "/archive", (struct fake_reply){ .status = 302, .headers = "Location: https://store/x?sig=1\r\nExpires: Sun, 09 Aug 2026 11:00:00 GMT\r\n" });
+    fake_script(
+        w.server, CKPT_API "/archive",
+        (struct fake_reply){
+            .status = 302,
+            .headers =
+                "Location: https://store/x?sig=1\r\nExpires: Sun, 09 Aug 2026 11:00:00 GMT\r\n" });
     tinker_future *f = tinker_rest_checkpoint_archive(r, CKPT, NULL);
     CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
     CHECK_STR(tinker_future_archive(f)->url, "https://store/x?sig=1");
     CHECK_INT(tinker_future_archive(f)->expires_us, INT64_C(1786273200000000));
     tinker_future_free(f);
-    fake_script(w.server, CKPT_API "/archive", (struct fake_reply){ .status = 302, .headers = "Location: https://store/y\r\n" });
+    fake_script(w.server, CKPT_API "/archive",
+                (struct fake_reply){ .status = 302, .headers = "Location: https://store/y\r\n" });
     f = tinker_rest_checkpoint_archive(r, CKPT, NULL);
     CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
     int64_t now = clock_wall_ns(&w.clock.clock) / 1000;
     CHECK_INT(tinker_future_archive(f)->expires_us, now + 900 * INT64_C(1000000));
     tinker_future_free(f);
-    say(&w, CKPT_API "/archive", 200, "{\"url\":\"https://store/z\",\"expires\":\"2026-08-09T11:00:00Z\"}", 1);
+    say(&w, CKPT_API "/archive", 200,
+        "{\"url\":\"https://store/z\",\"expires\":\"2026-08-09T11:00:00Z\"}", 1);
     f = tinker_rest_checkpoint_archive(r, CKPT, NULL);
     CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
     CHECK_STR(tinker_future_archive(f)->url, "https://store/z");
@@ -253,8 +291,10 @@ static void test_archives_take_time(void) /* R-144 */
     tinker_future *f = tinker_rest_checkpoint_archive(r, CKPT, NULL);
     CHECK_INT(world_finish(&w, f, 400000), TINKER_OK);
     for (size_t i = 0; i < 6; i++)
-        CHECK_INT(world_at(&w, CKPT_API "/archive", i + 1) - world_at(&w, CKPT_API "/archive", i), 30000);
-    CHECK_INT(world_at(&w, CKPT_API "/archive", 7) - world_at(&w, CKPT_API "/archive", 6), 1000); /* layer 2 */
+        CHECK_INT(world_at(&w, CKPT_API "/archive", i + 1) - world_at(&w, CKPT_API "/archive", i),
+                  30000);
+    CHECK_INT(world_at(&w, CKPT_API "/archive", 7) - world_at(&w, CKPT_API "/archive", 6),
+              1000); /* layer 2 */
     CHECK(world_log_count(&w, "still being made") >= 1);
     tinker_future_free(f);
     tinker_rest_free(r);
@@ -298,15 +338,18 @@ static void test_downloads(void) /* R-147 R-179 */
     world_open_real(&w, NULL);
     tinker_rest *r = tinker_service_create_rest(w.service, NULL);
     char location[128], file[64], v[512];
-    snprintf(location, sizeof(location), "Location: %s/blob?sig=secret\r\n", fake_server_url(w.server));
+    snprintf(location, sizeof(location), "Location: %s/blob?sig=secret\r\n",
+             fake_server_url(w.server));
     snprintf(file, sizeof(file), "/tmp/tinker-download-%d.tar", (int)getpid());
     unlink(file);
     size_t n = 3 << 20;
     char *blob = malloc(n);
     for (size_t i = 0; i < n; i++)
         blob[i] = (char)(i * 7);
-    fake_script(w.server, CKPT_API "/archive", (struct fake_reply){ .status = 302, .headers = location, .times = -1 });
-    fake_script(w.server, "/blob", (struct fake_reply){ .body = blob, .len = n, .content_type = "application/x-tar" });
+    fake_script(w.server, CKPT_API "/archive",
+                (struct fake_reply){ .status = 302, .headers = location, .times = -1 });
+    fake_script(w.server, "/blob",
+                (struct fake_reply){ .body = blob, .len = n, .content_type = "application/x-tar" });
     int go_on = 0;
     tinker_download_options o = TINKER_DOWNLOAD_OPTIONS_INIT;
     o.progress = on_progress;
@@ -327,7 +370,8 @@ static void test_downloads(void) /* R-147 R-179 */
     CHECK(tinker_rest_download_checkpoint(r, CKPT, file, NULL, &err) == NULL); /* it exists */
     CHECK(strstr(err.message, "force") != NULL);
     unlink(file);
-    fake_script(w.server, "/blob", (struct fake_reply){ .body = blob, .len = n, .fault = FAKE_TRUNCATE });
+    fake_script(w.server, "/blob",
+                (struct fake_reply){ .body = blob, .len = n, .fault = FAKE_TRUNCATE });
     f = tinker_rest_download_checkpoint(r, CKPT, file, &o, &err);
     CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_ECONNECT);
     CHECK(access(file, F_OK) != 0);

@@ -8,7 +8,7 @@
 #include "support/tap.h"
 
 #define ASAMPLE API "asample"
-#define POLL API "retrieve_future"
+#define POLL    API "retrieve_future"
 
 static double half(struct runtime *rt)
 {
@@ -81,11 +81,12 @@ static void test_request(void) /* R-127 R-128 R-130 R-133 */
     char v[512];
     const struct fake_request *r = fake_get(w.server, ASAMPLE, 0);
     CHECK_STR(fake_header(r, "X-Tinker-Sampling-Backpressure", v), "1");
-    CHECK_STR(r->body,
-              "{\"num_samples\":1,\"prompt\":{\"chunks\":[{\"tokens\":[0,0],\"type\":\"encoded_text\"}]},"
-              "\"sampling_params\":{\"temperature\":1.0,\"top_k\":-1,\"top_p\":1.0},"
-              "\"sampling_session_id\":\"sess:sample:0\",\"seq_id\":0,\"prompt_logprobs\":false,"
-              "\"topk_prompt_logprobs\":0,\"type\":\"sample\"}");
+    CHECK_STR(
+        r->body,
+        "{\"num_samples\":1,\"prompt\":{\"chunks\":[{\"tokens\":[0,0],\"type\":\"encoded_text\"}]},"
+        "\"sampling_params\":{\"temperature\":1.0,\"top_k\":-1,\"top_p\":1.0},"
+        "\"sampling_session_id\":\"sess:sample:0\",\"seq_id\":0,\"prompt_logprobs\":false,"
+        "\"topk_prompt_logprobs\":0,\"type\":\"sample\"}");
     size_t n = fake_count(w.server, NULL);
     tinker_sample_options none = TINKER_SAMPLE_OPTIONS_INIT;
     none.num_samples = 0;
@@ -160,7 +161,8 @@ static void test_prompt_bytes_are_limited(void) /* R-127 */
 {
     struct world w;
     tinker_sampler *s = open_sampler(&w, "{\"sample_dispatch_bytes_semaphore_size\":100}");
-    fake_script(w.server, ASAMPLE, (struct fake_reply){ .by_handler = true, .delay_ms = 100, .times = -1 });
+    fake_script(w.server, ASAMPLE,
+                (struct fake_reply){ .by_handler = true, .delay_ms = 100, .times = -1 });
     tinker_future *f[3];
     for (int i = 0; i < 3; i++)
         f[i] = sample(s, 20); /* 200 bytes */
@@ -360,7 +362,8 @@ static void test_progress_lines(void) /* R-067 */
 {
     struct world w;
     tinker_sampler *s = open_sampler(&w, NULL);
-    fake_script(w.server, POLL, (struct fake_reply){ .by_handler = true, .delay_ms = 1000, .times = -1 });
+    fake_script(w.server, POLL,
+                (struct fake_reply){ .by_handler = true, .delay_ms = 1000, .times = -1 });
     tinker_future *f[20];
     for (int i = 0; i < 20; i++)
         f[i] = sample(s, 2);
@@ -378,7 +381,8 @@ static void test_base_model(void) /* R-134 */
 {
     struct world w;
     tinker_sampler *s = open_sampler(&w, NULL);
-    say(&w, API "samplers/sess:sample:0", 200, "{\"sampler_id\":\"sess:sample:0\",\"base_model\":\"tiny\"}", -1);
+    say(&w, API "samplers/sess:sample:0", 200,
+        "{\"sampler_id\":\"sess:sample:0\",\"base_model\":\"tiny\"}", -1);
     for (int i = 0; i < 2; i++) {
         tinker_future *f = tinker_sampler_base_model(s, NULL);
         CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
@@ -416,7 +420,8 @@ static void test_samplers_travel(void) /* R-037 R-135 R-136 R-130 */
     CHECK_INT(fake_count(w.server, API "create_session"), 1);
     world_advance(&w, 15000);
     CHECK_INT(fake_count(w.server, API "session_heartbeat"), 2); /* both beat */
-    CHECK_STR(fake_get(w.server, API "session_heartbeat", 0)->body, fake_get(w.server, API "session_heartbeat", 1)->body);
+    CHECK_STR(fake_get(w.server, API "session_heartbeat", 0)->body,
+              fake_get(w.server, API "session_heartbeat", 1)->body);
     CHECK(tinker_service_import_sampler(other, "{}", &w.err) == NULL);
     CHECK_INT(w.err.status, TINKER_EINVAL);
     tinker_future_free(f);
