@@ -22,7 +22,7 @@ static void check(const struct safetensors *s, const unsigned char *data, size_t
         for (size_t k = 0; t->usable && k < t->count; k += 1 + t->count / 16) {
             float f;
             st_to_float(t->data, t->dtype, k, 1, &f);
-            demand(f == f || f != f);
+            (void)f;
         }
     }
     demand(at == data + n);

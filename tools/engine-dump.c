@@ -1,6 +1,6 @@
 /* engine-dump.c - run a request on the engine and write every number it produced.
  *
- *   engine-dump MODEL REQUEST.json OUT.safetensors [SAVE_DIR]
+ *   engine-dump MODEL REQUEST.json OUT.safetensors [SAVE_DIR [EXPORT_DIR]]
  *
  * For comparisons with other implementations.  REQUEST is an object:
  *   "adapter"  directory of an adapter to load, or "lora": {"rank", "seed", "attn",
@@ -314,7 +314,8 @@ int main(int argc, char **argv)
     static struct output o;
     tinker_error err = { 0 };
     if (argc < 4) {
-        fprintf(stderr, "usage: engine-dump MODEL REQUEST.json OUT.safetensors [SAVE_DIR]\n");
+        fprintf(stderr,
+                "usage: engine-dump MODEL REQUEST.json OUT.safetensors [SAVE_DIR [EXPORT_DIR]]\n");
         return 2;
     }
     arena_init(&q.arena, SIZE_MAX);
@@ -341,6 +342,8 @@ int main(int argc, char **argv)
     if (argc > 4 &&
         tinker_adapter_save(a, argv[4], argv[1], TINKER_ADAPTER_OPTIMIZER, &err) != TINKER_OK)
         die(argv[4], err.message);
+    if (argc > 5 && tinker_adapter_export(a, argv[5], &err) != TINKER_OK)
+        die(argv[5], err.message);
     tinker_adapter_free(a);
     tinker_engine_close(e);
     arena_clear(&o.arena);

@@ -13,7 +13,7 @@
 
 struct tinker_adapter {
     tinker_engine *engine;
-    uint64_t id; /* never used twice in a process; (id, steps) names these weights */
+    uint64_t id;      /* never used twice in a process; (id, steps) names these weights */
     tinker_lora desc; /* has_seed is always set */
     double alpha;
     struct params params;

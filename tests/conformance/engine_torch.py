@@ -61,14 +61,14 @@ def load(path):
     return model.eval()
 
 
-def engine(tmp, model, request, save=None):
+def engine(tmp, model, request, save=None, export=None):
     rq, out = os.path.join(tmp, "request.json"), os.path.join(tmp, "out.safetensors")
     with open(rq, "w") as f:
         json.dump(request, f)
     command = [DUMP, model, rq, out]
     if save:
         os.makedirs(save, exist_ok=True)
-        command.append(save)
+        command += [save] + ([export] if export else [])
     subprocess.run(command, check=True)
     return load_file(out)
 
@@ -317,6 +317,22 @@ def test_files(tmp):
     check("PEFT reads our adapter and computes the same logits", worst < 2e-4, f"max abs diff {worst:.1e}")
 
 
+def test_export(tmp):
+    """transformers loads the merged model and computes what base and adapter compute."""
+    for name in ("qwen3-tied", "qwen2-untied", "qwen3-bf16-file"):
+        path, save, merged = (os.path.join(tmp, x) for x in (name, name + "-a", name + "-merged"))
+        data = positive([datum(s, "cross_entropy", i) for i, s in enumerate(sequences())])
+        engine(tmp, path, {"lora": {"rank": 8, "seed": 1}, "loss": "cross_entropy", "data": data,
+                           "steps": 3, "adam": {"lr": 0.01}}, save, merged)
+        out = engine(tmp, path, {"adapter": save, "loss": "cross_entropy", "data": data})
+        model = load(merged)
+        with torch.no_grad():
+            worst = max(relative(out[f"logits.{i}"], model(torch.tensor([d["tokens"]])).logits[0])
+                        for i, d in enumerate(data))
+        bar = 2e-2 if "bf16" in name else 1e-5  # the merged weights are rounded to bf16 again
+        check(f"transformers computes the merged export of {name}", worst < bar, f"relative {worst:.1e}")
+
+
 def test_bf16(tmp):
     """bf16 weights are an option with a tolerance of their own: that of rounding the weights."""
     path = os.path.join(tmp, "qwen3-untied")
@@ -332,7 +348,7 @@ def test_bf16(tmp):
 
 with tempfile.TemporaryDirectory() as directory:
     for test in (test_logits, test_gradients, test_many_targets, test_tied_unembedding, test_full,
-                 test_training, test_files, test_bf16):
+                 test_training, test_files, test_export, test_bf16):
         try:
             test(directory)
         except Exception as e:  # a crash is a failed test, the others still run

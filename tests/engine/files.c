@@ -250,7 +250,8 @@ static void test_models_that_lie(void)
     refused(tiny_path("hostile"), "config.json");
     o.shards = 2;
     fresh(&o);
-    patch(tiny_path("hostile/model.safetensors.index.json"), "\"model-00001-of", "\"../xl-00001-of");
+    patch(tiny_path("hostile/model.safetensors.index.json"), "\"model-00001-of",
+          "\"../xl-00001-of");
     refused(tiny_path("hostile"), "not plain");
     fresh(&o);
     unlink(tiny_path("hostile/model-00002-of-00002.safetensors"));
