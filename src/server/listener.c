@@ -296,6 +296,8 @@ static enum MHD_Result handle(struct call *c, struct MHD_Connection *conn)
     c->req.timed_out = c->hold.timed_out;
     c->hold.timed_out = false;
     l->handler(l->state, &c->req, &res);
+    if (res.wait && c->req.timed_out && is_stopping(l))
+        response_error(&res, 503, "the server is stopping");
     if (res.wait) {
         buf_clear(&res.body);
         hold_call(l, &c->hold, res.wait, conn);

@@ -28,7 +28,8 @@ static void level_locked(struct server *s, struct session *session)
 static void update_ready_locked(struct server *s, struct model *m)
 {
     struct future *head = m->pending;
-    bool runnable = head && head->seq <= m->next_seq;
+    /* On a model that ended every request fails at once, also behind a gap. */
+    bool runnable = head && (head->seq <= m->next_seq || m->state == MODEL_UNLOADED);
     if (!head || runnable || m->busy)
         m->gap_since_ns = 0;
     else if (!m->gap_since_ns)

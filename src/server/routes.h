@@ -58,6 +58,7 @@ route_handler route_retrieve_future, route_cancel_future;
 route_handler route_list_runs, route_get_run, route_run_checkpoints, route_list_checkpoints,
     route_delete_checkpoint, route_archive, route_publish, route_unpublish, route_set_ttl,
     route_bare_checkpoint, route_bare_archive, route_download;
+route_handler route_openai_models, route_openai_completions, route_openai_chat;
 route_handler route_page, route_metrics, route_status;
 
 #endif

@@ -1,0 +1,57 @@
+/* openai.h - completions in the shape of the OpenAI API, on the same sampling code.
+ *
+ * openai_request.c reads a request into a struct openai, openai_prompt.c makes tokens
+ * of it, openai_stream.c follows a sample while it is made, route_openai.c is the
+ * endpoints and the answers.  Thread: the listener, but for the stream's observer. */
+#ifndef SERVER_OPENAI_H
+#define SERVER_OPENAI_H
+
+#include <tinker/renderer.h>
+#include "server/samplers.h"
+#include "server/stream.h"
+
+enum { OPENAI_STOPS = 16, OPENAI_PROMPTS = 64 };
+
+/* A request and, once it was submitted, where its samples are. */
+struct openai {
+    struct arena arena;
+    bool chat, stream, stream_usage, logprobs;
+    const char *model;
+    struct json_str prompt, messages; /* raw JSON */
+    int64_t max_tokens, n, seed, top_k;
+    bool has_seed, has_tools;
+    double temperature, top_p;
+    const char *stop[OPENAI_STOPS]; /* strings */
+    size_t n_stop;
+    int32_t *stop_tokens;
+    size_t n_stop_tokens;
+
+    struct samplers_source from;
+    char id[64];
+    int64_t created_s;
+    struct {
+        const int32_t *tokens;
+        size_t n;
+        const char *future; /* id */
+    } prompts[OPENAI_PROMPTS];
+    size_t n_prompts;
+};
+
+void openai_free(void *o);
+/* Read the body.  TINKER_EINVAL names the field. */
+tinker_status openai_read(struct openai *o, const char *body, size_t n, tinker_error *err);
+/* Fill prompts, and add the stops of the chat format. */
+tinker_status openai_prompts(struct openai *o, tinker_error *err);
+
+/* Text of sampled tokens as the API shows it: no special tokens, cut before a stop
+ * string.  Appends to *out. */
+tinker_status openai_text(const struct openai *o, const int32_t *tokens, size_t n, tinker_text *out,
+                          tinker_error *err);
+/* Where the first stop string begins in s[0..n), or n. */
+size_t openai_stop_at(const struct openai *o, const char *s, size_t n);
+
+/* An observer that writes server-sent events to a stream.  It copies what it needs of o.
+ * *stream is the reader's reference.  NULL: no memory. */
+struct observer *openai_observer(struct server *s, const struct openai *o, struct stream **stream);
+
+#endif

@@ -1,0 +1,374 @@
+/* route_openai.c - /v1/models, /v1/completions, /v1/chat/completions: see openai.h.
+ *
+ * The model is the name of a base model or a tinker:// path.  The first call of a
+ * handler submits; it is called again when a sample is done, until all are. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rand.h"
+#include "server/openai.h"
+#include "server/routes.h"
+#include "server/submit.h"
+#include "wire/proto.h"
+#include "wire/wire.h"
+
+static void fail(struct response *res, int status, const char *message)
+{
+    struct json_writer w;
+    buf_reset(&res->body);
+    json_writer_init(&w, &res->body);
+    json_put_begin_object(&w);
+    json_put_key(&w, "error");
+    json_put_begin_object(&w);
+    json_put_key(&w, "message");
+    json_put_string(&w, message);
+    json_put_key(&w, "type");
+    json_put_string(&w, status >= 500 ? "server_error" : "invalid_request_error");
+    json_put_key(&w, "code");
+    json_put_int64(&w, status);
+    json_put_end_object(&w);
+    json_put_end_object(&w);
+    res->status = status;
+    res->content_type = "application/json";
+    res->wait = NULL;
+}
+
+void route_openai_models(struct server *s, struct request *req, struct response *res)
+{
+    struct json_writer w;
+    struct store_checkpoint *list;
+    size_t n = 0;
+    tinker_error err = { 0 };
+    if (store_list_checkpoints(s->store, req->user, NULL, 1000, 0, &req->arena, &list, &n, NULL,
+                               &err) != TINKER_OK) {
+        fail(res, 500, err.message);
+        return;
+    }
+    json_writer_init(&w, &res->body);
+    json_put_begin_object(&w);
+    json_put_key(&w, "object");
+    json_put_string(&w, "list");
+    json_put_key(&w, "data");
+    json_put_begin_array(&w);
+    for (size_t i = 0; i < s->n_bases + n; i++) {
+        const struct store_checkpoint *c = i < s->n_bases ? NULL : &list[i - s->n_bases];
+        json_put_begin_object(&w);
+        json_put_key(&w, "id");
+        json_put_string(&w, c ? arena_printf(&req->arena, "tinker://%s/%s/%s", c->run,
+                                             c->sampler ? "sampler_weights" : "weights", c->name)
+                              : s->bases[i].name);
+        json_put_key(&w, "object");
+        json_put_string(&w, "model");
+        json_put_key(&w, "created");
+        json_put_int64(&w, c ? c->created_us / 1000000 : clock_wall_ns(s->clock) / 1000000000);
+        json_put_key(&w, "owned_by");
+        json_put_string(&w, c ? c->owner : "tinker");
+        json_put_end_object(&w);
+    }
+    json_put_end_array(&w);
+    json_put_end_object(&w);
+    res->content_type = "application/json";
+}
+
+/* ---- submitting ------------------------------------------------------------------------------ */
+
+static struct work *make_work(const struct openai *o, size_t prompt)
+{
+    struct work *w = work_new(WORK_SAMPLE);
+    if (!w)
+        return NULL;
+    struct wire_sample_request *r = &w->sample;
+    wire_init(&wire_sample_request, r);
+    tinker_chunk *chunk = arena_alloc(&w->arena, sizeof(*chunk));
+    const char **stop = arena_array(&w->arena, OPENAI_STOPS, sizeof(*stop));
+    size_t n = o->prompts[prompt].n;
+    const int32_t *tokens = arena_memdup(&w->arena, o->prompts[prompt].tokens, n * sizeof(*tokens));
+    int32_t *stop_tokens = arena_array(&w->arena, o->n_stop_tokens + 1, sizeof(*stop_tokens));
+    w->dir = o->from.checkpoint ? arena_strdup(&w->arena, o->from.checkpoint->dir) : NULL;
+    if (!chunk || !stop || !tokens || !stop_tokens || (o->from.checkpoint && !w->dir)) {
+        work_free(w);
+        return NULL;
+    }
+    *chunk = (tinker_chunk){ .tokens = tokens, .n_tokens = n };
+    r->prompt = (tinker_model_input){ chunk, 1 };
+    r->num_samples = o->n;
+    tinker_sampling_params *p = &r->sampling_params;
+    p->max_tokens = o->max_tokens;
+    p->has_seed = o->has_seed;
+    p->seed = o->seed;
+    p->temperature = o->temperature;
+    p->top_p = o->top_p;
+    p->top_k = o->top_k;
+    for (size_t i = 0; i < o->n_stop; i++)
+        stop[i] = arena_strdup(&w->arena, o->stop[i]);
+    if (o->n_stop_tokens)
+        memcpy(stop_tokens, o->stop_tokens, o->n_stop_tokens * sizeof(*stop_tokens));
+    if (o->n_stop) {
+        p->stop_strings = stop;
+        p->n_stop = o->n_stop;
+    } else if (o->n_stop_tokens) {
+        p->stop_tokens = stop_tokens;
+        p->n_stop = o->n_stop_tokens;
+    }
+    return w;
+}
+
+/* Queue every prompt; false: the response says why. */
+static bool submit_all(struct server *s, struct request *req, struct response *res,
+                       struct openai *o)
+{
+    struct session *session = samplers_direct_session(s, req->user);
+    for (size_t i = 0; session && i < o->n_prompts; i++) {
+        struct work *w = make_work(o, i);
+        o->prompts[i].future = arena_printf(&o->arena, "%s-%zu", o->id, i);
+        if (!w || !o->prompts[i].future) {
+            work_free(w);
+            session = NULL;
+            break;
+        }
+        if (o->stream) {
+            w->observer = openai_observer(s, o, &res->stream);
+            if (!w->observer) {
+                work_free(w);
+                session = NULL;
+                break;
+            }
+        }
+        int status = submit_sample(s, req->user, session, o->from.base, w, o->prompts[i].future);
+        if (status != SUBMIT_OK) {
+            /* The work, its observer and the producer's side of the stream are gone. */
+            stream_unref(res->stream);
+            res->stream = NULL;
+            fail(res, status == SUBMIT_BUSY ? 429 : 500, "too many requests are waiting");
+            return false;
+        }
+    }
+    if (!session)
+        fail(res, 500, "out of memory");
+    return session != NULL;
+}
+
+static bool begin(struct server *s, struct request *req, struct response *res, struct openai *o)
+{
+    tinker_error err = { 0 };
+    char uuid[37];
+    if (openai_read(o, req->body, req->n_body, &err) != TINKER_OK) {
+        fail(res, 400, err.message);
+        return false;
+    }
+    bool path = strncmp(o->model, "tinker://", 9) == 0;
+    if (!samplers_source(s, req, res, path ? NULL : o->model, path ? o->model : NULL, &o->from)) {
+        char message[512];
+        snprintf(message, sizeof(message), "no model '%s' here", o->model);
+        fail(res, res->status, message);
+        return false;
+    }
+    rand_uuid(uuid);
+    snprintf(o->id, sizeof(o->id), "%s-%s", o->chat ? "chatcmpl" : "cmpl", uuid);
+    o->created_s = clock_wall_ns(s->clock) / 1000000000;
+    tinker_status status = openai_prompts(o, &err);
+    if (status == TINKER_OK && o->stream && o->n_prompts != 1) {
+        fail(res, 400, "a stream takes one prompt");
+        return false;
+    }
+    if (status != TINKER_OK) {
+        fail(res, 400, err.message);
+        return false;
+    }
+    return submit_all(s, req, res, o);
+}
+
+/* ---- answers ------------------------------------------------------------------------------------ */
+
+static void put_token_text(const struct openai *o, struct json_writer *w, int32_t token)
+{
+    size_t n = 0;
+    const char *bytes = tinker_tokenizer_bytes(o->from.base->tokenizer, token, &n);
+    json_put_string_n(w, bytes ? bytes : "", bytes ? n : 0);
+}
+
+static void put_logprobs(const struct openai *o, struct json_writer *w, const tinker_sequence *q)
+{
+    json_put_key(w, "logprobs");
+    if (!o->logprobs || !q->logprobs) {
+        json_put_null(w);
+        return;
+    }
+    json_put_begin_object(w);
+    json_put_key(w, o->chat ? "content" : "tokens");
+    json_put_begin_array(w);
+    for (size_t i = 0; i < q->n; i++) {
+        if (!o->chat) {
+            put_token_text(o, w, q->tokens[i]);
+            continue;
+        }
+        json_put_begin_object(w);
+        json_put_key(w, "token");
+        put_token_text(o, w, q->tokens[i]);
+        json_put_key(w, "logprob");
+        json_put_float(w, q->logprobs[i]);
+        json_put_key(w, "top_logprobs");
+        json_put_begin_array(w);
+        json_put_end_array(w);
+        json_put_end_object(w);
+    }
+    json_put_end_array(w);
+    if (!o->chat) {
+        json_put_key(w, "token_logprobs");
+        json_put_array_float(w, q->logprobs, q->n);
+    }
+    json_put_end_object(w);
+}
+
+static void put_choice(const struct openai *o, struct json_writer *w, size_t index,
+                       const tinker_sequence *q)
+{
+    tinker_text text = TINKER_TEXT_INIT;
+    if (o->from.base->tokenizer)
+        openai_text(o, q->tokens, q->n, &text, NULL);
+    json_put_begin_object(w);
+    json_put_key(w, "index");
+    json_put_int64(w, (int64_t)index);
+    if (o->chat) {
+        json_put_key(w, "message");
+        json_put_begin_object(w);
+        json_put_key(w, "role");
+        json_put_string(w, "assistant");
+        json_put_key(w, "content");
+        json_put_string_n(w, text.s ? text.s : "", text.n);
+        json_put_end_object(w);
+    } else {
+        json_put_key(w, "text");
+        json_put_string_n(w, text.s ? text.s : "", text.n);
+        json_put_key(w, "token_ids");
+        json_put_array_int32(w, q->tokens, q->n);
+    }
+    put_logprobs(o, w, q);
+    json_put_key(w, "finish_reason");
+    json_put_string(w, q->stop_reason == TINKER_STOP_STOP ? "stop" : "length");
+    json_put_end_object(w);
+    tinker_text_clear(&text);
+}
+
+static void put_usage(struct json_writer *w, size_t prompt, size_t made, int64_t cached)
+{
+    json_put_key(w, "usage");
+    json_put_begin_object(w);
+    json_put_key(w, "prompt_tokens");
+    json_put_int64(w, (int64_t)prompt);
+    json_put_key(w, "completion_tokens");
+    json_put_int64(w, (int64_t)made);
+    json_put_key(w, "total_tokens");
+    json_put_int64(w, (int64_t)(prompt + made));
+    json_put_key(w, "prompt_tokens_details");
+    json_put_begin_object(w);
+    json_put_key(w, "cached_tokens");
+    json_put_int64(w, cached);
+    json_put_end_object(w);
+    json_put_end_object(w);
+}
+
+static void reply(struct response *res, const struct openai *o, const tinker_sample *samples)
+{
+    struct json_writer w;
+    size_t prompt = 0, made = 0, index = 0;
+    int64_t cached = 0;
+    json_writer_init(&w, &res->body);
+    json_put_begin_object(&w);
+    json_put_key(&w, "id");
+    json_put_string(&w, o->id);
+    json_put_key(&w, "object");
+    json_put_string(&w, o->chat ? "chat.completion" : "text_completion");
+    json_put_key(&w, "created");
+    json_put_int64(&w, o->created_s);
+    json_put_key(&w, "model");
+    json_put_string(&w, o->model);
+    json_put_key(&w, "choices");
+    json_put_begin_array(&w);
+    for (size_t i = 0; i < o->n_prompts; i++) {
+        prompt += o->prompts[i].n;
+        cached += samples[i].prompt_cache_hit_tokens;
+        for (size_t j = 0; j < samples[i].n_sequences; j++) {
+            made += samples[i].sequences[j].n;
+            put_choice(o, &w, index++, &samples[i].sequences[j]);
+        }
+    }
+    json_put_end_array(&w);
+    put_usage(&w, prompt, made, cached);
+    json_put_end_object(&w);
+    res->status = 200;
+    res->content_type = "application/json";
+}
+
+/* Fill samples from the futures that are done.  NULL: all of them are; else one to wait on. */
+static struct future *collect(struct server *s, struct request *req, const struct openai *o,
+                              tinker_sample *samples, char *failure, size_t size)
+{
+    struct future *pending = NULL;
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; !pending && i < o->n_prompts; i++) {
+        tinker_error err = { 0 };
+        struct future *f = core_future_locked(s, o->prompts[i].future);
+        if (!f)
+            snprintf(failure, size, "the result is no longer available");
+        else if (f->state == FUTURE_FAILED)
+            snprintf(failure, size, "%s", f->result ? f->result : "failed");
+        else if (f->state != FUTURE_DONE)
+            pending = f;
+        else if (wire_decode_sample_response(f->result, f->n_result, &req->arena, &samples[i],
+                                             &err) != TINKER_OK)
+            snprintf(failure, size, "%s", err.message);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return pending;
+}
+
+static void answer(struct server *s, struct request *req, struct response *res, struct openai *o)
+{
+    char failure[512] = "";
+    tinker_sample *samples = arena_array(&req->arena, o->n_prompts + 1, sizeof(*samples));
+    struct future *pending = samples ? collect(s, req, o, samples, failure, sizeof(failure)) : NULL;
+    if (failure[0])
+        fail(res, 400, failure);
+    else if (pending)
+        res->wait = &pending->wait; /* however long it takes: hold after hold */
+    else if (samples)
+        reply(res, o, samples);
+    else
+        fail(res, 500, "out of memory");
+}
+
+static void handle(struct server *s, struct request *req, struct response *res, bool chat)
+{
+    struct openai *o = req->context;
+    if (!o) {
+        o = calloc(1, sizeof(*o));
+        if (!o) {
+            fail(res, 500, "out of memory");
+            return;
+        }
+        arena_init(&o->arena, (size_t)1 << 30);
+        o->chat = chat;
+        req->context = o;
+        req->context_free = openai_free;
+        if (!begin(s, req, res, o))
+            return;
+        if (o->stream) {
+            res->content_type = "text/event-stream";
+            response_header(res, "Cache-Control", "no-cache");
+            return;
+        }
+    }
+    answer(s, req, res, o);
+}
+
+void route_openai_completions(struct server *s, struct request *req, struct response *res)
+{
+    handle(s, req, res, false);
+}
+
+void route_openai_chat(struct server *s, struct request *req, struct response *res)
+{
+    handle(s, req, res, true);
+}

@@ -1,0 +1,206 @@
+/* What survives: restarts, retries after restarts, half-written weights, the lock. */
+#include <sys/wait.h>
+
+#include "unit/server/harness.h"
+
+/* Close without a goodbye would need another process; a normal close must not do more
+ * for durability than what was already on disk, so it is a fair stand-in here.  The
+ * real kill is tests/e2e/crash.sh. */
+static void no_autosave(struct server_options *o)
+{
+    o->no_autosave = true;
+}
+
+static double gradient_after(struct server *s, const char *model, int seq)
+{
+    struct reply r = result_of(s, optim_step(s, model, seq, 1));
+    const char *p = strstr(r.body, "\"grad_norm:mean\":");
+    double v = p ? strtod(p + 17, NULL) : -1;
+    reply_clear(&r);
+    return v;
+}
+
+static void test_gradients_come_back(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    char session[64], model[96];
+    make_session(s, session);
+    make_model(s, session, 0, model);
+    struct reply r = result_of(s, forward_backward(s, model, 1));
+    reply_clear(&r);
+    server_close(s);
+    s = start_with(NULL);
+    REQUIRE(s);
+    /* The pass was acknowledged, its gradient lived in memory only: it runs again. */
+    r = post(s, "/api/v1/session_heartbeat", "{\"session_id\":\"%s\"}", session);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    CHECK_NEAR(gradient_after(s, model, 2), 3, 0);
+    server_close(s);
+}
+
+static void test_a_retry_after_restart_is_not_run_twice(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    char session[64], model[96], id[128];
+    make_session(s, session);
+    make_model(s, session, 0, model);
+    struct reply r = result_of(s, forward_backward(s, model, 1));
+    reply_clear(&r);
+    CHECK_NEAR(gradient_after(s, model, 2), 3, 0);
+    server_close(s);
+    s = start_with(NULL);
+    REQUIRE(s);
+    atomic_store(&fake_passes_run, 0);
+    r = forward_backward(s, model, 1);
+    CHECK_STATUS(r, 200);
+    snprintf(id, sizeof(id), "%s", member(&r, "request_id"));
+    reply_clear(&r);
+    r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", id);
+    CHECK(strstr(r.body, "\"loss:sum\":3.0"));
+    reply_clear(&r);
+    CHECK_INT(atomic_load(&fake_passes_run), 0);
+    r = optim_step(s, model, 2, 1);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    r = optim_step(s, model, 2, 2);
+    CHECK_STATUS(r, 400);
+    reply_clear(&r);
+    /* The step itself is there: the next one is the second. */
+    r = result_of(s, optim_step(s, model, 3, 1));
+    CHECK(strstr(r.body, "\"step:max\":2.0"));
+    reply_clear(&r);
+    server_close(s);
+}
+
+static void test_without_autosave_steps_run_again(void)
+{
+    os_remove_tree(test_data, NULL);
+    struct server *s = start_with(no_autosave);
+    REQUIRE(s);
+    char session[64], model[96];
+    make_session(s, session);
+    make_model(s, session, 0, model);
+    struct reply r = result_of(s, forward_backward(s, model, 1));
+    reply_clear(&r);
+    CHECK_NEAR(gradient_after(s, model, 2), 3, 0);
+    server_close(s);
+    s = start_with(no_autosave);
+    REQUIRE(s);
+    r = result_of(s, optim_step(s, model, 3, 1));
+    CHECK(strstr(r.body, "\"step:max\":2.0"));
+    reply_clear(&r);
+    server_close(s);
+}
+
+static void test_samplers_survive(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    char session[64], model[96], path[160];
+    make_session(s, session);
+    make_model(s, session, 0, model);
+    struct reply r = result_of(s, forward_backward(s, model, 1));
+    reply_clear(&r);
+    gradient_after(s, model, 2);
+    r = result_of(s, post(s, "/api/v1/save_weights_for_sampler",
+                          "{\"model_id\":\"%s\",\"seq_id\":3,\"path\":\"named\"}", model));
+    snprintf(path, sizeof(path), "%s", member(&r, "path"));
+    reply_clear(&r);
+    r = result_of(s, post(s, "/api/v1/save_weights_for_sampler",
+                          "{\"model_id\":\"%s\",\"seq_id\":4,\"sampling_session_seq_id\":5}", model));
+    reply_clear(&r);
+    r = post(s, "/api/v1/create_sampling_session",
+             "{\"session_id\":\"%s\",\"sampling_session_seq_id\":6,\"model_path\":\"%s\"}", session,
+             path);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    server_close(s);
+    s = start_with(NULL);
+    REQUIRE(s);
+    for (int n = 5; n <= 6; n++) {
+        r = result_of(s, post(s, "/api/v1/asample",
+                              "{\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},\"sampling_params\":{"
+                              "\"max_tokens\":1},\"sampling_session_id\":\"%s:sample:%d\","
+                              "\"seq_id\":0}",
+                              session, n));
+        CHECK(strstr(r.body, "\"tokens\":[302]"));
+        reply_clear(&r);
+    }
+    /* A sample of the process before is gone, and the client is told so. */
+    r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s:sample:6:77\"}", session);
+    CHECK_STATUS(r, 410);
+    reply_clear(&r);
+    server_close(s);
+}
+
+static void test_half_written_weights_are_removed(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    server_close(s);
+    char path[600];
+    snprintf(path, sizeof(path), "%s/checkpoints/0123456789abcdef0123456789abcdef", test_data);
+    mkdir(path, 0700);
+    s = start_with(NULL);
+    REQUIRE(s);
+    CHECK(!os_is_dir(path));
+    server_close(s);
+}
+
+static void test_one_server_per_directory(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    struct server_options o;
+    tinker_error err = { 0 };
+    server_options_init(&o);
+    o.models = test_models;
+    o.n_models = 1;
+    o.port = 0;
+    o.data_dir = test_data;
+    CHECK(server_open(&o, &err) == NULL);
+    CHECK(strstr(err.message, "another server"));
+    server_close(s);
+}
+
+static void test_unload_survives(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    char session[64], model[96];
+    make_session(s, session);
+    make_model(s, session, 0, model);
+    struct reply r = result_of(s, post(s, "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model));
+    CHECK_STR(member(&r, "type"), "unload_model");
+    reply_clear(&r);
+    CHECK_INT(atomic_load(&fake_adapters), 0);
+    r = result_of(s, forward_backward(s, model, 3));
+    CHECK(strstr(member(&r, "error"), "has been unloaded"));
+    reply_clear(&r);
+    server_close(s);
+    s = start_with(NULL);
+    REQUIRE(s);
+    char path[300];
+    snprintf(path, sizeof(path), "/api/v1/training_runs/%s", model);
+    r = get(s, path);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    server_close(s);
+}
+
+int main(void)
+{
+    harness_init();
+    RUN(test_gradients_come_back);
+    RUN(test_a_retry_after_restart_is_not_run_twice);
+    RUN(test_without_autosave_steps_run_again);
+    RUN(test_samplers_survive);
+    RUN(test_half_written_weights_are_removed);
+    RUN(test_one_server_per_directory);
+    RUN(test_unload_survives);
+    harness_clear();
+    return tap_done();
+}

@@ -1,0 +1,315 @@
+/* Keys and users, names and paths, queues that are full, time that runs out. */
+#include "server/sweep.h"
+#include "unit/server/harness.h"
+
+static struct fake_clock fake;
+
+static const char *const keys[] = { "tml-alice-0123456789", "tml-bob-0123456789" };
+static void two_users(struct server_options *o)
+{
+    o->api_keys = keys;
+    o->n_api_keys = 2;
+}
+
+static struct reply as(struct server *s, const char *key, const char *method, const char *path,
+                       const char *body)
+{
+    struct ask a = { .method = method, .path = path, .body = body, .key = key };
+    return send_ask(s, &a);
+}
+
+static void test_keys(void)
+{
+    os_remove_tree(test_data, NULL);
+    struct server *s = start_with(two_users);
+    REQUIRE(s);
+    struct reply r = as(s, NULL, "GET", "/api/v1/sessions", NULL);
+    CHECK_STATUS(r, 401);
+    CHECK(strstr(r.body, "Missing API key"));
+    reply_clear(&r);
+    r = as(s, "tml-alice-012345678", "GET", "/api/v1/sessions", NULL);
+    CHECK_STATUS(r, 401);
+    CHECK(!strstr(r.body, "alice"));
+    reply_clear(&r);
+    r = as(s, NULL, "GET", "/api/v1/healthz", NULL);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    r = as(s, keys[0], "POST", "/api/v1/create_session",
+           "{\"tags\":[],\"user_metadata\":{},\"sdk_version\":\"0.25.0\"}");
+    CHECK_STATUS(r, 200);
+    char id[64], body[256];
+    snprintf(id, sizeof(id), "%s", member(&r, "session_id"));
+    reply_clear(&r);
+    snprintf(body, sizeof(body), "{\"session_id\":\"%s\"}", id);
+    r = as(s, keys[0], "POST", "/api/v1/session_heartbeat", body);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    /* What belongs to another user does not exist. */
+    r = as(s, keys[1], "POST", "/api/v1/session_heartbeat", body);
+    CHECK_STATUS(r, 404);
+    reply_clear(&r);
+    r = as(s, keys[1], "GET", "/api/v1/sessions", NULL);
+    CHECK(!strstr(r.body, id));
+    reply_clear(&r);
+    server_close(s);
+}
+
+static void test_public_address_needs_a_key(void)
+{
+    struct server_options o;
+    tinker_error err = { 0 };
+    server_options_init(&o);
+    o.models = test_models;
+    o.n_models = 1;
+    o.host = "0.0.0.0";
+    o.port = 0;
+    o.data_dir = test_data;
+    CHECK(server_open(&o, &err) == NULL);
+    CHECK(strstr(err.message, "--api-key"));
+    CHECK(listener_is_loopback("127.0.0.2") && listener_is_loopback("::1"));
+    CHECK(!listener_is_loopback("10.0.0.1") && !listener_is_loopback("127.example.org"));
+}
+
+static void test_other_sites_are_refused(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    struct ask a = { .method = "POST", .path = "/api/v1/create_session", .body = "{}",
+                     .origin = "https://evil.example" };
+    struct reply r = send_ask(s, &a);
+    CHECK_STATUS(r, 403);
+    reply_clear(&r);
+    server_close(s);
+}
+
+static void test_names_stay_inside(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    char session[64], model[96], longest[300];
+    make_session(s, session);
+    make_model(s, session, 0, model);
+    memset(longest, 'a', 256);
+    longest[256] = 0;
+    const char *const names[] = { "../evil", "..", ".", ".hidden", "a/b", "a b", "", "na\\u0000me",
+                                  longest };
+    int seq = 0;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct reply r = result_of(s, post(s, "/api/v1/save_weights",
+                                           "{\"model_id\":\"%s\",\"seq_id\":%d,\"path\":\"%s\"}",
+                                           model, ++seq, names[i]));
+        if (!strstr(r.body, "\"category\":\"user\""))
+            TAP_FAIL("name %zu was accepted: %s", i, r.body);
+        reply_clear(&r);
+    }
+    longest[255] = 0;
+    struct reply r = result_of(s, post(s, "/api/v1/save_weights",
+                                       "{\"model_id\":\"%s\",\"seq_id\":%d,\"path\":\"%s\"}", model,
+                                       ++seq, longest));
+    CHECK(strstr(r.body, "tinker://"));
+    reply_clear(&r);
+    r = get(s, "/download/../../etc");
+    CHECK_STATUS(r, 404);
+    reply_clear(&r);
+    r = get(s, "/download/0123");
+    CHECK_STATUS(r, 403);
+    reply_clear(&r);
+    server_close(s);
+}
+
+static void test_checkpoints(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    char session[64], model[96], path[300];
+    make_session(s, session);
+    make_model(s, session, 0, model);
+    struct reply r = result_of(
+        s, post(s, "/api/v1/save_weights", "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"one\"}",
+                model));
+    reply_clear(&r);
+    r = result_of(s, post(s, "/api/v1/save_weights",
+                          "{\"model_id\":\"%s\",\"seq_id\":2,\"path\":\"one\"}", model));
+    CHECK(strstr(member(&r, "error"), "already exists"));
+    reply_clear(&r);
+    snprintf(path, sizeof(path), "/api/v1/training_runs/%s/checkpoints/weights/one/archive", model);
+    r = get(s, path);
+    CHECK_STATUS(r, 302);
+    REQUIRE(r.location);
+    /* The link works without a key and not when it was changed. */
+    const char *at = strstr(r.location, "/download/");
+    REQUIRE(at);
+    char dir[64], exp[32], sig[80];
+    CHECK_INT(sscanf(at, "/download/%63[0-9a-f]?exp=%31[0-9]&sig=%79s", dir, exp, sig), 3);
+    char place[128];
+    snprintf(place, sizeof(place), "/download/%s", dir);
+    struct ask a = { .method = "GET", .path = place, .query = { { "exp", exp }, { "sig", sig } } };
+    struct reply tar = send_ask(s, &a);
+    CHECK_STATUS(tar, 200);
+    CHECK(tar.fd >= 0 && tar.fd_size > 512);
+    char head[512] = "";
+    CHECK(tar.fd >= 0 && read(tar.fd, head, sizeof(head)) == sizeof(head));
+    CHECK(memcmp(head + 257, "ustar", 5) == 0);
+    reply_clear(&tar);
+    sig[0] = sig[0] == '0' ? '1' : '0';
+    tar = send_ask(s, &a);
+    CHECK_STATUS(tar, 403);
+    reply_clear(&tar);
+    reply_clear(&r);
+    *strrchr(path, '/') = 0;
+    struct ask del = { .method = "DELETE", .path = path };
+    r = send_ask(s, &del);
+    CHECK_STATUS(r, 204);
+    CHECK_INT(r.n, 0);
+    reply_clear(&r);
+    r = send_ask(s, &del);
+    CHECK_STATUS(r, 404);
+    reply_clear(&r);
+    server_close(s);
+}
+
+static void one_queued(struct server_options *o)
+{
+    o->max_queued_samples = 1;
+    o->max_batch = 1;
+}
+
+static struct reply sample(struct server *s, int tokens)
+{
+    return post(s, "/api/v1/asample",
+                "{\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},\"sampling_params\":{\"max_tokens\":%d},"
+                "\"base_model\":\"test/model\"}",
+                tokens);
+}
+
+static void test_a_full_queue_says_429(void)
+{
+    os_remove_tree(test_data, NULL);
+    struct server *s = start_with(one_queued);
+    REQUIRE(s);
+    atomic_store(&fake_step_us, 20000);
+    int full = 0;
+    for (int i = 0; i < 4; i++) {
+        struct reply r = sample(s, 10);
+        full += r.status == 429;
+        if (r.status != 429)
+            CHECK_STATUS(r, 200);
+        reply_clear(&r);
+    }
+    atomic_store(&fake_step_us, 0);
+    CHECK(full >= 1);
+    server_close(s);
+}
+
+static void fake_time(struct server_options *o)
+{
+    fake_clock_init(&fake);
+    o->clock = &fake.clock;
+    o->session_timeout_s = 60;
+    o->seq_gap_ms = 20000;
+}
+
+static void test_sessions_end(void)
+{
+    os_remove_tree(test_data, NULL);
+    struct server *s = start_with(fake_time);
+    REQUIRE(s);
+    char session[64], model[96];
+    make_session(s, session);
+    make_model(s, session, 0, model);
+    fake_clock_advance_ms(&fake, 59000);
+    sweep_once(s, true);
+    struct reply r = post(s, "/api/v1/session_heartbeat", "{\"session_id\":\"%s\"}", session);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    fake_clock_advance_ms(&fake, 61000);
+    sweep_once(s, true);
+    r = post(s, "/api/v1/session_heartbeat", "{\"session_id\":\"%s\"}", session);
+    CHECK_STATUS(r, 404);
+    reply_clear(&r);
+    r = result_of(s, forward_backward(s, model, 2));
+    CHECK(strstr(member(&r, "error"), "session expired"));
+    reply_clear(&r);
+    CHECK_INT(atomic_load(&fake_adapters), 0);
+    server_close(s);
+}
+
+static void test_a_gap_is_not_waited_for_ever(void)
+{
+    os_remove_tree(test_data, NULL);
+    struct server *s = start_with(fake_time);
+    REQUIRE(s);
+    char session[64], model[96];
+    make_session(s, session);
+    make_model(s, session, 0, model);
+    struct reply late = optim_step(s, model, 3, 1);
+    fake_clock_advance_ms(&fake, 21000);
+    sweep_once(s, false);
+    struct reply r = result_of(s, late);
+    CHECK_STR(member(&r, "category"), "user");
+    CHECK(strstr(member(&r, "error"), "did not arrive"));
+    reply_clear(&r);
+    r = result_of(s, optim_step(s, model, 4, 1));
+    CHECK(strstr(r.body, "metrics"));
+    reply_clear(&r);
+    server_close(s);
+}
+
+static void test_checkpoints_expire(void)
+{
+    os_remove_tree(test_data, NULL);
+    struct server *s = start_with(fake_time);
+    REQUIRE(s);
+    char session[64], model[96];
+    make_session(s, session);
+    make_model(s, session, 0, model);
+    struct reply r = result_of(s, post(s, "/api/v1/save_weights",
+                                       "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"brief\","
+                                       "\"ttl_seconds\":30}",
+                                       model));
+    reply_clear(&r);
+    r = get(s, "/api/v1/checkpoints");
+    CHECK(strstr(r.body, "weights/brief"));
+    reply_clear(&r);
+    fake_clock_advance_ms(&fake, 31000);
+    sweep_once(s, true);
+    r = get(s, "/api/v1/checkpoints");
+    CHECK(!strstr(r.body, "weights/brief"));
+    reply_clear(&r);
+    server_close(s);
+}
+
+static void test_cancel(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    atomic_store(&fake_step_us, 5000);
+    struct reply a = sample(s, 200);
+    char id[64];
+    snprintf(id, sizeof(id), "%s", member(&a, "request_id"));
+    struct reply r = post(s, "/api/v1/cancel_future", "{\"request_id\":\"%s\"}", id);
+    CHECK_STATUS(r, 204);
+    reply_clear(&r);
+    r = result_of(s, a);
+    CHECK(strstr(member(&r, "error"), "canceled"));
+    reply_clear(&r);
+    atomic_store(&fake_step_us, 0);
+    server_close(s);
+}
+
+int main(void)
+{
+    harness_init();
+    RUN(test_keys);
+    RUN(test_public_address_needs_a_key);
+    RUN(test_other_sites_are_refused);
+    RUN(test_names_stay_inside);
+    RUN(test_checkpoints);
+    RUN(test_a_full_queue_says_429);
+    RUN(test_sessions_end);
+    RUN(test_a_gap_is_not_waited_for_ever);
+    RUN(test_checkpoints_expire);
+    RUN(test_cancel);
+    harness_clear();
+    return tap_done();
+}
