@@ -444,5 +444,6 @@ void bpe_encode(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, 
     e->n_text = (uint8_t)n;
     e->n_ids = (uint8_t)k;
     memcpy(e->text, p, n);
-    memcpy(e->ids, out->ids + before, k * sizeof(*e->ids));
+    if (k > 0) /* a lenient vocabulary may drop all of it */
+        memcpy(e->ids, out->ids + before, k * sizeof(*e->ids));
 }
