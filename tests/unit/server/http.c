@@ -1,0 +1,224 @@
+/* The listener over real sockets: bodies, limits, holds, streams. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "server/listener.h"
+#include "server/stream.h"
+#include "support/tap.h"
+#include "unit/server/fake_engine.h"
+
+static struct waitlist gate;
+static struct stream *flow;
+static struct listener *listener;
+
+/* /echo gives the body back, /hold waits for the gate, /stream sends what is written. */
+static void handler(void *state, struct request *req, struct response *res)
+{
+    (void)state;
+    if (strcmp(req->path, "/hold") == 0 && !gate.fired && !req->timed_out) {
+        res->wait = &gate;
+        return;
+    }
+    if (strcmp(req->path, "/stream") == 0) {
+        flow = stream_new(listener);
+        res->stream = flow;
+        res->content_type = "text/event-stream";
+        return;
+    }
+    res->content_type = "text/plain";
+    if (strcmp(req->path, "/hold") == 0)
+        buf_puts(&res->body, req->timed_out ? "late" : "woken");
+    else
+        buf_append(&res->body, req->body, req->n_body);
+}
+
+static void start_listener(int64_t hold_ms)
+{
+    struct listener_options o = { .host = "127.0.0.1", .max_body = 100000, .hold_ms = hold_ms,
+                                  .max_connections = 1000, .clock = clock_real() };
+    tinker_error err = { 0 };
+    memset(&gate, 0, sizeof(gate));
+    listener = listener_open(&o, &err);
+    if (!listener || listener_start(listener, handler, NULL, &err) != TINKER_OK) {
+        printf("Bail out! %s\n", err.message);
+        exit(1);
+    }
+}
+
+static int dial(void)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)listener_port(listener)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct timeval t = { 10, 0 };
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
+    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) != 0)
+        TAP_FAIL("connect failed");
+    return fd;
+}
+
+static void say(int fd, const char *text)
+{
+    size_t n = strlen(text);
+    CHECK(send(fd, text, n, MSG_NOSIGNAL) == (ssize_t)n);
+}
+
+/* Read until `want` was seen or nothing more comes; the text is in a static buffer. */
+static const char *hear(int fd, const char *want)
+{
+    static char text[300000];
+    size_t n = 0;
+    text[0] = 0;
+    while (!strstr(text, want) && n + 1 < sizeof(text)) {
+        ssize_t k = recv(fd, text + n, sizeof(text) - 1 - n, 0);
+        if (k <= 0)
+            break;
+        n += (size_t)k;
+        text[n] = 0;
+    }
+    return text;
+}
+
+static void test_bodies(void)
+{
+    start_listener(1000);
+    int fd = dial();
+    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello");
+    const char *r = hear(fd, "hello");
+    CHECK(strstr(r, "200 OK") && strstr(r, "Content-Length: 5"));
+    /* Keep-alive, and a chunked body. */
+    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n");
+    CHECK(strstr(hear(fd, "abcdefg"), "abcdefg"));
+    close(fd);
+    listener_close(listener, 2000);
+}
+
+static void test_large_bodies_are_refused(void)
+{
+    start_listener(1000);
+    int fd = dial();
+    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100001\r\n\r\n");
+    const char *r = hear(fd, "}");
+    CHECK(strstr(r, " 413 ") && strstr(r, "larger than 100000 bytes"));
+    close(fd);
+    /* A chunked one does not say its size first. */
+    fd = dial();
+    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    char block[10100];
+    int k = snprintf(block, sizeof(block), "2710\r\n");
+    memset(block + k, 'x', 10000);
+    snprintf(block + k + 10000, sizeof(block) - (size_t)k - 10000, "\r\n");
+    for (int i = 0; i < 12; i++)
+        if (send(fd, block, (size_t)k + 10002, MSG_NOSIGNAL) < 0)
+            break;
+    if (send(fd, "0\r\n\r\n", 5, MSG_NOSIGNAL) > 0)
+        CHECK(strstr(hear(fd, "}"), " 413 "));
+    close(fd);
+    listener_close(listener, 2000);
+}
+
+static int64_t ms(void)
+{
+    return clock_now_ms(clock_real());
+}
+
+static void test_a_hold_ends_at_once_when_woken(void)
+{
+    enum { N = 200 };
+    int fds[N];
+    start_listener(20000);
+    for (int i = 0; i < N; i++) {
+        fds[i] = dial();
+        say(fds[i], "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    struct listener_stats stats = { 0 };
+    for (int i = 0; i < 2000 && stats.held < N; i++) {
+        struct timespec t = { 0, 1000000 };
+        nanosleep(&t, NULL);
+        listener_stats(listener, &stats);
+    }
+    CHECK_INT(stats.held, N);
+    CHECK(listener_waits(listener, &gate));
+    int64_t before = ms();
+    listener_wake(listener, &gate);
+    for (int i = 0; i < N; i++)
+        CHECK(strstr(hear(fds[i], "woken"), "woken"));
+    CHECK(ms() - before < 5000);
+    listener_stats(listener, &stats);
+    CHECK_INT(stats.held, 0);
+    for (int i = 0; i < N; i++)
+        close(fds[i]);
+    listener_close(listener, 2000);
+}
+
+static void test_a_hold_ends_by_time(void)
+{
+    start_listener(50);
+    int fd = dial();
+    say(fd, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+    struct listener_stats stats = { .held = 1 };
+    for (int i = 0; i < 2000; i++) {
+        struct timespec t = { 0, 5000000 };
+        nanosleep(&t, NULL);
+        listener_expire(listener);
+        listener_stats(listener, &stats);
+        if (stats.requests && !stats.held)
+            break;
+    }
+    CHECK(strstr(hear(fd, "late"), "late"));
+    close(fd);
+    listener_close(listener, 2000);
+}
+
+static void test_closing_ends_holds(void)
+{
+    start_listener(20000);
+    int fd = dial(), gone = dial();
+    say(fd, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+    say(gone, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+    struct listener_stats stats = { 0 };
+    for (int i = 0; i < 2000 && stats.held < 2; i++) {
+        struct timespec t = { 0, 1000000 };
+        nanosleep(&t, NULL);
+        listener_stats(listener, &stats);
+    }
+    close(gone); /* a client that left must not keep the server */
+    int64_t before = ms();
+    listener_close(listener, 5000);
+    CHECK(ms() - before < 5000);
+    CHECK(strstr(hear(fd, "late"), "late"));
+    close(fd);
+}
+
+static void test_stream(void)
+{
+    start_listener(20000);
+    int fd = dial();
+    flow = NULL;
+    say(fd, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(strstr(hear(fd, "\r\n\r\n"), "text/event-stream"));
+    REQUIRE(flow);
+    CHECK(stream_write(flow, "one", 3));
+    CHECK(strstr(hear(fd, "one"), "one"));
+    CHECK(stream_write(flow, "two", 3));
+    CHECK(strstr(hear(fd, "two"), "two"));
+    stream_end(flow);
+    CHECK(strstr(hear(fd, "0\r\n\r\n"), "0\r\n\r\n"));
+    stream_unref(flow);
+    close(fd);
+    listener_close(listener, 2000);
+}
+
+int main(void)
+{
+    RUN(test_bodies);
+    RUN(test_large_bodies_are_refused);
+    RUN(test_a_hold_ends_at_once_when_woken);
+    RUN(test_a_hold_ends_by_time);
+    RUN(test_closing_ends_holds);
+    RUN(test_stream);
+    return tap_done();
+}
