@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "engine/norm.h"
 
-static const double step_flops = 2e10;
+static const double step_flops = 5e9;
 
 tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_datum *data,
                              size_t n, const tinker_loss *loss, int forward_only, tinker_error *err)
@@ -32,7 +32,7 @@ tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_d
     p->adapter = a;
     p->backward = !forward_only;
     p->adapter_steps = a ? a->steps : 0;
-    arena_init(&p->arena, SIZE_MAX);
+    arena_init(&p->arena, e->memory_limit); /* sparse targets can expand to anything */
     if (pass_read(p, data, n, loss, err) != TINKER_OK || pass_allocate(p, err) != TINKER_OK) {
         tinker_pass_free(p);
         return NULL;

@@ -50,7 +50,7 @@ static uint64_t plan_floats(const struct plan *l, const tinker_pass *p)
 
 static uint64_t plan_bytes(const struct plan *l, const tinker_pass *p)
 {
-    uint64_t bytes = plan_floats(l, p) * sizeof(float);
+    uint64_t bytes = plan_floats(l, p) * sizeof(float) + p->arena.used;
     if (p->backward)
         bytes += (uint64_t)p->adapter->params.total * sizeof(float);
     return bytes;
