@@ -39,6 +39,7 @@ struct session {
     bool waiting, expired;
 };
 
+enum { MODEL_LOSSES = 128 };
 enum model_state { MODEL_ACTIVE, MODEL_UNLOADED };
 
 struct model {
@@ -57,8 +58,8 @@ struct model {
     bool busy;               /* the engine thread works on it */
     bool ready;              /* in the ready list */
     struct model *next_ready;
-    int64_t last_loss_step;
-    double last_loss; /* mean per token of the last pass, for the status page */
+    float losses[MODEL_LOSSES]; /* mean per token of the last passes, a ring */
+    size_t n_losses;            /* passes so far */
     size_t n_futures;
 };
 

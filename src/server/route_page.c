@@ -1,15 +1,26 @@
-/* route_page.c - for people and monitors: banner, numbers. */
+/* route_page.c - for people and monitors: page, banner, numbers. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <tinker/version.h>
 
+#include "server/page.h"
 #include "server/routes.h"
 
+/* People get the page, programs a banner. */
 void route_page(struct server *s, struct request *req, struct response *res)
 {
-    (void)s, (void)req;
-    response_json(res, "{\"name\":\"tinker\",\"version\":\"" TINKER_VERSION
-                       "\",\"api\":\"/api/v1\",\"metrics\":\"/metrics\"}");
+    (void)s;
+    if (!req->accept || !strstr(req->accept, "text/html")) {
+        response_json(res, "{\"name\":\"tinker\",\"version\":\"" TINKER_VERSION
+                           "\",\"api\":\"/api/v1\",\"metrics\":\"/metrics\"}");
+        return;
+    }
+    buf_append(&res->body, page_html, page_html_size);
+    res->content_type = "text/html; charset=utf-8";
+    response_header(res, "Content-Security-Policy",
+                    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+                    "connect-src 'self'");
 }
 
 /* What the queues look like now. */
@@ -77,15 +88,83 @@ void route_metrics(struct server *s, struct request *req, struct response *res)
     res->content_type = "text/plain; version=0.0.4";
 }
 
+/* Resident memory of this process. */
+static int64_t memory_bytes(void)
+{
+    long long total = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f)
+        return 0;
+    if (fscanf(f, "%lld %lld", &total, &resident) != 2)
+        resident = 0;
+    fclose(f);
+    return resident * sysconf(_SC_PAGESIZE);
+}
+
+static void put_int(struct json_writer *w, const char *key, int64_t v)
+{
+    json_put_key(w, key);
+    json_put_int64(w, v);
+}
+
+/* The losses of the last passes, oldest first. */
+static void put_run_locked(struct json_writer *w, const struct model *m)
+{
+    size_t n = m->n_losses < MODEL_LOSSES ? m->n_losses : MODEL_LOSSES;
+    json_put_begin_object(w);
+    json_put_key(w, "id");
+    json_put_string(w, m->id);
+    json_put_key(w, "base_model");
+    json_put_string(w, m->base->name);
+    put_int(w, "passes", (int64_t)m->n_losses);
+    json_put_key(w, "losses");
+    json_put_begin_array(w);
+    for (size_t i = 0; i < n; i++) {
+        float v = m->losses[(m->n_losses - n + i) % MODEL_LOSSES];
+        json_put_float(w, v == v && v - v == 0 ? v : 0);
+    }
+    json_put_end_array(w);
+    json_put_end_object(w);
+}
+
+static void put_runs(struct server *s, struct json_writer *w, const char *user)
+{
+    size_t it = 0, n;
+    const char *key;
+    void *value;
+    json_put_key(w, "runs");
+    json_put_begin_array(w);
+    pthread_mutex_lock(&s->lock);
+    while (map_next(&s->models, &it, &key, &n, &value)) {
+        struct model *m = value;
+        if (m->state == MODEL_ACTIVE && strcmp(m->owner, user) == 0)
+            put_run_locked(w, m);
+    }
+    pthread_mutex_unlock(&s->lock);
+    json_put_end_array(w);
+}
+
 void route_status(struct server *s, struct request *req, struct response *res)
 {
     struct snapshot v;
-    (void)req;
+    struct json_writer w;
+    struct server_counters *c = &s->counters;
     take_snapshot(s, &v);
-    buf_printf(&res->body,
-               "{\"version\":\"" TINKER_VERSION "\",\"uptime_s\":%lld,\"sessions\":%zu,"
-               "\"models\":%zu,\"queued_samples\":%zu,\"active_samples\":%zu}",
-               (long long)((clock_now_ns(s->clock) - s->started_ns) / 1000000000), v.sessions,
-               v.models, v.queued_samples, v.active_samples);
+    json_writer_init(&w, &res->body);
+    json_put_begin_object(&w);
+    json_put_key(&w, "version");
+    json_put_string(&w, TINKER_VERSION);
+    put_int(&w, "uptime_s", (clock_now_ns(s->clock) - s->started_ns) / 1000000000);
+    put_int(&w, "memory_bytes", memory_bytes());
+    put_int(&w, "sessions", (int64_t)v.sessions);
+    put_int(&w, "models", (int64_t)v.models);
+    put_int(&w, "queued_samples", (int64_t)v.queued_samples);
+    put_int(&w, "active_samples", (int64_t)v.active_samples);
+    put_int(&w, "held", (int64_t)v.http.held);
+    put_int(&w, "train_tokens", (int64_t)atomic_load(&c->train_tokens));
+    put_int(&w, "sample_tokens", (int64_t)atomic_load(&c->sample_tokens));
+    put_int(&w, "optim_steps", (int64_t)atomic_load(&c->steps));
+    put_runs(s, &w, req->user);
+    json_put_end_object(&w);
     res->content_type = "application/json";
 }

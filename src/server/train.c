@@ -158,8 +158,7 @@ static void note_loss(struct server *s, struct model *m, const tinker_forward_ba
 {
     double sum = tinker_metric(r->metrics, r->n_metrics, "loss:sum", 0);
     pthread_mutex_lock(&s->lock);
-    m->last_loss = tokens ? sum / (double)tokens : 0;
-    m->last_loss_step++;
+    m->losses[m->n_losses++ % MODEL_LOSSES] = tokens ? (float)(sum / (double)tokens) : 0;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -172,7 +171,8 @@ static void finish_pass(struct server *s, struct train_task *t)
     struct store_outcome outcome = { .tokens = work_tokens(f->work) };
     atomic_fetch_add(&s->counters.train_tokens, (uint64_t)outcome.tokens);
     atomic_fetch_add(&s->counters.passes, 1);
-    note_loss(s, f->model, r, outcome.tokens);
+    if (f->kind == WORK_FORWARD_BACKWARD)
+        note_loss(s, f->model, r, outcome.tokens);
     buf_init(&b, RESULT_MAX);
     if (wire_encode_forward_backward_output(r, &b, &err) == TINKER_OK)
         finish(s, f, &b, true, &outcome);
