@@ -113,6 +113,8 @@ static bool render(struct render_call *c, const struct render_at *at, struct ren
     text_init(&body, c);
     text_init(&t, c);
     put_content(c, &body, at, framed);
+    if (!buf_ok(&body.buf))
+        jx_nomem(&c->x);
     bool has_text = body.buf.len > 0;
     if (framed && !message_has_thinking(m)) {
         put_frame(&t, (struct jv_str){ "", 0 });
