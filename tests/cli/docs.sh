@@ -1,0 +1,132 @@
+#!/bin/sh
+# docs.sh - what the documentation says is what the headers say: programs compile, names exist,
+# every public function has its exact prototype in a man page, links lead somewhere.
+# Sections whose heading says "planned" may name what does not exist yet.
+here=$(dirname "$0")
+. "$here/../support/serve.sh"
+cd "$root" || exit 1
+LC_ALL=C
+export LC_ALL
+pages="README.md $(echo docs/*.md)"
+mans=$(echo docs/man/*.scd)
+
+# ---- the programs in the text ------------------------------------------------------------------
+for page in $pages; do
+    awk -v base="$work/$(echo "$page" | tr '/.' '__')" '
+        /^#+ / && !inside { # planned sections end with the next heading of their level
+            level = index($0, " ") - 1
+            if (planned && level <= planned) planned = 0
+            if (!planned && tolower($0) ~ /planned/) planned = level
+        }
+        /^```c$/ && !planned { inside = 1; text = ""; start = NR + 1; next }
+        /^```$/ && inside { inside = 0; if (text ~ /int main/) print text > (base "_" start ".c") }
+        inside { text = text $0 "\n" }' "$page"
+done
+programs=0
+for program in "$work"/*.c; do
+    [ -f "$program" ] || continue
+    programs=$((programs + 1))
+    ${CC:-gcc} -std=c11 -Wall -Wextra -Werror -Iinclude -fsyntax-only "$program" >"$work/cc.log" 2>&1
+    tap "$(basename "$program" .c) compiles as shown" $? "$work/cc.log"
+done
+[ $programs -ge 6 ]
+tap "the text has programs ($programs)" $?
+
+# ---- the names in the text ---------------------------------------------------------------------
+# What there is: functions with their prototypes (no comments, no blanks), and all other names.
+for header in include/tinker/*.h; do
+    awk '
+        { line = $0 }
+        { while (1) {
+            if (comment) { i = index(line, "*/"); if (!i) break; line = substr(line, i + 2); comment = 0 }
+            else { i = index(line, "/*"); if (!i) { print line; break }
+                   printf "%s ", substr(line, 1, i - 1); line = substr(line, i + 2); comment = 1 }
+        } }' "$header"
+done >"$work/headers"
+sed '/^#/d' "$work/headers" | tr '\n' ' ' | tr ';{}' '\n\n\n' |
+    sed -n 's/.*TINKER_API  *\([^(]*tinker_[a-z0-9_]*(.*)\).*/\1/p' | tr -d ' \t' | sort -u >"$work/prototypes"
+tr '\n' ' ' <"$work/headers" | tr ';' '\n' | grep -oE 'TINKER_API[^(]*\(' |
+    grep -oE 'tinker_[a-z0-9_]+ *\($' | tr -d ' (' | sort -u >"$work/functions"
+grep -ohE '(tinker|TINKER)_[A-Za-z0-9_]+' "$work/headers" | sort -u >"$work/names"
+ls docs/man | sed -n 's/\.[0-9]\.scd$//p' >>"$work/names"
+grep -rohE '"(TINKER|TINKEX|CLOUDFLARE)_[A-Z0-9_]+"' src --include='*.c' | tr -d '"' | sort -u >"$work/variables"
+cat "$work/variables" >>"$work/names"
+
+# What the text says, outside planned sections: "file name", one per line.
+for page in $pages $mans; do
+    awk -v page="$page" '
+        /^```/ { fenced = !fenced }
+        !fenced && /^#+ / {
+            level = index($0, " ") - 1
+            if (planned && level <= planned) planned = 0
+            if (!planned && tolower($0) ~ /planned/) planned = level
+        }
+        !planned {
+            line = $0
+            gsub(/\\/, "", line)
+            while (match(line, /(tinker|TINKER)_[A-Za-z0-9_]+\(?/)) {
+                before = RSTART > 1 ? substr(line, RSTART - 1, 1) : " "
+                name = substr(line, RSTART, RLENGTH)
+                line = substr(line, RSTART + RLENGTH)
+                if (line ~ /^[1-9]\)/) sub(/\($/, "", name) # a reference to a man page
+                if (before !~ /[A-Za-z0-9_\/.-]/) print page, name
+            }
+        }' "$page"
+done | sort -u >"$work/said"
+
+tr '\n' ' ' <"$work/headers" | tr ';' '\n' | grep -oE 'typedef [a-z]+ \**tinker_[a-z_]+\(' |
+    grep -oE 'tinker_[a-z_]+' | sort -u - "$work/functions" >"$work/callable" # callbacks too
+sed -n 's/^\(.*\) \(tinker_[a-z0-9_]*\)($/\2 \1/p' "$work/said" | sort >"$work/called"
+join -v 2 "$work/callable" "$work/called" >"$work/unknown"
+! grep -q . "$work/unknown"
+tap "every function that the text calls is declared" $? "$work/unknown"
+
+# A name that ends in _ stands for all that begin so.
+sed 's/($//' "$work/said" | awk '
+    NR == FNR { known[$1] = 1; n++; all[n] = $1; next }
+    { name = $2
+      if (name in known) next
+      if (name ~ /_$/) { for (i = 1; i <= n; i++) if (index(all[i], name) == 1) next
+                         if (name == "TINKER_C_") next }
+      print name, $1 }' "$work/names" - >"$work/unknown"
+! grep -q . "$work/unknown"
+tap "every tinker_ and TINKER_ name in the text exists" $? "$work/unknown"
+
+# ---- the man pages -----------------------------------------------------------------------------
+cat $mans | tr -d ' \t\n\\' >"$work/squeezed"
+while read -r prototype; do
+    grep -qF -- "$prototype;" "$work/squeezed" || echo "$prototype"
+done <"$work/prototypes" >"$work/missing"
+! grep -q . "$work/missing"
+tap "every public function has its prototype in a man page ($(grep -c . "$work/prototypes"))" $? "$work/missing"
+
+[ "$(grep -c . "$work/prototypes")" -eq "$(grep -c . "$work/functions")" ] && [ "$(grep -c . "$work/functions")" -gt 100 ]
+tap "no declaration was overlooked" $?
+
+if command -v scdoc >/dev/null; then
+    : >"$work/scdoc.log"
+    for page in $mans; do
+        scdoc <"$page" >/dev/null 2>"$work/one.log" || { echo "$page"; cat "$work/one.log"; } >>"$work/scdoc.log"
+    done
+    ! grep -q . "$work/scdoc.log"
+    tap "scdoc accepts every page" $? "$work/scdoc.log"
+else
+    tap "scdoc accepts every page # SKIP it is not installed" 0
+fi
+
+# ---- the rest ----------------------------------------------------------------------------------
+grep -oE '"(TINKER|TINKEX|CLOUDFLARE)_[A-Z0-9_]+"' src/client/*.c -h | tr -d '"' | sort -u |
+    while read -r name; do
+        grep -q "$name" docs/guide.md || echo "$name"
+    done >"$work/missing"
+! grep -q . "$work/missing"
+tap "the guide lists every variable the client reads" $? "$work/missing"
+
+for page in $pages; do
+    sed 's/`[^`]*`//g' "$page" | grep -oE '\]\([^)#]+' | sed 's/^](//' | grep -vE '^[a-z]+:' | while read -r target; do
+        [ -e "$(dirname "$page")/$target" ] || echo "$page: $target"
+    done
+done >"$work/missing"
+! grep -q . "$work/missing"
+tap "every link to a file leads somewhere" $? "$work/missing"
+tap_plan
