@@ -7,27 +7,9 @@
 
 #include <math.h>
 #include "engine/kernels/attn.h"
+#include "engine/kernels/vecexp.h"
 
 enum { PAGE_VECS = ATTN_KEYS / LANES, ROWS = 3 };
-
-/* e^x for x <= about 88; below -150 exactly 0, minus infinity included.  The error of
- * the polynomial on [-ln2/2, ln2/2] is below one unit in the last place. */
-INLINE vec attn_exp(vec x)
-{
-    x = vec_max(x, vec_set1(-150.0f));
-    vec n = vec_round(vec_mul(x, vec_set1(1.44269504f)));
-    vec r = vec_fma(n, vec_set1(-0.693145752f), x); /* ln2 in two parts: the first has 14 bits */
-    r = vec_fma(n, vec_set1(-1.42860677e-6f), r);
-    vec p = vec_set1(1.98412698e-4f);
-    p = vec_fma(p, r, vec_set1(1.38888889e-3f));
-    p = vec_fma(p, r, vec_set1(8.33333333e-3f));
-    p = vec_fma(p, r, vec_set1(4.16666667e-2f));
-    p = vec_fma(p, r, vec_set1(1.66666667e-1f));
-    p = vec_fma(p, r, vec_set1(0.5f));
-    p = vec_fma(p, r, vec_set1(1.0f));
-    p = vec_fma(p, r, vec_set1(1.0f));
-    return vec_scale2(p, n);
-}
 
 INLINE void scores_rows(size_t R, float *s, const float *q, size_t ldq, const float *kt, size_t hd)
 {
@@ -156,12 +138,12 @@ static float attn_fold(float *s, size_t n, float *max, float *sum)
         top = s[i] > top ? s[i] : top;
     if (top > *max) {
         float t[LANES];
-        vec_store(t, attn_exp(vec_set1(*max - top)));
+        vec_store(t, vec_exp(vec_set1(*max - top)));
         shrink = t[0];
     }
     vec total = vec_zero();
     for (size_t v = 0; v < ATTN_KEYS; v += LANES) {
-        vec p = attn_exp(vec_sub(vec_load(s + v), vec_set1(top)));
+        vec p = vec_exp(vec_sub(vec_load(s + v), vec_set1(top)));
         vec_store(s + v, p);
         total = vec_add(total, p);
     }
@@ -177,7 +159,7 @@ static void attn_gradient(float *s, float *dp, size_t n, float lse, float delta,
         dp[i] = 0;
     }
     for (size_t v = 0; v < ATTN_KEYS; v += LANES) {
-        vec p = attn_exp(vec_sub(vec_load(s + v), vec_set1(lse)));
+        vec p = vec_exp(vec_sub(vec_load(s + v), vec_set1(lse)));
         vec d = vec_sub(vec_load(dp + v), vec_set1(delta));
         vec_store(s + v, p);
         vec_store(dp + v, vec_mul(vec_mul(p, d), vec_set1(scale)));

@@ -22,6 +22,12 @@ size_t packed_bytes(enum packed_dtype type, size_t O, size_t C);
 struct packed *packed_init(void *mem, enum packed_dtype type, const void *w,
                            enum source_dtype source, size_t O, size_t C);
 
+/* The same in parts: first the header, then rows [begin, end) of w, by any threads;
+ * begin and end are multiples of gemm_grain() or the edge of the matrix. */
+struct packed *packed_begin(void *mem, enum packed_dtype type, size_t O, size_t C);
+void packed_fill(struct packed *p, const void *w, enum source_dtype source, size_t begin,
+                 size_t end);
+
 /* Row o of the matrix as float32, C values: what an embedding lookup needs. */
 void packed_row(float *out, const struct packed *w, size_t o);
 

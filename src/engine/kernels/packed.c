@@ -68,38 +68,83 @@ static size_t place(const struct packed *w, size_t o, size_t c)
     return base + k * NR + o % NR;
 }
 
-static void store_row(struct packed *w, size_t o, const void *row, enum source_dtype source)
+/* dst (n) as float32 or as bfloat16, from elements [c, c + n) of a row. */
+static void read_f32(float *dst, const void *row, enum source_dtype source, size_t c, size_t n)
 {
-    void *data = (char *)w + PACKED_HEADER;
-    for (size_t c = 0; c < w->C; c++) {
-        size_t at = place(w, o, c);
-        if (w->type == PACKED_BF16 && source == SOURCE_BF16) {
-            ((uint16_t *)data)[at] = ((const uint16_t *)row)[c];
-            continue;
-        }
-        float v = source == SOURCE_F32   ? ((const float *)row)[c]
-                  : source == SOURCE_F16 ? f32_from_f16(((const uint16_t *)row)[c])
-                                         : f32_from_bf16(((const uint16_t *)row)[c]);
-        if (w->type == PACKED_BF16)
-            ((uint16_t *)data)[at] = bf16_from_f32(v);
-        else
-            ((float *)data)[at] = v;
+    if (source == SOURCE_F32) {
+        memcpy(dst, (const float *)row + c, n * sizeof *dst);
+        return;
     }
+    const uint16_t *from = (const uint16_t *)row + c;
+    for (size_t i = 0; i < n; i++)
+        dst[i] = source == SOURCE_F16 ? f32_from_f16(from[i]) : f32_from_bf16(from[i]);
+}
+
+static void read_bf16(uint16_t *dst, const void *row, enum source_dtype source, size_t c, size_t n)
+{
+    if (source == SOURCE_BF16) {
+        memcpy(dst, (const uint16_t *)row + c, n * sizeof *dst);
+        return;
+    }
+    float wide[KC];
+    read_f32(wide, row, source, c, n);
+    for (size_t i = 0; i < n; i++)
+        dst[i] = bf16_from_f32(wide[i]);
+}
+
+/* One panel of the block at c.  Its rows are gathered first and then transposed by
+ * words of 32 bits: one float32, or two neighbouring bfloat16. */
+static void fill_panel(struct packed *w, const void *source_data, enum source_dtype source,
+                       size_t c, size_t panel)
+{
+    const struct kernel_ops *ops = kernels_ops();
+    float words[NR * KC];
+    size_t K = packed_block(w, c), rows = w->O - panel * NR < NR ? w->O - panel * NR : NR;
+    size_t half = w->type == PACKED_BF16, n = half ? (K + 1) / 2 : K;
+    size_t row = w->C * (source == SOURCE_F32 ? sizeof(float) : sizeof(uint16_t));
+    if (rows < NR || n % 8 != 0 || (half && K % 2 != 0))
+        memset(words, 0, sizeof words);
+    for (size_t i = 0; i < rows; i++) {
+        const void *from = (const char *)source_data + (panel * NR + i) * row;
+        if (half)
+            read_bf16((uint16_t *)(words + i * KC), from, source, c, K);
+        else
+            read_f32(words + i * KC, from, source, c, K);
+    }
+    float *dst = (float *)((char *)w + PACKED_HEADER) +
+                 (half ? packed_offset(w, c, panel) / 2 : packed_offset(w, c, panel));
+    size_t whole = n / 8 * 8;
+    for (size_t k = 0; k < whole; k += 8)
+        for (size_t i = 0; i < NR; i += 8)
+            ops->transpose(dst + k * NR + i, NR, words + i * KC + k, KC);
+    for (size_t k = whole; k < n; k++)
+        for (size_t i = 0; i < NR; i++)
+            memcpy(dst + k * NR + i, words + i * KC + k, sizeof *dst);
+}
+
+struct packed *packed_begin(void *mem, enum packed_dtype type, size_t O, size_t C)
+{
+    assert((uintptr_t)mem % 64 == 0);
+    struct packed *p = mem;
+    memset(mem, 0, PACKED_HEADER);
+    *p = (struct packed){ O, C, (O + NR - 1) / NR, type };
+    return p;
+}
+
+void packed_fill(struct packed *p, const void *w, enum source_dtype source, size_t begin,
+                 size_t end)
+{
+    assert(begin % NR == 0 && end <= p->O);
+    for (size_t c = 0; c < p->C; c += KC)
+        for (size_t o = begin; o < end; o += NR)
+            fill_panel(p, w, source, c, o / NR);
 }
 
 struct packed *packed_init(void *mem, enum packed_dtype type, const void *w,
                            enum source_dtype source, size_t O, size_t C)
 {
-    assert((uintptr_t)mem % 64 == 0);
-    struct packed *p = mem;
-    memset(mem, 0, packed_bytes(type, O, C));
-    p->O = O;
-    p->C = C;
-    p->panels = (O + NR - 1) / NR;
-    p->type = type;
-    size_t row = C * (source == SOURCE_F32 ? sizeof(float) : sizeof(uint16_t));
-    for (size_t o = 0; o < O; o++)
-        store_row(p, o, (const char *)w + o * row, source);
+    struct packed *p = packed_begin(mem, type, O, C);
+    packed_fill(p, w, source, 0, O);
     return p;
 }
 

@@ -1,0 +1,107 @@
+/* vec.c - the plain twins of the functions in vec.h, and the choice among them. */
+#include "engine/kernels/vec.h"
+
+#include <math.h>
+#include <string.h>
+#include "engine/kernels/kernels.h"
+
+enum { WIDTH = 16 };
+
+static void silu(float *y, const float *gate, const float *up, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+}
+
+static void silu_backward(float *dgate, float *dup, const float *gate, const float *up, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float d = dup[i], s = 1.0f / (1.0f + expf(-gate[i]));
+        dup[i] = d * gate[i] * s;
+        dgate[i] = d * up[i] * s * (1.0f + gate[i] * (1.0f - s));
+    }
+}
+
+static float largest(const float *z, size_t n)
+{
+    float max = z[0];
+    for (size_t i = 1; i < n; i++)
+        max = z[i] > max ? z[i] : max;
+    return max;
+}
+
+static double sum_exp(const float *z, size_t n, float max, float scale)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)expf((z[i] - max) * scale);
+    return sum;
+}
+
+static void softmax(float *z, size_t n, float max, float scale, float shift, float factor)
+{
+    for (size_t i = 0; i < n; i++)
+        z[i] = factor * expf((z[i] - max) * scale - shift);
+}
+
+static float pairs(float *t)
+{
+    for (size_t width = WIDTH / 2; width > 0; width /= 2)
+        for (size_t k = 0; k < width; k++)
+            t[k] += t[k + width];
+    return t[0];
+}
+
+static float dot(const float *a, const float *b, size_t n)
+{
+    float t[WIDTH] = { 0 };
+    size_t i = 0;
+    for (; i + WIDTH <= n; i += WIDTH)
+        for (size_t k = 0; k < WIDTH; k++)
+            t[k] += a[i + k] * b[i + k];
+    float result = pairs(t);
+    for (; i < n; i++)
+        result += a[i] * b[i];
+    return result;
+}
+
+static float dot3(const float *a, const float *b, const float *c, size_t n)
+{
+    float t[WIDTH] = { 0 };
+    size_t i = 0;
+    for (; i + WIDTH <= n; i += WIDTH)
+        for (size_t k = 0; k < WIDTH; k++)
+            t[k] += a[i + k] * b[i + k] * c[i + k];
+    float result = pairs(t);
+    for (; i < n; i++)
+        result += a[i] * b[i] * c[i];
+    return result;
+}
+
+static void scale_by(float *y, const float *x, const float *w, float s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = x[i] * s * w[i];
+}
+
+static void add(float *y, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] += x[i];
+}
+
+const struct vec_ops vec_plain = {
+    silu, silu_backward, largest, sum_exp, softmax, dot, dot3, scale_by, add,
+};
+
+const struct vec_ops *vec_ops(void)
+{
+#if defined(__x86_64__)
+    const char *name = kernels_name();
+    if (strncmp(name, "avx512", 6) == 0)
+        return &vec_avx512;
+    if (strcmp(name, "avx2") == 0)
+        return &vec_avx2;
+#endif
+    return &vec_plain;
+}

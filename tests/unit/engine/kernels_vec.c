@@ -1,0 +1,166 @@
+/* Element-wise functions against double, their independence of place, fixed sums. */
+#include "engine/kernels/kernels.h"
+#include "engine/kernels/vec.h"
+#include "support/tap.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N = 1003 };
+
+static uint64_t state = 7;
+
+static float uniform(float scale)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (float)((double)(state >> 40) / (1 << 24) * 2 - 1) * scale;
+}
+
+static void fill(float *p, size_t n, float scale)
+{
+    for (size_t i = 0; i < n; i++)
+        p[i] = uniform(scale);
+}
+
+static double relative(double got, double want)
+{
+    return fabs(got - want) / (fabs(want) + 1e-30);
+}
+
+static void silu_is_exact(const struct vec_ops *v)
+{
+    float gate[N], up[N], y[N], dgate[N], dup[N], d[N];
+    double worst = 0, worst_up = 0, worst_gate = 0;
+    fill(gate, N, 20);
+    gate[0] = 0;
+    gate[1] = 100;
+    gate[2] = -80;
+    fill(up, N, 1);
+    fill(d, N, 1);
+    memcpy(dup, d, sizeof d);
+    v->silu(y, gate, up, N);
+    v->silu_backward(dgate, dup, gate, up, N);
+    for (size_t i = 0; i < N; i++) {
+        double g = gate[i], s = 1 / (1 + exp(-g));
+        if (i > 2)
+            worst = fmax(worst, relative(y[i], g * s * up[i]));
+        worst_up = fmax(worst_up, fabs(dup[i] - d[i] * g * s) / (1 + fabs(g)));
+        worst_gate =
+            fmax(worst_gate, fabs(dgate[i] - (double)d[i] * up[i] * s * (1 + g * (1 - s))));
+    }
+    CHECK(worst < 6e-7);
+    CHECK(worst_up < 3e-7);
+    CHECK(worst_gate < 2e-6);
+    CHECK(y[0] == 0 && y[1] == 100 * up[1] && fabsf(y[2]) < 1e-30f);
+    /* very negative gates underflow instead of overflowing */
+    float low[1] = { -3000 }, one[1] = { 1 }, out[1];
+    v->silu(out, low, one, 1);
+    CHECK(fabsf(out[0]) < 1e-30f);
+}
+
+static void softmax_pieces(const struct vec_ops *v)
+{
+    static const size_t sizes[] = { 1, 7, 15, 16, 17, 255, 256, 257, N };
+    float z[N], p[N];
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        size_t n = sizes[s];
+        double sum = 0, total = 0, worst = 0;
+        fill(z, n, 30);
+        if (n > 5)
+            z[3] = -INFINITY;
+        float max = v->largest(z, n);
+        for (size_t i = 0; i < n; i++) {
+            CHECK(z[i] <= max);
+            sum += exp(((double)z[i] - max) * 0.7f);
+        }
+        double got = v->sum_exp(z, n, max, 0.7f);
+        CHECK(relative(got, sum) < 2e-6);
+        memcpy(p, z, n * sizeof *p);
+        v->softmax(p, n, max, 0.7f, (float)log(sum), -2);
+        for (size_t i = 0; i < n; i++) {
+            worst = fmax(worst, fabs(p[i] + 2 * exp(((double)z[i] - max) * 0.7f) / sum));
+            total += p[i];
+        }
+        CHECK(worst < 4e-6);
+        CHECK_NEAR(total, -2, 1e-5);
+        if (n > 5)
+            CHECK(p[3] == 0);
+    }
+}
+
+static void sums(const struct vec_ops *v)
+{
+    float a[N], b[N], c[N];
+    fill(a, N, 1);
+    fill(b, N, 1);
+    fill(c, N, 1);
+    static const size_t sizes[] = { 0, 1, 15, 16, 64, 127, 128, N };
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        double two = 0, three = 0;
+        for (size_t i = 0; i < sizes[s]; i++) {
+            two += (double)a[i] * b[i];
+            three += (double)a[i] * b[i] * c[i];
+        }
+        CHECK_NEAR(v->dot(a, b, sizes[s]), two, 2e-5);
+        CHECK_NEAR(v->dot3(a, b, c, sizes[s]), three, 2e-5);
+    }
+    float y[N], want[N];
+    memcpy(y, c, sizeof y);
+    v->add(y, a, N);
+    for (size_t i = 0; i < N; i++)
+        want[i] = c[i] + a[i];
+    CHECK(memcmp(y, want, sizeof y) == 0);
+    v->scale_by(y, a, b, 0.3f, N);
+    for (size_t i = 0; i < N; i++)
+        want[i] = a[i] * 0.3f * b[i];
+    CHECK(memcmp(y, want, sizeof y) == 0);
+}
+
+/* The same element in the middle, at an edge or alone. */
+static void place_does_not_matter(const struct vec_ops *v)
+{
+    float gate[64], up[64], y[64], one[64], z[64];
+    int wrong = 0;
+    fill(gate, 64, 10);
+    fill(up, 64, 1);
+    v->silu(y, gate, up, 64);
+    memcpy(z, gate, sizeof z);
+    v->softmax(z, 64, 10, 1, 0.5f, 3);
+    for (size_t begin = 0; begin < 64; begin++)
+        for (size_t n = 1; n <= 64 - begin; n += 3) {
+            v->silu(one, gate + begin, up + begin, n);
+            wrong += memcmp(one, y + begin, n * sizeof *one) != 0;
+            memcpy(one, gate + begin, n * sizeof *one);
+            v->softmax(one, n, 10, 1, 0.5f, 3);
+            wrong += memcmp(one, z + begin, n * sizeof *one) != 0;
+        }
+    CHECK_INT(wrong, 0);
+}
+
+static void all(const struct vec_ops *v)
+{
+    silu_is_exact(v);
+    softmax_pieces(v);
+    sums(v);
+    place_does_not_matter(v);
+}
+
+static void plain(void)
+{
+    all(&vec_plain);
+}
+
+static void chosen(void)
+{
+    all(vec_ops());
+}
+
+int main(void)
+{
+    printf("# kernels: %s\n", kernels_name());
+    RUN(plain);
+    RUN(chosen);
+    return tap_done();
+}
