@@ -43,10 +43,9 @@ for header in include/tinker/*.h; do
                    printf "%s ", substr(line, 1, i - 1); line = substr(line, i + 2); comment = 1 }
         } }' "$header"
 done >"$work/headers"
-sed '/^#/d' "$work/headers" | tr '\n' ' ' | tr ';{}' '\n\n\n' |
-    sed -n 's/.*TINKER_API  *\([^(]*tinker_[a-z0-9_]*(.*)\).*/\1/p' | tr -d ' \t' | sort -u >"$work/prototypes"
-tr '\n' ' ' <"$work/headers" | tr ';' '\n' | grep -oE 'TINKER_API[^(]*\(' |
-    grep -oE 'tinker_[a-z0-9_]+ *\($' | tr -d ' (' | sort -u >"$work/functions"
+sed '/^#/d' "$work/headers" | tr '\n' ' ' | tr ';{}' '\n\n\n' | grep -o 'TINKER_API .*' >"$work/declared"
+sed 's/^TINKER_API *//' "$work/declared" | tr -d ' \t' | sort -u >"$work/prototypes"
+sed 's/(.*//' "$work/declared" | grep -oE 'tinker_[a-z0-9_]+ *$' | tr -d ' ' | sort -u >"$work/functions"
 grep -ohE '(tinker|TINKER)_[A-Za-z0-9_]+' "$work/headers" | sort -u >"$work/names"
 ls docs/man | sed -n 's/\.[0-9]\.scd$//p' >>"$work/names"
 grep -rohE '"(TINKER|TINKEX|CLOUDFLARE)_[A-Z0-9_]+"' src --include='*.c' | tr -d '"' | sort -u >"$work/variables"
@@ -74,7 +73,7 @@ for page in $pages $mans; do
         }' "$page"
 done | sort -u >"$work/said"
 
-tr '\n' ' ' <"$work/headers" | tr ';' '\n' | grep -oE 'typedef [a-z]+ \**tinker_[a-z_]+\(' |
+tr '\n' ' ' <"$work/headers" | tr ';' '\n' | grep -oE 'typedef [a-z_]+ \**tinker_[a-z_]+\(' |
     grep -oE 'tinker_[a-z_]+' | sort -u - "$work/functions" >"$work/callable" # callbacks too
 sed -n 's/^\(.*\) \(tinker_[a-z0-9_]*\)($/\2 \1/p' "$work/said" | sort >"$work/called"
 join -v 2 "$work/callable" "$work/called" >"$work/unknown"
