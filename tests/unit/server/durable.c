@@ -109,8 +109,9 @@ static void test_samplers_survive(void)
                           "{\"model_id\":\"%s\",\"seq_id\":3,\"path\":\"named\"}", model));
     snprintf(path, sizeof(path), "%s", member(&r, "path"));
     reply_clear(&r);
-    r = result_of(s, post(s, "/api/v1/save_weights_for_sampler",
-                          "{\"model_id\":\"%s\",\"seq_id\":4,\"sampling_session_seq_id\":5}", model));
+    r = result_of(s,
+                  post(s, "/api/v1/save_weights_for_sampler",
+                       "{\"model_id\":\"%s\",\"seq_id\":4,\"sampling_session_seq_id\":5}", model));
     reply_clear(&r);
     r = post(s, "/api/v1/create_sampling_session",
              "{\"session_id\":\"%s\",\"sampling_session_seq_id\":6,\"model_path\":\"%s\"}", session,

@@ -75,8 +75,12 @@ tinker_engine *tinker_engine_open(const char *dir, const tinker_engine_options *
         return NULL;
     }
     tinker_engine *e = calloc(1, sizeof(*e));
-    e->info = (tinker_engine_info){ .arch = "fake", .fingerprint = "00", .vocab_size = 1000,
-                                    .context = 256, .eos = eos, .n_eos = 1 };
+    e->info = (tinker_engine_info){ .arch = "fake",
+                                    .fingerprint = "00",
+                                    .vocab_size = 1000,
+                                    .context = 256,
+                                    .eos = eos,
+                                    .n_eos = 1 };
     return e;
 }
 void tinker_engine_close(tinker_engine *e)
@@ -158,14 +162,16 @@ tinker_status tinker_adapter_step(tinker_adapter *a, const tinker_adam *adam,
 {
     (void)err;
     a->value += a->gradient * adam->learning_rate;
-    *metrics = (tinker_step_metrics){ .grad_norm = a->gradient, .learning_rate = adam->learning_rate,
-                                      .clip_coef = 1, .step = ++a->steps };
+    *metrics = (tinker_step_metrics){ .grad_norm = a->gradient,
+                                      .learning_rate = adam->learning_rate,
+                                      .clip_coef = 1,
+                                      .step = ++a->steps };
     a->gradient = 0;
     return TINKER_OK;
 }
 
-tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_datum *data, size_t n,
-                             const tinker_loss *loss, int forward_only, tinker_error *err)
+tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_datum *data,
+                             size_t n, const tinker_loss *loss, int forward_only, tinker_error *err)
 {
     (void)e;
     if (strcmp(loss->name, "cross_entropy") != 0) {
@@ -183,8 +189,9 @@ tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_d
         for (size_t c = 0; c < data[i].model_input.n_chunks; c++)
             p->tokens += (double)data[i].model_input.chunks[c].n_tokens;
         p->logprobs[i] = -0.5f;
-        p->tensors[i] = (tinker_named_tensor){ "logprobs", { TINKER_FLOAT32, &p->logprobs[i], 1,
-                                                             NULL, 0, NULL, NULL } };
+        p->tensors[i] =
+            (tinker_named_tensor){ "logprobs",
+                                   { TINKER_FLOAT32, &p->logprobs[i], 1, NULL, 0, NULL, NULL } };
         p->outputs[i] = (tinker_loss_output){ &p->tensors[i], 1 };
     }
     return p;

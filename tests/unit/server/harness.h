@@ -97,13 +97,18 @@ static const char *ask_query(const struct request *req, const char *name)
 
 static struct reply send_ask(struct server *s, const struct ask *a)
 {
-    struct request req = { .method = a->method, .path = a->path, .api_key = a->key,
+    struct request req = { .method = a->method,
+                           .path = a->path,
+                           .api_key = a->key,
                            .accept = a->accept ? a->accept : "application/json",
                            .content_type = a->content_type ? a->content_type : "application/json",
-                           .content_encoding = a->encoding, .origin = a->origin,
-                           .host = "127.0.0.1:1", .body = a->body ? a->body : "",
+                           .content_encoding = a->encoding,
+                           .origin = a->origin,
+                           .host = "127.0.0.1:1",
+                           .body = a->body ? a->body : "",
                            .n_body = a->body && !a->n_body ? strlen(a->body) : a->n_body,
-                           .query = ask_query, .transport = (void *)(uintptr_t)a };
+                           .query = ask_query,
+                           .transport = (void *)(uintptr_t)a };
     struct reply r = { .fd = -1 };
     arena_init(&req.arena, SIZE_MAX);
     for (int i = 0; i < 4000; i++) {
@@ -170,10 +175,10 @@ static const char *member(const struct reply *r, const char *name)
     return to;
 }
 
-#define CHECK_STATUS(reply, want)                                                                  \
-    do {                                                                                           \
-        if ((reply).status != (want))                                                              \
-            TAP_FAIL("status %d, want %d: %s", (reply).status, (want), (reply).body);              \
+#define CHECK_STATUS(reply, want)                                                     \
+    do {                                                                              \
+        if ((reply).status != (want))                                                 \
+            TAP_FAIL("status %d, want %d: %s", (reply).status, (want), (reply).body); \
     } while (0)
 
 static void make_session(struct server *s, char out[64])
@@ -207,15 +212,15 @@ static void make_model(struct server *s, const char *session, int n, char out[96
     reply_clear(&r);
 }
 
-#define DATUM(tokens)                                                                              \
-    "{\"model_input\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[" tokens "]}]},"         \
+#define DATUM(tokens)                                                                      \
+    "{\"model_input\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[" tokens "]}]}," \
     "\"loss_fn_inputs\":{\"target_tokens\":{\"data\":[" tokens "],\"dtype\":\"int64\"}}}"
 
 static struct reply forward_backward(struct server *s, const char *model, int seq)
 {
     return post(s, "/api/v1/forward_backward",
-                "{\"model_id\":\"%s\",\"seq_id\":%d,\"forward_backward_input\":{\"data\":["
-                DATUM("5,6,7") "],\"loss_fn\":\"cross_entropy\"}}",
+                "{\"model_id\":\"%s\",\"seq_id\":%d,\"forward_backward_input\":{\"data\":[" DATUM(
+                    "5,6,7") "],\"loss_fn\":\"cross_entropy\"}}",
                 model, seq);
 }
 

@@ -37,8 +37,11 @@ static void handler(void *state, struct request *req, struct response *res)
 
 static void start_listener(int64_t hold_ms)
 {
-    struct listener_options o = { .host = "127.0.0.1", .max_body = 100000, .hold_ms = hold_ms,
-                                  .max_connections = 1000, .clock = clock_real() };
+    struct listener_options o = { .host = "127.0.0.1",
+                                  .max_body = 100000,
+                                  .hold_ms = hold_ms,
+                                  .max_connections = 1000,
+                                  .clock = clock_real() };
     tinker_error err = { 0 };
     memset(&gate, 0, sizeof(gate));
     listener = listener_open(&o, &err);
@@ -50,7 +53,8 @@ static void start_listener(int64_t hold_ms)
 
 static int dial(void)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)listener_port(listener)),
+    struct sockaddr_in a = { .sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)listener_port(listener)),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     struct timeval t = { 10, 0 };
     int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -90,7 +94,8 @@ static void test_bodies(void)
     const char *r = hear(fd, "hello");
     CHECK(strstr(r, "200 OK") && strstr(r, "Content-Length: 5"));
     /* Keep-alive, and a chunked body. */
-    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n");
+    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+            "chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n");
     CHECK(strstr(hear(fd, "abcdefg"), "abcdefg"));
     close(fd);
     listener_close(listener, 2000);

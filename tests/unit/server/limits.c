@@ -74,7 +74,9 @@ static void test_other_sites_are_refused(void)
 {
     struct server *s = start();
     REQUIRE(s);
-    struct ask a = { .method = "POST", .path = "/api/v1/create_session", .body = "{}",
+    struct ask a = { .method = "POST",
+                     .path = "/api/v1/create_session",
+                     .body = "{}",
                      .origin = "https://evil.example" };
     struct reply r = send_ask(s, &a);
     CHECK_STATUS(r, 403);
@@ -91,8 +93,8 @@ static void test_names_stay_inside(void)
     make_model(s, session, 0, model);
     memset(longest, 'a', 256);
     longest[256] = 0;
-    const char *const names[] = { "../evil", "..", ".", ".hidden", "a/b", "a b", "", "na\\u0000me",
-                                  longest };
+    const char *const names[] = { "../evil", "..", ".",           ".hidden", "a/b",
+                                  "a b",     "",   "na\\u0000me", longest };
     int seq = 0;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct reply r = result_of(s, post(s, "/api/v1/save_weights",
@@ -124,9 +126,9 @@ static void test_checkpoints(void)
     char session[64], model[96], path[300];
     make_session(s, session);
     make_model(s, session, 0, model);
-    struct reply r = result_of(
-        s, post(s, "/api/v1/save_weights", "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"one\"}",
-                model));
+    struct reply r =
+        result_of(s, post(s, "/api/v1/save_weights",
+                          "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"one\"}", model));
     reply_clear(&r);
     r = result_of(s, post(s, "/api/v1/save_weights",
                           "{\"model_id\":\"%s\",\"seq_id\":2,\"path\":\"one\"}", model));
@@ -176,10 +178,11 @@ static void one_queued(struct server_options *o)
 
 static struct reply sample(struct server *s, int tokens)
 {
-    return post(s, "/api/v1/asample",
-                "{\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},\"sampling_params\":{\"max_tokens\":%d},"
-                "\"base_model\":\"test/model\"}",
-                tokens);
+    return post(
+        s, "/api/v1/asample",
+        "{\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},\"sampling_params\":{\"max_tokens\":%d},"
+        "\"base_model\":\"test/model\"}",
+        tokens);
 }
 
 static void test_a_full_queue_says_429(void)

@@ -68,17 +68,19 @@ static void test_train_and_sample(void)
     CHECK(strstr(r.body, "\"grad_norm:mean\":3.0"));
     CHECK(strstr(r.body, "\"step:max\":1.0"));
     reply_clear(&r);
-    r = result_of(s, post(s, "/api/v1/save_weights_for_sampler",
-                          "{\"model_id\":\"%s\",\"seq_id\":3,\"sampling_session_seq_id\":0}", model));
+    r = result_of(s,
+                  post(s, "/api/v1/save_weights_for_sampler",
+                       "{\"model_id\":\"%s\",\"seq_id\":3,\"sampling_session_seq_id\":0}", model));
     snprintf(want, sizeof(want), "%s:sample:0", session);
     CHECK_STR(member(&r, "sampling_session_id"), want);
     CHECK(!strstr(r.body, "\"path\":\""));
     reply_clear(&r);
-    r = result_of(s, post(s, "/api/v1/asample",
-                          "{\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,10]}]},"
-                          "\"sampling_params\":{\"max_tokens\":3},\"sampling_session_id\":\"%s\","
-                          "\"seq_id\":0}",
-                          want));
+    r = result_of(s,
+                  post(s, "/api/v1/asample",
+                       "{\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,10]}]},"
+                       "\"sampling_params\":{\"max_tokens\":3},\"sampling_session_id\":\"%s\","
+                       "\"seq_id\":0}",
+                       want));
     CHECK_STATUS(r, 200);
     /* 10 + i, and 100 times the adapter's value of 3 */
     CHECK(strstr(r.body, "\"tokens\":[311,312,313]"));
@@ -152,8 +154,8 @@ static void test_failures_take_their_turn(void)
     make_model(s, session, 0, model);
     struct reply r = result_of(
         s, post(s, "/api/v1/forward_backward",
-                "{\"model_id\":\"%s\",\"seq_id\":1,\"forward_backward_input\":{\"data\":["
-                DATUM("1") "],\"loss_fn\":\"no_such_loss\"}}",
+                "{\"model_id\":\"%s\",\"seq_id\":1,\"forward_backward_input\":{\"data\":[" DATUM(
+                    "1") "],\"loss_fn\":\"no_such_loss\"}}",
                 model));
     CHECK_STATUS(r, 200);
     CHECK_STR(member(&r, "category"), "user");
