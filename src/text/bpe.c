@@ -12,7 +12,7 @@
 
 enum {
     SMALL = 48, /* symbols: up to here the scan beats the heap */
-    CACHE_BITS = 14,
+    CACHE_BITS = 15,
     CACHE_TEXT = 30,
     CACHE_IDS = 8
 };
@@ -93,10 +93,17 @@ uint32_t bpe_find(const struct bpe *b, const char *p, size_t n)
     return meta ? meta & 0xFFFFFF : BPE_NONE;
 }
 
+/* Most pairs do not merge.  The filter says so for nearly all of them, and it is small enough to
+ * stay in the cache. */
 static inline const struct bpe_pair *find_pair(const struct bpe *b, uint32_t left, uint32_t right)
 {
+    static const struct bpe_pair none = { 0, 0, BPE_NONE, 0 };
     size_t mask = ((size_t)1 << (64 - b->pair_shift)) - 1;
-    for (size_t i = bpe_pair_index(left, right, b->pair_shift);; i = (i + 1) & mask) {
+    uint64_t hash = bpe_pair_hash(left, right);
+    size_t i = (size_t)(hash >> b->pair_shift);
+    if (!(b->filter[i] >> (hash >> (b->pair_shift - 3) & 7) & 1))
+        return &none;
+    for (;; i = (i + 1) & mask) {
         const struct bpe_pair *s = &b->pairs[i];
         if (s->rank == BPE_NONE || (s->left == left && s->right == right))
             return s;
@@ -414,10 +421,16 @@ static bool cache_hit(const struct bpe_cached *e, const unsigned char *p, size_t
     return true;
 }
 
-void bpe_encode(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
-                const unsigned char *limit, struct bpe_out *out)
+uint64_t bpe_hint(const struct bpe *b, const unsigned char *p, size_t n, const unsigned char *limit)
 {
     uint64_t key = key_within(p, n, limit);
+    __builtin_prefetch(&b->slots[bpe_slot_index(key, b->slot_shift)]);
+    return key;
+}
+
+void bpe_encode(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
+                uint64_t key, struct bpe_out *out)
+{
     uint32_t meta = probe(b, p, n, key);
     if (meta >> 31) {
         push(out, meta & 0xFFFFFF, n);

@@ -20,7 +20,7 @@ enum {
     BPE_SPECIAL = 16, /* a special one */
     BPE_MAPPED = 32   /* stored as bytes, spelled with the byte map */
 };
-enum { BPE_MAX_ID = 1 << 24 };
+enum { BPE_MAX_ID = 1 << 24, BPE_VERSION = 2 };
 #define BPE_NONE UINT32_MAX
 
 struct bpe_slot {  /* whole pieces; empty when meta is 0 */
@@ -39,7 +39,7 @@ struct bpe_header { /* start of the block; sizes in bytes are multiples of 64 */
     uint64_t total;     /* bytes of the block */
     uint8_t source[32]; /* identity of the files it was made from */
     uint32_t n_ids, n_vocab, n_merges, slot_bits, pair_bits, flags;
-    uint64_t offsets_at, flags_at, slots_at, pairs_at, blob_at, blob_n, json_at, json_n;
+    uint64_t offsets_at, flags_at, slots_at, pairs_at, filter_at, blob_at, blob_n, json_at, json_n;
     uint64_t config_at, config_n;
     uint32_t bytes[256]; /* id of each byte: a byte token, or <0xXX> with byte fallback */
 };
@@ -51,6 +51,7 @@ struct bpe {
     const uint8_t *flags;    /* n_ids */
     const struct bpe_slot *slots;
     const struct bpe_pair *pairs;
+    const uint8_t *filter; /* one byte per slot of pairs: which of its own keys exist, by hash */
     const char *blob;
     uint32_t n_ids;
     int slot_shift, pair_shift;
@@ -96,9 +97,13 @@ struct bpe_ctx {
 };
 void bpe_ctx_clear(struct bpe_ctx *c);
 
-/* Encode the piece p[0..n), n > 0, into out.  limit: the end of readable memory behind p. */
+/* Key of the piece p[0..n), n > 0, for bpe_encode(), and a hint to the processor that its entry
+ * will be wanted soon.  limit: the end of readable memory behind p. */
+uint64_t bpe_hint(const struct bpe *b, const unsigned char *p, size_t n,
+                  const unsigned char *limit);
+/* Encode the piece into out. */
 void bpe_encode(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
-                const unsigned char *limit, struct bpe_out *out);
+                uint64_t key, struct bpe_out *out);
 /* The same by merging alone, without shortcut or cache. */
 void bpe_encode_merge(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
                       struct bpe_out *out);
@@ -109,9 +114,9 @@ static inline size_t bpe_slot_index(uint64_t key, int shift)
 {
     return (size_t)((key * 0x9E3779B97F4A7C15u) >> shift);
 }
-static inline size_t bpe_pair_index(uint32_t left, uint32_t right, int shift)
+static inline uint64_t bpe_pair_hash(uint32_t left, uint32_t right)
 {
-    return (size_t)((((uint64_t)left << 32 | right) * 0xD6E8FEB86659FD93u) >> shift);
+    return ((uint64_t)left << 32 | right) * 0xD6E8FEB86659FD93u;
 }
 
 #endif

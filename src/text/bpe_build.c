@@ -386,6 +386,7 @@ static void fill_tables(const struct bpe_builder *b, struct bpe_header *h)
     uint8_t *flags = (uint8_t *)(base + h->flags_at);
     struct bpe_slot *slots = (struct bpe_slot *)(base + h->slots_at);
     struct bpe_pair *pairs = (struct bpe_pair *)(base + h->pairs_at);
+    uint8_t *filter = (uint8_t *)(base + h->filter_at);
     uint32_t off = 0;
     for (uint32_t id = 0; id < h->n_ids; id++) {
         const struct bpe_entry *e = entry_of(b, id);
@@ -407,7 +408,9 @@ static void fill_tables(const struct bpe_builder *b, struct bpe_header *h)
         pairs[i].rank = BPE_NONE;
     for (size_t k = 0; k < b->n_merges; k++) {
         const struct bpe_pair *m = &b->merges[k];
-        size_t i = bpe_pair_index(m->left, m->right, 64 - (int)h->pair_bits);
+        uint64_t hash = bpe_pair_hash(m->left, m->right);
+        size_t i = (size_t)(hash >> (64 - h->pair_bits));
+        filter[i] |= (uint8_t)(1u << (hash >> (61 - h->pair_bits) & 7));
         while (pairs[i].rank != BPE_NONE &&
                (pairs[i].left != m->left || pairs[i].right != m->right))
             i = (i + 1) & mask;
@@ -464,7 +467,7 @@ tinker_status bpe_builder_finish(struct bpe_builder *b, const char *json, size_t
                                  const char *config, size_t config_n, bool lenient,
                                  struct bpe_header **block, tinker_error *err)
 {
-    struct bpe_header h = { .magic = "tinkTOK", .version = 1, .byte_order = 0x01020304 };
+    struct bpe_header h = { .magic = "tinkTOK", .version = BPE_VERSION, .byte_order = 0x01020304 };
     h.n_ids = (uint32_t)b->n_ids;
     h.n_vocab = b->n_vocab;
     h.n_merges = (uint32_t)b->n_merges;
@@ -476,6 +479,7 @@ tinker_status bpe_builder_finish(struct bpe_builder *b, const char *json, size_t
     h.flags_at = at, at += align64(b->n_ids + 1);
     h.slots_at = at, at += align64(((size_t)1 << h.slot_bits) * sizeof(struct bpe_slot));
     h.pairs_at = at, at += align64(((size_t)1 << h.pair_bits) * sizeof(struct bpe_pair));
+    h.filter_at = at, at += align64((size_t)1 << h.pair_bits);
     h.blob_at = at, h.blob_n = b->text.len, at += align64(b->text.len + 16);
     h.json_at = at, h.json_n = json_n, at += align64(json_n + 1);
     h.config_at = at, h.config_n = config_n, at += align64(config_n + 1);

@@ -32,7 +32,7 @@ static bool inside(const struct bpe_header *h, uint64_t at, uint64_t count, uint
 
 static bool check_header(const struct bpe_header *h, size_t n)
 {
-    if (n < sizeof(*h) || memcmp(h->magic, "tinkTOK", 8) != 0 || h->version != 1 ||
+    if (n < sizeof(*h) || memcmp(h->magic, "tinkTOK", 8) != 0 || h->version != BPE_VERSION ||
         h->byte_order != 0x01020304 || h->total != n)
         return false;
     if (h->n_ids > BPE_MAX_ID || h->slot_bits < 4 || h->slot_bits > 30 || h->pair_bits < 4 ||
@@ -42,6 +42,7 @@ static bool check_header(const struct bpe_header *h, size_t n)
            inside(h, h->flags_at, (uint64_t)h->n_ids + 1, 1) &&
            inside(h, h->slots_at, 1ull << h->slot_bits, sizeof(struct bpe_slot)) &&
            inside(h, h->pairs_at, 1ull << h->pair_bits, sizeof(struct bpe_pair)) &&
+           inside(h, h->filter_at, 1ull << h->pair_bits, 1) &&
            inside(h, h->blob_at, h->blob_n + 16, 1) && inside(h, h->json_at, h->json_n + 1, 1) &&
            inside(h, h->config_at, h->config_n + 1, 1);
 }
@@ -103,6 +104,7 @@ tinker_status bpe_open(struct bpe *b, const void *block, size_t n, tinker_error 
     b->flags = (const uint8_t *)(base + h->flags_at);
     b->slots = (const struct bpe_slot *)(base + h->slots_at);
     b->pairs = (const struct bpe_pair *)(base + h->pairs_at);
+    b->filter = (const uint8_t *)(base + h->filter_at);
     b->blob = base + h->blob_at;
     b->slot_shift = 64 - (int)h->slot_bits;
     b->pair_shift = 64 - (int)h->pair_bits;

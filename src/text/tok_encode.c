@@ -48,33 +48,51 @@ static bool put_spans(struct job *j, size_t first, const tinker_span *map)
 static bool encode_piece(struct job *j, const struct tok_text *text, size_t begin, size_t end)
 {
     size_t first = j->out.n;
-    bpe_encode(&j->t->bpe, &j->c->bpe, (const unsigned char *)text->s + begin, end - begin,
-               (const unsigned char *)text->s + text->n, &j->out);
+    const unsigned char *p = (const unsigned char *)text->s + begin;
+    uint64_t key = bpe_hint(&j->t->bpe, p, end - begin, (const unsigned char *)text->s + text->n);
+    bpe_encode(&j->t->bpe, &j->c->bpe, p, end - begin, key, &j->out);
     if (j->out.failed)
         return false;
     return !j->spans || put_spans(j, first, text->map + begin);
 }
 
-/* Byte-level model, known splitter: no lists. */
+/* Byte-level model, known splitter: no lists.  Pieces are cut a few ahead of the one that is
+ * looked up, so that the tables, larger than the cache, arrive in time. */
+static void encode_ahead(struct job *j, const unsigned char *p, const unsigned char *end)
+{
+    enum { AHEAD = 16 };
+    const unsigned char *starts[AHEAD + 1];
+    uint64_t keys[AHEAD];
+    split_fn *next = j->t->direct;
+    const struct bpe *b = &j->t->bpe;
+    while (p < end) {
+        size_t n = 0;
+        for (; n < AHEAD && p < end; n++) {
+            starts[n] = p;
+            p = next(p, end);
+            keys[n] = bpe_hint(b, starts[n], (size_t)(p - starts[n]), end);
+        }
+        starts[n] = p;
+        for (size_t i = 0; i < n; i++)
+            bpe_encode(b, &j->c->bpe, starts[i], (size_t)(starts[i + 1] - starts[i]), keys[i],
+                       &j->out);
+    }
+}
+
 static bool encode_direct(struct job *j, const struct tok_text *text)
 {
     const unsigned char *base = (const unsigned char *)text->s, *p = base, *end = p + text->n;
-    split_fn *next = j->t->direct;
-    if (j->spans) {
-        while (p < end) {
-            const unsigned char *q = next(p, end);
-            if (!encode_piece(j, text, (size_t)(p - base), (size_t)(q - base)))
-                return false;
-            p = q;
-        }
-        return true;
+    if (!j->spans) {
+        encode_ahead(j, p, end);
+        return !j->out.failed;
     }
     while (p < end) {
-        const unsigned char *q = next(p, end);
-        bpe_encode(&j->t->bpe, &j->c->bpe, p, (size_t)(q - p), end, &j->out);
+        const unsigned char *q = j->t->direct(p, end);
+        if (!encode_piece(j, text, (size_t)(p - base), (size_t)(q - base)))
+            return false;
         p = q;
     }
-    return !j->out.failed;
+    return true;
 }
 
 static bool crosses(const tinker_tokenizer *t, const char *base, const char *p)

@@ -200,36 +200,30 @@ static split_fn *find_direct(const tinker_tokenizer *t)
     return n > 1 ? split_known_chain(patterns, lengths, n - 1) : NULL;
 }
 
-/* Mark the characters that some token has before U+2581. */
+/* Mark the character before each U+2581 inside a token. */
+static void mark_token(unsigned char *crosses, const unsigned char *p, size_t n)
+{
+    unsigned len;
+    uint32_t before = 0x2581;
+    for (size_t i = 0; i < n; i += len) {
+        uint32_t cp = uni_decode(p + i, &len);
+        if (cp == 0x2581 && i > 0 && before <= 0xFFFF)
+            crosses[before / 8] |= (unsigned char)(1u << before % 8);
+        before = cp;
+    }
+}
+
 static bool mark_crossing(tinker_tokenizer *t)
 {
     const struct bpe *b = &t->bpe;
-    const char *blob = b->blob;
     t->crosses = calloc(65536 / 8, 1);
-    if (!t->crosses)
-        return false;
-    for (uint32_t id = 0; id < b->n_ids; id++) {
-        size_t n, last = 0;
-        if (!(b->flags[id] & BPE_PLAIN))
-            continue;
+    for (uint32_t id = 0; t->crosses && id < b->n_ids; id++) {
+        size_t n;
         const unsigned char *p = (const unsigned char *)bpe_bytes(b, id, &n);
-        if (n < 4 || !memchr(p + 1, 0xE2, n - 3))
-            continue;
-        unsigned len;
-        for (size_t i = 0; i < n; i += len) {
-            uint32_t cp = uni_decode(p + i, &len);
-            if (i + len > n)
-                break;
-            if (cp == 0x2581 && i > 0) {
-                uint32_t before = uni_decode(p + last, &len);
-                len = 3;
-                if (before <= 0xFFFF)
-                    t->crosses[before / 8] |= (unsigned char)(1u << before % 8);
-            }
-            last = i;
-        }
+        if ((b->flags[id] & BPE_PLAIN) && n > 3 && memchr(p + 1, 0xE2, n - 3))
+            mark_token(t->crosses, p, n);
     }
-    return blob != NULL;
+    return t->crosses != NULL;
 }
 
 static bool prepare(tinker_tokenizer *t)
@@ -271,12 +265,25 @@ static tinker_status load_parts(tinker_tokenizer *t, tinker_error *err)
     if (!json_end(&r))
         return err_set(err, TINKER_EINVAL, "%s", json_error(&r));
     t->kimi_blocks = kimi;
-    tinker_status status;
-    if ((status = tok_config_read(&config, base + h->config_at, h->config_n, &t->arena, err)) ||
-        (status = index_odd(t, err)) || (status = load_model(t, model, err)) ||
-        (status = tok_parse_normalizer(t, norm, err)) || (status = tok_parse_pre(t, pre, err)) ||
-        (status = tok_parse_decoder(t, dec, err)) || (status = tok_parse_post(t, post, err)) ||
-        (status = load_added(t, added, &config, err)) || (status = load_config(t, &config, err)))
+    tinker_status status =
+        tok_config_read(&config, base + h->config_at, h->config_n, &t->arena, err);
+    if (status == TINKER_OK)
+        status = index_odd(t, err);
+    if (status == TINKER_OK)
+        status = load_model(t, model, err);
+    if (status == TINKER_OK)
+        status = tok_parse_normalizer(t, norm, err);
+    if (status == TINKER_OK)
+        status = tok_parse_pre(t, pre, err);
+    if (status == TINKER_OK)
+        status = tok_parse_decoder(t, dec, err);
+    if (status == TINKER_OK)
+        status = tok_parse_post(t, post, err);
+    if (status == TINKER_OK)
+        status = load_added(t, added, &config, err);
+    if (status == TINKER_OK)
+        status = load_config(t, &config, err);
+    if (status != TINKER_OK)
         return status;
     return prepare(t) ? TINKER_OK : err_nomem(err, "tokenizer");
 }

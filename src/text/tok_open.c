@@ -63,7 +63,9 @@ static void identify(struct tok_files *f, bool lenient)
 {
     struct sha256 h;
     sha256_init(&h);
-    sha256_update(&h, "tokenizer 1", 12);
+    uint32_t version = BPE_VERSION;
+    sha256_update(&h, "tokenizer", 10);
+    sha256_update(&h, &version, sizeof(version));
     sha256_update(&h, &lenient, sizeof(lenient));
     add_stat(&h, f->main);
     add_stat(&h, f->config);
