@@ -101,6 +101,7 @@ void train_op_free(struct train_op *op)
         buf_clear(&p->body);
     }
     trainer_unref(op->training);
+    custom_metrics_free(op->overlay);
     free(op->parts);
     free(op);
 }
@@ -160,7 +161,8 @@ static tinker_status combine(struct train_op *op, tinker_error *err)
     for (size_t i = 0; i < op->n_parts; i++)
         parts[i] = op->parts[i].pass;
     op->op.future->value = out;
-    return reduce_results(parts, op->n_parts, a, out, &op->op.holder->log, err);
+    tinker_status s = reduce_results(parts, op->n_parts, a, out, &op->op.holder->log, err);
+    return s == TINKER_OK && op->overlay ? custom_metrics_lay(op->overlay, a, out, err) : s;
 }
 
 static void on_state(struct poll *poll, enum wire_queue_state state, const char *reason,
@@ -177,7 +179,7 @@ static void on_polled(struct poll *poll)
     struct train_op *op = p->op;
     tinker_error err;
     if (!poll->ok) {
-        fail(op, &poll->call, &poll->err);
+        fail(op, &poll->call, &poll->call.err);
         return;
     }
     if (++op->n_done < op->n_parts)

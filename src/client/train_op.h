@@ -8,6 +8,7 @@
 #define CLIENT_TRAIN_OP_H
 
 #include "client/call.h"
+#include "client/custom.h"
 #include "client/op.h"
 #include "client/poll.h"
 #include "client/result.h"
@@ -48,6 +49,7 @@ struct train_op {
     void (*renew)(struct train_op *op, struct buf *body);
     size_t n_parts, n_open, n_accepted, n_done; /* open: has not left its turn */
     struct train_part *parts;
+    struct custom_metrics *overlay; /* of a custom loss, owned; NULL: none */
 };
 
 struct train_op *train_op_new(tinker_training *t, size_t n_parts, const struct train_kind *kind,

@@ -90,7 +90,8 @@ static tinker_status encode_pass(struct train_op *op, const tinker_datum *data, 
 
 static tinker_future *submit_pass(tinker_training *t, const struct train_kind *kind,
                                   const tinker_datum *data, size_t n, const tinker_loss *loss,
-                                  bool forward_only, tinker_error *err)
+                                  bool forward_only, struct custom_metrics **overlay,
+                                  tinker_error *err)
 {
     if (!data || n == 0) {
         err_set(err, TINKER_EINVAL, "%s: No data provided", kind->class.name);
@@ -107,6 +108,10 @@ static tinker_future *submit_pass(tinker_training *t, const struct train_kind *k
     if (!op)
         return NULL;
     op->proto_body = true;
+    if (overlay) {
+        op->overlay = *overlay;
+        *overlay = NULL;
+    }
     op->parallel = op->n_parts > 1 && t->holder->server.parallel_fwdbwd_chunks;
     tinker_future *f = NULL;
     pthread_mutex_lock(&t->lock);
@@ -126,13 +131,20 @@ tinker_future *tinker_training_forward_backward(tinker_training *t, const tinker
                                                 size_t n, const tinker_loss *loss,
                                                 tinker_error *err)
 {
-    return submit_pass(t, &forward_backward_kind, data, n, loss, false, err);
+    return submit_pass(t, &forward_backward_kind, data, n, loss, false, NULL, err);
+}
+
+tinker_future *trainer_backward_custom(tinker_training *t, const tinker_datum *data, size_t n,
+                                       const tinker_loss *loss, struct custom_metrics **overlay,
+                                       tinker_error *err)
+{
+    return submit_pass(t, &forward_backward_kind, data, n, loss, false, overlay, err);
 }
 
 tinker_future *tinker_training_forward(tinker_training *t, const tinker_datum *data, size_t n,
                                        const tinker_loss *loss, tinker_error *err)
 {
-    return submit_pass(t, &forward_kind, data, n, loss, true, err);
+    return submit_pass(t, &forward_kind, data, n, loss, true, NULL, err);
 }
 
 /* ---- requests of one part ------------------------------------------------------------- */

@@ -1,0 +1,11 @@
+/* evaluate.h - checking the options of a custom loss before anything is sent. */
+#ifndef LOSS_EVALUATE_H
+#define LOSS_EVALUATE_H
+
+#include <tinker/loss.h>
+
+/* Copy opts (NULL: defaults) to *ours and check them and fn. */
+tinker_status evaluate_check(const tinker_custom_options *opts, tinker_loss_fn *fn,
+                             tinker_custom_options *ours, tinker_error *err);
+
+#endif
