@@ -221,10 +221,12 @@ static void test_hub(void)
     CHECK(tinker_tokenizer_load("a/..", &o, &err) == NULL);
 }
 
+static char shared_path[256];
+static tinker_tokenizer_options shared_options;
+
 static void *load_shared(void *out)
 {
-    tinker_tokenizer_options o = options();
-    *(tinker_tokenizer **)out = tinker_tokenizer_load(path("shared"), &o, NULL);
+    *(tinker_tokenizer **)out = tinker_tokenizer_load(shared_path, &shared_options, NULL);
     return NULL;
 }
 
@@ -235,7 +237,8 @@ static void test_shared_between_threads(void)
     pthread_t threads[N];
     tinker_tokenizer *t[N];
     write_fixture("shared/tokenizer.json", &f);
-    options();
+    snprintf(shared_path, sizeof(shared_path), "%s", path("shared"));
+    shared_options = options();
     for (int i = 0; i < N; i++)
         REQUIRE(pthread_create(&threads[i], NULL, load_shared, &t[i]) == 0);
     for (int i = 0; i < N; i++)
