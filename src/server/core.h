@@ -91,6 +91,7 @@ struct future {
     bool proto;   /* the result is protobuf */
     int category; /* FAILED */
     int64_t created_ns, done_ns;
+    bool delivered;      /* somebody has fetched the outcome */
     struct future *next; /* in the model's or the session's queue */
 };
 
@@ -124,7 +125,8 @@ struct server {
     struct session *waiting; /* list of sessions with waiting samples */
     size_t queued_samples, active_samples;
     size_t queued_bytes;
-    uint64_t drops; /* sessions ended and samples canceled so far: the engine looks for them */
+    size_t result_bytes; /* of outcomes in memory */
+    uint64_t drops;      /* sessions ended and samples canceled so far: the engine looks for them */
     bool stopping;
 };
 

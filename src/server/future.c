@@ -11,6 +11,7 @@ void future_finish(struct server *s, struct future *f, bool failed, char *result
 {
     pthread_mutex_lock(&s->lock);
     free(f->result);
+    s->result_bytes += n - f->n_result;
     f->result = result;
     f->n_result = n;
     f->proto = proto;

@@ -129,18 +129,26 @@ void route_retrieve_future(struct server *s, struct request *req, struct respons
     struct wire_future_retrieve_request in;
     if (!route_body(req, res, &wire_future_retrieve_request, &in))
         return;
+    struct outcome o = { 0 };
     pthread_mutex_lock(&s->lock);
     struct future *f = core_future_locked(s, in.request_id);
     bool found = f && strcmp(f->owner, req->user) == 0;
     bool done = found && (f->state == FUTURE_DONE || f->state == FUTURE_FAILED);
     if (done) {
         /* Copied under the lock: afterwards the sweeper may free it. */
-        struct outcome o = {
-            f->state == FUTURE_FAILED, f->proto, f->kind, f->result, f->n_result, f->category
+        o = (struct outcome){
+            f->state == FUTURE_FAILED, f->proto, f->kind, NULL, f->n_result, f->category
         };
-        reply_outcome(req, res, &o, in.allow_metadata_only);
+        if (f->result)
+            o.data = arena_memdup(&req->arena, f->result, f->n_result);
+        f->delivered = true;
     }
+    bool lost = done && o.n && !o.data;
     pthread_mutex_unlock(&s->lock);
+    if (lost)
+        response_error(res, 500, "out of memory");
+    else if (done)
+        reply_outcome(req, res, &o, in.allow_metadata_only);
     if (done)
         return;
     if (!found)

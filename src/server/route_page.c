@@ -25,7 +25,7 @@ void route_page(struct server *s, struct request *req, struct response *res)
 
 /* What the queues look like now. */
 struct snapshot {
-    size_t queued_samples, active_samples, queued_bytes, sessions, models, futures;
+    size_t queued_samples, active_samples, queued_bytes, result_bytes, sessions, models, futures;
     struct listener_stats http;
 };
 
@@ -35,6 +35,7 @@ static void take_snapshot(struct server *s, struct snapshot *v)
     v->queued_samples = s->queued_samples;
     v->active_samples = s->active_samples;
     v->queued_bytes = s->queued_bytes;
+    v->result_bytes = s->result_bytes;
     v->sessions = s->sessions.len;
     v->models = s->models.len;
     v->futures = s->futures.len;
@@ -82,6 +83,7 @@ void route_metrics(struct server *s, struct request *req, struct response *res)
     put_metric(b, "queued_samples", "gauge", "samples waiting", (double)v.queued_samples);
     put_metric(b, "active_samples", "gauge", "samples being made", (double)v.active_samples);
     put_metric(b, "queued_bytes", "gauge", "memory of waiting requests", (double)v.queued_bytes);
+    put_metric(b, "result_bytes", "gauge", "memory of outcomes", (double)v.result_bytes);
     put_metric(b, "sessions", "gauge", "sessions in memory", (double)v.sessions);
     put_metric(b, "models", "gauge", "models in memory", (double)v.models);
     put_metric(b, "futures", "gauge", "futures in memory", (double)v.futures);

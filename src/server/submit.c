@@ -248,5 +248,6 @@ tinker_status submit_again(struct server *s, struct model *m, const struct store
         memcpy(f->result, r->result, r->n_result);
     f->result[r->n_result] = 0;
     f->n_result = r->n_result;
+    s->result_bytes += r->n_result;
     return TINKER_OK;
 }

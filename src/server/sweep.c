@@ -14,6 +14,8 @@
 #include "server/submit.h"
 
 enum { TICK_MS = 500, SLOW_EVERY = 10 };
+enum { FETCHED_TRAINING_S = 60 };
+enum { RESULTS_MAX = 256 << 20 }; /* outcomes in memory; above, fetched ones go early */
 
 /* ---- request gaps --------------------------------------------------------------------- */
 
@@ -118,21 +120,34 @@ static void expire_checkpoints(struct server *s)
     arena_clear(&arena);
 }
 
-static void forget_results(struct server *s)
+/* Forget outcomes that are older than age.  A training outcome that was fetched is in
+ * the store too, so it may go sooner. */
+static void forget_older(struct server *s, int64_t age_s, int64_t fetched_age_s, bool samples)
 {
-    int64_t limit = clock_now_ns(s->clock) - s->opts.result_ttl_s * 1000000000;
+    int64_t now = clock_now_ns(s->clock);
     size_t it = 0, n;
     const char *key;
     void *value;
-    pthread_mutex_lock(&s->lock);
     while (map_next(&s->futures, &it, &key, &n, &value)) {
         struct future *f = value;
         bool over = f->state == FUTURE_DONE || f->state == FUTURE_FAILED;
-        if (over && f->done_ns < limit)
+        bool sooner = f->delivered && (f->model || samples);
+        if (over && now - f->done_ns > (sooner ? fetched_age_s : age_s) * 1000000000)
             core_remove_future_locked(s, f);
     }
+}
+
+static void forget_results(struct server *s)
+{
+    static const int64_t ages[] = { 600, 60, 5 };
+    int64_t ttl = s->opts.result_ttl_s;
+    pthread_mutex_lock(&s->lock);
+    forget_older(s, ttl, FETCHED_TRAINING_S, false);
+    for (size_t i = 0; i < sizeof(ages) / sizeof(ages[0]); i++)
+        if (s->result_bytes > RESULTS_MAX)
+            forget_older(s, ttl, ages[i], true);
     pthread_mutex_unlock(&s->lock);
-    store_prune_requests(s->store, core_now_us(s) - s->opts.result_ttl_s * 1000000, NULL);
+    store_prune_requests(s->store, core_now_us(s) - ttl * 1000000, NULL);
 }
 
 void sweep_once(struct server *s, bool slow)

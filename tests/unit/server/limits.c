@@ -282,6 +282,44 @@ static void test_checkpoints_expire(void)
     server_close(s);
 }
 
+static size_t n_futures(struct server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    size_t n = s->futures.len;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+static void test_fetched_outcomes_leave_memory(void)
+{
+    os_remove_tree(test_data, NULL);
+    struct server *s = start_with(fake_time);
+    REQUIRE(s);
+    char session[64], model[96];
+    make_session(s, session);
+    make_model(s, session, 0, model);
+    struct reply r = result_of(s, forward_backward(s, model, 1));
+    reply_clear(&r);
+    CHECK_INT(n_futures(s), 2);
+    fake_clock_advance_ms(&fake, 30000);
+    r = post(s, "/api/v1/session_heartbeat", "{\"session_id\":\"%s\"}", session);
+    reply_clear(&r);
+    sweep_once(s, true);
+    CHECK_INT(n_futures(s), 2);
+    fake_clock_advance_ms(&fake, 31000);
+    sweep_once(s, true);
+    CHECK_INT(n_futures(s), 0);
+    CHECK_INT(s->result_bytes, 0);
+    /* The store still has them. */
+    r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s:1\"}", model);
+    CHECK(strstr(r.body, "\"loss:sum\":3.0"));
+    reply_clear(&r);
+    r = forward_backward(s, model, 1);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    server_close(s);
+}
+
 static void test_cancel(void)
 {
     struct server *s = start();
@@ -312,6 +350,7 @@ int main(void)
     RUN(test_sessions_end);
     RUN(test_a_gap_is_not_waited_for_ever);
     RUN(test_checkpoints_expire);
+    RUN(test_fetched_outcomes_leave_memory);
     RUN(test_cancel);
     harness_clear();
     return tap_done();
