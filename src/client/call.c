@@ -68,7 +68,7 @@ static bool has_header(const struct config *cfg, const char *name)
 }
 
 struct header_list {
-    struct http_header *v;
+    struct http_header v[24 + CALL_EXTRA_HEADERS];
     size_t n;
     const struct config *cfg;
 };
@@ -79,6 +79,23 @@ static void put(struct header_list *l, const char *name, const char *value, bool
         l->v[l->n++] = (struct http_header){ name, value, secret };
 }
 
+/* What does not change from request to request. */
+static bool make_common(struct holder *h)
+{
+    const struct config *cfg = h->cfg;
+    const struct identity *id = identity_of_machine();
+    struct header_list l = { .cfg = cfg };
+    put(&l, "User-Agent", id->user_agent, false);
+    put(&l, "X-Stainless-Package-Version", cfg->sdk_version, false);
+    put(&l, "X-Stainless-OS", id->os, false);
+    put(&l, "X-Stainless-Arch", id->arch, false);
+    put(&l, "X-Stainless-Runtime", "C", false);
+    put(&l, "X-Stainless-Runtime-Version", "11", false);
+    put(&l, "X-Stainless-Async", "async:epoll", false);
+    h->common = http_common_new(l.v, l.n);
+    return h->common != NULL;
+}
+
 static const char *timeout_text(const struct call *c)
 {
     return c->spec->timeout_text ? c->spec->timeout_text : c->holder->cfg->timeout_text;
@@ -87,38 +104,34 @@ static const char *timeout_text(const struct call *c)
 static bool build_headers(struct call *c)
 {
     const struct config *cfg = c->holder->cfg;
-    const struct identity *id = identity_of_machine();
     bool get = strcmp(c->spec->method, "GET") == 0;
-    struct header_list l = { malloc((20 + c->n_extra + cfg->n_default_headers) * sizeof(*l.v)), 0,
-                             cfg };
-    if (!l.v)
+    struct header_list l = { .cfg = cfg };
+    if (!c->holder->common && !make_common(c->holder))
         return false;
     snprintf(c->retry_count, sizeof(c->retry_count), "%d", c->attempt);
     put(&l, "Accept", c->accept ? c->accept : "application/json", false);
     if (!get)
         put(&l, "Content-Type", c->content_type ? c->content_type : "application/json", false);
     put(&l, "Content-Encoding", c->encoding, false);
-    put(&l, "User-Agent", id->user_agent, false);
-    put(&l, "X-Stainless-Package-Version", cfg->sdk_version, false);
-    put(&l, "X-Stainless-OS", id->os, false);
-    put(&l, "X-Stainless-Arch", id->arch, false);
-    put(&l, "X-Stainless-Runtime", "C", false);
-    put(&l, "X-Stainless-Runtime-Version", "11", false);
-    put(&l, "X-Stainless-Async", "async:epoll", false);
     if (!get)
         put(&l, "X-Idempotency-Key", c->key, false);
     put(&l, "x-stainless-retry-count", c->retry_count, false);
     put(&l, "x-stainless-read-timeout", timeout_text(c), false);
     for (size_t i = 0; i < c->n_extra; i++)
         put(&l, c->extra[i].name, c->extra[i].value, c->extra[i].secret);
+    c->headers = malloc((l.n + cfg->n_default_headers + 1) * sizeof(*c->headers));
+    if (!c->headers)
+        return false;
+    memcpy(c->headers, l.v, l.n * sizeof(*l.v));
+    size_t n = l.n;
     for (size_t i = 0; i < cfg->n_default_headers; i++)
         if (!c->token || strcasecmp(cfg->default_headers[i].name, "x-api-key") != 0)
-            l.v[l.n++] = cfg->default_headers[i];
+            c->headers[n++] = cfg->default_headers[i];
     if (c->token) /* last, and over any default: credentials are the auth layer's */
-        l.v[l.n++] = (struct http_header){ "X-API-Key", c->token, true };
-    c->headers = l.v;
-    c->http.headers = l.v;
-    c->http.n_headers = l.n;
+        c->headers[n++] = (struct http_header){ "X-API-Key", c->token, true };
+    c->http.headers = c->headers;
+    c->http.n_headers = n;
+    c->http.common = c->holder->common;
     return true;
 }
 

@@ -145,7 +145,7 @@ static bool poll_failed(struct state_op *s, struct poll *p)
     if (p->ok)
         return false;
     op_note_response(&s->op, &p->call);
-    op_fail(&s->op, &p->err);
+    op_fail(&s->op, &p->call.err);
     return true;
 }
 

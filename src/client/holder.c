@@ -83,6 +83,7 @@ static void holder_free(struct holder *h)
     limits_unref(h->limits);
     for (int i = 0; i < POOL_COUNT; i++)
         http_pool_free(h->pools[i]);
+    http_common_free(h->common);
     arena_clear(&h->arena);
     free(h);
 }

@@ -58,6 +58,7 @@ struct holder {
     bool closed, is_shadow;
     struct holder_wait *waiting;
     struct http_pool *pools[POOL_COUNT];
+    struct http_common *common; /* headers of every request; made by the first */
     struct op *ops;
     struct auth *auth;
     struct startup *startup; /* while starting, and for the refreshes and heartbeats later */

@@ -29,15 +29,17 @@ static void finish(struct poll *p)
 {
     p->active = false;
     sem_give(&p->bytes);
-    if (!p->ok && !p->err.request_id[0])
-        snprintf(p->err.request_id, sizeof(p->err.request_id), "%s", p->request_id);
+    tinker_error *err = &p->call.err;
+    if (!p->ok && !err->request_id[0])
+        snprintf(err->request_id, sizeof(err->request_id), "%s", p->request_id);
     p->done(p);
 }
 
 static void fail(struct poll *p, const tinker_error *err)
 {
     p->ok = false;
-    p->err = *err;
+    if (err != &p->call.err)
+        p->call.err = *err;
     finish(p);
 }
 
@@ -282,6 +284,7 @@ static void send(struct poll *p)
         fail(p, &err);
         return;
     }
+    p->call.http.small_answer = !p->metadata_seen; /* large ones are announced first */
     if (p->future)
         p->future->iteration = p->iteration;
     p->iteration++;
@@ -296,13 +299,13 @@ void poll_start(struct poll *p, const char *request_id)
     p->iteration = 0;
     p->conn = p->bad400 = 0;
     p->poll_start_ns = loop_now_ns(p->holder->rt->loop);
-    memset(&p->err, 0, sizeof(p->err));
     if (!p->body.max)
         buf_init(&p->body, 1 << 16);
     p->call.holder = p->holder;
     p->call.spec = &spec;
     p->call.path = "api/v1/retrieve_future";
     p->call.accept = p->kind->proto ? "application/x-protobuf" : NULL;
+    p->call.catch = NULL; /* an owner may have used the call before */
     p->call.done = on_call;
     free(p->request_id);
     p->request_id = strdup(request_id);

@@ -29,8 +29,8 @@ struct poll {
     void (*done)(struct poll *p);
 
     /* the outcome, in done: */
-    bool ok, gone;    /* gone: the service lost the promise (410) */
-    tinker_error err; /* unless ok */
+    bool ok, gone; /* gone: the service lost the promise (410) */
+    /* unless ok, call.err says why */
 
     /* private */
     struct call call;

@@ -55,7 +55,7 @@ static void on_polled(struct poll *p)
         return;
     }
     op_note_response(&r->op, &p->call);
-    op_fail(&r->op, &p->err);
+    op_fail(&r->op, &p->call.err);
 }
 
 static void on_ready(struct holder_wait *w, const tinker_error *err)

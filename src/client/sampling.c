@@ -40,8 +40,7 @@ struct sample_op {
     struct sem_wait permit, dispatch, throttle, budget;
     struct timer timer; /* a delay */
     struct timer stuck; /* the progress deadline */
-    struct call call;
-    struct poll poll;
+    struct poll poll;   /* its call also carries the dispatch: one at a time, half the memory */
 };
 
 static const struct call_spec asample_spec = { "asample", "POST", POOL_SAMPLE, 0,
@@ -66,7 +65,7 @@ static void give_dispatch(struct sample_op *s)
 
 static void stop(struct sample_op *s, bool completed)
 {
-    call_cancel(&s->call);
+    call_cancel(&s->poll.call);
     poll_cancel(&s->poll);
     loop_disarm(loop_of(s), &s->timer);
     loop_disarm(loop_of(s), &s->stuck);
@@ -80,7 +79,6 @@ static void stop(struct sample_op *s, bool completed)
 static void sample_destroy(struct op *op)
 {
     struct sample_op *s = (struct sample_op *)op; /* first member */
-    call_clear(&s->call);
     poll_clear(&s->poll);
     buf_clear(&s->body);
     buf_clear(&s->sent);
@@ -172,7 +170,7 @@ static void on_polled(struct poll *p)
     struct sample_op *s = CONTAINER(p, struct sample_op, poll);
     if (!p->ok) {
         op_note_response(&s->op, &p->call);
-        failed(s, &p->err, p->gone);
+        failed(s, &p->call.err, p->gone);
         return;
     }
     stop(s, true);
@@ -183,7 +181,7 @@ static void on_polled(struct poll *p)
 
 static bool on_status(struct call *c, int status)
 {
-    struct sample_op *s = CONTAINER(c, struct sample_op, call);
+    struct sample_op *s = CONTAINER(c, struct sample_op, poll.call);
     struct holder *h = s->op.holder;
     if (status != 429 && !(status == 402 && holder_billing_pause(h, c->err.message)))
         return false;
@@ -193,7 +191,7 @@ static bool on_status(struct call *c, int status)
 
 static void on_sent(struct call *c)
 {
-    struct sample_op *s = CONTAINER(c, struct sample_op, call);
+    struct sample_op *s = CONTAINER(c, struct sample_op, poll.call);
     char id[112];
     if (c->outcome == CALL_CAUGHT) {
         dispatch(s);
@@ -207,6 +205,8 @@ static void on_sent(struct call *c)
         return;
     }
     give_dispatch(s);
+    buf_clear(&s->sent); /* thousands of these may wait for their result */
+    call_clear(c);
     s->poll.holder = s->op.holder;
     s->poll.kind = &result_sample.poll;
     s->poll.future = s->op.future;
@@ -231,8 +231,10 @@ static void dispatch(struct sample_op *s)
         loop_arm(h->rt->loop, &s->timer, PAUSE_CHECK_MS);
         return;
     }
-    struct call *c = &s->call;
+    struct call *c = &s->poll.call;
     c->holder = h;
+    c->accept = NULL;
+    c->http.small_answer = true;
     c->spec = &asample_spec;
     c->path = "api/v1/asample";
     c->body = s->sent.data;

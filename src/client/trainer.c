@@ -145,7 +145,7 @@ static void create_polled(struct poll *p)
     struct create_op *c = CONTAINER(p, struct create_op, poll);
     if (!p->ok) {
         op_note_response(&c->op, &p->call);
-        op_fail(&c->op, &p->err);
+        op_fail(&c->op, &p->call.err);
         return;
     }
     log_line(&c->op.holder->log, LOG_INFO, "training client initialised for model %s",

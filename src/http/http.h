@@ -45,6 +45,8 @@ struct http_response {
 
 struct http_client;
 struct http_pool;
+/* Headers that many requests share, kept once in the transport's own form. */
+struct http_common;
 
 struct http_request {
     /* filled by the caller, who keeps everything alive until done */
@@ -52,10 +54,12 @@ struct http_request {
     const char *url;
     const struct http_header *headers;
     size_t n_headers;
-    const void *body; /* NULL with length 0: none */
+    const struct http_common *common; /* sent too, or NULL */
+    const void *body;                 /* NULL with length 0: none */
     size_t body_len;
     struct http_timeouts timeouts;
-    bool follow; /* redirects */
+    bool follow;       /* redirects */
+    bool small_answer; /* expected: a small buffer will do, and many may be held */
     size_t max_response;
     void (*done)(struct http_request *r); /* may start it again, or free it */
     /* Instead of resp.body, for a 2xx; false stops with HTTP_FAIL_SINK.  May be NULL. */
@@ -98,6 +102,10 @@ struct http_pool *http_pool_new(struct loop *l, const struct http_pool_options *
                                 tinker_error *err);
 void http_pool_free(struct http_pool *p); /* no request may be under way */
 struct http_pool_stats http_pool_stats(const struct http_pool *p);
+
+struct http_common *http_common_new(const struct http_header *headers,
+                                    size_t n); /* NULL: no memory */
+void http_common_free(struct http_common *c);  /* no request may use it */
 
 /* Start r; done is called later, never from inside. */
 void http_start(struct http_pool *p, struct http_request *r);

@@ -30,6 +30,7 @@ struct loop {
     _Atomic(struct loop_task *) posted;
     atomic_bool stop, running;
     atomic_int busy;
+    int aborted;      /* loop thread */
     pthread_t thread; /* who runs it, valid while running */
     pthread_t own;    /* made by loop_start */
     bool started;
@@ -133,6 +134,16 @@ void loop_busy(struct loop *l, int delta)
 int loop_busy_count(const struct loop *l)
 {
     return atomic_load(&l->busy);
+}
+
+void loop_note_aborted(struct loop *l)
+{
+    l->aborted++;
+}
+
+int loop_aborted(const struct loop *l)
+{
+    return l->aborted;
 }
 
 static int64_t due_in(struct clock *clock, int64_t delay_ms)

@@ -41,6 +41,9 @@ void loop_wake(struct loop *l); /* any thread; look at the clock again */
  * come back: what a test must wait for before it moves the clock.  delta +1 or -1. */
 void loop_busy(struct loop *l, int delta);
 int loop_busy_count(const struct loop *l);
+/* Exchanges that were given up before they ended; loop thread. */
+void loop_note_aborted(struct loop *l);
+int loop_aborted(const struct loop *l);
 
 void loop_arm(struct loop *l, struct timer *t, int64_t delay_ms);
 void loop_disarm(struct loop *l, struct timer *t);

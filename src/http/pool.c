@@ -281,6 +281,8 @@ static void request_timer(struct timer *t)
     }
     if (is_waiting(r))
         waiting_remove(r->pool, r);
+    if (r->easy)
+        loop_note_aborted(r->pool->loop);
     request_ended(r);
 }
 
@@ -311,6 +313,8 @@ void http_cancel(struct http_request *r)
     r->running = false;
     if (is_waiting(r))
         waiting_remove(r->pool, r);
+    if (r->easy)
+        loop_note_aborted(r->pool->loop);
     transfer_end(r);
     pool_release(r);
 }

@@ -15,7 +15,8 @@ enum { PHASE_ACQUIRE, PHASE_CONNECT, PHASE_SEND, PHASE_RECEIVE };
 enum {
     SMALL_BODY = 64 * 1024,   /* goes out with the request head in one write */
     LARGE_BODY = 1024 * 1024, /* worth a large upload buffer */
-    UPLOAD_BUFFER = 2 * 1024 * 1024
+    UPLOAD_BUFFER = 2 * 1024 * 1024,
+    SMALL_BUFFER = 2048 /* for receiving; curl's own is 16 KB */
 };
 
 void transfer_fail(struct http_request *r, enum http_failure f, const char *fmt, ...)
@@ -161,6 +162,43 @@ static bool add_header(struct curl_slist **list, const struct http_header *h)
     return longer != NULL;
 }
 
+struct http_common {
+    struct curl_slist *list;
+};
+
+struct http_common *http_common_new(const struct http_header *headers, size_t n)
+{
+    struct http_common *c = calloc(1, sizeof(*c));
+    bool ok = c != NULL;
+    for (size_t i = 0; ok && i < n; i++)
+        ok = add_header(&c->list, &headers[i]);
+    if (!ok && c) {
+        http_common_free(c);
+        c = NULL;
+    }
+    return c;
+}
+
+void http_common_free(struct http_common *c)
+{
+    if (c)
+        curl_slist_free_all(c->list);
+    free(c);
+}
+
+/* Free a request's own headers, up to the shared tail. */
+static void free_headers(struct http_request *r)
+{
+    struct curl_slist *shared = r->common ? r->common->list : NULL;
+    for (struct curl_slist *n = r->header_list; n && shared; n = n->next)
+        if (n->next == shared) {
+            n->next = NULL;
+            break;
+        }
+    curl_slist_free_all(r->header_list);
+    r->header_list = NULL;
+}
+
 static bool set_headers(struct http_request *r)
 {
     struct curl_slist *list = curl_slist_append(NULL, "Expect:");
@@ -169,6 +207,11 @@ static bool set_headers(struct http_request *r)
         if (!(r->cross_origin && r->headers[i].secret))
             ok = add_header(&list, &r->headers[i]);
     r->header_list = list;
+    struct curl_slist *last = list;
+    while (last && last->next)
+        last = last->next;
+    if (ok && r->common)
+        last->next = r->common->list;
     if (ok)
         curl_easy_setopt(r->easy, CURLOPT_HTTPHEADER, list);
     return ok;
@@ -233,8 +276,14 @@ static bool set_underscore_host(struct http_request *r, const char *url)
     char value[300];
     snprintf(value, sizeof(value), https_port ? "%s" : "%s:%s", name, port);
     host_header.value = value;
-    struct curl_slist *list = r->header_list;
-    bool ok = r->connect_to && add_header(&list, &host_header);
+    /* in front: the end of the list may be shared */
+    struct curl_slist *own = NULL;
+    bool ok = r->connect_to && add_header(&own, &host_header);
+    if (own) {
+        own->next = r->header_list;
+        r->header_list = own;
+        curl_easy_setopt(r->easy, CURLOPT_HTTPHEADER, own);
+    }
     curl_easy_setopt(r->easy, CURLOPT_CONNECT_TO, r->connect_to);
     curl_easy_setopt(r->easy, CURLOPT_URL, renamed);
     free(renamed);
@@ -285,6 +334,8 @@ static bool configure(struct http_request *r)
                                                         : CURL_HTTP_VERSION_1_1);
     if (https)
         curl_easy_setopt(e, CURLOPT_PIPEWAIT, 1L);
+    if (r->small_answer)
+        curl_easy_setopt(e, CURLOPT_BUFFERSIZE, (long)SMALL_BUFFER);
     if (!r->on_data)
         curl_easy_setopt(e, CURLOPT_ACCEPT_ENCODING, "gzip, deflate, zstd");
     set_callbacks(r);
@@ -333,9 +384,9 @@ void transfer_end(struct http_request *r)
         give_easy(r->pool, r->easy, r->body_len > SMALL_BODY);
         loop_busy(r->pool->loop, -1);
     }
-    curl_slist_free_all(r->header_list);
+    free_headers(r);
     curl_slist_free_all(r->connect_to);
-    r->easy = r->header_list = r->connect_to = NULL;
+    r->easy = r->connect_to = NULL;
 }
 
 static enum http_failure failure_of(CURLcode code)

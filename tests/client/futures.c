@@ -181,6 +181,7 @@ static void test_slow_callbacks_delay_nothing(void) /* R-036 R-179 R-218 */
     CHECK_INT(tinker_future_wait(f, 5000, NULL), TINKER_OK);
     CHECK(clock_now_ms(clock_real()) - before < 250);
     tinker_future_free(f);
+    runtime_drain_courier(runtime_current());
     tinker_service_observe(w.service, NULL, 0, NULL);
     CHECK_INT(calls, 1);
     tinker_training_free(t);

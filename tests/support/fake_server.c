@@ -17,7 +17,7 @@
 #include "base/os.h"
 
 struct conn {
-    struct conn *next;
+    struct conn *next, **at; /* at: what points to it */
     int fd, number;
     struct buf in, out;
     size_t sent;
@@ -44,6 +44,7 @@ struct fake_server {
     bool stop, refuse;
     struct conn *conns;
     int n_conns;
+    int64_t next_due_ns; /* no held answer is due before */
     struct script *scripts;
     struct fake_request **requests;
     size_t n_requests, cap;
@@ -66,11 +67,10 @@ static bool path_is(const char *path, const char *want)
 
 static void conn_close(struct fake_server *s, struct conn *c)
 {
-    for (struct conn **at = &s->conns; *at; at = &(*at)->next)
-        if (*at == c) {
-            *at = c->next;
-            break;
-        }
+    (void)s;
+    *c->at = c->next;
+    if (c->next)
+        c->next->at = c->at;
     close(c->fd);
     buf_clear(&c->in);
     buf_clear(&c->out);
@@ -250,6 +250,8 @@ static bool parse(struct fake_server *s, struct conn *c)
     c->held = true;
     c->due_ns = c->reply.fault == FAKE_HANG ? INT64_MAX
                                             : clock_now_ns(s->clock) + c->reply.delay_ms * 1000000;
+    if (c->due_ns < s->next_due_ns)
+        s->next_due_ns = c->due_ns;
     return answer_due(s, c);
 }
 
@@ -281,17 +283,12 @@ static void accept_all(struct fake_server *s)
         buf_init(&c->in, SIZE_MAX / 4);
         buf_init(&c->out, SIZE_MAX / 4);
         c->next = s->conns;
+        c->at = &s->conns;
+        if (c->next)
+            c->next->at = &c->next;
         s->conns = c;
         struct epoll_event ev = { .events = EPOLLIN | EPOLLRDHUP, .data.ptr = c };
         epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &ev);
-    }
-}
-
-static void answer_all_due(struct fake_server *s)
-{
-    for (struct conn *c = s->conns, *next; c; c = next) {
-        next = c->next;
-        answer_due(s, c);
     }
 }
 
@@ -304,12 +301,15 @@ static int64_t next_due_locked(const struct fake_server *s)
     return next;
 }
 
-static bool is_open(const struct fake_server *s, const struct conn *c)
+static void answer_all_due(struct fake_server *s)
 {
-    for (const struct conn *x = s->conns; x; x = x->next)
-        if (x == c)
-            return true;
-    return false;
+    if (s->next_due_ns > clock_now_ns(s->clock))
+        return;
+    for (struct conn *c = s->conns, *next; c; c = next) {
+        next = c->next;
+        answer_due(s, c);
+    }
+    s->next_due_ns = next_due_locked(s);
 }
 
 static void *server_main(void *arg)
@@ -318,7 +318,7 @@ static void *server_main(void *arg)
     struct epoll_event events[256];
     pthread_mutex_lock(&s->lock);
     while (!s->stop) {
-        int ms = s->clock->poll_ms(s->clock, next_due_locked(s));
+        int ms = s->clock->poll_ms(s->clock, s->next_due_ns);
         pthread_mutex_unlock(&s->lock);
         int n = epoll_wait(s->epoll, events, 256, ms);
         pthread_mutex_lock(&s->lock);
@@ -328,10 +328,8 @@ static void *server_main(void *arg)
                 os_event_drain(s->wake);
             else if (p == &s->listen)
                 accept_all(s);
-            else if (is_open(s, p)) {
-                if (!(events[i].events & EPOLLOUT) || conn_flush(s, p))
-                    conn_read(s, p);
-            }
+            else if (!(events[i].events & EPOLLOUT) || conn_flush(s, p))
+                conn_read(s, p);
         }
         answer_all_due(s);
     }
@@ -345,6 +343,7 @@ struct fake_server *fake_server_start(struct clock *clock, fake_handler *handler
 {
     struct fake_server *s = calloc(1, sizeof(*s));
     s->clock = clock;
+    s->next_due_ns = INT64_MAX;
     s->handler = handler;
     s->state = state;
     pthread_mutex_init(&s->lock, NULL);
@@ -438,7 +437,7 @@ void fake_release(struct fake_server *s, const char *path)
     pthread_mutex_lock(&s->lock);
     for (struct conn *c = s->conns; c; c = c->next)
         if (c->held && path_is(c->request->path, path)) {
-            c->due_ns = 0;
+            c->due_ns = s->next_due_ns = 0;
             if (c->reply.fault == FAKE_HANG)
                 c->reply.fault = FAKE_NONE;
         }

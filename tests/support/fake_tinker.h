@@ -35,6 +35,7 @@ struct world {
     char *log[512];
     int n_log;
     int outside; /* exchanges with somebody else, for world_settle */
+    int aborted; /* exchanges given up by the client so far */
 };
 
 /* config NULL: {}.  opts NULL: key and address of the fake, telemetry off. */
