@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import threading
 import types
 from pathlib import Path
 
@@ -179,6 +180,26 @@ class Ours:
         if not line:
             raise RuntimeError(f"render-conform ended on {request}")
         return json.loads(line)
+
+
+    def ask_all(self, requests):
+        """Many questions at once; a thread writes while we read."""
+        lines = [json.dumps(r).encode() + b"\n" for r in requests]
+
+        def write():
+            self.process.stdin.writelines(lines)
+            self.process.stdin.flush()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        answers = []
+        for request in requests:
+            line = self.process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"render-conform ended on {request}")
+            answers.append(json.loads(line))
+        writer.join()
+        return answers
 
 
 class Tap:

@@ -1,8 +1,7 @@
 # requirements: renderer
 """Our renderers against the cookbook's: every name, every weight mode, token by token."""
 
-import contextlib
-import io
+import functools
 import json
 import logging
 import sys
@@ -82,20 +81,32 @@ def attempt(fn):
         return e
 
 
+@functools.cache
+def tokenizer_of(folder):
+    return HfTokenizer(folder)
+
+
 class Comparison:
     def __init__(self, renderers, ours, name, folder, **options):
         self.renderers, self.ours, self.name, self.folder = renderers, ours, name, folder
-        self.theirs = renderers.get_renderer(name, HfTokenizer(folder), model_name="x/y")
+        self.theirs = renderers.get_renderer(name, tokenizer_of(folder), model_name="x/y")
         if "gpt_oss" in name:
             self.theirs.current_date = DATE
         if options.get("keep"):
             self.theirs.strip_thinking_from_history = False
         self.options = {"thinking_in_history": 1} if options.get("keep") else {}
-        self.bad, self.compared, self.refused = [], 0, 0
+        self.bad, self.compared, self.refused, self.waiting = [], 0, 0, []
 
-    def ask(self, op, **request):
-        return self.ours.ask(op=op, renderer=self.name, tokenizer=str(self.folder), date=DATE,
-                             **self.options, **request)
+    def later(self, label, want, view, op, **request):
+        """Compare `want` with view(our answer) when all questions are asked."""
+        self.waiting.append((label, want, view, dict(
+            op=op, renderer=self.name, tokenizer=str(self.folder), date=DATE, **self.options, **request)))
+
+    def settle(self):
+        answers = self.ours.ask_all([w[3] for w in self.waiting])
+        for (label, want, view, _), got in zip(self.waiting, answers):
+            self.check(label, want, got if "error" in got else view(got))
+        self.waiting = []
 
     def check(self, label, want, got):
         self.compared += 1
@@ -109,16 +120,13 @@ class Comparison:
             self.bad.append((label, json.dumps(want)[:900], json.dumps(got)[:900]))
 
     def examples(self, got):
-        if "error" in got:
-            return got
         return [[e["chunks"]] + ([e["weights"]] if "weights" in e else []) for e in got["examples"]]
 
     def prompts(self, i, messages):
         cb = cookbook_messages(self.renderers, messages)
         for prefill in (None, "Sure, <think>"):
             want = attempt(lambda: [[chunks_of(self.theirs.build_generation_prompt(cb, prefill=prefill))]])
-            got = self.examples(self.ask("prompt", messages=messages, prefill=prefill))
-            self.check(f"prompt {i} {prefill}", want, got)
+            self.later(f"prompt {i} {prefill}", want, self.examples, "prompt", messages=messages, prefill=prefill)
 
     def supervised(self, i, messages, mode):
         custom = mode == "customized"
@@ -130,25 +138,23 @@ class Comparison:
             return [chunks_of(pair[0]), [float(w) for w in pair[1]]]
 
         want = attempt(lambda: [one(self.theirs.build_supervised_example(cb, T(mode)))])
-        self.check(f"example {i} {mode}", want, self.examples(self.ask("example", messages=mine, train_on=mode)))
+        self.later(f"example {i} {mode}", want, self.examples, "example", messages=mine, train_on=mode)
         want = attempt(lambda: [one(p) for p in self.theirs.build_supervised_examples(cb, T(mode))])
-        self.check(f"examples {i} {mode}", want, self.examples(self.ask("examples", messages=mine, train_on=mode)))
+        self.later(f"examples {i} {mode}", want, self.examples, "examples", messages=mine, train_on=mode)
 
     def tools(self):
         for i, tools in enumerate(TOOL_SETS):
             for prompt in ("", "You are terse."):
                 want = attempt(lambda: [plain(m) for m in self.theirs.create_conversation_prefix_with_tools(tools, prompt)])
-                got = self.ask("tools", tools=tools, system_prompt=prompt)
-                self.check(f"tools {i} {prompt}", want, got.get("messages", got))
+                self.later(f"tools {i} {prompt}", want, lambda got: got["messages"], "tools", tools=tools,
+                           system_prompt=prompt)
 
     def parse(self, label, tokens):
         want = attempt(lambda: self.theirs.parse_response(tokens))
         if not isinstance(want, Exception):
             want = [plain(want[0]), str(want[1])]
-        got = self.ask("parse", tokens=tokens)
-        if "error" not in got:
-            got = [plain(got["message"]), got["termination"]]
-        self.check(f"parse {label}", want, got)
+        self.later(f"parse {label}", want, lambda got: [plain(got["message"]), got["termination"]], "parse",
+                   tokens=tokens)
         if self.theirs.supports_streaming and not isinstance(want, Exception):
             self.stream(label, tokens)
 
@@ -172,16 +178,17 @@ class Comparison:
             kind = "thinking" if hasattr(e, "thinking") else "text"
             key = (kind, e.content_index)
             blocks[key] = blocks.get(key, "") + getattr(e, kind)
-        got = self.ask("stream", tokens=tokens)
-        ours = {}
-        for kind, text, index in got.get("deltas", [])[1:]:
-            ours[kind, index] = ours.get((kind, index), "") + text
         if normal != tokens and not opened:
-            ours, blocks = "".join(ours.values()), None  # theirs looked ahead
-        if blocks is not None:
-            self.check(f"stream {label}", [f"{k}: {v}" for k, v in blocks.items()],
-                       [f"{k}: {v}" for k, v in ours.items()])
-            self.check(f"stream end {label}", plain(events[-1]), plain(got["message"]))
+            return  # theirs looked ahead
+
+        def view(got):
+            ours = {}
+            for kind, text, index in got["deltas"][1:]:
+                ours[kind, index] = ours.get((kind, index), "") + text
+            return [[f"{k}: {v}" for k, v in ours.items()], plain(got["message"])]
+
+        want = [[f"{k}: {v}" for k, v in blocks.items()], plain(events[-1])]
+        self.later(f"stream {label}", want, view, "stream", tokens=tokens)
 
     def responses(self, i, messages):
         if messages[-1]["role"] != "assistant":
@@ -219,11 +226,11 @@ class Comparison:
                         return [chunks_of(d.model_input), d.loss_fn_inputs["target_tokens"].data,
                                 [round(float(w), 6) for w in d.loss_fn_inputs["weights"].data]]
                     want = attempt(build)
-                    got = self.ask("datum", messages=CONVERSATIONS[i], train_on="all_assistant_messages",
-                                   max_length=max_length, mean=mean)
-                    if "error" not in got:
-                        got = [got["datum"]["chunks"], got["target_tokens"], [round(w, 6) for w in got["weights"]]]
-                    self.check(f"datum {i} {max_length} {mean}", want, got)
+                    self.later(f"datum {i} {max_length} {mean}", want,
+                               lambda got: [got["datum"]["chunks"], got["target_tokens"],
+                                            [round(w, 6) for w in got["weights"]]],
+                               "datum", messages=CONVERSATIONS[i], train_on="all_assistant_messages",
+                               max_length=max_length, mean=mean)
 
 
 RESPONSES = [
@@ -325,6 +332,7 @@ def main():
             c.tools()
         if name in ("qwen3", "llama3", "role_colon"):
             c.datums()
+        c.settle()
         total += c.compared
         got = ours.ask(op="prompt", renderer=name, tokenizer=str(c.folder), messages=[], **c.options)
         if got.get("extension") != c.theirs.has_extension_property:
