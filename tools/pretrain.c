@@ -2,10 +2,12 @@
  *
  *     pretrain --model INIT_DIR --data train.bin --valid valid.bin --out DIR
  *              [--steps N] [--batch N] [--length N] [--lr X] [--warmup N] [--seed N] [--threads N]
+ *              [--stop N] [--state DIR] [--resume DIR]
  *
  * Token files hold uint16 ids.  Each step takes `batch` windows of `length` tokens at random
  * places and one AdamW step on the mean loss; the rate warms up and falls as a cosine to a
- * tenth.  This is how the bundled model was made: see models/tiny/README.md. */
+ * tenth.  --stop ends the run early on the same schedule, --state keeps weights and optimizer,
+ * --resume starts from them.  This is how the bundled model was made: see models/tiny/README.md. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +23,8 @@ struct tokens {
 };
 
 struct settings {
-    const char *model, *data, *valid, *out;
-    long steps, batch, length, warmup, seed, threads;
+    const char *model, *data, *valid, *out, *state, *resume;
+    long steps, stop, batch, length, warmup, seed, threads;
     double lr;
 };
 
@@ -143,6 +145,16 @@ static double rate(const struct settings *s, long step)
     return s->lr * (0.1 + 0.45 * (1.0 + cos(3.141592653589793 * x)));
 }
 
+static void save(const tinker_adapter *a, const struct settings *s)
+{
+    tinker_error err;
+    if (tinker_adapter_export(a, s->out, &err) != TINKER_OK)
+        die(s->out, &err);
+    if (s->state &&
+        tinker_adapter_save(a, s->state, "pretrain", TINKER_ADAPTER_OPTIMIZER, &err) != TINKER_OK)
+        die(s->state, &err);
+}
+
 static void train(tinker_engine *e, tinker_adapter *a, const struct settings *s)
 {
     struct tokens data = read_tokens(s->data), valid = read_tokens(s->valid);
@@ -153,7 +165,8 @@ static void train(tinker_engine *e, tinker_adapter *a, const struct settings *s)
     rng_seed(&rng, (uint64_t)s->seed);
     struct timespec t0, t1;
     clock_gettime(CLOCK_MONOTONIC, &t0);
-    for (long step = 0; step < s->steps; step++) {
+    long last = s->stop > 0 && s->stop < s->steps ? s->stop : s->steps;
+    for (long step = 0; step < last; step++) {
         for (size_t i = 0; i < b.n; i++)
             batch_window(&b, i, &data, rng_next(&rng) % (data.n - b.length - 1));
         double loss = run_pass(e, a, &b, 0);
@@ -166,7 +179,7 @@ static void train(tinker_engine *e, tinker_adapter *a, const struct settings *s)
         tinker_step_metrics m;
         if (tinker_adapter_step(a, &adam, &m, &err) != TINKER_OK)
             die("step", &err);
-        if (step % 20 == 0 || step == s->steps - 1) {
+        if (step % 20 == 0 || step == last - 1) {
             clock_gettime(CLOCK_MONOTONIC, &t1);
             double seconds =
                 (double)(t1.tv_sec - t0.tv_sec) + 1e-9 * (double)(t1.tv_nsec - t0.tv_nsec);
@@ -174,10 +187,9 @@ static void train(tinker_engine *e, tinker_adapter *a, const struct settings *s)
                     s->steps, loss, m.grad_norm, m.learning_rate,
                     (double)((step + 1) * s->batch * s->length) / seconds);
         }
-        if (step % 200 == 199 || step == s->steps - 1) {
+        if (step % 200 == 199 || step == last - 1) {
             fprintf(stderr, "step %ld valid %.4f\n", step, validate(e, a, &valid, &b));
-            if (tinker_adapter_export(a, s->out, &err) != TINKER_OK)
-                die(s->out, &err);
+            save(a, s);
         }
     }
     batch_free(&b);
@@ -222,7 +234,8 @@ int main(int argc, char **argv)
         die(s.model, &err);
     tinker_lora all = TINKER_LORA_INIT;
     all.rank = 0; /* every parameter */
-    tinker_adapter *a = tinker_adapter_new(e, &all, &err);
+    tinker_adapter *a = s.resume ? tinker_adapter_load(e, s.resume, TINKER_ADAPTER_OPTIMIZER, &err)
+                                 : tinker_adapter_new(e, &all, &err);
     if (!a)
         die("adapter", &err);
     train(e, a, &s);
