@@ -4,8 +4,8 @@
  * that share an adapter, so neighbours in a batch never meet. */
 #include "engine/block.h"
 
-#include <math.h>
 #include <string.h>
+#include "engine/kernels/vec.h"
 #include "engine/linear.h"
 #include "engine/norm.h"
 #include "engine/rope.h"
@@ -133,15 +133,13 @@ struct mix_job {
 static void add_slice(void *arg, size_t begin, size_t end)
 {
     const struct mix_job *j = arg;
-    for (size_t i = begin; i < end; i++)
-        j->y[i] += j->a[i];
+    vec_ops()->add(j->y + begin, j->a + begin, end - begin);
 }
 
 static void silu_slice(void *arg, size_t begin, size_t end)
 {
     const struct mix_job *j = arg;
-    for (size_t i = begin; i < end; i++)
-        j->y[i] = j->a[i] / (1.0f + expf(-j->a[i])) * j->b[i];
+    vec_ops()->silu(j->y + begin, j->a + begin, j->b + begin, end - begin);
 }
 
 static void attention_part(const struct block *b, size_t layer, size_t k_offset, size_t v_offset,

@@ -4,8 +4,8 @@
  * stream throughout; each branch adds its part. */
 #include "engine/block.h"
 
-#include <math.h>
 #include <string.h>
+#include "engine/kernels/vec.h"
 #include "engine/linear.h"
 #include "engine/norm.h"
 #include "engine/rope.h"
@@ -69,18 +69,14 @@ static void linear_grads(const struct block *b, size_t layer, enum linear_id id,
 
 struct silu_job {
     const float *gate, *up;
-    float *dact_dgate, *dup; /* dact comes in dup */
+    float *dgate, *dup; /* the gradient of silu(gate) * up comes in dup */
 };
 
 static void silu_slice(void *arg, size_t begin, size_t end)
 {
     const struct silu_job *j = arg;
-    for (size_t i = begin; i < end; i++) {
-        float d = j->dup[i], gate = j->gate[i];
-        float sigmoid = 1.0f / (1.0f + expf(-gate));
-        j->dup[i] = d * gate * sigmoid;
-        j->dact_dgate[i] = d * j->up[i] * sigmoid * (1.0f + gate * (1.0f - sigmoid));
-    }
+    vec_ops()->silu_backward(j->dgate + begin, j->dup + begin, j->gate + begin, j->up + begin,
+                             end - begin);
 }
 
 static void mlp_backward(const struct block *b, size_t layer, const struct acts *a, float *dx,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include "base/err.h"
 #include "engine/block.h"
+#include "engine/kernels/vec.h"
 #include "engine/linear.h"
 #include "engine/norm.h"
 #include "engine/rope.h"
@@ -119,14 +120,16 @@ void forward_logits(const struct model *m, struct threads *t, struct forward_spa
     }
 }
 
-/* The sum is kept in double: a vocabulary has 10^5 terms. */
+/* The largest term is exactly 1 and is added last, by log1p: next to it the sum of the
+ * others, which is all that a certain token leaves, would lose its digits. */
 struct logits_norm logits_normalise(const float *z, size_t vocab, float inv_temperature)
 {
-    float max = z[0];
-    for (size_t i = 1; i < vocab; i++)
-        max = z[i] > max ? z[i] : max;
-    double sum = 0;
-    for (size_t i = 0; i < vocab; i++)
-        sum += (double)expf((z[i] - max) * inv_temperature);
-    return (struct logits_norm){ max, (float)log(sum), inv_temperature };
+    const struct vec_ops *ops = vec_ops();
+    float max = ops->largest(z, vocab);
+    size_t top = 0;
+    while (top + 1 < vocab && z[top] != max)
+        top++;
+    double others = ops->sum_exp(z, top, max, inv_temperature) +
+                    ops->sum_exp(z + top + 1, vocab - top - 1, max, inv_temperature);
+    return (struct logits_norm){ max, (float)log1p(others), inv_temperature };
 }

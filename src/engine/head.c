@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <string.h>
+#include "engine/kernels/vec.h"
 #include "engine/linear.h"
 
 enum { CHUNK_BYTES = 32 << 20, CHUNK_MIN = 16, CHUNK_MAX = 256, ALIGN_FLOATS = 16 };
@@ -51,8 +52,7 @@ static void row_gradient(const struct logits_norm *norm, const struct loss_datum
                          size_t vocab)
 {
     float top = d->k == 1 ? -grads[0] * expm1f(logprobs[first]) : 0;
-    for (size_t i = 0; i < vocab; i++)
-        z[i] = -total * expf(logits_logprob(norm, z[i]));
+    vec_ops()->softmax(z, vocab, norm->max, norm->inv_temperature, norm->log_sum, -total);
     if (d->k == 1)
         z[d->targets[first]] = top;
     else

@@ -2,34 +2,23 @@
 #include "engine/norm.h"
 
 #include <math.h>
-#include "engine/lanes.h"
+#include "engine/kernels/vec.h"
 
 enum { ROW_GRAIN = 8, COLUMN_GRAIN = 64 };
 
 float norm_row(float *y, const float *x, const float *w, size_t n, float eps)
 {
-    float rstd = 1.0f / sqrtf(lanes_dot(x, x, n) / (float)n + eps);
-    for (size_t i = 0; i < n; i++)
-        y[i] = x[i] * rstd * w[i];
+    const struct vec_ops *ops = vec_ops();
+    float rstd = 1.0f / sqrtf(ops->dot(x, x, n) / (float)n + eps);
+    ops->scale_by(y, x, w, rstd, n);
     return rstd;
 }
 
 void norm_row_backward(float *dx, const float *dy, const float *x, const float *w, float rstd,
                        size_t n, int add)
 {
-    lanes sum = { 0 }, a, b, c;
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        lanes_load(&a, dy + i);
-        lanes_load(&b, w + i);
-        lanes_load(&c, x + i);
-        sum += a * b * c;
-    }
-    float dot = lanes_sum(&sum);
-    for (; i < n; i++)
-        dot += dy[i] * w[i] * x[i];
-    float shared = dot * rstd * rstd / (float)n;
-    for (i = 0; i < n; i++) {
+    float shared = vec_ops()->dot3(dy, w, x, n) * rstd * rstd / (float)n;
+    for (size_t i = 0; i < n; i++) {
         float g = rstd * (dy[i] * w[i] - x[i] * shared);
         dx[i] = add ? dx[i] + g : g;
     }

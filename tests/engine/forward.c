@@ -193,8 +193,35 @@ static void test_pass_equals_forward(void)
     tinker_engine_close(e);
 }
 
+/* A token that is almost certain: its logprob is tiny and keeps its digits, wherever the
+ * token stands. */
+static void test_certain_token_keeps_its_digits(void)
+{
+    float z[70];
+    for (size_t at = 0; at < 70; at += 23) {
+        double others = 0;
+        for (size_t i = 0; i < 70; i++) {
+            z[i] = (float)(37.25 - 13 - (double)i / 7);
+            others += i == at ? 0 : exp((double)z[i] - 37.25);
+        }
+        z[at] = 37.25f;
+        struct logits_norm n = logits_normalise(z, 70, 1);
+        CHECK_NEAR(logits_logprob(&n, z[at]) / -log1p(others), 1, 1e-6);
+        CHECK_NEAR(logits_logprob(&n, z[1]), (double)z[1] - 37.25 - log1p(others), 1e-5);
+        n = logits_normalise(z, 70, 0.5f);
+        CHECK(logits_logprob(&n, z[at]) < -1e-3f);
+    }
+    for (size_t i = 0; i < 70; i++)
+        z[i] = -3;
+    struct logits_norm flat = logits_normalise(z, 70, 1);
+    CHECK_NEAR(logits_logprob(&flat, z[9]), -log(70), 1e-6);
+    flat = logits_normalise(z, 1, 1);
+    CHECK_NEAR(logits_logprob(&flat, z[0]), 0, 0);
+}
+
 int main(void)
 {
+    RUN(test_certain_token_keeps_its_digits);
     RUN(test_qwen3);
     RUN(test_qwen2_and_llama);
     RUN(test_bf16_weights);
