@@ -7,6 +7,7 @@
  *              "mlp", "unembed"} for a new one; neither: the base model, forward only
  *   "loss", "config"  name and settings; "threads", "memory", "bf16"  of the engine
  *   "data"     [{"tokens": [...], "target_tokens": [...], "k": K, "weights": [...], ...}]
+ *   "peft"     1: save with the names of PEFT
  *   "steps"    number of AdamW steps (0: none), "adam": {"lr", "wd", "clip", "eps"}
  * OUT has logits.I, logprobs.I, losses.I of each datum, grad.NAME after the first
  * pass, weight.NAME at the end and loss, one value per pass. */
@@ -31,7 +32,7 @@ struct request {
     size_t n_config;
     tinker_engine_options engine;
     tinker_adam adam;
-    int64_t steps;
+    int64_t steps, peft;
     tinker_datum data[MAX_DATA];
     size_t n;
 };
@@ -187,6 +188,8 @@ static void read_key(struct json_reader *r, struct json_str key, struct request 
         read_config(r, q);
     else if (json_str_is(key, "steps"))
         json_int64(r, &q->steps);
+    else if (json_str_is(key, "peft"))
+        json_int64(r, &q->peft);
     else if (json_str_is(key, "threads"))
         q->engine.threads = json_int64(r, &v) ? (int)v : 0;
     else if (json_str_is(key, "memory"))
@@ -339,8 +342,9 @@ int main(int argc, char **argv)
     run(&o, e, a, &q);
     if (safetensors_write(argv[3], o.entries, o.n, fetch_output, &o, &err) != TINKER_OK)
         die(argv[3], err.message);
-    if (argc > 4 &&
-        tinker_adapter_save(a, argv[4], argv[1], TINKER_ADAPTER_OPTIMIZER, &err) != TINKER_OK)
+    if (argc > 4 && tinker_adapter_save(a, argv[4], argv[1],
+                                        q.peft ? TINKER_ADAPTER_PEFT : TINKER_ADAPTER_OPTIMIZER,
+                                        &err) != TINKER_OK)
         die(argv[4], err.message);
     if (argc > 5 && tinker_adapter_export(a, argv[5], &err) != TINKER_OK)
         die(argv[5], err.message);

@@ -79,7 +79,10 @@ TINKER_API uint64_t tinker_adapter_bytes(const tinker_adapter *a); /* memory hel
 /* An immutable copy of the weights for sampling; no gradient, no Adam state. */
 TINKER_API tinker_adapter *tinker_adapter_snapshot(const tinker_adapter *a, tinker_error *err);
 
-enum { TINKER_ADAPTER_OPTIMIZER = 1 }; /* save: also moments and pending gradients; load: want them */
+enum {
+    TINKER_ADAPTER_OPTIMIZER = 1, /* save: also moments and pending gradients; load: want them */
+    TINKER_ADAPTER_PEFT = 2       /* save: name the unembedding pair lm_head, as PEFT does */
+};
 
 /* Write adapter_config.json and adapter_model.safetensors (PEFT layout) into the
  * existing directory dir, with the optimizer also optimizer.safetensors and

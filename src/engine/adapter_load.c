@@ -230,20 +230,10 @@ static void infer_modules(struct loading *l)
     }
 }
 
-/* PEFT's own name of the unembedding pair, or NULL for other parameters. */
-static const char *other_name(const char *name)
-{
-    if (strcmp(name, "base_model.model.model.unembed_tokens.lora_A.weight") == 0)
-        return "base_model.model.lm_head.lora_A.weight";
-    if (strcmp(name, "base_model.model.model.unembed_tokens.lora_B.weight") == 0)
-        return "base_model.model.lm_head.lora_B.weight";
-    return NULL;
-}
-
 static const struct st_tensor *find(const struct safetensors *s, const char *name)
 {
     const struct st_tensor *t = safetensors_find(s, name);
-    return t || !other_name(name) ? t : safetensors_find(s, other_name(name));
+    return t ? t : safetensors_find(s, params_peft_name(name));
 }
 
 static tinker_status copy_tensor(struct loading *l, const struct safetensors *s,

@@ -43,7 +43,7 @@ static void put_empty(struct json_writer *w, const char *key)
 }
 
 /* Short names in alphabetical order, as PEFT writes them. */
-static void put_modules(struct json_writer *w, const tinker_lora *l)
+static void put_modules(struct json_writer *w, const tinker_lora *l, bool peft)
 {
     json_put_key(w, "target_modules");
     json_put_begin_array(w);
@@ -51,10 +51,15 @@ static void put_modules(struct json_writer *w, const tinker_lora *l)
         const char *name;
         int on;
     } modules[] = {
-        { "down_proj", l->train_mlp }, { "gate_proj", l->train_mlp },
-        { "k_proj", l->train_attn },   { "o_proj", l->train_attn },
-        { "q_proj", l->train_attn },   { "unembed_tokens", l->train_unembed },
-        { "up_proj", l->train_mlp },   { "v_proj", l->train_attn },
+        { "down_proj", l->train_mlp },
+        { "gate_proj", l->train_mlp },
+        { "k_proj", l->train_attn },
+        { "lm_head", l->train_unembed && peft },
+        { "o_proj", l->train_attn },
+        { "q_proj", l->train_attn },
+        { "unembed_tokens", l->train_unembed && !peft },
+        { "up_proj", l->train_mlp },
+        { "v_proj", l->train_attn },
     };
     for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++)
         if (modules[i].on)
@@ -62,20 +67,27 @@ static void put_modules(struct json_writer *w, const tinker_lora *l)
     json_put_end_array(w);
 }
 
-static void put_adapter_config(struct json_writer *w, const tinker_adapter *a,
-                               const char *base_name)
+/* What the JSON documents are made of. */
+struct document {
+    const tinker_adapter *a;
+    const char *base_name;
+    bool peft; /* use the names of PEFT */
+};
+
+static void put_adapter_config(struct json_writer *w, const struct document *d)
 {
+    const tinker_adapter *a = d->a;
     json_put_begin_object(w);
     put_text(w, "peft_type", a->desc.rank ? "LORA" : "FULL");
     put_text(w, "task_type", "CAUSAL_LM");
-    put_text(w, "base_model_name_or_path", base_name);
+    put_text(w, "base_model_name_or_path", d->base_name);
     put_int(w, "r", a->desc.rank);
     json_put_key(w, "lora_alpha");
     if (a->alpha == (double)(int64_t)a->alpha)
         json_put_int64(w, (int64_t)a->alpha);
     else
         json_put_double(w, a->alpha);
-    put_modules(w, &a->desc);
+    put_modules(w, &a->desc, d->peft);
     json_put_key(w, "lora_dropout");
     json_put_double(w, 0);
     put_text(w, "bias", "none");
@@ -89,8 +101,9 @@ static void put_adapter_config(struct json_writer *w, const tinker_adapter *a,
     json_put_end_object(w);
 }
 
-static void put_trainer_state(struct json_writer *w, const tinker_adapter *a, const char *base_name)
+static void put_trainer_state(struct json_writer *w, const struct document *d)
 {
+    const tinker_adapter *a = d->a;
     char created[32];
     clock_format_rfc3339(clock_wall_ns(clock_real()), created);
     json_put_begin_object(w);
@@ -106,24 +119,23 @@ static void put_trainer_state(struct json_writer *w, const tinker_adapter *a, co
     put_flag(w, "train_mlp", a->desc.train_mlp);
     put_flag(w, "train_unembed", a->desc.train_unembed);
     json_put_end_object(w);
-    put_text(w, "base_model", base_name);
+    put_text(w, "base_model", d->base_name);
     put_text(w, "base_fingerprint", a->engine->fingerprint);
     put_text(w, "engine_version", TINKER_VERSION);
     put_text(w, "created", created);
     json_put_end_object(w);
 }
 
-typedef void put_document(struct json_writer *w, const tinker_adapter *a, const char *base_name);
-
-static tinker_status write_json(const tinker_adapter *a, const char *dir, const char *name,
-                                put_document *put, const char *base_name, tinker_error *err)
+static tinker_status write_json(const struct document *d, const char *dir, const char *name,
+                                void (*put)(struct json_writer *w, const struct document *d),
+                                tinker_error *err)
 {
     struct buf text, path;
     struct json_writer w;
     buf_init(&text, 1 << 20);
     buf_init(&path, 1 << 16);
     json_writer_init(&w, &text);
-    put(&w, a, base_name);
+    put(&w, d);
     buf_printf(&path, "%s/%s", dir, name);
     tinker_status status = buf_ok(&text) && buf_ok(&path)
                                ? os_write_file(path.data, text.data, text.len, err)
@@ -139,6 +151,7 @@ struct saving {
     const float *buffer[3];
     const char *suffix[3];
     size_t n;
+    bool peft; /* use the names of PEFT */
 };
 
 static const void *fetch(void *state, size_t entry, tinker_error *err)
@@ -161,7 +174,8 @@ static tinker_status write_tensors(const struct saving *s, const char *dir, cons
     for (size_t i = 0; status == TINKER_OK && i < n * s->n; i++) {
         const struct param *p = &s->a->params.list[i % n];
         struct st_entry *e = &entries[i];
-        e->name = arena_printf(&arena, "%s%s", p->name, s->suffix[i / n]);
+        e->name = arena_printf(&arena, "%s%s", s->peft ? params_peft_name(p->name) : p->name,
+                               s->suffix[i / n]);
         e->dtype = SOURCE_F32;
         if (!p->vector)
             e->shape[e->ndim++] = p->rows;
@@ -178,7 +192,7 @@ static tinker_status write_tensors(const struct saving *s, const char *dir, cons
 static tinker_status write_optimizer(const tinker_adapter *a, const char *dir, tinker_error *err)
 {
     struct saving moments = {
-        a, { a->m, a->v, a->grad }, { ".exp_avg", ".exp_avg_sq", ".grad" }, a->grad ? 3 : 2
+        a, { a->m, a->v, a->grad }, { ".exp_avg", ".exp_avg_sq", ".grad" }, a->grad ? 3 : 2, false
     };
     return write_tensors(&moments, dir, "optimizer.safetensors", err);
 }
@@ -186,18 +200,18 @@ static tinker_status write_optimizer(const tinker_adapter *a, const char *dir, t
 tinker_status tinker_adapter_save(const tinker_adapter *a, const char *dir, const char *base_name,
                                   int flags, tinker_error *err)
 {
-    struct saving weights = { a, { a->w }, { "" }, 1 };
+    bool peft = flags & TINKER_ADAPTER_PEFT;
+    struct document document = { a, base_name ? base_name : "", peft };
+    struct saving weights = { a, { a->w }, { "" }, 1, peft };
     bool optimizer = flags & TINKER_ADAPTER_OPTIMIZER;
     if (optimizer && !a->m)
         return err_set(err, TINKER_EINVAL, "this adapter is a snapshot: it has no optimizer state");
-    if (!base_name)
-        base_name = "";
     tinker_status status = write_tensors(&weights, dir, "adapter_model.safetensors", err);
     if (status == TINKER_OK)
-        status = write_json(a, dir, "adapter_config.json", put_adapter_config, base_name, err);
+        status = write_json(&document, dir, "adapter_config.json", put_adapter_config, err);
     if (status == TINKER_OK && optimizer)
         status = write_optimizer(a, dir, err);
     if (status == TINKER_OK && optimizer)
-        status = write_json(a, dir, "trainer_state.json", put_trainer_state, base_name, err);
+        status = write_json(&document, dir, "trainer_state.json", put_trainer_state, err);
     return status == TINKER_OK ? os_sync_dir(dir, err) : status;
 }

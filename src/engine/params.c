@@ -2,6 +2,7 @@
 #include "engine/params.h"
 
 #include <stdio.h>
+#include <string.h>
 #include "base/err.h"
 
 enum { ALIGN_FLOATS = 16 };
@@ -131,4 +132,13 @@ void params_clear(struct params *p)
 {
     arena_clear(&p->arena);
     *p = (struct params){ 0 };
+}
+
+const char *params_peft_name(const char *name)
+{
+    if (strcmp(name, "base_model.model.model.unembed_tokens.lora_A.weight") == 0)
+        return "base_model.model.lm_head.lora_A.weight";
+    if (strcmp(name, "base_model.model.model.unembed_tokens.lora_B.weight") == 0)
+        return "base_model.model.lm_head.lora_B.weight";
+    return name;
 }

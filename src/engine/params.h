@@ -37,4 +37,8 @@ tinker_status params_init(struct params *p, const struct model_config *c, const 
                           tinker_error *err);
 void params_clear(struct params *p);
 
+/* The name PEFT gives a parameter: the unembedding pair is on lm_head there, the
+ * others are called the same. */
+const char *params_peft_name(const char *name);
+
 #endif

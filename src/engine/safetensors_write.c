@@ -108,7 +108,7 @@ static tinker_status write_file(const char *path, const struct buf *header,
     unsigned char length[8];
     for (int i = 0; i < 8; i++)
         length[i] = (unsigned char)((uint64_t)header->len >> (8 * i));
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_errno(err, "create", path);
     tinker_status status = write_all(fd, length, 8, path, err);

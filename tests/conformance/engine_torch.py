@@ -304,17 +304,18 @@ def test_training(tmp):
 
 
 def test_files(tmp):
-    """PEFT reads what we save and computes the same; the unembedding pair is ours alone."""
-    path, save = os.path.join(tmp, "qwen3-untied"), os.path.join(tmp, "ours")
-    data = positive([datum(s, "cross_entropy", i) for i, s in enumerate(sequences())])
-    engine(tmp, path, {"lora": {"rank": 8, "seed": 1, "unembed": 0}, "loss": "cross_entropy", "data": data,
-                       "steps": 3, "adam": {"lr": 0.01}}, save)
-    out = engine(tmp, path, {"adapter": save, "loss": "cross_entropy", "data": data})
-    model = PeftModel.from_pretrained(load(path), save)
-    with torch.no_grad():
-        worst = max((out[f"logits.{i}"] - model(torch.tensor([d["tokens"]])).logits[0]).abs().max().item()
-                    for i, d in enumerate(data))
-    check("PEFT reads our adapter and computes the same logits", worst < 2e-4, f"max abs diff {worst:.1e}")
+    """PEFT reads what we save and computes the same, lm_head included when asked for its names."""
+    for name, unembed in (("qwen3-untied", 0), ("qwen3-untied", 1), ("llama3-rope", 1)):
+        path, save = os.path.join(tmp, name), os.path.join(tmp, f"ours-{name}-{unembed}")
+        data = positive([datum(s, "cross_entropy", i) for i, s in enumerate(sequences())])
+        engine(tmp, path, {"lora": {"rank": 8, "seed": 1, "unembed": unembed}, "loss": "cross_entropy",
+                           "data": data, "steps": 3, "adam": {"lr": 0.01}, "peft": unembed}, save)
+        out = engine(tmp, path, {"adapter": save, "loss": "cross_entropy", "data": data})
+        model = PeftModel.from_pretrained(load(path), save)
+        with torch.no_grad():
+            worst = max((out[f"logits.{i}"] - model(torch.tensor([d["tokens"]])).logits[0]).abs().max().item()
+                        for i, d in enumerate(data))
+        check(f"PEFT reads our adapter of {name}, unembedding {unembed}", worst < 2e-4, f"max abs diff {worst:.1e}")
 
 
 def test_export(tmp):
