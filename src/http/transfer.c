@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 
 enum { PHASE_ACQUIRE, PHASE_CONNECT, PHASE_SEND, PHASE_RECEIVE };
 enum {
@@ -49,6 +50,13 @@ static int on_resolve(void *resolver, void *reserved, void *arg)
     (void)resolver, (void)reserved;
     enter_phase(arg, PHASE_CONNECT);
     return 0;
+}
+
+/* Sockets do not leak into programs that the host starts. */
+static curl_socket_t on_open(void *arg, curlsocktype purpose, struct curl_sockaddr *a)
+{
+    (void)arg, (void)purpose;
+    return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
 }
 
 static int on_connected(void *arg, char *ip, char *local_ip, int port, int local_port)
@@ -296,6 +304,7 @@ static void set_callbacks(struct http_request *r)
     curl_easy_setopt(e, CURLOPT_PRIVATE, r);
     curl_easy_setopt(e, CURLOPT_RESOLVER_START_FUNCTION, on_resolve);
     curl_easy_setopt(e, CURLOPT_RESOLVER_START_DATA, r);
+    curl_easy_setopt(e, CURLOPT_OPENSOCKETFUNCTION, on_open);
     curl_easy_setopt(e, CURLOPT_PREREQFUNCTION, on_connected);
     curl_easy_setopt(e, CURLOPT_PREREQDATA, r);
     curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);

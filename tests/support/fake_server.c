@@ -67,10 +67,10 @@ static bool path_is(const char *path, const char *want)
 
 static void conn_close(struct fake_server *s, struct conn *c)
 {
-    (void)s;
     *c->at = c->next;
     if (c->next)
         c->next->at = c->at;
+    epoll_ctl(s->epoll, EPOLL_CTL_DEL, c->fd, NULL); /* a child process may still have it open */
     close(c->fd);
     buf_clear(&c->in);
     buf_clear(&c->out);
@@ -277,6 +277,7 @@ static void accept_all(struct fake_server *s)
             continue;
         }
         fcntl(fd, F_SETFL, O_NONBLOCK);
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
         struct conn *c = calloc(1, sizeof(*c));
         c->fd = fd;
         c->number = s->n_conns++;

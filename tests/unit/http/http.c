@@ -1,0 +1,297 @@
+/* Pools and transfers against a small server: phases, limits, redirects, reuse. */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "http/http.h"
+#include "support/tap.h"
+
+/* ---- a server that answers every request on a connection with the same bytes ---- */
+
+struct server {
+    int fd, port;
+    const char *answer; /* NULL: none; "" : close */
+    size_t len;
+    atomic_int accepted, conn;
+    pthread_t thread;
+};
+
+static void *serve_one(void *arg)
+{
+    struct server *s = arg;
+    for (;;) {
+        int c = accept(s->fd, NULL, NULL);
+        if (c < 0)
+            return NULL;
+        atomic_fetch_add(&s->accepted, 1);
+        atomic_store(&s->conn, c);
+        char buf[65536];
+        size_t have = 0;
+        for (;;) {
+            ssize_t n = recv(c, buf + have, sizeof(buf) - 1 - have, 0);
+            if (n <= 0)
+                break;
+            have += (size_t)n;
+            buf[have] = '\0';
+            if (!strstr(buf, "\r\n\r\n"))
+                continue;
+            have = 0;
+            if (s->answer && send(c, s->answer, s->len, MSG_NOSIGNAL) < 0)
+                break;
+            if (s->answer && !*s->answer)
+                break;
+        }
+        atomic_store(&s->conn, -1);
+        close(c);
+    }
+}
+
+static void server_start(struct server *s, const char *answer)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof(a);
+    s->fd = socket(AF_INET, SOCK_STREAM, 0);
+    s->answer = answer;
+    s->len = answer ? strlen(answer) : 0;
+    atomic_init(&s->accepted, 0);
+    atomic_init(&s->conn, -1);
+    if (bind(s->fd, (struct sockaddr *)&a, sizeof(a)) || listen(s->fd, 16) ||
+        getsockname(s->fd, (struct sockaddr *)&a, &len))
+        exit(2);
+    s->port = ntohs(a.sin_port);
+    pthread_create(&s->thread, NULL, serve_one, s);
+}
+
+static void server_stop(struct server *s)
+{
+    shutdown(s->fd, SHUT_RDWR);
+    shutdown(atomic_load(&s->conn), SHUT_RDWR); /* the client keeps it open for later */
+    pthread_join(s->thread, NULL);
+    close(s->fd);
+}
+
+/* ---- the loop, and one request at a time ---- */
+
+static struct loop *loop;
+static struct http_pool *pool;
+
+struct trial {
+    struct loop_task task;
+    struct http_request r;
+    char url[128];
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool done, cancel_first;
+    int rounds;
+};
+
+static void finished(struct http_request *r)
+{
+    struct trial *t = (struct trial *)(void *)((char *)r - offsetof(struct trial, r));
+    if (--t->rounds > 0) {
+        http_start(pool, r); /* a completion may start it again */
+        return;
+    }
+    pthread_mutex_lock(&t->lock);
+    t->done = true;
+    pthread_cond_signal(&t->cond);
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void begin(struct loop_task *task)
+{
+    struct trial *t = (struct trial *)task;
+    http_start(pool, &t->r);
+    if (t->cancel_first) {
+        http_cancel(&t->r);
+        http_cancel(&t->r);
+        http_start(pool, &t->r);
+    }
+}
+
+static void run(struct trial *t)
+{
+    t->task.run = begin;
+    t->r.done = finished;
+    t->done = false;
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->cond, NULL);
+    loop_post(loop, &t->task);
+    pthread_mutex_lock(&t->lock);
+    while (!t->done)
+        pthread_cond_wait(&t->cond, &t->lock);
+    pthread_mutex_unlock(&t->lock);
+}
+
+static struct trial get(int port)
+{
+    struct trial t = { .rounds = 1 };
+    snprintf(t.url, sizeof(t.url), "http://127.0.0.1:%d/x", port);
+    t.r.method = "GET";
+    t.r.timeouts = (struct http_timeouts){ 5000, 2000, 5000, 5000 };
+    t.r.max_response = 1000;
+    return t;
+}
+
+#define OK "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Thing:  some value \r\n\r\nhello"
+
+static void test_answers_and_reuse(void)
+{
+    struct server s;
+    server_start(&s, OK);
+    struct trial t = get(s.port);
+    t.r.url = t.url;
+    t.rounds = 20;
+    run(&t);
+    CHECK_INT(t.r.resp.failure, HTTP_OK);
+    CHECK_INT(t.r.resp.status, 200);
+    CHECK_MEM(t.r.resp.body.data, t.r.resp.body.len, "hello", 5);
+    CHECK_INT(t.r.resp.length, 5);
+    char v[64];
+    CHECK(http_response_header(&t.r.resp, "x-thing", v, sizeof(v)));
+    CHECK(strncmp(v, "some value", 10) == 0);
+    CHECK(!http_response_header(&t.r.resp, "x-thin", v, sizeof(v)));
+    CHECK_INT(atomic_load(&s.accepted), 1); /* one connection for twenty requests */
+    http_request_clear(&t.r);
+    server_stop(&s);
+}
+
+static void test_cancelled_then_again(void)
+{
+    struct server s;
+    server_start(&s, OK);
+    struct trial t = get(s.port);
+    t.r.url = t.url;
+    t.cancel_first = true;
+    run(&t);
+    CHECK_INT(t.r.resp.status, 200);
+    http_request_clear(&t.r);
+    server_stop(&s);
+}
+
+static void test_limits(void)
+{
+    struct server s;
+    server_start(&s, OK);
+    struct trial t = get(s.port);
+    t.r.url = t.url;
+    t.r.max_response = 4;
+    run(&t);
+    CHECK_INT(t.r.resp.failure, HTTP_FAIL_PROTOCOL);
+    CHECK(strstr(t.r.resp.reason, "larger than 4 bytes") != NULL);
+    http_request_clear(&t.r);
+    server_stop(&s);
+}
+
+static void test_failures(void) /* */
+{
+    struct server s;
+    server_start(&s, ""); /* closes without an answer */
+    struct trial t = get(s.port);
+    t.r.url = t.url;
+    run(&t);
+    CHECK_INT(t.r.resp.failure, HTTP_FAIL_CONNECT);
+    http_request_clear(&t.r);
+    server_stop(&s);
+    t = get(s.port); /* nobody listens any more */
+    t.r.url = t.url;
+    run(&t);
+    CHECK_INT(t.r.resp.failure, HTTP_FAIL_CONNECT);
+    http_request_clear(&t.r);
+    t = get(1);
+    t.r.url = "gopher://x";
+    run(&t);
+    CHECK_INT(t.r.resp.failure, HTTP_FAIL_INVALID);
+    http_request_clear(&t.r);
+    server_start(&s, NULL); /* never answers */
+    t = get(s.port);
+    t.r.url = t.url;
+    t.r.timeouts.read_ms = 50;
+    run(&t);
+    CHECK_INT(t.r.resp.failure, HTTP_FAIL_TIMEOUT);
+    CHECK(strstr(t.r.resp.reason, "waiting for the answer") != NULL);
+    http_request_clear(&t.r);
+    server_stop(&s);
+}
+
+static void test_connect_timeout(void) /* */
+{
+    /* a listener whose queue is full does not complete handshakes */
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof(a);
+    int fd = socket(AF_INET, SOCK_STREAM, 0), fill[4];
+    REQUIRE(bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0 && listen(fd, 0) == 0 &&
+            getsockname(fd, (struct sockaddr *)&a, &len) == 0);
+    for (int i = 0; i < 4; i++) {
+        fill[i] = socket(AF_INET, SOCK_STREAM, 0);
+        fcntl(fill[i], F_SETFL, O_NONBLOCK);
+        if (connect(fill[i], (struct sockaddr *)&a, sizeof(a)) != 0)
+            continue;
+    }
+    struct trial t = get(ntohs(a.sin_port));
+    t.r.url = t.url;
+    t.r.timeouts.connect_ms = 80;
+    run(&t);
+    CHECK_INT(t.r.resp.failure, HTTP_FAIL_TIMEOUT);
+    CHECK(strstr(t.r.resp.reason, "connecting") != NULL);
+    http_request_clear(&t.r);
+    for (int i = 0; i < 4; i++)
+        close(fill[i]);
+    close(fd);
+}
+
+static void test_query_escape(void)
+{
+    struct buf b;
+    buf_init(&b, 100);
+    http_query_escape(&b, "a b:c/\xc3\xa9-_.~9Z");
+    CHECK_STR(b.data, "a+b%3Ac%2F%C3%A9-_.~9Z");
+    buf_clear(&b);
+}
+
+static void test_pools_belong_to_their_loop(void) /* */
+{
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct http_request r = { .method = "GET", .url = "http://x" };
+        freopen("/dev/null", "w", stderr);
+        signal(SIGABRT, SIG_DFL);
+        http_start(pool, &r); /* not on the loop thread: refused by an assertion */
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(pid, &status, 0);
+    CHECK(WIFSIGNALED(status) || WEXITSTATUS(status) != 0);
+}
+
+static void end(struct loop_task *t)
+{
+    (void)t;
+    http_pool_free(pool);
+    loop_stop(loop);
+}
+
+int main(void)
+{
+    struct loop_task last = { NULL, end };
+    struct http_pool_options o = { .per_client = 2 };
+    http_global_init(NULL);
+    loop = loop_new(clock_real(), NULL);
+    pool = http_pool_new(loop, &o, NULL);
+    loop_start(loop, NULL);
+    RUN(test_answers_and_reuse);
+    RUN(test_cancelled_then_again);
+    RUN(test_limits);
+    RUN(test_failures);
+    RUN(test_connect_timeout);
+    RUN(test_query_escape);
+    RUN(test_pools_belong_to_their_loop);
+    loop_post(loop, &last);
+    loop_free(loop);
+    return tap_done();
+}
