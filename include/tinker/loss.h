@@ -351,12 +351,12 @@ tinker_training_forward_backward_custom(struct tinker_training *t, const tinker_
  * call it inside a loss.  Element-wise ones work on all elements of all datums; row-wise
  * ones take every row of a matrix, or a whole vector, as one sample; the others average
  * over datums. */
-typedef enum tinker_reduction {
-    TINKER_REDUCE_DEFAULT = 0, /* sum for l1, l2 and elastic net, else mean */
-    TINKER_REDUCE_SUM,
-    TINKER_REDUCE_MEAN,
-    TINKER_REDUCE_NONE /* every element or row for itself */
-} tinker_reduction;
+typedef enum tinker_reg_reduction {
+    TINKER_REG_DEFAULT = 0, /* sum for l1, l2 and elastic net, else mean */
+    TINKER_REG_SUM,
+    TINKER_REG_MEAN,
+    TINKER_REG_NONE /* every element or row for itself */
+} tinker_reg_reduction;
 
 typedef enum tinker_reg_target {
     TINKER_TARGET_LOGPROBS = 0,
@@ -376,7 +376,7 @@ typedef struct tinker_reg_size {
     size_t size; /* set by TINKER_REG_SIZE_INIT */
     tinker_reg_target target;
     const char *field; /* TARGET_FIELD */
-    tinker_reduction reduction;
+    tinker_reg_reduction reduction;
     double lambda;
     double l1_ratio;          /* elastic net */
     tinker_reg_center center; /* l2 */
@@ -384,10 +384,10 @@ typedef struct tinker_reg_size {
     double clip;      /* l2; 0: none */
     int mask_weights; /* leave out elements whose "weights" are 0 */
 } tinker_reg_size;
-#define TINKER_REG_SIZE_INIT                                                                    \
-    {                                                                                           \
-        sizeof(tinker_reg_size), TINKER_TARGET_LOGPROBS, NULL, TINKER_REDUCE_DEFAULT, 1.0, 0.5, \
-            TINKER_CENTER_NONE, 0, 0, 0                                                         \
+#define TINKER_REG_SIZE_INIT                                                                 \
+    {                                                                                        \
+        sizeof(tinker_reg_size), TINKER_TARGET_LOGPROBS, NULL, TINKER_REG_DEFAULT, 1.0, 0.5, \
+            TINKER_CENTER_NONE, 0, 0, 0                                                      \
     }
 TINKER_API tinker_loss_fn tinker_reg_l1;
 TINKER_API tinker_loss_fn tinker_reg_l2;
@@ -398,14 +398,14 @@ TINKER_API tinker_loss_fn tinker_reg_elastic_net;
 typedef struct tinker_reg_entropy_options {
     size_t size;  /* set by TINKER_REG_ENTROPY_INIT */
     int maximize; /* the term is -entropy */
-    tinker_reduction reduction;
+    tinker_reg_reduction reduction;
     int normalize;      /* divide by log(row length), from 2 on */
     double temperature; /* 1: rows are not renormalised */
     int mask_weights;
 } tinker_reg_entropy_options;
-#define TINKER_REG_ENTROPY_INIT                                                 \
-    {                                                                           \
-        sizeof(tinker_reg_entropy_options), 0, TINKER_REDUCE_DEFAULT, 0, 1.0, 0 \
+#define TINKER_REG_ENTROPY_INIT                                              \
+    {                                                                        \
+        sizeof(tinker_reg_entropy_options), 0, TINKER_REG_DEFAULT, 0, 1.0, 0 \
     }
 TINKER_API tinker_loss_fn tinker_reg_entropy;
 
@@ -425,15 +425,15 @@ typedef struct tinker_reg_reference {
     const char *field; /* NULL: "reference_logprobs" for KL and JS, "original_logprobs" */
     tinker_var *(*compute)(tinker_tape *tape, const tinker_datum *data, size_t i, void *state);
     void *compute_state;
-    tinker_reduction reduction;
+    tinker_reg_reduction reduction;
     int reverse, symmetric;       /* KL */
     tinker_reg_distance distance; /* consistency */
     int mask_weights;
 } tinker_reg_reference;
-#define TINKER_REG_REFERENCE_INIT                                                             \
-    {                                                                                         \
-        sizeof(tinker_reg_reference), NULL, 0, NULL, NULL, NULL, TINKER_REDUCE_DEFAULT, 0, 0, \
-            TINKER_DISTANCE_MSE, 0                                                            \
+#define TINKER_REG_REFERENCE_INIT                                                          \
+    {                                                                                      \
+        sizeof(tinker_reg_reference), NULL, 0, NULL, NULL, NULL, TINKER_REG_DEFAULT, 0, 0, \
+            TINKER_DISTANCE_MSE, 0                                                         \
     }
 TINKER_API tinker_loss_fn tinker_reg_kl;
 TINKER_API tinker_loss_fn tinker_reg_jensen_shannon;
@@ -486,11 +486,11 @@ TINKER_API tinker_loss_fn tinker_reg_gradient_penalty;
 typedef struct tinker_reg_magnitude_options {
     size_t size; /* set by TINKER_REG_MAGNITUDE_INIT */
     double target;
-    tinker_reduction reduction;
+    tinker_reg_reduction reduction;
 } tinker_reg_magnitude_options;
-#define TINKER_REG_MAGNITUDE_INIT                                        \
-    {                                                                    \
-        sizeof(tinker_reg_magnitude_options), 1.0, TINKER_REDUCE_DEFAULT \
+#define TINKER_REG_MAGNITUDE_INIT                                     \
+    {                                                                 \
+        sizeof(tinker_reg_magnitude_options), 1.0, TINKER_REG_DEFAULT \
     }
 TINKER_API tinker_loss_fn tinker_reg_magnitude;
 

@@ -24,6 +24,7 @@
 #include <tinker/dataset.h>
 #include <tinker/error.h>
 #include <tinker/future.h>
+#include <tinker/loss.h>
 #include <tinker/rest.h>
 #include <tinker/renderer.h>
 #include <tinker/sampling.h>
