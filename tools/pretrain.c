@@ -9,6 +9,7 @@
  * tenth.  --stop ends the run early on the same schedule, --state keeps weights and optimizer,
  * --resume starts from them.  This is how the bundled model was made: see models/tiny/README.md. */
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,17 +212,25 @@ int main(int argc, char **argv)
         { "--steps", NULL, &s.steps },   { "--batch", NULL, &s.batch },
         { "--length", NULL, &s.length }, { "--warmup", NULL, &s.warmup },
         { "--seed", NULL, &s.seed },     { "--threads", NULL, &s.threads },
+        { "--stop", NULL, &s.stop },     { "--state", &s.state, NULL },
+        { "--resume", &s.resume, NULL },
     };
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], "--lr") == 0)
+    for (int i = 1; i < argc; i += 2) {
+        bool known = strcmp(argv[i], "--lr") == 0 && i + 1 < argc;
+        if (known)
             s.lr = strtod(argv[i + 1], NULL);
-        for (size_t k = 0; k < sizeof options / sizeof *options; k++) {
+        for (size_t k = 0; k < sizeof options / sizeof *options && i + 1 < argc; k++) {
             if (strcmp(argv[i], options[k].name) != 0)
                 continue;
+            known = true;
             if (options[k].text)
                 *options[k].text = argv[i + 1];
             else
                 *options[k].number = strtol(argv[i + 1], NULL, 10);
+        }
+        if (!known) {
+            fprintf(stderr, "pretrain: unknown option or missing value: %s\n", argv[i]);
+            return 2;
         }
     }
     if (!s.model || !s.data || !s.valid || !s.out || s.steps < 1 || s.batch < 1 || s.length < 1)
