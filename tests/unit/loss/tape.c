@@ -7,76 +7,172 @@ typedef tinker_var *build_fn(tinker_var *a, tinker_var *b);
 
 /* ---- what is differentiated ------------------------------------------------------------- */
 
-#define UNARY(name)                                        \
+#define UNARY(name)                                           \
     static tinker_var *u_##name(tinker_var *a, tinker_var *b) \
-    {                                                      \
-        (void)b;                                           \
-        return tinker_var_##name(a);                       \
+    {                                                         \
+        (void)b;                                              \
+        return tinker_var_##name(a);                          \
     }
-UNARY(neg) UNARY(abs) UNARY(square) UNARY(sqrt) UNARY(rsqrt) UNARY(exp) UNARY(expm1) UNARY(log)
-UNARY(log1p) UNARY(sigmoid) UNARY(logsigmoid) UNARY(softplus) UNARY(tanh) UNARY(relu)
-UNARY(flatten) UNARY(whiten) UNARY(entropy_rows)
+UNARY(neg)
+UNARY(abs) UNARY(square) UNARY(sqrt) UNARY(rsqrt) UNARY(exp) UNARY(expm1) UNARY(log) UNARY(log1p) UNARY(
+    sigmoid) UNARY(logsigmoid) UNARY(softplus) UNARY(tanh) UNARY(relu) UNARY(flatten) UNARY(whiten) UNARY(entropy_rows)
 
-#define EXPRESSION(name, value)                          \
+#define EXPRESSION(name, value)                           \
     static tinker_var *name(tinker_var *a, tinker_var *b) \
-    {                                                    \
-        (void)a, (void)b;                                \
-        return value;                                    \
+    {                                                     \
+        (void)a, (void)b;                                 \
+        return value;                                     \
     }
-EXPRESSION(x_shift, tinker_var_shift(a, 3))
-EXPRESSION(x_scale, tinker_var_scale(a, -1.5))
-EXPRESSION(x_power, tinker_var_power(a, 2.5))
-EXPRESSION(x_power0, tinker_var_power(a, 0))
-EXPRESSION(x_clamp, tinker_var_clamp(a, 0.5, 1.2))
-EXPRESSION(x_nan, tinker_var_nan_to_num(a, 0, 0, 0))
-EXPRESSION(x_where, tinker_var_where(tinker_var_gt(a, b), tinker_var_square(a), tinker_var_exp(b)))
-EXPRESSION(x_fill, tinker_var_masked_fill(a, tinker_var_lt(a, b), 7))
-EXPRESSION(x_detach, tinker_var_mul(a, tinker_var_detach(tinker_var_scale(b, 1))))
-EXPRESSION(x_sum0, tinker_var_sum(a, 0, 0))
-EXPRESSION(x_sum1, tinker_var_sum(a, -1, 1))
-EXPRESSION(x_sum, tinker_var_sum(a, TINKER_ALL, 1))
-EXPRESSION(x_mean, tinker_var_mean(a, -1, 0))
-EXPRESSION(x_max, tinker_var_max(a, -1, 0))
-EXPRESSION(x_max_all, tinker_var_max(a, TINKER_ALL, 0))
-EXPRESSION(x_min, tinker_var_min(a, 0, 1))
-EXPRESSION(x_variance, tinker_var_variance(a, TINKER_ALL, 0, 1))
-EXPRESSION(x_std, tinker_var_std(a, TINKER_ALL, 0, 0))
-EXPRESSION(x_norm, tinker_var_norm(a, -1, 0))
-EXPRESSION(x_lse, tinker_var_logsumexp(a, -1, 0))
-EXPRESSION(x_lse0, tinker_var_logsumexp(a, 0, 1))
-EXPRESSION(x_lse_all, tinker_var_logsumexp(a, TINKER_ALL, 0))
-EXPRESSION(x_softmax, tinker_var_softmax(a, -1))
-EXPRESSION(x_softmax0, tinker_var_softmax(a, 0))
-EXPRESSION(x_log_softmax, tinker_var_log_softmax(a, -1))
-EXPRESSION(x_cumsum, tinker_var_cumsum(a, -1))
-EXPRESSION(x_cumsum0, tinker_var_cumsum(a, 0))
-EXPRESSION(x_dot, tinker_var_dot(tinker_var_exp(a), a))
-EXPRESSION(x_gram, tinker_var_matmul(a, tinker_var_transpose(a)))
-EXPRESSION(x_reshape, tinker_var_reshape(tinker_var_exp(a), (int64_t[]){ 3, 2 }, 2))
-EXPRESSION(x_squeeze, tinker_var_squeeze(tinker_var_unsqueeze(tinker_var_exp(a), 1), 1))
-EXPRESSION(x_expand, tinker_var_expand(tinker_var_unsqueeze(tinker_var_exp(a), 0),
-                                       (int64_t[]){ 4, 2, 3 }, 3))
-EXPRESSION(x_permute, tinker_var_permute(tinker_var_unsqueeze(tinker_var_exp(a), 1),
-                                         (int[]){ 2, 0, 1 }, 3))
-EXPRESSION(x_slice, tinker_var_slice(tinker_var_exp(a), -1, 0, 2, 2))
-EXPRESSION(x_select, tinker_var_select(tinker_var_exp(a), 0, 1))
-EXPRESSION(x_concat, tinker_var_concat((tinker_var *[]){ tinker_var_exp(a), a }, 2, -1))
-EXPRESSION(x_stack, tinker_var_stack((tinker_var *[]){ a, tinker_var_exp(a) }, 2, 0))
-EXPRESSION(x_index, tinker_var_index_select(tinker_var_exp(a), 1, (int64_t[]){ 2, 0, 2, 2 }, 4))
-EXPRESSION(x_gather, tinker_var_gather(tinker_var_exp(a), (int64_t[]){ 2, 0, 1, 1 }, 2))
-EXPRESSION(x_pad, tinker_var_pad(tinker_var_exp(a), 0, 1, 2))
-EXPRESSION(x_flip, tinker_var_flip(tinker_var_exp(a), 1))
-EXPRESSION(x_roll, tinker_var_roll(tinker_var_exp(a), 1, -4))
-EXPRESSION(x_masked_sum, tinker_var_masked_sum(tinker_var_exp(a), tinker_var_gt(a, b)))
-EXPRESSION(x_masked_mean, tinker_var_masked_mean(tinker_var_exp(a), tinker_var_gt(a, b)))
-EXPRESSION(x_mse, tinker_var_mse(a, b))
-EXPRESSION(x_huber, tinker_var_huber(a, b, 0.3))
-EXPRESSION(x_nll, tinker_var_nll(a, tinker_var_detach(a)))
-EXPRESSION(x_cosine, tinker_var_cosine(a, tinker_var_flip(tinker_var_exp(a), 1)))
-EXPRESSION(x_kl, tinker_var_kl_rows(a, b))
-EXPRESSION(x_ratio, tinker_var_ratio(a, b))
+    EXPRESSION(
+        x_shift,
+        tinker_var_shift(
+            a, 3)) EXPRESSION(x_scale,
+                              tinker_var_scale(a, -1.5)) EXPRESSION(x_power, tinker_var_power(a, 2.5))
+        EXPRESSION(x_power0, tinker_var_power(a, 0)) EXPRESSION(x_clamp, tinker_var_clamp(a, 0.5, 1.2)) EXPRESSION(
+            x_nan,
+            tinker_var_nan_to_num(
+                a, 0,
+                0, 0)) EXPRESSION(x_where,
+                                  tinker_var_where(
+                                      tinker_var_gt(a, b),
+                                      tinker_var_square(a),
+                                      tinker_var_exp(
+                                          b))) EXPRESSION(x_fill, tinker_var_masked_fill(a, tinker_var_lt(a, b), 7))
+            EXPRESSION(x_detach, tinker_var_mul(a, tinker_var_detach(tinker_var_scale(b, 1)))) EXPRESSION(
+                x_sum0,
+                tinker_var_sum(
+                    a, 0, 0)) EXPRESSION(x_sum1,
+                                         tinker_var_sum(
+                                             a,
+                                             -1,
+                                             1)) EXPRESSION(x_sum, tinker_var_sum(a, TINKER_ALL, 1))
+                EXPRESSION(x_mean, tinker_var_mean(a, -1, 0)) EXPRESSION(x_max, tinker_var_max(a, -1, 0)) EXPRESSION(
+                    x_max_all,
+                    tinker_var_max(a, TINKER_ALL, 0)) EXPRESSION(x_min, tinker_var_min(a, 0, 1))
+                    EXPRESSION(x_variance, tinker_var_variance(a, TINKER_ALL, 0, 1)) EXPRESSION(
+                        x_std, tinker_var_std(
+                                   a, TINKER_ALL,
+                                   0, 0)) EXPRESSION(x_norm, tinker_var_norm(a, -1, 0))
+                        EXPRESSION(x_lse, tinker_var_logsumexp(a, -1, 0)) EXPRESSION(
+                            x_lse0,
+                            tinker_var_logsumexp(
+                                a, 0, 1)) EXPRESSION(x_lse_all,
+                                                     tinker_var_logsumexp(a, TINKER_ALL, 0))
+                            EXPRESSION(x_softmax, tinker_var_softmax(a, -1)) EXPRESSION(
+                                x_softmax0,
+                                tinker_var_softmax(
+                                    a, 0)) EXPRESSION(x_log_softmax,
+                                                      tinker_var_log_softmax(
+                                                          a, -1)) EXPRESSION(x_cumsum,
+                                                                             tinker_var_cumsum(a, -1))
+                                EXPRESSION(x_cumsum0, tinker_var_cumsum(a, 0)) EXPRESSION(
+                                    x_dot, tinker_var_dot(
+                                               tinker_var_exp(a),
+                                               a)) EXPRESSION(x_gram,
+                                                              tinker_var_matmul(a, tinker_var_transpose(a)))
+                                    EXPRESSION(x_reshape, tinker_var_reshape(tinker_var_exp(a), (int64_t[]){ 3, 2 }, 2)) EXPRESSION(
+                                        x_squeeze,
+                                        tinker_var_squeeze(
+                                            tinker_var_unsqueeze(tinker_var_exp(a), 1),
+                                            1))
+                                        EXPRESSION(
+                                            x_expand, tinker_var_expand(
+                                                          tinker_var_unsqueeze(
+                                                              tinker_var_exp(a),
+                                                              0),
+                                                          (int64_t[]){ 4, 2, 3 },
+                                                          3)) EXPRESSION(x_permute,
+                                                                         tinker_var_permute(
+                                                                             tinker_var_unsqueeze(tinker_var_exp(a), 1),
+                                                                             (int[]){ 2, 0, 1 },
+                                                                             3))
+                                            EXPRESSION(
+                                                x_slice,
+                                                tinker_var_slice(
+                                                    tinker_var_exp(a),
+                                                    -1,
+                                                    0, 2, 2)) EXPRESSION(x_select,
+                                                                         tinker_var_select(tinker_var_exp(a), 0, 1))
+                                                EXPRESSION(
+                                                    x_concat,
+                                                    tinker_var_concat(
+                                                        (tinker_var *[]){ tinker_var_exp(a), a },
+                                                        2, -1))
+                                                    EXPRESSION(x_stack,
+                                                               tinker_var_stack(
+                                                                   (tinker_var *[]){
+                                                                       a, tinker_var_exp(a) },
+                                                                   2, 0))
+                                                        EXPRESSION(x_index,
+                                                                   tinker_var_index_select(
+                                                                       tinker_var_exp(a),
+                                                                       1, (int64_t[]){ 2, 0, 2, 2 },
+                                                                       4))
+                                                            EXPRESSION(
+                                                                x_gather,
+                                                                tinker_var_gather(
+                                                                    tinker_var_exp(a),
+                                                                    (int64_t[]){ 2, 0, 1, 1 },
+                                                                    2))
+                                                                EXPRESSION(
+                                                                    x_pad,
+                                                                    tinker_var_pad(
+                                                                        tinker_var_exp(a),
+                                                                        0,
+                                                                        1, 2)) EXPRESSION(x_flip,
+                                                                                          tinker_var_flip(
+                                                                                              tinker_var_exp(
+                                                                                                  a),
+                                                                                              1))
+                                                                    EXPRESSION(
+                                                                        x_roll,
+                                                                        tinker_var_roll(
+                                                                            tinker_var_exp(a),
+                                                                            1, -4))
+                                                                        EXPRESSION(
+                                                                            x_masked_sum,
+                                                                            tinker_var_masked_sum(
+                                                                                tinker_var_exp(a),
+                                                                                tinker_var_gt(a,
+                                                                                              b)))
+                                                                            EXPRESSION(
+                                                                                x_masked_mean,
+                                                                                tinker_var_masked_mean(
+                                                                                    tinker_var_exp(
+                                                                                        a),
+                                                                                    tinker_var_gt(
+                                                                                        a, b)))
+                                                                                EXPRESSION(x_mse, tinker_var_mse(a, b)) EXPRESSION(
+                                                                                    x_huber,
+                                                                                    tinker_var_huber(
+                                                                                        a, b, 0.3))
+                                                                                    EXPRESSION(
+                                                                                        x_nll,
+                                                                                        tinker_var_nll(
+                                                                                            a,
+                                                                                            tinker_var_detach(
+                                                                                                a)))
+                                                                                        EXPRESSION(
+                                                                                            x_cosine,
+                                                                                            tinker_var_cosine(
+                                                                                                a,
+                                                                                                tinker_var_flip(
+                                                                                                    tinker_var_exp(
+                                                                                                        a),
+                                                                                                    1)))
+                                                                                            EXPRESSION(
+                                                                                                x_kl,
+                                                                                                tinker_var_kl_rows(
+                                                                                                    a,
+                                                                                                    b))
+                                                                                                EXPRESSION(
+                                                                                                    x_ratio,
+                                                                                                    tinker_var_ratio(
+                                                                                                        a,
+                                                                                                        b))
 
-static const struct {
+                                                                                                    static const
+    struct {
     const char *name;
     build_fn *build;
 } cases[] = {
@@ -258,9 +354,9 @@ static void test_values(void)
     CHECK_NEAR(tinker_var_data(tinker_var_pad(m, 1, 1, 0))[4], 0, 0);
     CHECK_NEAR(tinker_var_data(tinker_var_gather(m, (int64_t[]){ 2, 0 }, 1))[1], 4, 0);
     CHECK_NEAR(tinker_var_item(tinker_var_std(m, TINKER_ALL, 0, 1)), 1.8708286933869707, 1e-15);
-    CHECK_NEAR(tinker_var_item(tinker_var_sum(tinker_var_round(tinker_var_scale(m, 0.5)),
-                                              TINKER_ALL, 0)),
-               0 + 1 + 2 + 2 + 2 + 3, 0);
+    CHECK_NEAR(
+        tinker_var_item(tinker_var_sum(tinker_var_round(tinker_var_scale(m, 0.5)), TINKER_ALL, 0)),
+        0 + 1 + 2 + 2 + 2 + 3, 0);
     CHECK_INT(tinker_var_argmax(tinker_var_neg(m)), 0);
     CHECK_INT(tinker_var_argmin(tinker_var_neg(m)), 5);
     CHECK_INT(tinker_tape_status(t, NULL), TINKER_OK);
@@ -277,8 +373,8 @@ static void test_stability(void)
     CHECK_NEAR(tinker_var_data(tinker_var_sigmoid(x))[2], 0, 1e-12);
     CHECK_NEAR(tinker_var_data(tinker_var_softplus(x))[0], 1000, 1e-12);
     /* a row of -inf, and slots of -inf: no NaN, no gradient */
-    tinker_var *rows = tinker_tape_leaf(t, (double[]){ -inf, -inf, -1, -inf }, 4,
-                                        (int64_t[]){ 2, 2 }, 2);
+    tinker_var *rows =
+        tinker_tape_leaf(t, (double[]){ -inf, -inf, -1, -inf }, 4, (int64_t[]){ 2, 2 }, 2);
     tinker_var *l = tinker_var_nan_to_num(tinker_var_log_softmax(rows, -1), 0, 0, 0);
     tinker_var *y = tinker_var_sum(tinker_var_exp(l), TINKER_ALL, 0);
     CHECK_NEAR(tinker_var_item(y), 4, 1e-15);
@@ -290,8 +386,8 @@ static void test_stability(void)
     tinker_var *ok = tinker_var_gt(z, tinker_tape_scalar(t, 0));
     tinker_var *safe = tinker_var_where(ok, z, tinker_tape_scalar(t, 1));
     tinker_var *nan = tinker_tape_const(t, (double[]){ NAN, 1 }, 2, NULL, 0);
-    tinker_var *w = tinker_var_where(ok, tinker_var_mul(tinker_var_log(safe), nan),
-                                     tinker_tape_scalar(t, 0));
+    tinker_var *w =
+        tinker_var_where(ok, tinker_var_mul(tinker_var_log(safe), nan), tinker_tape_scalar(t, 0));
     CHECK_INT(tinker_tape_backward(t, tinker_var_sum(w, TINKER_ALL, 0), NULL), TINKER_OK);
     CHECK_NEAR(tinker_var_grad(z)[1], 0.25, 0);
     CHECK_NEAR(tinker_var_grad(z)[0], 0, 0);
@@ -330,8 +426,8 @@ static void test_empty(void)
     tinker_var *one = tinker_tape_leaf(t, (double[]){ 3 }, 1, NULL, 0);
     tinker_var *y = tinker_var_sum(tinker_var_exp(e), TINKER_ALL, 0);
     CHECK_NEAR(tinker_var_item(y), 0, 0);
-    y = tinker_var_add(y, tinker_var_sum(tinker_var_concat((tinker_var *[]){ e, one }, 2, 0),
-                                         TINKER_ALL, 0));
+    y = tinker_var_add(
+        y, tinker_var_sum(tinker_var_concat((tinker_var *[]){ e, one }, 2, 0), TINKER_ALL, 0));
     CHECK_INT(tinker_tape_backward(t, y, NULL), TINKER_OK);
     CHECK(tinker_var_grad(e) != NULL);
     CHECK_NEAR(tinker_var_grad(one)[0], 1, 0);
