@@ -3,6 +3,7 @@
 
 The templates are those that ship with models, plus snippets for constructs they use."""
 
+import functools
 import json
 import sys
 import time
@@ -31,6 +32,7 @@ def environment():
     env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
                                         extensions=[loopcontrols])
     env.filters["tojson"] = tojson
+    env.from_string = functools.cache(env.from_string)
     env.globals["raise_exception"] = raise_exception
     env.globals["strftime_now"] = lambda f: datetime.fromtimestamp(NOW).strftime(f)
     return env
@@ -123,7 +125,7 @@ def main():
             v = config.get(key)
             return v["content"] if isinstance(v, dict) else v
 
-        bad, errors = [], 0
+        bad, errors, questions = [], 0, []
         for i, conversation in enumerate(CONVERSATIONS):
             for tools in (None, TOOL_SETS[i % len(TOOL_SETS)]):
                 for as_text in (False, True):
@@ -135,12 +137,13 @@ def main():
                         if name(key):
                             request[key] = name(key)
                     want = reference(env, source, request)
-                    got = ours.ask(op="template", source=source, now=NOW, **request)
-                    compared += 1
-                    errors += isinstance(want, Exception)
-                    same = "error" in got if isinstance(want, Exception) else got.get("text") == want
-                    if not same:
-                        bad.append((i, repr(want)[:700], json.dumps(got, ensure_ascii=False)[:700]))
+                    questions.append((i, want, dict(op="template", source=source, now=NOW, **request)))
+        for (i, want, _), got in zip(questions, ours.ask_all([q[2] for q in questions])):
+            compared += 1
+            errors += isinstance(want, Exception)
+            same = "error" in got if isinstance(want, Exception) else got.get("text") == want
+            if not same:
+                bad.append((i, repr(want)[:700], json.dumps(got, ensure_ascii=False)[:700]))
         tap.ok(not bad, f"{package}: {len(CONVERSATIONS) * 4} renderings equal ({errors} refused by both)",
                *(bad[:1][0] if bad else ()))
     for i, source in enumerate(SNIPPETS):
