@@ -14,8 +14,9 @@ typedef tinker_var *build_fn(tinker_var *a, tinker_var *b);
         return tinker_var_##name(a);                          \
     }
 UNARY(neg)
-UNARY(abs) UNARY(square) UNARY(sqrt) UNARY(rsqrt) UNARY(exp) UNARY(expm1) UNARY(log) UNARY(log1p) UNARY(
-    sigmoid) UNARY(logsigmoid) UNARY(softplus) UNARY(tanh) UNARY(relu) UNARY(flatten) UNARY(whiten) UNARY(entropy_rows)
+UNARY(abs)
+UNARY(square) UNARY(sqrt) UNARY(rsqrt) UNARY(exp) UNARY(expm1) UNARY(log) UNARY(log1p) UNARY(sigmoid) UNARY(
+    logsigmoid) UNARY(softplus) UNARY(tanh) UNARY(relu) UNARY(flatten) UNARY(whiten) UNARY(entropy_rows)
 
 #define EXPRESSION(name, value)                           \
     static tinker_var *name(tinker_var *a, tinker_var *b) \
