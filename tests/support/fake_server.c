@@ -243,7 +243,7 @@ static bool parse(struct fake_server *s, struct conn *c)
             free((char *)c->reply.body);
         memset(&c->reply, 0, sizeof(c->reply));
         s->handler(s->state, r, &c->reply);
-        c->reply.delay_ms = delay_ms;
+        c->reply.delay_ms += delay_ms;
         if (!c->reply.len && c->reply.body)
             c->reply.len = strlen(c->reply.body);
     }

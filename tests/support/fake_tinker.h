@@ -10,6 +10,7 @@
 #include <tinker/rest.h>
 #include <tinker/tinker.h>
 #include "base/clock.h"
+#include "base/rand.h"
 #include "support/fake_server.h"
 
 #define API "/api/v1/"
@@ -20,6 +21,7 @@ struct promise {
     char path[128];
     char *body;
     size_t len;
+    int64_t seq_id; /* -1: none */
 };
 
 struct world {
@@ -34,8 +36,11 @@ struct world {
     /* log lines of the service */
     char *log[512];
     int n_log;
-    int outside; /* exchanges with somebody else, for world_settle */
-    int aborted; /* exchanges given up by the client so far */
+    int fault_percent;       /* of all requests but the start-up's */
+    struct rng fault_rng;    /* server thread */
+    int n_faults, n_repeats; /* repeats: submissions seen before, given their old promise */
+    int outside;             /* exchanges with somebody else, for world_settle */
+    int aborted;             /* exchanges given up by the client so far */
 };
 
 /* config NULL: {}.  opts NULL: key and address of the fake, telemetry off. */
