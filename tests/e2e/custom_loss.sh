@@ -1,0 +1,28 @@
+#!/bin/sh
+# custom_loss.sh - custom losses against a real engine: see custom_loss.c; and the example.
+here=$(dirname "$0")
+. "$here/../support/serve.sh"
+model=$work/tiny
+"$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
+tap "a tiny model is made" $?
+serve_start --model "tinker/tiny=$model"
+tap "the server accepts requests" $?
+
+cflags="-std=c11 -Wall -Wextra -Werror -I$root/include"
+libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd libpcre2-8 libutf8proc) -lm -pthread"
+sanitize=
+case $BUILD_DIR in *asan) sanitize=-fsanitize=address,undefined ;; *tsan) sanitize=-fsanitize=thread ;; *cov) sanitize=--coverage ;; esac
+gcc $cflags $sanitize -o "$work/custom" "$root/tests/e2e/custom_loss.c" $libs >"$work/cc.log" 2>&1
+tap "the program compiles" $? "$work/cc.log"
+$VALGRIND "$work/custom" >"$work/custom.out" 2>&1
+tap "cross entropy written by hand trains like the built-in one; regularizers work" $? "$work/custom.out"
+gcc $cflags $sanitize -o "$work/example" "$root/examples/custom_loss.c" $libs >"$work/cc.log" 2>&1
+tap "the example compiles" $? "$work/cc.log"
+$VALGRIND "$work/example" >"$work/example.out" 2>&1
+tap "the example runs" $? "$work/example.out"
+awk '{ sub("margin ", "", $0) } /^step/ { m = $5 + 0; if (NR > 1 && m <= last) exit 1; last = m } END { exit NR != 8 }' "$work/example.out"
+tap "its margin grows with every step" $? "$work/example.out"
+
+serve_stop
+tap "the server stops cleanly on SIGTERM" $? "$work/serve.log"
+tap_plan
