@@ -3,7 +3,7 @@
 #include "engine/kernels/simd_avx2.h"
 #include "engine/kernels/tile.h"
 
-static void one_f32(size_t mr, size_t K, const float *a, const float *b, const struct tile_out *out)
+TILE void one_f32(size_t mr, size_t K, const float *a, const float *b, const struct tile_out *out)
 {
     switch (mr) {
     case 1:
@@ -27,8 +27,8 @@ static void one_f32(size_t mr, size_t K, const float *a, const float *b, const s
     }
 }
 
-static void one_bf16(size_t mr, size_t K, const float *a, const uint16_t *b,
-                     const struct tile_out *out)
+TILE void one_bf16(size_t mr, size_t K, const float *a, const uint16_t *b,
+                   const struct tile_out *out)
 {
     switch (mr) {
     case 1:
@@ -52,8 +52,8 @@ static void one_bf16(size_t mr, size_t K, const float *a, const uint16_t *b,
     }
 }
 
-static void tile_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
-                     const struct tile_out *out)
+TILE void tile_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
+                   const struct tile_out *out)
 {
     if (np == 2 && mr == 1) {
         tile_run_f32(1, 4, K, a, b, out);
@@ -66,8 +66,8 @@ static void tile_f32(size_t mr, size_t np, size_t K, const float *a, const float
     }
 }
 
-static void tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
-                      const struct tile_out *out)
+TILE void tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
+                    const struct tile_out *out)
 {
     if (np == 2 && mr == 1) {
         tile_run_bf16(1, 4, K, a, b, out);
@@ -80,12 +80,12 @@ static void tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint
     }
 }
 
-static void widen(float *dst, const uint16_t *b, size_t K)
+TILE void widen(float *dst, const uint16_t *b, size_t K)
 {
     tile_widen(dst, b, K);
 }
 
-static void transpose(float *dst, size_t ldd, const float *src, size_t lds)
+TILE void transpose(float *dst, size_t ldd, const float *src, size_t lds)
 {
     transpose8(dst, ldd, src, lds);
 }

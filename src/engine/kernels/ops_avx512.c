@@ -3,8 +3,8 @@
 #include "engine/kernels/simd_avx512.h"
 #include "engine/kernels/tile.h"
 
-INLINE void rows_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
-                     const struct tile_out *out)
+TILE_PART void rows_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
+                        const struct tile_out *out)
 {
     if (np == 2)
         tile_run_f32(mr, 2, K, a, b, out);
@@ -12,8 +12,8 @@ INLINE void rows_f32(size_t mr, size_t np, size_t K, const float *a, const float
         tile_run_f32(mr, 1, K, a, b, out);
 }
 
-INLINE void rows_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
-                      const struct tile_out *out)
+TILE_PART void rows_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
+                         const struct tile_out *out)
 {
     if (np == 2)
         tile_run_bf16(mr, 2, K, a, b, out);
@@ -21,8 +21,8 @@ INLINE void rows_bf16(size_t mr, size_t np, size_t K, const float *a, const uint
         tile_run_bf16(mr, 1, K, a, b, out);
 }
 
-static void tile_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
-                     const struct tile_out *out)
+TILE void tile_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
+                   const struct tile_out *out)
 {
     switch (mr) {
     case 1:
@@ -64,8 +64,8 @@ static void tile_f32(size_t mr, size_t np, size_t K, const float *a, const float
     }
 }
 
-static void tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
-                      const struct tile_out *out)
+TILE void tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
+                    const struct tile_out *out)
 {
     switch (mr) {
     case 1:
@@ -107,12 +107,12 @@ static void tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint
     }
 }
 
-static void widen(float *dst, const uint16_t *b, size_t K)
+TILE void widen(float *dst, const uint16_t *b, size_t K)
 {
     tile_widen(dst, b, K);
 }
 
-static void transpose(float *dst, size_t ldd, const float *src, size_t lds)
+TILE void transpose(float *dst, size_t ldd, const float *src, size_t lds)
 {
     transpose8(dst, ldd, src, lds);
 }

@@ -6,14 +6,14 @@
 #include "engine/kernels/simd_avx512.h"
 #include "engine/kernels/tile.h"
 
-static void narrow(uint16_t *dst, const float *src, size_t n)
+TILE void narrow(uint16_t *dst, const float *src, size_t n)
 {
     for (size_t i = 0; i < n; i += LANES)
         vec_store_bf16(dst + i, vec_load(src + i));
 }
 
-INLINE void run(size_t mr, size_t nv, size_t K, const uint16_t *a, const uint16_t *b,
-                const struct tile_out *out)
+TILE_PART void run(size_t mr, size_t nv, size_t K, const uint16_t *a, const uint16_t *b,
+                   const struct tile_out *out)
 {
     vec acc[16 * 4];
     tile_begin(mr, nv, acc, out);
@@ -34,8 +34,8 @@ INLINE void run(size_t mr, size_t nv, size_t K, const uint16_t *a, const uint16_
     tile_store(mr, nv, acc, out);
 }
 
-INLINE void rows(size_t mr, size_t np, size_t K, const uint16_t *a, const uint16_t *b,
-                 const struct tile_out *out)
+TILE_PART void rows(size_t mr, size_t np, size_t K, const uint16_t *a, const uint16_t *b,
+                    const struct tile_out *out)
 {
     if (np == 2)
         run(mr, 2, K, a, b, out);
@@ -43,8 +43,8 @@ INLINE void rows(size_t mr, size_t np, size_t K, const uint16_t *a, const uint16
         run(mr, 1, K, a, b, out);
 }
 
-static void tile_pairs(size_t mr, size_t np, size_t K, const uint16_t *a, const uint16_t *b,
-                       const struct tile_out *out)
+TILE void tile_pairs(size_t mr, size_t np, size_t K, const uint16_t *a, const uint16_t *b,
+                     const struct tile_out *out)
 {
     switch (mr) {
     case 1:

@@ -2,15 +2,21 @@
  *
  * Not a header to share: a kernel file includes it after the vocabulary of its
  * instruction set.  All functions here are inlined with constant mr and nv, so the
- * accumulators live in registers. */
+ * accumulators live in registers.  Sanitizers leave the functions marked here alone:
+ * instrumented, the unrolled code takes minutes to compile; the plain tiles, which
+ * the same driver calls with the same bounds, are instrumented. */
 #ifndef ENGINE_KERNELS_TILE_H
 #define ENGINE_KERNELS_TILE_H
 
 #include "engine/kernels/ops.h"
 
+#define TILE_BARE no_sanitize("address", "undefined", "thread")
+#define TILE      static __attribute__((TILE_BARE))
+#define TILE_PART static inline __attribute__((always_inline, TILE_BARE))
+
 enum { PANEL_VECS = NR / LANES }; /* vectors across a panel */
 
-INLINE void tile_store(size_t mr, size_t nv, const vec *acc, const struct tile_out *out)
+TILE_PART void tile_store(size_t mr, size_t nv, const vec *acc, const struct tile_out *out)
 {
     vec alpha = vec_set1(out->alpha);
 #pragma GCC unroll 16
@@ -27,7 +33,7 @@ INLINE void tile_store(size_t mr, size_t nv, const vec *acc, const struct tile_o
 }
 
 /* Zero sums, and the output's lines on their way while the sums run. */
-INLINE void tile_begin(size_t mr, size_t nv, vec *acc, const struct tile_out *out)
+TILE_PART void tile_begin(size_t mr, size_t nv, vec *acc, const struct tile_out *out)
 {
 #pragma GCC unroll 64
     for (size_t i = 0; i < mr * nv; i++)
@@ -40,7 +46,7 @@ INLINE void tile_begin(size_t mr, size_t nv, vec *acc, const struct tile_out *ou
 }
 
 /* One k: acc (mr,nv) += a[m] * b[v] */
-INLINE void tile_step(size_t mr, size_t nv, vec *acc, const float *a, const vec *b)
+TILE_PART void tile_step(size_t mr, size_t nv, vec *acc, const float *a, const vec *b)
 {
 #pragma GCC unroll 16
     for (size_t m = 0; m < mr; m++) {
@@ -52,19 +58,19 @@ INLINE void tile_step(size_t mr, size_t nv, vec *acc, const float *a, const vec 
 }
 
 /* Vector v of the row at b, where the second panel begins `next` elements later. */
-INLINE size_t tile_at(size_t v, size_t next)
+TILE_PART size_t tile_at(size_t v, size_t next)
 {
     return v / PANEL_VECS * next + v % PANEL_VECS * LANES;
 }
 
 /* The same among bfloat16 pairs. */
-INLINE size_t tile_at16(size_t v, size_t next)
+TILE_PART size_t tile_at16(size_t v, size_t next)
 {
     return v / PANEL_VECS * next + v % PANEL_VECS * LANES * 2;
 }
 
-INLINE void tile_run_f32(size_t mr, size_t nv, size_t K, const float *a, const float *b,
-                         const struct tile_out *out)
+TILE_PART void tile_run_f32(size_t mr, size_t nv, size_t K, const float *a, const float *b,
+                            const struct tile_out *out)
 {
     vec acc[16 * 4];
     tile_begin(mr, nv, acc, out);
@@ -81,8 +87,8 @@ INLINE void tile_run_f32(size_t mr, size_t nv, size_t K, const float *a, const f
     tile_store(mr, nv, acc, out);
 }
 
-INLINE void tile_run_bf16(size_t mr, size_t nv, size_t K, const float *a, const uint16_t *b,
-                          const struct tile_out *out)
+TILE_PART void tile_run_bf16(size_t mr, size_t nv, size_t K, const float *a, const uint16_t *b,
+                             const struct tile_out *out)
 {
     vec acc[16 * 4];
     tile_begin(mr, nv, acc, out);
@@ -106,7 +112,7 @@ INLINE void tile_run_bf16(size_t mr, size_t nv, size_t K, const float *a, const 
 }
 
 /* dst [K][16] = bfloat16 pairs [ceil(K/2)][16][2] */
-INLINE void tile_widen(float *dst, const uint16_t *b, size_t K)
+TILE_PART void tile_widen(float *dst, const uint16_t *b, size_t K)
 {
     for (size_t k = 0; k < K; k += 2, b += 2 * NR, dst += 2 * NR)
         for (size_t v = 0; v < PANEL_VECS; v++) {
@@ -118,7 +124,7 @@ INLINE void tile_widen(float *dst, const uint16_t *b, size_t K)
 }
 
 /* dst [8][.] = transpose of src [8][.]; 256-bit registers suit both sets. */
-INLINE void transpose8(float *dst, size_t ldd, const float *src, size_t lds)
+TILE_PART void transpose8(float *dst, size_t ldd, const float *src, size_t lds)
 {
     __m256 r[8], t[8];
 #pragma GCC unroll 8
