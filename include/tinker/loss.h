@@ -36,7 +36,7 @@ extern "C" {
 
 struct tinker_training;
 
-/* ---- the tape ------------------------------------------------------------------------ */
+/* ---- the tape ---------------------------------------------------------------------------- */
 
 /* Remembers operations so that they can be differentiated; owns every tinker_var made on
  * it.  Thread safety: one thread at a time. */
@@ -86,7 +86,7 @@ TINKER_API const double *tinker_var_grad(const tinker_var *v);
 /* dy/dx as a value that can be differentiated again; zeros when y does not depend on x. */
 TINKER_API tinker_var *tinker_var_gradient(tinker_var *y, tinker_var *x);
 
-/* ---- looking at a value ----------------------------------------------------------------- */
+/* ---- looking at a value ------------------------------------------------------------------ */
 
 TINKER_API size_t tinker_var_size(const tinker_var *v); /* elements */
 TINKER_API size_t tinker_var_ndim(const tinker_var *v);
@@ -152,7 +152,7 @@ TINKER_API tinker_var *tinker_var_where(tinker_var *mask, tinker_var *a, tinker_
 /* v where mask is not 0, else a. */
 TINKER_API tinker_var *tinker_var_masked_fill(tinker_var *a, tinker_var *mask, double v);
 
-/* ---- along an axis ------------------------------------------------------------------------ */
+/* ---- along an axis ----------------------------------------------------------------------- */
 
 /* axis counts from 0, or from the end with -1, -2, …; TINKER_ALL: all elements, giving a
  * scalar.  The axis disappears unless keep. */
@@ -174,7 +174,7 @@ TINKER_API tinker_var *tinker_var_cumsum(tinker_var *a, int axis);
 TINKER_API tinker_var *tinker_var_dot(tinker_var *a, tinker_var *b); /* of equal shapes */
 TINKER_API tinker_var *tinker_var_matmul(tinker_var *a, tinker_var *b);
 
-/* ---- shapes -------------------------------------------------------------------------------- */
+/* ---- shapes ------------------------------------------------------------------------------ */
 
 TINKER_API tinker_var *tinker_var_reshape(tinker_var *a, const int64_t *shape, size_t ndim);
 TINKER_API tinker_var *tinker_var_flatten(tinker_var *a);
@@ -197,7 +197,7 @@ TINKER_API tinker_var *tinker_var_pad(tinker_var *a, int axis, size_t before, si
 TINKER_API tinker_var *tinker_var_flip(tinker_var *a, int axis);
 TINKER_API tinker_var *tinker_var_roll(tinker_var *a, int axis, int64_t by);
 
-/* ---- often needed ---------------------------------------------------------------------------- */
+/* ---- often needed ------------------------------------------------------------------------ */
 
 TINKER_API tinker_var *tinker_var_masked_sum(tinker_var *a, tinker_var *mask);
 TINKER_API tinker_var *tinker_var_masked_mean(tinker_var *a, tinker_var *mask);      /* empty: 0 */
@@ -210,7 +210,7 @@ TINKER_API tinker_var *tinker_var_entropy_rows(tinker_var *a);
 TINKER_API tinker_var *tinker_var_ratio(tinker_var *a, tinker_var *b); /* exp(a - b) */
 TINKER_API tinker_var *tinker_var_whiten(tinker_var *a); /* mean 0, standard deviation 1 */
 
-/* ---- checking a gradient -------------------------------------------------------------------- */
+/* ---- checking a gradient ----------------------------------------------------------------- */
 
 typedef struct tinker_gradcheck {
     double worst;        /* largest |numeric - automatic| / max(1, |numeric|) */
@@ -227,7 +227,7 @@ TINKER_API tinker_status tinker_loss_gradcheck(tinker_loss_fn *fn, void *state,
                                                double tolerance, tinker_gradcheck *report,
                                                tinker_error *err);
 
-/* ---- regularizers ------------------------------------------------------------------------------ */
+/* ---- regularizers ------------------------------------------------------------------------ */
 
 /* A term beside the loss: total = loss + sum of weight * term. */
 typedef struct tinker_regularizer {
@@ -327,7 +327,7 @@ TINKER_API tinker_loss_report *tinker_loss_evaluate(tinker_loss_fn *fn, void *st
                                                     const tinker_custom_options *opts,
                                                     tinker_error *err);
 
-/* ---- training with it ---------------------------------------------------------------------------- */
+/* ---- training with it -------------------------------------------------------------------- */
 
 /* Accumulate the gradient of a loss of your own for data[0..n), whose inputs are
  * "target_tokens" and, if you like, "weights" (see strip_local_inputs).  Runs a forward
@@ -345,7 +345,7 @@ tinker_training_forward_backward_custom(struct tinker_training *t, const tinker_
                                         const tinker_custom_options *opts, int64_t timeout_ms,
                                         tinker_loss_report **report, tinker_error *err);
 
-/* ---- regularizers that are there --------------------------------------------------------------- */
+/* ---- regularizers that are there --------------------------------------------------------- */
 
 /* Use one as fn of a tinker_regularizer, with its options as state (NULL: defaults), or
  * call it inside a loss.  Element-wise ones work on all elements of all datums; row-wise

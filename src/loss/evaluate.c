@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "loss/term.h"
 
-/* ---- checks ------------------------------------------------------------------------- */
+/* ---- checks ------------------------------------------------------------------------------ */
 
 static tinker_status check_one(const tinker_regularizer *r, size_t i, tinker_error *err)
 {
@@ -56,7 +56,7 @@ tinker_status evaluate_check(const tinker_custom_options *opts, tinker_loss_fn *
     return s == TINKER_OK ? check_options(ours, err) : s;
 }
 
-/* ---- telling ------------------------------------------------------------------------ */
+/* ---- telling ----------------------------------------------------------------------------- */
 
 static void tell(const struct batch *b, tinker_loss_event e)
 {
@@ -113,7 +113,7 @@ void tinker_loss_event_text(const tinker_loss_event *e, char *out, size_t n)
                  e->regularizer_total, ms);
 }
 
-/* ---- running ------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------- */
 
 static size_t set_up(struct term *terms, const struct batch *b, tinker_loss_fn *fn, void *state)
 {

@@ -22,7 +22,7 @@ tinker_var **reg_array(const struct reg_call *c)
     return c->n ? v : NULL;
 }
 
-/* ---- elements ------------------------------------------------------------------------ */
+/* ---- elements ---------------------------------------------------------------------------- */
 
 static tinker_var *weights_of(const struct reg_call *c, size_t i, size_t n)
 {
@@ -69,7 +69,7 @@ tinker_var *reg_join(const struct reg_call *c, tinker_var **v)
     return c->n == 1 ? v[0] : tinker_var_concat(v, c->n, 0);
 }
 
-/* ---- rows ------------------------------------------------------------------------------ */
+/* ---- rows -------------------------------------------------------------------------------- */
 
 static tinker_var *as_matrix(tinker_var *v)
 {
@@ -140,7 +140,7 @@ tinker_var *reg_reference(const struct reg_call *c, const tinker_reg_reference *
     return tinker_var_detach(y);
 }
 
-/* ---- reductions ---------------------------------------------------------------------------- */
+/* ---- reductions -------------------------------------------------------------------------- */
 
 tinker_var *reg_reduce(tinker_var *v, tinker_reg_reduction r, tinker_reg_reduction otherwise)
 {

@@ -3,7 +3,7 @@
 #include "base/rand.h"
 #include "loss/reg.h"
 
-/* ---- orthogonality ------------------------------------------------------------------------- */
+/* ---- orthogonality ----------------------------------------------------------------------- */
 
 static tinker_var *as_matrix(tinker_var *x, size_t rows)
 {
@@ -92,7 +92,7 @@ tinker_var *tinker_reg_orthogonality(tinker_tape *tape, const tinker_datum *data
     return r;
 }
 
-/* ---- gradient penalty ------------------------------------------------------------------------- */
+/* ---- gradient penalty -------------------------------------------------------------------- */
 
 /* The point at which f is differentiated. */
 static tinker_var *point(const struct reg_call *c, const tinker_reg_gradient_options *o, size_t i)

@@ -4,7 +4,7 @@
 #include <math.h>
 #include "loss/reg.h"
 
-/* ---- entropy ---------------------------------------------------------------------------- */
+/* ---- entropy ----------------------------------------------------------------------------- */
 
 static tinker_var *entropy_of(const struct reg_rows *r, const tinker_reg_entropy_options *o)
 {
@@ -54,7 +54,7 @@ tinker_var *tinker_reg_entropy(tinker_tape *tape, const tinker_datum *data,
     return signed_h;
 }
 
-/* ---- divergences --------------------------------------------------------------------------- */
+/* ---- divergences ------------------------------------------------------------------------- */
 
 /* K(a, b) of each row: exp(a) * clamp(a - b), where exp(a) is worth counting. */
 static tinker_var *divergence(tinker_var *a, tinker_var *b, tinker_var *keep)
@@ -153,7 +153,7 @@ tinker_var *tinker_reg_jensen_shannon(tinker_tape *tape, const tinker_datum *dat
     return r;
 }
 
-/* ---- consistency ------------------------------------------------------------------------------ */
+/* ---- consistency ------------------------------------------------------------------------- */
 
 static const char *const field_of_pairs = "original_logprobs";
 

@@ -12,7 +12,7 @@ struct report {
     struct arena arena;
 };
 
-/* ---- terms ---------------------------------------------------------------------------- */
+/* ---- terms ------------------------------------------------------------------------------- */
 
 static bool copy_metrics(struct arena *a, const tinker_tape *tape, tinker_loss_term *out)
 {
@@ -48,7 +48,7 @@ static bool fill_term(struct arena *a, const struct term *t, bool track, tinker_
     return (out->name || !t->spec.name) && copy_metrics(a, t->tape, out);
 }
 
-/* ---- the gradient ---------------------------------------------------------------------- */
+/* ---- the gradient ------------------------------------------------------------------------ */
 
 /* The sum of the weighted gradients by datum i; false: no term depends on it. */
 static bool add_up(const struct term *terms, size_t n, size_t i, double *sum)
@@ -154,7 +154,7 @@ static bool fill_metrics(struct report *r)
     return !f.failed;
 }
 
-/* ---- life --------------------------------------------------------------------------------- */
+/* ---- life -------------------------------------------------------------------------------- */
 
 static tinker_status fill(struct report *r, const struct term *terms, size_t n,
                           const struct batch *b, tinker_error *err)

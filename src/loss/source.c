@@ -68,7 +68,7 @@ tinker_var *var_zeros(tinker_tape *t, const struct shape *s)
     return tape_constant(t, s, &d); /* the arena clears */
 }
 
-/* ---- tensors ------------------------------------------------------------------------- */
+/* ---- tensors ----------------------------------------------------------------------------- */
 
 static double bf16(const void *data, size_t i)
 {
@@ -160,7 +160,7 @@ tinker_var *tinker_tape_input(tinker_tape *tape, const tinker_datum *datum, cons
     return tape_error(tape, TINKER_EINVAL, "the datum has no input \"%s\"", name);
 }
 
-/* ---- looking -------------------------------------------------------------------------- */
+/* ---- looking ----------------------------------------------------------------------------- */
 
 size_t tinker_var_size(const tinker_var *v)
 {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include "base/err.h"
 
-/* ---- errors ------------------------------------------------------------------------- */
+/* ---- errors ------------------------------------------------------------------------------ */
 
 tinker_var *tape_error(tinker_tape *t, tinker_status status, const char *fmt, ...)
 {
@@ -60,7 +60,7 @@ tinker_var *tape_broken(tinker_var *a, tinker_var *b)
     return other ? &other->tape->broken : NULL;
 }
 
-/* ---- nodes -------------------------------------------------------------------------- */
+/* ---- nodes ------------------------------------------------------------------------------- */
 
 static bool any_needs_grad(tinker_var *const *parents, size_t n)
 {
@@ -133,7 +133,7 @@ tinker_var *tape_constant(tinker_tape *t, const struct shape *shape, double **da
     return tape_node(t, NULL, shape, NULL, 0, data);
 }
 
-/* ---- the walk ----------------------------------------------------------------------- */
+/* ---- the walk ---------------------------------------------------------------------------- */
 
 void grad_push(tinker_var *parent, tinker_var *g)
 {
@@ -195,7 +195,7 @@ tinker_var *tinker_var_gradient(tinker_var *y, tinker_var *x)
     return x->grad ? x->grad : var_zeros(x->tape, &x->shape);
 }
 
-/* ---- life --------------------------------------------------------------------------- */
+/* ---- life -------------------------------------------------------------------------------- */
 
 tinker_tape *tinker_tape_new(tinker_error *err)
 {

@@ -62,7 +62,7 @@ struct tinker_tape {
     struct tape_metric *metrics, **metrics_end;
 };
 
-/* ---- making nodes ------------------------------------------------------------------- */
+/* ---- making nodes ------------------------------------------------------------------------ */
 
 /* A node with room for its numbers in *data, or tape->broken with *data NULL: then the
  * operation returns it at once. */
@@ -83,11 +83,11 @@ bool tape_usable(tinker_var *a, tinker_var *b, const char *op);
 /* What an operation on a, b returns when they are not usable. */
 tinker_var *tape_broken(tinker_var *a, tinker_var *b);
 
-/* ---- walking back --------------------------------------------------------------------- */
+/* ---- walking back ------------------------------------------------------------------------ */
 
 void grad_push(tinker_var *parent, tinker_var *g);
 
-/* ---- shapes -------------------------------------------------------------------------- */
+/* ---- shapes ------------------------------------------------------------------------------ */
 
 bool shape_set(struct shape *s, const int64_t *dim, size_t ndim); /* false: not a shape */
 bool shape_equal(const struct shape *a, const struct shape *b);

@@ -37,7 +37,7 @@ const double *term_gradient(const struct term *t, size_t i);
 /* Run terms[0..n) on threads; each is done or has failed afterwards. */
 void crew_run(struct term *terms, size_t n, const struct batch *b);
 
-/* ---- report.c ------------------------------------------------------------------------- */
+/* ---- report.c ---------------------------------------------------------------------------- */
 
 /* The loss is terms[0].  NULL: *err says why. */
 tinker_loss_report *report_new(const struct term *terms, size_t n, const struct batch *b,

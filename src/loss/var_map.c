@@ -28,7 +28,7 @@ static tinker_var *map(tinker_var *a, const struct map_op *op)
     return map3(a, op, 0, 0, 0);
 }
 
-/* ---- the gradient rules: g times the derivative -------------------------------------------- */
+/* ---- the gradient rules: g times the derivative ------------------------------------------ */
 
 static void push_times(tinker_var *y, tinker_var *g, tinker_var *factor)
 {
@@ -161,7 +161,7 @@ static void back_nan_to_num(tinker_var *y, tinker_var *g)
     grad_push(y->parents[0], var_keep(g, map(y->parents[0], &isfinite_op)));
 }
 
-/* ---- the functions ------------------------------------------------------------------------- */
+/* ---- the functions ----------------------------------------------------------------------- */
 
 static double shift_f(double x, const double *p)
 {
@@ -328,7 +328,7 @@ static const struct map_op shift_op = { { "shift", back_shift }, shift_f },
                            round_op = { { "round", NULL }, round_f },
                            not_op = { { "not", NULL }, not_f };
 
-/* ---- public ---------------------------------------------------------------------------------- */
+/* ---- public ------------------------------------------------------------------------------ */
 
 tinker_var *var_recip(tinker_var *a)
 {

@@ -130,7 +130,7 @@ static void grad_to(tinker_var *parent, tinker_var *g)
         grad_push(parent, var_sum_to(g, &parent->shape));
 }
 
-/* ---- choosing ------------------------------------------------------------------------- */
+/* ---- choosing ---------------------------------------------------------------------------- */
 
 static void back_where(tinker_var *y, tinker_var *g)
 {
@@ -172,7 +172,7 @@ tinker_var *tinker_var_masked_fill(tinker_var *a, tinker_var *mask, double v)
     return tinker_var_where(mask, tinker_tape_scalar(a->tape, v), a);
 }
 
-/* ---- the gradient rules ------------------------------------------------------------------- */
+/* ---- the gradient rules ------------------------------------------------------------------ */
 
 static void back_add(tinker_var *y, tinker_var *g)
 {
@@ -240,7 +240,7 @@ static void back_maximum(tinker_var *y, tinker_var *g)
         grad_to(b, tinker_var_mul(g, pair(a, b, &share_op)));
 }
 
-/* ---- the functions -------------------------------------------------------------------------- */
+/* ---- the functions ----------------------------------------------------------------------- */
 
 static double add_f(double a, double b)
 {
@@ -324,7 +324,7 @@ static const struct pair_op add_op = { { "add", back_add }, add_f },
                             eq_op = { { "eq", NULL }, eq_f }, ne_op = { { "ne", NULL }, ne_f },
                             and_op = { { "and", NULL }, and_f }, or_op = { { "or", NULL }, or_f };
 
-/* ---- public ----------------------------------------------------------------------------------- */
+/* ---- public ------------------------------------------------------------------------------ */
 
 tinker_var *tinker_var_add(tinker_var *a, tinker_var *b)
 {

@@ -41,7 +41,7 @@ static bool along_axis(struct along *w, tinker_var *a, int axis, int keep, const
     return true;
 }
 
-/* ---- sum, mean, largest, smallest --------------------------------------------------------- */
+/* ---- sum, mean, largest, smallest -------------------------------------------------------- */
 
 static void back_sum(tinker_var *y, tinker_var *g)
 {
@@ -136,7 +136,7 @@ tinker_var *tinker_var_min(tinker_var *a, int axis, int keep)
     return extreme(a, axis, keep, &min_rule, -1);
 }
 
-/* ---- softmax and its relatives -------------------------------------------------------------- */
+/* ---- softmax and its relatives ----------------------------------------------------------- */
 
 /* log(sum(exp)) of n numbers at a distance of step; -inf when all are -inf. */
 static double log_sum_exp(const double *x, size_t n, size_t step)
@@ -227,7 +227,7 @@ tinker_var *tinker_var_logsumexp(tinker_var *a, int axis, int keep)
     return var_reshape(y, &w.out);
 }
 
-/* ---- running sums ----------------------------------------------------------------------------- */
+/* ---- running sums ------------------------------------------------------------------------ */
 
 static void back_cumsum(tinker_var *y, tinker_var *g)
 {
@@ -257,7 +257,7 @@ tinker_var *tinker_var_cumsum(tinker_var *a, int axis)
     return var_reshape(y, &a->shape);
 }
 
-/* ---- spread and length --------------------------------------------------------------------------- */
+/* ---- spread and length ------------------------------------------------------------------- */
 
 tinker_var *tinker_var_variance(tinker_var *a, int axis, int keep, int correction)
 {
@@ -282,7 +282,7 @@ tinker_var *tinker_var_norm(tinker_var *a, int axis, int keep)
     return tinker_var_sqrt(tinker_var_sum(tinker_var_square(a), axis, keep));
 }
 
-/* ---- products ------------------------------------------------------------------------------------- */
+/* ---- products ---------------------------------------------------------------------------- */
 
 tinker_var *tinker_var_dot(tinker_var *a, tinker_var *b)
 {

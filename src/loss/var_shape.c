@@ -5,7 +5,7 @@
 #include <string.h>
 #include "loss/tape.h"
 
-/* ---- the same elements in another shape ----------------------------------------------- */
+/* ---- the same elements in another shape -------------------------------------------------- */
 
 static void back_reshape(tinker_var *y, tinker_var *g)
 {
@@ -157,7 +157,7 @@ tinker_var *tinker_var_transpose(tinker_var *a)
     return tinker_var_permute(a, (int[]){ 1, 0 }, 2);
 }
 
-/* ---- picking ------------------------------------------------------------------------------- */
+/* ---- picking ----------------------------------------------------------------------------- */
 
 static tinker_var *pick(tinker_var *a, size_t axis, const int64_t *index, size_t n);
 static tinker_var *add_at(tinker_var *a, size_t axis, const int64_t *index, size_t n);
@@ -329,7 +329,7 @@ tinker_var *tinker_var_gather(tinker_var *a, const int64_t *index, size_t k)
     return flat ? var_reshape(pick(tinker_var_flatten(a), 0, flat, s.n), &s) : tape_broken(a, a);
 }
 
-/* ---- joining ---------------------------------------------------------------------------------- */
+/* ---- joining ----------------------------------------------------------------------------- */
 
 static void back_concat(tinker_var *y, tinker_var *g)
 {
@@ -404,7 +404,7 @@ tinker_var *tinker_var_stack(tinker_var *const *v, size_t n, int axis)
     return tinker_var_concat(up, n, axis);
 }
 
-/* ---- cutting the tape ------------------------------------------------------------------------ */
+/* ---- cutting the tape -------------------------------------------------------------------- */
 
 static const struct rule detach_rule = { "detach", NULL };
 

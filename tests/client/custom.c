@@ -9,7 +9,7 @@
 
 #define PASS API "forward_backward"
 
-/* ---- helpers ---------------------------------------------------------------------------- */
+/* ---- helpers ----------------------------------------------------------------------------- */
 
 struct calls {
     int n;
@@ -81,7 +81,7 @@ static tinker_training *open_training(struct world *w)
     return world_training(w);
 }
 
-/* ---- the way it goes ------------------------------------------------------------------------ */
+/* ---- the way it goes --------------------------------------------------------------------- */
 
 static void test_two_passes(void) /* R-104 R-108 */
 {
@@ -167,6 +167,33 @@ static void test_given_weights_are_sent(void) /* R-105 */
     world_close(&w);
 }
 
+static void test_chunks(void)
+{
+    struct world w;
+    world_open_real(&w, "{\"fwdbwd_max_chunk_len\":2}");
+    tinker_training *t = world_training(&w);
+    tinker_datum *data = fake_data(3, 2);
+    struct calls c = { 0 };
+    tinker_loss_report *r = NULL;
+    tinker_future *f = tinker_training_forward_backward_custom(t, data, 3, minus_last, &c, NULL,
+                                                               20000, &r, &w.err);
+    REQUIRE(f && r);
+    CHECK_INT(c.n, 1); /* over all chunks at once */
+    CHECK_INT(c.n_data, 3);
+    CHECK_NEAR(r->loss_total, 6, 0);
+    CHECK_INT(world_finish(&w, f, 20000), TINKER_OK);
+    CHECK_INT(fake_count(w.server, PASS), 4);
+    const tinker_forward_backward *fb = tinker_future_forward_backward(f);
+    CHECK_INT(fb->n_outputs, 3);
+    CHECK_NEAR(tinker_metric(fb->metrics, fb->n_metrics, "mine", 0), 3.5, 0); /* not reduced */
+    CHECK_NEAR(tinker_metric(fb->metrics, fb->n_metrics, "loss:sum", 0), 77, 0);
+    tinker_loss_report_free(r);
+    tinker_future_free(f);
+    fake_data_free(data, 3);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 static void test_order_of_ids(void) /* */
 {
     struct world w;
@@ -235,7 +262,7 @@ static void test_matrices_keep_their_shape(void) /* R-107 */
     world_close(&w);
 }
 
-/* ---- what is refused -------------------------------------------------------------------------- */
+/* ---- what is refused --------------------------------------------------------------------- */
 
 static void refused(struct world *w, tinker_training *t, const tinker_datum *data, size_t n,
                     struct calls *c, const tinker_custom_options *o, const char *why)
@@ -310,7 +337,7 @@ static void test_answers_that_make_no_sense(void)
     world_close(&w);
 }
 
-/* ---- regularizers ------------------------------------------------------------------------------- */
+/* ---- regularizers ------------------------------------------------------------------------ */
 
 static tinker_var *total(tinker_tape *tape, const tinker_datum *data, tinker_var *const *lp,
                          size_t n, void *state)
@@ -360,6 +387,7 @@ int main(void)
 {
     RUN(test_two_passes);
     RUN(test_given_weights_are_sent);
+    RUN(test_chunks);
     RUN(test_order_of_ids);
     RUN(test_matrices_keep_their_shape);
     RUN(test_refusals);

@@ -208,7 +208,7 @@ static void test_concurrency(void)
     tinker_loss_report_free(r);
 }
 
-/* ---- what a loss may and may not do --------------------------------------------------------- */
+/* ---- what a loss may and may not do ------------------------------------------------------ */
 
 static tinker_var *first_only(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp,
                               size_t n, void *state)
@@ -261,7 +261,7 @@ static void test_contract(void)
     CHECK(!tinker_loss_evaluate(NULL, NULL, NULL, &x, 1, &o, &err));
 }
 
-/* ---- masks and references from the data -------------------------------------------------------- */
+/* ---- masks and references from the data -------------------------------------------------- */
 
 static void test_masks(void)
 {
@@ -334,7 +334,7 @@ static void test_references_of_the_data(void)
     CHECK(strstr(err.message, "no reference") != NULL);
 }
 
-/* ---- telling -------------------------------------------------------------------------------------- */
+/* ---- telling ----------------------------------------------------------------------------- */
 
 struct diary {
     char names[16][40];
