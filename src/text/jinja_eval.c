@@ -154,6 +154,8 @@ static size_t offset_of(struct jv_str s, size_t i)
 
 static struct jv index_of(struct jinja_run *r, struct jv v, int64_t i)
 {
+    if (v.kind == JV_STRING && !jx_step(r->x, 1 + v.str.n / 64))
+        return jv_undefined(NULL);
     size_t n = v.kind == JV_STRING ? text_length(v.str) : v.list->n;
     if (i < 0)
         i += (int64_t)n;
@@ -161,7 +163,6 @@ static struct jv index_of(struct jinja_run *r, struct jv v, int64_t i)
         return jv_undefined("index");
     if (v.kind != JV_STRING)
         return v.list->items[i];
-    jx_step(r->x, 1 + v.str.n / 64);
     size_t from = offset_of(v.str, (size_t)i);
     struct jv_str rest = { v.str.s + from, v.str.n - from };
     return jv_strn(rest.s, offset_of(rest, 1));
@@ -251,7 +252,7 @@ static struct jv eval_dict(struct jinja_run *r, const struct jinja_node *e)
     struct jv out = jv_dict_new(r->x);
     for (size_t i = 0; i + 1 < e->n_list && !r->x->failed; i += 2) {
         struct jv key = eval(r, e->list[i]);
-        if (jv_is_map(key) || key.kind == JV_LIST)
+        if (jv_is_map(key) || jv_is_seq(key))
             jx_fail(r->x, "unhashable key of type %s", jv_type_name(key));
         jv_put(r->x, out, key, eval(r, e->list[i + 1]));
     }

@@ -59,7 +59,7 @@ static struct jv f_length(struct jinja_run *r, struct jv_str name, struct jv v,
     (void)name;
     (void)a;
     if (v.kind == JV_STRING)
-        return jv_int((int64_t)text_length(v.str));
+        return jx_step(r->x, 1 + v.str.n / 64) ? jv_int((int64_t)text_length(v.str)) : v;
     if (jv_is_seq(v))
         return jv_int((int64_t)v.list->n);
     if (v.kind == JV_DICT)
@@ -381,6 +381,8 @@ static struct jv f_unique(struct jinja_run *r, struct jv_str name, struct jv v,
     struct jv list = jv_iterate(r->x, v), out = jv_list_new(r->x), seen = jv_dict_new(r->x);
     for (size_t i = 0; !r->x->failed && i < list.list->n; i++) {
         struct jv key = fold_case(r->x, list.list->items[i], sensitive);
+        if (jv_is_seq(key) || jv_is_map(key))
+            key = jv_to_str(r->x, key); /* keys are scalars, so that looking one up is cheap */
         if (jv_find(seen, key))
             continue;
         jv_put(r->x, seen, key, jv_bool(true));

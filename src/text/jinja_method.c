@@ -348,7 +348,7 @@ static struct jv m_index(struct jx *x, struct jv self, struct jv_str name,
     struct jv what = jinja_arg(args, 0, NULL, jv_undefined("argument"));
     int64_t count = 0;
     for (size_t i = 0; i < self.list->n && jx_step(x, 1); i++) {
-        if (!jv_equal(self.list->items[i], what))
+        if (!jv_equal_steps(x, self.list->items[i], what))
             continue;
         if (name.s[0] == 'i')
             return jv_int((int64_t)i);

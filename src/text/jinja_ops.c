@@ -190,7 +190,7 @@ static bool contains(struct jx *x, struct jv item, struct jv in)
         return jv_find(in, item) != NULL;
     if (jv_is_seq(in)) {
         for (size_t i = 0; i < in.list->n && jx_step(x, 1); i++)
-            if (jv_equal(in.list->items[i], item))
+            if (jv_equal_steps(x, in.list->items[i], item))
                 return true;
         return false;
     }
@@ -205,9 +205,9 @@ bool jinja_compare(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
         return false;
     switch (op) {
     case OP_EQ:
-        return jv_equal(a, b);
+        return jv_equal_steps(x, a, b);
     case OP_NE:
-        return !jv_equal(a, b);
+        return !jv_equal_steps(x, a, b);
     case OP_IN:
         return contains(x, a, b);
     case OP_NOT_IN:

@@ -328,23 +328,23 @@ bool jv_truth(struct jv v)
     }
 }
 
-static bool equal_lists(const struct jv_list *a, const struct jv_list *b)
+static bool equal_lists(struct jx *x, const struct jv_list *a, const struct jv_list *b)
 {
     if (a->n != b->n)
         return false;
     for (size_t i = 0; i < a->n; i++)
-        if (!jv_equal(a->items[i], b->items[i]))
+        if (!jv_equal_steps(x, a->items[i], b->items[i]))
             return false;
     return true;
 }
 
-static bool equal_dicts(struct jv a, struct jv b)
+static bool equal_dicts(struct jx *x, struct jv a, struct jv b)
 {
     if (a.dict->n != b.dict->n)
         return false;
     for (size_t i = 0; i < a.dict->n; i++) {
         struct jv *other = jv_find(b, a.dict->pairs[i].key);
-        if (!other || !jv_equal(a.dict->pairs[i].value, *other))
+        if (!other || !jv_equal_steps(x, a.dict->pairs[i].value, *other))
             return false;
     }
     return true;
@@ -352,6 +352,13 @@ static bool equal_dicts(struct jv a, struct jv b)
 
 bool jv_equal(struct jv a, struct jv b)
 {
+    return jv_equal_steps(NULL, a, b);
+}
+
+bool jv_equal_steps(struct jx *x, struct jv a, struct jv b)
+{
+    if (x && !jx_step(x, 1 + (a.kind == JV_STRING ? a.str.n / 256 : 0)))
+        return false;
     if (jv_is_number(a) && jv_is_number(b)) {
         if (a.kind == JV_INT && b.kind == JV_INT)
             return a.i == b.i;
@@ -366,9 +373,9 @@ bool jv_equal(struct jv a, struct jv b)
         return a.str.n == b.str.n && (a.str.n == 0 || memcmp(a.str.s, b.str.s, a.str.n) == 0);
     case JV_LIST:
     case JV_TUPLE:
-        return a.list == b.list || equal_lists(a.list, b.list);
+        return a.list == b.list || equal_lists(x, a.list, b.list);
     case JV_DICT:
-        return a.dict == b.dict || equal_dicts(a, b);
+        return a.dict == b.dict || equal_dicts(x, a, b);
     case JV_NAMESPACE:
     case JV_LOOP:
         return a.dict == b.dict;
@@ -396,7 +403,7 @@ int jv_compare(struct jx *x, struct jv a, struct jv b)
     }
     if (jv_is_seq(a) && a.kind == b.kind) {
         for (size_t i = 0; i < a.list->n && i < b.list->n; i++)
-            if (!jv_equal(a.list->items[i], b.list->items[i]))
+            if (!jv_equal_steps(x, a.list->items[i], b.list->items[i]))
                 return jx_step(x, 1) ? jv_compare(x, a.list->items[i], b.list->items[i]) : 0;
         return (a.list->n > b.list->n) - (a.list->n < b.list->n);
     }

@@ -127,6 +127,8 @@ struct jv *jv_find(struct jv dict, struct jv key); /* NULL: absent */
 struct jv jv_get(struct jv dict, const char *key); /* undefined when absent or no dict */
 bool jv_truth(struct jv v);
 bool jv_equal(struct jv a, struct jv b);
+/* The same at a cost: shared parts of a value may make comparing it take exponential time. */
+bool jv_equal_steps(struct jx *x, struct jv a, struct jv b);
 /* -1, 0, 1; fails when the kinds cannot be ordered. */
 int jv_compare(struct jx *x, struct jv a, struct jv b);
 double jv_number(struct jv v);

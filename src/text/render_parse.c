@@ -187,14 +187,17 @@ void parse_blocks(struct render_call *c, struct render_parse *p, struct jv_str t
         return;
     }
     p->as_list = true;
-    size_t pos = 0;
-    for (;;) {
-        size_t think_end = pos, call_end = pos, think_at = SIZE_MAX, call_at = SIZE_MAX;
-        struct jv_str thought, call;
-        think =
-            think && parse_between(text, "<think>", "</think>", &think_end, &think_at, &thought);
-        tools =
-            tools && parse_between(text, "<tool_call>", "</tool_call>", &call_end, &call_at, &call);
+    size_t pos = 0, think_end = 0, call_end = 0, think_at = 0, call_at = 0;
+    struct jv_str thought = { "", 0 }, call = { "", 0 };
+    for (bool first = true;; first = false) {
+        if (think && (first || think_at < pos)) { /* else the match found before still holds */
+            think_end = pos;
+            think = parse_between(text, "<think>", "</think>", &think_end, &think_at, &thought);
+        }
+        if (tools && (first || call_at < pos)) {
+            call_end = pos;
+            tools = parse_between(text, "<tool_call>", "</tool_call>", &call_end, &call_at, &call);
+        }
         bool is_think = think && (!tools || think_at < call_at);
         if (!think && !tools)
             break;

@@ -134,6 +134,33 @@ static void test_limits(void)
     CHECK(strstr(err.message, "nested too deeply"));
 }
 
+/* Values that share their parts: cheap to build, exponential to walk. */
+static void test_shared_values(void)
+{
+    static const char *const ends[] = { "{{ a.x == b.x }}",
+                                        "{{ a.x in [b.x] }}",
+                                        "{{ a.x|string }}",
+                                        "{{ a.x|tojson }}",
+                                        "{{ [a.x, b.x]|unique|list|length }}",
+                                        "{{ [a.x].index(b.x) }}",
+                                        "{{ [a.x, b.x]|sort|length }}" };
+    for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+        tinker_template_options opts = TINKER_TEMPLATE_OPTIONS_INIT;
+        tinker_error err;
+        char source[512];
+        opts.max_steps = 100000;
+        snprintf(
+            source, sizeof(source),
+            "{%% set a = namespace(x=[]) %%}{%% set b = namespace(x=[]) %%}{%% for i in range(60) "
+            "%%}{%% set a.x = [a.x, a.x] %%}{%% set b.x = [b.x, b.x] %%}{%% endfor %%}%s",
+            ends[i]);
+        char *got = render(source, &opts, &err);
+        CHECK(!got);
+        CHECK(strstr(err.message, "over the limit of 100000 steps") || err.status == TINKER_ENOMEM);
+        free(got);
+    }
+}
+
 static void test_deep_sources(void)
 {
     static const struct {
@@ -198,6 +225,7 @@ int main(void)
     RUN(test_output);
     RUN(test_refusals);
     RUN(test_limits);
+    RUN(test_shared_values);
     RUN(test_deep_sources);
     RUN(test_structs);
     return tap_done();
