@@ -17,8 +17,8 @@
 enum { KV_BLOCK = 32 };
 
 /* Floats of the keys (kv_heads, head_dim, KV_BLOCK) or of the values (kv_heads, KV_BLOCK,
- * head_dim) of one layer in one page.  A page of all layers is layers * 2 * kv_half() floats: keys of layer
- * 0, values of layer 0, keys of layer 1, ... */
+ * head_dim) of one layer in one page.  A page of all layers is layers * 2 * kv_half()
+ * floats: keys of layer 0, values of layer 0, keys of layer 1, ... */
 size_t kv_half(const struct model_config *c);
 size_t kv_page_floats(const struct model_config *c);
 

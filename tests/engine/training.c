@@ -553,6 +553,42 @@ static void test_non_finite_gradient_skips_the_step(void)
     tinker_engine_close(e);
 }
 
+/* With weights stored as bf16 both packings hold the same numbers; what may differ is
+ * the rounding of activations inside the products. */
+static void test_bf16_weights_train_alike(void)
+{
+    struct init_model o;
+    double loss[2], dot = 0, square[2] = { 0, 0 };
+    tinker_engine *e[2];
+    tinker_adapter *a[2];
+    options(&o);
+    o.dtype = SOURCE_BF16;
+    struct tiny_data *d = tiny_data(lengths, 3, o.config.vocab, "cross_entropy", 3);
+    for (int i = 0; i < 2; i++) {
+        tinker_engine_options opts = TINKER_ENGINE_OPTIONS_INIT;
+        opts.dtype = i ? TINKER_WEIGHTS_BF16 : TINKER_WEIGHTS_F32;
+        e[i] = tiny_open(&o, &opts);
+        a[i] = adapter(e[i], 4, 1);
+        tiny_train(e[i], a[i], d, "cross_entropy");
+        step(a[i], 0.01, NULL); /* B is not zero any more */
+        loss[i] = tiny_train(e[i], a[i], d, "cross_entropy");
+    }
+    for (size_t i = 0; i < a[0]->params.total; i++) {
+        double x = (double)a[0]->grad[i], y = (double)a[1]->grad[i];
+        dot += x * y;
+        square[0] += x * x;
+        square[1] += y * y;
+    }
+    CHECK_NEAR(loss[1] / loss[0], 1, 0.01);
+    CHECK(dot / sqrt(square[0] * square[1]) > 0.99);
+    CHECK_NEAR(sqrt(square[1] / square[0]), 1, 0.03);
+    for (int i = 0; i < 2; i++) {
+        tinker_adapter_free(a[i]);
+        tinker_engine_close(e[i]);
+    }
+    free(d);
+}
+
 static void test_hundred_adapters(void)
 {
     struct init_model o;
@@ -593,6 +629,7 @@ int main(void)
     RUN(test_sparse_equals_dense);
     RUN(test_a_step_during_a_pass_fails_the_pass);
     RUN(test_non_finite_gradient_skips_the_step);
+    RUN(test_bf16_weights_train_alike);
     RUN(test_hundred_adapters);
     tiny_done();
     return tap_done();
