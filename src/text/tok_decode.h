@@ -10,6 +10,11 @@ tinker_status tok_decode(const tinker_tokenizer *t, const int32_t *ids, size_t n
                          const tinker_decode_options *o, struct buf *out, tinker_error *err);
 bool tok_decodes_bytes(const tinker_tokenizer *t); /* such a vocabulary and decoder */
 
+/* The same in one pass, for the decoders that tok_decodes_meta() recognises. */
+bool tok_decodes_meta(const tinker_tokenizer *t);
+tinker_status tok_decode_meta(const tinker_tokenizer *t, const int32_t *ids, size_t n,
+                              const tinker_decode_options *o, struct buf *out, tinker_error *err);
+
 tinker_status tok_use_id(const tinker_tokenizer *t, int32_t id, const tinker_decode_options *o,
                          bool *use, tinker_error *err);
 int tok_byte_token(const char *s, size_t n); /* value of "<0xXX>", or -1 */

@@ -1,0 +1,88 @@
+/* tok_decode_meta.c - decoding of SentencePiece-like vocabularies in one pass.
+ *
+ * Their decoders are always: replace the metaspace by a space, byte tokens to text, join, and
+ * sometimes strip leading spaces.  Done together no list of strings is needed. */
+#include <string.h>
+#include "base/err.h"
+#include "text/tok_decode.h"
+
+bool tok_decodes_meta(const tinker_tokenizer *t)
+{
+    const struct tok_dec *d = t->decs;
+    return (t->n_decs == 3 || (t->n_decs == 4 && d[3].kind == DEC_STRIP && d[3].stop == 0)) &&
+           !t->bpe.byte_level && d[0].kind == DEC_REPLACE && !d[0].regex && d[0].find.n > 0 &&
+           d[1].kind == DEC_BYTE_FALLBACK && d[2].kind == DEC_FUSE;
+}
+
+/* Append a token with every `find` replaced; most have one at the start or none. */
+static void put_token(struct buf *out, const char *p, size_t n, const struct tok_dec *d)
+{
+    size_t find = d->find.n;
+    while (n >= find && memcmp(p, d->find.s, find) == 0) {
+        buf_append(out, d->content.s, d->content.n);
+        p += find;
+        n -= find;
+    }
+    while (n >= find) {
+        const char *q = memchr(p, d->find.s[0], n - find + 1);
+        if (!q)
+            break;
+        bool found = memcmp(q, d->find.s, find) == 0;
+        size_t before = (size_t)(q - p), used = before + (found ? find : 1);
+        buf_append(out, p, found ? before : used);
+        if (found)
+            buf_append(out, d->content.s, d->content.n);
+        p += used;
+        n -= used;
+    }
+    buf_append(out, p, n);
+}
+
+static void strip_start(struct buf *out, size_t from, const struct tok_dec *d)
+{
+    size_t n = d->content.n, k = 0;
+    while (n > 0 && k < d->start && out->len - from >= (k + 1) * n &&
+           memcmp(out->data + from + k * n, d->content.s, n) == 0)
+        k++;
+    if (k == 0)
+        return;
+    memmove(out->data + from, out->data + from + k * n, out->len - from - k * n + 1);
+    out->len -= k * n;
+}
+
+tinker_status tok_decode_meta(const tinker_tokenizer *t, const int32_t *ids, size_t n,
+                              const tinker_decode_options *o, struct buf *out, tinker_error *err)
+{
+    size_t from = out->len;
+    struct buf run; /* bytes of byte tokens: text only as a whole */
+    tinker_status status = TINKER_OK;
+    buf_init(&run, SIZE_MAX);
+    for (size_t i = 0; i < n && status == TINKER_OK; i++) {
+        bool use;
+        size_t len;
+        status = tok_use_id(t, ids[i], o, &use, err);
+        if (status != TINKER_OK || !use)
+            continue;
+        const char *p = bpe_bytes(&t->bpe, (uint32_t)ids[i], &len);
+        int byte = tok_byte_token(p, len);
+        if (byte >= 0) {
+            buf_putc(&run, (char)byte);
+            continue;
+        }
+        if (run.len > 0) {
+            tok_put_byte_run(out, run.data, run.len);
+            buf_reset(&run);
+        }
+        put_token(out, p, len, &t->decs[0]);
+    }
+    if (run.len > 0)
+        tok_put_byte_run(out, run.data, run.len);
+    if (t->n_decs == 4 && out->data && out->len > from)
+        strip_start(out, from, &t->decs[3]);
+    if (run.failed)
+        out->failed = true;
+    buf_clear(&run);
+    if (status == TINKER_OK && !buf_ok(out))
+        status = err_nomem(err, "text");
+    return status;
+}
