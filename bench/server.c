@@ -1,0 +1,316 @@
+/* server.c - the HTTP side of `tinker serve` against a bare libmicrohttpd handler.
+ *
+ * One client thread drives both in turn over loopback, so the ratios share its cost:
+ *   S1 small JSON POST, 50 connections, ours / bare          bar 0.7
+ *   S2 the same at 400 connections / at 50                   bar 0.8
+ *   S3 memory of one held poll                               bar 16 KB
+ *   S4 50 connections beside 2000 held polls / without       bar 0.9
+ *   S5 an 8 MB body kept / the bare handler dropping it      bar 0.4 */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <microhttpd.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/os.h"
+#include "engine/init_model.h"
+#include "server/server.h"
+
+enum { REPEATS = 3, HELD = 2000, BODY = 8 << 20 };
+static const double seconds = 1.0;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void die(const char *what)
+{
+    fprintf(stderr, "bench: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+/* ---- the bare handler ----------------------------------------------------------------- */
+
+static enum MHD_Result bare(void *cls, struct MHD_Connection *conn, const char *url,
+                            const char *method, const char *version, const char *data, size_t *n,
+                            void **state)
+{
+    static char answer[] = "{\"type\":\"session_heartbeat\"}";
+    (void)cls, (void)url, (void)method, (void)version, (void)data;
+    if (!*state) {
+        *state = answer;
+        return MHD_YES;
+    }
+    if (*n) {
+        *n = 0;
+        return MHD_YES;
+    }
+    struct MHD_Response *r =
+        MHD_create_response_from_buffer(sizeof(answer) - 1, answer, MHD_RESPMEM_PERSISTENT);
+    MHD_add_response_header(r, "Content-Type", "application/json");
+    enum MHD_Result ok = MHD_queue_response(conn, 200, r);
+    MHD_destroy_response(r);
+    return ok;
+}
+
+/* ---- the client -------------------------------------------------------------------------- */
+
+static int dial(int port)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) != 0)
+        die("connect");
+    return fd;
+}
+
+static void send_all(int fd, const char *p, size_t n)
+{
+    while (n) {
+        ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
+        if (k <= 0)
+            die("send");
+        p += k;
+        n -= (size_t)k;
+    }
+}
+
+static char *request(const char *path, const char *more, const char *body, size_t n_body, size_t *n)
+{
+    char head[256];
+    int k = snprintf(head, sizeof(head),
+                     "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nX-API-Key: tml-bench\r\n"
+                     "Content-Type: application/json\r\n%sContent-Length: %zu\r\n\r\n",
+                     path, more, n_body);
+    *n = (size_t)k + n_body;
+    char *text = malloc(*n + 1);
+    if (!text)
+        die("malloc");
+    memcpy(text, head, (size_t)k);
+    memcpy(text + k, body, n_body);
+    text[*n] = 0;
+    return text;
+}
+
+/* Exchanges per second over `n` connections, each with one request in flight.  Answers
+ * are small: one read holds a whole one. */
+static double drive(int port, int n, const char *text, size_t n_text)
+{
+    int ep = epoll_create1(0), *fds = calloc((size_t)n, sizeof(*fds));
+    struct epoll_event events[512];
+    char in[4096];
+    size_t done = 0;
+    for (int i = 0; i < n; i++) {
+        struct epoll_event e = { .events = EPOLLIN };
+        e.data.fd = fds[i] = dial(port);
+        epoll_ctl(ep, EPOLL_CTL_ADD, fds[i], &e);
+        send_all(fds[i], text, n_text);
+    }
+    double start = now(), end = start + seconds;
+    while (now() < end) {
+        int k = epoll_wait(ep, events, 512, 100);
+        for (int i = 0; i < k; i++) {
+            if (recv(events[i].data.fd, in, sizeof(in), 0) <= 0)
+                die("recv");
+            done++;
+            send_all(events[i].data.fd, text, n_text);
+        }
+    }
+    double rate = (double)done / (now() - start);
+    for (int i = 0; i < n; i++)
+        close(fds[i]);
+    close(ep);
+    free(fds);
+    return rate;
+}
+
+/* One exchange; the answer's body in a static buffer. */
+static const char *ask(int port, const char *path, const char *body)
+{
+    static char in[8192];
+    size_t n, got = 0;
+    char *text = request(path, "Connection: close\r\n", body, strlen(body), &n);
+    int fd = dial(port);
+    send_all(fd, text, n);
+    free(text);
+    for (ssize_t k; got + 1 < sizeof(in) && (k = recv(fd, in + got, sizeof(in) - 1 - got, 0)) > 0;)
+        got += (size_t)k;
+    in[got] = 0;
+    close(fd);
+    char *end = strstr(in, "\r\n\r\n");
+    return end ? end + 4 : in;
+}
+
+static double median(double *v)
+{
+    for (int i = 1; i < REPEATS; i++)
+        for (int j = i; j > 0 && v[j] < v[j - 1]; j--) {
+            double t = v[j];
+            v[j] = v[j - 1];
+            v[j - 1] = t;
+        }
+    return v[REPEATS / 2];
+}
+
+static void ratio(const char *name, double (*a)(void *), void *sa, double (*b)(void *), void *sb,
+                  double bar, const char *unit)
+{
+    double r[REPEATS], va[REPEATS], vb[REPEATS];
+    for (int i = 0; i < REPEATS; i++) {
+        va[i] = a(sa);
+        vb[i] = b(sb);
+        r[i] = va[i] / vb[i];
+    }
+    double m = median(r);
+    printf("%s %.2f x (bar %.1f, spread %.2f-%.2f; %.0f against %.0f %s) %s\n", name, m, bar, r[0],
+           r[REPEATS - 1], median(va), median(vb), unit, m >= bar ? "met" : "MISSED");
+}
+
+struct load {
+    int port, connections;
+    const char *text;
+    size_t n;
+};
+static double run_load(void *state)
+{
+    struct load *l = state;
+    return drive(l->port, l->connections, l->text, l->n);
+}
+
+/* Megabytes per second of bodies on one connection. */
+static double run_upload(void *state)
+{
+    struct load *l = state;
+    return drive(l->port, 1, l->text, l->n) * BODY / 1e6;
+}
+
+/* ---- set-up --------------------------------------------------------------------------------- */
+
+static double resident(void)
+{
+    long total = 0, pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f || fscanf(f, "%ld %ld", &total, &pages) != 2)
+        pages = 0;
+    if (f)
+        fclose(f);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+static struct server *start(const char *dir, tinker_error *err)
+{
+    static char model[300], data[300];
+    static struct server_model list[] = { { "bench/tiny", model } };
+    struct init_model o;
+    struct server_options opts;
+    snprintf(model, sizeof(model), "%s/model", dir);
+    snprintf(data, sizeof(data), "%s/data", dir);
+    init_model_defaults(&o);
+    if (init_model_write(&o, model, err) != TINKER_OK)
+        return NULL;
+    server_options_init(&opts);
+    opts.models = list;
+    opts.n_models = 1;
+    opts.port = 0;
+    opts.data_dir = data;
+    return server_open(&opts, err);
+}
+
+static void text_member(const char *json, const char *key, char *out, size_t size)
+{
+    const char *p = strstr(json, key);
+    p = p ? p + strlen(key) + 3 : "";
+    snprintf(out, size, "%.*s", (int)strcspn(p, "\""), p);
+}
+
+/* Hold polls for a request whose turn cannot come, because the one before it is missing. */
+static void hold_polls(int port, const char *session, int *fds)
+{
+    char body[512], id[128];
+    snprintf(body, sizeof(body),
+             "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"bench/tiny\","
+             "\"lora_config\":{\"rank\":1}}",
+             session);
+    ask(port, "/api/v1/create_model", body);
+    snprintf(body, sizeof(body), "{\"model_id\":\"%s:train:0\",\"seq_id\":2,\"adam_params\":{}}",
+             session);
+    text_member(ask(port, "/api/v1/optim_step", body), "request_id", id, sizeof(id));
+    snprintf(body, sizeof(body), "{\"request_id\":\"%s\"}", id);
+    size_t n;
+    char *text = request("/api/v1/retrieve_future", "", body, strlen(body), &n);
+    double before = resident();
+    for (int i = 0; i < HELD; i++) {
+        fds[i] = dial(port);
+        send_all(fds[i], text, n);
+    }
+    free(text);
+    sleep(1);
+    double each = (resident() - before) / HELD;
+    printf("S3 %.1f KB per held poll (bar 16) %s\n", each / 1024, each <= 16384 ? "met" : "MISSED");
+}
+
+int main(void)
+{
+    char dir[] = "/tmp/tinker-bench.XXXXXX", session[64], body[256];
+    static int held[HELD];
+    struct rlimit files;
+    tinker_error err = { 0 };
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    struct server *s = mkdtemp(dir) ? start(dir, &err) : NULL;
+    struct MHD_Daemon *d =
+        MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, bare, NULL,
+                         MHD_OPTION_CONNECTION_LIMIT, 5000u, MHD_OPTION_END);
+    if (!s || !d) {
+        fprintf(stderr, "bench: %s\n", err.message);
+        return 1;
+    }
+    int port = server_port(s);
+    int bare_port = MHD_get_daemon_info(d, MHD_DAEMON_INFO_BIND_PORT)->port;
+    text_member(ask(port, "/api/v1/create_session",
+                    "{\"tags\":[],\"user_metadata\":{},\"sdk_version\":\"0.25.0\"}"),
+                "session_id", session, sizeof(session));
+    snprintf(body, sizeof(body), "{\"session_id\":\"%s\",\"type\":\"session_heartbeat\"}", session);
+    size_t n, n_big;
+    char *small = request("/api/v1/session_heartbeat", "", body, strlen(body), &n);
+    struct load ours = { port, 50, small, n }, theirs = { bare_port, 50, small, n };
+    struct load many = { port, 400, small, n };
+    ratio("S1", run_load, &ours, run_load, &theirs, 0.7, "requests/s");
+    ratio("S2", run_load, &many, run_load, &ours, 0.8, "requests/s");
+    char *filler = malloc(BODY);
+    if (!filler)
+        return 1;
+    memset(filler, ' ', BODY); /* telemetry is received and not read: only the way counts */
+    char *big = request("/api/v1/telemetry", "", filler, BODY, &n_big);
+    struct load our_big = { port, 1, big, n_big }, their_big = { bare_port, 1, big, n_big };
+    ratio("S5", run_upload, &our_big, run_upload, &their_big, 0.4, "MB/s");
+    double alone = run_load(&ours);
+    hold_polls(port, session, held);
+    double beside = run_load(&ours);
+    printf("S4 %.2f x (bar 0.9; %.0f against %.0f requests/s) %s\n", beside / alone, beside, alone,
+           beside >= 0.9 * alone ? "met" : "MISSED");
+    for (int i = 0; i < HELD; i++)
+        close(held[i]);
+    free(small);
+    free(big);
+    free(filler);
+    MHD_stop_daemon(d);
+    server_close(s);
+    os_remove_tree(dir, NULL);
+    return 0;
+}
