@@ -377,7 +377,7 @@ static tinker_status decode_list(const tinker_tokenizer *t, struct tok_ctx *c, s
     return TINKER_OK;
 }
 
-/* ---- decode ------------------------------------------------------------------------------------ */
+/* ---- decode ---------------------------------------------------------------------------------- */
 
 /* Whether a token takes part; an unknown id does not, or is refused when strict. */
 tinker_status tok_use_id(const tinker_tokenizer *t, int32_t id, const tinker_decode_options *o,

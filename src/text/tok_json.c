@@ -33,7 +33,7 @@ static tinker_status json_bad(struct loading *l, const struct json_reader *r, co
     return err_set(l->err, TINKER_EINVAL, "%s: %s", where, json_error(r));
 }
 
-/* ---- the model --------------------------------------------------------------------------------- */
+/* ---- the model ------------------------------------------------------------------------------- */
 
 static tinker_status read_vocab(struct loading *l, struct json_reader *r)
 {
@@ -193,7 +193,7 @@ static tinker_status read_model(struct loading *l, struct json_reader *r)
     return status;
 }
 
-/* ---- the file ---------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 /* Whether the last pre-tokenizer maps bytes to characters: then the vocabulary is in bytes. */
 static tinker_status last_type(tinker_tokenizer *t, const struct tok_part *p, tinker_error *err)

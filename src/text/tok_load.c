@@ -47,7 +47,7 @@ tinker_tokenizer *tinker_tokenizer_ref(tinker_tokenizer *t)
     return t;
 }
 
-/* ---- parts --------------------------------------------------------------------------------------- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 /* Tokens that a piece can never be are found by their spelling. */
 static tinker_status index_odd(tinker_tokenizer *t, tinker_error *err)

@@ -375,7 +375,7 @@ static tinker_status cut_all(struct tok_ctx *c, const struct tok_pre *s, const c
     return ok ? TINKER_OK : err_nomem(err, "pieces");
 }
 
-/* ---- rewriting --------------------------------------------------------------------------------- */
+/* ---- rewriting ------------------------------------------------------------------------------- */
 
 /* Copy in[begin..end), with every scalar passed through the step's own rewriting. */
 static void rewrite(struct tok_outbuf *o, const struct tok_text *in, const struct tok_pre *s,

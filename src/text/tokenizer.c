@@ -74,7 +74,7 @@ tinker_status tinker_text_append(tinker_text *t, const char *s, size_t n, tinker
     return ok ? TINKER_OK : err_nomem(err, "text");
 }
 
-/* ---- encode ------------------------------------------------------------------------------------ */
+/* ---- encode ---------------------------------------------------------------------------------- */
 
 static tinker_status encode(const tinker_tokenizer *t, const char *text, size_t n,
                             const tinker_encode_options *opts, tinker_tokens *out,
@@ -118,7 +118,7 @@ tinker_status tinker_tokenizer_count(const tinker_tokenizer *t, const char *text
     return status;
 }
 
-/* ---- decode ------------------------------------------------------------------------------------ */
+/* ---- decode ---------------------------------------------------------------------------------- */
 
 /* What follows `had` in b becomes UTF-8, or loses spaces, as asked for. */
 static void finish_text(struct buf *b, size_t had, bool repair, bool cleanup)
@@ -170,7 +170,7 @@ tinker_status tinker_tokenizer_decode(const tinker_tokenizer *t, const int32_t *
     return status;
 }
 
-/* ---- the vocabulary ---------------------------------------------------------------------------- */
+/* ---- the vocabulary -------------------------------------------------------------------------- */
 
 static bool exists(const tinker_tokenizer *t, int32_t id)
 {

@@ -224,7 +224,7 @@ void tok_trie_clear(struct tok_trie *t);
 int tok_trie_find(const struct tok_trie *t, const char *text, size_t n, size_t from, size_t *begin,
                   size_t *end);
 
-/* ---- loading ----------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 struct tok_source { /* the bytes of the files, and how to read them */
     const char *json, *config;

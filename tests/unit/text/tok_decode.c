@@ -100,7 +100,7 @@ static void test_other_decoders(void)
         "a##bc</w> d");
 }
 
-/* ---- as they arrive ---------------------------------------------------------------------------- */
+/* ---- as they arrive -------------------------------------------------------------------------- */
 
 static bool whole_characters(const char *s, size_t n)
 {

@@ -269,7 +269,7 @@ static void test_more_than_the_table_holds(void)
     tinker_tokenizer_free(kept);
 }
 
-/* ---- rank files -------------------------------------------------------------------------------- */
+/* ---- rank files ------------------------------------------------------------------------------ */
 
 static struct buf ranks(const char *const *tokens)
 {

@@ -87,16 +87,18 @@ static void test_load_errors(void)
 
 #define ADDED(id, text, flags) "{\"id\":" #id ",\"content\":\"" text "\"," flags "}"
 #define SPECIAL                "\"special\":true,\"normalized\":false"
-static const char added[] =
-    "[" ADDED(300, "<|a|>", SPECIAL) "," ADDED(301, "<|a|>b", SPECIAL) "," ADDED(302, "<think>", "\"special\":false,\"normalized\":false") "," ADDED(
-        303, "<l>",
-        SPECIAL
-        ",\"lstrip\":true") "," ADDED(304, "<r>",
-                                      SPECIAL
-                                      ",\"rstrip\":true") "," ADDED(305, "word",
-                                                                    "\"special\":false,"
-                                                                    "\"normalized\":false,\"single_"
-                                                                    "word\":true") "]";
+static const char added[] = "[" ADDED(300, "<|a|>", SPECIAL) "," ADDED(301, "<|a|>b", SPECIAL) "," ADDED(
+    302, "<think>",
+    "\"special\":false,\"normalized\":false") "," ADDED(303, "<l>",
+                                                        SPECIAL
+                                                        ",\"lstrip\":true") "," ADDED(304, "<r>",
+                                                                                      SPECIAL
+                                                                                      ",\"rstrip\":"
+                                                                                      "true") "," ADDED(305,
+                                                                                                        "word",
+                                                                                                        "\"special\":false,"
+                                                                                                        "\"normalized\":false,\"single_"
+                                                                                                        "word\":true") "]";
 
 static void test_added_tokens(void)
 {
@@ -391,7 +393,7 @@ static void test_split_behaviors(void)
     }
 }
 
-/* ---- char-level vocabularies ------------------------------------------------------------------- */
+/* ---- char-level vocabularies ----------------------------------------------------------------- */
 
 #define META "\xE2\x96\x81"
 static const char gemma[] =
