@@ -60,7 +60,7 @@ static tinker_status check_datum(const struct check *c, size_t i, const tinker_v
 {
     const double *g = tinker_var_grad(leaf);
     for (size_t k = 0; k < leaf->shape.n; k++) {
-        double up, down;
+        double up = 0, down = 0;
         tinker_status s = value_at(c, i, k, eps, &up, err);
         if (s == TINKER_OK)
             s = value_at(c, i, k, -eps, &down, err);
@@ -80,11 +80,11 @@ tinker_status tinker_loss_gradcheck(tinker_loss_fn *fn, void *state, const tinke
 {
     const struct check c = { fn, state, data, logprobs, n };
     tinker_gradcheck worst = { 0 };
-    tinker_var **leaves, *y;
+    tinker_var **leaves = NULL, *y = NULL;
     tinker_error mine = { 0 };
     tinker_tape *t = run(&c, SIZE_MAX, 0, 0, &leaves, &y, &mine);
     tinker_status s = t ? tinker_tape_backward(t, y, &mine) : mine.status;
-    for (size_t i = 0; s == TINKER_OK && i < n; i++)
+    for (size_t i = 0; t && s == TINKER_OK && i < n; i++)
         s = check_datum(&c, i, leaves[i], eps, &worst, &mine);
     tinker_tape_free(t);
     if (report)

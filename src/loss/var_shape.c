@@ -138,7 +138,7 @@ tinker_var *tinker_var_permute(tinker_var *a, const int *axes, size_t n)
     if (!d)
         return y;
     y->axes = kept;
-    size_t stride[RANK_MAX], run = 1, count[RANK_MAX] = { 0 };
+    size_t stride[RANK_MAX] = { 0 }, count[RANK_MAX] = { 0 }, run = 1;
     for (size_t i = a->shape.ndim; i-- > 0; run *= a->shape.dim[i])
         stride[i] = run;
     for (size_t i = 0; i < s.n; i++) {
