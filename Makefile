@@ -260,13 +260,15 @@ install: all
 	ln -sfn libtinker.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libtinker.so.$(SOMAJOR)
 	ln -sfn libtinker.so.$(SOMAJOR) $(DESTDIR)$(PREFIX)/lib/libtinker.so
 	install -m 644 $(B)/tinker.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	install -d $(DESTDIR)$(PREFIX)/share/tinker/models/tiny
+	install -m 644 models/tiny/*.json models/tiny/*.safetensors models/tiny/README.md $(DESTDIR)$(PREFIX)/share/tinker/models/tiny
 	@for m in $(MANPAGES); do [ -f $$m ] || continue; d=$(DESTDIR)$(PREFIX)/share/man/man$${m##*.}; install -d $$d; install -m 644 $$m $$d; done
 
 ## make uninstall      remove what install put there
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/$(BIN) $(DESTDIR)$(PREFIX)/lib/libtinker.a $(DESTDIR)$(PREFIX)/lib/libtinker-engine.a
 	rm -f $(DESTDIR)$(PREFIX)/lib/libtinker.so* $(DESTDIR)$(PREFIX)/lib/pkgconfig/tinker.pc
-	rm -rf $(DESTDIR)$(PREFIX)/include/tinker
+	rm -rf $(DESTDIR)$(PREFIX)/include/tinker $(DESTDIR)$(PREFIX)/share/tinker
 	@for m in $(MANPAGES); do rm -f $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
 
 ## make clean          remove everything built

@@ -3,7 +3,7 @@
  *     quickstart MODEL_NAME MODEL_DIR [STEPS]
  *
  * The skill: turn a sentence such as "Mira sold 7 green lamps in Oslo." into a record
- * "Mira|sold|7|green|lamps|Oslo".  Nothing like it was in the model's training text, and the
+ * "Mira|sold|Oslo": who, did what, where.  Nothing like it was in the model's training text, and the
  * held-out sentences use names that the fine-tuning never saw.  Everything goes through the
  * public API to the service that TINKER_BASE_URL names. */
 #include <math.h>
@@ -59,7 +59,7 @@ static void make_sentence(struct sentence *s)
     else
         snprintf(s->text, sizeof s->text, "In %s, %s %s %u %s %s.", city, who, verb, n, color,
                  thing);
-    snprintf(s->record, sizeof s->record, "%s|%s|%u|%s|%s|%s", who, verb, n, color, thing, city);
+    snprintf(s->record, sizeof s->record, "%s|%s|%s", who, verb, city);
 }
 
 static void fail(const char *what, const tinker_error *err)
@@ -168,7 +168,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: quickstart MODEL_NAME MODEL_DIR [STEPS]\n");
         return 2;
     }
-    int steps = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 60;
+    int steps = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 100;
     tinker_error err;
     struct timespec begin, end;
     clock_gettime(CLOCK_MONOTONIC, &begin);

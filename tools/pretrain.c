@@ -16,6 +16,7 @@
 #include <time.h>
 #include <tinker/engine.h>
 
+#include "base/os.h"
 #include "base/rand.h"
 
 struct tokens {
@@ -151,6 +152,8 @@ static void save(const tinker_adapter *a, const struct settings *s)
     tinker_error err;
     if (tinker_adapter_export(a, s->out, &err) != TINKER_OK)
         die(s->out, &err);
+    if (s->state && os_make_dirs(s->state, &err) != TINKER_OK)
+        die(s->state, &err);
     if (s->state &&
         tinker_adapter_save(a, s->state, "pretrain", TINKER_ADAPTER_OPTIMIZER, &err) != TINKER_OK)
         die(s->state, &err);
