@@ -29,13 +29,16 @@ TINKER_API void tinker_rest_free(tinker_rest *r);
 typedef enum tinker_scope { TINKER_SCOPE_OWNED = 0, TINKER_SCOPE_ACCESSIBLE = 1 } tinker_scope;
 
 typedef struct tinker_page {
-    size_t size; /* set by TINKER_PAGE_INIT */
+    size_t size;   /* set by TINKER_PAGE_INIT */
     int64_t limit; /* 0: the default of the call */
     int64_t offset;
     tinker_scope scope;
     const char *project_id; /* training runs of one project, or NULL */
 } tinker_page;
-#define TINKER_PAGE_INIT { sizeof(tinker_page), 0, 0, TINKER_SCOPE_OWNED, NULL }
+#define TINKER_PAGE_INIT                                    \
+    {                                                       \
+        sizeof(tinker_page), 0, 0, TINKER_SCOPE_OWNED, NULL \
+    }
 
 typedef struct tinker_cursor {
     int64_t offset, limit, total_count;
@@ -44,11 +47,11 @@ typedef struct tinker_cursor {
 /* ---- checkpoints ----------------------------------------------------------------- */
 
 typedef struct tinker_checkpoint {
-    const char *id;      /* "weights/step-100" */
-    int sampler;         /* weights to sample from; else training state */
+    const char *id; /* "weights/step-100" */
+    int sampler;    /* weights to sample from; else training state */
     int64_t time_us;
-    const char *path;    /* "tinker://…" */
-    int64_t size_bytes;  /* -1: unknown */
+    const char *path;   /* "tinker://…" */
+    int64_t size_bytes; /* -1: unknown */
     int is_public;
     int64_t expires_us;
 } tinker_checkpoint;
@@ -99,7 +102,10 @@ typedef struct tinker_download_options {
     tinker_progress_callback *progress;
     void *progress_state;
 } tinker_download_options;
-#define TINKER_DOWNLOAD_OPTIONS_INIT { sizeof(tinker_download_options), 0, NULL, NULL }
+#define TINKER_DOWNLOAD_OPTIONS_INIT                   \
+    {                                                  \
+        sizeof(tinker_download_options), 0, NULL, NULL \
+    }
 
 /* Stream the archive of a checkpoint into `file`, in constant memory.  It appears under
  * its name when it is complete; a failure leaves nothing behind.  Result:

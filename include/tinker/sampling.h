@@ -15,18 +15,20 @@ extern "C" {
 /* How the samples of one sampler are tried again.  Every field has its default in
  * TINKER_RETRY_OPTIONS_INIT. */
 typedef struct tinker_retry_options {
-    size_t size;             /* set by TINKER_RETRY_OPTIONS_INIT */
-    int max_connections;     /* samples under way; the service's own number wins */
-    int64_t progress_ms;     /* without any sample completing: taken for stuck */
-    int64_t delay_base_ms;   /* after the first failure; doubles each time */
+    size_t size;           /* set by TINKER_RETRY_OPTIONS_INIT */
+    int max_connections;   /* samples under way; the service's own number wins */
+    int64_t progress_ms;   /* without any sample completing: taken for stuck */
+    int64_t delay_base_ms; /* after the first failure; doubles each time */
     int64_t delay_max_ms;
-    double jitter;           /* share by which a delay varies, 0 to 1 */
-    int max_retries;         /* -1: no limit */
-    int no_retries;          /* 1: a single attempt */
+    double jitter;   /* share by which a delay varies, 0 to 1 */
+    int max_retries; /* -1: no limit */
+    int no_retries;  /* 1: a single attempt */
     int no_stuck_detection;
 } tinker_retry_options;
-#define TINKER_RETRY_OPTIONS_INIT \
-    { sizeof(tinker_retry_options), 1000, 7200000, 500, 10000, 0.25, -1, 0, 0 }
+#define TINKER_RETRY_OPTIONS_INIT                                               \
+    {                                                                           \
+        sizeof(tinker_retry_options), 1000, 7200000, 500, 10000, 0.25, -1, 0, 0 \
+    }
 
 /* Open a sampler on a base model, or on saved weights ("tinker://…/sampler_weights/…");
  * exactly one of the two is not NULL.  Blocks, at most timeout_ms. */
@@ -64,7 +66,10 @@ typedef struct tinker_sample_options {
     int prompt_logprobs;
     size_t topk_prompt_logprobs;
 } tinker_sample_options;
-#define TINKER_SAMPLE_OPTIONS_INIT { sizeof(tinker_sample_options), 1, 0, 0 }
+#define TINKER_SAMPLE_OPTIONS_INIT             \
+    {                                          \
+        sizeof(tinker_sample_options), 1, 0, 0 \
+    }
 
 /* Sample continuations of `prompt`, which is encoded before the call returns.
  * params and opts may be NULL.  Result: tinker_future_sample(). */
@@ -75,9 +80,8 @@ TINKER_API tinker_future *tinker_sampler_sample(tinker_sampler *s, const tinker_
 
 /* Logprobs of the tokens of `prompt` itself: prompt_logprobs of tinker_future_sample(),
  * NaN for the first. */
-TINKER_API tinker_future *tinker_sampler_logprobs(tinker_sampler *s,
-                                                  const tinker_model_input *prompt,
-                                                  tinker_error *err);
+TINKER_API tinker_future *
+tinker_sampler_logprobs(tinker_sampler *s, const tinker_model_input *prompt, tinker_error *err);
 
 /* Change how later samples of this sampler are tried again; NULL: the defaults.
  * TINKER_EINVAL names a value that makes no sense. */

@@ -36,40 +36,43 @@ typedef struct tinker_service_options {
     tinker_log_callback *log; /* NULL: to stderr when TINKER_LOG is set, else silent */
     void *log_state;
     /* From here on zero means: the environment, else the default. */
-    tinker_log_level log_level;            /* for `log`; 0 is TINKER_LOG_DEBUG */
-    const char *credential_cmd;            /* TINKER_CREDENTIAL_CMD */
-    const char *const *tags;               /* TINKER_TAGS */
+    int log_verbose; /* 1: info, 2: debug lines too; TINKER_LOG, else warnings and errors */
+    const char *credential_cmd; /* TINKER_CREDENTIAL_CMD */
+    const char *const *tags;    /* TINKER_TAGS */
     size_t n_tags;
-    const tinker_named_string *headers;    /* added to every request; these win */
+    const tinker_named_string *headers; /* added to every request; these win */
     size_t n_headers;
-    const tinker_named_string *query;      /* added to every request */
+    const tinker_named_string *query; /* added to every request */
     size_t n_query;
-    const char *proxy;                     /* TINKEX_PROXY, else http(s)_proxy */
-    int64_t timeout_ms;                    /* of inactivity; TINKEX_TIMEOUT, else 60000 */
-    int max_retries;                       /* of one HTTP call; -1: none; TINKEX_MAX_RETRIES, else 10 */
-    const char *parity;                    /* "python" or "conservative"; TINKEX_PARITY */
-    int telemetry;                         /* 1: on, -1: off; TINKER_TELEMETRY */
-    int64_t close_ms;                      /* longest wait of tinker_service_free(), else 5000 */
-    int isolate_limits;                    /* do not share rate limits with services of one key */
-    int dump_headers;                      /* log every HTTP attempt, redacted; TINKEX_DUMP_HEADERS */
-    int otel;                              /* send traceparent and tracestate; TINKEX_OTEL_PROPAGATE */
+    const char *proxy;  /* TINKEX_PROXY, else http(s)_proxy */
+    int64_t timeout_ms; /* of inactivity; TINKEX_TIMEOUT, else 60000 */
+    int max_retries;    /* of one HTTP call; -1: none; TINKEX_MAX_RETRIES, else 10 */
+    const char *parity; /* "python" or "conservative"; TINKEX_PARITY */
+    int telemetry;      /* 1: on, -1: off; TINKER_TELEMETRY */
+    int64_t close_ms;   /* longest wait of tinker_service_free(), else 5000 */
+    int isolate_limits; /* do not share rate limits with services of one key */
+    int dump_headers;   /* log every HTTP attempt, redacted; TINKEX_DUMP_HEADERS */
+    int otel;           /* send traceparent and tracestate; TINKEX_OTEL_PROPAGATE */
     const char *traceparent, *tracestate;
-    int64_t poll_backoff_initial_ms;       /* between polls after 408 and 5xx; TINKEX_POLL_BACKOFF */
+    int64_t poll_backoff_initial_ms; /* between polls after 408 and 5xx; TINKEX_POLL_BACKOFF */
     int64_t poll_backoff_max_ms;
     int session_sockets, training_sockets; /* bounds of open connections; 0: none */
     int sampling_sockets, polling_sockets, telemetry_sockets;
-    int heartbeat_max_failures;            /* give up the session after these in a row; 0: never */
-    int64_t heartbeat_max_ms;              /* or after this long without success; 0: never */
-    int telemetry_max_retries;             /* of one batch, then it is dropped; 0: no limit */
+    int heartbeat_max_failures; /* give up the session after these in a row; 0: never */
+    int64_t heartbeat_max_ms;   /* or after this long without success; 0: never */
+    int telemetry_max_retries;  /* of one batch, then it is dropped; 0: no limit */
 } tinker_service_options;
-#define TINKER_SERVICE_OPTIONS_INIT                                                             \
-    { sizeof(tinker_service_options), NULL, NULL, NULL, NULL, 0, NULL, NULL, TINKER_LOG_DEBUG,  \
-      NULL, NULL, 0, NULL, 0, NULL, 0, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, \
-      0, 0, 0, 0, 0, 0 }
+#define TINKER_SERVICE_OPTIONS_INIT                                                                \
+    {                                                                                              \
+        sizeof(tinker_service_options), NULL, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL, NULL, 0,   \
+            NULL, 0, NULL, 0, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, \
+            0, 0                                                                                   \
+    }
 
 /* opts NULL: everything from the environment, which is read here and nowhere else.
  * Returns NULL with *err set: TINKER_EINVAL for a missing or malformed key. */
-TINKER_API tinker_service *tinker_service_new(const tinker_service_options *opts, tinker_error *err);
+TINKER_API tinker_service *tinker_service_new(const tinker_service_options *opts,
+                                              tinker_error *err);
 
 /* The future of a request that was submitted elsewhere, by its id and type (see
  * tinker_future_request_type()).  Results of "CreateModel" and of unnamed sampler saves

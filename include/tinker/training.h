@@ -48,7 +48,10 @@ typedef struct tinker_save_options {
     int64_t ttl_seconds; /* 0: keep for ever */
     int overwrite;       /* training state only */
 } tinker_save_options;
-#define TINKER_SAVE_OPTIONS_INIT { sizeof(tinker_save_options), 0, 0 }
+#define TINKER_SAVE_OPTIONS_INIT          \
+    {                                     \
+        sizeof(tinker_save_options), 0, 0 \
+    }
 
 /* Save weights and optimizer under `name`.  Result: tinker_future_path(). */
 TINKER_API tinker_future *tinker_training_save_state(tinker_training *t, const char *name,
@@ -74,7 +77,10 @@ typedef struct tinker_from_state {
     size_t n_user_metadata;
     const char *access_token; /* credential of the account that owns the weights, or NULL */
 } tinker_from_state;
-#define TINKER_FROM_STATE_INIT { sizeof(tinker_from_state), 0, NULL, NULL, 0, NULL }
+#define TINKER_FROM_STATE_INIT                            \
+    {                                                     \
+        sizeof(tinker_from_state), 0, NULL, NULL, 0, NULL \
+    }
 
 /* A new training client that continues from saved weights.  Blocks, at most timeout_ms. */
 TINKER_API tinker_training *tinker_service_create_from_state(tinker_service *s, const char *path,
@@ -88,8 +94,8 @@ TINKER_API tinker_future *tinker_service_request_from_state(tinker_service *s, c
 typedef struct tinker_model_info {
     const char *model_id;
     const char *model_name, *arch, *tokenizer_id; /* NULL: the service does not say */
-    int is_lora;       /* -1: unknown */
-    int64_t lora_rank; /* -1: unknown */
+    int is_lora;                                  /* -1: unknown */
+    int64_t lora_rank;                            /* -1: unknown */
 } tinker_model_info;
 /* What is being trained.  Result: tinker_future_model_info(). */
 TINKER_API tinker_future *tinker_training_info(tinker_training *t, tinker_error *err);

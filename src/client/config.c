@@ -255,10 +255,11 @@ static void set_log(struct config *c, const tinker_service_options *o)
     const char *level = env_text(&c->arena, "TINKER_LOG");
     c->log_callback = o->log;
     c->log_state = o->log_state;
-    if (o->log)
-        c->log.level = level ? log_level_parse(level, LOG_WARNING) : (enum log_level)o->log_level;
+    enum log_level dflt = o->log ? LOG_WARNING : LOG_OFF;
+    if (o->log_verbose > 0)
+        c->log.level = o->log_verbose > 1 ? LOG_DEBUG : LOG_INFO;
     else
-        c->log.level = level ? log_level_parse(level, LOG_WARNING) : LOG_OFF;
+        c->log.level = level ? log_level_parse(level, LOG_WARNING) : dflt;
 }
 
 static tinker_status set_metadata(struct config *c, const tinker_service_options *o,

@@ -86,6 +86,11 @@ void future_unref(struct tinker_future *f)
     pthread_cond_destroy(&f->cond);
     arena_clear(&f->arena);
     free(f->error_body);
+    while (f->name) {
+        struct request_name *older = f->name->older;
+        free(f->name);
+        f->name = older;
+    }
     free(f);
 }
 
@@ -95,7 +100,7 @@ void future_complete(struct tinker_future *f, const tinker_error *err)
         f->err = *err;
     pthread_mutex_lock(&future_lock);
     if (f->err.status != TINKER_OK && !f->err.request_id[0])
-        memcpy(f->err.request_id, f->request_id, sizeof(f->request_id));
+        snprintf(f->err.request_id, sizeof(f->err.request_id), "%s", future_request_id(f));
     f->done = true;
     if (f->queue)
         queue_deliver_locked(f->queue, f);
@@ -107,10 +112,22 @@ void future_complete(struct tinker_future *f, const tinker_error *err)
 
 void future_set_request(struct tinker_future *f, const char *id, const char *type)
 {
+    size_t n = strlen(id) + 1;
+    struct request_name *name = malloc(sizeof(*name) + n);
+    if (name)
+        memcpy(name->id, id, n);
     pthread_mutex_lock(&future_lock);
-    snprintf(f->request_id, sizeof(f->request_id), "%s", id);
+    if (name) {
+        name->older = f->name;
+        f->name = name;
+    }
     f->request_type = type;
     pthread_mutex_unlock(&future_lock);
+}
+
+const char *future_request_id(const struct tinker_future *f)
+{
+    return f->name ? f->name->id : "";
 }
 
 int tinker_error_is_user(const tinker_error *err)
@@ -277,7 +294,10 @@ void tinker_future_free(tinker_future *f)
 
 const char *tinker_future_request_id(const tinker_future *f)
 {
-    return f->request_id;
+    pthread_mutex_lock(&future_lock);
+    const char *id = future_request_id(f);
+    pthread_mutex_unlock(&future_lock);
+    return id;
 }
 
 const char *tinker_future_request_type(const tinker_future *f)

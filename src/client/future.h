@@ -28,13 +28,20 @@ enum result_kind {
 struct op;
 struct runtime;
 
+/* What the service calls the request.  A sample that is sent again gets a new one; the old
+ * texts stay, because the user may hold them. */
+struct request_name {
+    struct request_name *older;
+    char id[];
+};
+
 struct tinker_future {
     atomic_int refs;
     struct runtime *rt; /* only while not complete: it may be gone later */
     bool done;          /* the lock of future.c */
     pthread_cond_t cond;
-    tinker_error err;     /* status TINKER_OK: success; written before done */
-    char request_id[112]; /* the lock */
+    tinker_error err;          /* status TINKER_OK: success; written before done */
+    struct request_name *name; /* the lock; NULL: none yet */
     enum result_kind kind;
     const char *type;       /* RESULT_VALUE: address of the name of the type */
     const void *value;      /* into the arena; TRAINING and SAMPLER: owned until taken */
@@ -64,6 +71,7 @@ void future_unref(struct tinker_future *f);
 /* Complete with success (err NULL) or failure, exactly once.  Loop thread. */
 void future_complete(struct tinker_future *f, const tinker_error *err);
 void future_set_request(struct tinker_future *f, const char *id, const char *type);
+const char *future_request_id(const struct tinker_future *f); /* loop thread; "" for none */
 
 /* The result of a future of kind RESULT_VALUE and this type (by address), or NULL. */
 const void *future_value(const struct tinker_future *f, const char *type);

@@ -237,7 +237,7 @@ void report_timeout(struct holder *h, const struct tinker_future *f, double time
         return;
     struct data d;
     begin(&d);
-    text(&d, "request_id", f->request_id);
+    text(&d, "request_id", future_request_id(f));
     text(&d, "request_type", f->request_type ? f->request_type : "");
     json_put_key(&d.w, "timeout");
     json_put_double(&d.w, timeout_s);

@@ -164,8 +164,10 @@ static tinker_future *submit_single(tinker_training *t, const struct train_kind 
     if (trainer_reserve_locked(t, 1, &op->first_id, err) == TINKER_OK) {
         if (encode(op, op->first_id + 1, arg, &op->parts[0].body, err) == TINKER_OK)
             f = train_op_submit(op, err);
-        if (!f)
+        if (!f) { /* nobody saw it */
             t->next_id = op->first_id;
+            t->unloaded = false;
+        }
     }
     pthread_mutex_unlock(&t->lock);
     if (!f)

@@ -266,7 +266,7 @@ void world_options(struct world *w, tinker_service_options *opts)
     opts->telemetry = -1;
     opts->log = keep_line;
     opts->log_state = w;
-    opts->log_level = TINKER_LOG_DEBUG;
+    opts->log_verbose = 2;
 }
 
 static void world_begin(struct world *w, const char *config, tinker_service_options *opts)
@@ -297,7 +297,7 @@ void world_open_real(struct world *w, const char *config)
     tinker_service_options opts;
     clear_environment();
     world_options(w, &opts);
-    opts.log_level = TINKER_LOG_WARNING;
+    opts.log_verbose = 0;
     w->real_time = true;
     world_begin(w, config, &opts);
 }
