@@ -21,7 +21,7 @@ struct serve {
     const char *listen, *unix_path, *data_dir, *dtype, *logprobs, *tls_cert, *tls_key, *log_level;
     int64_t threads, memory, context, session_timeout, seed, max_batch, max_queued, hold;
     double train_share;
-    bool insecure, no_autosave, no_timeout;
+    bool insecure, no_autosave, no_timeout, local_paths;
     /* made from them */
     struct server_model list[MODELS_MAX];
     char dirs[MODELS_MAX][MODEL_DIR_MAX];
@@ -83,6 +83,8 @@ static bool parse(struct serve *v, int argc, char **argv, int *status)
           &v->train_share, NULL },
         { "no-autosave", 0, OPT_FLAG, NULL, "do not write the training state after each step",
           &v->no_autosave, NULL },
+        { "allow-local-paths", 0, OPT_FLAG, NULL,
+          "let clients load PEFT adapters of this machine as file:///dir", &v->local_paths, NULL },
         { "tls-cert", 0, OPT_STRING, "FILE", "serve HTTPS with this certificate (PEM)",
           &v->tls_cert, NULL },
         { "tls-key", 0, OPT_STRING, "FILE", "and this private key (PEM)", &v->tls_key, NULL },
@@ -237,6 +239,7 @@ static int take_options(struct serve *v, struct server_options *o)
     o->max_queued_samples = v->max_queued;
     o->train_share = v->train_share;
     o->no_autosave = v->no_autosave;
+    o->allow_local_paths = v->local_paths;
     return EXIT_OK;
 }
 

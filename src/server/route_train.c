@@ -214,10 +214,11 @@ void route_load_weights(struct server *s, struct request *req, struct response *
     }
     const struct wire_load_weights_request *in = &w->load;
     bool by_model = in->model_id != NULL, by_session = in->session_id && in->model_seq_id.has;
+    bool local = s->opts.allow_local_paths && strncmp(in->path, "file:///", 8) == 0;
     const char *problem = NULL;
     if (by_model == by_session)
         problem = "either model_id or session_id and model_seq_id must be given";
-    else if (wire_path_parse(in->path, &path, NULL) != TINKER_OK)
+    else if (wire_path_parse(in->path, &path, NULL) != TINKER_OK && !(by_model && local))
         problem = "request.path must be in format tinker://source_model_id/weights/checkpoint_id";
     else if (by_session && in->model_seq_id.value < 0)
         problem = "model_seq_id must not be negative";

@@ -424,11 +424,17 @@ static void run_save_sampler(struct server *s, struct weights_cache *weights, st
 
 /* ---- loading -------------------------------------------------------------------------------------- */
 
-static tinker_status find_source(struct server *s, struct future *f, struct store_checkpoint **out,
-                                 tinker_error *err)
+/* The directory of the weights to load: of a checkpoint, or any on this machine when the
+ * server was told to allow that. */
+static tinker_status find_source(struct server *s, struct future *f, char *out, tinker_error *err)
 {
     const struct wire_load_weights_request *r = &f->work->load;
+    struct store_checkpoint *from = NULL;
     struct wire_path path;
+    if (s->opts.allow_local_paths && strncmp(r->path, "file:///", 8) == 0) {
+        snprintf(out, CHECKPOINT_PATH, "%s", r->path + 7);
+        return TINKER_OK;
+    }
     tinker_status status = wire_path_parse(r->path, &path, err);
     if (status != TINKER_OK)
         return status;
@@ -439,11 +445,13 @@ static tinker_status find_source(struct server *s, struct future *f, struct stor
     if (!run)
         return err_nomem(err, "path");
     status =
-        store_get_checkpoint(s->store, run, path.sampler, path.name, &f->work->arena, out, err);
+        store_get_checkpoint(s->store, run, path.sampler, path.name, &f->work->arena, &from, err);
     if (status != TINKER_OK)
         return status;
-    bool visible = *out && ((*out)->is_public || strcmp((*out)->owner, f->model->owner) == 0);
-    return visible ? TINKER_OK : err_set(err, TINKER_EINVAL, "no checkpoint %s", r->path);
+    if (!from || !(from->is_public || strcmp(from->owner, f->model->owner) == 0))
+        return err_set(err, TINKER_EINVAL, "no checkpoint %s", r->path);
+    checkpoint_path(s, from->dir, out);
+    return TINKER_OK;
 }
 
 static tinker_status check_same_shape(const struct future *f, const tinker_lora *from,
@@ -464,19 +472,14 @@ static tinker_status check_same_shape(const struct future *f, const tinker_lora 
 static void run_load(struct server *s, struct future *f)
 {
     const struct wire_load_weights_request *r = &f->work->load;
-    struct store_checkpoint *from = NULL;
     char path[CHECKPOINT_PATH];
     tinker_error err = { 0 };
     tinker_adapter *loaded = NULL;
-    tinker_status status = find_source(s, f, &from, &err);
-    if (status == TINKER_OK)
-        status = check_same_shape(f, &from->lora, &err);
-    if (status == TINKER_OK) {
-        checkpoint_path(s, from->dir, path);
-        int flags = r->optimizer ? TINKER_ADAPTER_OPTIMIZER : 0;
-        loaded = tinker_adapter_load(f->model->base->engine, path, flags, &err);
-    }
-    if (!loaded) {
+    if (find_source(s, f, path, &err) == TINKER_OK)
+        loaded = tinker_adapter_load(f->model->base->engine, path,
+                                     r->optimizer ? TINKER_ADAPTER_OPTIMIZER : 0, &err);
+    if (!loaded || check_same_shape(f, tinker_adapter_describe(loaded), &err) != TINKER_OK) {
+        tinker_adapter_free(loaded);
         fail_with(s, f, &err);
         return;
     }

@@ -170,6 +170,69 @@ static void test_checkpoints(void)
     server_close(s);
 }
 
+static void local_paths(struct server_options *o)
+{
+    o->allow_local_paths = true;
+}
+
+static struct reply load(struct server *s, const char *model, const char *path)
+{
+    return post(s, "/api/v1/load_weights",
+                "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"%s\",\"optimizer\":false}", model,
+                path);
+}
+
+static void test_loading(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    char session[64], a[96], b[96], c[96], file[400];
+    make_session(s, session);
+    make_model(s, session, 0, a);
+    make_model(s, session, 1, b);
+    struct reply r = result_of(s, forward_backward(s, a, 1));
+    reply_clear(&r);
+    r = result_of(s, optim_step(s, a, 2, 1));
+    reply_clear(&r);
+    r = result_of(
+        s, post(s, "/api/v1/save_weights", "{\"model_id\":\"%s\",\"seq_id\":3,\"path\":\"x\"}", a));
+    char path[200];
+    snprintf(path, sizeof(path), "%s", member(&r, "path"));
+    reply_clear(&r);
+    r = result_of(s, load(s, b, path));
+    CHECK_STR(member(&r, "path"), path);
+    CHECK_STR(member(&r, "model_id"), b);
+    reply_clear(&r);
+    r = post(s, "/api/v1/load_weights",
+             "{\"model_id\":\"%s\",\"seq_id\":5,\"path\":\"%s\",\"optimizer\":false}", b, path);
+    CHECK_STATUS(r, 400);
+    reply_clear(&r);
+    /* A new model straight from the checkpoint. */
+    r = result_of(s, post(s, "/api/v1/load_weights",
+                          "{\"session_id\":\"%s\",\"model_seq_id\":2,\"path\":\"%s\","
+                          "\"optimizer\":true}",
+                          session, path));
+    snprintf(c, sizeof(c), "%s:train:2", session);
+    CHECK_STR(member(&r, "model_id"), c);
+    reply_clear(&r);
+    r = result_of(s, optim_step(s, c, 1, 1));
+    CHECK(strstr(r.body, "\"step:max\":2.0"));
+    reply_clear(&r);
+    make_model(s, session, 3, c);
+    snprintf(file, sizeof(file), "file://%s", test_model);
+    r = load(s, c, file);
+    CHECK_STATUS(r, 400);
+    reply_clear(&r);
+    server_close(s);
+    s = start_with(local_paths);
+    REQUIRE(s);
+    make_model(s, session, 4, c);
+    r = result_of(s, load(s, c, file));
+    CHECK_STR(member(&r, "category"), "server"); /* the fake engine finds no file there */
+    reply_clear(&r);
+    server_close(s);
+}
+
 static void one_queued(struct server_options *o)
 {
     o->max_queued_samples = 1;
@@ -346,6 +409,7 @@ int main(void)
     RUN(test_other_sites_are_refused);
     RUN(test_names_stay_inside);
     RUN(test_checkpoints);
+    RUN(test_loading);
     RUN(test_a_full_queue_says_429);
     RUN(test_sessions_end);
     RUN(test_a_gap_is_not_waited_for_ever);
