@@ -1,7 +1,7 @@
 /* model.c - memory of a model and the packing of its weights.
  *
  * All packed matrices lie in one allocation in the order of model_tensors(), all
- * norms and biases in another.  Packing runs on all threads, one matrix each. */
+ * norms and biases in another.  Packing runs on all threads, matrix by matrix. */
 #include "engine/model.h"
 
 #include <stdlib.h>
@@ -161,13 +161,25 @@ static tinker_status plan(void *state, const struct tensor_place *at, tinker_err
     return TINKER_OK;
 }
 
-static void pack(void *arg, size_t begin, size_t end)
+struct pack_rows {
+    struct packed *packed;
+    const struct pack_job *job;
+};
+
+static void pack_slice(void *arg, size_t begin, size_t end)
 {
-    struct filling *f = arg;
-    for (size_t i = begin; i < end; i++) {
+    const struct pack_rows *r = arg;
+    packed_fill(r->packed, r->job->source.data, r->job->source.dtype, begin, end);
+}
+
+static void pack(struct threads *t, struct filling *f)
+{
+    for (size_t i = 0; i < f->n; i++) {
         struct pack_job *job = &f->jobs[i];
-        *job->out = packed_init(job->memory, f->m->dtype, job->source.data, job->source.dtype,
-                                job->rows, job->cols);
+        struct pack_rows rows = { packed_begin(job->memory, f->m->dtype, job->rows, job->cols),
+                                  job };
+        threads_run(t, job->rows, gemm_grain(), pack_slice, &rows);
+        *job->out = rows.packed;
     }
 }
 
@@ -180,7 +192,7 @@ tinker_status model_fill(struct model *m, struct threads *t, const struct weight
         return err_nomem(err, "weights");
     tinker_status status = model_tensors(&m->config, plan, &f, err);
     if (status == TINKER_OK)
-        threads_run(t, f.n, 1, pack, &f);
+        pack(t, &f);
     for (size_t i = 0; i < f.n; i++)
         free(f.jobs[i].aligned);
     free(f.jobs);
