@@ -1,4 +1,4 @@
-# requirements: server
+# requirements: torch
 """Every public method of the official SDK's four clients, sync and async, with assertions.
 
 Ends with a score: methods that passed, of all that the installed release has.
