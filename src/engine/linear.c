@@ -80,19 +80,33 @@ static void dense_slice(void *arg, size_t begin, size_t end)
     j->kernel(j->y, j->x, j->w, j->N, j->O, j->C, j->alpha, j->accumulate, begin, end);
 }
 
-/* Slices of at least this many multiply-adds: less is not worth waking a thread. */
+/* Slices of at least WORTH multiply-adds: less is not worth waking a thread.  Every
+ * slice of rows lays out the right operand for itself, so outputs of few rows (a
+ * token's LoRA part, the gradient of A) are cut along their columns instead. */
+enum { WORTH = 1 << 15, TILE = 12, FEW_ROWS = 64 };
+
 static size_t dense_grain(size_t per_row)
 {
-    enum { WORTH = 1 << 15, TILE = 12 };
     size_t rows = WORTH / (per_row ? per_row : 1);
     return rows < TILE ? TILE : rows;
+}
+
+static size_t column_grain(size_t per_column)
+{
+    size_t grain = gemm_grain(), columns = WORTH / (per_column ? per_column : 1);
+    return (columns / grain + 1) * grain;
 }
 
 void linear_nt(struct threads *t, float *y, const float *x, const float *w, size_t N, size_t O,
                size_t C, float alpha, int accumulate)
 {
     struct dense_job job = { dense_nt, y, x, w, N, O, C, alpha, accumulate };
-    threads_run(t, N, dense_grain(O * C), dense_slice, &job);
+    if (N > FEW_ROWS) {
+        threads_run(t, N, dense_grain(O * C), dense_slice, &job);
+        return;
+    }
+    job.kernel = dense_nt_columns;
+    threads_run(t, O, column_grain(N * C), dense_slice, &job);
 }
 
 void linear_nn(struct threads *t, float *y, const float *x, const float *w, size_t N, size_t O,
@@ -106,7 +120,12 @@ void linear_tn(struct threads *t, float *y, const float *a, const float *x, size
                size_t C, float alpha, int accumulate)
 {
     struct dense_job job = { dense_tn, y, a, x, N, O, C, alpha, accumulate };
-    threads_run(t, O, dense_grain(N * C), dense_slice, &job);
+    if (O > FEW_ROWS) {
+        threads_run(t, O, dense_grain(N * C), dense_slice, &job);
+        return;
+    }
+    job.kernel = dense_tn_columns;
+    threads_run(t, C, column_grain(N * O), dense_slice, &job);
 }
 
 struct bias_job {

@@ -238,24 +238,29 @@ size_t gemm_grain(void)
     return 2 * NR;
 }
 
-/* Rows [begin, end) of y (.,J) (+)= alpha * a b^T over K, both operands unpacked. */
+/* The part of an output that a call computes. */
+struct part {
+    size_t row, row_end, column, column_end;
+};
+
+/* One part of y (.,J) (+)= alpha * a b^T over K, both operands unpacked. */
 static void dense(float *y, size_t J, size_t K, struct operand a, struct operand b, float alpha,
-                  int accumulate, size_t begin, size_t end)
+                  int accumulate, struct part part)
 {
     const struct kernel_ops *ops = kernels_ops();
     float left[MB * KC], right[KC * NR];
-    if (K == 0 && !accumulate)
-        memset(y + begin * J, 0, (end - begin) * J * sizeof *y); /* an empty sum */
-    for (size_t m = begin; m < end; m += MB) {
-        struct rows r = rows_cut(min_size(end - m, MB), ops->mr);
+    for (size_t m = part.row; K == 0 && !accumulate && m < part.row_end; m++)
+        memset(y + m * J + part.column, 0, (part.column_end - part.column) * sizeof *y);
+    for (size_t m = part.row; m < part.row_end; m += MB) {
+        struct rows r = rows_cut(min_size(part.row_end - m, MB), ops->mr);
         for (size_t k = 0; k < K; k += KC) {
             size_t block = min_size(K - k, KC);
-            struct operand part = { a.p + m * a.row + k * a.col, a.row, a.col };
-            pack_left(ops, left, part, r.n, block);
-            for (size_t j = 0; j < J; j += NR) {
+            struct operand rows = { a.p + m * a.row + k * a.col, a.row, a.col };
+            pack_left(ops, left, rows, r.n, block);
+            for (size_t j = part.column; j < part.column_end; j += NR) {
                 struct operand columns = { b.p + j * b.row + k * b.col, b.row, b.col };
                 struct block p = { .a = left, .b = right, .K = block, .np = 1 };
-                p.columns = min_size(J - j, NR);
+                p.columns = min_size(part.column_end - j, NR);
                 pack_right(ops, right, columns, p.columns, block);
                 struct tile_out out = { y + m * J + j, J, alpha, accumulate || k > 0 };
                 block_tiles(ops, &r, &p, &out);
@@ -270,7 +275,15 @@ void dense_nt(float *y, const float *x, const float *w, size_t N, size_t O, size
     assert(end <= N);
     (void)N;
     dense(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, C, 1 }, alpha, accumulate,
-          begin, end);
+          (struct part){ begin, end, 0, O });
+}
+
+void dense_nt_columns(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
+                      float alpha, int accumulate, size_t begin, size_t end)
+{
+    assert(end <= O);
+    dense(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, C, 1 }, alpha, accumulate,
+          (struct part){ 0, N, begin, end });
 }
 
 void dense_nn(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
@@ -279,7 +292,7 @@ void dense_nn(float *y, const float *x, const float *w, size_t N, size_t O, size
     assert(end <= N);
     (void)N;
     dense(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, 1, O }, alpha, accumulate,
-          begin, end);
+          (struct part){ begin, end, 0, O });
 }
 
 void dense_tn(float *y, const float *a, const float *x, size_t N, size_t O, size_t C, float alpha,
@@ -287,5 +300,13 @@ void dense_tn(float *y, const float *a, const float *x, size_t N, size_t O, size
 {
     assert(end <= O);
     dense(y, C, N, (struct operand){ a, 1, O }, (struct operand){ x, 1, C }, alpha, accumulate,
-          begin, end);
+          (struct part){ begin, end, 0, C });
+}
+
+void dense_tn_columns(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,
+                      float alpha, int accumulate, size_t begin, size_t end)
+{
+    assert(end <= C);
+    dense(y, C, N, (struct operand){ a, 1, O }, (struct operand){ x, 1, C }, alpha, accumulate,
+          (struct part){ 0, O, begin, end });
 }

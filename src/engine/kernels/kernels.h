@@ -56,6 +56,13 @@ void dense_nn(float *y, const float *x, const float *w, size_t N, size_t O, size
 void dense_tn(float *y, const float *a, const float *x, size_t N, size_t O, size_t C, float alpha,
               int accumulate, size_t begin, size_t end);
 
+/* The same bits cut the other way, for outputs of few rows: columns [begin, end) only,
+ * multiples of gemm_grain() or the edge. */
+void dense_nt_columns(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
+                      float alpha, int accumulate, size_t begin, size_t end);
+void dense_tn_columns(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,
+                      float alpha, int accumulate, size_t begin, size_t end);
+
 /* The plain twins of the above, double accumulation; w is (O, C) float32. */
 void ref_gemm_nt(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
                  float alpha, int accumulate);

@@ -200,6 +200,17 @@ static void same_bits_dense(void)
     for (size_t begin = 0; begin < O; begin += 5)
         dense_tn(part, a, x, N, O, C, 0.3f, 0, begin, begin + 5 < O ? begin + 5 : O);
     tn = memcmp(part, g, O * C * sizeof *g) == 0;
+    size_t grain = gemm_grain();
+    memset(part, 0, O * C * sizeof *part);
+    for (size_t begin = 0; begin < C; begin += grain)
+        dense_tn_columns(part, a, x, N, O, C, 0.3f, 0, begin,
+                         begin + grain < C ? begin + grain : C);
+    tn &= memcmp(part, g, O * C * sizeof *g) == 0;
+    dense_nt(y, x, w, N, O, C, 0.3f, 0, 0, N);
+    for (size_t begin = 0; begin < O; begin += grain)
+        dense_nt_columns(part, x, w, N, O, C, 0.3f, 0, begin,
+                         begin + grain < O ? begin + grain : O);
+    nt &= memcmp(part, y, N * O * sizeof *y) == 0;
     CHECK(nt);
     CHECK(nn);
     CHECK(tn);
