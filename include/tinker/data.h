@@ -104,7 +104,10 @@ typedef struct tinker_adam {
     size_t size; /* set by TINKER_ADAM_INIT */
     double learning_rate, beta1, beta2, eps, weight_decay, grad_clip_norm;
 } tinker_adam;
-#define TINKER_ADAM_INIT { sizeof(tinker_adam), 1e-4, 0.9, 0.95, 1e-12, 0.0, 0.0 }
+#define TINKER_ADAM_INIT                                      \
+    {                                                         \
+        sizeof(tinker_adam), 1e-4, 0.9, 0.95, 1e-12, 0.0, 0.0 \
+    }
 
 /* Which LoRA adapter to create. */
 typedef struct tinker_lora {
@@ -114,7 +117,10 @@ typedef struct tinker_lora {
     int64_t seed;
     int train_attn, train_mlp, train_unembed; /* at least one must be set */
 } tinker_lora;
-#define TINKER_LORA_INIT { sizeof(tinker_lora), 32, 0, 0, 1, 1, 1 }
+#define TINKER_LORA_INIT                       \
+    {                                          \
+        sizeof(tinker_lora), 32, 0, 0, 1, 1, 1 \
+    }
 
 /* How to sample.  max_tokens 0: up to the context limit.  top_k -1: no limit.
  * Stop: at most one of the two lists; both NULL: the model's end tokens; a
@@ -131,8 +137,10 @@ typedef struct tinker_sampling_params {
     const int32_t *stop_tokens;
     size_t n_stop;
 } tinker_sampling_params;
-#define TINKER_SAMPLING_PARAMS_INIT \
-    { sizeof(tinker_sampling_params), 0, 0, 0, 1.0, -1, 1.0, NULL, NULL, 0 }
+#define TINKER_SAMPLING_PARAMS_INIT                                          \
+    {                                                                        \
+        sizeof(tinker_sampling_params), 0, 0, 0, 1.0, -1, 1.0, NULL, NULL, 0 \
+    }
 
 typedef enum tinker_stop_reason { TINKER_STOP_STOP = 0, TINKER_STOP_LENGTH = 1 } tinker_stop_reason;
 

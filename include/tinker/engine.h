@@ -31,17 +31,23 @@ extern "C" {
 /* One base model in memory and the threads that compute on it. */
 typedef struct tinker_engine tinker_engine;
 
-typedef enum tinker_weights_dtype { TINKER_WEIGHTS_F32 = 0, TINKER_WEIGHTS_BF16 = 1 } tinker_weights_dtype;
+typedef enum tinker_weights_dtype {
+    TINKER_WEIGHTS_F32 = 0,
+    TINKER_WEIGHTS_BF16 = 1
+} tinker_weights_dtype;
 
 typedef struct tinker_engine_options {
-    size_t size;               /* set by TINKER_ENGINE_OPTIONS_INIT */
-    int threads;               /* 0: one per available core */
+    size_t size;                /* set by TINKER_ENGINE_OPTIONS_INIT */
+    int threads;                /* 0: one per available core */
     tinker_weights_dtype dtype; /* of the packed base weights */
-    int64_t max_context;       /* 0: the model's own limit */
-    uint64_t memory_limit;     /* bytes for activations and caches; 0: 3/4 of what is free */
-    int raw_logprobs;          /* sampled logprobs before temperature (else after) */
+    int64_t max_context;        /* 0: the model's own limit */
+    uint64_t memory_limit;      /* bytes for activations and caches; 0: 3/4 of what is free */
+    int raw_logprobs;           /* sampled logprobs before temperature (else after) */
 } tinker_engine_options;
-#define TINKER_ENGINE_OPTIONS_INIT { sizeof(tinker_engine_options), 0, TINKER_WEIGHTS_F32, 0, 0, 0 }
+#define TINKER_ENGINE_OPTIONS_INIT                                    \
+    {                                                                 \
+        sizeof(tinker_engine_options), 0, TINKER_WEIGHTS_F32, 0, 0, 0 \
+    }
 
 /* What was loaded.  Borrowed until the engine closes. */
 typedef struct tinker_engine_info {
@@ -73,7 +79,7 @@ TINKER_API tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lor
                                               tinker_error *err);
 TINKER_API void tinker_adapter_free(tinker_adapter *a);
 TINKER_API const tinker_lora *tinker_adapter_describe(const tinker_adapter *a);
-TINKER_API int64_t tinker_adapter_steps(const tinker_adapter *a); /* optimiser steps taken */
+TINKER_API int64_t tinker_adapter_steps(const tinker_adapter *a);  /* optimiser steps taken */
 TINKER_API uint64_t tinker_adapter_bytes(const tinker_adapter *a); /* memory held */
 
 /* An immutable copy of the weights for sampling; no gradient, no Adam state. */
@@ -118,9 +124,8 @@ typedef struct tinker_pass tinker_pass;
  * base model, forward only.  TINKER_EINVAL names the datum and the tensor;
  * TINKER_ENOMEM gives need and limit in bytes. */
 TINKER_API tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a,
-                                        const tinker_datum *data, size_t n,
-                                        const tinker_loss *loss, int forward_only,
-                                        tinker_error *err);
+                                        const tinker_datum *data, size_t n, const tinker_loss *loss,
+                                        int forward_only, tinker_error *err);
 /* Run one micro-batch.  1: more to do; 0: done, and the gradient was added to the
  * adapter as a whole; -1: failed, and nothing was added. */
 TINKER_API int tinker_pass_step(tinker_pass *p, tinker_error *err);
@@ -139,16 +144,16 @@ typedef struct tinker_generator tinker_generator;
 typedef int tinker_token_callback(void *state, size_t sample, int32_t token, float logprob);
 
 typedef struct tinker_generate {
-    tinker_adapter *adapter;      /* NULL: the base model.  Must outlive the request. */
-    const int32_t *prompt;        /* copied */
+    tinker_adapter *adapter; /* NULL: the base model.  Must outlive the request. */
+    const int32_t *prompt;   /* copied */
     size_t n_prompt;
     const tinker_sampling_params *params; /* stop_strings must be NULL: see on_token */
-    size_t num_samples;           /* sample i uses seed + i */
+    size_t num_samples;                   /* sample i uses seed + i */
     int prompt_logprobs;
     size_t topk_prompt_logprobs;
     tinker_token_callback *on_token; /* may be NULL */
-    void *state;                  /* for on_token */
-    void *tag;                    /* returned by tinker_generator_next() */
+    void *state;                     /* for on_token */
+    void *tag;                       /* returned by tinker_generator_next() */
 } tinker_generate;
 
 TINKER_API tinker_generator *tinker_generator_new(tinker_engine *e, tinker_error *err);

@@ -31,7 +31,7 @@ typedef struct tinker_retry_options {
     }
 
 /* Open a sampler on a base model, or on saved weights ("tinker://…/sampler_weights/…");
- * exactly one of the two is not NULL.  Blocks, at most timeout_ms. */
+ * at least one of the two is not NULL, and both must agree.  Blocks, at most timeout_ms. */
 TINKER_API tinker_sampler *tinker_service_create_sampler(tinker_service *s, const char *base_model,
                                                          const char *model_path, int64_t timeout_ms,
                                                          tinker_error *err);

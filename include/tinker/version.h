@@ -13,7 +13,7 @@ extern "C" {
 #define TINKER_VERSION_MAJOR 0
 #define TINKER_VERSION_MINOR 1
 #define TINKER_VERSION_PATCH 0
-#define TINKER_VERSION "0.1.0"
+#define TINKER_VERSION       "0.1.0"
 
 /* The release of the reference SDK whose wire behaviour this library speaks;
  * announced to the service as sdk_version. */
