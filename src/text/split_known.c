@@ -279,34 +279,37 @@ const unsigned char *split_kimi(const unsigned char *p, const unsigned char *end
     return q > p ? q : split_cased(p, end, true, 3, false, true);
 }
 
-/* Numbers, Han and kana are pieces of the first two patterns and so end the segments that the
- * third one sees. */
-static inline struct at look_deepseek(const unsigned char *p, const unsigned char *end)
+/* The blocks of the second pattern: Han and kana. */
+static inline bool is_cjk(const unsigned char *p, unsigned len)
+{
+    if (len != 3)
+        return false;
+    uint32_t cp = uni_decode(p, &len);
+    return (cp >= 0x4E00 && cp <= 0x9FA5) || (cp >= 0x3040 && cp <= 0x30FF);
+}
+
+/* The first two patterns cut text into numbers, runs of Han and kana, and the rest; the third
+ * sees each run (cjk) and each rest on its own, so what is of the other kind is its end. */
+static inline struct at look_deepseek(const unsigned char *p, const unsigned char *end, bool cjk)
 {
     struct at a = look(p, end);
-    if (a.class & UNI_N)
+    if ((a.class & UNI_N) || (a.class != END && is_cjk(p, a.len) != cjk))
         a.class = END;
-    if (a.len == 3) {
-        unsigned len;
-        uint32_t cp = uni_decode(p, &len);
-        if ((cp >= 0x4E00 && cp <= 0x9FA5) || (cp >= 0x3040 && cp <= 0x30FF))
-            a.class = END;
-    }
     return a;
 }
 
 static inline const unsigned char *run_deepseek(const unsigned char *p, const unsigned char *end,
-                                                unsigned flags)
+                                                bool cjk, unsigned flags)
 {
-    for (struct at a = look_deepseek(p, end); a.class & flags; a = look_deepseek(p, end))
+    for (struct at a = look_deepseek(p, end, cjk); a.class & flags; a = look_deepseek(p, end, cjk))
         p += a.len;
     return p;
 }
 
 static const unsigned char *spaces_deepseek(const unsigned char *p, const unsigned char *end)
 {
-    const unsigned char *q = run_deepseek(p, end, UNI_WS);
-    bool at_end = look_deepseek(q, end).class == END;
+    const unsigned char *q = run_deepseek(p, end, false, UNI_WS);
+    bool at_end = look_deepseek(q, end, false).class == END;
     return spaces(p, at_end ? q : q + look(q, end).len, true, false);
 }
 
@@ -317,9 +320,9 @@ static inline bool is_ascii_letter(unsigned char c)
 
 /* The third pattern: end of the match at p, or NULL. */
 static const unsigned char *deepseek_match(const unsigned char *p, const unsigned char *end,
-                                           struct at a)
+                                           bool cjk, struct at a)
 {
-    struct at b = look_deepseek(p + a.len, end);
+    struct at b = look_deepseek(p + a.len, end, cjk);
     /* [ASCII punctuation][A-Za-z]+ */
     if (*p < 0x80 && (a.class & (UNI_P | UNI_S)) && p + 1 < end && is_ascii_letter(p[1])) {
         for (p += 2; p < end && is_ascii_letter(*p);)
@@ -328,14 +331,16 @@ static const unsigned char *deepseek_match(const unsigned char *p, const unsigne
     }
     /* [^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+ */
     if (!(a.class & (UNI_L | UNI_P | UNI_S)) && !is_newline(*p) && (b.class & (UNI_L | UNI_M)))
-        return run_deepseek(p + a.len, end, UNI_L | UNI_M);
+        return run_deepseek(p + a.len, end, cjk, UNI_L | UNI_M);
     if (a.class & (UNI_L | UNI_M))
-        return run_deepseek(p, end, UNI_L | UNI_M);
+        return run_deepseek(p, end, cjk, UNI_L | UNI_M);
     /* " ?[\p{P}\p{S}]+[\r\n]*" */
-    if (a.class & (UNI_P | UNI_S))
-        return run_newlines(run_deepseek(p, end, UNI_P | UNI_S), end, false);
+    if (a.class & (UNI_P | UNI_S)) {
+        const unsigned char *q = run_deepseek(p, end, cjk, UNI_P | UNI_S);
+        return cjk ? q : run_newlines(q, end, false);
+    }
     if (*p == ' ' && (b.class & (UNI_P | UNI_S)))
-        return run_newlines(run_deepseek(p + 1, end, UNI_P | UNI_S), end, false);
+        return run_newlines(run_deepseek(p + 1, end, cjk, UNI_P | UNI_S), end, false);
     return a.class & UNI_WS ? spaces_deepseek(p, end) : NULL;
 }
 
@@ -344,17 +349,13 @@ const unsigned char *split_deepseek(const unsigned char *p, const unsigned char 
     struct at a = look(p, end);
     if (a.class & UNI_N)
         return numbers(p, end, 3);
-    a = look_deepseek(p, end);
-    if (a.class == END) { /* Han and kana */
-        while (p < end && look_deepseek(p, end).class == END && !(look(p, end).class & UNI_N))
-            p += 3;
-        return p;
-    }
-    const unsigned char *q = deepseek_match(p, end, a);
+    bool cjk = is_cjk(p, a.len);
+    const unsigned char *q = deepseek_match(p, end, cjk, a);
     if (q)
         return q;
     /* nothing matches here: the gap up to the next match is a piece */
-    for (p += a.len; (a = look_deepseek(p, end)).class != END && !deepseek_match(p, end, a);)
+    for (p += a.len;
+         (a = look_deepseek(p, end, cjk)).class != END && !deepseek_match(p, end, cjk, a);)
         p += a.len;
     return p;
 }

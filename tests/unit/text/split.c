@@ -66,6 +66,11 @@ static void test_deepseek_cases(void)
     CHECK_STR(cut(split_deepseek, "ab\xE6\xBC\xA2\xE3\x81\x8B"
                                   "1234"),
               "ab|\xE6\xBC\xA2\xE3\x81\x8B|123|4");
+    /* the third pattern goes through runs of kana, too: a middle dot, an unassigned character */
+    CHECK_STR(cut(split_deepseek, "\xE3\x82\xAB\xE3\x83\xBB\xE3\x82\xAB"),
+              "\xE3\x82\xAB|\xE3\x83\xBB|\xE3\x82\xAB");
+    CHECK_STR(cut(split_deepseek, "\xE3\x82\xAB\xE3\x82\x97\xE3\x82\xAB"),
+              "\xE3\x82\xAB|\xE3\x82\x97\xE3\x82\xAB");
     CHECK_STR(cut(split_deepseek, "1\x01\x02"
                                   "3"),
               "1|\x01\x02|3"); /* a gap is a piece */
@@ -109,6 +114,9 @@ static const char *const bits[] = { " ",
                                     "\xC7\x85",
                                     "\xF0\x9F\x98\x80",
                                     "\x01",
+                                    "\xE3\x82\x97",
+                                    "\xE3\x83\xBB",
+                                    "\xE3\x82\x99",
                                     "\xE3\x80\x87",
                                     "\xE2\xBA\x80",
                                     "\xEF\xBB\xBF",
