@@ -221,16 +221,20 @@ check-headers:
 	@tools/check-headers
 
 ## make conformance    compare with the official SDK and other oracles from PyPI and npm
-conformance: deps
+conformance:
+	@tools/deps conformance
 	@$(MAKE) --no-print-directory -j$(JOBS) all $(TOOLS)
 	@BUILD_DIR=$(B) tests/conformance/run
 
 ## make lint           formatting, layering, static checks
 lint:
+	@tools/deps lint
+	@$(MAKE) --no-print-directory -j$(JOBS) all >/dev/null
 	@tools/lint
 
 ## make fuzz           run every fuzz target for FUZZ_SECONDS (default 10)
-fuzz: deps
+fuzz:
+	@tools/deps fuzz
 	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=fuzz run-fuzz
 .PHONY: run-fuzz
 run-fuzz: $(FUZZERS)
