@@ -11,7 +11,10 @@ DESTDIR ?=
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 B := $(OUT)/$(BUILD)
 
-VERSION := $(shell sed -n 's/^\#define TINKER_VERSION "\(.*\)"/\1/p' include/tinker/version.h)
+VERSION := $(shell sed -n 's/^\#define TINKER_VERSION  *"\(.*\)"/\1/p' include/tinker/version.h)
+ifeq ($(VERSION),)
+$(error include/tinker/version.h does not say TINKER_VERSION)
+endif
 SOMAJOR := $(firstword $(subst ., ,$(VERSION)))
 
 ifeq ($(filter $(BUILD),release debug asan tsan cov fuzz),)
@@ -153,13 +156,13 @@ $(B)/libtinker-engine.a: $(ENGINE_OBJS)
 	objcopy --localize-hidden $(B)/libtinker-engine.o
 	@rm -f $@
 	ar rcs $@ $(B)/libtinker-engine.o
-$(B)/libtinker.so: $(LIB_OBJS) src/client/libtinker.map
+$(B)/libtinker.so: $(LIB_OBJS) src/client/libtinker.map Makefile
 	$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libtinker.so.$(SOMAJOR) \
 	    -Wl,--version-script=src/client/libtinker.map -Wl,-z,defs -o $@ $(LIB_OBJS) $(LIBS_client)
 	@ln -sfn libtinker.so $(B)/libtinker.so.$(SOMAJOR)
 $(B)/tinker: $(call archives,cli)
 	$(CC) $(LDFLAGS_ALL) -o $@ -Wl,--start-group $^ -Wl,--end-group $(LIBS_server) $(LIBS_client)
-$(B)/tinker.pc: Makefile
+$(B)/tinker.pc: Makefile include/tinker/version.h FORCE
 	@mkdir -p $(@D)
 	@printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: tinker\nDescription: fine-tuning and sampling of language models through the Tinker API\nVersion: %s\nRequires.private: %s\nLibs: -L$${libdir} -ltinker\nLibs.private: -lm -pthread\nCflags: -I$${includedir}\n' '$(PREFIX)' '$(VERSION)' '$(PKGS_client)' > $@
 

@@ -1,0 +1,35 @@
+#!/bin/sh
+# install.sh - what `make install` puts down is enough to build and run a program, and
+# `make uninstall` takes all of it away.
+. "$(dirname "$0")/../support/serve.sh"
+prefix=$work/usr
+variant=$(basename "$BUILD_DIR")
+out=$(dirname "$BUILD_DIR")
+make -s -C "$root" OUT="$out" BUILD="$variant" PREFIX="$prefix" install >"$work/install.log" 2>&1
+tap "make install" $? "$work/install.log"
+PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+export PKG_CONFIG_PATH
+version=$(sed -nE 's/^#define TINKER_VERSION +"(.*)"/\1/p' "$root/include/tinker/version.h")
+[ -n "$version" ] && [ "$(pkg-config --modversion tinker)" = "$version" ]
+tap "pkg-config knows the version" $?
+readelf -d "$prefix/lib/libtinker.so" 2>/dev/null | grep -q "SONAME.*libtinker.so.${version%%.*}]"
+tap "the soname carries the major version" $?
+
+sanitize=
+case $variant in asan) sanitize=-fsanitize=address,undefined ;; tsan) sanitize=-fsanitize=thread ;; cov) sanitize=--coverage ;; esac
+awk '/^```c$/ {inside = 1; next} /^```$/ {inside = 0} inside' "$root/README.md" >"$work/first.c"
+gcc -std=c11 -Wall -Wextra -Werror $sanitize "$work/first.c" -o "$work/first" $(pkg-config --cflags --libs tinker) >"$work/cc.log" 2>&1
+tap "a program links with the shared library by pkg-config alone" $? "$work/cc.log"
+LD_LIBRARY_PATH=$prefix/lib TINKER_API_KEY=wrong "$work/first" >"$work/out" 2>&1
+[ $? -eq 1 ] && grep -q 'tml-' "$work/out"
+tap "and runs: a key that cannot be one is named" $? "$work/out"
+"$prefix/bin/tinker" --version | grep -qF "$version"
+tap "the installed program runs" $?
+[ -s "$prefix/share/tinker/models/tiny/model.safetensors" ] && [ -s "$prefix/share/man/man1/tinker.1" ]
+tap "the bundled model and the man pages are there" $?
+
+make -s -C "$root" OUT="$out" BUILD="$variant" PREFIX="$prefix" uninstall >"$work/uninstall.log" 2>&1
+tap "make uninstall" $? "$work/uninstall.log"
+[ -z "$(find "$prefix" -type f -o -type l)" ]
+tap "nothing is left" $?
+tap_plan
