@@ -14,7 +14,10 @@
 #define TILE      static __attribute__((TILE_BARE))
 #define TILE_PART static inline __attribute__((always_inline, TILE_BARE))
 
-enum { PANEL_VECS = NR / LANES }; /* vectors across a panel */
+enum {
+    PANEL_VECS = NR / LANES, /* vectors across a panel */
+    AHEAD = 160              /* rows: far enough for memory, near enough to stay in L2 */
+};
 
 TILE_PART void tile_store(size_t mr, size_t nv, const vec *acc, const struct tile_out *out)
 {
@@ -81,7 +84,7 @@ TILE_PART void tile_run_f32(size_t mr, size_t nv, size_t K, const float *a, cons
         for (size_t v = 0; v < nv; v++)
             row[v] = vec_load(b + tile_at(v, next));
         tile_step(mr, nv, acc, a + k, row);
-        __builtin_prefetch(b + 32 * NR);
+        __builtin_prefetch(b + AHEAD * NR, 0, 2);
         b += NR;
     }
     tile_store(mr, nv, acc, out);
