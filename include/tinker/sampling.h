@@ -51,6 +51,11 @@ TINKER_API const char *tinker_sampler_id(const tinker_sampler *s);
  * tinker_future_path(). */
 TINKER_API tinker_future *tinker_sampler_base_model(tinker_sampler *s, tinker_error *err);
 
+/* The tokenizer of that model, from the files of this machine; as tinker_training_tokenizer(). */
+TINKER_API tinker_tokenizer *tinker_sampler_tokenizer(tinker_sampler *s,
+                                                      const tinker_tokenizer_options *opts,
+                                                      int64_t timeout_ms, tinker_error *err);
+
 /* Everything another process needs to use this sampler: a text that holds the credential,
  * so treat it as a secret.  Caller frees with free(). */
 TINKER_API char *tinker_sampler_export(tinker_sampler *s, tinker_error *err);

@@ -8,6 +8,7 @@
 #define TINKER_TRAINING_H
 
 #include <tinker/service.h>
+#include <tinker/tokenizer.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -100,6 +101,14 @@ typedef struct tinker_model_info {
 /* What is being trained.  Result: tinker_future_model_info(). */
 TINKER_API tinker_future *tinker_training_info(tinker_training *t, tinker_error *err);
 TINKER_API const tinker_model_info *tinker_future_model_info(const tinker_future *f);
+
+/* The tokenizer of the model, as the service names it, from the files of this machine: see
+ * tinker_tokenizer_load().  opts may be NULL.  A new reference, or NULL with *err set:
+ * TINKER_ETIMEDOUT, the errors of the request, or those of loading.  Blocks, on the service at most
+ * timeout_ms. */
+TINKER_API tinker_tokenizer *tinker_training_tokenizer(tinker_training *t,
+                                                       const tinker_tokenizer_options *opts,
+                                                       int64_t timeout_ms, tinker_error *err);
 
 /* Unload the model from the service once all earlier requests were sent; every later
  * request on t fails with TINKER_ESTATE.  No result but success. */

@@ -35,9 +35,31 @@ static double train_once(tinker_training *t, const tinker_datum *datum)
     return value;
 }
 
-int main(void)
+/* The server runs on this machine and names its own directory: token i of the tiny model is byte i. */
+static void check_tokenizers(tinker_training *t, tinker_sampler *s, const char *dir)
 {
     tinker_error err = { 0 };
+    tinker_tokenizer *tok = tinker_training_tokenizer(t, NULL, TIMEOUT_MS, &err);
+    require(tok != NULL, "tokenizer of the training client", &err);
+    tinker_tokens ids = TINKER_TOKENS_INIT;
+    require(tinker_tokenizer_encode(tok, "ab", 2, NULL, &ids, &err) == TINKER_OK, "encode", &err);
+    require(ids.n == 2 && ids.ids[0] == 'a' && ids.ids[1] == 'b', "tokens of \"ab\"", NULL);
+    tinker_tokens_clear(&ids);
+    tinker_tokenizer_free(tok);
+    /* a sampler knows the model's name only, which no cache of this machine has */
+    tok = tinker_sampler_tokenizer(s, NULL, TIMEOUT_MS, &err);
+    require(tok == NULL && err.status == TINKER_ESTATE &&
+                strstr(err.message, "tinker/tiny") != NULL,
+            "a tokenizer that is not here is named", &err);
+    tok = tinker_tokenizer_load(dir, NULL, &err);
+    require(tok != NULL, "tokenizer of the directory", &err);
+    tinker_tokenizer_free(tok);
+}
+
+int main(int argc, char **argv)
+{
+    tinker_error err = { 0 };
+    require(argc > 1, "usage: thin_path MODEL_DIR", NULL);
     tinker_service *service = tinker_service_new(NULL, &err);
     require(service != NULL, "service", &err);
     tinker_lora lora = TINKER_LORA_INIT;
@@ -90,6 +112,7 @@ int main(void)
            (double)q->logprobs[0]);
 
     tinker_future_free(f);
+    check_tokenizers(t, sampler, argv[1]);
     tinker_sampler_free(sampler);
     tinker_training_free(t);
     tinker_service_free(service);

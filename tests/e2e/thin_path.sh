@@ -24,7 +24,7 @@ tap "it prints a loss" $? "$work/first.out"
 
 gcc $cflags $sanitize -o "$work/thin" "$root/tests/e2e/thin_path.c" $libs >"$work/cc.log" 2>&1
 tap "the thin path compiles" $? "$work/cc.log"
-$VALGRIND "$work/thin" >"$work/thin.out" 2>"$work/thin.err"
+HF_HOME=$work/none XDG_CACHE_HOME=$work/cache $VALGRIND "$work/thin" "$model" >"$work/thin.out" 2>"$work/thin.err"
 tap "the thin path runs: loss falls, samples have tokens and logprobs" $? "$work/thin.err"
 
 serve_stop
