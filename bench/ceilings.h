@@ -138,27 +138,53 @@ struct reading {
     struct threads *threads;
 };
 
-/* Plain loads with the same prefetching that the kernels allow themselves. */
+/* Loads alone, with the prefetching that the kernels allow themselves: the next page is
+ * asked for before the hardware would find it. */
+enum { READ_AHEAD = 1280, READ_GRAIN = 4096 }; /* words: 10 KB, 32 KB */
+
+#if defined(__x86_64__)
+/* Two streams 16 KB apart, as a GEMV reads its panels. */
+__attribute__((target("avx2"))) static uint64_t read_256(const uint64_t *p, size_t n)
+{
+    __m256i a = _mm256_setzero_si256(), b = a;
+    for (size_t at = 0; at + READ_GRAIN <= n; at += READ_GRAIN)
+        for (size_t i = at; i < at + READ_GRAIN / 2; i += 8) {
+            const uint64_t *q = p + i + READ_GRAIN / 2;
+            __builtin_prefetch(p + i + READ_GRAIN, 0, 2);
+            __builtin_prefetch(q + READ_GRAIN, 0, 2);
+            a = _mm256_xor_si256(a, _mm256_load_si256((const __m256i *)(p + i)));
+            b = _mm256_xor_si256(b, _mm256_load_si256((const __m256i *)(p + i + 4)));
+            a = _mm256_xor_si256(a, _mm256_load_si256((const __m256i *)q));
+            b = _mm256_xor_si256(b, _mm256_load_si256((const __m256i *)(q + 4)));
+        }
+    a = _mm256_xor_si256(a, b);
+    return (uint64_t)_mm256_extract_epi64(a, 0) ^ (uint64_t)_mm256_extract_epi64(a, 1) ^
+           (uint64_t)_mm256_extract_epi64(a, 2) ^ (uint64_t)_mm256_extract_epi64(a, 3);
+}
+#endif
+
+static uint64_t read_plain(const uint64_t *p, size_t n)
+{
+    uint64_t s[8] = { 0 };
+    for (size_t at = 0; at < n; at += 8) {
+        __builtin_prefetch(p + at + READ_AHEAD, 0, 2);
+        for (size_t i = 0; i < 8; i++)
+            s[i] ^= p[at + i];
+    }
+    return s[0] ^ s[1] ^ s[2] ^ s[3] ^ s[4] ^ s[5] ^ s[6] ^ s[7];
+}
+
+/* Words [begin, end), multiples of READ_GRAIN, of memory aligned to 64 bytes. */
 static void read_range(void *arg, size_t begin, size_t end)
 {
     const struct reading *r = arg;
-    uint64_t s = 0;
 #if defined(__x86_64__)
-    __m128i acc[4];
-    for (int i = 0; i < 4; i++)
-        acc[i] = _mm_setzero_si128();
-    for (size_t at = begin; at < end; at += 8) {
-        __builtin_prefetch(r->p + at + 256);
-        for (size_t i = 0; i < 4; i++)
-            acc[i] = _mm_xor_si128(acc[i], _mm_load_si128((const __m128i *)(r->p + at) + i));
+    if (strncmp(kernels_name(), "avx", 3) == 0) {
+        sink = (float)read_256(r->p + begin, end - begin);
+        return;
     }
-    for (int i = 0; i < 4; i++)
-        s ^= (uint64_t)_mm_cvtsi128_si64(acc[i]);
-#else
-    for (size_t at = begin; at < end; at++)
-        s ^= r->p[at];
 #endif
-    sink = (float)s;
+    sink = (float)read_plain(r->p + begin, end - begin);
 }
 
 static inline void read_all(void *arg)
@@ -170,7 +196,7 @@ static inline void read_all(void *arg)
 static inline void read_threads(void *arg)
 {
     struct reading *r = arg;
-    threads_run(r->threads, r->n, 1024, read_range, r);
+    threads_run(r->threads, r->n, READ_GRAIN, read_range, r);
 }
 
 #endif

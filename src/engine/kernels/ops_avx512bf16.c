@@ -20,6 +20,7 @@ TILE_PART void run(size_t mr, size_t nv, size_t K, const uint16_t *a, const uint
     size_t next = (K + (K & 1)) * NR;
     for (size_t k = 0; k < K; k += 2, b += 2 * NR) {
         ivec row[4];
+        __builtin_prefetch(b + 2 * AHEAD * NR, 0, 2);
 #pragma GCC unroll 4
         for (size_t v = 0; v < nv; v++)
             row[v] = ivec_load(b + v * next);

@@ -72,6 +72,19 @@ TILE_PART size_t tile_at16(size_t v, size_t next)
     return v / PANEL_VECS * next + v % PANEL_VECS * LANES * 2;
 }
 
+/* Ask for what comes later: with one panel the rows AHEAD, with two the same row of the
+ * two panels after them.  A row and a panel are given in bytes. */
+TILE_PART void tile_fetch(size_t nv, const void *b, size_t row, size_t panel)
+{
+    const char *at = b;
+    if (nv == PANEL_VECS) {
+        __builtin_prefetch(at + AHEAD * row, 0, 2);
+    } else {
+        __builtin_prefetch(at + 2 * panel, 0, 2);
+        __builtin_prefetch(at + 3 * panel, 0, 2);
+    }
+}
+
 TILE_PART void tile_run_f32(size_t mr, size_t nv, size_t K, const float *a, const float *b,
                             const struct tile_out *out)
 {
@@ -84,7 +97,7 @@ TILE_PART void tile_run_f32(size_t mr, size_t nv, size_t K, const float *a, cons
         for (size_t v = 0; v < nv; v++)
             row[v] = vec_load(b + tile_at(v, next));
         tile_step(mr, nv, acc, a + k, row);
-        __builtin_prefetch(b + AHEAD * NR, 0, 2);
+        tile_fetch(nv, b, NR * sizeof *b, next * sizeof *b);
         b += NR;
     }
     tile_store(mr, nv, acc, out);
@@ -97,6 +110,7 @@ TILE_PART void tile_run_bf16(size_t mr, size_t nv, size_t K, const float *a, con
     tile_begin(mr, nv, acc, out);
     size_t next = (K + (K & 1)) * NR;
     for (size_t k = 0; k < K; k += 2) {
+        tile_fetch(nv, b, 2 * NR * sizeof *b, next * sizeof *b);
         vec row[4];
 #pragma GCC unroll 4
         for (size_t v = 0; v < nv; v++)
