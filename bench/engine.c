@@ -154,7 +154,7 @@ static void train(tinker_engine *e, double peak)
 }
 
 /* Seconds per step of `batch` sequences that decode. */
-static double decode(tinker_engine *e, size_t batch, int steps)
+static double decode(tinker_engine *e, tinker_adapter *a, size_t batch, int steps)
 {
     tinker_error err = { 0 };
     tinker_generator *g = tinker_generator_new(e, &err);
@@ -169,7 +169,9 @@ static double decode(tinker_engine *e, size_t batch, int steps)
         p.stop_tokens = none;
         for (size_t k = 0; k < 4; k++)
             prompt[k] = (int32_t)(i * 5 + k);
-        tinker_generate q = { .prompt = prompt, .n_prompt = 4, .params = &p, .num_samples = 1 };
+        tinker_generate q = {
+            .adapter = a, .prompt = prompt, .n_prompt = 4, .params = &p, .num_samples = 1
+        };
         if (tinker_generator_add(g, &q, &err) != TINKER_OK)
             die("request", &err);
     }
@@ -191,12 +193,22 @@ static void decode_all(tinker_engine *e, double peak, double bandwidth)
     const struct model_config *c = &e->model->config;
     double weights = layer_weights(c) * (double)c->layers + (double)c->vocab * (double)c->hidden;
     double bytes = weights * (e->opts.dtype == TINKER_WEIGHTS_BF16 ? 2 : 4);
-    double t = decode(e, 1, 15);
+    double t = decode(e, NULL, 1, 15);
     printf("decode, batch 1: %.1f ms per token, %.1f GB/s = %.2f of the read bandwidth (bar 0.8)\n",
            t * 1e3, bytes / t / 1e9, bytes / t / bandwidth);
+    tinker_error err = { 0 };
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.rank = RANK;
+    tinker_adapter *a = tinker_adapter_new(e, &lora, &err);
+    if (a == NULL)
+        die("adapter", &err);
+    double with = decode(e, a, 1, 15);
+    printf("decode, batch 1, adapter of rank %d: %.1f ms per token, %.2f of the base's speed\n",
+           RANK, with * 1e3, t / with);
+    tinker_adapter_free(a);
     static const size_t batches[] = { 8, 64 };
     for (size_t i = 0; i < 2; i++) {
-        t = decode(e, batches[i], 7);
+        t = decode(e, NULL, batches[i], 7);
         printf("decode, batch %zu: %.0f tokens/s, %.2f of the FMA peak\n", batches[i],
                (double)batches[i] / t, 2 * weights * (double)batches[i] / t / peak);
         fflush(stdout);
