@@ -27,8 +27,14 @@ serve_port=${TINKER_BASE_URL##*:}
 "$work/crash" "$steps" >"$work/storm.out" 2>"$work/storm.err" &
 run=$!
 killed=0
+# The kills are spread over the steps, so a fast machine sees as many as a slow one; the instant
+# within a step is random.
 while [ $killed -lt "$kills" ] && kill -0 $run 2>/dev/null; do
-    sleep "0.$(awk -v seed="$$$killed" 'BEGIN {srand(seed); printf "%03d", 20 + rand() * 700}')"
+    while [ "$(grep -c '^step ' "$work/storm.out")" -lt $((killed * steps / (kills + 1))) ] &&
+        kill -0 $run 2>/dev/null; do
+        sleep 0.005
+    done
+    sleep "0.$(awk -v seed="$$$killed" 'BEGIN {srand(seed); printf "%03d", rand() * 40}')"
     kill -0 $run 2>/dev/null || break
     kill -9 "$server"
     wait "$server" 2>/dev/null
