@@ -164,24 +164,31 @@ void tinker_service_free(tinker_service *s)
 
 /* ---- shared by the clients ------------------------------------------------------------ */
 
+/* Wait for f; a request that is still pending is cancelled, because nobody could take its client. */
+static bool await(tinker_future *f, int64_t timeout_ms, tinker_error *err)
+{
+    if (!f)
+        return false;
+    tinker_status status = tinker_future_wait(f, timeout_ms, err);
+    if (status == TINKER_OK)
+        return true;
+    if (status == TINKER_ETIMEDOUT && !tinker_future_done(f))
+        err_set(err, TINKER_ETIMEDOUT, "no answer within %lld ms; the request was cancelled",
+                (long long)timeout_ms);
+    tinker_future_cancel(f);
+    return false;
+}
+
 tinker_training *service_await_training(tinker_future *f, int64_t timeout_ms, tinker_error *err)
 {
-    tinker_training *t = NULL;
-    if (f && tinker_future_wait(f, timeout_ms, err) == TINKER_OK)
-        t = tinker_future_take_training(f);
-    else if (f)
-        tinker_future_cancel(f);
+    tinker_training *t = await(f, timeout_ms, err) ? tinker_future_take_training(f) : NULL;
     tinker_future_free(f);
     return t;
 }
 
 tinker_sampler *service_await_sampler(tinker_future *f, int64_t timeout_ms, tinker_error *err)
 {
-    tinker_sampler *s = NULL;
-    if (f && tinker_future_wait(f, timeout_ms, err) == TINKER_OK)
-        s = tinker_future_take_sampler(f);
-    else if (f)
-        tinker_future_cancel(f);
+    tinker_sampler *s = await(f, timeout_ms, err) ? tinker_future_take_sampler(f) : NULL;
     tinker_future_free(f);
     return s;
 }
