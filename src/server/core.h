@@ -33,7 +33,7 @@ struct base {
 struct session {
     char *id, *owner; /* [const] */
     int64_t seen_ns;  /* last heartbeat */
-    uint64_t used_ns; /* engine time this session has had: who has least goes first */
+    uint64_t used_ns; /* engine time taken so far: who has least goes first */
     struct future *first_sample, *last_sample; /* waiting samples in order of arrival */
     struct session *next_waiting;              /* sessions with waiting samples */
     bool waiting, expired;
