@@ -435,7 +435,7 @@ static void test_tensors(void)
     tinker_tape_free(t);
 }
 
-/* ---- the checker itself ------------------------------------------------------------------ */
+/* ---- the checker itself, R-109 ----------------------------------------------------------- */
 
 static tinker_var *quadratic(tinker_tape *t, const tinker_datum *d, tinker_var *const *x, size_t n,
                              void *wrong)
