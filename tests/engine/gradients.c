@@ -1,312 +1,231 @@
-/* gradients.c - every gradient against central differences of a plain double network.
+/* gradients.c - every gradient against central differences of a plain double network:
+ * every trainable parameter, every loss, every architecture.
  *
- * The oracle below is the network written a second time, in double, the long way: no
- * pages, no blocks, no packing, no sharing with the engine but the parameter list. */
+ * One sweep moves each parameter once; the logprobs it gives serve all losses.  In double
+ * a step of 1e-5 leaves about 1e-10 of truncation and rounding, so what the comparison
+ * shows is the engine's own single precision.  Errors are relative to the largest slope
+ * of their tensor. */
 #include <tinker/engine.h>
-#include "base/arena.h"
 #include "engine/adapter.h"
 #include "engine/loss.h"
-#include "engine/safetensors.h"
+#include "support/double_net.h"
 #include "support/tap.h"
 #include "support/tiny_model.h"
 
-enum { MAX_T = 48, MAX_D = 32 };
+enum { DATA = 2, TARGETS = 3, LOSSES = 13, ARCH_NAME = 28 };
+static const double step = 1e-5, bar = 1e-4;
 
-struct affine {
-    const double *W, *bias, *A, *B; /* NULL: none */
-    size_t out, in;
+/* ---- the losses, written out again ------------------------------------------------------- */
+
+struct loss_case {
+    const char *label, *name;
+    double low, high, beta; /* as config, when set says so, or as tensors */
+    enum { DEFAULTS, CONFIG, TENSORS } set;
+    size_t k;                         /* targets of a position; 1: one-dimensional */
+    enum { NO, SOME, ALL_FREE } clip; /* elements behind a threshold that must occur */
 };
 
-struct net {
-    const struct model_config *c;
-    tinker_engine *e;
-    const tinker_adapter *a;
-    double *w; /* the adapter's parameters in double, params layout */
-    struct arena arena;
-    const double *embed, *norm, *norm1[2], *norm2[2], *q_norm[2], *k_norm[2];
-    struct affine linear[2][LINEARS], head;
+static const struct loss_case cases[LOSSES] = {
+    { "ce", "cross_entropy", 0, 0, 0, DEFAULTS, 1, NO },
+    { "ce NxK", "cross_entropy", 0, 0, 0, DEFAULTS, TARGETS, NO },
+    { "is", "importance_sampling", 0, 0, 0, DEFAULTS, 1, NO },
+    { "ppo", "ppo", 0.8, 1.2, 0, DEFAULTS, 1, SOME },
+    { "ppo set", "ppo", 0.6, 2.1, 0, CONFIG, 1, SOME },
+    { "ppo free", "ppo", 0.001, 1000, 0, CONFIG, 1, ALL_FREE },
+    { "ppo per token", "ppo", 0.9, 1.4, 0, TENSORS, 1, SOME },
+    { "cispo", "cispo", 0, 4, 0, DEFAULTS, 1, SOME },
+    { "cispo set", "cispo", 0.7, 1.3, 0, CONFIG, 1, SOME },
+    { "cispo free", "cispo", 0, 1000, 0, CONFIG, 1, ALL_FREE },
+    { "cispo per token", "cispo", 0.9, 1.4, 0, TENSORS, 1, SOME },
+    { "dro", "dro", 0, 0, 0.05, DEFAULTS, 1, NO },
+    { "dro set", "dro", 0, 0, 0.7, CONFIG, 1, NO },
 };
 
-/* ---- the network in double --------------------------------------------------------------- */
-
-static const double *own(struct net *n, const char *name)
-{
-    for (size_t i = 0; i < n->a->params.n; i++)
-        if (strcmp(n->a->params.list[i].name, name) == 0)
-            return n->w + n->a->params.list[i].offset;
-    return NULL;
-}
-
-/* A weight of the model: the adapter's own with rank 0, else the base's. */
-static const double *tensor(struct net *n, const char *name, size_t rows, size_t cols)
-{
-    size_t count = (rows ? rows : 1) * cols;
-    struct weight source;
-    if (!n->a->desc.rank)
-        return own(n, name);
-    float *f = arena_array(&n->arena, count, sizeof(float));
-    double *d = arena_array(&n->arena, count, sizeof(double));
-    if (!engine_weight(n->e, name, rows, cols, &source, NULL))
-        abort();
-    st_to_float(source.data, source.dtype, 0, count, f);
-    for (size_t i = 0; i < count; i++)
-        d[i] = (double)f[i];
-    return d;
-}
-
-static struct affine affine(struct net *n, const char *weight, const char *module, size_t out,
-                            size_t in)
-{
-    char name[128];
-    struct affine l = { .W = tensor(n, weight, out, in), .out = out, .in = in };
-    snprintf(name, sizeof(name), "base_model.model.model.%s.lora_A.weight", module);
-    l.A = own(n, name);
-    snprintf(name, sizeof(name), "base_model.model.model.%s.lora_B.weight", module);
-    l.B = own(n, name);
-    return l;
-}
-
-static const double *layer_vector(struct net *n, size_t layer, const char *suffix, size_t cols)
-{
-    char name[128];
-    snprintf(name, sizeof(name), "model.layers.%zu.%s", layer, suffix);
-    return tensor(n, name, 0, cols);
-}
-
-static void resolve_layer(struct net *n, size_t i)
-{
-    const struct model_config *c = n->c;
-    n->norm1[i] = layer_vector(n, i, "input_layernorm.weight", c->hidden);
-    n->norm2[i] = layer_vector(n, i, "post_attention_layernorm.weight", c->hidden);
-    if (c->qk_norm) {
-        n->q_norm[i] = layer_vector(n, i, "self_attn.q_norm.weight", c->head_dim);
-        n->k_norm[i] = layer_vector(n, i, "self_attn.k_norm.weight", c->head_dim);
-    }
-    for (int id = 0; id < LINEARS; id++) {
-        char module[64], weight[96];
-        size_t out, in;
-        model_linear_shape(c, (enum linear_id)id, &out, &in);
-        snprintf(module, sizeof(module), "layers.%zu.%s", i, model_linear_name((enum linear_id)id));
-        snprintf(weight, sizeof(weight), "model.%s.weight", module);
-        n->linear[i][id] = affine(n, weight, module, out, in);
-        snprintf(weight, sizeof(weight), "%s.bias", model_linear_name((enum linear_id)id));
-        if (model_linear_has_bias(c, (enum linear_id)id))
-            n->linear[i][id].bias = layer_vector(n, i, weight, out);
-    }
-}
-
-/* y (out) = W x + bias + alpha/r B A x */
-static void linear(const struct net *n, const struct affine *l, const double *x, double *y)
-{
-    size_t r = (size_t)n->a->desc.rank;
-    for (size_t o = 0; o < l->out; o++) {
-        y[o] = l->bias ? l->bias[o] : 0;
-        for (size_t i = 0; i < l->in; i++)
-            y[o] += l->W[o * l->in + i] * x[i];
-    }
-    for (size_t k = 0; l->A && k < r; k++) {
-        double t = 0;
-        for (size_t i = 0; i < l->in; i++)
-            t += l->A[k * l->in + i] * x[i];
-        for (size_t o = 0; o < l->out; o++)
-            y[o] += 32.0 / (double)r * l->B[o * r + k] * t;
-    }
-}
-
-static void rms(const double *x, const double *w, size_t n, double eps, double *y)
-{
-    double s = 0;
-    for (size_t i = 0; i < n; i++)
-        s += x[i] * x[i];
-    s = 1 / sqrt(s / (double)n + eps);
-    for (size_t i = 0; i < n; i++)
-        y[i] = x[i] * s * w[i];
-}
-
-static double cosines[MAX_T][MAX_D], sines[MAX_T][MAX_D];
-
-static void rotate(const struct net *n, double *x, size_t pos)
-{
-    size_t half = n->c->head_dim / 2;
-    for (size_t j = 0; j < half; j++) {
-        double a = x[j], b = x[j + half];
-        x[j] = a * cosines[pos][j] - b * sines[pos][j];
-        x[j + half] = b * cosines[pos][j] + a * sines[pos][j];
-    }
-}
-
-static void heads(const struct net *n, double *x, size_t count, const double *norm, size_t pos)
-{
-    size_t hd = n->c->head_dim;
-    for (size_t h = 0; h < count; h++) {
-        if (norm)
-            rms(x + h * hd, norm, hd, (double)n->c->norm_eps, x + h * hd);
-        rotate(n, x + h * hd, pos);
-    }
-}
-
-static void attention(const struct net *n, size_t t, double *q, double k[MAX_T][MAX_D],
-                      double v[MAX_T][MAX_D], double *out)
-{
-    size_t hd = n->c->head_dim, group = n->c->heads / n->c->kv_heads;
-    for (size_t h = 0; h < n->c->heads; h++) {
-        double p[MAX_T], sum = 0;
-        for (size_t j = 0; j <= t; j++) {
-            double s = 0;
-            for (size_t i = 0; i < hd; i++)
-                s += q[h * hd + i] * k[j][h / group * hd + i];
-            p[j] = exp(s / sqrt((double)hd));
-            sum += p[j];
-        }
-        for (size_t i = 0; i < hd; i++) {
-            out[h * hd + i] = 0;
-            for (size_t j = 0; j <= t; j++)
-                out[h * hd + i] += p[j] / sum * v[j][h / group * hd + i];
-        }
-    }
-}
-
-static void layer_forward(const struct net *n, size_t layer, double x[MAX_T][MAX_D], size_t T)
-{
-    static double k[MAX_T][MAX_D], v[MAX_T][MAX_D];
-    const struct model_config *c = n->c;
-    const struct affine *l = n->linear[layer];
-    double eps = (double)c->norm_eps;
-    for (size_t t = 0; t < T; t++) {
-        double h[MAX_D], q[MAX_D], att[MAX_D], o[MAX_D], gate[MAX_D], up[MAX_D];
-        rms(x[t], n->norm1[layer], c->hidden, eps, h);
-        linear(n, &l[LINEAR_Q], h, q);
-        linear(n, &l[LINEAR_K], h, k[t]);
-        linear(n, &l[LINEAR_V], h, v[t]);
-        heads(n, q, c->heads, n->q_norm[layer], t);
-        heads(n, k[t], c->kv_heads, n->k_norm[layer], t);
-        attention(n, t, q, k, v, att);
-        linear(n, &l[LINEAR_O], att, o);
-        for (size_t i = 0; i < c->hidden; i++)
-            x[t][i] += o[i];
-        rms(x[t], n->norm2[layer], c->hidden, eps, h);
-        linear(n, &l[LINEAR_GATE], h, gate);
-        linear(n, &l[LINEAR_UP], h, up);
-        for (size_t i = 0; i < c->intermediate; i++)
-            up[i] *= gate[i] / (1 + exp(-gate[i]));
-        linear(n, &l[LINEAR_DOWN], up, o);
-        for (size_t i = 0; i < c->hidden; i++)
-            x[t][i] += o[i];
-    }
-}
-
-/* log softmax of every position: lp (T, vocab). */
-static void forward(const struct net *n, const int32_t *tokens, size_t T, double lp[MAX_T][MAX_D])
-{
-    static double x[MAX_T][MAX_D];
-    const struct model_config *c = n->c;
-    for (size_t t = 0; t < T; t++)
-        memcpy(x[t], n->embed + (size_t)tokens[t] * c->hidden, c->hidden * sizeof(double));
-    for (size_t l = 0; l < c->layers; l++)
-        layer_forward(n, l, x, T);
-    for (size_t t = 0; t < T; t++) {
-        double h[MAX_D], sum = 0;
-        rms(x[t], n->norm, c->hidden, (double)c->norm_eps, h);
-        linear(n, &n->head, h, lp[t]);
-        for (size_t i = 0; i < c->vocab; i++)
-            sum += exp(lp[t][i]);
-        for (size_t i = 0; i < c->vocab; i++)
-            lp[t][i] -= log(sum);
-    }
-}
-
-/* ---- the losses, written out again --------------------------------------------------------- */
+/* Tokens and what the losses ask for; the values are the same for all cases. */
+struct work {
+    struct tiny_data *d;
+    size_t T[DATA];
+    int64_t many[DATA][MAX_T * TARGETS];
+    float many_weights[DATA][MAX_T * TARGETS];
+    float low[DATA][MAX_T], high[DATA][MAX_T];
+    double centre[DATA][MAX_T][MAX_D];
+};
 
 static double clip(double r, double low, double high)
 {
     return fmin(fmax(r, low), high);
 }
 
-/* detached: the logprob at which CISPO's ratio is frozen. */
-static double element(const char *loss, double lp, double q, double A, double detached)
+struct element {
+    double lp, q, A, low, high;
+    double frozen; /* the logprob at which CISPO's ratio stands */
+};
+
+static double element_loss(const struct loss_case *c, const struct element *e)
 {
-    double r = exp(lp - q);
-    if (strcmp(loss, "cross_entropy") == 0)
-        return -lp;
-    if (strcmp(loss, "importance_sampling") == 0)
-        return -r * A;
-    if (strcmp(loss, "ppo") == 0)
-        return -fmin(r * A, clip(r, 0.8, 1.2) * A);
-    if (strcmp(loss, "cispo") == 0)
-        return -clip(exp(detached - q), 0, 4) * lp * A;
-    return -(lp * A - 0.025 * (lp - q) * (lp - q));
+    double r = exp(e->lp - e->q), gap = e->lp - e->q;
+    if (strcmp(c->name, "cross_entropy") == 0)
+        return -e->lp;
+    if (strcmp(c->name, "importance_sampling") == 0)
+        return -r * e->A;
+    if (strcmp(c->name, "ppo") == 0)
+        return -fmin(r * e->A, clip(r, e->low, e->high) * e->A);
+    if (strcmp(c->name, "cispo") == 0)
+        return -clip(exp(e->frozen - e->q), e->low, e->high) * e->lp * e->A;
+    return -(e->lp * e->A - 0.5 * c->beta * gap * gap);
 }
 
-static double frozen[TINY_DATA][MAX_T];
-
-static double total_loss(struct net *n, const struct tiny_data *d, const char *loss, bool freeze)
+static struct element element_of(const struct loss_case *c, const struct work *w, size_t i,
+                                 size_t t, double lp)
 {
-    static double lp[MAX_T][MAX_D];
+    bool tensors = c->set == TENSORS;
+    return (struct element){ lp,
+                             (double)w->d->logprobs[i][t],
+                             (double)w->d->advantages[i][t],
+                             tensors ? (double)w->low[i][t] : c->low,
+                             tensors ? (double)w->high[i][t] : c->high,
+                             w->centre[i][t][w->d->targets[i][t]] };
+}
+
+/* The loss of all data from the log softmax of every position. */
+static double total_loss(const struct loss_case *c, const struct work *w,
+                         double lp[DATA][MAX_T][MAX_D])
+{
     double sum = 0;
-    for (size_t i = 0; i < d->n; i++) {
-        size_t T = d->chunks[i].n_tokens;
-        forward(n, d->tokens[i], T, lp);
-        for (size_t t = 0; t < T; t++) {
-            double l = lp[t][d->targets[i][t]];
-            if (freeze)
-                frozen[i][t] = l;
-            sum += (double)d->weights[i][t] * element(loss, l, (double)d->logprobs[i][t],
-                                                      (double)d->advantages[i][t], frozen[i][t]);
+    for (size_t i = 0; i < DATA; i++) {
+        for (size_t t = 0; t < w->T[i]; t++) {
+            for (size_t k = 0; c->k > 1 && k < c->k; k++)
+                sum -= (double)w->many_weights[i][t * TARGETS + k] *
+                       lp[i][t][w->many[i][t * TARGETS + k]];
+            if (c->k > 1)
+                continue;
+            struct element e = element_of(c, w, i, t, lp[i][t][w->d->targets[i][t]]);
+            sum += (double)w->d->weights[i][t] * element_loss(c, &e);
         }
     }
     return sum;
 }
 
-/* ---- the comparison ------------------------------------------------------------------------ */
-
-/* Every element of every parameter; worst error relative to its tensor's largest. */
-static double worst_error(struct net *n, const struct tiny_data *d, const char *loss,
-                          const char **where)
+/* That the thresholds matter (or do not), and that no ratio is so near to one that the
+ * step or single precision could cross it. */
+static void check_thresholds(const struct loss_case *c, const struct work *w)
 {
-    double worst = 0;
-    total_loss(n, d, loss, true);
-    for (size_t i = 0; i < n->a->params.n; i++) {
-        const struct param *p = &n->a->params.list[i];
-        double largest = 0, error = 0;
-        for (size_t k = 0; k < p->rows * p->cols; k++) {
-            double *w = &n->w[p->offset + k], keep = *w, h = 1e-5;
-            *w = keep + h;
-            double up = total_loss(n, d, loss, false);
-            *w = keep - h;
-            double down = total_loss(n, d, loss, false);
-            *w = keep;
-            double slope = (up - down) / (2 * h), ours = (double)n->a->grad[p->offset + k];
-            largest = fmax(largest, fabs(slope));
-            error = fmax(error, fabs(slope - ours));
-        }
-        if (error / fmax(largest, 1e-3) > worst) {
-            worst = error / fmax(largest, 1e-3);
-            *where = p->name;
+    size_t behind = 0, before = 0;
+    for (size_t i = 0; i < DATA; i++) {
+        for (size_t t = 0; t < w->T[i]; t++) {
+            struct element e = element_of(c, w, i, t, w->centre[i][t][w->d->targets[i][t]]);
+            double r = exp(e.lp - e.q);
+            if (w->d->weights[i][t] == 0 || c->clip == NO)
+                continue;
+            CHECK(fabs(r - e.low) > 1e-3 && fabs(r - e.high) > 1e-3);
+            bool ppo = strcmp(c->name, "ppo") == 0;
+            bool out =
+                ppo ? (e.A > 0 && r > e.high) || (e.A < 0 && r < e.low) : r > e.high || r < e.low;
+            behind += out;
+            before += !out;
         }
     }
-    return worst;
+    if (c->clip != NO)
+        CHECK(before > 0 && (behind > 0) == (c->clip == SOME));
 }
 
-static void net_init(struct net *n, tinker_engine *e, const tinker_adapter *a)
+/* ---- one case through the engine ------------------------------------------------------------ */
+
+static void set_tensor(tinker_datum *d, tinker_named_tensor *inputs, const char *name,
+                       tinker_dtype dtype, const void *data, size_t n, const int64_t *shape)
 {
-    const struct model_config *c = &e->model->config;
-    *n = (struct net){ .c = c, .e = e, .a = a };
-    arena_init(&n->arena, SIZE_MAX);
-    n->w = arena_array(&n->arena, a->params.total, sizeof(*n->w));
-    for (size_t i = 0; i < a->params.total; i++)
-        n->w[i] = (double)a->w[i];
-    for (size_t i = 0; i < c->layers; i++)
-        resolve_layer(n, i);
-    n->norm = tensor(n, "model.norm.weight", 0, c->hidden);
-    n->embed = tensor(n, "model.embed_tokens.weight", c->vocab, c->hidden);
-    n->head = affine(n, c->tied ? "model.embed_tokens.weight" : "lm_head.weight", "unembed_tokens",
-                     c->vocab, c->hidden);
-    for (size_t t = 0; t < MAX_T; t++) {
-        for (size_t j = 0; j < c->head_dim / 2; j++) {
-            double angle = (double)((float)t * e->model->inv_freq[j]);
-            cosines[t][j] = cos(angle);
-            sines[t][j] = sin(angle);
+    inputs[d->n_inputs++] =
+        (tinker_named_tensor){ name, { dtype, data, n, shape, shape ? 2 : 0, NULL, NULL } };
+}
+
+/* The gradient of one case, to be freed; NULL when the pass failed. */
+static float *engine_gradient(tinker_engine *e, tinker_adapter *a, const struct loss_case *c,
+                              struct work *w, double *loss)
+{
+    tinker_error err = { 0 };
+    tinker_named_tensor inputs[DATA][6];
+    int64_t shape[DATA][2];
+    tinker_named_number clips[] = { { "clip_low_threshold", c->low },
+                                    { "clip_high_threshold", c->high } };
+    tinker_named_number beta = { "beta", c->beta };
+    tinker_loss l = { c->name, c->beta != 0 ? &beta : clips, c->beta != 0 ? 1 : 2 };
+    if (c->set != CONFIG)
+        l.n_config = 0;
+    for (size_t i = 0; i < DATA; i++) {
+        tinker_datum *d = &w->d->data[i];
+        size_t n = w->T[i];
+        shape[i][0] = (int64_t)n;
+        shape[i][1] = TARGETS;
+        d->inputs = inputs[i];
+        d->n_inputs = 0;
+        if (c->k > 1) {
+            set_tensor(d, inputs[i], "target_tokens", TINKER_INT64, w->many[i], n * TARGETS,
+                       shape[i]);
+            set_tensor(d, inputs[i], "weights", TINKER_FLOAT32, w->many_weights[i], n * TARGETS,
+                       shape[i]);
+            continue;
         }
+        set_tensor(d, inputs[i], "target_tokens", TINKER_INT64, w->d->targets[i], n, NULL);
+        set_tensor(d, inputs[i], "weights", TINKER_FLOAT32, w->d->weights[i], n, NULL);
+        if (strcmp(c->name, "cross_entropy") == 0)
+            continue;
+        set_tensor(d, inputs[i], "logprobs", TINKER_FLOAT32, w->d->logprobs[i], n, NULL);
+        set_tensor(d, inputs[i], "advantages", TINKER_FLOAT32, w->d->advantages[i], n, NULL);
+        if (c->set != TENSORS)
+            continue;
+        set_tensor(d, inputs[i], "clip_low_threshold", TINKER_FLOAT32, w->low[i], n, NULL);
+        set_tensor(d, inputs[i], "clip_high_threshold", TINKER_FLOAT32, w->high[i], n, NULL);
+    }
+    tinker_pass *p = tiny_pass(e, a, w->d, &l, 0, &err);
+    if (!p) {
+        TAP_FAIL("%s: %s", c->label, err.message);
+        return NULL;
+    }
+    const tinker_forward_backward *r = tinker_pass_result(p);
+    *loss = tinker_metric(r->metrics, r->n_metrics, "loss:sum", 0);
+    tinker_pass_free(p);
+    float *g = a->grad;
+    a->grad = NULL; /* the next case starts from zero */
+    return g;
+}
+
+/* ---- the comparison ------------------------------------------------------------------------ */
+
+static void forward_all(struct net *n, const struct work *w, double lp[DATA][MAX_T][MAX_D])
+{
+    for (size_t i = 0; i < DATA; i++)
+        forward(n, w->d->tokens[i], w->T[i], lp[i]);
+}
+
+struct worst {
+    double error;
+    const char *where;
+};
+
+/* Every element of one parameter under every loss. */
+static void sweep_parameter(struct net *n, const struct work *w, const struct param *p,
+                            float *const grads[LOSSES], struct worst worst[LOSSES])
+{
+    static double up[DATA][MAX_T][MAX_D], down[DATA][MAX_T][MAX_D];
+    double largest[LOSSES] = { 0 }, error[LOSSES] = { 0 };
+    for (size_t k = 0; k < p->rows * p->cols; k++) {
+        double *x = &n->w[p->offset + k], keep = *x;
+        *x = keep + step;
+        forward_all(n, w, up);
+        *x = keep - step;
+        forward_all(n, w, down);
+        *x = keep;
+        for (size_t c = 0; c < LOSSES; c++) {
+            double slope =
+                (total_loss(&cases[c], w, up) - total_loss(&cases[c], w, down)) / (2 * step);
+            largest[c] = fmax(largest[c], fabs(slope));
+            error[c] = fmax(error[c], fabs(slope - (double)grads[c][p->offset + k]));
+        }
+    }
+    for (size_t c = 0; c < LOSSES; c++) {
+        double relative = error[c] / fmax(largest[c], 1e-3);
+        if (!(relative <= worst[c].error))
+            worst[c] = (struct worst){ relative, p->name };
     }
 }
 
@@ -320,88 +239,172 @@ static void fill_b(tinker_adapter *a)
     }
 }
 
-/* long_one: a datum of more than a page of keys. */
-static void check_case(const struct init_model *o, int64_t rank, const char *loss, bool long_one)
+/* Old logprobs around those of the network, so that ratios lie on both sides of 1, some far
+ * beyond the thresholds; weights of both signs, one zero. */
+static void fill_work(struct work *w, struct net *n, size_t vocab)
+{
+    forward_all(n, w, w->centre);
+    for (size_t i = 0; i < DATA; i++) {
+        for (size_t t = 0; t < w->T[i]; t++) {
+            double gap = 3.4 * tiny_uniform(65, i, t) - 1.7;
+            w->d->logprobs[i][t] = (float)(w->centre[i][t][w->d->targets[i][t]] + gap);
+            w->low[i][t] = (float)(0.2 + tiny_uniform(61, i, t));
+            w->high[i][t] = w->low[i][t] + (float)(2 * tiny_uniform(62, i, t));
+        }
+        for (size_t k = 0; k < w->T[i] * TARGETS; k++) {
+            w->many[i][k] = (int64_t)(tiny_uniform(63, i, k) * (double)vocab);
+            w->many_weights[i][k] = (float)(2 * tiny_uniform(64, i, k) - 0.7);
+        }
+    }
+}
+
+static void check_losses(tinker_engine *e, tinker_adapter *a, struct work *w, const char *arch)
+{
+    struct net n;
+    float *grads[LOSSES] = { NULL };
+    struct worst worst[LOSSES] = { { 0, "" } };
+    bool complete = true;
+    net_init(&n, e, a);
+    fill_work(w, &n, e->model->config.vocab);
+    for (size_t c = 0; c < LOSSES; c++) {
+        double ours = 0, reference = total_loss(&cases[c], w, w->centre);
+        check_thresholds(&cases[c], w);
+        grads[c] = engine_gradient(e, a, &cases[c], w, &ours);
+        complete = complete && grads[c];
+        CHECK_NEAR(ours, reference, 2e-5 * fmax(1, fabs(reference)));
+    }
+    for (size_t i = 0; complete && i < a->params.n; i++)
+        sweep_parameter(&n, w, &a->params.list[i], grads, worst);
+    printf("# %-*s", ARCH_NAME, arch);
+    for (size_t c = 0; c < LOSSES; c++) {
+        printf(" %7.0e", worst[c].error);
+        free(grads[c]);
+    }
+    printf("  %zu parameters\n", a->params.count);
+    for (size_t c = 0; c < LOSSES; c++)
+        if (!(worst[c].error < bar))
+            TAP_FAIL("%s, %s: relative error %.2e at %s", arch, cases[c].label, worst[c].error,
+                     worst[c].where);
+    arena_clear(&n.arena);
+}
+
+enum { ATTENTION = 1, MLP = 2, UNEMBEDDING = 4, EVERYTHING = 7 };
+
+/* One model, one adapter, all losses.  long_one: a datum of more than a page of keys. */
+static void check_model(const char *label, const struct init_model *o, int64_t rank, int train,
+                        bool long_one)
 {
     tinker_error err = { 0 };
-    const size_t lengths[] = { long_one ? 35 : 6, 3 };
+    struct work *w = calloc(1, sizeof(*w));
+    const size_t lengths[DATA] = { long_one ? 35 : 8, 4 };
     tinker_engine *e = tiny_open(o, NULL);
     tinker_lora lora = TINKER_LORA_INIT;
     lora.rank = rank;
     lora.has_seed = 1;
     lora.seed = 21;
+    lora.train_attn = (train & ATTENTION) != 0;
+    lora.train_mlp = (train & MLP) != 0;
+    lora.train_unembed = (train & UNEMBEDDING) != 0;
     tinker_adapter *a = tinker_adapter_new(e, &lora, &err);
+    if (!a || !w) {
+        TAP_FAIL("%s: %s", label, err.message);
+        exit(1);
+    }
     fill_b(a);
-    struct tiny_data *d = tiny_data(lengths, 2, o->config.vocab, loss, 40);
-    double ours = tiny_train(e, a, d, loss);
-    struct net n;
-    net_init(&n, e, a);
-    double reference = total_loss(&n, d, loss, true);
-    CHECK_NEAR(ours, reference, 2e-5 * fmax(1, fabs(reference)));
-    const char *where = "";
-    double worst = worst_error(&n, d, loss, &where);
-    if (!(worst < 1e-4))
-        TAP_FAIL("%s rank %lld: relative error %.2e at %s", loss, (long long)rank, worst, where);
-    arena_clear(&n.arena);
-    free(d);
+    memcpy(w->T, lengths, sizeof(lengths));
+    w->d = tiny_data(lengths, DATA, o->config.vocab, "ppo", 40);
+    check_losses(e, a, w, label);
+    free(w->d);
+    free(w);
     tinker_adapter_free(a);
     tinker_engine_close(e);
 }
 
-static void test_losses_on_qwen3(void)
+/* The architectures of the grid. */
+static struct init_model llama(bool tied, bool scaled)
 {
-    static const char *const losses[] = { "cross_entropy", "importance_sampling", "ppo", "cispo",
-                                          "dro" };
     struct init_model o;
-    tiny_options(&o, "qwen3");
-    for (size_t i = 0; i < 5; i++)
-        check_case(&o, 2, losses[i], i == 0);
+    tiny_options(&o, "llama");
+    o.config.tied = tied;
+    if (!scaled)
+        o.config.rope = (struct rope_config){ .type = ROPE_DEFAULT, .theta = 10000 };
+    return o;
+}
+
+static struct init_model qwen(const char *name, bool tied)
+{
+    struct init_model o;
+    tiny_options(&o, name);
+    o.config.tied = tied;
+    return o;
+}
+
+static void test_llama3(void)
+{
+    struct init_model o = llama(false, true), tied = llama(true, true);
+    check_model("llama 3, scaled rope", &o, 2, EVERYTHING, false);
+    check_model("llama 3, scaled rope, tied", &tied, 1, EVERYTHING, true);
+}
+
+static void test_smollm(void)
+{
+    struct init_model o = llama(true, false);
+    o.config.heads = o.config.kv_heads = 3;
+    check_model("smollm, no groups, tied", &o, 3, EVERYTHING, false);
+}
+
+static void test_llama_with_biases(void)
+{
+    struct init_model o = llama(false, false);
+    o.config.qkv_bias = o.config.o_bias = o.config.mlp_bias = true;
+    check_model("llama with biases", &o, 2, EVERYTHING, false);
 }
 
 static void test_qwen2(void)
 {
-    struct init_model o;
-    tiny_options(&o, "qwen2");
-    check_case(&o, 3, "cross_entropy", false);
-    check_case(&o, 2, "importance_sampling", false);
+    struct init_model o = qwen("qwen2", false), tied = qwen("qwen2", true);
+    check_model("qwen2", &o, 3, EVERYTHING, false);
+    check_model("qwen2, tied", &tied, 2, EVERYTHING, false);
 }
 
-static void test_llama(void)
+static void test_qwen3(void)
 {
-    struct init_model o;
-    tiny_options(&o, "llama");
-    check_case(&o, 2, "cross_entropy", false);
-    check_case(&o, 1, "dro", false);
+    struct init_model o = qwen("qwen3", false), tied = qwen("qwen3", true);
+    check_model("qwen3", &o, 2, EVERYTHING, false);
+    check_model("qwen3, tied", &tied, 2, EVERYTHING, true);
 }
 
-static void test_llama_with_biases_and_no_groups(void)
+static void test_parts_alone(void)
 {
-    struct init_model o;
-    tiny_options(&o, "llama");
-    o.config.qkv_bias = o.config.o_bias = o.config.mlp_bias = true;
-    o.config.kv_heads = o.config.heads;
-    o.config.tied = false;
-    check_case(&o, 2, "cross_entropy", false);
+    struct init_model o = qwen("qwen3", true);
+    check_model("qwen3, attention alone", &o, 2, ATTENTION, false);
+    check_model("qwen3, mlp alone", &o, 2, MLP, false);
+    check_model("qwen3, unembedding alone", &o, 2, UNEMBEDDING, false);
 }
 
 static void test_all_weights(void)
 {
-    static const char *const archs[] = { "qwen3", "qwen2", "llama" };
-    for (size_t i = 0; i < 3; i++) {
-        struct init_model o;
-        tiny_options(&o, archs[i]);
-        if (i == 2)
-            o.config.qkv_bias = o.config.o_bias = o.config.mlp_bias = true;
-        check_case(&o, 0, "cross_entropy", false);
-    }
+    struct init_model o = qwen("qwen3", true);
+    check_model("qwen3, every weight", &o, 0, EVERYTHING, false);
+    o = qwen("qwen2", false);
+    check_model("qwen2, every weight", &o, 0, EVERYTHING, false);
+    o = llama(true, true);
+    o.config.qkv_bias = o.config.o_bias = o.config.mlp_bias = true;
+    check_model("llama, every weight", &o, 0, EVERYTHING, false);
 }
 
 int main(void)
 {
-    RUN(test_losses_on_qwen3);
+    printf("# relative error  ");
+    for (size_t c = 0; c < LOSSES; c++)
+        printf("%s%s", c ? ", " : "", cases[c].label);
+    printf("\n");
+    RUN(test_llama3);
+    RUN(test_smollm);
+    RUN(test_llama_with_biases);
     RUN(test_qwen2);
-    RUN(test_llama);
-    RUN(test_llama_with_biases_and_no_groups);
+    RUN(test_qwen3);
+    RUN(test_parts_alone);
     RUN(test_all_weights);
     tiny_done();
     return tap_done();
