@@ -138,6 +138,8 @@ tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, ti
     tinker_lora desc = TINKER_LORA_INIT;
     if (lora && opts_copy(&desc, sizeof(desc), lora, "tinker_lora", err) != TINKER_OK)
         return NULL;
+    desc.user_metadata = NULL; /* the caller's, and of no use here */
+    desc.n_user_metadata = 0;
     if (!desc.has_seed) {
         uint32_t random = 0;
         if (rand_os(&random, sizeof(random)) != 0) {
@@ -186,7 +188,9 @@ int64_t tinker_adapter_steps(const tinker_adapter *a)
 uint64_t tinker_adapter_bytes(const tinker_adapter *a)
 {
     uint64_t buffers = 1 + (a->grad != NULL) + (a->m != NULL) + (a->v != NULL);
-    uint64_t bytes = sizeof(*a) + buffers * a->params.total * sizeof(float);
+    uint64_t bytes = sizeof(*a) + a->params.arena.used + buffers * a->params.total * sizeof(float);
+    if (a->lora.pairs)
+        bytes += (a->engine->model->config.layers * LINEARS + 1) * sizeof(*a->lora.pairs);
     if (a->model)
         bytes += model_bytes(&a->model->config, a->model->dtype);
     return bytes;

@@ -32,7 +32,8 @@ tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_d
     p->adapter = a;
     p->backward = !forward_only;
     p->adapter_steps = a ? a->steps : 0;
-    arena_init(&p->arena, e->memory_limit); /* sparse targets can expand to anything */
+    /* sparse targets can expand to anything */
+    arena_init(&p->arena, e->memory_limit > e->pass_bytes ? e->memory_limit - e->pass_bytes : 0);
     if (pass_read(p, data, n, loss, err) != TINKER_OK || pass_allocate(p, err) != TINKER_OK) {
         tinker_pass_free(p);
         return NULL;
@@ -44,9 +45,9 @@ void tinker_pass_free(tinker_pass *p)
 {
     if (!p)
         return;
+    pass_release(p);
+    p->engine->pass_bytes -= p->bytes;
     arena_clear(&p->arena);
-    free(p->memory);
-    free(p->grad);
     free(p);
 }
 
@@ -219,6 +220,7 @@ static void commit(tinker_pass *p)
         p->grad = NULL;
     }
     pass_metrics(p);
+    pass_release(p);
     p->stage = PASS_DONE;
 }
 
@@ -267,8 +269,10 @@ int tinker_pass_step(tinker_pass *p, tinker_error *err)
     } else if (!p->model && start(p, err) != TINKER_OK) {
         p->stage = PASS_FAILED;
     }
-    if (p->stage == PASS_FAILED)
+    if (p->stage == PASS_FAILED) {
+        pass_release(p);
         return -1;
+    }
     double done = 0;
     while (p->at < p->n_batches && done < step_flops)
         done += run_unit(p);

@@ -34,6 +34,8 @@ struct tinker_pass {
     size_t n_batches;
     size_t rows_max, pages_max;
 
+    uint64_t bytes; /* this pass's part of the engine's pass_bytes */
+
     /* work memory, sized for the largest micro-batch */
     float *memory;
     struct acts *acts; /* one, or one per layer */
@@ -62,7 +64,10 @@ tinker_status pass_read(tinker_pass *p, const tinker_datum *data, size_t n, cons
                         tinker_error *err);
 /* pass_data.c: fill the metrics once all losses are known. */
 void pass_metrics(tinker_pass *p);
-/* pass_memory.c: choose recompute, refuse what does not fit, allocate. */
+/* pass_memory.c: choose recompute, refuse what does not fit beside the other passes,
+ * allocate. */
 tinker_status pass_allocate(tinker_pass *p, tinker_error *err);
+/* pass_memory.c: give back all but the result, once it is complete or never will be. */
+void pass_release(tinker_pass *p);
 
 #endif

@@ -3,7 +3,9 @@
  *
  * The fast plan keeps every layer's activations.  When that is over the engine's
  * limit, only layer inputs are kept and each layer is computed again before its
- * backward; the arithmetic, and so the bits, are the same. */
+ * backward; the arithmetic, and so the bits, are the same.
+ *
+ * All live passes of an engine share its limit. */
 #include "engine/pass.h"
 
 #include <stdlib.h>
@@ -48,9 +50,17 @@ static uint64_t plan_floats(const struct plan *l, const tinker_pass *p)
            padded(p->rows_max) + l->head + l->back;
 }
 
+/* Lists beside the floats; they go into the arena. */
+static uint64_t list_bytes(const struct plan *l, const tinker_pass *p)
+{
+    size_t per_row = sizeof(*p->segment_of) + sizeof(*p->row_tokens) + sizeof(*p->rows);
+    return (uint64_t)p->rows_max * per_row + p->pages_max * sizeof(*p->pages) +
+           p->n * sizeof(*p->segments) + l->layers_kept * sizeof(*p->acts);
+}
+
 static uint64_t plan_bytes(const struct plan *l, const tinker_pass *p)
 {
-    uint64_t bytes = plan_floats(l, p) * sizeof(float) + p->arena.used;
+    uint64_t bytes = plan_floats(l, p) * sizeof(float) + p->arena.used + list_bytes(l, p);
     if (p->backward)
         bytes += (uint64_t)p->adapter->params.total * sizeof(float);
     return bytes;
@@ -82,20 +92,37 @@ static void lay_out(tinker_pass *p, const struct plan *l)
         back_init(&p->back, c, p->rows_max, rank, take(&mem, l->back));
 }
 
+static tinker_status refuse(const tinker_pass *p, uint64_t need, tinker_error *err)
+{
+    unsigned long long limit = p->engine->memory_limit, others = p->engine->pass_bytes;
+    if (!others)
+        return err_set(err, TINKER_ENOMEM,
+                       "this batch needs %llu bytes of memory, the limit is %llu (longest part: "
+                       "%zu tokens)",
+                       (unsigned long long)need, limit, p->rows_max);
+    err_set(err, TINKER_ENOMEM,
+            "this batch needs %llu bytes of memory, of the limit of %llu other passes hold %llu "
+            "(longest part: %zu tokens)",
+            (unsigned long long)need, limit, others, p->rows_max);
+    if (err)
+        err->retriable = need <= limit;
+    return TINKER_ENOMEM;
+}
+
 tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
 {
-    uint64_t limit = p->engine->memory_limit;
+    tinker_engine *e = p->engine;
+    uint64_t room = e->memory_limit > e->pass_bytes ? e->memory_limit - e->pass_bytes : 0;
     struct plan plan = make_plan(p, false);
-    if (p->backward && plan_bytes(&plan, p) > limit) {
+    if (p->backward && plan_bytes(&plan, p) > room) {
         p->recompute = true;
         plan = make_plan(p, true);
     }
     uint64_t need = plan_bytes(&plan, p);
-    if (need > limit)
-        return err_set(err, TINKER_ENOMEM,
-                       "this batch needs %llu bytes of memory, the limit is %llu (longest part: "
-                       "%zu tokens)",
-                       (unsigned long long)need, (unsigned long long)limit, p->rows_max);
+    if (need > room)
+        return refuse(p, need, err);
+    p->bytes = need;
+    e->pass_bytes += need;
     size_t longest = 0;
     for (size_t i = 0; i < p->n_batches; i++)
         longest = p->batches[i].n > longest ? p->batches[i].n : longest;
@@ -114,4 +141,15 @@ tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
                        (unsigned long long)need);
     lay_out(p, &plan);
     return TINKER_OK;
+}
+
+void pass_release(tinker_pass *p)
+{
+    free(p->memory);
+    free(p->grad);
+    p->memory = p->grad = NULL;
+    if (p->bytes <= p->arena.used)
+        return;
+    p->engine->pass_bytes -= p->bytes - p->arena.used;
+    p->bytes = p->arena.used;
 }

@@ -1,0 +1,280 @@
+/* memory.c - what adapters and passes cost, and that the limit holds for all of them. */
+#include <malloc.h>
+#include <math.h>
+#include <tinker/engine.h>
+#include <unistd.h>
+#include "engine/adapter.h"
+#include "engine/pass.h"
+#include "support/tap.h"
+#include "support/tiny_model.h"
+
+static const size_t lengths[] = { 60, 33, 1, 200, 7, 300, 90 };
+enum { N = sizeof(lengths) / sizeof(lengths[0]) };
+static const tinker_loss cross_entropy = { "cross_entropy", NULL, 0 };
+
+static void options(struct init_model *o)
+{
+    init_model_defaults(o);
+    o->config.context = 512;
+    o->config.layers = 3;
+    o->config.vocab = 96;
+    o->config.hidden = 32;
+    o->config.heads = 2;
+    o->config.kv_heads = 1;
+    o->config.intermediate = 48;
+}
+
+static tinker_adapter *adapter(tinker_engine *e, int64_t rank, int64_t seed)
+{
+    tinker_error err = { 0 };
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.rank = rank;
+    lora.has_seed = 1;
+    lora.seed = seed;
+    tinker_adapter *a = tinker_adapter_new(e, &lora, &err);
+    if (!a)
+        printf("# %s\n", err.message);
+    return a;
+}
+
+static void test_memory_is_refused_with_numbers(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    tinker_engine_options opts = TINKER_ENGINE_OPTIONS_INIT;
+    opts.memory_limit = 1 << 20;
+    options(&o);
+    tinker_engine *e = tiny_open(&o, &opts);
+    tinker_adapter *a = adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    CHECK(!tinker_pass_new(e, a, d->data, d->n, &loss, 0, &err));
+    CHECK_INT(err.status, TINKER_ENOMEM);
+    CHECK(strstr(err.message, "1048576") != NULL);
+    CHECK(strstr(err.message, "needs") != NULL);
+    free(d);
+    tinker_adapter_free(a);
+    tinker_engine_close(e);
+}
+
+/* A few bytes on the wire can ask for a matrix of any size. */
+static void test_sparse_targets_cannot_exhaust_memory(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    tinker_engine_options opts = TINKER_ENGINE_OPTIONS_INIT;
+    opts.memory_limit = 64 << 20;
+    options(&o);
+    tinker_engine *e = tiny_open(&o, &opts);
+    const size_t one[] = { 300 };
+    struct tiny_data *d = tiny_data(one, 1, o.config.vocab, "cross_entropy", 3);
+    int64_t crow[301] = { 0 }, col[1] = { 0 }, shape[] = { 300, 1 << 20 };
+    for (int i = 1; i <= 300; i++)
+        crow[i] = 1;
+    d->inputs[0][0].tensor = (tinker_tensor){ TINKER_INT64, d->targets[0], 1, shape, 2, crow, col };
+    d->data[0].n_inputs = 1;
+    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    CHECK(!tinker_pass_new(e, NULL, d->data, 1, &loss, 1, &err));
+    CHECK_INT(err.status, TINKER_ENOMEM);
+    free(d);
+    tinker_engine_close(e);
+}
+
+/* ---- several passes at once ---------------------------------------------------------------- */
+
+/* The smallest limit, to 4 KB, under which one pass over d is accepted. */
+static uint64_t least_limit(tinker_engine *e, tinker_adapter *a, const struct tiny_data *d)
+{
+    uint64_t low = 0, high = 64 << 20;
+    while (high - low > 4096) {
+        e->memory_limit = low + (high - low) / 2;
+        tinker_pass *p = tinker_pass_new(e, a, d->data, d->n, &cross_entropy, 0, NULL);
+        if (p)
+            high = e->memory_limit;
+        else
+            low = e->memory_limit;
+        tinker_pass_free(p);
+    }
+    return high;
+}
+
+static void test_live_passes_share_the_limit(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    char number[32];
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    tinker_adapter *a = adapter(e, 4, 1), *b = adapter(e, 4, 2);
+    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    uint64_t one = least_limit(e, a, d);
+    CHECK_INT(e->pass_bytes, 0); /* nothing is left of those that were refused or freed */
+    e->memory_limit = one * 3 / 2;
+    tinker_pass *p = tinker_pass_new(e, a, d->data, d->n, &cross_entropy, 0, &err);
+    REQUIRE(p);
+    CHECK(e->pass_bytes > one / 2 && e->pass_bytes <= e->memory_limit);
+    /* The second is refused with its need, the limit and what the first holds. */
+    CHECK(!tinker_pass_new(e, b, d->data, d->n, &cross_entropy, 0, &err));
+    CHECK_INT(err.status, TINKER_ENOMEM);
+    CHECK(err.retriable);
+    snprintf(number, sizeof(number), "hold %llu", (unsigned long long)e->pass_bytes);
+    CHECK(strstr(err.message, number) != NULL);
+    snprintf(number, sizeof(number), "limit of %llu", (unsigned long long)e->memory_limit);
+    CHECK(strstr(err.message, number) != NULL);
+    CHECK(strstr(err.message, "needs") != NULL);
+    /* A finished pass keeps its result only, and that makes room. */
+    while (tinker_pass_step(p, &err) > 0) {
+    }
+    CHECK(tinker_pass_result(p) != NULL);
+    CHECK(e->pass_bytes < one / 4);
+    tinker_pass *q = tinker_pass_new(e, b, d->data, d->n, &cross_entropy, 0, &err);
+    CHECK(q != NULL);
+    CHECK(e->pass_bytes <= e->memory_limit);
+    tinker_pass_free(p);
+    tinker_pass_free(q);
+    CHECK_INT(e->pass_bytes, 0);
+    free(d);
+    tinker_adapter_free(a);
+    tinker_adapter_free(b);
+    tinker_engine_close(e);
+}
+
+/* With room for one and a half, the second recomputes: slower, the same bits. */
+static void test_a_second_pass_takes_less(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    tinker_adapter *a = adapter(e, 4, 1), *b = adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tinker_pass *p = tinker_pass_new(e, a, d->data, d->n, &cross_entropy, 0, &err);
+    REQUIRE(p);
+    CHECK(!p->recompute);
+    e->memory_limit = 2 * e->pass_bytes - (1 << 16);
+    tinker_pass *q = tinker_pass_new(e, b, d->data, d->n, &cross_entropy, 0, &err);
+    REQUIRE(q);
+    CHECK(q->recompute);
+    int more = 2;
+    while (more) { /* in turns */
+        more = tinker_pass_step(p, &err) > 0;
+        more += tinker_pass_step(q, &err) > 0;
+    }
+    CHECK(a->grad && b->grad && memcmp(a->grad, b->grad, a->params.total * sizeof(float)) == 0);
+    tinker_pass_free(p);
+    tinker_pass_free(q);
+    free(d);
+    tinker_adapter_free(a);
+    tinker_adapter_free(b);
+    tinker_engine_close(e);
+}
+
+/* ---- many adapters ---------------------------------------------------------------------------- */
+
+enum { ADAPTERS = 100 };
+
+static double resident(void)
+{
+    long size = 0, pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f || fscanf(f, "%ld %ld", &size, &pages) != 2)
+        pages = 0;
+    if (f)
+        fclose(f);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* Bytes in use on the heap; 0 under a sanitizer, whose allocator does not tell. */
+static double heap(void)
+{
+    struct mallinfo2 m = mallinfo2();
+    return (double)m.uordblks + (double)m.hblkhd;
+}
+
+static bool all_train(tinker_engine *e, tinker_adapter *a[ADAPTERS])
+{
+    const size_t few[] = { 6, 2 };
+    struct tiny_data *d = tiny_data(few, 2, 2000, "cross_entropy", 3);
+    tinker_adam adam = TINKER_ADAM_INIT;
+    bool ok = true;
+    for (int i = 0; i < ADAPTERS; i++) {
+        tiny_train(e, a[i], d, "cross_entropy");
+        ok = ok && tinker_adapter_step(a[i], &adam, NULL, NULL) == TINKER_OK;
+    }
+    free(d);
+    return ok;
+}
+
+/* One token from each adapter, all in one batch. */
+static int all_sample(tinker_engine *e, tinker_adapter *a[ADAPTERS])
+{
+    const int32_t prompt[] = { 5, 6, 7 };
+    tinker_sampling_params params = TINKER_SAMPLING_PARAMS_INIT;
+    const tinker_sample *s = NULL;
+    int results = 0;
+    params.max_tokens = 1;
+    tinker_generator *g = tinker_generator_new(e, NULL);
+    for (int i = 0; g && i < ADAPTERS; i++) {
+        tinker_generate q = {
+            .adapter = a[i], .prompt = prompt, .n_prompt = 3, .params = &params, .num_samples = 1
+        };
+        if (tinker_generator_add(g, &q, NULL) != TINKER_OK)
+            break;
+    }
+    while (g && tinker_generator_step(g, NULL) > 0) {
+    }
+    while (g && tinker_generator_next(g, NULL, &s, NULL))
+        results += s && s->sequences[0].n == 1;
+    tinker_generator_free(g);
+    return results;
+}
+
+/* Parameters, m and v; the gradient is gone after the step. */
+static void test_hundred_adapters_on_the_bundled_model(void)
+{
+    tinker_error err = { 0 };
+    tinker_engine *e = tinker_engine_open("models/tiny", NULL, &err);
+    tinker_adapter *warm[ADAPTERS], *a[ADAPTERS];
+    if (!e)
+        TAP_FAIL("%s", err.message);
+    REQUIRE(e);
+    for (int i = 0; i < ADAPTERS; i++) /* what is made once is not part of the count */
+        warm[i] = adapter(e, 8, 0);
+    all_sample(e, warm);
+    for (int i = 0; i < ADAPTERS; i++)
+        tinker_adapter_free(warm[i]);
+    malloc_trim(0);
+    double heap_before = heap(), resident_before = resident();
+    for (int i = 0; i < ADAPTERS; i++)
+        a[i] = adapter(e, 8, i);
+    CHECK(all_train(e, a));
+    CHECK_INT(all_sample(e, a), ADAPTERS);
+    double need = 3.0 * (double)a[0]->params.count * sizeof(float);
+    double on_heap = (heap() - heap_before) / ADAPTERS / need;
+    double in_memory = (resident() - resident_before) / ADAPTERS / need;
+    printf("# %.0f bytes of parameters and moments; on the heap %.3f, resident %.3f of that\n",
+           need, on_heap, in_memory);
+    for (int i = 0; i < ADAPTERS; i++) {
+        CHECK_NEAR((double)tinker_adapter_bytes(a[i]) / need, 1, 0.1);
+        CHECK(i == 0 || memcmp(a[i]->w, a[0]->w, a[0]->params.total * sizeof(float)) != 0);
+    }
+    if (heap_before > 0) {
+        CHECK_NEAR(on_heap, 1, 0.1);
+        CHECK_NEAR(in_memory, 1, 0.1);
+        CHECK_NEAR((double)tinker_adapter_bytes(a[0]) / need, on_heap, 0.02); /* it says so too */
+    }
+    for (int i = 0; i < ADAPTERS; i++)
+        tinker_adapter_free(a[i]);
+    tinker_engine_close(e);
+}
+
+int main(void)
+{
+    RUN(test_memory_is_refused_with_numbers);
+    RUN(test_sparse_targets_cannot_exhaust_memory);
+    RUN(test_live_passes_share_the_limit);
+    RUN(test_a_second_pass_takes_less);
+    RUN(test_hundred_adapters_on_the_bundled_model);
+    tiny_done();
+    return tap_done();
+}
