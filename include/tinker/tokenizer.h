@@ -17,6 +17,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <tinker/data.h>
 #include <tinker/error.h>
 
 #ifdef __cplusplus
@@ -74,6 +75,12 @@ TINKER_API tinker_status tinker_text_append(tinker_text *t, const char *s, size_
 
 /* ---- loading ------------------------------------------------------------------ */
 
+/* A loader of your own: the tokenizer of `repo` ("" or a commit as revision), a new reference, or
+ * NULL with *err set.  Called in the thread that asks, once for a repository as long as what it
+ * returned is remembered. */
+typedef tinker_tokenizer *tinker_tokenizer_loader(void *state, const char *repo,
+                                                  const char *revision, tinker_error *err);
+
 typedef struct tinker_tokenizer_options {
     size_t size;              /* set by TINKER_TOKENIZER_OPTIONS_INIT */
     const char *tokenizer_id; /* repository to use instead of the one the model name implies */
@@ -82,10 +89,12 @@ typedef struct tinker_tokenizer_options {
     const char *cache_dir;    /* prebuilt files; NULL: $XDG_CACHE_HOME/tinker or ~/.cache/tinker */
     int no_prebuilt;          /* neither read nor write prebuilt files */
     int lenient;              /* accept a byte-level vocabulary that lacks some of the 256 bytes */
+    tinker_tokenizer_loader *loader; /* asked instead of the Hugging Face cache */
+    void *loader_state;
 } tinker_tokenizer_options;
-#define TINKER_TOKENIZER_OPTIONS_INIT                                  \
-    {                                                                  \
-        sizeof(tinker_tokenizer_options), NULL, NULL, NULL, NULL, 0, 0 \
+#define TINKER_TOKENIZER_OPTIONS_INIT                                              \
+    {                                                                              \
+        sizeof(tinker_tokenizer_options), NULL, NULL, NULL, NULL, 0, 0, NULL, NULL \
     }
 
 /* Load by name.  `name` is a file (tokenizer.json, *.tiktoken, tiktoken.model), a directory that
@@ -226,6 +235,28 @@ TINKER_API tinker_status tinker_decoder_put(tinker_decoder *d, const int32_t *id
 /* No more ids: appends U+FFFD for a character that was never completed.  The decoder may then
  * be used for another sequence. */
 TINKER_API tinker_status tinker_decoder_end(tinker_decoder *d, tinker_text *out, tinker_error *err);
+
+/* ---- by the name of a model ------------------------------------------------------------ */
+
+/* Encode and decode with the tokenizer that tinker_tokenizer_load() gives for `model` and opts,
+ * loaded once and remembered.  No chat template is applied.  Errors are those of loading, with
+ * the name, and of the call itself. */
+TINKER_API tinker_status tinker_model_encode(const char *model, const char *text, size_t n,
+                                             const tinker_tokenizer_options *opts,
+                                             const tinker_encode_options *how, tinker_tokens *out,
+                                             tinker_error *err);
+TINKER_API tinker_status tinker_model_decode(const char *model, const int32_t *ids, size_t n,
+                                             const tinker_tokenizer_options *opts,
+                                             const tinker_decode_options *how, tinker_text *out,
+                                             tinker_error *err);
+
+/* A model input of one chunk, the tokens of text[0..n): yours, free with
+ * tinker_model_input_free().  NULL with *err set: errors of encoding. */
+TINKER_API tinker_model_input *tinker_model_input_from_text(const tinker_tokenizer *t,
+                                                            const char *text, size_t n,
+                                                            const tinker_encode_options *how,
+                                                            tinker_error *err);
+TINKER_API void tinker_model_input_free(tinker_model_input *input);
 
 /* ---- the vocabulary ------------------------------------------------------------------ */
 

@@ -97,6 +97,7 @@ typedef struct tinker_model_info {
     const char *model_name, *arch, *tokenizer_id; /* NULL: the service does not say */
     int is_lora;                                  /* -1: unknown */
     int64_t lora_rank;                            /* -1: unknown */
+    const char *base_model;                       /* NULL: not told apart from model_name */
 } tinker_model_info;
 /* What is being trained.  Result: tinker_future_model_info(). */
 TINKER_API tinker_future *tinker_training_info(tinker_training *t, tinker_error *err);
@@ -109,6 +110,20 @@ TINKER_API const tinker_model_info *tinker_future_model_info(const tinker_future
 TINKER_API tinker_tokenizer *tinker_training_tokenizer(tinker_training *t,
                                                        const tinker_tokenizer_options *opts,
                                                        int64_t timeout_ms, tinker_error *err);
+
+/* Text to tokens and back with that tokenizer, without a chat template.  The client asks the
+ * service for the name of the model once, however many threads encode; opts (where the files are)
+ * and how may be NULL.  Appends to *out.  Blocks as tinker_training_tokenizer() does. */
+TINKER_API tinker_status tinker_training_encode(tinker_training *t, const char *text, size_t n,
+                                                const tinker_tokenizer_options *opts,
+                                                const tinker_encode_options *how,
+                                                int64_t timeout_ms, tinker_tokens *out,
+                                                tinker_error *err);
+TINKER_API tinker_status tinker_training_decode(tinker_training *t, const int32_t *ids, size_t n,
+                                                const tinker_tokenizer_options *opts,
+                                                const tinker_decode_options *how,
+                                                int64_t timeout_ms, tinker_text *out,
+                                                tinker_error *err);
 
 /* Unload the model from the service once all earlier requests were sent; every later
  * request on t fails with TINKER_ESTATE.  No result but success. */

@@ -1,12 +1,16 @@
 /* model_tokenizer.c - the tokenizer of the model behind a client.
  *
  * The service says which model it is, and perhaps which tokenizer; the files are this
- * machine's own.  Everything here runs in the caller's thread. */
+ * machine's own.  A tokenizer that is asked for asks the service each time, as the reference
+ * does; encoding and decoding ask once per client, in a future that all threads share.
+ * Everything here runs in the caller's thread. */
 #include <tinker/sampling.h>
 #include <tinker/training.h>
 
 #include "base/err.h"
 #include "base/os.h"
+#include "client/sampler.h"
+#include "client/trainer.h"
 
 /* `id` is what the service calls the tokenizer: a repository, or, when it runs on this
  * machine, a directory.  NULL: it did not say. */
@@ -18,7 +22,7 @@ static tinker_tokenizer *load(const char *model, const char *id,
         return NULL;
     if (o.tokenizer_id)
         return tinker_tokenizer_load(model ? model : o.tokenizer_id, &o, err);
-    if (id && os_is_dir(id))
+    if (id && os_is_dir(id) && !o.loader)
         return tinker_tokenizer_load(id, &o, err);
     if (!model && !id) {
         err_set(err, TINKER_EPROTOCOL, "the service does not say which model this is");
@@ -28,27 +32,160 @@ static tinker_tokenizer *load(const char *model, const char *id,
     return tinker_tokenizer_load(model ? model : id, &o, err);
 }
 
+/* From the answer of get_info or get_sampler. */
+static tinker_tokenizer *load_named(const tinker_future *answer,
+                                    const tinker_tokenizer_options *opts, tinker_error *err)
+{
+    const tinker_model_info *info = tinker_future_model_info(answer);
+    if (!info)
+        return load(tinker_future_path(answer), NULL, opts, err);
+    return load(info->base_model ? info->base_model : info->model_name, info->tokenizer_id, opts,
+                err);
+}
+
+/* Wait for an answer that is the caller's own, load, free it. */
+static tinker_tokenizer *load_once(tinker_future *f, const tinker_tokenizer_options *opts,
+                                   int64_t timeout_ms, tinker_error *err)
+{
+    tinker_tokenizer *t = NULL;
+    if (f && tinker_future_wait(f, timeout_ms, err) == TINKER_OK)
+        t = load_named(f, opts, err);
+    tinker_future_free(f);
+    return t;
+}
+
 tinker_tokenizer *tinker_training_tokenizer(tinker_training *t,
                                             const tinker_tokenizer_options *opts,
                                             int64_t timeout_ms, tinker_error *err)
 {
-    tinker_tokenizer *tokenizer = NULL;
-    tinker_future *f = tinker_training_info(t, err);
-    if (f && tinker_future_wait(f, timeout_ms, err) == TINKER_OK) {
-        const tinker_model_info *info = tinker_future_model_info(f);
-        tokenizer = load(info->model_name, info->tokenizer_id, opts, err);
-    }
-    tinker_future_free(f);
-    return tokenizer;
+    return load_once(trainer_ask_name(t, err), opts, timeout_ms, err);
 }
 
 tinker_tokenizer *tinker_sampler_tokenizer(tinker_sampler *s, const tinker_tokenizer_options *opts,
                                            int64_t timeout_ms, tinker_error *err)
 {
-    tinker_tokenizer *tokenizer = NULL;
-    tinker_future *f = tinker_sampler_base_model(s, err);
-    if (f && tinker_future_wait(f, timeout_ms, err) == TINKER_OK)
-        tokenizer = load(tinker_future_path(f), NULL, opts, err);
-    tinker_future_free(f);
-    return tokenizer;
+    return load_once(tinker_sampler_base_model(s, err), opts, timeout_ms, err);
+}
+
+/* ---- encoding and decoding ----------------------------------------------------------- */
+
+/* One of the two clients, and where it keeps the answer. */
+struct asker {
+    tinker_training *training;
+    tinker_sampler *sampler;
+    pthread_mutex_t *lock;
+    tinker_future **kept; /* lock */
+};
+
+static struct asker of_training(tinker_training *t)
+{
+    return (struct asker){ t, NULL, &t->lock, &t->named };
+}
+
+static struct asker of_sampler(tinker_sampler *s)
+{
+    return (struct asker){ NULL, s, &s->lock, &s->named };
+}
+
+/* A reference to the one answer, which may be under way still. */
+static tinker_future *answer_of(const struct asker *a, tinker_error *err)
+{
+    pthread_mutex_lock(a->lock);
+    if (!*a->kept)
+        *a->kept = a->training ? trainer_ask_name(a->training, err)
+                               : tinker_sampler_base_model(a->sampler, err);
+    tinker_future *f = *a->kept;
+    if (f)
+        future_ref(f);
+    pthread_mutex_unlock(a->lock);
+    return f;
+}
+
+/* A failure is not kept: the next call asks again. */
+static void forget(const struct asker *a, tinker_future *f)
+{
+    pthread_mutex_lock(a->lock);
+    bool ours = *a->kept == f;
+    if (ours)
+        *a->kept = NULL;
+    pthread_mutex_unlock(a->lock);
+    if (ours)
+        tinker_future_free(f);
+}
+
+static tinker_tokenizer *load_shared(const struct asker *a, const tinker_tokenizer_options *opts,
+                                     int64_t timeout_ms, tinker_error *err)
+{
+    tinker_tokenizer *t = NULL;
+    tinker_future *f = answer_of(a, err);
+    if (!f)
+        return NULL;
+    if (tinker_future_wait(f, timeout_ms, err) == TINKER_OK)
+        t = load_named(f, opts, err);
+    else if (tinker_future_done(f))
+        forget(a, f);
+    future_unref(f);
+    return t;
+}
+
+static tinker_status encode(const struct asker *a, const char *text, size_t n,
+                            const tinker_tokenizer_options *opts, const tinker_encode_options *how,
+                            int64_t timeout_ms, tinker_tokens *out, tinker_error *err)
+{
+    tinker_error mine = { 0 };
+    tinker_tokenizer *t = load_shared(a, opts, timeout_ms, &mine);
+    tinker_status s = t ? tinker_tokenizer_encode(t, text, n, how, out, &mine) : mine.status;
+    tinker_tokenizer_free(t);
+    if (s != TINKER_OK && err)
+        *err = mine;
+    return s;
+}
+
+static tinker_status decode(const struct asker *a, const int32_t *ids, size_t n,
+                            const tinker_tokenizer_options *opts, const tinker_decode_options *how,
+                            int64_t timeout_ms, tinker_text *out, tinker_error *err)
+{
+    tinker_error mine = { 0 };
+    tinker_tokenizer *t = load_shared(a, opts, timeout_ms, &mine);
+    tinker_status s = t ? tinker_tokenizer_decode(t, ids, n, how, out, &mine) : mine.status;
+    tinker_tokenizer_free(t);
+    if (s != TINKER_OK && err)
+        *err = mine;
+    return s;
+}
+
+tinker_status tinker_training_encode(tinker_training *t, const char *text, size_t n,
+                                     const tinker_tokenizer_options *opts,
+                                     const tinker_encode_options *how, int64_t timeout_ms,
+                                     tinker_tokens *out, tinker_error *err)
+{
+    struct asker a = of_training(t);
+    return encode(&a, text, n, opts, how, timeout_ms, out, err);
+}
+
+tinker_status tinker_training_decode(tinker_training *t, const int32_t *ids, size_t n,
+                                     const tinker_tokenizer_options *opts,
+                                     const tinker_decode_options *how, int64_t timeout_ms,
+                                     tinker_text *out, tinker_error *err)
+{
+    struct asker a = of_training(t);
+    return decode(&a, ids, n, opts, how, timeout_ms, out, err);
+}
+
+tinker_status tinker_sampler_encode(tinker_sampler *s, const char *text, size_t n,
+                                    const tinker_tokenizer_options *opts,
+                                    const tinker_encode_options *how, int64_t timeout_ms,
+                                    tinker_tokens *out, tinker_error *err)
+{
+    struct asker a = of_sampler(s);
+    return encode(&a, text, n, opts, how, timeout_ms, out, err);
+}
+
+tinker_status tinker_sampler_decode(tinker_sampler *s, const int32_t *ids, size_t n,
+                                    const tinker_tokenizer_options *opts,
+                                    const tinker_decode_options *how, int64_t timeout_ms,
+                                    tinker_text *out, tinker_error *err)
+{
+    struct asker a = of_sampler(s);
+    return decode(&a, ids, n, opts, how, timeout_ms, out, err);
 }

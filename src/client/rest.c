@@ -540,11 +540,27 @@ tinker_future *tinker_service_health(tinker_service *s, tinker_error *err)
     return rest_submit(service_rest(s, err), &health_kind, path_of("api/v1/healthz"), NULL, err);
 }
 
-tinker_future *tinker_training_info(tinker_training *t, tinker_error *err)
+static const struct rest_kind name_kind = {
+    REST_CLASS("get_info"), { "get_info", "POST", POOL_TRAIN, 0, NULL, CALL_DEFAULT, false, false },
+    RESULT_VALUE,           type_model_info,
+    read_model_info,        false
+};
+
+static tinker_future *ask_info(tinker_training *t, const struct rest_kind *kind, tinker_error *err)
 {
     struct wire_get_info_request req = { t->model_id };
     struct buf body;
     if (!encode(&body, &wire_get_info_request, &req, err))
         return NULL;
-    return rest_submit(t->holder, &info_kind, path_of("api/v1/get_info"), &body, err);
+    return rest_submit(t->holder, kind, path_of("api/v1/get_info"), &body, err);
+}
+
+tinker_future *tinker_training_info(tinker_training *t, tinker_error *err)
+{
+    return ask_info(t, &info_kind, err);
+}
+
+tinker_future *trainer_ask_name(tinker_training *t, tinker_error *err)
+{
+    return ask_info(t, &name_kind, err);
 }

@@ -307,6 +307,7 @@ tinker_status read_model_info(struct rest_op *r, const char *b, size_t n, tinker
     *out = (tinker_model_info){
         .model_id = w.model_id,
         .model_name = w.model_data.model_name ? w.model_data.model_name : w.model_name,
+        .base_model = w.model_data.base_model,
         .arch = w.model_data.arch,
         .tokenizer_id = tokenizer,
         .is_lora = w.is_lora.has ? w.is_lora.value : -1,

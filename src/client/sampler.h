@@ -13,6 +13,7 @@ struct tinker_sampler {
     char *id; /* of the sampling session */
     pthread_mutex_t lock;
     tinker_retry_options retry; /* lock; copied into each sample */
+    tinker_future *named;       /* lock: what the model is called, asked for by the first encode */
     int64_t next_seq;           /* loop thread */
     struct observe watch;       /* loop thread */
 };

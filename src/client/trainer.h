@@ -16,6 +16,7 @@ struct tinker_training {
     pthread_mutex_t lock;
     int64_t next_id;      /* lock: of the next request */
     bool unloaded;        /* lock: no more requests */
+    tinker_future *named; /* lock: what the model is called, asked for by the first encode */
     struct turns turns;   /* loop thread */
     struct observe watch; /* loop thread */
 };
@@ -27,6 +28,9 @@ void trainer_unref(tinker_training *t);
  * submissions have the same order. */
 tinker_status trainer_reserve_locked(tinker_training *t, size_t n, int64_t *first,
                                      tinker_error *err);
+
+/* rest.c: get_info without the second layer of retries, as the reference asks for a tokenizer. */
+tinker_future *trainer_ask_name(tinker_training *t, tinker_error *err);
 
 /* Is this a path that can be loaded for training?  TINKER_EINVAL says the fix. */
 tinker_status trainer_check_path(const char *path, tinker_error *err);

@@ -231,6 +231,47 @@ static tinker_status find(struct tok_files *f, const char *name, const tinker_to
     return status == TINKER_OK ? tok_files_find(f, path, o->lenient, err) : status;
 }
 
+/* ---- a loader of the caller's ---------------------------------------------------------------- */
+
+struct asked {
+    const tinker_tokenizer_options *o;
+    tinker_tokenizer_source source;
+};
+
+static tinker_tokenizer *ask(void *state, tinker_error *err)
+{
+    const struct asked *a = state;
+    const char *revision = a->o->revision ? a->o->revision : a->source.revision;
+    tinker_error mine = { 0 };
+    tinker_tokenizer *t = a->o->loader(a->o->loader_state, a->source.repo, revision, &mine);
+    if (t)
+        return t;
+    tinker_status s = mine.status == TINKER_OK ? TINKER_EINVAL : mine.status;
+    err_set(err, s, "tokenizer %s: %s", a->source.repo,
+            mine.message[0] ? mine.message : "the loader returned none");
+    return NULL;
+}
+
+/* Remembered by loader, its state, repository and revision. */
+static tinker_tokenizer *load_by_loader(const char *name, const tinker_tokenizer_options *o,
+                                        tinker_error *err)
+{
+    struct asked a = { .o = o };
+    uint8_t identity[32];
+    struct sha256 h;
+    if (tinker_tokenizer_resolve(name, o->tokenizer_id, &a.source, err) != TINKER_OK)
+        return NULL;
+    const char *revision = o->revision ? o->revision : a.source.revision;
+    sha256_init(&h);
+    sha256_update(&h, "loader", 7);
+    sha256_update(&h, &o->loader, sizeof(o->loader));
+    sha256_update(&h, &o->loader_state, sizeof(o->loader_state));
+    sha256_update(&h, a.source.repo, strlen(a.source.repo) + 1);
+    sha256_update(&h, revision, strlen(revision) + 1);
+    sha256_final(&h, identity);
+    return tok_share(identity, ask, &a, err);
+}
+
 tinker_tokenizer *tinker_tokenizer_load(const char *name, const tinker_tokenizer_options *opts,
                                         tinker_error *err)
 {
@@ -242,6 +283,8 @@ tinker_tokenizer *tinker_tokenizer_load(const char *name, const tinker_tokenizer
         err_set(err, TINKER_EINVAL, "no tokenizer was named");
         return NULL;
     }
+    if (o.loader)
+        return load_by_loader(name, &o, err);
     struct tok_files *f = malloc(sizeof(*f));
     if (!f) {
         err_nomem(err, "tokenizer");

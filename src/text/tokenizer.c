@@ -84,6 +84,8 @@ static tinker_status encode(const tinker_tokenizer *t, const char *text, size_t 
     tinker_status status = tok_encode_options(&o, opts, err);
     if (status != TINKER_OK)
         return status;
+    if (!text && n)
+        return err_set(err, TINKER_EINVAL, "there is no text");
     struct tok_ctx *c = tok_ctx_take(t);
     if (!c)
         return err_nomem(err, "tokens");
@@ -152,6 +154,8 @@ tinker_status tinker_tokenizer_decode(const tinker_tokenizer *t, const int32_t *
     tinker_status status = TINKER_OK;
     if (opts)
         status = opts_copy(&o, sizeof(o), opts, "tinker_decode_options", err);
+    if (status == TINKER_OK && !ids && n)
+        status = err_set(err, TINKER_EINVAL, "there are no ids");
     if (status != TINKER_OK)
         return status;
     struct buf b = buf_of(out);

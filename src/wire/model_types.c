@@ -64,6 +64,7 @@ static const struct wire_field model_data[] = {
     { WIRE_FIELD(T, arch, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, model_name, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, tokenizer_id, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, base_model, WIRE_STRING, NUL) },
 };
 static const struct wire_type wire_model_data = { .name = "ModelData", WIRE_TABLE(T, model_data) };
 #undef T

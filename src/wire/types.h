@@ -151,6 +151,7 @@ struct wire_get_info_request {
 };
 struct wire_model_data {
     const char *arch, *model_name, *tokenizer_id;
+    const char *base_model; /* read, never written */
 };
 struct wire_get_info_response {
     struct wire_model_data model_data;
@@ -176,6 +177,7 @@ struct wire_forward_backward_request {
     size_t n_data;
     tinker_loss loss;
     bool forward_only;
+    bool shaped; /* not on the wire: protobuf of a tensor without shape says [n] */
 };
 struct wire_optim_step_request {
     tinker_adam adam_params;
