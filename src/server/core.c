@@ -56,6 +56,29 @@ static void session_free(struct session *v)
     free(v);
 }
 
+static void tenant_free(struct tenant *t)
+{
+    if (!t)
+        return;
+    free(t->name);
+    free(t);
+}
+
+static struct tenant *tenant_locked(struct server *s, const char *name)
+{
+    struct tenant *t = find(&s->tenants, name);
+    if (t)
+        return t;
+    t = calloc(1, sizeof(*t));
+    if (!t)
+        return NULL;
+    t->name = copy(name);
+    if (t->name && map_put(&s->tenants, name, strlen(name), t, NULL))
+        return t;
+    tenant_free(t);
+    return NULL;
+}
+
 struct session *core_add_session_locked(struct server *s, const char *id, const char *owner)
 {
     struct session *v = calloc(1, sizeof(*v));
@@ -63,8 +86,9 @@ struct session *core_add_session_locked(struct server *s, const char *id, const 
         return NULL;
     v->id = copy(id);
     v->owner = copy(owner);
+    v->tenant = tenant_locked(s, owner);
     v->seen_ns = clock_now_ns(s->clock);
-    if (v->id && v->owner && map_put(&s->sessions, id, strlen(id), v, NULL))
+    if (v->id && v->owner && v->tenant && map_put(&s->sessions, id, strlen(id), v, NULL))
         return v;
     session_free(v);
     return NULL;
@@ -93,6 +117,7 @@ struct model *core_add_model_locked(struct server *s, const char *id, const char
     m->session = session;
     m->base = base;
     m->lora = *lora;
+    m->saved_seq = -1;
     if (m->id && m->owner && map_put(&s->models, id, strlen(id), m, NULL))
         return m;
     model_free(m);
@@ -197,6 +222,10 @@ static void release_session(void *v)
 {
     session_free(v);
 }
+static void release_tenant(void *v)
+{
+    tenant_free(v);
+}
 
 void core_clear(struct server *s)
 {
@@ -204,4 +233,5 @@ void core_clear(struct server *s)
     drain(&s->models, release_model);
     drain(&s->samplers, release_sampler);
     drain(&s->sessions, release_session);
+    drain(&s->tenants, release_tenant);
 }

@@ -30,16 +30,25 @@ struct base {
     size_t active;               /* [engine] requests in the generator */
 };
 
+/* A user, that is: an API key. */
+struct tenant {
+    char *name; /* [const] */
+    size_t queued_bytes, queued_samples;
+};
+
 struct session {
-    char *id, *owner; /* [const] */
-    int64_t seen_ns;  /* last heartbeat */
-    uint64_t used_ns; /* engine time taken so far: who has least goes first */
+    char *id, *owner;      /* [const] */
+    struct tenant *tenant; /* [const] */
+    int64_t seen_ns;       /* last heartbeat */
+    uint64_t used_ns;      /* engine time taken so far: who has least goes first */
+    size_t passes;         /* of its models, in progress */
+    size_t active_samples; /* being made */
     struct future *first_sample, *last_sample; /* waiting samples in order of arrival */
     struct session *next_waiting;              /* sessions with waiting samples */
     bool waiting, expired;
 };
 
-enum { MODEL_LOSSES = 128 };
+enum { MODEL_LOSSES = 128, SESSION_PASSES = 4 /* in progress at once */ };
 enum model_state { MODEL_ACTIVE, MODEL_UNLOADED };
 
 struct model {
@@ -51,10 +60,13 @@ struct model {
     const char *end_reason;  /* UNLOADED: why, for the error */
     tinker_adapter *adapter; /* [engine] NULL: not loaded yet */
     char *saved_dir;         /* [engine] training state on disk, NULL: as created */
+    int64_t saved_seq;       /* [engine] the request after which it was saved */
+    bool rewound;            /* [engine] the adapter was dropped: passes since then run again */
     int64_t next_seq;        /* everything below has finished */
     int64_t max_seq;         /* highest number accepted */
     struct future *pending;  /* by ascending seq */
     int64_t gap_since_ns;    /* head is missing since; 0: it is not */
+    int64_t missing_seq;     /* the number that was given up last */
     bool busy;               /* the engine thread works on it */
     bool ready;              /* in the ready list */
     struct model *next_ready;
@@ -90,8 +102,10 @@ struct future {
     size_t n_result;
     bool proto;   /* the result is protobuf */
     int category; /* FAILED */
-    int64_t created_ns, done_ns;
+    int64_t created_ns, started_ns, done_ns;
     bool delivered;      /* somebody has fetched the outcome */
+    bool starved;        /* it was its turn, but there was no memory */
+    bool unrecorded;     /* FAILED, and the store could not be told yet */
     struct future *next; /* in the model's or the session's queue */
 };
 
@@ -117,10 +131,16 @@ struct server {
     pthread_t engine_thread, sweeper_thread;
     bool engine_started, sweeper_started;
 
+    /* Held while a training request is looked up, journaled and queued, so that two copies
+     * of it cannot pass each other.  Taken before `lock` and before the store's. */
+    pthread_mutex_t submit_lock;
+
     pthread_mutex_t lock;
     pthread_cond_t work_ready;                      /* for the engine thread */
     pthread_cond_t sweep_ready;                     /* for the sweeper, to stop */
     struct map sessions, models, samplers, futures; /* by id */
+    struct map tenants;                             /* by name */
+    uint64_t floor_ns; /* engine time of who went last: newcomers start there */
     struct model *first_ready, *last_ready;
     struct session *waiting; /* list of sessions with waiting samples */
     size_t queued_samples, active_samples;
@@ -159,8 +179,12 @@ void queue_train_locked(struct server *s, struct future *f);
 void queue_sample_locked(struct server *s, struct future *f);
 /* Next training future to run, marked RUNNING and its model busy; NULL: none. */
 struct future *queue_next_train_locked(struct server *s);
-/* Next sample to run, NULL: none. */
-struct future *queue_next_sample_locked(struct server *s);
+/* Next sample to run, NULL: none.  idle: only of sessions for which none is being made. */
+struct future *queue_next_sample_locked(struct server *s, bool idle);
+/* Is there room in the queue for one more request of this size?  When it is full, each
+ * user still has a share that the others cannot take. */
+bool queue_has_room_locked(const struct server *s, const struct tenant *t, size_t bytes,
+                           bool sample);
 /* Put back a sample that did not fit, at the head of its queue. */
 void queue_return_sample_locked(struct server *s, struct future *f);
 /* The model finished f (or dropped it): let the next one run. */
@@ -183,5 +207,7 @@ void future_fail(struct server *s, struct future *f, int category, const char *f
 int future_category(const tinker_error *err);
 /* Fail each future of a list made by queue_drop_*(); records training ones. */
 void future_fail_list(struct server *s, struct future *list, const char *reason);
+/* Tell the store about failures that it could not take before. */
+void future_record_failures(struct server *s);
 
 #endif

@@ -55,8 +55,12 @@ void future_fail(struct server *s, struct future *f, int category, const char *f
                                          .category = category,
                                          .now_us = core_now_us(s) };
         tinker_error err = { 0 };
-        if (store_finish_request(s->store, &outcome, &err) != TINKER_OK)
+        if (store_finish_request(s->store, &outcome, &err) != TINKER_OK) {
             log_line(s->log, LOG_ERROR, "%s: outcome not recorded: %s", f->id, err.message);
+            pthread_mutex_lock(&s->lock);
+            f->unrecorded = true;
+            pthread_mutex_unlock(&s->lock);
+        }
     }
     log_line(s->log, LOG_INFO, "%s %s failed: %s", work_kind_name(f->kind), f->id, text);
     char *message = strdup(text);
@@ -71,4 +75,50 @@ void future_fail_list(struct server *s, struct future *list, const char *reason)
         future_fail(s, list, TINKER_CATEGORY_USER, "%s", reason);
         list = next;
     }
+}
+
+/* A failure that waits for the store, copied to the arena; false: there is none. */
+static bool next_unrecorded(struct server *s, struct arena *arena, const char **id,
+                            struct store_outcome *out)
+{
+    size_t it = 0, n;
+    const char *key;
+    void *value;
+    bool found = false;
+    pthread_mutex_lock(&s->lock);
+    while (!found && map_next(&s->futures, &it, &key, &n, &value)) {
+        struct future *f = value;
+        if (!f->unrecorded || f->state != FUTURE_FAILED)
+            continue;
+        *id = arena_strdup(arena, f->id);
+        *out = (struct store_outcome){ .model_id = f->model->id,
+                                       .seq = f->seq,
+                                       .status = STORE_FAILED,
+                                       .result = arena_memdup(arena, f->result ? f->result : "",
+                                                              f->n_result + 1),
+                                       .n_result = f->n_result,
+                                       .category = f->category };
+        found = *id && out->result;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return found;
+}
+
+void future_record_failures(struct server *s)
+{
+    struct arena arena;
+    struct store_outcome outcome;
+    const char *id;
+    bool going = true;
+    arena_init(&arena, 64 << 20);
+    while (going && next_unrecorded(s, &arena, &id, &outcome)) {
+        outcome.now_us = core_now_us(s);
+        going = store_finish_request(s->store, &outcome, NULL) == TINKER_OK;
+        pthread_mutex_lock(&s->lock);
+        struct future *f = core_future_locked(s, id);
+        if (f && going)
+            f->unrecorded = false;
+        pthread_mutex_unlock(&s->lock);
+    }
+    arena_clear(&arena);
 }

@@ -23,8 +23,10 @@ const char *link_make(struct server *s, struct request *req, const char *place, 
     char sig[65];
     *expires = clock_wall_ns(s->clock) / 1000000000 + LINK_SECONDS;
     sign(s, place, what, *expires, sig);
-    return arena_printf(&req->arena, "%s://%s/%s/%s?exp=%lld&sig=%s", req->tls ? "https" : "http",
-                        req->host ? req->host : "localhost", place, what, (long long)*expires, sig);
+    return arena_printf(&req->arena, "%s://%s%s/%s/%s?exp=%lld&sig=%s", req->tls ? "https" : "http",
+                        req->host ? req->host : "localhost",
+                        s->opts.path_prefix ? s->opts.path_prefix : "", place, what,
+                        (long long)*expires, sig);
 }
 
 bool link_check(struct server *s, struct request *req, struct response *res, const char *place,

@@ -4,32 +4,34 @@
  * client left, so every hold is also in a list ordered by deadline (all holds last
  * equally long, hence first in, first out) and listener_expire() ends it.
  *
- * Lock order: the lock of the holds is a leaf.  A connection is suspended before it
- * is linked, and resumed after it was unlinked, so a wake-up cannot be lost. */
+ * Requests that cost more than a moment (large bodies, archives) are handled by a few
+ * threads aside, their connection suspended meanwhile, so that the others do not wait.
+ *
+ * A client must get on: between two requests, and while it sends one, listener_expire()
+ * hangs up on those who dribble.
+ *
+ * Lock order: the lock is a leaf.  A connection is suspended before it is linked, and
+ * resumed after it was unlinked, so a wake-up cannot be lost. */
 #include "server/listener.h"
 
-#include <arpa/inet.h>
-#include <assert.h>
-#include <errno.h>
 #include <microhttpd.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/pool.h"
+#include "server/access.h"
+#include "server/listener_socket.h"
 #include "server/stream.h"
+
+enum { ASIDE_THREADS = 2, BODY_RATE = 4096 /* slowest upload, in bytes per second */ };
+enum { RESERVE = 8 << 20 };
 
 struct hold {
     struct hold *next_waiter; /* on the same waitlist */
@@ -40,6 +42,15 @@ struct hold {
     bool timed_out;
 };
 
+/* A connection, for the limits on its client. */
+struct peer {
+    struct peer *next, *prev;
+    int fd;
+    enum { PEER_IDLE, PEER_SENDING, PEER_ANSWERED } phase;
+    int64_t since_ns; /* when the phase began */
+    size_t received;  /* SENDING: bytes of the body so far */
+};
+
 struct listener {
     struct listener_options opts;
     char *unix_path;
@@ -48,10 +59,12 @@ struct listener {
     struct MHD_Daemon *daemon;
     listener_handler *handler;
     void *state;
-    atomic_uint_fast64_t requests, bytes_in, active;
+    struct pool *aside;
+    atomic_uint_fast64_t requests, bytes_in, active, aside_jobs, arriving;
     pthread_mutex_t lock;
     /* guarded by lock */
     struct hold *oldest, *newest;
+    struct peer *peers;
     uint64_t held;
     bool stopping;
 };
@@ -62,8 +75,14 @@ struct call {
     struct request req;
     struct buf body;
     struct hold hold;
-    int status; /* once answered */
-    bool too_large;
+    struct peer *peer;
+    struct response res; /* made aside */
+    bool handled;        /* res is */
+    int status;          /* once answered */
+    uint64_t n_answer;
+    size_t announced;    /* by the headers; 0 also when they do not say */
+    size_t counted;      /* of its bytes among those that are arriving */
+    bool has_body, late; /* late: there was no room left for it */
 };
 
 /* ---- holds ----------------------------------------------------------------------- */
@@ -162,12 +181,97 @@ static struct hold *take_expired(struct listener *l, int64_t now_ns)
     return h;
 }
 
+/* ---- slow clients -------------------------------------------------------------------- */
+
+static void set_phase(struct listener *l, struct peer *p, int phase)
+{
+    int64_t now_ns = clock_now_ns(l->opts.clock);
+    if (!p)
+        return;
+    pthread_mutex_lock(&l->lock);
+    p->phase = phase;
+    p->since_ns = now_ns;
+    p->received = 0;
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void note_received(struct listener *l, struct peer *p, size_t n)
+{
+    if (!p)
+        return;
+    pthread_mutex_lock(&l->lock);
+    p->received += n;
+    pthread_mutex_unlock(&l->lock);
+}
+
+static bool is_late(const struct listener *l, const struct peer *p, int64_t now_ns)
+{
+    int64_t ms = (now_ns - p->since_ns) / 1000000;
+    if (p->phase == PEER_IDLE)
+        return ms > l->opts.idle_ms;
+    return p->phase == PEER_SENDING &&
+           ms > l->opts.body_ms + (int64_t)(p->received / BODY_RATE) * 1000;
+}
+
+/* The library sees the end of the stream and closes; the descriptor stays its own. */
+static void hang_up_late(struct listener *l, int64_t now_ns)
+{
+    pthread_mutex_lock(&l->lock);
+    for (struct peer *p = l->peers; p; p = p->next)
+        if (is_late(l, p, now_ns))
+            shutdown(p->fd, SHUT_RDWR);
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void peer_open(struct listener *l, struct MHD_Connection *conn, void **context)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct peer *p = info ? calloc(1, sizeof(*p)) : NULL;
+    *context = p;
+    if (!p)
+        return;
+    p->fd = info->connect_fd;
+    p->since_ns = clock_now_ns(l->opts.clock);
+    pthread_mutex_lock(&l->lock);
+    p->next = l->peers;
+    if (p->next)
+        p->next->prev = p;
+    l->peers = p;
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* Called before the descriptor is closed. */
+static void peer_close(struct listener *l, void **context)
+{
+    struct peer *p = *context;
+    if (!p)
+        return;
+    pthread_mutex_lock(&l->lock);
+    *(p->prev ? &p->prev->next : &l->peers) = p->next;
+    if (p->next)
+        p->next->prev = p->prev;
+    pthread_mutex_unlock(&l->lock);
+    free(p);
+    *context = NULL;
+}
+
+static void on_connection(void *cls, struct MHD_Connection *conn, void **context,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    if (code == MHD_CONNECTION_NOTIFY_STARTED)
+        peer_open(cls, conn, context);
+    else
+        peer_close(cls, context);
+}
+
 void listener_expire(struct listener *l)
 {
     int64_t now_ns = clock_now_ns(l->opts.clock);
     struct hold *h;
     while ((h = take_expired(l, now_ns)) != NULL)
         MHD_resume_connection(h->conn);
+    hang_up_late(l, now_ns);
 }
 
 /* ---- one request --------------------------------------------------------------------- */
@@ -207,16 +311,24 @@ static struct call *call_new(struct listener *l, struct MHD_Connection *conn, co
     req->transport = conn;
     const char *length = header(conn, "Content-Length");
     unsigned long long n = length ? strtoull(length, NULL, 10) : 0;
-    c->too_large = n > l->opts.max_body || (n && !buf_reserve(&c->body, (size_t)n));
+    c->announced = n > l->opts.max_body ? l->opts.max_body + 1 : (size_t)n;
+    c->has_body = n || header(conn, "Transfer-Encoding");
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    c->peer = info ? info->socket_context : NULL;
+    set_phase(l, c->peer, PEER_SENDING);
     atomic_fetch_add(&l->active, 1);
     return c;
 }
 
 static void call_free(struct call *c)
 {
+    if (c->handled)
+        response_drop(&c->res);
     if (c->req.context_free)
         c->req.context_free(c->req.context);
     atomic_fetch_sub(&c->listener->active, 1);
+    atomic_fetch_sub(&c->listener->arriving, c->counted);
     arena_clear(&c->req.arena);
     buf_clear(&c->body);
     free(c);
@@ -272,6 +384,7 @@ static enum MHD_Result answer(struct call *c, struct MHD_Connection *conn, struc
 {
     if (!buf_ok(&res->body))
         response_error(res, 500, "out of memory while writing the answer");
+    uint64_t n = res->fd >= 0 ? res->fd_size : res->body.len;
     struct MHD_Response *r = make_response(c, res);
     buf_clear(&res->body);
     if (!r)
@@ -281,38 +394,142 @@ static enum MHD_Result answer(struct call *c, struct MHD_Connection *conn, struc
     for (size_t i = 0; i < res->n_headers; i++)
         MHD_add_response_header(r, res->headers[i].name, res->headers[i].value);
     c->status = res->status;
+    c->n_answer = n;
     enum MHD_Result queued = MHD_queue_response(conn, (unsigned)res->status, r);
     MHD_destroy_response(r);
     return queued;
 }
 
+/* On a thread aside, while the connection is suspended. */
+static void handle_aside(void *job)
+{
+    struct call *c = job;
+    struct listener *l = c->listener;
+    l->handler(l->state, &c->req, &c->res);
+    c->handled = true;
+    atomic_fetch_sub(&l->aside_jobs, 1);
+    MHD_resume_connection(c->req.transport);
+}
+
+/* Hand the request to the threads aside if it belongs there; false: handle it here. */
+static bool put_aside(struct call *c, struct MHD_Connection *conn)
+{
+    struct listener *l = c->listener;
+    enum listener_place place = l->opts.place ? l->opts.place(l->state, &c->req) : LISTENER_HERE;
+    /* While they are busy with the store, whoever needs it too would wait for them. */
+    if (place == LISTENER_HERE || (place == LISTENER_EITHER && atomic_load(&l->aside_jobs) == 0))
+        return false;
+    atomic_fetch_add(&l->aside_jobs, 1);
+    MHD_suspend_connection(conn);
+    if (pool_submit(l->aside, handle_aside, c))
+        return true;
+    atomic_fetch_sub(&l->aside_jobs, 1);
+    MHD_resume_connection(conn);
+    return false;
+}
+
+/* The handler has spoken: hold the request or answer it. */
+static enum MHD_Result conclude(struct call *c, struct MHD_Connection *conn, struct response *res)
+{
+    struct listener *l = c->listener;
+    if (res->wait && c->req.timed_out && is_stopping(l))
+        response_error(res, 503, "the server is stopping");
+    if (res->wait) {
+        buf_clear(&res->body);
+        hold_call(l, &c->hold, res->wait, conn);
+        return MHD_YES;
+    }
+    return answer(c, conn, res);
+}
+
 static enum MHD_Result handle(struct call *c, struct MHD_Connection *conn)
 {
     struct listener *l = c->listener;
-    struct response res;
-    response_init(&res);
-    c->req.body = c->body.data ? c->body.data : "";
-    c->req.n_body = c->body.len;
+    if (c->handled) {
+        c->handled = false;
+        return conclude(c, conn, &c->res);
+    }
+    /* Later calls find the body as the first one left it, decompressed. */
+    bool first = !c->req.body;
+    if (first) {
+        c->req.body = c->body.data ? c->body.data : "";
+        c->req.n_body = c->body.len;
+    }
     c->req.timed_out = c->hold.timed_out;
     c->hold.timed_out = false;
-    l->handler(l->state, &c->req, &res);
-    if (res.wait && c->req.timed_out && is_stopping(l))
-        response_error(&res, 503, "the server is stopping");
-    if (res.wait) {
-        buf_clear(&res.body);
-        hold_call(l, &c->hold, res.wait, conn);
-        return MHD_YES;
+    response_init(&c->res);
+    if (first) {
+        set_phase(l, c->peer, PEER_ANSWERED);
+        if (put_aside(c, conn))
+            return MHD_YES;
     }
-    return answer(c, conn, &res);
+    l->handler(l->state, &c->req, &c->res);
+    return conclude(c, conn, &c->res);
 }
 
-static enum MHD_Result refuse(struct call *c, struct MHD_Connection *conn)
+/* Answer before the body is there; what is left of it is not read. */
+static enum MHD_Result refuse(struct call *c, struct MHD_Connection *conn, struct response *res)
+{
+    set_phase(c->listener, c->peer, PEER_ANSWERED);
+    response_header(res, "Connection", "close");
+    return answer(c, conn, res);
+}
+
+static enum MHD_Result refuse_large(struct call *c, struct MHD_Connection *conn)
 {
     struct response res;
     response_init(&res);
     response_error(&res, 413, "request body is larger than %zu bytes", c->listener->opts.max_body);
-    response_header(&res, "Connection", "close");
-    return answer(c, conn, &res);
+    return refuse(c, conn, &res);
+}
+
+static enum MHD_Result refuse_busy(struct call *c, struct MHD_Connection *conn)
+{
+    struct response res;
+    response_init(&res);
+    response_error(&res, 429, "too many bodies are arriving at once");
+    response_header(&res, "Retry-After", "1");
+    return refuse(c, conn, &res);
+}
+
+/* Count n bytes as arriving; false: there are too many already. */
+static bool count_arriving(struct call *c, size_t n)
+{
+    struct listener *l = c->listener;
+    c->counted += n;
+    return atomic_fetch_add(&l->arriving, n) + n <= l->opts.max_arriving || c->counted <= RESERVE;
+}
+
+/* The headers are there: go on with the body, or not. */
+static enum MHD_Result begin(struct call *c, struct MHD_Connection *conn)
+{
+    struct listener *l = c->listener;
+    struct response res;
+    if (!c->has_body)
+        return MHD_YES;
+    if (c->announced > l->opts.max_body)
+        return refuse_large(c, conn);
+    response_init(&res);
+    if (l->opts.check && !l->opts.check(l->state, &c->req, &res))
+        return refuse(c, conn, &res);
+    response_drop(&res);
+    if (!count_arriving(c, c->announced))
+        return refuse_busy(c, conn);
+    /* What was announced is trusted up to a point: the rest grows as it arrives. */
+    buf_reserve(&c->body, c->announced < RESERVE ? c->announced : RESERVE);
+    return MHD_YES;
+}
+
+/* A piece of the body; once it is refused the rest is read and dropped. */
+static void receive(struct call *c, const char *p, size_t n)
+{
+    if (c->late)
+        return;
+    buf_append(&c->body, p, n);
+    if (c->body.len <= c->counted || count_arriving(c, c->body.len - c->counted))
+        return;
+    c->late = true;
+    buf_clear(&c->body);
 }
 
 static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const char *url,
@@ -327,16 +544,19 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
         c = *con_cls = call_new(l, conn, url, method);
         if (!c)
             return MHD_NO;
-        return c->too_large ? refuse(c, conn) : MHD_YES;
+        return begin(c, conn);
     }
     if (*n_upload) {
-        buf_append(&c->body, upload, *n_upload);
+        receive(c, upload, *n_upload);
+        note_received(l, c->peer, *n_upload);
         atomic_fetch_add(&l->bytes_in, *n_upload);
         *n_upload = 0;
         return MHD_YES;
     }
+    if (c->late)
+        return refuse_busy(c, conn);
     if (!buf_ok(&c->body))
-        return refuse(c, conn);
+        return refuse_large(c, conn);
     return handle(c, conn);
 }
 
@@ -349,9 +569,13 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
     if (!c)
         return;
     *con_cls = NULL;
-    log_line(l->opts.log, LOG_INFO, "%s %s %d %.1fms in=%zu%s", c->req.method, c->req.path,
-             c->status, (double)(clock_now_ns(l->opts.clock) - c->req.started_ns) / 1e6,
-             c->body.len, code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : " aborted");
+    set_phase(l, c->peer, PEER_IDLE);
+    struct access a = { .status = c->status,
+                        .ns = clock_now_ns(l->opts.clock) - c->req.started_ns,
+                        .n_in = c->body.len,
+                        .n_out = c->n_answer,
+                        .aborted = code != MHD_REQUEST_TERMINATED_COMPLETED_OK };
+    access_log(l->opts.log, &c->req, &a);
     call_free(c);
 }
 
@@ -366,89 +590,6 @@ static void on_library_message(void *cls, const char *fmt, va_list ap)
     log_line(l->opts.log, LOG_DEBUG, "http: %s", text);
 }
 
-/* ---- sockets ----------------------------------------------------------------------- */
-
-bool listener_is_loopback(const char *host)
-{
-    struct in6_addr v6;
-    struct in_addr v4;
-    if (strcasecmp(host, "localhost") == 0)
-        return true;
-    if (inet_pton(AF_INET, host, &v4) == 1)
-        return (ntohl(v4.s_addr) >> 24) == 127;
-    return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
-}
-
-static int listen_unix(struct listener *l, tinker_error *err)
-{
-    struct sockaddr_un sa = { .sun_family = AF_UNIX };
-    struct stat st;
-    if (strlen(l->unix_path) >= sizeof(sa.sun_path)) {
-        err_set(err, TINKER_EINVAL, "socket path is too long: %s", l->unix_path);
-        return -1;
-    }
-    memcpy(sa.sun_path, l->unix_path, strlen(l->unix_path) + 1);
-    /* A socket left behind by a dead server is replaced, anything else is not. */
-    if (lstat(l->unix_path, &st) == 0 && S_ISSOCK(st.st_mode))
-        unlink(l->unix_path);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && bind(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0 &&
-        chmod(l->unix_path, 0600) == 0 && listen(fd, 1024) == 0)
-        return fd;
-    err_errno(err, "listen on", l->unix_path);
-    if (fd >= 0)
-        close(fd);
-    return -1;
-}
-
-static int bound_port(int fd)
-{
-    struct sockaddr_storage ss;
-    socklen_t n = sizeof(ss);
-    if (getsockname(fd, (struct sockaddr *)&ss, &n) != 0)
-        return 0;
-    return ss.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&ss)->sin6_port)
-                                    : ntohs(((struct sockaddr_in *)&ss)->sin_port);
-}
-
-static int listen_tcp(struct listener *l, tinker_error *err)
-{
-    struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
-    struct addrinfo *list = NULL;
-    char port[16], place[300];
-    snprintf(port, sizeof(port), "%d", l->opts.port);
-    snprintf(place, sizeof(place), "%s:%d", l->opts.host, l->opts.port);
-    int rc = getaddrinfo(l->opts.host, port, &hints, &list);
-    if (rc != 0) {
-        err_set(err, TINKER_EINVAL, "listen on %s: %s", place, gai_strerror(rc));
-        return -1;
-    }
-    int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int one = 1;
-    if (fd >= 0)
-        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    bool ok = fd >= 0 && bind(fd, list->ai_addr, list->ai_addrlen) == 0 && listen(fd, 4096) == 0;
-    freeaddrinfo(list);
-    if (ok) {
-        l->port = bound_port(fd);
-        return fd;
-    }
-    err_errno(err, "listen on", place);
-    if (fd >= 0)
-        close(fd);
-    return -1;
-}
-
-/* Every held poll is a descriptor: take what the system allows. */
-static void raise_descriptor_limit(void)
-{
-    struct rlimit r;
-    if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
-        r.rlim_cur = r.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &r);
-    }
-}
-
 /* ---- life --------------------------------------------------------------------------- */
 
 struct listener *listener_open(const struct listener_options *opts, tinker_error *err)
@@ -460,9 +601,8 @@ struct listener *listener_open(const struct listener_options *opts, tinker_error
     }
     l->opts = *opts;
     pthread_mutex_init(&l->lock, NULL);
-    raise_descriptor_limit();
     l->unix_path = opts->unix_path ? strdup(opts->unix_path) : NULL;
-    l->fd = l->unix_path ? listen_unix(l, err) : listen_tcp(l, err);
+    l->fd = listener_socket_open(opts, &l->port, err);
     if (l->fd < 0) {
         free(l->unix_path);
         pthread_mutex_destroy(&l->lock);
@@ -487,11 +627,15 @@ tinker_status listener_start(struct listener *l, listener_handler *handler, void
         tls[0].option = MHD_OPTION_END;
     l->handler = handler;
     l->state = state;
+    l->aside = pool_new(ASIDE_THREADS, "requests");
+    if (!l->aside)
+        return err_nomem(err, "listener");
     l->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, on_access, l, MHD_OPTION_EXTERNAL_LOGGER, on_library_message, l,
         MHD_OPTION_LISTEN_SOCKET, l->fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, l,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)l->opts.max_connections,
-        MHD_OPTION_CONNECTION_TIMEOUT, 120u, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, l, MHD_OPTION_CONNECTION_LIMIT,
+        listener_socket_limit(l->opts.max_connections), MHD_OPTION_CONNECTION_TIMEOUT, 120u,
+        MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     if (!l->daemon)
         return err_set(err, TINKER_ESTATE, "cannot start the HTTP server%s",
                        l->opts.tls_cert ? " (check the certificate and key)" : "");
@@ -534,7 +678,11 @@ void listener_close(struct listener *l, int64_t timeout_ms)
     if (l->daemon) {
         MHD_quiesce_daemon(l->daemon);
         wait_for_answers(l, timeout_ms);
+        pool_free(l->aside); /* what runs there resumes a connection */
+        listener_expire(l);
         MHD_stop_daemon(l->daemon);
+    } else {
+        pool_free(l->aside);
     }
     close(l->fd);
     if (l->unix_path)

@@ -1,8 +1,8 @@
 /* listener.h - sockets, HTTP/1.1 and held requests.
  *
  * listener.c is the only file that knows the HTTP library.  One thread accepts,
- * parses and answers; it calls the handler once per complete request, and again
- * whenever a hold of that request ends.  A held request costs a few kilobytes and
+ * parses and answers; it calls the handler once per complete request (or a thread
+ * aside does), and again whenever a hold of that request ends.  A held request costs a few kilobytes and
  * no thread; it always ends: by listener_wake(), by its deadline or by shutdown.
  *
  * Thread safety: listener_wake(), listener_expire() and listener_stats() from any
@@ -22,6 +22,14 @@ struct listener;
 
 typedef void listener_handler(void *state, struct request *req, struct response *res);
 
+/* Called with the headers, before the body is read; false: the response is the answer. */
+typedef bool listener_checker(void *state, struct request *req, struct response *res);
+
+/* Where a request is handled: on the HTTP thread because it takes no time, on a thread
+ * aside because it takes long, or aside only while those are busy. */
+enum listener_place { LISTENER_HERE, LISTENER_EITHER, LISTENER_ASIDE };
+typedef enum listener_place listener_placer(void *state, const struct request *req);
+
 struct listener_options {
     const char *host;               /* numeric or a name; ignored with unix_path */
     int port;                       /* 0: any free one */
@@ -29,7 +37,12 @@ struct listener_options {
     const char *tls_cert, *tls_key; /* PEM texts, NULL: clear text */
     size_t max_body;                /* larger bodies get 413 */
     int64_t hold_ms;                /* longest hold */
+    int64_t idle_ms;                /* until the headers of the next request are there */
+    int64_t body_ms;                /* for a body, and a second more per 4 KB that came */
     int max_connections;
+    size_t max_arriving;     /* bytes of all bodies together; above, new ones get 429 */
+    listener_checker *check; /* NULL: read every body */
+    listener_placer *place;  /* NULL: all on the HTTP thread */
     struct clock *clock;
     const struct log *log;
 };

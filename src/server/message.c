@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "json/json.h"
@@ -15,6 +16,14 @@ void response_init(struct response *res)
     res->status = 200;
     res->fd = -1;
     buf_init(&res->body, (size_t)2 << 30);
+}
+
+void response_drop(struct response *res)
+{
+    buf_clear(&res->body);
+    if (res->fd >= 0)
+        close(res->fd);
+    res->fd = -1;
 }
 
 void response_header(struct response *res, const char *name, const char *value)

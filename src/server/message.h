@@ -4,7 +4,7 @@
  * waitlist fires (a long poll).  Strings of a request live until its answer is sent;
  * so does everything in its arena.
  *
- * Thread: requests and responses belong to the listener thread. */
+ * Thread: a request and its response belong to one thread at a time. */
 #ifndef SERVER_MESSAGE_H
 #define SERVER_MESSAGE_H
 
@@ -39,6 +39,10 @@ struct request {
     const char *param[REQUEST_PARAMS]; /* parts of the path */
     const char *user;
 
+    /* For the log, where known: in the arena, and numbers that are zero when not. */
+    const char *model;
+    int64_t tokens, queue_ns, compute_ns;
+
     /* Calls after a hold: the hold ran out before anything happened. */
     bool timed_out;
     /* A route may keep something from call to call; freed with the request. */
@@ -67,6 +71,7 @@ struct response {
 
 void response_init(struct response *res);
 void response_header(struct response *res, const char *name, const char *value);
+void response_drop(struct response *res); /* it will not be sent */
 /* {"detail": "…"} with the status. */
 void response_error(struct response *res, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -3,7 +3,8 @@
  * Training: each model runs its requests one at a time in ascending number, without
  * gaps, whatever the order of arrival.  Models whose next request is there stand in
  * the ready list.  Sampling: each session has a line of its own.  In both cases the
- * session that has had the least engine time goes first.
+ * session that has had the least engine time goes first.  A session with as many passes
+ * in progress as one may have waits with its next, so that it cannot take all places.
  *
  * All functions need the lock. */
 #include "server/core.h"
@@ -14,13 +15,50 @@
 /* A session that was idle starts level with the others, not with a credit. */
 static void level_locked(struct server *s, struct session *session)
 {
-    uint64_t least = UINT64_MAX;
-    for (struct session *v = s->waiting; v; v = v->next_waiting)
-        least = v->used_ns < least ? v->used_ns : least;
-    for (struct model *m = s->first_ready; m; m = m->next_ready)
-        least = m->session->used_ns < least ? m->session->used_ns : least;
-    if (least != UINT64_MAX && session->used_ns < least)
-        session->used_ns = least;
+    if (session->used_ns < s->floor_ns)
+        session->used_ns = s->floor_ns;
+}
+
+/* f is chosen to run now. */
+static void begin_locked(struct server *s, struct future *f)
+{
+    if (s->floor_ns < f->session->used_ns)
+        s->floor_ns = f->session->used_ns;
+    f->state = FUTURE_RUNNING;
+    f->started_ns = clock_now_ns(s->clock);
+}
+
+/* ---- room ---------------------------------------------------------------------------- */
+
+static void count_in_locked(struct server *s, struct future *f)
+{
+    struct tenant *t = f->session->tenant;
+    s->queued_bytes += f->work->arena.used;
+    t->queued_bytes += f->work->arena.used;
+    s->queued_samples += f->kind == WORK_SAMPLE;
+    t->queued_samples += f->kind == WORK_SAMPLE;
+}
+
+static void count_out_locked(struct server *s, struct future *f)
+{
+    struct tenant *t = f->session->tenant;
+    s->queued_bytes -= f->work->arena.used;
+    t->queued_bytes -= f->work->arena.used;
+    s->queued_samples -= f->kind == WORK_SAMPLE;
+    t->queued_samples -= f->kind == WORK_SAMPLE;
+}
+
+bool queue_has_room_locked(const struct server *s, const struct tenant *t, size_t bytes,
+                           bool sample)
+{
+    size_t shares = 2 * (s->opts.n_api_keys ? s->opts.n_api_keys : 1);
+    size_t max_bytes = (size_t)s->opts.max_queued_bytes;
+    size_t max_samples = (size_t)s->opts.max_queued_samples;
+    /* What is larger than the queue itself must not be told to come back for ever. */
+    bool fits = s->queued_bytes + bytes <= max_bytes || s->queued_bytes == 0;
+    if (!fits && t->queued_bytes + bytes > max_bytes / shares)
+        return false;
+    return !sample || s->queued_samples < max_samples || t->queued_samples < max_samples / shares;
 }
 
 /* ---- training ------------------------------------------------------------------------ */
@@ -54,7 +92,7 @@ void queue_train_locked(struct server *s, struct future *f)
     *p = f;
     if (f->seq > m->max_seq)
         m->max_seq = f->seq;
-    s->queued_bytes += f->work->arena.used;
+    count_in_locked(s, f);
     update_ready_locked(s, m);
 }
 
@@ -75,21 +113,29 @@ static void unready_locked(struct server *s, struct model *m)
     m->ready = false;
 }
 
+static bool is_pass(const struct future *f)
+{
+    return f->kind == WORK_FORWARD || f->kind == WORK_FORWARD_BACKWARD;
+}
+
 struct future *queue_next_train_locked(struct server *s)
 {
     struct model *best = NULL;
-    for (struct model *m = s->first_ready; m; m = m->next_ready)
+    for (struct model *m = s->first_ready; m; m = m->next_ready) {
+        if (is_pass(m->pending) && m->session->passes >= SESSION_PASSES)
+            continue;
         if (!best || m->session->used_ns < best->session->used_ns)
             best = m;
+    }
     if (!best)
         return NULL;
     unready_locked(s, best);
     struct future *f = best->pending;
     best->pending = f->next;
     f->next = NULL;
-    f->state = FUTURE_RUNNING;
+    begin_locked(s, f);
     best->busy = true;
-    s->queued_bytes -= f->work->arena.used;
+    count_out_locked(s, f);
     return f;
 }
 
@@ -117,6 +163,7 @@ struct future *queue_expire_gaps_locked(struct server *s, int64_t now_ns)
             last = last->next;
         if (!last)
             continue;
+        m->missing_seq = m->next_seq;
         m->next_seq = last->seq + 1;
         last->next = list;
         list = dropped;
@@ -128,7 +175,7 @@ struct future *queue_drop_model_locked(struct server *s, struct model *m)
 {
     struct future *list = m->pending;
     for (struct future *f = list; f; f = f->next)
-        s->queued_bytes -= f->work->arena.used;
+        count_out_locked(s, f);
     m->pending = NULL;
     m->gap_since_ns = 0;
     unready_locked(s, m);
@@ -154,8 +201,7 @@ void queue_sample_locked(struct server *s, struct future *f)
     wait_in_line_locked(s, v);
     *(v->last_sample ? &v->last_sample->next : &v->first_sample) = f;
     v->last_sample = f;
-    s->queued_samples++;
-    s->queued_bytes += f->work->arena.used;
+    count_in_locked(s, f);
     pthread_cond_signal(&s->work_ready);
 }
 
@@ -164,12 +210,12 @@ void queue_return_sample_locked(struct server *s, struct future *f)
     struct session *v = f->session;
     wait_in_line_locked(s, v);
     f->state = FUTURE_WAITING;
+    f->starved = true;
     f->next = v->first_sample;
     v->first_sample = f;
     if (!v->last_sample)
         v->last_sample = f;
-    s->queued_samples++;
-    s->queued_bytes += f->work->arena.used;
+    count_in_locked(s, f);
 }
 
 static void leave_line_locked(struct server *s, struct session *session)
@@ -183,11 +229,11 @@ static void leave_line_locked(struct server *s, struct session *session)
     session->waiting = false;
 }
 
-struct future *queue_next_sample_locked(struct server *s)
+struct future *queue_next_sample_locked(struct server *s, bool idle)
 {
     struct session *best = NULL;
     for (struct session *v = s->waiting; v; v = v->next_waiting)
-        if (!best || v->used_ns < best->used_ns)
+        if (!(idle && v->active_samples) && (!best || v->used_ns < best->used_ns))
             best = v;
     if (!best)
         return NULL;
@@ -198,9 +244,8 @@ struct future *queue_next_sample_locked(struct server *s)
         leave_line_locked(s, best);
     }
     f->next = NULL;
-    f->state = FUTURE_RUNNING;
-    s->queued_samples--;
-    s->queued_bytes -= f->work->arena.used;
+    begin_locked(s, f);
+    count_out_locked(s, f);
     return f;
 }
 
@@ -220,17 +265,14 @@ void queue_remove_sample_locked(struct server *s, struct future *f)
     if (!v->first_sample)
         leave_line_locked(s, v);
     f->next = NULL;
-    s->queued_samples--;
-    s->queued_bytes -= f->work->arena.used;
+    count_out_locked(s, f);
 }
 
 struct future *queue_drop_session_locked(struct server *s, struct session *session)
 {
     struct future *list = session->first_sample;
-    for (struct future *f = list; f; f = f->next) {
-        s->queued_samples--;
-        s->queued_bytes -= f->work->arena.used;
-    }
+    for (struct future *f = list; f; f = f->next)
+        count_out_locked(s, f);
     session->first_sample = session->last_sample = NULL;
     if (session->waiting)
         leave_line_locked(s, session);

@@ -54,6 +54,7 @@ static tinker_status recover_model(struct server *s, const struct store_model *r
     if (!m)
         return err_nomem(err, "models");
     m->next_seq = r->saved_seq + 1;
+    m->saved_seq = r->saved_seq;
     if (r->saved_dir) {
         m->saved_dir = strdup(r->saved_dir);
         if (!m->saved_dir)

@@ -17,6 +17,8 @@
 #define CHECKPOINT      API "training_runs/{}/checkpoints/{}/{}"
 #define BARE_CHECKPOINT API "training_runs/{}/checkpoints/{}"
 
+enum { ASIDE_BYTES = 64 << 10 }; /* larger bodies take a while to read */
+
 static const struct route table[] = {
     { "POST", API "retrieve_future", route_retrieve_future, false },
     { "POST", API "cancel_future", route_cancel_future, false },
@@ -97,11 +99,24 @@ static bool match(const char *pattern, const char *path, struct request *req)
     return !*pattern && !*path;
 }
 
-static const struct route *find_route(struct request *req, bool *other_method)
+/* The path below the prefix under which the server is reached; NULL: it is not below it. */
+static const char *below_prefix(const struct server *s, const char *path)
 {
+    const char *prefix = s->opts.path_prefix;
+    size_t n = prefix ? strlen(prefix) : 0;
+    if (!n)
+        return path;
+    if (strncmp(path, prefix, n) != 0 || (path[n] && path[n] != '/'))
+        return NULL;
+    return path[n] ? path + n : "/";
+}
+
+static const struct route *find_route(struct server *s, struct request *req, bool *other_method)
+{
+    const char *path = below_prefix(s, req->path);
     *other_method = false;
-    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        if (!match(table[i].pattern, req->path, req))
+    for (size_t i = 0; path && i < ARRAY_LEN(table); i++) {
+        if (!match(table[i].pattern, path, req))
             continue;
         if (strcmp(table[i].method, req->method) == 0 ||
             (strcmp(req->method, "HEAD") == 0 && strcmp(table[i].method, "GET") == 0))
@@ -205,25 +220,47 @@ static bool decompress(struct server *s, struct request *req, struct response *r
     return copy != NULL;
 }
 
+/* The route of a request that may be made; NULL: the response says why it may not. */
+static const struct route *admit(struct server *s, struct request *req, struct response *res)
+{
+    bool other_method;
+    const struct route *r = find_route(s, req, &other_method);
+    if (!r && other_method)
+        response_error(res, 405, "Method Not Allowed");
+    else if (!r)
+        response_error(res, 404, "Not Found");
+    else if (!same_site(req))
+        response_error(res, 403, "requests of other web sites are refused");
+    else if (r->open || authenticate(s, req, res))
+        return r;
+    return NULL;
+}
+
 void routes_handle(void *state, struct request *req, struct response *res)
 {
-    struct server *s = state;
-    bool other_method;
-    const struct route *r = find_route(req, &other_method);
-    if (!r) {
-        if (other_method)
-            response_error(res, 405, "Method Not Allowed");
-        else
-            response_error(res, 404, "Not Found");
-        return;
-    }
-    if (!same_site(req)) {
-        response_error(res, 403, "requests of other web sites are refused");
-        return;
-    }
-    if ((!r->open && !authenticate(s, req, res)) || !decompress(s, req, res))
-        return;
-    r->handle(s, req, res);
+    const struct route *r = admit(state, req, res);
+    if (r && decompress(state, req, res))
+        r->handle(state, req, res);
+}
+
+bool routes_check(void *state, struct request *req, struct response *res)
+{
+    return admit(state, req, res) != NULL;
+}
+
+enum listener_place routes_place(void *state, const struct request *req)
+{
+    const char *path = below_prefix(state, req->path);
+    static const char *const quick[] = { API "retrieve_future", API "session_heartbeat",
+                                         API "healthz", API "telemetry" };
+    if (!path)
+        return LISTENER_HERE;
+    if (strncmp(path, "/download/", 10) == 0 || strncmp(path, "/trace/", 7) == 0)
+        return LISTENER_ASIDE;
+    for (size_t i = 0; i < ARRAY_LEN(quick); i++)
+        if (strcmp(path, quick[i]) == 0)
+            return LISTENER_HERE;
+    return req->n_body >= ASIDE_BYTES ? LISTENER_ASIDE : LISTENER_EITHER;
 }
 
 /* ---- for handlers ---------------------------------------------------------------------------- */
@@ -307,6 +344,9 @@ void route_submitted(struct server *s, struct response *res, int status, const c
         break;
     case SUBMIT_REUSED:
         response_error(res, 400, "Training request sequence number was reused (%s)", id);
+        break;
+    case SUBMIT_BAD_SEQ:
+        response_error(res, 400, "seq_id is too large");
         break;
     case SUBMIT_NO_MODEL:
         response_error(res, 404, "Model not found");

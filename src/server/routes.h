@@ -1,7 +1,9 @@
 /* routes.h - from a request to the function that answers it.
  *
  * Handlers are free of I/O: they read the request, look at the core and the store,
- * submit work, and fill the response or name a waitlist.  Thread: the listener. */
+ * submit work, and fill the response or name a waitlist.
+ *
+ * Threads: the HTTP thread and those aside of it, one request on one thread at a time. */
 #ifndef SERVER_ROUTES_H
 #define SERVER_ROUTES_H
 
@@ -19,6 +21,10 @@ struct route {
 
 /* The entry point: checks the key, decodes the body, finds the route. */
 void routes_handle(void *server, struct request *req, struct response *res);
+/* May this request be made at all?  Asked before its body is read; false: res says why not. */
+bool routes_check(void *server, struct request *req, struct response *res);
+/* Polls and heartbeats never wait for others' large bodies. */
+enum listener_place routes_place(void *server, const struct request *req);
 
 /* ---- for handlers -------------------------------------------------------------------- */
 

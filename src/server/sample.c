@@ -39,6 +39,7 @@ static void leave(struct server *s, struct sampling *g, struct sample_task *t)
     g->active -= t->n_sequences;
     pthread_mutex_lock(&s->lock);
     s->active_samples--;
+    t->f->session->active_samples--;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -142,6 +143,8 @@ static bool admit(struct server *s, struct sampling *g, struct weights_cache *we
         f->base->active++;
         pthread_mutex_lock(&s->lock);
         s->active_samples++;
+        f->session->active_samples++;
+        f->starved = false;
         pthread_mutex_unlock(&s->lock);
         return true;
     }
@@ -158,9 +161,12 @@ static bool admit(struct server *s, struct sampling *g, struct weights_cache *we
 
 void sample_admit(struct server *s, struct sampling *g, struct weights_cache *weights)
 {
-    while (g->active < (size_t)s->opts.max_batch) {
+    size_t max = (size_t)s->opts.max_batch;
+    /* A full batch still takes in a sample of a session that has none in it: nobody has
+     * to wait until the long samples of another are done. */
+    while (g->active < 2 * max) {
         pthread_mutex_lock(&s->lock);
-        struct future *f = queue_next_sample_locked(s);
+        struct future *f = queue_next_sample_locked(s, g->active >= max);
         pthread_mutex_unlock(&s->lock);
         if (!f || !admit(s, g, weights, f))
             return;
@@ -234,14 +240,17 @@ static void fail_all(struct server *s, struct sampling *g, struct weights_cache 
     base->generator = tinker_generator_new(base->engine, NULL);
 }
 
-/* The time of a step is shared by the sessions that took part. */
+/* The time of a step is shared by the sequences that took part. */
 static void charge(struct server *s, struct sampling *g, const struct base *base, int64_t ns)
 {
-    uint64_t share = (uint64_t)ns / (base->active ? base->active : 1);
+    size_t sequences = 0;
+    for (struct sample_task *t = g->first; t; t = t->next)
+        sequences += t->f->base == base ? t->n_sequences : 0;
+    uint64_t share = (uint64_t)ns / (sequences ? sequences : 1);
     pthread_mutex_lock(&s->lock);
     for (struct sample_task *t = g->first; t; t = t->next)
         if (t->f->base == base)
-            t->f->session->used_ns += share;
+            t->f->session->used_ns += share * t->n_sequences;
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -2,7 +2,8 @@
  *
  * Work comes in small slices: a micro-batch of a pass, one token of every sequence.
  * While training and sampling both have work, each gets its share of the time; among
- * passes, slices go round, so a huge batch of one model does not stop another. */
+ * passes the next slice is of the session that has had least, so a huge batch of one
+ * does not stop another. */
 #include "server/sched.h"
 
 #include <string.h>
@@ -12,7 +13,7 @@
 #include "server/sample.h"
 #include "server/train.h"
 
-enum { PASSES = 4 }; /* passes in progress at once */
+enum { PASSES = 64 }; /* in progress at once */
 
 struct sched {
     struct server *s;
@@ -20,6 +21,7 @@ struct sched {
     struct sampling sampling;
     struct train_task tasks[PASSES];
     size_t n_tasks, turn;
+    uint64_t drops;             /* of the server, when we last looked */
     double train_ns, sample_ns; /* weighted time each side has had */
 };
 
@@ -28,10 +30,18 @@ static int64_t now(void)
     return clock_now_ns(clock_real());
 }
 
-static void charge_model(struct server *s, struct model *m, int64_t ns)
+static void charge(struct sched *d, struct session *session, int64_t ns)
+{
+    pthread_mutex_lock(&d->s->lock);
+    session->used_ns += (uint64_t)ns;
+    pthread_mutex_unlock(&d->s->lock);
+    d->train_ns += (double)ns;
+}
+
+static void count_pass(struct server *s, struct session *session, bool in)
 {
     pthread_mutex_lock(&s->lock);
-    m->session->used_ns += (uint64_t)ns;
+    session->passes += in ? 1 : (size_t)-1;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -46,29 +56,90 @@ static bool start_training(struct sched *d)
     pthread_mutex_unlock(&s->lock);
     if (!f)
         return false;
-    struct model *m = f->model;
+    struct session *session = f->session;
     int64_t start = now();
-    if (train_start(s, &d->weights, f, &d->tasks[d->n_tasks]))
+    if (train_start(s, &d->weights, f, &d->tasks[d->n_tasks])) {
         d->n_tasks++;
-    int64_t ns = now() - start;
-    charge_model(s, m, ns);
-    d->train_ns += (double)ns;
+        count_pass(s, session, true);
+    }
+    charge(d, session, now() - start);
     return true;
+}
+
+/* The task of the session that has had least, in turn among its own.  Those that wait for
+ * memory do not count while another one holds some. */
+static size_t choose(struct sched *d, bool *alone)
+{
+    size_t best = PASSES;
+    *alone = true;
+    for (size_t i = 0; i < d->n_tasks; i++)
+        *alone = *alone && !d->tasks[i].pass;
+    pthread_mutex_lock(&d->s->lock);
+    for (size_t i = 1; i <= d->n_tasks; i++) {
+        size_t at = (d->turn + i) % d->n_tasks;
+        const struct train_task *t = &d->tasks[at];
+        if (!t->pass && !*alone)
+            continue;
+        if (best == PASSES || t->f->session->used_ns < d->tasks[best].f->session->used_ns)
+            best = at;
+    }
+    pthread_mutex_unlock(&d->s->lock);
+    return best;
+}
+
+static void remove_task(struct sched *d, size_t i, struct session *session)
+{
+    d->tasks[i] = d->tasks[--d->n_tasks];
+    count_pass(d->s, session, false);
+}
+
+/* One slice of task i; false: it is over. */
+static bool step_task(struct sched *d, size_t i, bool alone)
+{
+    struct session *session = d->tasks[i].f->session;
+    int64_t start = now();
+    bool more = train_step(d->s, &d->tasks[i], alone);
+    int64_t ns = now() - start;
+    charge(d, session, ns);
+    atomic_fetch_add(&d->s->counters.train_ns, (uint64_t)ns);
+    if (!more)
+        remove_task(d, i, session);
+    return more;
 }
 
 static void step_training(struct sched *d)
 {
-    d->turn = (d->turn + 1) % d->n_tasks;
-    struct train_task *t = &d->tasks[d->turn];
-    struct model *m = t->f->model;
-    int64_t start = now();
-    bool more = train_step(d->s, t, d->n_tasks == 1);
-    int64_t ns = now() - start;
-    charge_model(d->s, m, ns);
-    d->train_ns += (double)ns;
-    atomic_fetch_add(&d->s->counters.train_ns, (uint64_t)ns);
-    if (!more)
-        d->tasks[d->turn] = d->tasks[--d->n_tasks];
+    bool alone;
+    size_t i = choose(d, &alone);
+    d->turn = i;
+    if (step_task(d, i, alone))
+        return;
+    /* Memory was freed: who waits for it tries again. */
+    for (i = d->n_tasks; i-- > 0;)
+        if (!d->tasks[i].pass)
+            step_task(d, i, false);
+}
+
+/* End the passes of sessions that ended. */
+static void drop_training(struct sched *d)
+{
+    struct server *s = d->s;
+    pthread_mutex_lock(&s->lock);
+    bool news = s->drops != d->drops;
+    d->drops = s->drops;
+    pthread_mutex_unlock(&s->lock);
+    for (size_t i = d->n_tasks; news && i-- > 0;) {
+        struct future *f = d->tasks[i].f;
+        struct session *session = f->session;
+        pthread_mutex_lock(&s->lock);
+        bool expired = session->expired;
+        pthread_mutex_unlock(&s->lock);
+        if (!expired)
+            continue;
+        train_abandon(&d->tasks[i]);
+        future_fail(s, f, TINKER_CATEGORY_USER, "the session has expired");
+        remove_task(d, i, session);
+    }
 }
 
 static void step_sampling(struct sched *d)
@@ -102,6 +173,7 @@ static void run_slice(struct sched *d)
         if (d->sampling.active && d->train_ns > d->sample_ns)
             break;
     }
+    drop_training(d);
     sample_drop(d->s, &d->sampling, &d->weights);
     sample_admit(d->s, &d->sampling, &d->weights);
     bool train = d->n_tasks > 0, sample = d->sampling.active > 0;

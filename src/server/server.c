@@ -50,6 +50,10 @@ static tinker_status check_options(const struct server_options *o, tinker_error 
                        o->host);
     if (!(o->train_share > 0 && o->train_share < 1))
         return err_set(err, TINKER_EINVAL, "the share of training must be between 0 and 1");
+    if (o->path_prefix && (o->path_prefix[0] != '/' || !o->path_prefix[1] ||
+                           o->path_prefix[strlen(o->path_prefix) - 1] == '/'))
+        return err_set(err, TINKER_EINVAL, "a path prefix looks like /name, not like '%s'",
+                       o->path_prefix);
     if (o->hold_ms > 44000)
         return err_set(err, TINKER_EINVAL, "clients give up after 45 s: hold at most 44 s");
     return TINKER_OK;
@@ -176,7 +180,12 @@ static tinker_status open_listener(struct server *s, tinker_error *err)
                                   .tls_key = s->opts.tls_key,
                                   .max_body = s->opts.max_body,
                                   .hold_ms = s->opts.hold_ms,
+                                  .idle_ms = 120000,
+                                  .body_ms = 60000,
                                   .max_connections = 65536,
+                                  .max_arriving = 4 * s->opts.max_body,
+                                  .check = routes_check,
+                                  .place = routes_place,
                                   .clock = s->clock,
                                   .log = s->log };
     s->listener = listener_open(&o, err);
@@ -191,12 +200,14 @@ static void init(struct server *s, const struct server_options *opts)
     s->lock_fd = -1;
     s->started_ns = clock_now_ns(s->clock);
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->submit_lock, NULL);
     pthread_cond_init(&s->work_ready, NULL);
     pthread_cond_init(&s->sweep_ready, NULL);
     map_init(&s->sessions);
     map_init(&s->models);
     map_init(&s->samplers);
     map_init(&s->futures);
+    map_init(&s->tenants);
     for (size_t i = 0; i < opts->n_api_keys; i++)
         log_secret(opts->api_keys[i]);
 }
@@ -241,6 +252,7 @@ void server_close(struct server *s)
     free(s->checkpoints);
     pthread_cond_destroy(&s->sweep_ready);
     pthread_cond_destroy(&s->work_ready);
+    pthread_mutex_destroy(&s->submit_lock);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }

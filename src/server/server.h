@@ -32,6 +32,7 @@ struct server_options {
     const char *host;
     int port; /* 0: any free one */
     const char *unix_path;
+    const char *path_prefix; /* "/tinker": everything is below it; NULL: nothing is */
     const char *data_dir;
     const char *const *api_keys; /* none: everybody is the same user */
     size_t n_api_keys;

@@ -11,6 +11,9 @@
 
 #include "base/err.h"
 
+/* Far above any real number, and adding to it cannot overflow. */
+static const int64_t SEQ_MAX = (int64_t)1 << 53;
+
 /* What is known about a model when a request arrives. */
 struct arrival {
     struct model *model;
@@ -42,7 +45,7 @@ static void look(struct server *s, const char *user, const char *model_id, struc
             a->hash = f->hash;
             a->known = true;
         }
-        a->busy = s->queued_bytes + work->arena.used > (size_t)s->opts.max_queued_bytes;
+        a->busy = !queue_has_room_locked(s, m->session->tenant, work->arena.used, false);
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -101,14 +104,13 @@ static struct future *enqueue(struct server *s, const char *id, struct model *m,
     return f;
 }
 
-enum submit_status submit_train(struct server *s, const char *user, const char *model_id,
-                                struct wire_opt_int seq, struct work *work, bool proto,
-                                const char *body, size_t n_body, struct arena *arena,
-                                const char **id, tinker_error *err)
+static enum submit_status accept_train(struct server *s, const char *user, const char *model_id,
+                                       struct wire_opt_int seq, struct work *work, uint64_t hash,
+                                       bool proto, const char *body, size_t n_body,
+                                       struct arena *arena, const char **id, tinker_error *err)
 {
     struct arrival a = { 0 };
     enum submit_status result = SUBMIT_FAILED;
-    uint64_t hash = work_hash(work);
     look(s, user, model_id, seq, work, arena, &a, id);
     if (!a.model) {
         work_free(work);
@@ -129,10 +131,27 @@ enum submit_status submit_train(struct server *s, const char *user, const char *
     return result;
 }
 
-enum submit_status submit_create(struct server *s, const struct store_model *record,
-                                 struct session *session, struct base *base, struct work *work,
-                                 const char *body, size_t n_body, struct arena *arena,
-                                 const char **id, tinker_error *err)
+enum submit_status submit_train(struct server *s, const char *user, const char *model_id,
+                                struct wire_opt_int seq, struct work *work, bool proto,
+                                const char *body, size_t n_body, struct arena *arena,
+                                const char **id, tinker_error *err)
+{
+    uint64_t hash = work_hash(work);
+    if (seq.has && seq.value > SEQ_MAX) {
+        work_free(work);
+        return SUBMIT_BAD_SEQ;
+    }
+    pthread_mutex_lock(&s->submit_lock);
+    enum submit_status result =
+        accept_train(s, user, model_id, seq, work, hash, proto, body, n_body, arena, id, err);
+    pthread_mutex_unlock(&s->submit_lock);
+    return result;
+}
+
+static enum submit_status accept_create(struct server *s, const struct store_model *record,
+                                        struct session *session, struct base *base,
+                                        struct work *work, const char *body, size_t n_body,
+                                        struct arena *arena, const char **id, tinker_error *err)
 {
     uint64_t hash = work_hash(work);
     *id = arena_printf(arena, "%s:0", record->id);
@@ -160,6 +179,18 @@ enum submit_status submit_create(struct server *s, const struct store_model *rec
     return SUBMIT_FAILED;
 }
 
+enum submit_status submit_create(struct server *s, const struct store_model *record,
+                                 struct session *session, struct base *base, struct work *work,
+                                 const char *body, size_t n_body, struct arena *arena,
+                                 const char **id, tinker_error *err)
+{
+    pthread_mutex_lock(&s->submit_lock);
+    enum submit_status result =
+        accept_create(s, record, session, base, work, body, n_body, arena, id, err);
+    pthread_mutex_unlock(&s->submit_lock);
+    return result;
+}
+
 enum submit_status submit_sample(struct server *s, const char *user, struct session *session,
                                  struct base *base, struct work *work, const char *id)
 {
@@ -167,8 +198,7 @@ enum submit_status submit_sample(struct server *s, const char *user, struct sess
     enum submit_status result = SUBMIT_OK;
     pthread_mutex_lock(&s->lock);
     struct future *f = core_future_locked(s, id);
-    bool full = s->queued_samples >= (size_t)s->opts.max_queued_samples ||
-                s->queued_bytes + work->arena.used > (size_t)s->opts.max_queued_bytes;
+    bool full = !queue_has_room_locked(s, session->tenant, work->arena.used, true);
     if (f) {
         result = f->hash == hash ? SUBMIT_OK : SUBMIT_REUSED;
     } else if (full) {

@@ -1,7 +1,6 @@
 /* submit.h - accepting work: numbers, idempotency, journal, queue.
  *
- * Thread: the listener thread, but submit_end_model() from any; recovery before the
- * threads start. */
+ * Thread safety: any thread, any time; recovery before the threads start. */
 #ifndef SERVER_SUBMIT_H
 #define SERVER_SUBMIT_H
 
@@ -10,6 +9,7 @@
 enum submit_status {
     SUBMIT_OK,       /* accepted, or accepted earlier: id is the future's */
     SUBMIT_REUSED,   /* the number was used for another request: 400 */
+    SUBMIT_BAD_SEQ,  /* no number that a client counts up to: 400 */
     SUBMIT_NO_MODEL, /* 404 */
     SUBMIT_BUSY,     /* 429 */
     SUBMIT_FAILED    /* err says why: 500 */

@@ -28,9 +28,10 @@ static void fail_gaps(struct server *s)
         struct future *next = list->next;
         list->next = NULL;
         future_fail(s, list, TINKER_CATEGORY_USER,
-                    "an earlier request of model %s did not arrive within %lld s, so request %lld "
+                    "request %lld of model %s did not arrive within %lld s, so request %lld "
                     "cannot run",
-                    list->model->id, (long long)s->opts.seq_gap_ms / 1000, (long long)list->seq);
+                    (long long)list->model->missing_seq, list->model->id,
+                    (long long)s->opts.seq_gap_ms / 1000, (long long)list->seq);
         list = next;
     }
 }
@@ -130,7 +131,7 @@ static void forget_older(struct server *s, int64_t age_s, int64_t fetched_age_s,
     void *value;
     while (map_next(&s->futures, &it, &key, &n, &value)) {
         struct future *f = value;
-        bool over = f->state == FUTURE_DONE || f->state == FUTURE_FAILED;
+        bool over = (f->state == FUTURE_DONE || f->state == FUTURE_FAILED) && !f->unrecorded;
         bool sooner = f->delivered && (f->model || samples);
         if (over && now - f->done_ns > (sooner ? fetched_age_s : age_s) * 1000000000)
             core_remove_future_locked(s, f);
@@ -156,6 +157,7 @@ void sweep_once(struct server *s, bool slow)
     fail_gaps(s);
     if (!slow)
         return;
+    future_record_failures(s);
     expire_sessions(s);
     expire_checkpoints(s);
     forget_results(s);

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "json/json.h"
 #include "server/checkpoint.h"
+#include "server/state.h"
 #include "wire/check.h"
 #include "wire/path.h"
 #include "wire/proto.h"
@@ -69,67 +70,39 @@ static bool finish_json(struct server *s, struct future *f, const struct wire_ty
 
 /* ---- training state ------------------------------------------------------------------ */
 
-static tinker_adapter *restore(struct server *s, struct model *m, tinker_error *err)
-{
-    char path[CHECKPOINT_PATH];
-    if (!m->saved_dir)
-        return tinker_adapter_new(m->base->engine, &m->lora, err);
-    checkpoint_path(s, m->saved_dir, path);
-    return tinker_adapter_load(m->base->engine, path, TINKER_ADAPTER_OPTIMIZER, err);
-}
-
 static bool ensure_adapter(struct server *s, struct future *f)
 {
-    struct model *m = f->model;
     tinker_error err = { 0 };
-    if (!m->adapter)
-        m->adapter = restore(s, m, &err);
-    if (!m->adapter)
-        fail_with(s, f, &err);
-    return m->adapter != NULL;
+    if (state_load(s, f->model, &err) == TINKER_OK)
+        return true;
+    fail_with(s, f, &err);
+    return false;
 }
 
-/* Write the state; dir is empty when autosave is off. */
-static tinker_status autosave(struct server *s, struct model *m, char *dir, tinker_error *err)
-{
-    int64_t size;
-    dir[0] = 0;
-    if (s->opts.no_autosave)
-        return TINKER_OK;
-    return checkpoint_write(s, m->adapter, m->base->name, TINKER_ADAPTER_OPTIMIZER, dir, &size,
-                            err);
-}
-
-/* The transaction that names dir is through: the directory before it can go. */
-static void adopt_saved(struct server *s, struct model *m, const char *dir)
-{
-    if (!dir[0])
-        return;
-    char *old = m->saved_dir;
-    m->saved_dir = strdup(dir);
-    checkpoint_remove(s, old);
-    free(old);
-}
-
-/* Finish f with the training state saved; on a failed save or record the request fails
- * but the state in memory stands. */
+/* Finish f with the training state saved.  When it cannot be saved or recorded the request
+ * fails, and with it the change it made. */
 static void finish_saved(struct server *s, struct future *f, const struct wire_type *type,
                          const void *value)
 {
     struct model *m = f->model;
     char dir[CHECKPOINT_DIR];
     tinker_error err = { 0 };
-    if (autosave(s, m, dir, &err) != TINKER_OK) {
+    if (state_save(s, m, dir, &err) != TINKER_OK) {
         err_prefix(&err, "the training state could not be saved");
+        state_rewind(m);
         fail_with(s, f, &err);
         return;
     }
     /* A replayed step did not record its state before the crash. */
     f->replay = false;
     struct store_outcome outcome = { .saved_dir = dir[0] ? dir : NULL };
-    if (finish_json(s, f, type, value, &outcome))
-        adopt_saved(s, m, dir);
-    else if (dir[0])
+    int64_t seq = f->seq;
+    if (finish_json(s, f, type, value, &outcome)) {
+        state_adopt(s, m, dir, seq);
+        return;
+    }
+    state_rewind(m);
+    if (dir[0])
         checkpoint_remove(s, dir);
 }
 
@@ -142,13 +115,25 @@ static tinker_pass *new_pass(struct future *f, tinker_error *err)
                            r->forward_only, err);
 }
 
+/* Whoever polls for f is told what it waits for. */
+static void set_starved(struct server *s, struct future *f, bool starved)
+{
+    pthread_mutex_lock(&s->lock);
+    f->starved = starved;
+    pthread_mutex_unlock(&s->lock);
+}
+
 static bool start_pass(struct server *s, struct future *f, struct train_task *t)
 {
     tinker_error err = { 0 };
     t->f = f;
     t->pass = new_pass(f, &err);
-    if (t->pass || err.status == TINKER_ENOMEM)
+    if (t->pass)
         return true;
+    if (err.status == TINKER_ENOMEM) {
+        set_starved(s, f, true);
+        return true;
+    }
     fail_with(s, f, &err);
     return false;
 }
@@ -169,17 +154,22 @@ static void finish_pass(struct server *s, struct train_task *t)
     struct buf b;
     tinker_error err = { 0 };
     struct store_outcome outcome = { .tokens = work_tokens(f->work) };
+    bool changes = f->kind == WORK_FORWARD_BACKWARD;
     atomic_fetch_add(&s->counters.train_tokens, (uint64_t)outcome.tokens);
     atomic_fetch_add(&s->counters.passes, 1);
-    if (f->kind == WORK_FORWARD_BACKWARD)
+    if (changes)
         note_loss(s, f->model, r, outcome.tokens);
     buf_init(&b, RESULT_MAX);
+    struct model *m = f->model;
+    bool done = false;
     if (wire_encode_forward_backward_output(r, &b, &err) == TINKER_OK)
-        finish(s, f, &b, true, &outcome);
+        done = finish(s, f, &b, true, &outcome);
     else
         fail_with(s, f, &err);
     buf_clear(&b);
     tinker_pass_free(t->pass);
+    if (!done && changes)
+        state_rewind(m);
 }
 
 bool train_step(struct server *s, struct train_task *t, bool alone)
@@ -193,6 +183,7 @@ bool train_step(struct server *s, struct train_task *t, bool alone)
             fail_with(s, t->f, &err);
             return false;
         }
+        set_starved(s, t->f, false);
     }
     int more = tinker_pass_step(t->pass, &err);
     if (more > 0)
@@ -485,6 +476,7 @@ static void run_load(struct server *s, struct future *f)
     }
     tinker_adapter_free(f->model->adapter);
     f->model->adapter = loaded;
+    f->model->rewound = false;
     struct wire_load_weights_response res = { .path = r->path, .model_id = f->model->id };
     finish_saved(s, f, &wire_load_weights_response, &res);
 }
@@ -513,7 +505,8 @@ static void run_create(struct server *s, struct future *f)
     }
     struct wire_create_model_response res = { m->id };
     struct store_outcome outcome = { 0 };
-    finish_json(s, f, &wire_create_model_response, &res, &outcome);
+    if (!finish_json(s, f, &wire_create_model_response, &res, &outcome))
+        end_model(s, m, "was never created");
 }
 
 void train_release(struct server *s, struct model *m)

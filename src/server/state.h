@@ -1,0 +1,23 @@
+/* state.h - the training state of a model: in memory, on disk, and from one to the other.
+ *
+ * Thread: the engine thread alone. */
+#ifndef SERVER_STATE_H
+#define SERVER_STATE_H
+
+#include "server/checkpoint.h"
+#include "server/core.h"
+
+/* Make sure that the adapter is in memory. */
+tinker_status state_load(struct server *s, struct model *m, tinker_error *err);
+
+/* Write the state to a new directory; dir is empty when autosave is off. */
+tinker_status state_save(struct server *s, struct model *m, char dir[CHECKPOINT_DIR],
+                         tinker_error *err);
+/* The transaction that names dir after request seq is through: the one before can go. */
+void state_adopt(struct server *s, struct model *m, const char *dir, int64_t seq);
+
+/* The last change could not be recorded, so it must not have happened: forget what is in
+ * memory.  The next state_load() brings back what the store knows. */
+void state_rewind(struct model *m);
+
+#endif
