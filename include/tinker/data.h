@@ -116,10 +116,12 @@ typedef struct tinker_lora {
     int has_seed;
     int64_t seed;
     int train_attn, train_mlp, train_unembed; /* at least one must be set */
+    const tinker_named_string *user_metadata; /* kept with the training run */
+    size_t n_user_metadata;
 } tinker_lora;
-#define TINKER_LORA_INIT                       \
-    {                                          \
-        sizeof(tinker_lora), 32, 0, 0, 1, 1, 1 \
+#define TINKER_LORA_INIT                                \
+    {                                                   \
+        sizeof(tinker_lora), 32, 0, 0, 1, 1, 1, NULL, 0 \
     }
 
 /* How to sample.  max_tokens 0: up to the context limit.  top_k -1: no limit.

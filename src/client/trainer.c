@@ -83,7 +83,7 @@ const char *tinker_training_model_id(const tinker_training *t)
 struct create_op {
     struct op op;
     struct holder_wait wait;
-    char *base_model;
+    char *base_model, *metadata; /* metadata: JSON, NULL for none */
     tinker_lora lora;
     struct buf body;
     struct call call;
@@ -104,6 +104,7 @@ static void create_destroy(struct op *op)
     buf_clear(&c->body);
     trainer_unref(c->made);
     free(c->base_model);
+    free(c->metadata);
     free(c);
 }
 
@@ -188,6 +189,8 @@ static void create_ready(struct holder_wait *w, const tinker_error *err)
                                              .model_seq_id = h->model_seq++,
                                              .base_model = c->base_model,
                                              .lora_config = &c->lora };
+    if (c->metadata)
+        req.user_metadata = (struct json_str){ c->metadata, strlen(c->metadata) };
     buf_init(&c->body, 1 << 20);
     if (wire_encode_json(&wire_create_model_request, &req, &c->body, &failed) != TINKER_OK) {
         op_fail(&c->op, &failed);
@@ -212,6 +215,27 @@ static void create_start(struct op *op)
 static const struct op_class create_class = { "create_model", create_start, create_abandon,
                                               create_destroy };
 
+/* Copy what the caller gave; on failure the caller of this frees c. */
+static bool create_copy(struct create_op *c, const char *base_model, const tinker_lora *lora,
+                        tinker_error *err)
+{
+    c->lora = *lora;
+    c->lora.user_metadata = NULL;
+    c->base_model = strdup(base_model);
+    if (!c->base_model) {
+        err_nomem(err, "create_model");
+        return false;
+    }
+    if (!lora->n_user_metadata)
+        return true;
+    struct buf b;
+    buf_init(&b, 16 << 20);
+    if (wire_metadata_encode(lora->user_metadata, lora->n_user_metadata, &b, err) == TINKER_OK)
+        c->metadata = buf_detach(&b, NULL);
+    buf_clear(&b);
+    return c->metadata != NULL;
+}
+
 tinker_future *tinker_service_request_lora(tinker_service *s, const char *base_model,
                                            const tinker_lora *lora, tinker_error *err)
 {
@@ -230,13 +254,11 @@ tinker_future *tinker_service_request_lora(tinker_service *s, const char *base_m
             err_nomem(err, "create_model");
         return NULL;
     }
-    c->lora = ours;
-    c->base_model = strdup(base_model);
-    tinker_future *f =
-        c->base_model ? op_submit(&c->op, &create_class, h, RESULT_TRAINING, err) : NULL;
+    tinker_future *f = create_copy(c, base_model, &ours, err)
+                           ? op_submit(&c->op, &create_class, h, RESULT_TRAINING, err)
+                           : NULL;
     if (!f) {
-        if (!c->base_model)
-            err_nomem(err, "create_model");
+        free(c->metadata);
         free(c->base_model);
         free(c);
     }

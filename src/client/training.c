@@ -78,6 +78,7 @@ static tinker_status encode_pass(struct train_op *op, const tinker_datum *data, 
             .n_data = end - first,
             .loss = *loss,
             .forward_only = forward_only,
+            .shaped = true,
         };
         op->parts[i].bytes_estimate = (int64_t)bytes;
         tinker_status s = wire_encode_forward_backward_request(&req, &op->parts[i].body, err);

@@ -74,15 +74,32 @@ static size_t csr_size(const tinker_tensor *t)
            (t->n ? pb_len_size(8 * t->n) : 0);
 }
 
-static size_t tensor_size(const tinker_tensor *t)
+/* The shape that is written: with `shaped`, a tensor that has none is a vector. */
+static const int64_t *shape_of(const tinker_tensor *t, bool shaped, int64_t vector[1], size_t *ndim)
 {
-    size_t shape = proto_shape_size(t->shape, t->ndim);
+    *ndim = t->ndim;
+    if (t->shape || !shaped)
+        return t->shape;
+    vector[0] = (int64_t)t->n;
+    *ndim = 1;
+    return vector;
+}
+
+static size_t tensor_size(const tinker_tensor *t, bool shaped)
+{
+    int64_t vector[1];
+    size_t ndim;
+    const int64_t *dims = shape_of(t, shaped, vector, &ndim);
+    size_t shape = proto_shape_size(dims, ndim);
     return pb_len_size(t->crow ? csr_size(t) : proto_values_size(t)) + 2 +
            (shape ? pb_len_size(shape) : 0);
 }
 
-static uint8_t *put_tensor(uint8_t *p, const tinker_tensor *t)
+static uint8_t *put_tensor(uint8_t *p, const tinker_tensor *t, bool shaped)
 {
+    int64_t vector[1];
+    size_t ndim;
+    const int64_t *dims = shape_of(t, shaped, vector, &ndim);
     if (t->crow) {
         p = pb_put_head(p, TENSOR_SPARSE, csr_size(t));
         if (t->n)
@@ -94,36 +111,37 @@ static uint8_t *put_tensor(uint8_t *p, const tinker_tensor *t)
         p = proto_put_values(pb_put_head(p, TENSOR_DENSE, proto_values_size(t)), t);
     }
     p = pb_put_int(p, TENSOR_DTYPE, proto_dtype_of(t->dtype));
-    return proto_put_shape(p, TENSOR_SHAPE, t->shape, t->ndim);
+    return proto_put_shape(p, TENSOR_SHAPE, dims, ndim);
 }
 
 /* ---- encoding: datums and the request -------------------------------------------- */
 
-static size_t input_size(const tinker_named_tensor *t)
+static size_t input_size(const tinker_named_tensor *t, bool shaped)
 {
-    return pb_len_size(strlen(t->name)) + pb_len_size(tensor_size(&t->tensor));
+    return pb_len_size(strlen(t->name)) + pb_len_size(tensor_size(&t->tensor, shaped));
 }
 
-static size_t datum_size(const tinker_datum *d)
+static size_t datum_size(const tinker_datum *d, bool shaped)
 {
     size_t size = 0;
     for (size_t i = 0; i < d->model_input.n_chunks; i++)
         size += pb_len_size(pb_len_size(arm_size(&d->model_input.chunks[i])));
     for (size_t i = 0; i < d->n_inputs; i++)
-        size += pb_len_size(input_size(&d->inputs[i]));
+        size += pb_len_size(input_size(&d->inputs[i], shaped));
     return size;
 }
 
-static uint8_t *put_datum(uint8_t *p, const tinker_datum *d)
+static uint8_t *put_datum(uint8_t *p, const tinker_datum *d, bool shaped)
 {
-    p = pb_put_head(p, REQUEST_DATA, datum_size(d));
+    p = pb_put_head(p, REQUEST_DATA, datum_size(d, shaped));
     for (size_t i = 0; i < d->model_input.n_chunks; i++)
         p = put_chunk(p, &d->model_input.chunks[i]);
     for (size_t i = 0; i < d->n_inputs; i++) {
         const tinker_named_tensor *t = &d->inputs[i];
-        p = pb_put_head(p, DATUM_TENSORS, input_size(t));
+        p = pb_put_head(p, DATUM_TENSORS, input_size(t, shaped));
         p = pb_put_bytes(p, MAP_KEY, t->name, strlen(t->name));
-        p = put_tensor(pb_put_head(p, MAP_VALUE, tensor_size(&t->tensor)), &t->tensor);
+        p = pb_put_head(p, MAP_VALUE, tensor_size(&t->tensor, shaped));
+        p = put_tensor(p, &t->tensor, shaped);
     }
     return p;
 }
@@ -134,7 +152,7 @@ static size_t request_size(const struct wire_forward_backward_request *req)
     if (req->seq_id.has && req->seq_id.value)
         size += 1 + pb_varint_size((uint64_t)req->seq_id.value);
     for (size_t i = 0; i < req->n_data; i++)
-        size += pb_len_size(datum_size(&req->data[i]));
+        size += pb_len_size(datum_size(&req->data[i], req->shaped));
     size += proto_numbers_size(req->loss.config, req->loss.n_config);
     return size + (req->forward_only ? 2 : 0);
 }
@@ -145,7 +163,7 @@ static uint8_t *put_request(uint8_t *p, const struct wire_forward_backward_reque
     if (req->seq_id.has && req->seq_id.value)
         p = pb_put_int(p, REQUEST_SEQ, (uint64_t)req->seq_id.value);
     for (size_t i = 0; i < req->n_data; i++)
-        p = put_datum(p, &req->data[i]);
+        p = put_datum(p, &req->data[i], req->shaped);
     p = pb_put_bytes(p, REQUEST_LOSS, req->loss.name, strlen(req->loss.name));
     p = proto_put_numbers(p, REQUEST_CONFIG, req->loss.config, req->loss.n_config);
     return req->forward_only ? pb_put_int(p, REQUEST_FORWARD, 1) : p;

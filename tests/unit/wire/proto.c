@@ -131,6 +131,18 @@ static void test_golden_tensors(void)
     check_tensor_bytes(&bare, "0a 08 ff ff ff ff ff ff ff ff 18 02");
 }
 
+static void test_vectors_without_shape(void)
+{
+    static const int64_t values[] = { 5, 6, 7 };
+    tinker_named_tensor input = { "t", { TINKER_INT64, values, 3, NULL, 0, NULL, NULL } };
+    tinker_datum d = { { NULL, 0 }, &input, 1 };
+    struct wire_forward_backward_request req = request(&d, 1), back;
+    req.shaped = true;
+    REQUIRE(again(&req, &back) == TINKER_OK);
+    CHECK_INT(back.data[0].inputs[0].tensor.ndim, 1);
+    CHECK_INT(back.data[0].inputs[0].tensor.shape[0], 3);
+}
+
 static void test_golden_chunks(void)
 {
     tinker_chunk chunks[] = {
@@ -526,6 +538,7 @@ int main(void)
     buf_init(&out, 1 << 20);
     RUN(test_golden_request);
     RUN(test_golden_tensors);
+    RUN(test_vectors_without_shape);
     RUN(test_golden_chunks);
     RUN(test_golden_sample);
     RUN(test_golden_output);
