@@ -79,6 +79,13 @@ static void read_tools(struct openai *o, struct json_reader *r)
     }
 }
 
+/* None at all is what leaving it out says. */
+static void read_max_tokens(struct openai *o, struct json_reader *r)
+{
+    if (json_int64(r, &o->max_tokens) && o->max_tokens <= 0)
+        json_fail(r, "max_tokens must be a positive number");
+}
+
 static void read_field(struct openai *o, struct json_reader *r, struct json_str key)
 {
     if (!present(r))
@@ -90,7 +97,7 @@ static void read_field(struct openai *o, struct json_reader *r, struct json_str 
     else if (json_str_is(key, "messages"))
         json_raw(r, &o->messages);
     else if (json_str_is(key, "max_tokens") || json_str_is(key, "max_completion_tokens"))
-        json_int64(r, &o->max_tokens);
+        read_max_tokens(o, r);
     else if (json_str_is(key, "n"))
         json_int64(r, &o->n);
     else if (json_str_is(key, "seed"))

@@ -67,9 +67,13 @@ static void reply_outcome(struct request *req, struct response *res, const struc
     }
 }
 
-static void reply_pending(struct response *res, const char *id)
+static void reply_pending(struct response *res, const char *id, bool starved)
 {
     struct wire_try_again_response r = { .request_id = id, .queue_state = "active" };
+    if (starved) {
+        r.queue_state = "paused_capacity";
+        r.queue_state_reason = "waiting until other requests free memory";
+    }
     route_reply(res, &wire_try_again_response, &r);
     res->status = 408;
 }
@@ -124,6 +128,16 @@ static void reply_stored(struct server *s, struct request *req, struct response 
     }
 }
 
+/* For the log: what the outcome cost. */
+static void note_times(struct request *req, const struct future *f)
+{
+    req->model = f->model ? arena_strdup(&req->arena, f->model->id) : NULL;
+    if (f->started_ns) {
+        req->queue_ns = f->started_ns - f->created_ns;
+        req->compute_ns = f->done_ns - f->started_ns;
+    }
+}
+
 void route_retrieve_future(struct server *s, struct request *req, struct response *res)
 {
     struct wire_future_retrieve_request in;
@@ -142,7 +156,9 @@ void route_retrieve_future(struct server *s, struct request *req, struct respons
         if (f->result)
             o.data = arena_memdup(&req->arena, f->result, f->n_result);
         f->delivered = true;
+        note_times(req, f);
     }
+    bool starved = found && f->starved;
     bool lost = done && o.n && !o.data;
     pthread_mutex_unlock(&s->lock);
     if (lost)
@@ -154,7 +170,7 @@ void route_retrieve_future(struct server *s, struct request *req, struct respons
     if (!found)
         reply_stored(s, req, res, &in);
     else if (req->timed_out)
-        reply_pending(res, in.request_id);
+        reply_pending(res, in.request_id, starved);
     else
         res->wait = &f->wait;
 }

@@ -137,6 +137,8 @@ void route_asample(struct server *s, struct request *req, struct response *res)
         return;
     }
     int64_t num_samples = w->sample.num_samples;
+    req->model = arena_strdup(&req->arena, base->name);
+    req->tokens = work_tokens(w);
     int status = submit_sample(s, req->user, session, base, w, id);
     if (status == SUBMIT_OK)
         reply_envelope(res, id, num_samples);

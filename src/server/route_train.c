@@ -45,11 +45,13 @@ static void submit(struct server *s, struct request *req, struct response *res, 
     if (work_decode(w, proto, req->body, req->n_body, &err) == TINKER_OK) {
         model_id = arena_strdup(&req->arena, work_model_id(w));
         seq = work_seq(w);
+        req->tokens = work_tokens(w);
     } else if (!refuse_in_turn(req, proto, w, &err, &model_id, &seq)) {
         work_free(w);
         route_invalid(res, err.message);
         return;
     }
+    req->model = model_id;
     int status = submit_train(s, req->user, model_id, seq, w, proto, req->body, req->n_body,
                               &req->arena, &id, &err);
     route_submitted(s, res, status, id, model_id, &err);

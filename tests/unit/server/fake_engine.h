@@ -19,6 +19,7 @@
 #include "base/err.h"
 #include "base/os.h"
 
+enum { FAKE_VOCAB = 1000, FAKE_CONTEXT = 256 };
 static atomic_int fake_step_us, fake_adapters, fake_passes_run;
 
 struct tinker_engine {
@@ -77,8 +78,8 @@ tinker_engine *tinker_engine_open(const char *dir, const tinker_engine_options *
     tinker_engine *e = calloc(1, sizeof(*e));
     e->info = (tinker_engine_info){ .arch = "fake",
                                     .fingerprint = "00",
-                                    .vocab_size = 1000,
-                                    .context = 256,
+                                    .vocab_size = FAKE_VOCAB,
+                                    .context = FAKE_CONTEXT,
                                     .eos = eos,
                                     .n_eos = 1 };
     return e;
@@ -263,6 +264,8 @@ tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *r
     struct fake_request *r = calloc(1, sizeof(*r));
     r->g = *request;
     r->max_tokens = request->params->max_tokens ? request->params->max_tokens : 16;
+    if (r->max_tokens > FAKE_CONTEXT)
+        r->max_tokens = FAKE_CONTEXT;
     r->last = request->prompt[request->n_prompt - 1];
     r->tokens = calloc((size_t)r->max_tokens, sizeof(int32_t));
     r->logprobs = calloc((size_t)r->max_tokens, sizeof(float));
@@ -292,9 +295,10 @@ int tinker_generator_step(tinker_generator *g, tinker_error *err)
     fake_sleep();
     for (struct fake_request **p = &g->active; *p;) {
         struct fake_request *r = *p;
-        int32_t token = r->last + (int32_t)r->made + 1;
+        double next = (double)r->last + (double)r->made + 1;
         if (r->g.adapter)
-            token += (int32_t)(100 * r->g.adapter->value);
+            next += 100 * r->g.adapter->value;
+        int32_t token = next >= 0 && next < FAKE_VOCAB ? (int32_t)next : 0;
         r->tokens[r->made] = token;
         r->logprobs[r->made++] = -1.5f;
         for (size_t i = 0; i < r->g.num_samples; i++)
