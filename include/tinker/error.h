@@ -24,7 +24,8 @@ typedef enum tinker_status {
     TINKER_EPROTOCOL, /* an answer arrived that makes no sense */
     TINKER_EHTTP,     /* an error status arrived, see http_status */
     TINKER_EREQUEST,  /* accepted, then failed: see category */
-    TINKER_ECANCELED  /* tinker_future_cancel(), or the service was freed */
+    TINKER_ECANCELED, /* tinker_future_cancel(), or the service was freed */
+    TINKER_ECIRCUIT   /* a circuit breaker is open: not sent, see breaker.h */
 } tinker_status;      /* values are only ever appended */
 
 enum { TINKER_CATEGORY_UNKNOWN = 0, TINKER_CATEGORY_SERVER = 1, TINKER_CATEGORY_USER = 2 };

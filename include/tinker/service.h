@@ -6,6 +6,7 @@
 #ifndef TINKER_SERVICE_H
 #define TINKER_SERVICE_H
 
+#include <tinker/breaker.h>
 #include <tinker/future.h>
 
 #ifdef __cplusplus
@@ -61,12 +62,18 @@ typedef struct tinker_service_options {
     int heartbeat_max_failures; /* give up the session after these in a row; 0: never */
     int64_t heartbeat_max_ms;   /* or after this long without success; 0: never */
     int telemetry_max_retries;  /* of one batch, then it is dropped; 0: no limit */
+    int metrics;                /* -1: do not count requests; see metrics.h */
+    const char *metrics_prefix; /* of the names of those counts; NULL: "tinkex" */
+    /* A circuit breaker per endpoint, "<scheme and host> <operation>", for training, sampling
+     * and REST requests; never for heartbeats, polls and telemetry.  NULL: none.  Errors
+     * that the request is guilty of do not count; judge must be NULL. */
+    const tinker_breaker_options *breaker;
 } tinker_service_options;
 #define TINKER_SERVICE_OPTIONS_INIT                                                                \
     {                                                                                              \
         sizeof(tinker_service_options), NULL, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL, NULL, 0,   \
             NULL, 0, NULL, 0, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, \
-            0, 0                                                                                   \
+            0, 0, 0, NULL, NULL                                                                    \
     }
 
 /* opts NULL: everything from the environment, which is read here and nowhere else.

@@ -20,11 +20,14 @@
 #ifndef TINKER_TINKER_H
 #define TINKER_TINKER_H
 
+#include <tinker/breaker.h>
 #include <tinker/data.h>
 #include <tinker/dataset.h>
 #include <tinker/error.h>
+#include <tinker/events.h>
 #include <tinker/future.h>
 #include <tinker/loss.h>
+#include <tinker/metrics.h>
 #include <tinker/rest.h>
 #include <tinker/renderer.h>
 #include <tinker/sampling.h>

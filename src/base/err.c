@@ -25,7 +25,7 @@ const char *tinker_status_name(tinker_status status)
     static const char *const names[] = {
         "TINKER_OK",       "TINKER_EINVAL",    "TINKER_ENOMEM",    "TINKER_ESTATE",
         "TINKER_ECONNECT", "TINKER_ETIMEDOUT", "TINKER_EPROTOCOL", "TINKER_EHTTP",
-        "TINKER_EREQUEST", "TINKER_ECANCELED",
+        "TINKER_EREQUEST", "TINKER_ECANCELED", "TINKER_ECIRCUIT",
     };
     size_t i = (size_t)status;
     return i < sizeof names / sizeof *names ? names[i] : "TINKER_UNKNOWN";

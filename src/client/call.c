@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/rand.h"
 #include "client/identity.h"
+#include "client/local.h"
 #include "client/report.h"
 #include "wire/future.h"
 #include "wire/timestamp.h"
@@ -162,11 +163,43 @@ static void finish(struct call *c)
     c->done(c);
 }
 
+/* Of the circuit breaker: is the endpoint well? */
+static enum breaker_verdict verdict(const struct call *c)
+{
+    if (c->outcome == CALL_LOCAL)
+        return BREAKER_NEITHER;
+    bool well = c->outcome == CALL_OK || c->outcome == CALL_CAUGHT || tinker_error_is_user(&c->err);
+    return well ? BREAKER_SUCCESS : BREAKER_FAILURE;
+}
+
+static int64_t now_ms(const struct call *c)
+{
+    return loop_now_ns(c->holder->rt->loop) / 1000000;
+}
+
+static void end_try(struct call *c)
+{
+    if (!c->trying)
+        return;
+    c->trying = false;
+    breaker_end(&c->ticket, verdict(c), now_ms(c));
+    local_try_ended(c);
+}
+
+/* The outcome of the last try is the outcome of the call. */
+static void conclude(struct call *c)
+{
+    end_try(c);
+    if (c->spec->outer)
+        local_try_decided(c, -1);
+    finish(c);
+}
+
 static void fail_local(struct call *c, const tinker_error *err)
 {
     c->outcome = CALL_LOCAL;
     c->err = *err;
-    finish(c);
+    conclude(c);
 }
 
 static void on_http(struct http_request *r);
@@ -304,6 +337,7 @@ static void wait_attempt(struct call *c)
     if (s == 0)
         s = call_backoff(c->attempt + 1, rt->uniform(rt));
     c->timer.fire = next_attempt;
+    metric_add(c->holder->cfg->metrics.attempt_retries, 1);
     loop_arm(rt->loop, &c->timer, (int64_t)ceil(s * 1000));
 }
 
@@ -330,6 +364,7 @@ static bool try_again(struct call *c)
     c->timer.fire = next_try;
     if (c->outcome == CALL_STATUS && c->http.resp.status == 402 &&
         holder_billing_pause(c->holder, c->err.message)) {
+        local_try_decided(c, BILLING_MS);
         loop_arm(l, &c->timer, BILLING_MS);
         return true;
     }
@@ -341,6 +376,7 @@ static bool try_again(struct call *c)
     int64_t delay = c->tries < 5 ? (int64_t)1000 << c->tries : OUTER_CAP_MS;
     if (delay > OUTER_BUDGET_MS - elapsed_ms)
         delay = OUTER_BUDGET_MS - elapsed_ms;
+    local_try_decided(c, delay);
     c->tries++;
     loop_arm(l, &c->timer, delay);
     return true;
@@ -350,8 +386,10 @@ static void on_http(struct http_request *r)
 {
     struct call *c = CONTAINER(r, struct call, http);
     c->outcome = outcome_of(&r->resp);
+    if (c->outcome == CALL_STATUS && r->resp.status == 429)
+        metric_add(c->holder->cfg->metrics.rate_limited, 1);
     if (c->outcome == CALL_OK) {
-        finish(c);
+        conclude(c);
         return;
     }
     describe(c);
@@ -361,16 +399,52 @@ static void on_http(struct http_request *r)
     }
     if (c->outcome == CALL_STATUS && c->catch && c->catch (c, r->resp.status)) {
         c->outcome = CALL_CAUGHT;
-        finish(c);
+        conclude(c);
         return;
     }
+    end_try(c);
     if (c->spec->outer && c->outcome != CALL_LOCAL && try_again(c))
         return;
+    conclude(c);
+}
+
+/* ---- tries --------------------------------------------------------------------------- */
+
+/* Heartbeats, polls, telemetry and what they need are never stopped. */
+static bool guarded(const struct call *c)
+{
+    enum pool_kind pool = c->spec->pool;
+    return c->holder->cfg->breaker_scope &&
+           (pool == POOL_TRAIN || pool == POOL_SAMPLE || pool == POOL_REDIRECT);
+}
+
+static bool admitted(struct call *c)
+{
+    const struct config *cfg = c->holder->cfg;
+    char name[512];
+    snprintf(name, sizeof(name), "%s %s", cfg->breaker_scope, c->spec->name);
+    return breaker_admit(name, &cfg->breaker, now_ms(c), &c->ticket, &c->err) == TINKER_OK;
+}
+
+/* Nothing was sent: this is not a try. */
+static void on_refused(struct timer *t)
+{
+    struct call *c = CONTAINER(t, struct call, timer);
+    c->outcome = CALL_LOCAL;
+    metric_add(c->holder->cfg->metrics.circuit_refused, 1);
     finish(c);
 }
 
 static void begin_try(struct call *c)
 {
+    if (guarded(c) && !admitted(c)) {
+        c->timer.fire = on_refused; /* not now: the owner may still be starting the call */
+        loop_arm(c->holder->rt->loop, &c->timer, 0);
+        return;
+    }
+    c->trying = true;
+    c->try_ns = loop_now_ns(c->holder->rt->loop);
+    local_try_started(c);
     char uuid[37];
     rand_uuid(uuid);
     snprintf(c->key, sizeof(c->key), "stainless-python-retry-%s", uuid);
@@ -393,6 +467,11 @@ void call_cancel(struct call *c)
     if (!c->active)
         return;
     c->active = false;
+    if (c->trying) {
+        c->trying = false;
+        breaker_end(&c->ticket, BREAKER_NEITHER, now_ms(c));
+        local_try_cancelled(c);
+    }
     auth_forget(&c->auth);
     http_cancel(&c->http);
     loop_disarm(c->holder->rt->loop, &c->timer);

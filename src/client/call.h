@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "client/auth.h"
+#include "client/breaker.h"
 #include "client/holder.h"
 #include "http/http.h"
 
@@ -72,7 +73,9 @@ struct call {
     char key[64], retry_count[16];
     int attempt, tries;
     int64_t start_ns;
-    bool active;
+    int64_t try_ns;               /* when the try began */
+    struct breaker_ticket ticket; /* of the try */
+    bool active, trying;
 };
 
 void call_start(struct call *c);

@@ -9,8 +9,10 @@
 #include "base/base64.h"
 #include "base/err.h"
 #include "client/auth.h"
+#include "client/breaker.h"
 #include "client/env.h"
 #include "client/holder.h"
+#include "client/limits.h"
 #include "wire/wire.h"
 
 #define DEFAULT_URL "https://tinker.thinkingmachines.dev/services/tinker-prod"
@@ -262,6 +264,23 @@ static void set_log(struct config *c, const tinker_service_options *o)
         c->log.level = level ? log_level_parse(level, LOG_WARNING) : dflt;
 }
 
+/* Hooks get the texts as they are, so secrets must be gone. */
+static bool copy_metadata(struct config *c, const tinker_service_options *o)
+{
+    c->metadata = arena_array(&c->arena, o->n_user_metadata + 1, sizeof(*c->metadata));
+    for (size_t i = 0; c->metadata && i < o->n_user_metadata; i++) {
+        const tinker_named_string *m = &o->user_metadata[i];
+        size_t n = strlen(m->value) + 64; /* a redacted text may be longer */
+        char *value = arena_alloc(&c->arena, n), *name = arena_strdup(&c->arena, m->name);
+        if (!value || !name)
+            return false;
+        snprintf(value, n, "%s", m->value);
+        log_redact(value, n);
+        c->metadata[c->n_metadata++] = (tinker_named_string){ name, value };
+    }
+    return c->metadata != NULL;
+}
+
 static tinker_status set_metadata(struct config *c, const tinker_service_options *o,
                                   tinker_error *err)
 {
@@ -270,11 +289,40 @@ static tinker_status set_metadata(struct config *c, const tinker_service_options
     tinker_status s = wire_metadata_encode(o->user_metadata, o->n_user_metadata, &b, err);
     if (s == TINKER_OK) {
         c->user_metadata = arena_strndup(&c->arena, b.data, b.len);
-        if (!c->user_metadata)
+        if (!c->user_metadata || !copy_metadata(c, o))
             s = err_nomem(err, "configuration");
     }
     buf_clear(&b);
     return s;
+}
+
+static tinker_status set_breaker(struct config *c, const tinker_service_options *o,
+                                 tinker_error *err)
+{
+    if (!o->breaker)
+        return TINKER_OK;
+    tinker_status s = breaker_options(&c->breaker, o->breaker, err);
+    if (s == TINKER_OK && c->breaker.judge)
+        s = err_set(err, TINKER_EINVAL,
+                    "breaker: a service takes no judge, it would run on the "
+                    "library's I/O thread");
+    if (s != TINKER_OK)
+        return s;
+    char *scope = limits_scope(c->base_url);
+    c->breaker_scope = scope ? arena_strdup(&c->arena, scope) : NULL;
+    free(scope);
+    return c->breaker_scope ? TINKER_OK : err_nomem(err, "configuration");
+}
+
+static tinker_status set_metrics(struct config *c, const tinker_service_options *o,
+                                 tinker_error *err)
+{
+    const char *prefix = o->metrics_prefix ? o->metrics_prefix : "tinkex";
+    if (strlen(prefix) > 100)
+        return err_set(err, TINKER_EINVAL, "metrics_prefix has more than 100 bytes");
+    if (o->metrics >= 0)
+        own_metrics_init(&c->metrics, prefix);
+    return TINKER_OK;
 }
 
 static tinker_status resolve(struct config *c, const tinker_service_options *o, tinker_error *err)
@@ -286,6 +334,10 @@ static tinker_status resolve(struct config *c, const tinker_service_options *o, 
         s = set_proxy(c, o, err);
     if (s == TINKER_OK)
         s = set_metadata(c, o, err);
+    if (s == TINKER_OK)
+        s = set_breaker(c, o, err);
+    if (s == TINKER_OK)
+        s = set_metrics(c, o, err);
     if (s != TINKER_OK)
         return s;
     c->project_id = text_of(c, o->project_id, "TINKER_PROJECT_ID");

@@ -10,6 +10,7 @@
 #include <tinker/service.h>
 #include "base/arena.h"
 #include "base/log.h"
+#include "client/metrics.h"
 #include "http/http.h"
 
 struct config {
@@ -22,7 +23,9 @@ struct config {
     size_t n_tags;
     const char **feature_gates;
     size_t n_feature_gates;
-    const char *user_metadata; /* a JSON object */
+    const char *user_metadata;     /* a JSON object */
+    tinker_named_string *metadata; /* the same, redacted, for events */
+    size_t n_metadata;
     const char *sdk_version;
     struct http_header *default_headers; /* the user's, and Cloudflare's */
     size_t n_default_headers;
@@ -43,6 +46,9 @@ struct config {
     int64_t telemetry_max_retries; /* -1: no limit */
     int64_t heartbeat_max_failures, heartbeat_max_ms; /* 0: never give up */
     struct log log;
+    struct own_metrics metrics; /* all NULL: not wanted */
+    const char *breaker_scope;  /* NULL: no circuit breakers */
+    tinker_breaker_options breaker;
     tinker_log_callback *log_callback;
     void *log_state;
 };

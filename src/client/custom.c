@@ -9,6 +9,7 @@
 #include <string.h>
 #include "base/buf.h"
 #include "base/err.h"
+#include "client/local.h"
 #include "client/runtime.h"
 #include "client/trainer.h"
 #include "loss/evaluate.h"
@@ -266,6 +267,21 @@ static tinker_status await(tinker_future *f, int64_t timeout_ms, tinker_error *e
     return s;
 }
 
+/* What happens is told to the hooks of the service, then to the caller's own observer. */
+struct told {
+    struct hooks *hooks;
+    tinker_loss_observer *observer;
+    void *state;
+};
+
+static void tell(const tinker_loss_event *event, void *state)
+{
+    const struct told *to = state;
+    local_loss(to->hooks, event);
+    if (to->observer)
+        to->observer(event, to->state);
+}
+
 static tinker_loss_report *forward(tinker_training *t, struct arena *a, const tinker_datum *data,
                                    size_t n, tinker_loss_fn *fn, void *state,
                                    const tinker_custom_options *opts, int64_t timeout_ms,
@@ -279,9 +295,13 @@ static tinker_loss_report *forward(tinker_training *t, struct arena *a, const ti
     }
     tinker_future *f = tinker_training_forward(t, plain, n, &cross_entropy, err);
     tinker_loss_report *r = NULL;
+    struct told to = { t->holder->hooks, opts->observer, opts->observer_state };
+    tinker_custom_options told = *opts;
+    told.observer = tell;
+    told.observer_state = &to;
     if (f && await(f, timeout_ms, err) == TINKER_OK &&
         find_logprobs(tinker_future_forward_backward(f), n, logprobs, err) == TINKER_OK)
-        r = tinker_loss_evaluate(fn, state, data, logprobs, n, opts, err);
+        r = tinker_loss_evaluate(fn, state, data, logprobs, n, &told, err);
     tinker_future_free(f);
     return r;
 }

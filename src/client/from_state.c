@@ -324,7 +324,9 @@ static bool use_foreign(struct state_op *s, tinker_error *err)
     s->info = cfg->api_key ? holder_new(h->rt, cfg, false, err) : NULL;
     s->foreign_cfg = cfg;
     s->foreign = s->info != NULL;
-    if (!s->foreign)
+    if (s->foreign)
+        s->info->hooks = h->hooks;
+    else
         free(cfg);
     return s->foreign;
 }

@@ -48,6 +48,7 @@ struct telemetry;
 struct limits;
 struct handler;
 struct observer;
+struct hooks;
 
 struct holder {
     struct runtime *rt;       /* any */
@@ -66,6 +67,7 @@ struct holder {
     struct limits *limits;               /* of sampling; shared by holders of one account */
     struct handler *handlers;
     struct observer *observer;                 /* the service's, NULL: none */
+    struct hooks *hooks;                       /* any; the service's, NULL: none */
     struct arena arena;                        /* of server and session_id */
     struct wire_client_config_response server; /* any, once ready: constant */
     char *_Atomic session_id;                  /* any; NULL: none yet */

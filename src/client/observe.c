@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "client/holder.h"
+#include "client/local.h"
 
 enum { LOG_INTERVAL_S = 60 };
 
@@ -66,6 +67,8 @@ void observe_state(struct observe *o, struct holder *h, enum observe_kind kind, 
                    enum wire_queue_state state, const char *reason, bool changed)
 {
     tell_user(h, id, state, reason, changed);
+    if (changed)
+        local_queue_state(h, id, state, observe_reason(kind, state, reason));
     int64_t now = loop_now_ns(h->rt->loop);
     if (state == WIRE_QUEUE_ACTIVE ||
         (o->logged_ns && now - o->logged_ns < LOG_INTERVAL_S * INT64_C(1000000000)))

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "client/future.h"
+#include "client/local.h"
 #include "client/poll.h"
 #include "client/telemetry.h"
 #include "json/json.h"
@@ -179,9 +180,10 @@ void report_poll_status(struct poll *p, enum report_kind kind)
     static const char *const kinds[] = { "retry",           "retry_with_backoff",
                                          "retry_if_budget", "retryable_exception",
                                          "fatal",           "retry_with_backoff" };
+    const tinker_error *err = &p->call.err;
+    local_poll(p, kind == REPORT_CONNECTION ? "future.connection_error" : "future.api_error", err);
     if (!p->holder->telemetry)
         return;
-    const tinker_error *err = &p->call.err;
     bool loud = kind == REPORT_FATAL || kind == REPORT_BUDGET;
     struct data d;
     poll_begin(&d, p);
@@ -203,6 +205,9 @@ void report_poll_status(struct poll *p, enum report_kind kind)
 void report_poll_failed(struct poll *p, const char *error, int category)
 {
     static const char *const names[] = { "Unknown", "Server", "User" };
+    tinker_error err = { .category = category };
+    snprintf(err.message, sizeof(err.message), "%s", error);
+    local_poll(p, "future.request_failed", &err);
     if (!p->holder->telemetry)
         return;
     bool user = category == TINKER_CATEGORY_USER;
@@ -216,6 +221,7 @@ void report_poll_failed(struct poll *p, const char *error, int category)
 
 void report_poll_decode(struct poll *p, const tinker_error *err, bool proto, size_t n)
 {
+    local_poll(p, "future.validation_error", err);
     if (!p->holder->telemetry)
         return;
     struct data d;
@@ -233,6 +239,7 @@ void report_poll_decode(struct poll *p, const tinker_error *err, bool proto, siz
 
 void report_timeout(struct holder *h, const struct tinker_future *f, double timeout_s)
 {
+    local_timeout(h, f, timeout_s);
     if (!h->telemetry)
         return;
     struct data d;

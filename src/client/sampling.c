@@ -13,6 +13,7 @@
 #include "client/call.h"
 #include "client/handler.h"
 #include "client/limits.h"
+#include "client/local.h"
 #include "client/poll.h"
 #include "client/report.h"
 #include "client/result.h"
@@ -36,7 +37,7 @@ struct sample_op {
     bool use_handler, entered;
     tinker_retry_options retry;
     int failures;
-    int64_t started_ns;
+    int64_t started_ns, attempt_ns;
     struct sem_wait permit, dispatch, throttle, budget;
     struct timer timer; /* a delay */
     struct timer stuck; /* the progress deadline */
@@ -102,6 +103,15 @@ static void fail(struct sample_op *s, const tinker_error *err)
 
 /* ---- layer 3 -------------------------------------------------------------------------- */
 
+/* failures: before this attempt. */
+static void tell(const struct sample_op *s, enum local_step step, int failures, int64_t delay_ms,
+                 const tinker_error *err)
+{
+    struct local_attempt a = { "sample", "sample", failures + 1, s->attempt_ns, delay_ms, err };
+    if (s->use_handler)
+        local_attempt(s->op.holder, step, &a);
+}
+
 static void on_retry(struct timer *t)
 {
     attempt(CONTAINER(t, struct sample_op, timer));
@@ -125,13 +135,16 @@ static void failed(struct sample_op *s, const tinker_error *err, bool retryable)
     if (!again) {
         if (s->use_handler)
             log_line(&s->op.holder->log, LOG_ERROR, "sample failed: %s", err->message);
+        tell(s, LOCAL_FAILED, s->failures - 1, 0, err);
         fail(s, err);
         return;
     }
     struct runtime *rt = s->op.holder->rt;
+    int64_t delay_ms = handler_delay_ms(&s->handler->opts, s->failures, rt->uniform(rt));
+    metric_add(s->op.holder->cfg->metrics.sample_retries, 1);
+    tell(s, LOCAL_RETRY, s->failures - 1, delay_ms, err);
     s->timer.fire = on_retry;
-    loop_arm(rt->loop, &s->timer,
-             handler_delay_ms(&s->handler->opts, s->failures, rt->uniform(rt)));
+    loop_arm(rt->loop, &s->timer, delay_ms);
 }
 
 static void on_stuck(struct timer *t)
@@ -173,6 +186,7 @@ static void on_polled(struct poll *p)
         failed(s, &p->call.err, p->gone);
         return;
     }
+    tell(s, LOCAL_STOP, s->failures, 0, NULL);
     stop(s, true);
     op_succeed(&s->op);
 }
@@ -290,6 +304,8 @@ static bool number_body(struct sample_op *s)
 
 static void attempt(struct sample_op *s)
 {
+    s->attempt_ns = loop_now_ns(loop_of(s));
+    tell(s, LOCAL_START, s->failures, 0, NULL);
     if (!number_body(s)) {
         tinker_error err;
         err_nomem(&err, "sample");

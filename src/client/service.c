@@ -28,6 +28,7 @@ tinker_service *tinker_service_new(const tinker_service_options *opts, tinker_er
     }
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->observer.lock, NULL);
+    hooks_init(&s->hooks, s->rt, &s->cfg);
     return s;
 }
 
@@ -42,8 +43,10 @@ static struct holder *holder_of(tinker_service *s, bool with_session, tinker_err
     pthread_mutex_lock(&s->lock);
     if (!*h) {
         *h = holder_new(s->rt, &s->cfg, with_session, err);
-        if (*h)
+        if (*h) {
             (*h)->observer = &s->observer;
+            (*h)->hooks = &s->hooks;
+        }
     }
     struct holder *found = *h;
     pthread_mutex_unlock(&s->lock);
@@ -158,6 +161,7 @@ void tinker_service_free(tinker_service *s)
     }
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->observer.lock);
+    hooks_clear(&s->hooks);
     config_clear(&s->cfg);
     free(s);
 }

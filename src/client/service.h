@@ -7,6 +7,7 @@
 #include "client/call.h"
 #include "client/config.h"
 #include "client/holder.h"
+#include "client/hooks.h"
 #include "client/observe.h"
 
 struct tinker_service {
@@ -16,6 +17,7 @@ struct tinker_service {
     struct holder *session, *rest; /* lock; made on first use */
     struct shadow *shadows;        /* lock; sessions of other processes */
     struct observer observer;
+    struct hooks hooks;
 };
 
 struct holder *service_session(tinker_service *s, tinker_error *err);

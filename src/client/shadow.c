@@ -190,6 +190,7 @@ static struct shadow *shadow_new(tinker_service *service, const struct passport 
     s->holder = s->cfg.base_url ? holder_new(service->rt, &s->cfg, true, err) : NULL;
     if (s->holder) {
         s->holder->observer = &service->observer;
+        s->holder->hooks = &service->hooks;
         runtime_sync(service->rt, import_on_loop, &j);
         if (j.status == TINKER_OK)
             return s;

@@ -148,6 +148,7 @@ static bool enqueue(struct telemetry *t, struct event *a, struct event *b, bool 
     if (fits)
         return true;
     log_line(&t->holder->log, LOG_WARNING, "telemetry queue is full, event dropped");
+    metric_add(t->holder->cfg->metrics.telemetry_dropped, (int64_t)n);
     free(a);
     free(b);
     return false;
@@ -310,9 +311,11 @@ static void on_sent(struct call *c)
     int64_t max = t->holder->cfg->telemetry_max_retries;
     bool ok = accepted(c);
     if (ok || (max >= 0 && ++t->failures > max)) {
-        if (!ok)
+        if (!ok) {
             log_line(&t->holder->log, LOG_WARNING, "telemetry: %zu events given up: %s",
                      t->n_sending, c->err.message);
+            metric_add(t->holder->cfg->metrics.telemetry_dropped, (int64_t)t->n_sending);
+        }
         t->failures = 0;
         drop(t, t->n_sending);
         t->n_sending = 0;
@@ -345,6 +348,7 @@ static bool encode_batch(struct telemetry *t)
         return true;
     log_line(&t->holder->log, LOG_WARNING, "telemetry: %zu events cannot be sent: %s", n,
              err.message);
+    metric_add(t->holder->cfg->metrics.telemetry_dropped, (int64_t)n);
     return false;
 }
 
