@@ -50,9 +50,20 @@ extern struct globals globals;
 /* All commands in alphabetical order. */
 const struct command *command_table(size_t *n);
 
+int cmd_checkpoint_delete(int argc, char **argv);
+int cmd_checkpoint_info(int argc, char **argv);
+int cmd_checkpoint_list(int argc, char **argv);
+int cmd_checkpoint_publish(int argc, char **argv);
+int cmd_checkpoint_set_ttl(int argc, char **argv);
+int cmd_checkpoint_unpublish(int argc, char **argv);
 int cmd_detokenize(int argc, char **argv);
 int cmd_render(int argc, char **argv);
+int cmd_run_info(int argc, char **argv);
+int cmd_run_list(int argc, char **argv);
+int cmd_sample(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
+int cmd_session_info(int argc, char **argv);
+int cmd_session_list(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 

@@ -16,9 +16,20 @@
 
 /* Alphabetical: help prints it in this order. */
 static const struct command table[] = {
+    { "checkpoint delete", "Delete checkpoints for good", cmd_checkpoint_delete },
+    { "checkpoint info", "Show one checkpoint", cmd_checkpoint_info },
+    { "checkpoint list", "List checkpoints", cmd_checkpoint_list },
+    { "checkpoint publish", "Let everybody read a checkpoint", cmd_checkpoint_publish },
+    { "checkpoint set-ttl", "Let a checkpoint expire, or not", cmd_checkpoint_set_ttl },
+    { "checkpoint unpublish", "Keep a checkpoint to yourself again", cmd_checkpoint_unpublish },
     { "detokenize", "Turn token ids into text", cmd_detokenize },
     { "render", "Show a conversation as tokens", cmd_render },
+    { "run info", "Show one training run", cmd_run_info },
+    { "run list", "List training runs", cmd_run_list },
+    { "sample", "Continue a prompt", cmd_sample },
     { "serve", "Run the local Tinker server", cmd_serve },
+    { "session info", "Show what a session has made", cmd_session_info },
+    { "session list", "List sessions", cmd_session_list },
     { "tokenize", "Turn text into token ids", cmd_tokenize },
     { "version", "Show version information", cmd_version },
 };

@@ -1,0 +1,232 @@
+/* api.c - see api.h. */
+#include "cli/api.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/select.h>
+#include "base/clock.h"
+#include "cli/command.h"
+#include "cli/out.h"
+
+enum { DEFAULT_TIMEOUT_MS = 600000 };
+
+static volatile sig_atomic_t caught;
+static sigset_t waiting_mask; /* the signal mask while a wait sleeps */
+
+static void on_signal(int number)
+{
+    caught = number;
+}
+
+/* Before the library starts its threads: they inherit the mask, so that a signal reaches
+ * the main thread in pselect() and nobody else. */
+static void catch_signals(void)
+{
+    struct sigaction action = { .sa_handler = on_signal };
+    sigset_t set;
+    sigemptyset(&action.sa_mask);
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(SIG_BLOCK, &set, &waiting_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+int api_interrupted(void)
+{
+    return caught;
+}
+
+int64_t api_timeout_ms(void)
+{
+    return globals.timeout > 0 ? globals.timeout * 1000 : DEFAULT_TIMEOUT_MS;
+}
+
+/* ---- connecting --------------------------------------------------------------------- */
+
+static void log_line(void *state, tinker_log_level level, const char *line)
+{
+    (void)state;
+    (void)level;
+    fprintf(stderr, "%s\n", line);
+}
+
+bool api_open(struct api *a, int *status)
+{
+    tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
+    tinker_error err;
+    catch_signals();
+    o.base_url = globals.base_url;
+    o.api_key = globals.api_key;
+    if (!globals.quiet) {
+        o.log = log_line;
+        o.log_verbose = globals.verbose > 1 ? 2 : (int)globals.verbose;
+    }
+    a->rest = NULL;
+    a->service = tinker_service_new(&o, &err);
+    if (a->service)
+        a->rest = tinker_service_create_rest(a->service, &err);
+    if (a->rest)
+        return true;
+    *status =
+        out_fail(EXIT_CONFIG, "Set TINKER_API_KEY, and TINKER_BASE_URL for a server of your own.",
+                 "Configuration error: %s", err.message);
+    api_close(a);
+    return false;
+}
+
+void api_close(struct api *a)
+{
+    tinker_rest_free(a->rest);
+    tinker_service_free(a->service);
+}
+
+/* ---- waiting ------------------------------------------------------------------------ */
+
+static tinker_status interrupted(tinker_error *err)
+{
+    *err = (tinker_error){ .status = TINKER_ECANCELED };
+    snprintf(err->message, sizeof(err->message), "interrupted");
+    return err->status;
+}
+
+/* Sleep until the queue has something, a signal arrives or the deadline passes. */
+static tinker_status sleep_on(tinker_queue *q, int64_t timeout_ms, tinker_error *err)
+{
+    int fd = tinker_queue_fd(q);
+    fd_set set;
+    int64_t deadline = clock_deadline_ns(clock_real(), timeout_ms);
+    while (!caught) {
+        int64_t left = deadline - clock_now_ns(clock_real());
+        if (left <= 0) {
+            *err = (tinker_error){ .status = TINKER_ETIMEDOUT };
+            snprintf(err->message, sizeof(err->message), "no answer within %lld s",
+                     (long long)(timeout_ms / 1000));
+            return err->status;
+        }
+        struct timespec t = { (time_t)(left / 1000000000), (long)(left % 1000000000) };
+        FD_ZERO(&set);
+        FD_SET(fd, &set);
+        if (pselect(fd + 1, &set, NULL, NULL, &t, &waiting_mask) > 0)
+            return TINKER_OK;
+    }
+    return interrupted(err);
+}
+
+tinker_status api_await(tinker_future *f, tinker_error *err)
+{
+    tinker_queue *q = tinker_queue_new(err);
+    if (!q)
+        return err->status;
+    tinker_status status = tinker_queue_add(q, f, NULL, err);
+    while (status == TINKER_OK && !tinker_future_done(f))
+        status = sleep_on(q, api_timeout_ms(), err);
+    if (status == TINKER_OK)
+        status = tinker_future_wait(f, 0, err);
+    else
+        tinker_future_cancel(f);
+    tinker_queue_free(q);
+    return status;
+}
+
+tinker_future *api_wait(tinker_future *f, tinker_error *err, int *status)
+{
+    if (f && api_await(f, err) == TINKER_OK)
+        return f;
+    *status = api_fail(err, f);
+    tinker_future_free(f);
+    return NULL;
+}
+
+int api_done(tinker_future *f, tinker_error *err)
+{
+    int status = EXIT_OK;
+    tinker_future_free(api_wait(f, err, &status));
+    return status;
+}
+
+/* ---- failing ------------------------------------------------------------------------ */
+
+static const struct {
+    int http_status;
+    enum exit_code code;
+    const char *headline, *hint;
+} answers[] = {
+    { 404, EXIT_NOT_FOUND, "Resource not found", NULL },
+    { 401, EXIT_CONFIG, "Authentication failed", "Check the API key." },
+    { 403, EXIT_CONFIG, "Permission denied", "This account may not do that." },
+    { 400, EXIT_FAILED, "Invalid request", NULL },
+    { 422, EXIT_FAILED, "Invalid data provided", NULL },
+    { 429, EXIT_CAPACITY, "Rate limit exceeded", "Wait a moment, then try again." },
+};
+
+void api_error_text(char *out, size_t size, const tinker_error *err, const tinker_future *f)
+{
+    const char *body = f ? tinker_future_error_body(f) : "";
+    if (err->http_status && *body)
+        snprintf(out, size, "Error code: %d - %s", err->http_status, body);
+    else if (err->http_status)
+        snprintf(out, size, "Error code: %d - %s", err->http_status, err->message);
+    else
+        snprintf(out, size, "%s", err->message);
+    out[strcspn(out, "\r\n")] = 0;
+}
+
+static int fail_with(enum exit_code code, const char *hint, const char *headline, const char *text)
+{
+    char details[2048];
+    snprintf(details, sizeof(details), "%s%sDetails: %s", hint ? hint : "", hint ? "\n" : "", text);
+    return out_fail(code, details, "%s", headline);
+}
+
+static int fail_status(int status, const char *text)
+{
+    char headline[64];
+    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++)
+        if (answers[i].http_status == status)
+            return fail_with(answers[i].code, answers[i].hint, answers[i].headline, text);
+    if (status >= 500)
+        return fail_with(EXIT_FAILED, "The server failed; try again later.",
+                         "Internal server error", text);
+    snprintf(headline, sizeof(headline), "API error (status %d)", status);
+    return fail_with(EXIT_FAILED, NULL, headline, text);
+}
+
+int api_fail(const tinker_error *err, const tinker_future *f)
+{
+    char text[1536];
+    if (caught) {
+        out_say("Interrupted.");
+        return 128 + caught;
+    }
+    api_error_text(text, sizeof(text), err, f);
+    if (err->http_status)
+        return fail_status(err->http_status, text);
+    switch (err->status) {
+    case TINKER_EINVAL:
+        return out_fail(EXIT_USAGE, NULL, "%s", text);
+    case TINKER_ETIMEDOUT:
+        return fail_with(EXIT_NETWORK, "Try again, or give more time with --timeout.",
+                         "Request timeout", text);
+    case TINKER_ECONNECT:
+        return fail_with(EXIT_NETWORK, "Check the network and the address of the server.",
+                         "Connection failed", text);
+    default:
+        return fail_with(EXIT_FAILED, NULL, "API error occurred", text);
+    }
+}
+
+bool api_check_path(const char *path, int *status)
+{
+    static const char scheme[] = "tinker://";
+    if (strncmp(path, scheme, sizeof(scheme) - 1) == 0)
+        return true;
+    *status = out_fail(EXIT_USAGE,
+                       "A checkpoint path looks like tinker://RUN_ID/weights/NAME "
+                       "or tinker://RUN_ID/sampler_weights/NAME.",
+                       "Invalid checkpoint path: %s", path);
+    return false;
+}

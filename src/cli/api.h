@@ -1,0 +1,42 @@
+/* api.h - what commands that talk to a service share: connecting, waiting, failing.
+ *
+ * Every wait ends: with the answer, by --timeout (ten minutes unless told), or by Ctrl-C.
+ * SIGINT and SIGTERM are blocked but while waiting, so nothing is ever cut in half. */
+#ifndef CLI_API_H
+#define CLI_API_H
+
+#include <stdbool.h>
+#include <tinker/rest.h>
+
+struct api {
+    tinker_service *service;
+    tinker_rest *rest;
+};
+
+/* Connect as the global options and the environment say; nothing is sent yet.  false after
+ * the error was printed; *status is then the exit status. */
+bool api_open(struct api *a, int *status);
+void api_close(struct api *a);
+
+/* The future when it succeeded; else NULL after the error was printed and the future freed.
+ * f may be NULL: then err tells why, so a submit call can stand in the argument list. */
+tinker_future *api_wait(tinker_future *f, tinker_error *err, int *status);
+/* The same for a call without result. */
+int api_done(tinker_future *f, tinker_error *err);
+/* Only wait: TINKER_OK, or the error in *err; nothing is printed or freed. */
+tinker_status api_await(tinker_future *f, tinker_error *err);
+/* Longest wait in ms. */
+int64_t api_timeout_ms(void);
+/* The signal that ended a wait, or 0. */
+int api_interrupted(void);
+
+/* Print an error as the reference program words it; f (may be NULL) has the answer's body.
+ * The exit status. */
+int api_fail(const tinker_error *err, const tinker_future *f);
+/* "Error code: 404 - {…}", the text that stands for an error inside another message. */
+void api_error_text(char *out, size_t size, const tinker_error *err, const tinker_future *f);
+
+/* Does the text begin with tinker:// and have three parts?  Else the error is printed. */
+bool api_check_path(const char *path, int *status);
+
+#endif

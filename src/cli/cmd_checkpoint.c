@@ -1,0 +1,258 @@
+/* cmd_checkpoint.c - `tinker checkpoint list` and `tinker checkpoint info`. */
+#include <stdio.h>
+#include <string.h>
+#include "cli/api.h"
+#include "cli/command.h"
+#include "cli/fmt.h"
+#include "cli/opt.h"
+#include "cli/out.h"
+#include "cli/progress.h"
+#include "cli/rows.h"
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+enum { PAGE = 1000 }; /* the query is slow, however little it brings */
+
+/* ---- checkpoint list ---------------------------------------------------------------------- */
+
+static const char *const columns[] = { "Checkpoint ID", "Type",    "Size", "Public",
+                                       "Created",       "Expires", "Path" };
+
+struct list_request {
+    const char *run_id;
+    int64_t limit, offset;
+};
+
+static void put_checkpoint(struct listing *l, const tinker_checkpoint *c)
+{
+    char text[FMT_TEXT];
+    listing_cell(l, c->id);
+    listing_cell(l, rows_checkpoint_type(c));
+    listing_cell(l, fmt_size(c->size_bytes, text));
+    listing_cell(l, c->is_public ? "Yes" : "No");
+    listing_cell(l, fmt_cell_time(c->time_us, "N/A", text));
+    listing_cell(l, fmt_cell_time(c->expires_us, "Never", text));
+    listing_cell(l, c->path);
+    rows_checkpoint_json(listing_object(l), c);
+    listing_object_end(l);
+}
+
+/* One answer into the listing; how many it had, or -1. */
+static int64_t take_page(tinker_future *f, tinker_error *err, struct listing *l, size_t *total,
+                         int *status)
+{
+    f = api_wait(f, err, status);
+    if (!f)
+        return -1;
+    const tinker_checkpoints *page = tinker_future_checkpoints(f);
+    for (size_t i = 0; i < page->n; i++)
+        put_checkpoint(l, &page->checkpoints[i]);
+    int64_t n = (int64_t)page->n;
+    if (page->cursor && page->cursor->total_count > 0)
+        *total = (size_t)page->cursor->total_count;
+    tinker_future_free(f);
+    return n;
+}
+
+static bool fetch_all(struct api *a, const struct list_request *r, struct listing *l, size_t *shown,
+                      size_t *total, int *status)
+{
+    tinker_page page = TINKER_PAGE_INIT;
+    struct progress bar;
+    int64_t want = r->limit > 0 ? r->limit : INT64_MAX, n;
+    progress_start(&bar, "Fetching checkpoints");
+    do {
+        tinker_error err;
+        int64_t left = want - (int64_t)*shown;
+        page.limit = left < PAGE ? left : PAGE;
+        page.offset = r->offset + (int64_t)*shown;
+        n = take_page(tinker_rest_list_user_checkpoints(a->rest, &page, &err), &err, l, total,
+                      status);
+        if (n < 0)
+            return false;
+        *shown += (size_t)n;
+        progress_at(&bar, (int64_t)*shown, (int64_t)*total);
+    } while (n == page.limit && (int64_t)*shown < want && *shown + (size_t)r->offset < *total);
+    progress_end(&bar);
+    return true;
+}
+
+static int print_list(struct listing *l, const char *run_id, size_t shown, size_t total)
+{
+    struct buf title, head;
+    struct json_writer w;
+    buf_init(&title, 4096);
+    buf_init(&head, 4096);
+    json_writer_init(&w, &head);
+    json_put_begin_object(&w);
+    if (run_id) {
+        json_put_key(&w, "run_id");
+        json_put_string(&w, run_id);
+    }
+    json_put_key(&w, "checkpoints");
+    buf_putc(&head, '[');
+    char of[512] = "";
+    if (run_id)
+        snprintf(of, sizeof(of), " for run %s", run_id);
+    listing_title(&title, "checkpoint", "checkpoints", shown, total, of);
+    int status = listing_print(l, title.data, head.data);
+    buf_clear(&title);
+    buf_clear(&head);
+    return status;
+}
+
+static int list_checkpoints(struct api *a, const struct list_request *r)
+{
+    struct listing l;
+    tinker_error err;
+    size_t shown = 0, total = 0;
+    int status;
+    bool ok;
+    listing_init(&l, columns, ARRAY_LEN(columns));
+    if (r->run_id) {
+        int64_t n = take_page(tinker_rest_list_checkpoints(a->rest, r->run_id, &err), &err, &l,
+                              &total, &status);
+        ok = n >= 0;
+        shown = total = ok ? (size_t)n : 0;
+    } else {
+        ok = fetch_all(a, r, &l, &shown, &total, &status);
+    }
+    if (ok)
+        return print_list(&l, r->run_id, shown, total);
+    listing_clear(&l);
+    return status;
+}
+
+int cmd_checkpoint_list(int argc, char **argv)
+{
+    struct list_request r = { .limit = 20 };
+    const struct opt opts[] = {
+        { "run-id", 0, OPT_STRING, "ID", "all checkpoints of this training run", &r.run_id, NULL },
+        { "limit", 0, OPT_INT, "N", "how many to show, 0 for all (default 20)", &r.limit, NULL },
+        { "offset", 0, OPT_INT, "N", "leave out the newest N", &r.offset, NULL },
+    };
+    const struct opt_spec spec = { "checkpoint list",
+                                   "List checkpoints, newest first.",
+                                   opts,
+                                   ARRAY_LEN(opts),
+                                   NULL,
+                                   0,
+                                   "tinker checkpoint list --limit 0" };
+    struct api a;
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status))
+        return status;
+    if (r.offset < 0)
+        return opt_usage_error(&spec, "Invalid value for '--offset': must not be negative.");
+    if (!api_open(&a, &status))
+        return status;
+    status = list_checkpoints(&a, &r);
+    api_close(&a);
+    return status;
+}
+
+/* ---- checkpoint info ---------------------------------------------------------------------- */
+
+static int show_checkpoint(const tinker_checkpoint *c, const tinker_weights_info *info)
+{
+    struct listing l;
+    char text[FMT_TEXT], title[256];
+    listing_init(&l, rows_properties, 2);
+    rows_property(&l, "Checkpoint ID", c->id);
+    rows_property(&l, "Type", rows_checkpoint_type(c));
+    rows_property(&l, "Tinker Path", c->path);
+    if (c->size_bytes >= 0)
+        rows_property(&l, "Size", fmt_size(c->size_bytes, text));
+    rows_property(&l, "Public", c->is_public ? "Yes" : "No");
+    rows_property(&l, "Created", fmt_cell_time(c->time_us, "N/A", text));
+    rows_property(&l, "Expires", fmt_cell_time(c->expires_us, "Never", text));
+    const char *run = c->path + strlen("tinker://");
+    listing_cell(&l, "Training Run ID");
+    listing_cellf(&l, "%.*s", (int)strcspn(run, "/"), run);
+    rows_lora(&l, info->is_lora, info->lora_rank);
+
+    struct json_writer *w = listing_object(&l);
+    json_put_begin_object(w);
+    rows_checkpoint_members(w, c);
+    json_put_key(w, "is_lora");
+    json_put_bool(w, info->is_lora);
+    json_put_key(w, "lora_rank");
+    if (info->lora_rank < 0)
+        json_put_null(w);
+    else
+        json_put_int64(w, info->lora_rank);
+    json_put_end_object(w);
+    listing_object_end(&l);
+    snprintf(title, sizeof(title), "Checkpoint: %s", c->id);
+    return listing_print_one(&l, title);
+}
+
+static const tinker_checkpoint *find_path(const tinker_checkpoints *all, const char *path)
+{
+    for (size_t i = 0; i < all->n; i++)
+        if (strcmp(all->checkpoints[i].path, path) == 0)
+            return &all->checkpoints[i];
+    return NULL;
+}
+
+/* Somebody else's public checkpoint is in no list of ours: what its path and its weights say. */
+static int show_foreign(const char *path, const tinker_weights_info *info)
+{
+    const char *run = path + strlen("tinker://");
+    const char *id = run + strcspn(run, "/");
+    tinker_checkpoint c = { .id = *id ? id + 1 : id,
+                            .path = path,
+                            .time_us = TINKER_NO_TIME,
+                            .expires_us = TINKER_NO_TIME,
+                            .size_bytes = -1,
+                            .is_public = 1 };
+    c.sampler = strncmp(c.id, "sampler_weights/", strlen("sampler_weights/")) == 0;
+    out_say("The checkpoint is not among yours; its times are unknown.");
+    return show_checkpoint(&c, info);
+}
+
+static int show_info(struct api *a, const char *path)
+{
+    char run[256];
+    tinker_error err;
+    int status = EXIT_OK;
+    const char *start = path + strlen("tinker://");
+    snprintf(run, sizeof(run), "%.*s", (int)strcspn(start, "/"), start);
+    tinker_future *weights = api_wait(tinker_rest_weights_info(a->rest, path, &err), &err, &status);
+    if (!weights)
+        return status;
+    const tinker_weights_info *info = tinker_future_weights_info(weights);
+    tinker_future *f = tinker_rest_list_checkpoints(a->rest, run, &err);
+    if (f && api_await(f, &err) == TINKER_OK) {
+        const tinker_checkpoint *c = find_path(tinker_future_checkpoints(f), path);
+        status = c ? show_checkpoint(c, info)
+                   : out_fail(EXIT_NOT_FOUND, NULL, "Checkpoint not found: %s", path);
+    } else if (err.http_status == 403 || err.http_status == 404) {
+        status = show_foreign(path, info);
+    } else {
+        status = api_fail(&err, f);
+    }
+    tinker_future_free(f);
+    tinker_future_free(weights);
+    return status;
+}
+
+int cmd_checkpoint_info(int argc, char **argv)
+{
+    const char *path = NULL;
+    const struct opt_arg args[] = { { "CHECKPOINT_PATH", &path, false, NULL } };
+    const struct opt_spec spec = { "checkpoint info",
+                                   "Show one checkpoint.",
+                                   NULL,
+                                   0,
+                                   args,
+                                   1,
+                                   "tinker checkpoint info tinker://RUN_ID/weights/0001" };
+    struct api a;
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status) || !api_check_path(path, &status) ||
+        !api_open(&a, &status))
+        return status;
+    status = show_info(&a, path);
+    api_close(&a);
+    return status;
+}

@@ -1,0 +1,288 @@
+/* cmd_run.c - `tinker run list` and `tinker run info`. */
+#include <stdio.h>
+#include <string.h>
+#include "cli/api.h"
+#include "cli/command.h"
+#include "cli/fmt.h"
+#include "cli/opt.h"
+#include "cli/out.h"
+#include "cli/progress.h"
+#include "cli/rows.h"
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+enum { PAGE = 100, MAX_COLUMNS = 32 };
+
+/* ---- columns -------------------------------------------------------------------------- */
+
+static void cell_id(struct listing *l, const tinker_training_run *r)
+{
+    listing_cell(l, r->id);
+}
+
+static void cell_model(struct listing *l, const tinker_training_run *r)
+{
+    listing_cell(l, r->base_model);
+}
+
+static void cell_owner(struct listing *l, const tinker_training_run *r)
+{
+    listing_cell(l, r->owner);
+}
+
+static void cell_lora(struct listing *l, const tinker_training_run *r)
+{
+    if (r->is_lora && r->lora_rank > 0)
+        listing_cellf(l, "Rank %lld", (long long)r->lora_rank);
+    else
+        listing_cell(l, r->is_lora ? "Yes" : "No");
+}
+
+static void cell_updated(struct listing *l, const tinker_training_run *r)
+{
+    char text[FMT_TEXT];
+    listing_cell(l, fmt_cell_time(r->last_request_us, "N/A", text));
+}
+
+static void cell_status(struct listing *l, const tinker_training_run *r)
+{
+    listing_cell(l, r->corrupted ? "Failed" : "OK");
+}
+
+static void cell_checkpoint(struct listing *l, const tinker_training_run *r)
+{
+    listing_cell(l, r->last_checkpoint ? r->last_checkpoint->id : "None");
+}
+
+static void cell_checkpoint_time(struct listing *l, const tinker_training_run *r)
+{
+    char text[FMT_TEXT];
+    int64_t us = r->last_checkpoint ? r->last_checkpoint->time_us : TINKER_NO_TIME;
+    listing_cell(l, fmt_cell_time(us, "N/A", text));
+}
+
+static const struct column {
+    const char *name, *header;
+    void (*put)(struct listing *l, const tinker_training_run *r);
+} columns[] = {
+    { "id", "Run ID", cell_id },
+    { "model", "Base Model", cell_model },
+    { "owner", "Owner", cell_owner },
+    { "lora", "LoRA", cell_lora },
+    { "updated", "Last Update", cell_updated },
+    { "status", "Status", cell_status },
+    { "checkpoint", "Last Checkpoint", cell_checkpoint },
+    { "checkpoint_time", "Checkpoint Time", cell_checkpoint_time },
+};
+
+struct choice {
+    const struct column *columns[MAX_COLUMNS];
+    const char *headers[MAX_COLUMNS];
+    size_t n;
+};
+
+static const struct column *find_column(const char *name, size_t n)
+{
+    for (size_t i = 0; i < ARRAY_LEN(columns); i++)
+        if (strlen(columns[i].name) == n && memcmp(columns[i].name, name, n) == 0)
+            return &columns[i];
+    return NULL;
+}
+
+/* Read "id, model"; names that are none are collected in `unknown`. */
+static void choose_columns(const char *list, struct choice *choice, struct buf *unknown)
+{
+    while (choice->n < MAX_COLUMNS) {
+        list += strspn(list, " ");
+        size_t n = strcspn(list, ","), trimmed = n;
+        while (trimmed && list[trimmed - 1] == ' ')
+            trimmed--;
+        const struct column *c = find_column(list, trimmed);
+        if (c) {
+            choice->columns[choice->n] = c;
+            choice->headers[choice->n++] = c->header;
+        } else {
+            buf_printf(unknown, "%s%.*s", unknown->len ? ", " : "", (int)trimmed, list);
+        }
+        if (!list[n])
+            return;
+        list += n + 1;
+    }
+}
+
+/* ---- run list --------------------------------------------------------------------------- */
+
+struct list_request {
+    int64_t limit, offset;
+    const char *columns, *scope, *project;
+};
+
+static void put_run(struct listing *l, const struct choice *choice, const tinker_training_run *r)
+{
+    for (size_t i = 0; i < choice->n; i++)
+        choice->columns[i]->put(l, r);
+    rows_run_json(listing_object(l), r);
+    listing_object_end(l);
+}
+
+/* All pages up to the limit; *total is what the service has. */
+static bool fetch_runs(struct api *a, const struct list_request *r, const struct choice *choice,
+                       struct listing *l, size_t *shown, size_t *total, int *status)
+{
+    tinker_page page = TINKER_PAGE_INIT;
+    struct progress bar;
+    int64_t want = r->limit > 0 ? r->limit : INT64_MAX;
+    page.scope = strcmp(r->scope, "accessible") == 0 ? TINKER_SCOPE_ACCESSIBLE : TINKER_SCOPE_OWNED;
+    page.project_id = r->project;
+    progress_start(&bar, "Fetching training runs");
+    for (;;) {
+        tinker_error err;
+        int64_t left = want - (int64_t)*shown;
+        page.limit = left < PAGE ? left : PAGE;
+        page.offset = r->offset + (int64_t)*shown;
+        tinker_future *f =
+            api_wait(tinker_rest_list_training_runs(a->rest, &page, &err), &err, status);
+        if (!f)
+            return false;
+        const tinker_training_runs *runs = tinker_future_training_runs(f);
+        for (size_t i = 0; i < runs->n; i++)
+            put_run(l, choice, &runs->runs[i]);
+        *shown += runs->n;
+        *total = runs->cursor.total_count > 0 ? (size_t)runs->cursor.total_count : *shown;
+        bool last = runs->n < (size_t)page.limit || (int64_t)*shown >= want ||
+                    *shown + (size_t)r->offset >= *total;
+        tinker_future_free(f);
+        progress_at(&bar, (int64_t)*shown,
+                    (int64_t)(*total < (size_t)want ? *total : (size_t)want));
+        if (last)
+            break;
+    }
+    progress_end(&bar);
+    return true;
+}
+
+static int list_runs(struct api *a, const struct list_request *r, const struct choice *choice)
+{
+    struct listing l;
+    struct buf title;
+    size_t shown = 0, total = 0;
+    int status;
+    listing_init(&l, choice->headers, choice->n);
+    bool ok = fetch_runs(a, r, choice, &l, &shown, &total, &status);
+    if (!ok) {
+        listing_clear(&l);
+        return status;
+    }
+    buf_init(&title, 256);
+    listing_title(&title, "training run", "training runs", shown, total, "");
+    status = listing_print(&l, title.data, "{\"runs\":[");
+    buf_clear(&title);
+    return status;
+}
+
+int cmd_run_list(int argc, char **argv)
+{
+    static const char *const scopes[] = { "owned", "accessible", NULL };
+    struct list_request r = { .limit = 20, .columns = "id,model,lora,updated,status" };
+    r.scope = scopes[0];
+    const struct opt opts[] = {
+        { "limit", 0, OPT_INT, "N", "how many to show, 0 for all (default 20)", &r.limit, NULL },
+        { "offset", 0, OPT_INT, "N", "leave out the newest N", &r.offset, NULL },
+        { "columns", 'c', OPT_STRING, "LIST",
+          "id, model, owner, lora, updated, status, checkpoint, checkpoint_time", &r.columns,
+          NULL },
+        { "scope", 0, OPT_CHOICE, "SCOPE", "owned, or accessible: those of others too", &r.scope,
+          scopes },
+        { "project", 0, OPT_STRING, "ID", "only runs of this project", &r.project, NULL },
+    };
+    const struct opt_spec spec = { "run list",
+                                   "List training runs, newest first.",
+                                   opts,
+                                   ARRAY_LEN(opts),
+                                   NULL,
+                                   0,
+                                   "tinker run list --limit 0 --columns id,model,checkpoint" };
+    struct choice choice = { .n = 0 };
+    struct buf unknown;
+    struct api a;
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status))
+        return status;
+    if (r.offset < 0)
+        return opt_usage_error(&spec, "Invalid value for '--offset': must not be negative.");
+    buf_init(&unknown, 1024);
+    choose_columns(r.columns, &choice, &unknown);
+    if (unknown.len)
+        status = opt_usage_error(
+            &spec,
+            "Invalid value for '--columns': Unknown column(s): %s. Available: id, model, "
+            "owner, lora, updated, status, checkpoint, checkpoint_time",
+            unknown.data);
+    bool bad = unknown.len != 0;
+    buf_clear(&unknown);
+    if (bad || !api_open(&a, &status))
+        return status;
+    status = list_runs(&a, &r, &choice);
+    api_close(&a);
+    return status;
+}
+
+/* ---- run info --------------------------------------------------------------------------- */
+
+static void put_checkpoint(struct listing *l, const char *name, const tinker_checkpoint *c)
+{
+    char text[FMT_TEXT];
+    if (!c)
+        return;
+    rows_property(l, name, c->id);
+    rows_property(l, "  - Time", fmt_cell_time(c->time_us, "N/A", text));
+    rows_property(l, "  - Path", c->path);
+}
+
+static int show_run(const tinker_training_run *r)
+{
+    struct listing l;
+    char text[FMT_TEXT], title[256];
+    listing_init(&l, rows_properties, 2);
+    rows_property(&l, "Run ID", r->id);
+    rows_property(&l, "Base Model", r->base_model);
+    rows_property(&l, "Owner", r->owner);
+    rows_lora(&l, r->is_lora, r->lora_rank);
+    rows_property(&l, "Last Update", fmt_cell_time(r->last_request_us, "N/A", text));
+    rows_property(&l, "Status", r->corrupted ? "Failed" : "OK");
+    put_checkpoint(&l, "Last Training Checkpoint", r->last_checkpoint);
+    put_checkpoint(&l, "Last Sampler Checkpoint", r->last_sampler_checkpoint);
+    if (r->n_user_metadata)
+        rows_property(&l, "Metadata", "");
+    for (size_t i = 0; i < r->n_user_metadata; i++) {
+        listing_cellf(&l, "  - %s", r->user_metadata[i].name);
+        listing_cell(&l, r->user_metadata[i].value);
+    }
+    rows_run_json(listing_object(&l), r);
+    listing_object_end(&l);
+    snprintf(title, sizeof(title), "Training Run: %s", r->id);
+    return listing_print_one(&l, title);
+}
+
+int cmd_run_info(int argc, char **argv)
+{
+    static const char *const scopes[] = { "owned", "accessible", NULL };
+    const char *id = NULL, *scope = scopes[0];
+    const struct opt opts[] = { { "scope", 0, OPT_CHOICE, "SCOPE",
+                                  "owned, or accessible: those of others too", &scope, scopes } };
+    const struct opt_arg args[] = { { "RUN_ID", &id, false, NULL } };
+    const struct opt_spec spec = { "run info", "Show one training run.",       opts, 1, args,
+                                   1,          "tinker run info 5a7c…:train:0" };
+    struct api a;
+    tinker_error err;
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status) || !api_open(&a, &status))
+        return status;
+    tinker_scope s = scope == scopes[0] || strcmp(scope, scopes[0]) == 0 ? TINKER_SCOPE_OWNED
+                                                                         : TINKER_SCOPE_ACCESSIBLE;
+    tinker_future *f = api_wait(tinker_rest_training_run(a.rest, id, s, &err), &err, &status);
+    if (f)
+        status = show_run(tinker_future_training_run(f));
+    tinker_future_free(f);
+    api_close(&a);
+    return status;
+}

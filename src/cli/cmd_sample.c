@@ -1,0 +1,557 @@
+/* cmd_sample.c - `tinker sample`: continue one prompt with a base model or saved weights.
+ *
+ * A chat model sees the prompt as one user message in its own format, unless --raw.  stdout
+ * has the texts, stderr the numbers about them. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tinker/renderer.h>
+#include <tinker/sampling.h>
+#include "base/clock.h"
+#include "cli/api.h"
+#include "cli/command.h"
+#include "cli/opt.h"
+#include "cli/out.h"
+#include "cli/text_model.h"
+#include "json/json.h"
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+struct request {
+    const char *model, *path, *tokenizer;
+    const char *prompt, *prompt_file, *tokens_file, *messages_file; /* one of these */
+    const char *renderer, *system;
+    bool raw, prompt_logprobs, no_default_stop, show_tokens;
+    int64_t n, max_tokens, top_k, topk_prompt, seed;
+    double temperature, top_p;
+    struct opt_list stop, stop_tokens;
+};
+
+/* What a request becomes: tokens to send, and how to read the answer. */
+struct job {
+    const struct request *q;
+    char *base_model;
+    tinker_tokenizer *tokenizer;
+    tinker_renderer *renderer; /* NULL: raw */
+    tinker_tokens prompt;
+    int32_t *stop_tokens;
+    const char **stop_strings;
+    size_t n_stop;
+    int64_t start_ns;
+};
+
+static void job_clear(struct job *j)
+{
+    tinker_renderer_free(j->renderer);
+    tinker_tokenizer_free(j->tokenizer);
+    tinker_tokens_clear(&j->prompt);
+    free(j->stop_tokens);
+    free(j->stop_strings);
+    free(j->base_model);
+}
+
+static int bad_data(const tinker_error *err)
+{
+    return out_fail(err->status == TINKER_ENOMEM ? EXIT_FAILED : EXIT_DATA, NULL, "%s",
+                    err->message);
+}
+
+/* ---- the prompt --------------------------------------------------------------------------- */
+
+static int encode_raw(struct job *j, const char *text, size_t n)
+{
+    tinker_error err;
+    if (tinker_tokenizer_encode(j->tokenizer, text, n, NULL, &j->prompt, &err) != TINKER_OK)
+        return bad_data(&err);
+    return EXIT_OK;
+}
+
+/* Copy the tokens of a rendered prompt; a prompt of this command has nothing but text. */
+static int take_rendered(struct job *j, const tinker_rendered *x)
+{
+    const tinker_model_input *input = &x->examples[0].input;
+    tinker_error err;
+    for (size_t i = 0; i < input->n_chunks; i++) {
+        const tinker_chunk *c = &input->chunks[i];
+        if (c->kind != TINKER_CHUNK_TEXT)
+            return out_fail(EXIT_DATA, NULL, "only text can be sampled from the command line");
+        if (tinker_tokens_append(&j->prompt, c->tokens, c->n_tokens, &err) != TINKER_OK)
+            return bad_data(&err);
+    }
+    return EXIT_OK;
+}
+
+static int render(struct job *j, const tinker_message *messages, size_t n)
+{
+    tinker_error err;
+    tinker_rendered *x = tinker_renderer_prompt(j->renderer, messages, n, NULL, NULL, &err);
+    if (!x)
+        return bad_data(&err);
+    int status = take_rendered(j, x);
+    tinker_rendered_free(x);
+    return status;
+}
+
+static int encode_text(struct job *j, const char *text, size_t n)
+{
+    tinker_message messages[2] = { { .role = "system" }, { .role = "user" } };
+    if (!j->renderer)
+        return encode_raw(j, text, n);
+    messages[0].content = j->q->system;
+    messages[0].n_content = j->q->system ? strlen(j->q->system) : 0;
+    messages[1].content = text;
+    messages[1].n_content = n;
+    return j->q->system ? render(j, messages, 2) : render(j, messages + 1, 1);
+}
+
+static int encode_messages(struct job *j, const char *json, size_t n)
+{
+    tinker_error err;
+    if (!j->renderer)
+        return out_fail(EXIT_USAGE, NULL, "--messages needs a renderer: give --renderer NAME");
+    tinker_conversation *c = tinker_conversation_parse(json, n, &err);
+    if (!c)
+        return bad_data(&err);
+    int status = render(j, c->messages, c->n_messages);
+    tinker_conversation_free(c);
+    return status;
+}
+
+/* [1, 2, 3], {"tokens": [1, 2, 3]}, or numbers with anything but digits between them. */
+static int read_tokens(struct job *j, const char *s)
+{
+    tinker_error err;
+    while (*(s += strcspn(s, "-0123456789"))) {
+        char *end;
+        long long v = strtoll(s, &end, 10);
+        int32_t id = (int32_t)v;
+        if (end == s || v < 0 || v > INT32_MAX)
+            return out_fail(EXIT_DATA, NULL, "not a token id: %.20s", s);
+        if (tinker_tokens_append(&j->prompt, &id, 1, &err) != TINKER_OK)
+            return bad_data(&err);
+        s = end;
+    }
+    return EXIT_OK;
+}
+
+static int read_prompt(struct job *j)
+{
+    const struct request *q = j->q;
+    const char *file = q->messages_file ? q->messages_file
+                       : q->tokens_file ? q->tokens_file
+                                        : q->prompt_file;
+    char *text = NULL;
+    size_t n = 0;
+    int status;
+    if (!file && q->prompt && strcmp(q->prompt, "-") != 0)
+        return encode_text(j, q->prompt, strlen(q->prompt));
+    if (!text_model_read(file ? file : "-", &text, &n, &status))
+        return status;
+    if (q->messages_file)
+        status = encode_messages(j, text, n);
+    else if (q->tokens_file)
+        status = read_tokens(j, text);
+    else
+        status = encode_text(j, text, n);
+    free(text);
+    return status;
+}
+
+/* ---- model, tokenizer, renderer, stops ------------------------------------------------------ */
+
+/* The base model of the weights, when only their path was given. */
+static int find_base_model(struct api *a, struct job *j)
+{
+    tinker_error err;
+    int status = EXIT_OK;
+    if (j->q->model) {
+        j->base_model = strdup(j->q->model);
+    } else {
+        tinker_future *f =
+            api_wait(tinker_rest_weights_info(a->rest, j->q->path, &err), &err, &status);
+        if (!f)
+            return status;
+        j->base_model = strdup(tinker_future_weights_info(f)->base_model);
+        tinker_future_free(f);
+    }
+    return j->base_model ? EXIT_OK : out_fail(EXIT_FAILED, NULL, "out of memory");
+}
+
+static void warn(void *state, const char *line)
+{
+    (void)state;
+    out_say("warning: %s", line);
+}
+
+static int open_renderer(struct job *j)
+{
+    tinker_renderer_options o = TINKER_RENDERER_OPTIONS_INIT;
+    tinker_error err;
+    const char *name = j->q->renderer;
+    if (j->q->raw || j->q->tokens_file)
+        return EXIT_OK;
+    if (!name)
+        name = tinker_renderer_for(j->base_model, j->tokenizer);
+    /* role_colon is what is left when nothing speaks for a chat model. */
+    if (!j->q->renderer && !j->q->messages_file && strcmp(name, "role_colon") == 0)
+        return EXIT_OK;
+    o.warn = warn;
+    j->renderer = tinker_renderer_new(name, j->tokenizer, &o, &err);
+    return j->renderer ? EXIT_OK : out_fail(EXIT_USAGE, NULL, "%s", err.message);
+}
+
+/* The user's stops; else the renderer's own.  The service takes tokens or strings, not both. */
+static int choose_stops(struct job *j)
+{
+    const struct request *q = j->q;
+    tinker_stop_sequences own = { 0 };
+    if (q->stop.n && q->stop_tokens.n)
+        return out_fail(EXIT_USAGE, NULL, "Give either --stop or --stop-token.");
+    if (j->renderer && !q->no_default_stop && !q->stop.n)
+        own = tinker_renderer_stop(j->renderer);
+    size_t n = q->stop.n + q->stop_tokens.n + own.n;
+    j->stop_tokens = calloc(n + 1, sizeof(*j->stop_tokens));
+    j->stop_strings = calloc(n + 1, sizeof(*j->stop_strings));
+    if (!j->stop_tokens || !j->stop_strings)
+        return out_fail(EXIT_FAILED, NULL, "out of memory");
+    for (size_t i = 0; i < q->stop.n; i++)
+        j->stop_strings[j->n_stop++] = q->stop.items[i];
+    for (size_t i = 0; i < q->stop_tokens.n; i++) {
+        char *end;
+        long long v = strtoll(q->stop_tokens.items[i], &end, 10);
+        if (*end || end == q->stop_tokens.items[i] || v < 0 || v > INT32_MAX)
+            return out_fail(EXIT_USAGE, NULL, "Invalid value for '--stop-token': '%s'",
+                            q->stop_tokens.items[i]);
+        j->stop_tokens[j->n_stop++] = (int32_t)v;
+    }
+    for (size_t i = 0; i < own.n; i++) {
+        if (own.strings && !q->stop_tokens.n)
+            j->stop_strings[j->n_stop++] = own.strings[i];
+        else if (own.tokens)
+            j->stop_tokens[j->n_stop++] = own.tokens[i];
+    }
+    return EXIT_OK;
+}
+
+static int prepare(struct api *a, struct job *j)
+{
+    int status = find_base_model(a, j);
+    if (status != EXIT_OK)
+        return status;
+    const char *from = j->q->tokenizer ? j->q->tokenizer : j->base_model;
+    j->tokenizer = text_model_load(from, &status);
+    if (!j->tokenizer)
+        return status;
+    status = open_renderer(j);
+    if (status == EXIT_OK)
+        status = choose_stops(j);
+    if (status == EXIT_OK)
+        status = read_prompt(j);
+    if (status == EXIT_OK && j->prompt.n == 0)
+        status = out_fail(EXIT_DATA, NULL, "the prompt is empty");
+    return status;
+}
+
+/* ---- the answer ----------------------------------------------------------------------------- */
+
+static const char *stop_name(tinker_stop_reason reason)
+{
+    return reason == TINKER_STOP_STOP ? "stop" : "length";
+}
+
+static double mean_logprob(const tinker_sequence *s)
+{
+    double sum = 0;
+    if (!s->logprobs || s->n == 0)
+        return 0;
+    for (size_t i = 0; i < s->n; i++)
+        sum += s->logprobs[i];
+    return sum / (double)s->n;
+}
+
+/* The text without the control tokens that end it. */
+static bool decode(const struct job *j, const tinker_sequence *s, tinker_text *out)
+{
+    tinker_decode_options o = TINKER_DECODE_OPTIONS_INIT;
+    tinker_error err;
+    o.skip_special = !j->q->raw;
+    if (tinker_tokenizer_decode(j->tokenizer, s->tokens, s->n, &o, out, &err) == TINKER_OK)
+        return true;
+    bad_data(&err);
+    return false;
+}
+
+static bool print_text(const struct job *j, const tinker_sample *sample)
+{
+    for (size_t i = 0; i < sample->n_sequences; i++) {
+        const tinker_sequence *s = &sample->sequences[i];
+        tinker_text text = TINKER_TEXT_INIT;
+        if (!decode(j, s, &text))
+            return false;
+        if (sample->n_sequences > 1 || globals.verbose)
+            out_say("# sample %zu (stop_reason=%s, tokens=%zu, avg_logprob=%.3f)", i + 1,
+                    stop_name(s->stop_reason), s->n, mean_logprob(s));
+        fwrite(text.s ? text.s : "", 1, text.n, stdout);
+        putchar('\n');
+        for (size_t k = 0; j->q->show_tokens && k < s->n; k++)
+            printf("%s%d", k ? " " : "# ", (int)s->tokens[k]);
+        if (j->q->show_tokens)
+            putchar('\n');
+        fflush(stdout);
+        tinker_text_clear(&text);
+    }
+    return true;
+}
+
+static void put_logprobs(struct json_writer *w, const float *v, size_t n)
+{
+    if (!v) {
+        json_put_null(w);
+        return;
+    }
+    json_put_begin_array(w);
+    for (size_t i = 0; i < n; i++) {
+        if (isnan(v[i]))
+            json_put_null(w);
+        else
+            json_put_float(w, v[i]);
+    }
+    json_put_end_array(w);
+}
+
+static bool put_sequence(struct json_writer *w, const struct job *j, const tinker_sequence *s)
+{
+    tinker_text text = TINKER_TEXT_INIT;
+    if (!decode(j, s, &text))
+        return false;
+    json_put_begin_object(w);
+    json_put_key(w, "text");
+    json_put_string_n(w, text.s ? text.s : "", text.n);
+    json_put_key(w, "tokens");
+    json_put_array_int32(w, s->tokens, s->n);
+    json_put_key(w, "logprobs");
+    put_logprobs(w, s->logprobs, s->n);
+    json_put_key(w, "stop_reason");
+    json_put_string(w, stop_name(s->stop_reason));
+    json_put_end_object(w);
+    tinker_text_clear(&text);
+    return true;
+}
+
+/* One list of [token, logprob] pairs per position of the prompt. */
+static void put_topk(struct json_writer *w, const tinker_sample *s)
+{
+    if (!s->topk_tokens) {
+        json_put_null(w);
+        return;
+    }
+    json_put_begin_array(w);
+    for (size_t i = 0; i < s->n_prompt; i++) {
+        json_put_begin_array(w);
+        for (size_t k = 0; k < s->topk; k++) {
+            float logprob = s->topk_logprobs[i * s->topk + k];
+            if (logprob <= -99999) /* an unused cell */
+                continue;
+            json_put_begin_array(w);
+            json_put_int64(w, s->topk_tokens[i * s->topk + k]);
+            json_put_float(w, logprob);
+            json_put_end_array(w);
+        }
+        json_put_end_array(w);
+    }
+    json_put_end_array(w);
+}
+
+static bool print_json(const struct job *j, const tinker_future *f, const tinker_sample *s)
+{
+    struct buf b;
+    struct json_writer w;
+    size_t sampled = 0;
+    bool ok = true;
+    buf_init(&b, (size_t)1 << 31);
+    json_writer_init(&w, &b);
+    json_put_begin_object(&w);
+    json_put_key(&w, "model");
+    json_put_string(&w, j->base_model);
+    json_put_key(&w, "model_path");
+    if (j->q->path)
+        json_put_string(&w, j->q->path);
+    else
+        json_put_null(&w);
+    json_put_key(&w, "prompt_tokens");
+    json_put_array_int32(&w, j->prompt.ids, j->prompt.n);
+    json_put_key(&w, "sequences");
+    json_put_begin_array(&w);
+    for (size_t i = 0; ok && i < s->n_sequences; i++) {
+        ok = put_sequence(&w, j, &s->sequences[i]);
+        sampled += s->sequences[i].n;
+    }
+    json_put_end_array(&w);
+    json_put_key(&w, "prompt_logprobs");
+    put_logprobs(&w, s->prompt_logprobs, s->n_prompt);
+    json_put_key(&w, "topk_prompt_logprobs");
+    put_topk(&w, s);
+    json_put_key(&w, "usage");
+    json_put_begin_object(&w);
+    json_put_key(&w, "prompt");
+    json_put_uint64(&w, j->prompt.n);
+    json_put_key(&w, "sampled");
+    json_put_uint64(&w, sampled);
+    json_put_end_object(&w);
+    json_put_key(&w, "latency_ms");
+    json_put_int64(&w, (clock_now_ns(clock_real()) - j->start_ns) / 1000000);
+    json_put_key(&w, "request_ids");
+    json_put_begin_array(&w);
+    json_put_string(&w, tinker_future_request_id(f));
+    json_put_end_array(&w);
+    json_put_end_object(&w);
+    if (ok && buf_ok(&b))
+        out_json(b.data, b.len);
+    buf_clear(&b);
+    return ok;
+}
+
+/* ---- sampling -------------------------------------------------------------------------------- */
+
+static tinker_future *submit(const struct job *j, tinker_sampler *s, tinker_error *err)
+{
+    const struct request *q = j->q;
+    tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
+    tinker_sample_options o = TINKER_SAMPLE_OPTIONS_INIT;
+    tinker_chunk chunk = { .kind = TINKER_CHUNK_TEXT,
+                           .tokens = j->prompt.ids,
+                           .n_tokens = j->prompt.n };
+    tinker_model_input input = { &chunk, 1 };
+    p.max_tokens = q->max_tokens;
+    p.has_seed = q->seed >= 0;
+    p.seed = q->seed;
+    p.temperature = q->temperature;
+    p.top_k = q->top_k;
+    p.top_p = q->top_p;
+    if (j->n_stop) {
+        p.n_stop = j->n_stop;
+        if (j->stop_strings[0])
+            p.stop_strings = j->stop_strings;
+        else
+            p.stop_tokens = j->stop_tokens;
+    }
+    o.num_samples = (size_t)q->n;
+    o.prompt_logprobs = q->prompt_logprobs;
+    o.topk_prompt_logprobs = (size_t)q->topk_prompt;
+    return tinker_sampler_sample(s, &input, &p, &o, err);
+}
+
+static int sample_with(struct job *j, tinker_sampler *s)
+{
+    tinker_error err;
+    int status = EXIT_OK;
+    j->start_ns = clock_now_ns(clock_real());
+    tinker_future *f = api_wait(submit(j, s, &err), &err, &status);
+    if (!f)
+        return status;
+    const tinker_sample *sample = tinker_future_sample(f);
+    bool ok = globals.json ? print_json(j, f, sample) : print_text(j, sample);
+    tinker_future_free(f);
+    return ok ? EXIT_OK : EXIT_DATA;
+}
+
+static int sample(struct api *a, struct job *j)
+{
+    tinker_error err;
+    int status = prepare(a, j);
+    if (status != EXIT_OK)
+        return status;
+    tinker_future *f =
+        api_wait(tinker_service_request_sampler(a->service, j->q->path ? NULL : j->base_model,
+                                                j->q->path, &err),
+                 &err, &status);
+    if (!f)
+        return status;
+    tinker_sampler *s = tinker_future_take_sampler(f);
+    tinker_future_free(f);
+    status = sample_with(j, s);
+    tinker_sampler_free(s);
+    return status;
+}
+
+static bool check(const struct opt_spec *spec, const struct request *q, int *status)
+{
+    int prompts = !!q->prompt + !!q->prompt_file + !!q->tokens_file + !!q->messages_file;
+    *status = EXIT_USAGE;
+    if (!q->model && !q->path)
+        opt_usage_error(spec, "Give a model with '-m' or saved weights with '-p'.");
+    else if (prompts > 1)
+        opt_usage_error(spec, "Give one of PROMPT, --prompt-file, --tokens and --messages.");
+    else if (q->raw && (q->renderer || q->system || q->messages_file))
+        opt_usage_error(spec,
+                        "--raw sends the text as it is: no --renderer, --system, --messages.");
+    else if (q->n < 1 || q->n > 1024)
+        opt_usage_error(spec, "Invalid value for '-n': must be 1 to 1024.");
+    else if (q->max_tokens < 1 || q->topk_prompt < 0)
+        opt_usage_error(spec, "--max-tokens must be 1 or more, --topk-prompt-logprobs 0 or more.");
+    else
+        *status = EXIT_OK;
+    return *status == EXIT_OK && (!q->path || api_check_path(q->path, status));
+}
+
+int cmd_sample(int argc, char **argv)
+{
+    struct request q = {
+        .n = 1, .max_tokens = 512, .top_k = -1, .seed = -1, .temperature = 1, .top_p = 1
+    };
+    const struct opt opts[] = {
+        { "model", 'm', OPT_STRING, "MODEL", "a base model of the service", &q.model, NULL },
+        { "path", 'p', OPT_STRING, "PATH", "saved weights, tinker://RUN_ID/sampler_weights/NAME",
+          &q.path, NULL },
+        { "tokenizer", 0, OPT_STRING, "DIR", "where the tokenizer is, if not found by the model",
+          &q.tokenizer, NULL },
+        { "prompt-file", 0, OPT_STRING, "F", "read the prompt from this file", &q.prompt_file,
+          NULL },
+        { "tokens", 0, OPT_STRING, "F", "read the prompt as token ids from this file",
+          &q.tokens_file, NULL },
+        { "messages", 0, OPT_STRING, "F", "read a conversation, as JSON, from this file",
+          &q.messages_file, NULL },
+        { "raw", 0, OPT_FLAG, NULL, "send the text as it is", &q.raw, NULL },
+        { "renderer", 0, OPT_STRING, "NAME", "chat format (default: the model's own)", &q.renderer,
+          NULL },
+        { "system", 0, OPT_STRING, "TEXT", "a system message before the prompt", &q.system, NULL },
+        { "num", 'n', OPT_INT, "N", "how many samples (default 1)", &q.n, NULL },
+        { "max-tokens", 0, OPT_INT, "N", "longest sample (default 512)", &q.max_tokens, NULL },
+        { "temperature", 0, OPT_DOUBLE, "T", "0 takes the likeliest token (default 1)",
+          &q.temperature, NULL },
+        { "top-p", 0, OPT_DOUBLE, "P", "only the likeliest tokens up to this mass", &q.top_p,
+          NULL },
+        { "top-k", 0, OPT_INT, "K", "only the K likeliest tokens", &q.top_k, NULL },
+        { "seed", 0, OPT_INT, "S", "repeatable randomness", &q.seed, NULL },
+        { "stop", 0, OPT_LIST, "TEXT", "end at this text; repeatable", &q.stop, NULL },
+        { "stop-token", 0, OPT_LIST, "ID", "end at this token; repeatable", &q.stop_tokens, NULL },
+        { "no-default-stop", 0, OPT_FLAG, NULL, "do not end where the chat format does",
+          &q.no_default_stop, NULL },
+        { "prompt-logprobs", 0, OPT_FLAG, NULL, "logprobs of the prompt too (with --json)",
+          &q.prompt_logprobs, NULL },
+        { "topk-prompt-logprobs", 0, OPT_INT, "K", "and of its K likeliest alternatives",
+          &q.topk_prompt, NULL },
+        { "show-tokens", 0, OPT_FLAG, NULL, "print the token ids below each text", &q.show_tokens,
+          NULL },
+    };
+    const struct opt_arg args[] = { { "PROMPT", &q.prompt, true, NULL } };
+    const struct opt_spec spec = { "sample",
+                                   "Continue a prompt.  PROMPT \"-\", or none, reads standard "
+                                   "input.",
+                                   opts,
+                                   ARRAY_LEN(opts),
+                                   args,
+                                   1,
+                                   "tinker sample -m tinker/tiny 'Hello' --max-tokens 20" };
+    struct job j = { .q = &q, .prompt = TINKER_TOKENS_INIT };
+    struct api a;
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status) || !check(&spec, &q, &status) ||
+        !api_open(&a, &status))
+        return status;
+    status = sample(&a, &j);
+    job_clear(&j);
+    api_close(&a);
+    return status;
+}

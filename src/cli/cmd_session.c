@@ -1,0 +1,126 @@
+/* cmd_session.c - `tinker session list` and `tinker session info`. */
+#include <stdio.h>
+#include <string.h>
+#include "cli/api.h"
+#include "cli/command.h"
+#include "cli/opt.h"
+#include "cli/out.h"
+#include "cli/rows.h"
+
+static const char *const scopes[] = { "owned", "accessible", NULL };
+
+static tinker_scope scope_of(const char *name)
+{
+    return strcmp(name, scopes[1]) == 0 ? TINKER_SCOPE_ACCESSIBLE : TINKER_SCOPE_OWNED;
+}
+
+static int show_sessions(const tinker_strings *ids)
+{
+    static const char *const columns[] = { "Session ID" };
+    struct listing l;
+    struct buf title;
+    listing_init(&l, columns, 1);
+    for (size_t i = 0; i < ids->n; i++) {
+        listing_cell(&l, ids->v[i]);
+        json_put_string(listing_object(&l), ids->v[i]);
+        listing_object_end(&l);
+    }
+    buf_init(&title, 256);
+    listing_title(&title, "session", "sessions", ids->n, ids->n, "");
+    int status = listing_print(&l, title.data, "{\"sessions\":[");
+    buf_clear(&title);
+    return status;
+}
+
+int cmd_session_list(int argc, char **argv)
+{
+    tinker_page page = TINKER_PAGE_INIT;
+    const char *scope = scopes[0];
+    page.limit = 20;
+    const struct opt opts[] = {
+        { "limit", 0, OPT_INT, "N", "how many to show (default 20)", &page.limit, NULL },
+        { "offset", 0, OPT_INT, "N", "leave out the newest N", &page.offset, NULL },
+        { "scope", 0, OPT_CHOICE, "SCOPE", "owned, or accessible: those of others too", &scope,
+          scopes },
+    };
+    const struct opt_spec spec = { "session list",
+                                   "List sessions, newest first.",
+                                   opts,
+                                   sizeof(opts) / sizeof(opts[0]),
+                                   NULL,
+                                   0,
+                                   "tinker session list" };
+    struct api a;
+    tinker_error err;
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status))
+        return status;
+    if (page.limit < 1 || page.offset < 0)
+        return opt_usage_error(&spec, "--limit must be 1 or more, --offset 0 or more.");
+    if (!api_open(&a, &status))
+        return status;
+    page.scope = scope_of(scope);
+    tinker_future *f = api_wait(tinker_rest_list_sessions(a.rest, &page, &err), &err, &status);
+    if (f)
+        status = show_sessions(tinker_future_strings(f));
+    tinker_future_free(f);
+    api_close(&a);
+    return status;
+}
+
+static void put_ids(struct listing *l, struct json_writer *w, const char *name, const char *key,
+                    const tinker_strings *ids)
+{
+    json_put_key(w, key);
+    json_put_begin_array(w);
+    for (size_t i = 0; i < ids->n; i++) {
+        rows_property(l, name, ids->v[i]);
+        json_put_string(w, ids->v[i]);
+    }
+    json_put_end_array(w);
+}
+
+static int show_session(const char *id, const tinker_session *s)
+{
+    struct listing l;
+    char title[256];
+    listing_init(&l, rows_properties, 2);
+    rows_property(&l, "Session ID", id);
+    struct json_writer *w = listing_object(&l);
+    json_put_begin_object(w);
+    json_put_key(w, "session_id");
+    json_put_string(w, id);
+    put_ids(&l, w, "Training Run", "training_run_ids", &s->training_run_ids);
+    put_ids(&l, w, "Sampler", "sampler_ids", &s->sampler_ids);
+    json_put_end_object(w);
+    listing_object_end(&l);
+    snprintf(title, sizeof(title), "Session: %s", id);
+    return listing_print_one(&l, title);
+}
+
+int cmd_session_info(int argc, char **argv)
+{
+    const char *id = NULL, *scope = scopes[0];
+    const struct opt opts[] = { { "scope", 0, OPT_CHOICE, "SCOPE",
+                                  "owned, or accessible: those of others too", &scope, scopes } };
+    const struct opt_arg args[] = { { "SESSION_ID", &id, false, NULL } };
+    const struct opt_spec spec = { "session info",
+                                   "Show what a session has made.",
+                                   opts,
+                                   1,
+                                   args,
+                                   1,
+                                   "tinker session info SESSION_ID" };
+    struct api a;
+    tinker_error err;
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status) || !api_open(&a, &status))
+        return status;
+    tinker_future *f =
+        api_wait(tinker_rest_session(a.rest, id, scope_of(scope), &err), &err, &status);
+    if (f)
+        status = show_session(id, tinker_future_session(f));
+    tinker_future_free(f);
+    api_close(&a);
+    return status;
+}

@@ -1,0 +1,214 @@
+/* fmt.c - see fmt.h. */
+#include "cli/fmt.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <tinker/rest.h>
+#include "base/clock.h"
+#include "cli/command.h"
+
+enum { MICROS = 1000000, MINUTE = 60, HOUR = 3600, DAY = 86400 };
+
+const char *fmt_size(int64_t bytes, char out[FMT_TEXT])
+{
+    static const char *const units[] = { "KB", "MB", "GB", "TB", "PB", "EB" };
+    if (bytes < 0) {
+        snprintf(out, FMT_TEXT, "N/A");
+    } else if (bytes < 1024) {
+        snprintf(out, FMT_TEXT, "%d B", (int)bytes);
+    } else {
+        double v = (double)bytes / 1024;
+        size_t unit = 0;
+        for (; v >= 1024 && unit < 5; unit++)
+            v /= 1024;
+        snprintf(out, FMT_TEXT, "%.1f %s", v, units[unit]);
+    }
+    return out;
+}
+
+/* ---- times out ------------------------------------------------------------------- */
+
+static int64_t floor_div(int64_t a, int64_t b)
+{
+    return a / b - (a % b < 0);
+}
+
+const char *fmt_rfc3339(int64_t us, char out[FMT_TEXT])
+{
+    clock_format_rfc3339(us * 1000, out);
+    return out;
+}
+
+static void put_units(char *out, int64_t n, const char *unit, bool future)
+{
+    snprintf(out, FMT_TEXT, "%s%lld %s%s%s", future ? "in " : "", (long long)n, unit,
+             n > 1 ? "s" : "", future ? "" : " ago");
+}
+
+const char *fmt_relative(int64_t us, int64_t now_us, char out[FMT_TEXT])
+{
+    if (us == TINKER_NO_TIME) {
+        snprintf(out, FMT_TEXT, "N/A");
+        return out;
+    }
+    char date[FMT_TEXT];
+    bool future = us > now_us;
+    int64_t seconds = (future ? us - now_us : now_us - us) / MICROS, days = seconds / DAY;
+    if (days > 30)
+        snprintf(out, FMT_TEXT, "%.10s", fmt_rfc3339(us, date));
+    else if (days > 7)
+        put_units(out, days / 7, "week", future);
+    else if (days > 0)
+        put_units(out, days, "day", future);
+    else if (seconds > HOUR)
+        put_units(out, seconds / HOUR, "hour", future);
+    else if (seconds > MINUTE)
+        put_units(out, seconds / MINUTE, "minute", future);
+    else
+        snprintf(out, FMT_TEXT, future ? "in less than a minute" : "just now");
+    return out;
+}
+
+/* "2026-08-09 10:11:12.345678+00:00" */
+static const char *python_text(int64_t us, char out[FMT_TEXT])
+{
+    char text[FMT_TEXT];
+    fmt_rfc3339(us, text);
+    text[strcspn(text, "T")] = ' ';
+    snprintf(out, FMT_TEXT, "%.*s+00:00", (int)strcspn(text, "Z"), text);
+    return out;
+}
+
+const char *fmt_cell_time(int64_t us, const char *none, char out[FMT_TEXT])
+{
+    if (us == TINKER_NO_TIME)
+        return none;
+    if (strcmp(globals.time_format, "rfc3339") == 0)
+        return fmt_rfc3339(us, out);
+    if (strcmp(globals.time_format, "unix") == 0) {
+        snprintf(out, FMT_TEXT, "%lld", (long long)floor_div(us, MICROS));
+        return out;
+    }
+    return fmt_relative(us, clock_wall_ns(clock_real()) / 1000, out);
+}
+
+void fmt_json_time(struct json_writer *w, int64_t us)
+{
+    char text[FMT_TEXT];
+    if (us == TINKER_NO_TIME)
+        json_put_null(w);
+    else if (strcmp(globals.time_format, "unix") == 0)
+        json_put_double(w, (double)us / MICROS);
+    else if (strcmp(globals.time_format, "rfc3339") == 0)
+        json_put_string(w, fmt_rfc3339(us, text));
+    else
+        json_put_string(w, python_text(us, text));
+}
+
+/* ---- dates in --------------------------------------------------------------------- */
+
+/* Exactly `digits` digits at *s. */
+static bool number(const char **s, int digits, int *out)
+{
+    *out = 0;
+    for (int i = 0; i < digits; i++, (*s)++) {
+        if (!isdigit((unsigned char)**s))
+            return false;
+        *out = *out * 10 + (**s - '0');
+    }
+    return true;
+}
+
+static bool skip(const char **s, char c)
+{
+    if (**s != c)
+        return false;
+    (*s)++;
+    return true;
+}
+
+/* Up to six digits behind a point, as microseconds. */
+static bool fraction(const char **s, int *micros)
+{
+    int digits = 0;
+    for (*micros = 0; isdigit((unsigned char)**s) && digits < 6; (*s)++, digits++)
+        *micros = *micros * 10 + (**s - '0');
+    if (digits == 0)
+        return false;
+    for (; digits < 6; digits++)
+        *micros *= 10;
+    return true;
+}
+
+static bool clock_time(const char **s, int *seconds, int *micros)
+{
+    int h, m, sec = 0;
+    if (!number(s, 2, &h) || !skip(s, ':') || !number(s, 2, &m))
+        return false;
+    if (skip(s, ':') && !number(s, 2, &sec))
+        return false;
+    if (h > 23 || m > 59 || sec > 59 || (skip(s, '.') && !fraction(s, micros)))
+        return false;
+    *seconds = h * HOUR + m * MINUTE + sec;
+    return true;
+}
+
+/* "Z", "+HH:MM", "-HH:MM" or nothing; seconds east of Greenwich. */
+static bool zone(const char **s, int *offset)
+{
+    int sign = **s == '-' ? -1 : 1, hours, minutes;
+    *offset = 0;
+    if (skip(s, 'Z') || skip(s, 'z') || !**s)
+        return true;
+    if (!skip(s, '+') && !skip(s, '-'))
+        return false;
+    if (!number(s, 2, &hours) || !skip(s, ':') || !number(s, 2, &minutes) || hours > 23 ||
+        minutes > 59)
+        return false;
+    *offset = sign * (hours * HOUR + minutes * MINUTE);
+    return true;
+}
+
+static int days_in_month(int year, int month)
+{
+    static const int days[] = { 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };
+    bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    return days[month - 1] + (month == 2 && leap);
+}
+
+/* Days from 1970-01-01; March is the first month, so that a leap day comes last. */
+static int64_t days_since_1970(int year, int month, int day)
+{
+    int64_t y = year - (month <= 2);
+    int64_t from_march = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
+    return y * 365 + y / 4 - y / 100 + y / 400 + from_march - 719468;
+}
+
+bool fmt_read_date(const char *text, int64_t *us)
+{
+    char copy[64];
+    while (isspace((unsigned char)*text))
+        text++;
+    size_t n = strlen(text);
+    while (n && isspace((unsigned char)text[n - 1]))
+        n--;
+    if (n >= sizeof(copy))
+        return false;
+    memcpy(copy, text, n);
+    copy[n] = 0;
+
+    const char *s = copy;
+    int year, month, day, micros = 0, offset = 0, seconds = 0;
+    if (!number(&s, 4, &year) || !skip(&s, '-') || !number(&s, 2, &month) || !skip(&s, '-') ||
+        !number(&s, 2, &day) || year < 1 || month < 1 || month > 12 || day < 1 ||
+        day > days_in_month(year, month))
+        return false;
+    if ((skip(&s, 'T') || skip(&s, 't') || skip(&s, ' ')) &&
+        !(clock_time(&s, &seconds, &micros) && zone(&s, &offset)))
+        return false;
+    if (*s)
+        return false;
+    *us = (days_since_1970(year, month, day) * DAY + seconds - offset) * MICROS + micros;
+    return true;
+}

@@ -1,0 +1,177 @@
+/* listing.c - see listing.h. */
+#include "cli/listing.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/command.h"
+#include "cli/out.h"
+
+enum { MAX_OBJECTS = 1 << 30 };
+
+void listing_init(struct listing *l, const char *const *columns, size_t n_columns)
+{
+    memset(l, 0, sizeof(*l));
+    l->columns = columns;
+    l->n_columns = n_columns;
+    buf_init(&l->objects, MAX_OBJECTS);
+}
+
+void listing_clear(struct listing *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        free(l->cells[i]);
+    free(l->cells);
+    buf_clear(&l->objects);
+}
+
+static bool listing_grow(struct listing *l)
+{
+    if (l->n < l->cap)
+        return true;
+    size_t cap = l->cap ? l->cap * 2 : 64;
+    char **cells = realloc(l->cells, cap * sizeof(*cells));
+    if (!cells)
+        return false;
+    l->cells = cells;
+    l->cap = cap;
+    return true;
+}
+
+void listing_cell(struct listing *l, const char *text)
+{
+    char *copy = listing_grow(l) ? strdup(text) : NULL;
+    if (copy)
+        l->cells[l->n++] = copy;
+    else
+        l->failed = true;
+}
+
+void listing_cellf(struct listing *l, const char *fmt, ...)
+{
+    struct buf b;
+    va_list ap;
+    buf_init(&b, 1 << 20);
+    va_start(ap, fmt);
+    buf_vprintf(&b, fmt, ap);
+    va_end(ap);
+    listing_cell(l, buf_ok(&b) && b.data ? b.data : "");
+    buf_clear(&b);
+}
+
+struct json_writer *listing_object(struct listing *l)
+{
+    json_writer_init(&l->writer, &l->objects);
+    return &l->writer;
+}
+
+void listing_object_end(struct listing *l)
+{
+    buf_putc(&l->objects, '\n');
+}
+
+/* ---- formats ---------------------------------------------------------------------- */
+
+static void print_document(struct listing *l, const char *head)
+{
+    struct buf b;
+    buf_init(&b, MAX_OBJECTS);
+    buf_puts(&b, head);
+    for (size_t i = 0; i + 1 < l->objects.len; i++)
+        buf_putc(&b, l->objects.data[i] == '\n' ? ',' : l->objects.data[i]);
+    buf_puts(&b, "]}");
+    if (buf_ok(&b))
+        out_json(b.data, b.len);
+    else
+        l->failed = true;
+    buf_clear(&b);
+}
+
+/* RFC 4180: quotes only where they are needed. */
+static void print_csv_cell(const char *s)
+{
+    if (!s[strcspn(s, ",\"\r\n")]) {
+        fputs(s, stdout);
+        return;
+    }
+    putchar('"');
+    for (; *s; s++) {
+        if (*s == '"')
+            putchar('"');
+        putchar(*s);
+    }
+    putchar('"');
+}
+
+/* A tab or a newline would break the row: they become spaces. */
+static void print_tsv_cell(const char *s)
+{
+    for (; *s; s++)
+        putchar(*s == '\t' || *s == '\n' || *s == '\r' ? ' ' : *s);
+}
+
+static void print_separated(const struct listing *l, bool csv)
+{
+    size_t n = l->n_columns;
+    for (size_t i = 0; i < n + l->n; i++) {
+        const char *cell = i < n ? l->columns[i] : l->cells[i - n];
+        (csv ? print_csv_cell : print_tsv_cell)(cell);
+        fputs(i % n + 1 < n ? (csv ? "," : "\t") : (csv ? "\r\n" : "\n"), stdout);
+    }
+}
+
+static int listing_end(struct listing *l)
+{
+    bool failed = l->failed || !buf_ok(&l->objects);
+    listing_clear(l);
+    return failed ? out_fail(EXIT_FAILED, NULL, "out of memory") : EXIT_OK;
+}
+
+static bool listing_broken(const struct listing *l)
+{
+    return l->failed || !buf_ok(&l->objects);
+}
+
+int listing_print(struct listing *l, const char *title, const char *json_head)
+{
+    if (listing_broken(l))
+        return listing_end(l);
+    if (globals.json)
+        print_document(l, json_head);
+    else if (strcmp(globals.format, "jsonl") == 0)
+        fwrite(l->objects.data ? l->objects.data : "", 1, l->objects.len, stdout);
+    else if (strcmp(globals.format, "csv") == 0 || strcmp(globals.format, "tsv") == 0)
+        print_separated(l, globals.format[0] == 'c');
+    else
+        out_table(title, l->columns, l->n_columns, (const char *const *)l->cells,
+                  l->n / l->n_columns);
+    return listing_end(l);
+}
+
+int listing_print_one(struct listing *l, const char *title)
+{
+    if (listing_broken(l))
+        return listing_end(l);
+    if (globals.json)
+        out_json(l->objects.data, l->objects.len);
+    else
+        out_table(title, l->columns, l->n_columns, (const char *const *)l->cells,
+                  l->n / l->n_columns);
+    return listing_end(l);
+}
+
+void listing_title(struct buf *out, const char *one, const char *many, size_t shown, size_t total,
+                   const char *of)
+{
+    if (shown == 0)
+        buf_printf(out, "No %s found", many);
+    else if (shown == 1)
+        buf_printf(out, "1 %s", one);
+    else
+        buf_printf(out, "%zu %s", shown, many);
+    buf_puts(out, of);
+    if (total > shown)
+        buf_printf(out, " (%zu more not shown, use --limit to see more)", total - shown);
+}

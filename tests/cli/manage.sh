@@ -1,0 +1,118 @@
+#!/bin/sh
+# manage.sh - R-221: the commands about runs, checkpoints and sessions, and `tinker sample`,
+# against a server of one's own: tables, JSON, errors, exit codes.
+. "$(dirname "$0")/../support/serve.sh"
+tinker="$VALGRIND $BUILD_DIR/tinker"
+model=$root/models/tiny
+serve_start --model "tinker/tiny=$model"
+tap "the server accepts requests" $?
+cd "$work" || exit 1
+LC_ALL=C.UTF-8
+export LC_ALL
+
+expect() { # expect STATUS COMMAND...: runs into out and err; true when the exit status is that
+    want=$1
+    shift
+    "$@" >out 2>err </dev/null
+    got=$?
+    [ $got -eq "$want" ] || { echo "exit status $got" >>err; return 1; }
+}
+
+# Without a service that answers.
+expect 2 $tinker run; tap "a group alone is wrong usage" $? err
+grep -q '^  list  ' err && grep -q '^  info  ' err; tap "and lists its commands" $? err
+expect 0 $tinker run list -h && grep -q -e '--columns LIST' out; tap "help of a command" $? out
+expect 2 $tinker run list --limit abc && grep -q "^Error: Invalid value for '--limit': 'abc' is not a valid integer" err
+tap "a wrong number is wrong usage" $? err
+expect 2 $tinker run list -c id,nope,zip && grep -q 'Unknown column(s): nope, zip\. Available: id, model' err
+tap "unknown columns are named" $? err
+expect 2 $tinker checkpoint info weights/1 && grep -q '^Error: Invalid checkpoint path: weights/1$' err
+tap "a path needs its scheme" $? err
+expect 2 $tinker checkpoint delete && grep -q 'Must specify checkpoint paths or --run-id' err
+tap "delete needs something to delete" $? err
+expect 2 $tinker checkpoint delete tinker://r/weights/1 --run-id r && grep -q 'Cannot specify both' err
+tap "delete takes paths or a run" $? err
+expect 2 $tinker checkpoint delete --run-id r --before 01/15/2024 -y && grep -q '^Error: Invalid date: 01/15/2024$' err
+tap "a bad date is named" $? err
+expect 2 $tinker checkpoint delete tinker://r/weights/1 && grep -q 'Pass --yes' err
+tap "nobody to ask: refused" $? err
+expect 2 $tinker checkpoint set-ttl tinker://r/weights/1 && grep -q 'either --ttl <seconds> or --remove' err
+tap "set-ttl needs to know" $? err
+TINKER_API_KEY= expect 3 $tinker run list && grep -q '^Error: Configuration error: ' err
+tap "a missing key exits with 3" $? err
+expect 7 $tinker --base-url http://127.0.0.1:9 --timeout 1 run list && grep -qE '^Error: (Request timeout|Connection failed)$' err
+tap "no server exits with 7" $? err
+expect 1 $tinker --compat-exit --base-url http://127.0.0.1:9 --timeout 1 run list
+tap "or with 1 for scripts of the reference" $? err
+
+# An empty service.
+expect 0 $tinker run list && grep -q 'No training runs found' out; tap "no runs" $? out
+expect 0 $tinker checkpoint list --json && [ "$(tr -d ' \n' <out)" = '{"checkpoints":[]}' ]; tap "no checkpoints" $? out
+expect 5 $tinker run info nope && grep -q '^Error: Resource not found$' err && grep -q '^Details: Error code: 404 - {' err
+tap "an unknown run exits with 5" $? err
+expect 5 $tinker --json run info nope && grep -q '^{"error":{"code":5,"kind":"not_found"' err
+tap "as JSON on stderr too" $? err
+
+# Two runs with checkpoints.
+"$BUILD_DIR/examples/checkpoints_resume" >made 2>&1
+tap "a program trains and saves" $? made
+path=$(sed -nE 's/^saved +(tinker:.*)/\1/p' made)
+run=${path#tinker://}
+run=${run%%/*}
+expect 0 $tinker run list && grep -q '2 training runs' out && grep -q "│ $run │ tinker/tiny │ Rank 32 │ just now" out
+tap "run list" $? out
+expect 0 $tinker run list --limit 1 && grep -q '1 training run (1 more not shown, use --limit to see more)' out
+tap "what is not shown is counted" $? out
+expect 0 $tinker run list --limit 1 --offset 1 -f tsv -c id,checkpoint && [ "$(cat out)" = "Run ID	Last Checkpoint
+$run	weights/step-1" ]
+tap "offset, columns, tab-separated" $? out
+expect 0 $tinker run list --json && grep -q '^      "training_run_id": "' out && grep -qE '^      "last_request_time": "20[0-9-]{8} [0-9:]{8}\.[0-9]{6}\+00:00",$' out
+tap "run list as JSON" $? out
+expect 0 $tinker run list --json --time-format rfc3339 && grep -qE '"last_request_time": "20[0-9-]{8}T[0-9:.]+Z"' out
+tap "times as RFC 3339" $? out
+expect 0 $tinker run info "$run" && grep -q '│   - Path  *│ tinker://' out; tap "run info" $? out
+expect 0 $tinker checkpoint list && grep -q '│ weights/step-1 │ training │' out && grep -q 'in 59 minutes' out
+tap "checkpoint list" $? out
+expect 0 $tinker checkpoint list --run-id "$run" -f csv && head -n 1 out | grep -q '^Checkpoint ID,Type,Size,Public,Created,Expires,Path' && [ "$(wc -l <out)" -eq 2 ]
+tap "of a run, as CSV" $? out
+expect 0 $tinker checkpoint info "$path" && grep -q 'LoRA  *│ Yes (Rank 32)' out; tap "checkpoint info" $? out
+expect 5 $tinker checkpoint info "tinker://$run/weights/none"; tap "an unknown checkpoint exits with 5" $? err
+
+expect 0 $tinker checkpoint publish "$path" && [ ! -s out ] && grep -q "^Published $path$" err; tap "publish" $? err
+expect 0 $tinker checkpoint publish "$path"; tap "again: nothing to do" $? err
+expect 0 $tinker checkpoint info "$path" --json && grep -q '"public": true' out; tap "it is public" $? out
+expect 0 $tinker -q checkpoint unpublish "$path" && [ ! -s err ]; tap "unpublish, quietly" $? err
+expect 0 $tinker checkpoint set-ttl "$path" --ttl 3d && expect 0 $tinker checkpoint list && grep -q 'in 2 days' out
+tap "set-ttl" $? out
+expect 0 $tinker checkpoint set-ttl "$path" --remove && expect 0 $tinker checkpoint info "$path" --json && grep -q '"expires_at": null' out
+tap "and without" $? out
+
+expect 0 $tinker session list --json && grep -c '^    "' out >n && [ "$(cat n)" -eq 1 ]; tap "session list" $? out
+session=$(sed -nE 's/^    "(.*)"$/\1/p' out)
+expect 0 $tinker session info "$session" --json && grep -q "\"$run\"" out; tap "session info" $? out
+
+expect 0 $tinker checkpoint delete --run-id "$run" --type sampler --yes && grep -q "^No checkpoints found for run $run matching filters$" out
+tap "a filter that matches nothing" $? out
+expect 0 $tinker checkpoint delete --run-id "$run" --after 2020-01-01 --dry-run && grep -q "Would delete 1 " out && grep -q "  - $path (.*MB, created just now)" out
+tap "delete, but not really" $? out
+expect 4 $tinker checkpoint delete "$path" "tinker://$run/weights/none" --yes --json && grep -q '^{"deleted_count": 1, "failed": \[{"tinker_path":"tinker://.*none","error":"Error code: 404' out
+tap "delete: one goes, one fails" $? out
+expect 0 $tinker checkpoint list --run-id "$run" && grep -q "No checkpoints found for run $run" out; tap "it is gone" $? out
+
+# Samples.
+expect 0 $tinker sample -m tinker/tiny --tokenizer "$model" --raw 'The cat' --max-tokens 8 --seed 1 --json && cp out first &&
+    expect 0 $tinker sample -m tinker/tiny --tokenizer "$model" --raw 'The cat' --max-tokens 8 --seed 1 --json &&
+    [ "$(sed '/latency_ms/d;/:sample:/d' out)" = "$(sed '/latency_ms/d;/:sample:/d' first)" ]
+tap "a seed repeats a sample" $? out
+expect 0 $tinker sample -m tinker/tiny --tokenizer "$model" -n 3 --max-tokens 4 Hi && [ "$(grep -c '^# sample [123] (stop_reason=' err)" -eq 3 ]
+tap "several samples, numbers on stderr" $? err
+printf 'The cat' | $tinker sample -m tinker/tiny --tokenizer "$model" --raw - --max-tokens 3 --temperature 0 >out 2>err
+expect 0 $tinker sample -m tinker/tiny --tokenizer "$model" --raw 'The cat' --max-tokens 3 --temperature 0 --show-tokens && grep -qE '^# [0-9]+ [0-9]+ [0-9]+$' out
+tap "token ids are shown" $? out
+expect 2 $tinker sample Hi && grep -q "Give a model with '-m'" err; tap "a sample needs a model" $? err
+expect 2 $tinker sample -p "tinker://$run/weights/step-1" -m tinker/tiny --tokenizer "$model" Hi; tap "training state cannot be sampled" $? err
+echo '[1, 2, x' >ids && echo '-5' >bad
+expect 8 $tinker sample -m tinker/tiny --tokenizer "$model" --tokens bad && grep -q 'not a token id: -5' err; tap "a bad token id" $? err
+serve_stop
+tap "the server stops" $?
+tap_plan
