@@ -104,6 +104,18 @@ void checkpoint_remove(struct server *s, const char *dir)
         log_line(s->log, LOG_WARNING, "%s", err.message);
 }
 
+void checkpoint_release(struct server *s, const char *dir)
+{
+    bool used = true;
+    tinker_error err;
+    if (!dir)
+        return;
+    if (store_dir_in_use(s->store, dir, &used, &err) != TINKER_OK)
+        log_line(s->log, LOG_WARNING, "%s", err.message);
+    else if (!used)
+        checkpoint_remove(s, dir);
+}
+
 tinker_status checkpoint_clean(struct server *s, tinker_error *err)
 {
     DIR *d = opendir(s->checkpoints);
@@ -123,6 +135,69 @@ tinker_status checkpoint_clean(struct server *s, tinker_error *err)
     }
     closedir(d);
     return status;
+}
+
+/* ---- single files --------------------------------------------------------------------- */
+
+enum { FILES_MAX = 64 };
+
+struct listing {
+    struct arena *arena;
+    const char **names;
+    size_t n;
+};
+
+static tinker_status add_name(const char *path, const char *name, const struct stat *st,
+                              void *state, tinker_error *err)
+{
+    struct listing *l = state;
+    (void)path, (void)st;
+    char *copy = l->n < FILES_MAX ? arena_strdup(l->arena, name) : NULL;
+    if (!copy)
+        return err_nomem(err, "files of a checkpoint");
+    l->names[l->n++] = copy;
+    return TINKER_OK;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+const char *const *checkpoint_files(struct server *s, const char *dir, struct arena *arena,
+                                    size_t *n, tinker_error *err)
+{
+    char path[CHECKPOINT_PATH];
+    struct listing l = { arena, arena_array(arena, FILES_MAX, sizeof(*l.names)), 0 };
+    checkpoint_path(s, dir, path);
+    if (!l.names) {
+        err_nomem(err, "files of a checkpoint");
+        return NULL;
+    }
+    if (each_file(path, add_name, &l, err) != TINKER_OK)
+        return NULL;
+    qsort(l.names, l.n, sizeof(*l.names), compare_names);
+    *n = l.n;
+    return l.names;
+}
+
+tinker_status checkpoint_open_file(struct server *s, const char *dir, const char *name, int *fd,
+                                   uint64_t *size, tinker_error *err)
+{
+    char path[CHECKPOINT_PATH], file[CHECKPOINT_PATH + 300];
+    struct stat st;
+    checkpoint_path(s, dir, path);
+    snprintf(file, sizeof(file), "%s/%s", path, name);
+    *fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (*fd < 0)
+        return err_errno(err, "open", file);
+    if (fstat(*fd, &st) == 0 && S_ISREG(st.st_mode)) {
+        *size = (uint64_t)st.st_size;
+        return TINKER_OK;
+    }
+    close(*fd);
+    *fd = -1;
+    return err_set(err, TINKER_ESTATE, "%s is no file", file);
 }
 
 /* ---- archives ------------------------------------------------------------------------ */

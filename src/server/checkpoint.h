@@ -22,6 +22,14 @@ void checkpoint_path(const struct server *s, const char *dir, char *out);
 tinker_status checkpoint_write(struct server *s, const tinker_adapter *a, const char *base_name,
                                int flags, char *dir, int64_t *size_bytes, tinker_error *err);
 void checkpoint_remove(struct server *s, const char *dir); /* NULL: nothing */
+/* A record that named the directory is gone: remove it unless another one names it. */
+void checkpoint_release(struct server *s, const char *dir); /* NULL: nothing */
+/* Names of its regular files in the arena, in order; NULL: an error. */
+const char *const *checkpoint_files(struct server *s, const char *dir, struct arena *arena,
+                                    size_t *n, tinker_error *err);
+/* One of those files, open for reading. */
+tinker_status checkpoint_open_file(struct server *s, const char *dir, const char *name, int *fd,
+                                   uint64_t *size, tinker_error *err);
 /* Remove what no record names. */
 tinker_status checkpoint_clean(struct server *s, tinker_error *err);
 /* An open, unnamed tar file of the directory's files. */

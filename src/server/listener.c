@@ -304,6 +304,7 @@ static struct call *call_new(struct listener *l, struct MHD_Connection *conn, co
     req->accept = header(conn, "Accept");
     req->api_key = header(conn, "X-API-Key");
     req->authorization = header(conn, "Authorization");
+    req->idempotency_key = header(conn, "X-Idempotency-Key");
     req->host = header(conn, "Host");
     req->origin = header(conn, "Origin");
     req->tls = l->opts.tls_cert != NULL;

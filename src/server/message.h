@@ -28,7 +28,8 @@ enum { REQUEST_PARAMS = 3 };
 struct request {
     const char *method, *path;
     /* Headers; NULL when absent. */
-    const char *content_type, *content_encoding, *accept, *api_key, *authorization, *host, *origin;
+    const char *content_type, *content_encoding, *accept, *api_key, *authorization, *host, *origin,
+        *idempotency_key;
     const char *body; /* NUL-terminated */
     size_t n_body;
     bool tls;

@@ -55,9 +55,10 @@ void route_openai_models(struct server *s, struct request *req, struct response 
         const struct store_checkpoint *c = i < s->n_bases ? NULL : &list[i - s->n_bases];
         json_put_begin_object(&w);
         json_put_key(&w, "id");
-        json_put_string(&w, c ? arena_printf(&req->arena, "tinker://%s/%s/%s", c->run,
-                                             c->sampler ? "sampler_weights" : "weights", c->name)
-                              : s->bases[i].name);
+        json_put_string(
+            &w, c ? arena_printf(&req->arena, "tinker://%s/%s/%s", c->run,
+                                 c->kind == STORE_SAMPLER ? "sampler_weights" : "weights", c->name)
+                  : s->bases[i].name);
         json_put_key(&w, "object");
         json_put_string(&w, "model");
         json_put_key(&w, "created");

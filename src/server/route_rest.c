@@ -19,15 +19,19 @@ static struct wire_time time_of(int64_t us)
 static void checkpoint_of(struct arena *arena, const struct store_checkpoint *c,
                           struct wire_checkpoint *out)
 {
-    const char *kind = c->sampler ? "sampler_weights" : "weights";
+    static const char *const types[] = { "training", "sampler", "external" };
+    const char *kind = store_kind_name(c->kind);
+    struct json_str metadata = { c->user_metadata,
+                                 c->user_metadata ? strlen(c->user_metadata) : 0 };
     *out = (struct wire_checkpoint){ .checkpoint_id = arena_printf(arena, "%s/%s", kind, c->name),
-                                     .checkpoint_type = c->sampler ? "sampler" : "training",
+                                     .checkpoint_type = types[c->kind],
                                      .time = time_of(c->created_us),
                                      .tinker_path = arena_printf(arena, "tinker://%s/%s/%s", c->run,
                                                                  kind, c->name),
                                      .size_bytes = { 1, c->size_bytes },
                                      .is_public = c->is_public,
                                      .expires_at = time_of(c->expires_us) };
+    wire_metadata_decode(metadata, arena, &out->user_metadata, NULL);
 }
 
 static tinker_status last_of(struct server *s, struct arena *arena, const char *run, bool sampler,
@@ -171,14 +175,13 @@ void route_list_checkpoints(struct server *s, struct request *req, struct respon
 static struct store_checkpoint *own_checkpoint(struct server *s, struct request *req,
                                                struct response *res)
 {
-    bool sampler = strcmp(req->param[1], "sampler_weights") == 0;
-    if (!sampler && strcmp(req->param[1], "weights") != 0) {
-        response_error(res, 400,
-                       "Invalid checkpoint identifier. Expected format 'weights/<name>' "
-                       "or 'sampler_weights/<name>'");
-        return NULL;
-    }
-    return route_checkpoint(s, req, res, req->param[0], sampler, req->param[2], false);
+    for (int kind = STORE_TRAINING; kind <= STORE_EXTERNAL; kind++)
+        if (strcmp(req->param[1], store_kind_name(kind)) == 0)
+            return route_checkpoint(s, req, res, req->param[0], kind, req->param[2], false);
+    response_error(res, 400,
+                   "Invalid checkpoint identifier. Expected format 'weights/<name>', "
+                   "'sampler_weights/<name>' or 'external_weights/<name>'");
+    return NULL;
 }
 
 void route_bare_checkpoint(struct server *s, struct request *req, struct response *res)
@@ -205,9 +208,9 @@ void route_delete_checkpoint(struct server *s, struct request *req, struct respo
     struct store_checkpoint *c = own_checkpoint(s, req, res);
     if (!c)
         return;
-    tinker_status status = store_delete_checkpoint(s->store, c->run, c->sampler, c->name, &err);
+    tinker_status status = store_delete_checkpoint(s->store, c->run, c->kind, c->name, &err);
     if (status == TINKER_OK)
-        checkpoint_remove(s, c->dir);
+        checkpoint_release(s, c->dir);
     reply_changed(s, res, status, &err);
 }
 
@@ -217,7 +220,7 @@ static void set_public(struct server *s, struct request *req, struct response *r
     struct store_checkpoint *c = own_checkpoint(s, req, res);
     if (c)
         reply_changed(s, res,
-                      store_set_checkpoint_public(s->store, c->run, c->sampler, c->name, on, &err),
+                      store_set_checkpoint_public(s->store, c->run, c->kind, c->name, on, &err),
                       &err);
 }
 
@@ -247,7 +250,7 @@ void route_set_ttl(struct server *s, struct request *req, struct response *res)
     }
     int64_t expires = in.ttl_seconds.has ? core_now_us(s) + in.ttl_seconds.value * 1000000 : 0;
     reply_changed(s, res,
-                  store_set_checkpoint_expiry(s->store, c->run, c->sampler, c->name, expires, &err),
+                  store_set_checkpoint_expiry(s->store, c->run, c->kind, c->name, expires, &err),
                   &err);
 }
 
@@ -283,7 +286,7 @@ void route_archive(struct server *s, struct request *req, struct response *res)
 void route_bare_archive(struct server *s, struct request *req, struct response *res)
 {
     struct store_checkpoint *c =
-        route_checkpoint(s, req, res, req->param[0], true, req->param[1], false);
+        route_checkpoint(s, req, res, req->param[0], STORE_SAMPLER, req->param[1], false);
     if (c)
         redirect(s, req, res, c->dir);
 }
@@ -310,4 +313,54 @@ void route_download(struct server *s, struct request *req, struct response *res)
     res->status = 200;
     res->content_type = "application/octet-stream";
     response_header(res, "Content-Disposition", "attachment; filename=\"checkpoint.tar\"");
+}
+
+/* ---- external weights: a link per file --------------------------------------------------------------------- */
+
+void route_external_urls(struct server *s, struct request *req, struct response *res)
+{
+    tinker_error err = { 0 };
+    size_t n = 0;
+    int64_t expires = 0;
+    struct store_checkpoint *c = own_checkpoint(s, req, res);
+    if (!c)
+        return;
+    if (c->kind != STORE_EXTERNAL) {
+        response_error(res, 400, "only external_weights checkpoints have files with links");
+        return;
+    }
+    const char *const *names = checkpoint_files(s, c->dir, &req->arena, &n, &err);
+    tinker_named_string *urls = arena_array(&req->arena, n + 1, sizeof(*urls));
+    size_t m = 0;
+    for (size_t i = 0; names && urls && i < n; i++) {
+        const char *what = arena_printf(&req->arena, "%s/%s", c->dir, names[i]);
+        if (strcmp(names[i], "checkpoint_complete") != 0)
+            urls[m++] =
+                (tinker_named_string){ names[i],
+                                       what ? link_make(s, req, "file", what, &expires) : NULL };
+    }
+    if (!names || !urls) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    struct wire_external_weights_urls_response r = { { 1, urls, m }, time_of(expires * 1000000) };
+    route_reply(res, &wire_external_weights_urls_response, &r);
+}
+
+void route_file(struct server *s, struct request *req, struct response *res)
+{
+    const char *dir = req->param[0], *name = req->param[1];
+    const char *what = arena_printf(&req->arena, "%s/%s", dir, name);
+    bool used = false;
+    tinker_error err = { 0 };
+    /* The signature covers the name: only files of external_urls() are asked for here. */
+    if (!what || !link_check(s, req, res, "file", what))
+        return;
+    if (store_dir_in_use(s->store, dir, &used, &err) != TINKER_OK)
+        route_store_error(s, res, &err);
+    else if (!used ||
+             checkpoint_open_file(s, dir, name, &res->fd, &res->fd_size, &err) != TINKER_OK)
+        response_error(res, 404, "Checkpoint not found");
+    else
+        res->content_type = "application/octet-stream";
 }

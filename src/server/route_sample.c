@@ -34,7 +34,8 @@ void route_create_sampling_session(struct server *s, struct request *req, struct
                                     .model_path = in.model_path,
                                     .run = from.checkpoint ? from.checkpoint->run : NULL,
                                     .name = from.checkpoint ? from.checkpoint->name : NULL,
-                                    .sampler = from.checkpoint && from.checkpoint->sampler,
+                                    .sampler =
+                                        from.checkpoint && from.checkpoint->kind == STORE_SAMPLER,
                                     .created_us = core_now_us(s) };
     if (!record.id || store_add_sampler(s->store, &record, &err) != TINKER_OK) {
         route_store_error(s, res, &err);

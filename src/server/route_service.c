@@ -54,7 +54,8 @@ void route_auth_token(struct server *s, struct request *req, struct response *re
 {
     struct buf b;
     char claims[256];
-    snprintf(claims, sizeof(claims), "{\"sub\":\"urn:tinker:user:%s\",\"email\":\"\",\"exp\":%lld}",
+    snprintf(claims, sizeof(claims),
+             "{\"sub\":\"urn:tinker:user:%s\",\"org_id\":\"local\",\"email\":\"\",\"exp\":%lld}",
              req->user, (long long)(clock_wall_ns(s->clock) / 1000000000 + 86400));
     buf_init(&b, 4096);
     base64url_encode(&b, "{\"alg\":\"none\"}", 14);
@@ -104,6 +105,7 @@ void route_create_session(struct server *s, struct request *req, struct response
                              : NULL,
         .sdk_version = in.sdk_version,
         .project_id = in.project_id,
+        .display_name = in.display_name,
         .created_us = now,
         .seen_us = now
     };
@@ -201,7 +203,12 @@ void route_get_session(struct server *s, struct request *req, struct response *r
         runs[i] = models[i].id;
     for (size_t i = 0; i < n_samplers; i++)
         ids[i] = samplers[i].id;
-    struct wire_get_session_response r = { { runs, n_models }, { ids, n_samplers } };
+    struct wire_get_session_response r = { .training_run_ids = { runs, n_models },
+                                           .sampler_ids = { ids, n_samplers },
+                                           .display_name = v->display_name };
+    struct json_str metadata = { v->user_metadata,
+                                 v->user_metadata ? strlen(v->user_metadata) : 0 };
+    wire_metadata_decode(metadata, &req->arena, &r.user_metadata, NULL);
     route_reply(res, &wire_get_session_response, &r);
 }
 
@@ -225,8 +232,17 @@ void route_set_project(struct server *s, struct request *req, struct response *r
 /* The client says that it needs the session no more. */
 void route_finish_session(struct server *s, struct request *req, struct response *res)
 {
+    struct wire_finish_session_request in = { 0 };
+    tinker_error err = { 0 };
+    if (req->n_body && !route_body(req, res, &wire_finish_session_request, &in))
+        return;
     if (!own_session(s, req, res))
         return;
+    if (in.reason.type && store_set_session_finished(s->store, req->param[0], in.reason.type,
+                                                     in.detail, &err) != TINKER_OK) {
+        route_store_error(s, res, &err);
+        return;
+    }
     struct session *v = route_session(s, req, req->param[0]);
     if (v)
         sweep_expire_session(s, v, "was unloaded because its session was finished");

@@ -82,6 +82,11 @@ void route_save_sampler(struct server *s, struct request *req, struct response *
     submit(s, req, res, WORK_SAVE_SAMPLER);
 }
 
+void route_save_external(struct server *s, struct request *req, struct response *res)
+{
+    submit(s, req, res, WORK_SAVE_EXTERNAL);
+}
+
 void route_unload_model(struct server *s, struct request *req, struct response *res)
 {
     submit(s, req, res, WORK_UNLOAD);

@@ -29,6 +29,8 @@ static const struct route table[] = {
     { "POST", API "session_heartbeat", route_heartbeat, false },
     { "POST", API "save_weights", route_save_weights, false },
     { "POST", API "save_weights_for_sampler", route_save_sampler, false },
+    { "POST", API "save_weights_external", route_save_external, false },
+    { "POST", API "copy_weights", route_copy_weights, false },
     { "POST", API "load_weights", route_load_weights, false },
     { "POST", API "create_model", route_create_model, false },
     { "POST", API "get_info", route_get_info, false },
@@ -43,6 +45,7 @@ static const struct route table[] = {
     { "GET", API "healthz", route_healthz, true },
     { "GET", API "get_server_capabilities", route_capabilities, false },
     { "GET", API "sessions", route_list_sessions, false },
+    { "POST", API "sessions/search", route_search_sessions, false },
     { "GET", API "sessions/{}", route_get_session, false },
     { "PUT", API "sessions/{}/project", route_set_project, false },
     { "POST", API "sessions/{}/finish", route_finish_session, false },
@@ -55,6 +58,7 @@ static const struct route table[] = {
     { "GET", API "checkpoints", route_list_checkpoints, false },
     { "DELETE", CHECKPOINT, route_delete_checkpoint, false },
     { "GET", CHECKPOINT "/archive", route_archive, false },
+    { "GET", CHECKPOINT "/external_weights_urls", route_external_urls, false },
     { "POST", CHECKPOINT "/publish", route_publish, false },
     { "DELETE", CHECKPOINT "/publish", route_unpublish, false },
     { "PUT", CHECKPOINT "/ttl", route_set_ttl, false },
@@ -63,8 +67,10 @@ static const struct route table[] = {
     { "POST", BARE_CHECKPOINT "/publish", route_bare_checkpoint, false },
     { "PUT", BARE_CHECKPOINT "/ttl", route_bare_checkpoint, false },
     { "GET", API "billing/usage/events", route_billing, false },
+    { "GET", API "billing/usage/checkpoints/current", route_checkpoint_usage, false },
     { "GET", API "audit", route_audit, false },
     { "GET", "/download/{}", route_download, true },
+    { "GET", "/file/{}/{}", route_file, true },
     { "GET", "/trace/{}", route_trace, true },
     { "GET", "/v1/models", route_openai_models, false },
     { "POST", "/v1/completions", route_openai_completions, false },
@@ -364,6 +370,11 @@ void route_submitted(struct server *s, struct response *res, int status, const c
     }
 }
 
+const char *route_user_urn(struct request *req)
+{
+    return arena_printf(&req->arena, "urn:tinker:user:%s", req->user);
+}
+
 struct session *route_session(struct server *s, struct request *req, const char *id)
 {
     pthread_mutex_lock(&s->lock);
@@ -375,19 +386,18 @@ struct session *route_session(struct server *s, struct request *req, const char 
 }
 
 struct store_checkpoint *route_checkpoint(struct server *s, struct request *req,
-                                          struct response *res, const char *run, bool sampler,
+                                          struct response *res, const char *run, int kind,
                                           const char *name, bool public_too)
 {
     struct store_checkpoint *c = NULL;
     tinker_error err = { 0 };
-    if (store_get_checkpoint(s->store, run, sampler, name, &req->arena, &c, &err) != TINKER_OK) {
+    if (store_get_checkpoint(s->store, run, kind, name, &req->arena, &c, &err) != TINKER_OK) {
         route_store_error(s, res, &err);
         return NULL;
     }
     if (c && !c->hidden && (strcmp(c->owner, req->user) == 0 || (public_too && c->is_public)))
         return c;
-    response_error(res, 404, "Checkpoint not found: %s/%s/%s", run,
-                   sampler ? "sampler_weights" : "weights", name);
+    response_error(res, 404, "Checkpoint not found: %s/%s/%s", run, store_kind_name(kind), name);
     return NULL;
 }
 
@@ -405,5 +415,6 @@ struct store_checkpoint *route_checkpoint_path(struct server *s, struct request 
         response_error(res, 500, "out of memory");
         return NULL;
     }
-    return route_checkpoint(s, req, res, run, path.sampler, path.name, true);
+    return route_checkpoint(s, req, res, run, path.sampler ? STORE_SAMPLER : STORE_TRAINING,
+                            path.name, true);
 }

@@ -41,11 +41,12 @@ bool route_query_int(struct request *req, struct response *res, const char *name
 struct arena;
 void route_submitted(struct server *s, struct response *res, int submit_status, const char *id,
                      const char *model_id, const tinker_error *err);
+const char *route_user_urn(struct request *req); /* how identities name the caller */
 /* Is the session alive and the user's?  Without lock. */
 struct session *route_session(struct server *s, struct request *req, const char *id);
 /* A checkpoint that the user may see; NULL and 404 (or 500) otherwise. */
 struct store_checkpoint *route_checkpoint(struct server *s, struct request *req,
-                                          struct response *res, const char *run, bool sampler,
+                                          struct response *res, const char *run, int kind,
                                           const char *name, bool public_too);
 /* The same from a tinker:// text; 400 when it is none. */
 struct store_checkpoint *route_checkpoint_path(struct server *s, struct request *req,
@@ -54,16 +55,17 @@ struct store_checkpoint *route_checkpoint_path(struct server *s, struct request 
 /* ---- the handlers ----------------------------------------------------------------------- */
 route_handler route_healthz, route_capabilities, route_client_config, route_dynamic_config,
     route_auth_token, route_create_session, route_heartbeat, route_list_sessions, route_get_session,
-    route_set_project, route_finish_session, route_trace_export, route_trace, route_telemetry,
-    route_billing, route_audit;
+    route_set_project, route_finish_session, route_search_sessions, route_checkpoint_usage,
+    route_trace_export, route_trace, route_telemetry, route_billing, route_audit;
 route_handler route_create_model, route_get_info, route_unload_model, route_forward,
     route_forward_backward, route_optim_step, route_save_weights, route_save_sampler,
-    route_load_weights, route_weights_info;
+    route_save_external, route_load_weights, route_weights_info;
 route_handler route_create_sampling_session, route_asample, route_get_sampler;
 route_handler route_retrieve_future, route_cancel_future;
 route_handler route_list_runs, route_get_run, route_run_checkpoints, route_list_checkpoints,
     route_delete_checkpoint, route_archive, route_publish, route_unpublish, route_set_ttl,
-    route_bare_checkpoint, route_bare_archive, route_download;
+    route_bare_checkpoint, route_bare_archive, route_download, route_copy_weights,
+    route_external_urls, route_file;
 route_handler route_openai_models, route_openai_completions, route_openai_chat;
 route_handler route_page, route_metrics, route_status;
 

@@ -18,7 +18,8 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS settings(name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS sessions(id TEXT PRIMARY KEY, owner TEXT NOT NULL, tags TEXT,"
     " user_metadata TEXT, sdk_version TEXT, project_id TEXT, created_us INTEGER NOT NULL,"
-    " seen_us INTEGER NOT NULL, expired INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;"
+    " seen_us INTEGER NOT NULL, expired INTEGER NOT NULL DEFAULT 0, display_name TEXT,"
+    " finish_reason TEXT, finish_detail TEXT) WITHOUT ROWID;"
     "CREATE INDEX IF NOT EXISTS sessions_created ON sessions(created_us);"
     "CREATE TABLE IF NOT EXISTS models(id TEXT PRIMARY KEY, session_id TEXT NOT NULL,"
     " owner TEXT NOT NULL, base_model TEXT NOT NULL, rank INTEGER NOT NULL, seed INTEGER NOT NULL,"
@@ -39,7 +40,7 @@ static const char schema[] =
     " seed INTEGER NOT NULL, train_attn INTEGER NOT NULL, train_mlp INTEGER NOT NULL,"
     " train_unembed INTEGER NOT NULL, dir TEXT NOT NULL, size_bytes INTEGER NOT NULL,"
     " created_us INTEGER NOT NULL, expires_us INTEGER NOT NULL DEFAULT 0,"
-    " public INTEGER NOT NULL DEFAULT 0, hidden INTEGER NOT NULL DEFAULT 0,"
+    " public INTEGER NOT NULL DEFAULT 0, hidden INTEGER NOT NULL DEFAULT 0, user_metadata TEXT,"
     " PRIMARY KEY(run, sampler, name)) WITHOUT ROWID;"
     "CREATE INDEX IF NOT EXISTS checkpoints_created ON checkpoints(created_us);"
     "CREATE INDEX IF NOT EXISTS checkpoints_dir ON checkpoints(dir);"
@@ -48,7 +49,16 @@ static const char schema[] =
     " sampler INTEGER NOT NULL, created_us INTEGER NOT NULL) WITHOUT ROWID;"
     "CREATE INDEX IF NOT EXISTS samplers_session ON samplers(session_id);";
 
-enum { SCHEMA_VERSION = 1 };
+/* What brings a file of the version before to this one. */
+static const char upgrade_1_to_2[] = "BEGIN IMMEDIATE;"
+                                     "ALTER TABLE sessions ADD COLUMN display_name TEXT;"
+                                     "ALTER TABLE sessions ADD COLUMN finish_reason TEXT;"
+                                     "ALTER TABLE sessions ADD COLUMN finish_detail TEXT;"
+                                     "ALTER TABLE checkpoints ADD COLUMN user_metadata TEXT;"
+                                     "UPDATE settings SET value='2' WHERE name='schema';"
+                                     "COMMIT;";
+
+enum { SCHEMA_VERSION = 2 };
 
 /* ---- statements ----------------------------------------------------------------------- */
 
@@ -224,7 +234,11 @@ static tinker_status check_version(struct store *s, tinker_error *err)
     if (status != TINKER_OK)
         return status;
     if (version == 0)
-        return sql_run(s, "INSERT INTO settings(name, value) VALUES('schema', '1')", NULL, 0, err);
+        return sql_run(s, "INSERT INTO settings(name, value) VALUES('schema', '2')", NULL, 0, err);
+    if (version == 1)
+        return sqlite3_exec(s->db, upgrade_1_to_2, NULL, NULL, NULL) == SQLITE_OK
+                   ? TINKER_OK
+                   : fail(s, "upgrade", err);
     if (version != SCHEMA_VERSION)
         return err_set(err, TINKER_ESTATE, "store: written by another version (schema %lld)",
                        (long long)version);

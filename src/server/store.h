@@ -32,18 +32,30 @@ tinker_status store_put_setting(struct store *s, const char *name, const void *p
 struct store_session {
     const char *id, *owner;
     const char *tags, *user_metadata; /* JSON */
-    const char *sdk_version, *project_id;
+    const char *sdk_version, *project_id, *display_name;
+    const char *finish_reason, *finish_detail; /* said by the client; NULL: it did not */
     int64_t created_us, seen_us;
     bool expired;
 };
 tinker_status store_add_session(struct store *s, const struct store_session *v, tinker_error *err);
 tinker_status store_set_session_expired(struct store *s, const char *id, tinker_error *err);
+/* The first reason stays. */
+tinker_status store_set_session_finished(struct store *s, const char *id, const char *reason,
+                                         const char *detail, tinker_error *err);
 tinker_status store_set_session_project(struct store *s, const char *id, const char *project_id,
                                         tinker_error *err);
 /* Newest first.  owner NULL: everybody's.  live_only leaves out expired ones. */
 tinker_status store_list_sessions(struct store *s, const char *owner, bool live_only, int64_t limit,
                                   int64_t offset, struct arena *arena, struct store_session **out,
                                   size_t *n, tinker_error *err);
+/* The owner's sessions after (created_us, id) in the order newest first; created_us 0: from
+ * the newest. */
+tinker_status store_sessions_after(struct store *s, const char *owner, int64_t created_us,
+                                   const char *id, int64_t limit, struct arena *arena,
+                                   struct store_session **out, size_t *n, tinker_error *err);
+/* Listed checkpoints of the runs of a session. */
+tinker_status store_count_session(struct store *s, const char *id, int64_t *checkpoints,
+                                  int64_t *bytes, tinker_error *err);
 /* *out is NULL when there is none. */
 tinker_status store_get_session(struct store *s, const char *id, struct arena *arena,
                                 struct store_session **out, tinker_error *err);
@@ -133,16 +145,21 @@ tinker_status store_prune_requests(struct store *s, int64_t done_before_us, tink
 
 /* ---- checkpoints ------------------------------------------------------------------- */
 
+/* Values are stored: never renumber. */
+enum store_kind { STORE_TRAINING = 0, STORE_SAMPLER = 1, STORE_EXTERNAL = 2 };
+const char *store_kind_name(int kind); /* "sampler_weights": as in paths */
+
 struct store_checkpoint {
     const char *run, *name, *owner, *base_model;
-    bool sampler; /* sampler_weights, else weights */
+    int kind; /* enum store_kind */
     tinker_lora lora;
     const char *dir; /* directory name below checkpoints/ */
     int64_t size_bytes, created_us, expires_us;
     bool is_public;
-    bool hidden; /* ephemeral sampler weights: never listed */
+    bool hidden;               /* ephemeral sampler weights: never listed */
+    const char *user_metadata; /* JSON object of texts, or NULL */
 };
-tinker_status store_get_checkpoint(struct store *s, const char *run, bool sampler, const char *name,
+tinker_status store_get_checkpoint(struct store *s, const char *run, int kind, const char *name,
                                    struct arena *arena, struct store_checkpoint **out,
                                    tinker_error *err);
 /* Newest first.  run or owner NULL: any. */
@@ -151,9 +168,8 @@ tinker_status store_list_checkpoints(struct store *s, const char *owner, const c
                                      struct store_checkpoint **out, size_t *n, int64_t *total,
                                      tinker_error *err);
 /* The newest of one kind of a run; *out NULL when there is none. */
-tinker_status store_last_checkpoint(struct store *s, const char *run, bool sampler,
-                                    struct arena *arena, struct store_checkpoint **out,
-                                    tinker_error *err);
+tinker_status store_last_checkpoint(struct store *s, const char *run, int kind, struct arena *arena,
+                                    struct store_checkpoint **out, tinker_error *err);
 /* Those whose time is up. */
 tinker_status store_expired_checkpoints(struct store *s, int64_t now_us, struct arena *arena,
                                         struct store_checkpoint **out, size_t *n,
@@ -161,12 +177,31 @@ tinker_status store_expired_checkpoints(struct store *s, int64_t now_us, struct 
 /* Hidden ones of a run, newest first. */
 tinker_status store_hidden_checkpoints(struct store *s, const char *run, struct arena *arena,
                                        struct store_checkpoint **out, size_t *n, tinker_error *err);
-tinker_status store_delete_checkpoint(struct store *s, const char *run, bool sampler,
-                                      const char *name, tinker_error *err);
-tinker_status store_set_checkpoint_public(struct store *s, const char *run, bool sampler,
+tinker_status store_delete_checkpoint(struct store *s, const char *run, int kind, const char *name,
+                                      tinker_error *err);
+tinker_status store_set_checkpoint_public(struct store *s, const char *run, int kind,
                                           const char *name, bool is_public, tinker_error *err);
-tinker_status store_set_checkpoint_expiry(struct store *s, const char *run, bool sampler,
+tinker_status store_set_checkpoint_expiry(struct store *s, const char *run, int kind,
                                           const char *name, int64_t expires_us, tinker_error *err);
+/* Listed checkpoints of an owner by the project of their session; rows with no project have
+ * project_id NULL. */
+struct store_usage {
+    const char *project_id;
+    int64_t checkpoints, bytes;
+};
+tinker_status store_checkpoint_usage(struct store *s, const char *owner, struct arena *arena,
+                                     struct store_usage **out, size_t *n, tinker_error *err);
+/* A record of the same weights under another run, which is added too, and its session unless
+ * that is NULL, all or nothing.  *found is false when the source is gone. */
+struct store_copy {
+    const struct store_session *session;
+    const struct store_model *model;
+    const char *run, *name; /* the source */
+    int kind;
+    int64_t created_us, expires_us;
+};
+tinker_status store_copy_checkpoint(struct store *s, const struct store_copy *v, bool *found,
+                                    tinker_error *err);
 /* Is a directory name in use by a checkpoint or a model? */
 tinker_status store_dir_in_use(struct store *s, const char *dir, bool *out, tinker_error *err);
 

@@ -3,12 +3,18 @@
 
 #define CHECKPOINT_COLUMNS                                                                     \
     "run, sampler, name, owner, base_model, rank, seed, train_attn, train_mlp, train_unembed," \
-    " dir, size_bytes, created_us, expires_us, public, hidden"
+    " dir, size_bytes, created_us, expires_us, public, hidden, user_metadata"
+
+const char *store_kind_name(int kind)
+{
+    static const char *const names[] = { "weights", "sampler_weights", "external_weights" };
+    return names[kind];
+}
 
 static bool read_checkpoint(sqlite3_stmt *row, struct arena *arena, void *item)
 {
     struct store_checkpoint *v = item;
-    v->sampler = sqlite3_column_int(row, 1) != 0;
+    v->kind = sqlite3_column_int(row, 1);
     v->lora = (tinker_lora)TINKER_LORA_INIT;
     v->lora.rank = sqlite3_column_int64(row, 5);
     v->lora.has_seed = 1;
@@ -24,7 +30,8 @@ static bool read_checkpoint(sqlite3_stmt *row, struct arena *arena, void *item)
     return sql_column_text(row, 0, arena, &v->run) && sql_column_text(row, 2, arena, &v->name) &&
            sql_column_text(row, 3, arena, &v->owner) &&
            sql_column_text(row, 4, arena, &v->base_model) &&
-           sql_column_text(row, 10, arena, &v->dir);
+           sql_column_text(row, 10, arena, &v->dir) &&
+           sql_column_text(row, 16, arena, &v->user_metadata);
 }
 
 tinker_status store_put_checkpoint_locked(struct store *s, const struct store_checkpoint *v,
@@ -33,13 +40,13 @@ tinker_status store_put_checkpoint_locked(struct store *s, const struct store_ch
     const tinker_lora *lora = &v->lora;
     return sql_run(s,
                    "INSERT OR REPLACE INTO checkpoints(" CHECKPOINT_COLUMNS
-                   ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)",
-                   SQL_ARGS(sql_t(v->run), sql_i(v->sampler), sql_t(v->name), sql_t(v->owner),
+                   ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17)",
+                   SQL_ARGS(sql_t(v->run), sql_i(v->kind), sql_t(v->name), sql_t(v->owner),
                             sql_t(v->base_model), sql_i(lora->rank), sql_i(lora->seed),
                             sql_i(lora->train_attn), sql_i(lora->train_mlp),
                             sql_i(lora->train_unembed), sql_t(v->dir), sql_i(v->size_bytes),
                             sql_i(v->created_us), sql_i(v->expires_us), sql_i(v->is_public),
-                            sql_i(v->hidden)),
+                            sql_i(v->hidden), sql_t(v->user_metadata)),
                    err);
 }
 
@@ -56,14 +63,14 @@ static tinker_status list(struct store *s, const char *sql, const struct sql_val
     return status;
 }
 
-tinker_status store_get_checkpoint(struct store *s, const char *run, bool sampler, const char *name,
+tinker_status store_get_checkpoint(struct store *s, const char *run, int kind, const char *name,
                                    struct arena *arena, struct store_checkpoint **out,
                                    tinker_error *err)
 {
     size_t n;
     return list(
         s, "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints WHERE run=?1 AND sampler=?2 AND name=?3",
-        SQL_ARGS(sql_t(run), sql_i(sampler), sql_t(name)), arena, out, &n, err);
+        SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name)), arena, out, &n, err);
 }
 
 tinker_status store_list_checkpoints(struct store *s, const char *owner, const char *run,
@@ -88,15 +95,14 @@ tinker_status store_list_checkpoints(struct store *s, const char *owner, const c
     return status;
 }
 
-tinker_status store_last_checkpoint(struct store *s, const char *run, bool sampler,
-                                    struct arena *arena, struct store_checkpoint **out,
-                                    tinker_error *err)
+tinker_status store_last_checkpoint(struct store *s, const char *run, int kind, struct arena *arena,
+                                    struct store_checkpoint **out, tinker_error *err)
 {
     size_t n;
     return list(s,
                 "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints WHERE run=?1 AND sampler=?2"
                 " AND hidden=0 ORDER BY created_us DESC LIMIT 1",
-                SQL_ARGS(sql_t(run), sql_i(sampler)), arena, out, &n, err);
+                SQL_ARGS(sql_t(run), sql_i(kind)), arena, out, &n, err);
 }
 
 tinker_status store_expired_checkpoints(struct store *s, int64_t now_us, struct arena *arena,
@@ -125,25 +131,93 @@ static tinker_status change(struct store *s, const char *sql, const struct sql_v
     return status;
 }
 
-tinker_status store_delete_checkpoint(struct store *s, const char *run, bool sampler,
-                                      const char *name, tinker_error *err)
+tinker_status store_delete_checkpoint(struct store *s, const char *run, int kind, const char *name,
+                                      tinker_error *err)
 {
     return change(s, "DELETE FROM checkpoints WHERE run=?1 AND sampler=?2 AND name=?3",
-                  SQL_ARGS(sql_t(run), sql_i(sampler), sql_t(name)), err);
+                  SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name)), err);
 }
 
-tinker_status store_set_checkpoint_public(struct store *s, const char *run, bool sampler,
+tinker_status store_set_checkpoint_public(struct store *s, const char *run, int kind,
                                           const char *name, bool is_public, tinker_error *err)
 {
     return change(s, "UPDATE checkpoints SET public=?4 WHERE run=?1 AND sampler=?2 AND name=?3",
-                  SQL_ARGS(sql_t(run), sql_i(sampler), sql_t(name), sql_i(is_public)), err);
+                  SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name), sql_i(is_public)), err);
 }
 
-tinker_status store_set_checkpoint_expiry(struct store *s, const char *run, bool sampler,
+tinker_status store_set_checkpoint_expiry(struct store *s, const char *run, int kind,
                                           const char *name, int64_t expires_us, tinker_error *err)
 {
     return change(s, "UPDATE checkpoints SET expires_us=?4 WHERE run=?1 AND sampler=?2 AND name=?3",
-                  SQL_ARGS(sql_t(run), sql_i(sampler), sql_t(name), sql_i(expires_us)), err);
+                  SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name), sql_i(expires_us)), err);
+}
+
+static bool read_usage(sqlite3_stmt *row, struct arena *arena, void *item)
+{
+    struct store_usage *v = item;
+    v->checkpoints = sqlite3_column_int64(row, 1);
+    v->bytes = sqlite3_column_int64(row, 2);
+    return sql_column_text(row, 0, arena, &v->project_id);
+}
+
+tinker_status store_checkpoint_usage(struct store *s, const char *owner, struct arena *arena,
+                                     struct store_usage **out, size_t *n, tinker_error *err)
+{
+    void *items = NULL;
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_list(
+        s,
+        "SELECT v.project_id, count(*), sum(c.size_bytes) FROM checkpoints c"
+        " LEFT JOIN models m ON m.id=c.run LEFT JOIN sessions v ON v.id=m.session_id"
+        " WHERE c.hidden=0 AND c.owner=?1 GROUP BY v.project_id ORDER BY v.project_id",
+        SQL_ARGS(sql_t(owner)), read_usage, sizeof(struct store_usage), arena, &items, n, err);
+    pthread_mutex_unlock(&s->lock);
+    *out = items;
+    return status;
+}
+
+static tinker_status copy_locked(struct store *s, const struct store_copy *v, bool *found,
+                                 tinker_error *err)
+{
+    tinker_status status = TINKER_OK;
+    int64_t changed = 0;
+    if (v->session)
+        status = store_add_session_locked(s, v->session, err);
+    if (status == TINKER_OK)
+        status = store_add_model_locked(s, v->model, err);
+    /* Reading the source here, and not before, makes sure that its files are still there: who
+     * deletes a record looks for other users of its directory afterwards. */
+    if (status == TINKER_OK)
+        status =
+            sql_run(s,
+                    "INSERT INTO checkpoints(" CHECKPOINT_COLUMNS ") SELECT ?1, sampler, name,"
+                    " ?2, base_model, rank, seed, train_attn, train_mlp, train_unembed, dir,"
+                    " size_bytes, ?3, ?4, 0, 0, user_metadata"
+                    " FROM checkpoints WHERE run=?5 AND sampler=?6 AND name=?7",
+                    SQL_ARGS(sql_t(v->model->id), sql_t(v->model->owner), sql_i(v->created_us),
+                             sql_i(v->expires_us), sql_t(v->run), sql_i(v->kind), sql_t(v->name)),
+                    err);
+    if (status == TINKER_OK)
+        status = sql_int(s, "SELECT changes()", NULL, 0, 0, &changed, err);
+    *found = changed > 0;
+    return status;
+}
+
+tinker_status store_copy_checkpoint(struct store *s, const struct store_copy *v, bool *found,
+                                    tinker_error *err)
+{
+    *found = false;
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_begin(s, err);
+    if (status == TINKER_OK) {
+        status = copy_locked(s, v, found, err);
+        if (status == TINKER_OK && !*found)
+            sql_end(s, TINKER_ESTATE, NULL);
+        else
+            status = sql_end(s, status, err);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return status;
 }
 
 tinker_status store_dir_in_use(struct store *s, const char *dir, bool *out, tinker_error *err)

@@ -31,20 +31,26 @@ static bool read_model(sqlite3_stmt *row, struct arena *arena, void *item)
            sql_column_text(row, 14, arena, &v->saved_dir);
 }
 
-tinker_status store_add_model(struct store *s, const struct store_model *v, tinker_error *err)
+tinker_status store_add_model_locked(struct store *s, const struct store_model *v,
+                                     tinker_error *err)
 {
     const tinker_lora *lora = &v->lora;
+    return sql_run(s,
+                   "INSERT OR REPLACE INTO models(" MODEL_COLUMNS
+                   ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)",
+                   SQL_ARGS(sql_t(v->id), sql_t(v->session_id), sql_t(v->owner),
+                            sql_t(v->base_model), sql_i(lora->rank), sql_i(lora->seed),
+                            sql_i(lora->train_attn), sql_i(lora->train_mlp),
+                            sql_i(lora->train_unembed), sql_t(v->user_metadata), sql_i(v->status),
+                            sql_i(v->created_us), sql_i(v->last_request_us), sql_i(v->saved_seq),
+                            sql_t(v->saved_dir), sql_i(v->train_tokens)),
+                   err);
+}
+
+tinker_status store_add_model(struct store *s, const struct store_model *v, tinker_error *err)
+{
     pthread_mutex_lock(&s->lock);
-    tinker_status status = sql_run(
-        s,
-        "INSERT OR REPLACE INTO models(" MODEL_COLUMNS
-        ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)",
-        SQL_ARGS(sql_t(v->id), sql_t(v->session_id), sql_t(v->owner), sql_t(v->base_model),
-                 sql_i(lora->rank), sql_i(lora->seed), sql_i(lora->train_attn),
-                 sql_i(lora->train_mlp), sql_i(lora->train_unembed), sql_t(v->user_metadata),
-                 sql_i(v->status), sql_i(v->created_us), sql_i(v->last_request_us),
-                 sql_i(v->saved_seq), sql_t(v->saved_dir), sql_i(v->train_tokens)),
-        err);
+    tinker_status status = store_add_model_locked(s, v, err);
     pthread_mutex_unlock(&s->lock);
     return status;
 }

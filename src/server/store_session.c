@@ -1,8 +1,9 @@
 /* store_session.c - sessions and sampling sessions: see store.h. */
 #include "server/store_sql.h"
 
-#define SESSION_COLUMNS \
-    "id, owner, tags, user_metadata, sdk_version, project_id, created_us, seen_us, expired"
+#define SESSION_COLUMNS                                                                      \
+    "id, owner, tags, user_metadata, sdk_version, project_id, created_us, seen_us, expired," \
+    " display_name, finish_reason, finish_detail"
 
 static bool read_session(sqlite3_stmt *row, struct arena *arena, void *item)
 {
@@ -14,18 +15,41 @@ static bool read_session(sqlite3_stmt *row, struct arena *arena, void *item)
            sql_column_text(row, 2, arena, &v->tags) &&
            sql_column_text(row, 3, arena, &v->user_metadata) &&
            sql_column_text(row, 4, arena, &v->sdk_version) &&
-           sql_column_text(row, 5, arena, &v->project_id);
+           sql_column_text(row, 5, arena, &v->project_id) &&
+           sql_column_text(row, 9, arena, &v->display_name) &&
+           sql_column_text(row, 10, arena, &v->finish_reason) &&
+           sql_column_text(row, 11, arena, &v->finish_detail);
+}
+
+tinker_status store_add_session_locked(struct store *s, const struct store_session *v,
+                                       tinker_error *err)
+{
+    return sql_run(s,
+                   "INSERT INTO sessions(" SESSION_COLUMNS
+                   ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)",
+                   SQL_ARGS(sql_t(v->id), sql_t(v->owner), sql_t(v->tags), sql_t(v->user_metadata),
+                            sql_t(v->sdk_version), sql_t(v->project_id), sql_i(v->created_us),
+                            sql_i(v->seen_us), sql_i(v->expired), sql_t(v->display_name),
+                            sql_t(v->finish_reason), sql_t(v->finish_detail)),
+                   err);
 }
 
 tinker_status store_add_session(struct store *s, const struct store_session *v, tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
-    tinker_status status =
-        sql_run(s, "INSERT INTO sessions(" SESSION_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9)",
-                SQL_ARGS(sql_t(v->id), sql_t(v->owner), sql_t(v->tags), sql_t(v->user_metadata),
-                         sql_t(v->sdk_version), sql_t(v->project_id), sql_i(v->created_us),
-                         sql_i(v->seen_us), sql_i(v->expired)),
-                err);
+    tinker_status status = store_add_session_locked(s, v, err);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+tinker_status store_set_session_finished(struct store *s, const char *id, const char *reason,
+                                         const char *detail, tinker_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_run(s,
+                                   "UPDATE sessions SET finish_reason=?2, finish_detail=?3"
+                                   " WHERE id=?1 AND finish_reason IS NULL",
+                                   SQL_ARGS(sql_t(id), sql_t(reason), sql_t(detail)), err);
     pthread_mutex_unlock(&s->lock);
     return status;
 }
@@ -63,6 +87,40 @@ tinker_status store_list_sessions(struct store *s, const char *owner, bool live_
                  read_session, sizeof(struct store_session), arena, &items, n, err);
     pthread_mutex_unlock(&s->lock);
     *out = items;
+    return status;
+}
+
+tinker_status store_sessions_after(struct store *s, const char *owner, int64_t created_us,
+                                   const char *id, int64_t limit, struct arena *arena,
+                                   struct store_session **out, size_t *n, tinker_error *err)
+{
+    void *items = NULL;
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_list(
+        s,
+        "SELECT " SESSION_COLUMNS " FROM sessions WHERE owner=?1 AND (?2=0 OR created_us<?2"
+        " OR (created_us=?2 AND id>?3)) ORDER BY created_us DESC, id LIMIT ?4",
+        SQL_ARGS(sql_t(owner), sql_i(created_us), sql_t(id), sql_i(limit)), read_session,
+        sizeof(struct store_session), arena, &items, n, err);
+    pthread_mutex_unlock(&s->lock);
+    *out = items;
+    return status;
+}
+
+tinker_status store_count_session(struct store *s, const char *id, int64_t *checkpoints,
+                                  int64_t *bytes, tinker_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_int(s,
+                                   "SELECT count(*) FROM checkpoints c JOIN models m ON m.id=c.run"
+                                   " WHERE m.session_id=?1 AND c.hidden=0",
+                                   SQL_ARGS(sql_t(id)), 0, checkpoints, err);
+    if (status == TINKER_OK)
+        status = sql_int(s,
+                         "SELECT sum(c.size_bytes) FROM checkpoints c JOIN models m ON m.id=c.run"
+                         " WHERE m.session_id=?1 AND c.hidden=0",
+                         SQL_ARGS(sql_t(id)), 0, bytes, err);
+    pthread_mutex_unlock(&s->lock);
     return status;
 }
 

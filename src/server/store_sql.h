@@ -11,7 +11,7 @@
 #include "base/arena.h"
 #include "server/store.h"
 
-enum { SQL_CACHE = 96 };
+enum { SQL_CACHE = 128 };
 
 struct store {
     pthread_mutex_t lock;
@@ -70,6 +70,10 @@ tinker_status sql_begin(struct store *s, tinker_error *err);
 tinker_status sql_end(struct store *s, tinker_status status, tinker_error *err);
 
 /* Parts of a larger transaction. */
+tinker_status store_add_session_locked(struct store *s, const struct store_session *v,
+                                       tinker_error *err);
+tinker_status store_add_model_locked(struct store *s, const struct store_model *v,
+                                     tinker_error *err);
 tinker_status store_put_sampler_locked(struct store *s, const struct store_sampler *v,
                                        tinker_error *err);
 tinker_status store_put_checkpoint_locked(struct store *s, const struct store_checkpoint *v,

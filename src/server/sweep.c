@@ -113,9 +113,9 @@ static void expire_checkpoints(struct server *s)
     if (store_expired_checkpoints(s->store, core_now_us(s), &arena, &list, &n, NULL) == TINKER_OK)
         for (size_t i = 0; i < n; i++) {
             const struct store_checkpoint *c = &list[i];
-            if (store_delete_checkpoint(s->store, c->run, c->sampler, c->name, NULL) != TINKER_OK)
+            if (store_delete_checkpoint(s->store, c->run, c->kind, c->name, NULL) != TINKER_OK)
                 continue;
-            checkpoint_remove(s, c->dir);
+            checkpoint_release(s, c->dir);
             log_line(s->log, LOG_INFO, "checkpoint %s of %s expired", c->name, c->run);
         }
     arena_clear(&arena);

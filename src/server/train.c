@@ -227,33 +227,44 @@ static void run_optim_step(struct server *s, struct future *f)
 
 /* ---- saving ----------------------------------------------------------------------------------- */
 
-static void describe(struct future *f, struct store_checkpoint *c, bool sampler, const char *name)
+static void describe(struct future *f, struct store_checkpoint *c, int kind, const char *name)
 {
     const struct model *m = f->model;
     *c = (struct store_checkpoint){ .run = m->id,
                                     .name = name,
                                     .owner = m->owner,
                                     .base_model = m->base->name,
-                                    .sampler = sampler,
+                                    .kind = kind,
                                     .lora = *tinker_adapter_describe(m->adapter) };
 }
 
-/* The record of a name that is taken; NULL: free. */
-static tinker_status existing(struct server *s, struct future *f, bool sampler, const char *name,
-                              struct store_checkpoint **out, tinker_error *err)
+/* Metadata of a checkpoint as the store keeps it; NULL: none. */
+static const char *metadata_text(struct arena *arena, const struct wire_named_strings *v)
 {
-    return store_get_checkpoint(s->store, f->model->id, sampler, name, &f->work->arena, out, err);
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    bool ok = v->has && wire_metadata_encode(v->v, v->n, &b, NULL) == TINKER_OK && buf_ok(&b);
+    const char *out = ok ? arena_strndup(arena, b.data, b.len) : NULL;
+    buf_clear(&b);
+    return out;
 }
 
-static tinker_status check_new_name(struct server *s, struct future *f, bool sampler,
-                                    const char *name, bool overwrite, struct store_checkpoint **old,
+/* The record of a name that is taken; NULL: free. */
+static tinker_status existing(struct server *s, struct future *f, int kind, const char *name,
+                              struct store_checkpoint **out, tinker_error *err)
+{
+    return store_get_checkpoint(s->store, f->model->id, kind, name, &f->work->arena, out, err);
+}
+
+static tinker_status check_new_name(struct server *s, struct future *f, int kind, const char *name,
+                                    bool overwrite, struct store_checkpoint **old,
                                     tinker_error *err)
 {
     tinker_status status = wire_check_checkpoint_name(name, err);
     if (status == TINKER_OK && name[0] == '.')
         status = err_set(err, TINKER_EINVAL, "checkpoint name '%s' starts with a dot", name);
     if (status == TINKER_OK)
-        status = existing(s, f, sampler, name, old, err);
+        status = existing(s, f, kind, name, old, err);
     if (status == TINKER_OK && *old && !overwrite)
         status = err_set(err, TINKER_EINVAL, "Checkpoint '%s' already exists; pass overwrite=true",
                          name);
@@ -291,7 +302,7 @@ static const char *default_name(struct server *s, struct future *f, char *out, s
     struct store_checkpoint *old = NULL;
     long long steps = tinker_adapter_steps(f->model->adapter);
     snprintf(out, size, "%06lld", steps);
-    if (existing(s, f, false, out, &old, NULL) == TINKER_OK && old)
+    if (existing(s, f, STORE_TRAINING, out, &old, NULL) == TINKER_OK && old)
         snprintf(out, size, "%06lld-%lld", steps, (long long)f->seq);
     return out;
 }
@@ -302,8 +313,9 @@ static void run_save(struct server *s, struct future *f)
     char name[64], dir[CHECKPOINT_DIR];
     tinker_error err = { 0 };
     struct store_checkpoint c, *old = NULL;
-    describe(f, &c, false, r->path ? r->path : default_name(s, f, name, sizeof(name)));
-    if (check_new_name(s, f, false, c.name, r->overwrite, &old, &err) != TINKER_OK ||
+    describe(f, &c, STORE_TRAINING, r->path ? r->path : default_name(s, f, name, sizeof(name)));
+    c.user_metadata = metadata_text(&f->work->arena, &r->user_metadata);
+    if (check_new_name(s, f, STORE_TRAINING, c.name, r->overwrite, &old, &err) != TINKER_OK ||
         write_checkpoint(s, f, &c, TINKER_ADAPTER_OPTIMIZER, r->ttl_seconds, dir, &err) !=
             TINKER_OK) {
         fail_with(s, f, &err);
@@ -314,7 +326,7 @@ static void run_save(struct server *s, struct future *f)
         &f->work->arena, "tinker://%s/weights/%s", f->model->id, c.name) };
     struct store_outcome outcome = { .checkpoint = &c };
     bool saved = finish_json(s, f, &wire_save_weights_response, &res, &outcome);
-    checkpoint_remove(s, saved ? old_dir : dir);
+    checkpoint_release(s, saved ? old_dir : dir);
     free(old_dir);
 }
 
@@ -324,8 +336,9 @@ static void run_save_named_sampler(struct server *s, struct future *f)
     char dir[CHECKPOINT_DIR];
     tinker_error err = { 0 };
     struct store_checkpoint c, *old = NULL;
-    describe(f, &c, true, r->path);
-    if (check_new_name(s, f, true, c.name, false, &old, &err) != TINKER_OK ||
+    describe(f, &c, STORE_SAMPLER, r->path);
+    c.user_metadata = metadata_text(&f->work->arena, &r->user_metadata);
+    if (check_new_name(s, f, STORE_SAMPLER, c.name, false, &old, &err) != TINKER_OK ||
         write_checkpoint(s, f, &c, 0, r->ttl_seconds, dir, &err) != TINKER_OK) {
         fail_with(s, f, &err);
         return;
@@ -339,6 +352,34 @@ static void run_save_named_sampler(struct server *s, struct future *f)
         checkpoint_remove(s, dir);
 }
 
+/* The adapter as PEFT names it, for use elsewhere. */
+static void run_save_external(struct server *s, struct future *f)
+{
+    const struct wire_save_weights_external_request *r = &f->work->save_external;
+    char dir[CHECKPOINT_DIR];
+    tinker_error err = { 0 };
+    struct store_checkpoint c, *old = NULL;
+    describe(f, &c, STORE_EXTERNAL, r->path);
+    tinker_status status = TINKER_OK;
+    if (r->age_encryption_recipients.n)
+        status = err_set(&err, TINKER_EINVAL, "this server does not encrypt external weights");
+    if (status == TINKER_OK)
+        status = check_new_name(s, f, STORE_EXTERNAL, c.name, false, &old, &err);
+    if (status == TINKER_OK)
+        status = write_checkpoint(s, f, &c, TINKER_ADAPTER_PEFT, r->ttl_seconds, dir, &err);
+    if (status != TINKER_OK) {
+        fail_with(s, f, &err);
+        return;
+    }
+    struct wire_save_weights_external_response res = {
+        arena_printf(&f->work->arena, "tinker://%s/external_weights/%s", f->model->id, c.name),
+        { 1, c.size_bytes }
+    };
+    struct store_outcome outcome = { .checkpoint = &c };
+    if (!finish_json(s, f, &wire_save_weights_external_response, &res, &outcome))
+        checkpoint_remove(s, dir);
+}
+
 /* Only the newest unnamed weights of a model are kept. */
 static void prune_ephemeral(struct server *s, struct model *m)
 {
@@ -348,7 +389,8 @@ static void prune_ephemeral(struct server *s, struct model *m)
     arena_init(&arena, 16 << 20);
     if (store_hidden_checkpoints(s->store, m->id, &arena, &list, &n, NULL) == TINKER_OK)
         for (size_t i = EPHEMERAL_KEEP; i < n; i++)
-            if (store_delete_checkpoint(s->store, m->id, true, list[i].name, NULL) == TINKER_OK)
+            if (store_delete_checkpoint(s->store, m->id, STORE_SAMPLER, list[i].name, NULL) ==
+                TINKER_OK)
                 checkpoint_remove(s, list[i].dir);
     arena_clear(&arena);
 }
@@ -376,7 +418,7 @@ static void run_save_ephemeral(struct server *s, struct weights_cache *weights, 
     const char *name = arena_printf(arena, ":%lld", n);
     const char *id = arena_printf(arena, "%s:sample:%lld", m->session->id, n);
     tinker_adapter *copy = tinker_adapter_snapshot(m->adapter, &err);
-    describe(f, &c, true, name);
+    describe(f, &c, STORE_SAMPLER, name);
     c.hidden = true;
     if (!name || !id || !copy || write_checkpoint(s, f, &c, 0, no_ttl, dir, &err) != TINKER_OK) {
         tinker_adapter_free(copy);
@@ -435,8 +477,8 @@ static tinker_status find_source(struct server *s, struct future *f, char *out, 
     const char *run = arena_strndup(&f->work->arena, path.run, path.n_run);
     if (!run)
         return err_nomem(err, "path");
-    status =
-        store_get_checkpoint(s->store, run, path.sampler, path.name, &f->work->arena, &from, err);
+    status = store_get_checkpoint(s->store, run, path.sampler ? STORE_SAMPLER : STORE_TRAINING,
+                                  path.name, &f->work->arena, &from, err);
     if (status != TINKER_OK)
         return status;
     if (!from || !(from->is_public || strcmp(from->owner, f->model->owner) == 0))
@@ -588,6 +630,9 @@ bool train_start(struct server *s, struct weights_cache *weights, struct future 
         break;
     case WORK_SAVE_SAMPLER:
         run_save_sampler(s, weights, f);
+        break;
+    case WORK_SAVE_EXTERNAL:
+        run_save_external(s, f);
         break;
     case WORK_UNLOAD:
         run_unload(s, f);

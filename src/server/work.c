@@ -47,6 +47,8 @@ static const struct wire_type *json_type(enum work_kind kind)
         return &wire_save_weights_request;
     case WORK_SAVE_SAMPLER:
         return &wire_save_weights_for_sampler_request;
+    case WORK_SAVE_EXTERNAL:
+        return &wire_save_weights_external_request;
     case WORK_UNLOAD:
         return &wire_unload_model_request;
     case WORK_SAMPLE:
@@ -154,6 +156,8 @@ const char *work_model_id(const struct work *w)
         return w->save.model_id;
     case WORK_SAVE_SAMPLER:
         return w->save_sampler.model_id;
+    case WORK_SAVE_EXTERNAL:
+        return w->save_external.model_id;
     case WORK_LOAD:
         return w->load.model_id;
     case WORK_UNLOAD:
@@ -176,6 +180,8 @@ struct wire_opt_int work_seq(const struct work *w)
         return w->save.seq_id;
     case WORK_SAVE_SAMPLER:
         return w->save_sampler.seq_id;
+    case WORK_SAVE_EXTERNAL:
+        return w->save_external.seq_id;
     case WORK_LOAD:
         return w->load.seq_id;
     default:
@@ -322,6 +328,8 @@ uint64_t work_hash(const struct work *w)
     /* A retry of an unnamed save comes with another sampling session number. */
     case WORK_SAVE_SAMPLER:
         return mix_opt(mix_text(h, w->save_sampler.path), w->save_sampler.ttl_seconds);
+    case WORK_SAVE_EXTERNAL:
+        return mix_opt(mix_text(h, w->save_external.path), w->save_external.ttl_seconds);
     case WORK_UNLOAD:
         return h;
     case WORK_SAMPLE:
@@ -361,6 +369,7 @@ const char *work_kind_name(enum work_kind kind)
                                          "save_weights_for_sampler",
                                          "load_weights",
                                          "unload_model",
-                                         "sample" };
+                                         "sample",
+                                         "save_weights_external" };
     return names[kind];
 }

@@ -22,7 +22,8 @@ enum work_kind {
     WORK_SAVE_SAMPLER = 6,
     WORK_LOAD = 7,
     WORK_UNLOAD = 8,
-    WORK_SAMPLE = 9
+    WORK_SAMPLE = 9,
+    WORK_SAVE_EXTERNAL = 10
 };
 
 struct work {
@@ -35,6 +36,7 @@ struct work {
         struct wire_optim_step_request optim;
         struct wire_save_weights_request save;
         struct wire_save_weights_for_sampler_request save_sampler;
+        struct wire_save_weights_external_request save_external;
         struct wire_unload_model_request unload;
         struct wire_sample_request sample;
     };

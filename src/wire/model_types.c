@@ -10,6 +10,7 @@ static const char *const word_unload_model[] = { "unload_model", NULL };
 static const char *const word_optim_step[] = { "optim_step", NULL };
 static const char *const word_load_weights[] = { "load_weights", NULL };
 static const char *const word_save_weights[] = { "save_weights", NULL };
+static const char *const word_save_external[] = { "save_weights_external", NULL };
 static const char *const word_save_sampler[] = { "save_weights_for_sampler", NULL };
 
 /* ---- models ---------------------------------------------------------------------- */
@@ -174,6 +175,7 @@ static const struct wire_field save_weights_request[] = {
     { WIRE_FIELD(T, seq_id, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, ttl_seconds, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, overwrite, WIRE_BOOL, 0) },
+    { WIRE_FIELD(T, user_metadata, WIRE_NAMED_STRINGS, NUL) },
     { .name = "type", .kind = WIRE_LITERAL, .words = word_save_weights },
 };
 const struct wire_type wire_save_weights_request = { .name = "SaveWeightsRequest",
@@ -196,6 +198,7 @@ static const struct wire_field save_sampler_request[] = {
     { WIRE_FIELD(T, sampling_session_seq_id, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, seq_id, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, ttl_seconds, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, user_metadata, WIRE_NAMED_STRINGS, NUL) },
     { .name = "type", .kind = WIRE_LITERAL, .words = word_save_sampler },
 };
 const struct wire_type wire_save_weights_for_sampler_request = {
@@ -212,6 +215,62 @@ static const struct wire_field save_sampler_response[] = {
 const struct wire_type wire_save_weights_for_sampler_response = {
     .name = "SaveWeightsForSamplerResponse", WIRE_TABLE(T, save_sampler_response)
 };
+#undef T
+
+#define T struct wire_save_weights_external_request
+static const struct wire_field save_external_request[] = {
+    { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, path, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, seq_id, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, ttl_seconds, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, age_encryption_recipients, WIRE_STRINGS, NUL) },
+    { .name = "type", .kind = WIRE_LITERAL, .words = word_save_external },
+};
+const struct wire_type wire_save_weights_external_request = {
+    .name = "SaveWeightsExternalRequest", WIRE_TABLE(T, save_external_request)
+};
+#undef T
+
+#define T struct wire_save_weights_external_response
+static const struct wire_field save_external_response[] = {
+    { WIRE_FIELD(T, path, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, size_bytes, WIRE_OPT_INT, NUL) },
+    { .name = "type", .kind = WIRE_LITERAL, .flags = NUL, .words = word_save_external },
+};
+const struct wire_type wire_save_weights_external_response = {
+    .name = "SaveWeightsExternalResponse", WIRE_TABLE(T, save_external_response)
+};
+#undef T
+
+#define T struct wire_external_weights_urls_response
+static const struct wire_field external_urls[] = {
+    { WIRE_FIELD(T, urls, WIRE_NAMED_STRINGS, REQ) },
+    { WIRE_FIELD(T, expires, WIRE_TIME, REQ) },
+};
+const struct wire_type wire_external_weights_urls_response = { .name =
+                                                                   "ExternalWeightsUrlsResponse",
+                                                               WIRE_TABLE(T, external_urls) };
+#undef T
+
+#define T struct wire_copy_weights_request
+static const struct wire_field copy_weights_request[] = {
+    { WIRE_FIELD(T, session_id, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, model_seq_id, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, destination_project_id, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, source_path, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, ttl_seconds, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, weights_access_token, WIRE_STRING, NUL) },
+};
+const struct wire_type wire_copy_weights_request = { .name = "CopyWeightsRequest",
+                                                     WIRE_TABLE(T, copy_weights_request) };
+#undef T
+
+#define T struct wire_copy_weights_response
+static const struct wire_field copy_weights_response[] = {
+    { WIRE_FIELD(T, tinker_path, WIRE_STRING, REQ) },
+};
+const struct wire_type wire_copy_weights_response = { .name = "CopyWeightsResponse",
+                                                      WIRE_TABLE(T, copy_weights_response) };
 #undef T
 
 #define T struct wire_weights_info_request

@@ -19,6 +19,8 @@ const struct wire_type wire_list_sessions_response = { .name = "ListSessionsResp
 static const struct wire_field get_session[] = {
     { WIRE_FIELD(T, training_run_ids, WIRE_STRINGS, REQ) },
     { WIRE_FIELD(T, sampler_ids, WIRE_STRINGS, REQ) },
+    { WIRE_FIELD(T, user_metadata, WIRE_NAMED_STRINGS, NUL) },
+    { WIRE_FIELD(T, display_name, WIRE_STRING, NUL) },
 };
 const struct wire_type wire_get_session_response = { .name = "GetSessionResponse",
                                                      WIRE_TABLE(T, get_session) };
@@ -65,7 +67,7 @@ static const struct wire_field cursor[] = {
 const struct wire_type wire_cursor = { .name = "Cursor", WIRE_TABLE(T, cursor) };
 #undef T
 
-static const char *const checkpoint_types[] = { "training", "sampler", NULL };
+static const char *const checkpoint_types[] = { "training", "sampler", "external", NULL };
 
 #define T struct wire_checkpoint
 static const struct wire_field checkpoint[] = {
@@ -75,6 +77,7 @@ static const struct wire_field checkpoint[] = {
     { WIRE_FIELD(T, tinker_path, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, size_bytes, WIRE_OPT_INT, SHOW) },
     { .name = "public", .kind = WIRE_BOOL, .offset = offsetof(T, is_public) },
+    { WIRE_FIELD(T, user_metadata, WIRE_NAMED_STRINGS, NUL) },
     { WIRE_FIELD(T, expires_at, WIRE_TIME, SHOW) },
 };
 const struct wire_type wire_checkpoint = { .name = "Checkpoint", WIRE_TABLE(T, checkpoint) };

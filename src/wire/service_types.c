@@ -75,6 +75,7 @@ static const struct wire_field create_session_request[] = {
     { WIRE_FIELD(T, user_metadata, WIRE_OBJECT_TEXT, NUL) },
     { WIRE_FIELD(T, sdk_version, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, project_id, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, display_name, WIRE_STRING, NUL) },
     { .name = "type", .kind = WIRE_LITERAL, .words = word_create_session },
 };
 const struct wire_type wire_create_session_request = { .name = "CreateSessionRequest",

@@ -87,6 +87,7 @@ struct wire_create_session_request {
     struct json_str user_metadata; /* any JSON object */
     const char *sdk_version;
     const char *project_id;
+    const char *display_name;
 };
 struct wire_create_session_response {
     const char *info_message, *warning_message, *error_message;
@@ -210,6 +211,7 @@ struct wire_save_weights_request {
     struct wire_opt_int seq_id;
     struct wire_opt_int ttl_seconds;
     bool overwrite;
+    struct wire_named_strings user_metadata;
 };
 struct wire_save_weights_response {
     const char *path;
@@ -220,9 +222,36 @@ struct wire_save_weights_for_sampler_request {
     struct wire_opt_int sampling_session_seq_id;
     struct wire_opt_int seq_id;
     struct wire_opt_int ttl_seconds;
+    struct wire_named_strings user_metadata;
 };
 struct wire_save_weights_for_sampler_response {
     const char *path, *sampling_session_id;
+};
+struct wire_save_weights_external_request {
+    const char *model_id;
+    const char *path;
+    struct wire_opt_int seq_id;
+    struct wire_opt_int ttl_seconds;
+    struct wire_strings age_encryption_recipients;
+};
+struct wire_save_weights_external_response {
+    const char *path;
+    struct wire_opt_int size_bytes;
+};
+struct wire_external_weights_urls_response {
+    struct wire_named_strings urls; /* file name to URL */
+    struct wire_time expires;
+};
+struct wire_copy_weights_request { /* a project, or a session and its model number */
+    const char *session_id;
+    struct wire_opt_int model_seq_id;
+    const char *destination_project_id;
+    const char *source_path;
+    struct wire_opt_int ttl_seconds;
+    const char *weights_access_token;
+};
+struct wire_copy_weights_response {
+    const char *tinker_path;
 };
 struct wire_weights_info_request {
     const char *tinker_path;
@@ -278,18 +307,77 @@ struct wire_list_sessions_response {
 struct wire_get_session_response {
     struct wire_strings training_run_ids;
     struct wire_strings sampler_ids;
+    struct wire_named_strings user_metadata;
+    const char *display_name;
+};
+struct wire_finish_session_request {
+    struct wire_finish_reason {
+        const char *type; /* "success", "errored", "interrupted" */
+    } reason;
+    const char *detail;
+};
+struct wire_session_search_cursor {
+    struct wire_time last_created_at;
+    const char *last_session_id;
+};
+struct wire_session_search_request {
+    const char *session_id;
+    struct wire_strings project_ids; /* none: any */
+    struct wire_named_strings user_metadata;
+    const char *display_name;
+    struct wire_search_owner {
+        const char *type; /* "own", "accessible", "user" */
+        struct wire_strings owner_urns;
+    } owner;
+    const struct wire_session_status_query {
+        const char *type;            /* "active", "cancelled", "failed", "client_finished" */
+        struct wire_strings reasons; /* none: any */
+    } * statuses;
+    size_t n_statuses; /* 0: any */
+    int64_t limit;     /* default 50 */
+    const struct wire_session_search_cursor *cursor;
+};
+struct wire_session_status {
+    const char *type; /* "active", "client_finished" */
+    const struct wire_finish_reason *reason;
+    const char *detail;
+};
+struct wire_session_summary {
+    const char *session_id;
+    struct wire_time created_at;
+    const char *owner, *project_id;
+    const struct wire_session_status *status;
+    int64_t checkpoints_count;
+    const char *display_name;
+    struct wire_named_strings user_metadata;
+    struct wire_opt_int checkpoint_storage_bytes;
+};
+struct wire_session_search_response {
+    const struct wire_session_summary *sessions;
+    size_t n_sessions;
+    const struct wire_session_search_cursor *next_cursor;
+};
+struct wire_checkpoint_usage {
+    const char *project_id, *org_user_urn;
+    int64_t checkpoint_count, size_bytes;
+    double size_gigabytes;
+};
+struct wire_checkpoint_usage_response {
+    const struct wire_checkpoint_usage *data;
+    size_t n_data;
 };
 struct wire_get_sampler_response {
     const char *sampler_id, *base_model, *model_path;
 };
 struct wire_checkpoint {
     const char *checkpoint_id;   /* "weights/step-100" */
-    const char *checkpoint_type; /* "training" or "sampler" */
+    const char *checkpoint_type; /* "training", "sampler" or "external" */
     struct wire_time time;
     const char *tinker_path;
     struct wire_opt_int size_bytes;
     bool is_public; /* "public" */
     struct wire_time expires_at;
+    struct wire_named_strings user_metadata;
 };
 struct wire_checkpoints_list_response {
     const struct wire_checkpoint *checkpoints;

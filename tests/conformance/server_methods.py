@@ -1,7 +1,8 @@
 # requirements: torch
 """Every public method of the official SDK's four clients, sync and async, with assertions.
 
-Ends with a score: methods that passed, of all that the installed release has.
+Runs on every release: a method that the installed one does not have is left out.  Ends with a
+score: methods that passed, of all that the installed release has.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import tarfile
 import tempfile
 import traceback
 import urllib.request
+import warnings
 from datetime import date, datetime, timedelta, timezone
 
 import tinker
@@ -21,6 +23,7 @@ from tinker.lib.public_interfaces.rest_client import RestClient
 
 from _server import Server, check, done
 
+warnings.simplefilter("ignore")  # deprecated methods are called on purpose
 CLIENTS = [tinker.ServiceClient, tinker.TrainingClient, tinker.SamplingClient, RestClient]
 TOKENS = [3, 5, 7, 9, 11, 13, 15, 17]
 seen = {}
@@ -33,12 +36,16 @@ def datum(n=7):
 
 
 def method(client, name, ok, note=""):
+    if not hasattr(client, name):
+        return
     seen[(client.__name__, name)] = seen.get((client.__name__, name), True) and bool(ok)
     check(bool(ok), f"{client.__name__}.{name}", note)
 
 
 def tried(client, name, fn):
     """Call fn, which returns what must be true."""
+    if not hasattr(client, name):
+        return
     try:
         method(client, name, fn())
     except Exception:  # noqa: BLE001
@@ -46,6 +53,8 @@ def tried(client, name, fn):
 
 
 async def tried_async(client, name, fn):
+    if not hasattr(client, name):
+        return
     try:
         method(client, name, await fn())
     except Exception:  # noqa: BLE001
@@ -113,14 +122,17 @@ def training_methods(service, training, model):
     method(T, "save_state", state.endswith("/weights/state-1"))
     tried(T, "save_state", lambda: raises(lambda: training.save_state("state-1").result(),
                                           tinker.RequestFailedError))
-    tried(T, "save_state",
-          lambda: training.save_state("state-1", overwrite=True).result().path == state)
+    if "overwrite" in inspect.signature(training.save_state).parameters:
+        tried(T, "save_state",
+              lambda: training.save_state("state-1", overwrite=True).result().path == state)
     path = training.save_weights_for_sampler("sampler-1", ttl_seconds=3600).result().path
     method(T, "save_weights_for_sampler", path.endswith("/sampler_weights/sampler-1"))
     sampler = training.create_sampling_client(path)
     method(T, "create_sampling_client", sampler.get_base_model() == model)
     ephemeral = training.save_weights_and_get_sampling_client()
     method(T, "save_weights_and_get_sampling_client", ephemeral.get_base_model() == model)
+    tried(T, "save_weights_and_get_sampling_client_submit", lambda: training
+          .save_weights_and_get_sampling_client_submit().result().sampling_session_id)
     for name, load in (("load_state", lambda t: t.load_state(state)),
                        ("load_state_with_optimizer", lambda t: t.load_state_with_optimizer(state))):
         fresh = service.create_lora_training_client(base_model=model, rank=4)
@@ -337,7 +349,8 @@ async def async_methods(service, model, state, path, session):
         await tried_async(R, name + "_async", there)
     # In 0.25.0 this method runs on the caller's loop and so trips an assertion of its own.
     try:
-        method(R, "get_audit_log_async", (await rest.get_audit_log_async()).entries == [])
+        if hasattr(R, "get_audit_log_async"):
+            method(R, "get_audit_log_async", (await rest.get_audit_log_async()).entries == [])
     except AssertionError as e:
         method(R, "get_audit_log_async", "incorrect event loop" in str(e))
     nothing = {
@@ -354,6 +367,180 @@ async def async_methods(service, model, state, path, session):
     }
     for name, call in nothing.items():
         await tried_async(R, name + "_async", lambda call=call: none(call()))
+
+
+def neg_ll(logprobs, weights):
+    loss = -(logprobs * weights).sum()
+    return loss, {"custom/neg_ll:sum": loss}
+
+
+def newer_service_methods(service, training, model, state, path):
+    """What releases after 0.25 added to the first three clients."""
+    S, T, C = CLIENTS[:3]
+    run = state.split("/")[2]
+    tried(S, "get_console_url", lambda: service.holder.get_session_id() in service.get_console_url())
+    tried(T, "get_console_url", lambda: run in training.get_console_url())
+
+    def custom():
+        handle = service.create_custom_loss(neg_ll, {"logprobs": 1, "weights": 1}).result()
+        plain = training.forward([datum()], "cross_entropy").result().metrics["loss:sum"]
+        own = training.forward_backward_custom([datum()], handle).result().metrics
+        training.optim_step(types.AdamParams(learning_rate=0.0)).result()
+        return abs(own["custom/neg_ll:sum"] - plain) < 1e-3
+    tried(S, "create_custom_loss", custom)
+
+    def handle():
+        sampler = service.create_sampling_client(model_path=path)
+        again = tinker.SamplingClient.from_sampler_handle(sampler.get_sampler_handle())
+        params = types.SamplingParams(max_tokens=5, seed=4)
+        a, b = [c.sample(types.ModelInput.from_ints(TOKENS[:3]), 1, params).result()
+                .sequences[0].tokens for c in (sampler, again)]
+        return list(a) == list(b) and again.get_base_model() == model
+    for name in ("get_sampler_handle", "from_sampler_handle"):
+        tried(C, name, handle)
+
+    def closed():
+        other = tinker.ServiceClient()
+        other.create_sampling_client(base_model=model)
+        other.close("success", detail="done").result()
+        return True
+    tried(S, "close", closed)
+
+
+def copies(service, rest, training, state, path):
+    S, R = tinker.ServiceClient, RestClient
+
+    def copied(call, source):
+        copy = call(source)
+        there = copy.split("/")[2]
+        info = rest.get_weights_info_by_tinker_path(copy).result()
+        same = [service.create_training_client_from_state(p)
+                .forward([datum()], "cross_entropy").result().metrics["loss:sum"]
+                for p in (source, copy)] if "/weights/" in source else [0, 0]
+        kept = rest.list_checkpoints(there).result().checkpoints
+        rest.delete_checkpoint_from_tinker_path(copy).result()
+        return (copy != source and there != source.split("/")[2] and info.lora_rank == 4
+                and copy.split("/")[3:] == source.split("/")[3:] and same[0] == same[1]
+                and [c.tinker_path for c in kept] == [copy] and kept[0].expires_at is not None
+                and source in [c.tinker_path for c in rest.list_checkpoints(
+                    source.split("/")[2]).result().checkpoints])
+    for source in (state, path):
+        tried(R, "copy_weights", lambda: copied(lambda p: rest.copy_weights(
+            p, "prj-copy", ttl_seconds=3600).result(), source))
+    tried(R, "copy_weights", lambda: raises(lambda: rest.copy_weights(
+        "tinker://nobody/weights/x", "prj-copy").result(), tinker.NotFoundError))
+
+    def to_project():
+        os.environ["TINKER_PROJECT_ID"] = "prj-env"
+        try:
+            return copied(lambda p: service.copy_weights(p, ttl_seconds=7200).result(), state)
+        finally:
+            del os.environ["TINKER_PROJECT_ID"]
+    tried(S, "copy_weights", to_project)
+
+
+def external(rest, training):
+    T, R = tinker.TrainingClient, RestClient
+    run = training.get_info().model_id
+    if not hasattr(T, "save_weights_external"):
+        return
+
+    def saved():
+        out = training.save_weights_external("ext-1", ttl_seconds=3600).result().path
+        return out == f"tinker://{run}/external_weights/ext-1" and ("external", out) in [
+            (c.checkpoint_type, c.tinker_path) for c in rest.list_checkpoints(run).result().checkpoints]
+    tried(T, "save_weights_external", saved)
+
+    def urls():
+        got = rest.get_external_weights_urls(f"tinker://{run}/external_weights/ext-1").result()
+        config = json.load(urllib.request.urlopen(got.urls["adapter_config.json"]))
+        weights = urllib.request.urlopen(got.urls["adapter_model.safetensors"]).read()
+        broken = got.urls["adapter_config.json"].replace("adapter_config.json",
+                                                         "adapter_model.safetensors")
+        return (sorted(got.urls) == ["adapter_config.json", "adapter_model.safetensors"]
+                and config["r"] == 4 and b"lora_A" in weights[:4096]
+                and 0 < (got.expires - datetime.now(timezone.utc)).total_seconds() < 86400
+                and raises(lambda: urllib.request.urlopen(broken)))
+    tried(R, "get_external_weights_urls", urls)
+    tried(T, "save_weights_external", lambda: raises(
+        lambda: training.save_weights_external("ext-1").result(), tinker.RequestFailedError))
+
+    async def again():
+        out = (await value(training.save_weights_external_async("ext-2"))).path
+        got = await rest.get_external_weights_urls_async(out)
+        await rest.delete_checkpoint_from_tinker_path_async(out)
+        return len(got.urls) == 2
+    for client, name in ((T, "save_weights_external_async"), (R, "get_external_weights_urls_async")):
+        asyncio.run(tried_async(client, name, again))
+    rest.delete_checkpoint_from_tinker_path(f"tinker://{run}/external_weights/ext-1").result()
+
+
+def searches(rest, model):
+    R = RestClient
+    if not hasattr(R, "search_sessions"):
+        return
+    # Without a project: creating a session with one needs nothing here, but the SDK may ask.
+    ids = []
+    for i, status in enumerate(("success", "errored", None)):
+        other = tinker.ServiceClient(user_metadata={"suite": "search", "i": str(i)},
+                                     display_name=f"Nightly Run {i}")
+        ids.append(other.holder.get_session_id())
+        if status:
+            other.close(status, detail=f"detail {i}").result()
+
+    def find(**filters):
+        page = rest.search_sessions(types.SessionSearchRequest(**filters)).result()
+        return [s.session_id for s in page.sessions]
+
+    def pages():
+        found, request = [], types.SessionSearchRequest(user_metadata={"suite": "search"}, limit=2)
+        while True:
+            page = rest.search_sessions(request).result()
+            found.append([s.session_id for s in page.sessions])
+            if page.next_cursor is None:
+                return found == [[ids[2], ids[1]], [ids[0]]]
+            request = request.model_copy(update={"cursor": page.next_cursor})
+
+    def summary():
+        a = rest.search_sessions(types.SessionSearchRequest(session_id=ids[1])).result().sessions[0]
+        return (a.display_name == "Nightly Run 1" and a.user_metadata["i"] == "1"
+                and a.status.type == "client_finished" and a.status.reason.type == "errored"
+                and a.status.detail == "detail 1" and a.checkpoints_count == 0)
+    finished = types.ClientFinishedSessionStatusQuery
+    tried(R, "search_sessions", pages)
+    tried(R, "search_sessions", summary)
+    tried(R, "search_sessions", lambda: find(display_name="run NIGHT 2") == [ids[2]]
+          and find(display_name="nightly", session_id="x") == [ids[2], ids[1], ids[0]])
+    tried(R, "search_sessions", lambda: find(
+        user_metadata={"suite": "search"}, statuses=[finished(reasons=["success"])]) == [ids[0]]
+        and find(user_metadata={"suite": "search"},
+                 statuses=[types.ActiveSessionStatusQuery()]) == [ids[2]])
+    tried(R, "search_sessions", lambda: find(user_metadata={"i": "7"}) == []
+          and find(owner=types.UserSearchOwner(owner_urns=["urn:tinker:user:other"])) == [])
+
+    async def again():
+        request = types.SessionSearchRequest(user_metadata={"suite": "search"})
+        return len((await rest.search_sessions_async(request)).sessions) == 3
+    asyncio.run(tried_async(R, "search_sessions_async", again))
+
+
+def storage(rest):
+    R = RestClient
+    tried(R, "get_current_checkpoint_storage_usage", lambda: (lambda u: sum(
+        d.checkpoint_count for d in u.data) == rest.list_user_checkpoints().result()
+        .cursor.total_count and sum(d.size_bytes for d in u.data) > 0)(
+            rest.get_current_checkpoint_storage_usage().result()))
+
+    async def again():
+        return (await rest.get_current_checkpoint_storage_usage_async("prj-none")).data == []
+    asyncio.run(tried_async(R, "get_current_checkpoint_storage_usage_async", again))
+
+
+async def copied_async(rest, state):
+    copy = await rest.copy_weights_async(state, "prj-copy")
+    run = await rest.get_training_run_by_tinker_path_async(copy)
+    await rest.delete_checkpoint_from_tinker_path_async(copy)
+    return run.base_model is not None
 
 
 def deletions(service, rest, model):
@@ -382,6 +569,12 @@ with Server() as server:
     resumed(service, state, training)
     rest = service.create_rest_client()
     rest_methods(rest, session, training, state, path, sampler._sampling_session_id)
+    newer_service_methods(service, training, model, state, path)
+    copies(service, rest, training, state, path)
+    asyncio.run(tried_async(RestClient, "copy_weights_async", lambda: copied_async(rest, state)))
+    external(rest, training)
+    searches(rest, model)
+    storage(rest)
     asyncio.run(async_methods(service, model, state, path, session))
     deletions(service, rest, model)
 
