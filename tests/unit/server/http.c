@@ -1,13 +1,8 @@
 /* The listener over real sockets: bodies, limits, holds, streams. */
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
-
 #include "server/listener.h"
 #include "server/stream.h"
 #include "support/tap.h"
+#include "unit/server/dial.h"
 #include "unit/server/fake_engine.h"
 
 static struct waitlist gate;
@@ -40,6 +35,9 @@ static void start_listener(int64_t hold_ms)
     struct listener_options o = { .host = "127.0.0.1",
                                   .max_body = 100000,
                                   .hold_ms = hold_ms,
+                                  .idle_ms = 60000,
+                                  .body_ms = 60000,
+                                  .max_arriving = 1000000,
                                   .max_connections = 1000,
                                   .clock = clock_real() };
     tinker_error err = { 0 };
@@ -51,45 +49,10 @@ static void start_listener(int64_t hold_ms)
     }
 }
 
-static int dial(void)
-{
-    struct sockaddr_in a = { .sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)listener_port(listener)),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    struct timeval t = { 10, 0 };
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
-    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) != 0)
-        TAP_FAIL("connect failed");
-    return fd;
-}
-
-static void say(int fd, const char *text)
-{
-    size_t n = strlen(text);
-    CHECK(send(fd, text, n, MSG_NOSIGNAL) == (ssize_t)n);
-}
-
-/* Read until `want` was seen or nothing more comes; the text is in a static buffer. */
-static const char *hear(int fd, const char *want)
-{
-    static char text[300000];
-    size_t n = 0;
-    text[0] = 0;
-    while (!strstr(text, want) && n + 1 < sizeof(text)) {
-        ssize_t k = recv(fd, text + n, sizeof(text) - 1 - n, 0);
-        if (k <= 0)
-            break;
-        n += (size_t)k;
-        text[n] = 0;
-    }
-    return text;
-}
-
 static void test_bodies(void)
 {
     start_listener(1000);
-    int fd = dial();
+    int fd = dial(listener_port(listener));
     say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello");
     const char *r = hear(fd, "hello");
     CHECK(strstr(r, "200 OK") && strstr(r, "Content-Length: 5"));
@@ -104,13 +67,13 @@ static void test_bodies(void)
 static void test_large_bodies_are_refused(void)
 {
     start_listener(1000);
-    int fd = dial();
+    int fd = dial(listener_port(listener));
     say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100001\r\n\r\n");
     const char *r = hear(fd, "}");
     CHECK(strstr(r, " 413 ") && strstr(r, "larger than 100000 bytes"));
     close(fd);
     /* A chunked one does not say its size first. */
-    fd = dial();
+    fd = dial(listener_port(listener));
     say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
     char block[10100];
     int k = snprintf(block, sizeof(block), "2710\r\n");
@@ -136,7 +99,7 @@ static void test_a_hold_ends_at_once_when_woken(void)
     int fds[N];
     start_listener(20000);
     for (int i = 0; i < N; i++) {
-        fds[i] = dial();
+        fds[i] = dial(listener_port(listener));
         say(fds[i], "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
     }
     struct listener_stats stats = { 0 };
@@ -162,7 +125,7 @@ static void test_a_hold_ends_at_once_when_woken(void)
 static void test_a_hold_ends_by_time(void)
 {
     start_listener(50);
-    int fd = dial();
+    int fd = dial(listener_port(listener));
     say(fd, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
     struct listener_stats stats = { .held = 1 };
     for (int i = 0; i < 2000; i++) {
@@ -181,7 +144,7 @@ static void test_a_hold_ends_by_time(void)
 static void test_closing_ends_holds(void)
 {
     start_listener(20000);
-    int fd = dial(), gone = dial();
+    int fd = dial(listener_port(listener)), gone = dial(listener_port(listener));
     say(fd, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
     say(gone, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
     struct listener_stats stats = { 0 };
@@ -201,7 +164,7 @@ static void test_closing_ends_holds(void)
 static void test_stream(void)
 {
     start_listener(20000);
-    int fd = dial();
+    int fd = dial(listener_port(listener));
     flow = NULL;
     say(fd, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
     CHECK(strstr(hear(fd, "\r\n\r\n"), "text/event-stream"));
