@@ -123,13 +123,16 @@ static bool is_group(const char *word)
     return false;
 }
 
-static int no_such_command(const char *word)
+/* `group` is "" for the program itself; the closest name within it is suggested. */
+static int no_such_command(const char *group, const char *word)
 {
     const char *names[ARRAY_LEN(table)];
+    size_t count = 0, n = strlen(group);
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        names[i] = table[i].name;
-    const char *close = opt_closest(word, names, ARRAY_LEN(table));
-    const struct opt_spec spec = { .command = "", .about = "" };
+        if (!n || (strncmp(table[i].name, group, n) == 0 && table[i].name[n] == ' '))
+            names[count++] = table[i].name + n + (n > 0);
+    const char *close = opt_closest(word, names, count);
+    const struct opt_spec spec = { .command = group, .about = "" };
     return close ? opt_usage_error(&spec, "No such command '%s'. Did you mean '%s'?", word, close)
                  : opt_usage_error(&spec, "No such command '%s'.", word);
 }
@@ -160,7 +163,7 @@ static int run_help(int argc, char **argv)
         return c->run(2, args);
     }
     if (!is_group(argv[0]))
-        return no_such_command(argv[0]);
+        return no_such_command("", argv[0]);
     list_commands(stdout, argv[0]);
     return EXIT_OK;
 }
@@ -185,15 +188,13 @@ static int dispatch(int argc, char **argv)
     if (c)
         return run_command(c, words, argc, argv);
     if (!is_group(argv[0]))
-        return no_such_command(argv[0]);
+        return no_such_command("", argv[0]);
     if (argc > 1 && wants_help(argv[1])) {
         list_commands(stdout, argv[0]);
         return EXIT_OK;
     }
-    if (argc > 1) {
-        const struct opt_spec spec = { .command = argv[0], .about = "" };
-        return opt_usage_error(&spec, "No such command '%s'.", argv[1]);
-    }
+    if (argc > 1)
+        return no_such_command(argv[0], argv[1]);
     list_commands(stderr, argv[0]);
     return EXIT_USAGE;
 }

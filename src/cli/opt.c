@@ -194,8 +194,9 @@ const char *opt_closest(const char *word, const char *const *names, size_t n)
     const char *best = NULL;
     size_t best_distance = strlen(word) > 4 ? 3 : 2;
     for (size_t i = 0; i < n; i++) {
-        size_t d = distance(word, names[i]);
-        if (d < best_distance) {
+        /* The beginning of a name is as good as one slip. */
+        size_t d = strncmp(word, names[i], strlen(word)) == 0 ? 1 : distance(word, names[i]);
+        if (*word && d < best_distance) {
             best_distance = d;
             best = names[i];
         }
@@ -245,25 +246,28 @@ static void no_such_option(const struct opt_spec *spec, const char *word)
 static bool invalid(const struct opt_spec *spec, const struct opt *o, const char *value,
                     const char *what)
 {
-    opt_usage_error(spec, "Invalid value for '--%s': '%s' is not %s.", o->name, value, what);
+    char letter[8] = "";
+    if (o->letter)
+        snprintf(letter, sizeof(letter), " / '-%c'", o->letter);
+    opt_usage_error(spec, "Invalid value for '--%s'%s: '%s' is not %s.", o->name, letter, value,
+                    what);
     return false;
 }
 
 static bool store_choice(const struct opt_spec *spec, const struct opt *o, const char *value)
 {
-    char list[256] = "";
-    size_t n = 0;
+    char list[256] = "one of ";
+    size_t n = strlen(list), first = n;
     for (const char *const *c = o->choices; *c; c++) {
         if (strcmp(*c, value) == 0) {
             *(const char **)o->out = *c;
             return true;
         }
-        int k = snprintf(list + n, sizeof(list) - n, "%s'%s'", n ? ", " : "", *c);
+        int k = snprintf(list + n, sizeof(list) - n, "%s'%s'", n > first ? ", " : "", *c);
         if (k > 0 && n + (size_t)k < sizeof(list))
             n += (size_t)k;
     }
-    opt_usage_error(spec, "Invalid value for '--%s': '%s' is not one of %s.", o->name, value, list);
-    return false;
+    return invalid(spec, o, value, list);
 }
 
 static bool store(const struct opt_spec *spec, const struct opt *o, const char *value)

@@ -125,12 +125,13 @@ static void test_errors(void)
     CHECK_INT(parse(&spec, "f --limit abc"), EXIT_USAGE);
     CHECK_STR(said, "Usage: tinker test cmd [OPTIONS] PATH [SECOND]\n"
                     "Try 'tinker test cmd -h' for help.\n\n"
-                    "Error: Invalid value for '--limit': 'abc' is not a valid integer.\n");
+                    "Error: Invalid value for '--limit' / '-l': 'abc' is not a valid integer.\n");
     CHECK_INT(parse(&spec, ""), EXIT_USAGE);
     CHECK(strstr(said, "Error: Missing argument 'PATH'."));
     CHECK_INT(parse(&spec, "f --limt 3"), EXIT_USAGE);
     CHECK(strstr(said, "No such option: --limt Did you mean --limit?"));
     CHECK_INT(parse(&spec, "f --lim 3"), EXIT_USAGE);
+    CHECK(strstr(said, "No such option: --lim Did you mean --limit?"));
     CHECK_INT(parse(&spec, "f -z"), EXIT_USAGE);
     CHECK(strstr(said, "No such option: -z"));
     CHECK_INT(parse(&spec, "f --color blue"), EXIT_USAGE);
