@@ -28,6 +28,7 @@
 #include <tinker/future.h>
 #include <tinker/loss.h>
 #include <tinker/metrics.h>
+#include <tinker/recovery.h>
 #include <tinker/rest.h>
 #include <tinker/renderer.h>
 #include <tinker/sampling.h>

@@ -108,6 +108,8 @@ void future_complete(struct tinker_future *f, const tinker_error *err)
     if (any_waiting > 0)
         pthread_cond_broadcast(&any_done);
     pthread_mutex_unlock(&future_lock);
+    if (f->notify)
+        f->notify(f, f->notify_state);
 }
 
 void future_set_request(struct tinker_future *f, const char *id, const char *type)

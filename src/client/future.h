@@ -49,7 +49,10 @@ struct tinker_future {
     char *error_body;       /* of an HTTP error, NULL: none */
     int64_t retry_after_ms; /* stated by the service, -1 */
     struct arena arena;
-    struct op *op;            /* loop thread: what works on it, NULL once complete */
+    struct op *op; /* loop thread: what works on it, NULL once complete */
+    /* Loop thread: called once complete; for who waits there.  NULL: nobody. */
+    void (*notify)(struct tinker_future *f, void *state);
+    void *notify_state;
     const char *request_type; /* static text, NULL: none yet; written by the loop once */
     int64_t iteration;        /* of its poll */
     struct timer deadline;
