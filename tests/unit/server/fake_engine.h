@@ -21,6 +21,7 @@
 
 enum { FAKE_VOCAB = 1000, FAKE_CONTEXT = 256 };
 static atomic_int fake_step_us, fake_adapters, fake_passes_run;
+static atomic_int fake_pass_steps, fake_token_steps; /* slices of either kind so far */
 
 struct tinker_engine {
     tinker_engine_info info;
@@ -201,6 +202,7 @@ int tinker_pass_step(tinker_pass *p, tinker_error *err)
 {
     (void)err;
     fake_sleep();
+    atomic_fetch_add(&fake_pass_steps, 1);
     if (++p->done < p->n)
         return 1;
     if (!p->forward_only)
@@ -293,6 +295,7 @@ int tinker_generator_step(tinker_generator *g, tinker_error *err)
     int left = 0;
     (void)err;
     fake_sleep();
+    atomic_fetch_add(&fake_token_steps, 1);
     for (struct fake_request **p = &g->active; *p;) {
         struct fake_request *r = *p;
         double next = (double)r->last + (double)r->made + 1;

@@ -157,7 +157,7 @@ static void test_nothing_of_another_user(void)
     }
     ASK("POST", "/api/v1/unload_model", "{\"model_id\":\"%s\"}", t.model);
     snprintf(place, sizeof(place), "/api/v1/sessions/%s/finish", t.session);
-    ASK("POST", place, "%s", "{\"reason\":{\"type\":\"completed\"}}");
+    ASK("POST", place, "%s", "{\"reason\":{\"type\":\"success\"}}");
 #undef ASK
     for (int i = 0; i < n; i++) {
         struct reply r = as(s, BOB, asks[i].method, asks[i].path, "%s", asks[i].body);

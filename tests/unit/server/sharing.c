@@ -1,4 +1,7 @@
-/* Who gets the machine: models among themselves, sessions, training against sampling. */
+/* Who gets the machine: models among themselves, sessions, users, training against sampling.
+ *
+ * Bounds are in slices of work done meanwhile, not in time. */
+#include "server/sweep.h"
 #include "unit/server/harness.h"
 
 static void nap_ms(int n)
@@ -127,12 +130,236 @@ static void test_sessions_take_turns(void)
     server_close(s);
 }
 
+/* Start a pass of n slices; its future's id. */
+static void start_pass(struct server *s, const char *model, int seq, int n, char id[128])
+{
+    struct reply r = long_pass(s, model, seq, n);
+    CHECK_STATUS(r, 200);
+    snprintf(id, 128, "%s", member(&r, "request_id"));
+    reply_clear(&r);
+}
+
+static void wait_slices(atomic_int *counter, int n)
+{
+    for (int i = 0; i < 20000 && atomic_load(counter) < n; i++)
+        nap_ms(1);
+}
+
+static void test_many_huge_batches_do_not_stop_another_session(void)
+{
+    enum { MODELS = 6, HUGE_PASS = 300, SMALL = 5 };
+    struct server *s = start();
+    REQUIRE(s);
+    char hog[64], guest[64], model[96], last[128] = "", small[128];
+    make_session(s, hog);
+    make_session(s, guest);
+    for (int i = 0; i < MODELS; i++)
+        make_model(s, hog, i, model);
+    make_model(s, guest, 0, model);
+    atomic_store(&fake_step_us, 1000);
+    atomic_store(&fake_pass_steps, 0);
+    for (int i = 0; i < MODELS; i++) {
+        char of_hog[96];
+        snprintf(of_hog, sizeof(of_hog), "%s:train:%d", hog, i);
+        start_pass(s, of_hog, 1, HUGE_PASS, last);
+    }
+    wait_slices(&fake_pass_steps, 20);
+    int before = atomic_load(&fake_pass_steps);
+    start_pass(s, model, 1, SMALL, small);
+    wait_done(s, small);
+    int meanwhile = atomic_load(&fake_pass_steps) - before;
+    CHECK(is_done(s, small));
+    /* One slice of the others for each of its own, and what ran until it was queued. */
+    if (meanwhile > 8 * SMALL)
+        TAP_FAIL("%d slices for a pass of %d", meanwhile, SMALL);
+    atomic_store(&fake_step_us, 0);
+    wait_done(s, last);
+    CHECK(is_done(s, last));
+    server_close(s);
+}
+
+static void test_more_models_are_not_more_time(void)
+{
+    enum { N = 120, MODELS = 3 };
+    struct server *s = start();
+    REQUIRE(s);
+    char many[64], one[64], model[96], id[128], last[128] = "";
+    make_session(s, many);
+    make_session(s, one);
+    for (int i = 0; i < MODELS; i++)
+        make_model(s, many, i, model);
+    make_model(s, one, 0, model);
+    atomic_store(&fake_step_us, 1000);
+    atomic_store(&fake_pass_steps, 0);
+    for (int i = 0; i < MODELS; i++) {
+        char of_many[96];
+        snprintf(of_many, sizeof(of_many), "%s:train:%d", many, i);
+        start_pass(s, of_many, 1, N, last);
+    }
+    start_pass(s, model, 1, N, id);
+    wait_done(s, id);
+    int others = atomic_load(&fake_pass_steps) - N;
+    if (others < N / 2 || others > 2 * N)
+        TAP_FAIL("%d slices of three models beside %d of one", others, N);
+    atomic_store(&fake_step_us, 0);
+    wait_done(s, last);
+    server_close(s);
+}
+
+static void batch_of_four(struct server_options *o)
+{
+    o->max_batch = 4;
+}
+
+static void submit_sample_in(struct server *s, const char *session, int seq, int tokens,
+                             char id[128])
+{
+    struct reply r = post(s, "/api/v1/asample",
+                          "{\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},\"sampling_params\":{"
+                          "\"max_tokens\":%d},\"sampling_session_id\":\"%s:sample:0\","
+                          "\"seq_id\":%d}",
+                          tokens, session, seq);
+    CHECK_STATUS(r, 200);
+    snprintf(id, 128, "%s", member(&r, "request_id"));
+    reply_clear(&r);
+}
+
+static void make_sampler(struct server *s, const char *session)
+{
+    struct reply r = post(s, "/api/v1/create_sampling_session",
+                          "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,"
+                          "\"base_model\":\"test/model\"}",
+                          session);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+}
+
+static void test_a_full_batch_takes_in_a_guest(void)
+{
+    os_remove_tree(test_data, NULL);
+    struct server *s = start_with(batch_of_four);
+    REQUIRE(s);
+    char hog[64], guest[64], last[128] = "", id[128];
+    make_session(s, hog);
+    make_session(s, guest);
+    make_sampler(s, hog);
+    make_sampler(s, guest);
+    atomic_store(&fake_step_us, 1000);
+    atomic_store(&fake_token_steps, 0);
+    for (int i = 0; i < 12; i++)
+        submit_sample_in(s, hog, i, 200, last);
+    wait_slices(&fake_token_steps, 5);
+    int before = atomic_load(&fake_token_steps);
+    submit_sample_in(s, guest, 0, 3, id);
+    wait_done(s, id);
+    int meanwhile = atomic_load(&fake_token_steps) - before;
+    CHECK(is_done(s, id) && !is_done(s, last));
+    if (meanwhile > 30)
+        TAP_FAIL("%d tokens passed for a sample of 3", meanwhile);
+    atomic_store(&fake_step_us, 0);
+    wait_done(s, last);
+    server_close(s);
+}
+
+/* ---- users ------------------------------------------------------------------------------- */
+
+static const char *const keys[] = { "tml-alice-0123456789", "tml-bob-0123456789" };
+static void two_users_short_queue(struct server_options *o)
+{
+    o->api_keys = keys;
+    o->n_api_keys = 2;
+    o->max_batch = 1;
+    o->max_queued_samples = 8;
+    o->max_queued_bytes = 64 << 10;
+}
+
+static int sample_as(struct server *s, const char *key, int tokens)
+{
+    char body[300];
+    snprintf(body, sizeof(body),
+             "{\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},\"sampling_params\":{\"max_tokens\":%d},"
+             "\"base_model\":\"test/model\"}",
+             tokens);
+    struct ask a = { .method = "POST", .path = "/api/v1/asample", .body = body, .key = key };
+    struct reply r = send_ask(s, &a);
+    int status = r.status;
+    reply_clear(&r);
+    return status;
+}
+
+static void test_a_user_cannot_take_the_whole_queue(void)
+{
+    os_remove_tree(test_data, NULL);
+    struct server *s = start_with(two_users_short_queue);
+    REQUIRE(s);
+    atomic_store(&fake_step_us, 5000);
+    int accepted = 0, status = 200;
+    while (accepted < 100 && (status = sample_as(s, keys[0], 100)) == 200)
+        accepted++;
+    CHECK_INT(status, 429);
+    CHECK(accepted >= 8 && accepted <= 10);
+    /* Two of the eight are the other one's, whatever the first does. */
+    CHECK_INT(sample_as(s, keys[1], 1), 200);
+    CHECK_INT(sample_as(s, keys[1], 1), 200);
+    CHECK_INT(sample_as(s, keys[0], 1), 429);
+    atomic_store(&fake_step_us, 0);
+    server_close(s);
+}
+
+/* ---- sessions that ended ------------------------------------------------------------------ */
+
+static struct fake_clock fake;
+static void fake_time(struct server_options *o)
+{
+    fake_clock_init(&fake);
+    o->clock = &fake.clock;
+    o->session_timeout_s = 60;
+}
+
+static void test_the_work_of_an_expired_session_ends(void)
+{
+    os_remove_tree(test_data, NULL);
+    struct server *s = start_with(fake_time);
+    REQUIRE(s);
+    char session[64], model[96], pass[128], sample[128];
+    make_session(s, session);
+    make_model(s, session, 0, model);
+    make_sampler(s, session);
+    atomic_store(&fake_step_us, 2000);
+    atomic_store(&fake_pass_steps, 0);
+    start_pass(s, model, 1, 300, pass);
+    submit_sample_in(s, session, 0, 200, sample);
+    wait_slices(&fake_pass_steps, 3);
+    fake_clock_advance_ms(&fake, 61000);
+    int before = atomic_load(&fake_pass_steps);
+    sweep_once(s, true);
+    wait_done(s, pass);
+    wait_done(s, sample);
+    CHECK(atomic_load(&fake_pass_steps) - before < 50);
+    struct reply r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", pass);
+    CHECK(strstr(member(&r, "error"), "expired"));
+    reply_clear(&r);
+    r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", sample);
+    CHECK(strstr(member(&r, "error"), "expired"));
+    reply_clear(&r);
+    for (int i = 0; i < 2000 && atomic_load(&fake_adapters); i++)
+        nap_ms(1);
+    CHECK_INT(atomic_load(&fake_adapters), 0);
+    atomic_store(&fake_step_us, 0);
+    server_close(s);
+}
+
 int main(void)
 {
     harness_init();
     RUN(test_a_huge_batch_does_not_stop_another_model);
     RUN(test_sampling_goes_on_beside_training);
     RUN(test_sessions_take_turns);
+    RUN(test_many_huge_batches_do_not_stop_another_session);
+    RUN(test_more_models_are_not_more_time);
+    RUN(test_a_full_batch_takes_in_a_guest);
+    RUN(test_a_user_cannot_take_the_whole_queue);
+    RUN(test_the_work_of_an_expired_session_ends);
     harness_clear();
     return tap_done();
 }
