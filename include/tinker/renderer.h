@@ -172,6 +172,38 @@ TINKER_API const char *tinker_renderer_for(const char *model, const tinker_token
 TINKER_API int tinker_renderer_suits(const char *model, const char *name, char *warning,
                                      size_t size);
 
+/* A chat format of your own: append one message to the three texts with
+ * tinker_text_append().  `header` comes before what is trained; `body` is what somebody
+ * wrote, `tail` ends it.  Control tokens count as such in header and tail, and in the body
+ * unless safe_content.  A prompt is the header of an empty message.  Called in the thread
+ * that renders, for the same message always with the same result; is_last: no other message
+ * was given after it.  A status other than
+ * TINKER_OK fails the rendering with the message in *err. */
+typedef tinker_status tinker_render_message(void *state, const tinker_message *message, int is_last,
+                                            tinker_text *header, tinker_text *body,
+                                            tinker_text *tail, tinker_error *err);
+
+typedef struct tinker_format {
+    size_t size; /* set by TINKER_FORMAT_INIT */
+    tinker_render_message *render;
+    void *state;
+    const char *stop; /* control token that ends a message, and a sampled answer */
+    const char *bos;  /* control token before the first message; NULL: none */
+    int extends;      /* the prompt of each turn extends the one before */
+} tinker_format;
+#define TINKER_FORMAT_INIT                               \
+    {                                                    \
+        sizeof(tinker_format), NULL, NULL, NULL, NULL, 0 \
+    }
+
+/* Make the format known to tinker_renderer_new() by a name, before any other of that name.
+ * Copies the texts; state must live as long as a renderer may use it.  TINKER_EINVAL,
+ * TINKER_ENOMEM. */
+TINKER_API tinker_status tinker_renderer_register(const char *name, const tinker_format *format,
+                                                  tinker_error *err);
+/* 1: it was registered.  Renderers that were made keep it. */
+TINKER_API int tinker_renderer_unregister(const char *name);
+
 /* One token sequence.  weights (NULL in prompts) has one entry per token of the input. */
 typedef struct tinker_example {
     tinker_model_input input;

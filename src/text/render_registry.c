@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
+#include "text/render_custom.h"
 
 static const struct render_variant variants[] = {
     { "role_colon", &render_role_colon, RENDER_EXTENDS },
@@ -257,7 +258,9 @@ static tinker_status check_options(tinker_renderer *r, const tinker_renderer_opt
 tinker_renderer *tinker_renderer_new(const char *name, const tinker_tokenizer *tokenizer,
                                      const tinker_renderer_options *opts, tinker_error *err)
 {
-    const struct render_variant *v = render_variant_find(name);
+    const struct render_variant *v = render_custom_find(name);
+    if (!v)
+        v = render_variant_find(name);
     if (!v) {
         if (strcmp(name, "tml_v0") == 0)
             err_set(err, TINKER_EINVAL,
@@ -270,6 +273,7 @@ tinker_renderer *tinker_renderer_new(const char *name, const tinker_tokenizer *t
     tinker_renderer *r = calloc(1, sizeof(*r));
     if (!r) {
         err_nomem(err, "a renderer");
+        render_custom_release(v);
         return NULL;
     }
     r->variant = v;
@@ -277,7 +281,7 @@ tinker_renderer *tinker_renderer_new(const char *name, const tinker_tokenizer *t
     r->flags = v->flags;
     r->tokenizer = (tinker_tokenizer *)tokenizer; /* only ever read */
     if (check_options(r, opts, err) != TINKER_OK || find_tokens(r, err) != TINKER_OK) {
-        free(r);
+        tinker_renderer_free(r);
         return NULL;
     }
     return r;
@@ -285,6 +289,9 @@ tinker_renderer *tinker_renderer_new(const char *name, const tinker_tokenizer *t
 
 void tinker_renderer_free(tinker_renderer *r)
 {
+    if (!r)
+        return;
+    render_custom_release(r->variant);
     free(r);
 }
 

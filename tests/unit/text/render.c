@@ -339,6 +339,74 @@ static void test_registry(void)
     CHECK_STR(tinker_train_on_name((tinker_train_on)7), NULL);
 }
 
+/* "[role] content<|im_end|>"; a message of role "bad" cannot be rendered. */
+static tinker_status bracket(void *state, const tinker_message *m, int is_last, tinker_text *header,
+                             tinker_text *body, tinker_text *tail, tinker_error *err)
+{
+    const char *open = state;
+    if (strcmp(m->role, "bad") == 0) {
+        snprintf(err->message, sizeof(err->message), "no role bad");
+        return TINKER_EINVAL;
+    }
+    tinker_text_append(header, open, strlen(open), err);
+    tinker_text_append(header, m->role, strlen(m->role), err);
+    tinker_text_append(header, "] ", 2, err);
+    if (m->content)
+        tinker_text_append(body, m->content, m->n_content, err);
+    tinker_text_append(tail, is_last ? "." : ";", 1, err);
+    return tinker_text_append(tail, "<|im_end|>", 10, err);
+}
+
+static void test_custom(void)
+{
+    tinker_format f = TINKER_FORMAT_INIT;
+    tinker_error err = { .message = "" };
+    char open[] = "[";
+    CHECK_INT(tinker_renderer_register("mine", &f, &err), TINKER_EINVAL);
+    CHECK_STR(err.message, "renderer mine: render is missing");
+    f.render = bracket;
+    CHECK_INT(tinker_renderer_register("mine", &f, &err), TINKER_EINVAL);
+    f.state = open;
+    f.stop = "<|im_end|>";
+    f.extends = 1;
+    CHECK_INT(tinker_renderer_register("", &f, &err), TINKER_EINVAL);
+    CHECK_INT(tinker_renderer_register("mine", &f, &err), TINKER_OK);
+    tinker_renderer *r = make("mine", NULL);
+    REQUIRE(r);
+    CHECK_INT(tinker_renderer_has_extension(r), 1);
+    check_example(r, "[{\"role\":\"user\",\"content\":\"hi\"}]", "prompt",
+                  "[user] hi.<|im_end|>[assistant] ");
+    check_example(r,
+                  "[{\"role\":\"user\",\"content\":\"hi\"},"
+                  "{\"role\":\"assistant\",\"content\":\"yes\"}]",
+                  "last_assistant_message", "[user] hi;<|im_end|>[assistant] [[yes.<|im_end|>]]");
+    tinker_conversation *c =
+        tinker_conversation_parse("[{\"role\":\"bad\",\"content\":\"\"}]", 0, &err);
+    CHECK(!tinker_renderer_prompt(r, c->messages, 1, NULL, NULL, &err));
+    CHECK_STR(err.message, "renderer mine: no role bad");
+    tinker_conversation_free(c);
+
+    /* A name of ours wins over a built-in one until it is taken back; what was made stays. */
+    f.stop = "<|nothing|>";
+    CHECK_INT(tinker_renderer_register("qwen3", &f, &err), TINKER_OK);
+    CHECK(!tinker_renderer_new("qwen3", tokenizer, NULL, &err));
+    CHECK(strstr(err.message, "has no token <|nothing|>"));
+    f.stop = "<|im_end|>";
+    CHECK_INT(tinker_renderer_register("qwen3", &f, &err), TINKER_OK);
+    tinker_renderer *ours = make("qwen3", NULL);
+    CHECK_INT(tinker_renderer_unregister("qwen3"), 1);
+    CHECK_INT(tinker_renderer_unregister("qwen3"), 0);
+    check_example(ours, "[{\"role\":\"user\",\"content\":\"hi\"}]", "prompt",
+                  "[user] hi.<|im_end|>[assistant] ");
+    tinker_renderer *theirs = make("qwen3", NULL);
+    check_example(theirs, "[{\"role\":\"user\",\"content\":\"hi\"}]", "prompt",
+                  "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+    CHECK_INT(tinker_renderer_unregister("mine"), 1);
+    tinker_renderer_free(theirs);
+    tinker_renderer_free(ours);
+    tinker_renderer_free(r);
+}
+
 static void test_wrong_tokenizer(void)
 {
     static const char json[] = "{\"version\":\"1.0\",\"model\":{\"type\":\"BPE\",\"vocab\":"
@@ -397,6 +465,7 @@ int main(void)
     RUN(test_examples);
     RUN(test_no_think_refuses_reasoning);
     RUN(test_registry);
+    RUN(test_custom);
     RUN(test_wrong_tokenizer);
     RUN(test_images);
     tinker_tokenizer_free(tokenizer);
