@@ -266,7 +266,7 @@ void tinker_event_line(const tinker_event *event, char *out, size_t n)
     buf_init(&b, 1 << 20);
     buf_puts(&b, event->name);
     for (size_t i = 0; i < event->n_measurements; i++)
-        buf_printf(&b, " %s=%.10g", event->measurements[i].name, event->measurements[i].value);
+        buf_printf(&b, " %s=%.15g", event->measurements[i].name, event->measurements[i].value);
     for (size_t i = 0; i < event->n_metadata; i++)
         buf_printf(&b, " %s=%s", event->metadata[i].name, event->metadata[i].value);
     for (char *c = b.data; c && *c; c++)

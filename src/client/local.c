@@ -154,24 +154,33 @@ void local_timeout(struct holder *h, const struct tinker_future *f, double timeo
 
 /* ---- custom losses --------------------------------------------------------------------------- */
 
+static void loss_outcome(struct event *e, const tinker_loss_event *l)
+{
+    event_number(e, "duration_ms", (double)l->duration_ns / 1e6);
+    if (l->reason)
+        return;
+    if (!l->regularizer) {
+        event_number(e, "loss_total", l->loss_total);
+        event_number(e, "regularizer_total", l->regularizer_total);
+        return;
+    }
+    event_number(e, "value", l->value);
+    event_number(e, "contribution", l->contribution);
+    if (l->has_grad_norm)
+        event_number(e, "grad_norm", l->grad_norm);
+}
+
 void local_loss(struct hooks *hooks, const tinker_loss_event *l)
 {
     struct event *e = event_new(hooks, l->name);
     if (l->system_time_ns)
         event_number(e, "system_time_ms", (double)(l->system_time_ns / 1000000));
     else
-        event_number(e, "duration_ms", (double)l->duration_ns / 1e6);
-    if (l->regularizer) {
+        loss_outcome(e, l);
+    if (l->regularizer)
         event_number(e, "weight", l->weight);
-        event_number(e, "value", l->value);
-        event_number(e, "contribution", l->contribution);
-        if (l->has_grad_norm)
-            event_number(e, "grad_norm", l->grad_norm);
-    } else {
+    else
         event_number(e, "n_regularizers", (double)l->n_regularizers);
-        event_number(e, "loss_total", l->loss_total);
-        event_number(e, "regularizer_total", l->regularizer_total);
-    }
     event_text(e, "regularizer", l->regularizer);
     event_text(e, "reason", l->reason);
     event_send(e);
