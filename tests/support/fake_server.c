@@ -41,7 +41,7 @@ struct fake_server {
     char url[64];
     pthread_t thread;
     pthread_mutex_t lock; /* everything below, and the connections */
-    bool stop, refuse;
+    bool stop, refuse, forget;
     struct conn *conns;
     int n_conns;
     int64_t next_due_ns; /* no held answer is due before */
@@ -65,8 +65,25 @@ static bool path_is(const char *path, const char *want)
 
 /* ---- connections --------------------------------------------------------------------- */
 
+static void request_free(struct fake_request *r)
+{
+    free(r->headers);
+    free(r->body);
+    free(r);
+}
+
+/* The request of c is over. */
+static void conn_forget(struct fake_server *s, struct conn *c)
+{
+    if (s->forget && c->request)
+        request_free((struct fake_request *)c->request);
+    if (s->forget)
+        c->request = NULL;
+}
+
 static void conn_close(struct fake_server *s, struct conn *c)
 {
+    conn_forget(s, c);
     *c->at = c->next;
     if (c->next)
         c->next->at = c->at;
@@ -154,6 +171,8 @@ static bool answer(struct fake_server *s, struct conn *c)
         conn_close(s, c);
         return false;
     }
+    conn_forget(s, c);
+    size_t start = c->out.len;
     int status = r->status ? r->status : 200;
     buf_printf(&c->out, "HTTP/1.1 %d X\r\n", status);
     if (r->len || r->content_type)
@@ -167,6 +186,8 @@ static bool answer(struct fake_server *s, struct conn *c)
         buf_printf(&c->out, "Content-Length: %zu\r\n\r\n",
                    r->fault == FAKE_TRUNCATE ? r->len + 10 : r->len);
     buf_append(&c->out, r->body, r->len);
+    if (r->fault == FAKE_TWICE && buf_reserve(&c->out, c->out.len - start))
+        buf_append(&c->out, c->out.data + start, c->out.len - start);
     c->close_after = r->fault == FAKE_TRUNCATE || r->fault == FAKE_NO_LENGTH;
     free((char *)r->body);
     r->body = NULL;
@@ -231,7 +252,8 @@ static bool parse(struct fake_server *s, struct conn *c)
     r->body[r->len] = '\0';
     r->at_ms = clock_now_ms(s->clock);
     r->conn = c->number;
-    record(s, r);
+    if (!s->forget)
+        record(s, r);
     size_t used = head + r->len;
     memmove(c->in.data, c->in.data + used, c->in.len - used + 1);
     c->in.len -= used;
@@ -381,11 +403,8 @@ void fake_server_stop(struct fake_server *s)
         free((char *)x->reply.body);
         free(x);
     }
-    for (size_t i = 0; i < s->n_requests; i++) {
-        free(s->requests[i]->headers);
-        free(s->requests[i]->body);
-        free(s->requests[i]);
-    }
+    for (size_t i = 0; i < s->n_requests; i++)
+        request_free(s->requests[i]);
     free(s->requests);
     close(s->listen);
     close(s->epoll);
@@ -444,6 +463,13 @@ void fake_release(struct fake_server *s, const char *path)
         }
     pthread_mutex_unlock(&s->lock);
     fake_wake(s);
+}
+
+void fake_forget(struct fake_server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->forget = !s->conns;
+    pthread_mutex_unlock(&s->lock);
 }
 
 void fake_refuse(struct fake_server *s, bool refuse)

@@ -17,10 +17,11 @@ struct fake_server;
 
 enum fake_fault {
     FAKE_NONE,
-    FAKE_DROP,     /* close without an answer */
-    FAKE_TRUNCATE, /* close in the middle of the body */
-    FAKE_HANG,     /* never answer */
-    FAKE_NO_LENGTH /* leave the Content-Length out and close after the body */
+    FAKE_DROP,      /* close without an answer */
+    FAKE_TRUNCATE,  /* close in the middle of the body */
+    FAKE_HANG,      /* never answer */
+    FAKE_NO_LENGTH, /* leave the Content-Length out and close after the body */
+    FAKE_TWICE      /* say everything twice */
 };
 
 struct fake_reply {
@@ -61,6 +62,8 @@ void fake_script(struct fake_server *s, const char *path, struct fake_reply repl
 void fake_unscript(struct fake_server *s, const char *path);
 /* Let requests that are held answer now, with what their reply says. */
 void fake_release(struct fake_server *s, const char *path);
+/* Before the first request: keep none once it is answered; fake_count() and fake_get() see none. */
+void fake_forget(struct fake_server *s);
 void fake_refuse(struct fake_server *s, bool refuse); /* close new connections at once */
 
 /* Requests so far on a path (NULL: on all). */

@@ -112,26 +112,9 @@ static void retrieve(struct world *w, const struct fake_request *r, struct fake_
     out->body = strdup("{\"detail\":\"no such request\"}");
 }
 
-/* A number that was submitted before names the same request, as on the real service. */
-static int64_t number_of(const struct fake_request *r)
-{
-    char type[512] = "";
-    fake_header(r, "Content-Type", type);
-    return strcmp(type, "application/x-protobuf") == 0 ? fake_pass_seq(r)
-                                                       : fake_json_int(r, "seq_id");
-}
-
 static void new_promise(struct world *w, const struct fake_request *r, struct fake_reply *out)
 {
-    int64_t seq = w->fault_percent ? number_of(r) : -1;
-    for (struct promise *p = w->promises; p && seq >= 0; p = p->next)
-        if (p->seq_id == seq && strcmp(p->path, r->path) == 0) {
-            w->n_repeats++;
-            out->body = format("{\"request_id\":\"%s\"}", p->id, 0);
-            return;
-        }
     struct promise *p = calloc(1, sizeof(*p));
-    p->seq_id = seq;
     snprintf(p->id, sizeof(p->id), "req-%d", w->n_promises++);
     snprintf(p->path, sizeof(p->path), "%.*s", (int)strcspn(r->path, "?"), r->path);
     p->body = malloc(r->len + 1);
@@ -154,52 +137,13 @@ static const struct {
       "{\"supported_models\":[{\"model_name\":\"tiny\",\"max_context_length\":128}],\"new\":1}" },
 };
 
-/* One of the things that go wrong; true: nothing else is answered. */
-static bool go_wrong(struct world *w, struct fake_reply *out)
-{
-    static const int statuses[] = { 408, 409, 429, 500, 503 };
-    uint64_t x = rng_next(&w->fault_rng);
-    if (x % 100 >= (uint64_t)w->fault_percent)
-        return false;
-    w->n_faults++;
-    switch (x / 100 % 6) {
-    case 0: /* after the work was done */
-        return false;
-    case 1:
-        out->fault = FAKE_DROP;
-        return true;
-    case 2:
-        out->status = 400; /* empty, as from a proxy */
-        return true;
-    case 3:
-        out->fault = FAKE_TRUNCATE;
-        out->body = strdup("{");
-        return true;
-    default:
-        out->status = statuses[x / 1000 % 5];
-        out->body = strdup("{}");
-        return true;
-    }
-}
-
-static void answer_well(void *state, const struct fake_request *r, struct fake_reply *out);
-
 static void answer(void *state, const struct fake_request *r, struct fake_reply *out)
 {
     struct world *w = state;
-    bool start = strstr(r->path, "config") || strstr(r->path, "create_");
-    if (w->fault_percent && !start && go_wrong(w, out))
+    if (w->instead) {
+        w->instead(w->instead_state, r, out);
         return;
-    answer_well(state, r, out);
-    if (w->fault_percent && !start && rng_next(&w->fault_rng) % 100 < 5)
-        out->fault = FAKE_DROP; /* the work is done, the answer is lost */
-    if (w->fault_percent && !start)
-        out->delay_ms = (int64_t)(rng_next(&w->fault_rng) % 300);
-}
-
-static void answer_well(void *state, const struct fake_request *r, struct fake_reply *out)
-{
-    struct world *w = state;
+    }
     char what[256] = "";
     if (strncmp(r->path, API, strlen(API)) == 0)
         snprintf(what, sizeof(what), "%.*s", (int)strcspn(r->path + strlen(API), "?"),
@@ -386,6 +330,18 @@ static bool step(struct world *w, int64_t limit_ns)
     fake_wake(w->server);
     settle(w);
     return true;
+}
+
+void world_step(struct world *w, int64_t grain_ms)
+{
+    struct look k = settle(w);
+    int64_t now = clock_now_ns(&w->clock.clock), next = fake_next_ns(w->server);
+    next = k.next_ns < next ? k.next_ns : next;
+    int64_t ms = next < INT64_MAX ? (next - now + 999999) / 1000000 : grain_ms;
+    fake_clock_advance_ms(&w->clock, ms > grain_ms ? ms : grain_ms);
+    if (k.rt)
+        loop_wake(k.rt->loop);
+    fake_wake(w->server);
 }
 
 void world_advance(struct world *w, int64_t ms)

@@ -10,7 +10,6 @@
 #include <tinker/rest.h>
 #include <tinker/tinker.h>
 #include "base/clock.h"
-#include "base/rand.h"
 #include "support/fake_server.h"
 
 #define API "/api/v1/"
@@ -21,7 +20,6 @@ struct promise {
     char path[128];
     char *body;
     size_t len;
-    int64_t seq_id; /* -1: none */
 };
 
 struct world {
@@ -36,11 +34,10 @@ struct world {
     /* log lines of the service */
     char *log[512];
     int n_log;
-    int fault_percent;       /* of all requests but the start-up's */
-    struct rng fault_rng;    /* server thread */
-    int n_faults, n_repeats; /* repeats: submissions seen before, given their old promise */
-    int outside;             /* exchanges with somebody else, for world_settle */
-    int aborted;             /* exchanges given up by the client so far */
+    fake_handler *instead; /* answers in place of the world, with instead_state */
+    void *instead_state;
+    int outside; /* exchanges with somebody else, for world_settle */
+    int aborted; /* exchanges given up by the client so far */
 };
 
 /* config NULL: {}.  opts NULL: key and address of the fake, telemetry off. */
@@ -53,6 +50,8 @@ void world_close(struct world *w);
 int64_t world_ms(struct world *w);  /* since the world was opened */
 void world_settle(struct world *w); /* until everything waits for time or for a held request */
 void world_advance(struct world *w, int64_t ms);
+/* To the next deadline, or beyond: at least grain_ms from now. */
+void world_step(struct world *w, int64_t grain_ms);
 /* Advance until f is complete, at most max_ms; its status, TINKER_ETIMEDOUT if it is not.
  * The error is left in w->err. */
 tinker_status world_finish(struct world *w, tinker_future *f, int64_t max_ms);
