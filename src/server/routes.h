@@ -13,10 +13,15 @@
 
 typedef void route_handler(struct server *s, struct request *req, struct response *res);
 
+enum {
+    ROUTE_OPEN = 1,   /* no API key needed */
+    ROUTE_CHANGES = 2 /* refused by a server that is read-only */
+};
+
 struct route {
     const char *method, *pattern; /* "{}" stands for one part of the path */
     route_handler *handle;
-    bool open; /* no API key needed */
+    int flags;
 };
 
 /* The entry point: checks the key, decodes the body, finds the route. */
