@@ -1,9 +1,14 @@
 /* cmd_serve.c - `tinker serve`: the local Tinker server until a signal ends it. */
 #include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/os.h"
@@ -11,22 +16,25 @@
 #include "cli/model_dir.h"
 #include "cli/opt.h"
 #include "cli/out.h"
+#include "cli/serve_place.h"
 #include "server/server.h"
 
-enum { MODELS_MAX = 16 };
+enum { MODELS_MAX = 16, STOP_S = 9 };
 
 /* What the options say, before it is checked. */
 struct serve {
     struct opt_list models, keys;
-    const char *listen, *unix_path, *data_dir, *dtype, *logprobs, *tls_cert, *tls_key, *log_level;
-    int64_t threads, memory, context, session_timeout, seed, max_batch, max_queued, hold;
+    const char *listen, *unix_path, *path_prefix, *data_dir, *dtype, *logprobs, *tls_cert, *tls_key,
+        *log_level, *memory;
+    int64_t threads, context, session_timeout, seed, max_batch, max_queued, result_ttl, seq_gap,
+        max_rank, max_body;
     double train_share;
-    bool insecure, no_autosave, no_timeout, local_paths;
+    bool insecure, no_auth, no_autosave, no_timeout, local_paths, no_tokenizer, read_only, daemon;
     /* made from them */
     struct server_model list[MODELS_MAX];
     char dirs[MODELS_MAX][MODEL_DIR_MAX];
     char names[MODELS_MAX][256];
-    char host[256], data[MODEL_DIR_MAX];
+    char host[256], data[SERVE_PLACE_MAX];
     char *cert, *key;
 };
 
@@ -46,20 +54,23 @@ static bool parse(struct serve *v, int argc, char **argv, int *status)
           "any free one)",
           &v->listen, NULL },
         { "unix", 0, OPT_STRING, "PATH", "listen on a Unix socket instead", &v->unix_path, NULL },
+        { "path-prefix", 0, OPT_STRING, "/PATH", "serve everything below this path",
+          &v->path_prefix, NULL },
         { "data-dir", 'd', OPT_STRING, "DIR",
           "state and checkpoints (default "
           "$XDG_DATA_HOME/tinker or ~/.local/share/tinker)",
           &v->data_dir, NULL },
         { "api-key", 0, OPT_LIST, "KEY", "accept only these keys, one user each; repeat for more",
           &v->keys, NULL },
+        { "no-auth", 0, OPT_FLAG, NULL, "accept any key, or none (default without --api-key)",
+          &v->no_auth, NULL },
         { "insecure", 0, OPT_FLAG, NULL, "allow a public address without keys", &v->insecure,
           NULL },
         { "threads", 't', OPT_INT, "N", "compute threads (default: one per core)", &v->threads,
           NULL },
-        { "memory", 0, OPT_SIZE, "SIZE",
-          "limit for activations and caches (default: 3/4 of what is "
-          "free)",
-          &v->memory, NULL },
+        { "memory", 0, OPT_STRING, "SIZE",
+          "limit for activations and caches: 4G, or 50% of what is free (default: 75%)", &v->memory,
+          NULL },
         { "context", 0, OPT_INT, "N", "longest sequence (default: the model's own limit)",
           &v->context, NULL },
         { "dtype", 0, OPT_CHOICE, "TYPE", "base weights as f32 (default) or bf16", &v->dtype,
@@ -77,6 +88,13 @@ static bool parse(struct serve *v, int argc, char **argv, int *status)
           NULL },
         { "max-queued-samples", 0, OPT_INT, "N", "answer 429 above (default 16384)", &v->max_queued,
           NULL },
+        { "max-rank", 0, OPT_INT, "N", "largest rank of an adapter (default 1024)", &v->max_rank,
+          NULL },
+        { "max-body", 0, OPT_SIZE, "SIZE", "largest request (default 256M)", &v->max_body, NULL },
+        { "result-ttl", 0, OPT_DURATION, "TIME", "keep results this long (default 1h)",
+          &v->result_ttl, NULL },
+        { "seq-gap-timeout", 0, OPT_DURATION, "TIME",
+          "wait this long for a request number that is missing (default 300)", &v->seq_gap, NULL },
         { "train-share", 0, OPT_DOUBLE, "X",
           "share of training while sampling wants time too "
           "(default 0.5)",
@@ -85,11 +103,17 @@ static bool parse(struct serve *v, int argc, char **argv, int *status)
           &v->no_autosave, NULL },
         { "allow-local-paths", 0, OPT_FLAG, NULL,
           "let clients load PEFT adapters of this machine as file:///dir", &v->local_paths, NULL },
+        { "no-advertise-tokenizer", 0, OPT_FLAG, NULL,
+          "do not tell clients the model directory as their tokenizer", &v->no_tokenizer, NULL },
+        { "read-only", 0, OPT_FLAG, NULL, "only sample and list: nothing is trained or changed",
+          &v->read_only, NULL },
         { "tls-cert", 0, OPT_STRING, "FILE", "serve HTTPS with this certificate (PEM)",
           &v->tls_cert, NULL },
         { "tls-key", 0, OPT_STRING, "FILE", "and this private key (PEM)", &v->tls_key, NULL },
         { "log-level", 0, OPT_CHOICE, "LEVEL", "debug, info (default), warning or error",
           &v->log_level, levels },
+        { "daemon", 0, OPT_FLAG, NULL, "return when it listens, and go on in the background",
+          &v->daemon, NULL },
     };
     const struct opt_spec spec = {
         .command = "serve",
@@ -182,14 +206,7 @@ static bool take_address(struct serve *v, struct server_options *o)
 
 static int take_data_dir(struct serve *v, struct server_options *o)
 {
-    const char *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
-    if (v->data_dir)
-        snprintf(v->data, sizeof(v->data), "%s", v->data_dir);
-    else if (xdg && *xdg)
-        snprintf(v->data, sizeof(v->data), "%s/tinker", xdg);
-    else if (home && *home)
-        snprintf(v->data, sizeof(v->data), "%s/.local/share/tinker", home);
-    else
+    if (!serve_place_data(v->data_dir, v->data))
         return out_fail(EXIT_USAGE, NULL, "no home directory: give --data-dir");
     o->data_dir = v->data;
     return EXIT_OK;
@@ -211,6 +228,21 @@ static int take_tls(struct serve *v, struct server_options *o)
     return EXIT_OK;
 }
 
+/* "4G", or a part of what is free: "50%". */
+static bool take_memory(const char *text, uint64_t *out)
+{
+    char *end;
+    int64_t bytes;
+    double percent = strtod(text, &end);
+    if (end != text && strcmp(end, "%") == 0) {
+        *out = (uint64_t)((double)os_memory_free() * percent / 100);
+        return percent > 0 && percent <= 100;
+    }
+    bool ok = opt_read_size(text, &bytes);
+    *out = ok ? (uint64_t)bytes : 0;
+    return ok;
+}
+
 static int take_options(struct serve *v, struct server_options *o)
 {
     server_options_init(o);
@@ -223,12 +255,17 @@ static int take_options(struct serve *v, struct server_options *o)
         return status;
     if (v->listen && !take_address(v, o))
         return out_fail(EXIT_USAGE, NULL, "--listen takes HOST:PORT, not '%s'", v->listen);
+    if (v->memory && !take_memory(v->memory, &o->engine.memory_limit))
+        return out_fail(EXIT_USAGE, NULL, "--memory takes a size or a percentage, not '%s'",
+                        v->memory);
+    if (v->no_auth && v->keys.n)
+        return out_fail(EXIT_USAGE, NULL, "--no-auth and --api-key exclude each other");
     o->unix_path = v->unix_path;
+    o->path_prefix = v->path_prefix;
     o->api_keys = v->keys.items;
     o->n_api_keys = v->keys.n;
     o->insecure = v->insecure;
     o->engine.threads = (int)v->threads;
-    o->engine.memory_limit = (uint64_t)v->memory;
     o->engine.max_context = v->context;
     o->engine.dtype = strcmp(v->dtype, "bf16") == 0 ? TINKER_WEIGHTS_BF16 : TINKER_WEIGHTS_F32;
     o->engine.raw_logprobs = strcmp(v->logprobs, "raw") == 0;
@@ -240,6 +277,12 @@ static int take_options(struct serve *v, struct server_options *o)
     o->train_share = v->train_share;
     o->no_autosave = v->no_autosave;
     o->allow_local_paths = v->local_paths;
+    o->advertise_tokenizer = !v->no_tokenizer;
+    o->read_only = v->read_only;
+    o->result_ttl_s = v->result_ttl;
+    o->seq_gap_ms = v->seq_gap * 1000;
+    o->max_rank = v->max_rank;
+    o->max_body = (size_t)v->max_body;
     return EXIT_OK;
 }
 
@@ -250,46 +293,148 @@ static int failure_code(const tinker_error *err)
     return err->status == TINKER_EINVAL ? EXIT_CONFIG : EXIT_IO;
 }
 
-static void announce(const struct server_options *o, int port)
+static void describe(const struct server_options *o, int port, struct serve_info *info)
 {
-    char url[400];
+    memset(info, 0, sizeof(*info));
+    info->pid = getpid();
+    info->port = port;
     if (o->unix_path)
-        snprintf(url, sizeof(url), "unix:%s", o->unix_path);
+        snprintf(info->url, sizeof(info->url), "unix:%s", o->unix_path);
     else
-        snprintf(url, sizeof(url), strchr(o->host, ':') ? "%s://[%s]:%d" : "%s://%s:%d",
+        snprintf(info->url, sizeof(info->url), strchr(o->host, ':') ? "%s://[%s]:%d" : "%s://%s:%d",
                  o->tls_cert ? "https" : "http", o->host, port);
+    snprintf(info->path_prefix, sizeof(info->path_prefix), "%s",
+             o->path_prefix ? o->path_prefix : "");
+}
+
+static void announce(const struct server_options *o, const struct serve_info *info)
+{
     if (globals.json) {
-        printf("{\"url\":\"%s\",\"port\":%d}\n", url, port);
+        printf("{\"url\":\"%s%s\",\"port\":%lld}\n", info->url, info->path_prefix,
+               (long long)info->port);
     } else {
-        printf("export TINKER_BASE_URL=%s\n", url);
+        printf("export TINKER_BASE_URL=%s%s\n", info->url, info->path_prefix);
         if (!o->n_api_keys)
             printf("export TINKER_API_KEY=tml-local\n");
     }
     fflush(stdout);
-    out_say("tinker serve: listening on %s", url);
+    out_say("tinker serve: listening on %s%s", info->url, info->path_prefix);
     for (size_t i = 0; i < o->n_models; i++)
         out_say("tinker serve: model %s from %s", o->models[i].name, o->models[i].dir);
+}
+
+/* What was acknowledged is on disk, so a slice of work that takes too long need not end. */
+static void *end_anyway(void *arg)
+{
+    struct timespec t = { STOP_S, 0 };
+    (void)arg;
+    nanosleep(&t, NULL);
+    _exit(EXIT_OK);
+}
+
+static void stop(struct server *s)
+{
+    pthread_t watchdog;
+    out_say("tinker serve: stopping");
+    if (pthread_create(&watchdog, NULL, end_anyway, NULL) == 0)
+        pthread_detach(watchdog);
+    server_close(s);
 }
 
 static int run(const struct server_options *opts)
 {
     tinker_error err = { 0 };
-    sigset_t stop;
+    struct serve_info info;
+    sigset_t signals;
     int sig = 0;
     /* Blocked before any thread starts, so that only sigwait() below sees them. */
-    sigemptyset(&stop);
-    sigaddset(&stop, SIGINT);
-    sigaddset(&stop, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &stop, NULL);
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    /* A file that may not grow is an error of its writer, not the end of the process. */
+    signal(SIGXFSZ, SIG_IGN);
     struct server *s = server_open(opts, &err);
     if (!s)
         return out_fail(failure_code(&err), NULL, "%s", err.message);
-    announce(opts, server_port(s));
-    while (sigwait(&stop, &sig) != 0)
+    describe(opts, server_port(s), &info);
+    if (serve_place_write(opts->data_dir, &info, &err) != TINKER_OK)
+        out_say("tinker serve: %s", err.message);
+    announce(opts, &info);
+    /* Whoever reads the announcement to its end need not wait for ours. */
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (null >= 0) {
+        dup2(null, STDOUT_FILENO);
+        close(null);
+    }
+    while (sigwait(&signals, &sig) != 0)
         continue;
-    out_say("tinker serve: stopping");
-    server_close(s);
+    serve_place_remove(opts->data_dir);
+    stop(s);
     return EXIT_OK;
+}
+
+/* ---- in the background ------------------------------------------------------------------------ */
+
+/* What the child printed until it was ready, and its exit status if it never was. */
+static int wait_until_ready(pid_t child, int fd)
+{
+    char text[4096];
+    bool ready = false;
+    for (ssize_t n; (n = read(fd, text, sizeof(text))) > 0;) {
+        fwrite(text, 1, (size_t)n, stdout);
+        ready = true;
+    }
+    close(fd);
+    if (ready)
+        return EXIT_OK;
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status) : EXIT_FAILED;
+}
+
+/* The child goes on and returns true; its standard output is a pipe to the parent until it
+ * has announced itself, its standard error a log. */
+static bool go_to_background(const char *data, int *status)
+{
+    char path[SERVE_PLACE_MAX + 32];
+    tinker_error err = { 0 };
+    int ends[2];
+    snprintf(path, sizeof(path), "%s/serve.log", data);
+    if (os_make_dirs(data, &err) != TINKER_OK) {
+        *status = out_fail(EXIT_IO, NULL, "%s", err.message);
+        return false;
+    }
+    int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    fflush(NULL);
+    pid_t child = log >= 0 && null >= 0 && pipe(ends) == 0 ? fork() : -1;
+    if (child < 0) {
+        *status = out_fail(EXIT_IO, NULL, "cannot go to the background: %s", strerror(errno));
+        return false;
+    }
+    if (child > 0) {
+        close(ends[1]);
+        *status = wait_until_ready(child, ends[0]);
+        if (*status != EXIT_OK)
+            out_fail(*status, NULL, "the server did not start; see %s", path);
+        return false;
+    }
+    setsid();
+    dup2(null, STDIN_FILENO);
+    dup2(ends[1], STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    return true;
+}
+
+static int start(const struct serve *v, const struct server_options *opts)
+{
+    int status;
+    if (v->daemon && !go_to_background(v->data, &status))
+        return status;
+    return run(opts);
 }
 
 int cmd_serve(int argc, char **argv)
@@ -306,13 +451,17 @@ int cmd_serve(int argc, char **argv)
     v->max_batch = 64;
     v->max_queued = 16384;
     v->train_share = 0.5;
+    v->result_ttl = 3600;
+    v->seq_gap = 300;
+    v->max_rank = 1024;
+    v->max_body = 256 << 20;
     if (parse(v, argc, argv, &status)) {
         struct server_options opts;
         struct log log = { log_stderr, NULL, log_level_parse(v->log_level, LOG_INFO) };
         status = take_options(v, &opts);
         opts.log = &log;
         if (status == EXIT_OK)
-            status = run(&opts);
+            status = start(v, &opts);
     }
     free(v->cert);
     free(v->key);

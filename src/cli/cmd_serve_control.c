@@ -1,0 +1,204 @@
+/* cmd_serve_control.c - `tinker serve status|stop|logs`: the server of a data directory. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "cli/command.h"
+#include "cli/opt.h"
+#include "cli/out.h"
+#include "cli/serve_place.h"
+
+enum { STOP_WAIT_S = 20, ANSWER_MAX = 16 << 20 };
+
+/* The data directory, and who runs there; false: *status is the exit status. */
+static bool find(const char *command, const char *about, int argc, char **argv, char *data,
+                 struct serve_info *info, int *status)
+{
+    const char *given = NULL;
+    const struct opt opts[] = {
+        { "data-dir", 'd', OPT_STRING, "DIR", "the server's directory (default as for serve)",
+          &given, NULL },
+    };
+    const struct opt_spec spec = { .command = command, .about = about, .opts = opts, .n_opts = 1 };
+    if (!opt_parse(&spec, argc, argv, status))
+        return false;
+    if (!serve_place_data(given, data)) {
+        *status = out_fail(EXIT_USAGE, NULL, "no home directory: give --data-dir");
+        return false;
+    }
+    if (serve_place_busy(data) && serve_place_read(data, info))
+        return true;
+    *status =
+        out_fail(EXIT_NOT_FOUND, "Start one with: tinker serve", "no server runs on %s", data);
+    return false;
+}
+
+/* ---- status ---------------------------------------------------------------------------- */
+
+/* "unix:PATH" or "http://HOST:PORT"; servers of this machine are asked on loopback. */
+static int dial(const struct serve_info *info)
+{
+    struct timeval limit = { 10, 0 };
+    struct sockaddr_un un = { .sun_family = AF_UNIX };
+    struct sockaddr_in in = { .sin_family = AF_INET,
+                              .sin_port = htons((uint16_t)info->port),
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    bool is_unix = strncmp(info->url, "unix:", 5) == 0;
+    struct sockaddr *to = is_unix ? (struct sockaddr *)&un : (struct sockaddr *)&in;
+    if (is_unix)
+        snprintf(un.sun_path, sizeof(un.sun_path), "%s", info->url + 5);
+    int fd = socket(is_unix ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    if (connect(fd, to, is_unix ? sizeof(un) : sizeof(in)) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* GET /status; the text is the server's JSON.  0: no answer. */
+static int ask(const struct serve_info *info, const char *key, struct buf *answer,
+               const char **body)
+{
+    char request[2048], piece[8192];
+    int n = snprintf(request, sizeof(request),
+                     "GET %s/status HTTP/1.0\r\nHost: localhost\r\n%s%s%s\r\n", info->path_prefix,
+                     key ? "X-API-Key: " : "", key ? key : "", key ? "\r\n" : "");
+    int fd = n > 0 && (size_t)n < sizeof(request) ? dial(info) : -1;
+    if (fd < 0)
+        return 0;
+    ssize_t k = send(fd, request, (size_t)n, MSG_NOSIGNAL);
+    while (k > 0 && (k = recv(fd, piece, sizeof(piece), 0)) > 0)
+        buf_append(answer, piece, (size_t)k);
+    close(fd);
+    const char *head = buf_ok(answer) && answer->len ? answer->data : "";
+    const char *gap = strstr(head, "\r\n\r\n");
+    *body = gap ? gap + 4 : "";
+    return gap && strlen(head) > 12 ? (int)strtol(head + 9, NULL, 10) : 0;
+}
+
+/* The value of a number in the status, "-" when it is not there. */
+static const char *number(const char *json, const char *name, char out[32])
+{
+    char key[64];
+    snprintf(key, sizeof(key), "\"%s\":", name);
+    const char *p = strstr(json, key);
+    snprintf(out, 32, "%.*s", p ? (int)strspn(p + strlen(key), "0123456789.") : 1,
+             p ? p + strlen(key) : "-");
+    return out;
+}
+
+static void print_status(const struct serve_info *info, const char *json)
+{
+    static const char *const rows[][2] = {
+        { "Uptime (s)", "uptime_s" },
+        { "Memory (bytes)", "memory_bytes" },
+        { "Sessions", "sessions" },
+        { "Models", "models" },
+        { "Samples waiting", "queued_samples" },
+        { "Samples running", "active_samples" },
+        { "Polls held", "held" },
+        { "Tokens trained", "train_tokens" },
+        { "Tokens sampled", "sample_tokens" },
+        { "Optimizer steps", "optim_steps" },
+    };
+    char text[32];
+    printf("%-16s  %s%s\n%-16s  %lld\n", "URL", info->url, info->path_prefix, "Process",
+           (long long)info->pid);
+    for (size_t i = 0; *json && i < sizeof(rows) / sizeof(rows[0]); i++)
+        printf("%-16s  %s\n", rows[i][0], number(json, rows[i][1], text));
+}
+
+int cmd_serve_status(int argc, char **argv)
+{
+    char data[SERVE_PLACE_MAX];
+    struct serve_info info;
+    struct buf answer;
+    const char *body = "", *key = NULL;
+    int status;
+    if (!find("serve status", "Show the local server of a data directory.", argc, argv, data, &info,
+              &status))
+        return status;
+    key = globals.api_key ? globals.api_key : getenv("TINKER_API_KEY");
+    log_secret(key);
+    buf_init(&answer, ANSWER_MAX);
+    bool tls = strncmp(info.url, "https:", 6) == 0;
+    int code = tls ? 0 : ask(&info, key, &answer, &body);
+    status = EXIT_OK;
+    if (code == 401)
+        status = out_fail(EXIT_CONFIG, "Set TINKER_API_KEY to one of its keys.",
+                          "the server at %s wants an API key", info.url);
+    else if (code != 200 && !tls)
+        status = out_fail(EXIT_NETWORK, NULL, "the server at %s does not answer", info.url);
+    else if (globals.json)
+        printf("{\"url\":\"%s%s\",\"pid\":%lld,\"status\":%s}\n", info.url, info.path_prefix,
+               (long long)info.pid, tls ? "null" : body);
+    else
+        print_status(&info, tls ? "" : body);
+    buf_clear(&answer);
+    return status;
+}
+
+/* ---- stop and logs ------------------------------------------------------------------------ */
+
+int cmd_serve_stop(int argc, char **argv)
+{
+    char data[SERVE_PLACE_MAX];
+    struct serve_info info;
+    struct timespec pause = { 0, 20 * 1000 * 1000 };
+    int status;
+    if (!find("serve stop", "Stop the local server of a data directory and wait for its end.", argc,
+              argv, data, &info, &status))
+        return status;
+    if (kill((pid_t)info.pid, SIGTERM) != 0)
+        return out_fail(EXIT_IO, NULL, "cannot stop process %lld: %s", (long long)info.pid,
+                        strerror(errno));
+    for (int i = 0; i < STOP_WAIT_S * 50 && serve_place_busy(data); i++)
+        nanosleep(&pause, NULL);
+    if (serve_place_busy(data))
+        return out_fail(EXIT_FAILED, NULL, "process %lld did not stop within %d seconds",
+                        (long long)info.pid, STOP_WAIT_S);
+    out_say("tinker serve: stopped");
+    return EXIT_OK;
+}
+
+int cmd_serve_logs(int argc, char **argv)
+{
+    const char *given = NULL;
+    char data[SERVE_PLACE_MAX], path[SERVE_PLACE_MAX + 32], piece[8192];
+    const struct opt opts[] = {
+        { "data-dir", 'd', OPT_STRING, "DIR", "the server's directory (default as for serve)",
+          &given, NULL },
+    };
+    const struct opt_spec spec = { .command = "serve logs",
+                                   .about = "Print the log of a server started with --daemon.",
+                                   .opts = opts,
+                                   .n_opts = 1 };
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status))
+        return status;
+    if (!serve_place_data(given, data))
+        return out_fail(EXIT_USAGE, NULL, "no home directory: give --data-dir");
+    snprintf(path, sizeof(path), "%s/serve.log", data);
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return out_fail(EXIT_NOT_FOUND, "Only a server started with --daemon writes one.",
+                        "no log %s", path);
+    for (size_t n; (n = fread(piece, 1, sizeof(piece), f)) > 0;)
+        fwrite(piece, 1, n, stdout);
+    fclose(f);
+    return EXIT_OK;
+}

@@ -1,0 +1,116 @@
+/* serve_place.c - see serve_place.h. */
+#include "cli/serve_place.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/os.h"
+#include "json/json.h"
+
+enum { INFO_MAX = 1 << 16 };
+
+bool serve_place_data(const char *given, char out[SERVE_PLACE_MAX])
+{
+    const char *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    if (given)
+        snprintf(out, SERVE_PLACE_MAX, "%s", given);
+    else if (xdg && *xdg)
+        snprintf(out, SERVE_PLACE_MAX, "%s/tinker", xdg);
+    else if (home && *home)
+        snprintf(out, SERVE_PLACE_MAX, "%s/.local/share/tinker", home);
+    else
+        return false;
+    return true;
+}
+
+static void file_of(const char *data, const char *name, char out[SERVE_PLACE_MAX + 32])
+{
+    snprintf(out, SERVE_PLACE_MAX + 32, "%s/%s", data, name);
+}
+
+tinker_status serve_place_write(const char *data, const struct serve_info *info, tinker_error *err)
+{
+    char path[SERVE_PLACE_MAX + 32];
+    struct buf b;
+    struct json_writer w;
+    file_of(data, "server.json", path);
+    buf_init(&b, INFO_MAX);
+    json_writer_init(&w, &b);
+    json_put_begin_object(&w);
+    json_put_key(&w, "pid");
+    json_put_int64(&w, info->pid);
+    json_put_key(&w, "port");
+    json_put_int64(&w, info->port);
+    json_put_key(&w, "url");
+    json_put_string(&w, info->url);
+    json_put_key(&w, "path_prefix");
+    json_put_string(&w, info->path_prefix);
+    json_put_end_object(&w);
+    tinker_status status = os_write_file(path, b.data ? b.data : "", b.len, err);
+    buf_clear(&b);
+    return status;
+}
+
+void serve_place_remove(const char *data)
+{
+    char path[SERVE_PLACE_MAX + 32];
+    file_of(data, "server.json", path);
+    unlink(path);
+}
+
+static void read_text(struct json_reader *r, char *out, size_t size)
+{
+    char *text = NULL;
+    if (json_cstring(r, &text))
+        snprintf(out, size, "%s", text);
+}
+
+bool serve_place_read(const char *data, struct serve_info *info)
+{
+    char path[SERVE_PLACE_MAX + 32], *text;
+    size_t n;
+    memset(info, 0, sizeof(*info));
+    file_of(data, "server.json", path);
+    if (os_read_file(path, INFO_MAX, &text, &n, NULL) != TINKER_OK)
+        return false;
+    struct arena arena;
+    struct json_reader r;
+    struct json_str key;
+    arena_init(&arena, 1 << 20);
+    json_reader_init(&r, text, n, &arena);
+    json_begin_object(&r);
+    while (json_next_key(&r, &key)) {
+        if (json_str_is(key, "pid"))
+            json_int64(&r, &info->pid);
+        else if (json_str_is(key, "port"))
+            json_int64(&r, &info->port);
+        else if (json_str_is(key, "url"))
+            read_text(&r, info->url, sizeof(info->url));
+        else if (json_str_is(key, "path_prefix"))
+            read_text(&r, info->path_prefix, sizeof(info->path_prefix));
+        else
+            json_skip(&r);
+    }
+    bool ok = json_end(&r) && info->pid > 1 && info->url[0];
+    arena_clear(&arena);
+    free(text);
+    return ok;
+}
+
+bool serve_place_busy(const char *data)
+{
+    char path[SERVE_PLACE_MAX + 32];
+    file_of(data, "lock", path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool busy = flock(fd, LOCK_SH | LOCK_NB) != 0;
+    close(fd);
+    return busy;
+}
