@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/arena.h"
 #include "base/err.h"
 #include "client/config.h"
@@ -248,7 +249,8 @@ int tinker_service_detach(tinker_service *s, const char *id)
 {
     struct hook *k = take(&s->hooks, id, 0);
     hook_free(k);
-    runtime_drain_courier(s->rt);
+    if (s->rt->pid == getpid()) /* a fork has no courier */
+        runtime_drain_courier(s->rt);
     return k != NULL;
 }
 
