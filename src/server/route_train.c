@@ -270,8 +270,9 @@ void route_get_info(struct server *s, struct request *req, struct response *res)
     }
     struct base *base = core_base(s, m->base_model);
     struct wire_get_info_response r = {
-        .model_data = { base ? tinker_engine_describe(base->engine)->arch : NULL, m->base_model,
-                        tokenizer_id(s, base) },
+        .model_data = { .arch = base ? tinker_engine_describe(base->engine)->arch : NULL,
+                        .model_name = m->base_model,
+                        .tokenizer_id = tokenizer_id(s, base) },
         .model_id = m->id,
         .is_lora = { 1, m->lora.rank > 0 },
         .lora_rank = { 1, m->lora.rank },
