@@ -1,10 +1,10 @@
 /* gemm.c - cut a product into blocks and tiles; the tiles come from the chosen ops.
  *
- * Order of the loops: MB rows of the left operand, then blocks of KC of the summed
- * index, then panels of NR columns, then tiles of rows.  The left operand's block is
- * copied once to rows of KC (it stays in L2), a panel of the right one
- * stays in L1 while all tiles use it.  See ops.h for why the bits do not depend on
- * any of this. */
+ * Order of the loops: up to MB rows of the left operand, then blocks of KC of the
+ * summed index, then panels of NR columns, then tiles of rows.  The left operand's
+ * block is copied once, tile by tile in the order in which a tile reads it (it stays
+ * in L2), a panel of the right one stays in L1 while all tiles use it.  See ops.h for
+ * why the bits do not depend on any of this. */
 #include "engine/kernels/kernels.h"
 #include "engine/kernels/ops.h"
 #include "engine/kernels/packed.h"
@@ -18,37 +18,43 @@ struct operand {
     size_t row, col;
 };
 
-/* The rows of one block, cut into tiles of nearly equal height. */
+enum { LEFT = MB * KC + 8 }; /* floats of a packed left block and the scratch after it */
+
+/* The rows of one block, cut into tiles of nearly equal height, the taller ones first. */
 struct rows {
-    size_t n, tiles;
+    size_t n, tiles, height, taller; /* `taller` tiles have height + 1 rows */
 };
 
 static struct rows rows_cut(size_t n, size_t mr)
 {
-    return (struct rows){ n, (n + mr - 1) / mr };
+    size_t tiles = (n + mr - 1) / mr;
+    return (struct rows){ n, tiles, n / tiles, n % tiles };
 }
 
-static size_t rows_begin(const struct rows *r, size_t tile)
+static size_t rows_height(const struct rows *r, size_t tile)
 {
-    return tile * r->n / r->tiles;
+    return r->height + (tile < r->taller);
 }
 
-/* dst [n][KC] = rows of a, columns [0, K) */
-static void pack_left(const struct kernel_ops *ops, float *dst, struct operand a, size_t n,
-                      size_t K)
+/* Rows of a block: at most MB, whole tiles, and no small rest in the last block. */
+static size_t rows_block(size_t n, size_t mr)
 {
-    if (a.col == 1) {
-        for (size_t m = 0; m < n; m++)
-            memcpy(dst + m * KC, a.p + m * a.row, K * sizeof *dst);
-        return;
+    size_t blocks = (n + MB - 1) / MB, even = blocks ? (n + blocks - 1) / blocks : 1;
+    return (even + mr - 1) / mr * mr;
+}
+
+/* dst: for every tile at begin * KC its rows of a, columns [0, K), as [K][mr]. */
+static void pack_left(const struct kernel_ops *ops, float *dst, struct operand a,
+                      const struct rows *r, size_t K)
+{
+    assert(a.col == 1 || a.row == 1);
+    for (size_t t = 0, m = 0, mr; t < r->tiles; t++, m += mr) {
+        mr = rows_height(r, t);
+        if (a.col == 1)
+            ops->pack_rows(dst + m * KC, mr, a.p + m * a.row, a.row, K);
+        else
+            ops->pack_columns(dst + m * KC, mr, a.p + m, a.col, K);
     }
-    size_t whole = a.row == 1 ? n / 8 * 8 : 0, long_ = K / 8 * 8;
-    for (size_t m = 0; m < whole; m += 8)
-        for (size_t k = 0; k < long_; k += 8)
-            ops->transpose(dst + m * KC + k, KC, a.p + m + k * a.col, a.col);
-    for (size_t m = 0; m < n; m++)
-        for (size_t k = m < whole ? long_ : 0; k < K; k++)
-            dst[m * KC + k] = a.p[m * a.row + k * a.col];
 }
 
 /* dst [K][16] from columns [0, n) of b, the rest zero. */
@@ -63,21 +69,22 @@ static void pack_right(const struct kernel_ops *ops, float *dst, struct operand 
         return;
     }
     size_t whole = b.col == 1 ? n / 8 * 8 : 0, long_ = K / 8 * 8;
-    for (size_t j = 0; j < whole; j += 8)
-        for (size_t k = 0; k < long_; k += 8)
-            ops->transpose(dst + k * NR + j, NR, b.p + j * b.row + k, b.row);
+    ops->transpose(dst, NR, b.p, b.row, whole, long_);
     for (size_t j = 0; j < n; j++)
         for (size_t k = j < whole ? long_ : 0; k < K; k++)
             dst[k * NR + j] = b.p[j * b.row + k * b.col];
 }
 
-/* Round a packed left block to bfloat16; the odd last value meets a zero. */
-static void narrow_left(const struct kernel_ops *ops, uint16_t *dst, float *a, size_t n, size_t K)
+/* dst [n][KC] = rows of a rounded to bfloat16; the odd last value meets a zero. */
+static void narrow_left(const struct kernel_ops *ops, uint16_t *dst, struct operand a, size_t n,
+                        size_t K)
 {
     size_t whole = (K + 15) / 16 * 16;
+    float row[KC];
     for (size_t m = 0; m < n; m++) {
-        memset(a + m * KC + K, 0, (whole - K) * sizeof *a);
-        ops->narrow(dst + m * KC, a + m * KC, whole);
+        memcpy(row, a.p + m * a.row, K * sizeof *row);
+        memset(row + K, 0, (whole - K) * sizeof *row);
+        ops->narrow(dst + m * KC, row, whole);
     }
 }
 
@@ -88,17 +95,38 @@ struct block {
     const float *b;      /* used when not NULL */
     const uint16_t *b16;
     size_t K, np, columns; /* panels side by side, valid columns in them */
-    const char *ahead;     /* what the next block will read: pieces at a stride; or NULL */
-    size_t pieces, bytes, stride;
+    struct ahead {
+        const char *at; /* what the next block will read; NULL: not known */
+        size_t pieces, bytes, stride;
+    } ahead;
 };
 
-/* Ask for one tile's share of what comes next; the arithmetic hides the wait. */
-static void fetch_ahead(const struct block *b, size_t tile, size_t tiles)
+/* How the tiles share the requests for what comes next: in equal parts, and as slowly as
+ * they can.  One piece is asked for while tiles run, scattered ones before each tile. */
+struct fetch {
+    struct ahead what;
+    size_t lines, tiles; /* per STEPS of a tile; tiles that still ask */
+};
+
+static struct fetch fetch_plan(const struct block *b, size_t tiles)
 {
-    enum { LINE = 64 };
-    size_t per_piece = b->bytes / LINE, lines = b->pieces * per_piece;
+    struct fetch f = { .what = b->ahead };
+    size_t steps = b->K / STEPS;
+    if (f.what.pieces != 1 || steps == 0)
+        return f;
+    size_t all = (f.what.bytes / LINE + steps - 1) / steps;
+    if (all == 0)
+        return f;
+    f.lines = (all + tiles - 1) / tiles;
+    f.tiles = all / f.lines;
+    return f;
+}
+
+static void fetch_pieces(const struct ahead *a, size_t tile, size_t tiles)
+{
+    size_t per_piece = a->bytes / LINE, lines = a->pieces * per_piece;
     for (size_t i = lines * tile / tiles; i < lines * (tile + 1) / tiles; i++)
-        __builtin_prefetch(b->ahead + i / per_piece * b->stride + i % per_piece * LINE, 0, 2);
+        __builtin_prefetch(a->at + i / per_piece * a->stride + i % per_piece * LINE, 0, 2);
 }
 
 static void tile(const struct kernel_ops *ops, size_t m, size_t mr, const struct block *b,
@@ -112,28 +140,40 @@ static void tile(const struct kernel_ops *ops, size_t m, size_t mr, const struct
         ops->tile_bf16(mr, b->np, b->K, b->a + m * KC, b->b16, out);
 }
 
-/* All row tiles against one block; partial panels go through a full-width copy. */
-static void block_tiles(const struct kernel_ops *ops, const struct rows *r, const struct block *b,
-                        const struct tile_out *out)
+/* A tile with fewer valid columns than its panels goes through a full-width copy. */
+static void edge_tile(const struct kernel_ops *ops, size_t m0, size_t mr, const struct block *b,
+                      const struct tile_out *out)
 {
-    for (size_t t = 0; t < r->tiles; t++) {
-        size_t m0 = rows_begin(r, t), mr = rows_begin(r, t + 1) - m0;
-        struct tile_out to = *out;
-        to.y += m0 * out->ldy;
-        if (b->ahead != NULL)
-            fetch_ahead(b, t, r->tiles);
-        if (b->columns == b->np * NR) {
-            tile(ops, m0, mr, b, &to);
-            continue;
+    float edge[MR_MAX * 2 * NR];
+    struct tile_out through = { edge, 2 * NR, out->alpha, 0, out->fetch, out->lines };
+    tile(ops, m0, mr, b, &through);
+    for (size_t m = 0; m < mr; m++)
+        for (size_t n = 0; n < b->columns; n++) {
+            float *y = &out->y[m * out->ldy + n];
+            *y = out->add ? *y + edge[m * 2 * NR + n] : edge[m * 2 * NR + n];
         }
-        float edge[MR_MAX * 2 * NR];
-        struct tile_out through = { edge, 2 * NR, out->alpha, 0 };
-        tile(ops, m0, mr, b, &through);
-        for (size_t m = 0; m < mr; m++)
-            for (size_t n = 0; n < b->columns; n++) {
-                float *y = &to.y[m * to.ldy + n];
-                *y = out->add ? *y + edge[m * 2 * NR + n] : edge[m * 2 * NR + n];
-            }
+}
+
+/* All row tiles against one block. */
+static void block_tiles(const struct kernel_ops *ops, const struct rows *r, const struct block *b,
+                        struct tile_out out)
+{
+    struct fetch f = fetch_plan(b, r->tiles);
+    size_t part = f.lines * LINE * (b->K / STEPS);
+    out.fetch = f.what.at;
+    out.lines = f.lines;
+    for (size_t t = 0, m = 0, mr; t < r->tiles; t++, m += mr) {
+        mr = rows_height(r, t);
+        if (t == f.tiles)
+            out.lines = 0;
+        if (f.what.pieces > 1)
+            fetch_pieces(&f.what, t, r->tiles);
+        if (b->columns == b->np * NR)
+            tile(ops, m, mr, b, &out);
+        else
+            edge_tile(ops, m, mr, b, &out);
+        out.y += mr * out.ldy;
+        out.fetch += out.lines ? part : 0;
     }
 }
 
@@ -142,34 +182,61 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* The panels that a forward product reads after columns [o, o + width) of the block at c. */
+static struct ahead ahead_forward(const struct packed *w, size_t c, size_t o, size_t width,
+                                  size_t begin, size_t end)
+{
+    if (o + width < end)
+        o += width;
+    else if (c + KC < w->C)
+        c += KC, o = begin;
+    else
+        return (struct ahead){ 0 };
+    size_t size = w->type == PACKED_BF16 ? sizeof(uint16_t) : sizeof(float);
+    const char *data = (const char *)w + PACKED_HEADER;
+    return (struct ahead){ .at = data + packed_offset(w, c, o / NR) * size,
+                           .pieces = 1,
+                           .bytes = packed_block(w, c) * width * size };
+}
+
+/* One block of the summed index, from c, of columns [begin, end) of y. */
+static void forward_block(const struct kernel_ops *ops, const struct rows *r, struct block b,
+                          const struct packed *w, size_t c, size_t begin, size_t end,
+                          struct tile_out out)
+{
+    size_t width = r->height + (r->taller > 0) <= ops->wide ? 2 * NR : NR;
+    for (size_t o = begin; o < end; o += width, out.y += width) {
+        b.columns = min_size(end - o, width);
+        b.np = b.columns > NR ? 2 : 1;
+        if (w->type == PACKED_F32)
+            b.b = packed_f32(w, c, o / NR);
+        else
+            b.b16 = packed_bf16(w, c, o / NR);
+        b.ahead = ahead_forward(w, c, o, width, begin, end);
+        block_tiles(ops, r, &b, out);
+    }
+}
+
 void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
                   size_t begin, size_t end)
 {
     const struct kernel_ops *ops = kernels_ops();
-    float a[MB * KC];
+    _Alignas(LINE) float a[LEFT];
     uint16_t a16[MB * KC];
-    uint16_t *left16 = w->type == PACKED_BF16 && ops->narrow != NULL ? a16 : NULL;
+    int pairs = w->type == PACKED_BF16 && ops->narrow != NULL;
+    size_t step = rows_block(N, ops->mr);
     assert(begin % NR == 0 && end <= w->O);
-    for (size_t m = 0; m < N; m += MB) {
-        struct rows r = rows_cut(min_size(N - m, MB), ops->mr);
+    for (size_t m = 0; m < N; m += step) {
+        struct rows r = rows_cut(min_size(N - m, step), ops->mr);
         for (size_t c = 0; c < w->C; c += KC) {
-            size_t K = packed_block(w, c);
-            pack_left(ops, a, (struct operand){ x + m * w->C + c, w->C, 1 }, r.n, K);
-            if (left16 != NULL)
-                narrow_left(ops, a16, a, r.n, K);
-            size_t np = r.tiles > 1 ? ops->panels : 2;
-            for (size_t o = begin; o < end; o += np * NR) {
-                size_t columns = min_size(end - o, np * NR);
-                struct block b = {
-                    .a = a, .a16 = left16, .K = K, .np = columns > NR ? 2 : 1, .columns = columns
-                };
-                if (w->type == PACKED_F32)
-                    b.b = packed_f32(w, c, o / NR);
-                else
-                    b.b16 = packed_bf16(w, c, o / NR);
-                struct tile_out out = { y + m * w->O + o, w->O, 1, accumulate || c > 0 };
-                block_tiles(ops, &r, &b, &out);
-            }
+            struct operand left = { x + m * w->C + c, w->C, 1 };
+            struct block b = { .a = a, .a16 = pairs ? a16 : NULL, .K = packed_block(w, c) };
+            if (pairs)
+                narrow_left(ops, a16, left, r.n, b.K);
+            else
+                pack_left(ops, a, left, &r, b.K);
+            struct tile_out out = { y + m * w->O + begin, w->O, 1, accumulate || c > 0, NULL, 0 };
+            forward_block(ops, &r, b, w, c, begin, end, out);
         }
     }
 }
@@ -191,43 +258,44 @@ static void unpack_square(const struct kernel_ops *ops, float *dst, const struct
         else
             memcpy(square, packed_f32(w, block, (o + k) / NR) + (c - block) * NR,
                    have * NR * sizeof(float));
-        for (size_t q = 0; q < 4; q++) {
-            size_t i = q / 2 * 8, j = q % 2 * 8;
-            ops->transpose(dst + (k + j) * NR + i, NR, src + i * NR + j, NR);
-        }
+        ops->transpose(dst + k * NR, NR, src, NR, NR, NR);
     }
 }
 
-static void ahead_backward(struct block *b, const struct packed *w, size_t o, size_t c)
+/* The squares that unpack_square() will turn for columns [c, c + 16). */
+static struct ahead ahead_backward(const struct packed *w, size_t o, size_t c, size_t K)
 {
     size_t block = c / KC * KC, size = w->type == PACKED_BF16 ? sizeof(uint16_t) : sizeof(float);
     size_t at = packed_offset(w, block, o / NR) + (c - block) * NR;
-    b->ahead = (const char *)w + PACKED_HEADER + at * size;
-    b->pieces = (b->K + NR - 1) / NR;
-    b->bytes = NR * NR * size;
-    b->stride = (packed_offset(w, block, 1) - packed_offset(w, block, 0)) * size;
+    return (struct ahead){
+        .at = (const char *)w + PACKED_HEADER + at * size,
+        .pieces = (K + NR - 1) / NR,
+        .bytes = NR * NR * size,
+        .stride = (packed_offset(w, block, 1) - packed_offset(w, block, 0)) * size,
+    };
 }
 
 void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N, int accumulate,
                    size_t begin, size_t end)
 {
     const struct kernel_ops *ops = kernels_ops();
-    float a[MB * KC], right[KC * NR];
+    _Alignas(LINE) float a[LEFT], right[KC * NR];
+    size_t step = rows_block(N, ops->mr);
     assert(begin % NR == 0 && end <= w->C);
-    for (size_t m = 0; m < N; m += MB) {
-        struct rows r = rows_cut(min_size(N - m, MB), ops->mr);
+    for (size_t m = 0; m < N; m += step) {
+        struct rows r = rows_cut(min_size(N - m, step), ops->mr);
         for (size_t o = 0; o < w->O; o += KC) {
             size_t K = min_size(w->O - o, KC);
             size_t whole = (K + NR - 1) / NR * NR;
-            pack_left(ops, a, (struct operand){ dy + m * w->O + o, w->O, 1 }, r.n, K);
+            pack_left(ops, a, (struct operand){ dy + m * w->O + o, w->O, 1 }, &r, K);
             for (size_t c = begin; c < end; c += NR) {
                 unpack_square(ops, right, w, o, c, whole);
                 struct block b = { .a = a, .b = right, .K = K, .np = 1 };
                 b.columns = min_size(end - c, NR);
                 if (c + 2 * NR <= end && r.tiles >= 4)
-                    ahead_backward(&b, w, o, c + NR);
-                struct tile_out out = { dx + m * w->C + c, w->C, 1, accumulate || o > 0 };
-                block_tiles(ops, &r, &b, &out);
+                    b.ahead = ahead_backward(w, o, c + NR, K);
+                struct tile_out out = { dx + m * w->C + c, w->C, 1, accumulate || o > 0, NULL, 0 };
+                block_tiles(ops, &r, &b, out);
             }
         }
     }
@@ -248,22 +316,23 @@ static void dense(float *y, size_t J, size_t K, struct operand a, struct operand
                   int accumulate, struct part part)
 {
     const struct kernel_ops *ops = kernels_ops();
-    float left[MB * KC], right[KC * NR];
+    _Alignas(LINE) float left[LEFT], right[KC * NR];
+    size_t step = rows_block(part.row_end - part.row, ops->mr);
     for (size_t m = part.row; K == 0 && !accumulate && m < part.row_end; m++)
         memset(y + m * J + part.column, 0, (part.column_end - part.column) * sizeof *y);
-    for (size_t m = part.row; m < part.row_end; m += MB) {
-        struct rows r = rows_cut(min_size(part.row_end - m, MB), ops->mr);
+    for (size_t m = part.row; m < part.row_end; m += step) {
+        struct rows r = rows_cut(min_size(part.row_end - m, step), ops->mr);
         for (size_t k = 0; k < K; k += KC) {
             size_t block = min_size(K - k, KC);
             struct operand rows = { a.p + m * a.row + k * a.col, a.row, a.col };
-            pack_left(ops, left, rows, r.n, block);
+            pack_left(ops, left, rows, &r, block);
             for (size_t j = part.column; j < part.column_end; j += NR) {
                 struct operand columns = { b.p + j * b.row + k * b.col, b.row, b.col };
                 struct block p = { .a = left, .b = right, .K = block, .np = 1 };
                 p.columns = min_size(part.column_end - j, NR);
                 pack_right(ops, right, columns, p.columns, block);
-                struct tile_out out = { y + m * J + j, J, alpha, accumulate || k > 0 };
-                block_tiles(ops, &r, &p, &out);
+                struct tile_out out = { y + m * J + j, J, alpha, accumulate || k > 0, NULL, 0 };
+                block_tiles(ops, &r, &p, out);
             }
         }
     }

@@ -15,22 +15,27 @@ enum {
     NR = 16,     /* columns of a panel */
     KC = 256,    /* length of a summation block; even, and a multiple of NR */
     MR_MAX = 14, /* rows of the tallest tile of any instruction set */
-    MB = 192     /* rows that share one packed copy of their left operand */
+    MB = 192,    /* rows that share one packed copy of their left operand */
+    STEPS = 4,   /* of the summed index between two requests for memory */
+    LINE = 64    /* bytes of a cache line */
 };
 
-/* Where a tile goes: row stride, sum added to what is there or stored, scale. */
+/* Where a tile goes: row stride, sum added to what is there or stored, scale; and what a
+ * later tile will read: `lines` cache lines at `fetch` are asked for per STEPS, 0 to 8. */
 struct tile_out {
     float *y;
     size_t ldy;
     float alpha;
     int add;
+    const char *fetch;
+    size_t lines;
 };
 
 struct kernel_ops {
     const char *name;
-    size_t mr;     /* tallest tile, <= MR_MAX */
-    size_t panels; /* side by side in a product of many tiles: what L1 holds */
-    /* out (mr,16*np) (+)= alpha * sum over K of a [mr][KC] b [np][K][16], np is 1 or 2 */
+    size_t mr;   /* tallest tile, <= MR_MAX */
+    size_t wide; /* tallest tile that takes two panels at once */
+    /* out (mr,16*np) (+)= alpha * sum over K of a [K][mr] b [np][K][16], np is 1 or 2 */
     void (*tile_f32)(size_t mr, size_t np, size_t K, const float *a, const float *b,
                      const struct tile_out *out);
     /* The same with b as bfloat16 pairs [np][ceil(K/2)][16][2]; same bits as widening first. */
@@ -38,9 +43,14 @@ struct kernel_ops {
                       const struct tile_out *out);
     /* dst [K][16] = bfloat16 pairs [ceil(K/2)][16][2] */
     void (*widen)(float *dst, const uint16_t *b, size_t K);
-    /* dst [8][ldd] = transpose of src [8][lds] */
-    void (*transpose)(float *dst, size_t ldd, const float *src, size_t lds);
-    /* NULL, or: round n (a multiple of 16) values, and the tile on rounded pairs */
+    /* dst [cols][ldd] = transpose of src [rows][lds]; rows and cols are multiples of 8 */
+    void (*transpose)(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,
+                      size_t cols);
+    /* dst [K][mr] = src [mr][lds] turned, or columns [0, mr) of src [K][lds]; the 8 floats
+     * after dst may be overwritten. */
+    void (*pack_rows)(float *dst, size_t mr, const float *src, size_t lds, size_t K);
+    void (*pack_columns)(float *dst, size_t mr, const float *src, size_t lds, size_t K);
+    /* NULL, or: round n (a multiple of 16) values, and the tile on rounded pairs [mr][KC] */
     void (*narrow)(uint16_t *dst, const float *src, size_t n);
     void (*tile_pairs)(size_t mr, size_t np, size_t K, const uint16_t *a, const uint16_t *b,
                        const struct tile_out *out);

@@ -112,10 +112,31 @@ TILE void widen(float *dst, const uint16_t *b, size_t K)
     tile_widen(dst, b, K);
 }
 
-TILE void transpose(float *dst, size_t ldd, const float *src, size_t lds)
+TILE void transpose(float *dst, size_t ldd, const float *src, size_t lds, size_t rows, size_t cols)
 {
-    transpose8(dst, ldd, src, lds);
+    for (size_t c = 0; c < cols; c += 8)
+        for (size_t r = 0; r < rows; r += 8)
+            transpose8(dst + c * ldd + r, ldd, src + r * lds + c, lds);
 }
 
-const struct kernel_ops kernels_avx512 = { "avx512", 12,        2,    tile_f32, tile_bf16,
-                                           widen,    transpose, NULL, NULL };
+TILE void pack_rows(float *dst, size_t mr, const float *src, size_t lds, size_t K)
+{
+    tile_pack_rows(dst, mr, src, lds, K);
+}
+
+TILE void pack_columns(float *dst, size_t mr, const float *src, size_t lds, size_t K)
+{
+    tile_pack_columns(dst, mr, src, lds, K);
+}
+
+const struct kernel_ops kernels_avx512 = {
+    .name = "avx512",
+    .mr = 12,
+    .wide = 12,
+    .tile_f32 = tile_f32,
+    .tile_bf16 = tile_bf16,
+    .widen = widen,
+    .transpose = transpose,
+    .pack_rows = pack_rows,
+    .pack_columns = pack_columns,
+};

@@ -16,11 +16,13 @@ TILE_PART void run(size_t mr, size_t nv, size_t K, const uint16_t *a, const uint
                    const struct tile_out *out)
 {
     vec acc[16 * 4];
+    const char *fetch = out->fetch;
     tile_begin(mr, nv, acc, out);
     size_t next = (K + (K & 1)) * NR;
     for (size_t k = 0; k < K; k += 2, b += 2 * NR) {
         ivec row[4];
-        __builtin_prefetch(b + 2 * AHEAD * NR, 0, 2);
+        if (k % STEPS == 0)
+            fetch = tile_fetch(fetch, out->lines);
 #pragma GCC unroll 4
         for (size_t v = 0; v < nv; v++)
             row[v] = ivec_load(b + v * next);

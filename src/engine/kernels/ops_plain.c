@@ -24,7 +24,7 @@ static void tile_f32(size_t mr, size_t np, size_t K, const float *a, const float
         for (size_t k = 0; k < K; k++)
             for (size_t m = 0; m < mr; m++)
                 for (size_t n = 0; n < NR; n++)
-                    acc[m * NR + n] += a[m * KC + k] * b[k * NR + n];
+                    acc[m * NR + n] += a[k * mr + m] * b[k * NR + n];
         store(acc, mr, &to);
     }
 }
@@ -47,12 +47,35 @@ static void tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint
     }
 }
 
-static void transpose(float *dst, size_t ldd, const float *src, size_t lds)
+static void transpose(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,
+                      size_t cols)
 {
-    for (size_t i = 0; i < 8; i++)
-        for (size_t j = 0; j < 8; j++)
-            dst[j * ldd + i] = src[i * lds + j];
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; c++)
+            dst[c * ldd + r] = src[r * lds + c];
 }
 
-const struct kernel_ops kernels_plain = { "plain", 4,         1,    tile_f32, tile_bf16,
-                                          widen,   transpose, NULL, NULL };
+static void pack_rows(float *dst, size_t mr, const float *src, size_t lds, size_t K)
+{
+    for (size_t k = 0; k < K; k++)
+        for (size_t m = 0; m < mr; m++)
+            dst[k * mr + m] = src[m * lds + k];
+}
+
+static void pack_columns(float *dst, size_t mr, const float *src, size_t lds, size_t K)
+{
+    for (size_t k = 0; k < K; k++)
+        memcpy(dst + k * mr, src + k * lds, mr * sizeof *dst);
+}
+
+const struct kernel_ops kernels_plain = {
+    .name = "plain",
+    .mr = 4,
+    .wide = 0,
+    .tile_f32 = tile_f32,
+    .tile_bf16 = tile_bf16,
+    .widen = widen,
+    .transpose = transpose,
+    .pack_rows = pack_rows,
+    .pack_columns = pack_columns,
+};

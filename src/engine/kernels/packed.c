@@ -134,9 +134,7 @@ static void fill_panel(struct packed *w, const void *source_data, enum source_dt
     float *dst = (float *)((char *)w + PACKED_HEADER) +
                  (half ? packed_offset(w, c, panel) / 2 : packed_offset(w, c, panel));
     size_t whole = n / 8 * 8;
-    for (size_t k = 0; k < whole; k += 8)
-        for (size_t i = 0; i < NR; i += 8)
-            ops->transpose(dst + k * NR + i, NR, words + i * KC + k, KC);
+    ops->transpose(dst, NR, words, KC, NR, whole);
     for (size_t k = whole; k < n; k++)
         for (size_t i = 0; i < NR; i++)
             memcpy(dst + k * NR + i, words + i * KC + k, sizeof *dst);

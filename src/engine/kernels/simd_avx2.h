@@ -61,6 +61,11 @@ INLINE vec vec_fma(vec a, vec b, vec c)
 {
     return _mm256_fmadd_ps(a, b, c);
 }
+/* A sum that stays in its register: left alone, the compiler renames and spills some. */
+INLINE void vec_keep(vec *x)
+{
+    __asm__ volatile("" : "+x"(*x));
+}
 INLINE vec vec_sqrt(vec a)
 {
     return _mm256_sqrt_ps(a);

@@ -59,6 +59,11 @@ INLINE vec vec_fma(vec a, vec b, vec c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
+/* A sum that stays in its register: left alone, the compiler renames and spills some. */
+INLINE void vec_keep(vec *x)
+{
+    __asm__ volatile("" : "+v"(*x));
+}
 INLINE vec vec_sqrt(vec a)
 {
     return _mm512_sqrt_ps(a);

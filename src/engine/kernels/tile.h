@@ -14,10 +14,7 @@
 #define TILE      static __attribute__((TILE_BARE))
 #define TILE_PART static inline __attribute__((always_inline, TILE_BARE))
 
-enum {
-    PANEL_VECS = NR / LANES, /* vectors across a panel */
-    AHEAD = 160              /* rows: far enough for memory, near enough to stay in L2 */
-};
+enum { PANEL_VECS = NR / LANES }; /* vectors across a panel */
 
 TILE_PART void tile_store(size_t mr, size_t nv, const vec *acc, const struct tile_out *out)
 {
@@ -53,10 +50,12 @@ TILE_PART void tile_step(size_t mr, size_t nv, vec *acc, const float *a, const v
 {
 #pragma GCC unroll 16
     for (size_t m = 0; m < mr; m++) {
-        vec x = vec_set1(a[m * KC]);
+        vec x = vec_set1(a[m]);
 #pragma GCC unroll 4
-        for (size_t v = 0; v < nv; v++)
+        for (size_t v = 0; v < nv; v++) {
             acc[m * nv + v] = vec_fma(x, b[v], acc[m * nv + v]);
+            vec_keep(&acc[m * nv + v]);
+        }
     }
 }
 
@@ -72,59 +71,87 @@ TILE_PART size_t tile_at16(size_t v, size_t next)
     return v / PANEL_VECS * next + v % PANEL_VECS * LANES * 2;
 }
 
-/* Ask for what comes later: with one panel the rows AHEAD, with two the same row of the
- * two panels after them.  A row and a panel are given in bytes. */
-TILE_PART void tile_fetch(size_t nv, const void *b, size_t row, size_t panel)
+/* Ask for the next lines of what comes later, at most 8 of them; returns the place after. */
+TILE_PART const char *tile_fetch(const char *at, size_t lines)
 {
-    const char *at = b;
-    if (nv == PANEL_VECS) {
-        __builtin_prefetch(at + AHEAD * row, 0, 2);
-    } else {
-        __builtin_prefetch(at + 2 * panel, 0, 2);
-        __builtin_prefetch(at + 3 * panel, 0, 2);
+    if (lines == 0)
+        return at;
+    __builtin_prefetch(at, 0, 2);
+    if (lines > 1) {
+        __builtin_prefetch(at + LINE, 0, 2);
+        if (lines > 2) {
+            __builtin_prefetch(at + 2 * LINE, 0, 2);
+            __builtin_prefetch(at + 3 * LINE, 0, 2);
+            if (lines > 4)
+#pragma GCC unroll 4
+                for (size_t i = 4; i < 8; i++)
+                    __builtin_prefetch(at + i * LINE, 0, 2);
+        }
     }
+    return at + lines * LINE;
 }
 
+TILE_PART void tile_one_f32(size_t mr, size_t nv, vec *acc, const float *a, const float *b,
+                            size_t next)
+{
+    vec row[4];
+#pragma GCC unroll 4
+    for (size_t v = 0; v < nv; v++)
+        row[v] = vec_load(b + tile_at(v, next));
+    tile_step(mr, nv, acc, a, row);
+}
+
+/* Four k per turn: what is not a multiply-add counts when a neighbour shares the core. */
 TILE_PART void tile_run_f32(size_t mr, size_t nv, size_t K, const float *a, const float *b,
                             const struct tile_out *out)
 {
     vec acc[16 * 4];
+    const char *fetch = out->fetch;
+    size_t next = K * NR, lines = out->lines, k = 0;
     tile_begin(mr, nv, acc, out);
-    size_t next = K * NR;
-    for (size_t k = 0; k < K; k++) {
-        vec row[4];
+    for (; k + STEPS <= K; k += STEPS, a += STEPS * mr, b += STEPS * NR) {
 #pragma GCC unroll 4
-        for (size_t v = 0; v < nv; v++)
-            row[v] = vec_load(b + tile_at(v, next));
-        tile_step(mr, nv, acc, a + k, row);
-        tile_fetch(nv, b, NR * sizeof *b, next * sizeof *b);
-        b += NR;
+        for (size_t i = 0; i < STEPS; i++)
+            tile_one_f32(mr, nv, acc, a + i * mr, b + i * NR, next);
+        fetch = tile_fetch(fetch, lines);
     }
+    for (; k < K; k++, a += mr, b += NR)
+        tile_one_f32(mr, nv, acc, a, b, next);
     tile_store(mr, nv, acc, out);
+}
+
+/* Two k, or with `odd` unset the even one alone. */
+TILE_PART void tile_two_bf16(size_t mr, size_t nv, vec *acc, const float *a, const uint16_t *b,
+                             size_t next, int odd)
+{
+    vec row[4];
+#pragma GCC unroll 4
+    for (size_t v = 0; v < nv; v++)
+        row[v] = vec_bf16_even(ivec_load(b + tile_at16(v, next)));
+    tile_step(mr, nv, acc, a, row);
+    if (!odd)
+        return;
+    __asm__ volatile("" ::: "memory"); /* load again: no registers are left to keep them */
+#pragma GCC unroll 4
+    for (size_t v = 0; v < nv; v++)
+        row[v] = vec_bf16_odd(ivec_load(b + tile_at16(v, next)));
+    tile_step(mr, nv, acc, a + mr, row);
 }
 
 TILE_PART void tile_run_bf16(size_t mr, size_t nv, size_t K, const float *a, const uint16_t *b,
                              const struct tile_out *out)
 {
     vec acc[16 * 4];
+    const char *fetch = out->fetch;
+    size_t next = (K + (K & 1)) * NR, lines = out->lines, k = 0;
     tile_begin(mr, nv, acc, out);
-    size_t next = (K + (K & 1)) * NR;
-    for (size_t k = 0; k < K; k += 2) {
-        tile_fetch(nv, b, 2 * NR * sizeof *b, next * sizeof *b);
-        vec row[4];
-#pragma GCC unroll 4
-        for (size_t v = 0; v < nv; v++)
-            row[v] = vec_bf16_even(ivec_load(b + tile_at16(v, next)));
-        tile_step(mr, nv, acc, a + k, row);
-        if (k + 1 == K)
-            break;
-        __asm__ volatile("" ::: "memory"); /* load again: no registers are left to keep them */
-#pragma GCC unroll 4
-        for (size_t v = 0; v < nv; v++)
-            row[v] = vec_bf16_odd(ivec_load(b + tile_at16(v, next)));
-        tile_step(mr, nv, acc, a + k + 1, row);
-        b += 2 * NR;
+    for (; k + STEPS <= K; k += STEPS, a += STEPS * mr, b += STEPS * NR) {
+        tile_two_bf16(mr, nv, acc, a, b, next, 1);
+        tile_two_bf16(mr, nv, acc, a + 2 * mr, b + 2 * NR, next, 1);
+        fetch = tile_fetch(fetch, lines);
     }
+    for (; k < K; k += 2, a += 2 * mr, b += 2 * NR)
+        tile_two_bf16(mr, nv, acc, a, b, next, k + 1 < K);
     tile_store(mr, nv, acc, out);
 }
 
@@ -140,13 +167,10 @@ TILE_PART void tile_widen(float *dst, const uint16_t *b, size_t K)
         }
 }
 
-/* dst [8][.] = transpose of src [8][.]; 256-bit registers suit both sets. */
-TILE_PART void transpose8(float *dst, size_t ldd, const float *src, size_t lds)
+/* In place: r [8][8] transposed; 256-bit registers suit both sets. */
+TILE_PART void turn8(__m256 *r)
 {
-    __m256 r[8], t[8];
-#pragma GCC unroll 8
-    for (size_t i = 0; i < 8; i++)
-        r[i] = _mm256_loadu_ps(src + i * lds);
+    __m256 t[8];
 #pragma GCC unroll 4
     for (size_t i = 0; i < 8; i += 2) {
         t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
@@ -161,8 +185,71 @@ TILE_PART void transpose8(float *dst, size_t ldd, const float *src, size_t lds)
     }
 #pragma GCC unroll 4
     for (size_t i = 0; i < 4; i++) {
-        _mm256_storeu_ps(dst + i * ldd, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
-        _mm256_storeu_ps(dst + (i + 4) * ldd, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+        t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+    }
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; i++)
+        r[i] = t[i];
+}
+
+/* dst [8][.] = transpose of src [8][.] */
+TILE_PART void transpose8(float *dst, size_t ldd, const float *src, size_t lds)
+{
+    __m256 r[8];
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; i++)
+        r[i] = _mm256_loadu_ps(src + i * lds);
+    turn8(r);
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; i++)
+        _mm256_storeu_ps(dst + i * ldd, r[i]);
+}
+
+/* The first n <= 8 lanes. */
+TILE_PART __m256i lanes_mask(size_t n)
+{
+    static const int32_t ones[16] = { -1, -1, -1, -1, -1, -1, -1, -1 };
+    return _mm256_loadu_si256((const __m256i *)(ones + 8 - n));
+}
+
+/* dst [K][mr] = transpose of src [mr][lds].  A tile of up to 8 rows is written in whole
+ * vectors whose surplus lanes the next k overwrites: 8 floats after dst are scratch. */
+TILE_PART void tile_pack_rows(float *dst, size_t mr, const float *src, size_t lds, size_t K)
+{
+    size_t k = 0;
+    for (; k + 8 <= K; k += 8) {
+        __m256 r[8];
+#pragma GCC unroll 8
+        for (size_t i = 0; i < 8; i++)
+            r[i] = i < mr ? _mm256_loadu_ps(src + i * lds + k) : _mm256_setzero_ps();
+        turn8(r);
+#pragma GCC unroll 8
+        for (size_t i = 0; i < 8; i++)
+            _mm256_storeu_ps(dst + (k + i) * mr, r[i]);
+        if (mr <= 8)
+            continue;
+#pragma GCC unroll 8
+        for (size_t i = 0; i < 8; i++)
+            r[i] = i + 8 < mr ? _mm256_loadu_ps(src + (i + 8) * lds + k) : _mm256_setzero_ps();
+        turn8(r);
+#pragma GCC unroll 8
+        for (size_t i = 0; i < 8; i++)
+            _mm256_maskstore_ps(dst + (k + i) * mr + 8, lanes_mask(mr - 8), r[i]);
+    }
+    for (; k < K; k++)
+        for (size_t m = 0; m < mr; m++)
+            dst[k * mr + m] = src[m * lds + k];
+}
+
+/* dst [K][mr] = the first mr columns of src [K][lds]; scratch as above. */
+TILE_PART void tile_pack_columns(float *dst, size_t mr, const float *src, size_t lds, size_t K)
+{
+    __m256i first = lanes_mask(mr < 8 ? mr : 8), rest = lanes_mask(mr > 8 ? mr - 8 : 0);
+    for (size_t k = 0; k < K; k++, dst += mr, src += lds) {
+        _mm256_storeu_ps(dst, _mm256_maskload_ps(src, first));
+        if (mr > 8)
+            _mm256_maskstore_ps(dst + 8, rest, _mm256_maskload_ps(src + 8, rest));
     }
 }
 

@@ -50,6 +50,10 @@ INLINE vec vec_fma(vec a, vec b, vec c)
 {
     return (vec){ _mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi) };
 }
+INLINE void vec_keep(vec *x)
+{
+    (void)x;
+}
 INLINE ivec ivec_load(const void *p)
 {
     const __m256i *v = p;
@@ -95,7 +99,7 @@ INLINE void vec_store_bf16(uint16_t *p, vec x)
 #include "engine/kernels/ops.h"
 #include "support/tap.h"
 
-enum { COLUMNS = 2 * NR };
+enum { COLUMNS = 2 * NR, SCRATCH = 8 };
 
 static uint32_t state = 1;
 
@@ -158,23 +162,40 @@ static int agree(const struct operands *p, const float *y, size_t mr, size_t np,
     return 1;
 }
 
+/* left [K][mr] by both ways of packing, which must agree and stay in their bounds. */
+static void pack(const struct kernel_ops *ops, float *left, size_t mr, size_t K,
+                 const struct operands *p)
+{
+    float columns[KC * MR_MAX], again[MR_MAX * KC + SCRATCH + 1];
+    for (size_t k = 0; k < K; k++)
+        for (size_t m = 0; m < mr; m++)
+            columns[k * mr + m] = p->a[m * KC + k];
+    again[mr * K + SCRATCH] = 7;
+    ops->pack_rows(again, mr, p->a, KC, K);
+    CHECK(memcmp(again, columns, mr * K * sizeof *columns) == 0);
+    CHECK(again[mr * K + SCRATCH] == 7);
+    ops->pack_columns(left, mr, columns, mr, K);
+    CHECK(memcmp(left, columns, mr * K * sizeof *columns) == 0);
+}
+
 static void every_tile(const struct kernel_ops *ops)
 {
     static struct operands p;
     static const size_t lengths[] = { 1, 2, 7, 255, 256 };
-    float y[MR_MAX * COLUMNS];
+    float y[MR_MAX * COLUMNS], left[MR_MAX * KC + SCRATCH];
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
         for (size_t np = 1; np <= 2; np++) {
             size_t K = lengths[i];
             fill(&p, np, K);
             for (size_t mr = 1; mr <= ops->mr; mr++) {
                 int add = (int)(mr & 1);
-                struct tile_out out = { y, COLUMNS, 0.75f, add };
+                struct tile_out out = { y, COLUMNS, 0.75f, add, (const char *)p.b, mr % 9 };
                 memcpy(y, p.before, sizeof y);
-                ops->tile_f32(mr, np, K, p.a, p.b, &out);
+                pack(ops, left, mr, K, &p);
+                ops->tile_f32(mr, np, K, left, p.b, &out);
                 CHECK(agree(&p, y, mr, np, K, add));
                 memcpy(y, p.before, sizeof y);
-                ops->tile_bf16(mr, np, K, p.a, p.b16, &out);
+                ops->tile_bf16(mr, np, K, left, p.b16, &out);
                 CHECK(agree(&p, y, mr, np, K, add));
             }
         }
@@ -183,14 +204,14 @@ static void every_tile(const struct kernel_ops *ops)
 static void widen_and_transpose(const struct kernel_ops *ops)
 {
     static struct operands p;
-    float wide[KC * NR], t[8 * 9];
+    float wide[KC * NR], t[24 * 9];
     fill(&p, 1, 255);
     ops->widen(wide, p.b16, 255);
     CHECK(memcmp(wide, p.b, 255 * NR * sizeof *wide) == 0);
-    ops->transpose(t, 9, p.a, KC);
+    ops->transpose(t, 9, p.a, KC, 8, 24);
     int wrong = 0;
     for (size_t i = 0; i < 8; i++)
-        for (size_t j = 0; j < 8; j++)
+        for (size_t j = 0; j < 24; j++)
             wrong += t[j * 9 + i] != p.a[i * KC + j];
     CHECK(wrong == 0);
 }
@@ -230,7 +251,7 @@ static void avx512bf16_in_pairs_of_vectors(void)
             fill(&p, np, K);
             ops.narrow(rounded, p.a, MR_MAX * KC);
             CHECK(memcmp(rounded, p.a16, sizeof rounded) == 0);
-            struct tile_out out = { y, COLUMNS, 1, 0 };
+            struct tile_out out = { y, COLUMNS, 1, 0, NULL, 0 };
             ops.tile_pairs(mr, np, K, p.a16, p.b16, &out);
             double worst = 0;
             for (size_t m = 0; m < mr; m++)
@@ -243,6 +264,10 @@ static void avx512bf16_in_pairs_of_vectors(void)
 
 static void plain(void)
 {
+    static struct operands p;
+    float left[MR_MAX * KC];
+    fill(&p, 1, 77);
+    pack(&kernels_plain, left, kernels_plain.mr, 77, &p);
     widen_and_transpose(&kernels_plain);
 }
 
