@@ -224,22 +224,22 @@ static pthread_barrier_t barrier;
 
 static void *probe(void *arg)
 {
-    int64_t *now = arg;
+    (void)arg;
     for (int i = 0; i < ROUNDS; i++) {
-        pthread_barrier_wait(&barrier);
+        int64_t now = 31000 + 30000 * (int64_t)i; /* each round finds it half open again */
         struct breaker_ticket t;
-        bool in = breaker_admit("race", &dflt, *now, &t, NULL) == TINKER_OK;
+        pthread_barrier_wait(&barrier);
+        bool in = breaker_admit("race", &dflt, now, &t, NULL) == TINKER_OK;
         if (in) {
             atomic_fetch_add(&admitted, 1);
             int n = atomic_fetch_add(&inside, 1) + 1;
             if (n > atomic_load(&most_inside))
                 atomic_store(&most_inside, n);
         }
-        if (pthread_barrier_wait(&barrier) == PTHREAD_BARRIER_SERIAL_THREAD)
-            *now += 30000; /* the next round finds it half open again */
+        pthread_barrier_wait(&barrier);
         if (in) {
             atomic_fetch_sub(&inside, 1);
-            breaker_end(&t, BREAKER_FAILURE, *now - 30000);
+            breaker_end(&t, BREAKER_FAILURE, now);
         }
     }
     return NULL;
@@ -248,11 +248,10 @@ static void *probe(void *arg)
 static void test_concurrent_probes(void) /* */
 {
     pthread_t t[THREADS];
-    int64_t now = 31000;
     open_it("race", 1000);
     pthread_barrier_init(&barrier, NULL, THREADS);
     for (int i = 0; i < THREADS; i++)
-        pthread_create(&t[i], NULL, probe, &now);
+        pthread_create(&t[i], NULL, probe, NULL);
     for (int i = 0; i < THREADS; i++)
         pthread_join(t[i], NULL);
     pthread_barrier_destroy(&barrier);
