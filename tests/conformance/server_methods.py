@@ -132,7 +132,7 @@ def training_methods(service, training, model):
     ephemeral = training.save_weights_and_get_sampling_client()
     method(T, "save_weights_and_get_sampling_client", ephemeral.get_base_model() == model)
     tried(T, "save_weights_and_get_sampling_client_submit", lambda: training
-          .save_weights_and_get_sampling_client_submit().result().sampling_session_id)
+          .save_weights_and_get_sampling_client_submit().result().get_base_model() == model)
     for name, load in (("load_state", lambda t: t.load_state(state)),
                        ("load_state_with_optimizer", lambda t: t.load_state_with_optimizer(state))):
         fresh = service.create_lora_training_client(base_model=model, rank=4)
