@@ -422,8 +422,17 @@ static bool admitted(struct call *c)
 {
     const struct config *cfg = c->holder->cfg;
     char name[512];
+    tinker_error refusal;
     snprintf(name, sizeof(name), "%s %s", cfg->breaker_scope, c->spec->name);
-    return breaker_admit(name, &cfg->breaker, now_ms(c), &c->ticket, &c->err) == TINKER_OK;
+    if (breaker_admit(name, &cfg->breaker, now_ms(c), &c->ticket, &refusal) == TINKER_OK)
+        return true;
+    if (c->tries > 0) /* the last failure of this very call says more */
+        err_prefix(&c->err, "%s", refusal.message);
+    else
+        c->err = refusal;
+    c->err.status = refusal.status;
+    c->err.retriable = 1;
+    return false;
 }
 
 /* Nothing was sent: this is not a try. */

@@ -340,6 +340,7 @@ static void test_sixth_is_not_sent(void) /* R-204 */
     tinker_future *f = tinker_training_optim_step(t, NULL, NULL);
     CHECK_INT(world_finish(&w, f, 1000000), TINKER_ECIRCUIT); /* tries at 0, 1, 3, 7, 15 s */
     CHECK(strstr(w.err.message, name));
+    CHECK_INT(w.err.http_status, 500); /* what the last try met */
     tinker_future_free(f);
     CHECK_INT(fake_count(w.server, STEP), 5);
     CHECK_INT(step(&w, t), TINKER_ECIRCUIT);
