@@ -258,6 +258,7 @@ typedef struct tinker_supported_model {
 typedef struct tinker_capabilities {
     const tinker_supported_model *models;
     size_t n;
+    int stream_sample; /* tinker_sampler_stream() works */
 } tinker_capabilities;
 TINKER_API tinker_future *tinker_service_capabilities(tinker_service *s, tinker_error *err);
 TINKER_API const tinker_capabilities *tinker_future_capabilities(const tinker_future *f);

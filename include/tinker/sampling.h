@@ -98,6 +98,42 @@ TINKER_API tinker_future *tinker_sampler_sample(tinker_sampler *s, const tinker_
 TINKER_API tinker_future *
 tinker_sampler_logprobs(tinker_sampler *s, const tinker_model_input *prompt, tinker_error *err);
 
+/* ---- while it is made ------------------------------------------------------------------- */
+
+/* A sample whose tokens arrive one by one.  Only `tinker serve` offers it; the hosted service
+ * does not.  Thread safety: one thread at a time. */
+typedef struct tinker_stream tinker_stream;
+
+typedef enum tinker_stream_kind {
+    TINKER_STREAM_TOKEN = 0,
+    TINKER_STREAM_FINISHED, /* this sequence is complete */
+    TINKER_STREAM_END       /* all are */
+} tinker_stream_kind;
+
+typedef struct tinker_stream_event {
+    tinker_stream_kind kind;
+    size_t sequence;                /* which of num_samples */
+    int32_t token;                  /* TOKEN */
+    float logprob;                  /* TOKEN; NaN: none */
+    tinker_stop_reason stop_reason; /* FINISHED */
+} tinker_stream_event;
+
+/* Sample as tinker_sampler_sample() does, with the same tokens for the same seed.  Sent once,
+ * never tried again.  NULL with *err set: TINKER_ESTATE, without any request, when the service
+ * does not offer streams (stream_sample of tinker_capabilities); TINKER_EINVAL, TINKER_ENOMEM. */
+TINKER_API tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input *prompt,
+                                                const tinker_sampling_params *params,
+                                                const tinker_sample_options *opts,
+                                                tinker_error *err);
+/* The next event into *out.  TINKER_OK; TINKER_ETIMEDOUT when there is none within timeout_ms
+ * (-1: for ever; 0: just look); else why the stream broke, after the events that came before.
+ * After TINKER_STREAM_END it says so again.  Blocks. */
+TINKER_API tinker_status tinker_stream_next(tinker_stream *st, int64_t timeout_ms,
+                                            tinker_stream_event *out, tinker_error *err);
+/* Ends the stream if it has not ended; the service stops sampling.  No other call on the object
+ * may be in progress. */
+TINKER_API void tinker_stream_free(tinker_stream *st);
+
 /* Change how later samples of this sampler are tried again; NULL: the defaults.
  * TINKER_EINVAL names a value that makes no sense. */
 TINKER_API tinker_status tinker_sampler_set_retry(tinker_sampler *s,

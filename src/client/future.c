@@ -37,14 +37,19 @@ int64_t future_deadline_ms(int64_t timeout_ms)
     return timeout_ms > INT64_MAX / 2 - now ? -1 : now + timeout_ms;
 }
 
-bool future_cond_wait(pthread_cond_t *cond, int64_t deadline_ms)
+bool future_cond_wait_on(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms)
 {
     if (deadline_ms < 0) {
-        pthread_cond_wait(cond, &future_lock);
+        pthread_cond_wait(cond, lock);
         return true;
     }
     struct timespec ts = { .tv_sec = deadline_ms / 1000, .tv_nsec = deadline_ms % 1000 * 1000000 };
-    return pthread_cond_timedwait(cond, &future_lock, &ts) != ETIMEDOUT;
+    return pthread_cond_timedwait(cond, lock, &ts) != ETIMEDOUT;
+}
+
+bool future_cond_wait(pthread_cond_t *cond, int64_t deadline_ms)
+{
+    return future_cond_wait_on(cond, &future_lock, deadline_ms);
 }
 
 struct tinker_future *future_new(struct runtime *rt, enum result_kind kind, tinker_error *err)

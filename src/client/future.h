@@ -85,6 +85,8 @@ void queue_forget_locked(struct tinker_future *f);
 extern pthread_mutex_t future_lock;
 /* Wait on cond under the lock until deadline (CLOCK_MONOTONIC ms, -1: none); false: passed. */
 bool future_cond_wait(pthread_cond_t *cond, int64_t deadline_ms);
+/* The same under another lock. */
+bool future_cond_wait_on(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms);
 int64_t future_deadline_ms(int64_t timeout_ms);
 int future_cond_init(pthread_cond_t *cond);
 

@@ -278,7 +278,7 @@ tinker_status read_capabilities(struct rest_op *r, const char *b, size_t n, tink
     for (size_t i = 0; i < count; i++)
         v[i] = (tinker_supported_model){ w.supported_models[i].model_name,
                                          int_of(w.supported_models[i].max_context_length) };
-    *out = (tinker_capabilities){ v, count };
+    *out = (tinker_capabilities){ v, count, w.stream_sample.has && w.stream_sample.value };
     return TINKER_OK;
 }
 

@@ -22,4 +22,17 @@ tinker_sampler *sampler_new(struct holder *h, const char *id, tinker_error *err)
 void sampler_ref(tinker_sampler *s);
 void sampler_unref(tinker_sampler *s);
 
+/* sampling.c: a request of the user's, checked against the defaults of this version. */
+struct sample_request {
+    const tinker_model_input *prompt;
+    tinker_sampling_params params;
+    tinker_sample_options opts;
+};
+tinker_status sample_check(struct sample_request *r, const tinker_model_input *prompt,
+                           const tinker_sampling_params *params, const tinker_sample_options *opts,
+                           tinker_error *err);
+/* Its JSON, with a seq_id of 0 or without one; appended to an initialised buffer. */
+tinker_status sample_encode(const tinker_sampler *s, const struct sample_request *r, bool numbered,
+                            struct buf *out, tinker_error *err);
+
 #endif

@@ -379,30 +379,32 @@ static tinker_status split_body(struct sample_op *s, tinker_error *err)
     return TINKER_OK;
 }
 
-static tinker_status encode(struct sample_op *s, const tinker_model_input *prompt,
-                            const tinker_sampling_params *params, const tinker_sample_options *opts,
-                            tinker_error *err)
+tinker_status sample_encode(const tinker_sampler *s, const struct sample_request *r, bool numbered,
+                            struct buf *out, tinker_error *err)
 {
     struct wire_sample_request req;
     wire_init(&wire_sample_request, &req);
-    req.num_samples = (int64_t)opts->num_samples;
-    req.prompt = *prompt;
-    req.sampling_params = *params;
-    req.sampling_session_id = s->sampler->id;
-    req.seq_id = (struct wire_opt_int){ 1, 0 };
-    req.prompt_logprobs = (struct wire_opt_bool){ 1, opts->prompt_logprobs != 0 };
-    req.topk_prompt_logprobs = (int64_t)opts->topk_prompt_logprobs;
+    req.num_samples = (int64_t)r->opts.num_samples;
+    req.prompt = *r->prompt;
+    req.sampling_params = r->params;
+    req.sampling_session_id = s->id;
+    req.seq_id = (struct wire_opt_int){ numbered, 0 };
+    req.prompt_logprobs = (struct wire_opt_bool){ 1, r->opts.prompt_logprobs != 0 };
+    req.topk_prompt_logprobs = (int64_t)r->opts.topk_prompt_logprobs;
+    return wire_encode_json(&wire_sample_request, &req, out, err);
+}
+
+static tinker_status encode(struct sample_op *s, const struct sample_request *r, tinker_error *err)
+{
     buf_init(&s->body, SIZE_MAX / 4);
     buf_init(&s->sent, SIZE_MAX / 4);
-    s->bytes = (int64_t)wire_prompt_bytes(prompt);
-    tinker_status status = wire_encode_json(&wire_sample_request, &req, &s->body, err);
+    s->bytes = (int64_t)wire_prompt_bytes(r->prompt);
+    tinker_status status = sample_encode(s->sampler, r, true, &s->body, err);
     return status == TINKER_OK ? split_body(s, err) : status;
 }
 
-static tinker_future *submit(tinker_sampler *sampler, const tinker_model_input *prompt,
-                             const tinker_sampling_params *params,
-                             const tinker_sample_options *opts, bool logprobs_only,
-                             tinker_error *err)
+static tinker_future *submit(tinker_sampler *sampler, const struct sample_request *r,
+                             bool logprobs_only, tinker_error *err)
 {
     struct sample_op *s = calloc(1, sizeof(*s));
     if (!s) {
@@ -416,46 +418,51 @@ static tinker_future *submit(tinker_sampler *sampler, const tinker_model_input *
     s->use_handler = logprobs_only || !sampler->holder->server.sample_no_retries;
     sampler_ref(sampler);
     tinker_future *f = NULL;
-    if (encode(s, prompt, params, opts, err) == TINKER_OK)
+    if (encode(s, r, err) == TINKER_OK)
         f = op_submit(&s->op, &sample_class, sampler->holder, RESULT_SAMPLE, err);
     if (!f)
         sample_destroy(&s->op);
     return f;
 }
 
+tinker_status sample_check(struct sample_request *r, const tinker_model_input *prompt,
+                           const tinker_sampling_params *params, const tinker_sample_options *opts,
+                           tinker_error *err)
+{
+    *r = (struct sample_request){ prompt, TINKER_SAMPLING_PARAMS_INIT, TINKER_SAMPLE_OPTIONS_INIT };
+    tinker_status s =
+        opts_copy(&r->params, sizeof(r->params), params, "tinker_sampling_params", err);
+    if (s == TINKER_OK)
+        s = opts_copy(&r->opts, sizeof(r->opts), opts, "tinker_sample_options", err);
+    if (s == TINKER_OK)
+        s = wire_check_sampling_params(&r->params, err);
+    if (s == TINKER_OK && !prompt)
+        s = err_set(err, TINKER_EINVAL, "sample needs a prompt");
+    if (s == TINKER_OK)
+        s = wire_check_model_input(prompt, true, err);
+    if (s == TINKER_OK && (r->opts.num_samples == 0 || r->opts.num_samples > INT32_MAX))
+        s = err_set(err, TINKER_EINVAL, "num_samples is %zu, expected at least 1",
+                    r->opts.num_samples);
+    return s;
+}
+
 tinker_future *tinker_sampler_sample(tinker_sampler *s, const tinker_model_input *prompt,
                                      const tinker_sampling_params *params,
                                      const tinker_sample_options *opts, tinker_error *err)
 {
-    tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
-    tinker_sample_options o = TINKER_SAMPLE_OPTIONS_INIT;
-    if (opts_copy(&p, sizeof(p), params, "tinker_sampling_params", err) != TINKER_OK ||
-        opts_copy(&o, sizeof(o), opts, "tinker_sample_options", err) != TINKER_OK ||
-        wire_check_sampling_params(&p, err) != TINKER_OK)
+    struct sample_request r;
+    if (sample_check(&r, prompt, params, opts, err) != TINKER_OK)
         return NULL;
-    if (!prompt || wire_check_model_input(prompt, true, err) != TINKER_OK) {
-        if (!prompt)
-            err_set(err, TINKER_EINVAL, "sample needs a prompt");
-        return NULL;
-    }
-    if (o.num_samples == 0 || o.num_samples > INT32_MAX) {
-        err_set(err, TINKER_EINVAL, "num_samples is %zu, expected at least 1", o.num_samples);
-        return NULL;
-    }
-    return submit(s, prompt, &p, &o, false, err);
+    return submit(s, &r, false, err);
 }
 
 tinker_future *tinker_sampler_logprobs(tinker_sampler *s, const tinker_model_input *prompt,
                                        tinker_error *err)
 {
-    tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
-    tinker_sample_options o = TINKER_SAMPLE_OPTIONS_INIT;
-    p.max_tokens = 1;
-    o.prompt_logprobs = 1;
-    if (!prompt || wire_check_model_input(prompt, true, err) != TINKER_OK) {
-        if (!prompt)
-            err_set(err, TINKER_EINVAL, "logprobs need a prompt");
+    struct sample_request r;
+    if (sample_check(&r, prompt, NULL, NULL, err) != TINKER_OK)
         return NULL;
-    }
-    return submit(s, prompt, &p, &o, true, err);
+    r.params.max_tokens = 1;
+    r.opts.prompt_logprobs = 1;
+    return submit(s, &r, true, err);
 }

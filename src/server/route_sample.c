@@ -119,32 +119,40 @@ static void reply_envelope(struct response *res, const char *id, int64_t num_sam
     res->content_type = "application/json";
 }
 
-void route_asample(struct server *s, struct request *req, struct response *res)
+bool route_read_sample(struct server *s, struct request *req, struct response *res,
+                       struct sample_ask *out)
 {
     tinker_error err = { 0 };
     struct work *w = work_new(WORK_SAMPLE);
     if (!w || work_decode(w, false, req->body, req->n_body, &err) != TINKER_OK) {
         work_free(w);
         route_invalid(res, err.message);
-        return;
+        return false;
     }
-    const char *problem = problem_of(&w->sample), *id = NULL;
-    struct session *session = NULL;
-    struct base *base = NULL;
+    const char *problem = problem_of(&w->sample);
+    *out = (struct sample_ask){ .work = w };
     if (problem)
         response_error(res, 400, "%s", problem);
-    if (problem || !resolve(s, req, res, w, &session, &base, &id)) {
-        work_free(w);
-        return;
+    if (!problem && resolve(s, req, res, w, &out->session, &out->base, &out->id)) {
+        req->model = arena_strdup(&req->arena, out->base->name);
+        req->tokens = work_tokens(w);
+        return true;
     }
-    int64_t num_samples = w->sample.num_samples;
-    req->model = arena_strdup(&req->arena, base->name);
-    req->tokens = work_tokens(w);
-    int status = submit_sample(s, req->user, session, base, w, id);
+    work_free(w);
+    return false;
+}
+
+void route_asample(struct server *s, struct request *req, struct response *res)
+{
+    struct sample_ask ask;
+    if (!route_read_sample(s, req, res, &ask))
+        return;
+    int64_t num_samples = ask.work->sample.num_samples;
+    int status = submit_sample(s, req->user, ask.session, ask.base, ask.work, ask.id);
     if (status == SUBMIT_OK)
-        reply_envelope(res, id, num_samples);
+        reply_envelope(res, ask.id, num_samples);
     else
-        route_submitted(s, res, status, id, NULL, NULL);
+        route_submitted(s, res, status, ask.id, NULL, NULL);
 }
 
 void route_get_sampler(struct server *s, struct request *req, struct response *res)

@@ -28,7 +28,7 @@ void route_capabilities(struct server *s, struct request *req, struct response *
         list[i].max_context_length.has = 1;
         list[i].max_context_length.value = tinker_engine_describe(s->bases[i].engine)->context;
     }
-    struct wire_get_server_capabilities_response r = { list, s->n_bases };
+    struct wire_get_server_capabilities_response r = { list, s->n_bases, { 1, true } };
     route_reply(res, &wire_get_server_capabilities_response, &r);
 }
 
@@ -40,6 +40,7 @@ void route_client_config(struct server *s, struct request *req, struct response 
     r.sample_enable_stuck_detection = false;
     r.use_pyqwest_transport = false;
     r.create_model_via_load_weights = true;
+    r.stream_sample = (struct wire_opt_bool){ 1, true };
     route_reply(res, &wire_client_config_response, &r);
 }
 

@@ -23,6 +23,7 @@ static const struct route table[] = {
     { "POST", API "retrieve_future", route_retrieve_future, 0 },
     { "POST", API "cancel_future", route_cancel_future, 0 },
     { "POST", API "asample", route_asample, 0 },
+    { "POST", API "stream_sample", route_stream_sample, 0 },
     { "POST", API "forward_backward", route_forward_backward, ROUTE_CHANGES },
     { "POST", API "forward", route_forward, ROUTE_CHANGES },
     { "POST", API "optim_step", route_optim_step, ROUTE_CHANGES },

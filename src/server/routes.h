@@ -66,6 +66,18 @@ route_handler route_create_model, route_get_info, route_unload_model, route_forw
     route_forward_backward, route_optim_step, route_save_weights, route_save_sampler,
     route_save_external, route_load_weights, route_weights_info;
 route_handler route_create_sampling_session, route_asample, route_get_sampler;
+route_handler route_stream_sample;
+
+/* A request to sample, read and found fit to be submitted. */
+struct sample_ask {
+    struct work *work;
+    struct session *session;
+    struct base *base;
+    const char *id; /* of the future, in the request's arena */
+};
+/* false: the response says why. */
+bool route_read_sample(struct server *s, struct request *req, struct response *res,
+                       struct sample_ask *out);
 route_handler route_retrieve_future, route_cancel_future;
 route_handler route_list_runs, route_get_run, route_run_checkpoints, route_list_checkpoints,
     route_delete_checkpoint, route_archive, route_publish, route_unpublish, route_set_ttl,

@@ -46,6 +46,7 @@ static const struct wire_field client_config_response[] = {
     { WIRE_FIELD(T, sample_max_concurrent_requests, WIRE_INT, 0) },
     { WIRE_FIELD(T, use_pyqwest_transport, WIRE_BOOL, 0) },
     { WIRE_FIELD(T, create_model_via_load_weights, WIRE_BOOL, 0) },
+    { WIRE_FIELD(T, stream_sample, WIRE_OPT_BOOL, NUL) },
 };
 const struct wire_type wire_client_config_response = { .name = "ClientConfigResponse",
                                                        WIRE_TABLE(T, client_config_response),
@@ -167,6 +168,7 @@ static const struct wire_type wire_supported_model = { .name = "SupportedModel",
 static const struct wire_field capabilities[] = {
     { WIRE_FIELD(T, supported_models, WIRE_LIST, REQ), .aux = offsetof(T, n_supported_models),
       .type = &wire_supported_model },
+    { WIRE_FIELD(T, stream_sample, WIRE_OPT_BOOL, NUL) },
 };
 const struct wire_type wire_get_server_capabilities_response = {
     .name = "GetServerCapabilitiesResponse", WIRE_TABLE(T, capabilities)

@@ -75,6 +75,7 @@ struct wire_client_config_response { /* defaults: wire_client_config_defaults */
     int64_t sample_max_concurrent_requests;
     bool use_pyqwest_transport;
     bool create_model_via_load_weights;
+    struct wire_opt_bool stream_sample; /* not of the reference: POST stream_sample is there */
 };
 extern const struct wire_client_config_response wire_client_config_defaults;
 
@@ -126,6 +127,7 @@ struct wire_supported_model {
 struct wire_get_server_capabilities_response {
     const struct wire_supported_model *supported_models;
     size_t n_supported_models;
+    struct wire_opt_bool stream_sample; /* not of the reference, as in the configuration */
 };
 struct wire_untyped_api_future {
     const char *request_id;

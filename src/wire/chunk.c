@@ -1,0 +1,150 @@
+/* chunk.c - see chunk.h. */
+#include "wire/chunk.h"
+
+#include <math.h>
+#include <string.h>
+#include "base/err.h"
+
+static void put_token(struct json_writer *w, const struct wire_sample_chunk *c)
+{
+    json_put_key(w, "index");
+    json_put_int64(w, c->index);
+    json_put_key(w, "sequence");
+    json_put_int64(w, c->sequence);
+    json_put_key(w, "token_id");
+    json_put_int64(w, c->token);
+    json_put_key(w, "token");
+    json_put_string_n(w, c->text ? c->text : "", c->text ? c->n_text : 0);
+    if (isfinite(c->logprob)) {
+        json_put_key(w, "logprob");
+        json_put_float(w, c->logprob);
+    }
+}
+
+void wire_put_chunk(struct buf *out, const struct wire_sample_chunk *c)
+{
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_put_begin_object(&w);
+    switch (c->kind) {
+    case WIRE_CHUNK_TOKEN:
+        put_token(&w, c);
+        break;
+    case WIRE_CHUNK_FINISHED:
+        json_put_key(&w, "sequence");
+        json_put_int64(&w, c->sequence);
+        json_put_key(&w, "finish_reason");
+        json_put_string(&w, c->stop_reason == TINKER_STOP_STOP ? "stop" : "length");
+        json_put_key(&w, "total_tokens");
+        json_put_int64(&w, c->total);
+        break;
+    case WIRE_CHUNK_FAILED:
+        json_put_key(&w, "error");
+        json_put_string_n(&w, c->text, c->n_text);
+        break;
+    }
+    json_put_end_object(&w);
+}
+
+/* ---- reading --------------------------------------------------------------------------- */
+
+struct seen {
+    bool token, reason, error, text;
+};
+
+/* An error may be an object: its JSON text will do. */
+static void read_text(struct json_reader *r, struct wire_sample_chunk *c, bool *seen)
+{
+    struct json_str s;
+    enum json_kind kind = json_peek(r);
+    if (kind == JSON_NULL) {
+        json_null(r);
+    } else if (kind == JSON_STRING ? json_string(r, &s) : json_raw(r, &s)) {
+        c->text = s.s;
+        c->n_text = s.n;
+        *seen = true;
+    }
+}
+
+static bool read_logprob(struct json_reader *r, struct wire_sample_chunk *c)
+{
+    double v;
+    if (json_peek(r) == JSON_NULL)
+        return json_null(r);
+    if (!json_double(r, &v))
+        return false;
+    c->logprob = (float)v;
+    return true;
+}
+
+static bool read_reason(struct json_reader *r, struct wire_sample_chunk *c, struct seen *seen)
+{
+    struct json_str s;
+    if (json_peek(r) == JSON_NULL)
+        return json_null(r);
+    if (!json_string(r, &s))
+        return false;
+    seen->reason = true;
+    c->stop_reason = json_str_is(s, "stop") ? TINKER_STOP_STOP : TINKER_STOP_LENGTH;
+    return true;
+}
+
+static bool read_int(struct json_reader *r, int64_t *out, bool *seen)
+{
+    if (json_peek(r) == JSON_NULL)
+        return json_null(r);
+    if (!json_int64(r, out))
+        return false;
+    if (seen)
+        *seen = true;
+    return true;
+}
+
+static void read_member(struct json_reader *r, struct json_str key, struct wire_sample_chunk *c,
+                        int64_t *token, struct seen *seen)
+{
+    if (json_str_is(key, "token_id"))
+        read_int(r, token, &seen->token);
+    else if (json_str_is(key, "sequence"))
+        read_int(r, &c->sequence, NULL);
+    else if (json_str_is(key, "index"))
+        read_int(r, &c->index, NULL);
+    else if (json_str_is(key, "total_tokens"))
+        read_int(r, &c->total, NULL);
+    else if (json_str_is(key, "finish_reason"))
+        read_reason(r, c, seen);
+    else if (json_str_is(key, "logprob"))
+        read_logprob(r, c);
+    else if (json_str_is(key, "error"))
+        read_text(r, c, &seen->error);
+    else if (json_str_is(key, "token") && !seen->error)
+        read_text(r, c, &seen->text);
+    else
+        json_skip(r);
+}
+
+tinker_status wire_read_chunk(const char *json, size_t n, struct arena *arena,
+                              struct wire_sample_chunk *out, tinker_error *err)
+{
+    struct json_reader r;
+    struct json_str key;
+    struct seen seen = { 0 };
+    int64_t token = 0;
+    *out = (struct wire_sample_chunk){ .logprob = NAN };
+    json_reader_init(&r, json, n, arena);
+    if (json_begin_object(&r))
+        while (json_next_key(&r, &key))
+            read_member(&r, key, out, &token, &seen);
+    if (!json_end(&r))
+        return err_set(err, TINKER_EPROTOCOL, "an event of the stream is no chunk: %s",
+                       json_error(&r));
+    if (token < INT32_MIN || token > INT32_MAX || out->sequence < 0)
+        return err_set(err, TINKER_EPROTOCOL, "a token or sequence of the stream is out of range");
+    out->token = (int32_t)token;
+    out->kind = seen.error    ? WIRE_CHUNK_FAILED
+                : seen.reason ? WIRE_CHUNK_FINISHED
+                              : WIRE_CHUNK_TOKEN;
+    if (!seen.error && !seen.reason && !seen.token)
+        return err_set(err, TINKER_EPROTOCOL, "an event of the stream has neither token nor end");
+    return TINKER_OK;
+}

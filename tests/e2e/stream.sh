@@ -1,0 +1,34 @@
+#!/bin/sh
+# stream.sh - R-217 on a real server: a streamed sample has the tokens, logprobs and ends of the
+# sample without a stream; plain HTTP sees the events; the capability is advertised.
+here=$(dirname "$0")
+. "$here/../support/serve.sh"
+model=$work/tiny
+"$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
+serve_start --model "tinker/tiny=$model"
+tap "the server accepts requests" $?
+cflags="-std=c11 -Wall -Wextra -Werror -I$root/include"
+libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd libpcre2-8 libutf8proc) -lm -pthread"
+sanitize=
+case $BUILD_DIR in *asan) sanitize=-fsanitize=address,undefined ;; *tsan) sanitize=-fsanitize=thread ;; *cov) sanitize=--coverage ;; esac
+gcc $cflags $sanitize -o "$work/stream" "$root/tests/e2e/stream.c" $libs >"$work/cc.log" 2>&1
+tap "the program compiles" $? "$work/cc.log"
+$VALGRIND "$work/stream" tinker/tiny >"$work/out" 2>"$work/err"
+tap "the stream's tokens, logprobs and ends are the sample's" $? "$work/err"
+[ "$(grep -c equal "$work/out")" -eq 3 ]
+tap "three sequences were compared" $? "$work/out"
+
+curl -sS "$TINKER_BASE_URL/api/v1/get_server_capabilities" | grep -q '"stream_sample":true'
+tap "the capability is advertised" $?
+body='{"base_model":"tinker/tiny","prompt":{"chunks":[{"type":"encoded_text","tokens":[1,2,3]}]},"num_samples":1,"sampling_params":{"max_tokens":4,"seed":1,"stop":[]}}'
+curl -sSN -H 'Content-Type: application/json' -d "$body" "$TINKER_BASE_URL/api/v1/stream_sample" >"$work/events"
+[ "$(grep -c '^data: {.*"token_id":' "$work/events")" -eq 4 ] && grep -q '"finish_reason":"length","total_tokens":4' "$work/events"
+tap "four tokens and the end, as events" $? "$work/events"
+tail -n 2 "$work/events" | head -n 1 | grep -qx 'data: \[DONE\]'
+tap "the last event says so" $? "$work/events"
+curl -sS -o /dev/null -w '%{http_code}' -d '{"num_samples":0}' -H 'Content-Type: application/json' \
+    "$TINKER_BASE_URL/api/v1/stream_sample" | grep -qE '^4'
+tap "a malformed request is refused with a status" $?
+serve_stop
+tap "the server stops cleanly" $? "$work/serve.log"
+tap_plan
