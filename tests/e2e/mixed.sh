@@ -1,0 +1,27 @@
+#!/bin/sh
+# mixed.sh - training, sampling, listings, large bodies and clients that leave, all at once.
+# Under the thread sanitizer a race ends the server, and so the test.  MIXED_ROUNDS (default 3).
+here=$(dirname "$0")
+. "$here/../support/serve.sh"
+model=$work/tiny
+"$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
+tap "a tiny model is made" $?
+sanitize=
+case $BUILD_DIR in *asan) sanitize=-fsanitize=address,undefined ;; *tsan) sanitize=-fsanitize=thread ;; *cov) sanitize=--coverage ;; esac
+libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd libpcre2-8 libutf8proc) -lm -pthread"
+gcc -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror $sanitize -I"$root/include" -o "$work/mixed" \
+    "$here/mixed.c" $libs >"$work/cc.log" 2>&1
+tap "the program compiles" $? "$work/cc.log"
+serve_start --model "tinker/tiny=$model" --threads 2
+tap "the server starts" $?
+"$work/mixed" "${MIXED_ROUNDS:-3}" "${TINKER_BASE_URL##*:}" >"$work/out" 2>"$work/err"
+tap "every request of the mixed load succeeds" $? "$work/err"
+curl -s "$TINKER_BASE_URL/metrics" >"$work/metrics"
+steps=$(sed -n 's/^tinker_optim_steps_total //p' "$work/metrics")
+[ "$steps" = $((3 * ${MIXED_ROUNDS:-3})) ]
+tap "every step was counted once" $? "$work/metrics"
+serve_stop
+tap "the server stops cleanly" $? "$work/serve.log"
+! grep -qE 'ThreadSanitizer|AddressSanitizer|runtime error' "$work/serve.log" "$work/err"
+tap "no sanitizer complained" $? "$work/serve.log"
+tap_plan
