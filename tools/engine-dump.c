@@ -285,7 +285,8 @@ static void dump_params(struct output *o, const tinker_adapter *a, const char *p
 {
     for (size_t i = 0; i < a->params.n; i++) {
         const struct param *p = &a->params.list[i];
-        add_output(o, prefix, p->name, values + p->offset, p->vector ? 0 : p->rows, p->cols);
+        size_t rows = p->vector ? 0 : param_count(p) / p->cols; /* stacks lie one below the other */
+        add_output(o, prefix, p->name, values + p->offset, rows, p->cols);
     }
 }
 

@@ -1,9 +1,10 @@
 /* make-tiny-model.c - write a Hugging Face model directory with random weights.
  *
- *   make-tiny-model [--arch qwen3|qwen2|llama] [--seed N] [--vocab V] [--hidden H]
+ *   make-tiny-model [--arch qwen3|qwen3_moe|qwen2|llama] [--seed N] [--vocab V] [--hidden H]
  *       [--layers L] [--heads N] [--kv-heads N] [--head-dim N] [--intermediate N]
  *       [--context N] [--dtype f32|bf16|f16] [--shards N] [--tie 0|1] [--rope TYPE]
- *       [--rope-theta X] [--embed-std X] [--noise X] [--bias 0|1] DIR
+ *       [--rope-theta X] [--embed-std X] [--noise X] [--bias 0|1] [--experts N]
+ *       [--experts-used N] [--expert-size N] [--renormalise 0|1] [--dense-layer N] DIR
  *
  * The tokenizer is byte-level without merges, so everything works offline. */
 #include <errno.h>
@@ -15,7 +16,9 @@
 static int usage(const char *why, const char *what)
 {
     fprintf(stderr, "make-tiny-model: %s%s\n", why, what);
-    fprintf(stderr, "usage: make-tiny-model [--arch qwen3|qwen2|llama] [--OPTION VALUE ...] DIR\n");
+    fprintf(
+        stderr,
+        "usage: make-tiny-model [--arch qwen3|qwen3_moe|qwen2|llama] [--OPTION VALUE ...] DIR\n");
     return 2;
 }
 
@@ -70,6 +73,10 @@ static bool set_number(struct init_model *o, const char *name, double v)
         { "head-dim", &c->head_dim },
         { "intermediate", &c->intermediate },
         { "shards", &o->shards },
+        { "experts", &c->experts },
+        { "experts-used", &c->experts_used },
+        { "expert-size", &c->expert_size },
+        { "sparse-step", &c->sparse_step },
     };
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         if (strcmp(name, sizes[i].name) == 0) {
@@ -85,6 +92,10 @@ static bool set_number(struct init_model *o, const char *name, double v)
         c->tied = v != 0;
     else if (strcmp(name, "bias") == 0)
         c->qkv_bias = c->o_bias = c->mlp_bias = v != 0;
+    else if (strcmp(name, "renormalise") == 0)
+        c->renormalise = v != 0;
+    else if (strcmp(name, "dense-layer") == 0 && v >= 0 && v < 4096)
+        c->dense[c->n_dense++ % MODEL_MAX_DENSE] = (uint16_t)v;
     else if (strcmp(name, "rope-theta") == 0)
         c->rope.theta = v;
     else if (strcmp(name, "embed-std") == 0)

@@ -40,7 +40,7 @@ static void draw_a(const struct param *p, uint64_t seed, float *w)
     uint64_t name = hash_fnv1a(p->name, strlen(p->name));
     double bound = 1.0 / sqrt((double)p->cols);
     uint32_t r[4] = { 0 };
-    for (size_t i = 0; i < p->rows * p->cols; i++) {
+    for (size_t i = 0; i < param_count(p); i++) {
         if (i % 4 == 0)
             philox4x32(seed, i / 4, name, r);
         double u = ((double)r[i % 4] + 0.5) * 0x1p-32;
@@ -85,9 +85,12 @@ static tinker_status view_lora(tinker_adapter *a, tinker_error *err)
         return err_nomem(err, "adapter");
     for (size_t i = 0; i < n; i++) {
         int index = a->params.pairs[i];
-        if (index != PARAM_NONE)
-            a->lora.pairs[i] = (struct lora_pair){ a->w + a->params.list[index].offset,
-                                                   a->w + a->params.list[index + 1].offset };
+        if (index == PARAM_NONE)
+            continue;
+        const struct param *p = &a->params.list[index], *q = p + 1;
+        a->lora.pairs[i] = (struct lora_pair){ a->w + p->offset, a->w + q->offset,
+                                               p->stack > 1 ? p->rows * p->cols : 0,
+                                               q->stack > 1 ? q->rows * q->cols : 0 };
     }
     return TINKER_OK;
 }

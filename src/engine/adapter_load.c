@@ -236,15 +236,27 @@ static const struct st_tensor *find(const struct safetensors *s, const char *nam
     return t ? t : safetensors_find(s, params_peft_name(name));
 }
 
+static bool right_shape(const struct st_tensor *t, const struct param *p)
+{
+    const size_t *s = t->shape;
+    if (p->vector)
+        return t->ndim == 1 && s[0] == p->cols;
+    if (p->stack)
+        return t->ndim == 3 && s[0] == p->stack && s[1] == p->rows && s[2] == p->cols;
+    return t->ndim == 2 && s[0] == p->rows && s[1] == p->cols;
+}
+
 static tinker_status copy_tensor(struct loading *l, const struct safetensors *s,
                                  const struct st_tensor *t, const struct param *p, float *out)
 {
-    bool right = p->vector ? t->ndim == 1 && t->shape[0] == p->cols
-                           : t->ndim == 2 && t->shape[0] == p->rows && t->shape[1] == p->cols;
     if (!t->usable)
         return err_set(l->err, TINKER_EINVAL, "%s: tensor %s: dtype %s is not supported", s->path,
                        t->name, t->dtype_name);
-    if (!right)
+    if (!right_shape(t, p) && p->stack)
+        return err_set(l->err, TINKER_EINVAL,
+                       "%s: tensor %s is not %zu x %zu x %zu as this model needs", s->path, t->name,
+                       p->stack, p->rows, p->cols);
+    if (!right_shape(t, p))
         return err_set(l->err, TINKER_EINVAL, "%s: tensor %s is not %zu x %zu as this model needs",
                        s->path, t->name, p->rows, p->cols);
     st_to_float(t->data, t->dtype, 0, t->count, out + p->offset);

@@ -3,7 +3,8 @@
  * adapter_config.json and adapter_model.safetensors are what PEFT reads;
  * optimizer.safetensors holds the moments (and a pending gradient) under the
  * parameter's name plus .exp_avg, .exp_avg_sq, .grad; trainer_state.json the rest.
- * A rank-0 adapter stores every weight under its HF name, with r = 0. */
+ * A rank-0 adapter stores every weight under its HF name, with r = 0.  Experts are stacks
+ * of three dimensions (params.h), or with the names of PEFT a pair for each. */
 #include "engine/adapter.h"
 
 #include <stdio.h>
@@ -145,56 +146,117 @@ static tinker_status write_json(const struct document *d, const char *dir, const
     return status;
 }
 
-/* The buffers that go into one file: parameter i of buffer b is entry b * n + i. */
+/* The tensors of one file. */
 struct saving {
     const tinker_adapter *a;
-    const float *buffer[3];
-    const char *suffix[3];
+    bool peft; /* use the names of PEFT, which has no stacks of experts */
+    struct arena arena;
+    struct st_entry *entries;
+    const float **data;
     size_t n;
-    bool peft; /* use the names of PEFT */
 };
 
 static const void *fetch(void *state, size_t entry, tinker_error *err)
 {
-    const struct saving *s = state;
-    size_t n = s->a->params.n;
     (void)err;
-    return s->buffer[entry / n] + s->a->params.list[entry % n].offset;
+    return ((const struct saving *)state)->data[entry];
 }
 
-static tinker_status write_tensors(const struct saving *s, const char *dir, const char *name,
+/* One matrix, vector or stack; name NULL: out of memory. */
+static bool add_tensor(struct saving *s, const struct param *p, const char *name, bool stack,
+                       const float *data)
+{
+    struct st_entry *e = &s->entries[s->n];
+    *e = (struct st_entry){ .name = name, .dtype = SOURCE_F32 };
+    if (stack)
+        e->shape[e->ndim++] = p->stack;
+    if (!p->vector)
+        e->shape[e->ndim++] = p->rows;
+    e->shape[e->ndim++] = p->cols;
+    s->data[s->n++] = data;
+    return name != NULL;
+}
+
+/* A stack as PEFT wants it: a pair of matrices for each expert, shared factors repeated. */
+static bool add_experts(struct saving *s, const struct param *p, const float *data)
+{
+    static const struct {
+        const char *stack, *name;
+    } names[] = { { ".w1.", "gate_proj" }, { ".w3.", "up_proj" }, { ".w2.", "down_proj" } };
+    size_t experts = s->a->engine->model->config.experts;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *at = strstr(p->name, names[i].stack);
+        for (size_t e = 0; at && e < experts; e++)
+            if (!add_tensor(s, p,
+                            arena_printf(&s->arena, "%.*s.%zu.%s.%s", (int)(at - p->name), p->name,
+                                         e, names[i].name, at + strlen(names[i].stack)),
+                            false, data + (p->stack > 1 ? e * p->rows * p->cols : 0)))
+                return false;
+    }
+    return true;
+}
+
+static bool add_buffer(struct saving *s, const float *buffer, const char *suffix)
+{
+    const struct params *all = &s->a->params;
+    bool ok = true;
+    for (size_t i = 0; ok && i < all->n; i++) {
+        const struct param *p = &all->list[i];
+        if (s->peft && p->stack)
+            ok = add_experts(s, p, buffer + p->offset);
+        else
+            ok = add_tensor(s, p,
+                            arena_printf(&s->arena, "%s%s",
+                                         s->peft ? params_peft_name(p->name) : p->name, suffix),
+                            p->stack > 0, buffer + p->offset);
+    }
+    return ok;
+}
+
+static tinker_status write_tensors(const tinker_adapter *a, bool peft, const float *const *buffer,
+                                   const char *const *suffix, size_t n, const char *path,
                                    tinker_error *err)
 {
-    struct arena arena;
-    arena_init(&arena, SIZE_MAX);
-    size_t n = s->a->params.n;
-    struct st_entry *entries = arena_array(&arena, n * s->n, sizeof(*entries));
-    char *path = arena_printf(&arena, "%s/%s", dir, name);
-    tinker_status status = entries && path ? TINKER_OK : err_nomem(err, name);
-    for (size_t i = 0; status == TINKER_OK && i < n * s->n; i++) {
-        const struct param *p = &s->a->params.list[i % n];
-        struct st_entry *e = &entries[i];
-        e->name = arena_printf(&arena, "%s%s", s->peft ? params_peft_name(p->name) : p->name,
-                               s->suffix[i / n]);
-        e->dtype = SOURCE_F32;
-        if (!p->vector)
-            e->shape[e->ndim++] = p->rows;
-        e->shape[e->ndim++] = p->cols;
-        if (!e->name)
-            status = err_nomem(err, name);
-    }
-    if (status == TINKER_OK)
-        status = safetensors_write(path, entries, n * s->n, fetch, (void *)s, err);
-    arena_clear(&arena);
+    struct saving s = { .a = a, .peft = peft };
+    size_t experts = a->engine->model->config.experts, most = a->params.n * n;
+    most *= peft && experts ? experts : 1;
+    arena_init(&s.arena, SIZE_MAX);
+    s.entries = arena_array(&s.arena, most, sizeof(*s.entries));
+    s.data = arena_array(&s.arena, most, sizeof(*s.data));
+    bool ok = path && s.entries && s.data;
+    for (size_t i = 0; ok && i < n; i++)
+        ok = add_buffer(&s, buffer[i], suffix[i]);
+    tinker_status status = ok ? safetensors_write(path, s.entries, s.n, fetch, &s, err)
+                              : err_nomem(err, "adapter files");
+    arena_clear(&s.arena);
+    return status;
+}
+
+static tinker_status write_weights(const tinker_adapter *a, bool peft, const char *dir,
+                                   tinker_error *err)
+{
+    struct buf path;
+    buf_init(&path, 1 << 16);
+    buf_printf(&path, "%s/adapter_model.safetensors", dir);
+    const float *buffer[] = { a->w };
+    const char *const suffix[] = { "" };
+    tinker_status status =
+        write_tensors(a, peft, buffer, suffix, 1, buf_ok(&path) ? path.data : NULL, err);
+    buf_clear(&path);
     return status;
 }
 
 static tinker_status write_optimizer(const tinker_adapter *a, const char *dir, tinker_error *err)
 {
-    struct saving moments = {
-        a, { a->m, a->v, a->grad }, { ".exp_avg", ".exp_avg_sq", ".grad" }, a->grad ? 3 : 2, false
-    };
-    return write_tensors(&moments, dir, "optimizer.safetensors", err);
+    struct buf path;
+    buf_init(&path, 1 << 16);
+    buf_printf(&path, "%s/optimizer.safetensors", dir);
+    const float *buffer[] = { a->m, a->v, a->grad };
+    const char *const suffix[] = { ".exp_avg", ".exp_avg_sq", ".grad" };
+    tinker_status status = write_tensors(a, false, buffer, suffix, a->grad ? 3 : 2,
+                                         buf_ok(&path) ? path.data : NULL, err);
+    buf_clear(&path);
+    return status;
 }
 
 tinker_status tinker_adapter_save(const tinker_adapter *a, const char *dir, const char *base_name,
@@ -202,11 +264,10 @@ tinker_status tinker_adapter_save(const tinker_adapter *a, const char *dir, cons
 {
     bool peft = flags & TINKER_ADAPTER_PEFT;
     struct document document = { a, base_name ? base_name : "", peft };
-    struct saving weights = { a, { a->w }, { "" }, 1, peft };
     bool optimizer = flags & TINKER_ADAPTER_OPTIMIZER;
     if (optimizer && !a->m)
         return err_set(err, TINKER_EINVAL, "this adapter is a snapshot: it has no optimizer state");
-    tinker_status status = write_tensors(&weights, dir, "adapter_model.safetensors", err);
+    tinker_status status = write_weights(a, peft, dir, err);
     if (status == TINKER_OK)
         status = write_json(&document, dir, "adapter_config.json", put_adapter_config, err);
     if (status == TINKER_OK && optimizer)

@@ -30,7 +30,8 @@ static size_t acts_layout(struct acts *a, const struct model_config *c, size_t r
 {
     struct cutter p = { mem, 0 };
     size_t hidden = rows * c->hidden, q = rows * c->heads * c->head_dim;
-    size_t kv = rows * c->kv_heads * c->head_dim, inner = rows * c->intermediate;
+    size_t kv = rows * c->kv_heads * c->head_dim, inner = rows * model_mlp_width(c);
+    size_t entries = rows * (c->experts ? c->experts_used : 1);
     a->n1 = take(&p, hidden);
     a->n2 = take(&p, hidden);
     a->x_mid = take(&p, hidden);
@@ -48,7 +49,10 @@ static size_t acts_layout(struct acts *a, const struct model_config *c, size_t r
     a->up = take(&p, inner);
     a->act = take(&p, inner);
     for (int i = 0; i < LINEARS; i++)
-        a->xa[i] = take(&p, rows * rank);
+        a->xa[i] = take(&p, (i < LINEAR_GATE ? rows : entries) * rank);
+    float *moe = take(&p, moe_acts_floats(c, rows));
+    if (mem)
+        moe_acts_init(&a->moe, c, rows, moe);
     return p.used;
 }
 
@@ -168,14 +172,11 @@ static void attention_part(const struct block *b, size_t layer, size_t k_offset,
     threads_run(b->threads, rows * c->hidden, 4096, add_slice, &add);
 }
 
-void block_forward(const struct block *b, size_t layer, size_t k_offset, size_t v_offset,
-                   const float *x, struct acts *a, float *y)
+static void mlp_part(const struct block *b, size_t layer, struct acts *a, float *y)
 {
     const struct model_config *c = &b->model->config;
     const struct layer *l = &b->model->layers[layer];
     size_t rows = b->batch->n;
-    attention_part(b, layer, k_offset, v_offset, x, a);
-    norm_forward(b->threads, a->n2, a->rstd2, a->x_mid, l->norm2, rows, c->hidden, c->norm_eps);
     struct linear_set gate_up = { 2,
                                   { &l->linear[LINEAR_GATE], &l->linear[LINEAR_UP] },
                                   { a->gate, a->up } };
@@ -187,6 +188,20 @@ void block_forward(const struct block *b, size_t layer, size_t k_offset, size_t 
     struct linear_set down = { 1, { &l->linear[LINEAR_DOWN] }, { y } };
     linear_forward(b->threads, &down, a->act, rows);
     add_lora(b, layer, LINEAR_DOWN, y, a->xa[LINEAR_DOWN], a->act);
+}
+
+void block_forward(const struct block *b, size_t layer, size_t k_offset, size_t v_offset,
+                   const float *x, struct acts *a, float *y)
+{
+    const struct model_config *c = &b->model->config;
+    const struct layer *l = &b->model->layers[layer];
+    size_t rows = b->batch->n;
+    attention_part(b, layer, k_offset, v_offset, x, a);
+    norm_forward(b->threads, a->n2, a->rstd2, a->x_mid, l->norm2, rows, c->hidden, c->norm_eps);
+    if (l->experts)
+        moe_forward(b, layer, a, y);
+    else
+        mlp_part(b, layer, a, y);
     struct mix_job add = { y, a->x_mid, NULL };
     threads_run(b->threads, rows * c->hidden, 4096, add_slice, &add);
 }

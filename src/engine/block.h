@@ -3,12 +3,15 @@
  *   x' = x  + o(attention(rope(qknorm(q n1)), rope(qknorm(k n1)), v n1)),  n1 = norm1(x)
  *   y  = x' + down(silu(gate n2) * up n2),                                 n2 = norm2(x')
  *
+ * or a mixture of experts in place of the MLP (moe.h).
+ *
  * struct acts holds what the forward computes and the backward reads.  Training keeps
  * one per layer, or one in all when activations are recomputed; sampling keeps one. */
 #ifndef ENGINE_BLOCK_H
 #define ENGINE_BLOCK_H
 
 #include "engine/attention.h"
+#include "engine/moe.h"
 #include "engine/params.h"
 
 struct acts {
@@ -18,8 +21,9 @@ struct acts {
     float *k_raw, *v;       /* (rows, kv_heads * hd) */
     float *q_rstd, *k_rstd; /* (rows, heads), (rows, kv_heads) */
     float *lse;             /* (rows, heads) */
-    float *gate, *up, *act; /* (rows, intermediate) */
-    float *xa[LINEARS];     /* (rows, rank) */
+    float *gate, *up, *act; /* (rows, intermediate), or (entries, expert_size) */
+    float *xa[LINEARS];     /* (rows, rank), or (entries, rank) */
+    struct moe_acts moe;
 };
 
 /* Floats that acts of so many rows need, and their layout in memory. */
@@ -54,8 +58,9 @@ struct back {
     float *dn;          /* (rows, hidden) */
     float *dq, *datt;   /* (rows, heads * hd) */
     float *dk, *dv;     /* (rows, kv_heads * hd) */
-    float *dgate, *dup; /* (rows, intermediate) */
+    float *dgate, *dup; /* (rows, intermediate), or (entries, expert_size) */
     float *dxa;         /* (rows, rank) */
+    struct moe_back moe;
 };
 size_t back_floats(const struct model_config *c, size_t rows, size_t rank);
 void back_init(struct back *s, const struct model_config *c, size_t rows, size_t rank, float *mem);

@@ -30,15 +30,14 @@ static size_t padded(size_t n)
 size_t back_floats(const struct model_config *c, size_t rows, size_t rank)
 {
     return padded(rows * c->hidden) + 2 * padded(rows * c->heads * c->head_dim) +
-           2 * padded(rows * c->kv_heads * c->head_dim) + 2 * padded(rows * c->intermediate) +
-           padded(rows * rank);
+           2 * padded(rows * c->kv_heads * c->head_dim) + 2 * padded(rows * model_mlp_width(c)) +
+           padded(rows * rank) + moe_back_floats(c, rows, rank);
 }
 
 void back_init(struct back *s, const struct model_config *c, size_t rows, size_t rank, float *mem)
 {
     size_t q = padded(rows * c->heads * c->head_dim);
-    size_t kv = padded(rows * c->kv_heads * c->head_dim), inner = padded(rows * c->intermediate);
-    (void)rank;
+    size_t kv = padded(rows * c->kv_heads * c->head_dim), inner = padded(rows * model_mlp_width(c));
     s->dn = mem;
     s->dq = s->dn + padded(rows * c->hidden);
     s->datt = s->dq + q;
@@ -47,6 +46,7 @@ void back_init(struct back *s, const struct model_config *c, size_t rows, size_t
     s->dgate = s->dv + kv;
     s->dup = s->dgate + inner;
     s->dxa = s->dup + inner;
+    moe_back_init(&s->moe, c, rows, rank, s->dxa + padded(rows * rank));
 }
 
 /* Parameter gradients of one linear, and its LoRA part of dx (NULL: none wanted).
@@ -79,13 +79,14 @@ static void silu_slice(void *arg, size_t begin, size_t end)
                              end - begin);
 }
 
-static void mlp_backward(const struct block *b, size_t layer, const struct acts *a, float *dx,
-                         const struct grads *g, struct back *s)
+/* s->dn from dx. */
+static void mlp_part(const struct block *b, size_t layer, const struct acts *a, const float *dx,
+                     const struct grads *g, struct back *s)
 {
     const struct model_config *c = &b->model->config;
     const struct layer *l = &b->model->layers[layer];
     size_t rows = b->batch->n;
-    struct linear_set down = { 1, { &l->linear[LINEAR_DOWN] }, { dx } };
+    struct linear_set down = { 1, { &l->linear[LINEAR_DOWN] }, { (float *)dx } }; /* read only */
     linear_backward(b->threads, &down, s->dup, rows);
     linear_grads(b, layer, LINEAR_DOWN, g, dx, a->act, a->xa[LINEAR_DOWN], s->dup, s->dxa);
     struct silu_job silu = { a->gate, a->up, s->dgate, s->dup };
@@ -96,6 +97,18 @@ static void mlp_backward(const struct block *b, size_t layer, const struct acts 
     linear_backward(b->threads, &gate_up, s->dn, rows);
     linear_grads(b, layer, LINEAR_GATE, g, s->dgate, a->n2, a->xa[LINEAR_GATE], s->dn, s->dxa);
     linear_grads(b, layer, LINEAR_UP, g, s->dup, a->n2, a->xa[LINEAR_UP], s->dn, s->dxa);
+}
+
+static void mlp_backward(const struct block *b, size_t layer, const struct acts *a, float *dx,
+                         const struct grads *g, struct back *s)
+{
+    const struct model_config *c = &b->model->config;
+    const struct layer *l = &b->model->layers[layer];
+    size_t rows = b->batch->n;
+    if (l->experts)
+        moe_backward(b, layer, a, dx, g, s);
+    else
+        mlp_part(b, layer, a, dx, g, s);
     if (!g->lora)
         norm_gradient(b->threads, grads_param(g, g->params->layers[layer].norm2), s->dn, a->x_mid,
                       a->rstd2, rows, c->hidden);

@@ -2,7 +2,8 @@
  *
  * Reads the fields in any order into a struct raw, then checks them together:
  * defaults depend on other fields.  Sizes are limited so that products of two
- * of them cannot overflow; nothing later has to ask again. */
+ * of them, and the bytes of all weights, cannot overflow; nothing later has to ask
+ * again. */
 #include "engine/config.h"
 
 #include <math.h>
@@ -11,13 +12,15 @@
 #include "base/err.h"
 #include "json/json.h"
 
-enum { SIZE_LIMIT = 1 << 24, LAYER_LIMIT = 4096 };
+enum { SIZE_LIMIT = 1 << 24, LAYER_LIMIT = 4096, EXPERT_LIMIT = 4096, EXPERT_LIMIT_ALL = 1 << 18 };
+static const double parameter_limit = 0x1p50;
 
 struct raw {
     struct json_str architecture, act, model_type;
     int64_t vocab, hidden, layers, heads, kv_heads, head_dim, intermediate, context;
+    int64_t experts, experts_used, expert_size, sparse_step;
     double eps, theta;
-    bool tied, attention_bias, mlp_bias, sliding, other_layers;
+    bool tied, attention_bias, mlp_bias, sliding, other_layers, renormalise;
     struct rope_config rope;
     struct json_str rope_name;
     bool has_rope_factor;
@@ -149,6 +152,25 @@ static void read_layer_types(struct json_reader *r, struct raw *raw)
             raw->other_layers = true;
 }
 
+/* Layers without experts whatever decoder_sparse_step says. */
+static void read_dense_layers(struct json_reader *r, struct model_config *c)
+{
+    int64_t layer;
+    if (json_peek(r) == JSON_NULL) {
+        json_null(r);
+        return;
+    }
+    json_begin_array(r);
+    while (json_next_item(r)) {
+        if (!json_int64(r, &layer) || layer < 0 || layer >= LAYER_LIMIT)
+            continue; /* names no layer */
+        if (c->n_dense == MODEL_MAX_DENSE)
+            json_fail(r, "more than %d mlp_only_layers", MODEL_MAX_DENSE);
+        else
+            c->dense[c->n_dense++] = (uint16_t)layer;
+    }
+}
+
 static bool read_size(struct json_reader *r, struct json_str key, struct raw *raw)
 {
     const struct {
@@ -163,6 +185,10 @@ static bool read_size(struct json_reader *r, struct json_str key, struct raw *ra
         { "head_dim", &raw->head_dim },
         { "intermediate_size", &raw->intermediate },
         { "max_position_embeddings", &raw->context },
+        { "num_experts", &raw->experts },
+        { "num_experts_per_tok", &raw->experts_used },
+        { "moe_intermediate_size", &raw->expert_size },
+        { "decoder_sparse_step", &raw->sparse_step },
     };
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         if (json_str_is(key, sizes[i].name)) {
@@ -198,6 +224,10 @@ static void read_field(struct json_reader *r, struct json_str key, struct raw *r
         get_bool(r, &raw->mlp_bias);
     else if (json_str_is(key, "use_sliding_window"))
         get_bool(r, &raw->sliding);
+    else if (json_str_is(key, "norm_topk_prob"))
+        get_bool(r, &raw->renormalise);
+    else if (json_str_is(key, "mlp_only_layers"))
+        read_dense_layers(r, c);
     else if (json_str_is(key, "layer_types"))
         read_layer_types(r, raw);
     else if (json_str_is(key, "eos_token_id"))
@@ -216,6 +246,7 @@ static tinker_status check_arch(struct model_config *c, const struct raw *raw, c
         { "LlamaForCausalLM", ARCH_LLAMA },
         { "Qwen2ForCausalLM", ARCH_QWEN2 },
         { "Qwen3ForCausalLM", ARCH_QWEN3 },
+        { "Qwen3MoeForCausalLM", ARCH_QWEN3_MOE },
     };
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (json_str_is(raw->architecture, known[i].name)) {
@@ -228,7 +259,7 @@ static tinker_status check_arch(struct model_config *c, const struct raw *raw, c
         name = (struct json_str){ "(none)", 6 };
     return err_set(err, TINKER_EINVAL,
                    "%s: architecture %.*s is not supported (LlamaForCausalLM, Qwen2ForCausalLM, "
-                   "Qwen3ForCausalLM are)",
+                   "Qwen3ForCausalLM, Qwen3MoeForCausalLM are)",
                    path, name.n > 60 ? 60 : (int)name.n, name.s);
 }
 
@@ -284,6 +315,37 @@ static tinker_status check_sizes(struct model_config *c, struct raw *raw, const 
     return TINKER_OK;
 }
 
+static tinker_status check_experts(struct model_config *c, const struct raw *raw, const char *path,
+                                   tinker_error *err)
+{
+    if (c->arch != ARCH_QWEN3_MOE) {
+        c->n_dense = 0;
+        return TINKER_OK;
+    }
+    const struct {
+        size_t *out;
+        int64_t value, limit;
+        const char *name;
+    } sizes[] = {
+        { &c->experts, raw->experts, EXPERT_LIMIT, "num_experts" },
+        { &c->experts_used, raw->experts_used,
+          raw->experts < MODEL_MAX_USED ? raw->experts : MODEL_MAX_USED, "num_experts_per_tok" },
+        { &c->expert_size, raw->expert_size, SIZE_LIMIT, "moe_intermediate_size" },
+        { &c->sparse_step, raw->sparse_step, LAYER_LIMIT, "decoder_sparse_step" },
+    };
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        tinker_status status =
+            take_size(sizes[i].out, sizes[i].value, sizes[i].limit, sizes[i].name, path, err);
+        if (status != TINKER_OK)
+            return status;
+    }
+    if (c->experts * c->layers > EXPERT_LIMIT_ALL)
+        return err_set(err, TINKER_EINVAL, "%s: %zu layers of %zu experts are too many", path,
+                       c->layers, c->experts);
+    c->renormalise = raw->renormalise;
+    return TINKER_OK;
+}
+
 static bool positive(double v)
 {
     return isfinite(v) && v > 0;
@@ -335,7 +397,7 @@ static tinker_status check_rest(struct model_config *c, const struct raw *raw, c
         return err_set(err, TINKER_EINVAL, "%s: rms_norm_eps is wrong", path);
     c->norm_eps = (float)raw->eps;
     c->tied = raw->tied;
-    c->qk_norm = c->arch == ARCH_QWEN3;
+    c->qk_norm = c->arch == ARCH_QWEN3 || c->arch == ARCH_QWEN3_MOE;
     c->qkv_bias = c->arch == ARCH_QWEN2 || raw->attention_bias;
     c->o_bias = c->arch != ARCH_QWEN2 && raw->attention_bias;
     c->mlp_bias = c->arch == ARCH_LLAMA && raw->mlp_bias;
@@ -346,12 +408,29 @@ static tinker_status check_rest(struct model_config *c, const struct raw *raw, c
     return TINKER_OK;
 }
 
+/* So that no sum over all weights can overflow either. */
+static tinker_status check_total(const struct model_config *c, const char *path, tinker_error *err)
+{
+    double hidden = (double)c->hidden, inner = (double)c->intermediate;
+    double heads = 2 * (double)((c->heads + c->kv_heads) * c->head_dim);
+    double experts = (double)c->experts * (double)c->expert_size;
+    double all = (double)c->layers * hidden * (heads + 3 * fmax(inner, experts)) +
+                 2 * (double)c->vocab * hidden;
+    if (all > parameter_limit)
+        return err_set(err, TINKER_EINVAL, "%s: %.2g parameters are too many", path, all);
+    return TINKER_OK;
+}
+
 static tinker_status check(struct model_config *c, struct raw *raw, const char *path,
                            tinker_error *err)
 {
     tinker_status status = check_arch(c, raw, path, err);
     if (status == TINKER_OK)
         status = check_sizes(c, raw, path, err);
+    if (status == TINKER_OK)
+        status = check_experts(c, raw, path, err);
+    if (status == TINKER_OK)
+        status = check_total(c, path, err);
     if (status == TINKER_OK)
         status = check_rope(c, raw, path, err);
     if (status == TINKER_OK)
@@ -369,6 +448,7 @@ tinker_status config_parse(struct model_config *c, const char *path, const char 
     raw.rope.beta_fast = 32;
     raw.rope.beta_slow = 1;
     raw.context = 2048;
+    raw.sparse_step = 1;
     *c = (struct model_config){ 0 };
     arena_init(&arena, SIZE_MAX);
     json_reader_init(&r, text, n, &arena);
@@ -412,6 +492,6 @@ tinker_status config_parse_generation(struct model_config *c, const char *path, 
 
 const char *config_arch_name(enum arch arch)
 {
-    static const char *const names[] = { "llama", "qwen2", "qwen3" };
+    static const char *const names[] = { "llama", "qwen2", "qwen3", "qwen3_moe" };
     return names[arch];
 }

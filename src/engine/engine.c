@@ -70,11 +70,44 @@ static void hash_files(struct sha256 *hash, const struct checkpoint *files)
     }
 }
 
+/* One expert's matrix out of a stack of all, as transformers 5 may write it: experts.down_proj
+ * (experts, hidden, size), or experts.gate_up_proj (experts, 2 size, hidden), gate first. */
+static bool stacked_expert(const tinker_engine *e, const char *name, size_t rows, size_t cols,
+                           struct weight *out)
+{
+    static const char mark[] = ".mlp.experts.";
+    static const char *const suffix[] = { ".gate_proj.weight", ".up_proj.weight",
+                                          ".down_proj.weight" };
+    char stack[128], *end;
+    const char *at = strstr(name, mark), *file;
+    size_t which = 0;
+    if (!at)
+        return false;
+    at += strlen(mark);
+    size_t expert = (size_t)strtoul(at, &end, 10);
+    while (which < 3 && strcmp(end, suffix[which]) != 0)
+        which++;
+    if (end == at || which == 3)
+        return false;
+    snprintf(stack, sizeof(stack), "%.*s%s", (int)(at - name), name,
+             which == 2 ? "down_proj" : "gate_up_proj");
+    const struct st_tensor *t = checkpoint_find(e->files, stack, &file);
+    size_t per_expert = (which == 2 ? 1 : 2) * rows;
+    if (!t || !t->usable || t->ndim != 3 || expert >= t->shape[0] || t->shape[1] != per_expert ||
+        t->shape[2] != cols)
+        return false;
+    size_t first = (expert * per_expert + (which == 1 ? rows : 0)) * cols;
+    *out = (struct weight){ (const char *)t->data + first * st_dtype_size(t->dtype), t->dtype };
+    return true;
+}
+
 bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t cols,
                    struct weight *out, tinker_error *err)
 {
     const char *file = e->dir;
     const struct st_tensor *t = checkpoint_find(e->files, name, &file);
+    if (!t && stacked_expert(e, name, rows, cols, out))
+        return true;
     if (!t) {
         err_set(err, TINKER_EINVAL, "%s: tensor %s is missing", e->dir, name);
         return false;

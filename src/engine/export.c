@@ -37,25 +37,35 @@ struct exporting {
     size_t capacity; /* elements in values and bytes */
 };
 
-/* The LoRA pair that belongs to a weight of this HF name, or NULL. */
-static const struct lora_pair *pair_of(const tinker_adapter *a, const char *name)
+/* Walks the model's weights for the one of a name. */
+struct search {
+    const tinker_adapter *a;
+    const char *name;
+    struct lora_pair pair; /* what was found */
+};
+
+static tinker_status match(void *state, const struct tensor_place *at, tinker_error *err)
+{
+    struct search *s = state;
+    (void)err;
+    if (strcmp(at->name, s->name) != 0)
+        return TINKER_OK;
+    if (at->kind == TENSOR_WEIGHT)
+        s->pair = *lora_pair(&s->a->lora, at->layer, at->id);
+    else if (at->kind == TENSOR_EXPERT)
+        s->pair = lora_expert(lora_pair(&s->a->lora, at->layer, at->id), at->expert);
+    return TINKER_EINVAL; /* the end of the walk */
+}
+
+/* The LoRA pair that belongs to a weight of this HF name; its a is NULL when there is none. */
+static struct lora_pair pair_of(const tinker_adapter *a, const char *name)
 {
     const struct model_config *c = &a->engine->model->config;
+    struct search s = { .a = a, .name = name };
     if (strcmp(name, head_name) == 0)
-        return lora_head(&a->lora, c->layers);
-    for (size_t layer = 0; layer < c->layers; layer++) {
-        char prefix[48];
-        int n = snprintf(prefix, sizeof(prefix), "model.layers.%zu.", layer);
-        if (strncmp(name, prefix, (size_t)n) != 0)
-            continue;
-        for (int id = 0; id < LINEARS; id++) {
-            const char *linear = model_linear_name((enum linear_id)id);
-            size_t k = strlen(linear);
-            if (strncmp(name + n, linear, k) == 0 && strcmp(name + n + k, ".weight") == 0)
-                return lora_pair(&a->lora, layer, (enum linear_id)id);
-        }
-    }
-    return NULL;
+        return *lora_head(&a->lora, c->layers);
+    model_tensors(c, match, &s, NULL);
+    return s.pair;
 }
 
 static const struct param *full_param(const tinker_adapter *a, const char *name)
@@ -80,24 +90,61 @@ static bool reserve(struct exporting *x, size_t count, tinker_error *err)
     return x->capacity > 0;
 }
 
+/* values (rows, cols), the base's weight of this name, becomes the adapter's; false when it
+ * stays what it was. */
+static bool merge(const tinker_adapter *a, const char *name, float *values, size_t rows,
+                  size_t cols)
+{
+    if (!a->desc.rank) {
+        const struct param *full = full_param(a, name);
+        if (full)
+            memcpy(values, a->w + full->offset, rows * cols * sizeof(float));
+        return full != NULL;
+    }
+    struct lora_pair pair = pair_of(a, name);
+    if (pair.a)
+        linear_nn(a->engine->threads, values, pair.b, pair.a, rows, cols, a->lora.rank,
+                  a->lora.scale, 1);
+    return pair.a != NULL;
+}
+
+/* experts.gate_up_proj or experts.down_proj: the experts' matrices one after the other. */
+static bool merge_stack(const tinker_adapter *a, const char *name, float *values,
+                        const size_t shape[3])
+{
+    const char *last = strrchr(name, '.') + 1;
+    bool pair = strcmp(last, "gate_up_proj") == 0, changed = false;
+    size_t rows = pair ? shape[1] / 2 : shape[1], cols = shape[2];
+    for (size_t e = 0; e < shape[0]; e++) {
+        for (int up = 0; up <= pair; up++) {
+            char one[160];
+            snprintf(one, sizeof(one), "%.*s%zu.%s.weight", (int)(last - name), name, e,
+                     !pair ? "down_proj"
+                     : up  ? "up_proj"
+                           : "gate_proj");
+            changed |= merge(a, one, values, rows, cols);
+            values += rows * cols;
+        }
+    }
+    return changed;
+}
+
 static const void *fetch(void *state, size_t entry, tinker_error *err)
 {
     struct exporting *x = state;
     const struct st_tensor *t = x->tensors[entry];
-    const tinker_adapter *a = x->a;
-    const struct lora_pair *pair = a->desc.rank ? pair_of(a, x->names[entry]) : NULL;
-    const struct param *full = a->desc.rank ? NULL : full_param(a, x->names[entry]);
-    if (!full && (!pair || !pair->a))
-        return t->data;
+    const char *name = x->names[entry];
+    bool changed = false;
     if (!reserve(x, t->count, err))
         return NULL;
-    if (full) {
-        st_from_float(a->w + full->offset, t->dtype, t->count, x->bytes);
-        return x->bytes;
-    }
     st_to_float(t->data, t->dtype, 0, t->count, x->values);
-    linear_nn(a->engine->threads, x->values, pair->b, pair->a, t->shape[0], t->shape[1],
-              a->lora.rank, a->lora.scale, 1);
+    if (t->ndim == 3 && strstr(name, ".mlp.experts."))
+        changed = merge_stack(x->a, name, x->values, t->shape);
+    else if (t->ndim == 1 || t->ndim == 2)
+        changed =
+            merge(x->a, name, x->values, t->ndim == 2 ? t->shape[0] : 1, t->shape[t->ndim - 1]);
+    if (!changed)
+        return t->data;
     st_from_float(x->values, t->dtype, t->count, x->bytes);
     return x->bytes;
 }

@@ -39,12 +39,18 @@ void init_model_defaults(struct init_model *o)
 
 bool init_model_arch(struct init_model *o, const char *name)
 {
-    static const char *const names[] = { "llama", "qwen2", "qwen3" };
-    for (int i = 0; i < 3; i++) {
+    static const char *const names[] = { "llama", "qwen2", "qwen3", "qwen3_moe" };
+    struct model_config *c = &o->config;
+    for (int i = 0; i < 4; i++) {
         if (strcmp(name, names[i]) == 0) {
-            o->config.arch = (enum arch)i;
-            o->config.qk_norm = o->config.arch == ARCH_QWEN3;
-            o->config.qkv_bias = o->config.arch == ARCH_QWEN2;
+            c->arch = (enum arch)i;
+            c->qk_norm = c->arch == ARCH_QWEN3 || c->arch == ARCH_QWEN3_MOE;
+            c->qkv_bias = c->arch == ARCH_QWEN2;
+            c->experts = c->arch == ARCH_QWEN3_MOE ? 8 : 0;
+            c->experts_used = 2;
+            c->expert_size = 48;
+            c->sparse_step = 1;
+            c->renormalise = true;
             return true;
         }
     }
@@ -116,11 +122,25 @@ static bool has_specials(const struct model_config *c)
     return c->vocab >= BYTE_VOCAB;
 }
 
+static void put_experts(struct json_writer *w, const struct model_config *c)
+{
+    put_number(w, "num_experts", c->experts);
+    put_number(w, "num_experts_per_tok", c->experts_used);
+    put_number(w, "moe_intermediate_size", c->expert_size);
+    put_number(w, "decoder_sparse_step", c->sparse_step);
+    put_flag(w, "norm_topk_prob", c->renormalise);
+    json_put_key(w, "mlp_only_layers");
+    json_put_begin_array(w);
+    for (size_t i = 0; i < c->n_dense; i++)
+        json_put_uint64(w, c->dense[i]);
+    json_put_end_array(w);
+}
+
 static void put_config(struct json_writer *w, const struct init_model *o)
 {
-    static const char *const arch[] = { "LlamaForCausalLM", "Qwen2ForCausalLM",
-                                        "Qwen3ForCausalLM" };
-    static const char *const type[] = { "llama", "qwen2", "qwen3" };
+    static const char *const arch[] = { "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
+                                        "Qwen3MoeForCausalLM" };
+    static const char *const type[] = { "llama", "qwen2", "qwen3", "qwen3_moe" };
     static const char *const dtype[] = { "float32", "float16", "bfloat16" };
     const struct model_config *c = &o->config;
     json_put_key(w, "architectures");
@@ -145,6 +165,8 @@ static void put_config(struct json_writer *w, const struct init_model *o)
     put_flag(w, "attention_bias", c->o_bias);
     if (c->arch == ARCH_LLAMA)
         put_flag(w, "mlp_bias", c->mlp_bias);
+    if (c->experts)
+        put_experts(w, c);
     put_flag(w, "tie_word_embeddings", c->tied);
     put_flag(w, "use_sliding_window", false);
     put_flag(w, "use_cache", true);

@@ -80,6 +80,15 @@ static void dense_slice(void *arg, size_t begin, size_t end)
     j->kernel(j->y, j->x, j->w, j->N, j->O, j->C, j->alpha, j->accumulate, begin, end);
 }
 
+static void run(struct threads *t, size_t n, size_t grain,
+                void (*slice)(void *arg, size_t begin, size_t end), void *arg)
+{
+    if (t)
+        threads_run(t, n, grain, slice, arg);
+    else
+        slice(arg, 0, n);
+}
+
 /* Slices of at least WORTH multiply-adds: less is not worth waking a thread.  Every
  * slice of rows lays out the right operand for itself, so outputs of few rows (a
  * token's LoRA part, the gradient of A) are cut along their columns instead. */
@@ -102,18 +111,18 @@ void linear_nt(struct threads *t, float *y, const float *x, const float *w, size
 {
     struct dense_job job = { dense_nt, y, x, w, N, O, C, alpha, accumulate };
     if (N > FEW_ROWS) {
-        threads_run(t, N, dense_grain(O * C), dense_slice, &job);
+        run(t, N, dense_grain(O * C), dense_slice, &job);
         return;
     }
     job.kernel = dense_nt_columns;
-    threads_run(t, O, column_grain(N * C), dense_slice, &job);
+    run(t, O, column_grain(N * C), dense_slice, &job);
 }
 
 void linear_nn(struct threads *t, float *y, const float *x, const float *w, size_t N, size_t O,
                size_t C, float alpha, int accumulate)
 {
     struct dense_job job = { dense_nn, y, x, w, N, O, C, alpha, accumulate };
-    threads_run(t, N, dense_grain(O * C), dense_slice, &job);
+    run(t, N, dense_grain(O * C), dense_slice, &job);
 }
 
 void linear_tn(struct threads *t, float *y, const float *a, const float *x, size_t N, size_t O,
@@ -121,11 +130,11 @@ void linear_tn(struct threads *t, float *y, const float *a, const float *x, size
 {
     struct dense_job job = { dense_tn, y, a, x, N, O, C, alpha, accumulate };
     if (O > FEW_ROWS) {
-        threads_run(t, O, dense_grain(N * C), dense_slice, &job);
+        run(t, O, dense_grain(N * C), dense_slice, &job);
         return;
     }
     job.kernel = dense_tn_columns;
-    threads_run(t, C, column_grain(N * O), dense_slice, &job);
+    run(t, C, column_grain(N * O), dense_slice, &job);
 }
 
 struct bias_job {
@@ -149,6 +158,6 @@ void linear_gradient(struct threads *t, float *dw, float *db, const float *dy, c
         linear_tn(t, dw, dy, x, rows, out, in, 1, 1);
     if (db) {
         struct bias_job job = { db, dy, rows, out };
-        threads_run(t, out, 64, bias_slice, &job);
+        run(t, out, 64, bias_slice, &job);
     }
 }

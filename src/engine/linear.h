@@ -17,7 +17,8 @@ struct linear_set {
 void linear_forward(struct threads *t, const struct linear_set *set, const float *x, size_t rows);
 /* dx (rows, in) = sum over i of dy_i W_i */
 void linear_backward(struct threads *t, const struct linear_set *set, float *dx, size_t rows);
-/* dw (out, in) += dy^T x and db (out) += column sums of dy; either may be NULL. */
+/* dw (out, in) += dy^T x and db (out) += column sums of dy; either may be NULL.  Here and
+ * below, t NULL: on the calling thread, inside a slice of another run. */
 void linear_gradient(struct threads *t, float *dw, float *db, const float *dy, const float *x,
                      size_t rows, size_t out, size_t in);
 

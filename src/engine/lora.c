@@ -18,6 +18,13 @@ const struct lora_pair *lora_head(const struct lora *l, size_t layers)
     return &l->pairs[layers * LINEARS];
 }
 
+struct lora_pair lora_expert(const struct lora_pair *p, size_t expert)
+{
+    if (!p->a)
+        return *p;
+    return (struct lora_pair){ p->a + expert * p->a_step, p->b + expert * p->b_step, 0, 0 };
+}
+
 void lora_forward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *y,
                   float *xa, const float *x, size_t n, size_t out, size_t in)
 {
@@ -34,8 +41,10 @@ void lora_backward(struct threads *t, const struct lora *l, const struct lora_pa
     if (!p->a)
         return;
     linear_nn(t, dxa, dy, p->b, n, l->rank, out, l->scale, 0);
-    linear_tn(t, db, dy, xa, n, out, l->rank, l->scale, 1);
-    linear_tn(t, da, dxa, x, n, l->rank, in, 1, 1);
+    if (db)
+        linear_tn(t, db, dy, xa, n, out, l->rank, l->scale, 1);
+    if (da)
+        linear_tn(t, da, dxa, x, n, l->rank, in, 1, 1);
     if (dx)
         linear_nn(t, dx, dxa, p->a, n, in, l->rank, 1, 1);
 }

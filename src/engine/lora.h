@@ -9,6 +9,7 @@
 
 struct lora_pair {
     const float *a, *b;
+    size_t a_step, b_step; /* floats from one expert's factor to the next; 0: all share it */
 };
 
 struct lora {
@@ -23,13 +24,16 @@ enum { LORA_ALPHA = 32 };
 const struct lora_pair *lora_pair(const struct lora *l, size_t layer, enum linear_id id);
 const struct lora_pair *lora_head(const struct lora *l, size_t layers);
 
+/* The factors of one expert in a pair of stacks. */
+struct lora_pair lora_expert(const struct lora_pair *p, size_t expert);
+
 /* y (n, out) += scale * (x A^T) B^T on n rows; xa (n, rank) receives x A^T.
- * Nothing happens when the pair is not trained. */
+ * Nothing happens when the pair is not trained.  t NULL: on the calling thread. */
 void lora_forward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *y,
                   float *xa, const float *x, size_t n, size_t out, size_t in);
 
-/* The gradients: da and db are added to, dx too (NULL: not wanted); dxa (n, rank) is
- * scratch, xa what the forward left. */
+/* The gradients: da, db and dx are added to (NULL: not wanted); dxa (n, rank) receives
+ * the gradient of xa, which is what the forward left. */
 void lora_backward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *da,
                    float *db, float *dx, float *dxa, const float *dy, const float *x,
                    const float *xa, size_t n, size_t out, size_t in);

@@ -20,7 +20,7 @@ static size_t round_up(size_t n)
 struct sizes {
     enum packed_dtype dtype;
     bool tied;
-    size_t packed, vectors;
+    size_t packed, vectors, matrices;
 };
 
 static tinker_status add_size(void *state, const struct tensor_place *at, tinker_error *err)
@@ -31,12 +31,13 @@ static tinker_status add_size(void *state, const struct tensor_place *at, tinker
         s->vectors += round_up(at->cols * sizeof(float));
     else if (at->kind != TENSOR_EMBED || s->tied)
         s->packed += round_up(packed_bytes(s->dtype, at->rows, at->cols));
+    s->matrices += at->rows > 0;
     return TINKER_OK;
 }
 
 static struct sizes model_sizes(const struct model_config *c, enum packed_dtype dtype)
 {
-    struct sizes s = { dtype, c->tied, 0, 0 };
+    struct sizes s = { dtype, c->tied, 0, 0, 0 };
     model_tensors(c, add_size, &s, NULL);
     return s;
 }
@@ -50,20 +51,25 @@ uint64_t model_bytes(const struct model_config *c, enum packed_dtype dtype)
 struct model *model_new(const struct model_config *c, enum packed_dtype dtype, tinker_error *err)
 {
     struct sizes s = model_sizes(c, dtype);
+    size_t per_layer = c->experts * EXPERT_LINEARS, sparse = model_sparse_layers(c);
     struct model *m = calloc(1, sizeof(*m));
     if (m) {
         m->config = *c;
         m->dtype = dtype;
         m->layers = calloc(c->layers, sizeof(*m->layers));
         m->inv_freq = calloc(c->head_dim / 2, sizeof(float));
+        m->experts = calloc(sparse * per_layer + 1, sizeof(*m->experts));
         m->packed_memory = aligned_alloc(ALIGN, s.packed);
         m->vector_memory = aligned_alloc(ALIGN, s.vectors);
     }
-    if (!m || !m->layers || !m->inv_freq || !m->packed_memory || !m->vector_memory) {
+    if (!m || !m->layers || !m->inv_freq || !m->experts || !m->packed_memory || !m->vector_memory) {
         model_free(m);
         err_set(err, TINKER_ENOMEM, "no memory for %zu bytes of weights", s.packed + s.vectors);
         return NULL;
     }
+    for (size_t i = 0, at = 0; i < c->layers; i++)
+        if (model_sparse(c, i))
+            m->layers[i].experts = m->experts + per_layer * at++;
     m->rope_scale = rope_init(&c->rope, c->head_dim, m->inv_freq);
     return m;
 }
@@ -73,6 +79,7 @@ void model_free(struct model *m)
     if (!m)
         return;
     free(m->layers);
+    free(m->experts);
     free(m->inv_freq);
     free(m->packed_memory);
     free(m->vector_memory);
@@ -98,9 +105,17 @@ struct filling {
 
 static struct linear *place_linear(struct model *m, const struct tensor_place *at)
 {
-    return at->kind == TENSOR_WEIGHT || at->kind == TENSOR_BIAS
-               ? &m->layers[at->layer].linear[at->id]
-               : &m->head;
+    struct layer *layer = &m->layers[at->layer];
+    switch (at->kind) {
+    case TENSOR_WEIGHT:
+        return &layer->linear[at->id];
+    case TENSOR_ROUTER:
+        return &layer->router;
+    case TENSOR_EXPERT:
+        return &layer->experts[at->expert * EXPERT_LINEARS + (size_t)(at->id - LINEAR_GATE)];
+    default:
+        return &m->head;
+    }
 }
 
 static const float **place_vector(struct model *m, const struct tensor_place *at)
@@ -187,7 +202,7 @@ tinker_status model_fill(struct model *m, struct threads *t, const struct weight
                          tinker_error *err)
 {
     struct filling f = { m, source, m->packed_memory, m->vector_memory, NULL, 0 };
-    f.jobs = calloc(m->config.layers * LINEARS + 1, sizeof(*f.jobs));
+    f.jobs = calloc(model_sizes(&m->config, m->dtype).matrices, sizeof(*f.jobs));
     if (!f.jobs)
         return err_nomem(err, "weights");
     tinker_status status = model_tensors(&m->config, plan, &f, err);

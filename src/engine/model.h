@@ -14,9 +14,9 @@
 #include "engine/kernels/kernels.h"
 #include "engine/threads.h"
 
-enum arch { ARCH_LLAMA, ARCH_QWEN2, ARCH_QWEN3 };
+enum arch { ARCH_LLAMA, ARCH_QWEN2, ARCH_QWEN3, ARCH_QWEN3_MOE };
 enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
-enum { MODEL_MAX_HEAD_DIM = 512, MODEL_MAX_EOS = 16 };
+enum { MODEL_MAX_HEAD_DIM = 512, MODEL_MAX_EOS = 16, MODEL_MAX_DENSE = 64, MODEL_MAX_USED = 64 };
 
 struct rope_config {
     enum rope_type type;
@@ -35,6 +35,12 @@ struct model_config {
     bool tied;    /* the head is the embedding */
     bool qk_norm; /* RMSNorm over each head of q and k */
     bool qkv_bias, o_bias, mlp_bias;
+    /* mixture of experts; experts 0: none, and the rest has no meaning */
+    size_t experts, experts_used, expert_size; /* expert_size: intermediate of one */
+    bool renormalise;                          /* the weights of a token's experts sum to 1 */
+    size_t sparse_step;                        /* every so many layers is sparse */
+    uint16_t dense[MODEL_MAX_DENSE];           /* layers that are dense whatever the step */
+    size_t n_dense;
     struct rope_config rope;
     int32_t eos[MODEL_MAX_EOS];
     size_t n_eos;
@@ -48,7 +54,8 @@ enum linear_id {
     LINEAR_GATE,
     LINEAR_UP,
     LINEAR_DOWN,
-    LINEARS
+    LINEARS,
+    EXPERT_LINEARS = LINEARS - LINEAR_GATE
 };
 
 /* y = x W^T + bias, W (out, in). */
@@ -62,6 +69,9 @@ struct layer {
     const float *norm1, *norm2;   /* (hidden) */
     const float *q_norm, *k_norm; /* (head_dim), NULL without qk_norm */
     struct linear linear[LINEARS];
+    /* of a sparse layer, whose gate, up and down are in its experts */
+    struct linear router;   /* (experts, hidden) */
+    struct linear *experts; /* (experts, EXPERT_LINEARS); NULL in a dense layer */
 };
 
 struct model {
@@ -69,7 +79,8 @@ struct model {
     const void *embed; /* (vocab, hidden), row-major, of embed_dtype */
     enum source_dtype embed_dtype;
     struct layer *layers;
-    const float *norm; /* (hidden) */
+    struct linear *experts; /* of all sparse layers */
+    const float *norm;      /* (hidden) */
     struct linear head;
     float *inv_freq;  /* (head_dim / 2) */
     float rope_scale; /* of cos and sin; 1 but for yarn */
@@ -79,6 +90,13 @@ struct model {
 
 /* Shape of linear `id` in every layer. */
 void model_linear_shape(const struct model_config *c, enum linear_id id, size_t *out, size_t *in);
+/* The same for one expert: gate, up or down. */
+void model_expert_shape(const struct model_config *c, enum linear_id id, size_t *out, size_t *in);
+/* Whether the MLP of a layer is a mixture of experts, and how many layers are so. */
+bool model_sparse(const struct model_config *c, size_t layer);
+size_t model_sparse_layers(const struct model_config *c);
+/* Floats of a token's gate (or up): the most of any layer. */
+size_t model_mlp_width(const struct model_config *c);
 /* "self_attn.q_proj" and so on. */
 const char *model_linear_name(enum linear_id id);
 bool model_linear_has_bias(const struct model_config *c, enum linear_id id);
@@ -121,15 +139,18 @@ enum tensor_kind {
     TENSOR_K_NORM,
     TENSOR_WEIGHT,
     TENSOR_BIAS,
+    TENSOR_ROUTER,
+    TENSOR_EXPERT,
     TENSOR_NORM,
     TENSOR_HEAD
 };
 struct tensor_place {
     enum tensor_kind kind;
     size_t layer;      /* of the layer's tensors */
-    enum linear_id id; /* of TENSOR_WEIGHT and TENSOR_BIAS */
+    enum linear_id id; /* of TENSOR_WEIGHT, TENSOR_BIAS and TENSOR_EXPERT */
     size_t rows, cols;
     const char *name; /* valid during the call */
+    size_t expert;    /* of TENSOR_EXPERT; each has gate, up, down in a row */
 };
 typedef tinker_status tensor_visit(void *state, const struct tensor_place *at, tinker_error *err);
 tinker_status model_tensors(const struct model_config *c, tensor_visit *visit, void *state,

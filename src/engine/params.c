@@ -8,25 +8,51 @@
 enum { ALIGN_FLOATS = 16 };
 
 /* Adds one parameter; the list has room. */
-static int add(struct params *p, const char *name, size_t rows, size_t cols)
+static int add(struct params *p, const char *name, size_t stack, size_t rows, size_t cols)
 {
     struct param *q = &p->list[p->n];
-    size_t count = (rows ? rows : 1) * cols;
-    *q =
-        (struct param){ arena_strdup(&p->arena, name), p->total, rows ? rows : 1, cols, rows == 0 };
+    *q = (struct param){
+        arena_strdup(&p->arena, name), p->total, rows ? rows : 1, cols, rows == 0, stack
+    };
+    size_t count = param_count(q);
     p->total += (count + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
     p->count += count;
     return q->name ? (int)p->n++ : PARAM_NONE;
 }
 
-static int add_pair(struct params *p, const char *module, size_t rank, size_t out, size_t in)
+/* A pair of factors, or of stacks of them. */
+struct pair_shape {
+    size_t out, in;
+    size_t a_stack, b_stack;
+};
+
+static int add_pair(struct params *p, const char *module, size_t rank, const struct pair_shape *s)
 {
     char name[160];
     snprintf(name, sizeof(name), "base_model.model.model.%s.lora_A.weight", module);
-    int a = add(p, name, rank, in);
+    int a = add(p, name, s->a_stack, rank, s->in);
     snprintf(name, sizeof(name), "base_model.model.model.%s.lora_B.weight", module);
-    int b = add(p, name, out, rank);
+    int b = add(p, name, s->b_stack, s->out, rank);
     return a < 0 || b < 0 ? PARAM_NONE : a;
+}
+
+/* The pair of one linear of a layer, or of that linear in all experts. */
+static int add_layer_pair(struct params *p, const struct model_config *c, size_t rank, size_t layer,
+                          enum linear_id id)
+{
+    static const char *const stacks[] = { "w1", "w3", "w2" };
+    char module[96];
+    struct pair_shape s = { 0 };
+    if (id < LINEAR_GATE || !model_sparse(c, layer)) {
+        model_linear_shape(c, id, &s.out, &s.in);
+        snprintf(module, sizeof(module), "layers.%zu.%s", layer, model_linear_name(id));
+        return add_pair(p, module, rank, &s);
+    }
+    model_expert_shape(c, id, &s.out, &s.in);
+    s.a_stack = id == LINEAR_DOWN ? c->experts : 1;
+    s.b_stack = id == LINEAR_DOWN ? 1 : c->experts;
+    snprintf(module, sizeof(module), "layers.%zu.mlp.experts.%s", layer, stacks[id - LINEAR_GATE]);
+    return add_pair(p, module, rank, &s);
 }
 
 static bool trained(const tinker_lora *lora, enum linear_id id)
@@ -45,25 +71,22 @@ static bool init_lora(struct params *p, const struct model_config *c, const tink
         p->pairs[i] = PARAM_NONE;
     for (size_t layer = 0; layer < c->layers; layer++) {
         for (int id = 0; id < LINEARS; id++) {
-            char module[96];
-            size_t out, in;
             if (!trained(lora, (enum linear_id)id))
                 continue;
-            model_linear_shape(c, (enum linear_id)id, &out, &in);
-            snprintf(module, sizeof(module), "layers.%zu.%s", layer,
-                     model_linear_name((enum linear_id)id));
             int *pair = &p->pairs[layer * LINEARS + (size_t)id];
-            *pair = add_pair(p, module, rank, out, in);
+            *pair = add_layer_pair(p, c, rank, layer, (enum linear_id)id);
             if (*pair == PARAM_NONE)
                 return false;
         }
     }
     if (!lora->train_unembed)
         return true;
-    p->pairs[n - 1] = add_pair(p, "unembed_tokens", rank, c->vocab, c->hidden);
+    struct pair_shape head = { c->vocab, c->hidden, 0, 0 };
+    p->pairs[n - 1] = add_pair(p, "unembed_tokens", rank, &head);
     return p->pairs[n - 1] != PARAM_NONE;
 }
 
+/* NULL for all but the first matrix of the experts: the others follow it. */
 static int *place(struct params *p, const struct tensor_place *at)
 {
     struct layer_params *layer = &p->layers[at->layer];
@@ -82,6 +105,10 @@ static int *place(struct params *p, const struct tensor_place *at)
         return &layer->weight[at->id];
     case TENSOR_BIAS:
         return &layer->bias[at->id];
+    case TENSOR_ROUTER:
+        return &layer->router;
+    case TENSOR_EXPERT:
+        return at->expert == 0 && at->id == LINEAR_GATE ? &layer->experts : NULL;
     case TENSOR_NORM:
         return &p->norm;
     case TENSOR_HEAD:
@@ -93,23 +120,34 @@ static int *place(struct params *p, const struct tensor_place *at)
 static tinker_status add_tensor(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct params *p = state;
-    int index = add(p, at->name, at->rows, at->cols);
+    int index = add(p, at->name, 0, at->rows, at->cols), *out = place(p, at);
     if (index == PARAM_NONE)
         return err_nomem(err, "parameters");
-    *place(p, at) = index;
+    if (out)
+        *out = index;
+    return TINKER_OK;
+}
+
+static tinker_status count(void *state, const struct tensor_place *at, tinker_error *err)
+{
+    (void)at;
+    (void)err;
+    ++*(size_t *)state;
     return TINKER_OK;
 }
 
 static bool init_full(struct params *p, const struct model_config *c)
 {
-    p->list = arena_array(&p->arena, c->layers * (2 * LINEARS + 4) + 3, sizeof(*p->list));
+    size_t n = 0;
+    model_tensors(c, count, &n, NULL);
+    p->list = arena_array(&p->arena, n, sizeof(*p->list));
     p->layers = arena_array(&p->arena, c->layers, sizeof(*p->layers));
     if (!p->list || !p->layers)
         return false;
     p->embed = p->norm = p->head = PARAM_NONE;
     for (size_t i = 0; i < c->layers; i++) {
         struct layer_params *l = &p->layers[i];
-        l->norm1 = l->norm2 = l->q_norm = l->k_norm = PARAM_NONE;
+        l->norm1 = l->norm2 = l->q_norm = l->k_norm = l->router = l->experts = PARAM_NONE;
         for (int id = 0; id < LINEARS; id++)
             l->weight[id] = l->bias[id] = PARAM_NONE;
     }

@@ -1,7 +1,10 @@
 /* params.h - which tensors an adapter trains and where they lie in its buffer.
  *
  * The order is fixed: layers ascending, within a layer as enum linear_id, A before
- * B; then the head.  With rank 0: every tensor of the model under its HF name. */
+ * B; then the head.  With rank 0: every tensor of the model under its HF name.
+ *
+ * The experts of a layer share a pair of stacks named experts.w1 (gate), w3 (up) and w2
+ * (down): w1 and w3 have one A for all experts, w2 has one B for all. */
 #ifndef ENGINE_PARAMS_H
 #define ENGINE_PARAMS_H
 
@@ -13,13 +16,21 @@ struct param {
     size_t offset;     /* in floats, a multiple of 16 */
     size_t rows, cols; /* a vector has one row and is written as one dimension */
     bool vector;
+    size_t stack; /* 0: one matrix; else so many, written as three dimensions */
 };
+
+/* Floats of a parameter. */
+static inline size_t param_count(const struct param *p)
+{
+    return (p->stack ? p->stack : 1) * p->rows * p->cols;
+}
 
 /* Rank 0: index of each tensor in list, PARAM_NONE where the model has none. */
 enum { PARAM_NONE = -1 };
 struct layer_params {
     int norm1, norm2, q_norm, k_norm;
     int weight[LINEARS], bias[LINEARS];
+    int router, experts; /* experts: of expert 0's gate; gate, up, down of each in a row */
 };
 
 struct params {

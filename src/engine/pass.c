@@ -231,7 +231,7 @@ static double run_unit(tinker_pass *p)
     double rows = (double)p->batch.n, hidden = (double)c->hidden;
     double layer =
         2 * rows * hidden *
-        (2.0 * (double)((c->heads + c->kv_heads) * c->head_dim) + 3.0 * (double)c->intermediate);
+        (2.0 * (double)((c->heads + c->kv_heads) * c->head_dim) + 3.0 * (double)model_mlp_width(c));
     switch (p->stage) {
     case PASS_FORWARD:
         step_forward(p);

@@ -19,6 +19,36 @@ void model_linear_shape(const struct model_config *c, enum linear_id id, size_t 
     *in = shapes[id][1];
 }
 
+void model_expert_shape(const struct model_config *c, enum linear_id id, size_t *out, size_t *in)
+{
+    *out = id == LINEAR_DOWN ? c->hidden : c->expert_size;
+    *in = id == LINEAR_DOWN ? c->expert_size : c->hidden;
+}
+
+bool model_sparse(const struct model_config *c, size_t layer)
+{
+    for (size_t i = 0; i < c->n_dense; i++)
+        if (c->dense[i] == layer)
+            return false;
+    return c->experts > 0 && (layer + 1) % c->sparse_step == 0;
+}
+
+size_t model_sparse_layers(const struct model_config *c)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->layers; i++)
+        n += model_sparse(c, i);
+    return n;
+}
+
+size_t model_mlp_width(const struct model_config *c)
+{
+    size_t sparse = model_sparse_layers(c), experts = c->experts_used * c->expert_size;
+    if (sparse == 0 || (sparse < c->layers && c->intermediate > experts))
+        return c->intermediate;
+    return experts;
+}
+
 const char *model_linear_name(enum linear_id id)
 {
     static const char *const names[LINEARS] = {
@@ -57,7 +87,7 @@ static void visit_layer_vector(struct walk *w, enum tensor_kind kind, const char
     if (w->status != TINKER_OK)
         return;
     snprintf(name, sizeof(name), "model.layers.%zu.%s", w->layer, suffix);
-    struct tensor_place at = { kind, w->layer, LINEARS, 0, n, name };
+    struct tensor_place at = { kind, w->layer, LINEARS, 0, n, name, 0 };
     w->status = w->visit(w->state, &at, w->err);
 }
 
@@ -69,13 +99,41 @@ static void visit_linear(struct walk *w, enum linear_id id)
         return;
     model_linear_shape(w->c, id, &out, &in);
     snprintf(name, sizeof(name), "model.layers.%zu.%s.weight", w->layer, model_linear_name(id));
-    struct tensor_place at = { TENSOR_WEIGHT, w->layer, id, out, in, name };
+    struct tensor_place at = { TENSOR_WEIGHT, w->layer, id, out, in, name, 0 };
     w->status = w->visit(w->state, &at, w->err);
     if (w->status != TINKER_OK || !model_linear_has_bias(w->c, id))
         return;
     snprintf(name, sizeof(name), "model.layers.%zu.%s.bias", w->layer, model_linear_name(id));
-    struct tensor_place bias = { TENSOR_BIAS, w->layer, id, 0, out, name };
+    struct tensor_place bias = { TENSOR_BIAS, w->layer, id, 0, out, name, 0 };
     w->status = w->visit(w->state, &bias, w->err);
+}
+
+static void visit_expert(struct walk *w, size_t expert, enum linear_id id)
+{
+    static const char *const suffix[] = { "gate_proj", "up_proj", "down_proj" };
+    char name[96];
+    size_t out, in;
+    if (w->status != TINKER_OK)
+        return;
+    model_expert_shape(w->c, id, &out, &in);
+    snprintf(name, sizeof(name), "model.layers.%zu.mlp.experts.%zu.%s.weight", w->layer, expert,
+             suffix[id - LINEAR_GATE]);
+    struct tensor_place at = { TENSOR_EXPERT, w->layer, id, out, in, name, expert };
+    w->status = w->visit(w->state, &at, w->err);
+}
+
+static void visit_experts(struct walk *w)
+{
+    char name[96];
+    if (w->status != TINKER_OK)
+        return;
+    snprintf(name, sizeof(name), "model.layers.%zu.mlp.gate.weight", w->layer);
+    struct tensor_place at = { TENSOR_ROUTER, w->layer, LINEARS, w->c->experts,
+                               w->c->hidden,  name,     0 };
+    w->status = w->visit(w->state, &at, w->err);
+    for (size_t e = 0; e < w->c->experts; e++)
+        for (int id = LINEAR_GATE; id <= LINEAR_DOWN; id++)
+            visit_expert(w, e, (enum linear_id)id);
 }
 
 static void visit_layer(struct walk *w)
@@ -88,6 +146,10 @@ static void visit_layer(struct walk *w)
         visit_layer_vector(w, TENSOR_K_NORM, "self_attn.k_norm.weight", w->c->head_dim);
     }
     visit_layer_vector(w, TENSOR_NORM2, "post_attention_layernorm.weight", w->c->hidden);
+    if (model_sparse(w->c, w->layer)) {
+        visit_experts(w);
+        return;
+    }
     for (int id = LINEAR_GATE; id <= LINEAR_DOWN; id++)
         visit_linear(w, (enum linear_id)id);
 }
@@ -96,18 +158,21 @@ tinker_status model_tensors(const struct model_config *c, tensor_visit *visit, v
                             tinker_error *err)
 {
     struct walk w = { c, visit, state, err, TINKER_OK, 0 };
-    struct tensor_place embed = { TENSOR_EMBED, 0,         LINEARS,
-                                  c->vocab,     c->hidden, "model.embed_tokens.weight" };
+    struct tensor_place embed = {
+        TENSOR_EMBED, 0, LINEARS, c->vocab, c->hidden, "model.embed_tokens.weight", 0
+    };
     w.status = visit(state, &embed, err);
     for (w.layer = 0; w.layer < c->layers; w.layer++)
         visit_layer(&w);
     if (w.status != TINKER_OK)
         return w.status;
-    struct tensor_place norm = { TENSOR_NORM, 0, LINEARS, 0, c->hidden, "model.norm.weight" };
+    struct tensor_place norm = { TENSOR_NORM, 0, LINEARS, 0, c->hidden, "model.norm.weight", 0 };
     w.status = visit(state, &norm, err);
     if (w.status != TINKER_OK || c->tied)
         return w.status;
-    struct tensor_place head = { TENSOR_HEAD, 0, LINEARS, c->vocab, c->hidden, "lm_head.weight" };
+    struct tensor_place head = {
+        TENSOR_HEAD, 0, LINEARS, c->vocab, c->hidden, "lm_head.weight", 0
+    };
     return visit(state, &head, err);
 }
 

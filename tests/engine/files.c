@@ -173,6 +173,138 @@ static void test_export_merges(void)
     check_export(&o, &lora, 0.0 + 1e-6);
 }
 
+/* ---- experts -------------------------------------------------------------------------------- */
+
+/* Tensors of a model with its experts in two stacks, as transformers 5 may write them. */
+struct stacking {
+    const struct model_config *c;
+    const tinker_engine *e;
+    struct st_entry entries[64];
+    char names[64][96];
+    size_t n;
+    float values[4096];
+};
+
+static tinker_status collect(void *state, const struct tensor_place *at, tinker_error *err)
+{
+    struct stacking *s = state;
+    (void)err;
+    bool first = at->expert == 0 && (at->id == LINEAR_GATE || at->id == LINEAR_DOWN);
+    if (at->kind == TENSOR_EXPERT && !first)
+        return TINKER_OK;
+    struct st_entry *e = &s->entries[s->n];
+    char *name = s->names[s->n++];
+    snprintf(name, 96, "%s", at->name);
+    *e = (struct st_entry){ .name = name, .dtype = SOURCE_F32 };
+    if (at->kind == TENSOR_EXPERT) {
+        snprintf(name, 96, "model.layers.%zu.mlp.experts.%s", at->layer,
+                 at->id == LINEAR_DOWN ? "down_proj" : "gate_up_proj");
+        e->shape[e->ndim++] = s->c->experts;
+    }
+    if (at->rows)
+        e->shape[e->ndim++] =
+            at->rows * (at->kind == TENSOR_EXPERT && at->id == LINEAR_GATE ? 2 : 1);
+    e->shape[e->ndim++] = at->cols;
+    return TINKER_OK;
+}
+
+static const void *stacked(void *state, size_t entry, tinker_error *err)
+{
+    struct stacking *s = state;
+    const struct st_entry *t = &s->entries[entry];
+    const char *last = strrchr(t->name, '.') + 1;
+    struct weight w;
+    if (t->ndim < 3) {
+        bool ok = engine_weight(s->e, t->name, t->ndim == 2 ? t->shape[0] : 0,
+                                t->shape[t->ndim - 1], &w, err);
+        return ok ? w.data : NULL;
+    }
+    bool pair = strcmp(last, "gate_up_proj") == 0;
+    size_t rows = t->shape[1] / (pair ? 2 : 1), n = rows * t->shape[2];
+    for (size_t i = 0; i < t->shape[0] * (pair ? 2 : 1); i++) {
+        char name[128];
+        snprintf(name, sizeof(name), "%.*s%zu.%s.weight", (int)(last - t->name), t->name,
+                 pair ? i / 2 : i,
+                 !pair   ? "down_proj"
+                 : i % 2 ? "up_proj"
+                         : "gate_proj");
+        if (!engine_weight(s->e, name, rows, t->shape[2], &w, err))
+            return NULL;
+        memcpy(s->values + i * n, w.data, n * sizeof(float));
+    }
+    return s->values;
+}
+
+/* The same model from one matrix per expert and from stacks; exports of both; the names of
+ * PEFT. */
+static void test_experts_in_files(void)
+{
+    static struct stacking s;
+    struct init_model o;
+    tinker_error err = { 0 };
+    float want[64], got[64];
+    tiny_options(&o, "qwen3_moe");
+    o.config.context = 64;
+    o.config.tied = false;
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.rank = 2;
+    check_export(&o, &lora, 2e-5);
+    tinker_engine *e = tiny_open(&o, NULL);
+    char dir[160];
+    snprintf(dir, sizeof(dir), "%s", tiny_path("stacks"));
+    CHECK_INT(init_model_write(&o, dir, &err), TINKER_OK); /* for its other files */
+    s.c = &e->model->config;
+    s.e = e;
+    model_tensors(s.c, collect, &s, NULL);
+    CHECK_INT(
+        safetensors_write(tiny_path("stacks/model.safetensors"), s.entries, s.n, stacked, &s, &err),
+        TINKER_OK);
+    tinker_engine *f = tinker_engine_open(dir, NULL, &err);
+    if (!f)
+        TAP_FAIL("%s", err.message);
+    REQUIRE(f);
+    size_t n = logprobs(e, NULL, want);
+    CHECK_MEM(got, logprobs(f, NULL, got) * sizeof(float), want, n * sizeof(float));
+    for (lora.rank = 0; lora.rank <= 2; lora.rank += 2) { /* all weights, then LoRA */
+        tinker_adapter *a = trained(f, &lora, 2);
+        os_remove_tree(tiny_path("stacks-merged"), NULL);
+        CHECK_INT(tinker_adapter_export(a, tiny_path("stacks-merged"), &err), TINKER_OK);
+        tinker_engine *merged = tinker_engine_open(tiny_path("stacks-merged"), NULL, &err);
+        REQUIRE(merged);
+        n = logprobs(f, a, want);
+        CHECK_INT(logprobs(merged, NULL, got), n);
+        CHECK(largest_difference(want, got, n) < 2e-5);
+        tinker_engine_close(merged);
+        os_make_dirs(tiny_path("stacks-saved"), NULL);
+        CHECK_INT(tinker_adapter_save(a, tiny_path("stacks-saved"), "m", 0, &err), TINKER_OK);
+        tinker_adapter *b = tinker_adapter_load(e, tiny_path("stacks-saved"), 0, &err);
+        REQUIRE(b);
+        CHECK_MEM(a->w, a->params.total * 4, b->w, b->params.total * 4);
+        tinker_adapter_free(b);
+        if (lora.rank) {
+            struct safetensors st;
+            CHECK_INT(
+                tinker_adapter_save(a, tiny_path("stacks-saved"), "m", TINKER_ADAPTER_PEFT, &err),
+                TINKER_OK);
+            REQUIRE(safetensors_open(&st, tiny_path("stacks-saved/adapter_model.safetensors"),
+                                     &err) == TINKER_OK);
+            const struct lora_pair *down = lora_pair(&a->lora, 1, LINEAR_DOWN);
+            const struct st_tensor *x = safetensors_find(
+                &st, "base_model.model.model.layers.1.mlp.experts.3.down_proj.lora_A.weight");
+            const struct st_tensor *y = safetensors_find(
+                &st, "base_model.model.model.layers.1.mlp.experts.3.down_proj.lora_B.weight");
+            REQUIRE(x && y);
+            CHECK_INT(x->ndim, 2);
+            CHECK_MEM(x->data, x->bytes, down->a + 3 * 2 * 6, 2 * 6 * 4);
+            CHECK_MEM(y->data, y->bytes, down->b, 10 * 2 * 4);
+            safetensors_close(&st);
+        }
+        tinker_adapter_free(a);
+    }
+    tinker_engine_close(e);
+    tinker_engine_close(f);
+}
+
 /* ---- files that lie -------------------------------------------------------------------------- */
 
 static void write_bytes(const char *path, const void *data, size_t n)
@@ -377,6 +509,7 @@ int main(void)
     RUN(test_save_and_load);
     RUN(test_another_base_is_refused);
     RUN(test_export_merges);
+    RUN(test_experts_in_files);
     RUN(test_models_that_lie);
     RUN(test_cut_and_flipped_files);
     RUN(test_adapters_that_lie);

@@ -90,7 +90,7 @@ static tinker_adapter *random_adapter(tinker_engine *e, int64_t rank, int64_t se
     tinker_adapter *a = tinker_adapter_new(e, &l, &err);
     for (size_t i = 0; i < a->params.n; i++) {
         const struct param *p = &a->params.list[i];
-        for (size_t k = 0; strstr(p->name, "lora_B") && k < p->rows * p->cols; k++)
+        for (size_t k = 0; strstr(p->name, "lora_B") && k < param_count(p); k++)
             a->w[p->offset + k] = (float)(0.1 * (tiny_uniform((uint64_t)seed, i, k) - 0.5));
     }
     return a;
@@ -154,9 +154,16 @@ static void test_qwen2_and_llama(void)
     check_arch("llama", 3, TINKER_WEIGHTS_F32);
 }
 
+static void test_qwen3_moe(void)
+{
+    check_arch("qwen3_moe", 1, TINKER_WEIGHTS_F32);
+    check_arch("qwen3_moe", 3, TINKER_WEIGHTS_F32);
+}
+
 static void test_bf16_weights(void)
 {
     check_arch("qwen3", 2, TINKER_WEIGHTS_BF16);
+    check_arch("qwen3_moe", 2, TINKER_WEIGHTS_BF16);
 }
 
 /* The pass gives the logprobs that the logits of forward_rows() say, bit for bit. */
@@ -224,6 +231,7 @@ int main(void)
     RUN(test_certain_token_keeps_its_digits);
     RUN(test_qwen3);
     RUN(test_qwen2_and_llama);
+    RUN(test_qwen3_moe);
     RUN(test_bf16_weights);
     RUN(test_pass_equals_forward);
     tiny_done();

@@ -325,6 +325,16 @@ static void little_memory_costs_time_only(void)
     tinker_engine_close(little);
 }
 
+static void experts_follow_the_same_rules(void)
+{
+    write_model_of("qwen3_moe");
+    temperature_zero_is_argmax();
+    logprobs_equal_the_training_forward();
+    same_tokens_in_any_company();
+    cached_prefix_gives_the_same_bits();
+    write_model();
+}
+
 int main(void)
 {
     write_model();
@@ -335,6 +345,7 @@ int main(void)
     RUN(samples_equal_requests_with_following_seeds);
     RUN(cached_prefix_gives_the_same_bits);
     RUN(little_memory_costs_time_only);
+    RUN(experts_follow_the_same_rules);
     os_remove_tree(dir, NULL);
     return tap_done();
 }

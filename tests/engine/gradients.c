@@ -12,7 +12,7 @@
 #include "support/tap.h"
 #include "support/tiny_model.h"
 
-enum { DATA = 2, TARGETS = 3, LOSSES = 13, ARCH_NAME = 28 };
+enum { DATA = 2, TARGETS = 3, LOSSES = 13, ARCH_NAME = 32 };
 static const double step = 1e-5, bar = 1e-4;
 
 /* ---- the losses, written out again ------------------------------------------------------- */
@@ -51,7 +51,7 @@ struct work {
     double centre[DATA][MAX_T][MAX_D];
 };
 
-static double clip(double r, double low, double high)
+ON_ONE_THREAD static double clip(double r, double low, double high)
 {
     return fmin(fmax(r, low), high);
 }
@@ -61,7 +61,7 @@ struct element {
     double frozen; /* the logprob at which CISPO's ratio stands */
 };
 
-static double element_loss(const struct loss_case *c, const struct element *e)
+ON_ONE_THREAD static double element_loss(const struct loss_case *c, const struct element *e)
 {
     double r = exp(e->lp - e->q), gap = e->lp - e->q;
     if (strcmp(c->name, "cross_entropy") == 0)
@@ -75,8 +75,8 @@ static double element_loss(const struct loss_case *c, const struct element *e)
     return -(e->lp * e->A - 0.5 * c->beta * gap * gap);
 }
 
-static struct element element_of(const struct loss_case *c, const struct work *w, size_t i,
-                                 size_t t, double lp)
+ON_ONE_THREAD static struct element element_of(const struct loss_case *c, const struct work *w,
+                                               size_t i, size_t t, double lp)
 {
     bool tensors = c->set == TENSORS;
     return (struct element){ lp,
@@ -88,8 +88,8 @@ static struct element element_of(const struct loss_case *c, const struct work *w
 }
 
 /* The loss of all data from the log softmax of every position. */
-static double total_loss(const struct loss_case *c, const struct work *w,
-                         double lp[DATA][MAX_T][MAX_D])
+ON_ONE_THREAD static double total_loss(const struct loss_case *c, const struct work *w,
+                                       double lp[DATA][MAX_T][MAX_D])
 {
     double sum = 0;
     for (size_t i = 0; i < DATA; i++) {
@@ -208,7 +208,7 @@ static void sweep_parameter(struct net *n, const struct work *w, const struct pa
 {
     static double up[DATA][MAX_T][MAX_D], down[DATA][MAX_T][MAX_D];
     double largest[LOSSES] = { 0 }, error[LOSSES] = { 0 };
-    for (size_t k = 0; k < p->rows * p->cols; k++) {
+    for (size_t k = 0; k < param_count(p); k++) {
         double *x = &n->w[p->offset + k], keep = *x;
         *x = keep + step;
         forward_all(n, w, up);
@@ -234,7 +234,7 @@ static void fill_b(tinker_adapter *a)
 {
     for (size_t i = 0; a->desc.rank && i < a->params.n; i++) {
         const struct param *p = &a->params.list[i];
-        for (size_t k = 0; strstr(p->name, "lora_B") && k < p->rows * p->cols; k++)
+        for (size_t k = 0; strstr(p->name, "lora_B") && k < param_count(p); k++)
             a->w[p->offset + k] = (float)(0.1 * (tiny_uniform(5, i, k) - 0.5));
     }
 }
@@ -275,6 +275,7 @@ static void check_losses(tinker_engine *e, tinker_adapter *a, struct work *w, co
     }
     for (size_t i = 0; complete && i < a->params.n; i++)
         sweep_parameter(&n, w, &a->params.list[i], grads, worst);
+    CHECK(n.closest > 1e-4); /* no step has changed the choice of an expert */
     printf("# %-*s", ARCH_NAME, arch);
     for (size_t c = 0; c < LOSSES; c++) {
         printf(" %7.0e", worst[c].error);
@@ -374,6 +375,20 @@ static void test_qwen3(void)
     check_model("qwen3, tied", &tied, 2, EVERYTHING, true);
 }
 
+static void test_qwen3_moe(void)
+{
+    struct init_model o = qwen("qwen3_moe", false), plain = o;
+    check_model("qwen3 moe", &o, 2, EVERYTHING, true);
+    plain.config.renormalise = false;
+    plain.config.experts_used = 3;
+    plain.config.dense[plain.config.n_dense++] = 1;
+    plain.config.tied = true;
+    check_model("qwen3 moe, layer 1 dense, tied", &plain, 3, EVERYTHING, false);
+    check_model("qwen3 moe, experts alone", &o, 1, MLP, false);
+    check_model("qwen3 moe, every weight", &o, 0, EVERYTHING, false);
+    check_model("qwen3 moe, 3 of 5, every weight", &plain, 0, EVERYTHING, false);
+}
+
 static void test_parts_alone(void)
 {
     struct init_model o = qwen("qwen3", true);
@@ -404,6 +419,7 @@ int main(void)
     RUN(test_llama_with_biases);
     RUN(test_qwen2);
     RUN(test_qwen3);
+    RUN(test_qwen3_moe);
     RUN(test_parts_alone);
     RUN(test_all_weights);
     tiny_done();

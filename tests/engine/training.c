@@ -11,9 +11,12 @@
 static const size_t lengths[] = { 60, 33, 1, 200, 7, 300, 90 };
 enum { N = sizeof(lengths) / sizeof(lengths[0]) };
 
+static const char *arch = "qwen3";
+
 static void options(struct init_model *o)
 {
     init_model_defaults(o);
+    init_model_arch(o, arch);
     o->noise = 0.2;
     o->embed_std = 0.5;
     o->seed = 4;
@@ -236,6 +239,16 @@ static void test_resume_equals_uninterrupted(void)
 static void test_resume_of_all_weights(void)
 {
     check_resume(0);
+}
+
+static void test_experts_train_and_resume_alike(void)
+{
+    arch = "qwen3_moe";
+    check_same(8);
+    check_same(0);
+    check_resume(8);
+    check_resume(0);
+    arch = "qwen3";
 }
 
 static void test_gradients_add_up_and_forward_adds_nothing(void)
@@ -553,6 +566,7 @@ int main(void)
     RUN(test_loss_falls);
     RUN(test_resume_equals_uninterrupted);
     RUN(test_resume_of_all_weights);
+    RUN(test_experts_train_and_resume_alike);
     RUN(test_gradients_add_up_and_forward_adds_nothing);
     RUN(test_forward_equals_forward_backward_and_base);
     RUN(test_snapshot_stays);

@@ -15,7 +15,10 @@
 #include "engine/adapter.h"
 #include "engine/safetensors.h"
 
-enum { MAX_T = 48, MAX_D = 32 };
+enum { MAX_T = 48, MAX_D = 32, MAX_EXPERTS = 8 };
+
+/* The thread sanitizer makes this arithmetic ten times slower; it runs on one thread. */
+#define ON_ONE_THREAD __attribute__((no_sanitize("thread")))
 
 struct affine {
     const double *W, *bias, *A, *B; /* NULL: none */
@@ -30,6 +33,8 @@ struct net {
     struct arena arena;
     const double *embed, *norm, *norm1[2], *norm2[2], *q_norm[2], *k_norm[2];
     struct affine linear[2][LINEARS], head;
+    struct affine router[2], experts[2][MAX_EXPERTS][EXPERT_LINEARS]; /* of sparse layers */
+    double closest; /* how near a choice between experts has been, of probabilities */
 };
 
 static const double *own(struct net *n, const char *name)
@@ -76,6 +81,32 @@ static const double *layer_vector(struct net *n, size_t layer, const char *suffi
     return tensor(n, name, 0, cols);
 }
 
+/* Experts share one pair of stacks for each of gate, up and down. */
+static void resolve_experts(struct net *n, size_t layer)
+{
+    static const char *const stacks[] = { "w1", "w3", "w2" };
+    static const char *const names[] = { "gate_proj", "up_proj", "down_proj" };
+    const struct model_config *c = n->c;
+    char weight[128], module[96];
+    snprintf(weight, sizeof(weight), "model.layers.%zu.mlp.gate.weight", layer);
+    n->router[layer] = affine(n, weight, "none", c->experts, c->hidden);
+    for (size_t e = 0; e < c->experts; e++) {
+        for (int i = 0; i < EXPERT_LINEARS; i++) {
+            struct affine *l = &n->experts[layer][e][i];
+            size_t out = i == 2 ? c->hidden : c->expert_size;
+            size_t in = i == 2 ? c->expert_size : c->hidden, r = (size_t)n->a->desc.rank;
+            snprintf(weight, sizeof(weight), "model.layers.%zu.mlp.experts.%zu.%s.weight", layer, e,
+                     names[i]);
+            snprintf(module, sizeof(module), "layers.%zu.mlp.experts.%s", layer, stacks[i]);
+            *l = affine(n, weight, module, out, in);
+            if (l->A && i == 2)
+                l->A += e * r * in;
+            else if (l->A)
+                l->B += e * out * r;
+        }
+    }
+}
+
 static void resolve_layer(struct net *n, size_t i)
 {
     const struct model_config *c = n->c;
@@ -88,6 +119,8 @@ static void resolve_layer(struct net *n, size_t i)
     for (int id = 0; id < LINEARS; id++) {
         char module[64], weight[96];
         size_t out, in;
+        if (id >= LINEAR_GATE && model_sparse(c, i))
+            continue;
         model_linear_shape(c, (enum linear_id)id, &out, &in);
         snprintf(module, sizeof(module), "layers.%zu.%s", i, model_linear_name((enum linear_id)id));
         snprintf(weight, sizeof(weight), "model.%s.weight", module);
@@ -96,10 +129,13 @@ static void resolve_layer(struct net *n, size_t i)
         if (model_linear_has_bias(c, (enum linear_id)id))
             n->linear[i][id].bias = layer_vector(n, i, weight, out);
     }
+    if (model_sparse(c, i))
+        resolve_experts(n, i);
 }
 
 /* y (out) = W x + bias + alpha/r B A x */
-static void linear(const struct net *n, const struct affine *l, const double *x, double *y)
+ON_ONE_THREAD static void linear(const struct net *n, const struct affine *l, const double *x,
+                                 double *y)
 {
     size_t r = (size_t)n->a->desc.rank;
     for (size_t o = 0; o < l->out; o++) {
@@ -116,7 +152,7 @@ static void linear(const struct net *n, const struct affine *l, const double *x,
     }
 }
 
-static void rms(const double *x, const double *w, size_t n, double eps, double *y)
+ON_ONE_THREAD static void rms(const double *x, const double *w, size_t n, double eps, double *y)
 {
     double s = 0;
     for (size_t i = 0; i < n; i++)
@@ -128,7 +164,7 @@ static void rms(const double *x, const double *w, size_t n, double eps, double *
 
 static double cosines[MAX_T][MAX_D], sines[MAX_T][MAX_D];
 
-static void rotate(const struct net *n, double *x, size_t pos)
+ON_ONE_THREAD static void rotate(const struct net *n, double *x, size_t pos)
 {
     size_t half = n->c->head_dim / 2;
     for (size_t j = 0; j < half; j++) {
@@ -138,7 +174,8 @@ static void rotate(const struct net *n, double *x, size_t pos)
     }
 }
 
-static void heads(const struct net *n, double *x, size_t count, const double *norm, size_t pos)
+ON_ONE_THREAD static void heads(const struct net *n, double *x, size_t count, const double *norm,
+                                size_t pos)
 {
     size_t hd = n->c->head_dim;
     for (size_t h = 0; h < count; h++) {
@@ -148,8 +185,8 @@ static void heads(const struct net *n, double *x, size_t count, const double *no
     }
 }
 
-static void attention(const struct net *n, size_t t, double *q, double k[MAX_T][MAX_D],
-                      double v[MAX_T][MAX_D], double *out)
+ON_ONE_THREAD static void attention(const struct net *n, size_t t, double *q,
+                                    double k[MAX_T][MAX_D], double v[MAX_T][MAX_D], double *out)
 {
     size_t hd = n->c->head_dim, group = n->c->heads / n->c->kv_heads;
     for (size_t h = 0; h < n->c->heads; h++) {
@@ -169,14 +206,68 @@ static void attention(const struct net *n, size_t t, double *q, double k[MAX_T][
     }
 }
 
-static void layer_forward(const struct net *n, size_t layer, double x[MAX_T][MAX_D], size_t T)
+/* o = down(silu(gate h) * up h) */
+ON_ONE_THREAD static void mlp(const struct net *n, const struct affine *l, const double *h,
+                              double *o)
+{
+    double gate[MAX_D], up[MAX_D];
+    linear(n, &l[0], h, gate);
+    linear(n, &l[1], h, up);
+    for (size_t i = 0; i < l[0].out; i++)
+        up[i] *= gate[i] / (1 + exp(-gate[i]));
+    linear(n, &l[2], up, o);
+}
+
+/* The weight of each expert for one token, 0 for those not chosen. */
+ON_ONE_THREAD static void route(struct net *n, size_t layer, const double *h, double *w)
+{
+    const struct model_config *c = n->c;
+    double p[MAX_EXPERTS], sum = 0, kept = 0, last = 0;
+    linear(n, &n->router[layer], h, p);
+    for (size_t e = 0; e < c->experts; e++)
+        sum += exp(p[e]);
+    for (size_t e = 0; e < c->experts; e++) {
+        p[e] = exp(p[e]) / sum;
+        w[e] = 0;
+    }
+    for (size_t k = 0; k <= c->experts_used && k < c->experts; k++) {
+        size_t best = 0;
+        for (size_t e = 1; e < c->experts; e++)
+            best = p[e] > p[best] ? e : best;
+        if (k == c->experts_used) {
+            n->closest = fmin(n->closest, last - p[best]);
+            break;
+        }
+        kept += w[best] = last = p[best];
+        p[best] = -1;
+    }
+    for (size_t e = 0; c->renormalise && e < c->experts; e++)
+        w[e] /= kept;
+}
+
+ON_ONE_THREAD static void mixture(struct net *n, size_t layer, const double *h, double *o)
+{
+    double w[MAX_EXPERTS], part[MAX_D];
+    route(n, layer, h, w);
+    memset(o, 0, n->c->hidden * sizeof(*o));
+    for (size_t e = 0; e < n->c->experts; e++) {
+        if (w[e] == 0)
+            continue;
+        mlp(n, n->experts[layer][e], h, part);
+        for (size_t i = 0; i < n->c->hidden; i++)
+            o[i] += w[e] * part[i];
+    }
+}
+
+ON_ONE_THREAD static void layer_forward(struct net *n, size_t layer, double x[MAX_T][MAX_D],
+                                        size_t T)
 {
     static double k[MAX_T][MAX_D], v[MAX_T][MAX_D];
     const struct model_config *c = n->c;
     const struct affine *l = n->linear[layer];
     double eps = (double)c->norm_eps;
     for (size_t t = 0; t < T; t++) {
-        double h[MAX_D], q[MAX_D], att[MAX_D], o[MAX_D], gate[MAX_D], up[MAX_D];
+        double h[MAX_D], q[MAX_D], att[MAX_D], o[MAX_D];
         rms(x[t], n->norm1[layer], c->hidden, eps, h);
         linear(n, &l[LINEAR_Q], h, q);
         linear(n, &l[LINEAR_K], h, k[t]);
@@ -188,18 +279,18 @@ static void layer_forward(const struct net *n, size_t layer, double x[MAX_T][MAX
         for (size_t i = 0; i < c->hidden; i++)
             x[t][i] += o[i];
         rms(x[t], n->norm2[layer], c->hidden, eps, h);
-        linear(n, &l[LINEAR_GATE], h, gate);
-        linear(n, &l[LINEAR_UP], h, up);
-        for (size_t i = 0; i < c->intermediate; i++)
-            up[i] *= gate[i] / (1 + exp(-gate[i]));
-        linear(n, &l[LINEAR_DOWN], up, o);
+        if (model_sparse(c, layer))
+            mixture(n, layer, h, o);
+        else
+            mlp(n, &l[LINEAR_GATE], h, o);
         for (size_t i = 0; i < c->hidden; i++)
             x[t][i] += o[i];
     }
 }
 
 /* log softmax of every position: lp (T, vocab). */
-static void forward(const struct net *n, const int32_t *tokens, size_t T, double lp[MAX_T][MAX_D])
+ON_ONE_THREAD static void forward(struct net *n, const int32_t *tokens, size_t T,
+                                  double lp[MAX_T][MAX_D])
 {
     static double x[MAX_T][MAX_D];
     const struct model_config *c = n->c;
@@ -221,7 +312,7 @@ static void forward(const struct net *n, const int32_t *tokens, size_t T, double
 static void net_init(struct net *n, tinker_engine *e, const tinker_adapter *a)
 {
     const struct model_config *c = &e->model->config;
-    *n = (struct net){ .c = c, .e = e, .a = a };
+    *n = (struct net){ .c = c, .e = e, .a = a, .closest = 1 };
     arena_init(&n->arena, SIZE_MAX);
     n->w = arena_array(&n->arena, a->params.total, sizeof(*n->w));
     for (size_t i = 0; i < a->params.total; i++)

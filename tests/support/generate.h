@@ -30,11 +30,12 @@ static inline tinker_engine *open_engine(int threads, uint64_t memory)
     return e;
 }
 
-static inline void write_model(void)
+static inline void write_model_of(const char *arch)
 {
     struct init_model m;
     tinker_error err = { 0 };
     init_model_defaults(&m);
+    init_model_arch(&m, arch);
     m.config.context = 512;
     m.embed_std = 0.1; /* flat enough that draws vary, far from uniform */
     m.seed = 5;
@@ -43,6 +44,11 @@ static inline void write_model(void)
         printf("Bail out! %s\n", err.message);
         exit(1);
     }
+}
+
+static inline void write_model(void)
+{
+    write_model_of("qwen3");
 }
 
 /* A copy of a result that outlives it. */

@@ -46,6 +46,10 @@ static inline void tiny_options(struct init_model *o, const char *arch)
     o->config.head_dim = 6;
     o->config.intermediate = 14;
     o->config.context = 256;
+    if (o->config.experts) {
+        o->config.experts = 5;
+        o->config.expert_size = 6;
+    }
     o->config.tied = strcmp(arch, "qwen2") != 0;
     if (strcmp(arch, "llama") == 0)
         o->config.rope = (struct rope_config){ .type = ROPE_LLAMA3,

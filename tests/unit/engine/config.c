@@ -93,6 +93,25 @@ static void test_refuses(void)
           "beyond the vocabulary" },
         { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"rope_theta\":0}", "rope_theta" },
         { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES, "config.json: line 1" },
+        { "{\"architectures\":[\"Qwen3MoeForCausalLM\"]," SIZES "}", "num_experts is 0" },
+        { "{\"architectures\":[\"Qwen3MoeForCausalLM\"]," SIZES
+          ",\"num_experts\":8,\"num_experts_per_tok\":9,\"moe_intermediate_size\":8}",
+          "num_experts_per_tok is 9, must be 1 to 8" },
+        { "{\"architectures\":[\"Qwen3MoeForCausalLM\"]," SIZES
+          ",\"num_experts\":8,\"num_experts_per_tok\":2}",
+          "moe_intermediate_size" },
+        { "{\"architectures\":[\"Qwen3MoeForCausalLM\"]," SIZES
+          ",\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":8,"
+          "\"decoder_sparse_step\":0}",
+          "decoder_sparse_step" },
+        { "{\"architectures\":[\"Qwen3MoeForCausalLM\"]," SIZES
+          ",\"num_experts\":4000,\"num_experts_per_tok\":2,\"moe_intermediate_size\":8,"
+          "\"num_hidden_layers\":4000}",
+          "too many" },
+        { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
+          ",\"head_dim\":16,\"hidden_size\":16777216,\"intermediate_size\":16777216,\"num_hidden_"
+          "layers\":4096}",
+          "parameters are too many" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct model_config c;
@@ -101,6 +120,34 @@ static void test_refuses(void)
         if (status != TINKER_EINVAL || !strstr(err.message, cases[i].want))
             TAP_FAIL("case %zu: wanted \"%s\", got \"%s\"", i, cases[i].want, err.message);
     }
+}
+
+static void test_experts(void)
+{
+    struct model_config c;
+    tinker_error err = { 0 };
+    const char *text = "{\"architectures\":[\"Qwen3MoeForCausalLM\"]," SIZES
+                       ",\"num_hidden_layers\":6,\"num_experts\":8,\"num_experts_per_tok\":3,"
+                       "\"moe_intermediate_size\":40,\"norm_topk_prob\":true,"
+                       "\"decoder_sparse_step\":2,\"mlp_only_layers\":[3,77]}";
+    CHECK_INT(parse(&c, text, &err), TINKER_OK);
+    CHECK_STR(config_arch_name(c.arch), "qwen3_moe");
+    CHECK(c.qk_norm && c.renormalise);
+    CHECK_INT(c.experts, 8);
+    CHECK_INT(c.experts_used, 3);
+    for (size_t i = 0; i < 6; i++)
+        CHECK_INT(model_sparse(&c, i), i == 1 || i == 5);
+    CHECK_INT(model_sparse_layers(&c), 2);
+    CHECK_INT(model_mlp_width(&c), 120); /* of 3 experts; a dense layer has 96 */
+    c.expert_size = 4;
+    CHECK_INT(model_mlp_width(&c), 96);
+    size_t out, in;
+    model_expert_shape(&c, LINEAR_DOWN, &out, &in);
+    CHECK(out == c.hidden && in == 4);
+    /* the fields mean nothing in a model that has no experts */
+    text = "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"num_experts\":8}";
+    CHECK_INT(parse(&c, text, &err), TINKER_OK);
+    CHECK_INT(model_sparse_layers(&c), 0);
 }
 
 static void test_generation_config_wins(void)
@@ -161,6 +208,7 @@ int main(void)
     RUN(test_reads);
     RUN(test_defaults_depend_on_the_architecture);
     RUN(test_refuses);
+    RUN(test_experts);
     RUN(test_generation_config_wins);
     RUN(test_rope_frequencies);
     RUN(test_rotation_and_its_inverse);
