@@ -6,5 +6,7 @@
 
 extern const char page_html[];
 extern const size_t page_html_size;
+/* Stands once in the page; without it the field for the API key shows. */
+#define PAGE_KEY_HIDDEN " hidden data-no-key"
 
 #endif

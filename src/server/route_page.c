@@ -10,17 +10,22 @@
 /* People get the page, programs a banner. */
 void route_page(struct server *s, struct request *req, struct response *res)
 {
-    (void)s;
     if (!req->accept || !strstr(req->accept, "text/html")) {
         response_json(res, "{\"name\":\"tinker\",\"version\":\"" TINKER_VERSION
                            "\",\"api\":\"/api/v1\",\"metrics\":\"/metrics\"}");
         return;
     }
-    buf_append(&res->body, page_html, page_html_size);
+    /* Where keys are needed, the page asks for one before it asks the server. */
+    const char *hidden = s->opts.n_api_keys ? strstr(page_html, PAGE_KEY_HIDDEN) : NULL;
+    size_t n = hidden ? (size_t)(hidden - page_html) : page_html_size;
+    buf_append(&res->body, page_html, n);
+    if (hidden)
+        buf_append(&res->body, hidden + strlen(PAGE_KEY_HIDDEN),
+                   page_html_size - n - strlen(PAGE_KEY_HIDDEN));
     res->content_type = "text/html; charset=utf-8";
     response_header(res, "Content-Security-Policy",
                     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-                    "connect-src 'self'");
+                    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'");
 }
 
 /* What the queues look like now. */
