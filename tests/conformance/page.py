@@ -37,10 +37,11 @@ def clean(page, server):
 
 
 def runs(page, run, losses):
-    row = page.until(f"({ROWS % 'runs'}).find(t => t.includes('{run}'))")
+    row = page.until(f"({ROWS % 'runs'}).find(t => t.includes('{run}') && t.includes('\\t8\\t'))")
     check(bool(row), "the live run is listed")
     check(HOSTILE in (row or ""), "its metadata is shown as text", f"{row}")
-    check(f"{losses[-1]:.3f}" in (row or ""), "with its last loss", f"{losses} {row}")
+    shown = (row or "").rstrip().split("\t")[-1]
+    check(abs(float(shown or "nan") - losses[-1]) < 1e-3, "with its last loss", f"{losses} {row}")
     points = page.js("document.querySelector('#runs polyline').getAttribute('points')") or ""
     heights = [float(p.split(",")[1]) for p in points.split()]
     low, top = min(losses), max(losses)
