@@ -1,28 +1,35 @@
-/* bpe.c - encoding one piece.
+/* bpe.c - encoding pieces.
  *
- * Most pieces are tokens as they stand and are found by one probe.  The next most frequent ones
- * are in the piece cache.  The rest is merged: short pieces with a scan for the smallest rank,
- * long ones with a linked list and a heap, so that a word of 100 000 letters costs n log n.
- * Equal ranks merge from the left in both. */
+ * A piece of up to 15 bytes is looked up in the context's table of words, which answers with all
+ * its ids from one cache line.  What is not there is looked for in the vocabulary (most pieces
+ * are tokens as they stand), then in a second table of longer pieces, and is merged at last
+ * (bpe_merge.c); the answer is kept.  Both tables forget: they are caches of what merging gives,
+ * so what they hold never changes a result. */
 #include "text/bpe.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include "text/unicode.h"
 
-enum {
-    SMALL = 48, /* symbols: up to here the scan beats the heap */
-    CACHE_BITS = 15,
-    CACHE_TEXT = 30,
-    CACHE_IDS = 8
+enum { WORD_BITS = 16, WORD_TEXT = 15, WORD_IDS = 3, LONG_BITS = 15, LONG_TEXT = 30, LONG_IDS = 8 };
+
+/* The key is the bytes of the word, padded with zeros, and its length in the last byte: equal keys
+ * are equal words, and an empty entry is no word. */
+struct word {
+    uint64_t key[2];
+    int32_t ids[WORD_IDS];
+    uint32_t n_ids;
 };
+struct bpe_words { /* two words with the same hash; the second is the next to be forgotten */
+    struct word first, second;
+};
+_Static_assert(sizeof(struct bpe_words) == 64, "one cache line");
 
-struct bpe_cached {        /* one cache line */
+struct bpe_long {          /* a piece that does not fit into a word */
     uint8_t n_text, n_ids; /* n_text 0: empty */
-    unsigned char text[CACHE_TEXT];
-    int32_t ids[CACHE_IDS];
+    unsigned char text[LONG_TEXT];
+    int32_t ids[LONG_IDS];
 };
-_Static_assert(sizeof(struct bpe_cached) == 64, "one cache line");
+_Static_assert(sizeof(struct bpe_long) == 64, "one cache line");
 
 static inline uint64_t load64(const unsigned char *p)
 {
@@ -54,18 +61,6 @@ uint64_t bpe_key(const unsigned char *p, size_t n)
     return v;
 }
 
-/* bpe_key() when bytes up to limit may be read. */
-static inline uint64_t key_within(const unsigned char *p, size_t n, const unsigned char *limit)
-{
-    if (n > 8)
-        return long_key(p, n);
-    if (limit - p >= 8) {
-        uint64_t v = load64(p);
-        return n == 8 ? v : v & ((1ull << (8 * n)) - 1);
-    }
-    return bpe_key(p, n);
-}
-
 static inline uint32_t probe(const struct bpe *b, const unsigned char *p, size_t n, uint64_t key)
 {
     size_t mask = ((size_t)1 << (64 - b->slot_shift)) - 1;
@@ -91,40 +86,6 @@ uint32_t bpe_find(const struct bpe *b, const char *p, size_t n)
     const unsigned char *u = (const unsigned char *)p;
     uint32_t meta = n > 0 ? probe(b, u, n, bpe_key(u, n)) : 0;
     return meta ? meta & 0xFFFFFF : BPE_NONE;
-}
-
-/* Most pairs do not merge.  The filter says so for nearly all of them, and it is small enough to
- * stay in the cache. */
-static inline const struct bpe_pair *find_pair(const struct bpe *b, uint32_t left, uint32_t right)
-{
-    static const struct bpe_pair none = { 0, 0, BPE_NONE, 0 };
-    size_t mask = ((size_t)1 << (64 - b->pair_shift)) - 1;
-    uint64_t hash = bpe_pair_hash(left, right);
-    size_t i = (size_t)(hash >> b->pair_shift);
-    if (!(b->filter[i] >> (hash >> (b->pair_shift - 3) & 7) & 1))
-        return &none;
-    for (;; i = (i + 1) & mask) {
-        const struct bpe_pair *s = &b->pairs[i];
-        if (s->rank == BPE_NONE || (s->left == left && s->right == right))
-            return s;
-    }
-}
-
-struct bpe_pair bpe_pair(const struct bpe *b, uint32_t left, uint32_t right)
-{
-    return *find_pair(b, left, right);
-}
-
-/* Rank and result of merging a pair in one number that sorts by rank. */
-static inline uint64_t pair_value(const struct bpe *b, uint32_t left, uint32_t right)
-{
-    const struct bpe_pair *s = find_pair(b, left, right);
-    return (uint64_t)s->rank << 32 | s->id;
-}
-
-static inline bool is_merge(uint64_t value)
-{
-    return value >> 32 != BPE_NONE;
 }
 
 /* ---- output and scratch ---------------------------------------------------------------------- */
@@ -153,18 +114,10 @@ bool bpe_out_reserve(struct bpe_out *out, size_t extra)
     return true;
 }
 
-static inline void push(struct bpe_out *out, uint32_t id, size_t len)
-{
-    if (out->n == out->cap && !bpe_out_reserve(out, 1))
-        return;
-    if (out->lens)
-        out->lens[out->n] = (uint32_t)len;
-    out->ids[out->n++] = (int32_t)id;
-}
-
 void bpe_ctx_clear(struct bpe_ctx *c)
 {
-    free(c->cache);
+    free(c->longs);
+    free(c->memory);
     free(c->ids);
     free(c->next);
     free(c->prev);
@@ -174,289 +127,175 @@ void bpe_ctx_clear(struct bpe_ctx *c)
     memset(c, 0, sizeof(*c));
 }
 
-static bool grow(void *array, size_t n, size_t size)
-{
-    void *p = n > SIZE_MAX / size ? NULL : realloc(*(void **)array, n * size);
-    if (p)
-        *(void **)array = p;
-    return p != NULL;
-}
+/* ---- longer pieces ---------------------------------------------------------------------------- */
 
-/* Room for n symbols, with heap and list. */
-static bool ctx_reserve(struct bpe_ctx *c, size_t n)
-{
-    if (n <= c->cap)
-        return true;
-    size_t cap = c->cap < 256 ? 256 : c->cap;
-    while (cap < n)
-        cap *= 2;
-    if (cap > UINT32_MAX / 4 || !grow(&c->ids, cap, 4) || !grow(&c->next, cap, 4) ||
-        !grow(&c->prev, cap, 4) || !grow(&c->starts, cap + 1, 4) || !grow(&c->value, cap, 8) ||
-        !grow(&c->heap, cap * 3, 8))
-        return false;
-    c->cap = cap;
-    return true;
-}
-
-/* ---- symbols --------------------------------------------------------------------------------- */
-
-static size_t symbols_of_bytes(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p,
-                               size_t n)
-{
-    const uint32_t *bytes = b->header->bytes;
-    size_t k = 0;
-    for (size_t i = 0; i < n; i++) {
-        c->starts[k] = (uint32_t)i;
-        c->ids[k] = bytes[p[i]];
-        k += bytes[p[i]] != BPE_NONE; /* a lenient vocabulary drops bytes it lacks */
-    }
-    c->starts[k] = (uint32_t)n;
-    return k;
-}
-
-/* Id of the symbol for the scalar p[0..len), spelled with the affixes of its place. */
-static uint32_t symbol_id(const struct bpe *b, const unsigned char *p, unsigned len, bool first,
-                          bool last)
-{
-    size_t before = first ? 0 : b->prefix_n, after = last ? b->suffix_n : 0;
-    if (before + after == 0)
-        return *p < 0x80 ? b->ascii[*p] : bpe_find(b, (const char *)p, len);
-    char text[128];
-    if (before + len + after > sizeof(text))
-        return BPE_NONE;
-    memcpy(text, b->prefix, before);
-    memcpy(text + before, p, len);
-    memcpy(text + before + len, b->suffix, after);
-    return bpe_find(b, text, before + len + after);
-}
-
-static bool has_bytes(const struct bpe *b, const unsigned char *p, unsigned len)
-{
-    for (unsigned i = 0; i < len; i++)
-        if (b->header->bytes[p[i]] == BPE_NONE)
-            return false;
-    return true;
-}
-
-static size_t symbols_of_scalars(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p,
-                                 size_t n)
-{
-    size_t k = 0;
-    unsigned len;
-    bool after_unk = false;
-    for (size_t i = 0; i < n; i += len) {
-        uni_decode(p + i, &len);
-        uint32_t id = symbol_id(b, p + i, len, i == 0, i + len == n);
-        bool unk = false;
-        if (id == BPE_NONE && b->byte_fallback && has_bytes(b, p + i, len)) {
-            for (unsigned j = 0; j < len; j++) {
-                c->starts[k] = (uint32_t)(i + j);
-                c->ids[k++] = b->header->bytes[p[i + j]];
-            }
-        } else if (id != BPE_NONE || b->unk != BPE_NONE) {
-            unk = id == BPE_NONE;
-            if (!(unk && after_unk && b->fuse_unk)) {
-                c->starts[k] = (uint32_t)i;
-                c->ids[k++] = unk ? b->unk : id;
-            }
-        }
-        after_unk = unk;
-    }
-    c->starts[k] = (uint32_t)n;
-    return k;
-}
-
-/* ---- merging --------------------------------------------------------------------------------- */
-
-/* value[i]: what merging symbols i and i + 1 would give.  Returns the number of symbols left. */
-static size_t merge_small(const struct bpe *b, uint32_t *ids, uint64_t *value, size_t n)
-{
-    for (size_t i = 0; i + 1 < n; i++)
-        value[i] = pair_value(b, ids[i], ids[i + 1]);
-    while (n > 1) {
-        size_t best = 0;
-        uint64_t least = value[0];
-        for (size_t i = 1; i + 1 < n; i++)
-            if (value[i] < least) { /* equal ranks have equal results */
-                least = value[i];
-                best = i;
-            }
-        if (!is_merge(least))
-            break;
-        ids[best] = (uint32_t)least;
-        n--;
-        memmove(ids + best + 1, ids + best + 2, (n - best - 1) * sizeof(*ids));
-        if (best + 1 < n) {
-            memmove(value + best + 1, value + best + 2, (n - best - 2) * sizeof(*value));
-            value[best] = pair_value(b, ids[best], ids[best + 1]);
-        }
-        if (best > 0)
-            value[best - 1] = pair_value(b, ids[best - 1], ids[best]);
-    }
-    return n;
-}
-
-struct heap { /* four children a node; entries are rank << 32 | position */
-    uint64_t *at;
-    size_t n;
-};
-
-static void heap_down(struct heap *h, size_t i)
-{
-    uint64_t v = h->at[i];
-    for (;;) {
-        size_t child = 4 * i + 1, stop = child + 4 < h->n ? child + 4 : h->n;
-        if (child >= h->n)
-            break;
-        size_t least = child;
-        for (size_t k = child + 1; k < stop; k++)
-            if (h->at[k] < h->at[least])
-                least = k;
-        if (h->at[least] >= v)
-            break;
-        h->at[i] = h->at[least];
-        i = least;
-    }
-    h->at[i] = v;
-}
-
-static void heap_push(struct heap *h, uint64_t v)
-{
-    size_t i = h->n++;
-    for (; i > 0 && h->at[(i - 1) / 4] > v; i = (i - 1) / 4)
-        h->at[i] = h->at[(i - 1) / 4];
-    h->at[i] = v;
-}
-
-static uint64_t heap_pop(struct heap *h)
-{
-    uint64_t v = h->at[0];
-    h->at[0] = h->at[--h->n];
-    if (h->n > 0)
-        heap_down(h, 0);
-    return v;
-}
-
-static void offer(const struct bpe *b, struct bpe_ctx *c, struct heap *h, uint32_t i, uint32_t end)
-{
-    uint32_t right = c->next[i];
-    c->value[i] = right < end ? pair_value(b, c->ids[i], c->ids[right]) : UINT64_MAX;
-    if (is_merge(c->value[i]))
-        heap_push(h, (c->value[i] & 0xFFFFFFFF00000000u) | i);
-}
-
-/* Merge c->ids[0..n) as a linked list; symbol 0 stays the first.  A heap entry is stale when the
- * rank at its position is no longer the one it was pushed with; dead positions have none. */
-static void merge_list(const struct bpe *b, struct bpe_ctx *c, size_t n)
-{
-    struct heap h = { c->heap, 0 };
-    uint32_t end = (uint32_t)n;
-    for (uint32_t i = 0; i < end; i++) {
-        c->next[i] = i + 1;
-        c->prev[i] = i - 1; /* of 0: never followed */
-    }
-    for (uint32_t i = 0; i + 1 < end; i++) {
-        c->value[i] = pair_value(b, c->ids[i], c->ids[i + 1]);
-        if (is_merge(c->value[i]))
-            h.at[h.n++] = (c->value[i] & 0xFFFFFFFF00000000u) | i;
-    }
-    c->value[end - 1] = UINT64_MAX;
-    for (size_t i = h.n / 4 + 1; i-- > 0;)
-        if (i < h.n)
-            heap_down(&h, i);
-    while (h.n > 0) {
-        uint64_t top = heap_pop(&h);
-        uint32_t i = (uint32_t)top;
-        if (c->value[i] >> 32 != top >> 32)
-            continue;
-        uint32_t gone = c->next[i], after = c->next[gone];
-        c->ids[i] = (uint32_t)c->value[i];
-        c->value[gone] = UINT64_MAX;
-        c->next[i] = after;
-        if (after < end)
-            c->prev[after] = i;
-        offer(b, c, &h, i, end);
-        if (i > 0)
-            offer(b, c, &h, c->prev[i], end);
-    }
-}
-
-static size_t symbols_of(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n)
-{
-    return b->byte_level ? symbols_of_bytes(b, c, p, n) : symbols_of_scalars(b, c, p, n);
-}
-
-void bpe_encode_merge(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
-                      struct bpe_out *out)
-{
-    if (!ctx_reserve(c, n + 1)) {
-        out->failed = true;
-        return;
-    }
-    size_t k = symbols_of(b, c, p, n);
-    if (k == 0)
-        return;
-    if (k <= SMALL && !out->lens) {
-        k = merge_small(b, c->ids, c->value, k);
-        if (bpe_out_reserve(out, k)) {
-            memcpy(out->ids + out->n, c->ids, k * sizeof(*c->ids));
-            out->n += k;
-        }
-        return;
-    }
-    merge_list(b, c, k);
-    for (uint32_t i = 0; i < k; i = c->next[i])
-        push(out, c->ids[i], c->starts[c->next[i]] - c->starts[i]);
-}
-
-static bool cache_hit(const struct bpe_cached *e, const unsigned char *p, size_t n,
-                      struct bpe_out *out)
+static bool long_hit(const struct bpe_long *e, const unsigned char *p, size_t n,
+                     struct bpe_out *out)
 {
     if (e->n_text != n || memcmp(e->text, p, n) != 0)
         return false;
-    if (bpe_out_reserve(out, CACHE_IDS)) {
+    if (bpe_out_reserve(out, LONG_IDS)) {
         memcpy(out->ids + out->n, e->ids, sizeof(e->ids));
         out->n += e->n_ids;
     }
     return true;
 }
 
-uint64_t bpe_hint(const struct bpe *b, const unsigned char *p, size_t n, const unsigned char *limit)
+static inline struct bpe_long *long_of(const struct bpe_ctx *c, uint64_t key, size_t n)
 {
-    uint64_t key = key_within(p, n, limit);
+    return &c->longs[bpe_slot_index(key + n, 64 - LONG_BITS)];
+}
+
+/* Ask for what encode_unknown() will look at; returns the key it wants. */
+static uint64_t expect_unknown(const struct bpe *b, const struct bpe_ctx *c, const unsigned char *p,
+                               size_t n)
+{
+    uint64_t key = bpe_key(p, n);
     __builtin_prefetch(&b->slots[bpe_slot_index(key, b->slot_shift)]);
+    __builtin_prefetch(long_of(c, key, n));
     return key;
 }
 
-void bpe_encode(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
-                uint64_t key, struct bpe_out *out)
+/* Encode a piece that is not in the table of words; key is its bpe_key(). */
+static void encode_unknown(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
+                           uint64_t key, struct bpe_out *out)
 {
     uint32_t meta = probe(b, p, n, key);
     if (meta >> 31) {
-        push(out, meta & 0xFFFFFF, n);
+        bpe_push(out, meta & 0xFFFFFF, n);
         return;
     }
-    if (n > CACHE_TEXT || out->lens) {
+    if (n > LONG_TEXT || out->lens) {
         bpe_encode_merge(b, c, p, n, out);
         return;
     }
-    if (!c->cache)
-        c->cache = calloc((size_t)1 << CACHE_BITS, sizeof(*c->cache));
-    if (!c->cache) {
-        out->failed = true;
-        return;
-    }
-    struct bpe_cached *e = &c->cache[bpe_slot_index(key + n, 64 - CACHE_BITS)];
-    if (cache_hit(e, p, n, out))
+    struct bpe_long *e = long_of(c, key, n);
+    if (long_hit(e, p, n, out))
         return;
     size_t before = out->n;
     bpe_encode_merge(b, c, p, n, out);
     size_t k = out->n - before;
-    if (out->failed || k > CACHE_IDS)
+    if (out->failed || k > LONG_IDS || (n <= WORD_TEXT && k <= WORD_IDS))
         return;
     e->n_text = (uint8_t)n;
     e->n_ids = (uint8_t)k;
     memcpy(e->text, p, n);
+    memcpy(e->ids, out->ids + before, k * sizeof(*e->ids));
+}
+
+/* ---- words ------------------------------------------------------------------------------------ */
+
+struct piece {
+    const unsigned char *p;
+    struct bpe_words *set; /* NULL: too long for a word */
+    uint64_t key[2];       /* of the word; else for encode_unknown(), and the length */
+};
+
+static bool make_tables(struct bpe_ctx *c)
+{
+    if (!c->longs)
+        c->longs = calloc((size_t)1 << LONG_BITS, sizeof(*c->longs));
+    if (!c->memory) { /* calloc gives untouched pages; a line is aligned by hand */
+        c->memory = calloc(((size_t)1 << WORD_BITS) + 1, sizeof(*c->words));
+        c->words = (struct bpe_words *)(((uintptr_t)c->memory + 63) & ~(uintptr_t)63);
+    }
+    return c->longs && c->memory;
+}
+
+/* Key of the word p[0..n), n <= WORD_TEXT; bytes up to limit may be read. */
+static inline void word_key(uint64_t key[2], const unsigned char *p, size_t n,
+                            const unsigned char *limit)
+{
+    static const unsigned char ones[32] = { 255, 255, 255, 255, 255, 255, 255, 255,
+                                            255, 255, 255, 255, 255, 255, 255, 255 };
+    unsigned char text[16] = { 0 };
+    if (limit - p < 16) {
+        memcpy(text, p, n);
+        p = text;
+    }
+    const unsigned char *mask = ones + 16 - n;
+    key[0] = load64(p) & load64(mask);
+    key[1] = (load64(p + 8) & load64(mask + 8)) | (uint64_t)n << 56;
+}
+
+static inline size_t word_index(const uint64_t key[2])
+{
+    return (size_t)((key[0] * 0x9E3779B97F4A7C15u + key[1] * 0xD6E8FEB86659FD93u) >>
+                    (64 - WORD_BITS));
+}
+
+static inline bool word_is(const struct word *w, const uint64_t key[2])
+{
+    return ((w->key[0] ^ key[0]) | (w->key[1] ^ key[1])) == 0;
+}
+
+/* Append the ids of a word; there is room for all that an entry can hold. */
+static inline void put_word(struct bpe_out *out, const struct word *w)
+{
+    memcpy(out->ids + out->n, w->ids, sizeof(w->ids));
+    out->n += w->n_ids;
+}
+
+/* A word that is not the first of its set. */
+static void encode_word(const struct bpe *b, struct bpe_ctx *c, struct piece *w,
+                        struct bpe_out *out)
+{
+    struct bpe_words *set = w->set;
+    if (word_is(&set->second, w->key)) { /* it was used again: the other one may be forgotten */
+        struct word swap = set->first;
+        put_word(out, &set->second);
+        set->first = set->second;
+        set->second = swap;
+        return;
+    }
+    size_t before = out->n, n = w->key[1] >> 56;
+    encode_unknown(b, c, w->p, n, bpe_key(w->p, n), out);
+    size_t k = out->n - before;
+    if (out->failed || k > WORD_IDS)
+        return;
+    struct word *at = set->first.key[1] ? &set->second : &set->first;
+    *at = (struct word){ .key = { w->key[0], w->key[1] }, .n_ids = (uint32_t)k };
     if (k > 0) /* a lenient vocabulary may drop all of it */
-        memcpy(e->ids, out->ids + before, k * sizeof(*e->ids));
+        memcpy(at->ids, out->ids + before, k * sizeof(*at->ids));
+}
+
+void bpe_encode(const struct bpe *b, struct bpe_ctx *c, const unsigned char *const *starts,
+                size_t n, const unsigned char *limit, struct bpe_out *out)
+{
+    struct piece pieces[BPE_AHEAD];
+    /* no token covers less than a byte, so this is room for all of them */
+    if (!bpe_out_reserve(out, (size_t)(starts[n] - starts[0]) + LONG_IDS))
+        return;
+    if (!make_tables(c)) {
+        out->failed = true;
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct piece *w = &pieces[i];
+        size_t len = (size_t)(starts[i + 1] - starts[i]);
+        w->p = starts[i];
+        w->set = NULL;
+        if (len > WORD_TEXT || out->lens) {
+            w->key[0] = expect_unknown(b, c, w->p, len);
+            w->key[1] = len;
+            continue;
+        }
+        word_key(w->key, w->p, len, limit);
+        w->set = &c->words[word_index(w->key)];
+        __builtin_prefetch(w->set);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct piece *w = &pieces[i];
+        if (w->set && !word_is(&w->set->first, w->key) && !word_is(&w->set->second, w->key))
+            expect_unknown(b, c, w->p, w->key[1] >> 56);
+    }
+    for (size_t i = 0; i < n && !out->failed; i++) {
+        struct piece *w = &pieces[i];
+        if (!w->set)
+            encode_unknown(b, c, w->p, w->key[1], w->key[0], out);
+        else if (word_is(&w->set->first, w->key))
+            put_word(out, &w->set->first);
+        else
+            encode_word(b, c, w, out);
+    }
 }

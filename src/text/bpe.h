@@ -20,7 +20,8 @@ enum {
     BPE_SPECIAL = 16, /* a special one */
     BPE_MAPPED = 32   /* stored as bytes, spelled with the byte map */
 };
-enum { BPE_MAX_ID = 1 << 24, BPE_VERSION = 2 };
+enum { BPE_MAX_ID = 1 << 24, BPE_VERSION = 3 };
+enum { BPE_FIRST = 65536 }; /* pairs of bytes */
 #define BPE_NONE UINT32_MAX
 
 struct bpe_slot {  /* whole pieces; empty when meta is 0 */
@@ -39,8 +40,8 @@ struct bpe_header { /* start of the block; sizes in bytes are multiples of 64 */
     uint64_t total;     /* bytes of the block */
     uint8_t source[32]; /* identity of the files it was made from */
     uint32_t n_ids, n_vocab, n_merges, slot_bits, pair_bits, flags;
-    uint64_t offsets_at, flags_at, slots_at, pairs_at, filter_at, blob_at, blob_n, json_at, json_n;
-    uint64_t config_at, config_n;
+    uint64_t offsets_at, flags_at, slots_at, pairs_at, filter_at, first_at, blob_at, blob_n;
+    uint64_t json_at, json_n, config_at, config_n;
     uint32_t bytes[256]; /* id of each byte: a byte token, or <0xXX> with byte fallback */
 };
 enum { BPE_HAS_ALL_BYTES = 1, BPE_BYTE_LEVEL = 2, BPE_IGNORE_MERGES = 4 };
@@ -52,6 +53,7 @@ struct bpe {
     const struct bpe_slot *slots;
     const struct bpe_pair *pairs;
     const uint8_t *filter; /* one byte per slot of pairs: which of its own keys exist, by hash */
+    const uint64_t *first; /* merges of two bytes, as bpe_merge.c has them; NULL: char-level */
     const char *blob;
     uint32_t n_ids;
     int slot_shift, pair_shift;
@@ -87,24 +89,34 @@ struct bpe_out { /* where ids go; lens (may be NULL) receives the bytes each cov
     bool failed; /* out of memory */
 };
 bool bpe_out_reserve(struct bpe_out *out, size_t extra);
+static inline void bpe_push(struct bpe_out *out, uint32_t id, size_t len)
+{
+    if (out->n == out->cap && !bpe_out_reserve(out, 1))
+        return;
+    if (out->lens)
+        out->lens[out->n] = (uint32_t)len;
+    out->ids[out->n++] = (int32_t)id;
+}
 
-struct bpe_cached;
+struct bpe_words;
+struct bpe_long;
 struct bpe_ctx {
-    struct bpe_cached *cache;
+    void *memory;
+    struct bpe_words *words; /* in memory */
+    struct bpe_long *longs;
     uint32_t *ids, *next, *prev, *starts;
     uint64_t *value, *heap;
     size_t cap;
 };
 void bpe_ctx_clear(struct bpe_ctx *c);
 
-/* Key of the piece p[0..n), n > 0, for bpe_encode(), and a hint to the processor that its entry
- * will be wanted soon.  limit: the end of readable memory behind p. */
-uint64_t bpe_hint(const struct bpe *b, const unsigned char *p, size_t n,
-                  const unsigned char *limit);
-/* Encode the piece into out. */
-void bpe_encode(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
-                uint64_t key, struct bpe_out *out);
-/* The same by merging alone, without shortcut or cache. */
+enum { BPE_AHEAD = 64 };
+/* Encode n <= BPE_AHEAD pieces, none empty, one behind the other: the i-th is starts[i] up to
+ * starts[i + 1].  Taking several at once gives their places in the tables, larger than the
+ * processor's cache, time to arrive.  limit: the end of readable memory. */
+void bpe_encode(const struct bpe *b, struct bpe_ctx *c, const unsigned char *const *starts,
+                size_t n, const unsigned char *limit, struct bpe_out *out);
+/* One piece by merging alone, without shortcut or cache. */
 void bpe_encode_merge(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
                       struct bpe_out *out);
 

@@ -111,17 +111,18 @@ static void put_slot(struct bpe_slot *slots, int shift, const char *text, const 
     slots[i] = (struct bpe_slot){ key, e->off, e->id | len << 24 };
 }
 
-static int bits_for(size_t n)
+/* Bits of the table for n entries, at most part/whole full. */
+static int bits_for(size_t n, size_t whole, size_t part)
 {
     int bits = 4;
-    while (((size_t)1 << bits) * 5 < n * 8 + 8) /* at most 5/8 full */
+    while (((size_t)1 << bits) * part < (n + 1) * whole)
         bits++;
     return bits;
 }
 
 static bool grow_slots(struct bpe_builder *b)
 {
-    int shift = b->slots ? b->slot_shift - 1 : 64 - bits_for(b->expected);
+    int shift = b->slots ? b->slot_shift - 1 : 64 - bits_for(b->expected, 8, 5);
     struct bpe_slot *slots = calloc((size_t)1 << (64 - shift), sizeof(*slots));
     if (!slots)
         return false;
@@ -379,6 +380,25 @@ static void fill_bytes(const struct bpe_builder *b, struct bpe_header *h)
         h->flags |= BPE_HAS_ALL_BYTES;
 }
 
+/* The merges of two bytes, which every piece starts with, in a table of their own. */
+static void fill_first(const struct bpe_builder *b, struct bpe_header *h)
+{
+    uint64_t *first = (uint64_t *)((char *)h + h->first_at);
+    if (!b->byte_level)
+        return;
+    for (size_t i = 0; i < BPE_FIRST; i++)
+        first[i] = UINT64_MAX;
+    for (size_t k = 0; k < b->n_merges; k++) {
+        const struct bpe_pair *m = &b->merges[k];
+        const struct bpe_entry *left = entry_of(b, m->left), *right = entry_of(b, m->right);
+        if (left->len != 1 || right->len != 1)
+            continue;
+        unsigned char x = (unsigned char)b->text.data[left->off];
+        unsigned char y = (unsigned char)b->text.data[right->off];
+        first[x << 8 | y] = (uint64_t)m->rank << 32 | m->id; /* of equal pairs the later wins */
+    }
+}
+
 static void fill_tables(const struct bpe_builder *b, struct bpe_header *h)
 {
     char *base = (char *)h;
@@ -403,6 +423,7 @@ static void fill_tables(const struct bpe_builder *b, struct bpe_header *h)
         if (slots[i].meta)
             slots[i].off = offsets[slots[i].meta & 0xFFFFFF];
     }
+    fill_first(b, h);
     size_t mask = ((size_t)1 << h->pair_bits) - 1;
     for (size_t i = 0; i <= mask; i++)
         pairs[i].rank = BPE_NONE;
@@ -437,11 +458,27 @@ static bool merge_all(const struct bpe *view, uint8_t *reachable)
     return !out.failed;
 }
 
-/* Set the direct bit of every slot whose token is what merging its bytes gives. */
-static bool fill_direct(const struct bpe_builder *b, struct bpe_header *h)
+/* reachable[id] by reasoning; also forgets the merges that never happen, as some files list every
+ * way to make a token.  false: not decided. */
+static bool reach(struct bpe_builder *b, const struct bpe *view, uint8_t *reachable)
+{
+    uint8_t *used = calloc(b->n_merges + 1, 1);
+    bool affixes = b->prefix_n > 0 || b->suffix_n > 0;
+    bool ok = used && !affixes && bpe_reach(view, b->merges, b->n_merges, reachable, used);
+    size_t kept = 0;
+    for (size_t k = 0; ok && k < b->n_merges; k++)
+        if (used[k])
+            b->merges[kept++] = b->merges[k];
+    if (ok)
+        b->n_merges = kept;
+    free(used);
+    return ok;
+}
+
+/* direct[id]: whether its bytes may be taken for the token at once. */
+static bool find_direct(struct bpe_builder *b, const struct bpe_header *h, uint8_t *direct)
 {
     struct bpe view;
-    struct bpe_slot *slots = (struct bpe_slot *)((char *)h + h->slots_at);
     if (bpe_open(&view, h, h->total, NULL) != TINKER_OK)
         return false;
     view.byte_fallback = b->byte_fallback;
@@ -451,16 +488,34 @@ static bool fill_direct(const struct bpe_builder *b, struct bpe_header *h)
     view.prefix_n = b->prefix_n;
     view.suffix = b->suffix;
     view.suffix_n = b->suffix_n;
-    uint8_t *reachable = calloc((size_t)h->n_ids + 1, 1);
-    bool affixes = b->prefix_n > 0 || b->suffix_n > 0, ok = reachable != NULL;
-    if (ok && !b->ignore_merges &&
-        (affixes || !bpe_reach(&view, b->merges, b->n_merges, reachable)))
-        ok = merge_all(&view, reachable);
-    for (size_t i = 0; ok && i < (size_t)1 << h->slot_bits; i++)
-        if (slots[i].meta && (b->ignore_merges || reachable[slots[i].meta & 0xFFFFFF]))
-            slots[i].meta |= 1u << 31;
-    free(reachable);
+    bool ok = reach(b, &view, direct) || b->ignore_merges || merge_all(&view, direct);
+    if (b->ignore_merges)
+        memset(direct, 1, h->n_ids);
     return ok;
+}
+
+static struct bpe_header *lay_out(const struct bpe_builder *b, struct bpe_header h)
+{
+    h.n_merges = (uint32_t)b->n_merges;
+    h.pair_bits = (uint32_t)bits_for(b->n_merges, 5, 4);
+    size_t at = align64(sizeof(h));
+    h.offsets_at = at, at += align64((b->n_ids + 1) * sizeof(uint32_t));
+    h.flags_at = at, at += align64(b->n_ids + 1);
+    h.slots_at = at, at += align64(((size_t)1 << h.slot_bits) * sizeof(struct bpe_slot));
+    h.pairs_at = at, at += align64(((size_t)1 << h.pair_bits) * sizeof(struct bpe_pair));
+    h.filter_at = at, at += align64((size_t)1 << h.pair_bits);
+    h.first_at = at, at += b->byte_level ? BPE_FIRST * sizeof(uint64_t) : 0;
+    h.blob_at = at, h.blob_n = b->text.len, at += align64(b->text.len + 16);
+    h.json_at = at, at += align64(h.json_n + 1);
+    h.config_at = at, at += align64(h.config_n + 1);
+    h.total = at;
+    struct bpe_header *out = aligned_alloc(64, at);
+    if (!out)
+        return NULL;
+    memset(out, 0, at);
+    *out = h;
+    fill_tables(b, out);
+    return out;
 }
 
 tinker_status bpe_builder_finish(struct bpe_builder *b, const char *json, size_t json_n,
@@ -470,35 +525,32 @@ tinker_status bpe_builder_finish(struct bpe_builder *b, const char *json, size_t
     struct bpe_header h = { .magic = "tinkTOK", .version = BPE_VERSION, .byte_order = 0x01020304 };
     h.n_ids = (uint32_t)b->n_ids;
     h.n_vocab = b->n_vocab;
-    h.n_merges = (uint32_t)b->n_merges;
     h.slot_bits = b->slots ? (uint32_t)(64 - b->slot_shift) : 4;
-    h.pair_bits = (uint32_t)bits_for(b->n_merges);
     h.flags = (b->byte_level ? BPE_BYTE_LEVEL : 0u) | (b->ignore_merges ? BPE_IGNORE_MERGES : 0u);
-    size_t at = align64(sizeof(h));
-    h.offsets_at = at, at += align64((b->n_ids + 1) * sizeof(uint32_t));
-    h.flags_at = at, at += align64(b->n_ids + 1);
-    h.slots_at = at, at += align64(((size_t)1 << h.slot_bits) * sizeof(struct bpe_slot));
-    h.pairs_at = at, at += align64(((size_t)1 << h.pair_bits) * sizeof(struct bpe_pair));
-    h.filter_at = at, at += align64((size_t)1 << h.pair_bits);
-    h.blob_at = at, h.blob_n = b->text.len, at += align64(b->text.len + 16);
-    h.json_at = at, h.json_n = json_n, at += align64(json_n + 1);
-    h.config_at = at, h.config_n = config_n, at += align64(config_n + 1);
-    h.total = at;
+    h.json_n = json_n;
+    h.config_n = config_n;
     fill_bytes(b, &h);
     if (b->byte_level && !lenient && !(h.flags & BPE_HAS_ALL_BYTES))
         return err_set(err, TINKER_EINVAL, "the byte-level vocabulary lacks some of the 256 bytes");
-    struct bpe_header *out = aligned_alloc(64, at);
-    if (!out)
-        return err_nomem(err, "vocabulary");
-    memset(out, 0, at);
-    *out = h;
-    fill_tables(b, out);
-    memcpy((char *)out + h.json_at, json, json_n);
-    memcpy((char *)out + h.config_at, config, config_n);
-    if (!fill_direct(b, out)) {
+    struct bpe_header *out = lay_out(b, h);
+    uint8_t *direct = calloc(b->n_ids + 1, 1);
+    bool ok = out && direct && find_direct(b, out, direct);
+    if (ok && (uint32_t)bits_for(b->n_merges, 5, 4) < out->pair_bits) {
         free(out);
-        return err_nomem(err, "vocabulary");
+        out = lay_out(b, h);
+        ok = out != NULL;
     }
-    *block = out;
-    return TINKER_OK;
+    if (ok) {
+        struct bpe_slot *slots = (struct bpe_slot *)((char *)out + out->slots_at);
+        for (size_t i = 0; i < (size_t)1 << h.slot_bits; i++)
+            if (slots[i].meta && direct[slots[i].meta & 0xFFFFFF])
+                slots[i].meta |= 1u << 31;
+        memcpy((char *)out + out->json_at, json, json_n);
+        memcpy((char *)out + out->config_at, config, config_n);
+        *block = out;
+    } else {
+        free(out);
+    }
+    free(direct);
+    return ok ? TINKER_OK : err_nomem(err, "vocabulary");
 }

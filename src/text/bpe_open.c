@@ -43,6 +43,7 @@ static bool check_header(const struct bpe_header *h, size_t n)
            inside(h, h->slots_at, 1ull << h->slot_bits, sizeof(struct bpe_slot)) &&
            inside(h, h->pairs_at, 1ull << h->pair_bits, sizeof(struct bpe_pair)) &&
            inside(h, h->filter_at, 1ull << h->pair_bits, 1) &&
+           inside(h, h->first_at, h->flags & BPE_BYTE_LEVEL ? BPE_FIRST : 0, 8) &&
            inside(h, h->blob_at, h->blob_n + 16, 1) && inside(h, h->json_at, h->json_n + 1, 1) &&
            inside(h, h->config_at, h->config_n + 1, 1);
 }
@@ -80,6 +81,9 @@ static bool check_slots(const struct bpe *b)
 static bool check_pairs(const struct bpe *b)
 {
     size_t used = 0, n = (size_t)1 << b->header->pair_bits;
+    for (size_t i = 0; b->first && i < BPE_FIRST; i++)
+        if (b->first[i] != UINT64_MAX && (uint32_t)b->first[i] >= b->n_ids)
+            return false;
     for (size_t i = 0; i < n; i++) {
         const struct bpe_pair *p = &b->pairs[i];
         if (p->rank == BPE_NONE)
@@ -109,6 +113,7 @@ tinker_status bpe_open(struct bpe *b, const void *block, size_t n, tinker_error 
     b->slot_shift = 64 - (int)h->slot_bits;
     b->pair_shift = 64 - (int)h->pair_bits;
     b->byte_level = (h->flags & BPE_BYTE_LEVEL) != 0;
+    b->first = b->byte_level ? (const uint64_t *)(base + h->first_at) : NULL;
     b->ignore_merges = (h->flags & BPE_IGNORE_MERGES) != 0;
     b->unk = BPE_NONE;
     b->prefix = b->suffix = "";

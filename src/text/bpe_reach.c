@@ -9,7 +9,11 @@
  * boundary was made later, and ask whether the pair that then touches there would have merged
  * before either of its two was consumed.  At equal rank the leftmost pair goes first.
  *
- * Time is rank as long as every merge that is used comes after those that made its parts.  A
+ * A reachable token is made by one merge only, in any text: until a merge reaches over its ends,
+ * what happens between them does not depend on what is around.  Other merges with the same result
+ * never happen.
+ *
+ * Time is rank as long as every merge that happens comes after those that made its parts.  A
  * vocabulary that breaks this is left to the slow way. */
 #include "text/bpe_reach.h"
 
@@ -74,24 +78,28 @@ static bool mark_merged(struct reach *r, const struct bpe_pair *merges, size_t n
         if (a == BPE_NONE || b == BPE_NONE || r->made[m->id] != BPE_NONE)
             continue;
         if (a > m->rank || b > m->rank)
-            return false;
+            continue; /* seen to below */
         if (!stays_apart(r, m->left, m->right, m->rank))
             continue;
         r->made[m->id] = m->rank + 1;
         r->left[m->id] = m->left;
         r->right[m->id] = m->right;
     }
-    /* a part that became reachable only after a merge wanted it breaks the order as well */
+    /* A merge whose part is made later than the merge's own rank.  If it ever happened, the first
+     * such merge would find its parts side by side in a state that the others alone lead to; but
+     * there the bytes of its result have become the result before, or will never. */
     for (size_t k = 0; k < n; k++) {
         const struct bpe_pair *m = &merges[k];
         uint32_t a = r->made[m->left], b = r->made[m->right];
-        if (a != BPE_NONE && b != BPE_NONE && (a > m->rank || b > m->rank))
+        if (a != BPE_NONE && b != BPE_NONE && (a > m->rank || b > m->rank) &&
+            r->made[m->id] == BPE_NONE)
             return false;
     }
     return true;
 }
 
-bool bpe_reach(const struct bpe *b, const struct bpe_pair *merges, size_t n, uint8_t *reachable)
+bool bpe_reach(const struct bpe *b, const struct bpe_pair *merges, size_t n, uint8_t *reachable,
+               uint8_t *used)
 {
     size_t count = (size_t)b->n_ids + 1;
     uint32_t *memory = malloc(3 * count * sizeof(*memory));
@@ -102,6 +110,11 @@ bool bpe_reach(const struct bpe *b, const struct bpe_pair *merges, size_t n, uin
     bool ok = mark_merged(&r, merges, n);
     for (uint32_t id = 0; ok && id < b->n_ids; id++)
         reachable[id] = r.made[id] != BPE_NONE;
+    for (size_t k = 0; ok && k < n; k++) {
+        const struct bpe_pair *m = &merges[k];
+        used[k] = r.made[m->id] == m->rank + 1 && r.left[m->id] == m->left &&
+                  r.right[m->id] == m->right;
+    }
     free(memory);
     return ok;
 }

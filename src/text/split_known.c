@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include "text/unicode.h"
 
 enum { END = 256 }; /* class of the place behind the last scalar */
@@ -33,11 +34,40 @@ static inline bool is_newline(unsigned char c)
     return c == '\r' || c == '\n';
 }
 
+/* Eight bytes at once: the high bit of each byte that is an ASCII character of lo..hi.  Both sums
+ * stay below 256, so no byte disturbs the next. */
+static inline uint64_t in_range(uint64_t x, unsigned lo, unsigned hi)
+{
+    const uint64_t each = 0x0101010101010101u, high = 0x8080808080808080u;
+    uint64_t low = x & ~high;
+    return (low + (0x80 - lo) * each) & ~(low + (0x7F - hi) * each) & ~x & high;
+}
+
+/* End of the run of ASCII letters, of lower case only or of any. */
+static inline const unsigned char *run_ascii(const unsigned char *p, const unsigned char *end,
+                                             bool lower)
+{
+    while (end - p >= 8) {
+        uint64_t x;
+        memcpy(&x, p, 8);
+        uint64_t letters = in_range(lower ? x : x | 0x2020202020202020u, 'a', 'z');
+        uint64_t others = letters ^ 0x8080808080808080u;
+        if (others)
+            return p + __builtin_ctzll(others) / 8;
+        p += 8;
+    }
+    while (p < end && (*p | (lower ? 0u : 0x20u)) >= 'a' && (*p | (lower ? 0u : 0x20u)) <= 'z')
+        p++;
+    return p;
+}
+
 /* End of the run of scalars that have one of the flags. */
 static inline const unsigned char *run_of(const unsigned char *p, const unsigned char *end,
                                           unsigned flags)
 {
     for (;;) {
+        if (flags & UNI_L) /* of ASCII, letters are all that a word is made of */
+            p = run_ascii(p, end, false);
         while (p < end && *p < 0x80) {
             if (!(uni_class_data[*p] & flags))
                 return p;
@@ -46,9 +76,11 @@ static inline const unsigned char *run_of(const unsigned char *p, const unsigned
         if (p >= end)
             return p;
         unsigned len;
-        if (!(uni_class(uni_decode(p, &len)) & flags))
-            return p;
-        p += len;
+        do {
+            if (!(uni_class(uni_decode(p, &len)) & flags))
+                return p;
+            p += len;
+        } while (p < end && *p >= 0x80);
     }
 }
 
@@ -213,8 +245,11 @@ static inline const unsigned char *mixed_word(const unsigned char *p, const unsi
     }
     if (!(a.class & UNI_B) || (a.class & END))
         return both;
-    for (; (a.class & UNI_B) && !(a.class & END); a = look_not_han(p, end, han))
+    for (; (a.class & UNI_B) && !(a.class & END); a = look_not_han(p, end, han)) {
         p += a.len;
+        if (a.len == 1) /* of ASCII, lower case is all of B */
+            p = run_ascii(p, end, true);
+    }
     return p;
 }
 
@@ -235,13 +270,15 @@ static inline const unsigned char *split_cased(const unsigned char *p, const uns
     struct at a = look(p, end);
     bool lead = !(a.class & (UNI_L | UNI_N)) && !is_newline(*p);
     const unsigned char *q = NULL;
-    if (lead)
+    bool word =
+        (a.class & (UNI_A | UNI_B)) || (lead && (look(p + a.len, end).class & (UNI_A | UNI_B)));
+    if (word && lead)
         q = mixed_word(p + a.len, end, han);
-    if (!q)
+    if (word && !q)
         q = mixed_word(p, end, han);
-    if (!q && lead)
+    if (word && !q && lead)
         q = upper_word(p + a.len, end, han);
-    if (!q)
+    if (word && !q)
         q = upper_word(p, end, han);
     if (q) {
         const unsigned char *tail =
@@ -301,8 +338,12 @@ static inline struct at look_deepseek(const unsigned char *p, const unsigned cha
 static inline const unsigned char *run_deepseek(const unsigned char *p, const unsigned char *end,
                                                 bool cjk, unsigned flags)
 {
-    for (struct at a = look_deepseek(p, end, cjk); a.class & flags; a = look_deepseek(p, end, cjk))
+    for (struct at a = look_deepseek(p, end, cjk); a.class & flags;
+         a = look_deepseek(p, end, cjk)) {
         p += a.len;
+        if ((flags & UNI_L) && a.len == 1)
+            p = run_ascii(p, end, false);
+    }
     return p;
 }
 

@@ -395,75 +395,45 @@ bool tok_decodes_bytes(const tinker_tokenizer *t)
     return t->n_decs == 1 && t->decs[0].kind == DEC_BYTE_LEVEL && t->bpe.byte_level;
 }
 
-/* The tables of a vocabulary are larger than the cache, and the ids are known: ask for the place
- * of a token some ids ahead, and for its bytes a few ids later. */
-static inline void look_ahead(const struct bpe *b, const int32_t *ids, size_t n, size_t i)
-{
-    enum { FAR = 24, NEAR = 12 };
-    if (i + FAR < n && (uint32_t)ids[i + FAR] < b->n_ids) {
-        __builtin_prefetch(&b->offsets[ids[i + FAR]]);
-        __builtin_prefetch(&b->flags[ids[i + FAR]]);
-    }
-    if (i + NEAR < n && (uint32_t)ids[i + NEAR] < b->n_ids)
-        __builtin_prefetch(b->blob + b->offsets[ids[i + NEAR]]);
-}
-
-/* Room for the longest token that is copied blindly, and then some. */
-static bool make_room(struct buf *out, size_t len)
-{
-    return out->cap > len + 32 || buf_reserve(out, len / 2 + 256);
-}
-
 static tinker_status decode_bytes(const tinker_tokenizer *t, const int32_t *ids, size_t n,
                                   const tinker_decode_options *o, struct buf *out,
                                   tinker_error *err)
 {
-    const struct bpe *b = &t->bpe;
-    const uint8_t skip = o->skip_special ? BPE_SPECIAL : 0;
-    size_t at = out->len; /* kept apart from out: the copies below might change any memory */
     for (size_t i = 0; i < n; i++) {
-        uint32_t id = (uint32_t)ids[i];
-        look_ahead(b, ids, n, i);
-        if (id >= b->n_ids || !(b->flags[id] & BPE_TOKEN)) {
-            if (o->strict)
-                return err_set(err, TINKER_EINVAL, "there is no token %d", (int)ids[i]);
-            continue;
-        }
-        if (b->flags[id] & skip)
-            continue;
+        bool use;
         size_t len;
-        const char *p = bpe_bytes(b, id, &len);
-        if (out->cap <= at + 32) {
-            out->len = at;
-            if (!make_room(out, at))
-                break;
-        }
-        if (len <= 16) { /* the blob has 16 bytes to spare at its end */
-            memcpy(out->data + at, p, 16);
-        } else {
-            out->len = at;
-            buf_append(out, p, len);
-        }
-        at += len;
+        tinker_status status = tok_use_id(t, ids[i], o, &use, err);
+        if (status != TINKER_OK)
+            return status;
+        if (!use)
+            continue;
+        const char *p = bpe_bytes(&t->bpe, (uint32_t)ids[i], &len);
+        buf_append(out, p, len);
     }
-    if (!buf_ok(out))
-        return err_nomem(err, "text");
-    out->len = at;
-    if (out->data)
-        out->data[at] = '\0';
-    return TINKER_OK;
+    return buf_ok(out) ? TINKER_OK : err_nomem(err, "text");
 }
 
 tinker_status tok_decode(const tinker_tokenizer *t, const int32_t *ids, size_t n,
-                         const tinker_decode_options *o, struct buf *out, tinker_error *err)
+                         const tinker_decode_options *o, struct buf *out, bool *sound,
+                         tinker_error *err)
 {
-    if (o->raw_bytes || tok_decodes_bytes(t))
+    bool bytes = tok_decodes_bytes(t), meta = !o->raw_bytes && tok_decodes_meta(t);
+    size_t from = out->len;
+    tinker_status status = TINKER_OK;
+    *sound = !bytes;
+    if ((bytes || meta) && tok_decode_slots(t, ids, n, o, out, sound, &status, err)) {
+        if (meta && status == TINKER_OK)
+            tok_strip_meta(t, out, from);
+        return status;
+    }
+    if (o->raw_bytes || bytes)
         return decode_bytes(t, ids, n, o, out, err);
-    if (tok_decodes_meta(t))
+    if (meta)
         return tok_decode_meta(t, ids, n, o, out, err);
     struct list lists[2] = { { .failed = false }, { .failed = false } };
     struct tok_ctx *c = tok_ctx_take(t);
-    tinker_status status = c ? TINKER_OK : err_nomem(err, "text");
+    if (!c)
+        status = err_nomem(err, "text");
     buf_init(&lists[0].text, SIZE_MAX);
     buf_init(&lists[1].text, SIZE_MAX);
     for (size_t i = 0; i < n && status == TINKER_OK; i++) {

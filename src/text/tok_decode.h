@@ -5,15 +5,27 @@
 #include "text/tokenizer.h"
 
 /* Append what ids[0..n) stand for.  From a byte-level vocabulary these are the tokens' bytes, not
- * repaired yet: the caller knows whether more follows. */
+ * repaired yet: the caller knows whether more follows.  *sound: they are known to be UTF-8. */
 tinker_status tok_decode(const tinker_tokenizer *t, const int32_t *ids, size_t n,
-                         const tinker_decode_options *o, struct buf *out, tinker_error *err);
+                         const tinker_decode_options *o, struct buf *out, bool *sound,
+                         tinker_error *err);
 bool tok_decodes_bytes(const tinker_tokenizer *t); /* such a vocabulary and decoder */
 
 /* The same in one pass, for the decoders that tok_decodes_meta() recognises. */
 bool tok_decodes_meta(const tinker_tokenizer *t);
 tinker_status tok_decode_meta(const tinker_tokenizer *t, const int32_t *ids, size_t n,
                               const tinker_decode_options *o, struct buf *out, tinker_error *err);
+
+/* Append a token with every metaspace replaced; most have one at the start or none. */
+void tok_put_meta(struct buf *out, const char *p, size_t n, const struct tok_dec *d);
+/* Take off what the last decoder strips from out[from..). */
+void tok_strip_meta(const tinker_tokenizer *t, struct buf *out, size_t from);
+
+/* Decode bytes, or as tok_decode_meta() without stripping, from a table of all tokens; false: there
+ * is none. */
+bool tok_decode_slots(const tinker_tokenizer *t, const int32_t *ids, size_t n,
+                      const tinker_decode_options *o, struct buf *out, bool *sound,
+                      tinker_status *status, tinker_error *err);
 
 tinker_status tok_use_id(const tinker_tokenizer *t, int32_t id, const tinker_decode_options *o,
                          bool *use, tinker_error *err);

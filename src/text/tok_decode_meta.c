@@ -14,8 +14,7 @@ bool tok_decodes_meta(const tinker_tokenizer *t)
            d[1].kind == DEC_BYTE_FALLBACK && d[2].kind == DEC_FUSE;
 }
 
-/* Append a token with every `find` replaced; most have one at the start or none. */
-static void put_token(struct buf *out, const char *p, size_t n, const struct tok_dec *d)
+void tok_put_meta(struct buf *out, const char *p, size_t n, const struct tok_dec *d)
 {
     size_t find = d->find.n;
     while (n >= find && memcmp(p, d->find.s, find) == 0) {
@@ -38,8 +37,11 @@ static void put_token(struct buf *out, const char *p, size_t n, const struct tok
     buf_append(out, p, n);
 }
 
-static void strip_start(struct buf *out, size_t from, const struct tok_dec *d)
+void tok_strip_meta(const tinker_tokenizer *t, struct buf *out, size_t from)
 {
+    if (t->n_decs != 4 || !out->data || out->len == from)
+        return;
+    const struct tok_dec *d = &t->decs[3];
     size_t n = d->content.n, k = 0;
     while (n > 0 && k < d->start && out->len - from >= (k + 1) * n &&
            memcmp(out->data + from + k * n, d->content.s, n) == 0)
@@ -73,12 +75,11 @@ tinker_status tok_decode_meta(const tinker_tokenizer *t, const int32_t *ids, siz
             tok_put_byte_run(out, run.data, run.len);
             buf_reset(&run);
         }
-        put_token(out, p, len, &t->decs[0]);
+        tok_put_meta(out, p, len, &t->decs[0]);
     }
     if (run.len > 0)
         tok_put_byte_run(out, run.data, run.len);
-    if (t->n_decs == 4 && out->data && out->len > from)
-        strip_start(out, from, &t->decs[3]);
+    tok_strip_meta(t, out, from);
     if (run.failed)
         out->failed = true;
     buf_clear(&run);

@@ -48,34 +48,24 @@ static bool put_spans(struct job *j, size_t first, const tinker_span *map)
 static bool encode_piece(struct job *j, const struct tok_text *text, size_t begin, size_t end)
 {
     size_t first = j->out.n;
-    const unsigned char *p = (const unsigned char *)text->s + begin;
-    uint64_t key = bpe_hint(&j->t->bpe, p, end - begin, (const unsigned char *)text->s + text->n);
-    bpe_encode(&j->t->bpe, &j->c->bpe, p, end - begin, key, &j->out);
+    const unsigned char *base = (const unsigned char *)text->s;
+    const unsigned char *const starts[2] = { base + begin, base + end };
+    bpe_encode(&j->t->bpe, &j->c->bpe, starts, 1, base + text->n, &j->out);
     if (j->out.failed)
         return false;
     return !j->spans || put_spans(j, first, text->map + begin);
 }
 
-/* Byte-level model, known splitter: no lists.  Pieces are cut a few ahead of the one that is
- * looked up, so that the tables, larger than the cache, arrive in time. */
+/* Byte-level model, known splitter: no lists. */
 static void encode_ahead(struct job *j, const unsigned char *p, const unsigned char *end)
 {
-    enum { AHEAD = 16 };
-    const unsigned char *starts[AHEAD + 1];
-    uint64_t keys[AHEAD];
+    const unsigned char *starts[BPE_AHEAD + 1];
     split_fn *next = j->t->direct;
-    const struct bpe *b = &j->t->bpe;
-    while (p < end) {
+    while (p < end && !j->out.failed) {
         size_t n = 0;
-        for (; n < AHEAD && p < end; n++) {
-            starts[n] = p;
+        for (starts[0] = p; n < BPE_AHEAD && p < end; starts[++n] = p)
             p = next(p, end);
-            keys[n] = bpe_hint(b, starts[n], (size_t)(p - starts[n]), end);
-        }
-        starts[n] = p;
-        for (size_t i = 0; i < n; i++)
-            bpe_encode(b, &j->c->bpe, starts[i], (size_t)(starts[i + 1] - starts[i]), keys[i],
-                       &j->out);
+        bpe_encode(&j->t->bpe, &j->c->bpe, starts, n, end, &j->out);
     }
 }
 

@@ -27,6 +27,7 @@ static void destroy(tinker_tokenizer *t)
     tok_trie_clear(&t->normalized);
     map_clear(&t->odd);
     free(t->crosses);
+    free(t->slots);
     free(t->block);
     if (t->mapped.data)
         os_map_close(&t->mapped);

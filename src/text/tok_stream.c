@@ -73,7 +73,8 @@ static tinker_status put_bytes(tinker_decoder *d, const int32_t *ids, size_t n, 
                                tinker_error *err)
 {
     size_t had = d->pending.len;
-    tinker_status status = tok_decode(d->t, ids, n, &d->opts, &d->pending, err);
+    bool sound;
+    tinker_status status = tok_decode(d->t, ids, n, &d->opts, &d->pending, &sound, err);
     if (status != TINKER_OK) {
         d->pending.len = had;
         return status;
@@ -118,8 +119,10 @@ static tinker_status put_again(tinker_decoder *d, const int32_t *ids, size_t n, 
         }
     }
     struct buf whole;
+    bool sound;
     buf_init(&whole, SIZE_MAX);
-    tinker_status status = tok_decode(d->t, d->ids.ids, settled(d, end), &d->opts, &whole, err);
+    tinker_status status =
+        tok_decode(d->t, d->ids.ids, settled(d, end), &d->opts, &whole, &sound, err);
     if (status == TINKER_OK && tok_decodes_bytes(d->t) == false && whole.len > d->pending.len) {
         size_t same = d->pending.len;
         size_t ready = complete_prefix(whole.data, whole.len);

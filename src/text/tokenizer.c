@@ -161,9 +161,10 @@ tinker_status tinker_tokenizer_decode(const tinker_tokenizer *t, const int32_t *
     struct buf b = buf_of(out);
     size_t had = b.len;
     buf_reserve(&b, n * 5 + 32);
-    status = tok_decode(t, ids, n, &o, &b, err);
+    bool sound;
+    status = tok_decode(t, ids, n, &o, &b, &sound, err);
     if (status == TINKER_OK)
-        finish_text(&b, had, tok_decodes_bytes(t) && !o.raw_bytes, o.cleanup != 0);
+        finish_text(&b, had, !sound && !o.raw_bytes, o.cleanup != 0);
     if (status == TINKER_OK && !buf_ok(&b))
         status = err_nomem(err, "text");
     if (status != TINKER_OK)

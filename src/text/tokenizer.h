@@ -153,8 +153,10 @@ struct tinker_tokenizer {
     char *chat_template;
     int64_t max_length;
 
-    pthread_mutex_t lock; /* guards idle */
+    pthread_mutex_t lock; /* guards idle and the making of slots */
     struct tok_ctx *idle;
+    struct tok_slot *_Atomic slots; /* tok_decode_slots.c; NULL: not yet */
+    atomic_size_t decoded;          /* ids so far, until there are slots */
 };
 
 /* ---- working memory -------------------------------------------------------------------------- */

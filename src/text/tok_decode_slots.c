@@ -1,0 +1,205 @@
+/* tok_decode_slots.c - decoding long lists of ids, with one memory access a token.
+ *
+ * A table holds for each id its text and length in 16 bytes, which are copied whole; the length
+ * says how many of them count.  An id that does not fit (longer text, special, a byte token, no
+ * token at all) is marked and takes the careful way.  The table is made when a tokenizer has
+ * decoded enough to make up for it, and never changes.
+ *
+ * Most tokens are UTF-8 on their own, and what is put together from such is UTF-8.  Of a byte-level
+ * result only the runs of the others, parts of characters, need to be looked at. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "base/utf8.h"
+#include "text/tok_decode.h"
+
+enum { SLOT_TEXT = 15, SLOT_PART = 16, SLOT_ODD = 255 };
+enum { BLOCK = 64, AHEAD = 48, WORTH_A_TABLE = 32768 };
+#define NO_RUN SIZE_MAX
+
+struct tok_slot {
+    char text[SLOT_TEXT];
+    uint8_t n; /* SLOT_PART + n: not UTF-8 on its own; SLOT_ODD: not here */
+};
+_Static_assert(sizeof(struct tok_slot) == 16, "copied as one");
+
+struct decoding {
+    const tinker_tokenizer *t;
+    const int32_t *ids;
+    size_t i, n;
+    const tinker_decode_options *o;
+    struct buf *out;
+    size_t run; /* where in out the open run of parts starts, or NO_RUN */
+    bool sound; /* what was appended before it is UTF-8 */
+    tinker_error *err;
+};
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static void fill_slot(const tinker_tokenizer *t, uint32_t id, struct tok_slot *slot,
+                      struct buf *scratch)
+{
+    size_t n;
+    const char *p = bpe_bytes(&t->bpe, id, &n);
+    slot->n = SLOT_ODD;
+    if ((t->bpe.flags[id] & (BPE_TOKEN | BPE_SPECIAL)) != BPE_TOKEN)
+        return;
+    if (!t->bpe.byte_level) {
+        if (tok_byte_token(p, n) >= 0)
+            return;
+        buf_reset(scratch);
+        tok_put_meta(scratch, p, n, &t->decs[0]);
+        p = scratch->data;
+        n = scratch->len;
+    }
+    if (n > SLOT_TEXT || !buf_ok(scratch))
+        return;
+    if (n > 0)
+        memcpy(slot->text, p, n);
+    slot->n = (uint8_t)(utf8_valid_prefix(p, n) == n ? n : SLOT_PART + n);
+}
+
+static struct tok_slot *make_slots(const tinker_tokenizer *t)
+{
+    struct buf scratch;
+    struct tok_slot *slots = calloc((size_t)t->bpe.n_ids + 1, sizeof(*slots));
+    buf_init(&scratch, SIZE_MAX);
+    for (uint32_t id = 0; slots && id < t->bpe.n_ids; id++)
+        fill_slot(t, id, &slots[id], &scratch);
+    buf_clear(&scratch);
+    return slots;
+}
+
+/* The table, or NULL when it is not worth its while, or there is no memory: then without. */
+static const struct tok_slot *slots_of(const tinker_tokenizer *t, size_t n)
+{
+    tinker_tokenizer *shared = (tinker_tokenizer *)(uintptr_t)t; /* the table has the lock */
+    const struct tok_slot *slots = atomic_load_explicit(&shared->slots, memory_order_acquire);
+    if (slots)
+        return slots;
+    if (atomic_fetch_add(&shared->decoded, n) + n < WORTH_A_TABLE)
+        return NULL;
+    pthread_mutex_lock(&shared->lock);
+    if (!atomic_load(&shared->slots))
+        atomic_store(&shared->slots, make_slots(t));
+    pthread_mutex_unlock(&shared->lock);
+    return atomic_load(&shared->slots);
+}
+
+/* ---- ids that are not in the table ------------------------------------------------------------- */
+
+static void close_run(struct decoding *d)
+{
+    size_t n = d->out->len - d->run;
+    if (d->run == NO_RUN || !buf_ok(d->out))
+        return;
+    d->sound = d->sound && utf8_valid_prefix(d->out->data + d->run, n) == n;
+    d->run = NO_RUN;
+}
+
+static tinker_status odd_bytes(struct decoding *d)
+{
+    bool use;
+    size_t n;
+    int32_t id = d->ids[d->i++];
+    tinker_status status = tok_use_id(d->t, id, d->o, &use, d->err);
+    if (status != TINKER_OK || !use)
+        return status;
+    const char *p = bpe_bytes(&d->t->bpe, (uint32_t)id, &n);
+    if (utf8_valid_prefix(p, n) == n)
+        close_run(d);
+    else if (d->run == NO_RUN)
+        d->run = d->out->len;
+    buf_append(d->out, p, n);
+    return TINKER_OK;
+}
+
+/* The token at d->i and, when it is a byte token, those behind it that are byte tokens too: how
+ * they read is known only at the end of the run. */
+static tinker_status odd_meta(struct decoding *d)
+{
+    struct buf run;
+    tinker_status status = TINKER_OK;
+    buf_init(&run, SIZE_MAX);
+    for (; d->i < d->n && status == TINKER_OK; d->i++) {
+        bool use;
+        size_t n;
+        status = tok_use_id(d->t, d->ids[d->i], d->o, &use, d->err);
+        if (status != TINKER_OK || !use)
+            continue;
+        const char *p = bpe_bytes(&d->t->bpe, (uint32_t)d->ids[d->i], &n);
+        int byte = tok_byte_token(p, n);
+        if (byte < 0 && run.len > 0)
+            break;
+        if (byte < 0) {
+            tok_put_meta(d->out, p, n, &d->t->decs[0]);
+            d->i++;
+            break;
+        }
+        buf_putc(&run, (char)byte);
+    }
+    if (run.len > 0)
+        tok_put_byte_run(d->out, run.data, run.len);
+    if (run.failed)
+        d->out->failed = true;
+    buf_clear(&run);
+    return status;
+}
+
+/* ---- all ids --------------------------------------------------------------------------------- */
+
+/* Up to BLOCK ids, for which there is room; stops at one that is not in the table. */
+static void copy_block(struct decoding *d, const struct tok_slot *slots)
+{
+    const uint32_t n_ids = d->t->bpe.n_ids;
+    const int32_t *ids = d->ids;
+    size_t i = d->i, stop = d->n - i < BLOCK ? d->n : i + BLOCK, last = d->n - 1;
+    char *at = d->out->data + d->out->len;
+    for (; i < stop; i++) {
+        uint32_t id = (uint32_t)ids[i], soon = (uint32_t)ids[i + AHEAD < last ? i + AHEAD : last];
+        __builtin_prefetch(&slots[soon < n_ids ? soon : 0]);
+        if (id >= n_ids)
+            break;
+        uint8_t len = slots[id].n;
+        memcpy(at, &slots[id], sizeof(*slots));
+        if (len > SLOT_TEXT || d->run != NO_RUN) {
+            if (len == SLOT_ODD)
+                break;
+            d->out->len = (size_t)(at - d->out->data);
+            if (len <= SLOT_TEXT)
+                close_run(d);
+            else if (d->run == NO_RUN)
+                d->run = d->out->len;
+            len &= SLOT_TEXT;
+        }
+        at += len;
+    }
+    d->out->len = (size_t)(at - d->out->data);
+    d->i = i;
+}
+
+bool tok_decode_slots(const tinker_tokenizer *t, const int32_t *ids, size_t n,
+                      const tinker_decode_options *o, struct buf *out, bool *sound,
+                      tinker_status *status, tinker_error *err)
+{
+    const struct tok_slot *slots = n > 0 ? slots_of(t, n) : NULL;
+    struct decoding d = { t, ids, 0, n, o, out, NO_RUN, true, err };
+    if (!slots)
+        return false;
+    *status = TINKER_OK;
+    while (d.i < n && *status == TINKER_OK) {
+        if (!buf_reserve(out, (BLOCK + 1) * sizeof(*slots)))
+            break;
+        size_t before = d.i;
+        copy_block(&d, slots);
+        if (d.i < n && d.i < before + BLOCK)
+            *status = t->bpe.byte_level ? odd_bytes(&d) : odd_meta(&d);
+    }
+    close_run(&d);
+    if (*status == TINKER_OK && !buf_ok(out))
+        *status = err_nomem(err, "text");
+    if (out->data)
+        out->data[out->len] = '\0';
+    *sound = d.sound;
+    return true;
+}
