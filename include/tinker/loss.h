@@ -345,6 +345,20 @@ tinker_training_forward_backward_custom(struct tinker_training *t, const tinker_
                                         const tinker_custom_options *opts, int64_t timeout_ms,
                                         tinker_loss_report **report, tinker_error *err);
 
+/* The same as a future: returns at once, and fn runs on a thread of the library's, once, between
+ * the passes (it may submit but not wait).  data is copied; state, and what the options point to,
+ * must live until the future is complete and, after a cancellation, until fn has returned, which
+ * tinker_service_free() waits for.  Ids of both passes are reserved now: what is submitted after
+ * this call, an optim_step for example, comes after the backward pass.  When the loss fails the
+ * future does, and a forward pass of one datum per chunk is sent in place of the backward pass,
+ * so that the service does not wait for its numbers; nothing is accumulated.  The result is as
+ * above, with the report in tinker_future_loss_report().  NULL with *err set as above. */
+TINKER_API tinker_future *tinker_training_request_forward_backward_custom(
+    struct tinker_training *t, const tinker_datum *data, size_t n, tinker_loss_fn *fn, void *state,
+    const tinker_custom_options *opts, tinker_error *err);
+/* Values and gradients of such a future; borrowed until free.  NULL as the other results are. */
+TINKER_API const tinker_loss_report *tinker_future_loss_report(const tinker_future *f);
+
 /* ---- regularizers that are there --------------------------------------------------------- */
 
 /* Use one as fn of a tinker_regularizer, with its options as state (NULL: defaults), or

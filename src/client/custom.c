@@ -15,7 +15,7 @@
 #include "loss/evaluate.h"
 #include "wire/check.h"
 
-static const tinker_loss cross_entropy = { .name = "cross_entropy" };
+const tinker_loss custom_cross_entropy = { .name = "cross_entropy" };
 
 /* ---- metrics ------------------------------------------------------------------------- */
 
@@ -123,8 +123,8 @@ static tinker_status refuse_extra(const tinker_datum *d, size_t i, size_t n_extr
     return s;
 }
 
-static tinker_status check_data(const tinker_datum *data, size_t n,
-                                const tinker_custom_options *opts, tinker_error *err)
+tinker_status custom_check(const tinker_datum *data, size_t n, const tinker_custom_options *opts,
+                           tinker_error *err)
 {
     if (!data || n == 0)
         return err_set(err, TINKER_EINVAL, "forward_backward_custom: No data provided");
@@ -161,7 +161,7 @@ static tinker_datum with_weights(const tinker_datum *d, const tinker_tensor *wei
 }
 
 /* What is sent first: weights as they are, zeros where there are none. */
-static tinker_datum *forward_data(struct arena *a, const tinker_datum *data, size_t n)
+tinker_datum *custom_forward_data(struct arena *a, const tinker_datum *data, size_t n)
 {
     tinker_datum *out = arena_array(a, n, sizeof(*out));
     tinker_named_tensor *in = arena_array(a, 2 * n, sizeof(*in));
@@ -214,7 +214,7 @@ static bool maybe_sparse(struct arena *a, tinker_tensor *t)
 }
 
 /* What is sent second: weights of minus the gradient. */
-static tinker_datum *backward_data(struct arena *a, const tinker_datum *data,
+tinker_datum *custom_backward_data(struct arena *a, const tinker_datum *data,
                                    const tinker_loss_report *r)
 {
     size_t n = r->n_gradients;
@@ -237,8 +237,8 @@ static tinker_datum *backward_data(struct arena *a, const tinker_datum *data,
 
 /* ---- the two passes ------------------------------------------------------------------------- */
 
-static tinker_status find_logprobs(const tinker_forward_backward *res, size_t n, tinker_tensor *out,
-                                   tinker_error *err)
+tinker_status custom_logprobs(const tinker_forward_backward *res, size_t n, tinker_tensor *out,
+                              tinker_error *err)
 {
     if (res->n_outputs != n)
         return err_set(err, TINKER_EPROTOCOL, "forward returned %zu outputs for %zu datums",
@@ -282,26 +282,33 @@ static void tell(const tinker_loss_event *event, void *state)
         to->observer(event, to->state);
 }
 
+tinker_loss_report *custom_evaluate(struct hooks *hooks, tinker_loss_fn *fn, void *state,
+                                    const tinker_datum *data, const tinker_tensor *logprobs,
+                                    size_t n, const tinker_custom_options *opts, tinker_error *err)
+{
+    struct told to = { hooks, opts->observer, opts->observer_state };
+    tinker_custom_options told = *opts;
+    told.observer = tell;
+    told.observer_state = &to;
+    return tinker_loss_evaluate(fn, state, data, logprobs, n, &told, err);
+}
+
 static tinker_loss_report *forward(tinker_training *t, struct arena *a, const tinker_datum *data,
                                    size_t n, tinker_loss_fn *fn, void *state,
                                    const tinker_custom_options *opts, int64_t timeout_ms,
                                    tinker_error *err)
 {
-    const tinker_datum *plain = forward_data(a, data, n);
+    const tinker_datum *plain = custom_forward_data(a, data, n);
     tinker_tensor *logprobs = arena_array(a, n, sizeof(*logprobs));
     if (!plain || !logprobs) {
         err_nomem(err, "data of a custom loss");
         return NULL;
     }
-    tinker_future *f = tinker_training_forward(t, plain, n, &cross_entropy, err);
+    tinker_future *f = tinker_training_forward(t, plain, n, &custom_cross_entropy, err);
     tinker_loss_report *r = NULL;
-    struct told to = { t->holder->hooks, opts->observer, opts->observer_state };
-    tinker_custom_options told = *opts;
-    told.observer = tell;
-    told.observer_state = &to;
     if (f && await(f, timeout_ms, err) == TINKER_OK &&
-        find_logprobs(tinker_future_forward_backward(f), n, logprobs, err) == TINKER_OK)
-        r = tinker_loss_evaluate(fn, state, data, logprobs, n, &told, err);
+        custom_logprobs(tinker_future_forward_backward(f), n, logprobs, err) == TINKER_OK)
+        r = custom_evaluate(t->holder->hooks, fn, state, data, logprobs, n, opts, err);
     tinker_future_free(f);
     return r;
 }
@@ -309,11 +316,11 @@ static tinker_loss_report *forward(tinker_training *t, struct arena *a, const ti
 static tinker_future *backward(tinker_training *t, struct arena *a, const tinker_datum *data,
                                const tinker_loss_report *r, tinker_error *err)
 {
-    const tinker_datum *weighted = backward_data(a, data, r);
+    const tinker_datum *weighted = custom_backward_data(a, data, r);
     struct custom_metrics *m = custom_metrics_new(r->metrics, r->n_metrics);
     tinker_future *f = NULL;
     if (weighted && m)
-        f = trainer_backward_custom(t, weighted, r->n_gradients, &cross_entropy, &m, err);
+        f = trainer_backward_custom(t, weighted, r->n_gradients, &custom_cross_entropy, &m, err);
     else
         err_nomem(err, "gradients of a custom loss");
     custom_metrics_free(m);
@@ -332,7 +339,7 @@ tinker_future *tinker_training_forward_backward_custom(tinker_training *t, const
         *report = NULL;
     if (runtime_may_block("tinker_training_forward_backward_custom", err) != TINKER_OK ||
         evaluate_check(opts, fn, &ours, err) != TINKER_OK ||
-        check_data(data, n, &ours, err) != TINKER_OK)
+        custom_check(data, n, &ours, err) != TINKER_OK)
         return NULL;
     struct arena a;
     arena_init(&a, SIZE_MAX);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <tinker/loss.h>
 #include "base/err.h"
 #include "client/op.h"
 #include "client/result.h"
@@ -75,6 +76,7 @@ void future_ref(struct tinker_future *f)
 
 static void free_result(struct tinker_future *f)
 {
+    tinker_loss_report_free(f->report);
     if (!f->value)
         return;
     if (f->kind == RESULT_TRAINING)
@@ -355,6 +357,11 @@ const tinker_named_number *tinker_future_metrics(const tinker_future *f, size_t 
     const tinker_named_number *metrics = result_of(f, RESULT_METRICS);
     *n = metrics ? f->n : 0;
     return metrics;
+}
+
+const tinker_loss_report *tinker_future_loss_report(const tinker_future *f)
+{
+    return result_of(f, RESULT_FORWARD_BACKWARD) ? f->report : NULL;
 }
 
 const char *tinker_future_path(const tinker_future *f)

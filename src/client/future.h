@@ -49,7 +49,8 @@ struct tinker_future {
     char *error_body;       /* of an HTTP error, NULL: none */
     int64_t retry_after_ms; /* stated by the service, -1 */
     struct arena arena;
-    struct op *op; /* loop thread: what works on it, NULL once complete */
+    struct tinker_loss_report *report; /* of a custom loss, owned; NULL: none */
+    struct op *op;                     /* loop thread: what works on it, NULL once complete */
     /* Loop thread: called once complete; for who waits there.  NULL: nobody. */
     void (*notify)(struct tinker_future *f, void *state);
     void *notify_state;

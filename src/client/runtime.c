@@ -200,6 +200,11 @@ void runtime_sync(struct runtime *rt, void (*fn)(void *arg), void *arg)
     gate_wait(&s.gate);
 }
 
+void runtime_mark_thread(void)
+{
+    library_thread = true;
+}
+
 tinker_status runtime_may_block(const char *what, tinker_error *err)
 {
     if (library_thread)

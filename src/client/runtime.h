@@ -51,6 +51,8 @@ void runtime_sync(struct runtime *rt, void (*fn)(void *arg), void *arg);
 
 /* TINKER_ESTATE when the calling thread is one of the library's, where waiting would
  * block what is waited for, or the process is a fork of the one that started it. */
+/* This thread runs the user's code for the library: it may not block from here on. */
+void runtime_mark_thread(void);
 tinker_status runtime_may_block(const char *what, tinker_error *err);
 
 #endif

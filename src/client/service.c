@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/err.h"
+#include "client/custom.h"
 #include "client/telemetry.h"
 #include "wire/wire.h"
 
@@ -119,6 +120,7 @@ int tinker_service_flush_telemetry(tinker_service *s, int64_t timeout_ms)
 
 struct closing {
     tinker_service *service;
+    const void *session; /* its holder, which is gone by then */
     pthread_mutex_t lock;
     pthread_cond_t cond;
     int open;
@@ -148,13 +150,14 @@ void tinker_service_free(tinker_service *s)
     if (!s)
         return;
     if (s->rt->pid == getpid()) {
-        struct closing c = { s, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER,
+        struct closing c = { s, s->session, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER,
                              (s->session != NULL) + (s->rest != NULL) + shadow_count(s) };
         runtime_sync(s->rt, close_holders, &c);
         pthread_mutex_lock(&c.lock);
         while (c.open > 0)
             pthread_cond_wait(&c.cond, &c.lock);
         pthread_mutex_unlock(&c.lock);
+        custom_jobs_wait(c.session);
         runtime_drain_courier(s->rt);
         runtime_unref(s->rt);
         shadow_free_all(s);

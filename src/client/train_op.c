@@ -81,6 +81,8 @@ static void fail(struct train_op *op, const struct call *call, const tinker_erro
     tinker_error copy = *err; /* it may live in a part */
     if (is_over(op))
         return;
+    if (op->instead.status != TINKER_OK)
+        copy = op->instead;
     if (call)
         op_note_response(&op->op, call);
     op_report(&op->op, &copy);
@@ -100,6 +102,7 @@ void train_op_free(struct train_op *op)
         poll_clear(&p->poll);
         buf_clear(&p->body);
     }
+    custom_job_leave(op->job);
     trainer_unref(op->training);
     custom_metrics_free(op->overlay);
     free(op->parts);
@@ -290,13 +293,9 @@ static void take_bytes(struct train_part *p)
         send_or_zip(p);
 }
 
-static void on_accepted(struct train_part *p, const char *id)
+static void ask_result(struct train_part *p, const char *id)
 {
     struct train_op *op = p->op;
-    hold(op);
-    buf_clear(&p->body);
-    op->n_accepted++;
-    leave(p);
     p->poll.holder = op->op.holder;
     p->poll.kind = &op->kind->reader->poll;
     p->poll.future = op->op.future;
@@ -305,6 +304,19 @@ static void on_accepted(struct train_part *p, const char *id)
     p->poll.queue_state = on_state;
     p->poll.done = on_polled;
     poll_start(&p->poll, id);
+}
+
+static void on_accepted(struct train_part *p, const char *id)
+{
+    struct train_op *op = p->op;
+    hold(op);
+    buf_clear(&p->body);
+    op->n_accepted++;
+    leave(p);
+    if (op->instead.status == TINKER_OK)
+        ask_result(p, id);
+    else if (op->n_accepted == op->n_parts)
+        fail(op, NULL, &op->instead);
     /* the first of parallel parts was waiting for the others */
     if (op->parallel && p->index > 0 && op->n_accepted == op->n_parts - 1 && !is_over(op))
         take_bytes(&op->parts[0]);
@@ -347,9 +359,25 @@ static void admitted(struct train_part *p)
         leave(p);
         return;
     }
+    if (op->job)
+        return; /* train_op_go() goes on */
     if (op->parallel && p->index == 0 && op->n_accepted < op->n_parts - 1)
         return; /* on_accepted() of the last of the others goes on */
     take_bytes(p);
+}
+
+void train_op_refuse(struct train_op *op, const tinker_error *err)
+{
+    fail(op, NULL, err);
+}
+
+void train_op_go(struct train_op *op)
+{
+    hold(op);
+    for (size_t i = 0; i < op->n_parts; i++)
+        if (op->parts[i].turn_state == PART_INSIDE)
+            admitted(&op->parts[i]);
+    release(op);
 }
 
 static void on_turn(struct turn *t)

@@ -27,6 +27,7 @@ struct train_kind {
 struct train_part {
     struct train_op *op;
     size_t index;
+    size_t data_end;        /* of a pass: the first datum that is not part of it */
     int64_t bytes_estimate; /* of the data, 0: none */
     struct buf body;
     struct turn turn;
@@ -50,6 +51,8 @@ struct train_op {
     size_t n_parts, n_open, n_accepted, n_done; /* open: has not left its turn */
     struct train_part *parts;
     struct custom_metrics *overlay; /* of a custom loss, owned; NULL: none */
+    struct custom_job *job;         /* makes the bodies; NULL: they are there */
+    tinker_error instead;           /* the loss failed: what is sent only keeps the order */
 };
 
 struct train_op *train_op_new(tinker_training *t, size_t n_parts, const struct train_kind *kind,
@@ -57,6 +60,10 @@ struct train_op *train_op_new(tinker_training *t, size_t n_parts, const struct t
 void train_op_free(struct train_op *op); /* one that was not submitted */
 /* With the ids reserved and the bodies written. */
 tinker_future *train_op_submit(struct train_op *op, tinker_error *err);
+
+/* The job has made the bodies: send what waits for them.  Loop thread. */
+void train_op_go(struct train_op *op);
+void train_op_refuse(struct train_op *op, const tinker_error *err); /* there are none */
 
 /* For the class member of a train_kind. */
 void train_op_start(struct op *op);

@@ -81,6 +81,7 @@ static tinker_status encode_pass(struct train_op *op, const tinker_datum *data, 
             .shaped = true,
         };
         op->parts[i].bytes_estimate = (int64_t)bytes;
+        op->parts[i].data_end = end;
         tinker_status s = wire_encode_forward_backward_request(&req, &op->parts[i].body, err);
         if (s != TINKER_OK)
             return s;
@@ -140,6 +141,67 @@ tinker_future *trainer_backward_custom(tinker_training *t, const tinker_datum *d
                                        tinker_error *err)
 {
     return submit_pass(t, &forward_backward_kind, data, n, loss, false, overlay, err);
+}
+
+/* The two passes of a custom loss, with consecutive ids: what is submitted later comes after
+ * both.  The lock is held. */
+static tinker_future *submit_both_locked(tinker_training *t, struct train_op *first,
+                                         struct train_op *second, const tinker_datum *data,
+                                         size_t n, tinker_future **forward, tinker_error *err)
+{
+    size_t k = first->n_parts;
+    struct custom_job *job = second->job;
+    size_t *ends = calloc(k, sizeof(*ends));
+    if (!ends) {
+        err_nomem(err, "custom loss");
+        return NULL;
+    }
+    tinker_future *f = NULL;
+    if (trainer_reserve_locked(t, 2 * k, &first->first_id, err) == TINKER_OK) {
+        second->first_id = first->first_id + (int64_t)k;
+        if (encode_pass(first, data, n, &custom_cross_entropy, true, err) == TINKER_OK) {
+            for (size_t i = 0; i < k; i++) {
+                ends[i] = first->parts[i].data_end;
+                second->parts[i].bytes_estimate = first->parts[i].bytes_estimate;
+            }
+            custom_job_plan(job, second->first_id, ends, k);
+            *forward = train_op_submit(first, err);
+        }
+        if (*forward)
+            f = train_op_submit(second, err);
+        if (!f) /* of the ids, only those of a forward pass were seen */
+            t->next_id = *forward ? second->first_id : first->first_id;
+    }
+    free(ends);
+    return f;
+}
+
+tinker_future *trainer_submit_custom(tinker_training *t, const tinker_datum *data, size_t n,
+                                     struct custom_job *job, tinker_future **forward,
+                                     tinker_error *err)
+{
+    size_t k = count_chunks(t, data, n);
+    struct train_op *first = train_op_new(t, k, &forward_kind, err);
+    struct train_op *second = first ? train_op_new(t, k, &forward_backward_kind, err) : NULL;
+    tinker_future *f = NULL;
+    *forward = NULL;
+    if (second) {
+        first->proto_body = second->proto_body = true;
+        first->parallel = second->parallel = k > 1 && t->holder->server.parallel_fwdbwd_chunks;
+        second->job = job;
+        custom_job_bind(job, second);
+        pthread_mutex_lock(&t->lock);
+        f = submit_both_locked(t, first, second, data, n, forward, err);
+        pthread_mutex_unlock(&t->lock);
+    }
+    if (first && !*forward)
+        train_op_free(first);
+    if (second && !f) {
+        custom_job_bind(job, NULL);
+        second->job = NULL;
+        train_op_free(second);
+    }
+    return f;
 }
 
 tinker_future *tinker_training_forward(tinker_training *t, const tinker_datum *data, size_t n,
