@@ -60,7 +60,7 @@ struct listener {
     listener_handler *handler;
     void *state;
     struct pool *aside;
-    atomic_uint_fast64_t requests, bytes_in, active, aside_jobs, arriving;
+    atomic_uint_fast64_t requests, bytes_in, active, complete, aside_jobs, arriving;
     pthread_mutex_t lock;
     /* guarded by lock */
     struct hold *oldest, *newest;
@@ -83,6 +83,7 @@ struct call {
     size_t announced;    /* by the headers; 0 also when they do not say */
     size_t counted;      /* of its bytes among those that are arriving */
     bool has_body, late; /* late: there was no room left for it */
+    bool complete;       /* all of it is there */
 };
 
 /* ---- holds ----------------------------------------------------------------------- */
@@ -329,6 +330,8 @@ static void call_free(struct call *c)
     if (c->req.context_free)
         c->req.context_free(c->req.context);
     atomic_fetch_sub(&c->listener->active, 1);
+    if (c->complete)
+        atomic_fetch_sub(&c->listener->complete, 1);
     atomic_fetch_sub(&c->listener->arriving, c->counted);
     arena_clear(&c->req.arena);
     buf_clear(&c->body);
@@ -461,6 +464,8 @@ static enum MHD_Result handle(struct call *c, struct MHD_Connection *conn)
     response_init(&c->res);
     if (first) {
         set_phase(l, c->peer, PEER_ANSWERED);
+        c->complete = true;
+        atomic_fetch_add(&l->complete, 1);
         if (put_aside(c, conn))
             return MHD_YES;
     }
@@ -658,11 +663,12 @@ void listener_stats(struct listener *l, struct listener_stats *out)
     out->active = atomic_load(&l->active);
 }
 
+/* Whoever is still sending is not waited for. */
 static void wait_for_answers(struct listener *l, int64_t timeout_ms)
 {
     int64_t deadline = clock_deadline_ns(clock_real(), timeout_ms);
     struct timespec pause = { 0, 5 * 1000 * 1000 };
-    while (atomic_load(&l->active) && clock_now_ns(clock_real()) < deadline) {
+    while (atomic_load(&l->complete) && clock_now_ns(clock_real()) < deadline) {
         listener_expire(l);
         nanosleep(&pause, NULL);
     }

@@ -6,15 +6,16 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "server/store_sql.h"
 
 static const char schema[] =
-    "PRAGMA journal_mode=WAL;"
-    "PRAGMA synchronous=NORMAL;"
     "PRAGMA busy_timeout=5000;"
+    "PRAGMA journal_mode=WAL;"
     "PRAGMA journal_size_limit=67108864;"
+    "BEGIN;"
     "CREATE TABLE IF NOT EXISTS settings(name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS sessions(id TEXT PRIMARY KEY, owner TEXT NOT NULL, tags TEXT,"
     " user_metadata TEXT, sdk_version TEXT, project_id TEXT, created_us INTEGER NOT NULL,"
@@ -47,7 +48,8 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS samplers(id TEXT PRIMARY KEY, session_id TEXT NOT NULL,"
     " owner TEXT NOT NULL, base_model TEXT NOT NULL, model_path TEXT, run TEXT, name TEXT,"
     " sampler INTEGER NOT NULL, created_us INTEGER NOT NULL) WITHOUT ROWID;"
-    "CREATE INDEX IF NOT EXISTS samplers_session ON samplers(session_id);";
+    "CREATE INDEX IF NOT EXISTS samplers_session ON samplers(session_id);"
+    "COMMIT;";
 
 /* What brings a file of the version before to this one. */
 static const char upgrade_1_to_2[] = "BEGIN IMMEDIATE;"
@@ -245,8 +247,18 @@ static tinker_status check_version(struct store *s, tinker_error *err)
     return TINKER_OK;
 }
 
+/* A new file has nothing to lose yet, so its making does not wait for the disk. */
+static bool prepare_file(struct store *s, bool is_new)
+{
+    const char *first = is_new ? "PRAGMA synchronous=OFF" : "PRAGMA synchronous=NORMAL";
+    return sqlite3_exec(s->db, first, NULL, NULL, NULL) == SQLITE_OK &&
+           sqlite3_exec(s->db, schema, NULL, NULL, NULL) == SQLITE_OK &&
+           sqlite3_exec(s->db, "PRAGMA synchronous=NORMAL", NULL, NULL, NULL) == SQLITE_OK;
+}
+
 struct store *store_open(const char *path, tinker_error *err)
 {
+    bool is_new = access(path, F_OK) != 0;
     struct store *s = calloc(1, sizeof(*s));
     if (!s) {
         err_nomem(err, "store");
@@ -254,8 +266,7 @@ struct store *store_open(const char *path, tinker_error *err)
     }
     pthread_mutex_init(&s->lock, NULL);
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-    if (sqlite3_open_v2(path, &s->db, flags, NULL) != SQLITE_OK ||
-        sqlite3_exec(s->db, schema, NULL, NULL, NULL) != SQLITE_OK) {
+    if (sqlite3_open_v2(path, &s->db, flags, NULL) != SQLITE_OK || !prepare_file(s, is_new)) {
         fail(s, path, err);
         store_close(s);
         return NULL;
