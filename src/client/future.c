@@ -110,7 +110,7 @@ void future_complete(struct tinker_future *f, const tinker_error *err)
         snprintf(f->err.request_id, sizeof(f->err.request_id), "%s", future_request_id(f));
     f->done = true;
     if (f->queue)
-        queue_deliver_locked(f->queue, f);
+        queue_deliver_locked(f->queue, f, f->rt->loop);
     pthread_cond_broadcast(&f->cond);
     if (any_waiting > 0)
         pthread_cond_broadcast(&any_done);

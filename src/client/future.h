@@ -81,7 +81,8 @@ const char *future_request_id(const struct tinker_future *f); /* loop thread; ""
 const void *future_value(const struct tinker_future *f, const char *type);
 
 /* queue.c, with the lock held: */
-void queue_deliver_locked(struct tinker_queue *q, struct tinker_future *f);
+/* loop: of a future that completes, NULL: it was complete already. */
+void queue_deliver_locked(struct tinker_queue *q, struct tinker_future *f, struct loop *loop);
 void queue_forget_locked(struct tinker_future *f);
 extern pthread_mutex_t future_lock;
 /* Wait on cond under the lock until deadline (CLOCK_MONOTONIC ms, -1: none); false: passed. */

@@ -2,12 +2,14 @@
  *
  * A future that was added is in the pending list until it completes, then in one of the
  * ready lists, in order of completion.  The event descriptor is signalled when a ready
- * list gets its first entry and drained when both are empty.  future_lock guards it all. */
+ * list gets its first entry and drained when both are empty.  Completions of one turn of
+ * the I/O thread wake the owner once, at its end.  future_lock guards it all. */
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/err.h"
 #include "base/os.h"
 #include "client/future.h"
+#include "client/runtime.h"
 
 struct future_list {
     tinker_future *first, *last;
@@ -17,7 +19,12 @@ struct tinker_queue {
     int fd;
     pthread_cond_t cond;
     struct future_list pending, tagged, callbacks;
+    tinker_queue *next_due;
+    bool due; /* in the list below */
 };
+
+/* Queues whose owners are to be woken at the end of the turn. */
+static tinker_queue *due_queues;
 
 static void list_push(struct future_list *l, tinker_future *f)
 {
@@ -46,15 +53,57 @@ static bool nothing_ready(const tinker_queue *q)
     return !q->tagged.first && !q->callbacks.first;
 }
 
-void queue_deliver_locked(tinker_queue *q, tinker_future *f)
+static void wake(tinker_queue *q)
 {
-    bool first = nothing_ready(q);
+    if (nothing_ready(q)) /* somebody looked in the meantime */
+        return;
+    os_event_signal(q->fd);
+    pthread_cond_broadcast(&q->cond);
+}
+
+static void wake_due(struct loop_task *t)
+{
+    (void)t;
+    pthread_mutex_lock(&future_lock);
+    while (due_queues) {
+        tinker_queue *q = due_queues;
+        due_queues = q->next_due;
+        q->due = false;
+        wake(q);
+    }
+    pthread_mutex_unlock(&future_lock);
+}
+
+static void wake_later_locked(tinker_queue *q, struct loop *loop)
+{
+    static struct loop_task task = { NULL, wake_due };
+    if (q->due)
+        return;
+    if (!due_queues)
+        loop_at_turn_end(loop, &task);
+    q->due = true;
+    q->next_due = due_queues;
+    due_queues = q;
+}
+
+static void not_due_locked(const tinker_queue *q)
+{
+    for (tinker_queue **at = &due_queues; *at; at = &(*at)->next_due)
+        if (*at == q) {
+            *at = q->next_due;
+            return;
+        }
+}
+
+void queue_deliver_locked(tinker_queue *q, tinker_future *f, struct loop *loop)
+{
     list_remove(&q->pending, f);
     f->ready = true;
     list_push(list_of(q, f), f);
-    if (first)
-        os_event_signal(q->fd);
-    pthread_cond_broadcast(&q->cond);
+    if (loop && loop_on_thread(loop))
+        wake_later_locked(q, loop);
+    else
+        wake(q);
 }
 
 void queue_forget_locked(tinker_future *f)
@@ -101,6 +150,7 @@ void tinker_queue_free(tinker_queue *q)
     forget_all_locked(&q->pending);
     forget_all_locked(&q->tagged);
     forget_all_locked(&q->callbacks);
+    not_due_locked(q);
     pthread_mutex_unlock(&future_lock);
     close(q->fd);
     pthread_cond_destroy(&q->cond);
@@ -124,7 +174,7 @@ static tinker_status add(tinker_queue *q, tinker_future *f, tinker_future_callba
         f->ready = false;
         list_push(&q->pending, f);
         if (f->done)
-            queue_deliver_locked(q, f);
+            queue_deliver_locked(q, f, NULL); /* its loop may be gone */
     }
     pthread_mutex_unlock(&future_lock);
     if (taken)

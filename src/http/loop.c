@@ -37,6 +37,7 @@ struct loop {
     struct timers timers, real;
     struct watch *watches; /* by descriptor */
     size_t n_watches;
+    struct loop_task *ending; /* loop thread: for the end of this turn */
 };
 
 struct loop *loop_new(struct clock *clock, tinker_error *err)
@@ -96,6 +97,21 @@ void loop_post(struct loop *l, struct loop_task *t)
                                                   memory_order_relaxed));
     if (!head)
         os_event_signal(l->wake);
+}
+
+void loop_at_turn_end(struct loop *l, struct loop_task *t)
+{
+    t->next = l->ending;
+    l->ending = t;
+}
+
+static void run_ending(struct loop *l)
+{
+    while (l->ending) {
+        struct loop_task *t = l->ending;
+        l->ending = t->next;
+        t->run(t);
+    }
 }
 
 void loop_wake(struct loop *l)
@@ -252,8 +268,10 @@ void loop_run(struct loop *l)
         run_posted(l);
         timers_run(&l->timers, clock_now_ns(l->clock));
         timers_run(&l->real, clock_now_ns(clock_real()));
+        run_ending(l);
     }
     run_posted(l);
+    run_ending(l);
     atomic_store(&l->running, false);
 }
 

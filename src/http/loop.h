@@ -36,6 +36,8 @@ int64_t loop_now_ns(struct loop *l);
 bool loop_on_thread(const struct loop *l);
 void loop_post(struct loop *l, struct loop_task *t);
 void loop_wake(struct loop *l); /* any thread; look at the clock again */
+/* Run t when this turn's events, tasks and timers are done: for what several of them ask for. */
+void loop_at_turn_end(struct loop *l, struct loop_task *t);
 
 /* Work that is under way outside the loop (a worker's job, an HTTP exchange) and will
  * come back: what a test must wait for before it moves the clock.  delta +1 or -1. */

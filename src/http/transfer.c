@@ -17,7 +17,8 @@ enum {
     SMALL_BODY = 64 * 1024,   /* goes out with the request head in one write */
     LARGE_BODY = 1024 * 1024, /* worth a large upload buffer */
     UPLOAD_BUFFER = 2 * 1024 * 1024,
-    SMALL_BUFFER = 2048 /* for receiving; curl's own is 16 KB */
+    BUFFER = 16 * 1024, /* for receiving */
+    SMALL_BUFFER = 2048 /* when many may be held */
 };
 
 void transfer_fail(struct http_request *r, enum http_failure f, const char *fmt, ...)
@@ -151,12 +152,26 @@ static size_t on_write(char *p, size_t size, size_t count, void *arg)
 
 /* ---- setting up --------------------------------------------------------------------- */
 
+/* Write "name: value" with its NUL to out, which has room for both and 3 bytes; how many.
+ * An empty value is spelled curl's way. */
+static size_t put_header(char *out, const struct http_header *h)
+{
+    size_t name = strlen(h->name), value = strlen(h->value);
+    memcpy(out, h->name, name);
+    if (value == 0) {
+        memcpy(out + name, ";", 2);
+        return name + 2;
+    }
+    memcpy(out + name, ": ", 2);
+    memcpy(out + name + 2, h->value, value + 1);
+    return name + value + 3;
+}
+
 char *transfer_header_line(const struct http_header *h)
 {
-    size_t n = strlen(h->name) + strlen(h->value) + 3;
-    char *line = malloc(n);
-    if (line) /* curl's way to spell an empty value */
-        snprintf(line, n, *h->value ? "%s: %s" : "%s;", h->name, h->value);
+    char *line = malloc(strlen(h->name) + strlen(h->value) + 3);
+    if (line)
+        put_header(line, h);
     return line;
 }
 
@@ -194,40 +209,45 @@ void http_common_free(struct http_common *c)
     free(c);
 }
 
-/* Free a request's own headers, up to the shared tail. */
-static void free_headers(struct http_request *r)
+/* The request's own headers in one block, nodes first, in front of the shared ones.  host
+ * (may be NULL) replaces the one of the URL.  curl only reads the list. */
+static bool set_headers(struct http_request *r, const char *host)
 {
-    struct curl_slist *shared = r->common ? r->common->list : NULL;
-    for (struct curl_slist *n = r->header_list; n && shared; n = n->next)
-        if (n->next == shared) {
-            n->next = NULL;
-            break;
-        }
-    curl_slist_free_all(r->header_list);
-    r->header_list = NULL;
-}
-
-static bool set_headers(struct http_request *r)
-{
-    struct curl_slist *list = curl_slist_append(NULL, "Expect:");
-    bool ok = list != NULL;
-    for (size_t i = 0; ok && i < r->n_headers; i++)
-        if (!(r->cross_origin && r->headers[i].secret))
-            ok = add_header(&list, &r->headers[i]);
-    r->header_list = list;
-    struct curl_slist *last = list;
-    while (last && last->next)
-        last = last->next;
-    if (ok && r->common)
-        last->next = r->common->list;
-    if (ok)
-        curl_easy_setopt(r->easy, CURLOPT_HTTPHEADER, list);
-    return ok;
+    const struct http_header host_header = { "Host", host, false };
+    size_t n = 0, size = 0;
+    for (size_t i = 0; i < r->n_headers + 1; i++) {
+        const struct http_header *h = i < r->n_headers ? &r->headers[i] : &host_header;
+        if (!h->value || (r->cross_origin && h->secret))
+            continue;
+        n++;
+        size += strlen(h->name) + strlen(h->value) + 3;
+    }
+    struct curl_slist *nodes = malloc((n + 1) * sizeof(*nodes) + size);
+    if (!nodes)
+        return false;
+    char *text = (char *)(nodes + n + 1);
+    struct curl_slist *last = nodes;
+    last->data = (char *)"Expect:";
+    for (size_t i = 0; i < r->n_headers + 1; i++) {
+        const struct http_header *h = i < r->n_headers ? &r->headers[i] : &host_header;
+        if (!h->value || (r->cross_origin && h->secret))
+            continue;
+        last->next = last + 1;
+        last++;
+        last->data = text;
+        text += put_header(text, h);
+    }
+    last->next = r->common ? r->common->list : NULL;
+    free(r->header_list);
+    r->header_list = nodes;
+    curl_easy_setopt(r->easy, CURLOPT_HTTPHEADER, nodes);
+    return true;
 }
 
 static void set_method(struct http_request *r, const char *method)
 {
     CURL *e = r->easy;
+    curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, NULL); /* of the handle's last request */
     if (strcmp(method, "GET") == 0) {
         curl_easy_setopt(e, CURLOPT_HTTPGET, 1L);
         return;
@@ -246,6 +266,7 @@ static void set_method(struct http_request *r, const char *method)
         curl_easy_setopt(e, CURLOPT_POSTFIELDS, r->body_len ? r->body : "");
         return;
     }
+    curl_easy_setopt(e, CURLOPT_POSTFIELDS, NULL); /* of the handle's last request, freed */
     curl_easy_setopt(e, CURLOPT_READFUNCTION, on_read);
     curl_easy_setopt(e, CURLOPT_READDATA, r);
     curl_easy_setopt(e, CURLOPT_SEEKFUNCTION, on_seek);
@@ -280,76 +301,60 @@ static bool set_underscore_host(struct http_request *r, const char *url)
              port);
     r->connect_to = curl_slist_append(NULL, line);
     bool https_port = strcmp(port, "443") == 0;
-    struct http_header host_header = { "Host", NULL, false };
     char value[300];
     snprintf(value, sizeof(value), https_port ? "%s" : "%s:%s", name, port);
-    host_header.value = value;
-    /* in front: the end of the list may be shared */
-    struct curl_slist *own = NULL;
-    bool ok = r->connect_to && add_header(&own, &host_header);
-    if (own) {
-        own->next = r->header_list;
-        r->header_list = own;
-        curl_easy_setopt(r->easy, CURLOPT_HTTPHEADER, own);
-    }
+    bool ok = r->connect_to && set_headers(r, value);
     curl_easy_setopt(r->easy, CURLOPT_CONNECT_TO, r->connect_to);
     curl_easy_setopt(r->easy, CURLOPT_URL, renamed);
     free(renamed);
     return ok;
 }
 
-static void set_callbacks(struct http_request *r)
+/* What is the same for every request of a pool: set once per handle. */
+static void set_constants(const struct http_pool *p, CURL *e)
 {
-    CURL *e = r->easy;
-    curl_easy_setopt(e, CURLOPT_PRIVATE, r);
+    const struct http_pool_options *o = &p->opts;
+    curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(e, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(e, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
     curl_easy_setopt(e, CURLOPT_RESOLVER_START_FUNCTION, on_resolve);
-    curl_easy_setopt(e, CURLOPT_RESOLVER_START_DATA, r);
     curl_easy_setopt(e, CURLOPT_OPENSOCKETFUNCTION, on_open);
     curl_easy_setopt(e, CURLOPT_PREREQFUNCTION, on_connected);
-    curl_easy_setopt(e, CURLOPT_PREREQDATA, r);
     curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
-    curl_easy_setopt(e, CURLOPT_HEADERDATA, r);
     curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_write);
-    curl_easy_setopt(e, CURLOPT_WRITEDATA, r);
-}
-
-static void set_route(struct http_request *r)
-{
-    const struct http_pool_options *o = &r->pool->opts;
-    CURL *e = r->easy;
+    curl_easy_setopt(e, CURLOPT_ACCEPT_ENCODING, "gzip, deflate, zstd");
     curl_easy_setopt(e, CURLOPT_PROXY, o->proxy ? o->proxy : "");
     if (o->no_proxy)
         curl_easy_setopt(e, CURLOPT_NOPROXY, o->no_proxy);
-    if (r->pool->proxy_headers) {
-        curl_easy_setopt(e, CURLOPT_PROXYHEADER, r->pool->proxy_headers);
+    if (p->proxy_headers) {
+        curl_easy_setopt(e, CURLOPT_PROXYHEADER, p->proxy_headers);
         curl_easy_setopt(e, CURLOPT_HEADEROPT, (long)CURLHEADER_SEPARATE);
     }
     if (o->ca_file)
         curl_easy_setopt(e, CURLOPT_CAINFO, o->ca_file);
 }
 
+/* Everything that differs between requests, whatever the handle did before. */
 static bool configure(struct http_request *r)
 {
     CURL *e = r->easy;
     const char *url = r->location ? r->location : r->url;
     bool https = strncasecmp(url, "https://", 8) == 0;
     curl_easy_setopt(e, CURLOPT_URL, url);
-    curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(e, CURLOPT_TCP_KEEPALIVE, 1L);
-    curl_easy_setopt(e, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
     curl_easy_setopt(e, CURLOPT_HTTP_VERSION,
                      https && !r->pool->opts.only_http1 ? CURL_HTTP_VERSION_2TLS
                                                         : CURL_HTTP_VERSION_1_1);
-    if (https)
-        curl_easy_setopt(e, CURLOPT_PIPEWAIT, 1L);
-    if (r->small_answer)
-        curl_easy_setopt(e, CURLOPT_BUFFERSIZE, (long)SMALL_BUFFER);
-    if (!r->on_data)
-        curl_easy_setopt(e, CURLOPT_ACCEPT_ENCODING, "gzip, deflate, zstd");
-    set_callbacks(r);
-    set_route(r);
-    if (!set_headers(r))
+    curl_easy_setopt(e, CURLOPT_PIPEWAIT, https ? 1L : 0L);
+    curl_easy_setopt(e, CURLOPT_BUFFERSIZE, r->small_answer ? (long)SMALL_BUFFER : (long)BUFFER);
+    if (r->on_data)
+        curl_easy_setopt(e, CURLOPT_ACCEPT_ENCODING, NULL);
+    curl_easy_setopt(e, CURLOPT_PRIVATE, r);
+    curl_easy_setopt(e, CURLOPT_RESOLVER_START_DATA, r);
+    curl_easy_setopt(e, CURLOPT_PREREQDATA, r);
+    curl_easy_setopt(e, CURLOPT_HEADERDATA, r);
+    curl_easy_setopt(e, CURLOPT_WRITEDATA, r);
+    if (!set_headers(r, NULL))
         return false;
     set_method(r, r->as_get ? "GET" : r->method);
     return !https || set_underscore_host(r, url);
@@ -357,17 +362,23 @@ static bool configure(struct http_request *r)
 
 static CURL *take_easy(struct http_pool *p)
 {
-    return p->n_idle > 0 ? p->idle[--p->n_idle] : curl_easy_init();
+    if (p->n_idle > 0)
+        return p->idle[--p->n_idle];
+    CURL *e = curl_easy_init();
+    if (e)
+        set_constants(p, e);
+    return e;
 }
 
-static void give_easy(struct http_pool *p, CURL *e, bool large)
+/* A handle that did something unusual is not worth the trouble of undoing it. */
+static void give_easy(struct http_request *r)
 {
-    if (large || p->n_idle == POOL_IDLE_MAX) {
-        curl_easy_cleanup(e);
-        return;
-    }
-    curl_easy_reset(e);
-    p->idle[p->n_idle++] = e;
+    struct http_pool *p = r->pool;
+    bool usual = r->body_len <= SMALL_BODY && !r->on_data && !r->connect_to;
+    if (usual && p->n_idle < POOL_IDLE_MAX)
+        p->idle[p->n_idle++] = r->easy;
+    else
+        curl_easy_cleanup(r->easy);
 }
 
 bool transfer_begin(struct http_client *c, struct http_request *r)
@@ -390,12 +401,12 @@ void transfer_end(struct http_request *r)
     if (r->easy) {
         if (r->client)
             curl_multi_remove_handle(r->client->multi, r->easy);
-        give_easy(r->pool, r->easy, r->body_len > SMALL_BODY);
+        give_easy(r);
         loop_busy(r->pool->loop, -1);
     }
-    free_headers(r);
+    free(r->header_list);
     curl_slist_free_all(r->connect_to);
-    r->easy = r->connect_to = NULL;
+    r->easy = r->header_list = r->connect_to = NULL;
 }
 
 static enum http_failure failure_of(CURLcode code)

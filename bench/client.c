@@ -1,0 +1,600 @@
+/* client.c - libtinker against a trivial local server, beside libcurl and the official SDK.
+ *
+ *     client [samples] [posts] [held] [encode] [many]
+ *
+ * Server and clients are pinned to different cores.  A sample is two POSTs: asample and a
+ * poll that has the result.  Ratios are of the same run, medians of three with the spread.
+ *   samples  1, 50, 400 in flight: >= 0.7 x raw libcurl, >= 30 x the SDK at 50 and 400
+ *   posts    C1 our transport >= 0.8 x raw libcurl; C2-C4 >= 30, 25, 4 x httpx at 50, 400, 1
+ *   held     2,000 held polls: C6 short POSTs >= 0.6 x, C7 <= 24 KB each, C8 idle <= 0.2 %
+ *   encode   10 sequences of 65,000 tokens in less than 5 ms, beside the SDK
+ *   many     10,000 samples in flight: < 200 MB, heartbeats <= 2 s late, no more threads
+ * The Python side comes from the environment of tests/conformance/run (the sdk set). */
+#define _GNU_SOURCE /* MAP_ANONYMOUS, sched_setaffinity() */
+#include <curl/curl.h>
+#include <dirent.h>
+#include <glob.h>
+#include <tinker/tinker.h>
+#include "client/runtime.h"
+#include "client_server.h"
+#include "http/http.h"
+#include "wire/proto.h"
+#include "wire/types.h"
+
+enum { REPEATS = 3, HELD = 2000, MANY = 10000, TOKENS = 65000, CPU_CLIENT = 0, CPU_SERVER = 1 };
+static const double seconds = 0.7;
+static struct server server;
+static char url[64];
+static tinker_error err;
+
+struct figure {
+    double rate, cpu_us; /* per second; of one */
+};
+
+static double cpu(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* "name ratio x (bar, spread; a against b) verdict" of REPEATS pairs. */
+static void ratio(const char *name, const struct figure *a, const struct figure *b, double bar)
+{
+    double r[REPEATS], x[REPEATS], y[REPEATS], us[REPEATS], theirs[REPEATS];
+    for (int i = 0; i < REPEATS; i++) {
+        r[i] = a[i].rate / b[i].rate;
+        x[i] = a[i].rate;
+        y[i] = b[i].rate;
+        us[i] = a[i].cpu_us;
+        theirs[i] = b[i].cpu_us;
+    }
+    qsort(r, REPEATS, sizeof(*r), compare);
+    qsort(x, REPEATS, sizeof(*x), compare);
+    qsort(y, REPEATS, sizeof(*y), compare);
+    qsort(us, REPEATS, sizeof(*us), compare);
+    qsort(theirs, REPEATS, sizeof(*theirs), compare);
+    double m = r[REPEATS / 2];
+    printf("%-34s %6.2f x (bar %.1f, spread %.2f-%.2f; %.0f against %.0f /s, %.0f against %.0f us "
+           "CPU) %s\n",
+           name, m, bar, r[0], r[REPEATS - 1], x[REPEATS / 2], y[REPEATS / 2], us[REPEATS / 2],
+           theirs[REPEATS / 2], m >= bar ? "met" : "MISSED");
+    fflush(stdout);
+}
+
+static void verdict(const char *name, double value, const char *unit, double most)
+{
+    printf("%-34s %6.2f %s (at most %g) %s\n", name, value, unit, most,
+           value <= most ? "met" : "MISSED");
+    fflush(stdout);
+}
+
+/* ---- the official SDK, httpx ---------------------------------------------------------- */
+
+/* Figures of one run of the oracle, a line each; 0: it is not installed. */
+static int oracle(const char *args, struct figure *out, int n)
+{
+    char command[1024];
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    glob_t g = { 0 };
+    snprintf(command, sizeof(command), "%s%s/tinker-conformance/venv-sdk-[0-9]*/bin/python",
+             cache  ? cache
+             : home ? home
+                    : "",
+             cache ? "" : "/.cache");
+    if (glob(command, 0, NULL, &g) != 0) {
+        printf("# no SDK here: run tests/conformance/run wire once\n");
+        return 0;
+    }
+    snprintf(command, sizeof(command), "%s bench/client_oracle.py %s", g.gl_pathv[0], args);
+    globfree(&g);
+    FILE *p = popen(command, "r");
+    int got = 0;
+    while (p && got < n && fscanf(p, "%lf", &out[got].rate) == 1) {
+        if (strncmp(args, "encode", 6) != 0 && fscanf(p, "%lf", &out[got].cpu_us) != 1)
+            break;
+        got++;
+    }
+    if (p)
+        pclose(p);
+    return got == n;
+}
+
+/* ---- raw libcurl ---------------------------------------------------------------------- */
+
+/* What our client sends, by hand. */
+static struct curl_slist *raw_headers(void)
+{
+    static const char *const lines[] = {
+        "Expect:",
+        "Accept: application/json",
+        "Content-Type: application/json",
+        "User-Agent: libtinker/0.1.0",
+        "X-Stainless-Package-Version: 0.25.0",
+        "X-Stainless-OS: Linux",
+        "X-Stainless-Arch: x64",
+        "X-Stainless-Runtime: C",
+        "X-Stainless-Runtime-Version: 11",
+        "X-Stainless-Async: false",
+        "X-API-Key: tml-bench",
+        "X-Idempotency-Key: stainless-python-retry-11111111-2222-4333-8444-555555555555",
+        "x-stainless-retry-count: 0",
+        "x-stainless-read-timeout: 60",
+        "X-Tinker-Request-Iteration: 0",
+        "X-Tinker-Request-Type: Sample"
+    };
+    struct curl_slist *list = NULL;
+    for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++)
+        list = curl_slist_append(list, lines[i]);
+    return list;
+}
+
+static size_t raw_write(char *p, size_t size, size_t n, void *state)
+{
+    (void)p, (void)state;
+    return size * n;
+}
+
+struct raw {
+    CURLM *multi;
+    struct curl_slist *headers;
+    char urls[2][128];
+    const char *bodies[2];
+    int steps; /* requests of one piece of work */
+};
+
+static void raw_send(struct raw *r, CURL *e, long step)
+{
+    curl_easy_setopt(e, CURLOPT_URL, r->urls[step]);
+    curl_easy_setopt(e, CURLOPT_POSTFIELDS, r->bodies[step]);
+    curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE, (long)strlen(r->bodies[step]));
+    curl_easy_setopt(e, CURLOPT_PRIVATE, (char *)step);
+    curl_multi_add_handle(r->multi, e);
+}
+
+/* Pieces of work per second with n in flight, driven by curl_multi_poll(). */
+static struct figure raw_load(struct raw *r, int n)
+{
+    r->multi = curl_multi_init();
+    r->headers = raw_headers();
+    curl_multi_setopt(r->multi, CURLMOPT_MAXCONNECTS, (long)n + 1);
+    CURL **easy = calloc((size_t)n, sizeof(*easy));
+    for (int i = 0; i < n; i++) {
+        easy[i] = curl_easy_init();
+        curl_easy_setopt(easy[i], CURLOPT_HTTPHEADER, r->headers);
+        curl_easy_setopt(easy[i], CURLOPT_WRITEFUNCTION, raw_write);
+        curl_easy_setopt(easy[i], CURLOPT_NOSIGNAL, 1L);
+        raw_send(r, easy[i], 0);
+    }
+    long done = -n; /* the first round opens the connections */
+    double start = 0, used = 0, end = server_now() + 10;
+    int running, left;
+    while (server_now() < end) {
+        curl_multi_perform(r->multi, &running);
+        CURLMsg *m;
+        while ((m = curl_multi_info_read(r->multi, &left)) != NULL) {
+            CURL *e = m->easy_handle;
+            char *step = NULL;
+            if (m->data.result != CURLE_OK)
+                server_die(curl_easy_strerror(m->data.result));
+            curl_easy_getinfo(e, CURLINFO_PRIVATE, &step);
+            long next = ((long)step + 1) % r->steps;
+            if (next == 0 && ++done == 0) {
+                start = server_now();
+                used = cpu();
+                end = start + seconds;
+            }
+            curl_multi_remove_handle(r->multi, e);
+            raw_send(r, e, next);
+        }
+        curl_multi_poll(r->multi, NULL, 0, 100, NULL);
+    }
+    struct figure f = { (double)done / (server_now() - start),
+                        (cpu() - used) * 1e6 / (double)done };
+    for (int i = 0; i < n; i++) {
+        curl_multi_remove_handle(r->multi, easy[i]);
+        curl_easy_cleanup(easy[i]);
+    }
+    free(easy);
+    curl_multi_cleanup(r->multi);
+    curl_slist_free_all(r->headers);
+    return f;
+}
+
+/* ---- samples ----------------------------------------------------------------------------- */
+
+static tinker_service *service;
+static tinker_sampler *sampler;
+
+static void open_sampler(void)
+{
+    tinker_service_options opts = TINKER_SERVICE_OPTIONS_INIT;
+    opts.base_url = url;
+    opts.api_key = "tml-bench";
+    opts.telemetry = -1;
+    service = tinker_service_new(&opts, &err);
+    sampler = service ? tinker_service_create_sampler(service, "m", NULL, 10000, &err) : NULL;
+    if (!sampler)
+        server_die(err.message);
+}
+
+static void close_sampler(void)
+{
+    tinker_sampler_free(sampler);
+    tinker_service_free(service);
+}
+
+static tinker_future *sample(void)
+{
+    static int32_t tokens[64];
+    for (int i = 0; i < 64; i++)
+        tokens[i] = i;
+    tinker_chunk chunk = { .tokens = tokens, .n_tokens = 64 };
+    tinker_model_input prompt = { &chunk, 1 };
+    tinker_sampling_params params = TINKER_SAMPLING_PARAMS_INIT;
+    params.max_tokens = 16;
+    tinker_future *f = tinker_sampler_sample(sampler, &prompt, &params, NULL, &err);
+    if (!f)
+        server_die(err.message);
+    return f;
+}
+
+static struct figure our_samples(int n)
+{
+    tinker_queue *q = tinker_queue_new(&err);
+    for (int i = 0; i < n; i++)
+        tinker_queue_add(q, sample(), NULL, &err);
+    long done = -n;
+    double start = 0, used = 0, end = server_now() + 10;
+    while (server_now() < end) {
+        tinker_future *f = tinker_queue_next(q, 1000, NULL);
+        if (!f || tinker_future_wait(f, 0, &err) != TINKER_OK)
+            server_die(err.message);
+        tinker_future_free(f);
+        if (++done == 0) {
+            start = server_now();
+            used = cpu();
+            end = start + seconds;
+        }
+        tinker_queue_add(q, sample(), NULL, &err);
+    }
+    struct figure f = { (double)done / (server_now() - start),
+                        (cpu() - used) * 1e6 / (double)done };
+    for (int i = 0; i < n; i++)
+        tinker_future_free(tinker_queue_next(q, 1000, NULL));
+    tinker_queue_free(q);
+    return f;
+}
+
+static void bench_samples(void)
+{
+    static const int counts[] = { 1, 50, 400 };
+    struct figure ours[3][REPEATS], raw[3][REPEATS], sdk[3][REPEATS], lines[3 * REPEATS];
+    char args[128], body[2048] = "{\"num_samples\":1,\"prompt\":{\"chunks\":[{\"tokens\":[0",
+                    name[64];
+    for (int i = 1; i < 64; i++)
+        snprintf(body + strlen(body), sizeof(body) - strlen(body), ",%d", i);
+    snprintf(
+        body + strlen(body), sizeof(body) - strlen(body),
+        "],\"type\":\"encoded_text\"}]},\"sampling_params\":{\"max_tokens\":16,\"temperature\":1.0,"
+        "\"top_k\":-1,\"top_p\":1.0},\"sampling_session_id\":\"sess:sample:0\",\"seq_id\":0,"
+        "\"prompt_logprobs\":false,\"topk_prompt_logprobs\":0,\"type\":\"sample\"}");
+    struct raw r = {
+        .steps = 2, .bodies = { body, "{\"request_id\":\"req-1\",\"allow_metadata_only\":true}" }
+    };
+    snprintf(r.urls[0], sizeof(r.urls[0]), "%s/api/v1/asample", url);
+    snprintf(r.urls[1], sizeof(r.urls[1]), "%s/api/v1/retrieve_future", url);
+    snprintf(args, sizeof(args), "sdk %s 1.5 1 50 400 1 50 400 1 50 400", url);
+    open_sampler();
+    for (int k = 0; k < REPEATS; k++)
+        for (int i = 0; i < 3; i++) {
+            ours[i][k] = our_samples(counts[i]);
+            raw[i][k] = raw_load(&r, counts[i]);
+        }
+    int have_sdk = oracle(args, lines, 3 * REPEATS); /* one process: importing takes seconds */
+    for (int i = 0; have_sdk && i < 3 * REPEATS; i++)
+        sdk[i % 3][i / 3] = lines[i];
+    close_sampler();
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof(name), "samples/s, %d in flight / libcurl", counts[i]);
+        ratio(name, ours[i], raw[i], 0.7);
+        snprintf(name, sizeof(name), "samples/s, %d in flight / SDK", counts[i]);
+        if (have_sdk)
+            ratio(name, ours[i], sdk[i], counts[i] == 1 ? 0 : 30);
+    }
+}
+
+/* ---- small POSTs through our transport --------------------------------------------------- */
+
+static const char small_body[] = "{\"session_id\":\"sess\",\"type\":\"session_heartbeat\"}";
+
+struct posts {
+    struct http_pool *pool;
+    struct http_request *requests;
+    char url[128];
+    int n, open;
+    long done;
+    double start, used, end;
+    atomic_int over;
+};
+static struct posts posts;
+
+static void post_done(struct http_request *r)
+{
+    if (r->resp.failure != HTTP_OK)
+        server_die(r->resp.reason);
+    if (++posts.done == 0) {
+        posts.start = server_now();
+        posts.used = cpu();
+        posts.end = posts.start + seconds;
+    }
+    if (posts.done > 0 && server_now() >= posts.end) {
+        if (--posts.open == 0)
+            atomic_store(&posts.over, 1);
+        return;
+    }
+    http_start(posts.pool, r);
+}
+
+static const struct http_header post_headers[] = { { "Content-Type", "application/json", false },
+                                                   { "X-API-Key", "tml-bench", true } };
+
+static void posts_begin(void *arg)
+{
+    (void)arg;
+    struct http_pool_options opts = { .per_client = 50 };
+    posts.pool = http_pool_new(runtime_current()->loop, &opts, &err);
+    for (int i = 0; i < posts.n; i++) {
+        posts.requests[i] = (struct http_request){ .method = "POST",
+                                                   .url = posts.url,
+                                                   .headers = post_headers,
+                                                   .n_headers = 2,
+                                                   .body = small_body,
+                                                   .body_len = sizeof(small_body) - 1,
+                                                   .timeouts = { 60000, 5000, 60000, 60000 },
+                                                   .small_answer = true,
+                                                   .done = post_done };
+        http_start(posts.pool, &posts.requests[i]);
+    }
+}
+
+static void posts_end(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < posts.n; i++)
+        http_request_clear(&posts.requests[i]);
+    http_pool_free(posts.pool);
+}
+
+static struct figure our_posts(int n)
+{
+    struct runtime *rt = runtime_current();
+    posts.n = posts.open = n;
+    posts.done = -n;
+    posts.end = 0;
+    atomic_store(&posts.over, 0);
+    snprintf(posts.url, sizeof(posts.url), "%s/api/v1/echo", url);
+    posts.requests = calloc((size_t)n, sizeof(*posts.requests));
+    runtime_sync(rt, posts_begin, NULL);
+    while (!atomic_load(&posts.over))
+        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+    struct figure f = { (double)posts.done / (posts.end - posts.start),
+                        (cpu() - posts.used) * 1e6 / (double)posts.done };
+    runtime_sync(rt, posts_end, NULL);
+    free(posts.requests);
+    return f;
+}
+
+static void bench_posts(void)
+{
+    static const int counts[] = { 50, 400, 1 };
+    static const double bars[] = { 30, 25, 4 };
+    struct figure ours[3][REPEATS], raw[3][REPEATS], py[3][REPEATS], lines[3 * REPEATS];
+    struct raw r = { .steps = 1, .bodies = { small_body } };
+    char args[128], name[64];
+    snprintf(r.urls[0], sizeof(r.urls[0]), "%s/api/v1/echo", url);
+    snprintf(args, sizeof(args), "httpx %s 1 50 400 1 50 400 1 50 400 1", url);
+    open_sampler(); /* for the runtime */
+    for (int k = 0; k < REPEATS; k++)
+        for (int i = 0; i < 3; i++) {
+            ours[i][k] = our_posts(counts[i]);
+            raw[i][k] = raw_load(&r, counts[i]);
+        }
+    int have = oracle(args, lines, 3 * REPEATS);
+    for (int i = 0; have && i < 3 * REPEATS; i++)
+        py[i % 3][i / 3] = lines[i];
+    close_sampler();
+    ratio("C1 POSTs, 50 in flight / libcurl", ours[0], raw[0], 0.8);
+    for (int i = 0; have && i < 3; i++) {
+        snprintf(name, sizeof(name), "C%d POSTs, %d in flight / httpx", i + 2, counts[i]);
+        ratio(name, ours[i], py[i], bars[i]);
+    }
+}
+
+/* ---- held polls -------------------------------------------------------------------------- */
+
+static double resident(void)
+{
+    long total = 0, pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f || fscanf(f, "%ld %ld", &total, &pages) != 2)
+        pages = 0;
+    if (f)
+        fclose(f);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+static int threads(void)
+{
+    DIR *d = opendir("/proc/self/task");
+    int n = -2;
+    while (d && readdir(d))
+        n++;
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static void hold(tinker_future **f, int n)
+{
+    atomic_store(&server.shared->hold, 1);
+    for (int i = 0; i < n; i++)
+        f[i] = sample();
+    double end = server_now() + 30;
+    while (atomic_load(&server.shared->held) < n && server_now() < end)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    printf("# %d polls held\n", atomic_load(&server.shared->held));
+}
+
+static void release(tinker_future **f, int n)
+{
+    int ok = 0;
+    atomic_store(&server.shared->hold, 0);
+    for (int i = 0; i < n; i++) {
+        ok += tinker_future_wait(f[i], 30000, &err) == TINKER_OK;
+        tinker_future_free(f[i]);
+    }
+    printf("# %d of %d results\n", ok, n);
+}
+
+static void bench_held(void)
+{
+    static tinker_future *f[HELD];
+    struct figure none[REPEATS], beside[REPEATS];
+    open_sampler();
+    tinker_future_free(sample());
+    for (int k = 0; k < REPEATS; k++)
+        none[k] = our_posts(50);
+    double before = resident();
+    hold(f, HELD);
+    double each = (resident() - before) / HELD / 1024, used = cpu(), start = server_now();
+    nanosleep(&(struct timespec){ .tv_sec = 3 }, NULL);
+    double idle = 100 * (cpu() - used) / (server_now() - start);
+    for (int k = 0; k < REPEATS; k++)
+        beside[k] = our_posts(50);
+    release(f, HELD);
+    close_sampler();
+    ratio("C6 POSTs beside 2000 held / none", beside, none, 0.6);
+    verdict("C7 memory of a held sample", each, "KB", 24);
+    verdict("C8 idle CPU with 2000 held", idle, "%", 0.2);
+}
+
+static void bench_many(void)
+{
+    static tinker_future *f[MANY];
+    open_sampler();
+    tinker_future *one = sample();
+    tinker_future_wait(one, 5000, &err);
+    tinker_future_free(one);
+    int before = threads(), late = 0;
+    int beats = atomic_load(&server.shared->heartbeats);
+    hold(f, MANY);
+    double bytes = resident();
+    for (int i = 0; i < 260; i++) { /* two heartbeats and more */
+        nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
+        int ms = atomic_load(&server.shared->late_ms);
+        late = ms > late ? ms : late;
+        bytes = resident() > bytes ? resident() : bytes;
+    }
+    int more = threads() - before;
+    beats = atomic_load(&server.shared->heartbeats) - beats;
+    release(f, MANY);
+    close_sampler();
+    verdict("10,000 samples in flight, RSS", bytes / (1 << 20), "MB", 200);
+    verdict("latest heartbeat over its period", beats >= 2 ? late / 1000.0 : 1e9, "s", 2);
+    verdict("threads more than for one sample", more, "threads", 0);
+}
+
+/* ---- encoding ---------------------------------------------------------------------------- */
+
+static void bench_encode(void)
+{
+    static int32_t tokens[TOKENS];
+    static int64_t targets[TOKENS];
+    static float weights[TOKENS];
+    for (int i = 0; i < TOKENS; i++) {
+        tokens[i] = i;
+        targets[i] = i;
+        weights[i] = 1;
+    }
+    tinker_chunk chunk = { .tokens = tokens, .n_tokens = TOKENS };
+    tinker_named_tensor inputs[] = {
+        { "target_tokens", { .dtype = TINKER_INT64, .data = targets, .n = TOKENS } },
+        { "weights", { .dtype = TINKER_FLOAT32, .data = weights, .n = TOKENS } }
+    };
+    tinker_datum data[10];
+    for (int i = 0; i < 10; i++)
+        data[i] = (tinker_datum){ { &chunk, 1 }, inputs, 2 };
+    struct wire_forward_backward_request req = { .model_id = "m",
+                                                 .seq_id = { 1, 1 },
+                                                 .data = data,
+                                                 .n_data = 10,
+                                                 .loss = { .name = "cross_entropy" },
+                                                 .shaped = true };
+    double ms[REPEATS];
+    size_t bytes = 0;
+    for (int k = 0; k < REPEATS; k++) { /* each into fresh memory */
+        struct buf out;
+        buf_init(&out, SIZE_MAX / 4);
+        double start = server_now();
+        if (wire_encode_forward_backward_request(&req, &out, &err) != TINKER_OK)
+            server_die(err.message);
+        ms[k] = (server_now() - start) * 1e3;
+        bytes = out.len;
+        buf_clear(&out);
+    }
+    qsort(ms, REPEATS, sizeof(*ms), compare);
+    printf("# %.1f MB, spread %.2f-%.2f ms\n", (double)bytes / 1e6, ms[0], ms[REPEATS - 1]);
+    verdict("encode 10 x 65,000 tokens", ms[REPEATS / 2], "ms", 5);
+    struct figure sdk;
+    if (oracle("encode", &sdk, 1))
+        printf("%-34s %6.2f ms, %.0f x\n", "the same by the SDK", sdk.rate,
+               sdk.rate / ms[REPEATS / 2]);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} parts[] = { { "samples", bench_samples },
+              { "posts", bench_posts },
+              { "held", bench_held },
+              { "encode", bench_encode },
+              { "many", bench_many } };
+
+int main(int argc, char **argv)
+{
+    static const int32_t tokens[16] = { 1, 2, 3 };
+    static const float logprobs[16] = { -1 };
+    tinker_sequence seq = { TINKER_STOP_LENGTH, tokens, logprobs, 16 };
+    tinker_sample result = { .sequences = &seq, .n_sequences = 1 };
+    struct buf b;
+    struct rlimit files;
+    buf_init(&b, 1 << 20);
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    if (wire_encode_sample_response(&result, &b, &err) != TINKER_OK)
+        server_die(err.message);
+    curl_global_init(CURL_GLOBAL_ALL);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+        int wanted = argc < 2;
+        for (int k = 1; k < argc; k++)
+            wanted |= strcmp(argv[k], parts[i].name) == 0;
+        if (!wanted)
+            continue;
+        server_start(&server, CPU_SERVER, b.data, b.len);
+        server_pin(CPU_CLIENT);
+        snprintf(url, sizeof(url), "http://127.0.0.1:%d", server.port);
+        parts[i].run();
+        server_stop(&server);
+    }
+    buf_clear(&b);
+    return 0;
+}
