@@ -246,7 +246,8 @@ static bool right_shape(const struct st_tensor *t, const struct param *p)
     return t->ndim == 2 && s[0] == p->rows && s[1] == p->cols;
 }
 
-static tinker_status copy_tensor(struct loading *l, const struct safetensors *s,
+/* One tensor of the file to out, which has p's shape. */
+static tinker_status copy_values(struct loading *l, const struct safetensors *s,
                                  const struct st_tensor *t, const struct param *p, float *out)
 {
     if (!t->usable)
@@ -259,40 +260,74 @@ static tinker_status copy_tensor(struct loading *l, const struct safetensors *s,
     if (!right_shape(t, p))
         return err_set(l->err, TINKER_EINVAL, "%s: tensor %s is not %zu x %zu as this model needs",
                        s->path, t->name, p->rows, p->cols);
-    st_to_float(t->data, t->dtype, 0, t->count, out + p->offset);
+    st_to_float(t->data, t->dtype, 0, t->count, out);
     for (size_t i = 0; i < t->count; i++)
-        if (!isfinite(out[p->offset + i]))
+        if (!isfinite(out[i]))
             return err_set(l->err, TINKER_EINVAL, "%s: tensor %s: element %zu is not finite",
                            s->path, t->name, i);
+    return TINKER_OK;
+}
+
+/* A stack from files of PEFT, which have a matrix for each expert.  A factor that all experts
+ * share must be the same in each.  *found stays false when the file has none of them. */
+static tinker_status copy_experts(struct loading *l, const struct param *p, float *out, bool *seen,
+                                  bool *found)
+{
+    struct param one = { .rows = p->rows, .cols = p->cols };
+    size_t count = p->rows * p->cols, experts = l->e->model->config.experts;
+    float *again = arena_array(&l->arena, count, sizeof(*again));
+    for (size_t e = 0; e < experts; e++) {
+        char name[PARAM_NAME];
+        params_expert_name(p->name, e, name);
+        const struct st_tensor *t = safetensors_find(&l->weights, name);
+        if (!t && e == 0)
+            return TINKER_OK;
+        if (!t)
+            return err_set(l->err, TINKER_EINVAL, "%s: tensor %s is missing", l->weights.path,
+                           name);
+        bool shared = p->stack == 1 && e > 0;
+        float *to = shared ? again : out + (p->stack > 1 ? e * count : 0);
+        tinker_status status =
+            to ? copy_values(l, &l->weights, t, &one, to) : err_nomem(l->err, "adapter");
+        if (status != TINKER_OK)
+            return status;
+        if (shared && memcmp(again, out, count * sizeof(*out)) != 0)
+            return err_set(l->err, TINKER_EINVAL,
+                           "%s: tensor %s differs from that of expert 0, but here all experts "
+                           "share it",
+                           l->weights.path, name);
+        seen[t - l->weights.tensors] = *found = true;
+    }
     return TINKER_OK;
 }
 
 /* Every tensor of the file must be one of ours; what the file lacks stays as it is. */
 static tinker_status copy_weights(struct loading *l, tinker_adapter *a)
 {
-    size_t used = 0;
+    bool *seen = arena_array(&l->arena, l->weights.n + 1, sizeof(*seen));
+    if (!seen)
+        return err_nomem(l->err, "adapter");
     for (size_t i = 0; i < a->params.n; i++) {
         const struct param *p = &a->params.list[i];
         const struct st_tensor *t = find(&l->weights, p->name);
-        if (!t && (l->has_state || !l->lora.rank))
-            return err_set(l->err, TINKER_EINVAL, "%s: tensor %s is missing", l->weights.path,
-                           p->name);
-        if (!t)
-            continue;
-        used++;
-        tinker_status status = copy_tensor(l, &l->weights, t, p, a->w);
+        bool found = t != NULL;
+        tinker_status status = TINKER_OK;
+        if (t) {
+            seen[t - l->weights.tensors] = true;
+            status = copy_values(l, &l->weights, t, p, a->w + p->offset);
+        } else if (p->stack) {
+            status = copy_experts(l, p, a->w + p->offset, seen, &found);
+        }
+        if (status == TINKER_OK && !found && (l->has_state || !l->lora.rank))
+            status = err_set(l->err, TINKER_EINVAL, "%s: tensor %s is missing", l->weights.path,
+                             p->name);
         if (status != TINKER_OK)
             return status;
     }
-    if (used == l->weights.n)
-        return TINKER_OK;
     for (size_t i = 0; i < l->weights.n; i++) {
         const char *name = l->weights.tensors[i].name;
         /* PEFT stores a copy of the base weight beside a trained lm_head */
-        bool known = strstr(name, ".base_layer.") != NULL;
-        for (size_t k = 0; k < a->params.n && !known; k++)
-            known = find(&l->weights, a->params.list[k].name) == &l->weights.tensors[i];
-        if (!known)
+        if (!seen[i] && !strstr(name, ".base_layer."))
             return err_set(l->err, TINKER_EINVAL, "%s: tensor %.120s has no place in this model",
                            l->weights.path, name);
     }
@@ -309,7 +344,7 @@ static tinker_status copy_moments(struct loading *l, tinker_adapter *a, const ch
         if (!t)
             return err_set(l->err, TINKER_EINVAL, "%s: tensor %s%s is missing", l->moments.path,
                            p->name, suffix);
-        tinker_status status = copy_tensor(l, &l->moments, t, p, out);
+        tinker_status status = copy_values(l, &l->moments, t, p, out + p->offset);
         if (status != TINKER_OK)
             return status;
     }

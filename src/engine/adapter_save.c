@@ -180,18 +180,13 @@ static bool add_tensor(struct saving *s, const struct param *p, const char *name
 /* A stack as PEFT wants it: a pair of matrices for each expert, shared factors repeated. */
 static bool add_experts(struct saving *s, const struct param *p, const float *data)
 {
-    static const struct {
-        const char *stack, *name;
-    } names[] = { { ".w1.", "gate_proj" }, { ".w3.", "up_proj" }, { ".w2.", "down_proj" } };
     size_t experts = s->a->engine->model->config.experts;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const char *at = strstr(p->name, names[i].stack);
-        for (size_t e = 0; at && e < experts; e++)
-            if (!add_tensor(s, p,
-                            arena_printf(&s->arena, "%.*s.%zu.%s.%s", (int)(at - p->name), p->name,
-                                         e, names[i].name, at + strlen(names[i].stack)),
-                            false, data + (p->stack > 1 ? e * p->rows * p->cols : 0)))
-                return false;
+    size_t step = p->stack > 1 ? p->rows * p->cols : 0;
+    for (size_t e = 0; e < experts; e++) {
+        char name[PARAM_NAME];
+        params_expert_name(p->name, e, name);
+        if (!add_tensor(s, p, arena_strdup(&s->arena, name), false, data + e * step))
+            return false;
     }
     return true;
 }

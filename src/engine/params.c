@@ -180,3 +180,17 @@ const char *params_peft_name(const char *name)
         return "base_model.model.lm_head.lora_B.weight";
     return name;
 }
+
+void params_expert_name(const char *name, size_t expert, char out[PARAM_NAME])
+{
+    static const struct {
+        const char *stack, *name;
+    } names[] = { { ".w1.", "gate_proj" }, { ".w3.", "up_proj" }, { ".w2.", "down_proj" } };
+    out[0] = '\0';
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *at = strstr(name, names[i].stack);
+        if (at)
+            snprintf(out, PARAM_NAME, "%.*s.%zu.%s.%s", (int)(at - name), name, expert,
+                     names[i].name, at + strlen(names[i].stack));
+    }
+}

@@ -51,5 +51,8 @@ void params_clear(struct params *p);
 /* The name PEFT gives a parameter: the unembedding pair is on lm_head there, the
  * others are called the same. */
 const char *params_peft_name(const char *name);
+/* The name PEFT gives one expert's factor of a stack. */
+enum { PARAM_NAME = 192 };
+void params_expert_name(const char *name, size_t expert, char out[PARAM_NAME]);
 
 #endif

@@ -235,6 +235,35 @@ static const void *stacked(void *state, size_t entry, tinker_error *err)
     return s->values;
 }
 
+/* What PEFT names per expert comes back as stacks, unless a shared factor differs. */
+static void check_peft_experts(tinker_engine *e, const tinker_adapter *a)
+{
+    tinker_error err = { 0 };
+    tinker_adapter *b = tinker_adapter_load(e, tiny_path("stacks-saved"), 0, &err);
+    if (!b)
+        TAP_FAIL("%s", err.message);
+    REQUIRE(b);
+    CHECK_MEM(a->w, a->params.total * 4, b->w, b->params.total * 4);
+    /* expert 4's copy of the shared A of gate, changed in memory and written again */
+    const struct lora_pair *gate = lora_pair(&b->lora, 0, LINEAR_GATE);
+    CHECK_INT(gate->a_step, 0);
+    char *data;
+    size_t n;
+    const char *path = tiny_path("stacks-saved/adapter_model.safetensors");
+    REQUIRE(os_read_file(path, 1 << 24, &data, &n, &err) == TINKER_OK);
+    size_t last = 0, bytes = 2 * 10 * sizeof(float);
+    for (size_t i = 0; i + bytes <= n; i++)
+        if (memcmp(data + i, gate->a, bytes) == 0)
+            last = i;
+    CHECK(last > 0);
+    data[last] ^= 1;
+    CHECK_INT(os_write_file(path, data, n, &err), TINKER_OK);
+    free(data);
+    CHECK(!tinker_adapter_load(e, tiny_path("stacks-saved"), 0, &err));
+    CHECK(strstr(err.message, "all experts share it") != NULL);
+    tinker_adapter_free(b);
+}
+
 /* The same model from one matrix per expert and from stacks; exports of both; the names of
  * PEFT. */
 static void test_experts_in_files(void)
@@ -298,6 +327,7 @@ static void test_experts_in_files(void)
             CHECK_MEM(x->data, x->bytes, down->a + 3 * 2 * 6, 2 * 6 * 4);
             CHECK_MEM(y->data, y->bytes, down->b, 10 * 2 * 4);
             safetensors_close(&st);
+            check_peft_experts(e, a);
         }
         tinker_adapter_free(a);
     }

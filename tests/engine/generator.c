@@ -157,25 +157,30 @@ static void same_tokens_in_any_company(void)
         alone(one, &q[i], 0, &single[i]);
         CHECK_INT(single[i].n, 5 + i % 20);
     }
-    tinker_generator *g = tinker_generator_new(two, NULL);
-    for (size_t i = 0; i < CROWD; i++) {
-        q[i].adapter = adapters[1][i % 3];
-        CHECK(tinker_generator_add(g, &q[i], NULL) == TINKER_OK);
-        if (i % 5 == 0)
-            CHECK(tinker_generator_step(g, NULL) > 0); /* some join late */
+    for (int threads = 0; threads < 2; threads++) {
+        tinker_generator *g = tinker_generator_new(engines[threads], NULL);
+        for (size_t i = 0; i < CROWD; i++) {
+            q[i].adapter = adapters[threads][i % 3];
+            CHECK(tinker_generator_add(g, &q[i], NULL) == TINKER_OK);
+            if (threads && i % 5 == 0)
+                CHECK(tinker_generator_step(g, NULL) > 0); /* some join late */
+        }
+        run(g);
+        void *tag;
+        const tinker_sample *s;
+        int different = 0, results = 0;
+        while (tinker_generator_next(g, &tag, &s, NULL)) {
+            copy_sequence(&crowd, s, 0);
+            different += !same(&crowd, tag);
+            results++;
+        }
+        CHECK_INT(results, CROWD);
+        CHECK_INT(different, 0);
+        tinker_generator_free(g);
     }
-    run(g);
-    void *tag;
-    const tinker_sample *s;
-    int different = 0, results = 0;
-    while (tinker_generator_next(g, &tag, &s, NULL)) {
-        copy_sequence(&crowd, s, 0);
-        different += !same(&crowd, tag);
-        results++;
-    }
-    CHECK_INT(results, CROWD);
-    CHECK_INT(different, 0);
-    tinker_generator_free(g);
+    q[CROWD - 1].adapter = adapters[1][(CROWD - 1) % 3]; /* alone, with two threads */
+    alone(two, &q[CROWD - 1], 0, &crowd);
+    CHECK(same(&crowd, &single[CROWD - 1]));
     for (int i = 0; i < 2; i++) {
         tinker_adapter_free(adapters[i][1]);
         tinker_adapter_free(adapters[i][2]);
@@ -325,14 +330,26 @@ static void little_memory_costs_time_only(void)
     tinker_engine_close(little);
 }
 
-static void experts_follow_the_same_rules(void)
+static void every_architecture_follows_the_same_rules(void)
 {
-    write_model_of("qwen3_moe");
-    temperature_zero_is_argmax();
-    logprobs_equal_the_training_forward();
-    same_tokens_in_any_company();
-    cached_prefix_gives_the_same_bits();
+    static const char *const archs[] = { "qwen3_moe", "qwen2", "llama" };
+    for (size_t i = 0; i < 3; i++) {
+        write_model_of(archs[i]);
+        temperature_zero_is_argmax();
+        logprobs_equal_the_training_forward();
+        same_tokens_in_any_company();
+        cached_prefix_gives_the_same_bits();
+    }
     write_model();
+}
+
+static void the_bundled_model_samples_what_it_trains(void)
+{
+    char keep[sizeof dir];
+    memcpy(keep, dir, sizeof dir);
+    snprintf(dir, sizeof dir, "models/tiny");
+    logprobs_equal_the_training_forward();
+    memcpy(dir, keep, sizeof dir);
 }
 
 int main(void)
@@ -345,7 +362,8 @@ int main(void)
     RUN(samples_equal_requests_with_following_seeds);
     RUN(cached_prefix_gives_the_same_bits);
     RUN(little_memory_costs_time_only);
-    RUN(experts_follow_the_same_rules);
+    RUN(every_architecture_follows_the_same_rules);
+    RUN(the_bundled_model_samples_what_it_trains);
     os_remove_tree(dir, NULL);
     return tap_done();
 }
