@@ -22,26 +22,33 @@ static int see(void *state, const tinker_event *e)
 static void test_metrics(void) /* */
 {
     char name[32];
-    for (long n = 1;; n++) {
-        tinker_error err = { 0 };
+    for (long n = 1; n <= 4; n++) { /* a counter is one allocation, a histogram two */
         snprintf(name, sizeof(name), "new-%ld", n);
         failmalloc_at(n);
         tinker_counter_add(name, 1); /* what cannot be kept is not kept */
         tinker_histogram_record(name, 1);
+        CHECK_INT(failmalloc_stop(), n < 4);
+        tinker_counter_add(name, 1);
+    }
+    for (long n = 1;; n++) {
+        tinker_error err = { 0 };
+        failmalloc_at(n);
         tinker_metrics *m = tinker_metrics_snapshot(&err);
         char *text = m ? tinker_metrics_text(m) : NULL;
         bool failed = failmalloc_stop();
         CHECK(m || err.status == TINKER_ENOMEM);
+        CHECK_INT(text == NULL, failed);
         free(text);
+        if (!failed) {
+            CHECK_INT(tinker_metrics_counter(m, "new-1"), 1); /* the first add had no memory */
+            CHECK_INT(tinker_metrics_counter(m, "new-2"), 2);
+            CHECK(!tinker_metrics_histogram(m, "new-2") && !tinker_metrics_histogram(m, "new-3"));
+            CHECK(tinker_metrics_histogram(m, "new-4"));
+        }
         tinker_metrics_free(m);
         if (!failed)
             break;
-        tinker_counter_add(name, 1);
     }
-    tinker_metrics *m = tinker_metrics_snapshot(NULL);
-    CHECK_INT(tinker_metrics_counter(m, "new-1"), 1); /* the first of the two had no memory */
-    CHECK_INT(tinker_metrics_counter(m, "new-2"), 2);
-    tinker_metrics_free(m);
 }
 
 static void test_breakers(void) /* */
