@@ -25,6 +25,11 @@ static const char *const paths[][2] = {
     { "POST", API "weights_info" },
     { "PUT", API "sessions/" FUZZ_SESSION "/project" },
     { "PUT", API "training_runs/" FUZZ_MODEL "/checkpoints/weights/w/ttl" },
+    { "POST", API "stream_sample" },
+    { "POST", API "copy_weights" },
+    { "POST", API "save_weights_external" },
+    { "POST", API "sessions/search" },
+    { "POST", API "sessions/" FUZZ_SESSION "/finish" },
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

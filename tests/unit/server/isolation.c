@@ -128,6 +128,10 @@ static void test_nothing_of_another_user(void)
         "{\"model_path\":\"%s\",\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},"
         "\"sampling_params\":{\"max_tokens\":2}}",
         t.path);
+    ASK("POST", "/api/v1/stream_sample",
+        "{\"sampling_session_id\":\"%s\",\"seq_id\":11,\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},"
+        "\"sampling_params\":{\"max_tokens\":2}}",
+        t.sampler);
     ASK("POST", "/v1/completions", "{\"model\":\"%s\",\"prompt\":[1],\"max_tokens\":1}", t.path);
     ASK("POST", "/api/v1/retrieve_future", "{\"request_id\":\"%s:1\"}", t.model);
     ASK("POST", "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", t.sample);

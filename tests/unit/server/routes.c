@@ -16,7 +16,7 @@ static void test_health_and_config(void)
     reply_clear(&r);
     r = get(s, "/api/v1/get_server_capabilities");
     CHECK_STR(r.body, "{\"supported_models\":[{\"model_name\":\"test/model\","
-                      "\"max_context_length\":256}]}");
+                      "\"max_context_length\":256}],\"stream_sample\":true}");
     reply_clear(&r);
     r = get(s, "/api/v1/nothing");
     CHECK_STATUS(r, 404);
