@@ -20,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,10 +27,10 @@
 #include "base/pool.h"
 #include "server/access.h"
 #include "server/listener_socket.h"
+#include "server/peer.h"
 #include "server/stream.h"
 
-enum { ASIDE_THREADS = 2, BODY_RATE = 4096 /* slowest upload, in bytes per second */ };
-enum { RESERVE = 8 << 20 };
+enum { ASIDE_THREADS = 2, RESERVE = 8 << 20 };
 
 struct hold {
     struct hold *next_waiter; /* on the same waitlist */
@@ -40,15 +39,6 @@ struct hold {
     struct MHD_Connection *conn;
     int64_t deadline_ns;
     bool timed_out;
-};
-
-/* A connection, for the limits on its client. */
-struct peer {
-    struct peer *next, *prev;
-    int fd;
-    enum { PEER_IDLE, PEER_SENDING, PEER_ANSWERED } phase;
-    int64_t since_ns; /* when the phase began */
-    size_t received;  /* SENDING: bytes of the body so far */
 };
 
 struct listener {
@@ -60,11 +50,11 @@ struct listener {
     listener_handler *handler;
     void *state;
     struct pool *aside;
+    struct peers peers;
     atomic_uint_fast64_t requests, bytes_in, active, complete, aside_jobs, arriving;
     pthread_mutex_t lock;
     /* guarded by lock */
     struct hold *oldest, *newest;
-    struct peer *peers;
     uint64_t held;
     bool stopping;
 };
@@ -182,88 +172,20 @@ static struct hold *take_expired(struct listener *l, int64_t now_ns)
     return h;
 }
 
-/* ---- slow clients -------------------------------------------------------------------- */
-
-static void set_phase(struct listener *l, struct peer *p, int phase)
-{
-    int64_t now_ns = clock_now_ns(l->opts.clock);
-    if (!p)
-        return;
-    pthread_mutex_lock(&l->lock);
-    p->phase = phase;
-    p->since_ns = now_ns;
-    p->received = 0;
-    pthread_mutex_unlock(&l->lock);
-}
-
-static void note_received(struct listener *l, struct peer *p, size_t n)
-{
-    if (!p)
-        return;
-    pthread_mutex_lock(&l->lock);
-    p->received += n;
-    pthread_mutex_unlock(&l->lock);
-}
-
-static bool is_late(const struct listener *l, const struct peer *p, int64_t now_ns)
-{
-    int64_t ms = (now_ns - p->since_ns) / 1000000;
-    if (p->phase == PEER_IDLE)
-        return ms > l->opts.idle_ms;
-    return p->phase == PEER_SENDING &&
-           ms > l->opts.body_ms + (int64_t)(p->received / BODY_RATE) * 1000;
-}
-
-/* The library sees the end of the stream and closes; the descriptor stays its own. */
-static void hang_up_late(struct listener *l, int64_t now_ns)
-{
-    pthread_mutex_lock(&l->lock);
-    for (struct peer *p = l->peers; p; p = p->next)
-        if (is_late(l, p, now_ns))
-            shutdown(p->fd, SHUT_RDWR);
-    pthread_mutex_unlock(&l->lock);
-}
-
-static void peer_open(struct listener *l, struct MHD_Connection *conn, void **context)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct peer *p = info ? calloc(1, sizeof(*p)) : NULL;
-    *context = p;
-    if (!p)
-        return;
-    p->fd = info->connect_fd;
-    p->since_ns = clock_now_ns(l->opts.clock);
-    pthread_mutex_lock(&l->lock);
-    p->next = l->peers;
-    if (p->next)
-        p->next->prev = p;
-    l->peers = p;
-    pthread_mutex_unlock(&l->lock);
-}
-
-/* Called before the descriptor is closed. */
-static void peer_close(struct listener *l, void **context)
-{
-    struct peer *p = *context;
-    if (!p)
-        return;
-    pthread_mutex_lock(&l->lock);
-    *(p->prev ? &p->prev->next : &l->peers) = p->next;
-    if (p->next)
-        p->next->prev = p->prev;
-    pthread_mutex_unlock(&l->lock);
-    free(p);
-    *context = NULL;
-}
+/* ---- connections -------------------------------------------------------------------------- */
 
 static void on_connection(void *cls, struct MHD_Connection *conn, void **context,
                           enum MHD_ConnectionNotificationCode code)
 {
-    if (code == MHD_CONNECTION_NOTIFY_STARTED)
-        peer_open(cls, conn, context);
-    else
-        peer_close(cls, context);
+    struct listener *l = cls;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+        *context = info ? peers_add(&l->peers, info->connect_fd) : NULL;
+    } else { /* before the descriptor is closed */
+        peers_remove(&l->peers, *context);
+        *context = NULL;
+    }
 }
 
 void listener_expire(struct listener *l)
@@ -272,7 +194,7 @@ void listener_expire(struct listener *l)
     struct hold *h;
     while ((h = take_expired(l, now_ns)) != NULL)
         MHD_resume_connection(h->conn);
-    hang_up_late(l, now_ns);
+    peers_hang_up(&l->peers);
 }
 
 /* ---- one request --------------------------------------------------------------------- */
@@ -318,7 +240,7 @@ static struct call *call_new(struct listener *l, struct MHD_Connection *conn, co
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     c->peer = info ? info->socket_context : NULL;
-    set_phase(l, c->peer, PEER_SENDING);
+    peers_phase(&l->peers, c->peer, PEER_SENDING);
     atomic_fetch_add(&l->active, 1);
     return c;
 }
@@ -463,7 +385,7 @@ static enum MHD_Result handle(struct call *c, struct MHD_Connection *conn)
     c->hold.timed_out = false;
     response_init(&c->res);
     if (first) {
-        set_phase(l, c->peer, PEER_ANSWERED);
+        peers_phase(&l->peers, c->peer, PEER_ANSWERED);
         c->complete = true;
         atomic_fetch_add(&l->complete, 1);
         if (put_aside(c, conn))
@@ -476,7 +398,7 @@ static enum MHD_Result handle(struct call *c, struct MHD_Connection *conn)
 /* Answer before the body is there; what is left of it is not read. */
 static enum MHD_Result refuse(struct call *c, struct MHD_Connection *conn, struct response *res)
 {
-    set_phase(c->listener, c->peer, PEER_ANSWERED);
+    peers_phase(&c->listener->peers, c->peer, PEER_ANSWERED);
     response_header(res, "Connection", "close");
     return answer(c, conn, res);
 }
@@ -554,7 +476,7 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
     }
     if (*n_upload) {
         receive(c, upload, *n_upload);
-        note_received(l, c->peer, *n_upload);
+        peers_received(&l->peers, c->peer, *n_upload);
         atomic_fetch_add(&l->bytes_in, *n_upload);
         *n_upload = 0;
         return MHD_YES;
@@ -575,7 +497,7 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
     if (!c)
         return;
     *con_cls = NULL;
-    set_phase(l, c->peer, PEER_IDLE);
+    peers_phase(&l->peers, c->peer, PEER_IDLE);
     struct access a = { .status = c->status,
                         .ns = clock_now_ns(l->opts.clock) - c->req.started_ns,
                         .n_in = c->body.len,
@@ -607,10 +529,12 @@ struct listener *listener_open(const struct listener_options *opts, tinker_error
     }
     l->opts = *opts;
     pthread_mutex_init(&l->lock, NULL);
+    peers_init(&l->peers, opts->clock, opts->idle_ms, opts->body_ms);
     l->unix_path = opts->unix_path ? strdup(opts->unix_path) : NULL;
     l->fd = listener_socket_open(opts, &l->port, err);
     if (l->fd < 0) {
         free(l->unix_path);
+        peers_clear(&l->peers);
         pthread_mutex_destroy(&l->lock);
         free(l);
         return NULL;
@@ -695,6 +619,7 @@ void listener_close(struct listener *l, int64_t timeout_ms)
     if (l->unix_path)
         unlink(l->unix_path);
     free(l->unix_path);
+    peers_clear(&l->peers);
     pthread_mutex_destroy(&l->lock);
     free(l);
 }
