@@ -21,6 +21,7 @@
 
 enum { FAKE_VOCAB = 1000, FAKE_CONTEXT = 256 };
 static atomic_int fake_step_us, fake_adapters, fake_passes_run;
+static atomic_bool fake_no_memory;                   /* for new passes */
 static atomic_int fake_pass_steps, fake_token_steps; /* slices of either kind so far */
 
 struct tinker_engine {
@@ -178,6 +179,10 @@ tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_d
     (void)e;
     if (strcmp(loss->name, "cross_entropy") != 0) {
         err_set(err, TINKER_EINVAL, "unknown loss %s", loss->name);
+        return NULL;
+    }
+    if (atomic_load(&fake_no_memory)) {
+        err_set(err, TINKER_ENOMEM, "no memory for the batch");
         return NULL;
     }
     tinker_pass *p = calloc(1, sizeof(*p));

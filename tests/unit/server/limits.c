@@ -267,6 +267,68 @@ static void test_a_full_queue_says_429(void)
     server_close(s);
 }
 
+static void test_no_tokens_is_not_no_limit(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    struct reply r = sample(s, 0);
+    CHECK(r.status == 400 || r.status == 422);
+    CHECK(strstr(r.body, "positive"));
+    reply_clear(&r);
+    r = post(s, "/v1/completions", "{\"model\":\"test/model\",\"prompt\":[1],\"max_tokens\":0}");
+    CHECK_STATUS(r, 400);
+    CHECK(strstr(r.body, "positive"));
+    reply_clear(&r);
+    server_close(s);
+}
+
+static void test_numbers_beyond_counting(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    char session[64], model[96];
+    make_session(s, session);
+    make_model(s, session, 0, model);
+    struct reply r = post(s, "/api/v1/optim_step",
+                          "{\"model_id\":\"%s\",\"seq_id\":9223372036854775807,"
+                          "\"adam_params\":{}}",
+                          model);
+    CHECK_STATUS(r, 400);
+    reply_clear(&r);
+    r = result_of(s, optim_step(s, model, 1, 1));
+    CHECK(strstr(r.body, "metrics"));
+    reply_clear(&r);
+    server_close(s);
+}
+
+static void prefixed(struct server_options *o)
+{
+    o->path_prefix = "/base";
+}
+
+static void test_path_prefix(void)
+{
+    os_remove_tree(test_data, NULL);
+    struct server *s = start_with(prefixed);
+    REQUIRE(s);
+    static const struct {
+        const char *path;
+        int status;
+    } tries[] = { { "/base/api/v1/healthz", 200 },
+                  { "/base", 200 },
+                  { "/base/", 200 },
+                  { "/api/v1/healthz", 404 },
+                  { "/baseapi/v1/healthz", 404 },
+                  { "/bas", 404 } };
+    for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
+        struct reply r = get(s, tries[i].path);
+        if (r.status != tries[i].status)
+            TAP_FAIL("%s: %d", tries[i].path, r.status);
+        reply_clear(&r);
+    }
+    server_close(s);
+}
+
 static void fake_time(struct server_options *o)
 {
     fake_clock_init(&fake);
@@ -411,6 +473,9 @@ int main(void)
     RUN(test_checkpoints);
     RUN(test_loading);
     RUN(test_a_full_queue_says_429);
+    RUN(test_no_tokens_is_not_no_limit);
+    RUN(test_numbers_beyond_counting);
+    RUN(test_path_prefix);
     RUN(test_sessions_end);
     RUN(test_a_gap_is_not_waited_for_ever);
     RUN(test_checkpoints_expire);

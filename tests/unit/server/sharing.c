@@ -349,6 +349,55 @@ static void test_the_work_of_an_expired_session_ends(void)
     server_close(s);
 }
 
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static void test_a_pass_waits_for_memory(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    char session[64], a[96], b[96], first[128], second[128], body[200];
+    make_session(s, session);
+    make_model(s, session, 0, a);
+    make_model(s, session, 1, b);
+    atomic_store(&fake_step_us, 2000);
+    atomic_store(&fake_pass_steps, 0);
+    start_pass(s, a, 1, 100, first);
+    wait_slices(&fake_pass_steps, 2);
+    atomic_store(&fake_no_memory, true);
+    start_pass(s, b, 1, 2, second);
+    snprintf(body, sizeof(body), "{\"request_id\":\"%s\"}", second);
+    struct ask poll = {
+        .method = "POST", .path = "/api/v1/retrieve_future", .body = body, .no_wait = true
+    };
+    struct reply r = { .fd = -1 };
+    for (int i = 0; i < 1000 && !strstr(r.body ? r.body : "", "paused_capacity"); i++) {
+        reply_clear(&r);
+        nap_ms(1);
+        r = send_ask(s, &poll);
+    }
+    CHECK_STATUS(r, 408);
+    CHECK_STR(member(&r, "queue_state"), "paused_capacity");
+    CHECK(strstr(member(&r, "queue_state_reason"), "memory"));
+    reply_clear(&r);
+    CHECK(!is_done(s, first));
+    atomic_store(&fake_no_memory, false);
+    wait_done(s, second);
+    r = send_ask(s, &poll);
+    CHECK(strstr(r.body, "\"loss:sum\":2.0"));
+    reply_clear(&r);
+    /* With nobody to wait for, no memory is a failure. */
+    atomic_store(&fake_no_memory, true);
+    start_pass(s, b, 2, 2, second);
+    wait_done(s, second);
+    snprintf(body, sizeof(body), "{\"request_id\":\"%s\"}", second);
+    r = send_ask(s, &poll);
+    CHECK_STR(member(&r, "category"), "server");
+    reply_clear(&r);
+    atomic_store(&fake_no_memory, false);
+    atomic_store(&fake_step_us, 0);
+    server_close(s);
+}
+
 int main(void)
 {
     harness_init();
@@ -360,6 +409,7 @@ int main(void)
     RUN(test_a_full_batch_takes_in_a_guest);
     RUN(test_a_user_cannot_take_the_whole_queue);
     RUN(test_the_work_of_an_expired_session_ends);
+    RUN(test_a_pass_waits_for_memory);
     harness_clear();
     return tap_done();
 }
