@@ -1,15 +1,22 @@
 /* tok-conform.c - run the tokenizer over records on stdin, for comparison with another engine.
  *
  *     tok-conform encode|spans|decode FILE [special=parse|text|none] [add_special] [skip_special]
+ *     tok-conform split FILE
  *
  * encode: records are a 32-bit length and text; answers are a count and 32-bit ids.  spans: the
  * same, followed by begin and end (in code points) of each token.  decode: records are a count
  * and ids, answers a length and text.  Little-endian.  A record that is refused is answered by
- * 0xFFFFFFFF. */
+ * 0xFFFFFFFF.
+ *
+ * split: FILE holds a pattern that has a hand-written matcher.  Cuts the texts with it and with
+ * PCRE2, and prints bytes, pieces and how many boundaries differ. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/os.h"
+#include "text/split.h"
+#include "text/split_regex.h"
 #include <tinker/tokenizer.h>
 
 static void put32(uint32_t v)
@@ -56,6 +63,52 @@ static void decode(const tinker_tokenizer *t, const char *record, uint32_t n,
         fwrite(text.s, 1, text.n, stdout);
 }
 
+/* Next record of stdin, in units of bytes; the memory is used again.  NULL: there is none. */
+static char *next_record(size_t unit, uint32_t *n)
+{
+    static char *record;
+    if (fread(n, 4, 1, stdin) != 1)
+        return NULL;
+    char *grown = realloc(record, *n * unit + 1);
+    if (!grown || fread(grown, unit, *n, stdin) != *n)
+        exit(1);
+    return record = grown;
+}
+
+static int compare_splits(const char *path)
+{
+    char *pattern, *text;
+    size_t length, bytes = 0, pieces = 0, differ = 0;
+    uint32_t n;
+    tinker_error err;
+    if (os_read_file(path, 1 << 20, &pattern, &length, &err) != TINKER_OK) {
+        fprintf(stderr, "%s\n", err.message);
+        return 1;
+    }
+    split_fn *next = split_known(pattern, length);
+    struct split_regex *regex = split_regex_new(pattern, length, true, &err);
+    struct split_regex_ctx ctx = { 0 };
+    if (!next || !regex) {
+        fprintf(stderr, "%s\n", next ? err.message : "the pattern has no matcher");
+        return 1;
+    }
+    while ((text = next_record(1, &n))) {
+        const unsigned char *base = (const unsigned char *)text, *p = base, *stop = base + n;
+        size_t begin, end = 0;
+        for (; p < stop; pieces++) {
+            p = next(p, stop);
+            bool found = split_regex_find(regex, &ctx, text, n, end, &begin, &end) == 1;
+            differ += !found || (size_t)(p - base) != end;
+        }
+        bytes += n;
+    }
+    printf("%zu %zu %zu\n", bytes, pieces, differ);
+    split_regex_ctx_clear(&ctx);
+    split_regex_free(regex);
+    free(pattern);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     tinker_error err;
@@ -64,6 +117,8 @@ int main(int argc, char **argv)
     tinker_tokenizer_options load = TINKER_TOKENIZER_OPTIONS_INIT;
     if (argc < 3)
         return 2;
+    if (strcmp(argv[1], "split") == 0)
+        return compare_splits(argv[2]);
     for (int i = 3; i < argc; i++) {
         if (strcmp(argv[i], "special=text") == 0)
             e.special = TINKER_SPECIAL_TEXT;
@@ -80,20 +135,15 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", err.message);
         return 1;
     }
-    char *record = NULL;
+    char *record;
     uint32_t n;
     size_t unit = strcmp(argv[1], "decode") == 0 ? 4 : 1;
-    while (fread(&n, 4, 1, stdin) == 1) {
-        char *grown = realloc(record, n * unit + 1);
-        if (!grown || fread(grown, unit, n, stdin) != n)
-            return 1;
-        record = grown;
+    while ((record = next_record(unit, &n))) {
         if (unit == 4)
             decode(t, record, n, &d);
         else
             encode(t, record, n, &e, strcmp(argv[1], "spans") == 0);
     }
-    free(record);
     tinker_tokenizer_free(t);
     return 0;
 }

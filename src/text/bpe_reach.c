@@ -112,8 +112,8 @@ bool bpe_reach(const struct bpe *b, const struct bpe_pair *merges, size_t n, uin
         reachable[id] = r.made[id] != BPE_NONE;
     for (size_t k = 0; ok && k < n; k++) {
         const struct bpe_pair *m = &merges[k];
-        used[k] = r.made[m->id] == m->rank + 1 && r.left[m->id] == m->left &&
-                  r.right[m->id] == m->right;
+        used[k] =
+            r.made[m->id] == m->rank + 1 && r.left[m->id] == m->left && r.right[m->id] == m->right;
     }
     free(memory);
     return ok;

@@ -85,32 +85,40 @@ static bool encode_direct(struct job *j, const struct tok_text *text)
     return true;
 }
 
-static bool crosses(const tinker_tokenizer *t, const char *base, const char *p)
+/* End of the part of p[0..end) that can be encoded alone: up to two characters that stand side by
+ * side in no token, so that no merge reaches over. */
+static const unsigned char *next_part(const tinker_tokenizer *t, const unsigned char *p,
+                                      const unsigned char *end)
 {
-    const unsigned char *q = (const unsigned char *)p - 1;
-    while ((const char *)q > base && (*q & 0xC0) == 0x80)
-        q--;
     unsigned len;
-    uint32_t cp = uni_decode(q, &len);
-    return cp > 0xFFFF || (t->crosses[cp / 8] >> cp % 8 & 1);
+    uint32_t before = uni_decode(p, &len);
+    for (p += len; p < end; p += len) {
+        uint32_t cp = uni_decode(p, &len);
+        if (!tok_pair_known(t->pairs, before, cp))
+            break;
+        before = cp;
+    }
+    return p;
 }
 
-/* One piece of a char-level model that is cut nowhere: a token never reaches over U+2581 except
- * after the characters marked in t->crosses, so elsewhere the parts can be encoded alone. */
-static bool encode_uncut(struct job *j, const struct tok_text *text, size_t begin, size_t end)
+/* One piece of a char-level model, in parts. */
+static bool encode_parts(struct job *j, const struct tok_text *text, size_t begin, size_t end)
 {
-    const char *base = text->s + begin, *stop = text->s + end, *p = base, *from = base;
-    while (stop - p > 3) {
-        p = memchr(p + 1, 0xE2, (size_t)(stop - p) - 3);
-        if (!p)
-            break;
-        if (memcmp(p, "\xE2\x96\x81", 3) != 0 || crosses(j->t, base, p))
-            continue;
-        if (!encode_piece(j, text, (size_t)(from - text->s), (size_t)(p - text->s)))
+    const unsigned char *base = (const unsigned char *)text->s, *p = base + begin;
+    const unsigned char *stop = base + end, *starts[BPE_AHEAD + 1];
+    while (p < stop && j->spans) {
+        const unsigned char *q = next_part(j->t, p, stop);
+        if (!encode_piece(j, text, (size_t)(p - base), (size_t)(q - base)))
             return false;
-        from = p;
+        p = q;
     }
-    return encode_piece(j, text, (size_t)(from - text->s), end);
+    while (p < stop && !j->out.failed) {
+        size_t n = 0;
+        for (starts[0] = p; n < BPE_AHEAD && p < stop; starts[++n] = p)
+            p = next_part(j->t, p, stop);
+        bpe_encode(&j->t->bpe, &j->c->bpe, starts, n, base + text->n, &j->out);
+    }
+    return !j->out.failed;
 }
 
 /* Kimi's Python wrapper cuts text into blocks of 400 000 scalars and, inside, before the scalar
@@ -138,6 +146,10 @@ static bool encode_kimi(struct job *j, const struct tok_text *text)
     const unsigned char *base = (const unsigned char *)text->s, *p = base, *end = p + text->n;
     while (p < end) {
         const unsigned char *stop = kimi_block(p, end);
+        if (!j->spans) {
+            encode_ahead(j, p, stop);
+            p = stop;
+        }
         while (p < stop) {
             const unsigned char *q = j->t->direct(p, stop);
             if (!encode_piece(j, text, (size_t)(p - base), (size_t)(q - base)))
@@ -145,7 +157,7 @@ static bool encode_kimi(struct job *j, const struct tok_text *text)
             p = q;
         }
     }
-    return true;
+    return !j->out.failed;
 }
 
 /* A gap between added tokens, after normalization. */
@@ -163,8 +175,8 @@ static tinker_status encode_gap(struct job *j, struct tok_text text, bool at_sta
         return status;
     for (size_t i = 0; i < j->c->pieces[0].n; i++) {
         struct tok_piece p = j->c->pieces[0].at[i];
-        bool ok = t->cut_at_metaspace ? encode_uncut(j, &text, p.begin, p.end)
-                                      : encode_piece(j, &text, p.begin, p.end);
+        bool ok = t->pairs ? encode_parts(j, &text, p.begin, p.end)
+                           : encode_piece(j, &text, p.begin, p.end);
         if (!ok)
             return out_of_memory(j);
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/err.h"
 #include "text/tok_config.h"
+#include "text/tok_decode.h"
 #include "text/tok_json.h"
 #include "text/tok_parts.h"
 #include "text/unicode.h"
@@ -26,7 +27,7 @@ static void destroy(tinker_tokenizer *t)
     tok_trie_clear(&t->raw);
     tok_trie_clear(&t->normalized);
     map_clear(&t->odd);
-    free(t->crosses);
+    free(t->pairs);
     free(t->slots);
     free(t->block);
     if (t->mapped.data)
@@ -201,40 +202,49 @@ static split_fn *find_direct(const tinker_tokenizer *t)
     return n > 1 ? split_known_chain(patterns, lengths, n - 1) : NULL;
 }
 
-/* Mark the character before each U+2581 inside a token. */
-static void mark_token(unsigned char *crosses, const unsigned char *p, size_t n)
+/* Mark the pairs of characters in a token.  false: it holds the spelling of a byte token, which
+ * stands for one byte of a character that this would not see. */
+static bool mark_pairs(unsigned char *pairs, const char *p, size_t n)
 {
     unsigned len;
-    uint32_t before = 0x2581;
+    uint32_t before = 0;
     for (size_t i = 0; i < n; i += len) {
-        uint32_t cp = uni_decode(p + i, &len);
-        if (cp == 0x2581 && i > 0 && before <= 0xFFFF)
-            crosses[before / 8] |= (unsigned char)(1u << before % 8);
+        uint32_t cp = uni_decode((const unsigned char *)p + i, &len);
+        size_t bit = tok_pair_bit(before, cp);
+        if (i > 0)
+            pairs[bit / 8] |= (unsigned char)(1u << bit % 8);
+        if (cp == '<' && n > 6 && n - i >= 6 && tok_byte_token(p + i, 6) >= 0)
+            return false;
         before = cp;
     }
+    return true;
 }
 
-static bool mark_crossing(tinker_tokenizer *t)
+/* A char-level piece may be cut where no token reaches over, if every character has a symbol of
+ * its own: a token, or byte tokens. */
+static bool find_pairs(tinker_tokenizer *t)
 {
     const struct bpe *b = &t->bpe;
-    t->crosses = calloc(65536 / 8, 1);
-    for (uint32_t id = 0; t->crosses && id < b->n_ids; id++) {
+    bool all = b->byte_fallback && (b->header->flags & BPE_HAS_ALL_BYTES);
+    if (b->byte_level || b->ignore_merges || !all || b->prefix_n > 0 || b->suffix_n > 0)
+        return true;
+    t->pairs = calloc(((size_t)1 << TOK_PAIR_BITS) / 8, 1);
+    for (uint32_t id = 0; t->pairs && id < b->n_ids; id++) {
         size_t n;
-        const unsigned char *p = (const unsigned char *)bpe_bytes(b, id, &n);
-        if ((b->flags[id] & BPE_PLAIN) && n > 3 && memchr(p + 1, 0xE2, n - 3))
-            mark_token(t->crosses, p, n);
+        const char *p = bpe_bytes(b, id, &n);
+        if ((b->flags[id] & BPE_PLAIN) && !mark_pairs(t->pairs, p, n)) {
+            free(t->pairs);
+            t->pairs = NULL;
+            return true;
+        }
     }
-    return t->crosses != NULL;
+    return t->pairs != NULL;
 }
 
 static bool prepare(tinker_tokenizer *t)
 {
     t->direct = find_direct(t);
-    bool fused = t->bpe.unk != BPE_NONE && t->bpe.fuse_unk &&
-                 !(t->bpe.byte_fallback && (t->bpe.header->flags & BPE_HAS_ALL_BYTES));
-    t->cut_at_metaspace = !t->bpe.byte_level && !fused && t->bpe.prefix_n == 0 &&
-                          t->bpe.suffix_n == 0 && !t->bpe.ignore_merges;
-    return !t->cut_at_metaspace || mark_crossing(t);
+    return find_pairs(t);
 }
 
 static tinker_status load_parts(tinker_tokenizer *t, tinker_error *err)

@@ -203,9 +203,33 @@ static void copy_range(struct tok_outbuf *o, const struct tok_text *in, size_t b
     }
 }
 
+/* One character for another, as SentencePiece does with spaces: each byte is written with room
+ * for the longer one, and only the place of the next depends on which it was. */
+static void replace_byte(struct buf *out, const struct tok_text *in, const struct tok_norm *n)
+{
+    const char find = n->find.s[0], *s = in->s;
+    uint32_t content = 0;
+    memcpy(&content, n->content.s, n->content.n);
+    if (!buf_reserve(out, in->n * n->content.n + sizeof(content)))
+        return;
+    char *at = out->data + out->len;
+    for (size_t i = 0; i < in->n; i++) {
+        bool hit = s[i] == find;
+        uint32_t word = hit ? content : (unsigned char)s[i];
+        memcpy(at, &word, sizeof(word));
+        at += hit ? n->content.n : 1;
+    }
+    out->len = (size_t)(at - out->data);
+    *at = '\0';
+}
+
 static bool replace(struct tok_outbuf *o, struct tok_ctx *c, const struct tok_text *in,
                     const struct tok_norm *n)
 {
+    if (!n->regex && n->find.n == 1 && n->content.n >= 1 && n->content.n <= 4 && !o->want_map) {
+        replace_byte(&o->text, in, n);
+        return true;
+    }
     size_t from = 0, begin, end;
     bool failed = false;
     while (from < in->n && find_next(n, c, in, from, &begin, &end, &failed)) {

@@ -139,11 +139,10 @@ struct tinker_tokenizer {
     struct tok_pre *pres;
     struct tok_dec *decs;
     size_t n_norms, n_pres, n_decs;
-    bool no_decoder;       /* tokens are joined with blanks */
-    split_fn *direct;      /* byte-level and one known splitter: no piece lists needed */
-    bool cut_at_metaspace; /* char-level without splits: cut before U+2581 where no token crosses */
-    unsigned char *crosses; /* bitmap of U+0000..FFFF: some token has this before U+2581 */
-    bool kimi_blocks;       /* long runs are cut as tiktoken's Kimi wrapper does */
+    bool no_decoder;      /* tokens are joined with blanks */
+    split_fn *direct;     /* byte-level and one known splitter: no piece lists needed */
+    unsigned char *pairs; /* char-level: tok_pair_known(); NULL: pieces cannot be cut further */
+    bool kimi_blocks;     /* long runs are cut as tiktoken's Kimi wrapper does */
 
     int32_t *before, *after; /* the template around a text */
     size_t n_before, n_after;
@@ -158,6 +157,19 @@ struct tinker_tokenizer {
     struct tok_slot *_Atomic slots; /* tok_decode_slots.c; NULL: not yet */
     atomic_size_t decoded;          /* ids so far, until there are slots */
 };
+
+/* Whether two characters may stand side by side in a token: a bitmap by hash, so that a yes may be
+ * wrong and a no is right. */
+enum { TOK_PAIR_BITS = 20 };
+static inline size_t tok_pair_bit(uint32_t a, uint32_t b)
+{
+    return (a * 0x9E3779B1u ^ b * 0x85EBCA77u) >> (32 - TOK_PAIR_BITS);
+}
+static inline bool tok_pair_known(const unsigned char *pairs, uint32_t a, uint32_t b)
+{
+    size_t i = tok_pair_bit(a, b);
+    return pairs[i / 8] >> i % 8 & 1;
+}
 
 /* ---- working memory -------------------------------------------------------------------------- */
 

