@@ -538,25 +538,27 @@ static void bench_encode(void)
                                                  .n_data = 10,
                                                  .loss = { .name = "cross_entropy" },
                                                  .shaped = true };
-    double ms[REPEATS];
+    enum { ROUNDS = 8 };
+    double all[ROUNDS], *ms = all + 1; /* the first maps memory, as a first step of training does */
     size_t bytes = 0;
-    for (int k = 0; k < REPEATS; k++) { /* each into fresh memory */
+    for (int k = 0; k < ROUNDS; k++) {
         struct buf out;
         buf_init(&out, SIZE_MAX / 4);
-        double start = server_now();
+        double start = cpu(); /* CPU time, as on the other side: other programs do not count */
         if (wire_encode_forward_backward_request(&req, &out, &err) != TINKER_OK)
             server_die(err.message);
-        ms[k] = (server_now() - start) * 1e3;
+        all[k] = (cpu() - start) * 1e3;
         bytes = out.len;
         buf_clear(&out);
     }
-    qsort(ms, REPEATS, sizeof(*ms), compare);
-    printf("# %.1f MB, spread %.2f-%.2f ms\n", (double)bytes / 1e6, ms[0], ms[REPEATS - 1]);
-    verdict("encode 10 x 65,000 tokens", ms[REPEATS / 2], "ms", 5);
+    qsort(ms, ROUNDS - 1, sizeof(*ms), compare);
+    double m = ms[(ROUNDS - 1) / 2];
+    printf("# %.1f MB, spread %.2f-%.2f ms, the first time %.2f ms\n", (double)bytes / 1e6, ms[0],
+           ms[ROUNDS - 2], all[0]);
+    verdict("encode 10 x 65,000 tokens", m, "ms", 5);
     struct figure sdk;
     if (oracle("encode", &sdk, 1))
-        printf("%-34s %6.2f ms, %.0f x\n", "the same by the SDK", sdk.rate,
-               sdk.rate / ms[REPEATS / 2]);
+        printf("%-34s %6.2f ms, %.0f x\n", "the same by the SDK", sdk.rate, sdk.rate / m);
 }
 
 static const struct {

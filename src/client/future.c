@@ -53,6 +53,9 @@ bool future_cond_wait(pthread_cond_t *cond, int64_t deadline_ms)
     return future_cond_wait_on(cond, &future_lock, deadline_ms);
 }
 
+/* When there is not even memory for an error; never freed. */
+static const tinker_error no_memory = { .status = TINKER_ENOMEM, .message = "out of memory" };
+
 struct tinker_future *future_new(struct runtime *rt, enum result_kind kind, tinker_error *err)
 {
     struct tinker_future *f = calloc(1, sizeof(*f));
@@ -93,6 +96,8 @@ void future_unref(struct tinker_future *f)
     pthread_cond_destroy(&f->cond);
     arena_clear(&f->arena);
     free(f->error_body);
+    if (f->err != &no_memory)
+        free((void *)f->err);
     while (f->name) {
         struct request_name *older = f->name->older;
         free(f->name);
@@ -101,13 +106,23 @@ void future_unref(struct tinker_future *f)
     free(f);
 }
 
+/* A copy that names the request. */
+static const tinker_error *keep_error(const struct tinker_future *f, const tinker_error *err)
+{
+    tinker_error *copy = malloc(sizeof(*copy));
+    if (!copy)
+        return &no_memory;
+    *copy = *err;
+    if (!copy->request_id[0])
+        snprintf(copy->request_id, sizeof(copy->request_id), "%s", future_request_id(f));
+    return copy;
+}
+
 void future_complete(struct tinker_future *f, const tinker_error *err)
 {
-    if (err)
-        f->err = *err;
     pthread_mutex_lock(&future_lock);
-    if (f->err.status != TINKER_OK && !f->err.request_id[0])
-        snprintf(f->err.request_id, sizeof(f->err.request_id), "%s", future_request_id(f));
+    if (err && err->status != TINKER_OK)
+        f->err = keep_error(f, err);
     f->done = true;
     if (f->queue)
         queue_deliver_locked(f->queue, f, f->rt->loop);
@@ -170,9 +185,9 @@ tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms, tinker_er
     if (!done)
         return err_set(err, TINKER_ETIMEDOUT, "still pending after %lld ms; the request goes on",
                        (long long)timeout_ms);
-    if (f->err.status != TINKER_OK && err)
-        *err = f->err;
-    return f->err.status;
+    if (f->err && err)
+        *err = *f->err;
+    return f->err ? f->err->status : TINKER_OK;
 }
 
 int tinker_future_done(const tinker_future *f)
@@ -329,8 +344,7 @@ int64_t tinker_future_retry_after_ms(const tinker_future *f)
 
 const void *future_value(const tinker_future *f, const char *type)
 {
-    return f && f->kind == RESULT_VALUE && f->type == type && tinker_future_done(f) &&
-                   f->err.status == TINKER_OK
+    return f && f->kind == RESULT_VALUE && f->type == type && tinker_future_done(f) && !f->err
                ? f->value
                : NULL;
 }
@@ -338,8 +352,7 @@ const void *future_value(const tinker_future *f, const char *type)
 /* The result of a future of this kind, NULL while there is none. */
 static const void *result_of(const tinker_future *f, enum result_kind kind)
 {
-    return f && f->kind == kind && tinker_future_done(f) && f->err.status == TINKER_OK ? f->value
-                                                                                       : NULL;
+    return f && f->kind == kind && tinker_future_done(f) && !f->err ? f->value : NULL;
 }
 
 const tinker_forward_backward *tinker_future_forward_backward(const tinker_future *f)

@@ -40,7 +40,7 @@ struct tinker_future {
     struct runtime *rt; /* only while not complete: it may be gone later */
     bool done;          /* the lock of future.c */
     pthread_cond_t cond;
-    tinker_error err;          /* status TINKER_OK: success; written before done */
+    const tinker_error *err;   /* NULL: success; owned; written before done */
     struct request_name *name; /* the lock; NULL: none yet */
     enum result_kind kind;
     const char *type;       /* RESULT_VALUE: address of the name of the type */

@@ -18,7 +18,7 @@ enum {
     LARGE_BODY = 1024 * 1024, /* worth a large upload buffer */
     UPLOAD_BUFFER = 2 * 1024 * 1024,
     BUFFER = 16 * 1024, /* for receiving */
-    SMALL_BUFFER = 2048 /* when many may be held */
+    SMALL_BUFFER = 1024 /* when many may be held; the least that curl takes */
 };
 
 void transfer_fail(struct http_request *r, enum http_failure f, const char *fmt, ...)
