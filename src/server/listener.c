@@ -599,22 +599,28 @@ static void wait_for_answers(struct listener *l, int64_t timeout_ms)
     listener_expire(l);
 }
 
-void listener_close(struct listener *l, int64_t timeout_ms)
+void listener_stop(struct listener *l, int64_t timeout_ms)
 {
-    if (!l)
+    if (!l || !l->daemon)
         return;
     pthread_mutex_lock(&l->lock);
     l->stopping = true;
     pthread_mutex_unlock(&l->lock);
-    if (l->daemon) {
-        MHD_quiesce_daemon(l->daemon);
-        wait_for_answers(l, timeout_ms);
-        pool_free(l->aside); /* what runs there resumes a connection */
-        listener_expire(l);
-        MHD_stop_daemon(l->daemon);
-    } else {
-        pool_free(l->aside);
-    }
+    MHD_quiesce_daemon(l->daemon);
+    wait_for_answers(l, timeout_ms);
+    pool_free(l->aside); /* what runs there resumes a connection */
+    l->aside = NULL;
+    listener_expire(l);
+    MHD_stop_daemon(l->daemon);
+    l->daemon = NULL;
+}
+
+void listener_close(struct listener *l, int64_t timeout_ms)
+{
+    if (!l)
+        return;
+    listener_stop(l, timeout_ms);
+    pool_free(l->aside);
     close(l->fd);
     if (l->unix_path)
         unlink(l->unix_path);

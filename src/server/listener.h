@@ -58,7 +58,10 @@ struct listener *listener_open(const struct listener_options *opts, tinker_error
 tinker_status listener_start(struct listener *l, listener_handler *handler, void *state,
                              tinker_error *err);
 int listener_port(const struct listener *l);
-/* Stop accepting, end all holds, wait for answers up to timeout_ms, close. */
+/* Stop accepting, end all holds, wait for answers up to timeout_ms, close the sockets.
+ * listener_wake() and its like may still be called, and do nothing. */
+void listener_stop(struct listener *l, int64_t timeout_ms);
+/* The same if that was not done yet, and free. */
 void listener_close(struct listener *l, int64_t timeout_ms);
 
 /* Fire w: every request that waits on it is handled again.  Later waits on a fired

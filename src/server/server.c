@@ -243,8 +243,9 @@ void server_close(struct server *s)
     /* The engine first, so that nothing fires into a closed listener; its slice is short. */
     sched_stop(s);
     sweep_stop(s);
-    listener_close(s->listener, 5000);
-    core_clear(s);
+    listener_stop(s->listener, 5000);
+    core_clear(s); /* streams that were not finished still tell the listener */
+    listener_close(s->listener, 0);
     close_bases(s);
     store_close(s->store);
     if (s->lock_fd >= 0)

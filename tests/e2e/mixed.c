@@ -15,7 +15,7 @@
 #include <tinker/tinker.h>
 #include <unistd.h>
 
-enum { TRAINERS = 3, SAMPLERS = 2, SAMPLES = 24, N = 12, BATCH = 400, TIMEOUT_MS = 200000 };
+enum { TRAINERS = 3, SAMPLERS = 2, SAMPLES = 16, N = 12, BATCH = 400, TIMEOUT_MS = 200000 };
 
 static tinker_service *service;
 static atomic_int failures, busy;
