@@ -12,6 +12,7 @@
 #include "server/core.h"
 #include "server/routes.h"
 #include "server/server.h"
+#include "server/stream.h"
 #include "support/tap.h"
 #include "unit/server/fake_engine.h"
 
@@ -122,6 +123,10 @@ static struct reply send_ask(struct server *s, const struct ask *a)
             if (!a->no_wait)
                 nanosleep(&t, NULL);
             continue;
+        }
+        if (res.stream) { /* a reader who leaves at once */
+            stream_abandon(res.stream);
+            stream_unref(res.stream);
         }
         r.status = res.status;
         r.content_type = res.content_type ? strdup(res.content_type) : NULL;

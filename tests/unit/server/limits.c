@@ -329,6 +329,29 @@ static void test_path_prefix(void)
     server_close(s);
 }
 
+static void one_at_a_time(struct server_options *o)
+{
+    o->max_batch = 1;
+}
+
+static void test_streams_end_with_the_server(void)
+{
+    os_remove_tree(test_data, NULL);
+    struct server *s = start_with(one_at_a_time);
+    REQUIRE(s);
+    atomic_store(&fake_step_us, 20000);
+    for (int i = 0; i < 4; i++) {
+        struct reply r = post(s, "/api/v1/stream_sample",
+                              "{\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},\"base_model\":"
+                              "\"test/model\",\"sampling_params\":{\"max_tokens\":200}}");
+        CHECK_STATUS(r, 200);
+        reply_clear(&r);
+    }
+    /* Some run, some wait: neither may touch what is gone. */
+    server_close(s);
+    atomic_store(&fake_step_us, 0);
+}
+
 static void fake_time(struct server_options *o)
 {
     fake_clock_init(&fake);
@@ -476,6 +499,7 @@ int main(void)
     RUN(test_no_tokens_is_not_no_limit);
     RUN(test_numbers_beyond_counting);
     RUN(test_path_prefix);
+    RUN(test_streams_end_with_the_server);
     RUN(test_sessions_end);
     RUN(test_a_gap_is_not_waited_for_ever);
     RUN(test_checkpoints_expire);
