@@ -52,7 +52,7 @@ struct server_options {
     int64_t max_rank;
     double train_share; /* of the time when training and sampling both want it */
     bool no_autosave;
-    bool read_only; /* requests that train or change anything get 403 */
+    bool read_only;           /* requests that train or change anything get 403 */
     bool allow_local_paths;   /* load_weights takes file:///dir with a PEFT adapter */
     bool advertise_tokenizer; /* get_info names the model directory as tokenizer_id */
     struct clock *clock;
