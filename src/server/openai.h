@@ -1,8 +1,8 @@
 /* openai.h - completions in the shape of the OpenAI API, on the same sampling code.
  *
  * openai_request.c reads a request into a struct openai, openai_prompt.c makes tokens
- * of it, openai_stream.c follows a sample while it is made, route_openai.c is the
- * endpoints and the answers.  Thread: the listener, but for the stream's observer. */
+ * of it, openai_answer.c writes the parts of an answer, openai_stream.c follows a
+ * sample while it is made, route_openai.c is the endpoints.  Thread: the listener, but for the stream's observer. */
 #ifndef SERVER_OPENAI_H
 #define SERVER_OPENAI_H
 
@@ -15,11 +15,11 @@ enum { OPENAI_STOPS = 16, OPENAI_PROMPTS = 64 };
 /* A request and, once it was submitted, where its samples are. */
 struct openai {
     struct arena arena;
-    bool chat, stream, stream_usage, logprobs;
+    bool chat, stream, stream_usage, logprobs, no_tools;
     const char *model;
-    struct json_str prompt, messages; /* raw JSON */
-    int64_t max_tokens, n, seed, top_k;
-    bool has_seed, has_tools;
+    struct json_str prompt, messages, tools; /* raw JSON; tools.s NULL: none */
+    int64_t max_tokens, n, seed, top_k, top_logprobs;
+    bool has_seed;
     double temperature, top_p;
     const char *stop[OPENAI_STOPS]; /* strings */
     size_t n_stop;
@@ -49,6 +49,22 @@ tinker_status openai_text(const struct openai *o, const int32_t *tokens, size_t 
                           tinker_error *err);
 /* Where the first stop string begins in s[0..n), or n. */
 size_t openai_stop_at(const struct openai *o, const char *s, size_t n);
+
+/* The chat format of the model; free it. */
+tinker_renderer *openai_renderer(const struct openai *o, tinker_error *err);
+
+/* ---- parts of answers ------------------------------------------------------------- */
+
+/* {"error": {...}} with the status. */
+void openai_error(struct response *res, int status, const char *message);
+/* The value of "logprobs": of the tokens given, whose text begins at *offset characters;
+ * null when they were not asked for. */
+void openai_put_logprobs(const struct openai *o, struct json_writer *w, const int32_t *tokens,
+                         const float *logprobs, size_t n, size_t *offset);
+/* The members of a chat message (or of its delta) that the tokens are;
+ * true when they call tools. */
+bool openai_put_message(const struct openai *o, struct json_writer *w, const int32_t *tokens,
+                        size_t n, bool delta);
 
 /* An observer that writes server-sent events to a stream.  It copies what it needs of o.
  * *stream is the reader's reference.  NULL: no memory. */

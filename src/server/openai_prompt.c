@@ -86,13 +86,48 @@ static tinker_status add_format_stops(struct openai *o, tinker_stop_sequences st
     return TINKER_OK;
 }
 
-static tinker_status render(struct openai *o, const tinker_conversation *c, tinker_error *err)
+tinker_renderer *openai_renderer(const struct openai *o, tinker_error *err)
 {
     struct base *base = o->from.base;
-    tinker_renderer *r = tinker_renderer_new(tinker_renderer_for(base->name, base->tokenizer),
-                                             base->tokenizer, NULL, err);
-    tinker_rendered *x =
-        r ? tinker_renderer_prompt(r, c->messages, c->n_messages, NULL, NULL, err) : NULL;
+    return tinker_renderer_new(tinker_renderer_for(base->name, base->tokenizer), base->tokenizer,
+                               NULL, err);
+}
+
+/* The prompt with declarations of tools before it; the system message moves into them. */
+static tinker_rendered *with_tools(struct openai *o, tinker_renderer *r,
+                                   const tinker_conversation *c, tinker_error *err)
+{
+    const tinker_message *m = c->messages;
+    size_t skip = c->n_messages > 0 && strcmp(m[0].role, "system") == 0 && !m[0].parts;
+    tinker_conversation *prefix =
+        tinker_renderer_tool_prefix(r, c->tools, c->n_tools, skip ? m[0].content : NULL, err);
+    if (!prefix)
+        return NULL;
+    size_t n = prefix->n_messages + c->n_messages - skip;
+    tinker_message *all = arena_array(&o->arena, n + 1, sizeof(*all));
+    tinker_rendered *x = NULL;
+    if (all) {
+        memcpy(all, prefix->messages, prefix->n_messages * sizeof(*all));
+        memcpy(all + prefix->n_messages, m + skip, (c->n_messages - skip) * sizeof(*all));
+        x = tinker_renderer_prompt(r, all, n, NULL, NULL, err);
+    } else {
+        err_nomem(err, "prompt");
+    }
+    tinker_conversation_free(prefix);
+    return x;
+}
+
+static tinker_rendered *prompt_of(struct openai *o, tinker_renderer *r,
+                                  const tinker_conversation *c, tinker_error *err)
+{
+    return c->n_tools ? with_tools(o, r, c, err)
+                      : tinker_renderer_prompt(r, c->messages, c->n_messages, NULL, NULL, err);
+}
+
+static tinker_status render(struct openai *o, const tinker_conversation *c, tinker_error *err)
+{
+    tinker_renderer *r = openai_renderer(o, err);
+    tinker_rendered *x = r ? prompt_of(o, r, c, err) : NULL;
     tinker_status status = x ? TINKER_OK : TINKER_EINVAL;
     if (x) {
         const tinker_model_input *in = &x->examples[0].input;
@@ -120,7 +155,13 @@ static tinker_status chat_prompt(struct openai *o, tinker_error *err)
 {
     if (!o->from.base->tokenizer)
         return err_set(err, TINKER_EINVAL, "this model has no tokenizer and cannot chat");
-    tinker_conversation *c = tinker_conversation_parse(o->messages.s, o->messages.n, err);
+    struct json_str all = o->messages;
+    if (o->tools.s) {
+        all.s = arena_printf(&o->arena, "{\"messages\":%.*s,\"tools\":%.*s}", (int)o->messages.n,
+                             o->messages.s, (int)o->tools.n, o->tools.s);
+        all.n = all.s ? strlen(all.s) : 0;
+    }
+    tinker_conversation *c = all.s ? tinker_conversation_parse(all.s, all.n, err) : NULL;
     if (!c)
         return TINKER_EINVAL;
     tinker_status status = render(o, c, err);

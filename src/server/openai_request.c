@@ -48,13 +48,12 @@ static void read_stop(struct openai *o, struct json_reader *r)
         add_stop(o, r);
 }
 
-/* Completions: how many alternatives; chat: whether.  Both give the tokens' own values. */
+/* Completions: how many alternatives; chat: whether, and the number stands elsewhere. */
 static void read_logprobs(struct openai *o, struct json_reader *r)
 {
-    int64_t n = 0;
     if (json_peek(r) == JSON_BOOL)
         json_bool(r, &o->logprobs);
-    else if (json_int64(r, &n))
+    else if (json_int64(r, &o->top_logprobs))
         o->logprobs = true;
 }
 
@@ -70,13 +69,53 @@ static void read_stream_options(struct openai *o, struct json_reader *r)
     }
 }
 
+/* An empty list is none. */
 static void read_tools(struct openai *o, struct json_reader *r)
 {
-    json_begin_array(r);
-    while (json_next_item(r)) {
-        o->has_tools = true;
+    struct json_reader look = *r;
+    bool some = json_begin_array(&look) && json_next_item(&look);
+    if (some)
+        json_raw(r, &o->tools);
+    else
         json_skip(r);
+}
+
+/* "auto" is what happens anyway, "none" leaves the tools out. */
+static void read_tool_choice(struct openai *o, struct json_reader *r)
+{
+    struct json_str word;
+    if (json_peek(r) != JSON_STRING) {
+        json_fail(r, "tool_choice: only \"auto\" and \"none\" are supported");
+        return;
     }
+    if (!json_string(r, &word))
+        return;
+    o->no_tools = json_str_is(word, "none");
+    if (!o->no_tools && !json_str_is(word, "auto"))
+        json_fail(r, "tool_choice: only \"auto\" and \"none\" are supported");
+}
+
+/* What is not done here must not be asked for: true when the field is one of those and its
+ * value is not the one that changes nothing. */
+static bool unsupported(struct json_reader *r, struct json_str key)
+{
+    static const char *const numbers[] = { "presence_penalty", "frequency_penalty" };
+    static const char *const others[] = { "echo",      "suffix",  "logit_bias", "response_format",
+                                          "functions", "best_of", "modalities", "audio",
+                                          "prediction" };
+    struct json_reader look = *r;
+    struct json_str raw = { 0 };
+    double v = 0;
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (json_str_is(key, numbers[i]))
+            return json_double(&look, &v) && v != 0;
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (json_str_is(key, others[i]))
+            return json_raw(&look, &raw) && !json_str_is(raw, "false") && !json_str_is(raw, "{}") &&
+                   !json_str_is(raw, "1") && !json_str_is(raw, "[\"text\"]") &&
+                   !json_str_is(raw, "{\"type\":\"text\"}") &&
+                   !json_str_is(raw, "{\"type\": \"text\"}");
+    return false;
 }
 
 /* None at all is what leaving it out says. */
@@ -118,8 +157,14 @@ static void read_field(struct openai *o, struct json_reader *r, struct json_str 
         read_stream_options(o, r);
     else if (json_str_is(key, "logprobs"))
         read_logprobs(o, r);
+    else if (json_str_is(key, "top_logprobs"))
+        json_int64(r, &o->top_logprobs);
     else if (json_str_is(key, "tools"))
         read_tools(o, r);
+    else if (json_str_is(key, "tool_choice"))
+        read_tool_choice(o, r);
+    else if (unsupported(r, key))
+        json_fail(r, "%.*s is not supported", (int)key.n, key.s);
     else
         json_skip(r);
 }
@@ -134,8 +179,8 @@ static tinker_status check(const struct openai *o, tinker_error *err)
         return err_set(err, TINKER_EINVAL, "n must be from 1 to 128");
     if (o->max_tokens < 0)
         return err_set(err, TINKER_EINVAL, "max_tokens must be a positive number");
-    if (o->has_tools)
-        return err_set(err, TINKER_EINVAL, "tools are not supported");
+    if (o->n_stop && o->n_stop_tokens)
+        return err_set(err, TINKER_EINVAL, "give stop or stop_token_ids, not both");
     return TINKER_OK;
 }
 
@@ -153,5 +198,7 @@ tinker_status openai_read(struct openai *o, const char *body, size_t n, tinker_e
         read_field(o, &r, key);
     if (!json_end(&r))
         return err_set(err, TINKER_EINVAL, "%s", json_error(&r));
+    if (o->no_tools || !o->chat)
+        o->tools = (struct json_str){ 0 };
     return check(o, err);
 }

@@ -12,7 +12,13 @@
 struct sequence {
     tinker_decoder *decoder;
     tinker_text text; /* decoded, not sent yet */
-    bool stopped;     /* a stop string was seen: nothing more is sent */
+    int32_t *tokens;  /* all so far, with their log probabilities */
+    float *logprobs;
+    size_t n, cap;
+    size_t told;   /* log probabilities sent */
+    size_t offset; /* characters of the tokens told */
+    bool stopped;  /* a stop string was seen: nothing more is sent */
+    bool begun;    /* the role was sent */
 };
 
 struct events {
@@ -38,6 +44,39 @@ static void put_head(const struct openai *o, struct json_writer *w)
     json_put_string(w, o->model);
 }
 
+/* Without memory the sequence ends here. */
+static bool keep(struct sequence *q, int32_t token, float logprob)
+{
+    if (q->n == q->cap) {
+        size_t cap = q->cap ? q->cap * 2 : 64;
+        int32_t *tokens = realloc(q->tokens, cap * sizeof(*tokens));
+        if (tokens)
+            q->tokens = tokens;
+        float *logprobs = tokens ? realloc(q->logprobs, cap * sizeof(*logprobs)) : NULL;
+        if (!logprobs)
+            return false;
+        q->logprobs = logprobs;
+        q->cap = cap;
+    }
+    q->tokens[q->n] = token;
+    q->logprobs[q->n++] = logprob;
+    return true;
+}
+
+/* The part of a chat message that an event brings. */
+static void put_delta(struct sequence *q, struct json_writer *w, const char *text, size_t n)
+{
+    if (!q->begun) {
+        json_put_key(w, "role");
+        json_put_string(w, "assistant");
+    }
+    q->begun = true;
+    if (n) {
+        json_put_key(w, "content");
+        json_put_string_n(w, text, n);
+    }
+}
+
 static void send_event(struct events *e, struct buf *b)
 {
     buf_puts(b, "\n\n");
@@ -51,6 +90,7 @@ static void send_piece(struct events *e, size_t i, const char *text, size_t n, c
 {
     struct buf b;
     struct json_writer w;
+    struct sequence *q = &e->sequences[i];
     buf_init(&b, 1 << 24);
     buf_puts(&b, "data: ");
     json_writer_init(&w, &b);
@@ -63,17 +103,20 @@ static void send_piece(struct events *e, size_t i, const char *text, size_t n, c
     if (e->o->chat) {
         json_put_key(&w, "delta");
         json_put_begin_object(&w);
-        if (!reason) {
-            json_put_key(&w, "role");
-            json_put_string(&w, "assistant");
-            json_put_key(&w, "content");
-            json_put_string_n(&w, text, n);
-        }
+        /* Whether an answer calls tools is known at its end only. */
+        if (e->o->tools.s && openai_put_message(e->o, &w, q->tokens, q->n, true))
+            reason = "tool_calls";
+        else if (!e->o->tools.s)
+            put_delta(q, &w, text, n);
         json_put_end_object(&w);
     } else {
         json_put_key(&w, "text");
         json_put_string_n(&w, text, n);
     }
+    json_put_key(&w, "logprobs");
+    openai_put_logprobs(e->o, &w, q->tokens + q->told, q->logprobs ? q->logprobs + q->told : NULL,
+                        q->n - q->told, &q->offset);
+    q->told = q->n;
     json_put_key(&w, "finish_reason");
     if (reason)
         json_put_string(&w, reason);
@@ -109,9 +152,11 @@ static int on_token(struct observer *observer, size_t sample, int32_t token, flo
 {
     struct events *e = (struct events *)observer;
     struct sequence *q = &e->sequences[sample];
-    (void)logprob;
     e->n_made++;
-    if (!q->stopped && tinker_decoder_put(q->decoder, &token, 1, &q->text, NULL) == TINKER_OK)
+    if (!keep(q, token, logprob))
+        return 1;
+    if (!e->o->tools.s && !q->stopped &&
+        tinker_decoder_put(q->decoder, &token, 1, &q->text, NULL) == TINKER_OK)
         flush(e, sample, false);
     return e->broken;
 }
@@ -162,7 +207,8 @@ static void on_finished(struct observer *observer, const tinker_sample *r, const
     struct events *e = (struct events *)observer;
     for (size_t i = 0; r && i < r->n_sequences && i < e->n; i++) {
         struct sequence *q = &e->sequences[i];
-        if (!q->stopped && tinker_decoder_end(q->decoder, &q->text, NULL) == TINKER_OK)
+        if (!e->o->tools.s && !q->stopped &&
+            tinker_decoder_end(q->decoder, &q->text, NULL) == TINKER_OK)
             flush(e, i, true);
         send_piece(e, i, "", 0,
                    r->sequences[i].stop_reason == TINKER_STOP_STOP ? "stop" : "length");
@@ -183,6 +229,8 @@ static void events_free(struct observer *observer)
     for (size_t i = 0; e->sequences && i < e->n; i++) {
         tinker_decoder_free(e->sequences[i].decoder);
         tinker_text_clear(&e->sequences[i].text);
+        free(e->sequences[i].tokens);
+        free(e->sequences[i].logprobs);
     }
     free(e->sequences);
     openai_free(e->o);
@@ -198,6 +246,7 @@ static struct openai *copy_of(const struct openai *o)
     *c = *o;
     arena_init(&c->arena, 1 << 24);
     c->model = arena_strdup(&c->arena, o->model);
+    c->tools.s = o->tools.s ? "[]" : NULL; /* only whether there are any */
     bool ok = c->model != NULL;
     for (size_t i = 0; i < o->n_stop; i++) {
         c->stop[i] = arena_strdup(&c->arena, o->stop[i]);

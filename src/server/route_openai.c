@@ -13,27 +13,6 @@
 #include "wire/proto.h"
 #include "wire/wire.h"
 
-static void fail(struct response *res, int status, const char *message)
-{
-    struct json_writer w;
-    buf_reset(&res->body);
-    json_writer_init(&w, &res->body);
-    json_put_begin_object(&w);
-    json_put_key(&w, "error");
-    json_put_begin_object(&w);
-    json_put_key(&w, "message");
-    json_put_string(&w, message);
-    json_put_key(&w, "type");
-    json_put_string(&w, status >= 500 ? "server_error" : "invalid_request_error");
-    json_put_key(&w, "code");
-    json_put_int64(&w, status);
-    json_put_end_object(&w);
-    json_put_end_object(&w);
-    res->status = status;
-    res->content_type = "application/json";
-    res->wait = NULL;
-}
-
 void route_openai_models(struct server *s, struct request *req, struct response *res)
 {
     struct json_writer w;
@@ -42,7 +21,7 @@ void route_openai_models(struct server *s, struct request *req, struct response 
     tinker_error err = { 0 };
     if (store_list_checkpoints(s->store, req->user, NULL, 1000, 0, &req->arena, &list, &n, NULL,
                                &err) != TINKER_OK) {
-        fail(res, 500, err.message);
+        openai_error(res, 500, err.message);
         return;
     }
     json_writer_init(&w, &res->body);
@@ -53,12 +32,13 @@ void route_openai_models(struct server *s, struct request *req, struct response 
     json_put_begin_array(&w);
     for (size_t i = 0; i < s->n_bases + n; i++) {
         const struct store_checkpoint *c = i < s->n_bases ? NULL : &list[i - s->n_bases];
+        if (c && c->kind == STORE_EXTERNAL)
+            continue;
         json_put_begin_object(&w);
         json_put_key(&w, "id");
-        json_put_string(
-            &w, c ? arena_printf(&req->arena, "tinker://%s/%s/%s", c->run,
-                                 c->kind == STORE_SAMPLER ? "sampler_weights" : "weights", c->name)
-                  : s->bases[i].name);
+        json_put_string(&w, c ? arena_printf(&req->arena, "tinker://%s/%s/%s", c->run,
+                                             store_kind_name(c->kind), c->name)
+                              : s->bases[i].name);
         json_put_key(&w, "object");
         json_put_string(&w, "model");
         json_put_key(&w, "created");
@@ -141,12 +121,12 @@ static bool submit_all(struct server *s, struct request *req, struct response *r
             /* The work, its observer and the producer's side of the stream are gone. */
             stream_unref(res->stream);
             res->stream = NULL;
-            fail(res, status == SUBMIT_BUSY ? 429 : 500, "too many requests are waiting");
+            openai_error(res, status == SUBMIT_BUSY ? 429 : 500, "too many requests are waiting");
             return false;
         }
     }
     if (!session)
-        fail(res, 500, "out of memory");
+        openai_error(res, 500, "out of memory");
     return session != NULL;
 }
 
@@ -155,14 +135,14 @@ static bool begin(struct server *s, struct request *req, struct response *res, s
     tinker_error err = { 0 };
     char uuid[37];
     if (openai_read(o, req->body, req->n_body, &err) != TINKER_OK) {
-        fail(res, 400, err.message);
+        openai_error(res, 400, err.message);
         return false;
     }
     bool path = strncmp(o->model, "tinker://", 9) == 0;
     if (!samplers_source(s, req, res, path ? NULL : o->model, path ? o->model : NULL, &o->from)) {
         char message[512];
         snprintf(message, sizeof(message), "no model '%s' here", o->model);
-        fail(res, res->status, message);
+        openai_error(res, res->status, message);
         return false;
     }
     rand_uuid(uuid);
@@ -170,11 +150,11 @@ static bool begin(struct server *s, struct request *req, struct response *res, s
     o->created_s = clock_wall_ns(s->clock) / 1000000000;
     tinker_status status = openai_prompts(o, &err);
     if (status == TINKER_OK && o->stream && o->n_prompts != 1) {
-        fail(res, 400, "a stream takes one prompt");
+        openai_error(res, 400, "a stream takes one prompt");
         return false;
     }
     if (status != TINKER_OK) {
-        fail(res, 400, err.message);
+        openai_error(res, 400, err.message);
         return false;
     }
     return submit_all(s, req, res, o);
@@ -182,74 +162,35 @@ static bool begin(struct server *s, struct request *req, struct response *res, s
 
 /* ---- answers ------------------------------------------------------------------------------------ */
 
-static void put_token_text(const struct openai *o, struct json_writer *w, int32_t token)
-{
-    size_t n = 0;
-    const char *bytes = tinker_tokenizer_bytes(o->from.base->tokenizer, token, &n);
-    json_put_string_n(w, bytes ? bytes : "", bytes ? n : 0);
-}
-
-static void put_logprobs(const struct openai *o, struct json_writer *w, const tinker_sequence *q)
-{
-    json_put_key(w, "logprobs");
-    if (!o->logprobs || !q->logprobs) {
-        json_put_null(w);
-        return;
-    }
-    json_put_begin_object(w);
-    json_put_key(w, o->chat ? "content" : "tokens");
-    json_put_begin_array(w);
-    for (size_t i = 0; i < q->n; i++) {
-        if (!o->chat) {
-            put_token_text(o, w, q->tokens[i]);
-            continue;
-        }
-        json_put_begin_object(w);
-        json_put_key(w, "token");
-        put_token_text(o, w, q->tokens[i]);
-        json_put_key(w, "logprob");
-        json_put_float(w, q->logprobs[i]);
-        json_put_key(w, "top_logprobs");
-        json_put_begin_array(w);
-        json_put_end_array(w);
-        json_put_end_object(w);
-    }
-    json_put_end_array(w);
-    if (!o->chat) {
-        json_put_key(w, "token_logprobs");
-        json_put_array_float(w, q->logprobs, q->n);
-    }
-    json_put_end_object(w);
-}
-
 static void put_choice(const struct openai *o, struct json_writer *w, size_t index,
                        const tinker_sequence *q)
 {
-    tinker_text text = TINKER_TEXT_INIT;
-    if (o->from.base->tokenizer)
-        openai_text(o, q->tokens, q->n, &text, NULL);
+    const char *reason = q->stop_reason == TINKER_STOP_STOP ? "stop" : "length";
+    size_t offset = 0;
     json_put_begin_object(w);
     json_put_key(w, "index");
     json_put_int64(w, (int64_t)index);
     if (o->chat) {
         json_put_key(w, "message");
         json_put_begin_object(w);
-        json_put_key(w, "role");
-        json_put_string(w, "assistant");
-        json_put_key(w, "content");
-        json_put_string_n(w, text.s ? text.s : "", text.n);
+        if (openai_put_message(o, w, q->tokens, q->n, false))
+            reason = "tool_calls";
         json_put_end_object(w);
     } else {
+        tinker_text text = TINKER_TEXT_INIT;
+        if (o->from.base->tokenizer)
+            openai_text(o, q->tokens, q->n, &text, NULL);
         json_put_key(w, "text");
         json_put_string_n(w, text.s ? text.s : "", text.n);
         json_put_key(w, "token_ids");
         json_put_array_int32(w, q->tokens, q->n);
+        tinker_text_clear(&text);
     }
-    put_logprobs(o, w, q);
+    json_put_key(w, "logprobs");
+    openai_put_logprobs(o, w, q->tokens, q->logprobs, q->n, &offset);
     json_put_key(w, "finish_reason");
-    json_put_string(w, q->stop_reason == TINKER_STOP_STOP ? "stop" : "length");
+    json_put_string(w, reason);
     json_put_end_object(w);
-    tinker_text_clear(&text);
 }
 
 static void put_usage(struct json_writer *w, size_t prompt, size_t made, int64_t cached)
@@ -331,13 +272,13 @@ static void answer(struct server *s, struct request *req, struct response *res, 
     tinker_sample *samples = arena_array(&req->arena, o->n_prompts + 1, sizeof(*samples));
     struct future *pending = samples ? collect(s, req, o, samples, failure, sizeof(failure)) : NULL;
     if (failure[0])
-        fail(res, 400, failure);
+        openai_error(res, 400, failure);
     else if (pending)
         res->wait = &pending->wait; /* however long it takes: hold after hold */
     else if (samples)
         reply(res, o, samples);
     else
-        fail(res, 500, "out of memory");
+        openai_error(res, 500, "out of memory");
 }
 
 static void handle(struct server *s, struct request *req, struct response *res, bool chat)
@@ -346,7 +287,7 @@ static void handle(struct server *s, struct request *req, struct response *res, 
     if (!o) {
         o = calloc(1, sizeof(*o));
         if (!o) {
-            fail(res, 500, "out of memory");
+            openai_error(res, 500, "out of memory");
             return;
         }
         arena_init(&o->arena, (size_t)1 << 30);

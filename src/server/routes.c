@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/sha256.h"
+#include "server/openai.h"
 #include "server/submit.h"
 #include "wire/path.h"
 #include "wire/zstd.h"
@@ -246,16 +247,43 @@ static const struct route *admit(struct server *s, struct request *req, struct r
     return NULL;
 }
 
+/* Clients of the OpenAI endpoints look for errors in another place. */
+static void shape_error(struct server *s, struct request *req, struct response *res)
+{
+    const char *path = below_prefix(s, req->path);
+    struct json_reader r;
+    struct json_str key, raw = { 0 };
+    char *text = NULL;
+    if (res->status < 400 || !path ||
+        (strncmp(path, "/v1/", 4) != 0 && strncmp(path, "/oai/", 5) != 0))
+        return;
+    json_reader_init(&r, res->body.data ? res->body.data : "", res->body.len, &req->arena);
+    json_begin_object(&r);
+    while (json_next_key(&r, &key))
+        if (json_str_is(key, "detail") && json_peek(&r) == JSON_STRING)
+            json_cstring(&r, &text);
+        else if (json_str_is(key, "detail") && json_raw(&r, &raw))
+            text = arena_strndup(&req->arena, raw.s, raw.n);
+        else
+            json_skip(&r);
+    if (text)
+        openai_error(res, res->status, text);
+}
+
 void routes_handle(void *state, struct request *req, struct response *res)
 {
     const struct route *r = admit(state, req, res);
     if (r && decompress(state, req, res))
         r->handle(state, req, res);
+    shape_error(state, req, res);
 }
 
 bool routes_check(void *state, struct request *req, struct response *res)
 {
-    return admit(state, req, res) != NULL;
+    bool ok = admit(state, req, res) != NULL;
+    if (!ok)
+        shape_error(state, req, res);
+    return ok;
 }
 
 enum listener_place routes_place(void *state, const struct request *req)
