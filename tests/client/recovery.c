@@ -285,6 +285,7 @@ static void test_exhaustion(void) /* R-207 R-209 R-210 */
     for (int i = 0; i < 4; i++)
         CHECK_INT(s.at_ms[i] - from, want[i]);
     const char *end = "failed 4\nexhausted 4\nFAILED\n";
+    REQUIRE(strlen(s.text) > strlen(end));
     CHECK_STR(s.text + strlen(s.text) - strlen(end), end);
     CHECK_INT(s.failed, 1);
     CHECK_INT(s.recovered, 0);
