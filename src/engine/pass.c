@@ -104,12 +104,21 @@ static void layer_forward(tinker_pass *p, size_t layer, float *y)
     block_forward(&block, layer, offset, offset + half, input_of(p, layer), acts_of(p, layer), y);
 }
 
+static void count_experts(tinker_pass *p)
+{
+    size_t experts = p->model->config.experts;
+    const uint32_t *start = acts_of(p, p->layer)->moe.start;
+    for (size_t e = 0; p->model->layers[p->layer].experts && e < experts; e++)
+        p->expert_rows[p->layer * experts + e] += start[e + 1] - start[e];
+}
+
 static void step_forward(tinker_pass *p)
 {
     const struct model_config *c = &p->model->config;
     if (p->layer == 0)
         model_embed(p->model, p->row_tokens, p->batch.n, input_of(p, 0));
     layer_forward(p, p->layer, input_of(p, p->layer + 1));
+    count_experts(p);
     p->layer++;
     if (p->layer < c->layers)
         return;

@@ -34,7 +34,8 @@ struct tinker_pass {
     size_t n_batches;
     size_t rows_max, pages_max;
 
-    uint64_t bytes; /* this pass's part of the engine's pass_bytes */
+    uint64_t bytes;        /* this pass's part of the engine's pass_bytes */
+    uint64_t *expert_rows; /* (layers, experts): how often each was chosen; NULL: no experts */
 
     /* work memory, sized for the largest micro-batch */
     float *memory;

@@ -5,10 +5,11 @@
  * nor memory change the cut, because it decides the order in which gradients add. */
 #include "engine/pass.h"
 
+#include <math.h>
 #include <string.h>
 #include "base/err.h"
 
-enum { MICRO_ROWS = 512, METRICS_MAX = 8 };
+enum { MICRO_ROWS = 512, METRICS_MAX = 16 };
 
 static tinker_status read_tokens(tinker_pass *p, size_t index, const tinker_datum *d, size_t *count,
                                  tinker_error *err)
@@ -131,7 +132,10 @@ tinker_status pass_read(tinker_pass *p, const tinker_datum *data, size_t n, cons
             return status;
     }
     tinker_named_number *metrics = arena_array(&p->arena, METRICS_MAX, sizeof(*metrics));
-    if (!metrics)
+    const struct model_config *c = &p->engine->model->config;
+    if (c->experts)
+        p->expert_rows = arena_array(&p->arena, c->layers * c->experts, sizeof(*p->expert_rows));
+    if (!metrics || (c->experts && !p->expert_rows))
         return err_nomem(err, "metrics");
     p->result = (tinker_forward_backward){ "scalar", outputs, n, metrics, 0 };
     return plan(p, err);
@@ -142,6 +146,36 @@ static void put(tinker_pass *p, const char *name, double value)
     /* the array is ours; the result only shows it const */
     tinker_named_number *metrics = (tinker_named_number *)p->result.metrics;
     metrics[p->result.n_metrics++] = (tinker_named_number){ name, value };
+}
+
+/* How evenly the router spreads the tokens, per sparse layer and then over the layers.
+ * Balance is when every expert is chosen equally often. */
+static void expert_metrics(tinker_pass *p, double tokens)
+{
+    const struct model_config *c = &p->engine->model->config;
+    double experts = (double)c->experts, fair = tokens * (double)c->experts_used / experts;
+    double layers = (double)model_sparse_layers(c), busy = 0, over = 0, most = 0, worst = 0,
+           least = 0;
+    for (size_t layer = 0; layer < c->layers; layer++) {
+        const uint64_t *n = p->expert_rows + layer * c->experts;
+        uint64_t max = n[0], min = n[0];
+        for (size_t e = 0; model_sparse(c, layer) && e < c->experts; e++) {
+            busy += n[e] > 0;
+            over += (double)n[e] > fair;
+            max = n[e] > max ? n[e] : max;
+            min = n[e] < min ? n[e] : min;
+        }
+        if (!model_sparse(c, layer))
+            continue;
+        most += (double)max / fair - 1;
+        worst = fmax(worst, (double)max / fair - 1);
+        least += (double)min / fair - 1;
+    }
+    put(p, "e_frac_with_tokens:mean", busy / experts / layers);
+    put(p, "e_frac_oversubscribed:mean", over / experts / layers);
+    put(p, "e_max_violation:mean", most / layers);
+    put(p, "e_max_violation:max", worst);
+    put(p, "e_min_violation:mean", least / layers);
 }
 
 void pass_metrics(tinker_pass *p)
@@ -165,6 +199,8 @@ void pass_metrics(tinker_pass *p)
     put(p, "loss:sum", loss);
     put(p, "num_tokens:sum", tokens);
     put(p, "num_datums:sum", (double)p->n);
+    if (model_sparse_layers(&p->engine->model->config))
+        expert_metrics(p, tokens);
     if (p->loss.kind == LOSS_CROSS_ENTROPY)
         return;
     put(p, "ratio:mean", counted ? ratios / counted : 1);

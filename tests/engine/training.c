@@ -241,6 +241,48 @@ static void test_resume_of_all_weights(void)
     check_resume(0);
 }
 
+/* Counted over the whole request, once also where layers are computed again. */
+static void test_metrics_of_experts(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    double values[2][5];
+    static const char *const names[] = { "e_frac_with_tokens:mean", "e_frac_oversubscribed:mean",
+                                         "e_max_violation:mean", "e_max_violation:max",
+                                         "e_min_violation:mean" };
+    arch = "qwen3_moe";
+    uint64_t tight = tight_memory(4);
+    options(&o);
+    o.config.dense[o.config.n_dense++] = 1;
+    tinker_engine *e = tiny_open(&o, NULL);
+    arch = "qwen3";
+    tinker_adapter *a = adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    for (int i = 0; i < 2; i++) {
+        e->memory_limit = i ? tight : 1 << 30;
+        tinker_pass *p = tiny_pass(e, a, d, &loss, 0, &err);
+        REQUIRE(p);
+        CHECK_INT(p->recompute, i);
+        const tinker_forward_backward *r = tinker_pass_result(p);
+        for (int k = 0; k < 5; k++)
+            values[i][k] = tinker_metric(r->metrics, r->n_metrics, names[k], NAN);
+        uint64_t chosen = 0;
+        for (size_t k = 0; k < 3 * o.config.experts; k++)
+            chosen += p->expert_rows[k];
+        CHECK_INT(chosen, 2 * 2 * 691); /* two sparse layers, two experts of each of 691 rows */
+        tinker_pass_free(p);
+    }
+    CHECK_MEM(values[0], sizeof(values[0]), values[1], sizeof(values[1]));
+    CHECK_NEAR(values[0][0], 1, 0); /* many tokens, few experts: all have work */
+    CHECK(values[0][1] > 0 && values[0][1] < 1);
+    CHECK(values[0][2] > 0 && values[0][3] >= values[0][2]);
+    CHECK(values[0][4] < 0 && values[0][4] > -1);
+    free(d);
+    tinker_adapter_free(a);
+    tinker_engine_close(e);
+}
+
 static void test_experts_train_and_resume_alike(void)
 {
     arch = "qwen3_moe";
@@ -567,6 +609,7 @@ int main(void)
     RUN(test_resume_equals_uninterrupted);
     RUN(test_resume_of_all_weights);
     RUN(test_experts_train_and_resume_alike);
+    RUN(test_metrics_of_experts);
     RUN(test_gradients_add_up_and_forward_adds_nothing);
     RUN(test_forward_equals_forward_backward_and_base);
     RUN(test_snapshot_stays);
