@@ -191,7 +191,7 @@ void core_remove_future_locked(struct server *s, struct future *f)
     map_remove(&s->futures, f->id, strlen(f->id));
     if (f->model)
         f->model->n_futures--;
-    s->result_bytes -= f->n_result;
+    future_count_locked(s, f, 0);
     future_free(f);
 }
 

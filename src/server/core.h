@@ -34,6 +34,7 @@ struct base {
 struct tenant {
     char *name; /* [const] */
     size_t queued_bytes, queued_samples;
+    size_t result_bytes; /* of outcomes in memory */
 };
 
 struct session {
@@ -198,6 +199,8 @@ struct future *queue_drop_session_locked(struct server *s, struct session *sessi
 struct future *queue_drop_model_locked(struct server *s, struct model *m);
 
 /* ---- finishing (future.c) ----------------------------------------------------------------- */
+/* Count the size of an outcome that is kept, or is no longer. */
+void future_count_locked(struct server *s, struct future *f, size_t n_result);
 /* Set the outcome and wake everybody who waits for it.  result is taken over. */
 void future_finish(struct server *s, struct future *f, bool failed, char *result, size_t n,
                    bool proto, int category);

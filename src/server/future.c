@@ -6,14 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+void future_count_locked(struct server *s, struct future *f, size_t n_result)
+{
+    s->result_bytes += n_result - f->n_result;
+    f->session->tenant->result_bytes += n_result - f->n_result;
+    f->n_result = n_result;
+}
+
 void future_finish(struct server *s, struct future *f, bool failed, char *result, size_t n,
                    bool proto, int category)
 {
     pthread_mutex_lock(&s->lock);
     free(f->result);
-    s->result_bytes += n - f->n_result;
     f->result = result;
-    f->n_result = n;
+    future_count_locked(s, f, n);
     f->proto = proto;
     f->category = category;
     f->done_ns = clock_now_ns(s->clock);

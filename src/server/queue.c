@@ -48,12 +48,17 @@ static void count_out_locked(struct server *s, struct future *f)
     t->queued_samples -= f->kind == WORK_SAMPLE;
 }
 
+enum { RESULTS_KEPT = 4 }; /* times what is kept gladly, for one user */
+
 bool queue_has_room_locked(const struct server *s, const struct tenant *t, size_t bytes,
                            bool sample)
 {
     size_t shares = 2 * (s->opts.n_api_keys ? s->opts.n_api_keys : 1);
     size_t max_bytes = (size_t)s->opts.max_queued_bytes;
     size_t max_samples = (size_t)s->opts.max_queued_samples;
+    /* Who does not fetch results makes no more of them. */
+    if (t->result_bytes / RESULTS_KEPT > (size_t)s->opts.max_result_bytes)
+        return false;
     /* What is larger than the queue itself must not be told to come back for ever. */
     bool fits = s->queued_bytes + bytes <= max_bytes || s->queued_bytes == 0;
     if (!fits && t->queued_bytes + bytes > max_bytes / shares)

@@ -29,6 +29,7 @@ void server_options_init(struct server_options *o)
                                   .result_ttl_s = 3600,
                                   .max_queued_samples = 16384,
                                   .max_queued_bytes = (int64_t)1 << 30,
+                                  .max_result_bytes = (int64_t)256 << 20,
                                   .max_batch = 64,
                                   .max_body = (size_t)256 << 20,
                                   .max_decoded_body = (size_t)1 << 30,

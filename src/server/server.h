@@ -47,6 +47,7 @@ struct server_options {
     int64_t result_ttl_s;       /* how long results stay after they were made */
     int64_t max_queued_samples; /* above: 429 */
     int64_t max_queued_bytes;   /* of all waiting requests; above: 429 */
+    int64_t max_result_bytes;   /* above, outcomes leave memory early; four times: 429 */
     int64_t max_batch;          /* sequences sampled at once */
     size_t max_body, max_decoded_body;
     int64_t max_rank;

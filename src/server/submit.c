@@ -277,7 +277,6 @@ tinker_status submit_again(struct server *s, struct model *m, const struct store
     if (r->n_result)
         memcpy(f->result, r->result, r->n_result);
     f->result[r->n_result] = 0;
-    f->n_result = r->n_result;
-    s->result_bytes += r->n_result;
+    future_count_locked(s, f, r->n_result);
     return TINKER_OK;
 }

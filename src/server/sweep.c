@@ -15,7 +15,6 @@
 
 enum { TICK_MS = 500, SLOW_EVERY = 10 };
 enum { FETCHED_TRAINING_S = 60 };
-enum { RESULTS_MAX = 256 << 20 }; /* outcomes in memory; above, fetched ones go early */
 
 /* ---- request gaps --------------------------------------------------------------------- */
 
@@ -121,9 +120,9 @@ static void expire_checkpoints(struct server *s)
     arena_clear(&arena);
 }
 
-/* Forget outcomes that are older than age.  A training outcome that was fetched is in
- * the store too, so it may go sooner. */
-static void forget_older(struct server *s, int64_t age_s, int64_t fetched_age_s, bool samples)
+/* Forget outcomes that are older than age.  Training outcomes are in the store too, so
+ * they may go sooner: fetched ones always, others when memory is short. */
+static void forget_older(struct server *s, int64_t age_s, int64_t fetched_age_s, bool is_short)
 {
     int64_t now = clock_now_ns(s->clock);
     size_t it = 0, n;
@@ -132,7 +131,7 @@ static void forget_older(struct server *s, int64_t age_s, int64_t fetched_age_s,
     while (map_next(&s->futures, &it, &key, &n, &value)) {
         struct future *f = value;
         bool over = (f->state == FUTURE_DONE || f->state == FUTURE_FAILED) && !f->unrecorded;
-        bool sooner = f->delivered && (f->model || samples);
+        bool sooner = f->model ? f->delivered || is_short : f->delivered && is_short;
         if (over && now - f->done_ns > (sooner ? fetched_age_s : age_s) * 1000000000)
             core_remove_future_locked(s, f);
     }
@@ -145,7 +144,7 @@ static void forget_results(struct server *s)
     pthread_mutex_lock(&s->lock);
     forget_older(s, ttl, FETCHED_TRAINING_S, false);
     for (size_t i = 0; i < sizeof(ages) / sizeof(ages[0]); i++)
-        if (s->result_bytes > RESULTS_MAX)
+        if (s->result_bytes > (size_t)s->opts.max_result_bytes)
             forget_older(s, ttl, ages[i], true);
     pthread_mutex_unlock(&s->lock);
     store_prune_requests(s->store, core_now_us(s) - ttl * 1000000, NULL);

@@ -306,9 +306,56 @@ static void test_a_user_cannot_take_the_whole_queue(void)
     server_close(s);
 }
 
+static struct fake_clock fake;
+static void few_results(struct server_options *o)
+{
+    fake_clock_init(&fake);
+    o->clock = &fake.clock;
+    o->max_result_bytes = 16 << 10;
+}
+
+static struct reply big_sample(struct server *s)
+{
+    return post(
+        s, "/api/v1/asample",
+        "{\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},\"sampling_params\":{\"max_tokens\":200},"
+        "\"num_samples\":16,\"base_model\":\"test/model\"}");
+}
+
+static void test_results_that_nobody_fetches(void)
+{
+    enum { MOST = 40 };
+    os_remove_tree(test_data, NULL);
+    struct server *s = start_with(few_results);
+    REQUIRE(s);
+    char ids[MOST][64];
+    int n = 0, status = 200;
+    while (n < MOST && status == 200) { /* 16 sequences of 200 tokens: 26 KB each */
+        struct reply r = big_sample(s);
+        status = r.status;
+        if (status == 200) {
+            snprintf(ids[n], sizeof(ids[n]), "%s", member(&r, "request_id"));
+            wait_done(s, ids[n++]);
+        }
+        reply_clear(&r);
+    }
+    CHECK_INT(status, 429);
+    CHECK(n >= 2 && n <= 6);
+    for (int i = 0; i < n; i++) {
+        struct reply r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", ids[i]);
+        CHECK_STATUS(r, 200);
+        reply_clear(&r);
+    }
+    fake_clock_advance_ms(&fake, 6000);
+    sweep_once(s, true);
+    struct reply r = big_sample(s);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    server_close(s);
+}
+
 /* ---- sessions that ended ------------------------------------------------------------------ */
 
-static struct fake_clock fake;
 static void fake_time(struct server_options *o)
 {
     fake_clock_init(&fake);
@@ -408,6 +455,7 @@ int main(void)
     RUN(test_more_models_are_not_more_time);
     RUN(test_a_full_batch_takes_in_a_guest);
     RUN(test_a_user_cannot_take_the_whole_queue);
+    RUN(test_results_that_nobody_fetches);
     RUN(test_the_work_of_an_expired_session_ends);
     RUN(test_a_pass_waits_for_memory);
     harness_clear();
