@@ -80,8 +80,10 @@ void *arena_alloc(struct arena *a, size_t n)
     struct arena_block *b = a->blocks;
     if (!b || size > b->cap - b->used) {
         b = add_block(a, size);
-        if (!b)
+        if (!b) {
+            a->failed = true;
             return NULL;
+        }
     }
     void *p = b->data + b->used;
     b->used += size;

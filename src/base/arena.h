@@ -6,12 +6,14 @@
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct arena_block;
 struct arena {
     struct arena_block *blocks;
     size_t used, max;
+    bool failed; /* the system once had no memory for it; kept until clear */
 };
 
 void arena_init(struct arena *a, size_t max); /* SIZE_MAX: no limit of its own */

@@ -278,7 +278,8 @@ static void describe(struct call *c)
         c->err.retriable = 1;
         break;
     default:
-        err_set(&c->err, TINKER_EPROTOCOL, "%s", resp->reason);
+        err_set(&c->err, resp->failure == HTTP_FAIL_NOMEM ? TINKER_ENOMEM : TINKER_EPROTOCOL, "%s",
+                resp->reason);
     }
 }
 

@@ -363,6 +363,8 @@ tinker_status config_init(struct config *c, const tinker_service_options *opts, 
     tinker_status s = opts_copy(&o, sizeof(o), opts, "tinker_service_options", err);
     if (s == TINKER_OK)
         s = resolve(c, &o, err);
+    if (c->arena.failed) /* a text that got lost is not one that was not given */
+        s = err_nomem(err, "configuration");
     if (s != TINKER_OK)
         config_clear(c);
     return s;

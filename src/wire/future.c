@@ -139,7 +139,10 @@ tinker_status wire_classify_future(const char *content_type, const char *body, s
         return TINKER_OK;
     }
     json_reader_init(&r, body, n, arena);
-    if (!read_keys(&r, &k))
+    bool read = read_keys(&r, &k);
+    if (!read && arena->failed)
+        return err_nomem(err, "retrieve_future: the answer");
+    if (!read)
         return err_set(err, TINKER_EPROTOCOL, "retrieve_future: the answer is no JSON object%s%s",
                        r.failed ? ": " : "", r.failed ? json_error(&r) : "");
     if (is_text(k.type, "try_again")) {

@@ -1,0 +1,161 @@
+/* Every allocation of a small program fails once: it ends with TINKER_ENOMEM or well.
+ *
+ * The server is a process of its own, so that its allocations do not fail. */
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "support/failmalloc.h"
+#include "support/fake_tinker.h"
+#include "support/tap.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { STRIDE = 7 }; /* a prime: all places come up over the cases */
+#else
+enum { STRIDE = 1 };
+#endif
+enum { WAIT_MS = 20000, MOST = 20000 };
+
+static char url[64];
+static tinker_error err;
+
+/* Start the fake service in a child; its address comes through a pipe. */
+static pid_t serve(void)
+{
+    int fds[2];
+    if (pipe(fds) != 0)
+        exit(2);
+    pid_t child = fork();
+    if (child == 0) {
+        struct world w;
+        world_open_real(&w, "{\"fwdbwd_max_chunk_len\":1}");
+        const char *where = fake_server_url(w.server);
+        fake_forget(w.server);
+        if (write(fds[1], where, strlen(where) + 1) < 0)
+            _exit(2);
+        for (;;)
+            pause();
+    }
+    close(fds[1]);
+    if (read(fds[0], url, sizeof(url)) <= 0)
+        exit(2);
+    close(fds[0]);
+    return child;
+}
+
+static tinker_status finish(tinker_future *f)
+{
+    tinker_status s = f ? tinker_future_wait(f, WAIT_MS, &err) : err.status;
+    tinker_future_free(f);
+    return s;
+}
+
+static tinker_status train(tinker_service *service)
+{
+    static const int32_t tokens[2] = { 1, 2 };
+    static const int64_t targets[2] = { 2, 3 };
+    tinker_chunk chunk = { .tokens = tokens, .n_tokens = 2 };
+    tinker_named_tensor input = { "target_tokens",
+                                  { .dtype = TINKER_INT64, .data = targets, .n = 2 } };
+    tinker_datum data[2] = { { { &chunk, 1 }, &input, 1 }, { { &chunk, 1 }, &input, 1 } };
+    tinker_training *t = tinker_service_create_lora(service, "tiny", NULL, WAIT_MS, &err);
+    if (!t)
+        return err.status;
+    tinker_future *pass = tinker_training_forward_backward(t, data, 2, &fake_loss, &err);
+    tinker_status s = pass ? TINKER_OK : err.status;
+    tinker_future *step = s ? NULL : tinker_training_optim_step(t, NULL, &err);
+    tinker_status a = s ? s : finish(pass), b = s ? s : finish(step);
+    s = a ? a : b ? b : finish(tinker_training_save_state(t, "x", NULL, &err));
+    tinker_training_free(t);
+    return s;
+}
+
+static tinker_status sample(tinker_service *service)
+{
+    tinker_sampler *s = tinker_service_create_sampler(service, "tiny", NULL, WAIT_MS, &err);
+    if (!s)
+        return err.status;
+    tinker_queue *q = tinker_queue_new(&err);
+    tinker_future *f = q ? tinker_sampler_sample(s, fake_prompt(3), NULL, NULL, &err) : NULL;
+    tinker_status status = f ? tinker_queue_add(q, f, NULL, &err) : err.status;
+    if (status == TINKER_OK && tinker_queue_next(q, WAIT_MS, NULL) != f)
+        status = TINKER_ETIMEDOUT;
+    if (status == TINKER_OK)
+        status = tinker_future_wait(f, 0, &err);
+    tinker_future_free(f);
+    tinker_queue_free(q);
+    tinker_sampler_free(s);
+    return status;
+}
+
+static tinker_status manage(tinker_service *service)
+{
+    tinker_rest *r = tinker_service_create_rest(service, &err);
+    if (!r)
+        return err.status;
+    tinker_status s = finish(tinker_service_capabilities(service, &err));
+    tinker_rest_free(r);
+    return s;
+}
+
+static tinker_status work(tinker_status (*what)(tinker_service *))
+{
+    tinker_service_options opts = TINKER_SERVICE_OPTIONS_INIT;
+    opts.base_url = url;
+    opts.api_key = "tml-0123456789abcdef";
+    opts.telemetry = -1;
+    memset(&err, 0, sizeof(err));
+    tinker_service *service = tinker_service_new(&opts, &err);
+    tinker_status s = service ? what(service) : err.status;
+    tinker_service_free(service);
+    return s;
+}
+
+static void fail_each(const char *name, tinker_status (*what)(tinker_service *))
+{
+    long n = 1, refused = 0, survived = 0;
+    REQUIRE(work(what) == TINKER_OK);
+    for (; n < MOST; n += STRIDE) {
+        alarm(60); /* a hang */
+        failmalloc_at(n);
+        tinker_status s = work(what);
+        if (!failmalloc_stop())
+            break;
+        refused += s == TINKER_ENOMEM;
+        survived += s == TINKER_OK;
+        if (s != TINKER_ENOMEM && s != TINKER_OK)
+            TAP_FAIL("%s, allocation %ld: %s: %s", name, n, tinker_status_name(s), err.message);
+        if (s == TINKER_ENOMEM && !err.message[0])
+            TAP_FAIL("%s, allocation %ld: no message", name, n);
+    }
+    alarm(0);
+    CHECK(n < MOST && refused > survived);
+    printf("# %s: %ld allocations, %ld refused, %ld survived\n", name, n - 1, refused, survived);
+}
+
+static void test_training_without_memory(void)
+{
+    fail_each("training", train);
+}
+
+static void test_sampling_without_memory(void)
+{
+    fail_each("sampling", sample);
+}
+
+static void test_rest_without_memory(void)
+{
+    fail_each("rest", manage);
+}
+
+int main(void)
+{
+    pid_t child = serve();
+    unsetenv("TINKER_API_KEY");
+    RUN(test_training_without_memory);
+    RUN(test_sampling_without_memory);
+    RUN(test_rest_without_memory);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    return tap_done();
+}
