@@ -186,6 +186,29 @@ static void test_futures_of_nobody(void)
     server_close(s);
 }
 
+static void test_who_waits_for_whom(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    static const struct {
+        const char *path;
+        size_t n_body;
+        enum listener_place place;
+    } tries[] = { { "/api/v1/forward_backward", 1 << 20, LISTENER_ASIDE },
+                  { "/api/v1/forward_backward", 1 << 10, LISTENER_EITHER },
+                  { "/api/v1/asample", 1 << 20, LISTENER_ASIDE },
+                  { "/api/v1/retrieve_future", 1 << 20, LISTENER_HERE },
+                  { "/api/v1/session_heartbeat", 100, LISTENER_HERE },
+                  { "/api/v1/checkpoints", 0, LISTENER_EITHER },
+                  { "/download/0123", 0, LISTENER_ASIDE } };
+    for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
+        struct request req = { .path = tries[i].path, .n_body = tries[i].n_body };
+        if (routes_place(s, &req) != tries[i].place)
+            TAP_FAIL("%s with %zu bytes", tries[i].path, tries[i].n_body);
+    }
+    server_close(s);
+}
+
 int main(void)
 {
     harness_init();
@@ -196,6 +219,7 @@ int main(void)
     RUN(test_a_retry_is_not_run_twice);
     RUN(test_failures_take_their_turn);
     RUN(test_futures_of_nobody);
+    RUN(test_who_waits_for_whom);
     harness_clear();
     return tap_done();
 }
