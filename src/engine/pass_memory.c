@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 #include "base/err.h"
+#include "base/os.h"
 
 enum { ALIGN_FLOATS = 16 };
 
@@ -126,7 +127,7 @@ tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
     size_t longest = 0;
     for (size_t i = 0; i < p->n_batches; i++)
         longest = p->batches[i].n > longest ? p->batches[i].n : longest;
-    p->memory = aligned_alloc(64, plan_floats(&plan, p) * sizeof(float));
+    p->memory = os_alloc_big(plan_floats(&plan, p) * sizeof(float));
     p->acts = arena_array(&p->arena, plan.layers_kept, sizeof(*p->acts));
     p->segments = arena_array(&p->arena, longest, sizeof(*p->segments));
     p->pages = arena_array(&p->arena, p->pages_max, sizeof(*p->pages));
