@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-enum { SPINS = 2000, SLICES_PER_THREAD = 4 };
+enum { SPINS = 2000, SHARE = 2, SMALLEST = 16 };
 #define PHASE ((uint64_t)1 << 32)
 
 struct threads {
@@ -24,7 +24,7 @@ struct threads {
 
     void (*job)(void *arg, size_t begin, size_t end); /* written while the gate is closed */
     void *arg;
-    size_t n, slice;
+    size_t n, grain, slice; /* slice: the smallest worth taking */
     _Atomic size_t next;
     _Atomic uint64_t gate;
 
@@ -48,14 +48,29 @@ static int is_open(uint64_t gate)
     return gate / PHASE % 2 == 1;
 }
 
+static size_t whole_grains(size_t n, size_t grain)
+{
+    return (n + grain - 1) / grain * grain;
+}
+
+/* A slice is a share of what is left: the first ones are long, which keeps their fixed
+ * costs small, the last ones short, so that nobody waits long for the others. */
+static size_t slice_length(const struct threads *t, size_t left)
+{
+    size_t length = left / ((size_t)t->count * SHARE);
+    return length > t->slice ? whole_grains(length, t->grain) : t->slice;
+}
+
 static void take_slices(struct threads *t)
 {
-    for (;;) {
-        size_t begin = atomic_fetch_add(&t->next, t->slice);
-        if (begin >= t->n)
-            return;
-        size_t end = t->n - begin > t->slice ? begin + t->slice : t->n;
+    size_t begin = atomic_load(&t->next);
+    while (begin < t->n) {
+        size_t left = t->n - begin, length = slice_length(t, left);
+        size_t end = left > length ? begin + length : t->n;
+        if (!atomic_compare_exchange_weak(&t->next, &begin, end))
+            continue;
         t->job(t->arg, begin, end);
+        begin = atomic_load(&t->next);
     }
 }
 
@@ -150,14 +165,6 @@ int threads_count(const struct threads *t)
     return t->count;
 }
 
-/* A few slices per thread even out uneven cores; fewer keep the slices' fixed costs small. */
-static size_t slice_length(const struct threads *t, size_t n, size_t grain)
-{
-    size_t slices = (size_t)t->count * SLICES_PER_THREAD;
-    size_t length = n / slices + (n % slices != 0);
-    return (length + grain - 1) / grain * grain;
-}
-
 void threads_run(struct threads *t, size_t n, size_t grain,
                  void (*job)(void *arg, size_t begin, size_t end), void *arg)
 {
@@ -172,7 +179,8 @@ void threads_run(struct threads *t, size_t n, size_t grain,
     t->job = job;
     t->arg = arg;
     t->n = n;
-    t->slice = slice_length(t, n, grain);
+    t->grain = grain;
+    t->slice = whole_grains(n / ((size_t)t->count * SMALLEST) + 1, grain);
     atomic_store(&t->next, 0);
     atomic_fetch_add(&t->gate, PHASE); /* open */
     wake_sleepers(t);
