@@ -16,7 +16,7 @@ extern "C" {
  * TINKER_RETRY_OPTIONS_INIT. */
 typedef struct tinker_retry_options {
     size_t size;           /* set by TINKER_RETRY_OPTIONS_INIT */
-    int max_connections;   /* samples under way; the service's own number wins */
+    int max_connections;   /* samples under way: 1000 for the service's own number, or fewer */
     int64_t progress_ms;   /* without any sample completing: taken for stuck */
     int64_t delay_base_ms; /* after the first failure; doubles each time */
     int64_t delay_max_ms;

@@ -131,7 +131,10 @@ TINKER_API int tinker_service_log_error(tinker_service *s, const tinker_error *e
 TINKER_API int tinker_service_flush_telemetry(tinker_service *s, int64_t timeout_ms);
 
 /* Pending futures complete with TINKER_ECANCELED.  Free the clients made from the
- * service first.  Blocks at most 5 s.  No other call on the object may be in progress. */
+ * service first.  Blocks at most 5 s, and until a custom loss under way has returned.
+ * In a callback of the library (log, observer, hook, custom loss) it returns at once and
+ * the end happens behind it, without further callbacks.  No other call on the object may
+ * be in progress. */
 TINKER_API void tinker_service_free(tinker_service *s);
 
 #ifdef __cplusplus

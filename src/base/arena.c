@@ -35,6 +35,16 @@ void arena_clear(struct arena *a)
     arena_init(a, a->max);
 }
 
+void arena_adopt(struct arena *a, struct arena *from)
+{
+    struct arena_block **at = &a->blocks;
+    while (*at)
+        at = &(*at)->next;
+    *at = from->blocks;
+    a->used += from->used;
+    arena_init(from, from->max);
+}
+
 /* n rounded up to the alignment, at least one unit so that pointers differ; 0: too large */
 static size_t round_up(size_t n)
 {

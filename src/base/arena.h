@@ -18,6 +18,8 @@ struct arena {
 
 void arena_init(struct arena *a, size_t max); /* SIZE_MAX: no limit of its own */
 void arena_clear(struct arena *a);
+/* Everything that lives in *from lives in *a from now on; *from is empty. */
+void arena_adopt(struct arena *a, struct arena *from);
 void *arena_alloc(struct arena *a, size_t n);                  /* zeroed */
 void *arena_array(struct arena *a, size_t count, size_t size); /* zeroed, overflow-checked */
 char *arena_strndup(struct arena *a, const char *s, size_t n);

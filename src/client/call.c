@@ -267,7 +267,8 @@ static void describe(struct call *c)
                         sizeof(text));
         err_set(&c->err, TINKER_EHTTP, "%s", text);
         c->err.http_status = resp->status;
-        c->err.retriable = call_status_retryable(resp->status);
+        c->err.retriable =
+            call_status_retryable(resp->status) && !(c->conflict_final && resp->status == 409);
         break;
     case CALL_CONNECT:
         err_set(&c->err, TINKER_ECONNECT, "%s: %s", c->holder->cfg->base_url, resp->reason);

@@ -45,6 +45,15 @@ static bool same_options(const tinker_retry_options *a, const tinker_retry_optio
            a->no_retries == b->no_retries && a->no_stuck_detection == b->no_stuck_detection;
 }
 
+/* The service's number, unless the caller asked for fewer. */
+static int64_t permits_of(const struct holder *holder, const tinker_retry_options *opts)
+{
+    static const tinker_retry_options defaults = TINKER_RETRY_OPTIONS_INIT;
+    int64_t theirs = holder->server.sample_max_concurrent_requests;
+    bool asked = opts->max_connections != defaults.max_connections;
+    return asked && opts->max_connections < theirs ? opts->max_connections : theirs;
+}
+
 struct handler *handler_ref(struct holder *holder, const char *session_id,
                             const tinker_retry_options *opts, tinker_error *err)
 {
@@ -65,8 +74,7 @@ struct handler *handler_ref(struct holder *holder, const char *session_id,
     h->refs = 1;
     h->session_id = id;
     h->opts = *opts;
-    /* the service's number wins over the caller's */
-    sem_init_permits(&h->permits, holder->server.sample_max_concurrent_requests);
+    sem_init_permits(&h->permits, permits_of(holder, opts));
     h->next = holder->handlers;
     holder->handlers = h;
     return h;

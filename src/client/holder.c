@@ -27,6 +27,10 @@ struct line {
 static void deliver_line(void *arg)
 {
     struct line *l = arg;
+    if (atomic_load(&l->cfg->muted)) {
+        free(l);
+        return;
+    }
     if (l->cfg->log_callback)
         l->cfg->log_callback(l->cfg->log_state, (tinker_log_level)l->level, l->text);
     else

@@ -58,6 +58,8 @@ struct found {
 static struct found next_hook(struct hooks *h, uint64_t after, const char *name)
 {
     struct found f = { 0 };
+    if (atomic_load(&h->cfg->muted))
+        return f;
     pthread_mutex_lock(&h->lock);
     for (const struct hook *k = h->first; k && !f.serial; k = k->next)
         if (k->serial > after && matches(k, name)) {
@@ -87,6 +89,8 @@ static struct hook *take(struct hooks *h, const char *id, uint64_t serial)
 static void log_here(void *state, enum log_level level, const char *line)
 {
     const struct config *cfg = state;
+    if (atomic_load(&cfg->muted))
+        return;
     if (cfg->log_callback)
         cfg->log_callback(cfg->log_state, (tinker_log_level)level, line);
     else

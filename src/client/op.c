@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/err.h"
 #include "client/call.h"
 #include "client/holder.h"
@@ -29,6 +30,13 @@ static void op_start(struct loop_task *t)
 struct tinker_future *op_submit(struct op *op, const struct op_class *class, struct holder *h,
                                 enum result_kind kind, tinker_error *err)
 {
+    if (h->rt->pid != getpid()) { /* its threads are the parent's */
+        err_set(err, TINKER_ESTATE,
+                "%s: the client was made before fork(); make a new service in this process, or "
+                "import an exported sampler",
+                class->name);
+        return NULL;
+    }
     struct tinker_future *f = future_new(h->rt, kind, err);
     if (!f)
         return NULL;

@@ -34,7 +34,7 @@ struct op {
 };
 
 /* Give op (allocated, otherwise set up) its future; the caller's reference is returned by
- * op_submit.  NULL: out of memory, and op is the caller's to destroy. */
+ * op_submit.  NULL: out of memory, or in a fork; op is the caller's to destroy. */
 struct tinker_future *op_submit(struct op *op, const struct op_class *class, struct holder *h,
                                 enum result_kind kind, tinker_error *err);
 void op_succeed(struct op *op);                         /* destroys op */

@@ -17,7 +17,13 @@
 
 #define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
-enum { BAD_REQUEST_BUDGET = 3, BACKOFF_CAP_MS = 30000, BILLING_MS = 5000, FLOOR_MS = 50 };
+enum {
+    LARGE_RESULT = 256 << 10,
+    BAD_REQUEST_BUDGET = 3,
+    BACKOFF_CAP_MS = 30000,
+    BILLING_MS = 5000,
+    FLOOR_MS = 50
+};
 
 static const struct call_spec spec = {
     "retrieve_future", "POST", POOL_RETRIEVE, 45000, "45", 0, false, false
@@ -130,18 +136,84 @@ static void on_failed(struct poll *p, const struct wire_future_answer *a)
     fail(p, &err);
 }
 
-static void on_result(struct poll *p, bool proto)
+static void end_result(struct poll *p, bool proto, size_t n, tinker_status s, tinker_error *err)
 {
-    const struct buf *body = &p->call.http.resp.body;
-    tinker_error err;
-    if (p->decode(p, body->data ? body->data : "", body->len, proto, &err) != TINKER_OK) {
-        wire_as_answer(err.status, &err);
-        report_poll_decode(p, &err, proto, body->len);
-        fail(p, &err);
+    if (s != TINKER_OK) {
+        wire_as_answer(err->status, err);
+        report_poll_decode(p, err, proto, n);
+        fail(p, err);
         return;
     }
     p->ok = true;
     finish(p);
+}
+
+/* ---- large results, on a worker: a heartbeat does not wait for them ---------------------- */
+
+struct aside {
+    struct runtime_job job;
+    struct poll *poll; /* NULL: nobody waits any more */
+    poll_reader *read;
+    struct buf body;
+    bool proto;
+    struct arena arena;
+    void *out;
+    tinker_error err;
+};
+
+static void aside_work(struct runtime_job *j)
+{
+    struct aside *a = (struct aside *)j; /* first member */
+    a->out = a->read(&a->arena, a->body.data, a->body.len, a->proto, &a->err);
+}
+
+static void aside_done(struct runtime_job *j)
+{
+    struct aside *a = (struct aside *)j;
+    struct poll *p = a->poll;
+    if (p) {
+        tinker_status s = a->out ? TINKER_OK : a->err.status;
+        p->aside = NULL;
+        if (s == TINKER_OK)
+            s = p->take_aside(p, a->out, &a->arena, &a->err);
+        end_result(p, a->proto, a->body.len, s, &a->err);
+    }
+    buf_clear(&a->body);
+    arena_clear(&a->arena);
+    free(a);
+}
+
+/* false: not worth it, or no memory for it. */
+static bool read_aside(struct poll *p, bool proto)
+{
+    struct buf *body = &p->call.http.resp.body;
+    struct aside *a = p->read_aside && body->len > LARGE_RESULT ? calloc(1, sizeof(*a)) : NULL;
+    if (!a)
+        return false;
+    a->job.work = aside_work;
+    a->job.done = aside_done;
+    a->poll = p;
+    a->read = p->read_aside;
+    a->proto = proto;
+    arena_init(&a->arena, SIZE_MAX);
+    a->body = *body;
+    if (!runtime_work(p->holder->rt, &a->job)) {
+        free(a);
+        return false;
+    }
+    buf_init(body, a->body.max);
+    p->aside = a;
+    return true;
+}
+
+static void on_result(struct poll *p, bool proto)
+{
+    const struct buf *body = &p->call.http.resp.body;
+    tinker_error err;
+    if (read_aside(p, proto))
+        return;
+    tinker_status s = p->decode(p, body->data ? body->data : "", body->len, proto, &err);
+    end_result(p, proto, body->len, s, &err);
 }
 
 static void on_success(struct poll *p)
@@ -325,6 +397,9 @@ void poll_cancel(struct poll *p)
     if (!p->active)
         return;
     p->active = false;
+    if (p->aside)
+        p->aside->poll = NULL;
+    p->aside = NULL;
     call_cancel(&p->call);
     loop_disarm(p->holder->rt->loop, &p->timer);
     sem_give(&p->bytes);

@@ -14,6 +14,12 @@ struct poll_kind {
     bool proto;               /* the result is protobuf (JSON of older servers is read too) */
 };
 
+/* A result into memory of the arena; pure.  NULL with *err set. */
+typedef void *poll_reader(struct arena *a, const char *body, size_t n, bool proto,
+                          tinker_error *err);
+
+struct aside;
+
 struct poll {
     /* set by the owner */
     struct holder *holder;
@@ -23,6 +29,10 @@ struct poll {
     /* Read the result; a failure ends the poll.  The body is valid during the call. */
     tinker_status (*decode)(struct poll *p, const char *body, size_t n, bool proto,
                             tinker_error *err);
+    /* Optional, for large results: read into an arena on a worker thread, then take what
+     * became of it, back on the loop. */
+    poll_reader *read_aside;
+    tinker_status (*take_aside)(struct poll *p, void *out, struct arena *a, tinker_error *err);
     /* changed: state or reason differ from the last ones of this request. */
     void (*queue_state)(struct poll *p, enum wire_queue_state state, const char *reason,
                         bool changed);
@@ -44,6 +54,7 @@ struct poll {
     bool metadata_seen, active, state_known;
     enum wire_queue_state last_state;
     uint64_t last_reason; /* its hash */
+    struct aside *aside;  /* a result that is being read by a worker */
 };
 
 void poll_start(struct poll *p, const char *request_id);

@@ -66,6 +66,9 @@ static void append_headers(struct buf *out, const struct call *c)
         const struct http_header *h = &c->http.headers[i];
         buf_printf(out, "%s%s: %s", i ? ", " : "", h->name, h->secret ? "[REDACTED]" : h->value);
     }
+    const char *line; /* none of these is a secret */
+    for (size_t i = 0; (line = http_common_line(c->http.common, i)) != NULL; i++)
+        buf_printf(out, ", %s", line);
 }
 
 void report_attempt(struct call *c)

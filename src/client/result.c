@@ -15,6 +15,14 @@ tinker_status result_read_pass(struct arena *a, const char *body, size_t n, bool
     return wire_decode_json(&wire_forward_backward_output, body, n, WIRE_LENIENT, a, out, err);
 }
 
+void *result_pass_aside(struct arena *a, const char *body, size_t n, bool proto, tinker_error *err)
+{
+    tinker_forward_backward *out = arena_alloc(a, sizeof(*out));
+    if (!out)
+        err_nomem(err, "result");
+    return out && result_read_pass(a, body, n, proto, out, err) == TINKER_OK ? out : NULL;
+}
+
 static tinker_status read_pass(struct tinker_future *f, const char *body, size_t n, bool proto,
                                tinker_error *err)
 {
@@ -82,16 +90,25 @@ static tinker_status read_load(struct tinker_future *f, const char *body, size_t
     return s;
 }
 
+void *result_sample_aside(struct arena *a, const char *body, size_t n, bool proto,
+                          tinker_error *err)
+{
+    tinker_sample *out = arena_alloc(a, sizeof(*out));
+    if (!out) {
+        err_nomem(err, "result");
+        return NULL;
+    }
+    tinker_status s =
+        proto ? wire_decode_sample_response(body, n, a, out, err)
+              : wire_decode_json(&wire_sample_response, body, n, WIRE_LENIENT, a, out, err);
+    return s == TINKER_OK ? out : NULL;
+}
+
 static tinker_status read_sample(struct tinker_future *f, const char *body, size_t n, bool proto,
                                  tinker_error *err)
 {
-    tinker_sample *out = arena_alloc(&f->arena, sizeof(*out));
-    if (!out)
-        return err_nomem(err, "result");
-    f->value = out;
-    if (proto)
-        return wire_decode_sample_response(body, n, &f->arena, out, err);
-    return wire_decode_json(&wire_sample_response, body, n, WIRE_LENIENT, &f->arena, out, err);
+    f->value = result_sample_aside(&f->arena, body, n, proto, err);
+    return f->value ? TINKER_OK : err->status;
 }
 
 static tinker_status read_unload(struct tinker_future *f, const char *body, size_t n, bool proto,

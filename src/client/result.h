@@ -20,6 +20,9 @@ extern const struct result_reader result_forward, result_forward_backward, resul
 /* By the name on the wire ("OptimStep"), NULL: unknown or not resumable. */
 const struct result_reader *result_find(const char *request_type);
 
+/* Large results on a worker, see poll.h: a tinker_forward_backward, a tinker_sample. */
+poll_reader result_pass_aside, result_sample_aside;
+
 /* A pass without the reduction of its metrics, for a part of a batch. */
 tinker_status result_read_pass(struct arena *a, const char *body, size_t n, bool proto,
                                tinker_forward_backward *out, tinker_error *err);

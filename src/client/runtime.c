@@ -172,7 +172,7 @@ static void gate_open(void *arg)
 void runtime_drain_courier(struct runtime *rt)
 {
     struct gate g = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false };
-    if (!library_thread && pool_submit(rt->courier, gate_open, &g))
+    if (!library_thread && rt->pid == getpid() && pool_submit(rt->courier, gate_open, &g))
         gate_wait(&g);
 }
 
@@ -198,6 +198,11 @@ void runtime_sync(struct runtime *rt, void (*fn)(void *arg), void *arg)
                            .gate = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false } };
     loop_post(rt->loop, &s.task);
     gate_wait(&s.gate);
+}
+
+bool runtime_is_own_thread(void)
+{
+    return library_thread;
 }
 
 void runtime_mark_thread(void)

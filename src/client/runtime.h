@@ -51,6 +51,7 @@ void runtime_sync(struct runtime *rt, void (*fn)(void *arg), void *arg);
 
 /* TINKER_ESTATE when the calling thread is one of the library's, where waiting would
  * block what is waited for, or the process is a fork of the one that started it. */
+bool runtime_is_own_thread(void); /* the loop's, the courier's, or one marked */
 /* This thread runs the user's code for the library: it may not block from here on. */
 void runtime_mark_thread(void);
 tinker_status runtime_may_block(const char *what, tinker_error *err);

@@ -171,6 +171,15 @@ static tinker_status on_decode(struct poll *p, const char *body, size_t n, bool 
     return result_sample.read(s->op.future, body, n, proto, err);
 }
 
+static tinker_status take_large(struct poll *p, void *out, struct arena *a, tinker_error *err)
+{
+    struct sample_op *s = CONTAINER(p, struct sample_op, poll);
+    (void)err;
+    s->op.future->value = out;
+    arena_adopt(&s->op.future->arena, a);
+    return TINKER_OK;
+}
+
 static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
 {
     struct sample_op *s = CONTAINER(p, struct sample_op, poll);
@@ -226,6 +235,8 @@ static void on_sent(struct call *c)
     s->poll.future = s->op.future;
     s->poll.started_ns = loop_now_ns(loop_of(s)); /* as the reference: after dispatch */
     s->poll.decode = on_decode;
+    s->poll.read_aside = result_sample_aside;
+    s->poll.take_aside = take_large;
     s->poll.queue_state = on_state;
     s->poll.done = on_polled;
     poll_start(&s->poll, id);

@@ -145,10 +145,8 @@ static void close_holders(void *arg)
     shadow_close_all(c->service, one_closed, c);
 }
 
-void tinker_service_free(tinker_service *s)
+static void service_end(tinker_service *s)
 {
-    if (!s)
-        return;
     if (s->rt->pid == getpid()) {
         struct closing c = { s, s->session, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER,
                              (s->session != NULL) + (s->rest != NULL) + shadow_count(s) };
@@ -167,6 +165,33 @@ void tinker_service_free(tinker_service *s)
     hooks_clear(&s->hooks);
     config_clear(&s->cfg);
     free(s);
+}
+
+static void *end_aside(void *arg)
+{
+    service_end(arg);
+    return NULL;
+}
+
+/* In a callback the end would wait for the callback: another thread does it, and what is
+ * still to be told is not. */
+static void end_behind(tinker_service *s)
+{
+    pthread_t thread;
+    atomic_store(&s->cfg.muted, true);
+    pthread_mutex_lock(&s->observer.lock);
+    s->observer.call = NULL;
+    pthread_mutex_unlock(&s->observer.lock);
+    if (pthread_create(&thread, NULL, end_aside, s) == 0)
+        pthread_detach(thread);
+}
+
+void tinker_service_free(tinker_service *s)
+{
+    if (s && runtime_is_own_thread())
+        end_behind(s);
+    else if (s)
+        service_end(s);
 }
 
 /* ---- shared by the clients ------------------------------------------------------------ */

@@ -126,6 +126,15 @@ static tinker_status read_part(struct train_part *p, const char *body, size_t n,
     return result_read_pass(a, body, n, proto, p->pass, err);
 }
 
+static tinker_status take_part(struct poll *poll, void *out, struct arena *a, tinker_error *err)
+{
+    struct train_part *p = CONTAINER(poll, struct train_part, poll);
+    (void)err;
+    p->pass = out;
+    arena_adopt(&p->op->op.future->arena, a);
+    return TINKER_OK;
+}
+
 /* An unnamed save answers with the sampling session it opened. */
 static tinker_status read_sampler(struct train_op *op, const char *body, size_t n,
                                   tinker_error *err)
@@ -301,6 +310,10 @@ static void ask_result(struct train_part *p, const char *id)
     p->poll.future = op->op.future;
     p->poll.started_ns = op->started_ns;
     p->poll.decode = on_decode;
+    if (op->kind->result == TRAIN_PASS) {
+        p->poll.read_aside = result_pass_aside;
+        p->poll.take_aside = take_part;
+    }
     p->poll.queue_state = on_state;
     p->poll.done = on_polled;
     poll_start(&p->poll, id);

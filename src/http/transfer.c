@@ -202,6 +202,14 @@ struct http_common *http_common_new(const struct http_header *headers, size_t n)
     return c;
 }
 
+const char *http_common_line(const struct http_common *c, size_t i)
+{
+    const struct curl_slist *n = c ? c->list : NULL;
+    while (n && i-- > 0)
+        n = n->next;
+    return n ? n->data : NULL;
+}
+
 void http_common_free(struct http_common *c)
 {
     if (c)
