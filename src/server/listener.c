@@ -245,8 +245,17 @@ static struct call *call_new(struct listener *l, struct MHD_Connection *conn, co
     return c;
 }
 
+static void drop_stream(void *context)
+{
+    stream_abandon(context);
+    stream_unref(context);
+}
+
 static void call_free(struct call *c)
 {
+    /* The client left while the answer was made aside. */
+    if (c->handled && c->res.stream)
+        drop_stream(c->res.stream);
     if (c->handled)
         response_drop(&c->res);
     if (c->req.context_free)
@@ -279,12 +288,6 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t max)
     if (n == 0)
         hold_call(c->listener, &c->hold, stream_waitlist(s), c->req.transport);
     return n;
-}
-
-static void drop_stream(void *context)
-{
-    stream_abandon(context);
-    stream_unref(context);
 }
 
 static struct MHD_Response *make_response(struct call *c, struct response *res)

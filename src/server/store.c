@@ -1,7 +1,9 @@
 /* store.c - the database: opening, schema, statements; see store.h and store_sql.h.
  *
  * Write-ahead log with synchronous=NORMAL: a committed write survives the death of
- * the process at once, and a power failure up to the last checkpoint of the log. */
+ * the process at once, and a power failure up to the last time the log was moved into
+ * the database.  A connection of its own does that (store_tidy), because after a large
+ * request it takes the disk seconds. */
 #include "server/store.h"
 
 #include <stdlib.h>
@@ -15,6 +17,7 @@ static const char schema[] =
     "PRAGMA busy_timeout=5000;"
     "PRAGMA journal_mode=WAL;"
     "PRAGMA journal_size_limit=67108864;"
+    "PRAGMA wal_autocheckpoint=0;"
     "BEGIN;"
     "CREATE TABLE IF NOT EXISTS settings(name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS sessions(id TEXT PRIMARY KEY, owner TEXT NOT NULL, tags TEXT,"
@@ -265,6 +268,8 @@ struct store *store_open(const char *path, tinker_error *err)
         return NULL;
     }
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->keeper_lock, NULL);
+    s->path = strdup(path);
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     if (sqlite3_open_v2(path, &s->db, flags, NULL) != SQLITE_OK || !prepare_file(s, is_new)) {
         fail(s, path, err);
@@ -284,9 +289,33 @@ void store_close(struct store *s)
         return;
     for (size_t i = 0; i < s->n_cache; i++)
         sqlite3_finalize(s->cache[i].stmt);
+    sqlite3_close(s->keeper);
     sqlite3_close(s->db);
+    free(s->path);
+    pthread_mutex_destroy(&s->keeper_lock);
     pthread_mutex_destroy(&s->lock);
     free(s);
+}
+
+static bool open_keeper(struct store *s)
+{
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
+    if (s->keeper)
+        return true;
+    if (s->path && sqlite3_open_v2(s->path, &s->keeper, flags, NULL) == SQLITE_OK)
+        return true;
+    sqlite3_close(s->keeper);
+    s->keeper = NULL;
+    return false;
+}
+
+void store_tidy(struct store *s)
+{
+    pthread_mutex_lock(&s->keeper_lock);
+    /* Passive: what is still being read or written is left for the next time. */
+    if (open_keeper(s))
+        sqlite3_wal_checkpoint_v2(s->keeper, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    pthread_mutex_unlock(&s->keeper_lock);
 }
 
 /* ---- settings ---------------------------------------------------------------------------- */

@@ -21,6 +21,8 @@ struct store;
 
 struct store *store_open(const char *path, tinker_error *err);
 void store_close(struct store *s);
+/* Move the log of writes into the database.  Called now and then; nobody else waits for it. */
+void store_tidy(struct store *s);
 /* A small value of the server itself, for example its signing key. */
 tinker_status store_get_setting(struct store *s, const char *name, struct buf *out,
                                 tinker_error *err); /* out empty when absent */

@@ -22,6 +22,9 @@ struct store {
         sqlite3_stmt *stmt;
     } cache[SQL_CACHE];
     size_t n_cache;
+    pthread_mutex_t keeper_lock;
+    sqlite3 *keeper; /* keeper_lock; moves the log while the other one writes on */
+    char *path;      /* const */
 };
 
 struct sql_value {

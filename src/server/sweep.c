@@ -156,6 +156,7 @@ void sweep_once(struct server *s, bool slow)
     fail_gaps(s);
     if (!slow)
         return;
+    store_tidy(s->store);
     future_record_failures(s);
     expire_sessions(s);
     expire_checkpoints(s);

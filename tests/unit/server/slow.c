@@ -2,6 +2,7 @@
 #include <semaphore.h>
 
 #include "server/listener.h"
+#include "server/stream.h"
 #include "unit/server/dial.h"
 #include "unit/server/fake_engine.h"
 
@@ -19,6 +20,12 @@ static void handler(void *state, struct request *req, struct response *res)
         atomic_fetch_add(&aside_running, 1);
         sem_wait(&go_on);
         atomic_fetch_sub(&aside_running, 1);
+    }
+    if (strcmp(req->path, "/long") == 0 && req->n_body == 6) { /* "stream" */
+        struct stream *flow = stream_new(listener);
+        res->stream = flow;
+        stream_unref(flow); /* the producer's side */
+        return;
     }
     if (strcmp(req->path, "/hold") == 0 && !gate.fired && !req->timed_out) {
         res->wait = &gate;
@@ -318,6 +325,14 @@ static void test_a_client_that_left_while_aside(void)
     begin();
     int fd = call();
     say(fd, "POST /long HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na");
+    for (int i = 0; i < 5000 && atomic_load(&aside_running) < 1; i++)
+        nap_ms(1);
+    close(fd);
+    sem_post(&go_on);
+    settle();
+    /* The same with a stream, which then has no reader. */
+    fd = call();
+    say(fd, "POST /long HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nstream");
     for (int i = 0; i < 5000 && atomic_load(&aside_running) < 1; i++)
         nap_ms(1);
     close(fd);
