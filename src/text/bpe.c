@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORD_BITS = 16, WORD_TEXT = 15, WORD_IDS = 3, LONG_BITS = 15, LONG_TEXT = 30, LONG_IDS = 8 };
+enum { WORD_BITS = 17, WORD_TEXT = 15, WORD_IDS = 3, LONG_BITS = 16, LONG_TEXT = 30, LONG_IDS = 8 };
 
 /* The key is the bytes of the word, padded with zeros, and its length in the last byte: equal keys
  * are equal words, and an empty entry is no word. */

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
-#include "base/utf8.h"
 #include "text/unicode.h"
 
 struct job {
@@ -316,7 +315,7 @@ static tinker_status encode_raw_gap(struct job *j, struct tok_text text, bool at
 
 static tinker_status check_utf8(struct job *j)
 {
-    size_t good = utf8_valid_prefix(j->text, j->n);
+    size_t good = uni_valid_prefix(j->text, j->n);
     if (good == j->n)
         return TINKER_OK;
     if (!j->o->replace_invalid)

@@ -74,6 +74,8 @@ enum uni_form { UNI_NFC, UNI_NFD, UNI_NFKC, UNI_NFKD };
 /* Append the normal form of text[0..n) to out; false: out of memory. */
 bool uni_normalize(struct buf *out, const char *text, size_t n, enum uni_form form);
 
+/* Length of the prefix of text[0..n) that is UTF-8: utf8_valid_prefix(), faster on long text. */
+size_t uni_valid_prefix(const char *text, size_t n);
 /* Append text[0..n) with each maximal ill-formed part replaced by U+FFFD. */
 void uni_repair(struct buf *out, const char *text, size_t n);
 /* At text[0..n), where decoding failed: length of the maximal ill-formed part, and whether

@@ -180,18 +180,60 @@ static void test_stream_delivers_at_once(void)
     tinker_tokenizer_free(t);
 }
 
+/* Decodes of many ids are made from a table; they are what they were without. */
+static void check_table(tinker_tokenizer *plain, tinker_tokenizer *primed, int32_t ids, int common)
+{
+    static int32_t many[40000];
+    static char want[1024];
+    struct rng r;
+    rng_seed(&r, 9);
+    decode(primed, many, sizeof(many) / sizeof(many[0]), NULL);
+    for (int round = 0; round < 1500; round++) {
+        tinker_decode_options o = TINKER_DECODE_OPTIONS_INIT;
+        int32_t list[80];
+        size_t n = rng_next(&r) % (round % 8 ? 12 : 80);
+        for (size_t i = 0; i < n; i++)
+            list[i] = (int32_t)(rng_next(&r) % 4 ? rng_next(&r) % (unsigned)ids : (unsigned)common);
+        o.skip_special = round % 3 == 0;
+        o.strict = round % 16 == 1;
+        snprintf(want, sizeof(want), "%s", decode(plain, list, n, &o));
+        CHECK_STR(decode(primed, list, n, &o), want);
+    }
+}
+
+static const char fallback_json[] =
+    "{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{"
+    "\"String\":"
+    "\"_\"},\"content\":\" "
+    "\"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\","
+    "\"content\":\" \",\"start\":1,\"stop\":0}]},\"model\":{\"vocab\":{\"_a\":0,\"<0xC3>\":1,"
+    "\"<0xA9>\":2,\"b\":3,\"_\":4,\"\xEF\xBF\xBD\":5},\"merges\":[]}}";
+
+static void test_table(void)
+{
+    struct fixture f = FIXTURE_INIT;
+    tinker_tokenizer *t[4];
+    f.added = "[{\"id\":272,\"content\":\"<|a|>\",\"special\":true},"
+              "{\"id\":273,\"content\":\"<\xEF\xBD\x9CUser of a long name>\",\"special\":false},"
+              "{\"id\":280,\"content\":\"exactly fifteen\",\"special\":false}]";
+    for (int i = 0; i < 2; i++) {
+        t[i] = fixture_load(&f, NULL);
+        t[2 + i] =
+            tinker_tokenizer_load_json(fallback_json, strlen(fallback_json), NULL, 0, NULL, NULL);
+        REQUIRE(t[i] && t[2 + i]);
+    }
+    check_table(t[0], t[1], 284, 259);
+    check_table(t[2], t[3], 7, 0);
+    for (int i = 0; i < 4; i++)
+        tinker_tokenizer_free(t[i]);
+}
+
 static void test_stream_byte_fallback(void)
 {
-    static const char json[] =
-        "{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{"
-        "\"String\":"
-        "\"_\"},\"content\":\" "
-        "\"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\","
-        "\"content\":\" \",\"start\":1,\"stop\":0}]},\"model\":{\"vocab\":{\"_a\":0,\"<0xC3>\":1,"
-        "\"<0xA9>\":2,\"b\":3,\"_\":4,\"\xEF\xBF\xBD\":5},\"merges\":[]}}";
     tinker_error err = { 0 };
     struct rng r;
-    tinker_tokenizer *t = tinker_tokenizer_load_json(json, strlen(json), NULL, 0, NULL, &err);
+    tinker_tokenizer *t =
+        tinker_tokenizer_load_json(fallback_json, strlen(fallback_json), NULL, 0, NULL, &err);
     REQUIRE(t != NULL);
     rng_seed(&r, 5);
     for (int round = 0; round < 500; round++) {
@@ -232,6 +274,7 @@ int main(void)
     RUN(test_byte_level);
     RUN(test_cleanup);
     RUN(test_other_decoders);
+    RUN(test_table);
     RUN(test_stream_byte_level);
     RUN(test_stream_delivers_at_once);
     RUN(test_stream_byte_fallback);

@@ -436,6 +436,60 @@ static void test_byte_fallback(void)
     tinker_tokenizer_free(t);
 }
 
+/* A char-level vocabulary with all byte tokens (ids 0..255), the letters a b c, U+2581 and merges.
+ * whole: with a token that holds the spelling of a byte token, so that pieces are never cut. */
+static tinker_tokenizer *load_chars(bool whole)
+{
+    struct buf b;
+    tinker_error err = { 0 };
+    buf_init(&b, SIZE_MAX);
+    buf_puts(&b, "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":"
+                 "\"" META "\"},\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{");
+    for (int i = 0; i < 256; i++)
+        buf_printf(&b, "\"<0x%02X>\":%d,", (unsigned)i, i);
+    buf_printf(&b, "\"%s\":400,", whole ? "q<0x41>q" : "q");
+    buf_puts(&b, "\"a\":256,\"b\":257,\"c\":258,\"" META "\":259,\"ab\":260,\"bc\":261,\"" META
+                 "ab\":262,\"abc\":263,\"c" META
+                 "\":264,\"cc\":265},\"merges\":[\"b c\",\"a b\",\"" META " ab\",\"ab c\",\"c " META
+                 "\",\"c c\"]}}");
+    tinker_tokenizer *t = tinker_tokenizer_load_json(b.data, b.len, NULL, 0, NULL, &err);
+    if (!t)
+        TAP_FAIL("%s", err.message);
+    buf_clear(&b);
+    return t;
+}
+
+static void test_parts_are_as_the_whole(void)
+{
+    static const char *const letters[] = {
+        "a", "b", "c", " ", "\n", "\xC3\xA9", "\xF0\x9F\x98\x80"
+    };
+    tinker_tokenizer *parts = load_chars(false), *whole = load_chars(true);
+    struct rng r;
+    REQUIRE(parts && whole);
+    rng_seed(&r, 3);
+    for (int round = 0; round < 2000; round++) {
+        char text[256], want[2048];
+        size_t n = 0, count = 1 + rng_next(&r) % 40;
+        for (size_t i = 0; i < count; i++)
+            n += (size_t)snprintf(text + n, sizeof(text) - n, "%s", letters[rng_next(&r) % 7]);
+        snprintf(want, sizeof(want), "%s", fixture_ids(whole, text, n, NULL));
+        CHECK_STR(fixture_ids(parts, text, n, NULL), want);
+    }
+    tinker_tokenizer_free(parts);
+    tinker_tokenizer_free(whole);
+    /* a character that is dropped keeps nothing apart */
+    static const char drops[] =
+        "{\"model\":{\"vocab\":{\"a\":1,\"b\":2,\"ab\":3},\"merges\":[\"a b\"]}}";
+    tinker_tokenizer *t = tinker_tokenizer_load_json(drops, strlen(drops), NULL, 0, NULL, NULL);
+    REQUIRE(t != NULL);
+    CHECK_IDS(t,
+              "a\xC3\xA9"
+              "b",
+              "3");
+    tinker_tokenizer_free(t);
+}
+
 static void check_words(const char *pre, const char *text, const char *want)
 {
     char json[2048];
@@ -534,6 +588,7 @@ int main(void)
     RUN(test_prefix_space);
     RUN(test_split_behaviors);
     RUN(test_byte_fallback);
+    RUN(test_parts_are_as_the_whole);
     RUN(test_other_pre_tokenizers);
     RUN(test_normalizers);
     return tap_done();

@@ -1,5 +1,7 @@
 /* unicode.c - classes of Unicode 16, normal forms of Unicode 9, repair of broken text. */
 #include "text/unicode.h"
+#include "base/rand.h"
+#include "base/utf8.h"
 #include "support/tap.h"
 
 static void test_class_counts(void)
@@ -108,6 +110,42 @@ static void test_repair(void)
                  "a" BAD BAD "b");
 }
 
+/* Parts of characters in random order: mostly wrong somewhere, at any place of a word of eight. */
+static void test_valid_prefix(void)
+{
+    static const char *const parts[] = { "a",
+                                         "abcdefgh",
+                                         "\xC3\xA9",
+                                         "\xE2\x82\xAC",
+                                         "\xF0\x9F\x98\x80",
+                                         "\xE0\xA4\x95",
+                                         "\xED\x9F\xBF",
+                                         "\xED\xA0\x80",
+                                         "\xE0\x80\x80",
+                                         "\xC0\x80",
+                                         "\x80",
+                                         "\xE2\x82",
+                                         "\xF4\x90\x80\x80",
+                                         "\xFF" };
+    struct rng r;
+    rng_seed(&r, 11);
+    size_t whole = 0;
+    for (int round = 0; round < 20000; round++) {
+        char text[128];
+        size_t n = 0, count = rng_next(&r) % 24;
+        for (size_t i = 0; i < count; i++) {
+            const char *part = parts[rng_next(&r) % (rng_next(&r) % 16 ? 7 : 14)];
+            memcpy(text + n, part, strlen(part));
+            n += strlen(part);
+            n = n > 120 ? 120 : n;
+        }
+        size_t want = utf8_valid_prefix(text, n);
+        CHECK_INT(uni_valid_prefix(text, n), want);
+        whole += want == n;
+    }
+    CHECK(whole > 2000 && whole < 18000);
+}
+
 static void test_word(void)
 {
     CHECK(uni_is_word('a') && uni_is_word('_') && uni_is_word('7') && uni_is_word(0x301));
@@ -123,6 +161,7 @@ int main(void)
     RUN(test_nfc_quick_check);
     RUN(test_other_forms);
     RUN(test_repair);
+    RUN(test_valid_prefix);
     RUN(test_word);
     return tap_done();
 }
