@@ -115,6 +115,24 @@ TINKER_API tinker_future *tinker_rest_download_checkpoint(tinker_rest *r, const 
                                                           const tinker_download_options *opts,
                                                           tinker_error *err);
 
+/* Unpack such an archive into a new directory `dir`, which appears when it is complete.  Files and
+ * directories only: an archive with links or devices, or with names that lead out of dir, is
+ * refused as a whole.  TINKER_EINVAL names the place; TINKER_ESTATE for the file system.
+ * Blocks. */
+TINKER_API tinker_status tinker_archive_extract(const char *file, const char *dir,
+                                                tinker_error *err);
+
+/* tinker://<training run>/<checkpoint id>, taken apart. */
+typedef struct tinker_checkpoint_path {
+    char training_run[256];
+    char checkpoint_id[256]; /* "weights/<name>" or "sampler_weights/<name>" */
+    char name[256];
+    int sampler; /* sampler weights, else training state */
+} tinker_checkpoint_path;
+/* TINKER_EINVAL says what a path looks like.  Sends nothing. */
+TINKER_API tinker_status tinker_checkpoint_path_parse(const char *path, tinker_checkpoint_path *out,
+                                                      tinker_error *err);
+
 /* ---- training runs ---------------------------------------------------------------- */
 
 typedef struct tinker_training_run {

@@ -30,6 +30,13 @@ typedef struct tinker_retry_options {
         sizeof(tinker_retry_options), 1000, 7200000, 500, 10000, 0.25, -1, 0, 0 \
     }
 
+/* Call fn(state, attempt) until it succeeds, and wait between the calls as a sampler does between
+ * samples; attempt counts from 0.  It ends with an error that is not retriable, after max_retries,
+ * or progress_ms after the first call.  opts NULL: the defaults.  Blocks. */
+typedef tinker_status tinker_retry_fn(void *state, int attempt, tinker_error *err);
+TINKER_API tinker_status tinker_retry(tinker_retry_fn *fn, void *state,
+                                      const tinker_retry_options *opts, tinker_error *err);
+
 /* Open a sampler on a base model, or on saved weights ("tinker://…/sampler_weights/…");
  * at least one of the two is not NULL, and both must agree.  Blocks, at most timeout_ms. */
 TINKER_API tinker_sampler *tinker_service_create_sampler(tinker_service *s, const char *base_model,

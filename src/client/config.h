@@ -39,7 +39,7 @@ struct config {
     int64_t connect_ms;
     char timeout_text[24]; /* for x-stainless-read-timeout: "60" */
     int max_retries;       /* layer 1 */
-    atomic_bool muted; /* the service is being freed by a callback: no more of them */
+    atomic_bool muted;     /* the service is being freed by a callback: no more of them */
     bool telemetry, subprocess_sampling, dump_headers, otel, poll_backoff;
     bool isolate_limits;
     int64_t poll_backoff_initial_ms, poll_backoff_max_ms;

@@ -564,3 +564,22 @@ tinker_future *trainer_ask_name(tinker_training *t, tinker_error *err)
 {
     return ask_info(t, &name_kind, err);
 }
+
+/* ---- paths, for the user ------------------------------------------------------------------------ */
+
+tinker_status tinker_checkpoint_path_parse(const char *path, tinker_checkpoint_path *out,
+                                           tinker_error *err)
+{
+    struct wire_path p;
+    tinker_status s = wire_path_parse(path, &p, err);
+    if (s != TINKER_OK)
+        return s;
+    if (p.n_run >= sizeof(out->training_run) ||
+        strlen(p.checkpoint_id) >= sizeof(out->checkpoint_id))
+        return err_set(err, TINKER_EINVAL, "the path has a part of more than 255 bytes");
+    *out = (tinker_checkpoint_path){ .sampler = p.sampler };
+    memcpy(out->training_run, p.run, p.n_run);
+    snprintf(out->checkpoint_id, sizeof(out->checkpoint_id), "%s", p.checkpoint_id);
+    snprintf(out->name, sizeof(out->name), "%s", p.name);
+    return TINKER_OK;
+}
