@@ -9,6 +9,7 @@
 enum { THREADS = 8 };
 
 static atomic_int loads;
+static char info_seen[1]; /* a state of its own: what is remembered goes by it */
 static char asked[256], revision_asked[64];
 
 /* A loader that takes its time, so that threads meet inside. */
@@ -184,7 +185,7 @@ static void test_encode_on_clients(void)
     struct world w;
     world_open_real(&w, NULL);
     tinker_error err = { 0 };
-    tinker_tokenizer_options o = by(loader, &w);
+    tinker_tokenizer_options o = by(loader, info_seen);
     tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 5000, &err);
     REQUIRE(t != NULL);
     say(&w, API "get_info", 400, "{\"detail\":\"not yet\"}", 1);
