@@ -1,6 +1,7 @@
 /* zstd.c - zstd with limits; the only file that knows the library. */
 #include "wire/zstd.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <zstd.h>
 #include "base/err.h"
@@ -50,6 +51,25 @@ static tinker_status stream(ZSTD_DStream *d, ZSTD_inBuffer *in, size_t max, size
     return TINKER_OK;
 }
 
+/* Does the content fit?  Decodes into a block that is thrown away, so that a small frame of much
+ * content costs time but no memory.  Frames that are broken are left to the real pass. */
+static bool fits(ZSTD_DStream *d, const void *p, size_t n, size_t max)
+{
+    char block[16 * 1024];
+    ZSTD_inBuffer in = { p, n, 0 };
+    size_t total = 0, need = 1;
+    while (total <= max && (in.pos < in.size || need != 0)) {
+        ZSTD_outBuffer o = { block, sizeof(block), 0 };
+        size_t before = in.pos;
+        need = ZSTD_decompressStream(d, &o, &in);
+        if (ZSTD_isError(need) || (o.pos == 0 && in.pos == before))
+            break;
+        total += o.pos;
+    }
+    ZSTD_DCtx_reset(d, ZSTD_reset_session_only);
+    return total <= max;
+}
+
 tinker_status wire_zstd_decompress(const void *p, size_t n, size_t max, struct buf *out,
                                    tinker_error *err)
 {
@@ -68,8 +88,11 @@ tinker_status wire_zstd_decompress(const void *p, size_t n, size_t max, struct b
     ZSTD_DStream *d = ZSTD_createDStream();
     if (!d)
         return err_nomem(err, "zstd");
+    /* One frame that states its size has been checked; the size of others is not known yet. */
+    bool known = stated != ZSTD_CONTENTSIZE_UNKNOWN && ZSTD_findFrameCompressedSize(p, n) == n;
     ZSTD_inBuffer in = { p, n, 0 };
-    tinker_status status = stream(d, &in, max, step, out, err);
+    tinker_status status =
+        known || fits(d, p, n, max) ? stream(d, &in, max, step, out, err) : too_large(max, err);
     ZSTD_freeDStream(d);
     return status;
 }

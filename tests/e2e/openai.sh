@@ -1,0 +1,57 @@
+#!/bin/sh
+# openai.sh - the OpenAI endpoints with curl: what comes back, whole and streamed, and errors.
+here=$(dirname "$0")
+. "$here/../support/serve.sh"
+serve_start --model "tinker/tiny=$root/models/tiny" --api-key tml-local
+tap "the server accepts requests" $?
+
+ask() { # ask PATH [BODY]: the answer in $work/out, the status in $status
+    status=$(curl -s -o "$work/out" -w '%{http_code}' -H 'Authorization: Bearer tml-local' \
+        -H 'Content-Type: application/json' ${2:+-d "$2"} "$url/v1/$1")
+}
+has() { grep -qF -- "$1" "$work/out"; }
+
+ask models
+[ "$status" = 200 ] && has '"id":"tinker/tiny"'
+tap "models" $? "$work/out"
+body='{"model":"tinker/tiny","prompt":"Once upon a time","max_tokens":8,"seed":3,"n":2,"logprobs":0'
+ask completions "$body}"
+[ "$status" = 200 ] && has '"object":"text_completion"' && has '"index":1' && has '"token_logprobs":[' &&
+    has '"completion_tokens":16'
+tap "completions" $? "$work/out"
+cp "$work/out" "$work/first"
+ask completions "$body}"
+[ "$(grep -o '"text":"[^"]*"' "$work/out")" = "$(grep -o '"text":"[^"]*"' "$work/first")" ]
+tap "the same seed gives the same texts" $? "$work/out"
+ask completions "$body,\"stream\":true,\"stream_options\":{\"include_usage\":true}}"
+[ "$status" = 200 ] && has 'data: [DONE]' && has '"finish_reason":"length"' && has '"completion_tokens":16' &&
+    has '"token_logprobs":['
+tap "a stream ends with its usage and [DONE]" $? "$work/out"
+for i in 0 1; do
+    streamed=$(grep -o "\"index\":$i,\"text\":\"[^\"]*\"" "$work/out" | sed 's/.*"text":"//; s/"$//' | tr -d '\n')
+    grep -qF "\"index\":$i,\"text\":\"$streamed\"" "$work/first"
+    tap "stream $i brings the same text" $? "$work/out"
+done
+chat='{"model":"tinker/tiny","messages":[{"role":"user","content":"Hello"}],"max_tokens":5,"seed":1'
+ask chat/completions "$chat}"
+[ "$status" = 200 ] && has '"object":"chat.completion"' && has '"role":"assistant"'
+tap "chat" $? "$work/out"
+ask chat/completions "$chat,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}]}"
+[ "$status" = 200 ] && has '"role":"assistant"'
+tap "chat with tools" $? "$work/out"
+ask chat/completions "$chat,\"tool_choice\":\"required\"}"
+[ "$status" = 400 ] && has '"error":{"message":' && has 'tool_choice'
+tap "what is not supported is refused" $? "$work/out"
+ask completions '{"model":"nobody","prompt":"a"}'
+[ "$status" = 404 ] && has '"error":{"message":' && has 'nobody'
+tap "an unknown model" $? "$work/out"
+ask completions '{"model":"tinker/tiny","prompt":'
+[ "$status" = 400 ] && has '"error":{"message":'
+tap "a broken body" $? "$work/out"
+status=$(curl -s -o "$work/out" -w '%{http_code}' "$url/v1/models")
+[ "$status" = 401 ] && has '"error":{"message":"Missing API key"'
+tap "a missing key is an error in the same shape" $? "$work/out"
+
+serve_stop
+tap "the server stops cleanly on SIGTERM" $? "$work/serve.log"
+tap_plan
