@@ -10,8 +10,8 @@
 #include <string.h>
 #include <tinker/rest.h>
 #include <tinker/tinker.h>
-#include "base/arena.h"
 #include "base/buf.h"
+#include "seq-data.h"
 
 enum { WAIT_MS = 60000, MANY = 8 };
 #define RUN_ID     "11111111-2222-4333-8444-555555555555:train:0"
@@ -23,8 +23,7 @@ static tinker_training *training;
 static tinker_sampler *sampler;
 static tinker_rest *rest;
 static tinker_error err;
-static struct arena arena; /* data of the current step */
-static struct buf out;     /* what came of it */
+static struct buf out; /* what came of it */
 
 /* ---- outcomes ------------------------------------------------------------------------- */
 
@@ -71,50 +70,6 @@ static bool finish(tinker_future *f)
         say(tinker_future_path(f));
     tinker_future_free(f);
     return ok;
-}
-
-/* ---- data ------------------------------------------------------------------------------ */
-
-static void *get(size_t n, size_t size)
-{
-    void *p = arena_array(&arena, n, size);
-    if (!p)
-        abort();
-    return p;
-}
-
-static tinker_chunk text(int first, size_t n)
-{
-    int32_t *tokens = get(n, sizeof *tokens);
-    for (size_t k = 0; k < n; k++)
-        tokens[k] = first + (int)k;
-    return (tinker_chunk){ .tokens = tokens, .n_tokens = n };
-}
-
-/* Datum i of `n` tokens: targets, and weights unless they are left out. */
-static tinker_datum datum(int i, size_t n, bool weights)
-{
-    tinker_chunk *chunk = get(1, sizeof *chunk);
-    *chunk = text(100 * i, n);
-    int64_t *targets = get(n, sizeof *targets);
-    float *w = get(n, sizeof *w);
-    for (size_t k = 0; k < n; k++) {
-        targets[k] = 100 * i + (int)k + 1;
-        w[k] = 0.5f * (float)k;
-    }
-    tinker_named_tensor *inputs = get(2, sizeof *inputs);
-    inputs[0] = (tinker_named_tensor){ "target_tokens",
-                                       { .dtype = TINKER_INT64, .data = targets, .n = n } };
-    inputs[1] = (tinker_named_tensor){ "weights", { .dtype = TINKER_FLOAT32, .data = w, .n = n } };
-    return (tinker_datum){ { chunk, 1 }, inputs, weights ? 2 : 1 };
-}
-
-static const tinker_datum *batch(size_t n, size_t tokens)
-{
-    tinker_datum *data = get(n, sizeof *data);
-    for (size_t i = 0; i < n; i++)
-        data[i] = datum((int)i, tokens, true);
-    return data;
 }
 
 static const tinker_loss cross_entropy = { "cross_entropy", NULL, 0 };
