@@ -243,6 +243,7 @@ void tinker_engine_close(tinker_engine *e)
     model_free(e->model);
     checkpoint_close(e->files);
     threads_free(e->threads);
+    free(e->spare);
     free(e->dir);
     free(e);
 }

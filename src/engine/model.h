@@ -165,6 +165,8 @@ struct tinker_engine {
     tinker_engine_info info; /* info.context honours opts.max_context */
     uint64_t memory_limit;   /* opts.memory_limit, or what was free at open */
     uint64_t pass_bytes;     /* held by all live passes; together at most the limit */
+    float *spare;            /* work memory of the last pass, for the next one */
+    size_t spare_bytes;
     char fingerprint[65];
     char *dir;
     struct checkpoint *files; /* the mapped safetensors */

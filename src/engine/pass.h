@@ -39,6 +39,7 @@ struct tinker_pass {
 
     /* work memory, sized for the largest micro-batch */
     float *memory;
+    size_t memory_bytes;
     struct acts *acts; /* one, or one per layer */
     float *x;          /* layer inputs: (layers + 1, rows, hidden), or two without backward */
     float *h, *dx, *dh, *cs, *rstd, *kv;

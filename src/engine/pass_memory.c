@@ -110,6 +110,30 @@ static tinker_status refuse(const tinker_pass *p, uint64_t need, tinker_error *e
     return TINKER_ENOMEM;
 }
 
+/* Fresh memory costs a page fault per page, every step anew, while the products that
+ * write it wait.  So a pass leaves its own to the next.  What does not suit is given
+ * back first: live passes and the spare memory stay within the limit together. */
+static void take_memory(tinker_pass *p, size_t bytes, uint64_t room)
+{
+    tinker_engine *e = p->engine;
+    p->memory = e->spare;
+    p->memory_bytes = e->spare_bytes;
+    e->spare = NULL;
+    if (p->memory && p->memory_bytes >= bytes && p->memory_bytes / 2 <= bytes &&
+        p->memory_bytes - bytes <= room)
+        return;
+    free(p->memory);
+    p->memory = os_alloc_big(bytes);
+    p->memory_bytes = bytes;
+}
+
+static void leave_memory(tinker_engine *e, float *memory, size_t bytes)
+{
+    free(e->spare);
+    e->spare = memory;
+    e->spare_bytes = bytes;
+}
+
 tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
 {
     tinker_engine *e = p->engine;
@@ -122,12 +146,13 @@ tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
     uint64_t need = plan_bytes(&plan, p);
     if (need > room)
         return refuse(p, need, err);
-    p->bytes = need;
-    e->pass_bytes += need;
+    size_t work = plan_floats(&plan, p) * sizeof(float);
+    take_memory(p, work, room - need);
+    p->bytes = need + (p->memory_bytes - work);
+    e->pass_bytes += p->bytes;
     size_t longest = 0;
     for (size_t i = 0; i < p->n_batches; i++)
         longest = p->batches[i].n > longest ? p->batches[i].n : longest;
-    p->memory = os_alloc_big(plan_floats(&plan, p) * sizeof(float));
     p->acts = arena_array(&p->arena, plan.layers_kept, sizeof(*p->acts));
     p->segments = arena_array(&p->arena, longest, sizeof(*p->segments));
     p->pages = arena_array(&p->arena, p->pages_max, sizeof(*p->pages));
@@ -146,7 +171,8 @@ tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
 
 void pass_release(tinker_pass *p)
 {
-    free(p->memory);
+    if (p->memory)
+        leave_memory(p->engine, p->memory, p->memory_bytes);
     free(p->grad);
     p->memory = p->grad = NULL;
     if (p->bytes <= p->arena.used)
