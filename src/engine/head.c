@@ -9,7 +9,7 @@
 #include "engine/kernels/vec.h"
 #include "engine/linear.h"
 
-enum { CHUNK_BYTES = 32 << 20, CHUNK_MIN = 16, CHUNK_MAX = 256, ALIGN_FLOATS = 16 };
+enum { CHUNK_BYTES = 128 << 20, CHUNK_MIN = 16, CHUNK_MAX = 192, ALIGN_FLOATS = 16 };
 
 static size_t padded(size_t n)
 {

@@ -90,14 +90,14 @@ static void run(struct threads *t, size_t n, size_t grain,
 }
 
 /* Slices of at least WORTH multiply-adds: less is not worth waking a thread.  Every
- * slice of rows lays out the right operand for itself, so outputs of few rows (a
- * token's LoRA part, the gradient of A) are cut along their columns instead. */
-enum { WORTH = 1 << 15, TILE = 12, FEW_ROWS = 64 };
+ * slice of rows lays out the right operand for itself, so a slice has at least ROWS and
+ * outputs of few rows (a token's LoRA part, the gradient of A) are cut along columns. */
+enum { WORTH = 1 << 15, ROWS = 48, FEW_ROWS = 64 };
 
 static size_t dense_grain(size_t per_row)
 {
     size_t rows = WORTH / (per_row ? per_row : 1);
-    return rows < TILE ? TILE : rows;
+    return rows < ROWS ? ROWS : rows;
 }
 
 static size_t column_grain(size_t per_column)

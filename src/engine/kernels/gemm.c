@@ -63,6 +63,11 @@ static void pack_right(const struct kernel_ops *ops, float *dst, struct operand 
 {
     if (n < NR)
         memset(dst, 0, K * NR * sizeof *dst);
+    if (b.row == 1 && n == NR) {
+        for (size_t k = 0; k < K; k++)
+            memcpy(dst + k * NR, b.p + k * b.col, NR * sizeof *dst);
+        return;
+    }
     if (b.row == 1) {
         for (size_t k = 0; k < K; k++)
             memcpy(dst + k * NR, b.p + k * b.col, n * sizeof *dst);
