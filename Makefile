@@ -47,6 +47,7 @@ LIBS_client = $(shell pkg-config --libs $(PKGS_client)) -lm
 LIBS_server = $(shell pkg-config --libs $(PKGS_server))
 LIBS_json := -lm
 LIBS_BENCH_json := -ljansson
+LIBS_BENCH_engine := $(foreach f,gemm_forward gemm_backward dense_nt dense_nn dense_tn dense_nt_columns dense_tn_columns,-Wl,--wrap=$(f))
 LIBS_base := -lm
 LIBS_engine := -lm
 LIBS_loss := -lm

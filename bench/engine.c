@@ -1,20 +1,132 @@
 /* bench/engine [DIR]: training and decoding of a Qwen3-0.6B-shaped model, as shares of
- * what this machine can do.
+ * what this machine can do, and beside PyTorch with PEFT and llama.cpp.
  *
- * Without DIR a model with random weights is written to a temporary directory (1.2 GB)
- * and removed at the end.  TINKER_BENCH_LAYERS makes it smaller, TINKER_BENCH_DTYPE=bf16
- * chooses the packed weights' type.  Training is counted as the multiply-adds that a
- * LoRA step needs (forward, and backward to the inputs, of every product; attention;
- * the adapters), decoding as the bytes of weights that a token reads. */
+ * The model has random weights (1.2 GB).  It is written to DIR unless it is there, or to
+ * a temporary directory and removed at the end.  TINKER_BENCH_LAYERS makes it smaller,
+ * TINKER_BENCH_DTYPE=bf16 chooses the packed weights' type, TINKER_BENCH_STEPS counts the
+ * timed steps, TINKER_BENCH_PARTS=train,decode,peers chooses.  Training is counted as the
+ * multiply-adds that a LoRA step needs (forward, and backward to the inputs, of every
+ * product; attention; the adapters), decoding as the bytes of weights that a token reads.
+ *
+ * The linker sends the engine's calls of the product kernels through the counters here,
+ * which add up CPU time and multiply-adds of all threads. */
 #include "ceilings.h"
 
+#include <glob.h>
+#include <stdatomic.h>
 #include <tinker/engine.h>
 #include <unistd.h>
 #include "base/os.h"
 #include "engine/init_model.h"
+#include "engine/kernels/packed.h"
 #include "engine/model.h"
 
-enum { RANK = 32, SEQUENCES = 4, LENGTH = 256 };
+enum { RANK = 32, SEQUENCES = 4, LENGTH = 256, STEPS_MAX = 16 };
+
+/* ---- the products inside the engine --------------------------------------------------- */
+
+struct counter {
+    _Atomic uint64_t ns, flop;
+};
+static struct counter base_products, adapter_products;
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void count(struct counter *c, uint64_t start, size_t flop)
+{
+    atomic_fetch_add(&c->ns, cpu_ns() - start);
+    atomic_fetch_add(&c->flop, flop);
+}
+
+static void counter_reset(struct counter *c)
+{
+    atomic_store(&c->ns, 0);
+    atomic_store(&c->flop, 0);
+}
+
+/* The names are the linker's: --wrap=f turns calls of f into calls of __wrap_f. */
+void __real_gemm_forward(float *, const float *, const struct packed *, size_t, int, size_t,
+                         size_t);
+void __wrap_gemm_forward(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
+                         size_t begin, size_t end);
+void __wrap_gemm_forward(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
+                         size_t begin, size_t end)
+{
+    uint64_t start = cpu_ns();
+    __real_gemm_forward(y, x, w, N, accumulate, begin, end);
+    count(&base_products, start, 2 * N * w->C * (end - begin));
+}
+
+void __real_gemm_backward(float *, const float *, const struct packed *, size_t, int, size_t,
+                          size_t);
+void __wrap_gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
+                          int accumulate, size_t begin, size_t end);
+void __wrap_gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
+                          int accumulate, size_t begin, size_t end)
+{
+    uint64_t start = cpu_ns();
+    __real_gemm_backward(dx, dy, w, N, accumulate, begin, end);
+    count(&base_products, start, 2 * N * w->O * (end - begin));
+}
+
+typedef void dense_kernel(float *, const float *, const float *, size_t, size_t, size_t, float, int,
+                          size_t, size_t);
+dense_kernel __real_dense_nt, __real_dense_nn, __real_dense_tn, __real_dense_nt_columns,
+    __real_dense_tn_columns, __wrap_dense_nt, __wrap_dense_nn, __wrap_dense_tn,
+    __wrap_dense_nt_columns, __wrap_dense_tn_columns;
+
+/* `per` multiply-adds for each of [begin, end) */
+static void dense_counted(dense_kernel *f, size_t per, float *y, const float *x, const float *w,
+                          size_t N, size_t O, size_t C, float alpha, int accumulate, size_t begin,
+                          size_t end)
+{
+    uint64_t start = cpu_ns();
+    f(y, x, w, N, O, C, alpha, accumulate, begin, end);
+    count(&adapter_products, start, 2 * per * (end - begin));
+}
+
+void __wrap_dense_nt(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
+                     float alpha, int accumulate, size_t begin, size_t end)
+{
+    dense_counted(__real_dense_nt, O * C, y, x, w, N, O, C, alpha, accumulate, begin, end);
+}
+
+void __wrap_dense_nn(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
+                     float alpha, int accumulate, size_t begin, size_t end)
+{
+    dense_counted(__real_dense_nn, O * C, y, x, w, N, O, C, alpha, accumulate, begin, end);
+}
+
+void __wrap_dense_tn(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
+                     float alpha, int accumulate, size_t begin, size_t end)
+{
+    dense_counted(__real_dense_tn, N * C, y, x, w, N, O, C, alpha, accumulate, begin, end);
+}
+
+void __wrap_dense_nt_columns(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
+                             float alpha, int accumulate, size_t begin, size_t end)
+{
+    dense_counted(__real_dense_nt_columns, N * C, y, x, w, N, O, C, alpha, accumulate, begin, end);
+}
+
+void __wrap_dense_tn_columns(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
+                             float alpha, int accumulate, size_t begin, size_t end)
+{
+    dense_counted(__real_dense_tn_columns, N * O, y, x, w, N, O, C, alpha, accumulate, begin, end);
+}
+
+/* ---- the model and the work ------------------------------------------------------------ */
+
+static int part(const char *name)
+{
+    const char *parts = getenv("TINKER_BENCH_PARTS");
+    return parts == NULL || strstr(parts, name) != NULL;
+}
 
 static double wall(void)
 {
@@ -108,7 +220,36 @@ static double one_step(tinker_engine *e, tinker_adapter *a, const tinker_datum *
     return wall() - start;
 }
 
-static void train(tinker_engine *e, double peak)
+static void report_products(const char *what, const struct counter *c, double steps, double peak)
+{
+    double seconds = (double)c->ns / 1e9;
+    printf("  %s: %.1f GFLOP/s per thread = %.2f of the FMA peak%s, %.2f CPU s per step\n", what,
+           (double)c->flop / seconds / 1e9, (double)c->flop / seconds / peak,
+           c == &base_products ? " (bar 0.75)" : "", seconds / steps);
+}
+
+static void report_step(tinker_engine *e, const double *times, int steps, double peak)
+{
+    struct step_flop f = training_flop(&e->model->config);
+    double total = f.products + f.attention + f.lora, t = times[steps / 2];
+    int threads = threads_count(e->threads);
+    printf("training step: %d tokens in %.2f s [%.2f-%.2f], %.0f tokens/s, %.1f GFLOP/s = "
+           "%.2f of the peak (bar 0.55)\n",
+           SEQUENCES * LENGTH, t, times[0], times[steps - 1], SEQUENCES * LENGTH / t,
+           total / t / 1e9, total / t / peak);
+    report_products("products with base weights", &base_products, steps, peak / threads);
+    report_products("products with adapters", &adapter_products, steps, peak / threads);
+    fflush(stdout);
+}
+
+static int steps_asked(const char *text)
+{
+    long n = strtol(text, NULL, 10);
+    return n < 1 ? 1 : n > STEPS_MAX ? STEPS_MAX : (int)n;
+}
+
+/* Seconds of the median step. */
+static double train(tinker_engine *e, double peak)
 {
     static int32_t tokens[SEQUENCES][LENGTH];
     static int64_t targets[LENGTH];
@@ -136,21 +277,18 @@ static void train(tinker_engine *e, double peak)
         chunks[s] = (tinker_chunk){ .tokens = tokens[s], .n_tokens = LENGTH };
         data[s] = (tinker_datum){ { &chunks[s], 1 }, in, 2 };
     }
-    double times[3];
-    for (int i = -1; i < 3; i++) {
-        double t = one_step(e, a, data);
-        if (i >= 0)
-            times[i] = t;
-    }
-    qsort(times, 3, sizeof *times, ascending);
-    struct step_flop f = training_flop(&e->model->config);
-    double total = f.products + f.attention + f.lora;
-    printf("training step: %d tokens in %.2f s [%.2f-%.2f], %.0f tokens/s, %.1f GFLOP/s = "
-           "%.2f of the peak (bar 0.55)\n",
-           SEQUENCES * LENGTH, times[1], times[0], times[2], SEQUENCES * LENGTH / times[1],
-           total / times[1] / 1e9, total / times[1] / peak);
-    fflush(stdout);
+    const char *asked = getenv("TINKER_BENCH_STEPS");
+    int steps = asked ? steps_asked(asked) : 3;
+    double times[STEPS_MAX];
+    one_step(e, a, data); /* memory, caches */
+    counter_reset(&base_products);
+    counter_reset(&adapter_products);
+    for (int i = 0; i < steps; i++)
+        times[i] = one_step(e, a, data);
+    qsort(times, (size_t)steps, sizeof *times, ascending);
+    report_step(e, times, steps, peak);
     tinker_adapter_free(a);
+    return times[steps / 2];
 }
 
 /* Seconds per step of `batch` sequences that decode. */
@@ -188,12 +326,13 @@ static double decode(tinker_engine *e, tinker_adapter *a, size_t batch, int step
     return times[steps / 2];
 }
 
-static void decode_all(tinker_engine *e, double peak, double bandwidth)
+/* Seconds per token at batch 1. */
+static double decode_all(tinker_engine *e, double peak, double bandwidth)
 {
     const struct model_config *c = &e->model->config;
     double weights = layer_weights(c) * (double)c->layers + (double)c->vocab * (double)c->hidden;
     double bytes = weights * (e->opts.dtype == TINKER_WEIGHTS_BF16 ? 2 : 4);
-    double t = decode(e, NULL, 1, 15);
+    double t = decode(e, NULL, 1, 15), alone = t;
     printf("decode, batch 1: %.1f ms per token, %.1f GB/s = %.2f of the read bandwidth (bar 0.8)\n",
            t * 1e3, bytes / t / 1e9, bytes / t / bandwidth);
     tinker_error err = { 0 };
@@ -213,6 +352,49 @@ static void decode_all(tinker_engine *e, double peak, double bandwidth)
                (double)batches[i] / t, 2 * weights * (double)batches[i] / t / peak);
         fflush(stdout);
     }
+    return alone;
+}
+
+/* ---- the others ------------------------------------------------------------------------ */
+
+/* The figure that the oracle prints for `what`, or 0 when it is not installed. */
+static double oracle(const char *set, const char *what, const char *dir)
+{
+    char command[1024];
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    glob_t g = { 0 };
+    snprintf(command, sizeof command, "%s%s/tinker-conformance/venv-%s-[0-9]*/bin/python",
+             cache  ? cache
+             : home ? home
+                    : "",
+             cache ? "" : "/.cache", set);
+    if (glob(command, 0, NULL, &g) != 0) {
+        printf("%s: skipped, no environment for it (see bench/engine_oracle.py)\n", what);
+        return 0;
+    }
+    snprintf(command, sizeof command, "%s bench/engine_oracle.py %s %s", g.gl_pathv[0], what, dir);
+    globfree(&g);
+    FILE *p = popen(command, "r");
+    double seconds = 0;
+    if (p == NULL || fscanf(p, "%lf", &seconds) != 1)
+        printf("%s: no figure\n", what);
+    if (p != NULL)
+        pclose(p);
+    return seconds;
+}
+
+/* After the engine is closed: both sides would not fit into small machines. */
+static void peers(const char *dir, double step, double token)
+{
+    double theirs = step > 0 ? oracle("torch", "torch", dir) : 0;
+    if (theirs > 0)
+        printf("PyTorch + PEFT, the same step: %.2f s; ours is %.2f x as fast (bar 1)\n", theirs,
+               theirs / step);
+    theirs = token > 0 ? oracle("llama", "llama", dir) : 0;
+    if (theirs > 0)
+        printf("llama.cpp, decode at batch 1, the same weights: %.1f ms per token; ours is "
+               "%.2f x as fast (bar 1)\n",
+               theirs * 1e3, theirs / token);
 }
 
 static double all_threads_peak(struct threads *t)
@@ -241,7 +423,9 @@ int main(int argc, char **argv)
     tinker_error err = { 0 };
     if (model == NULL)
         return 1;
-    if (argc < 2)
+    char config[4096];
+    snprintf(config, sizeof config, "%s/config.json", model);
+    if (access(config, R_OK) != 0)
         write_model(model);
     tinker_engine_options o = TINKER_ENGINE_OPTIONS_INIT;
     const char *dtype = getenv("TINKER_BENCH_DTYPE");
@@ -257,9 +441,11 @@ int main(int argc, char **argv)
            kernels_name(), threads_count(e->threads), peak / 1e9, bandwidth / 1e9);
     printf("ready in %.2f s (bar 2)\n", ready);
     fflush(stdout);
-    train(e, peak);
-    decode_all(e, peak, bandwidth);
+    double step = part("train") ? train(e, peak) : 0;
+    double token = part("decode") ? decode_all(e, peak, bandwidth) : 0;
     tinker_engine_close(e);
+    if (part("peers") && o.dtype != TINKER_WEIGHTS_BF16)
+        peers(model, step, token);
     if (argc < 2)
         os_remove_tree(model, NULL);
     return 0;
