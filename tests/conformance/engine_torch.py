@@ -24,7 +24,7 @@ from transformers.utils import logging as transformers_logging
 transformers_logging.disable_progress_bar()
 warnings.filterwarnings("ignore", message="Model has `tie_word_embeddings=True`")  # meant so
 torch.manual_seed(0)
-torch.set_num_threads(2)
+torch.set_num_threads(1)  # the models are tiny
 
 BUILD = os.environ.get("BUILD_DIR", "build/release")
 MAKE = os.path.join(BUILD, "tools", "make-tiny-model")
@@ -329,7 +329,7 @@ def test_experts(tmp):
                   f"loss {off:.1e}; {len(model.lora)} tensors, worst {worst:.1e} {where}")
             values.append(worst)
         rows.append((name, values))
-        data = positive(grid_data(model, "cross_entropy"))
+        data = positive(grid_data(model, "cross_entropy"))[:1]
         reference = train(model, data, "cross_entropy", 1e-3)
         out = engine(tmp, path, {"adapter": save, "loss": "cross_entropy", "data": data, "steps": 20,
                                  "adam": {"lr": 1e-3}})
@@ -418,9 +418,9 @@ def test_training(tmp):
         values = []
         for loss in losses:
             wd, clip = (0.1, 5.0) if loss in ("cross_entropy", "ppo") else (0.0, 0.0)
-            lr = {"cross_entropy": 1e-3, "importance_sampling": 5e-5}.get(loss, 3e-4)  # the ratio has no bound
+            lr = {"cross_entropy": 1e-3, "importance_sampling": 1e-5}.get(loss, 3e-4)  # the ratio has no bound
             model = peft_model(path, adapter)
-            data = positive(grid_data(model, loss))
+            data = positive(grid_data(model, loss))[:1]
             reference = train(model, data, loss, lr, wd, clip)
             out = engine(tmp, path, {"adapter": adapter, "loss": loss, "data": data, "steps": 20,
                                      "adam": {"lr": lr, "wd": wd, "clip": clip}})
