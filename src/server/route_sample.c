@@ -63,6 +63,15 @@ static const char *problem_of(const struct wire_sample_request *r)
         return "max_tokens must be a positive number";
     if (r->topk_prompt_logprobs < 0)
         return "topk_prompt_logprobs must not be negative";
+    /* An option that changes the answer must not be ignored. */
+    if (r->topk_sample_logprobs.has && r->topk_sample_logprobs.value)
+        return "topk_sample_logprobs is not supported here";
+    if (r->prompt_alt_tokens_k.has && r->prompt_alt_tokens_k.value)
+        return "prompt_alt_tokens_k is not supported here";
+    if (r->target_prompt_logprobs.s)
+        return "target_prompt_logprobs is not supported here";
+    if (r->record_stability_info.has && r->record_stability_info.value)
+        return "record_stability_info is not supported here";
     return NULL;
 }
 

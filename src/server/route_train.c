@@ -175,6 +175,9 @@ void route_create_model(struct server *s, struct request *req, struct response *
         lora.seed = choose_seed(s);
     }
     check_lora(s, w, &lora);
+    if (in->optimizer_config && strcmp(in->optimizer_config->type, "adamw") != 0)
+        snprintf(w->refused, sizeof(w->refused), "optimizer '%.40s' is not supported, only adamw",
+                 in->optimizer_config->type);
     if (!base) {
         snprintf(w->refused, sizeof(w->refused), "base model '%.100s' is not served here",
                  in->base_model);

@@ -29,6 +29,15 @@ const struct wire_type wire_lora_config = { .name = "LoraConfig",
                                             .defaults = &lora_defaults };
 #undef T
 
+#define T struct wire_optimizer_config
+static const struct wire_field optimizer_config[] = {
+    { WIRE_FIELD(T, type, WIRE_STRING, REQ) },
+};
+static const struct wire_type wire_optimizer_config = { .name = "OptimizerConfig",
+                                                        WIRE_TABLE(T, optimizer_config),
+                                                        .ignores_unknown = true };
+#undef T
+
 #define T struct wire_create_model_request
 static const struct wire_field create_model_request[] = {
     { WIRE_FIELD(T, session_id, WIRE_STRING, REQ) },
@@ -36,6 +45,7 @@ static const struct wire_field create_model_request[] = {
     { WIRE_FIELD(T, base_model, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, user_metadata, WIRE_OBJECT_TEXT, NUL) },
     { WIRE_FIELD(T, lora_config, WIRE_POINTER, NUL), .type = &wire_lora_config },
+    { WIRE_FIELD(T, optimizer_config, WIRE_POINTER, NUL), .type = &wire_optimizer_config },
     { .name = "type", .kind = WIRE_LITERAL, .words = word_create_model },
 };
 const struct wire_type wire_create_model_request = { .name = "CreateModelRequest",

@@ -145,6 +145,9 @@ struct wire_create_model_request {
     const char *base_model;
     struct json_str user_metadata;
     const tinker_lora *lora_config;
+    const struct wire_optimizer_config {
+        const char *type; /* "adamw", "dimuon" */
+    } * optimizer_config; /* NULL: adamw */
 };
 struct wire_create_model_response {
     const char *model_id;
@@ -277,6 +280,9 @@ struct wire_sample_request {
     struct wire_opt_int seq_id;
     struct wire_opt_bool prompt_logprobs;
     int64_t topk_prompt_logprobs;
+    struct wire_opt_int topk_sample_logprobs, prompt_alt_tokens_k;
+    struct json_str target_prompt_logprobs; /* a tensor */
+    struct wire_opt_bool record_stability_info;
 };
 
 /* ---- futures --------------------------------------------------------------------- */

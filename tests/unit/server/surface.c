@@ -213,6 +213,33 @@ static void test_old_files_are_brought_up_to_date(void)
     server_close(s);
 }
 
+static void test_options_that_are_not_there_are_refused(void)
+{
+    static const char *const options[] = { "\"topk_sample_logprobs\":2",
+                                           "\"prompt_alt_tokens_k\":1",
+                                           "\"target_prompt_logprobs\":{\"data\":[1]}",
+                                           "\"record_stability_info\":true" };
+    begin();
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        struct reply r = post(s, "/api/v1/asample",
+                              "{\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},\"sampling_params\":{},"
+                              "\"base_model\":\"test/model\",%s}",
+                              options[i]);
+        CHECK_STATUS(r, 400);
+        CHECK(strstr(r.body, "not supported"));
+        reply_clear(&r);
+    }
+    struct reply r =
+        result_of(s, post(s, "/api/v1/create_model",
+                          "{\"session_id\":\"%s\",\"model_seq_id\":7,\"base_model\":\"test/model\","
+                          "\"lora_config\":{\"rank\":8},\"optimizer_config\":{\"type\":\"dimuon\","
+                          "\"version\":1}}",
+                          session));
+    CHECK(strstr(r.body, "only adamw"));
+    reply_clear(&r);
+    server_close(s);
+}
+
 int main(void)
 {
     harness_init();
@@ -220,6 +247,7 @@ int main(void)
     RUN(test_a_copy_needs_one_place_to_go);
     RUN(test_external_weights_have_a_link_per_file);
     RUN(test_sessions_are_found);
+    RUN(test_options_that_are_not_there_are_refused);
     RUN(test_old_files_are_brought_up_to_date);
     harness_clear();
     return tap_done();
