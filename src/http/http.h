@@ -107,7 +107,7 @@ struct http_common *http_common_new(const struct http_header *headers,
                                     size_t n); /* NULL: no memory */
 /* "name: value" of the i-th, NULL: there are no more. */
 const char *http_common_line(const struct http_common *c, size_t i);
-void http_common_free(struct http_common *c);  /* no request may use it */
+void http_common_free(struct http_common *c); /* no request may use it */
 
 /* Start r; done is called later, never from inside. */
 void http_start(struct http_pool *p, struct http_request *r);
