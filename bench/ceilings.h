@@ -55,10 +55,41 @@ static inline struct figure measure(work *f, void *arg, double amount, clockid_t
     return (struct figure){ rates[REPEATS / 2], rates[0], rates[REPEATS - 1] };
 }
 
+/* One side of a comparison: one call of f does `amount`. */
+struct side {
+    work *f;
+    void *arg;
+    double amount;
+};
+
+static double rate_once(const struct side *s, int calls, clockid_t clock)
+{
+    double start = now(clock);
+    for (int i = 0; i < calls; i++)
+        s->f(s->arg);
+    return s->amount * calls / (now(clock) - start);
+}
+
+/* How many times as fast as b is a?  Both take turns of some milliseconds, so that what
+ * neighbours do to the machine meets both; the figure is that of the ratios of all turns. */
+static inline struct figure compare(struct side a, struct side b, clockid_t clock)
+{
+    enum { TURNS = 15 };
+    double ratios[TURNS], turn = 0.01;
+    int calls_a = (int)(turn * rate_once(&a, 1, clock) / a.amount) + 1;
+    int calls_b = (int)(turn * rate_once(&b, 1, clock) / b.amount) + 1;
+    for (int i = 0; i < TURNS; i++) {
+        double before = rate_once(&b, calls_b, clock), ours = rate_once(&a, calls_a, clock);
+        ratios[i] = 2 * ours / (before + rate_once(&b, calls_b, clock));
+    }
+    qsort(ratios, TURNS, sizeof *ratios, ascending);
+    return (struct figure){ ratios[TURNS / 2], ratios[TURNS / 10], ratios[TURNS - 1 - TURNS / 10] };
+}
+
 /* ---- ceilings of the machine ------------------------------------------------------ */
 
 static volatile float sink;
-enum { PEAK_STEPS = 1 << 20 };
+enum { PEAK_STEPS = 1 << 17 };
 
 #if defined(__x86_64__)
 __attribute__((target("avx2,fma"))) static void fma_256(void *arg)
@@ -111,16 +142,25 @@ __attribute__((target("avx512f,avx512bf16"))) static void dot_bf16(void *arg)
 }
 #endif
 
-/* FLOP per second of one core with the instructions our kernels use; 0: not known. */
-static inline struct figure peak_f32(void)
+/* Multiply-adds alone, with the instructions our kernels use; f is NULL where not known. */
+static inline struct side peak_side(void)
 {
 #if defined(__x86_64__)
     if (strncmp(kernels_name(), "avx512", 6) == 0)
-        return measure(fma_512, NULL, 2.0 * 16 * 12 * PEAK_STEPS, CLOCK_THREAD_CPUTIME_ID);
+        return (struct side){ fma_512, NULL, 2.0 * 16 * 12 * PEAK_STEPS };
     if (strcmp(kernels_name(), "avx2") == 0)
-        return measure(fma_256, NULL, 2.0 * 8 * 12 * PEAK_STEPS, CLOCK_THREAD_CPUTIME_ID);
+        return (struct side){ fma_256, NULL, 2.0 * 8 * 12 * PEAK_STEPS };
 #endif
-    return (struct figure){ 0, 0, 0 };
+    return (struct side){ NULL, NULL, 0 };
+}
+
+/* FLOP per second of one core; 0: not known. */
+static inline struct figure peak_f32(void)
+{
+    struct side s = peak_side();
+    if (s.f == NULL)
+        return (struct figure){ 0, 0, 0 };
+    return measure(s.f, s.arg, s.amount, CLOCK_THREAD_CPUTIME_ID);
 }
 
 static inline struct figure peak_bf16(void)
