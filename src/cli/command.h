@@ -51,6 +51,7 @@ extern struct globals globals;
 const struct command *command_table(size_t *n);
 
 int cmd_checkpoint_delete(int argc, char **argv);
+int cmd_checkpoint_download(int argc, char **argv);
 int cmd_checkpoint_info(int argc, char **argv);
 int cmd_checkpoint_list(int argc, char **argv);
 int cmd_checkpoint_publish(int argc, char **argv);

@@ -17,6 +17,7 @@
 /* Alphabetical: help prints it in this order. */
 static const struct command table[] = {
     { "checkpoint delete", "Delete checkpoints for good", cmd_checkpoint_delete },
+    { "checkpoint download", "Fetch a checkpoint and unpack it", cmd_checkpoint_download },
     { "checkpoint info", "Show one checkpoint", cmd_checkpoint_info },
     { "checkpoint list", "List checkpoints", cmd_checkpoint_list },
     { "checkpoint publish", "Let everybody read a checkpoint", cmd_checkpoint_publish },

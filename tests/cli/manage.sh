@@ -91,6 +91,20 @@ expect 0 $tinker session list --json && grep -c '^    "' out >n && [ "$(cat n)" 
 session=$(sed -nE 's/^    "(.*)"$/\1/p' out)
 expect 0 $tinker session info "$session" --json && grep -q "\"$run\"" out; tap "session info" $? out
 
+name=$(printf '%s' "${path#tinker://}" | tr / _)
+expect 0 $tinker checkpoint download "$path" -o got --json && grep -q "\"destination\": \"got/$name\"" out && [ -f "got/$name/checkpoint_complete" ] &&
+    [ "$(ls -A got | wc -l)" -eq 1 ]
+tap "download unpacks, and leaves nothing else" $? out
+expect 9 $tinker checkpoint download "$path" -o got && grep -q "^Error: Target directory already exists: got/$name$" err
+tap "a target is not overwritten" $? err
+rm "got/$name/checkpoint_complete"
+expect 0 $tinker checkpoint download "$path" -o got/ --force && [ -f "got/$name/checkpoint_complete" ] && [ "$(ls -A got | wc -l)" -eq 1 ]
+tap "unless told" $? out
+expect 5 $tinker checkpoint download "tinker://$run/weights/none" -o got --force && [ "$(ls -A got | wc -l)" -eq 1 ]
+tap "nothing is left of a download that failed" $? err
+expect 0 $tinker checkpoint download "$path" --no-extract && [ "$(tar --force-local -tf "$name.tar" | grep -c checkpoint_complete)" -eq 1 ]
+tap "the archive alone" $? out
+
 expect 0 $tinker checkpoint delete --run-id "$run" --type sampler --yes && grep -q "^No checkpoints found for run $run matching filters$" out
 tap "a filter that matches nothing" $? out
 expect 0 $tinker checkpoint delete --run-id "$run" --after 2020-01-01 --dry-run && grep -q "Would delete 1 " out && grep -q "  - $path (.*MB, created just now)" out
