@@ -109,30 +109,35 @@ static int oracle(const char *args, struct figure *out, int n)
 
 /* ---- raw libcurl ---------------------------------------------------------------------- */
 
-/* What our client sends, by hand. */
-static struct curl_slist *raw_headers(void)
+/* What our client sends, by hand: with a sample, and with a poll. */
+static struct curl_slist *raw_headers(int step)
 {
     static const char *const lines[] = {
         "Expect:",
-        "Accept: application/json",
         "Content-Type: application/json",
+        "X-Idempotency-Key: stainless-python-retry-11111111-2222-4333-8444-555555555555",
+        "x-stainless-retry-count: 0",
+        "x-stainless-read-timeout: 60",
+        "X-API-Key: tml-bench",
         "User-Agent: libtinker/0.1.0",
         "X-Stainless-Package-Version: 0.25.0",
         "X-Stainless-OS: Linux",
         "X-Stainless-Arch: x64",
         "X-Stainless-Runtime: C",
         "X-Stainless-Runtime-Version: 11",
-        "X-Stainless-Async: false",
-        "X-API-Key: tml-bench",
-        "X-Idempotency-Key: stainless-python-retry-11111111-2222-4333-8444-555555555555",
-        "x-stainless-retry-count: 0",
-        "x-stainless-read-timeout: 60",
-        "X-Tinker-Request-Iteration: 0",
-        "X-Tinker-Request-Type: Sample"
+        "X-Stainless-Async: async:epoll",
+    };
+    static const char *const own[2][5] = {
+        { "Accept: application/json", "X-Tinker-Sampling-Backpressure: 1" },
+        { "Accept: application/x-protobuf", "X-Tinker-Request-Iteration: 0",
+          "X-Tinker-Request-Type: Sample", "X-Stainless-Raw-Response: raw",
+          "X-Tinker-Create-Promise-Roundtrip-Time: 3.6e-07" },
     };
     struct curl_slist *list = NULL;
     for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++)
         list = curl_slist_append(list, lines[i]);
+    for (int i = 0; i < 5 && own[step][i]; i++)
+        list = curl_slist_append(list, own[step][i]);
     return list;
 }
 
@@ -144,7 +149,7 @@ static size_t raw_write(char *p, size_t size, size_t n, void *state)
 
 struct raw {
     CURLM *multi;
-    struct curl_slist *headers;
+    struct curl_slist *headers[2];
     char urls[2][128];
     const char *bodies[2];
     int steps; /* requests of one piece of work */
@@ -153,6 +158,7 @@ struct raw {
 static void raw_send(struct raw *r, CURL *e, long step)
 {
     curl_easy_setopt(e, CURLOPT_URL, r->urls[step]);
+    curl_easy_setopt(e, CURLOPT_HTTPHEADER, r->headers[step]);
     curl_easy_setopt(e, CURLOPT_POSTFIELDS, r->bodies[step]);
     curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE, (long)strlen(r->bodies[step]));
     curl_easy_setopt(e, CURLOPT_PRIVATE, (char *)step);
@@ -163,12 +169,13 @@ static void raw_send(struct raw *r, CURL *e, long step)
 static struct figure raw_load(struct raw *r, int n)
 {
     r->multi = curl_multi_init();
-    r->headers = raw_headers();
+    r->headers[0] = raw_headers(0);
+    r->headers[1] = raw_headers(1);
     curl_multi_setopt(r->multi, CURLMOPT_MAXCONNECTS, (long)n + 1);
     CURL **easy = calloc((size_t)n, sizeof(*easy));
     for (int i = 0; i < n; i++) {
         easy[i] = curl_easy_init();
-        curl_easy_setopt(easy[i], CURLOPT_HTTPHEADER, r->headers);
+        curl_easy_setopt(easy[i], CURLOPT_ACCEPT_ENCODING, "gzip, deflate, zstd");
         curl_easy_setopt(easy[i], CURLOPT_WRITEFUNCTION, raw_write);
         curl_easy_setopt(easy[i], CURLOPT_NOSIGNAL, 1L);
         raw_send(r, easy[i], 0);
@@ -204,7 +211,8 @@ static struct figure raw_load(struct raw *r, int n)
     }
     free(easy);
     curl_multi_cleanup(r->multi);
-    curl_slist_free_all(r->headers);
+    curl_slist_free_all(r->headers[0]);
+    curl_slist_free_all(r->headers[1]);
     return f;
 }
 

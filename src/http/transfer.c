@@ -465,7 +465,10 @@ bool http_response_header(const struct http_response *resp, const char *name, ch
         if (is_header(p, n, name)) {
             const char *value = p + strlen(name) + 1;
             value += strspn(value, " \t");
-            snprintf(out, size, "%.*s", (int)(p + n - value), value);
+            size_t len = (size_t)(p + n - value);
+            len = len < size ? len : size - 1;
+            memcpy(out, value, len);
+            out[len] = '\0';
             return true;
         }
         p += n + 1;
