@@ -35,7 +35,8 @@ static void *take(size_t bytes)
         fprintf(stderr, "kernels: no memory for %zu bytes\n", bytes);
         exit(1);
     }
-    madvise(p, bytes, MADV_HUGEPAGE); /* as the engine does for its weights */
+    madvise(p, bytes,
+            MADV_HUGEPAGE); /* both sides alike: figures do not depend on luck with pages */
     return p;
 }
 

@@ -11,7 +11,6 @@ int os_cpu_count(void);                /* cores this process may use, >= 1 */
 uint64_t os_memory_free(void);         /* bytes, cgroup limits included */
 void os_thread_name(const char *name); /* of the calling thread */
 int os_random(void *p, size_t n);      /* random bytes; 0, or -1 and errno */
-void *os_alloc_big(size_t n);          /* 64-byte aligned, in huge pages if it pays; free() */
 
 /* A descriptor that becomes readable when signalled (eventfd, or a pipe). */
 int os_event_open(void);      /* -1 and errno on failure */

@@ -20,20 +20,6 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* Matrices of many megabytes: one page fault and one TLB entry for 2 MB instead of 512. */
-void *os_alloc_big(size_t n)
-{
-    enum { LINE = 64, HUGE_PAGE = 2 << 20 };
-    size_t align = n < 2 * (size_t)HUGE_PAGE ? LINE : HUGE_PAGE;
-    if (n > SIZE_MAX - align)
-        return NULL;
-    n = (n + align - 1) / align * align;
-    void *p = aligned_alloc(align, n ? n : align);
-    if (p && align == HUGE_PAGE)
-        (void)madvise(p, n, MADV_HUGEPAGE); /* a wish: small pages work as well */
-    return p;
-}
-
 int os_random(void *p, size_t n)
 {
     unsigned char *out = p;

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include "base/err.h"
-#include "base/os.h"
 #include "engine/block.h"
 #include "engine/kernels/vec.h"
 #include "engine/linear.h"
@@ -46,7 +45,7 @@ struct forward_space *forward_space_new(const struct model_config *c, size_t row
     struct forward_space *s = calloc(1, sizeof(*s));
     size_t bytes = space_floats(c, rows, rank) * sizeof(float);
     if (s) {
-        s->memory = os_alloc_big(bytes);
+        s->memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
         s->segment_of = calloc(rows, sizeof(*s->segment_of));
     }
     if (!s || !s->memory || !s->segment_of) {

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
-#include "base/os.h"
 #include "engine/rope.h"
 #include "engine/safetensors.h"
 
@@ -60,7 +59,7 @@ struct model *model_new(const struct model_config *c, enum packed_dtype dtype, t
         m->layers = calloc(c->layers, sizeof(*m->layers));
         m->inv_freq = calloc(c->head_dim / 2, sizeof(float));
         m->experts = calloc(sparse * per_layer + 1, sizeof(*m->experts));
-        m->packed_memory = os_alloc_big(s.packed);
+        m->packed_memory = aligned_alloc(ALIGN, s.packed);
         m->vector_memory = aligned_alloc(ALIGN, s.vectors);
     }
     if (!m || !m->layers || !m->inv_freq || !m->experts || !m->packed_memory || !m->vector_memory) {

@@ -10,7 +10,6 @@
 
 #include <stdlib.h>
 #include "base/err.h"
-#include "base/os.h"
 
 enum { ALIGN_FLOATS = 16 };
 
@@ -123,7 +122,7 @@ static void take_memory(tinker_pass *p, size_t bytes, uint64_t room)
         p->memory_bytes - bytes <= room)
         return;
     free(p->memory);
-    p->memory = os_alloc_big(bytes);
+    p->memory = aligned_alloc(64, bytes);
     p->memory_bytes = bytes;
 }
 
