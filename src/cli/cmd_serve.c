@@ -29,7 +29,9 @@ struct serve {
     int64_t threads, context, session_timeout, seed, max_batch, max_queued, result_ttl, seq_gap,
         max_rank, max_body;
     double train_share;
-    bool insecure, no_auth, no_autosave, no_timeout, local_paths, no_tokenizer, read_only, daemon;
+    bool insecure, no_auth, no_autosave, no_timeout, local_paths, no_tokenizer, read_only;
+    bool strict_context, no_implicit_eos, daemon;
+    bool foreground, always; /* accepted: they say what is so anyway */
     /* made from them */
     struct server_model list[MODELS_MAX];
     char dirs[MODELS_MAX][MODEL_DIR_MAX];
@@ -101,6 +103,11 @@ static bool parse(struct serve *v, int argc, char **argv, int *status)
           &v->train_share, NULL },
         { "no-autosave", 0, OPT_FLAG, NULL, "do not write the training state after each step",
           &v->no_autosave, NULL },
+        { "strict-context", 0, OPT_FLAG, NULL,
+          "refuse samples that could outgrow the context, instead of ending them there",
+          &v->strict_context, NULL },
+        { "no-implicit-eos", 0, OPT_FLAG, NULL, "without a stop list only max_tokens ends a sample",
+          &v->no_implicit_eos, NULL },
         { "allow-local-paths", 0, OPT_FLAG, NULL,
           "let clients load PEFT adapters of this machine as file:///dir", &v->local_paths, NULL },
         { "no-advertise-tokenizer", 0, OPT_FLAG, NULL,
@@ -114,6 +121,12 @@ static bool parse(struct serve *v, int argc, char **argv, int *status)
           &v->log_level, levels },
         { "daemon", 0, OPT_FLAG, NULL, "return when it listens, and go on in the background",
           &v->daemon, NULL },
+        { "foreground", 0, OPT_FLAG, NULL, "stay in the foreground (the default)", &v->foreground,
+          NULL },
+        { "openai", 0, OPT_FLAG, NULL, "serve the OpenAI routes too (always so)", &v->always,
+          NULL },
+        { "deterministic", 0, OPT_FLAG, NULL, "same seed, same tokens in any batch (always so)",
+          &v->always, NULL },
     };
     const struct opt_spec spec = {
         .command = "serve",
@@ -276,6 +289,8 @@ static int take_options(struct serve *v, struct server_options *o)
     o->max_queued_samples = v->max_queued;
     o->train_share = v->train_share;
     o->no_autosave = v->no_autosave;
+    o->strict_context = v->strict_context;
+    o->no_implicit_eos = v->no_implicit_eos;
     o->allow_local_paths = v->local_paths;
     o->advertise_tokenizer = !v->no_tokenizer;
     o->read_only = v->read_only;

@@ -84,6 +84,17 @@ static tinker_status flatten(struct work *w, const int32_t **tokens, size_t *n, 
     return TINKER_OK;
 }
 
+static tinker_status check_context(const struct base *b, size_t n_prompt,
+                                   const tinker_sampling_params *params, tinker_error *err)
+{
+    int64_t context = tinker_engine_describe(b->engine)->context;
+    if (params->max_tokens <= 0 || (int64_t)n_prompt + params->max_tokens <= context)
+        return TINKER_OK;
+    return err_set(err, TINKER_EINVAL,
+                   "prompt of %zu tokens and max_tokens %lld exceed the context of %lld", n_prompt,
+                   (long long)params->max_tokens, (long long)context);
+}
+
 static tinker_status join(struct server *s, struct sample_task *t, struct weights_cache *weights,
                           tinker_error *err)
 {
@@ -97,6 +108,8 @@ static tinker_status join(struct server *s, struct sample_task *t, struct weight
                           .state = t,
                           .tag = t };
     tinker_status status = flatten(f->work, &g.prompt, &g.n_prompt, err);
+    if (status == TINKER_OK && s->opts.strict_context)
+        status = check_context(f->base, g.n_prompt, &params, err);
     if (status != TINKER_OK)
         return status;
     if (params.stop_strings && params.n_stop) {
@@ -105,7 +118,7 @@ static tinker_status join(struct server *s, struct sample_task *t, struct weight
         if (!t->stops)
             return err->status;
     }
-    if (params.stop_strings) {
+    if (params.stop_strings || (!params.stop_tokens && s->opts.no_implicit_eos)) {
         /* A list replaces the model's end tokens: an empty list of tokens says so. */
         static const int32_t none[1];
         params.stop_strings = NULL;

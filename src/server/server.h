@@ -53,6 +53,8 @@ struct server_options {
     int64_t max_rank;
     double train_share; /* of the time when training and sampling both want it */
     bool no_autosave;
+    bool strict_context;      /* refuse a sample whose prompt and max_tokens exceed the context */
+    bool no_implicit_eos;     /* without a stop list only max_tokens ends a sample */
     bool read_only;           /* requests that train or change anything get 403 */
     bool allow_local_paths;   /* load_weights takes file:///dir with a PEFT adapter */
     bool advertise_tokenizer; /* get_info names the model directory as tokenizer_id */

@@ -127,6 +127,13 @@ expect 2 $tinker sample Hi && grep -q "Give a model with '-m'" err; tap "a sampl
 expect 2 $tinker sample -p "tinker://$run/weights/step-1" -m tinker/tiny --tokenizer "$model" Hi; tap "training state cannot be sampled" $? err
 echo '[1, 2, x' >ids && echo '-5' >bad
 expect 8 $tinker sample -m tinker/tiny --tokenizer "$model" --tokens bad && grep -q 'not a token id: -5' err; tap "a bad token id" $? err
+printf '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n' >chat
+expect 0 $tinker sample -v -m tinker/tiny --tokenizer "$model" --raw --prompt-file chat --temperature 0 --max-tokens 30 && grep -q 'stop_reason=stop' err
+tap "the model's end token ends a sample" $? err
 serve_stop
 tap "the server stops" $?
+serve_start --model "tinker/tiny=$model" --no-implicit-eos --openai --deterministic --foreground
+expect 0 $tinker sample -v -m tinker/tiny --tokenizer "$model" --raw --prompt-file chat --temperature 0 --max-tokens 30 && grep -q 'stop_reason=length, tokens=30' err
+tap "unless the server is told otherwise" $? err
+serve_stop
 tap_plan

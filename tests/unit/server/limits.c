@@ -267,6 +267,32 @@ static void test_a_full_queue_says_429(void)
     server_close(s);
 }
 
+static void strict(struct server_options *o)
+{
+    o->strict_context = true;
+}
+
+static void test_strict_context(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    struct reply r = result_of(s, sample(s, FAKE_CONTEXT));
+    CHECK(!strstr(r.body, "exceed"));
+    reply_clear(&r);
+    server_close(s);
+    os_remove_tree(test_data, NULL);
+    s = start_with(strict);
+    REQUIRE(s);
+    r = result_of(s, sample(s, FAKE_CONTEXT - 1));
+    CHECK(!strstr(r.body, "exceed"));
+    reply_clear(&r);
+    r = result_of(s, sample(s, FAKE_CONTEXT));
+    CHECK_STR(member(&r, "category"), "user");
+    CHECK(strstr(r.body, "prompt of 1 tokens and max_tokens 256 exceed the context of 256"));
+    reply_clear(&r);
+    server_close(s);
+}
+
 static void test_no_tokens_is_not_no_limit(void)
 {
     struct server *s = start();
@@ -496,6 +522,7 @@ int main(void)
     RUN(test_checkpoints);
     RUN(test_loading);
     RUN(test_a_full_queue_says_429);
+    RUN(test_strict_context);
     RUN(test_no_tokens_is_not_no_limit);
     RUN(test_numbers_beyond_counting);
     RUN(test_path_prefix);
