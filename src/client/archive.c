@@ -7,7 +7,6 @@
  * constant memory, and renamed when it is complete and on the disk.
  * Runs on the loop thread, except the submit functions. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include "client/call.h"
 #include "client/rest.h"
 #include "client/rest_types.h"
+#include "client/sink.h"
 #include "wire/timestamp.h"
 #include "wire/wire.h"
 
@@ -37,14 +37,13 @@ struct archive_op {
     bool warned;
     /* of a download */
     char *file, *part; /* target, and the name while it grows */
-    int fd;
+    struct sink_owner owner;
+    struct sink *sink;
     struct http_pool *pool;
     struct http_request http;
     int64_t got, told;
-    int write_errno;
     tinker_download_options opts;
     struct progress *progress;
-    struct save_job *save; /* while a worker finishes the file */
 };
 
 static const struct call_spec archive_spec = { "checkpoint_archive", "GET", POOL_REDIRECT, 0, NULL,
@@ -89,8 +88,6 @@ static void progress_unref(struct progress *p)
     }
 }
 
-static void save_forget(struct save_job *s);
-
 static void stop(struct archive_op *a)
 {
     struct loop *l = a->op.holder->rt->loop;
@@ -107,14 +104,9 @@ static void archive_destroy(struct op *op)
     call_clear(&a->call);
     http_request_clear(&a->http);
     http_pool_free(a->pool);
-    if (a->fd >= 0)
-        close(a->fd);
-    if (a->part)
-        unlink(a->part);
+    sink_free(a->sink);
     if (a->progress)
         progress_unref(a->progress);
-    if (a->save)
-        save_forget(a->save);
     free(a->path);
     free(a->file);
     free(a->part);
@@ -173,27 +165,14 @@ static bool tell(struct archive_op *a)
     return go_on;
 }
 
-static bool write_all(int fd, const char *p, size_t n)
-{
-    while (n > 0) {
-        ssize_t w = write(fd, p, n);
-        if (w < 0 && errno != EINTR)
-            return false;
-        if (w > 0) {
-            p += w;
-            n -= (size_t)w;
-        }
-    }
-    return true;
-}
-
 static bool on_data(struct http_request *r, const void *p, size_t n)
 {
     struct archive_op *a = CONTAINER(r, struct archive_op, http);
-    if (!write_all(a->fd, p, n)) {
-        a->write_errno = errno;
+    enum sink_room room = sink_put(a->sink, p, n);
+    if (room == SINK_BROKEN)
         return false;
-    }
+    if (room == SINK_FULL)
+        http_pause(r, true);
     a->got += (int64_t)n;
     return tell(a);
 }
@@ -202,8 +181,8 @@ static void download_failed(struct archive_op *a)
 {
     const struct http_response *resp = &a->http.resp;
     tinker_error err;
-    if (a->write_errno) {
-        errno = a->write_errno;
+    if (sink_error(a->sink)) {
+        errno = sink_error(a->sink);
         err_errno(&err, "write", a->file);
     } else if (resp->failure == HTTP_FAIL_SINK)
         err_set(&err, TINKER_ECANCELED, "the download was stopped");
@@ -217,82 +196,37 @@ static void download_failed(struct archive_op *a)
     fail(a, &err);
 }
 
-/* Getting a large file to the disk takes long: on a worker. */
-struct save_job {
-    struct runtime_job job;
-    struct archive_op *op; /* NULL: nobody waits any more */
-    int fd;
-    char *part, *file;
-    int error; /* errno */
-};
-
-static void save_work(struct runtime_job *j)
+static void on_room(struct sink_owner *o)
 {
-    struct save_job *s = (struct save_job *)j; /* first member */
-    if (fsync(s->fd) != 0)
-        s->error = errno;
-    if (close(s->fd) != 0 && !s->error)
-        s->error = errno;
-    if (!s->error && rename(s->part, s->file) != 0)
-        s->error = errno;
-    if (s->error)
-        unlink(s->part);
+    struct archive_op *a = CONTAINER(o, struct archive_op, owner);
+    if (sink_error(a->sink))
+        download_failed(a);
+    else
+        http_pause(&a->http, false);
 }
 
-static void save_done(struct runtime_job *j)
+static void on_saved(struct sink_owner *o, int error)
 {
-    struct save_job *s = (struct save_job *)j;
-    struct archive_op *a = s->op;
-    tinker_error err;
-    if (a) {
-        struct tinker_future *f = a->op.future;
-        a->save = NULL;
-        f->value = arena_strdup(&f->arena, s->file);
-        if (s->error) {
-            errno = s->error;
-            err_errno(&err, "write", s->file);
-            fail(a, &err);
-        } else {
-            stop(a);
-            op_succeed(&a->op);
-        }
+    struct archive_op *a = CONTAINER(o, struct archive_op, owner);
+    struct tinker_future *f = a->op.future;
+    if (error) {
+        download_failed(a);
+        return;
     }
-    free(s->part);
-    free(s->file);
-    free(s);
-}
-
-static void save_forget(struct save_job *s)
-{
-    s->op = NULL;
+    f->value = arena_strdup(&f->arena, a->file);
+    stop(a);
+    op_succeed(&a->op);
 }
 
 static void on_downloaded(struct http_request *r)
 {
     struct archive_op *a = CONTAINER(r, struct archive_op, http);
-    tinker_error err;
     if (r->resp.failure != HTTP_OK || r->resp.status != 200) {
         download_failed(a);
         return;
     }
     tell(a);
-    struct save_job *s = calloc(1, sizeof(*s));
-    char *file = strdup(a->file);
-    if (s && file) {
-        *s = (struct save_job){
-            { .work = save_work, .done = save_done }, a, a->fd, a->part, file, 0
-        };
-        if (runtime_work(a->op.holder->rt, &s->job)) {
-            a->save = s;
-            a->fd = -1;
-            a->part = NULL;
-            return;
-        }
-    }
-    free(s);
-    free(file);
-    err_nomem(&err, "download");
-    fail(a, &err);
+    sink_finish(a->sink);
 }
 
 static void download(struct archive_op *a, const char *url)
@@ -313,9 +247,9 @@ static void download(struct archive_op *a, const char *url)
         fail(a, &err);
         return;
     }
-    a->fd = open(a->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (a->fd < 0) {
-        err_errno(&err, "create", a->part);
+    a->owner = (struct sink_owner){ on_room, on_saved };
+    a->sink = sink_open(a->op.holder->rt, a->part, a->file, &a->owner, &err);
+    if (!a->sink) {
         fail(a, &err);
         return;
     }
@@ -510,7 +444,6 @@ static struct archive_op *archive_new(char *path, tinker_error *err)
         return NULL;
     }
     a->path = path;
-    a->fd = -1;
     return a;
 }
 

@@ -77,7 +77,7 @@ struct http_request {
     size_t sent;
     char *location; /* after a redirect */
     int phase, redirects;
-    bool cross_origin, as_get, running;
+    bool cross_origin, as_get, running, paused;
 };
 
 struct http_pool_options {
@@ -113,6 +113,8 @@ void http_common_free(struct http_common *c); /* no request may use it */
 void http_start(struct http_pool *p, struct http_request *r);
 /* Abort r if it is under way; done is not called.  Not from on_data. */
 void http_cancel(struct http_request *r);
+/* Let no more data come, or let it come again; a pause does not count as inactivity. */
+void http_pause(struct http_request *r, bool pause);
 void http_request_clear(struct http_request *r); /* free what the response holds */
 
 /* Value of a response header (case-insensitive) copied to out, false: absent. */

@@ -271,7 +271,7 @@ static void request_timer(struct timer *t)
                                    r->timeouts.write_ms, r->timeouts.read_ms };
         static const char *const names[] = { "waiting for a connection", "connecting",
                                              "sending the request", "waiting for the answer" };
-        int64_t idle_ms = (loop_now_ns(l) - r->active_ns) / 1000000;
+        int64_t idle_ms = r->paused ? 0 : (loop_now_ns(l) - r->active_ns) / 1000000;
         if (idle_ms < limits[r->phase]) {
             loop_arm(l, &r->timer, limits[r->phase] - idle_ms);
             return;
@@ -296,13 +296,27 @@ void http_start(struct http_pool *p, struct http_request *r)
     r->timer.fire = request_timer;
     r->running = true;
     r->redirects = r->phase = 0;
-    r->cross_origin = false;
+    r->cross_origin = r->paused = false;
     r->active_ns = loop_now_ns(p->loop);
     if (p->opts.max_active > 0 && p->active >= p->opts.max_active) {
         waiting_push(p, r);
         loop_arm(p->loop, &r->timer, r->timeouts.acquire_ms);
     } else
         request_begin(r);
+}
+
+void http_pause(struct http_request *r, bool pause)
+{
+    if (!r->running || r->paused == pause)
+        return;
+    r->paused = pause;
+    r->active_ns = loop_now_ns(r->pool->loop);
+    /* A pause begins when curl next offers data.  Its end may deliver at once. */
+    if (pause || !r->easy || curl_easy_pause(r->easy, CURLPAUSE_CONT) == CURLE_OK)
+        return;
+    if (r->resp.failure == HTTP_OK)
+        transfer_fail(r, HTTP_FAIL_PROTOCOL, "the transfer cannot go on");
+    loop_arm(r->pool->loop, &r->timer, 0);
 }
 
 void http_cancel(struct http_request *r)

@@ -131,6 +131,8 @@ static size_t on_write(char *p, size_t size, size_t count, void *arg)
     struct http_request *r = arg;
     size_t n = size * count;
     alive(r);
+    if (r->paused)
+        return CURL_WRITEFUNC_PAUSE; /* curl keeps it */
     if (r->on_data && is_success(r)) {
         if (r->on_data(r, p, n))
             return n;

@@ -1,6 +1,11 @@
 /* REST calls: paths, arguments, results, archives and downloads. */
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+#include "base/os.h"
 #include "client/runtime.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"
@@ -389,6 +394,118 @@ static void test_downloads(void) /* R-147 R-179 */
     world_close(&w);
 }
 
+/* Workers that do nothing until the gate opens: a disk that is slow. */
+enum { HELD = 16 };
+static atomic_int gate_open;
+static struct runtime_job held[HELD];
+
+static void hold_work(struct runtime_job *j)
+{
+    const struct timespec moment = { 0, 1000000 };
+    (void)j;
+    while (!atomic_load(&gate_open))
+        nanosleep(&moment, NULL);
+}
+
+static void hold_done(struct runtime_job *j)
+{
+    (void)j;
+}
+
+static void hold_workers(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < HELD; i++) {
+        held[i] = (struct runtime_job){ .work = hold_work, .done = hold_done };
+        runtime_work(runtime_current(), &held[i]);
+    }
+}
+
+static bool file_is(const char *file, const char *want, size_t n)
+{
+    char *data = NULL;
+    size_t len = 0;
+    bool same = os_read_file(file, n + 1, &data, &len, NULL) == TINKER_OK && len == n &&
+                memcmp(data, want, n) == 0;
+    free(data);
+    return same;
+}
+
+/* The future ends first, then what belongs to it: true as soon as no such file is left. */
+static bool nothing_left(const char *pattern)
+{
+    const struct timespec moment = { 0, 10000000 };
+    for (int i = 0; i < 500; i++) {
+        if (system(pattern) != 0)
+            return true;
+        nanosleep(&moment, NULL);
+    }
+    return false;
+}
+
+static void test_downloads_to_a_slow_disk(void)
+{
+    struct world w;
+    world_open_real(&w, NULL);
+    tinker_rest *r = tinker_service_create_rest(w.service, NULL);
+    char location[128], file[64], pattern[128];
+    snprintf(location, sizeof(location), "Location: %s/blob\r\n", fake_server_url(w.server));
+    snprintf(file, sizeof(file), "/tmp/tinker-slow-%d.tar", (int)getpid());
+    snprintf(pattern, sizeof(pattern), "ls %s* >/dev/null 2>&1", file);
+    unlink(file);
+    size_t n = (24 << 20) + 12345;
+    uint32_t *blob = malloc(n + 4);
+    for (size_t i = 0; i < n / 4 + 1; i++)
+        blob[i] = (uint32_t)(i * 2654435761u);
+    fake_script(w.server, CKPT_API "/archive",
+                (struct fake_reply){ .status = 302, .headers = location, .times = -1 });
+    fake_script(w.server, "/blob",
+                (struct fake_reply){ .body = (char *)blob, .len = n, .times = -1 });
+
+    /* The sender waits for the disk; others do not wait for either. */
+    tinker_error err;
+    atomic_store(&gate_open, 0);
+    runtime_sync(runtime_current(), hold_workers, NULL);
+    tinker_future *f = tinker_rest_download_checkpoint(r, CKPT, file, NULL, &err);
+    CHECK_INT(tinker_future_wait(f, 300, &err), TINKER_ETIMEDOUT);
+    tinker_future *health = tinker_service_health(w.service, &err);
+    CHECK_INT(tinker_future_wait(health, 10000, &err), TINKER_OK);
+    tinker_future_free(health);
+    atomic_store(&gate_open, 1);
+    CHECK_INT(tinker_future_wait(f, 30000, &err), TINKER_OK);
+    CHECK(file_is(file, (char *)blob, n));
+    tinker_future_free(f);
+    unlink(file);
+
+    /* Stopped while the disk is behind: nothing is left, and nothing comes later. */
+    atomic_store(&gate_open, 0);
+    runtime_sync(runtime_current(), hold_workers, NULL);
+    f = tinker_rest_download_checkpoint(r, CKPT, file, NULL, &err);
+    CHECK_INT(tinker_future_wait(f, 300, &err), TINKER_ETIMEDOUT);
+    tinker_future_cancel(f);
+    CHECK_INT(tinker_future_wait(f, 10000, &err), TINKER_ECANCELED);
+    tinker_future_free(f);
+    CHECK(nothing_left(pattern));
+    atomic_store(&gate_open, 1);
+
+    /* A disk that is full. */
+    struct rlimit limit, small;
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &limit);
+    small = limit;
+    small.rlim_cur = 5 << 20;
+    setrlimit(RLIMIT_FSIZE, &small);
+    f = tinker_rest_download_checkpoint(r, CKPT, file, NULL, &err);
+    CHECK_INT(tinker_future_wait(f, 30000, &err), TINKER_ESTATE);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    CHECK(strstr(err.message, "File too large") != NULL);
+    tinker_future_free(f);
+    CHECK(nothing_left(pattern));
+    free(blob);
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
 int main(void)
 {
     RUN(test_runs_and_checkpoints);
@@ -400,5 +517,6 @@ int main(void)
     RUN(test_archives_take_time);
     RUN(test_traces);
     RUN(test_downloads);
+    RUN(test_downloads_to_a_slow_disk);
     return tap_done();
 }
