@@ -22,7 +22,6 @@ enum { EVENTS_PER_TURN = 256 };
 struct watch {
     loop_ready *ready; /* NULL: not watched */
     void *arg;
-    bool known; /* to epoll, as far as we know: it forgets a closed descriptor by itself */
 };
 
 struct loop {
@@ -215,14 +214,14 @@ bool loop_watch(struct loop *l, int fd, unsigned events, loop_ready *ready, void
     if (!watch_reserve(l, fd))
         return false;
     struct epoll_event ev = { .events = events, .data.fd = fd };
-    /* What we know may be out of date, so either call may be the right one. */
-    int op = l->watches[fd].known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+    /* The kernel forgets a closed descriptor by itself, so either call may be the right one. */
+    int op = l->watches[fd].ready ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
     int rc = epoll_ctl(l->epoll, op, fd, &ev);
     if (rc != 0 && (errno == ENOENT || errno == EEXIST))
         rc = epoll_ctl(l->epoll, op == EPOLL_CTL_ADD ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &ev);
     if (rc != 0)
         return false;
-    l->watches[fd] = (struct watch){ ready, arg, true };
+    l->watches[fd] = (struct watch){ ready, arg };
     return true;
 }
 
@@ -230,14 +229,7 @@ void loop_unwatch(struct loop *l, int fd)
 {
     if (fd < 0 || (size_t)fd >= l->n_watches || !l->watches[fd].ready)
         return;
-    l->watches[fd].ready = NULL; /* most are watched again soon: see handle_events() */
-}
-
-/* Something happened to a descriptor that nobody watches, a connection kept for later. */
-static void drop_watch(struct loop *l, int fd)
-{
-    if ((size_t)fd < l->n_watches)
-        l->watches[fd].known = false;
+    l->watches[fd].ready = NULL;
     epoll_ctl(l->epoll, EPOLL_CTL_DEL, fd, NULL);
 }
 
@@ -261,8 +253,6 @@ static void handle_events(struct loop *l, const struct epoll_event *events, int 
         /* an earlier event of this turn may have closed it */
         if ((size_t)fd < l->n_watches && l->watches[fd].ready)
             l->watches[fd].ready(l->watches[fd].arg, fd, events[i].events);
-        else
-            drop_watch(l, fd);
     }
 }
 
