@@ -10,6 +10,7 @@
 #ifndef SUPPORT_FAKE_FAULTY_H
 #define SUPPORT_FAKE_FAULTY_H
 
+#include <stdatomic.h>
 #include "base/map.h"
 #include "base/rand.h"
 #include "support/fake_server.h"
@@ -18,7 +19,7 @@ enum { FAULTY_KINDS = 10 };
 
 struct faulty {
     struct rng rng;
-    int percent;
+    atomic_int percent;        /* the test may change it */
     const char *config;        /* answer of client/config */
     struct map jobs, executed; /* jobs by model and number; executed: parts of operations */
     struct map keys;           /* idempotency keys of changes that were made */
