@@ -13,26 +13,42 @@
 enum { DEFAULT_TIMEOUT_MS = 600000 };
 
 static volatile sig_atomic_t caught;
-static sigset_t waiting_mask; /* the signal mask while a wait sleeps */
 
 static void on_signal(int number)
 {
     caught = number;
 }
 
-/* Before the library starts its threads: they inherit the mask, so that a signal reaches
- * the main thread in pselect() and nobody else. */
-static void catch_signals(void)
+static sigset_t stopping_signals(void)
 {
-    struct sigaction action = { .sa_handler = on_signal };
     sigset_t set;
-    sigemptyset(&action.sa_mask);
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
-    sigprocmask(SIG_BLOCK, &set, &waiting_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    return set;
+}
+
+/* While a wait sleeps, a signal ends the wait; at other times it ends the program as usual. */
+struct watch {
+    sigset_t mask;
+    struct sigaction interrupt, terminate;
+};
+
+static void watch_begin(struct watch *w)
+{
+    struct sigaction action = { .sa_handler = on_signal };
+    sigset_t set = stopping_signals();
+    sigemptyset(&action.sa_mask);
+    sigprocmask(SIG_BLOCK, &set, &w->mask); /* but in pselect() */
+    sigaction(SIGINT, &action, &w->interrupt);
+    sigaction(SIGTERM, &action, &w->terminate);
+}
+
+static void watch_end(const struct watch *w)
+{
+    sigaction(SIGINT, &w->interrupt, NULL);
+    sigaction(SIGTERM, &w->terminate, NULL);
+    sigprocmask(SIG_SETMASK, &w->mask, NULL);
 }
 
 int api_interrupted(void)
@@ -58,7 +74,7 @@ bool api_open(struct api *a, int *status)
 {
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     tinker_error err;
-    catch_signals();
+    sigset_t set = stopping_signals(), old;
     o.base_url = globals.base_url;
     o.api_key = globals.api_key;
     if (!globals.quiet) {
@@ -66,7 +82,10 @@ bool api_open(struct api *a, int *status)
         o.log_verbose = globals.verbose > 1 ? 2 : (int)globals.verbose;
     }
     a->rest = NULL;
+    /* The library's threads inherit the mask, so a signal reaches this thread and no other. */
+    sigprocmask(SIG_BLOCK, &set, &old);
     a->service = tinker_service_new(&o, &err);
+    sigprocmask(SIG_SETMASK, &old, NULL);
     if (a->service)
         a->rest = tinker_service_create_rest(a->service, &err);
     if (a->rest)
@@ -94,7 +113,8 @@ static tinker_status interrupted(tinker_error *err)
 }
 
 /* Sleep until the queue has something, a signal arrives or the deadline passes. */
-static tinker_status sleep_on(tinker_queue *q, int64_t timeout_ms, tinker_error *err)
+static tinker_status sleep_on(tinker_queue *q, const struct watch *w, int64_t timeout_ms,
+                              tinker_error *err)
 {
     int fd = tinker_queue_fd(q);
     fd_set set;
@@ -110,7 +130,7 @@ static tinker_status sleep_on(tinker_queue *q, int64_t timeout_ms, tinker_error 
         struct timespec t = { (time_t)(left / 1000000000), (long)(left % 1000000000) };
         FD_ZERO(&set);
         FD_SET(fd, &set);
-        if (pselect(fd + 1, &set, NULL, NULL, &t, &waiting_mask) > 0)
+        if (pselect(fd + 1, &set, NULL, NULL, &t, &w->mask) > 0)
             return TINKER_OK;
     }
     return interrupted(err);
@@ -121,9 +141,12 @@ tinker_status api_await(tinker_future *f, tinker_error *err)
     tinker_queue *q = tinker_queue_new(err);
     if (!q)
         return err->status;
+    struct watch w;
     tinker_status status = tinker_queue_add(q, f, NULL, err);
+    watch_begin(&w);
     while (status == TINKER_OK && !tinker_future_done(f))
-        status = sleep_on(q, api_timeout_ms(), err);
+        status = sleep_on(q, &w, api_timeout_ms(), err);
+    watch_end(&w);
     if (status == TINKER_OK)
         status = tinker_future_wait(f, 0, err);
     else

@@ -1,7 +1,7 @@
 /* api.h - what commands that talk to a service share: connecting, waiting, failing.
  *
  * Every wait ends: with the answer, by --timeout (ten minutes unless told), or by Ctrl-C.
- * SIGINT and SIGTERM are blocked but while waiting, so nothing is ever cut in half. */
+ * A signal ends a wait with an error; outside of waits it ends the program as usual. */
 #ifndef CLI_API_H
 #define CLI_API_H
 

@@ -141,8 +141,8 @@ int cmd_checkpoint_list(int argc, char **argv)
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
-    if (r.offset < 0)
-        return opt_usage_error(&spec, "Invalid value for '--offset': must not be negative.");
+    if (r.offset < 0 || r.offset > INT32_MAX)
+        return opt_usage_error(&spec, "Invalid value for '--offset': must be 0 to %d.", INT32_MAX);
     if (!api_open(&a, &status))
         return status;
     status = list_checkpoints(&a, &r);
