@@ -11,6 +11,7 @@
 #include "cli/out.h"
 
 enum { DEFAULT_TIMEOUT_MS = 600000 };
+static const int64_t SILENCE_NS = 5000000000; /* then say that nothing happened yet */
 
 static volatile sig_atomic_t caught;
 
@@ -116,6 +117,7 @@ static tinker_status interrupted(tinker_error *err)
 static tinker_status sleep_on(tinker_queue *q, const struct watch *w, int64_t timeout_ms,
                               tinker_error *err)
 {
+    static bool told; /* once is enough */
     int fd = tinker_queue_fd(q);
     fd_set set;
     int64_t deadline = clock_deadline_ns(clock_real(), timeout_ms);
@@ -127,11 +129,15 @@ static tinker_status sleep_on(tinker_queue *q, const struct watch *w, int64_t ti
                      (long long)(timeout_ms / 1000));
             return err->status;
         }
-        struct timespec t = { (time_t)(left / 1000000000), (long)(left % 1000000000) };
+        int64_t nap = !told && left > SILENCE_NS ? SILENCE_NS : left;
+        struct timespec t = { (time_t)(nap / 1000000000), (long)(nap % 1000000000) };
         FD_ZERO(&set);
         FD_SET(fd, &set);
         if (pselect(fd + 1, &set, NULL, NULL, &t, &w->mask) > 0)
             return TINKER_OK;
+        if (!told && !caught && nap < left)
+            out_say("Still waiting for the server; Ctrl-C gives up.");
+        told = true;
     }
     return interrupted(err);
 }
