@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -204,9 +205,37 @@ static const char *query_value(const struct request *req, const char *name)
     return MHD_lookup_connection_value(req->transport, MHD_GET_ARGUMENT_KIND, name);
 }
 
-static const char *header(struct MHD_Connection *conn, const char *name)
+static const struct {
+    const char *name;
+    size_t n, field; /* where in struct request */
+} headers[] = {
+    { "Content-Type", 12, offsetof(struct request, content_type) },
+    { "Content-Length", 14, offsetof(struct request, content_length) },
+    { "Content-Encoding", 16, offsetof(struct request, content_encoding) },
+    { "Transfer-Encoding", 17, offsetof(struct request, transfer_encoding) },
+    { "Accept", 6, offsetof(struct request, accept) },
+    { "X-API-Key", 9, offsetof(struct request, api_key) },
+    { "Authorization", 13, offsetof(struct request, authorization) },
+    { "X-Idempotency-Key", 17, offsetof(struct request, idempotency_key) },
+    { "Host", 4, offsetof(struct request, host) },
+    { "Origin", 6, offsetof(struct request, origin) },
+};
+
+/* One walk over all headers instead of a search for each; the first of a name counts. */
+static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *name,
+                                   const char *value)
 {
-    return MHD_lookup_connection_value(conn, MHD_HEADER_KIND, name);
+    size_t n = strlen(name);
+    (void)kind;
+    for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++) {
+        if (headers[i].n != n || strcasecmp(headers[i].name, name) != 0)
+            continue;
+        const char **field = (const char **)((char *)cls + headers[i].field);
+        if (!*field)
+            *field = value;
+        break;
+    }
+    return MHD_YES;
 }
 
 static struct call *call_new(struct listener *l, struct MHD_Connection *conn, const char *url,
@@ -222,25 +251,17 @@ static struct call *call_new(struct listener *l, struct MHD_Connection *conn, co
     req->started_ns = clock_now_ns(l->opts.clock);
     req->method = method;
     req->path = url;
-    req->content_type = header(conn, "Content-Type");
-    req->content_encoding = header(conn, "Content-Encoding");
-    req->accept = header(conn, "Accept");
-    req->api_key = header(conn, "X-API-Key");
-    req->authorization = header(conn, "Authorization");
-    req->idempotency_key = header(conn, "X-Idempotency-Key");
-    req->host = header(conn, "Host");
-    req->origin = header(conn, "Origin");
+    MHD_get_connection_values(conn, MHD_HEADER_KIND, take_header, req);
     req->tls = l->opts.tls_cert != NULL;
     req->query = query_value;
     req->transport = conn;
-    const char *length = header(conn, "Content-Length");
-    unsigned long long n = length ? strtoull(length, NULL, 10) : 0;
+    unsigned long long n = req->content_length ? strtoull(req->content_length, NULL, 10) : 0;
     c->announced = n > l->opts.max_body ? l->opts.max_body + 1 : (size_t)n;
-    c->has_body = n || header(conn, "Transfer-Encoding");
+    c->has_body = n || req->transfer_encoding;
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     c->peer = info ? info->socket_context : NULL;
-    peers_phase(&l->peers, c->peer, PEER_SENDING);
+    peer_phase(c->peer, PEER_SENDING, req->started_ns);
     atomic_fetch_add(&l->active, 1);
     return c;
 }
@@ -388,7 +409,7 @@ static enum MHD_Result handle(struct call *c, struct MHD_Connection *conn)
     c->hold.timed_out = false;
     response_init(&c->res);
     if (first) {
-        peers_phase(&l->peers, c->peer, PEER_ANSWERED);
+        peer_phase(c->peer, PEER_ANSWERED, 0);
         c->complete = true;
         atomic_fetch_add(&l->complete, 1);
         if (put_aside(c, conn))
@@ -401,7 +422,7 @@ static enum MHD_Result handle(struct call *c, struct MHD_Connection *conn)
 /* Answer before the body is there; what is left of it is not read. */
 static enum MHD_Result refuse(struct call *c, struct MHD_Connection *conn, struct response *res)
 {
-    peers_phase(&c->listener->peers, c->peer, PEER_ANSWERED);
+    peer_phase(c->peer, PEER_ANSWERED, 0);
     response_header(res, "Connection", "close");
     return answer(c, conn, res);
 }
@@ -479,7 +500,7 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
     }
     if (*n_upload) {
         receive(c, upload, *n_upload);
-        peers_received(&l->peers, c->peer, *n_upload);
+        peer_received(c->peer, *n_upload);
         atomic_fetch_add(&l->bytes_in, *n_upload);
         *n_upload = 0;
         return MHD_YES;
@@ -500,9 +521,10 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
     if (!c)
         return;
     *con_cls = NULL;
-    peers_phase(&l->peers, c->peer, PEER_IDLE);
+    int64_t now_ns = clock_now_ns(l->opts.clock);
+    peer_phase(c->peer, PEER_IDLE, now_ns);
     struct access a = { .status = c->status,
-                        .ns = clock_now_ns(l->opts.clock) - c->req.started_ns,
+                        .ns = now_ns - c->req.started_ns,
                         .n_in = c->body.len,
                         .n_out = c->n_answer,
                         .aborted = code != MHD_REQUEST_TERMINATED_COMPLETED_OK };

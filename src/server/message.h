@@ -29,14 +29,15 @@ struct request {
     const char *method, *path;
     /* Headers; NULL when absent. */
     const char *content_type, *content_encoding, *accept, *api_key, *authorization, *host, *origin,
-        *idempotency_key;
+        *idempotency_key, *content_length, *transfer_encoding;
     const char *body; /* NUL-terminated */
     size_t n_body;
     bool tls;
     struct arena arena;
     int64_t started_ns;
 
-    /* Set while routing. */
+    /* Set while routing, once: a request that was admitted stays so. */
+    const struct route *route;
     const char *param[REQUEST_PARAMS]; /* parts of the path */
     const char *user;
 

@@ -1,16 +1,19 @@
 /* peer.c - see peer.h. */
 #include "server/peer.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
+/* `since_ns` is written before `phase` and read after it: whoever sees a phase never
+ * sees a time from before it. */
 struct peer {
-    struct peer *next, *prev;
+    struct peer *next, *prev; /* the list's lock */
     int fd;
-    enum peer_phase phase;
-    int64_t since_ns; /* when the phase began */
-    size_t received;  /* SENDING: bytes of the body so far */
+    atomic_int phase;
+    atomic_int_fast64_t since_ns; /* when the phase began */
+    atomic_size_t received;       /* SENDING: bytes of the body so far */
 };
 
 void peers_init(struct peers *v, struct clock *clock, int64_t idle_ms, int64_t body_ms)
@@ -30,7 +33,7 @@ struct peer *peers_add(struct peers *v, int fd)
     if (!p)
         return NULL;
     p->fd = fd;
-    p->since_ns = clock_now_ns(v->clock);
+    atomic_init(&p->since_ns, clock_now_ns(v->clock));
     pthread_mutex_lock(&v->lock);
     p->next = v->first;
     if (p->next)
@@ -52,33 +55,32 @@ void peers_remove(struct peers *v, struct peer *p)
     free(p);
 }
 
-void peers_phase(struct peers *v, struct peer *p, enum peer_phase phase)
+void peer_phase(struct peer *p, enum peer_phase phase, int64_t now_ns)
 {
-    int64_t now_ns = clock_now_ns(v->clock);
     if (!p)
         return;
-    pthread_mutex_lock(&v->lock);
-    p->phase = phase;
-    p->since_ns = now_ns;
-    p->received = 0;
-    pthread_mutex_unlock(&v->lock);
+    atomic_store_explicit(&p->since_ns, now_ns, memory_order_relaxed);
+    atomic_store_explicit(&p->received, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->phase, (int)phase, memory_order_release);
 }
 
-void peers_received(struct peers *v, struct peer *p, size_t n)
+void peer_received(struct peer *p, size_t n)
 {
-    if (!p)
-        return;
-    pthread_mutex_lock(&v->lock);
-    p->received += n;
-    pthread_mutex_unlock(&v->lock);
+    /* One writer: no need for an atomic addition. */
+    if (p)
+        atomic_store_explicit(&p->received,
+                              atomic_load_explicit(&p->received, memory_order_relaxed) + n,
+                              memory_order_relaxed);
 }
 
 static bool is_late(const struct peers *v, const struct peer *p, int64_t now_ns)
 {
-    int64_t ms = (now_ns - p->since_ns) / 1000000;
-    if (p->phase == PEER_IDLE)
+    int phase = atomic_load_explicit(&p->phase, memory_order_acquire);
+    int64_t ms = (now_ns - atomic_load_explicit(&p->since_ns, memory_order_relaxed)) / 1000000;
+    size_t received = atomic_load_explicit(&p->received, memory_order_relaxed);
+    if (phase == PEER_IDLE)
         return ms > v->idle_ms;
-    return p->phase == PEER_SENDING && ms > v->body_ms + (int64_t)(p->received / PEER_RATE) * 1000;
+    return phase == PEER_SENDING && ms > v->body_ms + (int64_t)(received / PEER_RATE) * 1000;
 }
 
 void peers_hang_up(struct peers *v)

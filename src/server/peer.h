@@ -4,7 +4,7 @@
  * that dribble in do not buy more.  Nothing here knows HTTP: the listener says which
  * phase a connection is in.
  *
- * Thread safety: any thread, any time. */
+ * Thread safety: any thread, any time; the phase of one connection by one thread. */
 #ifndef SERVER_PEER_H
 #define SERVER_PEER_H
 
@@ -37,8 +37,9 @@ void peers_clear(struct peers *v); /* no connection is left */
 struct peer *peers_add(struct peers *v, int fd);
 /* It is about to be closed.  p may be NULL, also below. */
 void peers_remove(struct peers *v, struct peer *p);
-void peers_phase(struct peers *v, struct peer *p, enum peer_phase phase);
-void peers_received(struct peers *v, struct peer *p, size_t n);
+/* Per request and therefore without the lock; now_ns: when the phase began. */
+void peer_phase(struct peer *p, enum peer_phase phase, int64_t now_ns);
+void peer_received(struct peer *p, size_t n);
 /* Shut down the sockets of those who are late; whoever owns them sees the end. */
 void peers_hang_up(struct peers *v);
 

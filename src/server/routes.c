@@ -20,15 +20,16 @@
 
 enum { ASIDE_BYTES = 64 << 10 }; /* larger bodies take a while to read */
 
+/* The frequent ones first. */
 static const struct route table[] = {
     { "POST", API "retrieve_future", route_retrieve_future, 0 },
+    { "POST", API "session_heartbeat", route_heartbeat, 0 },
     { "POST", API "cancel_future", route_cancel_future, 0 },
     { "POST", API "asample", route_asample, 0 },
     { "POST", API "stream_sample", route_stream_sample, 0 },
     { "POST", API "forward_backward", route_forward_backward, ROUTE_CHANGES },
     { "POST", API "forward", route_forward, ROUTE_CHANGES },
     { "POST", API "optim_step", route_optim_step, ROUTE_CHANGES },
-    { "POST", API "session_heartbeat", route_heartbeat, 0 },
     { "POST", API "save_weights", route_save_weights, ROUTE_CHANGES },
     { "POST", API "save_weights_for_sampler", route_save_sampler, ROUTE_CHANGES },
     { "POST", API "save_weights_external", route_save_external, ROUTE_CHANGES },
@@ -92,7 +93,7 @@ static bool match(const char *pattern, const char *path, struct request *req)
 {
     size_t n = 0;
     while (*pattern && *path) {
-        if (strncmp(pattern, "{}", 2) != 0) {
+        if (*pattern != '{') {
             if (*pattern++ != *path++)
                 return false;
             continue;
@@ -232,6 +233,8 @@ static bool decompress(struct server *s, struct request *req, struct response *r
 static const struct route *admit(struct server *s, struct request *req, struct response *res)
 {
     bool other_method;
+    if (req->route)
+        return req->route;
     const struct route *r = find_route(s, req, &other_method);
     if (!r && other_method)
         response_error(res, 405, "Method Not Allowed");
@@ -241,7 +244,7 @@ static const struct route *admit(struct server *s, struct request *req, struct r
         response_error(res, 403, "requests of other web sites are refused");
     else if ((r->flags & ROUTE_OPEN) || authenticate(s, req, res)) {
         if (!(r->flags & ROUTE_CHANGES) || !s->opts.read_only)
-            return r;
+            return req->route = r;
         response_error(res, 403, "this server is read-only");
     }
     return NULL;
