@@ -21,6 +21,7 @@
 #define TINKER_TINKER_H
 
 #include <tinker/breaker.h>
+#include <tinker/call.h>
 #include <tinker/data.h>
 #include <tinker/dataset.h>
 #include <tinker/error.h>

@@ -384,6 +384,7 @@ static void ask(struct archive_op *a)
 {
     struct call *c = &a->call;
     c->holder = a->op.holder;
+    c->op = &a->op;
     c->spec = a->trace ? &trace_spec : &archive_spec;
     c->path = a->path;
     c->catch = on_status;

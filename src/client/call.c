@@ -14,6 +14,7 @@
 #include "base/rand.h"
 #include "client/identity.h"
 #include "client/local.h"
+#include "client/prefs.h"
 #include "client/report.h"
 #include "wire/future.h"
 #include "wire/timestamp.h"
@@ -58,6 +59,53 @@ double call_retry_after(const struct http_response *resp, int64_t wall_ns)
     return s > 0 && s <= 60 ? s : 0;
 }
 
+/* ---- options of the call -------------------------------------------------------------- */
+
+/* NULL: none. */
+static const struct prefs *prefs_of(const struct call *c)
+{
+    return c->op ? c->op->prefs : NULL;
+}
+
+/* Those that a poll does not share: it has its own time and its own ways to go on. */
+static const struct prefs *submit_prefs(const struct call *c)
+{
+    return c->spec->pool == POOL_RETRIEVE ? NULL : prefs_of(c);
+}
+
+/* Are all attempts spent that the caller allows? */
+static bool is_spent(const struct call *c)
+{
+    const struct prefs *p = submit_prefs(c);
+    int sent = c->spec->pool == POOL_SAMPLE ? c->op ? c->op->sent : 0 : c->sent;
+    return p && p->max_retries >= 0 && sent > p->max_retries;
+}
+
+/* The body with the members that the caller adds. */
+static bool extend_body(struct call *c)
+{
+    const struct prefs *p = submit_prefs(c);
+    if (!p || !p->extra_body || c->content_type || c->body_len < 2)
+        return true;
+    const char *json = c->body;
+    size_t n = c->body_len - 1; /* without the closing brace */
+    if (json[n] != '}')
+        return true;
+    c->own_body = malloc(n + p->n_extra_body + 2);
+    if (!c->own_body)
+        return false;
+    memcpy(c->own_body, json, n);
+    size_t at = n;
+    if (json[n - 1] != '{')
+        c->own_body[at++] = ',';
+    memcpy(c->own_body + at, p->extra_body, p->n_extra_body);
+    at += p->n_extra_body;
+    c->own_body[at++] = '}';
+    c->http.body = c->own_body;
+    c->http.body_len = at;
+    return true;
+}
+
 /* ---- one attempt -------------------------------------------------------------------- */
 
 static bool has_header(const struct config *cfg, const char *name)
@@ -72,11 +120,12 @@ struct header_list {
     struct http_header v[24 + CALL_EXTRA_HEADERS];
     size_t n;
     const struct config *cfg;
+    const struct prefs *prefs; /* may be NULL */
 };
 
 static void put(struct header_list *l, const char *name, const char *value, bool secret)
 {
-    if (value && !has_header(l->cfg, name))
+    if (value && !has_header(l->cfg, name) && !prefs_has_header(l->prefs, name))
         l->v[l->n++] = (struct http_header){ name, value, secret };
 }
 
@@ -99,6 +148,9 @@ static bool make_common(struct holder *h)
 
 static const char *timeout_text(const struct call *c)
 {
+    const struct prefs *p = submit_prefs(c);
+    if (p && p->timeout_ms)
+        return p->timeout_text;
     return c->spec->timeout_text ? c->spec->timeout_text : c->holder->cfg->timeout_text;
 }
 
@@ -106,7 +158,8 @@ static bool build_headers(struct call *c)
 {
     const struct config *cfg = c->holder->cfg;
     bool get = strcmp(c->spec->method, "GET") == 0;
-    struct header_list l = { .cfg = cfg };
+    const struct prefs *p = prefs_of(c);
+    struct header_list l = { .cfg = cfg, .prefs = p };
     if (!c->holder->common && !make_common(c->holder))
         return false;
     snprintf(c->retry_count, sizeof(c->retry_count), "%d", c->attempt);
@@ -120,14 +173,18 @@ static bool build_headers(struct call *c)
     put(&l, "x-stainless-read-timeout", timeout_text(c), false);
     for (size_t i = 0; i < c->n_extra; i++)
         put(&l, c->extra[i].name, c->extra[i].value, c->extra[i].secret);
-    c->headers = malloc((l.n + cfg->n_default_headers + 1) * sizeof(*c->headers));
+    size_t n_own = p ? p->n_headers : 0;
+    c->headers = malloc((l.n + cfg->n_default_headers + n_own + 1) * sizeof(*c->headers));
     if (!c->headers)
         return false;
     memcpy(c->headers, l.v, l.n * sizeof(*l.v));
     size_t n = l.n;
     for (size_t i = 0; i < cfg->n_default_headers; i++)
-        if (!c->token || strcasecmp(cfg->default_headers[i].name, "x-api-key") != 0)
+        if ((!c->token || strcasecmp(cfg->default_headers[i].name, "x-api-key") != 0) &&
+            !prefs_has_header(p, cfg->default_headers[i].name))
             c->headers[n++] = cfg->default_headers[i];
+    for (size_t i = 0; i < n_own; i++)
+        c->headers[n++] = p->headers[i];
     if (c->token) /* last, and over any default: credentials are the auth layer's */
         c->headers[n++] = (struct http_header){ "X-API-Key", c->token, true };
     c->http.headers = c->headers;
@@ -139,11 +196,17 @@ static bool build_headers(struct call *c)
 static bool build_url(struct call *c)
 {
     const struct config *cfg = c->holder->cfg;
-    const char *sep = !*cfg->default_query ? "" : strchr(c->path, '?') ? "&" : "?";
-    size_t n = strlen(cfg->base_url) + strlen(c->path) + strlen(cfg->default_query) + 2;
+    const struct prefs *p = prefs_of(c);
+    const char *own = p && p->query ? p->query : "";
+    bool asked = strchr(c->path, '?') != NULL;
+    const char *sep = !*cfg->default_query ? "" : asked ? "&" : "?";
+    const char *own_sep = !*own ? "" : asked || *cfg->default_query ? "&" : "?";
+    size_t n =
+        strlen(cfg->base_url) + strlen(c->path) + strlen(cfg->default_query) + strlen(own) + 3;
     c->url = malloc(n);
     if (c->url)
-        snprintf(c->url, n, "%s%s%s%s", cfg->base_url, c->path, sep, cfg->default_query);
+        snprintf(c->url, n, "%s%s%s%s%s%s", cfg->base_url, c->path, sep, cfg->default_query,
+                 own_sep, own);
     return c->url != NULL;
 }
 
@@ -152,8 +215,9 @@ static void free_attempt(struct call *c)
     free(c->headers);
     free(c->url);
     free(c->token);
+    free(c->own_body);
     c->headers = NULL;
-    c->url = c->token = NULL;
+    c->url = c->token = c->own_body = NULL;
 }
 
 static void finish(struct call *c)
@@ -211,21 +275,27 @@ static void send(struct call *c)
     struct http_request *r = &c->http;
     tinker_error err;
     struct http_pool *pool = holder_pool(c->holder, spec->pool, &err);
-    if (!pool || !build_url(c) || !build_headers(c)) {
+    r->body = c->body;
+    r->body_len = c->body_len;
+    if (!pool || !build_url(c) || !build_headers(c) || !extend_body(c)) {
         if (pool)
             err_nomem(&err, spec->name);
         fail_local(c, &err);
         return;
     }
-    int64_t ms = spec->timeout_ms ? spec->timeout_ms : cfg->timeout_ms;
+    const struct prefs *p = submit_prefs(c);
+    int64_t own_ms = p && p->timeout_ms ? p->timeout_ms : spec->timeout_ms;
+    int64_t ms = own_ms ? own_ms : cfg->timeout_ms;
     r->method = spec->method;
     r->url = c->url;
-    r->body = c->body;
-    r->body_len = c->body_len;
-    r->timeouts = (struct http_timeouts){ ms, spec->timeout_ms ? ms : cfg->connect_ms, ms, ms };
+    r->timeouts = (struct http_timeouts){ ms, own_ms ? ms : cfg->connect_ms, ms, ms };
     r->follow = !spec->no_redirect;
     r->max_response = c->max_response ? c->max_response : max_response_default;
     r->done = on_http;
+    c->sent++;
+    c->sent_ns = loop_now_ns(c->holder->rt->loop);
+    if (c->op && spec->pool != POOL_RETRIEVE)
+        c->op->sent++;
     report_attempt(c);
     http_start(pool, r);
 }
@@ -306,7 +376,7 @@ static bool attempt_again(const struct call *c)
     const struct http_response *resp = &c->http.resp;
     int max =
         c->spec->max_retries == CALL_DEFAULT ? c->holder->cfg->max_retries : c->spec->max_retries;
-    if (c->attempt >= max)
+    if (c->attempt >= max || is_spent(c))
         return false;
     if (c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT)
         return true;
@@ -371,7 +441,7 @@ static bool try_again(struct call *c)
         return true;
     }
     int64_t elapsed_ms = (loop_now_ns(l) - c->start_ns) / 1000000;
-    bool retryable = try_retryable(c);
+    bool retryable = try_retryable(c) && !is_spent(c);
     report_try(c, retryable);
     if (!retryable || elapsed_ms >= OUTER_BUDGET_MS)
         return false;
@@ -388,6 +458,8 @@ static void on_http(struct http_request *r)
 {
     struct call *c = CONTAINER(r, struct call, http);
     c->outcome = outcome_of(&r->resp);
+    if (c->op)
+        answer_note(c);
     if (c->outcome == CALL_STATUS && r->resp.status == 429)
         metric_add(c->holder->cfg->metrics.rate_limited, 1);
     if (c->outcome == CALL_OK) {
@@ -446,6 +518,19 @@ static void on_refused(struct timer *t)
     finish(c);
 }
 
+static void make_key(struct call *c)
+{
+    const struct prefs *p = submit_prefs(c);
+    char uuid[37];
+    if (!p || !p->key) {
+        rand_uuid(uuid);
+        snprintf(c->key, sizeof(c->key), "stainless-python-retry-%s", uuid);
+    } else if (c->op->number == 0 && c->part == 0)
+        snprintf(c->key, sizeof(c->key), "%s", p->key);
+    else
+        snprintf(c->key, sizeof(c->key), "%s-%d.%d", p->key, c->op->number, c->part);
+}
+
 static void begin_try(struct call *c)
 {
     if (guarded(c) && !admitted(c)) {
@@ -456,9 +541,7 @@ static void begin_try(struct call *c)
     c->trying = true;
     c->try_ns = loop_now_ns(c->holder->rt->loop);
     local_try_started(c);
-    char uuid[37];
-    rand_uuid(uuid);
-    snprintf(c->key, sizeof(c->key), "stainless-python-retry-%s", uuid);
+    make_key(c);
     c->attempt = 0;
     begin_attempt(c);
 }
@@ -467,7 +550,7 @@ void call_start(struct call *c)
 {
     assert(!c->active);
     c->active = true;
-    c->tries = 0;
+    c->tries = c->sent = 0;
     c->start_ns = loop_now_ns(c->holder->rt->loop);
     memset(&c->err, 0, sizeof(c->err));
     begin_try(c);

@@ -42,6 +42,8 @@ enum call_outcome {
 struct call {
     /* set by the owner, who keeps everything alive until done */
     struct holder *holder;
+    struct op *op; /* whose options hold, and who hears of answers; may be NULL */
+    int part;      /* among the requests of op, for its idempotency key */
     const struct call_spec *spec;
     const char *path; /* "api/v1/…", with query */
     const void *body;
@@ -70,9 +72,10 @@ struct call {
     struct auth_wait auth;
     struct http_header *headers;
     char *url, *token;
-    char key[64], retry_count[16];
-    int attempt, tries;
-    int64_t start_ns;
+    char key[96], retry_count[16];
+    char *own_body;
+    int attempt, tries, sent; /* sent: attempts of all tries */
+    int64_t start_ns, sent_ns;
     int64_t try_ns;               /* when the try began */
     struct breaker_ticket ticket; /* of the try */
     bool active, trying;

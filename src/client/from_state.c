@@ -102,6 +102,8 @@ static void request(struct state_op *s, struct holder *h, const struct call_spec
     }
     struct call *c = &s->call;
     c->holder = h;
+    c->op = &s->op;
+    c->part = spec == &info_spec ? 0 : spec == &create_spec ? 1 : 2;
     c->spec = spec;
     c->path = path;
     c->body = s->body.data;

@@ -96,6 +96,8 @@ void future_unref(struct tinker_future *f)
     pthread_cond_destroy(&f->cond);
     arena_clear(&f->arena);
     free(f->error_body);
+    answer_unref(f->answer);
+    tap_unref(f->tap);
     if (f->err != &no_memory)
         free((void *)f->err);
     while (f->name) {
@@ -313,6 +315,7 @@ void tinker_future_free(tinker_future *f)
     pthread_mutex_lock(&future_lock);
     queue_forget_locked(f);
     pthread_mutex_unlock(&future_lock);
+    tap_close(f->tap);
     future_unref(f);
 }
 

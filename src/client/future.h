@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <tinker/future.h>
 #include "base/arena.h"
+#include "client/answer.h"
 #include "http/loop.h"
 
 enum result_kind {
@@ -43,11 +44,14 @@ struct tinker_future {
     const tinker_error *err;   /* NULL: success; owned; written before done */
     struct request_name *name; /* the lock; NULL: none yet */
     enum result_kind kind;
-    const char *type;       /* RESULT_VALUE: address of the name of the type */
-    const void *value;      /* into the arena; TRAINING and SAMPLER: owned until taken */
-    size_t n;               /* METRICS */
-    char *error_body;       /* of an HTTP error, NULL: none */
-    int64_t retry_after_ms; /* stated by the service, -1 */
+    const char *type;        /* RESULT_VALUE: address of the name of the type */
+    const void *value;       /* into the arena; TRAINING and SAMPLER: owned until taken */
+    size_t n;                /* METRICS */
+    char *error_body;        /* of an HTTP error, NULL: none */
+    int64_t retry_after_ms;  /* stated by the service, -1 */
+    struct answer_note note; /* of the last answer */
+    struct answer *answer;   /* the same in full, NULL: not kept; the lock, once complete */
+    struct tap *tap;         /* of the options' on_response, NULL: none */
     struct arena arena;
     struct tinker_loss_report *report; /* of a custom loss, owned; NULL: none */
     struct op *op;                     /* loop thread: what works on it, NULL once complete */

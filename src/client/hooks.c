@@ -168,13 +168,32 @@ void event_text(struct event *e, const char *key, const char *value)
         e->texts[e->pub.n_metadata++] = (tinker_named_string){ key, copy };
 }
 
-/* The user's own texts come last; where the event has the name, the event's stands. */
+/* The user's own texts come last. */
 static void add_metadata(struct event *e)
 {
     const struct config *cfg = e->hooks->cfg;
     for (size_t i = 0; i < cfg->n_metadata; i++)
         if (!tinker_event_text(&e->pub, cfg->metadata[i].name))
             e->texts[e->pub.n_metadata++] = cfg->metadata[i];
+}
+
+void event_own(struct event *e, const tinker_named_string *v, size_t n)
+{
+    if (!e || n == 0)
+        return;
+    size_t had = e->pub.n_metadata, room = TEXTS_MAX + n + e->hooks->cfg->n_metadata;
+    tinker_named_string *texts = arena_array(&e->arena, room, sizeof(*texts));
+    if (!texts)
+        return;
+    memcpy(texts, e->texts, had * sizeof(*texts));
+    e->texts = texts;
+    e->pub.metadata = texts;
+    for (size_t i = 0; i < n; i++) {
+        char *name = arena_strdup(&e->arena, v[i].name),
+             *value = arena_strdup(&e->arena, v[i].value);
+        if (name && value && !tinker_event_text(&e->pub, name))
+            texts[e->pub.n_metadata++] = (tinker_named_string){ name, value };
+    }
 }
 
 void event_send(struct event *e)

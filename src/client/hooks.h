@@ -37,6 +37,8 @@ void hooks_clear(struct hooks *h);
 struct event *event_new(struct hooks *h, const char *name);
 void event_number(struct event *e, const char *key, double value);
 void event_text(struct event *e, const char *key, const char *value);
+/* Texts of the user's own, redacted already; where the event has the name, the event's stands. */
+void event_own(struct event *e, const tinker_named_string *v, size_t n);
 void event_send(struct event *e); /* takes it over */
 
 #endif

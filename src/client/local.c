@@ -4,6 +4,7 @@
 #include "client/future.h"
 #include "client/metrics.h"
 #include "client/poll.h"
+#include "client/prefs.h"
 
 static double ms_since(struct holder *h, int64_t start_ns)
 {
@@ -23,6 +24,13 @@ static const char *const pool_names[POOL_COUNT] = {
     [POOL_AUTH] = "auth",       [POOL_CONFIG] = "config",
 };
 
+/* The metadata that the caller gave the operation; op may be NULL. */
+static void tag(struct event *e, const struct op *op)
+{
+    if (op && op->prefs)
+        event_own(e, op->prefs->metadata, op->prefs->n_metadata);
+}
+
 static struct event *request_event(const struct call *c, const char *name)
 {
     struct event *e = event_new(c->holder->hooks, name);
@@ -41,7 +49,8 @@ static struct local_attempt try_of(const struct call *c)
                                    .operation = c->spec->name,
                                    .attempt = c->tries + 1,
                                    .started_ns = c->try_ns,
-                                   .err = fine ? NULL : &c->err };
+                                   .err = fine ? NULL : &c->err,
+                                   .op = c->op };
 }
 
 void local_try_started(struct call *c)
@@ -51,6 +60,7 @@ void local_try_started(struct call *c)
         metric_add(h->cfg->metrics.polls, 1);
     struct event *e = request_event(c, "http.request.start");
     event_number(e, "system_time_ms", wall_ms(h));
+    tag(e, c->op);
     event_send(e);
     struct local_attempt a = try_of(c);
     a.err = NULL;
@@ -76,6 +86,7 @@ void local_try_ended(struct call *c)
         event_text(e, "result", ok ? "ok" : "error");
     }
     event_text(e, answered ? "error" : "reason", ok ? NULL : c->err.message);
+    tag(e, c->op);
     event_send(e);
 }
 
@@ -84,6 +95,7 @@ void local_try_cancelled(struct call *c)
     struct event *e = request_event(c, "http.request.exception");
     event_number(e, "duration_ms", ms_since(c->holder, c->try_ns));
     event_text(e, "reason", "cancelled");
+    tag(e, c->op);
     event_send(e);
 }
 
@@ -111,6 +123,7 @@ void local_attempt(struct holder *h, enum local_step step, const struct local_at
     event_text(e, "layer", a->layer);
     event_text(e, "operation", a->operation);
     event_text(e, "error", a->err ? a->err->message : NULL);
+    tag(e, a->op);
     event_send(e);
 }
 
@@ -139,6 +152,7 @@ void local_poll(struct poll *p, const char *event, const tinker_error *err)
     event_text(e, "request_id", p->request_id);
     event_text(e, "request_type", p->kind->request_type);
     event_text(e, "error", err->message);
+    tag(e, p->call.op);
     event_send(e);
 }
 
@@ -149,6 +163,7 @@ void local_timeout(struct holder *h, const struct tinker_future *f, double timeo
     event_number(e, "iteration", (double)f->iteration);
     event_text(e, "request_id", future_request_id(f));
     event_text(e, "request_type", f->request_type);
+    tag(e, f->op);
     event_send(e);
 }
 

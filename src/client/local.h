@@ -26,6 +26,7 @@ struct local_attempt {
     int64_t started_ns;
     int64_t delay_ms;        /* of a retry */
     const tinker_error *err; /* NULL: none */
+    const struct op *op;     /* may be NULL */
 };
 enum local_step { LOCAL_START, LOCAL_STOP, LOCAL_RETRY, LOCAL_FAILED };
 void local_attempt(struct holder *h, enum local_step step, const struct local_attempt *a);

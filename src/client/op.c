@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "client/call.h"
 #include "client/holder.h"
+#include "client/prefs.h"
 #include "client/report.h"
 #include "client/runtime.h"
 #include "client/telemetry.h"
@@ -27,6 +28,23 @@ static void op_start(struct loop_task *t)
         op->class->start(op);
 }
 
+/* Options that the thread has pushed; false: no memory. */
+static bool take_prefs(struct op *op, struct tinker_future *f)
+{
+    struct prefs *p = prefs_current();
+    if (!p)
+        return true;
+    if (p->on_response)
+        f->tap = tap_new(p);
+    if (p->on_response && !f->tap) {
+        prefs_unref(p);
+        return false;
+    }
+    op->prefs = p;
+    op->number = atomic_fetch_add(&p->submits, 1);
+    return true;
+}
+
 struct tinker_future *op_submit(struct op *op, const struct op_class *class, struct holder *h,
                                 enum result_kind kind, tinker_error *err)
 {
@@ -40,6 +58,12 @@ struct tinker_future *op_submit(struct op *op, const struct op_class *class, str
     struct tinker_future *f = future_new(h->rt, kind, err);
     if (!f)
         return NULL;
+    if (!take_prefs(op, f)) {
+        future_unref(f);
+        err_nomem(err, class->name);
+        return NULL;
+    }
+    int64_t deadline_ms = op->prefs ? op->prefs->deadline_ms : 0;
     future_ref(f);
     f->op = op;
     op->class = class;
@@ -47,6 +71,8 @@ struct tinker_future *op_submit(struct op *op, const struct op_class *class, str
     op->future = f;
     op->task.run = op_start;
     loop_post(h->rt->loop, &op->task);
+    if (deadline_ms)
+        tinker_future_set_deadline(f, deadline_ms);
     return f;
 }
 
@@ -105,6 +131,12 @@ void op_expire(struct op *op, int64_t timeout_ms)
     op->class->abandon(op);
 }
 
+bool op_is_spent(const struct op *op)
+{
+    const struct prefs *p = op->prefs;
+    return p && p->max_retries >= 0 && op->sent > p->max_retries;
+}
+
 void op_note_response(struct op *op, const struct call *c)
 {
     struct tinker_future *f = op->future;
@@ -113,6 +145,7 @@ void op_note_response(struct op *op, const struct call *c)
         return;
     free(f->error_body);
     f->error_body = resp->body.data ? strdup(resp->body.data) : NULL;
+    answer_keep(op, c);
     double s = call_retry_after(resp, clock_wall_ns(op->holder->rt->clock));
     f->retry_after_ms = s > 0 ? (int64_t)(s * 1000) : -1;
 }
@@ -124,5 +157,7 @@ void op_destroy(struct op *op)
         if (op->next)
             op->next->prev = op->prev;
     }
+    prefs_unref(op->prefs);
+    op->prefs = NULL;
     op->class->destroy(op);
 }

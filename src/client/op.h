@@ -13,6 +13,7 @@
 
 struct call;
 struct holder;
+struct prefs;
 
 struct op_class {
     const char *name; /* for messages: "optim_step" */
@@ -30,7 +31,10 @@ struct op {
     struct tinker_future *future; /* a reference, NULL once complete */
     struct op *next, *prev;       /* the holder's live operations */
     bool listed;
-    char label[128]; /* for messages; "" means the name of the class */
+    struct prefs *prefs; /* the caller's options for it, a reference; NULL: none */
+    int number;          /* among those with the same options, from 0 */
+    int sent;            /* attempts so far, all calls together, polls not counted */
+    char label[128];     /* for messages; "" means the name of the class */
 };
 
 /* Give op (allocated, otherwise set up) its future; the caller's reference is returned by
@@ -43,6 +47,8 @@ void op_report(struct op *op, const tinker_error *err); /* completes the future;
 void op_expire(struct op *op, int64_t timeout_ms);      /* completes as timed out, abandons */
 void op_cancel(struct op *op);                          /* completes as cancelled, abandons */
 void op_destroy(struct op *op);
+/* Has it made all the attempts that the caller's options allow? */
+bool op_is_spent(const struct op *op);
 /* Keep the body and the Retry-After of a failed exchange for the future's accessors. */
 void op_note_response(struct op *op, const struct call *c);
 

@@ -374,6 +374,7 @@ void poll_start(struct poll *p, const char *request_id)
     if (!p->body.max)
         buf_init(&p->body, 1 << 16);
     p->call.holder = p->holder;
+    p->call.op = p->future ? p->future->op : NULL;
     p->call.spec = &spec;
     p->call.path = "api/v1/retrieve_future";
     p->call.accept = p->kind->proto ? "application/x-protobuf" : NULL;

@@ -50,6 +50,7 @@ static void on_ready(struct holder_wait *w, const tinker_error *err)
     }
     struct call *c = &r->call;
     c->holder = r->op.holder;
+    c->op = &r->op;
     c->spec = &r->kind->spec;
     c->path = r->path;
     c->body = r->body.data;

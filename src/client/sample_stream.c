@@ -166,6 +166,7 @@ static void stream_start(struct op *op)
     struct stream_op *o = (struct stream_op *)op; /* first member */
     struct call *c = &o->call;
     c->holder = op->holder;
+    c->op = op;
     c->spec = &stream_spec;
     c->path = "api/v1/stream_sample";
     c->body = o->body.data;

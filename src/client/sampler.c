@@ -143,6 +143,7 @@ static void open_ready(struct holder_wait *w, const tinker_error *err)
         return;
     }
     o->call.holder = h;
+    o->call.op = &o->op;
     o->call.spec = &open_spec;
     o->call.path = "api/v1/create_sampling_session";
     o->call.body = o->body.data;

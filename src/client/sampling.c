@@ -107,7 +107,8 @@ static void fail(struct sample_op *s, const tinker_error *err)
 static void tell(const struct sample_op *s, enum local_step step, int failures, int64_t delay_ms,
                  const tinker_error *err)
 {
-    struct local_attempt a = { "sample", "sample", failures + 1, s->attempt_ns, delay_ms, err };
+    struct local_attempt a = { "sample", "sample", failures + 1, s->attempt_ns,
+                               delay_ms, err,      &s->op };
     if (s->use_handler)
         local_attempt(s->op.holder, step, &a);
 }
@@ -121,7 +122,7 @@ static bool may_retry(const struct sample_op *s)
 {
     const tinker_retry_options *o = s->handler ? &s->handler->opts : NULL;
     return s->use_handler && !o->no_retries &&
-           (o->max_retries < 0 || s->failures <= o->max_retries);
+           (o->max_retries < 0 || s->failures <= o->max_retries) && !op_is_spent(&s->op);
 }
 
 static void failed(struct sample_op *s, const tinker_error *err, bool retryable)
@@ -258,6 +259,8 @@ static void dispatch(struct sample_op *s)
     }
     struct call *c = &s->poll.call;
     c->holder = h;
+    c->op = &s->op;
+    c->part = s->failures;
     c->accept = NULL;
     c->http.small_answer = true;
     c->spec = &asample_spec;

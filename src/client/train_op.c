@@ -222,6 +222,8 @@ static void send(struct train_part *p)
     if (op->renew)
         op->renew(op, &p->body);
     c->holder = op->op.holder;
+    c->op = &op->op;
+    c->part = (int)p->index;
     c->spec = &op->kind->spec;
     c->path = op->kind->path;
     c->body = p->body.data;

@@ -197,6 +197,7 @@ static void create_ready(struct holder_wait *w, const tinker_error *err)
         return;
     }
     c->call.holder = h;
+    c->call.op = &c->op;
     c->call.spec = &create_spec;
     c->call.path = "api/v1/create_model";
     c->call.body = c->body.data;
