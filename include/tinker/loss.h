@@ -320,7 +320,9 @@ typedef struct tinker_custom_options {
  * service.  Several regularizers run in threads of their own unless opts->sequential; one
  * that overruns its time is told so (tinker_tape_cancelled(), and its operations fail) and
  * waited for.  opts NULL: defaults.  Returns a new report, or NULL with *err set; it names
- * the term that failed.  Blocks while it computes. */
+ * the term that failed.  Blocks while it computes.
+ * What happens is told to opts->observer alone: hooks (see events.h) belong to a service, and
+ * there is none here.  The training calls below tell both. */
 TINKER_API tinker_loss_report *tinker_loss_evaluate(tinker_loss_fn *fn, void *state,
                                                     const tinker_datum *data,
                                                     const tinker_tensor *logprobs, size_t n,

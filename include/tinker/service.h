@@ -106,9 +106,11 @@ typedef void tinker_queue_observer(void *state, const char *who, tinker_queue_st
                                    const char *reason);
 
 /* Watch all requests of the service; transitions_only: only when state or reason differ
- * from the last ones of the same request.  NULL stops. */
-TINKER_API void tinker_service_observe(tinker_service *s, tinker_queue_observer *observer,
-                                       int transitions_only, void *state);
+ * from the last ones of the same request.  NULL stops: when this returns the old observer is
+ * not running and will not be called again, except when called from it.  TINKER_ESTATE in a
+ * fork of the process that made the service, where there is nothing to watch; else TINKER_OK. */
+TINKER_API tinker_status tinker_service_observe(tinker_service *s, tinker_queue_observer *observer,
+                                                int transitions_only, void *state);
 
 /* ---- telemetry -------------------------------------------------------------------- */
 

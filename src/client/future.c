@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include <tinker/loss.h>
 #include "base/err.h"
 #include "client/op.h"
@@ -180,10 +181,13 @@ tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms, tinker_er
     }
     pthread_mutex_lock(&future_lock);
     bool in_time = timeout_ms != 0;
-    while (!f->done && in_time)
+    bool lost = in_time && !f->done && f->rt->pid != getpid();
+    while (!f->done && in_time && !lost)
         in_time = future_cond_wait(&f->cond, deadline);
     bool done = f->done;
     pthread_mutex_unlock(&future_lock);
+    if (lost)
+        return err_set(err, TINKER_ESTATE, "the request was submitted before fork()");
     if (!done)
         return err_set(err, TINKER_ETIMEDOUT, "still pending after %lld ms; the request goes on",
                        (long long)timeout_ms);

@@ -72,15 +72,18 @@ const char *tinker_service_session_id(tinker_service *s)
     return id ? id : "";
 }
 
-void tinker_service_observe(tinker_service *s, tinker_queue_observer *observer,
-                            int transitions_only, void *state)
+tinker_status tinker_service_observe(tinker_service *s, tinker_queue_observer *observer,
+                                     int transitions_only, void *state)
 {
+    if (s->rt->pid != getpid())
+        return TINKER_ESTATE;
     pthread_mutex_lock(&s->observer.lock);
     s->observer.call = observer;
     s->observer.transitions_only = transitions_only != 0;
     s->observer.state = state;
     pthread_mutex_unlock(&s->observer.lock);
     runtime_drain_courier(s->rt); /* the old one is not called any more */
+    return TINKER_OK;
 }
 
 /* ---- telemetry ------------------------------------------------------------------------ */

@@ -6,6 +6,7 @@
  * not create anything.  Its samples are numbered far away from those of the others. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/err.h"
 #include "base/rand.h"
 #include "client/handler.h"
@@ -71,10 +72,21 @@ static void export_on_loop(void *arg)
     buf_clear(&config);
 }
 
+/* Its loop must run in this process, and not be the caller. */
+static bool may_ask(const struct runtime *rt, const char *what, tinker_error *err)
+{
+    if (runtime_may_block(what, err) != TINKER_OK)
+        return false;
+    if (rt->pid == getpid())
+        return true;
+    err_set(err, TINKER_ESTATE, "%s: the service was made before fork()", what);
+    return false;
+}
+
 char *tinker_sampler_export(tinker_sampler *s, tinker_error *err)
 {
     struct export_job j = { .sampler = s };
-    if (runtime_may_block("tinker_sampler_export", err) != TINKER_OK)
+    if (!may_ask(s->holder->rt, "tinker_sampler_export", err))
         return NULL;
     buf_init(&j.out, 1 << 20);
     runtime_sync(s->holder->rt, export_on_loop, &j);
@@ -226,7 +238,7 @@ tinker_sampler *tinker_service_import_sampler(tinker_service *service, const cha
     struct arena scratch;
     struct passport p;
     tinker_sampler *made = NULL;
-    if (runtime_may_block("tinker_service_import_sampler", err) != TINKER_OK)
+    if (!may_ask(service->rt, "tinker_service_import_sampler", err))
         return NULL;
     arena_init(&scratch, 16 << 20);
     if (read_passport(text, &scratch, &p, err) == TINKER_OK) {

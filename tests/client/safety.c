@@ -85,6 +85,12 @@ static void test_clients_in_a_fork(void) /* R-178 */
     tinker_training *t = world_training(&w);
     tinker_sampler *s = world_sampler(&w);
     REQUIRE(t && s);
+    tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
+    o.api_key = "tml-0123456789abcdef";
+    o.base_url = fake_server_url(w.server);
+    o.telemetry = -1;
+    fake_script(w.server, API "healthz", (struct fake_reply){ .fault = FAKE_HANG });
+    tinker_future *pending = tinker_service_health(w.service, &w.err);
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
@@ -94,7 +100,17 @@ static void test_clients_in_a_fork(void) /* R-178 */
         bad |= tinker_sampler_sample(s, fake_prompt(3), NULL, NULL, &err) != NULL;
         bad |= err.status != TINKER_ESTATE || !strstr(err.message, "fork");
         bad |= tinker_training_info(t, &err) != NULL;
-        tinker_service_observe(w.service, NULL, 0, NULL); /* returns */
+        bad |= tinker_service_observe(w.service, NULL, 0, NULL) != TINKER_ESTATE;
+        bad |= tinker_sampler_export(s, &err) != NULL || err.status != TINKER_ESTATE;
+        tinker_service *own = tinker_service_new(&o, &err); /* now the process has a runtime */
+        err = (tinker_error){ 0 };
+        bad |= !own || tinker_sampler_export(s, &err) != NULL || err.status != TINKER_ESTATE;
+        err = (tinker_error){ 0 };
+        bad |= tinker_service_import_sampler(w.service, "{}", &err) != NULL;
+        bad |= err.status != TINKER_ESTATE;
+        bad |= tinker_service_observe(w.service, NULL, 0, NULL) != TINKER_ESTATE;
+        bad |= tinker_future_wait(pending, -1, &err) != TINKER_ESTATE;
+        tinker_service_free(own);
         _exit(bad);
     }
     int status = -1;
@@ -104,6 +120,7 @@ static void test_clients_in_a_fork(void) /* R-178 */
     CHECK_INT(tinker_future_wait(f, 20000, &w.err), TINKER_OK);
     CHECK_INT(fake_json_int(fake_get(w.server, STEP, 0), "seq_id"), 1);
     tinker_future_free(f);
+    tinker_future_free(pending);
     tinker_sampler_free(s);
     tinker_training_free(t);
     world_close(&w);
