@@ -35,6 +35,7 @@
 #include <tinker/sampling.h>
 #include <tinker/service.h>
 #include <tinker/tokenizer.h>
+#include <tinker/trace.h>
 #include <tinker/training.h>
 #include <tinker/version.h>
 

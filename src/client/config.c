@@ -13,6 +13,7 @@
 #include "client/env.h"
 #include "client/holder.h"
 #include "client/limits.h"
+#include "client/prefs.h"
 #include "wire/wire.h"
 
 #define DEFAULT_URL "https://tinker.thinkingmachines.dev/services/tinker-prod"
@@ -96,6 +97,17 @@ static bool is_secret_name(const char *name)
         if (strcasecmp(name, names[i]) == 0)
             return true;
     return false;
+}
+
+/* After all that can give one: a line break in a header would let a value become another header. */
+static tinker_status check_headers(const struct config *c, tinker_error *err)
+{
+    tinker_status s = TINKER_OK;
+    for (size_t i = 0; s == TINKER_OK && i < c->n_default_headers; i++) {
+        const struct http_header *h = &c->default_headers[i];
+        s = prefs_check_header(&(tinker_named_string){ h->name, h->value }, err);
+    }
+    return s;
 }
 
 static bool set_headers(struct config *c, const tinker_service_options *o)
@@ -352,7 +364,7 @@ static tinker_status resolve(struct config *c, const tinker_service_options *o, 
         ok = put_header(c, "traceparent", o->traceparent, false);
     if (ok && c->otel && o->tracestate)
         ok = put_header(c, "tracestate", o->tracestate, false);
-    return ok ? TINKER_OK : err_nomem(err, "configuration");
+    return ok ? check_headers(c, err) : err_nomem(err, "configuration");
 }
 
 tinker_status config_init(struct config *c, const tinker_service_options *opts, tinker_error *err)

@@ -246,6 +246,19 @@ static void test_headers_and_query(void) /* R-009 R-197 */
     c = with(NULL, NULL, &o);
     CHECK_INT(c.n_default_headers, 1);
     config_clear(&c);
+    static const tinker_named_string smuggled[] = { { "X-A", "1\r\nX-API-Key: mine" },
+                                                    { "X A", "1" },
+                                                    { "X-A\n", "1" } };
+    for (size_t i = 0; i < 3; i++) {
+        tinker_error err = { 0 };
+        o = (tinker_service_options)TINKER_SERVICE_OPTIONS_INIT;
+        o.api_key = "tml-0123456789abcdef";
+        o.headers = &smuggled[i];
+        o.n_headers = 1;
+        CHECK(tinker_service_new(&o, &err) == NULL);
+        CHECK_INT(err.status, TINKER_EINVAL);
+        CHECK(strstr(err.message, "mine") == NULL);
+    }
 }
 
 static void test_log_levels(void) /* */
