@@ -1,7 +1,7 @@
 /* arena.c - many allocations, one free.
  *
- * Blocks come from calloc and memory is handed out once, so what is handed out is
- * zero without clearing it again.  The head block serves small requests; a large
+ * Blocks are cleared when they are made and memory is handed out once, so what is handed
+ * out is zero.  The head block serves small requests; a large
  * one gets a block of its own, put second, so that the head's rest is not lost.
  * Not thread-safe. */
 #include "base/arena.h"
@@ -19,7 +19,7 @@ struct arena_block {
     alignas(max_align_t) char data[];
 };
 
-enum { ALIGN = alignof(max_align_t), BLOCK_FIRST = 2048, BLOCK_LARGEST = 256 * 1024 };
+enum { ALIGN = alignof(max_align_t), BLOCK_FIRST = 992, BLOCK_LARGEST = 256 * 1024 };
 
 void arena_init(struct arena *a, size_t max)
 {
@@ -55,7 +55,11 @@ static size_t round_up(size_t n)
 
 static struct arena_block *new_block(size_t cap)
 {
-    struct arena_block *b = calloc(1, sizeof *b + cap);
+    /* glibc keeps small blocks of a thread at hand for malloc, but not for calloc */
+    bool small = cap <= BLOCK_FIRST;
+    struct arena_block *b = small ? malloc(sizeof *b + cap) : calloc(1, sizeof *b + cap);
+    if (b && small)
+        memset(b, 0, sizeof *b + cap);
     if (b)
         b->cap = cap;
     return b;

@@ -36,7 +36,7 @@ bool buf_ok(const struct buf *b)
     return !b->failed;
 }
 
-static bool grow(struct buf *b, size_t want)
+static bool enlarge(struct buf *b, size_t want)
 {
     size_t cap = b->cap ? b->cap : BUF_FIRST;
     while (cap < want)
@@ -53,7 +53,7 @@ static bool grow(struct buf *b, size_t want)
     return true;
 }
 
-bool buf_reserve(struct buf *b, size_t extra)
+bool buf_grow(struct buf *b, size_t extra)
 {
     if (b->failed)
         return false;
@@ -62,7 +62,7 @@ bool buf_reserve(struct buf *b, size_t extra)
         return false;
     }
     size_t want = b->len + extra + 1;
-    if (want <= b->cap || grow(b, want))
+    if (want <= b->cap || enlarge(b, want))
         return true;
     b->failed = true;
     return false;
@@ -81,11 +81,6 @@ void buf_append(struct buf *b, const void *p, size_t n)
 void buf_puts(struct buf *b, const char *s)
 {
     buf_append(b, s, strlen(s));
-}
-
-void buf_putc(struct buf *b, char c)
-{
-    buf_append(b, &c, 1);
 }
 
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap)

@@ -21,12 +21,25 @@ void buf_init(struct buf *b, size_t max); /* max: bytes it may ever hold */
 void buf_clear(struct buf *b);            /* frees; may be used again */
 void buf_reset(struct buf *b);            /* len 0, memory kept, failed forgotten */
 bool buf_ok(const struct buf *b);
-bool buf_reserve(struct buf *b, size_t extra); /* room for extra more bytes */
+bool buf_grow(struct buf *b, size_t extra); /* buf_reserve() when the room is not there */
 void buf_append(struct buf *b, const void *p, size_t n);
 void buf_puts(struct buf *b, const char *s);
-void buf_putc(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 char *buf_detach(struct buf *b, size_t *len); /* caller frees; NULL if it failed; b is empty */
+
+/* Room for extra more bytes. */
+static inline bool buf_reserve(struct buf *b, size_t extra)
+{
+    return (extra < b->cap - b->len && !b->failed) || buf_grow(b, extra);
+}
+
+static inline void buf_putc(struct buf *b, char c)
+{
+    if (!buf_reserve(b, 1))
+        return;
+    b->data[b->len++] = c;
+    b->data[b->len] = '\0';
+}
 
 #endif

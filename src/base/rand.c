@@ -4,6 +4,7 @@
  * (Salmon et al., SC 2011), whose outputs are part of what a seed promises and so
  * may never change. */
 #include "base/rand.h"
+#include <pthread.h>
 #include <string.h>
 #include "base/clock.h"
 #include "base/os.h"
@@ -86,10 +87,42 @@ double philox_uniform(uint64_t key, uint64_t counter)
     return (double)(bits >> 11) * 0x1p-53;
 }
 
+/* Random bytes fetched ahead, so that a name does not cost a system call.  Each is handed
+ * out once and wiped; a forked child starts without its parent's. */
+static _Thread_local struct {
+    uint8_t bytes[512];
+    size_t left;
+} ahead;
+static pthread_once_t ahead_once = PTHREAD_ONCE_INIT;
+
+static void forget_ahead(void)
+{
+    ahead.left = 0;
+}
+
+static void guard_forks(void)
+{
+    pthread_atfork(NULL, NULL, forget_ahead);
+}
+
+static int take_ahead(uint8_t *p, size_t n)
+{
+    pthread_once(&ahead_once, guard_forks);
+    if (ahead.left < n) {
+        if (rand_os(ahead.bytes, sizeof ahead.bytes) != 0)
+            return -1;
+        ahead.left = sizeof ahead.bytes;
+    }
+    ahead.left -= n;
+    memcpy(p, ahead.bytes + ahead.left, n);
+    memset(ahead.bytes + ahead.left, 0, n);
+    return 0;
+}
+
 void rand_uuid(char out[37])
 {
     uint8_t b[16];
-    if (rand_os(b, sizeof b) != 0) {
+    if (take_ahead(b, sizeof b) != 0) {
         struct rng r;
         rng_seed_os(&r);
         uint64_t words[2] = { rng_next(&r), rng_next(&r) };

@@ -162,7 +162,7 @@ static bool build_headers(struct call *c)
     struct header_list l = { .cfg = cfg, .prefs = p };
     if (!c->holder->common && !make_common(c->holder))
         return false;
-    snprintf(c->retry_count, sizeof(c->retry_count), "%d", c->attempt);
+    c->retry_count[shortest_int64(c->attempt, c->retry_count)] = '\0';
     put(&l, "Accept", c->accept ? c->accept : "application/json", false);
     if (!get)
         put(&l, "Content-Type", c->content_type ? c->content_type : "application/json", false);
@@ -201,13 +201,14 @@ static bool build_url(struct call *c)
     bool asked = strchr(c->path, '?') != NULL;
     const char *sep = !*cfg->default_query ? "" : asked ? "&" : "?";
     const char *own_sep = !*own ? "" : asked || *cfg->default_query ? "&" : "?";
-    size_t n =
-        strlen(cfg->base_url) + strlen(c->path) + strlen(cfg->default_query) + strlen(own) + 3;
-    c->url = malloc(n);
-    if (c->url)
-        snprintf(c->url, n, "%s%s%s%s%s%s", cfg->base_url, c->path, sep, cfg->default_query,
-                 own_sep, own);
-    return c->url != NULL;
+    c->url = malloc(strlen(cfg->base_url) + strlen(c->path) + strlen(cfg->default_query) +
+                    strlen(own) + 3);
+    if (!c->url)
+        return false;
+    char *end = stpcpy(stpcpy(c->url, cfg->base_url), c->path);
+    end = stpcpy(stpcpy(end, sep), cfg->default_query);
+    stpcpy(stpcpy(end, own_sep), own);
+    return true;
 }
 
 static void free_attempt(struct call *c)
@@ -521,11 +522,9 @@ static void on_refused(struct timer *t)
 static void make_key(struct call *c)
 {
     const struct prefs *p = submit_prefs(c);
-    char uuid[37];
-    if (!p || !p->key) {
-        rand_uuid(uuid);
-        snprintf(c->key, sizeof(c->key), "stainless-python-retry-%s", uuid);
-    } else if (c->op->number == 0 && c->part == 0)
+    if (!p || !p->key)
+        rand_uuid(stpcpy(c->key, "stainless-python-retry-"));
+    else if (c->op->number == 0 && c->part == 0)
         snprintf(c->key, sizeof(c->key), "%s", p->key);
     else
         snprintf(c->key, sizeof(c->key), "%s-%d.%d", p->key, c->op->number, c->part);

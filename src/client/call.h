@@ -15,6 +15,7 @@
 #include "client/breaker.h"
 #include "client/holder.h"
 #include "http/http.h"
+#include "json/shortest.h"
 
 enum { CALL_EXTRA_HEADERS = 6, CALL_DEFAULT = -1 };
 
@@ -72,7 +73,7 @@ struct call {
     struct auth_wait auth;
     struct http_header *headers;
     char *url, *token;
-    char key[96], retry_count[16];
+    char key[96], retry_count[SHORTEST_MAX];
     char *own_body;
     int attempt, tries, sent; /* sent: attempts of all tries */
     int64_t start_ns, sent_ns;

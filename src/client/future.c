@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <tinker/loss.h>
 #include "base/err.h"
+#include "client/bell.h"
 #include "client/op.h"
 #include "client/result.h"
 #include "client/runtime.h"
@@ -17,9 +18,24 @@
 
 pthread_mutex_t future_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static pthread_cond_t any_done; /* some future completed; for those who wait for any */
-static pthread_once_t any_once = PTHREAD_ONCE_INIT;
-static int any_waiting; /* the lock */
+static int any_waiting; /* the lock; its bell: some future completed */
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static void lock_futures(void)
+{
+    pthread_mutex_lock(&future_lock);
+}
+
+static void unlock_futures(void)
+{
+    pthread_mutex_unlock(&future_lock);
+}
+
+/* A child made while another thread holds the lock would wait for that thread for ever. */
+static void guard_forks(void)
+{
+    pthread_atfork(lock_futures, unlock_futures, unlock_futures);
+}
 
 int future_cond_init(pthread_cond_t *cond)
 {
@@ -49,19 +65,14 @@ bool future_cond_wait_on(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t de
     return pthread_cond_timedwait(cond, lock, &ts) != ETIMEDOUT;
 }
 
-bool future_cond_wait(pthread_cond_t *cond, int64_t deadline_ms)
-{
-    return future_cond_wait_on(cond, &future_lock, deadline_ms);
-}
-
 /* When there is not even memory for an error; never freed. */
 static const tinker_error no_memory = { .status = TINKER_ENOMEM, .message = "out of memory" };
 
 struct tinker_future *future_new(struct runtime *rt, enum result_kind kind, tinker_error *err)
 {
     struct tinker_future *f = calloc(1, sizeof(*f));
-    if (!f || future_cond_init(&f->cond) != 0) {
-        free(f);
+    pthread_once(&fork_once, guard_forks);
+    if (!f) {
         err_nomem(err, "future");
         return NULL;
     }
@@ -94,7 +105,6 @@ void future_unref(struct tinker_future *f)
     if (!f || atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) != 1)
         return;
     free_result(f);
-    pthread_cond_destroy(&f->cond);
     arena_clear(&f->arena);
     free(f->error_body);
     answer_unref(f->answer);
@@ -127,12 +137,15 @@ void future_complete(struct tinker_future *f, const tinker_error *err)
     if (err && err->status != TINKER_OK)
         f->err = keep_error(f, err);
     f->done = true;
-    if (f->queue)
-        queue_deliver_locked(f->queue, f, f->rt->loop);
-    pthread_cond_broadcast(&f->cond);
-    if (any_waiting > 0)
-        pthread_cond_broadcast(&any_done);
+    const tinker_queue *q = f->queue;
+    bool ring = q && queue_deliver_locked(f->queue, f, f->rt->loop);
+    bool ring_any = any_waiting > 0;
     pthread_mutex_unlock(&future_lock);
+    bell_ring(f);
+    if (ring)
+        bell_ring(q);
+    if (ring_any)
+        bell_ring(&any_waiting);
     if (f->notify)
         f->notify(f, f->notify_state);
 }
@@ -183,7 +196,7 @@ tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms, tinker_er
     bool in_time = timeout_ms != 0;
     bool lost = in_time && !f->done && f->rt->pid != getpid();
     while (!f->done && in_time && !lost)
-        in_time = future_cond_wait(&f->cond, deadline);
+        in_time = bell_wait(f, &future_lock, deadline);
     bool done = f->done;
     pthread_mutex_unlock(&future_lock);
     if (lost)
@@ -222,11 +235,6 @@ tinker_status tinker_future_wait_all(tinker_future *const *f, size_t n, int64_t 
     return first;
 }
 
-static void init_any(void)
-{
-    future_cond_init(&any_done);
-}
-
 static int64_t find_done_locked(tinker_future *const *f, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -240,12 +248,11 @@ int64_t tinker_future_wait_any(tinker_future *const *f, size_t n, int64_t timeou
     int64_t deadline = timeout_ms == 0 ? 0 : future_deadline_ms(timeout_ms);
     bool in_time =
         timeout_ms != 0 && n > 0 && runtime_may_block("waiting for a future", NULL) == TINKER_OK;
-    pthread_once(&any_once, init_any);
     pthread_mutex_lock(&future_lock);
     any_waiting++;
     int64_t found = find_done_locked(f, n);
     while (found < 0 && in_time) {
-        in_time = future_cond_wait(&any_done, deadline);
+        in_time = bell_wait(&any_waiting, &future_lock, deadline);
         found = find_done_locked(f, n);
     }
     any_waiting--;

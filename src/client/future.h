@@ -38,9 +38,8 @@ struct request_name {
 
 struct tinker_future {
     atomic_int refs;
-    struct runtime *rt; /* only while not complete: it may be gone later */
-    bool done;          /* the lock of future.c */
-    pthread_cond_t cond;
+    struct runtime *rt;        /* only while not complete: it may be gone later */
+    bool done;                 /* the lock of future.c */
     const tinker_error *err;   /* NULL: success; owned; written before done */
     struct request_name *name; /* the lock; NULL: none yet */
     enum result_kind kind;
@@ -85,13 +84,12 @@ const char *future_request_id(const struct tinker_future *f); /* loop thread; ""
 const void *future_value(const struct tinker_future *f, const char *type);
 
 /* queue.c, with the lock held: */
-/* loop: of a future that completes, NULL: it was complete already. */
-void queue_deliver_locked(struct tinker_queue *q, struct tinker_future *f, struct loop *loop);
+/* loop: of a future that completes, NULL: it was complete already.  True: ring the bell of
+ * the queue once the lock is released. */
+bool queue_deliver_locked(struct tinker_queue *q, struct tinker_future *f, struct loop *loop);
 void queue_forget_locked(struct tinker_future *f);
 extern pthread_mutex_t future_lock;
-/* Wait on cond under the lock until deadline (CLOCK_MONOTONIC ms, -1: none); false: passed. */
-bool future_cond_wait(pthread_cond_t *cond, int64_t deadline_ms);
-/* The same under another lock. */
+/* Wait on cond under lock until deadline (CLOCK_MONOTONIC ms, -1: none); false: passed. */
 bool future_cond_wait_on(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms);
 int64_t future_deadline_ms(int64_t timeout_ms);
 int future_cond_init(pthread_cond_t *cond);

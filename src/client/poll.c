@@ -334,13 +334,13 @@ static bool build(struct poll *p)
     c->body = p->body.data;
     c->body_len = p->body.len;
     c->n_extra = 0;
-    snprintf(p->iteration_text, sizeof(p->iteration_text), "%lld", (long long)p->iteration);
+    p->iteration_text[shortest_int64(p->iteration, p->iteration_text)] = '\0';
     put(c, "X-Tinker-Request-Iteration", p->iteration_text);
     put(c, "X-Tinker-Request-Type", p->kind->request_type);
     put(c, "X-Stainless-Raw-Response", "raw");
     if (p->iteration == 0) {
-        snprintf(p->roundtrip_text, sizeof(p->roundtrip_text), "%.9g",
-                 (double)(p->poll_start_ns - p->started_ns) / 1e9);
+        double s = (double)(p->poll_start_ns - p->started_ns) / 1e9;
+        p->roundtrip_text[shortest_double(s, p->roundtrip_text)] = '\0';
         put(c, "X-Tinker-Create-Promise-Roundtrip-Time", p->roundtrip_text);
     }
     return true;

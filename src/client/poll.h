@@ -48,7 +48,7 @@ struct poll {
     struct buf body;
     struct sem_wait bytes;
     struct timer timer;
-    char iteration_text[24], roundtrip_text[32];
+    char iteration_text[SHORTEST_MAX], roundtrip_text[SHORTEST_MAX];
     int64_t iteration, poll_start_ns, sent_ns;
     int conn, bad400;
     bool metadata_seen, active, state_known;

@@ -1,13 +1,15 @@
 /* queue.c - many futures, one descriptor.
  *
  * A future that was added is in the pending list until it completes, then in one of the
- * ready lists, in order of completion.  The event descriptor is signalled when a ready
- * list gets its first entry and drained when both are empty.  Completions of one turn of
- * the I/O thread wake the owner once, at its end.  future_lock guards it all. */
+ * ready lists, in order of completion.  The event descriptor, once somebody has asked for
+ * it, is signalled when a ready list gets its first entry and drained when both are empty.
+ * Completions of one turn of the I/O thread wake the owner once, at its end.  future_lock
+ * guards it all. */
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/err.h"
 #include "base/os.h"
+#include "client/bell.h"
 #include "client/future.h"
 #include "client/runtime.h"
 
@@ -17,7 +19,7 @@ struct future_list {
 
 struct tinker_queue {
     int fd;
-    pthread_cond_t cond;
+    bool fd_used, fd_signalled;
     struct future_list pending, tagged, callbacks;
     tinker_queue *next_due;
     bool due; /* in the list below */
@@ -53,12 +55,12 @@ static bool nothing_ready(const tinker_queue *q)
     return !q->tagged.first && !q->callbacks.first;
 }
 
-static void wake(tinker_queue *q)
+static void signal_fd(tinker_queue *q)
 {
-    if (nothing_ready(q)) /* somebody looked in the meantime */
+    if (!q->fd_used || q->fd_signalled || nothing_ready(q))
         return;
+    q->fd_signalled = true;
     os_event_signal(q->fd);
-    pthread_cond_broadcast(&q->cond);
 }
 
 static void wake_due(struct loop_task *t)
@@ -69,7 +71,10 @@ static void wake_due(struct loop_task *t)
         tinker_queue *q = due_queues;
         due_queues = q->next_due;
         q->due = false;
-        wake(q);
+        signal_fd(q);
+        pthread_mutex_unlock(&future_lock);
+        bell_ring(q); /* it may be gone, the bell is not */
+        pthread_mutex_lock(&future_lock);
     }
     pthread_mutex_unlock(&future_lock);
 }
@@ -95,15 +100,17 @@ static void not_due_locked(const tinker_queue *q)
         }
 }
 
-void queue_deliver_locked(tinker_queue *q, tinker_future *f, struct loop *loop)
+bool queue_deliver_locked(tinker_queue *q, tinker_future *f, struct loop *loop)
 {
     list_remove(&q->pending, f);
     f->ready = true;
     list_push(list_of(q, f), f);
-    if (loop && loop_on_thread(loop))
+    if (loop && loop_on_thread(loop)) {
         wake_later_locked(q, loop);
-    else
-        wake(q);
+        return false;
+    }
+    signal_fd(q);
+    return true;
 }
 
 void queue_forget_locked(tinker_future *f)
@@ -114,22 +121,22 @@ void queue_forget_locked(tinker_future *f)
     list_remove(list_of(q, f), f);
     f->queue = NULL;
     f->ready = false;
-    if (nothing_ready(q))
+    if (q->fd_signalled && nothing_ready(q)) {
+        q->fd_signalled = false;
         os_event_drain(q->fd);
+    }
 }
 
 tinker_queue *tinker_queue_new(tinker_error *err)
 {
     tinker_queue *q = calloc(1, sizeof(*q));
-    if (!q || future_cond_init(&q->cond) != 0) {
-        free(q);
+    if (!q) {
         err_nomem(err, "queue");
         return NULL;
     }
     q->fd = os_event_open();
     if (q->fd < 0) {
         err_errno(err, "event descriptor of a queue", NULL);
-        pthread_cond_destroy(&q->cond);
         free(q);
         return NULL;
     }
@@ -153,12 +160,16 @@ void tinker_queue_free(tinker_queue *q)
     not_due_locked(q);
     pthread_mutex_unlock(&future_lock);
     close(q->fd);
-    pthread_cond_destroy(&q->cond);
     free(q);
 }
 
 int tinker_queue_fd(const tinker_queue *q)
 {
+    tinker_queue *own = (tinker_queue *)q; /* const to the user, who sees no difference */
+    pthread_mutex_lock(&future_lock);
+    own->fd_used = true;
+    signal_fd(own);
+    pthread_mutex_unlock(&future_lock);
     return q->fd;
 }
 
@@ -166,7 +177,7 @@ static tinker_status add(tinker_queue *q, tinker_future *f, tinker_future_callba
                          void *tag, tinker_error *err)
 {
     pthread_mutex_lock(&future_lock);
-    bool taken = f->queue != NULL;
+    bool taken = f->queue != NULL, ring = false;
     if (!taken) {
         f->queue = q;
         f->callback = callback;
@@ -174,9 +185,11 @@ static tinker_status add(tinker_queue *q, tinker_future *f, tinker_future_callba
         f->ready = false;
         list_push(&q->pending, f);
         if (f->done)
-            queue_deliver_locked(q, f, NULL); /* its loop may be gone */
+            ring = queue_deliver_locked(q, f, NULL); /* its loop may be gone */
     }
     pthread_mutex_unlock(&future_lock);
+    if (ring)
+        bell_ring(q);
     if (taken)
         return err_set(err, TINKER_ESTATE, "the future is already in a queue");
     return TINKER_OK;
@@ -203,7 +216,7 @@ static tinker_future *take_ready(tinker_queue *q, const struct future_list *l, i
     pthread_mutex_lock(&future_lock);
     bool in_time = timeout_ms != 0;
     while (!l->first && in_time)
-        in_time = future_cond_wait(&q->cond, deadline);
+        in_time = bell_wait(q, &future_lock, deadline);
     tinker_future *f = l->first;
     if (f)
         queue_forget_locked(f);

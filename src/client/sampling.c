@@ -311,7 +311,8 @@ static bool number_body(struct sample_op *s)
 {
     buf_reset(&s->sent);
     buf_append(&s->sent, s->body.data, s->split);
-    buf_printf(&s->sent, "%lld", (long long)s->sampler->next_seq++);
+    char number[SHORTEST_MAX];
+    buf_append(&s->sent, number, shortest_int64(s->sampler->next_seq++, number));
     buf_append(&s->sent, s->body.data + s->split, s->body.len - s->split);
     return buf_ok(&s->sent);
 }

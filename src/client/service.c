@@ -236,7 +236,10 @@ tinker_status submission_id(struct call *c, char *out, size_t size)
     arena_init(&scratch, 1 << 20);
     tinker_status s = wire_decode_json(&wire_untyped_api_future, body->data ? body->data : "",
                                        body->len, WIRE_LENIENT, &scratch, &res, &c->err);
-    if (s == TINKER_OK && (size_t)snprintf(out, size, "%s", res.request_id) >= size)
+    size_t n = s == TINKER_OK ? strlen(res.request_id) : 0;
+    if (s == TINKER_OK && n < size)
+        memcpy(out, res.request_id, n + 1);
+    else if (s == TINKER_OK)
         s = err_set(&c->err, TINKER_EPROTOCOL, "the request id has more than %zu bytes", size - 1);
     arena_clear(&scratch);
     return wire_as_answer(s, &c->err);

@@ -20,8 +20,9 @@
 enum { EVENTS_PER_TURN = 256 };
 
 struct watch {
-    loop_ready *ready; /* NULL: not watched */
+    loop_ready *ready; /* NULL: not watched, or parked */
     void *arg;
+    unsigned events; /* that the kernel looks for, 0: it does not know the descriptor */
 };
 
 struct loop {
@@ -50,7 +51,8 @@ struct loop *loop_new(struct clock *clock, tinker_error *err)
     l->clock = clock;
     l->epoll = epoll_create1(EPOLL_CLOEXEC);
     l->wake = os_event_open();
-    struct epoll_event ev = { .events = EPOLLIN, .data.fd = l->wake };
+    /* Every signal is an edge of its own, so nobody needs to read the count. */
+    struct epoll_event ev = { .events = EPOLLIN | EPOLLET, .data.fd = l->wake };
     if (l->epoll < 0 || l->wake < 0 || epoll_ctl(l->epoll, EPOLL_CTL_ADD, l->wake, &ev) != 0) {
         err_errno(err, "epoll", "event descriptor");
         loop_free(l);
@@ -213,24 +215,33 @@ bool loop_watch(struct loop *l, int fd, unsigned events, loop_ready *ready, void
 {
     if (!watch_reserve(l, fd))
         return false;
-    struct epoll_event ev = { .events = events, .data.fd = fd };
-    /* The kernel forgets a closed descriptor by itself, so either call may be the right one. */
-    int op = l->watches[fd].ready ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
-    int rc = epoll_ctl(l->epoll, op, fd, &ev);
-    if (rc != 0 && (errno == ENOENT || errno == EEXIST))
-        rc = epoll_ctl(l->epoll, op == EPOLL_CTL_ADD ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &ev);
-    if (rc != 0)
-        return false;
-    l->watches[fd] = (struct watch){ ready, arg };
+    struct watch *w = &l->watches[fd];
+    if (w->ready || w->events != events) { /* else parked just so */
+        struct epoll_event ev = { .events = events, .data.fd = fd };
+        /* The kernel forgets a closed descriptor by itself: either call may be right. */
+        int op = w->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+        int rc = epoll_ctl(l->epoll, op, fd, &ev);
+        if (rc != 0 && (errno == ENOENT || errno == EEXIST))
+            rc = epoll_ctl(l->epoll, op == EPOLL_CTL_ADD ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &ev);
+        if (rc != 0)
+            return false;
+    }
+    *w = (struct watch){ ready, arg, events };
     return true;
 }
 
 void loop_unwatch(struct loop *l, int fd)
 {
-    if (fd < 0 || (size_t)fd >= l->n_watches || !l->watches[fd].ready)
+    if (fd < 0 || (size_t)fd >= l->n_watches || !l->watches[fd].events)
         return;
-    l->watches[fd].ready = NULL;
+    l->watches[fd] = (struct watch){ 0 };
     epoll_ctl(l->epoll, EPOLL_CTL_DEL, fd, NULL);
+}
+
+void loop_park(struct loop *l, int fd)
+{
+    if (fd >= 0 && (size_t)fd < l->n_watches)
+        l->watches[fd].ready = NULL;
 }
 
 static int poll_timeout(struct loop *l)
@@ -246,13 +257,15 @@ static void handle_events(struct loop *l, const struct epoll_event *events, int 
 {
     for (int i = 0; i < n; i++) {
         int fd = events[i].data.fd;
-        if (fd == l->wake) {
-            os_event_drain(l->wake);
+        if (fd == l->wake)
             continue;
-        }
         /* an earlier event of this turn may have closed it */
-        if ((size_t)fd < l->n_watches && l->watches[fd].ready)
+        if ((size_t)fd >= l->n_watches || !l->watches[fd].events)
+            continue;
+        if (l->watches[fd].ready)
             l->watches[fd].ready(l->watches[fd].arg, fd, events[i].events);
+        else
+            loop_unwatch(l, fd); /* parked: nobody will take what has come, so stop telling */
     }
 }
 

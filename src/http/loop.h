@@ -56,5 +56,8 @@ void loop_disarm_real(struct loop *l, struct timer *t);
 /* Watch fd for EPOLLIN and EPOLLOUT bits; again: changes them.  false: no memory. */
 bool loop_watch(struct loop *l, int fd, unsigned events, loop_ready *ready, void *arg);
 void loop_unwatch(struct loop *l, int fd);
+/* As loop_unwatch(), but the kernel is not told: watching fd again for the same costs
+ * nothing.  For a descriptor that is certain to be unwatched before it is closed. */
+void loop_park(struct loop *l, int fd);
 
 #endif

@@ -99,12 +99,22 @@ static void client_timer(struct timer *t)
 
 static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *unused)
 {
-    (void)easy, (void)unused;
+    (void)unused;
     struct http_client *c = arg;
-    if (what == CURL_POLL_REMOVE) {
-        loop_unwatch(c->pool->loop, fd);
+    char *private = NULL;
+    curl_easy_getinfo(easy, CURLINFO_PRIVATE, &private);
+    const struct http_request *r = (struct http_request *)(void *)private;
+    /* Between two requests a connection stays with the kernel.  Other descriptors (of the
+     * resolver, of attempts to connect) are closed without a word. */
+    bool connected = r && transfer_connected(r);
+    if (what == CURL_POLL_REMOVE && connected) {
+        loop_park(c->pool->loop, fd);
         return 0;
     }
+    if (!connected)
+        loop_unwatch(c->pool->loop, fd);
+    if (what == CURL_POLL_REMOVE)
+        return 0;
     unsigned events = (what & CURL_POLL_IN ? (unsigned)EPOLLIN : 0) |
                       (what & CURL_POLL_OUT ? (unsigned)EPOLLOUT : 0);
     return loop_watch(c->pool->loop, fd, events, client_ready, c) ? 0 : -1;

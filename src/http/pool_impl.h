@@ -38,7 +38,9 @@ void pool_retire(struct http_client *c);
 /* transfer.c */
 bool transfer_begin(struct http_client *c, struct http_request *r); /* false: resp says why */
 void transfer_end(struct http_request *r);                          /* takes it off its client */
-void transfer_complete(struct http_request *r, CURLcode code);      /* reads the outcome */
+/* Is the connection made?  Then its socket is closed by on_close() and no other way. */
+bool transfer_connected(const struct http_request *r);
+void transfer_complete(struct http_request *r, CURLcode code); /* reads the outcome */
 void transfer_fail(struct http_request *r, enum http_failure f, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Follow resp's Location if the request asks for it: true, r is ready to begin again. */

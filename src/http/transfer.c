@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 enum { PHASE_ACQUIRE, PHASE_CONNECT, PHASE_SEND, PHASE_RECEIVE };
 enum {
@@ -58,6 +59,12 @@ static curl_socket_t on_open(void *arg, curlsocktype purpose, struct curl_sockad
 {
     (void)arg, (void)purpose;
     return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
+}
+
+static int on_close(void *arg, curl_socket_t fd)
+{
+    loop_unwatch(arg, fd);
+    return close(fd);
 }
 
 static int on_connected(void *arg, char *ip, char *local_ip, int port, int local_port)
@@ -330,6 +337,8 @@ static void set_constants(const struct http_pool *p, CURL *e)
     curl_easy_setopt(e, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
     curl_easy_setopt(e, CURLOPT_RESOLVER_START_FUNCTION, on_resolve);
     curl_easy_setopt(e, CURLOPT_OPENSOCKETFUNCTION, on_open);
+    curl_easy_setopt(e, CURLOPT_CLOSESOCKETFUNCTION, on_close);
+    curl_easy_setopt(e, CURLOPT_CLOSESOCKETDATA, p->loop);
     curl_easy_setopt(e, CURLOPT_PREREQFUNCTION, on_connected);
     curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
     curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_write);
@@ -385,6 +394,7 @@ static void give_easy(struct http_request *r)
 {
     struct http_pool *p = r->pool;
     bool usual = r->body_len <= SMALL_BODY && !r->on_data && !r->connect_to;
+    curl_easy_setopt(r->easy, CURLOPT_PRIVATE, NULL);
     if (usual && p->n_idle < POOL_IDLE_MAX)
         p->idle[p->n_idle++] = r->easy;
     else
@@ -404,6 +414,11 @@ bool transfer_begin(struct http_client *c, struct http_request *r)
     }
     enter_phase(r, PHASE_ACQUIRE);
     return true;
+}
+
+bool transfer_connected(const struct http_request *r)
+{
+    return r->phase >= PHASE_SEND;
 }
 
 void transfer_end(struct http_request *r)

@@ -116,10 +116,18 @@ static size_t put_special(struct buf *out, const char *s, size_t n)
 
 static void put_quoted(struct buf *out, const char *s, size_t n)
 {
-    const char *end = s + n;
+    const char *end = s + n, *special = scan_plain(s, end);
+    if (special == end && n < SIZE_MAX - 2 && buf_reserve(out, n + 2)) { /* nearly always */
+        char *p = out->data + out->len;
+        *p = '"';
+        memcpy(p + 1, s, n);
+        memcpy(p + n + 1, "\"", 2);
+        out->len += n + 2;
+        return;
+    }
     buf_putc(out, '"');
     while (s < end) {
-        const char *special = scan_plain(s, end);
+        special = scan_plain(s, end);
         buf_append(out, s, (size_t)(special - s));
         s = special;
         if (s < end)
@@ -130,8 +138,10 @@ static void put_quoted(struct buf *out, const char *s, size_t n)
 
 void json_put_string_n(struct json_writer *w, const char *s, size_t n)
 {
-    put(w, "", 0);
+    if (w->need_comma)
+        buf_putc(w->out, ',');
     put_quoted(w->out, s, n);
+    w->need_comma = true;
 }
 
 void json_put_string(struct json_writer *w, const char *s)

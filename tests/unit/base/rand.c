@@ -1,5 +1,7 @@
 /* rand.c - known answers, ranges, and that seeds repeat. */
 #include "base/rand.h"
+#include <sys/wait.h>
+#include <unistd.h>
 #include "support/tap.h"
 
 static void test_philox_known_answers(void)
@@ -92,6 +94,28 @@ static void test_uuid(void)
     CHECK(strcmp(a, b) != 0);
 }
 
+/* Bytes are fetched ahead: a child must not hand out what its parent will. */
+static void test_uuid_in_a_child(void)
+{
+    char mine[37], its[37] = "";
+    int p[2];
+    rand_uuid(mine); /* there are bytes ahead now */
+    CHECK(pipe(p) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        rand_uuid(its);
+        _exit(write(p[1], its, 37) == 37 ? 0 : 1);
+    }
+    int status = 1;
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    CHECK_INT(read(p[0], its, 37), 37);
+    rand_uuid(mine);
+    CHECK_INT(strlen(its), 36);
+    CHECK(strcmp(mine, its) != 0);
+    close(p[0]);
+    close(p[1]);
+}
+
 static void test_os_bytes(void)
 {
     unsigned char a[300] = { 0 }, b[300] = { 0 };
@@ -109,6 +133,7 @@ int main(void)
     RUN(test_seeds);
     RUN(test_uniform_range);
     RUN(test_uuid);
+    RUN(test_uuid_in_a_child);
     RUN(test_os_bytes);
     return tap_done();
 }
