@@ -23,11 +23,13 @@ static double uniform(struct runtime *rt)
 
 static void runtime_free(struct runtime *rt)
 {
-    if (rt->loop)
+    if (rt->loop) {
         loop_stop(rt->loop);
-    loop_free(rt->loop);
-    pool_free(rt->workers);
+        loop_join(rt->loop);
+    }
+    pool_free(rt->workers); /* one may still be about to wake the loop for its last task */
     pool_free(rt->courier);
+    loop_free(rt->loop);
     free(rt);
 }
 

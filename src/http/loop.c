@@ -61,12 +61,18 @@ struct loop *loop_new(struct clock *clock, tinker_error *err)
     return l;
 }
 
+void loop_join(struct loop *l)
+{
+    if (l->started)
+        pthread_join(l->own, NULL);
+    l->started = false;
+}
+
 void loop_free(struct loop *l)
 {
     if (!l)
         return;
-    if (l->started)
-        pthread_join(l->own, NULL);
+    loop_join(l);
     if (l->epoll >= 0)
         close(l->epoll);
     if (l->wake >= 0)
