@@ -1,11 +1,12 @@
 /* client.c - libtinker against a trivial local server, beside libcurl and the official SDK.
  *
- *     client [samples] [posts] [held] [encode] [many]
+ *     client [samples] [posts] [h2] [held] [encode] [many]
  *
  * Server and clients are pinned to different cores.  A sample is two POSTs: asample and a
  * poll that has the result.  Ratios are of the same run, medians of three with the spread.
  *   samples  1, 50, 400 in flight: >= 0.7 x raw libcurl, >= 30 x the SDK at 50 and 400
  *   posts    C1 our transport >= 0.8 x raw libcurl; C2-C4 >= 30, 25, 4 x httpx at 50, 400, 1
+ *   h2       C5 the same over TLS, 50 in flight: >= 20 x httpx; the server is nghttpd (nghttp2-server)
  *   held     2,000 held polls: C6 short POSTs >= 0.6 x, C7 <= 24 KB each, C8 idle <= 0.2 %
  *   encode   10 sequences of 65,000 tokens in less than 5 ms, beside the SDK
  *   many     10,000 samples in flight: < 200 MB, heartbeats <= 2 s late, no more threads
@@ -327,6 +328,7 @@ struct posts {
     struct http_pool *pool;
     struct http_request *requests;
     char url[128];
+    const char *ca_file;
     int n, open;
     long done;
     double start, used, end;
@@ -357,7 +359,7 @@ static const struct http_header post_headers[] = { { "Content-Type", "applicatio
 static void posts_begin(void *arg)
 {
     (void)arg;
-    struct http_pool_options opts = { .per_client = 50 };
+    struct http_pool_options opts = { .per_client = 50, .ca_file = posts.ca_file };
     posts.pool = http_pool_new(runtime_current()->loop, &opts, &err);
     for (int i = 0; i < posts.n; i++) {
         posts.requests[i] = (struct http_request){ .method = "POST",
@@ -381,14 +383,14 @@ static void posts_end(void *arg)
     http_pool_free(posts.pool);
 }
 
-static struct figure our_posts(int n)
+static struct figure our_posts(const char *base, int n)
 {
     struct runtime *rt = runtime_current();
     posts.n = posts.open = n;
     posts.done = -n;
     posts.end = 0;
     atomic_store(&posts.over, 0);
-    snprintf(posts.url, sizeof(posts.url), "%s/api/v1/echo", url);
+    snprintf(posts.url, sizeof(posts.url), "%s/api/v1/echo", base);
     posts.requests = calloc((size_t)n, sizeof(*posts.requests));
     runtime_sync(rt, posts_begin, NULL);
     while (!atomic_load(&posts.over))
@@ -412,7 +414,7 @@ static void bench_posts(void)
     open_sampler(); /* for the runtime */
     for (int k = 0; k < REPEATS; k++)
         for (int i = 0; i < 3; i++) {
-            ours[i][k] = our_posts(counts[i]);
+            ours[i][k] = our_posts(url, counts[i]);
             raw[i][k] = raw_load(&r, counts[i]);
         }
     int have = oracle(args, lines, 3 * REPEATS);
@@ -424,6 +426,65 @@ static void bench_posts(void)
         snprintf(name, sizeof(name), "C%d POSTs, %d in flight / httpx", i + 2, counts[i]);
         ratio(name, ours[i], py[i], bars[i]);
     }
+}
+
+/* ---- the same over TLS --------------------------------------------------------------------- */
+
+/* nghttpd in dir on the server's core; -1: there is none. */
+static pid_t nghttpd_start(const char *dir, int port)
+{
+    char command[512];
+    snprintf(command, sizeof(command),
+             "cd %s && mkdir -p api/v1 && echo '{}' >api/v1/echo && openssl req -x509 -newkey "
+             "rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost "
+             "-keyout key.pem -out cert.pem 2>/dev/null && PATH=$PATH:/usr/sbin command -v nghttpd "
+             ">/dev/null",
+             dir);
+    if (system(command) != 0)
+        return -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        server_pin(CPU_SERVER);
+        snprintf(command, sizeof(command),
+                 "cd %s && PATH=$PATH:/usr/sbin exec nghttpd -a 127.0.0.1 -d . %d key.pem cert.pem",
+                 dir, port);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    nanosleep(&(struct timespec){ .tv_nsec = 500000000 }, NULL);
+    return pid;
+}
+
+static void bench_h2(void)
+{
+    char dir[] = "/tmp/bench-client-XXXXXX", base[64], args[128], ca[64], command[64];
+    struct figure ours[REPEATS], py[REPEATS];
+    int port = server.port < 60000 ? server.port + 1000 : server.port - 1000;
+    if (!mkdtemp(dir))
+        server_die(dir);
+    pid_t pid = nghttpd_start(dir, port);
+    if (pid < 0) {
+        printf("# no nghttpd here: C5 needs the package nghttp2-server\n");
+    } else {
+        snprintf(ca, sizeof(ca), "%s/cert.pem", dir);
+        snprintf(base, sizeof(base), "https://localhost:%d", port);
+        snprintf(args, sizeof(args), "httpx %s 1 50 50 50", base);
+        setenv("SSL_CERT_FILE", ca, 1);
+        open_sampler(); /* for the runtime */
+        posts.ca_file = ca;
+        for (int k = 0; k < REPEATS; k++)
+            ours[k] = our_posts(base, 50);
+        if (oracle(args, py, REPEATS))
+            ratio("C5 HTTP/2 POSTs, 50 in flight / httpx", ours, py, 20);
+        posts.ca_file = NULL;
+        close_sampler();
+        unsetenv("SSL_CERT_FILE");
+        kill(pid, SIGTERM);
+        waitpid(pid, NULL, 0);
+    }
+    snprintf(command, sizeof(command), "rm -rf %s", dir);
+    if (system(command) != 0)
+        printf("# %s is left\n", dir);
 }
 
 /* ---- held polls -------------------------------------------------------------------------- */
@@ -479,14 +540,14 @@ static void bench_held(void)
     open_sampler();
     tinker_future_free(sample());
     for (int k = 0; k < REPEATS; k++)
-        none[k] = our_posts(50);
+        none[k] = our_posts(url, 50);
     double before = resident();
     hold(f, HELD);
     double each = (resident() - before) / HELD / 1024, used = cpu(), start = server_now();
     nanosleep(&(struct timespec){ .tv_sec = 3 }, NULL);
     double idle = 100 * (cpu() - used) / (server_now() - start);
     for (int k = 0; k < REPEATS; k++)
-        beside[k] = our_posts(50);
+        beside[k] = our_posts(url, 50);
     release(f, HELD);
     close_sampler();
     ratio("C6 POSTs beside 2000 held / none", beside, none, 0.6);
@@ -572,11 +633,8 @@ static void bench_encode(void)
 static const struct {
     const char *name;
     void (*run)(void);
-} parts[] = { { "samples", bench_samples },
-              { "posts", bench_posts },
-              { "held", bench_held },
-              { "encode", bench_encode },
-              { "many", bench_many } };
+} parts[] = { { "samples", bench_samples }, { "posts", bench_posts },   { "h2", bench_h2 },
+              { "held", bench_held },       { "encode", bench_encode }, { "many", bench_many } };
 
 int main(int argc, char **argv)
 {
