@@ -31,25 +31,18 @@ static int list_models(tinker_service *s)
 
 static int list_runs(tinker_rest *r)
 {
-    tinker_page page = TINKER_PAGE_INIT;
-    for (;;) { /* page by page */
-        tinker_future *f = await(tinker_rest_list_training_runs(r, &page, &err));
-        if (!f)
-            return 0;
-        const tinker_training_runs *runs = tinker_future_training_runs(f);
-        for (size_t i = 0; i < runs->n; i++)
-            printf("run %s on %s, rank %lld%s\n", runs->runs[i].id, runs->runs[i].base_model,
-                   (long long)runs->runs[i].lora_rank,
-                   runs->runs[i].corrupted ? ", corrupted" : "");
-        page.offset += (int64_t)runs->n;
-        int more = runs->n > 0 && page.offset < runs->cursor.total_count;
-        tinker_future_free(f);
-        if (!more)
-            return 1;
-    }
+    const tinker_training_run *run;
+    tinker_pager *all = tinker_rest_all_training_runs(r, NULL, &err);
+    int ok = all != NULL;
+    while (ok && (ok = tinker_pager_next(all, 60000, &err) == TINKER_OK) &&
+           (run = tinker_pager_training_run(all)) != NULL)
+        printf("run %s on %s, rank %lld%s\n", run->id, run->base_model, (long long)run->lora_rank,
+               run->corrupted ? ", corrupted" : "");
+    tinker_pager_free(all);
+    return ok;
 }
 
-static int list_checkpoints(tinker_rest *r)
+static int list_checkpoints(tinker_rest *r) /* one page; the first has the newest */
 {
     tinker_future *f = await(tinker_rest_list_user_checkpoints(r, NULL, &err));
     if (!f)

@@ -204,6 +204,37 @@ TINKER_API tinker_future *tinker_rest_sampler(tinker_rest *r, const char *sample
                                               tinker_error *err);
 TINKER_API const tinker_sampler_info *tinker_future_sampler_info(const tinker_future *f);
 
+/* ---- all of a list ------------------------------------------------------------------- */
+
+/* Goes through a list of any length, one page at a time.  Every item that is there from the
+ * beginning to the end comes exactly once, whatever is created or deleted meanwhile, the item
+ * just read included; what is created meanwhile may come or not.  Memory: one page, and 32 bytes per
+ * item that was seen; a list of more than 4 million items ends with TINKER_ENOMEM.
+ * Thread safety: one thread at a time. */
+typedef struct tinker_pager tinker_pager;
+
+/* page (may be NULL): where to begin, how many per request (100 by default), and whose.  Nothing
+ * is sent before the first next.  NULL with *err set: TINKER_EINVAL, TINKER_ENOMEM.  Free them before r. */
+TINKER_API tinker_pager *tinker_rest_all_training_runs(tinker_rest *r, const tinker_page *page,
+                                                       tinker_error *err);
+TINKER_API tinker_pager *tinker_rest_all_sessions(tinker_rest *r, const tinker_page *page,
+                                                  tinker_error *err);
+/* run_id NULL: of the user. */
+TINKER_API tinker_pager *tinker_rest_all_checkpoints(tinker_rest *r, const char *run_id,
+                                                     const tinker_page *page, tinker_error *err);
+
+/* Go to the next item.  TINKER_OK: it is there, or, when the accessor gives NULL, the list is
+ * through.  TINKER_ETIMEDOUT: no answer within timeout_ms (-1: for ever); call it again.  Other
+ * errors are final: they come again.  Blocks, once per page. */
+TINKER_API tinker_status tinker_pager_next(tinker_pager *p, int64_t timeout_ms, tinker_error *err);
+/* The item, by the kind of the list; NULL before the first, after the last, after an error, and
+ * for another kind.  Borrowed until the next call of tinker_pager_next(). */
+TINKER_API const tinker_training_run *tinker_pager_training_run(const tinker_pager *p);
+TINKER_API const char *tinker_pager_session(const tinker_pager *p);
+TINKER_API const tinker_checkpoint *tinker_pager_checkpoint(const tinker_pager *p);
+/* No other call on the object may be in progress. */
+TINKER_API void tinker_pager_free(tinker_pager *p);
+
 /* ---- account ------------------------------------------------------------------------ */
 
 typedef struct tinker_identity {
