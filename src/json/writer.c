@@ -174,51 +174,58 @@ static void put_run(struct json_writer *w, const char *text, const char *end, si
     buf_append(w->out, text, len - (done == n));
 }
 
-void json_put_array_int64(struct json_writer *w, const int64_t *v, size_t n)
+/* Text of v[i] at out, its length; 0: JSON has none. */
+typedef size_t put_item(const void *v, size_t i, char *out);
+
+/* One loop for all types: inlined, so that each has its own with no call in it. */
+static inline __attribute__((always_inline)) void put_array(struct json_writer *w, const void *v,
+                                                            size_t n, put_item *item)
 {
     char text[RUN * SHORTEST_MAX];
     json_put_begin_array(w);
     for (size_t i = 0; i < n && buf_ok(w->out);) {
         char *p = text;
         for (size_t stop = n - i < RUN ? n : i + RUN; i < stop; i++) {
-            p += shortest_int64(v[i], p);
+            size_t len = item(v, i, p);
+            if (len == 0) {
+                w->out->failed = true;
+                return;
+            }
+            p += len;
             *p++ = ',';
         }
         put_run(w, text, p, i, n);
     }
     json_put_end_array(w);
+}
+
+static inline size_t item_int64(const void *v, size_t i, char *out)
+{
+    return shortest_int64(((const int64_t *)v)[i], out);
+}
+
+static inline size_t item_int32(const void *v, size_t i, char *out)
+{
+    return shortest_int64(((const int32_t *)v)[i], out);
+}
+
+static inline size_t item_float(const void *v, size_t i, char *out)
+{
+    float f = ((const float *)v)[i];
+    return isfinite(f) ? shortest_float(f, out) : 0;
+}
+
+void json_put_array_int64(struct json_writer *w, const int64_t *v, size_t n)
+{
+    put_array(w, v, n, item_int64);
 }
 
 void json_put_array_int32(struct json_writer *w, const int32_t *v, size_t n)
 {
-    char text[RUN * SHORTEST_MAX];
-    json_put_begin_array(w);
-    for (size_t i = 0; i < n && buf_ok(w->out);) {
-        char *p = text;
-        for (size_t stop = n - i < RUN ? n : i + RUN; i < stop; i++) {
-            p += shortest_int64(v[i], p);
-            *p++ = ',';
-        }
-        put_run(w, text, p, i, n);
-    }
-    json_put_end_array(w);
+    put_array(w, v, n, item_int32);
 }
 
 void json_put_array_float(struct json_writer *w, const float *v, size_t n)
 {
-    char text[RUN * SHORTEST_MAX];
-    json_put_begin_array(w);
-    for (size_t i = 0; i < n && buf_ok(w->out);) {
-        char *p = text;
-        for (size_t stop = n - i < RUN ? n : i + RUN; i < stop; i++) {
-            if (!isfinite(v[i])) {
-                w->out->failed = true;
-                return;
-            }
-            p += shortest_float(v[i], p);
-            *p++ = ',';
-        }
-        put_run(w, text, p, i, n);
-    }
-    json_put_end_array(w);
+    put_array(w, v, n, item_float);
 }
