@@ -87,7 +87,8 @@ TINKER_API tinker_adapter *tinker_adapter_snapshot(const tinker_adapter *a, tink
 
 enum {
     TINKER_ADAPTER_OPTIMIZER = 1, /* save: also moments and pending gradients; load: want them */
-    TINKER_ADAPTER_PEFT = 2       /* save: name the unembedding pair lm_head, as PEFT does */
+    TINKER_ADAPTER_PEFT = 2,      /* save: name the unembedding pair lm_head, as PEFT does */
+    TINKER_ADAPTER_BF16 = 4       /* save: the weights in bf16, half the size */
 };
 
 /* Write adapter_config.json and adapter_model.safetensors (PEFT layout) into the

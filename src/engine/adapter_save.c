@@ -154,12 +154,25 @@ struct saving {
     struct st_entry *entries;
     const float **data;
     size_t n;
+    enum source_dtype dtype;
+    void *converted; /* of the tensor that was fetched last */
 };
 
 static const void *fetch(void *state, size_t entry, tinker_error *err)
 {
-    (void)err;
-    return ((const struct saving *)state)->data[entry];
+    struct saving *s = state;
+    size_t n = 1;
+    if (s->dtype == SOURCE_F32)
+        return s->data[entry];
+    for (size_t i = 0; i < s->entries[entry].ndim; i++)
+        n *= s->entries[entry].shape[i];
+    free(s->converted);
+    s->converted = malloc(n * st_dtype_size(s->dtype));
+    if (s->converted)
+        st_from_float(s->data[entry], s->dtype, n, s->converted);
+    else
+        err_nomem(err, "adapter files");
+    return s->converted;
 }
 
 /* One matrix, vector or stack; name NULL: out of memory. */
@@ -167,7 +180,7 @@ static bool add_tensor(struct saving *s, const struct param *p, const char *name
                        const float *data)
 {
     struct st_entry *e = &s->entries[s->n];
-    *e = (struct st_entry){ .name = name, .dtype = SOURCE_F32 };
+    *e = (struct st_entry){ .name = name, .dtype = s->dtype };
     if (stack)
         e->shape[e->ndim++] = p->stack;
     if (!p->vector)
@@ -208,11 +221,14 @@ static bool add_buffer(struct saving *s, const float *buffer, const char *suffix
     return ok;
 }
 
-static tinker_status write_tensors(const tinker_adapter *a, bool peft, const float *const *buffer,
+static tinker_status write_tensors(const tinker_adapter *a, int flags, const float *const *buffer,
                                    const char *const *suffix, size_t n, const char *path,
                                    tinker_error *err)
 {
-    struct saving s = { .a = a, .peft = peft };
+    bool peft = flags & TINKER_ADAPTER_PEFT;
+    struct saving s = { .a = a,
+                        .peft = peft,
+                        .dtype = flags & TINKER_ADAPTER_BF16 ? SOURCE_BF16 : SOURCE_F32 };
     size_t experts = a->engine->model->config.experts, most = a->params.n * n;
     most *= peft && experts ? experts : 1;
     arena_init(&s.arena, SIZE_MAX);
@@ -223,11 +239,12 @@ static tinker_status write_tensors(const tinker_adapter *a, bool peft, const flo
         ok = add_buffer(&s, buffer[i], suffix[i]);
     tinker_status status = ok ? safetensors_write(path, s.entries, s.n, fetch, &s, err)
                               : err_nomem(err, "adapter files");
+    free(s.converted);
     arena_clear(&s.arena);
     return status;
 }
 
-static tinker_status write_weights(const tinker_adapter *a, bool peft, const char *dir,
+static tinker_status write_weights(const tinker_adapter *a, int flags, const char *dir,
                                    tinker_error *err)
 {
     struct buf path;
@@ -236,7 +253,7 @@ static tinker_status write_weights(const tinker_adapter *a, bool peft, const cha
     const float *buffer[] = { a->w };
     const char *const suffix[] = { "" };
     tinker_status status =
-        write_tensors(a, peft, buffer, suffix, 1, buf_ok(&path) ? path.data : NULL, err);
+        write_tensors(a, flags, buffer, suffix, 1, buf_ok(&path) ? path.data : NULL, err);
     buf_clear(&path);
     return status;
 }
@@ -248,8 +265,8 @@ static tinker_status write_optimizer(const tinker_adapter *a, const char *dir, t
     buf_printf(&path, "%s/optimizer.safetensors", dir);
     const float *buffer[] = { a->m, a->v, a->grad };
     const char *const suffix[] = { ".exp_avg", ".exp_avg_sq", ".grad" };
-    tinker_status status = write_tensors(a, false, buffer, suffix, a->grad ? 3 : 2,
-                                         buf_ok(&path) ? path.data : NULL, err);
+    tinker_status status =
+        write_tensors(a, 0, buffer, suffix, a->grad ? 3 : 2, buf_ok(&path) ? path.data : NULL, err);
     buf_clear(&path);
     return status;
 }
@@ -262,7 +279,7 @@ tinker_status tinker_adapter_save(const tinker_adapter *a, const char *dir, cons
     bool optimizer = flags & TINKER_ADAPTER_OPTIMIZER;
     if (optimizer && !a->m)
         return err_set(err, TINKER_EINVAL, "this adapter is a snapshot: it has no optimizer state");
-    tinker_status status = write_weights(a, peft, dir, err);
+    tinker_status status = write_weights(a, flags, dir, err);
     if (status == TINKER_OK)
         status = write_json(&document, dir, "adapter_config.json", put_adapter_config, err);
     if (status == TINKER_OK && optimizer)
