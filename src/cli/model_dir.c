@@ -55,16 +55,29 @@ static void cache_root(char *out, size_t size)
         snprintf(out, size, "%s/.cache/huggingface/hub", home ? home : "");
 }
 
+bool model_dir_is_id(const char *id)
+{
+    const char *slash = strchr(id, '/');
+    return slash && slash > id && slash[1] && !strchr(slash + 1, '/') && !strstr(id, "..") &&
+           id[0] != '.' && strlen(id) <= 200;
+}
+
 /* "Qwen/Qwen3-0.6B" is the folder models--Qwen--Qwen3-0.6B; refs/main names its snapshot. */
+void model_dir_folder(const char *id, char out[MODEL_FOLDER_MAX])
+{
+    char root[MODEL_DIR_MAX / 4];
+    const char *slash = strchr(id, '/');
+    cache_root(root, sizeof(root));
+    snprintf(out, MODEL_FOLDER_MAX, "%s/models--%.*s--%s", root, (int)(slash - id), id, slash + 1);
+}
+
 bool model_dir_cached(const char *id, char out[MODEL_DIR_MAX])
 {
-    char root[MODEL_DIR_MAX / 4], folder[MODEL_DIR_MAX / 2], *revision;
-    const char *slash = strchr(id, '/');
+    char folder[MODEL_FOLDER_MAX], *revision;
     size_t n;
-    if (!slash || strchr(slash + 1, '/') || strstr(id, "..") || strlen(id) > 200)
+    if (!model_dir_is_id(id))
         return false;
-    cache_root(root, sizeof(root));
-    snprintf(folder, sizeof(folder), "%s/models--%.*s--%s", root, (int)(slash - id), id, slash + 1);
+    model_dir_folder(id, folder);
     snprintf(out, MODEL_DIR_MAX, "%s/refs/main", folder);
     if (os_read_file(out, 256, &revision, &n, NULL) != TINKER_OK)
         return false;

@@ -5,12 +5,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { MODEL_DIR_MAX = 4096 };
+enum { MODEL_DIR_MAX = 4096, MODEL_FOLDER_MAX = MODEL_DIR_MAX / 2 };
 
 /* The model that comes with the program: its name, and its directory when found. */
 #define MODEL_DIR_BUNDLED "tinker/tiny"
 bool model_dir_bundled(char out[MODEL_DIR_MAX]);
 
+/* Does it look like an id of the Hub, "owner/name"? */
+bool model_dir_is_id(const char *id);
+/* The folder of an id in the local Hugging Face cache, there or not. */
+void model_dir_folder(const char *id, char out[MODEL_FOLDER_MAX]);
 /* A model of the local Hugging Face cache ("Qwen/Qwen3-0.6B").  Never downloads. */
 bool model_dir_cached(const char *id, char out[MODEL_DIR_MAX]);
 

@@ -116,6 +116,20 @@ void checkpoint_release(struct server *s, const char *dir)
         checkpoint_remove(s, dir);
 }
 
+void checkpoint_drop_hidden(struct server *s, const char *model_id, size_t keep)
+{
+    struct arena arena;
+    struct store_checkpoint *list;
+    size_t n;
+    arena_init(&arena, 64 << 20);
+    if (store_hidden_checkpoints(s->store, model_id, &arena, &list, &n, NULL) == TINKER_OK)
+        for (size_t i = keep; i < n; i++)
+            if (store_delete_checkpoint(s->store, model_id, STORE_SAMPLER, list[i].name, NULL) ==
+                TINKER_OK)
+                checkpoint_remove(s, list[i].dir);
+    arena_clear(&arena);
+}
+
 tinker_status checkpoint_clean(struct server *s, tinker_error *err)
 {
     DIR *d = opendir(s->checkpoints);

@@ -24,6 +24,8 @@ tinker_status checkpoint_write(struct server *s, const tinker_adapter *a, const 
 void checkpoint_remove(struct server *s, const char *dir); /* NULL: nothing */
 /* A record that named the directory is gone: remove it unless another one names it. */
 void checkpoint_release(struct server *s, const char *dir); /* NULL: nothing */
+/* Forget the unnamed sampler weights of a model but the newest `keep`. */
+void checkpoint_drop_hidden(struct server *s, const char *model_id, size_t keep);
 /* Names of its regular files in the arena, in order; NULL: an error. */
 const char *const *checkpoint_files(struct server *s, const char *dir, struct arena *arena,
                                     size_t *n, tinker_error *err);

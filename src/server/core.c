@@ -195,6 +195,24 @@ void core_remove_future_locked(struct server *s, struct future *f)
     future_free(f);
 }
 
+void core_remove_model_locked(struct server *s, struct model *m)
+{
+    map_remove(&s->models, m->id, strlen(m->id));
+    model_free(m);
+}
+
+void core_remove_sampler_locked(struct server *s, struct sampler *v)
+{
+    map_remove(&s->samplers, v->id, strlen(v->id));
+    sampler_free(v);
+}
+
+void core_remove_session_locked(struct server *s, struct session *v)
+{
+    map_remove(&s->sessions, v->id, strlen(v->id));
+    session_free(v);
+}
+
 /* Free every value of a map, then the map. */
 static void drain(struct map *m, void (*release)(void *value))
 {

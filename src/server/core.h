@@ -47,10 +47,12 @@ struct session {
     struct future *first_sample, *last_sample; /* waiting samples in order of arrival */
     struct session *next_waiting;              /* sessions with waiting samples */
     bool waiting, expired;
+    bool in_use; /* for the round of the sweeper that looks for what can go */
 };
 
 enum { MODEL_LOSSES = 128, SESSION_PASSES = 4 /* in progress at once */ };
 enum model_state { MODEL_ACTIVE, MODEL_UNLOADED };
+#define MODEL_LOST_REASON "was lost in a restart; load a checkpoint"
 
 struct model {
     char *id, *owner;        /* [const] */
@@ -63,6 +65,8 @@ struct model {
     char *saved_dir;         /* [engine] training state on disk, NULL: as created */
     int64_t saved_seq;       /* [engine] the request after which it was saved */
     bool rewound;            /* [engine] the adapter was dropped: passes since then run again */
+    int64_t unsaved_steps;   /* [engine] of the optimiser since the state was saved */
+    uint64_t used;           /* [engine] tick of the last use */
     int64_t next_seq;        /* everything below has finished */
     int64_t max_seq;         /* highest number accepted */
     struct future *pending;  /* by ascending seq */
@@ -70,6 +74,7 @@ struct model {
     int64_t missing_seq;     /* the number that was given up last */
     bool busy;               /* the engine thread works on it */
     bool ready;              /* in the ready list */
+    size_t pins;             /* the engine thread may still look at it */
     struct model *next_ready;
     float losses[MODEL_LOSSES]; /* mean per token of the last passes, a ring */
     size_t n_losses;            /* passes so far */
@@ -136,6 +141,10 @@ struct server {
      * of it cannot pass each other.  Taken before `lock` and before the store's. */
     pthread_mutex_t submit_lock;
 
+    /* Held for reading by handlers while they have pointers to sessions and models, for
+     * writing by the sweeper while it frees those that ended.  Taken before the others. */
+    pthread_rwlock_t retire_lock;
+
     pthread_mutex_t lock;
     pthread_cond_t work_ready;                      /* for the engine thread */
     pthread_cond_t sweep_ready;                     /* for the sweeper, to stop */
@@ -169,6 +178,9 @@ struct sampler *core_add_sampler_locked(struct server *s, const struct store_sam
 struct future *core_add_future_locked(struct server *s, const char *id, const char *owner,
                                       enum work_kind kind, struct work *work);
 void core_remove_future_locked(struct server *s, struct future *f);
+void core_remove_model_locked(struct server *s, struct model *m);
+void core_remove_sampler_locked(struct server *s, struct sampler *v);
+void core_remove_session_locked(struct server *s, struct session *v);
 void core_clear(struct server *s); /* everything, at the end; no lock, no other thread */
 
 int64_t core_now_us(struct server *s); /* wall clock */

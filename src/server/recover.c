@@ -23,6 +23,26 @@ static tinker_status recover_sessions(struct server *s, struct arena *arena, tin
     return status;
 }
 
+/* Did a request change the model that can neither be found on disk nor run again?  So it
+ * is when autosave was off. */
+static bool is_lost(const struct store_request *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i].status == STORE_DONE && !list[i].body &&
+            work_kind_changes((enum work_kind)list[i].kind))
+            return true;
+    return false;
+}
+
+/* Its requests fail from now on; a checkpoint of it can be loaded into a new model. */
+static tinker_status give_up(struct server *s, struct model *m, tinker_error *err)
+{
+    m->state = MODEL_UNLOADED;
+    m->end_reason = MODEL_LOST_REASON;
+    log_line(s->log, LOG_WARNING, "%s %s", m->id, m->end_reason);
+    return store_set_model_status(s->store, m->id, STORE_MODEL_LOST, err);
+}
+
 static tinker_status replay(struct server *s, struct model *m, int64_t after, tinker_error *err)
 {
     struct arena arena;
@@ -30,6 +50,10 @@ static tinker_status replay(struct server *s, struct model *m, int64_t after, ti
     size_t n;
     arena_init(&arena, SIZE_MAX);
     tinker_status status = store_list_requests(s->store, m->id, after, &arena, &list, &n, err);
+    if (status == TINKER_OK && is_lost(list, n)) {
+        arena_clear(&arena);
+        return give_up(s, m, err);
+    }
     for (size_t i = 0; status == TINKER_OK && i < n; i++)
         status = submit_again(s, m, &list[i], err);
     if (status == TINKER_OK && n)

@@ -16,14 +16,16 @@ static struct wire_time time_of(int64_t us)
     return (struct wire_time){ us != 0, false, us };
 }
 
-static void checkpoint_of(struct arena *arena, const struct store_checkpoint *c,
-                          struct wire_checkpoint *out)
+static void checkpoint_of(const struct server *s, struct arena *arena,
+                          const struct store_checkpoint *c, struct wire_checkpoint *out)
 {
     static const char *const types[] = { "training", "sampler", "external" };
     const char *kind = store_kind_name(c->kind);
     struct json_str metadata = { c->user_metadata,
                                  c->user_metadata ? strlen(c->user_metadata) : 0 };
-    *out = (struct wire_checkpoint){ .checkpoint_id = arena_printf(arena, "%s/%s", kind, c->name),
+    const char *id =
+        s->opts.bare_checkpoint_ids ? c->name : arena_printf(arena, "%s/%s", kind, c->name);
+    *out = (struct wire_checkpoint){ .checkpoint_id = id,
                                      .checkpoint_type = types[c->kind],
                                      .time = time_of(c->created_us),
                                      .tinker_path = arena_printf(arena, "tinker://%s/%s/%s", c->run,
@@ -43,7 +45,7 @@ static tinker_status last_of(struct server *s, struct arena *arena, const char *
     struct wire_checkpoint *v = c ? arena_alloc(arena, sizeof(*v)) : NULL;
     if (status != TINKER_OK || !v)
         return status;
-    checkpoint_of(arena, c, v);
+    checkpoint_of(s, arena, c, v);
     *out = v;
     return TINKER_OK;
 }
@@ -124,7 +126,7 @@ void route_get_run(struct server *s, struct request *req, struct response *res)
 
 /* ---- lists of checkpoints ------------------------------------------------------------------------ */
 
-static void reply_checkpoints(struct request *req, struct response *res,
+static void reply_checkpoints(const struct server *s, struct request *req, struct response *res,
                               const struct store_checkpoint *list, size_t n,
                               const struct wire_cursor *cursor)
 {
@@ -134,7 +136,7 @@ static void reply_checkpoints(struct request *req, struct response *res,
         return;
     }
     for (size_t i = 0; i < n; i++)
-        checkpoint_of(&req->arena, &list[i], &out[i]);
+        checkpoint_of(s, &req->arena, &list[i], &out[i]);
     struct wire_checkpoints_list_response r = { out, n, cursor };
     route_reply(res, &wire_checkpoints_list_response, &r);
 }
@@ -148,7 +150,7 @@ void route_run_checkpoints(struct server *s, struct request *req, struct respons
         return;
     if (store_list_checkpoints(s->store, req->user, req->param[0], 100000, 0, &req->arena, &list,
                                &n, NULL, &err) == TINKER_OK)
-        reply_checkpoints(req, res, list, n, NULL);
+        reply_checkpoints(s, req, res, list, n, NULL);
     else
         route_store_error(s, res, &err);
 }
@@ -164,7 +166,7 @@ void route_list_checkpoints(struct server *s, struct request *req, struct respon
         return;
     if (store_list_checkpoints(s->store, req->user, NULL, cursor.limit, cursor.offset, &req->arena,
                                &list, &n, &cursor.total_count, &err) == TINKER_OK)
-        reply_checkpoints(req, res, list, n, &cursor);
+        reply_checkpoints(s, req, res, list, n, &cursor);
     else
         route_store_error(s, res, &err);
 }

@@ -275,9 +275,13 @@ static void shape_error(struct server *s, struct request *req, struct response *
 
 void routes_handle(void *state, struct request *req, struct response *res)
 {
-    const struct route *r = admit(state, req, res);
-    if (r && decompress(state, req, res))
-        r->handle(state, req, res);
+    struct server *s = state;
+    const struct route *r = admit(s, req, res);
+    if (r && decompress(s, req, res)) {
+        pthread_rwlock_rdlock(&s->retire_lock);
+        r->handle(s, req, res);
+        pthread_rwlock_unlock(&s->retire_lock);
+    }
     shape_error(state, req, res);
 }
 

@@ -18,6 +18,7 @@ struct sample_task {
     struct weights *weights; /* NULL: the base model */
     struct stops *stops;     /* NULL: no stop strings */
     size_t n_sequences;
+    size_t n_tokens; /* of its prompt and of all that may follow */
     struct sample_task *next;
 };
 
@@ -37,6 +38,7 @@ static void leave(struct server *s, struct sampling *g, struct sample_task *t)
     *p = t->next;
     t->f->base->active--;
     g->active -= t->n_sequences;
+    g->tokens -= t->n_tokens;
     pthread_mutex_lock(&s->lock);
     s->active_samples--;
     t->f->session->active_samples--;
@@ -136,11 +138,41 @@ static tinker_status join(struct server *s, struct sample_task *t, struct weight
     return tinker_generator_add(f->base->generator, &g, err);
 }
 
+/* Tokens of the prompt and of all sequences if each becomes as long as it may. */
+static size_t tokens_of(const struct future *f)
+{
+    const struct wire_sample_request *r = &f->work->sample;
+    int64_t prompt = work_tokens(f->work);
+    int64_t room = tinker_engine_describe(f->base->engine)->context - prompt;
+    int64_t most = r->sampling_params.max_tokens;
+    if (most <= 0 || most > room)
+        most = room > 0 ? room : 0;
+    return (size_t)prompt + (size_t)most * (size_t)r->num_samples;
+}
+
+/* Is it one too many for the tokens at once?  The only one never is. */
+static bool is_too_much(const struct server *s, const struct sampling *g, const struct future *f)
+{
+    size_t max = (size_t)s->opts.max_batch_tokens;
+    return max && g->tokens && g->tokens + tokens_of(f) > max;
+}
+
+static void put_back(struct server *s, struct future *f)
+{
+    pthread_mutex_lock(&s->lock);
+    queue_return_sample_locked(s, f);
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* false: no room now, try again later. */
 static bool admit(struct server *s, struct sampling *g, struct weights_cache *weights,
                   struct future *f)
 {
     tinker_error err = { 0 };
+    if (is_too_much(s, g, f)) {
+        put_back(s, f);
+        return false;
+    }
     struct sample_task *t = calloc(1, sizeof(*t));
     if (!t) {
         err_nomem(&err, "sample");
@@ -149,10 +181,12 @@ static bool admit(struct server *s, struct sampling *g, struct weights_cache *we
     }
     t->f = f;
     t->n_sequences = (size_t)f->work->sample.num_samples;
+    t->n_tokens = tokens_of(f);
     if (join(s, t, weights, &err) == TINKER_OK) {
         t->next = g->first;
         g->first = t;
         g->active += t->n_sequences;
+        g->tokens += t->n_tokens;
         f->base->active++;
         pthread_mutex_lock(&s->lock);
         s->active_samples++;
@@ -163,9 +197,7 @@ static bool admit(struct server *s, struct sampling *g, struct weights_cache *we
     }
     task_free(weights, t);
     if (err.status == TINKER_ENOMEM && f->base->active) {
-        pthread_mutex_lock(&s->lock);
-        queue_return_sample_locked(s, f);
-        pthread_mutex_unlock(&s->lock);
+        put_back(s, f);
         return false;
     }
     fail_sample(s, f, &err);

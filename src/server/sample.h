@@ -7,6 +7,7 @@
 
 struct sampling {
     struct sample_task *first; /* in a generator now */
+    size_t tokens;             /* of all of them, what may still come included */
     size_t active;             /* sequences being made */
     uint64_t drops;            /* of the server, when we last looked */
 };

@@ -38,10 +38,18 @@ static void charge(struct sched *d, struct session *session, int64_t ns)
     d->train_ns += (double)ns;
 }
 
-static void count_pass(struct server *s, struct session *session, bool in)
+static void count_pass(struct server *s, struct model *m, bool in)
 {
     pthread_mutex_lock(&s->lock);
-    session->passes += in ? 1 : (size_t)-1;
+    m->session->passes += in ? 1 : (size_t)-1;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Nothing here looks at the model or its session any more. */
+static void unpin(struct server *s, struct model *m)
+{
+    pthread_mutex_lock(&s->lock);
+    m->pins--;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -53,16 +61,21 @@ static bool start_training(struct sched *d)
         return false;
     pthread_mutex_lock(&s->lock);
     struct future *f = queue_next_train_locked(s);
+    struct model *m = f ? f->model : NULL;
+    if (m)
+        m->pins++;
     pthread_mutex_unlock(&s->lock);
     if (!f)
         return false;
-    struct session *session = f->session;
     int64_t start = now();
-    if (train_start(s, &d->weights, f, &d->tasks[d->n_tasks])) {
+    bool task = train_start(s, &d->weights, f, &d->tasks[d->n_tasks]);
+    if (task) {
         d->n_tasks++;
-        count_pass(s, session, true);
+        count_pass(s, m, true);
     }
-    charge(d, session, now() - start);
+    charge(d, m->session, now() - start);
+    if (!task)
+        unpin(s, m);
     return true;
 }
 
@@ -87,23 +100,24 @@ static size_t choose(struct sched *d, bool *alone)
     return best;
 }
 
-static void remove_task(struct sched *d, size_t i, struct session *session)
+static void remove_task(struct sched *d, size_t i, struct model *m)
 {
     d->tasks[i] = d->tasks[--d->n_tasks];
-    count_pass(d->s, session, false);
+    count_pass(d->s, m, false);
+    unpin(d->s, m);
 }
 
 /* One slice of task i; false: it is over. */
 static bool step_task(struct sched *d, size_t i, bool alone)
 {
-    struct session *session = d->tasks[i].f->session;
+    struct model *m = d->tasks[i].f->model;
     int64_t start = now();
     bool more = train_step(d->s, &d->tasks[i], alone);
     int64_t ns = now() - start;
-    charge(d, session, ns);
+    charge(d, m->session, ns);
     atomic_fetch_add(&d->s->counters.train_ns, (uint64_t)ns);
     if (!more)
-        remove_task(d, i, session);
+        remove_task(d, i, m);
     return more;
 }
 
@@ -130,15 +144,15 @@ static void drop_training(struct sched *d)
     pthread_mutex_unlock(&s->lock);
     for (size_t i = d->n_tasks; news && i-- > 0;) {
         struct future *f = d->tasks[i].f;
-        struct session *session = f->session;
+        struct model *m = f->model;
         pthread_mutex_lock(&s->lock);
-        bool expired = session->expired;
+        bool expired = m->session->expired;
         pthread_mutex_unlock(&s->lock);
         if (!expired)
             continue;
         train_abandon(&d->tasks[i]);
         future_fail(s, f, TINKER_CATEGORY_USER, "the session has expired");
-        remove_task(d, i, session);
+        remove_task(d, i, m);
     }
 }
 

@@ -35,6 +35,8 @@ void server_options_init(struct server_options *o)
                                   .max_decoded_body = (size_t)1 << 30,
                                   .max_rank = 1024,
                                   .train_share = 0.5,
+                                  .autosave = 1,
+                                  .ephemeral_keep = 32,
                                   .advertise_tokenizer = true };
 }
 
@@ -55,6 +57,8 @@ static tinker_status check_options(const struct server_options *o, tinker_error 
                            o->path_prefix[strlen(o->path_prefix) - 1] == '/'))
         return err_set(err, TINKER_EINVAL, "a path prefix looks like /name, not like '%s'",
                        o->path_prefix);
+    if (o->autosave < 0 || o->ephemeral_keep < 1 || o->max_adapters < 0 || o->max_batch_tokens < 0)
+        return err_set(err, TINKER_EINVAL, "a limit of adapters, tokens or saves is out of range");
     if (o->hold_ms > 44000)
         return err_set(err, TINKER_EINVAL, "clients give up after 45 s: hold at most 44 s");
     return TINKER_OK;
@@ -202,6 +206,7 @@ static void init(struct server *s, const struct server_options *opts)
     s->started_ns = clock_now_ns(s->clock);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->submit_lock, NULL);
+    pthread_rwlock_init(&s->retire_lock, NULL);
     pthread_cond_init(&s->work_ready, NULL);
     pthread_cond_init(&s->sweep_ready, NULL);
     map_init(&s->sessions);
@@ -254,6 +259,7 @@ void server_close(struct server *s)
     free(s->checkpoints);
     pthread_cond_destroy(&s->sweep_ready);
     pthread_cond_destroy(&s->work_ready);
+    pthread_rwlock_destroy(&s->retire_lock);
     pthread_mutex_destroy(&s->submit_lock);
     pthread_mutex_destroy(&s->lock);
     free(s);

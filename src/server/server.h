@@ -51,8 +51,14 @@ struct server_options {
     int64_t max_batch;          /* sequences sampled at once */
     size_t max_body, max_decoded_body;
     int64_t max_rank;
-    double train_share; /* of the time when training and sampling both want it */
-    bool no_autosave;
+    double train_share;       /* of the time when training and sampling both want it */
+    int64_t autosave;         /* write the training state every so many steps; 0: never */
+    int64_t ephemeral_keep;   /* newest unnamed sampler weights of a model */
+    int64_t max_adapters;     /* in memory; above, idle ones go to disk; 0: no limit */
+    int64_t max_batch_tokens; /* sampled at once, what may still come included; 0: no limit */
+    bool sampler_bf16;        /* named sampler weights are stored in half the size */
+    bool no_elementwise_loss; /* leave it out of the results of passes */
+    bool bare_checkpoint_ids; /* listings have "0001", not "weights/0001" */
     bool strict_context;      /* refuse a sample whose prompt and max_tokens exceed the context */
     bool no_implicit_eos;     /* without a stop list only max_tokens ends a sample */
     bool read_only;           /* requests that train or change anything get 403 */

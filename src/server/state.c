@@ -30,7 +30,7 @@ static tinker_status run_again(struct model *m, tinker_adapter *a, const struct 
     return status;
 }
 
-/* Only without autosave are there steps that the saved state lacks. */
+/* Unless each one is saved there are steps that the saved state lacks. */
 static tinker_status step_again(tinker_adapter *a, const struct store_request *r, tinker_error *err)
 {
     struct work *w = work_new(WORK_OPTIM_STEP);
@@ -48,8 +48,12 @@ static tinker_status step_again(tinker_adapter *a, const struct store_request *r
 static tinker_status apply_again(struct model *m, tinker_adapter *a, const struct store_request *r,
                                  tinker_error *err)
 {
-    if (r->status != STORE_DONE)
+    if (r->status != STORE_DONE || !work_kind_changes((enum work_kind)r->kind))
         return TINKER_OK;
+    if (r->kind != WORK_CREATE && !r->body)
+        return err_set(err, TINKER_ESTATE,
+                       "the training state of model %s is gone and was not saved (autosave is off)",
+                       m->id);
     if (r->kind == WORK_FORWARD_BACKWARD)
         return run_again(m, a, r, err);
     if (r->kind == WORK_OPTIM_STEP)
@@ -100,12 +104,19 @@ tinker_status state_load(struct server *s, struct model *m, tinker_error *err)
     return TINKER_OK;
 }
 
-tinker_status state_save(struct server *s, struct model *m, char dir[CHECKPOINT_DIR],
+/* A load must be saved whenever anything is: the requests before it do not lead to it. */
+static bool is_due(struct server *s, struct model *m, bool always)
+{
+    m->unsaved_steps++;
+    return s->opts.autosave && (always || m->unsaved_steps >= s->opts.autosave);
+}
+
+tinker_status state_save(struct server *s, struct model *m, bool always, char dir[CHECKPOINT_DIR],
                          tinker_error *err)
 {
     int64_t size;
     dir[0] = 0;
-    if (s->opts.no_autosave)
+    if (!is_due(s, m, always))
         return TINKER_OK;
     return checkpoint_write(s, m->adapter, m->base->name, TINKER_ADAPTER_OPTIMIZER, dir, &size,
                             err);
@@ -118,8 +129,30 @@ void state_adopt(struct server *s, struct model *m, const char *dir, int64_t seq
     char *old = m->saved_dir;
     m->saved_dir = strdup(dir);
     m->saved_seq = seq;
+    m->unsaved_steps = 0;
     checkpoint_remove(s, old);
     free(old);
+}
+
+tinker_status state_unload(struct server *s, struct model *m, int64_t seq, tinker_error *err)
+{
+    char dir[CHECKPOINT_DIR];
+    int64_t size;
+    if (m->saved_seq != seq) {
+        tinker_status status = checkpoint_write(s, m->adapter, m->base->name,
+                                                TINKER_ADAPTER_OPTIMIZER, dir, &size, err);
+        if (status != TINKER_OK)
+            return status;
+        status = store_set_model_saved(s->store, m->id, seq, dir, err);
+        if (status != TINKER_OK) {
+            checkpoint_remove(s, dir);
+            return status;
+        }
+        state_adopt(s, m, dir, seq);
+    }
+    tinker_adapter_free(m->adapter);
+    m->adapter = NULL;
+    return TINKER_OK;
 }
 
 void state_rewind(struct model *m)

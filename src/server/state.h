@@ -10,11 +10,16 @@
 /* Make sure that the adapter is in memory. */
 tinker_status state_load(struct server *s, struct model *m, tinker_error *err);
 
-/* Write the state to a new directory; dir is empty when autosave is off. */
-tinker_status state_save(struct server *s, struct model *m, char dir[CHECKPOINT_DIR],
+/* Write the state to a new directory when it is time to; dir is empty when it is not.
+ * always: whenever autosave is on at all. */
+tinker_status state_save(struct server *s, struct model *m, bool always, char dir[CHECKPOINT_DIR],
                          tinker_error *err);
 /* The transaction that names dir after request seq is through: the one before can go. */
 void state_adopt(struct server *s, struct model *m, const char *dir, int64_t seq);
+
+/* Out of memory until it is needed again: what the disk lacks of the state after request
+ * seq, gradients included, is written first. */
+tinker_status state_unload(struct server *s, struct model *m, int64_t seq, tinker_error *err);
 
 /* The last change could not be recorded, so it must not have happened: forget what is in
  * memory.  The next state_load() brings back what the store knows. */

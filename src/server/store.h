@@ -84,8 +84,12 @@ tinker_status store_list_models(struct store *s, const char *owner, const char *
                                 int64_t limit, int64_t offset, struct arena *arena,
                                 struct store_model **out, size_t *n, int64_t *total,
                                 tinker_error *err);
+/* Unless it is still active, its requests will not run again: their bodies go. */
 tinker_status store_set_model_status(struct store *s, const char *id, int status,
                                      tinker_error *err);
+/* Training state after request seq is in dir. */
+tinker_status store_set_model_saved(struct store *s, const char *id, int64_t seq, const char *dir,
+                                    tinker_error *err);
 
 /* ---- training requests: idempotency, journal, results ----------------------------- */
 
@@ -134,6 +138,7 @@ struct store_outcome {
     const void *result;
     size_t n_result;
     int category;
+    bool drop_body;        /* the request need not run again after a restart */
     const char *saved_dir; /* not NULL: training state after this request is there */
     const struct store_checkpoint *checkpoint; /* not NULL: add or replace it */
     const struct store_sampler *sampler;       /* not NULL: add it */

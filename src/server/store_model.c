@@ -94,12 +94,47 @@ tinker_status store_list_models(struct store *s, const char *owner, const char *
     return status;
 }
 
+static tinker_status forget_bodies_locked(struct store *s, const char *id, int64_t up_to,
+                                          tinker_error *err)
+{
+    return sql_run(s,
+                   "UPDATE requests SET body=NULL WHERE model_id=?1 AND seq<=?2"
+                   " AND body IS NOT NULL",
+                   SQL_ARGS(sql_t(id), sql_i(up_to)), err);
+}
+
+/* What the saved state includes need not run again. */
+static tinker_status set_saved_locked(struct store *s, const char *id, int64_t seq, const char *dir,
+                                      tinker_error *err)
+{
+    tinker_status status = sql_run(s, "UPDATE models SET saved_seq=?2, saved_dir=?3 WHERE id=?1",
+                                   SQL_ARGS(sql_t(id), sql_i(seq), sql_t(dir)), err);
+    return status == TINKER_OK ? forget_bodies_locked(s, id, seq, err) : status;
+}
+
 tinker_status store_set_model_status(struct store *s, const char *id, int model_status,
                                      tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
-    tinker_status status = sql_run(s, "UPDATE models SET status=?2 WHERE id=?1",
-                                   SQL_ARGS(sql_t(id), sql_i(model_status)), err);
+    tinker_status status = sql_begin(s, err);
+    if (status == TINKER_OK)
+        status = sql_run(s, "UPDATE models SET status=?2 WHERE id=?1",
+                         SQL_ARGS(sql_t(id), sql_i(model_status)), err);
+    if (status == TINKER_OK && model_status != STORE_MODEL_ACTIVE)
+        status = forget_bodies_locked(s, id, INT64_MAX, err);
+    status = sql_end(s, status, err);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+tinker_status store_set_model_saved(struct store *s, const char *id, int64_t seq, const char *dir,
+                                    tinker_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_begin(s, err);
+    if (status == TINKER_OK)
+        status = set_saved_locked(s, id, seq, dir, err);
+    status = sql_end(s, status, err);
     pthread_mutex_unlock(&s->lock);
     return status;
 }
@@ -219,22 +254,15 @@ tinker_status store_list_spans(struct store *s, const char *session, int64_t lim
 static tinker_status record_outcome_locked(struct store *s, const struct store_outcome *v,
                                            tinker_error *err)
 {
-    tinker_status status =
-        sql_run(s,
-                "UPDATE requests SET status=?3, result=?4, category=?5, done_us=?6"
-                " WHERE model_id=?1 AND seq=?2",
-                SQL_ARGS(sql_t(v->model_id), sql_i(v->seq), sql_i(v->status),
-                         sql_b(v->result, v->n_result), sql_i(v->category), sql_i(v->now_us)),
-                err);
+    tinker_status status = sql_run(
+        s,
+        "UPDATE requests SET status=?3, result=?4, category=?5, done_us=?6,"
+        " body=CASE WHEN ?7 THEN NULL ELSE body END WHERE model_id=?1 AND seq=?2",
+        SQL_ARGS(sql_t(v->model_id), sql_i(v->seq), sql_i(v->status), sql_b(v->result, v->n_result),
+                 sql_i(v->category), sql_i(v->now_us), sql_i(v->drop_body)),
+        err);
     if (status == TINKER_OK && v->saved_dir)
-        status = sql_run(s, "UPDATE models SET saved_seq=?2, saved_dir=?3 WHERE id=?1",
-                         SQL_ARGS(sql_t(v->model_id), sql_i(v->seq), sql_t(v->saved_dir)), err);
-    /* What the saved state includes need not run again. */
-    if (status == TINKER_OK && v->saved_dir)
-        status = sql_run(s,
-                         "UPDATE requests SET body=NULL WHERE model_id=?1 AND seq<=?2"
-                         " AND body IS NOT NULL",
-                         SQL_ARGS(sql_t(v->model_id), sql_i(v->seq)), err);
+        status = set_saved_locked(s, v->model_id, v->seq, v->saved_dir, err);
     if (status == TINKER_OK && v->tokens)
         status = sql_run(s, "UPDATE models SET train_tokens=train_tokens+?2 WHERE id=?1",
                          SQL_ARGS(sql_t(v->model_id), sql_i(v->tokens)), err);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "server/retire.h"
 
 /* Far above any real number, and adding to it cannot overflow. */
 static const int64_t SEQ_MAX = (int64_t)1 << 53;
@@ -112,6 +113,8 @@ static enum submit_status accept_train(struct server *s, const char *user, const
     struct arrival a = { 0 };
     enum submit_status result = SUBMIT_FAILED;
     look(s, user, model_id, seq, work, arena, &a, id);
+    if (!a.model && retire_recall(s, model_id, user, false))
+        look(s, user, model_id, seq, work, arena, &a, id);
     if (!a.model) {
         work_free(work);
         return SUBMIT_NO_MODEL;
@@ -155,6 +158,8 @@ static enum submit_status accept_create(struct server *s, const struct store_mod
 {
     uint64_t hash = work_hash(work);
     *id = arena_printf(arena, "%s:0", record->id);
+    /* One that was unloaded is not made again. */
+    retire_recall(s, record->id, record->owner, true);
     pthread_mutex_lock(&s->lock);
     struct model *m = core_model_locked(s, record->id);
     struct future *f = *id ? core_future_locked(s, *id) : NULL;
@@ -239,6 +244,7 @@ void submit_end_model(struct server *s, const char *model_id, const char *reason
         f->base = m->base;
         f->seq = m->max_seq + 1;
         f->replay = false;
+        f->delivered = true; /* nobody asks for it */
         m->next_seq = f->seq;
         m->n_futures++;
         queue_train_locked(s, f);

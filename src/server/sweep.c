@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/os.h"
 #include "server/checkpoint.h"
+#include "server/retire.h"
 #include "server/submit.h"
 
 enum { TICK_MS = 500, SLOW_EVERY = 10 };
@@ -55,6 +56,21 @@ static size_t session_models(struct server *s, struct session *session, struct a
     return n;
 }
 
+/* Unnamed sampler weights live as long as the session that they were made for.  Those of
+ * models that are still to be unloaded go then: they may be making some now. */
+static void drop_ephemeral(struct server *s, const char *session_id)
+{
+    struct arena arena;
+    struct store_model *list;
+    size_t n;
+    arena_init(&arena, 64 << 20);
+    if (store_list_models(s->store, NULL, session_id, STORE_MODEL_UNLOADED, INT64_MAX, 0, &arena,
+                          &list, &n, NULL, NULL) == TINKER_OK)
+        for (size_t i = 0; i < n; i++)
+            checkpoint_drop_hidden(s, list[i].id, 0);
+    arena_clear(&arena);
+}
+
 void sweep_expire_session(struct server *s, struct session *session, const char *reason)
 {
     struct arena arena;
@@ -73,6 +89,7 @@ void sweep_expire_session(struct server *s, struct session *session, const char 
         submit_end_model(s, models[i], reason);
     if (store_set_session_expired(s->store, session->id, &err) != TINKER_OK)
         log_line(s->log, LOG_ERROR, "session %s: %s", session->id, err.message);
+    drop_ephemeral(s, session->id);
     log_line(s->log, LOG_INFO, "session %s ended", session->id);
     arena_clear(&arena);
 }
@@ -161,6 +178,7 @@ void sweep_once(struct server *s, bool slow)
     expire_sessions(s);
     expire_checkpoints(s);
     forget_results(s);
+    retire_ended(s);
 }
 
 /* ---- thread ------------------------------------------------------------------------------- */

@@ -14,23 +14,22 @@
 #include "base/err.h"
 #include "json/json.h"
 #include "server/checkpoint.h"
+#include "server/room.h"
 #include "server/state.h"
 #include "wire/check.h"
 #include "wire/path.h"
 #include "wire/proto.h"
 #include "wire/wire.h"
 
-enum { EPHEMERAL_KEEP = 32, RESULT_MAX = 1 << 30 };
+enum { RESULT_MAX = 1 << 30 };
 
-static void fail_with(struct server *s, struct future *f, const tinker_error *err)
+void train_fail(struct server *s, struct future *f, const tinker_error *err)
 {
     future_fail(s, f, future_category(err), "%s", err->message);
 }
 
-/* Record the outcome, then tell the world.  outcome has what else changed.  false: it
- * could not be recorded, and the request failed instead. */
-static bool finish(struct server *s, struct future *f, struct buf *result, bool proto,
-                   struct store_outcome *outcome)
+bool train_finish(struct server *s, struct future *f, struct buf *result, bool proto,
+                  struct store_outcome *outcome)
 {
     tinker_error err = { 0 };
     if (!buf_ok(result)) {
@@ -44,9 +43,11 @@ static bool finish(struct server *s, struct future *f, struct buf *result, bool 
     outcome->result = result->data ? result->data : "";
     outcome->n_result = result->len;
     outcome->now_us = core_now_us(s);
+    bool begins = f->kind == WORK_CREATE || f->kind == WORK_CREATE_BY_LOAD || f->kind == WORK_LOAD;
+    outcome->drop_body = !s->opts.autosave && !begins;
     if (!f->replay && store_finish_request(s->store, outcome, &err) != TINKER_OK) {
         buf_clear(result);
-        fail_with(s, f, &err);
+        train_fail(s, f, &err);
         return false;
     }
     size_t n;
@@ -55,27 +56,29 @@ static bool finish(struct server *s, struct future *f, struct buf *result, bool 
     return true;
 }
 
-static bool finish_json(struct server *s, struct future *f, const struct wire_type *type,
-                        const void *value, struct store_outcome *outcome)
+bool train_finish_json(struct server *s, struct future *f, const struct wire_type *type,
+                       const void *value, struct store_outcome *outcome)
 {
     struct buf b;
     tinker_error err = { 0 };
     buf_init(&b, RESULT_MAX);
     if (wire_encode_json(type, value, &b, &err) == TINKER_OK)
-        return finish(s, f, &b, false, outcome);
+        return train_finish(s, f, &b, false, outcome);
     buf_clear(&b);
-    fail_with(s, f, &err);
+    train_fail(s, f, &err);
     return false;
 }
 
 /* ---- training state ------------------------------------------------------------------ */
 
-static bool ensure_adapter(struct server *s, struct future *f)
+static bool ensure_adapter(struct server *s, struct weights_cache *weights, struct future *f)
 {
     tinker_error err = { 0 };
+    if (!f->model->adapter)
+        room_make(s, weights, f->model);
     if (state_load(s, f->model, &err) == TINKER_OK)
         return true;
-    fail_with(s, f, &err);
+    train_fail(s, f, &err);
     return false;
 }
 
@@ -87,17 +90,17 @@ static void finish_saved(struct server *s, struct future *f, const struct wire_t
     struct model *m = f->model;
     char dir[CHECKPOINT_DIR];
     tinker_error err = { 0 };
-    if (state_save(s, m, dir, &err) != TINKER_OK) {
+    if (state_save(s, m, f->kind != WORK_OPTIM_STEP, dir, &err) != TINKER_OK) {
         err_prefix(&err, "the training state could not be saved");
         state_rewind(m);
-        fail_with(s, f, &err);
+        train_fail(s, f, &err);
         return;
     }
     /* A replayed step did not record its state before the crash. */
     f->replay = false;
     struct store_outcome outcome = { .saved_dir = dir[0] ? dir : NULL };
     int64_t seq = f->seq;
-    if (finish_json(s, f, type, value, &outcome)) {
+    if (train_finish_json(s, f, type, value, &outcome)) {
         state_adopt(s, m, dir, seq);
         return;
     }
@@ -134,7 +137,7 @@ static bool start_pass(struct server *s, struct future *f, struct train_task *t)
         set_starved(s, f, true);
         return true;
     }
-    fail_with(s, f, &err);
+    train_fail(s, f, &err);
     return false;
 }
 
@@ -147,10 +150,33 @@ static void note_loss(struct server *s, struct model *m, const tinker_forward_ba
     pthread_mutex_unlock(&s->lock);
 }
 
+/* The result without elementwise_loss; the rest of it is borrowed.  false: no memory. */
+static bool without_elementwise(struct arena *arena, const tinker_forward_backward *r,
+                                tinker_forward_backward *out)
+{
+    tinker_loss_output *outputs = arena_array(arena, r->n_outputs, sizeof(*outputs));
+    *out = *r;
+    out->outputs = outputs;
+    for (size_t i = 0; outputs && i < r->n_outputs; i++) {
+        const tinker_loss_output *from = &r->outputs[i];
+        tinker_named_tensor *kept = arena_array(arena, from->n_tensors, sizeof(*kept));
+        if (!kept)
+            return false;
+        outputs[i].tensors = kept;
+        for (size_t k = 0; k < from->n_tensors; k++)
+            if (strcmp(from->tensors[k].name, "elementwise_loss") != 0)
+                kept[outputs[i].n_tensors++] = from->tensors[k];
+    }
+    return outputs != NULL;
+}
+
 static void finish_pass(struct server *s, struct train_task *t)
 {
     struct future *f = t->f;
     const tinker_forward_backward *r = tinker_pass_result(t->pass);
+    tinker_forward_backward less;
+    if (s->opts.no_elementwise_loss && without_elementwise(&f->work->arena, r, &less))
+        r = &less;
     struct buf b;
     tinker_error err = { 0 };
     struct store_outcome outcome = { .tokens = work_tokens(f->work) };
@@ -163,9 +189,9 @@ static void finish_pass(struct server *s, struct train_task *t)
     struct model *m = f->model;
     bool done = false;
     if (wire_encode_forward_backward_output(r, &b, &err) == TINKER_OK)
-        done = finish(s, f, &b, true, &outcome);
+        done = train_finish(s, f, &b, true, &outcome);
     else
-        fail_with(s, f, &err);
+        train_fail(s, f, &err);
     buf_clear(&b);
     tinker_pass_free(t->pass);
     if (!done && changes)
@@ -180,7 +206,7 @@ bool train_step(struct server *s, struct train_task *t, bool alone)
         if (!t->pass && err.status == TINKER_ENOMEM && !alone)
             return true;
         if (!t->pass) {
-            fail_with(s, t->f, &err);
+            train_fail(s, t->f, &err);
             return false;
         }
         set_starved(s, t->f, false);
@@ -193,7 +219,7 @@ bool train_step(struct server *s, struct train_task *t, bool alone)
         return false;
     }
     tinker_pass_free(t->pass);
-    fail_with(s, t->f, &err);
+    train_fail(s, t->f, &err);
     return false;
 }
 
@@ -212,7 +238,7 @@ static void run_optim_step(struct server *s, struct future *f)
     if (status == TINKER_OK)
         status = tinker_adapter_step(f->model->adapter, &f->work->optim.adam_params, &m, &err);
     if (status != TINKER_OK) {
-        fail_with(s, f, &err);
+        train_fail(s, f, &err);
         return;
     }
     atomic_fetch_add(&s->counters.steps, 1);
@@ -223,236 +249,6 @@ static void run_optim_step(struct server *s, struct future *f)
     };
     struct wire_optim_step_response r = { { 1, metrics, sizeof(metrics) / sizeof(metrics[0]) } };
     finish_saved(s, f, &wire_optim_step_response, &r);
-}
-
-/* ---- saving ----------------------------------------------------------------------------------- */
-
-static void describe(struct future *f, struct store_checkpoint *c, int kind, const char *name)
-{
-    const struct model *m = f->model;
-    *c = (struct store_checkpoint){ .run = m->id,
-                                    .name = name,
-                                    .owner = m->owner,
-                                    .base_model = m->base->name,
-                                    .kind = kind,
-                                    .lora = *tinker_adapter_describe(m->adapter) };
-}
-
-/* Metadata of a checkpoint as the store keeps it; NULL: none. */
-static const char *metadata_text(struct arena *arena, const struct wire_named_strings *v)
-{
-    struct buf b;
-    buf_init(&b, 1 << 20);
-    bool ok = v->has && wire_metadata_encode(v->v, v->n, &b, NULL) == TINKER_OK && buf_ok(&b);
-    const char *out = ok ? arena_strndup(arena, b.data, b.len) : NULL;
-    buf_clear(&b);
-    return out;
-}
-
-/* The record of a name that is taken; NULL: free. */
-static tinker_status existing(struct server *s, struct future *f, int kind, const char *name,
-                              struct store_checkpoint **out, tinker_error *err)
-{
-    return store_get_checkpoint(s->store, f->model->id, kind, name, &f->work->arena, out, err);
-}
-
-static tinker_status check_new_name(struct server *s, struct future *f, int kind, const char *name,
-                                    bool overwrite, struct store_checkpoint **old,
-                                    tinker_error *err)
-{
-    tinker_status status = wire_check_checkpoint_name(name, err);
-    if (status == TINKER_OK && name[0] == '.')
-        status = err_set(err, TINKER_EINVAL, "checkpoint name '%s' starts with a dot", name);
-    if (status == TINKER_OK)
-        status = existing(s, f, kind, name, old, err);
-    if (status == TINKER_OK && *old && !overwrite)
-        status = err_set(err, TINKER_EINVAL, "Checkpoint '%s' already exists; pass overwrite=true",
-                         name);
-    return status;
-}
-
-static tinker_status set_expiry(struct store_checkpoint *c, struct wire_opt_int ttl,
-                                tinker_error *err)
-{
-    if (!ttl.has)
-        return TINKER_OK;
-    if (ttl.value <= 0 || ttl.value > INT64_MAX / 2000000)
-        return err_set(err, TINKER_EINVAL, "ttl_seconds must be a positive number of seconds");
-    c->expires_us = c->created_us + ttl.value * 1000000;
-    return TINKER_OK;
-}
-
-/* Write the weights, fill dir, size and times of the record. */
-static tinker_status write_checkpoint(struct server *s, struct future *f,
-                                      struct store_checkpoint *c, int flags,
-                                      struct wire_opt_int ttl, char *dir, tinker_error *err)
-{
-    c->created_us = core_now_us(s);
-    tinker_status status = set_expiry(c, ttl, err);
-    if (status == TINKER_OK)
-        status = checkpoint_write(s, f->model->adapter, f->model->base->name, flags, dir,
-                                  &c->size_bytes, err);
-    c->dir = dir;
-    return status;
-}
-
-/* The name a save without one gets: the number of steps taken. */
-static const char *default_name(struct server *s, struct future *f, char *out, size_t size)
-{
-    struct store_checkpoint *old = NULL;
-    long long steps = tinker_adapter_steps(f->model->adapter);
-    snprintf(out, size, "%06lld", steps);
-    if (existing(s, f, STORE_TRAINING, out, &old, NULL) == TINKER_OK && old)
-        snprintf(out, size, "%06lld-%lld", steps, (long long)f->seq);
-    return out;
-}
-
-static void run_save(struct server *s, struct future *f)
-{
-    const struct wire_save_weights_request *r = &f->work->save;
-    char name[64], dir[CHECKPOINT_DIR];
-    tinker_error err = { 0 };
-    struct store_checkpoint c, *old = NULL;
-    describe(f, &c, STORE_TRAINING, r->path ? r->path : default_name(s, f, name, sizeof(name)));
-    c.user_metadata = metadata_text(&f->work->arena, &r->user_metadata);
-    if (check_new_name(s, f, STORE_TRAINING, c.name, r->overwrite, &old, &err) != TINKER_OK ||
-        write_checkpoint(s, f, &c, TINKER_ADAPTER_OPTIMIZER, r->ttl_seconds, dir, &err) !=
-            TINKER_OK) {
-        fail_with(s, f, &err);
-        return;
-    }
-    char *old_dir = old ? strdup(old->dir) : NULL;
-    struct wire_save_weights_response res = { arena_printf(
-        &f->work->arena, "tinker://%s/weights/%s", f->model->id, c.name) };
-    struct store_outcome outcome = { .checkpoint = &c };
-    bool saved = finish_json(s, f, &wire_save_weights_response, &res, &outcome);
-    checkpoint_release(s, saved ? old_dir : dir);
-    free(old_dir);
-}
-
-static void run_save_named_sampler(struct server *s, struct future *f)
-{
-    const struct wire_save_weights_for_sampler_request *r = &f->work->save_sampler;
-    char dir[CHECKPOINT_DIR];
-    tinker_error err = { 0 };
-    struct store_checkpoint c, *old = NULL;
-    describe(f, &c, STORE_SAMPLER, r->path);
-    c.user_metadata = metadata_text(&f->work->arena, &r->user_metadata);
-    if (check_new_name(s, f, STORE_SAMPLER, c.name, false, &old, &err) != TINKER_OK ||
-        write_checkpoint(s, f, &c, 0, r->ttl_seconds, dir, &err) != TINKER_OK) {
-        fail_with(s, f, &err);
-        return;
-    }
-    struct wire_save_weights_for_sampler_response res = {
-        .path =
-            arena_printf(&f->work->arena, "tinker://%s/sampler_weights/%s", f->model->id, c.name)
-    };
-    struct store_outcome outcome = { .checkpoint = &c };
-    if (!finish_json(s, f, &wire_save_weights_for_sampler_response, &res, &outcome))
-        checkpoint_remove(s, dir);
-}
-
-/* The adapter as PEFT names it, for use elsewhere. */
-static void run_save_external(struct server *s, struct future *f)
-{
-    const struct wire_save_weights_external_request *r = &f->work->save_external;
-    char dir[CHECKPOINT_DIR];
-    tinker_error err = { 0 };
-    struct store_checkpoint c, *old = NULL;
-    describe(f, &c, STORE_EXTERNAL, r->path);
-    tinker_status status = TINKER_OK;
-    if (r->age_encryption_recipients.n)
-        status = err_set(&err, TINKER_EINVAL, "this server does not encrypt external weights");
-    if (status == TINKER_OK)
-        status = check_new_name(s, f, STORE_EXTERNAL, c.name, false, &old, &err);
-    if (status == TINKER_OK)
-        status = write_checkpoint(s, f, &c, TINKER_ADAPTER_PEFT, r->ttl_seconds, dir, &err);
-    if (status != TINKER_OK) {
-        fail_with(s, f, &err);
-        return;
-    }
-    struct wire_save_weights_external_response res = {
-        arena_printf(&f->work->arena, "tinker://%s/external_weights/%s", f->model->id, c.name),
-        { 1, c.size_bytes }
-    };
-    struct store_outcome outcome = { .checkpoint = &c };
-    if (!finish_json(s, f, &wire_save_weights_external_response, &res, &outcome))
-        checkpoint_remove(s, dir);
-}
-
-/* Only the newest unnamed weights of a model are kept. */
-static void prune_ephemeral(struct server *s, struct model *m)
-{
-    struct arena arena;
-    struct store_checkpoint *list;
-    size_t n;
-    arena_init(&arena, 16 << 20);
-    if (store_hidden_checkpoints(s->store, m->id, &arena, &list, &n, NULL) == TINKER_OK)
-        for (size_t i = EPHEMERAL_KEEP; i < n; i++)
-            if (store_delete_checkpoint(s->store, m->id, STORE_SAMPLER, list[i].name, NULL) ==
-                TINKER_OK)
-                checkpoint_remove(s, list[i].dir);
-    arena_clear(&arena);
-}
-
-static bool remember_sampler(struct server *s, struct future *f, const struct store_sampler *v,
-                             const char *dir)
-{
-    pthread_mutex_lock(&s->lock);
-    bool ok = core_add_sampler_locked(s, v, f->model->base, dir) != NULL;
-    pthread_mutex_unlock(&s->lock);
-    return ok;
-}
-
-/* Unnamed sampler weights: hidden from listings, bound to a new sampling session. */
-static void run_save_ephemeral(struct server *s, struct weights_cache *weights, struct future *f)
-{
-    struct arena *arena = &f->work->arena;
-    struct model *m = f->model;
-    long long n = f->work->save_sampler.sampling_session_seq_id.value;
-    char dir[CHECKPOINT_DIR];
-    tinker_error err = { 0 };
-    struct wire_opt_int no_ttl = { 0 };
-    struct store_checkpoint c;
-    /* A colon cannot stand in a user's name, so the two cannot meet. */
-    const char *name = arena_printf(arena, ":%lld", n);
-    const char *id = arena_printf(arena, "%s:sample:%lld", m->session->id, n);
-    tinker_adapter *copy = tinker_adapter_snapshot(m->adapter, &err);
-    describe(f, &c, STORE_SAMPLER, name);
-    c.hidden = true;
-    if (!name || !id || !copy || write_checkpoint(s, f, &c, 0, no_ttl, dir, &err) != TINKER_OK) {
-        tinker_adapter_free(copy);
-        fail_with(s, f, &err);
-        return;
-    }
-    weights_add(weights, m->base, dir, copy);
-    struct store_sampler sampler = { .id = id,
-                                     .session_id = m->session->id,
-                                     .owner = m->owner,
-                                     .base_model = m->base->name,
-                                     .run = m->id,
-                                     .name = name,
-                                     .sampler = true,
-                                     .created_us = c.created_us };
-    remember_sampler(s, f, &sampler, dir);
-    struct wire_save_weights_for_sampler_response res = { .sampling_session_id = id };
-    struct store_outcome outcome = { .checkpoint = &c, .sampler = &sampler };
-    if (finish_json(s, f, &wire_save_weights_for_sampler_response, &res, &outcome))
-        prune_ephemeral(s, m);
-    else
-        checkpoint_remove(s, dir);
-}
-
-static void run_save_sampler(struct server *s, struct weights_cache *weights, struct future *f)
-{
-    const struct wire_save_weights_for_sampler_request *r = &f->work->save_sampler;
-    if (r->path)
-        run_save_named_sampler(s, f);
-    else if (r->sampling_session_seq_id.has)
-        run_save_ephemeral(s, weights, f);
-    else
-        future_fail(s, f, TINKER_CATEGORY_USER,
-                    "Either 'path' or 'sampling_session_seq_id' must be provided");
 }
 
 /* ---- loading -------------------------------------------------------------------------------------- */
@@ -502,18 +298,19 @@ static tinker_status check_same_shape(const struct future *f, const tinker_lora 
         (long long)to->rank, to->train_attn, to->train_mlp, to->train_unembed);
 }
 
-static void run_load(struct server *s, struct future *f)
+static void run_load(struct server *s, struct weights_cache *weights, struct future *f)
 {
     const struct wire_load_weights_request *r = &f->work->load;
     char path[CHECKPOINT_PATH];
     tinker_error err = { 0 };
     tinker_adapter *loaded = NULL;
+    room_make(s, weights, f->model);
     if (find_source(s, f, path, &err) == TINKER_OK)
         loaded = tinker_adapter_load(f->model->base->engine, path,
                                      r->optimizer ? TINKER_ADAPTER_OPTIMIZER : 0, &err);
     if (!loaded || check_same_shape(f, tinker_adapter_describe(loaded), &err) != TINKER_OK) {
         tinker_adapter_free(loaded);
-        fail_with(s, f, &err);
+        train_fail(s, f, &err);
         return;
     }
     tinker_adapter_free(f->model->adapter);
@@ -535,19 +332,20 @@ static void end_model(struct server *s, struct model *m, const char *reason)
     train_release(s, m);
 }
 
-static void run_create(struct server *s, struct future *f)
+static void run_create(struct server *s, struct weights_cache *weights, struct future *f)
 {
     struct model *m = f->model;
     tinker_error err = { 0 };
+    room_make(s, weights, m);
     m->adapter = tinker_adapter_new(m->base->engine, &m->lora, &err);
     if (!m->adapter) {
-        fail_with(s, f, &err);
+        train_fail(s, f, &err);
         end_model(s, m, "was never created");
         return;
     }
     struct wire_create_model_response res = { m->id };
     struct store_outcome outcome = { 0 };
-    if (!finish_json(s, f, &wire_create_model_response, &res, &outcome))
+    if (!train_finish_json(s, f, &wire_create_model_response, &res, &outcome))
         end_model(s, m, "was never created");
 }
 
@@ -558,6 +356,11 @@ void train_release(struct server *s, struct model *m)
     m->adapter = NULL;
     if (store_set_model_status(s->store, m->id, STORE_MODEL_UNLOADED, &err) != TINKER_OK)
         log_line(s->log, LOG_ERROR, "%s: %s", m->id, err.message);
+    pthread_mutex_lock(&s->lock);
+    bool ended = m->session->expired;
+    pthread_mutex_unlock(&s->lock);
+    if (ended)
+        checkpoint_drop_hidden(s, m->id, 0);
     checkpoint_remove(s, m->saved_dir);
     free(m->saved_dir);
     m->saved_dir = NULL;
@@ -568,7 +371,7 @@ static void run_unload(struct server *s, struct future *f)
     struct wire_unload_model_response res = { f->model->id };
     struct store_outcome outcome = { 0 };
     end_model(s, f->model, "has been unloaded");
-    finish_json(s, f, &wire_unload_model_response, &res, &outcome);
+    train_finish_json(s, f, &wire_unload_model_response, &res, &outcome);
 }
 
 /* ---- dispatch --------------------------------------------------------------------------------------------- */
@@ -587,9 +390,7 @@ static bool model_ended(struct server *s, struct future *f)
 /* A request that had finished before the restart and whose effect is on disk. */
 static bool already_effective(struct server *s, struct future *f)
 {
-    bool runs_again = f->kind == WORK_FORWARD_BACKWARD || f->kind == WORK_OPTIM_STEP ||
-                      f->kind == WORK_LOAD || f->kind == WORK_CREATE ||
-                      f->kind == WORK_CREATE_BY_LOAD;
+    bool runs_again = work_kind_changes(f->kind);
     if (!f->replay || (runs_again && !f->work->refused[0]))
         return false;
     char *result = f->result;
@@ -603,21 +404,22 @@ bool train_start(struct server *s, struct weights_cache *weights, struct future 
 {
     if (already_effective(s, f) || model_ended(s, f))
         return false;
+    f->model->used = ++weights->tick;
     if (f->work->refused[0]) {
         future_fail(s, f, TINKER_CATEGORY_USER, "%s", f->work->refused);
         return false;
     }
     bool makes_own = f->kind == WORK_CREATE || f->kind == WORK_CREATE_BY_LOAD ||
                      f->kind == WORK_LOAD || f->kind == WORK_UNLOAD;
-    if (!makes_own && !ensure_adapter(s, f))
+    if (!makes_own && !ensure_adapter(s, weights, f))
         return false;
     switch (f->kind) {
     case WORK_CREATE:
-        run_create(s, f);
+        run_create(s, weights, f);
         break;
     case WORK_CREATE_BY_LOAD:
     case WORK_LOAD:
-        run_load(s, f);
+        run_load(s, weights, f);
         break;
     case WORK_FORWARD:
     case WORK_FORWARD_BACKWARD:
@@ -626,13 +428,9 @@ bool train_start(struct server *s, struct weights_cache *weights, struct future 
         run_optim_step(s, f);
         break;
     case WORK_SAVE:
-        run_save(s, f);
-        break;
     case WORK_SAVE_SAMPLER:
-        run_save_sampler(s, weights, f);
-        break;
     case WORK_SAVE_EXTERNAL:
-        run_save_external(s, f);
+        train_save(s, weights, f);
         break;
     case WORK_UNLOAD:
         run_unload(s, f);

@@ -4,6 +4,7 @@
 
 #include "server/core.h"
 #include "server/weights.h"
+#include "wire/wire.h"
 
 /* A forward or forward_backward request in progress. */
 struct train_task {
@@ -20,5 +21,17 @@ bool train_step(struct server *s, struct train_task *t, bool alone);
 void train_abandon(struct train_task *t);
 /* Free the adapter of a model that ended. */
 void train_release(struct server *s, struct model *m);
+
+/* ---- for the files of training requests ------------------------------------------------ */
+/* A request that saves weights, to its end (train_save.c). */
+void train_save(struct server *s, struct weights_cache *weights, struct future *f);
+/* Fail f with the error and its category. */
+void train_fail(struct server *s, struct future *f, const tinker_error *err);
+/* Record the outcome, then tell the world.  outcome has what else changed.  false: it
+ * could not be recorded, and the request failed instead. */
+bool train_finish(struct server *s, struct future *f, struct buf *result, bool proto,
+                  struct store_outcome *outcome);
+bool train_finish_json(struct server *s, struct future *f, const struct wire_type *type,
+                       const void *value, struct store_outcome *outcome);
 
 #endif

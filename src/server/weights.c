@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/os.h"
 #include "server/checkpoint.h"
+#include "server/room.h"
 
 static void release(struct weights *w)
 {
@@ -23,25 +24,30 @@ static struct weights *find(struct weights_cache *c, const struct base *base, co
     return NULL;
 }
 
-/* Drop the unused entry that was used longest ago while there are too many. */
+bool weights_drop_idle(struct weights_cache *c, size_t keep)
+{
+    struct weights **oldest = NULL;
+    size_t idle = 0;
+    for (struct weights **p = &c->first; *p; p = &(*p)->next) {
+        if ((*p)->refs)
+            continue;
+        idle++;
+        if (!oldest || (*p)->used < (*oldest)->used)
+            oldest = p;
+    }
+    if (idle <= keep)
+        return false;
+    struct weights *w = *oldest;
+    *oldest = w->next;
+    c->n--;
+    release(w);
+    return true;
+}
+
 static void evict(struct weights_cache *c)
 {
-    for (;;) {
-        struct weights **oldest = NULL;
-        size_t idle = 0;
-        for (struct weights **p = &c->first; *p; p = &(*p)->next) {
-            if ((*p)->refs)
-                continue;
-            idle++;
-            if (!oldest || (*p)->used < (*oldest)->used)
-                oldest = p;
-        }
-        if (idle <= WEIGHTS_IDLE)
-            return;
-        struct weights *w = *oldest;
-        *oldest = w->next;
-        release(w);
-    }
+    while (weights_drop_idle(c, WEIGHTS_IDLE))
+        continue;
 }
 
 static struct weights *enter(struct weights_cache *c, struct base *base, const char *dir,
@@ -60,6 +66,7 @@ static struct weights *enter(struct weights_cache *c, struct base *base, const c
     w->used = ++c->tick;
     w->next = c->first;
     c->first = w;
+    c->n++;
     return w;
 }
 
@@ -79,6 +86,7 @@ struct weights *weights_get(struct server *s, struct weights_cache *c, struct ba
 {
     struct weights *w = find(c, base, dir);
     if (!w) {
+        room_make(s, c, NULL);
         tinker_adapter *a = load(s, base, dir, err);
         if (!a)
             return NULL;
@@ -117,4 +125,5 @@ void weights_clear(struct weights_cache *c)
         c->first = w->next;
         release(w);
     }
+    c->n = 0;
 }

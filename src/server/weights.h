@@ -20,6 +20,7 @@ struct weights {
 
 struct weights_cache {
     struct weights *first;
+    size_t n;
     uint64_t tick;
 };
 
@@ -30,6 +31,8 @@ void weights_put(struct weights_cache *c, struct weights *w);
 /* Enter an adapter that is in memory already; takes it over, also on failure. */
 void weights_add(struct weights_cache *c, struct base *base, const char *dir,
                  tinker_adapter *adapter);
+/* Drop the unused entry that was used longest ago; false: at most `keep` are unused. */
+bool weights_drop_idle(struct weights_cache *c, size_t keep);
 void weights_clear(struct weights_cache *c);
 
 #endif

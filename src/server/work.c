@@ -358,6 +358,12 @@ int64_t work_tokens(const struct work *w)
     return n;
 }
 
+bool work_kind_changes(enum work_kind kind)
+{
+    return kind == WORK_FORWARD_BACKWARD || kind == WORK_OPTIM_STEP || kind == WORK_LOAD ||
+           kind == WORK_CREATE || kind == WORK_CREATE_BY_LOAD;
+}
+
 const char *work_kind_name(enum work_kind kind)
 {
     static const char *const names[] = { "create_model",

@@ -76,6 +76,7 @@ uint64_t work_hash(const struct work *w);
 
 int64_t work_tokens(const struct work *w); /* tokens of the data or of the prompt */
 
+bool work_kind_changes(enum work_kind kind);     /* the weights or gradients of a model */
 const char *work_kind_name(enum work_kind kind); /* "forward_backward" */
 
 #endif

@@ -8,7 +8,12 @@
  * real kill is tests/e2e/crash.sh. */
 static void no_autosave(struct server_options *o)
 {
-    o->no_autosave = true;
+    o->autosave = 0;
+}
+
+static void rare_autosave(struct server_options *o)
+{
+    o->autosave = 3;
 }
 
 static double gradient_after(struct server *s, const char *model, int seq)
@@ -75,23 +80,91 @@ static void test_a_retry_after_restart_is_not_run_twice(void)
     server_close(s);
 }
 
-static void test_without_autosave_steps_run_again(void)
+static const char *saved_dir_of(struct server *s, const char *model)
+{
+    static char out[64];
+    struct arena arena;
+    struct store_model *m = NULL;
+    arena_init(&arena, 1 << 20);
+    CHECK(store_get_model(s->store, model, &arena, &m, NULL) == TINKER_OK && m);
+    snprintf(out, sizeof(out), "%s", m && m->saved_dir ? m->saved_dir : "");
+    arena_clear(&arena);
+    return out;
+}
+
+static void test_steps_between_two_saves_run_again(void)
 {
     os_remove_tree(test_data, NULL);
-    struct server *s = start_with(no_autosave);
+    struct server *s = start_with(rare_autosave);
     REQUIRE(s);
     char session[64], model[96];
     make_session(s, session);
     make_model(s, session, 0, model);
+    for (int i = 0; i < 2; i++) {
+        struct reply r = result_of(s, forward_backward(s, model, 1 + 2 * i));
+        reply_clear(&r);
+        CHECK_NEAR(gradient_after(s, model, 2 + 2 * i), 3, 0);
+        CHECK_STR(saved_dir_of(s, model), "");
+    }
+    server_close(s);
+    s = start_with(rare_autosave);
+    REQUIRE(s);
+    struct reply r = result_of(s, optim_step(s, model, 5, 1));
+    CHECK(strstr(r.body, "\"step:max\":3.0"));
+    reply_clear(&r);
+    CHECK(saved_dir_of(s, model)[0] != 0); /* the third one is saved */
+    server_close(s);
+}
+
+static void check_lost(struct server *s, const char *model, int seq)
+{
+    char path[160];
+    snprintf(path, sizeof(path), "/api/v1/training_runs/%s", model);
+    struct reply r = get(s, path);
+    CHECK_STATUS(r, 200);
+    CHECK(strstr(r.body, "\"corrupted\":true"));
+    reply_clear(&r);
+    r = result_of(s, optim_step(s, model, seq, 1));
+    CHECK(strstr(member(&r, "error"), "was lost in a restart; load a checkpoint"));
+    CHECK_STR(member(&r, "category"), "user");
+    reply_clear(&r);
+}
+
+/* Without autosave the state dies with the process, and says so; results stay, and what had
+ * no result is gone. */
+static void test_without_autosave_models_are_lost(void)
+{
+    os_remove_tree(test_data, NULL);
+    struct server *s = start_with(no_autosave);
+    REQUIRE(s);
+    char session[64], model[96], fresh[96];
+    make_session(s, session);
+    make_model(s, session, 0, model);
+    make_model(s, session, 1, fresh);
     struct reply r = result_of(s, forward_backward(s, model, 1));
     reply_clear(&r);
     CHECK_NEAR(gradient_after(s, model, 2), 3, 0);
+    r = optim_step(s, model, 4, 1); /* waits for number 3 */
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
     server_close(s);
     s = start_with(no_autosave);
     REQUIRE(s);
-    r = result_of(s, optim_step(s, model, 3, 1));
-    CHECK(strstr(r.body, "\"step:max\":2.0"));
+    r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s:2\"}", model);
+    CHECK_STATUS(r, 200);
+    CHECK(strstr(r.body, "\"step:max\":1.0"));
     reply_clear(&r);
+    r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s:4\"}", model);
+    CHECK_STATUS(r, 410);
+    reply_clear(&r);
+    check_lost(s, model, 5);
+    r = result_of(s, optim_step(s, fresh, 1, 1)); /* nothing had happened to this one */
+    CHECK(strstr(r.body, "\"step:max\":1.0"));
+    reply_clear(&r);
+    server_close(s);
+    s = start_with(no_autosave);
+    REQUIRE(s);
+    check_lost(s, model, 6);
     server_close(s);
 }
 
@@ -197,7 +270,8 @@ int main(void)
     harness_init();
     RUN(test_gradients_come_back);
     RUN(test_a_retry_after_restart_is_not_run_twice);
-    RUN(test_without_autosave_steps_run_again);
+    RUN(test_steps_between_two_saves_run_again);
+    RUN(test_without_autosave_models_are_lost);
     RUN(test_samplers_survive);
     RUN(test_half_written_weights_are_removed);
     RUN(test_one_server_per_directory);

@@ -23,6 +23,8 @@ enum { FAKE_VOCAB = 1000, FAKE_CONTEXT = 256 };
 static atomic_int fake_step_us, fake_adapters, fake_passes_run;
 static atomic_bool fake_no_memory;                   /* for new passes */
 static atomic_int fake_pass_steps, fake_token_steps; /* slices of either kind so far */
+static atomic_int fake_together;                     /* most requests in one token step */
+static atomic_int fake_save_flags;                   /* of the last save */
 
 struct tinker_engine {
     tinker_engine_info info;
@@ -134,6 +136,7 @@ tinker_status tinker_adapter_save(const tinker_adapter *a, const char *dir, cons
     char path[4200];
     tinker_adapter copy = *a;
     (void)base_name;
+    atomic_store(&fake_save_flags, flags);
     if (!(flags & TINKER_ADAPTER_OPTIMIZER))
         copy.steps = 0, copy.gradient = 0;
     snprintf(path, sizeof(path), "%s/adapter_model.safetensors", dir);
@@ -190,16 +193,17 @@ tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_d
     p->n = n;
     p->forward_only = forward_only;
     p->logprobs = calloc(n + 1, sizeof(float));
-    p->tensors = calloc(n + 1, sizeof(*p->tensors));
+    p->tensors = calloc(2 * n + 1, sizeof(*p->tensors));
     p->outputs = calloc(n + 1, sizeof(*p->outputs));
     for (size_t i = 0; i < n; i++) {
         for (size_t c = 0; c < data[i].model_input.n_chunks; c++)
             p->tokens += (double)data[i].model_input.chunks[c].n_tokens;
         p->logprobs[i] = -0.5f;
-        p->tensors[i] =
-            (tinker_named_tensor){ "logprobs",
-                                   { TINKER_FLOAT32, &p->logprobs[i], 1, NULL, 0, NULL, NULL } };
-        p->outputs[i] = (tinker_loss_output){ &p->tensors[i], 1 };
+        for (int k = 0; k < 2; k++)
+            p->tensors[2 * i + k] = (tinker_named_tensor){ k ? "elementwise_loss" : "logprobs",
+                                                           { TINKER_FLOAT32, &p->logprobs[i], 1,
+                                                             NULL, 0, NULL, NULL } };
+        p->outputs[i] = (tinker_loss_output){ &p->tensors[2 * i], 2 };
     }
     return p;
 }
@@ -297,10 +301,14 @@ static void fake_finish(tinker_generator *g, struct fake_request *r)
 }
 int tinker_generator_step(tinker_generator *g, tinker_error *err)
 {
-    int left = 0;
+    int left = 0, together = 0;
     (void)err;
     fake_sleep();
     atomic_fetch_add(&fake_token_steps, 1);
+    for (struct fake_request *r = g->active; r; r = r->next)
+        together++;
+    if (together > atomic_load(&fake_together))
+        atomic_store(&fake_together, together);
     for (struct fake_request **p = &g->active; *p;) {
         struct fake_request *r = *p;
         double next = (double)r->last + (double)r->made + 1;

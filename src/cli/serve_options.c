@@ -1,0 +1,378 @@
+/* serve_options.c - see serve_options.h. */
+#include "cli/serve_options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/os.h"
+#include "cli/command.h"
+#include "cli/hub.h"
+#include "cli/out.h"
+
+static const char *const dtypes[] = { "f32", "bf16", NULL };
+static const char *const sampler_dtypes[] = { "f32", "bf16", NULL };
+static const char *const logprob_kinds[] = { "scaled", "raw", NULL };
+static const char *const levels[] = { "debug", "info", "warning", "error", NULL };
+
+static void set_defaults(struct serve_options *v)
+{
+    v->dtype = v->sampler_dtype = "f32";
+    v->logprobs = "scaled";
+    v->log_level = "info";
+    v->autosave = "every-step";
+    v->session_timeout = 300;
+    v->seed = -1;
+    v->max_batch = 64;
+    v->max_queued = 16384;
+    v->train_share = 0.5;
+    v->result_ttl = 3600;
+    v->seq_gap = 300;
+    v->max_rank = 1024;
+    v->max_body = 256 << 20;
+    v->ephemeral_keep = 32;
+}
+
+bool serve_options_parse(struct serve_options *v, int argc, char **argv, int *status)
+{
+    set_defaults(v);
+    const struct opt opts[] = {
+        { "model", 'm', OPT_LIST, "[NAME=]DIR|ID",
+          "a model to serve: a Hugging Face directory or an id "
+          "in the local cache; repeat for more (default: the bundled " MODEL_DIR_BUNDLED ")",
+          &v->models, NULL },
+        { "download", 0, OPT_FLAG, NULL,
+          "fetch models that are not in the cache from the Hugging Face Hub", &v->download, NULL },
+        { "offline", 0, OPT_FLAG, NULL, "never download (the default)", &v->offline, NULL },
+        { "listen", 'l', OPT_STRING, "HOST:PORT",
+          "where to listen (default 127.0.0.1:8000; port 0: "
+          "any free one)",
+          &v->listen, NULL },
+        { "unix", 0, OPT_STRING, "PATH", "listen on a Unix socket instead", &v->unix_path, NULL },
+        { "path-prefix", 0, OPT_STRING, "/PATH", "serve everything below this path",
+          &v->path_prefix, NULL },
+        { "data-dir", 'd', OPT_STRING, "DIR",
+          "state and checkpoints (default "
+          "$XDG_DATA_HOME/tinker or ~/.local/share/tinker)",
+          &v->data_dir, NULL },
+        { "api-key", 0, OPT_LIST, "KEY", "accept only these keys, one user each; repeat for more",
+          &v->keys, NULL },
+        { "no-auth", 0, OPT_FLAG, NULL, "accept any key, or none (default without --api-key)",
+          &v->no_auth, NULL },
+        { "insecure", 0, OPT_FLAG, NULL, "allow a public address without keys", &v->insecure,
+          NULL },
+        { "threads", 't', OPT_INT, "N", "compute threads (default: one per core)", &v->threads,
+          NULL },
+        { "memory", 0, OPT_STRING, "SIZE",
+          "limit for activations and caches: 4G, or 50% of what is free (default: 75%)", &v->memory,
+          NULL },
+        { "context", 0, OPT_INT, "N", "longest sequence (default: the model's own limit)",
+          &v->context, NULL },
+        { "preload", 0, OPT_FLAG, NULL, "read all weights before listening (always so)", &v->always,
+          NULL },
+        { "dtype", 0, OPT_CHOICE, "TYPE", "base weights as f32 (default) or bf16", &v->dtype,
+          dtypes },
+        { "sampler-dtype", 0, OPT_CHOICE, "TYPE",
+          "named sampler weights are stored as f32 (default) or bf16", &v->sampler_dtype,
+          sampler_dtypes },
+        { "max-adapters", 0, OPT_INT, "N",
+          "adapters in memory; idle ones go to disk above it (default: no limit)", &v->max_adapters,
+          NULL },
+        { "session-timeout", 0, OPT_DURATION, "TIME",
+          "end sessions without heartbeat (default 300)", &v->session_timeout, NULL },
+        { "no-session-timeout", 0, OPT_FLAG, NULL, "never end sessions", &v->no_timeout, NULL },
+        { "default-lora-seed", 0, OPT_INT, "N", "seed of adapters that name none (default: random)",
+          &v->seed, NULL },
+        { "sample-logprobs", 0, OPT_CHOICE, "KIND",
+          "logprobs of sampled tokens: scaled by the "
+          "temperature (default) or raw",
+          &v->logprobs, logprob_kinds },
+        { "max-batch", 0, OPT_INT, "N", "sequences sampled at once (default 64)", &v->max_batch,
+          NULL },
+        { "max-batch-tokens", 0, OPT_INT, "N",
+          "tokens sampled at once, prompts and what may follow (default: no limit)",
+          &v->max_batch_tokens, NULL },
+        { "max-queued-samples", 0, OPT_INT, "N", "answer 429 above (default 16384)", &v->max_queued,
+          NULL },
+        { "max-rank", 0, OPT_INT, "N", "largest rank of an adapter (default 1024)", &v->max_rank,
+          NULL },
+        { "max-body", 0, OPT_SIZE, "SIZE", "largest request (default 256M)", &v->max_body, NULL },
+        { "result-ttl", 0, OPT_DURATION, "TIME", "keep results this long (default 1h)",
+          &v->result_ttl, NULL },
+        { "seq-gap-timeout", 0, OPT_DURATION, "TIME",
+          "wait this long for a request number that is missing (default 300)", &v->seq_gap, NULL },
+        { "train-share", 0, OPT_DOUBLE, "X",
+          "share of training while sampling wants time too "
+          "(default 0.5)",
+          &v->train_share, NULL },
+        { "autosave", 0, OPT_STRING, "WHEN",
+          "write the training state every-step (default), every N steps, or off", &v->autosave,
+          NULL },
+        { "no-autosave", 0, OPT_FLAG, NULL, "the same as --autosave off", &v->no_autosave, NULL },
+        { "ephemeral-keep", 0, OPT_INT, "N",
+          "newest unnamed sampler weights of a model that are kept (default 32)",
+          &v->ephemeral_keep, NULL },
+        { "no-elementwise-loss", 0, OPT_FLAG, NULL,
+          "leave elementwise_loss out of the results of passes", &v->no_elementwise, NULL },
+        { "bare-checkpoint-ids", 0, OPT_FLAG, NULL, "list checkpoints as 0001, not as weights/0001",
+          &v->bare_ids, NULL },
+        { "strict-context", 0, OPT_FLAG, NULL,
+          "refuse samples that could outgrow the context, instead of ending them there",
+          &v->strict_context, NULL },
+        { "no-implicit-eos", 0, OPT_FLAG, NULL, "without a stop list only max_tokens ends a sample",
+          &v->no_implicit_eos, NULL },
+        { "allow-local-paths", 0, OPT_FLAG, NULL,
+          "let clients load PEFT adapters of this machine as file:///dir", &v->local_paths, NULL },
+        { "no-advertise-tokenizer", 0, OPT_FLAG, NULL,
+          "do not tell clients the model directory as their tokenizer", &v->no_tokenizer, NULL },
+        { "read-only", 0, OPT_FLAG, NULL, "only sample and list: nothing is trained or changed",
+          &v->read_only, NULL },
+        { "tls-cert", 0, OPT_STRING, "FILE", "serve HTTPS with this certificate (PEM)",
+          &v->tls_cert, NULL },
+        { "tls-key", 0, OPT_STRING, "FILE", "and this private key (PEM)", &v->tls_key, NULL },
+        { "log-level", 0, OPT_CHOICE, "LEVEL", "debug, info (default), warning or error",
+          &v->log_level, levels },
+        { "daemon", 0, OPT_FLAG, NULL, "return when it listens, and go on in the background",
+          &v->daemon, NULL },
+        { "foreground", 0, OPT_FLAG, NULL, "stay in the foreground (the default)", &v->foreground,
+          NULL },
+        { "openai", 0, OPT_FLAG, NULL, "serve the OpenAI routes too (always so)", &v->always,
+          NULL },
+        { "deterministic", 0, OPT_FLAG, NULL, "same seed, same tokens in any batch (always so)",
+          &v->always, NULL },
+    };
+    const struct opt_spec spec = {
+        .command = "serve",
+        .about = "Run the local Tinker server: train and sample on this machine's CPU.\n"
+                 "State survives restarts; stop it with Ctrl-C or SIGTERM.",
+        .opts = opts,
+        .n_opts = sizeof(opts) / sizeof(opts[0]),
+        .example = "tinker serve --model Qwen/Qwen3-0.6B=/models/qwen3-0.6b --listen 127.0.0.1:8000"
+    };
+    return opt_parse(&spec, argc, argv, status);
+}
+
+/* ---- options to settings --------------------------------------------------------------- */
+
+static void default_name(const char *dir, char *out, size_t size)
+{
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    const char *start = dir + n;
+    while (start > dir && start[-1] != '/')
+        start--;
+    snprintf(out, size, "%.*s", (int)(dir + n - start), start);
+}
+
+/* The directory of a model id: in the cache, or fetched into it when that was asked for. */
+static int find_by_id(const struct serve_options *v, const char *id, char out[MODEL_DIR_MAX])
+{
+    const char *hint = "It is neither a directory nor a model in the Hugging Face cache.";
+    tinker_error err = { 0 };
+    if (model_dir_cached(id, out))
+        return EXIT_OK;
+    if (!model_dir_is_id(id))
+        return out_fail(EXIT_IO, hint, "no model '%s'", id);
+    if (!v->download)
+        return out_fail(EXIT_IO,
+                        v->offline ? hint
+                                   : "It is not in the Hugging Face cache; --download "
+                                     "fetches it.",
+                        "no model '%s'", id);
+    if (hub_download(id, &err) != TINKER_OK)
+        return out_fail(err.status == TINKER_ECONNECT || err.status == TINKER_ETIMEDOUT
+                            ? EXIT_NETWORK
+                            : EXIT_IO,
+                        NULL, "%s", err.message);
+    if (model_dir_cached(id, out))
+        return EXIT_OK;
+    return out_fail(EXIT_IO, NULL, "%s was fetched but is no model directory", id);
+}
+
+static int add_model(struct serve_options *v, size_t i, const char *text)
+{
+    const char *equals = strchr(text, '='), *place = equals ? equals + 1 : text;
+    v->list[i].name = v->names[i];
+    v->list[i].dir = v->dirs[i];
+    if (os_is_dir(place)) {
+        snprintf(v->dirs[i], MODEL_DIR_MAX, "%s", place);
+        default_name(place, v->names[i], sizeof(v->names[i]));
+    } else {
+        int status = find_by_id(v, place, v->dirs[i]);
+        if (status != EXIT_OK)
+            return status;
+        snprintf(v->names[i], sizeof(v->names[i]), "%s", place);
+    }
+    if (equals)
+        snprintf(v->names[i], sizeof(v->names[i]), "%.*s", (int)(equals - text), text);
+    return v->names[i][0] ? EXIT_OK
+                          : out_fail(EXIT_USAGE, NULL, "--model %s has an empty name", text);
+}
+
+static int take_models(struct serve_options *v, struct server_options *o)
+{
+    o->models = v->list;
+    if (!v->models.n) {
+        if (!model_dir_bundled(v->dirs[0]))
+            return out_fail(EXIT_IO, "Give one with --model [NAME=]DIR.",
+                            "the bundled model was not found");
+        v->list[0] = (struct server_model){ MODEL_DIR_BUNDLED, v->dirs[0] };
+        o->n_models = 1;
+        return EXIT_OK;
+    }
+    if (v->models.n > SERVE_MODELS_MAX)
+        return out_fail(EXIT_USAGE, NULL, "at most %d models", SERVE_MODELS_MAX);
+    for (size_t i = 0; i < v->models.n; i++) {
+        int status = add_model(v, i, v->models.items[i]);
+        if (status != EXIT_OK)
+            return status;
+    }
+    o->n_models = v->models.n;
+    return EXIT_OK;
+}
+
+/* "every-step", "off", or a number of steps. */
+static bool take_autosave(const char *text, int64_t *out)
+{
+    char *end;
+    if (strcmp(text, "every-step") == 0 || strcmp(text, "off") == 0) {
+        *out = text[0] == 'e';
+        return true;
+    }
+    long long n = strtoll(text, &end, 10);
+    *out = n;
+    return end != text && !*end && n >= 1 && n <= 1000000;
+}
+
+/* "HOST:PORT", "[::1]:PORT", ":PORT", "PORT". */
+static bool take_address(struct serve_options *v, struct server_options *o)
+{
+    const char *colon = strrchr(v->listen, ':'), *port = colon ? colon + 1 : v->listen;
+    char *end;
+    long n = strtol(port, &end, 10);
+    if (end == port || *end || n < 0 || n > 65535)
+        return false;
+    o->port = (int)n;
+    size_t len = colon ? (size_t)(colon - v->listen) : 0;
+    const char *host = v->listen;
+    if (len >= 2 && host[0] == '[' && host[len - 1] == ']') {
+        host++;
+        len -= 2;
+    }
+    if (len >= sizeof(v->host))
+        return false;
+    if (len) {
+        memcpy(v->host, host, len);
+        v->host[len] = 0;
+        o->host = v->host;
+    }
+    return true;
+}
+
+static int take_data_dir(struct serve_options *v, struct server_options *o)
+{
+    if (!serve_place_data(v->data_dir, v->data))
+        return out_fail(EXIT_USAGE, NULL, "no home directory: give --data-dir");
+    o->data_dir = v->data;
+    return EXIT_OK;
+}
+
+static int take_tls(struct serve_options *v, struct server_options *o)
+{
+    tinker_error err = { 0 };
+    size_t n;
+    if (!v->tls_cert != !v->tls_key)
+        return out_fail(EXIT_USAGE, NULL, "--tls-cert and --tls-key belong together");
+    if (!v->tls_cert)
+        return EXIT_OK;
+    if (os_read_file(v->tls_cert, 1 << 20, &v->cert, &n, &err) != TINKER_OK ||
+        os_read_file(v->tls_key, 1 << 20, &v->key, &n, &err) != TINKER_OK)
+        return out_fail(EXIT_IO, NULL, "%s", err.message);
+    o->tls_cert = v->cert;
+    o->tls_key = v->key;
+    return EXIT_OK;
+}
+
+/* "4G", or a part of what is free: "50%". */
+static bool take_memory(const char *text, uint64_t *out)
+{
+    char *end;
+    int64_t bytes;
+    double percent = strtod(text, &end);
+    if (end != text && strcmp(end, "%") == 0) {
+        *out = (uint64_t)((double)os_memory_free() * percent / 100);
+        return percent > 0 && percent <= 100;
+    }
+    bool ok = opt_read_size(text, &bytes);
+    *out = ok ? (uint64_t)bytes : 0;
+    return ok;
+}
+
+int serve_options_take(struct serve_options *v, struct server_options *o)
+{
+    server_options_init(o);
+    if (v->offline && v->download)
+        return out_fail(EXIT_USAGE, NULL, "--offline and --download exclude each other");
+    int status = take_models(v, o);
+    if (status == EXIT_OK)
+        status = take_data_dir(v, o);
+    if (status == EXIT_OK)
+        status = take_tls(v, o);
+    if (status != EXIT_OK)
+        return status;
+    if (v->listen && !take_address(v, o))
+        return out_fail(EXIT_USAGE, NULL, "--listen takes HOST:PORT, not '%s'", v->listen);
+    if (v->memory && !take_memory(v->memory, &o->engine.memory_limit))
+        return out_fail(EXIT_USAGE, NULL, "--memory takes a size or a percentage, not '%s'",
+                        v->memory);
+    if (v->no_auth && v->keys.n)
+        return out_fail(EXIT_USAGE, NULL, "--no-auth and --api-key exclude each other");
+    o->unix_path = v->unix_path;
+    o->path_prefix = v->path_prefix;
+    o->api_keys = v->keys.items;
+    o->n_api_keys = v->keys.n;
+    o->insecure = v->insecure;
+    o->engine.threads = (int)v->threads;
+    o->engine.max_context = v->context;
+    o->engine.dtype = strcmp(v->dtype, "bf16") == 0 ? TINKER_WEIGHTS_BF16 : TINKER_WEIGHTS_F32;
+    o->engine.raw_logprobs = strcmp(v->logprobs, "raw") == 0;
+    o->session_timeout_s = v->no_timeout ? -1 : v->session_timeout;
+    o->has_default_lora_seed = v->seed >= 0;
+    o->default_lora_seed = v->seed;
+    o->max_batch = v->max_batch;
+    o->max_queued_samples = v->max_queued;
+    o->train_share = v->train_share;
+    if (v->no_autosave)
+        v->autosave = "off";
+    if (!take_autosave(v->autosave, &o->autosave))
+        return out_fail(EXIT_USAGE, NULL,
+                        "--autosave takes every-step, off or a number of steps, not '%s'",
+                        v->autosave);
+    if (v->ephemeral_keep < 1 || v->max_adapters < 0 || v->max_batch_tokens < 0)
+        return out_fail(EXIT_USAGE, NULL,
+                        "--ephemeral-keep takes a number from 1, --max-adapters and "
+                        "--max-batch-tokens from 0");
+    o->ephemeral_keep = v->ephemeral_keep;
+    o->max_adapters = v->max_adapters;
+    o->max_batch_tokens = v->max_batch_tokens;
+    o->sampler_bf16 = strcmp(v->sampler_dtype, "bf16") == 0;
+    o->no_elementwise_loss = v->no_elementwise;
+    o->bare_checkpoint_ids = v->bare_ids;
+    o->strict_context = v->strict_context;
+    o->no_implicit_eos = v->no_implicit_eos;
+    o->allow_local_paths = v->local_paths;
+    o->advertise_tokenizer = !v->no_tokenizer;
+    o->read_only = v->read_only;
+    o->result_ttl_s = v->result_ttl;
+    o->seq_gap_ms = v->seq_gap * 1000;
+    o->max_rank = v->max_rank;
+    o->max_body = (size_t)v->max_body;
+    return EXIT_OK;
+}
+
+void serve_options_clear(struct serve_options *v)
+{
+    free(v->cert);
+    free(v->key);
+}

@@ -1,0 +1,61 @@
+#!/bin/sh
+# download.sh - models by id: the cache, --download from a hub, resume, hashes, --offline.
+here=$(dirname "$0")
+. "$here/../support/serve.sh"
+tinker=$BUILD_DIR/tinker
+hub=$work/hub
+"$BUILD_DIR/tools/make-tiny-model" "$hub" >"$work/make.log" 2>&1
+tap "a tiny model is made" $?
+gcc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -o "$work/hubd" "$root/tests/e2e/download.c" >"$work/cc.log" 2>&1
+tap "the hub compiles" $? "$work/cc.log"
+sum() { sha256sum <"$hub/$1" | cut -d' ' -f1; }
+echo "model.safetensors $(sum model.safetensors)" >"$hub/.large"
+"$work/hubd" "$hub" >"$work/hub.port" 2>"$work/hub.log" &
+hubd=$!
+trap 'kill $hubd 2>/dev/null; serve_cleanup' EXIT
+for _ in 1 2 3 4 5 6 7 8 9 10; do [ -s "$work/hub.port" ] || sleep 0.1; done
+export HF_HOME="$work/hf" HF_ENDPOINT="http://127.0.0.1:$(cat "$work/hub.port")" HF_TOKEN=hf_secret0123456789
+folder=$HF_HOME/hub/models--test--tiny
+run() { # run NAME OPTION...: start, wait for the announcement, stop; status in $code
+    name=$1; shift
+    "$tinker" serve --daemon --listen 127.0.0.1:0 --data-dir "$work/data-$name" --model test/tiny "$@" >"$work/out" 2>"$work/err"
+    code=$?
+    cat "$work/data-$name/serve.log" >>"$work/err" 2>/dev/null
+    [ $code -ne 0 ] || "$tinker" serve stop --data-dir "$work/data-$name" >"$work/stop" 2>&1
+    return $code
+}
+
+run plain
+[ $code -eq 9 ] && grep -q -- '--download' "$work/err" && [ ! -e "$hub/.log" ]
+tap "without --download nothing is asked for, and the message names it" $? "$work/err"
+run both --download --offline
+[ $code -eq 2 ]
+tap "--offline and --download exclude each other" $? "$work/err"
+touch "$hub/.cut"
+run cut --download
+[ $code -eq 7 ] && [ ! -e "$folder/refs/main" ] && ls "$folder"/blobs/*.incomplete >/dev/null
+tap "a connection that breaks off leaves the beginning, and no model" $? "$work/err"
+rm "$hub/.cut" "$hub/.log"
+run resume --download
+tap "the next attempt succeeds" $? "$work/err"
+grep -qE '^/.* [1-9][0-9]*000' "$hub/.log"
+tap "it goes on where the first one stopped" $? "$hub/.log"
+s=$folder/snapshots/$(cat "$folder/refs/main")
+same=0
+for f in "$hub"/*; do cmp -s "$f" "$s/${f##*/}" || same=1; done
+[ $same -eq 0 ] && [ -f "$s/tokenizer.json" ] && [ -L "$s/config.json" ] && [ -f "$folder/blobs/$(sum model.safetensors)" ]
+tap "the cache holds the files as the hub's own tools lay them out" $? "$hub/.log"
+! grep -E 'evil|README' "$hub/.log" && [ ! -e "$folder/snapshots/evil.json" ]
+tap "no other file is fetched, and none out of its place" $? "$hub/.log"
+grep -q '^/api/.* token$' "$hub/.log" && ! grep '^/cdn/.* token$' "$hub/.log" && ! grep -q "$HF_TOKEN" "$work/err"
+tap "the token goes to the hub and nowhere else" $? "$hub/.log"
+rm "$hub/.log"
+run again --offline
+[ $code -eq 0 ] && [ ! -e "$hub/.log" ]
+tap "then it is served from the cache without the network" $? "$work/err"
+rm -r "$folder"
+echo "model.safetensors $(echo | sha256sum | cut -d' ' -f1)" >"$hub/.large"
+run damaged --download
+[ $code -eq 9 ] && grep -q 'SHA-256 is wrong' "$work/err" && [ ! -e "$folder/refs/main" ]
+tap "a file with another hash is refused" $? "$work/err"
+tap_plan

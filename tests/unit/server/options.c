@@ -1,0 +1,257 @@
+/* Options of the server that change what it keeps, holds or answers. */
+#include "server/sweep.h"
+#include "unit/server/harness.h"
+
+static struct server *fresh(void (*change)(struct server_options *))
+{
+    os_remove_tree(test_data, NULL);
+    return start_with(change);
+}
+
+static void no_elementwise(struct server_options *o)
+{
+    o->no_elementwise_loss = true;
+}
+
+static void test_elementwise_loss_can_be_left_out(void)
+{
+    for (int out = 0; out < 2; out++) {
+        struct server *s = fresh(out ? no_elementwise : NULL);
+        REQUIRE(s);
+        char session[64], model[96];
+        make_session(s, session);
+        make_model(s, session, 0, model);
+        struct reply r = result_of(s, forward_backward(s, model, 1));
+        CHECK(strstr(r.body, "\"logprobs\":{"));
+        CHECK_INT(strstr(r.body, "\"elementwise_loss\":{") != NULL, !out);
+        reply_clear(&r);
+        server_close(s);
+    }
+}
+
+static void bare_ids(struct server_options *o)
+{
+    o->bare_checkpoint_ids = true;
+}
+
+static void test_checkpoint_ids_can_be_bare(void)
+{
+    for (int bare = 0; bare < 2; bare++) {
+        struct server *s = fresh(bare ? bare_ids : NULL);
+        REQUIRE(s);
+        char session[64], model[96];
+        make_session(s, session);
+        make_model(s, session, 0, model);
+        struct reply r =
+            result_of(s, post(s, "/api/v1/save_weights",
+                              "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"0001\"}", model));
+        reply_clear(&r);
+        r = get(s, "/api/v1/checkpoints");
+        CHECK_STR(member(&r, "checkpoint_id"), bare ? "0001" : "weights/0001");
+        CHECK(strstr(member(&r, "tinker_path"), "/weights/0001"));
+        reply_clear(&r);
+        server_close(s);
+    }
+}
+
+static void bf16_samplers(struct server_options *o)
+{
+    o->sampler_bf16 = true;
+}
+
+static void test_named_sampler_weights_in_half_the_size(void)
+{
+    for (int half = 0; half < 2; half++) {
+        struct server *s = fresh(half ? bf16_samplers : NULL);
+        REQUIRE(s);
+        char session[64], model[96];
+        make_session(s, session);
+        make_model(s, session, 0, model);
+        struct reply r =
+            result_of(s, post(s, "/api/v1/save_weights_for_sampler",
+                              "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"a\"}", model));
+        reply_clear(&r);
+        CHECK_INT(atomic_load(&fake_save_flags), half ? TINKER_ADAPTER_BF16 : 0);
+        r = result_of(s, post(s, "/api/v1/save_weights",
+                              "{\"model_id\":\"%s\",\"seq_id\":2,\"path\":\"b\"}", model));
+        reply_clear(&r);
+        CHECK_INT(atomic_load(&fake_save_flags), TINKER_ADAPTER_OPTIMIZER);
+        server_close(s);
+    }
+}
+
+static void keep_two(struct server_options *o)
+{
+    o->ephemeral_keep = 2;
+}
+
+static void test_only_the_newest_unnamed_weights_stay(void)
+{
+    struct server *s = fresh(keep_two);
+    REQUIRE(s);
+    char session[64], model[96];
+    make_session(s, session);
+    make_model(s, session, 0, model);
+    for (int i = 1; i <= 3; i++) {
+        struct reply r =
+            result_of(s, post(s, "/api/v1/save_weights_for_sampler",
+                              "{\"model_id\":\"%s\",\"seq_id\":%d,\"sampling_session_seq_id\":%d}",
+                              model, i, i));
+        CHECK_STATUS(r, 200);
+        reply_clear(&r);
+    }
+    server_close(s); /* what is in memory would hide what is on disk */
+    s = start_with(keep_two);
+    REQUIRE(s);
+    for (int i = 1; i <= 3; i++) {
+        struct reply r = result_of(
+            s, post(s, "/api/v1/asample",
+                    "{\"sampling_session_id\":\"%s:sample:%d\",\"seq_id\":0,\"prompt\":{\"chunks\":"
+                    "[{\"tokens\":[5]}]},\"sampling_params\":{\"max_tokens\":1}}",
+                    session, i));
+        CHECK_INT(strstr(r.body, "\"error\"") != NULL, i == 1);
+        reply_clear(&r);
+    }
+    server_close(s);
+}
+
+/* ---- adapters in memory ------------------------------------------------------------------- */
+
+static void two_adapters(struct server_options *o)
+{
+    o->max_adapters = 2;
+}
+
+static void two_unsaved_adapters(struct server_options *o)
+{
+    o->max_adapters = 2;
+    o->autosave = 0;
+}
+
+enum { MODELS = 5 };
+
+/* Each in turn, so that each has to leave memory between its own requests; a gradient that
+ * was not applied goes with it and comes back. */
+static void check_turns(struct server *s)
+{
+    char session[64], model[MODELS][96];
+    make_session(s, session);
+    for (int i = 0; i < MODELS; i++)
+        make_model(s, session, i, model[i]);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < MODELS; i++) {
+            struct reply r = result_of(s, forward_backward(s, model[i], 1 + 2 * round));
+            CHECK(!strstr(r.body, "\"error\""));
+            reply_clear(&r);
+            CHECK(atomic_load(&fake_adapters) <= 2);
+        }
+        for (int i = 0; i < MODELS; i++) {
+            struct reply r = result_of(s, optim_step(s, model[i], 2 + 2 * round, 1));
+            CHECK(strstr(r.body, "\"grad_norm:mean\":3.0"));
+            CHECK(strstr(r.body, round ? "\"step:max\":2.0" : "\"step:max\":1.0"));
+            reply_clear(&r);
+            CHECK(atomic_load(&fake_adapters) <= 2);
+        }
+    }
+}
+
+static void test_idle_adapters_make_room(void)
+{
+    struct server *s = fresh(two_adapters);
+    REQUIRE(s);
+    atomic_store(&fake_passes_run, 0);
+    check_turns(s);
+    CHECK_INT(atomic_load(&fake_passes_run), 2 * MODELS); /* none had to run again */
+    server_close(s);
+    s = fresh(two_unsaved_adapters);
+    REQUIRE(s);
+    check_turns(s);
+    server_close(s);
+}
+
+static void test_adapters_for_sampling_count_too(void)
+{
+    struct server *s = fresh(two_adapters);
+    REQUIRE(s);
+    char session[64], model[96];
+    make_session(s, session);
+    make_model(s, session, 0, model);
+    for (int i = 1; i <= 4; i++) {
+        struct reply r =
+            result_of(s, post(s, "/api/v1/save_weights_for_sampler",
+                              "{\"model_id\":\"%s\",\"seq_id\":%d,\"sampling_session_seq_id\":%d}",
+                              model, i, i));
+        reply_clear(&r);
+        r = result_of(s, post(s, "/api/v1/asample",
+                              "{\"sampling_session_id\":\"%s:sample:%d\",\"seq_id\":0,\"prompt\":{"
+                              "\"chunks\":[{\"tokens\":[5]}]},\"sampling_params\":{\"max_tokens\":"
+                              "1}}",
+                              session, i));
+        CHECK(strstr(r.body, "[6]"));
+        reply_clear(&r);
+        CHECK(atomic_load(&fake_adapters) <= 2);
+    }
+    server_close(s);
+}
+
+/* ---- tokens at once -------------------------------------------------------------------------- */
+
+static void thirty_tokens(struct server_options *o)
+{
+    o->max_batch_tokens = 30;
+}
+
+/* Three requests of 1 + 2 * 7 tokens and one of 1 + 40: at most two of them fit together,
+ * and the large one runs alone. */
+static int most_together(void (*change)(struct server_options *))
+{
+    struct server *s = fresh(change);
+    char session[64], ids[4][128];
+    if (!s)
+        return -1;
+    make_session(s, session);
+    struct reply r =
+        post(s, "/api/v1/create_sampling_session",
+             "{\"session_id\":\"%s\",\"sampling_session_seq_id\":1,\"base_model\":\"test/model\"}",
+             session);
+    reply_clear(&r);
+    atomic_store(&fake_step_us, 3000);
+    atomic_store(&fake_together, 0);
+    for (int i = 0; i < 4; i++) {
+        r = post(s, "/api/v1/asample",
+                 "{\"sampling_session_id\":\"%s:sample:1\",\"seq_id\":%d,\"num_samples\":%d,"
+                 "\"prompt\":{\"chunks\":[{\"tokens\":[5]}]},\"sampling_params\":{\"max_tokens\":"
+                 "%d}}",
+                 session, i, i == 3 ? 1 : 2, i == 3 ? 40 : 7);
+        snprintf(ids[i], sizeof(ids[i]), "%s", member(&r, "request_id"));
+        reply_clear(&r);
+    }
+    for (int i = 0; i < 4; i++) {
+        r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", ids[i]);
+        CHECK(strstr(r.body, "\"length\""));
+        reply_clear(&r);
+    }
+    atomic_store(&fake_step_us, 0);
+    server_close(s);
+    return atomic_load(&fake_together);
+}
+
+static void test_tokens_at_once_are_limited(void)
+{
+    CHECK_INT(most_together(thirty_tokens), 2);
+    CHECK(most_together(NULL) > 2);
+}
+
+int main(void)
+{
+    harness_init();
+    RUN(test_elementwise_loss_can_be_left_out);
+    RUN(test_checkpoint_ids_can_be_bare);
+    RUN(test_named_sampler_weights_in_half_the_size);
+    RUN(test_only_the_newest_unnamed_weights_stay);
+    RUN(test_idle_adapters_make_room);
+    RUN(test_adapters_for_sampling_count_too);
+    RUN(test_tokens_at_once_are_limited);
+    harness_clear();
+    return tap_done();
+}

@@ -1,0 +1,195 @@
+/* A server that runs for long: what ended leaves memory and disk, and is still known. */
+#include <dirent.h>
+#include <malloc.h>
+#include <sqlite3.h>
+
+#include "server/sweep.h"
+#include "unit/server/harness.h"
+
+static struct fake_clock fake;
+
+static void short_results(struct server_options *o)
+{
+    fake_clock_init(&fake);
+    o->clock = &fake.clock;
+    o->result_ttl_s = 100;
+    o->session_timeout_s = 1000000;
+}
+
+static size_t alive(struct server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    size_t n = s->sessions.len + s->models.len + s->samplers.len + s->futures.len;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+/* Time passes until nothing is left to go; what the engine unloads takes a moment. */
+static void settle(struct server *s)
+{
+    struct timespec t = { 0, 5000000 };
+    for (int i = 0; i < 400 && alive(s); i++) {
+        fake_clock_advance_ms(&fake, 101000);
+        sweep_once(s, true);
+        nanosleep(&t, NULL);
+    }
+}
+
+static int directories(void)
+{
+    char path[320];
+    int n = 0;
+    snprintf(path, sizeof(path), "%s/checkpoints", test_data);
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        n += e->d_name[0] != '.';
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static void finish(struct server *s, const char *session)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "/api/v1/sessions/%s/finish", session);
+    struct reply r = post(s, path, "%s", "");
+    CHECK_STATUS(r, 204);
+    reply_clear(&r);
+}
+
+/* Train a step, make unnamed weights, sample from them, and go. */
+static void live_a_life(struct server *s, char session[64], char model[96])
+{
+    make_session(s, session);
+    snprintf(model, 96, "%s:train:0", session);
+    struct reply r = post(s, "/api/v1/create_model",
+                          "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":"
+                          "\"test/model\",\"lora_config\":{\"rank\":8}}",
+                          session);
+    reply_clear(&r);
+    fake_clock_advance_ms(&fake, 1);
+    r = forward_backward(s, model, 1);
+    reply_clear(&r);
+    r = optim_step(s, model, 2, 1);
+    reply_clear(&r);
+    r = result_of(s,
+                  post(s, "/api/v1/save_weights_for_sampler",
+                       "{\"model_id\":\"%s\",\"seq_id\":3,\"sampling_session_seq_id\":1}", model));
+    CHECK(strstr(r.body, ":sample:1"));
+    reply_clear(&r);
+    r = result_of(s, post(s, "/api/v1/asample",
+                          "{\"sampling_session_id\":\"%s:sample:1\",\"seq_id\":0,\"prompt\":{"
+                          "\"chunks\":[{\"tokens\":[5]}]},\"sampling_params\":{\"max_tokens\":2}}",
+                          session));
+    CHECK(strstr(r.body, "[306,307]"));
+    reply_clear(&r);
+    finish(s, session);
+}
+
+static void live_lives(struct server *s, int n)
+{
+    char session[64], model[96];
+    for (int i = 0; i < n; i++) {
+        live_a_life(s, session, model);
+        if (i % 50 == 49)
+            settle(s);
+    }
+}
+
+/* What the store caches of its history has its own limit. */
+static int64_t live_bytes(void)
+{
+    return (int64_t)mallinfo2().uordblks - sqlite3_memory_used();
+}
+
+static void test_memory_returns_to_what_it_was(void)
+{
+    os_remove_tree(test_data, NULL);
+    struct server *s = start_with(short_results);
+    REQUIRE(s);
+    live_lives(s, 50);
+    CHECK_INT(alive(s), 0);
+    int adapters = atomic_load(&fake_adapters);
+    int64_t before = live_bytes();
+    live_lives(s, 500);
+    int64_t after = live_bytes();
+    CHECK_INT(alive(s), 0);
+    CHECK_INT(atomic_load(&fake_adapters), adapters); /* the kept ones of sampling */
+    CHECK_INT(directories(), 0);
+    /* One life is some kilobytes: a leak of 200 bytes in each is seen. */
+    printf("# %lld bytes live before, %lld after\n", (long long)before, (long long)after);
+    if (after > before + 100000)
+        TAP_FAIL("%lld bytes more after 500 sessions", (long long)(after - before));
+    server_close(s);
+}
+
+static void test_what_left_memory_is_still_known(void)
+{
+    os_remove_tree(test_data, NULL);
+    struct server *s = start_with(short_results);
+    REQUIRE(s);
+    char session[64], model[96];
+    live_a_life(s, session, model);
+    settle(s);
+    CHECK_INT(alive(s), 0);
+
+    struct reply r = result_of(s, optim_step(s, model, 4, 1));
+    CHECK(strstr(member(&r, "error"), "was unloaded because its session"));
+    CHECK_STR(member(&r, "category"), "user");
+    reply_clear(&r);
+    r = post(s, "/api/v1/get_info", "{\"model_id\":\"%s\"}", model);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    r = post(s, "/api/v1/session_heartbeat", "{\"session_id\":\"%s\"}", session);
+    CHECK_STATUS(r, 404);
+    reply_clear(&r);
+    r = post(s, "/api/v1/asample",
+             "{\"sampling_session_id\":\"%s:sample:1\",\"seq_id\":7,\"prompt\":{\"chunks\":[{"
+             "\"tokens\":[5]}]},\"sampling_params\":{\"max_tokens\":2}}",
+             session);
+    CHECK_STATUS(r, 404);
+    CHECK(strstr(r.body, "expired"));
+    reply_clear(&r);
+    settle(s);
+    CHECK_INT(alive(s), 0); /* also what was called back for the answer */
+    server_close(s);
+}
+
+/* A model that was unloaded leaves; a late retry of its creation does not make it anew. */
+static void test_an_unloaded_model_is_not_made_again(void)
+{
+    os_remove_tree(test_data, NULL);
+    struct server *s = start_with(short_results);
+    REQUIRE(s);
+    char session[64], model[96];
+    make_session(s, session);
+    make_model(s, session, 0, model);
+    struct reply r = result_of(s, post(s, "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model));
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    fake_clock_advance_ms(&fake, 101000);
+    sweep_once(s, true);
+    sweep_once(s, true);
+    CHECK_INT(s->models.len, 0);
+    r = post(s, "/api/v1/create_model",
+             "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"test/model\","
+             "\"lora_config\":{\"rank\":8}}",
+             session);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    r = result_of(s, optim_step(s, model, 1, 1));
+    CHECK(strstr(member(&r, "error"), "has been unloaded"));
+    reply_clear(&r);
+    CHECK_INT(atomic_load(&fake_adapters), 0);
+    server_close(s);
+}
+
+int main(void)
+{
+    harness_init_in_memory();
+    RUN(test_memory_returns_to_what_it_was);
+    RUN(test_what_left_memory_is_still_known);
+    RUN(test_an_unloaded_model_is_not_made_again);
+    harness_clear();
+    return tap_done();
+}
