@@ -125,8 +125,10 @@ typedef struct tinker_stream_event {
     tinker_stop_reason stop_reason; /* FINISHED */
 } tinker_stream_event;
 
-/* Sample as tinker_sampler_sample() does, with the same tokens for the same seed.  Sent once,
- * never tried again.  NULL with *err set: TINKER_ESTATE, without any request, when the service
+/* Sample as tinker_sampler_sample() does, with the same tokens for the same seed, under the same
+ * limits.  Tried again as a sample is (see tinker_retry_options) until the first event has come;
+ * from then on a failure is final, because another attempt would make other tokens than those
+ * that were read.  NULL with *err set: TINKER_ESTATE, without any request, when the service
  * does not offer streams (stream_sample of tinker_capabilities); TINKER_EINVAL, TINKER_ENOMEM. */
 TINKER_API tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input *prompt,
                                                 const tinker_sampling_params *params,
@@ -137,6 +139,13 @@ TINKER_API tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_
  * After TINKER_STREAM_END it says so again.  Blocks. */
 TINKER_API tinker_status tinker_stream_next(tinker_stream *st, int64_t timeout_ms,
                                             tinker_stream_event *out, tinker_error *err);
+/* Readable while tinker_stream_next() would not wait; for poll loops.  Spurious wake-ups may
+ * happen.  Owned by the stream: do not close or read it.  -1 with *err set: TINKER_ESTATE. */
+TINKER_API int tinker_stream_fd(tinker_stream *st, tinker_error *err);
+/* The future of the stream, complete when it has ended: for tinker_future_cancel(),
+ * tinker_future_set_deadline(), tinker_future_response() and queues.  No result but success.
+ * Borrowed: do not free it. */
+TINKER_API tinker_future *tinker_stream_future(tinker_stream *st);
 /* Ends the stream if it has not ended; the service stops sampling.  No other call on the object
  * may be in progress. */
 TINKER_API void tinker_stream_free(tinker_stream *st);

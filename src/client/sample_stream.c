@@ -1,41 +1,56 @@
 /* sample_stream.c - a sample whose tokens arrive while it is made (server-sent events).
  *
- * The loop thread decodes events and appends them to a bounded list; the user's thread takes
- * them.  One HTTP exchange, no retry: what was read cannot be read again. */
+ *   permit (whole stream) -> dispatch permits -> stream_sample
+ *     429, 402: the account pauses, then the same request again
+ *     the first event: dispatch permits are given back
+ *   connection errors, 408, 409, 5xx before the first event: a new attempt, after a delay
+ *
+ * After the first event nothing is tried again: the program has read tokens, and another
+ * attempt would make others.  Runs on the loop thread, except the user's side. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
 #include "client/call.h"
+#include "client/dispatch.h"
+#include "client/handler.h"
+#include "client/local.h"
+#include "client/report.h"
 #include "client/sampler.h"
+#include "client/stream_list.h"
 #include "http/sse.h"
+#include "wire/check.h"
 #include "wire/chunk.h"
 
 #define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
-enum { EVENT_BYTES_MAX = 1 << 20, UNREAD_MAX = 1 << 20 };
+enum { EVENT_BYTES_MAX = 1 << 20 };
 
 struct tinker_stream {
-    atomic_int refs; /* the user's and the operation's */
     tinker_future *future;
-    pthread_mutex_t lock;
-    pthread_cond_t cond;
-    /* the lock: */
-    tinker_stream_event *events; /* from `taken` on they are unread */
-    size_t n, taken, cap;
-    bool ended;
-    tinker_error err; /* why it ended; TINKER_OK: as it should */
+    struct stream_list *list; /* a reference */
 };
 
 struct stream_op {
     struct op op;
-    tinker_sampler *sampler;   /* a reference */
-    struct tinker_stream *out; /* a reference */
+    tinker_sampler *sampler;  /* a reference */
+    struct handler *handler;  /* a reference, once started */
+    struct stream_list *list; /* a reference */
     struct buf body;
     struct call call;
+    struct dispatch dispatch;
+    struct sem_wait permit; /* of the handler */
+    struct timer timer;     /* before another attempt */
+    struct timer accepted;  /* the first event is there */
+    tinker_retry_options retry;
+    bool use_handler, entered;
+    int failures;
+    int64_t started_ns, attempt_ns;
+    /* of the attempt: */
     struct sse sse;
     struct arena scratch; /* of one event */
     tinker_error bad;     /* of an event; TINKER_OK: none */
-    size_t n_finished, n_sequences;
+    size_t n_events, n_sequences;
     bool complete; /* [DONE] was seen */
 };
 
@@ -43,55 +58,58 @@ struct stream_op {
 static const struct call_spec stream_spec = { "stream_sample", "POST", POOL_SAMPLE, 600000,
                                               "600",           0,      false,       false };
 
-static void stream_unref(struct tinker_stream *st)
+static struct loop *loop_of(const struct stream_op *o)
 {
-    if (!st || atomic_fetch_sub_explicit(&st->refs, 1, memory_order_acq_rel) != 1)
-        return;
-    pthread_cond_destroy(&st->cond);
-    pthread_mutex_destroy(&st->lock);
-    free(st->events);
-    free(st);
+    return o->op.holder->rt->loop;
 }
 
-/* ---- the loop's side ------------------------------------------------------------------- */
+/* ---- ends ------------------------------------------------------------------------------- */
 
-static bool grow_locked(struct tinker_stream *st)
+static void stop(struct stream_op *o, bool completed)
 {
-    if (st->taken > 0 && st->taken == st->n)
-        st->n = st->taken = 0;
-    if (st->n < st->cap)
-        return true;
-    if (st->n - st->taken >= UNREAD_MAX)
-        return false;
-    size_t cap = st->cap ? 2 * st->cap : 64;
-    tinker_stream_event *v = realloc(st->events, cap * sizeof(*v));
-    if (!v)
-        return false;
-    st->events = v;
-    st->cap = cap;
-    return true;
+    call_cancel(&o->call);
+    loop_disarm(loop_of(o), &o->timer);
+    loop_disarm(loop_of(o), &o->accepted);
+    dispatch_end(&o->dispatch);
+    if (o->entered)
+        handler_leave(o->handler, completed);
+    o->entered = false;
+    sem_give(&o->permit);
 }
 
-static bool push(struct tinker_stream *st, const tinker_stream_event *e)
+static void stream_destroy(struct op *op)
 {
-    pthread_mutex_lock(&st->lock);
-    bool ok = grow_locked(st);
-    if (ok)
-        st->events[st->n++] = *e;
-    pthread_cond_signal(&st->cond);
-    pthread_mutex_unlock(&st->lock);
-    return ok;
+    struct stream_op *o = (struct stream_op *)op; /* first member */
+    call_clear(&o->call);
+    buf_clear(&o->body);
+    sse_clear(&o->sse);
+    arena_clear(&o->scratch);
+    handler_unref(o->handler);
+    sampler_unref(o->sampler);
+    stream_list_unref(o->list);
+    free(o);
 }
 
-static void end(struct tinker_stream *st, const tinker_error *err)
+/* The future knows why; see tinker_stream_next(). */
+static void stream_abandon(struct op *op)
 {
-    pthread_mutex_lock(&st->lock);
-    if (!st->ended && err)
-        st->err = *err;
-    st->ended = true;
-    pthread_cond_signal(&st->cond);
-    pthread_mutex_unlock(&st->lock);
+    struct stream_op *o = (struct stream_op *)op;
+    tinker_error err;
+    err_set(&err, TINKER_ECANCELED, "the stream was cancelled");
+    stop(o, false);
+    stream_list_end(o->list, &err);
+    op_destroy(op);
 }
+
+static void fail(struct stream_op *o, const tinker_error *err)
+{
+    tinker_error copy = *err; /* it may live in the call */
+    stop(o, false);
+    stream_list_end(o->list, &copy);
+    op_fail(&o->op, &copy);
+}
+
+/* ---- events ----------------------------------------------------------------------------- */
 
 static bool take_chunk(struct stream_op *o, const struct wire_sample_chunk *c)
 {
@@ -111,17 +129,26 @@ static bool take_chunk(struct stream_op *o, const struct wire_sample_chunk *c)
                 (long long)c->sequence, o->n_sequences);
         return false;
     }
-    if (!push(o->out, &e)) {
+    if (!stream_list_push(o->list, &e)) {
         err_set(&o->bad, TINKER_ENOMEM, "the stream has more unread tokens than there is room for");
         return false;
     }
     return true;
 }
 
+static void on_accepted(struct timer *t)
+{
+    dispatch_end(&CONTAINER(t, struct stream_op, accepted)->dispatch);
+}
+
 static bool on_event(void *state, const struct sse_event *e)
 {
     struct stream_op *o = state;
     struct wire_sample_chunk c;
+    if (o->n_events++ == 0) { /* not now: whoever gets the permits sends, and curl is busy */
+        o->accepted.fire = on_accepted;
+        loop_arm(loop_of(o), &o->accepted, 0);
+    }
     if (strcmp(e->data, WIRE_STREAM_DONE) == 0) {
         o->complete = true;
         return true;
@@ -143,83 +170,188 @@ static bool on_data(struct http_request *r, const void *p, size_t n)
     return false;
 }
 
+/* ---- attempts ---------------------------------------------------------------------------- */
+
+static void tell(const struct stream_op *o, enum local_step step, int64_t delay_ms,
+                 const tinker_error *err)
+{
+    struct local_attempt a = { .layer = "sample",
+                               .operation = "stream_sample",
+                               .attempt = o->failures + (step == LOCAL_START || !err),
+                               .started_ns = o->attempt_ns,
+                               .delay_ms = delay_ms,
+                               .err = err,
+                               .op = &o->op };
+    if (o->use_handler)
+        local_attempt(o->op.holder, step, &a);
+}
+
+static void attempt(struct stream_op *o)
+{
+    o->attempt_ns = loop_now_ns(loop_of(o));
+    o->n_events = 0;
+    sse_clear(&o->sse);
+    sse_init(&o->sse, EVENT_BYTES_MAX, on_event, o);
+    tell(o, LOCAL_START, 0, NULL);
+    dispatch_start(&o->dispatch);
+}
+
+static void on_retry(struct timer *t)
+{
+    attempt(CONTAINER(t, struct stream_op, timer));
+}
+
+/* Could another attempt do better, and may it? */
+static bool may_retry(const struct stream_op *o, bool broken)
+{
+    const struct call *c = &o->call;
+    if (!o->use_handler || o->n_events > 0 || o->bad.status != TINKER_OK || op_is_spent(&o->op))
+        return false;
+    const tinker_retry_options *opts = &o->handler->opts;
+    int64_t elapsed_ms = (loop_now_ns(loop_of(o)) - o->started_ns) / 1000000;
+    if (opts->no_retries || (opts->max_retries >= 0 && o->failures > opts->max_retries) ||
+        elapsed_ms >= opts->progress_ms)
+        return false;
+    return broken || c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
+           (c->outcome == CALL_STATUS && call_status_retryable(c->err.http_status));
+}
+
+/* broken: an answer without an end. */
+static void failed(struct stream_op *o, const tinker_error *err, bool broken)
+{
+    struct runtime *rt = o->op.holder->rt;
+    dispatch_end(&o->dispatch);
+    o->failures++;
+    bool again = may_retry(o, broken);
+    struct report_failure a = { err, again, o->failures, o->started_ns };
+    if (o->use_handler)
+        report_sample(o->op.holder, &a);
+    if (!again) {
+        tell(o, LOCAL_FAILED, 0, err);
+        fail(o, err);
+        return;
+    }
+    int64_t delay_ms = handler_delay_ms(&o->handler->opts, o->failures, rt->uniform(rt));
+    metric_add(o->op.holder->cfg->metrics.sample_retries, 1);
+    tell(o, LOCAL_RETRY, delay_ms, err);
+    o->timer.fire = on_retry;
+    loop_arm(rt->loop, &o->timer, delay_ms);
+}
+
+static bool on_status(struct call *c, int status)
+{
+    struct stream_op *o = CONTAINER(c, struct stream_op, call);
+    if (status != 429 && !(status == 402 && holder_billing_pause(o->op.holder, c->err.message)))
+        return false;
+    dispatch_pause(&o->dispatch);
+    return true;
+}
+
 static void on_done(struct call *c)
 {
     struct stream_op *o = CONTAINER(c, struct stream_op, call);
     tinker_error err = c->err;
+    bool broken = c->outcome == CALL_OK && !o->complete;
+    if (c->outcome == CALL_CAUGHT) {
+        dispatch_again(&o->dispatch);
+        return;
+    }
     if (o->bad.status != TINKER_OK)
         err = o->bad;
-    else if (c->outcome == CALL_OK && !o->complete)
+    else if (broken)
         err_set(&err, TINKER_EPROTOCOL, "the stream ended in the middle");
     else if (c->outcome == CALL_OK) {
-        end(o->out, NULL);
+        tell(o, LOCAL_STOP, 0, NULL);
+        stop(o, true);
+        stream_list_end(o->list, NULL);
         op_succeed(&o->op);
         return;
     }
     op_note_response(&o->op, c);
-    end(o->out, &err);
-    op_fail(&o->op, &err);
+    failed(o, &err, broken);
 }
 
-static void stream_start(struct op *op)
+static void send(struct dispatch *d)
 {
-    struct stream_op *o = (struct stream_op *)op; /* first member */
+    struct stream_op *o = CONTAINER(d, struct stream_op, dispatch);
     struct call *c = &o->call;
-    c->holder = op->holder;
-    c->op = op;
+    c->holder = o->op.holder;
+    c->op = &o->op;
+    c->part = o->failures;
     c->spec = &stream_spec;
     c->path = "api/v1/stream_sample";
     c->body = o->body.data;
     c->body_len = o->body.len;
     c->accept = "text/event-stream";
+    c->extra[0] = (struct http_header){ "X-Tinker-Sampling-Backpressure", "1", false };
+    c->n_extra = 1;
     c->http.on_data = on_data;
+    c->catch = on_status;
     c->done = on_done;
     call_start(c);
 }
 
-static void stream_destroy(struct op *op)
+static void permitted(struct stream_op *o)
 {
-    struct stream_op *o = (struct stream_op *)op;
-    call_clear(&o->call);
-    buf_clear(&o->body);
-    sse_clear(&o->sse);
-    arena_clear(&o->scratch);
-    sampler_unref(o->sampler);
-    stream_unref(o->out);
-    free(o);
+    o->started_ns = loop_now_ns(loop_of(o));
+    if (o->handler)
+        handler_enter(o->handler);
+    o->entered = o->handler != NULL;
+    attempt(o);
 }
 
-static void stream_abandon(struct op *op)
+static void on_permit(struct sem_wait *w)
+{
+    struct stream_op *o = CONTAINER(w, struct stream_op, permit);
+    o->handler->waiting--;
+    permitted(o);
+}
+
+static void stream_start(struct op *op)
 {
     struct stream_op *o = (struct stream_op *)op;
     tinker_error err;
-    err_set(&err, TINKER_ECANCELED, "the stream was cancelled");
-    call_cancel(&o->call);
-    end(o->out, &err);
-    op_destroy(op);
+    o->dispatch.holder = op->holder;
+    o->dispatch.go = send;
+    if (!o->use_handler) {
+        permitted(o);
+        return;
+    }
+    o->handler = handler_ref(op->holder, o->sampler->id, &o->retry, &err);
+    if (!o->handler) {
+        fail(o, &err);
+        return;
+    }
+    o->permit.granted = on_permit;
+    if (sem_take(&o->handler->permits, &o->permit, 1))
+        permitted(o);
+    else
+        o->handler->waiting++;
 }
 
 static const struct op_class stream_class = { "stream_sample", stream_start, stream_abandon,
                                               stream_destroy };
 
-/* ---- the user's side ------------------------------------------------------------------- */
+/* ---- the user's side --------------------------------------------------------------------- */
 
-static struct stream_op *make(tinker_sampler *s, size_t n_sequences, tinker_error *err)
+static struct stream_op *make(tinker_sampler *s, const struct sample_request *r, tinker_error *err)
 {
     struct stream_op *o = calloc(1, sizeof(*o));
-    struct tinker_stream *st = o ? calloc(1, sizeof(*st)) : NULL;
-    if (!st || future_cond_init(&st->cond) != 0) {
-        free(st);
+    struct stream_list *list = o ? stream_list_new() : NULL;
+    if (!list) {
         free(o);
         err_nomem(err, "stream");
         return NULL;
     }
-    pthread_mutex_init(&st->lock, NULL);
-    atomic_init(&st->refs, 2);
-    o->out = st;
+    o->list = list;
     o->sampler = s;
-    o->n_sequences = n_sequences;
+    o->n_sequences = r->opts.num_samples;
+    o->dispatch.bytes = (int64_t)wire_prompt_bytes(r->prompt);
+    o->use_handler = !s->holder->server.sample_no_retries;
     sampler_ref(s);
+    pthread_mutex_lock(&s->lock);
+    o->retry = s->retry;
+    pthread_mutex_unlock(&s->lock);
     sse_init(&o->sse, EVENT_BYTES_MAX, on_event, o);
     arena_init(&o->scratch, 4 * EVENT_BYTES_MAX);
     buf_init(&o->body, SIZE_MAX / 4);
@@ -238,57 +370,54 @@ tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input
         err_set(err, TINKER_ESTATE, "this service does not offer streams of samples");
         return NULL;
     }
-    struct stream_op *o = make(s, r.opts.num_samples, err);
-    if (!o)
+    struct tinker_stream *st = calloc(1, sizeof(*st));
+    if (!st) {
+        err_nomem(err, "stream");
         return NULL;
-    struct tinker_stream *st = o->out;
-    if (sample_encode(s, &r, false, &o->body, err) == TINKER_OK)
-        st->future = op_submit(&o->op, &stream_class, s->holder, RESULT_NONE, err);
-    if (st->future)
-        return st;
-    stream_destroy(&o->op);
-    stream_unref(st);
-    return NULL;
-}
-
-/* The next unread event, or the end; false: nothing yet. */
-static bool take_locked(struct tinker_stream *st, tinker_stream_event *out, tinker_status *status)
-{
-    if (st->taken < st->n) {
-        *out = st->events[st->taken++];
-        *status = TINKER_OK;
-        return true;
     }
-    *out = (tinker_stream_event){ .kind = TINKER_STREAM_END };
-    *status = st->err.status;
-    return st->ended;
+    struct stream_op *o = make(s, &r, err);
+    if (o) {
+        st->list = o->list;
+        stream_list_ref(st->list);
+        if (sample_encode(s, &r, false, &o->body, err) == TINKER_OK)
+            st->future = op_submit(&o->op, &stream_class, s->holder, RESULT_NONE, err);
+        if (st->future)
+            return st;
+        stream_destroy(&o->op);
+        stream_list_unref(st->list);
+    }
+    free(st);
+    return NULL;
 }
 
 tinker_status tinker_stream_next(tinker_stream *st, int64_t timeout_ms, tinker_stream_event *out,
                                  tinker_error *err)
 {
-    int64_t deadline = future_deadline_ms(timeout_ms);
-    tinker_status s = TINKER_OK;
-    pthread_mutex_lock(&st->lock);
-    bool found = take_locked(st, out, &s), may = timeout_ms != 0;
-    if (!found && may) {
-        tinker_status blocked = runtime_may_block("waiting for a stream", err);
-        if (blocked != TINKER_OK) {
-            pthread_mutex_unlock(&st->lock);
-            return blocked;
-        }
+    tinker_error mine;
+    tinker_status s = stream_list_next(st->list, 0, out, &mine);
+    if (s == TINKER_ETIMEDOUT && timeout_ms != 0 && !tinker_future_done(st->future)) {
+        s = runtime_may_block("waiting for a stream", &mine);
+        if (s == TINKER_OK)
+            s = stream_list_next(st->list, future_deadline_ms(timeout_ms), out, &mine);
     }
-    while (!found && may) {
-        may = future_cond_wait_on(&st->cond, &st->lock, deadline);
-        found = take_locked(st, out, &s);
-    }
-    pthread_mutex_unlock(&st->lock);
-    if (!found)
-        return err_set(err, TINKER_ETIMEDOUT, "no token within %lld ms; the stream goes on",
-                       (long long)timeout_ms);
+    if (s == TINKER_ECANCELED && tinker_future_done(st->future)) /* or its deadline passed */
+        s = tinker_future_wait(st->future, 0, &mine);
     if (s != TINKER_OK && err)
-        *err = st->err;
+        *err = mine;
     return s;
+}
+
+int tinker_stream_fd(tinker_stream *st, tinker_error *err)
+{
+    int fd = stream_list_fd(st->list);
+    if (fd < 0)
+        err_errno(err, "open", "an event descriptor");
+    return fd;
+}
+
+tinker_future *tinker_stream_future(tinker_stream *st)
+{
+    return st->future;
 }
 
 void tinker_stream_free(tinker_stream *st)
@@ -297,5 +426,6 @@ void tinker_stream_free(tinker_stream *st)
         return;
     tinker_future_cancel(st->future);
     tinker_future_free(st->future);
-    stream_unref(st);
+    stream_list_unref(st->list);
+    free(st);
 }

@@ -1,4 +1,5 @@
 /* samples that arrive token by token, only where the service offers it. */
+#include <poll.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 
@@ -85,7 +86,7 @@ static void test_tokens(void)
     close_stream(&w, st, s);
 }
 
-/* One attempt; what came before the break is read first, then the reason. */
+/* Not tried again; what came before the break is read first, then the reason. */
 static void test_breaks(void)
 {
     static const struct {
@@ -119,18 +120,255 @@ static void test_breaks(void)
     }
 }
 
-static void test_statuses(void)
+static const char two_tokens[] = "data: {\"token_id\":7}\n\ndata: {\"token_id\":8}\n\n"
+                                 "data: {\"sequence\":0,\"finish_reason\":\"stop\"}\n\n"
+                                 "data: [DONE]\n\n";
+
+/* Let time pass until it has ended, and read it: how it ended, and how many tokens. */
+static tinker_status read_all(struct world *w, tinker_stream *st, int *tokens)
+{
+    tinker_stream_event e;
+    tinker_status s;
+    world_finish(w, tinker_stream_future(st), 1000000);
+    *tokens = 0;
+    while ((s = tinker_stream_next(st, 0, &e, &w->err)) == TINKER_OK && e.kind != TINKER_STREAM_END)
+        *tokens += e.kind == TINKER_STREAM_TOKEN;
+    return s;
+}
+
+/* Before the first event everything is tried again that a sample is. */
+static void test_retries(void)
+{
+    struct world w;
+    tinker_sampler *s;
+    int n;
+    world_open(&w, offered, NULL);
+    say(&w, STREAM, 503, "{}", 1);
+    fake_script(w.server, STREAM, (struct fake_reply){ .fault = FAKE_DROP });
+    answer(&w, "", FAKE_NONE);
+    answer(&w, ": only a comment\n\n", FAKE_NONE);
+    answer(&w, two_tokens, FAKE_NONE);
+    s = world_sampler(&w);
+    tinker_stream *st = tinker_sampler_stream(s, fake_prompt(5), NULL, NULL, &w.err);
+    REQUIRE(st != NULL);
+    CHECK_INT(read_all(&w, st, &n), TINKER_OK);
+    CHECK_INT(n, 2);
+    CHECK_INT(fake_count(w.server, STREAM), 5);
+    char a[512], b[512];
+    CHECK(strcmp(fake_header(fake_get(w.server, STREAM, 0), "X-Idempotency-Key", a),
+                 fake_header(fake_get(w.server, STREAM, 4), "X-Idempotency-Key", b)) != 0);
+    int64_t waited = world_at(&w, STREAM, 4) - world_at(&w, STREAM, 0);
+    /* 0.5 + 1 + 2 s, a quarter more or less; curl itself sends again what a kept connection
+     * lost */
+    CHECK(waited >= 2600 && waited <= 4400);
+    close_stream(&w, st, s);
+}
+
+static void test_final_errors(void)
+{
+    static const struct {
+        int status;
+        const char *events;
+        enum fake_fault fault;
+        tinker_status want;
+        int tokens;
+    } cases[] = {
+        { 400, "{}", FAKE_NONE, TINKER_EHTTP, 0 },
+        { 404, "", FAKE_NONE, TINKER_EHTTP, 0 },
+        { 200, "data: {\"error\":\"no adapter\"}\n\n", FAKE_NONE, TINKER_EREQUEST, 0 },
+        { 200, "data: {\"token_id\":7}\n\ndata: {\"token_id\":8}\n\n: more\n\n: and more\n\n",
+          FAKE_TRUNCATE, TINKER_ECONNECT, 1 },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct world w;
+        tinker_sampler *s;
+        int n;
+        world_open(&w, offered, NULL);
+        fake_script(w.server, STREAM,
+                    (struct fake_reply){ .status = cases[i].status,
+                                         .body = cases[i].events,
+                                         .fault = cases[i].fault,
+                                         .content_type = "text/event-stream" });
+        s = world_sampler(&w);
+        tinker_stream *st = tinker_sampler_stream(s, fake_prompt(5), NULL, NULL, &w.err);
+        REQUIRE(st != NULL);
+        CHECK_INT(read_all(&w, st, &n), cases[i].want);
+        CHECK(cases[i].tokens ? n >= 1 : n == 0);
+        world_advance(&w, 60000);
+        CHECK_INT(fake_count(w.server, STREAM), 1);
+        close_stream(&w, st, s);
+    }
+}
+
+static void test_bounded_retries(void)
+{
+    struct world w;
+    tinker_sampler *s;
+    int n;
+    world_open(&w, offered, NULL);
+    say(&w, STREAM, 503, "{\"detail\":\"busy\"}", -1);
+    s = world_sampler(&w);
+    tinker_retry_options o = TINKER_RETRY_OPTIONS_INIT;
+    o.max_retries = 2;
+    tinker_sampler_set_retry(s, &o, &w.err);
+    tinker_stream *st = tinker_sampler_stream(s, fake_prompt(5), NULL, NULL, &w.err);
+    REQUIRE(st != NULL);
+    CHECK_INT(read_all(&w, st, &n), TINKER_EHTTP);
+    CHECK_INT(w.err.http_status, 503);
+    CHECK_INT(fake_count(w.server, STREAM), 3);
+    CHECK_STR(tinker_future_error_body(tinker_stream_future(st)), "{\"detail\":\"busy\"}");
+    CHECK_INT(tinker_future_response(tinker_stream_future(st))->status, 503);
+    tinker_stream_free(st);
+    tinker_call_options call = TINKER_CALL_OPTIONS_INIT;
+    call.max_retries = -1;
+    tinker_call_options_push(&call, &w.err);
+    st = tinker_sampler_stream(s, fake_prompt(5), NULL, NULL, &w.err);
+    tinker_call_options_pop();
+    CHECK_INT(read_all(&w, st, &n), TINKER_EHTTP);
+    CHECK_INT(fake_count(w.server, STREAM), 4);
+    close_stream(&w, st, s);
+}
+
+/* 429: the account pauses, for samples too; then the same request again. */
+static void test_backpressure(void)
+{
+    struct world w;
+    tinker_sampler *s;
+    int n;
+    char v[512];
+    world_open(&w, offered, NULL);
+    say(&w, STREAM, 429, "{}", 1);
+    answer(&w, two_tokens, FAKE_NONE);
+    s = world_sampler(&w);
+    tinker_stream *st = tinker_sampler_stream(s, fake_prompt(5), NULL, NULL, &w.err);
+    REQUIRE(st != NULL);
+    while (fake_count(w.server, STREAM) == 0)
+        world_step(&w, 1);
+    world_settle(&w);
+    tinker_future *f = tinker_sampler_sample(s, fake_prompt(5), NULL, NULL, &w.err);
+    CHECK_INT(read_all(&w, st, &n), TINKER_OK);
+    CHECK_INT(n, 2);
+    CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
+    CHECK(world_at(&w, STREAM, 1) - world_at(&w, STREAM, 0) >= 1000);
+    CHECK(world_at(&w, API "asample", 0) - world_at(&w, STREAM, 0) >= 1000);
+    CHECK_STR(fake_header(fake_get(w.server, STREAM, 0), "X-Tinker-Sampling-Backpressure", v), "1");
+    tinker_future_free(f);
+    close_stream(&w, st, s);
+}
+
+/* 400 at a time are sent, and the first event of one lets the next one go. */
+static void test_permits(void)
+{
+    enum { N = 403 };
+    struct world w;
+    tinker_sampler *s;
+    static tinker_stream *st[N];
+    world_open(&w, offered, NULL);
+    fake_script(w.server, STREAM, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
+    s = world_sampler(&w);
+    for (int i = 0; i < N; i++)
+        st[i] = tinker_sampler_stream(s, fake_prompt(5), NULL, NULL, &w.err);
+    world_settle(&w);
+    CHECK_INT(fake_count(w.server, STREAM), 400);
+    tinker_stream_free(st[0]); /* one gives up */
+    world_settle(&w);
+    CHECK_INT(fake_count(w.server, STREAM), 401);
+    for (int i = 1; i < N; i++)
+        tinker_stream_free(st[i]);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+/* A handler permit covers the stream to its end. */
+static void test_few_connections(void)
+{
+    struct world w;
+    tinker_sampler *s;
+    int n;
+    world_open(&w, offered, NULL);
+    fake_script(w.server, STREAM,
+                (struct fake_reply){ .body = two_tokens,
+                                     .content_type = "text/event-stream",
+                                     .delay_ms = 5000,
+                                     .times = -1 });
+    s = world_sampler(&w);
+    tinker_retry_options o = TINKER_RETRY_OPTIONS_INIT;
+    o.max_connections = 1;
+    tinker_sampler_set_retry(s, &o, &w.err);
+    tinker_stream *st[2];
+    for (int i = 0; i < 2; i++)
+        st[i] = tinker_sampler_stream(s, fake_prompt(5), NULL, NULL, &w.err);
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(read_all(&w, st[i], &n), TINKER_OK);
+        CHECK_INT(n, 2);
+    }
+    CHECK(world_at(&w, STREAM, 1) - world_at(&w, STREAM, 0) >= 5000);
+    tinker_stream_free(st[0]);
+    close_stream(&w, st[1], s);
+}
+
+static void test_deadline_and_cancel(void)
+{
+    for (int cancel = 0; cancel < 2; cancel++) {
+        struct world w;
+        tinker_sampler *s;
+        int n;
+        world_open(&w, offered, NULL);
+        fake_script(w.server, STREAM, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
+        s = world_sampler(&w);
+        tinker_stream *st = tinker_sampler_stream(s, fake_prompt(5), NULL, NULL, &w.err);
+        REQUIRE(st != NULL);
+        world_settle(&w);
+        int64_t start = world_ms(&w);
+        if (cancel)
+            tinker_future_cancel(tinker_stream_future(st));
+        else
+            tinker_future_set_deadline(tinker_stream_future(st), 3000);
+        world_settle(&w);
+        CHECK_INT(read_all(&w, st, &n), cancel ? TINKER_ECANCELED : TINKER_ETIMEDOUT);
+        CHECK_INT(world_ms(&w) - start, cancel ? 0 : 3000);
+        CHECK(strstr(w.err.message, cancel ? "cancel" : "deadline") != NULL);
+        close_stream(&w, st, s);
+    }
+}
+
+static bool readable(int fd, int timeout_ms)
+{
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+    return poll(&p, 1, timeout_ms) == 1;
+}
+
+/* One poll loop for tokens and for the end. */
+static void test_descriptors(void)
 {
     struct world w;
     tinker_sampler *s;
     tinker_stream_event e;
     world_open_real(&w, offered);
-    say(&w, STREAM, 503, "{\"detail\":\"busy\"}", -1);
+    fake_script(w.server, STREAM,
+                (struct fake_reply){
+                    .body = two_tokens, .content_type = "text/event-stream", .delay_ms = 100 });
     tinker_stream *st = open_stream(&w, &s, 1);
     REQUIRE(st != NULL);
-    CHECK_INT(tinker_stream_next(st, 5000, &e, &w.err), TINKER_EHTTP);
-    CHECK_INT(w.err.http_status, 503);
-    CHECK_INT(fake_count(w.server, STREAM), 1);
+    tinker_queue *q = tinker_queue_new(&w.err);
+    int fd = tinker_stream_fd(st, &w.err), mark = 0;
+    void *tag = NULL;
+    REQUIRE(fd >= 0);
+    CHECK_INT(tinker_stream_fd(st, &w.err), fd);
+    CHECK(!readable(fd, 0));
+    CHECK_INT(tinker_queue_add(q, tinker_stream_future(st), &mark, &w.err), TINKER_OK);
+    for (int i = 0; i < 4; i++) { /* two tokens, finished, end */
+        CHECK(readable(fd, 5000));
+        tinker_status status;
+        while ((status = tinker_stream_next(st, 0, &e, &w.err)) == TINKER_ETIMEDOUT)
+            CHECK(readable(fd, 5000)); /* a spurious wake-up */
+        CHECK_INT(status, TINKER_OK);
+    }
+    CHECK_INT(e.kind, TINKER_STREAM_END);
+    CHECK(readable(fd, 0)); /* next does not wait */
+    CHECK(readable(tinker_queue_fd(q), 5000));
+    CHECK(tinker_queue_next(q, 0, &tag) == tinker_stream_future(st) && tag == &mark);
+    tinker_queue_free(q);
     close_stream(&w, st, s);
 }
 
@@ -164,7 +402,14 @@ int main(void)
     RUN(test_not_offered);
     RUN(test_tokens);
     RUN(test_breaks);
-    RUN(test_statuses);
+    RUN(test_retries);
+    RUN(test_final_errors);
+    RUN(test_bounded_retries);
+    RUN(test_backpressure);
+    RUN(test_permits);
+    RUN(test_few_connections);
+    RUN(test_deadline_and_cancel);
+    RUN(test_descriptors);
     RUN(test_giving_up);
     return tap_done();
 }

@@ -1,0 +1,147 @@
+/* stream_list.c - see stream_list.h. */
+#include "client/stream_list.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "base/err.h"
+#include "base/os.h"
+#include "client/future.h"
+
+enum { UNREAD_MAX = 1 << 20 };
+
+struct stream_list {
+    atomic_int refs;
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    /* the lock: */
+    tinker_stream_event *events; /* from `taken` on they are unread */
+    size_t n, taken, cap;
+    bool ended;
+    tinker_error err; /* why it ended; TINKER_OK: as it should */
+    int fd;           /* -1: nobody asked for it */
+};
+
+struct stream_list *stream_list_new(void)
+{
+    struct stream_list *l = calloc(1, sizeof(*l));
+    if (!l || future_cond_init(&l->cond) != 0) {
+        free(l);
+        return NULL;
+    }
+    pthread_mutex_init(&l->lock, NULL);
+    atomic_init(&l->refs, 1);
+    l->fd = -1;
+    return l;
+}
+
+void stream_list_ref(struct stream_list *l)
+{
+    atomic_fetch_add_explicit(&l->refs, 1, memory_order_relaxed);
+}
+
+void stream_list_unref(struct stream_list *l)
+{
+    if (!l || atomic_fetch_sub_explicit(&l->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    if (l->fd >= 0)
+        close(l->fd);
+    pthread_cond_destroy(&l->cond);
+    pthread_mutex_destroy(&l->lock);
+    free(l->events);
+    free(l);
+}
+
+static bool grow_locked(struct stream_list *l)
+{
+    if (l->taken > 0 && l->taken == l->n)
+        l->n = l->taken = 0;
+    if (l->n < l->cap)
+        return true;
+    if (l->n - l->taken >= UNREAD_MAX)
+        return false;
+    size_t cap = l->cap ? 2 * l->cap : 64;
+    tinker_stream_event *v = realloc(l->events, cap * sizeof(*v));
+    if (!v)
+        return false;
+    l->events = v;
+    l->cap = cap;
+    return true;
+}
+
+static bool is_ready_locked(const struct stream_list *l)
+{
+    return l->taken < l->n || l->ended;
+}
+
+static void wake_locked(struct stream_list *l)
+{
+    pthread_cond_signal(&l->cond);
+    if (l->fd >= 0)
+        os_event_signal(l->fd);
+}
+
+bool stream_list_push(struct stream_list *l, const tinker_stream_event *e)
+{
+    pthread_mutex_lock(&l->lock);
+    bool ok = grow_locked(l);
+    if (ok)
+        l->events[l->n++] = *e;
+    wake_locked(l);
+    pthread_mutex_unlock(&l->lock);
+    return ok;
+}
+
+void stream_list_end(struct stream_list *l, const tinker_error *err)
+{
+    pthread_mutex_lock(&l->lock);
+    if (!l->ended && err)
+        l->err = *err;
+    l->ended = true;
+    wake_locked(l);
+    pthread_mutex_unlock(&l->lock);
+}
+
+static tinker_status take_locked(struct stream_list *l, tinker_stream_event *out, tinker_error *err)
+{
+    *out = (tinker_stream_event){ .kind = TINKER_STREAM_END };
+    if (l->taken < l->n) {
+        *out = l->events[l->taken++];
+        if (l->fd >= 0 && !is_ready_locked(l))
+            os_event_drain(l->fd);
+        return TINKER_OK;
+    }
+    if (!l->ended)
+        return TINKER_ETIMEDOUT;
+    if (l->err.status != TINKER_OK && err)
+        *err = l->err;
+    return l->err.status;
+}
+
+tinker_status stream_list_next(struct stream_list *l, int64_t deadline_ms, tinker_stream_event *out,
+                               tinker_error *err)
+{
+    pthread_mutex_lock(&l->lock);
+    bool in_time = deadline_ms != 0;
+    while (!is_ready_locked(l) && in_time)
+        in_time = future_cond_wait_on(&l->cond, &l->lock, deadline_ms);
+    bool ready = is_ready_locked(l);
+    tinker_status s = take_locked(l, out, err);
+    pthread_mutex_unlock(&l->lock);
+    if (!ready)
+        return err_set(err, TINKER_ETIMEDOUT, "no token in time; the stream goes on");
+    return s;
+}
+
+int stream_list_fd(struct stream_list *l)
+{
+    pthread_mutex_lock(&l->lock);
+    if (l->fd < 0)
+        l->fd = os_event_open();
+    if (l->fd >= 0 && is_ready_locked(l))
+        os_event_signal(l->fd);
+    int fd = l->fd;
+    pthread_mutex_unlock(&l->lock);
+    return fd;
+}
