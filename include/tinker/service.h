@@ -122,7 +122,8 @@ typedef enum tinker_severity {
     TINKER_SEVERITY_CRITICAL
 } tinker_severity;
 
-/* Send an event to the service with the session's telemetry.  json is an object or NULL.
+/* Send an event to the service with the session's telemetry, secrets redacted.  json is an object
+ * or NULL.
  * 1: queued; 0: dropped, because telemetry is off, its queue is full, or json is none. */
 TINKER_API int tinker_service_log_event(tinker_service *s, const char *name, const char *json,
                                         tinker_severity severity);

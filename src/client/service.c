@@ -99,15 +99,29 @@ static struct telemetry *reporter(tinker_service *s)
     return t;
 }
 
+/* What the program says is redacted as well.  A text without secrets stays as it is; one that is
+ * no longer JSON afterwards is dropped. */
 int tinker_service_log_event(tinker_service *s, const char *name, const char *json,
                              tinker_severity severity)
 {
-    return telemetry_generic(reporter(s), name, severity, json, json ? strlen(json) : 0);
+    size_t size = json ? 3 * strlen(json) + 1 : 0; /* the mark is at most three times the secret */
+    char *clean = json ? malloc(size) : NULL;
+    if (json && !clean)
+        return 0;
+    if (clean) {
+        snprintf(clean, size, "%s", json);
+        log_redact(clean, size);
+    }
+    int queued = telemetry_generic(reporter(s), name, severity, clean, clean ? strlen(clean) : 0);
+    free(clean);
+    return queued;
 }
 
 int tinker_service_log_error(tinker_service *s, const tinker_error *error, int fatal)
 {
-    return telemetry_error(reporter(s), error, NULL, fatal != 0);
+    tinker_error clean = *error;
+    log_redact(clean.message, sizeof(clean.message));
+    return telemetry_error(reporter(s), &clean, NULL, fatal != 0);
 }
 
 int tinker_service_flush_telemetry(tinker_service *s, int64_t timeout_ms)

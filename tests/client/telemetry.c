@@ -183,6 +183,33 @@ static void test_errors_are_captured(void) /* R-160 R-161 R-162 */
     world_close(&w);
 }
 
+static void test_what_the_program_says_is_redacted(void)
+{
+    struct world w;
+    open_on(&w, NULL);
+    tinker_training *t = world_training(&w);
+    tinker_error mine = { .status = TINKER_ESTATE,
+                          .message = "no answer for tml-0123456789 in Oslo" };
+    CHECK(tinker_service_log_error(w.service, &mine, 0));
+    CHECK_STR(mine.message, "no answer for tml-0123456789 in Oslo"); /* the caller's stays */
+    CHECK(tinker_service_log_event(w.service, "e", "{\"k\":\"tml-x\",\"n\":[1,\"tml-y\"]}",
+                                   TINKER_SEVERITY_INFO));
+    CHECK(tinker_service_log_event(w.service, "long", "{\"url\":\"http://h/?sig=abcdef&x=1\"}",
+                                   TINKER_SEVERITY_INFO));
+    world_advance(&w, 11000);
+    size_t n = fake_count(w.server, TEL), redacted = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct fake_request *r = fake_get(w.server, TEL, i);
+        CHECK_INT(count(r, "tml-") + count(r, "abcdef"), 0);
+        redacted += (size_t)count(r, "answer for [REDACTED] in Oslo") +
+                    (size_t)count(r, "{\"k\":\"[REDACTED]\",\"n\":[1,\"[REDACTED]\"]}") +
+                    (size_t)count(r, "sig=[REDACTED]&x=1\"}");
+    }
+    CHECK_INT(redacted, 3);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 static void test_user_errors(void) /* R-162 R-172 */
 {
     static const struct {
@@ -410,6 +437,7 @@ int main(void)
     RUN(test_full_queue);
     RUN(test_failures_are_repeated);
     RUN(test_errors_are_captured);
+    RUN(test_what_the_program_says_is_redacted);
     RUN(test_user_errors);
     RUN(test_events_of_the_machines);
     RUN(test_close_says_goodbye);
