@@ -34,5 +34,7 @@ tinker_status os_sync_dir(const char *path, tinker_error *err);
 tinker_status os_make_dirs(const char *path, tinker_error *err); /* like mkdir -p, mode 0700 */
 tinker_status os_remove_tree(const char *path, tinker_error *err);
 bool os_is_dir(const char *path);
+/* From the root, without links; as it is when there is no such file.  free() it; NULL: out of memory. */
+char *os_full_path(const char *path);
 
 #endif

@@ -379,6 +379,12 @@ bool os_is_dir(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+char *os_full_path(const char *path)
+{
+    char *full = realpath(path, NULL);
+    return full ? full : strdup(path);
+}
+
 static tinker_status make_dir(const char *path, tinker_error *err)
 {
     if (mkdir(path, 0700) == 0 || (errno == EEXIST && os_is_dir(path)))

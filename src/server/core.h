@@ -23,7 +23,8 @@
 
 /* A base model that is served.  [const] but for the generator. */
 struct base {
-    const char *name, *dir;
+    const char *name;
+    char *dir; /* from the root: clients on this machine may stand elsewhere */
     tinker_engine *engine;
     tinker_generator *generator; /* [engine] */
     tinker_tokenizer *tokenizer; /* NULL: the directory has none */

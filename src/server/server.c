@@ -137,7 +137,9 @@ static tinker_status open_base(struct server *s, struct base *b, const struct se
 {
     tinker_error no_tokenizer = { 0 };
     b->name = m->name;
-    b->dir = m->dir;
+    b->dir = os_full_path(m->dir);
+    if (!b->dir)
+        return err_nomem(err, m->dir);
     b->engine = tinker_engine_open(m->dir, &s->opts.engine, err);
     if (!b->engine)
         return err ? err->status : TINKER_EINVAL;
@@ -170,6 +172,7 @@ static void close_bases(struct server *s)
         tinker_generator_free(s->bases[i].generator);
         tinker_tokenizer_free(s->bases[i].tokenizer);
         tinker_engine_close(s->bases[i].engine);
+        free(s->bases[i].dir);
     }
     free(s->bases);
 }

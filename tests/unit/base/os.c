@@ -131,6 +131,21 @@ static void test_failed_rename_leaves_no_trace(void)
     CHECK(os_is_dir(in_dir("occupied/x")));
 }
 
+/* What another process can open, wherever it stands. */
+static void test_full_path(void)
+{
+    os_make_dirs(in_dir("full/x"), NULL);
+    char *full = os_full_path(in_dir("full/../full/./x"));
+    char *plain = os_full_path(in_dir("full/x"));
+    CHECK_STR(full, plain);
+    CHECK_INT(full[0], '/');
+    free(full);
+    free(plain);
+    full = os_full_path("no such/file");
+    CHECK_STR(full, "no such/file");
+    free(full);
+}
+
 static void test_empty_map(void)
 {
     struct os_map m;
@@ -206,6 +221,7 @@ int main(void)
     RUN(test_large_file);
     RUN(test_errors_name_path_and_reason);
     RUN(test_failed_rename_leaves_no_trace);
+    RUN(test_full_path);
     RUN(test_empty_map);
     RUN(test_folders);
     RUN(test_relative_paths);
