@@ -1,21 +1,13 @@
-/* listener.c - the only file that knows libmicrohttpd: see listener.h.
- *
- * A held request is a suspended connection.  The library does not notice that its
- * client left, so every hold is also in a list ordered by deadline (all holds last
- * equally long, hence first in, first out) and listener_expire() ends it.
+/* listener.c - requests and answers over libmicrohttpd, which only listener*.c know.
  *
  * Requests that cost more than a moment (large bodies, archives) are handled by a few
  * threads aside, their connection suspended meanwhile, so that the others do not wait.
  *
  * A client must get on: between two requests, and while it sends one, listener_expire()
- * hangs up on those who dribble.
- *
- * Lock order: the lock is a leaf.  A connection is suspended before it is linked, and
- * resumed after it was unlinked, so a wake-up cannot be lost. */
+ * hangs up on those who dribble.  Held requests: listener_hold.h. */
 #include "server/listener.h"
 
 #include <microhttpd.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,20 +19,12 @@
 #include "base/err.h"
 #include "base/pool.h"
 #include "server/access.h"
+#include "server/listener_hold.h"
 #include "server/listener_socket.h"
 #include "server/peer.h"
 #include "server/stream.h"
 
 enum { ASIDE_THREADS = 2, RESERVE = 8 << 20 };
-
-struct hold {
-    struct hold *next_waiter; /* on the same waitlist */
-    struct hold *next, *prev; /* by deadline */
-    struct waitlist *on;      /* NULL: not held */
-    struct MHD_Connection *conn;
-    int64_t deadline_ns;
-    bool timed_out;
-};
 
 struct listener {
     struct listener_options opts;
@@ -53,11 +37,7 @@ struct listener {
     struct pool *aside;
     struct peers peers;
     atomic_uint_fast64_t requests, bytes_in, active, complete, aside_jobs, arriving;
-    pthread_mutex_t lock;
-    /* guarded by lock */
-    struct hold *oldest, *newest;
-    uint64_t held;
-    bool stopping;
+    struct holds holds;
 };
 
 /* One request from its first header to the last byte of its answer. */
@@ -77,100 +57,19 @@ struct call {
     bool complete;       /* all of it is there */
 };
 
-/* ---- holds ----------------------------------------------------------------------- */
-
-static void unlink_deadline_locked(struct listener *l, struct hold *h)
-{
-    *(h->prev ? &h->prev->next : &l->oldest) = h->next;
-    *(h->next ? &h->next->prev : &l->newest) = h->prev;
-    h->next = h->prev = NULL;
-    h->on = NULL;
-    l->held--;
-}
-
-static void unlink_waiter_locked(struct hold *h)
-{
-    struct hold **p = &h->on->first;
-    while (*p != h)
-        p = &(*p)->next_waiter;
-    *p = h->next_waiter;
-    h->next_waiter = NULL;
-}
-
-/* Suspend and wait for w; when w has fired already, resume at once. */
-static void hold_call(struct listener *l, struct hold *h, struct waitlist *w,
-                      struct MHD_Connection *conn)
-{
-    h->conn = conn;
-    h->timed_out = false;
-    MHD_suspend_connection(conn);
-    pthread_mutex_lock(&l->lock);
-    bool at_once = w->fired || l->stopping;
-    if (at_once) {
-        h->timed_out = !w->fired;
-    } else {
-        h->deadline_ns = clock_deadline_ns(l->opts.clock, l->opts.hold_ms);
-        h->on = w;
-        h->next_waiter = w->first;
-        w->first = h;
-        h->prev = l->newest;
-        h->next = NULL;
-        *(l->newest ? &l->newest->next : &l->oldest) = h;
-        l->newest = h;
-        l->held++;
-    }
-    pthread_mutex_unlock(&l->lock);
-    if (at_once)
-        MHD_resume_connection(conn);
-}
-
 void listener_wake(struct listener *l, struct waitlist *w)
 {
-    pthread_mutex_lock(&l->lock);
-    w->fired = true;
-    struct hold *woken = w->first;
-    w->first = NULL;
-    for (struct hold *h = woken; h; h = h->next_waiter)
-        unlink_deadline_locked(l, h);
-    pthread_mutex_unlock(&l->lock);
-    while (woken) {
-        struct hold *next = woken->next_waiter;
-        woken->next_waiter = NULL;
-        /* After this call the request may be answered and freed at any time. */
-        MHD_resume_connection(woken->conn);
-        woken = next;
-    }
+    holds_wake(&l->holds, w);
 }
 
 void listener_rearm(struct listener *l, struct waitlist *w)
 {
-    pthread_mutex_lock(&l->lock);
-    w->fired = false;
-    pthread_mutex_unlock(&l->lock);
+    holds_rearm(&l->holds, w);
 }
 
 bool listener_waits(struct listener *l, const struct waitlist *w)
 {
-    pthread_mutex_lock(&l->lock);
-    bool waits = w->first != NULL;
-    pthread_mutex_unlock(&l->lock);
-    return waits;
-}
-
-/* The oldest hold if its time is up (or always, when stopping), unlinked. */
-static struct hold *take_expired(struct listener *l, int64_t now_ns)
-{
-    pthread_mutex_lock(&l->lock);
-    struct hold *h = l->oldest;
-    if (h && (l->stopping || h->deadline_ns <= now_ns)) {
-        unlink_waiter_locked(h);
-        unlink_deadline_locked(l, h);
-        h->timed_out = true;
-    } else {
-        h = NULL;
-    }
-    pthread_mutex_unlock(&l->lock);
-    return h;
+    return holds_waits(&l->holds, w);
 }
 
 /* ---- connections -------------------------------------------------------------------------- */
@@ -191,10 +90,7 @@ static void on_connection(void *cls, struct MHD_Connection *conn, void **context
 
 void listener_expire(struct listener *l)
 {
-    int64_t now_ns = clock_now_ns(l->opts.clock);
-    struct hold *h;
-    while ((h = take_expired(l, now_ns)) != NULL)
-        MHD_resume_connection(h->conn);
+    holds_expire(&l->holds);
     peers_hang_up(&l->peers);
 }
 
@@ -290,24 +186,16 @@ static void call_free(struct call *c)
     free(c);
 }
 
-static bool is_stopping(struct listener *l)
-{
-    pthread_mutex_lock(&l->lock);
-    bool stopping = l->stopping;
-    pthread_mutex_unlock(&l->lock);
-    return stopping;
-}
-
 static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t max)
 {
     struct call *c = cls;
     struct stream *s = c->req.context;
     (void)pos;
     ssize_t n = stream_read(s, out, max);
-    if (n < 0 || (n == 0 && is_stopping(c->listener)))
+    if (n < 0 || (n == 0 && holds_stopping(&c->listener->holds)))
         return MHD_CONTENT_READER_END_OF_STREAM;
     if (n == 0)
-        hold_call(c->listener, &c->hold, stream_waitlist(s), c->req.transport);
+        holds_wait(&c->listener->holds, &c->hold, stream_waitlist(s), c->req.transport);
     return n;
 }
 
@@ -382,11 +270,11 @@ static bool put_aside(struct call *c, struct MHD_Connection *conn)
 static enum MHD_Result conclude(struct call *c, struct MHD_Connection *conn, struct response *res)
 {
     struct listener *l = c->listener;
-    if (res->wait && c->req.timed_out && is_stopping(l))
+    if (res->wait && c->req.timed_out && holds_stopping(&l->holds))
         response_error(res, 503, "the server is stopping");
     if (res->wait) {
         buf_clear(&res->body);
-        hold_call(l, &c->hold, res->wait, conn);
+        holds_wait(&l->holds, &c->hold, res->wait, conn);
         return MHD_YES;
     }
     return answer(c, conn, res);
@@ -553,14 +441,14 @@ struct listener *listener_open(const struct listener_options *opts, tinker_error
         return NULL;
     }
     l->opts = *opts;
-    pthread_mutex_init(&l->lock, NULL);
+    holds_init(&l->holds, opts->clock, opts->hold_ms);
     peers_init(&l->peers, opts->clock, opts->idle_ms, opts->body_ms);
     l->unix_path = opts->unix_path ? strdup(opts->unix_path) : NULL;
     l->fd = listener_socket_open(opts, &l->port, err);
     if (l->fd < 0) {
         free(l->unix_path);
         peers_clear(&l->peers);
-        pthread_mutex_destroy(&l->lock);
+        holds_clear(&l->holds);
         free(l);
         return NULL;
     }
@@ -604,9 +492,7 @@ int listener_port(const struct listener *l)
 
 void listener_stats(struct listener *l, struct listener_stats *out)
 {
-    pthread_mutex_lock(&l->lock);
-    out->held = l->held;
-    pthread_mutex_unlock(&l->lock);
+    out->held = holds_count(&l->holds);
     out->requests = atomic_load(&l->requests);
     out->bytes_in = atomic_load(&l->bytes_in);
     out->active = atomic_load(&l->active);
@@ -628,9 +514,7 @@ void listener_stop(struct listener *l, int64_t timeout_ms)
 {
     if (!l || !l->daemon)
         return;
-    pthread_mutex_lock(&l->lock);
-    l->stopping = true;
-    pthread_mutex_unlock(&l->lock);
+    holds_stop(&l->holds);
     MHD_quiesce_daemon(l->daemon);
     wait_for_answers(l, timeout_ms);
     pool_free(l->aside); /* what runs there resumes a connection */
@@ -651,6 +535,6 @@ void listener_close(struct listener *l, int64_t timeout_ms)
         unlink(l->unix_path);
     free(l->unix_path);
     peers_clear(&l->peers);
-    pthread_mutex_destroy(&l->lock);
+    holds_clear(&l->holds);
     free(l);
 }

@@ -1,6 +1,6 @@
 /* listener.h - sockets, HTTP/1.1 and held requests.
  *
- * listener.c is the only file that knows the HTTP library.  One thread accepts,
+ * Only listener*.c know the HTTP library.  One thread accepts,
  * parses and answers; it calls the handler once per complete request (or a thread
  * aside does), and again whenever a hold of that request ends.  A held request costs a few kilobytes and
  * no thread; it always ends: by listener_wake(), by its deadline or by shutdown.
