@@ -41,7 +41,7 @@ CPPFLAGS += -D_POSIX_C_SOURCE=200809L -D_FILE_OFFSET_BITS=64 -Iinclude -Isrc
 CFLAGS_ALL = -std=c11 -fPIC -fvisibility=hidden -pthread $(WARN) $(FLAGS_$(BUILD)) $(CFLAGS)
 LDFLAGS_ALL = -pthread $(FLAGS_$(BUILD)) $(LDFLAGS)
 
-PKGS_client := libcurl libzstd libpcre2-8 libutf8proc
+PKGS_client := libcurl libzstd zlib libpcre2-8 libutf8proc
 PKGS_server := libmicrohttpd sqlite3 libarchive
 LIBS_client = $(shell pkg-config --libs $(PKGS_client)) -lm
 LIBS_server = $(shell pkg-config --libs $(PKGS_server))

@@ -9,7 +9,7 @@ serve_start --model "tinker/tiny=$model"
 tap "the server accepts requests" $?
 
 cflags="-std=c11 -Wall -Wextra -Werror -I$root/include"
-libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd libpcre2-8 libutf8proc) -lm -pthread"
+libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd zlib libpcre2-8 libutf8proc) -lm -pthread"
 sanitize=
 case $BUILD_DIR in *asan) sanitize=-fsanitize=address,undefined ;; *tsan) sanitize=-fsanitize=thread ;; *cov) sanitize=--coverage ;; esac
 gcc $cflags $sanitize -o "$work/custom" "$root/tests/e2e/custom_loss.c" $libs >"$work/cc.log" 2>&1

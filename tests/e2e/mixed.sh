@@ -9,7 +9,7 @@ model=$work/tiny
 tap "a tiny model is made" $?
 sanitize=
 case $BUILD_DIR in *asan) sanitize=-fsanitize=address,undefined ;; *tsan) sanitize=-fsanitize=thread ;; *cov) sanitize=--coverage ;; esac
-libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd libpcre2-8 libutf8proc) -lm -pthread"
+libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd zlib libpcre2-8 libutf8proc) -lm -pthread"
 gcc -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror $sanitize -I"$root/include" -o "$work/mixed" \
     "$here/mixed.c" $libs >"$work/cc.log" 2>&1
 tap "the program compiles" $? "$work/cc.log"

@@ -8,7 +8,7 @@ model=$work/tiny
 serve_start --model "tinker/tiny=$model"
 tap "the server accepts requests" $?
 cflags="-std=c11 -Wall -Wextra -Werror -I$root/include"
-libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd libpcre2-8 libutf8proc) -lm -pthread"
+libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd zlib libpcre2-8 libutf8proc) -lm -pthread"
 sanitize=
 case $BUILD_DIR in *asan) sanitize=-fsanitize=address,undefined ;; *tsan) sanitize=-fsanitize=thread ;; *cov) sanitize=--coverage ;; esac
 gcc $cflags $sanitize -o "$work/stream" "$root/tests/e2e/stream.c" $libs >"$work/cc.log" 2>&1

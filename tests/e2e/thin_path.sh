@@ -12,7 +12,7 @@ tap "the server accepts requests" $?
 
 awk '/^```c$/ {inside = 1; next} /^```$/ {inside = 0} inside' "$root/README.md" >"$work/first.c"
 cflags="-std=c11 -Wall -Wextra -Werror -I$root/include"
-libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd libpcre2-8 libutf8proc) -lm -pthread"
+libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd zlib libpcre2-8 libutf8proc) -lm -pthread"
 sanitize=
 case $BUILD_DIR in *asan) sanitize=-fsanitize=address,undefined ;; *tsan) sanitize=-fsanitize=thread ;; *cov) sanitize=--coverage ;; esac
 gcc $cflags $sanitize -o "$work/first" "$work/first.c" $libs >"$work/cc.log" 2>&1
