@@ -116,11 +116,10 @@ TINKER_API tinker_future *tinker_rest_download_checkpoint(tinker_rest *r, const 
                                                           tinker_error *err);
 
 /* Unpack such an archive, a plain tar or one in gzip, into a new directory `dir`, which appears
- * when it is complete.  Files and
- * directories only: an archive with links or devices, or with names that lead out of dir, is
- * refused as a whole; so is one in gzip of which more comes than 64 MB and 100 times its size.
- * TINKER_EINVAL names the place; TINKER_ESTATE for the file system.
- * Blocks. */
+ * when it is complete.  Files and directories only: an archive with links or devices, or with
+ * names that lead out of dir, is refused as a whole; so is one in gzip of which more comes than
+ * 64 MB and 100 times its size.  TINKER_EINVAL names the place; TINKER_ESTATE for the file
+ * system.  Blocks. */
 TINKER_API tinker_status tinker_archive_extract(const char *file, const char *dir,
                                                 tinker_error *err);
 
