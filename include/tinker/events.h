@@ -49,6 +49,8 @@ TINKER_API int tinker_service_detach(tinker_service *s, const char *id);
 
 /* Text of one name in the metadata, NULL when there is none.  Borrowed from the event. */
 TINKER_API const char *tinker_event_text(const tinker_event *event, const char *name);
+/* A hook that writes tinker_event_line() and a newline to state, a FILE * (NULL: stderr). */
+TINKER_API int tinker_event_print(void *state, const tinker_event *event);
 /* One line for a log, without newline: the name, then "name=value" for all the rest. */
 TINKER_API void tinker_event_line(const tinker_event *event, char *out, size_t n);
 

@@ -68,12 +68,13 @@ typedef struct tinker_service_options {
      * and REST requests; never for heartbeats, polls and telemetry.  NULL: none.  Errors
      * that the request is guilty of do not count; judge must be NULL. */
     const tinker_breaker_options *breaker;
+    const char *ca_file; /* certificates to trust instead of the system's; SSL_CERT_FILE */
 } tinker_service_options;
 #define TINKER_SERVICE_OPTIONS_INIT                                                                \
     {                                                                                              \
         sizeof(tinker_service_options), NULL, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL, NULL, 0,   \
             NULL, 0, NULL, 0, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, \
-            0, 0, 0, NULL, NULL                                                                    \
+            0, 0, 0, NULL, NULL, NULL                                                              \
     }
 
 /* opts NULL: everything from the environment, which is read here and nowhere else.

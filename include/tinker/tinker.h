@@ -27,8 +27,10 @@
 #include <tinker/error.h>
 #include <tinker/events.h>
 #include <tinker/future.h>
+#include <tinker/input.h>
 #include <tinker/loss.h>
 #include <tinker/metrics.h>
+#include <tinker/names.h>
 #include <tinker/recovery.h>
 #include <tinker/rest.h>
 #include <tinker/renderer.h>

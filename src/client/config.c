@@ -223,7 +223,7 @@ static void set_transport(struct config *c, const tinker_service_options *o)
     int64_t retries = env_whole(&c->arena, "TINKEX_MAX_RETRIES", conservative ? 2 : 10);
     c->max_retries = o->max_retries ? (o->max_retries < 0 ? 0 : o->max_retries)
                                     : (int)(retries < 1000 ? retries : 1000);
-    c->ca_file = env_text(&c->arena, "SSL_CERT_FILE");
+    c->ca_file = text_of(c, o->ca_file, "SSL_CERT_FILE");
 }
 
 static void set_poll_backoff(struct config *c, const tinker_service_options *o)

@@ -300,3 +300,10 @@ void tinker_event_line(const tinker_event *event, char *out, size_t n)
     snprintf(out, n, "%s", b.data ? b.data : event->name);
     buf_clear(&b);
 }
+
+int tinker_event_print(void *state, const tinker_event *event)
+{
+    char line[TEXT_LEN_MAX];
+    tinker_event_line(event, line, sizeof(line));
+    return fprintf(state ? state : stderr, "%s\n", line) < 0;
+}

@@ -145,7 +145,8 @@ tinker_status wire_classify_future(const char *content_type, const char *body, s
     if (!read)
         return err_set(err, TINKER_EPROTOCOL, "retrieve_future: the answer is no JSON object%s%s",
                        r.failed ? ": " : "", r.failed ? json_error(&r) : "");
-    if (is_text(k.type, "try_again")) {
+    /* "pending" is what other servers say; no result has such a member */
+    if (is_text(k.type, "try_again") || is_text(k.status, "pending")) {
         out->state = WIRE_FUTURE_PENDING;
         set_queue_state(&k, out);
     } else if (is_text(k.status, "complete_metadata")) {

@@ -65,6 +65,8 @@ static void test_order(void)
         classify(NULL, "{\"status\":\"complete_metadata\",\"response_payload_size\":null}", &a),
         TINKER_OK);
     CHECK_INT(a.payload_size, 0);
+    CHECK_INT(classify(NULL, "{\"status\":\"pending\",\"request_id\":\"1\"}", &a), TINKER_OK);
+    CHECK_INT(a.state, WIRE_FUTURE_PENDING);
     CHECK_INT(classify(NULL, "{\"path\":\"tinker://x\",\"type\":\"save_weights\"}", &a), TINKER_OK);
     CHECK_INT(a.state, WIRE_FUTURE_JSON);
     CHECK_INT(classify(NULL, "{}", &a), TINKER_OK);
