@@ -58,27 +58,73 @@ static void put_chat_token(const struct openai *o, struct json_writer *w, int32_
     json_put_end_array(w);
 }
 
-/* The engine knows the values of the tokens it chose; a list of alternatives therefore holds
- * just the token itself, which the API allows. */
+/* The value of the a-th rival at position i.  Temperature divides differences of log
+ * probabilities, so the chosen token, whose value is known both ways, leads from one to the
+ * other.  false: there is no such rival. */
+static bool rival(const struct openai *o, const struct openai_top *top, const float *logprobs,
+                  size_t i, size_t a, int32_t *token, float *logprob)
+{
+    enum { UNUSED = -99999 };
+    bool scaled = !o->raw_logprobs && o->temperature > 0;
+    float t = scaled ? (float)o->temperature : 1;
+    if (a >= top->k || top->logprobs[i * top->k + a] <= (float)UNUSED)
+        return false;
+    *token = top->tokens[i * top->k + a];
+    *logprob = logprobs[i] + (top->logprobs[i * top->k + a] - top->chosen[i]) / t;
+    return true;
+}
+
+/* Without rivals a list holds just the token itself, which the API allows. */
 static void put_chat(const struct openai *o, struct json_writer *w, const int32_t *tokens,
-                     const float *logprobs, size_t n)
+                     const float *logprobs, size_t n, const struct openai_top *top)
 {
     json_put_key(w, "content");
     json_put_begin_array(w);
     for (size_t i = 0; i < n; i++) {
+        int32_t token = tokens[i];
+        float logprob = logprobs[i];
         json_put_begin_object(w);
-        put_chat_token(o, w, tokens[i], logprobs[i]);
+        put_chat_token(o, w, token, logprob);
         json_put_key(w, "top_logprobs");
         json_put_begin_array(w);
-        if (o->top_logprobs > 0) {
+        for (size_t a = 0; o->top_logprobs > 0; a++) {
+            if (top ? !rival(o, top, logprobs, i, a, &token, &logprob) : a > 0)
+                break;
             json_put_begin_object(w);
-            put_chat_token(o, w, tokens[i], logprobs[i]);
+            put_chat_token(o, w, token, logprob);
             json_put_end_object(w);
         }
         json_put_end_array(w);
         json_put_end_object(w);
     }
     json_put_end_array(w);
+}
+
+static void put_named(const struct openai *o, struct json_writer *w, int32_t token, float logprob)
+{
+    char name[512];
+    size_t len;
+    const char *bytes = token_bytes(o, token, &len);
+    snprintf(name, sizeof(name), "%.*s", (int)(len < 500 ? len : 500), bytes);
+    json_put_key(w, name);
+    json_put_float(w, logprob);
+}
+
+/* The chosen token is always among them, also when it is not one of the likeliest. */
+static void put_rivals(const struct openai *o, struct json_writer *w, int32_t chosen,
+                       const float *logprobs, size_t i, const struct openai_top *top)
+{
+    bool found = false;
+    int32_t token;
+    float logprob;
+    json_put_begin_object(w);
+    for (size_t a = 0; top && rival(o, top, logprobs, i, a, &token, &logprob); a++) {
+        put_named(o, w, token, token == chosen ? logprobs[i] : logprob);
+        found = found || token == chosen;
+    }
+    if (!found)
+        put_named(o, w, chosen, logprobs[i]);
+    json_put_end_object(w);
 }
 
 static size_t characters(const char *s, size_t n)
@@ -90,7 +136,8 @@ static size_t characters(const char *s, size_t n)
 }
 
 static void put_completion(const struct openai *o, struct json_writer *w, const int32_t *tokens,
-                           const float *logprobs, size_t n, size_t *offset)
+                           const float *logprobs, size_t n, size_t *offset,
+                           const struct openai_top *top)
 {
     size_t len;
     json_put_key(w, "tokens");
@@ -104,15 +151,8 @@ static void put_completion(const struct openai *o, struct json_writer *w, const 
     json_put_array_float(w, logprobs, n);
     json_put_key(w, "top_logprobs");
     json_put_begin_array(w);
-    for (size_t i = 0; i < n && o->top_logprobs > 0; i++) {
-        char name[512];
-        const char *bytes = token_bytes(o, tokens[i], &len);
-        snprintf(name, sizeof(name), "%.*s", (int)(len < 500 ? len : 500), bytes);
-        json_put_begin_object(w);
-        json_put_key(w, name);
-        json_put_float(w, logprobs[i]);
-        json_put_end_object(w);
-    }
+    for (size_t i = 0; i < n && o->top_logprobs > 0; i++)
+        put_rivals(o, w, tokens[i], logprobs, i, top);
     json_put_end_array(w);
     json_put_key(w, "text_offset");
     json_put_begin_array(w);
@@ -125,17 +165,20 @@ static void put_completion(const struct openai *o, struct json_writer *w, const 
 }
 
 void openai_put_logprobs(const struct openai *o, struct json_writer *w, const int32_t *tokens,
-                         const float *logprobs, size_t n, size_t *offset)
+                         const float *logprobs, size_t n, size_t *offset,
+                         const struct openai_top *top)
 {
+    if (top && !top->tokens)
+        top = NULL;
     if (!o->logprobs || !logprobs) {
         json_put_null(w);
         return;
     }
     json_put_begin_object(w);
     if (o->chat)
-        put_chat(o, w, tokens, logprobs, n);
+        put_chat(o, w, tokens, logprobs, n, top);
     else
-        put_completion(o, w, tokens, logprobs, n, offset);
+        put_completion(o, w, tokens, logprobs, n, offset, top);
     json_put_end_object(w);
 }
 

@@ -179,6 +179,9 @@ static tinker_status check(const struct openai *o, tinker_error *err)
         return err_set(err, TINKER_EINVAL, "n must be from 1 to 128");
     if (o->max_tokens < 0)
         return err_set(err, TINKER_EINVAL, "max_tokens must be a positive number");
+    if (o->top_logprobs < 0 || o->top_logprobs > OPENAI_TOP_MAX)
+        return err_set(err, TINKER_EINVAL, "%s must be from 0 to %d",
+                       o->chat ? "top_logprobs" : "logprobs", OPENAI_TOP_MAX);
     if (o->n_stop && o->n_stop_tokens)
         return err_set(err, TINKER_EINVAL, "give stop or stop_token_ids, not both");
     return TINKER_OK;

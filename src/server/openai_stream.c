@@ -115,7 +115,7 @@ static void send_piece(struct events *e, size_t i, const char *text, size_t n, c
     }
     json_put_key(&w, "logprobs");
     openai_put_logprobs(e->o, &w, q->tokens + q->told, q->logprobs ? q->logprobs + q->told : NULL,
-                        q->n - q->told, &q->offset);
+                        q->n - q->told, &q->offset, NULL);
     q->told = q->n;
     json_put_key(&w, "finish_reason");
     if (reason)

@@ -163,7 +163,7 @@ static bool begin(struct server *s, struct request *req, struct response *res, s
 /* ---- answers ------------------------------------------------------------------------------------ */
 
 static void put_choice(const struct openai *o, struct json_writer *w, size_t index,
-                       const tinker_sequence *q)
+                       const tinker_sequence *q, const struct openai_top *top)
 {
     const char *reason = q->stop_reason == TINKER_STOP_STOP ? "stop" : "length";
     size_t offset = 0;
@@ -187,7 +187,7 @@ static void put_choice(const struct openai *o, struct json_writer *w, size_t ind
         tinker_text_clear(&text);
     }
     json_put_key(w, "logprobs");
-    openai_put_logprobs(o, w, q->tokens, q->logprobs, q->n, &offset);
+    openai_put_logprobs(o, w, q->tokens, q->logprobs, q->n, &offset, top);
     json_put_key(w, "finish_reason");
     json_put_string(w, reason);
     json_put_end_object(w);
@@ -211,8 +211,16 @@ static void put_usage(struct json_writer *w, size_t prompt, size_t made, int64_t
     json_put_end_object(w);
 }
 
-static void reply(struct response *res, const struct openai *o, const tinker_sample *samples)
+/* The samples of a request, and for each of their sequences its likeliest tokens; those are
+ * NULL as long as nobody wants them. */
+struct outcome {
+    tinker_sample *samples;     /* one per prompt */
+    struct openai_top **rivals; /* likewise, each one per sequence */
+};
+
+static void reply(struct response *res, const struct openai *o, const struct outcome *out)
 {
+    const tinker_sample *samples = out->samples;
     struct json_writer w;
     size_t prompt = 0, made = 0, index = 0;
     int64_t cached = 0;
@@ -233,7 +241,8 @@ static void reply(struct response *res, const struct openai *o, const tinker_sam
         cached += samples[i].prompt_cache_hit_tokens;
         for (size_t j = 0; j < samples[i].n_sequences; j++) {
             made += samples[i].sequences[j].n;
-            put_choice(o, &w, index++, &samples[i].sequences[j]);
+            put_choice(o, &w, index++, &samples[i].sequences[j],
+                       out->rivals[i] ? &out->rivals[i][j] : NULL);
         }
     }
     json_put_end_array(&w);
@@ -243,42 +252,88 @@ static void reply(struct response *res, const struct openai *o, const tinker_sam
     res->content_type = "application/json";
 }
 
+/* The sample of a future that is done.  Not NULL: one to wait on; failure: it has none. */
+static struct future *take_locked(struct server *s, struct request *req, const char *id,
+                                  tinker_sample *out, char *failure, size_t size)
+{
+    tinker_error err = { 0 };
+    struct future *f = core_future_locked(s, id);
+    if (!f)
+        snprintf(failure, size, "the result is no longer available");
+    else if (f->state == FUTURE_FAILED)
+        snprintf(failure, size, "%s", f->result ? f->result : "failed");
+    else if (f->state != FUTURE_DONE)
+        return f;
+    else if (wire_decode_sample_response(f->result, f->n_result, &req->arena, out, &err) !=
+             TINKER_OK)
+        snprintf(failure, size, "%s", err.message);
+    return NULL;
+}
+
 /* Fill samples from the futures that are done.  NULL: all of them are; else one to wait on. */
 static struct future *collect(struct server *s, struct request *req, const struct openai *o,
-                              tinker_sample *samples, char *failure, size_t size)
+                              struct outcome *out, char *failure, size_t size)
 {
     struct future *pending = NULL;
     pthread_mutex_lock(&s->lock);
-    for (size_t i = 0; !pending && i < o->n_prompts; i++) {
-        tinker_error err = { 0 };
-        struct future *f = core_future_locked(s, o->prompts[i].future);
-        if (!f)
-            snprintf(failure, size, "the result is no longer available");
-        else if (f->state == FUTURE_FAILED)
-            snprintf(failure, size, "%s", f->result ? f->result : "failed");
-        else if (f->state != FUTURE_DONE)
-            pending = f;
-        else if (wire_decode_sample_response(f->result, f->n_result, &req->arena, &samples[i],
-                                             &err) != TINKER_OK)
-            snprintf(failure, size, "%s", err.message);
+    for (size_t i = 0; !pending && !failure[0] && i < o->n_prompts; i++)
+        pending = take_locked(s, req, o->prompts[i].future, &out->samples[i], failure, size);
+    pthread_mutex_unlock(&s->lock);
+    return pending;
+}
+
+/* The same for the likeliest tokens of one prompt's sequences. */
+static struct future *collect_rivals(struct server *s, struct request *req, const struct openai *o,
+                                     size_t i, struct outcome *out, char *failure, size_t size)
+{
+    size_t n = out->samples[i].n_sequences;
+    struct openai_top *tops = arena_array(&req->arena, n + 1, sizeof(*tops));
+    struct future *pending = NULL;
+    out->rivals[i] = tops;
+    pthread_mutex_lock(&s->lock);
+    for (size_t j = 0; tops && !pending && !failure[0] && j < n; j++) {
+        tinker_sample found = { 0 };
+        if (!o->prompts[i].tops[j])
+            continue;
+        pending = take_locked(s, req, o->prompts[i].tops[j], &found, failure, size);
+        tops[j] = openai_top_read(o, i, &found);
     }
     pthread_mutex_unlock(&s->lock);
+    return pending;
+}
+
+static struct future *find_rivals(struct server *s, struct request *req, struct openai *o,
+                                  struct outcome *out, char *failure, size_t size)
+{
+    struct future *pending = NULL;
+    for (size_t i = 0; i < o->n_prompts; i++)
+        if (!o->prompts[i].tops && !openai_top_submit(s, req->user, o, i, &out->samples[i]))
+            snprintf(failure, size, "too many requests are waiting");
+    for (size_t i = 0; !pending && !failure[0] && i < o->n_prompts; i++)
+        pending = collect_rivals(s, req, o, i, out, failure, size);
     return pending;
 }
 
 static void answer(struct server *s, struct request *req, struct response *res, struct openai *o)
 {
     char failure[512] = "";
-    tinker_sample *samples = arena_array(&req->arena, o->n_prompts + 1, sizeof(*samples));
-    struct future *pending = samples ? collect(s, req, o, samples, failure, sizeof(failure)) : NULL;
+    struct outcome out = {
+        arena_array(&req->arena, o->n_prompts + 1, sizeof(*out.samples)),
+        arena_array(&req->arena, o->n_prompts + 1, sizeof(*out.rivals)),
+    };
+    if (!out.samples || !out.rivals) {
+        openai_error(res, 500, "out of memory");
+        return;
+    }
+    struct future *pending = collect(s, req, o, &out, failure, sizeof(failure));
+    if (!pending && !failure[0] && openai_wants_top(o))
+        pending = find_rivals(s, req, o, &out, failure, sizeof(failure));
     if (failure[0])
         openai_error(res, 400, failure);
     else if (pending)
         res->wait = &pending->wait; /* however long it takes: hold after hold */
-    else if (samples)
-        reply(res, o, samples);
     else
-        openai_error(res, 500, "out of memory");
+        reply(res, o, &out);
 }
 
 static void handle(struct server *s, struct request *req, struct response *res, bool chat)
@@ -292,6 +347,7 @@ static void handle(struct server *s, struct request *req, struct response *res, 
         }
         arena_init(&o->arena, (size_t)1 << 30);
         o->chat = chat;
+        o->raw_logprobs = s->opts.engine.raw_logprobs;
         req->context = o;
         req->context_free = openai_free;
         if (!begin(s, req, res, o))

@@ -31,6 +31,21 @@ def native(sampler, tokens, n=1, **params):
     return [list(s.tokens) for s in got.sequences], [list(s.logprobs) for s in got.sequences]
 
 
+def rivals(sampler, prompt, tokens, k):
+    """The k likeliest tokens at each position of `tokens`, at temperature 1: [(id, logprob)]."""
+    got = sampler.sample(types.ModelInput.from_ints(prompt + tokens), 1,
+                         types.SamplingParams(max_tokens=1), include_prompt_logprobs=True,
+                         topk_prompt_logprobs=k).result()
+    return got.topk_prompt_logprobs[len(prompt):]
+
+
+def at_temperature(row, logprob, chosen, t):
+    """Log probabilities of a row at temperature t, by way of the chosen token's."""
+    raw = dict(row)
+    return raw.get(chosen), {i: logprob + (lp - raw[chosen]) / t for i, lp in row} \
+        if chosen in raw else None
+
+
 def refused(kind, status, call, word=""):
     try:
         call()
@@ -59,8 +74,17 @@ def completions(client, sampler, prompt):
     lp = r.choices[0].logprobs
     check("".join(lp.tokens) == r.choices[0].text and lp.text_offset[0] == 0
           and lp.text_offset[2] == len(lp.tokens[0] + lp.tokens[1])
-          and lp.top_logprobs[0] == {lp.tokens[0]: lp.token_logprobs[0]},
+          and all(top[t] == v for top, t, v in zip(lp.top_logprobs, lp.tokens, lp.token_logprobs)),
           "completions: texts and offsets of the tokens", f"{lp}")
+    lp = client.completions.create(logprobs=20, **args).choices[0].logprobs
+    rows = rivals(sampler, prompt, tokens[0], 20)
+    seen = [at_temperature(row, v, i, 0.8)[1]
+            for row, v, i in zip(rows, lp.token_logprobs, tokens[0])]
+    good = [sorted(want.values(), reverse=True) for want in seen if want]
+    have = [sorted(top.values(), reverse=True) for top, want in zip(lp.top_logprobs, seen) if want]
+    check(len(good) > 5 and all(abs(a[0] - b[0]) < 1e-3 and abs(a[3] - b[3]) < 1e-3
+                                for a, b in zip(good, have)),
+          "completions: the likeliest tokens, at the temperature", f"{have} {good}")
     check(r.usage.prompt_tokens == len(prompt) and r.usage.completion_tokens == sum(map(len, tokens))
           and r.usage.total_tokens == r.usage.prompt_tokens + r.usage.completion_tokens,
           "completions: usage", f"{r.usage}")
@@ -132,8 +156,15 @@ def chat(client, sampler):
     text = bytes(b for t in r.choices[0].logprobs.content for b in t.bytes)
     check(r.choices[0].message.content.encode() in text and r.choices[0].message.role == "assistant"
           and r.object == "chat.completion", "chat: a message of the assistant")
-    check(r.choices[0].logprobs.content[0].top_logprobs[0].token
-          == r.choices[0].logprobs.content[0].token, "chat: top_logprobs hold the token itself")
+    r3 = client.chat.completions.create(logprobs=True, top_logprobs=3, **args)
+    rows = rivals(sampler, prompt, tokens[0], 3)
+    tops = [[(t.token, t.logprob) for t in c.top_logprobs] for c in r3.choices[0].logprobs.content]
+    check(len(tops) == len(rows) and all(
+        len(a) == 3 and all(abs(x[1] - y[1]) < 1e-3 for x, y in zip(a, b))
+        for a, b in zip(tops, rows)), "chat: top_logprobs are the likeliest tokens",
+          f"{tops} {rows}")
+    check(refused(openai.BadRequestError, 400, lambda: client.chat.completions.create(
+        logprobs=True, top_logprobs=21, **args), "top_logprobs"), "chat: at most 20 of them")
     check(r.usage.prompt_tokens == len(prompt), "chat: usage counts the rendered prompt")
     said, roles, values = "", [], []
     for e in client.chat.completions.create(logprobs=True, stream=True, **args):

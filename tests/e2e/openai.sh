@@ -36,6 +36,13 @@ chat='{"model":"tinker/tiny","messages":[{"role":"user","content":"Hello"}],"max
 ask chat/completions "$chat}"
 [ "$status" = 200 ] && has '"object":"chat.completion"' && has '"role":"assistant"'
 tap "chat" $? "$work/out"
+ask chat/completions "$chat,\"logprobs\":true,\"top_logprobs\":3,\"temperature\":0}"
+[ "$status" = 200 ] && [ "$(grep -o '"token":' "$work/out" | wc -l)" = 20 ]
+tap "five tokens with three of the likeliest each" $? "$work/out"
+# without temperature the chosen token is the first of them
+first=$(sed 's/.*"content":\[//' "$work/out" | grep -o '"token":"[^"]*","logprob":[-0-9.e]*' | head -n 2 | uniq | wc -l)
+[ "$first" = 1 ]
+tap "the first of them is the chosen one, with its value" $? "$work/out"
 ask chat/completions "$chat,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}]}"
 [ "$status" = 200 ] && has '"role":"assistant"'
 tap "chat with tools" $? "$work/out"
