@@ -57,39 +57,17 @@ static void submit(struct server *s, struct request *req, struct response *res, 
     route_submitted(s, res, status, id, model_id, &err);
 }
 
-void route_forward_backward(struct server *s, struct request *req, struct response *res)
+void route_submit(struct server *s, struct request *req, struct response *res)
 {
-    submit(s, req, res, WORK_FORWARD_BACKWARD);
-}
-
-void route_forward(struct server *s, struct request *req, struct response *res)
-{
-    submit(s, req, res, WORK_FORWARD);
-}
-
-void route_optim_step(struct server *s, struct request *req, struct response *res)
-{
-    submit(s, req, res, WORK_OPTIM_STEP);
-}
-
-void route_save_weights(struct server *s, struct request *req, struct response *res)
-{
-    submit(s, req, res, WORK_SAVE);
-}
-
-void route_save_sampler(struct server *s, struct request *req, struct response *res)
-{
-    submit(s, req, res, WORK_SAVE_SAMPLER);
-}
-
-void route_save_external(struct server *s, struct request *req, struct response *res)
-{
-    submit(s, req, res, WORK_SAVE_EXTERNAL);
-}
-
-void route_unload_model(struct server *s, struct request *req, struct response *res)
-{
-    submit(s, req, res, WORK_UNLOAD);
+    static const enum work_kind kinds[] = {
+        WORK_FORWARD_BACKWARD, WORK_FORWARD,       WORK_OPTIM_STEP, WORK_SAVE,
+        WORK_SAVE_SAMPLER,     WORK_SAVE_EXTERNAL, WORK_UNLOAD
+    };
+    const char *name = strrchr(req->route->pattern, '/') + 1;
+    size_t i = 0;
+    while (strcmp(work_kind_name(kinds[i]), name) != 0)
+        i++; /* every route here is one of them */
+    submit(s, req, res, kinds[i]);
 }
 
 /* ---- new models ----------------------------------------------------------------------------- */

@@ -62,9 +62,8 @@ route_handler route_healthz, route_capabilities, route_client_config, route_dyna
     route_auth_token, route_create_session, route_heartbeat, route_list_sessions, route_get_session,
     route_set_project, route_finish_session, route_search_sessions, route_checkpoint_usage,
     route_trace_export, route_trace, route_telemetry, route_billing, route_audit;
-route_handler route_create_model, route_get_info, route_unload_model, route_forward,
-    route_forward_backward, route_optim_step, route_save_weights, route_save_sampler,
-    route_save_external, route_load_weights, route_weights_info;
+route_handler route_submit; /* a training request: the last part of its path says which */
+route_handler route_create_model, route_get_info, route_load_weights, route_weights_info;
 route_handler route_create_sampling_session, route_asample, route_get_sampler;
 route_handler route_stream_sample;
 

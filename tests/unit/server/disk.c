@@ -17,36 +17,16 @@ static void set_full(bool full)
     setrlimit(RLIMIT_FSIZE, &r);
 }
 
-static bool is_done(struct server *s, const char *id)
-{
-    pthread_mutex_lock(&s->lock);
-    struct future *f = core_future_locked(s, id);
-    bool done = f && (f->state == FUTURE_DONE || f->state == FUTURE_FAILED);
-    pthread_mutex_unlock(&s->lock);
-    return done;
-}
-
-static void wait_done(struct server *s, const char *model, int seq)
+static void wait_for(struct server *s, const char *model, int seq)
 {
     char id[128];
-    struct timespec t = { 0, 1000000 };
     snprintf(id, sizeof(id), "%s:%d", model, seq);
-    for (int i = 0; i < 10000 && !is_done(s, id); i++)
-        nanosleep(&t, NULL);
+    wait_done(s, id);
 }
 
 static struct reply poll_for(struct server *s, const char *model, int seq)
 {
     return post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s:%d\"}", model, seq);
-}
-
-static double gradient_after(struct server *s, const char *model, int seq)
-{
-    struct reply r = result_of(s, optim_step(s, model, seq, 1));
-    const char *p = strstr(r.body, "\"grad_norm:mean\":");
-    double v = p ? strtod(p + 17, NULL) : -1;
-    reply_clear(&r);
-    return v;
 }
 
 static size_t weights_on_disk(void)
@@ -115,7 +95,7 @@ static void test_what_cannot_be_recorded_did_not_happen(void)
     atomic_store(&fake_step_us, 200000);
     struct reply pass = forward_backward(s, model, 2);
     set_full(true);
-    wait_done(s, model, 2);
+    wait_for(s, model, 2);
     set_full(false);
     atomic_store(&fake_step_us, 0);
     reply_clear(&pass);
@@ -130,8 +110,8 @@ static void test_what_cannot_be_recorded_did_not_happen(void)
     struct reply slow = forward_backward(s, model, 4); /* holds the queue up */
     struct reply step = optim_step(s, model, 5, 1);
     atomic_store(&fake_step_us, 0);
-    wait_done(s, model, 4);
-    wait_done(s, model, 5);
+    wait_for(s, model, 4);
+    wait_for(s, model, 5);
     reply_clear(&slow);
     reply_clear(&step);
     r = poll_for(s, model, 5);
@@ -169,8 +149,8 @@ static void test_a_step_that_cannot_be_saved_is_undone(void)
     struct reply save =
         post(s, "/api/v1/save_weights", "{\"model_id\":\"%s\",\"seq_id\":6,\"path\":\"x\"}", model);
     set_full(true);
-    wait_done(s, model, 5);
-    wait_done(s, model, 6);
+    wait_for(s, model, 5);
+    wait_for(s, model, 6);
     set_full(false);
     atomic_store(&fake_step_us, 0);
     reply_clear(&f);

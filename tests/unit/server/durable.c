@@ -16,15 +16,6 @@ static void rare_autosave(struct server_options *o)
     o->autosave = 3;
 }
 
-static double gradient_after(struct server *s, const char *model, int seq)
-{
-    struct reply r = result_of(s, optim_step(s, model, seq, 1));
-    const char *p = strstr(r.body, "\"grad_norm:mean\":");
-    double v = p ? strtod(p + 17, NULL) : -1;
-    reply_clear(&r);
-    return v;
-}
-
 static void test_gradients_come_back(void)
 {
     struct server *s = start();

@@ -70,6 +70,23 @@ static struct server *start(void)
     return start_with(NULL);
 }
 
+static void nap_ms(int n)
+{
+    struct timespec t = { n / 1000, (n % 1000) * 1000000L };
+    nanosleep(&t, NULL);
+}
+
+/* Two users, known by their keys. */
+static const char *const keys[] = { "tml-alice-0123456789", "tml-bob-0123456789" };
+#define ALICE keys[0]
+#define BOB   keys[1]
+
+static void two_keys(struct server_options *o)
+{
+    o->api_keys = keys;
+    o->n_api_keys = 2;
+}
+
 /* What came back; body is NUL-terminated. */
 struct reply {
     int status;
@@ -245,6 +262,32 @@ static struct reply optim_step(struct server *s, const char *model, int seq, dou
     return post(s, "/api/v1/optim_step",
                 "{\"model_id\":\"%s\",\"seq_id\":%d,\"adam_params\":{\"learning_rate\":%g}}", model,
                 seq, lr);
+}
+
+/* The norm of the gradient that a step with learning rate 1 found. */
+static double gradient_after(struct server *s, const char *model, int seq)
+{
+    struct reply r = result_of(s, optim_step(s, model, seq, 1));
+    const char *p = strstr(r.body, "\"grad_norm:mean\":");
+    double v = p ? strtod(p + 17, NULL) : -1;
+    reply_clear(&r);
+    return v;
+}
+
+static bool is_done(struct server *s, const char *id)
+{
+    pthread_mutex_lock(&s->lock);
+    struct future *f = core_future_locked(s, id);
+    bool done = f && (f->state == FUTURE_DONE || f->state == FUTURE_FAILED);
+    pthread_mutex_unlock(&s->lock);
+    return done;
+}
+
+/* Without asking for it: a poll would mark it as delivered. */
+static void wait_done(struct server *s, const char *id)
+{
+    for (int i = 0; i < 10000 && !is_done(s, id); i++)
+        nap_ms(1);
 }
 
 #endif

@@ -4,17 +4,13 @@
 #include "server/sweep.h"
 #include "unit/server/harness.h"
 
-static const char *const keys[] = { "tml-alice-0123456789", "tml-bob-0123456789" };
-#define ALICE keys[0]
-#define BOB   keys[1]
 static struct fake_clock fake;
 
 static void two_users(struct server_options *o)
 {
     fake_clock_init(&fake);
     o->clock = &fake.clock;
-    o->api_keys = keys;
-    o->n_api_keys = 2;
+    two_keys(o);
 }
 
 __attribute__((format(printf, 5, 6))) static struct reply

@@ -4,13 +4,6 @@
 
 static struct fake_clock fake;
 
-static const char *const keys[] = { "tml-alice-0123456789", "tml-bob-0123456789" };
-static void two_users(struct server_options *o)
-{
-    o->api_keys = keys;
-    o->n_api_keys = 2;
-}
-
 static struct reply as(struct server *s, const char *key, const char *method, const char *path,
                        const char *body)
 {
@@ -21,7 +14,7 @@ static struct reply as(struct server *s, const char *key, const char *method, co
 static void test_keys(void)
 {
     os_remove_tree(test_data, NULL);
-    struct server *s = start_with(two_users);
+    struct server *s = start_with(two_keys);
     REQUIRE(s);
     struct reply r = as(s, NULL, "GET", "/api/v1/sessions", NULL);
     CHECK_STATUS(r, 401);
@@ -34,21 +27,21 @@ static void test_keys(void)
     r = as(s, NULL, "GET", "/api/v1/healthz", NULL);
     CHECK_STATUS(r, 200);
     reply_clear(&r);
-    r = as(s, keys[0], "POST", "/api/v1/create_session",
+    r = as(s, ALICE, "POST", "/api/v1/create_session",
            "{\"tags\":[],\"user_metadata\":{},\"sdk_version\":\"0.25.0\"}");
     CHECK_STATUS(r, 200);
     char id[64], body[256];
     snprintf(id, sizeof(id), "%s", member(&r, "session_id"));
     reply_clear(&r);
     snprintf(body, sizeof(body), "{\"session_id\":\"%s\"}", id);
-    r = as(s, keys[0], "POST", "/api/v1/session_heartbeat", body);
+    r = as(s, ALICE, "POST", "/api/v1/session_heartbeat", body);
     CHECK_STATUS(r, 200);
     reply_clear(&r);
     /* What belongs to another user does not exist. */
-    r = as(s, keys[1], "POST", "/api/v1/session_heartbeat", body);
+    r = as(s, BOB, "POST", "/api/v1/session_heartbeat", body);
     CHECK_STATUS(r, 404);
     reply_clear(&r);
-    r = as(s, keys[1], "GET", "/api/v1/sessions", NULL);
+    r = as(s, BOB, "GET", "/api/v1/sessions", NULL);
     CHECK(!strstr(r.body, id));
     reply_clear(&r);
     server_close(s);

@@ -4,12 +4,6 @@
 #include "server/sweep.h"
 #include "unit/server/harness.h"
 
-static void nap_ms(int n)
-{
-    struct timespec t = { n / 1000, (n % 1000) * 1000000L };
-    nanosleep(&t, NULL);
-}
-
 /* A pass over n datums is n slices of the fake engine. */
 static struct reply long_pass(struct server *s, const char *model, int seq, int n)
 {
@@ -23,21 +17,6 @@ static struct reply long_pass(struct server *s, const char *model, int seq, int 
     snprintf(body + k, sizeof(body) - (size_t)k, "]}}");
     struct ask a = { .method = "POST", .path = "/api/v1/forward_backward", .body = body };
     return send_ask(s, &a);
-}
-
-static bool is_done(struct server *s, const char *id)
-{
-    pthread_mutex_lock(&s->lock);
-    struct future *f = core_future_locked(s, id);
-    bool done = f && (f->state == FUTURE_DONE || f->state == FUTURE_FAILED);
-    pthread_mutex_unlock(&s->lock);
-    return done;
-}
-
-static void wait_done(struct server *s, const char *id)
-{
-    for (int i = 0; i < 10000 && !is_done(s, id); i++)
-        nap_ms(1);
 }
 
 static void test_a_huge_batch_does_not_stop_another_model(void)
@@ -263,11 +242,9 @@ static void test_a_full_batch_takes_in_a_guest(void)
 
 /* ---- users ------------------------------------------------------------------------------- */
 
-static const char *const keys[] = { "tml-alice-0123456789", "tml-bob-0123456789" };
 static void two_users_short_queue(struct server_options *o)
 {
-    o->api_keys = keys;
-    o->n_api_keys = 2;
+    two_keys(o);
     o->max_batch = 1;
     o->max_queued_samples = 8;
     o->max_queued_bytes = 64 << 10;
@@ -294,14 +271,14 @@ static void test_a_user_cannot_take_the_whole_queue(void)
     REQUIRE(s);
     atomic_store(&fake_step_us, 5000);
     int accepted = 0, status = 200;
-    while (accepted < 100 && (status = sample_as(s, keys[0], 100)) == 200)
+    while (accepted < 100 && (status = sample_as(s, ALICE, 100)) == 200)
         accepted++;
     CHECK_INT(status, 429);
     CHECK(accepted >= 8 && accepted <= 10);
     /* Two of the eight are the other one's, whatever the first does. */
-    CHECK_INT(sample_as(s, keys[1], 1), 200);
-    CHECK_INT(sample_as(s, keys[1], 1), 200);
-    CHECK_INT(sample_as(s, keys[0], 1), 429);
+    CHECK_INT(sample_as(s, BOB, 1), 200);
+    CHECK_INT(sample_as(s, BOB, 1), 200);
+    CHECK_INT(sample_as(s, ALICE, 1), 429);
     atomic_store(&fake_step_us, 0);
     server_close(s);
 }
