@@ -104,7 +104,7 @@ help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
 
 ## make all            the library, the engine, the tinker program, the examples
-all: layers $(TARGETS) examples links man compile_commands.json
+all: layers $(TARGETS) $(EXAMPLES) links man compile_commands.json
 
 .PHONY: links
 links: $(TARGETS)
@@ -115,7 +115,6 @@ endif
 layers:
 	@tools/check-layers .
 
-examples: $(EXAMPLES)
 man: $(if $(shell command -v scdoc 2>/dev/null),$(MANPAGES))
 
 # ---- rules --------------------------------------------------------------------------------------
@@ -257,6 +256,11 @@ deps:
 quickstart: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) all $(TOOLS)
 	@BUILD_DIR=$(B) tools/quickstart
+
+## make examples       install what is missing, build, run every program of examples/, stop at a failure
+examples: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) all
+	@BUILD_DIR=$(B) tools/run-examples $(NAMES)
 
 ## make install        into PREFIX (default /usr/local); BIN=name renames the program
 install: all
