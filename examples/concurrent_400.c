@@ -1,14 +1,14 @@
 /* concurrent_400.c - four hundred samples in flight, collected through one queue.
  *
+ *     TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local concurrent_400 [model]
+ *
  * No thread per request: one library thread does the network, and the futures are handed
  * over in the order in which they complete. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <tinker/tinker.h>
+#include "example.h"
 
 enum { SAMPLES = 400 };
 
-static int submit_all(tinker_sampler *s, tinker_queue *q, tinker_error *err)
+static void submit_all(tinker_sampler *s, tinker_queue *q)
 {
     int32_t prompt[] = { 10, 11, 12, 13 };
     tinker_chunk text = { .tokens = prompt, .n_tokens = 4 };
@@ -18,39 +18,34 @@ static int submit_all(tinker_sampler *s, tinker_queue *q, tinker_error *err)
     params.has_seed = 1;
     for (int i = 0; i < SAMPLES; i++) {
         params.seed = i;
-        prompt[3] = 13 + i % 20;
-        tinker_future *f = tinker_sampler_sample(s, &input, &params, NULL, err);
-        if (!f || tinker_queue_add(q, f, NULL, err) != TINKER_OK)
-            return i;
+        prompt[3] = 13 + i % 20; /* the last prompt was encoded before its call returned */
+        tinker_future *f = need(tinker_sampler_sample(s, &input, &params, NULL, &err), "sample");
+        if (tinker_queue_add(q, f, NULL, &err) != TINKER_OK)
+            die("queue");
     }
-    return SAMPLES;
 }
 
 int main(int argc, char **argv)
 {
-    const char *model = argc > 1 ? argv[1] : "tinker/tiny";
-    tinker_error err;
-    tinker_service *service = tinker_service_new(NULL, &err);
+    tinker_service *service = need(tinker_service_new(NULL, &err), "service");
     tinker_sampler *s =
-        service ? tinker_service_create_sampler(service, model, NULL, 60000, &err) : NULL;
-    tinker_queue *q = s ? tinker_queue_new(&err) : NULL;
-    int pending = q ? submit_all(s, q, &err) : 0, done = 0, failed = 0;
+        need(tinker_service_create_sampler(service, model_name(argc, argv), NULL, MINUTE_MS, &err),
+             "sampler");
+    tinker_queue *q = need(tinker_queue_new(&err), "queue");
+    submit_all(s, q);
+    int done = 0, failed = 0;
     size_t tokens = 0;
-    while (pending > 0) {
-        tinker_future *f = tinker_queue_next(q, 120000, NULL);
-        if (!f)
-            break;
+    tinker_future *f;
+    while (done + failed < SAMPLES && (f = tinker_queue_next(q, MINUTE_MS, NULL)) != NULL) {
         if (tinker_future_wait(f, 0, &err) == TINKER_OK) {
             tokens += tinker_future_sample(f)->sequences[0].n;
             done++;
-        } else
-            failed++;
+        } else if (failed++ == 0)
+            fprintf(stderr, "the first that failed: %s\n", err.message);
         tinker_future_free(f);
-        pending--;
     }
-    printf("%d samples, %zu tokens, %d failed, %d missing\n", done, tokens, failed, pending);
-    if (done < SAMPLES)
-        fprintf(stderr, "concurrent_400: %s\n", err.message);
+    printf("%d samples, %zu tokens, %d failed, %d missing\n", done, tokens, failed,
+           SAMPLES - done - failed);
     tinker_queue_free(q);
     tinker_sampler_free(s);
     tinker_service_free(service);

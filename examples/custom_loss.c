@@ -1,38 +1,12 @@
 /* custom_loss.c - a loss of your own: direct preference optimisation with a regularizer.
  *
+ *     TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local custom_loss [model]
+ *
  * Data come in pairs, the preferred answer first.  The loss compares what training changed
  * about the two since the start; the library differentiates it. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <tinker/tinker.h>
+#include "example.h"
 
-enum { PAIRS = 2, N = 2 * PAIRS, TOKENS = 12, STEPS = 8, MINUTE_MS = 60000 };
-
-struct example {
-    int32_t tokens[TOKENS];
-    int64_t targets[TOKENS];
-    float weights[TOKENS];
-    tinker_chunk chunk;
-    tinker_named_tensor inputs[2];
-};
-
-/* Count upwards, or stand still; the first half is the question and has no weight. */
-static tinker_datum make(struct example *e, int first, int by)
-{
-    for (int i = 0; i < TOKENS; i++) {
-        e->tokens[i] = 20 + first + by * i;
-        e->targets[i] = 20 + first + by * (i + 1);
-        e->weights[i] = i >= TOKENS / 2;
-    }
-    e->chunk = (tinker_chunk){ .tokens = e->tokens, .n_tokens = TOKENS };
-    e->inputs[0] =
-        (tinker_named_tensor){ "target_tokens",
-                               { .dtype = TINKER_INT64, .data = e->targets, .n = TOKENS } };
-    e->inputs[1] =
-        (tinker_named_tensor){ "weights",
-                               { .dtype = TINKER_FLOAT32, .data = e->weights, .n = TOKENS } };
-    return (tinker_datum){ { &e->chunk, 1 }, e->inputs, 2 };
-}
+enum { PAIRS = 2, N = 2 * PAIRS, STEPS = 8 };
 
 /* -mean log sigmoid(0.1 * (gain of the chosen answer - gain of the rejected one)) */
 static tinker_var *dpo(tinker_tape *tape, const tinker_datum *data, tinker_var *const *logprobs,
@@ -52,8 +26,8 @@ static tinker_var *dpo(tinker_tape *tape, const tinker_datum *data, tinker_var *
     return tinker_var_neg(tinker_var_mean(tinker_var_logsigmoid(z), TINKER_ALL, 0));
 }
 
-static int step(tinker_training *t, const tinker_datum *data, const tinker_forward_backward *start,
-                int number, tinker_error *err)
+static void step(tinker_training *t, const tinker_datum *data, const tinker_forward_backward *start,
+                 int number)
 {
     tinker_reg_size mean = TINKER_REG_SIZE_INIT;
     mean.reduction = TINKER_REG_MEAN;
@@ -68,43 +42,37 @@ static int step(tinker_training *t, const tinker_datum *data, const tinker_forwa
     tinker_adam adam = TINKER_ADAM_INIT;
     adam.learning_rate = 1e-3;
     tinker_loss_report *report = NULL;
-    tinker_future *both[2];
-    both[0] = tinker_training_forward_backward_custom(t, data, N, dpo, (void *)start, &opts,
-                                                      MINUTE_MS, &report, err);
-    both[1] = both[0] ? tinker_training_optim_step(t, &adam, err) : NULL;
-    int ok = both[1] && tinker_future_wait_all(both, 2, MINUTE_MS, err) == TINKER_OK;
-    if (ok) {
-        const tinker_forward_backward *r = tinker_future_forward_backward(both[0]);
-        printf("step %d  loss %.4f  margin %+.4f  gradient %.4f, of the regularizer %.4f\n", number,
-               report->loss_total, tinker_metric(r->metrics, r->n_metrics, "margin", 0),
-               report->total_grad_norm, report->regularizers[0].grad_norm_weighted);
-    }
-    tinker_future_free(both[0]);
-    tinker_future_free(both[1]);
+    tinker_future *pass = need(tinker_training_forward_backward_custom(
+                                   t, data, N, dpo, (void *)start, &opts, MINUTE_MS, &report, &err),
+                               "forward_backward_custom");
+    finish(tinker_training_optim_step(t, &adam, &err), "optim_step");
+    const tinker_forward_backward *r = tinker_future_forward_backward(await(pass, "backward"));
+    printf("step %d  loss %.4f  margin %+.4f  gradient %.4f, of the regularizer %.4f\n", number,
+           report->loss_total, tinker_metric(r->metrics, r->n_metrics, "margin", 0),
+           report->total_grad_norm, report->regularizers[0].grad_norm_weighted);
+    tinker_future_free(pass);
     tinker_loss_report_free(report);
-    return ok;
 }
 
 int main(int argc, char **argv)
 {
-    tinker_error err;
-    const char *model = argc > 1 ? argv[1] : "tinker/tiny";
-    tinker_service *service = tinker_service_new(NULL, &err);
+    tinker_service *service = need(tinker_service_new(NULL, &err), "service");
     tinker_training *t =
-        service ? tinker_service_create_lora(service, model, NULL, MINUTE_MS, &err) : NULL;
-    static struct example examples[N];
+        need(tinker_service_create_lora(service, model_name(argc, argv), NULL, MINUTE_MS, &err),
+             "training client");
+    static struct row rows[N];
     tinker_datum data[N];
-    for (int i = 0; i < N; i++)
-        data[i] = make(&examples[i], 5 * (i / 2), i % 2 == 0);
-    tinker_loss plain = { "cross_entropy", NULL, 0 };
-    tinker_future *start = t ? tinker_training_forward(t, data, N, &plain, &err) : NULL;
-    int ok = start && tinker_future_wait(start, MINUTE_MS, &err) == TINKER_OK;
-    for (int i = 1; ok && i <= STEPS; i++)
-        ok = step(t, data, tinker_future_forward_backward(start), i, &err);
-    if (!ok)
-        fprintf(stderr, "custom_loss: %s\n", err.message);
+    for (int i = 0; i < N; i++) {
+        data[i] = counting(&rows[i], 5 * (i / 2), i % 2 == 0); /* upwards, or standing still */
+        for (int k = 0; k < ROW / 2; k++)
+            rows[i].weights[k] = 0; /* the first half is the question */
+    }
+    tinker_loss plain = { .name = "cross_entropy" };
+    tinker_future *start = await(tinker_training_forward(t, data, N, &plain, &err), "forward");
+    for (int i = 1; i <= STEPS; i++)
+        step(t, data, tinker_future_forward_backward(start), i);
     tinker_future_free(start);
     tinker_training_free(t);
     tinker_service_free(service);
-    return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+    return EXIT_SUCCESS;
 }

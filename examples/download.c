@@ -1,10 +1,11 @@
-/* download.c - stream the archive of a checkpoint into a file, with progress.
+/* download.c - stream the archive of a checkpoint into a file, with progress, and unpack it.
  *
- *     download tinker://<run>/sampler_weights/<name> [file] */
-#include <stdio.h>
-#include <stdlib.h>
-#include <tinker/rest.h>
-#include <tinker/tinker.h>
+ *     TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local \
+ *         download tinker://<run>/sampler_weights/<name> [file [new directory]]
+ *
+ * The file appears when it is complete.  What is in an archive is not trusted: one with links, or
+ * with names that lead elsewhere, is refused as a whole. */
+#include "example.h"
 
 static int show(void *state, int64_t done, int64_t total)
 {
@@ -17,24 +18,26 @@ static int show(void *state, int64_t done, int64_t total)
 int main(int argc, char **argv)
 {
     if (argc < 2) {
-        fprintf(stderr, "usage: download tinker://… [file]\n");
+        fprintf(stderr, "usage: download tinker://… [file [new directory]]\n");
         return 2;
     }
-    tinker_error err;
+    const char *file = argc > 2 ? argv[2] : "checkpoint.tar";
     tinker_download_options opts = TINKER_DOWNLOAD_OPTIONS_INIT;
     opts.force = 1;
     opts.progress = show;
-    tinker_service *service = tinker_service_new(NULL, &err);
-    tinker_rest *r = service ? tinker_service_create_rest(service, &err) : NULL;
-    const char *file = argc > 2 ? argv[2] : "checkpoint.tar";
-    tinker_future *f = r ? tinker_rest_download_checkpoint(r, argv[1], file, &opts, &err) : NULL;
-    int ok = f && tinker_future_wait(f, -1, &err) == TINKER_OK;
-    if (ok)
-        printf("\n%s\n", tinker_future_path(f));
-    else
-        fprintf(stderr, "\ndownload: %s\n", err.message);
+    tinker_service *service = need(tinker_service_new(NULL, &err), "service");
+    tinker_rest *r = need(tinker_service_create_rest(service, &err), "REST client");
+    tinker_future *f =
+        await(tinker_rest_download_checkpoint(r, argv[1], file, &opts, &err), "download");
+    fputc('\n', stderr);
+    printf("%s\n", tinker_future_path(f));
+    if (argc > 3) {
+        if (tinker_archive_extract(file, argv[3], &err) != TINKER_OK)
+            die("extract");
+        printf("unpacked into %s\n", argv[3]);
+    }
     tinker_future_free(f);
     tinker_rest_free(r);
     tinker_service_free(service);
-    return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+    return EXIT_SUCCESS;
 }

@@ -1,17 +1,17 @@
 /* event_loop.c - futures inside a poll loop that also serves other descriptors.
  *
+ *     TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local event_loop [model]
+ *
  * The queue's descriptor is readable while completed futures wait; their callbacks run
  * here, in dispatch, and nowhere else, so the program needs no locks. */
+#include "example.h"
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
-#include <tinker/tinker.h>
 
 struct program {
     tinker_sampler *sampler;
     tinker_queue *queue;
-    int rounds, open, failed;
+    int rounds, open;
 };
 
 static void ask(struct program *p);
@@ -19,13 +19,9 @@ static void ask(struct program *p);
 static void on_sample(tinker_future *f, void *state)
 {
     struct program *p = state;
-    tinker_error err;
-    if (tinker_future_wait(f, 0, &err) == TINKER_OK)
-        printf("answer of %zu tokens\n", tinker_future_sample(f)->sequences[0].n);
-    else {
-        fprintf(stderr, "event_loop: %s\n", err.message);
-        p->failed = 1;
-    }
+    if (tinker_future_wait(f, 0, &err) != TINKER_OK)
+        die("sample");
+    printf("answer of %zu tokens\n", tinker_future_sample(f)->sequences[0].n);
     tinker_future_free(f);
     p->open--;
     if (--p->rounds > 0)
@@ -39,14 +35,11 @@ static void ask(struct program *p)
     tinker_model_input input = { &text, 1 };
     tinker_sampling_params params = TINKER_SAMPLING_PARAMS_INIT;
     params.max_tokens = 8;
-    tinker_error err;
-    tinker_future *f = tinker_sampler_sample(p->sampler, &input, &params, NULL, &err);
-    if (f && tinker_queue_add_callback(p->queue, f, on_sample, p, &err) == TINKER_OK)
-        p->open++;
-    else {
-        fprintf(stderr, "event_loop: %s\n", err.message);
-        p->failed = 1;
-    }
+    tinker_future *f =
+        need(tinker_sampler_sample(p->sampler, &input, &params, NULL, &err), "sample");
+    if (tinker_queue_add_callback(p->queue, f, on_sample, p, &err) != TINKER_OK)
+        die("queue");
+    p->open++;
 }
 
 static void run(struct program *p)
@@ -54,7 +47,7 @@ static void run(struct program *p)
     struct pollfd fds[2] = { { .fd = tinker_queue_fd(p->queue), .events = POLLIN },
                              { .fd = STDIN_FILENO, .events = POLLIN } };
     int watched = isatty(STDIN_FILENO) ? 2 : 1;
-    while (p->open > 0 && poll(fds, (nfds_t)watched, 120000) > 0) {
+    while (p->open > 0 && poll(fds, (nfds_t)watched, MINUTE_MS) > 0) {
         if (fds[0].revents)
             tinker_queue_dispatch(p->queue, 0);
         if (watched == 2 && fds[1].revents) {
@@ -69,20 +62,17 @@ static void run(struct program *p)
 
 int main(int argc, char **argv)
 {
-    const char *model = argc > 1 ? argv[1] : "tinker/tiny";
-    tinker_error err;
     struct program p = { .rounds = 5 };
-    tinker_service *service = tinker_service_new(NULL, &err);
-    p.sampler = service ? tinker_service_create_sampler(service, model, NULL, 60000, &err) : NULL;
-    p.queue = p.sampler ? tinker_queue_new(&err) : NULL;
-    if (p.queue) {
-        ask(&p);
-        run(&p);
-    } else
-        fprintf(stderr, "event_loop: %s\n", err.message);
-    int ok = p.queue && !p.failed && p.rounds == 0;
+    tinker_service *service = need(tinker_service_new(NULL, &err), "service");
+    p.sampler =
+        need(tinker_service_create_sampler(service, model_name(argc, argv), NULL, MINUTE_MS, &err),
+             "sampler");
+    p.queue = need(tinker_queue_new(&err), "queue");
+    ask(&p);
+    run(&p);
+    expect(p.rounds == 0, "every round was answered");
     tinker_queue_free(p.queue);
     tinker_sampler_free(p.sampler);
     tinker_service_free(service);
-    return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+    return EXIT_SUCCESS;
 }

@@ -5,6 +5,10 @@
 #ifndef EXAMPLE_H
 #define EXAMPLE_H
 
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L /* nanosleep() under -std=c11; so this header comes first */
+#endif
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

@@ -1,9 +1,7 @@
 /* hello_sampling.c - sample a continuation of a few tokens from a base model.
  *
  *     TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local hello_sampling [model] */
-#include <stdio.h>
-#include <stdlib.h>
-#include <tinker/tinker.h>
+#include "example.h"
 
 static void show(const tinker_sample *sample)
 {
@@ -18,11 +16,10 @@ static void show(const tinker_sample *sample)
 
 int main(int argc, char **argv)
 {
-    const char *model = argc > 1 ? argv[1] : "tinker/tiny";
-    tinker_error err;
-    tinker_service *service = tinker_service_new(NULL, &err);
+    tinker_service *service = need(tinker_service_new(NULL, &err), "service");
     tinker_sampler *sampler =
-        service ? tinker_service_create_sampler(service, model, NULL, 60000, &err) : NULL;
+        need(tinker_service_create_sampler(service, model_name(argc, argv), NULL, MINUTE_MS, &err),
+             "sampler");
 
     int32_t prompt[] = { 10, 11, 12, 13 };
     tinker_chunk text = { .tokens = prompt, .n_tokens = 4 };
@@ -32,16 +29,12 @@ int main(int argc, char **argv)
     params.temperature = 0.7;
     tinker_sample_options opts = TINKER_SAMPLE_OPTIONS_INIT;
     opts.num_samples = 2;
-
     tinker_future *f =
-        sampler ? tinker_sampler_sample(sampler, &input, &params, &opts, &err) : NULL;
-    int ok = f && tinker_future_wait(f, 60000, &err) == TINKER_OK;
-    if (ok)
-        show(tinker_future_sample(f));
-    else
-        fprintf(stderr, "hello_sampling: %s\n", err.message);
+        await(tinker_sampler_sample(sampler, &input, &params, &opts, &err), "sample");
+    show(tinker_future_sample(f));
+
     tinker_future_free(f);
     tinker_sampler_free(sampler);
     tinker_service_free(service);
-    return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+    return EXIT_SUCCESS;
 }

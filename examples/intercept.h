@@ -6,6 +6,8 @@
 #ifndef INTERCEPT_H
 #define INTERCEPT_H
 
+#include "example.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -13,7 +15,6 @@
 #include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "example.h"
 
 enum { INTERCEPT_MOST = 1 << 18 }; /* bytes of a request */
 

@@ -6,12 +6,9 @@
  * "Mira|sold|Oslo": who, did what, where.  Nothing like it was in the model's training text, and the
  * held-out sentences use names that the fine-tuning never saw.  Everything goes through the
  * public API to the service that TINKER_BASE_URL names. */
+#include "example.h"
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <tinker/tinker.h>
 
 enum { BATCH = 32, HELD_OUT = 64, TIMEOUT_MS = 120000 };
 
@@ -62,17 +59,10 @@ static void make_sentence(struct sentence *s)
     snprintf(s->record, sizeof s->record, "%s|%s|%s", who, verb, city);
 }
 
-static void fail(const char *what, const tinker_error *err)
-{
-    fprintf(stderr, "quickstart: %s: %s\n", what, err->message);
-    exit(1);
-}
-
 /* Greedy answers to `n` sentences at once; returns how many equal the record. */
 static int evaluate(tinker_sampler *sampler, tinker_tokenizer *tok, tinker_renderer *renderer,
                     const struct sentence *s, size_t n, char *first, size_t first_size)
 {
-    tinker_error err;
     tinker_future *answers[HELD_OUT];
     tinker_sampling_params params = TINKER_SAMPLING_PARAMS_INIT;
     tinker_stop_sequences stop = tinker_renderer_stop(renderer);
@@ -85,23 +75,23 @@ static int evaluate(tinker_sampler *sampler, tinker_tokenizer *tok, tinker_rende
         tinker_message m = { .role = "user", .content = s[i].text };
         tinker_rendered *prompt = tinker_renderer_prompt(renderer, &m, 1, NULL, NULL, &err);
         if (!prompt)
-            fail("prompt", &err);
+            die("prompt");
         answers[i] =
             tinker_sampler_sample(sampler, &prompt->examples[0].input, &params, NULL, &err);
         if (!answers[i])
-            fail("sample", &err);
+            die("sample");
         tinker_rendered_free(prompt);
     }
     int right = 0;
     for (size_t i = 0; i < n; i++) {
         if (tinker_future_wait(answers[i], TIMEOUT_MS, &err) != TINKER_OK)
-            fail("sample", &err);
+            die("sample");
         const tinker_sequence *q = &tinker_future_sample(answers[i])->sequences[0];
         tinker_decode_options plain = TINKER_DECODE_OPTIONS_INIT;
         tinker_text text = TINKER_TEXT_INIT;
         plain.skip_special = 1;
         if (tinker_tokenizer_decode(tok, q->tokens, q->n, &plain, &text, &err) != TINKER_OK)
-            fail("decode", &err);
+            die("decode");
         right += text.s && strcmp(text.s, s[i].record) == 0;
         if (i == 0)
             snprintf(first, first_size, "%s", text.s ? text.s : "");
@@ -114,7 +104,6 @@ static int evaluate(tinker_sampler *sampler, tinker_tokenizer *tok, tinker_rende
 /* One batch of fresh sentences; returns the mean loss per trained token. */
 static double train_step(tinker_training *t, tinker_renderer *renderer, double learning_rate)
 {
-    tinker_error err;
     tinker_training_row *rows[BATCH];
     tinker_datum data[BATCH];
     size_t trained = 0;
@@ -128,7 +117,7 @@ static double train_step(tinker_training *t, tinker_renderer *renderer, double l
         rows[i] =
             x ? tinker_training_row_new(&x->examples[0], 0, TINKER_REDUCTION_NONE, &err) : NULL;
         if (!rows[i])
-            fail("example", &err);
+            die("example");
         data[i] = rows[i]->datum;
         trained += rows[i]->n_trained;
         tinker_rendered_free(x);
@@ -140,7 +129,7 @@ static double train_step(tinker_training *t, tinker_renderer *renderer, double l
     tinker_future *step = fb ? tinker_training_optim_step(t, &adam, &err) : NULL;
     if (!step || tinker_future_wait(fb, TIMEOUT_MS, &err) != TINKER_OK ||
         tinker_future_wait(step, TIMEOUT_MS, &err) != TINKER_OK)
-        fail("training step", &err);
+        die("training step");
     const tinker_forward_backward *r = tinker_future_forward_backward(fb);
     double value = tinker_metric(r->metrics, r->n_metrics, "loss:sum", NAN) / (double)trained;
     tinker_future_free(step);
@@ -169,7 +158,6 @@ int main(int argc, char **argv)
         return 2;
     }
     int steps = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 100;
-    tinker_error err;
     struct timespec begin, end;
     clock_gettime(CLOCK_MONOTONIC, &begin);
 
@@ -183,7 +171,7 @@ int main(int argc, char **argv)
     tinker_sampler *base =
         training ? tinker_service_create_sampler(service, argv[1], NULL, TIMEOUT_MS, &err) : NULL;
     if (!base)
-        fail("set-up", &err);
+        die("set-up");
 
     struct sentence held_out[HELD_OUT];
     for (size_t i = 0; i < HELD_OUT; i++)
@@ -197,7 +185,7 @@ int main(int argc, char **argv)
     }
     tinker_sampler *tuned = tinker_training_create_sampler(training, TIMEOUT_MS, &err);
     if (!tuned)
-        fail("sampler", &err);
+        die("sampler");
     int after = evaluate(tuned, tok, renderer, held_out, HELD_OUT, after_text, sizeof after_text);
     fprintf(stderr, "  after    %d of %d held-out sentences right\n", after, HELD_OUT);
     printf("prompt  %s\nbefore  %s\nafter   %s\nwanted  %s\n", held_out[0].text, before_text,

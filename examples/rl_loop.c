@@ -1,12 +1,12 @@
 /* rl_loop.c - reinforcement learning with importance sampling.
  *
- * Each round: save the weights for sampling, sample a group, reward sequences that hold
- * a wanted token, and push the model towards the better half of the group. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <tinker/tinker.h>
+ *     TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local rl_loop [model]
+ *
+ * Each round: save the weights for sampling, sample a group, reward sequences for every token of
+ * one kind, and push the model towards the better half of the group. */
+#include "example.h"
 
-enum { GROUP = 8, LENGTH = 8, ROUNDS = 3, PROMPT = 4, WANTED = 30 };
+enum { GROUP = 16, LENGTH = 8, ROUNDS = 6, PROMPT = 4, WANTED = 11 };
 
 static const int32_t prompt[PROMPT] = { 10, 11, 12, 13 };
 
@@ -51,55 +51,56 @@ static tinker_datum make(struct rollout *r, const tinker_sequence *s, double mea
     return (tinker_datum){ { &r->chunk, 1 }, r->inputs, 3 };
 }
 
-static int train(tinker_training *t, const tinker_sample *sample, int round, tinker_error *err)
+/* One step on the group; returns its mean reward. */
+static double train(tinker_training *t, const tinker_sample *sample)
 {
     static struct rollout rollouts[GROUP];
     tinker_datum data[GROUP];
-    tinker_loss loss = { "importance_sampling", NULL, 0 };
+    tinker_loss loss = { .name = "importance_sampling" };
+    tinker_adam adam = TINKER_ADAM_INIT;
+    adam.learning_rate = 2e-3;
     double mean = 0;
     for (size_t i = 0; i < GROUP; i++)
         mean += (rollouts[i].reward = reward_of(&sample->sequences[i])) / GROUP;
     for (size_t i = 0; i < GROUP; i++)
         data[i] = make(&rollouts[i], &sample->sequences[i], mean);
-    tinker_future *both[2] = { tinker_training_forward_backward(t, data, GROUP, &loss, err), NULL };
-    both[1] = both[0] ? tinker_training_optim_step(t, NULL, err) : NULL;
-    int ok = both[1] && tinker_future_wait_all(both, 2, 120000, err) == TINKER_OK;
-    printf("round %d  mean reward %.3f\n", round, mean);
-    tinker_future_free(both[0]);
-    tinker_future_free(both[1]);
-    return ok;
+    tinker_future *pass = tinker_training_forward_backward(t, data, GROUP, &loss, &err);
+    tinker_future *step = pass ? tinker_training_optim_step(t, &adam, &err) : NULL;
+    finish(pass, "forward_backward");
+    finish(step, "optim_step");
+    return mean;
 }
 
-static int round_of(tinker_training *t, int round, tinker_error *err)
+/* Sample from the weights as they are now, and learn from it. */
+static double round_of(tinker_training *t, int round)
 {
     tinker_chunk text = { .tokens = prompt, .n_tokens = PROMPT };
     tinker_model_input input = { &text, 1 };
     tinker_sampling_params params = TINKER_SAMPLING_PARAMS_INIT;
     tinker_sample_options opts = TINKER_SAMPLE_OPTIONS_INIT;
     params.max_tokens = LENGTH;
+    params.has_seed = 1;
+    params.seed = round;
     opts.num_samples = GROUP;
-    tinker_sampler *s = tinker_training_create_sampler(t, 120000, err);
-    tinker_future *f = s ? tinker_sampler_sample(s, &input, &params, &opts, err) : NULL;
-    int ok = f && tinker_future_wait(f, 120000, err) == TINKER_OK &&
-             train(t, tinker_future_sample(f), round, err);
+    tinker_sampler *s = need(tinker_training_create_sampler(t, MINUTE_MS, &err), "sampler");
+    tinker_future *f = await(tinker_sampler_sample(s, &input, &params, &opts, &err), "sample");
+    double reward = train(t, tinker_future_sample(f));
     tinker_future_free(f);
     tinker_sampler_free(s);
-    return ok;
+    return reward;
 }
 
 int main(int argc, char **argv)
 {
-    tinker_error err;
-    const char *model = argc > 1 ? argv[1] : "tinker/tiny";
-    tinker_service *service = tinker_service_new(NULL, &err);
+    tinker_service *service = need(tinker_service_new(NULL, &err), "service");
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.has_seed = 1;
     tinker_training *t =
-        service ? tinker_service_create_lora(service, model, NULL, 60000, &err) : NULL;
-    int ok = t != NULL;
-    for (int i = 1; ok && i <= ROUNDS; i++)
-        ok = round_of(t, i, &err);
-    if (!ok)
-        fprintf(stderr, "rl_loop: %s\n", err.message);
+        need(tinker_service_create_lora(service, model_name(argc, argv), &lora, MINUTE_MS, &err),
+             "training client");
+    for (int i = 1; i <= ROUNDS; i++)
+        printf("round %d  mean reward %.3f\n", i, round_of(t, i));
     tinker_training_free(t);
     tinker_service_free(service);
-    return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+    return EXIT_SUCCESS;
 }

@@ -1,79 +1,45 @@
 /* supervised_loop.c - ten steps of supervised fine-tuning, pipelined.
  *
+ *     TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local supervised_loop [model]
+ *
  * forward_backward and optim_step are submitted together and awaited together: the second
  * is on its way while the first is still being computed. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <tinker/tinker.h>
+#include "example.h"
 
-enum { BATCH = 4, TOKENS = 16, STEPS = 10 };
+enum { BATCH = 4, STEPS = 10 };
 
-struct example {
-    int32_t tokens[TOKENS];
-    int64_t targets[TOKENS];
-    float weights[TOKENS];
-    tinker_chunk chunk;
-    tinker_named_tensor inputs[2];
-};
-
-/* Count upwards: token t is followed by t + 1. */
-static tinker_datum make(struct example *e, int first)
+/* Returns the loss per token before the step. */
+static double step(tinker_training *t, const tinker_datum *data)
 {
-    for (int i = 0; i < TOKENS; i++) {
-        e->tokens[i] = 20 + (first + i) % 50;
-        e->targets[i] = 20 + (first + i + 1) % 50;
-        e->weights[i] = 1;
-    }
-    e->chunk = (tinker_chunk){ .tokens = e->tokens, .n_tokens = TOKENS };
-    e->inputs[0] =
-        (tinker_named_tensor){ "target_tokens",
-                               { .dtype = TINKER_INT64, .data = e->targets, .n = TOKENS } };
-    e->inputs[1] =
-        (tinker_named_tensor){ "weights",
-                               { .dtype = TINKER_FLOAT32, .data = e->weights, .n = TOKENS } };
-    return (tinker_datum){ { &e->chunk, 1 }, e->inputs, 2 };
-}
-
-static int step(tinker_training *t, const tinker_datum *data, int number, tinker_error *err)
-{
-    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
     tinker_adam adam = TINKER_ADAM_INIT;
     adam.learning_rate = 1e-3;
     tinker_future *both[2];
-    both[0] = tinker_training_forward_backward(t, data, BATCH, &loss, err);
-    both[1] = both[0] ? tinker_training_optim_step(t, &adam, err) : NULL;
-    int ok = both[1] && tinker_future_wait_all(both, 2, 120000, err) == TINKER_OK;
-    if (ok) {
-        const tinker_forward_backward *r = tinker_future_forward_backward(both[0]);
-        double sum = tinker_metric(r->metrics, r->n_metrics, "loss:sum", 0);
-        printf("step %2d  loss per token %.4f\n", number, sum / (BATCH * TOKENS));
-    }
+    both[0] = need(tinker_training_forward_backward(t, data, BATCH, &loss, &err), "pass");
+    both[1] = need(tinker_training_optim_step(t, &adam, &err), "step");
+    if (tinker_future_wait_all(both, 2, MINUTE_MS, &err) != TINKER_OK)
+        die("training step");
+    double sum = loss_of(both[0]);
     tinker_future_free(both[0]);
-    if (both[0])
-        tinker_future_free(both[1]);
-    return ok;
+    tinker_future_free(both[1]);
+    return sum / (BATCH * ROW);
 }
 
 int main(int argc, char **argv)
 {
-    tinker_error err;
-    tinker_lora lora = TINKER_LORA_INIT;
-    lora.rank = 8;
-    tinker_service *service = tinker_service_new(NULL, &err);
-    tinker_training *t = service
-                             ? tinker_service_create_lora(
-                                   service, argc > 1 ? argv[1] : "tinker/tiny", &lora, 60000, &err)
-                             : NULL;
-    static struct example examples[BATCH];
+    static struct row rows[BATCH];
     tinker_datum data[BATCH];
     for (int i = 0; i < BATCH; i++)
-        data[i] = make(&examples[i], 7 * i);
-    int ok = t != NULL;
-    for (int i = 1; ok && i <= STEPS; i++)
-        ok = step(t, data, i, &err);
-    if (!ok)
-        fprintf(stderr, "supervised_loop: %s\n", err.message);
+        data[i] = counting(&rows[i], 7 * i, 1);
+    tinker_service *service = need(tinker_service_new(NULL, &err), "service");
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.rank = 8;
+    tinker_training *t =
+        need(tinker_service_create_lora(service, model_name(argc, argv), &lora, MINUTE_MS, &err),
+             "training client");
+    for (int i = 1; i <= STEPS; i++)
+        printf("step %2d  loss per token %.4f\n", i, step(t, data));
     tinker_training_free(t);
     tinker_service_free(service);
-    return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+    return EXIT_SUCCESS;
 }

@@ -38,7 +38,9 @@ says custom_loss '^step 8 '
 falls custom_loss loss
 says custom_loss_training '^gradient and differences agree to [0-9.]+e-(0[7-9]|1)'
 falls custom_loss_training = 0.5
-says download '/checkpoint.tar$'
+says download '/checkpoint.tar$' '^unpacked into'
+[ -f "$out/checkpoint/adapter_model.safetensors" ]
+tap "the adapter is unpacked" $? "$work/run.log"
 tar -tf "$out/checkpoint.tar" >"$work/members" 2>&1 && grep -q '^adapter_model.safetensors$' "$work/members" &&
     grep -q '^checkpoint_complete$' "$work/members"
 tap "the archive has the adapter and the completion marker" $? "$work/members"
@@ -60,7 +62,9 @@ tap "recovery_live: the steps taken again are the same" $? "$out/recovery_live.o
 says recovery_simulated '^recovered from weights/one$' '^not recovered: .*missing checkpoint' '^event recovery.exhausted$'
 says rest_listing '^model tinker/tiny, context 512$' '^run .* on tinker/tiny, rank 16$' '^checkpoint tinker://'
 says retry_and_capture '^asample: again in 1000 ms$' ' after 2 submissions$' '^flaky: worked at call 3$' '^captured: delivered$'
-says rl_loop '^round 1 '
+says rl_loop '^round 6 '
+[ "$(awk '/^round/ { r[++n] = $5 } END { print (n == 6 && r[6] > 1.5 * r[1]) }' "$out/rl_loop.out")" = 1 ]
+tap "rl_loop: the reward rises" $? "$out/rl_loop.out"
 says sampling_basic '^12 tokens, logprob -[0-9.]+: Once there was a .* named'
 says save_weights_and_sample '^after: The password is tangerine seventeen\.$'
 says sessions_management ' 1 training runs, 1 samplers  \(this program\)$' '^no-such-session  status 404$'
