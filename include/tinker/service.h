@@ -8,6 +8,7 @@
 
 #include <tinker/breaker.h>
 #include <tinker/future.h>
+#include <tinker/transport.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -69,12 +70,13 @@ typedef struct tinker_service_options {
      * that the request is guilty of do not count; judge must be NULL. */
     const tinker_breaker_options *breaker;
     const char *ca_file; /* certificates to trust instead of the system's; SSL_CERT_FILE */
+    const tinker_transport *transport; /* carries the requests instead; NULL: the library does */
 } tinker_service_options;
 #define TINKER_SERVICE_OPTIONS_INIT                                                                \
     {                                                                                              \
         sizeof(tinker_service_options), NULL, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL, NULL, 0,   \
             NULL, 0, NULL, 0, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, \
-            0, 0, 0, NULL, NULL, NULL                                                              \
+            0, 0, 0, NULL, NULL, NULL, NULL                                                        \
     }
 
 /* opts NULL: everything from the environment, which is read here and nowhere else.

@@ -39,6 +39,7 @@
 #include <tinker/tokenizer.h>
 #include <tinker/trace.h>
 #include <tinker/training.h>
+#include <tinker/transport.h>
 #include <tinker/version.h>
 
 #endif

@@ -16,6 +16,7 @@
 #include "client/local.h"
 #include "client/prefs.h"
 #include "client/report.h"
+#include "client/transport.h"
 #include "wire/future.h"
 #include "wire/timestamp.h"
 
@@ -275,11 +276,12 @@ static void send(struct call *c)
     const struct config *cfg = c->holder->cfg;
     struct http_request *r = &c->http;
     tinker_error err;
-    struct http_pool *pool = holder_pool(c->holder, spec->pool, &err);
+    struct http_pool *pool = cfg->has_transport ? NULL : holder_pool(c->holder, spec->pool, &err);
     r->body = c->body;
     r->body_len = c->body_len;
-    if (!pool || !build_url(c) || !build_headers(c) || !extend_body(c)) {
-        if (pool)
+    bool way = pool || cfg->has_transport;
+    if (!way || !build_url(c) || !build_headers(c) || !extend_body(c)) {
+        if (way)
             err_nomem(&err, spec->name);
         fail_local(c, &err);
         return;
@@ -298,7 +300,15 @@ static void send(struct call *c)
     if (c->op && spec->pool != POOL_RETRIEVE)
         c->op->sent++;
     report_attempt(c);
-    http_start(pool, r);
+    if (pool) {
+        http_start(pool, r);
+        return;
+    }
+    c->exchange = transport_start(c->holder, r);
+    if (!c->exchange) {
+        err_nomem(&err, spec->name);
+        fail_local(c, &err);
+    }
 }
 
 static void on_token(struct auth_wait *w, const char *token, const tinker_error *err)
@@ -458,6 +468,7 @@ static bool try_again(struct call *c)
 static void on_http(struct http_request *r)
 {
     struct call *c = CONTAINER(r, struct call, http);
+    c->exchange = NULL;
     c->outcome = outcome_of(&r->resp);
     if (c->op)
         answer_note(c);
@@ -567,6 +578,8 @@ void call_cancel(struct call *c)
     }
     auth_forget(&c->auth);
     http_cancel(&c->http);
+    transport_cancel(c->exchange);
+    c->exchange = NULL;
     loop_disarm(c->holder->rt->loop, &c->timer);
     free_attempt(c);
 }

@@ -75,7 +75,8 @@ struct call {
     char *url, *token;
     char key[96], retry_count[SHORTEST_MAX];
     char *own_body;
-    int attempt, tries, sent; /* sent: attempts of all tries */
+    tinker_exchange *exchange; /* of the program's transport, while under way */
+    int attempt, tries, sent;  /* sent: attempts of all tries */
     int64_t start_ns, sent_ns;
     int64_t try_ns;               /* when the try began */
     struct breaker_ticket ticket; /* of the try */

@@ -326,6 +326,18 @@ static tinker_status set_breaker(struct config *c, const tinker_service_options 
     return c->breaker_scope ? TINKER_OK : err_nomem(err, "configuration");
 }
 
+static tinker_status set_transport_of(struct config *c, const tinker_service_options *o,
+                                      tinker_error *err)
+{
+    c->transport = (tinker_transport)TINKER_TRANSPORT_INIT;
+    c->has_transport = o->transport != NULL;
+    tinker_status s =
+        opts_copy(&c->transport, sizeof(c->transport), o->transport, "tinker_transport", err);
+    if (s == TINKER_OK && o->transport && !c->transport.send)
+        s = err_set(err, TINKER_EINVAL, "a transport needs a function to send with");
+    return s;
+}
+
 static tinker_status set_metrics(struct config *c, const tinker_service_options *o,
                                  tinker_error *err)
 {
@@ -350,6 +362,8 @@ static tinker_status resolve(struct config *c, const tinker_service_options *o, 
         s = set_breaker(c, o, err);
     if (s == TINKER_OK)
         s = set_metrics(c, o, err);
+    if (s == TINKER_OK)
+        s = set_transport_of(c, o, err);
     if (s != TINKER_OK)
         return s;
     c->project_id = text_of(c, o->project_id, "TINKER_PROJECT_ID");
@@ -371,6 +385,7 @@ tinker_status config_init(struct config *c, const tinker_service_options *opts, 
 {
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     memset(c, 0, sizeof(*c));
+    c->muted_by = &c->muted;
     arena_init(&c->arena, SIZE_MAX);
     tinker_status s = opts_copy(&o, sizeof(o), opts, "tinker_service_options", err);
     if (s == TINKER_OK)

@@ -37,9 +37,10 @@ struct config {
     const char *ca_file;
     int64_t timeout_ms; /* read, write, acquire */
     int64_t connect_ms;
-    char timeout_text[24]; /* for x-stainless-read-timeout: "60" */
-    int max_retries;       /* layer 1 */
-    atomic_bool muted;     /* the service is being freed by a callback: no more of them */
+    char timeout_text[24];       /* for x-stainless-read-timeout: "60" */
+    int max_retries;             /* layer 1 */
+    atomic_bool muted;           /* the service is being freed by a callback: no more of them */
+    const atomic_bool *muted_by; /* that of the service, also in copies for other accounts */
     bool telemetry, subprocess_sampling, dump_headers, otel, poll_backoff;
     bool isolate_limits;
     int64_t poll_backoff_initial_ms, poll_backoff_max_ms;
@@ -49,6 +50,8 @@ struct config {
     int64_t heartbeat_max_failures, heartbeat_max_ms; /* 0: never give up */
     struct log log;
     struct own_metrics metrics; /* all NULL: not wanted */
+    bool has_transport;
+    tinker_transport transport; /* the program's */
     const char *breaker_scope;  /* NULL: no circuit breakers */
     tinker_breaker_options breaker;
     tinker_log_callback *log_callback;
