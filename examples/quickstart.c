@@ -102,7 +102,7 @@ static int evaluate(tinker_sampler *sampler, tinker_tokenizer *tok, tinker_rende
 }
 
 /* One batch of fresh sentences; returns the mean loss per trained token. */
-static double train_step(tinker_training *t, tinker_renderer *renderer, double learning_rate)
+static double train_batch(tinker_training *t, tinker_renderer *renderer, double learning_rate)
 {
     tinker_training_row *rows[BATCH];
     tinker_datum data[BATCH];
@@ -181,7 +181,7 @@ int main(int argc, char **argv)
     fprintf(stderr, "  before   %d of %d held-out sentences right\n", before, HELD_OUT);
     for (int i = 0; i < steps; i++) {
         double rate = 4e-3 * (i < steps / 2 ? 1.0 : 2.0 * (steps - i) / steps);
-        progress(i + 1, steps, train_step(training, renderer, rate));
+        progress(i + 1, steps, train_batch(training, renderer, rate));
     }
     tinker_sampler *tuned = tinker_training_create_sampler(training, TIMEOUT_MS, &err);
     if (!tuned)
