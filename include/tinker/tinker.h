@@ -30,6 +30,7 @@
 #include <tinker/input.h>
 #include <tinker/loss.h>
 #include <tinker/metrics.h>
+#include <tinker/multipart.h>
 #include <tinker/names.h>
 #include <tinker/recovery.h>
 #include <tinker/rest.h>

@@ -127,6 +127,60 @@ static tinker_status manage(tinker_service *service)
     return s;
 }
 
+static void ignore(void *state, const tinker_response *response)
+{
+    (void)state, (void)response;
+}
+
+/* With all the options that a call can have, and any request. */
+static tinker_status call(tinker_service *service)
+{
+    static const tinker_named_string pair = { "X-Mine", "1" };
+    tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
+    o.headers = o.query = o.metadata = &pair;
+    o.n_headers = o.n_query = o.n_metadata = 1;
+    o.idempotency_key = "key";
+    o.extra_body = "{\"a\":1}";
+    o.keep_response = 1;
+    o.on_response = ignore;
+    tinker_status s = tinker_call_options_push(&o, &err);
+    if (s != TINKER_OK)
+        return s;
+    tinker_future *f = tinker_service_call(service, "POST", "/api/v1/get_server_capabilities",
+                                           "{\"b\":2}", 7, NULL, &err);
+    s = f ? tinker_future_wait(f, WAIT_MS, &err) : err.status;
+    if (s == TINKER_OK && tinker_future_response(f) && tinker_future_response(f)->status != 200)
+        s = TINKER_EPROTOCOL;
+    tinker_future_free(f);
+    tinker_call_options_pop();
+    return s;
+}
+
+/* A transport that answers at once. */
+static void carry(void *state, tinker_exchange *x, const tinker_http_request *q)
+{
+    static const tinker_named_string json = { "Content-Type", "application/json" };
+    const char *body = strstr(q->url, "healthz") ? "{\"status\":\"ok\"}" : "{}";
+    (void)state;
+    tinker_exchange_done(x, 200, &json, 1, body, strlen(body));
+}
+
+static tinker_status carried(tinker_service *unused)
+{
+    tinker_transport t = TINKER_TRANSPORT_INIT;
+    tinker_service_options opts = TINKER_SERVICE_OPTIONS_INIT;
+    (void)unused;
+    t.send = carry;
+    opts.base_url = url;
+    opts.api_key = "tml-0123456789abcdef";
+    opts.telemetry = -1;
+    opts.transport = &t;
+    tinker_service *service = tinker_service_new(&opts, &err);
+    tinker_status s = service ? finish(tinker_service_health(service, &err)) : err.status;
+    tinker_service_free(service);
+    return s;
+}
+
 static tinker_status work(tinker_status (*what)(tinker_service *))
 {
     tinker_service_options opts = TINKER_SERVICE_OPTIONS_INIT;
@@ -177,6 +231,16 @@ static void test_rest_without_memory(void)
     fail_each("rest", manage);
 }
 
+static void test_options_without_memory(void)
+{
+    fail_each("options", call);
+}
+
+static void test_transport_without_memory(void)
+{
+    fail_each("transport", carried);
+}
+
 int main(void)
 {
     pid_t child = serve();
@@ -185,6 +249,8 @@ int main(void)
     RUN(test_training_without_memory);
     RUN(test_sampling_without_memory);
     RUN(test_rest_without_memory);
+    RUN(test_options_without_memory);
+    RUN(test_transport_without_memory);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     return tap_done();
