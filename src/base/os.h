@@ -23,6 +23,9 @@ struct os_map {
     size_t len;
 };
 tinker_status os_map_open(struct os_map *m, const char *path, tinker_error *err);
+/* Zeroed memory for tables that are read at random, in large pages where the system has them.
+ * Returns m->data for writing, or NULL. */
+void *os_map_new(struct os_map *m, size_t len);
 void os_map_close(struct os_map *m);
 
 /* Whole file into malloc'd memory, NUL-terminated, refused above max bytes. */

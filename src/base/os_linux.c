@@ -245,6 +245,32 @@ tinker_status os_map_open(struct os_map *m, const char *path, tinker_error *err)
     return status;
 }
 
+/* Small pages cost a fault each at first and a look-up in the page tables later; a table much
+ * larger than the translation cache pays that at nearly every access.  Large pages must be
+ * aligned, which newer kernels do by themselves. */
+void *os_map_new(struct os_map *m, size_t len)
+{
+    const size_t large = (size_t)2 << 20, extra = len >= large ? large : 0;
+    *m = (struct os_map){ 0 };
+    if (len == 0 || len > SIZE_MAX - large)
+        return NULL;
+    char *p = mmap(NULL, len + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    if (extra) {
+        size_t page = (size_t)sysconf(_SC_PAGESIZE), end = (len + page - 1) / page * page;
+        size_t skip = (large - (uintptr_t)p % large) % large;
+        if (skip > 0)
+            munmap(p, skip);
+        if (end < len + extra - skip)
+            munmap(p + skip + end, len + extra - skip - end);
+        p += skip;
+        madvise(p, len, MADV_HUGEPAGE);
+    }
+    *m = (struct os_map){ p, len };
+    return p;
+}
+
 void os_map_close(struct os_map *m)
 {
     if (m->len)

@@ -146,6 +146,24 @@ static void test_full_path(void)
     free(full);
 }
 
+static void test_new_map(void)
+{
+    static const size_t sizes[] = { 1, 4096, (2u << 20) - 1, 2u << 20, (5u << 20) + 123 };
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct os_map m;
+        unsigned char *p = os_map_new(&m, sizes[i]);
+        REQUIRE(p != NULL && m.data == p && m.len == sizes[i]);
+        CHECK_INT((uintptr_t)p % 64, 0);
+        CHECK(p[0] == 0 && p[sizes[i] - 1] == 0);
+        memset(p, 7, sizes[i]);
+        os_map_close(&m);
+        CHECK(m.data == NULL);
+    }
+    struct os_map m;
+    CHECK(os_map_new(&m, 0) == NULL && m.data == NULL);
+    CHECK(os_map_new(&m, SIZE_MAX) == NULL);
+}
+
 static void test_empty_map(void)
 {
     struct os_map m;
@@ -223,6 +241,7 @@ int main(void)
     RUN(test_failed_rename_leaves_no_trace);
     RUN(test_full_path);
     RUN(test_empty_map);
+    RUN(test_new_map);
     RUN(test_folders);
     RUN(test_relative_paths);
     RUN(test_event);
