@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORD_BITS = 17, WORD_TEXT = 15, WORD_IDS = 3, LONG_BITS = 16, LONG_TEXT = 30, LONG_IDS = 8 };
+enum { WORD_BITS = 17, WORD_TEXT = 15, WORD_IDS = 3 };
+enum { NOTE_BITS = 17, NOTE_MAX = 250, NOTES = 4 << 20 };
 
 /* The key is the bytes of the word, padded with zeros, and its length in the last byte: equal keys
  * are equal words, and an empty entry is no word. */
@@ -24,12 +25,9 @@ struct bpe_words { /* two words with the same hash; the second is the next to be
 };
 _Static_assert(sizeof(struct bpe_words) == 64, "one cache line");
 
-struct bpe_long {          /* a piece that does not fit into a word */
-    uint8_t n_text, n_ids; /* n_text 0: empty */
-    unsigned char text[LONG_TEXT];
-    int32_t ids[LONG_IDS];
+struct bpe_note { /* a piece that does not fit into a word; ids and text follow */
+    uint16_t n_ids, n_text;
 };
-_Static_assert(sizeof(struct bpe_long) == 64, "one cache line");
 
 static inline uint64_t load64(const unsigned char *p)
 {
@@ -84,6 +82,8 @@ static inline uint32_t probe(const struct bpe *b, const unsigned char *p, size_t
 uint32_t bpe_find(const struct bpe *b, const char *p, size_t n)
 {
     const unsigned char *u = (const unsigned char *)p;
+    if (b->trie)
+        return bpe_walk_find(b, u, n);
     uint32_t meta = n > 0 ? probe(b, u, n, bpe_key(u, n)) : 0;
     return meta ? meta & 0xFFFFFF : BPE_NONE;
 }
@@ -116,34 +116,75 @@ bool bpe_out_reserve(struct bpe_out *out, size_t extra)
 
 void bpe_ctx_clear(struct bpe_ctx *c)
 {
-    free(c->longs);
-    free(c->memory);
+    os_map_close(&c->tables);
     free(c->ids);
     free(c->next);
     free(c->prev);
     free(c->starts);
     free(c->value);
     free(c->heap);
+    free(c->kept);
     memset(c, 0, sizeof(*c));
 }
 
 /* ---- longer pieces ---------------------------------------------------------------------------- */
 
-static bool long_hit(const struct bpe_long *e, const unsigned char *p, size_t n,
-                     struct bpe_out *out)
+/* Notes stand one behind the other, found by a hash table of their places: four to a hash, the
+ * newest first, each with a few more bits of the hash beside it.  When there is no room for one
+ * more note, all are forgotten. */
+struct note_key {
+    uint32_t *places, tag;
+};
+
+static inline struct note_key note_key(const struct bpe_ctx *c, uint64_t key, size_t n)
 {
-    if (e->n_text != n || memcmp(e->text, p, n) != 0)
-        return false;
-    if (bpe_out_reserve(out, LONG_IDS)) {
-        memcpy(out->ids + out->n, e->ids, sizeof(e->ids));
-        out->n += e->n_ids;
-    }
-    return true;
+    uint64_t hash = (key + n) * 0x9E3779B97F4A7C15u;
+    return (struct note_key){ &c->places[hash >> (64 - NOTE_BITS) & ~(uint64_t)3],
+                              (uint32_t)hash & ~(NOTES / 4 - 1u) };
 }
 
-static inline struct bpe_long *long_of(const struct bpe_ctx *c, uint64_t key, size_t n)
+static bool note_hit(const struct bpe_ctx *c, struct note_key k, const unsigned char *p, size_t n,
+                     struct bpe_out *out)
 {
-    return &c->longs[bpe_slot_index(key + n, 64 - LONG_BITS)];
+    for (int i = 0; i < 4; i++) {
+        uint32_t place = k.places[i] ^ k.tag;
+        if (place == k.tag || place >= NOTES / 4)
+            continue;
+        const char *at = c->notes + 4 * (size_t)place;
+        struct bpe_note note;
+        memcpy(&note, at, sizeof(note));
+        size_t size = note.n_ids * sizeof(*out->ids);
+        if (note.n_text != n || memcmp(at + sizeof(note) + size, p, n) != 0)
+            continue;
+        memcpy(out->ids + out->n, at + sizeof(note), size);
+        out->n += note.n_ids;
+        return true;
+    }
+    return false;
+}
+
+static void note_down(struct bpe_ctx *c, struct note_key k, const unsigned char *p, size_t n,
+                      const int32_t *ids, size_t n_ids)
+{
+    struct bpe_note note = { (uint16_t)n_ids, (uint16_t)n };
+    size_t size = n_ids * sizeof(*ids), total = (sizeof(note) + size + n + 3) / 4;
+    if (c->n_notes == 0 || NOTES / 4 - c->n_notes < total) {
+        memset(c->places, 0, sizeof(*c->places) << NOTE_BITS);
+        c->n_notes = 1;
+    }
+    char *at = c->notes + 4 * c->n_notes;
+    memcpy(at, &note, sizeof(note));
+    memcpy(at + sizeof(note), ids, size);
+    memcpy(at + sizeof(note) + size, p, n);
+    memmove(k.places + 1, k.places, 3 * sizeof(*k.places));
+    k.places[0] = (uint32_t)c->n_notes | k.tag;
+    c->n_notes += total;
+}
+
+/* Ask for the newest note of a hash. */
+static inline void expect_note(const struct bpe_ctx *c, uint64_t key, size_t n)
+{
+    __builtin_prefetch(c->notes + 4 * (size_t)(*note_key(c, key, n).places & (NOTES / 4 - 1)));
 }
 
 /* Ask for what encode_unknown() will look at; returns the key it wants. */
@@ -151,36 +192,31 @@ static uint64_t expect_unknown(const struct bpe *b, const struct bpe_ctx *c, con
                                size_t n)
 {
     uint64_t key = bpe_key(p, n);
-    __builtin_prefetch(&b->slots[bpe_slot_index(key, b->slot_shift)]);
-    __builtin_prefetch(long_of(c, key, n));
+    if (!b->trie)
+        __builtin_prefetch(&b->slots[bpe_slot_index(key, b->slot_shift)]);
+    __builtin_prefetch(note_key(c, key, n).places);
     return key;
 }
 
-/* Encode a piece that is not in the table of words; key is its bpe_key(). */
+/* Encode a piece that is not in the table of words; key is its bpe_key().  There is room in out. */
 static void encode_unknown(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
                            uint64_t key, struct bpe_out *out)
 {
-    uint32_t meta = probe(b, p, n, key);
-    if (meta >> 31) {
-        bpe_push(out, meta & 0xFFFFFF, n);
-        return;
-    }
-    if (n > LONG_TEXT || out->lens) {
-        bpe_encode_merge(b, c, p, n, out);
-        return;
-    }
-    struct bpe_long *e = long_of(c, key, n);
-    if (long_hit(e, p, n, out))
-        return;
+    struct note_key note = note_key(c, key, n);
+    bool noted = n <= NOTE_MAX && !out->lens;
     size_t before = out->n;
-    bpe_encode_merge(b, c, p, n, out);
-    size_t k = out->n - before;
-    if (out->failed || k > LONG_IDS || (n <= WORD_TEXT && k <= WORD_IDS))
+    if (noted && note_hit(c, note, p, n, out))
         return;
-    e->n_text = (uint8_t)n;
-    e->n_ids = (uint8_t)k;
-    memcpy(e->text, p, n);
-    memcpy(e->ids, out->ids + before, k * sizeof(*e->ids));
+    uint32_t meta = b->trie ? 0 : probe(b, p, n, key);
+    if (b->trie)
+        bpe_walk(b, c, p, n, out);
+    else if (meta >> 31)
+        bpe_push(out, meta & 0xFFFFFF, n);
+    else
+        bpe_encode_merge(b, c, p, n, out);
+    size_t k = out->n - before;
+    if (noted && !out->failed && (n > WORD_TEXT || k > WORD_IDS))
+        note_down(c, note, p, n, out->ids + before, k);
 }
 
 /* ---- words ------------------------------------------------------------------------------------ */
@@ -193,13 +229,16 @@ struct piece {
 
 static bool make_tables(struct bpe_ctx *c)
 {
-    if (!c->longs)
-        c->longs = calloc((size_t)1 << LONG_BITS, sizeof(*c->longs));
-    if (!c->memory) { /* calloc gives untouched pages; a line is aligned by hand */
-        c->memory = calloc(((size_t)1 << WORD_BITS) + 1, sizeof(*c->words));
-        c->words = (struct bpe_words *)(((uintptr_t)c->memory + 63) & ~(uintptr_t)63);
-    }
-    return c->longs && c->memory;
+    size_t words = sizeof(*c->words) << WORD_BITS, places = sizeof(*c->places) << NOTE_BITS;
+    if (c->words)
+        return true;
+    char *p = os_map_new(&c->tables, words + places + NOTES);
+    if (!p)
+        return false;
+    c->words = (struct bpe_words *)p;
+    c->places = (uint32_t *)(p + words);
+    c->notes = p + words + places;
+    return true;
 }
 
 /* Key of the word p[0..n), n <= WORD_TEXT; bytes up to limit may be read. */
@@ -264,7 +303,7 @@ void bpe_encode(const struct bpe *b, struct bpe_ctx *c, const unsigned char *con
 {
     struct piece pieces[BPE_AHEAD];
     /* no token covers less than a byte, so this is room for all of them */
-    if (!bpe_out_reserve(out, (size_t)(starts[n] - starts[0]) + LONG_IDS))
+    if (!bpe_out_reserve(out, (size_t)(starts[n] - starts[0]) + WORD_IDS))
         return;
     if (!make_tables(c)) {
         out->failed = true;
@@ -286,7 +325,9 @@ void bpe_encode(const struct bpe *b, struct bpe_ctx *c, const unsigned char *con
     }
     for (size_t i = 0; i < n; i++) {
         const struct piece *w = &pieces[i];
-        if (w->set && !word_is(&w->set->first, w->key) && !word_is(&w->set->second, w->key))
+        if (!w->set)
+            expect_note(c, w->key[0], w->key[1]);
+        else if (!word_is(&w->set->first, w->key) && !word_is(&w->set->second, w->key))
             expect_unknown(b, c, w->p, w->key[1] >> 56);
     }
     for (size_t i = 0; i < n && !out->failed; i++) {

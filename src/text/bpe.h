@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/os.h"
 #include <tinker/error.h>
 
 enum {
@@ -20,40 +21,63 @@ enum {
     BPE_SPECIAL = 16, /* a special one */
     BPE_MAPPED = 32   /* stored as bytes, spelled with the byte map */
 };
-enum { BPE_MAX_ID = 1 << 24, BPE_VERSION = 3 };
-enum { BPE_FIRST = 65536 }; /* pairs of bytes */
+enum { BPE_MAX_ID = 1 << 24, BPE_VERSION = 4 };
 #define BPE_NONE UINT32_MAX
 
-struct bpe_slot {  /* whole pieces; empty when meta is 0 */
+struct bpe_slot {  /* tokens by their bytes, when there is no trie; empty when meta is 0 */
     uint64_t key;  /* up to 8 bytes: the bytes; longer: their hash */
     uint32_t off;  /* in the blob */
     uint32_t meta; /* id | length (127: longer) << 24 | direct << 31 */
 };
-struct bpe_pair { /* merges; empty when rank is BPE_NONE */
+struct bpe_pair { /* a merge; none when rank is BPE_NONE */
     uint32_t left, right, rank, id;
 };
+
+struct bpe_part { /* what merging does with a token; the first three are set by bpe_reach.c */
+    uint32_t left, right;
+    uint32_t made; /* rank + 1 of the merge of left and right; 0: a symbol; BPE_NONE: never */
+    uint32_t near; /* what it merges with: a bit each of bpe_bin(), << 16 of those before it */
+};
+struct bpe_cell {  /* a node of the trie, see bpe_trie.c */
+    uint32_t edge; /* place of its children << 9 | 256 | the byte that leads here; 0: empty */
+    uint32_t id;   /* of the token that ends here; BPE_NONE: none */
+    uint32_t open; /* of that token, see bpe_walk.c: a bit for each byte % 32 */
+};
+enum {
+    BPE_ASIDE = 1 << 29,
+    BPE_WHOLE = 1 << 30
+}; /* in the id of a token that merging never
+                                                      gives: never, or only as a whole piece */
 
 struct bpe_header { /* start of the block; sizes in bytes are multiples of 64 */
     char magic[8];
     uint32_t version, byte_order;
     uint64_t checksum;  /* of everything behind this field */
     uint64_t total;     /* bytes of the block */
-    uint8_t source[32]; /* identity of the files it was made from */
+    uint8_t source[32]; /* SHA-256 of the files it was made from */
+    uint8_t stamp[32];  /* their names, sizes and times when that was known to be so */
     uint32_t n_ids, n_vocab, n_merges, slot_bits, pair_bits, flags;
-    uint64_t offsets_at, flags_at, slots_at, pairs_at, filter_at, first_at, blob_at, blob_n;
+    uint64_t offsets_at, flags_at, slots_at, pairs_at, blob_at, blob_n;
+    uint64_t parts_at, trie_at, n_cells;
     uint64_t json_at, json_n, config_at, config_n;
     uint32_t bytes[256]; /* id of each byte: a byte token, or <0xXX> with byte fallback */
 };
-enum { BPE_HAS_ALL_BYTES = 1, BPE_BYTE_LEVEL = 2, BPE_IGNORE_MERGES = 4 };
+enum {
+    BPE_HAS_ALL_BYTES = 1,
+    BPE_BYTE_LEVEL = 2,
+    BPE_IGNORE_MERGES = 4,
+    BPE_WALKED = 8,
+    BPE_TWICE = 16
+};
 
 struct bpe {
     const struct bpe_header *header;
     const uint32_t *offsets; /* n_ids + 1, ascending */
     const uint8_t *flags;    /* n_ids */
     const struct bpe_slot *slots;
-    const struct bpe_pair *pairs;
-    const uint8_t *filter; /* one byte per slot of pairs: which of its own keys exist, by hash */
-    const uint64_t *first; /* merges of two bytes, as bpe_merge.c has them; NULL: char-level */
+    const struct bpe_pair *pairs; /* hash table */
+    const struct bpe_part *parts; /* n_ids */
+    const struct bpe_cell *trie;  /* NULL: pieces are merged */
     const char *blob;
     uint32_t n_ids;
     int slot_shift, pair_shift;
@@ -66,6 +90,8 @@ struct bpe {
     uint32_t ascii[128]; /* id of each ASCII symbol, char-level */
 };
 
+/* A view of a block that is known to be right. */
+void bpe_view(struct bpe *b, const struct bpe_header *h);
 /* Check a block of n bytes that came from a file and make a view of it. */
 tinker_status bpe_open(struct bpe *b, const void *block, size_t n, tinker_error *err);
 uint64_t bpe_checksum(const struct bpe_header *h);
@@ -99,15 +125,18 @@ static inline void bpe_push(struct bpe_out *out, uint32_t id, size_t len)
 }
 
 struct bpe_words;
-struct bpe_long;
 struct bpe_ctx {
-    void *memory;
-    struct bpe_words *words; /* in memory */
-    struct bpe_long *longs;
+    struct os_map tables; /* of what bpe.c remembers */
+    struct bpe_words *words;
+    uint32_t *places;
+    char *notes;
+    size_t n_notes;
     uint32_t *ids, *next, *prev, *starts;
     uint64_t *value, *heap;
+    uint64_t *kept; /* answers of bpe_apart(): pair + 1, and a bit */
     size_t cap;
 };
+enum { BPE_KEPT_BITS = 13 };
 void bpe_ctx_clear(struct bpe_ctx *c);
 
 enum { BPE_AHEAD = 64 };
@@ -116,15 +145,25 @@ enum { BPE_AHEAD = 64 };
  * processor's cache, time to arrive.  limit: the end of readable memory. */
 void bpe_encode(const struct bpe *b, struct bpe_ctx *c, const unsigned char *const *starts,
                 size_t n, const unsigned char *limit, struct bpe_out *out);
-/* One piece by merging alone, without shortcut or cache. */
+/* One piece by merging alone, without shortcut or cache; slow, and right for every vocabulary. */
 void bpe_encode_merge(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
                       struct bpe_out *out);
 
 /* Private to bpe*.c. */
+/* bpe_find() in the trie, and one piece with its help; it must be there. */
+uint32_t bpe_walk_find(const struct bpe *b, const unsigned char *p, size_t n);
+void bpe_walk(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
+              struct bpe_out *out);
+/* Room for n symbols in the scratch memory. */
+bool bpe_ctx_reserve(struct bpe_ctx *c, size_t n);
 uint64_t bpe_key(const unsigned char *p, size_t n);
 static inline size_t bpe_slot_index(uint64_t key, int shift)
 {
     return (size_t)((key * 0x9E3779B97F4A7C15u) >> shift);
+}
+static inline unsigned bpe_bin(uint32_t id)
+{
+    return (id * 0x9E3779B1u) >> 28;
 }
 static inline uint64_t bpe_pair_hash(uint32_t left, uint32_t right)
 {

@@ -1,19 +1,13 @@
 /* bpe_build.c - from a vocabulary in the file's order to tables by id and by bytes.
  *
  * Tokens arrive in any order.  They are kept in one text, found by a hash table of their bytes
- * that doubles when half full, and by id.  The final block is written when all are known. */
+ * that doubles when half full, and by id.  bpe_block.c writes the tables when all are known. */
 #include "text/bpe_build.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
-#include "text/bpe_reach.h"
 #include "text/unicode.h"
-
-struct bpe_entry {
-    uint32_t id, off, len;
-    uint8_t flags;
-};
 
 enum { MAX_TOKEN = 1 << 20, MAX_TEXT = 1 << 30 };
 
@@ -70,18 +64,18 @@ void bpe_builder_clear(struct bpe_builder *b)
     map_clear(&b->odd);
     free(b->entries);
     free(b->by_id);
-    free(b->slots);
+    os_map_close(&b->slot_map);
     free(b->merges);
+    free(b->trie);
     memset(b, 0, sizeof(*b));
 }
 
-static const struct bpe_entry *entry_of(const struct bpe_builder *b, uint32_t id)
+const struct bpe_entry *bpe_builder_entry(const struct bpe_builder *b, uint32_t id)
 {
     return id < b->n_ids && b->by_id[id] ? &b->entries[b->by_id[id] - 1] : NULL;
 }
 
-/* Id of the plain token with these bytes, or BPE_NONE. */
-static uint32_t find(const struct bpe_builder *b, const char *p, size_t n)
+uint32_t bpe_builder_find(const struct bpe_builder *b, const char *p, size_t n)
 {
     if (n == 0 || !b->slots)
         return BPE_NONE;
@@ -93,8 +87,8 @@ static uint32_t find(const struct bpe_builder *b, const char *p, size_t n)
         if (s->key != key || s->meta >> 24 != len)
             continue;
         uint32_t id = s->meta & 0xFFFFFF;
-        if (n <= 8 ||
-            ((n < 127 || entry_of(b, id)->len == n) && memcmp(b->text.data + s->off, p, n) == 0))
+        if (n <= 8 || ((n < 127 || bpe_builder_entry(b, id)->len == n) &&
+                       memcmp(b->text.data + s->off, p, n) == 0))
             return id;
     }
     return BPE_NONE;
@@ -111,8 +105,7 @@ static void put_slot(struct bpe_slot *slots, int shift, const char *text, const 
     slots[i] = (struct bpe_slot){ key, e->off, e->id | len << 24 };
 }
 
-/* Bits of the table for n entries, at most part/whole full. */
-static int bits_for(size_t n, size_t whole, size_t part)
+int bpe_bits_for(size_t n, size_t whole, size_t part)
 {
     int bits = 4;
     while (((size_t)1 << bits) * part < (n + 1) * whole)
@@ -122,14 +115,16 @@ static int bits_for(size_t n, size_t whole, size_t part)
 
 static bool grow_slots(struct bpe_builder *b)
 {
-    int shift = b->slots ? b->slot_shift - 1 : 64 - bits_for(b->expected, 8, 5);
-    struct bpe_slot *slots = calloc((size_t)1 << (64 - shift), sizeof(*slots));
+    int shift = b->slots ? b->slot_shift - 1 : 64 - bpe_bits_for(b->expected, 8, 5);
+    struct os_map map;
+    struct bpe_slot *slots = os_map_new(&map, sizeof(*slots) << (64 - shift));
     if (!slots)
         return false;
     for (size_t i = 0; i < b->n_entries; i++)
         if (b->entries[i].flags & BPE_PLAIN)
             put_slot(slots, shift, b->text.data, &b->entries[i]);
-    free(b->slots);
+    os_map_close(&b->slot_map);
+    b->slot_map = map;
     b->slots = slots;
     b->slot_shift = shift;
     return true;
@@ -165,7 +160,7 @@ static tinker_status add_entry(struct bpe_builder *b, uint32_t id, size_t off, u
                        len);
     if (!buf_ok(&b->text) || !reserve_id(b, id))
         return err_nomem(err, "vocabulary");
-    const struct bpe_entry *other = entry_of(b, id);
+    const struct bpe_entry *other = bpe_builder_entry(b, id);
     if (other)
         return err_set(err, TINKER_EINVAL, "two tokens have the id %u: \"%.*s\" and \"%.*s\"",
                        (unsigned)id, (int)(other->len < 40 ? other->len : 40),
@@ -182,7 +177,7 @@ static tinker_status add_entry(struct bpe_builder *b, uint32_t id, size_t off, u
     if (len == 0)
         e.flags &= (uint8_t)~BPE_PLAIN; /* never occurs as a piece */
     if (e.flags & BPE_PLAIN) {
-        if (find(b, b->text.data + off, len) != BPE_NONE)
+        if (bpe_builder_find(b, b->text.data + off, len) != BPE_NONE)
             return err_set(err, TINKER_EINVAL, "the token \"%.*s\" appears twice",
                            (int)(len < 40 ? len : 40), b->text.data + off);
         size_t room = b->slots ? (size_t)1 << (64 - b->slot_shift) : 0;
@@ -256,10 +251,10 @@ static tinker_status add_merge(struct bpe_builder *b, uint32_t left, uint32_t ri
 static uint32_t find_result(const struct bpe_builder *b, const char *p, size_t n)
 {
     uint32_t next = b->n_merges > 0 ? b->merges[b->n_merges - 1].id + 1 : 0;
-    const struct bpe_entry *e = entry_of(b, next);
+    const struct bpe_entry *e = bpe_builder_entry(b, next);
     if (e && (e->flags & BPE_PLAIN) && e->len == n && memcmp(b->text.data + e->off, p, n) == 0)
         return next;
-    return find(b, p, n);
+    return bpe_builder_find(b, p, n);
 }
 
 tinker_status bpe_builder_merge(struct bpe_builder *b, const char *text, size_t cut, size_t n,
@@ -282,11 +277,11 @@ tinker_status bpe_builder_merge(struct bpe_builder *b, const char *text, size_t 
     uint32_t left = BPE_NONE, right = BPE_NONE, whole = BPE_NONE;
     size_t skip = b->prefix_n;
     if (known) {
-        left = find(b, t->data + off, mid - off);
-        right = find(b, t->data + mid, t->len - mid);
+        left = bpe_builder_find(b, t->data + off, mid - off);
+        right = bpe_builder_find(b, t->data + mid, t->len - mid);
         if (skip > 0 && t->len - mid >= skip) { /* the right side loses its continuing prefix */
             memmove(t->data + mid, t->data + mid + skip, t->len - mid - skip);
-            whole = find(b, t->data + off, t->len - skip - off);
+            whole = bpe_builder_find(b, t->data + off, t->len - skip - off);
         } else {
             whole = find_result(b, t->data + off, t->len - off);
         }
@@ -309,9 +304,10 @@ tinker_status bpe_builder_merges_by_rank(struct bpe_builder *b, tinker_error *er
         if (e.len > 2048)
             continue; /* splits of such a token are never reached one by one */
         for (uint32_t cut = 1; cut < e.len; cut++) {
-            uint32_t left = find(b, b->text.data + e.off, cut);
-            uint32_t right =
-                left == BPE_NONE ? BPE_NONE : find(b, b->text.data + e.off + cut, e.len - cut);
+            uint32_t left = bpe_builder_find(b, b->text.data + e.off, cut);
+            uint32_t right = left == BPE_NONE
+                                 ? BPE_NONE
+                                 : bpe_builder_find(b, b->text.data + e.off + cut, e.len - cut);
             if (right == BPE_NONE)
                 continue;
             tinker_status status = add_merge(b, left, right, e.id, e.id, err);
@@ -329,11 +325,11 @@ static struct bpe_entry *find_spelled(struct bpe_builder *b, const char *s, size
     uint32_t id;
     if (b->byte_level) {
         id = bpe_unmap(&b->text, s, n) && buf_ok(&b->text)
-                 ? find(b, b->text.data + off, b->text.len - off)
+                 ? bpe_builder_find(b, b->text.data + off, b->text.len - off)
                  : BPE_NONE;
         b->text.len = off;
     } else {
-        id = find(b, s, n);
+        id = bpe_builder_find(b, s, n);
     }
     if (id != BPE_NONE)
         return &b->entries[b->by_id[id] - 1];
@@ -345,7 +341,7 @@ tinker_status bpe_builder_added(struct bpe_builder *b, uint32_t *id, const char 
                                 bool special, tinker_error *err)
 {
     uint8_t flags = (uint8_t)(BPE_ADDED | (special ? BPE_SPECIAL : 0));
-    const struct bpe_entry *at = entry_of(b, *id);
+    const struct bpe_entry *at = bpe_builder_entry(b, *id);
     struct bpe_entry *e = find_spelled(b, s, n);
     if (e) {
         *id = e->id;
@@ -357,200 +353,4 @@ tinker_status bpe_builder_added(struct bpe_builder *b, uint32_t *id, const char 
                        (int)(n < 60 ? n : 60), s, (unsigned)*id, (int)(at->len < 60 ? at->len : 60),
                        b->text.data + at->off);
     return add_odd(b, *id, s, n, flags | BPE_TOKEN, err);
-}
-
-/* ---- layout ---------------------------------------------------------------------------------- */
-
-static size_t align64(size_t n)
-{
-    return (n + 63) & ~(size_t)63;
-}
-
-static void fill_bytes(const struct bpe_builder *b, struct bpe_header *h)
-{
-    bool all = true;
-    for (int i = 0; i < 256; i++) {
-        static const char hex[] = "0123456789ABCDEF";
-        char text[7] = { '<', '0', 'x', hex[i >> 4], hex[i & 15], '>', 0 };
-        char byte = (char)i;
-        h->bytes[i] = b->byte_level ? find(b, &byte, 1) : find(b, text, 6);
-        all = all && h->bytes[i] != BPE_NONE;
-    }
-    if (all)
-        h->flags |= BPE_HAS_ALL_BYTES;
-}
-
-/* The merges of two bytes, which every piece starts with, in a table of their own. */
-static void fill_first(const struct bpe_builder *b, struct bpe_header *h)
-{
-    uint64_t *first = (uint64_t *)((char *)h + h->first_at);
-    if (!b->byte_level)
-        return;
-    for (size_t i = 0; i < BPE_FIRST; i++)
-        first[i] = UINT64_MAX;
-    for (size_t k = 0; k < b->n_merges; k++) {
-        const struct bpe_pair *m = &b->merges[k];
-        const struct bpe_entry *left = entry_of(b, m->left), *right = entry_of(b, m->right);
-        if (left->len != 1 || right->len != 1)
-            continue;
-        unsigned char x = (unsigned char)b->text.data[left->off];
-        unsigned char y = (unsigned char)b->text.data[right->off];
-        first[x << 8 | y] = (uint64_t)m->rank << 32 | m->id; /* of equal pairs the later wins */
-    }
-}
-
-static void fill_tables(const struct bpe_builder *b, struct bpe_header *h)
-{
-    char *base = (char *)h;
-    uint32_t *offsets = (uint32_t *)(base + h->offsets_at);
-    uint8_t *flags = (uint8_t *)(base + h->flags_at);
-    struct bpe_slot *slots = (struct bpe_slot *)(base + h->slots_at);
-    struct bpe_pair *pairs = (struct bpe_pair *)(base + h->pairs_at);
-    uint8_t *filter = (uint8_t *)(base + h->filter_at);
-    uint32_t off = 0;
-    for (uint32_t id = 0; id < h->n_ids; id++) {
-        const struct bpe_entry *e = entry_of(b, id);
-        offsets[id] = off;
-        if (!e)
-            continue;
-        flags[id] = e->flags;
-        memcpy(base + h->blob_at + off, b->text.data + e->off, e->len);
-        off += e->len;
-    }
-    offsets[h->n_ids] = off;
-    for (size_t i = 0; b->slots && i < (size_t)1 << h->slot_bits; i++) {
-        slots[i] = b->slots[i];
-        if (slots[i].meta)
-            slots[i].off = offsets[slots[i].meta & 0xFFFFFF];
-    }
-    fill_first(b, h);
-    size_t mask = ((size_t)1 << h->pair_bits) - 1;
-    for (size_t i = 0; i <= mask; i++)
-        pairs[i].rank = BPE_NONE;
-    for (size_t k = 0; k < b->n_merges; k++) {
-        const struct bpe_pair *m = &b->merges[k];
-        uint64_t hash = bpe_pair_hash(m->left, m->right);
-        size_t i = (size_t)(hash >> (64 - h->pair_bits));
-        filter[i] |= (uint8_t)(1u << (hash >> (61 - h->pair_bits) & 7));
-        while (pairs[i].rank != BPE_NONE &&
-               (pairs[i].left != m->left || pairs[i].right != m->right))
-            i = (i + 1) & mask;
-        pairs[i] = *m; /* of equal pairs the later wins */
-    }
-}
-
-/* reachable[id] by merging every token: the slow way. */
-static bool merge_all(const struct bpe *view, uint8_t *reachable)
-{
-    struct bpe_ctx ctx = { 0 };
-    struct bpe_out out = { 0 };
-    for (uint32_t id = 0; id < view->n_ids && !out.failed; id++) {
-        size_t n;
-        const char *p = bpe_bytes(view, id, &n);
-        out.n = 0;
-        if (!(view->flags[id] & BPE_PLAIN))
-            continue;
-        bpe_encode_merge(view, &ctx, (const unsigned char *)p, n, &out);
-        reachable[id] = out.n == 1 && out.ids[0] == (int32_t)id;
-    }
-    free(out.ids);
-    bpe_ctx_clear(&ctx);
-    return !out.failed;
-}
-
-/* reachable[id] by reasoning; also forgets the merges that never happen, as some files list every
- * way to make a token.  false: not decided. */
-static bool reach(struct bpe_builder *b, const struct bpe *view, uint8_t *reachable)
-{
-    uint8_t *used = calloc(b->n_merges + 1, 1);
-    bool affixes = b->prefix_n > 0 || b->suffix_n > 0;
-    bool ok = used && !affixes && bpe_reach(view, b->merges, b->n_merges, reachable, used);
-    size_t kept = 0;
-    for (size_t k = 0; ok && k < b->n_merges; k++)
-        if (used[k])
-            b->merges[kept++] = b->merges[k];
-    if (ok)
-        b->n_merges = kept;
-    free(used);
-    return ok;
-}
-
-/* direct[id]: whether its bytes may be taken for the token at once. */
-static bool find_direct(struct bpe_builder *b, const struct bpe_header *h, uint8_t *direct)
-{
-    struct bpe view;
-    if (bpe_open(&view, h, h->total, NULL) != TINKER_OK)
-        return false;
-    view.byte_fallback = b->byte_fallback;
-    view.fuse_unk = b->fuse_unk;
-    view.unk = b->unk ? bpe_find(&view, b->unk, b->unk_n) : BPE_NONE;
-    view.prefix = b->prefix;
-    view.prefix_n = b->prefix_n;
-    view.suffix = b->suffix;
-    view.suffix_n = b->suffix_n;
-    bool ok = reach(b, &view, direct) || b->ignore_merges || merge_all(&view, direct);
-    if (b->ignore_merges)
-        memset(direct, 1, h->n_ids);
-    return ok;
-}
-
-static struct bpe_header *lay_out(const struct bpe_builder *b, struct bpe_header h)
-{
-    h.n_merges = (uint32_t)b->n_merges;
-    h.pair_bits = (uint32_t)bits_for(b->n_merges, 5, 4);
-    size_t at = align64(sizeof(h));
-    h.offsets_at = at, at += align64((b->n_ids + 1) * sizeof(uint32_t));
-    h.flags_at = at, at += align64(b->n_ids + 1);
-    h.slots_at = at, at += align64(((size_t)1 << h.slot_bits) * sizeof(struct bpe_slot));
-    h.pairs_at = at, at += align64(((size_t)1 << h.pair_bits) * sizeof(struct bpe_pair));
-    h.filter_at = at, at += align64((size_t)1 << h.pair_bits);
-    h.first_at = at, at += b->byte_level ? BPE_FIRST * sizeof(uint64_t) : 0;
-    h.blob_at = at, h.blob_n = b->text.len, at += align64(b->text.len + 16);
-    h.json_at = at, at += align64(h.json_n + 1);
-    h.config_at = at, at += align64(h.config_n + 1);
-    h.total = at;
-    struct bpe_header *out = aligned_alloc(64, at);
-    if (!out)
-        return NULL;
-    memset(out, 0, at);
-    *out = h;
-    fill_tables(b, out);
-    return out;
-}
-
-tinker_status bpe_builder_finish(struct bpe_builder *b, const char *json, size_t json_n,
-                                 const char *config, size_t config_n, bool lenient,
-                                 struct bpe_header **block, tinker_error *err)
-{
-    struct bpe_header h = { .magic = "tinkTOK", .version = BPE_VERSION, .byte_order = 0x01020304 };
-    h.n_ids = (uint32_t)b->n_ids;
-    h.n_vocab = b->n_vocab;
-    h.slot_bits = b->slots ? (uint32_t)(64 - b->slot_shift) : 4;
-    h.flags = (b->byte_level ? BPE_BYTE_LEVEL : 0u) | (b->ignore_merges ? BPE_IGNORE_MERGES : 0u);
-    h.json_n = json_n;
-    h.config_n = config_n;
-    fill_bytes(b, &h);
-    if (b->byte_level && !lenient && !(h.flags & BPE_HAS_ALL_BYTES))
-        return err_set(err, TINKER_EINVAL, "the byte-level vocabulary lacks some of the 256 bytes");
-    struct bpe_header *out = lay_out(b, h);
-    uint8_t *direct = calloc(b->n_ids + 1, 1);
-    bool ok = out && direct && find_direct(b, out, direct);
-    if (ok && (uint32_t)bits_for(b->n_merges, 5, 4) < out->pair_bits) {
-        free(out);
-        out = lay_out(b, h);
-        ok = out != NULL;
-    }
-    if (ok) {
-        struct bpe_slot *slots = (struct bpe_slot *)((char *)out + out->slots_at);
-        for (size_t i = 0; i < (size_t)1 << h.slot_bits; i++)
-            if (slots[i].meta && direct[slots[i].meta & 0xFFFFFF])
-                slots[i].meta |= 1u << 31;
-        memcpy((char *)out + out->json_at, json, json_n);
-        memcpy((char *)out + out->config_at, config, config_n);
-        *block = out;
-    } else {
-        free(out);
-    }
-    free(direct);
-    return ok ? TINKER_OK : err_nomem(err, "vocabulary");
 }

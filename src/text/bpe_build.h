@@ -7,7 +7,13 @@
 
 #include "base/buf.h"
 #include "base/map.h"
+#include "base/os.h"
 #include "text/bpe.h"
+
+struct bpe_entry { /* a token; its bytes are text[off..off + len) */
+    uint32_t id, off, len;
+    uint8_t flags;
+};
 
 struct bpe_builder {
     bool byte_level, ignore_merges, byte_fallback, fuse_unk;
@@ -21,10 +27,13 @@ struct bpe_builder {
     uint32_t *by_id; /* index of the entry + 1 */
     size_t cap_ids, n_ids;
     struct bpe_slot *slots;
+    struct os_map slot_map; /* of the slots */
     int slot_shift;
     struct bpe_pair *merges; /* by rank, then by arrival */
     size_t n_merges, cap_merges;
     uint32_t n_vocab;
+    struct bpe_cell *trie;
+    size_t n_cells;
 };
 
 void bpe_builder_init(struct bpe_builder *b, bool byte_level);
@@ -45,10 +54,16 @@ tinker_status bpe_builder_merges_by_rank(struct bpe_builder *b, tinker_error *er
 tinker_status bpe_builder_added(struct bpe_builder *b, uint32_t *id, const char *s, size_t n,
                                 bool special, tinker_error *err);
 
-/* Lay everything out in one malloc'd block with the two texts at its end. */
+/* Lay everything out in one block with the two texts at its end; free it with os_map_close(). */
 tinker_status bpe_builder_finish(struct bpe_builder *b, const char *json, size_t json_n,
                                  const char *config, size_t config_n, bool lenient,
-                                 struct bpe_header **block, tinker_error *err);
+                                 struct os_map *block, tinker_error *err);
+
+/* For bpe_block.c: a token by id, or NULL; the id of a plain token by its bytes, or BPE_NONE; and the
+ * bits of a hash table for n entries that is at most part/whole full. */
+const struct bpe_entry *bpe_builder_entry(const struct bpe_builder *b, uint32_t id);
+uint32_t bpe_builder_find(const struct bpe_builder *b, const char *p, size_t n);
+int bpe_bits_for(size_t n, size_t whole, size_t part);
 
 /* The byte map of byte-level vocabularies. */
 uint32_t bpe_byte_char(unsigned char byte);

@@ -10,21 +10,19 @@
 
 enum { SMALL = 48 }; /* symbols: up to here the scan beats the heap */
 
-/* Most pairs do not merge.  The filter says so for nearly all of them, and it is small enough to
- * stay in the cache. */
+/* Most pairs do not merge.  Their parts say so for nearly all of them. */
 static inline const struct bpe_pair *find_pair(const struct bpe *b, uint32_t left, uint32_t right)
 {
     static const struct bpe_pair none = { 0, 0, BPE_NONE, 0 };
     size_t mask = ((size_t)1 << (64 - b->pair_shift)) - 1;
     uint64_t hash = bpe_pair_hash(left, right);
     size_t i = (size_t)(hash >> b->pair_shift);
-    if (!(b->filter[i] >> (hash >> (b->pair_shift - 3) & 7) & 1))
+    if (!(b->parts[left].near >> bpe_bin(right) & b->parts[right].near >> (16 + bpe_bin(left)) & 1))
         return &none;
-    for (;; i = (i + 1) & mask) {
-        const struct bpe_pair *s = &b->pairs[i];
-        if (s->rank == BPE_NONE || (s->left == left && s->right == right))
-            return s;
-    }
+    for (const struct bpe_pair *m; (m = &b->pairs[i])->rank != BPE_NONE; i = (i + 1) & mask)
+        if (m->left == left && m->right == right)
+            return m;
+    return &none;
 }
 
 struct bpe_pair bpe_pair(const struct bpe *b, uint32_t left, uint32_t right)
@@ -43,7 +41,7 @@ static inline uint64_t pair_value(const struct bpe *b, uint32_t left, uint32_t r
 static inline void expect_pair(const struct bpe *b, uint32_t left, uint32_t right)
 {
     size_t i = (size_t)(bpe_pair_hash(left, right) >> b->pair_shift);
-    __builtin_prefetch(&b->filter[i]);
+    __builtin_prefetch(&b->parts[left]);
     __builtin_prefetch(&b->pairs[i]);
 }
 
@@ -60,15 +58,16 @@ static bool grow(void *array, size_t n, size_t size)
     return p != NULL;
 }
 
-/* Room for n symbols, with heap and list. */
-static bool ctx_reserve(struct bpe_ctx *c, size_t n)
+bool bpe_ctx_reserve(struct bpe_ctx *c, size_t n)
 {
     if (n <= c->cap)
         return true;
     size_t cap = c->cap < 256 ? 256 : c->cap;
+    if (!c->kept)
+        c->kept = calloc((size_t)1 << BPE_KEPT_BITS, sizeof(*c->kept));
     while (cap < n)
         cap *= 2;
-    if (cap > UINT32_MAX / 4 || !grow(&c->ids, cap, 4) || !grow(&c->next, cap, 4) ||
+    if (!c->kept || cap > UINT32_MAX / 4 || !grow(&c->ids, cap, 4) || !grow(&c->next, cap, 4) ||
         !grow(&c->prev, cap, 4) || !grow(&c->starts, cap + 1, 4) || !grow(&c->value, cap, 8) ||
         !grow(&c->heap, cap * 3, 8))
         return false;
@@ -146,14 +145,9 @@ static size_t symbols_of_scalars(const struct bpe *b, struct bpe_ctx *c, const u
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
-/* value[i] of the n symbols of p: what merging symbols i and i + 1 would give. */
-static void first_values(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n)
+/* value[i] of the n symbols: what merging symbols i and i + 1 would give. */
+static void first_values(const struct bpe *b, struct bpe_ctx *c, size_t n)
 {
-    if (b->header->flags & BPE_HAS_ALL_BYTES && b->first) { /* the symbols are the bytes */
-        for (size_t i = 0; i + 1 < n; i++)
-            c->value[i] = b->first[p[i] << 8 | p[i + 1]];
-        return;
-    }
     for (size_t i = 0; i + 1 < n; i++)
         expect_pair(b, c->ids[i], c->ids[i + 1]);
     for (size_t i = 0; i + 1 < n; i++)
@@ -284,14 +278,14 @@ static size_t symbols_of(const struct bpe *b, struct bpe_ctx *c, const unsigned 
 void bpe_encode_merge(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
                       struct bpe_out *out)
 {
-    if (!ctx_reserve(c, n + 1)) {
+    if (!bpe_ctx_reserve(c, n + 1)) {
         out->failed = true;
         return;
     }
     size_t k = symbols_of(b, c, p, n);
     if (k == 0)
         return;
-    first_values(b, c, p, k);
+    first_values(b, c, k);
     if (k <= SMALL && !out->lens) {
         k = merge_small(b, c->ids, c->value, k);
         if (bpe_out_reserve(out, k)) {

@@ -42,8 +42,9 @@ static bool check_header(const struct bpe_header *h, size_t n)
            inside(h, h->flags_at, (uint64_t)h->n_ids + 1, 1) &&
            inside(h, h->slots_at, 1ull << h->slot_bits, sizeof(struct bpe_slot)) &&
            inside(h, h->pairs_at, 1ull << h->pair_bits, sizeof(struct bpe_pair)) &&
-           inside(h, h->filter_at, 1ull << h->pair_bits, 1) &&
-           inside(h, h->first_at, h->flags & BPE_BYTE_LEVEL ? BPE_FIRST : 0, 8) &&
+           inside(h, h->parts_at, h->n_ids, sizeof(struct bpe_part)) &&
+           inside(h, h->trie_at, h->n_cells, sizeof(struct bpe_cell)) &&
+           (h->n_cells >= 512 || !(h->flags & BPE_WALKED)) && h->n_cells < 1u << 23 &&
            inside(h, h->blob_at, h->blob_n + 16, 1) && inside(h, h->json_at, h->json_n + 1, 1) &&
            inside(h, h->config_at, h->config_n + 1, 1);
 }
@@ -81,47 +82,73 @@ static bool check_slots(const struct bpe *b)
 static bool check_pairs(const struct bpe *b)
 {
     size_t used = 0, n = (size_t)1 << b->header->pair_bits;
-    for (size_t i = 0; b->first && i < BPE_FIRST; i++)
-        if (b->first[i] != UINT64_MAX && (uint32_t)b->first[i] >= b->n_ids)
-            return false;
+    bool bad = false;
     for (size_t i = 0; i < n; i++) {
-        const struct bpe_pair *p = &b->pairs[i];
-        if (p->rank == BPE_NONE)
-            continue;
-        if (p->id >= b->n_ids)
-            return false;
-        used++;
+        bool empty = b->pairs[i].rank == BPE_NONE;
+        bad |= !empty && b->pairs[i].id >= b->n_ids;
+        used += !empty;
     }
-    return used < n;
+    return used < n && !bad;
 }
 
-tinker_status bpe_open(struct bpe *b, const void *block, size_t n, tinker_error *err)
+/* Tokens are made of tokens that were made before, so that undoing ends; every step in the trie
+ * stays inside, and what it finds can be undone. */
+static bool check_walk(const struct bpe *b)
 {
-    const struct bpe_header *h = block;
-    const char *base = block;
+    const struct bpe_part *parts = b->parts;
+    bool bad = false;
+    for (uint32_t i = 0; i < b->n_ids; i++) {
+        struct bpe_part p = parts[i];
+        if (p.made == 0 || p.made == BPE_NONE)
+            continue;
+        if (p.left >= b->n_ids || p.right >= b->n_ids)
+            return false;
+        bad |= parts[p.left].made >= p.made || parts[p.right].made >= p.made;
+    }
+    for (uint64_t i = 0; i < b->header->n_cells; i++) {
+        uint32_t id = b->trie[i].id;
+        bad |= (b->trie[i].edge >> 9) + 256 > b->header->n_cells;
+        if (id == BPE_NONE)
+            continue;
+        if ((id & (BPE_ASIDE - 1u)) >= b->n_ids)
+            return false;
+        bad |= id < BPE_ASIDE && parts[id].made == BPE_NONE;
+    }
+    return !bad;
+}
+
+void bpe_view(struct bpe *b, const struct bpe_header *h)
+{
+    const char *base = (const char *)h;
     memset(b, 0, sizeof(*b));
-    if (!check_header(h, n))
-        return err_set(err, TINKER_EINVAL, "not a prebuilt tokenizer of this version");
     b->header = h;
     b->n_ids = h->n_ids;
     b->offsets = (const uint32_t *)(base + h->offsets_at);
     b->flags = (const uint8_t *)(base + h->flags_at);
     b->slots = (const struct bpe_slot *)(base + h->slots_at);
     b->pairs = (const struct bpe_pair *)(base + h->pairs_at);
-    b->filter = (const uint8_t *)(base + h->filter_at);
+    b->parts = (const struct bpe_part *)(base + h->parts_at);
     b->blob = base + h->blob_at;
     b->slot_shift = 64 - (int)h->slot_bits;
     b->pair_shift = 64 - (int)h->pair_bits;
     b->byte_level = (h->flags & BPE_BYTE_LEVEL) != 0;
-    b->first = b->byte_level ? (const uint64_t *)(base + h->first_at) : NULL;
+    if (h->flags & BPE_WALKED)
+        b->trie = (const struct bpe_cell *)(base + h->trie_at);
     b->ignore_merges = (h->flags & BPE_IGNORE_MERGES) != 0;
     b->unk = BPE_NONE;
     b->prefix = b->suffix = "";
-    if (!check_ids(b) || !check_slots(b) || !check_pairs(b))
-        return err_set(err, TINKER_EINVAL, "the prebuilt tokenizer is damaged");
     for (int i = 0; i < 128; i++) {
         char c = (char)i;
         b->ascii[i] = bpe_find(b, &c, 1);
     }
+}
+
+tinker_status bpe_open(struct bpe *b, const void *block, size_t n, tinker_error *err)
+{
+    if (!check_header(block, n))
+        return err_set(err, TINKER_EINVAL, "not a prebuilt tokenizer of this version");
+    bpe_view(b, block);
+    if (!check_ids(b) || !check_slots(b) || !check_pairs(b) || (b->trie && !check_walk(b)))
+        return err_set(err, TINKER_EINVAL, "the prebuilt tokenizer is damaged");
     return TINKER_OK;
 }

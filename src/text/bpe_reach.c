@@ -21,100 +21,110 @@
 #include <string.h>
 #include "text/unicode.h"
 
-struct reach {
-    const struct bpe *b;
-    uint32_t *left, *right;
-    uint32_t *made; /* rank + 1 of the merge that makes the token, 0: a symbol; BPE_NONE: not yet */
-};
-
-/* Whether nothing merges over the boundary of left and right before rank does. */
-static bool stays_apart(const struct reach *r, uint32_t left, uint32_t right, uint32_t rank)
+/* Whether no parts of left and right merge over their boundary before `until`, a rank + 1. */
+static bool stays_apart(const struct bpe *b, const struct bpe_part *parts, uint32_t left,
+                        uint32_t right, uint32_t until)
 {
-    uint32_t x = left, y = right, x_gone = rank + 1, y_gone = rank + 1;
-    while (r->made[x] || r->made[y]) {
-        if (r->made[x] > r->made[y]) {
-            x_gone = r->made[x];
-            x = r->right[x];
+    uint32_t x_gone = until, y_gone = until;
+    for (;;) {
+        struct bpe_part x = parts[left], y = parts[right];
+        if (x.made == 0 && y.made == 0)
+            return true;
+        if (x.made > y.made) {
+            x_gone = x.made;
+            left = x.right;
         } else {
-            y_gone = r->made[y];
-            y = r->left[y];
+            y_gone = y.made;
+            right = y.left;
         }
-        uint32_t across = bpe_pair(r->b, x, y).rank;
+        uint32_t across = bpe_pair(b, left, right).rank;
         if (across != BPE_NONE && across + 1 < x_gone && across + 1 <= y_gone)
             return false;
     }
-    return true;
+}
+
+bool bpe_apart(const struct bpe *b, uint32_t left, uint32_t right)
+{
+    return bpe_pair(b, left, right).rank == BPE_NONE &&
+           stays_apart(b, b->parts, left, right, BPE_NONE);
 }
 
 /* Tokens that are one symbol from the start. */
-static void mark_symbols(struct reach *r)
+static void mark_symbols(const struct bpe *b, struct bpe_part *parts)
 {
-    const struct bpe *b = r->b;
     for (uint32_t id = 0; id < b->n_ids; id++) {
         size_t n;
         unsigned len = 1;
         const unsigned char *p = (const unsigned char *)bpe_bytes(b, id, &n);
-        r->made[id] = BPE_NONE;
+        parts[id].made = BPE_NONE;
         if (!(b->flags[id] & BPE_PLAIN) || n == 0)
             continue;
         if (!b->byte_level)
             uni_decode(p, &len);
         if (len == n)
-            r->made[id] = 0;
+            parts[id].made = 0;
     }
 }
 
-static bool mark_merged(struct reach *r, const struct bpe_pair *merges, size_t n)
+static bool mark_merged(const struct bpe *b, const struct bpe_pair *merges, size_t n,
+                        struct bpe_part *parts)
 {
     for (size_t k = 0; k < n; k++) {
         const struct bpe_pair *m = &merges[k];
-        uint32_t a = r->made[m->left], b = r->made[m->right];
+        uint32_t left = parts[m->left].made, right = parts[m->right].made;
         if (k > 0 && m->rank < merges[k - 1].rank)
             return false;
-        if (r->made[m->id] == 0) /* a symbol that is also made by a merge */
+        if (parts[m->id].made == 0) /* a symbol that is also made by a merge */
             return false;
-        if (bpe_pair(r->b, m->left, m->right).rank != m->rank)
+        if (b->header->flags & BPE_TWICE && bpe_pair(b, m->left, m->right).rank != m->rank)
             continue; /* the same pair comes again later, and that one counts */
-        if (a == BPE_NONE || b == BPE_NONE || r->made[m->id] != BPE_NONE)
+        if (left == BPE_NONE || right == BPE_NONE || parts[m->id].made != BPE_NONE)
             continue;
-        if (a > m->rank || b > m->rank)
-            continue; /* seen to below */
-        if (!stays_apart(r, m->left, m->right, m->rank))
+        if (left > m->rank || right > m->rank)
+            continue; /* seen to by no_late_merge() */
+        if (!stays_apart(b, parts, m->left, m->right, m->rank + 1))
             continue;
-        r->made[m->id] = m->rank + 1;
-        r->left[m->id] = m->left;
-        r->right[m->id] = m->right;
-    }
-    /* A merge whose part is made later than the merge's own rank.  If it ever happened, the first
-     * such merge would find its parts side by side in a state that the others alone lead to; but
-     * there the bytes of its result have become the result before, or will never. */
-    for (size_t k = 0; k < n; k++) {
-        const struct bpe_pair *m = &merges[k];
-        uint32_t a = r->made[m->left], b = r->made[m->right];
-        if (a != BPE_NONE && b != BPE_NONE && (a > m->rank || b > m->rank) &&
-            r->made[m->id] == BPE_NONE)
-            return false;
+        parts[m->id].left = m->left;
+        parts[m->id].right = m->right;
+        parts[m->id].made = m->rank + 1;
     }
     return true;
 }
 
-bool bpe_reach(const struct bpe *b, const struct bpe_pair *merges, size_t n, uint8_t *reachable,
-               uint8_t *used)
+/* Whether merging the bytes of a token gives it. */
+static bool is_made(const struct bpe *b, struct bpe_ctx *c, struct bpe_out *out, uint32_t id)
 {
-    size_t count = (size_t)b->n_ids + 1;
-    uint32_t *memory = malloc(3 * count * sizeof(*memory));
-    if (!memory)
-        return false;
-    struct reach r = { b, memory, memory + count, memory + 2 * count };
-    mark_symbols(&r);
-    bool ok = mark_merged(&r, merges, n);
-    for (uint32_t id = 0; ok && id < b->n_ids; id++)
-        reachable[id] = r.made[id] != BPE_NONE;
+    size_t n;
+    const char *p = bpe_bytes(b, id, &n);
+    out->n = 0;
+    bpe_encode_merge(b, c, (const unsigned char *)p, n, out);
+    return out->failed || (out->n == 1 && out->ids[0] == (int32_t)id);
+}
+
+/* Whether no merge happens that has a part which is made later than the merge's own rank.  If one
+ * did, the first would find its parts side by side in a state that the others alone lead to.  Where
+ * its result is a token made in time, the bytes have become that before, or never will; where it
+ * is not, it is enough to see that merging its bytes does not give it either. */
+static bool no_late_merge(const struct bpe *b, const struct bpe_pair *merges, size_t n,
+                          const struct bpe_part *parts)
+{
+    struct bpe_ctx ctx = { 0 };
+    struct bpe_out out = { 0 };
+    bool ok = true;
     for (size_t k = 0; ok && k < n; k++) {
         const struct bpe_pair *m = &merges[k];
-        used[k] =
-            r.made[m->id] == m->rank + 1 && r.left[m->id] == m->left && r.right[m->id] == m->right;
+        uint32_t left = parts[m->left].made, right = parts[m->right].made;
+        if (left != BPE_NONE && right != BPE_NONE && (left > m->rank || right > m->rank) &&
+            parts[m->id].made == BPE_NONE)
+            ok = !is_made(b, &ctx, &out, m->id);
     }
-    free(memory);
+    free(out.ids);
+    bpe_ctx_clear(&ctx);
     return ok;
+}
+
+bool bpe_reach(const struct bpe *b, const struct bpe_pair *merges, size_t n, struct bpe_part *parts)
+{
+    mark_symbols(b, parts);
+    return mark_merged(b, merges, n, parts) && no_late_merge(b, merges, n, parts);
 }

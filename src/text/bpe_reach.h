@@ -4,10 +4,14 @@
 
 #include "text/bpe.h"
 
-/* For a vocabulary without affixes, from its merges by rank: reachable[id] for all ids, and used[k]
- * for all merges: whether it ever happens, in any text.  false: not decided, because the merges are
- * out of order or memory ran out. */
-bool bpe_reach(const struct bpe *b, const struct bpe_pair *merges, size_t n, uint8_t *reachable,
-               uint8_t *used);
+/* For a vocabulary without affixes, from its merges by rank: how each token is made, in any text.
+ * Other merges never happen.  false: not decided, because merges are out of order or memory ran
+ * out. */
+bool bpe_reach(const struct bpe *b, const struct bpe_pair *merges, size_t n,
+               struct bpe_part *parts);
+
+/* Whether nothing ever merges over the boundary of left and right, two tokens that can be made,
+ * when nothing else is around. */
+bool bpe_apart(const struct bpe *b, uint32_t left, uint32_t right);
 
 #endif

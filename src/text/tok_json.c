@@ -301,7 +301,7 @@ static tinker_status add_tokens(struct loading *l)
     return status;
 }
 
-static tinker_status build(struct loading *l, struct bpe_header **block)
+static tinker_status build(struct loading *l, struct os_map *block)
 {
     struct json_reader r;
     json_reader_init(&r, l->source->json, l->source->json_n, &l->arena);
@@ -329,7 +329,7 @@ static tinker_status build(struct loading *l, struct bpe_header **block)
     return status;
 }
 
-tinker_status tok_build_json(const struct tok_source *source, struct bpe_header **block,
+tinker_status tok_build_json(const struct tok_source *source, struct os_map *block,
                              tinker_error *err)
 {
     struct loading l = { .source = source, .err = err };

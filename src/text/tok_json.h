@@ -4,8 +4,8 @@
 
 #include "text/tokenizer.h"
 
-/* A malloc'd block for tok_from_block(). */
-tinker_status tok_build_json(const struct tok_source *source, struct bpe_header **block,
+/* A block for tok_from_block(). */
+tinker_status tok_build_json(const struct tok_source *source, struct os_map *block,
                              tinker_error *err);
 
 #endif

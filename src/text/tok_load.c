@@ -29,9 +29,7 @@ static void destroy(tinker_tokenizer *t)
     map_clear(&t->odd);
     free(t->pairs);
     free(t->slots);
-    free(t->block);
-    if (t->mapped.data)
-        os_map_close(&t->mapped);
+    os_map_close(&t->block);
     pthread_mutex_destroy(&t->lock);
     arena_clear(&t->arena);
     free(t);
@@ -299,16 +297,12 @@ static tinker_status load_parts(tinker_tokenizer *t, tinker_error *err)
     return prepare(t) ? TINKER_OK : err_nomem(err, "tokenizer");
 }
 
-tinker_tokenizer *tok_from_block(struct bpe_header *block, const struct os_map *map,
-                                 tinker_error *err)
+tinker_tokenizer *tok_from_block(struct os_map block, tinker_error *err)
 {
     tinker_tokenizer *t = calloc(1, sizeof(*t));
-    struct os_map mapped = map ? *map : (struct os_map){ NULL, 0 };
     if (!t || pthread_mutex_init(&t->lock, NULL) != 0) {
         free(t);
-        free(block);
-        if (map)
-            os_map_close(&mapped);
+        os_map_close(&block);
         err_nomem(err, "tokenizer");
         return NULL;
     }
@@ -316,11 +310,9 @@ tinker_tokenizer *tok_from_block(struct bpe_header *block, const struct os_map *
     arena_init(&t->arena, SIZE_MAX);
     map_init(&t->odd);
     t->block = block;
-    t->mapped = mapped;
     for (int i = 0; i < 4; i++)
         t->special[i] = -1;
-    tinker_status status = map ? bpe_open(&t->bpe, mapped.data, mapped.len, err)
-                               : bpe_open(&t->bpe, block, block->total, err);
+    tinker_status status = bpe_open(&t->bpe, block.data, block.len, err);
     if (status == TINKER_OK)
         status = load_parts(t, err);
     if (status == TINKER_OK)
@@ -331,8 +323,8 @@ tinker_tokenizer *tok_from_block(struct bpe_header *block, const struct os_map *
 
 tinker_tokenizer *tok_load(const struct tok_source *source, tinker_error *err)
 {
-    struct bpe_header *block = NULL;
+    struct os_map block;
     tinker_status status =
         source->ranks ? tok_build_ranks(source, &block, err) : tok_build_json(source, &block, err);
-    return status == TINKER_OK ? tok_from_block(block, NULL, err) : NULL;
+    return status == TINKER_OK ? tok_from_block(block, err) : NULL;
 }

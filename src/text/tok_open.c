@@ -47,26 +47,36 @@ static bool pick_tiktoken(char out[HUB_PATH], const char *dir)
     return found;
 }
 
+static void add_path(struct sha256 *h, const char *path)
+{
+    sha256_update(h, path, strlen(path) + 1);
+}
+
 static void add_stat(struct sha256 *h, const char *path)
 {
     struct stat st;
-    sha256_update(h, path, strlen(path) + 1);
     if (!*path || stat(path, &st) != 0)
         return;
-    int64_t v[6] = { (int64_t)st.st_dev,          (int64_t)st.st_ino,
+    int64_t v[7] = { (int64_t)st.st_dev,          (int64_t)st.st_ino,
                      (int64_t)st.st_size,         (int64_t)st.st_mtim.tv_sec,
-                     (int64_t)st.st_mtim.tv_nsec, (int64_t)st.st_ctim.tv_sec };
+                     (int64_t)st.st_mtim.tv_nsec, (int64_t)st.st_ctim.tv_sec,
+                     (int64_t)st.st_ctim.tv_nsec };
     sha256_update(h, v, sizeof(v));
 }
 
 static void identify(struct tok_files *f, bool lenient)
 {
-    struct sha256 h;
+    struct sha256 h, place;
     sha256_init(&h);
     uint32_t version = BPE_VERSION;
     sha256_update(&h, "tokenizer", 10);
     sha256_update(&h, &version, sizeof(version));
     sha256_update(&h, &lenient, sizeof(lenient));
+    add_path(&h, f->main);
+    add_path(&h, f->config);
+    place = h;
+    sha256_final(&place, f->place);
+    add_path(&h, f->chat_template);
     add_stat(&h, f->main);
     add_stat(&h, f->config);
     add_stat(&h, f->chat_template);
@@ -99,8 +109,7 @@ tinker_status tok_files_find(struct tok_files *f, const char *path, bool lenient
 /* ---- loading --------------------------------------------------------------------------------- */
 
 static tinker_status build(const struct tok_files *f, const struct os_map *main, const char *config,
-                           size_t config_n, bool lenient, struct bpe_header **block,
-                           tinker_error *err)
+                           size_t config_n, bool lenient, struct os_map *block, tinker_error *err)
 {
     struct tok_source s = { .config = config, .config_n = config_n, .lenient = lenient };
     struct arena arena;
@@ -126,7 +135,7 @@ static tinker_tokenizer *load_source(const struct tok_files *f, const char *dir,
     struct os_map main;
     char *config = NULL;
     size_t config_n = 0;
-    struct bpe_header *block = NULL;
+    struct os_map block;
     if (*f->config && os_read_file(f->config, MAX_FILE, &config, &config_n, err) != TINKER_OK)
         return NULL;
     tinker_status status = os_map_open(&main, f->main, err);
@@ -143,8 +152,8 @@ static tinker_tokenizer *load_source(const struct tok_files *f, const char *dir,
     if (status != TINKER_OK)
         return NULL;
     if (dir)
-        tok_prebuilt_write(dir, f->identity, block);
-    tinker_tokenizer *t = tok_from_block(block, NULL, err);
+        tok_prebuilt_write(dir, f, block.data);
+    tinker_tokenizer *t = tok_from_block(block, err);
     if (!t)
         err_prefix(err, "%s", f->main);
     return t;
@@ -167,7 +176,7 @@ static bool load_template(tinker_tokenizer *t, const struct tok_files *f, tinker
 tinker_tokenizer *tok_files_load(const struct tok_files *f, const char *dir, bool lenient,
                                  tinker_error *err)
 {
-    tinker_tokenizer *t = dir ? tok_prebuilt_open(dir, f->identity) : NULL;
+    tinker_tokenizer *t = dir ? tok_prebuilt_open(dir, f) : NULL;
     if (!t)
         t = load_source(f, dir, lenient, err);
     if (t && !load_template(t, f, err)) {

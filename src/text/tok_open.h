@@ -11,6 +11,7 @@ struct tok_files { /* "" when there is none */
     char main[HUB_PATH], config[HUB_PATH], chat_template[HUB_PATH];
     enum tok_format format;
     uint8_t identity[32]; /* of paths, sizes and times: changes when a file does */
+    uint8_t place[32];    /* of the paths alone */
 };
 
 /* Files of a path (file or directory).  TINKER_ESTATE: none found. */
@@ -26,9 +27,8 @@ tinker_status tok_family(const struct tok_files *f, struct tok_source *source, s
                          tinker_error *err);
 
 /* Prebuilt files.  NULL, silently, when there is no usable one. */
-tinker_tokenizer *tok_prebuilt_open(const char *dir, const uint8_t identity[32]);
-void tok_prebuilt_write(const char *dir, const uint8_t identity[32],
-                        const struct bpe_header *block);
+tinker_tokenizer *tok_prebuilt_open(const char *dir, const struct tok_files *f);
+void tok_prebuilt_write(const char *dir, const struct tok_files *f, const struct bpe_header *block);
 
 /* One object per identity while it is in use, and the last 32 beyond.  make() is called by one
  * thread at a time for an identity. */

@@ -144,7 +144,7 @@ static tinker_status write_json(struct buf *out, const struct tok_source *in, ui
 }
 
 static tinker_status build(struct bpe_builder *b, const struct tok_source *in, struct buf *json,
-                           struct arena *arena, struct bpe_header **block, tinker_error *err)
+                           struct arena *arena, struct os_map *block, tinker_error *err)
 {
     tinker_status status = read_ranks(b, in, err);
     if (status == TINKER_OK)
@@ -174,8 +174,7 @@ static tinker_status build(struct bpe_builder *b, const struct tok_source *in, s
     return status;
 }
 
-tinker_status tok_build_ranks(const struct tok_source *in, struct bpe_header **block,
-                              tinker_error *err)
+tinker_status tok_build_ranks(const struct tok_source *in, struct os_map *block, tinker_error *err)
 {
     struct bpe_builder b;
     struct arena arena;

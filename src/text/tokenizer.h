@@ -127,9 +127,9 @@ struct tinker_tokenizer {
     atomic_int refs;
     struct arena arena;
     struct bpe bpe;
-    struct bpe_header *block; /* ours when not mapped */
-    struct os_map mapped;
-    struct map odd; /* spelling of tokens that bpe_find() does not know -> id + 1 */
+    struct os_map block; /* what bpe is a view of */
+    bool prebuilt;       /* it is a file */
+    struct map odd;      /* spelling of tokens that bpe_find() does not know -> id + 1 */
 
     struct tok_added *added;
     size_t n_added;
@@ -251,12 +251,11 @@ struct tok_source { /* the bytes of the files, and how to read them */
 };
 /* Read the files.  The result has one reference. */
 tinker_tokenizer *tok_load(const struct tok_source *source, tinker_error *err);
-/* Everything but the tables, from a block that bpe_open() accepts; takes over the block (or the
- * map) also on failure. */
-tinker_tokenizer *tok_from_block(struct bpe_header *block, const struct os_map *map,
-                                 tinker_error *err);
+/* Everything but the tables, from a block that bpe_open() accepts; takes over the block, also
+ * on failure. */
+tinker_tokenizer *tok_from_block(struct os_map block, tinker_error *err);
 /* The tables of a rank file, with a tokenizer.json text that describes the rest. */
-tinker_status tok_build_ranks(const struct tok_source *source, struct bpe_header **block,
+tinker_status tok_build_ranks(const struct tok_source *source, struct os_map *block,
                               tinker_error *err);
 
 #endif

@@ -1,15 +1,16 @@
 /* bpe.c - merging: order, both algorithms, shortcuts, and which tokens are reachable. */
-#include "text/bpe_build.c"
+#include "text/bpe_build.h"
 #include "base/rand.h"
 #include "text/bpe_reach.h"
 #include "unit/text/tok_fixture.h"
 
 struct built {
-    struct bpe_header *block;
+    struct os_map block;
+    const struct bpe_header *header;
     struct bpe bpe;
 };
 
-/* Tokens are the letters a..h (ids 0..7), then one token per merge "xy z". */
+/* Tokens are the letters a..h (ids 0..7), one per merge "xy z", and the other bytes. */
 static bool build(struct built *out, const char *const *merges, bool ignore_merges)
 {
     struct bpe_builder b;
@@ -32,6 +33,11 @@ static bool build(struct built *out, const char *const *merges, bool ignore_merg
         if (!known)
             status = bpe_builder_token(&b, id++, text, (size_t)n, &err);
     }
+    for (int c = 0; c < 256 && !status; c++) {
+        char byte = (char)c;
+        if (c < 'a' || c > 'h')
+            status = bpe_builder_bytes(&b, id++, &byte, 1, &err);
+    }
     for (size_t i = 0; merges[i] && !status; i++) {
         char text[64];
         const char *space = strchr(merges[i], ' ');
@@ -39,12 +45,13 @@ static bool build(struct built *out, const char *const *merges, bool ignore_merg
             snprintf(text, sizeof(text), "%.*s%s", (int)(space - merges[i]), merges[i], space + 1);
         status = bpe_builder_merge(&b, text, (size_t)(space - merges[i]), (size_t)n, &err);
     }
-    status = status ? status : bpe_builder_finish(&b, "{}", 2, "", 0, true, &out->block, &err);
+    status = status ? status : bpe_builder_finish(&b, "{}", 2, "", 0, false, &out->block, &err);
     bpe_builder_clear(&b);
-    if (status || bpe_open(&out->bpe, out->block, out->block->total, &err)) {
+    if (status || bpe_open(&out->bpe, out->block.data, out->block.len, &err)) {
         TAP_FAIL("%s", err.message);
         return false;
     }
+    out->header = out->block.data;
     return true;
 }
 
@@ -72,6 +79,26 @@ static const char *merged(const struct bpe *b, const char *text, bool list)
     return out;
 }
 
+/* Whether walking gives what merging gives, also as the bytes of each token. */
+static bool walks_alike(const struct bpe *b, const char *text)
+{
+    struct bpe_ctx ctx = { 0 };
+    struct bpe_out want = { 0 }, got = { 0 };
+    const unsigned char *p = (const unsigned char *)text;
+    want.lens = malloc(sizeof(*want.lens));
+    got.lens = malloc(sizeof(*got.lens));
+    bpe_encode_merge(b, &ctx, p, strlen(text), &want);
+    bpe_walk(b, &ctx, p, strlen(text), &got);
+    bool alike = got.n == want.n && memcmp(got.ids, want.ids, got.n * sizeof(*got.ids)) == 0 &&
+                 memcmp(got.lens, want.lens, got.n * sizeof(*got.lens)) == 0;
+    free(want.ids);
+    free(want.lens);
+    free(got.ids);
+    free(got.lens);
+    bpe_ctx_clear(&ctx);
+    return alike;
+}
+
 static void test_lowest_rank_first(void)
 {
     static const char *const merges[] = { "b c", "a b", "ab c", "a bc", NULL };
@@ -83,7 +110,7 @@ static void test_lowest_rank_first(void)
         CHECK_STR(merged(&t.bpe, "abab", list), "ab|ab");
         CHECK_STR(merged(&t.bpe, "abcd", list), "abc|d");
     }
-    free(t.block);
+    os_map_close(&t.block);
 }
 
 static void test_equal_rank_from_the_left(void)
@@ -96,7 +123,7 @@ static void test_equal_rank_from_the_left(void)
         CHECK_STR(merged(&t.bpe, "aaaaaaa", list), "aaaa|aa|a");
         CHECK_STR(merged(&t.bpe, "baaab", list), "b|aa|a|b");
     }
-    free(t.block);
+    os_map_close(&t.block);
 }
 
 static void test_later_duplicate_wins(void)
@@ -105,11 +132,11 @@ static void test_later_duplicate_wins(void)
     struct built t;
     REQUIRE(build(&t, merges, false));
     CHECK_STR(merged(&t.bpe, "abc", false), "a|bc"); /* a b now ranks behind b c */
-    free(t.block);
+    os_map_close(&t.block);
 }
 
 /* Random vocabularies: both algorithms agree, and the fast answer to "reachable" is right. */
-static void random_vocabulary(struct rng *r, char store[40][24], const char *list[41], int n)
+static void random_vocabulary(struct rng *r, char store[40][48], const char *list[41], int n)
 {
     char tokens[64][20];
     int count = 3;
@@ -130,30 +157,39 @@ static void random_vocabulary(struct rng *r, char store[40][24], const char *lis
         if (twice)
             continue;
         list[made] = store[made];
-        char whole[20];
+        char whole[40];
         snprintf(whole, sizeof(whole), "%s%s", x, y);
         bool known = false;
         for (int i = 0; i < count; i++)
             known = known || strcmp(tokens[i], whole) == 0;
         if (!known)
-            memcpy(tokens[count++], whole, sizeof(whole));
+            memcpy(tokens[count++], whole, sizeof(tokens[0]));
         made++;
     }
     list[made] = NULL;
 }
 
+static bool is_direct(const struct bpe *b, uint32_t id)
+{
+    if (b->trie)
+        return b->parts[id].made != BPE_NONE;
+    for (size_t i = 0;; i++)
+        if (b->slots[i].meta && (b->slots[i].meta & 0xFFFFFF) == id)
+            return b->slots[i].meta >> 31;
+}
+
 static void check_reachable(const struct built *t, int round)
 {
-    for (size_t i = 0; i < (size_t)1 << t->block->slot_bits; i++) {
-        const struct bpe_slot *s = &t->bpe.slots[i];
-        if (!s->meta)
-            continue;
+    for (uint32_t id = 0; id < t->bpe.n_ids; id++) {
         size_t n;
-        const char *p = bpe_bytes(&t->bpe, s->meta & 0xFFFFFF, &n);
+        const char *p = bpe_bytes(&t->bpe, id, &n);
         char text[32];
         snprintf(text, sizeof(text), "%.*s", (int)n, p);
+        CHECK_INT(bpe_find(&t->bpe, p, n), id);
+        if (n == 1)
+            continue;
         bool alone = strcmp(merged(&t->bpe, text, false), text) == 0;
-        if (alone != (s->meta >> 31 != 0))
+        if (alone != is_direct(&t->bpe, id))
             TAP_FAIL("round %d: %s is%s reachable", round, text, alone ? "" : " not");
     }
 }
@@ -195,10 +231,10 @@ static const char *by_definition(const char *const *merges, const char *text)
 static void test_random_vocabularies(void)
 {
     struct rng r;
-    uint32_t kept = 0, given = 0;
+    uint32_t kept = 0, given = 0, walked = 0;
     rng_seed(&r, 7);
     for (int round = 0; round < 500; round++) {
-        char store[40][24], text[41];
+        char store[40][48], text[301];
         const char *list[41];
         struct built t;
         random_vocabulary(&r, store, list, 1 + round % 30);
@@ -215,11 +251,21 @@ static void test_random_vocabularies(void)
             if (k < 6) /* merges were left out of the tables */
                 CHECK_STR(one, by_definition(list, text));
         }
-        kept += t.block->n_merges;
+        for (int k = 0; t.bpe.trie && k < 20; k++) {
+            size_t n = 1 + rng_next(&r) % 300;
+            for (size_t i = 0; i < n; i++)
+                text[i] = (char)('a' + rng_next(&r) % 3);
+            text[n] = '\0';
+            if (!walks_alike(&t.bpe, text))
+                TAP_FAIL("round %d: %s", round, text);
+        }
+        walked += t.bpe.trie != NULL;
+        kept += t.header->n_merges;
         given += (uint32_t)(round % 30 + 1);
-        free(t.block);
+        os_map_close(&t.block);
     }
     CHECK(kept < given * 9 / 10);
+    CHECK(walked > 100);
 }
 
 static void test_shortcut_only_when_allowed(void)
@@ -239,10 +285,43 @@ static void test_shortcut_only_when_allowed(void)
             CHECK_INT(out.n, ignore ? 1 : 2);
             CHECK_INT(out.ids[0], ignore ? 10 : 8);
         }
+        CHECK(t.bpe.trie != NULL && walks_alike(&t.bpe, "abcd"));
         free(out.ids);
         bpe_ctx_clear(&ctx);
-        free(t.block);
+        os_map_close(&t.block);
     }
+}
+
+/* A context answers as if it remembered nothing: many pieces, some again, more than there is room
+ * to remember. */
+static void test_memory_changes_nothing(void)
+{
+    static const char *const merges[] = { "a b", "c a", "ab ca", "b b", "ab ab", "c abca", NULL };
+    enum { PIECES = 30000, KINDS = 22000 };
+    struct built t;
+    struct bpe_ctx ctx = { 0 }, fresh = { 0 };
+    struct bpe_out out = { 0 }, want = { 0 };
+    unsigned char text[250];
+    REQUIRE(build(&t, merges, false));
+    for (int i = 0; i < PIECES; i++) {
+        struct rng r;
+        rng_seed(&r, (uint64_t)(i % KINDS));
+        size_t n = 1 + rng_next(&r) % (i % 3 ? sizeof(text) : 20);
+        for (size_t k = 0; k < n; k++)
+            text[k] = (unsigned char)('a' + rng_next(&r) % 3);
+        const unsigned char *const starts[] = { text, text + n };
+        out.n = want.n = 0;
+        bpe_encode(&t.bpe, &ctx, starts, 1, text + n, &out);
+        bpe_walk(&t.bpe, &fresh, text, n, &want);
+        if (out.n != want.n || memcmp(out.ids, want.ids, out.n * sizeof(*out.ids)) != 0)
+            TAP_FAIL("piece %d of %zu bytes", i, n);
+    }
+    CHECK(ctx.n_notes > 1);
+    free(out.ids);
+    free(want.ids);
+    bpe_ctx_clear(&ctx);
+    bpe_ctx_clear(&fresh);
+    os_map_close(&t.block);
 }
 
 static void test_open_refuses_damage(void)
@@ -251,30 +330,40 @@ static void test_open_refuses_damage(void)
     struct built t;
     struct bpe view;
     REQUIRE(build(&t, merges, false));
-    size_t n = t.block->total;
+    size_t n = t.block.len;
     struct bpe_header *h = malloc(n);
     REQUIRE(h != NULL);
-    memcpy(h, t.block, n);
+    memcpy(h, t.block.data, n);
     CHECK_INT(bpe_open(&view, h, n - 1, NULL), TINKER_EINVAL);
     h->n_ids = BPE_MAX_ID;
     CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
-    memcpy(h, t.block, n);
+    memcpy(h, t.block.data, n);
     ((uint32_t *)((char *)h + h->offsets_at))[3] = 0x7FFFFFFF;
     CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
-    memcpy(h, t.block, n);
-    struct bpe_pair *pairs = (struct bpe_pair *)((char *)h + h->pairs_at);
-    for (size_t i = 0; i < (size_t)1 << h->pair_bits; i++)
-        pairs[i].rank = 1, pairs[i].id = 0; /* full: probing would never end */
+    memcpy(h, t.block.data, n);
+    memset((char *)h + h->pairs_at, 0, sizeof(struct bpe_pair) << h->pair_bits); /* all in use */
     CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
-    memcpy(h, t.block, n);
+    memcpy(h, t.block.data, n);
+    struct bpe_part *parts = (struct bpe_part *)((char *)h + h->parts_at);
+    REQUIRE(t.bpe.trie != NULL && parts[8].made == 1);
+    parts[8].left = 8; /* made of itself: undoing would never end */
+    CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
+    memcpy(h, t.block.data, n);
+    struct bpe_cell *cells = (struct bpe_cell *)((char *)h + h->trie_at);
+    cells[300].edge = (uint32_t)(h->n_cells - 255) << 9;
+    CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
+    memcpy(h, t.block.data, n);
+    cells[300].id = h->n_ids;
+    CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
+    memcpy(h, t.block.data, n);
     h->bytes['a'] = 5000;
     CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
-    memcpy(h, t.block, n);
+    memcpy(h, t.block.data, n);
     uint64_t sum = bpe_checksum(h);
     ((char *)h)[n - 70] ^= 1;
     CHECK(bpe_checksum(h) != sum);
     free(h);
-    free(t.block);
+    os_map_close(&t.block);
 }
 
 static void test_byte_map(void)
@@ -296,6 +385,7 @@ int main(void)
     RUN(test_later_duplicate_wins);
     RUN(test_random_vocabularies);
     RUN(test_shortcut_only_when_allowed);
+    RUN(test_memory_changes_nothing);
     RUN(test_open_refuses_damage);
     RUN(test_byte_map);
     return tap_done();

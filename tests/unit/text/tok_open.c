@@ -135,7 +135,7 @@ static void test_prebuilt(void)
     tinker_tokenizer *fresh = load_apart("p", false), *made = load_apart("p", true);
     tinker_tokenizer *mapped = load_apart("p", true);
     REQUIRE(fresh && made && mapped);
-    CHECK(mapped->mapped.data != NULL && made->mapped.data == NULL);
+    CHECK(mapped->prebuilt && !made->prebuilt);
     static const char text[] = "hello world <|a|>e\xCC\x81 aaaa th 12";
     char want[512];
     snprintf(want, sizeof(want), "%s", fixture_ids(fresh, text, strlen(text), NULL));
@@ -148,7 +148,7 @@ static void test_prebuilt(void)
     CHECK_INT(tok_files_find(&files, path("p"), false, NULL), TINKER_OK);
     char hex[65] = "";
     for (int i = 0; i < 32; i++)
-        snprintf(hex + 2 * i, 3, "%02x", files.identity[i]);
+        snprintf(hex + 2 * i, 3, "%02x", files.place[i]);
     snprintf(prebuilt_file, sizeof(prebuilt_file), "%s/pre/tokenizer-%s.bin", dir, hex);
 }
 
@@ -162,14 +162,14 @@ static void test_damaged_prebuilt_is_ignored(void)
         CHECK_INT(os_write_file(prebuilt_file, data, n, NULL), TINKER_OK);
         tinker_tokenizer *t = load_apart("p", true);
         REQUIRE(t != NULL);
-        CHECK(t->mapped.data == NULL); /* built again from the source */
+        CHECK(!t->prebuilt); /* built again from the source */
         CHECK_IDS(t, "hello", "259");
         tinker_tokenizer_free(t);
         data[at] ^= 0x40;
     }
     CHECK_INT(os_write_file(prebuilt_file, data, n / 2, NULL), TINKER_OK);
     tinker_tokenizer *t = load_apart("p", true);
-    CHECK(t != NULL && t->mapped.data == NULL);
+    CHECK(t != NULL && !t->prebuilt);
     tinker_tokenizer_free(t);
     free(data);
 }
@@ -188,6 +188,43 @@ static void test_changed_source_is_read_again(void)
     REQUIRE(t != NULL);
     CHECK_IDS(t, "xy", "256");
     tinker_tokenizer_free(t);
+}
+
+/* The prebuilt file with other bytes of its header, and a checksum that fits. */
+static void rewrite_header(bool other_source)
+{
+    char *data;
+    size_t n;
+    REQUIRE(os_read_file(prebuilt_file, 1 << 26, &data, &n, NULL) == TINKER_OK);
+    struct bpe_header *h = malloc(n);
+    REQUIRE(h != NULL);
+    memcpy(h, data, n);
+    h->stamp[5] ^= 1;
+    h->source[5] ^= other_source;
+    h->checksum = bpe_checksum(h);
+    CHECK_INT(os_write_file(prebuilt_file, h, n, NULL), TINKER_OK);
+    free(h);
+    free(data);
+}
+
+static void test_prebuilt_is_checked_by_hash(void)
+{
+    struct fixture f = FIXTURE_INIT;
+    for (int round = 0; round < 4; round++) {
+        write_fixture("p/tokenizer.json", &f); /* another inode and time, the same text */
+        tinker_tokenizer *t = load_apart("p", true);
+        REQUIRE(t != NULL);
+        CHECK(t->prebuilt == (round > 0));
+        CHECK_IDS(t, "hello", "259");
+        tinker_tokenizer_free(t);
+    }
+    for (int other = 0; other < 2; other++) {
+        rewrite_header(other);
+        tinker_tokenizer *t = load_apart("p", true);
+        REQUIRE(t != NULL);
+        CHECK(t->prebuilt == !other);
+        tinker_tokenizer_free(t);
+    }
 }
 
 static void test_hub(void)
@@ -360,6 +397,7 @@ int main(void)
     RUN(test_prebuilt);
     RUN(test_damaged_prebuilt_is_ignored);
     RUN(test_changed_source_is_read_again);
+    RUN(test_prebuilt_is_checked_by_hash);
     RUN(test_hub);
     RUN(test_shared_between_threads);
     RUN(test_more_than_the_table_holds);
