@@ -44,22 +44,31 @@ bool model_dir_bundled(char out[MODEL_DIR_MAX])
     return has_config(out);
 }
 
+/* The places in the order of the Hub's own tools. */
 static void cache_root(char *out, size_t size)
 {
-    const char *hub = getenv("HF_HUB_CACHE"), *hf = getenv("HF_HOME"), *home = getenv("HOME");
-    if (hub && *hub)
-        snprintf(out, size, "%s", hub);
-    else if (hf && *hf)
-        snprintf(out, size, "%s/hub", hf);
-    else
-        snprintf(out, size, "%s/.cache/huggingface/hub", home ? home : "");
+    static const char *const places[][2] = { { "HF_HUB_CACHE", "" },
+                                             { "HUGGINGFACE_HUB_CACHE", "" },
+                                             { "HF_HOME", "/hub" },
+                                             { "XDG_CACHE_HOME", "/huggingface/hub" },
+                                             { "HOME", "/.cache/huggingface/hub" } };
+    snprintf(out, size, "%s", places[4][1]);
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        const char *value = getenv(places[i][0]);
+        if (!value || !*value)
+            continue;
+        snprintf(out, size, "%s%s", value, places[i][1]);
+        return;
+    }
 }
 
 bool model_dir_is_id(const char *id)
 {
     const char *slash = strchr(id, '/');
     return slash && slash > id && slash[1] && !strchr(slash + 1, '/') && !strstr(id, "..") &&
-           id[0] != '.' && strlen(id) <= 200;
+           id[0] != '.' && strlen(id) <= 200 &&
+           strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") ==
+               strlen(id);
 }
 
 /* "Qwen/Qwen3-0.6B" is the folder models--Qwen--Qwen3-0.6B; refs/main names its snapshot. */

@@ -53,6 +53,9 @@ rm "$hub/.log"
 run again --offline
 [ $code -eq 0 ] && [ ! -e "$hub/.log" ]
 tap "then it is served from the cache without the network" $? "$work/err"
+mkdir -p "$work/xdg/huggingface" && cp -r "$HF_HOME/hub" "$work/xdg/huggingface/hub"
+(unset HF_HOME; XDG_CACHE_HOME=$work/xdg; export XDG_CACHE_HOME; run elsewhere --offline)
+tap "the cache is where XDG_CACHE_HOME says, without HF_HOME" $? "$work/err"
 rm -r "$folder"
 echo "model.safetensors $(echo | sha256sum | cut -d' ' -f1)" >"$hub/.large"
 run damaged --download
