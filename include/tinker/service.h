@@ -71,12 +71,16 @@ typedef struct tinker_service_options {
     const tinker_breaker_options *breaker;
     const char *ca_file; /* certificates to trust instead of the system's; SSL_CERT_FILE */
     const tinker_transport *transport; /* carries the requests instead; NULL: the library does */
+    /* Bytes of encoded batches (forward, forward_backward) that the service has not accepted yet;
+     * a submit that would exceed them fails with TINKER_ENOMEM, so a program that is faster than
+     * the network waits for a future instead of filling the memory.  One batch always fits. */
+    int64_t max_queued_bytes; /* 0: no limit */
 } tinker_service_options;
 #define TINKER_SERVICE_OPTIONS_INIT                                                                \
     {                                                                                              \
         sizeof(tinker_service_options), NULL, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL, NULL, 0,   \
             NULL, 0, NULL, 0, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, \
-            0, 0, 0, NULL, NULL, NULL, NULL                                                        \
+            0, 0, 0, NULL, NULL, NULL, NULL, 0                                                     \
     }
 
 /* opts NULL: everything from the environment, which is read here and nowhere else.

@@ -338,6 +338,14 @@ static tinker_status set_transport_of(struct config *c, const tinker_service_opt
     return s;
 }
 
+static tinker_status set_queue(struct config *c, const tinker_service_options *o, tinker_error *err)
+{
+    if (o->max_queued_bytes < 0)
+        return err_set(err, TINKER_EINVAL, "max_queued_bytes must not be negative");
+    c->max_queued_bytes = o->max_queued_bytes;
+    return TINKER_OK;
+}
+
 static tinker_status set_metrics(struct config *c, const tinker_service_options *o,
                                  tinker_error *err)
 {
@@ -364,6 +372,8 @@ static tinker_status resolve(struct config *c, const tinker_service_options *o, 
         s = set_metrics(c, o, err);
     if (s == TINKER_OK)
         s = set_transport_of(c, o, err);
+    if (s == TINKER_OK)
+        s = set_queue(c, o, err);
     if (s != TINKER_OK)
         return s;
     c->project_id = text_of(c, o->project_id, "TINKER_PROJECT_ID");

@@ -50,6 +50,7 @@ struct config {
     int64_t heartbeat_max_failures, heartbeat_max_ms; /* 0: never give up */
     struct log log;
     struct own_metrics metrics; /* all NULL: not wanted */
+    int64_t max_queued_bytes;   /* 0: no limit */
     bool has_transport;
     tinker_transport transport; /* the program's */
     const char *breaker_scope;  /* NULL: no circuit breakers */

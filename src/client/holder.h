@@ -73,6 +73,7 @@ struct holder {
     char *_Atomic session_id;                  /* any; NULL: none yet */
     int64_t refresh_interval_sec;
     int64_t model_seq, sampling_seq; /* counters of the session */
+    _Atomic int64_t queued_bytes;    /* any; of batches that are not accepted yet */
     struct sem response_bytes, train_bytes;
     int64_t billing_first_ns, billing_logged_ns; /* 0: no incident */
     int64_t heartbeat_ok_ns;

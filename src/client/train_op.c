@@ -76,6 +76,13 @@ static void wind_up(struct train_op *op)
     release(op);
 }
 
+static void unqueue(struct train_part *p)
+{
+    atomic_fetch_sub_explicit(&p->op->training->holder->queued_bytes, p->queued,
+                              memory_order_relaxed);
+    p->queued = 0;
+}
+
 static void fail(struct train_op *op, const struct call *call, const tinker_error *err)
 {
     tinker_error copy = *err; /* it may live in a part */
@@ -98,6 +105,7 @@ void train_op_free(struct train_op *op)
 {
     for (size_t i = 0; i < op->n_parts; i++) {
         struct train_part *p = &op->parts[i];
+        unqueue(p);
         call_clear(&p->call);
         poll_clear(&p->poll);
         buf_clear(&p->body);
@@ -326,6 +334,7 @@ static void on_accepted(struct train_part *p, const char *id)
     struct train_op *op = p->op;
     hold(op);
     buf_clear(&p->body);
+    unqueue(p);
     op->n_accepted++;
     leave(p);
     if (op->instead.status == TINKER_OK)
@@ -442,6 +451,25 @@ struct train_op *train_op_new(tinker_training *t, size_t n_parts, const struct t
         buf_init(&parts[i].body, SIZE_MAX / 4);
     }
     return op;
+}
+
+tinker_status train_op_queue(struct train_op *op, tinker_error *err)
+{
+    struct holder *h = op->training->holder;
+    int64_t sum = 0, max = h->cfg->max_queued_bytes;
+    for (size_t i = 0; i < op->n_parts; i++)
+        sum += (int64_t)op->parts[i].body.len;
+    int64_t before = atomic_fetch_add_explicit(&h->queued_bytes, sum, memory_order_relaxed);
+    if (max && before && before + sum > max) {
+        atomic_fetch_sub_explicit(&h->queued_bytes, sum, memory_order_relaxed);
+        return err_set(err, TINKER_ENOMEM,
+                       "%s: %lld bytes wait to be accepted, and max_queued_bytes is %lld; wait for "
+                       "an earlier future",
+                       op->kind->class.name, (long long)before, (long long)max);
+    }
+    for (size_t i = 0; i < op->n_parts; i++)
+        op->parts[i].queued = (int64_t)op->parts[i].body.len;
+    return TINKER_OK;
 }
 
 tinker_future *train_op_submit(struct train_op *op, tinker_error *err)

@@ -29,6 +29,7 @@ struct train_part {
     size_t index;
     size_t data_end;        /* of a pass: the first datum that is not part of it */
     int64_t bytes_estimate; /* of the data, 0: none */
+    int64_t queued;         /* bytes that count as not accepted */
     struct buf body;
     struct turn turn;
     struct sem_wait bytes;
@@ -60,6 +61,10 @@ struct train_op *train_op_new(tinker_training *t, size_t n_parts, const struct t
 void train_op_free(struct train_op *op); /* one that was not submitted */
 /* With the ids reserved and the bodies written. */
 tinker_future *train_op_submit(struct train_op *op, tinker_error *err);
+
+/* Count the bodies of a batch as queued.  TINKER_ENOMEM: there would be more than the service
+ * allows; the caller frees op. */
+tinker_status train_op_queue(struct train_op *op, tinker_error *err);
 
 /* The job has made the bodies: send what waits for them.  Loop thread. */
 void train_op_go(struct train_op *op);

@@ -118,7 +118,8 @@ static tinker_future *submit_pass(tinker_training *t, const struct train_kind *k
     tinker_future *f = NULL;
     pthread_mutex_lock(&t->lock);
     if (trainer_reserve_locked(t, op->n_parts, &op->first_id, err) == TINKER_OK) {
-        if (encode_pass(op, data, n, loss, forward_only, err) == TINKER_OK)
+        if (encode_pass(op, data, n, loss, forward_only, err) == TINKER_OK &&
+            train_op_queue(op, err) == TINKER_OK)
             f = train_op_submit(op, err);
         if (!f) /* nobody saw the ids */
             t->next_id = op->first_id;

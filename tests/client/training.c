@@ -539,6 +539,62 @@ static void test_json_results_are_read_too(void)
     world_close(&w);
 }
 
+static long resident_mb(void)
+{
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f || fscanf(f, "%*s %ld", &pages) != 1)
+        pages = 0;
+    if (f)
+        fclose(f);
+    return pages * 4 / 1024;
+}
+
+/* A program that is faster than a stalled service: memory is bounded, and it is told. */
+static void test_queued_bytes_are_bounded(void) /* */
+{
+    enum { TRIES = 100 };
+    struct world w;
+    tinker_service_options o;
+    world_options(&w, &o);
+    o.max_queued_bytes = 20 << 20;
+    world_open(&w, NULL, &o);
+    tinker_training *t = world_training(&w);
+    tinker_datum *data = fake_data(1, 400000); /* 4 to 5 MB */
+    tinker_future *f[TRIES];
+    size_t n = 0;
+    fake_script(w.server, PASS, (struct fake_reply){ .fault = FAKE_HANG });
+    long before = resident_mb();
+    for (int i = 0; i < TRIES; i++) {
+        tinker_future *next = tinker_training_forward_backward(t, data, 1, &fake_loss, &w.err);
+        if (next)
+            f[n++] = next;
+        else
+            CHECK_INT(w.err.status, TINKER_ENOMEM);
+    }
+    CHECK(strstr(w.err.message, "max_queued_bytes") != NULL);
+    CHECK(n >= 3 && n <= 6);
+    CHECK(resident_mb() - before < 120); /* without the limit: 400 and more */
+    tinker_future *step = tinker_training_optim_step(t, NULL, &w.err); /* small things pass */
+    REQUIRE(step && n >= 1);
+    tinker_future_cancel(f[0]); /* the one that hangs; the others go on */
+    for (size_t i = 0; i < n; i++) {
+        CHECK_INT(world_finish(&w, f[i], 10000), i == 0 ? TINKER_ECANCELED : TINKER_OK);
+        tinker_future_free(f[i]);
+    }
+    CHECK_INT(world_finish(&w, step, 10000), TINKER_OK);
+    tinker_future_free(step);
+    for (int i = 0; i < 10; i++) { /* what was accepted counts no more */
+        f[0] = tinker_training_forward_backward(t, data, 1, &fake_loss, &w.err);
+        REQUIRE(f[0]);
+        CHECK_INT(world_finish(&w, f[0], 10000), TINKER_OK);
+        tinker_future_free(f[0]);
+    }
+    fake_data_free(data, 1);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 int main(void)
 {
     RUN(test_create_lora);
@@ -562,5 +618,6 @@ int main(void)
     RUN(test_unload);
     RUN(test_metrics_of_one_chunk_are_reduced_too);
     RUN(test_json_results_are_read_too);
+    RUN(test_queued_bytes_are_bounded);
     return tap_done();
 }
