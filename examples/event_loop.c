@@ -35,6 +35,8 @@ static void ask(struct program *p)
     tinker_model_input input = { &text, 1 };
     tinker_sampling_params params = TINKER_SAMPLING_PARAMS_INIT;
     params.max_tokens = 8;
+    params.has_seed = 1;
+    params.seed = p->rounds;
     tinker_future *f =
         need(tinker_sampler_sample(p->sampler, &input, &params, NULL, &err), "sample");
     if (tinker_queue_add_callback(p->queue, f, on_sample, p, &err) != TINKER_OK)

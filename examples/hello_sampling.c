@@ -27,6 +27,8 @@ int main(int argc, char **argv)
     tinker_sampling_params params = TINKER_SAMPLING_PARAMS_INIT;
     params.max_tokens = 16;
     params.temperature = 0.7;
+    params.has_seed = 1; /* the same tokens every time */
+    params.seed = 2;
     tinker_sample_options opts = TINKER_SAMPLE_OPTIONS_INIT;
     opts.num_samples = 2;
     tinker_future *f =

@@ -31,6 +31,7 @@ static tinker_status sample(tinker_sampler *s, const tinker_chunk *chunks, size_
     tinker_model_input input = { chunks, n };
     tinker_sampling_params params = TINKER_SAMPLING_PARAMS_INIT;
     params.max_tokens = 8;
+    params.has_seed = 1;
     tinker_future *f = tinker_sampler_sample(s, &input, &params, NULL, &err);
     tinker_status status = f ? tinker_future_wait(f, MINUTE_MS, &err) : err.status;
     if (status == TINKER_OK)

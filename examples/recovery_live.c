@@ -88,8 +88,10 @@ int main(int argc, char **argv)
         if (step % 2 == 0) {
             char name[32];
             snprintf(name, sizeof(name), "step-%d", step);
-            finish(tinker_training_save_state(t, name, NULL, &err), "save");
-            printf("saved %s\n", name);
+            tinker_future *save = need(tinker_training_save_state(t, name, NULL, &err), "save");
+            int saved = tinker_future_wait(save, MINUTE_MS, &err) == TINKER_OK;
+            printf("%s %s\n", saved ? "saved" : "not saved:", saved ? name : err.message);
+            tinker_future_free(save); /* when the model is lost the next step will tell */
         }
         fflush(stdout);
         sleep_ms(200); /* a larger model takes longer than that */

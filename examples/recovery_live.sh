@@ -17,7 +17,7 @@ trap '[ -z "$server" ] || kill -9 "$server" 2>/dev/null; rm -rf "$dir"' EXIT
 
 start() { # start PORT: sets server and url
     : >"$dir/serve.log"
-    "$bin/tinker" serve --model "tinker/tiny=$model" --listen "127.0.0.1:$1" --data-dir "$dir/data" --no-autosave \
+    "$bin/tinker" serve --model "tinker/tiny=$model" --listen "127.0.0.1:$1" --data-dir "$dir/data" --no-autosave --default-lora-seed 1 \
         >"$dir/serve.log" 2>&1 &
     server=$!
     tries=0
