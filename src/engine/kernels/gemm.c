@@ -100,47 +100,44 @@ struct block {
     const float *b;      /* used when not NULL */
     const uint16_t *b16;
     size_t K, np, columns; /* panels side by side, valid columns in them */
-    struct ahead {
-        const char *at; /* what the next block will read; NULL: not known */
-        size_t pieces, bytes, stride;
-    } ahead;
 };
 
-/* How the tiles share the requests for what comes next: in equal parts, and as slowly as
- * they can.  One piece is asked for while tiles run, scattered ones before each tile. */
+/* What the tiles of a block ask for, because the next block will read it.  One piece of
+ * memory is asked for while tiles run, `lines` per STEPS by each of the first `tiles`;
+ * scattered pieces are asked for before each tile. */
 struct fetch {
-    struct ahead what;
-    size_t lines, tiles; /* per STEPS of a tile; tiles that still ask */
+    const char *at;
+    size_t lines, tiles, part;    /* part: bytes that one tile asks for */
+    size_t pieces, bytes, stride; /* scattered ones, else 0 */
 };
 
-static struct fetch fetch_plan(const struct block *b, size_t tiles)
+/* In equal parts, and as slowly as they can. */
+static struct fetch fetch_plan(size_t bytes, size_t K, size_t tiles)
 {
-    struct fetch f = { .what = b->ahead };
-    size_t steps = b->K / STEPS;
-    if (f.what.pieces != 1 || steps == 0)
-        return f;
-    size_t all = (f.what.bytes / LINE + steps - 1) / steps;
+    struct fetch f = { 0 };
+    size_t steps = K / STEPS, all = steps ? (bytes / LINE + steps - 1) / steps : 0;
     if (all == 0)
         return f;
     f.lines = (all + tiles - 1) / tiles;
     f.tiles = all / f.lines;
+    f.part = f.lines * LINE * steps;
     return f;
 }
 
-static void fetch_pieces(const struct ahead *a, size_t tile, size_t tiles)
+static void fetch_pieces(const struct fetch *f, size_t tile, size_t tiles)
 {
-    size_t per_piece = a->bytes / LINE, lines = a->pieces * per_piece;
+    size_t per_piece = f->bytes / LINE, lines = f->pieces * per_piece;
     for (size_t i = lines * tile / tiles; i < lines * (tile + 1) / tiles; i++)
-        __builtin_prefetch(a->at + i / per_piece * a->stride + i % per_piece * LINE, 0, 2);
+        __builtin_prefetch(f->at + i / per_piece * f->stride + i % per_piece * LINE, 0, 2);
 }
 
-static void tile(const struct kernel_ops *ops, size_t m, size_t mr, const struct block *b,
-                 const struct tile_out *out)
+static inline void tile(const struct kernel_ops *ops, size_t m, size_t mr, const struct block *b,
+                        const struct tile_out *out)
 {
-    if (b->a16 != NULL)
-        ops->tile_pairs(mr, b->np, b->K, b->a16 + m * KC, b->b16, out);
-    else if (b->b != NULL)
+    if (b->b != NULL)
         ops->tile_f32(mr, b->np, b->K, b->a + m * KC, b->b, out);
+    else if (b->a16 != NULL)
+        ops->tile_pairs(mr, b->np, b->K, b->a16 + m * KC, b->b16, out);
     else
         ops->tile_bf16(mr, b->np, b->K, b->a + m * KC, b->b16, out);
 }
@@ -159,26 +156,24 @@ static void edge_tile(const struct kernel_ops *ops, size_t m0, size_t mr, const 
         }
 }
 
-/* All row tiles against one block. */
+/* All row tiles against one block.  Eight rows are two tiles: what is not a tile counts. */
 static void block_tiles(const struct kernel_ops *ops, const struct rows *r, const struct block *b,
-                        struct tile_out out)
+                        struct fetch f, struct tile_out out)
 {
-    struct fetch f = fetch_plan(b, r->tiles);
-    size_t part = f.lines * LINE * (b->K / STEPS);
-    out.fetch = f.what.at;
-    out.lines = f.lines;
+    int whole = b->columns == b->np * NR;
+    out.fetch = f.at;
     for (size_t t = 0, m = 0, mr; t < r->tiles; t++, m += mr) {
         mr = rows_height(r, t);
-        if (t == f.tiles)
-            out.lines = 0;
-        if (f.what.pieces > 1)
-            fetch_pieces(&f.what, t, r->tiles);
-        if (b->columns == b->np * NR)
+        out.lines = t < f.tiles ? f.lines : 0;
+        if (f.pieces > 0)
+            fetch_pieces(&f, t, r->tiles);
+        if (whole)
             tile(ops, m, mr, b, &out);
         else
             edge_tile(ops, m, mr, b, &out);
         out.y += mr * out.ldy;
-        out.fetch += out.lines ? part : 0;
+        if (out.lines > 0)
+            out.fetch += f.part;
     }
 }
 
@@ -187,38 +182,26 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The panels that a forward product reads after columns [o, o + width) of the block at c. */
-static struct ahead ahead_forward(const struct packed *w, size_t c, size_t o, size_t width,
-                                  size_t begin, size_t end)
-{
-    if (o + width < end)
-        o += width;
-    else if (c + KC < w->C)
-        c += KC, o = begin;
-    else
-        return (struct ahead){ 0 };
-    size_t size = w->type == PACKED_BF16 ? sizeof(uint16_t) : sizeof(float);
-    const char *data = (const char *)w + PACKED_HEADER;
-    return (struct ahead){ .at = data + packed_offset(w, c, o / NR) * size,
-                           .pieces = 1,
-                           .bytes = packed_block(w, c) * width * size };
-}
-
-/* One block of the summed index, from c, of columns [begin, end) of y. */
+/* One block of the summed index, from c, of columns [begin, end) of y.  While a panel is
+ * used the next one is on its way, which may be the first of the next block. */
 static void forward_block(const struct kernel_ops *ops, const struct rows *r, struct block b,
                           const struct packed *w, size_t c, size_t begin, size_t end,
                           struct tile_out out)
 {
     size_t width = r->height + (r->taller > 0) <= ops->wide ? 2 * NR : NR;
-    for (size_t o = begin; o < end; o += width, out.y += width) {
+    const char *at = packed_panel(w, c, begin / NR);
+    const char *after = c + KC < w->C ? packed_panel(w, c + KC, begin / NR) : NULL;
+    size_t step = (size_t)((const char *)packed_panel(w, c, (begin + width) / NR) - at);
+    struct fetch f = fetch_plan(step, b.K, r->tiles);
+    for (size_t o = begin; o < end; o += width, out.y += width, at += step) {
         b.columns = min_size(end - o, width);
         b.np = b.columns > NR ? 2 : 1;
-        if (w->type == PACKED_F32)
-            b.b = packed_f32(w, c, o / NR);
-        else
-            b.b16 = packed_bf16(w, c, o / NR);
-        b.ahead = ahead_forward(w, c, o, width, begin, end);
-        block_tiles(ops, r, &b, out);
+        b.b = w->type == PACKED_F32 ? (const float *)at : NULL;
+        b.b16 = (const uint16_t *)at;
+        f.at = o + width < end ? at + step : after;
+        if (f.at == NULL)
+            f.tiles = 0;
+        block_tiles(ops, r, &b, f, out);
     }
 }
 
@@ -268,11 +251,11 @@ static void unpack_square(const struct kernel_ops *ops, float *dst, const struct
 }
 
 /* The squares that unpack_square() will turn for columns [c, c + 16). */
-static struct ahead ahead_backward(const struct packed *w, size_t o, size_t c, size_t K)
+static struct fetch fetch_squares(const struct packed *w, size_t o, size_t c, size_t K)
 {
     size_t block = c / KC * KC, size = w->type == PACKED_BF16 ? sizeof(uint16_t) : sizeof(float);
     size_t at = packed_offset(w, block, o / NR) + (c - block) * NR;
-    return (struct ahead){
+    return (struct fetch){
         .at = (const char *)w + PACKED_HEADER + at * size,
         .pieces = (K + NR - 1) / NR,
         .bytes = NR * NR * size,
@@ -297,10 +280,11 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
                 unpack_square(ops, right, w, o, c, whole);
                 struct block b = { .a = a, .b = right, .K = K, .np = 1 };
                 b.columns = min_size(end - c, NR);
+                struct fetch f = { 0 };
                 if (c + 2 * NR <= end && r.tiles >= 4)
-                    b.ahead = ahead_backward(w, o, c + NR, K);
+                    f = fetch_squares(w, o, c + NR, K);
                 struct tile_out out = { dx + m * w->C + c, w->C, 1, accumulate || o > 0, NULL, 0 };
-                block_tiles(ops, &r, &b, out);
+                block_tiles(ops, &r, &b, f, out);
             }
         }
     }
@@ -337,7 +321,7 @@ static void dense(float *y, size_t J, size_t K, struct operand a, struct operand
                 p.columns = min_size(part.column_end - j, NR);
                 pack_right(ops, right, columns, p.columns, block);
                 struct tile_out out = { y + m * J + j, J, alpha, accumulate || k > 0, NULL, 0 };
-                block_tiles(ops, &r, &p, out);
+                block_tiles(ops, &r, &p, (struct fetch){ 0 }, out);
             }
         }
     }

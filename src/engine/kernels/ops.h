@@ -16,12 +16,12 @@ enum {
     KC = 256,    /* length of a summation block; even, and a multiple of NR */
     MR_MAX = 14, /* rows of the tallest tile of any instruction set */
     MB = 192,    /* rows that share one packed copy of their left operand */
-    STEPS = 4,   /* of the summed index between two requests for memory */
+    STEPS = 2,   /* of the summed index between two requests for memory */
     LINE = 64    /* bytes of a cache line */
 };
 
 /* Where a tile goes: row stride, sum added to what is there or stored, scale; and what a
- * later tile will read: `lines` cache lines at `fetch` are asked for per STEPS, 0 to 8. */
+ * later tile will read: `lines` cache lines at `fetch` are asked for per STEPS, 0 to 4. */
 struct tile_out {
     float *y;
     size_t ldy;

@@ -55,28 +55,34 @@ TILE void one_bf16(size_t mr, size_t K, const float *a, const uint16_t *b,
 TILE void tile_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
                    const struct tile_out *out)
 {
-    if (np == 2 && mr == 1) {
+    if (np == 1) {
+        one_f32(mr, K, a, b, out);
+    } else if (mr == 1) {
         tile_run_f32(1, 4, K, a, b, out);
-    } else if (np == 2 && mr == 2) {
+    } else if (mr == 2) {
         tile_run_f32(2, 4, K, a, b, out);
     } else {
-        struct tile_out to = *out;
-        for (size_t p = 0; p < np; p++, to.y += NR)
-            one_f32(mr, K, a, b + p * K * NR, &to);
+        struct tile_out second = *out;
+        second.y += NR;
+        one_f32(mr, K, a, b, out);
+        one_f32(mr, K, a, b + K * NR, &second);
     }
 }
 
 TILE void tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
                     const struct tile_out *out)
 {
-    if (np == 2 && mr == 1) {
+    if (np == 1) {
+        one_bf16(mr, K, a, b, out);
+    } else if (mr == 1) {
         tile_run_bf16(1, 4, K, a, b, out);
-    } else if (np == 2 && mr == 2) {
+    } else if (mr == 2) {
         tile_run_bf16(2, 4, K, a, b, out);
     } else {
-        struct tile_out to = *out;
-        for (size_t p = 0; p < np; p++, to.y += NR)
-            one_bf16(mr, K, a, b + p * (K + (K & 1)) * NR, &to);
+        struct tile_out second = *out;
+        second.y += NR;
+        one_bf16(mr, K, a, b, out);
+        one_bf16(mr, K, a, b + (K + (K & 1)) * NR, &second);
     }
 }
 

@@ -33,14 +33,21 @@ static inline size_t packed_offset(const struct packed *w, size_t c, size_t p)
     return c * w->panels * NR + p * K * NR;
 }
 
+/* Where panel p of the block that starts at c lies. */
+static inline const void *packed_panel(const struct packed *w, size_t c, size_t p)
+{
+    size_t size = w->type == PACKED_BF16 ? sizeof(uint16_t) : sizeof(float);
+    return (const char *)w + PACKED_HEADER + packed_offset(w, c, p) * size;
+}
+
 static inline const float *packed_f32(const struct packed *w, size_t c, size_t p)
 {
-    return (const float *)((const char *)w + PACKED_HEADER) + packed_offset(w, c, p);
+    return packed_panel(w, c, p);
 }
 
 static inline const uint16_t *packed_bf16(const struct packed *w, size_t c, size_t p)
 {
-    return (const uint16_t *)((const char *)w + PACKED_HEADER) + packed_offset(w, c, p);
+    return packed_panel(w, c, p);
 }
 
 #endif

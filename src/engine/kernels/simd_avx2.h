@@ -61,10 +61,11 @@ INLINE vec vec_fma(vec a, vec b, vec c)
 {
     return _mm256_fmadd_ps(a, b, c);
 }
-/* A sum that stays in its register: left alone, the compiler renames and spills some. */
-INLINE void vec_keep(vec *x)
+/* *sum += a * b, all three in registers.  Left to choose, the compiler folds loads into the
+ * multiply-adds (each then loads again) and moves sums about: up to a fifth of the speed. */
+INLINE void vec_fma_to(vec *sum, vec a, vec b)
 {
-    __asm__ volatile("" : "+x"(*x));
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(*sum) : "x"(a), "x"(b));
 }
 INLINE vec vec_sqrt(vec a)
 {

@@ -59,10 +59,10 @@ INLINE vec vec_fma(vec a, vec b, vec c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
-/* A sum that stays in its register: left alone, the compiler renames and spills some. */
-INLINE void vec_keep(vec *x)
+/* *sum += a * b, all three in registers; see simd_avx2.h. */
+INLINE void vec_fma_to(vec *sum, vec a, vec b)
 {
-    __asm__ volatile("" : "+v"(*x));
+    __asm__("vfmadd231ps %2, %1, %0" : "+v"(*sum) : "v"(a), "v"(b));
 }
 INLINE vec vec_sqrt(vec a)
 {

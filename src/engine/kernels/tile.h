@@ -19,17 +19,23 @@ enum { PANEL_VECS = NR / LANES }; /* vectors across a panel */
 TILE_PART void tile_store(size_t mr, size_t nv, const vec *acc, const struct tile_out *out)
 {
     vec alpha = vec_set1(out->alpha);
+    const size_t ldy = out->ldy;
+    float *y = out->y;
+    if (!out->add) {
 #pragma GCC unroll 16
-    for (size_t m = 0; m < mr; m++) {
-        float *y = out->y + m * out->ldy;
+        for (size_t m = 0; m < mr; m++, y += ldy)
+#pragma GCC unroll 4
+            for (size_t v = 0; v < nv; v++)
+                vec_store(y + v * LANES, vec_mul(alpha, acc[m * nv + v]));
+        return;
+    }
+#pragma GCC unroll 16
+    for (size_t m = 0; m < mr; m++, y += ldy)
 #pragma GCC unroll 4
         for (size_t v = 0; v < nv; v++) {
             vec s = vec_mul(alpha, acc[m * nv + v]);
-            if (out->add)
-                s = vec_add(vec_load(y + v * LANES), s);
-            vec_store(y + v * LANES, s);
+            vec_store(y + v * LANES, vec_add(vec_load(y + v * LANES), s));
         }
-    }
 }
 
 /* Zero sums, and the output's lines on their way while the sums run. */
@@ -45,17 +51,22 @@ TILE_PART void tile_begin(size_t mr, size_t nv, vec *acc, const struct tile_out 
             __builtin_prefetch(out->y + m * out->ldy + n, 1);
 }
 
-/* One k: acc (mr,nv) += a[m] * b[v] */
+/* One k: acc (mr,nv) += a[m] * b[v].  A single row uses each b once: it may stay in memory. */
 TILE_PART void tile_step(size_t mr, size_t nv, vec *acc, const float *a, const vec *b)
 {
+    if (mr == 1) {
+        vec x = vec_set1(a[0]);
+#pragma GCC unroll 4
+        for (size_t v = 0; v < nv; v++)
+            acc[v] = vec_fma(x, b[v], acc[v]);
+        return;
+    }
 #pragma GCC unroll 16
     for (size_t m = 0; m < mr; m++) {
         vec x = vec_set1(a[m]);
 #pragma GCC unroll 4
-        for (size_t v = 0; v < nv; v++) {
-            acc[m * nv + v] = vec_fma(x, b[v], acc[m * nv + v]);
-            vec_keep(&acc[m * nv + v]);
-        }
+        for (size_t v = 0; v < nv; v++)
+            vec_fma_to(&acc[m * nv + v], x, b[v]);
     }
 }
 
@@ -71,7 +82,7 @@ TILE_PART size_t tile_at16(size_t v, size_t next)
     return v / PANEL_VECS * next + v % PANEL_VECS * LANES * 2;
 }
 
-/* Ask for the next lines of what comes later, at most 8 of them; returns the place after. */
+/* Ask for the next lines of what comes later, at most 4 of them; returns the place after. */
 TILE_PART const char *tile_fetch(const char *at, size_t lines)
 {
     if (lines == 0)
@@ -82,10 +93,6 @@ TILE_PART const char *tile_fetch(const char *at, size_t lines)
         if (lines > 2) {
             __builtin_prefetch(at + 2 * LINE, 0, 2);
             __builtin_prefetch(at + 3 * LINE, 0, 2);
-            if (lines > 4)
-#pragma GCC unroll 4
-                for (size_t i = 4; i < 8; i++)
-                    __builtin_prefetch(at + i * LINE, 0, 2);
         }
     }
     return at + lines * LINE;
@@ -102,22 +109,36 @@ TILE_PART void tile_one_f32(size_t mr, size_t nv, vec *acc, const float *a, cons
 }
 
 /* Four k per turn: what is not a multiply-add counts when a neighbour shares the core. */
-TILE_PART void tile_run_f32(size_t mr, size_t nv, size_t K, const float *a, const float *b,
-                            const struct tile_out *out)
+TILE_PART void tile_loop_f32(size_t mr, size_t nv, size_t K, const float *a, const float *b,
+                             const struct tile_out *out, size_t lines)
 {
     vec acc[16 * 4];
     const char *fetch = out->fetch;
-    size_t next = K * NR, lines = out->lines, k = 0;
+    size_t next = K * NR, k = 0;
     tile_begin(mr, nv, acc, out);
-    for (; k + STEPS <= K; k += STEPS, a += STEPS * mr, b += STEPS * NR) {
-#pragma GCC unroll 4
-        for (size_t i = 0; i < STEPS; i++)
-            tile_one_f32(mr, nv, acc, a + i * mr, b + i * NR, next);
+    for (; k + 4 <= K; k += 4, a += 4 * mr, b += 4 * NR) {
+        tile_one_f32(mr, nv, acc, a, b, next);
+        tile_one_f32(mr, nv, acc, a + mr, b + NR, next);
+        fetch = tile_fetch(fetch, lines);
+        tile_one_f32(mr, nv, acc, a + 2 * mr, b + 2 * NR, next);
+        tile_one_f32(mr, nv, acc, a + 3 * mr, b + 3 * NR, next);
         fetch = tile_fetch(fetch, lines);
     }
     for (; k < K; k++, a += mr, b += NR)
         tile_one_f32(mr, nv, acc, a, b, next);
     tile_store(mr, nv, acc, out);
+}
+
+/* Most tiles ask for nothing, those of a few rows for one line: no counting in their loops. */
+TILE_PART void tile_run_f32(size_t mr, size_t nv, size_t K, const float *a, const float *b,
+                            const struct tile_out *out)
+{
+    if (out->lines == 0)
+        tile_loop_f32(mr, nv, K, a, b, out, 0);
+    else if (out->lines == 1)
+        tile_loop_f32(mr, nv, K, a, b, out, 1);
+    else
+        tile_loop_f32(mr, nv, K, a, b, out, out->lines);
 }
 
 /* Two k, or with `odd` unset the even one alone. */
@@ -138,21 +159,31 @@ TILE_PART void tile_two_bf16(size_t mr, size_t nv, vec *acc, const float *a, con
     tile_step(mr, nv, acc, a + mr, row);
 }
 
-TILE_PART void tile_run_bf16(size_t mr, size_t nv, size_t K, const float *a, const uint16_t *b,
-                             const struct tile_out *out)
+TILE_PART void tile_loop_bf16(size_t mr, size_t nv, size_t K, const float *a, const uint16_t *b,
+                              const struct tile_out *out, size_t lines)
 {
     vec acc[16 * 4];
     const char *fetch = out->fetch;
-    size_t next = (K + (K & 1)) * NR, lines = out->lines, k = 0;
+    size_t next = (K + (K & 1)) * NR, k = 0;
     tile_begin(mr, nv, acc, out);
-    for (; k + STEPS <= K; k += STEPS, a += STEPS * mr, b += STEPS * NR) {
+    for (; k + 4 <= K; k += 4, a += 4 * mr, b += 4 * NR) {
         tile_two_bf16(mr, nv, acc, a, b, next, 1);
+        fetch = tile_fetch(fetch, lines);
         tile_two_bf16(mr, nv, acc, a + 2 * mr, b + 2 * NR, next, 1);
         fetch = tile_fetch(fetch, lines);
     }
     for (; k < K; k += 2, a += 2 * mr, b += 2 * NR)
         tile_two_bf16(mr, nv, acc, a, b, next, k + 1 < K);
     tile_store(mr, nv, acc, out);
+}
+
+TILE_PART void tile_run_bf16(size_t mr, size_t nv, size_t K, const float *a, const uint16_t *b,
+                             const struct tile_out *out)
+{
+    if (out->lines == 0)
+        tile_loop_bf16(mr, nv, K, a, b, out, 0);
+    else
+        tile_loop_bf16(mr, nv, K, a, b, out, out->lines);
 }
 
 /* dst [K][16] = bfloat16 pairs [ceil(K/2)][16][2] */

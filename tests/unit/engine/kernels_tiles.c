@@ -50,9 +50,9 @@ INLINE vec vec_fma(vec a, vec b, vec c)
 {
     return (vec){ _mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi) };
 }
-INLINE void vec_keep(vec *x)
+INLINE void vec_fma_to(vec *sum, vec a, vec b)
 {
-    (void)x;
+    *sum = vec_fma(a, b, *sum);
 }
 INLINE ivec ivec_load(const void *p)
 {
@@ -189,7 +189,7 @@ static void every_tile(const struct kernel_ops *ops)
             fill(&p, np, K);
             for (size_t mr = 1; mr <= ops->mr; mr++) {
                 int add = (int)(mr & 1);
-                struct tile_out out = { y, COLUMNS, 0.75f, add, (const char *)p.b, mr % 9 };
+                struct tile_out out = { y, COLUMNS, 0.75f, add, (const char *)p.b, mr % 5 };
                 memcpy(y, p.before, sizeof y);
                 pack(ops, left, mr, K, &p);
                 ops->tile_f32(mr, np, K, left, p.b, &out);
