@@ -291,16 +291,23 @@ static double train(tinker_engine *e, double peak)
     return times[steps / 2];
 }
 
-/* Seconds per step of `batch` sequences that decode. */
-static double decode(tinker_engine *e, tinker_adapter *a, size_t batch, int steps)
+enum { TOKENS = 31, TOKENS_MAX = 64 };
+
+/* What one step of `batch` decoding sequences took, and beside it the machine. */
+struct decoding {
+    double seconds;      /* of the median step */
+    double low, high;    /* a tenth of the steps is faster, a tenth slower */
+    double products;     /* share of the threads' time that is products with base weights */
+    struct figure share; /* bytes read per second / read bandwidth, step by step */
+    double bandwidth;    /* bytes per second, the median of the turns */
+};
+
+static void ask(tinker_generator *g, tinker_adapter *a, size_t batch, int steps)
 {
-    tinker_error err = { 0 };
-    tinker_generator *g = tinker_generator_new(e, &err);
     static const int32_t none[1];
-    int32_t prompt[4];
-    if (g == NULL)
-        die("generator", &err);
+    tinker_error err = { 0 };
     for (size_t i = 0; i < batch; i++) {
+        int32_t prompt[4];
         tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
         p.max_tokens = steps + 10;
         p.has_seed = 1;
@@ -313,43 +320,96 @@ static double decode(tinker_engine *e, tinker_adapter *a, size_t batch, int step
         if (tinker_generator_add(g, &q, &err) != TINKER_OK)
             die("request", &err);
     }
-    double times[64];
+}
+
+static struct figure figure_of(double *rates, int n)
+{
+    qsort(rates, (size_t)n, sizeof *rates, ascending);
+    return (struct figure){ rates[n / 2], rates[n / 10], rates[n - 1 - n / 10] };
+}
+
+/* Steps and, with `side`, reads of memory alone take turns: what neighbours do to the
+ * machine changes within seconds and must meet both. */
+static struct decoding decode(tinker_engine *e, tinker_adapter *a, size_t batch, int steps,
+                              double bytes, struct side *side)
+{
+    tinker_error err = { 0 };
+    tinker_generator *g = tinker_generator_new(e, &err);
+    double times[TOKENS_MAX], shares[TOKENS_MAX], reads[TOKENS_MAX], sum = 0;
+    if (g == NULL)
+        die("generator", &err);
+    ask(g, a, batch, steps);
     for (int i = -3; i < steps; i++) {
-        double start = wall();
+        if (i == 0)
+            counter_reset(&base_products);
+        double before = side ? rate_once(side, 1, CLOCK_MONOTONIC) : 0, start = wall();
         if (tinker_generator_step(g, &err) < 0)
             die("step", &err);
-        if (i >= 0)
-            times[i] = wall() - start;
+        double t = wall() - start;
+        if (i < 0)
+            continue;
+        times[i] = t;
+        sum += t;
+        reads[i] = side ? (before + rate_once(side, 1, CLOCK_MONOTONIC)) / 2 : 1;
+        shares[i] = bytes / t / reads[i];
     }
     tinker_generator_free(g);
-    qsort(times, (size_t)steps, sizeof *times, ascending);
-    return times[steps / 2];
+    struct decoding d = { .share = figure_of(shares, steps) };
+    struct figure f = figure_of(times, steps);
+    d.seconds = f.median;
+    d.low = f.low;
+    d.high = f.high;
+    d.bandwidth = figure_of(reads, steps).median;
+    d.products = (double)base_products.ns / 1e9 / sum / threads_count(e->threads);
+    return d;
+}
+
+/* A place to read from, as large as no cache is. */
+static struct reading read_buffer(struct threads *t)
+{
+    enum { BYTES = 256 << 20 };
+    uint64_t *p = aligned_alloc(64, BYTES);
+    if (p == NULL) {
+        fprintf(stderr, "bench/engine: no memory\n");
+        exit(1);
+    }
+    memset(p, 1, BYTES);
+    return (struct reading){ p, BYTES / sizeof *p, t };
 }
 
 /* Seconds per token at batch 1. */
-static double decode_all(tinker_engine *e, double peak, double bandwidth)
+static double decode_all(tinker_engine *e, double peak)
 {
     const struct model_config *c = &e->model->config;
     double weights = layer_weights(c) * (double)c->layers + (double)c->vocab * (double)c->hidden;
     double bytes = weights * (e->opts.dtype == TINKER_WEIGHTS_BF16 ? 2 : 4);
-    double t = decode(e, NULL, 1, 15), alone = t;
-    printf("decode, batch 1: %.1f ms per token, %.1f GB/s = %.2f of the read bandwidth (bar 0.8)\n",
-           t * 1e3, bytes / t / 1e9, bytes / t / bandwidth);
+    struct reading r = read_buffer(e->threads);
+    struct side reads = { read_threads, &r, (double)(r.n * sizeof *r.p) };
+    struct decoding d = decode(e, NULL, 1, TOKENS, bytes, &reads);
+    printf("decode, batch 1: %.1f ms per token [%.1f-%.1f], %.1f GB/s = %.2f [%.2f-%.2f] of the "
+           "read bandwidth (bar 0.8)\n",
+           d.seconds * 1e3, d.low * 1e3, d.high * 1e3, bytes / d.seconds / 1e9, d.share.median,
+           d.share.low, d.share.high);
+    printf("  read bandwidth in turns: %.1f GB/s; products take %.2f of the threads' time\n",
+           d.bandwidth / 1e9, d.products);
+    free((void *)(uintptr_t)r.p);
+    double alone = d.seconds;
     tinker_error err = { 0 };
     tinker_lora lora = TINKER_LORA_INIT;
     lora.rank = RANK;
     tinker_adapter *a = tinker_adapter_new(e, &lora, &err);
     if (a == NULL)
         die("adapter", &err);
-    double with = decode(e, a, 1, 15);
+    double with = decode(e, a, 1, TOKENS / 2, bytes, NULL).seconds;
     printf("decode, batch 1, adapter of rank %d: %.1f ms per token, %.2f of the base's speed\n",
-           RANK, with * 1e3, t / with);
+           RANK, with * 1e3, alone / with);
     tinker_adapter_free(a);
     static const size_t batches[] = { 8, 64 };
     for (size_t i = 0; i < 2; i++) {
-        t = decode(e, NULL, batches[i], 7);
-        printf("decode, batch %zu: %.0f tokens/s, %.2f of the FMA peak\n", batches[i],
-               (double)batches[i] / t, 2 * weights * (double)batches[i] / t / peak);
+        d = decode(e, NULL, batches[i], 7, bytes, NULL);
+        printf("decode, batch %zu: %.0f tokens/s, %.2f of the FMA peak, %.1f GB/s\n", batches[i],
+               (double)batches[i] / d.seconds, 2 * weights * (double)batches[i] / d.seconds / peak,
+               bytes / d.seconds / 1e9);
         fflush(stdout);
     }
     return alone;
@@ -403,19 +463,6 @@ static double all_threads_peak(struct threads *t)
     return peak_f32().median * threads_count(t);
 }
 
-static double all_threads_bandwidth(struct threads *t)
-{
-    enum { BYTES = 512 << 20 };
-    uint64_t *p = aligned_alloc(64, BYTES);
-    if (p == NULL)
-        return 0;
-    memset(p, 1, BYTES);
-    struct reading r = { p, BYTES / sizeof *p, t };
-    double rate = measure(read_threads, &r, BYTES, CLOCK_MONOTONIC).median;
-    free(p);
-    return rate;
-}
-
 int main(int argc, char **argv)
 {
     char dir[] = "/tmp/tinker-bench-XXXXXX";
@@ -436,13 +483,13 @@ int main(int argc, char **argv)
     if (e == NULL)
         die("open", &err);
     double ready = wall() - start;
-    double peak = all_threads_peak(e->threads), bandwidth = all_threads_bandwidth(e->threads);
-    printf("kernels %s, %d threads: FMA peak %.1f GFLOP/s, read bandwidth %.1f GB/s\n",
-           kernels_name(), threads_count(e->threads), peak / 1e9, bandwidth / 1e9);
+    double peak = all_threads_peak(e->threads);
+    printf("kernels %s, %d threads: FMA peak %.1f GFLOP/s\n", kernels_name(),
+           threads_count(e->threads), peak / 1e9);
     printf("ready in %.2f s (bar 2)\n", ready);
     fflush(stdout);
     double step = part("train") ? train(e, peak) : 0;
-    double token = part("decode") ? decode_all(e, peak, bandwidth) : 0;
+    double token = part("decode") ? decode_all(e, peak) : 0;
     tinker_engine_close(e);
     if (part("peers") && o.dtype != TINKER_WEIGHTS_BF16)
         peers(model, step, token);
