@@ -3,6 +3,7 @@
  *
  * The model has random weights (1.2 GB).  It is written to DIR unless it is there, or to
  * a temporary directory and removed at the end.  TINKER_BENCH_LAYERS makes it smaller,
+ * TINKER_BENCH_EXPERTS=N gives it layers like those of Qwen3-30B-A3B with N experts,
  * TINKER_BENCH_DTYPE=bf16 chooses the packed weights' type, TINKER_BENCH_STEPS counts the
  * timed steps, TINKER_BENCH_PARTS=train,decode,peers chooses.  Training is counted as the
  * multiply-adds that a LoRA step needs (forward, and backward to the inputs, of every
@@ -155,31 +156,55 @@ static void write_model(const char *dir)
     m.config.context = 4096;
     m.config.tied = true;
     m.dtype = SOURCE_BF16;
+    const char *experts = getenv("TINKER_BENCH_EXPERTS");
+    if (experts != NULL) {
+        init_model_arch(&m, "qwen3_moe");
+        m.config.experts = (size_t)strtoul(experts, NULL, 10);
+        m.config.experts_used = 8;
+        m.config.expert_size = 768;
+        m.config.hidden = 2048;
+        m.config.heads = 32;
+        m.config.kv_heads = 4;
+    }
     if (init_model_write(&m, dir, &err) != TINKER_OK)
         die("model", &err);
 }
 
-/* Weights of the products of one layer, and of the head. */
-static double layer_weights(const struct model_config *c)
+/* The linear layers of one layer that a token passes, as multiples of (out, in). */
+static double layer_sum(const struct model_config *c, double (*f)(double out, double in))
 {
     double sum = 0;
-    for (int id = 0; id < LINEARS; id++) {
+    for (int id = 0; id < (c->experts ? LINEAR_GATE : LINEARS); id++) {
         size_t out, in;
         model_linear_shape(c, (enum linear_id)id, &out, &in);
-        sum += (double)out * (double)in;
+        sum += f((double)out, (double)in);
     }
+    if (c->experts)
+        sum +=
+            EXPERT_LINEARS * (double)c->experts_used * f((double)c->expert_size, (double)c->hidden);
     return sum;
+}
+
+static double product_weights(double out, double in)
+{
+    return out * in;
+}
+
+static double pair_weights(double out, double in)
+{
+    return (out + in) * RANK;
+}
+
+/* Weights of the products of one layer, without the adapters'. */
+static double layer_weights(const struct model_config *c)
+{
+    return layer_sum(c, product_weights) + (double)c->experts * (double)c->hidden;
 }
 
 static double lora_weights(const struct model_config *c)
 {
-    double sum = (double)(c->vocab + c->hidden) * RANK;
-    for (int id = 0; id < LINEARS; id++) {
-        size_t out, in;
-        model_linear_shape(c, (enum linear_id)id, &out, &in);
-        sum += (double)(out + in) * RANK * (double)c->layers;
-    }
-    return sum;
+    return pair_weights((double)c->vocab, (double)c->hidden) +
+           layer_sum(c, pair_weights) * (double)c->layers;
 }
 
 struct step_flop {
@@ -325,7 +350,7 @@ static void ask(tinker_generator *g, tinker_adapter *a, size_t batch, int steps)
 static struct figure figure_of(double *rates, int n)
 {
     qsort(rates, (size_t)n, sizeof *rates, ascending);
-    return (struct figure){ rates[n / 2], rates[n / 10], rates[n - 1 - n / 10] };
+    return (struct figure){ rates[n / 2], rates[n / 10], rates[n - 1 - n / 10], 0 };
 }
 
 /* Steps and, with `side`, reads of memory alone take turns: what neighbours do to the
