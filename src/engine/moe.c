@@ -32,6 +32,7 @@ static size_t acts_layout(struct moe_acts *m, const struct model_config *c, size
     m->entry = take_ints(&mem, &used, entries);
     m->row = take_ints(&mem, &used, entries);
     m->start = take_ints(&mem, &used, c->experts + 1);
+    m->active = take_ints(&mem, &used, c->experts);
     m->x = take(&mem, &used, entries * c->hidden);
     m->y = take(&mem, &used, entries * c->hidden);
     return used;
@@ -147,6 +148,18 @@ static void group(const struct model_config *c, struct moe_acts *m, size_t rows)
     for (size_t e = c->experts; e > 0; e--) /* starts have become ends */
         m->start[e] = m->start[e - 1];
     m->start[0] = 0;
+    size_t active = 0;
+    for (size_t e = 0; e < c->experts; e++)
+        if (m->start[e + 1] > m->start[e])
+            m->active[active++] = (uint32_t)e;
+}
+
+size_t moe_active(const struct model_config *c, const struct moe_acts *m)
+{
+    size_t active = 0;
+    for (size_t e = 0; e < c->experts; e++)
+        active += m->start[e + 1] > m->start[e];
+    return active;
 }
 
 /* Add the LoRA part of one linear of an expert to its entries [first, end), run by run of
@@ -186,10 +199,9 @@ static void expert_slice(void *arg, size_t begin, size_t end)
     const struct model_config *c = &j->b->model->config;
     struct acts *a = j->a;
     struct moe_acts *m = &a->moe;
-    for (size_t e = begin; e < end; e++) {
-        size_t first = m->start[e], n = m->start[e + 1] - first, size = c->expert_size;
-        if (n == 0)
-            continue;
+    for (size_t at = begin; at < end; at++) {
+        size_t e = m->active[at], size = c->expert_size;
+        size_t first = m->start[e], n = m->start[e + 1] - first;
         for (size_t i = first; i < first + n; i++)
             memcpy(m->x + i * c->hidden, a->n2 + m->row[i] * c->hidden, c->hidden * sizeof(float));
         expert_linear(j, e, LINEAR_GATE, a->gate, m->x);
@@ -225,6 +237,6 @@ void moe_forward(const struct block *b, size_t layer, struct acts *a, float *y)
     linear_forward(b->threads, &router, a->n2, rows);
     threads_run(b->threads, rows, ROW_GRAIN, route_slice, &job);
     group(c, &a->moe, rows);
-    threads_run(b->threads, c->experts, 1, expert_slice, &job);
+    threads_run(b->threads, moe_active(c, &a->moe), 1, expert_slice, &job);
     threads_run(b->threads, rows, ROW_GRAIN, combine_slice, &job);
 }

@@ -26,6 +26,7 @@ struct moe_acts {
     uint32_t *entry;  /* (rows, used): where the row lies in the group of that expert */
     uint32_t *row;    /* (entries): the way back */
     uint32_t *start;  /* (experts + 1): first entry of each group */
+    uint32_t *active; /* (experts): those with entries, ascending; see moe_active() */
     float *x, *y;     /* (entries, hidden): inputs and outputs of the experts */
 };
 
@@ -51,6 +52,10 @@ void moe_backward(const struct block *b, size_t layer, const struct acts *a, con
                   const struct grads *g, struct back *s);
 
 /* ---- for moe_backward.c ------------------------------------------------------------------ */
+
+/* How many experts have entries: few of many when a token is decoded, so that slices of all
+ * experts would give one thread most of the work. */
+size_t moe_active(const struct model_config *c, const struct moe_acts *m);
 
 static inline const struct linear *moe_linear(const struct layer *l, size_t expert,
                                               enum linear_id id)

@@ -108,11 +108,9 @@ static void expert_slice(void *arg, size_t begin, size_t end)
     const struct acts *a = j->a;
     const struct moe_acts *m = &a->moe;
     struct back *s = j->s;
-    for (size_t e = begin; e < end; e++) {
-        size_t size = j->b->model->config.expert_size;
+    for (size_t at = begin; at < end; at++) {
+        size_t e = m->active[at], size = j->b->model->config.expert_size;
         size_t first = m->start[e] * size, n = m->start[e + 1] * size - first;
-        if (n == 0)
-            continue;
         expert_base(j, e, LINEAR_DOWN, s->moe.dy, s->dup, 0);
         expert_grads(j, e, LINEAR_DOWN, s->moe.dy, a->act, s->dup);
         vec_ops()->silu_backward(s->dgate + first, s->dup + first, a->gate + first, a->up + first,
@@ -159,7 +157,7 @@ void moe_backward(const struct block *b, size_t layer, const struct acts *a, con
     struct moe_job job = { b, layer, a, dy, g, s };
     size_t rows = b->batch->n;
     threads_run(b->threads, rows, ROW_GRAIN, spread_slice, &job);
-    threads_run(b->threads, c->experts, 1, expert_slice, &job);
+    threads_run(b->threads, moe_active(c, &a->moe), 1, expert_slice, &job);
     struct linear_set router = { 1, { &b->model->layers[layer].router }, { s->moe.dlogits } };
     linear_backward(b->threads, &router, s->dn, rows);
     threads_run(b->threads, rows, ROW_GRAIN, collect_slice, &job);
