@@ -14,7 +14,9 @@
 #include "ceilings.h"
 
 #include <glob.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
 #include <tinker/engine.h>
 #include <unistd.h>
 #include "base/os.h"
@@ -119,6 +121,97 @@ void __wrap_dense_tn_columns(float *y, const float *x, const float *w, size_t N,
                              float alpha, int accumulate, size_t begin, size_t end)
 {
     dense_counted(__real_dense_tn_columns, N * O, y, x, w, N, O, C, alpha, accumulate, begin, end);
+}
+
+static struct figure figure_of(double *rates, int n)
+{
+    qsort(rates, (size_t)n, sizeof *rates, ascending);
+    return (struct figure){ rates[n / 2], rates[n / 10], rates[n - 1 - n / 10], 0 };
+}
+
+/* ---- the others ------------------------------------------------------------------------ */
+
+/* Another engine in a process of its own, which waits while it is not its turn. */
+struct peer {
+    pid_t pid;
+    FILE *ask, *answer; /* a line each way per turn */
+};
+
+static int peer_python(const char *set, char *path, size_t size)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    glob_t g = { 0 };
+    snprintf(path, size, "%s%s/tinker-conformance/venv-%s-[0-9]*/bin/python",
+             cache  ? cache
+             : home ? home
+                    : "",
+             cache ? "" : "/.cache", set);
+    if (glob(path, 0, NULL, &g) != 0)
+        return 0;
+    snprintf(path, size, "%s", g.gl_pathv[0]);
+    globfree(&g);
+    return 1;
+}
+
+/* Seconds of the answer, 0 when there is none. */
+static double peer_answer(struct peer *p)
+{
+    double seconds = 0;
+    if (p->answer == NULL || fscanf(p->answer, "%lf", &seconds) != 1)
+        return 0;
+    return seconds;
+}
+
+static void peer_close(struct peer *p)
+{
+    if (p->pid <= 0)
+        return;
+    fclose(p->ask);
+    fclose(p->answer);
+    waitpid(p->pid, NULL, 0);
+    p->pid = 0;
+}
+
+/* The peer has loaded the model and done its first turn when this returns 1. */
+static int peer_open(struct peer *p, const char *set, const char *dir)
+{
+    char python[1024];
+    int to[2], from[2];
+    *p = (struct peer){ 0 };
+    if (!peer_python(set, python, sizeof python)) {
+        printf("%s: skipped, no environment for it (see bench/engine_oracle.py)\n", set);
+        return 0;
+    }
+    if (pipe(to) != 0 || pipe(from) != 0)
+        return 0;
+    p->pid = fork();
+    if (p->pid == 0) {
+        dup2(to[0], 0);
+        dup2(from[1], 1);
+        close(to[1]);
+        close(from[0]);
+        execl(python, python, "bench/engine_oracle.py", set, dir, (char *)NULL);
+        _exit(127);
+    }
+    close(to[0]);
+    close(from[1]);
+    p->ask = fdopen(to[1], "w");
+    p->answer = fdopen(from[0], "r");
+    if (p->pid > 0 && p->ask != NULL && peer_answer(p) > 0)
+        return 1;
+    printf("%s: no figure\n", set);
+    peer_close(p);
+    return 0;
+}
+
+/* Seconds of one turn; 0 without a peer. */
+static double peer_turn(struct peer *p)
+{
+    if (p->pid <= 0)
+        return 0;
+    fputs("again\n", p->ask);
+    fflush(p->ask);
+    return peer_answer(p);
 }
 
 /* ---- the model and the work ------------------------------------------------------------ */
@@ -273,8 +366,8 @@ static int steps_asked(const char *text)
     return n < 1 ? 1 : n > STEPS_MAX ? STEPS_MAX : (int)n;
 }
 
-/* Seconds of the median step. */
-static double train(tinker_engine *e, double peak)
+/* Steps here and, with a peer, the same step there take turns. */
+static void train(tinker_engine *e, double peak, struct peer *peer)
 {
     static int32_t tokens[SEQUENCES][LENGTH];
     static int64_t targets[LENGTH];
@@ -304,16 +397,24 @@ static double train(tinker_engine *e, double peak)
     }
     const char *asked = getenv("TINKER_BENCH_STEPS");
     int steps = asked ? steps_asked(asked) : 3;
-    double times[STEPS_MAX];
+    double times[STEPS_MAX], theirs[STEPS_MAX], ratios[STEPS_MAX];
     one_step(e, a, data); /* memory, caches */
     counter_reset(&base_products);
     counter_reset(&adapter_products);
-    for (int i = 0; i < steps; i++)
+    for (int i = 0; i < steps; i++) {
         times[i] = one_step(e, a, data);
+        theirs[i] = peer_turn(peer);
+        ratios[i] = theirs[i] / times[i];
+    }
     qsort(times, (size_t)steps, sizeof *times, ascending);
     report_step(e, times, steps, peak);
+    struct figure r = figure_of(ratios, steps);
+    if (peer->pid > 0)
+        printf("PyTorch + PEFT, the same step in turns: %.2f s; ours is %.2f x as fast "
+               "[%.2f-%.2f] (bar 1)\n",
+               figure_of(theirs, steps).median, r.median, r.low, r.high);
+    fflush(stdout);
     tinker_adapter_free(a);
-    return times[steps / 2];
 }
 
 enum { TOKENS = 31, TOKENS_MAX = 64 };
@@ -345,12 +446,6 @@ static void ask(tinker_generator *g, tinker_adapter *a, size_t batch, int steps)
         if (tinker_generator_add(g, &q, &err) != TINKER_OK)
             die("request", &err);
     }
-}
-
-static struct figure figure_of(double *rates, int n)
-{
-    qsort(rates, (size_t)n, sizeof *rates, ascending);
-    return (struct figure){ rates[n / 2], rates[n / 10], rates[n - 1 - n / 10], 0 };
 }
 
 /* Steps and, with `side`, reads of memory alone take turns: what neighbours do to the
@@ -402,8 +497,24 @@ static struct reading read_buffer(struct threads *t)
     return (struct reading){ p, BYTES / sizeof *p, t };
 }
 
-/* Seconds per token at batch 1. */
-static double decode_all(tinker_engine *e, double peak)
+/* Tokens here and there, in turns. */
+static void decode_beside(tinker_engine *e, struct peer *peer)
+{
+    enum { TURNS = 5 };
+    double ours[TURNS], theirs[TURNS], ratios[TURNS];
+    for (int i = 0; i < TURNS; i++) {
+        ours[i] = decode(e, NULL, 1, 21, 0, NULL).seconds;
+        theirs[i] = peer_turn(peer);
+        ratios[i] = theirs[i] / ours[i];
+    }
+    struct figure r = figure_of(ratios, TURNS);
+    printf("llama.cpp, decode at batch 1 in turns, the same weights: %.1f ms per token, ours "
+           "%.1f; ours is %.2f x as fast [%.2f-%.2f] (bar 1)\n",
+           figure_of(theirs, TURNS).median * 1e3, figure_of(ours, TURNS).median * 1e3, r.median,
+           r.low, r.high);
+}
+
+static void decode_all(tinker_engine *e, double peak)
 {
     const struct model_config *c = &e->model->config;
     double weights = layer_weights(c) * (double)c->layers + (double)c->vocab * (double)c->hidden;
@@ -437,49 +548,6 @@ static double decode_all(tinker_engine *e, double peak)
                bytes / d.seconds / 1e9);
         fflush(stdout);
     }
-    return alone;
-}
-
-/* ---- the others ------------------------------------------------------------------------ */
-
-/* The figure that the oracle prints for `what`, or 0 when it is not installed. */
-static double oracle(const char *set, const char *what, const char *dir)
-{
-    char command[1024];
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    glob_t g = { 0 };
-    snprintf(command, sizeof command, "%s%s/tinker-conformance/venv-%s-[0-9]*/bin/python",
-             cache  ? cache
-             : home ? home
-                    : "",
-             cache ? "" : "/.cache", set);
-    if (glob(command, 0, NULL, &g) != 0) {
-        printf("%s: skipped, no environment for it (see bench/engine_oracle.py)\n", what);
-        return 0;
-    }
-    snprintf(command, sizeof command, "%s bench/engine_oracle.py %s %s", g.gl_pathv[0], what, dir);
-    globfree(&g);
-    FILE *p = popen(command, "r");
-    double seconds = 0;
-    if (p == NULL || fscanf(p, "%lf", &seconds) != 1)
-        printf("%s: no figure\n", what);
-    if (p != NULL)
-        pclose(p);
-    return seconds;
-}
-
-/* After the engine is closed: both sides would not fit into small machines. */
-static void peers(const char *dir, double step, double token)
-{
-    double theirs = step > 0 ? oracle("torch", "torch", dir) : 0;
-    if (theirs > 0)
-        printf("PyTorch + PEFT, the same step: %.2f s; ours is %.2f x as fast (bar 1)\n", theirs,
-               theirs / step);
-    theirs = token > 0 ? oracle("llama", "llama", dir) : 0;
-    if (theirs > 0)
-        printf("llama.cpp, decode at batch 1, the same weights: %.1f ms per token; ours is "
-               "%.2f x as fast (bar 1)\n",
-               theirs * 1e3, theirs / token);
 }
 
 static double all_threads_peak(struct threads *t)
@@ -513,11 +581,22 @@ int main(int argc, char **argv)
            threads_count(e->threads), peak / 1e9);
     printf("ready in %.2f s (bar 2)\n", ready);
     fflush(stdout);
-    double step = part("train") ? train(e, peak) : 0;
-    double token = part("decode") ? decode_all(e, peak) : 0;
+    int beside = part("peers") && o.dtype != TINKER_WEIGHTS_BF16 && !e->model->config.experts;
+    struct peer peer = { 0 };
+    signal(SIGPIPE, SIG_IGN);
+    if (part("train")) {
+        if (beside)
+            peer_open(&peer, "torch", model);
+        train(e, peak, &peer);
+        peer_close(&peer);
+    }
+    if (part("decode")) {
+        decode_all(e, peak);
+        if (beside && peer_open(&peer, "llama", model))
+            decode_beside(e, &peer);
+        peer_close(&peer);
+    }
     tinker_engine_close(e);
-    if (part("peers") && o.dtype != TINKER_WEIGHTS_BF16)
-        peers(model, step, token);
     if (argc < 2)
         os_remove_tree(model, NULL);
     return 0;

@@ -3,6 +3,9 @@
     engine_oracle.py torch DIR    seconds of one training step: PyTorch, transformers and PEFT
     engine_oracle.py llama DIR    seconds per token at batch 1: llama.cpp, weights in float32
 
+Prints a number when the model is loaded and warm, and a figure for each line it reads, so
+that both sides can take turns.
+
 The step is that of bench/engine: 4 sequences of 256 tokens, LoRA of rank 32 on every linear
 layer and the head, forward, backward and AdamW in float32.  Environments:
 tests/conformance/run makes that of PyTorch; for llama.cpp make
@@ -11,7 +14,6 @@ tests/conformance/run makes that of PyTorch; for llama.cpp make
 import contextlib
 import json
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -47,7 +49,7 @@ def torch_step(directory):
         return time.monotonic() - start
 
     step(1)
-    return statistics.median(step(SEQUENCES) for _ in range(int(os.environ.get("TINKER_BENCH_STEPS", "3"))))
+    return lambda: step(SEQUENCES)
 
 
 def write_gguf(directory, path):
@@ -107,31 +109,35 @@ def llama_token(directory):
     p.cpuparams.n_threads = THREADS
     p.cpuparams_batch.n_threads = THREADS
     server = xllamacpp.Server(p)
-    times = []
-    for i in range(3):
+
+    def tokens(i=[0]):
+        i[0] += 1
         answer = server.handle_completions({
-            "prompt": [300 + i, 301, 302, 303], "max_tokens": 24, "n_predict": 24,
+            "prompt": [300 + i[0], 301, 302, 303], "max_tokens": 24, "n_predict": 24,
             "ignore_eos": True, "temperature": 1.0, "top_k": 1, "cache_prompt": False})
         answer = json.loads(answer) if isinstance(answer, (str, bytes)) else answer
-        times.append(answer["timings"]["predicted_per_token_ms"] / 1e3)
-    return statistics.median(times)
+        return answer["timings"]["predicted_per_token_ms"] / 1e3
+
+    tokens()
+    return tokens
 
 
 def main():
     work = {"torch": torch_step, "llama": llama_token}[sys.argv[1]]
-    # the figure alone goes to stdout, whatever the libraries print
+    # figures alone go to stdout, whatever the libraries print
     out = os.fdopen(os.dup(1), "w")
     with tempfile.TemporaryFile() as talk:
         os.dup2(talk.fileno(), 1)
         os.dup2(talk.fileno(), 2)
         try:
-            seconds = work(sys.argv[2])
+            turn = work(sys.argv[2])
+            print(1.0, file=out, flush=True)
+            for _ in sys.stdin:
+                print(turn(), file=out, flush=True)
         except Exception as problem:
             out.write(f"{type(problem).__name__}: {problem}\n")
             out.flush()
             os._exit(1)
-    out.write(f"{seconds}\n")
-    out.flush()
     os._exit(0)  # no waiting for a server's threads
 
 
