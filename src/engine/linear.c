@@ -35,13 +35,19 @@ static void forward_slice(void *arg, size_t begin, size_t end)
     }
 }
 
+/* Every slice lays out its rows again, which few rows do not notice. */
+enum { FINE_ROWS = 4 };
+
 void linear_forward(struct threads *t, const struct linear_set *set, const float *x, size_t rows)
 {
     struct forward_job job = { .set = set, .x = x, .rows = rows };
     size_t grain = gemm_grain();
     for (size_t i = 0; i < set->n; i++)
         job.start[i + 1] = job.start[i] + (set->linear[i]->out + grain - 1) / grain * grain;
-    threads_run(t, job.start[set->n], grain, forward_slice, &job);
+    if (rows <= FINE_ROWS)
+        threads_run_fine(t, job.start[set->n], grain, forward_slice, &job);
+    else
+        threads_run(t, job.start[set->n], grain, forward_slice, &job);
 }
 
 struct backward_job {

@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-enum { SPINS = 2000, SHARE = 2, SMALLEST = 16 };
+enum { SPINS = 2000, SHARE = 2, COARSE = 16, FINE = 64 };
 #define PHASE ((uint64_t)1 << 32)
 
 struct threads {
@@ -165,8 +165,9 @@ int threads_count(const struct threads *t)
     return t->count;
 }
 
-void threads_run(struct threads *t, size_t n, size_t grain,
-                 void (*job)(void *arg, size_t begin, size_t end), void *arg)
+/* No slice is less than a part in `cuts` of what falls to a thread. */
+static void run(struct threads *t, size_t n, size_t grain, size_t cuts,
+                void (*job)(void *arg, size_t begin, size_t end), void *arg)
 {
     if (grain == 0)
         grain = 1;
@@ -180,7 +181,7 @@ void threads_run(struct threads *t, size_t n, size_t grain,
     t->arg = arg;
     t->n = n;
     t->grain = grain;
-    t->slice = whole_grains(n / ((size_t)t->count * SMALLEST) + 1, grain);
+    t->slice = whole_grains(n / ((size_t)t->count * cuts) + 1, grain);
     atomic_store(&t->next, 0);
     atomic_fetch_add(&t->gate, PHASE); /* open */
     wake_sleepers(t);
@@ -192,4 +193,16 @@ void threads_run(struct threads *t, size_t n, size_t grain,
         else
             sched_yield();
     }
+}
+
+void threads_run(struct threads *t, size_t n, size_t grain,
+                 void (*job)(void *arg, size_t begin, size_t end), void *arg)
+{
+    run(t, n, grain, COARSE, job, arg);
+}
+
+void threads_run_fine(struct threads *t, size_t n, size_t grain,
+                      void (*job)(void *arg, size_t begin, size_t end), void *arg)
+{
+    run(t, n, grain, FINE, job, arg);
 }

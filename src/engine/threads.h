@@ -15,4 +15,9 @@ int threads_count(const struct threads *t);
 void threads_run(struct threads *t, size_t n, size_t grain,
                  void (*job)(void *arg, size_t begin, size_t end), void *arg);
 
+/* The same with shorter last slices, for work whose slices cost nothing to begin: the threads
+ * end closer together.  A token's products spent 4 % of their time waiting for the other end. */
+void threads_run_fine(struct threads *t, size_t n, size_t grain,
+                      void (*job)(void *arg, size_t begin, size_t end), void *arg);
+
 #endif

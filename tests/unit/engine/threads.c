@@ -23,7 +23,7 @@ static void cover(void *arg, size_t begin, size_t end)
         atomic_fetch_add(&c->seen[i], 1);
 }
 
-static void every_index_once(void)
+static void cover_every_index(int fine)
 {
     static struct coverage c;
     static const size_t sizes[] = { 0, 1, 2, 15, 16, 17, 100, 4097, MOST };
@@ -37,7 +37,10 @@ static void every_index_once(void)
                 c.grain = grains[g];
                 for (size_t i = 0; i < MOST; i++)
                     atomic_store(&c.seen[i], 0);
-                threads_run(t, c.n, c.grain, cover, &c);
+                if (fine)
+                    threads_run_fine(t, c.n, c.grain, cover, &c);
+                else
+                    threads_run(t, c.n, c.grain, cover, &c);
                 int wrong = 0;
                 for (size_t i = 0; i < MOST; i++)
                     wrong += atomic_load(&c.seen[i]) != (i < c.n);
@@ -45,6 +48,12 @@ static void every_index_once(void)
             }
         threads_free(t);
     }
+}
+
+static void every_index_once(void)
+{
+    cover_every_index(0);
+    cover_every_index(1);
 }
 
 struct sums {
