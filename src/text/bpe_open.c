@@ -91,28 +91,17 @@ static bool check_pairs(const struct bpe *b)
     return used < n && !bad;
 }
 
-/* Tokens are made of tokens that were made before, so that undoing ends; every step in the trie
- * stays inside, and what it finds can be undone. */
+/* Parts are tokens, and every step in the trie stays inside.  That undoing ends is seen to where
+ * it is done. */
 static bool check_walk(const struct bpe *b)
 {
-    const struct bpe_part *parts = b->parts;
-    bool bad = false;
-    for (uint32_t i = 0; i < b->n_ids; i++) {
-        struct bpe_part p = parts[i];
-        if (p.made == 0 || p.made == BPE_NONE)
-            continue;
-        if (p.left >= b->n_ids || p.right >= b->n_ids)
-            return false;
-        bad |= parts[p.left].made >= p.made || parts[p.right].made >= p.made;
-    }
-    for (uint64_t i = 0; i < b->header->n_cells; i++) {
-        uint32_t id = b->trie[i].id;
-        bad |= (b->trie[i].edge >> 9) + 256 > b->header->n_cells;
-        if (id == BPE_NONE)
-            continue;
-        if ((id & (BPE_ASIDE - 1u)) >= b->n_ids)
-            return false;
-        bad |= id < BPE_ASIDE && parts[id].made == BPE_NONE;
+    uint32_t n_cells = (uint32_t)b->header->n_cells, bad = 0;
+    for (uint32_t i = 0; i < b->n_ids; i++)
+        bad |= (b->parts[i].left >= b->n_ids) | (b->parts[i].right >= b->n_ids);
+    for (uint32_t i = 0; i < n_cells; i++) {
+        struct bpe_cell cell = b->trie[i];
+        bad |= (cell.edge >> 9) + 256 > n_cells;
+        bad |= (cell.id != BPE_NONE) & ((cell.id & (BPE_ASIDE - 1u)) >= b->n_ids);
     }
     return !bad;
 }

@@ -28,6 +28,8 @@ static bool stays_apart(const struct bpe *b, const struct bpe_part *parts, uint3
     uint32_t x_gone = until, y_gone = until;
     for (;;) {
         struct bpe_part x = parts[left], y = parts[right];
+        x.made = x.made < x_gone ? x.made : 0; /* so that tables of whatever making have an end */
+        y.made = y.made < y_gone ? y.made : 0;
         if (x.made == 0 && y.made == 0)
             return true;
         if (x.made > y.made) {

@@ -346,8 +346,13 @@ static void test_open_refuses_damage(void)
     memcpy(h, t.block.data, n);
     struct bpe_part *parts = (struct bpe_part *)((char *)h + h->parts_at);
     REQUIRE(t.bpe.trie != NULL && parts[8].made == 1);
-    parts[8].left = 8; /* made of itself: undoing would never end */
+    parts[8].left = h->n_ids;
     CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
+    memcpy(h, t.block.data, n);
+    parts[8].left = parts[8].right = 8; /* made of itself: walking still comes to an end */
+    CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_OK);
+    CHECK(!bpe_apart(&view, 0, 1));
+    CHECK(bpe_apart(&view, 8, 8));
     memcpy(h, t.block.data, n);
     struct bpe_cell *cells = (struct bpe_cell *)((char *)h + h->trie_at);
     cells[300].edge = (uint32_t)(h->n_cells - 255) << 9;
