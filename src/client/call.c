@@ -348,6 +348,9 @@ static void describe(struct call *c)
                         sizeof(text));
         err_set(&c->err, TINKER_EHTTP, "%s", text);
         c->err.http_status = resp->status;
+        if (c->spec->pool != POOL_RETRIEVE) /* a poll is known by its promise */
+            http_response_header(resp, "x-request-id", c->err.request_id,
+                                 sizeof(c->err.request_id));
         c->err.retriable =
             call_status_retryable(resp->status) && !(c->conflict_final && resp->status == 409);
         break;

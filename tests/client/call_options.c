@@ -363,6 +363,7 @@ static void test_failures_keep_their_answer(void)
     CHECK_INT(r->status, 404);
     CHECK(strstr(r->url, HEALTH) && strncmp(r->url, "http://", 7) == 0);
     CHECK_STR(tinker_response_header(r, "X-REQUEST-ID"), "req-7");
+    CHECK_STR(w.err.request_id, "req-7");
     CHECK_STR(r->body, "{\"detail\":\"gone\"}");
     CHECK_INT(r->n_body, 17);
     for (size_t i = 0; i < r->n_headers; i++)

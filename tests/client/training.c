@@ -539,8 +539,12 @@ static void test_json_results_are_read_too(void)
     world_close(&w);
 }
 
+/* Sanitizers keep what was freed: there the number says nothing. */
 static long resident_mb(void)
 {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return 0;
+#else
     long pages = 0;
     FILE *f = fopen("/proc/self/statm", "r");
     if (!f || fscanf(f, "%*s %ld", &pages) != 1)
@@ -548,6 +552,7 @@ static long resident_mb(void)
     if (f)
         fclose(f);
     return pages * 4 / 1024;
+#endif
 }
 
 /* A program that is faster than a stalled service: memory is bounded, and it is told. */
