@@ -47,6 +47,7 @@ tap "the archive has the adapter and the completion marker" $? "$work/members"
 says event_loop '^answer of [1-8] tokens$'
 [ "$(wc -l <"$out/event_loop.out")" -eq 5 ]
 tap "event_loop: five rounds" $? "$out/event_loop.out"
+says file_upload_multipart '^3 parts$' '^POST /api/v1/files: 404$'
 says forward_inference '^row 2  16 tokens'
 awk '/^minus the sum/ { exit !($4 + 0 == $NF + 0 && $NF > 100) }' "$out/forward_inference.out"
 tap "forward_inference: local arithmetic gives the service's loss" $? "$out/forward_inference.out"
