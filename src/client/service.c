@@ -219,11 +219,13 @@ static bool await(tinker_future *f, int64_t timeout_ms, tinker_error *err)
     if (!f)
         return false;
     tinker_status status = tinker_future_wait(f, timeout_ms, err);
-    if (status == TINKER_OK)
-        return true;
-    if (status == TINKER_ETIMEDOUT && !tinker_future_done(f))
+    if (status == TINKER_ETIMEDOUT && tinker_future_done(f))
+        status = tinker_future_wait(f, 0, err); /* just now */
+    else if (status == TINKER_ETIMEDOUT)
         err_set(err, TINKER_ETIMEDOUT, "no answer within %lld ms; the request was cancelled",
                 (long long)timeout_ms);
+    if (status == TINKER_OK)
+        return true;
     tinker_future_cancel(f);
     return false;
 }

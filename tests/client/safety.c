@@ -254,10 +254,23 @@ static void test_large_results(void)
     world_close(&w);
 }
 
+static void test_creation_out_of_time(void)
+{
+    struct world w;
+    world_open_real(&w, NULL);
+    fake_script(w.server, API "create_model",
+                (struct fake_reply){ .body = "{\"request_id\":\"r\"}", .delay_ms = 20000 });
+    CHECK(!tinker_service_create_lora(w.service, "tiny", NULL, 50, &w.err));
+    CHECK_INT(w.err.status, TINKER_ETIMEDOUT);
+    CHECK(strstr(w.err.message, "within 50 ms") && strstr(w.err.message, "was cancelled"));
+    world_close(&w);
+}
+
 int main(void)
 {
     RUN(test_free_in_a_callback);
     RUN(test_clients_in_a_fork);
+    RUN(test_creation_out_of_time);
     RUN(test_final_conflict_is_not_retriable);
     RUN(test_fewer_connections);
     RUN(test_lines);
