@@ -4,7 +4,7 @@
  *
  * Files and engines are those of the conformance tests: run tests/conformance/run tokenizer
  * once before.  One thread is measured in CPU time on both sides, two threads in elapsed time;
- * of several rounds the best counts, and the first, with cold caches, is named as well.  Results
+ * of several rounds the median counts, and the first, with cold caches, is named as well.  Results
  * are allocated anew for every text.  Lines are "name figure unit, ratio bar verdict".
  * kinds: one vocabulary against tiktoken and one against Hugging Face, by kind of text. */
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -20,7 +20,7 @@
 #include "text/tok_open.h"
 #include <tinker/tokenizer.h>
 
-enum { ROUNDS = 15, LOADS = 6, MAX_TEXTS = 4096, PATH = 1024 };
+enum { ROUNDS = 9, LOADS = 6, MAX_TEXTS = 4096, PATH = 1024 };
 
 struct corpus {
     char *data;
@@ -125,21 +125,29 @@ static double decode_once(const tinker_tokenizer *t)
     return (double)corpus.bytes / 1e6 / (now(CLOCK_THREAD_CPUTIME_ID) - start);
 }
 
-static double best(double a, double b)
+static int compare(const void *a, const void *b)
 {
-    return a > b ? a : b;
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v)
+{
+    qsort(v, ROUNDS, sizeof(*v), compare);
+    return v[ROUNDS / 2];
 }
 
 /* Ours against the engines of a list that ends with NULL; two threads when asked for. */
 static void measure(const char *name, const char *const *engines, const tinker_tokenizer *t,
                     bool threads)
 {
-    double cold = encode_once(t), encode = cold, decode = 0, one = 0, two = 0;
+    double cold = encode_once(t), encodes[ROUNDS], decodes[ROUNDS], one[ROUNDS], two[ROUNDS];
     char what[64];
     for (int i = 0; i < ROUNDS; i++) {
-        encode = best(encode, encode_once(t));
-        decode = best(decode, decode_once(t));
+        encodes[i] = encode_once(t);
+        decodes[i] = decode_once(t);
     }
+    double encode = median(encodes), decode = median(decodes);
     verdict(name, "encode, first pass", cold, "MB/s", 0, 0);
     for (; *engines; engines++) {
         double their_decode, theirs = oracle(*engines, name, &their_decode);
@@ -148,12 +156,14 @@ static void measure(const char *name, const char *const *engines, const tinker_t
         snprintf(what, sizeof(what), "decode / %s", *engines);
         verdict(name, what, decode, "MB/s", their_decode > 0 ? decode / their_decode : 0, 10);
     }
-    for (int i = 0; threads && i < ROUNDS; i++) {
-        one = best(one, batch_once(t, 1));
-        two = best(two, batch_once(t, 2));
+    if (!threads)
+        return;
+    for (int i = 0; i < ROUNDS; i++) {
+        one[i] = batch_once(t, 1);
+        two[i] = batch_once(t, 2);
     }
-    if (threads)
-        verdict(name, "encode, 2 threads", two, "MB/s", two / one, 1.7);
+    double both = median(two);
+    verdict(name, "encode, 2 threads", both, "MB/s", both / median(one), 1.7);
 }
 
 /* Milliseconds of CPU to load, without the table of shared objects; dir: through the prebuilt
@@ -238,7 +248,7 @@ static void measure_split(void)
     pcre2_match_data *data = pcre2_match_data_create(1, NULL);
     if (!regex || !data || pcre2_jit_compile(regex, PCRE2_JIT_COMPLETE) != 0)
         die("PCRE2 without JIT");
-    double ours = 0, theirs = 0;
+    double ours[ROUNDS], theirs[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
         double start = now(CLOCK_THREAD_CPUTIME_ID);
         size_t pieces = split_by_us(next);
@@ -247,10 +257,11 @@ static void measure_split(void)
         double stop = now(CLOCK_THREAD_CPUTIME_ID);
         if (pieces < 1000 || matches < 1000)
             die("no pieces");
-        ours = best(ours, (double)corpus.bytes / 1e6 / (middle - start));
-        theirs = best(theirs, (double)corpus.bytes / 1e6 / (stop - middle));
+        ours[round] = (double)corpus.bytes / 1e6 / (middle - start);
+        theirs[round] = (double)corpus.bytes / 1e6 / (stop - middle);
     }
-    verdict("T1", "split vs PCRE2", ours, "MB/s", ours / theirs, 2.5);
+    double speed = median(ours);
+    verdict("T1", "split vs PCRE2", speed, "MB/s", speed / median(theirs), 2.5);
     size_t differ = compare_splits(next);
     printf("%-12s %-18s %9zu differ %s\n", "T2", "boundaries", differ, differ ? "MISSED" : "ok");
     pcre2_match_data_free(data);
