@@ -77,8 +77,8 @@ struct trie {
     struct bpe_cell *cells;
     uint64_t *taken, *places; /* bits: cells in use, and places that nodes have their children at */
     size_t n, cap;            /* cells */
-    struct node *todo;
-    size_t n_todo, cap_todo;
+    struct node *waiting;
+    size_t n_waiting, cap_waiting;
 };
 
 static uint64_t bits_at(const uint64_t *bits, size_t i)
@@ -136,15 +136,15 @@ static size_t find_place(struct trie *t, const unsigned char *bytes, size_t n, s
 
 static bool push(struct trie *t, struct node node)
 {
-    if (t->n_todo == t->cap_todo) {
-        size_t cap = t->cap_todo ? 2 * t->cap_todo : 1024;
-        struct node *todo = realloc(t->todo, cap * sizeof(*todo));
-        if (!todo)
+    if (t->n_waiting == t->cap_waiting) {
+        size_t cap = t->cap_waiting ? 2 * t->cap_waiting : 1024;
+        struct node *waiting = realloc(t->waiting, cap * sizeof(*waiting));
+        if (!waiting)
             return false;
-        t->todo = todo;
-        t->cap_todo = cap;
+        t->waiting = waiting;
+        t->cap_waiting = cap;
     }
-    t->todo[t->n_todo++] = node;
+    t->waiting[t->n_waiting++] = node;
     return true;
 }
 
@@ -217,11 +217,11 @@ struct bpe_cell *bpe_trie_build(struct bpe_word *words, size_t n, size_t *n_cell
     struct trie t = { .words = words };
     bool ok = n > 0 && n < UINT32_MAX && sort_words(words, n) &&
               push(&t, (struct node){ 0, (uint32_t)n, 0, 0 });
-    while (ok && t.n_todo > 0)
-        ok = add_node(&t, t.todo[--t.n_todo]);
+    while (ok && t.n_waiting > 0)
+        ok = add_node(&t, t.waiting[--t.n_waiting]);
     free(t.taken);
     free(t.places);
-    free(t.todo);
+    free(t.waiting);
     if (!ok) {
         free(t.cells);
         return NULL;
