@@ -8,7 +8,8 @@
 #include <tinker/error.h>
 
 int os_cpu_count(void);                /* cores this process may use, >= 1 */
-uint64_t os_memory_free(void);         /* bytes, cgroup limits included */
+uint64_t os_memory_free(void);         /* bytes, cgroup limits included; or: */
+#define OS_MEMORY_UNKNOWN UINT64_MAX   /* the system does not tell, so no limit is known */
 void os_thread_name(const char *name); /* of the calling thread */
 int os_random(void *p, size_t n);      /* random bytes; 0, or -1 and errno */
 

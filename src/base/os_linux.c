@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 #include "base/buf.h"
 #include "base/err.h"
@@ -50,6 +51,8 @@ static bool read_line(const char *path, char *out, size_t size)
     return ok;
 }
 
+#define CGROUP_ROOT "/sys/fs/cgroup"
+
 /* The folder of our control group (version 2), "" when there is none. */
 static void cgroup_folder(char *out, size_t size)
 {
@@ -62,7 +65,7 @@ static void cgroup_folder(char *out, size_t size)
         if (strncmp(line, "0::", 3) != 0)
             continue;
         line[strcspn(line, "\n")] = '\0';
-        snprintf(out, size, "/sys/fs/cgroup%s", strcmp(line + 3, "/") == 0 ? "" : line + 3);
+        snprintf(out, size, CGROUP_ROOT "%s", strcmp(line + 3, "/") == 0 ? "" : line + 3);
     }
     fclose(f);
 }
@@ -71,7 +74,7 @@ static void cgroup_folder(char *out, size_t size)
 static bool cgroup_parent(char *folder)
 {
     char *slash = strrchr(folder, '/');
-    if (!slash || strlen(folder) <= strlen("/sys/fs/cgroup"))
+    if (!slash || strlen(folder) <= strlen(CGROUP_ROOT))
         return false;
     *slash = '\0';
     return true;
@@ -111,50 +114,82 @@ int os_cpu_count(void)
     return cgroup_cpus(n > 0 ? n : 1);
 }
 
-static uint64_t machine_memory_free(void)
+/* The figure that follows `key` at the start of a line of `path`. */
+static bool read_figure(const char *path, const char *key, uint64_t *out)
 {
     char line[128];
-    unsigned long long kb;
-    uint64_t found = 0;
-    FILE *f = fopen("/proc/meminfo", "re");
+    unsigned long long n;
+    size_t len = strlen(key);
+    bool found = false;
+    FILE *f = fopen(path, "re");
     if (!f)
-        return 0;
+        return false;
     while (!found && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %llu kB", &kb) == 1)
-            found = (uint64_t)kb * 1024;
+        found = strncmp(line, key, len) == 0 && sscanf(line + len, " %llu", &n) == 1;
     fclose(f);
+    if (found)
+        *out = n;
     return found;
 }
 
-static uint64_t room_below(const char *limit, const char *used)
+/* A call, so it answers where /proc is not mounted.  It does not tell what caches hold and
+ * would give back: half of the memory is taken to be within reach. */
+static uint64_t sysinfo_available(void)
 {
+    struct sysinfo s;
+    if (sysinfo(&s) != 0 || s.totalram == 0)
+        return OS_MEMORY_UNKNOWN;
+    uint64_t half = s.totalram / 2, unused = (uint64_t)s.freeram + s.bufferram;
+    return (unused > half ? unused : half) * (s.mem_unit ? s.mem_unit : 1);
+}
+
+static uint64_t machine_available(const char *meminfo)
+{
+    uint64_t kb;
+    return read_figure(meminfo, "MemAvailable: ", &kb) ? kb * 1024 : sysinfo_available();
+}
+
+/* The files of a control group that tell its memory, in either version. */
+struct cgroup_memory {
+    const char *limit, *used, *cache;
+};
+
+/* What a group may still take; clean pages of files are counted as its use but given back
+ * when they are needed. */
+static uint64_t cgroup_available(const char *folder, const struct cgroup_memory *names)
+{
+    char limit[128], used[128], stat[640];
     unsigned long long max, now;
-    if (sscanf(limit, "%llu", &max) != 1 || sscanf(used, "%llu", &now) != 1)
-        return UINT64_MAX; /* "max" */
+    uint64_t cache = 0;
+    if (!cgroup_read(folder, names->limit, limit, sizeof limit) ||
+        !cgroup_read(folder, names->used, used, sizeof used) || sscanf(limit, "%llu", &max) != 1 ||
+        sscanf(used, "%llu", &now) != 1)
+        return OS_MEMORY_UNKNOWN; /* no such group, or "max" */
+    snprintf(stat, sizeof stat, "%s/memory.stat", folder);
+    read_figure(stat, names->cache, &cache);
+    now = now > cache ? now - cache : 0;
     return max > now ? max - now : 0;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
 }
 
 uint64_t os_memory_free(void)
 {
-    uint64_t least = machine_memory_free();
-    char folder[576], limit[128], used[128];
+    static const struct cgroup_memory v2 = { "memory.max", "memory.current", "inactive_file " };
+    static const struct cgroup_memory v1 = { "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                             "total_inactive_file " };
+    uint64_t bytes = machine_available("/proc/meminfo");
+    char folder[576];
     cgroup_folder(folder, sizeof folder);
-    if (folder[0]) {
-        do {
-            if (!cgroup_read(folder, "memory.max", limit, sizeof limit) ||
-                !cgroup_read(folder, "memory.current", used, sizeof used))
-                continue;
-            uint64_t room = room_below(limit, used);
-            least = room < least ? room : least;
-        } while (cgroup_parent(folder));
-    }
-    /* version 1 of control groups */
-    if (read_line("/sys/fs/cgroup/memory/memory.limit_in_bytes", limit, sizeof limit) &&
-        read_line("/sys/fs/cgroup/memory/memory.usage_in_bytes", used, sizeof used)) {
-        uint64_t room = room_below(limit, used);
-        least = room < least ? room : least;
-    }
-    return least;
+    if (!folder[0]) /* without /proc: a container sees its own group there */
+        snprintf(folder, sizeof folder, "%s", CGROUP_ROOT);
+    do
+        bytes = least(bytes, cgroup_available(folder, &v2));
+    while (cgroup_parent(folder));
+    return least(bytes, cgroup_available(CGROUP_ROOT "/memory", &v1));
 }
 
 void os_thread_name(const char *name)

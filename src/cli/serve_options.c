@@ -301,7 +301,8 @@ static bool take_memory(const char *text, uint64_t *out)
     int64_t bytes;
     double percent = strtod(text, &end);
     if (end != text && strcmp(end, "%") == 0) {
-        *out = (uint64_t)((double)os_memory_free() * percent / 100);
+        uint64_t room = os_memory_free();
+        *out = room == OS_MEMORY_UNKNOWN ? room : (uint64_t)((double)room * percent / 100);
         return percent > 0 && percent <= 100;
     }
     bool ok = opt_read_size(text, &bytes);

@@ -80,6 +80,25 @@ tap "and so do its requests" $? "$work/step"
 tap "its checkpoints are there" $?
 serve_stop
 
+# ---- where /proc is not mounted, as in a chroot
+cat >"$work/no-proc" <<'EOF'
+mount -t tmpfs none /proc && exec "$@"
+EOF
+chmod +x "$work/no-proc"
+hidden="unshare -rm sh $work/no-proc"
+if $hidden "$tinker" version >"$work/out" 2>&1; then
+    rm -rf "$work/data"
+    VALGRIND=$hidden serve_start --model "tinker/tiny=$model"
+    tap "it starts without /proc" $?
+    new_model
+    save 3 a >"$work/out"
+    grep -q '"step:max":1' "$work/step" && [ -n "$(sample a)" ]
+    tap "and has memory to train and to sample" $? "$work/pass"
+    serve_stop
+else
+    tap "it starts without /proc # SKIP the system lets nobody hide it" 0
+fi
+
 # ---- what is refused
 refused() { # refused WORDS OPTION...: exit 2 with the words
     words=$1; shift

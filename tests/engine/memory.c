@@ -57,6 +57,29 @@ static void test_memory_is_refused_with_numbers(void)
     tinker_engine_close(e);
 }
 
+/* The server gives this where the system does not tell its memory. */
+static void test_no_known_limit_refuses_nothing(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    tinker_engine_options opts = TINKER_ENGINE_OPTIONS_INIT;
+    opts.memory_limit = UINT64_MAX;
+    options(&o);
+    tinker_engine *e = tiny_open(&o, &opts);
+    tinker_adapter *a = adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_pass *p = tinker_pass_new(e, a, d->data, d->n, &loss, 0, &err);
+    CHECK(p != NULL);
+    tinker_generator *g = tinker_generator_new(e, &err);
+    CHECK(g != NULL);
+    tinker_generator_free(g);
+    tinker_pass_free(p);
+    free(d);
+    tinker_adapter_free(a);
+    tinker_engine_close(e);
+}
+
 /* A few bytes on the wire can ask for a matrix of any size. */
 static void test_sparse_targets_cannot_exhaust_memory(void)
 {
@@ -271,6 +294,7 @@ static void test_hundred_adapters_on_the_bundled_model(void)
 int main(void)
 {
     RUN(test_memory_is_refused_with_numbers);
+    RUN(test_no_known_limit_refuses_nothing);
     RUN(test_sparse_targets_cannot_exhaust_memory);
     RUN(test_live_passes_share_the_limit);
     RUN(test_a_second_pass_takes_less);

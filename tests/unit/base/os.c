@@ -1,5 +1,5 @@
 /* os.c - files, folders, events and what the machine says of itself. */
-#include "base/os.h"
+#include "base/os_linux.c"
 #include <dirent.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -33,6 +33,42 @@ static void test_machine(void)
     CHECK(os_cpu_count() >= 1 && os_cpu_count() <= 4096);
     CHECK(os_memory_free() > 1 << 20);
     os_thread_name("a name longer than the kernel takes");
+}
+
+/* In a chroot without /proc every sample was refused because "the limit is 0". */
+static void test_memory_without_proc(void)
+{
+    CHECK(machine_available(in_dir("no-such-file")) > 1 << 20);
+    const char *old = in_dir("meminfo"); /* of a kernel that does not tell it yet */
+    REQUIRE(os_write_file(old, "MemTotal: 5 kB\nMemFree: 4 kB\n", 28, NULL) == TINKER_OK);
+    CHECK(machine_available(old) > 1 << 20);
+    REQUIRE(os_write_file(old, "MemFree: 4 kB\nMemAvailable:   7 kB\n", 35, NULL) == TINKER_OK);
+    CHECK_INT((long long)machine_available(old), 7 * 1024);
+    unlink(old);
+}
+
+static void group(const char *limit, const char *used, const char *stat)
+{
+    REQUIRE(os_make_dirs(in_dir("group"), NULL) == TINKER_OK);
+    REQUIRE(os_write_file(in_dir("group/max"), limit, strlen(limit), NULL) == TINKER_OK);
+    REQUIRE(os_write_file(in_dir("group/current"), used, strlen(used), NULL) == TINKER_OK);
+    REQUIRE(os_write_file(in_dir("group/memory.stat"), stat, strlen(stat), NULL) == TINKER_OK);
+}
+
+static void test_memory_of_a_group(void)
+{
+    const struct cgroup_memory names = { "max", "current", "inactive_file " };
+    CHECK(cgroup_available(in_dir("group"), &names) == OS_MEMORY_UNKNOWN);
+    group("max\n", "100\n", "");
+    CHECK(cgroup_available(in_dir("group"), &names) == OS_MEMORY_UNKNOWN);
+    group("1000\n", "700\n", "anon 90\n");
+    CHECK_INT((long long)cgroup_available(in_dir("group"), &names), 300);
+    /* a model that was read fills the cache up to the limit, and leaves it for others */
+    group("1000\n", "1000\n", "anon 90\nfile 800\ninactive_file 600\n");
+    CHECK_INT((long long)cgroup_available(in_dir("group"), &names), 600);
+    group("1000\n", "1200\n", "inactive_file 100\n");
+    CHECK_INT((long long)cgroup_available(in_dir("group"), &names), 0);
+    os_remove_tree(in_dir("group"), NULL);
 }
 
 static void test_write_then_read(void)
@@ -234,6 +270,8 @@ int main(void)
     if (os_make_dirs(dir, NULL) != TINKER_OK)
         return 1;
     RUN(test_machine);
+    RUN(test_memory_without_proc);
+    RUN(test_memory_of_a_group);
     RUN(test_write_then_read);
     RUN(test_read_limits);
     RUN(test_large_file);
