@@ -4,7 +4,7 @@
  *   S1 small JSON POST, 50 connections, ours / bare          bar 0.7
  *   S2 the same at 400 connections / at 50                   bar 0.8
  *   S3 memory of one held poll                               bar 16 KB
- *   S4 50 connections beside 2000 held polls / without       bar 0.9
+ *   S4 50 connections beside 2000 held polls / a server without  bar 0.9
  *   S5 an 8 MB body kept / the bare handler dropping it      bar 0.4
  * and, without a rival:
  *   submit latency of 1,024 samples beside 2,000 held polls, reported
@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -218,7 +219,7 @@ static void ratio(const char *name, double (*a)(void *), void *sa, double (*b)(v
 
 struct load {
     int port, connections;
-    const char *text;
+    char *text;
     size_t n;
 };
 static double run_load(void *state)
@@ -247,17 +248,13 @@ static double resident(void)
     return (double)pages * (double)sysconf(_SC_PAGESIZE);
 }
 
-static struct server *start(const char *dir, tinker_error *err)
+static struct server *start(const char *dir, const char *name, tinker_error *err)
 {
-    static char model[300], data[300];
-    static struct server_model list[] = { { "bench/tiny", model } };
-    struct init_model o;
+    char model[300], data[300];
+    struct server_model list[] = { { "bench/tiny", model } };
     struct server_options opts;
     snprintf(model, sizeof(model), "%s/model", dir);
-    snprintf(data, sizeof(data), "%s/data", dir);
-    init_model_defaults(&o);
-    if (init_model_write(&o, model, err) != TINKER_OK)
-        return NULL;
+    snprintf(data, sizeof(data), "%s/%s", dir, name);
     server_options_init(&opts);
     opts.models = list;
     opts.n_models = 1;
@@ -266,11 +263,33 @@ static struct server *start(const char *dir, tinker_error *err)
     return server_open(&opts, err);
 }
 
+static bool write_model(const char *dir, tinker_error *err)
+{
+    char model[300];
+    struct init_model o;
+    snprintf(model, sizeof(model), "%s/model", dir);
+    init_model_defaults(&o);
+    return init_model_write(&o, model, err) == TINKER_OK;
+}
+
 static void text_member(const char *json, const char *key, char *out, size_t size)
 {
     const char *p = strstr(json, key);
     p = p ? p + strlen(key) + 3 : "";
     snprintf(out, size, "%.*s", (int)strcspn(p, "\""), p);
+}
+
+/* A session of its own, and a heartbeat for it. */
+static struct load heartbeats(int port, char *session, size_t size)
+{
+    char body[256];
+    struct load l = { .port = port, .connections = 50 };
+    text_member(ask(port, "/api/v1/create_session",
+                    "{\"tags\":[],\"user_metadata\":{},\"sdk_version\":\"0.25.0\"}"),
+                "session_id", session, size);
+    snprintf(body, sizeof(body), "{\"session_id\":\"%s\",\"type\":\"session_heartbeat\"}", session);
+    l.text = request("/api/v1/session_heartbeat", "", body, strlen(body), &l.n);
+    return l;
 }
 
 /* Hold polls for a request whose turn cannot come, because the one before it is missing. */
@@ -418,58 +437,80 @@ static void report_cold_start(const char *dir)
            median(v) * 1e3, median(load) * 1e3, own * 1e3, own <= 0.05 ? "met" : "MISSED");
 }
 
-int main(void)
+/* The two servers take turns, so that what disturbs one disturbs the other. */
+static void beside_held(struct load *holder, const char *session, struct load *other)
 {
-    char dir[] = "/tmp/tinker-bench.XXXXXX", session[64], body[256];
     static int held[HELD];
+    static struct pollfd answered[HELD];
+    hold_polls(holder->port, session, held);
+    ratio("S4", run_load, holder, run_load, other, 0.9, "requests/s");
+    for (int i = 0; i < HELD; i++)
+        answered[i] = (struct pollfd){ .fd = held[i], .events = POLLIN };
+    if (poll(answered, HELD, 0) != 0)
+        printf("S4: polls were answered meanwhile: MISSED\n");
+    pin_threads(false);
+    submit_latency(holder->port, session);
+    for (int i = 0; i < HELD; i++)
+        close(held[i]);
+}
+
+/* Telemetry is received and not read: only the way counts. */
+static void uploads(int port, int bare_port)
+{
+    char *filler = malloc(BODY);
+    size_t n;
+    if (!filler)
+        die("malloc");
+    memset(filler, ' ', BODY);
+    char *big = request("/api/v1/telemetry", "", filler, BODY, &n);
+    struct load ours = { port, 1, big, n }, theirs = { bare_port, 1, big, n };
+    ratio("S5", run_upload, &ours, run_upload, &theirs, 0.4, "MB/s");
+    free(big);
+    free(filler);
+}
+
+static void raise_file_limit(void)
+{
     struct rlimit files;
-    tinker_error err = { 0 };
-    setvbuf(stdout, NULL, _IOLBF, 0);
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
-    struct server *s = mkdtemp(dir) ? start(dir, &err) : NULL;
+}
+
+int main(void)
+{
+    char dir[] = "/tmp/tinker-bench.XXXXXX", session[64], quiet_session[64];
+    tinker_error err = { 0 };
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    raise_file_limit();
+    if (!mkdtemp(dir))
+        die("mkdtemp");
+    bool ok = write_model(dir, &err);
+    struct server *s = ok ? start(dir, "data", &err) : NULL;
+    struct server *quiet = s ? start(dir, "quiet", &err) : NULL;
     struct MHD_Daemon *d =
         MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, bare, NULL,
                          MHD_OPTION_CONNECTION_LIMIT, 5000u, MHD_OPTION_END);
-    if (!s || !d) {
+    if (!quiet || !d) {
         fprintf(stderr, "bench: %s\n", err.message);
         return 1;
     }
-    int port = server_port(s);
     int bare_port = MHD_get_daemon_info(d, MHD_DAEMON_INFO_BIND_PORT)->port;
-    text_member(ask(port, "/api/v1/create_session",
-                    "{\"tags\":[],\"user_metadata\":{},\"sdk_version\":\"0.25.0\"}"),
-                "session_id", session, sizeof(session));
-    snprintf(body, sizeof(body), "{\"session_id\":\"%s\",\"type\":\"session_heartbeat\"}", session);
-    size_t n, n_big;
-    char *small = request("/api/v1/session_heartbeat", "", body, strlen(body), &n);
-    struct load ours = { port, 50, small, n }, theirs = { bare_port, 50, small, n };
-    struct load many = { port, 400, small, n };
+    struct load ours = heartbeats(server_port(s), session, sizeof(session));
+    struct load without = heartbeats(server_port(quiet), quiet_session, sizeof(quiet_session));
+    struct load theirs = ours, many = ours;
+    theirs.port = bare_port;
+    many.connections = 400;
     pin_threads(true);
     ratio("S1", run_load, &ours, run_load, &theirs, 0.7, "requests/s");
     ratio("S2", run_load, &many, run_load, &ours, 0.8, "requests/s");
-    char *filler = malloc(BODY);
-    if (!filler)
-        return 1;
-    memset(filler, ' ', BODY); /* telemetry is received and not read: only the way counts */
-    char *big = request("/api/v1/telemetry", "", filler, BODY, &n_big);
-    struct load our_big = { port, 1, big, n_big }, their_big = { bare_port, 1, big, n_big };
-    ratio("S5", run_upload, &our_big, run_upload, &their_big, 0.4, "MB/s");
-    double alone = run_load(&ours);
-    hold_polls(port, session, held);
-    double beside = run_load(&ours);
-    printf("S4 %.2f x (bar 0.9; %.0f against %.0f requests/s) %s\n", beside / alone, beside, alone,
-           beside >= 0.9 * alone ? "met" : "MISSED");
-    pin_threads(false);
-    submit_latency(port, session);
-    for (int i = 0; i < HELD; i++)
-        close(held[i]);
-    free(small);
-    free(big);
-    free(filler);
+    uploads(ours.port, bare_port);
+    beside_held(&ours, session, &without);
+    free(ours.text);
+    free(without.text);
     MHD_stop_daemon(d);
     server_close(s);
+    server_close(quiet);
     report_cold_start(dir);
     os_remove_tree(dir, NULL);
     return 0;
