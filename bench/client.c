@@ -3,7 +3,7 @@
  *     client [samples] [posts] [h2] [held] [encode] [many]
  *
  * Server and clients are pinned to different cores.  A sample is two POSTs: asample and a
- * poll that has the result.  Ratios are of the same run, medians of seven with the spread.
+ * poll that has the result.  Ratios are medians of eleven, the two sides in turns, with the spread.
  *   samples  1, 50, 400 in flight: >= 0.7 x raw libcurl, >= 30 x the SDK at 50 and 400
  *   posts    C1 our transport >= 0.8 x raw libcurl; C2-C4 >= 30, 25, 4 x httpx at 50, 400, 1
  *   h2       C5 the same over TLS, 50 in flight: >= 20 x httpx; the server is nghttpd (nghttp2-server)
@@ -14,23 +14,19 @@
 #define _GNU_SOURCE /* MAP_ANONYMOUS, sched_setaffinity() */
 #include <curl/curl.h>
 #include <dirent.h>
-#include <glob.h>
 #include <tinker/tinker.h>
 #include "client/runtime.h"
+#include "client_oracle.h"
 #include "client_server.h"
 #include "http/http.h"
 #include "wire/proto.h"
 #include "wire/types.h"
 
-enum { REPEATS = 7, HELD = 2000, MANY = 10000, TOKENS = 65000, CPU_CLIENT = 0, CPU_SERVER = 1 };
-static const double seconds = 0.4;
+enum { REPEATS = 11, HELD = 2000, MANY = 10000, TOKENS = 65000, CPU_CLIENT = 0, CPU_SERVER = 1 };
+static const double seconds = 0.3;
 static struct server server;
 static char url[64];
 static tinker_error err;
-
-struct figure {
-    double rate, cpu_us; /* per second; of one */
-};
 
 static double cpu(void)
 {
@@ -75,45 +71,6 @@ static void verdict(const char *name, double value, const char *unit, double mos
     printf("%-34s %6.2f %s (at most %g) %s\n", name, value, unit, most,
            value <= most ? "met" : "MISSED");
     fflush(stdout);
-}
-
-/* ---- the official SDK, httpx ---------------------------------------------------------- */
-
-/* Figures of one run of the oracle, a line each; 0: it is not installed. */
-static int oracle(const char *args, struct figure *out, int n)
-{
-    char command[1024];
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    glob_t g = { 0 };
-    snprintf(command, sizeof(command), "%s%s/tinker-conformance/venv-sdk-[0-9]*/bin/python",
-             cache  ? cache
-             : home ? home
-                    : "",
-             cache ? "" : "/.cache");
-    if (glob(command, 0, NULL, &g) != 0) {
-        printf("# no SDK here: run tests/conformance/run wire once\n");
-        return 0;
-    }
-    snprintf(command, sizeof(command), "%s bench/client_oracle.py %s", g.gl_pathv[0], args);
-    globfree(&g);
-    FILE *p = popen(command, "r");
-    int got = 0;
-    while (p && got < n && fscanf(p, "%lf", &out[got].rate) == 1) {
-        if (strncmp(args, "encode", 6) != 0 && fscanf(p, "%lf", &out[got].cpu_us) != 1)
-            break;
-        got++;
-    }
-    if (p)
-        pclose(p);
-    return got == n;
-}
-
-/* The oracle's arguments: what, where, seconds of each, and the counts REPEATS times. */
-static void repeat(char *out, size_t size, const char *what, const char *where, const char *counts)
-{
-    size_t n = (size_t)snprintf(out, size, "%s %s 0.6", what, where);
-    for (int i = 0; i < REPEATS && n < size; i++)
-        n += (size_t)snprintf(out + n, size - n, "%s", counts);
 }
 
 /* ---- raw libcurl ---------------------------------------------------------------------- */
@@ -293,9 +250,8 @@ static struct figure our_samples(int n)
 static void bench_samples(void)
 {
     static const int counts[] = { 1, 50, 400 };
-    struct figure ours[3][REPEATS], raw[3][REPEATS], sdk[3][REPEATS], lines[3 * REPEATS];
-    char args[256], body[2048] = "{\"num_samples\":1,\"prompt\":{\"chunks\":[{\"tokens\":[0",
-                    name[64];
+    struct figure ours[3][REPEATS], raw[3][REPEATS], sdk[3][REPEATS];
+    char body[2048] = "{\"num_samples\":1,\"prompt\":{\"chunks\":[{\"tokens\":[0", name[64];
     for (int i = 1; i < 64; i++)
         snprintf(body + strlen(body), sizeof(body) - strlen(body), ",%d", i);
     snprintf(
@@ -308,22 +264,21 @@ static void bench_samples(void)
     };
     snprintf(r.urls[0], sizeof(r.urls[0]), "%s/api/v1/asample", url);
     snprintf(r.urls[1], sizeof(r.urls[1]), "%s/api/v1/retrieve_future", url);
-    repeat(args, sizeof(args), "sdk", url, " 1 50 400");
+    struct oracle o = oracle_open("sdk", url);
     open_sampler();
     for (int k = 0; k < REPEATS; k++)
         for (int i = 0; i < 3; i++) {
+            sdk[i][k] = oracle_figure(&o, counts[i]);
             ours[i][k] = our_samples(counts[i]);
             raw[i][k] = raw_load(&r, counts[i]);
         }
-    int have_sdk = oracle(args, lines, 3 * REPEATS); /* one process: importing takes seconds */
-    for (int i = 0; have_sdk && i < 3 * REPEATS; i++)
-        sdk[i % 3][i / 3] = lines[i];
     close_sampler();
+    oracle_close(&o);
     for (int i = 0; i < 3; i++) {
         snprintf(name, sizeof(name), "samples/s, %d in flight / libcurl", counts[i]);
         ratio(name, ours[i], raw[i], 0.7);
         snprintf(name, sizeof(name), "samples/s, %d in flight / SDK", counts[i]);
-        if (have_sdk)
+        if (o.pid)
             ratio(name, ours[i], sdk[i], counts[i] == 1 ? 0 : 30);
     }
 }
@@ -414,23 +369,22 @@ static void bench_posts(void)
 {
     static const int counts[] = { 50, 400, 1 };
     static const double bars[] = { 30, 25, 4 };
-    struct figure ours[3][REPEATS], raw[3][REPEATS], py[3][REPEATS], lines[3 * REPEATS];
+    struct figure ours[3][REPEATS], raw[3][REPEATS], py[3][REPEATS];
     struct raw r = { .steps = 1, .bodies = { small_body } };
-    char args[256], name[64];
+    char name[64];
     snprintf(r.urls[0], sizeof(r.urls[0]), "%s/api/v1/echo", url);
-    repeat(args, sizeof(args), "httpx", url, " 50 400 1");
+    struct oracle o = oracle_open("httpx", url);
     open_sampler(); /* for the runtime */
     for (int k = 0; k < REPEATS; k++)
         for (int i = 0; i < 3; i++) {
+            py[i][k] = oracle_figure(&o, counts[i]);
             ours[i][k] = our_posts(url, counts[i]);
             raw[i][k] = raw_load(&r, counts[i]);
         }
-    int have = oracle(args, lines, 3 * REPEATS);
-    for (int i = 0; have && i < 3 * REPEATS; i++)
-        py[i % 3][i / 3] = lines[i];
     close_sampler();
+    oracle_close(&o);
     ratio("C1 POSTs, 50 in flight / libcurl", ours[0], raw[0], 0.8);
-    for (int i = 0; have && i < 3; i++) {
+    for (int i = 0; o.pid && i < 3; i++) {
         snprintf(name, sizeof(name), "C%d POSTs, %d in flight / httpx", i + 2, counts[i]);
         ratio(name, ours[i], py[i], bars[i]);
     }
@@ -465,7 +419,7 @@ static pid_t nghttpd_start(const char *dir, int port)
 
 static void bench_h2(void)
 {
-    char dir[] = "/tmp/bench-client-XXXXXX", base[64], args[256], ca[64], command[64];
+    char dir[] = "/tmp/bench-client-XXXXXX", base[64], ca[64], command[64];
     struct figure ours[REPEATS], py[REPEATS];
     int port = server.port < 60000 ? server.port + 1000 : server.port - 1000;
     if (!mkdtemp(dir))
@@ -476,13 +430,16 @@ static void bench_h2(void)
     } else {
         snprintf(ca, sizeof(ca), "%s/cert.pem", dir);
         snprintf(base, sizeof(base), "https://localhost:%d", port);
-        repeat(args, sizeof(args), "httpx", base, " 50");
         setenv("SSL_CERT_FILE", ca, 1);
+        struct oracle o = oracle_open("httpx", base);
         open_sampler(); /* for the runtime */
         posts.ca_file = ca;
-        for (int k = 0; k < REPEATS; k++)
+        for (int k = 0; k < REPEATS; k++) {
+            py[k] = oracle_figure(&o, 50);
             ours[k] = our_posts(base, 50);
-        if (oracle(args, py, REPEATS))
+        }
+        oracle_close(&o);
+        if (o.pid)
             ratio("C5 HTTP/2 POSTs, 50 in flight / httpx", ours, py, 20);
         posts.ca_file = NULL;
         close_sampler();
@@ -633,9 +590,11 @@ static void bench_encode(void)
     printf("# %.1f MB, spread %.2f-%.2f ms, the first time %.2f ms\n", (double)bytes / 1e6, ms[0],
            ms[ROUNDS - 2], all[0]);
     verdict("encode 10 x 65,000 tokens", m, "ms", 5);
-    struct figure sdk;
-    if (oracle("encode", &sdk, 1))
-        printf("%-34s %6.2f ms, %.0f x\n", "the same by the SDK", sdk.rate, sdk.rate / m);
+    struct oracle o = oracle_open("encode", "");
+    double sdk_ms = oracle_figure(&o, 10).cpu_us / 1e3;
+    oracle_close(&o);
+    if (o.pid)
+        printf("%-34s %6.2f ms, %.0f x\n", "the same by the SDK", sdk_ms, sdk_ms / m);
 }
 
 static const struct {

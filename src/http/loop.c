@@ -222,7 +222,7 @@ bool loop_watch(struct loop *l, int fd, unsigned events, loop_ready *ready, void
     if (!watch_reserve(l, fd))
         return false;
     struct watch *w = &l->watches[fd];
-    if (w->ready || w->events != events) { /* else parked just so */
+    if (w->events != events) { /* else the kernel looks for just that */
         struct epoll_event ev = { .events = events, .data.fd = fd };
         /* The kernel forgets a closed descriptor by itself: either call may be right. */
         int op = w->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
