@@ -103,12 +103,14 @@ static void copy_headers(struct answer *a, const struct buf *head)
 static struct answer *answer_of(const struct call *c, const struct answer_note *note)
 {
     const struct http_response *resp = &c->http.resp;
-    const char *prefix = c->holder->cfg->base_url;
     struct answer *a = answer_new(note);
-    if (!a)
+    char *url = a ? call_url(c) : NULL;
+    if (!url) {
+        answer_unref(a);
         return NULL;
-    a->pub.url =
-        c->url ? arena_strdup(&a->arena, c->url) : arena_printf(&a->arena, "%s%s", prefix, c->path);
+    }
+    a->pub.url = arena_strdup(&a->arena, url);
+    free(url);
     if (resp->failure == HTTP_OK) {
         if (resp->head.len)
             copy_headers(a, &resp->head);
@@ -232,11 +234,13 @@ void answer_note(struct call *c)
         answer_unref(a);
 }
 
-void answer_keep(struct op *op, const struct call *c)
+bool answer_keep(struct op *op, const struct call *c)
 {
     struct tinker_future *f = op->future;
-    if (f && f->note.operation && !f->answer)
-        f->answer = answer_of(c, &f->note);
+    if (!f || !f->note.operation || f->answer)
+        return true;
+    f->answer = answer_of(c, &f->note);
+    return f->answer != NULL;
 }
 
 /* ---- public --------------------------------------------------------------------------------- */

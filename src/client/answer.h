@@ -5,6 +5,7 @@
 #ifndef CLIENT_ANSWER_H
 #define CLIENT_ANSWER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <tinker/call.h>
 
@@ -25,8 +26,8 @@ struct tap;    /* the way from a call to its on_response */
 
 /* An exchange of a call of an operation is over. */
 void answer_note(struct call *c);
-/* Keep the answer that c ended with, whatever the options say. */
-void answer_keep(struct op *op, const struct call *c);
+/* Keep the answer that c ended with, whatever the options say; false: no memory for it. */
+bool answer_keep(struct op *op, const struct call *c);
 void answer_unref(struct answer *a); /* any thread */
 
 struct tap *tap_new(const struct prefs *p); /* any thread; NULL: no memory */

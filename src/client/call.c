@@ -82,6 +82,14 @@ static bool is_spent(const struct call *c)
     return p && p->max_retries >= 0 && sent > p->max_retries;
 }
 
+/* Where the last of json[0..n) that is no blank is; 0 when there is none before. */
+static size_t last_byte(const char *json, size_t n)
+{
+    while (n > 1 && strchr(" \t\r\n", json[n - 1]))
+        n--;
+    return n > 0 ? n - 1 : 0;
+}
+
 /* The body with the members that the caller adds. */
 static bool extend_body(struct call *c)
 {
@@ -89,15 +97,15 @@ static bool extend_body(struct call *c)
     if (!p || !p->extra_body || c->content_type || c->body_len < 2)
         return true;
     const char *json = c->body;
-    size_t n = c->body_len - 1; /* without the closing brace */
-    if (json[n] != '}')
+    size_t n = last_byte(json, c->body_len); /* the closing brace */
+    if (n == 0 || json[n] != '}')
         return true;
     c->own_body = malloc(n + p->n_extra_body + 2);
     if (!c->own_body)
         return false;
     memcpy(c->own_body, json, n);
     size_t at = n;
-    if (json[n - 1] != '{')
+    if (json[last_byte(json, n)] != '{')
         c->own_body[at++] = ',';
     memcpy(c->own_body + at, p->extra_body, p->n_extra_body);
     at += p->n_extra_body;
@@ -194,7 +202,7 @@ static bool build_headers(struct call *c)
     return true;
 }
 
-static bool build_url(struct call *c)
+char *call_url(const struct call *c)
 {
     const struct config *cfg = c->holder->cfg;
     const struct prefs *p = prefs_of(c);
@@ -202,14 +210,14 @@ static bool build_url(struct call *c)
     bool asked = strchr(c->path, '?') != NULL;
     const char *sep = !*cfg->default_query ? "" : asked ? "&" : "?";
     const char *own_sep = !*own ? "" : asked || *cfg->default_query ? "&" : "?";
-    c->url = malloc(strlen(cfg->base_url) + strlen(c->path) + strlen(cfg->default_query) +
-                    strlen(own) + 3);
-    if (!c->url)
-        return false;
-    char *end = stpcpy(stpcpy(c->url, cfg->base_url), c->path);
+    char *url = malloc(strlen(cfg->base_url) + strlen(c->path) + strlen(cfg->default_query) +
+                       strlen(own) + 3);
+    if (!url)
+        return NULL;
+    char *end = stpcpy(stpcpy(url, cfg->base_url), c->path);
     end = stpcpy(stpcpy(end, sep), cfg->default_query);
     stpcpy(stpcpy(end, own_sep), own);
-    return true;
+    return url;
 }
 
 static void free_attempt(struct call *c)
@@ -280,7 +288,8 @@ static void send(struct call *c)
     r->body = c->body;
     r->body_len = c->body_len;
     bool way = pool || cfg->has_transport;
-    if (!way || !build_url(c) || !build_headers(c) || !extend_body(c)) {
+    c->url = call_url(c);
+    if (!way || !c->url || !build_headers(c) || !extend_body(c)) {
         if (way)
             err_nomem(&err, spec->name);
         fail_local(c, &err);
@@ -448,7 +457,7 @@ static bool try_again(struct call *c)
 {
     struct loop *l = c->holder->rt->loop;
     c->timer.fire = next_try;
-    if (c->outcome == CALL_STATUS && c->http.resp.status == 402 &&
+    if (c->outcome == CALL_STATUS && c->http.resp.status == 402 && !is_spent(c) &&
         holder_billing_pause(c->holder, c->err.message)) {
         local_try_decided(c, BILLING_MS);
         loop_arm(l, &c->timer, BILLING_MS);

@@ -86,6 +86,8 @@ struct call {
 void call_start(struct call *c);
 void call_cancel(struct call *c); /* done is not called; harmless when not active */
 void call_clear(struct call *c);  /* free what is left of a finished call */
+/* Where it goes, with all queries; the caller frees it.  NULL: no memory. */
+char *call_url(const struct call *c);
 
 /* Status classes of layer 1 and 2. */
 bool call_status_retryable(int status); /* 408, 409, 429, 5xx */

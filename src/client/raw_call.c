@@ -21,9 +21,8 @@ static void raw_destroy(struct op *op)
 
 static tinker_status read_raw(struct rest_op *r, const char *body, size_t n, tinker_error *err)
 {
-    (void)body, (void)n, (void)err;
-    answer_keep(&r->op, &r->call);
-    return TINKER_OK;
+    (void)body, (void)n;
+    return answer_keep(&r->op, &r->call) ? TINKER_OK : err_nomem(err, "the answer");
 }
 
 /* A static name of the method; NULL: none that is known. */

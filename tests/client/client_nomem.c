@@ -132,7 +132,19 @@ static void ignore(void *state, const tinker_response *response)
     (void)state, (void)response;
 }
 
-/* With all the options that a call can have, and any request. */
+static tinker_status call_any(tinker_service *service)
+{
+    tinker_future *f = tinker_service_call(service, "POST", "/api/v1/get_server_capabilities",
+                                           "{\"b\":2}", 7, NULL, &err);
+    tinker_status s = f ? tinker_future_wait(f, WAIT_MS, &err) : err.status;
+    const tinker_response *r = s == TINKER_OK ? tinker_future_response(f) : NULL;
+    if (s == TINKER_OK && (!r || r->status != 200 || !r->body || !r->n_body))
+        s = TINKER_EPROTOCOL; /* success, and the answer is lost */
+    tinker_future_free(f);
+    return s;
+}
+
+/* Any request, without options and with all that a call can have. */
 static tinker_status call(tinker_service *service)
 {
     static const tinker_named_string pair = { "X-Mine", "1" };
@@ -143,15 +155,12 @@ static tinker_status call(tinker_service *service)
     o.extra_body = "{\"a\":1}";
     o.keep_response = 1;
     o.on_response = ignore;
-    tinker_status s = tinker_call_options_push(&o, &err);
+    tinker_status s = call_any(service);
+    if (s == TINKER_OK)
+        s = tinker_call_options_push(&o, &err);
     if (s != TINKER_OK)
         return s;
-    tinker_future *f = tinker_service_call(service, "POST", "/api/v1/get_server_capabilities",
-                                           "{\"b\":2}", 7, NULL, &err);
-    s = f ? tinker_future_wait(f, WAIT_MS, &err) : err.status;
-    if (s == TINKER_OK && tinker_future_response(f) && tinker_future_response(f)->status != 200)
-        s = TINKER_EPROTOCOL;
-    tinker_future_free(f);
+    s = call_any(service);
     tinker_call_options_pop();
     return s;
 }
