@@ -360,7 +360,9 @@ static void got_trace(struct archive_op *a)
 static bool on_status(struct call *c, int status)
 {
     struct archive_op *a = CONTAINER(c, struct archive_op, call);
-    return !a->trace && (status == 302 || (status == 503 && a->rounds < ROUNDS_MAX));
+    if (a->trace)
+        return false;
+    return status == 302 || (status == 503 && a->rounds < ROUNDS_MAX && !op_is_spent(&a->op));
 }
 
 static void on_called(struct call *c)

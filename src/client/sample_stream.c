@@ -241,6 +241,8 @@ static void failed(struct stream_op *o, const tinker_error *err, bool broken)
 static bool on_status(struct call *c, int status)
 {
     struct stream_op *o = CONTAINER(c, struct stream_op, call);
+    if (op_is_spent(&o->op))
+        return false;
     if (status != 429 && !(status == 402 && holder_billing_pause(o->op.holder, c->err.message)))
         return false;
     dispatch_pause(&o->dispatch);

@@ -207,6 +207,8 @@ static bool on_status(struct call *c, int status)
 {
     struct sample_op *s = CONTAINER(c, struct sample_op, poll.call);
     struct holder *h = s->op.holder;
+    if (op_is_spent(&s->op))
+        return false;
     if (status != 429 && !(status == 402 && holder_billing_pause(h, c->err.message)))
         return false;
     limits_pause(h->limits, loop_now_ns(h->rt->loop), s->bytes);

@@ -221,6 +221,30 @@ static void test_keys_and_bodies(void)
     world_close(&w);
 }
 
+/* A body of the program's own may have blanks anywhere. */
+static void test_bodies_with_blanks(void)
+{
+    static const char *const bodies[][2] = { { "{ }", "{ \"b\":2}" },
+                                             { "{}\n", "{\"b\":2}" },
+                                             { " {\"a\":1 } \r\n", " {\"a\":1 ,\"b\":2}" },
+                                             { "[{}]", "[{}]" },
+                                             { "", "" } };
+    struct world w;
+    world_open(&w, NULL, NULL);
+    tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
+    o.extra_body = "{\"b\":2}";
+    push(&w, &o);
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(*bodies); i++) {
+        tinker_future *f = tinker_service_call(w.service, "POST", HEALTH, bodies[i][0],
+                                               strlen(bodies[i][0]), NULL, &w.err);
+        CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
+        CHECK_STR(last(&w, HEALTH)->body, bodies[i][1]);
+        tinker_future_free(f);
+    }
+    tinker_call_options_pop();
+    world_close(&w);
+}
+
 /* ---- time and retries --------------------------------------------------------------------- */
 
 static void test_max_retries(void)
@@ -246,6 +270,59 @@ static void test_max_retries(void)
         tinker_sampler_free(s);
         world_close(&w);
     }
+}
+
+/* Pauses that the service asks for are no way around the number. */
+static void test_max_retries_in_pauses(void)
+{
+    static const int statuses[] = { 429, 402 };
+    tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
+    o.max_retries = -1;
+    for (size_t i = 0; i < 2; i++) {
+        struct world w;
+        world_open(&w, "{\"stream_sample\":true}", NULL);
+        tinker_sampler *s = world_sampler(&w);
+        say(&w, HEALTH, statuses[i], "{}", -1);
+        say(&w, API "asample", statuses[i], "{}", -1);
+        say(&w, API "stream_sample", statuses[i], "{}", -1);
+        push(&w, &o);
+        tinker_future *f = tinker_service_call(w.service, "GET", HEALTH, NULL, 0, NULL, &w.err);
+        CHECK_INT(world_finish(&w, f, 1000000), TINKER_EHTTP);
+        tinker_future_free(f);
+        f = tinker_sampler_sample(s, fake_prompt(3), NULL, NULL, &w.err);
+        tinker_stream *st = tinker_sampler_stream(s, fake_prompt(3), NULL, NULL, &w.err);
+        tinker_call_options_pop();
+        CHECK_INT(world_finish(&w, f, 1000000), TINKER_EHTTP);
+        CHECK_INT(w.err.http_status, statuses[i]);
+        CHECK_INT(world_finish(&w, tinker_stream_future(st), 1000000), TINKER_EHTTP);
+        CHECK_INT(fake_count(w.server, HEALTH), 1);
+        CHECK_INT(fake_count(w.server, API "asample"), 1);
+        CHECK_INT(fake_count(w.server, API "stream_sample"), 1);
+        tinker_future_free(f);
+        tinker_stream_free(st);
+        tinker_sampler_free(s);
+        world_close(&w);
+    }
+}
+
+/* The service makes an archive for as long as it says 503; not for who wants no second try. */
+static void test_max_retries_of_an_archive(void)
+{
+    struct world w;
+    world_open(&w, NULL, NULL);
+    tinker_rest *r = tinker_service_create_rest(w.service, &w.err);
+    const char *path = API "training_runs/r/checkpoints/weights/c/archive";
+    say(&w, path, 503, "{}", -1);
+    tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
+    o.max_retries = -1;
+    push(&w, &o);
+    tinker_future *f = tinker_rest_checkpoint_archive(r, "tinker://r/weights/c", &w.err);
+    tinker_call_options_pop();
+    CHECK_INT(world_finish(&w, f, 1000000), TINKER_EHTTP);
+    CHECK_INT(fake_count(w.server, path), 1);
+    tinker_future_free(f);
+    tinker_rest_free(r);
+    world_close(&w);
 }
 
 static void test_timeout_and_deadline(void)
@@ -383,6 +460,35 @@ static void test_failures_keep_their_answer(void)
     CHECK_INT(r->retries, 1);
     CHECK(r->body == NULL);
     tinker_future_free(f);
+    world_close(&w);
+}
+
+/* Kept or not, failed or not: the address is the one that was asked, query and all. */
+static void test_address_of_answers(void)
+{
+    struct world w;
+    tinker_service_options so;
+    tinker_named_string common = { "a", "1" }, own = { "b", "2" };
+    world_options(&w, &so);
+    so.query = &common;
+    so.n_query = 1;
+    world_open(&w, NULL, &so);
+    tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
+    o.query = &own;
+    o.n_query = 1;
+    for (int i = 0; i < 3; i++) {
+        o.keep_response = i == 0;
+        if (i == 2)
+            say(&w, HEALTH, 404, "{}", 1);
+        push(&w, &o);
+        tinker_future *f = tinker_service_call(w.service, "GET", HEALTH, NULL, 0, NULL, &w.err);
+        tinker_call_options_pop();
+        CHECK_INT(world_finish(&w, f, 10000), i == 2 ? TINKER_EHTTP : TINKER_OK);
+        const tinker_response *r = tinker_future_response(f);
+        REQUIRE(r && r->url);
+        CHECK_STR(strstr(r->url, "/api"), HEALTH "?a=1&b=2");
+        tinker_future_free(f);
+    }
     world_close(&w);
 }
 
@@ -548,11 +654,15 @@ int main(void)
     RUN(test_headers_and_query);
     RUN(test_threads_have_their_own);
     RUN(test_keys_and_bodies);
+    RUN(test_bodies_with_blanks);
     RUN(test_max_retries);
+    RUN(test_max_retries_in_pauses);
+    RUN(test_max_retries_of_an_archive);
     RUN(test_timeout_and_deadline);
     RUN(test_metadata_of_events);
     RUN(test_notes_without_options);
     RUN(test_failures_keep_their_answer);
+    RUN(test_address_of_answers);
     RUN(test_raw_answers);
     RUN(test_no_callback_after_free);
     RUN(test_any_call);
