@@ -32,6 +32,7 @@ struct tinker_pager {
     tinker_future *answer; /* under way, or being read */
     bool reading;
     size_t n, at;   /* of the answer: items, and the current one; at n: none */
+    size_t stale;   /* items of answers since one that was not seen before */
     size_t fresh;   /* items of the answer that were not seen before */
     bool last, end; /* nothing comes behind the answer; nothing comes any more */
     tinker_error err;
@@ -241,6 +242,9 @@ tinker_status tinker_pager_next(tinker_pager *p, int64_t timeout_ms, tinker_erro
             p->fresh++;
             return TINKER_OK;
         }
+        p->stale = p->fresh ? 0 : p->stale + p->n;
+        if (p->stale > 2 * p->n_seen + (size_t)p->page.limit)
+            err_set(&p->err, TINKER_EPROTOCOL, "the service gives the same items again and again");
         /* nothing but the item that was known: there is nothing behind it */
         p->end = p->last || (p->n <= 1 && p->fresh == 0);
         drop_answer(p);

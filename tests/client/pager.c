@@ -13,6 +13,7 @@ struct shelf {
     int item[ITEMS_MAX]; /* newest first */
     int n, cap;          /* cap: most that one page holds, 0: as asked */
     int requests;
+    bool deaf;  /* gives the first page, whatever was asked */
     int status; /* of the answers, 0: 200 */
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the shelf's list */
@@ -48,6 +49,8 @@ static void answer(void *state, const struct fake_request *r, struct fake_reply 
                        : strstr(r->path, "checkpoints") ? "checkpoints"
                                                         : "training_runs";
     bool paged = offset >= 0;
+    if (s->deaf && paged)
+        offset = 0;
     pthread_mutex_lock(&lock);
     s->requests++;
     if (s->cap && limit > s->cap)
@@ -270,6 +273,30 @@ static void test_errors_are_final(void)
     shelf_close(&s);
 }
 
+/* A service that does not know offsets gives its first page for ever. */
+static void test_the_same_page_again(void)
+{
+    struct shelf s;
+    shelf_open(&s, 50);
+    s.deaf = true;
+    tinker_page page = TINKER_PAGE_INIT;
+    page.limit = 10;
+    tinker_pager *p = tinker_rest_all_sessions(s.rest, &page, &s.w.err);
+    tinker_status status = TINKER_OK;
+    int n = 0;
+    while (status == TINKER_OK && n <= 50 && s.requests < 1000) {
+        status = tinker_pager_next(p, 5000, &s.w.err);
+        n += status == TINKER_OK;
+        if (status == TINKER_OK && !tinker_pager_session(p))
+            break;
+    }
+    CHECK_INT(n, 11);
+    CHECK_INT(status, TINKER_EPROTOCOL);
+    CHECK(strstr(s.w.err.message, "again") != NULL);
+    tinker_pager_free(p);
+    shelf_close(&s);
+}
+
 static void test_waiting_again(void)
 {
     struct shelf s;
@@ -294,6 +321,7 @@ int main(void)
     RUN(test_changes);
     RUN(test_all_read_is_deleted);
     RUN(test_errors_are_final);
+    RUN(test_the_same_page_again);
     RUN(test_waiting_again);
     return tap_done();
 }
