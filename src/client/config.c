@@ -16,6 +16,7 @@
 #include "client/prefs.h"
 #include "wire/wire.h"
 
+enum { SOCKETS_MAX = 100000 };
 #define DEFAULT_URL "https://tinker.thinkingmachines.dev/services/tinker-prod"
 
 static const char *text_of(struct config *c, const char *option, const char *name)
@@ -235,15 +236,21 @@ static void set_poll_backoff(struct config *c, const tinker_service_options *o)
     c->poll_backoff_max_ms = o->poll_backoff_max_ms > 0 ? o->poll_backoff_max_ms : 30000;
 }
 
+static int64_t bounded(int64_t sockets)
+{
+    return sockets < SOCKETS_MAX ? sockets : SOCKETS_MAX;
+}
+
 static void set_sockets(struct config *c, const tinker_service_options *o)
 {
     int64_t size = env_positive(&c->arena, "TINKEX_POOL_SIZE", 0);
     int64_t count = env_positive(&c->arena, "TINKEX_POOL_COUNT", 0);
-    int64_t product = size || count ? (size ? size : 50) * (count ? count : 20) : 0;
+    int64_t product = 0;
+    if (size || count)
+        product = bounded(size ? size : 50) * bounded(count ? count : 20);
     c->pool_max[POOL_SESSION] = o->session_sockets;
     c->pool_max[POOL_TRAIN] = o->training_sockets;
-    c->pool_max[POOL_SAMPLE] =
-        o->sampling_sockets ? o->sampling_sockets : (int)(product < 100000 ? product : 100000);
+    c->pool_max[POOL_SAMPLE] = o->sampling_sockets ? o->sampling_sockets : (int)bounded(product);
     c->pool_max[POOL_RETRIEVE] = o->polling_sockets;
     c->pool_max[POOL_TELEMETRY] = o->telemetry_sockets;
 }

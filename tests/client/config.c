@@ -190,6 +190,12 @@ static void test_transport(void) /* R-009 R-192 R-215 */
     c = with("TINKEX_POOL_SIZE", "7", NULL);
     CHECK_INT(c.pool_max[POOL_SAMPLE], 140);
     config_clear(&c);
+    clear(); /* 2^48 * 2^16 is not 0 */
+    setenv("TINKEX_POOL_SIZE", "281474976710656", 1);
+    setenv("TINKEX_POOL_COUNT", "65536", 1);
+    CHECK_INT(config_init(&c, NULL, NULL), TINKER_OK);
+    CHECK_INT(c.pool_max[POOL_SAMPLE], 100000);
+    config_clear(&c);
     c = with("TINKEX_POOL_SIZE", "-7", NULL);
     CHECK_INT(c.pool_max[POOL_SAMPLE], 0);
     config_clear(&c);
