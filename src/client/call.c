@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 #include "base/err.h"
+#include "base/number.h"
 #include "base/rand.h"
 #include "client/identity.h"
 #include "client/local.h"
@@ -39,22 +40,15 @@ double call_backoff(int k, double u)
     return (bound < 10.0 ? bound : 10.0) * (1 - 0.25 * u);
 }
 
-static bool parse_number(const char *s, double *out)
-{
-    char *end;
-    *out = strtod(s, &end);
-    return end != s && *end == '\0' && isfinite(*out);
-}
-
 double call_retry_after(const struct http_response *resp, int64_t wall_ns)
 {
     char text[64];
     double s = 0;
     struct wire_time date;
-    if (http_response_header(resp, "retry-after-ms", text, sizeof(text)) && parse_number(text, &s))
+    if (http_response_header(resp, "retry-after-ms", text, sizeof(text)) && number_read(text, &s))
         s /= 1000;
     else if (http_response_header(resp, "retry-after", text, sizeof(text))) {
-        if (!parse_number(text, &s))
+        if (!number_read(text, &s))
             s = wire_time_parse_http(text, &date) ? (double)(date.us - wall_ns / 1000) / 1e6 : 0;
     }
     return s > 0 && s <= 60 ? s : 0;

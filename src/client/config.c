@@ -220,7 +220,7 @@ static void set_transport(struct config *c, const tinker_service_options *o)
         o->timeout_ms > 0 ? o->timeout_ms : env_positive(&c->arena, "TINKEX_TIMEOUT", 0);
     c->timeout_ms = given ? given : conservative ? 120000 : 60000;
     c->connect_ms = given ? given : 5000; /* a number given by the user means all phases */
-    snprintf(c->timeout_text, sizeof(c->timeout_text), "%g", (double)c->timeout_ms / 1000);
+    number_text((double)c->timeout_ms / 1000, 15, c->timeout_text);
     int64_t retries = env_whole(&c->arena, "TINKEX_MAX_RETRIES", conservative ? 2 : 10);
     c->max_retries = o->max_retries ? (o->max_retries < 0 ? 0 : o->max_retries)
                                     : (int)(retries < 1000 ? retries : 1000);

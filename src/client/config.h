@@ -11,6 +11,7 @@
 #include <tinker/service.h>
 #include "base/arena.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "client/metrics.h"
 #include "http/http.h"
 
@@ -37,10 +38,10 @@ struct config {
     const char *ca_file;
     int64_t timeout_ms; /* read, write, acquire */
     int64_t connect_ms;
-    char timeout_text[24];       /* for x-stainless-read-timeout: "60" */
-    int max_retries;             /* layer 1 */
-    atomic_bool muted;           /* the service is being freed by a callback: no more of them */
-    const atomic_bool *muted_by; /* that of the service, also in copies for other accounts */
+    char timeout_text[NUMBER_SIZE]; /* for x-stainless-read-timeout: "60" */
+    int max_retries;                /* layer 1 */
+    atomic_bool muted;              /* the service is being freed by a callback: no more of them */
+    const atomic_bool *muted_by;    /* that of the service, also in copies for other accounts */
     bool telemetry, subprocess_sampling, dump_headers, otel, poll_backoff;
     bool isolate_limits;
     int64_t poll_backoff_initial_ms, poll_backoff_max_ms;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/number.h"
 #include "client/config.h"
 #include "client/metrics.h"
 #include "client/runtime.h"
@@ -290,8 +291,11 @@ void tinker_event_line(const tinker_event *event, char *out, size_t n)
     struct buf b;
     buf_init(&b, 1 << 20);
     buf_puts(&b, event->name);
-    for (size_t i = 0; i < event->n_measurements; i++)
-        buf_printf(&b, " %s=%.15g", event->measurements[i].name, event->measurements[i].value);
+    for (size_t i = 0; i < event->n_measurements; i++) {
+        char text[NUMBER_SIZE];
+        number_text(event->measurements[i].value, 15, text);
+        buf_printf(&b, " %s=%s", event->measurements[i].name, text);
+    }
     for (size_t i = 0; i < event->n_metadata; i++)
         buf_printf(&b, " %s=%s", event->metadata[i].name, event->metadata[i].value);
     for (char *c = b.data; c && *c; c++)

@@ -16,6 +16,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/map.h"
+#include "base/number.h"
 
 enum { SLOTS = 1024, NAMES_MAX = 4096, NAME_LEN_MAX = 200, BOUNDS = TINKER_HISTOGRAM_BUCKETS - 1 };
 enum { RETAIN_DEFAULT = 1000, RETAIN_MAX = 1000000 };
@@ -380,6 +381,13 @@ static void put_type(struct buf *b, const char *name, const char *type)
     buf_printf(b, " %s\n", type);
 }
 
+static void put_number(struct buf *b, double v)
+{
+    char text[NUMBER_SIZE];
+    number_text(v, 17, text);
+    buf_printf(b, "%s\n", text);
+}
+
 static void put_histogram(struct buf *b, const tinker_histogram *h)
 {
     int64_t below = 0;
@@ -393,7 +401,8 @@ static void put_histogram(struct buf *b, const tinker_histogram *h)
             buf_printf(b, "_bucket{le=\"+Inf\"} %lld\n", (long long)below);
     }
     put_name(b, h->name);
-    buf_printf(b, "_sum %.17g\n", h->sum);
+    buf_puts(b, "_sum ");
+    put_number(b, h->sum);
     put_name(b, h->name);
     buf_printf(b, "_count %lld\n", (long long)h->count);
 }
@@ -411,7 +420,8 @@ char *tinker_metrics_text(const tinker_metrics *m)
     for (size_t i = 0; i < m->n_gauges; i++) {
         put_type(&b, m->gauges[i].name, "gauge");
         put_name(&b, m->gauges[i].name);
-        buf_printf(&b, " %.17g\n", m->gauges[i].value);
+        buf_putc(&b, ' ');
+        put_number(&b, m->gauges[i].value);
     }
     for (size_t i = 0; i < m->n_histograms; i++)
         put_histogram(&b, &m->histograms[i]);

@@ -194,7 +194,7 @@ static struct prefs *prefs_new(const tinker_call_options *o, tinker_error *err)
     atomic_init(&p->refs, 1);
     arena_init(&p->arena, SIZE_MAX);
     p->timeout_ms = o->timeout_ms;
-    snprintf(p->timeout_text, sizeof(p->timeout_text), "%g", (double)o->timeout_ms / 1000);
+    number_text((double)o->timeout_ms / 1000, 15, p->timeout_text);
     p->deadline_ms = o->deadline_ms;
     p->max_retries = o->max_retries == 0 ? -1 : o->max_retries < 0 ? 0 : o->max_retries;
     p->key = o->idempotency_key ? arena_strdup(&p->arena, o->idempotency_key) : NULL;

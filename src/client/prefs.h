@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <tinker/call.h>
 #include "base/arena.h"
+#include "base/number.h"
 #include "http/http.h"
 
 struct prefs {
@@ -17,7 +18,7 @@ struct prefs {
     atomic_int submits; /* operations so far */
     struct arena arena; /* all below */
     int64_t timeout_ms; /* 0: as configured */
-    char timeout_text[24];
+    char timeout_text[NUMBER_SIZE];
     int64_t deadline_ms;         /* 0: none */
     int max_retries;             /* -1: as configured */
     struct http_header *headers; /* none of them goes to another origin */

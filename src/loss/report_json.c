@@ -3,14 +3,15 @@
 #include <math.h>
 #include <stdlib.h>
 #include "base/buf.h"
+#include "base/number.h"
 #include "loss/tape.h"
 
 static void put_number(struct buf *b, double v)
 {
+    char text[NUMBER_SIZE] = "null";
     if (isfinite(v))
-        buf_printf(b, "%.17g", v);
-    else
-        buf_puts(b, "null");
+        number_text(v, 17, text);
+    buf_puts(b, text);
 }
 
 static void put_text(struct buf *b, const char *s)

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <strings.h>
 #include "base/base64.h"
+#include "base/number.h"
 #include "wire/timestamp.h"
 
 bool wire_expect(struct wire_reader *r, enum json_kind kind)
@@ -123,9 +124,7 @@ static bool double_from_text(char *s, double *out)
         s[n++] = s[i];
     }
     s[n] = '\0';
-    char *end;
-    *out = strtod(s, &end);
-    return n && *end == '\0' && isfinite(*out);
+    return number_read(s, out);
 }
 
 bool wire_read_double(struct wire_reader *r, double *out)
