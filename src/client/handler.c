@@ -122,3 +122,10 @@ void handler_leave(struct handler *h, bool completed)
     }
     progress_line(h, now);
 }
+
+void handler_release(struct handler *h, struct sem_wait *permit)
+{
+    if (permit->sem && !permit->holding)
+        h->waiting--;
+    sem_give(permit);
+}

@@ -30,6 +30,8 @@ struct handler *handler_ref(struct holder *h, const char *session_id,
 void handler_unref(struct handler *h);
 void handler_enter(struct handler *h); /* a sample got its permit */
 void handler_leave(struct handler *h, bool completed);
+/* Give the permit back, or wait for it no more; harmless without either.  h may be NULL then. */
+void handler_release(struct handler *h, struct sem_wait *permit);
 /* Delay after the k-th failure (k from 1), u in [0, 1): ms. */
 int64_t handler_delay_ms(const tinker_retry_options *o, int k, double u);
 tinker_status handler_check(const tinker_retry_options *o, tinker_error *err);

@@ -74,7 +74,7 @@ static void stop(struct stream_op *o, bool completed)
     if (o->entered)
         handler_leave(o->handler, completed);
     o->entered = false;
-    sem_give(&o->permit);
+    handler_release(o->handler, &o->permit);
 }
 
 static void stream_destroy(struct op *op)

@@ -74,7 +74,7 @@ static void stop(struct sample_op *s, bool completed)
     if (s->entered)
         handler_leave(s->handler, completed);
     s->entered = false;
-    sem_give(&s->permit);
+    handler_release(s->handler, &s->permit);
 }
 
 static void sample_destroy(struct op *op)

@@ -377,6 +377,25 @@ static void test_progress_lines(void) /* R-067 */
     world_close(&w);
 }
 
+/* Who gave up is not waiting any more. */
+static void test_progress_without_the_cancelled(void) /* */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, "{\"sample_max_concurrent_requests\":1}");
+    fake_script(w.server, POLL,
+                (struct fake_reply){ .by_handler = true, .delay_ms = 5000, .times = -1 });
+    tinker_future *f[3] = { sample(s, 2), sample(s, 2), sample(s, 2) };
+    world_settle(&w);
+    tinker_future_cancel(f[1]);
+    tinker_future_cancel(f[2]);
+    CHECK_INT(world_finish(&w, f[0], 10000), TINKER_OK);
+    CHECK_INT(world_log_count(&w, "0 waiting, 0 in progress, 1 completed"), 1);
+    for (int i = 0; i < 3; i++)
+        tinker_future_free(f[i]);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
 static void test_base_model(void) /* */
 {
     struct world w;
@@ -555,6 +574,7 @@ int main(void)
     RUN(test_clients_of_one_session_share);
     RUN(test_retries_may_be_off);
     RUN(test_progress_lines);
+    RUN(test_progress_without_the_cancelled);
     RUN(test_base_model);
     RUN(test_samplers_travel);
     RUN(test_scope_of_limits);
