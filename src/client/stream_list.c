@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #include "base/err.h"
 #include "base/os.h"
@@ -53,14 +54,20 @@ void stream_list_unref(struct stream_list *l)
     free(l);
 }
 
+/* Room for one more: where read events are, if they are half of all, else more memory. */
 static bool grow_locked(struct stream_list *l)
 {
-    if (l->taken > 0 && l->taken == l->n)
-        l->n = l->taken = 0;
+    size_t unread = l->n - l->taken;
+    if (unread >= UNREAD_MAX)
+        return false;
     if (l->n < l->cap)
         return true;
-    if (l->n - l->taken >= UNREAD_MAX)
-        return false;
+    if (l->taken > 0 && l->taken >= unread) {
+        memmove(l->events, l->events + l->taken, unread * sizeof(*l->events));
+        l->n = unread;
+        l->taken = 0;
+        return true;
+    }
     size_t cap = l->cap ? 2 * l->cap : 64;
     tinker_stream_event *v = realloc(l->events, cap * sizeof(*v));
     if (!v)

@@ -1,0 +1,66 @@
+/* Events between two threads: order, bounds, and memory that does not grow with what was read. */
+#include "client/stream_list.c"
+#include "support/tap.h"
+
+static tinker_stream_event token(int i)
+{
+    return (tinker_stream_event){ .kind = TINKER_STREAM_TOKEN, .token = i };
+}
+
+/* A reader who is always one behind never empties the list. */
+static void test_read_events_leave_memory(void)
+{
+    struct stream_list *l = stream_list_new();
+    tinker_stream_event e = token(0);
+    REQUIRE(l);
+    CHECK(stream_list_push(l, &e));
+    for (int i = 1; i < 1 << 17; i++) {
+        e = token(i);
+        CHECK(stream_list_push(l, &e));
+        CHECK_INT(stream_list_next(l, 0, &e, NULL), TINKER_OK);
+        CHECK_INT(e.token, i - 1);
+    }
+    CHECK_INT(l->cap, 64);
+    stream_list_unref(l);
+}
+
+static void test_unread_events_are_bounded(void)
+{
+    struct stream_list *l = stream_list_new();
+    tinker_stream_event e = token(0);
+    int n = 0;
+    REQUIRE(l);
+    CHECK(stream_list_push(l, &e));
+    CHECK_INT(stream_list_next(l, 0, &e, NULL), TINKER_OK); /* what was read does not count */
+    while (n < 2 * UNREAD_MAX && stream_list_push(l, &e))
+        n++;
+    CHECK_INT(n, UNREAD_MAX);
+    stream_list_unref(l);
+}
+
+static void test_ends(void)
+{
+    struct stream_list *l = stream_list_new();
+    tinker_stream_event e = token(7);
+    tinker_error err = { .status = TINKER_ECONNECT, .message = "gone" }, got;
+    REQUIRE(l);
+    CHECK_INT(stream_list_next(l, 0, &e, &got), TINKER_ETIMEDOUT);
+    e = token(7);
+    CHECK(stream_list_push(l, &e));
+    stream_list_end(l, &err);
+    stream_list_end(l, NULL); /* the first end stands */
+    CHECK_INT(stream_list_next(l, -1, &e, &got), TINKER_OK);
+    CHECK_INT(e.token, 7);
+    CHECK_INT(stream_list_next(l, -1, &e, &got), TINKER_ECONNECT);
+    CHECK_STR(got.message, "gone");
+    CHECK_INT(e.kind, TINKER_STREAM_END);
+    stream_list_unref(l);
+}
+
+int main(void)
+{
+    RUN(test_read_events_leave_memory);
+    RUN(test_unread_events_are_bounded);
+    RUN(test_ends);
+    return tap_done();
+}
