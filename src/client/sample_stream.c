@@ -402,7 +402,11 @@ tinker_status tinker_stream_next(tinker_stream *st, int64_t timeout_ms, tinker_s
         if (s == TINKER_OK)
             s = stream_list_next(st->list, future_deadline_ms(timeout_ms), out, &mine);
     }
-    if (s == TINKER_ECANCELED && tinker_future_done(st->future)) /* or its deadline passed */
+    bool over = tinker_future_done(st->future);
+    if (s == TINKER_ETIMEDOUT && over) /* just now: what came before is read before */
+        s = stream_list_next(st->list, 0, out, &mine);
+    /* Cancelled, or its deadline passed: the future says which, and before the list ends. */
+    if ((s == TINKER_ECANCELED || s == TINKER_ETIMEDOUT) && over)
         s = tinker_future_wait(st->future, 0, &mine);
     if (s != TINKER_OK && err)
         *err = mine;

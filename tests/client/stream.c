@@ -1,5 +1,6 @@
 /* samples that arrive token by token, only where the service offers it. */
 #include <poll.h>
+#include <pthread.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 
@@ -339,6 +340,37 @@ static bool readable(int fd, int timeout_ms)
 }
 
 /* One poll loop for tokens and for the end. */
+static void *cancel_soon(void *arg)
+{
+    tinker_future_cancel(arg);
+    return NULL;
+}
+
+/* Whoever waits while another cancels is told that, not that the stream goes on. */
+static void test_cancelled_by_another(void)
+{
+    struct world w;
+    tinker_sampler *s;
+    world_open_real(&w, offered);
+    fake_script(w.server, STREAM, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
+    tinker_stream_free(open_stream(&w, &s, 1));
+    int wrong = 0;
+    for (int i = 0; i < 500; i++) {
+        pthread_t thread;
+        tinker_stream_event e;
+        tinker_stream *st = tinker_sampler_stream(s, fake_prompt(5), NULL, NULL, &w.err);
+        REQUIRE(st != NULL);
+        pthread_create(&thread, NULL, cancel_soon, tinker_stream_future(st));
+        while (!tinker_future_done(tinker_stream_future(st)))
+            continue;
+        wrong += tinker_stream_next(st, -1, &e, &w.err) != TINKER_ECANCELED;
+        pthread_join(thread, NULL);
+        tinker_stream_free(st);
+    }
+    CHECK_INT(wrong, 0);
+    close_stream(&w, NULL, s);
+}
+
 static void test_descriptors(void)
 {
     struct world w;
@@ -409,6 +441,7 @@ int main(void)
     RUN(test_permits);
     RUN(test_few_connections);
     RUN(test_deadline_and_cancel);
+    RUN(test_cancelled_by_another);
     RUN(test_descriptors);
     RUN(test_giving_up);
     return tap_done();
