@@ -35,7 +35,7 @@ struct hub {
     const char *id, *endpoint;
     char folder[MODEL_FOLDER_MAX];
     char commit[72];
-    char authorization[512]; /* "": no token */
+    char authorization[4096]; /* "": no token */
 };
 
 /* ---- one exchange ---------------------------------------------------------------------- */
@@ -223,7 +223,7 @@ static tinker_status hash_file(const char *path, char hex[65], tinker_error *err
 static tinker_status fetch_bytes(const struct hub *h, const char *name, int fd, char etag[128],
                                  tinker_error *err)
 {
-    char url[2048], location[2048];
+    char url[2048], *location = NULL;
     struct stat st;
     struct fetch f;
     if (fstat(fd, &st) != 0)
@@ -233,15 +233,16 @@ static tinker_status fetch_bytes(const struct hub *h, const char *name, int fd, 
     int http = f.r.resp.status;
     if (status == TINKER_OK)
         note_etag(&f.r.resp, etag);
-    bool moved = status == TINKER_OK && http >= 301 && http <= 308 &&
-                 http_response_header(&f.r.resp, "Location", location, sizeof(location));
+    if (status == TINKER_OK && http >= 301 && http <= 308)
+        location = http_response_location(&f.r.resp);
     http_request_clear(&f.r);
-    if (moved) { /* large files are elsewhere, where our token has no business */
+    if (location) { /* large files are elsewhere, where our token has no business */
         if (location[0] == '/')
             snprintf(url, sizeof(url), "%s%.1900s", h->endpoint, location);
         status = get(h, location[0] == '/' ? url : location, false, fd, st.st_size, &f, err);
         http = f.r.resp.status;
         http_request_clear(&f.r);
+        free(location);
     }
     /* 416: there is nothing after what we have. */
     if (status == TINKER_OK && http != 200 && http != 206 && !(http == 416 && st.st_size))
@@ -407,6 +408,8 @@ tinker_status hub_download(const char *id, tinker_error *err)
     model_dir_folder(id, h.folder);
     if (token && *token) {
         log_secret(token);
+        if (strlen(token) + sizeof("Bearer ") > sizeof(h.authorization))
+            return err_set(err, TINKER_EINVAL, "HF_TOKEN is longer than any token");
         snprintf(h.authorization, sizeof(h.authorization), "Bearer %s", token);
     }
     snprintf(url, sizeof(url), "%s/api/models/%s/revision/main", h.endpoint, id);

@@ -296,10 +296,10 @@ static void got_url(struct archive_op *a, const char *url, int64_t expires_us)
 static void got_redirect(struct archive_op *a)
 {
     const struct http_response *resp = &a->call.http.resp;
-    char url[8192], date[64];
+    char *url = http_response_location(resp), date[64];
     struct wire_time t;
     tinker_error err;
-    if (!http_response_header(resp, "location", url, sizeof(url))) {
+    if (!url) {
         err_set(&err, TINKER_EPROTOCOL, "the service redirected without saying where");
         fail(a, &err);
         return;
@@ -308,6 +308,7 @@ static void got_redirect(struct archive_op *a)
     if (http_response_header(resp, "expires", date, sizeof(date)) && wire_time_parse_http(date, &t))
         expires = t.us;
     got_url(a, url, expires);
+    free(url);
 }
 
 static void got_archive(struct archive_op *a)

@@ -117,9 +117,11 @@ void http_cancel(struct http_request *r);
 void http_pause(struct http_request *r, bool pause);
 void http_request_clear(struct http_request *r); /* free what the response holds */
 
-/* Value of a response header (case-insensitive) copied to out, false: absent. */
+/* Value of a response header (case-insensitive) copied to out, cut if need be; false: absent. */
 bool http_response_header(const struct http_response *resp, const char *name, char *out,
                           size_t size);
+/* Where a redirect leads, however long; the caller frees it.  NULL: absent, or no memory. */
+char *http_response_location(const struct http_response *resp);
 
 /* Escape for a query string value: space as +. */
 void http_query_escape(struct buf *out, const char *s);

@@ -59,16 +59,19 @@ static char *resolve(struct http_request *r, const char *from, const char *to)
 bool transfer_redirect(struct http_request *r)
 {
     int status = r->resp.status;
-    char location[4096];
     if (!r->follow || r->resp.failure != HTTP_OK ||
-        (status != 301 && status != 302 && status != 303 && status != 307 && status != 308) ||
-        !http_response_header(&r->resp, "location", location, sizeof(location)))
+        (status != 301 && status != 302 && status != 303 && status != 307 && status != 308))
+        return false;
+    char *location = http_response_location(&r->resp);
+    if (!location)
         return false;
     if (r->redirects++ >= MAX_REDIRECTS) {
+        free(location);
         transfer_fail(r, HTTP_FAIL_PROTOCOL, "more than %d redirects", MAX_REDIRECTS);
         return false;
     }
     char *next = resolve(r, r->location ? r->location : r->url, location);
+    free(location);
     if (!next) {
         transfer_fail(r, HTTP_FAIL_PROTOCOL, "redirect to an unusable address");
         return false;

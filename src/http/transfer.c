@@ -473,8 +473,8 @@ void http_request_clear(struct http_request *r)
     r->as_get = false;
 }
 
-bool http_response_header(const struct http_response *resp, const char *name, char *out,
-                          size_t size)
+/* The value, *len bytes of the head; NULL: absent. */
+static const char *find_header(const struct http_response *resp, const char *name, size_t *len)
 {
     const char *p = resp->head.data, *end = p ? p + resp->head.len : NULL;
     while (p < end) {
@@ -482,13 +482,30 @@ bool http_response_header(const struct http_response *resp, const char *name, ch
         if (is_header(p, n, name)) {
             const char *value = p + strlen(name) + 1;
             value += strspn(value, " \t");
-            size_t len = (size_t)(p + n - value);
-            len = len < size ? len : size - 1;
-            memcpy(out, value, len);
-            out[len] = '\0';
-            return true;
+            *len = (size_t)(p + n - value);
+            return value;
         }
         p += n + 1;
     }
-    return false;
+    return NULL;
+}
+
+bool http_response_header(const struct http_response *resp, const char *name, char *out,
+                          size_t size)
+{
+    size_t len;
+    const char *value = find_header(resp, name, &len);
+    if (!value)
+        return false;
+    len = len < size ? len : size - 1;
+    memcpy(out, value, len);
+    out[len] = '\0';
+    return true;
+}
+
+char *http_response_location(const struct http_response *resp)
+{
+    size_t len;
+    const char *value = find_header(resp, "location", &len);
+    return value ? strndup(value, len) : NULL;
 }
