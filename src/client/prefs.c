@@ -85,7 +85,10 @@ static tinker_status check_headers(const tinker_call_options *o, tinker_error *e
 static tinker_status check_list(const char *what, const tinker_named_string *v, size_t n,
                                 tinker_error *err)
 {
-    if (n > LIST_MAX || (n && !v))
+    if (n && !v)
+        return err_set(err, TINKER_EINVAL, "call options: %s is NULL, and has %zu members", what,
+                       n);
+    if (n > LIST_MAX)
         return err_set(err, TINKER_EINVAL, "call options: %s has %zu members, at most %d are taken",
                        what, n, LIST_MAX);
     for (size_t i = 0; i < n; i++)

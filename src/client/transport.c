@@ -95,7 +95,10 @@ void tinker_exchange_done(tinker_exchange *x, int status, const tinker_named_str
     if (status < 100 || status > 599) {
         x->failure = HTTP_FAIL_PROTOCOL;
         snprintf(x->reason, sizeof(x->reason), "the transport gave the status %d", status);
-    } else if (!buf_ok(&x->head) || !buf_ok(&x->body)) {
+    } else if (!buf_ok(&x->head)) {
+        x->failure = HTTP_FAIL_PROTOCOL;
+        snprintf(x->reason, sizeof(x->reason), "no room for %zu headers", n_headers);
+    } else if (!buf_ok(&x->body)) {
         x->failure = n_body > x->body.max ? HTTP_FAIL_PROTOCOL : HTTP_FAIL_NOMEM;
         snprintf(x->reason, sizeof(x->reason), "no room for an answer of %zu bytes", n_body);
     }

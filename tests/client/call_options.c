@@ -86,6 +86,9 @@ static void test_other_options_are_checked(void)
     o.query = &nameless;
     o.n_query = 1;
     CHECK_INT(tinker_call_options_push(&o, &err), TINKER_EINVAL);
+    o.query = NULL;
+    CHECK_INT(tinker_call_options_push(&o, &err), TINKER_EINVAL);
+    CHECK(strstr(err.message, "query is NULL") != NULL);
     o = (tinker_call_options)TINKER_CALL_OPTIONS_INIT;
     o.timeout_ms = -1;
     CHECK_INT(tinker_call_options_push(&o, &err), TINKER_EINVAL);
