@@ -50,9 +50,9 @@ TINKER_API int tinker_tracestate_count(const char *tracestate, tinker_error *err
  * is not there or the tracestate is malformed. */
 TINKER_API int tinker_tracestate_get(const char *tracestate, const char *key, char *out, size_t n);
 /* Write tracestate (NULL: none) with this key in front, in place of the one it had, to
- * out[0..n), which may not overlap it; value NULL removes it.  When there are more than 32 members, or there is no room,
- * members at the end are left out.  TINKER_EINVAL: the tracestate, key or value is malformed, or
- * there is not even room for the new member. */
+ * out[0..n), which may not overlap it; value NULL removes it.  When there are more than 32
+ * members, or there is no room, members at the end are left out.  TINKER_EINVAL: the tracestate,
+ * key or value is malformed, or there is not even room for the new member. */
 TINKER_API tinker_status tinker_tracestate_put(const char *tracestate, const char *key,
                                                const char *value, char *out, size_t n,
                                                tinker_error *err);

@@ -622,9 +622,9 @@ static void test_any_call(void)
     CHECK_STR(fake_header(q, "Content-Type", v), "application/json");
     CHECK(fake_header(q, "X-API-Key", v) != NULL);
     tinker_future_free(f);
+    say(&w, API "future_feature", 422, "{\"detail\":\"no\"}", 1);
     f = tinker_service_call(w.service, "POST", API "future_feature", "a=1", 3,
                             "application/x-www-form-urlencoded", &w.err);
-    say(&w, API "future_feature", 422, "{\"detail\":\"no\"}", 1);
     CHECK_INT(world_finish(&w, f, 100000), TINKER_EHTTP);
     CHECK_STR(tinker_future_response(f)->body, "{\"detail\":\"no\"}");
     CHECK_STR(fake_header(last(&w, API "future_feature"), "Content-Type", v),
