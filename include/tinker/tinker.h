@@ -20,6 +20,7 @@
 #ifndef TINKER_TINKER_H
 #define TINKER_TINKER_H
 
+#include <tinker/blocking.h>
 #include <tinker/breaker.h>
 #include <tinker/call.h>
 #include <tinker/data.h>

@@ -230,6 +230,14 @@ static bool await(tinker_future *f, int64_t timeout_ms, tinker_error *err)
     return false;
 }
 
+tinker_future *service_await(tinker_future *f, int64_t timeout_ms, tinker_error *err)
+{
+    if (await(f, timeout_ms, err))
+        return f;
+    tinker_future_free(f);
+    return NULL;
+}
+
 tinker_training *service_await_training(tinker_future *f, int64_t timeout_ms, tinker_error *err)
 {
     tinker_training *t = await(f, timeout_ms, err) ? tinker_future_take_training(f) : NULL;
