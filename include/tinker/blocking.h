@@ -25,6 +25,7 @@
 
 #include <tinker/call.h>
 #include <tinker/loss.h>
+#include <tinker/receive.h>
 #include <tinker/rest.h>
 #include <tinker/sampling.h>
 #include <tinker/training.h>
@@ -42,6 +43,12 @@ TINKER_API tinker_future *tinker_service_call_wait(tinker_service *s, const char
                                                    const char *path, const void *body, size_t n,
                                                    const char *content_type, int64_t timeout_ms,
                                                    tinker_error *err);
+TINKER_API tinker_future *tinker_service_receive_wait(tinker_service *s, const char *method,
+                                                      const char *path, const void *body, size_t n,
+                                                      const tinker_receive_options *opts,
+                                                      tinker_receive_callback *on_piece,
+                                                      void *state, int64_t timeout_ms,
+                                                      tinker_error *err);
 
 /* ---- training ---------------------------------------------------------------------- */
 

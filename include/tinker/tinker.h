@@ -33,6 +33,7 @@
 #include <tinker/metrics.h>
 #include <tinker/multipart.h>
 #include <tinker/names.h>
+#include <tinker/receive.h>
 #include <tinker/recovery.h>
 #include <tinker/rest.h>
 #include <tinker/renderer.h>

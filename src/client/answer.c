@@ -133,12 +133,17 @@ struct tap *tap_new(const struct prefs *p)
     if (!t)
         return NULL;
     atomic_init(&t->refs, 1);
-    t->call = p->on_response;
-    t->state = p->on_response_state;
+    t->call = p ? p->on_response : NULL;
+    t->state = p ? p->on_response_state : NULL;
     t->pid = getpid();
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->cond, NULL);
     return t;
+}
+
+void tap_ref(struct tap *t)
+{
+    atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
 }
 
 void tap_unref(struct tap *t)
@@ -161,22 +166,34 @@ void tap_close(struct tap *t)
     pthread_mutex_unlock(&t->lock);
 }
 
+bool tap_enter(struct tap *t)
+{
+    pthread_mutex_lock(&t->lock);
+    t->running = !t->closed;
+    t->caller = pthread_self();
+    bool may = t->running;
+    pthread_mutex_unlock(&t->lock);
+    return may;
+}
+
+void tap_leave(struct tap *t)
+{
+    pthread_mutex_lock(&t->lock);
+    t->running = false;
+    pthread_cond_broadcast(&t->cond);
+    pthread_mutex_unlock(&t->lock);
+}
+
 static void deliver(void *arg)
 {
     struct message *m = arg;
     struct tap *t = m->tap;
     pthread_mutex_lock(&t->lock);
     t->waiting--;
-    t->running = !t->closed && !atomic_load(&m->cfg->muted);
-    t->caller = pthread_self();
-    bool call = t->running;
     pthread_mutex_unlock(&t->lock);
-    if (call) {
+    if (!atomic_load(&m->cfg->muted) && tap_enter(t)) {
         t->call(t->state, &m->answer->pub);
-        pthread_mutex_lock(&t->lock);
-        t->running = false;
-        pthread_cond_broadcast(&t->cond);
-        pthread_mutex_unlock(&t->lock);
+        tap_leave(t);
     }
     answer_unref(m->answer);
     tap_unref(t);
@@ -192,7 +209,7 @@ static void send(struct tap *t, struct answer *a, const struct holder *h)
     struct message *m = room ? malloc(sizeof(*m)) : NULL;
     if (m) {
         *m = (struct message){ t, a, h->cfg };
-        atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
+        tap_ref(t);
         atomic_fetch_add_explicit(&a->refs, 1, memory_order_relaxed);
         if (runtime_deliver(h->rt, deliver, m))
             return;
@@ -215,18 +232,34 @@ static void replace(struct tinker_future *f, struct answer *a)
     f->answer = a;
 }
 
+static struct answer_note note_of(const struct call *c)
+{
+    return (struct answer_note){ c->spec->name, c->spec->method, c->http.resp.status, c->sent - 1,
+                                 loop_now_ns(c->holder->rt->loop) - c->sent_ns };
+}
+
+struct answer *answer_begun(const struct call *c)
+{
+    const struct answer_note note = note_of(c);
+    return answer_of(c, &note);
+}
+
+const tinker_response *answer_response(const struct answer *a)
+{
+    return &a->pub;
+}
+
 void answer_note(struct call *c)
 {
     struct tinker_future *f = c->op->future;
     if (!f)
         return;
-    f->note = (struct answer_note){ c->spec->name, c->spec->method, c->http.resp.status,
-                                    c->sent - 1, loop_now_ns(c->holder->rt->loop) - c->sent_ns };
+    f->note = note_of(c);
     const struct prefs *p = c->op->prefs;
-    if (!p || !(p->keep || f->tap))
+    if (!p || !(p->keep || p->on_response))
         return;
     struct answer *a = answer_of(c, &f->note);
-    if (a && f->tap)
+    if (a && p->on_response)
         send(f->tap, a, c->holder);
     if (p->keep)
         replace(f, a); /* an older one would not be the last */

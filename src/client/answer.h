@@ -22,15 +22,23 @@ struct answer_note {
 };
 
 struct answer; /* a tinker_response and what it points to; shared */
-struct tap;    /* the way from a call to its on_response */
+struct tap;    /* the way from a call to a callback of its user's, such as on_response */
 
 /* An exchange of a call of an operation is over. */
 void answer_note(struct call *c);
 /* Keep the answer that c ended with, whatever the options say; false: no memory for it. */
 bool answer_keep(struct op *op, const struct call *c);
+/* What has come of an answer whose body is still under way; a reference, NULL: no memory. */
+struct answer *answer_begun(const struct call *c);
+const tinker_response *answer_response(const struct answer *a);
 void answer_unref(struct answer *a); /* any thread */
 
-struct tap *tap_new(const struct prefs *p); /* any thread; NULL: no memory */
+/* Any thread; p NULL: for callbacks of another kind; NULL: no memory. */
+struct tap *tap_new(const struct prefs *p);
+/* On the courier, around a call of the user's; false: it must not be called any more. */
+bool tap_enter(struct tap *t);
+void tap_leave(struct tap *t);
+void tap_ref(struct tap *t); /* any thread */
 /* Any thread: the callback is not running and will not be called any more, unless this is
  * called by it. */
 void tap_close(struct tap *t);

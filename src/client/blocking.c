@@ -29,6 +29,18 @@ tinker_future *tinker_service_call_wait(tinker_service *s, const char *method, c
     return service_await(f, timeout_ms, err);
 }
 
+tinker_future *tinker_service_receive_wait(tinker_service *s, const char *method, const char *path,
+                                           const void *body, size_t n,
+                                           const tinker_receive_options *opts,
+                                           tinker_receive_callback *on_piece, void *state,
+                                           int64_t timeout_ms, tinker_error *err)
+{
+    tinker_future *f =
+        may_wait(err) ? tinker_service_receive(s, method, path, body, n, opts, on_piece, state, err)
+                      : NULL;
+    return service_await(f, timeout_ms, err);
+}
+
 /* ---- training ---------------------------------------------------------------------- */
 
 tinker_future *tinker_training_forward_backward_wait(tinker_training *t, const tinker_datum *data,

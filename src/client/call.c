@@ -71,6 +71,8 @@ static const struct prefs *submit_prefs(const struct call *c)
 /* Are all attempts spent that the caller allows? */
 static bool is_spent(const struct call *c)
 {
+    if (c->last)
+        return true;
     const struct prefs *p = submit_prefs(c);
     int sent = c->spec->pool == POOL_SAMPLE ? c->op ? c->op->sent : 0 : c->sent;
     return p && p->max_retries >= 0 && sent > p->max_retries;

@@ -57,6 +57,7 @@ struct call {
     enum auth_use use;
     size_t max_response; /* 0: 1 GB */
     bool conflict_final; /* a 409 is an answer, not a reason to try again */
+    bool last;           /* whatever comes of this attempt, there is no other; may be set later */
     void (*done)(struct call *c);
     /* Before every try but the first; may change the body.  May be NULL. */
     void (*renew)(struct call *c);

@@ -32,14 +32,15 @@ static void op_start(struct loop_task *t)
 static bool take_prefs(struct op *op, struct tinker_future *f)
 {
     struct prefs *p = prefs_current();
-    if (!p)
-        return true;
-    if (p->on_response)
+    bool calls = op->calls_back || (p && p->on_response);
+    if (calls)
         f->tap = tap_new(p);
-    if (p->on_response && !f->tap) {
+    if (calls && !f->tap) {
         prefs_unref(p);
         return false;
     }
+    if (!p)
+        return true;
     op->prefs = p;
     op->number = atomic_fetch_add(&p->submits, 1);
     return true;

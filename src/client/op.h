@@ -31,6 +31,7 @@ struct op {
     struct tinker_future *future; /* a reference, NULL once complete */
     struct op *next, *prev;       /* the holder's live operations */
     bool listed;
+    bool calls_back;     /* its future needs a tap */
     struct prefs *prefs; /* the caller's options for it, a reference; NULL: none */
     int number;          /* among those with the same options, from 0 */
     int sent;            /* attempts so far, all calls together, polls not counted */

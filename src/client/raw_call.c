@@ -1,4 +1,7 @@
 /* raw_call.c - any request to the service, answered with what came: see tinker_service_call(). */
+#include "client/raw_call.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
@@ -48,6 +51,28 @@ static tinker_status check_path(const char *path, tinker_error *err)
     return TINKER_OK;
 }
 
+const char *raw_check(const char *method, const char *path, const char *content_type,
+                      tinker_error *err)
+{
+    const char *known = method_name(method);
+    const tinker_named_string type = { "content-type", content_type };
+    if (!known) {
+        err_set(err, TINKER_EINVAL, "\"%s\" is no method; there are GET, POST, PUT, PATCH, DELETE",
+                method ? method : "");
+        return NULL;
+    }
+    if (check_path(path, err) != TINKER_OK ||
+        (content_type && prefs_check_header(&type, err) != TINKER_OK))
+        return NULL;
+    return known;
+}
+
+/* Without the query, which may hold what is nobody's business. */
+void raw_label(struct op *op, const char *method, const char *path)
+{
+    snprintf(op->label, sizeof(op->label), "%s %.*s", method, (int)strcspn(path, "?"), path);
+}
+
 static bool fill(struct raw_op *r, const char *method, const char *path, const void *body, size_t n,
                  const char *content_type)
 {
@@ -59,6 +84,7 @@ static bool fill(struct raw_op *r, const char *method, const char *path, const v
                                   false };
     struct rest_op *rest = &r->rest;
     rest->kind = &r->kind;
+    raw_label(&rest->op, method, path);
     rest->path = strdup(path + 1);
     buf_init(&rest->body, SIZE_MAX / 4);
     buf_append(&rest->body, body ? body : "", body ? n : 0);
@@ -71,17 +97,8 @@ tinker_future *tinker_service_call(tinker_service *s, const char *method, const 
                                    const void *body, size_t n, const char *content_type,
                                    tinker_error *err)
 {
-    const char *known = method_name(method);
-    const tinker_named_string type = { "content-type", content_type };
-    if (!known) {
-        err_set(err, TINKER_EINVAL, "\"%s\" is no method; there are GET, POST, PUT, PATCH, DELETE",
-                method ? method : "");
-        return NULL;
-    }
-    if (check_path(path, err) != TINKER_OK ||
-        (content_type && prefs_check_header(&type, err) != TINKER_OK))
-        return NULL;
-    struct holder *h = service_rest(s, err);
+    const char *known = raw_check(method, path, content_type, err);
+    struct holder *h = known ? service_rest(s, err) : NULL;
     struct raw_op *r = h ? calloc(1, sizeof(*r)) : NULL;
     if (!r) {
         if (h)

@@ -126,10 +126,12 @@ static size_t on_header(char *line, size_t size, size_t count, void *arg)
     return buf_ok(&resp->head) ? n : 0;
 }
 
+/* Also tells the status, which on_data may want to know before the end. */
 static bool is_success(struct http_request *r)
 {
     long status = 0;
     curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &status);
+    r->resp.status = (int)status;
     return status >= 200 && status < 300;
 }
 

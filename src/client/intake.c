@@ -1,0 +1,202 @@
+/* intake.c - see intake.h.
+ *
+ * At most one delivery is under way; it ends on the loop (`on_back`), which begins the next. */
+#include "client/intake.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include "base/buf.h"
+#include "base/err.h"
+#include "http/sse.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+enum { WINDOW = 1 << 18, LIMIT = 64 << 20, EVENT_BYTES_MAX = 16 << 20 };
+
+struct intake {
+    atomic_int refs; /* the owner's, and one while a delivery is under way */
+    struct runtime *rt;
+    const atomic_bool *muted;
+    tinker_receive_callback *call;
+    void *state;
+    struct tap *tap;     /* a reference, NULL: not bound */
+    struct answer *head; /* a reference */
+    bool events;
+    pthread_mutex_t lock;
+    bool closed; /* lock: the owner is gone, and perhaps the loop */
+    /* loop thread: */
+    struct intake_owner *owner; /* NULL: gone */
+    struct loop_task back;
+    struct buf fill;
+    bool under_way, paused;
+    bool lost; /* there was no memory for a piece */
+    /* the courier's while a delivery is under way: */
+    struct buf out;
+    struct sse sse;
+    tinker_receive_next next;
+    tinker_error err; /* TINKER_OK: none */
+};
+
+static void unref(struct intake *i)
+{
+    if (!i || atomic_fetch_sub_explicit(&i->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    pthread_mutex_destroy(&i->lock);
+    tap_unref(i->tap);
+    answer_unref(i->head);
+    sse_clear(&i->sse);
+    buf_clear(&i->fill);
+    buf_clear(&i->out);
+    free(i);
+}
+
+/* ---- on the courier ------------------------------------------------------------------------- */
+
+static void hand_out(struct intake *i, tinker_piece *piece)
+{
+    piece->head = answer_response(i->head);
+    bool may = !atomic_load(i->muted) && tap_enter(i->tap);
+    tinker_receive_next next = may ? i->call(i->state, piece) : TINKER_RECEIVE_STOP;
+    if (may)
+        tap_leave(i->tap);
+    if (next != TINKER_RECEIVE_MORE)
+        i->next = next;
+}
+
+static bool on_event(void *state, const struct sse_event *e)
+{
+    struct intake *i = state;
+    tinker_piece piece = { .data = e->data, .n = e->n, .event = e->event, .id = e->id };
+    hand_out(i, &piece);
+    return i->next != TINKER_RECEIVE_STOP;
+}
+
+static void deliver(void *arg)
+{
+    struct intake *i = arg;
+    tinker_piece piece = { .data = i->out.data, .n = i->out.len };
+    i->next = TINKER_RECEIVE_MORE;
+    if (!i->events)
+        hand_out(i, &piece);
+    else if (sse_feed(&i->sse, i->out.data, i->out.len, &i->err) != TINKER_OK &&
+             i->next != TINKER_RECEIVE_STOP)
+        err_prefix(&i->err, "an event of the answer");
+    if (i->next == TINKER_RECEIVE_STOP)
+        err_set(&i->err, TINKER_ECANCELED, "the receiver stopped the transfer");
+    pthread_mutex_lock(&i->lock);
+    bool open = !i->closed;
+    if (open)
+        loop_post(i->rt->loop, &i->back); /* which takes over the reference */
+    pthread_mutex_unlock(&i->lock);
+    if (!open)
+        unref(i);
+}
+
+/* ---- on the loop ---------------------------------------------------------------------------- */
+
+/* Begin a delivery, if there is something and the user wants it. */
+static void pump(struct intake *i)
+{
+    if (i->under_way || i->paused || i->lost || i->fill.len == 0 || i->err.status != TINKER_OK)
+        return;
+    struct buf empty = i->out;
+    i->out = i->fill;
+    i->fill = empty;
+    buf_reset(&i->fill);
+    atomic_fetch_add_explicit(&i->refs, 1, memory_order_relaxed);
+    i->under_way = runtime_deliver(i->rt, deliver, i);
+    if (i->under_way)
+        return;
+    atomic_fetch_sub_explicit(&i->refs, 1, memory_order_relaxed);
+    i->lost = true;
+}
+
+static void on_back(struct loop_task *t)
+{
+    struct intake *i = CONTAINER(t, struct intake, back);
+    i->under_way = false;
+    i->paused = i->next == TINKER_RECEIVE_PAUSE;
+    if (i->owner) {
+        pump(i);
+        i->owner->moved(i->owner); /* who may free it */
+    }
+    unref(i);
+}
+
+struct intake *intake_new(struct holder *h, bool events, tinker_receive_callback *call, void *state)
+{
+    struct intake *i = calloc(1, sizeof(*i));
+    if (!i)
+        return NULL;
+    atomic_init(&i->refs, 1);
+    pthread_mutex_init(&i->lock, NULL);
+    i->rt = h->rt;
+    i->muted = h->cfg->muted_by;
+    i->call = call;
+    i->state = state;
+    i->events = events;
+    i->back.run = on_back;
+    buf_init(&i->fill, LIMIT);
+    buf_init(&i->out, LIMIT);
+    sse_init(&i->sse, EVENT_BYTES_MAX, on_event, i);
+    return i;
+}
+
+void intake_bind(struct intake *i, struct intake_owner *owner, struct tap *tap)
+{
+    i->owner = owner;
+    i->tap = tap;
+    tap_ref(tap);
+}
+
+bool intake_has_head(const struct intake *i)
+{
+    return i->head != NULL;
+}
+
+void intake_set_head(struct intake *i, struct answer *head)
+{
+    i->head = head;
+}
+
+void intake_put(struct intake *i, const void *p, size_t n)
+{
+    buf_append(&i->fill, p, n);
+    i->lost = i->lost || !i->head || !buf_ok(&i->fill);
+    pump(i);
+}
+
+void intake_resume(struct intake *i)
+{
+    i->paused = false;
+    pump(i);
+}
+
+enum intake_state intake_state(struct intake *i)
+{
+    if (i->lost || (!i->under_way && i->err.status != TINKER_OK))
+        return INTAKE_BROKEN;
+    if (i->fill.len >= WINDOW)
+        return INTAKE_FULL;
+    return i->under_way || i->fill.len ? INTAKE_ROOM : INTAKE_EMPTY;
+}
+
+void intake_error(struct intake *i, tinker_error *err)
+{
+    if (i->lost)
+        err_nomem(err, "the answer");
+    else
+        *err = i->err;
+}
+
+void intake_free(struct intake *i)
+{
+    if (!i)
+        return;
+    pthread_mutex_lock(&i->lock);
+    i->closed = true;
+    pthread_mutex_unlock(&i->lock);
+    i->owner = NULL;
+    unref(i);
+}
