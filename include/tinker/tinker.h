@@ -30,6 +30,7 @@
 #include <tinker/future.h>
 #include <tinker/input.h>
 #include <tinker/loss.h>
+#include <tinker/map.h>
 #include <tinker/metrics.h>
 #include <tinker/multipart.h>
 #include <tinker/names.h>
