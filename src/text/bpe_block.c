@@ -71,7 +71,7 @@ static void fill_tables(const struct bpe_builder *b, struct bpe_header *h)
     }
     offsets[h->n_ids] = off;
     if (b->n_cells > 0)
-        memcpy(base + h->trie_at, b->trie, b->n_cells * sizeof(*b->trie));
+        memcpy(base + h->trie_at, b->trie.data, b->n_cells * sizeof(struct bpe_cell));
     for (size_t i = 0; b->n_cells == 0 && b->slots && i < (size_t)1 << h->slot_bits; i++) {
         slots[i] = b->slots[i];
         if (slots[i].meta)
@@ -138,16 +138,19 @@ static bool find_direct(struct bpe_builder *b, const struct bpe_header *h, uint8
 /* All tokens that a piece can hold, instead of the slots. */
 static void build_trie(struct bpe_builder *b)
 {
-    struct bpe_word *words = malloc((b->n_entries + 1) * sizeof(*words));
+    struct os_map map;
+    struct bpe_word *words = os_map_new(&map, (b->n_entries + 1) * sizeof(*words));
     size_t n = 0;
     for (size_t i = 0; words && i < b->n_entries; i++) {
         const struct bpe_entry *e = &b->entries[i];
         const unsigned char *p = (const unsigned char *)b->text.data + e->off;
         if (e->flags & BPE_PLAIN)
-            words[n++] = (struct bpe_word){ p, e->len, e->id, 0 };
+            words[n++] =
+                (struct bpe_word){ p, e->len, e->id, __builtin_bswap64(bpe_head(p, e->len)) };
     }
-    b->trie = words ? bpe_trie_build(words, n, &b->n_cells) : NULL;
-    free(words);
+    if (!words || !bpe_trie_build(words, n, &b->trie, &b->n_cells))
+        b->n_cells = 0;
+    os_map_close(&map);
 }
 
 /* open[id] for bpe_walk.c: bits of the bytes that a token may start with which, standing behind
@@ -246,8 +249,7 @@ tinker_status bpe_builder_finish(struct bpe_builder *b, const char *json, size_t
     bool decided = false, again = false, ok = out && direct && parts;
     ok = ok && find_direct(b, out, direct, parts, &decided);
     if (ok && !decided && b->n_cells > 0) {
-        free(b->trie);
-        b->trie = NULL;
+        os_map_close(&b->trie);
         b->n_cells = 0;
         again = true;
     }

@@ -1,7 +1,7 @@
 /* bpe_build.c - from a vocabulary in the file's order to tables by id and by bytes.
  *
- * Tokens arrive in any order.  They are kept in one text, found by a hash table of their bytes
- * that doubles when half full, and by id.  bpe_block.c writes the tables when all are known. */
+ * Tokens arrive in any order.  They are kept in one text and found by id; when all are there,
+ * bpe_index.c finds them by their bytes.  bpe_block.c writes the tables at last. */
 #include "text/bpe_build.h"
 
 #include <stdlib.h>
@@ -20,33 +20,42 @@ uint32_t bpe_byte_char(unsigned char byte)
     return byte == 0xAD ? 0x143 : 0x121u + (byte - 0x7Fu);
 }
 
+/* Without branches, which nobody could predict. */
 int bpe_char_byte(uint32_t cp)
 {
-    if ((cp >= 0x21 && cp <= 0x7E) || (cp >= 0xA1 && cp <= 0xAC) || (cp >= 0xAE && cp <= 0xFF))
-        return (int)cp;
-    if (cp >= 0x100 && cp <= 0x120)
-        return (int)(cp - 0x100);
-    if (cp >= 0x121 && cp <= 0x142)
-        return (int)(cp - 0x121 + 0x7F);
-    return cp == 0x143 ? 0xAD : -1;
+    uint32_t far = cp - 0x100; /* the map of what does not stand for itself */
+    uint32_t byte = far <= 0x20 ? far : far <= 0x42 ? far + 0x5E : 0xAD;
+    bool itself = (cp >= 0x21) & (cp <= 0xFF) & (cp - 0x7F > 0xA0 - 0x7F) & (cp != 0xAD);
+    return itself ? (int)cp : far <= 0x43 ? (int)byte : -1;
 }
 
+/* Every character of the map has one or two bytes of UTF-8. */
 bool bpe_unmap(struct buf *out, const char *s, size_t n)
 {
     const unsigned char *p = (const unsigned char *)s, *end = p + n;
-    if (!buf_reserve(out, n))
+    if (!buf_reserve(out, n + BPE_SLACK))
         return true; /* the buffer remembers that it failed */
-    size_t k = out->len;
-    unsigned len;
-    for (; p < end; p += len) {
-        int byte = bpe_char_byte(uni_decode(p, &len));
-        if (byte < 0)
-            return false;
-        out->data[k++] = (char)byte;
+    char *to = out->data + out->len;
+    int bad = 0;
+    while (p < end) {
+        uint32_t c = p[0], two = c >= 0x80;
+        uint32_t cp = two ? (c & 0x3F) << 6 | (p[two] & 0x3Fu) : c;
+        int byte = bpe_char_byte(cp);
+        bad |= byte;
+        *to++ = (char)byte;
+        p += 1 + two + (c >= 0xE0) + (c >= 0xF0);
     }
-    out->len = k;
-    out->data[k] = '\0';
+    if (bad < 0)
+        return false;
+    out->len = (size_t)(to - out->data);
+    *to = '\0';
     return true;
+}
+
+void bpe_append(struct buf *out, const char *s, size_t n)
+{
+    if (buf_reserve(out, n + BPE_SLACK))
+        buf_append(out, s, n);
 }
 
 void bpe_builder_init(struct bpe_builder *b, bool byte_level)
@@ -56,78 +65,25 @@ void bpe_builder_init(struct bpe_builder *b, bool byte_level)
     b->prefix = b->suffix = "";
     map_init(&b->odd);
     buf_init(&b->text, MAX_TEXT);
+    buf_init(&b->sides, MAX_TEXT);
 }
 
 void bpe_builder_clear(struct bpe_builder *b)
 {
     buf_clear(&b->text);
+    buf_clear(&b->sides);
     map_clear(&b->odd);
     free(b->entries);
     free(b->by_id);
     os_map_close(&b->slot_map);
     free(b->merges);
-    free(b->trie);
+    os_map_close(&b->trie);
     memset(b, 0, sizeof(*b));
 }
 
 const struct bpe_entry *bpe_builder_entry(const struct bpe_builder *b, uint32_t id)
 {
     return id < b->n_ids && b->by_id[id] ? &b->entries[b->by_id[id] - 1] : NULL;
-}
-
-uint32_t bpe_builder_find(const struct bpe_builder *b, const char *p, size_t n)
-{
-    if (n == 0 || !b->slots)
-        return BPE_NONE;
-    uint64_t key = bpe_key((const unsigned char *)p, n);
-    size_t mask = ((size_t)1 << (64 - b->slot_shift)) - 1;
-    uint32_t len = n < 127 ? (uint32_t)n : 127;
-    for (size_t i = bpe_slot_index(key, b->slot_shift); b->slots[i].meta; i = (i + 1) & mask) {
-        const struct bpe_slot *s = &b->slots[i];
-        if (s->key != key || s->meta >> 24 != len)
-            continue;
-        uint32_t id = s->meta & 0xFFFFFF;
-        if (n <= 8 || ((n < 127 || bpe_builder_entry(b, id)->len == n) &&
-                       memcmp(b->text.data + s->off, p, n) == 0))
-            return id;
-    }
-    return BPE_NONE;
-}
-
-static void put_slot(struct bpe_slot *slots, int shift, const char *text, const struct bpe_entry *e)
-{
-    size_t mask = ((size_t)1 << (64 - shift)) - 1;
-    uint64_t key = bpe_key((const unsigned char *)text + e->off, e->len);
-    size_t i = bpe_slot_index(key, shift);
-    while (slots[i].meta)
-        i = (i + 1) & mask;
-    uint32_t len = e->len < 127 ? e->len : 127;
-    slots[i] = (struct bpe_slot){ key, e->off, e->id | len << 24 };
-}
-
-int bpe_bits_for(size_t n, size_t whole, size_t part)
-{
-    int bits = 4;
-    while (((size_t)1 << bits) * part < (n + 1) * whole)
-        bits++;
-    return bits;
-}
-
-static bool grow_slots(struct bpe_builder *b)
-{
-    int shift = b->slots ? b->slot_shift - 1 : 64 - bpe_bits_for(b->expected, 8, 5);
-    struct os_map map;
-    struct bpe_slot *slots = os_map_new(&map, sizeof(*slots) << (64 - shift));
-    if (!slots)
-        return false;
-    for (size_t i = 0; i < b->n_entries; i++)
-        if (b->entries[i].flags & BPE_PLAIN)
-            put_slot(slots, shift, b->text.data, &b->entries[i]);
-    os_map_close(&b->slot_map);
-    b->slot_map = map;
-    b->slots = slots;
-    b->slot_shift = shift;
-    return true;
 }
 
 static bool reserve_id(struct bpe_builder *b, uint32_t id)
@@ -176,15 +132,6 @@ static tinker_status add_entry(struct bpe_builder *b, uint32_t id, size_t off, u
     struct bpe_entry e = { id, (uint32_t)off, (uint32_t)len, flags };
     if (len == 0)
         e.flags &= (uint8_t)~BPE_PLAIN; /* never occurs as a piece */
-    if (e.flags & BPE_PLAIN) {
-        if (bpe_builder_find(b, b->text.data + off, len) != BPE_NONE)
-            return err_set(err, TINKER_EINVAL, "the token \"%.*s\" appears twice",
-                           (int)(len < 40 ? len : 40), b->text.data + off);
-        size_t room = b->slots ? (size_t)1 << (64 - b->slot_shift) : 0;
-        if ((b->n_entries + 1) * 5 >= room * 3 && !grow_slots(b))
-            return err_nomem(err, "vocabulary");
-        put_slot(b->slots, b->slot_shift, b->text.data, &e);
-    }
     b->entries[b->n_entries++] = e;
     b->by_id[id] = (uint32_t)b->n_entries;
     b->n_vocab += (flags & BPE_MODEL) != 0;
@@ -199,7 +146,7 @@ static tinker_status add_odd(struct bpe_builder *b, uint32_t id, const char *s, 
     if (b->byte_level && bpe_unmap(&b->text, s, n))
         flags |= BPE_MAPPED;
     else
-        buf_append(&b->text, s, n);
+        bpe_append(&b->text, s, n);
     tinker_status status = add_entry(b, id, off, flags, err);
     if (status != TINKER_OK)
         return status;
@@ -218,7 +165,7 @@ tinker_status bpe_builder_token(struct bpe_builder *b, uint32_t id, const char *
             return add_entry(b, id, off, flags | BPE_MAPPED, err);
         return add_odd(b, id, s, n, BPE_TOKEN | BPE_MODEL, err);
     }
-    buf_append(&b->text, s, n);
+    bpe_append(&b->text, s, n);
     return add_entry(b, id, off, flags, err);
 }
 
@@ -226,96 +173,8 @@ tinker_status bpe_builder_bytes(struct bpe_builder *b, uint32_t id, const char *
                                 tinker_error *err)
 {
     size_t off = b->text.len;
-    buf_append(&b->text, s, n);
+    bpe_append(&b->text, s, n);
     return add_entry(b, id, off, BPE_TOKEN | BPE_MODEL | BPE_PLAIN | BPE_MAPPED, err);
-}
-
-static tinker_status add_merge(struct bpe_builder *b, uint32_t left, uint32_t right, uint32_t rank,
-                               uint32_t id, tinker_error *err)
-{
-    if (b->n_merges == b->cap_merges) {
-        size_t cap = b->cap_merges ? b->cap_merges * 2 : 16384;
-        struct bpe_pair *merges =
-            cap > UINT32_MAX / 64 ? NULL : realloc(b->merges, cap * sizeof(*merges));
-        if (!merges)
-            return err_nomem(err, "merges");
-        b->merges = merges;
-        b->cap_merges = cap;
-    }
-    b->merges[b->n_merges++] = (struct bpe_pair){ left, right, rank, id };
-    return TINKER_OK;
-}
-
-/* Id of a merge's result.  Most files number results in the order of the merges, so the id after
- * the last one is tried before the table, which would miss the cache. */
-static uint32_t find_result(const struct bpe_builder *b, const char *p, size_t n)
-{
-    uint32_t next = b->n_merges > 0 ? b->merges[b->n_merges - 1].id + 1 : 0;
-    const struct bpe_entry *e = bpe_builder_entry(b, next);
-    if (e && (e->flags & BPE_PLAIN) && e->len == n && memcmp(b->text.data + e->off, p, n) == 0)
-        return next;
-    return bpe_builder_find(b, p, n);
-}
-
-tinker_status bpe_builder_merge(struct bpe_builder *b, const char *text, size_t cut, size_t n,
-                                tinker_error *err)
-{
-    struct buf *t = &b->text; /* its end is scratch here */
-    size_t off = t->len, mid = off;
-    bool known = true;
-    if (b->byte_level) {
-        known = bpe_unmap(t, text, cut);
-        mid = t->len;
-        known = known && bpe_unmap(t, text + cut, n - cut);
-    } else {
-        buf_append(t, text, cut);
-        mid = t->len;
-        buf_append(t, text + cut, n - cut);
-    }
-    if (!buf_ok(t))
-        return err_nomem(err, "merges");
-    uint32_t left = BPE_NONE, right = BPE_NONE, whole = BPE_NONE;
-    size_t skip = b->prefix_n;
-    if (known) {
-        left = bpe_builder_find(b, t->data + off, mid - off);
-        right = bpe_builder_find(b, t->data + mid, t->len - mid);
-        if (skip > 0 && t->len - mid >= skip) { /* the right side loses its continuing prefix */
-            memmove(t->data + mid, t->data + mid + skip, t->len - mid - skip);
-            whole = bpe_builder_find(b, t->data + off, t->len - skip - off);
-        } else {
-            whole = find_result(b, t->data + off, t->len - off);
-        }
-    }
-    t->len = off;
-    if (left == BPE_NONE || right == BPE_NONE || whole == BPE_NONE)
-        return err_set(
-            err, TINKER_EINVAL, "merge of \"%.*s\" and \"%.*s\": %s is not in the vocabulary",
-            (int)(cut < 40 ? cut : 40), text, (int)(n - cut < 40 ? n - cut : 40), text + cut,
-            left == BPE_NONE    ? "the left side"
-            : right == BPE_NONE ? "the right side"
-                                : "the result");
-    return add_merge(b, left, right, (uint32_t)b->n_merges, whole, err);
-}
-
-tinker_status bpe_builder_merges_by_rank(struct bpe_builder *b, tinker_error *err)
-{
-    for (size_t i = 0; i < b->n_entries; i++) {
-        const struct bpe_entry e = b->entries[i];
-        if (e.len > 2048)
-            continue; /* splits of such a token are never reached one by one */
-        for (uint32_t cut = 1; cut < e.len; cut++) {
-            uint32_t left = bpe_builder_find(b, b->text.data + e.off, cut);
-            uint32_t right = left == BPE_NONE
-                                 ? BPE_NONE
-                                 : bpe_builder_find(b, b->text.data + e.off + cut, e.len - cut);
-            if (right == BPE_NONE)
-                continue;
-            tinker_status status = add_merge(b, left, right, e.id, e.id, err);
-            if (status != TINKER_OK)
-                return status;
-        }
-    }
-    return TINKER_OK;
 }
 
 /* Entry of the token that the file spells s[0..n), or NULL. */

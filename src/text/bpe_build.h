@@ -1,10 +1,11 @@
 /* bpe_build.h - making the tables of bpe.h from a vocabulary and its merges.
  *
- * Order of calls: init, tokens, merges, added tokens, finish; clear in any case.  Errors name
+ * Order of calls: init, tokens, index, merges, added tokens, finish; clear in any case.  Errors name
  * the token or the merge; the caller adds the file.  Not thread-safe. */
 #ifndef TEXT_BPE_BUILD_H
 #define TEXT_BPE_BUILD_H
 
+#include <string.h>
 #include "base/buf.h"
 #include "base/map.h"
 #include "base/os.h"
@@ -15,11 +16,19 @@ struct bpe_entry { /* a token; its bytes are text[off..off + len) */
     uint8_t flags;
 };
 
+struct bpe_sides {            /* a merge that waits; its bytes are in the builder's sides */
+    const char *left, *right; /* as the file spells them */
+    size_t left_n, right_n;
+    size_t begin, cut, end;
+    uint64_t keys[2]; /* bpe_key() of each */
+    bool known;       /* both can be tokens */
+};
+enum { BPE_SIDES = 32 };
+
 struct bpe_builder {
     bool byte_level, ignore_merges, byte_fallback, fuse_unk;
     const char *prefix, *suffix, *unk; /* borrowed; unk NULL: none */
     size_t prefix_n, suffix_n, unk_n;
-    size_t expected; /* about how many tokens will come */
     struct buf text; /* bytes of all tokens, in order of arrival */
     struct bpe_entry *entries;
     size_t n_entries, cap_entries;
@@ -31,8 +40,11 @@ struct bpe_builder {
     int slot_shift;
     struct bpe_pair *merges; /* by rank, then by arrival */
     size_t n_merges, cap_merges;
+    struct bpe_sides waiting[BPE_SIDES];
+    size_t n_waiting;
+    struct buf sides;
     uint32_t n_vocab;
-    struct bpe_cell *trie;
+    struct os_map trie; /* n_cells of struct bpe_cell; 0: none */
     size_t n_cells;
 };
 
@@ -45,9 +57,15 @@ tinker_status bpe_builder_token(struct bpe_builder *b, uint32_t id, const char *
 /* A token of the model as the bytes it stands for. */
 tinker_status bpe_builder_bytes(struct bpe_builder *b, uint32_t id, const char *s, size_t n,
                                 tinker_error *err);
-/* The next merge: text[0..cut) with text[cut..n), as the file spells them. */
-tinker_status bpe_builder_merge(struct bpe_builder *b, const char *text, size_t cut, size_t n,
-                                tinker_error *err);
+/* All tokens of the model are there.  TINKER_EINVAL when two have the same bytes. */
+tinker_status bpe_builder_index(struct bpe_builder *b, tinker_error *err);
+
+/* The next merge, as the file spells its sides.  They are looked up together with those of other
+ * merges, so the strings must stay until bpe_builder_merges_end(), and the error may be about an
+ * earlier merge: in any case b->n_merges were right. */
+tinker_status bpe_builder_merge(struct bpe_builder *b, const char *left, size_t left_n,
+                                const char *right, size_t right_n, tinker_error *err);
+tinker_status bpe_builder_merges_end(struct bpe_builder *b, tinker_error *err);
 /* All merges that the tokens imply when their ids are their ranks (tiktoken). */
 tinker_status bpe_builder_merges_by_rank(struct bpe_builder *b, tinker_error *err);
 /* An added token.  *id is the wanted id, and receives the one it has (the model's wins). */
@@ -65,10 +83,22 @@ const struct bpe_entry *bpe_builder_entry(const struct bpe_builder *b, uint32_t 
 uint32_t bpe_builder_find(const struct bpe_builder *b, const char *p, size_t n);
 int bpe_bits_for(size_t n, size_t whole, size_t part);
 
+/* Text and sides end with BPE_SLACK bytes that may be read, so that up to 8 bytes are one load: p[0..n)
+ * as a number, the first byte lowest, and zeros behind. */
+enum { BPE_SLACK = 8 };
+static inline uint64_t bpe_head(const void *p, size_t n)
+{
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return n < 8 ? v & (((uint64_t)1 << (8 * n)) - 1) : v;
+}
+
 /* The byte map of byte-level vocabularies. */
 uint32_t bpe_byte_char(unsigned char byte);
 int bpe_char_byte(uint32_t cp); /* -1: not in the map */
-/* Append to out the bytes that s[0..n) spells; false when a character is outside the map. */
+/* Append to out the bytes that s[0..n), valid UTF-8, spells; false when a character is outside the
+ * map.  Both functions leave the slack. */
+void bpe_append(struct buf *out, const char *s, size_t n);
 bool bpe_unmap(struct buf *out, const char *s, size_t n);
 
 #endif

@@ -68,12 +68,18 @@ static void mark_symbols(const struct bpe *b, struct bpe_part *parts)
     }
 }
 
+/* A merge matters only to those of a later rank, so parts[].near names the ones so far: with that in
+ * place of the near of all merges, most questions need no look into the table of pairs. */
 static bool mark_merged(const struct bpe *b, const struct bpe_pair *merges, size_t n,
                         struct bpe_part *parts)
 {
+    struct bpe so_far = *b;
+    so_far.parts = parts;
     for (size_t k = 0; k < n; k++) {
         const struct bpe_pair *m = &merges[k];
         uint32_t left = parts[m->left].made, right = parts[m->right].made;
+        parts[m->left].near |= 1u << bpe_bin(m->right);
+        parts[m->right].near |= 65536u << bpe_bin(m->left);
         if (k > 0 && m->rank < merges[k - 1].rank)
             return false;
         if (parts[m->id].made == 0) /* a symbol that is also made by a merge */
@@ -84,7 +90,7 @@ static bool mark_merged(const struct bpe *b, const struct bpe_pair *merges, size
             continue;
         if (left > m->rank || right > m->rank)
             continue; /* seen to by no_late_merge() */
-        if (!stays_apart(b, parts, m->left, m->right, m->rank + 1))
+        if (!stays_apart(&so_far, parts, m->left, m->right, m->rank + 1))
             continue;
         parts[m->id].left = m->left;
         parts[m->id].right = m->right;

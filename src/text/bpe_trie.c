@@ -12,68 +12,74 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CELLS = (1 << 23) - 1, NEAR = 4 };
+enum { MAX_CELLS = (1 << 23) - 1, NEAR = 4, FEW = 24, FIRST_CELLS = 4096 };
 
-/* ---- tokens in order -------------------------------------------------------------------------- */
-
-static uint64_t head_of(const struct bpe_word *w)
-{
-    uint64_t head = 0;
-    for (uint32_t i = 0; i < 8; i++)
-        head = head << 8 | (i < w->n ? w->p[i] : 0);
-    return head;
-}
+/* ---- tokens in order: by bytes while they are many, a few by comparing ------------------------ */
 
 static int by_bytes(const void *a, const void *b)
 {
     const struct bpe_word *x = a, *y = b;
+    if (x->head != y->head)
+        return x->head < y->head ? -1 : 1;
     int order = memcmp(x->p, y->p, x->n < y->n ? x->n : y->n);
     return order ? order : (x->n > y->n) - (x->n < y->n);
 }
 
-/* By the first 8 bytes in four passes, and then, the few that are equal there, by all. */
-static bool sort_words(struct bpe_word *words, size_t n)
+static void sort_few(struct bpe_word *words, size_t n)
 {
-    struct bpe_word *other = malloc((n + 1) * sizeof(*other)), *from = words, *to = other;
-    uint32_t *at = calloc(4 * 65536, sizeof(*at));
-    bool ok = other && at;
-    for (size_t i = 0; ok && i < n; i++) {
-        words[i].head = head_of(&words[i]);
-        for (int pass = 0; pass < 4; pass++)
-            at[pass * 65536 + (words[i].head >> (16 * pass) & 0xFFFF)]++;
+    for (size_t i = 1; i < n; i++) {
+        struct bpe_word w = words[i];
+        size_t k = i;
+        for (; k > 0 && by_bytes(&words[k - 1], &w) > 0; k--)
+            words[k] = words[k - 1];
+        words[k] = w;
     }
-    for (int pass = 0; ok && pass < 4; pass++) {
-        uint32_t *place = at + pass * 65536, sum = 0;
-        for (size_t i = 0; i < 65536; i++) {
-            uint32_t count = place[i];
-            place[i] = sum;
-            sum += count;
+}
+
+static unsigned char byte_at(const struct bpe_word *w, uint32_t depth)
+{
+    return depth < 8 ? (unsigned char)(w->head >> (56 - 8 * depth)) : w->p[depth];
+}
+
+static void swap(struct bpe_word *a, struct bpe_word *b)
+{
+    struct bpe_word w = *a;
+    *a = *b;
+    *b = w;
+}
+
+/* Put words[lo..hi) in the order of their bytes at `depth`, in place; ends[c]: where those with c
+ * end. */
+static void part_words(struct bpe_word *words, uint32_t lo, uint32_t hi, uint32_t depth,
+                       uint32_t ends[256])
+{
+    uint32_t next[256], counts[256] = { 0 }, at = lo;
+    for (uint32_t i = lo; i < hi; i++)
+        counts[byte_at(&words[i], depth)]++;
+    for (int c = 0; c < 256; c++) {
+        next[c] = at;
+        at += counts[c];
+        ends[c] = at;
+    }
+    for (int c = 0; c < 256; c++)
+        while (next[c] < ends[c]) {
+            unsigned char is = byte_at(&words[next[c]], depth);
+            if (is != c)
+                swap(&words[next[c]], &words[next[is]]);
+            next[is]++;
         }
-        for (size_t i = 0; i < n; i++)
-            to[place[from[i].head >> (16 * pass) & 0xFFFF]++] = from[i];
-        struct bpe_word *swap = from;
-        from = to;
-        to = swap;
-    }
-    for (size_t i = 0, end; ok && i < n; i = end) {
-        for (end = i + 1; end < n && words[end].head == words[i].head; end++)
-            continue;
-        if (end - i > 1)
-            qsort(words + i, end - i, sizeof(*words), by_bytes);
-    }
-    free(other);
-    free(at);
-    return ok;
 }
 
 /* ---- cells ------------------------------------------------------------------------------------ */
 
 struct node { /* the tokens words[lo..hi) have `depth` bytes in common, which lead to the cell */
     uint32_t lo, hi, depth, cell;
+    bool sorted;
 };
 
 struct trie {
-    const struct bpe_word *words;
+    struct bpe_word *words;
+    struct os_map map; /* of the cells */
     struct bpe_cell *cells;
     uint64_t *taken, *places; /* bits: cells in use, and places that nodes have their children at */
     size_t n, cap;            /* cells */
@@ -92,27 +98,44 @@ static void set_bit(uint64_t *bits, size_t i)
     bits[i / 64] |= (uint64_t)1 << (i % 64);
 }
 
-/* Twice the room; arrays have room for what bits_at() reads beyond. */
-static bool grow(struct trie *t)
+static uint64_t *more_bits(uint64_t *bits, size_t had, size_t n)
 {
-    size_t cap = t->cap ? 2 * t->cap : 1 << 16, words = cap / 64 + 16;
-    size_t had = t->cap ? t->cap / 64 + 16 : 0;
-    if (cap > 2 * (size_t)MAX_CELLS)
+    uint64_t *more = realloc(bits, n * sizeof(*more));
+    if (more)
+        memset(more + had, 0, (n - had) * sizeof(*more));
+    return more;
+}
+
+/* Room for cap cells; arrays have room for what bits_at() reads beyond. */
+static bool grow(struct trie *t, size_t cap)
+{
+    size_t words = cap / 64 + 16, had = t->cap ? t->cap / 64 + 16 : 0;
+    struct os_map map;
+    if (cap > 4 * (size_t)MAX_CELLS)
         return false;
-    struct bpe_cell *cells = realloc(t->cells, cap * sizeof(*cells));
-    t->cells = cells ? cells : t->cells;
-    uint64_t *taken = realloc(t->taken, words * sizeof(*taken));
+    struct bpe_cell *cells = os_map_new(&map, cap * sizeof(*cells));
+    uint64_t *taken = cells ? more_bits(t->taken, had, words) : NULL;
     t->taken = taken ? taken : t->taken;
-    uint64_t *places = realloc(t->places, words * sizeof(*places));
+    uint64_t *places = taken ? more_bits(t->places, had, words) : NULL;
     t->places = places ? places : t->places;
-    if (!cells || !taken || !places)
+    if (!places) {
+        os_map_close(&map);
         return false;
-    memset(taken + had, 0, (words - had) * sizeof(*taken));
-    memset(places + had, 0, (words - had) * sizeof(*places));
-    for (size_t i = t->cap; i < cap; i++)
-        cells[i] = (struct bpe_cell){ 0, BPE_NONE, 0 };
+    }
+    if (t->n > 0)
+        memcpy(cells, t->cells, t->n * sizeof(*cells));
+    os_map_close(&t->map);
+    t->map = map;
+    t->cells = cells;
     t->cap = cap;
     return true;
+}
+
+/* The first n cells are in use from now on. */
+static void use(struct trie *t, size_t n)
+{
+    for (; t->n < n; t->n++)
+        t->cells[t->n].id = BPE_NONE;
 }
 
 /* Where children with these bytes, ascending, have room: behind `from`, or else where the cells in
@@ -124,7 +147,7 @@ static size_t find_place(struct trie *t, const unsigned char *bytes, size_t n, s
         if (tries == NEAR && place + 256 + 64 < t->n)
             place = t->n - 256 - 64;
         while (place + 64 + 256 > t->cap)
-            if (!grow(t))
+            if (!grow(t, 2 * t->cap))
                 return 0;
         uint64_t fits = ~bits_at(t->places, place);
         for (size_t i = 0; i < n && fits; i++)
@@ -148,11 +171,6 @@ static bool push(struct trie *t, struct node node)
     return true;
 }
 
-static unsigned char byte_at(const struct bpe_word *w, uint32_t depth)
-{
-    return depth < 8 ? (unsigned char)(w->head >> (56 - 8 * depth)) : w->p[depth];
-}
-
 /* Give a node with this cell children at the returned place; 0: no room. */
 static size_t put_children(struct trie *t, uint32_t cell, const unsigned char *bytes, size_t n)
 {
@@ -161,7 +179,7 @@ static size_t put_children(struct trie *t, uint32_t cell, const unsigned char *b
         return 0;
     set_bit(t->places, place);
     t->cells[cell].edge |= (uint32_t)place << 9;
-    t->n = place + 256 > t->n ? place + 256 : t->n;
+    use(t, place + 256);
     for (size_t i = 0; i < n; i++) {
         set_bit(t->taken, place + bytes[i]);
         t->cells[place + bytes[i]].edge = 256u | bytes[i];
@@ -183,49 +201,89 @@ static bool add_tail(struct trie *t, struct node node)
     return true;
 }
 
+/* Bytes and ends of the node's children, and how many. */
+static size_t find_children(struct trie *t, const struct node *node, unsigned char bytes[256],
+                            uint32_t ends[256])
+{
+    size_t n = 0;
+    if (!node->sorted) {
+        uint32_t at = node->lo, all[256];
+        part_words(t->words, node->lo, node->hi, node->depth, all);
+        for (int c = 0; c < 256; at = all[c++])
+            if (all[c] > at) {
+                bytes[n] = (unsigned char)c;
+                ends[n++] = all[c];
+            }
+        return n;
+    }
+    for (uint32_t i = node->lo; i < node->hi; n++) {
+        bytes[n] = byte_at(&t->words[i], node->depth);
+        while (i < node->hi && byte_at(&t->words[i], node->depth) == bytes[n])
+            i++;
+        ends[n] = i;
+    }
+    return n;
+}
+
+/* The token that ends here, of which there is one at most, goes first. */
+static void put_end_first(struct trie *t, const struct node *node)
+{
+    for (uint32_t i = node->lo; i < node->hi; i++)
+        if (t->words[i].n == node->depth) {
+            swap(&t->words[i], &t->words[node->lo]);
+            return;
+        }
+}
+
 /* The node's token and children; those wait for their turn. */
 static bool add_node(struct trie *t, struct node node)
 {
     unsigned char bytes[256];
     uint32_t ends[256];
-    size_t n = 0;
     if (node.hi - node.lo == 1)
         return add_tail(t, node);
+    if (!node.sorted && node.hi - node.lo <= FEW) {
+        sort_few(t->words + node.lo, node.hi - node.lo);
+        node.sorted = true;
+    }
+    if (!node.sorted)
+        put_end_first(t, &node);
     if (node.depth > 0 && t->words[node.lo].n == node.depth)
         t->cells[node.cell].id = t->words[node.lo++].id;
-    for (uint32_t i = node.lo; i < node.hi; n++) {
-        bytes[n] = byte_at(&t->words[i], node.depth);
-        while (i < node.hi && byte_at(&t->words[i], node.depth) == bytes[n])
-            i++;
-        ends[n] = i;
-    }
+    size_t n = find_children(t, &node, bytes, ends);
     if (n == 0)
         return true;
     size_t place = put_children(t, node.cell, bytes, n);
     if (place == 0)
         return false;
     for (size_t i = n; i-- > 0;) { /* the first is taken up next */
-        uint32_t cell = (uint32_t)place + bytes[i];
-        if (!push(t, (struct node){ i ? ends[i - 1] : node.lo, ends[i], node.depth + 1, cell }))
+        struct node child = { i ? ends[i - 1] : node.lo, ends[i], node.depth + 1,
+                              (uint32_t)place + bytes[i], node.sorted };
+        if (!push(t, child))
             return false;
     }
     return true;
 }
 
-struct bpe_cell *bpe_trie_build(struct bpe_word *words, size_t n, size_t *n_cells)
+bool bpe_trie_build(struct bpe_word *words, size_t n, struct os_map *out, size_t *n_cells)
 {
     struct trie t = { .words = words };
-    bool ok = n > 0 && n < UINT32_MAX && sort_words(words, n) &&
-              push(&t, (struct node){ 0, (uint32_t)n, 0, 0 });
+    size_t bytes = FIRST_CELLS;
+    for (size_t i = 0; i < n; i++)
+        bytes += words[i].n;
+    bool ok = n > 0 && n < UINT32_MAX && grow(&t, bytes < MAX_CELLS ? bytes : MAX_CELLS) &&
+              push(&t, (struct node){ 0, (uint32_t)n, 0, 0, false });
+    use(&t, ok ? 1 : 0);
     while (ok && t.n_waiting > 0)
         ok = add_node(&t, t.waiting[--t.n_waiting]);
     free(t.taken);
     free(t.places);
     free(t.waiting);
     if (!ok) {
-        free(t.cells);
-        return NULL;
+        os_map_close(&t.map);
+        return false;
     }
+    *out = t.map;
     *n_cells = t.n;
-    return t.cells;
+    return true;
 }

@@ -54,60 +54,67 @@ static tinker_status read_vocab(struct loading *l, struct json_reader *r)
         }
     }
     l->has_vocab = true;
-    return r->failed ? json_bad(l, r, "model.vocab") : TINKER_OK;
+    if (r->failed)
+        return json_bad(l, r, "model.vocab");
+    tinker_status status = bpe_builder_index(&l->builder, l->err);
+    if (status != TINKER_OK)
+        err_prefix(l->err, "model.vocab");
+    return status;
+}
+
+/* Those before it come first: one of them may be wrong, too. */
+static tinker_status bad_merge(struct loading *l, const char *what, struct json_str s)
+{
+    tinker_status status = bpe_builder_merges_end(&l->builder, l->err);
+    if (status != TINKER_OK)
+        return status;
+    return err_set(l->err, TINKER_EINVAL, "%.*s%s", (int)(s.n < 60 ? s.n : 60), s.s, what);
 }
 
 /* "A B": exactly one space. */
-static tinker_status merge_text(struct loading *l, struct json_str s, struct buf *scratch)
+static tinker_status merge_text(struct loading *l, struct json_str s)
 {
-    const char *space = memchr(s.s, ' ', s.n);
-    if (!space || memchr(space + 1, ' ', s.n - (size_t)(space + 1 - s.s)))
-        return err_set(l->err, TINKER_EINVAL, "\"%.*s\" has not exactly one space",
-                       (int)(s.n < 60 ? s.n : 60), s.s);
-    size_t cut = (size_t)(space - s.s);
-    buf_reset(scratch);
-    buf_append(scratch, s.s, cut);
-    buf_append(scratch, space + 1, s.n - cut - 1);
-    return bpe_builder_merge(&l->builder, scratch->data, cut, scratch->len, l->err);
+    const char *space = memchr(s.s, ' ', s.n), *end = s.s + s.n;
+    if (!space || memchr(space + 1, ' ', (size_t)(end - space - 1)))
+        return bad_merge(l, ": not exactly one space", s);
+    return bpe_builder_merge(&l->builder, s.s, (size_t)(space - s.s), space + 1,
+                             (size_t)(end - space - 1), l->err);
 }
 
 /* ["A", "B"] */
-static tinker_status merge_pair(struct loading *l, struct json_reader *r, struct buf *scratch)
+static tinker_status merge_pair(struct loading *l, struct json_reader *r)
 {
     struct json_str a, b;
     bool more = true;
     json_begin_array(r);
     if (!json_next_item(r) || !json_string(r, &a) || !json_next_item(r) || !json_string(r, &b) ||
         (more = json_next_item(r)))
-        return r->failed ? TINKER_OK : bad(l, "a merge is a pair of strings");
-    buf_reset(scratch);
-    buf_append(scratch, a.s, a.n);
-    buf_append(scratch, b.s, b.n);
-    if (!buf_ok(scratch))
-        return err_nomem(l->err, "merges");
-    return bpe_builder_merge(&l->builder, scratch->data ? scratch->data : "", a.n, a.n + b.n,
-                             l->err);
+        return r->failed ? TINKER_OK
+                         : bad_merge(l, "a merge is a pair of strings", (struct json_str){ "", 0 });
+    return bpe_builder_merge(&l->builder, a.s, a.n, b.s, b.n, l->err);
 }
 
 static tinker_status read_merges(struct loading *l, struct json_reader *r)
 {
-    struct buf scratch;
+    struct bpe_builder *b = &l->builder;
+    size_t before = b->n_merges, first = 0;
     tinker_status status = TINKER_OK;
-    size_t index = 0;
-    buf_init(&scratch, 1 << 22);
     json_begin_array(r);
-    for (; status == TINKER_OK && json_next_item(r); index++) {
+    for (size_t i = 0; status == TINKER_OK && json_next_item(r); i++) {
         struct json_str s;
         if (json_peek(r) == JSON_ARRAY)
-            status = merge_pair(l, r, &scratch);
+            status = merge_pair(l, r);
         else if (!json_string(r, &s))
             break;
-        else if (!(index == 0 && s.n >= 8 && memcmp(s.s, "#version", 8) == 0))
-            status = merge_text(l, s, &scratch);
+        else if (i == 0 && s.n >= 8 && memcmp(s.s, "#version", 8) == 0)
+            first = 1;
+        else
+            status = merge_text(l, s);
     }
-    buf_clear(&scratch);
+    if (status == TINKER_OK)
+        status = bpe_builder_merges_end(b, l->err);
     if (status != TINKER_OK)
-        err_prefix(l->err, "model.merges[%zu]", index ? index - 1 : 0);
+        err_prefix(l->err, "model.merges[%zu]", first + b->n_merges - before);
     else if (r->failed)
         status = json_bad(l, r, "model.merges");
     return status;
@@ -336,7 +343,6 @@ tinker_status tok_build_json(const struct tok_source *source, struct os_map *blo
     arena_init(&l.arena, SIZE_MAX);
     buf_init(&l.settings, 1 << 22);
     bpe_builder_init(&l.builder, false);
-    l.builder.expected = source->json_n / 80;
     tinker_status status = build(&l, block);
     bpe_builder_clear(&l.builder);
     buf_clear(&l.settings);

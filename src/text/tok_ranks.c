@@ -148,6 +148,8 @@ static tinker_status build(struct bpe_builder *b, const struct tok_source *in, s
 {
     tinker_status status = read_ranks(b, in, err);
     if (status == TINKER_OK)
+        status = bpe_builder_index(b, err);
+    if (status == TINKER_OK)
         status = write_json(json, in, (uint32_t)b->n_ids, arena, err);
     if (status == TINKER_OK)
         status = bpe_builder_merges_by_rank(b, err);
@@ -180,7 +182,6 @@ tinker_status tok_build_ranks(const struct tok_source *in, struct os_map *block,
     struct arena arena;
     struct buf json;
     bpe_builder_init(&b, true);
-    b.expected = in->ranks_n / 20;
     b.ignore_merges = true; /* a piece that is a token is that token */
     arena_init(&arena, SIZE_MAX);
     buf_init(&json, SIZE_MAX);

@@ -38,13 +38,13 @@ static bool build(struct built *out, const char *const *merges, bool ignore_merg
         if (c < 'a' || c > 'h')
             status = bpe_builder_bytes(&b, id++, &byte, 1, &err);
     }
+    status = status ? status : bpe_builder_index(&b, &err);
     for (size_t i = 0; merges[i] && !status; i++) {
-        char text[64];
         const char *space = strchr(merges[i], ' ');
-        int n =
-            snprintf(text, sizeof(text), "%.*s%s", (int)(space - merges[i]), merges[i], space + 1);
-        status = bpe_builder_merge(&b, text, (size_t)(space - merges[i]), (size_t)n, &err);
+        status = bpe_builder_merge(&b, merges[i], (size_t)(space - merges[i]), space + 1,
+                                   strlen(space + 1), &err);
     }
+    status = status ? status : bpe_builder_merges_end(&b, &err);
     status = status ? status : bpe_builder_finish(&b, "{}", 2, "", 0, false, &out->block, &err);
     bpe_builder_clear(&b);
     if (status || bpe_open(&out->bpe, out->block.data, out->block.len, &err)) {
