@@ -607,7 +607,9 @@ int main(int argc, char **argv)
 {
     static const int32_t tokens[16] = { 1, 2, 3 };
     static const float logprobs[16] = { -1 };
-    tinker_sequence seq = { TINKER_STOP_LENGTH, tokens, logprobs, 16 };
+    tinker_sequence seq = {
+        .stop_reason = TINKER_STOP_LENGTH, .tokens = tokens, .logprobs = logprobs, .n = 16
+    };
     tinker_sample result = { .sequences = &seq, .n_sequences = 1 };
     struct buf b;
     struct rlimit files;

@@ -146,12 +146,16 @@ typedef struct tinker_sampling_params {
 
 typedef enum tinker_stop_reason { TINKER_STOP_STOP = 0, TINKER_STOP_LENGTH = 1 } tinker_stop_reason;
 
-/* One sampled continuation.  logprobs is NULL when the service sent none. */
+/* One sampled continuation.  logprobs is NULL when the service sent none; the two top-k
+ * matrices of n rows by topk columns (as in tinker_sample) unless they were asked for. */
 typedef struct tinker_sequence {
     tinker_stop_reason stop_reason;
     const int32_t *tokens;
     const float *logprobs;
     size_t n;
+    const int32_t *topk_tokens;
+    const float *topk_logprobs;
+    size_t topk;
 } tinker_sequence;
 
 /* Result of a sampling request.  prompt_logprobs (NaN = none, always so for the

@@ -152,6 +152,8 @@ typedef struct tinker_generate {
     size_t num_samples;                   /* sample i uses seed + i */
     int prompt_logprobs;
     size_t topk_prompt_logprobs;
+    size_t topk_sample_logprobs;     /* of the same distribution as the logprobs of samples */
+    size_t prompt_logprobs_last_n;   /* score only the last tokens of the prompt; 0: all */
     tinker_token_callback *on_token; /* may be NULL */
     void *state;                     /* for on_token */
     void *tag;                       /* returned by tinker_generator_next() */

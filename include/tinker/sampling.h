@@ -87,10 +87,12 @@ typedef struct tinker_sample_options {
     size_t num_samples;
     int prompt_logprobs;
     size_t topk_prompt_logprobs;
+    size_t topk_sample_logprobs;   /* the likeliest tokens at each sampled position */
+    size_t prompt_logprobs_last_n; /* only of the last tokens of the prompt; 0: of all */
 } tinker_sample_options;
-#define TINKER_SAMPLE_OPTIONS_INIT             \
-    {                                          \
-        sizeof(tinker_sample_options), 1, 0, 0 \
+#define TINKER_SAMPLE_OPTIONS_INIT                   \
+    {                                                \
+        sizeof(tinker_sample_options), 1, 0, 0, 0, 0 \
     }
 
 /* Sample continuations of `prompt`, which is encoded before the call returns.

@@ -396,6 +396,12 @@ static tinker_status split_body(struct sample_op *s, tinker_error *err)
     return TINKER_OK;
 }
 
+/* Fields that older services do not know are sent only when they say something. */
+static struct wire_opt_int asked(size_t n)
+{
+    return (struct wire_opt_int){ n > 0, (int64_t)n };
+}
+
 tinker_status sample_encode(const tinker_sampler *s, const struct sample_request *r, bool numbered,
                             struct buf *out, tinker_error *err)
 {
@@ -408,6 +414,8 @@ tinker_status sample_encode(const tinker_sampler *s, const struct sample_request
     req.seq_id = (struct wire_opt_int){ numbered, 0 };
     req.prompt_logprobs = (struct wire_opt_bool){ 1, r->opts.prompt_logprobs != 0 };
     req.topk_prompt_logprobs = (int64_t)r->opts.topk_prompt_logprobs;
+    req.topk_sample_logprobs = asked(r->opts.topk_sample_logprobs);
+    req.prompt_logprobs_last_n = asked(r->opts.prompt_logprobs_last_n);
     return wire_encode_json(&wire_sample_request, &req, out, err);
 }
 

@@ -36,6 +36,8 @@ static void request_free(struct request *r)
         struct sequence *s = &r->samples[i];
         free(s->tokens);
         free(s->logprobs);
+        free(s->topk_tokens);
+        free(s->topk_logprobs);
         free(s->pages);
         free(s->data);
     }
@@ -135,6 +137,13 @@ static tinker_status check_params(const tinker_generate *q, const tinker_samplin
     if (q->topk_prompt_logprobs > GENERATOR_TOPK_MAX)
         return err_set(err, TINKER_EINVAL, "topk_prompt_logprobs is %zu, at most %d are possible",
                        q->topk_prompt_logprobs, GENERATOR_TOPK_MAX);
+    if (q->topk_sample_logprobs > GENERATOR_TOPK_MAX)
+        return err_set(err, TINKER_EINVAL, "topk_sample_logprobs is %zu, at most %d are possible",
+                       q->topk_sample_logprobs, GENERATOR_TOPK_MAX);
+    if (q->prompt_logprobs_last_n >= q->n_prompt && q->prompt_logprobs_last_n > 0)
+        return err_set(err, TINKER_EINVAL,
+                       "prompt_logprobs_last_n is %zu, the prompt has %zu tokens after the first",
+                       q->prompt_logprobs_last_n, q->n_prompt ? q->n_prompt - 1 : 0);
     if (p->max_tokens < 0)
         return err_set(err, TINKER_EINVAL, "max_tokens must be a positive number");
     if (!(p->temperature >= 0) || isinf(p->temperature))
@@ -171,6 +180,40 @@ static tinker_status limit_new(const tinker_generator *g, size_t n_prompt, int64
     return TINKER_OK;
 }
 
+/* The rivals of all tokens that may come must fit: they are kept until the request ends. */
+static tinker_status check_topk(const tinker_generator *g, const tinker_generate *q, size_t max_new,
+                                tinker_error *err)
+{
+    uint64_t cell = sizeof(int32_t) + sizeof(float), limit = g->engine->memory_limit / 2;
+    uint64_t row = q->topk_sample_logprobs * cell;
+    if (row == 0 || max_new == 0 || q->num_samples <= limit / row / max_new)
+        return TINKER_OK;
+    return err_set(err, TINKER_EINVAL,
+                   "topk_sample_logprobs %zu of %zu samples of %zu tokens exceed the limit of %llu "
+                   "bytes",
+                   q->topk_sample_logprobs, q->num_samples, max_new, (unsigned long long)limit);
+}
+
+bool sequence_topk_room(struct sequence *s)
+{
+    const struct request *r = s->request;
+    size_t k = r->sample_topk, need = s->len - r->n_prompt + 1;
+    if (k == 0 || need <= s->topk_rows)
+        return true;
+    size_t rows = s->topk_rows ? s->topk_rows * 2 : 16;
+    rows = rows > r->max_new ? r->max_new : rows;
+    int32_t *tokens = realloc(s->topk_tokens, rows * k * sizeof *tokens);
+    if (tokens == NULL)
+        return false;
+    s->topk_tokens = tokens;
+    float *logprobs = realloc(s->topk_logprobs, rows * k * sizeof *logprobs);
+    if (logprobs == NULL)
+        return false;
+    s->topk_logprobs = logprobs;
+    s->topk_rows = rows;
+    return true;
+}
+
 static bool sample_init(struct sequence *s, struct request *r, size_t index)
 {
     size_t pages = (r->n_prompt + r->max_new) / KV_BLOCK + 2;
@@ -191,12 +234,16 @@ static bool sample_init(struct sequence *s, struct request *r, size_t index)
 static bool scores_init(struct request *r, const tinker_generate *q)
 {
     enum { NO_LOGPROB = -99999 };
+    size_t last = q->prompt_logprobs_last_n;
+    r->scored = last ? r->n_prompt - last - 1 : 0;
     if (q->prompt_logprobs) {
         r->prompt_logprobs = arena_array(&r->arena, r->n_prompt, sizeof(float));
         if (r->prompt_logprobs == NULL)
             return false;
-        r->prompt_logprobs[0] = NAN;
+        for (size_t i = 0; i <= r->scored; i++)
+            r->prompt_logprobs[i] = NAN;
     }
+    r->sample_topk = q->topk_sample_logprobs;
     r->topk = q->topk_prompt_logprobs;
     if (r->topk > 0) {
         size_t cells = r->n_prompt * r->topk;
@@ -281,6 +328,8 @@ tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *q
     size_t max_new = 0;
     if (status == TINKER_OK)
         status = limit_new(g, q->n_prompt, p.max_tokens, &max_new, err);
+    if (status == TINKER_OK)
+        status = check_topk(g, q, max_new, err);
     if (status != TINKER_OK)
         return status;
     struct request *r = calloc(1, sizeof *r);
@@ -308,8 +357,15 @@ static bool fill_result(struct request *r)
         return false;
     for (size_t i = 0; i < r->num_samples; i++) {
         const struct sequence *s = &r->samples[i];
-        sequences[i] = (tinker_sequence){ s->reason, s->tokens + r->n_prompt, s->logprobs,
-                                          s->len - r->n_prompt };
+        sequences[i] = (tinker_sequence){
+            .stop_reason = s->reason,
+            .tokens = s->tokens + r->n_prompt,
+            .logprobs = s->logprobs,
+            .n = s->len - r->n_prompt,
+            .topk_tokens = s->topk_tokens,
+            .topk_logprobs = s->topk_logprobs,
+            .topk = s->topk_tokens ? r->sample_topk : 0,
+        };
     }
     r->result = (tinker_sample){
         .sequences = sequences,

@@ -25,9 +25,12 @@ struct request;
 
 struct sequence {
     struct request *request;
-    size_t index;    /* which sample of the request */
-    int32_t *tokens; /* prompt and what was generated */
-    float *logprobs; /* of the generated ones */
+    size_t index;         /* which sample of the request */
+    int32_t *tokens;      /* prompt and what was generated */
+    float *logprobs;      /* of the generated ones */
+    int32_t *topk_tokens; /* (rows, request's sample_topk), grown as they come */
+    float *topk_logprobs;
+    size_t topk_rows; /* allocated */
     size_t len, capacity;
     size_t computed;
     size_t reached; /* the largest `computed` so far */
@@ -62,10 +65,11 @@ struct request {
     bool forked;            /* all samples have started */
     size_t unfinished;      /* samples */
     float *prompt_logprobs; /* NULL: not asked for */
-    size_t scored;          /* prompt positions that have their logprobs */
+    size_t scored;          /* up to here prompt positions have their logprobs or want none */
     size_t topk;
     int32_t *topk_tokens;
     float *topk_logprobs;
+    size_t sample_topk;
     int64_t cache_hits;
     bool canceled;
     tinker_error error; /* status TINKER_OK: none */
@@ -134,6 +138,7 @@ void generator_schedule(tinker_generator *g);
 void generator_evaluate(tinker_generator *g, size_t first, size_t n);
 
 /* generator.c */
+bool sequence_topk_room(struct sequence *s); /* for the next token */
 bool generator_activate(tinker_generator *g, struct sequence *s, size_t at);
 void generator_sweep(tinker_generator *g); /* take ended sequences and requests away */
 void request_fail(struct request *r, tinker_status status, const char *message);

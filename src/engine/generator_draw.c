@@ -22,19 +22,28 @@ static size_t claim_scratch(tinker_generator *g)
     }
 }
 
+enum { NO_LOGPROB = -99999 };
+
+/* The k likeliest tokens; where the vocabulary has fewer, cells are left unused. */
+static void put_top(const float *z, size_t vocab, size_t k, const struct logits_norm *norm,
+                    struct candidate *scratch, int32_t *tokens, float *logprobs)
+{
+    size_t n = sample_top(z, vocab, k, scratch);
+    for (size_t i = 0; i < k; i++) {
+        tokens[i] = i < n ? scratch[i].id : 0;
+        logprobs[i] = i < n ? logits_logprob(norm, scratch[i].z) : NO_LOGPROB;
+    }
+}
+
 static void score_prompt(struct request *r, size_t at, const float *z, size_t vocab,
                          struct candidate *scratch)
 {
     struct logits_norm norm = logits_normalise(z, vocab, 1.0f);
     if (r->prompt_logprobs != NULL)
         r->prompt_logprobs[at] = logits_logprob(&norm, z[r->prompt[at]]);
-    if (r->topk == 0)
-        return;
-    size_t n = sample_top(z, vocab, r->topk, scratch);
-    for (size_t i = 0; i < n; i++) {
-        r->topk_tokens[at * r->topk + i] = scratch[i].id;
-        r->topk_logprobs[at * r->topk + i] = logits_logprob(&norm, scratch[i].z);
-    }
+    if (r->topk > 0)
+        put_top(z, vocab, r->topk, &norm, scratch, r->topk_tokens + at * r->topk,
+                r->topk_logprobs + at * r->topk);
 }
 
 static void draw_tokens(tinker_generator *g, const struct want *w, const float *z, size_t vocab,
@@ -52,6 +61,10 @@ static void draw_tokens(tinker_generator *g, const struct want *w, const float *
         int32_t token = sample_token(z, vocab, &r->rule, u, scratch);
         g->draws[w->first + i] = (struct draw){ token, logits_logprob(&norm, z[token]) };
     }
+    size_t k = r->sample_topk, at = (w->sequence->len - r->n_prompt) * k;
+    if (k > 0)
+        put_top(z, vocab, k, &norm, scratch, w->sequence->topk_tokens + at,
+                w->sequence->topk_logprobs + at);
 }
 
 /* False for NaN and +infinity anywhere, and when nothing is finite. */

@@ -48,20 +48,22 @@ static void set_page(struct sequence *s, size_t i, struct kv_page *page)
     s->data[i] = page->data;
 }
 
-/* Prompt positions whose logits are asked for must be computed. */
-static bool may_reuse(const struct sequence *s)
+/* Up to where positions need not be computed: the logits of the one before a prompt token
+ * that is to be scored are wanted, and always those of the last. */
+static size_t reusable(const struct sequence *s)
 {
     const struct request *r = s->request;
     bool scores = r->prompt_logprobs != NULL || r->topk > 0;
-    return !(scores && r->scored < r->n_prompt) && !weights_changed(r);
+    if (weights_changed(r))
+        return 0;
+    return scores && r->scored + 1 < r->n_prompt ? r->scored : s->len - 1;
 }
 
 void sequence_reuse_prefix(tinker_generator *g, struct sequence *s)
 {
-    if (s->computed % KV_BLOCK != 0 || s->published * KV_BLOCK != s->computed || !may_reuse(s))
+    if (s->computed % KV_BLOCK != 0 || s->published * KV_BLOCK != s->computed)
         return;
-    /* The last token is always computed: its logits are wanted. */
-    while (s->computed + KV_BLOCK < s->len) {
+    while (s->computed + KV_BLOCK <= reusable(s)) {
         struct kv_key key = key_of(s, s->published);
         struct kv_page *page = kv_find(&g->kv, &key);
         if (page == NULL)

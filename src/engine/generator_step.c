@@ -103,6 +103,10 @@ static bool room_for_draws(tinker_generator *g, size_t n_wants, tinker_error *er
         const struct request *r = g->wants[i].sequence->request;
         g->wants[i].first = count;
         count += !g->wants[i].draws ? 0 : r->forked ? 1 : r->num_samples;
+        if (g->wants[i].draws && !sequence_topk_room(g->wants[i].sequence)) {
+            err_nomem(err, "likeliest tokens");
+            return false;
+        }
     }
     if (count <= g->cap_draws)
         return true;
@@ -142,6 +146,19 @@ static void take_token(tinker_generator *g, struct sequence *s, const struct dra
     sequence_release(g, s);
 }
 
+/* The first token's rivals are the same for all samples. */
+static bool share_topk(const struct sequence *from, struct sequence *to)
+{
+    size_t k = from->request->sample_topk;
+    if (!sequence_topk_room(to))
+        return false;
+    if (k > 0) {
+        memcpy(to->topk_tokens, from->topk_tokens, k * sizeof *to->topk_tokens);
+        memcpy(to->topk_logprobs, from->topk_logprobs, k * sizeof *to->topk_logprobs);
+    }
+    return true;
+}
+
 /* The prompt is computed: every sample takes its first token. */
 static void fork_samples(tinker_generator *g, struct sequence *s, const struct draw *draws)
 {
@@ -153,7 +170,7 @@ static void fork_samples(tinker_generator *g, struct sequence *s, const struct d
     for (size_t i = 1; i < r->num_samples; i++) {
         /* Without room in memory for a copy it computes the prompt again later. */
         sequence_share_prompt(g, &r->samples[i], s);
-        if (!generator_activate(g, &r->samples[i], at + i)) {
+        if (!share_topk(s, &r->samples[i]) || !generator_activate(g, &r->samples[i], at + i)) {
             sequence_release(g, &r->samples[i]);
             request_fail(r, TINKER_ENOMEM, "no memory for samples");
             return;

@@ -12,18 +12,10 @@
 
 enum { OPENAI_STOPS = 16, OPENAI_PROMPTS = 64, OPENAI_TOP_MAX = 20 };
 
-/* The likeliest tokens at each position of a sequence, by the model alone: rows of k. */
-struct openai_top {
-    const int32_t *tokens; /* NULL: not known */
-    const float *logprobs;
-    const float *chosen; /* of the sequence's own tokens */
-    size_t k;
-};
-
 /* A request and, once it was submitted, where its samples are. */
 struct openai {
     struct arena arena;
-    bool chat, stream, stream_usage, logprobs, no_tools, raw_logprobs;
+    bool chat, stream, stream_usage, logprobs, no_tools;
     const char *model;
     struct json_str prompt, messages, tools; /* raw JSON; tools.s NULL: none */
     int64_t max_tokens, n, seed, top_k, top_logprobs;
@@ -41,7 +33,6 @@ struct openai {
         const int32_t *tokens;
         size_t n;
         const char *future; /* id */
-        const char **tops;  /* ids of what openai_top.c asks for, one per sequence */
     } prompts[OPENAI_PROMPTS];
     size_t n_prompts;
 };
@@ -66,24 +57,14 @@ tinker_renderer *openai_renderer(const struct openai *o, tinker_error *err);
 
 /* {"error": {...}} with the status. */
 void openai_error(struct response *res, int status, const char *message);
-/* The value of "logprobs": of the tokens given, whose text begins at *offset characters;
- * null when they were not asked for.  top NULL: of each token's rivals nothing is known. */
-void openai_put_logprobs(const struct openai *o, struct json_writer *w, const int32_t *tokens,
-                         const float *logprobs, size_t n, size_t *offset,
-                         const struct openai_top *top);
+/* The value of "logprobs": of q's tokens, whose text begins at *offset characters; null when
+ * they were not asked for.  Without q's top-k nothing is known of each token's rivals. */
+void openai_put_logprobs(const struct openai *o, struct json_writer *w, const tinker_sequence *q,
+                         size_t *offset);
 /* The members of a chat message (or of its delta) that the tokens are;
  * true when they call tools. */
 bool openai_put_message(const struct openai *o, struct json_writer *w, const int32_t *tokens,
                         size_t n, bool delta);
-
-/* ---- likeliest tokens (openai_top.c) ------------------------------------------------ */
-
-bool openai_wants_top(const struct openai *o);
-/* Queue what finds them for the sequences of prompt i.  false: no room or no memory. */
-bool openai_top_submit(struct server *s, const char *user, struct openai *o, size_t i,
-                       const tinker_sample *sample);
-/* Of sequence j of prompt i, from the result of what was queued. */
-struct openai_top openai_top_read(const struct openai *o, size_t i, const tinker_sample *found);
 
 /* An observer that writes server-sent events to a stream.  It copies what it needs of o.
  * *stream is the reader's reference.  NULL: no memory. */

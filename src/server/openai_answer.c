@@ -58,42 +58,36 @@ static void put_chat_token(const struct openai *o, struct json_writer *w, int32_
     json_put_end_array(w);
 }
 
-/* The value of the a-th rival at position i.  Temperature divides differences of log
- * probabilities, so the chosen token, whose value is known both ways, leads from one to the
- * other.  false: there is no such rival. */
-static bool rival(const struct openai *o, const struct openai_top *top, const float *logprobs,
-                  size_t i, size_t a, int32_t *token, float *logprob)
+/* Is there an a-th rival at position i? */
+static bool has_rival(const tinker_sequence *q, size_t i, size_t a)
 {
     enum { UNUSED = -99999 };
-    bool scaled = !o->raw_logprobs && o->temperature > 0;
-    float t = scaled ? (float)o->temperature : 1;
-    if (a >= top->k || top->logprobs[i * top->k + a] <= (float)UNUSED)
-        return false;
-    *token = top->tokens[i * top->k + a];
-    *logprob = logprobs[i] + (top->logprobs[i * top->k + a] - top->chosen[i]) / t;
-    return true;
+    return q->topk_tokens && a < q->topk && q->topk_logprobs[i * q->topk + a] > (float)UNUSED;
+}
+
+static void put_chat_rival(const struct openai *o, struct json_writer *w, int32_t token,
+                           float logprob)
+{
+    json_put_begin_object(w);
+    put_chat_token(o, w, token, logprob);
+    json_put_end_object(w);
 }
 
 /* Without rivals a list holds just the token itself, which the API allows. */
-static void put_chat(const struct openai *o, struct json_writer *w, const int32_t *tokens,
-                     const float *logprobs, size_t n, const struct openai_top *top)
+static void put_chat(const struct openai *o, struct json_writer *w, const tinker_sequence *q)
 {
     json_put_key(w, "content");
     json_put_begin_array(w);
-    for (size_t i = 0; i < n; i++) {
-        int32_t token = tokens[i];
-        float logprob = logprobs[i];
+    for (size_t i = 0; i < q->n; i++) {
         json_put_begin_object(w);
-        put_chat_token(o, w, token, logprob);
+        put_chat_token(o, w, q->tokens[i], q->logprobs[i]);
         json_put_key(w, "top_logprobs");
         json_put_begin_array(w);
-        for (size_t a = 0; o->top_logprobs > 0; a++) {
-            if (top ? !rival(o, top, logprobs, i, a, &token, &logprob) : a > 0)
-                break;
-            json_put_begin_object(w);
-            put_chat_token(o, w, token, logprob);
-            json_put_end_object(w);
-        }
+        for (size_t a = 0; has_rival(q, i, a); a++)
+            put_chat_rival(o, w, q->topk_tokens[i * q->topk + a],
+                           q->topk_logprobs[i * q->topk + a]);
+        if (!q->topk_tokens && o->top_logprobs > 0)
+            put_chat_rival(o, w, q->tokens[i], q->logprobs[i]);
         json_put_end_array(w);
         json_put_end_object(w);
     }
@@ -111,19 +105,18 @@ static void put_named(const struct openai *o, struct json_writer *w, int32_t tok
 }
 
 /* The chosen token is always among them, also when it is not one of the likeliest. */
-static void put_rivals(const struct openai *o, struct json_writer *w, int32_t chosen,
-                       const float *logprobs, size_t i, const struct openai_top *top)
+static void put_rivals(const struct openai *o, struct json_writer *w, const tinker_sequence *q,
+                       size_t i)
 {
     bool found = false;
-    int32_t token;
-    float logprob;
     json_put_begin_object(w);
-    for (size_t a = 0; top && rival(o, top, logprobs, i, a, &token, &logprob); a++) {
-        put_named(o, w, token, token == chosen ? logprobs[i] : logprob);
-        found = found || token == chosen;
+    for (size_t a = 0; has_rival(q, i, a); a++) {
+        int32_t token = q->topk_tokens[i * q->topk + a];
+        put_named(o, w, token, q->topk_logprobs[i * q->topk + a]);
+        found = found || token == q->tokens[i];
     }
     if (!found)
-        put_named(o, w, chosen, logprobs[i]);
+        put_named(o, w, q->tokens[i], q->logprobs[i]);
     json_put_end_object(w);
 }
 
@@ -135,50 +128,46 @@ static size_t characters(const char *s, size_t n)
     return count;
 }
 
-static void put_completion(const struct openai *o, struct json_writer *w, const int32_t *tokens,
-                           const float *logprobs, size_t n, size_t *offset,
-                           const struct openai_top *top)
+static void put_completion(const struct openai *o, struct json_writer *w, const tinker_sequence *q,
+                           size_t *offset)
 {
     size_t len;
     json_put_key(w, "tokens");
     json_put_begin_array(w);
-    for (size_t i = 0; i < n; i++) {
-        const char *bytes = token_bytes(o, tokens[i], &len);
+    for (size_t i = 0; i < q->n; i++) {
+        const char *bytes = token_bytes(o, q->tokens[i], &len);
         json_put_string_n(w, bytes, len);
     }
     json_put_end_array(w);
     json_put_key(w, "token_logprobs");
-    json_put_array_float(w, logprobs, n);
+    json_put_array_float(w, q->logprobs, q->n);
     json_put_key(w, "top_logprobs");
     json_put_begin_array(w);
-    for (size_t i = 0; i < n && o->top_logprobs > 0; i++)
-        put_rivals(o, w, tokens[i], logprobs, i, top);
+    for (size_t i = 0; i < q->n && o->top_logprobs > 0; i++)
+        put_rivals(o, w, q, i);
     json_put_end_array(w);
     json_put_key(w, "text_offset");
     json_put_begin_array(w);
-    for (size_t i = 0; i < n; i++) {
-        const char *bytes = token_bytes(o, tokens[i], &len);
+    for (size_t i = 0; i < q->n; i++) {
+        const char *bytes = token_bytes(o, q->tokens[i], &len);
         json_put_int64(w, (int64_t)*offset);
         *offset += characters(bytes, len);
     }
     json_put_end_array(w);
 }
 
-void openai_put_logprobs(const struct openai *o, struct json_writer *w, const int32_t *tokens,
-                         const float *logprobs, size_t n, size_t *offset,
-                         const struct openai_top *top)
+void openai_put_logprobs(const struct openai *o, struct json_writer *w, const tinker_sequence *q,
+                         size_t *offset)
 {
-    if (top && !top->tokens)
-        top = NULL;
-    if (!o->logprobs || !logprobs) {
+    if (!o->logprobs || !q->logprobs) {
         json_put_null(w);
         return;
     }
     json_put_begin_object(w);
     if (o->chat)
-        put_chat(o, w, tokens, logprobs, n, top);
+        put_chat(o, w, q);
     else
-        put_completion(o, w, tokens, logprobs, n, offset, top);
+        put_completion(o, w, q, offset);
     json_put_end_object(w);
 }
 

@@ -114,8 +114,10 @@ static void send_piece(struct events *e, size_t i, const char *text, size_t n, c
         json_put_string_n(&w, text, n);
     }
     json_put_key(&w, "logprobs");
-    openai_put_logprobs(e->o, &w, q->tokens + q->told, q->logprobs ? q->logprobs + q->told : NULL,
-                        q->n - q->told, &q->offset, NULL);
+    const tinker_sequence news = { .tokens = q->tokens + q->told,
+                                   .logprobs = q->logprobs ? q->logprobs + q->told : NULL,
+                                   .n = q->n - q->told };
+    openai_put_logprobs(e->o, &w, &news, &q->offset);
     q->told = q->n;
     json_put_key(&w, "finish_reason");
     if (reason)

@@ -74,6 +74,8 @@ static struct work *make_work(const struct openai *o, size_t prompt)
     *chunk = (tinker_chunk){ .tokens = tokens, .n_tokens = n };
     r->prompt = (tinker_model_input){ chunk, 1 };
     r->num_samples = o->n;
+    if (o->logprobs && !o->stream) /* the events of a stream tell each token as it comes */
+        r->topk_sample_logprobs = (struct wire_opt_int){ 1, o->top_logprobs };
     tinker_sampling_params *p = &r->sampling_params;
     p->max_tokens = o->max_tokens;
     p->has_seed = o->has_seed;
@@ -163,7 +165,7 @@ static bool begin(struct server *s, struct request *req, struct response *res, s
 /* ---- answers ------------------------------------------------------------------------------------ */
 
 static void put_choice(const struct openai *o, struct json_writer *w, size_t index,
-                       const tinker_sequence *q, const struct openai_top *top)
+                       const tinker_sequence *q)
 {
     const char *reason = q->stop_reason == TINKER_STOP_STOP ? "stop" : "length";
     size_t offset = 0;
@@ -187,7 +189,7 @@ static void put_choice(const struct openai *o, struct json_writer *w, size_t ind
         tinker_text_clear(&text);
     }
     json_put_key(w, "logprobs");
-    openai_put_logprobs(o, w, q->tokens, q->logprobs, q->n, &offset, top);
+    openai_put_logprobs(o, w, q, &offset);
     json_put_key(w, "finish_reason");
     json_put_string(w, reason);
     json_put_end_object(w);
@@ -211,16 +213,8 @@ static void put_usage(struct json_writer *w, size_t prompt, size_t made, int64_t
     json_put_end_object(w);
 }
 
-/* The samples of a request, and for each of their sequences its likeliest tokens; those are
- * NULL as long as nobody wants them. */
-struct outcome {
-    tinker_sample *samples;     /* one per prompt */
-    struct openai_top **rivals; /* likewise, each one per sequence */
-};
-
-static void reply(struct response *res, const struct openai *o, const struct outcome *out)
+static void reply(struct response *res, const struct openai *o, const tinker_sample *samples)
 {
-    const tinker_sample *samples = out->samples;
     struct json_writer w;
     size_t prompt = 0, made = 0, index = 0;
     int64_t cached = 0;
@@ -241,8 +235,7 @@ static void reply(struct response *res, const struct openai *o, const struct out
         cached += samples[i].prompt_cache_hit_tokens;
         for (size_t j = 0; j < samples[i].n_sequences; j++) {
             made += samples[i].sequences[j].n;
-            put_choice(o, &w, index++, &samples[i].sequences[j],
-                       out->rivals[i] ? &out->rivals[i][j] : NULL);
+            put_choice(o, &w, index++, &samples[i].sequences[j]);
         }
     }
     json_put_end_array(&w);
@@ -272,68 +265,31 @@ static struct future *take_locked(struct server *s, struct request *req, const c
 
 /* Fill samples from the futures that are done.  NULL: all of them are; else one to wait on. */
 static struct future *collect(struct server *s, struct request *req, const struct openai *o,
-                              struct outcome *out, char *failure, size_t size)
+                              tinker_sample *samples, char *failure, size_t size)
 {
     struct future *pending = NULL;
     pthread_mutex_lock(&s->lock);
     for (size_t i = 0; !pending && !failure[0] && i < o->n_prompts; i++)
-        pending = take_locked(s, req, o->prompts[i].future, &out->samples[i], failure, size);
+        pending = take_locked(s, req, o->prompts[i].future, &samples[i], failure, size);
     pthread_mutex_unlock(&s->lock);
-    return pending;
-}
-
-/* The same for the likeliest tokens of one prompt's sequences. */
-static struct future *collect_rivals(struct server *s, struct request *req, const struct openai *o,
-                                     size_t i, struct outcome *out, char *failure, size_t size)
-{
-    size_t n = out->samples[i].n_sequences;
-    struct openai_top *tops = arena_array(&req->arena, n + 1, sizeof(*tops));
-    struct future *pending = NULL;
-    out->rivals[i] = tops;
-    pthread_mutex_lock(&s->lock);
-    for (size_t j = 0; tops && !pending && !failure[0] && j < n; j++) {
-        tinker_sample found = { 0 };
-        if (!o->prompts[i].tops[j])
-            continue;
-        pending = take_locked(s, req, o->prompts[i].tops[j], &found, failure, size);
-        tops[j] = openai_top_read(o, i, &found);
-    }
-    pthread_mutex_unlock(&s->lock);
-    return pending;
-}
-
-static struct future *find_rivals(struct server *s, struct request *req, struct openai *o,
-                                  struct outcome *out, char *failure, size_t size)
-{
-    struct future *pending = NULL;
-    for (size_t i = 0; i < o->n_prompts; i++)
-        if (!o->prompts[i].tops && !openai_top_submit(s, req->user, o, i, &out->samples[i]))
-            snprintf(failure, size, "too many requests are waiting");
-    for (size_t i = 0; !pending && !failure[0] && i < o->n_prompts; i++)
-        pending = collect_rivals(s, req, o, i, out, failure, size);
     return pending;
 }
 
 static void answer(struct server *s, struct request *req, struct response *res, struct openai *o)
 {
     char failure[512] = "";
-    struct outcome out = {
-        arena_array(&req->arena, o->n_prompts + 1, sizeof(*out.samples)),
-        arena_array(&req->arena, o->n_prompts + 1, sizeof(*out.rivals)),
-    };
-    if (!out.samples || !out.rivals) {
+    tinker_sample *samples = arena_array(&req->arena, o->n_prompts + 1, sizeof(*samples));
+    if (!samples) {
         openai_error(res, 500, "out of memory");
         return;
     }
-    struct future *pending = collect(s, req, o, &out, failure, sizeof(failure));
-    if (!pending && !failure[0] && openai_wants_top(o))
-        pending = find_rivals(s, req, o, &out, failure, sizeof(failure));
+    struct future *pending = collect(s, req, o, samples, failure, sizeof(failure));
     if (failure[0])
         openai_error(res, 400, failure);
     else if (pending)
         res->wait = &pending->wait; /* however long it takes: hold after hold */
     else
-        reply(res, o, &out);
+        reply(res, o, samples);
 }
 
 static void handle(struct server *s, struct request *req, struct response *res, bool chat)
@@ -347,7 +303,6 @@ static void handle(struct server *s, struct request *req, struct response *res, 
         }
         arena_init(&o->arena, (size_t)1 << 30);
         o->chat = chat;
-        o->raw_logprobs = s->opts.engine.raw_logprobs;
         req->context = o;
         req->context_free = openai_free;
         if (!begin(s, req, res, o))

@@ -52,6 +52,23 @@ void route_create_sampling_session(struct server *s, struct request *req, struct
         response_error(res, 500, "out of memory");
 }
 
+/* Copies of a client number their samples apart: each gets a block that nobody else has,
+ * whatever happened to the process that gave out the one before. */
+void route_join_sampling_session(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_join_sampling_session_request in;
+    struct wire_join_sampling_session_response r = { 0 };
+    struct samplers_view v;
+    tinker_error err = { 0 };
+    if (!route_body(req, res, &wire_join_sampling_session_request, &in) ||
+        !samplers_find(s, req, res, in.sampling_session_id, &v))
+        return;
+    if (store_join_sampler(s->store, in.sampling_session_id, &r.client_counter, &err) != TINKER_OK)
+        route_store_error(s, res, &err);
+    else
+        route_reply(res, &wire_join_sampling_session_response, &r);
+}
+
 /* Mistakes that need no engine to be seen. */
 static const char *problem_of(const struct wire_sample_request *r)
 {
@@ -63,9 +80,13 @@ static const char *problem_of(const struct wire_sample_request *r)
         return "max_tokens must be a positive number";
     if (r->topk_prompt_logprobs < 0)
         return "topk_prompt_logprobs must not be negative";
+    if (r->topk_sample_logprobs.has && r->topk_sample_logprobs.value < 0)
+        return "topk_sample_logprobs must not be negative";
+    if (r->prompt_logprobs_last_n.has && r->prompt_logprobs_last_n.value < 1)
+        return "prompt_logprobs_last_n must be a positive number";
+    if (r->prompt_logprobs_last_n.has && !(r->prompt_logprobs.has && r->prompt_logprobs.value))
+        return "prompt_logprobs_last_n needs prompt_logprobs";
     /* An option that changes the answer must not be ignored. */
-    if (r->topk_sample_logprobs.has && r->topk_sample_logprobs.value)
-        return "topk_sample_logprobs is not supported here";
     if (r->prompt_alt_tokens_k.has && r->prompt_alt_tokens_k.value)
         return "prompt_alt_tokens_k is not supported here";
     if (r->target_prompt_logprobs.s)

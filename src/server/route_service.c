@@ -41,6 +41,7 @@ void route_client_config(struct server *s, struct request *req, struct response 
     r.use_pyqwest_transport = false;
     r.create_model_via_load_weights = true;
     r.stream_sample = (struct wire_opt_bool){ 1, true };
+    r.sample_join_sampling_session = (struct wire_opt_bool){ 1, true };
     route_reply(res, &wire_client_config_response, &r);
 }
 

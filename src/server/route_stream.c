@@ -126,6 +126,11 @@ void route_stream_sample(struct server *s, struct request *req, struct response 
     struct sample_ask ask;
     if (!route_read_sample(s, req, res, &ask))
         return;
+    if (ask.work->sample.topk_sample_logprobs.has && ask.work->sample.topk_sample_logprobs.value) {
+        work_free(ask.work);
+        response_error(res, 400, "topk_sample_logprobs is not told in streams");
+        return;
+    }
     ask.work->observer =
         events_new(s, ask.base->tokenizer, (size_t)ask.work->sample.num_samples, &res->stream);
     if (!ask.work->observer) {

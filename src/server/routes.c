@@ -40,6 +40,7 @@ static const struct route table[] = {
     { "POST", API "unload_model", route_submit, ROUTE_CHANGES },
     { "POST", API "create_session", route_create_session, 0 },
     { "POST", API "create_sampling_session", route_create_sampling_session, 0 },
+    { "POST", API "join_sampling_session", route_join_sampling_session, 0 },
     { "POST", API "telemetry", route_telemetry, 0 },
     { "POST", API "weights_info", route_weights_info, 0 },
     { "POST", API "client/config", route_client_config, 0 },

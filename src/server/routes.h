@@ -64,7 +64,8 @@ route_handler route_healthz, route_capabilities, route_client_config, route_dyna
     route_trace_export, route_trace, route_telemetry, route_billing, route_audit;
 route_handler route_submit; /* a training request: the last part of its path says which */
 route_handler route_create_model, route_get_info, route_load_weights, route_weights_info;
-route_handler route_create_sampling_session, route_asample, route_get_sampler;
+route_handler route_create_sampling_session, route_join_sampling_session, route_asample;
+route_handler route_get_sampler;
 route_handler route_stream_sample;
 
 /* A request to sample, read and found fit to be submitted. */

@@ -97,6 +97,11 @@ static tinker_status check_context(const struct base *b, size_t n_prompt,
                    (long long)params->max_tokens, (long long)context);
 }
 
+static size_t asked(struct wire_opt_int n)
+{
+    return n.has ? (size_t)n.value : 0;
+}
+
 static tinker_status join(struct server *s, struct sample_task *t, struct weights_cache *weights,
                           tinker_error *err)
 {
@@ -107,6 +112,8 @@ static tinker_status join(struct server *s, struct sample_task *t, struct weight
                           .num_samples = (size_t)r->num_samples,
                           .prompt_logprobs = r->prompt_logprobs.has && r->prompt_logprobs.value,
                           .topk_prompt_logprobs = (size_t)r->topk_prompt_logprobs,
+                          .topk_sample_logprobs = asked(r->topk_sample_logprobs),
+                          .prompt_logprobs_last_n = asked(r->prompt_logprobs_last_n),
                           .state = t,
                           .tag = t };
     tinker_status status = flatten(f->work, &g.prompt, &g.n_prompt, err);

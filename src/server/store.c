@@ -52,6 +52,8 @@ static const char schema[] =
     " owner TEXT NOT NULL, base_model TEXT NOT NULL, model_path TEXT, run TEXT, name TEXT,"
     " sampler INTEGER NOT NULL, created_us INTEGER NOT NULL) WITHOUT ROWID;"
     "CREATE INDEX IF NOT EXISTS samplers_session ON samplers(session_id);"
+    "CREATE TABLE IF NOT EXISTS sampler_clients(id TEXT PRIMARY KEY, n INTEGER NOT NULL)"
+    " WITHOUT ROWID;"
     "COMMIT;";
 
 /* What brings a file of the version before to this one. */

@@ -224,6 +224,9 @@ struct store_sampler {
 tinker_status store_add_sampler(struct store *s, const struct store_sampler *v, tinker_error *err);
 tinker_status store_get_sampler(struct store *s, const char *id, struct arena *arena,
                                 struct store_sampler **out, tinker_error *err);
+/* One more client of a sampling session: its number, 1 for the first that joins. */
+tinker_status store_join_sampler(struct store *s, const char *id, int64_t *number,
+                                 tinker_error *err);
 tinker_status store_list_samplers(struct store *s, const char *session, struct arena *arena,
                                   struct store_sampler **out, size_t *n, tinker_error *err);
 

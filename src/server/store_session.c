@@ -190,6 +190,21 @@ tinker_status store_get_sampler(struct store *s, const char *id, struct arena *a
     return status;
 }
 
+tinker_status store_join_sampler(struct store *s, const char *id, int64_t *number,
+                                 tinker_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_run(s,
+                                   "INSERT INTO sampler_clients(id, n) VALUES(?1, 1)"
+                                   " ON CONFLICT(id) DO UPDATE SET n=n+1",
+                                   SQL_ARGS(sql_t(id)), err);
+    if (status == TINKER_OK)
+        status = sql_int(s, "SELECT n FROM sampler_clients WHERE id=?1", SQL_ARGS(sql_t(id)), 0,
+                         number, err);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
 tinker_status store_list_samplers(struct store *s, const char *session, struct arena *arena,
                                   struct store_sampler **out, size_t *n, tinker_error *err)
 {

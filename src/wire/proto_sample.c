@@ -8,16 +8,60 @@
 #include "wire/proto_write.h"
 
 enum { SAMPLE_SEQUENCES = 1, SAMPLE_PROMPT, SAMPLE_TOPK, SAMPLE_CACHE_HITS };
-enum { SEQUENCE_REASON = 1, SEQUENCE_TOKENS, SEQUENCE_LOGPROBS };
+enum { SEQUENCE_REASON = 1, SEQUENCE_TOKENS, SEQUENCE_LOGPROBS, SEQUENCE_TOPK };
 enum { TOPK_IDS = 1, TOPK_LOGPROBS, TOPK_K, TOPK_LENGTH };
 
 /* ---- encoding -------------------------------------------------------------------- */
 
+/* TopkLogprobs: of the prompt's positions, or of a sequence's. */
+struct topk {
+    const int32_t *tokens;
+    const float *logprobs;
+    size_t rows, k;
+};
+
+static struct topk prompt_topk(const tinker_sample *s)
+{
+    return (struct topk){ s->topk_tokens, s->topk_logprobs, s->n_prompt, s->topk };
+}
+
+static struct topk sequence_topk(const tinker_sequence *s)
+{
+    return (struct topk){ s->topk_tokens, s->topk_logprobs, s->n, s->topk };
+}
+
+static bool topk_fits(struct topk t)
+{
+    return t.rows <= UINT32_MAX && t.k <= UINT32_MAX && (!t.k || t.rows <= SIZE_MAX / 8 / t.k);
+}
+
+static bool has_topk(struct topk t)
+{
+    return t.tokens && t.logprobs && t.k && t.rows;
+}
+
+static size_t topk_size(struct topk t)
+{
+    return 2 * pb_len_size(4 * t.rows * t.k) + 2 + pb_varint_size(t.k) + pb_varint_size(t.rows);
+}
+
+static uint8_t *put_topk(uint8_t *p, unsigned field, struct topk t)
+{
+    size_t bytes = 4 * t.rows * t.k;
+    p = pb_put_head(p, field, topk_size(t));
+    p = pb_put_bytes(p, TOPK_IDS, t.tokens, bytes);
+    p = pb_put_bytes(p, TOPK_LOGPROBS, t.logprobs, bytes);
+    p = pb_put_int(p, TOPK_K, t.k);
+    return pb_put_int(p, TOPK_LENGTH, t.rows);
+}
+
 static size_t sequence_size(const tinker_sequence *s)
 {
+    struct topk top = sequence_topk(s);
     size_t size = s->stop_reason ? 2 : 0;
     size += s->n ? pb_len_size(4 * s->n) : 0;
-    return size + (s->logprobs ? pb_len_size(4 * s->n) : 0);
+    size += s->logprobs ? pb_len_size(4 * s->n) : 0;
+    return size + (has_topk(top) ? pb_len_size(topk_size(top)) : 0);
 }
 
 static uint8_t *put_sequence(uint8_t *p, const tinker_sequence *s)
@@ -27,37 +71,20 @@ static uint8_t *put_sequence(uint8_t *p, const tinker_sequence *s)
         p = pb_put_int(p, SEQUENCE_REASON, (uint64_t)s->stop_reason);
     if (s->n)
         p = pb_put_bytes(p, SEQUENCE_TOKENS, s->tokens, 4 * s->n);
-    return s->logprobs ? pb_put_bytes(p, SEQUENCE_LOGPROBS, s->logprobs, 4 * s->n) : p;
-}
-
-static bool has_topk(const tinker_sample *s)
-{
-    return s->topk_tokens && s->topk_logprobs && s->topk && s->n_prompt;
-}
-
-static size_t topk_size(const tinker_sample *s)
-{
-    return 2 * pb_len_size(4 * s->n_prompt * s->topk) + 2 + pb_varint_size(s->topk) +
-           pb_varint_size(s->n_prompt);
-}
-
-static uint8_t *put_topk(uint8_t *p, const tinker_sample *s)
-{
-    size_t bytes = 4 * s->n_prompt * s->topk;
-    p = pb_put_head(p, SAMPLE_TOPK, topk_size(s));
-    p = pb_put_bytes(p, TOPK_IDS, s->topk_tokens, bytes);
-    p = pb_put_bytes(p, TOPK_LOGPROBS, s->topk_logprobs, bytes);
-    p = pb_put_int(p, TOPK_K, s->topk);
-    return pb_put_int(p, TOPK_LENGTH, s->n_prompt);
+    if (s->logprobs)
+        p = pb_put_bytes(p, SEQUENCE_LOGPROBS, s->logprobs, 4 * s->n);
+    struct topk top = sequence_topk(s);
+    return has_topk(top) ? put_topk(p, SEQUENCE_TOPK, top) : p;
 }
 
 static size_t sample_size(const tinker_sample *s)
 {
+    struct topk top = prompt_topk(s);
     size_t size = 0;
     for (size_t i = 0; i < s->n_sequences; i++)
         size += pb_len_size(sequence_size(&s->sequences[i]));
     size += s->prompt_logprobs ? pb_len_size(4 * s->n_prompt) : 0;
-    size += has_topk(s) ? pb_len_size(topk_size(s)) : 0;
+    size += has_topk(top) ? pb_len_size(topk_size(top)) : 0;
     if (s->prompt_cache_hit_tokens)
         size += 1 + pb_varint_size((uint64_t)s->prompt_cache_hit_tokens);
     return size;
@@ -66,8 +93,11 @@ static size_t sample_size(const tinker_sample *s)
 tinker_status wire_encode_sample_response(const tinker_sample *s, struct buf *out,
                                           tinker_error *err)
 {
-    if (s->n_prompt > UINT32_MAX || s->topk > UINT32_MAX ||
-        (s->topk && s->n_prompt > SIZE_MAX / 8 / s->topk))
+    struct topk top = prompt_topk(s);
+    for (size_t i = 0; i < s->n_sequences; i++)
+        if (!topk_fits(sequence_topk(&s->sequences[i])))
+            return err_set(err, TINKER_EINVAL, "topk_sampled_logprobs: is too large");
+    if (!topk_fits(top))
         return err_set(err, TINKER_EINVAL, "topk_prompt_logprobs: is too large");
     if (s->prompt_cache_hit_tokens < 0 || s->prompt_cache_hit_tokens > INT32_MAX)
         return err_set(err, TINKER_EINVAL, "prompt_cache_hit_tokens: does not fit 31 bits");
@@ -79,8 +109,8 @@ tinker_status wire_encode_sample_response(const tinker_sample *s, struct buf *ou
         p = put_sequence(p, &s->sequences[i]);
     if (s->prompt_logprobs)
         p = pb_put_bytes(p, SAMPLE_PROMPT, s->prompt_logprobs, 4 * s->n_prompt);
-    if (has_topk(s))
-        p = put_topk(p, s);
+    if (has_topk(top))
+        p = put_topk(p, SAMPLE_TOPK, top);
     if (s->prompt_cache_hit_tokens)
         p = pb_put_int(p, SAMPLE_CACHE_HITS, (uint64_t)s->prompt_cache_hit_tokens);
     assert((size_t)(p - start) == size);
@@ -103,35 +133,7 @@ static bool read_floats(struct wire_reader *r, const struct pb_field *f, const f
     return ok;
 }
 
-static bool read_sequence(struct wire_reader *r, const struct pb_field *field, tinker_sequence *s)
-{
-    struct pb_in in = pb_open(field->bytes, field->n);
-    struct pb_field f, tokens = { 0 }, logprobs = { 0 };
-    const void *v = NULL;
-    uint64_t reason = 0;
-    size_t n = 0;
-    while (pb_next(&in, &f)) {
-        if (pb_is(&f, SEQUENCE_REASON, PB_VARINT))
-            reason = f.value;
-        else if (pb_is(&f, SEQUENCE_TOKENS, PB_LEN))
-            tokens = f;
-        else if (pb_is(&f, SEQUENCE_LOGPROBS, PB_LEN))
-            logprobs = f;
-    }
-    if (!proto_done(r, &in) || !proto_elements(r, tokens.bytes, tokens.n, 4, &v, &s->n) ||
-        !read_floats(r, &logprobs, &s->logprobs, &n))
-        return false;
-    s->tokens = v;
-    if (reason > TINKER_STOP_LENGTH)
-        return wire_read_fail(r, "unknown stop_reason %llu", (unsigned long long)reason);
-    s->stop_reason = (tinker_stop_reason)reason;
-    if (s->logprobs && n != s->n)
-        return wire_read_fail(r, "logprobs: expected %zu values, got %zu", s->n, n);
-    return true;
-}
-
-static bool read_topk(struct wire_reader *r, const struct pb_field *field, tinker_sample *out,
-                      size_t *rows)
+static bool read_topk(struct wire_reader *r, const struct pb_field *field, struct topk *out)
 {
     struct pb_in in = pb_open(field->bytes, field->n);
     struct pb_field f, ids = { 0 }, logprobs = { 0 };
@@ -158,17 +160,51 @@ static bool read_topk(struct wire_reader *r, const struct pb_field *field, tinke
     if (!proto_elements(r, ids.bytes, bytes, 4, &a, &n) ||
         !proto_elements(r, logprobs.bytes, bytes, 4, &b, &n))
         return false;
-    out->topk_tokens = a;
-    out->topk_logprobs = b;
-    out->topk = k;
-    *rows = length;
+    *out = (struct topk){ a, b, length, k };
+    return true;
+}
+
+static bool read_sequence(struct wire_reader *r, const struct pb_field *field, tinker_sequence *s)
+{
+    struct pb_in in = pb_open(field->bytes, field->n);
+    struct pb_field f, tokens = { 0 }, logprobs = { 0 };
+    struct topk top = { 0 };
+    const void *v = NULL;
+    uint64_t reason = 0;
+    size_t n = 0;
+    while (pb_next(&in, &f)) {
+        if (pb_is(&f, SEQUENCE_REASON, PB_VARINT))
+            reason = f.value;
+        else if (pb_is(&f, SEQUENCE_TOKENS, PB_LEN))
+            tokens = f;
+        else if (pb_is(&f, SEQUENCE_LOGPROBS, PB_LEN))
+            logprobs = f;
+        else if (pb_is(&f, SEQUENCE_TOPK, PB_LEN) && !read_topk(r, &f, &top))
+            return false;
+    }
+    if (!proto_done(r, &in) || !proto_elements(r, tokens.bytes, tokens.n, 4, &v, &s->n) ||
+        !read_floats(r, &logprobs, &s->logprobs, &n))
+        return false;
+    s->tokens = v;
+    if (reason > TINKER_STOP_LENGTH)
+        return wire_read_fail(r, "unknown stop_reason %llu", (unsigned long long)reason);
+    s->stop_reason = (tinker_stop_reason)reason;
+    if (s->logprobs && n != s->n)
+        return wire_read_fail(r, "logprobs: expected %zu values, got %zu", s->n, n);
+    if (top.rows && top.rows != s->n)
+        return wire_read_fail(r, "topk_sampled_logprobs: expected %zu rows, got %zu", s->n,
+                              top.rows);
+    s->topk_tokens = top.tokens;
+    s->topk_logprobs = top.logprobs;
+    s->topk = top.k;
     return true;
 }
 
 struct sample_in {
     tinker_sample *out;
     tinker_sequence *sequences;
-    size_t room, rows;
+    size_t room;
+    struct topk top;
 };
 
 static bool read_sample_field(struct wire_reader *r, const struct pb_field *f, struct sample_in *in)
@@ -189,7 +225,7 @@ static bool read_sample_field(struct wire_reader *r, const struct pb_field *f, s
     if (pb_is(f, SAMPLE_PROMPT, PB_LEN))
         ok = read_floats(r, f, &out->prompt_logprobs, &out->n_prompt);
     else if (pb_is(f, SAMPLE_TOPK, PB_LEN))
-        ok = read_topk(r, f, out, &in->rows);
+        ok = read_topk(r, f, &in->top);
     else if (pb_is(f, SAMPLE_CACHE_HITS, PB_VARINT))
         out->prompt_cache_hit_tokens = (int32_t)f->value;
     r->place = NULL;
@@ -212,10 +248,13 @@ tinker_status wire_decode_sample_response(const void *p, size_t n, struct arena 
         ok = read_sample_field(&r, &f, &s);
     proto_done(&r, &in);
     out->sequences = s.sequences;
-    if (r.status == TINKER_OK && s.rows && out->prompt_logprobs && s.rows != out->n_prompt)
-        wire_read_fail(&r, "topk_prompt_logprobs: expected %zu rows, got %zu", out->n_prompt,
-                       s.rows);
-    if (s.rows)
-        out->n_prompt = s.rows;
+    size_t rows = s.top.rows;
+    if (r.status == TINKER_OK && rows && out->prompt_logprobs && rows != out->n_prompt)
+        wire_read_fail(&r, "topk_prompt_logprobs: expected %zu rows, got %zu", out->n_prompt, rows);
+    if (rows)
+        out->n_prompt = rows;
+    out->topk_tokens = s.top.tokens;
+    out->topk_logprobs = s.top.logprobs;
+    out->topk = s.top.k;
     return r.status;
 }

@@ -1,15 +1,13 @@
 /* result_types.c - the results of sampling and training in JSON.
  *
  * The form that SDKs before 0.25 read: lists with null where a log-probability does
- * not exist, and top-k rows of [token, logprob] pairs.  In memory a missing prompt
- * logprob is NaN and an unused top-k cell is token 0 with logprob -99999. */
+ * not exist, and top-k rows of [token, logprob] pairs (topk.h).  In memory a missing
+ * prompt logprob is NaN. */
 #include "wire/data_types.h"
 
 #include <math.h>
 #include <string.h>
-
-static const float UNUSED_LOGPROB = -99999.0f;
-enum { TOPK_MAX = 4096 }; /* per prompt position */
+#include "wire/topk.h"
 
 /* ---- one sequence ---------------------------------------------------------------- */
 
@@ -42,6 +40,7 @@ static bool read_sequence(struct wire_reader *r, void *value)
 {
     tinker_sequence *seq = value;
     struct json_str key;
+    struct topk_matrix top = { 0 };
     size_t n_logprobs = 0;
     bool reason = false, tokens = false, ok = true;
     if (!wire_expect(r, JSON_OBJECT))
@@ -54,6 +53,8 @@ static bool read_sequence(struct wire_reader *r, void *value)
             tokens = ok = wire_read_int32s(r, &seq->tokens, &seq->n);
         else if (json_str_is(key, "logprobs"))
             ok = read_floats(r, &seq->logprobs, &n_logprobs);
+        else if (json_str_is(key, "topk_logprobs"))
+            ok = topk_read(r, "topk_logprobs", &top);
         else
             ok = json_skip(&r->json);
     }
@@ -63,6 +64,11 @@ static bool read_sequence(struct wire_reader *r, void *value)
         return wire_read_fail(r, "%s is required", reason ? "tokens" : "stop_reason");
     if (seq->logprobs && n_logprobs != seq->n)
         return wire_read_fail(r, "logprobs: expected %zu values, got %zu", seq->n, n_logprobs);
+    if (top.tokens && top.rows != seq->n)
+        return wire_read_fail(r, "topk_logprobs: expected %zu rows, got %zu", seq->n, top.rows);
+    seq->topk_tokens = top.tokens;
+    seq->topk_logprobs = top.logprobs;
+    seq->topk = top.k;
     return true;
 }
 
@@ -90,6 +96,9 @@ static bool write_sequence(struct wire_writer *w, const void *value)
                 return false;
         json_put_end_array(&w->json);
     }
+    struct topk_matrix top = { seq->topk_tokens, seq->topk_logprobs, seq->n, seq->topk };
+    if (!topk_write(w, "topk_logprobs", &top))
+        return false;
     json_put_end_object(&w->json);
     return true;
 }
@@ -99,151 +108,10 @@ static const struct wire_type wire_sequence = { .name = "SampledSequence",
                                                 .read = read_sequence,
                                                 .write = write_sequence };
 
-/* ---- top-k rows ------------------------------------------------------------------ */
-
-/* Rows of unequal length, gathered before the matrix has a width. */
-struct topk_rows {
-    struct topk_row {
-        const int32_t *tokens;
-        const float *logprobs;
-        size_t n;
-    } * v;
-    size_t n, cap, widest;
-};
-
-static bool grow_rows(struct wire_reader *r, struct topk_rows *rows)
-{
-    if (rows->n < rows->cap)
-        return true;
-    size_t cap = rows->cap ? rows->cap * 2 : 16, size = sizeof rows->v[0];
-    if (cap > SIZE_MAX / size)
-        return wire_read_nomem(r);
-    rows->v = arena_grow(r->arena, rows->v, rows->cap * size, cap * size);
-    rows->cap = cap;
-    return rows->v != NULL || wire_read_nomem(r);
-}
-
-/* One [token, logprob] pair. */
-static bool read_pair(struct wire_reader *r, int32_t *token, float *logprob)
-{
-    int64_t id = 0;
-    double lp = 0;
-    if (!wire_expect(r, JSON_ARRAY))
-        return false;
-    json_begin_array(&r->json);
-    if (!json_next_item(&r->json) || !wire_read_int(r, &id) || !json_next_item(&r->json) ||
-        !wire_read_double(r, &lp) || json_next_item(&r->json))
-        return wire_read_ok(r) && wire_read_fail(r, "expected pairs of token and logprob");
-    if (id < INT32_MIN || id > INT32_MAX)
-        return wire_read_fail(r, "token %lld does not fit 32 bits", (long long)id);
-    *token = (int32_t)id;
-    *logprob = (float)lp;
-    return wire_read_ok(r);
-}
-
-static bool read_row(struct wire_reader *r, struct topk_row *row)
-{
-    int32_t *tokens = NULL;
-    float *logprobs = NULL;
-    size_t cap = 0;
-    *row = (struct topk_row){ 0 };
-    if (json_peek(&r->json) == JSON_NULL)
-        return json_null(&r->json) || wire_read_ok(r);
-    if (!wire_expect(r, JSON_ARRAY))
-        return false;
-    json_begin_array(&r->json);
-    while (json_next_item(&r->json)) {
-        if (row->n == cap) {
-            size_t more = cap ? cap * 2 : 8;
-            tokens = arena_grow(r->arena, tokens, cap * sizeof *tokens, more * sizeof *tokens);
-            logprobs =
-                arena_grow(r->arena, logprobs, cap * sizeof *logprobs, more * sizeof *logprobs);
-            if (!tokens || !logprobs)
-                return wire_read_nomem(r);
-            cap = more;
-        }
-        if (!read_pair(r, &tokens[row->n], &logprobs[row->n]))
-            return false;
-        row->n++;
-    }
-    row->tokens = tokens;
-    row->logprobs = logprobs;
-    return wire_read_ok(r);
-}
-
-static bool rows_to_matrix(struct wire_reader *r, const struct topk_rows *rows, tinker_sample *out)
-{
-    if (rows->widest == 0)
-        return true;
-    if (rows->n > SIZE_MAX / rows->widest)
-        return wire_read_nomem(r);
-    /* Every cell but those of a few null rows has a text: a short text cannot ask for
-     * much memory by one long row among many empty ones. */
-    size_t cells = rows->n * rows->widest, text = (size_t)(r->json.end - r->json.start);
-    if (cells > text && cells - text > 16 * TOPK_MAX)
-        return wire_read_fail(r, "topk_prompt_logprobs: too few of the %zu cells are given", cells);
-    int32_t *tokens = arena_array(r->arena, cells, sizeof *tokens);
-    float *logprobs = arena_array(r->arena, cells, sizeof *logprobs);
-    if (!tokens || !logprobs)
-        return wire_read_nomem(r);
-    for (size_t i = 0; i < rows->n; i++) {
-        for (size_t j = 0; j < rows->widest; j++) {
-            bool there = j < rows->v[i].n;
-            tokens[i * rows->widest + j] = there ? rows->v[i].tokens[j] : 0;
-            logprobs[i * rows->widest + j] = there ? rows->v[i].logprobs[j] : UNUSED_LOGPROB;
-        }
-    }
-    out->topk_tokens = tokens;
-    out->topk_logprobs = logprobs;
-    out->topk = rows->widest;
-    return true;
-}
-
-static bool read_topk(struct wire_reader *r, struct topk_rows *rows)
-{
-    struct wire_place place = { .up = r->place };
-    if (json_peek(&r->json) == JSON_NULL)
-        return json_null(&r->json) || wire_read_ok(r);
-    if (!wire_expect(r, JSON_ARRAY))
-        return false;
-    json_begin_array(&r->json);
-    r->place = &place;
-    while (json_next_item(&r->json)) {
-        place.index = rows->n;
-        if (!grow_rows(r, rows) || !read_row(r, &rows->v[rows->n]))
-            break;
-        size_t n = rows->v[rows->n++].n;
-        if (n > TOPK_MAX && !wire_read_fail(r, "more than %d entries", TOPK_MAX))
-            break;
-        rows->widest = n > rows->widest ? n : rows->widest;
-    }
-    r->place = place.up;
-    return wire_read_ok(r);
-}
-
-static void write_topk_row(struct wire_writer *w, const int32_t *tokens, const float *logprobs,
-                           size_t k)
-{
-    while (k && tokens[k - 1] == 0 && logprobs[k - 1] == UNUSED_LOGPROB)
-        k--;
-    if (k == 0) {
-        json_put_null(&w->json);
-        return;
-    }
-    json_put_begin_array(&w->json);
-    for (size_t j = 0; j < k; j++) {
-        json_put_begin_array(&w->json);
-        json_put_int64(&w->json, tokens[j]);
-        put_float(w, logprobs[j]);
-        json_put_end_array(&w->json);
-    }
-    json_put_end_array(&w->json);
-}
-
 /* ---- SampleResponse -------------------------------------------------------------- */
 
 static bool read_sample_key(struct wire_reader *r, struct json_str key, tinker_sample *out,
-                            struct topk_rows *rows)
+                            struct topk_matrix *top)
 {
     const void *list = NULL;
     if (json_str_is(key, "sequences")) {
@@ -254,7 +122,7 @@ static bool read_sample_key(struct wire_reader *r, struct json_str key, tinker_s
     if (json_str_is(key, "prompt_logprobs"))
         return read_floats(r, &out->prompt_logprobs, &out->n_prompt);
     if (json_str_is(key, "topk_prompt_logprobs"))
-        return read_topk(r, rows);
+        return topk_read(r, "topk_prompt_logprobs", top);
     if (json_str_is(key, "prompt_cache_hit_tokens"))
         return wire_read_int(r, &out->prompt_cache_hit_tokens);
     return json_skip(&r->json) || wire_read_ok(r);
@@ -263,7 +131,7 @@ static bool read_sample_key(struct wire_reader *r, struct json_str key, tinker_s
 static bool read_sample(struct wire_reader *r, void *value)
 {
     tinker_sample *out = value;
-    struct topk_rows rows = { 0 };
+    struct topk_matrix top = { 0 };
     struct json_str key;
     bool sequences = false;
     if (!wire_expect(r, JSON_OBJECT))
@@ -275,7 +143,7 @@ static bool read_sample(struct wire_reader *r, void *value)
         struct wire_place place = { .up = r->place, .name = name };
         r->place = &place;
         sequences = sequences || json_str_is(key, "sequences");
-        bool ok = read_sample_key(r, key, out, &rows);
+        bool ok = read_sample_key(r, key, out, &top);
         r->place = place.up;
         if (!ok)
             return false;
@@ -284,12 +152,15 @@ static bool read_sample(struct wire_reader *r, void *value)
         return false;
     if (!sequences)
         return wire_read_fail(r, "sequences is required");
-    if (out->prompt_logprobs && rows.n && rows.n != out->n_prompt)
+    if (out->prompt_logprobs && top.rows && top.rows != out->n_prompt)
         return wire_read_fail(r, "topk_prompt_logprobs: expected %zu rows, got %zu", out->n_prompt,
-                              rows.n);
-    if (rows.widest)
-        out->n_prompt = rows.n;
-    return rows_to_matrix(r, &rows, out);
+                              top.rows);
+    if (top.k)
+        out->n_prompt = top.rows;
+    out->topk_tokens = top.tokens;
+    out->topk_logprobs = top.logprobs;
+    out->topk = top.k;
+    return true;
 }
 
 static bool write_prompt_logprobs(struct wire_writer *w, const tinker_sample *s)
@@ -322,14 +193,9 @@ static bool write_sample(struct wire_writer *w, const void *value)
     json_put_end_array(&w->json);
     if (s->prompt_logprobs && !write_prompt_logprobs(w, s))
         return false;
-    if (s->topk_tokens && s->topk_logprobs) {
-        json_put_key(&w->json, "topk_prompt_logprobs");
-        json_put_begin_array(&w->json);
-        for (size_t i = 0; i < s->n_prompt; i++)
-            write_topk_row(w, s->topk_tokens + i * s->topk, s->topk_logprobs + i * s->topk,
-                           s->topk);
-        json_put_end_array(&w->json);
-    }
+    struct topk_matrix top = { s->topk_tokens, s->topk_logprobs, s->n_prompt, s->topk };
+    if (!topk_write(w, "topk_prompt_logprobs", &top))
+        return false;
     if (s->prompt_cache_hit_tokens) {
         json_put_key(&w->json, "prompt_cache_hit_tokens");
         json_put_int64(&w->json, s->prompt_cache_hit_tokens);

@@ -93,6 +93,7 @@ static const struct wire_field sample_request[] = {
     { WIRE_FIELD(T, topk_sample_logprobs, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, target_prompt_logprobs, WIRE_OBJECT_TEXT, NUL) },
     { WIRE_FIELD(T, prompt_alt_tokens_k, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, prompt_logprobs_last_n, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, record_stability_info, WIRE_OPT_BOOL, NUL) },
     { .name = "type", .kind = WIRE_LITERAL, .words = word_sample },
 };

@@ -47,6 +47,7 @@ static const struct wire_field client_config_response[] = {
     { WIRE_FIELD(T, use_pyqwest_transport, WIRE_BOOL, 0) },
     { WIRE_FIELD(T, create_model_via_load_weights, WIRE_BOOL, 0) },
     { WIRE_FIELD(T, stream_sample, WIRE_OPT_BOOL, NUL) },
+    { WIRE_FIELD(T, sample_join_sampling_session, WIRE_OPT_BOOL, NUL) },
 };
 const struct wire_type wire_client_config_response = { .name = "ClientConfigResponse",
                                                        WIRE_TABLE(T, client_config_response),
@@ -69,6 +70,7 @@ const struct wire_type wire_client_dynamic_config_response = { .name =
 static const char *const word_create_session[] = { "create_session", NULL };
 static const char *const word_heartbeat[] = { "session_heartbeat", NULL };
 static const char *const word_create_sampling[] = { "create_sampling_session", NULL };
+static const char *const word_join_sampling[] = { "join_sampling_session", NULL };
 
 #define T struct wire_create_session_request
 static const struct wire_field create_session_request[] = {
@@ -132,6 +134,26 @@ static const struct wire_field create_sampling_response[] = {
 };
 const struct wire_type wire_create_sampling_session_response = {
     .name = "CreateSamplingSessionResponse", WIRE_TABLE(T, create_sampling_response)
+};
+#undef T
+
+#define T struct wire_join_sampling_session_request
+static const struct wire_field join_sampling_request[] = {
+    { WIRE_FIELD(T, sampling_session_id, WIRE_STRING, REQ) },
+    { .name = "type", .kind = WIRE_LITERAL, .words = word_join_sampling },
+};
+const struct wire_type wire_join_sampling_session_request = {
+    .name = "JoinSamplingSessionRequest", WIRE_TABLE(T, join_sampling_request)
+};
+#undef T
+
+#define T struct wire_join_sampling_session_response
+static const struct wire_field join_sampling_response[] = {
+    { .name = "type", .kind = WIRE_LITERAL, .words = word_join_sampling },
+    { WIRE_FIELD(T, client_counter, WIRE_INT, REQ) },
+};
+const struct wire_type wire_join_sampling_session_response = {
+    .name = "JoinSamplingSessionResponse", WIRE_TABLE(T, join_sampling_response)
 };
 #undef T
 

@@ -76,6 +76,7 @@ struct wire_client_config_response { /* defaults: wire_client_config_defaults */
     bool use_pyqwest_transport;
     bool create_model_via_load_weights;
     struct wire_opt_bool stream_sample; /* not of the reference: POST stream_sample is there */
+    struct wire_opt_bool sample_join_sampling_session; /* since 0.36 */
 };
 extern const struct wire_client_config_response wire_client_config_defaults;
 
@@ -110,6 +111,12 @@ struct wire_create_sampling_session_request {
 };
 struct wire_create_sampling_session_response {
     const char *sampling_session_id;
+};
+struct wire_join_sampling_session_request {
+    const char *sampling_session_id;
+};
+struct wire_join_sampling_session_response {
+    int64_t client_counter; /* the session's first client is 0 */
 };
 
 /* ---- service --------------------------------------------------------------------- */
@@ -280,7 +287,7 @@ struct wire_sample_request {
     struct wire_opt_int seq_id;
     struct wire_opt_bool prompt_logprobs;
     int64_t topk_prompt_logprobs;
-    struct wire_opt_int topk_sample_logprobs, prompt_alt_tokens_k;
+    struct wire_opt_int topk_sample_logprobs, prompt_alt_tokens_k, prompt_logprobs_last_n;
     struct json_str target_prompt_logprobs; /* a tensor */
     struct wire_opt_bool record_stability_info;
 };

@@ -87,6 +87,15 @@ static void test_request(void) /* R-127 R-128 R-130 R-133 */
         "\"sampling_params\":{\"temperature\":1.0,\"top_k\":-1,\"top_p\":1.0},"
         "\"sampling_session_id\":\"sess:sample:0\",\"seq_id\":0,\"prompt_logprobs\":false,"
         "\"topk_prompt_logprobs\":0,\"type\":\"sample\"}");
+    tinker_sample_options more = TINKER_SAMPLE_OPTIONS_INIT;
+    more.prompt_logprobs = 1;
+    more.topk_sample_logprobs = 3;
+    more.prompt_logprobs_last_n = 1;
+    tinker_future *f = tinker_sampler_sample(s, fake_prompt(2), NULL, &more, &w.err);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    tinker_future_free(f);
+    CHECK(strstr(fake_get(w.server, ASAMPLE, 3)->body,
+                 "\"topk_sample_logprobs\":3,\"prompt_logprobs_last_n\":1"));
     size_t n = fake_count(w.server, NULL);
     tinker_sample_options none = TINKER_SAMPLE_OPTIONS_INIT;
     none.num_samples = 0;

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import json
 import os
+import pickle
 import tarfile
 import tempfile
 import traceback
@@ -182,6 +183,62 @@ def sampling_methods(sampler, model):
     tried(C, "get_tokenizer", lambda: sampler.get_tokenizer().decode([72]) != "")
     method(C, "on_queue_state_change", True)  # called by the SDK itself
     method(C, "create", True)                 # the constructor behind create_sampling_client
+
+
+def near(a, b, most=1e-4):
+    return len(a) == len(b) and all(abs(x - y) <= most for x, y in zip(a, b))
+
+
+def sampled_rivals(service, model):
+    """The likeliest tokens at sampled positions are those of a prompt and of a forward pass."""
+    C = tinker.SamplingClient
+    if "topk_sample_logprobs" not in inspect.signature(C.sample).parameters:
+        return
+    sampler = service.create_sampling_client(base_model=model)
+    training = service.create_lora_training_client(base_model=model, rank=4)  # as the base: B is 0
+    params = types.SamplingParams(max_tokens=6, seed=4, temperature=1.0, stop=[])
+    one = types.SamplingParams(max_tokens=1)
+    answer = sampler.sample(types.ModelInput.from_ints(TOKENS[:3]), 2, params,
+                            topk_sample_logprobs=4).result()
+    for i, q in enumerate(answer.sequences):
+        whole = TOKENS[:3] + list(q.tokens)
+        scored = sampler.sample(types.ModelInput.from_ints(whole), 1, one, topk_prompt_logprobs=4,
+                                include_prompt_logprobs=True).result()
+        rows, want = q.topk_logprobs, scored.topk_prompt_logprobs[3:]
+        check(len(rows) == 6 and [[t for t, _ in r] for r in rows] == [[t for t, _ in r] for r in want]
+              and all(near([v for _, v in r], [v for _, v in w]) for r, w in zip(rows, want)),
+              f"topk_sample_logprobs of sequence {i} are those of the prompt", f"{rows} {want}")
+        check(near(q.logprobs, scored.prompt_logprobs[3:]), f"logprobs of sequence {i} are those of the prompt")
+        targets = torch.tensor([[1] * 4] * 2 + [[t for t, _ in r] for r in rows])
+        passed = training.forward([types.Datum(
+            model_input=types.ModelInput.from_ints(whole[:-1]),
+            loss_fn_inputs={"target_tokens": targets, "weights": torch.ones(targets.shape)})],
+            "cross_entropy").result()
+        values = passed.loss_fn_outputs[0]["logprobs"].to_torch().reshape(-1, 4)[2:]
+        check(all(near(v, [x for _, x in r]) for v, r in zip(values.tolist(), rows)),
+              f"topk_sample_logprobs of sequence {i} are those of forward", f"{values} {rows}")
+    check(sampler.sample(types.ModelInput.from_ints(TOKENS), 1, params).result()
+          .sequences[0].topk_logprobs is None, "no topk_logprobs unless they are asked for")
+    if "prompt_logprobs_last_n" in inspect.signature(C.compute_logprobs).parameters:
+        prompt = types.ModelInput.from_ints(TOKENS)
+        every, last = [sampler.compute_logprobs(prompt, prompt_logprobs_last_n=n).result() for n in (None, 3)]
+        check(last[:5] == [None] * 5 and last[5:] == every[5:], "prompt_logprobs_last_n", f"{every} {last}")
+        check(raises(lambda: sampler.compute_logprobs(prompt, prompt_logprobs_last_n=8).result()),
+              "prompt_logprobs_last_n above the prompt's length")
+
+
+def clones(service, model):
+    """Unpickled clients ask for a number of their own."""
+    if not hasattr(types, "JoinSamplingSessionRequest"):
+        return
+    sampler = service.create_sampling_client(base_model=model)
+    params = types.SamplingParams(max_tokens=2, seed=1)
+    prompt = types.ModelInput.from_ints(TOKENS[:3])
+    copies = [pickle.loads(pickle.dumps(sampler)) for _ in range(2)]
+    answers = [list(c.sample(prompt, 1, params).result().sequences[0].tokens) for c in [sampler] + copies]
+    check(answers[0] == answers[1] == answers[2], "copies of a sampling client sample", f"{answers}")
+    numbers = [c._cloned_sampler_id for c in copies]
+    check(numbers == [1, 2], "copies of a sampling client have numbers of their own", f"{numbers}")
 
 
 def rest_methods(rest, session, training, state, path, sampler_id):
@@ -566,6 +623,8 @@ with Server() as server:
     training = service_methods(service, model)
     state, path, sampler = training_methods(service, training, model)
     sampling_methods(sampler, model)
+    sampled_rivals(service, model)
+    clones(service, model)
     resumed(service, state, training)
     rest = service.create_rest_client()
     rest_methods(rest, session, training, state, path, sampler._sampling_session_id)

@@ -225,7 +225,8 @@ ELSEWHERE = {"ForwardBackwardRequest", "ForwardRequest", "ForwardBackwardOutput"
              "Datum", "TensorData", "TelemetryEvent"}  # fmt: skip
 
 # Messages that newer SDKs know: the server reads and answers them, wire_newest.py compares.
-NEWER = set("""CopyWeightsRequest CopyWeightsResponse SaveWeightsExternalRequest SaveWeightsExternalResponse
+NEWER = set("""CopyWeightsRequest CopyWeightsResponse JoinSamplingSessionRequest JoinSamplingSessionResponse
+    SaveWeightsExternalRequest SaveWeightsExternalResponse
     ExternalWeightsUrlsResponse SessionSearchRequest SessionSearchResponse FinishSessionRequest
     CheckpointStorageUsageResponse""".split())
 

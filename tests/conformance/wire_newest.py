@@ -10,10 +10,14 @@ import sys
 import pydantic
 import wire
 from tinker import types
+from tinker.proto import tinker_public_pb2 as pb
+from tinker.proto.response_conv import deserialize_sample_response
 
-REQUESTS = [types.CopyWeightsRequest, types.SaveWeightsExternalRequest, types.SessionSearchRequest]
+REQUESTS = [types.CopyWeightsRequest, types.JoinSamplingSessionRequest, types.SaveWeightsExternalRequest,
+            types.SessionSearchRequest]
 ANSWERS = {
     "CopyWeightsResponse": types.CopyWeightsResponse,
+    "JoinSamplingSessionResponse": types.JoinSamplingSessionResponse,
     "ExternalWeightsUrlsResponse": types.ExternalWeightsUrlsResponse,
     "SaveWeightsExternalResponse": types.SaveWeightsExternalResponse,
     "CheckpointStorageUsageResponse": types.CurrentCheckpointStorageUsageResponse,
@@ -71,11 +75,56 @@ def check(direction, how, name, cls):
     wire.report(f"{direction} {name}", problems)
 
 
+def make_rivals(n, k):
+    """TopkLogprobs; the last row is full: the list view cannot tell a narrower matrix."""
+    top = pb.TopkLogprobs(k=k, length=n)
+    ids, values = [], []
+    for row in range(n):
+        used = k if row == n - 1 else wire.rng.randrange(k + 1)
+        ids += [wire.rng.randrange(1, 99) for _ in range(used)] + [0] * (k - used)
+        values += wire.float32s(used) + [-99999.0] * (k - used)
+    top.token_ids, top.logprobs = wire.i32(ids), wire.f32(values)
+    return top
+
+
+def rivals_view(answer):
+    tops = [q.topk_logprobs_np for q in deserialize_sample_response(answer).sequences]
+    return [top and (top.token_ids.tolist(), top.logprobs.tolist()) for top in tops]
+
+
+def check_rivals():
+    """The likeliest tokens at sampled positions, in protobuf and in JSON, there and back."""
+    problems, values = [], 0
+    for _ in range(200):
+        message = pb.SampleResponse()
+        for _ in range(wire.rng.randrange(1, 4)):
+            n = wire.rng.randrange(1, 5)
+            seq = message.sequences.add(tokens=wire.i32(range(n)), logprobs=wire.f32(wire.float32s(n)))
+            if wire.rng.random() < 0.7:
+                seq.topk_sampled_logprobs.CopyFrom(make_rivals(n, wire.rng.randrange(1, 5)))
+                values += 2 * len(seq.topk_sampled_logprobs.token_ids) // 4
+        theirs = message.SerializeToString()
+        ok, ours = wire.tool.ask("again-proto", "SampleResponse", theirs.hex())
+        if not ok or rivals_view(bytes.fromhex(ours)) != rivals_view(theirs):
+            problems.append(f"protobuf {message}: {ours}")
+        ok, text = wire.tool.ask("from-proto", "SampleResponse", theirs.hex())
+        lists = [q.topk_logprobs for q in deserialize_sample_response(theirs).sequences]
+        told = [q.get("topk_logprobs") for q in json.loads(text)["sequences"]] if ok else text
+        if wire.as_float32(told) != wire.as_float32([r and [p and [list(x) for x in p] for p in r] for r in lists]):
+            problems.append(f"JSON {lists}: {text}")
+        ok, ours = wire.tool.ask("to-proto", "SampleResponse", text)
+        if not ok or rivals_view(bytes.fromhex(ours)) != rivals_view(theirs):
+            problems.append(f"from JSON {text}: {ours}")
+    wire.table.append(("SampledSequence", "protobuf", 200, values))
+    wire.report("protobuf and JSON topk_sampled_logprobs", problems)
+
+
 def main():
     for cls in REQUESTS:
         check("request", "strict", cls.__name__, cls)
     for name, cls in ANSWERS.items():
         check("answer", "lenient", name, cls)
+    check_rivals()
     for name, direction, n, values in wire.table:
         print(f"# table {name:32} {direction:9} {n:6} cases {values:8} values")
     print(f"1..{wire.count}")

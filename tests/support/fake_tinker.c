@@ -31,7 +31,9 @@ char *fake_sample_result(const int32_t *tokens, size_t n, size_t *len)
     float *logprobs = calloc(n + 1, sizeof(float));
     for (size_t i = 0; i < n; i++)
         logprobs[i] = -0.5f;
-    tinker_sequence seq = { TINKER_STOP_LENGTH, tokens, logprobs, n };
+    tinker_sequence seq = {
+        .stop_reason = TINKER_STOP_LENGTH, .tokens = tokens, .logprobs = logprobs, .n = n
+    };
     tinker_sample sample = { .sequences = &seq, .n_sequences = 1 };
     struct buf b;
     buf_init(&b, SIZE_MAX / 4);

@@ -30,7 +30,8 @@ static bool sample(tinker_engine *e, tinker_adapter *a, int32_t *out, tinker_err
                           .params = &p,
                           .num_samples = SAMPLES,
                           .prompt_logprobs = 1,
-                          .topk_prompt_logprobs = 2 };
+                          .topk_prompt_logprobs = 2,
+                          .topk_sample_logprobs = 2 };
     tinker_generator *g = tinker_generator_new(e, err);
     if (g != NULL && tinker_generator_add(g, &q, err) == TINKER_OK)
         do

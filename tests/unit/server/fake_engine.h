@@ -288,8 +288,15 @@ tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *r
 static void fake_finish(tinker_generator *g, struct fake_request *r)
 {
     for (size_t i = 0; i < r->g.num_samples; i++)
-        r->sequences[i] = (tinker_sequence){ r->stopped ? TINKER_STOP_STOP : TINKER_STOP_LENGTH,
-                                             r->tokens, r->logprobs, r->made };
+        r->sequences[i] = (tinker_sequence){
+            .stop_reason = r->stopped ? TINKER_STOP_STOP : TINKER_STOP_LENGTH,
+            .tokens = r->tokens,
+            .logprobs = r->logprobs,
+            .n = r->made,
+            .topk_tokens = r->g.topk_sample_logprobs == 1 ? r->tokens : NULL,
+            .topk_logprobs = r->g.topk_sample_logprobs == 1 ? r->logprobs : NULL,
+            .topk = r->g.topk_sample_logprobs == 1,
+        };
     r->result = (tinker_sample){ .sequences = r->sequences, .n_sequences = r->g.num_samples };
     if (r->g.prompt_logprobs) {
         r->prompt_logprobs = calloc(r->g.n_prompt, sizeof(float));

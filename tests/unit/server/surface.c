@@ -213,10 +213,86 @@ static void test_old_files_are_brought_up_to_date(void)
     server_close(s);
 }
 
+static struct reply sample_with(const char *options)
+{
+    return post(s, "/api/v1/asample",
+                "{\"prompt\":{\"chunks\":[{\"tokens\":[1,2]}]},\"sampling_params\":{\"max_tokens\":"
+                "2},\"base_model\":\"test/model\",%s}",
+                options);
+}
+
+static void test_rivals_of_sampled_tokens_are_told(void)
+{
+    static const char *const bad[] = { "\"topk_sample_logprobs\":-1",
+                                       "\"prompt_logprobs_last_n\":1",
+                                       "\"prompt_logprobs\":true,\"prompt_logprobs_last_n\":0" };
+    begin();
+    struct reply r = result_of(s, sample_with("\"topk_sample_logprobs\":1"));
+    CHECK(strstr(r.body, "\"topk_logprobs\":[[["));
+    reply_clear(&r);
+    r = result_of(s, sample_with("\"topk_sample_logprobs\":0"));
+    CHECK(strstr(r.body, "\"tokens\"") && !strstr(r.body, "topk_logprobs"));
+    reply_clear(&r);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        r = sample_with(bad[i]);
+        CHECK_STATUS(r, 400);
+        reply_clear(&r);
+    }
+    r = post(s, "/api/v1/stream_sample",
+             "{\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},\"sampling_params\":{},"
+             "\"base_model\":\"test/model\",\"topk_sample_logprobs\":1}");
+    CHECK_STATUS(r, 400);
+    CHECK(strstr(r.body, "not told in streams"));
+    reply_clear(&r);
+    server_close(s);
+}
+
+static int join(const char *id)
+{
+    struct reply r =
+        post(s, "/api/v1/join_sampling_session", "{\"sampling_session_id\":\"%s\"}", id);
+    const char *at = strstr(r.body, "\"client_counter\":");
+    int number = at ? (int)strtol(at + 17, NULL, 10) : -r.status;
+    reply_clear(&r);
+    return number;
+}
+
+static void test_copies_of_a_client_get_numbers_of_their_own(void)
+{
+    char id[2][96];
+    struct reply r;
+    begin();
+    for (int i = 0; i < 2; i++) {
+        snprintf(id[i], sizeof(id[i]), "%s:sample:%d", session, i);
+        r = post(s, "/api/v1/create_sampling_session",
+                 "{\"session_id\":\"%s\",\"sampling_session_seq_id\":%d,\"base_model\":"
+                 "\"test/model\"}",
+                 session, i);
+        reply_clear(&r);
+    }
+    CHECK_INT(join(id[0]), 1);
+    CHECK_INT(join(id[0]), 2);
+    CHECK_INT(join(id[1]), 1);
+    r = post(s, "/api/v1/create_sampling_session",
+             "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"base_model\":"
+             "\"test/model\"}",
+             session); /* a retry */
+    reply_clear(&r);
+    server_close(s);
+    s = start_with(NULL);
+    REQUIRE(s);
+    CHECK_INT(join(id[0]), 3);
+    CHECK_INT(join("nobody"), -404);
+    r = post(s, "/api/v1/client/config", "{\"sdk_version\":\"0.36.0\"}");
+    CHECK(strstr(r.body, "\"sample_join_sampling_session\":true"));
+    CHECK(!strstr(r.body, "sample_use_retrieve_futures"));
+    reply_clear(&r);
+    server_close(s);
+}
+
 static void test_options_that_are_not_there_are_refused(void)
 {
-    static const char *const options[] = { "\"topk_sample_logprobs\":2",
-                                           "\"prompt_alt_tokens_k\":1",
+    static const char *const options[] = { "\"prompt_alt_tokens_k\":1",
                                            "\"target_prompt_logprobs\":{\"data\":[1]}",
                                            "\"record_stability_info\":true" };
     begin();
@@ -247,6 +323,8 @@ int main(void)
     RUN(test_a_copy_needs_one_place_to_go);
     RUN(test_external_weights_have_a_link_per_file);
     RUN(test_sessions_are_found);
+    RUN(test_rivals_of_sampled_tokens_are_told);
+    RUN(test_copies_of_a_client_get_numbers_of_their_own);
     RUN(test_options_that_are_not_there_are_refused);
     RUN(test_old_files_are_brought_up_to_date);
     harness_clear();

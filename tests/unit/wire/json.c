@@ -495,7 +495,7 @@ static void test_not_finite(void)
     CHECK_STR(err.message, "metrics.loss:sum: must be a finite number");
     buf_reset(&out);
     float lp = NAN;
-    tinker_sequence seq = { TINKER_STOP_STOP, (int32_t[]){ 1 }, &lp, 1 };
+    tinker_sequence seq = { .tokens = (int32_t[]){ 1 }, .logprobs = &lp, .n = 1 };
     tinker_sample s = { .sequences = &seq, .n_sequences = 1 };
     CHECK_INT(wire_encode_json(&wire_sample_response, &s, &out, &err), TINKER_EINVAL);
     CHECK_STR(err.message, "sequences[0]: must be finite");

@@ -201,6 +201,28 @@ static void test_golden_sample(void)
     CHECK_MEM(out.data, out.len, bytes, n);
 }
 
+/* SDK 0.36's SampleResponse of two tokens with two rivals each. */
+static const char rivals_hex[] =
+    "0a 36 08 01 12 08 0b 00 00 00 0c 00 00 00 22 28 0a 10 0b 00 00 00 07 00 00 00 0c 00 00 00 00 "
+    "00 "
+    "00 00 12 10 00 00 00 bf 00 00 80 bf 00 00 80 be 80 4f c3 c7 18 02 20 02";
+
+static void test_golden_sampled_topk(void)
+{
+    tinker_sample s;
+    size_t n;
+    const uint8_t *bytes = unhex(rivals_hex, &n);
+    REQUIRE(wire_decode_sample_response(bytes, n, &arena, &s, &err) == TINKER_OK);
+    REQUIRE(s.n_sequences == 1 && s.sequences[0].n == 2 && s.sequences[0].topk == 2);
+    CHECK_INT(s.sequences[0].topk_tokens[1], 7);
+    CHECK_NEAR(s.sequences[0].topk_logprobs[2], -0.25, 0);
+    CHECK_NEAR(s.sequences[0].topk_logprobs[3], -99999.0, 0);
+    CHECK(!s.topk_tokens && !s.sequences[0].logprobs);
+    buf_reset(&out);
+    CHECK_INT(wire_encode_sample_response(&s, &out, &err), TINKER_OK);
+    CHECK_MEM(out.data, out.len, bytes, n);
+}
+
 static const char output_hex[] =
     "0a 0f 54 6f 72 63 68 4c 6f 73 73 52 65 74 75 72 6e 12 3a 12 36 0a 08 6c 6f 67 70 72 6f 62 73 "
     "12 2a 0a 0c 00 00 80 bf 00 00 00 c0 00 00 40 c0 12 18 00 00 00 00 00 00 00 00 08 00 00 00 00 "
@@ -434,6 +456,12 @@ static void test_bad_samples(void)
         { "0a 00 0a 0e 12 08 01 00 00 00 02 00 00 00 1a 04 00 00 00 00", cut },
         { "0a 10 12 08 01 00 00 00 02 00 00 00 1a 04 00 00 00 00",
           "sequences[0]: logprobs: expected 2 values, got 1" },
+        { "0a 1c 12 08 01 00 00 00 02 00 00 00 22 10 0a 04 00 00 00 00 12 04 00 00 00 00 18 01 20 "
+          "01",
+          "sequences[0]: topk_sampled_logprobs: expected 2 rows, got 1" },
+        { "0a 1c 12 08 01 00 00 00 02 00 00 00 22 10 0a 04 00 00 00 00 12 04 00 00 00 00 18 02 20 "
+          "01",
+          "sequences[0]: expected 1 rows of 2 values" },
         { "1a 08 0a 05 00 00 00 00 18 01",
           "topk_prompt_logprobs: the protobuf message is damaged or cut off" },
         { "1a 10 0a 04 00 00 00 00 12 04 00 00 00 00 18 01 20 02",
@@ -524,7 +552,9 @@ static void test_no_memory(void)
     CHECK(failed > 8 && failed < 64);
     struct buf small;
     tinker_sample s = { .n_prompt = 0 };
-    tinker_sequence seq = { TINKER_STOP_LENGTH, (int32_t[]){ 1, 2 }, NULL, 2 };
+    tinker_sequence seq = { .stop_reason = TINKER_STOP_LENGTH,
+                            .tokens = (int32_t[]){ 1, 2 },
+                            .n = 2 };
     s.sequences = &seq;
     s.n_sequences = 1;
     buf_init(&small, 5);
@@ -541,6 +571,7 @@ int main(void)
     RUN(test_vectors_without_shape);
     RUN(test_golden_chunks);
     RUN(test_golden_sample);
+    RUN(test_golden_sampled_topk);
     RUN(test_golden_output);
     RUN(test_conversions);
     RUN(test_refused);

@@ -1,0 +1,171 @@
+/* topk.c - see topk.h. */
+#include "wire/topk.h"
+
+#include <math.h>
+#include <string.h>
+
+static const float UNUSED_LOGPROB = -99999.0f;
+enum { TOPK_MAX = 4096 }; /* per position */
+
+/* Rows of unequal length, gathered before the matrix has a width. */
+struct topk_rows {
+    struct topk_row {
+        const int32_t *tokens;
+        const float *logprobs;
+        size_t n;
+    } * v;
+    size_t n, cap, widest;
+};
+
+static bool grow_rows(struct wire_reader *r, struct topk_rows *rows)
+{
+    if (rows->n < rows->cap)
+        return true;
+    size_t cap = rows->cap ? rows->cap * 2 : 16, size = sizeof rows->v[0];
+    if (cap > SIZE_MAX / size)
+        return wire_read_nomem(r);
+    rows->v = arena_grow(r->arena, rows->v, rows->cap * size, cap * size);
+    rows->cap = cap;
+    return rows->v != NULL || wire_read_nomem(r);
+}
+
+/* One [token, logprob] pair. */
+static bool read_pair(struct wire_reader *r, int32_t *token, float *logprob)
+{
+    int64_t id = 0;
+    double lp = 0;
+    if (!wire_expect(r, JSON_ARRAY))
+        return false;
+    json_begin_array(&r->json);
+    if (!json_next_item(&r->json) || !wire_read_int(r, &id) || !json_next_item(&r->json) ||
+        !wire_read_double(r, &lp) || json_next_item(&r->json))
+        return wire_read_ok(r) && wire_read_fail(r, "expected pairs of token and logprob");
+    if (id < INT32_MIN || id > INT32_MAX)
+        return wire_read_fail(r, "token %lld does not fit 32 bits", (long long)id);
+    *token = (int32_t)id;
+    *logprob = (float)lp;
+    return wire_read_ok(r);
+}
+
+static bool read_row(struct wire_reader *r, struct topk_row *row)
+{
+    int32_t *tokens = NULL;
+    float *logprobs = NULL;
+    size_t cap = 0;
+    *row = (struct topk_row){ 0 };
+    if (json_peek(&r->json) == JSON_NULL)
+        return json_null(&r->json) || wire_read_ok(r);
+    if (!wire_expect(r, JSON_ARRAY))
+        return false;
+    json_begin_array(&r->json);
+    while (json_next_item(&r->json)) {
+        if (row->n == cap) {
+            size_t more = cap ? cap * 2 : 8;
+            tokens = arena_grow(r->arena, tokens, cap * sizeof *tokens, more * sizeof *tokens);
+            logprobs =
+                arena_grow(r->arena, logprobs, cap * sizeof *logprobs, more * sizeof *logprobs);
+            if (!tokens || !logprobs)
+                return wire_read_nomem(r);
+            cap = more;
+        }
+        if (!read_pair(r, &tokens[row->n], &logprobs[row->n]))
+            return false;
+        row->n++;
+    }
+    row->tokens = tokens;
+    row->logprobs = logprobs;
+    return wire_read_ok(r);
+}
+
+static bool rows_to_matrix(struct wire_reader *r, const char *name, const struct topk_rows *rows,
+                           struct topk_matrix *out)
+{
+    out->rows = rows->n;
+    if (rows->widest == 0)
+        return true;
+    if (rows->n > SIZE_MAX / rows->widest)
+        return wire_read_nomem(r);
+    /* Every cell but those of a few null rows has a text: a short text cannot ask for
+     * much memory by one long row among many empty ones. */
+    size_t cells = rows->n * rows->widest, text = (size_t)(r->json.end - r->json.start);
+    if (cells > text && cells - text > 16 * TOPK_MAX)
+        return wire_read_fail(r, "%s: too few of the %zu cells are given", name, cells);
+    int32_t *tokens = arena_array(r->arena, cells, sizeof *tokens);
+    float *logprobs = arena_array(r->arena, cells, sizeof *logprobs);
+    if (!tokens || !logprobs)
+        return wire_read_nomem(r);
+    for (size_t i = 0; i < rows->n; i++) {
+        for (size_t j = 0; j < rows->widest; j++) {
+            bool there = j < rows->v[i].n;
+            tokens[i * rows->widest + j] = there ? rows->v[i].tokens[j] : 0;
+            logprobs[i * rows->widest + j] = there ? rows->v[i].logprobs[j] : UNUSED_LOGPROB;
+        }
+    }
+    out->tokens = tokens;
+    out->logprobs = logprobs;
+    out->k = rows->widest;
+    return true;
+}
+
+static bool read_rows(struct wire_reader *r, struct topk_rows *rows)
+{
+    struct wire_place place = { .up = r->place };
+    if (json_peek(&r->json) == JSON_NULL)
+        return json_null(&r->json) || wire_read_ok(r);
+    if (!wire_expect(r, JSON_ARRAY))
+        return false;
+    json_begin_array(&r->json);
+    r->place = &place;
+    while (json_next_item(&r->json)) {
+        place.index = rows->n;
+        if (!grow_rows(r, rows) || !read_row(r, &rows->v[rows->n]))
+            break;
+        size_t n = rows->v[rows->n++].n;
+        if (n > TOPK_MAX && !wire_read_fail(r, "more than %d entries", TOPK_MAX))
+            break;
+        rows->widest = n > rows->widest ? n : rows->widest;
+    }
+    r->place = place.up;
+    return wire_read_ok(r);
+}
+
+bool topk_read(struct wire_reader *r, const char *name, struct topk_matrix *out)
+{
+    struct topk_rows rows = { 0 };
+    *out = (struct topk_matrix){ 0 };
+    return read_rows(r, &rows) && rows_to_matrix(r, name, &rows, out);
+}
+
+static bool write_row(struct wire_writer *w, const int32_t *tokens, const float *logprobs, size_t k)
+{
+    while (k && tokens[k - 1] == 0 && logprobs[k - 1] == UNUSED_LOGPROB)
+        k--;
+    if (k == 0) {
+        json_put_null(&w->json);
+        return true;
+    }
+    json_put_begin_array(&w->json);
+    for (size_t j = 0; j < k; j++) {
+        if (!isfinite(logprobs[j]))
+            return wire_write_fail(w, "must be finite");
+        json_put_begin_array(&w->json);
+        json_put_int64(&w->json, tokens[j]);
+        json_put_float(&w->json, logprobs[j]);
+        json_put_end_array(&w->json);
+    }
+    json_put_end_array(&w->json);
+    return true;
+}
+
+bool topk_write(struct wire_writer *w, const char *name, const struct topk_matrix *m)
+{
+    if (!m->tokens || !m->logprobs)
+        return true;
+    json_put_key(&w->json, name);
+    json_put_begin_array(&w->json);
+    for (size_t i = 0; i < m->rows; i++)
+        if (!write_row(w, m->tokens + i * m->k, m->logprobs + i * m->k, m->k))
+            return false;
+    json_put_end_array(&w->json);
+    return true;
+}
