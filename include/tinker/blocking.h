@@ -94,6 +94,10 @@ TINKER_API tinker_future *tinker_sampler_sample_wait(tinker_sampler *s,
 TINKER_API tinker_future *tinker_sampler_logprobs_wait(tinker_sampler *s,
                                                        const tinker_model_input *prompt,
                                                        int64_t timeout_ms, tinker_error *err);
+TINKER_API tinker_future *tinker_sampler_sample_stream_wait(
+    tinker_sampler *s, const tinker_model_input *prompt, const tinker_sampling_params *params,
+    const tinker_sample_options *opts, tinker_stream_callback *on_event, void *state,
+    int64_t timeout_ms, tinker_error *err);
 
 /* ---- rest -------------------------------------------------------------------------- */
 

@@ -152,6 +152,23 @@ TINKER_API tinker_future *tinker_stream_future(tinker_stream *st);
  * may be in progress. */
 TINKER_API void tinker_stream_free(tinker_stream *st);
 
+/* Called for every token, and for every sequence that is complete (never TINKER_STREAM_END), on a
+ * library thread that does nothing else, one call at a time and in order; it may submit but not
+ * wait.  Not 0: end the sample.  Not after tinker_future_free() has returned. */
+typedef int tinker_stream_callback(void *state, const tinker_stream_event *event);
+
+/* tinker_sampler_stream() with a callback and with a result: the future completes when the last
+ * event was told, and tinker_future_sample() has all tokens.  Where the service does not offer
+ * streams, or opts ask for logprobs of the prompt, which no stream carries, it is an ordinary
+ * sample that is told when it is complete, sequence by sequence.  Ended by the callback the future
+ * is TINKER_ECANCELED.  NULL with *err set: TINKER_EINVAL, TINKER_ENOMEM. */
+TINKER_API tinker_future *tinker_sampler_sample_stream(tinker_sampler *s,
+                                                       const tinker_model_input *prompt,
+                                                       const tinker_sampling_params *params,
+                                                       const tinker_sample_options *opts,
+                                                       tinker_stream_callback *on_event,
+                                                       void *state, tinker_error *err);
+
 /* Change how later samples of this sampler are tried again; NULL: the defaults.
  * TINKER_EINVAL names a value that makes no sense. */
 TINKER_API tinker_status tinker_sampler_set_retry(tinker_sampler *s,

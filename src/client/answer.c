@@ -26,7 +26,8 @@ struct tap {
     atomic_int refs; /* the future's, and one per message */
     tinker_response_callback *call;
     void *state;
-    pid_t pid; /* in a fork nobody calls */
+    pid_t pid;        /* in a fork nobody calls */
+    struct tap *also; /* a reference: closed with it; NULL: none */
     pthread_mutex_t lock;
     pthread_cond_t cond;
     pthread_t caller; /* lock; while running */
@@ -150,9 +151,17 @@ void tap_unref(struct tap *t)
 {
     if (!t || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
         return;
+    tap_unref(t->also);
     pthread_cond_destroy(&t->cond);
     pthread_mutex_destroy(&t->lock);
     free(t);
+}
+
+void tap_chain(struct tap *t, struct tap *other)
+{
+    t->also = other;
+    if (other)
+        tap_ref(other);
 }
 
 void tap_close(struct tap *t)
@@ -164,6 +173,7 @@ void tap_close(struct tap *t)
     while (t->running && !pthread_equal(t->caller, pthread_self()))
         pthread_cond_wait(&t->cond, &t->lock);
     pthread_mutex_unlock(&t->lock);
+    tap_close(t->also);
 }
 
 bool tap_enter(struct tap *t)

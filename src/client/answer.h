@@ -39,6 +39,8 @@ struct tap *tap_new(const struct prefs *p);
 bool tap_enter(struct tap *t);
 void tap_leave(struct tap *t);
 void tap_ref(struct tap *t); /* any thread */
+/* Closing t closes other (may be NULL), too; before anybody can close t. */
+void tap_chain(struct tap *t, struct tap *other);
 /* Any thread: the callback is not running and will not be called any more, unless this is
  * called by it. */
 void tap_close(struct tap *t);

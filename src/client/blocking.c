@@ -143,6 +143,19 @@ tinker_future *tinker_sampler_logprobs_wait(tinker_sampler *s, const tinker_mode
     return service_await(f, timeout_ms, err);
 }
 
+tinker_future *tinker_sampler_sample_stream_wait(tinker_sampler *s,
+                                                 const tinker_model_input *prompt,
+                                                 const tinker_sampling_params *params,
+                                                 const tinker_sample_options *opts,
+                                                 tinker_stream_callback *on_event, void *state,
+                                                 int64_t timeout_ms, tinker_error *err)
+{
+    tinker_future *f =
+        may_wait(err) ? tinker_sampler_sample_stream(s, prompt, params, opts, on_event, state, err)
+                      : NULL;
+    return service_await(f, timeout_ms, err);
+}
+
 /* ---- rest -------------------------------------------------------------------------- */
 
 tinker_future *tinker_rest_list_checkpoints_wait(tinker_rest *r, const char *run_id,

@@ -93,10 +93,10 @@ void op_report(struct op *op, const tinker_error *err)
     tinker_error named;
     if (err) {
         named = *err;
-        if (named.status != TINKER_ECANCELED)
+        if (named.status != TINKER_ECANCELED && !op->told)
             err_prefix(&named, "%s", op_label(op));
     }
-    if (err && named.status != TINKER_ECANCELED)
+    if (err && named.status != TINKER_ECANCELED && !op->told)
         telemetry_error(op->holder->telemetry, &named, f->error_body, true);
     future_complete(f, err ? &named : NULL);
     future_unref(f);

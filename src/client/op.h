@@ -32,6 +32,7 @@ struct op {
     struct op *next, *prev;       /* the holder's live operations */
     bool listed;
     bool calls_back;     /* its future needs a tap */
+    bool told;           /* its error is another operation's, and was named and reported there */
     struct prefs *prefs; /* the caller's options for it, a reference; NULL: none */
     int number;          /* among those with the same options, from 0 */
     int sent;            /* attempts so far, all calls together, polls not counted */

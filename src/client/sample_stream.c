@@ -17,7 +17,7 @@
 #include "client/local.h"
 #include "client/report.h"
 #include "client/sampler.h"
-#include "client/stream_list.h"
+#include "client/stream.h"
 #include "http/sse.h"
 #include "wire/check.h"
 #include "wire/chunk.h"
@@ -25,11 +25,6 @@
 #define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 enum { EVENT_BYTES_MAX = 1 << 20 };
-
-struct tinker_stream {
-    tinker_future *future;
-    struct stream_list *list; /* a reference */
-};
 
 struct stream_op {
     struct op op;

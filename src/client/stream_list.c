@@ -22,6 +22,9 @@ struct stream_list {
     bool ended;
     tinker_error err; /* why it ended; TINKER_OK: as it should */
     int fd;           /* -1: nobody asked for it */
+    /* loop thread: */
+    void (*wake)(void *arg); /* NULL: nobody listens */
+    void *wake_arg;
 };
 
 struct stream_list *stream_list_new(void)
@@ -97,7 +100,15 @@ bool stream_list_push(struct stream_list *l, const tinker_stream_event *e)
         l->events[l->n++] = *e;
     wake_locked(l);
     pthread_mutex_unlock(&l->lock);
+    if (l->wake)
+        l->wake(l->wake_arg);
     return ok;
+}
+
+void stream_list_listen(struct stream_list *l, void (*wake)(void *arg), void *arg)
+{
+    l->wake = wake;
+    l->wake_arg = arg;
 }
 
 void stream_list_end(struct stream_list *l, const tinker_error *err)
@@ -108,6 +119,8 @@ void stream_list_end(struct stream_list *l, const tinker_error *err)
     l->ended = true;
     wake_locked(l);
     pthread_mutex_unlock(&l->lock);
+    if (l->wake)
+        l->wake(l->wake_arg);
 }
 
 static tinker_status take_locked(struct stream_list *l, tinker_stream_event *out, tinker_error *err)

@@ -18,6 +18,9 @@ void stream_list_unref(struct stream_list *l);
 bool stream_list_push(struct stream_list *l, const tinker_stream_event *e);
 void stream_list_end(struct stream_list *l, const tinker_error *err); /* NULL: as it should */
 
+/* Loop thread: have wake called there after every push and end.  NULL: nobody. */
+void stream_list_listen(struct stream_list *l, void (*wake)(void *arg), void *arg);
+
 /* The next event, or how it ended: TINKER_ETIMEDOUT: neither until the deadline (see
  * future_deadline_ms(); 0: do not wait). */
 tinker_status stream_list_next(struct stream_list *l, int64_t deadline_ms, tinker_stream_event *out,

@@ -12,7 +12,8 @@ struct reader {
     char *got; /* LARGE + 1 bytes */
     size_t n, largest;
     atomic_int pieces;
-    int pause_at, stop_at, free_at; /* at the piece of this number, from 1 */
+    atomic_int pause_at;  /* likewise */
+    int stop_at, free_at; /* at the piece of this number, from 1 */
     tinker_future *_Atomic future;
     int status;
     char url[256], kind[64], events[256];
@@ -39,9 +40,9 @@ static tinker_receive_next on_piece(void *state, const tinker_piece *p)
             sched_yield();
         tinker_future_free(atomic_load(&r->future));
     }
-    return i == r->stop_at    ? TINKER_RECEIVE_STOP
-           : i == r->pause_at ? TINKER_RECEIVE_PAUSE
-                              : TINKER_RECEIVE_MORE;
+    return i == r->stop_at                  ? TINKER_RECEIVE_STOP
+           : i == atomic_load(&r->pause_at) ? TINKER_RECEIVE_PAUSE
+                                            : TINKER_RECEIVE_MORE;
 }
 
 static void reader_init(struct reader *r)
@@ -115,14 +116,14 @@ static void test_back_pressure(void)
     world_open_real(&w, NULL);
     reader_init(&r);
     fake_script(w.server, LOG, (struct fake_reply){ .body = body });
-    r.pause_at = 1;
+    atomic_store(&r.pause_at, 1);
     tinker_future *f = ask(&w, &r, NULL);
     while (atomic_load(&r.pieces) == 0)
         sched_yield();
     sleep_ms(100);
     CHECK_INT(atomic_load(&r.pieces), 1);
     CHECK(!tinker_future_done(f));
-    r.pause_at = 2;
+    atomic_store(&r.pause_at, 2);
     CHECK_INT(tinker_receive_resume(f, &w.err), TINKER_OK);
     while (atomic_load(&r.pieces) == 1)
         sched_yield();
@@ -153,15 +154,16 @@ static void test_stops(void)
     CHECK(strstr(w.err.message, "stopped") != NULL);
     CHECK_INT(atomic_load(&r.pieces), 2);
     tinker_future_free(f);
+    free(r.got);
     reader_init(&r); /* paused, and then cancelled */
-    r.pause_at = 1;
+    atomic_store(&r.pause_at, 1);
     f = ask(&w, &r, NULL);
     while (atomic_load(&r.pieces) == 0)
         sched_yield();
     tinker_future_cancel(f);
     CHECK_INT(tinker_future_wait(f, WAIT_MS, &w.err), TINKER_ECANCELED);
     tinker_future_free(f);
-    r.pause_at = 0;
+    atomic_store(&r.pause_at, 0);
     r.free_at = 3; /* by the callback itself, in the middle */
     atomic_store(&r.pieces, 0);
     r.n = 0;
@@ -262,7 +264,7 @@ static void test_transport(void)
     so.base_url = "http://nowhere";
     tinker_service *s = tinker_service_new(&so, &w.err);
     REQUIRE(s);
-    r.pause_at = 1;
+    atomic_store(&r.pause_at, 1);
     tinker_future *f = tinker_service_receive(s, "GET", LOG, NULL, 0, NULL, on_piece, &r, &w.err);
     while (atomic_load(&r.pieces) == 0)
         sched_yield();

@@ -1,0 +1,258 @@
+/* teller.c - see teller.h. */
+#include "client/teller.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include "client/future.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+struct told {
+    int32_t *tokens;
+    float *logprobs;
+    size_t n, cap;
+    bool scored; /* some logprob is one */
+    tinker_stop_reason stop_reason;
+};
+
+struct teller {
+    atomic_int refs; /* the owner's, and one while a round is under way */
+    struct runtime *rt;
+    const atomic_bool *muted;
+    tinker_stream_callback *call;
+    void *state;
+    struct tap *tap; /* a reference, NULL: not bound */
+    pthread_mutex_t lock;
+    bool closed; /* lock: the owner is gone, and perhaps the loop */
+    /* loop thread: */
+    struct teller_owner *owner; /* NULL: gone */
+    struct loop_task back;
+    bool under_way, again;
+    /* before the first round: */
+    struct stream_list *list;     /* a reference, or NULL */
+    struct tinker_future *sample; /* a reference, or NULL */
+    /* the courier's while a round is under way: */
+    bool stopped, lost;
+    size_t sequence, at; /* of the sample: what comes next */
+    size_t n_sequences;
+    struct told *told; /* of each sequence of a stream */
+};
+
+static void unref(struct teller *t)
+{
+    if (atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    for (size_t i = 0; t->told && i < t->n_sequences; i++) {
+        free(t->told[i].tokens);
+        free(t->told[i].logprobs);
+    }
+    pthread_mutex_destroy(&t->lock);
+    tap_unref(t->tap);
+    stream_list_unref(t->list);
+    future_unref(t->sample);
+    free(t->told);
+    free(t);
+}
+
+/* ---- on the courier ------------------------------------------------------------------------- */
+
+static bool grow(struct told *s)
+{
+    if (s->n < s->cap)
+        return true;
+    size_t cap = s->cap ? 2 * s->cap : 64;
+    int32_t *tokens = realloc(s->tokens, cap * sizeof(*tokens));
+    if (tokens)
+        s->tokens = tokens;
+    float *logprobs = tokens ? realloc(s->logprobs, cap * sizeof(*logprobs)) : NULL;
+    if (!logprobs)
+        return false;
+    s->logprobs = logprobs;
+    s->cap = cap;
+    return true;
+}
+
+/* Of a stream: keep it for the result. */
+static bool keep(struct teller *t, const tinker_stream_event *e)
+{
+    struct told *s = &t->told[e->sequence];
+    if (e->kind == TINKER_STREAM_FINISHED)
+        s->stop_reason = e->stop_reason;
+    if (e->kind != TINKER_STREAM_TOKEN)
+        return true;
+    if (!grow(s))
+        return false;
+    s->tokens[s->n] = e->token;
+    s->logprobs[s->n++] = e->logprob;
+    s->scored = s->scored || !isnan(e->logprob);
+    return true;
+}
+
+/* The next event of a sample; false: there is none. */
+static bool next_of_sample(struct teller *t, tinker_stream_event *e)
+{
+    const tinker_sample *all = tinker_future_sample(t->sample);
+    if (!all || t->sequence >= all->n_sequences)
+        return false;
+    const tinker_sequence *s = &all->sequences[t->sequence];
+    *e = (tinker_stream_event){ .sequence = t->sequence, .logprob = NAN };
+    if (t->at < s->n) {
+        e->token = s->tokens[t->at];
+        e->logprob = s->logprobs ? s->logprobs[t->at] : NAN;
+        t->at++;
+        return true;
+    }
+    e->kind = TINKER_STREAM_FINISHED;
+    e->stop_reason = s->stop_reason;
+    t->sequence++;
+    t->at = 0;
+    return true;
+}
+
+/* false: there is nothing to tell now. */
+static bool next_event(struct teller *t, tinker_stream_event *e)
+{
+    if (t->sample)
+        return next_of_sample(t, e);
+    if (!t->list || stream_list_next(t->list, 0, e, NULL) != TINKER_OK ||
+        e->kind == TINKER_STREAM_END)
+        return false;
+    t->lost = t->lost || !keep(t, e);
+    return !t->lost;
+}
+
+static void tell_all(struct teller *t)
+{
+    tinker_stream_event e;
+    while (!t->stopped && next_event(t, &e)) {
+        if (atomic_load(t->muted) || !tap_enter(t->tap)) {
+            t->stopped = true;
+            return;
+        }
+        t->stopped = t->call(t->state, &e) != 0;
+        tap_leave(t->tap);
+    }
+}
+
+static void round_on_courier(void *arg)
+{
+    struct teller *t = arg;
+    tell_all(t);
+    pthread_mutex_lock(&t->lock);
+    bool open = !t->closed;
+    if (open)
+        loop_post(t->rt->loop, &t->back); /* which takes over the reference */
+    pthread_mutex_unlock(&t->lock);
+    if (!open)
+        unref(t);
+}
+
+/* ---- on the loop ---------------------------------------------------------------------------- */
+
+void teller_kick(struct teller *t)
+{
+    t->again = t->under_way;
+    if (t->under_way || t->stopped || t->lost)
+        return;
+    atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
+    t->under_way = runtime_deliver(t->rt, round_on_courier, t);
+    if (t->under_way)
+        return;
+    t->lost = true;
+    unref(t);
+}
+
+static void on_back(struct loop_task *task)
+{
+    struct teller *t = CONTAINER(task, struct teller, back);
+    bool again = t->again;
+    t->under_way = t->again = false;
+    if (t->owner && again)
+        teller_kick(t);
+    if (t->owner && !t->under_way)
+        t->owner->told(t->owner); /* who may free it */
+    unref(t);
+}
+
+struct teller *teller_new(struct holder *h, size_t n_sequences, tinker_stream_callback *call,
+                          void *state)
+{
+    struct teller *t = calloc(1, sizeof(*t));
+    struct told *told = t ? calloc(n_sequences + 1, sizeof(*told)) : NULL;
+    if (!told) {
+        free(t);
+        return NULL;
+    }
+    atomic_init(&t->refs, 1);
+    pthread_mutex_init(&t->lock, NULL);
+    t->rt = h->rt;
+    t->muted = h->cfg->muted_by;
+    t->call = call;
+    t->state = state;
+    t->told = told;
+    t->n_sequences = n_sequences;
+    t->back.run = on_back;
+    return t;
+}
+
+void teller_bind(struct teller *t, struct teller_owner *owner, struct tap *tap)
+{
+    t->owner = owner;
+    t->tap = tap;
+    tap_ref(tap);
+}
+
+void teller_read_list(struct teller *t, struct stream_list *list)
+{
+    stream_list_ref(list);
+    t->list = list;
+}
+
+void teller_read_sample(struct teller *t, struct tinker_future *sample)
+{
+    future_ref(sample);
+    t->sample = sample;
+}
+
+bool teller_is_idle(const struct teller *t)
+{
+    return !t->under_way;
+}
+
+bool teller_was_stopped(const struct teller *t)
+{
+    return t->stopped;
+}
+
+tinker_sample *teller_result(const struct teller *t, struct arena *arena)
+{
+    tinker_sample *out = arena_alloc(arena, sizeof(*out));
+    tinker_sequence *v = arena_array(arena, t->n_sequences, sizeof(*v));
+    if (!out || !v || t->lost)
+        return NULL;
+    for (size_t i = 0; i < t->n_sequences; i++) {
+        const struct told *s = &t->told[i];
+        v[i] = (tinker_sequence){ .stop_reason = s->stop_reason, .n = s->n };
+        v[i].tokens = arena_memdup(arena, s->n ? s->tokens : (const void *)"", s->n * 4);
+        if (s->scored)
+            v[i].logprobs = arena_memdup(arena, s->logprobs, s->n * sizeof(float));
+        if (!v[i].tokens || (s->scored && !v[i].logprobs))
+            return NULL;
+    }
+    *out = (tinker_sample){ .sequences = v, .n_sequences = t->n_sequences };
+    return out;
+}
+
+void teller_free(struct teller *t)
+{
+    if (!t)
+        return;
+    pthread_mutex_lock(&t->lock);
+    t->closed = true;
+    pthread_mutex_unlock(&t->lock);
+    t->owner = NULL;
+    unref(t);
+}

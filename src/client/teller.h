@@ -1,0 +1,38 @@
+/* teller.h - events of a sample on their way to the user's callback, and what they add up to.
+ *
+ * Events come from a stream, or from a sample that is complete.  The courier tells them, at most
+ * one round at a time; a round ends on the loop, which begins the next.  Loop thread, unless
+ * said. */
+#ifndef CLIENT_TELLER_H
+#define CLIENT_TELLER_H
+
+#include <stdbool.h>
+#include <tinker/sampling.h>
+#include "base/arena.h"
+#include "client/answer.h"
+#include "client/holder.h"
+#include "client/stream_list.h"
+
+struct teller;
+
+struct teller_owner {
+    void (*told)(struct teller_owner *o); /* a round is over: look again */
+};
+
+/* Any thread.  n_sequences: of a stream.  NULL: no memory. */
+struct teller *teller_new(struct holder *h, size_t n_sequences, tinker_stream_callback *call,
+                          void *state);
+/* Who hears of rounds, and whether the user may be called. */
+void teller_bind(struct teller *t, struct teller_owner *owner, struct tap *tap);
+/* Where events come from, one of the two; both live until teller_free(), and longer while a round
+ * is under way: the list by its references, the sample by its future's. */
+void teller_read_list(struct teller *t, struct stream_list *list);
+void teller_read_sample(struct teller *t, struct tinker_future *sample);
+void teller_kick(struct teller *t);              /* there may be something to tell */
+bool teller_is_idle(const struct teller *t);     /* nothing is being told */
+bool teller_was_stopped(const struct teller *t); /* by the callback; while idle */
+/* All tokens that were told, in the arena; NULL: no memory.  While idle. */
+tinker_sample *teller_result(const struct teller *t, struct arena *arena);
+void teller_free(struct teller *t); /* the owner hears nothing more, and the user soon nothing */
+
+#endif
