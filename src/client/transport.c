@@ -86,9 +86,12 @@ static void hand_over(tinker_exchange *x)
 void tinker_exchange_done(tinker_exchange *x, int status, const tinker_named_string *headers,
                           size_t n_headers, const void *body, size_t n_body)
 {
+    size_t size = 0; /* of all headers */
     for (size_t i = 0; i < n_headers; i++)
-        if (prefs_check_header(&headers[i], NULL) == TINKER_OK)
+        if (prefs_check_header(&headers[i], NULL) == TINKER_OK) {
             buf_printf(&x->head, "%s: %s\n", headers[i].name, headers[i].value);
+            size += strlen(headers[i].name) + strlen(headers[i].value) + 3;
+        }
     if (n_body)
         buf_append(&x->body, body, n_body);
     x->status = status;
@@ -96,7 +99,7 @@ void tinker_exchange_done(tinker_exchange *x, int status, const tinker_named_str
         x->failure = HTTP_FAIL_PROTOCOL;
         snprintf(x->reason, sizeof(x->reason), "the transport gave the status %d", status);
     } else if (!buf_ok(&x->head)) {
-        x->failure = HTTP_FAIL_PROTOCOL;
+        x->failure = size > x->head.max ? HTTP_FAIL_PROTOCOL : HTTP_FAIL_NOMEM;
         snprintf(x->reason, sizeof(x->reason), "no room for %zu headers", n_headers);
     } else if (!buf_ok(&x->body)) {
         x->failure = n_body > x->body.max ? HTTP_FAIL_PROTOCOL : HTTP_FAIL_NOMEM;
