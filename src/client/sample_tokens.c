@@ -83,11 +83,10 @@ static void finish(struct tokens_op *o)
 /* May end the operation. */
 static void look(struct tokens_op *o)
 {
+    tinker_error err;
     if (!teller_is_idle(o->teller))
         return;
-    if (teller_was_stopped(o->teller)) {
-        tinker_error err;
-        err_set(&err, TINKER_ECANCELED, "the sample was ended by its callback");
+    if (teller_gave_up(o->teller, &err)) {
         tinker_future_cancel(o->source);
         op_fail(&o->op, &err);
     } else if (o->over)

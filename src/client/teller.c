@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/err.h"
 #include "client/future.h"
 
 #define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
@@ -222,9 +223,13 @@ bool teller_is_idle(const struct teller *t)
     return !t->under_way;
 }
 
-bool teller_was_stopped(const struct teller *t)
+bool teller_gave_up(const struct teller *t, tinker_error *err)
 {
-    return t->stopped;
+    if (t->stopped)
+        err_set(err, TINKER_ECANCELED, "the sample was ended by its callback");
+    else if (t->lost)
+        err_nomem(err, "tokens");
+    return t->stopped || t->lost;
 }
 
 tinker_sample *teller_result(const struct teller *t, struct arena *arena)

@@ -28,9 +28,10 @@ void teller_bind(struct teller *t, struct teller_owner *owner, struct tap *tap);
  * is under way: the list by its references, the sample by its future's. */
 void teller_read_list(struct teller *t, struct stream_list *list);
 void teller_read_sample(struct teller *t, struct tinker_future *sample);
-void teller_kick(struct teller *t);              /* there may be something to tell */
-bool teller_is_idle(const struct teller *t);     /* nothing is being told */
-bool teller_was_stopped(const struct teller *t); /* by the callback; while idle */
+void teller_kick(struct teller *t);          /* there may be something to tell */
+bool teller_is_idle(const struct teller *t); /* nothing is being told */
+/* Was it ended by the callback, or is there no memory?  Says so in *err.  While idle. */
+bool teller_gave_up(const struct teller *t, tinker_error *err);
 /* All tokens that were told, in the arena; NULL: no memory.  While idle. */
 tinker_sample *teller_result(const struct teller *t, struct arena *arena);
 void teller_free(struct teller *t); /* the owner hears nothing more, and the user soon nothing */

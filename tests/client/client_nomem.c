@@ -165,6 +165,42 @@ static tinker_status call(tinker_service *service)
     return s;
 }
 
+static tinker_receive_next take(void *state, const tinker_piece *piece)
+{
+    *(size_t *)state += piece->n;
+    return TINKER_RECEIVE_MORE;
+}
+
+static int hear(void *state, const tinker_stream_event *event)
+{
+    *(size_t *)state += event->kind == TINKER_STREAM_TOKEN;
+    return 0;
+}
+
+/* Answers and tokens by callback, and several samples at once: all of them, or an error. */
+static tinker_status tell(tinker_service *service)
+{
+    size_t bytes = 0, tokens = 0;
+    tinker_status s = finish(tinker_service_receive(
+        service, "POST", "/api/v1/get_server_capabilities", "{}", 2, NULL, take, &bytes, &err));
+    tinker_sampler *m =
+        s == TINKER_OK ? tinker_service_create_sampler(service, "tiny", NULL, WAIT_MS, &err) : NULL;
+    if (!m)
+        return s == TINKER_OK ? err.status : s;
+    s = finish(tinker_sampler_sample_stream(m, fake_prompt(3), NULL, NULL, hear, &tokens, &err));
+    if (s == TINKER_OK && (bytes == 0 || tokens != 3))
+        s = TINKER_EPROTOCOL;
+    const tinker_model_input two[] = { *fake_prompt(3), *fake_prompt(3) };
+    tinker_map *map = s == TINKER_OK ? tinker_sampler_map(m, two, 2, NULL, NULL, NULL, &err) : NULL;
+    if (s == TINKER_OK)
+        s = map ? tinker_map_status(map, 0, &err) : err.status;
+    if (s == TINKER_OK)
+        s = tinker_map_status(map, 1, &err);
+    tinker_map_free(map);
+    tinker_sampler_free(m);
+    return s;
+}
+
 /* A transport that answers at once. */
 static void carry(void *state, tinker_exchange *x, const tinker_http_request *q)
 {
@@ -245,6 +281,11 @@ static void test_options_without_memory(void)
     fail_each("options", call);
 }
 
+static void test_callbacks_without_memory(void)
+{
+    fail_each("callbacks", tell);
+}
+
 static void test_transport_without_memory(void)
 {
     fail_each("transport", carried);
@@ -259,6 +300,7 @@ int main(void)
     RUN(test_sampling_without_memory);
     RUN(test_rest_without_memory);
     RUN(test_options_without_memory);
+    RUN(test_callbacks_without_memory);
     RUN(test_transport_without_memory);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
