@@ -2,6 +2,7 @@
 #
 #   BUILD=release|debug|asan|tsan|cov|fuzz   choose a variant; it lives in $(OUT)/<variant>
 #   OUT=build                                where everything lands
+#   V=1                                      show the commands
 
 BUILD ?= release
 OUT ?= build
@@ -10,6 +11,11 @@ BIN ?= tinker
 DESTDIR ?=
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 B := $(OUT)/$(BUILD)
+
+# In front of a command: what it reads, or what it makes, instead of its text.
+QUIET := $(if $(V),,@)
+SAY_SOURCE = $(if $(V),,@echo '  $<' &&)
+SAY_RESULT = $(if $(V),,@echo '  $@' &&)
 
 VERSION := $(shell sed -n 's/^\#define TINKER_VERSION  *"\(.*\)"/\1/p' include/tinker/version.h)
 ifeq ($(VERSION),)
@@ -125,10 +131,10 @@ FLAGS_FILE = $(if $(findstring _avx512bf16.c,$<),-mavx512f -mavx512bw -mavx512vl
              $(if $(filter fuzz,$(BUILD)),$(if $(findstring /kernels/,$<),-fno-sanitize=all))
 $(B)/obj/%.o: src/%.c $(B)/flags
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(if $(findstring /engine/,$<),-O2 -ffp-contract=off) $(FLAGS_FILE) -MMD -MP -c -o $@ $<
+	$(SAY_SOURCE)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(if $(findstring /engine/,$<),-O2 -ffp-contract=off) $(FLAGS_FILE) -MMD -MP -c -o $@ $<
 $(B)/obj/tests/%.o: tests/%.c $(B)/flags
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
+	$(SAY_SOURCE)$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
 # rebuild when the flags change
 $(B)/flags: FORCE
@@ -141,45 +147,45 @@ define room_rule
 $(B)/room/$(1).a: $(OBJ_$(1))
 	@mkdir -p $$(@D)
 	@rm -f $$@
-	ar rcs $$@ $$^
+	$$(SAY_RESULT)ar rcs $$@ $$^
 endef
 $(foreach r,$(ROOMS),$(eval $(call room_rule,$(r))))
 
 # A static library of one object in which only tinker_* is visible.
 $(B)/libtinker.a: $(LIB_OBJS)
-	ld -r -o $(B)/libtinker.o $^
-	objcopy --localize-hidden $(B)/libtinker.o
+	$(SAY_RESULT)ld -r -o $(B)/libtinker.o $^
+	$(QUIET)objcopy --localize-hidden $(B)/libtinker.o
 	@rm -f $@
-	ar rcs $@ $(B)/libtinker.o
+	$(QUIET)ar rcs $@ $(B)/libtinker.o
 $(B)/libtinker-engine.a: $(ENGINE_OBJS)
-	ld -r -o $(B)/libtinker-engine.o $^
-	objcopy --localize-hidden $(B)/libtinker-engine.o
+	$(SAY_RESULT)ld -r -o $(B)/libtinker-engine.o $^
+	$(QUIET)objcopy --localize-hidden $(B)/libtinker-engine.o
 	@rm -f $@
-	ar rcs $@ $(B)/libtinker-engine.o
+	$(QUIET)ar rcs $@ $(B)/libtinker-engine.o
 $(B)/libtinker.so: $(LIB_OBJS) src/client/libtinker.map Makefile
-	$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libtinker.so.$(SOMAJOR) \
+	$(SAY_RESULT)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libtinker.so.$(SOMAJOR) \
 	    -Wl,--version-script=src/client/libtinker.map -Wl,-z,defs -o $@ $(LIB_OBJS) $(LIBS_client)
 	@ln -sfn libtinker.so $(B)/libtinker.so.$(SOMAJOR)
 $(B)/tinker: $(call archives,cli)
-	$(CC) $(LDFLAGS_ALL) -o $@ -Wl,--start-group $^ -Wl,--end-group $(LIBS_server) $(LIBS_client)
+	$(SAY_RESULT)$(CC) $(LDFLAGS_ALL) -o $@ -Wl,--start-group $^ -Wl,--end-group $(LIBS_server) $(LIBS_client)
 $(B)/tinker.pc: Makefile include/tinker/version.h FORCE
 	@mkdir -p $(@D)
 	@printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: tinker\nDescription: fine-tuning and sampling of language models through the Tinker API\nVersion: %s\nRequires.private: %s\nLibs: -L$${libdir} -ltinker\nLibs.private: -lm -pthread\nCflags: -I$${includedir}\n' '$(PREFIX)' '$(VERSION)' '$(PKGS_client)' > $@
 
 $(B)/examples/%: examples/%.c $(B)/libtinker.a
 	@mkdir -p $(@D)
-	$(CC) -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror $(FLAGS_$(BUILD)) -Iinclude -MMD -MP -o $@ $< $(B)/libtinker.a $(LIBS_client) -pthread
+	$(SAY_RESULT)$(CC) -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror $(FLAGS_$(BUILD)) -Iinclude -MMD -MP -o $@ $< $(B)/libtinker.a $(LIBS_client) -pthread
 # tools may use any room but the ones that serve
 $(B)/tools/%: tools/%.c $(call archives,cli)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(LDFLAGS_ALL) -MMD -MP -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_server) $(LIBS_client)
+	$(SAY_RESULT)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(LDFLAGS_ALL) -MMD -MP -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_server) $(LIBS_client)
 $(B)/bench/%: bench/%.c $(call archives,cli)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) $(LDFLAGS_ALL) -MMD -MP -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_server) $(LIBS_client) $(LIBS_BENCH_$*)
+	$(SAY_RESULT)$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) $(LDFLAGS_ALL) -MMD -MP -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_server) $(LIBS_client) $(LIBS_BENCH_$*)
 # A fuzz target names its room in its first line: /* room: json ... */
 $(B)/fuzz/%: fuzz/%.c $(foreach r,$(ROOMS),$(B)/room/$(r).a)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Itests -std=c11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -pthread -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_server) $(LIBS_client)
+	$(SAY_RESULT)$(CC) $(CPPFLAGS) -Itests -std=c11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -pthread -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_server) $(LIBS_client)
 
 comma := ,
 # a test whose name ends in _nomem meets an allocator that fails on demand
@@ -188,7 +194,7 @@ NOMEM = $(if $(filter %_nomem,$@),$(NOMEM_ALWAYS))
 define unit_rule
 $(B)/tests/unit/$(1)/%: tests/unit/$(1)/%.c $(call archives,$(1)) $(SUPPORT_$(1))
 	@mkdir -p $$(@D)
-	$$(CC) $$(CPPFLAGS) -Itests $$(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $$(LDFLAGS_ALL) -MMD -MP -o $$@ $$< $$(NOMEM) $(SUPPORT_$(1)) -Wl,--start-group $(call archives,$(1)) -Wl,--end-group $$(call libs,$(1)) $$(LIBS_TEST_$(1))
+	$$(SAY_RESULT)$$(CC) $$(CPPFLAGS) -Itests $$(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $$(LDFLAGS_ALL) -MMD -MP -o $$@ $$< $$(NOMEM) $(SUPPORT_$(1)) -Wl,--start-group $(call archives,$(1)) -Wl,--end-group $$(call libs,$(1)) $$(LIBS_TEST_$(1))
 .PHONY: test-$(1)
 test-$(1): $(call tests_of,$(1))
 	@JOBS=$(JOBS) tools/run-tests $(B) $$^
@@ -198,10 +204,10 @@ LIBS_TEST_json := $(shell pkg-config --libs jansson 2>/dev/null)
 
 $(B)/tests/client/%: tests/client/%.c $(call archives,client) $(SUPPORT_client)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $(LDFLAGS_ALL) -MMD -MP -o $@ $< $(NOMEM) $(SUPPORT_client) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_client)
+	$(SAY_RESULT)$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $(LDFLAGS_ALL) -MMD -MP -o $@ $< $(NOMEM) $(SUPPORT_client) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_client)
 $(B)/tests/engine/%: tests/engine/%.c $(call archives,engine)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $(LDFLAGS_ALL) -MMD -MP -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_engine)
+	$(SAY_RESULT)$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $(LDFLAGS_ALL) -MMD -MP -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_engine)
 .PHONY: test-clients test-engines test-e2e test-cli
 test-clients: $(CLIENT_TESTS)
 	@JOBS=$(JOBS) tools/run-tests $(B) $^
@@ -254,7 +260,7 @@ deps:
 
 ## make quickstart     install what is missing, build, fine-tune the bundled model, show the effect
 quickstart: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) all $(TOOLS)
+	@$(MAKE) --no-print-directory -j$(JOBS) all
 	@BUILD_DIR=$(B) tools/quickstart
 
 ## make examples       install what is missing, build, run every program of examples/, stop at a failure
@@ -289,7 +295,7 @@ clean:
 
 $(OUT)/man/%: docs/man/%.scd
 	@mkdir -p $(@D)
-	scdoc < $< > $@
+	$(SAY_RESULT)scdoc < $< > $@
 
 compile_commands.json:
 	@tools/compile-commands '$(CURDIR)' '$(CC) $(CPPFLAGS) $(CFLAGS_ALL)' $(foreach r,$(ROOMS),$(SRC_$(r))) > $@.tmp && mv $@.tmp $@
