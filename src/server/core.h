@@ -191,8 +191,9 @@ int64_t core_now_us(struct server *s); /* wall clock */
 void queue_train_locked(struct server *s, struct future *f);
 /* Put a sample into its session's queue. */
 void queue_sample_locked(struct server *s, struct future *f);
-/* Next training future to run, marked RUNNING and its model busy; NULL: none. */
-struct future *queue_next_train_locked(struct server *s);
+/* Next training future to run, marked RUNNING and its model busy; NULL: none.  loaded: only
+ * those that need no more adapters in memory. */
+struct future *queue_next_train_locked(struct server *s, bool loaded);
 /* Next sample to run, NULL: none.  idle: only of sessions for which none is being made. */
 struct future *queue_next_sample_locked(struct server *s, bool idle);
 /* Is there room in the queue for one more request of this size?  When it is full, each

@@ -123,11 +123,18 @@ static bool is_pass(const struct future *f)
     return f->kind == WORK_FORWARD || f->kind == WORK_FORWARD_BACKWARD;
 }
 
-struct future *queue_next_train_locked(struct server *s)
+static bool needs_adapter(const struct model *m)
+{
+    return !m->adapter && m->state == MODEL_ACTIVE && m->pending->kind != WORK_UNLOAD;
+}
+
+struct future *queue_next_train_locked(struct server *s, bool loaded)
 {
     struct model *best = NULL;
     for (struct model *m = s->first_ready; m; m = m->next_ready) {
         if (is_pass(m->pending) && m->session->passes >= SESSION_PASSES)
+            continue;
+        if (loaded && needs_adapter(m))
             continue;
         if (!best || m->session->used_ns < best->session->used_ns)
             best = m;

@@ -176,7 +176,7 @@ static bool admit(struct server *s, struct sampling *g, struct weights_cache *we
                   struct future *f)
 {
     tinker_error err = { 0 };
-    if (is_too_much(s, g, f)) {
+    if (is_too_much(s, g, f) || (g->yields && f->work->dir)) {
         put_back(s, f);
         return false;
     }
@@ -203,7 +203,8 @@ static bool admit(struct server *s, struct sampling *g, struct weights_cache *we
         return true;
     }
     task_free(weights, t);
-    if (err.status == TINKER_ENOMEM && f->base->active) {
+    g->starves = err.status == TINKER_ENOMEM && err.retriable;
+    if (g->starves || (err.status == TINKER_ENOMEM && f->base->active)) {
         put_back(s, f);
         return false;
     }
@@ -214,6 +215,7 @@ static bool admit(struct server *s, struct sampling *g, struct weights_cache *we
 void sample_admit(struct server *s, struct sampling *g, struct weights_cache *weights)
 {
     size_t max = (size_t)s->opts.max_batch;
+    g->starves = false;
     /* A full batch still takes in a sample of a session that has none in it: nobody has
      * to wait until the long samples of another are done. */
     while (g->active < 2 * max) {

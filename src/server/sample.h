@@ -10,6 +10,9 @@ struct sampling {
     size_t tokens;             /* of all of them, what may still come included */
     size_t active;             /* sequences being made */
     uint64_t drops;            /* of the server, when we last looked */
+    /* Of the adapters that may be in memory; never both, so that the sides take turns. */
+    bool yields;  /* training waits for one: no more samples that use any */
+    bool starves; /* a sample waits for one: no more training */
 };
 
 /* Take waiting samples into the generators while there is room. */

@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/os.h"
+#include "server/room.h"
 #include "server/sample.h"
 #include "server/train.h"
 
@@ -57,10 +58,14 @@ static void unpin(struct server *s, struct model *m)
 static bool start_training(struct sched *d)
 {
     struct server *s = d->s;
-    if (d->n_tasks == PASSES)
+    bool running = d->n_tasks || d->sampling.active;
+    d->sampling.yields = false;
+    if (d->n_tasks == PASSES || (d->sampling.starves && running))
         return false;
+    bool room = room_is_there(s, &d->weights);
     pthread_mutex_lock(&s->lock);
-    struct future *f = queue_next_train_locked(s);
+    struct future *f = queue_next_train_locked(s, !room);
+    d->sampling.yields = !room && !f && s->first_ready;
     struct model *m = f ? f->model : NULL;
     if (m)
         m->pins++;

@@ -74,9 +74,10 @@ bool train_finish_json(struct server *s, struct future *f, const struct wire_typ
 static bool ensure_adapter(struct server *s, struct weights_cache *weights, struct future *f)
 {
     tinker_error err = { 0 };
-    if (!f->model->adapter)
-        room_make(s, weights, f->model);
-    if (state_load(s, f->model, &err) == TINKER_OK)
+    if (f->model->adapter)
+        return true;
+    if (room_make(s, weights, f->model, &err) == TINKER_OK &&
+        state_load(s, f->model, &err) == TINKER_OK)
         return true;
     train_fail(s, f, &err);
     return false;
@@ -304,8 +305,10 @@ static void run_load(struct server *s, struct weights_cache *weights, struct fut
     char path[CHECKPOINT_PATH];
     tinker_error err = { 0 };
     tinker_adapter *loaded = NULL;
-    room_make(s, weights, f->model);
-    if (find_source(s, f, path, &err) == TINKER_OK)
+    if (s->opts.max_adapters && f->model->adapter)
+        state_rewind(f->model); /* the new one takes its place; nothing has happened to it yet */
+    if (find_source(s, f, path, &err) == TINKER_OK &&
+        room_make(s, weights, f->model, &err) == TINKER_OK)
         loaded = tinker_adapter_load(f->model->base->engine, path,
                                      r->optimizer ? TINKER_ADAPTER_OPTIMIZER : 0, &err);
     if (!loaded || check_same_shape(f, tinker_adapter_describe(loaded), &err) != TINKER_OK) {
@@ -336,8 +339,8 @@ static void run_create(struct server *s, struct weights_cache *weights, struct f
 {
     struct model *m = f->model;
     tinker_error err = { 0 };
-    room_make(s, weights, m);
-    m->adapter = tinker_adapter_new(m->base->engine, &m->lora, &err);
+    if (room_make(s, weights, m, &err) == TINKER_OK)
+        m->adapter = tinker_adapter_new(m->base->engine, &m->lora, &err);
     if (!m->adapter) {
         train_fail(s, f, &err);
         end_model(s, m, "was never created");

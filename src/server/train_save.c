@@ -192,16 +192,18 @@ static void run_save_ephemeral(struct server *s, struct weights_cache *weights, 
     /* A colon cannot stand in a user's name, so the two cannot meet. */
     const char *name = arena_printf(arena, ":%lld", n);
     const char *id = arena_printf(arena, "%s:sample:%lld", m->session->id, n);
-    room_make(s, weights, m);
-    tinker_adapter *copy = tinker_adapter_snapshot(m->adapter, &err);
     describe(f, &c, STORE_SAMPLER, name);
     c.hidden = true;
-    if (!name || !id || !copy || write_checkpoint(s, f, &c, 0, no_ttl, dir, &err) != TINKER_OK) {
-        tinker_adapter_free(copy);
+    if (!name || !id || write_checkpoint(s, f, &c, 0, no_ttl, dir, &err) != TINKER_OK) {
         train_fail(s, f, &err);
         return;
     }
-    weights_add(weights, m->base, dir, copy);
+    /* A copy at hand spares the first sample the way over the disk; it needs none. */
+    tinker_adapter *copy = room_make(s, weights, m, &err) == TINKER_OK
+                               ? tinker_adapter_snapshot(m->adapter, &err)
+                               : NULL;
+    if (copy)
+        weights_add(weights, m->base, dir, copy);
     struct store_sampler sampler = { .id = id,
                                      .session_id = m->session->id,
                                      .owner = m->owner,

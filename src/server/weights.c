@@ -44,6 +44,14 @@ bool weights_drop_idle(struct weights_cache *c, size_t keep)
     return true;
 }
 
+bool weights_idle(const struct weights_cache *c)
+{
+    for (const struct weights *w = c->first; w; w = w->next)
+        if (!w->refs)
+            return true;
+    return false;
+}
+
 static void evict(struct weights_cache *c)
 {
     while (weights_drop_idle(c, WEIGHTS_IDLE))
@@ -86,8 +94,9 @@ struct weights *weights_get(struct server *s, struct weights_cache *c, struct ba
 {
     struct weights *w = find(c, base, dir);
     if (!w) {
-        room_make(s, c, NULL);
-        tinker_adapter *a = load(s, base, dir, err);
+        tinker_adapter *a = NULL;
+        if (room_make(s, c, NULL, err) == TINKER_OK)
+            a = load(s, base, dir, err);
         if (!a)
             return NULL;
         w = enter(c, base, dir, a);

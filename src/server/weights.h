@@ -24,7 +24,7 @@ struct weights_cache {
     uint64_t tick;
 };
 
-/* Take a reference, loading if needed. */
+/* Take a reference, loading if needed.  NULL with a retriable TINKER_ENOMEM: see room_make(). */
 struct weights *weights_get(struct server *s, struct weights_cache *c, struct base *base,
                             const char *dir, tinker_error *err);
 void weights_put(struct weights_cache *c, struct weights *w);
@@ -33,6 +33,7 @@ void weights_add(struct weights_cache *c, struct base *base, const char *dir,
                  tinker_adapter *adapter);
 /* Drop the unused entry that was used longest ago; false: at most `keep` are unused. */
 bool weights_drop_idle(struct weights_cache *c, size_t keep);
+bool weights_idle(const struct weights_cache *c); /* is one unused? */
 void weights_clear(struct weights_cache *c);
 
 #endif

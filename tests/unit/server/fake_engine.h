@@ -20,7 +20,8 @@
 #include "base/os.h"
 
 enum { FAKE_VOCAB = 1000, FAKE_CONTEXT = 256 };
-static atomic_int fake_step_us, fake_adapters, fake_passes_run;
+static atomic_int fake_save_fails;
+static atomic_int fake_step_us, fake_adapters, fake_adapters_most, fake_passes_run;
 static atomic_bool fake_no_memory;                   /* for new passes */
 static atomic_int fake_pass_steps, fake_token_steps; /* slices of either kind so far */
 static atomic_int fake_together;                     /* most requests in one token step */
@@ -102,7 +103,9 @@ tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, ti
     (void)e, (void)err;
     tinker_adapter *a = calloc(1, sizeof(*a));
     a->lora = *lora;
-    atomic_fetch_add(&fake_adapters, 1);
+    int n = atomic_fetch_add(&fake_adapters, 1) + 1;
+    if (n > atomic_load(&fake_adapters_most)) /* one thread makes them */
+        atomic_store(&fake_adapters_most, n);
     return a;
 }
 void tinker_adapter_free(tinker_adapter *a)
@@ -137,6 +140,8 @@ tinker_status tinker_adapter_save(const tinker_adapter *a, const char *dir, cons
     tinker_adapter copy = *a;
     (void)base_name;
     atomic_store(&fake_save_flags, flags);
+    if (atomic_load(&fake_save_fails))
+        return err_set(err, TINKER_ESTATE, "the disk is full");
     if (!(flags & TINKER_ADAPTER_OPTIMIZER))
         copy.steps = 0, copy.gradient = 0;
     snprintf(path, sizeof(path), "%s/adapter_model.safetensors", dir);

@@ -194,6 +194,129 @@ static void test_adapters_for_sampling_count_too(void)
     server_close(s);
 }
 
+static void one_adapter(struct server_options *o)
+{
+    o->max_adapters = 1;
+}
+
+static void save_sampler(struct server *s, const char *model, int i)
+{
+    struct reply r = result_of(
+        s, post(s, "/api/v1/save_weights_for_sampler",
+                "{\"model_id\":\"%s\",\"seq_id\":1,\"sampling_session_seq_id\":%d}", model, i));
+    CHECK(strstr(r.body, "sampling_session_id"));
+    reply_clear(&r);
+}
+
+/* Passes and samples of all of them at once; returns how many adapters there were at most. */
+static int crowd(void (*change)(struct server_options *))
+{
+    enum { ROUNDS = 3 };
+    struct server *s = fresh(change);
+    char session[64], model[MODELS][96], ids[ROUNDS][MODELS][2][128];
+    if (!s)
+        return -1;
+    make_session(s, session);
+    for (int i = 0; i < MODELS; i++) {
+        make_model(s, session, i, model[i]);
+        save_sampler(s, model[i], i);
+    }
+    atomic_store(&fake_step_us, 1000);
+    for (int k = 0; k < ROUNDS; k++)
+        for (int i = 0; i < MODELS; i++) {
+            struct reply r = forward_backward(s, model[i], 2 + k);
+            snprintf(ids[k][i][0], 128, "%s", member(&r, "request_id"));
+            reply_clear(&r);
+            r = post(s, "/api/v1/asample",
+                     "{\"sampling_session_id\":\"%s:sample:%d\",\"seq_id\":%d,\"prompt\":{"
+                     "\"chunks\":[{\"tokens\":[5]}]},\"sampling_params\":{\"max_tokens\":4}}",
+                     session, i, k);
+            snprintf(ids[k][i][1], 128, "%s", member(&r, "request_id"));
+            reply_clear(&r);
+        }
+    for (int n = 0; n < ROUNDS * MODELS * 2; n++) {
+        struct reply r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}",
+                              ids[n / 2 / MODELS][n / 2 % MODELS][n % 2]);
+        CHECK_STATUS(r, 200);
+        CHECK(!strstr(r.body, "\"error\""));
+        reply_clear(&r);
+    }
+    atomic_store(&fake_step_us, 0);
+    for (int i = 0; i < MODELS; i++) { /* no gradient was lost on the way */
+        struct reply r = result_of(s, optim_step(s, model[i], 2 + ROUNDS, 1));
+        CHECK(strstr(r.body, "\"grad_norm:mean\":9.0"));
+        reply_clear(&r);
+    }
+    server_close(s);
+    return atomic_load(&fake_adapters_most);
+}
+
+static void test_adapters_in_use_are_never_more(void)
+{
+    atomic_store(&fake_adapters_most, 0);
+    CHECK_INT(crowd(one_adapter), 1);
+    CHECK_INT(crowd(two_adapters), 2);
+    CHECK(crowd(NULL) > 2);
+}
+
+/* What has to run again after a restart and a sample want the one place at the same time. */
+static void test_one_place_after_a_restart(void)
+{
+    struct server *s = fresh(one_adapter);
+    REQUIRE(s);
+    char session[64], model[3][96];
+    make_session(s, session);
+    for (int i = 0; i < 3; i++) {
+        make_model(s, session, i, model[i]);
+        save_sampler(s, model[i], i);
+        for (int k = 2; k < 4; k++) {
+            struct reply r = result_of(s, forward_backward(s, model[i], k));
+            reply_clear(&r);
+        }
+    }
+    server_close(s);
+    atomic_store(&fake_adapters_most, 0);
+    atomic_store(&fake_step_us, 1000);
+    s = start_with(one_adapter);
+    REQUIRE(s);
+    struct reply r =
+        result_of(s, post(s, "/api/v1/asample",
+                          "{\"sampling_session_id\":\"%s:sample:0\",\"seq_id\":0,\"prompt\":{"
+                          "\"chunks\":[{\"tokens\":[5]}]},\"sampling_params\":{\"max_tokens\":2}}",
+                          session));
+    CHECK(strstr(r.body, "[6,7]"));
+    reply_clear(&r);
+    atomic_store(&fake_step_us, 0);
+    for (int i = 0; i < 3; i++) {
+        r = result_of(s, optim_step(s, model[i], 4, 1));
+        CHECK(strstr(r.body, "\"grad_norm:mean\":6.0"));
+        reply_clear(&r);
+    }
+    CHECK_INT(atomic_load(&fake_adapters_most), 1);
+    server_close(s);
+}
+
+static void test_no_room_on_disk_fails_who_needs_it(void)
+{
+    struct server *s = fresh(one_adapter);
+    REQUIRE(s);
+    char session[64], model[2][96];
+    make_session(s, session);
+    for (int i = 0; i < 2; i++)
+        make_model(s, session, i, model[i]);
+    struct reply r = result_of(s, forward_backward(s, model[0], 1));
+    reply_clear(&r);
+    atomic_store(&fake_save_fails, 1);
+    r = result_of(s, forward_backward(s, model[1], 1));
+    CHECK(strstr(r.body, "could not make room"));
+    reply_clear(&r);
+    atomic_store(&fake_save_fails, 0);
+    r = result_of(s, forward_backward(s, model[1], 2));
+    CHECK(strstr(r.body, "\"logprobs\""));
+    reply_clear(&r);
+    server_close(s);
+}
+
 /* ---- tokens at once -------------------------------------------------------------------------- */
 
 static void thirty_tokens(struct server_options *o)
@@ -251,6 +374,9 @@ int main(void)
     RUN(test_only_the_newest_unnamed_weights_stay);
     RUN(test_idle_adapters_make_room);
     RUN(test_adapters_for_sampling_count_too);
+    RUN(test_adapters_in_use_are_never_more);
+    RUN(test_one_place_after_a_restart);
+    RUN(test_no_room_on_disk_fails_who_needs_it);
     RUN(test_tokens_at_once_are_limited);
     harness_clear();
     return tap_done();
