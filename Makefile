@@ -53,7 +53,7 @@ LIBS_client = $(shell pkg-config --libs $(PKGS_client)) -lm
 LIBS_server = $(shell pkg-config --libs $(PKGS_server))
 LIBS_json := -lm
 LIBS_BENCH_json := -ljansson
-LIBS_BENCH_engine := $(foreach f,gemm_forward gemm_backward dense_nt dense_nn dense_tn dense_nt_columns dense_tn_columns,-Wl,--wrap=$(f))
+LIBS_BENCH_engine := $(foreach f,gemm_forward gemm_backward gemm_left gemm_forward_left gemm_backward_left dense_nt dense_nn dense_tn dense_nt_columns dense_tn_columns,-Wl,--wrap=$(f))
 LIBS_base := -lm
 LIBS_engine := -lm
 LIBS_loss := -lm

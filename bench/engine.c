@@ -8,125 +8,94 @@
  * timed steps, TINKER_BENCH_PARTS=train,decode,peers chooses.  Training is counted as the
  * multiply-adds that a LoRA step needs (forward, and backward to the inputs, of every
  * product; attention; the adapters), decoding as the bytes of weights that a token reads.
- *
- * The linker sends the engine's calls of the product kernels through the counters here,
- * which add up CPU time and multiply-adds of all threads. */
+ */
 #include "ceilings.h"
+#include "products.h"
 
 #include <glob.h>
 #include <signal.h>
-#include <stdatomic.h>
+#include <stddef.h>
 #include <sys/wait.h>
 #include <tinker/engine.h>
 #include <unistd.h>
 #include "base/os.h"
 #include "engine/init_model.h"
-#include "engine/kernels/packed.h"
 #include "engine/model.h"
 
 enum { RANK = 32, SEQUENCES = 4, LENGTH = 256, STEPS_MAX = 16 };
-
-/* ---- the products inside the engine --------------------------------------------------- */
-
-struct counter {
-    _Atomic uint64_t ns, flop;
-};
-static struct counter base_products, adapter_products;
-
-static uint64_t cpu_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static void count(struct counter *c, uint64_t start, size_t flop)
-{
-    atomic_fetch_add(&c->ns, cpu_ns() - start);
-    atomic_fetch_add(&c->flop, flop);
-}
-
-static void counter_reset(struct counter *c)
-{
-    atomic_store(&c->ns, 0);
-    atomic_store(&c->flop, 0);
-}
-
-/* The names are the linker's: --wrap=f turns calls of f into calls of __wrap_f. */
-void __real_gemm_forward(float *, const float *, const struct packed *, size_t, int, size_t,
-                         size_t);
-void __wrap_gemm_forward(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
-                         size_t begin, size_t end);
-void __wrap_gemm_forward(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
-                         size_t begin, size_t end)
-{
-    uint64_t start = cpu_ns();
-    __real_gemm_forward(y, x, w, N, accumulate, begin, end);
-    count(&base_products, start, 2 * N * w->C * (end - begin));
-}
-
-void __real_gemm_backward(float *, const float *, const struct packed *, size_t, int, size_t,
-                          size_t);
-void __wrap_gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
-                          int accumulate, size_t begin, size_t end);
-void __wrap_gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
-                          int accumulate, size_t begin, size_t end)
-{
-    uint64_t start = cpu_ns();
-    __real_gemm_backward(dx, dy, w, N, accumulate, begin, end);
-    count(&base_products, start, 2 * N * w->O * (end - begin));
-}
-
-typedef void dense_kernel(float *, const float *, const float *, size_t, size_t, size_t, float, int,
-                          size_t, size_t);
-dense_kernel __real_dense_nt, __real_dense_nn, __real_dense_tn, __real_dense_nt_columns,
-    __real_dense_tn_columns, __wrap_dense_nt, __wrap_dense_nn, __wrap_dense_tn,
-    __wrap_dense_nt_columns, __wrap_dense_tn_columns;
-
-/* `per` multiply-adds for each of [begin, end) */
-static void dense_counted(dense_kernel *f, size_t per, float *y, const float *x, const float *w,
-                          size_t N, size_t O, size_t C, float alpha, int accumulate, size_t begin,
-                          size_t end)
-{
-    uint64_t start = cpu_ns();
-    f(y, x, w, N, O, C, alpha, accumulate, begin, end);
-    count(&adapter_products, start, 2 * per * (end - begin));
-}
-
-void __wrap_dense_nt(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
-                     float alpha, int accumulate, size_t begin, size_t end)
-{
-    dense_counted(__real_dense_nt, O * C, y, x, w, N, O, C, alpha, accumulate, begin, end);
-}
-
-void __wrap_dense_nn(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
-                     float alpha, int accumulate, size_t begin, size_t end)
-{
-    dense_counted(__real_dense_nn, O * C, y, x, w, N, O, C, alpha, accumulate, begin, end);
-}
-
-void __wrap_dense_tn(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
-                     float alpha, int accumulate, size_t begin, size_t end)
-{
-    dense_counted(__real_dense_tn, N * C, y, x, w, N, O, C, alpha, accumulate, begin, end);
-}
-
-void __wrap_dense_nt_columns(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
-                             float alpha, int accumulate, size_t begin, size_t end)
-{
-    dense_counted(__real_dense_nt_columns, N * C, y, x, w, N, O, C, alpha, accumulate, begin, end);
-}
-
-void __wrap_dense_tn_columns(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
-                             float alpha, int accumulate, size_t begin, size_t end)
-{
-    dense_counted(__real_dense_tn_columns, N * O, y, x, w, N, O, C, alpha, accumulate, begin, end);
-}
 
 static struct figure figure_of(double *rates, int n)
 {
     qsort(rates, (size_t)n, sizeof *rates, ascending);
     return (struct figure){ rates[n / 2], rates[n / 10], rates[n - 1 - n / 10], 0 };
+}
+
+/* ---- the peak, in turns with the work -------------------------------------------------- */
+
+static struct counter peak_work;
+
+static void peak_slice(void *arg, size_t begin, size_t end)
+{
+    const struct side *s = arg;
+    for (; begin < end; begin++) {
+        uint64_t start = cpu_ns();
+        s->f(s->arg);
+        count(&peak_work, start, (size_t)s->amount);
+    }
+}
+
+/* FLOP per second of one core as it is now, the mean of all threads; about 2 ms. */
+static double peak_now(struct threads *t)
+{
+    enum { CALLS = 8 };
+    struct side s = peak_side();
+    if (s.f == NULL)
+        return 0;
+    counter_reset(&peak_work);
+    threads_run(t, CALLS * (size_t)threads_count(t), 1, peak_slice, &s);
+    return (double)peak_work.flop / (double)peak_work.ns * 1e9;
+}
+
+/* Work that took so many seconds, while the cores could have done so many FLOP. */
+struct share {
+    double seconds, flop, possible;
+};
+
+/* A step in parts, the peak measured before and after each: what neighbours do to the
+ * machine changes within seconds and must meet both. */
+struct meter {
+    struct threads *threads;
+    double peak, start; /* of one core at the last turn, and when that was over */
+    struct share step, base, adapter;
+};
+
+static void share_add(struct share *s, struct counter *c, double peak)
+{
+    double seconds = (double)c->ns / 1e9;
+    s->seconds += seconds;
+    s->flop += (double)c->flop;
+    s->possible += seconds * peak;
+    counter_reset(c);
+}
+
+static void meter_start(struct meter *m, struct threads *t)
+{
+    *m = (struct meter){ .threads = t, .peak = peak_now(t) };
+    counter_reset(&base_products);
+    counter_reset(&adapter_products);
+    m->start = now(CLOCK_MONOTONIC);
+}
+
+static void meter_turn(struct meter *m)
+{
+    double seconds = now(CLOCK_MONOTONIC) - m->start, after = peak_now(m->threads);
+    double peak = (m->peak + after) / 2;
+    m->step.seconds += seconds;
+    m->step.possible += seconds * peak * threads_count(m->threads);
+    share_add(&m->base, &base_products, peak);
+    share_add(&m->adapter, &adapter_products, peak);
+    m->peak = after;
+    m->start = now(CLOCK_MONOTONIC);
 }
 
 /* ---- the others ------------------------------------------------------------------------ */
@@ -317,46 +286,65 @@ static struct step_flop training_flop(const struct model_config *c)
     };
 }
 
-static double one_step(tinker_engine *e, tinker_adapter *a, const tinker_datum *data)
+static struct meter one_step(tinker_engine *e, tinker_adapter *a, const tinker_datum *data)
 {
     tinker_error err = { 0 };
     tinker_loss loss = { .name = "cross_entropy" };
     tinker_adam adam = TINKER_ADAM_INIT;
     tinker_step_metrics metrics;
-    double start = wall();
+    struct meter m;
+    meter_start(&m, e->threads);
     tinker_pass *p = tinker_pass_new(e, a, data, SEQUENCES, &loss, 0, &err);
     if (p == NULL)
         die("pass", &err);
     int more;
     while ((more = tinker_pass_step(p, &err)) > 0)
-        ;
+        meter_turn(&m);
     if (more < 0)
         die("pass", &err);
     tinker_pass_free(p);
     if (tinker_adapter_step(a, &adam, &metrics, &err) != TINKER_OK)
         die("step", &err);
-    return wall() - start;
-}
-
-static void report_products(const char *what, const struct counter *c, double steps, double peak)
-{
-    double seconds = (double)c->ns / 1e9;
-    printf("  %s: %.1f GFLOP/s per thread = %.2f of the FMA peak%s, %.2f CPU s per step\n", what,
-           (double)c->flop / seconds / 1e9, (double)c->flop / seconds / peak,
-           c == &base_products ? " (bar 0.75)" : "", seconds / steps);
-}
-
-static void report_step(tinker_engine *e, const double *times, int steps, double peak)
-{
+    meter_turn(&m);
     struct step_flop f = training_flop(&e->model->config);
-    double total = f.products + f.attention + f.lora, t = times[steps / 2];
-    int threads = threads_count(e->threads);
-    printf("training step: %d tokens in %.2f s [%.2f-%.2f], %.0f tokens/s, %.1f GFLOP/s = "
-           "%.2f of the peak (bar 0.55)\n",
-           SEQUENCES * LENGTH, t, times[0], times[steps - 1], SEQUENCES * LENGTH / t,
-           total / t / 1e9, total / t / peak);
-    report_products("products with base weights", &base_products, steps, peak / threads);
-    report_products("products with adapters", &adapter_products, steps, peak / threads);
+    m.step.flop = f.products + f.attention + f.lora;
+    return m;
+}
+
+/* Shares of the peak of all steps, by their place in struct meter. */
+static struct figure shares_of(const struct meter *steps, int n, size_t place)
+{
+    double values[STEPS_MAX];
+    for (int i = 0; i < n; i++) {
+        const struct share *s = (const void *)((const char *)&steps[i] + place);
+        values[i] = s->flop / s->possible;
+    }
+    return figure_of(values, n);
+}
+
+static void report_products(const char *what, const struct meter *steps, int n, size_t place)
+{
+    struct figure f = shares_of(steps, n, place);
+    const struct share *s = (const void *)((const char *)&steps[n / 2] + place);
+    printf("  %s: %.1f GFLOP/s per thread = %.2f [%.2f-%.2f] of the FMA peak%s, %.2f CPU s per "
+           "step\n",
+           what, s->flop / s->seconds / 1e9, f.median, f.low, f.high,
+           place == offsetof(struct meter, base) ? " (bar 0.75)" : "", s->seconds);
+}
+
+static void report_step(const struct meter *steps, int n)
+{
+    struct figure f = shares_of(steps, n, offsetof(struct meter, step));
+    double times[STEPS_MAX], flop = steps[0].step.flop;
+    for (int i = 0; i < n; i++)
+        times[i] = steps[i].step.seconds;
+    struct figure t = figure_of(times, n);
+    printf("training step: %d tokens in %.2f s [%.2f-%.2f], %.0f tokens/s, %.1f GFLOP/s = %.2f "
+           "[%.2f-%.2f] of the peak in turns (bar 0.55)\n",
+           SEQUENCES * LENGTH, t.median, t.low, t.high, SEQUENCES * LENGTH / t.median,
+           flop / t.median / 1e9, f.median, f.low, f.high);
+    report_products("products with base weights", steps, n, offsetof(struct meter, base));
+    report_products("products with adapters", steps, n, offsetof(struct meter, adapter));
     fflush(stdout);
 }
 
@@ -367,7 +355,7 @@ static int steps_asked(const char *text)
 }
 
 /* Steps here and, with a peer, the same step there take turns. */
-static void train(tinker_engine *e, double peak, struct peer *peer)
+static void train(tinker_engine *e, struct peer *peer)
 {
     static int32_t tokens[SEQUENCES][LENGTH];
     static int64_t targets[LENGTH];
@@ -397,17 +385,15 @@ static void train(tinker_engine *e, double peak, struct peer *peer)
     }
     const char *asked = getenv("TINKER_BENCH_STEPS");
     int steps = asked ? steps_asked(asked) : 3;
-    double times[STEPS_MAX], theirs[STEPS_MAX], ratios[STEPS_MAX];
+    double theirs[STEPS_MAX], ratios[STEPS_MAX];
+    struct meter ours[STEPS_MAX];
     one_step(e, a, data); /* memory, caches */
-    counter_reset(&base_products);
-    counter_reset(&adapter_products);
     for (int i = 0; i < steps; i++) {
-        times[i] = one_step(e, a, data);
+        ours[i] = one_step(e, a, data);
         theirs[i] = peer_turn(peer);
-        ratios[i] = theirs[i] / times[i];
+        ratios[i] = theirs[i] / ours[i].step.seconds;
     }
-    qsort(times, (size_t)steps, sizeof *times, ascending);
-    report_step(e, times, steps, peak);
+    report_step(ours, steps);
     struct figure r = figure_of(ratios, steps);
     if (peer->pid > 0)
         printf("PyTorch + PEFT, the same step in turns: %.2f s; ours is %.2f x as fast "
@@ -514,7 +500,7 @@ static void decode_beside(tinker_engine *e, struct peer *peer)
            r.low, r.high);
 }
 
-static void decode_all(tinker_engine *e, double peak)
+static void decode_all(tinker_engine *e)
 {
     const struct model_config *c = &e->model->config;
     double weights = layer_weights(c) * (double)c->layers + (double)c->vocab * (double)c->hidden;
@@ -542,18 +528,14 @@ static void decode_all(tinker_engine *e, double peak)
     tinker_adapter_free(a);
     static const size_t batches[] = { 8, 64 };
     for (size_t i = 0; i < 2; i++) {
+        double before = peak_now(e->threads);
         d = decode(e, NULL, batches[i], 7, bytes, NULL);
+        double peak = (before + peak_now(e->threads)) / 2 * threads_count(e->threads);
         printf("decode, batch %zu: %.0f tokens/s, %.2f of the FMA peak, %.1f GB/s\n", batches[i],
                (double)batches[i] / d.seconds, 2 * weights * (double)batches[i] / d.seconds / peak,
                bytes / d.seconds / 1e9);
         fflush(stdout);
     }
-}
-
-static double all_threads_peak(struct threads *t)
-{
-    /* One core's peak times the threads: what products could reach without waiting. */
-    return peak_f32().median * threads_count(t);
 }
 
 int main(int argc, char **argv)
@@ -576,9 +558,9 @@ int main(int argc, char **argv)
     if (e == NULL)
         die("open", &err);
     double ready = wall() - start;
-    double peak = all_threads_peak(e->threads);
-    printf("kernels %s, %d threads: FMA peak %.1f GFLOP/s\n", kernels_name(),
-           threads_count(e->threads), peak / 1e9);
+    int threads = threads_count(e->threads);
+    printf("kernels %s, %d threads: FMA peak %.1f GFLOP/s\n", kernels_name(), threads,
+           peak_now(e->threads) * threads / 1e9);
     printf("ready in %.2f s (bar 2)\n", ready);
     fflush(stdout);
     int beside = part("peers") && o.dtype != TINKER_WEIGHTS_BF16 && !e->model->config.experts;
@@ -587,11 +569,11 @@ int main(int argc, char **argv)
     if (part("train")) {
         if (beside)
             peer_open(&peer, "torch", model);
-        train(e, peak, &peer);
+        train(e, &peer);
         peer_close(&peer);
     }
     if (part("decode")) {
-        decode_all(e, peak);
+        decode_all(e);
         if (beside && peer_open(&peer, "llama", model))
             decode_beside(e, &peer);
         peer_close(&peer);

@@ -4,11 +4,20 @@
  * does not depend on the cut. */
 #include "engine/linear.h"
 
-struct forward_job {
+/* Products of several matrices with the same x, or into the same dx.  Few rows are laid out
+ * by every slice for itself; many once, in parts of the summed index that the pool's memory
+ * holds, and then a slice costs nothing to begin. */
+enum { FINE_ROWS = 4, SHARED_ROWS = 16, SHARED_MAX = 512 };
+
+struct product_job {
     const struct linear_set *set;
     const float *x;
-    size_t rows;
-    size_t start[LINEAR_SET + 1]; /* first column of each product, multiples of the grain */
+    float *dx;
+    size_t row, rows;             /* the first, and how many */
+    size_t start[LINEAR_SET + 1]; /* forward: first column of each product, whole grains */
+    const float *left;            /* NULL: not laid out */
+    size_t from, to;              /* of the summed index, when it is */
+    size_t i;                     /* backward: the matrix */
 };
 
 static void add_bias(float *y, const float *bias, size_t rows, size_t out, size_t begin, size_t end)
@@ -18,56 +27,137 @@ static void add_bias(float *y, const float *bias, size_t rows, size_t out, size_
             y[i * out + o] += bias[o];
 }
 
+static void forward_part(const struct product_job *j, size_t i, size_t begin, size_t end)
+{
+    const struct linear *l = j->set->linear[i];
+    float *y = j->set->y[i] + j->row * l->out;
+    if (j->left)
+        gemm_forward_left(y, j->left, l->w, j->rows, j->from > 0, j->from, j->to, begin, end);
+    else
+        gemm_forward(y, j->x, l->w, j->rows, 0, begin, end);
+    if (l->bias && (!j->left || j->to == l->in))
+        add_bias(y, l->bias, j->rows, l->out, begin, end);
+}
+
 static void forward_slice(void *arg, size_t begin, size_t end)
 {
-    const struct forward_job *job = arg;
+    const struct product_job *job = arg;
     for (size_t i = 0; i < job->set->n; i++) {
         const struct linear *l = job->set->linear[i];
         size_t first = begin > job->start[i] ? begin - job->start[i] : 0;
         size_t last = end > job->start[i] ? end - job->start[i] : 0;
         if (last > l->out)
             last = l->out;
-        if (first >= last)
-            continue;
-        gemm_forward(job->set->y[i], job->x, l->w, job->rows, 0, first, last);
-        if (l->bias)
-            add_bias(job->set->y[i], l->bias, job->rows, l->out, first, last);
+        if (first < last)
+            forward_part(job, i, first, last);
     }
 }
 
-/* Every slice lays out its rows again, which few rows do not notice. */
-enum { FINE_ROWS = 4 };
+struct left_job {
+    float *left;
+    const float *x;
+    size_t ld, rows, length;
+    const struct packed *w;
+};
+
+static void left_slice(void *arg, size_t begin, size_t end)
+{
+    const struct left_job *j = arg;
+    gemm_left(j->left, j->x, j->ld, j->w, j->rows, j->length, begin, end);
+}
+
+/* Lay out columns [from, to) of the rows of x (., ld) for a product with w, NULL: for a
+ * backward one. */
+static void lay_out(struct threads *t, struct product_job *job, const float *x, size_t ld,
+                    const struct packed *w, size_t from, size_t to)
+{
+    struct left_job left = {
+        threads_memory(t), x + job->row * ld + from, ld, job->rows, to - from, w
+    };
+    threads_run(t, gemm_left_units(job->rows, to - from), 1, left_slice, &left);
+    job->left = left.left;
+    job->from = from;
+    job->to = to;
+}
+
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How much of the summed index of so many rows the pool's memory holds. */
+static size_t left_length(size_t rows)
+{
+    size_t step = gemm_left_step();
+    return THREADS_MEMORY / gemm_left_floats(rows, step) * step;
+}
+
+static void forward_shared(struct threads *t, struct product_job *job, size_t columns)
+{
+    const struct linear *l = job->set->linear[0];
+    size_t length = left_length(job->rows);
+    for (size_t from = 0; from < l->in; from += length) {
+        lay_out(t, job, job->x, l->in, l->w, from, min_size(from + length, l->in));
+        threads_run_fine(t, columns, gemm_grain(), forward_slice, job);
+    }
+}
 
 void linear_forward(struct threads *t, const struct linear_set *set, const float *x, size_t rows)
 {
-    struct forward_job job = { .set = set, .x = x, .rows = rows };
-    size_t grain = gemm_grain();
-    for (size_t i = 0; i < set->n; i++)
-        job.start[i + 1] = job.start[i] + (set->linear[i]->out + grain - 1) / grain * grain;
+    struct product_job job = { .set = set, .x = x, .rows = rows };
+    size_t grain = gemm_grain(), columns = 0;
+    for (size_t i = 0; i < set->n; i++) {
+        columns += (set->linear[i]->out + grain - 1) / grain * grain;
+        job.start[i + 1] = columns;
+    }
     if (rows <= FINE_ROWS)
-        threads_run_fine(t, job.start[set->n], grain, forward_slice, &job);
-    else
-        threads_run(t, job.start[set->n], grain, forward_slice, &job);
+        threads_run_fine(t, columns, grain, forward_slice, &job);
+    else if (rows <= SHARED_ROWS)
+        threads_run(t, columns, grain, forward_slice, &job);
+    for (; rows > SHARED_ROWS && job.row < rows; job.row += job.rows) {
+        job.rows = min_size(rows - job.row, SHARED_MAX);
+        forward_shared(t, &job, columns);
+    }
 }
-
-struct backward_job {
-    const struct linear_set *set;
-    float *dx;
-    size_t rows;
-};
 
 static void backward_slice(void *arg, size_t begin, size_t end)
 {
-    const struct backward_job *job = arg;
+    const struct product_job *job = arg;
     for (size_t i = 0; i < job->set->n; i++)
         gemm_backward(job->dx, job->set->y[i], job->set->linear[i]->w, job->rows, i > 0, begin,
                       end);
 }
 
+static void backward_left_slice(void *arg, size_t begin, size_t end)
+{
+    const struct product_job *j = arg;
+    const struct linear *l = j->set->linear[j->i];
+    gemm_backward_left(j->dx + j->row * l->in, j->left, l->w, j->rows, j->i > 0 || j->from > 0,
+                       j->from, j->to, begin, end);
+}
+
+static void backward_shared(struct threads *t, struct product_job *job)
+{
+    size_t length = left_length(job->rows);
+    for (job->i = 0; job->i < job->set->n; job->i++) {
+        const struct linear *l = job->set->linear[job->i];
+        for (size_t from = 0; from < l->out; from += length) {
+            lay_out(t, job, job->set->y[job->i], l->out, NULL, from,
+                    min_size(from + length, l->out));
+            threads_run_fine(t, l->in, gemm_grain(), backward_left_slice, job);
+        }
+    }
+}
+
 void linear_backward(struct threads *t, const struct linear_set *set, float *dx, size_t rows)
 {
-    struct backward_job job = { set, dx, rows };
-    threads_run(t, set->linear[0]->in, gemm_grain(), backward_slice, &job);
+    struct product_job job = { .set = set, .dx = dx, .rows = rows };
+    if (rows <= SHARED_ROWS)
+        threads_run(t, set->linear[0]->in, gemm_grain(), backward_slice, &job);
+    for (; rows > SHARED_ROWS && job.row < rows; job.row += job.rows) {
+        job.rows = min_size(rows - job.row, SHARED_MAX);
+        backward_shared(t, &job);
+    }
 }
 
 struct dense_job {

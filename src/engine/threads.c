@@ -21,6 +21,7 @@ struct threads {
     int count;
     int started; /* workers that run */
     pthread_t *workers;
+    float *memory;
 
     void (*job)(void *arg, size_t begin, size_t end); /* written while the gate is closed */
     void *arg;
@@ -130,7 +131,8 @@ struct threads *threads_new(int count)
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->wake, NULL);
     t->workers = calloc((size_t)t->count, sizeof *t->workers);
-    if (t->workers == NULL) {
+    t->memory = aligned_alloc(64, THREADS_MEMORY * sizeof *t->memory);
+    if (t->workers == NULL || t->memory == NULL) {
         threads_free(t);
         return NULL;
     }
@@ -157,12 +159,18 @@ void threads_free(struct threads *t)
     pthread_cond_destroy(&t->wake);
     pthread_mutex_destroy(&t->lock);
     free(t->workers);
+    free(t->memory);
     free(t);
 }
 
 int threads_count(const struct threads *t)
 {
     return t->count;
+}
+
+float *threads_memory(struct threads *t)
+{
+    return t->memory;
 }
 
 /* No slice is less than a part in `cuts` of what falls to a thread. */

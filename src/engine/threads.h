@@ -20,4 +20,9 @@ void threads_run(struct threads *t, size_t n, size_t grain,
 void threads_run_fine(struct threads *t, size_t n, size_t grain,
                       void (*job)(void *arg, size_t begin, size_t end), void *arg);
 
+/* Memory for what the slices of the next run share: so many floats, at a multiple of 64 bytes.
+ * The pool has one caller at a time, whose it is from one run to the next. */
+enum { THREADS_MEMORY = (1 << 20) + (1 << 14) };
+float *threads_memory(struct threads *t);
+
 #endif

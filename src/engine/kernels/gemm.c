@@ -205,24 +205,41 @@ static void forward_block(const struct kernel_ops *ops, const struct rows *r, st
     }
 }
 
+/* Rows [m, m + r->n) of x, columns [k, k + K), as tiles of w read them. */
+static void lay_out(const struct kernel_ops *ops, float *dst, const float *x, size_t ld,
+                    const struct rows *r, size_t K, int pairs)
+{
+    struct operand left = { x, ld, 1 };
+    if (pairs)
+        narrow_left(ops, (uint16_t *)(void *)dst, left, r->n, K);
+    else
+        pack_left(ops, dst, left, r, K);
+}
+
+static struct block left_block(const float *a, int pairs, size_t K)
+{
+    return (
+        struct block){ .a = a, .a16 = pairs ? (const uint16_t *)(const void *)a : NULL, .K = K };
+}
+
+static int takes_pairs(const struct kernel_ops *ops, const struct packed *w)
+{
+    return w->type == PACKED_BF16 && ops->narrow != NULL;
+}
+
 void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
                   size_t begin, size_t end)
 {
     const struct kernel_ops *ops = kernels_ops();
     _Alignas(LINE) float a[LEFT];
-    uint16_t a16[MB * KC];
-    int pairs = w->type == PACKED_BF16 && ops->narrow != NULL;
+    int pairs = takes_pairs(ops, w);
     size_t step = rows_block(N, ops->mr);
     assert(begin % NR == 0 && end <= w->O);
     for (size_t m = 0; m < N; m += step) {
         struct rows r = rows_cut(min_size(N - m, step), ops->mr);
         for (size_t c = 0; c < w->C; c += KC) {
-            struct operand left = { x + m * w->C + c, w->C, 1 };
-            struct block b = { .a = a, .a16 = pairs ? a16 : NULL, .K = packed_block(w, c) };
-            if (pairs)
-                narrow_left(ops, a16, left, r.n, b.K);
-            else
-                pack_left(ops, a, left, &r, b.K);
+            struct block b = left_block(a, pairs, packed_block(w, c));
+            lay_out(ops, a, x + m * w->C + c, w->C, &r, b.K, pairs);
             struct tile_out out = { y + m * w->O + begin, w->O, 1, accumulate || c > 0, NULL, 0 };
             forward_block(ops, &r, b, w, c, begin, end, out);
         }
@@ -263,6 +280,20 @@ static struct fetch fetch_squares(const struct packed *w, size_t o, size_t c, si
     };
 }
 
+/* One block of the summed index, from o, of columns [c, c + 16) of dx; right holds their part
+ * of w, and the last block of rows asks for what comes next. */
+static void backward_block(const struct kernel_ops *ops, const struct rows *r, const float *a,
+                           const float *right, const struct packed *w, size_t o, size_t c,
+                           size_t end, int last, struct tile_out out)
+{
+    struct block b = { .a = a, .b = right, .K = min_size(w->O - o, KC), .np = 1 };
+    struct fetch f = { 0 };
+    b.columns = min_size(end - c, NR);
+    if (last && c + 2 * NR <= end && r->tiles >= 4)
+        f = fetch_squares(w, o, c + NR, b.K);
+    block_tiles(ops, r, &b, f, out);
+}
+
 void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N, int accumulate,
                    size_t begin, size_t end)
 {
@@ -274,25 +305,112 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
         struct rows r = rows_cut(min_size(N - m, step), ops->mr);
         for (size_t o = 0; o < w->O; o += KC) {
             size_t K = min_size(w->O - o, KC);
-            size_t whole = (K + NR - 1) / NR * NR;
-            pack_left(ops, a, (struct operand){ dy + m * w->O + o, w->O, 1 }, &r, K);
+            lay_out(ops, a, dy + m * w->O + o, w->O, &r, K, 0);
             for (size_t c = begin; c < end; c += NR) {
-                unpack_square(ops, right, w, o, c, whole);
-                struct block b = { .a = a, .b = right, .K = K, .np = 1 };
-                b.columns = min_size(end - c, NR);
-                struct fetch f = { 0 };
-                if (c + 2 * NR <= end && r.tiles >= 4)
-                    f = fetch_squares(w, o, c + NR, K);
+                unpack_square(ops, right, w, o, c, (K + NR - 1) / NR * NR);
                 struct tile_out out = { dx + m * w->C + c, w->C, 1, accumulate || o > 0, NULL, 0 };
-                block_tiles(ops, &r, &b, f, out);
+                backward_block(ops, &r, a, right, w, o, c, end, 1, out);
             }
         }
     }
 }
 
+/* A laid out left operand: for every block of rows its blocks of the summed index, each
+ * followed by room for what packing spills. */
+enum { SPILL = 16 };
+
+static size_t left_block_floats(size_t n)
+{
+    return n * KC + SPILL;
+}
+
+static size_t k_blocks(size_t K)
+{
+    return (K + KC - 1) / KC;
+}
+
+size_t gemm_left_floats(size_t N, size_t K)
+{
+    size_t step = rows_block(N, kernels_ops()->mr);
+    return k_blocks(K) * (N * KC + (N + step - 1) / step * SPILL);
+}
+
+size_t gemm_left_units(size_t N, size_t K)
+{
+    size_t step = rows_block(N, kernels_ops()->mr);
+    return k_blocks(K) * ((N + step - 1) / step);
+}
+
+/* Where the block of rows m, a multiple of step, and of the summed index k lies. */
+static size_t left_place(size_t N, size_t K, size_t step, size_t m, size_t k)
+{
+    size_t before = k_blocks(K) * (m * KC + m / step * SPILL);
+    return before + k / KC * left_block_floats(min_size(N - m, step));
+}
+
+void gemm_left(float *left, const float *x, size_t ld, const struct packed *w, size_t N, size_t K,
+               size_t begin, size_t end)
+{
+    const struct kernel_ops *ops = kernels_ops();
+    int pairs = w != NULL && takes_pairs(ops, w);
+    size_t step = rows_block(N, ops->mr), blocks = k_blocks(K);
+    for (size_t unit = begin; unit < end; unit++) {
+        size_t m = unit / blocks * step, k = unit % blocks * KC;
+        struct rows r = rows_cut(min_size(N - m, step), ops->mr);
+        lay_out(ops, left + left_place(N, K, step, m, k), x + m * ld + k, ld, &r,
+                min_size(K - k, KC), pairs);
+    }
+}
+
+void gemm_forward_left(float *y, const float *left, const struct packed *w, size_t N,
+                       int accumulate, size_t from, size_t to, size_t begin, size_t end)
+{
+    const struct kernel_ops *ops = kernels_ops();
+    int pairs = takes_pairs(ops, w);
+    size_t step = rows_block(N, ops->mr);
+    assert(from % KC == 0 && to <= w->C && begin % NR == 0 && end <= w->O);
+    for (size_t m = 0; m < N; m += step) {
+        struct rows r = rows_cut(min_size(N - m, step), ops->mr);
+        for (size_t c = from; c < to; c += KC) {
+            const float *a = left + left_place(N, to - from, step, m, c - from);
+            struct tile_out out = {
+                y + m * w->O + begin, w->O, 1, accumulate || c > from, NULL, 0
+            };
+            forward_block(ops, &r, left_block(a, pairs, packed_block(w, c)), w, c, begin, end, out);
+        }
+    }
+}
+
+void gemm_backward_left(float *dx, const float *left, const struct packed *w, size_t N,
+                        int accumulate, size_t from, size_t to, size_t begin, size_t end)
+{
+    const struct kernel_ops *ops = kernels_ops();
+    _Alignas(LINE) float right[KC * NR];
+    size_t step = rows_block(N, ops->mr);
+    assert(from % KC == 0 && to <= w->O && begin % NR == 0 && end <= w->C);
+    for (size_t o = from; o < to; o += KC)
+        for (size_t c = begin; c < end; c += NR) {
+            size_t K = min_size(w->O - o, KC);
+            unpack_square(ops, right, w, o, c, (K + NR - 1) / NR * NR);
+            for (size_t m = 0; m < N; m += step) {
+                struct rows r = rows_cut(min_size(N - m, step), ops->mr);
+                const float *a = left + left_place(N, to - from, step, m, o - from);
+                struct tile_out out = {
+                    dx + m * w->C + c, w->C, 1, accumulate || o > from, NULL, 0
+                };
+                backward_block(ops, &r, a, right, w, o, c, end, m + step >= N, out);
+            }
+        }
+}
+
 size_t gemm_grain(void)
 {
     return 2 * NR;
+}
+
+size_t gemm_left_step(void)
+{
+    return KC;
 }
 
 /* The part of an output that a call computes. */

@@ -44,6 +44,23 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
                    size_t begin, size_t end);
 size_t gemm_grain(void);
 
+/* The same bits for many rows on many threads: the left operand is laid out once, by all, and
+ * then read by every slice of columns.  N rows of K values of the summed index take so many
+ * floats (at a multiple of 64 bytes) and are laid out in so many units. */
+size_t gemm_left_floats(size_t N, size_t K);
+size_t gemm_left_units(size_t N, size_t K);
+/* Units [begin, end) of x (N,K), rows ld apart: for gemm_forward_left() with weights of w's
+ * type, or with w NULL for gemm_backward_left(). */
+void gemm_left(float *left, const float *x, size_t ld, const struct packed *w, size_t N, size_t K,
+               size_t begin, size_t end);
+/* As above over [from, to) of the summed index, which is what left holds; from is a multiple
+ * of gemm_left_step(), and so is `to` but at the edge. */
+void gemm_forward_left(float *y, const float *left, const struct packed *w, size_t N,
+                       int accumulate, size_t from, size_t to, size_t begin, size_t end);
+void gemm_backward_left(float *dx, const float *left, const struct packed *w, size_t N,
+                        int accumulate, size_t from, size_t to, size_t begin, size_t end);
+size_t gemm_left_step(void);
+
 /* Small dense products on unpacked matrices, for LoRA and weight gradients.
  * Rows [begin, end) of the output only. */
 /* y (N,O) (+)= alpha * x (N,C) w (O,C)^T */

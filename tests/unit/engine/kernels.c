@@ -168,6 +168,58 @@ static void same_bits(enum packed_dtype type)
     free(part);
 }
 
+/* The left operand laid out once, units in any order, then used in parts of the summed index
+ * and slices of columns: the bits of the plain call, and nothing written behind the layout. */
+static void left_case(enum packed_dtype type, size_t N, size_t O, size_t C)
+{
+    enum { GUARD = 64 };
+    float *x = numbers(N * C), *w = numbers(O * C), *dy = numbers(N * O);
+    struct packed *p = pack(type, w, SOURCE_F32, O, C);
+    size_t most = C > O ? C : O, step = gemm_left_step(), g = gemm_grain();
+    size_t room = (gemm_left_floats(N, most) + GUARD) * sizeof(float);
+    float *left = aligned_alloc(64, (room + 63) / 64 * 64), *want = numbers(N * most);
+    float *got = malloc(N * most * sizeof *got);
+    memcpy(got, want, N * most * sizeof *got);
+    gemm_forward(want, x, p, N, 1, 0, O);
+    for (size_t from = 0, to; from < C; from = to) {
+        to = from + 2 * step < C ? from + 2 * step : C;
+        memset(left, 0x5a, room);
+        for (size_t u = gemm_left_units(N, to - from); u-- > 0;)
+            gemm_left(left, x + from, C, p, N, to - from, u, u + 1);
+        for (size_t b = 0; b < O; b += g)
+            gemm_forward_left(got, left, p, N, 1, from, to, b, b + g < O ? b + g : O);
+        CHECK(left[gemm_left_floats(N, to - from)] == left[gemm_left_floats(N, most) + GUARD - 1]);
+    }
+    CHECK(memcmp(got, want, N * O * sizeof *got) == 0);
+    gemm_backward(want, dy, p, N, 0, 0, C);
+    for (size_t from = 0, to; from < O; from = to) {
+        to = from + step < O ? from + step : O;
+        gemm_left(left, dy + from, O, NULL, N, to - from, 0, gemm_left_units(N, to - from));
+        for (size_t b = 0; b < C; b += g)
+            gemm_backward_left(got, left, p, N, from > 0, from, to, b, b + g < C ? b + g : C);
+    }
+    CHECK(memcmp(got, want, N * C * sizeof *got) == 0);
+    free(x);
+    free(w);
+    free(dy);
+    free(p);
+    free(left);
+    free(want);
+    free(got);
+}
+
+static void left_once(void)
+{
+    static const size_t cases[][3] = {
+        { 1, 40, 300 },   { 17, 150, 530 }, { 192, 290, 256 },
+        { 200, 48, 520 }, { 391, 33, 600 }, { 512, 64, 256 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        left_case(PACKED_F32, cases[i][0], cases[i][1], cases[i][2]);
+        left_case(PACKED_BF16, cases[i][0], cases[i][1], cases[i][2]);
+    }
+}
+
 static void same_bits_f32(void)
 {
     same_bits(PACKED_F32);
@@ -297,6 +349,7 @@ int main(int argc, char **argv)
     RUN(products_f32);
     RUN(products_bf16);
     RUN(dense_products);
+    RUN(left_once);
     RUN(same_bits_f32);
     RUN(same_bits_bf16);
     RUN(same_bits_dense);
