@@ -246,16 +246,30 @@ void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, in
     }
 }
 
-/* dst [K][16] = rows [o, o+K) of columns [c, c+16) of w; o and c are multiples of 16. */
+/* What follows the square at p: the next columns of the same rows. */
+static void fetch_next(const void *p, size_t bytes)
+{
+    const char *next = (const char *)p + bytes;
+    for (size_t i = 0; i < bytes; i += LINE)
+        __builtin_prefetch(next + i, 0, 2);
+}
+
+/* dst [K][16] = rows [o, o+K) of columns [c, c+16) of w; o and c are multiples of 16.  With
+ * `ahead` the squares of the next 16 columns are asked for. */
 static void unpack_square(const struct kernel_ops *ops, float *dst, const struct packed *w,
-                          size_t o, size_t c, size_t K)
+                          size_t o, size_t c, size_t K, int ahead)
 {
     size_t block = c / KC * KC;
     size_t have = min_size(packed_block(w, block) - (c - block), NR);
+    size_t bytes = NR * NR * (w->type == PACKED_BF16 ? sizeof(uint16_t) : sizeof(float));
     float square[NR * NR];
     memset(square, 0, sizeof square);
     for (size_t k = 0; k < K; k += NR) {
         const float *src = square;
+        if (ahead)
+            fetch_next(
+                (const char *)packed_panel(w, block, (o + k) / NR) + (c - block) / NR * bytes,
+                bytes);
         if (w->type == PACKED_BF16)
             ops->widen(square, packed_bf16(w, block, (o + k) / NR) + (c - block) * NR, have);
         else if (have == NR)
@@ -280,6 +294,10 @@ static struct fetch fetch_squares(const struct packed *w, size_t o, size_t c, si
     };
 }
 
+/* So many tiles ask for the squares of the next columns while they run; before fewer the
+ * squares are asked for while these are turned. */
+enum { MANY_TILES = 4 };
+
 /* One block of the summed index, from o, of columns [c, c + 16) of dx; right holds their part
  * of w, and the last block of rows asks for what comes next. */
 static void backward_block(const struct kernel_ops *ops, const struct rows *r, const float *a,
@@ -289,7 +307,7 @@ static void backward_block(const struct kernel_ops *ops, const struct rows *r, c
     struct block b = { .a = a, .b = right, .K = min_size(w->O - o, KC), .np = 1 };
     struct fetch f = { 0 };
     b.columns = min_size(end - c, NR);
-    if (last && c + 2 * NR <= end && r->tiles >= 4)
+    if (last && c + 2 * NR <= end && r->tiles >= MANY_TILES)
         f = fetch_squares(w, o, c + NR, b.K);
     block_tiles(ops, r, &b, f, out);
 }
@@ -307,7 +325,7 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
             size_t K = min_size(w->O - o, KC);
             lay_out(ops, a, dy + m * w->O + o, w->O, &r, K, 0);
             for (size_t c = begin; c < end; c += NR) {
-                unpack_square(ops, right, w, o, c, (K + NR - 1) / NR * NR);
+                unpack_square(ops, right, w, o, c, (K + NR - 1) / NR * NR, r.tiles < MANY_TILES);
                 struct tile_out out = { dx + m * w->C + c, w->C, 1, accumulate || o > 0, NULL, 0 };
                 backward_block(ops, &r, a, right, w, o, c, end, 1, out);
             }
@@ -391,7 +409,7 @@ void gemm_backward_left(float *dx, const float *left, const struct packed *w, si
     for (size_t o = from; o < to; o += KC)
         for (size_t c = begin; c < end; c += NR) {
             size_t K = min_size(w->O - o, KC);
-            unpack_square(ops, right, w, o, c, (K + NR - 1) / NR * NR);
+            unpack_square(ops, right, w, o, c, (K + NR - 1) / NR * NR, 0);
             for (size_t m = 0; m < N; m += step) {
                 struct rows r = rows_cut(min_size(N - m, step), ops->mr);
                 const float *a = left + left_place(N, to - from, step, m, o - from);

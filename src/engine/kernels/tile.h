@@ -108,23 +108,32 @@ TILE_PART void tile_one_f32(size_t mr, size_t nv, vec *acc, const float *a, cons
     tile_step(mr, nv, acc, a, row);
 }
 
-/* Four k per turn: what is not a multiply-add counts when a neighbour shares the core. */
+/* Four k; `lines` are asked for twice. */
+TILE_PART const char *tile_four_f32(size_t mr, size_t nv, vec *acc, const float *a, const float *b,
+                                    size_t next, const char *fetch, size_t lines)
+{
+    tile_one_f32(mr, nv, acc, a, b, next);
+    tile_one_f32(mr, nv, acc, a + mr, b + NR, next);
+    fetch = tile_fetch(fetch, lines);
+    tile_one_f32(mr, nv, acc, a + 2 * mr, b + 2 * NR, next);
+    tile_one_f32(mr, nv, acc, a + 3 * mr, b + 3 * NR, next);
+    return tile_fetch(fetch, lines);
+}
+
+/* Eight k per turn: what is not a multiply-add counts when a neighbour shares the core. */
 TILE_PART void tile_loop_f32(size_t mr, size_t nv, size_t K, const float *a, const float *b,
                              const struct tile_out *out, size_t lines)
 {
     vec acc[16 * 4];
     const char *fetch = out->fetch;
-    size_t next = K * NR, k = 0;
+    const float *end = b + K * NR, *whole = b + K / 8 * 8 * NR;
+    size_t next = K * NR;
     tile_begin(mr, nv, acc, out);
-    for (; k + 4 <= K; k += 4, a += 4 * mr, b += 4 * NR) {
-        tile_one_f32(mr, nv, acc, a, b, next);
-        tile_one_f32(mr, nv, acc, a + mr, b + NR, next);
-        fetch = tile_fetch(fetch, lines);
-        tile_one_f32(mr, nv, acc, a + 2 * mr, b + 2 * NR, next);
-        tile_one_f32(mr, nv, acc, a + 3 * mr, b + 3 * NR, next);
-        fetch = tile_fetch(fetch, lines);
+    for (; b != whole; a += 8 * mr, b += 8 * NR) {
+        fetch = tile_four_f32(mr, nv, acc, a, b, next, fetch, lines);
+        fetch = tile_four_f32(mr, nv, acc, a + 4 * mr, b + 4 * NR, next, fetch, lines);
     }
-    for (; k < K; k++, a += mr, b += NR)
+    for (; b != end; a += mr, b += NR)
         tile_one_f32(mr, nv, acc, a, b, next);
     tile_store(mr, nv, acc, out);
 }
