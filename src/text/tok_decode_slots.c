@@ -6,20 +6,22 @@
  * decoded enough to make up for it, and never changes.
  *
  * Most tokens are UTF-8 on their own, and what is put together from such is UTF-8.  Of a byte-level
- * result only the runs of the others, parts of characters, need to be looked at. */
+ * result only the runs with others among them, parts of characters, need to be looked at.  A run is
+ * made of whole blocks of tokens, so that the loop over a block need not ask. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
 #include "base/utf8.h"
 #include "text/tok_decode.h"
+#include "text/unicode.h"
 
-enum { SLOT_TEXT = 15, SLOT_PART = 16, SLOT_ODD = 255 };
-enum { BLOCK = 64, AHEAD = 48, WORTH_A_TABLE = 32768 };
+enum { SLOT_TEXT = 15, SLOT_PART = 16, SLOT_ODD = 128 };
+enum { BLOCK = 32, AHEAD = 64, WORTH_A_TABLE = 32768 };
 #define NO_RUN SIZE_MAX
 
 struct tok_slot {
     char text[SLOT_TEXT];
-    uint8_t n; /* SLOT_PART + n: not UTF-8 on its own; SLOT_ODD: not here */
+    uint8_t n; /* | SLOT_PART: not UTF-8 on its own; SLOT_ODD: not here */
 };
 _Static_assert(sizeof(struct tok_slot) == 16, "copied as one");
 
@@ -29,7 +31,7 @@ struct decoding {
     size_t i, n;
     const tinker_decode_options *o;
     struct buf *out;
-    size_t run; /* where in out the open run of parts starts, or NO_RUN */
+    size_t run; /* where in out the open run with parts starts, or NO_RUN */
     bool sound; /* what was appended before it is UTF-8 */
     tinker_error *err;
 };
@@ -56,13 +58,13 @@ static void fill_slot(const tinker_tokenizer *t, uint32_t id, struct tok_slot *s
         return;
     if (n > 0)
         memcpy(slot->text, p, n);
-    slot->n = (uint8_t)(utf8_valid_prefix(p, n) == n ? n : SLOT_PART + n);
+    slot->n = (uint8_t)(utf8_valid_prefix(p, n) == n ? n : SLOT_PART | n);
 }
 
-static struct tok_slot *make_slots(const tinker_tokenizer *t)
+static struct tok_slot *make_slots(const tinker_tokenizer *t, struct os_map *map)
 {
     struct buf scratch;
-    struct tok_slot *slots = calloc((size_t)t->bpe.n_ids + 1, sizeof(*slots));
+    struct tok_slot *slots = os_map_new(map, ((size_t)t->bpe.n_ids + 1) * sizeof(*slots));
     buf_init(&scratch, SIZE_MAX);
     for (uint32_t id = 0; slots && id < t->bpe.n_ids; id++)
         fill_slot(t, id, &slots[id], &scratch);
@@ -81,7 +83,7 @@ static const struct tok_slot *slots_of(const tinker_tokenizer *t, size_t n)
         return NULL;
     pthread_mutex_lock(&shared->lock);
     if (!atomic_load(&shared->slots))
-        atomic_store(&shared->slots, make_slots(t));
+        atomic_store(&shared->slots, make_slots(t, &shared->slot_map));
     pthread_mutex_unlock(&shared->lock);
     return atomic_load(&shared->slots);
 }
@@ -93,7 +95,7 @@ static void close_run(struct decoding *d)
     size_t n = d->out->len - d->run;
     if (d->run == NO_RUN || !buf_ok(d->out))
         return;
-    d->sound = d->sound && utf8_valid_prefix(d->out->data + d->run, n) == n;
+    d->sound = d->sound && uni_valid_prefix(d->out->data + d->run, n) == n;
     d->run = NO_RUN;
 }
 
@@ -148,34 +150,52 @@ static tinker_status odd_meta(struct decoding *d)
 
 /* ---- all ids --------------------------------------------------------------------------------- */
 
-/* Up to BLOCK ids, for which there is room; stops at one that is not in the table. */
-static void copy_block(struct decoding *d, const struct tok_slot *slots)
+/* Ask for the slot of an id; whatever number it is, that does no harm. */
+static inline void expect(const struct tok_slot *slots, int32_t id)
 {
-    const uint32_t n_ids = d->t->bpe.n_ids;
-    const int32_t *ids = d->ids;
-    size_t i = d->i, stop = d->n - i < BLOCK ? d->n : i + BLOCK, last = d->n - 1;
-    char *at = d->out->data + d->out->len;
-    for (; i < stop; i++) {
-        uint32_t id = (uint32_t)ids[i], soon = (uint32_t)ids[i + AHEAD < last ? i + AHEAD : last];
-        __builtin_prefetch(&slots[soon < n_ids ? soon : 0]);
+    __builtin_prefetch((const void *)((uintptr_t)slots + (uint32_t)id * sizeof(*slots)));
+}
+
+/* Copy the tokens of ids[0..n), for which there is room; *soon are ids that come later.  Stops at one
+ * that is not in the table; returns how many were copied.  *kinds: the lengths, or-ed. */
+static size_t copy_tokens(const struct tok_slot *slots, uint32_t n_ids, const int32_t *ids,
+                          const int32_t *soon, size_t n, char **out, unsigned *kinds)
+{
+    char *at = *out;
+    unsigned all = 0;
+    size_t i = 0;
+    for (; i < n; i++) {
+        uint32_t id = (uint32_t)ids[i];
+        expect(slots, soon[i]);
         if (id >= n_ids)
             break;
-        uint8_t len = slots[id].n;
+        unsigned len = slots[id].n;
         memcpy(at, &slots[id], sizeof(*slots));
-        if (len > SLOT_TEXT || d->run != NO_RUN) {
-            if (len == SLOT_ODD)
-                break;
-            d->out->len = (size_t)(at - d->out->data);
-            if (len <= SLOT_TEXT)
-                close_run(d);
-            else if (d->run == NO_RUN)
-                d->run = d->out->len;
-            len &= SLOT_TEXT;
-        }
-        at += len;
+        if (len >= SLOT_ODD)
+            break;
+        all |= len;
+        at += len & SLOT_TEXT;
     }
+    *out = at;
+    *kinds = all;
+    return i;
+}
+
+/* Up to BLOCK ids, for which there is room; false: the next one is not in the table. */
+static bool copy_block(struct decoding *d, const struct tok_slot *slots)
+{
+    size_t left = d->n - d->i, n = left < BLOCK ? left : BLOCK;
+    const int32_t *ids = d->ids + d->i, *soon = left >= BLOCK + AHEAD ? ids + AHEAD : ids;
+    char *at = d->out->data + d->out->len;
+    unsigned kinds;
+    size_t done = copy_tokens(slots, d->t->bpe.n_ids, ids, soon, n, &at, &kinds);
+    if (!(kinds & SLOT_PART))
+        close_run(d);
+    else if (d->run == NO_RUN)
+        d->run = d->out->len;
     d->out->len = (size_t)(at - d->out->data);
-    d->i = i;
+    d->i += done;
+    return done == n;
 }
 
 bool tok_decode_slots(const tinker_tokenizer *t, const int32_t *ids, size_t n,
@@ -187,12 +207,12 @@ bool tok_decode_slots(const tinker_tokenizer *t, const int32_t *ids, size_t n,
     if (!slots)
         return false;
     *status = TINKER_OK;
+    for (size_t i = 0; i < n && i < AHEAD; i++)
+        expect(slots, ids[i]);
     while (d.i < n && *status == TINKER_OK) {
         if (!buf_reserve(out, (BLOCK + 1) * sizeof(*slots)))
             break;
-        size_t before = d.i;
-        copy_block(&d, slots);
-        if (d.i < n && d.i < before + BLOCK)
+        if (!copy_block(&d, slots))
             *status = t->bpe.byte_level ? odd_bytes(&d) : odd_meta(&d);
     }
     close_run(&d);

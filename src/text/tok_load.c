@@ -28,7 +28,7 @@ static void destroy(tinker_tokenizer *t)
     tok_trie_clear(&t->normalized);
     map_clear(&t->odd);
     free(t->pairs);
-    free(t->slots);
+    os_map_close(&t->slot_map);
     os_map_close(&t->block);
     pthread_mutex_destroy(&t->lock);
     arena_clear(&t->arena);

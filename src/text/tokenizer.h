@@ -155,6 +155,7 @@ struct tinker_tokenizer {
     pthread_mutex_t lock; /* guards idle and the making of slots */
     struct tok_ctx *idle;
     struct tok_slot *_Atomic slots; /* tok_decode_slots.c; NULL: not yet */
+    struct os_map slot_map;         /* of the slots */
     atomic_size_t decoded;          /* ids so far, until there are slots */
 };
 
