@@ -3,7 +3,8 @@
  * The block is laid out once with all merges, so that bpe_reach.c can look into it; when many of
  * them turn out never to happen, it is laid out again without these.  A vocabulary whose tokens
  * come about in the order of their ranks gets a trie and is walked (bpe_walk.c); any other gets a
- * hash table of its tokens and is merged. */
+ * hash table of its tokens and is merged.  The system clears memory before it gives it, which takes
+ * a good part of the time: so the trie is built in its place, and memory is used again. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
@@ -30,11 +31,12 @@ static void fill_bytes(const struct bpe_builder *b, struct bpe_header *h)
         h->flags |= BPE_HAS_ALL_BYTES;
 }
 
+enum { AHEAD = 16 };
+
 /* The merges, and where to find them by their pairs. */
 static void fill_pairs(const struct bpe_builder *b, struct bpe_header *h)
 {
     char *base = (char *)h;
-    struct bpe_part *parts = (struct bpe_part *)(base + h->parts_at);
     struct bpe_pair *pairs = (struct bpe_pair *)(base + h->pairs_at);
     size_t mask = ((size_t)1 << h->pair_bits) - 1;
     for (size_t i = 0; i <= mask; i++)
@@ -48,6 +50,14 @@ static void fill_pairs(const struct bpe_builder *b, struct bpe_header *h)
                 break; /* of equal pairs the later wins */
             }
         pairs[i] = *m;
+    }
+}
+
+/* What merges with what, as bpe_reach() does it on its way. */
+static void fill_near(const struct bpe_builder *b, struct bpe_part *parts)
+{
+    for (size_t k = 0; k < b->n_merges; k++) {
+        const struct bpe_pair *m = &b->merges[k];
         parts[m->left].near |= 1u << bpe_bin(m->right);
         parts[m->right].near |= 65536u << bpe_bin(m->left);
     }
@@ -70,9 +80,7 @@ static void fill_tables(const struct bpe_builder *b, struct bpe_header *h)
         off += e->len;
     }
     offsets[h->n_ids] = off;
-    if (b->n_cells > 0)
-        memcpy(base + h->trie_at, b->trie.data, b->n_cells * sizeof(struct bpe_cell));
-    for (size_t i = 0; b->n_cells == 0 && b->slots && i < (size_t)1 << h->slot_bits; i++) {
+    for (size_t i = 0; h->n_cells == 0 && b->slots && i < (size_t)1 << h->slot_bits; i++) {
         slots[i] = b->slots[i];
         if (slots[i].meta)
             slots[i].off = offsets[slots[i].meta & 0xFFFFFF];
@@ -116,11 +124,16 @@ static bool reach(struct bpe_builder *b, const struct bpe *view, struct bpe_part
     return true;
 }
 
-/* direct[id]: whether its bytes may be taken for the token at once; parts, when *decided. */
-static bool find_direct(struct bpe_builder *b, const struct bpe_header *h, uint8_t *direct,
-                        struct bpe_part *parts, bool *decided)
+static struct bpe_part *parts_of(struct bpe_header *h)
+{
+    return (struct bpe_part *)((char *)h + h->parts_at);
+}
+
+/* direct[id]: whether its bytes may be taken for the token at once; the parts, when *decided. */
+static bool find_direct(struct bpe_builder *b, struct bpe_header *h, uint8_t *direct, bool *decided)
 {
     struct bpe view;
+    struct bpe_part *parts = parts_of(h);
     bpe_view(&view, h);
     view.byte_fallback = b->byte_fallback;
     view.fuse_unk = b->fuse_unk;
@@ -130,66 +143,59 @@ static bool find_direct(struct bpe_builder *b, const struct bpe_header *h, uint8
     view.suffix = b->suffix;
     view.suffix_n = b->suffix_n;
     *decided = reach(b, &view, parts);
+    if (!*decided) {
+        memset(parts, 0, h->n_ids * sizeof(*parts));
+        fill_near(b, parts);
+    }
     for (uint32_t id = 0; id < h->n_ids; id++)
         direct[id] = b->ignore_merges || (*decided && parts[id].made != BPE_NONE);
     return *decided || b->ignore_merges || merge_all(&view, direct);
 }
 
-/* All tokens that a piece can hold, instead of the slots. */
-static void build_trie(struct bpe_builder *b)
-{
-    struct os_map map;
-    struct bpe_word *words = os_map_new(&map, (b->n_entries + 1) * sizeof(*words));
-    size_t n = 0;
-    for (size_t i = 0; words && i < b->n_entries; i++) {
-        const struct bpe_entry *e = &b->entries[i];
-        const unsigned char *p = (const unsigned char *)b->text.data + e->off;
-        if (e->flags & BPE_PLAIN)
-            words[n++] =
-                (struct bpe_word){ p, e->len, e->id, __builtin_bswap64(bpe_head(p, e->len)) };
-    }
-    if (!words || !bpe_trie_build(words, n, &b->trie, &b->n_cells))
-        b->n_cells = 0;
-    os_map_close(&map);
-}
+/* ---- walking ---------------------------------------------------------------------------------- */
 
-/* open[id] for bpe_walk.c: bits of the bytes that a token may start with which, standing behind
- * this one, merges with a part at its end before that part goes into the next larger one.  The
- * merges are by rank, so `so_far` has those that came before. */
-static void find_open(const struct bpe_builder *b, uint32_t *open, uint32_t *so_far)
+struct ends { /* of a token, see find_ends() */
+    uint32_t open, so_far;
+};
+
+/* open, for bpe_walk.c: bits of the bytes that a token may start with which, standing behind this
+ * one, merges with a part at its end before that part goes into the next larger one.  The merges
+ * are by rank, so `so_far` has those that came before. */
+static void find_ends(const struct bpe_builder *b, const struct bpe_header *h, struct ends *ends)
 {
+    const char *base = (const char *)h;
+    const uint32_t *offsets = (const uint32_t *)(base + h->offsets_at);
     for (size_t k = 0; k < b->n_merges; k++) {
         const struct bpe_pair *m = &b->merges[k];
-        unsigned char first = (unsigned char)b->text.data[bpe_builder_entry(b, m->right)->off];
-        open[m->id] = open[m->right] | so_far[m->right];
-        so_far[m->left] |= 1u << first % 32;
+        unsigned char first = (unsigned char)base[h->blob_at + offsets[m->right]];
+        ends[m->id].open = ends[m->right].open | ends[m->right].so_far;
+        ends[m->left].so_far |= 1u << first % 32;
     }
 }
 
 /* Have pieces walked, not merged.  What cannot be made is a token as a whole piece or not at all. */
-static bool put_walk(const struct bpe_builder *b, struct bpe_header *h,
-                     const struct bpe_part *parts, const uint8_t *direct)
+static bool put_walk(const struct bpe_builder *b, struct bpe_header *h, const uint8_t *direct)
 {
-    uint32_t *open = calloc(2 * (size_t)h->n_ids, sizeof(*open));
-    if (!open)
+    struct ends *ends = calloc(h->n_ids, sizeof(*ends));
+    if (!ends)
         return false;
-    find_open(b, open, open + h->n_ids);
+    find_ends(b, h, ends);
     struct bpe_cell *cells = (struct bpe_cell *)((char *)h + h->trie_at);
-    struct bpe_part *to = (struct bpe_part *)((char *)h + h->parts_at);
-    for (uint32_t id = 0; id < h->n_ids; id++) {
-        uint32_t near = to[id].near;
-        to[id] = parts[id];
-        to[id].near = near;
-    }
+    const struct bpe_part *parts = parts_of(h);
+    for (uint32_t id = 0; id < h->n_ids; id++) /* by now so_far may be another thing */
+        ends[id].so_far = parts[id].made != BPE_NONE ? 0u
+                          : direct[id]               ? (uint32_t)BPE_WHOLE
+                                                     : (uint32_t)BPE_ASIDE;
     for (size_t i = 0; i < h->n_cells; i++) {
-        uint32_t id = cells[i].id;
+        uint32_t id = cells[i].id, soon = i + AHEAD < h->n_cells ? cells[i + AHEAD].id : BPE_NONE;
+        if (soon != BPE_NONE)
+            __builtin_prefetch(&ends[soon]);
         if (id == BPE_NONE)
             continue;
-        cells[i].open = open[id];
-        if (parts[id].made == BPE_NONE)
-            cells[i].id |= direct[id] ? BPE_WHOLE : BPE_ASIDE;
+        cells[i].open = ends[id].open;
+        cells[i].id |= ends[id].so_far;
     }
-    free(open);
+    free(ends);
     h->flags |= BPE_WALKED;
     return true;
 }
@@ -202,29 +208,113 @@ static void put_direct(struct bpe_header *h, const uint8_t *direct)
             slots[i].meta |= 1u << 31;
 }
 
-static struct bpe_header *lay_out(const struct bpe_builder *b, struct bpe_header h,
-                                  struct os_map *block)
+/* ---- layout ----------------------------------------------------------------------------------- */
+
+/* Where everything will be.  The trie comes last, as its size is known last. */
+static void plan(const struct bpe_builder *b, struct bpe_header *h, bool walked)
 {
-    h.n_merges = (uint32_t)b->n_merges;
-    h.n_cells = b->n_cells;
-    h.slot_bits = b->slots && b->n_cells == 0 ? (uint32_t)(64 - b->slot_shift) : 4;
-    h.pair_bits = (uint32_t)bpe_bits_for(b->n_merges, 5, 3);
-    size_t at = align64(sizeof(h));
-    h.offsets_at = at, at += align64((b->n_ids + 1) * sizeof(uint32_t));
-    h.flags_at = at, at += align64(b->n_ids + 1);
-    h.slots_at = at, at += align64(((size_t)1 << h.slot_bits) * sizeof(struct bpe_slot));
-    h.pairs_at = at, at += align64(((size_t)1 << h.pair_bits) * sizeof(struct bpe_pair));
-    h.parts_at = at, at += align64(b->n_ids * sizeof(struct bpe_part));
-    h.trie_at = at, at += align64(b->n_cells * sizeof(struct bpe_cell));
-    h.blob_at = at, h.blob_n = b->text.len, at += align64(b->text.len + 16);
-    h.json_at = at, at += align64(h.json_n + 1);
-    h.config_at = at, at += align64(h.config_n + 1);
-    h.total = at;
-    struct bpe_header *out = os_map_new(block, at);
+    h->n_merges = (uint32_t)b->n_merges;
+    h->slot_bits = walked ? 4 : (uint32_t)(64 - b->slot_shift);
+    h->pair_bits = (uint32_t)bpe_bits_for(b->n_merges, 5, 3);
+    size_t at = align64(sizeof(*h));
+    h->offsets_at = at, at += align64((b->n_ids + 1) * sizeof(uint32_t));
+    h->flags_at = at, at += align64(b->n_ids + 1);
+    h->slots_at = at, at += align64(((size_t)1 << h->slot_bits) * sizeof(struct bpe_slot));
+    h->pairs_at = at, at += align64(((size_t)1 << h->pair_bits) * sizeof(struct bpe_pair));
+    h->parts_at = at, at += align64(b->n_ids * sizeof(struct bpe_part));
+    h->blob_at = at, h->blob_n = b->text.len, at += align64(b->text.len + 16);
+    h->json_at = at, at += align64(h->json_n + 1);
+    h->config_at = at, at += align64(h->config_n + 1);
+    h->trie_at = at, at += align64(h->n_cells * sizeof(struct bpe_cell));
+    h->total = at;
+}
+
+/* A block with the trie of all tokens that a piece can hold.  The words take the memory of the slots,
+ * which are not needed then; it is enough for them. */
+static struct bpe_header *lay_out_trie(struct bpe_builder *b, struct bpe_header h,
+                                       struct os_map *block)
+{
+    _Static_assert(sizeof(struct bpe_word) * 5 <= sizeof(struct bpe_slot) * 8,
+                   "there are 8/5 slots");
+    struct bpe_word *words = (struct bpe_word *)b->slots;
+    size_t n = 0, n_cells;
+    b->slots = NULL;
+    for (size_t i = 0; i < b->n_entries; i++) {
+        const struct bpe_entry *e = &b->entries[i];
+        const unsigned char *p = (const unsigned char *)b->text.data + e->off;
+        if (e->flags & BPE_PLAIN)
+            words[n++] =
+                (struct bpe_word){ p, e->len, e->id, __builtin_bswap64(bpe_head(p, e->len)) };
+    }
+    plan(b, &h, true);
+    if (!bpe_trie_build(words, n, h.trie_at, block, &n_cells))
+        return NULL;
+    h.n_cells = n_cells;
+    plan(b, &h, true);
+    struct bpe_header *out = (struct bpe_header *)(uintptr_t)block->data;
+    *out = h;
+    fill_tables(b, out);
+    return out;
+}
+
+/* A block without a trie. */
+static struct bpe_header *lay_out(struct bpe_builder *b, struct bpe_header h, struct os_map *block)
+{
+    if (!b->slots && bpe_builder_index(b, NULL) != TINKER_OK)
+        return NULL;
+    h.n_cells = 0;
+    plan(b, &h, false);
+    struct bpe_header *out = os_map_new(block, h.total);
     if (!out)
         return NULL;
     *out = h;
     fill_tables(b, out);
+    return out;
+}
+
+/* The same with fewer merges. */
+static struct bpe_header *lay_out_again(struct bpe_builder *b, struct os_map *block)
+{
+    struct bpe_header *old = (struct bpe_header *)(uintptr_t)block->data, h = *old;
+    struct os_map map;
+    plan(b, &h, h.n_cells > 0);
+    struct bpe_header *out = os_map_new(&map, h.total);
+    if (!out)
+        return NULL;
+    *out = h;
+    fill_tables(b, out);
+    struct bpe_part *parts = parts_of(out);
+    memcpy(parts, parts_of(old), h.n_ids * sizeof(*parts));
+    for (uint32_t id = 0; id < h.n_ids; id++)
+        parts[id].near = 0;
+    fill_near(b, parts);
+    memcpy((char *)out + h.trie_at, (char *)old + old->trie_at,
+           h.n_cells * sizeof(struct bpe_cell));
+    os_map_close(block);
+    *block = map;
+    return out;
+}
+
+/* The block, and in *direct, from malloc, what find_direct() says.  NULL: no memory. */
+static struct bpe_header *make_block(struct bpe_builder *b, const struct bpe_header *h,
+                                     struct os_map *block, uint8_t *direct)
+{
+    bool decided = false, bytes = b->byte_level && h->flags & BPE_HAS_ALL_BYTES;
+    struct bpe_header *out = bytes ? lay_out_trie(b, *h, block) : NULL;
+    if (!out)
+        out = lay_out(b, *h, block);
+    if (!out || !find_direct(b, out, direct, &decided))
+        return NULL;
+    if (!decided && out->n_cells > 0) {
+        os_map_close(block);
+        out = lay_out(b, *h, block);
+        if (out)
+            fill_near(b, parts_of(out));
+    } else if ((uint32_t)bpe_bits_for(b->n_merges, 5, 3) < out->pair_bits) {
+        out = lay_out_again(b, block);
+    }
+    if (out && out->n_cells > 0 && !put_walk(b, out, direct))
+        return NULL;
     return out;
 }
 
@@ -241,26 +331,10 @@ tinker_status bpe_builder_finish(struct bpe_builder *b, const char *json, size_t
     fill_bytes(b, &h);
     if (b->byte_level && !lenient && !(h.flags & BPE_HAS_ALL_BYTES))
         return err_set(err, TINKER_EINVAL, "the byte-level vocabulary lacks some of the 256 bytes");
-    if (b->byte_level && h.flags & BPE_HAS_ALL_BYTES)
-        build_trie(b);
-    struct bpe_header *out = lay_out(b, h, block);
+    *block = (struct os_map){ 0 };
     uint8_t *direct = calloc(b->n_ids + 1, 1);
-    struct bpe_part *parts = calloc(b->n_ids + 1, sizeof(*parts));
-    bool decided = false, again = false, ok = out && direct && parts;
-    ok = ok && find_direct(b, out, direct, parts, &decided);
-    if (ok && !decided && b->n_cells > 0) {
-        os_map_close(&b->trie);
-        b->n_cells = 0;
-        again = true;
-    }
-    if (ok && (again || (uint32_t)bpe_bits_for(b->n_merges, 5, 3) < out->pair_bits)) {
-        os_map_close(block);
-        out = lay_out(b, h, block);
-        ok = out != NULL;
-    }
-    if (ok && b->n_cells > 0)
-        ok = put_walk(b, out, parts, direct);
-    if (ok) {
+    struct bpe_header *out = direct ? make_block(b, &h, block, direct) : NULL;
+    if (out) {
         put_direct(out, direct);
         memcpy((char *)out + out->json_at, json, json_n);
         memcpy((char *)out + out->config_at, config, config_n);
@@ -268,6 +342,5 @@ tinker_status bpe_builder_finish(struct bpe_builder *b, const char *json, size_t
         os_map_close(block);
     }
     free(direct);
-    free(parts);
-    return ok ? TINKER_OK : err_nomem(err, "vocabulary");
+    return out ? TINKER_OK : err_nomem(err, "vocabulary");
 }

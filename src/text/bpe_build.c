@@ -20,32 +20,35 @@ uint32_t bpe_byte_char(unsigned char byte)
     return byte == 0xAD ? 0x143 : 0x121u + (byte - 0x7Fu);
 }
 
-/* Without branches, which nobody could predict. */
-int bpe_char_byte(uint32_t cp)
+/* The byte that a character of the map stands for; *bad is set for one outside. */
+static inline uint32_t byte_of(uint32_t cp, uint32_t *bad)
 {
-    uint32_t far = cp - 0x100; /* the map of what does not stand for itself */
-    uint32_t byte = far <= 0x20 ? far : far <= 0x42 ? far + 0x5E : 0xAD;
-    bool itself = (cp >= 0x21) & (cp <= 0xFF) & (cp - 0x7F > 0xA0 - 0x7F) & (cp != 0xAD);
-    return itself ? (int)cp : far <= 0x43 ? (int)byte : -1;
+    *bad |= (cp < 0x21) | (cp - 0x7F <= 0xA0 - 0x7F) | (cp == 0xAD) | (cp > 0x143);
+    return (cp + (cp > 0x120) * 0x5Eu + (cp == 0x143) * 0xCu) & 0xFF;
 }
 
-/* Every character of the map has one or two bytes of UTF-8. */
+int bpe_char_byte(uint32_t cp)
+{
+    uint32_t bad = 0, byte = byte_of(cp, &bad);
+    return bad ? -1 : (int)byte;
+}
+
 bool bpe_unmap(struct buf *out, const char *s, size_t n)
 {
     const unsigned char *p = (const unsigned char *)s, *end = p + n;
     if (!buf_reserve(out, n + BPE_SLACK))
         return true; /* the buffer remembers that it failed */
     char *to = out->data + out->len;
-    int bad = 0;
+    uint32_t bad = 0;
     while (p < end) {
-        uint32_t c = p[0], two = c >= 0x80;
-        uint32_t cp = two ? (c & 0x3F) << 6 | (p[two] & 0x3Fu) : c;
-        int byte = bpe_char_byte(cp);
-        bad |= byte;
-        *to++ = (char)byte;
-        p += 1 + two + (c >= 0xE0) + (c >= 0xF0);
+        uint32_t cp = *p++;
+        if (cp >= 0xE0)
+            return false; /* the map ends before */
+        if (cp >= 0x80)
+            cp = (cp & 0x1F) << 6 | (*p++ & 0x3Fu);
+        *to++ = (char)byte_of(cp, &bad);
     }
-    if (bad < 0)
+    if (bad)
         return false;
     out->len = (size_t)(to - out->data);
     *to = '\0';
@@ -77,7 +80,6 @@ void bpe_builder_clear(struct bpe_builder *b)
     free(b->by_id);
     os_map_close(&b->slot_map);
     free(b->merges);
-    os_map_close(&b->trie);
     memset(b, 0, sizeof(*b));
 }
 

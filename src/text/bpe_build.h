@@ -36,7 +36,7 @@ struct bpe_builder {
     uint32_t *by_id; /* index of the entry + 1 */
     size_t cap_ids, n_ids;
     struct bpe_slot *slots;
-    struct os_map slot_map; /* of the slots */
+    struct os_map slot_map; /* of the slots, or what was made of their memory */
     int slot_shift;
     struct bpe_pair *merges; /* by rank, then by arrival */
     size_t n_merges, cap_merges;
@@ -44,8 +44,6 @@ struct bpe_builder {
     size_t n_waiting;
     struct buf sides;
     uint32_t n_vocab;
-    struct os_map trie; /* n_cells of struct bpe_cell; 0: none */
-    size_t n_cells;
 };
 
 void bpe_builder_init(struct bpe_builder *b, bool byte_level);

@@ -75,7 +75,7 @@ static tinker_status put_slot(struct bpe_builder *b, const struct bpe_entry *e, 
 tinker_status bpe_builder_index(struct bpe_builder *b, tinker_error *err)
 {
     uint64_t keys[AHEAD];
-    int bits = bpe_bits_for(b->n_entries, 8, 5);
+    int bits = bpe_bits_for(b->n_entries, 8, 5); /* bpe_block.c counts on it */
     os_map_close(&b->slot_map);
     b->slots = os_map_new(&b->slot_map, sizeof(*b->slots) << bits);
     b->slot_shift = 64 - bits;

@@ -17,6 +17,7 @@
  * vocabulary that breaks this is left to the slow way. */
 #include "text/bpe_reach.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include "text/unicode.h"
@@ -68,13 +69,11 @@ static void mark_symbols(const struct bpe *b, struct bpe_part *parts)
     }
 }
 
-/* A merge matters only to those of a later rank, so parts[].near names the ones so far: with that in
- * place of the near of all merges, most questions need no look into the table of pairs. */
+/* A merge matters only to those of a later rank, so near names the ones so far: then most questions
+ * need no look into the table of pairs. */
 static bool mark_merged(const struct bpe *b, const struct bpe_pair *merges, size_t n,
                         struct bpe_part *parts)
 {
-    struct bpe so_far = *b;
-    so_far.parts = parts;
     for (size_t k = 0; k < n; k++) {
         const struct bpe_pair *m = &merges[k];
         uint32_t left = parts[m->left].made, right = parts[m->right].made;
@@ -90,7 +89,7 @@ static bool mark_merged(const struct bpe *b, const struct bpe_pair *merges, size
             continue;
         if (left > m->rank || right > m->rank)
             continue; /* seen to by no_late_merge() */
-        if (!stays_apart(&so_far, parts, m->left, m->right, m->rank + 1))
+        if (!stays_apart(b, parts, m->left, m->right, m->rank + 1))
             continue;
         parts[m->id].left = m->left;
         parts[m->id].right = m->right;
@@ -133,6 +132,7 @@ static bool no_late_merge(const struct bpe *b, const struct bpe_pair *merges, si
 
 bool bpe_reach(const struct bpe *b, const struct bpe_pair *merges, size_t n, struct bpe_part *parts)
 {
+    assert(b->parts == parts);
     mark_symbols(b, parts);
     return mark_merged(b, merges, n, parts) && no_late_merge(b, merges, n, parts);
 }

@@ -5,8 +5,8 @@
 #include "text/bpe.h"
 
 /* For a vocabulary without affixes, from its merges by rank: how each token is made, in any text.
- * Other merges never happen.  false: not decided, because merges are out of order or memory ran
- * out. */
+ * Other merges never happen.  parts are those that the view has, all zero; near is filled in as well.
+ * false: not decided, because merges are out of order or memory ran out. */
 bool bpe_reach(const struct bpe *b, const struct bpe_pair *merges, size_t n,
                struct bpe_part *parts);
 

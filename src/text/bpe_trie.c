@@ -11,8 +11,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { MAX_CELLS = (1 << 23) - 1, NEAR = 4, FEW = 24, FIRST_CELLS = 4096 };
+enum { MAX_CELLS = (1 << 23) - 1, NEAR = 4, FEW = 32, FIRST_CELLS = 4096 };
 
 /* ---- tokens in order: by bytes while they are many, a few by comparing ------------------------ */
 
@@ -79,7 +80,8 @@ struct node { /* the tokens words[lo..hi) have `depth` bytes in common, which le
 
 struct trie {
     struct bpe_word *words;
-    struct os_map map; /* of the cells */
+    struct os_map map; /* of the cells, `front` bytes behind its start */
+    size_t front;
     struct bpe_cell *cells;
     uint64_t *taken, *places; /* bits: cells in use, and places that nodes have their children at */
     size_t n, cap;            /* cells */
@@ -113,8 +115,8 @@ static bool grow(struct trie *t, size_t cap)
     struct os_map map;
     if (cap > 4 * (size_t)MAX_CELLS)
         return false;
-    struct bpe_cell *cells = os_map_new(&map, cap * sizeof(*cells));
-    uint64_t *taken = cells ? more_bits(t->taken, had, words) : NULL;
+    char *data = os_map_new(&map, t->front + cap * sizeof(struct bpe_cell));
+    uint64_t *taken = data ? more_bits(t->taken, had, words) : NULL;
     t->taken = taken ? taken : t->taken;
     uint64_t *places = taken ? more_bits(t->places, had, words) : NULL;
     t->places = places ? places : t->places;
@@ -122,6 +124,7 @@ static bool grow(struct trie *t, size_t cap)
         os_map_close(&map);
         return false;
     }
+    struct bpe_cell *cells = (struct bpe_cell *)(data + t->front);
     if (t->n > 0)
         memcpy(cells, t->cells, t->n * sizeof(*cells));
     os_map_close(&t->map);
@@ -265,9 +268,21 @@ static bool add_node(struct trie *t, struct node node)
     return true;
 }
 
-bool bpe_trie_build(struct bpe_word *words, size_t n, struct os_map *out, size_t *n_cells)
+/* Give back what is behind the first n bytes. */
+static void shrink(struct os_map *map, size_t n)
 {
-    struct trie t = { .words = words };
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), end = (n + page - 1) / page * page;
+    if (end < map->len) {
+        struct os_map rest = { (const char *)map->data + end, map->len - end };
+        os_map_close(&rest);
+    }
+    map->len = n;
+}
+
+bool bpe_trie_build(struct bpe_word *words, size_t n, size_t front, struct os_map *out,
+                    size_t *n_cells)
+{
+    struct trie t = { .words = words, .front = front };
     size_t bytes = FIRST_CELLS;
     for (size_t i = 0; i < n; i++)
         bytes += words[i].n;
@@ -283,6 +298,7 @@ bool bpe_trie_build(struct bpe_word *words, size_t n, struct os_map *out, size_t
         os_map_close(&t.map);
         return false;
     }
+    shrink(&t.map, front + (t.n * sizeof(*t.cells) + 63) / 64 * 64);
     *out = t.map;
     *n_cells = t.n;
     return true;

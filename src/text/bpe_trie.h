@@ -11,8 +11,9 @@ struct bpe_word { /* a token, not empty, and the bytes it is found by */
     uint64_t head; /* the first 8 bytes, the first one highest, and zeros behind */
 };
 
-/* The trie of n different tokens, whose order is changed, as *n_cells cells in a new mapping.
- * false: no memory, or too many. */
-bool bpe_trie_build(struct bpe_word *words, size_t n, struct os_map *out, size_t *n_cells);
+/* The trie of n different tokens, whose order is changed, as *n_cells cells in a new mapping, behind
+ * `front` bytes that stay zero.  The mapping is as long as that.  false: no memory, or too many. */
+bool bpe_trie_build(struct bpe_word *words, size_t n, size_t front, struct os_map *out,
+                    size_t *n_cells);
 
 #endif
