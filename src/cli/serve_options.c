@@ -1,6 +1,7 @@
 /* serve_options.c - see serve_options.h. */
 #include "cli/serve_options.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,6 @@
 #include "cli/out.h"
 
 static const char *const dtypes[] = { "f32", "bf16", NULL };
-static const char *const sampler_dtypes[] = { "f32", "bf16", NULL };
 static const char *const logprob_kinds[] = { "scaled", "raw", NULL };
 static const char *const levels[] = { "debug", "info", "warning", "error", NULL };
 
@@ -33,120 +33,126 @@ static void set_defaults(struct serve_options *v)
     v->ephemeral_keep = 32;
 }
 
+#define AT(member) offsetof(struct serve_options, member)
+
+/* As struct opt, with the place of the value in a struct serve_options. */
+static const struct row {
+    const char *name;
+    char letter;
+    enum opt_kind kind;
+    const char *value, *help;
+    size_t at;
+    const char *const *choices;
+} table[] = {
+    { "model", 'm', OPT_LIST, "[NAME=]DIR|ID",
+      "a model to serve: a Hugging Face directory or an id in the local cache; repeat for more "
+      "(default: the bundled " MODEL_DIR_BUNDLED ")",
+      AT(models), NULL },
+    { "download", 0, OPT_FLAG, NULL,
+      "fetch models that are not in the cache from the Hugging Face Hub", AT(download), NULL },
+    { "offline", 0, OPT_FLAG, NULL, "never download (the default)", AT(offline), NULL },
+    { "listen", 'l', OPT_STRING, "HOST:PORT",
+      "where to listen (default 127.0.0.1:8000; port 0: any free one)", AT(listen), NULL },
+    { "unix", 0, OPT_STRING, "PATH", "listen on a Unix socket instead", AT(unix_path), NULL },
+    { "path-prefix", 0, OPT_STRING, "/PATH", "serve everything below this path", AT(path_prefix),
+      NULL },
+    { "data-dir", 'd', OPT_STRING, "DIR",
+      "state and checkpoints (default $XDG_DATA_HOME/tinker or ~/.local/share/tinker)",
+      AT(data_dir), NULL },
+    { "api-key", 0, OPT_LIST, "KEY", "accept only these keys, one user each; repeat for more",
+      AT(keys), NULL },
+    { "no-auth", 0, OPT_FLAG, NULL, "accept any key, or none (default without --api-key)",
+      AT(no_auth), NULL },
+    { "insecure", 0, OPT_FLAG, NULL, "allow a public address without keys", AT(insecure), NULL },
+    { "threads", 't', OPT_INT, "N", "compute threads (default: one per core)", AT(threads), NULL },
+    { "memory", 0, OPT_STRING, "SIZE",
+      "limit for activations and caches: 4G, or 50% of what is free (default: 75%)", AT(memory),
+      NULL },
+    { "context", 0, OPT_INT, "N", "longest sequence (default: the model's own limit)", AT(context),
+      NULL },
+    { "preload", 0, OPT_FLAG, NULL, "read all weights before listening (always so)", AT(always),
+      NULL },
+    { "dtype", 0, OPT_CHOICE, "TYPE", "base weights as f32 (default) or bf16", AT(dtype), dtypes },
+    { "sampler-dtype", 0, OPT_CHOICE, "TYPE",
+      "named sampler weights are stored as f32 (default) or bf16", AT(sampler_dtype), dtypes },
+    { "max-adapters", 0, OPT_INT, "N",
+      "most adapters in memory; the others are on disk meanwhile (default: no limit)",
+      AT(max_adapters), NULL },
+    { "session-timeout", 0, OPT_DURATION, "TIME", "end sessions without heartbeat (default 300)",
+      AT(session_timeout), NULL },
+    { "no-session-timeout", 0, OPT_FLAG, NULL, "never end sessions", AT(no_timeout), NULL },
+    { "default-lora-seed", 0, OPT_INT, "N", "seed of adapters that name none (default: random)",
+      AT(seed), NULL },
+    { "sample-logprobs", 0, OPT_CHOICE, "KIND",
+      "logprobs of sampled tokens: scaled by the temperature (default) or raw", AT(logprobs),
+      logprob_kinds },
+    { "max-batch", 0, OPT_INT, "N", "sequences sampled at once (default 64)", AT(max_batch), NULL },
+    { "max-batch-tokens", 0, OPT_INT, "N",
+      "tokens sampled at once, prompts and what may follow (default: no limit)",
+      AT(max_batch_tokens), NULL },
+    { "max-queued-samples", 0, OPT_INT, "N", "answer 429 above (default 16384)", AT(max_queued),
+      NULL },
+    { "max-rank", 0, OPT_INT, "N", "largest rank of an adapter (default 1024)", AT(max_rank),
+      NULL },
+    { "max-body", 0, OPT_SIZE, "SIZE", "largest request (default 256M)", AT(max_body), NULL },
+    { "result-ttl", 0, OPT_DURATION, "TIME", "keep results this long (default 1h)", AT(result_ttl),
+      NULL },
+    { "seq-gap-timeout", 0, OPT_DURATION, "TIME",
+      "wait this long for a request number that is missing (default 300)", AT(seq_gap), NULL },
+    { "train-share", 0, OPT_DOUBLE, "X",
+      "share of training while sampling wants time too (default 0.5)", AT(train_share), NULL },
+    { "autosave", 0, OPT_STRING, "WHEN",
+      "write the training state every-step (default), every N steps, or off", AT(autosave), NULL },
+    { "no-autosave", 0, OPT_FLAG, NULL, "the same as --autosave off", AT(no_autosave), NULL },
+    { "ephemeral-keep", 0, OPT_INT, "N",
+      "newest unnamed sampler weights of a model that are kept (default 32)", AT(ephemeral_keep),
+      NULL },
+    { "no-elementwise-loss", 0, OPT_FLAG, NULL,
+      "leave elementwise_loss out of the results of passes", AT(no_elementwise), NULL },
+    { "bare-checkpoint-ids", 0, OPT_FLAG, NULL, "list checkpoints as 0001, not as weights/0001",
+      AT(bare_ids), NULL },
+    { "strict-context", 0, OPT_FLAG, NULL,
+      "refuse samples that could outgrow the context, instead of ending them there",
+      AT(strict_context), NULL },
+    { "no-implicit-eos", 0, OPT_FLAG, NULL, "without a stop list only max_tokens ends a sample",
+      AT(no_implicit_eos), NULL },
+    { "allow-local-paths", 0, OPT_FLAG, NULL,
+      "let clients load PEFT adapters of this machine as file:///dir", AT(local_paths), NULL },
+    { "no-advertise-tokenizer", 0, OPT_FLAG, NULL,
+      "do not tell clients the model directory as their tokenizer", AT(no_tokenizer), NULL },
+    { "read-only", 0, OPT_FLAG, NULL, "only sample and list: nothing is trained or changed",
+      AT(read_only), NULL },
+    { "tls-cert", 0, OPT_STRING, "FILE", "serve HTTPS with this certificate (PEM)", AT(tls_cert),
+      NULL },
+    { "tls-key", 0, OPT_STRING, "FILE", "and this private key (PEM)", AT(tls_key), NULL },
+    { "log-level", 0, OPT_CHOICE, "LEVEL", "debug, info (default), warning or error", AT(log_level),
+      levels },
+    { "daemon", 0, OPT_FLAG, NULL, "return when it listens, and go on in the background",
+      AT(daemon), NULL },
+    { "foreground", 0, OPT_FLAG, NULL, "stay in the foreground (the default)", AT(foreground),
+      NULL },
+    { "openai", 0, OPT_FLAG, NULL, "serve the OpenAI routes too (always so)", AT(always), NULL },
+    { "deterministic", 0, OPT_FLAG, NULL, "same seed, same tokens in any batch (always so)",
+      AT(always), NULL },
+};
+
+enum { OPTIONS = sizeof(table) / sizeof(table[0]) };
+
 bool serve_options_parse(struct serve_options *v, int argc, char **argv, int *status)
 {
+    struct opt opts[OPTIONS];
     set_defaults(v);
-    const struct opt opts[] = {
-        { "model", 'm', OPT_LIST, "[NAME=]DIR|ID",
-          "a model to serve: a Hugging Face directory or an id "
-          "in the local cache; repeat for more (default: the bundled " MODEL_DIR_BUNDLED ")",
-          &v->models, NULL },
-        { "download", 0, OPT_FLAG, NULL,
-          "fetch models that are not in the cache from the Hugging Face Hub", &v->download, NULL },
-        { "offline", 0, OPT_FLAG, NULL, "never download (the default)", &v->offline, NULL },
-        { "listen", 'l', OPT_STRING, "HOST:PORT",
-          "where to listen (default 127.0.0.1:8000; port 0: "
-          "any free one)",
-          &v->listen, NULL },
-        { "unix", 0, OPT_STRING, "PATH", "listen on a Unix socket instead", &v->unix_path, NULL },
-        { "path-prefix", 0, OPT_STRING, "/PATH", "serve everything below this path",
-          &v->path_prefix, NULL },
-        { "data-dir", 'd', OPT_STRING, "DIR",
-          "state and checkpoints (default "
-          "$XDG_DATA_HOME/tinker or ~/.local/share/tinker)",
-          &v->data_dir, NULL },
-        { "api-key", 0, OPT_LIST, "KEY", "accept only these keys, one user each; repeat for more",
-          &v->keys, NULL },
-        { "no-auth", 0, OPT_FLAG, NULL, "accept any key, or none (default without --api-key)",
-          &v->no_auth, NULL },
-        { "insecure", 0, OPT_FLAG, NULL, "allow a public address without keys", &v->insecure,
-          NULL },
-        { "threads", 't', OPT_INT, "N", "compute threads (default: one per core)", &v->threads,
-          NULL },
-        { "memory", 0, OPT_STRING, "SIZE",
-          "limit for activations and caches: 4G, or 50% of what is free (default: 75%)", &v->memory,
-          NULL },
-        { "context", 0, OPT_INT, "N", "longest sequence (default: the model's own limit)",
-          &v->context, NULL },
-        { "preload", 0, OPT_FLAG, NULL, "read all weights before listening (always so)", &v->always,
-          NULL },
-        { "dtype", 0, OPT_CHOICE, "TYPE", "base weights as f32 (default) or bf16", &v->dtype,
-          dtypes },
-        { "sampler-dtype", 0, OPT_CHOICE, "TYPE",
-          "named sampler weights are stored as f32 (default) or bf16", &v->sampler_dtype,
-          sampler_dtypes },
-        { "max-adapters", 0, OPT_INT, "N",
-          "adapters in memory; idle ones go to disk above it (default: no limit)", &v->max_adapters,
-          NULL },
-        { "session-timeout", 0, OPT_DURATION, "TIME",
-          "end sessions without heartbeat (default 300)", &v->session_timeout, NULL },
-        { "no-session-timeout", 0, OPT_FLAG, NULL, "never end sessions", &v->no_timeout, NULL },
-        { "default-lora-seed", 0, OPT_INT, "N", "seed of adapters that name none (default: random)",
-          &v->seed, NULL },
-        { "sample-logprobs", 0, OPT_CHOICE, "KIND",
-          "logprobs of sampled tokens: scaled by the "
-          "temperature (default) or raw",
-          &v->logprobs, logprob_kinds },
-        { "max-batch", 0, OPT_INT, "N", "sequences sampled at once (default 64)", &v->max_batch,
-          NULL },
-        { "max-batch-tokens", 0, OPT_INT, "N",
-          "tokens sampled at once, prompts and what may follow (default: no limit)",
-          &v->max_batch_tokens, NULL },
-        { "max-queued-samples", 0, OPT_INT, "N", "answer 429 above (default 16384)", &v->max_queued,
-          NULL },
-        { "max-rank", 0, OPT_INT, "N", "largest rank of an adapter (default 1024)", &v->max_rank,
-          NULL },
-        { "max-body", 0, OPT_SIZE, "SIZE", "largest request (default 256M)", &v->max_body, NULL },
-        { "result-ttl", 0, OPT_DURATION, "TIME", "keep results this long (default 1h)",
-          &v->result_ttl, NULL },
-        { "seq-gap-timeout", 0, OPT_DURATION, "TIME",
-          "wait this long for a request number that is missing (default 300)", &v->seq_gap, NULL },
-        { "train-share", 0, OPT_DOUBLE, "X",
-          "share of training while sampling wants time too "
-          "(default 0.5)",
-          &v->train_share, NULL },
-        { "autosave", 0, OPT_STRING, "WHEN",
-          "write the training state every-step (default), every N steps, or off", &v->autosave,
-          NULL },
-        { "no-autosave", 0, OPT_FLAG, NULL, "the same as --autosave off", &v->no_autosave, NULL },
-        { "ephemeral-keep", 0, OPT_INT, "N",
-          "newest unnamed sampler weights of a model that are kept (default 32)",
-          &v->ephemeral_keep, NULL },
-        { "no-elementwise-loss", 0, OPT_FLAG, NULL,
-          "leave elementwise_loss out of the results of passes", &v->no_elementwise, NULL },
-        { "bare-checkpoint-ids", 0, OPT_FLAG, NULL, "list checkpoints as 0001, not as weights/0001",
-          &v->bare_ids, NULL },
-        { "strict-context", 0, OPT_FLAG, NULL,
-          "refuse samples that could outgrow the context, instead of ending them there",
-          &v->strict_context, NULL },
-        { "no-implicit-eos", 0, OPT_FLAG, NULL, "without a stop list only max_tokens ends a sample",
-          &v->no_implicit_eos, NULL },
-        { "allow-local-paths", 0, OPT_FLAG, NULL,
-          "let clients load PEFT adapters of this machine as file:///dir", &v->local_paths, NULL },
-        { "no-advertise-tokenizer", 0, OPT_FLAG, NULL,
-          "do not tell clients the model directory as their tokenizer", &v->no_tokenizer, NULL },
-        { "read-only", 0, OPT_FLAG, NULL, "only sample and list: nothing is trained or changed",
-          &v->read_only, NULL },
-        { "tls-cert", 0, OPT_STRING, "FILE", "serve HTTPS with this certificate (PEM)",
-          &v->tls_cert, NULL },
-        { "tls-key", 0, OPT_STRING, "FILE", "and this private key (PEM)", &v->tls_key, NULL },
-        { "log-level", 0, OPT_CHOICE, "LEVEL", "debug, info (default), warning or error",
-          &v->log_level, levels },
-        { "daemon", 0, OPT_FLAG, NULL, "return when it listens, and go on in the background",
-          &v->daemon, NULL },
-        { "foreground", 0, OPT_FLAG, NULL, "stay in the foreground (the default)", &v->foreground,
-          NULL },
-        { "openai", 0, OPT_FLAG, NULL, "serve the OpenAI routes too (always so)", &v->always,
-          NULL },
-        { "deterministic", 0, OPT_FLAG, NULL, "same seed, same tokens in any batch (always so)",
-          &v->always, NULL },
-    };
+    for (size_t i = 0; i < OPTIONS; i++) {
+        const struct row *r = &table[i];
+        opts[i] = (struct opt){ r->name, r->letter,         r->kind,   r->value,
+                                r->help, (char *)v + r->at, r->choices };
+    }
     const struct opt_spec spec = {
         .command = "serve",
         .about = "Run the local Tinker server: train and sample on this machine's CPU.\n"
                  "State survives restarts; stop it with Ctrl-C or SIGTERM.",
         .opts = opts,
-        .n_opts = sizeof(opts) / sizeof(opts[0]),
+        .n_opts = OPTIONS,
         .example = "tinker serve --model Qwen/Qwen3-0.6B=/models/qwen3-0.6b --listen 127.0.0.1:8000"
     };
     return opt_parse(&spec, argc, argv, status);
@@ -310,23 +316,22 @@ static bool take_memory(const char *text, uint64_t *out)
     return ok;
 }
 
-int serve_options_take(struct serve_options *v, struct server_options *o)
+static int take_engine(struct serve_options *v, struct server_options *o)
 {
-    server_options_init(o);
-    if (v->offline && v->download)
-        return out_fail(EXIT_USAGE, NULL, "--offline and --download exclude each other");
-    int status = take_models(v, o);
-    if (status == EXIT_OK)
-        status = take_data_dir(v, o);
-    if (status == EXIT_OK)
-        status = take_tls(v, o);
-    if (status != EXIT_OK)
-        return status;
-    if (v->listen && !take_address(v, o))
-        return out_fail(EXIT_USAGE, NULL, "--listen takes HOST:PORT, not '%s'", v->listen);
+    o->engine.threads = (int)v->threads;
+    o->engine.max_context = v->context;
+    o->engine.dtype = strcmp(v->dtype, "bf16") == 0 ? TINKER_WEIGHTS_BF16 : TINKER_WEIGHTS_F32;
+    o->engine.raw_logprobs = strcmp(v->logprobs, "raw") == 0;
     if (v->memory && !take_memory(v->memory, &o->engine.memory_limit))
         return out_fail(EXIT_USAGE, NULL, "--memory takes a size or a percentage, not '%s'",
                         v->memory);
+    return EXIT_OK;
+}
+
+static int take_access(struct serve_options *v, struct server_options *o)
+{
+    if (v->listen && !take_address(v, o))
+        return out_fail(EXIT_USAGE, NULL, "--listen takes HOST:PORT, not '%s'", v->listen);
     if (v->no_auth && v->keys.n)
         return out_fail(EXIT_USAGE, NULL, "--no-auth and --api-key exclude each other");
     o->unix_path = v->unix_path;
@@ -334,42 +339,62 @@ int serve_options_take(struct serve_options *v, struct server_options *o)
     o->api_keys = v->keys.items;
     o->n_api_keys = v->keys.n;
     o->insecure = v->insecure;
-    o->engine.threads = (int)v->threads;
-    o->engine.max_context = v->context;
-    o->engine.dtype = strcmp(v->dtype, "bf16") == 0 ? TINKER_WEIGHTS_BF16 : TINKER_WEIGHTS_F32;
-    o->engine.raw_logprobs = strcmp(v->logprobs, "raw") == 0;
-    o->session_timeout_s = v->no_timeout ? -1 : v->session_timeout;
-    o->has_default_lora_seed = v->seed >= 0;
-    o->default_lora_seed = v->seed;
-    o->max_batch = v->max_batch;
-    o->max_queued_samples = v->max_queued;
-    o->train_share = v->train_share;
-    if (v->no_autosave)
-        v->autosave = "off";
-    if (!take_autosave(v->autosave, &o->autosave))
+    o->allow_local_paths = v->local_paths;
+    o->advertise_tokenizer = !v->no_tokenizer;
+    o->read_only = v->read_only;
+    return EXIT_OK;
+}
+
+/* What is kept, for how long, and how much at once. */
+static int take_limits(struct serve_options *v, struct server_options *o)
+{
+    const char *autosave = v->no_autosave ? "off" : v->autosave;
+    if (!take_autosave(autosave, &o->autosave))
         return out_fail(EXIT_USAGE, NULL,
                         "--autosave takes every-step, off or a number of steps, not '%s'",
-                        v->autosave);
+                        autosave);
     if (v->ephemeral_keep < 1 || v->max_adapters < 0 || v->max_batch_tokens < 0)
         return out_fail(EXIT_USAGE, NULL,
                         "--ephemeral-keep takes a number from 1, --max-adapters and "
                         "--max-batch-tokens from 0");
+    o->session_timeout_s = v->no_timeout ? -1 : v->session_timeout;
+    o->result_ttl_s = v->result_ttl;
+    o->seq_gap_ms = v->seq_gap * 1000;
     o->ephemeral_keep = v->ephemeral_keep;
     o->max_adapters = v->max_adapters;
+    o->max_batch = v->max_batch;
     o->max_batch_tokens = v->max_batch_tokens;
+    o->max_queued_samples = v->max_queued;
+    o->max_rank = v->max_rank;
+    o->max_body = (size_t)v->max_body;
+    o->train_share = v->train_share;
+    return EXIT_OK;
+}
+
+static int take_habits(struct serve_options *v, struct server_options *o)
+{
+    o->has_default_lora_seed = v->seed >= 0;
+    o->default_lora_seed = v->seed;
     o->sampler_bf16 = strcmp(v->sampler_dtype, "bf16") == 0;
     o->no_elementwise_loss = v->no_elementwise;
     o->bare_checkpoint_ids = v->bare_ids;
     o->strict_context = v->strict_context;
     o->no_implicit_eos = v->no_implicit_eos;
-    o->allow_local_paths = v->local_paths;
-    o->advertise_tokenizer = !v->no_tokenizer;
-    o->read_only = v->read_only;
-    o->result_ttl_s = v->result_ttl;
-    o->seq_gap_ms = v->seq_gap * 1000;
-    o->max_rank = v->max_rank;
-    o->max_body = (size_t)v->max_body;
     return EXIT_OK;
+}
+
+int serve_options_take(struct serve_options *v, struct server_options *o)
+{
+    static int (*const parts[])(struct serve_options *, struct server_options *) = {
+        take_models, take_data_dir, take_tls, take_engine, take_access, take_limits, take_habits
+    };
+    int status = EXIT_OK;
+    server_options_init(o);
+    if (v->offline && v->download)
+        return out_fail(EXIT_USAGE, NULL, "--offline and --download exclude each other");
+    for (size_t i = 0; status == EXIT_OK && i < sizeof(parts) / sizeof(parts[0]); i++)
+        status = parts[i](v, o);
+    return status;
 }
 
 void serve_options_clear(struct serve_options *v)

@@ -1,5 +1,4 @@
 /* A disk that is full: the caller is told, nothing half-done stays, nothing is lost. */
-#include <dirent.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
@@ -27,19 +26,6 @@ static void wait_for(struct server *s, const char *model, int seq)
 static struct reply poll_for(struct server *s, const char *model, int seq)
 {
     return post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s:%d\"}", model, seq);
-}
-
-static size_t weights_on_disk(void)
-{
-    char path[400];
-    size_t n = 0;
-    snprintf(path, sizeof(path), "%s/checkpoints", test_data);
-    DIR *d = opendir(path);
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
-        n += e->d_name[0] != '.';
-    if (d)
-        closedir(d);
-    return n;
 }
 
 static void check_database(void)

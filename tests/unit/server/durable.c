@@ -85,12 +85,9 @@ static const char *saved_dir_of(struct server *s, const char *model)
 
 static void test_steps_between_two_saves_run_again(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(rare_autosave);
-    REQUIRE(s);
     char session[64], model[96];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(rare_autosave, session, model);
+    REQUIRE(s);
     for (int i = 0; i < 2; i++) {
         struct reply r = result_of(s, forward_backward(s, model, 1 + 2 * i));
         reply_clear(&r);
@@ -125,12 +122,9 @@ static void check_lost(struct server *s, const char *model, int seq)
  * no result is gone. */
 static void test_without_autosave_models_are_lost(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(no_autosave);
-    REQUIRE(s);
     char session[64], model[96], fresh[96];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(no_autosave, session, model);
+    REQUIRE(s);
     make_model(s, session, 1, fresh);
     struct reply r = result_of(s, forward_backward(s, model, 1));
     reply_clear(&r);

@@ -5,6 +5,7 @@
 #ifndef UNIT_SERVER_HARNESS_H
 #define UNIT_SERVER_HARNESS_H
 
+#include <dirent.h>
 #include <stdarg.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -243,6 +244,38 @@ static void make_model(struct server *s, const char *session, int n, char out[96
     CHECK_STATUS(r, 200);
     snprintf(out, 96, "%s", member(&r, "model_id"));
     reply_clear(&r);
+}
+
+/* A server on a new data directory, with a session and a model.  NULL: it did not start. */
+static struct server *start_fresh(void (*change)(struct server_options *))
+{
+    os_remove_tree(test_data, NULL);
+    return start_with(change);
+}
+
+static struct server *start_model(void (*change)(struct server_options *), char session[64],
+                                  char model[96])
+{
+    struct server *s = start_fresh(change);
+    if (s) {
+        make_session(s, session);
+        make_model(s, session, 0, model);
+    }
+    return s;
+}
+
+/* Directories of weights. */
+static size_t weights_on_disk(void)
+{
+    char path[400];
+    size_t n = 0;
+    snprintf(path, sizeof(path), "%s/checkpoints", test_data);
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        n += e->d_name[0] != '.';
+    if (d)
+        closedir(d);
+    return n;
 }
 
 #define DATUM(tokens)                                                                      \

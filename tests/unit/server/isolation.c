@@ -79,8 +79,7 @@ static void make_things(struct server *s, struct things *t)
 /* Everything that names a thing: Bob gets 404 where Alice gets something else. */
 static void test_nothing_of_another_user(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(two_users);
+    struct server *s = start_fresh(two_users);
     REQUIRE(s);
     struct things t;
     make_things(s, &t);
@@ -188,8 +187,7 @@ static void test_nothing_of_another_user(void)
 
 static void test_public_checkpoints(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(two_users);
+    struct server *s = start_fresh(two_users);
     REQUIRE(s);
     struct things t;
     char place[300], bob[64];
@@ -274,8 +272,7 @@ static void check_link(struct server *s, const char *location, const char *kind)
 
 static void test_signed_links(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(two_users);
+    struct server *s = start_fresh(two_users);
     REQUIRE(s);
     struct things t;
     char place[300];
@@ -321,8 +318,7 @@ static size_t files_below(const char *dir, int depth)
 
 static void test_names_are_not_paths(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(two_users);
+    struct server *s = start_fresh(two_users);
     REQUIRE(s);
     struct things t;
     make_things(s, &t);
@@ -375,8 +371,7 @@ static void test_names_are_not_paths(void)
 /* As the HTTP library would hand them over, after %XX was taken out. */
 static void test_paths_of_requests(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(two_users);
+    struct server *s = start_fresh(two_users);
     REQUIRE(s);
     char longest[5000];
     memset(longest, 'a', sizeof(longest));
@@ -433,8 +428,7 @@ static void log_all(struct server_options *o)
 
 static void test_keys_are_never_logged(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(log_all);
+    struct server *s = start_fresh(log_all);
     REQUIRE(s);
     struct things t;
     make_things(s, &t);

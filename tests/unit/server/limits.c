@@ -13,8 +13,7 @@ static struct reply as(struct server *s, const char *key, const char *method, co
 
 static void test_keys(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(two_keys);
+    struct server *s = start_fresh(two_keys);
     REQUIRE(s);
     struct reply r = as(s, NULL, "GET", "/api/v1/sessions", NULL);
     CHECK_STATUS(r, 401);
@@ -243,8 +242,7 @@ static struct reply sample(struct server *s, int tokens)
 
 static void test_a_full_queue_says_429(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(one_queued);
+    struct server *s = start_fresh(one_queued);
     REQUIRE(s);
     atomic_store(&fake_step_us, 20000);
     int full = 0;
@@ -327,8 +325,7 @@ static void prefixed(struct server_options *o)
 
 static void test_path_prefix(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(prefixed);
+    struct server *s = start_fresh(prefixed);
     REQUIRE(s);
     static const struct {
         const char *path;
@@ -355,8 +352,7 @@ static void one_at_a_time(struct server_options *o)
 
 static void test_streams_end_with_the_server(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(one_at_a_time);
+    struct server *s = start_fresh(one_at_a_time);
     REQUIRE(s);
     atomic_store(&fake_step_us, 20000);
     for (int i = 0; i < 4; i++) {
@@ -381,12 +377,9 @@ static void fake_time(struct server_options *o)
 
 static void test_sessions_end(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(fake_time);
-    REQUIRE(s);
     char session[64], model[96];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(fake_time, session, model);
+    REQUIRE(s);
     fake_clock_advance_ms(&fake, 59000);
     sweep_once(s, true);
     struct reply r = post(s, "/api/v1/session_heartbeat", "{\"session_id\":\"%s\"}", session);
@@ -406,12 +399,9 @@ static void test_sessions_end(void)
 
 static void test_a_gap_is_not_waited_for_ever(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(fake_time);
-    REQUIRE(s);
     char session[64], model[96];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(fake_time, session, model);
+    REQUIRE(s);
     struct reply late = optim_step(s, model, 3, 1);
     fake_clock_advance_ms(&fake, 21000);
     sweep_once(s, false);
@@ -427,12 +417,9 @@ static void test_a_gap_is_not_waited_for_ever(void)
 
 static void test_checkpoints_expire(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(fake_time);
-    REQUIRE(s);
     char session[64], model[96];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(fake_time, session, model);
+    REQUIRE(s);
     struct reply r = result_of(s, post(s, "/api/v1/save_weights",
                                        "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"brief\","
                                        "\"ttl_seconds\":30}",
@@ -459,12 +446,9 @@ static size_t n_futures(struct server *s)
 
 static void test_fetched_outcomes_leave_memory(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(fake_time);
-    REQUIRE(s);
     char session[64], model[96];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(fake_time, session, model);
+    REQUIRE(s);
     struct reply r = result_of(s, forward_backward(s, model, 1));
     reply_clear(&r);
     CHECK_INT(n_futures(s), 2);

@@ -2,12 +2,6 @@
 #include "server/sweep.h"
 #include "unit/server/harness.h"
 
-static struct server *fresh(void (*change)(struct server_options *))
-{
-    os_remove_tree(test_data, NULL);
-    return start_with(change);
-}
-
 static void no_elementwise(struct server_options *o)
 {
     o->no_elementwise_loss = true;
@@ -16,11 +10,9 @@ static void no_elementwise(struct server_options *o)
 static void test_elementwise_loss_can_be_left_out(void)
 {
     for (int out = 0; out < 2; out++) {
-        struct server *s = fresh(out ? no_elementwise : NULL);
-        REQUIRE(s);
         char session[64], model[96];
-        make_session(s, session);
-        make_model(s, session, 0, model);
+        struct server *s = start_model(out ? no_elementwise : NULL, session, model);
+        REQUIRE(s);
         struct reply r = result_of(s, forward_backward(s, model, 1));
         CHECK(strstr(r.body, "\"logprobs\":{"));
         CHECK_INT(strstr(r.body, "\"elementwise_loss\":{") != NULL, !out);
@@ -37,11 +29,9 @@ static void bare_ids(struct server_options *o)
 static void test_checkpoint_ids_can_be_bare(void)
 {
     for (int bare = 0; bare < 2; bare++) {
-        struct server *s = fresh(bare ? bare_ids : NULL);
-        REQUIRE(s);
         char session[64], model[96];
-        make_session(s, session);
-        make_model(s, session, 0, model);
+        struct server *s = start_model(bare ? bare_ids : NULL, session, model);
+        REQUIRE(s);
         struct reply r =
             result_of(s, post(s, "/api/v1/save_weights",
                               "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"0001\"}", model));
@@ -62,11 +52,9 @@ static void bf16_samplers(struct server_options *o)
 static void test_named_sampler_weights_in_half_the_size(void)
 {
     for (int half = 0; half < 2; half++) {
-        struct server *s = fresh(half ? bf16_samplers : NULL);
-        REQUIRE(s);
         char session[64], model[96];
-        make_session(s, session);
-        make_model(s, session, 0, model);
+        struct server *s = start_model(half ? bf16_samplers : NULL, session, model);
+        REQUIRE(s);
         struct reply r =
             result_of(s, post(s, "/api/v1/save_weights_for_sampler",
                               "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"a\"}", model));
@@ -87,11 +75,9 @@ static void keep_two(struct server_options *o)
 
 static void test_only_the_newest_unnamed_weights_stay(void)
 {
-    struct server *s = fresh(keep_two);
-    REQUIRE(s);
     char session[64], model[96];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(keep_two, session, model);
+    REQUIRE(s);
     for (int i = 1; i <= 3; i++) {
         struct reply r =
             result_of(s, post(s, "/api/v1/save_weights_for_sampler",
@@ -157,13 +143,13 @@ static void check_turns(struct server *s)
 
 static void test_idle_adapters_make_room(void)
 {
-    struct server *s = fresh(two_adapters);
+    struct server *s = start_fresh(two_adapters);
     REQUIRE(s);
     atomic_store(&fake_passes_run, 0);
     check_turns(s);
     CHECK_INT(atomic_load(&fake_passes_run), 2 * MODELS); /* none had to run again */
     server_close(s);
-    s = fresh(two_unsaved_adapters);
+    s = start_fresh(two_unsaved_adapters);
     REQUIRE(s);
     check_turns(s);
     server_close(s);
@@ -171,11 +157,9 @@ static void test_idle_adapters_make_room(void)
 
 static void test_adapters_for_sampling_count_too(void)
 {
-    struct server *s = fresh(two_adapters);
-    REQUIRE(s);
     char session[64], model[96];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(two_adapters, session, model);
+    REQUIRE(s);
     for (int i = 1; i <= 4; i++) {
         struct reply r =
             result_of(s, post(s, "/api/v1/save_weights_for_sampler",
@@ -212,7 +196,7 @@ static void save_sampler(struct server *s, const char *model, int i)
 static int crowd(void (*change)(struct server_options *))
 {
     enum { ROUNDS = 3 };
-    struct server *s = fresh(change);
+    struct server *s = start_fresh(change);
     char session[64], model[MODELS][96], ids[ROUNDS][MODELS][2][128];
     if (!s)
         return -1;
@@ -262,7 +246,7 @@ static void test_adapters_in_use_are_never_more(void)
 /* What has to run again after a restart and a sample want the one place at the same time. */
 static void test_one_place_after_a_restart(void)
 {
-    struct server *s = fresh(one_adapter);
+    struct server *s = start_fresh(one_adapter);
     REQUIRE(s);
     char session[64], model[3][96];
     make_session(s, session);
@@ -298,7 +282,7 @@ static void test_one_place_after_a_restart(void)
 
 static void test_no_room_on_disk_fails_who_needs_it(void)
 {
-    struct server *s = fresh(one_adapter);
+    struct server *s = start_fresh(one_adapter);
     REQUIRE(s);
     char session[64], model[2][96];
     make_session(s, session);
@@ -328,7 +312,7 @@ static void thirty_tokens(struct server_options *o)
  * and the large one runs alone. */
 static int most_together(void (*change)(struct server_options *))
 {
-    struct server *s = fresh(change);
+    struct server *s = start_fresh(change);
     char session[64], ids[4][128];
     if (!s)
         return -1;

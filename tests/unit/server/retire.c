@@ -1,5 +1,4 @@
 /* A server that runs for long: what ended leaves memory and disk, and is still known. */
-#include <dirent.h>
 #include <malloc.h>
 #include <sqlite3.h>
 
@@ -33,19 +32,6 @@ static void settle(struct server *s)
         sweep_once(s, true);
         nanosleep(&t, NULL);
     }
-}
-
-static int directories(void)
-{
-    char path[320];
-    int n = 0;
-    snprintf(path, sizeof(path), "%s/checkpoints", test_data);
-    DIR *d = opendir(path);
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
-        n += e->d_name[0] != '.';
-    if (d)
-        closedir(d);
-    return n;
 }
 
 static void finish(struct server *s, const char *session)
@@ -104,8 +90,7 @@ static int64_t live_bytes(void)
 
 static void test_memory_returns_to_what_it_was(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(short_results);
+    struct server *s = start_fresh(short_results);
     REQUIRE(s);
     live_lives(s, 50);
     CHECK_INT(alive(s), 0);
@@ -115,7 +100,7 @@ static void test_memory_returns_to_what_it_was(void)
     int64_t after = live_bytes();
     CHECK_INT(alive(s), 0);
     CHECK_INT(atomic_load(&fake_adapters), adapters); /* the kept ones of sampling */
-    CHECK_INT(directories(), 0);
+    CHECK_INT(weights_on_disk(), 0);
     /* One life is some kilobytes: a leak of 200 bytes in each is seen. */
     printf("# %lld bytes live before, %lld after\n", (long long)before, (long long)after);
     if (after > before + 100000)
@@ -125,8 +110,7 @@ static void test_memory_returns_to_what_it_was(void)
 
 static void test_what_left_memory_is_still_known(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(short_results);
+    struct server *s = start_fresh(short_results);
     REQUIRE(s);
     char session[64], model[96];
     live_a_life(s, session, model);
@@ -158,12 +142,9 @@ static void test_what_left_memory_is_still_known(void)
 /* A model that was unloaded leaves; a late retry of its creation does not make it anew. */
 static void test_an_unloaded_model_is_not_made_again(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(short_results);
-    REQUIRE(s);
     char session[64], model[96];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(short_results, session, model);
+    REQUIRE(s);
     struct reply r = result_of(s, post(s, "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model));
     CHECK_STATUS(r, 200);
     reply_clear(&r);

@@ -77,8 +77,7 @@ static void small_batch(struct server_options *o)
 
 static void test_sessions_take_turns(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(small_batch);
+    struct server *s = start_fresh(small_batch);
     REQUIRE(s);
     char a[64], b[64], first_b[128] = "", last_a[128] = "";
     make_session(s, a);
@@ -215,8 +214,7 @@ static void make_sampler(struct server *s, const char *session)
 
 static void test_a_full_batch_takes_in_a_guest(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(batch_of_four);
+    struct server *s = start_fresh(batch_of_four);
     REQUIRE(s);
     char hog[64], guest[64], last[128] = "", id[128];
     make_session(s, hog);
@@ -266,8 +264,7 @@ static int sample_as(struct server *s, const char *key, int tokens)
 
 static void test_a_user_cannot_take_the_whole_queue(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(two_users_short_queue);
+    struct server *s = start_fresh(two_users_short_queue);
     REQUIRE(s);
     atomic_store(&fake_step_us, 5000);
     int accepted = 0, status = 200;
@@ -302,8 +299,7 @@ static struct reply big_sample(struct server *s)
 static void test_results_that_nobody_fetches(void)
 {
     enum { MOST = 40 };
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(few_results);
+    struct server *s = start_fresh(few_results);
     REQUIRE(s);
     char ids[MOST][64];
     int n = 0, status = 200;
@@ -342,12 +338,9 @@ static void fake_time(struct server_options *o)
 
 static void test_the_work_of_an_expired_session_ends(void)
 {
-    os_remove_tree(test_data, NULL);
-    struct server *s = start_with(fake_time);
-    REQUIRE(s);
     char session[64], model[96], pass[128], sample[128];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(fake_time, session, model);
+    REQUIRE(s);
     make_sampler(s, session);
     atomic_store(&fake_step_us, 2000);
     atomic_store(&fake_pass_steps, 0);
