@@ -29,6 +29,8 @@ static void runtime_free(struct runtime *rt)
     }
     pool_free(rt->workers); /* one may still be about to wake the loop for its last task */
     pool_free(rt->courier);
+    if (rt->loop)
+        loop_drain(rt->loop); /* jobs that came back to nobody are freed by it */
     loop_free(rt->loop);
     free(rt);
 }

@@ -150,6 +150,11 @@ static void run_posted(struct loop *l)
     }
 }
 
+void loop_drain(struct loop *l)
+{
+    run_posted(l);
+}
+
 void loop_busy(struct loop *l, int delta)
 {
     atomic_fetch_add(&l->busy, delta);

@@ -27,10 +27,11 @@ typedef void loop_ready(void *arg, int fd, unsigned epoll_events);
 
 struct loop *loop_new(struct clock *clock, tinker_error *err); /* not running yet */
 tinker_status loop_start(struct loop *l, tinker_error *err);   /* on a thread of its own */
-void loop_run(struct loop *l);  /* on the calling thread, until loop_stop() */
-void loop_stop(struct loop *l); /* any thread; queued tasks are run before it ends */
-void loop_join(struct loop *l); /* until the thread of loop_start() has ended */
-void loop_free(struct loop *l); /* after its thread has ended, and nobody posts; joins */
+void loop_run(struct loop *l);   /* on the calling thread, until loop_stop() */
+void loop_stop(struct loop *l);  /* any thread; queued tasks are run before it ends */
+void loop_join(struct loop *l);  /* until the thread of loop_start() has ended */
+void loop_drain(struct loop *l); /* after that: run what was posted too late for it, here */
+void loop_free(struct loop *l);  /* after its thread has ended, and nobody posts; joins */
 
 struct clock *loop_clock(const struct loop *l);
 int64_t loop_now_ns(struct loop *l);
