@@ -78,10 +78,11 @@ TINKER_API const char *tinker_future_path(const tinker_future *f);
  * process: see tinker_service_resume(). */
 TINKER_API const char *tinker_future_request_type(const tinker_future *f);
 
-/* The client made by a tinker_service_request_…() or tinker_training_request_…(): yours
- * from now on, once; NULL while pending, after a failure, and when it was taken. */
+/* The client or tokenizer made by a tinker_…_request_…(): yours from now on, once; NULL while
+ * pending, after a failure, and when it was taken. */
 TINKER_API struct tinker_training *tinker_future_take_training(tinker_future *f);
 TINKER_API struct tinker_sampler *tinker_future_take_sampler(tinker_future *f);
+TINKER_API struct tinker_tokenizer *tinker_future_take_tokenizer(tinker_future *f);
 
 /* Thread safety: one thread at a time for next and dispatch; add from any thread. */
 typedef struct tinker_queue tinker_queue;

@@ -63,6 +63,11 @@ TINKER_API tinker_tokenizer *tinker_sampler_tokenizer(tinker_sampler *s,
                                                       const tinker_tokenizer_options *opts,
                                                       int64_t timeout_ms, tinker_error *err);
 
+/* The same without waiting; as tinker_training_request_tokenizer(). */
+TINKER_API tinker_future *tinker_sampler_request_tokenizer(tinker_sampler *s,
+                                                           const tinker_tokenizer_options *opts,
+                                                           tinker_error *err);
+
 /* Text to tokens and back with it; as tinker_training_encode(). */
 TINKER_API tinker_status tinker_sampler_encode(tinker_sampler *s, const char *text, size_t n,
                                                const tinker_tokenizer_options *opts,

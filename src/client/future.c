@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <tinker/loss.h>
+#include <tinker/tokenizer.h>
 #include "base/err.h"
 #include "client/bell.h"
 #include "client/op.h"
@@ -98,6 +99,8 @@ static void free_result(struct tinker_future *f)
         tinker_training_free((tinker_training *)f->value);
     else if (f->kind == RESULT_SAMPLER)
         tinker_sampler_free((tinker_sampler *)f->value);
+    else if (f->kind == RESULT_TOKENIZER)
+        tinker_tokenizer_free((tinker_tokenizer *)f->value);
 }
 
 void future_unref(struct tinker_future *f)
@@ -412,4 +415,9 @@ tinker_training *tinker_future_take_training(tinker_future *f)
 tinker_sampler *tinker_future_take_sampler(tinker_future *f)
 {
     return take(f, RESULT_SAMPLER);
+}
+
+tinker_tokenizer *tinker_future_take_tokenizer(tinker_future *f)
+{
+    return take(f, RESULT_TOKENIZER);
 }

@@ -23,6 +23,7 @@ enum result_kind {
     RESULT_PATH,
     RESULT_TRAINING,
     RESULT_SAMPLER,
+    RESULT_TOKENIZER,
     RESULT_VALUE /* a public struct, told apart by `type` */
 };
 
@@ -44,7 +45,7 @@ struct tinker_future {
     struct request_name *name; /* the lock; NULL: none yet */
     enum result_kind kind;
     const char *type;        /* RESULT_VALUE: address of the name of the type */
-    const void *value;       /* into the arena; TRAINING and SAMPLER: owned until taken */
+    const void *value;       /* into the arena; what can be taken: owned until then */
     size_t n;                /* METRICS */
     char *error_body;        /* of an HTTP error, NULL: none */
     int64_t retry_after_ms;  /* stated by the service, -1 */

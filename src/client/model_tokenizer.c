@@ -4,7 +4,8 @@
  * machine's own.  A tokenizer that is asked for asks the service each time, as the reference
  * does; encoding and decoding ask once per client, in a future that all threads share.
  * Everything here runs in the caller's thread. */
-#include <tinker/sampling.h>
+#include "client/model_tokenizer.h"
+
 #include <tinker/training.h>
 
 #include "base/err.h"
@@ -32,9 +33,8 @@ static tinker_tokenizer *load(const char *model, const char *id,
     return tinker_tokenizer_load(model ? model : id, &o, err);
 }
 
-/* From the answer of get_info or get_sampler. */
-static tinker_tokenizer *load_named(const tinker_future *answer,
-                                    const tinker_tokenizer_options *opts, tinker_error *err)
+tinker_tokenizer *model_tokenizer_load(const tinker_future *answer,
+                                       const tinker_tokenizer_options *opts, tinker_error *err)
 {
     const tinker_model_info *info = tinker_future_model_info(answer);
     if (!info)
@@ -49,7 +49,7 @@ static tinker_tokenizer *load_once(tinker_future *f, const tinker_tokenizer_opti
 {
     tinker_tokenizer *t = NULL;
     if (f && tinker_future_wait(f, timeout_ms, err) == TINKER_OK)
-        t = load_named(f, opts, err);
+        t = model_tokenizer_load(f, opts, err);
     tinker_future_free(f);
     return t;
 }
@@ -121,7 +121,7 @@ static tinker_tokenizer *load_shared(const struct asker *a, const tinker_tokeniz
     if (!f)
         return NULL;
     if (tinker_future_wait(f, timeout_ms, err) == TINKER_OK)
-        t = load_named(f, opts, err);
+        t = model_tokenizer_load(f, opts, err);
     else if (tinker_future_done(f))
         forget(a, f);
     future_unref(f);

@@ -29,9 +29,8 @@ static void op_start(struct loop_task *t)
 }
 
 /* Options that the thread has pushed; false: no memory. */
-static bool take_prefs(struct op *op, struct tinker_future *f)
+static bool take_prefs(struct op *op, struct tinker_future *f, struct prefs *p)
 {
-    struct prefs *p = prefs_current();
     bool calls = op->calls_back || (p && p->on_response);
     if (calls)
         f->tap = tap_new(p);
@@ -46,6 +45,29 @@ static bool take_prefs(struct op *op, struct tinker_future *f)
     return true;
 }
 
+/* Everything but posting it.  p: taken over, may be NULL. */
+static struct tinker_future *prepare(struct op *op, const struct op_class *class, struct holder *h,
+                                     enum result_kind kind, struct prefs *p, tinker_error *err)
+{
+    struct tinker_future *f = future_new(h->rt, kind, err);
+    if (!f) {
+        prefs_unref(p);
+        return NULL;
+    }
+    if (!take_prefs(op, f, p)) {
+        future_unref(f);
+        err_nomem(err, class->name);
+        return NULL;
+    }
+    future_ref(f);
+    f->op = op;
+    op->class = class;
+    op->holder = h;
+    op->future = f;
+    op->task.run = op_start;
+    return f;
+}
+
 struct tinker_future *op_submit(struct op *op, const struct op_class *class, struct holder *h,
                                 enum result_kind kind, tinker_error *err)
 {
@@ -56,25 +78,43 @@ struct tinker_future *op_submit(struct op *op, const struct op_class *class, str
                 class->name);
         return NULL;
     }
-    struct tinker_future *f = future_new(h->rt, kind, err);
+    struct tinker_future *f = prepare(op, class, h, kind, prefs_current(), err);
     if (!f)
         return NULL;
-    if (!take_prefs(op, f)) {
-        future_unref(f);
-        err_nomem(err, class->name);
-        return NULL;
-    }
     int64_t deadline_ms = op->prefs ? op->prefs->deadline_ms : 0;
-    future_ref(f);
-    f->op = op;
-    op->class = class;
-    op->holder = h;
-    op->future = f;
-    op->task.run = op_start;
     loop_post(h->rt->loop, &op->task);
     if (deadline_ms)
         tinker_future_set_deadline(f, deadline_ms);
     return f;
+}
+
+struct tinker_future *op_submit_over(struct op *op, const struct op_class *class, struct holder *h,
+                                     enum result_kind kind, struct tinker_future *source,
+                                     tinker_error *err)
+{
+    op->calls_back = true;
+    struct tinker_future *f = prepare(op, class, h, kind, NULL, err);
+    if (!f) {
+        tinker_future_cancel(source);
+        return NULL;
+    }
+    tap_chain(f->tap, source->tap);
+    loop_post(h->rt->loop, &op->task);
+    return f;
+}
+
+void op_inherit(struct op *op, struct tinker_future *source)
+{
+    struct tinker_future *f = op->future;
+    f->note = source->note;
+    f->answer = source->answer;
+    f->error_body = source->error_body;
+    f->retry_after_ms = source->retry_after_ms;
+    source->answer = NULL;
+    source->error_body = NULL;
+    if (source->name)
+        future_set_request(f, source->name->id, source->request_type);
+    op->told = source->err != NULL;
 }
 
 static const char *op_label(const struct op *op)

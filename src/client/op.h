@@ -43,6 +43,15 @@ struct op {
  * op_submit.  NULL: out of memory, or in a fork; op is the caller's to destroy. */
 struct tinker_future *op_submit(struct op *op, const struct op_class *class, struct holder *h,
                                 enum result_kind kind, tinker_error *err);
+/* For an operation that waits for another, whose future (`source`) is nobody else's: that has the
+ * options of the call, so this one has none, and freeing the new future silences both.  source is
+ * cancelled when this fails. */
+struct tinker_future *op_submit_over(struct op *op, const struct op_class *class, struct holder *h,
+                                     enum result_kind kind, struct tinker_future *source,
+                                     tinker_error *err);
+/* What is known of the answers to source, which is complete, is known of op's future from now on;
+ * its error, if op fails with that, is not reported again. */
+void op_inherit(struct op *op, struct tinker_future *source);
 void op_succeed(struct op *op);                         /* destroys op */
 void op_fail(struct op *op, const tinker_error *err);   /* destroys op */
 void op_report(struct op *op, const tinker_error *err); /* completes the future; op lives on */

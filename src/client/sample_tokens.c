@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include "base/err.h"
 #include "client/op.h"
-#include "client/prefs.h"
 #include "client/sampler.h"
 #include "client/stream.h"
 #include "client/teller.h"
@@ -42,26 +41,12 @@ static void tokens_abandon(struct op *op)
     op_destroy(op);
 }
 
-/* What is known of the source's answer is known of ours. */
-static void inherit(struct tinker_future *f, struct tinker_future *source)
-{
-    f->note = source->note;
-    f->answer = source->answer;
-    f->error_body = source->error_body;
-    f->retry_after_ms = source->retry_after_ms;
-    source->answer = NULL;
-    source->error_body = NULL;
-    if (source->name)
-        future_set_request(f, source->name->id, source->request_type);
-}
-
 static void finish(struct tokens_op *o)
 {
     struct tinker_future *f = o->op.future;
     tinker_error err;
-    inherit(f, o->source);
+    op_inherit(&o->op, o->source);
     if (o->source->err) {
-        o->op.told = true;
         op_fail(&o->op, o->source->err);
         return;
     }
@@ -162,16 +147,6 @@ static bool open_source(struct tokens_op *o, tinker_sampler *s, const struct sam
     return true;
 }
 
-/* The source has the thread's options; they would not mean the same twice. */
-static tinker_future *submit_plain(struct tokens_op *o, struct holder *h, tinker_error *err)
-{
-    if (tinker_call_options_push(NULL, err) != TINKER_OK)
-        return NULL;
-    tinker_future *f = op_submit(&o->op, &tokens_class, h, RESULT_SAMPLE, err);
-    tinker_call_options_pop();
-    return f;
-}
-
 tinker_future *tinker_sampler_sample_stream(tinker_sampler *s, const tinker_model_input *prompt,
                                             const tinker_sampling_params *params,
                                             const tinker_sample_options *opts,
@@ -192,17 +167,8 @@ tinker_future *tinker_sampler_sample_stream(tinker_sampler *s, const tinker_mode
             teller_new(s->holder, can_stream(s, &r.opts) ? r.opts.num_samples : 0, on_event, state);
     if (!o || !o->teller)
         err_nomem(err, "sample");
-    else if (open_source(o, s, &r, err)) {
-        o->op.calls_back = true;
-        tinker_future *source = o->source;
-        future_ref(source);
-        f = submit_plain(o, s->holder, err);
-        if (f)
-            tap_chain(f->tap, source->tap);
-        else
-            tinker_future_cancel(source);
-        future_unref(source);
-    }
+    else if (open_source(o, s, &r, err))
+        f = op_submit_over(&o->op, &tokens_class, s->holder, RESULT_SAMPLE, o->source, err);
     if (!f && o)
         tokens_destroy(&o->op);
     return f;

@@ -1,6 +1,7 @@
 /* The tokenizer behind a client: which one, how often it is asked for and loaded, and text
  * through it.  R-148, R-149, R-150, R-211. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
 #include "support/fake_tinker.h"
@@ -161,6 +162,86 @@ static void test_asks_once(void)
     world_close(&w);
 }
 
+/* A loader that says when it is in, and what waiting there gives. */
+struct visit {
+    tinker_service *service;
+    atomic_int in;
+    tinker_status waited;
+};
+
+static tinker_tokenizer *slow_loader(void *state, const char *repo, const char *revision,
+                                     tinker_error *err)
+{
+    struct visit *v = state;
+    tinker_error e = { 0 };
+    (void)repo, (void)revision;
+    tinker_future_free(tinker_service_health_wait(v->service, 1000, &e));
+    v->waited = e.status;
+    atomic_store(&v->in, 1);
+    nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
+    *err = (tinker_error){ .status = TINKER_EINVAL, .message = "no such tokenizer" };
+    return NULL;
+}
+
+/* the same as a future. */
+static void test_as_futures(void)
+{
+    struct world w;
+    world_open_real(&w, NULL);
+    tinker_error err = { 0 };
+    tinker_tokenizer_options o = by(loader, &w);
+    tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 5000, &err);
+    tinker_sampler *s = tinker_service_create_sampler(w.service, "tiny", NULL, 5000, &err);
+    REQUIRE(t && s);
+    say(&w, API "get_info", 200, info, -1);
+    char id[] = "given/here";
+    o.tokenizer_id = id;
+    tinker_future *f = tinker_training_request_tokenizer(t, &o, &err);
+    REQUIRE(f);
+    memset(id, 'x', sizeof(id) - 1); /* it was copied */
+    CHECK_INT(tinker_future_wait(f, 5000, &err), TINKER_OK);
+    CHECK_STR(asked, "given/here");
+    tinker_tokenizer *tok = tinker_future_take_tokenizer(f);
+    CHECK(tok != NULL && tinker_future_take_tokenizer(f) == NULL);
+    tinker_tokenizer_free(tok);
+    tinker_future_free(f);
+    o.tokenizer_id = NULL;
+    say(&w, API "samplers/sess:sample:0", 200,
+        "{\"sampler_id\":\"sess:sample:0\",\"base_model\":\"org/futures\"}", -1);
+    f = tinker_sampler_request_tokenizer(s, &o, &err);
+    CHECK_INT(tinker_future_wait(f, 5000, &err), TINKER_OK);
+    CHECK_STR(asked, "org/futures");
+    CHECK_INT(tinker_future_response(f)->status, 200);
+    tinker_future_free(f); /* with what was not taken */
+    fake_unscript(w.server, API "samplers/sess:sample:0");
+    say(&w, API "samplers/sess:sample:0", 404, "{\"detail\":\"gone\"}", -1);
+    f = tinker_sampler_request_tokenizer(s, &o, &err);
+    CHECK_INT(tinker_future_wait(f, 5000, &err), TINKER_EHTTP);
+    CHECK(tinker_future_take_tokenizer(f) == NULL);
+    CHECK_STR(tinker_future_error_body(f), "{\"detail\":\"gone\"}");
+    tinker_future_free(f);
+    struct visit v = { .service = w.service };
+    o = by(slow_loader, &v);
+    f = tinker_training_request_tokenizer(t, &o, &err);
+    CHECK_INT(tinker_future_wait(f, 5000, &err), TINKER_EINVAL);
+    CHECK(strstr(err.message, "no such tokenizer") != NULL);
+    CHECK_INT(v.waited, TINKER_ESTATE);
+    tinker_future_free(f);
+    atomic_store(&v.in, 0);
+    f = tinker_training_request_tokenizer(t, &o, &err);
+    while (!atomic_load(&v.in))
+        sched_yield();
+    tinker_future_cancel(f); /* while it is being loaded, and then everything goes */
+    CHECK_INT(tinker_future_wait(f, 5000, &err), TINKER_ECANCELED);
+    tinker_future_free(f);
+    o.size = 0;
+    CHECK(!tinker_sampler_request_tokenizer(s, &o, &err));
+    CHECK_INT(err.status, TINKER_EINVAL);
+    tinker_sampler_free(s);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 struct worker {
     tinker_training *t;
     tinker_tokenizer_options *o;
@@ -282,6 +363,7 @@ int main(void)
     RUN(test_rules);
     RUN(test_loaded_once);
     RUN(test_asks_once);
+    RUN(test_as_futures);
     RUN(test_encode_on_clients);
     RUN(test_by_name);
     return tap_done();
