@@ -1,35 +1,26 @@
-/* intake.c - see intake.h.
- *
- * At most one delivery is under way; it ends on the loop (`on_back`), which begins the next. */
+/* intake.c - see intake.h.  A delivery is a round; the end of one begins the next. */
 #include "client/intake.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include "base/buf.h"
 #include "base/err.h"
+#include "client/round.h"
 #include "http/sse.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 enum { WINDOW = 1 << 18, LIMIT = 64 << 20, EVENT_BYTES_MAX = 16 << 20 };
 
 struct intake {
-    atomic_int refs; /* the owner's, and one while a delivery is under way */
-    struct runtime *rt;
+    struct round round; /* first */
     const atomic_bool *muted;
     tinker_receive_callback *call;
     void *state;
     struct tap *tap;     /* a reference, NULL: not bound */
     struct answer *head; /* a reference */
     bool events;
-    pthread_mutex_t lock;
-    bool closed; /* lock: the owner is gone, and perhaps the loop */
     /* loop thread: */
-    struct intake_owner *owner; /* NULL: gone */
-    struct loop_task back;
+    struct intake_owner *owner;
     struct buf fill;
-    bool under_way, paused;
+    bool paused;
     bool lost; /* there was no memory for a piece */
     /* the courier's while a delivery is under way: */
     struct buf out;
@@ -38,11 +29,9 @@ struct intake {
     tinker_error err; /* TINKER_OK: none */
 };
 
-static void unref(struct intake *i)
+static void destroy(struct round *r)
 {
-    if (!i || atomic_fetch_sub_explicit(&i->refs, 1, memory_order_acq_rel) != 1)
-        return;
-    pthread_mutex_destroy(&i->lock);
+    struct intake *i = (struct intake *)r;
     tap_unref(i->tap);
     answer_unref(i->head);
     sse_clear(&i->sse);
@@ -72,9 +61,9 @@ static bool on_event(void *state, const struct sse_event *e)
     return i->next != TINKER_RECEIVE_STOP;
 }
 
-static void deliver(void *arg)
+static void deliver(struct round *r)
 {
-    struct intake *i = arg;
+    struct intake *i = (struct intake *)r;
     tinker_piece piece = { .data = i->out.data, .n = i->out.len };
     i->next = TINKER_RECEIVE_MORE;
     if (!i->events)
@@ -84,13 +73,6 @@ static void deliver(void *arg)
         err_prefix(&i->err, "an event of the answer");
     if (i->next == TINKER_RECEIVE_STOP)
         err_set(&i->err, TINKER_ECANCELED, "the receiver stopped the transfer");
-    pthread_mutex_lock(&i->lock);
-    bool open = !i->closed;
-    if (open)
-        loop_post(i->rt->loop, &i->back); /* which takes over the reference */
-    pthread_mutex_unlock(&i->lock);
-    if (!open)
-        unref(i);
 }
 
 /* ---- on the loop ---------------------------------------------------------------------------- */
@@ -98,45 +80,36 @@ static void deliver(void *arg)
 /* Begin a delivery, if there is something and the user wants it. */
 static void pump(struct intake *i)
 {
-    if (i->under_way || i->paused || i->lost || i->fill.len == 0 || i->err.status != TINKER_OK)
+    if (i->round.under_way || i->paused || i->lost || i->fill.len == 0 ||
+        i->err.status != TINKER_OK)
         return;
     struct buf empty = i->out;
     i->out = i->fill;
     i->fill = empty;
     buf_reset(&i->fill);
-    atomic_fetch_add_explicit(&i->refs, 1, memory_order_relaxed);
-    i->under_way = runtime_deliver(i->rt, deliver, i);
-    if (i->under_way)
-        return;
-    atomic_fetch_sub_explicit(&i->refs, 1, memory_order_relaxed);
-    i->lost = true;
+    i->lost = !round_begin(&i->round);
 }
 
-static void on_back(struct loop_task *t)
+static void delivered(struct round *r)
 {
-    struct intake *i = CONTAINER(t, struct intake, back);
-    i->under_way = false;
+    struct intake *i = (struct intake *)r;
     i->paused = i->next == TINKER_RECEIVE_PAUSE;
-    if (i->owner) {
-        pump(i);
-        i->owner->moved(i->owner); /* who may free it */
-    }
-    unref(i);
+    pump(i);
+    i->owner->moved(i->owner); /* who may free it */
 }
+
+static const struct round_class deliveries = { deliver, delivered, destroy };
 
 struct intake *intake_new(struct holder *h, bool events, tinker_receive_callback *call, void *state)
 {
     struct intake *i = calloc(1, sizeof(*i));
     if (!i)
         return NULL;
-    atomic_init(&i->refs, 1);
-    pthread_mutex_init(&i->lock, NULL);
-    i->rt = h->rt;
+    round_init(&i->round, &deliveries, h->rt);
     i->muted = h->cfg->muted_by;
     i->call = call;
     i->state = state;
     i->events = events;
-    i->back.run = on_back;
     buf_init(&i->fill, LIMIT);
     buf_init(&i->out, LIMIT);
     sse_init(&i->sse, EVENT_BYTES_MAX, on_event, i);
@@ -175,11 +148,11 @@ void intake_resume(struct intake *i)
 
 enum intake_state intake_state(struct intake *i)
 {
-    if (i->lost || (!i->under_way && i->err.status != TINKER_OK))
+    if (i->lost || (!i->round.under_way && i->err.status != TINKER_OK))
         return INTAKE_BROKEN;
     if (i->fill.len >= WINDOW)
         return INTAKE_FULL;
-    return i->under_way || i->fill.len ? INTAKE_ROOM : INTAKE_EMPTY;
+    return i->round.under_way || i->fill.len ? INTAKE_ROOM : INTAKE_EMPTY;
 }
 
 void intake_error(struct intake *i, tinker_error *err)
@@ -192,11 +165,6 @@ void intake_error(struct intake *i, tinker_error *err)
 
 void intake_free(struct intake *i)
 {
-    if (!i)
-        return;
-    pthread_mutex_lock(&i->lock);
-    i->closed = true;
-    pthread_mutex_unlock(&i->lock);
-    i->owner = NULL;
-    unref(i);
+    if (i)
+        round_close(&i->round);
 }

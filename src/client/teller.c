@@ -2,14 +2,11 @@
 #include "client/teller.h"
 
 #include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
 #include "client/future.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+#include "client/round.h"
 
 struct told {
     int32_t *tokens;
@@ -20,18 +17,14 @@ struct told {
 };
 
 struct teller {
-    atomic_int refs; /* the owner's, and one while a round is under way */
-    struct runtime *rt;
+    struct round round; /* first */
     const atomic_bool *muted;
     tinker_stream_callback *call;
     void *state;
     struct tap *tap; /* a reference, NULL: not bound */
-    pthread_mutex_t lock;
-    bool closed; /* lock: the owner is gone, and perhaps the loop */
     /* loop thread: */
-    struct teller_owner *owner; /* NULL: gone */
-    struct loop_task back;
-    bool under_way, again;
+    struct teller_owner *owner;
+    bool again; /* there was news during the round */
     /* before the first round: */
     struct stream_list *list;     /* a reference, or NULL */
     struct tinker_future *sample; /* a reference, or NULL */
@@ -42,15 +35,13 @@ struct teller {
     struct told *told; /* of each sequence of a stream */
 };
 
-static void unref(struct teller *t)
+static void destroy(struct round *r)
 {
-    if (atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
-        return;
+    struct teller *t = (struct teller *)r;
     for (size_t i = 0; t->told && i < t->n_sequences; i++) {
         free(t->told[i].tokens);
         free(t->told[i].logprobs);
     }
-    pthread_mutex_destroy(&t->lock);
     tap_unref(t->tap);
     stream_list_unref(t->list);
     future_unref(t->sample);
@@ -125,8 +116,9 @@ static bool next_event(struct teller *t, tinker_stream_event *e)
     return !t->lost;
 }
 
-static void tell_all(struct teller *t)
+static void tell_all(struct round *r)
 {
+    struct teller *t = (struct teller *)r;
     tinker_stream_event e;
     while (!t->stopped && next_event(t, &e)) {
         if (atomic_load(t->muted) || !tap_enter(t->tap)) {
@@ -138,45 +130,27 @@ static void tell_all(struct teller *t)
     }
 }
 
-static void round_on_courier(void *arg)
-{
-    struct teller *t = arg;
-    tell_all(t);
-    pthread_mutex_lock(&t->lock);
-    bool open = !t->closed;
-    if (open)
-        loop_post(t->rt->loop, &t->back); /* which takes over the reference */
-    pthread_mutex_unlock(&t->lock);
-    if (!open)
-        unref(t);
-}
-
 /* ---- on the loop ---------------------------------------------------------------------------- */
 
 void teller_kick(struct teller *t)
 {
-    t->again = t->under_way;
-    if (t->under_way || t->stopped || t->lost)
+    t->again = t->round.under_way;
+    if (t->round.under_way || t->stopped || t->lost)
         return;
-    atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
-    t->under_way = runtime_deliver(t->rt, round_on_courier, t);
-    if (t->under_way)
-        return;
-    t->lost = true;
-    unref(t);
+    if (!round_begin(&t->round)) /* else all this is the courier's */
+        t->lost = true;
 }
 
-static void on_back(struct loop_task *task)
+static void all_told(struct round *r)
 {
-    struct teller *t = CONTAINER(task, struct teller, back);
-    bool again = t->again;
-    t->under_way = t->again = false;
-    if (t->owner && again)
+    struct teller *t = (struct teller *)r;
+    if (t->again)
         teller_kick(t);
-    if (t->owner && !t->under_way)
+    if (!t->round.under_way)
         t->owner->told(t->owner); /* who may free it */
-    unref(t);
 }
+
+static const struct round_class rounds = { tell_all, all_told, destroy };
 
 struct teller *teller_new(struct holder *h, size_t n_sequences, tinker_stream_callback *call,
                           void *state)
@@ -187,15 +161,12 @@ struct teller *teller_new(struct holder *h, size_t n_sequences, tinker_stream_ca
         free(t);
         return NULL;
     }
-    atomic_init(&t->refs, 1);
-    pthread_mutex_init(&t->lock, NULL);
-    t->rt = h->rt;
+    round_init(&t->round, &rounds, h->rt);
     t->muted = h->cfg->muted_by;
     t->call = call;
     t->state = state;
     t->told = told;
     t->n_sequences = n_sequences;
-    t->back.run = on_back;
     return t;
 }
 
@@ -220,7 +191,7 @@ void teller_read_sample(struct teller *t, struct tinker_future *sample)
 
 bool teller_is_idle(const struct teller *t)
 {
-    return !t->under_way;
+    return !t->round.under_way;
 }
 
 bool teller_gave_up(const struct teller *t, tinker_error *err)
@@ -253,11 +224,6 @@ tinker_sample *teller_result(const struct teller *t, struct arena *arena)
 
 void teller_free(struct teller *t)
 {
-    if (!t)
-        return;
-    pthread_mutex_lock(&t->lock);
-    t->closed = true;
-    pthread_mutex_unlock(&t->lock);
-    t->owner = NULL;
-    unref(t);
+    if (t)
+        round_close(&t->round);
 }
