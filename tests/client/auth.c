@@ -309,6 +309,30 @@ static void test_whoami(void) /* R-031 */
     world_close(&w);
 }
 
+/* Headers of the program's own that sound like a secret are treated as one. */
+static void test_own_secrets_in_dumps(void) /* */
+{
+    static const tinker_named_string headers[] = {
+        { "Cookie", "session=hunter22" },  { "X-Auth-Token", "hunter22" },
+        { "X-Client-SECRET", "hunter22" }, { "X-Proxy-Password", "hunter22" },
+        { "X-Gateway-Key", "hunter22" },   { "X-Tenant", "seven" }
+    };
+    struct world w;
+    tinker_service_options o;
+    world_options(&w, &o);
+    o.dump_headers = 1;
+    o.headers = headers;
+    o.n_headers = sizeof(headers) / sizeof(*headers);
+    world_open(&w, NULL, &o);
+    tinker_future *f = tinker_service_health(w.service, &w.err);
+    CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
+    tinker_future_free(f);
+    CHECK_INT(world_log_count(&w, "hunter22"), 0);
+    CHECK(world_log_count(&w, "X-Tenant: seven") > 0);
+    CHECK(world_log_count(&w, "Cookie: [REDACTED]") > 0);
+    world_close(&w);
+}
+
 static void test_secrets_stay_secret(void) /* R-010 R-169 */
 {
     struct world w;
@@ -344,6 +368,7 @@ int main(void)
     RUN(test_one_exchange_for_many);
     RUN(test_old_token_when_renewal_fails);
     RUN(test_whoami);
+    RUN(test_own_secrets_in_dumps);
     RUN(test_secrets_stay_secret);
     return tap_done();
 }
