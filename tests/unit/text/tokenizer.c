@@ -52,7 +52,7 @@ static void test_load_errors(void)
     check_error("{\"model\":{\"vocab\":{},\"merges\":[]},\"model\":{\"vocab\":{},\"merges\":[]}}",
                 "two");
     check_error(MODEL("{\"a\":0,\"b\":0}", "[]"), "two tokens have the id 0");
-    check_error(MODEL("{\"a\":0,\"a\":1}", "[]"), "twice");
+    check_error(MODEL("{\"a\":0,\"a\":1}", "[]"), "twice, as 0 and 1");
     check_error(MODEL("{\"a\":99999999}", "[]"), "out of range");
     check_error(MODEL("{\"a\":-1}", "[]"), "out of range");
     check_error(MODEL("{\"a\":0,\"b\":1}", "[\"a b\"]"), "merges[0]");
@@ -62,6 +62,15 @@ static void test_load_errors(void)
     check_error(MODEL("{\"a\":0,\"b\":1}", "[\"a b c\"]"), "one space");
     check_error(MODEL("{\"a\":0,\"b\":1}", "[[\"a\",\"b\",\"c\"]]"), "pair");
     check_error(MODEL("{\"a\":0,\"b\":1}", "[[\"a\"]]"), "pair");
+    /* merges are looked up together, and still the first that is wrong is named */
+#define GOOD "[\"a\",\"b\"],"
+#define TEN  GOOD GOOD GOOD GOOD GOOD GOOD GOOD GOOD GOOD GOOD
+#define ABC  "{\"a\":0,\"b\":1,\"ab\":2}"
+    check_error(MODEL(ABC, "[" TEN TEN TEN GOOD GOOD GOOD GOOD "[\"a\",\"x\"]," TEN "[1]]"),
+                "merges[34]: merge of \"a\" and \"x\"");
+    check_error(MODEL(ABC, "[" TEN "[\"x\",\"b\"],\"ab\"]"), "merges[10]: merge of \"x\"");
+    check_error(MODEL(ABC, "[" TEN "\"ab\",[\"x\",\"b\"]]"), "merges[10]: ab: not exactly");
+    check_error(MODEL(ABC, "[\"#version: 0.2\"," TEN "[\"b\",\"a\"]]"), "merges[11]");
     check_error("{\"model\":{\"dropout\":0.1,\"vocab\":{},\"merges\":[]}}", "dropout");
 #define WITH(part) "{" part ",\"model\":{\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}}"
     check_error(WITH("\"normalizer\":{\"type\":\"Magic\"}"), "normalizer");
