@@ -103,7 +103,7 @@ struct block {
 };
 
 /* What the tiles of a block ask for, because the next block will read it.  One piece of
- * memory is asked for while tiles run, `lines` per STEPS by each of the first `tiles`;
+ * memory is asked for while tiles run, `lines` (see ops.h) by each of the first `tiles`;
  * scattered pieces are asked for before each tile. */
 struct fetch {
     const char *at;
@@ -111,13 +111,16 @@ struct fetch {
     size_t pieces, bytes, stride; /* scattered ones, else 0 */
 };
 
-/* In equal parts, and as slowly as they can. */
-static struct fetch fetch_plan(size_t bytes, size_t K, size_t tiles)
+/* In equal parts, and as slowly as they can; `slow` tiles take less than a line per STEPS. */
+static struct fetch fetch_plan(size_t bytes, size_t K, size_t tiles, int slow)
 {
     struct fetch f = { 0 };
     size_t steps = K / STEPS, all = steps ? (bytes / LINE + steps - 1) / steps : 0;
+    size_t part = K / SLOW * LINE;
     if (all == 0)
         return f;
+    if (slow && part > 0 && (bytes + part - 1) / part <= tiles)
+        return (struct fetch){ .lines = LINES_SLOW, .tiles = bytes / part, .part = part };
     f.lines = (all + tiles - 1) / tiles;
     f.tiles = all / f.lines;
     f.part = f.lines * LINE * steps;
@@ -192,7 +195,7 @@ static void forward_block(const struct kernel_ops *ops, const struct rows *r, st
     const char *at = packed_panel(w, c, begin / NR);
     const char *after = c + KC < w->C ? packed_panel(w, c + KC, begin / NR) : NULL;
     size_t step = (size_t)((const char *)packed_panel(w, c, (begin + width) / NR) - at);
-    struct fetch f = fetch_plan(step, b.K, r->tiles);
+    struct fetch f = fetch_plan(step, b.K, r->tiles, w->type == PACKED_F32);
     for (size_t o = begin; o < end; o += width, out.y += width, at += step) {
         b.columns = min_size(end - o, width);
         b.np = b.columns > NR ? 2 : 1;

@@ -17,11 +17,14 @@ enum {
     MR_MAX = 14, /* rows of the tallest tile of any instruction set */
     MB = 192,    /* rows that share one packed copy of their left operand */
     STEPS = 2,   /* of the summed index between two requests for memory */
+    SLOW = 8,    /* the same where there is time */
     LINE = 64    /* bytes of a cache line */
 };
+enum { LINES_SLOW = 5 }; /* in the place of a number of lines: one per SLOW */
 
 /* Where a tile goes: row stride, sum added to what is there or stored, scale; and what a
- * later tile will read: `lines` cache lines at `fetch` are asked for per STEPS, 0 to 4. */
+ * later tile will read: `lines` cache lines at `fetch` are asked for per STEPS, 0 to 4, or by
+ * tile_f32 LINES_SLOW. */
 struct tile_out {
     float *y;
     size_t ldy;

@@ -126,24 +126,29 @@ TILE_PART void tile_loop_f32(size_t mr, size_t nv, size_t K, const float *a, con
 {
     vec acc[16 * 4];
     const char *fetch = out->fetch;
-    const float *end = b + K * NR, *whole = b + K / 8 * 8 * NR;
+    const float *end = b + K * NR, *whole = b + K / SLOW * SLOW * NR;
     size_t next = K * NR;
     tile_begin(mr, nv, acc, out);
-    for (; b != whole; a += 8 * mr, b += 8 * NR) {
-        fetch = tile_four_f32(mr, nv, acc, a, b, next, fetch, lines);
-        fetch = tile_four_f32(mr, nv, acc, a + 4 * mr, b + 4 * NR, next, fetch, lines);
+    for (; b != whole; a += SLOW * mr, b += SLOW * NR) {
+        size_t often = lines == LINES_SLOW ? 0 : lines;
+        fetch = tile_fetch(fetch, lines == LINES_SLOW);
+        fetch = tile_four_f32(mr, nv, acc, a, b, next, fetch, often);
+        fetch = tile_four_f32(mr, nv, acc, a + 4 * mr, b + 4 * NR, next, fetch, often);
     }
     for (; b != end; a += mr, b += NR)
         tile_one_f32(mr, nv, acc, a, b, next);
     tile_store(mr, nv, acc, out);
 }
 
-/* Most tiles ask for nothing, those of a few rows for one line: no counting in their loops. */
+/* Most tiles ask for nothing, some slowly, those of a few rows for one line: no counting in
+ * their loops. */
 TILE_PART void tile_run_f32(size_t mr, size_t nv, size_t K, const float *a, const float *b,
                             const struct tile_out *out)
 {
     if (out->lines == 0)
         tile_loop_f32(mr, nv, K, a, b, out, 0);
+    else if (out->lines == LINES_SLOW)
+        tile_loop_f32(mr, nv, K, a, b, out, LINES_SLOW);
     else if (out->lines == 1)
         tile_loop_f32(mr, nv, K, a, b, out, 1);
     else
