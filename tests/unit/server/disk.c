@@ -44,11 +44,9 @@ static void check_database(void)
 
 static void test_a_request_that_cannot_be_written_is_refused(void)
 {
-    struct server *s = start();
-    REQUIRE(s);
     char session[64], model[96];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
     set_full(true);
     struct reply r = forward_backward(s, model, 1);
     struct reply made = post(s, "/api/v1/create_session",
@@ -70,11 +68,9 @@ static void test_a_request_that_cannot_be_written_is_refused(void)
 
 static void test_what_cannot_be_recorded_did_not_happen(void)
 {
-    struct server *s = start();
-    REQUIRE(s);
     char session[64], model[96];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
     struct reply r = result_of(s, forward_backward(s, model, 1)); /* gradient 3 */
     reply_clear(&r);
     /* A pass is accepted, and runs while the disk fills up. */
@@ -115,11 +111,9 @@ static void test_what_cannot_be_recorded_did_not_happen(void)
 
 static void test_a_step_that_cannot_be_saved_is_undone(void)
 {
-    struct server *s = start();
-    REQUIRE(s);
     char session[64], model[96];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
     struct reply r = result_of(s, forward_backward(s, model, 1));
     reply_clear(&r);
     CHECK_NEAR(gradient_after(s, model, 2), 3, 0); /* saved */

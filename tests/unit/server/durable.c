@@ -18,11 +18,9 @@ static void rare_autosave(struct server_options *o)
 
 static void test_gradients_come_back(void)
 {
-    struct server *s = start();
-    REQUIRE(s);
     char session[64], model[96];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
     struct reply r = result_of(s, forward_backward(s, model, 1));
     reply_clear(&r);
     server_close(s);
@@ -38,11 +36,9 @@ static void test_gradients_come_back(void)
 
 static void test_a_retry_after_restart_is_not_run_twice(void)
 {
-    struct server *s = start();
-    REQUIRE(s);
     char session[64], model[96], id[128];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
     struct reply r = result_of(s, forward_backward(s, model, 1));
     reply_clear(&r);
     CHECK_NEAR(gradient_after(s, model, 2), 3, 0);
@@ -155,11 +151,9 @@ static void test_without_autosave_models_are_lost(void)
 
 static void test_samplers_survive(void)
 {
-    struct server *s = start();
-    REQUIRE(s);
     char session[64], model[96], path[160];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
     struct reply r = result_of(s, forward_backward(s, model, 1));
     reply_clear(&r);
     gradient_after(s, model, 2);
@@ -227,11 +221,9 @@ static void test_one_server_per_directory(void)
 
 static void test_unload_survives(void)
 {
-    struct server *s = start();
-    REQUIRE(s);
     char session[64], model[96];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
     struct reply r = result_of(s, post(s, "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model));
     CHECK_STR(member(&r, "type"), "unload_model");
     reply_clear(&r);

@@ -65,10 +65,16 @@ static struct server *start_with(void (*change)(struct server_options *))
     return s;
 }
 
-static struct server *start(void)
+/* On a new data directory. */
+static struct server *start_fresh(void (*change)(struct server_options *))
 {
     os_remove_tree(test_data, NULL);
-    return start_with(NULL);
+    return start_with(change);
+}
+
+static struct server *start(void)
+{
+    return start_fresh(NULL);
 }
 
 static void nap_ms(int n)
@@ -246,13 +252,7 @@ static void make_model(struct server *s, const char *session, int n, char out[96
     reply_clear(&r);
 }
 
-/* A server on a new data directory, with a session and a model.  NULL: it did not start. */
-static struct server *start_fresh(void (*change)(struct server_options *))
-{
-    os_remove_tree(test_data, NULL);
-    return start_with(change);
-}
-
+/* With a session and a model. */
 static struct server *start_model(void (*change)(struct server_options *), char session[64],
                                   char model[96])
 {

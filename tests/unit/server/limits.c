@@ -78,11 +78,9 @@ static void test_other_sites_are_refused(void)
 
 static void test_names_stay_inside(void)
 {
-    struct server *s = start();
-    REQUIRE(s);
     char session[64], model[96], longest[300];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
     memset(longest, 'a', 256);
     longest[256] = 0;
     const char *const names[] = { "../evil", "..", ".",           ".hidden", "a/b",
@@ -113,11 +111,9 @@ static void test_names_stay_inside(void)
 
 static void test_checkpoints(void)
 {
-    struct server *s = start();
-    REQUIRE(s);
     char session[64], model[96], path[300];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
     struct reply r =
         result_of(s, post(s, "/api/v1/save_weights",
                           "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"one\"}", model));
@@ -301,11 +297,9 @@ static void test_no_tokens_is_not_no_limit(void)
 
 static void test_numbers_beyond_counting(void)
 {
-    struct server *s = start();
-    REQUIRE(s);
     char session[64], model[96];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
     struct reply r = post(s, "/api/v1/optim_step",
                           "{\"model_id\":\"%s\",\"seq_id\":9223372036854775807,"
                           "\"adam_params\":{}}",

@@ -53,11 +53,9 @@ static void test_sessions(void)
 
 static void test_train_and_sample(void)
 {
-    struct server *s = start();
-    REQUIRE(s);
     char session[64], model[96], want[128];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
     snprintf(want, sizeof(want), "%s:train:0", session);
     CHECK_STR(model, want);
     struct reply r = result_of(s, forward_backward(s, model, 1));
@@ -91,11 +89,9 @@ static void test_train_and_sample(void)
 
 static void test_requests_run_in_order_of_number(void)
 {
-    struct server *s = start();
-    REQUIRE(s);
     char session[64], model[96];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
     /* The step arrives first and must wait for both passes. */
     struct reply step = optim_step(s, model, 3, 1);
     struct reply second = forward_backward(s, model, 2);
@@ -119,11 +115,9 @@ static void test_requests_run_in_order_of_number(void)
 
 static void test_a_retry_is_not_run_twice(void)
 {
-    struct server *s = start();
-    REQUIRE(s);
     char session[64], model[96], id[128];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
     atomic_store(&fake_passes_run, 0);
     struct reply a = forward_backward(s, model, 1);
     snprintf(id, sizeof(id), "%s", member(&a, "request_id"));
@@ -147,11 +141,9 @@ static void test_a_retry_is_not_run_twice(void)
 
 static void test_failures_take_their_turn(void)
 {
-    struct server *s = start();
-    REQUIRE(s);
     char session[64], model[96];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
     struct reply r = result_of(
         s, post(s, "/api/v1/forward_backward",
                 "{\"model_id\":\"%s\",\"seq_id\":1,\"forward_backward_input\":{\"data\":[" DATUM(

@@ -45,11 +45,9 @@ static void test_a_huge_batch_does_not_stop_another_model(void)
 
 static void test_sampling_goes_on_beside_training(void)
 {
-    struct server *s = start();
-    REQUIRE(s);
     char session[64], model[96], pass[128];
-    make_session(s, session);
-    make_model(s, session, 0, model);
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
     atomic_store(&fake_step_us, 2000);
     struct reply r = long_pass(s, model, 1, 200);
     snprintf(pass, sizeof(pass), "%s", member(&r, "request_id"));
