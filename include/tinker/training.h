@@ -111,8 +111,8 @@ TINKER_API tinker_tokenizer *tinker_training_tokenizer(tinker_training *t,
                                                        const tinker_tokenizer_options *opts,
                                                        int64_t timeout_ms, tinker_error *err);
 
-/* The same without waiting; tinker_future_take_tokenizer() of the future gives the tokenizer.  It is
- * loaded, and a loader of your own is called, on a thread of the library's, which must not wait. */
+/* The same without waiting; tinker_future_take_tokenizer() of the future gives the tokenizer.  It
+ * is loaded, and a loader of your own is called, on a library thread, which must not wait. */
 TINKER_API tinker_future *tinker_training_request_tokenizer(tinker_training *t,
                                                             const tinker_tokenizer_options *opts,
                                                             tinker_error *err);

@@ -42,7 +42,7 @@ struct run {
     int64_t deadline_ms; /* -1: none */
 };
 
-/* ---- what came of it ------------------------------------------------------------------------- */
+/* ---- what came of it ---------------------------------------------------------------------- */
 
 static tinker_status ended_status(const tinker_map *m, size_t i, tinker_error *err)
 {
@@ -92,7 +92,7 @@ void tinker_map_free(tinker_map *m)
     free(m);
 }
 
-/* ---- running ---------------------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------------------------- */
 
 /* Item i is over. */
 static void over(struct run *r, size_t i)
@@ -210,7 +210,7 @@ tinker_map *tinker_map_run(tinker_map_submit *submit, void *state, size_t n,
     return m;
 }
 
-/* ---- samples ---------------------------------------------------------------------------------- */
+/* ---- samples ------------------------------------------------------------------------------- */
 
 struct prompts {
     tinker_sampler *sampler;
@@ -238,7 +238,7 @@ tinker_map *tinker_sampler_map(tinker_sampler *s, const tinker_model_input *prom
     return tinker_map_run(submit_prompt, &p, n, how, err);
 }
 
-/* ---- cancellers ------------------------------------------------------------------------------- */
+/* ---- cancellers ---------------------------------------------------------------------------- */
 
 tinker_canceller *tinker_canceller_new(tinker_error *err)
 {

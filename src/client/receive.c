@@ -49,7 +49,7 @@ static void receive_abandon(struct op *op)
     op_destroy(op);
 }
 
-/* ---- the transfer ----------------------------------------------------------------------------- */
+/* ---- the transfer -------------------------------------------------------------------------- */
 
 /* What is to be done now?  May end the operation. */
 static void look(struct receive_op *o)
@@ -135,7 +135,7 @@ static void receive_start(struct op *op)
 static const struct op_class receive_class = { "receive", receive_start, receive_abandon,
                                                receive_destroy };
 
-/* ---- the user's side -------------------------------------------------------------------------- */
+/* ---- the user's side ----------------------------------------------------------------------- */
 
 static bool fill(struct receive_op *o, const char *method, const char *path, const void *body,
                  size_t n, const tinker_receive_options *opts)

@@ -120,7 +120,7 @@ static void tokens_start(struct op *op)
 static const struct op_class tokens_class = { "sample_stream", tokens_start, tokens_abandon,
                                               tokens_destroy };
 
-/* ---- submitting, in the caller's thread -------------------------------------------------------- */
+/* ---- submitting, in the caller's thread ----------------------------------------------------- */
 
 /* Does the service offer streams, and does one carry what is asked for? */
 static bool can_stream(const tinker_sampler *s, const tinker_sample_options *opts)
