@@ -71,6 +71,15 @@ static double rate_once(const struct side *s, int calls, clockid_t clock)
     return s->amount * calls / (now(clock) - start);
 }
 
+/* A turn of several calls begins with one more that is not counted: while the other side was
+ * at work, neighbours have had the shared cache, and to win it back is no part of the work. */
+static inline double rate_turn(const struct side *s, int calls, clockid_t clock)
+{
+    if (calls > 1)
+        s->f(s->arg);
+    return rate_once(s, calls, clock);
+}
+
 /* How many times as fast as b is a?  Both take turns of some milliseconds, so that what
  * neighbours do to the machine meets both; the figure is that of the ratios of all turns.
  * Neighbours only slow down, and not both sides alike: somebody on the other half of a core
@@ -78,22 +87,23 @@ static double rate_once(const struct side *s, int calls, clockid_t clock)
  * that a tenth of the others beat: the core as it is when it is ours. */
 static inline struct figure compare(struct side a, struct side b, clockid_t clock)
 {
-    enum { TURNS = 25, FAST = TURNS - 1 - TURNS / 10 };
-    double ratios[TURNS], as[TURNS], bs[TURNS], turn = 0.01;
+    enum { LONG_TURNS = 25, TURNS = 51 };
+    double ratios[TURNS], as[TURNS], bs[TURNS], turn = 0.003;
     int calls_a = (int)(turn * rate_once(&a, 1, clock) / a.amount) + 1;
     int calls_b = (int)(turn * rate_once(&b, 1, clock) / b.amount) + 1;
-    double after = rate_once(&b, calls_b, clock);
-    for (int i = 0; i < TURNS; i++) {
+    int turns = calls_a > 1 && calls_b > 1 ? TURNS : LONG_TURNS, fast = turns - 1 - turns / 10;
+    double after = rate_turn(&b, calls_b, clock);
+    for (int i = 0; i < turns; i++) {
         bs[i] = after;
-        as[i] = rate_once(&a, calls_a, clock);
-        after = rate_once(&b, calls_b, clock);
+        as[i] = rate_turn(&a, calls_a, clock);
+        after = rate_turn(&b, calls_b, clock);
         ratios[i] = 2 * as[i] / (bs[i] + after);
     }
-    qsort(ratios, TURNS, sizeof *ratios, ascending);
-    qsort(as, TURNS, sizeof *as, ascending);
-    qsort(bs, TURNS, sizeof *bs, ascending);
-    return (struct figure){ ratios[TURNS / 2], ratios[TURNS / 10], ratios[FAST],
-                            as[FAST] / bs[FAST] };
+    qsort(ratios, (size_t)turns, sizeof *ratios, ascending);
+    qsort(as, (size_t)turns, sizeof *as, ascending);
+    qsort(bs, (size_t)turns, sizeof *bs, ascending);
+    return (struct figure){ ratios[turns / 2], ratios[turns / 10], ratios[fast],
+                            as[fast] / bs[fast] };
 }
 
 /* ---- ceilings of the machine ------------------------------------------------------ */
