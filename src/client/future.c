@@ -246,12 +246,22 @@ static int64_t find_done_locked(tinker_future *const *f, size_t n)
     return -1;
 }
 
+/* Those of the parent of a fork will never complete here. */
+static bool is_any_ours_locked(tinker_future *const *f, size_t n)
+{
+    pid_t pid = getpid();
+    for (size_t i = 0; i < n; i++)
+        if (f[i]->done || f[i]->rt->pid == pid)
+            return true;
+    return false;
+}
+
 int64_t tinker_future_wait_any(tinker_future *const *f, size_t n, int64_t timeout_ms)
 {
     int64_t deadline = timeout_ms == 0 ? 0 : future_deadline_ms(timeout_ms);
-    bool in_time =
-        timeout_ms != 0 && n > 0 && runtime_may_block("waiting for a future", NULL) == TINKER_OK;
+    bool in_time = timeout_ms != 0 && runtime_may_block("waiting for a future", NULL) == TINKER_OK;
     pthread_mutex_lock(&future_lock);
+    in_time = in_time && is_any_ours_locked(f, n);
     any_waiting++;
     int64_t found = find_done_locked(f, n);
     while (found < 0 && in_time) {

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 #include "base/utf8.h"
 
 struct lexer {
@@ -229,8 +230,10 @@ static bool lex_number(struct lexer *l)
     if (l->x->failed)
         return false;
     errno = 0;
-    l->out->items[l->out->n - 1].value =
-        real ? jv_float(strtod(text, NULL)) : jv_int(strtoll(text, NULL, 10));
+    double v = 0;
+    if (real)
+        number_read(text, &v); /* infinite where it is too large, as in the reference */
+    l->out->items[l->out->n - 1].value = real ? jv_float(v) : jv_int(strtoll(text, NULL, 10));
     if (errno == ERANGE && !real)
         return fail(l, "integer is too large");
     advance(l, (size_t)(e - l->p));

@@ -1,6 +1,7 @@
 /* A host program that writes 1,5: what goes over the wire, and what others read, keeps its point. */
 #include <locale.h>
 #include <tinker/loss.h>
+#include <tinker/renderer.h>
 #include <unistd.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
@@ -87,6 +88,17 @@ static void test_report(void)
     tinker_loss_report_free(r);
 }
 
+static void test_template(void)
+{
+    static const char source[] = "{{ 1.5 + 1 }}";
+    tinker_error err = { 0 };
+    tinker_template *t = tinker_template_new(source, sizeof(source) - 1, &err);
+    char *text = t ? tinker_template_render_json(t, "[]", NULL, NULL, NULL, &err) : NULL;
+    CHECK_STR(text, "2.5");
+    free(text);
+    tinker_template_free(t);
+}
+
 int main(void)
 {
     if (!use_comma()) {
@@ -96,5 +108,6 @@ int main(void)
     RUN(test_headers_and_delays);
     RUN(test_metrics);
     RUN(test_report);
+    RUN(test_template);
     return tap_done();
 }

@@ -111,6 +111,7 @@ static void test_clients_in_a_fork(void) /* R-178 */
         bad |= err.status != TINKER_ESTATE;
         bad |= tinker_service_observe(w.service, NULL, 0, NULL) != TINKER_ESTATE;
         bad |= tinker_future_wait(pending, -1, &err) != TINKER_ESTATE;
+        bad |= tinker_future_wait_any(&pending, 1, -1) != -1;
         tinker_service_free(own);
 #else
         (void)o, (void)pending;

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -85,7 +86,7 @@ struct trial {
     char url[128];
     pthread_mutex_t lock;
     pthread_cond_t cond;
-    bool done, cancel_first;
+    bool done, cancel_first, stale_first;
     int rounds;
 };
 
@@ -102,9 +103,25 @@ static void finished(struct http_request *r)
     pthread_mutex_unlock(&t->lock);
 }
 
+static void never(void *arg, int fd, unsigned events)
+{
+    (void)arg, (void)fd, (void)events;
+}
+
+/* A descriptor that was closed without a word: the loop thinks that the kernel looks at it. */
+static void leave_stale(void)
+{
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(loop_watch(loop, fd, EPOLLIN, never, NULL));
+    loop_park(loop, fd);
+    close(fd);
+}
+
 static void begin(struct loop_task *task)
 {
     struct trial *t = (struct trial *)task;
+    if (t->stale_first)
+        leave_stale();
     http_start(pool, &t->r);
     if (t->cancel_first) {
         http_cancel(&t->r);
@@ -168,6 +185,21 @@ static void test_cancelled_then_again(void)
     t.r.url = t.url;
     t.cancel_first = true;
     run(&t);
+    CHECK_INT(t.r.resp.status, 200);
+    http_request_clear(&t.r);
+    server_stop(&s);
+}
+
+/* The connection gets the number of a descriptor that the loop still believes in. */
+static void test_number_of_a_closed_descriptor(void)
+{
+    struct server s;
+    server_start(&s, OK);
+    struct trial t = get(s.port);
+    t.r.url = t.url;
+    t.stale_first = true;
+    run(&t);
+    CHECK_INT(t.r.resp.failure, HTTP_OK);
     CHECK_INT(t.r.resp.status, 200);
     http_request_clear(&t.r);
     server_stop(&s);
@@ -286,6 +318,7 @@ int main(void)
     loop_start(loop, NULL);
     RUN(test_answers_and_reuse);
     RUN(test_cancelled_then_again);
+    RUN(test_number_of_a_closed_descriptor);
     RUN(test_limits);
     RUN(test_failures);
     RUN(test_connect_timeout);
