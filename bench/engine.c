@@ -4,10 +4,11 @@
  * The model has random weights (1.2 GB).  It is written to DIR unless it is there, or to
  * a temporary directory and removed at the end.  TINKER_BENCH_LAYERS makes it smaller,
  * TINKER_BENCH_EXPERTS=N gives it layers like those of Qwen3-30B-A3B with N experts,
- * TINKER_BENCH_DTYPE=bf16 chooses the packed weights' type, TINKER_BENCH_STEPS counts the
- * timed steps, TINKER_BENCH_PARTS=train,decode,peers chooses.  Training is counted as the
- * multiply-adds that a LoRA step needs (forward, and backward to the inputs, of every
- * product; attention; the adapters), decoding as the bytes of weights that a token reads.
+ * TINKER_BENCH_DTYPE=f32|bf16 chooses how weights are held (else as `tinker serve` does),
+ * TINKER_BENCH_STEPS counts the timed steps, TINKER_BENCH_PARTS=train,decode,peers chooses.
+ * Training is counted as the multiply-adds that a LoRA step needs (forward, and backward to
+ * the inputs, of every product; attention; the adapters), decoding as the bytes of weights
+ * that a token reads.
  */
 #include "ceilings.h"
 #include "products.h"
@@ -142,7 +143,7 @@ static void peer_close(struct peer *p)
 }
 
 /* The peer has loaded the model and done its first turn when this returns 1. */
-static int peer_open(struct peer *p, const char *set, const char *dir)
+static int peer_open(struct peer *p, const char *set, const char *dir, const char *dtype)
 {
     char python[1024];
     int to[2], from[2];
@@ -159,7 +160,7 @@ static int peer_open(struct peer *p, const char *set, const char *dir)
         dup2(from[1], 1);
         close(to[1]);
         close(from[0]);
-        execl(python, python, "bench/engine_oracle.py", set, dir, (char *)NULL);
+        execl(python, python, "bench/engine_oracle.py", set, dir, dtype, (char *)NULL);
         _exit(127);
     }
     close(to[0]);
@@ -551,30 +552,32 @@ int main(int argc, char **argv)
         write_model(model);
     tinker_engine_options o = TINKER_ENGINE_OPTIONS_INIT;
     const char *dtype = getenv("TINKER_BENCH_DTYPE");
-    if (dtype != NULL && strcmp(dtype, "bf16") == 0)
-        o.dtype = TINKER_WEIGHTS_BF16;
+    o.dtype = dtype == NULL                ? TINKER_WEIGHTS_STORED
+              : strcmp(dtype, "bf16") == 0 ? TINKER_WEIGHTS_BF16
+                                           : TINKER_WEIGHTS_F32;
     double start = wall();
     tinker_engine *e = tinker_engine_open(model, &o, &err);
     if (e == NULL)
         die("open", &err);
     double ready = wall() - start;
     int threads = threads_count(e->threads);
-    printf("kernels %s, %d threads: FMA peak %.1f GFLOP/s\n", kernels_name(), threads,
-           peak_now(e->threads) * threads / 1e9);
+    int half = e->opts.dtype == TINKER_WEIGHTS_BF16;
+    printf("kernels %s, %d threads, weights in %s: FMA peak %.1f GFLOP/s\n", kernels_name(),
+           threads, half ? "bf16" : "f32", peak_now(e->threads) * threads / 1e9);
     printf("ready in %.2f s (bar 2)\n", ready);
     fflush(stdout);
-    int beside = part("peers") && o.dtype != TINKER_WEIGHTS_BF16 && !e->model->config.experts;
+    int beside = part("peers") && !e->model->config.experts;
     struct peer peer = { 0 };
     signal(SIGPIPE, SIG_IGN);
     if (part("train")) {
         if (beside)
-            peer_open(&peer, "torch", model);
+            peer_open(&peer, "torch", model, "f32");
         train(e, &peer);
         peer_close(&peer);
     }
     if (part("decode")) {
         decode_all(e);
-        if (beside && peer_open(&peer, "llama", model))
+        if (beside && peer_open(&peer, "llama", model, half ? "bf16" : "f32"))
             decode_beside(e, &peer);
         peer_close(&peer);
     }

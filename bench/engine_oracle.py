@@ -1,7 +1,7 @@
 """The other side of bench/engine: the same step and the same token elsewhere, on 2 threads.
 
-    engine_oracle.py torch DIR    seconds of one training step: PyTorch, transformers and PEFT
-    engine_oracle.py llama DIR    seconds per token at batch 1: llama.cpp, weights in float32
+    engine_oracle.py torch DIR f32         seconds of one training step: PyTorch, transformers and PEFT
+    engine_oracle.py llama DIR f32|bf16    seconds per token at batch 1: llama.cpp, matrices held so
 
 Prints a number when the model is loaded and warm, and a figure for each line it reads, so
 that both sides can take turns.
@@ -22,7 +22,7 @@ THREADS, RANK, SEQUENCES, LENGTH = 2, 32, 4, 256
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
-def torch_step(directory):
+def torch_step(directory, _):
     import warnings
 
     import torch
@@ -52,8 +52,8 @@ def torch_step(directory):
     return lambda: step(SEQUENCES)
 
 
-def write_gguf(directory, path):
-    """The model as GGUF in float32, with a vocabulary of numbers: prompts are given as tokens."""
+def write_gguf(directory, path, dtype):
+    """The model as GGUF, with a vocabulary of numbers: prompts are given as tokens."""
     import gguf
     import numpy as np
 
@@ -85,21 +85,26 @@ def write_gguf(directory, path):
         if name == "__metadata__":
             continue
         begin, end = t["data_offsets"]
+        target = names.get_name(name, (".weight", ".bias"))
+        if dtype == "bf16" and len(t["shape"]) == 2:
+            rows = data[begin:end].reshape(t["shape"][0], -1)
+            w.add_tensor(target, rows, raw_dtype=gguf.GGMLQuantizationType.BF16)
+            continue
         words = data[begin:end].view(np.uint16).astype(np.uint32) << 16  # bfloat16
-        w.add_tensor(names.get_name(name, (".weight", ".bias")), words.view(np.float32).reshape(t["shape"]))
+        w.add_tensor(target, words.view(np.float32).reshape(t["shape"]))
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
     w.close()
 
 
-def llama_token(directory):
+def llama_token(directory, dtype):
     import xllamacpp
 
-    path = os.path.join(directory, "f32.gguf")
+    path = os.path.join(directory, dtype + ".gguf")
     if not os.path.exists(path):
         with contextlib.redirect_stdout(sys.stderr):
-            write_gguf(directory, path + ".part")
+            write_gguf(directory, path + ".part", dtype)
         os.rename(path + ".part", path)
     p = xllamacpp.CommonParams()
     p.model.path = path
@@ -130,7 +135,7 @@ def main():
         os.dup2(talk.fileno(), 1)
         os.dup2(talk.fileno(), 2)
         try:
-            turn = work(sys.argv[2])
+            turn = work(sys.argv[2], sys.argv[3])
             print(1.0, file=out, flush=True)
             for _ in sys.stdin:
                 print(turn(), file=out, flush=True)

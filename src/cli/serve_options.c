@@ -12,12 +12,14 @@
 #include "cli/out.h"
 
 static const char *const dtypes[] = { "f32", "bf16", NULL };
+static const char *const base_dtypes[] = { "stored", "f32", "bf16", NULL };
 static const char *const logprob_kinds[] = { "scaled", "raw", NULL };
 static const char *const levels[] = { "debug", "info", "warning", "error", NULL };
 
 static void set_defaults(struct serve_options *v)
 {
-    v->dtype = v->sampler_dtype = "f32";
+    v->dtype = "stored";
+    v->sampler_dtype = "f32";
     v->logprobs = "scaled";
     v->log_level = "info";
     v->autosave = "every-step";
@@ -72,7 +74,8 @@ static const struct row {
       NULL },
     { "preload", 0, OPT_FLAG, NULL, "read all weights before listening (always so)", AT(always),
       NULL },
-    { "dtype", 0, OPT_CHOICE, "TYPE", "base weights as f32 (default) or bf16", AT(dtype), dtypes },
+    { "dtype", 0, OPT_CHOICE, "TYPE", "base weights as stored (default), f32 or bf16", AT(dtype),
+      base_dtypes },
     { "sampler-dtype", 0, OPT_CHOICE, "TYPE",
       "named sampler weights are stored as f32 (default) or bf16", AT(sampler_dtype), dtypes },
     { "max-adapters", 0, OPT_INT, "N",
@@ -320,7 +323,9 @@ static int take_engine(struct serve_options *v, struct server_options *o)
 {
     o->engine.threads = (int)v->threads;
     o->engine.max_context = v->context;
-    o->engine.dtype = strcmp(v->dtype, "bf16") == 0 ? TINKER_WEIGHTS_BF16 : TINKER_WEIGHTS_F32;
+    o->engine.dtype = strcmp(v->dtype, "bf16") == 0  ? TINKER_WEIGHTS_BF16
+                      : strcmp(v->dtype, "f32") == 0 ? TINKER_WEIGHTS_F32
+                                                     : TINKER_WEIGHTS_STORED;
     o->engine.raw_logprobs = strcmp(v->logprobs, "raw") == 0;
     if (v->memory && !take_memory(v->memory, &o->engine.memory_limit))
         return out_fail(EXIT_USAGE, NULL, "--memory takes a size or a percentage, not '%s'",

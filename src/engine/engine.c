@@ -167,9 +167,35 @@ static tinker_status check_options(const tinker_engine_options *o, tinker_error 
                        MAX_THREADS);
     if (o->max_context < 0)
         return err_set(err, TINKER_EINVAL, "max_context is negative");
-    if (o->dtype != TINKER_WEIGHTS_F32 && o->dtype != TINKER_WEIGHTS_BF16)
+    if (o->dtype < TINKER_WEIGHTS_F32 || o->dtype > TINKER_WEIGHTS_STORED)
         return err_set(err, TINKER_EINVAL, "dtype %d is unknown", (int)o->dtype);
     return TINKER_OK;
+}
+
+struct stored {
+    const tinker_engine *engine;
+    bool tied, bf16; /* so far */
+};
+
+static tinker_status note_stored(void *state, const struct tensor_place *at, tinker_error *err)
+{
+    struct stored *s = state;
+    struct weight w;
+    (void)err;
+    if (at->rows && (at->kind != TENSOR_EMBED || s->tied))
+        s->bf16 &= engine_weight(s->engine, at->name, at->rows, at->cols, &w, NULL) &&
+                   w.dtype == SOURCE_BF16;
+    return TINKER_OK;
+}
+
+static enum packed_dtype choose_dtype(tinker_engine *e, const struct model_config *c)
+{
+    struct stored s = { e, c->tied, kernels_bf16_exact() };
+    if (e->opts.dtype == TINKER_WEIGHTS_STORED) {
+        model_tensors(c, note_stored, &s, NULL);
+        e->opts.dtype = s.bf16 ? TINKER_WEIGHTS_BF16 : TINKER_WEIGHTS_F32;
+    }
+    return e->opts.dtype == TINKER_WEIGHTS_BF16 ? PACKED_BF16 : PACKED_F32;
 }
 
 static tinker_status load(tinker_engine *e, tinker_error *err)
@@ -187,8 +213,7 @@ static tinker_status load(tinker_engine *e, tinker_error *err)
     hash_files(&hash, e->files);
     sha256_final(&hash, digest);
     hex_encode(digest, sizeof(digest), e->fingerprint);
-    e->model =
-        model_new(&config, e->opts.dtype == TINKER_WEIGHTS_BF16 ? PACKED_BF16 : PACKED_F32, err);
+    e->model = model_new(&config, choose_dtype(e, &config), err);
     if (!e->model)
         return TINKER_ENOMEM;
     struct weight_source source = { file_weight, e };

@@ -565,6 +565,39 @@ static void test_non_finite_gradient_skips_the_step(void)
     tinker_engine_close(e);
 }
 
+/* As stored: half the memory, and not one bit of a training run is another. */
+static void test_stored_bf16_is_the_same_run(void)
+{
+    struct init_model o;
+    options(&o);
+    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    for (int half = 0; half < 2; half++) {
+        tinker_engine *e[2];
+        tinker_adapter *a[2];
+        double loss[2];
+        o.dtype = half ? SOURCE_BF16 : SOURCE_F32;
+        for (int i = 0; i < 2; i++) {
+            tinker_engine_options opts = TINKER_ENGINE_OPTIONS_INIT;
+            opts.dtype = i ? TINKER_WEIGHTS_STORED : TINKER_WEIGHTS_F32;
+            e[i] = tiny_open(&o, &opts);
+            a[i] = adapter(e[i], 4, 1);
+            for (int k = 0; k < 3; k++) {
+                loss[i] = tiny_train(e[i], a[i], d, "cross_entropy");
+                step(a[i], 0.01, NULL);
+            }
+        }
+        CHECK_INT(e[0]->model->dtype, PACKED_F32);
+        CHECK_INT(e[1]->model->dtype, half && kernels_bf16_exact() ? PACKED_BF16 : PACKED_F32);
+        CHECK(loss[0] == loss[1]);
+        CHECK(same_weights(a[0], a[1]));
+        for (int i = 0; i < 2; i++) {
+            tinker_adapter_free(a[i]);
+            tinker_engine_close(e[i]);
+        }
+    }
+    free(d);
+}
+
 /* With weights stored as bf16 both packings hold the same numbers; what may differ is
  * the rounding of activations inside the products. */
 static void test_bf16_weights_train_alike(void)
@@ -618,6 +651,7 @@ int main(void)
     RUN(test_a_step_during_a_pass_fails_the_pass);
     RUN(test_non_finite_gradient_skips_the_step);
     RUN(test_bf16_weights_train_alike);
+    RUN(test_stored_bf16_is_the_same_run);
     tiny_done();
     return tap_done();
 }

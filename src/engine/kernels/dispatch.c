@@ -75,3 +75,8 @@ const char *kernels_name(void)
 {
     return kernels_ops()->name;
 }
+
+int kernels_bf16_exact(void)
+{
+    return kernels_ops()->narrow == NULL;
+}

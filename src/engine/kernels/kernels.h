@@ -91,5 +91,8 @@ void ref_gemm_tn(float *y, const float *a, const float *x, size_t N, size_t O, s
 /* Which implementation was chosen: "avx512", "avx2", "plain".  TINKER_KERNELS=name
  * in the environment forces one (it must be supported by this CPU). */
 const char *kernels_name(void);
+/* Are products with PACKED_BF16 weights those with the same numbers as PACKED_F32, to the bit?
+ * Not where the CPU multiplies bf16 by bf16, which rounds the other factor. */
+int kernels_bf16_exact(void);
 
 #endif

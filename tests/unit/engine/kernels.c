@@ -101,6 +101,30 @@ static void products_bf16(void)
     close_to_reference(PACKED_BF16);
 }
 
+/* The same numbers in half the memory give the same bits, where that is promised. */
+static void bf16_as_f32(void)
+{
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes && kernels_bf16_exact(); s++) {
+        size_t N = shapes[s][0], O = shapes[s][1], C = shapes[s][2], most = O > C ? O : C;
+        float *x = numbers(N * most), *w = numbers(O * C), *y[2];
+        round_bf16(w, O * C);
+        struct packed *p[2] = { pack(PACKED_F32, w, SOURCE_F32, O, C),
+                                pack(PACKED_BF16, w, SOURCE_F32, O, C) };
+        for (int i = 0; i < 2; i++) {
+            y[i] = malloc((N * O + N * C) * sizeof *y[i]);
+            gemm_forward(y[i], x, p[i], N, 0, 0, O);
+            gemm_backward(y[i] + N * O, x, p[i], N, 0, 0, C);
+        }
+        CHECK(memcmp(y[0], y[1], (N * O + N * C) * sizeof *y[0]) == 0);
+        for (int i = 0; i < 2; i++) {
+            free(p[i]);
+            free(y[i]);
+        }
+        free(x);
+        free(w);
+    }
+}
+
 static void dense_products(void)
 {
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
@@ -348,6 +372,7 @@ int main(int argc, char **argv)
     RUN(packing_sources);
     RUN(products_f32);
     RUN(products_bf16);
+    RUN(bf16_as_f32);
     RUN(dense_products);
     RUN(left_once);
     RUN(same_bits_f32);
