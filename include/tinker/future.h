@@ -28,6 +28,17 @@ typedef struct tinker_future tinker_future;
 TINKER_API tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms,
                                             tinker_error *err);
 
+/* Submit and wait in one:
+ *
+ *     f = tinker_future_await(tinker_training_optim_step(t, NULL, &err), 60000, &err);
+ *
+ * f comes back complete and successful, and is still yours to free.  Else NULL with *err set, and
+ * f is freed; if it was pending it is cancelled, which does not undo what the service has begun.
+ * f may be NULL, as a refused submission returns it: then *err stays as the submission set it.
+ * Blocks. */
+TINKER_API tinker_future *tinker_future_await(tinker_future *f, int64_t timeout_ms,
+                                              tinker_error *err);
+
 /* 1 when complete, with a result or an error. */
 TINKER_API int tinker_future_done(const tinker_future *f);
 

@@ -20,7 +20,6 @@
 #ifndef TINKER_TINKER_H
 #define TINKER_TINKER_H
 
-#include <tinker/blocking.h>
 #include <tinker/breaker.h>
 #include <tinker/call.h>
 #include <tinker/data.h>

@@ -212,6 +212,23 @@ tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms, tinker_er
     return f->err ? f->err->status : TINKER_OK;
 }
 
+tinker_future *tinker_future_await(tinker_future *f, int64_t timeout_ms, tinker_error *err)
+{
+    if (!f)
+        return NULL;
+    tinker_status status = tinker_future_wait(f, timeout_ms, err);
+    if (status == TINKER_ETIMEDOUT && tinker_future_done(f))
+        status = tinker_future_wait(f, 0, err); /* just now */
+    else if (status == TINKER_ETIMEDOUT)
+        err_set(err, TINKER_ETIMEDOUT, "no answer within %lld ms; the request was cancelled",
+                (long long)timeout_ms);
+    if (status == TINKER_OK)
+        return f;
+    tinker_future_cancel(f); /* nobody could ask for it later */
+    tinker_future_free(f);
+    return NULL;
+}
+
 int tinker_future_done(const tinker_future *f)
 {
     pthread_mutex_lock(&future_lock);

@@ -23,9 +23,6 @@ struct tinker_service {
 struct holder *service_session(tinker_service *s, tinker_error *err);
 struct holder *service_rest(tinker_service *s, tinker_error *err);
 
-/* Wait for f (NULL: err says why), and give it back if it succeeded; else it is cancelled and
- * freed.  In time or never: nobody could ask for it later. */
-tinker_future *service_await(tinker_future *f, int64_t timeout_ms, tinker_error *err);
 /* Wait for a future of a client, take the client, free the future.  A wait that times
  * out cancels: nobody could take the client any more. */
 tinker_training *service_await_training(tinker_future *f, int64_t timeout_ms, tinker_error *err);

@@ -96,8 +96,8 @@ static void test_pieces(void)
     CHECK(fake_header(fake_get(w.server, LOG, 0), "X-API-Key", v) != NULL);
     tinker_future_free(f);
     r.n = 0;
-    f = tinker_service_receive_wait(w.service, "POST", LOG, "{}", 2, NULL, on_piece, &r, WAIT_MS,
-                                    &w.err);
+    f = tinker_service_receive(w.service, "POST", LOG, "{}", 2, NULL, on_piece, &r, &w.err);
+    f = tinker_future_await(f, WAIT_MS, &w.err);
     CHECK(f != NULL);
     CHECK_MEM(r.got, r.n, body, LARGE);
     CHECK_STR(fake_get(w.server, LOG, 2)->body, "{}");

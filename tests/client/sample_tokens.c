@@ -103,8 +103,9 @@ static void test_falls_back(void)
         struct listener l = { 0 };
         tinker_sample_options o = TINKER_SAMPLE_OPTIONS_INIT;
         o.prompt_logprobs = i == 2;
-        tinker_future *f = tinker_sampler_sample_stream_wait(s, fake_prompt(5), NULL, &o, hear, &l,
-                                                             WAIT_MS, &w.err);
+        tinker_future *f =
+            tinker_sampler_sample_stream(s, fake_prompt(5), NULL, &o, hear, &l, &w.err);
+        f = tinker_future_await(f, WAIT_MS, &w.err);
         REQUIRE(f);
         CHECK_STR(l.text, "0:11 0:12 0:13 0!1 ");
         CHECK_INT(tinker_future_sample(f)->sequences[0].tokens[2], 13);
