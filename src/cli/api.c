@@ -6,12 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/select.h>
-#include "base/clock.h"
 #include "cli/command.h"
 #include "cli/out.h"
 
 enum { DEFAULT_TIMEOUT_MS = 600000 };
-static const int64_t SILENCE_NS = 5000000000; /* then say that nothing happened yet */
+enum { SILENCE_S = 5 }; /* then say that nothing happened yet */
 
 static volatile sig_atomic_t caught;
 
@@ -113,29 +112,19 @@ static tinker_status interrupted(tinker_error *err)
     return err->status;
 }
 
-/* Sleep until the queue has something, a signal arrives or the deadline passes. */
-static tinker_status sleep_on(tinker_queue *q, const struct watch *w, int64_t timeout_ms,
-                              tinker_error *err)
+/* Sleep until the queue has something or a signal arrives. */
+static tinker_status sleep_on(tinker_queue *q, const struct watch *w, tinker_error *err)
 {
     static bool told; /* once is enough */
+    static const struct timespec silence = { SILENCE_S, 0 };
     int fd = tinker_queue_fd(q);
     fd_set set;
-    int64_t deadline = clock_deadline_ns(clock_real(), timeout_ms);
     while (!caught) {
-        int64_t left = deadline - clock_now_ns(clock_real());
-        if (left <= 0) {
-            *err = (tinker_error){ .status = TINKER_ETIMEDOUT };
-            snprintf(err->message, sizeof(err->message), "no answer within %lld s",
-                     (long long)(timeout_ms / 1000));
-            return err->status;
-        }
-        int64_t nap = !told && left > SILENCE_NS ? SILENCE_NS : left;
-        struct timespec t = { (time_t)(nap / 1000000000), (long)(nap % 1000000000) };
         FD_ZERO(&set);
         FD_SET(fd, &set);
-        if (pselect(fd + 1, &set, NULL, NULL, &t, &w->mask) > 0)
+        if (pselect(fd + 1, &set, NULL, NULL, told ? NULL : &silence, &w->mask) > 0)
             return TINKER_OK;
-        if (!told && !caught && nap < left)
+        if (!told && !caught)
             out_say("Still waiting for the server; Ctrl-C gives up.");
         told = true;
     }
@@ -149,9 +138,10 @@ tinker_status api_await(tinker_future *f, tinker_error *err)
         return err->status;
     struct watch w;
     tinker_status status = tinker_queue_add(q, f, NULL, err);
+    tinker_future_set_deadline(f, api_timeout_ms());
     watch_begin(&w);
     while (status == TINKER_OK && !tinker_future_done(f))
-        status = sleep_on(q, &w, api_timeout_ms(), err);
+        status = sleep_on(q, &w, err);
     watch_end(&w);
     if (status == TINKER_OK)
         status = tinker_future_wait(f, 0, err);

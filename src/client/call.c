@@ -18,6 +18,7 @@
 #include "client/prefs.h"
 #include "client/report.h"
 #include "client/transport.h"
+#include "client/trouble.h"
 #include "wire/future.h"
 #include "wire/timestamp.h"
 
@@ -482,11 +483,13 @@ static void on_http(struct http_request *r)
         answer_note(c);
     if (c->outcome == CALL_STATUS && r->resp.status == 429)
         metric_add(c->holder->cfg->metrics.rate_limited, 1);
+    if (c->outcome != CALL_OK)
+        describe(c);
+    trouble_note(c);
     if (c->outcome == CALL_OK) {
         conclude(c);
         return;
     }
-    describe(c);
     if (attempt_again(c)) {
         wait_attempt(c);
         return;

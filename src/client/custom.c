@@ -12,6 +12,7 @@
 #include "client/local.h"
 #include "client/runtime.h"
 #include "client/trainer.h"
+#include "client/trouble.h"
 #include "loss/evaluate.h"
 #include "wire/check.h"
 
@@ -260,9 +261,10 @@ static tinker_status await(tinker_future *f, int64_t timeout_ms, tinker_error *e
 {
     tinker_status s = tinker_future_wait(f, timeout_ms, err);
     if (s == TINKER_ETIMEDOUT && !tinker_future_done(f)) {
-        tinker_future_cancel(f);
         err_set(err, s, "forward pass of a custom loss not complete after %lld ms",
                 (long long)timeout_ms);
+        trouble_append(err, f);
+        tinker_future_cancel(f);
     }
     return s;
 }

@@ -16,6 +16,7 @@
 #include "client/runtime.h"
 #include "client/sampler.h"
 #include "client/trainer.h"
+#include "client/trouble.h"
 
 pthread_mutex_t future_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -110,6 +111,7 @@ void future_unref(struct tinker_future *f)
     free_result(f);
     arena_clear(&f->arena);
     free(f->error_body);
+    free(f->trouble);
     answer_unref(f->answer);
     tap_unref(f->tap);
     if (f->err != &no_memory)
@@ -204,9 +206,12 @@ tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms, tinker_er
     pthread_mutex_unlock(&future_lock);
     if (lost)
         return err_set(err, TINKER_ESTATE, "the request was submitted before fork()");
-    if (!done)
-        return err_set(err, TINKER_ETIMEDOUT, "still pending after %lld ms; the request goes on",
-                       (long long)timeout_ms);
+    if (!done) {
+        err_set(err, TINKER_ETIMEDOUT, "still pending after %lld ms; the request goes on",
+                (long long)timeout_ms);
+        trouble_append(err, f);
+        return TINKER_ETIMEDOUT;
+    }
     if (f->err && err)
         *err = *f->err;
     return f->err ? f->err->status : TINKER_OK;
@@ -219,9 +224,11 @@ tinker_future *tinker_future_await(tinker_future *f, int64_t timeout_ms, tinker_
     tinker_status status = tinker_future_wait(f, timeout_ms, err);
     if (status == TINKER_ETIMEDOUT && tinker_future_done(f))
         status = tinker_future_wait(f, 0, err); /* just now */
-    else if (status == TINKER_ETIMEDOUT)
+    else if (status == TINKER_ETIMEDOUT) {
         err_set(err, TINKER_ETIMEDOUT, "no answer within %lld ms; the request was cancelled",
                 (long long)timeout_ms);
+        trouble_append(err, f);
+    }
     if (status == TINKER_OK)
         return f;
     tinker_future_cancel(f); /* nobody could ask for it later */

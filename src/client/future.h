@@ -27,6 +27,7 @@ enum result_kind {
     RESULT_VALUE /* a public struct, told apart by `type` */
 };
 
+struct holder;
 struct op;
 struct runtime;
 
@@ -39,7 +40,9 @@ struct request_name {
 
 struct tinker_future {
     atomic_int refs;
-    struct runtime *rt;        /* only while not complete: it may be gone later */
+    struct runtime *rt; /* these two only while not complete: they may be gone later */
+    struct holder *holder;
+    char *trouble;             /* the lock: why the last attempt failed, NULL: it did not */
     bool done;                 /* the lock of future.c */
     const tinker_error *err;   /* NULL: success; owned; written before done */
     struct request_name *name; /* the lock; NULL: none yet */

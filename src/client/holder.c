@@ -88,6 +88,7 @@ static void holder_free(struct holder *h)
     for (int i = 0; i < POOL_COUNT; i++)
         http_pool_free(h->pools[i]);
     http_common_free(h->common);
+    free(h->trouble);
     arena_clear(&h->arena);
     free(h);
 }

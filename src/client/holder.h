@@ -57,6 +57,7 @@ struct holder {
     bool with_session;        /* any */
     enum holder_state state;
     bool closed, is_shadow;
+    char *trouble; /* the lock of future.h: why the last exchange failed, NULL: it did not */
     struct holder_wait *waiting;
     struct http_pool *pools[POOL_COUNT];
     struct http_common *common; /* headers of every request; made by the first */

@@ -11,6 +11,7 @@
 #include "client/report.h"
 #include "client/runtime.h"
 #include "client/telemetry.h"
+#include "client/trouble.h"
 
 static void op_start(struct loop_task *t)
 {
@@ -61,6 +62,7 @@ static struct tinker_future *prepare(struct op *op, const struct op_class *class
     }
     future_ref(f);
     f->op = op;
+    f->holder = h;
     op->class = class;
     op->holder = h;
     op->future = f;
@@ -168,6 +170,7 @@ void op_expire(struct op *op, int64_t timeout_ms)
     report_timeout(op->holder, op->future, (double)timeout_ms / 1000);
     err_set(&err, TINKER_ETIMEDOUT, "not complete within its deadline of %g s",
             (double)timeout_ms / 1000);
+    trouble_append(&err, op->future);
     op_report(op, &err);
     op->class->abandon(op);
 }

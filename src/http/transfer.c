@@ -456,12 +456,28 @@ static enum http_failure failure_of(CURLcode code)
     }
 }
 
+/* "Couldn't connect to server" alone does not tell a wrong port from a wrong network. */
+static void fail_to_connect(struct http_request *r)
+{
+    long number = 0;
+    char why[128] = "";
+    curl_easy_getinfo(r->easy, CURLINFO_OS_ERRNO, &number);
+    if (number != 0 && strerror_r((int)number, why, sizeof(why)) != 0)
+        why[0] = '\0';
+    transfer_fail(r, HTTP_FAIL_CONNECT, "%s%s%s", curl_easy_strerror(CURLE_COULDNT_CONNECT),
+                  why[0] ? ": " : "", why);
+}
+
 void transfer_complete(struct http_request *r, CURLcode code)
 {
     long status = 0;
     curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &status);
     r->resp.status = (int)status;
-    if (code != CURLE_OK && r->resp.failure == HTTP_OK)
+    if (r->resp.failure != HTTP_OK)
+        return;
+    if (code == CURLE_COULDNT_CONNECT)
+        fail_to_connect(r);
+    else if (code != CURLE_OK)
         transfer_fail(r, failure_of(code), "%s", curl_easy_strerror(code));
 }
 

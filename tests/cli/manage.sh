@@ -42,6 +42,7 @@ TINKER_API_KEY= expect 3 $tinker run list && grep -q '^Error: Configuration erro
 tap "a missing key exits with 3" $? err
 expect 7 $tinker --base-url http://127.0.0.1:9 --timeout 1 run list && grep -qE '^Error: (Request timeout|Connection failed)$' err
 tap "no server exits with 7" $? err
+grep -q 'Connection refused' err; tap "and says what is wrong with the server" $? err
 expect 1 $tinker --compat-exit --base-url http://127.0.0.1:9 --timeout 1 run list
 tap "or with 1 for scripts of the reference" $? err
 
