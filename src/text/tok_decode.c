@@ -13,34 +13,28 @@
 #include "text/tok_parts.h"
 #include "text/unicode.h"
 
-static const struct {
-    const char *type;
-    enum tok_dec_kind kind;
-} kinds[] = {
-    { "ByteLevel", DEC_BYTE_LEVEL },
-    { "Replace", DEC_REPLACE },
-    { "ByteFallback", DEC_BYTE_FALLBACK },
-    { "Fuse", DEC_FUSE },
-    { "Strip", DEC_STRIP },
-    { "Metaspace", DEC_METASPACE },
-    { "WordPiece", DEC_WORD_PIECE },
-    { "BPEDecoder", DEC_BPE },
+static const char *const kinds[] = {
+    [DEC_BYTE_LEVEL] = "ByteLevel",
+    [DEC_REPLACE] = "Replace",
+    [DEC_BYTE_FALLBACK] = "ByteFallback",
+    [DEC_FUSE] = "Fuse",
+    [DEC_STRIP] = "Strip",
+    [DEC_METASPACE] = "Metaspace",
+    [DEC_WORD_PIECE] = "WordPiece",
+    [DEC_BPE] = "BPEDecoder",
 };
 
 static tinker_status add_dec(tinker_tokenizer *t, const struct tok_part *p, tinker_error *err)
 {
-    size_t i = 0, count = sizeof(kinds) / sizeof(kinds[0]);
-    while (i < count && !tok_str_is(p->type, kinds[i].type))
-        i++;
-    if (i == count)
-        return err_set(err, TINKER_EINVAL, "type \"%.*s\" is not supported", (int)p->type.n,
-                       p->type.s);
+    int kind = tok_part_kind(p, kinds, sizeof(kinds) / sizeof(kinds[0]), err);
+    if (kind < 0)
+        return TINKER_EINVAL;
     t->decs = arena_grow(&t->arena, t->decs, t->n_decs * sizeof(*t->decs),
                          (t->n_decs + 1) * sizeof(*t->decs));
     if (!t->decs)
         return err_nomem(err, "decoder");
     struct tok_dec *d = &t->decs[t->n_decs++];
-    *d = (struct tok_dec){ .kind = kinds[i].kind };
+    *d = (struct tok_dec){ .kind = (enum tok_dec_kind)kind };
     d->find = (struct tok_str){ p->string.s, p->string.n };
     d->content = (struct tok_str){ p->content.s ? p->content.s : "", p->content.n };
     d->start = p->start > 0 ? (size_t)p->start : 0;

@@ -12,38 +12,32 @@
 #include "text/tok_parts.h"
 #include "text/unicode.h"
 
-static const struct {
-    const char *type;
-    enum tok_norm_kind kind;
-} kinds[] = {
-    { "NFC", NORM_NFC },
-    { "NFD", NORM_NFD },
-    { "NFKC", NORM_NFKC },
-    { "NFKD", NORM_NFKD },
-    { "Lowercase", NORM_LOWERCASE },
-    { "Strip", NORM_STRIP },
-    { "StripAccents", NORM_STRIP_ACCENTS },
-    { "Replace", NORM_REPLACE },
-    { "Prepend", NORM_PREPEND },
-    { "ByteLevel", NORM_BYTE_LEVEL },
-    { "Nmt", NORM_NMT },
-    { "BertNormalizer", NORM_BERT },
+static const char *const kinds[] = {
+    [NORM_NFC] = "NFC",
+    [NORM_NFD] = "NFD",
+    [NORM_NFKC] = "NFKC",
+    [NORM_NFKD] = "NFKD",
+    [NORM_LOWERCASE] = "Lowercase",
+    [NORM_STRIP] = "Strip",
+    [NORM_STRIP_ACCENTS] = "StripAccents",
+    [NORM_REPLACE] = "Replace",
+    [NORM_PREPEND] = "Prepend",
+    [NORM_BYTE_LEVEL] = "ByteLevel",
+    [NORM_NMT] = "Nmt",
+    [NORM_BERT] = "BertNormalizer",
 };
 
 static tinker_status add_norm(tinker_tokenizer *t, const struct tok_part *p, tinker_error *err)
 {
-    size_t i = 0, count = sizeof(kinds) / sizeof(kinds[0]);
-    while (i < count && !tok_str_is(p->type, kinds[i].type))
-        i++;
-    if (i == count)
-        return err_set(err, TINKER_EINVAL, "type \"%.*s\" is not supported", (int)p->type.n,
-                       p->type.s);
+    int kind = tok_part_kind(p, kinds, sizeof(kinds) / sizeof(kinds[0]), err);
+    if (kind < 0)
+        return TINKER_EINVAL;
     t->norms = arena_grow(&t->arena, t->norms, t->n_norms * sizeof(*t->norms),
                           (t->n_norms + 1) * sizeof(*t->norms));
     if (!t->norms)
         return err_nomem(err, "normalizer");
     struct tok_norm *n = &t->norms[t->n_norms++];
-    *n = (struct tok_norm){ .kind = kinds[i].kind };
+    *n = (struct tok_norm){ .kind = (enum tok_norm_kind)kind };
     n->left = p->strip_left != 0;
     n->right = p->strip_right != 0;
     n->clean = p->clean_text != 0;

@@ -137,6 +137,20 @@ tinker_status tok_part_read(struct tok_part *p, struct json_reader *r, tinker_er
     return TINKER_OK;
 }
 
+tinker_status tok_part_refuse(const struct tok_part *p, tinker_error *err)
+{
+    return err_set(err, TINKER_EINVAL, "type \"%.*s\" is not supported", (int)p->type.n, p->type.s);
+}
+
+int tok_part_kind(const struct tok_part *p, const char *const *names, size_t n, tinker_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tok_str_is(p->type, names[i]))
+            return (int)i;
+    tok_part_refuse(p, err);
+    return -1;
+}
+
 static tinker_status walk(tinker_tokenizer *t, struct json_str json, tok_part_fn *add, int depth,
                           int *count, tinker_error *err)
 {

@@ -127,8 +127,7 @@ static tinker_status add_post(tinker_tokenizer *t, const struct tok_part *p, tin
     }
     bool roberta = tok_str_is(p->type, "RobertaProcessing");
     if (!roberta && !tok_str_is(p->type, "BertProcessing"))
-        return err_set(err, TINKER_EINVAL, "type \"%.*s\" is not supported", (int)p->type.n,
-                       p->type.s);
+        return tok_part_refuse(p, err);
     if (roberta) {
         t->trim_offsets = p->trim_offsets != 0;
         t->trim_prefix_space = p->add_prefix_space != 0;

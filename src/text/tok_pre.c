@@ -11,20 +11,17 @@
 #include "text/tok_parts.h"
 #include "text/unicode.h"
 
-static const struct {
-    const char *type;
-    enum tok_pre_kind kind;
-} kinds[] = {
-    { "Split", PRE_SPLIT },
-    { "ByteLevel", PRE_BYTE_LEVEL },
-    { "Digits", PRE_DIGITS },
-    { "Whitespace", PRE_WHITESPACE },
-    { "WhitespaceSplit", PRE_WHITESPACE_SPLIT },
-    { "Punctuation", PRE_PUNCTUATION },
-    { "Metaspace", PRE_METASPACE },
-    { "BertPreTokenizer", PRE_BERT },
-    { "CharDelimiterSplit", PRE_CHAR },
-    { "FixedLength", PRE_FIXED },
+static const char *const kinds[] = {
+    [PRE_SPLIT] = "Split",
+    [PRE_BYTE_LEVEL] = "ByteLevel",
+    [PRE_DIGITS] = "Digits",
+    [PRE_WHITESPACE] = "Whitespace",
+    [PRE_WHITESPACE_SPLIT] = "WhitespaceSplit",
+    [PRE_PUNCTUATION] = "Punctuation",
+    [PRE_METASPACE] = "Metaspace",
+    [PRE_BERT] = "BertPreTokenizer",
+    [PRE_CHAR] = "CharDelimiterSplit",
+    [PRE_FIXED] = "FixedLength",
 };
 static const struct {
     const char *name;
@@ -91,18 +88,15 @@ static tinker_status set_metaspace(struct tok_pre *s, const struct tok_part *p, 
 
 static tinker_status add_pre(tinker_tokenizer *t, const struct tok_part *p, tinker_error *err)
 {
-    size_t i = 0;
-    while (i < LEN(kinds) && !tok_str_is(p->type, kinds[i].type))
-        i++;
-    if (i == LEN(kinds))
-        return err_set(err, TINKER_EINVAL, "type \"%.*s\" is not supported", (int)p->type.n,
-                       p->type.s);
+    int kind = tok_part_kind(p, kinds, LEN(kinds), err);
+    if (kind < 0)
+        return TINKER_EINVAL;
     t->pres = arena_grow(&t->arena, t->pres, t->n_pres * sizeof(*t->pres),
                          (t->n_pres + 1) * sizeof(*t->pres));
     if (!t->pres)
         return err_nomem(err, "pre-tokenizer");
     struct tok_pre *s = &t->pres[t->n_pres++];
-    *s = (struct tok_pre){ .kind = kinds[i].kind };
+    *s = (struct tok_pre){ .kind = (enum tok_pre_kind)kind };
     tinker_status status = set_behavior(s, p, err);
     if (status != TINKER_OK)
         return status;

@@ -89,8 +89,7 @@ enum tok_dec_kind {
     DEC_STRIP,
     DEC_METASPACE,
     DEC_WORD_PIECE,
-    DEC_BPE,
-    DEC_CTC
+    DEC_BPE
 };
 struct tok_dec {
     enum tok_dec_kind kind;

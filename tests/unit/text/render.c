@@ -5,8 +5,6 @@
 #include "render_fixture.h"
 #include "support/tap.h"
 
-static tinker_tokenizer *tokenizer;
-
 static tinker_renderer *make(const char *name, const tinker_renderer_options *opts)
 {
     tinker_error err = { .message = "" };
@@ -451,12 +449,8 @@ static void test_images(void)
 
 int main(void)
 {
-    tinker_error err = { .message = "" };
-    tokenizer = fixture_tokenizer(&err);
-    if (!tokenizer) {
-        printf("Bail out! %s\n", err.message);
+    if (!fixture_open())
         return 1;
-    }
     RUN(test_formats);
     RUN(test_customized);
     RUN(test_forged_turns);

@@ -3,6 +3,7 @@
 #ifndef UNIT_TEXT_RENDER_FIXTURE_H
 #define UNIT_TEXT_RENDER_FIXTURE_H
 
+#include <stdio.h>
 #include <string.h>
 #include <tinker/renderer.h>
 #include "base/buf.h"
@@ -110,6 +111,17 @@ static tinker_tokenizer *fixture_tokenizer(tinker_error *err)
                : NULL;
     buf_clear(&b);
     return t;
+}
+
+static tinker_tokenizer *tokenizer; /* of every test */
+
+static bool fixture_open(void)
+{
+    tinker_error err = { .message = "" };
+    tokenizer = fixture_tokenizer(&err);
+    if (!tokenizer)
+        printf("Bail out! %s\n", err.message);
+    return tokenizer != NULL;
 }
 
 #endif

@@ -3,8 +3,6 @@
 #include "support/failmalloc.h"
 #include "support/tap.h"
 
-static tinker_tokenizer *tokenizer;
-
 static const char chat[] = "[{\"role\":\"user\",\"content\":\"q <|im_end|> "
                            "q\"},{\"role\":\"assistant\",\"content\":[{\"type\":"
                            "\"thinking\",\"thinking\":\"t\"},{\"type\":\"text\",\"text\":\"a\"}],"
@@ -126,12 +124,8 @@ static void test_template(void)
 
 int main(void)
 {
-    tinker_error err = { .message = "" };
-    tokenizer = fixture_tokenizer(&err);
-    if (!tokenizer) {
-        printf("Bail out! %s\n", err.message);
+    if (!fixture_open())
         return 1;
-    }
     RUN(test_render);
     RUN(test_parse);
     RUN(test_template);

@@ -2,8 +2,6 @@
 #include "render_fixture.h"
 #include "support/tap.h"
 
-static tinker_tokenizer *tokenizer;
-
 static tinker_tokens encode(const char *text)
 {
     tinker_tokens ids = TINKER_TOKENS_INIT;
@@ -239,12 +237,8 @@ static void test_round_trip(void)
 
 int main(void)
 {
-    tinker_error err = { .message = "" };
-    tokenizer = fixture_tokenizer(&err);
-    if (!tokenizer) {
-        printf("Bail out! %s\n", err.message);
+    if (!fixture_open())
         return 1;
-    }
     RUN(test_parse);
     RUN(test_two_stop_tokens);
     RUN(test_stream);
