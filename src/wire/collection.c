@@ -34,47 +34,41 @@ static void *growing_add(struct wire_reader *r, struct growing *g)
     return slot;
 }
 
-bool wire_read_list(struct wire_reader *r, const struct wire_type *type, const void **out,
-                    size_t *n)
+/* The items of an array into g: values of the type, texts when it is NULL. */
+static bool read_items(struct wire_reader *r, const struct wire_type *type, struct growing *g)
 {
-    struct growing g = { .size = type->size };
     struct wire_place place = { .up = r->place };
     if (!wire_expect(r, JSON_ARRAY))
         return false;
     json_begin_array(&r->json);
     r->place = &place;
     while (json_next_item(&r->json)) {
-        place.index = g.n;
-        void *slot = growing_add(r, &g);
-        if (!slot || !wire_read_value(r, type, slot))
+        place.index = g->n;
+        void *slot = growing_add(r, g);
+        if (!slot || !(type ? wire_read_value(r, type, slot) : wire_read_string(r, slot)))
             break;
     }
     wire_read_ok(r);
     r->place = place.up;
+    return r->status == TINKER_OK;
+}
+
+bool wire_read_list(struct wire_reader *r, const struct wire_type *type, const void **out,
+                    size_t *n)
+{
+    struct growing g = { .size = type->size };
+    bool ok = read_items(r, type, &g);
     *out = g.v;
     *n = g.n;
-    return r->status == TINKER_OK;
+    return ok;
 }
 
 bool wire_read_strings(struct wire_reader *r, struct wire_strings *out)
 {
     struct growing g = { .size = sizeof(char *) };
-    struct wire_place place = { .up = r->place };
-    if (!wire_expect(r, JSON_ARRAY))
-        return false;
-    json_begin_array(&r->json);
-    r->place = &place;
-    while (json_next_item(&r->json)) {
-        place.index = g.n;
-        void *slot = growing_add(r, &g);
-        if (!slot || !wire_read_string(r, (const char **)slot))
-            break;
-    }
-    wire_read_ok(r);
-    r->place = place.up;
-    out->v = (const char *const *)g.v;
-    out->n = g.n;
-    return r->status == TINKER_OK;
+    bool ok = read_items(r, NULL, &g);
+    *out = (struct wire_strings){ (const char *const *)g.v, g.n };
+    return ok;
 }
 
 /* ---- entries by name ------------------------------------------------------------- */
