@@ -3,7 +3,7 @@
  * The cache is laid out as the Hub's own tools do it: blobs/ETAG holds a file's bytes,
  * snapshots/COMMIT/NAME is a link to it, refs/main names the commit and is written last, so
  * a model is there as a whole or not at all.  A file on its way is
- * blobs/COMMIT.NAME.incomplete.
+ * blobs/COMMIT.NAME.incomplete; whoever holds download.lock may write to it.
  *
  * The only file of the program that knows http/.  Thread: the caller's, which runs the loop. */
 #include "cli/hub.h"
@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -383,17 +384,55 @@ static tinker_status make_folders(const struct hub *h, tinker_error *err)
     return status;
 }
 
+static bool lock_file(int fd, int how)
+{
+    int status;
+    do
+        status = flock(fd, how);
+    while (status != 0 && errno == EINTR);
+    return status == 0;
+}
+
+/* One process at a time fetches a model: those that wait find its files, or what is left to
+ * do when it ended early.  The lock ends with *fd, and so with the process, whatever ends it. */
+static tinker_status lock_model(const struct hub *h, int *fd, tinker_error *err)
+{
+    char path[PATH];
+    snprintf(path, sizeof(path), "%s/download.lock", h->folder);
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (*fd < 0)
+        return err_errno(err, "create", path);
+    if (lock_file(*fd, LOCK_EX | LOCK_NB))
+        return TINKER_OK;
+    if (errno == EWOULDBLOCK) {
+        out_say("tinker serve: waiting for another process that is fetching %s", h->id);
+        if (lock_file(*fd, LOCK_EX))
+            return TINKER_OK;
+    }
+    err_errno(err, "lock", path);
+    close(*fd);
+    return err->status;
+}
+
 static tinker_status fetch_all(struct hub *h, const struct listing *l, tinker_error *err)
 {
     char path[PATH];
+    int lock;
     if (!has_weights(l))
         return err_set(err, TINKER_EINVAL, "%s has no safetensors files", h->id);
     snprintf(h->commit, sizeof(h->commit), "%s", l->commit);
     tinker_status status = make_folders(h, err);
+    if (status == TINKER_OK)
+        status = lock_model(h, &lock, err);
+    if (status != TINKER_OK)
+        return status;
     for (size_t i = 0; status == TINKER_OK && i < l->n; i++)
         status = fetch_file(h, l->names[i], err);
     snprintf(path, sizeof(path), "%s/refs/main", h->folder);
-    return status == TINKER_OK ? os_write_file(path, h->commit, strlen(h->commit), err) : status;
+    if (status == TINKER_OK)
+        status = os_write_file(path, h->commit, strlen(h->commit), err);
+    close(lock);
+    return status;
 }
 
 tinker_status hub_download(const char *id, tinker_error *err)

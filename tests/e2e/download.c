@@ -3,8 +3,9 @@
  *     download DIR: serves the files of DIR as the model "test/tiny", prints its port.
  *
  * Files listed in DIR/.large (lines "NAME SHA256") are redirected, as the Hub does it; the
- * others come at once.  While DIR/.cut exists a body ends after its first 1000 bytes.  Every
- * request is a line of DIR/.log: path, and the range that was asked for. */
+ * others come at once.  While DIR/.cut exists a body ends after its first 1000 bytes, while
+ * DIR/.hold does it waits there.  Every request is a line of DIR/.log: path, and the range that
+ * was asked for. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -73,13 +74,29 @@ static int large(const char *name, char sha[80])
     return found;
 }
 
+static int marked(const char *mark)
+{
+    char path[1024];
+    path_of(path, mark);
+    return access(path, F_OK) == 0;
+}
+
+/* At most n bytes of a file. */
+static void copy(int fd, int file, size_t n)
+{
+    char piece[8192];
+    for (ssize_t k; n && (k = read(file, piece, n < sizeof(piece) ? n : sizeof(piece))) > 0;
+         n -= (size_t)k)
+        if (write(fd, piece, (size_t)k) != k)
+            break;
+}
+
 static void send_file(int fd, const char *name, long from)
 {
-    char path[1024], cut[1024], head[512], piece[8192];
+    char path[1024], head[512];
     unsigned long tag = 5381;
     struct stat st;
     path_of(path, name);
-    path_of(cut, ".cut");
     int file = open(path, O_RDONLY);
     if (file < 0 || fstat(file, &st) != 0) {
         answer(fd, "404 Not Found", "", "");
@@ -101,12 +118,11 @@ static void send_file(int fd, const char *name, long from)
              "ETag: \"%040lx\"\r\nConnection: close\r\nContent-Length: %ld\r\n\r\n", tag,
              (long)st.st_size - from);
     say(fd, head);
-    size_t left = access(cut, F_OK) == 0 ? 1000 : (size_t)st.st_size;
-    for (ssize_t n;
-         left && (n = read(file, piece, left < sizeof(piece) ? left : sizeof(piece))) > 0;
-         left -= (size_t)n)
-        if (write(fd, piece, (size_t)n) != n)
-            break;
+    copy(fd, file, 1000);
+    while (marked(".hold"))
+        usleep(10000);
+    if (!marked(".cut"))
+        copy(fd, file, (size_t)st.st_size);
     close(file);
 }
 
@@ -156,9 +172,13 @@ int main(int argc, char **argv)
         return 1;
     root = argv[1];
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGCHLD, SIG_IGN);
     printf("%d\n", ntohs(a.sin_port));
     fflush(stdout);
     for (int c; (c = accept(fd, NULL, NULL)) >= 0; close(c))
-        serve(c);
+        if (fork() == 0) {
+            serve(c);
+            _exit(0);
+        }
     return 0;
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# download.sh - models by id: the cache, --download from a hub, resume, hashes, --offline.
+# download.sh - models by id: the cache, --download from a hub, resume, two at once, hashes, --offline.
 here=$(dirname "$0")
 . "$here/../support/serve.sh"
 tinker=$BUILD_DIR/tinker
@@ -56,6 +56,45 @@ tap "then it is served from the cache without the network" $? "$work/err"
 mkdir -p "$work/xdg/huggingface" && cp -r "$HF_HOME/hub" "$work/xdg/huggingface/hub"
 (unset HF_HOME; XDG_CACHE_HOME=$work/xdg; export XDG_CACHE_HOME; run elsewhere --offline)
 tap "the cache is where XDG_CACHE_HOME says, without HF_HOME" $? "$work/err"
+
+until_true() { # until_true COMMAND...: for at most 30 s
+    tries=0
+    until "$@"; do tries=$((tries + 1)); [ $tries -lt 300 ] || return 1; sleep 0.1; done
+}
+fetch() { # fetch NAME: a server in the background; $! is its process
+    "$tinker" serve --listen 127.0.0.1:0 --data-dir "$work/data-$1" --model test/tiny --download >"$work/$1.log" 2>&1 &
+}
+end() { for p; do kill -9 "$p" && wait "$p"; done 2>/dev/null; }
+listens() { grep -q 'http://127' "$work/$1.log"; }
+waits() { grep -q 'waiting for another process' "$work/$1.log"; }
+begun() { [ -s "$(echo "$folder"/blobs/*.incomplete)" ]; }
+whole() { for f in "$hub"/*; do cmp -s "$f" "$folder/snapshots/$(cat "$folder/refs/main")/${f##*/}" || return 1; done; }
+two() { # two NAME-A NAME-B: A is in the middle of a file, B waits for it; processes in $a and $b
+    rm -rf "$folder" "$hub/.log"
+    a= b=
+    touch "$hub/.hold"
+    fetch "$1"; a=$!
+    until_true begun || return 1
+    fetch "$2"; b=$!
+    until_true waits "$2"
+}
+two first second
+tap "of two that fetch a model at once the second says that it waits" $? "$work/second.log"
+rm "$hub/.hold"
+until_true listens first && until_true listens second
+tap "then both serve it" $? "$work/second.log"
+end $a $b
+[ -z "$(grep resolve "$hub/.log" | sort | uniq -d)" ] && whole
+tap "each file was fetched once, and is what the hub has" $? "$hub/.log"
+two dies heir
+end $a
+rm "$hub/.hold"
+until_true listens heir
+tap "when the first is killed the second takes over" $? "$work/heir.log"
+end $b
+grep -qE '^/.* 1000' "$hub/.log" && whole
+tap "where the first one stopped, and the files are what the hub has" $? "$hub/.log"
+
 rm -r "$folder"
 echo "model.safetensors $(echo | sha256sum | cut -d' ' -f1)" >"$hub/.large"
 run damaged --download
