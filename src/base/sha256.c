@@ -18,11 +18,6 @@ static uint32_t rotr(uint32_t x, int k)
     return x >> k | x << (32 - k);
 }
 
-static uint32_t read_be(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
 /* One round; instead of moving eight words, the caller rotates their names. */
 static inline void step(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_t e, uint32_t f,
                         uint32_t g, uint32_t *h, uint32_t kw)
@@ -34,11 +29,11 @@ static inline void step(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_
     *h = t + s0 + ((a & b) | (c & (a | b)));
 }
 
-static void compress(uint32_t state[8], const uint8_t *block)
+static void compress(uint32_t *state, const uint8_t *block)
 {
     uint32_t w[64];
     for (int i = 0; i < 16; i++)
-        w[i] = read_be(block + 4 * i);
+        w[i] = sha_read_be(block + 4 * i);
     for (int i = 16; i < 64; i++) {
         uint32_t s0 = rotr(w[i - 15], 7) ^ rotr(w[i - 15], 18) ^ w[i - 15] >> 3;
         uint32_t s1 = rotr(w[i - 2], 17) ^ rotr(w[i - 2], 19) ^ w[i - 2] >> 10;
@@ -63,41 +58,19 @@ static void compress(uint32_t state[8], const uint8_t *block)
 
 void sha256_init(struct sha256 *s)
 {
-    *s = (struct sha256){ .h = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f,
-                                 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 } };
+    *s = (struct sha256){ .b = { .h = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f,
+                                        0x9b05688c, 0x1f83d9ab, 0x5be0cd19 },
+                                 .compress = compress } };
 }
 
 void sha256_update(struct sha256 *s, const void *p, size_t n)
 {
-    const uint8_t *in = p;
-    size_t held = s->n % 64;
-    s->n += n;
-    if (held) {
-        size_t take = n < 64 - held ? n : 64 - held;
-        if (take)
-            memcpy(s->block + held, in, take);
-        in += take;
-        n -= take;
-        if (held + take < 64)
-            return;
-        compress(s->h, s->block);
-    }
-    for (; n >= 64; in += 64, n -= 64)
-        compress(s->h, in);
-    if (n)
-        memcpy(s->block, in, n);
+    sha_blocks_update(&s->b, p, n);
 }
 
 void sha256_final(struct sha256 *s, uint8_t out[32])
 {
-    uint64_t bits = s->n * 8;
-    uint8_t tail[72] = { 0x80 };
-    size_t held = s->n % 64, zeros = (held < 56 ? 56 : 120) - held;
-    for (int i = 0; i < 8; i++)
-        tail[zeros + (size_t)i] = (uint8_t)(bits >> (56 - 8 * i));
-    sha256_update(s, tail, zeros + 8);
-    for (int i = 0; i < 32; i++)
-        out[i] = (uint8_t)(s->h[i / 4] >> (24 - 8 * (i % 4)));
+    sha_blocks_final(&s->b, out, 32);
 }
 
 void hmac_sha256(const void *key, size_t nk, const void *p, size_t n, uint8_t out[32])

@@ -5,10 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/sha_blocks.h"
+
 struct sha256 {
-    uint32_t h[8];
-    uint64_t n;
-    uint8_t block[64];
+    struct sha_blocks b;
 };
 void sha256_init(struct sha256 *s);
 void sha256_update(struct sha256 *s, const void *p, size_t n);

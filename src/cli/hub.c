@@ -23,6 +23,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "base/sha1.h"
 #include "base/sha256.h"
 #include "cli/model_dir.h"
 #include "cli/out.h"
@@ -202,22 +203,75 @@ static void note_etag(const struct http_response *resp, char etag[128])
     bare_etag(etag);
 }
 
-static tinker_status hash_file(const char *path, char hex[65], tinker_error *err)
+static tinker_status add_file(struct sha_blocks *h, const char *path, tinker_error *err)
 {
     unsigned char piece[1 << 16];
-    uint8_t digest[32];
-    struct sha256 h;
     FILE *f = fopen(path, "rb");
     if (!f)
         return err_errno(err, "open", path);
-    sha256_init(&h);
     for (size_t n; (n = fread(piece, 1, sizeof(piece), f)) > 0;)
-        sha256_update(&h, piece, n);
-    bool ok = !ferror(f);
+        sha_blocks_update(h, piece, n);
+    tinker_status status = ferror(f) ? err_errno(err, "read", path) : TINKER_OK;
     fclose(f);
+    return status;
+}
+
+static tinker_status sha256_of_file(const char *path, char hex[65], tinker_error *err)
+{
+    uint8_t digest[32];
+    struct sha256 h;
+    sha256_init(&h);
+    tinker_status status = add_file(&h.b, path, err);
     sha256_final(&h, digest);
     hex_encode(digest, sizeof(digest), hex);
-    return ok ? TINKER_OK : err_errno(err, "read", path);
+    return status;
+}
+
+/* The SHA-1 of a file behind n bytes of a head. */
+static tinker_status sha1_of_file(const char *path, const char *head, size_t n, char hex[41],
+                                  tinker_error *err)
+{
+    uint8_t digest[20];
+    struct sha1 h;
+    sha1_init(&h);
+    sha1_update(&h, head, n);
+    tinker_status status = add_file(&h.b, path, err);
+    sha1_final(&h, digest);
+    hex_encode(digest, sizeof(digest), hex);
+    return status;
+}
+
+/* 40 digits are the name that git gives to the file, or at mirrors that keep files without
+ * git its plain SHA-1. */
+static tinker_status check_sha1(const char *path, const char *etag, bool *same, tinker_error *err)
+{
+    char head[32], hex[41];
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return err_errno(err, "read", path);
+    int n = snprintf(head, sizeof(head), "blob %lld", (long long)st.st_size);
+    tinker_status status = sha1_of_file(path, head, (size_t)n + 1, hex, err); /* with its NUL */
+    *same = strcmp(etag, hex) == 0;
+    if (status == TINKER_OK && !*same) {
+        status = sha1_of_file(path, "", 0, hex, err);
+        *same = strcmp(etag, hex) == 0;
+    }
+    return status;
+}
+
+/* Is the file what its ETag says?  key: the name of its blob. */
+static tinker_status check_file(const char *path, const char *etag, bool *same, char key[65],
+                                tinker_error *err)
+{
+    *same = true;
+    if (is_hex(etag, 40)) {
+        snprintf(key, 65, "%s", etag);
+        return check_sha1(path, etag, same, err);
+    }
+    tinker_status status = sha256_of_file(path, key, err);
+    if (is_hex(etag, 64))
+        *same = strcmp(etag, key) == 0;
+    return status;
 }
 
 /* The bytes of a file into fd from its end on; *etag says what they must be. */
@@ -254,16 +308,16 @@ static tinker_status fetch_bytes(const struct hub *h, const char *name, int fd, 
 static tinker_status check_and_link(const struct hub *h, const char *name, const char *part,
                                     const char *etag, tinker_error *err)
 {
-    char hex[65], blob[PATH], target[PATH], link[PATH];
-    tinker_status status = hash_file(part, hex, err);
+    char key[65], blob[PATH], target[PATH], link[PATH];
+    bool same;
+    tinker_status status = check_file(part, etag, &same, key, err);
     if (status != TINKER_OK)
         return status;
-    if (is_hex(etag, 64) && strcmp(etag, hex) != 0) {
+    if (!same) {
         unlink(part);
-        return err_set(err, TINKER_EPROTOCOL, "%s of %s arrived damaged: its SHA-256 is wrong",
-                       name, h->id);
+        return err_set(err, TINKER_EPROTOCOL, "%s of %s arrived damaged: its %s is wrong", name,
+                       h->id, is_hex(etag, 40) ? "SHA-1" : "SHA-256");
     }
-    const char *key = is_hex(etag, 64) || is_hex(etag, 40) ? etag : hex;
     snprintf(blob, sizeof(blob), "%s/blobs/%s", h->folder, key);
     snprintf(target, sizeof(target), "../../blobs/%s", key);
     snprintf(link, sizeof(link), "%s/snapshots/%s/%s", h->folder, h->commit, name);

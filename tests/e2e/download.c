@@ -3,7 +3,7 @@
  *     download DIR: serves the files of DIR as the model "test/tiny", prints its port.
  *
  * Files listed in DIR/.large (lines "NAME SHA256") are redirected, as the Hub does it; the
- * others come at once.  While DIR/.cut exists a body ends after its first 1000 bytes, while
+ * others come at once, with the ETag that DIR/.small lists for them.  While DIR/.cut exists a body ends after its first 1000 bytes, while
  * DIR/.hold does it waits there.  Every request is a line of DIR/.log: path, and the range that
  * was asked for. */
 #include <arpa/inet.h>
@@ -60,11 +60,11 @@ static void list(int fd)
     answer(fd, "200 OK", "Content-Type: application/json\r\n", body);
 }
 
-/* The SHA-256 of a large file; 0: it is none. */
-static int large(const char *name, char sha[80])
+/* The hash of a file in a list of them; 0: it is not there. */
+static int listed(const char *which, const char *name, char sha[80])
 {
     char path[1024], line[512], at[256];
-    path_of(path, ".large");
+    path_of(path, which);
     FILE *f = fopen(path, "r");
     int found = 0;
     while (f && !found && fgets(line, sizeof(line), f))
@@ -93,8 +93,7 @@ static void copy(int fd, int file, size_t n)
 
 static void send_file(int fd, const char *name, long from)
 {
-    char path[1024], head[512];
-    unsigned long tag = 5381;
+    char path[1024], head[512], sha[80] = "";
     struct stat st;
     path_of(path, name);
     int file = open(path, O_RDONLY);
@@ -106,17 +105,15 @@ static void send_file(int fd, const char *name, long from)
         answer(fd, "416 Range Not Satisfiable", "", "");
         return;
     }
-    for (const char *p = name; *p; p++)
-        tag = tag * 33 + (unsigned char)*p;
+    listed(".small", name, sha);
     lseek(file, from, SEEK_SET);
     snprintf(head, sizeof(head),
              from ? "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes %ld-%ld/%ld\r\n"
                   : "HTTP/1.1 200 OK\r\n",
              from, (long)st.st_size - 1, (long)st.st_size);
     say(fd, head);
-    snprintf(head, sizeof(head),
-             "ETag: \"%040lx\"\r\nConnection: close\r\nContent-Length: %ld\r\n\r\n", tag,
-             (long)st.st_size - from);
+    snprintf(head, sizeof(head), "ETag: \"%s\"\r\nConnection: close\r\nContent-Length: %ld\r\n\r\n",
+             sha, (long)st.st_size - from);
     say(fd, head);
     copy(fd, file, 1000);
     while (marked(".hold"))
@@ -149,7 +146,7 @@ static void serve(int fd)
     const char *at = "/test/tiny/resolve/" COMMIT "/";
     if (strcmp(path, "/api/models/test/tiny/revision/main") == 0) {
         list(fd);
-    } else if (strncmp(path, at, strlen(at)) == 0 && large(path + strlen(at), sha)) {
+    } else if (strncmp(path, at, strlen(at)) == 0 && listed(".large", path + strlen(at), sha)) {
         snprintf(line, sizeof(line), "Location: /cdn/%.200s\r\nX-Linked-Etag: \"%s\"\r\n",
                  path + strlen(at), sha);
         answer(fd, "302 Found", line, "");

@@ -10,6 +10,8 @@ gcc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -o "$work/hubd" "$root/tests/e2
 tap "the hub compiles" $? "$work/cc.log"
 sum() { sha256sum <"$hub/$1" | cut -d' ' -f1; }
 echo "model.safetensors $(sum model.safetensors)" >"$hub/.large"
+name_in_git() { { printf 'blob %d\0' "$(wc -c <"$hub/$1")"; cat "$hub/$1"; } | sha1sum | cut -d' ' -f1; }
+for f in "$hub"/*.json; do f=${f##*/}; echo "$f $(name_in_git "$f")"; done >"$hub/.small"
 "$work/hubd" "$hub" >"$work/hub.port" 2>"$work/hub.log" &
 hubd=$!
 trap 'kill $hubd 2>/dev/null; serve_cleanup' EXIT
@@ -43,7 +45,8 @@ tap "it goes on where the first one stopped" $? "$hub/.log"
 s=$folder/snapshots/$(cat "$folder/refs/main")
 same=0
 for f in "$hub"/*; do cmp -s "$f" "$s/${f##*/}" || same=1; done
-[ $same -eq 0 ] && [ -f "$s/tokenizer.json" ] && [ -L "$s/config.json" ] && [ -f "$folder/blobs/$(sum model.safetensors)" ]
+[ $same -eq 0 ] && [ -f "$s/tokenizer.json" ] && [ -L "$s/config.json" ] && [ -f "$folder/blobs/$(sum model.safetensors)" ] &&
+    [ -f "$folder/blobs/$(name_in_git config.json)" ]
 tap "the cache holds the files as the hub's own tools lay them out" $? "$hub/.log"
 ! grep -E 'evil|README' "$hub/.log" && [ ! -e "$folder/snapshots/evil.json" ]
 tap "no other file is fetched, and none out of its place" $? "$hub/.log"
@@ -99,5 +102,20 @@ rm -r "$folder"
 echo "model.safetensors $(echo | sha256sum | cut -d' ' -f1)" >"$hub/.large"
 run damaged --download
 [ $code -eq 9 ] && grep -q 'SHA-256 is wrong' "$work/err" && [ ! -e "$folder/refs/main" ]
-tap "a file with another hash is refused" $? "$work/err"
+tap "a large file with another hash is refused" $? "$work/err"
+echo "model.safetensors $(sum model.safetensors)" >"$hub/.large"
+small() { # small HASH: what the hub says of config.json
+    rm -rf "$folder"
+    sed "s/^config.json .*/config.json $1/" "$hub/.small" >"$work/small" && cp "$work/small" "$hub/.small"
+}
+small "$(echo | sha1sum | cut -d' ' -f1)"
+run small --download
+[ $code -eq 9 ] && grep -q 'config.json of test/tiny arrived damaged: its SHA-1 is wrong' "$work/err" && [ ! -e "$folder/refs/main" ]
+tap "a small one too" $? "$work/err"
+small "$(sha1sum <"$hub/config.json" | cut -d' ' -f1)"
+run plain-sha1 --download
+tap "a mirror may tell the SHA-1 of the file itself" $? "$work/err"
+small not-a-hash
+run other --download
+tap "an ETag that is no hash is no reason to refuse" $? "$work/err"
 tap_plan
