@@ -16,7 +16,7 @@
 #include "text/unicode.h"
 
 enum { SLOT_TEXT = 15, SLOT_PART = 16, SLOT_ODD = 128 };
-enum { BLOCK = 32, AHEAD = 64, WORTH_A_TABLE = 32768 };
+enum { BLOCK = 128, AHEAD = 64, WORTH_A_TABLE = 32768 };
 #define NO_RUN SIZE_MAX
 
 struct tok_slot {
@@ -181,11 +181,14 @@ static size_t copy_tokens(const struct tok_slot *slots, uint32_t n_ids, const in
     return i;
 }
 
-/* Up to BLOCK ids, for which there is room; false: the next one is not in the table. */
+/* Up to BLOCK ids, for which room is made; false: the next one is not in the table. */
 static bool copy_block(struct decoding *d, const struct tok_slot *slots)
 {
-    size_t left = d->n - d->i, n = left < BLOCK ? left : BLOCK;
-    const int32_t *ids = d->ids + d->i, *soon = left >= BLOCK + AHEAD ? ids + AHEAD : ids;
+    size_t left = d->n - d->i, n = left > AHEAD ? left - AHEAD : left;
+    const int32_t *ids = d->ids + d->i, *soon = left > AHEAD ? ids + AHEAD : ids;
+    n = n < BLOCK ? n : BLOCK;
+    if (!buf_reserve(d->out, (n + 1) * sizeof(*slots)))
+        return true; /* out says that it failed */
     char *at = d->out->data + d->out->len;
     unsigned kinds;
     size_t done = copy_tokens(slots, d->t->bpe.n_ids, ids, soon, n, &at, &kinds);
@@ -209,12 +212,9 @@ bool tok_decode_slots(const tinker_tokenizer *t, const int32_t *ids, size_t n,
     *status = TINKER_OK;
     for (size_t i = 0; i < n && i < AHEAD; i++)
         expect(slots, ids[i]);
-    while (d.i < n && *status == TINKER_OK) {
-        if (!buf_reserve(out, (BLOCK + 1) * sizeof(*slots)))
-            break;
+    while (d.i < n && *status == TINKER_OK && buf_ok(out))
         if (!copy_block(&d, slots))
             *status = t->bpe.byte_level ? odd_bytes(&d) : odd_meta(&d);
-    }
     close_run(&d);
     if (*status == TINKER_OK && !buf_ok(out))
         *status = err_nomem(err, "text");

@@ -185,33 +185,6 @@ size_t uni_bad_part(const char *text, size_t n, bool *incomplete)
     return want;
 }
 
-size_t uni_valid_prefix(const char *text, size_t n)
-{
-    const unsigned char *p = (const unsigned char *)text, *end = p + n;
-    while (end - p >= 8) {
-        uint64_t word;
-        memcpy(&word, p, sizeof(word));
-        if (!(word & 0x8080808080808080u)) {
-            p += 8;
-        } else if (p[0] < 0x80) {
-            p += __builtin_ctzll(word & 0x8080808080808080u) / 8;
-        } else if (p[0] >= 0xC2 && p[0] < 0xE0 && (p[1] & 0xC0) == 0x80) {
-            p += 2;
-        } else if (p[0] > 0xE0 && p[0] < 0xF0 && p[0] != 0xED && (p[1] & 0xC0) == 0x80 &&
-                   (p[2] & 0xC0) == 0x80) { /* E0 and ED have second bytes that are too much */
-            p += 3;
-        } else {
-            uint32_t cp;
-            int len = utf8_decode((const char *)p, (size_t)(end - p), &cp);
-            if (len == 0)
-                return (size_t)(p - (const unsigned char *)text);
-            p += len;
-        }
-    }
-    size_t done = (size_t)(p - (const unsigned char *)text);
-    return done + utf8_valid_prefix((const char *)p, n - done);
-}
-
 void uni_repair(struct buf *out, const char *text, size_t n)
 {
     while (n > 0) {

@@ -1,5 +1,5 @@
 /* unicode.c - classes of Unicode 16, normal forms of Unicode 9, repair of broken text. */
-#include "text/unicode.h"
+#include "text/unicode_valid.c"
 #include "base/rand.h"
 #include "base/utf8.h"
 #include "support/tap.h"
@@ -141,9 +141,30 @@ static void test_valid_prefix(void)
         }
         size_t want = utf8_valid_prefix(text, n);
         CHECK_INT(uni_valid_prefix(text, n), want);
+        CHECK_INT(slow_prefix(text, n), want);
         whole += want == n;
     }
     CHECK(whole > 2000 && whole < 18000);
+}
+
+/* Every two bytes, with others behind them that matter, before and over the end of 32 bytes, which
+ * are checked at once. */
+static void test_valid_pairs(void)
+{
+    static const unsigned char behind[] = { 'a', 0x80, 0x8F, 0x90, 0xBF, 0xC2, 0xF4 };
+    const size_t n_behind = sizeof(behind);
+    size_t differ = 0;
+    for (unsigned k = 0; k < 65536 * n_behind * n_behind; k++) {
+        unsigned char text[64];
+        size_t at = 26 + k % 9, n = at + 2 + k % 3 + (k % 2 ? 0 : 20);
+        memset(text, 'x', sizeof(text));
+        text[at] = (unsigned char)(k / n_behind / n_behind >> 8);
+        text[at + 1] = (unsigned char)(k / n_behind / n_behind);
+        text[at + 2] = behind[k % n_behind];
+        text[at + 3] = behind[k / n_behind % n_behind];
+        differ += uni_valid_prefix((char *)text, n) != utf8_valid_prefix((char *)text, n);
+    }
+    CHECK_INT(differ, 0);
 }
 
 static void test_word(void)
@@ -162,6 +183,7 @@ int main(void)
     RUN(test_other_forms);
     RUN(test_repair);
     RUN(test_valid_prefix);
+    RUN(test_valid_pairs);
     RUN(test_word);
     return tap_done();
 }
