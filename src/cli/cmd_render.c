@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <tinker/renderer.h>
 #include "cli/command.h"
 #include "cli/opt.h"
@@ -59,7 +58,7 @@ static void put_piece(struct buf *out, const tinker_tokenizer *t, int32_t id)
 
 static void print_colours(const struct job *j, const struct tokens *t)
 {
-    bool colour = isatty(STDOUT_FILENO) && !globals.no_color && !getenv("NO_COLOR");
+    bool colour = out_coloured();
     struct buf line;
     buf_init(&line, (size_t)1 << 30);
     for (size_t i = 0; i < t->n; i++) {
@@ -71,7 +70,8 @@ static void print_colours(const struct job *j, const struct tokens *t)
         if (colour)
             buf_puts(&line, "\033[0m");
     }
-    printf("%s\n", line.data ? line.data : "");
+    buf_putc(&line, '\n');
+    fwrite(line.data ? line.data : "", 1, line.len, stdout); /* a piece may be a NUL */
     buf_clear(&line);
 }
 
@@ -324,6 +324,20 @@ static int render_text(struct job *j, char *text, size_t n)
     return status;
 }
 
+/* Is it JSON at all?  Asked first, so that the place in the message is one of the file. */
+static bool is_json(const char *path, const char *text, size_t n, int *status)
+{
+    struct arena arena;
+    struct json_reader r;
+    arena_init(&arena, n + 4096);
+    json_reader_init(&r, text, n, &arena);
+    bool ok = json_skip(&r) && json_end(&r);
+    if (!ok)
+        *status = out_fail(EXIT_DATA, NULL, "%s: not JSON: %s", path, json_error(&r));
+    arena_clear(&arena);
+    return ok;
+}
+
 static tinker_conversation *load_tools(const char *path, int *status)
 {
     char *text;
@@ -336,8 +350,9 @@ static tinker_conversation *load_tools(const char *path, int *status)
     buf_printf(&b, "{\"messages\":[],\"tools\":");
     buf_append(&b, text, n);
     buf_putc(&b, '}');
-    tinker_conversation *c = b.data ? tinker_conversation_parse(b.data, b.len, &err) : NULL;
-    if (!c)
+    bool json = is_json(path, text, n, status);
+    tinker_conversation *c = json ? tinker_conversation_parse(b.data, b.len, &err) : NULL;
+    if (json && !c)
         *status = out_fail(EXIT_DATA, NULL, "%s: %s", path, err.message);
     buf_clear(&b);
     free(text);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "cli/command.h"
 #include "cli/out.h"
+#include "cli/table.h"
 
 enum { MAX_OBJECTS = 1 << 30 };
 
@@ -122,16 +123,29 @@ static void print_separated(const struct listing *l, bool csv)
     }
 }
 
+static bool listing_broken(const struct listing *l)
+{
+    return l->failed || !buf_ok(&l->objects);
+}
+
 static int listing_end(struct listing *l)
 {
-    bool failed = l->failed || !buf_ok(&l->objects);
+    bool failed = listing_broken(l);
     listing_clear(l);
     return failed ? out_fail(EXIT_FAILED, NULL, "out of memory") : EXIT_OK;
 }
 
-static bool listing_broken(const struct listing *l)
+/* Rows of texts, or one object per line; JSON is the caller's. */
+static void print_rows(const struct listing *l, const char *title)
 {
-    return l->failed || !buf_ok(&l->objects);
+    const struct table table = { title, l->columns, l->n_columns, (const char *const *)l->cells,
+                                 l->n / l->n_columns };
+    if (strcmp(globals.format, "jsonl") == 0)
+        fwrite(l->objects.data ? l->objects.data : "", 1, l->objects.len, stdout);
+    else if (strcmp(globals.format, "csv") == 0 || strcmp(globals.format, "tsv") == 0)
+        print_separated(l, globals.format[0] == 'c');
+    else
+        table_print(&table);
 }
 
 int listing_print(struct listing *l, const char *title, const char *json_head)
@@ -140,13 +154,8 @@ int listing_print(struct listing *l, const char *title, const char *json_head)
         return listing_end(l);
     if (globals.json)
         print_document(l, json_head);
-    else if (strcmp(globals.format, "jsonl") == 0)
-        fwrite(l->objects.data ? l->objects.data : "", 1, l->objects.len, stdout);
-    else if (strcmp(globals.format, "csv") == 0 || strcmp(globals.format, "tsv") == 0)
-        print_separated(l, globals.format[0] == 'c');
     else
-        out_table(title, l->columns, l->n_columns, (const char *const *)l->cells,
-                  l->n / l->n_columns);
+        print_rows(l, title);
     return listing_end(l);
 }
 
@@ -157,8 +166,7 @@ int listing_print_one(struct listing *l, const char *title)
     if (globals.json)
         out_json(l->objects.data, l->objects.len);
     else
-        out_table(title, l->columns, l->n_columns, (const char *const *)l->cells,
-                  l->n / l->n_columns);
+        print_rows(l, title);
     return listing_end(l);
 }
 

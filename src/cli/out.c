@@ -1,14 +1,26 @@
 /* out.c - results to stdout, talk to stderr: see out.h. */
 #include "cli/out.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "base/utf8.h"
 #include "json/json.h"
+
+static int write_error; /* of the first flush that failed; stdio itself forgets the reason */
+
+void out_flush(void)
+{
+    if (fflush(stdout) != 0 && !write_error)
+        write_error = errno;
+}
 
 /* ---- errors and talk ----------------------------------------------------------- */
 
@@ -38,7 +50,8 @@ static const char *kind_name(enum exit_code code)
     }
 }
 
-static void fail_json(enum exit_code code, const char *message, const char *details)
+static void fail_json(enum exit_code code, const struct out_answer *answer, const char *message,
+                      const char *details)
 {
     struct buf b;
     struct json_writer w;
@@ -51,16 +64,40 @@ static void fail_json(enum exit_code code, const char *message, const char *deta
     json_put_int64(&w, code);
     json_put_key(&w, "kind");
     json_put_string(&w, kind_name(code));
+    if (answer && answer->status) {
+        json_put_key(&w, "status");
+        json_put_int64(&w, answer->status);
+    }
     json_put_key(&w, "message");
     json_put_string(&w, message);
     if (details) {
         json_put_key(&w, "hint");
         json_put_string(&w, details);
     }
+    if (answer && *answer->request_id) {
+        json_put_key(&w, "request_id");
+        json_put_string(&w, answer->request_id);
+    }
     json_put_end_object(&w);
     json_put_end_object(&w);
     fprintf(stderr, "%s\n", buf_ok(&b) ? b.data : "{\"error\":{\"kind\":\"failed\"}}");
     buf_clear(&b);
+}
+
+int out_fail_answer(enum exit_code code, const struct out_answer *answer, const char *details,
+                    const char *message)
+{
+    out_flush();
+    if (globals.json) {
+        fail_json(code, answer, message, details);
+        return code;
+    }
+    fprintf(stderr, "Error: %s\n", message);
+    if (details)
+        fprintf(stderr, "%s\n", details);
+    if (answer && *answer->request_id)
+        fprintf(stderr, "Request id: %s\n", answer->request_id);
+    return code;
 }
 
 int out_fail(enum exit_code code, const char *details, const char *fmt, ...)
@@ -70,15 +107,7 @@ int out_fail(enum exit_code code, const char *details, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(message, sizeof(message), fmt, ap);
     va_end(ap);
-    fflush(stdout);
-    if (globals.json) {
-        fail_json(code, message, details);
-        return code;
-    }
-    fprintf(stderr, "Error: %s\n", message);
-    if (details)
-        fprintf(stderr, "%s\n", details);
-    return code;
+    return out_fail_answer(code, NULL, details, message);
 }
 
 void out_say(const char *fmt, ...)
@@ -90,6 +119,42 @@ void out_say(const char *fmt, ...)
     vfprintf(stderr, fmt, ap);
     va_end(ap);
     fputc('\n', stderr);
+}
+
+/* ---- the end of the output ------------------------------------------------------ */
+
+static bool reader_left(void)
+{
+    struct pollfd p = { .fd = STDOUT_FILENO, .events = POLLOUT };
+    return write_error == EPIPE || (poll(&p, 1, 0) == 1 && (p.revents & POLLERR));
+}
+
+int out_finish(void)
+{
+    out_flush();
+    if ((!write_error && !ferror(stdout)) || reader_left())
+        return EXIT_OK;
+    return out_fail(EXIT_IO, NULL, "cannot write the result%s%s", write_error ? ": " : "",
+                    write_error ? strerror(write_error) : "");
+}
+
+size_t out_width(int fd)
+{
+    enum { DEFAULT = 80 };
+    const char *columns = getenv("COLUMNS");
+    long told = columns ? strtol(columns, NULL, 10) : 0;
+    struct winsize size;
+    if (!isatty(fd))
+        return 0;
+    if (told > 0)
+        return (size_t)told;
+    return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : DEFAULT;
+}
+
+bool out_coloured(void)
+{
+    const char *no = getenv("NO_COLOR");
+    return isatty(STDOUT_FILENO) && !globals.no_color && !(no && *no);
 }
 
 /* ---- JSON ---------------------------------------------------------------------- */
@@ -175,96 +240,4 @@ void out_json(const char *json, size_t n)
         fwrite(b.data, 1, b.len, stdout);
     putchar('\n');
     buf_clear(&b);
-}
-
-/* ---- tables -------------------------------------------------------------------- */
-
-struct box { /* left, fill, cross, right of each rule; bar of the head and of the body */
-    const char *top[4], *mid[4], *bottom[4], *head_bar, *bar;
-};
-static const struct box heavy = {
-    { "┏", "━", "┳", "┓" }, { "┡", "━", "╇", "┩" }, { "└", "─", "┴", "┘" }, "┃", "│"
-};
-static const struct box ascii = {
-    { "+", "-", "+", "+" }, { "+", "-", "+", "+" }, { "+", "-", "+", "+" }, "|", "|"
-};
-
-/* Columns on a terminal; code points, which is right for all that we print. */
-static size_t text_width(const char *s)
-{
-    size_t width = 0;
-    for (; *s; s++)
-        width += ((unsigned char)*s & 0xc0) != 0x80;
-    return width;
-}
-
-static void put_times(const char *s, size_t n)
-{
-    while (n--)
-        fputs(s, stdout);
-}
-
-static void put_rule(const char *const part[4], const size_t *widths, size_t n)
-{
-    fputs(part[0], stdout);
-    for (size_t i = 0; i < n; i++) {
-        put_times(part[1], widths[i] + 2);
-        fputs(i + 1 < n ? part[2] : part[3], stdout);
-    }
-    putchar('\n');
-}
-
-static void put_row(const char *bar, const char *const *cells, const size_t *widths, size_t n)
-{
-    fputs(bar, stdout);
-    for (size_t i = 0; i < n; i++) {
-        printf(" %s", cells[i]);
-        put_times(" ", widths[i] - text_width(cells[i]) + 1);
-        fputs(bar, stdout);
-    }
-    putchar('\n');
-}
-
-static void put_title(const char *title, const size_t *widths, size_t n)
-{
-    size_t total = n + 1, width = text_width(title);
-    for (size_t i = 0; i < n; i++)
-        total += widths[i] + 2;
-    put_times(" ", total > width ? (total - width) / 2 : 0);
-    puts(title);
-}
-
-static const struct box *choose_box(void)
-{
-    const char *lang = getenv("LC_ALL");
-    if (!lang || !*lang)
-        lang = getenv("LC_CTYPE");
-    if (!lang || !*lang)
-        lang = getenv("LANG");
-    bool utf8 = lang && (strstr(lang, "UTF-8") || strstr(lang, "utf8") || strstr(lang, "UTF8"));
-    return utf8 ? &heavy : &ascii;
-}
-
-void out_table(const char *title, const char *const *columns, size_t n_columns,
-               const char *const *rows, size_t n_rows)
-{
-    const struct box *box = choose_box();
-    size_t *widths = calloc(n_columns ? n_columns : 1, sizeof(*widths));
-    if (!widths)
-        return;
-    for (size_t i = 0; i < n_columns; i++)
-        widths[i] = text_width(columns[i]);
-    for (size_t i = 0; i < n_rows * n_columns; i++) {
-        size_t width = text_width(rows[i]);
-        if (width > widths[i % n_columns])
-            widths[i % n_columns] = width;
-    }
-    put_title(title, widths, n_columns);
-    put_rule(box->top, widths, n_columns);
-    put_row(box->head_bar, columns, widths, n_columns);
-    put_rule(box->mid, widths, n_columns);
-    for (size_t r = 0; r < n_rows; r++)
-        put_row(box->bar, rows + r * n_columns, widths, n_columns);
-    put_rule(box->bottom, widths, n_columns);
-    free(widths);
 }

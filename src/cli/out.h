@@ -1,7 +1,6 @@
 /* out.h - results to stdout, talk to stderr.
  *
- * Errors have one shape everywhere: "Error: <headline>", then details.  Tables use
- * a heavy head on a UTF-8 terminal and ASCII otherwise.  Not thread-safe. */
+ * Errors have one shape everywhere: "Error: <headline>", then details.  Not thread-safe. */
 #ifndef CLI_OUT_H
 #define CLI_OUT_H
 
@@ -15,6 +14,14 @@
 int out_fail(enum exit_code code, const char *details, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The same for a failure that a server told. */
+struct out_answer {
+    int status;             /* 0: none */
+    const char *request_id; /* "": none */
+};
+int out_fail_answer(enum exit_code code, const struct out_answer *answer, const char *details,
+                    const char *message);
+
 /* A line to stderr unless --quiet. */
 void out_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
@@ -23,8 +30,16 @@ void out_json(const char *json, size_t n);
 /* The same into a buffer, without the final newline. */
 void out_json_pretty(struct buf *out, const char *json, size_t n);
 
-/* rows is n_rows * n_columns texts, row by row. */
-void out_table(const char *title, const char *const *columns, size_t n_columns,
-               const char *const *rows, size_t n_rows);
+/* Write out what was printed so far, where the reader waits for it. */
+void out_flush(void);
+/* At the end: has all of it been written?  EXIT_OK, also when the reader just left; else
+ * EXIT_IO after the error was printed. */
+int out_finish(void);
+
+/* Columns of the terminal behind fd (COLUMNS wins); 0: it is none. */
+size_t out_width(int fd);
+
+/* May stdout have colours?  Only a terminal, unless --no-color or NO_COLOR. */
+bool out_coloured(void);
 
 #endif

@@ -1,0 +1,270 @@
+/* table.c - see table.h. */
+#include "cli/table.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/out.h"
+
+enum { NARROW = 8 };
+
+struct box { /* left, fill, cross, right of each rule; bar of the head and of the body */
+    const char *top[4], *mid[4], *bottom[4], *head_bar, *bar, *cut;
+};
+static const struct box heavy = {
+    { "┏", "━", "┳", "┓" }, { "┡", "━", "╇", "┩" }, { "└", "─", "┴", "┘" }, "┃", "│", "…"
+};
+static const struct box ascii = {
+    { "+", "-", "+", "+" }, { "+", "-", "+", "+" }, { "+", "-", "+", "+" }, "|", "|", "~"
+};
+
+static const char BOLD[] = "\033[1m", ITALIC[] = "\033[3m", CYAN[] = "\033[96m",
+                  PLAIN[] = "\033[0m";
+
+struct drawing {
+    struct buf *out;
+    const struct table *t;
+    const struct box *box;
+    bool colour;
+    size_t *widths;    /* of each column */
+    const char **rest; /* of each cell of the row that is being drawn */
+};
+
+/* ---- texts -------------------------------------------------------------------------- */
+
+/* Columns on a terminal; code points, which is right for all that we print. */
+static size_t text_width(const char *s)
+{
+    size_t width = 0;
+    for (; *s; s++)
+        width += ((unsigned char)*s & 0xc0) != 0x80;
+    return width;
+}
+
+/* Bytes of the first `width` code points. */
+static size_t text_prefix(const char *s, size_t width)
+{
+    size_t n = 0;
+    for (; s[n]; n++)
+        if (((unsigned char)s[n] & 0xc0) != 0x80 && width-- == 0)
+            break;
+    return n;
+}
+
+static size_t longest_word(const char *s)
+{
+    size_t longest = 0;
+    while (*s) {
+        size_t n = strcspn(s, " "), width = 0;
+        for (size_t i = 0; i < n; i++)
+            width += ((unsigned char)s[i] & 0xc0) != 0x80;
+        longest = width > longest ? width : longest;
+        s += n + (s[n] == ' ');
+    }
+    return longest;
+}
+
+/* Bytes of s for one line of this width, ending before a blank if there is one; *used counts
+ * that blank, too. */
+static size_t take_line(const char *s, size_t width, size_t *used)
+{
+    size_t n = text_prefix(s, width), end = n;
+    if (s[n]) {
+        while (end > 0 && s[end] != ' ')
+            end--;
+        n = end > 0 ? end : n;
+    }
+    *used = n + (s[n] == ' ');
+    return n;
+}
+
+/* ---- widths ------------------------------------------------------------------------- */
+
+static void natural_widths(const struct table *t, size_t *widths)
+{
+    for (size_t i = 0; i < t->n_columns; i++)
+        widths[i] = text_width(t->columns[i]);
+    for (size_t i = 0; i < t->n_rows * t->n_columns; i++) {
+        size_t width = text_width(t->rows[i]);
+        if (width > widths[i % t->n_columns])
+            widths[i % t->n_columns] = width;
+    }
+}
+
+static size_t total_width(const struct table *t, const size_t *widths)
+{
+    size_t total = t->n_columns + 1;
+    for (size_t i = 0; i < t->n_columns; i++)
+        total += widths[i] + 2;
+    return total;
+}
+
+/* How narrow column i may become in this round; 0: not at all. */
+static size_t least_width(const struct table *t, size_t i, int round)
+{
+    size_t least = longest_word(t->columns[i]);
+    if (round == 2)
+        return i == 0 ? NARROW : 0;
+    if (i == 0 || round == 1)
+        return i == 0 ? 0 : NARROW;
+    if (strcmp(t->columns[i], "Path") == 0)
+        return 0;
+    for (size_t r = 0; r < t->n_rows; r++) {
+        size_t word = longest_word(t->rows[r * t->n_columns + i]);
+        least = word > least ? word : least;
+    }
+    return least;
+}
+
+/* Take from the widest that may shrink, column by column, until the table fits. */
+static void fit(const struct table *t, size_t *widths, size_t width)
+{
+    size_t total = total_width(t, widths);
+    for (int round = 0; round < 3 && total > width; round++) {
+        for (;;) {
+            size_t widest = t->n_columns;
+            for (size_t i = 0; i < t->n_columns; i++) {
+                size_t least = least_width(t, i, round);
+                if (least && widths[i] > least &&
+                    (widest == t->n_columns || widths[i] > widths[widest]))
+                    widest = i;
+            }
+            if (widest == t->n_columns || total <= width)
+                break;
+            widths[widest]--;
+            total--;
+        }
+    }
+}
+
+/* ---- drawing ------------------------------------------------------------------------ */
+
+static void put_times(struct buf *out, const char *s, size_t n)
+{
+    while (n--)
+        buf_puts(out, s);
+}
+
+static void put_coloured(const struct drawing *d, const char *colour, const char *s, size_t n)
+{
+    bool coloured = d->colour && *colour && n > 0;
+    if (coloured)
+        buf_puts(d->out, colour);
+    buf_append(d->out, s, n);
+    if (coloured)
+        buf_puts(d->out, PLAIN);
+}
+
+static void put_rule(const struct drawing *d, const char *const part[4])
+{
+    buf_puts(d->out, part[0]);
+    for (size_t i = 0; i < d->t->n_columns; i++) {
+        put_times(d->out, part[1], d->widths[i] + 2);
+        buf_puts(d->out, i + 1 < d->t->n_columns ? part[2] : part[3]);
+    }
+    buf_putc(d->out, '\n');
+}
+
+/* The next line of cell i, padded; the first column has one line only. */
+static void put_cell(const struct drawing *d, size_t i, const char *colour)
+{
+    const char *s = d->rest[i];
+    size_t width = d->widths[i], used = strlen(s), n = used;
+    bool cut = i == 0 && text_width(s) > width;
+    if (cut)
+        n = text_prefix(s, width - 1);
+    else if (i > 0)
+        n = take_line(s, width, &used);
+    d->rest[i] = s + used;
+    put_coloured(d, colour, s, n);
+    if (cut)
+        buf_puts(d->out, d->box->cut);
+    size_t shown = cut;
+    for (size_t k = 0; k < n; k++)
+        shown += ((unsigned char)s[k] & 0xc0) != 0x80;
+    put_times(d->out, " ", width - shown);
+}
+
+static bool row_left(const struct drawing *d)
+{
+    for (size_t i = 0; i < d->t->n_columns; i++)
+        if (*d->rest[i])
+            return true;
+    return false;
+}
+
+static void put_row(const struct drawing *d, const char *bar, const char *const *cells, bool head)
+{
+    memcpy(d->rest, cells, d->t->n_columns * sizeof(*cells));
+    do {
+        buf_puts(d->out, bar);
+        for (size_t i = 0; i < d->t->n_columns; i++) {
+            buf_putc(d->out, ' ');
+            put_cell(d, i, head ? BOLD : i == 0 ? CYAN : "");
+            buf_putc(d->out, ' ');
+            buf_puts(d->out, bar);
+        }
+        buf_putc(d->out, '\n');
+    } while (row_left(d));
+}
+
+static void put_title(const struct drawing *d)
+{
+    size_t total = total_width(d->t, d->widths), width = text_width(d->t->title);
+    put_times(d->out, " ", total > width ? (total - width) / 2 : 0);
+    put_coloured(d, ITALIC, d->t->title, strlen(d->t->title));
+    buf_putc(d->out, '\n');
+}
+
+void table_put(struct buf *out, const struct table *t, const struct table_style *style)
+{
+    struct drawing d = { .out = out,
+                         .t = t,
+                         .box = style->utf8 ? &heavy : &ascii,
+                         .colour = style->colour,
+                         .widths = calloc(t->n_columns + 1, sizeof(*d.widths)),
+                         .rest = calloc(t->n_columns + 1, sizeof(*d.rest)) };
+    if (d.widths && d.rest) {
+        natural_widths(t, d.widths);
+        if (style->width)
+            fit(t, d.widths, style->width);
+        put_title(&d);
+        put_rule(&d, d.box->top);
+        put_row(&d, d.box->head_bar, t->columns, true);
+        put_rule(&d, d.box->mid);
+        for (size_t r = 0; r < t->n_rows; r++)
+            put_row(&d, d.box->bar, t->rows + r * t->n_columns, false);
+        put_rule(&d, d.box->bottom);
+    } else
+        out->failed = true;
+    free(d.widths);
+    free(d.rest);
+}
+
+/* ---- the style of stdout -------------------------------------------------------------- */
+
+static bool locale_is_utf8(void)
+{
+    const char *lang = getenv("LC_ALL");
+    if (!lang || !*lang)
+        lang = getenv("LC_CTYPE");
+    if (!lang || !*lang)
+        lang = getenv("LANG");
+    return lang && (strstr(lang, "UTF-8") || strstr(lang, "utf8") || strstr(lang, "UTF8"));
+}
+
+void table_print(const struct table *t)
+{
+    const struct table_style style = { out_width(STDOUT_FILENO), locale_is_utf8(), out_coloured() };
+    struct buf out;
+    buf_init(&out, SIZE_MAX / 2);
+    table_put(&out, t, &style);
+    if (buf_ok(&out))
+        fwrite(out.data, 1, out.len, stdout);
+    else
+        out_fail(EXIT_FAILED, NULL, "out of memory");
+    buf_clear(&out);
+}

@@ -1,0 +1,31 @@
+/* table.h - a table of texts for people: it fits a terminal, and is never cut in a pipe.
+ *
+ * A heavy head where the locale is UTF-8, ASCII otherwise.  Too wide for the terminal, columns
+ * become narrower and their texts take more lines: first between words, paths last, and the
+ * first column, which is one line always, is cut.  Not thread-safe. */
+#ifndef CLI_TABLE_H
+#define CLI_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "base/buf.h"
+
+struct table {
+    const char *title;
+    const char *const *columns;
+    size_t n_columns;
+    const char *const *rows; /* n_rows * n_columns texts, row by row */
+    size_t n_rows;
+};
+
+struct table_style {
+    size_t width; /* of the terminal, 0: as wide as need be */
+    bool utf8, colour;
+};
+
+/* To stdout, in the style that suits it. */
+void table_print(const struct table *t);
+
+void table_put(struct buf *out, const struct table *t, const struct table_style *style);
+
+#endif
