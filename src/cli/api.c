@@ -58,7 +58,8 @@ int api_interrupted(void)
 
 int64_t api_timeout_ms(void)
 {
-    return globals.timeout > 0 ? globals.timeout * 1000 : DEFAULT_TIMEOUT_MS;
+    int64_t ms = globals.timeout > INT64_MAX / 1000 ? INT64_MAX : globals.timeout * 1000;
+    return ms > 0 ? ms : DEFAULT_TIMEOUT_MS;
 }
 
 /* ---- connecting --------------------------------------------------------------------- */
@@ -194,24 +195,27 @@ void api_error_text(char *out, size_t size, const tinker_error *err, const tinke
     out[strcspn(out, "\r\n")] = 0;
 }
 
-static int fail_with(enum exit_code code, const char *hint, const char *headline, const char *text)
+static int fail_with(const tinker_error *err, enum exit_code code, const char *hint,
+                     const char *headline, const char *text)
 {
     char details[2048];
+    const struct out_answer answer = { err->http_status, err->request_id };
     snprintf(details, sizeof(details), "%s%sDetails: %s", hint ? hint : "", hint ? "\n" : "", text);
-    return out_fail(code, details, "%s", headline);
+    return out_fail_answer(code, &answer, details, headline);
 }
 
-static int fail_status(int status, const char *text)
+static int fail_status(const tinker_error *err, const char *text)
 {
+    int status = err->http_status;
     char headline[64];
     for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++)
         if (answers[i].http_status == status)
-            return fail_with(answers[i].code, answers[i].hint, answers[i].headline, text);
+            return fail_with(err, answers[i].code, answers[i].hint, answers[i].headline, text);
     if (status >= 500)
-        return fail_with(EXIT_FAILED, "The server failed; try again later.",
+        return fail_with(err, EXIT_FAILED, "The server failed; try again later.",
                          "Internal server error", text);
     snprintf(headline, sizeof(headline), "API error (status %d)", status);
-    return fail_with(EXIT_FAILED, NULL, headline, text);
+    return fail_with(err, EXIT_FAILED, NULL, headline, text);
 }
 
 int api_fail(const tinker_error *err, const tinker_future *f)
@@ -223,18 +227,18 @@ int api_fail(const tinker_error *err, const tinker_future *f)
     }
     api_error_text(text, sizeof(text), err, f);
     if (err->http_status)
-        return fail_status(err->http_status, text);
+        return fail_status(err, text);
     switch (err->status) {
     case TINKER_EINVAL:
         return out_fail(EXIT_USAGE, NULL, "%s", text);
     case TINKER_ETIMEDOUT:
-        return fail_with(EXIT_NETWORK, "Try again, or give more time with --timeout.",
+        return fail_with(err, EXIT_NETWORK, "Try again, or give more time with --timeout.",
                          "Request timeout", text);
     case TINKER_ECONNECT:
-        return fail_with(EXIT_NETWORK, "Check the network and the address of the server.",
+        return fail_with(err, EXIT_NETWORK, "Check the network and the address of the server.",
                          "Connection failed", text);
     default:
-        return fail_with(EXIT_FAILED, NULL, "API error occurred", text);
+        return fail_with(err, EXIT_FAILED, NULL, "API error occurred", text);
     }
 }
 

@@ -11,35 +11,6 @@
 #include "cli/text_model.h"
 #include "json/json.h"
 
-/* Append the ids that s[0..n) spells; the exit status, EXIT_OK when all is well. */
-static int read_ids(const char *s, size_t n, tinker_tokens *out)
-{
-    static const char between[] = " \t\r\n,[]{}:";
-    size_t i = 0;
-    while (i < n) {
-        if (s[i] && strchr(between, s[i])) {
-            i++;
-            continue;
-        }
-        if (n - i >= 8 && memcmp(s + i, "\"tokens\"", 8) == 0) {
-            i += 8;
-            continue;
-        }
-        size_t start = i;
-        int64_t id = 0;
-        while (i < n && s[i] >= '0' && s[i] <= '9' && id <= INT32_MAX)
-            id = id * 10 + (s[i++] - '0');
-        if (i == start || id > INT32_MAX)
-            return out_fail(EXIT_DATA, NULL, "'%.*s' is not a token id",
-                            (int)(n - start < 20 ? n - start : 20), s + start);
-        int32_t value = (int32_t)id;
-        tinker_error err;
-        if (tinker_tokens_append(out, &value, 1, &err) != TINKER_OK)
-            return out_fail(EXIT_FAILED, NULL, "%s", err.message);
-    }
-    return EXIT_OK;
-}
-
 static int detokenize(const tinker_tokenizer *t, const tinker_tokens *ids, bool skip_special)
 {
     tinker_decode_options o = TINKER_DECODE_OPTIONS_INIT;
@@ -74,14 +45,14 @@ static int collect(const struct opt_list *words, tinker_tokens *ids)
     int status = EXIT_OK;
     if (words->n > 0 && strcmp(words->items[0], "-") != 0) {
         for (size_t i = 0; i < words->n && status == EXIT_OK; i++)
-            status = read_ids(words->items[i], strlen(words->items[i]), ids);
+            status = text_model_ids("IDS", words->items[i], strlen(words->items[i]), ids);
         return status;
     }
     char *data;
     size_t n;
     if (!text_model_read("-", &data, &n, &status))
         return status;
-    status = read_ids(data, n, ids);
+    status = text_model_ids("standard input", data, n, ids);
     free(data);
     return status;
 }

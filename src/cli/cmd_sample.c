@@ -112,27 +112,10 @@ static int encode_messages(struct job *j, const char *json, size_t n)
         return out_fail(EXIT_USAGE, NULL, "--messages needs a renderer: give --renderer NAME");
     tinker_conversation *c = tinker_conversation_parse(json, n, &err);
     if (!c)
-        return bad_data(&err);
+        return out_fail(EXIT_DATA, NULL, "%s: %s", j->q->messages_file, err.message);
     int status = render(j, c->messages, c->n_messages);
     tinker_conversation_free(c);
     return status;
-}
-
-/* [1, 2, 3], {"tokens": [1, 2, 3]}, or numbers with anything but digits between them. */
-static int read_tokens(struct job *j, const char *s)
-{
-    tinker_error err;
-    while (*(s += strcspn(s, "-0123456789"))) {
-        char *end;
-        long long v = strtoll(s, &end, 10);
-        int32_t id = (int32_t)v;
-        if (end == s || v < 0 || v > INT32_MAX)
-            return out_fail(EXIT_DATA, NULL, "not a token id: %.20s", s);
-        if (tinker_tokens_append(&j->prompt, &id, 1, &err) != TINKER_OK)
-            return bad_data(&err);
-        s = end;
-    }
-    return EXIT_OK;
 }
 
 static int read_prompt(struct job *j)
@@ -151,7 +134,7 @@ static int read_prompt(struct job *j)
     if (q->messages_file)
         status = encode_messages(j, text, n);
     else if (q->tokens_file)
-        status = read_tokens(j, text);
+        status = text_model_ids(file, text, n, &j->prompt);
     else
         status = encode_text(j, text, n);
     free(text);
@@ -298,7 +281,7 @@ static bool print_text(const struct job *j, const tinker_sample *sample)
             printf("%s%d", k ? " " : "# ", (int)s->tokens[k]);
         if (j->q->show_tokens)
             putchar('\n');
-        fflush(stdout);
+        out_flush();
         tinker_text_clear(&text);
     }
     return true;

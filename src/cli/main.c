@@ -3,7 +3,6 @@
  * Commands of several words ("checkpoint list") are found by the longest match; a
  * group without a command prints its members.  No network, no files are touched
  * before a command runs, so --help and version are instant. */
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -136,7 +135,7 @@ static int no_such_command(const char *group, const char *word)
         if (!n || (strncmp(table[i].name, group, n) == 0 && table[i].name[n] == ' '))
             names[count++] = table[i].name + n + (n > 0);
     const char *close = opt_closest(word, names, count);
-    const struct opt_spec spec = { .command = group, .about = "" };
+    const struct opt_spec spec = opt_group(group);
     return close ? opt_usage_error(&spec, "No such command '%s'. Did you mean '%s'?", word, close)
                  : opt_usage_error(&spec, "No such command '%s'.", word);
 }
@@ -177,6 +176,28 @@ static bool wants_help(const char *s)
     return strcmp(s, "-h") == 0 || strcmp(s, "--help") == 0;
 }
 
+static int dispatch(int argc, char **argv);
+
+/* argv[0] is a group, and what follows does not name one of its commands. */
+static int dispatch_group(int argc, char **argv)
+{
+    int next, status;
+    if (argc > 1 && wants_help(argv[1])) {
+        list_commands(stdout, argv[0]);
+        return EXIT_OK;
+    }
+    if (!opt_parse_globals(argv[0], argc, argv, &next, &status))
+        return status;
+    if (next > 1) { /* options between the two words: as if they stood before */
+        argv[next - 1] = argv[0];
+        return dispatch(argc - next + 1, argv + next - 1);
+    }
+    if (argc > 1)
+        return no_such_command(argv[0], argv[1]);
+    list_commands(stderr, argv[0]);
+    return EXIT_USAGE;
+}
+
 static int dispatch(int argc, char **argv)
 {
     int words;
@@ -191,29 +212,18 @@ static int dispatch(int argc, char **argv)
     const struct command *c = find_command(argc, argv, &words);
     if (c)
         return run_command(c, words, argc, argv);
-    if (!is_group(argv[0]))
-        return no_such_command("", argv[0]);
-    if (argc > 1 && wants_help(argv[1])) {
-        list_commands(stdout, argv[0]);
-        return EXIT_OK;
-    }
-    if (argc > 1)
-        return no_such_command(argv[0], argv[1]);
-    list_commands(stderr, argv[0]);
-    return EXIT_USAGE;
+    return is_group(argv[0]) ? dispatch_group(argc, argv) : no_such_command("", argv[0]);
 }
 
 int main(int argc, char **argv)
 {
     int next, status;
     signal(SIGPIPE, SIG_IGN);
-    if (!opt_parse_globals(argc, argv, &next, &status))
+    if (!opt_parse_globals("", argc, argv, &next, &status))
         return status;
     status = dispatch(argc - next, argv + next);
-    /* A result that could not be written is a failure, unless the reader just left. */
-    errno = 0;
-    if (fflush(stdout) != 0 && errno != EPIPE && status == EXIT_OK)
-        status = out_fail(EXIT_IO, NULL, "cannot write the result: %s", strerror(errno));
+    if (status == EXIT_OK)
+        status = out_finish();
     if (globals.compat_exit && status >= EXIT_CONFIG && status <= EXIT_IO)
         status = EXIT_FAILED;
     return status;

@@ -41,9 +41,6 @@ static const struct opt global_opts[] = {
       &globals.compat_exit, NULL },
 };
 
-static const struct opt_spec global_spec = { "",   "", global_opts, ARRAY_LEN(global_opts),
-                                             NULL, 0,  NULL };
-
 /* ---- values ---------------------------------------------------------------- */
 
 static bool read_int(const char *s, int64_t *out)
@@ -427,15 +424,24 @@ bool opt_parse(const struct opt_spec *spec, int argc, char **argv, int *status)
     return true;
 }
 
-bool opt_parse_globals(int argc, char **argv, int *next, int *status)
+struct opt_spec opt_group(const char *name)
 {
+    static const struct opt_arg args[] = { { "COMMAND", NULL, false, NULL },
+                                           { "[ARGS]...", NULL, false, NULL } };
+    return (
+        struct opt_spec){ .command = name, .about = "", .args = args, .n_args = ARRAY_LEN(args) };
+}
+
+bool opt_parse_globals(const char *group, int argc, char **argv, int *next, int *status)
+{
+    const struct opt_spec spec = opt_group(group);
     int i = 1;
     *status = EXIT_USAGE;
     for (; i < argc && argv[i][0] == '-' && argv[i][1] && !is_help(argv[i]); i++) {
         if (strcmp(argv[i], "--version") == 0)
             break;
-        bool ok = argv[i][1] == '-' ? parse_long(&global_spec, argc, argv, &i)
-                                    : parse_short(&global_spec, argc, argv, &i);
+        bool ok = argv[i][1] == '-' ? parse_long(&spec, argc, argv, &i)
+                                    : parse_short(&spec, argc, argv, &i);
         if (!ok)
             return false;
     }

@@ -72,8 +72,12 @@ struct opt_spec {
  * --help (printed to stdout) and EXIT_USAGE after an error (printed to stderr). */
 bool opt_parse(const struct opt_spec *spec, int argc, char **argv, int *status);
 
-/* Parse leading global options only; *next is the first argument that is none. */
-bool opt_parse_globals(int argc, char **argv, int *next, int *status);
+/* For usage errors of a group of commands, or of the program (""). */
+struct opt_spec opt_group(const char *name);
+
+/* Parse leading global options only, those of the program ("") or behind the name of a group;
+ * *next is the first argument that is none. */
+bool opt_parse_globals(const char *group, int argc, char **argv, int *next, int *status);
 
 /* Print a usage error in the same form for checks the table cannot express;
  * returns EXIT_USAGE. */

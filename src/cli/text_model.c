@@ -53,3 +53,45 @@ bool text_model_read(const char *path, char **text, size_t *n, int *status)
     buf_clear(&b);
     return false;
 }
+
+static size_t word_length(const char *s, size_t n)
+{
+    size_t len = 0;
+    while (len < n && !(s[len] && strchr(" \t\r\n,[]{}:", s[len])))
+        len++;
+    return len;
+}
+
+/* The id that s[0..n) spells, or -1. */
+static int64_t read_id(const char *s, size_t n)
+{
+    int64_t id = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9')
+            return -1;
+        id = id * 10 + (s[i] - '0');
+        if (id > INT32_MAX)
+            return -1;
+    }
+    return id;
+}
+
+int text_model_ids(const char *where, const char *s, size_t n, tinker_tokens *out)
+{
+    static const char key[] = "\"tokens\"";
+    size_t word;
+    for (size_t i = 0; i < n; i += word ? word : 1) {
+        word = word_length(s + i, n - i);
+        if (word == 0 || (word == strlen(key) && memcmp(s + i, key, word) == 0))
+            continue;
+        int64_t id = read_id(s + i, word);
+        if (id < 0)
+            return out_fail(EXIT_DATA, NULL, "%s: '%.*s' at byte %zu is not a token id", where,
+                            (int)(word < 20 ? word : 20), s + i, i);
+        int32_t value = (int32_t)id;
+        tinker_error err;
+        if (tinker_tokens_append(out, &value, 1, &err) != TINKER_OK)
+            return out_fail(EXIT_FAILED, NULL, "%s", err.message);
+    }
+    return EXIT_OK;
+}

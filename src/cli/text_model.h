@@ -12,4 +12,8 @@ tinker_tokenizer *text_model_load(const char *model, int *status);
 /* The whole of a file, or of standard input for "-".  false as above. */
 bool text_model_read(const char *path, char **text, size_t *n, int *status);
 
+/* Append the token ids in s[0..n): numbers with blanks, commas or brackets between them, as
+ * `tokenize` prints them, or {"tokens": [...]}.  The exit status; `where` is named in errors. */
+int text_model_ids(const char *where, const char *s, size_t n, tinker_tokens *out);
+
 #endif

@@ -126,8 +126,8 @@ expect 0 $tinker sample -m tinker/tiny --tokenizer "$model" --raw 'The cat' --ma
 tap "token ids are shown" $? out
 expect 2 $tinker sample Hi && grep -q "Give a model with '-m'" err; tap "a sample needs a model" $? err
 expect 2 $tinker sample -p "tinker://$run/weights/step-1" -m tinker/tiny --tokenizer "$model" Hi; tap "training state cannot be sampled" $? err
-echo '[1, 2, x' >ids && echo '-5' >bad
-expect 8 $tinker sample -m tinker/tiny --tokenizer "$model" --tokens bad && grep -q 'not a token id: -5' err; tap "a bad token id" $? err
+echo '-5' >bad
+expect 8 $tinker sample -m tinker/tiny --tokenizer "$model" --tokens bad && grep -q "bad: '-5' at byte 0 is not a token id" err; tap "a bad token id" $? err
 printf '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n' >chat
 expect 0 $tinker sample -v -m tinker/tiny --tokenizer "$model" --raw --prompt-file chat --temperature 0 --max-tokens 30 && grep -q 'stop_reason=stop' err
 tap "the model's end token ends a sample" $? err
