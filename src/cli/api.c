@@ -113,8 +113,17 @@ static tinker_status interrupted(tinker_error *err)
     return err->status;
 }
 
+/* A wait that ends at once says what is waited for, and why its last attempt failed. */
+static void say_waiting(tinker_future *f)
+{
+    tinker_error err;
+    if (tinker_future_wait(f, 0, &err) == TINKER_ETIMEDOUT)
+        out_say("Still waiting for the server (Ctrl-C gives up): %s", err.message);
+}
+
 /* Sleep until the queue has something or a signal arrives. */
-static tinker_status sleep_on(tinker_queue *q, const struct watch *w, tinker_error *err)
+static tinker_status sleep_on(tinker_queue *q, tinker_future *f, const struct watch *w,
+                              tinker_error *err)
 {
     static bool told; /* once is enough */
     static const struct timespec silence = { SILENCE_S, 0 };
@@ -126,7 +135,7 @@ static tinker_status sleep_on(tinker_queue *q, const struct watch *w, tinker_err
         if (pselect(fd + 1, &set, NULL, NULL, told ? NULL : &silence, &w->mask) > 0)
             return TINKER_OK;
         if (!told && !caught)
-            out_say("Still waiting for the server; Ctrl-C gives up.");
+            say_waiting(f);
         told = true;
     }
     return interrupted(err);
@@ -142,7 +151,7 @@ tinker_status api_await(tinker_future *f, tinker_error *err)
     tinker_future_set_deadline(f, api_timeout_ms());
     watch_begin(&w);
     while (status == TINKER_OK && !tinker_future_done(f))
-        status = sleep_on(q, &w, err);
+        status = sleep_on(q, f, &w, err);
     watch_end(&w);
     if (status == TINKER_OK)
         status = tinker_future_wait(f, 0, err);

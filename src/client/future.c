@@ -207,8 +207,11 @@ tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms, tinker_er
     if (lost)
         return err_set(err, TINKER_ESTATE, "the request was submitted before fork()");
     if (!done) {
-        err_set(err, TINKER_ETIMEDOUT, "still pending after %lld ms; the request goes on",
-                (long long)timeout_ms);
+        if (timeout_ms)
+            err_set(err, TINKER_ETIMEDOUT, "still pending after %lld ms; the request goes on",
+                    (long long)timeout_ms);
+        else
+            err_set(err, TINKER_ETIMEDOUT, "pending");
         trouble_append(err, f);
         return TINKER_ETIMEDOUT;
     }
