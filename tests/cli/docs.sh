@@ -92,17 +92,13 @@ sed 's/($//' "$work/said" | awk '
 tap "every tinker_ and TINKER_ name in the text exists" $? "$work/unknown"
 
 # ---- the rule of names --------------------------------------------------------------------------
-grep -oE '^TINKER_API tinker_future \*? *\*?tinker_[a-z_]+' "$work/declared" | grep -oE 'tinker_[a-z_]+$' |
-    grep -vE '^tinker_(future|queue|stream)_|_request_|_wait$' | while read -r name; do
-    grep -qx "${name}_wait" "$work/functions" || echo "$name"
-done >"$work/missing"
 grep -E '^tinker_(service|training|sampler|rest)_request_' "$work/functions" | while read -r name; do
     twin=$(echo "$name" | sed 's/_request_/_create_/')
     plain=$(echo "$name" | sed 's/_request_/_/')
     grep -qxE "$twin|$plain" "$work/functions" || echo "$name"
-done >>"$work/missing"
+done >"$work/missing"
 ! grep -q . "$work/missing"
-tap "every call has a form that waits and one that does not" $? "$work/missing"
+tap "what is requested can also be created, which waits" $? "$work/missing"
 
 # ---- the man pages -----------------------------------------------------------------------------
 cat $mans | tr -d ' \t\n\\' >"$work/squeezed"
