@@ -17,6 +17,7 @@
 #include "json/json.h"
 
 enum { JSON_MAX = 16 << 20 };
+static const int64_t steps_max = (int64_t)1 << 53; /* what Adam counts in is a double */
 
 struct loading {
     tinker_engine *e;
@@ -119,7 +120,7 @@ static tinker_status check_config(struct loading *l, const struct raw_config *c,
         return err_set(l->err, TINKER_EINVAL, "%s: r and lora_alpha are needed", path);
     if ((c->rank < 1) != json_str_is(c->type, "FULL"))
         return err_set(l->err, TINKER_EINVAL, "%s: r is %lld", path, (long long)c->rank);
-    if (!isfinite(c->alpha))
+    if (!isfinite((float)(c->alpha / (double)(c->rank ? c->rank : 1))))
         return err_set(l->err, TINKER_EINVAL, "%s: lora_alpha is wrong", path);
     l->lora.rank = c->rank;
     l->alpha = c->alpha;
@@ -193,8 +194,9 @@ static tinker_status parse_state(struct loading *l, const char *path, const char
     if (format != 1)
         return err_set(l->err, TINKER_EINVAL, "%s: format %lld is unknown", path,
                        (long long)format);
-    if (l->steps < 0)
-        return err_set(l->err, TINKER_EINVAL, "%s: step is negative", path);
+    if (l->steps < 0 || l->steps > steps_max)
+        return err_set(l->err, TINKER_EINVAL, "%s: step is %lld, must be 0 to %lld", path,
+                       (long long)l->steps, (long long)steps_max);
     if (!json_str_is(fingerprint, l->e->fingerprint))
         return err_set(l->err, TINKER_EINVAL, "%s: this checkpoint belongs to another base model",
                        path);

@@ -122,7 +122,8 @@ static bool merge_stack(const tinker_adapter *a, const char *name, float *values
                      !pair ? "down_proj"
                      : up  ? "up_proj"
                            : "gate_proj");
-            changed |= merge(a, one, values, rows, cols);
+            if (!checkpoint_find(a->engine->files, one, NULL)) /* else the model reads that */
+                changed |= merge(a, one, values, rows, cols);
             values += rows * cols;
         }
     }

@@ -335,6 +335,47 @@ static void test_experts_in_files(void)
     tinker_engine_close(f);
 }
 
+static const void *zeros(void *state, size_t i, tinker_error *error)
+{
+    static const float none[5 * 2 * 60 * 10];
+    (void)state, (void)i, (void)error;
+    return none;
+}
+
+/* A stack beside the matrices of the experts, which are what the model reads: it is copied as
+ * it stands, whatever its shape. */
+static void test_export_leaves_unused_stacks(void)
+{
+    const struct st_entry stack = {
+        "model.layers.0.mlp.experts.gate_up_proj", SOURCE_F32, { 5, 2 * 60, 10 }, 3
+    };
+    struct init_model o;
+    tinker_error err = { 0 };
+    char dir[160];
+    snprintf(dir, sizeof(dir), "%s", tiny_path("both"));
+    tiny_options(&o, "qwen3_moe");
+    o.config.context = 64;
+    CHECK_INT(init_model_write(&o, dir, &err), TINKER_OK);
+    rename(tiny_path("both/model.safetensors"), tiny_path("both/a.safetensors"));
+    CHECK_INT(safetensors_write(tiny_path("both/b.safetensors"), &stack, 1, zeros, NULL, &err),
+              TINKER_OK);
+    tinker_engine *e = tinker_engine_open(dir, NULL, &err);
+    REQUIRE(e);
+    tinker_lora lora = TINKER_LORA_INIT;
+    for (lora.rank = 0; lora.rank <= 2; lora.rank += 2) { /* all weights, then LoRA */
+        struct safetensors st;
+        tinker_adapter *a = trained(e, &lora, 1);
+        os_remove_tree(tiny_path("both-merged"), NULL);
+        CHECK_INT(tinker_adapter_export(a, tiny_path("both-merged"), &err), TINKER_OK);
+        REQUIRE(safetensors_open(&st, tiny_path("both-merged/b.safetensors"), &err) == TINKER_OK);
+        CHECK_MEM(st.tensors[0].data, st.tensors[0].bytes, zeros(NULL, 0, NULL),
+                  5 * 2 * 60 * 10 * 4);
+        safetensors_close(&st);
+        tinker_adapter_free(a);
+    }
+    tinker_engine_close(e);
+}
+
 /* ---- files that lie -------------------------------------------------------------------------- */
 
 static void write_bytes(const char *path, const void *data, size_t n)
@@ -474,6 +515,10 @@ static void test_adapters_that_lie(void)
           "exp_avg is missing" },
         { "liar/trainer_state.json", "\"format\":1", "\"format\":2", "format 2" },
         { "liar/trainer_state.json", "\"step\":1", "\"step\":x", "trainer_state.json" },
+        { "liar/adapter_config.json", "\"lora_alpha\":32,\"target_modules\"",
+          "\"lora_alpha\":1e300,\"target_modu\"", "lora_alpha" },
+        { "liar/trainer_state.json", "\"step\":1,\"lora\":{\"rank\":2,\"alpha\":32.0,",
+          "\"step\":9223372036854775807,\"lora\":{     ", "step" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         os_make_dirs(tiny_path("liar"), NULL);
@@ -540,6 +585,7 @@ int main(void)
     RUN(test_another_base_is_refused);
     RUN(test_export_merges);
     RUN(test_experts_in_files);
+    RUN(test_export_leaves_unused_stacks);
     RUN(test_models_that_lie);
     RUN(test_cut_and_flipped_files);
     RUN(test_adapters_that_lie);
