@@ -75,6 +75,12 @@ static double total(const double *sums, size_t n)
     return sqrt(sum);
 }
 
+/* Also as the float that the update computes with. */
+static bool is_rate(double v)
+{
+    return v >= 0 && isfinite((float)v);
+}
+
 static tinker_status check(const tinker_adam *o, tinker_error *err)
 {
     const struct {
@@ -82,11 +88,11 @@ static tinker_status check(const tinker_adam *o, tinker_error *err)
         double value;
         bool ok;
     } rules[] = {
-        { "learning_rate", o->learning_rate, o->learning_rate >= 0 },
+        { "learning_rate", o->learning_rate, is_rate(o->learning_rate) },
         { "beta1", o->beta1, o->beta1 >= 0 && o->beta1 < 1 },
         { "beta2", o->beta2, o->beta2 >= 0 && o->beta2 < 1 },
-        { "eps", o->eps, o->eps > 0 },
-        { "weight_decay", o->weight_decay, o->weight_decay >= 0 },
+        { "eps", o->eps, (float)o->eps > 0 },
+        { "weight_decay", o->weight_decay, is_rate(o->weight_decay) },
         { "grad_clip_norm", o->grad_clip_norm, o->grad_clip_norm >= 0 },
     };
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)

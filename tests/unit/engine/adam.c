@@ -96,11 +96,15 @@ static void test_ranges(void)
 {
     tinker_error err = { 0 };
     tinker_adapter *a = make(2, 1, 1);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 11; i++) {
         tinker_adam o = TINKER_ADAM_INIT;
-        double *fields[] = { &o.learning_rate, &o.beta1, &o.beta2,          &o.eps,
-                             &o.weight_decay,  &o.beta1, &o.grad_clip_norm, &o.learning_rate };
-        const double values[] = { -1, 1, -0.1, 0, -1, NAN, -1, INFINITY };
+        double *fields[] = {
+            &o.learning_rate, &o.beta1,         &o.beta2,          &o.eps,
+            &o.weight_decay,  &o.beta1,         &o.grad_clip_norm, &o.learning_rate,
+            &o.eps,           &o.learning_rate, &o.weight_decay
+        };
+        /* the last three are finite, but no float: the weights would become NaN */
+        const double values[] = { -1, 1, -0.1, 0, -1, NAN, -1, INFINITY, 1e-60, 1e60, 1e60 };
         *fields[i] = values[i];
         CHECK_INT(tinker_adapter_step(a, &o, NULL, &err), TINKER_EINVAL);
     }
