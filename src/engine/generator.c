@@ -1,6 +1,7 @@
 /* generator.c - requests in, results out; the steps are in generator_step.c. */
 #include "engine/generator.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,7 +260,8 @@ static bool scores_init(struct request *r, const tinker_generate *q)
 
 static struct sample_rule rule_of(const tinker_sampling_params *p)
 {
-    float inv = p->temperature > 0 ? (float)(1.0 / p->temperature) : 0;
+    /* 0 means the argmax: what is too cold for a float, but not what is too hot */
+    float inv = p->temperature > 0 ? fmaxf((float)(1.0 / p->temperature), FLT_MIN) : 0;
     return (struct sample_rule){
         .inv_temperature = isfinite(inv) ? inv : 0,
         .top_k = p->top_k > 0 ? (size_t)p->top_k : 0,

@@ -1,4 +1,5 @@
 /* How a request ends: stop tokens, callbacks, limits, refusals, cancellation. */
+#include <math.h>
 #include "support/generate.h"
 
 static void stops(void)
@@ -88,6 +89,27 @@ static void end_token_by_default(void)
         }
     }
     CHECK(ended);
+    tinker_engine_close(e);
+}
+
+/* However hot, it is a draw and not the argmax: every token is about equally likely. */
+static void hottest_is_even(void)
+{
+    tinker_engine *e = open_engine(1, 0);
+    int32_t prompt[4] = { 1, 2, 3, 4 };
+    const double hot[] = { 1e30, 1e60, 1e308 };
+    for (int i = 0; i < 3; i++) {
+        tinker_sampling_params p = params(100, 2, hot[i]);
+        tinker_generate q = { .prompt = prompt, .n_prompt = 4, .params = &p, .num_samples = 1 };
+        struct outcome got;
+        alone(e, &q, 0, &got);
+        double sum = 0;
+        for (size_t t = 0; t < got.n; t++) {
+            sum += got.tokens[t];
+            CHECK_NEAR(got.logprobs[t], -log(tinker_engine_describe(e)->vocab_size), 1e-4);
+        }
+        CHECK_NEAR(sum / 100, (double)tinker_engine_describe(e)->vocab_size / 2, 40);
+    }
     tinker_engine_close(e);
 }
 
@@ -218,6 +240,7 @@ int main(void)
     RUN(stops);
     RUN(callback_sees_and_stops);
     RUN(end_token_by_default);
+    RUN(hottest_is_even);
     RUN(context_limit);
     RUN(bad_requests_are_refused);
     RUN(cancel_takes_it_away);
