@@ -48,6 +48,12 @@ static void set_page(struct sequence *s, size_t i, struct kv_page *page)
     s->data[i] = page->data;
 }
 
+/* The page before the next one to publish has a name that a key can begin with. */
+static bool is_chained(const struct sequence *s)
+{
+    return s->published == 0 || s->pages[s->published - 1]->serial != 0;
+}
+
 /* Up to where positions need not be computed: the logits of the one before a prompt token
  * that is to be scored are wanted, and always those of the last. */
 static size_t reusable(const struct sequence *s)
@@ -63,7 +69,7 @@ void sequence_reuse_prefix(tinker_generator *g, struct sequence *s)
 {
     if (s->computed % KV_BLOCK != 0 || s->published * KV_BLOCK != s->computed)
         return;
-    while (s->computed + KV_BLOCK <= reusable(s)) {
+    while (is_chained(s) && s->computed + KV_BLOCK <= reusable(s)) {
         struct kv_key key = key_of(s, s->published);
         struct kv_page *page = kv_find(&g->kv, &key);
         if (page == NULL)
@@ -85,9 +91,7 @@ void sequence_publish(tinker_generator *g, struct sequence *s)
 {
     if (weights_changed(s->request))
         return;
-    while ((s->published + 1) * KV_BLOCK <= s->computed) {
-        if (s->published > 0 && s->pages[s->published - 1]->serial == 0)
-            return; /* its predecessor could not be published */
+    while (is_chained(s) && (s->published + 1) * KV_BLOCK <= s->computed) {
         struct kv_key key = key_of(s, s->published);
         set_page(s, s->published, kv_publish(&g->kv, s->pages[s->published], &key));
         s->published++;

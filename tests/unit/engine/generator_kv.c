@@ -1,5 +1,5 @@
 /* Pages: who owns them, who finds them again, which go first. */
-#include "engine/kv.h"
+#include "engine/generator.h"
 #include "support/tap.h"
 
 #include <string.h>
@@ -103,11 +103,43 @@ static void serials_are_never_reused(void)
     kv_clear(&kv);
 }
 
+/* A page that could not be published has no serial.  What follows it is not found as the
+ * beginning of another sequence. */
+static void nothing_follows_an_unpublished_page(void)
+{
+    tinker_generator g = { 0 };
+    struct request r = { .n_prompt = 3 * KV_BLOCK };
+    struct kv_page *pages[4];
+    float *data[4];
+    int32_t tokens[3 * KV_BLOCK];
+    for (int i = 0; i < 3 * KV_BLOCK; i++)
+        tokens[i] = i;
+    kv_init(&g.kv, 10, 4);
+    struct kv_key second = key_of(0, 0, KV_BLOCK);
+    struct kv_page *first = kv_publish(&g.kv, kv_take(&g.kv), &second);
+    pages[0] = kv_take(&g.kv); /* as kv_publish() leaves it without memory */
+    struct sequence s = { .request = &r,
+                          .tokens = tokens,
+                          .len = 3 * KV_BLOCK,
+                          .computed = KV_BLOCK,
+                          .pages = pages,
+                          .data = data,
+                          .n_pages = 1,
+                          .published = 1 };
+    sequence_reuse_prefix(&g, &s);
+    CHECK_INT(s.computed, KV_BLOCK);
+    CHECK_INT(first->refs, 1);
+    sequence_release(&g, &s);
+    kv_unref(&g.kv, first);
+    kv_clear(&g.kv);
+}
+
 int main(void)
 {
     RUN(limit_is_kept);
     RUN(published_pages_are_found_by_exact_key);
     RUN(least_recently_used_goes_first);
     RUN(serials_are_never_reused);
+    RUN(nothing_follows_an_unpublished_page);
     return tap_done();
 }
