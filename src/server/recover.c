@@ -54,8 +54,12 @@ static tinker_status replay(struct server *s, struct model *m, int64_t after, ti
         arena_clear(&arena);
         return give_up(s, m, err);
     }
-    for (size_t i = 0; status == TINKER_OK && i < n; i++)
+    for (size_t i = 0; status == TINKER_OK && i < n; i++) {
+        /* Requests end in order, so a number that is missing before this one was given up. */
+        if (list[i].status != STORE_PENDING)
+            m->next_seq = list[i].seq + 1;
         status = submit_again(s, m, &list[i], err);
+    }
     if (status == TINKER_OK && n)
         log_line(s->log, LOG_INFO, "%s: running %zu requests again after request %lld", m->id, n,
                  (long long)after);

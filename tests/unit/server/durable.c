@@ -219,6 +219,33 @@ static void test_one_server_per_directory(void)
     server_close(s);
 }
 
+static void short_gap(struct server_options *o)
+{
+    o->seq_gap_ms = 1;
+}
+
+static void test_a_number_given_up_stays_given_up(void)
+{
+    char session[64], model[96], id[128];
+    struct server *s = start_model(short_gap, session, model);
+    REQUIRE(s);
+    struct reply r = result_of(s, forward_backward(s, model, 2));
+    CHECK(strstr(member(&r, "error"), "did not arrive"));
+    reply_clear(&r);
+    r = result_of(s, forward_backward(s, model, 3));
+    CHECK(strstr(r.body, "\"loss:sum\":3.0"));
+    reply_clear(&r);
+    server_close(s);
+    s = start_with(NULL);
+    REQUIRE(s);
+    /* Request 3 was acknowledged: it does not wait for request 1 again. */
+    snprintf(id, sizeof(id), "%s:3", model);
+    wait_done(s, id);
+    CHECK(is_done(s, id));
+    CHECK_NEAR(gradient_after(s, model, 4), 3, 0);
+    server_close(s);
+}
+
 static void test_unload_survives(void)
 {
     char session[64], model[96];
@@ -252,6 +279,7 @@ int main(void)
     RUN(test_samplers_survive);
     RUN(test_half_written_weights_are_removed);
     RUN(test_one_server_per_directory);
+    RUN(test_a_number_given_up_stays_given_up);
     RUN(test_unload_survives);
     harness_clear();
     return tap_done();
