@@ -59,6 +59,7 @@ void future_fail(struct server *s, struct future *f, int category, const char *f
                                          .result = text,
                                          .n_result = strlen(text),
                                          .category = category,
+                                         .drop_body = true,
                                          .now_us = core_now_us(s) };
         tinker_error err = { 0 };
         if (store_finish_request(s->store, &outcome, &err) != TINKER_OK) {
@@ -103,7 +104,8 @@ static bool next_unrecorded(struct server *s, struct arena *arena, const char **
                                        .result = arena_memdup(arena, f->result ? f->result : "",
                                                               f->n_result + 1),
                                        .n_result = f->n_result,
-                                       .category = f->category };
+                                       .category = f->category,
+                                       .drop_body = true };
         found = *id && out->result;
     }
     pthread_mutex_unlock(&s->lock);

@@ -34,6 +34,13 @@ static bool is_lost(const struct store_request *list, size_t n)
     return false;
 }
 
+/* The others are over: the store has their outcome, and the weights do not depend on them. */
+static bool runs_again(const struct store_request *r)
+{
+    return r->status == STORE_PENDING ||
+           (r->status == STORE_DONE && work_kind_changes((enum work_kind)r->kind));
+}
+
 /* Its requests fail from now on; a checkpoint of it can be loaded into a new model. */
 static tinker_status give_up(struct server *s, struct model *m, tinker_error *err)
 {
@@ -54,15 +61,19 @@ static tinker_status replay(struct server *s, struct model *m, int64_t after, ti
         arena_clear(&arena);
         return give_up(s, m, err);
     }
+    size_t again = 0;
     for (size_t i = 0; status == TINKER_OK && i < n; i++) {
         /* Requests end in order, so a number that is missing before this one was given up. */
         if (list[i].status != STORE_PENDING)
             m->next_seq = list[i].seq + 1;
+        if (!runs_again(&list[i]))
+            continue;
+        again++;
         status = submit_again(s, m, &list[i], err);
     }
-    if (status == TINKER_OK && n)
-        log_line(s->log, LOG_INFO, "%s: running %zu requests again after request %lld", m->id, n,
-                 (long long)after);
+    if (status == TINKER_OK && again)
+        log_line(s->log, LOG_INFO, "%s: running %zu requests again after request %lld", m->id,
+                 again, (long long)after);
     arena_clear(&arena);
     return status;
 }

@@ -114,7 +114,7 @@ static void reply_stored(struct server *s, struct request *req, struct response 
     const char *owner = m ? m->owner : sampler ? sampler->owner : NULL;
     if (!owner || strcmp(owner, req->user) != 0) {
         response_error(res, 404, "Future not found");
-    } else if (r && r->status != STORE_PENDING) {
+    } else if (r && (r->status == STORE_FAILED || r->n_result)) {
         bool pass = r->kind == WORK_FORWARD || r->kind == WORK_FORWARD_BACKWARD;
         struct outcome o = { .failed = r->status == STORE_FAILED,
                              .proto = pass,

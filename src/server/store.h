@@ -147,7 +147,7 @@ struct store_outcome {
 };
 tinker_status store_finish_request(struct store *s, const struct store_outcome *v,
                                    tinker_error *err);
-/* Forget results of models that ended, and delivered ones that are older. */
+/* Forget what is older: the results, and the requests whose effect is saved too. */
 tinker_status store_prune_requests(struct store *s, int64_t done_before_us, tinker_error *err);
 
 /* ---- checkpoints ------------------------------------------------------------------- */

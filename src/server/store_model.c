@@ -284,12 +284,22 @@ tinker_status store_finish_request(struct store *s, const struct store_outcome *
     return status;
 }
 
+/* That a request since the saved state took place must stay known, or a restart would not miss
+ * what it did, and would wait for its number. */
 tinker_status store_prune_requests(struct store *s, int64_t done_before_us, tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
-    tinker_status status = sql_run(
-        s, "DELETE FROM requests WHERE status<>0 AND done_us>0 AND done_us<?1 AND body IS NULL",
-        SQL_ARGS(sql_i(done_before_us)), err);
+    tinker_status status =
+        sql_run(s,
+                "DELETE FROM requests WHERE status<>0 AND done_us>0 AND done_us<?1 AND body IS NULL"
+                " AND NOT EXISTS(SELECT 1 FROM models m WHERE m.id=model_id AND m.status=0 AND"
+                " m.saved_seq<seq)",
+                SQL_ARGS(sql_i(done_before_us)), err);
+    if (status == TINKER_OK)
+        status = sql_run(s,
+                         "UPDATE requests SET result=NULL WHERE status=1 AND done_us>0"
+                         " AND done_us<?1 AND body IS NULL AND result IS NOT NULL",
+                         SQL_ARGS(sql_i(done_before_us)), err);
     pthread_mutex_unlock(&s->lock);
     return status;
 }

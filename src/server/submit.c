@@ -263,10 +263,7 @@ tinker_status submit_again(struct server *s, struct model *m, const struct store
     if (!work)
         return err_nomem(err, "request");
     snprintf(id, sizeof(id), "%s:%lld", m->id, (long long)r->seq);
-    if (r->status == STORE_FAILED)
-        snprintf(work->refused, sizeof(work->refused), "%.*s", (int)r->n_result,
-                 r->n_result ? (const char *)r->result : "");
-    else if (work_decode(work, r->proto, r->body, r->n_body, err) != TINKER_OK)
+    if (work_decode(work, r->proto, r->body, r->n_body, err) != TINKER_OK)
         snprintf(work->refused, sizeof(work->refused), "%s", err->message);
     work->kind = (enum work_kind)r->kind;
     struct future *f = enqueue(s, id, m, r->seq, work, r->hash);
@@ -274,15 +271,6 @@ tinker_status submit_again(struct server *s, struct model *m, const struct store
         work_free(work);
         return err_nomem(err, "request");
     }
-    f->replay = r->status != STORE_PENDING;
-    f->category = r->category;
-    f->proto = r->kind == WORK_FORWARD || r->kind == WORK_FORWARD_BACKWARD;
-    f->result = malloc(r->n_result + 1);
-    if (!f->result)
-        return err_nomem(err, "request");
-    if (r->n_result)
-        memcpy(f->result, r->result, r->n_result);
-    f->result[r->n_result] = 0;
-    future_count_locked(s, f, r->n_result);
+    f->replay = r->status == STORE_DONE;
     return TINKER_OK;
 }

@@ -35,7 +35,8 @@ enum submit_status submit_sample(struct server *s, const char *user, struct sess
 /* Unload a model because of something else than its own request. */
 void submit_end_model(struct server *s, const char *model_id, const char *reason);
 
-/* Put a request of the journal back into its model's queue, before the threads start. */
+/* Put a request of the journal back into its model's queue, before the threads start: one that
+ * is still to run, or that is done and whose effect on the weights is needed. */
 tinker_status submit_again(struct server *s, struct model *m, const struct store_request *r,
                            tinker_error *err);
 

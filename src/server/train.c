@@ -44,7 +44,7 @@ bool train_finish(struct server *s, struct future *f, struct buf *result, bool p
     outcome->n_result = result->len;
     outcome->now_us = core_now_us(s);
     bool begins = f->kind == WORK_CREATE || f->kind == WORK_CREATE_BY_LOAD || f->kind == WORK_LOAD;
-    outcome->drop_body = !s->opts.autosave && !begins;
+    outcome->drop_body = !work_kind_changes(f->kind) || (!s->opts.autosave && !begins);
     if (!f->replay && store_finish_request(s->store, outcome, &err) != TINKER_OK) {
         buf_clear(result);
         train_fail(s, f, &err);
@@ -390,22 +390,10 @@ static bool model_ended(struct server *s, struct future *f)
     return true;
 }
 
-/* A request that had finished before the restart and whose effect is on disk. */
-static bool already_effective(struct server *s, struct future *f)
-{
-    bool runs_again = work_kind_changes(f->kind);
-    if (!f->replay || (runs_again && !f->work->refused[0]))
-        return false;
-    char *result = f->result;
-    f->result = NULL;
-    future_finish(s, f, f->work->refused[0] != 0, result, f->n_result, f->proto, f->category);
-    return true;
-}
-
 bool train_start(struct server *s, struct weights_cache *weights, struct future *f,
                  struct train_task *t)
 {
-    if (already_effective(s, f) || model_ended(s, f))
+    if (model_ended(s, f))
         return false;
     f->model->used = ++weights->tick;
     if (f->work->refused[0]) {

@@ -1,6 +1,7 @@
 /* What survives: restarts, retries after restarts, half-written weights, the lock. */
 #include <sys/wait.h>
 
+#include "server/store_sql.h"
 #include "unit/server/harness.h"
 
 /* Close without a goodbye would need another process; a normal close must not do more
@@ -149,6 +150,103 @@ static void test_without_autosave_models_are_lost(void)
     server_close(s);
 }
 
+static struct reply forward(struct server *s, const char *model, int seq)
+{
+    return post(s, "/api/v1/forward",
+                "{\"model_id\":\"%s\",\"seq_id\":%d,\"forward_input\":{\"data\":[" DATUM(
+                    "5,6,7") "],\"loss_fn\":\"cross_entropy\"}}",
+                model, seq);
+}
+
+static struct reply failure(struct server *s, const char *model, int seq)
+{
+    return result_of(s, post(s, "/api/v1/optim_step",
+                             "{\"model_id\":\"%s\",\"seq_id\":%d,\"adam_params\":\"fast\"}", model,
+                             seq));
+}
+
+static void test_without_autosave_results_survive(void)
+{
+    char session[64], model[96];
+    struct server *s = start_model(no_autosave, session, model);
+    REQUIRE(s);
+    struct reply r = result_of(s, forward(s, model, 1));
+    CHECK(strstr(r.body, "\"loss:sum\":3.0"));
+    reply_clear(&r);
+    server_close(s);
+    s = start_with(no_autosave);
+    REQUIRE(s);
+    r = result_of(s, forward(s, model, 1));
+    CHECK(strstr(r.body, "\"loss:sum\":3.0"));
+    reply_clear(&r);
+    CHECK_NEAR(gradient_after(s, model, 2), 0, 0);
+    server_close(s);
+}
+
+static void test_old_requests_do_not_hide_that_a_model_is_lost(void)
+{
+    char session[64], model[96];
+    struct server *s = start_model(no_autosave, session, model);
+    REQUIRE(s);
+    CHECK_NEAR(gradient_after(s, model, 1), 0, 0);
+    CHECK(store_prune_requests(s->store, INT64_MAX, NULL) == TINKER_OK);
+    server_close(s);
+    s = start_with(no_autosave);
+    REQUIRE(s);
+    struct reply r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s:1\"}", model);
+    CHECK_STATUS(r, 410);
+    reply_clear(&r);
+    check_lost(s, model, 2);
+    server_close(s);
+}
+
+static void test_an_old_failure_leaves_no_gap(void)
+{
+    char session[64], model[96];
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
+    CHECK_NEAR(gradient_after(s, model, 1), 0, 0);
+    struct reply r = failure(s, model, 2);
+    CHECK(*member(&r, "error"));
+    reply_clear(&r);
+    CHECK(store_prune_requests(s->store, INT64_MAX, NULL) == TINKER_OK);
+    server_close(s);
+    s = start_with(NULL);
+    REQUIRE(s);
+    r = result_of(s, optim_step(s, model, 3, 1));
+    CHECK(strstr(r.body, "\"step:max\":2.0"));
+    reply_clear(&r);
+    server_close(s);
+}
+
+static int64_t kept_bodies(struct server *s)
+{
+    int64_t n = -1;
+    pthread_mutex_lock(&s->store->lock);
+    sql_int(s->store, "SELECT count(*) FROM requests WHERE body IS NOT NULL", NULL, 0, 0, &n, NULL);
+    pthread_mutex_unlock(&s->store->lock);
+    return n;
+}
+
+static void test_bodies_that_will_not_run_again_go(void)
+{
+    char session[64], model[96];
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
+    struct reply r = result_of(s, forward(s, model, 1));
+    reply_clear(&r);
+    r = failure(s, model, 2);
+    reply_clear(&r);
+    CHECK_INT(kept_bodies(s), 1); /* that of create_model */
+    r = result_of(s, post(s, "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model));
+    reply_clear(&r);
+    r = result_of(s, forward_backward(s, model, 9));
+    CHECK(strstr(member(&r, "error"), "has been unloaded"));
+    reply_clear(&r);
+    CHECK_INT(kept_bodies(s), 0);
+    server_close(s);
+}
+
 static void test_samplers_survive(void)
 {
     char session[64], model[96], path[160];
@@ -276,6 +374,10 @@ int main(void)
     RUN(test_a_retry_after_restart_is_not_run_twice);
     RUN(test_steps_between_two_saves_run_again);
     RUN(test_without_autosave_models_are_lost);
+    RUN(test_without_autosave_results_survive);
+    RUN(test_old_requests_do_not_hide_that_a_model_is_lost);
+    RUN(test_an_old_failure_leaves_no_gap);
+    RUN(test_bodies_that_will_not_run_again_go);
     RUN(test_samplers_survive);
     RUN(test_half_written_weights_are_removed);
     RUN(test_one_server_per_directory);
