@@ -76,7 +76,6 @@ struct store_model {
     const char *saved_dir; /* directory name below checkpoints/, NULL: as created */
     int64_t train_tokens;
 };
-tinker_status store_add_model(struct store *s, const struct store_model *v, tinker_error *err);
 tinker_status store_get_model(struct store *s, const char *id, struct arena *arena,
                               struct store_model **out, tinker_error *err);
 /* Most recent request first.  owner, session NULL: any; status -1: any. */
@@ -111,6 +110,9 @@ struct store_request {
     int64_t created_us;
 };
 tinker_status store_add_request(struct store *s, const struct store_request *v, tinker_error *err);
+/* A new model together with its first request. */
+tinker_status store_add_model(struct store *s, const struct store_model *v,
+                              const struct store_request *first, tinker_error *err);
 /* Without body unless with_body. */
 tinker_status store_get_request(struct store *s, const char *model_id, int64_t seq, bool with_body,
                                 struct arena *arena, struct store_request **out, tinker_error *err);

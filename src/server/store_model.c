@@ -47,14 +47,6 @@ tinker_status store_add_model_locked(struct store *s, const struct store_model *
                    err);
 }
 
-tinker_status store_add_model(struct store *s, const struct store_model *v, tinker_error *err)
-{
-    pthread_mutex_lock(&s->lock);
-    tinker_status status = store_add_model_locked(s, v, err);
-    pthread_mutex_unlock(&s->lock);
-    return status;
-}
-
 tinker_status store_get_model(struct store *s, const char *id, struct arena *arena,
                               struct store_model **out, tinker_error *err)
 {
@@ -158,23 +150,42 @@ static bool read_request(sqlite3_stmt *row, struct arena *arena, void *item)
 
 #define REQUEST_COLUMNS "model_id, seq, kind, hash, proto, status, category, created_us, result"
 
+static tinker_status add_request_locked(struct store *s, const struct store_request *v,
+                                        tinker_error *err)
+{
+    tinker_status status = sql_run(
+        s, "INSERT INTO requests(" REQUEST_COLUMNS ", body) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)",
+        SQL_ARGS(sql_t(v->model_id), sql_i(v->seq), sql_i(v->kind), sql_i((int64_t)v->hash),
+                 sql_i(v->proto), sql_i(v->status), sql_i(v->category), sql_i(v->created_us),
+                 sql_b(v->result, v->n_result), sql_b(v->body, v->n_body)),
+        err);
+    if (status == TINKER_OK)
+        status = sql_run(s, "UPDATE models SET last_request_us=?2 WHERE id=?1",
+                         SQL_ARGS(sql_t(v->model_id), sql_i(v->created_us)), err);
+    return status;
+}
+
 tinker_status store_add_request(struct store *s, const struct store_request *v, tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
     tinker_status status = sql_begin(s, err);
     if (status == TINKER_OK)
-        status = sql_run(s,
-                         "INSERT INTO requests(" REQUEST_COLUMNS
-                         ", body) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)",
-                         SQL_ARGS(sql_t(v->model_id), sql_i(v->seq), sql_i(v->kind),
-                                  sql_i((int64_t)v->hash), sql_i(v->proto), sql_i(v->status),
-                                  sql_i(v->category), sql_i(v->created_us),
-                                  sql_b(v->result, v->n_result), sql_b(v->body, v->n_body)),
-                         err);
-    if (status == TINKER_OK)
-        status = sql_run(s, "UPDATE models SET last_request_us=?2 WHERE id=?1",
-                         SQL_ARGS(sql_t(v->model_id), sql_i(v->created_us)), err);
-    status = sql_end(s, status, err);
+        status = sql_end(s, add_request_locked(s, v, err), err);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+tinker_status store_add_model(struct store *s, const struct store_model *v,
+                              const struct store_request *first, tinker_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_begin(s, err);
+    if (status == TINKER_OK) {
+        status = store_add_model_locked(s, v, err);
+        if (status == TINKER_OK)
+            status = add_request_locked(s, first, err);
+        status = sql_end(s, status, err);
+    }
     pthread_mutex_unlock(&s->lock);
     return status;
 }

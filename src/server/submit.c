@@ -72,19 +72,19 @@ static tinker_status look_in_store(struct server *s, struct arrival *a, struct a
     return TINKER_OK;
 }
 
-static tinker_status journal(struct server *s, const char *model_id, int64_t seq,
-                             const struct work *work, uint64_t hash, bool proto, const char *body,
-                             size_t n_body, tinker_error *err)
+/* What the journal keeps of a request. */
+static struct store_request record_of(struct server *s, const char *model_id, int64_t seq,
+                                      const struct work *work, uint64_t hash, bool proto,
+                                      const char *body, size_t n_body)
 {
-    struct store_request r = { .model_id = model_id,
-                               .seq = seq,
-                               .kind = work->kind,
-                               .hash = hash,
-                               .proto = proto,
-                               .body = body,
-                               .n_body = n_body,
-                               .created_us = core_now_us(s) };
-    return store_add_request(s->store, &r, err);
+    return (struct store_request){ .model_id = model_id,
+                                   .seq = seq,
+                                   .kind = work->kind,
+                                   .hash = hash,
+                                   .proto = proto,
+                                   .body = body,
+                                   .n_body = n_body,
+                                   .created_us = core_now_us(s) };
 }
 
 static struct future *enqueue(struct server *s, const char *id, struct model *m, int64_t seq,
@@ -123,11 +123,12 @@ static enum submit_status accept_train(struct server *s, const char *user, const
         work_free(work);
         return SUBMIT_FAILED;
     }
+    struct store_request r = record_of(s, a.model->id, a.seq, work, hash, proto, body, n_body);
     if (a.known)
         result = a.kind == work->kind && a.hash == hash ? SUBMIT_OK : SUBMIT_REUSED;
     else if (a.busy)
         result = SUBMIT_BUSY;
-    else if (journal(s, a.model->id, a.seq, work, hash, proto, body, n_body, err) == TINKER_OK &&
+    else if (store_add_request(s->store, &r, err) == TINKER_OK &&
              enqueue(s, *id, a.model, a.seq, work, hash))
         return SUBMIT_OK;
     work_free(work);
@@ -170,8 +171,8 @@ static enum submit_status accept_create(struct server *s, const struct store_mod
         work_free(work);
         return same || unknown ? SUBMIT_OK : SUBMIT_REUSED;
     }
-    if (!*id || store_add_model(s->store, record, err) != TINKER_OK ||
-        journal(s, record->id, 0, work, hash, false, body, n_body, err) != TINKER_OK) {
+    struct store_request first = record_of(s, record->id, 0, work, hash, false, body, n_body);
+    if (!*id || store_add_model(s->store, record, &first, err) != TINKER_OK) {
         work_free(work);
         return SUBMIT_FAILED;
     }

@@ -3,6 +3,7 @@
 #include <sqlite3.h>
 #include <sys/resource.h>
 
+#include "server/store_sql.h"
 #include "server/sweep.h"
 #include "unit/server/harness.h"
 
@@ -64,6 +65,39 @@ static void test_a_request_that_cannot_be_written_is_refused(void)
     CHECK_NEAR(gradient_after(s, model, 2), 3, 0);
     server_close(s);
     check_database();
+}
+
+static void run_sql(struct server *s, const char *sql)
+{
+    pthread_mutex_lock(&s->store->lock);
+    CHECK(sqlite3_exec(s->store->db, sql, NULL, NULL, NULL) == SQLITE_OK);
+    pthread_mutex_unlock(&s->store->lock);
+}
+
+/* The disk is full, or the process dies, between the record of a model and its request. */
+static void test_a_model_that_could_not_be_recorded_can_be_made_again(void)
+{
+    char session[64], model[96];
+    struct server *s = start();
+    REQUIRE(s);
+    make_session(s, session);
+    run_sql(s, "CREATE TRIGGER full BEFORE INSERT ON requests"
+               " BEGIN SELECT RAISE(ABORT, 'the disk is full'); END");
+    struct reply r = post(s, "/api/v1/create_model",
+                          "{\"session_id\":\"%s\",\"model_seq_id\":0,"
+                          "\"base_model\":\"test/model\",\"lora_config\":{\"rank\":8}}",
+                          session);
+    CHECK_STATUS(r, 500);
+    reply_clear(&r);
+    run_sql(s, "DROP TRIGGER full");
+    server_close(s);
+    s = start_with(NULL);
+    REQUIRE(s);
+    make_model(s, session, 0, model);
+    r = result_of(s, forward_backward(s, model, 1));
+    CHECK(strstr(r.body, "\"loss:sum\":3.0"));
+    reply_clear(&r);
+    server_close(s);
 }
 
 static void test_what_cannot_be_recorded_did_not_happen(void)
@@ -169,6 +203,7 @@ int main(void)
     signal(SIGXFSZ, SIG_IGN);
     harness_init();
     RUN(test_a_request_that_cannot_be_written_is_refused);
+    RUN(test_a_model_that_could_not_be_recorded_can_be_made_again);
     RUN(test_what_cannot_be_recorded_did_not_happen);
     RUN(test_a_step_that_cannot_be_saved_is_undone);
     harness_clear();
