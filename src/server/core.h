@@ -53,7 +53,8 @@ struct session {
 
 enum { MODEL_LOSSES = 128, SESSION_PASSES = 4 /* in progress at once */ };
 enum model_state { MODEL_ACTIVE, MODEL_UNLOADED };
-#define MODEL_LOST_REASON "was lost in a restart; load a checkpoint"
+#define MODEL_LOST_REASON   "was lost in a restart; load a checkpoint"
+#define MODEL_NEVER_CREATED "was never created"
 
 struct model {
     char *id, *owner;        /* [const] */

@@ -42,12 +42,13 @@ static bool runs_again(const struct store_request *r)
 }
 
 /* Its requests fail from now on; a checkpoint of it can be loaded into a new model. */
-static tinker_status give_up(struct server *s, struct model *m, tinker_error *err)
+static tinker_status give_up(struct server *s, struct model *m, int status, const char *reason,
+                             tinker_error *err)
 {
     m->state = MODEL_UNLOADED;
-    m->end_reason = MODEL_LOST_REASON;
+    m->end_reason = reason;
     log_line(s->log, LOG_WARNING, "%s %s", m->id, m->end_reason);
-    return store_set_model_status(s->store, m->id, STORE_MODEL_LOST, err);
+    return store_set_model_status(s->store, m->id, status, err);
 }
 
 static tinker_status replay(struct server *s, struct model *m, int64_t after, tinker_error *err)
@@ -57,9 +58,12 @@ static tinker_status replay(struct server *s, struct model *m, int64_t after, ti
     size_t n;
     arena_init(&arena, SIZE_MAX);
     tinker_status status = store_list_requests(s->store, m->id, after, &arena, &list, &n, err);
-    if (status == TINKER_OK && is_lost(list, n)) {
+    bool never = status == TINKER_OK && n && list[0].seq == 0 && list[0].status == STORE_FAILED;
+    bool lost = status == TINKER_OK && is_lost(list, n);
+    if (never || lost) {
         arena_clear(&arena);
-        return give_up(s, m, err);
+        return give_up(s, m, never ? STORE_MODEL_UNLOADED : STORE_MODEL_LOST,
+                       never ? MODEL_NEVER_CREATED : MODEL_LOST_REASON, err);
     }
     size_t again = 0;
     for (size_t i = 0; status == TINKER_OK && i < n; i++) {

@@ -84,8 +84,8 @@ static bool ensure_adapter(struct server *s, struct weights_cache *weights, stru
 }
 
 /* Finish f with the training state saved.  When it cannot be saved or recorded the request
- * fails, and with it the change it made. */
-static void finish_saved(struct server *s, struct future *f, const struct wire_type *type,
+ * fails, and with it the change it made: false. */
+static bool finish_saved(struct server *s, struct future *f, const struct wire_type *type,
                          const void *value)
 {
     struct model *m = f->model;
@@ -95,7 +95,7 @@ static void finish_saved(struct server *s, struct future *f, const struct wire_t
         err_prefix(&err, "the training state could not be saved");
         state_rewind(m);
         train_fail(s, f, &err);
-        return;
+        return false;
     }
     /* A replayed step did not record its state before the crash. */
     f->replay = false;
@@ -103,11 +103,12 @@ static void finish_saved(struct server *s, struct future *f, const struct wire_t
     int64_t seq = f->seq;
     if (train_finish_json(s, f, type, value, &outcome)) {
         state_adopt(s, m, dir, seq);
-        return;
+        return true;
     }
     state_rewind(m);
     if (dir[0])
         checkpoint_remove(s, dir);
+    return false;
 }
 
 /* ---- forward and backward ---------------------------------------------------------------- */
@@ -299,7 +300,7 @@ static tinker_status check_same_shape(const struct future *f, const tinker_lora 
         (long long)to->rank, to->train_attn, to->train_mlp, to->train_unembed);
 }
 
-static void run_load(struct server *s, struct weights_cache *weights, struct future *f)
+static bool run_load(struct server *s, struct weights_cache *weights, struct future *f)
 {
     const struct wire_load_weights_request *r = &f->work->load;
     char path[CHECKPOINT_PATH];
@@ -314,13 +315,13 @@ static void run_load(struct server *s, struct weights_cache *weights, struct fut
     if (!loaded || check_same_shape(f, tinker_adapter_describe(loaded), &err) != TINKER_OK) {
         tinker_adapter_free(loaded);
         train_fail(s, f, &err);
-        return;
+        return false;
     }
     tinker_adapter_free(f->model->adapter);
     f->model->adapter = loaded;
     f->model->rewound = false;
     struct wire_load_weights_response res = { .path = r->path, .model_id = f->model->id };
-    finish_saved(s, f, &wire_load_weights_response, &res);
+    return finish_saved(s, f, &wire_load_weights_response, &res);
 }
 
 /* ---- life of a model ---------------------------------------------------------------------------------- */
@@ -335,7 +336,7 @@ static void end_model(struct server *s, struct model *m, const char *reason)
     train_release(s, m);
 }
 
-static void run_create(struct server *s, struct weights_cache *weights, struct future *f)
+static bool run_create(struct server *s, struct weights_cache *weights, struct future *f)
 {
     struct model *m = f->model;
     tinker_error err = { 0 };
@@ -343,13 +344,24 @@ static void run_create(struct server *s, struct weights_cache *weights, struct f
         m->adapter = tinker_adapter_new(m->base->engine, &m->lora, &err);
     if (!m->adapter) {
         train_fail(s, f, &err);
-        end_model(s, m, "was never created");
-        return;
+        return false;
     }
     struct wire_create_model_response res = { m->id };
     struct store_outcome outcome = { 0 };
-    if (!train_finish_json(s, f, &wire_create_model_response, &res, &outcome))
-        end_model(s, m, "was never created");
+    return train_finish_json(s, f, &wire_create_model_response, &res, &outcome);
+}
+
+/* The first request of a model.  Without it there is none, whatever comes after. */
+static void begin_model(struct server *s, struct weights_cache *weights, struct future *f)
+{
+    struct model *m = f->model;
+    bool made = false;
+    if (f->work->refused[0])
+        future_fail(s, f, TINKER_CATEGORY_USER, "%s", f->work->refused);
+    else
+        made = f->kind == WORK_CREATE ? run_create(s, weights, f) : run_load(s, weights, f);
+    if (!made)
+        end_model(s, m, MODEL_NEVER_CREATED);
 }
 
 void train_release(struct server *s, struct model *m)
@@ -396,19 +408,18 @@ bool train_start(struct server *s, struct weights_cache *weights, struct future 
     if (model_ended(s, f))
         return false;
     f->model->used = ++weights->tick;
+    if (f->kind == WORK_CREATE || f->kind == WORK_CREATE_BY_LOAD) {
+        begin_model(s, weights, f);
+        return false;
+    }
     if (f->work->refused[0]) {
         future_fail(s, f, TINKER_CATEGORY_USER, "%s", f->work->refused);
         return false;
     }
-    bool makes_own = f->kind == WORK_CREATE || f->kind == WORK_CREATE_BY_LOAD ||
-                     f->kind == WORK_LOAD || f->kind == WORK_UNLOAD;
+    bool makes_own = f->kind == WORK_LOAD || f->kind == WORK_UNLOAD;
     if (!makes_own && !ensure_adapter(s, weights, f))
         return false;
     switch (f->kind) {
-    case WORK_CREATE:
-        run_create(s, weights, f);
-        break;
-    case WORK_CREATE_BY_LOAD:
     case WORK_LOAD:
         run_load(s, weights, f);
         break;
@@ -426,7 +437,7 @@ bool train_start(struct server *s, struct weights_cache *weights, struct future 
     case WORK_UNLOAD:
         run_unload(s, f);
         break;
-    case WORK_SAMPLE:
+    default:
         break;
     }
     return false;

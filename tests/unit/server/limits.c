@@ -221,6 +221,44 @@ static void test_loading(void)
     server_close(s);
 }
 
+static void check_never_created(struct server *s, const char *session, int n)
+{
+    char model[96];
+    snprintf(model, sizeof(model), "%s:train:%d", session, n);
+    struct reply r = result_of(s, forward_backward(s, model, 1));
+    CHECK(strstr(member(&r, "error"), "was never created"));
+    reply_clear(&r);
+}
+
+static void test_a_model_that_could_not_begin_is_none(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    char session[64], model[96], weights[600];
+    make_session(s, session);
+    make_model(s, session, 0, model);
+    struct reply r = result_of(s, post(s, "/api/v1/create_model",
+                                       "{\"session_id\":\"%s\",\"model_seq_id\":1,"
+                                       "\"base_model\":\"other\",\"lora_config\":{\"rank\":8}}",
+                                       session));
+    CHECK(strstr(member(&r, "error"), "is not served here"));
+    reply_clear(&r);
+    check_never_created(s, session, 1);
+    r = result_of(s, post(s, "/api/v1/save_weights",
+                          "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"x\"}", model));
+    reply_clear(&r);
+    snprintf(weights, sizeof(weights), "%s/checkpoints", test_data);
+    os_remove_tree(weights, NULL); /* the record is there, the files are not */
+    r = result_of(s, post(s, "/api/v1/load_weights",
+                          "{\"session_id\":\"%s\",\"model_seq_id\":2,\"optimizer\":true,"
+                          "\"path\":\"tinker://%s/weights/x\"}",
+                          session, model));
+    CHECK(*member(&r, "error"));
+    reply_clear(&r);
+    check_never_created(s, session, 2);
+    server_close(s);
+}
+
 static void one_queued(struct server_options *o)
 {
     o->max_queued_samples = 1;
@@ -492,6 +530,7 @@ int main(void)
     RUN(test_names_stay_inside);
     RUN(test_checkpoints);
     RUN(test_loading);
+    RUN(test_a_model_that_could_not_begin_is_none);
     RUN(test_a_full_queue_says_429);
     RUN(test_strict_context);
     RUN(test_no_tokens_is_not_no_limit);
