@@ -265,7 +265,7 @@ static tinker_status check_file(const char *path, const char *etag, bool *same, 
 {
     *same = true;
     if (is_hex(etag, 40)) {
-        snprintf(key, 65, "%s", etag);
+        memcpy(key, etag, 41); /* with its NUL */
         return check_sha1(path, etag, same, err);
     }
     tinker_status status = sha256_of_file(path, key, err);
