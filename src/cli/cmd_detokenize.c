@@ -75,7 +75,7 @@ int cmd_detokenize(int argc, char **argv)
                                    sizeof(opts) / sizeof(opts[0]),
                                    args,
                                    1,
-                                   "tinker detokenize -m tinker/tiny 72 101 108 108 111" };
+                                   "tinker detokenize -m tinker/tiny 582 11 1926" };
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;

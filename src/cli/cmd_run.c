@@ -271,7 +271,7 @@ int cmd_run_info(int argc, char **argv)
                                   "owned, or accessible: those of others too", &scope, scopes } };
     const struct opt_arg args[] = { { "RUN_ID", &id, false, NULL } };
     const struct opt_spec spec = { "run info", "Show one training run.",       opts, 1, args,
-                                   1,          "tinker run info 5a7c…:train:0" };
+                                   1,          "tinker run info RUN_ID" };
     struct api a;
     tinker_error err;
     int status;

@@ -137,4 +137,12 @@ for page in $pages; do
 done >"$work/missing"
 ! grep -q . "$work/missing"
 tap "every link to a file leads somewhere" $? "$work/missing"
+
+for page in $pages docs/internals/*.md CONTRIBUTING.md src/*/README.md; do
+    grep -oE '`[a-z_0-9/]+\.[ch]`' "$page" | tr -d '`' | sort -u | while read -r file; do
+        find src include tests bench fuzz examples tools -path "*/$file" -o -path "$file" | grep -q . || echo "$page: $file"
+    done
+done >"$work/missing"
+! grep -q . "$work/missing"
+tap "every source file that the text names exists" $? "$work/missing"
 tap_plan
