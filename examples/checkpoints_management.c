@@ -60,8 +60,9 @@ int main(int argc, char **argv)
     expect(w && w->expires_us == TINKER_NO_TIME && w->is_public, "no end, and public");
     tinker_future_free(f);
 
-    f = need(tinker_rest_publish_checkpoint(rest, weights_path, &err), "publish again");
-    if (tinker_future_wait(f, MINUTE_MS, &err) != TINKER_OK && err.http_status != 409)
+    f = tinker_future_await(tinker_rest_publish_checkpoint(rest, weights_path, &err), MINUTE_MS,
+                            &err);
+    if (!f && err.http_status != 409)
         die("publish again"); /* 409 says that it is public already, which is what we want */
     tinker_future_free(f);
     finish(tinker_rest_unpublish_checkpoint(rest, weights_path, &err), "unpublish");

@@ -10,9 +10,11 @@
 static int show(void *state, int64_t done, int64_t total)
 {
     (void)state;
-    fprintf(stderr, "\r%3d%% of %lld bytes", total > 0 ? (int)(done * 100 / total) : 100,
-            (long long)total);
-    return 0; /* go on */
+    if (total > 0)
+        fprintf(stderr, "\r%3d%% of %lld bytes", (int)(done * 100 / total), (long long)total);
+    else
+        fprintf(stderr, "\r%lld bytes", (long long)done); /* the length was not told */
+    return 0;                                             /* go on */
 }
 
 int main(int argc, char **argv)
@@ -27,8 +29,10 @@ int main(int argc, char **argv)
     opts.progress = show;
     tinker_service *service = need(tinker_service_new(NULL, &err), "service");
     tinker_rest *r = need(tinker_service_create_rest(service, &err), "REST client");
-    tinker_future *f =
-        await(tinker_rest_download_checkpoint(r, argv[1], file, &opts, &err), "download");
+    tinker_future *f = /* however long it takes: the progress is shown */
+        need(tinker_future_await(tinker_rest_download_checkpoint(r, argv[1], file, &opts, &err), -1,
+                                 &err),
+             "download");
     fputc('\n', stderr);
     printf("%s\n", tinker_future_path(f));
     if (argc > 3) {

@@ -5,6 +5,7 @@
  * The queue's descriptor is readable while completed futures wait; their callbacks run
  * here, in dispatch, and nowhere else, so the program needs no locks. */
 #include "example.h"
+#include <errno.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -49,7 +50,11 @@ static void run(struct program *p)
     struct pollfd fds[2] = { { .fd = tinker_queue_fd(p->queue), .events = POLLIN },
                              { .fd = STDIN_FILENO, .events = POLLIN } };
     int watched = isatty(STDIN_FILENO) ? 2 : 1;
-    while (p->open > 0 && poll(fds, (nfds_t)watched, MINUTE_MS) > 0) {
+    while (p->open > 0) {
+        int ready = poll(fds, (nfds_t)watched, MINUTE_MS);
+        if (ready < 0 && errno == EINTR)
+            continue; /* a signal, such as that of a resized window */
+        expect(ready > 0, "an answer comes within a minute");
         if (fds[0].revents)
             tinker_queue_dispatch(p->queue, 0);
         if (watched == 2 && fds[1].revents) {

@@ -36,9 +36,7 @@ static inline void *need(void *object, const char *what)
 /* The future that a call returned, once it has its result. */
 static inline tinker_future *await(tinker_future *f, const char *what)
 {
-    if (!f || tinker_future_wait(f, MINUTE_MS, &err) != TINKER_OK)
-        die(what);
-    return f;
+    return need(tinker_future_await(f, MINUTE_MS, &err), what);
 }
 
 /* For futures whose success is all there is to know. */

@@ -63,7 +63,7 @@ static inline size_t read_request(struct intercepted *c)
             if (strncasecmp(line + 1, "content-length:", 15) == 0)
                 whole += strtoul(line + 16, NULL, 10);
     }
-    return n;
+    return whole > 0 && n >= whole ? n : 0; /* 0 also when it is too long */
 }
 
 /* To the service, and its reply back, byte for byte but for one header. */
@@ -113,11 +113,16 @@ static inline void *accept_all(void *state)
             return NULL;
         c->proxy = proxy;
         c->fd = accept(proxy->listener, NULL, NULL);
-        if (c->fd < 0 || pthread_create(&thread, NULL, serve_one, c) != 0) {
+        if (c->fd < 0) {
             free(c);
             return NULL;
         }
-        pthread_detach(thread);
+        if (pthread_create(&thread, NULL, serve_one, c) == 0)
+            pthread_detach(thread);
+        else {
+            close(c->fd); /* the client tries again */
+            free(c);
+        }
     }
 }
 

@@ -33,11 +33,9 @@ int main(int argc, char **argv)
     tinker_tokenizer_free(tok);
 
     finish(tinker_training_unload(t, &err), "unload");
-    f = tinker_training_optim_step(t, NULL, &err);
-    tinker_status status = f ? tinker_future_wait(f, MINUTE_MS, &err) : err.status;
-    printf("unloaded; a step now: %s, %s\n", tinker_status_name(status), err.message);
-    expect(status == TINKER_ESTATE, "an unloaded model takes no more steps");
-    tinker_future_free(f);
+    f = tinker_future_await(tinker_training_optim_step(t, NULL, &err), MINUTE_MS, &err);
+    expect(!f && err.status == TINKER_ESTATE, "an unloaded model takes no more steps");
+    printf("unloaded; a step now: %s, %s\n", tinker_status_name(err.status), err.message);
     tinker_training_free(t);
     tinker_service_free(service);
     return EXIT_SUCCESS;

@@ -32,12 +32,13 @@ static tinker_status sample(tinker_sampler *s, const tinker_chunk *chunks, size_
     tinker_sampling_params params = TINKER_SAMPLING_PARAMS_INIT;
     params.max_tokens = 8;
     params.has_seed = 1;
-    tinker_future *f = tinker_sampler_sample(s, &input, &params, NULL, &err);
-    tinker_status status = f ? tinker_future_wait(f, MINUTE_MS, &err) : err.status;
-    if (status == TINKER_OK)
-        printf("%zu tokens\n", tinker_future_sample(f)->sequences[0].n);
+    tinker_future *f =
+        tinker_future_await(tinker_sampler_sample(s, &input, &params, NULL, &err), MINUTE_MS, &err);
+    if (!f)
+        return err.status;
+    printf("%zu tokens\n", tinker_future_sample(f)->sequences[0].n);
     tinker_future_free(f);
-    return status;
+    return TINKER_OK;
 }
 
 int main(int argc, char **argv)

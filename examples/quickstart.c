@@ -7,8 +7,8 @@
  * held-out sentences use names that the fine-tuning never saw.  Everything goes through the
  * public API to the service that TINKER_BASE_URL names. */
 #include "example.h"
-#include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { BATCH = 32, HELD_OUT = 64, TIMEOUT_MS = 120000 };
 
@@ -73,13 +73,11 @@ static int evaluate(tinker_sampler *sampler, tinker_tokenizer *tok, tinker_rende
     params.n_stop = stop.n;
     for (size_t i = 0; i < n; i++) {
         tinker_message m = { .role = "user", .content = s[i].text };
-        tinker_rendered *prompt = tinker_renderer_prompt(renderer, &m, 1, NULL, NULL, &err);
-        if (!prompt)
-            die("prompt");
+        tinker_rendered *prompt =
+            need(tinker_renderer_prompt(renderer, &m, 1, NULL, NULL, &err), "prompt");
         answers[i] =
-            tinker_sampler_sample(sampler, &prompt->examples[0].input, &params, NULL, &err);
-        if (!answers[i])
-            die("sample");
+            need(tinker_sampler_sample(sampler, &prompt->examples[0].input, &params, NULL, &err),
+                 "sample");
         tinker_rendered_free(prompt);
     }
     int right = 0;
@@ -113,11 +111,10 @@ static double train_batch(tinker_training *t, tinker_renderer *renderer, double 
         tinker_message m[2] = { { .role = "user", .content = s.text },
                                 { .role = "assistant", .content = s.record } };
         tinker_rendered *x =
-            tinker_renderer_example(renderer, m, 2, TINKER_TRAIN_LAST_ASSISTANT_MESSAGE, &err);
-        rows[i] =
-            x ? tinker_training_row_new(&x->examples[0], 0, TINKER_REDUCTION_NONE, &err) : NULL;
-        if (!rows[i])
-            die("example");
+            need(tinker_renderer_example(renderer, m, 2, TINKER_TRAIN_LAST_ASSISTANT_MESSAGE, &err),
+                 "example");
+        rows[i] = need(tinker_training_row_new(&x->examples[0], 0, TINKER_REDUCTION_NONE, &err),
+                       "training row");
         data[i] = rows[i]->datum;
         trained += rows[i]->n_trained;
         tinker_rendered_free(x);
@@ -125,15 +122,14 @@ static double train_batch(tinker_training *t, tinker_renderer *renderer, double 
     tinker_loss loss = { .name = "cross_entropy" };
     tinker_adam adam = TINKER_ADAM_INIT;
     adam.learning_rate = learning_rate;
-    tinker_future *fb = tinker_training_forward_backward(t, data, BATCH, &loss, &err);
-    tinker_future *step = fb ? tinker_training_optim_step(t, &adam, &err) : NULL;
-    if (!step || tinker_future_wait(fb, TIMEOUT_MS, &err) != TINKER_OK ||
-        tinker_future_wait(step, TIMEOUT_MS, &err) != TINKER_OK)
+    tinker_future *both[2];
+    both[0] = need(tinker_training_forward_backward(t, data, BATCH, &loss, &err), "pass");
+    both[1] = need(tinker_training_optim_step(t, &adam, &err), "step");
+    if (tinker_future_wait_all(both, 2, TIMEOUT_MS, &err) != TINKER_OK)
         die("training step");
-    const tinker_forward_backward *r = tinker_future_forward_backward(fb);
-    double value = tinker_metric(r->metrics, r->n_metrics, "loss:sum", NAN) / (double)trained;
-    tinker_future_free(step);
-    tinker_future_free(fb);
+    double value = loss_of(both[0]) / (double)trained;
+    tinker_future_free(both[0]);
+    tinker_future_free(both[1]);
     for (size_t i = 0; i < BATCH; i++)
         tinker_training_row_free(rows[i]);
     return value;
@@ -142,6 +138,11 @@ static double train_batch(tinker_training *t, tinker_renderer *renderer, double 
 static void progress(int step, int steps, double loss)
 {
     char bar[31];
+    if (!isatty(STDERR_FILENO)) { /* a file: a line now and then */
+        if (step % 10 == 0 || step == steps)
+            fprintf(stderr, "  training %d/%d  loss %.3f\n", step, steps, loss);
+        return;
+    }
     int filled = step * 30 / steps;
     for (int i = 0; i < 30; i++)
         bar[i] = i < filled ? '#' : '.';
@@ -161,17 +162,16 @@ int main(int argc, char **argv)
     struct timespec begin, end;
     clock_gettime(CLOCK_MONOTONIC, &begin);
 
-    tinker_tokenizer *tok = tinker_tokenizer_load(argv[2], NULL, &err);
-    tinker_renderer *renderer = tok ? tinker_renderer_new("qwen3_instruct", tok, NULL, &err) : NULL;
-    tinker_service *service = renderer ? tinker_service_new(NULL, &err) : NULL;
+    tinker_tokenizer *tok = need(tinker_tokenizer_load(argv[2], NULL, &err), argv[2]);
+    tinker_renderer *renderer =
+        need(tinker_renderer_new("qwen3_instruct", tok, NULL, &err), "renderer");
+    tinker_service *service = need(tinker_service_new(NULL, &err), "service");
     tinker_lora lora = TINKER_LORA_INIT;
     lora.has_seed = 1;
-    tinker_training *training =
-        service ? tinker_service_create_lora(service, argv[1], &lora, TIMEOUT_MS, &err) : NULL;
+    tinker_training *training = need(
+        tinker_service_create_lora(service, argv[1], &lora, TIMEOUT_MS, &err), "training client");
     tinker_sampler *base =
-        training ? tinker_service_create_sampler(service, argv[1], NULL, TIMEOUT_MS, &err) : NULL;
-    if (!base)
-        die("set-up");
+        need(tinker_service_create_sampler(service, argv[1], NULL, TIMEOUT_MS, &err), "sampler");
 
     struct sentence held_out[HELD_OUT];
     for (size_t i = 0; i < HELD_OUT; i++)
@@ -183,9 +183,8 @@ int main(int argc, char **argv)
         double rate = 4e-3 * (i < steps / 2 ? 1.0 : 2.0 * (steps - i) / steps);
         progress(i + 1, steps, train_batch(training, renderer, rate));
     }
-    tinker_sampler *tuned = tinker_training_create_sampler(training, TIMEOUT_MS, &err);
-    if (!tuned)
-        die("sampler");
+    tinker_sampler *tuned =
+        need(tinker_training_create_sampler(training, TIMEOUT_MS, &err), "sampler");
     int after = evaluate(tuned, tok, renderer, held_out, HELD_OUT, after_text, sizeof after_text);
     fprintf(stderr, "  after    %d of %d held-out sentences right\n", after, HELD_OUT);
     printf("prompt  %s\nbefore  %s\nafter   %s\nwanted  %s\n", held_out[0].text, before_text,

@@ -88,9 +88,9 @@ int main(int argc, char **argv)
         if (step % 2 == 0) {
             char name[32];
             snprintf(name, sizeof(name), "step-%d", step);
-            tinker_future *save = need(tinker_training_save_state(t, name, NULL, &err), "save");
-            int saved = tinker_future_wait(save, MINUTE_MS, &err) == TINKER_OK;
-            printf("%s %s\n", saved ? "saved" : "not saved:", saved ? name : err.message);
+            tinker_future *save = tinker_future_await(
+                tinker_training_save_state(t, name, NULL, &err), MINUTE_MS, &err);
+            printf("%s %s\n", save ? "saved" : "not saved:", save ? name : err.message);
             tinker_future_free(save); /* when the model is lost the next step will tell */
         }
         fflush(stdout);

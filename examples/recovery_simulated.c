@@ -69,7 +69,8 @@ int main(int argc, char **argv)
         need(tinker_service_create_lora(service, model, NULL, MINUTE_MS, &err), "training client");
     tinker_training *bare =
         need(tinker_service_create_lora(service, model, NULL, MINUTE_MS, &err), "training client");
-    tinker_service_attach(service, "story", "recovery.", on_event, NULL, &err);
+    if (tinker_service_attach(service, "story", "recovery.", on_event, NULL, &err) != TINKER_OK)
+        die("hook");
     train_step(t, &datum, 1);
     tinker_future *save = await(tinker_training_save_state(t, "one", NULL, &err), "save");
     double at_save = train_step(t, &datum, 1);

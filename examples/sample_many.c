@@ -77,6 +77,7 @@ int main(int argc, char **argv)
     tinker_map_free(m);
     tinker_sampler_free(s);
     tinker_service_free(service);
+    signal(SIGINT, SIG_DFL); /* the handler needs the canceller */
     tinker_canceller_free(canceller);
     return EXIT_SUCCESS;
 }

@@ -58,10 +58,11 @@ int main(int argc, char **argv)
     screen.tokens = 0; /* enough: the service stops sampling */
     screen.enough = 3;
     printf("%s", prompt);
-    f = tinker_sampler_sample_stream(s, input, &params, NULL, show, &screen, &err);
-    expect(f && tinker_future_wait(f, MINUTE_MS, &err) == TINKER_ECANCELED, "the callback ends it");
+    f = tinker_future_await(
+        tinker_sampler_sample_stream(s, input, &params, NULL, show, &screen, &err), MINUTE_MS,
+        &err);
+    expect(!f && err.status == TINKER_ECANCELED, "the callback ends it");
     printf("\nended after %d tokens\n", screen.tokens);
-    tinker_future_free(f);
 
     tinker_text_clear(&screen.text);
     tinker_decoder_free(screen.decoder);

@@ -52,11 +52,10 @@ int main(int argc, char **argv)
            "and so is its sampler");
     tinker_future_free(f);
 
-    f = tinker_rest_session(rest, "no-such-session", TINKER_SCOPE_OWNED, &err);
-    expect(f && tinker_future_wait(f, MINUTE_MS, &err) == TINKER_EHTTP && err.http_status == 404,
-           "another one is not found");
+    f = tinker_future_await(tinker_rest_session(rest, "no-such-session", TINKER_SCOPE_OWNED, &err),
+                            MINUTE_MS, &err);
+    expect(!f && err.status == TINKER_EHTTP && err.http_status == 404, "another one is not found");
     printf("no-such-session  status %d\n", err.http_status);
-    tinker_future_free(f);
 
     tinker_sampler_free(s);
     tinker_training_free(t);

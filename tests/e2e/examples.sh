@@ -57,6 +57,7 @@ says metrics '^counter +tinkex_requests_total +[1-9]' '^histogram +demo_length +
 says model_info_and_unload '^lora +yes, rank 4$' '^vocabulary 2048 tokens$' '^unloaded; a step now: TINKER_ESTATE'
 says multimodal '^with an image of 69 bytes: .*only encoded_text' '^with the text alone: [1-8] tokens$'
 says queue_state_observer '^paused: capacity, all machines are busy' '^paused: rate limit, ' '^log: Sampling is paused' ' after 4 polls$'
+says receive_events '^6: "text":"' '^[6-9] events, then the end$' '^ended after 2 events$'
 says recovery_live '^step [4-7] failed: .* was lost' '^recovered from step [246]$' '^saved step-8$'
 [ "$(awk '/^step .* loss/ { if (l[$2] && l[$2] != $4) bad = 1; again += !!l[$2]; l[$2] = $4 } END { print (!bad && again > 0) }' "$out/recovery_live.out")" = 1 ]
 tap "recovery_live: the steps taken again are the same" $? "$out/recovery_live.out"
