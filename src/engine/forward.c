@@ -125,10 +125,8 @@ void forward_logits(const struct model *m, struct threads *t, struct forward_spa
 struct logits_norm logits_normalise(const float *z, size_t vocab, float inv_temperature)
 {
     const struct vec_ops *ops = vec_ops();
-    float max = ops->largest(z, vocab);
-    size_t top = 0;
-    while (top + 1 < vocab && z[top] != max)
-        top++;
+    size_t top = vec_argmax(z, vocab);
+    float max = z[top];
     double others = ops->sum_exp(z, top, max, inv_temperature) +
                     ops->sum_exp(z + top + 1, vocab - top - 1, max, inv_temperature);
     return (struct logits_norm){ max, (float)log1p(others), inv_temperature };

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdatomic.h>
 #include "base/rand.h"
+#include "engine/kernels/vec.h"
 
 struct job {
     tinker_generator *g;
@@ -70,13 +71,7 @@ static void draw_tokens(tinker_generator *g, const struct want *w, const float *
 /* False for NaN and +infinity anywhere, and when nothing is finite. */
 static bool usable(const float *z, size_t vocab)
 {
-    float max = -INFINITY;
-    bool nan = false;
-    for (size_t i = 0; i < vocab; i++) {
-        nan |= z[i] != z[i];
-        max = z[i] > max ? z[i] : max;
-    }
-    return !nan && isfinite(max);
+    return !vec_ops()->has_nan(z, vocab) && isfinite(vec_ops()->largest(z, vocab));
 }
 
 static void evaluate_row(tinker_generator *g, struct want *w, const float *z)

@@ -7,14 +7,11 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include "engine/kernels/vec.h"
 
 int32_t sample_argmax(const float *z, size_t n)
 {
-    size_t best = 0;
-    for (size_t i = 1; i < n; i++)
-        if (z[i] > z[best])
-            best = i;
-    return (int32_t)best;
+    return (int32_t)vec_argmax(z, n);
 }
 
 static int by_value(const void *a, const void *b)
@@ -44,7 +41,7 @@ size_t sample_top(const float *z, size_t n, size_t k, struct candidate *scratch)
 {
     if (k > n)
         k = n;
-    float max = z[sample_argmax(z, n)];
+    float max = vec_ops()->largest(z, n);
     size_t count = 0;
     for (float distance = 2; count < k; distance *= 2)
         count = collect(z, n, distance > 1e30f ? -INFINITY : max - distance, scratch);
@@ -72,10 +69,8 @@ static size_t nucleus(const struct candidate *c, size_t count, float inv_tempera
 static size_t nucleus_of_all(const float *z, size_t n, const struct sample_rule *rule,
                              struct candidate *scratch)
 {
-    float max = z[sample_argmax(z, n)];
-    double total = 0;
-    for (size_t i = 0; i < n; i++)
-        total += weight(z[i], max, rule->inv_temperature);
+    float max = vec_ops()->largest(z, n);
+    double total = vec_ops()->sum_exp(z, n, max, rule->inv_temperature);
     float distance = 4 / rule->inv_temperature;
     for (;;) {
         size_t count = collect(z, n, distance > 1e30f ? -INFINITY : max - distance, scratch);
@@ -132,11 +127,11 @@ static int32_t draw_all(const float *z, size_t n, float inv_temperature, double 
     enum { BLOCKS = 256 };
     double sums[BLOCKS], total = 0, sum = 0;
     size_t length = (n + BLOCKS - 1) / BLOCKS, last = 0;
-    float max = z[sample_argmax(z, n)];
+    float max = vec_ops()->largest(z, n);
     for (size_t b = 0; b * length < n; b++) {
-        sums[b] = 0;
-        for (size_t i = b * length; i < n && i < (b + 1) * length; i++)
-            sums[b] += weight(z[i], max, inv_temperature);
+        size_t left = n - b * length;
+        sums[b] =
+            vec_ops()->sum_exp(z + b * length, left < length ? left : length, max, inv_temperature);
         total += sums[b];
     }
     for (size_t b = 0; b * length < n; b++) {

@@ -67,6 +67,11 @@ INLINE void vec_fma_to(vec *sum, vec a, vec b)
 {
     __asm__("vfmadd231ps %2, %1, %0" : "+x"(*sum) : "x"(a), "x"(b));
 }
+/* Is a NaN among the two? */
+INLINE int vec_nan(vec a, vec b)
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q)) != 0;
+}
 INLINE vec vec_sqrt(vec a)
 {
     return _mm256_sqrt_ps(a);

@@ -64,6 +64,11 @@ INLINE void vec_fma_to(vec *sum, vec a, vec b)
 {
     __asm__("vfmadd231ps %2, %1, %0" : "+v"(*sum) : "v"(a), "v"(b));
 }
+/* Is a NaN among the two? */
+INLINE int vec_nan(vec a, vec b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) != 0;
+}
 INLINE vec vec_sqrt(vec a)
 {
     return _mm512_sqrt_ps(a);

@@ -30,6 +30,14 @@ static float largest(const float *z, size_t n)
     return max;
 }
 
+static int has_nan(const float *z, size_t n)
+{
+    size_t i = 0;
+    while (i < n && z[i] == z[i])
+        i++;
+    return i < n;
+}
+
 static double sum_exp(const float *z, size_t n, float max, float scale)
 {
     double sum = 0;
@@ -91,7 +99,7 @@ static void add(float *y, const float *x, size_t n)
 }
 
 const struct vec_ops vec_plain = {
-    silu, silu_backward, largest, sum_exp, softmax, dot, dot3, scale_by, add,
+    silu, silu_backward, largest, has_nan, sum_exp, softmax, dot, dot3, scale_by, add,
 };
 
 const struct vec_ops *vec_ops(void)
@@ -104,4 +112,18 @@ const struct vec_ops *vec_ops(void)
         return &vec_avx2;
 #endif
     return &vec_plain;
+}
+
+/* The maximum first, then the block that has it: only there is it looked for one by one. */
+size_t vec_argmax(const float *z, size_t n)
+{
+    enum { BLOCK = 1024 };
+    const struct vec_ops *ops = vec_ops();
+    float max = ops->largest(z, n);
+    size_t i = 0;
+    while (i + BLOCK < n && ops->largest(z + i, BLOCK) != max)
+        i += BLOCK;
+    while (i + 1 < n && z[i] != max)
+        i++;
+    return i;
 }

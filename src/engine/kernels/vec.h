@@ -15,6 +15,7 @@ struct vec_ops {
     /* dup holds the gradient of silu(gate) * up: dgate and dup receive those of gate, up. */
     void (*silu_backward)(float *dgate, float *dup, const float *gate, const float *up, size_t n);
     float (*largest)(const float *z, size_t n); /* n > 0; -infinity is fine, NaN is not */
+    int (*has_nan)(const float *z, size_t n);
     /* sum of exp((z - max) * scale), blocks of floats summed in double */
     double (*sum_exp)(const float *z, size_t n, float max, float scale);
     /* z = factor * exp((z - max) * scale - shift) */
@@ -29,5 +30,8 @@ struct vec_ops {
 extern const struct vec_ops vec_plain, vec_avx2, vec_avx512;
 
 const struct vec_ops *vec_ops(void); /* of the kernels that dispatch.c chose */
+
+/* The index of the largest of n > 0 values, the first one of equals; no NaN. */
+size_t vec_argmax(const float *z, size_t n);
 
 #endif

@@ -3,5 +3,5 @@
 #include "engine/kernels/vecbody.h"
 
 const struct vec_ops vec_avx512 = {
-    silu, silu_backward, largest, sum_exp, softmax, dot, dot3, scale_by, add,
+    silu, silu_backward, largest, has_nan, sum_exp, softmax, dot, dot3, scale_by, add,
 };

@@ -72,6 +72,17 @@ static float largest(const float *z, size_t n)
     return max;
 }
 
+static int has_nan(const float *z, size_t n)
+{
+    size_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES)
+        if (vec_nan(vec_load(z + i), vec_load(z + i + LANES)))
+            return 1;
+    while (i < n && z[i] == z[i])
+        i++;
+    return i < n;
+}
+
 /* The sixteen sums in pairs. */
 INLINE float total(const vec *sum)
 {

@@ -139,8 +139,28 @@ static void place_does_not_matter(const struct vec_ops *v)
     CHECK_INT(wrong, 0);
 }
 
+/* A NaN is found at every place, and infinities are none. */
+static void finds_nan(const struct vec_ops *v)
+{
+    float z[70];
+    int wrong = 0;
+    fill(z, 70, 10);
+    z[5] = INFINITY;
+    z[60] = -INFINITY;
+    for (size_t n = 0; n <= 70; n++)
+        wrong += v->has_nan(z, n) != 0;
+    for (size_t i = 0; i < 70; i++) {
+        float kept = z[i];
+        z[i] = NAN;
+        wrong += v->has_nan(z, 70) == 0 || v->has_nan(z, i) != 0;
+        z[i] = kept;
+    }
+    CHECK_INT(wrong, 0);
+}
+
 static void all(const struct vec_ops *v)
 {
+    finds_nan(v);
     silu_is_exact(v);
     softmax_pieces(v);
     sums(v);
@@ -157,10 +177,26 @@ static void chosen(void)
     all(vec_ops());
 }
 
+static void argmax_is_the_first_of_equals(void)
+{
+    enum { LONG = 5000 };
+    static float z[LONG];
+    for (size_t at = 0; at < LONG; at += 7) {
+        for (size_t i = 0; i < LONG; i++)
+            z[i] = -1 - (float)(i % 13);
+        z[at] = z[LONG - 1] = 2;
+        CHECK_INT(vec_argmax(z, LONG), at);
+        CHECK_INT(vec_argmax(z + at, LONG - at), 0);
+    }
+    z[0] = -INFINITY;
+    CHECK_INT(vec_argmax(z, 1), 0);
+}
+
 int main(void)
 {
     printf("# kernels: %s\n", kernels_name());
     RUN(plain);
     RUN(chosen);
+    RUN(argmax_is_the_first_of_equals);
     return tap_done();
 }
