@@ -22,6 +22,8 @@ struct job {
     const struct attn_ops *ops;
     const float *q, *out, *lse, *dout;
     float *y, *y_lse, *dq, *dk, *dv;
+    attention_place *place;
+    const void *arg;
     size_t rows, heads, kv_heads, group, hd;
     float scale;
 };
@@ -123,24 +125,65 @@ static void forward_chunk(const struct job *j, size_t kv, size_t row, size_t end
     }
 }
 
-static void forward_slice(void *arg, size_t begin, size_t end)
+/* A task: some rows and a kv head. */
+struct task {
+    size_t kv, row, end;
+};
+
+static size_t chunks(const struct job *j)
+{
+    return (j->rows + CHUNK - 1) / CHUNK;
+}
+
+static struct task task_at(const struct job *j, size_t i)
+{
+    size_t row = i % chunks(j) * CHUNK;
+    return (struct task){ i / chunks(j), row, row + CHUNK < j->rows ? row + CHUNK : j->rows };
+}
+
+static void place_slice(void *arg, size_t begin, size_t end)
 {
     const struct job *j = arg;
-    size_t chunks = (j->rows + CHUNK - 1) / CHUNK;
     for (size_t i = begin; i < end; i++) {
-        size_t row = i % chunks * CHUNK;
-        forward_chunk(j, i / chunks, row, row + CHUNK < j->rows ? row + CHUNK : j->rows);
+        struct task t = task_at(j, i);
+        j->place(j->arg, t.kv, t.row, t.end);
     }
 }
 
-void attention_forward(struct threads *t, const struct attention *a, const float *q, float *out,
-                       float *lse)
+static void forward_slice(void *arg, size_t begin, size_t end)
+{
+    const struct job *j = arg;
+    for (size_t i = begin; i < end; i++) {
+        struct task t = task_at(j, i);
+        forward_chunk(j, t.kv, t.row, t.end);
+    }
+}
+
+/* Where no row sees another one, a core meets the keys that it has just written. */
+static void both_slice(void *arg, size_t begin, size_t end)
+{
+    for (size_t i = begin; i < end; i++) {
+        place_slice(arg, i, i + 1);
+        forward_slice(arg, i, i + 1);
+    }
+}
+
+void attention_forward(struct threads *t, const struct attention *a, attention_place *place,
+                       const void *arg, const float *q, float *out, float *lse)
 {
     struct job j = job_init(a);
+    size_t tasks = chunks(&j) * j.kv_heads;
+    j.place = place;
+    j.arg = arg;
     j.q = q;
     j.y = out;
     j.y_lse = lse;
-    threads_run(t, (j.rows + CHUNK - 1) / CHUNK * j.kv_heads, 1, forward_slice, &j);
+    if (a->batch->n_segments == a->batch->n) {
+        threads_run(t, tasks, 1, both_slice, &j);
+        return;
+    }
+    threads_run(t, tasks, 1, place_slice, &j);
+    threads_run(t, tasks, 1, forward_slice, &j);
 }
 
 static void transpose(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,

@@ -15,10 +15,14 @@ struct attention {
     size_t k_offset, v_offset;  /* of this layer inside a page, in floats */
 };
 
-/* out (rows, heads * hd) from rotated q (rows, heads * hd); lse (rows, heads) is the
- * log of each softmax's denominator, for the backward. */
-void attention_forward(struct threads *t, const struct attention *a, const float *q, float *out,
-                       float *lse);
+/* Rotates the queries of rows [row, end) that share kv head `kv` and puts the head's keys and
+ * values into the pages. */
+typedef void attention_place(const void *arg, size_t kv, size_t row, size_t end);
+
+/* out (rows, heads * hd) from q (rows, heads * hd), which `place` rotates; lse (rows, heads)
+ * is the log of each softmax's denominator, for the backward. */
+void attention_forward(struct threads *t, const struct attention *a, attention_place *place,
+                       const void *arg, const float *q, float *out, float *lse);
 /* Gradients of rotated q, rotated k and v from that of out.  dk and dv are (rows,
  * kv_heads * hd).  Every segment must start at position 0. */
 void attention_backward(struct threads *t, const struct attention *a, const float *q,

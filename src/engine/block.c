@@ -10,7 +10,7 @@
 #include "engine/norm.h"
 #include "engine/rope.h"
 
-enum { ROW_GRAIN = 8, ALIGN_FLOATS = 16 };
+enum { ALIGN_FLOATS = 16 };
 
 /* Hands out aligned pieces of memory; only counts when there is none. */
 struct cutter {
@@ -92,41 +92,41 @@ struct heads_job {
     size_t k_offset, v_offset;
 };
 
-static void place_row(const struct heads_job *j, size_t row)
+/* The norm, where there is one, and the rotation of one head: y from raw. */
+static void turn_head(const struct heads_job *j, float *y, float *rstd, const float *raw,
+                      const float *norm, const float *cs)
+{
+    const struct model_config *c = &j->b->model->config;
+    if (c->qk_norm)
+        *rstd = norm_row(y, raw, norm, c->head_dim, c->norm_eps);
+    else if (y != raw)
+        memcpy(y, raw, c->head_dim * sizeof(*y));
+    rope_rotate(y, cs, c->head_dim);
+}
+
+static void place_row(const struct heads_job *j, size_t kv, size_t row)
 {
     const struct model_config *c = &j->b->model->config;
     const struct segment *seg = &j->b->batch->segments[j->b->segment_of[row]];
     const float *cs = j->b->cs + row * c->head_dim;
-    size_t hd = c->head_dim, pos = seg->pos + row - seg->row;
-    size_t slot = pos % KV_BLOCK;
-    float *page = seg->pages[pos / KV_BLOCK];
-    for (size_t h = 0; h < c->heads; h++) {
-        size_t at = row * c->heads + h;
-        float *q = j->a->q + at * hd;
-        if (c->qk_norm)
-            j->a->q_rstd[at] =
-                norm_row(q, j->a->q_raw + at * hd, j->layer->q_norm, hd, c->norm_eps);
-        rope_rotate(q, cs, hd);
+    size_t hd = c->head_dim, pos = seg->pos + row - seg->row, group = c->heads / c->kv_heads;
+    size_t slot = pos % KV_BLOCK, at = row * c->kv_heads + kv, head = kv * KV_BLOCK * hd;
+    float *page = seg->pages[pos / KV_BLOCK], k[MODEL_MAX_HEAD_DIM];
+    for (size_t i = at * group; i < (at + 1) * group; i++) {
+        float *q = j->a->q + i * hd;
+        turn_head(j, q, &j->a->q_rstd[i], c->qk_norm ? j->a->q_raw + i * hd : q, j->layer->q_norm,
+                  cs);
     }
-    for (size_t h = 0; h < c->kv_heads; h++) {
-        size_t at = row * c->kv_heads + h, head = h * KV_BLOCK * hd;
-        float k[MODEL_MAX_HEAD_DIM];
-        if (c->qk_norm)
-            j->a->k_rstd[at] =
-                norm_row(k, j->a->k_raw + at * hd, j->layer->k_norm, hd, c->norm_eps);
-        else
-            memcpy(k, j->a->k_raw + at * hd, hd * sizeof(*k));
-        rope_rotate(k, cs, hd);
-        for (size_t d = 0; d < hd; d++) /* keys lie transposed: see attn.h */
-            page[j->k_offset + head + d * KV_BLOCK + slot] = k[d];
-        memcpy(page + j->v_offset + head + slot * hd, j->a->v + at * hd, hd * sizeof(*k));
-    }
+    turn_head(j, k, &j->a->k_rstd[at], j->a->k_raw + at * hd, j->layer->k_norm, cs);
+    for (size_t d = 0; d < hd; d++) /* keys lie transposed: see attn.h */
+        page[j->k_offset + head + d * KV_BLOCK + slot] = k[d];
+    memcpy(page + j->v_offset + head + slot * hd, j->a->v + at * hd, hd * sizeof(*k));
 }
 
-static void place_slice(void *arg, size_t begin, size_t end)
+static void place_rows(const void *arg, size_t kv, size_t row, size_t end)
 {
-    for (size_t i = begin; i < end; i++)
-        place_row(arg, i);
+    for (; row < end; row++)
+        place_row(arg, kv, row);
 }
 
 struct mix_job {
@@ -162,9 +162,8 @@ static void attention_part(const struct block *b, size_t layer, size_t k_offset,
     add_lora(b, layer, LINEAR_K, a->k_raw, a->xa[LINEAR_K], a->n1);
     add_lora(b, layer, LINEAR_V, a->v, a->xa[LINEAR_V], a->n1);
     struct heads_job heads = { b, l, a, k_offset, v_offset };
-    threads_run(b->threads, rows, ROW_GRAIN, place_slice, &heads);
     struct attention attention = { c, b->batch, b->segment_of, k_offset, v_offset };
-    attention_forward(b->threads, &attention, a->q, a->att, a->lse);
+    attention_forward(b->threads, &attention, place_rows, &heads, a->q, a->att, a->lse);
     struct linear_set o = { 1, { &l->linear[LINEAR_O] }, { a->x_mid } };
     linear_forward(b->threads, &o, a->att, rows);
     add_lora(b, layer, LINEAR_O, a->x_mid, a->xa[LINEAR_O], a->att);
