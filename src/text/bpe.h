@@ -21,7 +21,7 @@ enum {
     BPE_SPECIAL = 16, /* a special one */
     BPE_MAPPED = 32   /* stored as bytes, spelled with the byte map */
 };
-enum { BPE_MAX_ID = 1 << 24, BPE_VERSION = 4 };
+enum { BPE_MAX_ID = 1 << 24, BPE_VERSION = 5 };
 #define BPE_NONE UINT32_MAX
 
 struct bpe_slot {  /* tokens by their bytes, when there is no trie; empty when meta is 0 */

@@ -7,22 +7,35 @@
 #include <string.h>
 #include "base/err.h"
 
+/* Both halves of a product, into which every bit of a and b goes. */
+static inline uint64_t fold(uint64_t a, uint64_t b)
+{
+    __extension__ unsigned __int128 product = (unsigned __int128)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+/* The 64 bytes at p go into four sums, which do not wait for one another. */
+static inline void add_line(uint64_t sums[4], const char *p)
+{
+    uint64_t word[8];
+    memcpy(word, p, sizeof(word));
+    sums[0] = fold(word[0] ^ 0x9E3779B97F4A7C15u, word[1] ^ sums[0]);
+    sums[1] = fold(word[2] ^ 0xD6E8FEB86659FD93u, word[3] ^ sums[1]);
+    sums[2] = fold(word[4] ^ 0xC2B2AE3D27D4EB4Fu, word[5] ^ sums[2]);
+    sums[3] = fold(word[6] ^ 0x94D049BB133111EBu, word[7] ^ sums[3]);
+}
+
 uint64_t bpe_checksum(const struct bpe_header *h)
 {
     size_t skip = offsetof(struct bpe_header, checksum) + sizeof(h->checksum);
     const char *p = (const char *)h + skip, *end = (const char *)h + h->total;
-    uint64_t lane[4] = { 1, 2, 3, 4 }, word[4];
-    for (; end - p >= 32; p += 32) { /* four independent chains keep the multiplier busy */
-        memcpy(word, p, 32);
-        for (int i = 0; i < 4; i++)
-            lane[i] = (lane[i] ^ word[i]) * 0x9E3779B97F4A7C15u + (lane[i] >> 29);
-    }
-    uint64_t sum = h->total;
-    for (; p < end; p++)
-        sum = (sum ^ (unsigned char)*p) * 0x100000001B3u;
-    for (int i = 0; i < 4; i++)
-        sum = (sum ^ lane[i] ^ (sum >> 31)) * 0xD6E8FEB86659FD93u;
-    return sum;
+    uint64_t sums[4] = { 1, 2, 3, 4 };
+    char last[64] = { 0 };
+    for (; end - p >= 64; p += 64)
+        add_line(sums, p);
+    memcpy(last, p, (size_t)(end - p));
+    add_line(sums, last);
+    return fold(fold(sums[0], sums[1] ^ h->total), fold(sums[2], sums[3] ^ h->total));
 }
 
 static bool inside(const struct bpe_header *h, uint64_t at, uint64_t count, uint64_t size)
@@ -79,14 +92,15 @@ static bool check_slots(const struct bpe *b)
     return used < n;
 }
 
+/* Half of the pairs are empty, in no order: a branch would be wrong every other time. */
 static bool check_pairs(const struct bpe *b)
 {
     size_t used = 0, n = (size_t)1 << b->header->pair_bits;
-    bool bad = false;
+    unsigned bad = 0;
     for (size_t i = 0; i < n; i++) {
-        bool empty = b->pairs[i].rank == BPE_NONE;
-        bad |= !empty && b->pairs[i].id >= b->n_ids;
-        used += !empty;
+        unsigned there = b->pairs[i].rank != BPE_NONE;
+        bad |= there & (b->pairs[i].id >= b->n_ids);
+        used += there;
     }
     return used < n && !bad;
 }
@@ -95,15 +109,15 @@ static bool check_pairs(const struct bpe *b)
  * it is done. */
 static bool check_walk(const struct bpe *b)
 {
-    uint32_t n_cells = (uint32_t)b->header->n_cells, bad = 0;
+    uint32_t n_cells = (uint32_t)b->header->n_cells, bad = 0, farthest = 0;
     for (uint32_t i = 0; i < b->n_ids; i++)
         bad |= (b->parts[i].left >= b->n_ids) | (b->parts[i].right >= b->n_ids);
     for (uint32_t i = 0; i < n_cells; i++) {
-        struct bpe_cell cell = b->trie[i];
-        bad |= (cell.edge >> 9) + 256 > n_cells;
-        bad |= (cell.id != BPE_NONE) & ((cell.id & (BPE_ASIDE - 1u)) >= b->n_ids);
+        const struct bpe_cell *cell = &b->trie[i];
+        farthest = cell->edge > farthest ? cell->edge : farthest;
+        bad |= (cell->id != BPE_NONE) & ((cell->id & (BPE_ASIDE - 1u)) >= b->n_ids);
     }
-    return !bad;
+    return !bad && (farthest >> 9) + 256 <= n_cells;
 }
 
 void bpe_view(struct bpe *b, const struct bpe_header *h)

@@ -11,6 +11,7 @@
 #include "text/tok_json.h"
 
 enum { MAX_FILE = 512 << 20 };
+enum { COARSEST_CLOCK_S = 2 }; /* two changes within it may bear the same time */
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
@@ -52,7 +53,8 @@ static void add_path(struct sha256 *h, const char *path)
     sha256_update(h, path, strlen(path) + 1);
 }
 
-static void add_stat(struct sha256 *h, const char *path)
+/* *changed: when a file last changed in any way. */
+static void add_stat(struct sha256 *h, const char *path, time_t *changed)
 {
     struct stat st;
     if (!*path || stat(path, &st) != 0)
@@ -62,11 +64,13 @@ static void add_stat(struct sha256 *h, const char *path)
                      (int64_t)st.st_mtim.tv_nsec, (int64_t)st.st_ctim.tv_sec,
                      (int64_t)st.st_ctim.tv_nsec };
     sha256_update(h, v, sizeof(v));
+    *changed = st.st_ctim.tv_sec > *changed ? st.st_ctim.tv_sec : *changed;
 }
 
 static void identify(struct tok_files *f, bool lenient)
 {
     struct sha256 h, place;
+    time_t changed = 0;
     sha256_init(&h);
     uint32_t version = BPE_VERSION;
     sha256_update(&h, "tokenizer", 10);
@@ -77,10 +81,11 @@ static void identify(struct tok_files *f, bool lenient)
     place = h;
     sha256_final(&place, f->place);
     add_path(&h, f->chat_template);
-    add_stat(&h, f->main);
-    add_stat(&h, f->config);
-    add_stat(&h, f->chat_template);
+    add_stat(&h, f->main, &changed);
+    add_stat(&h, f->config, &changed);
+    add_stat(&h, f->chat_template, &changed);
     sha256_final(&h, f->identity);
+    f->settled = time(NULL) - changed > COARSEST_CLOCK_S;
 }
 
 tinker_status tok_files_find(struct tok_files *f, const char *path, bool lenient, tinker_error *err)
@@ -104,6 +109,13 @@ tinker_status tok_files_find(struct tok_files *f, const char *path, bool lenient
     pick(f->chat_template, dir, "chat_template.jinja");
     identify(f, lenient);
     return TINKER_OK;
+}
+
+bool tok_files_same(const struct tok_files *f, bool lenient)
+{
+    struct tok_files now = *f;
+    identify(&now, lenient);
+    return memcmp(now.identity, f->identity, sizeof(now.identity)) == 0;
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */
@@ -146,13 +158,14 @@ static tinker_tokenizer *load_source(const struct tok_files *f, const char *dir,
             status = build(f, &main, config ? config : "", config_n, lenient, &block, err);
         if (status != TINKER_OK && main.len <= MAX_FILE)
             err_prefix(err, "%s", f->main);
+        if (status == TINKER_OK && dir && tok_files_same(f, lenient))
+            tok_prebuilt_write(dir, f, block.data, (struct tok_str){ main.data, main.len },
+                               (struct tok_str){ config ? config : "", config_n });
         os_map_close(&main);
     }
     free(config);
     if (status != TINKER_OK)
         return NULL;
-    if (dir)
-        tok_prebuilt_write(dir, f, block.data);
     tinker_tokenizer *t = tok_from_block(block, err);
     if (!t)
         err_prefix(err, "%s", f->main);

@@ -12,6 +12,7 @@ struct tok_files { /* "" when there is none */
     enum tok_format format;
     uint8_t identity[32]; /* of paths, sizes and times: changes when a file does */
     uint8_t place[32];    /* of the paths alone */
+    bool settled;         /* no file changed just now: the next change will have another time */
 };
 
 /* Files of a path (file or directory).  TINKER_ESTATE: none found. */
@@ -26,9 +27,13 @@ tinker_tokenizer *tok_files_load(const struct tok_files *f, const char *dir, boo
 tinker_status tok_family(const struct tok_files *f, struct tok_source *source, struct arena *arena,
                          tinker_error *err);
 
+bool tok_files_same(const struct tok_files *f, bool lenient); /* as when they were found */
+
 /* Prebuilt files.  NULL, silently, when there is no usable one. */
 tinker_tokenizer *tok_prebuilt_open(const char *dir, const struct tok_files *f);
-void tok_prebuilt_write(const char *dir, const struct tok_files *f, const struct bpe_header *block);
+/* main and config: the bytes that the block was made from. */
+void tok_prebuilt_write(const char *dir, const struct tok_files *f, const struct bpe_header *block,
+                        struct tok_str main, struct tok_str config);
 
 /* One object per identity while it is in use, and the last 32 beyond.  make() is called by one
  * thread at a time for an identity. */

@@ -3,8 +3,9 @@
  * There is one file for each place that a tokenizer is loaded from.  It is valid when the SHA-256
  * in its header is that of the source files.  Hashing those takes longer than everything else, so
  * the header also has a stamp of their names, sizes and times: while that is the same, the files
- * are taken to be the same.  A checksum covers the rest.  Files are written aside and renamed.  Any
- * failure only means that the tokenizer is built from its source. */
+ * are taken to be the same.  Times are coarse, so a file that changed in the last two seconds gets
+ * no stamp: it could change again within the same tick.  A checksum covers the rest.  Files are
+ * written aside and renamed.  Any failure only means that the tokenizer is built from its source. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,27 +20,30 @@ static bool file_name(char out[HUB_PATH], const char *dir, const struct tok_file
     return n > 0 && n < HUB_PATH;
 }
 
-static bool add_file(struct sha256 *h, const char *path)
+static void hash_source(struct tok_str main, struct tok_str config, uint8_t out[32])
 {
-    struct os_map map;
-    uint64_t n = 0;
-    if (*path) {
-        if (os_map_open(&map, path, NULL) != TINKER_OK)
-            return false;
-        n = map.len;
-        sha256_update(h, map.data, map.len);
-        os_map_close(&map);
-    }
-    sha256_update(h, &n, sizeof(n)); /* behind the text: where one ends and the other starts */
-    return true;
-}
-
-static bool hash_source(const struct tok_files *f, uint8_t out[32])
-{
+    const struct tok_str files[2] = { main, config };
     struct sha256 h;
     sha256_init(&h);
-    bool ok = add_file(&h, f->main) && add_file(&h, f->config);
+    for (int i = 0; i < 2; i++) {
+        uint64_t n = files[i].n;
+        sha256_update(&h, files[i].s, files[i].n);
+        sha256_update(&h, &n, sizeof(n)); /* behind the text: where one ends and the other starts */
+    }
     sha256_final(&h, out);
+}
+
+static bool hash_files(const struct tok_files *f, uint8_t out[32])
+{
+    struct os_map main, config = { .data = "" };
+    if (os_map_open(&main, f->main, NULL) != TINKER_OK)
+        return false;
+    bool ok = !*f->config || os_map_open(&config, f->config, NULL) == TINKER_OK;
+    if (ok)
+        hash_source((struct tok_str){ main.data, main.len },
+                    (struct tok_str){ config.data, config.len }, out);
+    os_map_close(&config);
+    os_map_close(&main);
     return ok;
 }
 
@@ -60,7 +64,9 @@ static void write_block(const char *dir, const struct tok_files *f, const struct
         return;
     memcpy(h, block, block->total);
     memcpy(h->source, source, 32);
-    memcpy(h->stamp, f->identity, 32);
+    memset(h->stamp, 0, 32);
+    if (f->settled)
+        memcpy(h->stamp, f->identity, 32);
     h->checksum = bpe_checksum(h);
     os_write_file(path, h, h->total, NULL);
     free(h);
@@ -75,9 +81,10 @@ tinker_tokenizer *tok_prebuilt_open(const char *dir, const struct tok_files *f)
         return NULL;
     const struct bpe_header *h = map.data;
     bool whole = is_whole(&map), same = whole && memcmp(h->stamp, f->identity, 32) == 0;
-    if (whole && !same && hash_source(f, source) && memcmp(h->source, source, 32) == 0) {
-        write_block(dir, f, h, source); /* with the new stamp; the map stays what it was */
+    if (whole && !same && hash_files(f, source) && memcmp(h->source, source, 32) == 0) {
         same = true;
+        if (f->settled)
+            write_block(dir, f, h, source); /* with the new stamp; the map stays what it was */
     }
     if (!same) {
         os_map_close(&map);
@@ -89,9 +96,10 @@ tinker_tokenizer *tok_prebuilt_open(const char *dir, const struct tok_files *f)
     return t;
 }
 
-void tok_prebuilt_write(const char *dir, const struct tok_files *f, const struct bpe_header *block)
+void tok_prebuilt_write(const char *dir, const struct tok_files *f, const struct bpe_header *block,
+                        struct tok_str main, struct tok_str config)
 {
     uint8_t source[32];
-    if (hash_source(f, source))
-        write_block(dir, f, block, source);
+    hash_source(main, config, source);
+    write_block(dir, f, block, source);
 }

@@ -364,10 +364,61 @@ static void test_open_refuses_damage(void)
     h->bytes['a'] = 5000;
     CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
     memcpy(h, t.block.data, n);
-    uint64_t sum = bpe_checksum(h);
-    ((char *)h)[n - 70] ^= 1;
-    CHECK(bpe_checksum(h) != sum);
+    struct bpe_pair *pairs = (struct bpe_pair *)((char *)h + h->pairs_at);
+    for (size_t i = 0; i < (size_t)1 << h->pair_bits; i++)
+        if (pairs[i].rank == BPE_NONE)
+            pairs[i].id = h->n_ids;
+    CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_OK); /* nobody looks at empty ones */
+    for (size_t i = 0; i < (size_t)1 << h->pair_bits; i++)
+        pairs[i].id = h->n_ids;
+    CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
     free(h);
+    os_map_close(&t.block);
+}
+
+static void exchange(char *a, char *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char c = a[i];
+        a[i] = b[i];
+        b[i] = c;
+    }
+}
+
+/* Every bit behind the sum, upper bits of two words, words and lines in another place. */
+static void test_checksum_notices(void)
+{
+    static const char *const merges[] = { "a b", NULL };
+    struct built t;
+    REQUIRE(build(&t, merges, false));
+    size_t from = offsetof(struct bpe_header, total), missed = 0;
+    char *p = malloc(t.block.len);
+    REQUIRE(p != NULL);
+    memcpy(p, t.block.data, t.block.len);
+    const struct bpe_header *h = (const struct bpe_header *)(void *)p;
+    const size_t end = h->total;
+    uint64_t sum = bpe_checksum(h);
+    for (size_t at = from + sizeof(h->total); at < end; at++) /* the length itself is compared */
+        for (int bit = 0; bit < 8; bit++) {
+            p[at] = (char)(p[at] ^ 1 << bit);
+            missed += bpe_checksum(h) == sum;
+            p[at] = (char)(p[at] ^ 1 << bit);
+        }
+    for (size_t at = from + 64; at + 136 <= end; at += 8) {
+        p[at + 7] ^= (char)0x80;
+        p[at + 71] ^= (char)0x80;
+        missed += bpe_checksum(h) == sum;
+        p[at + 7] ^= (char)0x80;
+        p[at + 71] ^= (char)0x80;
+        for (size_t by = 8; by <= 64; by += 8) {
+            exchange(p + at, p + at + by, 8);
+            missed += bpe_checksum(h) == sum && memcmp(p, t.block.data, end) != 0;
+            exchange(p + at, p + at + by, 8);
+        }
+    }
+    CHECK_INT(missed, 0);
+    CHECK(bpe_checksum(h) == sum);
+    free(p);
     os_map_close(&t.block);
 }
 
@@ -392,6 +443,7 @@ int main(void)
     RUN(test_shortcut_only_when_allowed);
     RUN(test_memory_changes_nothing);
     RUN(test_open_refuses_damage);
+    RUN(test_checksum_notices);
     RUN(test_byte_map);
     return tap_done();
 }

@@ -1,5 +1,6 @@
 /* tok_open.c - loading by name: files, directories, the Hugging Face cache, prebuilt files. */
 #include "text/tok_open.h"
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/base64.h"
@@ -188,6 +189,75 @@ static void test_changed_source_is_read_again(void)
     REQUIRE(t != NULL);
     CHECK_IDS(t, "xy", "256");
     tinker_tokenizer_free(t);
+}
+
+/* In place, of the same size, and with the old time put back. */
+static void test_change_that_hides_is_noticed(void)
+{
+    static const char *const before[] = { "x y", NULL }, *const after[] = { "y x", NULL };
+    struct fixture f = FIXTURE_INIT;
+    struct stat st;
+    f.merges = before;
+    write_fixture("hidden/tokenizer.json", &f);
+    REQUIRE(stat(path("hidden/tokenizer.json"), &st) == 0);
+    for (int round = 0; round < 8; round++) {
+        tinker_tokenizer *t = load_apart("hidden", true);
+        REQUIRE(t != NULL);
+        CHECK_IDS(t, "xyx", round % 2 ? "120 256" : "256 120");
+        tinker_tokenizer_free(t);
+        f.merges = round % 2 ? before : after;
+        struct buf b = fixture_json(&f);
+        CHECK_INT(b.len, st.st_size);
+        FILE *out = fopen(path("hidden/tokenizer.json"), "r+");
+        REQUIRE(out != NULL);
+        CHECK_INT(fwrite(b.data, 1, b.len, out), b.len);
+        fclose(out);
+        buf_clear(&b);
+        const struct timespec times[2] = { st.st_atim, st.st_mtim };
+        CHECK_INT(utimensat(AT_FDCWD, path("hidden/tokenizer.json"), times, 0), 0);
+    }
+}
+
+/* What was found is not what is loaded: tables of the one must not be kept for the other. */
+static void test_change_between_find_and_load(void)
+{
+    static const char *const before[] = { "x y", NULL }, *const after[] = { "y x", NULL };
+    static struct tok_files files;
+    struct fixture f = FIXTURE_INIT;
+    f.merges = before;
+    write_fixture("late/tokenizer.json", &f);
+    CHECK_INT(tok_files_find(&files, path("late"), false, NULL), TINKER_OK);
+    CHECK(tok_files_same(&files, false));
+    f.merges = after;
+    write_fixture("late/tokenizer.json", &f);
+    CHECK(!tok_files_same(&files, false));
+    tinker_tokenizer *t = tok_files_load(&files, path("pre"), false, NULL);
+    REQUIRE(t != NULL);
+    CHECK_IDS(t, "xyx", "120 256");
+    tinker_tokenizer_free(t);
+    t = load_apart("late", true);
+    CHECK(t != NULL && !t->prebuilt); /* nothing was written */
+    tinker_tokenizer_free(t);
+}
+
+/* Two changes within a tick of the clock have one time. */
+static void test_no_stamp_for_what_just_changed(void)
+{
+    static struct tok_files files;
+    static const uint8_t none[32];
+    CHECK_INT(tok_files_find(&files, path("p"), false, NULL), TINKER_OK);
+    CHECK(!files.settled);
+    for (int settled = 0; settled < 2; settled++) {
+        struct os_map map;
+        files.settled = settled;
+        tinker_tokenizer *t = tok_files_load(&files, path("pre"), false, NULL);
+        CHECK(t != NULL && t->prebuilt);
+        tinker_tokenizer_free(t);
+        REQUIRE(os_map_open(&map, prebuilt_file, NULL) == TINKER_OK);
+        const struct bpe_header *h = map.data;
+        CHECK(memcmp(h->stamp, settled ? files.identity : none, 32) == 0);
+        os_map_close(&map);
+    }
 }
 
 /* The prebuilt file with other bytes of its header, and a checksum that fits. */
@@ -395,7 +465,10 @@ int main(void)
     RUN(test_resolve);
     RUN(test_file_and_directory);
     RUN(test_prebuilt);
+    RUN(test_no_stamp_for_what_just_changed);
     RUN(test_damaged_prebuilt_is_ignored);
+    RUN(test_change_that_hides_is_noticed);
+    RUN(test_change_between_find_and_load);
     RUN(test_changed_source_is_read_again);
     RUN(test_prebuilt_is_checked_by_hash);
     RUN(test_hub);
