@@ -160,7 +160,9 @@ typedef struct tinker_sequence {
 
 /* Result of a sampling request.  prompt_logprobs (NaN = none, always so for the
  * first token) and the two top-k matrices of n_prompt rows by topk columns
- * (unused cell: token 0, logprob -99999) are NULL unless they were asked for. */
+ * (unused cell: token 0, logprob -99999) are NULL unless they were asked for.  So are the
+ * logprobs of chosen tokens at positions of the prompt, in the shape and layout of the
+ * question (0 where that was -1), and the tokens drawn there, (n_prompt - 1, k). */
 typedef struct tinker_sample {
     const tinker_sequence *sequences;
     size_t n_sequences;
@@ -170,6 +172,8 @@ typedef struct tinker_sample {
     const float *topk_logprobs;
     size_t topk;
     int64_t prompt_cache_hit_tokens;
+    const tinker_tensor *target_prompt_logprobs;
+    const tinker_tensor *prompt_alt_tokens, *prompt_alt_logprobs;
 } tinker_sample;
 
 /* Named tensors that a loss returned for one datum, for example "logprobs". */

@@ -160,6 +160,10 @@ typedef struct tinker_generate {
     tinker_token_callback *on_token; /* may be NULL */
     void *state;                     /* for on_token */
     void *tag;                       /* returned by tinker_generator_next() */
+    /* Tokens to score at the positions of the prompt after the first: int64 (n_prompt - 1, K),
+     * -1 for none, dense or sparse; NULL: none.  Copied. */
+    const tinker_tensor *target_prompt_logprobs;
+    size_t prompt_alt_tokens_k; /* to draw at each of these positions, at the temperature */
 } tinker_generate;
 
 TINKER_API tinker_generator *tinker_generator_new(tinker_engine *e, tinker_error *err);

@@ -114,7 +114,8 @@ static tinker_status check_prompt(const tinker_generator *g, const tinker_genera
     const tinker_engine_info *info = &g->engine->info;
     if (q->n_prompt == 0)
         return err_set(err, TINKER_EINVAL, "the prompt is empty");
-    bool scores = q->prompt_logprobs || q->topk_prompt_logprobs > 0;
+    bool scores = q->prompt_logprobs || q->topk_prompt_logprobs > 0 || q->target_prompt_logprobs ||
+                  q->prompt_alt_tokens_k > 0;
     if ((uint64_t)q->n_prompt > (uint64_t)info->context)
         return err_set(err, TINKER_EINVAL, "prompt of %zu tokens exceeds the context of %lld",
                        q->n_prompt, (long long)info->context);
@@ -195,6 +196,11 @@ static tinker_status check_topk(const tinker_generator *g, const tinker_generate
                    q->topk_sample_logprobs, q->num_samples, max_new, (unsigned long long)limit);
 }
 
+bool request_scores(const struct request *r)
+{
+    return r->prompt_logprobs != NULL || r->topk > 0 || r->extras.from < r->n_prompt;
+}
+
 bool sequence_topk_room(struct sequence *s)
 {
     const struct request *r = s->request;
@@ -236,12 +242,12 @@ static bool scores_init(struct request *r, const tinker_generate *q)
 {
     enum { NO_LOGPROB = -99999 };
     size_t last = q->prompt_logprobs_last_n;
-    r->scored = last ? r->n_prompt - last - 1 : 0;
+    r->logprobs_from = last ? r->n_prompt - last - 1 : 0;
     if (q->prompt_logprobs) {
         r->prompt_logprobs = arena_array(&r->arena, r->n_prompt, sizeof(float));
         if (r->prompt_logprobs == NULL)
             return false;
-        for (size_t i = 0; i <= r->scored; i++)
+        for (size_t i = 0; i <= r->logprobs_from; i++)
             r->prompt_logprobs[i] = NAN;
     }
     r->sample_topk = q->topk_sample_logprobs;
@@ -255,6 +261,11 @@ static bool scores_init(struct request *r, const tinker_generate *q)
         for (size_t i = 0; i < cells; i++)
             r->topk_logprobs[i] = NO_LOGPROB;
     }
+    if (!extras_init(r, q))
+        return false;
+    r->scored = r->extras.from;
+    if ((r->prompt_logprobs || r->topk > 0) && r->logprobs_from < r->scored)
+        r->scored = r->logprobs_from;
     return true;
 }
 
@@ -332,6 +343,8 @@ tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *q
         status = limit_new(g, q->n_prompt, p.max_tokens, &max_new, err);
     if (status == TINKER_OK)
         status = check_topk(g, q, max_new, err);
+    if (status == TINKER_OK)
+        status = extras_check(g, q, err);
     if (status != TINKER_OK)
         return status;
     struct request *r = calloc(1, sizeof *r);
@@ -379,7 +392,7 @@ static bool fill_result(struct request *r)
         .topk = r->topk,
         .prompt_cache_hit_tokens = r->cache_hits,
     };
-    return true;
+    return extras_result(r);
 }
 
 static void request_finish(tinker_generator *g, struct request *r)

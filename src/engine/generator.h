@@ -42,6 +42,16 @@ struct sequence {
     tinker_stop_reason reason;
 };
 
+/* What a request wants to know of its prompt beside the prompt's own tokens. */
+struct prompt_extras {
+    tinker_tensor targets; /* int64 tokens to score, copied; data NULL: none */
+    float *target_logprobs;
+    size_t alt_k; /* tokens to draw at each position after the first */
+    int64_t *alt_tokens;
+    float *alt_logprobs;
+    size_t from; /* the last position before those that they need; n_prompt: they need none */
+};
+
 struct request {
     struct request *next; /* in the list of finished requests */
     void *tag;
@@ -65,11 +75,13 @@ struct request {
     bool forked;            /* all samples have started */
     size_t unfinished;      /* samples */
     float *prompt_logprobs; /* NULL: not asked for */
-    size_t scored;          /* up to here prompt positions have their logprobs or want none */
+    size_t scored;          /* up to here prompt positions have their scores or want none */
+    size_t logprobs_from;   /* the last position without logprob and likeliest tokens */
     size_t topk;
     int32_t *topk_tokens;
     float *topk_logprobs;
     size_t sample_topk;
+    struct prompt_extras extras;
     int64_t cache_hits;
     bool canceled;
     tinker_error error; /* status TINKER_OK: none */
@@ -137,8 +149,17 @@ void generator_schedule(tinker_generator *g);
 /* generator_draw.c: logits of the wanted rows [first, first + n) into draws and scores */
 void generator_evaluate(tinker_generator *g, size_t first, size_t n);
 
+/* generator_extras.c: chosen and drawn tokens at positions of the prompt */
+tinker_status extras_check(const tinker_generator *g, const tinker_generate *q, tinker_error *err);
+bool extras_init(struct request *r, const tinker_generate *q);
+/* Position `at` of the prompt, with the logits of the token before it. */
+void extras_score(struct request *r, size_t at, const float *z, size_t vocab,
+                  const struct logits_norm *norm);
+bool extras_result(struct request *r); /* into r->result */
+
 /* generator.c */
-bool sequence_topk_room(struct sequence *s); /* for the next token */
+bool request_scores(const struct request *r); /* anything of its prompt */
+bool sequence_topk_room(struct sequence *s);  /* for the next token */
 bool generator_activate(tinker_generator *g, struct sequence *s, size_t at);
 void generator_sweep(tinker_generator *g); /* take ended sequences and requests away */
 void request_fail(struct request *r, tinker_status status, const char *message);

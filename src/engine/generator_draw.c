@@ -40,6 +40,9 @@ static void score_prompt(struct request *r, size_t at, const float *z, size_t vo
                          struct candidate *scratch)
 {
     struct logits_norm norm = logits_normalise(z, vocab, 1.0f);
+    extras_score(r, at, z, vocab, &norm);
+    if (at <= r->logprobs_from)
+        return;
     if (r->prompt_logprobs != NULL)
         r->prompt_logprobs[at] = logits_logprob(&norm, z[r->prompt[at]]);
     if (r->topk > 0)

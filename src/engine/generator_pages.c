@@ -59,10 +59,9 @@ static bool is_chained(const struct sequence *s)
 static size_t reusable(const struct sequence *s)
 {
     const struct request *r = s->request;
-    bool scores = r->prompt_logprobs != NULL || r->topk > 0;
     if (weights_changed(r))
         return 0;
-    return scores && r->scored + 1 < r->n_prompt ? r->scored : s->len - 1;
+    return request_scores(r) && r->scored + 1 < r->n_prompt ? r->scored : s->len - 1;
 }
 
 void sequence_reuse_prefix(tinker_generator *g, struct sequence *s)

@@ -81,7 +81,7 @@ static size_t add_wants(tinker_generator *g, size_t n_wants, struct sequence *s,
                         size_t n)
 {
     struct request *r = s->request;
-    bool scoring = r->prompt_logprobs != NULL || r->topk > 0;
+    bool scoring = request_scores(r);
     for (size_t i = 0; i < n; i++) {
         size_t position = s->computed + i;
         bool scores = scoring && position + 1 < r->n_prompt && position + 1 > r->scored;

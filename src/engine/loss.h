@@ -38,6 +38,9 @@ tinker_status loss_parse(struct loss *l, const tinker_loss *in, tinker_error *er
 tinker_status loss_read(struct loss_datum *d, const struct loss *l, const tinker_datum *in,
                         size_t index, size_t n, size_t vocab, struct arena *arena,
                         tinker_error *err);
+/* What is wrong with the rows of a sparse tensor: they must be ascending, complete and inside the
+ * matrix.  NULL: nothing. */
+const char *loss_sparse_problem(const tinker_tensor *t);
 /* Element i (position i / k): the loss and its derivative by the logprob. */
 void loss_element(const struct loss *l, const struct loss_datum *d, size_t i, float logprob,
                   float *loss, float *grad);

@@ -53,20 +53,19 @@ static bool is_float(tinker_dtype dtype)
     return dtype == TINKER_FLOAT32 || dtype == TINKER_FLOAT64 || dtype == TINKER_BFLOAT16;
 }
 
-/* The compressed rows must be ascending, complete and inside the matrix. */
-static tinker_status check_sparse(const struct reading *r, const tinker_tensor *t)
+const char *loss_sparse_problem(const tinker_tensor *t)
 {
     if (!t->shape || t->ndim != 2 || t->shape[0] < 0 || t->shape[1] < 0)
-        return bad(r, "a sparse tensor needs a shape of two dimensions");
+        return "a sparse tensor needs a shape of two dimensions";
     if (t->crow[0] != 0 || (uint64_t)t->crow[t->shape[0]] != t->n)
-        return bad(r, "crow_indices do not match the number of values");
+        return "crow_indices do not match the number of values";
     for (int64_t i = 0; i < t->shape[0]; i++)
         if (t->crow[i + 1] < t->crow[i])
-            return bad(r, "crow_indices are not ascending");
+            return "crow_indices are not ascending";
     for (size_t i = 0; i < t->n; i++)
         if (t->col[i] < 0 || t->col[i] >= t->shape[1])
-            return bad(r, "col_indices beyond the shape");
-    return TINKER_OK;
+            return "col_indices beyond the shape";
+    return NULL;
 }
 
 /* Shape must be (n) or (n, k); gives k, and whether it was a matrix. */
@@ -96,7 +95,8 @@ static tinker_status check_shape(const struct reading *r, const tinker_tensor *t
         return bad(r, "no data");
     if (!t->crow)
         return TINKER_OK;
-    return t->col || t->n == 0 ? check_sparse(r, t) : bad(r, "no col_indices");
+    const char *why = t->col || t->n == 0 ? loss_sparse_problem(t) : "no col_indices";
+    return why ? bad(r, why) : TINKER_OK;
 }
 
 /* Where value i of t goes in the dense matrix.  Values come in ascending order, so

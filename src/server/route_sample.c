@@ -86,11 +86,9 @@ static const char *problem_of(const struct wire_sample_request *r)
         return "prompt_logprobs_last_n must be a positive number";
     if (r->prompt_logprobs_last_n.has && !(r->prompt_logprobs.has && r->prompt_logprobs.value))
         return "prompt_logprobs_last_n needs prompt_logprobs";
+    if (r->prompt_alt_tokens_k.has && r->prompt_alt_tokens_k.value < 0)
+        return "prompt_alt_tokens_k must not be negative";
     /* An option that changes the answer must not be ignored. */
-    if (r->prompt_alt_tokens_k.has && r->prompt_alt_tokens_k.value)
-        return "prompt_alt_tokens_k is not supported here";
-    if (r->target_prompt_logprobs.s)
-        return "target_prompt_logprobs is not supported here";
     if (r->record_stability_info.has && r->record_stability_info.value)
         return "record_stability_info is not supported here";
     return NULL;

@@ -121,14 +121,25 @@ static struct observer *events_new(struct server *s, tinker_tokenizer *tokenizer
     return &e->observer;
 }
 
+/* An option that would change the answer, if a stream could tell of it. */
+static const char *untold_option(const struct wire_sample_request *r)
+{
+    if (r->topk_sample_logprobs.has && r->topk_sample_logprobs.value)
+        return "topk_sample_logprobs";
+    if (r->prompt_alt_tokens_k.has && r->prompt_alt_tokens_k.value)
+        return "prompt_alt_tokens_k";
+    return r->target_prompt_logprobs ? "target_prompt_logprobs" : NULL;
+}
+
 void route_stream_sample(struct server *s, struct request *req, struct response *res)
 {
     struct sample_ask ask;
     if (!route_read_sample(s, req, res, &ask))
         return;
-    if (ask.work->sample.topk_sample_logprobs.has && ask.work->sample.topk_sample_logprobs.value) {
+    const char *untold = untold_option(&ask.work->sample);
+    if (untold) {
         work_free(ask.work);
-        response_error(res, 400, "topk_sample_logprobs is not told in streams");
+        response_error(res, 400, "%s is not told in streams", untold);
         return;
     }
     ask.work->observer =

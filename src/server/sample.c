@@ -114,6 +114,8 @@ static tinker_status join(struct server *s, struct sample_task *t, struct weight
                           .topk_prompt_logprobs = (size_t)r->topk_prompt_logprobs,
                           .topk_sample_logprobs = asked(r->topk_sample_logprobs),
                           .prompt_logprobs_last_n = asked(r->prompt_logprobs_last_n),
+                          .target_prompt_logprobs = r->target_prompt_logprobs,
+                          .prompt_alt_tokens_k = asked(r->prompt_alt_tokens_k),
                           .state = t,
                           .tag = t };
     tinker_status status = flatten(f->work, &g.prompt, &g.n_prompt, err);

@@ -232,16 +232,19 @@ static size_t element_size(tinker_dtype dtype)
     }
 }
 
-static uint64_t hash_tensor(const tinker_named_tensor *t)
+static uint64_t mix_tensor(uint64_t h, const tinker_tensor *v)
 {
-    const tinker_tensor *v = &t->tensor;
-    uint64_t h = mix_text(7, t->name);
     h = mix_int(h, v->dtype);
     h = mix(h, v->data, v->n * element_size(v->dtype));
     h = mix(h, v->shape, v->ndim * sizeof(int64_t));
     if (v->crow && v->ndim)
         h = mix(h, v->crow, ((size_t)v->shape[0] + 1) * sizeof(int64_t));
     return v->col ? mix(h, v->col, v->n * sizeof(int64_t)) : h;
+}
+
+static uint64_t hash_tensor(const tinker_named_tensor *t)
+{
+    return mix_tensor(mix_text(7, t->name), &t->tensor);
 }
 
 static uint64_t mix_input(uint64_t h, const tinker_model_input *in)
@@ -304,6 +307,9 @@ static uint64_t hash_sample(const struct wire_sample_request *r, uint64_t h)
     h = mix_double(mix_double(mix(h, v, sizeof(v)), p->temperature), p->top_p);
     for (size_t i = 0; p->stop_strings && i < p->n_stop; i++)
         h = mix_text(h, p->stop_strings[i]);
+    h = mix_opt(mix_opt(h, r->topk_sample_logprobs), r->prompt_alt_tokens_k);
+    if (r->target_prompt_logprobs)
+        h = mix_tensor(h, r->target_prompt_logprobs);
     return p->stop_tokens ? mix(h, p->stop_tokens, p->n_stop * sizeof(int32_t)) : h;
 }
 

@@ -300,6 +300,15 @@ const struct wire_type wire_tensor_data = {
     .name = "TensorData", .size = sizeof(tinker_tensor), .read = read_tensor, .write = write_tensor
 };
 
+bool wire_read_new_tensor(struct wire_reader *r, const tinker_tensor **out)
+{
+    if (json_peek(&r->json) == JSON_NULL)
+        return json_null(&r->json) || wire_read_ok(r);
+    tinker_tensor *t = arena_array(r->arena, 1, sizeof *t);
+    *out = t;
+    return t ? wire_read_value(r, &wire_tensor_data, t) : wire_read_nomem(r);
+}
+
 static bool read_named_tensor(struct wire_reader *r, void *value)
 {
     return read_tensor(r, &((tinker_named_tensor *)value)->tensor);

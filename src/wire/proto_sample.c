@@ -5,9 +5,18 @@
 #include <string.h>
 #include "base/err.h"
 #include "wire/proto_read.h"
+#include "wire/proto_tensor.h"
 #include "wire/proto_write.h"
 
-enum { SAMPLE_SEQUENCES = 1, SAMPLE_PROMPT, SAMPLE_TOPK, SAMPLE_CACHE_HITS };
+enum {
+    SAMPLE_SEQUENCES = 1,
+    SAMPLE_PROMPT,
+    SAMPLE_TOPK,
+    SAMPLE_CACHE_HITS,
+    SAMPLE_TARGETS,
+    SAMPLE_ALTERNATIVES
+};
+enum { ALTERNATIVES_TOKENS = 1, ALTERNATIVES_LOGPROBS };
 enum { SEQUENCE_REASON = 1, SEQUENCE_TOKENS, SEQUENCE_LOGPROBS, SEQUENCE_TOPK };
 enum { TOPK_IDS = 1, TOPK_LOGPROBS, TOPK_K, TOPK_LENGTH };
 
@@ -77,6 +86,22 @@ static uint8_t *put_sequence(uint8_t *p, const tinker_sequence *s)
     return has_topk(top) ? put_topk(p, SEQUENCE_TOPK, top) : p;
 }
 
+static bool has_alternatives(const tinker_sample *s)
+{
+    return s->prompt_alt_tokens && s->prompt_alt_logprobs;
+}
+
+static size_t alternatives_size(const tinker_sample *s)
+{
+    return pb_len_size(proto_tensor_size(s->prompt_alt_tokens, false)) +
+           pb_len_size(proto_tensor_size(s->prompt_alt_logprobs, false));
+}
+
+static uint8_t *put_tensor(uint8_t *p, unsigned field, const tinker_tensor *t)
+{
+    return proto_put_tensor(pb_put_head(p, field, proto_tensor_size(t, false)), t, false);
+}
+
 static size_t sample_size(const tinker_sample *s)
 {
     struct topk top = prompt_topk(s);
@@ -87,7 +112,9 @@ static size_t sample_size(const tinker_sample *s)
     size += has_topk(top) ? pb_len_size(topk_size(top)) : 0;
     if (s->prompt_cache_hit_tokens)
         size += 1 + pb_varint_size((uint64_t)s->prompt_cache_hit_tokens);
-    return size;
+    if (s->target_prompt_logprobs)
+        size += pb_len_size(proto_tensor_size(s->target_prompt_logprobs, false));
+    return size + (has_alternatives(s) ? pb_len_size(alternatives_size(s)) : 0);
 }
 
 tinker_status wire_encode_sample_response(const tinker_sample *s, struct buf *out,
@@ -113,6 +140,13 @@ tinker_status wire_encode_sample_response(const tinker_sample *s, struct buf *ou
         p = put_topk(p, SAMPLE_TOPK, top);
     if (s->prompt_cache_hit_tokens)
         p = pb_put_int(p, SAMPLE_CACHE_HITS, (uint64_t)s->prompt_cache_hit_tokens);
+    if (s->target_prompt_logprobs)
+        p = put_tensor(p, SAMPLE_TARGETS, s->target_prompt_logprobs);
+    if (has_alternatives(s)) {
+        p = pb_put_head(p, SAMPLE_ALTERNATIVES, alternatives_size(s));
+        p = put_tensor(p, ALTERNATIVES_TOKENS, s->prompt_alt_tokens);
+        p = put_tensor(p, ALTERNATIVES_LOGPROBS, s->prompt_alt_logprobs);
+    }
     assert((size_t)(p - start) == size);
     out->len += (size_t)(p - start);
     out->data[out->len] = '\0';
@@ -207,8 +241,37 @@ struct sample_in {
     struct topk top;
 };
 
+static bool read_new_tensor(struct wire_reader *r, const struct pb_field *f,
+                            const tinker_tensor **out)
+{
+    tinker_tensor *t = arena_array(r->arena, 1, sizeof *t);
+    *out = t;
+    return t ? proto_read_tensor(r, f, t) : wire_read_nomem(r);
+}
+
+static bool read_alternatives(struct wire_reader *r, const struct pb_field *field,
+                              tinker_sample *out)
+{
+    struct pb_in in = pb_open(field->bytes, field->n);
+    struct pb_field f;
+    bool ok = true;
+    while (ok && pb_next(&in, &f)) {
+        if (pb_is(&f, ALTERNATIVES_TOKENS, PB_LEN))
+            ok = read_new_tensor(r, &f, &out->prompt_alt_tokens);
+        else if (pb_is(&f, ALTERNATIVES_LOGPROBS, PB_LEN))
+            ok = read_new_tensor(r, &f, &out->prompt_alt_logprobs);
+    }
+    return ok && proto_done(r, &in);
+}
+
 static bool read_sample_field(struct wire_reader *r, const struct pb_field *f, struct sample_in *in)
 {
+    static const char *const names[] = {
+        [SAMPLE_PROMPT] = "prompt_logprobs",
+        [SAMPLE_TOPK] = "topk_prompt_logprobs",
+        [SAMPLE_TARGETS] = "target_prompt_logprobs",
+        [SAMPLE_ALTERNATIVES] = "prompt_alt_tokens",
+    };
     tinker_sample *out = in->out;
     if (pb_is(f, SAMPLE_SEQUENCES, PB_LEN) && out->n_sequences < in->room) {
         struct wire_place list = { .name = "sequences" };
@@ -218,8 +281,8 @@ static bool read_sample_field(struct wire_reader *r, const struct pb_field *f, s
         r->place = NULL;
         return ok;
     }
-    struct wire_place place = { .name = f->number == SAMPLE_PROMPT ? "prompt_logprobs"
-                                                                   : "topk_prompt_logprobs" };
+    struct wire_place place = { .name =
+                                    f->number <= SAMPLE_ALTERNATIVES ? names[f->number] : NULL };
     bool ok = true;
     r->place = &place;
     if (pb_is(f, SAMPLE_PROMPT, PB_LEN))
@@ -228,6 +291,10 @@ static bool read_sample_field(struct wire_reader *r, const struct pb_field *f, s
         ok = read_topk(r, f, &in->top);
     else if (pb_is(f, SAMPLE_CACHE_HITS, PB_VARINT))
         out->prompt_cache_hit_tokens = (int32_t)f->value;
+    else if (pb_is(f, SAMPLE_TARGETS, PB_LEN))
+        ok = read_new_tensor(r, f, &out->target_prompt_logprobs);
+    else if (pb_is(f, SAMPLE_ALTERNATIVES, PB_LEN))
+        ok = read_alternatives(r, f, out);
     r->place = NULL;
     return ok;
 }

@@ -110,6 +110,26 @@ static const struct wire_type wire_sequence = { .name = "SampledSequence",
 
 /* ---- SampleResponse -------------------------------------------------------------- */
 
+static bool read_alternatives(struct wire_reader *r, tinker_sample *out)
+{
+    struct json_str key;
+    bool ok = true;
+    if (json_peek(&r->json) == JSON_NULL)
+        return json_null(&r->json) || wire_read_ok(r);
+    if (!wire_expect(r, JSON_OBJECT))
+        return false;
+    json_begin_object(&r->json);
+    while (ok && json_next_key(&r->json, &key)) {
+        if (json_str_is(key, "tokens"))
+            ok = wire_read_new_tensor(r, &out->prompt_alt_tokens);
+        else if (json_str_is(key, "logprobs"))
+            ok = wire_read_new_tensor(r, &out->prompt_alt_logprobs);
+        else
+            ok = json_skip(&r->json);
+    }
+    return ok && wire_read_ok(r);
+}
+
 static bool read_sample_key(struct wire_reader *r, struct json_str key, tinker_sample *out,
                             struct topk_matrix *top)
 {
@@ -125,6 +145,10 @@ static bool read_sample_key(struct wire_reader *r, struct json_str key, tinker_s
         return topk_read(r, "topk_prompt_logprobs", top);
     if (json_str_is(key, "prompt_cache_hit_tokens"))
         return wire_read_int(r, &out->prompt_cache_hit_tokens);
+    if (json_str_is(key, "target_prompt_logprobs"))
+        return wire_read_new_tensor(r, &out->target_prompt_logprobs);
+    if (json_str_is(key, "prompt_alt_tokens"))
+        return read_alternatives(r, out);
     return json_skip(&r->json) || wire_read_ok(r);
 }
 
@@ -177,6 +201,29 @@ static bool write_prompt_logprobs(struct wire_writer *w, const tinker_sample *s)
     return true;
 }
 
+static bool write_alternatives(struct wire_writer *w, const tinker_sample *s)
+{
+    json_put_key(&w->json, "prompt_alt_tokens");
+    json_put_begin_object(&w->json);
+    json_put_key(&w->json, "tokens");
+    bool ok = wire_write_value(w, &wire_tensor_data, s->prompt_alt_tokens);
+    json_put_key(&w->json, "logprobs");
+    ok = ok && wire_write_value(w, &wire_tensor_data, s->prompt_alt_logprobs);
+    json_put_end_object(&w->json);
+    return ok;
+}
+
+/* What was asked of the prompt beside its own tokens. */
+static bool write_prompt_tensors(struct wire_writer *w, const tinker_sample *s)
+{
+    if (s->target_prompt_logprobs) {
+        json_put_key(&w->json, "target_prompt_logprobs");
+        if (!wire_write_value(w, &wire_tensor_data, s->target_prompt_logprobs))
+            return false;
+    }
+    return !s->prompt_alt_tokens || !s->prompt_alt_logprobs || write_alternatives(w, s);
+}
+
 static bool write_sample(struct wire_writer *w, const void *value)
 {
     const tinker_sample *s = value;
@@ -194,7 +241,7 @@ static bool write_sample(struct wire_writer *w, const void *value)
     if (s->prompt_logprobs && !write_prompt_logprobs(w, s))
         return false;
     struct topk_matrix top = { s->topk_tokens, s->topk_logprobs, s->n_prompt, s->topk };
-    if (!topk_write(w, "topk_prompt_logprobs", &top))
+    if (!topk_write(w, "topk_prompt_logprobs", &top) || !write_prompt_tensors(w, s))
         return false;
     if (s->prompt_cache_hit_tokens) {
         json_put_key(&w->json, "prompt_cache_hit_tokens");

@@ -77,6 +77,21 @@ const struct wire_type wire_sampling_params = { .name = "SamplingParams",
                                                 .ignores_unknown = true };
 #undef T
 
+static bool read_targets(struct wire_reader *r, void *value)
+{
+    struct wire_sample_request *q = value;
+    return wire_read_new_tensor(r, &q->target_prompt_logprobs);
+}
+
+static bool write_targets(struct wire_writer *w, const char *key, const void *value)
+{
+    const struct wire_sample_request *q = value;
+    if (!q->target_prompt_logprobs)
+        return true;
+    json_put_key(&w->json, key);
+    return wire_write_value(w, &wire_tensor_data, q->target_prompt_logprobs);
+}
+
 #define T struct wire_sample_request
 static const T request_defaults = { .num_samples = 1,
                                     .sampling_params = TINKER_SAMPLING_PARAMS_INIT };
@@ -91,7 +106,10 @@ static const struct wire_field sample_request[] = {
     { WIRE_FIELD(T, prompt_logprobs, WIRE_OPT_BOOL, NUL) },
     { WIRE_FIELD(T, topk_prompt_logprobs, WIRE_INT, 0) },
     { WIRE_FIELD(T, topk_sample_logprobs, WIRE_OPT_INT, NUL) },
-    { WIRE_FIELD(T, target_prompt_logprobs, WIRE_OBJECT_TEXT, NUL) },
+    { .name = "target_prompt_logprobs",
+      .kind = WIRE_CUSTOM,
+      .read = read_targets,
+      .write = write_targets },
     { WIRE_FIELD(T, prompt_alt_tokens_k, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, prompt_logprobs_last_n, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, record_stability_info, WIRE_OPT_BOOL, NUL) },

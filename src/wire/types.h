@@ -288,7 +288,7 @@ struct wire_sample_request {
     struct wire_opt_bool prompt_logprobs;
     int64_t topk_prompt_logprobs;
     struct wire_opt_int topk_sample_logprobs, prompt_alt_tokens_k, prompt_logprobs_last_n;
-    struct json_str target_prompt_logprobs; /* a tensor */
+    const tinker_tensor *target_prompt_logprobs; /* NULL: not asked for */
     struct wire_opt_bool record_stability_info;
 };
 

@@ -227,6 +227,40 @@ def sampled_rivals(service, model):
               "prompt_logprobs_last_n above the prompt's length")
 
 
+def other_tokens(service, model):
+    """Chosen and drawn tokens at the positions of a prompt are those of its likeliest ones."""
+    C = tinker.SamplingClient
+    if "target_prompt_logprobs" not in inspect.signature(C.sample).parameters:
+        return
+    sampler = service.create_sampling_client(base_model=model)
+    prompt, n, k = types.ModelInput.from_ints(TOKENS), len(TOKENS), 512
+    params = types.SamplingParams(max_tokens=1, seed=3, temperature=1.0, top_k=1)
+    scored = sampler.sample(prompt, 1, params, topk_prompt_logprobs=k, include_prompt_logprobs=True).result()
+    known = [dict(row) for row in scored.topk_prompt_logprobs[1:]]
+    ids = torch.tensor([[TOKENS[i + 1], -1, next(iter(known[i]))] for i in range(n - 1)])
+    want = [[scored.prompt_logprobs[i + 1], 0.0, known[i][int(ids[i, 2])]] for i in range(n - 1)]
+    answer = sampler.sample(prompt, 2, params, target_prompt_logprobs=types.TensorData.from_torch(ids),
+                            prompt_alt_tokens_k=4).result()
+    got = answer.target_prompt_logprobs.to_torch()
+    check(got.shape == (n - 1, 3) and got.tolist() == want, "target_prompt_logprobs", f"{got} {want}")
+    check(answer.prompt_logprobs is None, "target_prompt_logprobs alone")
+    tokens, values = answer.prompt_alt_tokens.tokens.to_torch(), answer.prompt_alt_tokens.logprobs.to_torch()
+    check(tokens.shape == values.shape == (n - 1, 4) and tokens.dtype == torch.int64
+          and all(known[i].get(int(tokens[i, j]), float(values[i, j])) == float(values[i, j])
+                  for i in range(n - 1) for j in range(4)), "prompt_alt_tokens", f"{tokens} {values} {known}")
+    check(len(set(tokens.flatten().tolist())) > n, "prompt_alt_tokens are drawn, top_k is for samples", f"{tokens}")
+    ids[:n - 2] = -1
+    sparse = types.TensorData.from_torch_sparse(ids, pad_value=-1)
+    check(sparse.sparse_crow_indices is not None, "the question is sparse")
+    told = sampler.sample(prompt, 1, params, target_prompt_logprobs=sparse).result().target_prompt_logprobs
+    check((told.shape, told.sparse_crow_indices, told.sparse_col_indices)
+          == (sparse.shape, sparse.sparse_crow_indices, sparse.sparse_col_indices)
+          and list(told.data) == [want[-1][0], want[-1][2]], "sparse target_prompt_logprobs", f"{told}")
+    short = types.TensorData.from_torch(ids[1:])
+    check(raises(lambda: sampler.sample(prompt, 1, params, target_prompt_logprobs=short).result()),
+          "target_prompt_logprobs with too few rows")
+
+
 def clones(service, model):
     """Unpickled clients ask for a number of their own."""
     if not hasattr(types, "JoinSamplingSessionRequest"):
@@ -624,6 +658,7 @@ with Server() as server:
     state, path, sampler = training_methods(service, training, model)
     sampling_methods(sampler, model)
     sampled_rivals(service, model)
+    other_tokens(service, model)
     clones(service, model)
     resumed(service, state, training)
     rest = service.create_rest_client()

@@ -5,6 +5,7 @@ Our server reads the requests and writes the answers; our client sends none of t
 empty list in place of nothing is the same here."""
 
 import json
+import struct
 import sys
 
 import pydantic
@@ -119,12 +120,59 @@ def check_rivals():
     wire.report("protobuf and JSON topk_sampled_logprobs", problems)
 
 
+def make_tensor(rows, k, integers=False):
+    """A Tensor of a sample, dense or sparse."""
+    t = pb.Tensor(dtype=pb.DTYPE_INT64 if integers else pb.DTYPE_FLOAT32, shape=[rows, k])
+    if not integers and wire.rng.random() < 0.5:
+        cells = [[j for j in range(k) if wire.rng.random() < 0.4] for _ in range(rows)]
+        crow = [sum(map(len, cells[:i])) for i in range(rows + 1)]
+        t.sparse_csr.values = wire.f32(wire.float32s(crow[-1]))
+        t.sparse_csr.crow_indices = struct.pack(f"<{rows + 1}q", *crow)
+        t.sparse_csr.col_indices = struct.pack(f"<{crow[-1]}q", *sum(cells, []))
+    elif integers:
+        t.dense = struct.pack(f"<{rows * k}q", *[wire.rng.randrange(1 << 40) for _ in range(rows * k)])
+    else:
+        t.dense = wire.f32(wire.float32s(rows * k))
+    return t
+
+
+def tensors_view(answer):
+    sample = deserialize_sample_response(answer)
+    alts = sample.prompt_alt_tokens
+    return [t and (list(t.data), t.dtype, list(t.shape), t.sparse_crow_indices, t.sparse_col_indices)
+            for t in (sample.target_prompt_logprobs, alts and alts.tokens, alts and alts.logprobs)]
+
+
+def check_prompt_tensors():
+    """What is told of a prompt beside its own tokens, in protobuf and in JSON, there and back."""
+    problems = []
+    for _ in range(200):
+        message, rows, k = pb.SampleResponse(), wire.rng.randrange(1, 5), wire.rng.randrange(1, 4)
+        message.sequences.add(tokens=wire.i32([1]))
+        if wire.rng.random() < 0.7:
+            message.target_prompt_logprobs.CopyFrom(make_tensor(rows, k))
+        if wire.rng.random() < 0.7:
+            message.prompt_alt_tokens.tokens.CopyFrom(make_tensor(rows, k, True))
+            message.prompt_alt_tokens.logprobs.CopyFrom(make_tensor(rows, k))
+        theirs = message.SerializeToString()
+        ok, ours = wire.tool.ask("again-proto", "SampleResponse", theirs.hex())
+        if not ok or tensors_view(bytes.fromhex(ours)) != tensors_view(theirs):
+            problems.append(f"protobuf {message}: {ours}")
+        ok, text = wire.tool.ask("from-proto", "SampleResponse", theirs.hex())
+        ok, ours = wire.tool.ask("to-proto", "SampleResponse", text) if ok else (ok, text)
+        if not ok or tensors_view(bytes.fromhex(ours)) != tensors_view(theirs):
+            problems.append(f"JSON {text}: {ours}")
+    wire.table.append(("SampleResponse", "protobuf", 200, 0))
+    wire.report("protobuf and JSON target_prompt_logprobs and prompt_alt_tokens", problems)
+
+
 def main():
     for cls in REQUESTS:
         check("request", "strict", cls.__name__, cls)
     for name, cls in ANSWERS.items():
         check("answer", "lenient", name, cls)
     check_rivals()
+    check_prompt_tensors()
     for name, direction, n, values in wire.table:
         print(f"# table {name:32} {direction:9} {n:6} cases {values:8} values")
     print(f"1..{wire.count}")

@@ -308,6 +308,13 @@ static void fake_finish(tinker_generator *g, struct fake_request *r)
         r->result.prompt_logprobs = r->prompt_logprobs;
         r->result.n_prompt = r->g.n_prompt;
     }
+    static const int64_t one_one[2] = { 1, 1 }, token[1] = { 3 };
+    static const float logprob[1] = { -3.5f };
+    static const tinker_tensor tokens = { TINKER_INT64, token, 1, one_one, 2, NULL, NULL };
+    static const tinker_tensor logprobs = { TINKER_FLOAT32, logprob, 1, one_one, 2, NULL, NULL };
+    r->result.target_prompt_logprobs = r->g.target_prompt_logprobs ? &logprobs : NULL;
+    r->result.prompt_alt_tokens = r->g.prompt_alt_tokens_k ? &tokens : NULL;
+    r->result.prompt_alt_logprobs = r->g.prompt_alt_tokens_k ? &logprobs : NULL;
     r->next = g->finished;
     g->finished = r;
 }

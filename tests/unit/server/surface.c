@@ -245,6 +245,42 @@ static void test_rivals_of_sampled_tokens_are_told(void)
     server_close(s);
 }
 
+static void check_refused(const char *option, int status, const char *why)
+{
+    struct reply r = sample_with(option);
+    CHECK_STATUS(r, status);
+    CHECK(strstr(r.body, why));
+    reply_clear(&r);
+}
+
+static void test_other_tokens_at_the_prompt_are_told(void)
+{
+    begin();
+    struct reply r = result_of(
+        s, sample_with(
+               "\"target_prompt_logprobs\":{\"data\":[3],\"dtype\":\"int64\",\"shape\":[1,1]}"));
+    CHECK(strstr(r.body, "\"target_prompt_logprobs\":{\"data\":[-3.5],\"dtype\":\"float32\","
+                         "\"shape\":[1,1]}"));
+    CHECK(!strstr(r.body, "prompt_alt_tokens"));
+    reply_clear(&r);
+    r = result_of(s, sample_with("\"prompt_alt_tokens_k\":1"));
+    CHECK(strstr(r.body, "\"prompt_alt_tokens\":{\"tokens\":{\"data\":[3],\"dtype\":\"int64\","
+                         "\"shape\":[1,1]},\"logprobs\":{\"data\":[-3.5],"));
+    CHECK(!strstr(r.body, "target_prompt_logprobs"));
+    reply_clear(&r);
+    check_refused("\"prompt_alt_tokens_k\":-1", 400, "must not be negative");
+    check_refused("\"target_prompt_logprobs\":{\"data\":[1]}", 422, "target_prompt_logprobs");
+    check_refused("\"target_prompt_logprobs\":{\"data\":[1],\"dtype\":\"int64\",\"shape\":[1,2]}",
+                  422, "target_prompt_logprobs");
+    r = post(s, "/api/v1/stream_sample",
+             "{\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},\"sampling_params\":{},"
+             "\"base_model\":\"test/model\",\"prompt_alt_tokens_k\":1}");
+    CHECK_STATUS(r, 400);
+    CHECK(strstr(r.body, "prompt_alt_tokens_k is not told in streams"));
+    reply_clear(&r);
+    server_close(s);
+}
+
 static int join(const char *id)
 {
     struct reply r =
@@ -290,21 +326,12 @@ static void test_copies_of_a_client_get_numbers_of_their_own(void)
 
 static void test_options_that_are_not_there_are_refused(void)
 {
-    static const char *const options[] = { "\"prompt_alt_tokens_k\":1",
-                                           "\"target_prompt_logprobs\":{\"data\":[1]}",
-                                           "\"record_stability_info\":true" };
     begin();
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
-        struct reply r = post(s, "/api/v1/asample",
-                              "{\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},\"sampling_params\":{},"
-                              "\"base_model\":\"test/model\",%s}",
-                              options[i]);
-        CHECK_STATUS(r, 400);
-        CHECK(strstr(r.body, "not supported"));
-        reply_clear(&r);
-    }
-    struct reply r =
-        result_of(s, post(s, "/api/v1/create_model",
+    struct reply r = sample_with("\"record_stability_info\":true");
+    CHECK_STATUS(r, 400);
+    CHECK(strstr(r.body, "not supported"));
+    reply_clear(&r);
+    r = result_of(s, post(s, "/api/v1/create_model",
                           "{\"session_id\":\"%s\",\"model_seq_id\":7,\"base_model\":\"test/model\","
                           "\"lora_config\":{\"rank\":8},\"optimizer_config\":{\"type\":\"dimuon\","
                           "\"version\":1}}",
@@ -322,6 +349,7 @@ int main(void)
     RUN(test_external_weights_have_a_link_per_file);
     RUN(test_sessions_are_found);
     RUN(test_rivals_of_sampled_tokens_are_told);
+    RUN(test_other_tokens_at_the_prompt_are_told);
     RUN(test_copies_of_a_client_get_numbers_of_their_own);
     RUN(test_options_that_are_not_there_are_refused);
     RUN(test_old_files_are_brought_up_to_date);
