@@ -82,12 +82,7 @@ static void advance(tinker_engine *e, struct forward_space *space, struct sequen
 
 static tinker_adapter *random_adapter(tinker_engine *e, int64_t rank, int64_t seed)
 {
-    tinker_error err;
-    tinker_lora l = TINKER_LORA_INIT;
-    l.rank = rank;
-    l.has_seed = 1;
-    l.seed = seed;
-    tinker_adapter *a = tinker_adapter_new(e, &l, &err);
+    tinker_adapter *a = tiny_adapter(e, rank, seed);
     for (size_t i = 0; i < a->params.n; i++) {
         const struct param *p = &a->params.list[i];
         for (size_t k = 0; strstr(p->name, "lora_B") && k < param_count(p); k++)

@@ -44,7 +44,7 @@ static void temperature_zero_is_argmax(void)
 static void logprobs_equal_the_training_forward(void)
 {
     tinker_engine *e = open_engine(2, 0);
-    tinker_adapter *a = adapter_with(e, 4, 1);
+    tinker_adapter *a = tiny_adapter(e, 4, 1);
     train_a_little(e, a);
     int32_t sequence[CONTEXT];
     for (int with = 0; with < 2; with++) {
@@ -133,8 +133,8 @@ static void same_tokens_in_any_company(void)
     tinker_engine *engines[2] = { one, two };
     for (int i = 0; i < 2; i++) {
         adapters[i][0] = NULL;
-        adapters[i][1] = adapter_with(engines[i], 4, 1);
-        adapters[i][2] = adapter_with(engines[i], 9, 2);
+        adapters[i][1] = tiny_adapter(engines[i], 4, 1);
+        adapters[i][2] = tiny_adapter(engines[i], 9, 2);
         train_a_little(engines[i], adapters[i][1]);
         train_a_little(engines[i], adapters[i][2]);
     }
@@ -215,7 +215,7 @@ static void samples_equal_requests_with_following_seeds(void)
 static void cached_prefix_gives_the_same_bits(void)
 {
     tinker_engine *e = open_engine(2, 0);
-    tinker_adapter *a = adapter_with(e, 4, 1);
+    tinker_adapter *a = tiny_adapter(e, 4, 1);
     train_a_little(e, a);
     int32_t prompt[100];
     prompt_of(prompt, 100, 12);

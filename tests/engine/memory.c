@@ -8,34 +8,7 @@
 #include "support/tap.h"
 #include "support/tiny_model.h"
 
-static const size_t lengths[] = { 60, 33, 1, 200, 7, 300, 90 };
-enum { N = sizeof(lengths) / sizeof(lengths[0]) };
 static const tinker_loss cross_entropy = { "cross_entropy", NULL, 0 };
-
-static void options(struct init_model *o)
-{
-    init_model_defaults(o);
-    o->config.context = 512;
-    o->config.layers = 3;
-    o->config.vocab = 96;
-    o->config.hidden = 32;
-    o->config.heads = 2;
-    o->config.kv_heads = 1;
-    o->config.intermediate = 48;
-}
-
-static tinker_adapter *adapter(tinker_engine *e, int64_t rank, int64_t seed)
-{
-    tinker_error err = { 0 };
-    tinker_lora lora = TINKER_LORA_INIT;
-    lora.rank = rank;
-    lora.has_seed = 1;
-    lora.seed = seed;
-    tinker_adapter *a = tinker_adapter_new(e, &lora, &err);
-    if (!a)
-        printf("# %s\n", err.message);
-    return a;
-}
 
 static void test_memory_is_refused_with_numbers(void)
 {
@@ -43,10 +16,10 @@ static void test_memory_is_refused_with_numbers(void)
     tinker_error err = { 0 };
     tinker_engine_options opts = TINKER_ENGINE_OPTIONS_INIT;
     opts.memory_limit = 1 << 20;
-    options(&o);
+    tiny_longer_options(&o, "qwen3");
     tinker_engine *e = tiny_open(&o, &opts);
-    tinker_adapter *a = adapter(e, 4, 1);
-    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tinker_adapter *a = tiny_adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(tiny_lengths, TINY_LENGTHS, o.config.vocab, "cross_entropy", 3);
     tinker_loss loss = { "cross_entropy", NULL, 0 };
     CHECK(!tinker_pass_new(e, a, d->data, d->n, &loss, 0, &err));
     CHECK_INT(err.status, TINKER_ENOMEM);
@@ -64,10 +37,10 @@ static void test_no_known_limit_refuses_nothing(void)
     tinker_error err = { 0 };
     tinker_engine_options opts = TINKER_ENGINE_OPTIONS_INIT;
     opts.memory_limit = UINT64_MAX;
-    options(&o);
+    tiny_longer_options(&o, "qwen3");
     tinker_engine *e = tiny_open(&o, &opts);
-    tinker_adapter *a = adapter(e, 4, 1);
-    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tinker_adapter *a = tiny_adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(tiny_lengths, TINY_LENGTHS, o.config.vocab, "cross_entropy", 3);
     tinker_loss loss = { "cross_entropy", NULL, 0 };
     tinker_pass *p = tinker_pass_new(e, a, d->data, d->n, &loss, 0, &err);
     CHECK(p != NULL);
@@ -87,7 +60,7 @@ static void test_sparse_targets_cannot_exhaust_memory(void)
     tinker_error err = { 0 };
     tinker_engine_options opts = TINKER_ENGINE_OPTIONS_INIT;
     opts.memory_limit = 64 << 20;
-    options(&o);
+    tiny_longer_options(&o, "qwen3");
     tinker_engine *e = tiny_open(&o, &opts);
     const size_t one[] = { 300 };
     struct tiny_data *d = tiny_data(one, 1, o.config.vocab, "cross_entropy", 3);
@@ -126,10 +99,10 @@ static void test_live_passes_share_the_limit(void)
     struct init_model o;
     tinker_error err = { 0 };
     char number[32];
-    options(&o);
+    tiny_longer_options(&o, "qwen3");
     tinker_engine *e = tiny_open(&o, NULL);
-    tinker_adapter *a = adapter(e, 4, 1), *b = adapter(e, 4, 2);
-    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tinker_adapter *a = tiny_adapter(e, 4, 1), *b = tiny_adapter(e, 4, 2);
+    struct tiny_data *d = tiny_data(tiny_lengths, TINY_LENGTHS, o.config.vocab, "cross_entropy", 3);
     uint64_t one = least_limit(e, a, d);
     CHECK_INT(e->pass_bytes, 0); /* nothing is left of those that were refused or freed */
     e->memory_limit = one * 3 / 2;
@@ -167,10 +140,10 @@ static void test_a_second_pass_takes_less(void)
 {
     struct init_model o;
     tinker_error err = { 0 };
-    options(&o);
+    tiny_longer_options(&o, "qwen3");
     tinker_engine *e = tiny_open(&o, NULL);
-    tinker_adapter *a = adapter(e, 4, 1), *b = adapter(e, 4, 1);
-    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tinker_adapter *a = tiny_adapter(e, 4, 1), *b = tiny_adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(tiny_lengths, TINY_LENGTHS, o.config.vocab, "cross_entropy", 3);
     tinker_pass *p = tinker_pass_new(e, a, d->data, d->n, &cross_entropy, 0, &err);
     REQUIRE(p);
     CHECK(!p->recompute);
@@ -262,14 +235,14 @@ static void test_hundred_adapters_on_the_bundled_model(void)
         TAP_FAIL("%s", err.message);
     REQUIRE(e);
     for (int i = 0; i < ADAPTERS; i++) /* what is made once is not part of the count */
-        warm[i] = adapter(e, 8, 0);
+        warm[i] = tiny_adapter(e, 8, 0);
     all_sample(e, warm);
     for (int i = 0; i < ADAPTERS; i++)
         tinker_adapter_free(warm[i]);
     malloc_trim(0);
     double heap_before = heap(), resident_before = resident();
     for (int i = 0; i < ADAPTERS; i++)
-        a[i] = adapter(e, 8, i);
+        a[i] = tiny_adapter(e, 8, i);
     CHECK(all_train(e, a));
     CHECK_INT(all_sample(e, a), ADAPTERS);
     double need = 3.0 * (double)a[0]->params.count * sizeof(float);

@@ -8,39 +8,7 @@
 #include "support/tap.h"
 #include "support/tiny_model.h"
 
-static const size_t lengths[] = { 60, 33, 1, 200, 7, 300, 90 };
-enum { N = sizeof(lengths) / sizeof(lengths[0]) };
-
 static const char *arch = "qwen3";
-
-static void options(struct init_model *o)
-{
-    init_model_defaults(o);
-    init_model_arch(o, arch);
-    o->noise = 0.2;
-    o->embed_std = 0.5;
-    o->seed = 4;
-    o->config.context = 512;
-    o->config.layers = 3;
-    o->config.vocab = 96;
-    o->config.hidden = 32;
-    o->config.heads = 2;
-    o->config.kv_heads = 1;
-    o->config.intermediate = 48;
-}
-
-static tinker_adapter *adapter(tinker_engine *e, int64_t rank, int64_t seed)
-{
-    tinker_error err = { 0 };
-    tinker_lora lora = TINKER_LORA_INIT;
-    lora.rank = rank;
-    lora.has_seed = 1;
-    lora.seed = seed;
-    tinker_adapter *a = tinker_adapter_new(e, &lora, &err);
-    if (!a)
-        printf("# %s\n", err.message);
-    return a;
-}
 
 static tinker_status step(tinker_adapter *a, double rate, tinker_step_metrics *m)
 {
@@ -67,10 +35,10 @@ static tinker_adapter *run(tinker_engine **e, int threads, uint64_t memory, int6
     tinker_engine_options opts = TINKER_ENGINE_OPTIONS_INIT;
     opts.threads = threads;
     opts.memory_limit = memory;
-    options(&o);
+    tiny_longer_options(&o, arch);
     *e = tiny_open(&o, &opts);
-    tinker_adapter *a = adapter(*e, rank, 1);
-    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tinker_adapter *a = tiny_adapter(*e, rank, 1);
+    struct tiny_data *d = tiny_data(tiny_lengths, TINY_LENGTHS, o.config.vocab, "cross_entropy", 3);
     tinker_loss loss = { "cross_entropy", NULL, 0 };
     for (int i = 0; i < 2; i++) {
         tinker_pass *p = tiny_pass(*e, a, d, &loss, 0, &err);
@@ -91,10 +59,10 @@ static uint64_t tight_memory(int64_t rank)
 {
     struct init_model o;
     tinker_error err = { 0 };
-    options(&o);
+    tiny_longer_options(&o, arch);
     tinker_engine *e = tiny_open(&o, NULL);
-    tinker_adapter *a = adapter(e, rank, 1);
-    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tinker_adapter *a = tiny_adapter(e, rank, 1);
+    struct tiny_data *d = tiny_data(tiny_lengths, TINY_LENGTHS, o.config.vocab, "cross_entropy", 3);
     tinker_loss loss = { "cross_entropy", NULL, 0 };
     bool recompute = false;
     for (e->memory_limit = 32 << 20; !recompute && e->memory_limit;) {
@@ -143,7 +111,7 @@ static void test_same_bits_when_all_weights_train(void)
 static void test_loss_falls(void)
 {
     struct init_model o;
-    options(&o);
+    tiny_longer_options(&o, arch);
     tinker_engine *e = tiny_open(&o, NULL);
     const size_t two[] = { 40, 20 };
     struct tiny_data *d = tiny_data(two, 2, o.config.vocab, "cross_entropy", 9);
@@ -151,7 +119,7 @@ static void test_loss_falls(void)
         for (size_t t = 0; t < two[i]; t++)
             d->weights[i][t] = 1;
     for (int64_t rank = 0; rank <= 8; rank += 8) {
-        tinker_adapter *a = adapter(e, rank, 2);
+        tinker_adapter *a = tiny_adapter(e, rank, 2);
         double first = tiny_train(e, a, d, "cross_entropy"), last = first;
         for (int i = 0; i < 25; i++) {
             CHECK_INT(step(a, 0.01, NULL), TINKER_OK);
@@ -185,7 +153,7 @@ static void check_resume(int64_t rank)
 {
     struct init_model o;
     tinker_error err = { 0 };
-    options(&o);
+    tiny_longer_options(&o, arch);
     char dir[160], ends[2][176];
     snprintf(dir, sizeof(dir), "%s", tiny_path(rank ? "lora" : "full"));
     snprintf(ends[0], sizeof(ends[0]), "%s-a", dir);
@@ -193,10 +161,10 @@ static void check_resume(int64_t rank)
     os_make_dirs(dir, NULL);
     os_make_dirs(ends[0], NULL);
     os_make_dirs(ends[1], NULL);
-    struct tiny_data *d = tiny_data(lengths, 3, o.config.vocab, "ppo", 3);
-    struct tiny_data *d2 = tiny_data(lengths, 2, o.config.vocab, "ppo", 8);
+    struct tiny_data *d = tiny_data(tiny_lengths, 3, o.config.vocab, "ppo", 3);
+    struct tiny_data *d2 = tiny_data(tiny_lengths, 2, o.config.vocab, "ppo", 8);
     tinker_engine *e = tiny_open(&o, NULL), *other = tiny_open(&o, NULL);
-    tinker_adapter *a = adapter(e, rank, 7), *b = NULL;
+    tinker_adapter *a = tiny_adapter(e, rank, 7), *b = NULL;
     for (int i = 0; i < 4; i++) {
         tiny_train(e, a, d, "ppo");
         if (i == 2) {
@@ -252,12 +220,12 @@ static void test_metrics_of_experts(void)
                                          "e_min_violation:mean" };
     arch = "qwen3_moe";
     uint64_t tight = tight_memory(4);
-    options(&o);
+    tiny_longer_options(&o, arch);
     o.config.dense[o.config.n_dense++] = 1;
     tinker_engine *e = tiny_open(&o, NULL);
     arch = "qwen3";
-    tinker_adapter *a = adapter(e, 4, 1);
-    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tinker_adapter *a = tiny_adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(tiny_lengths, TINY_LENGTHS, o.config.vocab, "cross_entropy", 3);
     tinker_loss loss = { "cross_entropy", NULL, 0 };
     for (int i = 0; i < 2; i++) {
         e->memory_limit = i ? tight : 1 << 30;
@@ -297,10 +265,10 @@ static void test_gradients_add_up_and_forward_adds_nothing(void)
 {
     struct init_model o;
     tinker_error err = { 0 };
-    options(&o);
+    tiny_longer_options(&o, arch);
     tinker_engine *e = tiny_open(&o, NULL);
-    tinker_adapter *once = adapter(e, 4, 1), *twice = adapter(e, 4, 1);
-    struct tiny_data *d = tiny_data(lengths, 3, o.config.vocab, "cross_entropy", 3);
+    tinker_adapter *once = tiny_adapter(e, 4, 1), *twice = tiny_adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(tiny_lengths, 3, o.config.vocab, "cross_entropy", 3);
     tiny_train(e, once, d, "cross_entropy");
     tiny_train(e, twice, d, "cross_entropy");
     tiny_train(e, twice, d, "cross_entropy");
@@ -332,25 +300,25 @@ static void test_forward_equals_forward_backward_and_base(void)
 {
     struct init_model o;
     tinker_error err = { 0 };
-    options(&o);
+    tiny_longer_options(&o, arch);
     tinker_engine *e = tiny_open(&o, NULL);
-    tinker_adapter *a = adapter(e, 4, 1);
-    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tinker_adapter *a = tiny_adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(tiny_lengths, TINY_LENGTHS, o.config.vocab, "cross_entropy", 3);
     tinker_loss loss = { "cross_entropy", NULL, 0 };
     tinker_pass *p[3] = { tiny_pass(e, NULL, d, &loss, 1, &err), tiny_pass(e, a, d, &loss, 1, &err),
                           tiny_pass(e, a, d, &loss, 0, &err) };
     REQUIRE(p[0] && p[1] && p[2]);
-    for (size_t i = 0; i < N; i++) {
+    for (size_t i = 0; i < TINY_LENGTHS; i++) {
         const tinker_tensor *t[3];
         for (int k = 0; k < 3; k++) {
             const tinker_forward_backward *r = tinker_pass_result(p[k]);
             CHECK_STR(r->outputs[i].tensors[0].name, "logprobs");
             t[k] = &r->outputs[i].tensors[0].tensor;
-            CHECK_INT(t[k]->n, lengths[i]);
+            CHECK_INT(t[k]->n, tiny_lengths[i]);
         }
         /* B is zero, so a new adapter computes the base model's numbers */
-        CHECK_MEM(t[1]->data, lengths[i] * 4, t[0]->data, lengths[i] * 4);
-        CHECK_MEM(t[2]->data, lengths[i] * 4, t[0]->data, lengths[i] * 4);
+        CHECK_MEM(t[1]->data, tiny_lengths[i] * 4, t[0]->data, tiny_lengths[i] * 4);
+        CHECK_MEM(t[2]->data, tiny_lengths[i] * 4, t[0]->data, tiny_lengths[i] * 4);
     }
     for (int k = 0; k < 3; k++)
         tinker_pass_free(p[k]);
@@ -363,11 +331,11 @@ static void test_snapshot_stays(void)
 {
     struct init_model o;
     tinker_error err = { 0 };
-    options(&o);
+    tiny_longer_options(&o, arch);
     tinker_engine *e = tiny_open(&o, NULL);
-    struct tiny_data *d = tiny_data(lengths, 2, o.config.vocab, "cross_entropy", 3);
+    struct tiny_data *d = tiny_data(tiny_lengths, 2, o.config.vocab, "cross_entropy", 3);
     for (int64_t rank = 0; rank <= 4; rank += 4) {
-        tinker_adapter *a = adapter(e, rank, 1);
+        tinker_adapter *a = tiny_adapter(e, rank, 1);
         tiny_train(e, a, d, "cross_entropy");
         step(a, 0.05, NULL);
         tinker_adapter *s = tinker_adapter_snapshot(a, &err);
@@ -390,9 +358,9 @@ static void test_snapshot_stays(void)
 static void test_bad_requests_name_the_place(void)
 {
     struct init_model o;
-    options(&o);
+    tiny_longer_options(&o, arch);
     tinker_engine *e = tiny_open(&o, NULL);
-    tinker_adapter *a = adapter(e, 4, 1);
+    tinker_adapter *a = tiny_adapter(e, 4, 1);
     const size_t two[] = { 8, 8 };
     tinker_named_number wrong = { "clip", 1 },
                         inverted[] = { { "clip_low_threshold", 2 }, { "clip_high_threshold", 1 } };
@@ -478,9 +446,9 @@ static void test_sparse_equals_dense(void)
 {
     struct init_model o;
     tinker_error err = { 0 };
-    options(&o);
+    tiny_longer_options(&o, arch);
     tinker_engine *e = tiny_open(&o, NULL);
-    tinker_adapter *a = adapter(e, 4, 1), *b = adapter(e, 4, 1);
+    tinker_adapter *a = tiny_adapter(e, 4, 1), *b = tiny_adapter(e, 4, 1);
     const int32_t tokens[] = { 5, 6, 7 };
     const int64_t dense_targets[] = { 9, 0, 3, 4, 0, 8 }, values[] = { 9, 3, 4, 8 };
     const int64_t crow[] = { 0, 1, 3, 4 }, col[] = { 0, 0, 1, 1 }, shape[] = { 3, 2 };
@@ -523,10 +491,10 @@ static void test_a_step_during_a_pass_fails_the_pass(void)
 {
     struct init_model o;
     tinker_error err = { 0 };
-    options(&o);
+    tiny_longer_options(&o, arch);
     tinker_engine *e = tiny_open(&o, NULL);
-    tinker_adapter *a = adapter(e, 4, 1);
-    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tinker_adapter *a = tiny_adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(tiny_lengths, TINY_LENGTHS, o.config.vocab, "cross_entropy", 3);
     tinker_loss loss = { "cross_entropy", NULL, 0 };
     tinker_pass *p = tinker_pass_new(e, a, d->data, d->n, &loss, 0, &err);
     step(a, 0.1, NULL);
@@ -545,10 +513,10 @@ static void test_non_finite_gradient_skips_the_step(void)
 {
     struct init_model o;
     tinker_error err = { 0 };
-    options(&o);
+    tiny_longer_options(&o, arch);
     tinker_engine *e = tiny_open(&o, NULL);
-    tinker_adapter *a = adapter(e, 4, 1), *b = adapter(e, 4, 1);
-    struct tiny_data *d = tiny_data(lengths, 1, o.config.vocab, "importance_sampling", 3);
+    tinker_adapter *a = tiny_adapter(e, 4, 1), *b = tiny_adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(tiny_lengths, 1, o.config.vocab, "importance_sampling", 3);
     d->logprobs[0][1] = -3000; /* the ratio overflows */
     tiny_train(e, a, d, "importance_sampling");
     tinker_adam adam = TINKER_ADAM_INIT;
@@ -569,8 +537,8 @@ static void test_non_finite_gradient_skips_the_step(void)
 static void test_stored_bf16_is_the_same_run(void)
 {
     struct init_model o;
-    options(&o);
-    struct tiny_data *d = tiny_data(lengths, N, o.config.vocab, "cross_entropy", 3);
+    tiny_longer_options(&o, arch);
+    struct tiny_data *d = tiny_data(tiny_lengths, TINY_LENGTHS, o.config.vocab, "cross_entropy", 3);
     for (int half = 0; half < 2; half++) {
         tinker_engine *e[2];
         tinker_adapter *a[2];
@@ -580,7 +548,7 @@ static void test_stored_bf16_is_the_same_run(void)
             tinker_engine_options opts = TINKER_ENGINE_OPTIONS_INIT;
             opts.dtype = i ? TINKER_WEIGHTS_STORED : TINKER_WEIGHTS_F32;
             e[i] = tiny_open(&o, &opts);
-            a[i] = adapter(e[i], 4, 1);
+            a[i] = tiny_adapter(e[i], 4, 1);
             for (int k = 0; k < 3; k++) {
                 loss[i] = tiny_train(e[i], a[i], d, "cross_entropy");
                 step(a[i], 0.01, NULL);
@@ -606,14 +574,14 @@ static void test_bf16_weights_train_alike(void)
     double loss[2], dot = 0, square[2] = { 0, 0 };
     tinker_engine *e[2];
     tinker_adapter *a[2];
-    options(&o);
+    tiny_longer_options(&o, arch);
     o.dtype = SOURCE_BF16;
-    struct tiny_data *d = tiny_data(lengths, 3, o.config.vocab, "cross_entropy", 3);
+    struct tiny_data *d = tiny_data(tiny_lengths, 3, o.config.vocab, "cross_entropy", 3);
     for (int i = 0; i < 2; i++) {
         tinker_engine_options opts = TINKER_ENGINE_OPTIONS_INIT;
         opts.dtype = i ? TINKER_WEIGHTS_BF16 : TINKER_WEIGHTS_F32;
         e[i] = tiny_open(&o, &opts);
-        a[i] = adapter(e[i], 4, 1);
+        a[i] = tiny_adapter(e[i], 4, 1);
         tiny_train(e[i], a[i], d, "cross_entropy");
         step(a[i], 0.01, NULL); /* B is not zero any more */
         loss[i] = tiny_train(e[i], a[i], d, "cross_entropy");

@@ -10,6 +10,7 @@
 #include "base/rand.h"
 #include "engine/init_model.h"
 #include "support/tap.h"
+#include "support/tiny_model.h"
 
 enum { VOCAB = 300, CONTEXT = 256 };
 
@@ -122,19 +123,6 @@ static inline void alone(tinker_engine *e, const tinker_generate *q, size_t inde
     else
         TAP_FAIL("no sample: %s", err.message);
     tinker_generator_free(g);
-}
-
-static inline tinker_adapter *adapter_with(tinker_engine *e, int64_t rank, int64_t seed)
-{
-    tinker_lora lora = TINKER_LORA_INIT;
-    tinker_error err = { 0 };
-    lora.rank = rank;
-    lora.has_seed = 1;
-    lora.seed = seed;
-    tinker_adapter *a = tinker_adapter_new(e, &lora, &err);
-    if (a == NULL)
-        TAP_FAIL("adapter: %s", err.message);
-    return a;
 }
 
 /* One optimiser step towards token 7, so that B is not zero. */

@@ -63,6 +63,25 @@ static inline void tiny_options(struct init_model *o, const char *arch)
     o->seed = 17;
 }
 
+/* Larger, and data of lengths that make several micro-batches. */
+static inline void tiny_longer_options(struct init_model *o, const char *arch)
+{
+    init_model_defaults(o);
+    init_model_arch(o, arch);
+    o->noise = 0.2;
+    o->embed_std = 0.5;
+    o->seed = 4;
+    o->config.context = 512;
+    o->config.layers = 3;
+    o->config.vocab = 96;
+    o->config.hidden = 32;
+    o->config.heads = 2;
+    o->config.kv_heads = 1;
+    o->config.intermediate = 48;
+}
+static const size_t tiny_lengths[] = { 60, 33, 1, 200, 7, 300, 90 };
+enum { TINY_LENGTHS = sizeof(tiny_lengths) / sizeof(tiny_lengths[0]) };
+
 /* Write the model and open it.  Prints and aborts when that fails: nothing to test. */
 static inline tinker_engine *tiny_open(const struct init_model *o,
                                        const tinker_engine_options *opts)
@@ -80,6 +99,20 @@ static inline tinker_engine *tiny_open(const struct init_model *o,
         exit(1);
     }
     return e;
+}
+
+/* An adapter that is the same for the same seed; NULL after its error was printed. */
+static inline tinker_adapter *tiny_adapter(tinker_engine *e, int64_t rank, int64_t seed)
+{
+    tinker_error err = { 0 };
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.rank = rank;
+    lora.has_seed = 1;
+    lora.seed = seed;
+    tinker_adapter *a = tinker_adapter_new(e, &lora, &err);
+    if (!a)
+        printf("# %s\n", err.message);
+    return a;
 }
 
 /* n datums with the inputs a loss needs; values depend on (seed, position) only. */
