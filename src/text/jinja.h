@@ -189,6 +189,10 @@ struct jv jinja_call_method(struct jx *x, struct jv self, struct jv_str name,
 struct jv jinja_split(struct jx *x, struct jv_str s, struct jv sep, int64_t max, bool from_right);
 struct jv jinja_replace(struct jx *x, struct jv_str s, struct jv_str from, struct jv_str to,
                         int64_t max);
+struct jv jinja_splitlines(struct jx *x, struct jv_str s, bool keep);
+/* The number that Python's int() or float() reads in s; None: there is none. */
+struct jv jinja_parse_number(struct jx *x, struct jv_str s, bool real);
+struct jv jinja_round(struct jx *x, struct jv v, int64_t digits, struct jv method);
 struct jv jinja_join(struct jx *x, struct jv_str sep, struct jv list);
 /* Argument i, or the keyword; `missing` when neither was given. */
 struct jv jinja_arg(const struct jinja_args *args, size_t i, const char *name, struct jv missing);

@@ -492,12 +492,13 @@ static struct jv loop_items(struct jinja_run *r, const struct jinja_node *s)
     return kept;
 }
 
-static void exec_for(struct jinja_run *r, const struct jinja_node *s)
+/* A break or continue of the other part means the loop around this one. */
+static enum flow exec_for(struct jinja_run *r, const struct jinja_node *s)
 {
     struct jv items = loop_items(r, s);
     struct jinja_frame *saved = r->frame;
     if (r->x->failed)
-        return;
+        return FLOW_NEXT;
     for (size_t i = 0; i < items.list->n && !r->x->failed; i++) {
         r->frame = push_frame(r, saved);
         if (!r->frame)
@@ -508,8 +509,7 @@ static void exec_for(struct jinja_run *r, const struct jinja_node *s)
             break;
     }
     r->frame = saved;
-    if (items.list->n == 0 && s->other)
-        exec(r, s->other);
+    return items.list->n == 0 && s->other ? exec(r, s->other) : FLOW_NEXT;
 }
 
 /* Filters of a set block: the chain f(g(text)), g being the innermost node. */
@@ -543,15 +543,17 @@ static void exec_set(struct jinja_run *r, const struct jinja_node *s)
     jv_put(r->x, ns, jv_strn(s->attrs->s, s->attrs->n), v);
 }
 
-static void exec_with(struct jinja_run *r, const struct jinja_node *s)
+static enum flow exec_with(struct jinja_run *r, const struct jinja_node *s)
 {
+    enum flow flow = FLOW_NEXT;
     struct jinja_frame *saved = r->frame, *frame = push_frame(r, saved);
     for (size_t i = 0; i < s->n_keys && !r->x->failed; i++)
         set_var(r, frame, s->keys[i], eval(r, s->kwargs[i]));
     r->frame = frame;
     if (!r->x->failed)
-        exec(r, s->body);
+        flow = exec(r, s->body);
     r->frame = saved;
+    return flow;
 }
 
 static enum flow exec_if(struct jinja_run *r, const struct jinja_node *s)
@@ -582,8 +584,7 @@ static enum flow exec_one(struct jinja_run *r, const struct jinja_node *s)
     case ST_IF:
         return exec_if(r, s);
     case ST_FOR:
-        exec_for(r, s);
-        break;
+        return exec_for(r, s);
     case ST_SET:
     case ST_SET_BLOCK:
         exec_set(r, s);
@@ -600,8 +601,7 @@ static enum flow exec_one(struct jinja_run *r, const struct jinja_node *s)
             jv_print(r->x, r->out, v);
         break;
     case ST_WITH:
-        exec_with(r, s);
-        break;
+        return exec_with(r, s);
     case ST_GROUP:
         return exec(r, s->body);
     case ST_BREAK:

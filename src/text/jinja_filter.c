@@ -43,7 +43,7 @@ static struct jv f_string(struct jinja_run *r, struct jv_str name, struct jv v,
     return jv_to_str(r->x, v);
 }
 
-/* Filters that are a method of the text: trim, lower, upper, title, capitalize. */
+/* Filters that are a method of the text: trim, lower, upper, capitalize. */
 static struct jv f_text(struct jinja_run *r, struct jv_str name, struct jv v,
                         const struct jinja_args *a)
 {
@@ -51,6 +51,20 @@ static struct jv f_text(struct jinja_run *r, struct jv_str name, struct jv v,
     if (jinja_same(name, "trim"))
         name = (struct jv_str){ "strip", 5 };
     return jinja_call_method(r->x, text, name, a);
+}
+
+/* Unlike the method it begins words only after spaces, dashes and opening brackets. */
+static struct jv f_title(struct jinja_run *r, struct jv_str name, struct jv v,
+                         const struct jinja_args *a)
+{
+    (void)name;
+    (void)a;
+    struct jv text = jv_to_str(r->x, v);
+    struct buf b;
+    buf_init(&b, r->x->arena->max);
+    if (jx_step(r->x, 1 + text.str.n / 64))
+        text_case(&b, text.str, TEXT_WORDS);
+    return jv_from_buf(r->x, &b);
 }
 
 static struct jv f_length(struct jinja_run *r, struct jv_str name, struct jv v,
@@ -80,6 +94,29 @@ static struct jv f_default(struct jinja_run *r, struct jv_str name, struct jv v,
     return v;
 }
 
+/* What an attribute argument names: the parts of "a.b" one after the other, items before
+ * attributes; `missing` (undefined: none) stands in for what does not exist. */
+static struct jv attribute_of(struct jinja_run *r, struct jv v, struct jv_str path,
+                              struct jv missing)
+{
+    const struct jv_str dot = { ".", 1 };
+    while (!r->x->failed) {
+        size_t at = text_find(path, dot, 0);
+        struct jv_str part = { path.s, at == SIZE_MAX ? path.n : at };
+        if (part.n > 0 && strspn(part.s, "0123456789") >= part.n)
+            jx_fail(r->x, "an attribute that is a number is not supported");
+        struct jv *item = jv_find(v, jv_strn(part.s, part.n));
+        v = item ? *item : jinja_attr(r, v, part);
+        if (v.kind == JV_UNDEFINED && missing.kind != JV_UNDEFINED)
+            v = missing;
+        if (at == SIZE_MAX)
+            break;
+        path.s += at + 1;
+        path.n -= at + 1;
+    }
+    return v;
+}
+
 static struct jv f_join(struct jinja_run *r, struct jv_str name, struct jv v,
                         const struct jinja_args *a)
 {
@@ -88,7 +125,7 @@ static struct jv f_join(struct jinja_run *r, struct jv_str name, struct jv v,
     struct jv attr = jinja_arg(a, 1, "attribute", jv_none());
     struct jv list = jv_iterate(r->x, v);
     for (size_t i = 0; attr.kind == JV_STRING && !r->x->failed && i < list.list->n; i++)
-        list.list->items[i] = jinja_attr(r, list.list->items[i], attr.str);
+        list.list->items[i] = attribute_of(r, list.list->items[i], attr.str, jv_undefined(NULL));
     return r->x->failed ? jv_undefined(NULL) : jinja_join(r->x, sep.str, list);
 }
 
@@ -141,24 +178,38 @@ static struct jv f_items(struct jinja_run *r, struct jv_str name, struct jv v,
     return out;
 }
 
+/* A whole number where it fits; an integer beyond is an error rather than another number. */
+static struct jv to_int(struct jinja_run *r, struct jv v, struct jv missing)
+{
+    double f = jv_number(v);
+    if (v.kind == JV_BIG || v.kind == JV_INT)
+        return v;
+    if (v.kind == JV_BOOL)
+        return jv_int(v.b);
+    if (v.kind != JV_FLOAT || !isfinite(f))
+        return missing;
+    if (f > -9e18 && f < 9e18)
+        return jv_int((int64_t)f);
+    jx_fail(r->x, "integer overflow");
+    return missing;
+}
+
 static struct jv f_number(struct jinja_run *r, struct jv_str name, struct jv v,
                           const struct jinja_args *a)
 {
     bool real = name.s[0] == 'f';
     struct jv missing = jinja_arg(a, 0, "default", real ? jv_float(0) : jv_int(0));
-    if (jv_is_number(v)) {
-        double f = jv_number(v);
-        if (real)
-            return jv_float(f);
-        if (v.kind != JV_FLOAT)
-            return jv_int(v.kind == JV_INT ? v.i : v.b);
-        return f > -9e18 && f < 9e18 ? jv_int((int64_t)f) : missing;
-    }
-    if (v.kind != JV_STRING)
-        return missing;
-    struct jv_str s = text_trim(v.str, NULL, true, true);
-    struct jv parsed = s.n && s.n < 40 ? jv_loads(r->x, s.s, s.n, NULL) : jv_none();
-    return jv_is_number(parsed) && parsed.kind != JV_BOOL ? f_number(r, name, parsed, a) : missing;
+    struct jv base = jinja_arg(a, 1, "base", jv_int(10));
+    if (v.kind == JV_UNDEFINED)
+        jx_fail(r->x, "'%.*s' is undefined", (int)(v.str.n < 60 ? v.str.n : 60),
+                v.str.s ? v.str.s : "");
+    if (base.kind != JV_INT || base.i != 10)
+        jx_fail(r->x, "only base 10 is supported");
+    if (v.kind == JV_STRING || (real && v.kind == JV_BIG))
+        v = jinja_parse_number(r->x, v.str, real);
+    if (!real)
+        return to_int(r, v, missing);
+    return jv_is_number(v) ? jv_float(jv_number(v)) : missing;
 }
 
 static struct jv f_round(struct jinja_run *r, struct jv_str name, struct jv v,
@@ -166,12 +217,8 @@ static struct jv f_round(struct jinja_run *r, struct jv_str name, struct jv v,
 {
     (void)name;
     struct jv digits = jinja_arg(a, 0, "precision", jv_int(0));
-    if (!jv_is_number(v) || digits.kind != JV_INT || digits.i > 15 || digits.i < -15) {
-        jx_fail(r->x, "round needs a number");
-        return v;
-    }
-    double scale = pow(10, (double)digits.i);
-    return jv_float(rint(jv_number(v) * scale) / scale);
+    struct jv method = jinja_arg(a, 1, "method", jv_str("common"));
+    return jinja_round(r->x, v, digits.kind == JV_INT ? digits.i : 99, method);
 }
 
 static struct jv f_abs(struct jinja_run *r, struct jv_str name, struct jv v,
@@ -187,32 +234,43 @@ static struct jv f_abs(struct jinja_run *r, struct jv_str name, struct jv v,
     return v;
 }
 
-/* indent(width=4, first=false, blank=false) */
+static struct jv_str padding(struct jx *x, struct jv width)
+{
+    enum { WIDTH_MAX = 4096 };
+    if (width.kind == JV_STRING)
+        return width.str;
+    char *spaces = jx_alloc(x, WIDTH_MAX);
+    if (width.kind != JV_INT || width.i > WIDTH_MAX || !spaces) {
+        jx_fail(x, "indent needs a width of at most %d, or a string", WIDTH_MAX);
+        return (struct jv_str){ "", 0 };
+    }
+    memset(spaces, ' ', WIDTH_MAX);
+    return (struct jv_str){ spaces, width.i > 0 ? (size_t)width.i : 0 };
+}
+
+/* indent(width=4, first=false, blank=false).  Like the reference it looks at the lines of the
+ * text and a newline, so that a newline at the end stays and begins a blank line. */
 static struct jv f_indent(struct jinja_run *r, struct jv_str name, struct jv v,
                           const struct jinja_args *a)
 {
     (void)name;
-    struct jv width = jinja_arg(a, 0, "width", jv_int(4)), text = jv_to_str(r->x, v);
+    struct jv_str pad = padding(r->x, jinja_arg(a, 0, "width", jv_int(4)));
+    struct jv text = jinja_binary(r->x, OP_CONCAT, v, jv_str("\n"));
     bool first = jv_truth(jinja_arg(a, 1, "first", jv_bool(false)));
     bool blank = jv_truth(jinja_arg(a, 2, "blank", jv_bool(false)));
-    char spaces[65];
-    struct jv_str pad = { spaces, 0 };
-    memset(spaces, ' ', sizeof(spaces));
-    if (width.kind == JV_STRING)
-        pad = width.str;
-    else if (width.kind == JV_INT && width.i >= 0 && width.i <= 64)
-        pad.n = (size_t)width.i;
+    if (r->x->failed)
+        return jv_undefined(NULL);
+    struct jv lines = jinja_splitlines(r->x, text.str, false);
     struct buf b;
     buf_init(&b, r->x->arena->max);
-    bool start = true;
-    for (size_t i = 0; i < text.str.n && buf_ok(&b); i++) {
-        char c = text.str.s[i];
-        if (start && (i > 0 || first) && (c != '\n' || blank))
+    for (size_t i = 0; !r->x->failed && i < lines.list->n && buf_ok(&b); i++) {
+        struct jv_str line = lines.list->items[i].str;
+        if (i > 0)
+            buf_putc(&b, '\n');
+        if (i == 0 ? first : blank || line.n > 0)
             buf_append(&b, pad.s, pad.n);
-        start = c == '\n';
-        buf_putc(&b, c);
+        buf_append(&b, line.s, line.n);
     }
-    jx_step(r->x, 1 + text.str.n / 64);
     return jv_from_buf(r->x, &b);
 }
 
@@ -239,8 +297,7 @@ static struct jv f_map(struct jinja_run *r, struct jv_str name, struct jv v,
     for (size_t i = 0; !r->x->failed && i < list.list->n; i++) {
         struct jv item = list.list->items[i];
         if (attr.kind == JV_STRING) {
-            item = jinja_attr(r, item, attr.str);
-            item = item.kind == JV_UNDEFINED && missing.kind != JV_UNDEFINED ? missing : item;
+            item = attribute_of(r, item, attr.str, missing);
         } else if (filter.kind == JV_STRING) {
             item = jinja_filter(r, filter.str, item, &rest);
         } else {
@@ -266,7 +323,7 @@ static struct jv f_select(struct jinja_run *r, struct jv_str name, struct jv v,
         jx_fail(r->x, "expected the name of an attribute");
     for (size_t i = 0; !r->x->failed && i < list.list->n; i++) {
         struct jv item = list.list->items[i];
-        struct jv subject = by_attr ? jinja_attr(r, item, attr.str) : item;
+        struct jv subject = by_attr ? attribute_of(r, item, attr.str, jv_undefined(NULL)) : item;
         bool pass =
             test.kind == JV_STRING ? jinja_test(r, test.str, subject, &rest) : jv_truth(subject);
         if (pass != reject)
@@ -316,7 +373,7 @@ static struct jv sorted(struct jinja_run *r, struct jv list, struct jv attr, boo
     for (size_t i = 0; i < n && !r->x->failed; i++) {
         struct jv item = list.list->items[i], key = item;
         if (attr.kind == JV_STRING)
-            key = jinja_attr(r, item, attr.str);
+            key = attribute_of(r, item, attr.str, jv_undefined(NULL));
         else if (pair_index >= 0)
             key = item.list->items[pair_index];
         v[i] = (struct sort_item){ fold_case(r->x, key, sensitive), item, i };
@@ -367,7 +424,7 @@ static struct jv f_sum(struct jinja_run *r, struct jv_str name, struct jv v,
     for (size_t i = 0; !r->x->failed && i < list.list->n; i++) {
         struct jv item = list.list->items[i];
         if (attr.kind == JV_STRING)
-            item = jinja_attr(r, item, attr.str);
+            item = attribute_of(r, item, attr.str, jv_undefined(NULL));
         total = jinja_binary(r->x, OP_ADD, total, item);
     }
     return total;
@@ -397,7 +454,7 @@ static const struct {
 } filters[] = {
     { "tojson", f_tojson },     { "string", f_string },     { "safe", f_string },
     { "trim", f_text },         { "lower", f_text },        { "upper", f_text },
-    { "title", f_text },        { "capitalize", f_text },   { "length", f_length },
+    { "title", f_title },       { "capitalize", f_text },   { "length", f_length },
     { "count", f_length },      { "default", f_default },   { "d", f_default },
     { "join", f_join },         { "first", f_edge },        { "last", f_edge },
     { "list", f_list },         { "reverse", f_list },      { "replace", f_replace },

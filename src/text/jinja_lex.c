@@ -105,11 +105,12 @@ static void close_tag(struct lexer *l, size_t len, char sign, bool trim_newline)
 
 static bool skip_comment(struct lexer *l)
 {
+    const char *start = l->p;
     while (l->p < l->end && !looking_at(l, "#}"))
         advance(l, 1);
     if (l->p >= l->end)
         return fail(l, "comment is not closed");
-    char sign = l->p[-1];
+    char sign = l->p > start ? l->p[-1] : 0; /* {#-#} has one sign, not two */
     close_tag(l, 2, sign == '-' || sign == '+' ? sign : 0, true);
     return true;
 }

@@ -61,30 +61,49 @@ struct jv jinja_replace(struct jx *x, struct jv_str s, struct jv_str from, struc
     return jv_from_buf(x, &b);
 }
 
-/* Words between runs of white space. */
+/* Bytes at the front of s that are all white space, or all not. */
+static size_t span(struct jv_str s, bool space)
+{
+    size_t n = 0;
+    while (n < s.n) {
+        uint32_t cp;
+        int len = utf8_decode(s.s + n, s.n - n, &cp);
+        if ((len && text_is_space(cp)) != space)
+            break;
+        n += len ? (size_t)len : 1;
+    }
+    return n;
+}
+
+/* Words between runs of white space; the last one is what is left after `max` splits. */
 static struct jv split_space(struct jx *x, struct jv_str s, int64_t max)
 {
     struct jv out = jv_list_new(x);
-    for (;;) {
+    while (!x->failed) {
         s = text_trim(s, NULL, true, false);
         if (s.n == 0 || !jx_step(x, 1))
-            return out;
-        if (max >= 0 && (int64_t)out.list->n == max) {
-            s = text_trim(s, NULL, false, true);
-            jv_push(x, out, jv_strn(s.s, s.n));
-            return out;
-        }
-        size_t n = 0;
-        uint32_t cp;
-        for (int len; n < s.n; n += len ? (size_t)len : 1) {
-            len = utf8_decode(s.s + n, s.n - n, &cp);
-            if (len && text_is_space(cp))
-                break;
-        }
+            break;
+        size_t n = max >= 0 && (int64_t)out.list->n == max ? s.n : span(s, false);
         jv_push(x, out, jv_strn(s.s, n));
         s.s += n;
         s.n -= n;
     }
+    return out;
+}
+
+/* The same from the right, where the first word keeps the white space before it. */
+static struct jv rsplit_space(struct jx *x, struct jv_str s, int64_t max)
+{
+    struct jv all = split_space(x, s, -1), out = jv_list_new(x);
+    size_t n = x->failed ? 0 : all.list->n;
+    if (x->failed || max < 0 || (uint64_t)max >= n)
+        return all;
+    size_t kept = n - (size_t)max; /* words in the first piece */
+    struct jv last = all.list->items[kept - 1];
+    jv_push(x, out, jv_strn(s.s, (size_t)(last.str.s + last.str.n - s.s)));
+    for (size_t i = kept; i < n; i++)
+        jv_push(x, out, all.list->items[i]);
+    return out;
 }
 
 static void reverse_list(struct jv list)
@@ -99,7 +118,7 @@ static void reverse_list(struct jv list)
 struct jv jinja_split(struct jx *x, struct jv_str s, struct jv sep, int64_t max, bool from_right)
 {
     if (sep.kind != JV_STRING)
-        return split_space(x, s, max);
+        return from_right ? rsplit_space(x, s, max) : split_space(x, s, max);
     struct jv out = jv_list_new(x);
     if (sep.str.n == 0)
         jx_fail(x, "empty separator");
@@ -133,31 +152,44 @@ static struct jv m_split(struct jx *x, struct jv self, struct jv_str name,
     return jinja_split(x, self.str, sep, int_arg(args, 1, "maxsplit", -1), name.s[0] == 'r');
 }
 
+/* Bytes of the line break at the front of s, 0: there is none. */
+static size_t line_break(struct jv_str s)
+{
+    uint32_t cp;
+    if (s.n > 1 && s.s[0] == '\r' && s.s[1] == '\n')
+        return 2;
+    int len = utf8_decode(s.s, s.n, &cp);
+    bool breaks = (cp >= '\n' && cp <= '\r') || (cp >= 0x1c && cp <= 0x1e) || cp == 0x85 ||
+                  cp == 0x2028 || cp == 0x2029;
+    return len && breaks ? (size_t)len : 0;
+}
+
+struct jv jinja_splitlines(struct jx *x, struct jv_str s, bool keep)
+{
+    struct jv out = jv_list_new(x);
+    while (s.n > 0 && jx_step(x, 1)) {
+        size_t n = 0, ends = 0;
+        while (n < s.n && !(ends = line_break((struct jv_str){ s.s + n, s.n - n })))
+            n++;
+        jv_push(x, out, jv_strn(s.s, keep ? n + ends : n));
+        s.s += n + ends;
+        s.n -= n + ends;
+    }
+    return out;
+}
+
 static struct jv m_splitlines(struct jx *x, struct jv self, struct jv_str name,
                               const struct jinja_args *args)
 {
     (void)name;
     bool keep = jv_truth(jinja_arg(args, 0, "keepends", jv_bool(false)));
-    struct jv out = jv_list_new(x);
-    struct jv_str s = self.str;
-    while (s.n > 0 && jx_step(x, 1)) {
-        size_t n = 0;
-        while (n < s.n && s.s[n] != '\n' && s.s[n] != '\r')
-            n++;
-        size_t end = n;
-        if (n < s.n)
-            end += s.s[n] == '\r' && n + 1 < s.n && s.s[n + 1] == '\n' ? 2 : 1;
-        jv_push(x, out, jv_strn(s.s, keep ? end : n));
-        s.s += end;
-        s.n -= end;
-    }
-    return out;
+    return jinja_splitlines(x, self.str, keep);
 }
 
 static struct jv m_strip(struct jx *x, struct jv self, struct jv_str name,
                          const struct jinja_args *args)
 {
-    struct jv chars = jinja_arg(args, 0, NULL, jv_none());
+    struct jv chars = jinja_arg(args, 0, "chars", jv_none());
     char *set = chars.kind == JV_STRING ? arena_strndup(x->arena, chars.str.s, chars.str.n) : NULL;
     if (chars.kind == JV_STRING && !set)
         jx_nomem(x);
@@ -226,6 +258,8 @@ static struct jv m_count(struct jx *x, struct jv self, struct jv_str name,
     (void)name;
     int64_t count = 0;
     struct jv_str what = want_text(x, args, 0);
+    if (what.n == 0)
+        return jv_int((int64_t)text_length(self.str) + 1);
     for (size_t at = 0; what.n > 0 && jx_step(x, 1); at += what.n, count++) {
         at = text_find(self.str, what, at);
         if (at == SIZE_MAX)
@@ -239,6 +273,10 @@ static struct jv m_join(struct jx *x, struct jv self, struct jv_str name,
 {
     (void)name;
     struct jv list = jv_iterate(x, jinja_arg(args, 0, NULL, jv_undefined("argument")));
+    for (size_t i = 0; !x->failed && i < list.list->n; i++)
+        if (list.list->items[i].kind != JV_STRING)
+            jx_fail(x, "join: item %zu is not a string but %s", i,
+                    jv_type_name(list.list->items[i]));
     return x->failed ? jv_undefined(NULL) : jinja_join(x, self.str, list);
 }
 
@@ -362,41 +400,42 @@ static struct jv m_index(struct jx *x, struct jv self, struct jv_str name,
 struct method {
     const char *name;
     method_fn *fn;
+    size_t args; /* at most */
 };
 
-static const struct method string_methods[] = { { "split", m_split },
-                                                { "rsplit", m_split },
-                                                { "splitlines", m_splitlines },
-                                                { "strip", m_strip },
-                                                { "lstrip", m_strip },
-                                                { "rstrip", m_strip },
-                                                { "startswith", m_edge },
-                                                { "endswith", m_edge },
-                                                { "lower", m_case },
-                                                { "upper", m_case },
-                                                { "title", m_case },
-                                                { "capitalize", m_case },
-                                                { "replace", m_replace },
-                                                { "find", m_find },
-                                                { "rfind", m_find },
-                                                { "count", m_count },
-                                                { "join", m_join },
-                                                { "removeprefix", m_remove },
-                                                { "removesuffix", m_remove },
-                                                { "partition", m_partition },
-                                                { "rpartition", m_partition },
-                                                { "isdigit", m_class },
-                                                { "isnumeric", m_class },
-                                                { "isdecimal", m_class },
-                                                { "isalpha", m_class },
-                                                { "isalnum", m_class },
-                                                { "isspace", m_class },
-                                                { NULL, NULL } };
-static const struct method dict_methods[] = { { "items", m_items },  { "keys", m_items },
-                                              { "values", m_items }, { "get", m_get },
-                                              { "copy", m_copy },    { NULL, NULL } };
+static const struct method string_methods[] = { { "split", m_split, 2 },
+                                                { "rsplit", m_split, 2 },
+                                                { "splitlines", m_splitlines, 1 },
+                                                { "strip", m_strip, 1 },
+                                                { "lstrip", m_strip, 1 },
+                                                { "rstrip", m_strip, 1 },
+                                                { "startswith", m_edge, 1 },
+                                                { "endswith", m_edge, 1 },
+                                                { "lower", m_case, 0 },
+                                                { "upper", m_case, 0 },
+                                                { "title", m_case, 0 },
+                                                { "capitalize", m_case, 0 },
+                                                { "replace", m_replace, 3 },
+                                                { "find", m_find, 1 },
+                                                { "rfind", m_find, 1 },
+                                                { "count", m_count, 1 },
+                                                { "join", m_join, 1 },
+                                                { "removeprefix", m_remove, 1 },
+                                                { "removesuffix", m_remove, 1 },
+                                                { "partition", m_partition, 1 },
+                                                { "rpartition", m_partition, 1 },
+                                                { "isdigit", m_class, 0 },
+                                                { "isnumeric", m_class, 0 },
+                                                { "isdecimal", m_class, 0 },
+                                                { "isalpha", m_class, 0 },
+                                                { "isalnum", m_class, 0 },
+                                                { "isspace", m_class, 0 },
+                                                { NULL, NULL, 0 } };
+static const struct method dict_methods[] = { { "items", m_items, 0 },  { "keys", m_items, 0 },
+                                              { "values", m_items, 0 }, { "get", m_get, 2 },
+                                              { "copy", m_copy, 0 },    { NULL, NULL, 0 } };
 static const struct method list_methods[] = {
-    { "index", m_index }, { "count", m_index }, { "copy", m_copy }, { NULL, NULL }
+    { "index", m_index, 1 }, { "count", m_index, 1 }, { "copy", m_copy, 0 }, { NULL, NULL, 0 }
 };
 
 static const struct method *find_method(struct jv v, struct jv_str name)
@@ -423,5 +462,9 @@ struct jv jinja_call_method(struct jx *x, struct jv self, struct jv_str name,
     size_t size = self.kind == JV_STRING ? self.str.n : 0;
     if (!m || !jx_step(x, 1 + size / 64))
         return jv_undefined(NULL);
+    if (args->n > m->args) {
+        jx_fail(x, "%s takes at most %zu arguments here", m->name, m->args);
+        return jv_undefined(NULL);
+    }
     return m->fn(x, self, name, args);
 }

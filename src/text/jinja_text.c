@@ -106,6 +106,12 @@ static bool is_letter(uint32_t cp)
     return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;
 }
 
+/* What the title filter takes for the space between words. */
+static bool is_gap(uint32_t cp)
+{
+    return text_is_space(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<';
+}
+
 void text_case(struct buf *out, struct jv_str s, enum text_case how)
 {
     bool word_start = true;
@@ -117,8 +123,8 @@ void text_case(struct buf *out, struct jv_str s, enum text_case how)
             continue;
         }
         bool up = how == TEXT_UPPER || (how == TEXT_CAPITALIZE && i == 0) ||
-                  (how == TEXT_TITLE && word_start);
-        word_start = !is_letter(cp);
+                  ((how == TEXT_TITLE || how == TEXT_WORDS) && word_start);
+        word_start = how == TEXT_WORDS ? is_gap(cp) : !is_letter(cp);
         utf8proc_int32_t c = (utf8proc_int32_t)cp;
         char bytes[4];
         int n = utf8_encode((uint32_t)(up ? utf8proc_toupper(c) : utf8proc_tolower(c)), bytes);

@@ -150,7 +150,7 @@ size_t text_find(struct jv_str s, struct jv_str what, size_t from);
 size_t text_rfind(struct jv_str s, struct jv_str what);
 bool text_starts(struct jv_str s, const char *prefix);
 bool text_ends(struct jv_str s, const char *suffix);
-enum text_case { TEXT_LOWER, TEXT_UPPER, TEXT_CAPITALIZE, TEXT_TITLE };
+enum text_case { TEXT_LOWER, TEXT_UPPER, TEXT_CAPITALIZE, TEXT_TITLE, TEXT_WORDS };
 void text_case(struct buf *out, struct jv_str s, enum text_case how);
 
 /* ---- JSON ---- */

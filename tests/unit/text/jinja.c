@@ -56,6 +56,31 @@ static const struct {
     { "{% set t %}a{{ 1 }}{% endset %}{{ t|upper }}", "A1" },
     { "{{ strftime_now('%Y') }}", "2026" },
     { "{% generation %}g{% endgeneration %}", "g" },
+    { "{{ messages[2].tool_calls|map(attribute='function.name')|join }}"
+      "{{ messages[2].tool_calls|selectattr('function.name','eq','f')|list|length }}"
+      "{{ [{'items':7},{}]|map(attribute='items',default='-')|first }}"
+      "{{ [{'a':{'b':2}},{'a':{'b':1}}]|sort(attribute='a.b')|map(attribute='a.b')|list }}",
+      "f17[1, 2]" },
+    { "{{ \"they're a tool_call (x2y) so-so\"|title }}", "They're A Tool_call (X2y) So-So" },
+    { "{{ '007'|int }} {{ '+5'|int }} {{ '1_000'|int }} {{ '.5'|float }} {{ '1e3'|int }} {{ "
+      "'-inf'|float }} {{ '1__0'|int }} {{ '.'|float }} {{ '99999999999999999999'|int }}",
+      "7 5 1000 0.5 1000 -inf 0 0.0 99999999999999999999" },
+    { "{{ 2.675|round(2) }} {{ 2.1|round(method='ceil') }} {{ 2.9|round(0,'floor') }} {{ 7|round "
+      "}} {{ 1250|round(-2) }}",
+      "2.67 3.0 2.0 7 1200" },
+    { "[{{ 'a\\n'|indent(2,blank=true) }}][{{ '\\na'|indent(2,true) }}][{{ ''|indent(2,true) }}]",
+      "[a\n  ][  \n  a][  ]" },
+    { "{% for i in [1,2,3] %}{% with %}{% if i==2 %}{% break %}{% endif %}{{ i }}{% endwith %}{% "
+      "endfor %}",
+      "1" },
+    { "{% for i in [1,2,3] %}{% for j in [] %}{% else %}{% if i==2 %}{% continue %}{% endif %}{% "
+      "endfor %}{{ i }}{% endfor %}",
+      "13" },
+    { "a {#-#}\n  b", "a  b" },
+    { "{{ ' a b  c '.split(none,1) }}{{ ' a b  c '.rsplit(none,1) }}{{ "
+      "'a\\u2028b\\r\\nc\\x0b'.splitlines() }}",
+      "['a', 'b  c '][' a b', 'c']['a', 'b', 'c']" },
+    { "{{ 'xax'|trim(chars='x') }}{{ 'ab'.count('') }}", "a3" },
 };
 
 static void test_output(void)
@@ -73,6 +98,13 @@ static void test_output(void)
 static const struct {
     const char *source, *want;
 } refused[] = {
+    { "{{ 'abcabc'.find('c', 3) }}", "chat template: line 1: find takes at most 1 arguments here" },
+    { "{{ ','.join([1]) }}", "chat template: line 1: join: item 0 is not a string but int" },
+    { "{{ nope|int }}", "chat template: line 1: 'nope' is undefined" },
+    { "{{ '1f'|int(0, 16) }}", "chat template: line 1: only base 10 is supported" },
+    { "{{ 1e30|int }}", "chat template: line 1: integer overflow" },
+    { "{{ [[1]]|map(attribute='0')|list }}",
+      "chat template: line 1: an attribute that is a number is not supported" },
     { "a\n{{ messages.x.y }}", "chat template: line 2: 'x' is undefined" },
     { "{{ raise_exception('not me') }}", "chat template: line 1: template says: not me" },
     { "\n\n{% if %}", "chat template: line 3: expected an expression, found '%}'" },
