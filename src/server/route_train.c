@@ -190,6 +190,29 @@ static void create_by_load(struct server *s, struct request *req, struct respons
     create(s, req, res, w, session, in->model_seq_id.value, base, &c->lora, in->user_metadata);
 }
 
+/* Say 400.  Its number is used up all the same, or those after it would wait for it; the journal
+ * gets no body, because it must not run after a restart either. */
+static void refuse_load(struct server *s, struct request *req, struct response *res, struct work *w,
+                        const char *problem)
+{
+    const struct wire_load_weights_request *in = &w->load;
+    const char *model_id = in->model_id ? arena_strdup(&req->arena, in->model_id) : NULL;
+    const char *id = NULL;
+    tinker_error err = { 0 };
+    int status = SUBMIT_OK;
+    if (model_id && in->seq_id.has) {
+        snprintf(w->refused, sizeof(w->refused), "%s", problem);
+        status = submit_train(s, req->user, model_id, in->seq_id, w, false, "", 0, &req->arena, &id,
+                              &err);
+    } else {
+        work_free(w);
+    }
+    if (status == SUBMIT_BUSY || status == SUBMIT_FAILED)
+        route_submitted(s, res, status, id, model_id, &err);
+    else
+        response_error(res, 400, "%s", problem);
+}
+
 void route_load_weights(struct server *s, struct request *req, struct response *res)
 {
     tinker_error err = { 0 };
@@ -204,21 +227,21 @@ void route_load_weights(struct server *s, struct request *req, struct response *
     bool by_model = in->model_id != NULL, by_session = in->session_id && in->model_seq_id.has;
     bool local = s->opts.allow_local_paths && strncmp(in->path, "file:///", 8) == 0;
     const char *problem = NULL;
+    char late[80];
+    snprintf(late, sizeof(late), "LoadWeights is not permitted with seq_id %lld",
+             (long long)in->seq_id.value);
     if (by_model == by_session)
         problem = "either model_id or session_id and model_seq_id must be given";
     else if (wire_path_parse(in->path, &path, NULL) != TINKER_OK && !(by_model && local))
         problem = "request.path must be in format tinker://source_model_id/weights/checkpoint_id";
     else if (by_session && in->model_seq_id.value < 0)
         problem = "model_seq_id must not be negative";
+    else if (by_model && in->seq_id.has && in->seq_id.value != 1)
+        problem = late;
     if (problem) {
-        response_error(res, 400, "%s", problem);
-        work_free(w);
+        refuse_load(s, req, res, w, problem);
     } else if (by_session) {
         create_by_load(s, req, res, w);
-    } else if (in->seq_id.has && in->seq_id.value != 1) {
-        response_error(res, 400, "LoadWeights is not permitted with seq_id %lld",
-                       (long long)in->seq_id.value);
-        work_free(w);
     } else {
         work_free(w);
         submit(s, req, res, WORK_LOAD);

@@ -192,9 +192,14 @@ static void test_loading(void)
     CHECK_STR(member(&r, "model_id"), b);
     reply_clear(&r);
     r = post(s, "/api/v1/load_weights",
-             "{\"model_id\":\"%s\",\"seq_id\":5,\"path\":\"%s\",\"optimizer\":false}", b, path);
+             "{\"model_id\":\"%s\",\"seq_id\":2,\"path\":\"%s\",\"optimizer\":false}", b, path);
     CHECK_STATUS(r, 400);
     reply_clear(&r);
+    r = post(s, "/api/v1/load_weights",
+             "{\"model_id\":\"%s\",\"seq_id\":3,\"path\":\"nowhere\",\"optimizer\":false}", b);
+    CHECK_STATUS(r, 400);
+    reply_clear(&r);
+    CHECK_NEAR(gradient_after(s, b, 4), 0, 0); /* the refused have had their turn */
     /* A new model straight from the checkpoint. */
     r = result_of(s, post(s, "/api/v1/load_weights",
                           "{\"session_id\":\"%s\",\"model_seq_id\":2,\"path\":\"%s\","
