@@ -123,6 +123,9 @@ static enum submit_status accept_train(struct server *s, const char *user, const
         work_free(work);
         return SUBMIT_FAILED;
     }
+    /* Unloading has no number of its client's, so its place may be asked for: after it. */
+    if (a.known && a.kind == WORK_UNLOAD && work->kind != WORK_UNLOAD)
+        look(s, user, model_id, (struct wire_opt_int){ 0 }, work, arena, &a, id);
     struct store_request r = record_of(s, a.model->id, a.seq, work, hash, proto, body, n_body);
     if (a.known)
         result = a.kind == work->kind && a.hash == hash ? SUBMIT_OK : SUBMIT_REUSED;
@@ -194,6 +197,12 @@ enum submit_status submit_create(struct server *s, const struct store_model *rec
     enum submit_status result =
         accept_create(s, record, session, base, work, body, n_body, arena, id, err);
     pthread_mutex_unlock(&s->submit_lock);
+    /* Whoever ended the session meanwhile may have missed the new model. */
+    pthread_mutex_lock(&s->lock);
+    bool ended = session->expired;
+    pthread_mutex_unlock(&s->lock);
+    if (ended)
+        submit_end_model(s, record->id, "was unloaded because its session ended");
     return result;
 }
 
@@ -234,7 +243,7 @@ void submit_end_model(struct server *s, const char *model_id, const char *reason
     struct model *m = core_model_locked(s, model_id);
     struct future *dropped = NULL, *f = NULL;
     snprintf(id, sizeof(id), "%s:end", model_id);
-    if (m && m->state == MODEL_ACTIVE && work) {
+    if (m && m->state == MODEL_ACTIVE && work && !core_future_locked(s, id)) {
         m->end_reason = reason;
         dropped = queue_drop_model_locked(s, m);
         f = core_add_future_locked(s, id, m->owner, WORK_UNLOAD, work);
@@ -243,10 +252,9 @@ void submit_end_model(struct server *s, const char *model_id, const char *reason
         f->model = m;
         f->session = m->session;
         f->base = m->base;
-        f->seq = m->max_seq + 1;
-        f->replay = false;
+        f->seq = -1;         /* before all others: numbers are the client's */
         f->delivered = true; /* nobody asks for it */
-        m->next_seq = f->seq;
+        m->next_seq = m->max_seq + 1;
         m->n_futures++;
         queue_train_locked(s, f);
         work = NULL;

@@ -32,7 +32,7 @@ enum submit_status submit_create(struct server *s, const struct store_model *rec
 enum submit_status submit_sample(struct server *s, const char *user, struct session *session,
                                  struct base *base, struct work *work, const char *id);
 
-/* Unload a model because of something else than its own request. */
+/* Unload a model because of something else than its own request; once is enough. */
 void submit_end_model(struct server *s, const char *model_id, const char *reason);
 
 /* Put a request of the journal back into its model's queue, before the threads start: one that

@@ -76,9 +76,14 @@ void sweep_expire_session(struct server *s, struct session *session, const char 
     struct arena arena;
     const char **models;
     tinker_error err;
+    pthread_mutex_lock(&s->lock);
+    bool ended = session->expired; /* by its client and by time at the same moment */
+    session->expired = true;
+    pthread_mutex_unlock(&s->lock);
+    if (ended)
+        return;
     arena_init(&arena, 64 << 20);
     pthread_mutex_lock(&s->lock);
-    session->expired = true;
     s->drops++;
     struct future *dropped = queue_drop_session_locked(s, session);
     size_t n = session_models(s, session, &arena, &models);

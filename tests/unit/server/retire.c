@@ -2,6 +2,7 @@
 #include <malloc.h>
 #include <sqlite3.h>
 
+#include "server/submit.h"
 #include "server/sweep.h"
 #include "unit/server/harness.h"
 
@@ -165,12 +166,100 @@ static void test_an_unloaded_model_is_not_made_again(void)
     server_close(s);
 }
 
+/* A client that does not know of the end goes on with its next number. */
+static void test_the_next_request_is_told_of_the_end(void)
+{
+    char session[64], ended[96], unloaded[96];
+    struct server *s = start_model(short_results, session, ended);
+    REQUIRE(s);
+    make_model(s, session, 1, unloaded);
+    struct reply r = result_of(s, optim_step(s, ended, 1, 1));
+    reply_clear(&r);
+    r = result_of(s, post(s, "/api/v1/unload_model", "{\"model_id\":\"%s\"}", unloaded));
+    reply_clear(&r);
+    r = result_of(s, optim_step(s, unloaded, 1, 1));
+    CHECK(strstr(member(&r, "error"), "has been unloaded"));
+    reply_clear(&r);
+    finish(s, session);
+    for (int i = 0; i < 2000 && atomic_load(&fake_adapters); i++)
+        nap_ms(1);
+    r = result_of(s, optim_step(s, ended, 2, 1));
+    CHECK(strstr(member(&r, "error"), "was unloaded because its session was finished"));
+    reply_clear(&r);
+    server_close(s);
+}
+
+static struct session *session_of(struct server *s, const char *id)
+{
+    pthread_mutex_lock(&s->lock);
+    struct session *v = core_session_locked(s, id);
+    pthread_mutex_unlock(&s->lock);
+    return v;
+}
+
+/* Its client finishes it while its time is up; a pass that runs keeps the model busy. */
+static void test_a_session_that_ends_twice_leaves_memory(void)
+{
+    char session[64], model[96];
+    struct server *s = start_model(short_results, session, model);
+    REQUIRE(s);
+    atomic_store(&fake_step_us, 50000);
+    atomic_store(&fake_pass_steps, 0);
+    struct reply r = forward_backward(s, model, 1);
+    reply_clear(&r);
+    pthread_rwlock_rdlock(&s->retire_lock);
+    struct session *v = session_of(s, session);
+    sweep_expire_session(s, v, "was unloaded because its session expired");
+    sweep_expire_session(s, v, "was unloaded because its session was finished");
+    pthread_rwlock_unlock(&s->retire_lock);
+    atomic_store(&fake_step_us, 0);
+    settle(s);
+    CHECK_INT(alive(s), 0);
+    server_close(s);
+}
+
+static void test_a_model_made_while_its_session_ends_is_unloaded(void)
+{
+    char session[64], model[96];
+    struct server *s = start_fresh(short_results);
+    REQUIRE(s);
+    make_session(s, session);
+    snprintf(model, sizeof(model), "%s:train:0", session);
+    struct arena arena;
+    arena_init(&arena, 1 << 20);
+    struct store_model record = { .id = model,
+                                  .session_id = session,
+                                  .owner = "local",
+                                  .base_model = "test/model",
+                                  .lora = TINKER_LORA_INIT,
+                                  .created_us = 1,
+                                  .last_request_us = 1,
+                                  .saved_seq = -1 };
+    const char *id;
+    /* create_model found the session alive; then it ended. */
+    pthread_rwlock_rdlock(&s->retire_lock);
+    struct session *v = session_of(s, session);
+    sweep_expire_session(s, v, "was unloaded because its session expired");
+    CHECK_INT(submit_create(s, &record, v, &s->bases[0], work_new(WORK_CREATE), "{}", 2, &arena,
+                            &id, NULL),
+              SUBMIT_OK);
+    pthread_rwlock_unlock(&s->retire_lock);
+    arena_clear(&arena);
+    settle(s);
+    CHECK_INT(alive(s), 0);
+    CHECK_INT(atomic_load(&fake_adapters), 0);
+    server_close(s);
+}
+
 int main(void)
 {
     harness_init_in_memory();
     RUN(test_memory_returns_to_what_it_was);
     RUN(test_what_left_memory_is_still_known);
     RUN(test_an_unloaded_model_is_not_made_again);
+    RUN(test_the_next_request_is_told_of_the_end);
+    RUN(test_a_session_that_ends_twice_leaves_memory);
+    RUN(test_a_model_made_while_its_session_ends_is_unloaded);
     harness_clear();
     return tap_done();
 }
