@@ -64,25 +64,30 @@ static int on_token(void *state, size_t sample, int32_t token, float logprob)
     return stop;
 }
 
-/* All tokens of the prompt in one array of the arena. */
+/* All tokens of the prompt in one array of the arena: made once, for a sample that has to wait
+ * comes here again and again. */
 static tinker_status flatten(struct work *w, const int32_t **tokens, size_t *n, tinker_error *err)
 {
     const tinker_model_input *in = &w->sample.prompt;
     size_t total = (size_t)work_tokens(w);
+    *tokens = w->flat;
+    *n = total;
+    if (w->flat)
+        return TINKER_OK;
     int32_t *all = arena_array(&w->arena, total ? total : 1, sizeof(*all));
     if (!all)
         return err_nomem(err, "prompt");
-    *n = 0;
+    size_t at = 0;
     for (size_t i = 0; i < in->n_chunks; i++) {
         const tinker_chunk *c = &in->chunks[i];
         if (c->kind != TINKER_CHUNK_TEXT)
             return err_set(err, TINKER_EINVAL,
                            "prompt.chunks[%zu]: only encoded_text inputs are supported", i);
         if (c->n_tokens)
-            memcpy(all + *n, c->tokens, c->n_tokens * sizeof(*all));
-        *n += c->n_tokens;
+            memcpy(all + at, c->tokens, c->n_tokens * sizeof(*all));
+        at += c->n_tokens;
     }
-    *tokens = all;
+    *tokens = w->flat = all;
     return TINKER_OK;
 }
 

@@ -42,6 +42,8 @@ struct work {
     };
     /* SAMPLE: where the weights are; NULL: the base model. */
     const char *dir;
+    /* SAMPLE: the tokens of the prompt in one array, once somebody needed them so. */
+    const int32_t *flat;
     /* SAMPLE: told about each token and about the end; NULL: nobody (OpenAI streaming). */
     struct observer *observer;
     /* Not empty: the request was readable enough to take its turn, and then fails so. */

@@ -243,6 +243,50 @@ static void test_adapters_in_use_are_never_more(void)
     CHECK(crowd(NULL) > 2);
 }
 
+/* The memory of a sample that has been waiting for a place; 0: it does not wait. */
+static size_t size_waiting(struct server *s, const char *id)
+{
+    pthread_mutex_lock(&s->lock);
+    struct future *f = core_future_locked(s, id);
+    size_t n = f && f->state == FUTURE_WAITING && f->starved ? f->work->arena.used : 0;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+static void test_waiting_for_a_place_takes_no_more_memory(void)
+{
+    char session[64], model[96], id[128];
+    struct server *s = start_model(one_adapter, session, model);
+    REQUIRE(s);
+    save_sampler(s, model, 0);
+    atomic_store(&fake_step_us, 1000);
+    atomic_store(&fake_pass_steps, 0);
+    struct reply r = long_pass(s, model, 2, 300);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    while (!atomic_load(&fake_pass_steps))
+        nap_ms(1);
+    r = post(s, "/api/v1/asample",
+             "{\"sampling_session_id\":\"%s:sample:0\",\"seq_id\":0,\"prompt\":{\"chunks\":[{"
+             "\"tokens\":[1,2,3,4]},{\"tokens\":[5]}]},\"sampling_params\":{\"max_tokens\":1}}",
+             session);
+    snprintf(id, sizeof(id), "%s", member(&r, "request_id"));
+    reply_clear(&r);
+    size_t first = 0, last = 0;
+    for (int i = 0; i < 2000 && !first; i++, nap_ms(1))
+        first = size_waiting(s, id);
+    int slices = atomic_load(&fake_pass_steps);
+    while (atomic_load(&fake_pass_steps) < slices + 20)
+        nap_ms(1);
+    last = size_waiting(s, id);
+    atomic_store(&fake_step_us, 0);
+    CHECK(first && last == first);
+    r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", id);
+    CHECK(strstr(r.body, "[6]"));
+    reply_clear(&r);
+    server_close(s);
+}
+
 /* What has to run again after a restart and a sample want the one place at the same time. */
 static void test_one_place_after_a_restart(void)
 {
@@ -359,6 +403,7 @@ int main(void)
     RUN(test_idle_adapters_make_room);
     RUN(test_adapters_for_sampling_count_too);
     RUN(test_adapters_in_use_are_never_more);
+    RUN(test_waiting_for_a_place_takes_no_more_memory);
     RUN(test_one_place_after_a_restart);
     RUN(test_no_room_on_disk_fails_who_needs_it);
     RUN(test_tokens_at_once_are_limited);

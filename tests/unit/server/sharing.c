@@ -4,21 +4,6 @@
 #include "server/sweep.h"
 #include "unit/server/harness.h"
 
-/* A pass over n datums is n slices of the fake engine. */
-static struct reply long_pass(struct server *s, const char *model, int seq, int n)
-{
-    static char body[65536];
-    int k = snprintf(body, sizeof(body),
-                     "{\"model_id\":\"%s\",\"seq_id\":%d,\"forward_backward_input\":{\"loss_fn\":"
-                     "\"cross_entropy\",\"data\":[",
-                     model, seq);
-    for (int i = 0; i < n; i++)
-        k += snprintf(body + k, sizeof(body) - (size_t)k, "%s" DATUM("1"), i ? "," : "");
-    snprintf(body + k, sizeof(body) - (size_t)k, "]}}");
-    struct ask a = { .method = "POST", .path = "/api/v1/forward_backward", .body = body };
-    return send_ask(s, &a);
-}
-
 static void test_a_huge_batch_does_not_stop_another_model(void)
 {
     struct server *s = start();
