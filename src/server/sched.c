@@ -185,11 +185,19 @@ static bool wait_for_work(struct sched *d)
     return go_on;
 }
 
+static bool samples_wait(struct sched *d)
+{
+    pthread_mutex_lock(&d->s->lock);
+    bool wait = d->sampling.active || d->s->waiting;
+    pthread_mutex_unlock(&d->s->lock);
+    return wait;
+}
+
 static void run_slice(struct sched *d)
 {
     while (start_training(d)) {
         /* Short requests must not keep samples waiting. */
-        if (d->sampling.active && d->train_ns > d->sample_ns)
+        if (d->train_ns > d->sample_ns && samples_wait(d))
             break;
     }
     drop_training(d);

@@ -53,6 +53,30 @@ static void test_sampling_goes_on_beside_training(void)
     server_close(s);
 }
 
+/* Steps of the optimiser are short, but there may be many. */
+static void test_many_steps_do_not_stop_sampling(void)
+{
+    enum { STEPS = 400 };
+    char session[64], model[96], sample[128], last[128];
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
+    for (int i = 2; i <= STEPS; i++) {
+        struct reply r = optim_step(s, model, i, 1);
+        reply_clear(&r);
+    }
+    snprintf(last, sizeof(last), "%s:%d", model, STEPS);
+    struct reply r = optim_step(s, model, 1, 1); /* now they all can run */
+    reply_clear(&r);
+    r = post(s, "/api/v1/asample",
+             "{\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},\"sampling_params\":{\"max_tokens\":1},"
+             "\"base_model\":\"test/model\"}");
+    snprintf(sample, sizeof(sample), "%s", member(&r, "request_id"));
+    reply_clear(&r);
+    wait_done(s, sample);
+    CHECK(is_done(s, sample) && !is_done(s, last));
+    server_close(s);
+}
+
 static void small_batch(struct server_options *o)
 {
     o->max_batch = 1;
@@ -403,6 +427,7 @@ int main(void)
     harness_init();
     RUN(test_a_huge_batch_does_not_stop_another_model);
     RUN(test_sampling_goes_on_beside_training);
+    RUN(test_many_steps_do_not_stop_sampling);
     RUN(test_sessions_take_turns);
     RUN(test_many_huge_batches_do_not_stop_another_session);
     RUN(test_more_models_are_not_more_time);
