@@ -130,6 +130,13 @@ void checkpoint_drop_hidden(struct server *s, const char *model_id, size_t keep)
     arena_clear(&arena);
 }
 
+/* Is it a name that make_dir() or checkpoint_tar() gives?  Anything else is not ours to remove. */
+static bool is_ours(const char *name)
+{
+    size_t n = strspn(name, "0123456789abcdef");
+    return (n == CHECKPOINT_DIR - 1 && !name[n]) || strncmp(name, "tar.", 4) == 0;
+}
+
 tinker_status checkpoint_clean(struct server *s, tinker_error *err)
 {
     DIR *d = opendir(s->checkpoints);
@@ -139,7 +146,7 @@ tinker_status checkpoint_clean(struct server *s, tinker_error *err)
     struct dirent *e;
     while (status == TINKER_OK && (e = readdir(d)) != NULL) {
         bool used = true;
-        if (e->d_name[0] == '.' && (!e->d_name[1] || e->d_name[1] == '.'))
+        if (!is_ours(e->d_name))
             continue;
         status = store_dir_in_use(s->store, e->d_name, &used, err);
         if (status == TINKER_OK && !used) {

@@ -295,9 +295,13 @@ static void test_half_written_weights_are_removed(void)
     char path[600];
     snprintf(path, sizeof(path), "%s/checkpoints/0123456789abcdef0123456789abcdef", test_data);
     mkdir(path, 0700);
+    char other[600]; /* somebody's own folder of that name */
+    snprintf(other, sizeof(other), "%s/checkpoints/my-thesis", test_data);
+    mkdir(other, 0700);
     s = start_with(NULL);
     REQUIRE(s);
     CHECK(!os_is_dir(path));
+    CHECK(os_is_dir(other));
     server_close(s);
 }
 
