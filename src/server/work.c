@@ -303,8 +303,14 @@ static uint64_t hash_sample(const struct wire_sample_request *r, uint64_t h)
 {
     const tinker_sampling_params *p = &r->sampling_params;
     h = mix_input(mix_int(h, r->num_samples), &r->prompt);
-    const int64_t v[] = { p->max_tokens, p->has_seed, p->has_seed ? p->seed : 0, p->top_k };
+    const int64_t v[] = { p->max_tokens,
+                          p->has_seed,
+                          p->has_seed ? p->seed : 0,
+                          p->top_k,
+                          r->prompt_logprobs.has && r->prompt_logprobs.value,
+                          r->topk_prompt_logprobs };
     h = mix_double(mix_double(mix(h, v, sizeof(v)), p->temperature), p->top_p);
+    h = mix_opt(mix_opt(h, r->topk_sample_logprobs), r->prompt_logprobs_last_n);
     for (size_t i = 0; p->stop_strings && i < p->n_stop; i++)
         h = mix_text(h, p->stop_strings[i]);
     h = mix_opt(mix_opt(h, r->topk_sample_logprobs), r->prompt_alt_tokens_k);

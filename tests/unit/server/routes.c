@@ -139,6 +139,45 @@ static void test_a_retry_is_not_run_twice(void)
     server_close(s);
 }
 
+/* One number of a sampling session; more are members of the request. */
+static struct reply sample_once(struct server *s, const char *session, const char *more)
+{
+    return post(s, "/api/v1/asample",
+                "{\"sampling_session_id\":\"%s:sample:0\",\"seq_id\":7,\"prompt\":{\"chunks\":[{"
+                "\"tokens\":[5]}]},\"sampling_params\":{\"max_tokens\":1}%s}",
+                session, more);
+}
+
+static void test_a_sample_is_what_was_asked_for(void)
+{
+    char session[64];
+    struct server *s = start();
+    REQUIRE(s);
+    make_session(s, session);
+    struct reply r = post(s, "/api/v1/create_sampling_session",
+                          "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,"
+                          "\"base_model\":\"test/model\"}",
+                          session);
+    reply_clear(&r);
+    r = sample_once(s, session, "");
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    r = sample_once(s, session, "");
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    static const char *const others[] = {
+        ",\"prompt_logprobs\":true",
+        ",\"topk_prompt_logprobs\":2",
+        ",\"topk_sample_logprobs\":2",
+    };
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        r = sample_once(s, session, others[i]);
+        CHECK_STATUS(r, 400);
+        reply_clear(&r);
+    }
+    server_close(s);
+}
+
 static void test_failures_take_their_turn(void)
 {
     char session[64], model[96];
@@ -209,6 +248,7 @@ int main(void)
     RUN(test_train_and_sample);
     RUN(test_requests_run_in_order_of_number);
     RUN(test_a_retry_is_not_run_twice);
+    RUN(test_a_sample_is_what_was_asked_for);
     RUN(test_failures_take_their_turn);
     RUN(test_futures_of_nobody);
     RUN(test_who_waits_for_whom);
