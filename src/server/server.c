@@ -202,6 +202,7 @@ static tinker_status open_listener(struct server *s, tinker_error *err)
 
 static void init(struct server *s, const struct server_options *opts)
 {
+    pthread_condattr_t monotonic;
     s->opts = *opts;
     s->clock = opts->clock ? opts->clock : clock_real();
     s->log = opts->log;
@@ -211,7 +212,10 @@ static void init(struct server *s, const struct server_options *opts)
     pthread_mutex_init(&s->submit_lock, NULL);
     pthread_rwlock_init(&s->retire_lock, NULL);
     pthread_cond_init(&s->work_ready, NULL);
-    pthread_cond_init(&s->sweep_ready, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->sweep_ready, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     map_init(&s->sessions);
     map_init(&s->models);
     map_init(&s->samplers);

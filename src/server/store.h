@@ -183,7 +183,7 @@ tinker_status store_last_checkpoint(struct store *s, const char *run, int kind, 
 tinker_status store_expired_checkpoints(struct store *s, int64_t now_us, struct arena *arena,
                                         struct store_checkpoint **out, size_t *n,
                                         tinker_error *err);
-/* Hidden ones of a run, newest first. */
+/* Hidden ones of a run, newest first: by the number in the name, since clocks are set back. */
 tinker_status store_hidden_checkpoints(struct store *s, const char *run, struct arena *arena,
                                        struct store_checkpoint **out, size_t *n, tinker_error *err);
 tinker_status store_delete_checkpoint(struct store *s, const char *run, int kind, const char *name,

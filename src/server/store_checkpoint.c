@@ -117,8 +117,8 @@ tinker_status store_hidden_checkpoints(struct store *s, const char *run, struct 
                                        struct store_checkpoint **out, size_t *n, tinker_error *err)
 {
     return list(s,
-                "SELECT " CHECKPOINT_COLUMNS
-                " FROM checkpoints WHERE run=?1 AND hidden=1 ORDER BY created_us DESC, name DESC",
+                "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints WHERE run=?1 AND hidden=1"
+                " ORDER BY CAST(substr(name, 2) AS INTEGER) DESC",
                 SQL_ARGS(sql_t(run)), arena, out, n, err);
 }
 
