@@ -262,6 +262,9 @@ static void test_waits_tell_it_too(void)
     world_settle(&w);
     CHECK_INT(tinker_future_wait(f, 0, NULL), TINKER_ETIMEDOUT);
     CHECK_INT(tinker_future_wait(f, 0, &w.err), TINKER_ETIMEDOUT);
+    CHECK_STR(w.err.message, "pending; the last exchange with the service failed: Error code: 500 "
+                             "- asleep");
+    CHECK_INT(tinker_future_wait(f, 1, &w.err), TINKER_ETIMEDOUT);
     CHECK(strstr(w.err.message, "the request goes on; the last exchange with the service failed: "
                                 "Error code: 500 - asleep") != NULL);
     CHECK(!tinker_service_create_sampler(w.service, "tiny", NULL, 50, &w.err));
