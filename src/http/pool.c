@@ -397,6 +397,10 @@ void http_pool_free(struct http_pool *p)
         return; /* client_drain() comes back here */
     for (int i = 0; i < p->n_idle; i++)
         curl_easy_cleanup(p->idle[i]);
+    for (int i = 0; i < p->n_addresses; i++) {
+        free(p->addresses[i].url);
+        curl_url_cleanup(p->addresses[i].parsed);
+    }
     curl_slist_free_all(p->proxy_headers);
     free((char *)p->opts.proxy);
     free((char *)p->opts.no_proxy);

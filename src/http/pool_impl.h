@@ -5,7 +5,13 @@
 #include <curl/curl.h>
 #include "http/http.h"
 
-enum { EDGE_BUDGET = 16, POOL_IDLE_MAX = 64 };
+enum { EDGE_BUDGET = 16, POOL_IDLE_MAX = 64, POOL_ADDRESSES = 8 };
+
+/* An address that curl need not take apart again. */
+struct http_address {
+    char *url;
+    CURLU *parsed;
+};
 
 struct http_client {
     struct http_client *next;
@@ -28,6 +34,10 @@ struct http_pool {
     bool in_free;
     CURL *idle[POOL_IDLE_MAX]; /* handles ready for reuse */
     int n_idle;
+    /* The first few: all that training and sampling ask for.  None is ever replaced, because
+     * handles refer to them. */
+    struct http_address addresses[POOL_ADDRESSES];
+    int n_addresses;
 };
 
 /* pool.c: a request has left its client; free what nobody uses, start who waits. */

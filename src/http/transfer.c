@@ -21,6 +21,7 @@ enum {
     BUFFER = 16 * 1024, /* for receiving */
     SMALL_BUFFER = 1024 /* when many may be held; the least that curl takes */
 };
+#define ENCODINGS "gzip, deflate, zstd"
 
 void transfer_fail(struct http_request *r, enum http_failure f, const char *fmt, ...)
 {
@@ -228,6 +229,14 @@ void http_common_free(struct http_common *c)
     free(c);
 }
 
+static bool has_header(const struct http_request *r, const char *name)
+{
+    for (size_t i = 0; i < r->n_headers; i++)
+        if (strcasecmp(r->headers[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 /* The request's own headers in one block, nodes first, in front of the shared ones.  host
  * (may be NULL) replaces the one of the URL.  curl only reads the list. */
 static bool set_headers(struct http_request *r, const char *host)
@@ -241,25 +250,30 @@ static bool set_headers(struct http_request *r, const char *host)
         n++;
         size += strlen(h->name) + strlen(h->value) + 3;
     }
-    struct curl_slist *nodes = malloc((n + 1) * sizeof(*nodes) + size);
+    struct curl_slist *nodes = malloc((n + 2) * sizeof(*nodes) + size);
     if (!nodes)
         return false;
-    char *text = (char *)(nodes + n + 1);
-    struct curl_slist *last = nodes;
-    last->data = (char *)"Expect:";
+    char *text = (char *)(nodes + n + 2);
+    n = 0;
+    if (!r->on_data && !has_header(r, "accept-encoding"))
+        nodes[n++].data = (char *)"Accept-Encoding: " ENCODINGS; /* curl would write it twice */
+    if (r->body_len > SMALL_BODY)
+        nodes[n++].data = (char *)"Expect:"; /* none: curl would wait for a 100 */
     for (size_t i = 0; i < r->n_headers + 1; i++) {
         const struct http_header *h = i < r->n_headers ? &r->headers[i] : &host_header;
         if (!h->value || (r->cross_origin && h->secret))
             continue;
-        last->next = last + 1;
-        last++;
-        last->data = text;
+        nodes[n++].data = text;
         text += put_header(text, h);
     }
-    last->next = r->common ? r->common->list : NULL;
+    struct curl_slist *list = r->common ? r->common->list : NULL;
+    while (n > 0) {
+        nodes[--n].next = list;
+        list = &nodes[n];
+    }
     free(r->header_list);
     r->header_list = nodes;
-    curl_easy_setopt(r->easy, CURLOPT_HTTPHEADER, nodes);
+    curl_easy_setopt(r->easy, CURLOPT_HTTPHEADER, list);
     return true;
 }
 
@@ -318,6 +332,7 @@ static bool set_underscore_host(struct http_request *r, const char *url)
             renamed[strlen("https://") + i] = '-';
     snprintf(line, sizeof(line), "%.*s:%s:%s:%s", (int)n, renamed + strlen("https://"), port, name,
              port);
+    curl_easy_setopt(r->easy, CURLOPT_CURLU, NULL);
     r->connect_to = curl_slist_append(NULL, line);
     bool https_port = strcmp(port, "443") == 0;
     char value[300];
@@ -344,16 +359,39 @@ static void set_constants(const struct http_pool *p, CURL *e)
     curl_easy_setopt(e, CURLOPT_PREREQFUNCTION, on_connected);
     curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
     curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_write);
-    curl_easy_setopt(e, CURLOPT_ACCEPT_ENCODING, "gzip, deflate, zstd");
+    curl_easy_setopt(e, CURLOPT_ACCEPT_ENCODING, ENCODINGS); /* to be decoded */
     curl_easy_setopt(e, CURLOPT_PROXY, o->proxy ? o->proxy : "");
-    if (o->no_proxy)
-        curl_easy_setopt(e, CURLOPT_NOPROXY, o->no_proxy);
+    /* without it curl looks into the environment, which the program may be changing */
+    curl_easy_setopt(e, CURLOPT_NOPROXY, o->no_proxy ? o->no_proxy : "");
     if (p->proxy_headers) {
         curl_easy_setopt(e, CURLOPT_PROXYHEADER, p->proxy_headers);
         curl_easy_setopt(e, CURLOPT_HEADEROPT, (long)CURLHEADER_SEPARATE);
     }
     if (o->ca_file)
         curl_easy_setopt(e, CURLOPT_CAINFO, o->ca_file);
+}
+
+/* Remember url; NULL: no more, no memory, or it is wrong, which curl will say. */
+static CURLU *add_address(struct http_pool *p, const char *url)
+{
+    if (p->n_addresses == POOL_ADDRESSES)
+        return NULL;
+    struct http_address a = { strdup(url), curl_url() };
+    if (!a.url || !a.parsed || curl_url_set(a.parsed, CURLUPART_URL, url, 0) != CURLUE_OK) {
+        free(a.url);
+        curl_url_cleanup(a.parsed);
+        return NULL;
+    }
+    p->addresses[p->n_addresses++] = a;
+    return a.parsed;
+}
+
+static CURLU *parsed_address(struct http_pool *p, const char *url)
+{
+    for (int i = 0; i < p->n_addresses; i++)
+        if (strcmp(p->addresses[i].url, url) == 0)
+            return p->addresses[i].parsed;
+    return add_address(p, url);
 }
 
 /* Everything that differs between requests, whatever the handle did before. */
@@ -363,6 +401,9 @@ static bool configure(struct http_request *r)
     const char *url = r->location ? r->location : r->url;
     bool https = strncasecmp(url, "https://", 8) == 0;
     curl_easy_setopt(e, CURLOPT_URL, url);
+    /* what is asked again and again is a POST */
+    bool again = strcmp(r->method, "POST") == 0 && !r->location;
+    curl_easy_setopt(e, CURLOPT_CURLU, again ? parsed_address(r->pool, url) : NULL);
     curl_easy_setopt(e, CURLOPT_HTTP_VERSION,
                      https && !r->pool->opts.only_http1 ? CURL_HTTP_VERSION_2TLS
                                                         : CURL_HTTP_VERSION_1_1);
