@@ -5,9 +5,12 @@
  * gate, works along, closes it and waits until nobody is inside.  A worker that
  * wakes too late finds the gate closed and simply misses the run, so a busy machine
  * costs no more than the help it could not give.  Workers spin briefly between runs
- * (a layer of the model is many runs in a row), then sleep. */
+ * (a layer of the model is many runs in a row), then sleep.
+ *
+ * A run is cut into one part per thread; who is done with his own helps the others. */
 #include "engine/threads.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -17,16 +20,27 @@
 enum { SPINS = 2000, SHARE = 2, COARSE = 16, FINE = 64 };
 #define PHASE ((uint64_t)1 << 32)
 
+/* What is left of a thread's part of a run: grains [low half, high half). */
+struct part {
+    _Alignas(64) _Atomic uint64_t left;
+};
+
+struct worker {
+    struct threads *threads;
+    size_t index; /* of its part; the caller's is 0 */
+    pthread_t id;
+};
+
 struct threads {
     int count;
     int started; /* workers that run */
-    pthread_t *workers;
+    struct worker *workers;
+    struct part *parts; /* (count) */
     float *memory;
 
     void (*job)(void *arg, size_t begin, size_t end); /* written while the gate is closed */
     void *arg;
-    size_t n, grain, slice; /* slice: the smallest worth taking */
-    _Atomic size_t next;
+    size_t n, grain, slice; /* slice: the fewest grains worth taking */
     _Atomic uint64_t gate;
 
     _Atomic int sleepers;
@@ -49,30 +63,40 @@ static int is_open(uint64_t gate)
     return gate / PHASE % 2 == 1;
 }
 
-static size_t whole_grains(size_t n, size_t grain)
+static uint64_t part_of(uint64_t begin, uint64_t end)
 {
-    return (n + grain - 1) / grain * grain;
+    return end << 32 | begin;
 }
 
-/* A slice is a share of what is left: the first ones are long, which keeps their fixed
- * costs small, the last ones short, so that nobody waits long for the others. */
-static size_t slice_length(const struct threads *t, size_t left)
+/* Take grains from one part: its owner from the front, others from the back.  A slice is a
+ * share of what is left: the first ones are long, which keeps their fixed costs small, the last
+ * ones short, so that nobody waits long for the others. */
+static int take_slice(struct threads *t, size_t index, int owner, size_t *begin, size_t *end)
 {
-    size_t length = left / ((size_t)t->count * SHARE);
-    return length > t->slice ? whole_grains(length, t->grain) : t->slice;
+    _Atomic uint64_t *left = &t->parts[index].left;
+    uint64_t part = atomic_load(left), rest;
+    do {
+        uint64_t low = part & UINT32_MAX, high = part >> 32, length = (high - low) / SHARE;
+        if (low == high)
+            return 0;
+        if (length < t->slice)
+            length = high - low < t->slice ? high - low : t->slice;
+        *begin = owner ? low : high - length;
+        *end = *begin + length;
+        rest = owner ? part_of(*end, high) : part_of(low, *begin);
+    } while (!atomic_compare_exchange_weak(left, &part, rest));
+    return 1;
 }
 
-static void take_slices(struct threads *t)
+/* First the own part, whose slices lie one after the other, then what others have left. */
+static void take_slices(struct threads *t, size_t index)
 {
-    size_t begin = atomic_load(&t->next);
-    while (begin < t->n) {
-        size_t left = t->n - begin, length = slice_length(t, left);
-        size_t end = left > length ? begin + length : t->n;
-        if (!atomic_compare_exchange_weak(&t->next, &begin, end))
-            continue;
-        t->job(t->arg, begin, end);
-        begin = atomic_load(&t->next);
-    }
+    size_t count = (size_t)t->count, begin, end;
+    for (size_t i = 0; i < count; i++)
+        while (take_slice(t, (index + i) % count, i == 0, &begin, &end)) {
+            end *= t->grain;
+            t->job(t->arg, begin * t->grain, end < t->n ? end : t->n);
+        }
 }
 
 /* Wait until the gate is open in a phase later than *phase, and go in.  0: stop. */
@@ -104,10 +128,11 @@ static int enter(struct threads *t, uint64_t *phase)
 
 static void *worker(void *arg)
 {
-    struct threads *t = arg;
+    const struct worker *w = arg;
+    struct threads *t = w->threads;
     uint64_t phase = 0;
     while (enter(t, &phase)) {
-        take_slices(t);
+        take_slices(t, w->index);
         atomic_fetch_sub(&t->gate, 1);
     }
     return NULL;
@@ -131,13 +156,17 @@ struct threads *threads_new(int count)
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->wake, NULL);
     t->workers = calloc((size_t)t->count, sizeof *t->workers);
+    t->parts = aligned_alloc(_Alignof(struct part), (size_t)t->count * sizeof *t->parts);
     t->memory = aligned_alloc(64, THREADS_MEMORY * sizeof *t->memory);
-    if (t->workers == NULL || t->memory == NULL) {
+    if (t->workers == NULL || t->parts == NULL || t->memory == NULL) {
         threads_free(t);
         return NULL;
     }
     while (t->started < t->count - 1) {
-        if (pthread_create(&t->workers[t->started], NULL, worker, t) != 0) {
+        struct worker *w = &t->workers[t->started];
+        w->threads = t;
+        w->index = (size_t)t->started + 1;
+        if (pthread_create(&w->id, NULL, worker, w) != 0) {
             threads_free(t);
             return NULL;
         }
@@ -155,10 +184,11 @@ void threads_free(struct threads *t)
     pthread_cond_broadcast(&t->wake);
     pthread_mutex_unlock(&t->lock);
     for (int i = 0; i < t->started; i++)
-        pthread_join(t->workers[i], NULL);
+        pthread_join(t->workers[i].id, NULL);
     pthread_cond_destroy(&t->wake);
     pthread_mutex_destroy(&t->lock);
     free(t->workers);
+    free(t->parts);
     free(t->memory);
     free(t);
 }
@@ -181,6 +211,8 @@ static void run(struct threads *t, size_t n, size_t grain, size_t cuts,
         grain = 1;
     if (n == 0)
         return;
+    size_t grains = (n - 1) / grain + 1, count = (size_t)t->count;
+    assert(grains <= UINT32_MAX);
     if (t->started == 0 || n <= grain) {
         job(arg, 0, n);
         return;
@@ -189,11 +221,12 @@ static void run(struct threads *t, size_t n, size_t grain, size_t cuts,
     t->arg = arg;
     t->n = n;
     t->grain = grain;
-    t->slice = whole_grains(n / ((size_t)t->count * cuts) + 1, grain);
-    atomic_store(&t->next, 0);
+    t->slice = grains / (count * cuts) + 1;
+    for (size_t i = 0; i < count; i++)
+        atomic_store(&t->parts[i].left, part_of(grains * i / count, grains * (i + 1) / count));
     atomic_fetch_add(&t->gate, PHASE); /* open */
     wake_sleepers(t);
-    take_slices(t);
+    take_slices(t, 0);
     atomic_fetch_add(&t->gate, PHASE); /* close */
     for (int spins = 0; atomic_load(&t->gate) % PHASE != 0; spins++) {
         if (spins < SPINS)

@@ -197,7 +197,9 @@ static void forward_block(const struct kernel_ops *ops, const struct rows *r, st
 {
     size_t width = r->height + (r->taller > 0) <= ops->wide ? 2 * NR : NR;
     const char *at = packed_panel(w, c, begin / NR);
-    const char *after = c + KC < w->C ? packed_panel(w, c + KC, begin / NR) : NULL;
+    const char *after = c + KC < w->C ? packed_panel(w, c + KC, begin / NR)
+                        : end < w->O  ? packed_panel(w, 0, end / NR)
+                                      : NULL;
     size_t step = (size_t)((const char *)packed_panel(w, c, (begin + width) / NR) - at);
     struct fetch f = fetch_plan(step, b.K, r->tiles, w->type == PACKED_F32);
     for (size_t o = begin; o < end; o += width, out.y += width, at += step) {
