@@ -56,6 +56,12 @@ static bool is_blank(const char *s, size_t n)
     return n == 0;
 }
 
+/* Bytes of a mark that some editors begin a file with. */
+static size_t byte_order_mark(const char *s)
+{
+    return strncmp(s, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 const tinker_conversation *tinker_dataset_next(tinker_dataset *d, tinker_error *err)
 {
     tinker_error own;
@@ -64,6 +70,7 @@ const tinker_conversation *tinker_dataset_next(tinker_dataset *d, tinker_error *
     tinker_conversation_free(d->row);
     d->row = NULL;
     ssize_t n;
+    size_t skip;
     do {
         errno = 0;
         n = getline(&d->line, &d->cap, d->file);
@@ -72,9 +79,9 @@ const tinker_conversation *tinker_dataset_next(tinker_dataset *d, tinker_error *
                 err_errno(err, "read", d->path);
             return NULL;
         }
-        d->number++;
-    } while (is_blank(d->line, (size_t)n));
-    d->row = tinker_conversation_parse(d->line, (size_t)n, err);
+        skip = d->number++ == 0 ? byte_order_mark(d->line) : 0;
+    } while (is_blank(d->line + skip, (size_t)n - skip));
+    d->row = tinker_conversation_parse(d->line + skip, (size_t)n - skip, err);
     if (!d->row)
         err_prefix(err, "%s:%zu", d->path, d->number);
     return d->row;

@@ -44,6 +44,26 @@ static void test_lines(void)
     unlink(path);
 }
 
+/* As some editors write it: a byte order mark first, CR LF, no newline at the end. */
+static void test_byte_order_mark(void)
+{
+    tinker_error err = { .message = "" };
+    write_file("\xef\xbb\xbf[{\"role\":\"user\",\"content\":\"1\"}]\r\n\r\n"
+               "[{\"role\":\"user\",\"content\":\"2\"}]\r");
+    tinker_dataset *d = tinker_dataset_open(path, &err);
+    REQUIRE(d);
+    for (int i = 1; i <= 2; i++) {
+        const tinker_conversation *c = tinker_dataset_next(d, &err);
+        CHECK(c && c->messages[0].content[0] == '0' + i);
+        if (!c)
+            TAP_FAIL("%s", err.message);
+    }
+    CHECK(!tinker_dataset_next(d, &err));
+    CHECK_INT(err.status, TINKER_OK);
+    tinker_dataset_close(d);
+    unlink(path);
+}
+
 static void test_missing(void)
 {
     tinker_error err = { .message = "" };
@@ -138,6 +158,7 @@ static void test_images(void)
 int main(void)
 {
     RUN(test_lines);
+    RUN(test_byte_order_mark);
     RUN(test_missing);
     RUN(test_shift);
     RUN(test_mean_and_truncation);
