@@ -125,7 +125,7 @@ typedef struct tinker_renderer tinker_renderer;
 typedef struct tinker_renderer_options {
     size_t size;             /* set by TINKER_RENDERER_OPTIONS_INIT */
     int thinking_in_history; /* 0: as the name says; 1: keep; -1: strip */
-    int safe_content;        /* 1: control tokens typed in content stay text everywhere */
+    int safe_content;        /* 1: control tokens typed in content and names stay text */
     int system_as_user;      /* deepseekv3: later system messages become user messages */
     const char *date;        /* gpt_oss system prompt: "YYYY-MM-DD"; NULL: today, local time */
     void (*warn)(void *state, const char *line); /* NULL: silence; called in the caller's thread */

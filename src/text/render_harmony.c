@@ -109,7 +109,7 @@ static bool render(struct render_call *c, const struct render_at *at, struct ren
     bool internal = role_is(m, harmony_system_role), system = role_is(m, "system");
     text_init(&t, c);
     text_markup(&t, "<|start|>");
-    text_markup(&t, internal ? "system" : system ? "developer" : m->role);
+    text_name(&t, internal ? "system" : system ? "developer" : m->role);
     render_set_header(out, text_encode(&t, false));
     if (role_is(m, "assistant")) {
         put_assistant(c, &t, at);

@@ -35,7 +35,7 @@ static void put_header(struct render_call *c, const tinker_message *m, struct re
     text_markup(&t, role_is(m, "user")        ? "<|im_user|>"
                     : role_is(m, "assistant") ? "<|im_assistant|>"
                                               : "<|im_system|>");
-    text_markup(&t, tool && m->name && *m->name ? m->name : m->role);
+    text_name(&t, tool && m->name && *m->name ? m->name : m->role);
     text_markup(&t, "<|im_middle|>");
     if (tool) {
         if (!m->tool_call_id || !*m->tool_call_id)

@@ -94,7 +94,7 @@ static void put_header(struct render_call *c, const struct render_at *at, struct
     struct render_text t;
     text_init(&t, c);
     text_markup(&t, at->index > 0 ? "\n<|im_start|>" : "<|im_start|>");
-    text_markup(&t, role_is(at->message, "tool") ? "user" : at->message->role);
+    text_name(&t, role_is(at->message, "tool") ? "user" : at->message->role);
     text_markup(&t, "\n");
     render_set_header(out, text_encode(&t, false));
 }
@@ -141,7 +141,7 @@ static bool suffix(struct render_call *c, const char *role, const struct render_
     struct render_text t;
     text_init(&t, c);
     text_markup(&t, at->index > 0 ? "\n<|im_start|>" : "<|im_start|>");
-    text_markup(&t, strcmp(role, "tool") == 0 && !(c->r->flags & RENDER_NO_THINK) ? "user" : role);
+    text_name(&t, strcmp(role, "tool") == 0 && !(c->r->flags & RENDER_NO_THINK) ? "user" : role);
     text_markup(&t, "\n");
     if (c->r->flags & RENDER_NO_THINK)
         text_markup(&t, "<think>\n\n</think>\n\n");

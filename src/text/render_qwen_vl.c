@@ -53,7 +53,7 @@ static const char *header_block(const struct render_call *c, const struct render
 static void put_start(struct render_text *t, const struct render_at *at, const char *role)
 {
     text_markup(t, at->index > 0 ? "\n<|im_start|>" : "<|im_start|>");
-    text_markup(t, role);
+    text_name(t, role);
     text_markup(t, "\n");
 }
 

@@ -12,9 +12,8 @@
 static bool render_colon(struct render_call *c, const struct render_at *at, struct render_out *out)
 {
     struct render_text t;
-    struct jv_str role = { at->message->role, strlen(at->message->role) };
     text_init(&t, c);
-    text_case(&t.buf, role, TEXT_CAPITALIZE);
+    text_capitalized(&t, at->message->role);
     text_markup(&t, ":");
     render_set_header(out, text_encode(&t, false));
     text_markup(&t, " ");
@@ -58,7 +57,7 @@ static bool render_llama(struct render_call *c, const struct render_at *at, stru
     struct render_text t;
     text_init(&t, c);
     text_markup(&t, "<|start_header_id|>");
-    text_markup(&t, at->message->role);
+    text_name(&t, at->message->role);
     text_markup(&t, "<|end_header_id|>\n\n");
     render_set_header(out, text_encode(&t, false));
     text_content(&t, message_text(c, at->message));

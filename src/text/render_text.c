@@ -10,6 +10,8 @@
 #include "base/base64.h"
 #include "base/err.h"
 
+enum { IMAGE_TOKENS_MAX = 1 << 24 };
+
 void text_init(struct render_text *t, struct render_call *c)
 {
     *t = (struct render_text){ .c = c };
@@ -21,11 +23,10 @@ void text_markup(struct render_text *t, const char *s)
     buf_puts(&t->buf, s);
 }
 
-void text_content(struct render_text *t, struct jv_str s)
+/* What was added to the text from `begin` on came from a message. */
+static void note_content(struct render_text *t, size_t begin)
 {
-    size_t begin = t->buf.len;
-    buf_append(&t->buf, s.s, s.n);
-    if (s.n == 0 || !t->c->r->opts.safe_content)
+    if (t->buf.len == begin || !t->c->r->opts.safe_content)
         return;
     if (t->n == t->cap) {
         size_t cap = t->cap ? t->cap * 2 : 8;
@@ -41,6 +42,25 @@ void text_content(struct render_text *t, struct jv_str s)
     }
     t->content[t->n].begin = begin;
     t->content[t->n++].end = t->buf.len;
+}
+
+void text_content(struct render_text *t, struct jv_str s)
+{
+    size_t begin = t->buf.len;
+    buf_append(&t->buf, s.s, s.n);
+    note_content(t, begin);
+}
+
+void text_name(struct render_text *t, const char *s)
+{
+    text_content(t, chat_text(s, 0));
+}
+
+void text_capitalized(struct render_text *t, const char *s)
+{
+    size_t begin = t->buf.len;
+    text_case(&t->buf, chat_text(s, 0), TEXT_CAPITALIZE);
+    note_content(t, begin);
 }
 
 static void encode_run(struct render_call *c, const char *s, size_t n, bool plain,
@@ -227,6 +247,8 @@ void render_push_image(struct render_call *c, struct render_out *out, const tink
     chunk->format = part->format ? part->format : png ? "png" : jpeg ? "jpeg" : NULL;
     if (!chunk->format)
         jx_fail(&c->x, "image is neither png nor jpeg");
+    if (part->expected_tokens > IMAGE_TOKENS_MAX) /* so that no sum of them overflows */
+        jx_fail(&c->x, "expected_tokens of an image are more than %d", IMAGE_TOKENS_MAX);
     chunk->has_expected_tokens = part->expected_tokens > 0;
     chunk->expected_tokens = part->expected_tokens;
 }

@@ -191,16 +191,13 @@ static void test_customized(void)
     tinker_renderer_free(r);
 }
 
-/* The control token typed by a user: how often its id appears in the prompt. */
-static size_t count_forged(const char *name, int safe, const char *token)
+/* How much more often the id of token appears in the prompt of one message than of another. */
+static size_t count_more(const char *name, int safe, const char *token, tinker_message forged,
+                         tinker_message honest)
 {
     tinker_renderer_options opts = TINKER_RENDERER_OPTIONS_INIT;
     opts.safe_content = safe;
     tinker_renderer *r = make(name, &opts);
-    char text[64];
-    snprintf(text, sizeof(text), "a%sb", token);
-    tinker_message forged = { .role = "user", .content = text };
-    tinker_message honest = { .role = "user", .content = "ab" };
     size_t count[2] = { 0, 0 };
     int32_t id = tinker_tokenizer_id(tokenizer, token, strlen(token));
     for (int k = 0; r && k < 2; k++) {
@@ -212,6 +209,58 @@ static size_t count_forged(const char *name, int safe, const char *token)
     }
     tinker_renderer_free(r);
     return count[1] - count[0];
+}
+
+/* The control token typed by a user. */
+static size_t count_forged(const char *name, int safe, const char *token)
+{
+    char text[64];
+    snprintf(text, sizeof(text), "a%sb", token);
+    return count_more(name, safe, token, (tinker_message){ .role = "user", .content = text },
+                      (tinker_message){ .role = "user", .content = "ab" });
+}
+
+/* The same in the name of a role, and of a tool. */
+static size_t count_named(const char *name, int safe, const char *token)
+{
+    char text[64];
+    snprintf(text, sizeof(text), "a%sb", token);
+    tinker_message tool = { .role = "tool", .content = "x", .name = text, .tool_call_id = "1" };
+    tinker_message honest = tool;
+    honest.name = "ab";
+    return count_more(name, safe, token, (tinker_message){ .role = text, .content = "x" },
+                      (tinker_message){ .role = "ab", .content = "x" }) +
+           count_more(name, safe, token, tool, honest);
+}
+
+static void test_forged_names(void)
+{
+    CHECK_INT(count_named("qwen3", 1, "<|im_end|>"), 0);
+    CHECK_INT(count_named("llama3", 1, "<|eot_id|>"), 0);
+    CHECK_INT(count_named("qwen3_5", 1, "<|im_end|>"), 0);
+    CHECK_INT(count_named("kimi_k25", 0, "<|im_end|>"), 2); /* as the reference */
+    CHECK_INT(count_named("kimi_k25", 1, "<|im_end|>"), 0);
+    CHECK_INT(count_named("gpt_oss_no_sysprompt", 1, "<|end|>"), 0);
+    CHECK_INT(count_named("role_colon", 1, "<|endoftext|>"), 0);
+}
+
+/* Lengths that only together are too long for a size. */
+static void test_huge_images_are_refused(void)
+{
+    tinker_renderer *r = make("qwen3_vl", NULL);
+    tinker_error err = { .message = "" };
+    tinker_part parts[3] = { { .kind = TINKER_PART_IMAGE,
+                               .bytes = "\x89PNG\r\n\x1a\n.",
+                               .n_bytes = 9,
+                               .expected_tokens = INT64_MAX } };
+    parts[1] = parts[2] = parts[0];
+    parts[2].expected_tokens = 2;
+    const tinker_message messages[] = { { .role = "user", .parts = parts, .n_parts = 3 },
+                                        { .role = "assistant", .content = "a" } };
+    REQUIRE(r);
+    CHECK(!tinker_renderer_example(r, messages, 2, TINKER_TRAIN_ALL_MESSAGES, &err));
+    CHECK(strstr(err.message, "expected_tokens") != NULL);
+    tinker_renderer_free(r);
 }
 
 static void test_forged_turns(void)
@@ -454,6 +503,8 @@ int main(void)
     RUN(test_formats);
     RUN(test_customized);
     RUN(test_forged_turns);
+    RUN(test_forged_names);
+    RUN(test_huge_images_are_refused);
     RUN(test_safe_content_changes_nothing_else);
     RUN(test_history);
     RUN(test_examples);
