@@ -3,10 +3,11 @@
  *     text [kinds [KIND...] | MODEL...]
  *
  * Files and engines are those of the conformance tests: run tests/conformance/run tokenizer
- * once before.  One thread is measured in CPU time on both sides, ours before and after theirs, as
- * the speed of a machine drifts; two threads in elapsed time, turn about with one, and not while
- * other programs take the processors.  Of several rounds the median counts, and the first, with
- * cold caches, is named as well.  Results are allocated anew for every text.  Lines are "name figure unit, ratio bar verdict".
+ * once before.  On one thread both sides are measured in CPU time, turn about: each goes over the
+ * text once for its caches and once for the clock, for encoding and then for decoding.  Of the
+ * turns the median ratio counts.  Two threads are measured in elapsed time, turn about with one,
+ * and not while other programs take the processors.  A first pass, with cold caches, is named as
+ * well.  Results are allocated anew for every text.  Lines are "name figure unit, ratio bar verdict".
  * kinds: one vocabulary against tiktoken and one against Hugging Face, by kind of text. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <glob.h>
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/os.h"
@@ -22,7 +24,8 @@
 #include "text/tok_open.h"
 #include <tinker/tokenizer.h>
 
-enum { ROUNDS = 9, BATCHES = 4, PATIENCE = 60, LOADS = 12, MAX_TEXTS = 4096, PATH = 1024 };
+enum { ROUNDS = 9, FEWEST = 3, BATCHES = 8, PATIENCE = 40, LOADS = 13, MAX_TEXTS = 4096 };
+enum { PATH = 1024, ENOUGH_S = 8 }; /* seconds with one engine, after which three rounds will do */
 
 struct corpus {
     char *data;
@@ -56,18 +59,42 @@ static void verdict(const char *model, const char *what, double figure, const ch
     fflush(stdout);
 }
 
-static double oracle(const char *what, const char *name, double *decode)
+/* An engine of text_oracle.py: a line to it asks for a turn, its answers come through a pipe that
+ * has a name. */
+struct engine {
+    FILE *ask, *answers;
+};
+
+static struct engine engine_open(const char *what, const char *name)
 {
-    char command[4 * PATH];
-    double encode = 0;
-    snprintf(command, sizeof(command), "%s bench/text_oracle.py %s %s %s", python, what, name,
-             file);
-    FILE *p = popen(command, "r");
-    if (!p || fscanf(p, "%lf %lf", &encode, decode) != 2)
-        encode = *decode = 0;
-    if (p)
-        pclose(p);
-    return encode;
+    char command[4 * PATH], pipe[PATH + 16];
+    struct engine e = { NULL, NULL };
+    snprintf(pipe, sizeof(pipe), "%s.answers", file);
+    snprintf(command, sizeof(command), "%s bench/text_oracle.py %s %s %s > %s", python, what, name,
+             file, pipe);
+    if (mkfifo(pipe, 0600) != 0)
+        die("mkfifo");
+    e.ask = popen(command, "w");
+    if (e.ask)
+        e.answers = fopen(pipe, "r");
+    unlink(pipe);
+    if (!e.answers)
+        die("cannot start an engine");
+    return e;
+}
+
+static void engine_turn(const struct engine *e, double *encode, double *decode)
+{
+    fputs("turn\n", e->ask);
+    fflush(e->ask);
+    if (fscanf(e->answers, "%lf %lf", encode, decode) != 2)
+        die("an engine does not answer");
+}
+
+static void engine_close(struct engine *e)
+{
+    pclose(e->ask);
+    fclose(e->answers);
 }
 
 static void read_corpus(const char *kind)
@@ -161,7 +188,7 @@ static double median(double *v, size_t n)
 }
 
 /* Elapsed time says something about two threads only while nobody else runs: after a round in which
- * others had more than a tenth of two processors it waits, as long as there is hope.  If that does
+ * others had more than a twenty-fifth of two processors it waits, as long as there is hope.  If that does
  * not come there is no verdict, and the CPU time that two threads need for the work of one must do:
  * what they lose to each other is in it, except for waiting. */
 static void measure_threads(const char *name, const tinker_tokenizer *t)
@@ -176,7 +203,7 @@ static void measure_threads(const char *name, const tinker_tokenizer *t)
         two[n] = batch_once(t, 2);
         costs[n] = (now(CLOCK_PROCESS_CPUTIME_ID) - middle) / (middle - before);
         ratios[n] = two[n] / one;
-        bool quiet = others() - taken < 0.1 * 2 * (now(CLOCK_MONOTONIC) - start);
+        bool quiet = others() - taken < 0.04 * 2 * (now(CLOCK_MONOTONIC) - start);
         if (quiet || disturbed == PATIENCE) {
             n++;
             continue;
@@ -192,51 +219,68 @@ static void measure_threads(const char *name, const tinker_tokenizer *t)
         printf("%-12s %.1f x of 1 thread, but other programs ran all the time\n", name, ratio);
 }
 
+/* The second of two passes: the first has the caches as others left them. */
+static double warm(double (*once)(const tinker_tokenizer *), const tinker_tokenizer *t)
+{
+    once(t);
+    return once(t);
+}
+
+static void measure_against(const char *engine, const char *name, const tinker_tokenizer *t)
+{
+    double encodes[ROUNDS], decodes[ROUNDS], encode_ratios[ROUNDS], decode_ratios[ROUNDS];
+    struct engine theirs = engine_open(engine, name);
+    double start = now(CLOCK_MONOTONIC);
+    char what[64];
+    size_t n = 0;
+    while (n < FEWEST || (n < ROUNDS && now(CLOCK_MONOTONIC) - start < ENOUGH_S)) {
+        double encode, decode;
+        engine_turn(&theirs, &encode, &decode);
+        encodes[n] = warm(encode_once, t);
+        decodes[n] = warm(decode_once, t);
+        encode_ratios[n] = encodes[n] / encode;
+        decode_ratios[n] = decodes[n] / decode;
+        n++;
+    }
+    engine_close(&theirs);
+    snprintf(what, sizeof(what), "encode / %s", engine);
+    verdict(name, what, median(encodes, n), "MB/s", median(encode_ratios, n), 12);
+    snprintf(what, sizeof(what), "decode / %s", engine);
+    verdict(name, what, median(decodes, n), "MB/s", median(decode_ratios, n), 10);
+}
+
 /* Ours against the engines of a list that ends with NULL; two threads when asked for. */
 static void measure(const char *name, const char *const *engines, const tinker_tokenizer *t,
                     bool threads)
 {
-    double encodes[2 * ROUNDS], decodes[2 * ROUNDS];
-    char what[64];
     verdict(name, "encode, first pass", encode_once(t), "MB/s", 0, 0);
-    for (; *engines; engines++) {
-        double their_decode = 0, theirs = 0;
-        for (int i = 0; i < 2 * ROUNDS; i++) {
-            if (i == ROUNDS)
-                theirs = oracle(*engines, name, &their_decode);
-            encodes[i] = encode_once(t);
-            decodes[i] = decode_once(t);
-        }
-        double encode = median(encodes, 2 * ROUNDS), decode = median(decodes, 2 * ROUNDS);
-        snprintf(what, sizeof(what), "encode / %s", *engines);
-        verdict(name, what, encode, "MB/s", theirs > 0 ? encode / theirs : 0, 12);
-        snprintf(what, sizeof(what), "decode / %s", *engines);
-        verdict(name, what, decode, "MB/s", their_decode > 0 ? decode / their_decode : 0, 10);
-    }
+    for (; *engines; engines++)
+        measure_against(*engines, name, t);
     if (threads)
         measure_threads(name, t);
 }
 
-/* Milliseconds of CPU to load, without the table of shared objects; dir: through the prebuilt
- * file in it.  Bars are times, so the ratio is bar / time. */
+/* Milliseconds of CPU to load, without the table of shared objects, in the median; dir: through the
+ * prebuilt file in it.  Bars are times, so the ratio is bar / time. */
 static void measure_load(const char *name, const char *path, const char *dir, const char *what,
                          double bar_ms)
 {
     static struct tok_files files;
     tinker_error err;
-    double least = 1e9;
+    double times[LOADS];
     if (tok_files_find(&files, path, false, &err) != TINKER_OK)
         die(err.message);
-    for (int i = 0; i < LOADS; i++) { /* the first one writes the prebuilt file */
+    for (int i = -1; i < LOADS; i++) { /* one more: it writes the prebuilt file */
         double start = now(CLOCK_THREAD_CPUTIME_ID);
         tinker_tokenizer *t = tok_files_load(&files, dir, false, &err);
-        double ms = (now(CLOCK_THREAD_CPUTIME_ID) - start) * 1e3;
+        if (i >= 0)
+            times[i] = (now(CLOCK_THREAD_CPUTIME_ID) - start) * 1e3;
         if (!t)
             die(err.message);
-        least = ms < least ? ms : least;
         tinker_tokenizer_free(t);
     }
-    verdict(name, what, least, "ms", bar_ms / least, bar_ms > 0 ? 1 : 0);
+    double ms = median(times, LOADS);
+    verdict(name, what, ms, "ms", bar_ms / ms, bar_ms > 0 ? 1 : 0);
 }
 
 /* ---- T1, T2: the hand-written splitter against PCRE2 ----------------------------------------- */
@@ -358,8 +402,8 @@ static void measure_ranks(const char *name, bool threads)
 {
     static const char *const engines[] = { "tiktoken", NULL };
     char path[2 * PATH];
-    double decode;
-    oracle("tiktoken", name, &decode); /* writes the rank file */
+    struct engine writer = engine_open("tiktoken", name); /* of the rank file */
+    engine_close(&writer);
     snprintf(path, sizeof(path), "%s.%s.tiktoken", file, name);
     tinker_tokenizer *t = load(path);
     measure(name, engines, t, threads);
