@@ -68,7 +68,7 @@ static tinker_status check_datum(const struct check *c, size_t i, const tinker_v
             return s;
         double numeric = (up - down) / (2 * eps), automatic = g ? g[k] : 0;
         double off = fabs(numeric - automatic) / fmax(1, fabs(numeric));
-        if (!(off <= worst->worst))
+        if (!(off <= worst->worst) && !isnan(worst->worst)) /* NaN is the worst of all */
             *worst = (tinker_gradcheck){ off, i, k, numeric, automatic };
     }
     return TINKER_OK;

@@ -11,9 +11,8 @@ tinker_var *tinker_var_masked_mean(tinker_var *a, tinker_var *mask)
 {
     if (!tape_usable(a, mask, "masked_mean"))
         return tape_broken(a, mask);
-    tinker_var *ones = tinker_tape_scalar(a->tape, 1);
-    tinker_var *counted = var_broadcast_to(var_keep(ones, mask), &a->shape);
-    tinker_var *count = tinker_var_sum(counted, TINKER_ALL, 0);
+    tinker_var *ones = var_broadcast_to(tinker_tape_scalar(a->tape, 1), &a->shape);
+    tinker_var *count = tinker_var_masked_sum(ones, mask);
     return tinker_var_mul(tinker_var_masked_sum(a, mask), var_recip(count));
 }
 

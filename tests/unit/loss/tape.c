@@ -338,6 +338,20 @@ static void test_ties_and_ends(void)
     tinker_tape_free(t);
 }
 
+/* The mask may be the larger one: each of its elements counts once. */
+static void test_masked_mean_of_a_larger_mask(void)
+{
+    tinker_tape *t = tinker_tape_new(NULL);
+    tinker_var *a = tinker_tape_leaf(t, (double[]){ 1, 2, 6 }, 3, NULL, 0);
+    tinker_var *mask =
+        tinker_tape_const(t, (double[]){ 0, 1, 0, 0, 1, 1 }, 6, (int64_t[]){ 2, 3 }, 2);
+    tinker_var *mean = tinker_var_masked_mean(a, mask);
+    CHECK_NEAR(tinker_var_item(mean), 10.0 / 3, 1e-12);
+    CHECK_INT(tinker_tape_backward(t, mean, NULL), TINKER_OK);
+    CHECK_NEAR(tinker_var_grad(a)[1], 2.0 / 3, 1e-12);
+    tinker_tape_free(t);
+}
+
 static void test_empty(void)
 {
     tinker_tape *t = tinker_tape_new(NULL);
@@ -445,6 +459,26 @@ static tinker_var *quadratic(tinker_tape *t, const tinker_datum *d, tinker_var *
     return tinker_var_dot(a, x[0]);
 }
 
+static tinker_var *sum_of_roots(tinker_tape *t, const tinker_datum *data, tinker_var *const *x,
+                                size_t n, void *state)
+{
+    (void)t, (void)data, (void)n, (void)state;
+    return tinker_var_sum(tinker_var_sqrt(x[0]), TINKER_ALL, 0);
+}
+
+/* What is no number is the worst of all and stays so. */
+static void test_checker_keeps_nan(void)
+{
+    const double v[3] = { 1, 0, 2 }; /* the root of 0 - eps is NaN */
+    tinker_tensor x = { .dtype = TINKER_FLOAT64, .data = v, .n = 3 };
+    tinker_gradcheck report;
+    tinker_error err;
+    CHECK_INT(tinker_loss_gradcheck(sum_of_roots, NULL, NULL, &x, 1, 1e-5, 1, &report, &err),
+              TINKER_EINVAL);
+    CHECK_INT(report.index, 1);
+    CHECK(isnan(report.worst));
+}
+
 static void test_checker(void)
 {
     tinker_tensor x = { .dtype = TINKER_FLOAT64, .data = a6, .n = 6 };
@@ -467,9 +501,11 @@ int main(void)
     RUN(test_values);
     RUN(test_stability);
     RUN(test_ties_and_ends);
+    RUN(test_masked_mean_of_a_larger_mask);
     RUN(test_empty);
     RUN(test_errors_stick);
     RUN(test_tensors);
     RUN(test_checker);
+    RUN(test_checker_keeps_nan);
     return tap_done();
 }
