@@ -122,43 +122,66 @@ static void test_exact(void)
         CHECK_INT(tinker_tensor_is_exact(&t[i]), i < 2);
 }
 
-#define ROUND(type, text, value_)                       \
-    do {                                                \
-        tinker_##type v_ = (tinker_##type)99;           \
-        CHECK_INT(tinker_##type##_parse(text, &v_), 1); \
-        CHECK_INT(v_, value_);                          \
+/* Every value of an enumeration has the name of the list, which reads back in any case; a value
+ * that is none is "unknown"; a text that is none leaves *out alone. */
+#define CHECK_NAMES(type, name, parse, ...)                       \
+    do {                                                          \
+        static const struct {                                     \
+            type value;                                           \
+            const char *text;                                     \
+        } all[] = { __VA_ARGS__ };                                \
+        for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) { \
+            type v = (type)99;                                    \
+            CHECK_STR(name(all[i].value), all[i].text);           \
+            CHECK_INT(parse(all[i].text, &v), 1);                 \
+            CHECK_INT(v, all[i].value);                           \
+        }                                                         \
+        type kept = (type)99;                                     \
+        CHECK_INT(parse("no such name", &kept), 0);               \
+        CHECK_INT(parse("", &kept), 0);                           \
+        CHECK_INT(parse(NULL, &kept), 0);                         \
+        CHECK_INT(kept, 99);                                      \
+        CHECK_STR(name((type)99), "unknown");                     \
     } while (0)
 
 static void test_names(void)
 {
-    ROUND(dtype, "Float32", TINKER_FLOAT32);
-    ROUND(dtype, "bfloat16", TINKER_BFLOAT16);
-    ROUND(stop_reason, "LENGTH", TINKER_STOP_LENGTH);
-    ROUND(queue_state, "paused_rate_limit", TINKER_QUEUE_PAUSED_RATE_LIMIT);
-    ROUND(severity, "critical", TINKER_SEVERITY_CRITICAL);
-    ROUND(log_level, "warn", TINKER_LOG_WARNING);
-    ROUND(scope, "accessible", TINKER_SCOPE_ACCESSIBLE);
-    ROUND(billing_kind, "sampling_sample", TINKER_BILLING_SAMPLING);
-    ROUND(breaker_state, "half_open", TINKER_BREAKER_HALF_OPEN);
-    int category = 99;
-    CHECK_INT(tinker_category_parse("User", &category), 1);
-    CHECK_INT(category, TINKER_CATEGORY_USER);
-    CHECK_INT(tinker_category_parse("", &category), 0);
-    CHECK_INT(tinker_category_parse(NULL, &category), 0);
-    CHECK_INT(category, TINKER_CATEGORY_USER);
-    for (int i = 1; i <= TINKER_UINT64; i++) {
-        tinker_dtype d;
-        CHECK(tinker_dtype_parse(tinker_dtype_name((tinker_dtype)i), &d) && (int)d == i);
-    }
+    CHECK_NAMES(tinker_dtype, tinker_dtype_name, tinker_dtype_parse, { TINKER_FLOAT32, "float32" },
+                { TINKER_INT64, "int64" }, { TINKER_INT32, "int32" }, { TINKER_UINT32, "uint32" },
+                { TINKER_UINT64, "uint64" }, { TINKER_FLOAT64, "float64" },
+                { TINKER_BFLOAT16, "bfloat16" });
+    CHECK_NAMES(tinker_stop_reason, tinker_stop_reason_name, tinker_stop_reason_parse,
+                { TINKER_STOP_STOP, "stop" }, { TINKER_STOP_LENGTH, "length" });
+    CHECK_NAMES(tinker_queue_state, tinker_queue_state_name, tinker_queue_state_parse,
+                { TINKER_QUEUE_UNKNOWN, "unknown" }, { TINKER_QUEUE_ACTIVE, "active" },
+                { TINKER_QUEUE_PAUSED_CAPACITY, "paused_capacity" },
+                { TINKER_QUEUE_PAUSED_RATE_LIMIT, "paused_rate_limit" });
+    CHECK_NAMES(int, tinker_category_name, tinker_category_parse,
+                { TINKER_CATEGORY_UNKNOWN, "unknown" }, { TINKER_CATEGORY_SERVER, "server" },
+                { TINKER_CATEGORY_USER, "user" });
+    CHECK_NAMES(tinker_severity, tinker_severity_name, tinker_severity_parse,
+                { TINKER_SEVERITY_DEBUG, "debug" }, { TINKER_SEVERITY_INFO, "info" },
+                { TINKER_SEVERITY_WARNING, "warning" }, { TINKER_SEVERITY_ERROR, "error" },
+                { TINKER_SEVERITY_CRITICAL, "critical" });
+    CHECK_NAMES(tinker_log_level, tinker_log_level_name, tinker_log_level_parse,
+                { TINKER_LOG_DEBUG, "debug" }, { TINKER_LOG_INFO, "info" },
+                { TINKER_LOG_WARNING, "warning" }, { TINKER_LOG_ERROR, "error" });
+    CHECK_NAMES(tinker_scope, tinker_scope_name, tinker_scope_parse,
+                { TINKER_SCOPE_OWNED, "owned" }, { TINKER_SCOPE_ACCESSIBLE, "accessible" });
+    CHECK_NAMES(tinker_billing_kind, tinker_billing_kind_name, tinker_billing_kind_parse,
+                { TINKER_BILLING_TRAINING, "training" },
+                { TINKER_BILLING_PREFILL, "sampling_prefill" },
+                { TINKER_BILLING_SAMPLING, "sampling_sample" },
+                { TINKER_BILLING_CHECKPOINT, "checkpoint" }, { TINKER_BILLING_STORAGE, "storage" });
+    CHECK_NAMES(tinker_breaker_state, tinker_breaker_state_name, tinker_breaker_state_parse,
+                { TINKER_BREAKER_CLOSED, "closed" }, { TINKER_BREAKER_OPEN, "open" },
+                { TINKER_BREAKER_HALF_OPEN, "half_open" });
+    tinker_dtype d = TINKER_INT64;
+    CHECK(tinker_dtype_parse("Float32", &d) && d == TINKER_FLOAT32); /* any case */
+    tinker_log_level l = TINKER_LOG_ERROR;
+    CHECK(tinker_log_level_parse("WARN", &l) && l == TINKER_LOG_WARNING);
     CHECK_STR(tinker_dtype_name((tinker_dtype)0), "unknown");
-    CHECK_STR(tinker_log_level_name(TINKER_LOG_WARNING), "warning");
     CHECK_STR(tinker_billing_kind_name(TINKER_BILLING_OTHER), "unknown");
-    CHECK_STR(tinker_queue_state_name(TINKER_QUEUE_ACTIVE), "active");
-    CHECK_STR(tinker_stop_reason_name(TINKER_STOP_STOP), "stop");
-    CHECK_STR(tinker_severity_name(TINKER_SEVERITY_DEBUG), "debug");
-    CHECK_STR(tinker_scope_name(TINKER_SCOPE_OWNED), "owned");
-    CHECK_STR(tinker_category_name(TINKER_CATEGORY_SERVER), "server");
-    CHECK_STR(tinker_breaker_state_name(TINKER_BREAKER_OPEN), "open");
 }
 
 static void test_printing_events(void)
