@@ -125,6 +125,30 @@ static void test_retry_after(void) /* R-051 */
     }
 }
 
+/* What the service asked for is the caller's to know, when the library does not try again. */
+static void test_the_wait_that_was_asked_for(void)
+{
+    static const struct {
+        const char *headers;
+        int64_t want;
+    } cases[] = { { "retry-after: 2.5\r\nx-should-retry: false\r\n", 2500 },
+                  { "retry-after-ms: 750\r\nx-should-retry: false\r\n", 750 },
+                  { "x-should-retry: false\r\n", -1 } };
+    struct world w;
+    world_open(&w, NULL, NULL);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        fake_script(
+            w.server, API "healthz",
+            (struct fake_reply){ .status = 404, .body = "{}", .headers = cases[i].headers });
+        tinker_future *f = tinker_service_health(w.service, NULL);
+        CHECK_INT(tinker_future_retry_after_ms(f), -1); /* nothing is known yet */
+        CHECK_INT(world_finish(&w, f, 5000), TINKER_EHTTP);
+        CHECK_INT(tinker_future_retry_after_ms(f), cases[i].want);
+        tinker_future_free(f);
+    }
+    world_close(&w);
+}
+
 static void test_layer_2_delays_and_new_keys(void) /* R-052 R-057 R-111 R-103 */
 {
     struct world w;
@@ -392,6 +416,7 @@ int main(void)
     RUN(test_layer_1_jitter_shortens);
     RUN(test_x_should_retry);
     RUN(test_retry_after);
+    RUN(test_the_wait_that_was_asked_for);
     RUN(test_layer_2_delays_and_new_keys);
     RUN(test_layers_multiply);
     RUN(test_409);

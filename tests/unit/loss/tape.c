@@ -279,6 +279,110 @@ static void test_values(void)
     tinker_tape_free(t);
 }
 
+/* Gradients agree with whatever is computed: here is what should be. */
+static void test_values_of_functions(void)
+{
+    static const struct {
+        build_fn *build;
+        double want[3]; /* of 0.25, 1 and 2.5 */
+    } functions[] = {
+        { u_abs, { 0.25, 1.0, 2.5 } },
+        { u_sqrt, { 0.5, 1.0, 1.5811388300841898 } },
+        { u_rsqrt, { 2.0, 1.0, 0.6324555320336759 } },
+        { u_log1p, { 0.22314355131420976, 0.6931471805599453, 1.252762968495368 } },
+        { u_tanh, { 0.24491866240370913, 0.7615941559557649, 0.9866142981514303 } },
+        { u_exp, { 1.2840254166877414, 2.718281828459045, 12.182493960703473 } },
+        { u_expm1, { 0.2840254166877415, 1.718281828459045, 11.182493960703473 } },
+        { u_log, { -1.3862943611198906, 0.0, 0.9162907318741551 } },
+        { u_sigmoid, { 0.5621765008857981, 0.7310585786300049, 0.9241418199787566 } },
+        { u_logsigmoid, { -0.5759394198788436, -0.31326168751822286, -0.07888973429254963 } },
+        { u_softplus, { 0.8259394198788436, 1.3132616875182228, 2.5788897342925496 } },
+        { u_square, { 0.0625, 1.0, 6.25 } },
+        { u_neg, { -0.25, -1.0, -2.5 } },
+        { u_relu, { 0.25, 1.0, 2.5 } },
+    };
+    tinker_tape *t = tinker_tape_new(NULL);
+    tinker_var *x = tinker_tape_const(t, (double[]){ 0.25, 1, 2.5 }, 3, NULL, 0);
+    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++)
+        for (int k = 0; k < 3; k++)
+            CHECK_NEAR(tinker_var_data(functions[i].build(x, NULL))[k], functions[i].want[k],
+                       1e-15);
+    tinker_tape_free(t);
+}
+
+/* Where a function has a corner: below zero, at zero, and what is no number. */
+static void test_values_below_zero(void)
+{
+    tinker_tape *t = tinker_tape_new(NULL);
+    tinker_var *x = tinker_tape_leaf(t, (double[]){ -1.5, 0, 0.5, INFINITY, NAN }, 5, NULL, 0);
+    static const struct {
+        tinker_var *(*of)(tinker_var *a);
+        double want[3];
+    } functions[] = {
+        { tinker_var_abs, { 1.5, 0, 0.5 } },  { tinker_var_relu, { 0, 0, 0.5 } },
+        { tinker_var_sign, { -1, 0, 1 } },    { tinker_var_floor, { -2, 0, 0 } },
+        { tinker_var_isfinite, { 1, 1, 1 } }, { tinker_var_not, { 0, 1, 0 } },
+    };
+    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++)
+        for (int k = 0; k < 3; k++)
+            CHECK_NEAR(tinker_var_data(functions[i].of(x))[k], functions[i].want[k], 0);
+    CHECK_NEAR(tinker_var_data(tinker_var_isfinite(x))[3], 0, 0);
+    CHECK_NEAR(tinker_var_data(tinker_var_isfinite(x))[4], 0, 0);
+    tinker_var *zero = tinker_tape_leaf(t, (double[]){ 0 }, 1, NULL, 0);
+    tinker_var *flat[] = { tinker_var_abs(zero), tinker_var_sqrt(zero) };
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(tinker_tape_backward(t, flat[i], NULL), TINKER_OK);
+        CHECK_NEAR(tinker_var_grad(zero)[0], 0, 0);
+    }
+    tinker_tape_free(t);
+}
+
+static void test_comparisons(void)
+{
+    static const struct {
+        build_fn *build;
+        double want[4];
+    } operations[] = {
+        { tinker_var_gt, { 0, 0, 1, 0 } },  { tinker_var_ge, { 1, 0, 1, 1 } },
+        { tinker_var_lt, { 0, 1, 0, 0 } },  { tinker_var_le, { 1, 1, 0, 1 } },
+        { tinker_var_eq, { 1, 0, 0, 1 } },  { tinker_var_ne, { 0, 1, 1, 0 } },
+        { tinker_var_and, { 0, 0, 0, 1 } }, { tinker_var_or, { 0, 1, 1, 1 } },
+    };
+    tinker_tape *t = tinker_tape_new(NULL);
+    tinker_var *a = tinker_tape_const(t, (double[]){ 0, 0, 2, 2 }, 4, NULL, 0);
+    tinker_var *b = tinker_tape_const(t, (double[]){ 0, 2, 0, 2 }, 4, NULL, 0);
+    for (size_t i = 0; i < sizeof(operations) / sizeof(*operations); i++)
+        for (int k = 0; k < 4; k++)
+            CHECK_NEAR(tinker_var_data(operations[i].build(a, b))[k], operations[i].want[k], 0);
+    tinker_tape_free(t);
+}
+
+static void test_values_of_rows(void)
+{
+    tinker_tape *t = tinker_tape_new(NULL);
+    tinker_var *full = tinker_tape_full(t, 2.5, two_three, 2);
+    CHECK_INT(tinker_var_ndim(full), 2);
+    CHECK_INT(tinker_var_ndim(tinker_var_unsqueeze(full, 0)), 3);
+    CHECK_INT(tinker_var_ndim(tinker_tape_scalar(t, 1)), 0);
+    CHECK_INT(tinker_var_size(full), 6);
+    for (int i = 0; i < 6; i++)
+        CHECK_NEAR(tinker_var_data(full)[i], 2.5, 0);
+    const double half = log(0.5);
+    tinker_var *rows =
+        tinker_tape_const(t, (double[]){ half, half, 0, -800 }, 4, (int64_t[]){ 2, 2 }, 2);
+    tinker_var *entropy = tinker_var_entropy_rows(rows);
+    CHECK_INT(tinker_var_size(entropy), 2);
+    CHECK_NEAR(tinker_var_data(entropy)[0], -half, 1e-15); /* ln 2 */
+    CHECK_NEAR(tinker_var_data(entropy)[1], 0, 0);         /* certain */
+    tinker_var *w = tinker_var_whiten(tinker_tape_const(t, (double[]){ 1, 2, 3, 6 }, 4, NULL, 0));
+    CHECK_NEAR(tinker_var_item(tinker_var_mean(w, TINKER_ALL, 0)), 0, 1e-15);
+    CHECK_NEAR(tinker_var_data(w)[1] / tinker_var_data(w)[0], 0.5, 1e-12);
+    CHECK(tinker_var_data(w)[0] < 0);
+    CHECK_NEAR(tinker_var_item(tinker_var_std(w, TINKER_ALL, 0, 0)), 1, 1e-7);
+    CHECK_INT(tinker_tape_status(t, NULL), TINKER_OK);
+    tinker_tape_free(t);
+}
+
 static void test_stability(void)
 {
     const double inf = INFINITY;
@@ -499,6 +603,10 @@ int main(void)
     RUN(test_gradients_of_gradients);
     RUN(test_broadcast_gradients);
     RUN(test_values);
+    RUN(test_values_of_functions);
+    RUN(test_values_below_zero);
+    RUN(test_comparisons);
+    RUN(test_values_of_rows);
     RUN(test_stability);
     RUN(test_ties_and_ends);
     RUN(test_masked_mean_of_a_larger_mask);

@@ -496,6 +496,33 @@ static void test_images(void)
     tinker_renderer_free(r);
 }
 
+static void test_tool_prefix(void)
+{
+    tinker_error err = { 0 };
+    const tinker_tool tools[] = { { "add", "Adds.", "{\"type\":\"object\"}", NULL },
+                                  { "stop", "Stops.", "{}", NULL } };
+    tinker_renderer *r = tinker_renderer_new("qwen3", tokenizer, NULL, &err);
+    REQUIRE(r != NULL);
+    tinker_conversation *c = tinker_renderer_tool_prefix(r, tools, 2, "Be brief.", &err);
+    REQUIRE(c != NULL);
+    CHECK_INT(c->n_messages, 1);
+    CHECK_STR(c->messages[0].role, "system");
+    const char *text = c->messages[0].content;
+    CHECK(text && strncmp(text, "Be brief.\n\n# Tools\n", 19) == 0);
+    CHECK(strstr(text, "<tools>\n{\"type\": \"function\", \"function\": {\"name\": \"add\", "
+                       "\"description\": \"Adds.\", \"parameters\": {\"type\": \"object\"}}}\n"
+                       "{\"type\": \"function\", \"function\": {\"name\": \"stop\", "
+                       "\"description\": \"Stops.\", \"parameters\": {}}}\n</tools>") != NULL);
+    tinker_conversation_free(c);
+    tinker_renderer_free(r);
+    r = tinker_renderer_new("llama3", tokenizer, NULL, &err);
+    REQUIRE(r != NULL);
+    CHECK(!tinker_renderer_tool_prefix(r, tools, 2, NULL, &err));
+    CHECK_INT(err.status, TINKER_EINVAL);
+    CHECK(strstr(err.message, "llama3: this format has no tools") != NULL);
+    tinker_renderer_free(r);
+}
+
 int main(void)
 {
     if (!fixture_open())
@@ -513,6 +540,7 @@ int main(void)
     RUN(test_custom);
     RUN(test_wrong_tokenizer);
     RUN(test_images);
+    RUN(test_tool_prefix);
     tinker_tokenizer_free(tokenizer);
     return tap_done();
 }

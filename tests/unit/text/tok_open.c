@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <tinker/renderer.h>
 #include "base/base64.h"
 #include "unit/text/tok_fixture.h"
 
@@ -110,6 +111,39 @@ static void test_file_and_directory(void)
     CHECK_INT(err.status, TINKER_EINVAL);
     CHECK(strstr(err.message, "bad/tokenizer.json") != NULL);
     CHECK(tinker_tokenizer_load("", &o, &err) == NULL);
+}
+
+static void expect_template(const char *want)
+{
+    tinker_error err = { 0 };
+    tinker_template *t = tinker_template_open(path("chat"), &err);
+    char *text = t ? tinker_template_render_json(t, "[]", NULL, NULL, NULL, &err) : NULL;
+    if (!text)
+        TAP_FAIL("%s", err.message);
+    CHECK_STR(text, want);
+    free(text);
+    tinker_template_free(t);
+}
+
+/* A file of its own comes before the configuration, and "default" before its neighbours. */
+static void test_template_of_a_directory(void)
+{
+    tinker_error err = { 0 };
+    static const char list[] =
+        "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"no\"},"
+        "{\"name\":\"default\",\"template\":\"{{ messages|length }} of a list\"}]}";
+    CHECK(!tinker_template_open(path("chat"), &err));
+    CHECK(err.status == TINKER_ESTATE || err.status == TINKER_EINVAL);
+    write_text("chat/tokenizer_config.json", "{\"eos_token\":\"x\"}", 17);
+    CHECK(!tinker_template_open(path("chat"), &err)); /* it has none */
+    write_text("chat/tokenizer_config.json", list, strlen(list));
+    expect_template("0 of a list");
+    write_text("chat/chat_template.jinja", "a file", 6);
+    expect_template("a file");
+    write_text("chat/chat_template.jinja", "\n{% if %}", 9);
+    CHECK(!tinker_template_open(path("chat"), &err));
+    CHECK_INT(err.status, TINKER_EINVAL);
+    CHECK(strstr(err.message, "line 2") != NULL);
 }
 
 /* Load around the table of shared objects. */
@@ -464,6 +498,7 @@ int main(void)
         return 1;
     RUN(test_resolve);
     RUN(test_file_and_directory);
+    RUN(test_template_of_a_directory);
     RUN(test_prebuilt);
     RUN(test_no_stamp_for_what_just_changed);
     RUN(test_damaged_prebuilt_is_ignored);

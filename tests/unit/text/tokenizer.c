@@ -581,6 +581,19 @@ static void test_normalizers(void)
                "\xC3\x89\t\x01\xE6\xBC\xA2", "e  \xE6\xBC\xA2 ");
 }
 
+/* Whoever has a reference may use it, whatever the others do with theirs. */
+static void test_references(void)
+{
+    struct fixture f = FIXTURE_INIT;
+    tinker_tokenizer *t = fixture_load(&f, NULL);
+    CHECK(tinker_tokenizer_ref(t) == t);
+    CHECK(tinker_tokenizer_ref(t) == t);
+    tinker_tokenizer_free(t);
+    tinker_tokenizer_free(t);
+    CHECK_IDS(t, "hello", "259");
+    tinker_tokenizer_free(t);
+}
+
 int main(void)
 {
     RUN(test_both_merge_forms);
@@ -600,5 +613,6 @@ int main(void)
     RUN(test_parts_are_as_the_whole);
     RUN(test_other_pre_tokenizers);
     RUN(test_normalizers);
+    RUN(test_references);
     return tap_done();
 }
