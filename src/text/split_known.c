@@ -11,13 +11,16 @@
 #include <string.h>
 #include "text/unicode.h"
 
+/* Left to itself the compiler would take one copy for several patterns. */
+#define INLINE static inline __attribute__((always_inline))
+
 enum { END = 256 }; /* class of the place behind the last scalar */
 
 struct at {
     unsigned class, len;
 };
 
-static inline struct at look(const unsigned char *p, const unsigned char *end)
+INLINE struct at look(const unsigned char *p, const unsigned char *end)
 {
     if (p >= end)
         return (struct at){ END, 0 };
@@ -44,8 +47,7 @@ static inline uint64_t in_range(uint64_t x, unsigned lo, unsigned hi)
 }
 
 /* End of the run of ASCII letters, of lower case only or of any. */
-static inline const unsigned char *run_ascii(const unsigned char *p, const unsigned char *end,
-                                             bool lower)
+INLINE const unsigned char *run_ascii(const unsigned char *p, const unsigned char *end, bool lower)
 {
     while (end - p >= 8) {
         uint64_t x;
@@ -62,8 +64,7 @@ static inline const unsigned char *run_ascii(const unsigned char *p, const unsig
 }
 
 /* End of the run of scalars that have one of the flags. */
-static inline const unsigned char *run_of(const unsigned char *p, const unsigned char *end,
-                                          unsigned flags)
+INLINE const unsigned char *run_of(const unsigned char *p, const unsigned char *end, unsigned flags)
 {
     for (;;) {
         if (flags & UNI_L) /* of ASCII, letters are all that a word is made of */
@@ -85,16 +86,16 @@ static inline const unsigned char *run_of(const unsigned char *p, const unsigned
 }
 
 /* End of the run of scalars that have none of the flags. */
-static inline const unsigned char *run_without(const unsigned char *p, const unsigned char *end,
-                                               unsigned flags)
+INLINE const unsigned char *run_without(const unsigned char *p, const unsigned char *end,
+                                        unsigned flags)
 {
     for (struct at a = look(p, end); !(a.class & (flags | END)); a = look(p, end))
         p += a.len;
     return p;
 }
 
-static inline const unsigned char *run_newlines(const unsigned char *p, const unsigned char *end,
-                                                bool slash)
+INLINE const unsigned char *run_newlines(const unsigned char *p, const unsigned char *end,
+                                         bool slash)
 {
     while (p < end && (is_newline(*p) || (slash && *p == '/')))
         p++;
@@ -102,8 +103,7 @@ static inline const unsigned char *run_newlines(const unsigned char *p, const un
 }
 
 /* \p{N}{1,max} at a number. */
-static inline const unsigned char *numbers(const unsigned char *p, const unsigned char *end,
-                                           int max)
+INLINE const unsigned char *numbers(const unsigned char *p, const unsigned char *end, int max)
 {
     for (int i = 0; i < max; i++) {
         struct at a = look(p, end);
@@ -115,8 +115,8 @@ static inline const unsigned char *numbers(const unsigned char *p, const unsigne
 }
 
 /* (?i:'s|'t|'re|'ve|'m|'ll|'d) at an apostrophe: its end, or NULL. */
-static inline const unsigned char *contraction(const unsigned char *p, const unsigned char *end,
-                                               bool any_case)
+INLINE const unsigned char *contraction(const unsigned char *p, const unsigned char *end,
+                                        bool any_case)
 {
     unsigned fold = any_case ? 0x20 : 0;
     if (end - p < 2)
@@ -137,8 +137,8 @@ static inline const unsigned char *contraction(const unsigned char *p, const uns
 /* Whitespace at p: \s*[\r\n]+ (when newlines), \s+(?!\S), \s+.
  * The first ends after the run's last newline; the second leaves the last scalar of the run to
  * what follows, unless the segment ends there. */
-static inline const unsigned char *spaces(const unsigned char *p, const unsigned char *end,
-                                          bool newlines, bool end_first)
+INLINE const unsigned char *spaces(const unsigned char *p, const unsigned char *end, bool newlines,
+                                   bool end_first)
 {
     const unsigned char *q = p, *last = p, *newline = NULL;
     for (struct at a = look(q, end); a.class & UNI_WS; a = look(q, end)) {
@@ -173,8 +173,8 @@ const unsigned char *split_gpt2(const unsigned char *p, const unsigned char *end
 }
 
 /* cl100k and its children; `word` is L, or L and M. */
-static inline const unsigned char *split_cl100k(const unsigned char *p, const unsigned char *end,
-                                                unsigned word, int digits, bool end_first)
+INLINE const unsigned char *split_cl100k(const unsigned char *p, const unsigned char *end,
+                                         unsigned word, int digits, bool end_first)
 {
     struct at a = look(p, end);
     if (a.class & UNI_L)
@@ -220,7 +220,7 @@ const unsigned char *split_qwen35(const unsigned char *p, const unsigned char *e
     return split_cl100k(p, end, UNI_L | UNI_M, 1, false);
 }
 
-static inline struct at look_not_han(const unsigned char *p, const unsigned char *end, bool han)
+INLINE struct at look_not_han(const unsigned char *p, const unsigned char *end, bool han)
 {
     struct at a = look(p, end);
     if (han && a.len > 1) {
@@ -233,8 +233,7 @@ static inline struct at look_not_han(const unsigned char *p, const unsigned char
 
 /* A*B+ at p: its end, or NULL.  When no B follows the run of A, it is given back up to the last
  * scalar that is both. */
-static inline const unsigned char *mixed_word(const unsigned char *p, const unsigned char *end,
-                                              bool han)
+INLINE const unsigned char *mixed_word(const unsigned char *p, const unsigned char *end, bool han)
 {
     const unsigned char *both = NULL;
     struct at a;
@@ -254,8 +253,7 @@ static inline const unsigned char *mixed_word(const unsigned char *p, const unsi
 }
 
 /* A+B* at p, where A*B+ does not match: the run of A, or NULL. */
-static inline const unsigned char *upper_word(const unsigned char *p, const unsigned char *end,
-                                              bool han)
+INLINE const unsigned char *upper_word(const unsigned char *p, const unsigned char *end, bool han)
 {
     const unsigned char *q = p;
     for (struct at a = look_not_han(q, end, han); a.class & UNI_A; a = look_not_han(q, end, han))
@@ -264,8 +262,8 @@ static inline const unsigned char *upper_word(const unsigned char *p, const unsi
 }
 
 /* o200k and its children. */
-static inline const unsigned char *split_cased(const unsigned char *p, const unsigned char *end,
-                                               bool contract, int digits, bool slash, bool han)
+INLINE const unsigned char *split_cased(const unsigned char *p, const unsigned char *end,
+                                        bool contract, int digits, bool slash, bool han)
 {
     struct at a = look(p, end);
     bool lead = !(a.class & (UNI_L | UNI_N)) && !is_newline(*p);

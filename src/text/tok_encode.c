@@ -55,11 +55,13 @@ static bool encode_piece(struct job *j, const struct tok_text *text, size_t begi
     return !j->spans || put_spans(j, first, text->map + begin);
 }
 
-/* Byte-level model, known splitter: no lists. */
+/* Byte-level model, known splitter: no lists.  Most texts have fewer tokens than a third of their
+ * bytes: room for these spares copying as the result grows. */
 static void encode_ahead(struct job *j, const unsigned char *p, const unsigned char *end)
 {
     const unsigned char *starts[BPE_AHEAD + 1];
     split_fn *next = j->t->direct;
+    bpe_out_reserve(&j->out, (size_t)(end - p) / 3);
     while (p < end && !j->out.failed) {
         size_t n = 0;
         for (starts[0] = p; n < BPE_AHEAD && p < end; starts[++n] = p)
