@@ -119,7 +119,7 @@ TINKER_API tinker_future *tinker_rest_download_checkpoint(tinker_rest *r, const 
  * when it is complete.  Files and directories only: an archive with links or devices, or with
  * names that lead out of dir, is refused as a whole; so is one in gzip of which more comes than
  * 64 MB and 100 times its size.  TINKER_EINVAL names the place; TINKER_ESTATE for the file
- * system.  Blocks. */
+ * system.  Works in the caller's thread, for as long as the disk takes; nothing is sent. */
 TINKER_API tinker_status tinker_archive_extract(const char *file, const char *dir,
                                                 tinker_error *err);
 
@@ -228,6 +228,11 @@ TINKER_API tinker_pager *tinker_rest_all_checkpoints(tinker_rest *r, const char 
  * through.  TINKER_ETIMEDOUT: no answer within timeout_ms (-1: for ever); call it again.  Other
  * errors are final: they come again.  Blocks, once per page. */
 TINKER_API tinker_status tinker_pager_next(tinker_pager *p, int64_t timeout_ms, tinker_error *err);
+/* The page that is under way, for programs that do not wait: when tinker_pager_next() with a
+ * timeout_ms of 0 says TINKER_ETIMEDOUT, put this into a queue, or give it a deadline, and call next
+ * again once it is complete.  NULL: none is under way.  Borrowed until that next call; not to be
+ * freed. */
+TINKER_API tinker_future *tinker_pager_future(tinker_pager *p);
 /* The item, by the kind of the list; NULL before the first, after the last, after an error, and
  * for another kind.  Borrowed until the next call of tinker_pager_next(). */
 TINKER_API const tinker_training_run *tinker_pager_training_run(const tinker_pager *p);

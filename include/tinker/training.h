@@ -119,7 +119,9 @@ TINKER_API tinker_future *tinker_training_request_tokenizer(tinker_training *t,
 
 /* Text to tokens and back with that tokenizer, without a chat template.  The client asks the
  * service for the name of the model once, however many threads encode; opts (where the files are)
- * and how may be NULL.  Appends to *out.  Blocks as tinker_training_tokenizer() does. */
+ * and how may be NULL.  Appends to *out.  Blocks as tinker_training_tokenizer() does, until that
+ * name is known; encoding itself is work of the caller's thread and has no future.  Programs that
+ * must not wait use tinker_training_request_tokenizer() and tinker_tokenizer_encode(). */
 TINKER_API tinker_status tinker_training_encode(tinker_training *t, const char *text, size_t n,
                                                 const tinker_tokenizer_options *opts,
                                                 const tinker_encode_options *how,

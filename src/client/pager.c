@@ -255,6 +255,11 @@ tinker_status tinker_pager_next(tinker_pager *p, int64_t timeout_ms, tinker_erro
     return p->err.status;
 }
 
+tinker_future *tinker_pager_future(tinker_pager *p)
+{
+    return p->reading ? NULL : p->answer;
+}
+
 static const tinker_future *current(const tinker_pager *p, const struct page_kind *kind)
 {
     return p->kind == kind && p->reading && p->at < p->n ? p->answer : NULL;

@@ -314,6 +314,75 @@ static void test_waiting_again(void)
     shelf_close(&s);
 }
 
+/* ---- without waiting --------------------------------------------------------------------------- */
+
+/* Go to the next item by way of a queue alone. */
+static tinker_status next_by_queue(struct shelf *s, tinker_pager *p, tinker_queue *q, int *pages)
+{
+    tinker_status status;
+    while ((status = tinker_pager_next(p, 0, &s->w.err)) == TINKER_ETIMEDOUT) {
+        tinker_future *f = tinker_pager_future(p);
+        if (!f) {
+            TAP_FAIL("no page is under way");
+            return TINKER_ESTATE;
+        }
+        ++*pages;
+        CHECK_INT(tinker_queue_add(q, f, p, NULL), TINKER_OK);
+        void *tag = NULL;
+        CHECK(tinker_queue_next(q, 5000, &tag) == f && tag == p);
+    }
+    CHECK(tinker_pager_future(p) == NULL);
+    return status;
+}
+
+static void test_pages_in_a_queue(void)
+{
+    for (int kind = 0; kind < 4; kind++) {
+        struct shelf s;
+        int pages = 0;
+        shelf_open(&s, 25);
+        tinker_queue *q = tinker_queue_new(NULL);
+        tinker_page page = TINKER_PAGE_INIT;
+        page.limit = 10;
+        tinker_pager *p = open_kind(&s, kind, &page);
+        REQUIRE(p && q);
+        CHECK(tinker_pager_future(p) == NULL); /* nothing is sent before the first next */
+        for (int want = 25; want >= 0; want--) {
+            CHECK_INT(next_by_queue(&s, p, q, &pages), TINKER_OK);
+            CHECK_INT(item_of(p), want);
+        }
+        CHECK_INT(pages, s.requests);
+        tinker_pager_free(p);
+        tinker_queue_free(q);
+        shelf_close(&s);
+    }
+}
+
+/* A page that was given up ends the list; one that nobody took from the queue leaves with it. */
+static void test_a_page_is_cancelled(void)
+{
+    struct shelf s;
+    shelf_open(&s, 25);
+    tinker_queue *q = tinker_queue_new(NULL);
+    tinker_pager *p = open_kind(&s, 0, NULL);
+    CHECK_INT(tinker_pager_next(p, 0, &s.w.err), TINKER_ETIMEDOUT);
+    tinker_queue_add(q, tinker_pager_future(p), NULL, NULL);
+    tinker_pager_free(p);
+    CHECK(tinker_queue_next(q, 0, NULL) == NULL);
+    pthread_mutex_lock(&lock);
+    s.status = 503; /* tried again, for minutes */
+    pthread_mutex_unlock(&lock);
+    p = open_kind(&s, 0, NULL);
+    CHECK_INT(tinker_pager_next(p, 0, &s.w.err), TINKER_ETIMEDOUT);
+    tinker_future_cancel(tinker_pager_future(p));
+    CHECK_INT(tinker_pager_next(p, 5000, &s.w.err), TINKER_ECANCELED);
+    CHECK(tinker_pager_future(p) == NULL);
+    CHECK_INT(tinker_pager_next(p, 5000, &s.w.err), TINKER_ECANCELED);
+    tinker_pager_free(p);
+    tinker_queue_free(q);
+    shelf_close(&s);
+}
+
 int main(void)
 {
     RUN(test_whole_lists);
@@ -323,5 +392,7 @@ int main(void)
     RUN(test_errors_are_final);
     RUN(test_the_same_page_again);
     RUN(test_waiting_again);
+    RUN(test_pages_in_a_queue);
+    RUN(test_a_page_is_cancelled);
     return tap_done();
 }
