@@ -311,9 +311,9 @@ static uint64_t hash_sample(const struct wire_sample_request *r, uint64_t h)
                           r->topk_prompt_logprobs };
     h = mix_double(mix_double(mix(h, v, sizeof(v)), p->temperature), p->top_p);
     h = mix_opt(mix_opt(h, r->topk_sample_logprobs), r->prompt_logprobs_last_n);
+    h = mix_opt(h, r->prompt_alt_tokens_k);
     for (size_t i = 0; p->stop_strings && i < p->n_stop; i++)
         h = mix_text(h, p->stop_strings[i]);
-    h = mix_opt(mix_opt(h, r->topk_sample_logprobs), r->prompt_alt_tokens_k);
     if (r->target_prompt_logprobs)
         h = mix_tensor(h, r->target_prompt_logprobs);
     return p->stop_tokens ? mix(h, p->stop_tokens, p->n_stop * sizeof(int32_t)) : h;
