@@ -53,6 +53,7 @@ struct call {
     uint64_t n_answer;
     size_t announced;    /* by the headers; 0 also when they do not say */
     size_t counted;      /* of its bytes among those that are arriving */
+    size_t dropped;      /* bytes that came after it was refused */
     bool has_body, late; /* late: there was no room left for it */
     bool complete;       /* all of it is there */
 };
@@ -129,6 +130,8 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         const char **field = (const char **)((char *)cls + headers[i].field);
         if (!*field)
             *field = value;
+        else if (headers[i].field == offsetof(struct request, content_length))
+            ((struct request *)cls)->two_lengths = true;
         break;
     }
     return MHD_YES;
@@ -323,6 +326,16 @@ static enum MHD_Result refuse_large(struct call *c, struct MHD_Connection *conn)
     return refuse(c, conn, &res);
 }
 
+/* Whoever stands between us and the client may have taken the other length for the right one,
+ * and what we take for the next request for a part of this one. */
+static enum MHD_Result refuse_unclear(struct call *c, struct MHD_Connection *conn)
+{
+    struct response res;
+    response_init(&res);
+    response_error(&res, 400, "the request gives the length of its body in more than one way");
+    return refuse(c, conn, &res);
+}
+
 static enum MHD_Result refuse_busy(struct call *c, struct MHD_Connection *conn)
 {
     struct response res;
@@ -345,6 +358,8 @@ static enum MHD_Result begin(struct call *c, struct MHD_Connection *conn)
 {
     struct listener *l = c->listener;
     struct response res;
+    if (c->req.two_lengths || (c->req.content_length && c->req.transfer_encoding))
+        return refuse_unclear(c, conn);
     if (!c->has_body)
         return MHD_YES;
     if (c->announced > l->opts.max_body)
@@ -360,16 +375,20 @@ static enum MHD_Result begin(struct call *c, struct MHD_Connection *conn)
     return MHD_YES;
 }
 
-/* A piece of the body; once it is refused the rest is read and dropped. */
-static void receive(struct call *c, const char *p, size_t n)
+/* A piece of the body.  Once it is refused the rest is read and dropped, because clients read
+ * no answer before they have sent all; false: that rest has no end. */
+static bool receive(struct call *c, const char *p, size_t n)
 {
-    if (c->late)
-        return;
+    if (c->late || !buf_ok(&c->body)) {
+        c->dropped += n;
+        return c->dropped <= c->listener->opts.max_body;
+    }
     buf_append(&c->body, p, n);
     if (c->body.len <= c->counted || count_arriving(c, c->body.len - c->counted))
-        return;
+        return true;
     c->late = true;
     buf_clear(&c->body);
+    return true;
 }
 
 static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const char *url,
@@ -387,11 +406,11 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
         return begin(c, conn);
     }
     if (*n_upload) {
-        receive(c, upload, *n_upload);
+        bool goes_on = receive(c, upload, *n_upload);
         peer_received(c->peer, *n_upload);
         atomic_fetch_add(&l->bytes_in, *n_upload);
         *n_upload = 0;
-        return MHD_YES;
+        return goes_on ? MHD_YES : MHD_NO;
     }
     if (c->late)
         return refuse_busy(c, conn);
@@ -418,6 +437,14 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
                         .aborted = code != MHD_REQUEST_TERMINATED_COMPLETED_OK };
     access_log(l->opts.log, &c->req, &a);
     call_free(c);
+}
+
+/* A name with a NUL in it would be cut there, and be another one. */
+static size_t unescape(void *cls, struct MHD_Connection *conn, char *text)
+{
+    (void)cls;
+    (void)conn;
+    return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
 }
 
 static void on_library_message(void *cls, const char *fmt, va_list ap)
@@ -478,7 +505,7 @@ tinker_status listener_start(struct listener *l, listener_handler *handler, void
         MHD_OPTION_LISTEN_SOCKET, l->fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, l,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, l, MHD_OPTION_CONNECTION_LIMIT,
         listener_socket_limit(l->opts.max_connections), MHD_OPTION_CONNECTION_TIMEOUT, 120u,
-        MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     if (!l->daemon)
         return err_set(err, TINKER_ESTATE, "cannot start the HTTP server%s",
                        l->opts.tls_cert ? " (check the certificate and key)" : "");

@@ -164,7 +164,8 @@ static tinker_status chat_prompt(struct openai *o, tinker_error *err)
     tinker_conversation *c = all.s ? tinker_conversation_parse(all.s, all.n, err) : NULL;
     if (!c)
         return TINKER_EINVAL;
-    tinker_status status = render(o, c, err);
+    tinker_status status =
+        c->n_messages ? render(o, c, err) : err_set(err, TINKER_EINVAL, "messages is empty");
     tinker_conversation_free(c);
     return status;
 }

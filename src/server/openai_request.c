@@ -100,21 +100,29 @@ static void read_tool_choice(struct openai *o, struct json_reader *r)
 static bool unsupported(struct json_reader *r, struct json_str key)
 {
     static const char *const numbers[] = { "presence_penalty", "frequency_penalty" };
-    static const char *const others[] = { "echo",      "suffix",  "logit_bias", "response_format",
-                                          "functions", "best_of", "modalities", "audio",
-                                          "prediction" };
+    static const struct {
+        const char *key, *neutral, *spaced; /* "": there is no such value */
+    } others[] = {
+        { "echo", "false", "" },
+        { "suffix", "\"\"", "" },
+        { "logit_bias", "{}", "" },
+        { "response_format", "{\"type\":\"text\"}", "{\"type\": \"text\"}" },
+        { "functions", "[]", "" },
+        { "best_of", "1", "" },
+        { "modalities", "[\"text\"]", "" },
+        { "audio", "", "" },
+        { "prediction", "", "" },
+    };
     struct json_reader look = *r;
     struct json_str raw = { 0 };
     double v = 0;
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         if (json_str_is(key, numbers[i]))
-            return json_double(&look, &v) && v != 0;
+            return !json_double(&look, &v) || v != 0;
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        if (json_str_is(key, others[i]))
-            return json_raw(&look, &raw) && !json_str_is(raw, "false") && !json_str_is(raw, "{}") &&
-                   !json_str_is(raw, "1") && !json_str_is(raw, "[\"text\"]") &&
-                   !json_str_is(raw, "{\"type\":\"text\"}") &&
-                   !json_str_is(raw, "{\"type\": \"text\"}");
+        if (json_str_is(key, others[i].key))
+            return json_raw(&look, &raw) && !json_str_is(raw, others[i].neutral) &&
+                   !json_str_is(raw, others[i].spaced);
     return false;
 }
 

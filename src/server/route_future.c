@@ -27,34 +27,39 @@ static bool wants_proto(const struct request *req)
     return req->accept && strstr(req->accept, "application/x-protobuf");
 }
 
-/* The two binary results for clients that ask for JSON. */
+static void reply_failed(struct request *req, struct response *res, const char *why, size_t n,
+                         int category)
+{
+    struct wire_request_failed_response r = { arena_strndup(&req->arena, why, n),
+                                              wire_category_name(category) };
+    route_reply(res, &wire_request_failed_response, &r);
+}
+
+/* The two binary results for clients that ask for JSON, which has no word for infinity.  What
+ * cannot be told has failed: another status would make the client ask for ever. */
 static void reply_as_json(struct request *req, struct response *res, const struct outcome *o)
 {
     tinker_error err = { 0 };
     tinker_sample sample;
     tinker_forward_backward pass;
-    if (o->kind == WORK_SAMPLE) {
-        if (wire_decode_sample_response(o->data, o->n, &req->arena, &sample, &err) == TINKER_OK) {
-            route_reply(res, &wire_sample_response, &sample);
-            return;
-        }
-    } else if (wire_decode_forward_backward_output(o->data, o->n, &req->arena, &pass, &err) ==
-               TINKER_OK) {
-        route_reply(res, &wire_forward_backward_output, &pass);
-        return;
-    }
-    response_error(res, 500, "%s", err.message);
+    bool samples = o->kind == WORK_SAMPLE;
+    tinker_status status =
+        samples ? wire_decode_sample_response(o->data, o->n, &req->arena, &sample, &err)
+                : wire_decode_forward_backward_output(o->data, o->n, &req->arena, &pass, &err);
+    if (status == TINKER_OK)
+        status = samples ? wire_encode_json(&wire_sample_response, &sample, &res->body, &err)
+                         : wire_encode_json(&wire_forward_backward_output, &pass, &res->body, &err);
+    res->status = 200;
+    res->content_type = "application/json";
+    if (status != TINKER_OK)
+        reply_failed(req, res, err.message, strlen(err.message), future_category(&err));
 }
 
 static void reply_outcome(struct request *req, struct response *res, const struct outcome *o,
                           bool metadata_only)
 {
     if (o->failed) {
-        struct wire_request_failed_response r = {
-            arena_strndup(&req->arena, o->data ? o->data : "failed", o->data ? o->n : 6),
-            wire_category_name(o->category)
-        };
-        route_reply(res, &wire_request_failed_response, &r);
+        reply_failed(req, res, o->data ? o->data : "failed", o->data ? o->n : 6, o->category);
     } else if (metadata_only && o->n > LARGE) {
         struct wire_complete_metadata_response r = { { 1, (int64_t)o->n } };
         route_reply(res, &wire_complete_metadata_response, &r);

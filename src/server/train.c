@@ -7,6 +7,7 @@
  * engine is deterministic, so their second run gives the same bits. */
 #include "server/train.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,6 +233,37 @@ void train_abandon(struct train_task *t)
 
 /* ---- optimiser ------------------------------------------------------------------------------ */
 
+/* A step over a gradient that is not finite fails and yet changes something: the gradient is
+ * gone.  Unless that is recorded with the failure, passes that run again bring it back. */
+static void fail_dropped(struct server *s, struct future *f, const tinker_error *err)
+{
+    struct model *m = f->model;
+    char dir[CHECKPOINT_DIR];
+    tinker_error why = { 0 };
+    struct store_outcome outcome = { .model_id = m->id,
+                                     .seq = f->seq,
+                                     .status = STORE_FAILED,
+                                     .result = err->message,
+                                     .n_result = strlen(err->message),
+                                     .category = future_category(err),
+                                     .drop_body = true,
+                                     .saved_dir = dir,
+                                     .now_us = core_now_us(s) };
+    tinker_status status = state_save(s, m, true, dir, &why);
+    if (status == TINKER_OK && dir[0]) {
+        status = store_finish_request(s->store, &outcome, &why);
+        if (status == TINKER_OK)
+            state_adopt(s, m, dir, f->seq);
+        else
+            checkpoint_remove(s, dir);
+    }
+    if (status != TINKER_OK) {
+        log_line(s->log, LOG_ERROR, "%s: %s", f->id, why.message);
+        state_rewind(m);
+    }
+    train_fail(s, f, err);
+}
+
 static void run_optim_step(struct server *s, struct future *f)
 {
     tinker_step_metrics m = { 0 };
@@ -239,7 +271,19 @@ static void run_optim_step(struct server *s, struct future *f)
     tinker_status status = wire_check_adam(&f->work->optim.adam_params, &err);
     if (status == TINKER_OK)
         status = tinker_adapter_step(f->model->adapter, &f->work->optim.adam_params, &m, &err);
+    if (status == TINKER_EREQUEST) {
+        fail_dropped(s, f, &err);
+        return;
+    }
     if (status != TINKER_OK) {
+        train_fail(s, f, &err);
+        return;
+    }
+    if (!isfinite(m.update_norm)) {
+        err_set(&err, TINKER_EINVAL,
+                "the step makes weights that are not finite and was not taken; its settings or the "
+                "gradient are too large");
+        state_rewind(f->model);
         train_fail(s, f, &err);
         return;
     }

@@ -1,0 +1,85 @@
+#!/bin/sh
+# hostile.sh - requests of nobody who means well: each gets one clear answer, and the server goes on.
+here=$(dirname "$0")
+. "$here/../support/serve.sh"
+serve_start --model "tinker/tiny=$root/models/tiny"
+tap "the server accepts requests" $?
+
+ask() { # ask PATH [BODY]: the answer in $work/out, the status in $status
+    status=$(curl -s --path-as-is -o "$work/out" -w '%{http_code}' -H 'Content-Type: application/json' ${2:+-d "$2"} "$url$1")
+}
+has() { grep -qF -- "$1" "$work/out"; }
+text() { sed -nE "s/.*\"$1\":\"([^\"]*)\".*/\1/p" "$work/out"; }
+future() { # future PATH BODY: its result
+    ask "$1" "$2"
+    [ "$status" = 200 ] || return
+    ask /api/v1/retrieve_future "{\"request_id\":\"$(text request_id)\"}"
+}
+
+ask /api/v1/create_session '{"tags":[],"sdk_version":"0.25.0"}'
+session=$(text session_id)
+future /api/v1/create_model "{\"session_id\":\"$session\",\"model_seq_id\":0,\"base_model\":\"tinker/tiny\",\"lora_config\":{\"rank\":4}}"
+model=$(text model_id)
+[ -n "$model" ]
+tap "a model to train" $? "$work/out"
+seq=0
+train() { # train PATH REST: the next request of the model
+    seq=$((seq + 1))
+    future "/api/v1/$1" "{\"model_id\":\"$model\",\"seq_id\":$seq,$2}"
+}
+datum='{"model_input":{"chunks":[{"tokens":[1,2,3]}]},"loss_fn_inputs":{"target_tokens":{"data":[2,3,4],"dtype":"int64"}'
+pass() { # pass MORE-INPUTS
+    train forward_backward "\"forward_backward_input\":{\"data\":[$datum$1}}],\"loss_fn\":\"cross_entropy\"}"
+}
+step() { train optim_step "\"adam_params\":{$1}"; }
+
+pass ',"weights":{"data":[3e38,3e38,3e38],"dtype":"float32"}'
+[ "$status" = 200 ] && has '"error":' && has 'not finite' && has '"category":"user"'
+tap "a loss that JSON cannot tell is a failure, no reason to ask again" $? "$work/out"
+step '"learning_rate":1e-4'
+[ "$status" = 200 ] && has 'non-finite gradient norm'
+tap "its gradient is not applied" $? "$work/out"
+kill -9 "$server"
+wait "$server" 2>/dev/null
+serve_start --model "tinker/tiny=$root/models/tiny"
+tap "the server is killed and comes back" $?
+pass ''
+has '"logprobs":' && cp "$work/out" "$work/before"
+tap "a pass" $? "$work/out"
+step '"learning_rate":3e38,"weight_decay":3e38'
+[ "$status" = 200 ] && has '"error":"the step makes weights that are not finite and was not taken' && has '"category":"user"'
+tap "a step to infinity is not taken" $? "$work/out"
+pass ''
+[ "$(grep -o '"logprobs":{[^}]*}' "$work/out")" = "$(grep -o '"logprobs":{[^}]*}' "$work/before")" ]
+tap "the weights are as before" $? "$work/out"
+step '"learning_rate":1e-4'
+has '"step:max":1.0'
+tap "the next step is the first, and the gradient that was dropped did not come back" $? "$work/out"
+
+ask "/api/v1/training_runs/$model%00x"
+[ "$status" = 404 ]
+tap "a name does not end at a NUL" $? "$work/out"
+ask "/api/v1/training_runs/$model"
+[ "$status" = 200 ]
+tap "the name without it is known" $? "$work/out"
+
+for option in '"presence_penalty":"1"' '"frequency_penalty":[]' '"presence_penalty":1e400' '"best_of":{}' '"logit_bias":1' \
+    '"suffix":false' '"response_format":1'; do
+    ask /v1/completions "{\"model\":\"tinker/tiny\",\"prompt\":\"a\",\"max_tokens\":1,$option}"
+    [ "$status" = 400 ] && has 'is not supported'
+    tap "$option is refused" $? "$work/out"
+done
+for option in '"presence_penalty":0' '"best_of":1' '"logit_bias":{}' '"suffix":""' '"response_format":{"type":"text"}'; do
+    ask /v1/completions "{\"model\":\"tinker/tiny\",\"prompt\":\"a\",\"max_tokens\":1,$option}"
+    [ "$status" = 200 ]
+    tap "$option changes nothing and is accepted" $? "$work/out"
+done
+ask /v1/chat/completions '{"model":"tinker/tiny","messages":[],"max_tokens":1}'
+[ "$status" = 400 ] && has 'messages is empty'
+tap "a chat without messages is refused" $? "$work/out"
+ask /api/v1/healthz
+[ "$status" = 200 ]
+tap "the server is alive" $? "$work/out"
+serve_stop
+tap "and ends as it should" $?
+tap_plan
