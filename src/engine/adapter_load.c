@@ -80,21 +80,40 @@ static void refuse_if_on(struct json_reader *r, struct raw_config *c, const char
     }
 }
 
+/* Ways to begin that take what A and B have at first out of the base weights, so that they do
+ * not belong to the weights we have. */
+static void refuse_changed_base(struct json_reader *r, struct raw_config *c)
+{
+    static const char *const ways[] = { "pissa", "olora", "corda", "loftq" };
+    struct json_str way = { NULL, 0 };
+    if (json_peek(r) == JSON_STRING)
+        json_string(r, &way);
+    else
+        json_skip(r);
+    for (size_t i = 0; way.s && i < sizeof(ways) / sizeof(ways[0]); i++) {
+        if (way.n >= 5 && memcmp(way.s, ways[i], 5) == 0) {
+            c->refused = true;
+            c->why = "such init_lora_weights";
+        }
+    }
+}
+
 static void read_config_key(struct json_reader *r, struct json_str key, struct raw_config *c)
 {
-    static const struct {
-        const char *key, *why;
-    } refused[] = {
-        { "use_rslora", "use_rslora" },         { "use_dora", "use_dora" },
-        { "fan_in_fan_out", "fan_in_fan_out" }, { "rank_pattern", "rank_pattern" },
-        { "alpha_pattern", "alpha_pattern" },   { "modules_to_save", "modules_to_save" },
-        { "lora_bias", "lora_bias" },
+    static const char *const refused[] = {
+        "use_rslora",    "use_dora",        "fan_in_fan_out", "rank_pattern",
+        "alpha_pattern", "modules_to_save", "lora_bias",      "layer_replication",
+        "use_qalora",    "use_bdlora",      "arrow_config",   "alora_invocation_tokens",
     };
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
-        if (json_str_is(key, refused[i].key)) {
-            refuse_if_on(r, c, refused[i].why);
+        if (json_str_is(key, refused[i])) {
+            refuse_if_on(r, c, refused[i]);
             return;
         }
+    }
+    if (json_str_is(key, "init_lora_weights")) {
+        refuse_changed_base(r, c);
+        return;
     }
     if (json_str_is(key, "peft_type"))
         json_string(r, &c->type);

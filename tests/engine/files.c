@@ -385,7 +385,7 @@ static void write_bytes(const char *path, const void *data, size_t n)
         TAP_FAIL("%s", err.message);
 }
 
-/* Replace the first `from` in a file by `to` of the same length. */
+/* Replace the first `from` in a file by `to`, with blanks behind where that is shorter. */
 static void patch(const char *path, const char *from, const char *to)
 {
     char *data;
@@ -395,7 +395,8 @@ static void patch(const char *path, const char *from, const char *to)
         TAP_FAIL("%s", err.message);
     for (size_t i = 0; i + k <= n; i++) {
         if (memcmp(data + i, from, k) == 0) {
-            memcpy(data + i, to, k);
+            memset(data + i, ' ', k);
+            memcpy(data + i, to, strlen(to));
             write_bytes(path, data, n);
             free(data);
             return;
@@ -507,7 +508,16 @@ static void test_adapters_that_lie(void)
     } cases[] = {
         { "liar/adapter_config.json", "\"r\":2", "\"r\":3", "is not 3 x" },
         { "liar/adapter_config.json", "LORA", "IA3X", "peft_type" },
-        { "liar/adapter_config.json", "\"fan_in_fan_out\":false", "\"fan_in_fan_out\":true ",
+        /* settings that make PEFT compute something else from the same tensors */
+        { "liar/adapter_config.json", "\"init_lora_weights\":true", "\"use_qalora\":true",
+          "use_qalora" },
+        { "liar/adapter_config.json", "\"init_lora_weights\":true,\"modules_to_save\":null",
+          "\"init_lora_weights\":\"pissa_niter_16\"", "init_lora_weights" },
+        { "liar/adapter_config.json", "\"init_lora_weights\":true,\"modules_to_save\":null",
+          "\"alora_invocation_tokens\":[151644,872]", "alora_invocation_tokens" },
+        { "liar/adapter_config.json", "\"init_lora_weights\":true,\"modules_to_save\":null",
+          "\"layer_replication\":[[0,2],[1,2]]", "layer_replication" },
+        { "liar/adapter_config.json", "\"fan_in_fan_out\":false", "\"fan_in_fan_out\":true",
           "fan_in_fan_out" },
         { "liar/adapter_model.safetensors", "unembed_tokens.lora_A", "unembed_tokenz.lora_A",
           "unembed_token" },
@@ -518,7 +528,7 @@ static void test_adapters_that_lie(void)
         { "liar/adapter_config.json", "\"lora_alpha\":32,\"target_modules\"",
           "\"lora_alpha\":1e300,\"target_modu\"", "lora_alpha" },
         { "liar/trainer_state.json", "\"step\":1,\"lora\":{\"rank\":2,\"alpha\":32.0,",
-          "\"step\":9223372036854775807,\"lora\":{     ", "step" },
+          "\"step\":9223372036854775807,\"lora\":{", "step" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         os_make_dirs(tiny_path("liar"), NULL);
