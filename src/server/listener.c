@@ -260,13 +260,18 @@ static bool put_aside(struct call *c, struct MHD_Connection *conn)
     /* While they are busy with the store, whoever needs it too would wait for them. */
     if (place == LISTENER_HERE || (place == LISTENER_EITHER && atomic_load(&l->aside_jobs) == 0))
         return false;
+    /* Counted before the look at the end: see finish_aside(). */
     atomic_fetch_add(&l->aside_jobs, 1);
-    MHD_suspend_connection(conn);
-    if (pool_submit(l->aside, handle_aside, c))
-        return true;
-    atomic_fetch_sub(&l->aside_jobs, 1);
-    MHD_resume_connection(conn);
-    return false;
+    bool put = !holds_stopping(&l->holds);
+    if (put) {
+        MHD_suspend_connection(conn);
+        put = pool_submit(l->aside, handle_aside, c);
+        if (!put)
+            MHD_resume_connection(conn);
+    }
+    if (!put)
+        atomic_fetch_sub(&l->aside_jobs, 1);
+    return put;
 }
 
 /* The handler has spoken: hold the request or answer it. */
@@ -537,6 +542,17 @@ static void wait_for_answers(struct listener *l, int64_t timeout_ms)
     listener_expire(l);
 }
 
+/* End the threads aside.  Clients that stay connected still ask: once the end is known and
+ * no job is counted, none will be. */
+static void finish_aside(struct listener *l)
+{
+    struct timespec pause = { 0, 1000 * 1000 };
+    while (atomic_load(&l->aside_jobs))
+        nanosleep(&pause, NULL);
+    pool_free(l->aside); /* what runs there resumes a connection */
+    l->aside = NULL;
+}
+
 void listener_stop(struct listener *l, int64_t timeout_ms)
 {
     if (!l || !l->daemon)
@@ -544,8 +560,7 @@ void listener_stop(struct listener *l, int64_t timeout_ms)
     holds_stop(&l->holds);
     MHD_quiesce_daemon(l->daemon);
     wait_for_answers(l, timeout_ms);
-    pool_free(l->aside); /* what runs there resumes a connection */
-    l->aside = NULL;
+    finish_aside(l);
     listener_expire(l);
     MHD_stop_daemon(l->daemon);
     l->daemon = NULL;

@@ -49,9 +49,9 @@ static bool check(void *state, struct request *req, struct response *res)
 static enum listener_place place(void *state, const struct request *req)
 {
     (void)state;
-    return strcmp(req->path, "/long") == 0   ? LISTENER_ASIDE
-           : strcmp(req->path, "/poll") == 0 ? LISTENER_HERE
-                                             : LISTENER_EITHER;
+    return strcmp(req->path, "/long") == 0 || strcmp(req->path, "/aside") == 0 ? LISTENER_ASIDE
+           : strcmp(req->path, "/poll") == 0                                   ? LISTENER_HERE
+                                                                               : LISTENER_EITHER;
 }
 
 static void begin_with(int max_connections, listener_checker *checker)
@@ -341,6 +341,37 @@ static void test_a_client_that_left_while_aside(void)
     listener_close(listener, 1000);
 }
 
+/* Requests one after the other until the connection is closed. */
+static void *keep_asking(void *arg)
+{
+    static const char text[] = "GET /aside HTTP/1.1\r\nHost: x\r\n\r\n";
+    char answer[4096];
+    int fd = *(int *)arg;
+    while (send(fd, text, sizeof(text) - 1, MSG_NOSIGNAL) > 0 && recv(fd, answer, 4096, 0) > 0)
+        continue;
+    return NULL;
+}
+
+static void test_clients_that_go_on_while_it_stops(void)
+{
+    enum { CLIENTS = 4, ROUNDS = 30 };
+    for (int round = 0; round < ROUNDS; round++) {
+        pthread_t threads[CLIENTS];
+        int fds[CLIENTS];
+        begin();
+        for (int i = 0; i < CLIENTS; i++) {
+            fds[i] = call();
+            pthread_create(&threads[i], NULL, keep_asking, &fds[i]);
+        }
+        wait_requests(20);
+        listener_close(listener, 0);
+        for (int i = 0; i < CLIENTS; i++) {
+            pthread_join(threads[i], NULL);
+            close(fds[i]);
+        }
+    }
+}
+
 int main(void)
 {
     sem_init(&go_on, 0, 0);
@@ -354,5 +385,6 @@ int main(void)
     RUN(test_the_number_of_connections_is_bounded);
     RUN(test_long_requests_keep_nobody_waiting);
     RUN(test_a_client_that_left_while_aside);
+    RUN(test_clients_that_go_on_while_it_stops);
     return tap_done();
 }
