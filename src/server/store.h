@@ -188,6 +188,9 @@ tinker_status store_hidden_checkpoints(struct store *s, const char *run, struct 
                                        struct store_checkpoint **out, size_t *n, tinker_error *err);
 tinker_status store_delete_checkpoint(struct store *s, const char *run, int kind, const char *name,
                                       tinker_error *err);
+/* The same if its time is up still: meanwhile it may have got more, or been replaced. */
+tinker_status store_delete_expired(struct store *s, const struct store_checkpoint *c,
+                                   int64_t now_us, bool *deleted, tinker_error *err);
 tinker_status store_set_checkpoint_public(struct store *s, const char *run, int kind,
                                           const char *name, bool is_public, tinker_error *err);
 tinker_status store_set_checkpoint_expiry(struct store *s, const char *run, int kind,

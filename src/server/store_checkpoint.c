@@ -138,6 +138,23 @@ tinker_status store_delete_checkpoint(struct store *s, const char *run, int kind
                   SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name)), err);
 }
 
+tinker_status store_delete_expired(struct store *s, const struct store_checkpoint *c,
+                                   int64_t now_us, bool *deleted, tinker_error *err)
+{
+    int64_t changed = 0;
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_run(
+        s,
+        "DELETE FROM checkpoints WHERE run=?1 AND sampler=?2 AND name=?3 AND dir=?4"
+        " AND expires_us>0 AND expires_us<=?5",
+        SQL_ARGS(sql_t(c->run), sql_i(c->kind), sql_t(c->name), sql_t(c->dir), sql_i(now_us)), err);
+    if (status == TINKER_OK)
+        status = sql_int(s, "SELECT changes()", NULL, 0, 0, &changed, err);
+    pthread_mutex_unlock(&s->lock);
+    *deleted = changed > 0;
+    return status;
+}
+
 tinker_status store_set_checkpoint_public(struct store *s, const char *run, int kind,
                                           const char *name, bool is_public, tinker_error *err)
 {

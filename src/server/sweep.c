@@ -130,11 +130,13 @@ static void expire_checkpoints(struct server *s)
     struct arena arena;
     struct store_checkpoint *list;
     size_t n;
+    int64_t now_us = core_now_us(s);
     arena_init(&arena, 64 << 20);
-    if (store_expired_checkpoints(s->store, core_now_us(s), &arena, &list, &n, NULL) == TINKER_OK)
+    if (store_expired_checkpoints(s->store, now_us, &arena, &list, &n, NULL) == TINKER_OK)
         for (size_t i = 0; i < n; i++) {
             const struct store_checkpoint *c = &list[i];
-            if (store_delete_checkpoint(s->store, c->run, c->kind, c->name, NULL) != TINKER_OK)
+            bool deleted;
+            if (store_delete_expired(s->store, c, now_us, &deleted, NULL) != TINKER_OK || !deleted)
                 continue;
             checkpoint_release(s, c->dir);
             log_line(s->log, LOG_INFO, "checkpoint %s of %s expired", c->name, c->run);

@@ -473,6 +473,39 @@ static void test_checkpoints_expire(void)
     server_close(s);
 }
 
+/* The sweeper has found it expired when its owner is told that it may stay. */
+static void test_a_checkpoint_that_gets_more_time_stays(void)
+{
+    char session[64], model[96], path[200];
+    struct server *s = start_model(fake_time, session, model);
+    REQUIRE(s);
+    struct reply r = result_of(s, post(s, "/api/v1/save_weights",
+                                       "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"brief\","
+                                       "\"ttl_seconds\":30}",
+                                       model));
+    reply_clear(&r);
+    struct arena arena;
+    struct store_checkpoint *list = NULL;
+    size_t n = 0;
+    bool deleted = true;
+    int64_t later = core_now_us(s) + 31000000;
+    arena_init(&arena, 1 << 20);
+    CHECK(store_expired_checkpoints(s->store, later, &arena, &list, &n, NULL) == TINKER_OK);
+    REQUIRE(n == 1);
+    snprintf(path, sizeof(path), "/api/v1/training_runs/%s/checkpoints/weights/brief/ttl", model);
+    struct ask more = { .method = "PUT", .path = path, .body = "{\"ttl_seconds\":null}" };
+    r = send_ask(s, &more);
+    CHECK_STATUS(r, 204);
+    reply_clear(&r);
+    CHECK(store_delete_expired(s->store, &list[0], later, &deleted, NULL) == TINKER_OK);
+    CHECK(!deleted);
+    arena_clear(&arena);
+    r = get(s, "/api/v1/checkpoints");
+    CHECK(strstr(r.body, "weights/brief"));
+    reply_clear(&r);
+    server_close(s);
+}
+
 static size_t n_futures(struct server *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -545,6 +578,7 @@ int main(void)
     RUN(test_sessions_end);
     RUN(test_a_gap_is_not_waited_for_ever);
     RUN(test_checkpoints_expire);
+    RUN(test_a_checkpoint_that_gets_more_time_stays);
     RUN(test_fetched_outcomes_leave_memory);
     RUN(test_cancel);
     harness_clear();
