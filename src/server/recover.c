@@ -82,12 +82,23 @@ static tinker_status replay(struct server *s, struct model *m, int64_t after, ti
     return status;
 }
 
+/* The session ended, and the process with it before its models were unloaded. */
+static tinker_status unload(struct server *s, const struct store_model *r, tinker_error *err)
+{
+    tinker_status status = store_set_model_status(s->store, r->id, STORE_MODEL_UNLOADED, err);
+    if (status != TINKER_OK)
+        return status;
+    checkpoint_drop_hidden(s, r->id, 0);
+    checkpoint_remove(s, r->saved_dir);
+    return TINKER_OK;
+}
+
 static tinker_status recover_model(struct server *s, const struct store_model *r, tinker_error *err)
 {
     struct session *session = core_session_locked(s, r->session_id);
     struct base *base = core_base(s, r->base_model);
     if (!session)
-        return store_set_model_status(s->store, r->id, STORE_MODEL_UNLOADED, err);
+        return unload(s, r, err);
     if (!base) {
         log_line(s->log, LOG_WARNING, "%s: its base model %s is not served now", r->id,
                  r->base_model);

@@ -214,7 +214,7 @@ struct store_copy {
 };
 tinker_status store_copy_checkpoint(struct store *s, const struct store_copy *v, bool *found,
                                     tinker_error *err);
-/* Is a directory name in use by a checkpoint or a model? */
+/* Is a directory name in use by a checkpoint or by a model that can still be trained? */
 tinker_status store_dir_in_use(struct store *s, const char *dir, bool *out, tinker_error *err);
 
 /* ---- sampling sessions --------------------------------------------------------------- */

@@ -243,7 +243,8 @@ tinker_status store_dir_in_use(struct store *s, const char *dir, bool *out, tink
     pthread_mutex_lock(&s->lock);
     tinker_status status = sql_int(s,
                                    "SELECT (SELECT count(*) FROM checkpoints WHERE dir=?1) +"
-                                   " (SELECT count(*) FROM models WHERE saved_dir=?1)",
+                                   " (SELECT count(*) FROM models WHERE saved_dir=?1"
+                                   " AND status=0)",
                                    SQL_ARGS(sql_t(dir)), 0, &n, err);
     pthread_mutex_unlock(&s->lock);
     *out = n > 0;

@@ -305,6 +305,44 @@ static void test_half_written_weights_are_removed(void)
     server_close(s);
 }
 
+/* A model with a saved state and unnamed weights, both on disk. */
+static struct server *start_with_weights(char session[64], char model[96])
+{
+    struct server *s = start_model(NULL, session, model);
+    if (!s)
+        return NULL;
+    CHECK_NEAR(gradient_after(s, model, 1), 0, 0);
+    struct reply r = result_of(
+        s, post(s, "/api/v1/save_weights_for_sampler",
+                "{\"model_id\":\"%s\",\"seq_id\":2,\"sampling_session_seq_id\":0}", model));
+    reply_clear(&r);
+    CHECK_INT(weights_on_disk(), 2);
+    return s;
+}
+
+static void test_an_end_that_was_cut_short_leaves_no_weights(void)
+{
+    char session[64], model[96];
+    /* Killed after the end of the session was recorded. */
+    struct server *s = start_with_weights(session, model);
+    REQUIRE(s);
+    CHECK(store_set_session_expired(s->store, session, NULL) == TINKER_OK);
+    server_close(s);
+    s = start_with(NULL);
+    REQUIRE(s);
+    CHECK_INT(weights_on_disk(), 0);
+    server_close(s);
+    /* Killed after it was recorded that the model is unloaded: the session lives on. */
+    s = start_with_weights(session, model);
+    REQUIRE(s);
+    CHECK(store_set_model_status(s->store, model, STORE_MODEL_UNLOADED, NULL) == TINKER_OK);
+    server_close(s);
+    s = start_with(NULL);
+    REQUIRE(s);
+    CHECK_INT(weights_on_disk(), 1);
+    server_close(s);
+}
+
 static void test_one_server_per_directory(void)
 {
     struct server *s = start();
@@ -384,6 +422,7 @@ int main(void)
     RUN(test_bodies_that_will_not_run_again_go);
     RUN(test_samplers_survive);
     RUN(test_half_written_weights_are_removed);
+    RUN(test_an_end_that_was_cut_short_leaves_no_weights);
     RUN(test_one_server_per_directory);
     RUN(test_a_number_given_up_stays_given_up);
     RUN(test_unload_survives);
