@@ -155,6 +155,10 @@ static bool begin(struct server *s, struct request *req, struct response *res, s
         openai_error(res, 400, "a stream takes one prompt");
         return false;
     }
+    if (status == TINKER_OK && o->stream && !o->from.base->tokenizer) {
+        openai_error(res, 400, "this model has no tokenizer: there is no text to stream");
+        return false;
+    }
     if (status != TINKER_OK) {
         openai_error(res, 400, err.message);
         return false;

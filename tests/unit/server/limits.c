@@ -382,6 +382,18 @@ static void test_path_prefix(void)
     server_close(s);
 }
 
+static void test_no_tokenizer_no_text(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    struct reply r =
+        post(s, "/v1/completions", "{\"model\":\"test/model\",\"prompt\":[1,2],\"stream\":true}");
+    CHECK_STATUS(r, 400);
+    CHECK(strstr(r.body, "no tokenizer"));
+    reply_clear(&r);
+    server_close(s);
+}
+
 static void one_at_a_time(struct server_options *o)
 {
     o->max_batch = 1;
@@ -574,6 +586,7 @@ int main(void)
     RUN(test_no_tokens_is_not_no_limit);
     RUN(test_numbers_beyond_counting);
     RUN(test_path_prefix);
+    RUN(test_no_tokenizer_no_text);
     RUN(test_streams_end_with_the_server);
     RUN(test_sessions_end);
     RUN(test_a_gap_is_not_waited_for_ever);
