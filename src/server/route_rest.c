@@ -62,9 +62,10 @@ static tinker_status run_of(struct server *s, struct arena *arena, const struct 
                                        .corrupted = m->status == STORE_MODEL_LOST,
                                        .lora_rank = { 1, m->lora.rank },
                                        .last_request_time = time_of(m->last_request_us) };
-    tinker_status status = wire_metadata_decode(metadata, arena, &out->user_metadata, err);
-    if (status == TINKER_OK)
-        status = last_of(s, arena, m->id, false, &out->last_checkpoint, err);
+    /* Some JSON cannot be told as texts; that must not hide the run, nor all others. */
+    if (wire_metadata_decode(metadata, arena, &out->user_metadata, NULL) != TINKER_OK)
+        out->user_metadata = (struct wire_named_strings){ 0 };
+    tinker_status status = last_of(s, arena, m->id, false, &out->last_checkpoint, err);
     if (status == TINKER_OK)
         status = last_of(s, arena, m->id, true, &out->last_sampler_checkpoint, err);
     return status;

@@ -108,7 +108,7 @@ static bool fits(struct server *s, struct request *req,
                                           .status = status_of(&req->arena, v),
                                           .display_name = v->display_name };
     if (wire_metadata_decode(raw, &req->arena, &out->user_metadata, NULL) != TINKER_OK)
-        return false;
+        out->user_metadata = (struct wire_named_strings){ 0 };
     if (!identity_fits(in, v) || !metadata_fits(in, &out->user_metadata) ||
         !status_fits(in, out->status) ||
         (in->project_ids.n && !in_list(&in->project_ids, out->project_id)))

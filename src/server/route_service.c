@@ -210,7 +210,8 @@ void route_get_session(struct server *s, struct request *req, struct response *r
                                            .display_name = v->display_name };
     struct json_str metadata = { v->user_metadata,
                                  v->user_metadata ? strlen(v->user_metadata) : 0 };
-    wire_metadata_decode(metadata, &req->arena, &r.user_metadata, NULL);
+    if (wire_metadata_decode(metadata, &req->arena, &r.user_metadata, NULL) != TINKER_OK)
+        r.user_metadata = (struct wire_named_strings){ 0 };
     route_reply(res, &wire_get_session_response, &r);
 }
 

@@ -185,6 +185,35 @@ static void test_sessions_are_found(void)
     server_close(s);
 }
 
+static void test_metadata_that_cannot_be_told_hides_nothing(void)
+{
+    s = start();
+    REQUIRE(s);
+    struct reply r =
+        post(s, "/api/v1/create_session",
+             "{\"tags\":[],\"sdk_version\":\"0.36.0\",\"user_metadata\":{\"\\u0000\":1}}");
+    char id[64], run[128], path[200];
+    const char *list[3] = { id, "", "" };
+    snprintf(id, sizeof(id), "%s", member(&r, "session_id"));
+    reply_clear(&r);
+    r = post(s, "/api/v1/create_model",
+             "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"test/model\","
+             "\"lora_config\":{\"rank\":8},\"user_metadata\":{\"\\u0000\":1}}",
+             id);
+    snprintf(run, sizeof(run), "%s", member(&r, "model_id"));
+    reply_clear(&r);
+    r = get(s, "/api/v1/training_runs");
+    CHECK_STATUS(r, 200);
+    CHECK_STR(member(&r, "training_run_id"), run);
+    reply_clear(&r);
+    snprintf(path, sizeof(path), "/api/v1/sessions/%s", id);
+    r = get(s, path);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    check_found("{}", list, "a");
+    server_close(s);
+}
+
 static void test_old_files_are_brought_up_to_date(void)
 {
     static const char back[] = "ALTER TABLE sessions DROP COLUMN display_name;"
@@ -348,6 +377,7 @@ int main(void)
     RUN(test_a_copy_needs_one_place_to_go);
     RUN(test_external_weights_have_a_link_per_file);
     RUN(test_sessions_are_found);
+    RUN(test_metadata_that_cannot_be_told_hides_nothing);
     RUN(test_rivals_of_sampled_tokens_are_told);
     RUN(test_other_tokens_at_the_prompt_are_told);
     RUN(test_copies_of_a_client_get_numbers_of_their_own);
