@@ -55,12 +55,18 @@ static void reply_as_json(struct request *req, struct response *res, const struc
         reply_failed(req, res, err.message, strlen(err.message), future_category(&err));
 }
 
+/* Only its size is told now; the client asks for the rest when it has room. */
+static bool is_announced(const struct outcome *o, bool metadata_only)
+{
+    return metadata_only && !o->failed && o->n > LARGE;
+}
+
 static void reply_outcome(struct request *req, struct response *res, const struct outcome *o,
                           bool metadata_only)
 {
     if (o->failed) {
         reply_failed(req, res, o->data ? o->data : "failed", o->data ? o->n : 6, o->category);
-    } else if (metadata_only && o->n > LARGE) {
+    } else if (is_announced(o, metadata_only)) {
         struct wire_complete_metadata_response r = { { 1, (int64_t)o->n } };
         route_reply(res, &wire_complete_metadata_response, &r);
     } else if (o->proto && !wants_proto(req)) {
@@ -160,7 +166,7 @@ void route_retrieve_future(struct server *s, struct request *req, struct respons
         };
         if (f->result)
             o.data = arena_memdup(&req->arena, f->result, f->n_result);
-        f->delivered = true;
+        f->delivered = f->delivered || !is_announced(&o, in.allow_metadata_only);
         note_times(req, f);
     }
     bool starved = found && f->starved;

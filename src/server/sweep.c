@@ -16,6 +16,8 @@
 
 enum { TICK_MS = 500, SLOW_EVERY = 10 };
 enum { FETCHED_TRAINING_S = 60 };
+/* A poll that was about to wait, or was just woken, still knows the future. */
+enum { RESULT_TTL_MIN_S = 5 };
 
 /* ---- request gaps --------------------------------------------------------------------- */
 
@@ -165,6 +167,8 @@ static void forget_results(struct server *s)
 {
     static const int64_t ages[] = { 600, 60, 5 };
     int64_t ttl = s->opts.result_ttl_s;
+    if (ttl < RESULT_TTL_MIN_S)
+        ttl = RESULT_TTL_MIN_S;
     pthread_mutex_lock(&s->lock);
     forget_older(s, ttl, FETCHED_TRAINING_S, false);
     for (size_t i = 0; i < sizeof(ages) / sizeof(ages[0]); i++)

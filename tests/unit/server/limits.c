@@ -553,6 +553,31 @@ static void test_fetched_outcomes_leave_memory(void)
     server_close(s);
 }
 
+static void no_results(struct server_options *o)
+{
+    fake_time(o);
+    o->result_ttl_s = 0;
+}
+
+/* Whoever polls has a moment to come for it, and a poll that is being held knows where it is. */
+static void test_no_result_is_forgotten_at_once(void)
+{
+    char id[64];
+    struct server *s = start_fresh(no_results);
+    REQUIRE(s);
+    struct reply r = sample(s, 1);
+    snprintf(id, sizeof(id), "%s", member(&r, "request_id"));
+    reply_clear(&r);
+    wait_done(s, id);
+    fake_clock_advance_ms(&fake, 1);
+    sweep_once(s, true);
+    CHECK_INT(n_futures(s), 1);
+    fake_clock_advance_ms(&fake, 6000);
+    sweep_once(s, true);
+    CHECK_INT(n_futures(s), 0);
+    server_close(s);
+}
+
 static void test_cancel(void)
 {
     struct server *s = start();
@@ -593,6 +618,7 @@ int main(void)
     RUN(test_checkpoints_expire);
     RUN(test_a_checkpoint_that_gets_more_time_stays);
     RUN(test_fetched_outcomes_leave_memory);
+    RUN(test_no_result_is_forgotten_at_once);
     RUN(test_cancel);
     harness_clear();
     return tap_done();

@@ -343,6 +343,31 @@ static void fake_time(struct server_options *o)
     o->session_timeout_s = 60;
 }
 
+/* The client was told the size and comes back for the sample when it has room. */
+static void test_what_was_only_announced_is_not_fetched(void)
+{
+    char id[64];
+    struct server *s = start_fresh(few_results);
+    REQUIRE(s);
+    struct reply r =
+        post(s, "/api/v1/asample",
+             "{\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},\"sampling_params\":{\"max_tokens\":200},"
+             "\"num_samples\":1000,\"base_model\":\"test/model\"}");
+    snprintf(id, sizeof(id), "%s", member(&r, "request_id"));
+    reply_clear(&r);
+    r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\",\"allow_metadata_only\":true}",
+             id);
+    CHECK_STR(member(&r, "status"), "complete_metadata");
+    reply_clear(&r);
+    fake_clock_advance_ms(&fake, 6000);
+    sweep_once(s, true);
+    r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", id);
+    CHECK_STATUS(r, 200);
+    CHECK(strstr(r.body, "\"sequences\""));
+    reply_clear(&r);
+    server_close(s);
+}
+
 static void test_the_work_of_an_expired_session_ends(void)
 {
     char session[64], model[96], pass[128], sample[128];
@@ -434,6 +459,7 @@ int main(void)
     RUN(test_a_full_batch_takes_in_a_guest);
     RUN(test_a_user_cannot_take_the_whole_queue);
     RUN(test_results_that_nobody_fetches);
+    RUN(test_what_was_only_announced_is_not_fetched);
     RUN(test_the_work_of_an_expired_session_ends);
     RUN(test_a_pass_waits_for_memory);
     harness_clear();
