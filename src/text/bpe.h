@@ -43,11 +43,9 @@ struct bpe_cell {  /* a node of the trie, see bpe_trie.c */
     uint32_t id;   /* of the token that ends here; BPE_NONE: none */
     uint32_t open; /* of that token, see bpe_walk.c: a bit for each byte % 32 */
 };
-enum {
-    BPE_ASIDE = 1 << 29,
-    BPE_WHOLE = 1 << 30
-}; /* in the id of a token that merging never
-                                                      gives: never, or only as a whole piece */
+/* In the id of a cell, for a token that merging does not give: never to be taken, or only as a whole
+ * piece. */
+enum { BPE_ASIDE = 1 << 29, BPE_WHOLE = 1 << 30 };
 
 struct bpe_header { /* start of the block; sizes in bytes are multiples of 64 */
     char magic[8];

@@ -154,8 +154,12 @@ static bool find_direct(struct bpe_builder *b, struct bpe_header *h, uint8_t *di
 
 /* ---- walking ---------------------------------------------------------------------------------- */
 
-struct ends { /* of a token, see find_ends() */
-    uint32_t open, so_far;
+struct ends { /* of a token, see find_ends(); side by side, as a cell needs both */
+    uint32_t open;
+    union {
+        uint32_t so_far; /* while the merges are gone through */
+        uint32_t mark;   /* then: what goes into the id of its cell */
+    };
 };
 
 /* open, for bpe_walk.c: bits of the bytes that a token may start with which, standing behind this
@@ -182,10 +186,10 @@ static bool put_walk(const struct bpe_builder *b, struct bpe_header *h, const ui
     find_ends(b, h, ends);
     struct bpe_cell *cells = (struct bpe_cell *)((char *)h + h->trie_at);
     const struct bpe_part *parts = parts_of(h);
-    for (uint32_t id = 0; id < h->n_ids; id++) /* by now so_far may be another thing */
-        ends[id].so_far = parts[id].made != BPE_NONE ? 0u
-                          : direct[id]               ? (uint32_t)BPE_WHOLE
-                                                     : (uint32_t)BPE_ASIDE;
+    for (uint32_t id = 0; id < h->n_ids; id++)
+        ends[id].mark = parts[id].made != BPE_NONE ? 0u
+                        : direct[id]               ? (uint32_t)BPE_WHOLE
+                                                   : (uint32_t)BPE_ASIDE;
     for (size_t i = 0; i < h->n_cells; i++) {
         uint32_t id = cells[i].id, soon = i + AHEAD < h->n_cells ? cells[i + AHEAD].id : BPE_NONE;
         if (soon != BPE_NONE)
@@ -193,7 +197,7 @@ static bool put_walk(const struct bpe_builder *b, struct bpe_header *h, const ui
         if (id == BPE_NONE)
             continue;
         cells[i].open = ends[id].open;
-        cells[i].id |= ends[id].so_far;
+        cells[i].id |= ends[id].mark;
     }
     free(ends);
     h->flags |= BPE_WALKED;
@@ -295,7 +299,8 @@ static struct bpe_header *lay_out_again(struct bpe_builder *b, struct os_map *bl
     return out;
 }
 
-/* The block, and in *direct, from malloc, what find_direct() says.  NULL: no memory. */
+/* The block without its texts, and in direct what find_direct() says.  NULL: no memory; then there
+ * may be a block to close. */
 static struct bpe_header *make_block(struct bpe_builder *b, const struct bpe_header *h,
                                      struct os_map *block, uint8_t *direct)
 {

@@ -21,7 +21,7 @@ struct bpe_sides {            /* a merge that waits; its bytes are in the builde
     size_t left_n, right_n;
     size_t begin, cut, end;
     uint64_t keys[2]; /* bpe_key() of each */
-    bool known;       /* both can be tokens */
+    bool spelled[2];  /* whether each can be a token */
 };
 enum { BPE_SIDES = 32 };
 

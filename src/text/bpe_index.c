@@ -29,8 +29,8 @@ static inline bool same(const char *a, const char *b, size_t n)
     return bpe_head(a, n) == bpe_head(b, n) && (n <= 8 || memcmp(a, b, n) == 0);
 }
 
-/* Slot of the token with these bytes, of which there is one at least, or the empty one where it
- * would be; key is their bpe_key(). */
+/* Slot of the token with these bytes, n > 0, or the empty one where it would be; key is their
+ * bpe_key(). */
 static struct bpe_slot *find_slot(const struct bpe_builder *b, const char *p, size_t n,
                                   uint64_t key)
 {
@@ -124,22 +124,29 @@ static uint32_t find_result(const struct bpe_builder *b, const char *p, size_t n
     return bpe_builder_find(b, p, n);
 }
 
+/* Id of what left and right make: their bytes, less the prefix of a continuing symbol on the right.
+ * p has `cut` bytes of the left side, then those of the right one, n in all; it is written to. */
+static uint32_t find_whole(const struct bpe_builder *b, char *p, size_t cut, size_t n)
+{
+    size_t skip = b->prefix_n;
+    if (skip == 0 || n - cut < skip)
+        return find_result(b, p, n);
+    memmove(p + cut, p + cut + skip, n - cut - skip);
+    return bpe_builder_find(b, p, n - skip);
+}
+
 static tinker_status resolve(struct bpe_builder *b, const struct bpe_sides *m, tinker_error *err)
 {
     uint32_t left = BPE_NONE, right = BPE_NONE, whole = BPE_NONE;
-    if (m->known && m->end > m->begin) {
-        char *p = b->sides.data + m->begin;
-        size_t cut = m->cut - m->begin, n = m->end - m->begin, skip = b->prefix_n;
+    size_t cut = m->cut - m->begin, n = m->end - m->begin;
+    char *p = b->sides.data + m->begin;
+    if (m->spelled[0])
         left = find(b, p, cut, m->keys[0]);
+    if (m->spelled[1])
         right = find(b, p + cut, n - cut, m->keys[1]);
-        if (skip > 0 && n - cut >= skip) { /* the right side loses its continuing prefix */
-            memmove(p + cut, p + cut + skip, n - cut - skip);
-            whole = bpe_builder_find(b, p, n - skip);
-        } else {
-            whole = find_result(b, p, n);
-        }
-    }
-    if (left != BPE_NONE && right != BPE_NONE && whole != BPE_NONE)
+    if (left != BPE_NONE && right != BPE_NONE)
+        whole = find_whole(b, p, cut, n);
+    if (whole != BPE_NONE)
         return add_merge(b, left, right, (uint32_t)b->n_merges, whole, err);
     return err_set(err, TINKER_EINVAL,
                    "merge of \"%.*s\" and \"%.*s\": %s is not in the vocabulary",
@@ -160,7 +167,8 @@ tinker_status bpe_builder_merges_end(struct bpe_builder *b, tinker_error *err)
     return status;
 }
 
-/* Append the bytes of one side; false when it cannot be a token.  *key: of them, asked for. */
+/* Append the bytes of one side; false when it cannot be a token.  *key is set, and its slot asked
+ * for. */
 static bool put_side(struct bpe_builder *b, const char *s, size_t n, uint64_t *key)
 {
     size_t begin = b->sides.len;
@@ -180,10 +188,11 @@ tinker_status bpe_builder_merge(struct bpe_builder *b, const char *left, size_t 
                                 const char *right, size_t right_n, tinker_error *err)
 {
     struct bpe_sides *m = &b->waiting[b->n_waiting++];
-    *m = (struct bpe_sides){ left, right, left_n, right_n, b->sides.len, 0, 0, { 0, 0 }, false };
-    m->known = put_side(b, left, left_n, &m->keys[0]);
+    *m = (struct bpe_sides){ .left = left, .right = right, .left_n = left_n, .right_n = right_n };
+    m->begin = b->sides.len;
+    m->spelled[0] = put_side(b, left, left_n, &m->keys[0]);
     m->cut = b->sides.len;
-    m->known = m->known && put_side(b, right, right_n, &m->keys[1]);
+    m->spelled[1] = put_side(b, right, right_n, &m->keys[1]);
     m->end = b->sides.len;
     return b->n_waiting < BPE_SIDES ? TINKER_OK : bpe_builder_merges_end(b, err);
 }
@@ -193,7 +202,7 @@ tinker_status bpe_builder_merges_by_rank(struct bpe_builder *b, tinker_error *er
     for (size_t i = 0; i < b->n_entries; i++) {
         const struct bpe_entry e = b->entries[i];
         if (e.len > 2048)
-            continue; /* splits of such a token are never reached one by one */
+            continue; /* trying all cuts takes the square of its length; no real one is so long */
         for (uint32_t cut = 1; cut < e.len; cut++) {
             uint32_t left = bpe_builder_find(b, b->text.data + e.off, cut);
             uint32_t right = left == BPE_NONE

@@ -58,6 +58,9 @@ static void test_load_errors(void)
     check_error(MODEL("{\"a\":0,\"b\":1}", "[\"a b\"]"), "merges[0]");
     check_error(MODEL("{\"a\":0,\"b\":1}", "[\"a x\"]"), "right side");
     check_error(MODEL("{\"a\":0,\"b\":1}", "[\"x b\"]"), "left side");
+    check_error("{\"pre_tokenizer\":" FIXTURE_BYTE_LEVEL "," /* which has no such letter */
+                "\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a \xE4\xB8\xAD\"]}}",
+                "right side");
     check_error(MODEL("{\"a\":0,\"b\":1}", "[\"ab\"]"), "one space");
     check_error(MODEL("{\"a\":0,\"b\":1}", "[\"a b c\"]"), "one space");
     check_error(MODEL("{\"a\":0,\"b\":1}", "[[\"a\",\"b\",\"c\"]]"), "pair");
