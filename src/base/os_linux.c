@@ -98,9 +98,9 @@ static int cgroup_cpus(int most)
         double quota, period;
         if (cgroup_read(folder, "cpu.max", line, sizeof line) &&
             sscanf(line, "%lf %lf", &quota, &period) == 2 && period > 0) {
-            int cpus = (int)((quota + period - 1) / period);
+            double cpus = (quota + period - 1) / period; /* may be larger than an int */
             if (cpus < most)
-                most = cpus > 0 ? cpus : 1;
+                most = cpus >= 1 ? (int)cpus : 1;
         }
     } while (cgroup_parent(folder));
     return most;
@@ -477,7 +477,7 @@ tinker_status os_make_dirs(const char *path, tinker_error *err)
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
     (void)st, (void)type, (void)ftw;
-    return remove(path);
+    return remove(path) == 0 || errno == ENOENT ? 0 : -1; /* gone already: by another's hand */
 }
 
 tinker_status os_remove_tree(const char *path, tinker_error *err)

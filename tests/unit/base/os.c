@@ -231,6 +231,7 @@ static void test_folders(void)
     CHECK(!os_is_dir(in_dir("a")));
     CHECK(access(in_dir("outside/f"), F_OK) == 0);
     CHECK_INT(os_remove_tree(in_dir("a"), &err), TINKER_OK); /* gone already */
+    CHECK_INT(remove_one(in_dir("a"), NULL, 0, NULL), 0);    /* or just now: the rest still goes */
     CHECK_INT(os_remove_tree(in_dir("outside/f"), &err), TINKER_OK);
     CHECK(os_is_dir(in_dir("outside")) && access(in_dir("outside/f"), F_OK) != 0);
 }
