@@ -270,7 +270,7 @@ int cmd_run_info(int argc, char **argv)
     const struct opt opts[] = { { "scope", 0, OPT_CHOICE, "SCOPE",
                                   "owned, or accessible: those of others too", &scope, scopes } };
     const struct opt_arg args[] = { { "RUN_ID", &id, false, NULL } };
-    const struct opt_spec spec = { "run info", "Show one training run.",       opts, 1, args,
+    const struct opt_spec spec = { "run info", "Show one training run.", opts, 1, args,
                                    1,          "tinker run info RUN_ID" };
     struct api a;
     tinker_error err;
