@@ -173,6 +173,9 @@ struct jinja_run {
 void jinja_run(struct jx *x, const struct jinja_node *tree, struct jv globals, int64_t now,
                struct buf *out);
 
+/* Fail because v, which is undefined, was used. */
+struct jv jinja_fail_undefined(struct jx *x, struct jv v);
+
 struct jv jinja_call(struct jinja_run *r, struct jv f, const struct jinja_args *args);
 struct jv jinja_call_macro(struct jinja_run *r, struct jv f, const struct jinja_args *args);
 struct jv jinja_attr(struct jinja_run *r, struct jv v, struct jv_str name);

@@ -466,6 +466,8 @@ static struct jv loop_value(struct jinja_run *r, const struct jv_list *items, si
     jv_set(r->x, loop, "length", jv_int(n));
     jv_set(r->x, loop, "revindex", jv_int(n - k));
     jv_set(r->x, loop, "revindex0", jv_int(n - k - 1));
+    jv_set(r->x, loop, "depth", jv_int(1)); /* counts recursion only, which there is none of */
+    jv_set(r->x, loop, "depth0", jv_int(0));
     if (i > 0)
         jv_set(r->x, loop, "previtem", items->items[i - 1]);
     if (k < n - 1)

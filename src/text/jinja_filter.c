@@ -201,8 +201,7 @@ static struct jv f_number(struct jinja_run *r, struct jv_str name, struct jv v,
     struct jv missing = jinja_arg(a, 0, "default", real ? jv_float(0) : jv_int(0));
     struct jv base = jinja_arg(a, 1, "base", jv_int(10));
     if (v.kind == JV_UNDEFINED)
-        jx_fail(r->x, "'%.*s' is undefined", (int)(v.str.n < 60 ? v.str.n : 60),
-                v.str.s ? v.str.s : "");
+        return jinja_fail_undefined(r->x, v);
     if (base.kind != JV_INT || base.i != 10)
         jx_fail(r->x, "only base 10 is supported");
     if (v.kind == JV_STRING || (real && v.kind == JV_BIG))
@@ -402,6 +401,8 @@ static struct jv f_dictsort(struct jinja_run *r, struct jv_str name, struct jv v
     bool by_value = jv_is(jinja_arg(a, 1, "by", jv_str("key")), "value");
     bool reverse = jv_truth(jinja_arg(a, 2, "reverse", jv_bool(false)));
     struct jinja_args none = { .kwargs = jv_undefined(NULL) };
+    if (v.kind == JV_UNDEFINED)
+        return jinja_fail_undefined(r->x, v);
     return sorted(r, f_items(r, name, v, &none), jv_none(), sensitive, reverse, by_value ? 1 : 0);
 }
 

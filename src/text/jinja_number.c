@@ -108,7 +108,7 @@ struct jv jinja_round(struct jx *x, struct jv v, int64_t digits, struct jv metho
     }
     double f = jv_number(v), scale = pow(10, (double)digits);
     if (up || down)
-        return jv_float((up ? ceil(f * scale) : floor(f * scale)) / scale);
+        return jv_float((up ? ceil(f * scale) : floor(f * scale)) / scale + 0.0); /* no -0.0 */
     if (v.kind != JV_FLOAT && digits >= 0)
         return jv_int(v.kind == JV_INT ? v.i : v.b);
     if (v.kind != JV_FLOAT)

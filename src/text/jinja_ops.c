@@ -20,15 +20,17 @@ struct jv jinja_arg(const struct jinja_args *args, size_t i, const char *name, s
 
 /* ---- operators ---- */
 
+struct jv jinja_fail_undefined(struct jx *x, struct jv v)
+{
+    jx_fail(x, "'%.*s' is undefined", (int)(v.str.n < 60 ? v.str.n : 60), v.str.s ? v.str.s : "");
+    return jv_undefined(NULL);
+}
+
 static struct jv bad_operands(struct jx *x, const char *op, struct jv a, struct jv b)
 {
-    struct jv bad = a.kind == JV_UNDEFINED ? a : b;
-    if (bad.kind == JV_UNDEFINED)
-        jx_fail(x, "'%.*s' is undefined", (int)(bad.str.n < 60 ? bad.str.n : 60),
-                bad.str.s ? bad.str.s : "");
-    else
-        jx_fail(x, "unsupported operands for %s: '%s' and '%s'", op, jv_type_name(a),
-                jv_type_name(b));
+    if (a.kind == JV_UNDEFINED || b.kind == JV_UNDEFINED)
+        return jinja_fail_undefined(x, a.kind == JV_UNDEFINED ? a : b);
+    jx_fail(x, "unsupported operands for %s: '%s' and '%s'", op, jv_type_name(a), jv_type_name(b));
     return jv_undefined(NULL);
 }
 
@@ -62,6 +64,8 @@ static struct jv repeat(struct jx *x, struct jv v, int64_t times)
     for (int64_t i = 0; i < times && !x->failed; i++)
         for (size_t k = 0; k < v.list->n && jx_step(x, 1); k++)
             jv_push(x, out, v.list->items[k]);
+    if (!x->failed)
+        out.kind = v.kind;
     return out;
 }
 
@@ -83,10 +87,20 @@ static struct jv overflow(struct jx *x)
     return jv_undefined(NULL);
 }
 
+/* Python refuses what has no real number as its result, or too large a one. */
+static struct jv float_power(struct jx *x, double a, double b)
+{
+    double v = pow(a, b);
+    if (isfinite(v) || !isfinite(a) || !isfinite(b))
+        return jv_float(v);
+    jx_fail(x, a == 0 ? "zero cannot be raised to a negative power" : "** has no finite result");
+    return jv_undefined(NULL);
+}
+
 static struct jv int_power(struct jx *x, int64_t a, int64_t b)
 {
     if (b < 0)
-        return jv_float(pow((double)a, (double)b));
+        return float_power(x, (double)a, (double)b);
     int64_t out = 1;
     for (; b > 0; b--) {
         if (__builtin_mul_overflow(out, a, &out) || !jx_step(x, 1))
@@ -127,6 +141,20 @@ static struct jv int_op(struct jx *x, enum jinja_op op, int64_t a, int64_t b)
     return over ? overflow(x) : jv_int(out);
 }
 
+/* Python's: the remainder has the sign of b, and the quotient is the integer that fits it. */
+static double float_mod(double a, double b, double *quotient)
+{
+    double m = fmod(a, b), q = (a - m) / b;
+    if (m == 0)
+        m = copysign(0, b);
+    else if ((m < 0) != (b < 0)) {
+        m += b;
+        q -= 1;
+    }
+    *quotient = q == 0 ? copysign(0, a / b) : floor(q) + (q - floor(q) > 0.5);
+    return m;
+}
+
 static struct jv float_op(struct jx *x, enum jinja_op op, double a, double b)
 {
     if (b == 0 && (op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD)) {
@@ -142,13 +170,11 @@ static struct jv float_op(struct jx *x, enum jinja_op op, double a, double b)
         return jv_float(a * b);
     case OP_DIV:
         return jv_float(a / b);
-    case OP_FLOORDIV:
-        return jv_float(floor(a / b));
     case OP_POW:
-        return jv_float(pow(a, b));
+        return float_power(x, a, b);
     default: {
-        double m = fmod(a, b);
-        return jv_float(m != 0 && (m < 0) != (b < 0) ? m + b : m);
+        double quotient, m = float_mod(a, b, &quotient);
+        return jv_float(op == OP_MOD ? m : quotient);
     }
     }
 }
@@ -231,11 +257,13 @@ static bool case_is(struct jv v, bool upper)
     for (size_t i = 0; v.kind == JV_STRING && i < v.str.n;) {
         uint32_t cp;
         int n = utf8_decode(v.str.s + i, v.str.n - i, &cp);
+        if (n == 0)
+            return false;
         utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
         if (c == (upper ? UTF8PROC_CATEGORY_LL : UTF8PROC_CATEGORY_LU))
             return false;
         any = any || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LU;
-        i += n ? (size_t)n : 1;
+        i += (size_t)n;
     }
     return any;
 }

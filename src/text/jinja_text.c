@@ -112,6 +112,22 @@ static bool is_gap(uint32_t cp)
     return text_is_space(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<';
 }
 
+/* `title`: only the first of the letters that a character stands for is large. */
+static void put_cased(struct buf *out, uint32_t cp, bool up, bool title)
+{
+    enum { SHARP_S = 0xdf };
+    utf8proc_int32_t c = (utf8proc_int32_t)cp;
+    char bytes[4];
+    if (up && cp == SHARP_S) {
+        buf_puts(out, title ? "Ss" : "SS");
+        return;
+    }
+    utf8proc_int32_t cased = !up     ? utf8proc_tolower(c)
+                             : title ? utf8proc_totitle(c)
+                                     : utf8proc_toupper(c);
+    buf_append(out, bytes, (size_t)utf8_encode((uint32_t)cased, bytes));
+}
+
 void text_case(struct buf *out, struct jv_str s, enum text_case how)
 {
     bool word_start = true;
@@ -125,10 +141,7 @@ void text_case(struct buf *out, struct jv_str s, enum text_case how)
         bool up = how == TEXT_UPPER || (how == TEXT_CAPITALIZE && i == 0) ||
                   ((how == TEXT_TITLE || how == TEXT_WORDS) && word_start);
         word_start = how == TEXT_WORDS ? is_gap(cp) : !is_letter(cp);
-        utf8proc_int32_t c = (utf8proc_int32_t)cp;
-        char bytes[4];
-        int n = utf8_encode((uint32_t)(up ? utf8proc_toupper(c) : utf8proc_tolower(c)), bytes);
-        buf_append(out, bytes, (size_t)n);
+        put_cased(out, cp, up, how == TEXT_CAPITALIZE || how == TEXT_TITLE);
         i += (size_t)len;
     }
 }

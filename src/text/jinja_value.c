@@ -491,6 +491,7 @@ void jv_repr(struct jx *x, struct buf *out, struct jv v)
         return;
     switch (v.kind) {
     case JV_UNDEFINED:
+        buf_puts(out, "Undefined");
         break;
     case JV_NONE:
         buf_puts(out, "None");
@@ -527,7 +528,8 @@ void jv_repr(struct jx *x, struct buf *out, struct jv v)
 void jv_print(struct jx *x, struct buf *out, struct jv v)
 {
     if (v.kind != JV_STRING) {
-        jv_repr(x, out, v);
+        if (v.kind != JV_UNDEFINED) /* nothing, but "Undefined" inside a list */
+            jv_repr(x, out, v);
         return;
     }
     if (jx_step(x, 1 + v.str.n / 256))

@@ -126,8 +126,54 @@ SNIPPETS = [
 ]
 
 
+VALUES = ["'abc'", "' a b  c '", "''", "'a,b,,c'", "'aXbXc'", "'h\u00e9LLo w\u00f6rld'", "'12'", "' 1.5 '", "'x=y=z'",
+          "'line1\\nline2\\r\\nl3'", "'\u00df'", "0", "-7", "25", "2.5", "-0.5", "0.15", "1e3", "true", "none", "nope",
+          "[]", "[1,2,3]", "['b','A','c']", "(1,2)", "[[1,2],[3,4]]", "['a','a','B']", "[none,1]",
+          "[{'k':2,'n':'x'},{'k':1,'n':'y'}]", "{}", "{'b':1,'a':2,'C':3}", "{'k':[1,2]}"]
+METHODS = """strip() lstrip() rstrip() strip('ac') split() split(',') split('X',1) split(none,1) rsplit('X',1) rsplit(none,1)
+    splitlines() splitlines(true) upper() lower() title() capitalize() startswith('a') endswith('c') replace('X','-',1)
+    find('X') rfind('X') count('X') count('') join(['1','2']) removeprefix('a') removesuffix('c') partition('=')
+    rpartition('=') isdigit() isalpha() isalnum() isspace() get('a') get('zz',5) items()|list keys()|list values()|list"""
+FILTERS = """length upper lower title capitalize trim first last list reverse|list join join('-') default('d') default('d',true)
+    int int(9) float abs round round(1) round(-1) round(1,'floor') round(method='ceil') string tojson tojson(indent=1)
+    tojson(sort_keys=true) sort sort(reverse=true) sort(attribute='k')|map(attribute='n')|list unique|list max min sum
+    dictsort dictsort(by='value') items|list map('upper')|list map(attribute='k')|list select|list reject|list
+    selectattr('k','gt',1)|list|length indent indent(2,true) indent(2,blank=true) replace('a','b')"""
+TESTS = """defined none string number integer float boolean mapping sequence iterable true odd even divisibleby(3) upper
+    eq(1) ne(1) lt(3) ge(1) in([1,2,'abc'])"""
+OPERATORS = ["+", "-", "*", "/", "//", "%", "**", "~", "==", "!=", "<", ">=", "in", "not in", "and", "or"]
+BLOCKS = ["{% for x in V %}{{ loop.index }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.depth }}{{ x }};{% else %}E{% endfor %}",
+          "{% for x in V if x %}{{ x }},{% endfor %}", "{% for a, b in V %}{{ a }}:{{ b }}{% endfor %}", "{{ V if V else 'no' }}",
+          "{{ V[0] }}{{ V[-1] }}{{ V[1:] }}{{ V[::-1] }}", "{% filter upper %}{{ V }}a{% endfilter %}"]
+
+
+def grid():
+    """Every value with every method, filter, test, operator and block."""
+    for v in VALUES:
+        yield from (f"{{{{ ({v}).{m} }}}}" for m in METHODS.split())
+        yield from (f"{{{{ ({v})|{f} }}}}" for f in FILTERS.split())
+        yield from (f"{{{{ ({v}) is {t} }}}}" for t in TESTS.split())
+        yield from (f"{{{{ ({v}) {o} ({w}) }}}}" for o in OPERATORS for w in VALUES)
+        yield from (b.replace("V", f"({v})") for b in BLOCKS)
+
+
+def compare_grid(tap, ours, env):
+    """What we print is what Jinja2 prints.  We may refuse more than it does: that is no silent difference."""
+    sources = list(grid())
+    answers = ours.ask_all([dict(op="template", source=s, now=NOW, messages=[]) for s in sources])
+    bad, refused = [], 0
+    for source, got in zip(sources, answers):
+        want = reference(env, source, {"messages": []})
+        if "error" in got:
+            refused += not isinstance(want, Exception)
+        elif not isinstance(want, Exception) and got["text"] != want:
+            bad.append((source, want, got["text"]))
+    tap.ok(not bad, f"{len(sources)} expressions print the same, {refused} of them refused by us alone", *(bad[:1][0] if bad else ()))
+
+
 def main():
     tap, ours, env = Tap(), Ours(), environment()
+    compare_grid(tap, ours, env)
     began = time.time()
     compared = 0
     for package in PACKAGES:

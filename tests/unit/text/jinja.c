@@ -81,6 +81,63 @@ static const struct {
       "'a\\u2028b\\r\\nc\\x0b'.splitlines() }}",
       "['a', 'b  c '][' a b', 'c']['a', 'b', 'c']" },
     { "{{ 'xax'|trim(chars='x') }}{{ 'ab'.count('') }}", "a3" },
+    /* methods */
+    { "{{ ' a b  c '.split(none, 1) }}{{ ' a b  c '.rsplit(none, 1) }}{{ ' a b '.rsplit() }}",
+      "['a', 'b  c '][' a b', 'c']['a', 'b']" },
+    { "{{ 'a.b.c'.rsplit('.', 1) }}{{ 'a\r\nb\n'.splitlines() }}{{ 'a\nb'.splitlines(true) }}",
+      "['a.b', 'c']['a', 'b']['a\\n', 'b']" },
+    { "{{ 'abc'.count('') }}{{ 'aXbX'.count('X') }}{{ 'hé'.find('é') }}{{ 'aba'.rfind('a') }}",
+      "4212" },
+    { "{{ 'aXbXc'.replace('X', '-', 1) }}{{ 'ab'.removeprefix('a') }}{{ 'ab'.removesuffix('b') }}",
+      "a-bXcba" },
+    { "{{ 'x=y=z'.partition('=') }}{{ 'x=y'.rpartition('?') }}{{ '-'.join(['a', 'b']) }}",
+      "('x', '=', 'y=z')('', '', 'x=y')a-b" },
+    { "{{ 'ß'.upper() }}{{ 'ß'.title() }}{{ 'ß'|title }}{{ 'a,b c'.title() }}{{ 'a,b c-d'|title }}",
+      "SSSsSSA,B CA,b C-D" },
+    { "{{ '12'.isdigit() }}{{ 'a1'.isalnum() }}{{ ''.isalpha() }}{{ ' '.isspace() }}",
+      "TrueTrueFalseTrue" },
+    { "{{ {'a': 1}.get('b', 2) }}{{ {'a': 1}.keys()|list }}{{ [3, 4].index(4) }}{{ [1, 1].count(1) "
+      "}}",
+      "2['a']12" },
+    /* operators */
+    { "{{ 1 // 0.1 }} {{ -7 % 7.0 }} {{ 1 % -0.5 }} {{ -7 // 2.0 }} {{ 2 ** -1 }} {{ 2.0 ** 3 }}",
+      "9.0 0.0 -0.0 -4.0 0.5 8.0" },
+    { "{{ (1, 2) * 2 }}{{ 2 * [0] }}{{ [1] + [2] }}{{ 'a' in 'cat' }}{{ 3 not in [1, 2] }}",
+      "(1, 2, 1, 2)[0, 0][1, 2]TrueTrue" },
+    { "{{ 1 < 2 <= 2 > 1 >= 1 != 2 }}{{ 0 or 'x' }}{{ 1 and 'y' }}{{ -(2.5) }}{{ 5 - 7 }}",
+      "Truexy-2.5-2" },
+    { "{{ [1,2,3,4][1:-1] }}{{ 'abc'[::-1] }}{{ (1, 2, 3)[::2] }}{{ [1][9] }}|",
+      "[2, 3]cba(1, 3)|" },
+    /* filters */
+    { "{{ 3|round }} {{ 25|round(-1) }} {{ 0.15|round(1) }} {{ 2.5|round }} {{ 2.1|round(0, "
+      "'ceil') }} "
+      "{{ -2.1|round(method='floor') }}",
+      "3 20 0.1 2.0 3.0 -3.0" },
+    { "{{ 'a\r\nb\n\nc'|indent(2) }}|{{ '\na'|indent(1, true) }}|{{ ''|indent(2, first=true) }}|",
+      "a\n  b\n\n  c| \n a|  |" },
+    { "{{ 'x'|int(9) }}{{ ' 12 '|int }}{{ '1.5'|float }}{{ 3.9|int }}{{ -3|abs }}{{ -0.5|abs }}",
+      "9121.5330.5" },
+    { "{{ {'b': 1, 'A': 2}|dictsort }}{{ {'b': 1, 'A': 2}|dictsort(by='value', reverse=true) }}",
+      "[('A', 2), ('b', 1)][('A', 2), ('b', 1)]" },
+    { "{{ [3, 1]|max }}{{ 'ab'|reverse }}{{ [1, 2]|first }}{{ [1, 2]|last }}{{ [1.5, 2]|sum }}",
+      "3ba123.5" },
+    { "{{ nope|default('d') }}{{ ''|default('e', true) }}{{ {'a': 1}|length }}{{ {'a': "
+      "1}|items|list }}",
+      "de1[('a', 1)]" },
+    { "{{ ['b', 'A']|map('lower')|sort|join('-') }}{{ [{'k': 1}]|map(attribute='z')|list }}",
+      "a-b[Undefined]" },
+    { "{{ [1, 2]|tojson(separators=(',', ':')) }}{{ {'b': 'é', 'a': 1}|tojson(true, "
+      "sort_keys=true) }}",
+      "[1,2]{\"a\": 1, \"b\": \"\\u00e9\"}" },
+    /* tests and blocks */
+    { "{{ 3 is odd }}{{ 4 is divisibleby 2 }}{{ 'A' is upper }}{{ {} is mapping }}{{ 1.0 is float "
+      "}}",
+      "TrueTrueTrueTrueTrue" },
+    { "{% for x in [1, 2, 3] if x is odd %}{{ loop.depth }}{{ loop.depth0 }}{{ x }}{% endfor %}",
+      "101103" },
+    { "{% with a = 1 %}{{ a }}{% endwith %}{% filter upper %}b{% endfilter %}{% macro m() "
+      "%}<{{ caller() }}>{% endmacro %}{% call m() %}c{% endcall %}",
+      "1B<c>" },
 };
 
 static void test_output(void)
@@ -112,6 +169,13 @@ static const struct {
     { "{% include 'x' %}", "chat template: line 1: unknown or unsupported tag 'include'" },
     { "{{ 1 + 'a' }}", "chat template: line 1: unsupported operands for +: 'int' and 'str'" },
     { "{{ 1 // 0 }}", "chat template: line 1: division by zero" },
+    { "{{ 1 % 0.0 }}", "chat template: line 1: division by zero" },
+    { "{{ 0 ** -1 }}", "chat template: line 1: zero cannot be raised to a negative power" },
+    { "{{ (-8) ** 0.5 }}", "chat template: line 1: ** has no finite result" },
+    { "{{ nope|int }}", "chat template: line 1: 'nope' is undefined" },
+    { "{{ nope|dictsort }}", "chat template: line 1: 'nope' is undefined" },
+    { "{{ 1|round(0, 'up') }}",
+      "chat template: line 1: round needs a number and common, ceil or floor" },
     { "{{ 9223372036854775807 + 1 }}", "chat template: line 1: integer overflow" },
     { "{{ 'x'|nothing }}", "chat template: line 1: no filter named 'nothing'" },
     { "{{ 1 is nothing }}", "chat template: line 1: no test named 'nothing'" },
