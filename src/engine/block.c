@@ -67,22 +67,40 @@ void acts_init(struct acts *a, const struct model_config *c, size_t rows, size_t
     acts_layout(a, c, rows, rank, mem);
 }
 
-/* Add the LoRA part of one linear to y, run by run of rows with one adapter. */
-static void add_lora(const struct block *b, size_t layer, enum linear_id id, float *y, float *xa,
-                     const float *x)
+/* Add the LoRA parts of linears that read x to their y, run by run of rows with one adapter. */
+static void add_lora(const struct block *b, size_t layer, const struct linear_set *set,
+                     const enum linear_id *ids, const struct acts *a, const float *x)
 {
-    const struct linear *l = &b->model->layers[layer].linear[id];
     const struct segment *s = b->batch->segments, *end = s + b->batch->n_segments;
+    size_t in = set->linear[0]->in;
     while (s < end) {
         const struct segment *first = s;
+        struct lora_part parts[LINEAR_SET];
         size_t rows = 0;
         for (; s < end && s->lora == first->lora; s++)
             rows += s->n;
-        if (first->lora)
-            lora_forward(b->threads, first->lora, lora_pair(first->lora, layer, id),
-                         y + first->row * l->out, xa + first->row * b->rank, x + first->row * l->in,
-                         rows, l->out, l->in);
+        if (!first->lora)
+            continue;
+        for (size_t i = 0; i < set->n; i++)
+            parts[i] =
+                (struct lora_part){ lora_pair(first->lora, layer, ids[i]),
+                                    set->y[i] + first->row * set->linear[i]->out,
+                                    a->xa[ids[i]] + first->row * b->rank, set->linear[i]->out };
+        lora_forward_set(b->threads, first->lora, parts, set->n, x + first->row * in, rows, in);
     }
+}
+
+/* Linears `ids` of a layer, which read x, with their LoRA parts: y_i (rows, out_i). */
+static void linears(const struct block *b, size_t layer, size_t n, const enum linear_id *ids,
+                    float *const *y, const struct acts *a, const float *x)
+{
+    struct linear_set set = { .n = n };
+    for (size_t i = 0; i < n; i++) {
+        set.linear[i] = &b->model->layers[layer].linear[ids[i]];
+        set.y[i] = y[i];
+    }
+    linear_forward(b->threads, &set, x, b->batch->n);
+    add_lora(b, layer, &set, ids, a, x);
 }
 
 struct heads_job {
@@ -154,19 +172,12 @@ static void attention_part(const struct block *b, size_t layer, size_t k_offset,
     size_t rows = b->batch->n;
     float *q = c->qk_norm ? a->q_raw : a->q;
     norm_forward(b->threads, a->n1, a->rstd1, x, l->norm1, rows, c->hidden, c->norm_eps);
-    struct linear_set qkv = { 3,
-                              { &l->linear[LINEAR_Q], &l->linear[LINEAR_K], &l->linear[LINEAR_V] },
-                              { q, a->k_raw, a->v } };
-    linear_forward(b->threads, &qkv, a->n1, rows);
-    add_lora(b, layer, LINEAR_Q, q, a->xa[LINEAR_Q], a->n1);
-    add_lora(b, layer, LINEAR_K, a->k_raw, a->xa[LINEAR_K], a->n1);
-    add_lora(b, layer, LINEAR_V, a->v, a->xa[LINEAR_V], a->n1);
+    linears(b, layer, 3, (const enum linear_id[]){ LINEAR_Q, LINEAR_K, LINEAR_V },
+            (float *[]){ q, a->k_raw, a->v }, a, a->n1);
     struct heads_job heads = { b, l, a, k_offset, v_offset };
     struct attention attention = { c, b->batch, b->segment_of, k_offset, v_offset };
     attention_forward(b->threads, &attention, place_rows, &heads, a->q, a->att, a->lse);
-    struct linear_set o = { 1, { &l->linear[LINEAR_O] }, { a->x_mid } };
-    linear_forward(b->threads, &o, a->att, rows);
-    add_lora(b, layer, LINEAR_O, a->x_mid, a->xa[LINEAR_O], a->att);
+    linears(b, layer, 1, (const enum linear_id[]){ LINEAR_O }, &a->x_mid, a, a->att);
     struct mix_job add = { a->x_mid, x, NULL };
     threads_run(b->threads, rows * c->hidden, 4096, add_slice, &add);
 }
@@ -174,19 +185,12 @@ static void attention_part(const struct block *b, size_t layer, size_t k_offset,
 static void mlp_part(const struct block *b, size_t layer, struct acts *a, float *y)
 {
     const struct model_config *c = &b->model->config;
-    const struct layer *l = &b->model->layers[layer];
     size_t rows = b->batch->n;
-    struct linear_set gate_up = { 2,
-                                  { &l->linear[LINEAR_GATE], &l->linear[LINEAR_UP] },
-                                  { a->gate, a->up } };
-    linear_forward(b->threads, &gate_up, a->n2, rows);
-    add_lora(b, layer, LINEAR_GATE, a->gate, a->xa[LINEAR_GATE], a->n2);
-    add_lora(b, layer, LINEAR_UP, a->up, a->xa[LINEAR_UP], a->n2);
+    linears(b, layer, 2, (const enum linear_id[]){ LINEAR_GATE, LINEAR_UP },
+            (float *[]){ a->gate, a->up }, a, a->n2);
     struct mix_job silu = { a->act, a->gate, a->up };
     threads_run(b->threads, rows * c->intermediate, 4096, silu_slice, &silu);
-    struct linear_set down = { 1, { &l->linear[LINEAR_DOWN] }, { y } };
-    linear_forward(b->threads, &down, a->act, rows);
-    add_lora(b, layer, LINEAR_DOWN, y, a->xa[LINEAR_DOWN], a->act);
+    linears(b, layer, 1, (const enum linear_id[]){ LINEAR_DOWN }, &y, a, a->act);
 }
 
 void block_forward(const struct block *b, size_t layer, size_t k_offset, size_t v_offset,

@@ -4,6 +4,8 @@
  * does not depend on the cut. */
 #include "engine/linear.h"
 
+#include <assert.h>
+
 /* Products of several matrices with the same x, or into the same dx.  Few rows are laid out
  * by every slice for itself; many once, in parts of the summed index that the pool's memory
  * holds, and then a slice costs nothing to begin. */
@@ -39,18 +41,24 @@ static void forward_part(const struct product_job *j, size_t i, size_t begin, si
         add_bias(y, l->bias, j->rows, l->out, begin, end);
 }
 
+/* What [begin, end) of all columns is of a product's `out` that start there; 0: nothing. */
+static int columns_of(size_t start, size_t out, size_t begin, size_t end, size_t *first,
+                      size_t *last)
+{
+    *first = begin > start ? begin - start : 0;
+    *last = end > start ? end - start : 0;
+    if (*last > out)
+        *last = out;
+    return *first < *last;
+}
+
 static void forward_slice(void *arg, size_t begin, size_t end)
 {
     const struct product_job *job = arg;
-    for (size_t i = 0; i < job->set->n; i++) {
-        const struct linear *l = job->set->linear[i];
-        size_t first = begin > job->start[i] ? begin - job->start[i] : 0;
-        size_t last = end > job->start[i] ? end - job->start[i] : 0;
-        if (last > l->out)
-            last = l->out;
-        if (first < last)
+    size_t first, last;
+    for (size_t i = 0; i < job->set->n; i++)
+        if (columns_of(job->start[i], job->set->linear[i]->out, begin, end, &first, &last))
             forward_part(job, i, first, last);
-    }
 }
 
 struct left_job {
@@ -188,7 +196,7 @@ static void run(struct threads *t, size_t n, size_t grain,
 /* Slices of at least WORTH multiply-adds: less is not worth waking a thread.  Every
  * slice of rows lays out the right operand for itself, so a slice has at least ROWS and
  * outputs of few rows (a token's LoRA part, the gradient of A) are cut along columns. */
-enum { WORTH = 1 << 15, ROWS = 48, FEW_ROWS = 64 };
+enum { WORTH = 1 << 15, ROWS = 48, FEW_ROWS = 64, COLUMNS_WORTH = 1 << 14 };
 
 static size_t dense_grain(size_t per_row)
 {
@@ -198,20 +206,52 @@ static size_t dense_grain(size_t per_row)
 
 static size_t column_grain(size_t per_column)
 {
-    size_t grain = gemm_grain(), columns = WORTH / (per_column ? per_column : 1);
-    return (columns / grain + 1) * grain;
+    size_t grain = dense_panel(), columns = COLUMNS_WORTH / (per_column ? per_column : 1);
+    return columns < grain ? grain : columns / grain * grain;
+}
+
+struct set_job {
+    const struct dense_product *products;
+    size_t n, N, C;
+    float alpha;
+    int accumulate;
+    size_t start[LINEAR_SET + 1]; /* first column of each product, whole grains */
+};
+
+static void set_slice(void *arg, size_t begin, size_t end)
+{
+    const struct set_job *j = arg;
+    size_t first, last;
+    for (size_t i = 0; i < j->n; i++) {
+        const struct dense_product *p = &j->products[i];
+        if (columns_of(j->start[i], p->O, begin, end, &first, &last))
+            dense_nt_columns(p->y, p->x, p->w, j->N, p->O, j->C, j->alpha, j->accumulate, first,
+                             last);
+    }
+}
+
+void linear_nt_set(struct threads *t, const struct dense_product *products, size_t n, size_t N,
+                   size_t C, float alpha, int accumulate)
+{
+    struct set_job set = { products, n, N, C, alpha, accumulate, { 0 } };
+    size_t grain = column_grain(N * C);
+    assert(n <= LINEAR_SET);
+    for (size_t i = 0; i < n; i++) {
+        const struct dense_product *p = &products[i];
+        struct dense_job job = { dense_nt, p->y, p->x, p->w, N, p->O, C, alpha, accumulate };
+        if (N > FEW_ROWS)
+            run(t, N, dense_grain(p->O * C), dense_slice, &job);
+        set.start[i + 1] = set.start[i] + (p->O + grain - 1) / grain * grain;
+    }
+    if (N <= FEW_ROWS)
+        run(t, set.start[n], grain, set_slice, &set);
 }
 
 void linear_nt(struct threads *t, float *y, const float *x, const float *w, size_t N, size_t O,
                size_t C, float alpha, int accumulate)
 {
-    struct dense_job job = { dense_nt, y, x, w, N, O, C, alpha, accumulate };
-    if (N > FEW_ROWS) {
-        run(t, N, dense_grain(O * C), dense_slice, &job);
-        return;
-    }
-    job.kernel = dense_nt_columns;
-    run(t, O, column_grain(N * C), dense_slice, &job);
+    struct dense_product product = { y, x, w, O };
+    linear_nt_set(t, &product, 1, N, C, alpha, accumulate);
 }
 
 void linear_nn(struct threads *t, float *y, const float *x, const float *w, size_t N, size_t O,

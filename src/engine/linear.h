@@ -25,6 +25,14 @@ void linear_gradient(struct threads *t, float *dw, float *db, const float *dy, c
 /* The dense kernels on all threads: y (N,O) (+)= alpha x (N,C) w (O,C)^T and so on. */
 void linear_nt(struct threads *t, float *y, const float *x, const float *w, size_t N, size_t O,
                size_t C, float alpha, int accumulate);
+/* Several of the first kind with the same N and C, in one run. */
+struct dense_product {
+    float *y;
+    const float *x, *w;
+    size_t O;
+};
+void linear_nt_set(struct threads *t, const struct dense_product *products, size_t n, size_t N,
+                   size_t C, float alpha, int accumulate);
 void linear_nn(struct threads *t, float *y, const float *x, const float *w, size_t N, size_t O,
                size_t C, float alpha, int accumulate);
 void linear_tn(struct threads *t, float *y, const float *a, const float *x, size_t N, size_t O,

@@ -28,10 +28,24 @@ struct lora_pair lora_expert(const struct lora_pair *p, size_t expert)
 void lora_forward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *y,
                   float *xa, const float *x, size_t n, size_t out, size_t in)
 {
-    if (!p->a)
-        return;
-    linear_nt(t, xa, x, p->a, n, l->rank, in, 1, 0);
-    linear_nt(t, y, xa, p->b, n, out, l->rank, l->scale, 1);
+    struct lora_part part = { p, y, xa, out };
+    lora_forward_set(t, l, &part, 1, x, n, in);
+}
+
+void lora_forward_set(struct threads *t, const struct lora *l, const struct lora_part *parts,
+                      size_t n_parts, const float *x, size_t n, size_t in)
+{
+    struct dense_product down[LINEAR_SET], up[LINEAR_SET];
+    size_t count = 0;
+    for (size_t i = 0; i < n_parts; i++) {
+        const struct lora_part *p = &parts[i];
+        if (!p->pair->a)
+            continue;
+        down[count] = (struct dense_product){ p->xa, x, p->pair->a, l->rank };
+        up[count++] = (struct dense_product){ p->y, p->xa, p->pair->b, p->out };
+    }
+    linear_nt_set(t, down, count, n, in, 1, 0);
+    linear_nt_set(t, up, count, n, l->rank, l->scale, 1);
 }
 
 void lora_backward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *da,

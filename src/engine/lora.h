@@ -32,6 +32,15 @@ struct lora_pair lora_expert(const struct lora_pair *p, size_t expert);
 void lora_forward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *y,
                   float *xa, const float *x, size_t n, size_t out, size_t in);
 
+/* Several of them with the same x (n, in), at most LINEAR_SET. */
+struct lora_part {
+    const struct lora_pair *pair;
+    float *y, *xa;
+    size_t out;
+};
+void lora_forward_set(struct threads *t, const struct lora *l, const struct lora_part *parts,
+                      size_t n_parts, const float *x, size_t n, size_t in);
+
 /* The gradients: da, db and dx are added to (NULL: not wanted); dxa (n, rank) receives
  * the gradient of xa, which is what the forward left. */
 void lora_backward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *da,

@@ -440,10 +440,22 @@ size_t gemm_left_step(void)
     return KC;
 }
 
+size_t dense_panel(void)
+{
+    return NR;
+}
+
 /* The part of an output that a call computes. */
 struct part {
     size_t row, row_end, column, column_end;
 };
+
+/* Can a single row take these columns of b as they lie? */
+static int takes_row(const struct kernel_ops *ops, size_t rows, struct operand b, size_t columns,
+                     size_t K)
+{
+    return ops->row != NULL && rows == 1 && b.col == 1 && columns == NR && K % 8 == 0;
+}
 
 /* One part of y (.,J) (+)= alpha * a b^T over K, both operands unpacked. */
 static void dense(float *y, size_t J, size_t K, struct operand a, struct operand b, float alpha,
@@ -464,6 +476,11 @@ static void dense(float *y, size_t J, size_t K, struct operand a, struct operand
                 struct operand columns = { b.p + j * b.row + k * b.col, b.row, b.col };
                 struct block p = { .a = left, .b = right, .K = block, .np = 1 };
                 p.columns = min_size(part.column_end - j, NR);
+                if (takes_row(ops, r.n, b, p.columns, block)) {
+                    ops->row(y + m * J + j, left, columns.p, b.row, block, alpha,
+                             accumulate || k > 0);
+                    continue;
+                }
                 pack_right(ops, right, columns, p.columns, block);
                 struct tile_out out = { y + m * J + j, J, alpha, accumulate || k > 0, NULL, 0 };
                 block_tiles(ops, &r, &p, (struct fetch){ 0 }, out);

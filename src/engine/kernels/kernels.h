@@ -74,7 +74,8 @@ void dense_tn(float *y, const float *a, const float *x, size_t N, size_t O, size
               int accumulate, size_t begin, size_t end);
 
 /* The same bits cut the other way, for outputs of few rows: columns [begin, end) only,
- * multiples of gemm_grain() or the edge. */
+ * multiples of dense_panel() or the edge. */
+size_t dense_panel(void);
 void dense_nt_columns(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
                       float alpha, int accumulate, size_t begin, size_t end);
 void dense_tn_columns(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,

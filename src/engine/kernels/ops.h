@@ -53,6 +53,9 @@ struct kernel_ops {
      * after dst may be overwritten. */
     void (*pack_rows)(float *dst, size_t mr, const float *src, size_t lds, size_t K);
     void (*pack_columns)(float *dst, size_t mr, const float *src, size_t lds, size_t K);
+    /* NULL, or: y (16) (+)= alpha * sum over K of x [K] w [16][ldw], K a multiple of 8 */
+    void (*row)(float *y, const float *x, const float *w, size_t ldw, size_t K, float alpha,
+                int add);
     /* NULL, or: round n (a multiple of 16) values, and the tile on rounded pairs [mr][KC] */
     void (*narrow)(uint16_t *dst, const float *src, size_t n);
     void (*tile_pairs)(size_t mr, size_t np, size_t K, const uint16_t *a, const uint16_t *b,

@@ -108,6 +108,11 @@ TILE void pack_columns(float *dst, size_t mr, const float *src, size_t lds, size
     tile_pack_columns(dst, mr, src, lds, K);
 }
 
+TILE void row(float *y, const float *x, const float *w, size_t ldw, size_t K, float alpha, int add)
+{
+    tile_row(y, x, w, ldw, K, alpha, add);
+}
+
 const struct kernel_ops kernels_avx2 = {
     .name = "avx2",
     .mr = 6,
@@ -118,4 +123,5 @@ const struct kernel_ops kernels_avx2 = {
     .transpose = transpose,
     .pack_rows = pack_rows,
     .pack_columns = pack_columns,
+    .row = row,
 };

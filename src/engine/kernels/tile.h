@@ -251,6 +251,43 @@ TILE_PART void transpose8(float *dst, size_t ldd, const float *src, size_t lds)
         _mm256_storeu_ps(dst + i * ldd, r[i]);
 }
 
+enum { ROW_AHEAD = 256 }; /* floats */
+
+/* A single row times 16 rows of an unpacked w, which are turned in registers: laid out first,
+ * they would go through L1 twice more.  The sums are those of a tile. */
+TILE_PART void tile_row(float *y, const float *x, const float *w, size_t ldw, size_t K, float alpha,
+                        int add)
+{
+    __m256 acc[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() }, scale = _mm256_set1_ps(alpha);
+    for (size_t k = 0; k < K; k += 8) {
+        __m256 r[2][8];
+#pragma GCC unroll 2
+        for (size_t half = 0; half < 2; half++) {
+#pragma GCC unroll 8
+            for (size_t i = 0; i < 8; i++) {
+                const float *from = w + (half * 8 + i) * ldw + k;
+                if (k % 16 == 0)
+                    __builtin_prefetch(from + ROW_AHEAD, 0, 2);
+                r[half][i] = _mm256_loadu_ps(from);
+            }
+            turn8(r[half]);
+        }
+#pragma GCC unroll 8
+        for (size_t i = 0; i < 8; i++) {
+            __m256 one = _mm256_broadcast_ss(x + k + i);
+            acc[0] = _mm256_fmadd_ps(one, r[0][i], acc[0]);
+            acc[1] = _mm256_fmadd_ps(one, r[1][i], acc[1]);
+        }
+    }
+#pragma GCC unroll 2
+    for (size_t half = 0; half < 2; half++) {
+        __m256 sum = _mm256_mul_ps(scale, acc[half]);
+        if (add)
+            sum = _mm256_add_ps(_mm256_loadu_ps(y + half * 8), sum);
+        _mm256_storeu_ps(y + half * 8, sum);
+    }
+}
+
 /* The first n <= 8 lanes. */
 TILE_PART __m256i lanes_mask(size_t n)
 {

@@ -254,6 +254,33 @@ static void same_bits_bf16(void)
     same_bits(PACKED_BF16);
 }
 
+/* A single row reads its matrix as it lies, where the lengths allow: the bits are the tile's. */
+static void same_bits_of_a_single_row(void)
+{
+    enum { N = 6, O = 52, MOST = 528 };
+    static const size_t lengths[] = { 4, 8, 32, 36, 264, 300, MOST };
+    float *x = numbers(N * MOST), *w = numbers(O * MOST), y[N * O], row[O];
+    int same = 1;
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (int add = 0; add < 2; add++) {
+            size_t C = lengths[i];
+            for (size_t k = 0; k < N * O; k++)
+                y[k] = 1.25f;
+            dense_nt(y, x, w, N, O, C, 0.3f, add, 0, N);
+            for (size_t n = 0; n < N; n++) {
+                for (size_t k = 0; k < O; k++)
+                    row[k] = 1.25f;
+                for (size_t begin = 0; begin < O; begin += dense_panel())
+                    dense_nt_columns(row, x + n * C, w, 1, O, C, 0.3f, add, begin,
+                                     begin + dense_panel() < O ? begin + dense_panel() : O);
+                same &= memcmp(row, y + n * O, sizeof row) == 0;
+            }
+        }
+    CHECK(same);
+    free(x);
+    free(w);
+}
+
 /* The small products too: any rows alone equal the rows together. */
 static void same_bits_dense(void)
 {
@@ -378,6 +405,7 @@ int main(int argc, char **argv)
     RUN(same_bits_f32);
     RUN(same_bits_bf16);
     RUN(same_bits_dense);
+    RUN(same_bits_of_a_single_row);
     RUN(empty_sum);
     RUN(plain_set_too);
     return tap_done();
