@@ -113,44 +113,44 @@ static void forget(const struct asker *a, tinker_future *f)
         tinker_future_free(f);
 }
 
-static tinker_tokenizer *load_shared(const struct asker *a, const tinker_tokenizer_options *opts,
-                                     int64_t timeout_ms, tinker_error *err)
+/* *out: the tokenizer, NULL unless TINKER_OK. */
+static tinker_status load_shared(const struct asker *a, const tinker_tokenizer_options *opts,
+                                 int64_t timeout_ms, tinker_tokenizer **out, tinker_error *err)
 {
-    tinker_tokenizer *t = NULL;
-    tinker_future *f = answer_of(a, err);
-    if (!f)
-        return NULL;
-    if (tinker_future_wait(f, timeout_ms, err) == TINKER_OK)
-        t = model_tokenizer_load(f, opts, err);
-    else if (tinker_future_done(f))
+    tinker_error mine = { 0 };
+    tinker_future *f = answer_of(a, &mine);
+    *out = NULL;
+    if (f && tinker_future_wait(f, timeout_ms, &mine) == TINKER_OK)
+        *out = model_tokenizer_load(f, opts, &mine);
+    else if (f && tinker_future_done(f))
         forget(a, f);
     future_unref(f);
-    return t;
+    if (!*out && err)
+        *err = mine;
+    return *out ? TINKER_OK : mine.status;
 }
 
-static tinker_status encode(const struct asker *a, const char *text, size_t n,
+static tinker_status encode(struct asker a, const char *text, size_t n,
                             const tinker_tokenizer_options *opts, const tinker_encode_options *how,
                             int64_t timeout_ms, tinker_tokens *out, tinker_error *err)
 {
-    tinker_error mine = { 0 };
-    tinker_tokenizer *t = load_shared(a, opts, timeout_ms, &mine);
-    tinker_status s = t ? tinker_tokenizer_encode(t, text, n, how, out, &mine) : mine.status;
+    tinker_tokenizer *t;
+    tinker_status s = load_shared(&a, opts, timeout_ms, &t, err);
+    if (s == TINKER_OK)
+        s = tinker_tokenizer_encode(t, text, n, how, out, err);
     tinker_tokenizer_free(t);
-    if (s != TINKER_OK && err)
-        *err = mine;
     return s;
 }
 
-static tinker_status decode(const struct asker *a, const int32_t *ids, size_t n,
+static tinker_status decode(struct asker a, const int32_t *ids, size_t n,
                             const tinker_tokenizer_options *opts, const tinker_decode_options *how,
                             int64_t timeout_ms, tinker_text *out, tinker_error *err)
 {
-    tinker_error mine = { 0 };
-    tinker_tokenizer *t = load_shared(a, opts, timeout_ms, &mine);
-    tinker_status s = t ? tinker_tokenizer_decode(t, ids, n, how, out, &mine) : mine.status;
+    tinker_tokenizer *t;
+    tinker_status s = load_shared(&a, opts, timeout_ms, &t, err);
+    if (s == TINKER_OK)
+        s = tinker_tokenizer_decode(t, ids, n, how, out, err);
     tinker_tokenizer_free(t);
-    if (s != TINKER_OK && err)
-        *err = mine;
     return s;
 }
 
@@ -159,8 +159,7 @@ tinker_status tinker_training_encode(tinker_training *t, const char *text, size_
                                      const tinker_encode_options *how, int64_t timeout_ms,
                                      tinker_tokens *out, tinker_error *err)
 {
-    struct asker a = of_training(t);
-    return encode(&a, text, n, opts, how, timeout_ms, out, err);
+    return encode(of_training(t), text, n, opts, how, timeout_ms, out, err);
 }
 
 tinker_status tinker_training_decode(tinker_training *t, const int32_t *ids, size_t n,
@@ -168,8 +167,7 @@ tinker_status tinker_training_decode(tinker_training *t, const int32_t *ids, siz
                                      const tinker_decode_options *how, int64_t timeout_ms,
                                      tinker_text *out, tinker_error *err)
 {
-    struct asker a = of_training(t);
-    return decode(&a, ids, n, opts, how, timeout_ms, out, err);
+    return decode(of_training(t), ids, n, opts, how, timeout_ms, out, err);
 }
 
 tinker_status tinker_sampler_encode(tinker_sampler *s, const char *text, size_t n,
@@ -177,8 +175,7 @@ tinker_status tinker_sampler_encode(tinker_sampler *s, const char *text, size_t 
                                     const tinker_encode_options *how, int64_t timeout_ms,
                                     tinker_tokens *out, tinker_error *err)
 {
-    struct asker a = of_sampler(s);
-    return encode(&a, text, n, opts, how, timeout_ms, out, err);
+    return encode(of_sampler(s), text, n, opts, how, timeout_ms, out, err);
 }
 
 tinker_status tinker_sampler_decode(tinker_sampler *s, const int32_t *ids, size_t n,
@@ -186,6 +183,5 @@ tinker_status tinker_sampler_decode(tinker_sampler *s, const int32_t *ids, size_
                                     const tinker_decode_options *how, int64_t timeout_ms,
                                     tinker_text *out, tinker_error *err)
 {
-    struct asker a = of_sampler(s);
-    return decode(&a, ids, n, opts, how, timeout_ms, out, err);
+    return decode(of_sampler(s), ids, n, opts, how, timeout_ms, out, err);
 }
