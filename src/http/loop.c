@@ -17,7 +17,7 @@
 #include "base/err.h"
 #include "base/os.h"
 
-enum { EVENTS_PER_TURN = 256 };
+enum { EVENTS_PER_TURN = 256, NS_PER_MS = 1000000 };
 
 struct watch {
     loop_ready *ready; /* NULL: not watched, or parked */
@@ -39,6 +39,10 @@ struct loop {
     struct watch *watches; /* by descriptor */
     size_t n_watches;
     struct loop_task *ending; /* loop thread: for the end of this turn */
+    /* Loop thread: the time is read once per step, that is per event, posted task or turn of the
+     * timers, however often it is asked for. */
+    bool stepping, knows_now;
+    int64_t now_ns;
 };
 
 struct loop *loop_new(struct clock *clock, tinker_error *err)
@@ -88,7 +92,17 @@ struct clock *loop_clock(const struct loop *l)
 
 int64_t loop_now_ns(struct loop *l)
 {
-    return clock_now_ns(l->clock);
+    if (!l->stepping)
+        return clock_now_ns(l->clock);
+    if (!l->knows_now)
+        l->now_ns = clock_now_ns(l->clock);
+    l->knows_now = true;
+    return l->now_ns;
+}
+
+static void begin_step(struct loop *l)
+{
+    l->knows_now = false;
 }
 
 bool loop_on_thread(const struct loop *l)
@@ -145,6 +159,7 @@ static void run_posted(struct loop *l)
     struct loop_task *t = take_posted(l);
     while (t) {
         struct loop_task *next = t->next;
+        begin_step(l);
         t->run(t);
         t = next;
     }
@@ -175,14 +190,11 @@ int loop_aborted(const struct loop *l)
     return l->aborted;
 }
 
-static int64_t due_in(struct clock *clock, int64_t delay_ms)
-{
-    return clock_deadline_ns(clock, delay_ms < 0 ? 0 : delay_ms);
-}
-
 void loop_arm(struct loop *l, struct timer *t, int64_t delay_ms)
 {
-    timers_arm(&l->timers, t, due_in(l->clock, delay_ms));
+    int64_t now = loop_now_ns(l), most = (INT64_MAX - now) / NS_PER_MS;
+    int64_t delay = delay_ms < 0 ? 0 : delay_ms;
+    timers_arm(&l->timers, t, delay < most ? now + delay * NS_PER_MS : INT64_MAX);
 }
 
 void loop_disarm(struct loop *l, struct timer *t)
@@ -197,7 +209,7 @@ int64_t loop_next_ns(const struct loop *l)
 
 void loop_arm_real(struct loop *l, struct timer *t, int64_t delay_ms)
 {
-    timers_arm(&l->real, t, due_in(clock_real(), delay_ms));
+    timers_arm(&l->real, t, clock_deadline_ns(clock_real(), delay_ms < 0 ? 0 : delay_ms));
 }
 
 void loop_disarm_real(struct loop *l, struct timer *t)
@@ -273,6 +285,7 @@ static void handle_events(struct loop *l, const struct epoll_event *events, int 
         /* an earlier event of this turn may have closed it */
         if ((size_t)fd >= l->n_watches || !l->watches[fd].events)
             continue;
+        begin_step(l);
         if (l->watches[fd].ready)
             l->watches[fd].ready(l->watches[fd].arg, fd, events[i].events);
         else
@@ -284,18 +297,22 @@ void loop_run(struct loop *l)
 {
     l->thread = pthread_self();
     atomic_store(&l->running, true);
+    l->stepping = true;
     struct epoll_event events[EVENTS_PER_TURN];
     while (!atomic_load(&l->stop)) {
         int n = epoll_wait(l->epoll, events, EVENTS_PER_TURN, poll_timeout(l));
         if (n > 0)
             handle_events(l, events, n);
         run_posted(l);
-        timers_run(&l->timers, clock_now_ns(l->clock));
+        begin_step(l);
+        timers_run(&l->timers, loop_now_ns(l));
+        begin_step(l);
         timers_run(&l->real, clock_now_ns(clock_real()));
         run_ending(l);
     }
     run_posted(l);
     run_ending(l);
+    l->stepping = false;
     atomic_store(&l->running, false);
 }
 
