@@ -63,9 +63,10 @@ static tinker_status apply_again(struct model *m, tinker_adapter *a, const struc
     return TINKER_OK;
 }
 
-/* The gradients that had gathered since the state was saved; steps too if it never is. */
+/* The gradients that had gathered since the state was saved; steps too if it never is.  After a
+ * restart those from `before` on are still in the queue. */
 static tinker_status run_passes_again(struct server *s, struct model *m, tinker_adapter *a,
-                                      tinker_error *err)
+                                      int64_t before, tinker_error *err)
 {
     struct arena arena;
     struct store_request *list;
@@ -73,7 +74,7 @@ static tinker_status run_passes_again(struct server *s, struct model *m, tinker_
     arena_init(&arena, SIZE_MAX);
     tinker_status status =
         store_list_requests(s->store, m->id, m->saved_seq, &arena, &list, &n, err);
-    for (size_t i = 0; status == TINKER_OK && i < n; i++)
+    for (size_t i = 0; status == TINKER_OK && i < n && list[i].seq < before; i++)
         status = apply_again(m, a, &list[i], err);
     arena_clear(&arena);
     return status;
@@ -88,14 +89,14 @@ static tinker_adapter *open_saved(struct server *s, struct model *m, tinker_erro
     return tinker_adapter_load(m->base->engine, path, TINKER_ADAPTER_OPTIMIZER, err);
 }
 
-tinker_status state_load(struct server *s, struct model *m, tinker_error *err)
+tinker_status state_load(struct server *s, struct model *m, int64_t seq, tinker_error *err)
 {
     if (m->adapter)
         return TINKER_OK;
     tinker_adapter *a = open_saved(s, m, err);
     if (!a)
         return err->status;
-    if (m->rewound && run_passes_again(s, m, a, err) != TINKER_OK) {
+    if (m->rewound && run_passes_again(s, m, a, seq, err) != TINKER_OK) {
         tinker_adapter_free(a);
         return err->status;
     }

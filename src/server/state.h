@@ -7,8 +7,8 @@
 #include "server/checkpoint.h"
 #include "server/core.h"
 
-/* Make sure that the adapter is in memory. */
-tinker_status state_load(struct server *s, struct model *m, tinker_error *err);
+/* Make sure that the adapter is in memory, as it was before request seq. */
+tinker_status state_load(struct server *s, struct model *m, int64_t seq, tinker_error *err);
 
 /* Write the state to a new directory when it is time to; dir is empty when it is not.
  * always: whenever autosave is on at all. */

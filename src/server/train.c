@@ -26,6 +26,9 @@ enum { RESULT_MAX = 1 << 30 };
 
 void train_fail(struct server *s, struct future *f, const tinker_error *err)
 {
+    /* It was done before the restart: the next request brings back what it did, or fails too. */
+    if (f->replay)
+        state_rewind(f->model);
     future_fail(s, f, future_category(err), "%s", err->message);
 }
 
@@ -78,7 +81,7 @@ static bool ensure_adapter(struct server *s, struct weights_cache *weights, stru
     if (f->model->adapter)
         return true;
     if (room_make(s, weights, f->model, &err) == TINKER_OK &&
-        state_load(s, f->model, &err) == TINKER_OK)
+        state_load(s, f->model, f->seq, &err) == TINKER_OK)
         return true;
     train_fail(s, f, &err);
     return false;
@@ -191,12 +194,13 @@ static void finish_pass(struct server *s, struct train_task *t)
     buf_init(&b, RESULT_MAX);
     struct model *m = f->model;
     bool done = false;
-    if (wire_encode_forward_backward_output(r, &b, &err) == TINKER_OK)
+    tinker_status status = wire_encode_forward_backward_output(r, &b, &err);
+    tinker_pass_free(t->pass);
+    if (status == TINKER_OK)
         done = train_finish(s, f, &b, true, &outcome);
     else
         train_fail(s, f, &err);
     buf_clear(&b);
-    tinker_pass_free(t->pass);
     if (!done && changes)
         state_rewind(m);
 }

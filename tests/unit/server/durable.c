@@ -35,6 +35,26 @@ static void test_gradients_come_back(void)
     server_close(s);
 }
 
+static void test_gradients_come_back_when_there_is_memory(void)
+{
+    char session[64], model[96], id[128];
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
+    for (int i = 1; i <= 2; i++) {
+        struct reply r = result_of(s, forward_backward(s, model, i));
+        reply_clear(&r);
+    }
+    server_close(s);
+    atomic_store(&fake_no_memory, true);
+    s = start_with(NULL);
+    REQUIRE(s);
+    snprintf(id, sizeof(id), "%s:2", model);
+    wait_done(s, id);
+    atomic_store(&fake_no_memory, false);
+    CHECK_NEAR(gradient_after(s, model, 3), 6, 0);
+    server_close(s);
+}
+
 static void test_a_retry_after_restart_is_not_run_twice(void)
 {
     char session[64], model[96], id[128];
@@ -413,6 +433,7 @@ int main(void)
 {
     harness_init();
     RUN(test_gradients_come_back);
+    RUN(test_gradients_come_back_when_there_is_memory);
     RUN(test_a_retry_after_restart_is_not_run_twice);
     RUN(test_steps_between_two_saves_run_again);
     RUN(test_without_autosave_models_are_lost);
