@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/rand.h"
 #include "server/routes.h"
 #include "server/stream.h"
 #include "server/submit.h"
@@ -134,8 +135,13 @@ static const char *untold_option(const struct wire_sample_request *r)
 void route_stream_sample(struct server *s, struct request *req, struct response *res)
 {
     struct sample_ask ask;
+    char uuid[37];
     if (!route_read_sample(s, req, res, &ask))
         return;
+    /* A stream is its connection's: one that comes again with the same number is made again, and
+     * what was cut short because its reader left is nobody's result. */
+    rand_uuid(uuid);
+    ask.id = uuid;
     const char *untold = untold_option(&ask.work->sample);
     if (untold) {
         work_free(ask.work);

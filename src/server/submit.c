@@ -224,6 +224,7 @@ enum submit_status submit_sample(struct server *s, const char *user, struct sess
             f->session = session;
             f->base = base;
             f->hash = hash;
+            f->delivered = work->observer != NULL; /* it was told as it was made */
             work = NULL;
             queue_sample_locked(s, f);
         } else {

@@ -140,26 +140,59 @@ static void test_a_retry_is_not_run_twice(void)
 }
 
 /* One number of a sampling session; more are members of the request. */
-static struct reply sample_once(struct server *s, const char *session, const char *more)
+static struct reply sample_at(struct server *s, const char *path, const char *session,
+                              const char *more)
 {
-    return post(s, "/api/v1/asample",
+    return post(s, path,
                 "{\"sampling_session_id\":\"%s:sample:0\",\"seq_id\":7,\"prompt\":{\"chunks\":[{"
-                "\"tokens\":[5]}]},\"sampling_params\":{\"max_tokens\":1}%s}",
+                "\"tokens\":[5]}]},\"sampling_params\":{\"max_tokens\":3}%s}",
                 session, more);
 }
 
-static void test_a_sample_is_what_was_asked_for(void)
+static struct reply sample_once(struct server *s, const char *session, const char *more)
 {
-    char session[64];
+    return sample_at(s, "/api/v1/asample", session, more);
+}
+
+static struct server *start_sampler(char session[64])
+{
     struct server *s = start();
-    REQUIRE(s);
+    if (!s)
+        return NULL;
     make_session(s, session);
     struct reply r = post(s, "/api/v1/create_sampling_session",
                           "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,"
                           "\"base_model\":\"test/model\"}",
                           session);
+    CHECK_STATUS(r, 200);
     reply_clear(&r);
-    r = sample_once(s, session, "");
+    return s;
+}
+
+static void test_a_stream_that_was_left_is_no_result(void)
+{
+    char session[64];
+    struct server *s = start_sampler(session);
+    REQUIRE(s);
+    atomic_store(&fake_step_us, 1000);
+    struct reply r = sample_at(s, "/api/v1/stream_sample", session, "");
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    for (int i = 0; i < 5000 && s->counters.samples == 0; i++)
+        nap_ms(1);
+    r = result_of(s, sample_once(s, session, ""));
+    CHECK(strstr(r.body, "[6,7,8]"));
+    atomic_store(&fake_step_us, 0);
+    reply_clear(&r);
+    server_close(s);
+}
+
+static void test_a_sample_is_what_was_asked_for(void)
+{
+    char session[64];
+    struct server *s = start_sampler(session);
+    REQUIRE(s);
+    struct reply r = sample_once(s, session, "");
     CHECK_STATUS(r, 200);
     reply_clear(&r);
     r = sample_once(s, session, "");
@@ -249,6 +282,7 @@ int main(void)
     RUN(test_requests_run_in_order_of_number);
     RUN(test_a_retry_is_not_run_twice);
     RUN(test_a_sample_is_what_was_asked_for);
+    RUN(test_a_stream_that_was_left_is_no_result);
     RUN(test_failures_take_their_turn);
     RUN(test_futures_of_nobody);
     RUN(test_who_waits_for_whom);
