@@ -146,6 +146,10 @@ typedef struct tinker_generator tinker_generator;
 /* Asked after each generated token of a sequence: non-zero stops it there.  This is
  * how stop strings work; it also serves streaming.  Called inside generator_step. */
 typedef int tinker_token_callback(void *state, size_t sample, int32_t token, float logprob);
+/* Told before on_token is asked: the k likeliest tokens at that position, as many as
+ * topk_sample_logprobs says.  Borrowed until on_token has returned. */
+typedef void tinker_rivals_callback(void *state, size_t sample, const int32_t *tokens,
+                                    const float *logprobs, size_t k);
 
 typedef struct tinker_generate {
     tinker_adapter *adapter; /* NULL: the base model.  Must outlive the request. */
@@ -163,7 +167,8 @@ typedef struct tinker_generate {
     /* Tokens to score at the positions of the prompt after the first: int64 (n_prompt - 1, K),
      * -1 for none, dense or sparse; NULL: none.  Copied. */
     const tinker_tensor *target_prompt_logprobs;
-    size_t prompt_alt_tokens_k; /* to draw at each of these positions, at the temperature */
+    size_t prompt_alt_tokens_k;        /* to draw at each of these positions, at the temperature */
+    tinker_rivals_callback *on_rivals; /* may be NULL; with the state of on_token */
 } tinker_generate;
 
 TINKER_API tinker_generator *tinker_generator_new(tinker_engine *e, tinker_error *err);

@@ -304,6 +304,7 @@ static bool request_fill(struct request *r, tinker_generator *g, const tinker_ge
     r->adapter = q->adapter;
     r->steps = q->adapter ? (uint64_t)q->adapter->steps : 0;
     r->on_token = q->on_token;
+    r->on_rivals = q->on_rivals;
     r->state = q->state;
     r->n_prompt = q->n_prompt;
     r->rule = rule_of(p);

@@ -60,6 +60,7 @@ struct request {
     const struct model *model; /* of this step */
     const struct lora *lora;
     tinker_token_callback *on_token;
+    tinker_rivals_callback *on_rivals;
     void *state;
 
     struct arena arena; /* prompt, stop tokens, prompt results */

@@ -136,6 +136,9 @@ static void take_token(tinker_generator *g, struct sequence *s, const struct dra
     s->tokens[s->len++] = d->token;
     s->logprobs[at] = d->logprob;
     bool stop = is_stop(r, d->token);
+    if (r->on_rivals != NULL && r->sample_topk > 0)
+        r->on_rivals(r->state, s->index, s->topk_tokens + at * r->sample_topk,
+                     s->topk_logprobs + at * r->sample_topk, r->sample_topk);
     if (r->on_token != NULL && r->on_token(r->state, s->index, d->token, d->logprob) != 0)
         stop = true;
     if (!stop && at + 1 < r->max_new)

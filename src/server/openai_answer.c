@@ -73,7 +73,6 @@ static void put_chat_rival(const struct openai *o, struct json_writer *w, int32_
     json_put_end_object(w);
 }
 
-/* Without rivals a list holds just the token itself, which the API allows. */
 static void put_chat(const struct openai *o, struct json_writer *w, const tinker_sequence *q)
 {
     json_put_key(w, "content");
@@ -86,8 +85,6 @@ static void put_chat(const struct openai *o, struct json_writer *w, const tinker
         for (size_t a = 0; has_rival(q, i, a); a++)
             put_chat_rival(o, w, q->topk_tokens[i * q->topk + a],
                            q->topk_logprobs[i * q->topk + a]);
-        if (!q->topk_tokens && o->top_logprobs > 0)
-            put_chat_rival(o, w, q->tokens[i], q->logprobs[i]);
         json_put_end_array(w);
         json_put_end_object(w);
     }

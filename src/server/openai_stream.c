@@ -14,6 +14,8 @@ struct sequence {
     tinker_text text; /* decoded, not sent yet */
     int32_t *tokens;  /* all so far, with their log probabilities */
     float *logprobs;
+    int32_t *top_tokens; /* and the likeliest where they stand: (n, top_logprobs) */
+    float *top_logprobs;
     size_t n, cap;
     size_t told;   /* log probabilities sent */
     size_t offset; /* characters of the tokens told */
@@ -44,20 +46,41 @@ static void put_head(const struct openai *o, struct json_writer *w)
     json_put_string(w, o->model);
 }
 
-/* Without memory the sequence ends here. */
-static bool keep(struct sequence *q, int32_t token, float logprob)
+static void *grown(void *old, size_t n, bool *ok)
 {
-    if (q->n == q->cap) {
-        size_t cap = q->cap ? q->cap * 2 : 64;
-        int32_t *tokens = realloc(q->tokens, cap * sizeof(*tokens));
-        if (tokens)
-            q->tokens = tokens;
-        float *logprobs = tokens ? realloc(q->logprobs, cap * sizeof(*logprobs)) : NULL;
-        if (!logprobs)
-            return false;
-        q->logprobs = logprobs;
-        q->cap = cap;
+    void *more = realloc(old, n);
+    *ok = *ok && more;
+    return more ? more : old;
+}
+
+/* Room for one token more, with k of the likeliest. */
+static bool make_room(struct sequence *q, size_t k)
+{
+    size_t cap = q->cap ? q->cap * 2 : 64;
+    bool ok = true;
+    if (q->n < q->cap)
+        return true;
+    q->tokens = grown(q->tokens, cap * sizeof(*q->tokens), &ok);
+    q->logprobs = grown(q->logprobs, cap * sizeof(*q->logprobs), &ok);
+    if (k) {
+        q->top_tokens = grown(q->top_tokens, cap * k * sizeof(*q->top_tokens), &ok);
+        q->top_logprobs = grown(q->top_logprobs, cap * k * sizeof(*q->top_logprobs), &ok);
     }
+    if (ok)
+        q->cap = cap;
+    return ok;
+}
+
+static size_t rivals_told(const struct events *e)
+{
+    return e->o->logprobs ? (size_t)e->o->top_logprobs : 0;
+}
+
+/* Without memory the sequence ends here. */
+static bool keep(struct events *e, struct sequence *q, int32_t token, float logprob)
+{
+    if (!make_room(q, rivals_told(e)))
+        return false;
     q->tokens[q->n] = token;
     q->logprobs[q->n++] = logprob;
     return true;
@@ -114,9 +137,13 @@ static void send_piece(struct events *e, size_t i, const char *text, size_t n, c
         json_put_string_n(&w, text, n);
     }
     json_put_key(&w, "logprobs");
+    size_t k = q->top_tokens ? rivals_told(e) : 0;
     const tinker_sequence news = { .tokens = q->tokens + q->told,
                                    .logprobs = q->logprobs ? q->logprobs + q->told : NULL,
-                                   .n = q->n - q->told };
+                                   .n = q->n - q->told,
+                                   .topk_tokens = k ? q->top_tokens + q->told * k : NULL,
+                                   .topk_logprobs = k ? q->top_logprobs + q->told * k : NULL,
+                                   .topk = k };
     openai_put_logprobs(e->o, &w, &news, &q->offset);
     q->told = q->n;
     json_put_key(&w, "finish_reason");
@@ -150,12 +177,24 @@ static void flush(struct events *e, size_t i, bool end)
     q->text.n -= n;
 }
 
+/* Of the token that comes next; without memory for them it ends the sequence: see keep(). */
+static void on_rivals(struct observer *observer, size_t sample, const int32_t *tokens,
+                      const float *logprobs, size_t k)
+{
+    struct events *e = (struct events *)observer;
+    struct sequence *q = &e->sequences[sample];
+    if (k != rivals_told(e) || !make_room(q, k))
+        return;
+    memcpy(q->top_tokens + q->n * k, tokens, k * sizeof(*tokens));
+    memcpy(q->top_logprobs + q->n * k, logprobs, k * sizeof(*logprobs));
+}
+
 static int on_token(struct observer *observer, size_t sample, int32_t token, float logprob)
 {
     struct events *e = (struct events *)observer;
     struct sequence *q = &e->sequences[sample];
     e->n_made++;
-    if (!keep(q, token, logprob))
+    if (!keep(e, q, token, logprob))
         return 1;
     if (!e->o->tools.s && !q->stopped &&
         tinker_decoder_put(q->decoder, &token, 1, &q->text, NULL) == TINKER_OK)
@@ -233,6 +272,8 @@ static void events_free(struct observer *observer)
         tinker_text_clear(&e->sequences[i].text);
         free(e->sequences[i].tokens);
         free(e->sequences[i].logprobs);
+        free(e->sequences[i].top_tokens);
+        free(e->sequences[i].top_logprobs);
     }
     free(e->sequences);
     openai_free(e->o);
@@ -277,7 +318,7 @@ struct observer *openai_observer(struct server *s, const struct openai *o, struc
     struct events *e = calloc(1, sizeof(*e));
     if (!e)
         return NULL;
-    e->observer = (struct observer){ on_token, on_finished, events_free };
+    e->observer = (struct observer){ on_token, on_rivals, on_finished, events_free };
     e->n = (size_t)o->n;
     e->n_prompt = o->prompts[0].n;
     e->o = copy_of(o);

@@ -74,7 +74,7 @@ static struct work *make_work(const struct openai *o, size_t prompt)
     *chunk = (tinker_chunk){ .tokens = tokens, .n_tokens = n };
     r->prompt = (tinker_model_input){ chunk, 1 };
     r->num_samples = o->n;
-    if (o->logprobs && !o->stream) /* the events of a stream tell each token as it comes */
+    if (o->logprobs)
         r->topk_sample_logprobs = (struct wire_opt_int){ 1, o->top_logprobs };
     tinker_sampling_params *p = &r->sampling_params;
     p->max_tokens = o->max_tokens;

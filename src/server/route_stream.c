@@ -27,7 +27,10 @@ struct events {
     struct stream *stream;
     struct part *parts;
     size_t n;
-    bool broken; /* the reader left */
+    size_t topk; /* likeliest tokens that are told with each */
+    const int32_t *top_tokens;
+    const float *top_logprobs; /* of the token that comes next; NULL tokens: none are told */
+    bool broken;               /* the reader left */
 };
 
 static void send_chunk(struct events *e, const struct wire_sample_chunk *c)
@@ -53,15 +56,30 @@ static void send_token(struct events *e, size_t i, int32_t token, float logprob)
                                          .index = p->n++,
                                          .token = token,
                                          .logprob = logprob,
+                                         .topk_tokens = e->top_tokens,
+                                         .topk_logprobs = e->top_logprobs,
+                                         .topk = e->top_tokens ? e->topk : 0,
                                          .text = p->text.s,
                                          .n_text = p->text.n };
     send_chunk(e, &c);
+}
+
+/* Of the token that comes next, which tells them. */
+static void on_rivals(struct observer *observer, size_t sample, const int32_t *tokens,
+                      const float *logprobs, size_t k)
+{
+    struct events *e = (struct events *)observer;
+    (void)sample;
+    e->topk = k;
+    e->top_tokens = tokens;
+    e->top_logprobs = logprobs;
 }
 
 static int on_token(struct observer *observer, size_t sample, int32_t token, float logprob)
 {
     struct events *e = (struct events *)observer;
     send_token(e, sample, token, logprob);
+    e->top_tokens = NULL;
     return e->broken;
 }
 
@@ -71,8 +89,12 @@ static void on_finished(struct observer *observer, const tinker_sample *r, const
     for (size_t i = 0; r && i < r->n_sequences && i < e->n; i++) {
         const tinker_sequence *q = &r->sequences[i];
         /* tokens that were decided without the observer being asked */
-        for (size_t k = (size_t)e->parts[i].n; k < q->n; k++)
-            send_token(e, i, q->tokens[k], q->logprobs ? q->logprobs[k] : 0);
+        for (size_t k = (size_t)e->parts[i].n; k < q->n; k++) {
+            if (q->topk)
+                on_rivals(observer, i, q->topk_tokens + k * q->topk, q->topk_logprobs + k * q->topk,
+                          q->topk);
+            on_token(observer, i, q->tokens[k], q->logprobs ? q->logprobs[k] : 0);
+        }
         const struct wire_sample_chunk c = { .kind = WIRE_CHUNK_FINISHED,
                                              .sequence = (int64_t)i,
                                              .stop_reason = q->stop_reason,
@@ -115,7 +137,10 @@ static struct observer *events_new(struct server *s, tinker_tokenizer *tokenizer
         free(parts);
         return NULL;
     }
-    *e = (struct events){ { on_token, on_finished, events_free }, made, parts, n, false };
+    *e = (struct events){ .observer = { on_token, on_rivals, on_finished, events_free },
+                          .stream = made,
+                          .parts = parts,
+                          .n = n };
     for (size_t i = 0; tokenizer && i < n; i++)
         parts[i].decoder = tinker_decoder_new(tokenizer, NULL, NULL);
     *stream = made;
@@ -125,8 +150,6 @@ static struct observer *events_new(struct server *s, tinker_tokenizer *tokenizer
 /* An option that would change the answer, if a stream could tell of it. */
 static const char *untold_option(const struct wire_sample_request *r)
 {
-    if (r->topk_sample_logprobs.has && r->topk_sample_logprobs.value)
-        return "topk_sample_logprobs";
     if (r->prompt_alt_tokens_k.has && r->prompt_alt_tokens_k.value)
         return "prompt_alt_tokens_k";
     return r->target_prompt_logprobs ? "target_prompt_logprobs" : NULL;

@@ -64,6 +64,14 @@ static int on_token(void *state, size_t sample, int32_t token, float logprob)
     return stop;
 }
 
+static void on_rivals(void *state, size_t sample, const int32_t *tokens, const float *logprobs,
+                      size_t k)
+{
+    struct sample_task *t = state;
+    struct observer *o = t->f->work->observer;
+    o->rivals(o, sample, tokens, logprobs, k);
+}
+
 /* All tokens of the prompt in one array of the arena: made once, for a sample that has to wait
  * comes here again and again. */
 static tinker_status flatten(struct work *w, const int32_t **tokens, size_t *n, tinker_error *err)
@@ -149,6 +157,8 @@ static tinker_status join(struct server *s, struct sample_task *t, struct weight
     }
     if (t->stops || f->work->observer)
         g.on_token = on_token;
+    if (f->work->observer)
+        g.on_rivals = on_rivals;
     return tinker_generator_add(f->base->generator, &g, err);
 }
 

@@ -54,6 +54,9 @@ struct work {
 struct observer {
     /* Non-zero stops the sequence. */
     int (*token)(struct observer *o, size_t sample, int32_t token, float logprob);
+    /* The likeliest tokens where the next one stands, if the request asks for them. */
+    void (*rivals)(struct observer *o, size_t sample, const int32_t *tokens, const float *logprobs,
+                   size_t k);
     void (*finished)(struct observer *o, const tinker_sample *result, const char *error);
     void (*free)(struct observer *o);
 };

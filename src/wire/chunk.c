@@ -5,6 +5,21 @@
 #include <string.h>
 #include "base/err.h"
 
+/* Pairs, as many as there are. */
+static void put_rivals(struct json_writer *w, const struct wire_sample_chunk *c)
+{
+    const float unused = -99999;
+    json_put_key(w, "topk_logprobs");
+    json_put_begin_array(w);
+    for (size_t i = 0; i < c->topk && c->topk_logprobs[i] > unused; i++) {
+        json_put_begin_array(w);
+        json_put_int64(w, c->topk_tokens[i]);
+        json_put_float(w, c->topk_logprobs[i]);
+        json_put_end_array(w);
+    }
+    json_put_end_array(w);
+}
+
 static void put_token(struct json_writer *w, const struct wire_sample_chunk *c)
 {
     json_put_key(w, "index");
@@ -19,6 +34,8 @@ static void put_token(struct json_writer *w, const struct wire_sample_chunk *c)
         json_put_key(w, "logprob");
         json_put_float(w, c->logprob);
     }
+    if (c->topk)
+        put_rivals(w, c);
 }
 
 void wire_put_chunk(struct buf *out, const struct wire_sample_chunk *c)

@@ -94,6 +94,7 @@ def completions(client, sampler, prompt):
     check(len(several.choices) == 2, "completions: several prompts")
 
     pieces, reasons, values, usage = [""] * 3, [None] * 3, [[], [], []], None
+    tops = [[], [], []]
     for e in client.completions.create(n=3, logprobs=1, stream=True,
                                        stream_options={"include_usage": True}, **args):
         usage = e.usage or usage
@@ -101,6 +102,7 @@ def completions(client, sampler, prompt):
             pieces[c.index] += c.text
             reasons[c.index] = c.finish_reason or reasons[c.index]
             values[c.index] += c.logprobs.token_logprobs if c.logprobs else []
+            tops[c.index] += c.logprobs.top_logprobs if c.logprobs else []
     check(pieces == [c.text for c in r.choices], "streamed completions: the same texts",
           f"{pieces} {[c.text for c in r.choices]}")
     check(reasons == [c.finish_reason for c in r.choices]
@@ -108,6 +110,8 @@ def completions(client, sampler, prompt):
           f"{reasons} {usage}")
     check(values == [c.logprobs.token_logprobs for c in r.choices],
           "streamed completions: the same log probabilities", f"{values}")
+    check(tops == [c.logprobs.top_logprobs for c in r.choices],
+          "streamed completions: the same likeliest tokens", f"{tops}")
 
 
 def stops(client, prompt):
@@ -177,6 +181,10 @@ def chat(client, sampler):
           "streamed chat: the same message", f"{said!r} {r.choices[0].message.content!r}")
     check(roles == ["assistant"] and values == content[0],
           "streamed chat: one role, every log probability", f"{roles} {values} {content[0]}")
+    streamed = [[(t.token, t.logprob) for t in one.top_logprobs]
+                for e in client.chat.completions.create(logprobs=True, top_logprobs=3, stream=True, **args)
+                for c in e.choices if c.logprobs for one in c.logprobs.content]
+    check(streamed == tops, "streamed chat: the same likeliest tokens", f"{streamed} {tops}")
 
 
 def adapters(client, service):

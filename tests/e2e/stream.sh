@@ -26,6 +26,11 @@ curl -sSN -H 'Content-Type: application/json' -d "$body" "$TINKER_BASE_URL/api/v
 tap "four tokens and the end, as events" $? "$work/events"
 tail -n 2 "$work/events" | head -n 1 | grep -qx 'data: \[DONE\]'
 tap "the last event says so" $? "$work/events"
+curl -sSN -H 'Content-Type: application/json' -d "${body%?},\"topk_sample_logprobs\":2}" \
+    "$TINKER_BASE_URL/api/v1/stream_sample" >"$work/rivals"
+[ "$(grep -cE '^data: \{.*"logprob":[-0-9.e]+,"topk_logprobs":\[\[[0-9]+,[-0-9.e]+\],\[[0-9]+,[-0-9.e]+\]\]\}$' "$work/rivals")" -eq 4 ] &&
+    [ "$(sed 's/,"topk_logprobs":.*/}/' "$work/rivals")" = "$(cat "$work/events")" ]
+tap "with the two likeliest tokens each where they were asked for, and else the same" $? "$work/rivals"
 curl -sS -o /dev/null -w '%{http_code}' -d '{"num_samples":0}' -H 'Content-Type: application/json' \
     "$TINKER_BASE_URL/api/v1/stream_sample" | grep -qE '^4'
 tap "a malformed request is refused with a status" $?

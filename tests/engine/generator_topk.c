@@ -62,6 +62,59 @@ static void rivals_of_samples_are_those_of_prompts(void)
     tinker_engine_close(e);
 }
 
+struct told {
+    int32_t tokens[SAMPLES][NEW][K];
+    float logprobs[SAMPLES][NEW][K];
+    size_t rivals[SAMPLES], n[SAMPLES];
+};
+
+static void tell_rivals(void *state, size_t sample, const int32_t *tokens, const float *logprobs,
+                        size_t k)
+{
+    struct told *t = state;
+    size_t at = t->rivals[sample]++;
+    CHECK(k == K && at == t->n[sample]); /* before its token */
+    memcpy(t->tokens[sample][at], tokens, sizeof t->tokens[sample][at]);
+    memcpy(t->logprobs[sample][at], logprobs, sizeof t->logprobs[sample][at]);
+}
+
+static int tell_token(void *state, size_t sample, int32_t token, float logprob)
+{
+    struct told *t = state;
+    (void)token;
+    (void)logprob;
+    t->n[sample]++;
+    return 0;
+}
+
+static void rivals_are_told_as_they_come(void)
+{
+    static struct told told;
+    tinker_engine *e = open_engine(2, 0);
+    int32_t prompt[PROMPT];
+    prompt_of(prompt, PROMPT, 4);
+    tinker_sampling_params p = params(NEW, 8, 1);
+    tinker_generate q = { .prompt = prompt,
+                          .n_prompt = PROMPT,
+                          .params = &p,
+                          .num_samples = SAMPLES,
+                          .topk_sample_logprobs = K,
+                          .on_token = tell_token,
+                          .on_rivals = tell_rivals,
+                          .state = &told };
+    tinker_generator *g = tinker_generator_new(e, NULL);
+    const tinker_sample *s = run_one(g, &q);
+    REQUIRE(s != NULL);
+    for (size_t i = 0; i < SAMPLES; i++) {
+        CHECK_INT(told.rivals[i], NEW);
+        CHECK(memcmp(told.tokens[i], s->sequences[i].topk_tokens, sizeof told.tokens[i]) == 0);
+        CHECK(memcmp(told.logprobs[i], s->sequences[i].topk_logprobs, sizeof told.logprobs[i]) ==
+              0);
+    }
+    tinker_generator_free(g);
+    tinker_engine_close(e);
+}
+
 /* They are of the distribution that the token's own value is of. */
 static void rivals_follow_the_temperature(void)
 {
@@ -162,6 +215,7 @@ int main(void)
 {
     write_model();
     RUN(rivals_of_samples_are_those_of_prompts);
+    RUN(rivals_are_told_as_they_come);
     RUN(rivals_follow_the_temperature);
     RUN(only_the_end_of_a_prompt_is_scored);
     RUN(more_than_fits_is_refused);

@@ -336,6 +336,9 @@ int tinker_generator_step(tinker_generator *g, tinker_error *err)
         int32_t token = next >= 0 && next < FAKE_VOCAB ? (int32_t)next : 0;
         r->tokens[r->made] = token;
         r->logprobs[r->made++] = -1.5f;
+        for (size_t i = 0; r->g.on_rivals && r->g.topk_sample_logprobs == 1 && i < r->g.num_samples;
+             i++)
+            r->g.on_rivals(r->g.state, i, &r->tokens[r->made - 1], &r->logprobs[r->made - 1], 1);
         for (size_t i = 0; i < r->g.num_samples; i++)
             if (r->g.on_token && r->g.on_token(r->g.state, i, token, -1.5f))
                 r->stopped = 1;

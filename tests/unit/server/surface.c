@@ -268,8 +268,7 @@ static void test_rivals_of_sampled_tokens_are_told(void)
     r = post(s, "/api/v1/stream_sample",
              "{\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},\"sampling_params\":{},"
              "\"base_model\":\"test/model\",\"topk_sample_logprobs\":1}");
-    CHECK_STATUS(r, 400);
-    CHECK(strstr(r.body, "not told in streams"));
+    CHECK_STATUS(r, 200);
     reply_clear(&r);
     server_close(s);
 }
