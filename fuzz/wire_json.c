@@ -1,7 +1,8 @@
 /* room: wire - any bytes as any described type: no crash, and what is written reads back.
  *
- * The first byte chooses the type and the mode.  A text that is read and can be written
- * must read back and write the same bytes. */
+ * The name of a type, a tab and JSON, as in tests/vectors/wire-json.txt; another name chooses by
+ * its first byte.  Both modes are tried.  A text that is read and can be written must read back
+ * and write the same bytes. */
 #include <stdlib.h>
 #include <string.h>
 #include "wire/wire.h"
@@ -40,22 +41,34 @@ static bool again(const struct wire_type *type, const char *s, size_t n, enum wi
     return status == TINKER_OK;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void twice(const struct wire_type *type, const char *s, size_t n, enum wire_mode mode)
 {
-    if (size < 1)
-        return 0;
-    const struct wire_type *type = wire_type_at((data[0] >> 1) % count_types());
-    enum wire_mode mode = data[0] & 1 ? WIRE_LENIENT : WIRE_STRICT;
     struct buf one, two;
     bool read = false;
     buf_init(&one, 16 << 20);
     buf_init(&two, 16 << 20);
-    if (again(type, (const char *)data + 1, size - 1, mode, &one, &read)) {
+    if (again(type, s, n, mode, &one, &read)) {
         demand(again(type, one.data, one.len, WIRE_LENIENT, &two, &read));
         demand(one.len == two.len && memcmp(one.data, two.data, one.len) == 0);
     }
     buf_clear(&one);
     buf_clear(&two);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    enum { NAME = 64 };
+    char name[NAME] = "";
+    const uint8_t *tab = memchr(data, '\t', size < NAME ? size : NAME);
+    if (!tab)
+        return 0;
+    memcpy(name, data, (size_t)(tab - data));
+    const struct wire_type *type = wire_type_find(name);
+    if (!type)
+        type = wire_type_at(data[0] % count_types());
+    size_t n = size - (size_t)(tab + 1 - data);
+    twice(type, (const char *)tab + 1, n, WIRE_STRICT);
+    twice(type, (const char *)tab + 1, n, WIRE_LENIENT);
     return 0;
 }

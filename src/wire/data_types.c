@@ -184,9 +184,11 @@ static bool check_counts(struct wire_reader *r, const struct tensor_text *t,
         return wire_read_fail(r, "a sparse tensor needs a shape of two dimensions");
     if (t->n_col != out->n)
         return wire_read_fail(r, "expected %zu column indices, got %zu", out->n, t->n_col);
-    if (t->shape[0] < 0 || t->n_crow != (uint64_t)t->shape[0] + 1)
-        return wire_read_fail(r, "expected %lld row pointers, got %zu", (long long)t->shape[0] + 1,
-                              t->n_crow);
+    if (t->shape[0] < 0)
+        return wire_read_fail(r, "the shape holds a negative size");
+    if (t->n_crow != (uint64_t)t->shape[0] + 1)
+        return wire_read_fail(r, "expected %llu row pointers, got %zu",
+                              (unsigned long long)t->shape[0] + 1, t->n_crow);
     return true;
 }
 
