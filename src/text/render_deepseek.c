@@ -160,21 +160,22 @@ static bool is_word(struct jv_str s)
 static void read_calls(struct render_call *c, struct render_parse *p, struct jv_str section)
 {
     static const struct jv_str open = { CALL_BEGIN, sizeof(CALL_BEGIN) - 1 };
-    static const struct jv_str sep = { CALL_SEP, sizeof(CALL_SEP) - 1 };
-    static const struct jv_str close = { CALL_END, sizeof(CALL_END) - 1 };
-    size_t at = 0;
+    struct parse_mark sep = { .what = CALL_SEP }, close = { .what = CALL_END };
+    size_t at = 0, sep_n = strlen(CALL_SEP), close_n = strlen(CALL_END);
     while (!c->x.failed && (at = text_find(section, open, at)) != SIZE_MAX) {
-        size_t name_at = at + open.n, mid = text_find(section, sep, name_at);
-        struct jv_str name = { section.s + name_at, mid == SIZE_MAX ? 0 : mid - name_at };
-        size_t end = mid == SIZE_MAX ? SIZE_MAX : text_find(section, close, mid + sep.n);
-        if (end == SIZE_MAX || !is_word(name)) {
+        size_t name_at = at + open.n, mid = parse_next(&sep, section, name_at);
+        size_t end = mid == SIZE_MAX ? SIZE_MAX : parse_next(&close, section, mid + sep_n);
+        if (end == SIZE_MAX)
+            return; /* nor does anything behind it end */
+        struct jv_str name = { section.s + name_at, mid - name_at };
+        if (!is_word(name)) {
             at = name_at;
             continue;
         }
-        struct jv_str args = { section.s + mid + sep.n, end - mid - sep.n };
-        struct jv_str raw = { section.s + at, end + close.n - at };
+        struct jv_str args = { section.s + mid + sep_n, end - mid - sep_n };
+        struct jv_str raw = { section.s + at, end + close_n - at };
         parse_add_checked(c, p, NULL, name, text_trim(args, NULL, true, true), raw);
-        at = end + close.n;
+        at = end + close_n;
     }
 }
 

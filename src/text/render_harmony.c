@@ -164,7 +164,9 @@ static void add_section(struct render_call *c, struct render_parse *p, struct jv
 
 static void read_sections(struct render_call *c, struct render_parse *p, struct jv_str text)
 {
-    static const char *const ends[] = { "<|end|>", "<|call|>", "<|return|>" };
+    struct parse_mark ends[] = { { .what = "<|end|>" },
+                                 { .what = "<|call|>" },
+                                 { .what = "<|return|>" } };
     size_t at = 0, message;
     while (!c->x.failed && (message = find(text, "<|message|>", at)) != SIZE_MAX) {
         struct jv_str header = { text.s + at, message - at };
@@ -173,10 +175,10 @@ static void read_sections(struct render_call *c, struct render_parse *p, struct 
             header = (struct jv_str){ header.s + start, header.n - start };
         size_t body = message + 11, end = text.n, after = text.n;
         for (size_t i = 0; i < 3; i++) {
-            size_t hit = find(text, ends[i], body);
+            size_t hit = parse_next(&ends[i], text, body);
             if (hit != SIZE_MAX && hit < end) {
                 end = hit;
-                after = hit + strlen(ends[i]);
+                after = hit + strlen(ends[i].what);
             }
         }
         struct jv_str raw = { header.s, (size_t)(text.s + after - header.s) };

@@ -139,14 +139,13 @@ static const char *prefill(const struct render_call *c, const tinker_message *me
 
 /* ---- responses ---- */
 
-/* "functions.NAME:0": false unless it ends in a colon and digits. */
+/* "functions.NAME:0": does it end in a colon and digits? */
 static bool is_call_id(struct jv_str id)
 {
     size_t digits = 0;
     while (digits < id.n && id.s[id.n - 1 - digits] >= '0' && id.s[id.n - 1 - digits] <= '9')
         digits++;
-    return digits > 0 && id.n > digits + 1 && id.s[id.n - digits - 1] == ':' &&
-           !memchr(id.s, '<', id.n);
+    return digits > 0 && id.n > digits + 1 && id.s[id.n - digits - 1] == ':';
 }
 
 static struct jv_str call_name(struct jv_str id)
@@ -162,23 +161,27 @@ static struct jv_str call_name(struct jv_str id)
 static void read_calls(struct render_call *c, struct render_parse *p, struct jv_str section)
 {
     static const struct jv_str open = { "<|tool_call_begin|>", 19 };
-    static const struct jv_str mid = { "<|tool_call_argument_begin|>", 28 };
-    static const struct jv_str close = { "<|tool_call_end|>", 17 };
-    size_t at = 0;
+    struct parse_mark mid = { .what = "<|tool_call_argument_begin|>" };
+    struct parse_mark close = { .what = "<|tool_call_end|>" };
+    size_t at = 0, mid_n = strlen(mid.what), close_n = strlen(close.what);
     while (!c->x.failed && (at = text_find(section, open, at)) != SIZE_MAX) {
-        size_t id_at = at + open.n, sep = text_find(section, mid, id_at);
-        size_t end = sep == SIZE_MAX ? SIZE_MAX : text_find(section, close, sep + mid.n);
-        struct jv_str id = { section.s + id_at, sep == SIZE_MAX ? 0 : sep - id_at };
-        id = text_trim(id, NULL, true, true);
-        if (end == SIZE_MAX || !is_call_id(id)) {
+        size_t id_at = at + open.n, sep = parse_next(&mid, section, id_at);
+        size_t end = sep == SIZE_MAX ? SIZE_MAX : parse_next(&close, section, sep + mid_n);
+        if (end == SIZE_MAX)
+            return; /* nor does anything behind it end */
+        struct jv_str id = { section.s + id_at, sep - id_at };
+        bool plain = !memchr(id.s, '<', id.n);
+        if (plain)
+            id = text_trim(id, NULL, true, true);
+        if (!plain || !is_call_id(id)) {
             at = id_at;
             continue;
         }
-        struct jv_str args = { section.s + sep + mid.n, end - sep - mid.n };
-        struct jv_str raw = { section.s + at, end + close.n - at };
+        struct jv_str args = { section.s + sep + mid_n, end - sep - mid_n };
+        struct jv_str raw = { section.s + at, end + close_n - at };
         parse_add_checked(c, p, parse_cstr(c, id), call_name(id), text_trim(args, NULL, true, true),
                           raw);
-        at = end + close.n;
+        at = end + close_n;
     }
 }
 

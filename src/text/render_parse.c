@@ -162,6 +162,14 @@ static void add_json_call(struct render_call *c, struct render_parse *p, struct 
                        render_dumps(c, args));
 }
 
+size_t parse_next(struct parse_mark *m, struct jv_str text, size_t from)
+{
+    if (!m->known || m->at < from)
+        m->at = text_find(text, (struct jv_str){ m->what, strlen(m->what) }, from);
+    m->known = true;
+    return m->at;
+}
+
 bool parse_between(struct jv_str text, const char *open, const char *close, size_t *at,
                    size_t *begin, struct jv_str *inner)
 {

@@ -49,6 +49,15 @@ tinker_parsed *render_parse_tokens(const tinker_renderer *r, const int32_t *toke
 bool parse_between(struct jv_str text, const char *open, const char *close, size_t *at,
                    size_t *begin, struct jv_str *inner);
 
+/* Where a marker occurs next; looking on from further and further back reads the text once. */
+struct parse_mark {
+    const char *what;
+    bool known;
+    size_t at;
+};
+/* Start of the marker at or after `from`, which never decreases; SIZE_MAX: none. */
+size_t parse_next(struct parse_mark *m, struct jv_str text, size_t from);
+
 /* Qwen's think and tool_call blocks; `frames`: padding around thinking is not content. */
 void qwen_parse(struct render_call *c, struct render_parse *p, bool streaming, bool frames);
 

@@ -357,17 +357,22 @@ static bool is_blank(struct jv_str s)
 /* Parameters of a function block into a dict; the reason when it is malformed. */
 static const char *read_parameters(struct render_call *c, struct jv_str body, struct jv args)
 {
-    static const struct jv_str open = { "<parameter=", 11 }, close = { "</parameter>", 12 };
+    static const struct jv_str open = { "<parameter=", 11 };
+    struct parse_mark close = { .what = "</parameter>" }, line = { .what = "\n" };
+    struct parse_mark bracket = { .what = ">" };
     size_t pos = 0, at = 0;
     while (!c->x.failed && (at = text_find(body, open, at)) != SIZE_MAX) {
-        struct jv_str name;
-        size_t used = tag_name(from(body, at + open.n), &name);
-        size_t value = at + open.n + used;
-        size_t end = used ? text_find(body, close, value) : SIZE_MAX;
-        if (end == SIZE_MAX) {
-            at += open.n;
+        size_t begin = at + open.n, stop = parse_next(&bracket, body, begin);
+        size_t end = stop == SIZE_MAX ? SIZE_MAX : parse_next(&close, body, stop + 1);
+        if (end == SIZE_MAX)
+            break; /* nor does anything behind it end */
+        if (stop == begin || parse_next(&line, body, begin) < stop) {
+            at = begin;
             continue;
         }
+        size_t value = stop + 1;
+        struct jv_str name =
+            text_trim((struct jv_str){ body.s + begin, stop - begin }, NULL, true, true);
         if (!is_blank((struct jv_str){ body.s + pos, at - pos }))
             return "Unexpected non-parameter content inside <function> block";
         if (name.n == 0)
@@ -375,7 +380,7 @@ static const char *read_parameters(struct render_call *c, struct jv_str body, st
         struct jv_str text =
             text_trim((struct jv_str){ body.s + value, end - value }, NULL, true, true);
         jv_put(&c->x, args, jv_strn(name.s, name.n), argument_value(c, text));
-        pos = at = end + close.n;
+        pos = at = end + strlen(close.what);
     }
     return is_blank(from(body, pos)) ? NULL : "Unexpected trailing content inside <function> block";
 }

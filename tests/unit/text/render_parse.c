@@ -235,6 +235,52 @@ static void test_round_trip(void)
     }
 }
 
+/* What a model may write over and over until its context is full: reading it takes about as
+ * long as writing it did, not the square of that. */
+static void test_long_markup(void)
+{
+    static const struct {
+        const char *renderer, *first, *again, *last;
+    } long_cases[] = {
+        { "gpt_oss_no_sysprompt", "", "<|channel|>final<|message|>a<|end|>", "<|return|>" },
+        { "kimi_k25", "<|tool_calls_section_begin|>", "<|tool_call_begin|>",
+          "<|tool_calls_section_end|><|im_end|>" },
+        { "kimi_k25", "<|tool_calls_section_begin|>", "<|tool_call_begin|> ",
+          "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|><|im_end|>" },
+        { "deepseekv3", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>",
+          "<｜tool▁calls▁end｜><｜end▁of▁sentence｜>" },
+        { "deepseekv3", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>",
+          "<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜><｜end▁of▁sentence｜>" },
+        { "qwen3_5", "<tool_call><function=f>",
+          "<parameter=", "</function></tool_call><|im_end|>" },
+        { "qwen3_5", "<tool_call><function=f>", "<parameter=a>",
+          "</function></tool_call><|im_end|>" },
+        { "qwen3_5", "<tool_call><function=f>",
+          "<parameter=", "\n></parameter></function></tool_call><|im_end|>" },
+    };
+    for (size_t i = 0; i < sizeof(long_cases) / sizeof(*long_cases); i++) {
+        struct buf text;
+        tinker_error err = { .message = "" };
+        tinker_tokens ids = TINKER_TOKENS_INIT;
+        tinker_encode_options opts = TINKER_ENCODE_OPTIONS_INIT;
+        tinker_renderer *r = tinker_renderer_new(long_cases[i].renderer, tokenizer, NULL, &err);
+        REQUIRE(r);
+        buf_init(&text, SIZE_MAX);
+        buf_puts(&text, long_cases[i].first);
+        for (int k = 0; k < 60000; k++)
+            buf_puts(&text, long_cases[i].again);
+        buf_puts(&text, long_cases[i].last);
+        opts.special = TINKER_SPECIAL_PARSE;
+        CHECK_INT(tinker_tokenizer_encode(tokenizer, text.data, text.len, &opts, &ids, &err), 0);
+        tinker_parsed *p = tinker_renderer_parse(r, ids.ids, ids.n, &err);
+        CHECK(p != NULL);
+        tinker_parsed_free(p);
+        tinker_tokens_clear(&ids);
+        buf_clear(&text);
+        tinker_renderer_free(r);
+    }
+}
+
 int main(void)
 {
     if (!fixture_open())
@@ -244,6 +290,7 @@ int main(void)
     RUN(test_stream);
     RUN(test_stream_state);
     RUN(test_round_trip);
+    RUN(test_long_markup);
     tinker_tokenizer_free(tokenizer);
     return tap_done();
 }
