@@ -49,6 +49,7 @@ struct jv jinja_replace(struct jx *x, struct jv_str s, struct jv_str from, struc
         jx_fail(x, "replace needs something to look for");
         return jv_undefined(NULL);
     }
+    jx_step(x, text_find_steps(s, from));
     for (; max != 0 && jx_step(x, 1); max--) {
         size_t hit = text_find(s, from, at);
         if (hit == SIZE_MAX)
@@ -122,6 +123,7 @@ struct jv jinja_split(struct jx *x, struct jv_str s, struct jv sep, int64_t max,
     struct jv out = jv_list_new(x);
     if (sep.str.n == 0)
         jx_fail(x, "empty separator");
+    jx_step(x, text_find_steps(s, sep.str));
     while (!x->failed && jx_step(x, 1)) {
         size_t hit = max >= 0 && (int64_t)out.list->n == max ? SIZE_MAX
                      : from_right                            ? text_rfind(s, sep.str)
@@ -246,6 +248,8 @@ static struct jv m_find(struct jx *x, struct jv self, struct jv_str name,
                         const struct jinja_args *args)
 {
     struct jv_str what = want_text(x, args, 0);
+    if (!jx_step(x, text_find_steps(self.str, what)))
+        return jv_int(-1);
     size_t at = name.s[0] == 'r' ? text_rfind(self.str, what) : text_find(self.str, what, 0);
     if (at == SIZE_MAX)
         return jv_int(-1);
@@ -260,6 +264,7 @@ static struct jv m_count(struct jx *x, struct jv self, struct jv_str name,
     struct jv_str what = want_text(x, args, 0);
     if (what.n == 0)
         return jv_int((int64_t)text_length(self.str) + 1);
+    jx_step(x, text_find_steps(self.str, what));
     for (size_t at = 0; what.n > 0 && jx_step(x, 1); at += what.n, count++) {
         at = text_find(self.str, what, at);
         if (at == SIZE_MAX)
@@ -295,7 +300,9 @@ static struct jv m_partition(struct jx *x, struct jv self, struct jv_str name,
 {
     bool right = name.s[0] == 'r';
     struct jv_str s = self.str, sep = want_text(x, args, 0);
-    size_t at = right ? text_rfind(s, sep) : text_find(s, sep, 0);
+    size_t at = SIZE_MAX;
+    if (jx_step(x, text_find_steps(s, sep)))
+        at = right ? text_rfind(s, sep) : text_find(s, sep, 0);
     struct jv out = jv_list_new(x);
     if (x->failed)
         return out;

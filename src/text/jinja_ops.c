@@ -209,8 +209,8 @@ static bool contains(struct jx *x, struct jv item, struct jv in)
     if (in.kind == JV_STRING) {
         if (item.kind != JV_STRING)
             return jx_fail(x, "'in <string>' requires a string, not %s", jv_type_name(item));
-        jx_step(x, 1 + in.str.n / 64);
-        return text_find(in.str, item.str, 0) != SIZE_MAX;
+        return jx_step(x, text_find_steps(in.str, item.str)) &&
+               text_find(in.str, item.str, 0) != SIZE_MAX;
     }
     if (jv_is_map(in))
         return jv_find(in, item) != NULL;

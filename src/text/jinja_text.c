@@ -78,6 +78,11 @@ size_t text_find(struct jv_str s, struct jv_str what, size_t from)
     return SIZE_MAX;
 }
 
+uint64_t text_find_steps(struct jv_str s, struct jv_str what)
+{
+    return 1 + (uint64_t)(s.n / 64 + 1) * (what.n / 64 + 1);
+}
+
 size_t text_rfind(struct jv_str s, struct jv_str what)
 {
     if (what.n > s.n)

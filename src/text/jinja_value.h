@@ -148,6 +148,8 @@ struct jv_str text_trim(struct jv_str s, const char *chars, bool left,
 /* Offset of the first (last) occurrence of what in s from offset `from`; SIZE_MAX: none. */
 size_t text_find(struct jv_str s, struct jv_str what, size_t from);
 size_t text_rfind(struct jv_str s, struct jv_str what);
+/* Steps that looking for `what` may be worth at worst, when it nearly occurs everywhere. */
+uint64_t text_find_steps(struct jv_str s, struct jv_str what);
 bool text_starts(struct jv_str s, const char *prefix);
 bool text_ends(struct jv_str s, const char *suffix);
 enum text_case { TEXT_LOWER, TEXT_UPPER, TEXT_CAPITALIZE, TEXT_TITLE, TEXT_WORDS };

@@ -155,6 +155,15 @@ static void test_output(void)
 static const struct {
     const char *source, *want;
 } refused[] = {
+    /* what nearly occurs everywhere takes long to look for, and is counted so */
+    { "{{ ('a' * 150000 ~ 'b') in ('a' * 400000) }}",
+      "chat template: line 1: over the limit of 10000000 steps" },
+    { "{{ ('a' * 400000).split('a' * 150000 ~ 'b') }}",
+      "chat template: line 1: over the limit of 10000000 steps" },
+    { "{{ ('a' * 400000).replace('a' * 150000 ~ 'b', '') }}",
+      "chat template: line 1: over the limit of 10000000 steps" },
+    { "{{ ('a' * 400000).find('a' * 150000 ~ 'b') }}",
+      "chat template: line 1: over the limit of 10000000 steps" },
     { "{{ 'abcabc'.find('c', 3) }}", "chat template: line 1: find takes at most 1 arguments here" },
     { "{{ ','.join([1]) }}", "chat template: line 1: join: item 0 is not a string but int" },
     { "{{ nope|int }}", "chat template: line 1: 'nope' is undefined" },
