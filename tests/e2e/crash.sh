@@ -24,6 +24,7 @@ tap "the server stops cleanly" $?
 rm -rf "$work/data"
 serve_start --model "tinker/tiny=$model"
 serve_port=${TINKER_BASE_URL##*:}
+: >"$work/storm.out" # there before it is looked at
 "$work/crash" "$steps" >"$work/storm.out" 2>"$work/storm.err" &
 run=$!
 killed=0
