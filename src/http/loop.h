@@ -34,7 +34,7 @@ void loop_drain(struct loop *l); /* after that: run what was posted too late for
 void loop_free(struct loop *l);  /* after its thread has ended, and nobody posts; joins */
 
 struct clock *loop_clock(const struct loop *l);
-int64_t loop_now_ns(struct loop *l);
+int64_t loop_now_ns(struct loop *l); /* on its thread: when this step began */
 bool loop_on_thread(const struct loop *l);
 void loop_post(struct loop *l, struct loop_task *t);
 void loop_wake(struct loop *l); /* any thread; look at the clock again */
