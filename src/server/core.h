@@ -48,6 +48,7 @@ struct session {
     struct future *first_sample, *last_sample; /* waiting samples in order of arrival */
     struct session *next_waiting;              /* sessions with waiting samples */
     bool waiting, expired;
+    bool direct; /* of requests that name none: clients cannot name it either */
     bool in_use; /* for the round of the sweeper that looks for what can go */
 };
 

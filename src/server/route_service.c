@@ -132,7 +132,7 @@ void route_heartbeat(struct server *s, struct request *req, struct response *res
         return;
     pthread_mutex_lock(&s->lock);
     struct session *v = core_session_locked(s, in.session_id);
-    bool alive = v && !v->expired && strcmp(v->owner, req->user) == 0;
+    bool alive = v && !v->expired && !v->direct && strcmp(v->owner, req->user) == 0;
     if (alive)
         v->seen_ns = clock_now_ns(s->clock);
     pthread_mutex_unlock(&s->lock);

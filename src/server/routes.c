@@ -419,7 +419,7 @@ struct session *route_session(struct server *s, struct request *req, const char 
 {
     pthread_mutex_lock(&s->lock);
     struct session *v = core_session_locked(s, id);
-    if (v && (v->expired || strcmp(v->owner, req->user) != 0))
+    if (v && (v->expired || v->direct || strcmp(v->owner, req->user) != 0))
         v = NULL;
     pthread_mutex_unlock(&s->lock);
     return v;

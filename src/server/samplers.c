@@ -86,8 +86,10 @@ struct session *samplers_direct_session(struct server *s, const char *user)
     struct session *v = core_session_locked(s, id);
     if (!v)
         v = core_add_session_locked(s, id, user);
-    if (v)
+    if (v) {
+        v->direct = true;
         v->seen_ns = INT64_MAX;
+    }
     pthread_mutex_unlock(&s->lock);
     return v;
 }

@@ -446,6 +446,25 @@ static void test_sessions_end(void)
     server_close(s);
 }
 
+/* What belongs to requests without a session would end without further heartbeats. */
+static void test_the_session_of_nobody_cannot_be_named(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    struct reply r = result_of(s, sample(s, 1));
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    r = post(s, "/api/v1/session_heartbeat", "{\"session_id\":\"direct:local\"}");
+    CHECK_STATUS(r, 404);
+    reply_clear(&r);
+    r = post(s, "/api/v1/create_model",
+             "{\"session_id\":\"direct:local\",\"model_seq_id\":0,\"base_model\":\"test/model\","
+             "\"lora_config\":{\"rank\":8}}");
+    CHECK_STATUS(r, 404);
+    reply_clear(&r);
+    server_close(s);
+}
+
 static void test_a_gap_is_not_waited_for_ever(void)
 {
     char session[64], model[96];
@@ -614,6 +633,7 @@ int main(void)
     RUN(test_no_tokenizer_no_text);
     RUN(test_streams_end_with_the_server);
     RUN(test_sessions_end);
+    RUN(test_the_session_of_nobody_cannot_be_named);
     RUN(test_a_gap_is_not_waited_for_ever);
     RUN(test_checkpoints_expire);
     RUN(test_a_checkpoint_that_gets_more_time_stays);
