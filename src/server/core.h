@@ -208,8 +208,8 @@ void queue_return_sample_locked(struct server *s, struct future *f);
 void queue_done_locked(struct server *s, struct future *f);
 /* Fail what waits behind a number that never came; the failed are returned as a list. */
 struct future *queue_expire_gaps_locked(struct server *s, int64_t now_ns);
-/* Take a waiting sample out of its line. */
-void queue_remove_sample_locked(struct server *s, struct future *f);
+/* Take a waiting sample out of its line; false: somebody else has done so. */
+bool queue_remove_sample_locked(struct server *s, struct future *f);
 /* Take all waiting futures of a session or model out of the queues, as a list. */
 struct future *queue_drop_session_locked(struct server *s, struct session *session);
 struct future *queue_drop_model_locked(struct server *s, struct model *m);

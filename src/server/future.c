@@ -70,6 +70,9 @@ void future_fail(struct server *s, struct future *f, int category, const char *f
         }
     }
     log_line(s->log, LOG_INFO, "%s %s failed: %s", work_kind_name(f->kind), f->id, text);
+    struct observer *o = f->work ? f->work->observer : NULL;
+    if (o)
+        o->finished(o, NULL, text);
     char *message = strdup(text);
     future_finish(s, f, true, message, message ? strlen(message) : 0, false, category);
 }

@@ -261,7 +261,7 @@ struct future *queue_next_sample_locked(struct server *s, bool idle)
     return f;
 }
 
-void queue_remove_sample_locked(struct server *s, struct future *f)
+bool queue_remove_sample_locked(struct server *s, struct future *f)
 {
     struct session *v = f->session;
     struct future **p = &v->first_sample, *prev = NULL;
@@ -270,7 +270,7 @@ void queue_remove_sample_locked(struct server *s, struct future *f)
         p = &(*p)->next;
     }
     if (!*p)
-        return;
+        return false;
     *p = f->next;
     if (v->last_sample == f)
         v->last_sample = prev;
@@ -278,6 +278,7 @@ void queue_remove_sample_locked(struct server *s, struct future *f)
         leave_line_locked(s, v);
     f->next = NULL;
     count_out_locked(s, f);
+    return true;
 }
 
 struct future *queue_drop_session_locked(struct server *s, struct session *session)

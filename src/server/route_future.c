@@ -195,16 +195,15 @@ void route_cancel_future(struct server *s, struct request *req, struct response 
     pthread_mutex_lock(&s->lock);
     struct future *f = core_future_locked(s, in.request_id);
     bool found = f && strcmp(f->owner, req->user) == 0;
-    bool waiting = found && f->kind == WORK_SAMPLE && f->state == FUTURE_WAITING;
-    if (waiting) {
-        queue_remove_sample_locked(s, f);
-    } else if (found && f->kind == WORK_SAMPLE && f->state == FUTURE_RUNNING) {
+    bool waited = found && f->kind == WORK_SAMPLE && f->state == FUTURE_WAITING &&
+                  queue_remove_sample_locked(s, f);
+    if (found && f->kind == WORK_SAMPLE && f->state == FUTURE_RUNNING) {
         f->canceled = true;
         s->drops++;
         pthread_cond_signal(&s->work_ready);
     }
     pthread_mutex_unlock(&s->lock);
-    if (waiting)
+    if (waited)
         future_fail(s, f, TINKER_CATEGORY_USER, "the sample was canceled");
     if (found)
         response_no_content(res);

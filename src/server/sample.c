@@ -47,8 +47,6 @@ static void leave(struct server *s, struct sampling *g, struct sample_task *t)
 
 static void fail_sample(struct server *s, struct future *f, const tinker_error *err)
 {
-    if (f->work->observer)
-        f->work->observer->finished(f->work->observer, NULL, err->message);
     future_fail(s, f, future_category(err), "%s", err->message);
 }
 
@@ -263,14 +261,14 @@ static void finish(struct server *s, struct future *f, const tinker_sample *r)
     tinker_error err = { 0 };
     size_t n;
     count_tokens(s, r, f->work);
-    if (f->work->observer)
-        f->work->observer->finished(f->work->observer, r, NULL);
     buf_init(&b, (size_t)1 << 30);
     if (wire_encode_sample_response(r, &b, &err) != TINKER_OK) {
         buf_clear(&b);
-        future_fail(s, f, future_category(&err), "%s", err.message);
+        fail_sample(s, f, &err);
         return;
     }
+    if (f->work->observer)
+        f->work->observer->finished(f->work->observer, r, NULL);
     char *data = buf_detach(&b, &n);
     future_finish(s, f, false, data, n, true, 0);
 }

@@ -50,7 +50,8 @@ struct work {
     char refused[384];
 };
 
-/* Somebody who follows a sample while it is made.  Called on the engine thread. */
+/* Somebody who follows a sample while it is made.  Called on the engine thread; a sample that
+ * fails before it was begun is finished on another. */
 struct observer {
     /* Non-zero stops the sequence. */
     int (*token)(struct observer *o, size_t sample, int32_t token, float logprob);

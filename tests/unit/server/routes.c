@@ -187,6 +187,54 @@ static void test_a_stream_that_was_left_is_no_result(void)
     server_close(s);
 }
 
+/* All that a stream brings until its end, by a reader who stays. */
+static void read_all(struct stream *flow, char *out, size_t size)
+{
+    size_t n = 0;
+    for (int i = 0; i < 5000 && n + 1 < size; i++) {
+        ssize_t k = stream_read(flow, out + n, size - 1 - n);
+        if (k < 0)
+            break;
+        n += (size_t)k;
+        if (!k)
+            nap_ms(1);
+    }
+    out[n] = 0;
+}
+
+static void test_a_stream_that_never_began_tells_why(void)
+{
+    char session[64], path[128], body[300], text[2000];
+    struct server *s = start_sampler(session);
+    REQUIRE(s);
+    atomic_store(&fake_step_us, 100000); /* the first one keeps the engine for a while */
+    struct reply r = sample_once(s, session, "");
+    reply_clear(&r);
+    snprintf(body, sizeof(body),
+             "{\"sampling_session_id\":\"%s:sample:0\",\"seq_id\":8,\"prompt\":{\"chunks\":[{"
+             "\"tokens\":[5]}]},\"sampling_params\":{\"max_tokens\":3}}",
+             session);
+    struct request req = {
+        .method = "POST", .path = "/api/v1/stream_sample", .body = body, .n_body = strlen(body)
+    };
+    struct response res;
+    arena_init(&req.arena, 1 << 20);
+    response_init(&res);
+    routes_handle(s, &req, &res);
+    REQUIRE(res.stream);
+    snprintf(path, sizeof(path), "/api/v1/sessions/%s/finish", session);
+    r = post(s, path, "%s", "");
+    CHECK_STATUS(r, 204);
+    reply_clear(&r);
+    atomic_store(&fake_step_us, 0);
+    read_all(res.stream, text, sizeof(text));
+    CHECK(strstr(text, "the session has expired"));
+    CHECK(strstr(text, "[DONE]"));
+    stream_unref(res.stream);
+    arena_clear(&req.arena);
+    server_close(s);
+}
+
 static void test_a_sample_is_what_was_asked_for(void)
 {
     char session[64];
@@ -283,6 +331,7 @@ int main(void)
     RUN(test_a_retry_is_not_run_twice);
     RUN(test_a_sample_is_what_was_asked_for);
     RUN(test_a_stream_that_was_left_is_no_result);
+    RUN(test_a_stream_that_never_began_tells_why);
     RUN(test_failures_take_their_turn);
     RUN(test_futures_of_nobody);
     RUN(test_who_waits_for_whom);
