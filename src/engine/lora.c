@@ -48,17 +48,30 @@ void lora_forward_set(struct threads *t, const struct lora *l, const struct lora
     linear_nt_set(t, up, count, n, l->rank, l->scale, 1);
 }
 
-void lora_backward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *da,
-                   float *db, float *dx, float *dxa, const float *dy, const float *x,
-                   const float *xa, size_t n, size_t out, size_t in)
+void lora_backward_input(struct threads *t, const struct lora *l, const struct lora_pair *p,
+                         float *dx, float *dxa, const float *dy, size_t n, size_t out, size_t in)
 {
     if (!p->a)
         return;
     linear_nn(t, dxa, dy, p->b, n, l->rank, out, l->scale, 0);
-    if (db)
-        linear_tn(t, db, dy, xa, n, out, l->rank, l->scale, 1);
-    if (da)
-        linear_tn(t, da, dxa, x, n, l->rank, in, 1, 1);
     if (dx)
         linear_nn(t, dx, dxa, p->a, n, in, l->rank, 1, 1);
+}
+
+void lora_backward_factors(struct threads *t, const struct lora *l, const struct lora_pair *p,
+                           float *da, float *db, const float *dxa, const float *dy, const float *x,
+                           const float *xa, size_t n, size_t out, size_t in)
+{
+    if (p->a && db)
+        linear_tn(t, db, dy, xa, n, out, l->rank, l->scale, 1);
+    if (p->a && da)
+        linear_tn(t, da, dxa, x, n, l->rank, in, 1, 1);
+}
+
+void lora_backward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *da,
+                   float *db, float *dx, float *dxa, const float *dy, const float *x,
+                   const float *xa, size_t n, size_t out, size_t in)
+{
+    lora_backward_input(t, l, p, dx, dxa, dy, n, out, in);
+    lora_backward_factors(t, l, p, da, db, dxa, dy, x, xa, n, out, in);
 }

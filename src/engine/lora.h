@@ -46,5 +46,11 @@ void lora_forward_set(struct threads *t, const struct lora *l, const struct lora
 void lora_backward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *da,
                    float *db, float *dx, float *dxa, const float *dy, const float *x,
                    const float *xa, size_t n, size_t out, size_t in);
+/* Its two halves: dxa and dx of some rows, then the factors' gradients over all of them. */
+void lora_backward_input(struct threads *t, const struct lora *l, const struct lora_pair *p,
+                         float *dx, float *dxa, const float *dy, size_t n, size_t out, size_t in);
+void lora_backward_factors(struct threads *t, const struct lora *l, const struct lora_pair *p,
+                           float *da, float *db, const float *dxa, const float *dy, const float *x,
+                           const float *xa, size_t n, size_t out, size_t in);
 
 #endif

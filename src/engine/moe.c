@@ -32,7 +32,8 @@ static size_t acts_layout(struct moe_acts *m, const struct model_config *c, size
     m->entry = take_ints(&mem, &used, entries);
     m->row = take_ints(&mem, &used, entries);
     m->start = take_ints(&mem, &used, c->experts + 1);
-    m->active = take_ints(&mem, &used, c->experts);
+    m->part = take_ints(&mem, &used, c->experts + entries / MOE_PART);
+    m->owner = take_ints(&mem, &used, c->experts + entries / MOE_PART);
     m->x = take(&mem, &used, entries * c->hidden);
     m->y = take(&mem, &used, entries * c->hidden);
     return used;
@@ -148,18 +149,20 @@ static void group(const struct model_config *c, struct moe_acts *m, size_t rows)
     for (size_t e = c->experts; e > 0; e--) /* starts have become ends */
         m->start[e] = m->start[e - 1];
     m->start[0] = 0;
-    size_t active = 0;
+    size_t parts = 0;
     for (size_t e = 0; e < c->experts; e++)
-        if (m->start[e + 1] > m->start[e])
-            m->active[active++] = (uint32_t)e;
+        for (uint32_t first = m->start[e]; first < m->start[e + 1]; first += MOE_PART) {
+            m->part[parts] = first;
+            m->owner[parts++] = (uint32_t)e;
+        }
 }
 
-size_t moe_active(const struct model_config *c, const struct moe_acts *m)
+size_t moe_parts(const struct model_config *c, const struct moe_acts *m)
 {
-    size_t active = 0;
+    size_t parts = 0;
     for (size_t e = 0; e < c->experts; e++)
-        active += m->start[e + 1] > m->start[e];
-    return active;
+        parts += (m->start[e + 1] - m->start[e] + MOE_PART - 1) / MOE_PART;
+    return parts;
 }
 
 /* Add the LoRA part of one linear of an expert to its entries [first, end), run by run of
@@ -184,31 +187,29 @@ static void add_lora(const struct moe_job *j, size_t expert, enum linear_id id, 
     }
 }
 
-static void expert_linear(const struct moe_job *j, size_t expert, enum linear_id id, float *y,
-                          const float *x)
+static void part_linear(const struct moe_job *j, const struct moe_part *p, enum linear_id id,
+                        float *y, const float *x)
 {
-    const struct linear *l = moe_linear(&j->b->model->layers[j->layer], expert, id);
-    size_t first = j->a->moe.start[expert], end = j->a->moe.start[expert + 1];
-    gemm_forward(y + first * l->out, x + first * l->in, l->w, end - first, 0, 0, l->out);
-    add_lora(j, expert, id, y, x, first, end);
+    const struct linear *l = moe_linear(&j->b->model->layers[j->layer], p->expert, id);
+    gemm_forward(y + p->first * l->out, x + p->first * l->in, l->w, p->n, 0, 0, l->out);
+    add_lora(j, p->expert, id, y, x, p->first, p->first + p->n);
 }
 
-static void expert_slice(void *arg, size_t begin, size_t end)
+static void part_slice(void *arg, size_t begin, size_t end)
 {
     const struct moe_job *j = arg;
     const struct model_config *c = &j->b->model->config;
     struct acts *a = j->a;
     struct moe_acts *m = &a->moe;
     for (size_t at = begin; at < end; at++) {
-        size_t e = m->active[at], size = c->expert_size;
-        size_t first = m->start[e], n = m->start[e + 1] - first;
-        for (size_t i = first; i < first + n; i++)
+        struct moe_part p = moe_part(m, at);
+        size_t first = p.first * c->expert_size;
+        for (size_t i = p.first; i < p.first + p.n; i++)
             memcpy(m->x + i * c->hidden, a->n2 + m->row[i] * c->hidden, c->hidden * sizeof(float));
-        expert_linear(j, e, LINEAR_GATE, a->gate, m->x);
-        expert_linear(j, e, LINEAR_UP, a->up, m->x);
-        vec_ops()->silu(a->act + first * size, a->gate + first * size, a->up + first * size,
-                        n * size);
-        expert_linear(j, e, LINEAR_DOWN, m->y, a->act);
+        part_linear(j, &p, LINEAR_GATE, a->gate, m->x);
+        part_linear(j, &p, LINEAR_UP, a->up, m->x);
+        vec_ops()->silu(a->act + first, a->gate + first, a->up + first, p.n * c->expert_size);
+        part_linear(j, &p, LINEAR_DOWN, m->y, a->act);
     }
 }
 
@@ -237,6 +238,6 @@ void moe_forward(const struct block *b, size_t layer, struct acts *a, float *y)
     linear_forward(b->threads, &router, a->n2, rows);
     threads_run(b->threads, rows, ROW_GRAIN, route_slice, &job);
     group(c, &a->moe, rows);
-    threads_run(b->threads, moe_active(c, &a->moe), 1, expert_slice, &job);
+    threads_run(b->threads, moe_parts(c, &a->moe), 1, part_slice, &job);
     threads_run(b->threads, rows, ROW_GRAIN, combine_slice, &job);
 }

@@ -5,8 +5,9 @@
  *   y = sum over the kept experts e of w_e down_e(silu(gate_e n2) * up_e n2)
  *
  * A row that goes to an expert is an entry.  Entries lie grouped by expert, rows ascending
- * within a group; an expert works on its group alone, on one thread, so experts are what
- * runs in parallel.  What a row computes does not depend on the other rows of a group. */
+ * within a group.  Parts of groups are what runs in parallel: what a row computes does not
+ * depend on the other rows of its group, and an expert that many rows want is not left to one
+ * thread.  Sums over a group, the gradients of its parameters, are not split. */
 #ifndef ENGINE_MOE_H
 #define ENGINE_MOE_H
 
@@ -26,7 +27,8 @@ struct moe_acts {
     uint32_t *entry;  /* (rows, used): where the row lies in the group of that expert */
     uint32_t *row;    /* (entries): the way back */
     uint32_t *start;  /* (experts + 1): first entry of each group */
-    uint32_t *active; /* (experts): those with entries, ascending; see moe_active() */
+    uint32_t *part;   /* (see moe_parts()): first entry of each part of a group, ascending */
+    uint32_t *owner;  /* its expert */
     float *x, *y;     /* (entries, hidden): inputs and outputs of the experts */
 };
 
@@ -53,9 +55,21 @@ void moe_backward(const struct block *b, size_t layer, const struct acts *a, con
 
 /* ---- for moe_backward.c ------------------------------------------------------------------ */
 
-/* How many experts have entries: few of many when a token is decoded, so that slices of all
- * experts would give one thread most of the work. */
-size_t moe_active(const struct model_config *c, const struct moe_acts *m);
+/* How many parts there are: at most MOE_PART entries of one expert each, whole tiles of them. */
+enum { MOE_PART = 96 };
+size_t moe_parts(const struct model_config *c, const struct moe_acts *m);
+
+struct moe_part {
+    size_t expert, first, n; /* entries [first, first + n) */
+    int leads;               /* is the first one of its expert */
+};
+
+static inline struct moe_part moe_part(const struct moe_acts *m, size_t i)
+{
+    size_t expert = m->owner[i], first = m->part[i], left = m->start[expert + 1] - first;
+    return (struct moe_part){ expert, first, left < MOE_PART ? left : MOE_PART,
+                              first == m->start[expert] };
+}
 
 static inline const struct linear *moe_linear(const struct layer *l, size_t expert,
                                               enum linear_id id)

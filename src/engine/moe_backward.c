@@ -68,57 +68,89 @@ static void spread_slice(void *arg, size_t begin, size_t end)
     }
 }
 
-/* Gradients of one linear of an expert over its entries, and the LoRA part of dx.  dx must
- * hold the base part already.  Factors that other experts share are left out. */
-static void expert_grads(const struct moe_job *j, size_t expert, enum linear_id id, const float *dy,
-                         const float *x, float *dx)
+static struct lora_pair factors(const struct moe_job *j, size_t expert, enum linear_id id)
+{
+    return lora_expert(lora_pair(j->g->lora, j->layer, id), expert);
+}
+
+static float *dxa_of(const struct moe_job *j, enum linear_id id, size_t first)
+{
+    return j->s->moe.dxa[id - LINEAR_GATE] + first * j->b->rank;
+}
+
+/* dx (+)= dy W over the entries of one part. */
+static void part_base(const struct moe_job *j, const struct moe_part *p, enum linear_id id,
+                      const float *dy, float *dx, int accumulate)
+{
+    const struct linear *l = moe_linear(&j->b->model->layers[j->layer], p->expert, id);
+    gemm_backward(dx + p->first * l->in, dy + p->first * l->out, l->w, p->n, accumulate, 0, l->in);
+}
+
+/* The LoRA part of dx, which holds the base part already, and dxa. */
+static void part_lora(const struct moe_job *j, const struct moe_part *p, enum linear_id id,
+                      const float *dy, float *dx)
+{
+    const struct linear *l = moe_linear(&j->b->model->layers[j->layer], p->expert, id);
+    if (!j->g->lora)
+        return;
+    struct lora_pair pair = factors(j, p->expert, id);
+    lora_backward_input(NULL, j->g->lora, &pair, dx + p->first * l->in, dxa_of(j, id, p->first),
+                        dy + p->first * l->out, p->n, l->out, l->in);
+}
+
+static void part_slice(void *arg, size_t begin, size_t end)
+{
+    const struct moe_job *j = arg;
+    const struct acts *a = j->a;
+    struct back *s = j->s;
+    size_t size = j->b->model->config.expert_size;
+    for (size_t at = begin; at < end; at++) {
+        struct moe_part p = moe_part(&a->moe, at);
+        size_t first = p.first * size;
+        part_base(j, &p, LINEAR_DOWN, s->moe.dy, s->dup, 0);
+        part_lora(j, &p, LINEAR_DOWN, s->moe.dy, s->dup);
+        vec_ops()->silu_backward(s->dgate + first, s->dup + first, a->gate + first, a->up + first,
+                                 p.n * size);
+        part_base(j, &p, LINEAR_GATE, s->dgate, s->moe.dx, 0);
+        part_base(j, &p, LINEAR_UP, s->dup, s->moe.dx, 1);
+        part_lora(j, &p, LINEAR_GATE, s->dgate, s->moe.dx);
+        part_lora(j, &p, LINEAR_UP, s->dup, s->moe.dx);
+    }
+}
+
+/* Gradients of one linear of an expert over all its entries.  Factors that other experts share
+ * are left out. */
+static void expert_gradient(const struct moe_job *j, size_t expert, enum linear_id id)
 {
     const struct linear *l = moe_linear(&j->b->model->layers[j->layer], expert, id);
     const struct grads *g = j->g;
+    const struct back *s = j->s;
     size_t first = j->a->moe.start[expert], n = j->a->moe.start[expert + 1] - first;
-    dy += first * l->out;
-    x += first * l->in;
-    dx += first * l->in;
+    const float *x = (id == LINEAR_DOWN ? j->a->act : j->a->moe.x) + first * l->in;
+    const float *dy = (id == LINEAR_DOWN   ? s->moe.dy
+                       : id == LINEAR_GATE ? s->dgate
+                                           : s->dup) +
+                      first * l->out;
     if (!g->lora) {
         int index = g->params->layers[j->layer].experts + (int)(expert * EXPERT_LINEARS) +
                     (id - LINEAR_GATE);
         linear_gradient(NULL, grads_param(g, index), NULL, dy, x, n, l->out, l->in);
         return;
     }
-    size_t rank = j->b->rank;
-    struct lora_pair p = lora_expert(lora_pair(g->lora, j->layer, id), expert);
-    lora_backward(NULL, g->lora, &p, id == LINEAR_DOWN ? grads_lora(g, p.a) : NULL,
-                  id == LINEAR_DOWN ? NULL : grads_lora(g, p.b), dx,
-                  j->s->moe.dxa[id - LINEAR_GATE] + first * rank, dy, x,
-                  j->a->xa[id] + first * rank, n, l->out, l->in);
+    struct lora_pair p = factors(j, expert, id);
+    lora_backward_factors(NULL, g->lora, &p, id == LINEAR_DOWN ? grads_lora(g, p.a) : NULL,
+                          id == LINEAR_DOWN ? NULL : grads_lora(g, p.b), dxa_of(j, id, first), dy,
+                          x, j->a->xa[id] + first * j->b->rank, n, l->out, l->in);
 }
 
-/* dx (+)= dy W over the entries of one expert. */
-static void expert_base(const struct moe_job *j, size_t expert, enum linear_id id, const float *dy,
-                        float *dx, int accumulate)
-{
-    const struct linear *l = moe_linear(&j->b->model->layers[j->layer], expert, id);
-    size_t first = j->a->moe.start[expert], n = j->a->moe.start[expert + 1] - first;
-    gemm_backward(dx + first * l->in, dy + first * l->out, l->w, n, accumulate, 0, l->in);
-}
-
-static void expert_slice(void *arg, size_t begin, size_t end)
+/* A unit: a linear of a part's expert. */
+static void gradient_slice(void *arg, size_t begin, size_t end)
 {
     const struct moe_job *j = arg;
-    const struct acts *a = j->a;
-    const struct moe_acts *m = &a->moe;
-    struct back *s = j->s;
-    for (size_t at = begin; at < end; at++) {
-        size_t e = m->active[at], size = j->b->model->config.expert_size;
-        size_t first = m->start[e] * size, n = m->start[e + 1] * size - first;
-        expert_base(j, e, LINEAR_DOWN, s->moe.dy, s->dup, 0);
-        expert_grads(j, e, LINEAR_DOWN, s->moe.dy, a->act, s->dup);
-        vec_ops()->silu_backward(s->dgate + first, s->dup + first, a->gate + first, a->up + first,
-                                 n);
-        expert_base(j, e, LINEAR_GATE, s->dgate, s->moe.dx, 0);
-        expert_base(j, e, LINEAR_UP, s->dup, s->moe.dx, 1);
-        expert_grads(j, e, LINEAR_GATE, s->dgate, m->x, s->moe.dx);
-        expert_grads(j, e, LINEAR_UP, s->dup, m->x, s->moe.dx);
+    for (size_t i = begin; i < end; i++) {
+        struct moe_part p = moe_part(&j->a->moe, i / EXPERT_LINEARS);
+        if (p.leads)
+            expert_gradient(j, p.expert, (enum linear_id)(LINEAR_GATE + i % EXPERT_LINEARS));
     }
 }
 
@@ -157,7 +189,9 @@ void moe_backward(const struct block *b, size_t layer, const struct acts *a, con
     struct moe_job job = { b, layer, a, dy, g, s };
     size_t rows = b->batch->n;
     threads_run(b->threads, rows, ROW_GRAIN, spread_slice, &job);
-    threads_run(b->threads, moe_active(c, &a->moe), 1, expert_slice, &job);
+    size_t parts = moe_parts(c, &a->moe);
+    threads_run(b->threads, parts, 1, part_slice, &job);
+    threads_run(b->threads, parts * EXPERT_LINEARS, 1, gradient_slice, &job);
     struct linear_set router = { 1, { &b->model->layers[layer].router }, { s->moe.dlogits } };
     linear_backward(b->threads, &router, s->dn, rows);
     threads_run(b->threads, rows, ROW_GRAIN, collect_slice, &job);
