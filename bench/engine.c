@@ -404,7 +404,7 @@ static void train(tinker_engine *e, struct peer *peer)
     tinker_adapter_free(a);
 }
 
-enum { TOKENS = 31, TOKENS_MAX = 64 };
+enum { TOKENS = 31, TOKENS_MAX = 64, COUNTED = 5 }; /* COUNTED: steps whose products are timed */
 
 /* What one step of `batch` decoding sequences took, and beside it the machine. */
 struct decoding {
@@ -442,13 +442,12 @@ static struct decoding decode(tinker_engine *e, tinker_adapter *a, size_t batch,
 {
     tinker_error err = { 0 };
     tinker_generator *g = tinker_generator_new(e, &err);
-    double times[TOKENS_MAX], shares[TOKENS_MAX], reads[TOKENS_MAX], sum = 0;
+    double times[TOKENS_MAX], shares[TOKENS_MAX], reads[TOKENS_MAX];
     if (g == NULL)
         die("generator", &err);
     ask(g, a, batch, steps);
+    counting = 0;
     for (int i = -3; i < steps; i++) {
-        if (i == 0)
-            counter_reset(&base_products);
         double before = side ? rate_once(side, 1, CLOCK_MONOTONIC) : 0, start = wall();
         if (tinker_generator_step(g, &err) < 0)
             die("step", &err);
@@ -456,10 +455,16 @@ static struct decoding decode(tinker_engine *e, tinker_adapter *a, size_t batch,
         if (i < 0)
             continue;
         times[i] = t;
-        sum += t;
         reads[i] = side ? (before + rate_once(side, 1, CLOCK_MONOTONIC)) / 2 : 1;
         shares[i] = bytes / t / reads[i];
     }
+    counting = 1;
+    counter_reset(&base_products);
+    double start = wall();
+    for (int i = 0; i < COUNTED; i++)
+        if (tinker_generator_step(g, &err) < 0)
+            die("step", &err);
+    double sum = wall() - start;
     tinker_generator_free(g);
     struct decoding d = { .share = figure_of(shares, steps) };
     struct figure f = figure_of(times, steps);

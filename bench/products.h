@@ -16,9 +16,14 @@ struct counter {
 };
 static struct counter base_products, adapter_products;
 
+/* Asking for the CPU time is a system call: two for each slice were 5 % of a token. */
+static int counting = 1;
+
 static uint64_t cpu_ns(void)
 {
     struct timespec t;
+    if (!counting)
+        return 0;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
