@@ -77,5 +77,7 @@ void listener_stats(struct listener *l, struct listener_stats *out);
 
 /* Is this numeric address or name one that only this machine can reach? */
 bool listener_is_loopback(const char *host);
+/* Is a Host header an address or localhost, and not a name that a web site can have? */
+bool listener_is_no_site(const char *host);
 
 #endif

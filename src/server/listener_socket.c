@@ -28,6 +28,21 @@ bool listener_is_loopback(const char *host)
     return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
+bool listener_is_no_site(const char *host)
+{
+    char name[64];
+    bool bracket = host[0] == '[';
+    size_t n = strcspn(host + bracket, bracket ? "]" : ":");
+    struct in6_addr v6;
+    struct in_addr v4;
+    if (n >= sizeof(name))
+        return false;
+    memcpy(name, host + bracket, n);
+    name[n] = '\0';
+    return bracket ? inet_pton(AF_INET6, name, &v6) == 1
+                   : inet_pton(AF_INET, name, &v4) == 1 || strcasecmp(name, "localhost") == 0;
+}
+
 static int listen_unix(const char *path, tinker_error *err)
 {
     struct sockaddr_un sa = { .sun_family = AF_UNIX };

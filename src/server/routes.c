@@ -197,6 +197,14 @@ static bool same_site(const struct request *req)
     return host && req->host && strcasecmp(host + 3, req->host) == 0;
 }
 
+/* A site can let its own name lead to this machine; to a browser its pages are then of this
+ * server.  Who has no key is told apart by the name alone. */
+static bool is_named_safely(const struct server *s, const struct request *req)
+{
+    return s->opts.n_api_keys || s->opts.insecure || s->opts.unix_path || !req->host ||
+           listener_is_no_site(req->host);
+}
+
 /* ---- bodies --------------------------------------------------------------------------------- */
 
 static bool decompress(struct server *s, struct request *req, struct response *res)
@@ -243,6 +251,11 @@ static const struct route *admit(struct server *s, struct request *req, struct r
         response_error(res, 404, "Not Found");
     else if (!same_site(req))
         response_error(res, 403, "requests of other web sites are refused");
+    else if (!is_named_safely(s, req))
+        response_error(res, 403,
+                       "without an API key this server answers to localhost and to addresses, not "
+                       "to the name %.100s; see --api-key",
+                       req->host);
     else if ((r->flags & ROUTE_OPEN) || authenticate(s, req, res)) {
         if (!(r->flags & ROUTE_CHANGES) || !s->opts.read_only)
             return req->route = r;

@@ -76,6 +76,44 @@ static void test_other_sites_are_refused(void)
     server_close(s);
 }
 
+/* A name of a site that leads here (DNS rebinding) makes its pages look like ours. */
+static void test_names_of_sites_are_refused(void)
+{
+    static const struct {
+        const char *host;
+        int status;
+    } cases[] = { { "evil.example:8000", 403 },
+                  { "127.0.0.1.evil.example", 403 },
+                  { "localhost.evil.example", 403 },
+                  { "[evil]:8000", 403 },
+                  { "", 403 },
+                  { "localhost:8000", 200 },
+                  { "LOCALHOST", 200 },
+                  { "127.0.0.1:8000", 200 },
+                  { "10.1.2.3", 200 },
+                  { "[::1]:8000", 200 },
+                  { "[::1]", 200 } };
+    struct server *s = start();
+    REQUIRE(s);
+    struct ask a = { .method = "GET", .path = "/api/v1/get_server_capabilities" };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        a.host = cases[i].host;
+        struct reply r = send_ask(s, &a);
+        if (r.status != cases[i].status)
+            TAP_FAIL("host \"%s\" is answered with %d", a.host, r.status);
+        reply_clear(&r);
+    }
+    server_close(s);
+    s = start_fresh(two_keys); /* who has a key may use any name */
+    REQUIRE(s);
+    a.host = "tinker.example";
+    a.key = ALICE;
+    struct reply r = send_ask(s, &a);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    server_close(s);
+}
+
 static void test_names_stay_inside(void)
 {
     char session[64], model[96], longest[300];
@@ -621,6 +659,7 @@ int main(void)
     RUN(test_keys);
     RUN(test_public_address_needs_a_key);
     RUN(test_other_sites_are_refused);
+    RUN(test_names_of_sites_are_refused);
     RUN(test_names_stay_inside);
     RUN(test_checkpoints);
     RUN(test_loading);
