@@ -305,8 +305,11 @@ static void fail_all(struct server *s, struct sampling *g, struct weights_cache 
         fail_sample(s, t->f, err);
         task_free(weights, t);
     }
+    tinker_generator *fresh = tinker_generator_new(base->engine, NULL);
+    if (!fresh)
+        return; /* the old one is empty, too */
     tinker_generator_free(base->generator);
-    base->generator = tinker_generator_new(base->engine, NULL);
+    base->generator = fresh;
 }
 
 /* The time of a step is shared by the sequences that took part. */

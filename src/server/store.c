@@ -39,6 +39,8 @@ static const char schema[] =
     " done_us INTEGER NOT NULL DEFAULT 0, result BLOB, body BLOB);"
     "CREATE UNIQUE INDEX IF NOT EXISTS requests_key ON requests(model_id, seq);"
     "CREATE INDEX IF NOT EXISTS requests_done ON requests(done_us);"
+    /* each step drops the bodies since the last one, and must not look at all requests for them */
+    "CREATE INDEX IF NOT EXISTS requests_kept ON requests(model_id, seq) WHERE body IS NOT NULL;"
     "CREATE TABLE IF NOT EXISTS checkpoints(run TEXT NOT NULL, sampler INTEGER NOT NULL,"
     " name TEXT NOT NULL, owner TEXT NOT NULL, base_model TEXT NOT NULL, rank INTEGER NOT NULL,"
     " seed INTEGER NOT NULL, train_attn INTEGER NOT NULL, train_mlp INTEGER NOT NULL,"
