@@ -22,6 +22,7 @@
 #include "base/os.h"
 #include "engine/init_model.h"
 #include "engine/model.h"
+#include "engine/pages.h"
 
 enum { RANK = 32, SEQUENCES = 4, LENGTH = 256, STEPS_MAX = 16 };
 
@@ -476,7 +477,7 @@ static struct decoding decode(tinker_engine *e, tinker_adapter *a, size_t batch,
     return d;
 }
 
-/* A place to read from, as large as no cache is. */
+/* A place to read from, as large as no cache is, in pages like those of the weights. */
 static struct reading read_buffer(struct threads *t)
 {
     enum { BYTES = 256 << 20 };
@@ -486,6 +487,9 @@ static struct reading read_buffer(struct threads *t)
         exit(1);
     }
     memset(p, 1, BYTES);
+    struct pages *pages = pages_enlarge(p, BYTES);
+    pages_wait(pages);
+    pages_free(pages);
     return (struct reading){ p, BYTES / sizeof *p, t };
 }
 
@@ -569,7 +573,10 @@ int main(int argc, char **argv)
     int half = e->opts.dtype == TINKER_WEIGHTS_BF16;
     printf("kernels %s, %d threads, weights in %s: FMA peak %.1f GFLOP/s\n", kernels_name(),
            threads, half ? "bf16" : "f32", peak_now(e->threads) * threads / 1e9);
-    printf("ready in %.2f s (bar 2)\n", ready);
+    printf("ready in %.2f s (bar 2)", ready);
+    fflush(stdout);
+    pages_wait(e->model->pages);
+    printf(", in large pages after %.2f s\n", wall() - start);
     fflush(stdout);
     int beside = part("peers") && !e->model->config.experts;
     struct peer peer = { 0 };

@@ -28,6 +28,10 @@ tinker_status os_map_open(struct os_map *m, const char *path, tinker_error *err)
  * Returns m->data for writing, or NULL. */
 void *os_map_new(struct os_map *m, size_t len);
 void os_map_close(struct os_map *m);
+/* Move memory that is in use into a large page; p is aligned to its size.  false: this system
+ * cannot; one that just now has no such page, and leaves all as it is, is true. */
+size_t os_large_page(void); /* 0: there are none */
+bool os_make_large_page(void *p);
 
 /* Whole file into malloc'd memory, NUL-terminated, refused above max bytes. */
 tinker_status os_read_file(const char *path, size_t max, char **data, size_t *len,

@@ -280,12 +280,14 @@ tinker_status os_map_open(struct os_map *m, const char *path, tinker_error *err)
     return status;
 }
 
+#define LARGE_PAGE ((size_t)2 << 20)
+
 /* Small pages cost a fault each at first and a look-up in the page tables later; a table much
  * larger than the translation cache pays that at nearly every access.  Large pages must be
  * aligned, which newer kernels do by themselves. */
 void *os_map_new(struct os_map *m, size_t len)
 {
-    const size_t large = (size_t)2 << 20, extra = len >= large ? large : 0;
+    const size_t large = LARGE_PAGE, extra = len >= large ? large : 0;
     *m = (struct os_map){ 0 };
     if (len == 0 || len > SIZE_MAX - large)
         return NULL;
@@ -304,6 +306,21 @@ void *os_map_new(struct os_map *m, size_t len)
     }
     *m = (struct os_map){ p, len };
     return p;
+}
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* since Linux 6.1, which older headers do not know */
+#endif
+
+size_t os_large_page(void)
+{
+    return LARGE_PAGE;
+}
+
+bool os_make_large_page(void *p)
+{
+    return madvise(p, LARGE_PAGE, MADV_COLLAPSE) == 0 || errno == EAGAIN || errno == ENOMEM ||
+           errno == EBUSY;
 }
 
 void os_map_close(struct os_map *m)

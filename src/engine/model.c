@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
+#include "engine/pages.h"
 #include "engine/rope.h"
 #include "engine/safetensors.h"
 
@@ -81,6 +82,7 @@ void model_free(struct model *m)
     free(m->layers);
     free(m->experts);
     free(m->inv_freq);
+    pages_free(m->pages);
     free(m->packed_memory);
     free(m->vector_memory);
     free(m);
@@ -211,6 +213,8 @@ tinker_status model_fill(struct model *m, struct threads *t, const struct weight
     for (size_t i = 0; i < f.n; i++)
         free(f.jobs[i].aligned);
     free(f.jobs);
+    if (status == TINKER_OK && !m->pages)
+        m->pages = pages_enlarge(m->packed_memory, model_sizes(&m->config, m->dtype).packed);
     return status;
 }
 

@@ -86,6 +86,7 @@ struct model {
     float rope_scale; /* of cos and sin; 1 but for yarn */
     enum packed_dtype dtype;
     void *packed_memory, *vector_memory; /* of all weights, and of norms and biases */
+    struct pages *pages;                 /* of the former; NULL: as they are */
 };
 
 /* Shape of linear `id` in every layer. */
