@@ -31,7 +31,7 @@ async def request(server, path, body):
     """One exchange on a connection of its own: status and body."""
     text = json.dumps(body).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    writer.write(b"POST %s HTTP/1.1\r\nHost: x\r\nX-API-Key: tml-x\r\nContent-Type: application/json"
+    writer.write(b"POST %s HTTP/1.1\r\nHost: localhost\r\nX-API-Key: tml-x\r\nContent-Type: application/json"
                  b"\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
                  % (path.encode(), len(text), text))
     await writer.drain()

@@ -156,14 +156,15 @@ static void *run_lister(void *arg)
 static void *run_leaver(void *arg)
 {
     static const char *const texts[] = {
-        "POST /api/v1/asample HTTP/1.1\r\nHost: x\r\n",
-        "POST /api/v1/asample HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n{\"prompt\":",
-        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 69\r\n\r\n"
+        "POST /api/v1/asample HTTP/1.1\r\nHost: localhost\r\n",
+        "POST /api/v1/asample HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+        "90000\r\n\r\n{\"prompt\":",
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 69\r\n\r\n"
         "{\"model\":\"tinker/tiny\",\"prompt\":[1,2],\"max_tokens\":40,\"stream\":true }",
-        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 54\r\n\r\n"
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 54\r\n\r\n"
         "{\"model\":\"tinker/tiny\",\"prompt\":[1,2],\"max_tokens\":40}",
-        "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
-        "GET /status HTTP/1.1\r\nHost: x\r\n\r\n",
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n",
     };
     struct sockaddr_in to = { .sin_family = AF_INET,
                               .sin_port = htons((uint16_t)port),
