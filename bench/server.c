@@ -35,7 +35,7 @@
 #include "server/server.h"
 
 enum {
-    REPEATS = 15,
+    REPEATS = 61,
     CPU_CLIENT = 0,
     CPU_SERVER = 1,
     HELD = 2000,
@@ -43,7 +43,7 @@ enum {
     SAMPLES = 1024,
     IN_FLIGHT = 64
 };
-static const double seconds = 0.25; /* short turns: what disturbs one side disturbs both */
+static const double seconds = 0.06; /* short turns: what disturbs one side disturbs both */
 
 static double now(void)
 {
@@ -155,9 +155,10 @@ static double drive(int port, int n, const char *text, size_t n_text)
         struct epoll_event e = { .events = EPOLLIN };
         e.data.fd = fds[i] = dial(port);
         epoll_ctl(ep, EPOLL_CTL_ADD, fds[i], &e);
-        send_all(fds[i], text, n_text);
     }
     double start = now(), end = start + seconds;
+    for (int i = 0; i < n; i++)
+        send_all(fds[i], text, n_text);
     while (now() < end) {
         int k = epoll_wait(ep, events, 512, 100);
         for (int i = 0; i < k; i++) {
