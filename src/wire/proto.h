@@ -3,8 +3,9 @@
  * Written and read by hand: a batch is measured first, then its payload is copied
  * once into a buffer of exactly that size.  Decoders accept any field order,
  * unknown fields, packed and unpacked numbers; a repeated map key means its last
- * value.  Everything decoded lives in the arena, aligned, no pointer into the input
- * remains.  Thread-safe. */
+ * value, and so does a message given twice, whose parts the standard would merge: no
+ * writer sends parts.  Everything decoded lives in the arena, aligned, no pointer into
+ * the input remains.  Thread-safe. */
 #ifndef WIRE_PROTO_H
 #define WIRE_PROTO_H
 

@@ -34,8 +34,10 @@ bool proto_text(struct wire_reader *r, const struct pb_field *f, const char **ou
 {
     if (!valid_text(r, f->bytes, f->n))
         return false;
-    *out = arena_strndup(r->arena, (const char *)f->bytes, f->n);
-    return *out != NULL || wire_read_nomem(r);
+    const char *copy = arena_strndup(r->arena, (const char *)f->bytes, f->n);
+    if (copy)
+        *out = copy;
+    return copy != NULL || wire_read_nomem(r);
 }
 
 bool proto_elements(struct wire_reader *r, const uint8_t *bytes, size_t n, size_t size,

@@ -13,7 +13,7 @@ enum proto_dtype { PROTO_FLOAT32 = 1, PROTO_INT64 = 2, PROTO_INT32 = 3, PROTO_BF
 struct wire_reader proto_reader(struct arena *arena, tinker_error *err);
 /* Reports malformed bytes; true when all was well. */
 bool proto_done(struct wire_reader *r, const struct pb_in *in);
-/* Valid UTF-8 without NUL, copied. */
+/* Valid UTF-8 without NUL, copied; a failure leaves *out as it was. */
 bool proto_text(struct wire_reader *r, const struct pb_field *f, const char **out);
 /* A copy of n bytes as elements of `size` bytes; fails unless they divide. */
 bool proto_elements(struct wire_reader *r, const uint8_t *bytes, size_t n, size_t size,

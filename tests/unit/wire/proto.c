@@ -550,6 +550,15 @@ static void test_no_memory(void)
         arena_clear(&small);
     }
     CHECK(failed > 8 && failed < 64);
+    bytes = unhex(output_hex, &n);
+    for (size_t max = 0; max < 1024; max += 16) {
+        tinker_forward_backward back;
+        struct arena little;
+        arena_init(&little, max);
+        tinker_status status = wire_decode_forward_backward_output(bytes, n, &little, &back, &err);
+        CHECK(status == TINKER_OK || status == TINKER_ENOMEM);
+        arena_clear(&little);
+    }
     struct buf small;
     tinker_sample s = { .n_prompt = 0 };
     tinker_sequence seq = { .stop_reason = TINKER_STOP_LENGTH,
