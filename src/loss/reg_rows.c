@@ -80,20 +80,26 @@ static tinker_var *kl_of(const struct reg_rows *r, const tinker_reg_reference *o
     return o->reverse ? divergence(r->y, r->x, r->keep) : divergence(r->x, r->y, r->keep);
 }
 
+/* v with 0 in place of what is left out, which may be anything. */
+static tinker_var *kept(const struct reg_rows *r, tinker_var *v)
+{
+    return r->keep ? var_keep(v, r->keep) : v;
+}
+
 static tinker_var *js_of(const struct reg_rows *r, const tinker_reg_reference *o)
 {
     (void)o;
-    tinker_var *m = half_sum(tinker_var_exp(r->x), tinker_var_exp(r->y));
+    tinker_var *x = kept(r, r->x), *y = kept(r, r->y);
+    tinker_var *m = half_sum(tinker_var_exp(x), tinker_var_exp(y));
     tinker_var *log_m = tinker_var_log(tinker_var_clamp(m, 1e-10, INFINITY));
-    return half_sum(divergence(r->x, log_m, r->keep), divergence(r->y, log_m, r->keep));
+    return half_sum(divergence(x, log_m, r->keep), divergence(y, log_m, r->keep));
 }
 
 /* Symmetric, without clamping and without a smallest probability. */
 static tinker_var *plain_kl_of(const struct reg_rows *r, const tinker_reg_reference *o)
 {
     (void)o;
-    tinker_var *x = r->keep ? var_keep(r->x, r->keep) : r->x;
-    tinker_var *y = r->keep ? var_keep(r->y, r->keep) : r->y;
+    tinker_var *x = kept(r, r->x), *y = kept(r, r->y);
     return half_sum(tinker_var_kl_rows(x, y), tinker_var_kl_rows(y, x));
 }
 
@@ -161,9 +167,10 @@ static tinker_var *elementwise(const struct reg_call *c, const tinker_reg_refere
 {
     tinker_var **v = reg_array(c);
     for (size_t i = 0; v && i < c->n; i++) {
-        tinker_var *d = tinker_var_sub(c->lp[i], reg_reference(c, o, i, field_of_pairs));
-        d = o->distance == TINKER_DISTANCE_L1 ? tinker_var_abs(d) : tinker_var_square(d);
-        v[i] = reg_flat(c, i, d, o->mask_weights);
+        tinker_var *y = reg_reference(c, o, i, field_of_pairs);
+        tinker_var *d = tinker_var_sub(reg_flat(c, i, c->lp[i], o->mask_weights),
+                                       reg_flat(c, i, y, o->mask_weights));
+        v[i] = o->distance == TINKER_DISTANCE_L1 ? tinker_var_abs(d) : tinker_var_square(d);
     }
     return v ? reg_reduce(reg_join(c, v), o->reduction, TINKER_REG_MEAN) : NULL;
 }

@@ -3,17 +3,18 @@
 #include <math.h>
 #include "loss/reg.h"
 
+/* The elements of datum i that count; what is masked is gone before exp. */
 static tinker_var *target_of(const struct reg_call *c, const tinker_reg_size *o, size_t i)
 {
     switch (o->target) {
     case TINKER_TARGET_LOGPROBS:
-        return c->lp[i];
+        return reg_flat(c, i, c->lp[i], o->mask_weights);
     case TINKER_TARGET_PROBS:
-        return tinker_var_exp(c->lp[i]);
+        return tinker_var_exp(reg_flat(c, i, c->lp[i], o->mask_weights));
     case TINKER_TARGET_FIELD:
         if (!c->data || !o->field)
             return tape_error(c->tape, TINKER_EINVAL, "a field as target needs data and its name");
-        return tinker_tape_input(c->tape, &c->data[i], o->field);
+        return reg_flat(c, i, tinker_tape_input(c->tape, &c->data[i], o->field), o->mask_weights);
     }
     return tape_error(c->tape, TINKER_EINVAL, "unknown target %d", (int)o->target);
 }
@@ -25,7 +26,7 @@ static tinker_var *begin(const struct reg_call *c, void *state, tinker_reg_size 
     tinker_var **v =
         reg_options(c->tape, o, sizeof(*o), state, "tinker_reg_size") ? reg_array(c) : NULL;
     for (size_t i = 0; v && i < c->n; i++)
-        v[i] = reg_flat(c, i, target_of(c, o, i), o->mask_weights);
+        v[i] = target_of(c, o, i);
     tinker_var *all = v ? reg_join(c, v) : NULL;
     return c->tape->err.status == TINKER_OK ? all : NULL;
 }

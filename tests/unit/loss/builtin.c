@@ -453,6 +453,86 @@ static void test_ragged(void)
     check_on("their sum", tinker_reg_orthogonality, &sum, NULL, lp, 2, first);
 }
 
+/* ---- masks ------------------------------------------------------------------------------- */
+
+/* The gradient and the value of fn, whose options mask, on lp and reference. */
+static tinker_loss_report *masked(tinker_loss_fn *fn, void *state, const tinker_tensor *lp,
+                                  const tinker_tensor *reference, const tinker_tensor *weights)
+{
+    tinker_named_tensor in[] = { { "weights", *weights },
+                                 { "reference_logprobs", *reference },
+                                 { "original_logprobs", *reference } };
+    tinker_datum d = { .inputs = in, .n_inputs = 3 };
+    tinker_error err = { 0 };
+    tinker_loss_report *r = tinker_loss_evaluate(fn, state, &d, lp, 1, NULL, &err);
+    if (!r)
+        TAP_FAIL("%s", err.message);
+    return r;
+}
+
+/* What has weight 0 may hold anything: value and gradient are those of any other content. */
+static void test_masked_elements_may_be_anything(void)
+{
+    static const double weights[N] = { 1, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0, 1 };
+    static const double junk[] = { NAN, -INFINITY, INFINITY, 800 };
+    tinker_reg_size size = TINKER_REG_SIZE_INIT, probs = TINKER_REG_SIZE_INIT;
+    tinker_reg_entropy_options flat = TINKER_REG_ENTROPY_INIT, warm = TINKER_REG_ENTROPY_INIT;
+    tinker_reg_reference kl = TINKER_REG_REFERENCE_INIT, reverse, pairs[4];
+    size.mask_weights = probs.mask_weights = flat.mask_weights = warm.mask_weights = 1;
+    probs.target = TINKER_TARGET_PROBS;
+    warm.temperature = 1.7;
+    kl.mask_weights = 1;
+    reverse = kl;
+    reverse.reverse = 1;
+    for (int i = 0; i < 4; i++) {
+        pairs[i] = kl;
+        pairs[i].distance = (tinker_reg_distance)i;
+    }
+    const struct {
+        tinker_loss_fn *fn;
+        void *state;
+    } terms[] = {
+        { tinker_reg_l1, &size },
+        { tinker_reg_l1, &probs },
+        { tinker_reg_l2, &probs },
+        { tinker_reg_elastic_net, &probs },
+        { tinker_reg_entropy, &flat },
+        { tinker_reg_entropy, &warm },
+        { tinker_reg_kl, &kl },
+        { tinker_reg_kl, &reverse },
+        { tinker_reg_jensen_shannon, &kl },
+        { tinker_reg_consistency, &pairs[0] },
+        { tinker_reg_consistency, &pairs[1] },
+        { tinker_reg_consistency, &pairs[2] },
+        { tinker_reg_consistency, &pairs[3] },
+    };
+    double dirty[N], other[N];
+    for (int i = 0; i < N; i++) {
+        dirty[i] = weights[i] != 0 ? x[i] : junk[i % 4];
+        other[i] = weights[i] != 0 ? y[i] : junk[(i + 1) % 4];
+    }
+    for (size_t k = 0; k < 2 * sizeof(terms) / sizeof(*terms); k++) {
+        size_t ndim = 1 + k % 2; /* a vector, and rows */
+        const int64_t *shape = ndim == 2 ? matrix : (int64_t[]){ N };
+        tinker_tensor w = { TINKER_FLOAT64, weights, N, shape, ndim, NULL, NULL };
+        tinker_tensor a = { TINKER_FLOAT64, x, N, shape, ndim, NULL, NULL }, b = a, c = a, d = a;
+        b.data = y;
+        c.data = dirty;
+        d.data = other;
+        tinker_loss_report *clean = masked(terms[k / 2].fn, terms[k / 2].state, &a, &b, &w);
+        tinker_loss_report *dirt = masked(terms[k / 2].fn, terms[k / 2].state, &c, &d, &w);
+        REQUIRE(clean && dirt);
+        CHECK_NEAR(dirt->loss_total, clean->loss_total, 0);
+        for (int i = 0; i < N; i++) {
+            double g = ((const double *)dirt->gradients[0].data)[i];
+            if (g != ((const double *)clean->gradients[0].data)[i] || (weights[i] == 0 && g != 0))
+                TAP_FAIL("term %zu, element %d: gradient %g", k / 2, i, g);
+        }
+        tinker_loss_report_free(clean);
+        tinker_loss_report_free(dirt);
+    }
+}
+
 int main(void)
 {
     RUN(test_sizes);
@@ -466,6 +546,7 @@ int main(void)
     RUN(test_gradient_penalty);
     RUN(test_magnitude_and_js);
     RUN(test_ragged);
+    RUN(test_masked_elements_may_be_anything);
     tinker_loss_report_free(last);
     return tap_done();
 }
