@@ -135,10 +135,37 @@ tinker_var *tape_constant(tinker_tape *t, const struct shape *shape, double **da
 
 /* ---- the walk ---------------------------------------------------------------------------- */
 
+double *grad_sum(tinker_var *v)
+{
+    tinker_tape *t = v->tape;
+    if (!v->needs_grad || !t->constants_only || t->err.status != TINKER_OK)
+        return NULL;
+    if (v->sum)
+        return v->sum;
+    double *d;
+    tinker_var *own = tape_constant(t, &v->shape, &d);
+    if (!d)
+        return NULL;
+    if (v->grad)
+        memcpy(d, v->grad->data, v->shape.n * sizeof(*d));
+    v->grad = own;
+    v->sum = d;
+    return d;
+}
+
 void grad_push(tinker_var *parent, tinker_var *g)
 {
-    if (parent->needs_grad)
-        parent->grad = parent->grad ? tinker_var_add(parent->grad, g) : g;
+    if (!parent->needs_grad)
+        return;
+    if (!parent->grad) {
+        parent->grad = g; /* may be that of others, too */
+        return;
+    }
+    double *sum = grad_sum(parent);
+    if (!sum)
+        parent->grad = tinker_var_add(parent->grad, g);
+    for (size_t i = 0; sum && i < parent->shape.n; i++)
+        sum[i] += g->data[i];
 }
 
 /* Leave in every node how y depends on it. */
@@ -147,8 +174,10 @@ static bool walk(tinker_var *y)
     tinker_tape *t = y->tape;
     const struct shape scalar = { .n = 1 };
     double *one;
-    for (tinker_var *v = t->last; v; v = v->earlier)
+    for (tinker_var *v = t->last; v; v = v->earlier) {
         v->grad = NULL;
+        v->sum = NULL;
+    }
     tinker_var *seed = tape_constant(t, &scalar, &one);
     if (!one)
         return false;

@@ -37,6 +37,7 @@ struct tinker_var {
     bool needs_grad;
     tinker_var *earlier; /* that needs a gradient */
     tinker_var *grad;    /* of the last walk */
+    double *sum;         /* its numbers, while nobody else has them; see grad_sum() */
     /* parameters of the operation */
     double p[3];
     int axis;
@@ -86,6 +87,10 @@ tinker_var *tape_broken(tinker_var *a, tinker_var *b);
 /* ---- walking back ------------------------------------------------------------------------ */
 
 void grad_push(tinker_var *parent, tinker_var *g);
+/* The gradient of v so far, to add to in place: what many operations use, element by element
+ * perhaps, must not cost an array for each of them.  NULL: use grad_push(), because the gradient
+ * will be differentiated or v needs none, or after an error. */
+double *grad_sum(tinker_var *v);
 
 /* ---- shapes ------------------------------------------------------------------------------ */
 

@@ -162,10 +162,25 @@ tinker_var *tinker_var_transpose(tinker_var *a)
 static tinker_var *pick(tinker_var *a, size_t axis, const int64_t *index, size_t n);
 static tinker_var *add_at(tinker_var *a, size_t axis, const int64_t *index, size_t n);
 
+/* out[index[k]] += a[k], in an axis of n. */
+static void scatter(double *out, const tinker_var *a, size_t axis, const int64_t *index, size_t n)
+{
+    struct span p = shape_span(&a->shape, axis);
+    for (size_t o = 0; o < p.outer; o++)
+        for (size_t k = 0; k < p.n; k++)
+            for (size_t i = 0; i < p.inner; i++)
+                out[(o * n + (size_t)index[k]) * p.inner + i] +=
+                    a->data[(o * p.n + k) * p.inner + i];
+}
+
 static void back_pick(tinker_var *y, tinker_var *g)
 {
     tinker_var *a = y->parents[0];
-    grad_push(a, add_at(g, (size_t)y->axis, y->index, a->shape.dim[y->axis]));
+    double *sum = grad_sum(a);
+    if (sum)
+        scatter(sum, g, (size_t)y->axis, y->index, a->shape.dim[y->axis]);
+    else
+        grad_push(a, add_at(g, (size_t)y->axis, y->index, a->shape.dim[y->axis]));
 }
 
 static void back_add_at(tinker_var *y, tinker_var *g)
@@ -197,12 +212,11 @@ static tinker_var *pick(tinker_var *a, size_t axis, const int64_t *index, size_t
     return y;
 }
 
-/* out[index[k]] += a[k], in an axis of n; index belongs to the tape. */
+/* A value with an axis of n, all 0 but for a[k] added at index[k]; index belongs to the tape. */
 static tinker_var *add_at(tinker_var *a, size_t axis, const int64_t *index, size_t n)
 {
     if (!tape_usable(a, a, "index_add"))
         return tape_broken(a, a);
-    struct span p = shape_span(&a->shape, axis);
     struct shape s;
     double *d;
     if (!shape_resize(&a->shape, axis, n, &s))
@@ -212,10 +226,7 @@ static tinker_var *add_at(tinker_var *a, size_t axis, const int64_t *index, size
         return y;
     y->axis = (int)axis;
     y->index = index;
-    for (size_t o = 0; o < p.outer; o++)
-        for (size_t k = 0; k < p.n; k++)
-            for (size_t i = 0; i < p.inner; i++)
-                d[(o * n + (size_t)index[k]) * p.inner + i] += a->data[(o * p.n + k) * p.inner + i];
+    scatter(d, a, axis, index, n);
     return y;
 }
 

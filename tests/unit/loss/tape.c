@@ -1,6 +1,7 @@
 /* The tape: every operation against central differences, once and twice differentiated,
  * over broadcast pairs and small shapes; errors; tensors of every type. */
 #include <tinker/loss.h>
+#include "loss/tape.h"
 #include "support/tap.h"
 
 typedef tinker_var *build_fn(tinker_var *a, tinker_var *b);
@@ -456,6 +457,48 @@ static void test_masked_mean_of_a_larger_mask(void)
     tinker_tape_free(t);
 }
 
+/* A loss may look at one token after the other: each costs its own gradient, not that of all. */
+static void test_one_element_at_a_time(void)
+{
+    enum { T = 2000 };
+    double v[T];
+    for (int i = 0; i < T; i++)
+        v[i] = -0.001 * i;
+    tinker_tape *t = tinker_tape_new(NULL);
+    tinker_var *a = tinker_tape_leaf(t, v, T, NULL, 0);
+    tinker_var *y = tinker_var_scale(tinker_var_sum(a, TINKER_ALL, 0), 0.5);
+    for (size_t i = 0; i < T; i++)
+        y = tinker_var_add(y, tinker_var_square(tinker_var_select(a, 0, i)));
+    size_t before = t->arena.used;
+    CHECK_INT(tinker_tape_backward(t, y, NULL), TINKER_OK);
+    CHECK(t->arena.used - before < 4 << 20);
+    for (int i = 0; i < T; i++)
+        CHECK_NEAR(tinker_var_grad(a)[i], 0.5 + 2 * v[i], 1e-15);
+    tinker_tape_free(t);
+}
+
+/* A gradient that several operations are given is added to for none of the others. */
+static void test_shared_gradients(void)
+{
+    tinker_tape *t = tinker_tape_new(NULL);
+    tinker_var *a = tinker_tape_leaf(t, (double[]){ 1, 2 }, 2, NULL, 0);
+    tinker_var *b = tinker_tape_leaf(t, (double[]){ 3, 4 }, 2, NULL, 0);
+    tinker_var *both = tinker_var_add(a, b); /* passes the same gradient on to both */
+    tinker_var *y =
+        tinker_var_sum(tinker_var_add(both, tinker_var_slice(b, 0, 1, 1, 1)), TINKER_ALL, 0);
+    y = tinker_var_add(y, tinker_var_sum(tinker_var_scale(a, 10), TINKER_ALL, 0));
+    y = tinker_var_add(y, tinker_var_select(a, 0, 0));
+    for (int again = 0; again < 2; again++) {
+        CHECK_INT(tinker_tape_backward(t, y, NULL), TINKER_OK);
+        CHECK_NEAR(tinker_var_grad(a)[0], 12, 0);
+        CHECK_NEAR(tinker_var_grad(a)[1], 11, 0);
+        CHECK_NEAR(tinker_var_grad(b)[0], 1, 0);
+        CHECK_NEAR(tinker_var_grad(b)[1], 3, 0);
+        CHECK_NEAR(tinker_var_grad(both)[0], 1, 0);
+    }
+    tinker_tape_free(t);
+}
+
 static void test_empty(void)
 {
     tinker_tape *t = tinker_tape_new(NULL);
@@ -610,6 +653,8 @@ int main(void)
     RUN(test_stability);
     RUN(test_ties_and_ends);
     RUN(test_masked_mean_of_a_larger_mask);
+    RUN(test_one_element_at_a_time);
+    RUN(test_shared_gradients);
     RUN(test_empty);
     RUN(test_errors_stick);
     RUN(test_tensors);
