@@ -12,6 +12,8 @@
 
 static const int64_t US = 1000000;
 static const int64_t DAY_US = INT64_C(86400) * 1000000;
+static const int64_t FIRST_US = INT64_C(-62135596800) * 1000000; /* of year 1 */
+static const int64_t LAST_US = INT64_C(253402300800) * 1000000 - 1;
 
 /* Days from 1970-01-01; the year starts in March so that leap days come last. */
 static int64_t days_from_date(int64_t y, int m, int d)
@@ -146,6 +148,8 @@ static bool read_offset(struct scan *s, struct wire_time *out)
         return false;
     int64_t us = (h * INT64_C(3600) + m * 60) * US;
     out->us += minus ? us : -us;
+    /* the last day of all, west of Greenwich: there is no text for it in UTC */
+    out->us = out->us < FIRST_US ? FIRST_US : out->us > LAST_US ? LAST_US : out->us;
     return true;
 }
 

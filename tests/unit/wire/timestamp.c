@@ -21,6 +21,9 @@ static void test_parse(void)
         { "2026-08-09", INT64_C(1786233600000000), 1 },
         { "2024-02-29T00:00:00Z", INT64_C(1709164800000000), 0 },
         { "0001-01-01T00:00:00Z", INT64_C(-62135596800000000), 0 },
+        { "0001-01-01T00:00:00+01:00", INT64_C(-62135596800000000), 0 },
+        { "9999-12-31T23:59:59.999999Z", INT64_C(253402300799999999), 0 },
+        { "9999-12-31T23:59:59-08:00", INT64_C(253402300799999999), 0 },
         { "1969-12-31T23:59:59.5Z", -500000, 0 },
         { "1786270272", INT64_C(1786270272000000), 0 },
         { "1786270272.25", INT64_C(1786270272250000), 0 },
@@ -35,6 +38,10 @@ static void test_parse(void)
         CHECK_INT(t.has, 1);
         CHECK_INT(t.us, cases[i].us);
         CHECK_INT(t.naive, cases[i].naive);
+        char text[WIRE_TIME_TEXT];
+        struct wire_time back = { 0 };
+        wire_time_format(t, text);
+        CHECK(wire_time_parse(text, strlen(text), &back) && back.us == t.us);
     }
 }
 
