@@ -18,7 +18,7 @@ struct map_slot {
 
 static char removed;
 
-/* Up to eight bytes as a word, in the machine's order: hashes do not leave the process. */
+/* Up to eight bytes as a word, in the machine's order: a file with hashes stays on its machine. */
 static inline uint64_t word_at(const unsigned char *p, size_t n)
 {
     uint64_t v = 0;

@@ -27,7 +27,9 @@ void *map_remove(struct map *m, const char *key, size_t n); /* the value, or NUL
 /* it starts at 0; false at the end. */
 bool map_next(const struct map *m, size_t *it, const char **key, size_t *n, void **value);
 
-uint64_t hash_bytes(const void *p, size_t n, uint64_t seed); /* 64-bit, not cryptographic */
-uint64_t hash_fnv1a(const void *p, size_t n);                /* FNV-1a, stable for ever */
+/* 64-bit, not cryptographic.  The server keeps such hashes of requests in its files, to know one
+ * that comes again: stable for ever, too. */
+uint64_t hash_bytes(const void *p, size_t n, uint64_t seed);
+uint64_t hash_fnv1a(const void *p, size_t n); /* FNV-1a, stable for ever */
 
 #endif
