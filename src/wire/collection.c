@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 #include <string.h>
+#include "wire/scalar.h"
 
 /* An array in the arena that grows by doubling. */
 struct growing {
@@ -193,7 +194,7 @@ static bool read_string_entry(struct wire_reader *r, const struct wire_type *typ
 static bool read_number_entry(struct wire_reader *r, const struct wire_type *type, void *slot)
 {
     (void)type;
-    return wire_read_double(r, &((tinker_named_number *)slot)->value);
+    return wire_read_metric(r, &((tinker_named_number *)slot)->value);
 }
 
 bool wire_read_numbers(struct wire_reader *r, const tinker_named_number **out, size_t *n)

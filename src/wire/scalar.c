@@ -111,6 +111,17 @@ bool wire_read_int(struct wire_reader *r, int64_t *out)
     return json_int64(&r->json, out) || wire_read_ok(r);
 }
 
+static bool not_finite_from_text(const char *s, double *out)
+{
+    bool minus = *s == '-';
+    s += minus || *s == '+';
+    bool nan = strcasecmp(s, "nan") == 0;
+    if (!nan && strcasecmp(s, "inf") != 0 && strcasecmp(s, "infinity") != 0)
+        return false;
+    *out = nan ? NAN : minus ? -INFINITY : INFINITY;
+    return true;
+}
+
 /* A decimal number, single underscores between digits allowed. */
 static bool double_from_text(char *s, double *out)
 {
@@ -127,13 +138,14 @@ static bool double_from_text(char *s, double *out)
     return number_read(s, out);
 }
 
-bool wire_read_double(struct wire_reader *r, double *out)
+static bool read_double(struct wire_reader *r, bool any, double *out)
 {
     enum json_kind kind = json_peek(&r->json);
     char text[64];
     bool b = false;
     if (r->mode == WIRE_LENIENT && kind == JSON_STRING) {
-        if (short_text(r, text, sizeof text) && double_from_text(text, out))
+        if (short_text(r, text, sizeof text) &&
+            ((any && not_finite_from_text(text, out)) || double_from_text(text, out)))
             return true;
         return wire_read_ok(r) && wire_read_fail(r, "expected a number, got a text");
     }
@@ -148,12 +160,23 @@ bool wire_read_double(struct wire_reader *r, double *out)
     return json_double(&r->json, out) || wire_read_ok(r);
 }
 
-static bool bool_from_text(const char *s, bool *out)
+bool wire_read_double(struct wire_reader *r, double *out)
+{
+    return read_double(r, false, out);
+}
+
+bool wire_read_metric(struct wire_reader *r, double *out)
+{
+    return read_double(r, true, out);
+}
+
+/* The words as they are: other than numbers, they may not have space around them. */
+static bool bool_from_text(struct json_str s, bool *out)
 {
     static const char *const words[] = { "false", "true", "f",   "t",  "no", "yes",
                                          "n",     "y",    "off", "on", "0",  "1" };
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        if (strcasecmp(s, words[i]) == 0) {
+        if (s.n == strlen(words[i]) && strncasecmp(s.s, words[i], s.n) == 0) {
             *out = i % 2 == 1;
             return true;
         }
@@ -174,8 +197,8 @@ bool wire_read_bool(struct wire_reader *r, bool *out)
         return true;
     }
     if (r->mode == WIRE_LENIENT && kind == JSON_STRING) {
-        char text[16];
-        if (short_text(r, text, sizeof text) && bool_from_text(text, out))
+        struct json_str s;
+        if (json_string(&r->json, &s) && bool_from_text(s, out))
             return true;
         return wire_read_ok(r) && wire_read_fail(r, "expected true or false, got a text");
     }

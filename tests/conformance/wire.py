@@ -298,7 +298,10 @@ def check_answer(name, cls):
 ODD = [None, True, False, 0, 1, 3, -1, 3.0, 3.5, 2**40, 1e30, "", "3", " 3 ", "3.0", "3.5", "+3", "1_000", "x",
        "yes", "OFF", "t", "1", "true", "2026-08-09", "2026-08-09T10:11:12Z", "2026-08-09 10:11:12+02:00",
        "2026-08-09_10:11", "1786270272", "1786270272345", 1786270272, 1786270272345, 1786270272.25,
-       "2026-02-30T00:00:00Z", [], {}, [1], ["a"], {"a": "b"}, {"a": 1}, "ok", "training"]  # fmt: skip
+       "2026-02-30T00:00:00Z", [], {}, [1], ["a"], {"a": "b"}, {"a": 1}, "ok", "training",
+       " true", "TRUE ", "007", "1_", "_1", "3.", ".5", "3.0_0", "-0", -0.0, 5e-324, 2**63 - 1, 9007199254740993.0,
+       "2026-08-09T10:11:60Z", "2026-08-09T24:00:00Z", "2026-08-09T10:11:12,5-0530", "9999-12-31T23:59:59Z",
+       20000000000, 20000000001, -62135596800, 253402300799, 253402300800, 1786270272.0000005]  # fmt: skip
 
 
 def read_by_sdk(cls, body):
@@ -347,7 +350,7 @@ def on_purpose(name, path, odd):
         return True  # the SDK's union has no tag: it reads what fails as another kind of event
     if field in ("tokens", "stop") and isinstance(path[-1], int):
         return not (odd in (3, -1) and type(odd) is int)  # elements: integers of 32 bits only
-    if field == "max_tokens" and odd in (0, -1):
+    if field == "max_tokens" and (odd == "-0" or (type(odd) in (bool, int, float) and odd <= 0)):
         return True  # must be positive
     if field == "stop" and isinstance(odd, str):
         return True  # one text becomes a list of one
@@ -371,6 +374,18 @@ def check_odd(direction, kinds):
     table.append((f"odd values in a {direction}", direction, n, n))
     print(f"# differences {purposely} of {n} odd values in a {direction} are judged differently on purpose")
     report(f"odd values in a {direction}: both sides agree", problems)
+
+
+def check_not_finite():
+    """A server has no other way to tell a metric that is not finite than a text."""
+    problems = []
+    for word in ["nan", "NaN", "inf", "-inf", "+Infinity", " infinity ", "-INF", "nan()", "infin", "1e400x", "- inf"]:
+        accepted, _ = read_by_sdk(types.OptimStepResponse, {"metrics": {"a": word}})
+        # ours is read and then cannot be written
+        ok, ours = tool.ask("lenient", "OptimStepResponse", dumps({"metrics": {"a": word}}))
+        if ok or ("finite" in ours) != accepted:
+            problems.append(f"{word!r}: ours {ours}, SDK {accepted}")
+    report("metrics that are not finite", problems)
 
 
 # ---- training requests: JSON of older SDKs and protobuf ------------------------------------------
@@ -697,6 +712,7 @@ def main():
         check_answer(name, cls)
     check_odd("answer", ANSWERS)
     check_odd("request", {cls.__name__: cls for cls in REQUESTS})
+    check_not_finite()
     check_training_requests()
     check_json_mirrors()
     check_samples()
