@@ -78,8 +78,8 @@ enum { LINEAR = 16 }; /* up to here a loop finds a name */
 
 void wire_named_init(struct wire_named *named, size_t size)
 {
+    /* without an index, which costs a system call and is seldom needed */
     *named = (struct wire_named){ .size = size };
-    map_init(&named->index);
 }
 
 void wire_named_clear(struct wire_named *named)
@@ -111,6 +111,8 @@ static bool add_to_index(struct wire_named *named)
 {
     if (named->n <= LINEAR)
         return true;
+    if (named->n == LINEAR + 1)
+        map_init(&named->index);
     for (size_t i = named->n == LINEAR + 1 ? 0 : named->n - 1; i < named->n; i++) {
         const char *name = name_at(named, i);
         if (!map_put(&named->index, name, strlen(name), (void *)(uintptr_t)(i + 1), NULL))
