@@ -1,10 +1,12 @@
-/* room: wire - any bytes as each binary message, as a zstd body and as an answer.
+/* room: wire - any bytes as each binary message, as a zstd body, as an answer and as an event of
+ * a stream.
  *
  * The first byte chooses.  A message that decodes must encode, and that encoding must
  * decode and encode to the same bytes; once more for results, where a message without
  * outputs gets a type name that it did not have. */
 #include <stdlib.h>
 #include <string.h>
+#include "wire/chunk.h"
 #include "wire/future.h"
 #include "wire/path.h"
 #include "wire/proto.h"
@@ -44,6 +46,26 @@ static bool again(int kind, const void *p, size_t n, struct buf *out)
     return ok;
 }
 
+/* An event that is read is written and read again as what it was. */
+static void event(const char *json, size_t n, struct arena *a)
+{
+    struct wire_sample_chunk c, back;
+    struct buf b;
+    if (wire_read_chunk(json, n, a, &c, NULL) != TINKER_OK)
+        return;
+    buf_init(&b, 16 << 20);
+    wire_put_chunk(&b, &c);
+    demand(buf_ok(&b) && wire_read_chunk(b.data, b.len, a, &back, NULL) == TINKER_OK);
+    demand(back.kind == c.kind);
+    if (c.kind == WIRE_CHUNK_TOKEN)
+        demand(back.token == c.token && back.index == c.index && back.sequence == c.sequence);
+    if (c.kind == WIRE_CHUNK_FINISHED)
+        demand(back.stop_reason == c.stop_reason && back.total == c.total);
+    else
+        demand(back.n_text == c.n_text && (c.n_text == 0 || !memcmp(back.text, c.text, c.n_text)));
+    buf_clear(&b);
+}
+
 static void texts(const uint8_t *data, size_t size)
 {
     struct arena a;
@@ -58,6 +80,7 @@ static void texts(const uint8_t *data, size_t size)
     arena_init(&a, 16 << 20);
     wire_classify_future("application/json", copy, size, &a, &answer, NULL);
     wire_read_queue_state(copy, size, &a, &answer);
+    event(copy, size, &a);
     wire_error_text(500, copy, size, line, sizeof line);
     demand(strlen(line) < sizeof line);
     wire_path_parse(copy, &path, NULL);
