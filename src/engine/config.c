@@ -12,19 +12,26 @@
 #include "base/err.h"
 #include "json/json.h"
 
-enum { SIZE_LIMIT = 1 << 24, LAYER_LIMIT = 4096, EXPERT_LIMIT = 4096, EXPERT_LIMIT_ALL = 1 << 18 };
+enum {
+    SIZE_LIMIT = 1 << 24,
+    CONTEXT_LIMIT = 1 << 24,
+    LAYER_LIMIT = 4096,
+    EXPERT_LIMIT = 4096,
+    EXPERT_LIMIT_ALL = 1 << 18
+};
 static const double parameter_limit = 0x1p50;
 
 struct raw {
-    struct json_str architecture, act, model_type;
+    struct json_str architecture, act;
     int64_t vocab, hidden, layers, heads, kv_heads, head_dim, intermediate, context;
     int64_t experts, experts_used, expert_size, sparse_step;
     double eps, theta;
-    bool tied, attention_bias, mlp_bias, sliding, other_layers, renormalise;
-    struct rope_config rope;
+    bool tied, attention_bias, mlp_bias, sliding, other_layers, own_layers, renormalise;
+    struct rope_config rope; /* theta NAN: not given there */
     struct json_str rope_name;
-    bool has_rope_factor;
-    bool rope_seen;
+    struct json_str rope_layers; /* a type of layers with a rope of its own */
+    const char *rope_other;      /* a setting of yarn that we do not know */
+    double rotary;               /* the part of each head that turns */
 };
 
 /* json null stands for "not given" in files written by transformers. */
@@ -105,7 +112,54 @@ static void read_eos(struct json_reader *r, struct model_config *c)
     }
 }
 
-/* rope_scaling, or rope_parameters of transformers 5. */
+static bool read_rope_number(struct json_reader *r, struct json_str key, struct raw *raw)
+{
+    const struct {
+        const char *name;
+        double *out;
+    } numbers[] = {
+        { "rope_theta", &raw->rope.theta },
+        { "factor", &raw->rope.factor },
+        { "low_freq_factor", &raw->rope.low_freq_factor },
+        { "high_freq_factor", &raw->rope.high_freq_factor },
+        { "original_max_position_embeddings", &raw->rope.original_context },
+        { "beta_fast", &raw->rope.beta_fast },
+        { "beta_slow", &raw->rope.beta_slow },
+        { "attention_factor", &raw->rope.attention_factor },
+        { "partial_rotary_factor", &raw->rotary },
+    };
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        if (json_str_is(key, numbers[i].name)) {
+            get_double(r, numbers[i].out);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Settings that change yarn where they are given; true is what truncate is by default. */
+static bool read_rope_other(struct json_reader *r, struct json_str key, struct raw *raw)
+{
+    static const char *const names[] = { "truncate", "mscale", "mscale_all_dim" };
+    bool is_default = true;
+    size_t i = 0;
+    while (i < 3 && !json_str_is(key, names[i]))
+        i++;
+    if (i == 3)
+        return false;
+    if (json_peek(r) == JSON_BOOL)
+        json_bool(r, &is_default);
+    else if (json_peek(r) == JSON_NULL)
+        json_null(r);
+    else
+        is_default = !json_skip(r);
+    if (!is_default)
+        raw->rope_other = names[i];
+    return true;
+}
+
+/* rope_scaling, or rope_parameters of transformers 5.  Those may be given by type of layer, of
+ * which we have but one. */
 static void read_rope(struct json_reader *r, struct raw *raw)
 {
     struct json_str key;
@@ -113,29 +167,31 @@ static void read_rope(struct json_reader *r, struct raw *raw)
         json_null(r);
         return;
     }
-    raw->rope_seen = true;
     json_begin_object(r);
     while (json_next_key(r, &key)) {
-        if (json_str_is(key, "rope_type") || json_str_is(key, "type"))
-            get_string(r, &raw->rope_name);
-        else if (json_str_is(key, "rope_theta"))
-            get_double(r, &raw->theta);
-        else if (json_str_is(key, "factor"))
-            get_double(r, &raw->rope.factor);
-        else if (json_str_is(key, "low_freq_factor"))
-            get_double(r, &raw->rope.low_freq_factor);
-        else if (json_str_is(key, "high_freq_factor"))
-            get_double(r, &raw->rope.high_freq_factor);
-        else if (json_str_is(key, "original_max_position_embeddings"))
-            get_double(r, &raw->rope.original_context);
-        else if (json_str_is(key, "beta_fast"))
-            get_double(r, &raw->rope.beta_fast);
-        else if (json_str_is(key, "beta_slow"))
-            get_double(r, &raw->rope.beta_slow);
-        else if (json_str_is(key, "attention_factor"))
-            get_double(r, &raw->rope.attention_factor);
-        else
+        if (json_str_is(key, "rope_type") || (json_str_is(key, "type") && !raw->rope_name.s))
+            get_string(r, &raw->rope_name); /* type is the name of old, which yields to the new */
+        else if (json_str_is(key, "full_attention"))
+            read_rope(r, raw);
+        else if (json_peek(r) == JSON_OBJECT && json_skip(r))
+            raw->rope_layers = key;
+        else if (!read_rope_number(r, key, raw) && !read_rope_other(r, key, raw))
             json_skip(r);
+    }
+}
+
+/* Settings of single layers. */
+static void read_own_layers(struct json_reader *r, struct raw *raw)
+{
+    struct json_str key;
+    if (json_peek(r) == JSON_NULL) {
+        json_null(r);
+        return;
+    }
+    json_begin_object(r);
+    while (json_next_key(r, &key)) {
+        raw->own_layers = true;
+        json_skip(r);
     }
 }
 
@@ -186,6 +242,7 @@ static bool read_size(struct json_reader *r, struct json_str key, struct raw *ra
         { "intermediate_size", &raw->intermediate },
         { "max_position_embeddings", &raw->context },
         { "num_experts", &raw->experts },
+        { "num_local_experts", &raw->experts }, /* its name in transformers 5 */
         { "num_experts_per_tok", &raw->experts_used },
         { "moe_intermediate_size", &raw->expert_size },
         { "decoder_sparse_step", &raw->sparse_step },
@@ -206,14 +263,14 @@ static void read_field(struct json_reader *r, struct json_str key, struct raw *r
         return;
     if (json_str_is(key, "architectures"))
         read_first_string(r, &raw->architecture);
-    else if (json_str_is(key, "model_type"))
-        get_string(r, &raw->model_type);
     else if (json_str_is(key, "hidden_act"))
         get_string(r, &raw->act);
     else if (json_str_is(key, "rms_norm_eps"))
         get_double(r, &raw->eps);
     else if (json_str_is(key, "rope_theta"))
         get_double(r, &raw->theta);
+    else if (json_str_is(key, "partial_rotary_factor"))
+        get_double(r, &raw->rotary);
     else if (json_str_is(key, "rope_scaling") || json_str_is(key, "rope_parameters"))
         read_rope(r, raw);
     else if (json_str_is(key, "tie_word_embeddings"))
@@ -230,6 +287,8 @@ static void read_field(struct json_reader *r, struct json_str key, struct raw *r
         read_dense_layers(r, c);
     else if (json_str_is(key, "layer_types"))
         read_layer_types(r, raw);
+    else if (json_str_is(key, "per_layer_config"))
+        read_own_layers(r, raw);
     else if (json_str_is(key, "eos_token_id"))
         read_eos(r, c);
     else
@@ -308,7 +367,7 @@ static tinker_status check_sizes(struct model_config *c, struct raw *raw, const 
     if (c->heads * c->head_dim > SIZE_LIMIT)
         return err_set(err, TINKER_EINVAL, "%s: %zu heads of %zu are too many", path, c->heads,
                        c->head_dim);
-    if (raw->context < 1 || raw->context > 1 << 24)
+    if (raw->context < 1 || raw->context > CONTEXT_LIMIT)
         return err_set(err, TINKER_EINVAL, "%s: max_position_embeddings is %lld", path,
                        (long long)raw->context);
     c->context = raw->context;
@@ -351,39 +410,88 @@ static bool positive(double v)
     return isfinite(v) && v > 0;
 }
 
-static tinker_status check_rope(struct model_config *c, const struct raw *raw, const char *path,
-                                tinker_error *err)
+static tinker_status check_rope_type(struct model_config *c, const struct raw *raw,
+                                     const char *path, tinker_error *err)
 {
-    c->rope = raw->rope;
-    c->rope.theta = raw->theta;
-    c->rope.type = ROPE_DEFAULT;
-    if (!positive(raw->theta))
-        return err_set(err, TINKER_EINVAL, "%s: rope_theta must be positive", path);
-    if (!raw->rope_name.s || json_str_is(raw->rope_name, "default"))
-        return TINKER_OK;
-    if (json_str_is(raw->rope_name, "linear"))
-        c->rope.type = ROPE_LINEAR;
-    else if (json_str_is(raw->rope_name, "llama3"))
-        c->rope.type = ROPE_LLAMA3;
-    else if (json_str_is(raw->rope_name, "yarn"))
-        c->rope.type = ROPE_YARN;
-    else
+    static const struct {
+        const char *name;
+        enum rope_type type;
+    } known[] = {
+        { "default", ROPE_DEFAULT },
+        { "linear", ROPE_LINEAR },
+        { "llama3", ROPE_LLAMA3 },
+        { "yarn", ROPE_YARN },
+    };
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (json_str_is(raw->rope_name, known[i].name)) {
+            c->rope.type = known[i].type;
+            return TINKER_OK;
+        }
+    }
+    if (raw->rope_name.s)
         return err_set(err, TINKER_EINVAL,
                        "%s: rope type \"%.*s\" is not supported (default, linear, llama3, yarn "
                        "are)",
                        path, raw->rope_name.n > 40 ? 40 : (int)raw->rope_name.n, raw->rope_name.s);
-    if (!positive(c->rope.factor))
-        return err_set(err, TINKER_EINVAL, "%s: rope factor must be positive", path);
-    if (c->rope.type == ROPE_YARN && c->rope.original_context == 0)
+    if (raw->rope.factor != 0)
+        return err_set(err, TINKER_EINVAL, "%s: a rope factor, but no rope_type", path);
+    c->rope.type = ROPE_DEFAULT;
+    return TINKER_OK;
+}
+
+/* Qwen's configurations state the length that yarn begins from and by how much it grows, and
+ * leave max_position_embeddings as it was. */
+static void stretch_context(struct model_config *c)
+{
+    double stretched = c->rope.original_context * c->rope.factor;
+    if (c->rope.original_context == 0)
         c->rope.original_context = (double)c->context;
-    if (c->rope.type != ROPE_LINEAR && !positive(c->rope.original_context))
+    else if (stretched > (double)c->context && stretched <= CONTEXT_LIMIT)
+        c->context = (int64_t)stretched;
+}
+
+/* What the type needs. */
+static tinker_status check_scaling(struct model_config *c, const struct raw *raw, const char *path,
+                                   tinker_error *err)
+{
+    struct rope_config *r = &c->rope;
+    if (!positive(r->factor))
+        return err_set(err, TINKER_EINVAL, "%s: rope factor must be positive", path);
+    if (r->type == ROPE_LINEAR)
+        return TINKER_OK;
+    if (r->type == ROPE_YARN)
+        stretch_context(c);
+    if (!positive(r->original_context))
         return err_set(err, TINKER_EINVAL, "%s: original_max_position_embeddings must be positive",
                        path);
-    if (c->rope.type == ROPE_LLAMA3 && (!positive(c->rope.low_freq_factor) ||
-                                        !(c->rope.high_freq_factor > c->rope.low_freq_factor)))
+    if (r->type == ROPE_LLAMA3 &&
+        (!positive(r->low_freq_factor) || !(r->high_freq_factor > r->low_freq_factor)))
         return err_set(err, TINKER_EINVAL, "%s: low_freq_factor and high_freq_factor are wrong",
                        path);
+    if (r->type == ROPE_YARN && raw->rope_other)
+        return err_set(err, TINKER_EINVAL, "%s: %s of yarn is not supported", path,
+                       raw->rope_other);
     return TINKER_OK;
+}
+
+static tinker_status check_rope(struct model_config *c, const struct raw *raw, const char *path,
+                                tinker_error *err)
+{
+    c->rope = raw->rope;
+    if (isnan(c->rope.theta))
+        c->rope.theta = raw->theta;
+    if (raw->rope_layers.s)
+        return err_set(err, TINKER_EINVAL, "%s: a rope of %.*s layers is not supported", path,
+                       raw->rope_layers.n > 60 ? 60 : (int)raw->rope_layers.n, raw->rope_layers.s);
+    if (!positive(c->rope.theta))
+        return err_set(err, TINKER_EINVAL, "%s: rope_theta must be positive", path);
+    if (raw->rotary != 1)
+        return err_set(err, TINKER_EINVAL, "%s: partial_rotary_factor is %g, must be 1", path,
+                       raw->rotary);
+    tinker_status status = check_rope_type(c, raw, path, err);
+    if (status == TINKER_OK && c->rope.type != ROPE_DEFAULT)
+        status = check_scaling(c, raw, path, err);
+    return status;
 }
 
 static tinker_status check_rest(struct model_config *c, const struct raw *raw, const char *path,
@@ -391,6 +499,8 @@ static tinker_status check_rest(struct model_config *c, const struct raw *raw, c
 {
     if (raw->act.s && !json_str_is(raw->act, "silu"))
         return err_set(err, TINKER_EINVAL, "%s: hidden_act is not silu", path);
+    if (raw->own_layers)
+        return err_set(err, TINKER_EINVAL, "%s: per_layer_config is not supported", path);
     if (raw->sliding || raw->other_layers)
         return err_set(err, TINKER_EINVAL, "%s: sliding window attention is not supported", path);
     if (!isfinite(raw->eps) || raw->eps < 0)
@@ -445,6 +555,8 @@ tinker_status config_parse(struct model_config *c, const char *path, const char 
     struct json_reader r;
     struct json_str key;
     struct raw raw = { .kv_heads = -1, .head_dim = -1, .eps = 1e-6, .theta = 10000.0 };
+    raw.rotary = 1;
+    raw.rope.theta = NAN;
     raw.rope.beta_fast = 32;
     raw.rope.beta_slow = 1;
     raw.context = 2048;

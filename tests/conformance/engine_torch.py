@@ -450,6 +450,20 @@ def test_files(tmp):
         check(f"PEFT reads our adapter of {name}, unembedding {unembed}", worst < 2e-4, f"max abs diff {worst:.1e}")
 
 
+def test_saved_by_transformers(tmp):
+    """What transformers writes today, with its names and nestings, is the model it came from."""
+    for name in MODELS:
+        path, saved = make(tmp, name), os.path.join(tmp, name + "-saved")
+        model = load(path)
+        model.save_pretrained(saved)
+        data = [{"tokens": s[:-1], "target_tokens": s[1:]} for s in sequences()]
+        out = engine(tmp, saved, {"loss": "cross_entropy", "data": data})
+        with torch.no_grad():
+            worst = max((out[f"logits.{i}"] - model(torch.tensor([d["tokens"]])).logits[0]).abs().max().item()
+                        for i, d in enumerate(data))
+        check(f"logits of {name} as transformers saves it", worst < 1e-4, f"max abs diff {worst:.1e}")
+
+
 def test_export(tmp):
     """transformers loads the merged model and computes what base and adapter compute."""
     for name in ("qwen3-tied", "qwen2-untied", "qwen3-bf16-file", "qwen3-moe"):
@@ -481,7 +495,7 @@ def test_bf16(tmp):
 
 with tempfile.TemporaryDirectory() as directory:
     for test in (test_logits, test_gradients, test_experts, test_tied_unembedding, test_full,
-                 test_training, test_files, test_export, test_bf16):
+                 test_training, test_files, test_saved_by_transformers, test_export, test_bf16):
         if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
             continue
         try:

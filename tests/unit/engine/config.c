@@ -61,6 +61,60 @@ static void test_defaults_depend_on_the_architecture(void)
     CHECK_NEAR(c.rope.theta, 500000, 0);
 }
 
+/* The names and the nesting of newer files, and what wins where two say something. */
+static void test_newer_names(void)
+{
+    struct model_config c;
+    tinker_error err = { 0 };
+    CHECK_INT(parse(&c,
+                    "{\"architectures\":[\"Qwen3MoeForCausalLM\"]," SIZES
+                    ",\"num_local_experts\":8,\"num_experts_per_tok\":2,"
+                    "\"moe_intermediate_size\":8}",
+                    &err),
+              TINKER_OK);
+    CHECK_INT(c.experts, 8);
+    CHECK_INT(parse(&c,
+                    "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES
+                    ",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":5e5,"
+                    "\"rope_type\":\"linear\",\"factor\":4}},\"per_layer_config\":null}",
+                    &err),
+              TINKER_OK);
+    CHECK_NEAR(c.rope.theta, 5e5, 0);
+    CHECK_INT(c.rope.type, ROPE_LINEAR);
+    CHECK_NEAR(c.rope.factor, 4, 0);
+    CHECK_INT(parse(&c,
+                    "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
+                    ",\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"default\","
+                    "\"type\":\"mrope\",\"partial_rotary_factor\":1.0,\"mscale\":2},"
+                    "\"rope_theta\":10000.0}",
+                    &err),
+              TINKER_OK);
+    CHECK_NEAR(c.rope.theta, 5e5, 0);
+    CHECK_INT(c.rope.type, ROPE_DEFAULT);
+}
+
+/* As the model cards of Qwen say to write it. */
+static void test_yarn_makes_the_context_longer(void)
+{
+    struct model_config c;
+    tinker_error err = { 0 };
+    CHECK_INT(parse(&c,
+                    "{\"architectures\":[\"Qwen2ForCausalLM\"]," SIZES
+                    ",\"rope_scaling\":{\"factor\":4.0,\"original_max_position_embeddings\":400,"
+                    "\"type\":\"yarn\",\"truncate\":true,\"mscale\":null}}",
+                    &err),
+              TINKER_OK);
+    CHECK_INT(c.context, 1600);
+    CHECK_NEAR(c.rope.original_context, 400, 0);
+    CHECK_INT(parse(&c,
+                    "{\"architectures\":[\"Qwen2ForCausalLM\"]," SIZES
+                    ",\"rope_scaling\":{\"factor\":2.0,\"type\":\"yarn\"}}",
+                    &err),
+              TINKER_OK);
+    CHECK_INT(c.context, 512);
+    CHECK_NEAR(c.rope.original_context, 512, 0);
+}
+
 static void test_refuses(void)
 {
     static const struct {
@@ -89,6 +143,29 @@ static void test_refuses(void)
         { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
           ",\"rope_scaling\":{\"type\":\"linear\"}}",
           "factor" },
+        { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"rope_scaling\":{\"factor\":2}}",
+          "no rope_type" },
+        { "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES
+          ",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1e6},"
+          "\"sliding_attention\":{\"rope_theta\":1e4}}}",
+          "a rope of sliding_attention layers" },
+        { "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES
+          ",\"rope_parameters\":{\"rope_theta\":0}}",
+          "rope_theta" },
+        { "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES
+          ",\"rope_parameters\":{\"rope_theta\":1e6,\"partial_rotary_factor\":0.5}}",
+          "partial_rotary_factor is 0.5" },
+        { "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"partial_rotary_factor\":0.25}",
+          "partial_rotary_factor is 0.25" },
+        { "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES
+          ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"truncate\":false}}",
+          "truncate of yarn" },
+        { "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES
+          ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"mscale_all_dim\":0.7}}",
+          "mscale_all_dim of yarn" },
+        { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
+          ",\"per_layer_config\":{\"01\":{\"skip\":[\"attention\"]}}}",
+          "per_layer_config" },
         { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"eos_token_id\":100}",
           "beyond the vocabulary" },
         { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"rope_theta\":0}", "rope_theta" },
@@ -207,6 +284,8 @@ int main(void)
 {
     RUN(test_reads);
     RUN(test_defaults_depend_on_the_architecture);
+    RUN(test_newer_names);
+    RUN(test_yarn_makes_the_context_longer);
     RUN(test_refuses);
     RUN(test_experts);
     RUN(test_generation_config_wins);
