@@ -14,6 +14,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/map.h"
 #include "base/os.h"
 #include "engine/checkpoint.h"
 #include "engine/linear.h"
@@ -28,7 +29,8 @@ struct exporting {
     struct arena arena;
     struct buf index; /* members of weight_map */
     uint64_t total;
-    bool untie; /* write an lm_head that the base does not have */
+    bool untie;         /* write an lm_head that the base does not have */
+    struct map changes; /* by name of the weight */
     /* of the file being written */
     const struct st_tensor **tensors;
     const char **names;
@@ -37,43 +39,44 @@ struct exporting {
     size_t capacity; /* elements in values and bytes */
 };
 
-/* Walks the model's weights for the one of a name. */
-struct search {
-    const tinker_adapter *a;
-    const char *name;
-    struct lora_pair pair; /* what was found */
+/* What the adapter has for one weight of the model. */
+struct change {
+    struct lora_pair pair;    /* a NULL: none */
+    const struct param *full; /* rank 0 */
 };
 
-static tinker_status match(void *state, const struct tensor_place *at, tinker_error *err)
+static tinker_status add_change(struct exporting *x, const char *name, struct change change,
+                                tinker_error *err)
 {
-    struct search *s = state;
-    (void)err;
-    if (strcmp(at->name, s->name) != 0)
-        return TINKER_OK;
-    if (at->kind == TENSOR_WEIGHT)
-        s->pair = *lora_pair(&s->a->lora, at->layer, at->id);
+    struct change *copy = arena_memdup(&x->arena, &change, sizeof(change));
+    if (!copy || !map_put(&x->changes, name, strlen(name), copy, NULL))
+        return err_nomem(err, name);
+    return TINKER_OK;
+}
+
+static tinker_status note_change(void *state, const struct tensor_place *at, tinker_error *err)
+{
+    struct exporting *x = state;
+    const tinker_adapter *a = x->a;
+    struct change change = { 0 };
+    if (!a->desc.rank)
+        change.full = &a->params.list[x->changes.len]; /* they lie in the order of the walk */
+    else if (at->kind == TENSOR_WEIGHT)
+        change.pair = *lora_pair(&a->lora, at->layer, at->id);
     else if (at->kind == TENSOR_EXPERT)
-        s->pair = lora_expert(lora_pair(&s->a->lora, at->layer, at->id), at->expert);
-    return TINKER_EINVAL; /* the end of the walk */
+        change.pair = lora_expert(lora_pair(&a->lora, at->layer, at->id), at->expert);
+    return add_change(x, at->name, change, err);
 }
 
-/* The LoRA pair that belongs to a weight of this HF name; its a is NULL when there is none. */
-static struct lora_pair pair_of(const tinker_adapter *a, const char *name)
+static tinker_status note_changes(struct exporting *x, tinker_error *err)
 {
+    const tinker_adapter *a = x->a;
     const struct model_config *c = &a->engine->model->config;
-    struct search s = { .a = a, .name = name };
-    if (strcmp(name, head_name) == 0)
-        return *lora_head(&a->lora, c->layers);
-    model_tensors(c, match, &s, NULL);
-    return s.pair;
-}
-
-static const struct param *full_param(const tinker_adapter *a, const char *name)
-{
-    for (size_t i = 0; i < a->params.n; i++)
-        if (strcmp(a->params.list[i].name, name) == 0)
-            return &a->params.list[i];
-    return NULL;
+    tinker_status status = model_tensors(c, note_change, x, err);
+    if (status != TINKER_OK || !a->desc.rank)
+        return status;
+    struct change head = { .pair = *lora_head(&a->lora, c->layers) };
+    return add_change(x, head_name, head, err);
 }
 
 static bool reserve(struct exporting *x, size_t count, tinker_error *err)
@@ -92,24 +95,36 @@ static bool reserve(struct exporting *x, size_t count, tinker_error *err)
 
 /* values (rows, cols), the base's weight of this name, becomes the adapter's; false when it
  * stays what it was. */
-static bool merge(const tinker_adapter *a, const char *name, float *values, size_t rows,
+static bool merge(const struct exporting *x, const char *name, float *values, size_t rows,
                   size_t cols)
 {
-    if (!a->desc.rank) {
-        const struct param *full = full_param(a, name);
-        if (full)
-            memcpy(values, a->w + full->offset, rows * cols * sizeof(float));
-        return full != NULL;
-    }
-    struct lora_pair pair = pair_of(a, name);
-    if (pair.a)
-        linear_nn(a->engine->threads, values, pair.b, pair.a, rows, cols, a->lora.rank,
-                  a->lora.scale, 1);
-    return pair.a != NULL;
+    const tinker_adapter *a = x->a;
+    const struct change *change = map_get(&x->changes, name, strlen(name));
+    if (!change || (!change->full && !change->pair.a))
+        return false;
+    if (change->full)
+        memcpy(values, a->w + change->full->offset, rows * cols * sizeof(float));
+    else
+        linear_nn(a->engine->threads, values, change->pair.b, change->pair.a, rows, cols,
+                  a->lora.rank, a->lora.scale, 1);
+    return true;
 }
 
-/* experts.gate_up_proj or experts.down_proj: the experts' matrices one after the other. */
-static bool merge_stack(const tinker_adapter *a, const char *name, float *values,
+static bool ends_with(const char *s, const char *suffix)
+{
+    size_t n = strlen(s), k = strlen(suffix);
+    return n > k && strcmp(s + n - k, suffix) == 0;
+}
+
+/* Experts' matrices one after the other.  Other tensors of three dimensions are none of ours,
+ * and have any shape. */
+static bool is_stack(const struct st_tensor *t)
+{
+    return t->ndim == 3 && (ends_with(t->name, ".mlp.experts.gate_up_proj") ||
+                            ends_with(t->name, ".mlp.experts.down_proj"));
+}
+
+static bool merge_stack(const struct exporting *x, const char *name, float *values,
                         const size_t shape[3])
 {
     const char *last = strrchr(name, '.') + 1;
@@ -122,8 +137,8 @@ static bool merge_stack(const tinker_adapter *a, const char *name, float *values
                      !pair ? "down_proj"
                      : up  ? "up_proj"
                            : "gate_proj");
-            if (!checkpoint_find(a->engine->files, one, NULL)) /* else the model reads that */
-                changed |= merge(a, one, values, rows, cols);
+            if (!checkpoint_find(x->a->engine->files, one, NULL)) /* else the model reads that */
+                changed |= merge(x, one, values, rows, cols);
             values += rows * cols;
         }
     }
@@ -139,11 +154,10 @@ static const void *fetch(void *state, size_t entry, tinker_error *err)
     if (!reserve(x, t->count, err))
         return NULL;
     st_to_float(t->data, t->dtype, 0, t->count, x->values);
-    if (t->ndim == 3 && strstr(name, ".mlp.experts."))
-        changed = merge_stack(x->a, name, x->values, t->shape);
+    if (is_stack(t))
+        changed = merge_stack(x, name, x->values, t->shape);
     else if (t->ndim == 1 || t->ndim == 2)
-        changed =
-            merge(x->a, name, x->values, t->ndim == 2 ? t->shape[0] : 1, t->shape[t->ndim - 1]);
+        changed = merge(x, name, x->values, t->ndim == 2 ? t->shape[0] : 1, t->shape[t->ndim - 1]);
     if (!changed)
         return t->data;
     st_from_float(x->values, t->dtype, t->count, x->bytes);
@@ -265,12 +279,6 @@ static tinker_status copy_file(struct exporting *x, const char *name, tinker_err
     return status;
 }
 
-static bool ends_with(const char *s, const char *suffix)
-{
-    size_t n = strlen(s), k = strlen(suffix);
-    return n > k && strcmp(s + n - k, suffix) == 0;
-}
-
 /* Configuration and tokenizer: small text files beside the weights. */
 static bool is_companion(const char *name)
 {
@@ -311,8 +319,10 @@ tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, ti
         return status;
     arena_init(&x.arena, SIZE_MAX);
     buf_init(&x.index, 64 << 20);
+    map_init(&x.changes);
     x.untie =
         e->model->config.tied && a->desc.rank && lora_head(&a->lora, e->model->config.layers)->a;
+    status = note_changes(&x, err);
     for (size_t i = 0; status == TINKER_OK && i < e->files->n; i++)
         status = export_file(&x, i, err);
     bool single =
@@ -325,6 +335,7 @@ tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, ti
         status = os_sync_dir(dir, err);
     free(x.values);
     free(x.bytes);
+    map_clear(&x.changes);
     buf_clear(&x.index);
     arena_clear(&x.arena);
     return status;

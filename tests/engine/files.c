@@ -219,6 +219,8 @@ static const void *stacked(void *state, size_t entry, tinker_error *err)
                                 t->shape[t->ndim - 1], &w, err);
         return ok ? w.data : NULL;
     }
+    if (strcmp(last, "scale") == 0)
+        return memset(s->values, 0, sizeof(s->values));
     bool pair = strcmp(last, "gate_up_proj") == 0;
     size_t rows = t->shape[1] / (pair ? 2 : 1), n = rows * t->shape[2];
     for (size_t i = 0; i < t->shape[0] * (pair ? 2 : 1); i++) {
@@ -264,6 +266,13 @@ static void check_peft_experts(tinker_engine *e, const tinker_adapter *a)
     tinker_adapter_free(b);
 }
 
+static const void *zeros(void *state, size_t i, tinker_error *error)
+{
+    static const float none[5 * 2 * 60 * 10];
+    (void)state, (void)i, (void)error;
+    return none;
+}
+
 /* The same model from one matrix per expert and from stacks; exports of both; the names of
  * PEFT. */
 static void test_experts_in_files(void)
@@ -285,6 +294,12 @@ static void test_experts_in_files(void)
     s.c = &e->model->config;
     s.e = e;
     model_tensors(s.c, collect, &s, NULL);
+    s.entries[s.n++] = (struct st_entry){ /* of no model, and larger than what it looks like */
+                                          "model.layers.0.mlp.experts.scale",
+                                          SOURCE_F32,
+                                          { 5, 40, 20 },
+                                          3
+    };
     CHECK_INT(
         safetensors_write(tiny_path("stacks/model.safetensors"), s.entries, s.n, stacked, &s, &err),
         TINKER_OK);
@@ -303,6 +318,10 @@ static void test_experts_in_files(void)
         n = logprobs(f, a, want);
         CHECK_INT(logprobs(merged, NULL, got), n);
         CHECK(largest_difference(want, got, n) < 2e-5);
+        const struct st_tensor *other =
+            checkpoint_find(merged->files, "model.layers.0.mlp.experts.scale", NULL);
+        REQUIRE(other);
+        CHECK_MEM(other->data, other->bytes, zeros(NULL, 0, NULL), 5 * 40 * 20 * 4);
         tinker_engine_close(merged);
         os_make_dirs(tiny_path("stacks-saved"), NULL);
         CHECK_INT(tinker_adapter_save(a, tiny_path("stacks-saved"), "m", 0, &err), TINKER_OK);
@@ -333,13 +352,6 @@ static void test_experts_in_files(void)
     }
     tinker_engine_close(e);
     tinker_engine_close(f);
-}
-
-static const void *zeros(void *state, size_t i, tinker_error *error)
-{
-    static const float none[5 * 2 * 60 * 10];
-    (void)state, (void)i, (void)error;
-    return none;
 }
 
 /* A stack beside the matrices of the experts, which are what the model reads: it is copied as
