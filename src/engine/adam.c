@@ -147,11 +147,13 @@ tinker_status tinker_adapter_step(tinker_adapter *a, const tinker_adam *adam,
         status = check(&o, err);
     if (status != TINKER_OK)
         return status;
-    if (!a->m)
+    if (a->snapshot)
         return err_set(err, TINKER_EINVAL, "this adapter is a snapshot and cannot be trained");
     double *sums = calloc(blocks_of(a), sizeof(*sums));
-    if (!sums)
+    if (!sums || !adapter_moments(a)) {
+        free(sums);
         return err_nomem(err, "optimiser step");
+    }
     status = run(a, &o, sums, metrics, err);
     free(sums);
     return status;

@@ -5,6 +5,7 @@
  * other trained modules change it. */
 #include "engine/adapter.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -95,19 +96,20 @@ static tinker_status view_lora(tinker_adapter *a, tinker_error *err)
     return TINKER_OK;
 }
 
-static tinker_status build(tinker_adapter *a, bool trainable, tinker_error *err)
+static tinker_status no_memory(const tinker_adapter *a, tinker_error *err)
+{
+    return err_set(err, TINKER_ENOMEM, "no memory for an adapter of %zu parameters",
+                   a->params.count);
+}
+
+static tinker_status build(tinker_adapter *a, tinker_error *err)
 {
     tinker_status status = params_init(&a->params, &a->engine->model->config, &a->desc, err);
     if (status != TINKER_OK)
         return status;
     a->w = alloc_floats(a->params.total);
-    if (trainable) {
-        a->m = alloc_floats(a->params.total);
-        a->v = alloc_floats(a->params.total);
-    }
-    if (!a->w || (trainable && (!a->m || !a->v)))
-        return err_set(err, TINKER_ENOMEM, "no memory for an adapter of %zu parameters",
-                       a->params.count);
+    if (!a->w)
+        return no_memory(a, err);
     if (a->desc.rank)
         return view_lora(a, err);
     a->model = model_new(&a->engine->model->config, PACKED_F32, err);
@@ -118,7 +120,7 @@ static tinker_status build(tinker_adapter *a, bool trainable, tinker_error *err)
 static _Atomic uint64_t next_id = 1;
 
 tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double alpha,
-                             bool trainable, tinker_error *err)
+                             tinker_error *err)
 {
     tinker_adapter *a = calloc(1, sizeof(*a));
     if (!a) {
@@ -129,7 +131,7 @@ tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double a
     a->id = atomic_fetch_add(&next_id, 1);
     a->desc = *lora;
     a->alpha = alpha;
-    if (check_lora(lora, err) != TINKER_OK || build(a, trainable, err) != TINKER_OK) {
+    if (check_lora(lora, err) != TINKER_OK || build(a, err) != TINKER_OK) {
         tinker_adapter_free(a);
         return NULL;
     }
@@ -152,15 +154,17 @@ tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, ti
         desc.seed = random >> 1;
         desc.has_seed = 1;
     }
-    tinker_adapter *a = adapter_make(e, &desc, LORA_ALPHA, true, err);
+    tinker_adapter *a = adapter_make(e, &desc, LORA_ALPHA, err);
     if (!a)
         return NULL;
-    if (desc.rank) {
-        adapter_draw(a);
-    } else if (copy_base_weights(a, err) != TINKER_OK) {
+    tinker_status status = adapter_moments(a) ? TINKER_OK : no_memory(a, err);
+    if (status == TINKER_OK && !desc.rank)
+        status = copy_base_weights(a, err);
+    if (status != TINKER_OK) {
         tinker_adapter_free(a);
         return NULL;
     }
+    adapter_draw(a);
     return a;
 }
 
@@ -201,29 +205,34 @@ uint64_t tinker_adapter_bytes(const tinker_adapter *a)
 
 tinker_adapter *tinker_adapter_snapshot(const tinker_adapter *a, tinker_error *err)
 {
-    tinker_adapter *copy = adapter_make(a->engine, &a->desc, a->alpha, false, err);
+    tinker_adapter *copy = adapter_make(a->engine, &a->desc, a->alpha, err);
     if (!copy)
         return NULL;
     memcpy(copy->w, a->w, a->params.total * sizeof(float));
     copy->steps = a->steps;
+    copy->snapshot = true;
     return copy;
 }
 
-/* Weights of a rank-0 adapter for model_fill(). */
+/* Weights of a rank-0 adapter for model_fill(), which asks for them in the order in which they
+ * lie. */
+struct own_weights {
+    const tinker_adapter *a;
+    size_t next;
+};
+
 static bool own_weight(void *state, const char *name, size_t rows, size_t cols, struct weight *out,
                        tinker_error *err)
 {
-    const tinker_adapter *a = state;
+    struct own_weights *own = state;
+    const struct param *p = &own->a->params.list[own->next++];
     (void)rows;
     (void)cols;
-    for (size_t i = 0; i < a->params.n; i++) {
-        if (strcmp(a->params.list[i].name, name) == 0) {
-            *out = (struct weight){ a->w + a->params.list[i].offset, SOURCE_F32 };
-            return true;
-        }
-    }
-    err_set(err, TINKER_ESTATE, "parameter %s is missing", name);
-    return false;
+    (void)err;
+    assert(strcmp(p->name, name) == 0);
+    (void)name;
+    *out = (struct weight){ own->a->w + p->offset, SOURCE_F32 };
+    return true;
 }
 
 const struct model *adapter_model(tinker_engine *e, tinker_adapter *a)
@@ -231,7 +240,8 @@ const struct model *adapter_model(tinker_engine *e, tinker_adapter *a)
     if (!a || !a->model)
         return e->model;
     if (a->stale) {
-        struct weight_source source = { own_weight, a };
+        struct own_weights own = { a, 0 };
+        struct weight_source source = { own_weight, &own };
         if (model_fill(a->model, e->threads, &source, NULL) != TINKER_OK)
             return NULL;
         a->stale = false;
@@ -247,4 +257,13 @@ const struct lora *adapter_lora(const tinker_adapter *a)
 float *adapter_buffer(const tinker_adapter *a)
 {
     return alloc_floats(a->params.total);
+}
+
+bool adapter_moments(tinker_adapter *a)
+{
+    if (!a->m)
+        a->m = adapter_buffer(a);
+    if (!a->v)
+        a->v = adapter_buffer(a);
+    return a->m && a->v;
 }

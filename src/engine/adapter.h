@@ -17,9 +17,10 @@ struct tinker_adapter {
     tinker_lora desc; /* has_seed is always set */
     double alpha;
     struct params params;
-    float *w;     /* (params.total) */
-    float *grad;  /* NULL: zero */
-    float *m, *v; /* NULL in a snapshot */
+    float *w;      /* (params.total) */
+    float *grad;   /* NULL: zero */
+    float *m, *v;  /* NULL: zero */
+    bool snapshot; /* never trained */
     int64_t steps;
     struct lora lora;    /* rank > 0 */
     struct model *model; /* rank 0 */
@@ -33,9 +34,11 @@ const struct model *adapter_model(tinker_engine *e, tinker_adapter *a);
 /* NULL for the base model and for rank 0. */
 const struct lora *adapter_lora(const tinker_adapter *a);
 
-/* An adapter with zero weights (desc.has_seed set); moments only when trainable. */
+/* An adapter with zero weights (desc.has_seed set), without moments. */
 tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double alpha,
-                             bool trainable, tinker_error *err);
+                             tinker_error *err);
+/* Memory for its moments where it has none; false: out of memory. */
+bool adapter_moments(tinker_adapter *a);
 /* The weights a new LoRA adapter of this seed starts with. */
 void adapter_draw(tinker_adapter *a);
 /* A zeroed buffer of the parameters' size; free() it.  NULL: no memory. */

@@ -394,6 +394,8 @@ static tinker_status read_moments(struct loading *l, tinker_adapter *a)
 static tinker_adapter *load(struct loading *l)
 {
     if (read_config(l) != TINKER_OK)
+    if (!adapter_moments(a))
+        return err_nomem(l->err, "moments");
         return NULL;
     char *path = path_of(l, "adapter_model.safetensors");
     if (!path) {
@@ -406,7 +408,7 @@ static tinker_adapter *load(struct loading *l)
     infer_modules(l);
     if (read_state(l) != TINKER_OK)
         return NULL;
-    tinker_adapter *a = adapter_make(l->e, &l->lora, l->alpha, true, l->err);
+    tinker_adapter *a = adapter_make(l->e, &l->lora, l->alpha, l->err);
     if (!a)
         return NULL;
     adapter_draw(a);

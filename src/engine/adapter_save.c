@@ -7,6 +7,7 @@
  * of three dimensions (params.h), or with the names of PEFT a pair for each. */
 #include "engine/adapter.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +85,7 @@ static void put_adapter_config(struct json_writer *w, const struct document *d)
     put_text(w, "base_model_name_or_path", d->base_name);
     put_int(w, "r", a->desc.rank);
     json_put_key(w, "lora_alpha");
-    if (a->alpha == (double)(int64_t)a->alpha)
+    if (fabs(a->alpha) < 0x1p53 && a->alpha == (double)(int64_t)a->alpha)
         json_put_int64(w, (int64_t)a->alpha);
     else
         json_put_double(w, a->alpha);
@@ -263,10 +264,13 @@ static tinker_status write_optimizer(const tinker_adapter *a, const char *dir, t
     struct buf path;
     buf_init(&path, 1 << 16);
     buf_printf(&path, "%s/optimizer.safetensors", dir);
-    const float *buffer[] = { a->m, a->v, a->grad };
+    float *zero = a->m && a->v ? NULL : adapter_buffer(a); /* before its first step */
+    const float *buffer[] = { a->m ? a->m : zero, a->v ? a->v : zero, a->grad };
     const char *const suffix[] = { ".exp_avg", ".exp_avg_sq", ".grad" };
+    bool ok = buf_ok(&path) && buffer[0] && buffer[1];
     tinker_status status =
-        write_tensors(a, 0, buffer, suffix, a->grad ? 3 : 2, buf_ok(&path) ? path.data : NULL, err);
+        write_tensors(a, 0, buffer, suffix, a->grad ? 3 : 2, ok ? path.data : NULL, err);
+    free(zero);
     buf_clear(&path);
     return status;
 }
@@ -277,7 +281,7 @@ tinker_status tinker_adapter_save(const tinker_adapter *a, const char *dir, cons
     bool peft = flags & TINKER_ADAPTER_PEFT;
     struct document document = { a, base_name ? base_name : "", peft };
     bool optimizer = flags & TINKER_ADAPTER_OPTIMIZER;
-    if (optimizer && !a->m)
+    if (optimizer && a->snapshot)
         return err_set(err, TINKER_EINVAL, "this adapter is a snapshot: it has no optimizer state");
     tinker_status status = write_weights(a, flags, dir, err);
     if (status == TINKER_OK)

@@ -17,7 +17,7 @@ static const double step_flops = 5e9;
 tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_datum *data,
                              size_t n, const tinker_loss *loss, int forward_only, tinker_error *err)
 {
-    if (!forward_only && (!a || !a->m)) {
+    if (!forward_only && (!a || a->snapshot)) {
         err_set(err, TINKER_EINVAL,
                 a ? "this adapter is a snapshot and cannot be trained"
                   : "the base model cannot be trained, only an adapter");

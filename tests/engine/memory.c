@@ -165,6 +165,43 @@ static void test_a_second_pass_takes_less(void)
     tinker_engine_close(e);
 }
 
+/* What is only sampled from needs no moments.  They come with the first step, and are zero in
+ * files until then. */
+static void test_loaded_weights_have_no_moments_yet(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    tinker_adam adam = TINKER_ADAM_INIT;
+    tiny_longer_options(&o, "qwen3");
+    tinker_engine *e = tiny_open(&o, NULL);
+    tinker_adapter *a = tiny_adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(tiny_lengths, 2, o.config.vocab, "cross_entropy", 3);
+    tinker_adapter *snapshot = tinker_adapter_snapshot(a, &err);
+    os_make_dirs(tiny_path("weights"), NULL);
+    os_make_dirs(tiny_path("state"), NULL);
+    CHECK_INT(tinker_adapter_save(a, tiny_path("weights"), "m", 0, &err), TINKER_OK);
+    tinker_adapter *b = tinker_adapter_load(e, tiny_path("weights"), 0, &err);
+    REQUIRE(b && snapshot);
+    CHECK_INT(tinker_adapter_bytes(b), tinker_adapter_bytes(snapshot));
+    CHECK_INT(tinker_adapter_save(b, tiny_path("state"), "m", TINKER_ADAPTER_OPTIMIZER, &err),
+              TINKER_OK);
+    tinker_adapter *c = tinker_adapter_load(e, tiny_path("state"), TINKER_ADAPTER_OPTIMIZER, &err);
+    REQUIRE(c);
+    CHECK_INT(tinker_adapter_bytes(c), tinker_adapter_bytes(a));
+    tinker_adapter *const all[] = { a, b, c };
+    for (int i = 0; i < 3; i++) {
+        tiny_train(e, all[i], d, "cross_entropy");
+        CHECK_INT(tinker_adapter_step(all[i], &adam, NULL, &err), TINKER_OK);
+        CHECK(memcmp(all[i]->w, a->w, a->params.total * sizeof(float)) == 0);
+        CHECK_INT(tinker_adapter_bytes(all[i]), tinker_adapter_bytes(a));
+    }
+    for (int i = 0; i < 3; i++)
+        tinker_adapter_free(all[i]);
+    tinker_adapter_free(snapshot);
+    free(d);
+    tinker_engine_close(e);
+}
+
 /* ---- many adapters ---------------------------------------------------------------------------- */
 
 enum { ADAPTERS = 100 };
@@ -271,6 +308,7 @@ int main(void)
     RUN(test_sparse_targets_cannot_exhaust_memory);
     RUN(test_live_passes_share_the_limit);
     RUN(test_a_second_pass_takes_less);
+    RUN(test_loaded_weights_have_no_moments_yet);
     RUN(test_hundred_adapters_on_the_bundled_model);
     tiny_done();
     return tap_done();

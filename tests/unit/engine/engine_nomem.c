@@ -6,7 +6,7 @@
 #include "support/tap.h"
 #include "support/tiny_model.h"
 
-static char base[160], experts[160], out[160], merged[160];
+static char base[160], experts[160], out[160], again[160], merged[160];
 
 static bool train(tinker_engine *e, tinker_adapter *a, const struct tiny_data *d)
 {
@@ -31,7 +31,8 @@ static bool life(const char *model, const struct tiny_data *d, int64_t rank, int
     ok = s && tinker_adapter_save(a, out, "m", flags, &err) == TINKER_OK;
     flags &= TINKER_ADAPTER_OPTIMIZER;
     tinker_adapter *b = ok ? tinker_adapter_load(e, out, flags, &err) : NULL;
-    ok = b && tinker_adapter_export(b, merged, &err) == TINKER_OK;
+    ok = b && tinker_adapter_save(b, again, "m", TINKER_ADAPTER_OPTIMIZER, &err) == TINKER_OK;
+    ok = ok && train(e, b, d) && tinker_adapter_export(b, merged, &err) == TINKER_OK;
     tinker_adapter_free(s);
     tinker_adapter_free(a);
     tinker_adapter_free(b);
@@ -85,9 +86,11 @@ int main(void)
     o.shards = 2;
     snprintf(base, sizeof(base), "%s", tiny_path("base"));
     snprintf(out, sizeof(out), "%s", tiny_path("out"));
+    snprintf(again, sizeof(again), "%s", tiny_path("again"));
     snprintf(merged, sizeof(merged), "%s", tiny_path("merged"));
     init_model_write(&o, base, &err);
     os_make_dirs(out, &err);
+    os_make_dirs(again, &err);
     tiny_options(&o, "qwen3_moe");
     o.config.layers = 1;
     o.config.experts = 2;
