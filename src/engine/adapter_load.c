@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 #include "base/arena.h"
 #include "base/err.h"
@@ -84,14 +85,14 @@ static void refuse_if_on(struct json_reader *r, struct raw_config *c, const char
  * not belong to the weights we have. */
 static void refuse_changed_base(struct json_reader *r, struct raw_config *c)
 {
-    static const char *const ways[] = { "pissa", "olora", "corda", "loftq" };
+    static const char *const ways[] = { "pissa", "olora", "corda", "loftq", "lora_ga" };
     struct json_str way = { NULL, 0 };
     if (json_peek(r) == JSON_STRING)
         json_string(r, &way);
     else
         json_skip(r);
     for (size_t i = 0; way.s && i < sizeof(ways) / sizeof(ways[0]); i++) {
-        if (way.n >= 5 && memcmp(way.s, ways[i], 5) == 0) {
+        if (way.n >= 5 && strncasecmp(way.s, ways[i], 5) == 0) {
             c->refused = true;
             c->why = "such init_lora_weights";
         }
@@ -101,9 +102,11 @@ static void refuse_changed_base(struct json_reader *r, struct raw_config *c)
 static void read_config_key(struct json_reader *r, struct json_str key, struct raw_config *c)
 {
     static const char *const refused[] = {
-        "use_rslora",    "use_dora",        "fan_in_fan_out", "rank_pattern",
-        "alpha_pattern", "modules_to_save", "lora_bias",      "layer_replication",
-        "use_qalora",    "use_bdlora",      "arrow_config",   "alora_invocation_tokens",
+        "use_rslora",   "use_dora",          "fan_in_fan_out",
+        "rank_pattern", "alpha_pattern",     "modules_to_save",
+        "lora_bias",    "layer_replication", "use_qalora",
+        "use_bdlora",   "arrow_config",      "alora_invocation_tokens",
+        "kasa_config",  "target_parameters", "trainable_token_indices",
     };
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         if (json_str_is(key, refused[i])) {
@@ -241,14 +244,26 @@ static tinker_status read_state(struct loading *l)
 
 /* ---- tensors --------------------------------------------------------------------------- */
 
-static void infer_modules(struct loading *l)
+static tinker_status no_place(struct loading *l, const char *name)
 {
+    return err_set(l->err, TINKER_EINVAL, "%s: tensor %.120s has no place in this model",
+                   l->weights.path, name);
+}
+
+static tinker_status infer_modules(struct loading *l)
+{
+    tinker_lora *lora = &l->lora;
     for (size_t i = 0; i < l->weights.n; i++) {
         const char *name = l->weights.tensors[i].name;
-        l->lora.train_attn |= strstr(name, ".self_attn.") != NULL;
-        l->lora.train_mlp |= strstr(name, ".mlp.") != NULL;
-        l->lora.train_unembed |= strstr(name, ".unembed_tokens.") || strstr(name, ".lm_head.");
+        lora->train_attn |= strstr(name, ".self_attn.") != NULL;
+        lora->train_mlp |= strstr(name, ".mlp.") != NULL;
+        lora->train_unembed |= strstr(name, ".unembed_tokens.") || strstr(name, ".lm_head.");
     }
+    if (l->weights.n == 0)
+        return err_set(l->err, TINKER_EINVAL, "%s: no tensors", l->weights.path);
+    if (lora->rank && !lora->train_attn && !lora->train_mlp && !lora->train_unembed)
+        return no_place(l, l->weights.tensors[0].name);
+    return TINKER_OK;
 }
 
 static const struct st_tensor *find(const struct safetensors *s, const char *name)
@@ -348,9 +363,8 @@ static tinker_status copy_weights(struct loading *l, tinker_adapter *a)
     for (size_t i = 0; i < l->weights.n; i++) {
         const char *name = l->weights.tensors[i].name;
         /* PEFT stores a copy of the base weight beside a trained lm_head */
-        if (!seen[i] && !strstr(name, ".base_layer."))
-            return err_set(l->err, TINKER_EINVAL, "%s: tensor %.120s has no place in this model",
-                           l->weights.path, name);
+        if (!seen[i] && strcmp(name, "base_model.model.lm_head.base_layer.weight") != 0)
+            return no_place(l, name);
     }
     return TINKER_OK;
 }
@@ -380,9 +394,14 @@ static tinker_status read_moments(struct loading *l, tinker_adapter *a)
     if (status != TINKER_OK)
         return status;
     l->moments_open = true;
+    if (!adapter_moments(a))
+        return err_nomem(l->err, "moments");
     status = copy_moments(l, a, ".exp_avg", a->m);
     if (status == TINKER_OK)
         status = copy_moments(l, a, ".exp_avg_sq", a->v);
+    for (size_t i = 0; status == TINKER_OK && i < a->params.total; i++)
+        if (a->v[i] < 0)
+            status = err_set(l->err, TINKER_EINVAL, "%s: a second moment is negative", path);
     if (status != TINKER_OK || l->moments.n <= 2 * a->params.n)
         return status;
     a->grad = adapter_buffer(a);
@@ -394,8 +413,6 @@ static tinker_status read_moments(struct loading *l, tinker_adapter *a)
 static tinker_adapter *load(struct loading *l)
 {
     if (read_config(l) != TINKER_OK)
-    if (!adapter_moments(a))
-        return err_nomem(l->err, "moments");
         return NULL;
     char *path = path_of(l, "adapter_model.safetensors");
     if (!path) {
@@ -405,8 +422,7 @@ static tinker_adapter *load(struct loading *l)
     if (safetensors_open(&l->weights, path, l->err) != TINKER_OK)
         return NULL;
     l->weights_open = true;
-    infer_modules(l);
-    if (read_state(l) != TINKER_OK)
+    if (infer_modules(l) != TINKER_OK || read_state(l) != TINKER_OK)
         return NULL;
     tinker_adapter *a = adapter_make(l->e, &l->lora, l->alpha, l->err);
     if (!a)

@@ -529,6 +529,22 @@ static void test_adapters_that_lie(void)
           "\"alora_invocation_tokens\":[151644,872]", "alora_invocation_tokens" },
         { "liar/adapter_config.json", "\"init_lora_weights\":true,\"modules_to_save\":null",
           "\"layer_replication\":[[0,2],[1,2]]", "layer_replication" },
+        { "liar/adapter_config.json", "\"init_lora_weights\":true,\"modules_to_save\":null",
+          "\"init_lora_weights\":\"lora_ga\"", "init_lora_weights" },
+        { "liar/adapter_config.json", "\"init_lora_weights\":true,\"modules_to_save\":null",
+          "\"init_lora_weights\":\"OLoRA\"", "init_lora_weights" },
+        { "liar/adapter_config.json", "\"init_lora_weights\":true,\"modules_to_save\":null",
+          "\"target_parameters\":[\"down_proj\"]", "target_parameters" },
+        { "liar/adapter_config.json", "\"init_lora_weights\":true,\"modules_to_save\":null",
+          "\"trainable_token_indices\":[7,8]", "trainable_token_indices" },
+        { "liar/adapter_config.json", "\"init_lora_weights\":true,\"modules_to_save\":null",
+          "\"kasa_config\":{\"beta\":1e-4}", "kasa_config" },
+        { "liar/adapter_config.json", "\"modules_to_save\":null,\"rank_pattern\":{}",
+          "\"modules_to_save\":[\"embed_tokens\"]", "modules_to_save" },
+        { "liar/adapter_config.json", "\"init_lora_weights\":true", "\"use_rslora\":true",
+          "use_rslora" },
+        { "liar/adapter_config.json", "\"rank_pattern\":{},\"alpha_pattern\":{}",
+          "\"alpha_pattern\":{\"q_proj\":64}", "alpha_pattern" },
         { "liar/adapter_config.json", "\"fan_in_fan_out\":false", "\"fan_in_fan_out\":true",
           "fan_in_fan_out" },
         { "liar/adapter_model.safetensors", "unembed_tokens.lora_A", "unembed_tokenz.lora_A",
@@ -552,6 +568,55 @@ static void test_adapters_that_lie(void)
             TAP_FAIL("case %zu: got \"%s\"", i, b ? "no error" : err.message);
         tinker_adapter_free(b);
     }
+    tinker_adapter_free(a);
+    tinker_engine_close(e);
+}
+
+/* Files whose tensors are none of this model's say which one is not. */
+static void test_foreign_adapters_are_named(void)
+{
+    static const char *const names[] = {
+        "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight",
+        "base_model.model.model.layers.0.self_attn.q_proj.base_layer.lora_A.weight",
+        "base_model.model.model.embed_tokens.weight",
+    };
+    struct init_model o;
+    tinker_error err = { 0 };
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.rank = 2;
+    tinker_adapter *a = trained(e, &lora, 0);
+    os_make_dirs(tiny_path("foreign"), NULL);
+    tinker_adapter_save(a, tiny_path("foreign"), "m", 0, &err);
+    for (size_t i = 0; i <= sizeof(names) / sizeof(names[0]); i++) {
+        bool none = i == sizeof(names) / sizeof(names[0]);
+        struct st_entry entry = { none ? NULL : names[i], SOURCE_F32, { 2, 10 }, 2 };
+        safetensors_write(tiny_path("foreign/adapter_model.safetensors"), &entry, !none, zeros,
+                          NULL, &err);
+        CHECK(!tinker_adapter_load(e, tiny_path("foreign"), 0, &err));
+        CHECK_INT(err.status, TINKER_EINVAL);
+        CHECK(strstr(err.message, none ? "no tensors" : names[i]) != NULL);
+    }
+    tinker_adapter_free(a);
+    tinker_engine_close(e);
+}
+
+/* The step of such a state would take the root of it. */
+static void test_negative_moments_are_refused(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.rank = 2;
+    tinker_adapter *a = trained(e, &lora, 1);
+    a->v[3] = -a->v[3] - 1e-9f;
+    os_make_dirs(tiny_path("negative"), NULL);
+    tinker_adapter_save(a, tiny_path("negative"), "m", TINKER_ADAPTER_OPTIMIZER, &err);
+    CHECK(!tinker_adapter_load(e, tiny_path("negative"), TINKER_ADAPTER_OPTIMIZER, &err));
+    CHECK(strstr(err.message, "negative") != NULL);
     tinker_adapter_free(a);
     tinker_engine_close(e);
 }
@@ -611,6 +676,8 @@ int main(void)
     RUN(test_models_that_lie);
     RUN(test_cut_and_flipped_files);
     RUN(test_adapters_that_lie);
+    RUN(test_foreign_adapters_are_named);
+    RUN(test_negative_moments_are_refused);
     RUN(test_partial_adapter_loads);
     tiny_done();
     return tap_done();
