@@ -29,10 +29,11 @@ tinker_generator *tinker_generator_new(tinker_engine *e, tinker_error *err)
     return g;
 }
 
-static void request_free(struct request *r)
+static void request_free(tinker_generator *g, struct request *r)
 {
     if (r == NULL)
         return;
+    g->kept -= r->kept;
     for (size_t i = 0; i < r->num_samples; i++) {
         struct sequence *s = &r->samples[i];
         free(s->tokens);
@@ -54,17 +55,17 @@ void tinker_generator_free(tinker_generator *g)
     for (size_t i = 0; i < g->n_active; i++) {
         /* a request's samples stand together */
         if (last != g->active[i]->request)
-            request_free(last);
+            request_free(g, last);
         last = g->active[i]->request;
         sequence_release(g, g->active[i]);
     }
-    request_free(last);
+    request_free(g, last);
     while (g->finished != NULL) {
         struct request *r = g->finished;
         g->finished = r->next;
-        request_free(r);
+        request_free(g, r);
     }
-    request_free(g->given);
+    request_free(g, g->given);
     kv_clear(&g->kv);
     forward_space_free(g->space);
     free(g->active);
@@ -166,34 +167,52 @@ static tinker_status limit_new(const tinker_generator *g, size_t n_prompt, int64
 {
     uint64_t room = (uint64_t)g->engine->info.context - n_prompt;
     uint64_t page = g->kv.page_floats * sizeof(float);
-    /* the last token's own keys are never needed */
-    uint64_t memory = (uint64_t)g->kv.limit * KV_BLOCK + 1;
+    uint64_t drawn = room > 0; /* the keys of a last token that is drawn are never needed */
+    uint64_t memory = (uint64_t)g->kv.limit * KV_BLOCK + drawn;
     uint64_t want = max_tokens > 0 && (uint64_t)max_tokens < room ? (uint64_t)max_tokens : room;
     if (max_tokens == 0 && n_prompt < memory && n_prompt + want > memory)
         want = memory - n_prompt;
     if (n_prompt + want > memory)
-        return err_set(err, TINKER_ENOMEM,
-                       "%zu prompt and %llu new tokens need %llu bytes for keys and values, the "
-                       "limit is %llu",
-                       n_prompt, (unsigned long long)want,
-                       (unsigned long long)((n_prompt + want + KV_BLOCK - 2) / KV_BLOCK * page),
-                       (unsigned long long)(g->kv.limit * page));
+        return err_set(
+            err, TINKER_ENOMEM,
+            "%zu prompt and %llu new tokens need %llu bytes for keys and values, the "
+            "limit is %llu",
+            n_prompt, (unsigned long long)want,
+            (unsigned long long)((n_prompt + want + KV_BLOCK - 1 - drawn) / KV_BLOCK * page),
+            (unsigned long long)(g->kv.limit * page));
     *out = (size_t)want;
     return TINKER_OK;
 }
 
-/* The rivals of all tokens that may come must fit: they are kept until the request ends. */
-static tinker_status check_topk(const tinker_generator *g, const tinker_generate *q, size_t max_new,
-                                tinker_error *err)
+/* What likeliest and drawn tokens of a request may take: those at its prompt, and the rivals of
+ * all tokens that may come.  False: more than can be counted. */
+static bool kept_bytes(const tinker_generate *q, size_t max_new, uint64_t *out)
 {
-    uint64_t cell = sizeof(int32_t) + sizeof(float), limit = g->engine->memory_limit / 2;
-    uint64_t row = q->topk_sample_logprobs * cell;
-    if (row == 0 || max_new == 0 || q->num_samples <= limit / row / max_new)
-        return TINKER_OK;
-    return err_set(err, TINKER_EINVAL,
-                   "topk_sample_logprobs %zu of %zu samples of %zu tokens exceed the limit of %llu "
-                   "bytes",
-                   q->topk_sample_logprobs, q->num_samples, max_new, (unsigned long long)limit);
+    uint64_t cell = sizeof(int32_t) + sizeof(float), drawn = sizeof(int64_t) + sizeof(float);
+    uint64_t prompt =
+        q->n_prompt * (q->topk_prompt_logprobs * cell + q->prompt_alt_tokens_k * drawn);
+    uint64_t sample = max_new * q->topk_sample_logprobs * cell, samples;
+    return !__builtin_mul_overflow(sample, (uint64_t)q->num_samples, &samples) &&
+           !__builtin_add_overflow(prompt, samples, out);
+}
+
+/* They are kept until the request ends, and those of all requests must fit. */
+static tinker_status check_kept(const tinker_generator *g, const tinker_generate *q, size_t max_new,
+                                uint64_t *bytes, tinker_error *err)
+{
+    uint64_t limit = g->engine->memory_limit / 2;
+    if (!kept_bytes(q, max_new, bytes) || *bytes > limit)
+        return err_set(err, TINKER_EINVAL,
+                       "the likeliest tokens of a prompt of %zu tokens and of %zu samples of %zu "
+                       "tokens exceed the limit of %llu bytes",
+                       q->n_prompt, q->num_samples, max_new, (unsigned long long)limit);
+    if (*bytes > 0 && *bytes + g->kept > limit)
+        return err_set(err, TINKER_ENOMEM,
+                       "likeliest tokens need %llu bytes, of the limit of %llu other requests hold "
+                       "%llu",
+                       (unsigned long long)*bytes, (unsigned long long)limit,
+                       (unsigned long long)g->kept);
+    return TINKER_OK;
 }
 
 bool request_scores(const struct request *r)
@@ -340,12 +359,13 @@ tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *q
     if (status == TINKER_OK && q->adapter != NULL && q->adapter->engine != g->engine)
         status = err_set(err, TINKER_EINVAL, "the adapter belongs to another engine");
     size_t max_new = 0;
+    uint64_t kept = 0;
     if (status == TINKER_OK)
         status = limit_new(g, q->n_prompt, p.max_tokens, &max_new, err);
     if (status == TINKER_OK)
-        status = check_topk(g, q, max_new, err);
-    if (status == TINKER_OK)
         status = extras_check(g, q, err);
+    if (status == TINKER_OK)
+        status = check_kept(g, q, max_new, &kept, err);
     if (status != TINKER_OK)
         return status;
     struct request *r = calloc(1, sizeof *r);
@@ -353,14 +373,16 @@ tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *q
         return err_nomem(err, "request");
     r->max_new = max_new;
     if (!seed_of(&p, &r->seed)) {
-        request_free(r);
+        request_free(g, r);
         return err_set(err, TINKER_ESTATE, "the system gives no random numbers for a seed");
     }
     if (!request_fill(r, g, q, &p) || !generator_activate(g, &r->samples[0], g->n_active)) {
-        request_free(r);
+        request_free(g, r);
         return err_nomem(err, "request");
     }
     g->unfinished++;
+    r->kept = kept;
+    g->kept += kept;
     return TINKER_OK;
 }
 
@@ -400,7 +422,7 @@ static void request_finish(tinker_generator *g, struct request *r)
 {
     g->unfinished--;
     if (r->canceled) {
-        request_free(r);
+        request_free(g, r);
         return;
     }
     if (r->error.status == TINKER_OK && !fill_result(r))
@@ -432,7 +454,7 @@ void generator_sweep(tinker_generator *g)
 int tinker_generator_next(tinker_generator *g, void **tag, const tinker_sample **sample,
                           tinker_error *err)
 {
-    request_free(g->given);
+    request_free(g, g->given);
     g->given = g->finished;
     if (g->given == NULL)
         return 0;
@@ -456,7 +478,7 @@ static void drop_finished(tinker_generator *g, void *tag)
         struct request *r = *at;
         if (r->tag == tag) {
             *at = r->next;
-            request_free(r);
+            request_free(g, r);
         } else {
             at = &r->next;
         }

@@ -83,6 +83,7 @@ struct request {
     float *topk_logprobs;
     size_t sample_topk;
     struct prompt_extras extras;
+    uint64_t kept; /* its part of the generator's kept */
     int64_t cache_hits;
     bool canceled;
     tinker_error error; /* status TINKER_OK: none */
@@ -117,6 +118,7 @@ struct tinker_generator {
     struct sequence **active; /* oldest first */
     size_t n_active, cap_active;
     size_t unfinished; /* requests */
+    uint64_t kept;     /* bytes that likeliest and drawn tokens of all requests may take */
     struct request *finished, **finished_end;
     struct request *given; /* lent out by tinker_generator_next() */
     bool stepping;         /* inside step: cancel only marks */

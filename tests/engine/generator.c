@@ -325,6 +325,19 @@ static void little_memory_costs_time_only(void)
     CHECK_INT(s->sequences[0].n, 3 * 32 + 1 - 26);
     tinker_generator_free(none);
     tinker_engine_close(tiny);
+    /* A prompt that fills the context has keys at its last position, too. */
+    int32_t full[3 * 32 + 1] = { 0 };
+    tinker_engine_options opts = TINKER_ENGINE_OPTIONS_INIT;
+    opts.memory_limit = 2 * 3 * page;
+    opts.max_context = 3 * 32 + 1;
+    tiny = tinker_engine_open(dir, &opts, &err);
+    none = tinker_generator_new(tiny, NULL);
+    no = (tinker_generate){
+        .prompt = full, .n_prompt = 3 * 32 + 1, .num_samples = 1, .prompt_logprobs = 1
+    };
+    CHECK_INT(tinker_generator_add(none, &no, &err), TINKER_ENOMEM);
+    tinker_generator_free(none);
+    tinker_engine_close(tiny);
     tinker_generator_free(g);
     tinker_engine_close(plenty);
     tinker_engine_close(little);

@@ -211,6 +211,38 @@ static void more_than_fits_is_refused(void)
     tinker_engine_close(e);
 }
 
+/* At a prompt, too, and of all requests together. */
+static void prompts_share_the_limit(void)
+{
+    enum { N = 200 };
+    int32_t prompt[N];
+    tinker_error err = { 0 };
+    tinker_engine *e = open_engine(1, 4 << 20);
+    tinker_sampling_params p = params(1, 8, 1);
+    tinker_generate q = { .prompt = prompt,
+                          .n_prompt = N,
+                          .params = &p,
+                          .num_samples = 1,
+                          .topk_prompt_logprobs = 1024,
+                          .prompt_alt_tokens_k = 1024 };
+    prompt_of(prompt, N, 6);
+    tinker_generator *g = tinker_generator_new(e, NULL);
+    CHECK_INT(tinker_generator_add(g, &q, &err), TINKER_EINVAL); /* 200 * 1024 * 20 bytes */
+    CHECK(strstr(err.message, "2097152 bytes") != NULL);
+    q.prompt_alt_tokens_k = 0;
+    q.tag = &q;
+    CHECK_INT(tinker_generator_add(g, &q, &err), TINKER_OK);
+    CHECK_INT(tinker_generator_add(g, &q, &err), TINKER_ENOMEM);
+    CHECK(strstr(err.message, "other requests hold 1638400") != NULL);
+    tinker_generator_cancel(g, &q);
+    CHECK(run_one(g, &q) != NULL);
+    CHECK_INT(tinker_generator_add(g, &q, &err), TINKER_ENOMEM); /* the result is still lent out */
+    CHECK_INT(tinker_generator_next(g, NULL, NULL, NULL), 0);
+    CHECK_INT(tinker_generator_add(g, &q, &err), TINKER_OK);
+    tinker_generator_free(g);
+    tinker_engine_close(e);
+}
+
 int main(void)
 {
     write_model();
@@ -219,6 +251,7 @@ int main(void)
     RUN(rivals_follow_the_temperature);
     RUN(only_the_end_of_a_prompt_is_scored);
     RUN(more_than_fits_is_refused);
+    RUN(prompts_share_the_limit);
     os_remove_tree(dir, NULL);
     return tap_done();
 }
