@@ -44,7 +44,8 @@ typedef struct tinker_engine_options {
     int threads;                /* 0: one per available core */
     tinker_weights_dtype dtype; /* of the packed base weights */
     int64_t max_context;        /* 0: the model's own limit */
-    uint64_t memory_limit;      /* bytes for activations and caches; 0: 3/4 of what is free */
+    uint64_t memory_limit;      /* bytes for passes, and half as many beside them for a generator's
+                                 * keys and values; 0: half of what is free */
     int raw_logprobs;           /* sampled logprobs before temperature (else after) */
 } tinker_engine_options;
 #define TINKER_ENGINE_OPTIONS_INIT                                    \

@@ -239,7 +239,8 @@ static tinker_status start(tinker_engine *e, const char *dir, const tinker_engin
     if (status != TINKER_OK)
         return status;
     describe(e);
-    e->memory_limit = e->opts.memory_limit ? e->opts.memory_limit : os_memory_free() / 4 * 3;
+    /* a generator's keys and values take up to half as much again: 3/4 in all */
+    e->memory_limit = e->opts.memory_limit ? e->opts.memory_limit : os_memory_free() / 2;
     return TINKER_OK;
 }
 
