@@ -94,14 +94,19 @@ typedef struct tinker_sample_options {
     size_t topk_prompt_logprobs;
     size_t topk_sample_logprobs;   /* the likeliest tokens at each sampled position */
     size_t prompt_logprobs_last_n; /* only of the last tokens of the prompt; 0: of all */
+    /* Tokens whose logprobs to tell at positions of the prompt: integers, dense or sparse, of
+     * shape (tokens of the prompt - 1, k).  Row i is about token i + 1 of the prompt, and -1 asks
+     * for nothing.  NULL: none. */
+    const tinker_tensor *target_prompt_logprobs;
+    size_t prompt_alt_tokens_k; /* tokens to draw in place of each of the prompt but the first */
 } tinker_sample_options;
-#define TINKER_SAMPLE_OPTIONS_INIT                   \
-    {                                                \
-        sizeof(tinker_sample_options), 1, 0, 0, 0, 0 \
+#define TINKER_SAMPLE_OPTIONS_INIT                            \
+    {                                                         \
+        sizeof(tinker_sample_options), 1, 0, 0, 0, 0, NULL, 0 \
     }
 
-/* Sample continuations of `prompt`, which is encoded before the call returns.
- * params and opts may be NULL.  Result: tinker_future_sample(). */
+/* Sample continuations of `prompt`, which is encoded before the call returns, as is what opts
+ * point to.  params and opts may be NULL.  Result: tinker_future_sample(). */
 TINKER_API tinker_future *tinker_sampler_sample(tinker_sampler *s, const tinker_model_input *prompt,
                                                 const tinker_sampling_params *params,
                                                 const tinker_sample_options *opts,
@@ -130,13 +135,19 @@ typedef struct tinker_stream_event {
     int32_t token;                  /* TOKEN */
     float logprob;                  /* TOKEN; NaN: none */
     tinker_stop_reason stop_reason; /* FINISHED */
+    /* TOKEN: the likeliest in its place, if topk_sample_logprobs asked for them.  Borrowed until
+     * the next call of tinker_stream_next(), or until the callback returns. */
+    const int32_t *topk_tokens;
+    const float *topk_logprobs;
+    size_t topk;
 } tinker_stream_event;
 
 /* Sample as tinker_sampler_sample() does, with the same tokens for the same seed, under the same
  * limits.  Tried again as a sample is (see tinker_retry_options) until the first event has come;
  * from then on a failure is final, because another attempt would make other tokens than those
  * that were read.  NULL with *err set: TINKER_ESTATE, without any request, when the service
- * does not offer streams (stream_sample of tinker_capabilities); TINKER_EINVAL, TINKER_ENOMEM. */
+ * does not offer streams (stream_sample of tinker_capabilities); TINKER_EINVAL, also for tokens
+ * chosen or drawn at positions of the prompt, which no stream carries; TINKER_ENOMEM. */
 TINKER_API tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input *prompt,
                                                 const tinker_sampling_params *params,
                                                 const tinker_sample_options *opts,
@@ -164,8 +175,8 @@ typedef int tinker_stream_callback(void *state, const tinker_stream_event *event
 
 /* tinker_sampler_stream() with a callback and with a result: the future completes when the last
  * event was told, and tinker_future_sample() has all tokens.  Where the service does not offer
- * streams, or opts ask for logprobs of the prompt, which no stream carries, it is an ordinary
- * sample that is told when it is complete, sequence by sequence.  Ended by the callback the future
+ * streams, or opts ask for logprobs or tokens at positions of the prompt, which no stream
+ * carries, it is an ordinary sample that is told when it is complete, sequence by sequence.  Ended by the callback the future
  * is TINKER_ECANCELED.  NULL with *err set: TINKER_EINVAL, TINKER_ENOMEM. */
 TINKER_API tinker_future *tinker_sampler_sample_stream(tinker_sampler *s,
                                                        const tinker_model_input *prompt,

@@ -118,7 +118,10 @@ static bool take_chunk(struct stream_op *o, const struct wire_sample_chunk *c)
                                     .sequence = (size_t)c->sequence,
                                     .token = c->token,
                                     .logprob = c->logprob,
-                                    .stop_reason = c->stop_reason };
+                                    .stop_reason = c->stop_reason,
+                                    .topk_tokens = c->topk_tokens,
+                                    .topk_logprobs = c->topk_logprobs,
+                                    .topk = c->topk };
     if ((size_t)c->sequence >= o->n_sequences) {
         err_set(&o->bad, TINKER_EPROTOCOL, "the stream has a sequence %lld of %zu",
                 (long long)c->sequence, o->n_sequences);
@@ -363,6 +366,11 @@ tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input
     const struct wire_opt_bool *offered = &s->holder->server.stream_sample;
     if (sample_check(&r, prompt, params, opts, err) != TINKER_OK)
         return NULL;
+    if (r.opts.target_prompt_logprobs || r.opts.prompt_alt_tokens_k) {
+        err_set(err, TINKER_EINVAL, "%s: no stream carries it; tinker_sampler_sample() does",
+                r.opts.target_prompt_logprobs ? "target_prompt_logprobs" : "prompt_alt_tokens_k");
+        return NULL;
+    }
     if (!offered->has || !offered->value) {
         err_set(err, TINKER_ESTATE, "this service does not offer streams of samples");
         return NULL;

@@ -127,7 +127,8 @@ static bool can_stream(const tinker_sampler *s, const tinker_sample_options *opt
 {
     const struct wire_opt_bool *offered = &s->holder->server.stream_sample;
     return offered->has && offered->value && !opts->prompt_logprobs &&
-           !opts->topk_prompt_logprobs && opts->num_samples <= STREAM_SEQUENCES_MAX;
+           !opts->topk_prompt_logprobs && !opts->target_prompt_logprobs &&
+           !opts->prompt_alt_tokens_k && opts->num_samples <= STREAM_SEQUENCES_MAX;
 }
 
 /* The source, with the options of the call; false: *err says why. */
@@ -163,8 +164,8 @@ tinker_future *tinker_sampler_sample_stream(tinker_sampler *s, const tinker_mode
     struct tokens_op *o = calloc(1, sizeof(*o));
     tinker_future *f = NULL;
     if (o)
-        o->teller =
-            teller_new(s->holder, can_stream(s, &r.opts) ? r.opts.num_samples : 0, on_event, state);
+        o->teller = teller_new(s->holder, can_stream(s, &r.opts) ? r.opts.num_samples : 0,
+                               r.opts.topk_sample_logprobs, on_event, state);
     if (!o || !o->teller)
         err_nomem(err, "sample");
     else if (open_source(o, s, &r, err))

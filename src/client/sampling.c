@@ -415,6 +415,8 @@ tinker_status sample_encode(const tinker_sampler *s, const struct sample_request
     req.prompt_logprobs = (struct wire_opt_bool){ 1, r->opts.prompt_logprobs != 0 };
     req.topk_prompt_logprobs = (int64_t)r->opts.topk_prompt_logprobs;
     req.topk_sample_logprobs = asked(r->opts.topk_sample_logprobs);
+    req.target_prompt_logprobs = r->opts.target_prompt_logprobs;
+    req.prompt_alt_tokens_k = asked(r->opts.prompt_alt_tokens_k);
     req.prompt_logprobs_last_n = asked(r->opts.prompt_logprobs_last_n);
     return wire_encode_json(&wire_sample_request, &req, out, err);
 }
@@ -450,6 +452,37 @@ static tinker_future *submit(tinker_sampler *sampler, const struct sample_reques
     return f;
 }
 
+/* The rest of the tensor is looked at when it is written. */
+static tinker_status check_targets(const tinker_tensor *t, tinker_error *err)
+{
+    if (t && wire_dtype(t->dtype) != TINKER_INT64)
+        return err_set(err, TINKER_EINVAL, "target_prompt_logprobs: tokens are integers");
+    if (t && (!t->shape || t->ndim != 2))
+        return err_set(err, TINKER_EINVAL,
+                       "target_prompt_logprobs needs a shape of two dimensions, one row for each "
+                       "token of the prompt but the first");
+    return TINKER_OK;
+}
+
+static tinker_status check_options(const tinker_sample_options *o, tinker_error *err)
+{
+    const struct {
+        const char *name;
+        size_t n;
+    } counts[] = { { "topk_prompt_logprobs", o->topk_prompt_logprobs },
+                   { "topk_sample_logprobs", o->topk_sample_logprobs },
+                   { "prompt_logprobs_last_n", o->prompt_logprobs_last_n },
+                   { "prompt_alt_tokens_k", o->prompt_alt_tokens_k } };
+    if (o->num_samples == 0 || o->num_samples > INT32_MAX)
+        return err_set(err, TINKER_EINVAL, "num_samples is %zu, expected at least 1",
+                       o->num_samples);
+    for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
+        if (counts[i].n > INT32_MAX)
+            return err_set(err, TINKER_EINVAL, "%s is %zu, expected at most %d", counts[i].name,
+                           counts[i].n, INT32_MAX);
+    return check_targets(o->target_prompt_logprobs, err);
+}
+
 tinker_status sample_check(struct sample_request *r, const tinker_model_input *prompt,
                            const tinker_sampling_params *params, const tinker_sample_options *opts,
                            tinker_error *err)
@@ -465,10 +498,7 @@ tinker_status sample_check(struct sample_request *r, const tinker_model_input *p
         s = err_set(err, TINKER_EINVAL, "sample needs a prompt");
     if (s == TINKER_OK)
         s = wire_check_model_input(prompt, true, err);
-    if (s == TINKER_OK && (r->opts.num_samples == 0 || r->opts.num_samples > INT32_MAX))
-        s = err_set(err, TINKER_EINVAL, "num_samples is %zu, expected at least 1",
-                    r->opts.num_samples);
-    return s;
+    return s == TINKER_OK ? check_options(&r->opts, err) : s;
 }
 
 tinker_future *tinker_sampler_sample(tinker_sampler *s, const tinker_model_input *prompt,

@@ -10,15 +10,18 @@
 #include "base/os.h"
 #include "client/future.h"
 
-enum { UNREAD_MAX = 1 << 20 };
+enum { UNREAD_MAX = 1 << 20, RIVALS_MAX = 64 << 20 }; /* events, and bytes of their rivals */
 
 struct stream_list {
     atomic_int refs;
     pthread_mutex_t lock;
     pthread_cond_t cond;
     /* the lock: */
-    tinker_stream_event *events; /* from `taken` on they are unread */
+    /* From `taken` on they are unread, and each owns its likeliest tokens, one block. */
+    tinker_stream_event *events;
     size_t n, taken, cap;
+    size_t rivals;    /* bytes of these blocks */
+    const void *lent; /* the block of the event that was taken last */
     bool ended;
     tinker_error err; /* why it ended; TINKER_OK: as it should */
     int fd;           /* -1: nobody asked for it */
@@ -53,15 +56,40 @@ void stream_list_unref(struct stream_list *l)
         close(l->fd);
     pthread_cond_destroy(&l->cond);
     pthread_mutex_destroy(&l->lock);
+    for (size_t i = l->taken; i < l->n; i++)
+        free((void *)l->events[i].topk_tokens);
+    free((void *)l->lent);
     free(l->events);
     free(l);
 }
 
+static size_t rivals_size(const tinker_stream_event *e)
+{
+    return e->topk * (sizeof(*e->topk_tokens) + sizeof(*e->topk_logprobs));
+}
+
+/* Give the event a block of its own; false: no memory. */
+static bool own_rivals(tinker_stream_event *e)
+{
+    int32_t *block = e->topk ? malloc(rivals_size(e)) : NULL;
+    if (!block) {
+        e->topk_tokens = NULL;
+        e->topk_logprobs = NULL;
+        return e->topk == 0;
+    }
+    float *logprobs = (float *)(void *)(block + e->topk);
+    memcpy(block, e->topk_tokens, e->topk * sizeof(*block));
+    memcpy(logprobs, e->topk_logprobs, e->topk * sizeof(*logprobs));
+    e->topk_tokens = block;
+    e->topk_logprobs = logprobs;
+    return true;
+}
+
 /* Room for one more: where read events are, if they are half of all, else more memory. */
-static bool grow_locked(struct stream_list *l)
+static bool grow_locked(struct stream_list *l, size_t rivals)
 {
     size_t unread = l->n - l->taken;
-    if (unread >= UNREAD_MAX)
+    if (unread >= UNREAD_MAX || rivals > RIVALS_MAX - l->rivals)
         return false;
     if (l->n < l->cap)
         return true;
@@ -94,12 +122,18 @@ static void wake_locked(struct stream_list *l)
 
 bool stream_list_push(struct stream_list *l, const tinker_stream_event *e)
 {
+    tinker_stream_event own = *e;
+    bool ok = own_rivals(&own);
     pthread_mutex_lock(&l->lock);
-    bool ok = grow_locked(l);
-    if (ok)
-        l->events[l->n++] = *e;
+    ok = ok && grow_locked(l, rivals_size(&own));
+    if (ok) {
+        l->rivals += rivals_size(&own);
+        l->events[l->n++] = own;
+    }
     wake_locked(l);
     pthread_mutex_unlock(&l->lock);
+    if (!ok)
+        free((void *)own.topk_tokens);
     if (l->wake)
         l->wake(l->wake_arg);
     return ok;
@@ -126,8 +160,12 @@ void stream_list_end(struct stream_list *l, const tinker_error *err)
 static tinker_status take_locked(struct stream_list *l, tinker_stream_event *out, tinker_error *err)
 {
     *out = (tinker_stream_event){ .kind = TINKER_STREAM_END };
+    free((void *)l->lent);
+    l->lent = NULL;
     if (l->taken < l->n) {
         *out = l->events[l->taken++];
+        l->rivals -= rivals_size(out);
+        l->lent = out->topk_tokens;
         if (l->fd >= 0 && !is_ready_locked(l))
             os_event_drain(l->fd);
         return TINKER_OK;

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "client/future.h"
 #include "client/round.h"
+#include "wire/topk.h"
 
 struct told {
     int32_t *tokens;
@@ -14,6 +15,9 @@ struct told {
     size_t n, cap;
     bool scored; /* some logprob is one */
     tinker_stop_reason stop_reason;
+    int32_t *top_tokens; /* the likeliest, (rows, topk); unused cells are told as such */
+    float *top_logprobs;
+    size_t rows; /* 0: none was told so far */
 };
 
 struct teller {
@@ -31,7 +35,7 @@ struct teller {
     /* the courier's while a round is under way: */
     bool stopped, lost;
     size_t sequence, at; /* of the sample: what comes next */
-    size_t n_sequences;
+    size_t n_sequences, topk;
     struct told *told; /* of each sequence of a stream */
 };
 
@@ -41,6 +45,8 @@ static void destroy(struct round *r)
     for (size_t i = 0; t->told && i < t->n_sequences; i++) {
         free(t->told[i].tokens);
         free(t->told[i].logprobs);
+        free(t->told[i].top_tokens);
+        free(t->told[i].top_logprobs);
     }
     tap_unref(t->tap);
     stream_list_unref(t->list);
@@ -67,6 +73,43 @@ static bool grow(struct told *s)
     return true;
 }
 
+/* Rows of k for all tokens that there is room for. */
+static bool grow_rows(struct told *s, size_t k)
+{
+    if (s->rows == s->cap)
+        return true;
+    if (s->cap > SIZE_MAX / sizeof(int32_t) / k)
+        return false;
+    int32_t *tokens = realloc(s->top_tokens, s->cap * k * sizeof(*tokens));
+    if (tokens)
+        s->top_tokens = tokens;
+    float *logprobs = tokens ? realloc(s->top_logprobs, s->cap * k * sizeof(*logprobs)) : NULL;
+    if (!logprobs)
+        return false;
+    s->top_logprobs = logprobs;
+    for (size_t i = s->rows * k; i < s->cap * k; i++) {
+        tokens[i] = 0;
+        logprobs[i] = TOPK_UNUSED;
+    }
+    s->rows = s->cap;
+    return true;
+}
+
+/* The likeliest in the place of the token that comes next. */
+static bool keep_rivals(struct told *s, size_t k, const tinker_stream_event *e)
+{
+    if (k == 0 || (e->topk == 0 && s->rows == 0))
+        return true;
+    if (!grow_rows(s, k))
+        return false;
+    size_t n = e->topk < k ? e->topk : k;
+    if (n) {
+        memcpy(s->top_tokens + s->n * k, e->topk_tokens, n * sizeof(*s->top_tokens));
+        memcpy(s->top_logprobs + s->n * k, e->topk_logprobs, n * sizeof(*s->top_logprobs));
+    }
+    return true;
+}
+
 /* Of a stream: keep it for the result. */
 static bool keep(struct teller *t, const tinker_stream_event *e)
 {
@@ -75,7 +118,7 @@ static bool keep(struct teller *t, const tinker_stream_event *e)
         s->stop_reason = e->stop_reason;
     if (e->kind != TINKER_STREAM_TOKEN)
         return true;
-    if (!grow(s))
+    if (!grow(s) || !keep_rivals(s, t->topk, e))
         return false;
     s->tokens[s->n] = e->token;
     s->logprobs[s->n++] = e->logprob;
@@ -94,6 +137,10 @@ static bool next_of_sample(struct teller *t, tinker_stream_event *e)
     if (t->at < s->n) {
         e->token = s->tokens[t->at];
         e->logprob = s->logprobs ? s->logprobs[t->at] : NAN;
+        e->topk_tokens = s->topk ? s->topk_tokens + t->at * s->topk : NULL;
+        e->topk_logprobs = s->topk ? s->topk_logprobs + t->at * s->topk : NULL;
+        while (e->topk < s->topk && e->topk_logprobs[e->topk] > TOPK_UNUSED)
+            e->topk++;
         t->at++;
         return true;
     }
@@ -152,8 +199,8 @@ static void all_told(struct round *r)
 
 static const struct round_class rounds = { tell_all, all_told, destroy };
 
-struct teller *teller_new(struct holder *h, size_t n_sequences, tinker_stream_callback *call,
-                          void *state)
+struct teller *teller_new(struct holder *h, size_t n_sequences, size_t topk,
+                          tinker_stream_callback *call, void *state)
 {
     struct teller *t = calloc(1, sizeof(*t));
     struct told *told = t ? calloc(n_sequences + 1, sizeof(*told)) : NULL;
@@ -167,6 +214,7 @@ struct teller *teller_new(struct holder *h, size_t n_sequences, tinker_stream_ca
     t->state = state;
     t->told = told;
     t->n_sequences = n_sequences;
+    t->topk = topk;
     return t;
 }
 
@@ -203,6 +251,16 @@ bool teller_gave_up(const struct teller *t, tinker_error *err)
     return t->stopped || t->lost;
 }
 
+static bool copy_rivals(const struct told *s, size_t k, struct arena *arena, tinker_sequence *out)
+{
+    if (s->rows == 0)
+        return true;
+    out->topk_tokens = arena_memdup(arena, s->top_tokens, s->n * k * sizeof(int32_t));
+    out->topk_logprobs = arena_memdup(arena, s->top_logprobs, s->n * k * sizeof(float));
+    out->topk = k;
+    return out->topk_tokens && out->topk_logprobs;
+}
+
 tinker_sample *teller_result(const struct teller *t, struct arena *arena)
 {
     tinker_sample *out = arena_alloc(arena, sizeof(*out));
@@ -215,7 +273,7 @@ tinker_sample *teller_result(const struct teller *t, struct arena *arena)
         v[i].tokens = arena_memdup(arena, s->n ? s->tokens : (const void *)"", s->n * 4);
         if (s->scored)
             v[i].logprobs = arena_memdup(arena, s->logprobs, s->n * sizeof(float));
-        if (!v[i].tokens || (s->scored && !v[i].logprobs))
+        if (!v[i].tokens || (s->scored && !v[i].logprobs) || !copy_rivals(s, t->topk, arena, &v[i]))
             return NULL;
     }
     *out = (tinker_sample){ .sequences = v, .n_sequences = t->n_sequences };

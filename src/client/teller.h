@@ -19,9 +19,10 @@ struct teller_owner {
     void (*told)(struct teller_owner *o); /* a round is over: look again */
 };
 
-/* Any thread.  n_sequences: of a stream.  NULL: no memory. */
-struct teller *teller_new(struct holder *h, size_t n_sequences, tinker_stream_callback *call,
-                          void *state);
+/* Any thread.  n_sequences: of a stream; topk: likeliest tokens that were asked for in the place of
+ * each of its tokens.  NULL: no memory. */
+struct teller *teller_new(struct holder *h, size_t n_sequences, size_t topk,
+                          tinker_stream_callback *call, void *state);
 /* Who hears of rounds, and whether the user may be called. */
 void teller_bind(struct teller *t, struct teller_owner *owner, struct tap *tap);
 /* Where events come from, one of the two; both live until teller_free(), and longer while a round

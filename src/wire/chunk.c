@@ -4,14 +4,14 @@
 #include <math.h>
 #include <string.h>
 #include "base/err.h"
+#include "wire/topk.h"
 
 /* Pairs, as many as there are. */
 static void put_rivals(struct json_writer *w, const struct wire_sample_chunk *c)
 {
-    const float unused = -99999;
     json_put_key(w, "topk_logprobs");
     json_put_begin_array(w);
-    for (size_t i = 0; i < c->topk && c->topk_logprobs[i] > unused; i++) {
+    for (size_t i = 0; i < c->topk && c->topk_logprobs[i] > TOPK_UNUSED; i++) {
         json_put_begin_array(w);
         json_put_int64(w, c->topk_tokens[i]);
         json_put_float(w, c->topk_logprobs[i]);
@@ -117,9 +117,19 @@ static bool read_int(struct json_reader *r, int64_t *out, bool *seen)
     return true;
 }
 
-static void read_member(struct json_reader *r, struct json_str key, struct wire_sample_chunk *c,
+static bool read_rivals(struct wire_reader *w, struct wire_sample_chunk *c)
+{
+    const struct wire_place place = { .name = "topk_logprobs" };
+    w->place = &place;
+    bool ok = topk_read_row(w, &c->topk_tokens, &c->topk_logprobs, &c->topk);
+    w->place = NULL;
+    return ok;
+}
+
+static void read_member(struct wire_reader *w, struct json_str key, struct wire_sample_chunk *c,
                         int64_t *token, struct seen *seen)
 {
+    struct json_reader *r = &w->json;
     if (json_str_is(key, "token_id"))
         read_int(r, token, &seen->token);
     else if (json_str_is(key, "sequence"))
@@ -132,6 +142,8 @@ static void read_member(struct json_reader *r, struct json_str key, struct wire_
         read_reason(r, c, seen);
     else if (json_str_is(key, "logprob"))
         read_logprob(r, c);
+    else if (json_str_is(key, "topk_logprobs"))
+        read_rivals(w, c);
     else if (json_str_is(key, "error"))
         read_text(r, c, &seen->error);
     else if (json_str_is(key, "token") && !seen->error)
@@ -143,18 +155,20 @@ static void read_member(struct json_reader *r, struct json_str key, struct wire_
 tinker_status wire_read_chunk(const char *json, size_t n, struct arena *arena,
                               struct wire_sample_chunk *out, tinker_error *err)
 {
-    struct json_reader r;
+    struct wire_reader w = { .arena = arena, .mode = WIRE_LENIENT, .err = err };
     struct json_str key;
     struct seen seen = { 0 };
     int64_t token = 0;
     *out = (struct wire_sample_chunk){ .logprob = NAN };
-    json_reader_init(&r, json, n, arena);
-    if (json_begin_object(&r))
-        while (json_next_key(&r, &key))
-            read_member(&r, key, out, &token, &seen);
-    if (!json_end(&r))
+    json_reader_init(&w.json, json, n, arena);
+    if (json_begin_object(&w.json))
+        while (w.status == TINKER_OK && json_next_key(&w.json, &key))
+            read_member(&w, key, out, &token, &seen);
+    if (w.status != TINKER_OK)
+        return wire_as_answer(w.status, err);
+    if (!json_end(&w.json))
         return err_set(err, TINKER_EPROTOCOL, "an event of the stream is no chunk: %s",
-                       json_error(&r));
+                       json_error(&w.json));
     if (token < INT32_MIN || token > INT32_MAX || out->sequence < 0)
         return err_set(err, TINKER_EPROTOCOL, "a token or sequence of the stream is out of range");
     out->token = (int32_t)token;

@@ -23,7 +23,7 @@ struct wire_sample_chunk {
     int64_t index; /* TOKEN: its place in the sequence */
     int32_t token; /* TOKEN */
     float logprob; /* TOKEN; NaN: not given */
-    /* TOKEN: the likeliest where it stands; only written. */
+    /* TOKEN: the likeliest where it stands; when it is read, in the arena */
     const int32_t *topk_tokens;
     const float *topk_logprobs;
     size_t topk;

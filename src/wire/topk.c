@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-static const float UNUSED_LOGPROB = -99999.0f;
 enum { TOPK_MAX = 4096 }; /* per position */
 
 /* Rows of unequal length, gathered before the matrix has a width. */
@@ -98,7 +97,7 @@ static bool rows_to_matrix(struct wire_reader *r, const char *name, const struct
         for (size_t j = 0; j < rows->widest; j++) {
             bool there = j < rows->v[i].n;
             tokens[i * rows->widest + j] = there ? rows->v[i].tokens[j] : 0;
-            logprobs[i * rows->widest + j] = there ? rows->v[i].logprobs[j] : UNUSED_LOGPROB;
+            logprobs[i * rows->widest + j] = there ? rows->v[i].logprobs[j] : TOPK_UNUSED;
         }
     }
     out->tokens = tokens;
@@ -129,6 +128,17 @@ static bool read_rows(struct wire_reader *r, struct topk_rows *rows)
     return wire_read_ok(r);
 }
 
+bool topk_read_row(struct wire_reader *r, const int32_t **tokens, const float **logprobs, size_t *n)
+{
+    struct topk_row row;
+    if (!read_row(r, &row))
+        return false;
+    *tokens = row.tokens;
+    *logprobs = row.logprobs;
+    *n = row.n;
+    return row.n <= TOPK_MAX || wire_read_fail(r, "more than %d entries", TOPK_MAX);
+}
+
 bool topk_read(struct wire_reader *r, const char *name, struct topk_matrix *out)
 {
     struct topk_rows rows = { 0 };
@@ -138,7 +148,7 @@ bool topk_read(struct wire_reader *r, const char *name, struct topk_matrix *out)
 
 static bool write_row(struct wire_writer *w, const int32_t *tokens, const float *logprobs, size_t k)
 {
-    while (k && tokens[k - 1] == 0 && logprobs[k - 1] == UNUSED_LOGPROB)
+    while (k && tokens[k - 1] == 0 && logprobs[k - 1] == TOPK_UNUSED)
         k--;
     if (k == 0) {
         json_put_null(&w->json);

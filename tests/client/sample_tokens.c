@@ -18,6 +18,7 @@ static const char events[] = "data: {\"token_id\":11,\"sequence\":0,\"logprob\":
 
 struct listener {
     char text[512];
+    char rivals[512];
     atomic_int n;
     int stop_at, free_at;
     tinker_future *_Atomic future;
@@ -30,6 +31,11 @@ static int hear(void *state, const tinker_stream_event *e)
     snprintf(l->text + at, sizeof(l->text) - at,
              e->kind == TINKER_STREAM_TOKEN ? "%zu:%d " : "%zu!%d ", e->sequence,
              e->kind == TINKER_STREAM_TOKEN ? e->token : (int)e->stop_reason);
+    for (size_t i = 0; i < e->topk; i++) {
+        at = strlen(l->rivals);
+        snprintf(l->rivals + at, sizeof(l->rivals) - at, "%d:%d=%g ", e->token, e->topk_tokens[i],
+                 (double)e->topk_logprobs[i]);
+    }
     int n = atomic_fetch_add(&l->n, 1) + 1;
     if (n == l->free_at) {
         while (!atomic_load(&l->future))
@@ -92,17 +98,74 @@ static void test_streamed(void)
     close_world(&w, s);
 }
 
+/* The likeliest tokens come with each, and all of them with the result: a matrix whose unused cells
+ * say so, whether the service told some of them or only one. */
+static void test_rivals(void)
+{
+    static const char rivalled[] =
+        "data: {\"token_id\":11,\"sequence\":0}\n\n"
+        "data: {\"token_id\":12,\"sequence\":0,\"topk_logprobs\":[[12,-0.5],[7,-1.5]]}\n\n"
+        "data: {\"token_id\":13,\"sequence\":0,\"topk_logprobs\":[[13,-0.25]]}\n\n"
+        "data: {\"token_id\":21,\"sequence\":1}\n\n";
+    struct world w;
+    tinker_sampler *s = open_world(&w, offered);
+    struct listener l = { 0 };
+    tinker_sample_options o = TINKER_SAMPLE_OPTIONS_INIT;
+    o.num_samples = 2;
+    o.topk_sample_logprobs = 2;
+    script(&w, rivalled, true);
+    tinker_future *f = tinker_sampler_sample_stream(s, fake_prompt(5), NULL, &o, hear, &l, &w.err);
+    f = tinker_future_await(f, WAIT_MS, &w.err);
+    REQUIRE(f);
+    CHECK_INT(fake_json_int(fake_get(w.server, STREAM, 0), "topk_sample_logprobs"), 2);
+    CHECK_STR(l.rivals, "12:12=-0.5 12:7=-1.5 13:13=-0.25 ");
+    const tinker_sequence *q = tinker_future_sample(f)->sequences;
+    static const int32_t tokens[] = { 0, 0, 12, 7, 13, 0 };
+    static const float logprobs[] = { -99999, -99999, -0.5F, -1.5F, -0.25F, -99999 };
+    REQUIRE(q[0].topk == 2 && q[0].n == 3);
+    CHECK(memcmp(q[0].topk_tokens, tokens, sizeof(tokens)) == 0);
+    CHECK(memcmp(q[0].topk_logprobs, logprobs, sizeof(logprobs)) == 0);
+    CHECK(q[1].n == 1 && q[1].topk == 0 && q[1].topk_tokens == NULL);
+    tinker_future_free(f);
+    close_world(&w, s);
+}
+
+/* The same from a sample that is told when it is there. */
+static void test_rivals_of_a_sample(void)
+{
+    struct world w;
+    tinker_sampler *s = open_world(&w, "{}");
+    struct listener l = { 0 };
+    tinker_sample_options o = TINKER_SAMPLE_OPTIONS_INIT;
+    o.topk_sample_logprobs = 2;
+    say(&w, API "retrieve_future", 200,
+        "{\"sequences\":[{\"stop_reason\":\"stop\",\"tokens\":[5,6],"
+        "\"topk_logprobs\":[[[5,-0.5],[4,-1]],[[6,-2]]]}]}",
+        1);
+    tinker_future *f = tinker_sampler_sample_stream(s, fake_prompt(5), NULL, &o, hear, &l, &w.err);
+    f = tinker_future_await(f, WAIT_MS, &w.err);
+    REQUIRE(f);
+    CHECK_STR(l.rivals, "5:5=-0.5 5:4=-1 6:6=-2 ");
+    CHECK_INT(tinker_future_sample(f)->sequences[0].topk, 2);
+    tinker_future_free(f);
+    close_world(&w, s);
+}
+
 /* Without streams, and for what no stream carries: a sample, told when it is there. */
 static void test_falls_back(void)
 {
-    for (int i = 0; i < 3; i++) {
+    static const int64_t token = 3, shape[] = { 4, 1 }, crow[] = { 0, 1, 1, 1, 1 }, col = 0;
+    const tinker_tensor targets = { TINKER_INT64, &token, 1, shape, 2, crow, &col };
+    for (int i = 0; i < 5; i++) {
         struct world w;
-        tinker_sampler *s = open_world(&w, i == 2 ? offered
+        tinker_sampler *s = open_world(&w, i >= 2 ? offered
                                            : i    ? "{\"stream_sample\":false}"
                                                   : "{}");
         struct listener l = { 0 };
         tinker_sample_options o = TINKER_SAMPLE_OPTIONS_INIT;
         o.prompt_logprobs = i == 2;
+        o.prompt_alt_tokens_k = i == 3;
+        o.target_prompt_logprobs = i == 4 ? &targets : NULL;
         tinker_future *f =
             tinker_sampler_sample_stream(s, fake_prompt(5), NULL, &o, hear, &l, &w.err);
         f = tinker_future_await(f, WAIT_MS, &w.err);
@@ -215,6 +278,8 @@ static void test_options(void)
 int main(void)
 {
     RUN(test_streamed);
+    RUN(test_rivals);
+    RUN(test_rivals_of_a_sample);
     RUN(test_falls_back);
     RUN(test_failures);
     RUN(test_ends);

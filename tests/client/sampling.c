@@ -109,6 +109,87 @@ static void test_request(void) /* R-127 R-128 R-130 R-133 */
     world_close(&w);
 }
 
+/* Tokens of one's choice, and drawn ones, at positions of the prompt. */
+static void test_other_tokens_of_the_prompt(void)
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, NULL);
+    static const int32_t tokens[] = { 5, -1, 6, 7 };
+    static const int64_t shape[] = { 2, 2 }, crow[] = { 0, 0, 1 }, col[] = { 1 };
+    tinker_tensor targets = { .dtype = TINKER_INT32,
+                              .data = tokens,
+                              .n = 4,
+                              .shape = shape,
+                              .ndim = 2 };
+    tinker_sample_options o = TINKER_SAMPLE_OPTIONS_INIT;
+    o.target_prompt_logprobs = &targets;
+    o.prompt_alt_tokens_k = 2;
+    say(&w, POLL, 200,
+        "{\"sequences\":[],\"target_prompt_logprobs\":{\"data\":[-0.5,0,-1.5,-2.5],"
+        "\"dtype\":\"float32\",\"shape\":[2,2]},\"prompt_alt_tokens\":{\"tokens\":{\"data\":[1,2,3,4],"
+        "\"dtype\":\"int64\",\"shape\":[2,2]},\"logprobs\":{\"data\":[-1,-2,-3,-4],"
+        "\"dtype\":\"float32\",\"shape\":[2,2]}}}",
+        1);
+    tinker_future *f = tinker_sampler_sample(s, fake_prompt(3), NULL, &o, &w.err);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    CHECK(strstr(fake_get(w.server, ASAMPLE, 0)->body,
+                 "\"topk_prompt_logprobs\":0,\"target_prompt_logprobs\":{\"data\":[5,-1,6,7],"
+                 "\"dtype\":\"int64\",\"shape\":[2,2]},\"prompt_alt_tokens_k\":2,\"type\""));
+    const tinker_sample *r = tinker_future_sample(f);
+    REQUIRE(r && r->target_prompt_logprobs && r->prompt_alt_tokens && r->prompt_alt_logprobs);
+    CHECK_INT(r->target_prompt_logprobs->shape[1], 2);
+    CHECK_NEAR(((const float *)r->target_prompt_logprobs->data)[3], -2.5, 0);
+    CHECK_INT(((const int64_t *)r->prompt_alt_tokens->data)[2], 3);
+    CHECK_NEAR(((const float *)r->prompt_alt_logprobs->data)[2], -3, 0);
+    tinker_future_free(f);
+    targets = (tinker_tensor){ TINKER_INT32, tokens, 1, shape, 2, crow, col };
+    o.prompt_alt_tokens_k = 0;
+    f = tinker_sampler_sample(s, fake_prompt(3), NULL, &o, &w.err);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    CHECK(strstr(fake_get(w.server, ASAMPLE, 1)->body,
+                 "\"sparse_crow_indices\":[0,0,1],\"sparse_col_indices\":[1]}"));
+    tinker_future_free(f);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+/* What cannot be meant is refused before anything is sent. */
+static void test_options_are_checked(void)
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, "{\"stream_sample\":true}");
+    static const float numbers[] = { 1, 2 };
+    static const int64_t tokens[] = { 1, 2 }, shape[] = { 1, 2 }, wrong[] = { 1, 3 };
+    const tinker_tensor bad[] = { { .dtype = TINKER_FLOAT32, .data = numbers, .n = 2, .shape = shape, .ndim = 2 },
+                                  { .dtype = TINKER_INT64, .data = tokens, .n = 2 },
+                                  { .dtype = TINKER_INT64, .data = tokens, .n = 2, .shape = shape, .ndim = 1 },
+                                  { .dtype = TINKER_INT64, .data = tokens, .n = 2, .shape = wrong, .ndim = 2 } };
+    size_t n = fake_count(w.server, NULL);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        tinker_sample_options o = TINKER_SAMPLE_OPTIONS_INIT;
+        o.target_prompt_logprobs = &bad[i];
+        CHECK(!tinker_sampler_sample(s, fake_prompt(2), NULL, &o, &w.err));
+        CHECK_INT(w.err.status, TINKER_EINVAL);
+        CHECK(strstr(w.err.message, "target_prompt_logprobs") != NULL);
+    }
+    for (int i = 0; i < 4; i++) {
+        tinker_sample_options o = TINKER_SAMPLE_OPTIONS_INIT;
+        size_t *const counts[] = { &o.topk_prompt_logprobs, &o.topk_sample_logprobs,
+                                   &o.prompt_logprobs_last_n, &o.prompt_alt_tokens_k };
+        *counts[i] = (size_t)-1;
+        CHECK(!tinker_sampler_sample(s, fake_prompt(2), NULL, &o, &w.err));
+        CHECK_INT(w.err.status, TINKER_EINVAL);
+    }
+    tinker_sample_options o = TINKER_SAMPLE_OPTIONS_INIT; /* fine, but not for a stream */
+    o.prompt_alt_tokens_k = 1;
+    CHECK(!tinker_sampler_stream(s, fake_prompt(2), NULL, &o, &w.err));
+    CHECK_INT(w.err.status, TINKER_EINVAL);
+    CHECK(strstr(w.err.message, "prompt_alt_tokens_k") != NULL);
+    CHECK_INT(fake_count(w.server, NULL), n);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
 static void test_logprobs(void) /* */
 {
     struct world w;
@@ -571,6 +652,8 @@ int main(void)
     RUN(test_retry_options);
     RUN(test_delays_of_layer_3);
     RUN(test_request);
+    RUN(test_other_tokens_of_the_prompt);
+    RUN(test_options_are_checked);
     RUN(test_logprobs);
     RUN(test_the_service_limits_samples_in_flight);
     RUN(test_dispatch_is_limited_polling_is_not);

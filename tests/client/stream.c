@@ -58,13 +58,13 @@ static void test_tokens(void)
     tinker_stream *st = open_stream(&w, &s, 2);
     REQUIRE(st != NULL);
     static const tinker_stream_event want[] = {
-        { TINKER_STREAM_TOKEN, 0, 7, -0.5F, 0 },
-        { TINKER_STREAM_TOKEN, 1, 8, NAN, 0 },
-        { TINKER_STREAM_FINISHED, 1, 0, NAN, TINKER_STOP_LENGTH },
-        { TINKER_STREAM_TOKEN, 0, 9, -1, 0 },
-        { TINKER_STREAM_FINISHED, 0, 0, NAN, TINKER_STOP_STOP },
-        { TINKER_STREAM_END, 0, 0, 0, 0 },
-        { TINKER_STREAM_END, 0, 0, 0, 0 }, /* and again */
+        { .kind = TINKER_STREAM_TOKEN, .sequence = 0, .token = 7, .logprob = -0.5F },
+        { .kind = TINKER_STREAM_TOKEN, .sequence = 1, .token = 8, .logprob = NAN },
+        { .kind = TINKER_STREAM_FINISHED, .sequence = 1, .stop_reason = TINKER_STOP_LENGTH },
+        { .kind = TINKER_STREAM_TOKEN, .sequence = 0, .token = 9, .logprob = -1 },
+        { .kind = TINKER_STREAM_FINISHED, .sequence = 0, .stop_reason = TINKER_STOP_STOP },
+        { .kind = TINKER_STREAM_END },
+        { .kind = TINKER_STREAM_END }, /* and again */
     };
     for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++) {
         tinker_stream_event e;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <tinker/tinker.h>
 
-enum { SAMPLES = 3, TOKENS = 24 };
+enum { SAMPLES = 3, TOKENS = 24, RIVALS = 4 };
 
 static int fail(const char *what, const tinker_error *err)
 {
@@ -16,6 +16,8 @@ static int fail(const char *what, const tinker_error *err)
 struct collected {
     int32_t tokens[SAMPLES][TOKENS];
     float logprobs[SAMPLES][TOKENS];
+    int32_t top_tokens[SAMPLES][TOKENS][RIVALS];
+    float top_logprobs[SAMPLES][TOKENS][RIVALS];
     size_t n[SAMPLES];
     int finished[SAMPLES], stop[SAMPLES];
 };
@@ -32,11 +34,14 @@ static int collect(tinker_stream *st, struct collected *c)
         if (e.kind == TINKER_STREAM_FINISHED) {
             c->finished[e.sequence]++;
             c->stop[e.sequence] = (int)e.stop_reason;
-        } else if (c->n[e.sequence] < TOKENS) {
-            c->logprobs[e.sequence][c->n[e.sequence]] = e.logprob;
-            c->tokens[e.sequence][c->n[e.sequence]++] = e.token;
+        } else if (c->n[e.sequence] < TOKENS && e.topk == RIVALS) {
+            size_t at = c->n[e.sequence]++;
+            c->logprobs[e.sequence][at] = e.logprob;
+            c->tokens[e.sequence][at] = e.token;
+            memcpy(c->top_tokens[e.sequence][at], e.topk_tokens, sizeof(c->top_tokens[0][0]));
+            memcpy(c->top_logprobs[e.sequence][at], e.topk_logprobs, sizeof(c->top_logprobs[0][0]));
         } else {
-            fprintf(stderr, "more than %d tokens\n", TOKENS);
+            fprintf(stderr, "more than %d tokens, or not %d rivals\n", TOKENS, RIVALS);
             return 1;
         }
     }
@@ -48,6 +53,10 @@ static int compare(const struct collected *c, const tinker_sample *r)
         const tinker_sequence *q = &r->sequences[i];
         if (c->n[i] != q->n || memcmp(c->tokens[i], q->tokens, q->n * sizeof(*q->tokens)) != 0 ||
             memcmp(c->logprobs[i], q->logprobs, q->n * sizeof(*q->logprobs)) != 0 ||
+            q->topk != RIVALS ||
+            memcmp(c->top_tokens[i], q->topk_tokens, q->n * sizeof(c->top_tokens[0][0])) != 0 ||
+            memcmp(c->top_logprobs[i], q->topk_logprobs, q->n * sizeof(c->top_logprobs[0][0])) !=
+                0 ||
             c->finished[i] != 1 || c->stop[i] != (int)q->stop_reason) {
             fprintf(stderr, "sequence %zu: %zu tokens in the stream, %zu without\n", i, c->n[i],
                     q->n);
@@ -71,6 +80,7 @@ int main(int argc, char **argv)
     p.has_seed = 1;
     p.seed = 42;
     o.num_samples = SAMPLES;
+    o.topk_sample_logprobs = RIVALS;
     tinker_service *service = tinker_service_new(NULL, &err);
     if (!service)
         return fail("service", &err);

@@ -14,7 +14,7 @@ case $BUILD_DIR in *asan) sanitize=-fsanitize=address,undefined ;; *tsan) saniti
 gcc $cflags $sanitize -o "$work/stream" "$root/tests/e2e/stream.c" $libs >"$work/cc.log" 2>&1
 tap "the program compiles" $? "$work/cc.log"
 $VALGRIND "$work/stream" tinker/tiny >"$work/out" 2>"$work/err"
-tap "the stream's tokens, logprobs and ends are the sample's" $? "$work/err"
+tap "the stream's tokens, logprobs, likeliest tokens and ends are the sample's" $? "$work/err"
 [ "$(grep -c equal "$work/out")" -eq 3 ]
 tap "three sequences were compared" $? "$work/out"
 

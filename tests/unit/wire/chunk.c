@@ -71,6 +71,35 @@ static void test_back(void)
     CHECK_INT(c.kind, WIRE_CHUNK_FAILED);
 }
 
+/* The likeliest tokens, written without unused cells and read as they are. */
+static void test_rivals(void)
+{
+    static const int32_t tokens[] = { 17, 4, 0 };
+    static const float logprobs[] = { -0.25F, -1.5F, -99999 };
+    static const char text[] = "{\"index\":0,\"sequence\":0,\"token_id\":17,\"token\":\"\","
+                               "\"logprob\":-0.25,\"topk_logprobs\":[[17,-0.25],[4,-1.5]]}";
+    check_text(&(struct wire_sample_chunk){ .token = 17,
+                                            .logprob = -0.25F,
+                                            .topk_tokens = tokens,
+                                            .topk_logprobs = logprobs,
+                                            .topk = 3 },
+               text);
+    struct arena a;
+    struct wire_sample_chunk c;
+    tinker_error err;
+    arena_init(&a, 1 << 16);
+    CHECK_INT(wire_read_chunk(text, strlen(text), &a, &c, &err), TINKER_OK);
+    CHECK_INT(c.topk, 2);
+    REQUIRE(c.topk == 2);
+    CHECK_INT(c.topk_tokens[1], 4);
+    CHECK_NEAR(c.topk_logprobs[1], -1.5, 0);
+    arena_clear(&a);
+    CHECK_INT(read_one("{\"token_id\":7,\"topk_logprobs\":null}", &c), TINKER_OK);
+    CHECK_INT(c.topk, 0);
+    CHECK_INT(read_one("{\"token_id\":7,\"topk_logprobs\":[]}", &c), TINKER_OK);
+    CHECK_INT(c.topk, 0);
+}
+
 static void test_refused(void)
 {
     static const char *const bad[] = { "",
@@ -81,6 +110,12 @@ static void test_refused(void)
                                        "{\"token_id\":4294967296}",
                                        "{\"token_id\":1,\"sequence\":-1}",
                                        "{\"token_id\":1} x",
+                                       "{\"token_id\":1,\"topk_logprobs\":3}",
+                                       "{\"token_id\":1,\"topk_logprobs\":[3]}",
+                                       "{\"token_id\":1,\"topk_logprobs\":[[3]]}",
+                                       "{\"token_id\":1,\"topk_logprobs\":[[3,-1,2]]}",
+                                       "{\"token_id\":1,\"topk_logprobs\":[[4294967296,-1]]}",
+                                       "{\"token_id\":1,\"topk_logprobs\":[[1,-1]",
                                        "{\"finish_reason\":3}" };
     struct wire_sample_chunk c;
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
@@ -92,6 +127,7 @@ int main(void)
 {
     RUN(test_text);
     RUN(test_back);
+    RUN(test_rivals);
     RUN(test_refused);
     return tap_done();
 }

@@ -1,0 +1,22 @@
+#!/bin/sh
+# prompt_tokens.sh - target_prompt_logprobs and prompt_alt_tokens_k of our client, answered by our
+# server: the numbers are those that the prompt itself and its likeliest tokens have.
+here=$(dirname "$0")
+. "$here/../support/serve.sh"
+model=$work/tiny
+"$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
+serve_start --model "tinker/tiny=$model"
+tap "the server accepts requests" $?
+cflags="-std=c11 -Wall -Wextra -Werror -I$root/include"
+libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd zlib libpcre2-8 libutf8proc) -lm -pthread"
+sanitize=
+case $BUILD_DIR in *asan) sanitize=-fsanitize=address,undefined ;; *tsan) sanitize=-fsanitize=thread ;; *cov) sanitize=--coverage ;; esac
+gcc $cflags $sanitize -o "$work/prompt_tokens" "$root/tests/e2e/prompt_tokens.c" $libs >"$work/cc.log" 2>&1
+tap "the program compiles" $? "$work/cc.log"
+$VALGRIND "$work/prompt_tokens" tinker/tiny >"$work/out" 2>&1
+tap "chosen and drawn tokens are scored as the prompt is" $? "$work/out"
+[ "$(grep -c ': yes$' "$work/out")" -eq 7 ]
+tap "all of it was looked at" $? "$work/out"
+serve_stop
+tap "the server stops cleanly" $? "$work/serve.log"
+tap_plan
