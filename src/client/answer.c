@@ -39,7 +39,7 @@ struct tap {
 struct message {
     struct tap *tap;
     struct answer *answer;
-    const struct config *cfg;
+    const atomic_bool *muted; /* the service's: the holder may be gone, and its configuration */
 };
 
 /* ---- an answer ------------------------------------------------------------------------------ */
@@ -201,7 +201,7 @@ static void deliver(void *arg)
     pthread_mutex_lock(&t->lock);
     t->waiting--;
     pthread_mutex_unlock(&t->lock);
-    if (!atomic_load(&m->cfg->muted) && tap_enter(t)) {
+    if (!atomic_load(m->muted) && tap_enter(t)) {
         t->call(t->state, &m->answer->pub);
         tap_leave(t);
     }
@@ -218,7 +218,7 @@ static void send(struct tap *t, struct answer *a, const struct holder *h)
     pthread_mutex_unlock(&t->lock);
     struct message *m = room ? malloc(sizeof(*m)) : NULL;
     if (m) {
-        *m = (struct message){ t, a, h->cfg };
+        *m = (struct message){ t, a, h->cfg->muted_by };
         tap_ref(t);
         atomic_fetch_add_explicit(&a->refs, 1, memory_order_relaxed);
         if (runtime_deliver(h->rt, deliver, m))

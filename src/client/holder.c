@@ -12,14 +12,19 @@
 enum {
     BILLING_NEW_INCIDENT_S = 300,
     BILLING_LOG_S = 60,
+    LINES_MAX = 10000, /* on their way to the user */
 };
 
 static const int64_t second_ns = 1000000000;
 
 /* ---- log lines go to the user on the courier's thread ---------------------------------- */
 
+/* It may outlive its holder, and the holder's configuration unless that is the service's own. */
 struct line {
-    const struct config *cfg;
+    struct runtime *rt;
+    const atomic_bool *muted;
+    tinker_log_callback *call;
+    void *state;
     enum log_level level;
     char text[];
 };
@@ -27,13 +32,11 @@ struct line {
 static void deliver_line(void *arg)
 {
     struct line *l = arg;
-    if (atomic_load(&l->cfg->muted)) {
-        free(l);
-        return;
-    }
-    if (l->cfg->log_callback)
-        l->cfg->log_callback(l->cfg->log_state, (tinker_log_level)l->level, l->text);
-    else
+    atomic_fetch_sub(&l->rt->lines, 1);
+    bool wanted = !atomic_load(l->muted);
+    if (wanted && l->call)
+        l->call(l->state, (tinker_log_level)l->level, l->text);
+    else if (wanted)
         log_stderr(NULL, l->level, l->text);
     free(l);
 }
@@ -41,15 +44,19 @@ static void deliver_line(void *arg)
 static void sink(void *state, enum log_level level, const char *text)
 {
     struct holder *h = state;
+    const struct config *cfg = h->cfg;
     size_t n = strlen(text) + 1;
-    struct line *l = malloc(sizeof(*l) + n);
-    if (!l)
-        return;
-    l->cfg = h->cfg;
-    l->level = level;
-    memcpy(l->text, text, n);
-    if (!runtime_deliver(h->rt, deliver_line, l))
-        free(l);
+    bool room = atomic_fetch_add(&h->rt->lines, 1) < LINES_MAX;
+    struct line *l = room ? malloc(sizeof(*l) + n) : NULL;
+    if (l) {
+        *l = (struct line){ h->rt, cfg->muted_by, cfg->log_callback, cfg->log_state, level };
+        memcpy(l->text, text, n);
+        if (runtime_deliver(h->rt, deliver_line, l))
+            return;
+    }
+    atomic_fetch_sub(&h->rt->lines, 1);
+    metric_add(cfg->metrics.events_dropped, 1);
+    free(l);
 }
 
 /* ---- life ------------------------------------------------------------------------------ */

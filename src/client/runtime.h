@@ -8,6 +8,7 @@
 #ifndef CLIENT_RUNTIME_H
 #define CLIENT_RUNTIME_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/types.h>
 #include <tinker/error.h>
@@ -24,6 +25,7 @@ struct runtime {
     double (*uniform)(struct runtime *rt); /* [0, 1); tests replace it */
     int refs;                              /* under the lock of runtime.c */
     pid_t pid;                             /* of the process that started it */
+    atomic_int lines;                      /* of logs, with the courier */
     struct loop_task mark;
 };
 
