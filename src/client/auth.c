@@ -15,7 +15,7 @@
 
 #define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
-enum { REFRESH_BEFORE_S = 300, STALE_S = 60, PAUSE_MS = 60000 };
+enum { REFRESH_BEFORE_S = 300, STALE_S = 60, PAUSE_MS = 60000, COMMAND_MS = 300000 };
 
 struct auth {
     struct holder *holder;
@@ -31,6 +31,7 @@ struct auth {
 struct command_job {
     struct runtime_job job;
     struct auth_wait *wait; /* NULL: nobody waits any more */
+    atomic_bool unwanted;   /* the same, for the worker */
     char *command, *output;
     tinker_error err;
 };
@@ -50,7 +51,7 @@ bool auth_key_valid(const char *key)
 static void command_work(struct runtime_job *j)
 {
     struct command_job *c = (struct command_job *)j; /* first member */
-    c->output = command_output(c->command, &c->err);
+    c->output = command_output(c->command, COMMAND_MS, &c->unwanted, &c->err);
 }
 
 static void command_done(struct runtime_job *j)
@@ -260,8 +261,10 @@ void auth_token(struct auth *a, struct auth_wait *w, enum auth_use use)
 
 void auth_forget(struct auth_wait *w)
 {
-    if (w->job)
+    if (w->job) {
         w->job->wait = NULL;
+        atomic_store(&w->job->unwanted, true);
+    }
     w->job = NULL;
     if (!w->auth)
         return;

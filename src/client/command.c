@@ -1,36 +1,52 @@
-/* command.c - see command.h. */
+/* command.c - see command.h.
+ *
+ * Whoever waits for the command may be gone before it ends, and a command that waits for somebody
+ * who does not come would hold its worker for ever: so it is looked after all the time. */
 #include "client/command.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 
 extern char **environ;
 
-enum { OUTPUT_MAX = 65536 };
+enum { OUTPUT_MAX = 65536, LOOK_MS = 50 };
+
+/* From pipe to spawn: no command inherits the pipe of another, whose end would wait for its own. */
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+
+struct patience {
+    int64_t deadline_ms;
+    const atomic_bool *unwanted;
+};
 
 /* Start the command with its output on *fd; 0 or an errno. */
-static int start(const char *command, pid_t *pid, int *fd)
+static int start_locked(const char *command, pid_t *pid, int *fd)
 {
     int pipe_fd[2];
     if (pipe(pipe_fd) != 0)
         return errno;
     fcntl(pipe_fd[0], F_SETFD, FD_CLOEXEC);
+    fcntl(pipe_fd[1], F_SETFD, FD_CLOEXEC);
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
     sigset_t none;
     sigemptyset(&none);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, pipe_fd[1], STDOUT_FILENO);
-    posix_spawn_file_actions_addclose(&actions, pipe_fd[1]);
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     posix_spawnattr_init(&attr);
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK); /* workers block all signals */
@@ -47,23 +63,61 @@ static int start(const char *command, pid_t *pid, int *fd)
     return rc;
 }
 
-static void read_all(int fd, struct buf *out)
+static int start(const char *command, pid_t *pid, int *fd)
+{
+    pthread_mutex_lock(&starting);
+    int rc = start_locked(command, pid, fd);
+    pthread_mutex_unlock(&starting);
+    return rc;
+}
+
+static bool is_over(const struct patience *p)
+{
+    return atomic_load(p->unwanted) || clock_now_ms(clock_real()) >= p->deadline_ms;
+}
+
+/* false: the end did not come. */
+static bool read_all(int fd, struct buf *out, const struct patience *p)
 {
     char chunk[4096];
-    for (;;) {
+    while (!is_over(p)) {
+        struct pollfd ready = { .fd = fd, .events = POLLIN };
+        if (poll(&ready, 1, LOOK_MS) <= 0)
+            continue;
         ssize_t n = read(fd, chunk, sizeof(chunk));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return;
+            return true;
         buf_append(out, chunk, (size_t)n);
     }
+    return false;
 }
 
-char *command_output(const char *command, tinker_error *err)
+/* Wait for its end, or end it; false: it was killed. */
+static bool reap(pid_t pid, bool kill_now, const struct patience *p)
 {
+    pid_t got = 0;
+    bool killed = kill_now;
+    while (!killed && got == 0) {
+        got = waitpid(pid, NULL, WNOHANG);
+        killed = got == 0 && is_over(p);
+        if (got == 0 && !killed)
+            nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    }
+    if (killed)
+        kill(pid, SIGKILL);
+    while (killed && waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+    return !killed;
+}
+
+char *command_output(const char *command, int64_t timeout_ms, const atomic_bool *unwanted,
+                     tinker_error *err)
+{
+    const struct patience p = { clock_now_ms(clock_real()) + timeout_ms, unwanted };
     pid_t pid;
-    int fd;
+    int fd = -1;
     int rc = start(command, &pid, &fd);
     if (rc != 0) {
         err_set(err, TINKER_ESTATE, "credential command: %s", strerror(rc));
@@ -71,9 +125,13 @@ char *command_output(const char *command, tinker_error *err)
     }
     struct buf out;
     buf_init(&out, OUTPUT_MAX);
-    read_all(fd, &out);
+    bool ended = read_all(fd, &out, &p);
     close(fd);
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
+    if (!reap(pid, !ended, &p)) {
+        buf_clear(&out);
+        err_set(err, TINKER_ETIMEDOUT, "the credential command did not end within %g s",
+                (double)timeout_ms / 1000);
+        return NULL;
     }
     const char *from = out.data ? out.data : "";
     size_t n = out.len;
