@@ -28,6 +28,7 @@ tinker_service *tinker_service_new(const tinker_service_options *opts, tinker_er
         return NULL;
     }
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->importing, NULL);
     pthread_mutex_init(&s->observer.lock, NULL);
     hooks_init(&s->hooks, s->rt, &s->cfg);
     return s;
@@ -178,6 +179,7 @@ static void service_end(tinker_service *s)
         shadow_free_all(s);
     }
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->importing);
     pthread_mutex_destroy(&s->observer.lock);
     hooks_clear(&s->hooks);
     config_clear(&s->cfg);

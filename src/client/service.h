@@ -16,6 +16,7 @@ struct tinker_service {
     pthread_mutex_t lock;
     struct holder *session, *rest; /* lock; made on first use */
     struct shadow *shadows;        /* lock; sessions of other processes */
+    pthread_mutex_t importing;     /* one import at a time; the I/O thread never takes it */
     struct observer observer;
     struct hooks hooks;
 };

@@ -216,19 +216,34 @@ static struct shadow *shadow_new(tinker_service *service, const struct passport 
     return NULL;
 }
 
-/* With the service's lock held. */
-static struct shadow *shadow_locked(tinker_service *service, const struct passport *p,
-                                    tinker_error *err)
+static struct shadow *shadow_find(tinker_service *service, const struct passport *p)
 {
-    for (struct shadow *s = service->shadows; s; s = s->next)
-        if (strcmp(s->holder->session_id, p->session_id) == 0 &&
-            strcmp(s->cfg.base_url, p->base_url) == 0)
-            return s;
-    struct shadow *s = shadow_new(service, p, err);
-    if (s) {
-        s->next = service->shadows;
-        service->shadows = s;
+    pthread_mutex_lock(&service->lock);
+    struct shadow *s = service->shadows;
+    while (s && (strcmp(s->holder->session_id, p->session_id) != 0 ||
+                 strcmp(s->cfg.base_url, p->base_url) != 0))
+        s = s->next;
+    pthread_mutex_unlock(&service->lock);
+    return s;
+}
+
+/* The one of this session, made if there is none.  Not under the service's lock: making one waits
+ * for the I/O thread, which may be about to take that lock. */
+static struct shadow *shadow_of(tinker_service *service, const struct passport *p,
+                                tinker_error *err)
+{
+    pthread_mutex_lock(&service->importing);
+    struct shadow *s = shadow_find(service, p);
+    if (!s) {
+        s = shadow_new(service, p, err);
+        pthread_mutex_lock(&service->lock);
+        if (s) {
+            s->next = service->shadows;
+            service->shadows = s;
+        }
+        pthread_mutex_unlock(&service->lock);
     }
+    pthread_mutex_unlock(&service->importing);
     return s;
 }
 
@@ -242,9 +257,7 @@ tinker_sampler *tinker_service_import_sampler(tinker_service *service, const cha
         return NULL;
     arena_init(&scratch, 16 << 20);
     if (read_passport(text, &scratch, &p, err) == TINKER_OK) {
-        pthread_mutex_lock(&service->lock);
-        struct shadow *s = shadow_locked(service, &p, err);
-        pthread_mutex_unlock(&service->lock);
+        struct shadow *s = shadow_of(service, &p, err);
         made = s ? sampler_new(s->holder, p.sampler_id, err) : NULL;
     }
     if (made) {
