@@ -33,10 +33,16 @@ static void unlock_futures(void)
     pthread_mutex_unlock(&future_lock);
 }
 
+static void unlock_in_child(void)
+{
+    queue_forked_locked();
+    pthread_mutex_unlock(&future_lock);
+}
+
 /* A child made while another thread holds the lock would wait for that thread for ever. */
 static void guard_forks(void)
 {
-    pthread_atfork(lock_futures, unlock_futures, unlock_futures);
+    pthread_atfork(lock_futures, unlock_futures, unlock_in_child);
 }
 
 int future_cond_init(pthread_cond_t *cond)

@@ -92,6 +92,7 @@ const void *future_value(const struct tinker_future *f, const char *type);
  * the queue once the lock is released. */
 bool queue_deliver_locked(struct tinker_queue *q, struct tinker_future *f, struct loop *loop);
 void queue_forget_locked(struct tinker_future *f);
+void queue_forked_locked(void); /* in a child: the turn that would wake owners is the parent's */
 extern pthread_mutex_t future_lock;
 /* Wait on cond under lock until deadline (CLOCK_MONOTONIC ms, -1: none); false: passed. */
 bool future_cond_wait_on(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms);

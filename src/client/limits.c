@@ -6,11 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 enum { DISPATCH_MAX = 400, THROTTLED_MAX = 10, LARGE_PROMPT = 131072 };
 static const int64_t second_ns = 1000000000;
 
 static struct limits *shared;
+static pid_t shared_by; /* the process they belong to */
 
 char *limits_scope(const char *base_url)
 {
@@ -57,6 +60,9 @@ struct limits *limits_ref(const char *base_url, const char *api_key, bool isolat
 {
     if (isolated)
         return limits_new(NULL, bytes);
+    if (shared_by != getpid()) /* in a fork nobody gives back what requests of the parent hold */
+        shared = NULL;
+    shared_by = getpid();
     char *key = key_of(base_url, api_key ? api_key : "");
     if (!key)
         return NULL;

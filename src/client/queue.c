@@ -100,6 +100,12 @@ static void not_due_locked(const tinker_queue *q)
         }
 }
 
+void queue_forked_locked(void)
+{
+    for (; due_queues; due_queues = due_queues->next_due)
+        due_queues->due = false;
+}
+
 bool queue_deliver_locked(tinker_queue *q, tinker_future *f, struct loop *loop)
 {
     list_remove(&q->pending, f);
