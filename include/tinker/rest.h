@@ -93,7 +93,8 @@ TINKER_API tinker_future *tinker_rest_checkpoint_archive(tinker_rest *r, const c
                                                          tinker_error *err);
 TINKER_API const tinker_archive *tinker_future_archive(const tinker_future *f);
 
-/* Called on a library thread, never the I/O thread; total is known.  Non-zero stops. */
+/* Called on a library thread, never the I/O thread; total is known.  Non-zero stops.  Not after
+ * tinker_future_free() of the download has returned. */
 typedef int tinker_progress_callback(void *state, int64_t done, int64_t total);
 
 typedef struct tinker_download_options {

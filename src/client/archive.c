@@ -59,6 +59,8 @@ static void ask(struct archive_op *a);
 struct progress {
     tinker_progress_callback *call;
     void *state;
+    const atomic_bool *muted; /* the service's */
+    struct tap *tap;          /* a reference, NULL: not started */
     pthread_mutex_t lock;
     int refs;
     bool pending, stop;
@@ -83,6 +85,7 @@ static void progress_unref(struct progress *p)
     bool last = --p->refs == 0;
     pthread_mutex_unlock(&p->lock);
     if (last) {
+        tap_unref(p->tap);
         pthread_mutex_destroy(&p->lock);
         free(p);
     }
@@ -136,9 +139,11 @@ static void deliver_progress(void *arg)
     int64_t done = p->done, total = p->total;
     bool wanted = !p->stop;
     pthread_mutex_unlock(&p->lock);
-    if (wanted && p->call(p->state, done, total) != 0) {
+    if (wanted && !atomic_load(p->muted) && tap_enter(p->tap)) {
+        bool enough = p->call(p->state, done, total) != 0;
+        tap_leave(p->tap);
         pthread_mutex_lock(&p->lock);
-        p->stop = true;
+        p->stop = enough;
         pthread_mutex_unlock(&p->lock);
     }
     progress_unref(p);
@@ -424,6 +429,11 @@ static void on_ready(struct holder_wait *w, const tinker_error *err)
 static void archive_start(struct op *op)
 {
     struct archive_op *a = (struct archive_op *)op;
+    if (a->progress) {
+        a->progress->muted = op->holder->cfg->muted_by;
+        a->progress->tap = op->future->tap;
+        tap_ref(op->future->tap);
+    }
     a->wait.ready = on_ready;
     holder_when_ready(op->holder, &a->wait);
 }
@@ -498,6 +508,7 @@ static tinker_status prepare_file(struct archive_op *a, const char *file, tinker
         a->progress = progress_new(&a->opts);
         if (!a->progress)
             return err_nomem(err, "download_checkpoint");
+        a->op.calls_back = true;
     }
     a->file = strdup(file);
     a->part = malloc(n);

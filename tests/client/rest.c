@@ -1,4 +1,5 @@
 /* REST calls: paths, arguments, results, archives and downloads. */
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
@@ -523,6 +524,64 @@ static void test_downloads_to_a_slow_disk(void)
     world_close(&w);
 }
 
+struct watcher {
+    atomic_int calls, go_on, returned;
+};
+
+static int watch(void *state, int64_t done, int64_t total)
+{
+    struct watcher *x = state;
+    (void)done, (void)total;
+    atomic_fetch_add(&x->calls, 1);
+    while (!atomic_load(&x->go_on))
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    atomic_store(&x->returned, 1);
+    return 0;
+}
+
+static void *let_go(void *arg)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
+    atomic_store(&((struct watcher *)arg)->go_on, 1);
+    return NULL;
+}
+
+/* Who frees the download may free what its callback looks at. */
+static void test_progress_ends_with_the_future(void)
+{
+    struct world w;
+    struct watcher x = { 0 };
+    pthread_t thread;
+    world_open_real(&w, NULL);
+    tinker_rest *r = tinker_service_create_rest(w.service, NULL);
+    char location[128], file[64];
+    snprintf(location, sizeof(location), "Location: %s/blob\r\n", fake_server_url(w.server));
+    snprintf(file, sizeof(file), "/tmp/tinker-progress-%d.tar", (int)getpid());
+    unlink(file);
+    static char blob[3 << 20];
+    fake_script(w.server, CKPT_API "/archive",
+                (struct fake_reply){ .status = 302, .headers = location });
+    fake_script(w.server, "/blob", (struct fake_reply){ .body = blob, .len = sizeof(blob) });
+    tinker_download_options o = TINKER_DOWNLOAD_OPTIONS_INIT;
+    o.progress = watch;
+    o.progress_state = &x;
+    tinker_future *f = tinker_rest_download_checkpoint(r, CKPT, file, &o, &w.err);
+    REQUIRE(f);
+    CHECK_INT(tinker_future_wait(f, 20000, &w.err), TINKER_OK);
+    while (!atomic_load(&x.calls))
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    REQUIRE(pthread_create(&thread, NULL, let_go, &x) == 0);
+    tinker_future_free(f);
+    CHECK_INT(atomic_load(&x.returned), 1);
+    int calls = atomic_load(&x.calls);
+    pthread_join(thread, NULL);
+    runtime_drain_courier(runtime_current());
+    CHECK_INT(atomic_load(&x.calls), calls);
+    unlink(file);
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
 int main(void)
 {
     RUN(test_runs_and_checkpoints);
@@ -535,6 +594,7 @@ int main(void)
     RUN(test_archives_take_time);
     RUN(test_traces);
     RUN(test_downloads);
+    RUN(test_progress_ends_with_the_future);
     RUN(test_downloads_to_a_slow_disk);
     return tap_done();
 }
