@@ -24,16 +24,69 @@ static const char *text_of(struct config *c, const char *option, const char *nam
     return option && *option ? arena_strdup(&c->arena, option) : env_text(&c->arena, name);
 }
 
+static bool is_web(const char *url)
+{
+    return strncasecmp(url, "http://", 7) == 0 || strncasecmp(url, "https://", 8) == 0;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 32;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* "Basic " and what stands before the @ of an address, decoded if that is how it is written there. */
+static const char *basic_value(struct config *c, const char *user, size_t n, bool decode)
+{
+    struct buf plain, value;
+    buf_init(&plain, 4096);
+    buf_init(&value, 8192);
+    for (size_t i = 0; i < n; i++) {
+        bool coded = decode && user[i] == '%' && n - i > 2 && hex_digit(user[i + 1]) >= 0 &&
+                     hex_digit(user[i + 2]) >= 0;
+        buf_putc(&plain,
+                 coded ? (char)(hex_digit(user[i + 1]) << 4 | hex_digit(user[i + 2])) : user[i]);
+        i += coded ? 2 : 0;
+    }
+    buf_puts(&value, "Basic ");
+    base64_encode(&value, plain.data ? plain.data : "", plain.len);
+    const char *text =
+        buf_ok(&plain) && buf_ok(&value) ? arena_strdup(&c->arena, value.data) : NULL;
+    buf_clear(&plain);
+    buf_clear(&value);
+    return text;
+}
+
+/* Where the host begins that may have a user before it. */
+static const char *host_of(const char *authority)
+{
+    const char *host = authority, *end = authority + strcspn(authority, "/?#");
+    for (const char *p = authority; p < end; p++)
+        if (*p == '@')
+            host = p + 1;
+    return host;
+}
+
+/* User and password of the address become a header, so that no message shows them. */
 static tinker_status set_url(struct config *c, const tinker_service_options *o, tinker_error *err)
 {
     const char *url = text_of(c, o->base_url, "TINKER_BASE_URL");
     if (!url)
         url = DEFAULT_URL;
-    if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
+    if (!is_web(url))
         return err_set(err, TINKER_EINVAL,
-                       "base URL \"%s\" starts with neither http:// nor https://", url);
+                       "base URL \"%s\" starts with neither http:// nor https://",
+                       strchr(url, '@') ? "..." : url);
+    const char *user = strstr(url, "://") + 3, *host = host_of(user);
+    if (host > user)
+        c->url_auth = basic_value(c, user, (size_t)(host - user) - 1, true);
+    if (host > user && !c->url_auth)
+        return err_set(err, TINKER_EINVAL, "user and password of the base URL are too long");
     size_t n = strlen(url);
-    c->base_url = arena_printf(&c->arena, "%s%s", url, url[n - 1] == '/' ? "" : "/");
+    c->base_url = arena_printf(&c->arena, "%.*s%s%s", (int)(user - url), url, host,
+                               url[n - 1] == '/' ? "" : "/");
     return TINKER_OK;
 }
 
@@ -121,6 +174,7 @@ static bool set_headers(struct config *c, const tinker_service_options *o)
     bool ok = (!id || put_header(c, "CF-Access-Client-Id", id, true)) &&
               (!secret || put_header(c, "CF-Access-Client-Secret", secret, true));
     log_secret(secret);
+    ok = ok && (!c->url_auth || put_header(c, "Authorization", c->url_auth, true));
     struct http_header *v;
     size_t n = 0;
     ok = ok && (!json || env_json_object(&c->arena, json, &v, &n));
@@ -166,18 +220,13 @@ static const char *first_env(struct config *c, const char *const *names)
  * dumps never show them. */
 static bool split_proxy(struct config *c, const char *url)
 {
-    const char *host = strstr(url, "://") + 3, *at = strrchr(host, '@');
+    const char *user = strstr(url, "://") + 3, *at = strrchr(user, '@');
     if (!at) {
         c->proxy = url;
         return true;
     }
-    struct buf value;
-    buf_init(&value, 4096);
-    buf_puts(&value, "Basic ");
-    base64_encode(&value, host, (size_t)(at - host));
-    c->proxy = arena_printf(&c->arena, "%.*s%s", (int)(host - url), url, at + 1);
-    const char *text = buf_ok(&value) ? arena_strdup(&c->arena, value.data) : NULL;
-    buf_clear(&value);
+    c->proxy = arena_printf(&c->arena, "%.*s%s", (int)(user - url), url, at + 1);
+    const char *text = basic_value(c, user, (size_t)(at - user), false);
     if (c->n_proxy_headers == 0) {
         c->proxy_headers = arena_alloc(&c->arena, sizeof(*c->proxy_headers));
         if (!c->proxy_headers)
@@ -198,7 +247,7 @@ static tinker_status set_proxy(struct config *c, const tinker_service_options *o
     if (json && !env_json_pairs(&c->arena, json, &c->proxy_headers, &c->n_proxy_headers))
         return err_nomem(err, "configuration");
     const char *url = text_of(c, o->proxy, "TINKEX_PROXY");
-    if (url && strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
+    if (url && !is_web(url))
         return err_set(err, TINKER_EINVAL, "the proxy address must start with http:// or https://");
     if (url)
         return split_proxy(c, url) ? TINKER_OK : err_nomem(err, "configuration");

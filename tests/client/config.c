@@ -381,6 +381,47 @@ static void test_names_of_systems(void) /* R-222 */
     CHECK_STR(identity_of_machine()->platform, "Linux");
 }
 
+/* User and password travel as a header, and no message shows them. */
+static void test_password_in_the_address(void) /* */
+{
+    struct config c = with("TINKER_BASE_URL", "https://me%40x:pa%3ass@host/v1@2", NULL);
+    CHECK_STR(c.base_url, "https://host/v1@2/");
+    CHECK_STR(c.url_auth, "Basic bWVAeDpwYTpzcw=="); /* me@x:pa:ss */
+    CHECK_INT(c.n_default_headers, 1);
+    CHECK(c.default_headers[0].secret);
+    config_clear(&c);
+    c = with("TINKER_BASE_URL", "http://host/a@b", NULL);
+    CHECK_STR(c.base_url, "http://host/a@b/");
+    CHECK(c.url_auth == NULL);
+    config_clear(&c);
+    tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
+    tinker_error err;
+    clear();
+    o.base_url = "me:hunter2@host";
+    CHECK_INT(config_init(&c, &o, &err), TINKER_EINVAL);
+    CHECK(strstr(err.message, "hunter2") == NULL);
+    struct world w;
+    char v[512], url[128];
+    world_options(&w, &o);
+    world_open(&w, NULL, &o);
+    snprintf(url, sizeof(url), "http://me:hunter2@%s",
+             fake_server_url(w.server) + strlen("http://"));
+    o.base_url = url;
+    o.max_retries = -1;
+    tinker_service *s = tinker_service_new(&o, &err);
+    REQUIRE(s);
+    fake_script(w.server, API "healthz", (struct fake_reply){ .fault = FAKE_DROP, .times = -1 });
+    tinker_future *f = tinker_service_health(s, &w.err);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_ECONNECT);
+    CHECK(strstr(w.err.message, "hunter2") == NULL);
+    CHECK_INT(world_log_count(&w, "hunter2"), 0);
+    CHECK_STR(fake_header(fake_get(w.server, API "healthz", 0), "Authorization", v),
+              "Basic bWU6aHVudGVyMg==");
+    tinker_future_free(f);
+    tinker_service_free(s);
+    world_close(&w);
+}
+
 int main(void)
 {
     RUN(test_defaults);
@@ -396,5 +437,6 @@ int main(void)
     RUN(test_headers_reach_the_service);
     RUN(test_base_paths);
     RUN(test_names_of_systems);
+    RUN(test_password_in_the_address);
     return tap_done();
 }
