@@ -35,7 +35,7 @@ enum call_outcome {
     CALL_STATUS,  /* another status */
     CALL_CONNECT, /* no answer */
     CALL_TIMEOUT,
-    CALL_BAD,   /* an answer that is no HTTP, or an address that is none */
+    CALL_BAD,   /* an answer that cannot be used, or an address that is none */
     CALL_LOCAL, /* no credential, no memory */
     CALL_CAUGHT /* `catch` took it */
 };

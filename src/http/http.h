@@ -17,9 +17,9 @@
 
 enum http_failure {
     HTTP_OK = 0,        /* a complete response arrived, whatever its status */
-    HTTP_FAIL_CONNECT,  /* DNS, TCP, TLS, reset, truncated body, or an edge proxy's empty 400 */
+    HTTP_FAIL_CONNECT,  /* DNS, TCP, TLS, reset, cut short, no HTTP, an edge proxy's empty 400 */
     HTTP_FAIL_TIMEOUT,  /* one of the phases took too long */
-    HTTP_FAIL_PROTOCOL, /* not HTTP, too large, too many redirects */
+    HTTP_FAIL_PROTOCOL, /* not decodable, too large, too many redirects */
     HTTP_FAIL_INVALID,  /* the URL cannot be used */
     HTTP_FAIL_NOMEM,
     HTTP_FAIL_SINK /* on_data said stop */

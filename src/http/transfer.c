@@ -489,7 +489,6 @@ static enum http_failure failure_of(CURLcode code)
         return HTTP_FAIL_INVALID;
     case CURLE_OUT_OF_MEMORY:
         return HTTP_FAIL_NOMEM;
-    case CURLE_WEIRD_SERVER_REPLY:
     case CURLE_BAD_CONTENT_ENCODING:
         return HTTP_FAIL_PROTOCOL;
     default:
@@ -518,6 +517,10 @@ void transfer_complete(struct http_request *r, CURLcode code)
         return;
     if (code == CURLE_COULDNT_CONNECT)
         fail_to_connect(r);
+    else if (code == CURLE_WEIRD_SERVER_REPLY ||
+             (code == CURLE_UNSUPPORTED_PROTOCOL && transfer_connected(r)))
+        /* a connection that somebody on the way has spoilt: another may do */
+        transfer_fail(r, HTTP_FAIL_CONNECT, "the answer is not HTTP");
     else if (code != CURLE_OK)
         transfer_fail(r, failure_of(code), "%s", curl_easy_strerror(code));
 }

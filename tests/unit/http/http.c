@@ -228,6 +228,17 @@ static void test_failures(void) /* R-011 */
     CHECK_INT(t.r.resp.failure, HTTP_FAIL_CONNECT);
     http_request_clear(&t.r);
     server_stop(&s);
+    static const char *const no_http[] = { "SSH-2.0-x\r\n", "HTTP/9\r\n\r\n" };
+    for (int i = 0; i < 2; i++) { /* of the transport, as any other */
+        server_start(&s, no_http[i]);
+        t = get(s.port);
+        t.r.url = t.url;
+        run(&t);
+        CHECK_INT(t.r.resp.failure, HTTP_FAIL_CONNECT);
+        CHECK_STR(t.r.resp.reason, "the answer is not HTTP");
+        http_request_clear(&t.r);
+        server_stop(&s);
+    }
     t = get(s.port); /* nobody listens any more */
     t.r.url = t.url;
     run(&t);
