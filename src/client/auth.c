@@ -24,6 +24,7 @@ struct auth {
     struct call call;
     struct timer timer; /* the next background refresh */
     struct auth_wait *waiting;
+    struct auth_wait *answered; /* those who waited, while they are told one after the other */
     void (*ready)(void *arg, const tinker_error *err); /* of auth_prepare */
     void *ready_arg;
 };
@@ -124,15 +125,15 @@ static void credential(struct auth *a, struct auth_wait *w, bool insist)
 
 /* ---- exchange --------------------------------------------------------------------------- */
 
+/* One of them may end others, which then leave the list. */
 static void answer_waiting(struct auth *a)
 {
-    struct auth_wait *w = a->waiting;
+    a->answered = a->waiting;
     a->waiting = NULL;
-    while (w) {
-        struct auth_wait *next = w->next;
+    for (struct auth_wait *w; (w = a->answered) != NULL;) {
+        a->answered = w->next;
         w->auth = NULL;
         w->ready(w, a->jwt, NULL);
-        w = next;
     }
 }
 
@@ -259,6 +260,16 @@ void auth_token(struct auth *a, struct auth_wait *w, enum auth_use use)
     exchange(a, &again_spec);
 }
 
+static bool take_out(struct auth_wait **at, const struct auth_wait *w)
+{
+    while (*at && *at != w)
+        at = &(*at)->next;
+    if (!*at)
+        return false;
+    *at = w->next;
+    return true;
+}
+
 void auth_forget(struct auth_wait *w)
 {
     if (w->job) {
@@ -268,11 +279,8 @@ void auth_forget(struct auth_wait *w)
     w->job = NULL;
     if (!w->auth)
         return;
-    for (struct auth_wait **at = &w->auth->waiting; *at; at = &(*at)->next)
-        if (*at == w) {
-            *at = w->next;
-            break;
-        }
+    if (!take_out(&w->auth->waiting, w))
+        take_out(&w->auth->answered, w);
     w->auth = NULL;
 }
 
