@@ -219,7 +219,9 @@ bool holder_billing_pause(struct holder *h, const char *text)
     if (h->billing_logged_ns && now - h->billing_logged_ns > BILLING_NEW_INCIDENT_S * second_ns)
         h->billing_first_ns = h->billing_logged_ns = 0;
     int64_t max_s = h->server.billing_exception_max_pause_duration_sec;
-    if (h->billing_first_ns && now - h->billing_first_ns > max_s * second_ns) {
+    if (max_s > INT64_MAX / second_ns)
+        max_s = INT64_MAX / second_ns;
+    if (h->billing_first_ns && (max_s < 0 || now - h->billing_first_ns > max_s * second_ns)) {
         log_line(&h->log, LOG_ERROR, "billing: gave up after %lld s: %s", (long long)max_s, text);
         return false;
     }

@@ -4,14 +4,19 @@
 
 #include <stddef.h>
 
+static void init(struct sem *s, int64_t n, int64_t floor)
+{
+    *s = (struct sem){ .free = n < floor ? floor : n, .floor = floor };
+}
+
 void sem_init_permits(struct sem *s, int64_t n)
 {
-    *s = (struct sem){ .free = n, .floor = 1 };
+    init(s, n, 1);
 }
 
 void sem_init_bytes(struct sem *s, int64_t n)
 {
-    *s = (struct sem){ .free = n, .floor = 0 };
+    init(s, n, 0);
 }
 
 static void unlink_wait(struct sem *s, struct sem_wait *w)

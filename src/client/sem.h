@@ -27,6 +27,8 @@ struct sem_wait {
     void (*granted)(struct sem_wait *w); /* the wait is over; not called by sem_take itself */
 };
 
+/* n comes from the service; of one that admits nobody, who would wait for ever, one is made that
+ * admits them one by one. */
 void sem_init_permits(struct sem *s, int64_t n);
 void sem_init_bytes(struct sem *s, int64_t n);
 bool sem_take(struct sem *s, struct sem_wait *w, int64_t amount); /* true: admitted at once */

@@ -17,7 +17,12 @@
 
 #define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
-enum { HEARTBEAT_MS = 10000, HEARTBEAT_WARN_MS = 120000, REFRESH_FLOOR_SEC = 10 };
+enum {
+    HEARTBEAT_MS = 10000,
+    HEARTBEAT_WARN_MS = 120000,
+    REFRESH_FLOOR_SEC = 10,
+    REFRESH_CEILING_SEC = 366 * 86400
+};
 
 struct startup {
     struct holder *holder;
@@ -149,6 +154,8 @@ static void next_refresh(struct startup *s)
     int64_t sec = s->holder->refresh_interval_sec;
     if (sec < REFRESH_FLOOR_SEC)
         sec = REFRESH_FLOOR_SEC;
+    if (sec > REFRESH_CEILING_SEC)
+        sec = REFRESH_CEILING_SEC;
     loop_arm(s->holder->rt->loop, &s->refresh_timer, sec * 1000);
 }
 

@@ -241,6 +241,20 @@ static void test_billing_pause(void) /* R-060 */
     world_close(&w);
 }
 
+static void test_endless_billing_pause(void) /* */
+{
+    struct world w;
+    world_open(&w, "{\"billing_exception_max_pause_duration_sec\":9223372036854775807}", NULL);
+    tinker_training *t = world_training(&w);
+    say(&w, API "optim_step", 402, "{}", 3);
+    tinker_future *f = tinker_training_optim_step(t, NULL, NULL);
+    CHECK_INT(world_finish(&w, f, 100000), TINKER_OK);
+    CHECK_INT(fake_count(w.server, API "optim_step"), 4);
+    tinker_future_free(f);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 static void test_401_is_final(void) /* */
 {
     struct world w;
@@ -421,6 +435,7 @@ int main(void)
     RUN(test_layers_multiply);
     RUN(test_409);
     RUN(test_billing_pause);
+    RUN(test_endless_billing_pause);
     RUN(test_401_is_final);
     RUN(test_messages_of_error_bodies);
     RUN(test_answers_that_are_no_json);

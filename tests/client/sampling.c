@@ -116,17 +116,16 @@ static void test_other_tokens_of_the_prompt(void)
     tinker_sampler *s = open_sampler(&w, NULL);
     static const int32_t tokens[] = { 5, -1, 6, 7 };
     static const int64_t shape[] = { 2, 2 }, crow[] = { 0, 0, 1 }, col[] = { 1 };
-    tinker_tensor targets = { .dtype = TINKER_INT32,
-                              .data = tokens,
-                              .n = 4,
-                              .shape = shape,
-                              .ndim = 2 };
+    tinker_tensor targets = {
+        .dtype = TINKER_INT32, .data = tokens, .n = 4, .shape = shape, .ndim = 2
+    };
     tinker_sample_options o = TINKER_SAMPLE_OPTIONS_INIT;
     o.target_prompt_logprobs = &targets;
     o.prompt_alt_tokens_k = 2;
     say(&w, POLL, 200,
         "{\"sequences\":[],\"target_prompt_logprobs\":{\"data\":[-0.5,0,-1.5,-2.5],"
-        "\"dtype\":\"float32\",\"shape\":[2,2]},\"prompt_alt_tokens\":{\"tokens\":{\"data\":[1,2,3,4],"
+        "\"dtype\":\"float32\",\"shape\":[2,2]},\"prompt_alt_tokens\":{\"tokens\":{\"data\":[1,2,3,"
+        "4],"
         "\"dtype\":\"int64\",\"shape\":[2,2]},\"logprobs\":{\"data\":[-1,-2,-3,-4],"
         "\"dtype\":\"float32\",\"shape\":[2,2]}}}",
         1);
@@ -160,10 +159,12 @@ static void test_options_are_checked(void)
     tinker_sampler *s = open_sampler(&w, "{\"stream_sample\":true}");
     static const float numbers[] = { 1, 2 };
     static const int64_t tokens[] = { 1, 2 }, shape[] = { 1, 2 }, wrong[] = { 1, 3 };
-    const tinker_tensor bad[] = { { .dtype = TINKER_FLOAT32, .data = numbers, .n = 2, .shape = shape, .ndim = 2 },
-                                  { .dtype = TINKER_INT64, .data = tokens, .n = 2 },
-                                  { .dtype = TINKER_INT64, .data = tokens, .n = 2, .shape = shape, .ndim = 1 },
-                                  { .dtype = TINKER_INT64, .data = tokens, .n = 2, .shape = wrong, .ndim = 2 } };
+    const tinker_tensor bad[] = {
+        { .dtype = TINKER_FLOAT32, .data = numbers, .n = 2, .shape = shape, .ndim = 2 },
+        { .dtype = TINKER_INT64, .data = tokens, .n = 2 },
+        { .dtype = TINKER_INT64, .data = tokens, .n = 2, .shape = shape, .ndim = 1 },
+        { .dtype = TINKER_INT64, .data = tokens, .n = 2, .shape = wrong, .ndim = 2 }
+    };
     size_t n = fake_count(w.server, NULL);
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         tinker_sample_options o = TINKER_SAMPLE_OPTIONS_INIT;
@@ -227,6 +228,25 @@ static void test_the_service_limits_samples_in_flight(void) /* R-062 R-124 */
     world_settle(&w);
     CHECK_INT(fake_count(w.server, ASAMPLE), 6);
     drop_all(&w, f, 10);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+/* Limits that would let nobody pass let them pass one by one. */
+static void test_limits_of_nothing(void)
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, "{\"sample_max_concurrent_requests\":0,"
+                                         "\"sample_dispatch_bytes_semaphore_size\":-1,"
+                                         "\"inflight_response_bytes_semaphore_size\":-1}");
+    tinker_future *f[3];
+    say(&w, POLL, 200, "{\"status\":\"complete_metadata\",\"response_payload_size\":9}", 1);
+    for (int i = 0; i < 3; i++)
+        f[i] = sample(s, 2);
+    for (int i = 0; i < 3; i++) {
+        CHECK_INT(world_finish(&w, f[i], 1000), TINKER_OK);
+        tinker_future_free(f[i]);
+    }
     tinker_sampler_free(s);
     world_close(&w);
 }
@@ -463,6 +483,13 @@ static void test_progress_lines(void) /* R-067 */
     }
     int lines = world_log_count(&w, "in progress");
     CHECK(lines >= 1 && lines <= 3);
+    fake_unscript(w.server, POLL);
+    say(&w, POLL, 410, "{\"detail\":\"gone\"}", 2);
+    f[0] = sample(s, 2);
+    CHECK_INT(world_finish(&w, f[0], 10000), TINKER_OK);
+    tinker_future_free(f[0]);
+    world_settle(&w);
+    CHECK_INT(world_log_count(&w, "; failed: 2 times Error code: 410"), 1);
     tinker_sampler_free(s);
     world_close(&w);
 }
@@ -656,6 +683,7 @@ int main(void)
     RUN(test_options_are_checked);
     RUN(test_logprobs);
     RUN(test_the_service_limits_samples_in_flight);
+    RUN(test_limits_of_nothing);
     RUN(test_dispatch_is_limited_polling_is_not);
     RUN(test_prompt_bytes_are_limited);
     RUN(test_429_pauses_everybody);

@@ -135,6 +135,20 @@ static void test_config_has_a_connection_of_its_own(void) /* R-013 */
     world_close(&w);
 }
 
+/* A number that nobody should give is not taken for a very small one. */
+static void test_endless_refresh_interval(void) /* */
+{
+    struct world w;
+    world_open(&w, NULL, NULL);
+    fake_script(w.server, API "client/dynamic_config",
+                (struct fake_reply){ .body = "{\"refresh_interval_sec\":9223372036854775807}" });
+    tinker_training *t = world_training(&w);
+    world_advance(&w, 60000);
+    CHECK_INT(fake_count(w.server, API "client/dynamic_config"), 1);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 static void test_dynamic_config_is_refreshed(void) /* */
 {
     struct world w;
@@ -370,6 +384,7 @@ int main(void)
     RUN(test_client_config_defaults_and_unknown_flags);
     RUN(test_config_has_a_connection_of_its_own);
     RUN(test_dynamic_config_is_refreshed);
+    RUN(test_endless_refresh_interval);
     RUN(test_heartbeats);
     RUN(test_heartbeat_failures_are_survived);
     RUN(test_heartbeats_may_be_limited);
