@@ -116,7 +116,9 @@ TINKER_API tinker_status tinker_queue_add_callback(tinker_queue *q, tinker_futur
                                                    tinker_future_callback *callback, void *state,
                                                    tinker_error *err);
 
-/* The next completed future added with a tag, or NULL after timeout_ms (-1: for ever). */
+/* The next completed future added with a tag, or NULL after timeout_ms (-1: for ever).  Neither
+ * this nor dispatch waits on one of the library's threads, or in a fork without a service of its
+ * own, where nothing would come. */
 TINKER_API tinker_future *tinker_queue_next(tinker_queue *q, int64_t timeout_ms, void **tag);
 
 /* Run the callbacks of completed futures, waiting at most timeout_ms for the first.

@@ -219,8 +219,8 @@ tinker_status tinker_queue_add_callback(tinker_queue *q, tinker_future *f,
 static tinker_future *take_ready(tinker_queue *q, const struct future_list *l, int64_t timeout_ms)
 {
     int64_t deadline = timeout_ms == 0 ? 0 : future_deadline_ms(timeout_ms);
+    bool in_time = timeout_ms != 0 && runtime_may_block("waiting for a queue", NULL) == TINKER_OK;
     pthread_mutex_lock(&future_lock);
-    bool in_time = timeout_ms != 0;
     while (!l->first && in_time)
         in_time = bell_wait(q, &future_lock, deadline);
     tinker_future *f = l->first;
