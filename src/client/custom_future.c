@@ -13,6 +13,7 @@
 #include "client/custom.h"
 #include "client/train_op.h"
 #include "loss/evaluate.h"
+#include "wire/check.h"
 #include "wire/proto.h"
 
 #define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
@@ -136,23 +137,6 @@ void custom_job_leave(struct custom_job *j)
 
 /* ---- a copy of the data --------------------------------------------------------------------- */
 
-static size_t element_size(tinker_dtype dtype)
-{
-    switch (dtype) {
-    case TINKER_BFLOAT16:
-        return 2;
-    case TINKER_FLOAT32:
-    case TINKER_INT32:
-    case TINKER_UINT32:
-        return 4;
-    case TINKER_INT64:
-    case TINKER_UINT64:
-    case TINKER_FLOAT64:
-        return 8;
-    }
-    return 0;
-}
-
 /* *p, n bytes, in the arena; false: no memory. */
 static bool copy(struct arena *a, const void **p, size_t n)
 {
@@ -172,7 +156,7 @@ static bool copy_text(struct arena *a, const char **s)
 static bool copy_tensor(struct arena *a, tinker_tensor *t)
 {
     size_t rows = t->shape && t->ndim ? (size_t)t->shape[0] : 0;
-    return copy(a, &t->data, t->n * element_size(t->dtype)) &&
+    return copy(a, &t->data, t->n * wire_dtype_size(t->dtype)) &&
            copy(a, (const void **)&t->shape, t->ndim * sizeof(*t->shape)) &&
            copy(a, (const void **)&t->crow, (rows + 1) * sizeof(*t->crow)) &&
            copy(a, (const void **)&t->col, t->n * sizeof(*t->col));
@@ -279,6 +263,7 @@ static void deliver(struct loop_task *t)
             op->parts[i].body = j->bodies[i];
             memset(&j->bodies[i], 0, sizeof(j->bodies[i]));
         }
+        train_op_count(op);
         op->instead = j->err;
         op->overlay = j->metrics;
         op->op.future->report = j->report;

@@ -38,7 +38,7 @@ struct telemetry {
     struct event *first, **last; /* lock */
     size_t n_queued;             /* lock */
     int64_t next_index;          /* lock */
-    bool ended, stopped;         /* lock: SESSION_END by close; no more events */
+    bool stopped;                /* lock: no more events */
     bool posted;                 /* lock: the flush task is under way */
     struct loop_task task;
     struct timer timer; /* the next flush, or the next attempt */

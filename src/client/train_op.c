@@ -453,23 +453,30 @@ struct train_op *train_op_new(tinker_training *t, size_t n_parts, const struct t
     return op;
 }
 
+int64_t train_op_count(struct train_op *op)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < op->n_parts; i++) {
+        op->parts[i].queued = (int64_t)op->parts[i].body.len;
+        sum += op->parts[i].queued;
+    }
+    return sum + atomic_fetch_add_explicit(&op->training->holder->queued_bytes, sum,
+                                           memory_order_relaxed);
+}
+
 tinker_status train_op_queue(struct train_op *op, tinker_error *err)
 {
-    struct holder *h = op->training->holder;
-    int64_t sum = 0, max = h->cfg->max_queued_bytes;
+    int64_t max = op->training->holder->cfg->max_queued_bytes, all = train_op_count(op), own = 0;
     for (size_t i = 0; i < op->n_parts; i++)
-        sum += (int64_t)op->parts[i].body.len;
-    int64_t before = atomic_fetch_add_explicit(&h->queued_bytes, sum, memory_order_relaxed);
-    if (max && before && before + sum > max) {
-        atomic_fetch_sub_explicit(&h->queued_bytes, sum, memory_order_relaxed);
-        return err_set(err, TINKER_ENOMEM,
-                       "%s: %lld bytes wait to be accepted, and max_queued_bytes is %lld; wait for "
-                       "an earlier future",
-                       op->kind->class.name, (long long)before, (long long)max);
-    }
+        own += op->parts[i].queued;
+    if (!max || all == own || all <= max)
+        return TINKER_OK;
     for (size_t i = 0; i < op->n_parts; i++)
-        op->parts[i].queued = (int64_t)op->parts[i].body.len;
-    return TINKER_OK;
+        unqueue(&op->parts[i]);
+    return err_set(err, TINKER_ENOMEM,
+                   "%s: %lld bytes wait to be accepted, and max_queued_bytes is %lld; wait for "
+                   "an earlier future",
+                   op->kind->class.name, (long long)(all - own), (long long)max);
 }
 
 tinker_future *train_op_submit(struct train_op *op, tinker_error *err)

@@ -62,8 +62,9 @@ void train_op_free(struct train_op *op); /* one that was not submitted */
 /* With the ids reserved and the bodies written. */
 tinker_future *train_op_submit(struct train_op *op, tinker_error *err);
 
-/* Count the bodies of a batch as queued.  TINKER_ENOMEM: there would be more than the service
- * allows; the caller frees op. */
+/* Count the bodies of a batch as queued; all that are, these included. */
+int64_t train_op_count(struct train_op *op);
+/* The same.  TINKER_ENOMEM: there would be more than the service allows; the caller frees op. */
 tinker_status train_op_queue(struct train_op *op, tinker_error *err);
 
 /* The job has made the bodies: send what waits for them.  Loop thread. */

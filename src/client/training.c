@@ -12,11 +12,6 @@
 #include "wire/proto.h"
 #include "wire/wire.h"
 
-#define TRAIN_CLASS(name)                                        \
-    {                                                            \
-        name, train_op_start, train_op_abandon, train_op_destroy \
-    }
-
 /* ---- the kinds ---------------------------------------------------------------------- */
 
 #define TRAIN_KIND(name, path, retries, reader, result)                                           \
@@ -166,7 +161,8 @@ static tinker_future *submit_both_locked(tinker_training *t, struct train_op *fi
                 second->parts[i].bytes_estimate = first->parts[i].bytes_estimate;
             }
             custom_job_plan(job, second->first_id, ends, k);
-            *forward = train_op_submit(first, err);
+            if (train_op_queue(first, err) == TINKER_OK)
+                *forward = train_op_submit(first, err);
         }
         if (*forward)
             f = train_op_submit(second, err);

@@ -234,6 +234,55 @@ static void test_no_waiting_inside(void)
     world_close(&w);
 }
 
+/* Batches that wait for the network count, with the weights that follow them. */
+static void test_queued_bytes(void) /* */
+{
+    struct world w;
+    world_open_real(&w, NULL);
+    tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
+    o.api_key = "tml-0123456789abcdef";
+    o.base_url = fake_server_url(w.server);
+    o.telemetry = -1;
+    o.max_queued_bytes = 3000;
+    tinker_service *s = tinker_service_new(&o, &w.err);
+    tinker_training *t = s ? tinker_service_create_lora(s, "tiny", NULL, 20000, &w.err) : NULL;
+    REQUIRE(t);
+    tinker_datum *data = fake_data(1, 100); /* 1 to 2 KB */
+    struct calls c = { 0 };
+    fake_script(w.server, PASS, (struct fake_reply){ .fault = FAKE_HANG });
+    tinker_future *f[3];
+    int n = 0;
+    for (int i = 0; i < 3; i++) {
+        f[n] = tinker_training_request_forward_backward_custom(t, data, 1, negative_sum, &c, NULL,
+                                                               &w.err);
+        n += f[n] != NULL;
+    }
+    CHECK(n >= 1 && n < 3);
+    CHECK_INT(w.err.status, TINKER_ENOMEM);
+    CHECK(strstr(w.err.message, "max_queued_bytes") != NULL);
+    for (int i = 0; i < n; i++) {
+        tinker_future_cancel(f[i]);
+        tinker_future_free(f[i]);
+    }
+    fake_release(w.server, PASS);
+    for (int i = 0; i < 5; i++) { /* what was accepted, or given up, counts no more */
+        tinker_future *g = tinker_training_request_forward_backward_custom(t, data, 1, negative_sum,
+                                                                           &c, NULL, &w.err);
+        for (int k = 0; !g && k < 2000; k++) {
+            nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+            g = tinker_training_request_forward_backward_custom(t, data, 1, negative_sum, &c, NULL,
+                                                                &w.err);
+        }
+        REQUIRE(g);
+        CHECK_INT(tinker_future_wait(g, 20000, &w.err), TINKER_OK);
+        tinker_future_free(g);
+    }
+    fake_data_free(data, 1);
+    tinker_training_free(t);
+    tinker_service_free(s);
+    world_close(&w);
+}
+
 int main(void)
 {
     RUN(test_pipelined);
@@ -242,5 +291,6 @@ int main(void)
     RUN(test_failing_forward);
     RUN(test_cancelled);
     RUN(test_no_waiting_inside);
+    RUN(test_queued_bytes);
     return tap_done();
 }
