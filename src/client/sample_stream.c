@@ -260,7 +260,7 @@ static void on_done(struct call *c)
         err = o->bad;
     else if (broken)
         err_set(&err, TINKER_EPROTOCOL, "the stream ended in the middle");
-    else if (c->outcome == CALL_OK) {
+    else if (o->complete) { /* how the connection ends does not matter any more */
         tell(o, LOCAL_STOP, 0, NULL);
         stop(o, true);
         stream_list_end(o->list, NULL);

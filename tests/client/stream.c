@@ -137,6 +137,22 @@ static tinker_status read_all(struct world *w, tinker_stream *st, int *tokens)
     return s;
 }
 
+/* All of it was there: how the connection ends does not matter. */
+static void test_complete_though_cut(void)
+{
+    struct world w;
+    tinker_sampler *s;
+    int tokens;
+    world_open_real(&w, offered);
+    answer(&w, two_tokens, FAKE_TRUNCATE);
+    tinker_stream *st = open_stream(&w, &s, 1);
+    REQUIRE(st != NULL);
+    CHECK_INT(tinker_future_wait(tinker_stream_future(st), 5000, &w.err), TINKER_OK);
+    CHECK_INT(read_all(&w, st, &tokens), TINKER_OK);
+    CHECK_INT(tokens, 2);
+    close_stream(&w, st, s);
+}
+
 /* Before the first event everything is tried again that a sample is. */
 static void test_retries(void)
 {
@@ -434,6 +450,7 @@ int main(void)
     RUN(test_not_offered);
     RUN(test_tokens);
     RUN(test_breaks);
+    RUN(test_complete_though_cut);
     RUN(test_retries);
     RUN(test_final_errors);
     RUN(test_bounded_retries);
