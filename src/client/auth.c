@@ -15,7 +15,13 @@
 
 #define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
-enum { REFRESH_BEFORE_S = 300, STALE_S = 60, PAUSE_MS = 60000, COMMAND_MS = 300000 };
+enum {
+    REFRESH_BEFORE_S = 300,
+    STALE_S = 60,
+    PAUSE_MS = 60000,
+    RENEW_FLOOR_MS = 10000, /* after a success: a token may come with less than REFRESH_BEFORE_S */
+    COMMAND_MS = 300000
+};
 
 struct auth {
     struct holder *holder;
@@ -137,7 +143,7 @@ static void answer_waiting(struct auth *a)
     }
 }
 
-static void schedule(struct auth *a)
+static void schedule(struct auth *a, int64_t floor_ms)
 {
     struct arena scratch;
     struct jwt_claims claims;
@@ -151,7 +157,7 @@ static void schedule(struct auth *a)
         ms = s > 0 ? (int64_t)(s < 1e9 ? s * 1000 : 1e12) : 0;
     }
     arena_clear(&scratch);
-    loop_arm(rt->loop, &a->timer, ms);
+    loop_arm(rt->loop, &a->timer, ms > floor_ms ? ms : floor_ms);
 }
 
 static bool read_jwt(struct auth *a, struct call *c)
@@ -189,7 +195,7 @@ static void on_exchanged(struct call *c)
     }
     a->timer.fire = refresh;
     if (ok)
-        schedule(a);
+        schedule(a, RENEW_FLOOR_MS);
     else if (!a->stopped) {
         log_line(&a->holder->log, LOG_WARNING, "token not renewed, going on with the old one: %s",
                  c->err.message);
@@ -227,7 +233,7 @@ static void after_pause(struct timer *t)
 {
     struct auth *a = CONTAINER(t, struct auth, timer);
     t->fire = refresh;
-    schedule(a);
+    schedule(a, 0);
 }
 
 /* ---- public ----------------------------------------------------------------------------- */
@@ -310,7 +316,7 @@ void auth_seed(struct auth *a, const char *jwt)
     a->jwt = strdup(jwt);
     log_secret(jwt);
     a->timer.fire = refresh;
-    schedule(a);
+    schedule(a, 0);
 }
 
 const char *auth_jwt(const struct auth *a)

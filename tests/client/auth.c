@@ -1,8 +1,11 @@
 /* Credentials: keys, commands, tokens that are exchanged and renewed. */
+#include <stdatomic.h>
 #include <unistd.h>
 #include "base/base64.h"
+#include "client/command.h"
 #include "client/jwt.h"
 #include "client/runtime.h"
+#include "client/service.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 
@@ -166,6 +169,36 @@ static void test_empty_commands(void) /* R-021 */
     world_close(&w);
 }
 
+/* Its worker is free when nobody waits any more, and after its time. */
+static void test_commands_that_do_not_end(void)
+{
+    static const char *const commands[] = { "sleep 1000", "exec >&-; sleep 1000; true" };
+    atomic_bool unwanted = false;
+    tinker_error err;
+    for (int i = 0; i < 2; i++) {
+        int64_t begun = clock_now_ms(clock_real());
+        CHECK(command_output(commands[i], 100, &unwanted, &err) == NULL);
+        CHECK_INT(err.status, TINKER_ETIMEDOUT);
+        CHECK(strstr(err.message, "0.1 s") != NULL);
+        CHECK(clock_now_ms(clock_real()) - begun < 5000);
+    }
+    struct world w;
+    world_open_real(&w, NULL);
+    tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
+    o.base_url = fake_server_url(w.server);
+    o.credential_cmd = commands[0];
+    o.telemetry = -1;
+    tinker_service *s = tinker_service_new(&o, &err);
+    REQUIRE(s);
+    int64_t begun = clock_now_ms(clock_real());
+    CHECK(tinker_future_await(tinker_service_health(s, &err), 50, &err) == NULL);
+    CHECK_INT(err.status, TINKER_ETIMEDOUT);
+    tinker_service_free(s);
+    CHECK(clock_now_ms(clock_real()) - begun < 5000);
+    CHECK_INT(fake_count(w.server, NULL), 0);
+    world_close(&w);
+}
+
 static void test_first_exchange_is_retried(void) /* R-004 R-026 */
 {
     struct world w;
@@ -234,6 +267,22 @@ static void test_unreadable_expiry_is_asked_every_minute(void) /* R-028 */
     world_close(&w);
 }
 
+/* Tokens that live for less than five minutes, or a clock that is ahead: no storm of exchanges. */
+static void test_short_lived_tokens(void) /* */
+{
+    struct world w;
+    world_open(&w, "{\"pjwt_auth_enabled\":true}", NULL);
+    answer_token(&w, 250, -1);
+    tinker_training *t = world_training(&w);
+    REQUIRE(t);
+    world_advance(&w, 100000);
+    size_t n = fake_count(w.server, TOKEN);
+    CHECK(n >= 10 && n <= 12);
+    CHECK_INT(world_at(&w, TOKEN, 2) - world_at(&w, TOKEN, 1), 10000);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 static void test_one_exchange_for_many(void) /* */
 {
     struct world w;
@@ -272,6 +321,53 @@ static void test_old_token_when_renewal_fails(void) /* R-029 */
     REQUIRE(t);
     char jwt[512];
     CHECK_STR(key_of(&w, API "create_session", 0), jwt_of(30, "", jwt));
+    tinker_training_free(t);
+    world_close(&w);
+}
+
+struct pair {
+    struct auth *auth;
+    struct auth_wait first, second;
+    int told_first, told_second;
+};
+
+static void on_first(struct auth_wait *w, const char *token, const tinker_error *err)
+{
+    struct pair *p = (struct pair *)(void *)((char *)w - offsetof(struct pair, first));
+    (void)err;
+    p->told_first += token != NULL;
+    auth_forget(&p->second); /* as the chunks of a batch do when one of them fails */
+}
+
+static void on_second(struct auth_wait *w, const char *token, const tinker_error *err)
+{
+    struct pair *p = (struct pair *)(void *)((char *)w - offsetof(struct pair, second));
+    (void)token, (void)err;
+    p->told_second++;
+}
+
+static void ask_twice(void *arg)
+{
+    struct pair *p = arg;
+    p->first.ready = on_first;
+    p->second.ready = on_second;
+    auth_token(p->auth, &p->first, AUTH_NORMAL);
+    auth_token(p->auth, &p->second, AUTH_NORMAL);
+}
+
+/* Who was forgotten while others are told is not told any more: it may be gone. */
+static void test_waiters_that_end_each_other(void)
+{
+    struct world w;
+    world_open(&w, "{\"pjwt_auth_enabled\":true}", NULL);
+    answer_token(&w, 30, -1); /* stale at once */
+    tinker_training *t = world_training(&w);
+    REQUIRE(t);
+    struct pair p = { .auth = w.service->session->auth };
+    runtime_sync(runtime_current(), ask_twice, &p);
+    world_settle(&w);
+    CHECK_INT(p.told_first, 1);
+    CHECK_INT(p.told_second, 0);
     tinker_training_free(t);
     world_close(&w);
 }
@@ -361,12 +457,15 @@ int main(void)
     RUN(test_commands);
     RUN(test_choice_of_credentials);
     RUN(test_empty_commands);
+    RUN(test_commands_that_do_not_end);
     RUN(test_first_exchange_is_retried);
     RUN(test_claims);
     RUN(test_background_refresh);
     RUN(test_unreadable_expiry_is_asked_every_minute);
+    RUN(test_short_lived_tokens);
     RUN(test_one_exchange_for_many);
     RUN(test_old_token_when_renewal_fails);
+    RUN(test_waiters_that_end_each_other);
     RUN(test_whoami);
     RUN(test_own_secrets_in_dumps);
     RUN(test_secrets_stay_secret);
