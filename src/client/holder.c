@@ -144,20 +144,16 @@ void holder_forget(struct holder_wait *w)
     w->holder = NULL;
 }
 
-/* Cancel every live operation.  A cancelled one may stay in the list until its turn
- * comes, which the cancellation of the others brings; it may also take others with it,
- * so the walk starts again after each. */
+/* Cancel every live operation, the latest first.  A cancelled one may stay until its turn comes,
+ * which the cancellation of the others brings; it may also take others with it. */
 static void cancel_all(struct holder *h)
 {
-    for (struct op *op = h->ops; op;) {
-        if (!op->future) {
-            op = op->next;
-            continue;
-        }
-        op_cancel(op);
-        op = h->ops;
+    for (struct op *op; (op = h->ops) != NULL;) {
+        op_put(op, &h->ending);
+        if (op->future)
+            op_cancel(op);
     }
-    assert(!h->ops);
+    assert(!h->ending);
 }
 
 static void free_later(struct loop_task *t)

@@ -62,6 +62,7 @@ struct holder {
     struct http_pool *pools[POOL_COUNT];
     struct http_common *common; /* headers of every request; made by the first */
     struct op *ops;
+    struct op *ending; /* cancelled, because the holder closes, and not gone yet */
     struct auth *auth;
     struct startup *startup; /* while starting, and for the refreshes and heartbeats later */
     struct telemetry *_Atomic telemetry; /* any */

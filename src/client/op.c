@@ -13,16 +13,31 @@
 #include "client/telemetry.h"
 #include "client/trouble.h"
 
+static void take_out(struct op *op)
+{
+    if (!op->list)
+        return;
+    *(op->prev ? &op->prev->next : op->list) = op->next;
+    if (op->next)
+        op->next->prev = op->prev;
+}
+
+void op_put(struct op *op, struct op **list)
+{
+    take_out(op);
+    op->list = list;
+    op->prev = NULL;
+    op->next = *list;
+    if (op->next)
+        op->next->prev = op;
+    *list = op;
+}
+
 static void op_start(struct loop_task *t)
 {
     struct op *op = (struct op *)t; /* first member */
     struct holder *h = op->holder;
-    op->listed = true;
-    op->prev = NULL;
-    op->next = h->ops;
-    if (h->ops)
-        h->ops->prev = op;
-    h->ops = op;
+    op_put(op, &h->ops);
     if (h->closed)
         op_cancel(op);
     else
@@ -196,11 +211,7 @@ void op_note_response(struct op *op, const struct call *c)
 
 void op_destroy(struct op *op)
 {
-    if (op->listed) {
-        *(op->prev ? &op->prev->next : &op->holder->ops) = op->next;
-        if (op->next)
-            op->next->prev = op->prev;
-    }
+    take_out(op);
     prefs_unref(op->prefs);
     op->prefs = NULL;
     op->class->destroy(op);

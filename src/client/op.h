@@ -30,8 +30,8 @@ struct op {
     struct holder *holder;
     struct tinker_future *future; /* a reference, NULL once complete */
     struct op *next, *prev;       /* the holder's live operations */
-    bool listed;
-    bool calls_back;     /* its future needs a tap */
+    struct op **list;             /* which of its lists: where that begins; NULL: none yet */
+    bool calls_back;              /* its future needs a tap */
     bool told;           /* its error is another operation's, and was named and reported there */
     struct prefs *prefs; /* the caller's options for it, a reference; NULL: none */
     int number;          /* among those with the same options, from 0 */
@@ -58,6 +58,7 @@ void op_report(struct op *op, const tinker_error *err); /* completes the future;
 void op_expire(struct op *op, int64_t timeout_ms);      /* completes as timed out, abandons */
 void op_cancel(struct op *op);                          /* completes as cancelled, abandons */
 void op_destroy(struct op *op);
+void op_put(struct op *op, struct op **list); /* into this list of its holder's */
 /* Has it made all the attempts that the caller's options allow? */
 bool op_is_spent(const struct op *op);
 /* Keep the body and the Retry-After of a failed exchange for the future's accessors. */

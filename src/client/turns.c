@@ -12,11 +12,15 @@ bool turns_enter(struct turns *t, struct turn *turn, int64_t min, int64_t max)
     turn->next = NULL;
     if (t->counter >= min)
         return true;
-    struct turn **at = &t->waiting;
+    /* nearly always it comes after all others */
+    bool last = t->last && t->last->min <= min;
+    struct turn **at = last ? &t->last->next : &t->waiting;
     while (*at && (*at)->min <= min)
         at = &(*at)->next;
     turn->next = *at;
     *at = turn;
+    if (!turn->next)
+        t->last = turn;
     return false;
 }
 
@@ -29,6 +33,8 @@ void turns_leave(struct turns *t)
     while (t->waiting && t->waiting->min <= t->counter) {
         struct turn *next = t->waiting;
         t->waiting = next->next;
+        if (!t->waiting)
+            t->last = NULL;
         next->next = NULL;
         next->granted(next);
     }

@@ -17,7 +17,7 @@ struct turn {
 
 struct turns {
     int64_t counter;
-    struct turn *waiting; /* by ascending min */
+    struct turn *waiting, *last; /* by ascending min */
     bool granting;
 };
 
