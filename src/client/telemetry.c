@@ -404,14 +404,11 @@ bool telemetry_wait(struct telemetry *t, int64_t timeout_ms)
 {
     if (!t)
         return true;
-    struct timespec ts;
-    int64_t deadline = clock_now_ms(clock_real()) + timeout_ms;
-    ts.tv_sec = deadline / 1000;
-    ts.tv_nsec = deadline % 1000 * 1000000;
+    int64_t deadline = future_deadline_ms(timeout_ms);
+    bool in_time = timeout_ms > 0;
     pthread_mutex_lock(&t->lock);
-    while (t->first && !t->stopped && timeout_ms > 0)
-        if (pthread_cond_timedwait(&t->idle, &t->lock, &ts) != 0)
-            break;
+    while (t->first && !t->stopped && in_time)
+        in_time = future_cond_wait_on(&t->idle, &t->lock, deadline);
     bool empty = t->first == NULL;
     pthread_mutex_unlock(&t->lock);
     return empty;
