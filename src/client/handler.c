@@ -2,8 +2,10 @@
 #include "client/handler.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/buf.h"
 #include "base/err.h"
 #include "client/holder.h"
 
@@ -93,15 +95,50 @@ void handler_unref(struct handler *h)
     free(h);
 }
 
+void handler_failed(struct handler *h, const tinker_error *err)
+{
+    char text[sizeof(h->errors[0].text)];
+    snprintf(text, sizeof(text), "%.*s", (int)sizeof(text) - 1, err->message);
+    for (int i = 0; i < HANDLER_ERRORS; i++) {
+        struct handler_error *e = &h->errors[i];
+        if (e->n && strcmp(e->text, text) != 0)
+            continue;
+        memcpy(e->text, text, sizeof(text));
+        e->n++;
+        return;
+    }
+}
+
+static int by_frequency(const void *a, const void *b)
+{
+    return ((const struct handler_error *)b)->n - ((const struct handler_error *)a)->n;
+}
+
+/* The most frequent first; they count anew. */
+static void put_errors(struct handler *h, struct buf *out)
+{
+    qsort(h->errors, HANDLER_ERRORS, sizeof(h->errors[0]), by_frequency);
+    for (int i = 0; i < HANDLER_ERRORS && h->errors[i].n; i++) {
+        buf_printf(out, "%s%d times %s", i ? ", " : "; failed: ", h->errors[i].n,
+                   h->errors[i].text);
+        h->errors[i].n = 0;
+    }
+}
+
 static void progress_line(struct handler *h, int64_t now)
 {
-    if (h->running > 0 && h->logged_ns &&
-        now - h->logged_ns < PROGRESS_LINE_S * INT64_C(1000000000))
+    const struct log *log = &h->holder->log;
+    if (log->level > LOG_DEBUG || (h->running > 0 && h->logged_ns &&
+                                   now - h->logged_ns < PROGRESS_LINE_S * INT64_C(1000000000)))
         return;
+    struct buf errors;
+    buf_init(&errors, 4096);
+    put_errors(h, &errors);
     h->logged_ns = now;
-    log_line(&h->holder->log, LOG_DEBUG,
-             "samples of %s: %lld waiting, %d in progress, %lld completed", h->session_id,
-             (long long)h->waiting, h->running, (long long)h->completed);
+    log_line(log, LOG_DEBUG, "samples of %s: %lld waiting, %d in progress, %lld completed%s",
+             h->session_id, (long long)h->waiting, h->running, (long long)h->completed,
+             errors.data ? errors.data : "");
+    buf_clear(&errors);
 }
 
 void handler_enter(struct handler *h)

@@ -13,6 +13,8 @@
 
 struct holder;
 
+enum { HANDLER_ERRORS = 8 };
+
 struct handler {
     struct handler *next;
     struct holder *holder;
@@ -23,6 +25,10 @@ struct handler {
     int64_t progress_ns;                   /* when a sample last completed */
     int running;                           /* samples that hold a permit */
     int64_t waiting, completed, logged_ns; /* for the progress line */
+    struct handler_error {
+        int n; /* since the last line; 0: free */
+        char text[160];
+    } errors[HANDLER_ERRORS]; /* the first few different ones */
 };
 
 struct handler *handler_ref(struct holder *h, const char *session_id,
@@ -30,6 +36,7 @@ struct handler *handler_ref(struct holder *h, const char *session_id,
 void handler_unref(struct handler *h);
 void handler_enter(struct handler *h); /* a sample got its permit */
 void handler_leave(struct handler *h, bool completed);
+void handler_failed(struct handler *h, const tinker_error *err); /* an attempt, whatever follows */
 /* Give the permit back, or wait for it no more; harmless without either.  h may be NULL then. */
 void handler_release(struct handler *h, struct sem_wait *permit);
 /* Delay after the k-th failure (k from 1), u in [0, 1): ms. */

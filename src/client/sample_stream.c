@@ -222,8 +222,10 @@ static void failed(struct stream_op *o, const tinker_error *err, bool broken)
     o->failures++;
     bool again = may_retry(o, broken);
     struct report_failure a = { err, again, o->failures, o->started_ns };
-    if (o->use_handler)
+    if (o->use_handler) {
+        handler_failed(o->handler, err);
         report_sample(o->op.holder, &a);
+    }
     if (!again) {
         tell(o, LOCAL_FAILED, 0, err);
         fail(o, err);

@@ -131,8 +131,10 @@ static void failed(struct sample_op *s, const tinker_error *err, bool retryable)
     s->failures++;
     bool again = retryable && may_retry(s);
     struct report_failure a = { err, again, s->failures, s->started_ns };
-    if (s->use_handler)
+    if (s->use_handler) {
+        handler_failed(s->handler, err);
         report_sample(s->op.holder, &a);
+    }
     if (!again) {
         if (s->use_handler)
             log_line(&s->op.holder->log, LOG_ERROR, "sample failed: %s", err->message);
