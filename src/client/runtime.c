@@ -15,6 +15,18 @@ static struct runtime *current;
 static struct clock *test_clock;
 static _Thread_local bool library_thread; /* set on the loop's and the courier's */
 static pid_t owner;                       /* process of the last runtime, under the lock */
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+/* In a child: who holds it there would hold it for ever, perhaps while ending threads. */
+static void renew_lock(void)
+{
+    pthread_mutex_init(&lock, NULL);
+}
+
+static void guard_forks(void)
+{
+    pthread_atfork(NULL, NULL, renew_lock);
+}
 
 static double uniform(struct runtime *rt)
 {
@@ -78,6 +90,7 @@ static struct runtime *runtime_new(tinker_error *err)
 
 struct runtime *runtime_ref(tinker_error *err)
 {
+    pthread_once(&fork_once, guard_forks);
     pthread_mutex_lock(&lock);
     /* threads do not survive a fork: the child's first service starts its own */
     if (current && current->pid != getpid())
