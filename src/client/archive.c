@@ -122,10 +122,13 @@ static void archive_abandon(struct op *op)
     op_destroy(op);
 }
 
+/* What was written is gone before the user hears of it. */
 static void fail(struct archive_op *a, const tinker_error *err)
 {
     tinker_error copy = *err;
     stop(a);
+    sink_free(a->sink);
+    a->sink = NULL;
     op_fail(&a->op, &copy);
 }
 
