@@ -1,5 +1,7 @@
 /* Whole lists, page by page, while others create and delete. */
 #include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
 #include "base/buf.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"
@@ -13,8 +15,9 @@ struct shelf {
     int item[ITEMS_MAX]; /* newest first */
     int n, cap;          /* cap: most that one page holds, 0: as asked */
     int requests;
-    bool deaf;  /* gives the first page, whatever was asked */
-    int status; /* of the answers, 0: 200 */
+    bool deaf;                 /* gives the first page, whatever was asked */
+    int status;                /* of the answers, 0: 200 */
+    atomic_int gated, allowed; /* gated: no more answers than are allowed */
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the shelf's list */
 
@@ -49,6 +52,8 @@ static void answer(void *state, const struct fake_request *r, struct fake_reply 
                        : strstr(r->path, "checkpoints") ? "checkpoints"
                                                         : "training_runs";
     bool paged = offset >= 0;
+    while (atomic_load(&s->gated) && s->requests >= atomic_load(&s->allowed))
+        nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
     if (s->deaf && paged)
         offset = 0;
     pthread_mutex_lock(&lock);
@@ -328,6 +333,7 @@ static tinker_status next_by_queue(struct shelf *s, tinker_pager *p, tinker_queu
         }
         ++*pages;
         CHECK_INT(tinker_queue_add(q, f, p, NULL), TINKER_OK);
+        atomic_fetch_add(&s->allowed, 1); /* it was not answered before it was in the queue */
         void *tag = NULL;
         CHECK(tinker_queue_next(q, 5000, &tag) == f && tag == p);
     }
@@ -341,6 +347,7 @@ static void test_pages_in_a_queue(void)
         struct shelf s;
         int pages = 0;
         shelf_open(&s, 25);
+        atomic_store(&s.gated, 1);
         tinker_queue *q = tinker_queue_new(NULL);
         tinker_page page = TINKER_PAGE_INIT;
         page.limit = 10;
@@ -363,12 +370,14 @@ static void test_a_page_is_cancelled(void)
 {
     struct shelf s;
     shelf_open(&s, 25);
+    atomic_store(&s.gated, 1);
     tinker_queue *q = tinker_queue_new(NULL);
     tinker_pager *p = open_kind(&s, 0, NULL);
     CHECK_INT(tinker_pager_next(p, 0, &s.w.err), TINKER_ETIMEDOUT);
     tinker_queue_add(q, tinker_pager_future(p), NULL, NULL);
     tinker_pager_free(p);
     CHECK(tinker_queue_next(q, 0, NULL) == NULL);
+    atomic_store(&s.gated, 0);
     pthread_mutex_lock(&lock);
     s.status = 503; /* tried again, for minutes */
     pthread_mutex_unlock(&lock);
