@@ -58,8 +58,8 @@ static bool check_header(const struct bpe_header *h, size_t n)
            inside(h, h->parts_at, h->n_ids, sizeof(struct bpe_part)) &&
            inside(h, h->trie_at, h->n_cells, sizeof(struct bpe_cell)) &&
            (h->n_cells >= 512 || !(h->flags & BPE_WALKED)) && h->n_cells < 1u << 23 &&
-           inside(h, h->blob_at, h->blob_n + 16, 1) && inside(h, h->json_at, h->json_n + 1, 1) &&
-           inside(h, h->config_at, h->config_n + 1, 1);
+           inside(h, h->blob_at, h->blob_n + 16, 1) && h->json_n < n && h->config_n < n &&
+           inside(h, h->json_at, h->json_n + 1, 1) && inside(h, h->config_at, h->config_n + 1, 1);
 }
 
 static bool check_ids(const struct bpe *b)
@@ -120,7 +120,8 @@ static bool check_walk(const struct bpe *b)
     return !bad && (farthest >> 9) + 256 <= n_cells;
 }
 
-void bpe_view(struct bpe *b, const struct bpe_header *h)
+/* All of a view that does not look into the tables. */
+static void point(struct bpe *b, const struct bpe_header *h)
 {
     const char *base = (const char *)h;
     memset(b, 0, sizeof(*b));
@@ -140,18 +141,29 @@ void bpe_view(struct bpe *b, const struct bpe_header *h)
     b->ignore_merges = (h->flags & BPE_IGNORE_MERGES) != 0;
     b->unk = BPE_NONE;
     b->prefix = b->suffix = "";
+}
+
+static void find_ascii(struct bpe *b)
+{
     for (int i = 0; i < 128; i++) {
         char c = (char)i;
         b->ascii[i] = bpe_find(b, &c, 1);
     }
 }
 
+void bpe_view(struct bpe *b, const struct bpe_header *h)
+{
+    point(b, h);
+    find_ascii(b);
+}
+
 tinker_status bpe_open(struct bpe *b, const void *block, size_t n, tinker_error *err)
 {
     if (!check_header(block, n))
         return err_set(err, TINKER_EINVAL, "not a prebuilt tokenizer of this version");
-    bpe_view(b, block);
+    point(b, block);
     if (!check_ids(b) || !check_slots(b) || !check_pairs(b) || (b->trie && !check_walk(b)))
         return err_set(err, TINKER_EINVAL, "the prebuilt tokenizer is damaged");
+    find_ascii(b); /* in tables that are known to be sound */
     return TINKER_OK;
 }

@@ -361,6 +361,19 @@ static void test_open_refuses_damage(void)
     cells[300].id = h->n_ids;
     CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
     memcpy(h, t.block.data, n);
+    cells[0].edge = UINT32_MAX; /* where every look-up starts */
+    CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
+    memcpy(h, t.block.data, n);
+    h->flags &= ~(uint32_t)BPE_WALKED; /* looked up in slots, none of which is free */
+    memset((char *)h + h->slots_at, 0xFF, sizeof(struct bpe_slot) << h->slot_bits);
+    CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
+    memcpy(h, t.block.data, n);
+    h->json_n = UINT64_MAX; /* and a byte more: none */
+    CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
+    memcpy(h, t.block.data, n);
+    h->config_n = UINT64_MAX;
+    CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
+    memcpy(h, t.block.data, n);
     h->bytes['a'] = 5000;
     CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
     memcpy(h, t.block.data, n);
