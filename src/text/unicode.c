@@ -1,6 +1,6 @@
 /* unicode.c - normal forms and the repair of ill-formed UTF-8.
  *
- * utf8proc normalises; it knows a newer Unicode than the reference.  By the stability policy a
+ * utf8proc decomposes and composes; it knows a newer Unicode than the reference.  By the stability policy a
  * text of old characters only has the same normal form in every version, so it is enough to
  * hand over the spans between younger characters, which the reference leaves alone. */
 #include "text/unicode.h"
@@ -68,22 +68,111 @@ size_t uni_nfc_prefix(const char *text, size_t n)
     return n;
 }
 
-/* Append the normal form of a span without younger characters. */
+int uni_decompose(uint32_t cp, bool compat, int32_t out[UNI_PARTS_MAX])
+{
+    int last_boundclass = 0;
+    utf8proc_ssize_t n = -1;
+    if (cp >= 0x80 && !uni_in(uni_late, uni_late_n, cp))
+        n = utf8proc_decompose_char((utf8proc_int32_t)cp, out, UNI_PARTS_MAX,
+                                    UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
+                                        (compat ? UTF8PROC_COMPAT : 0),
+                                    &last_boundclass);
+    if (n >= 1 && n <= UNI_PARTS_MAX)
+        return (int)n;
+    out[0] = (int32_t)cp;
+    return 1;
+}
+
+static uint8_t combining_class(uint32_t cp)
+{
+    if (cp < 0x300 || uni_in(uni_late, uni_late_n, cp))
+        return 0;
+    return (uint8_t)utf8proc_get_property((utf8proc_int32_t)cp)->combining_class;
+}
+
+/* Marks by class, equal ones as they are; a text may well be a megabyte of them. */
+static bool order_run(struct uni_part *marks, size_t n)
+{
+    size_t next[256] = { 0 }, at = 0;
+    struct uni_part *copy = malloc(n * sizeof(*copy));
+    if (!copy)
+        return false;
+    memcpy(copy, marks, n * sizeof(*copy));
+    for (size_t i = 0; i < n; i++)
+        next[copy[i].class]++;
+    for (int c = 0; c < 256; c++) {
+        size_t count = next[c];
+        next[c] = at;
+        at += count;
+    }
+    for (size_t i = 0; i < n; i++)
+        marks[next[copy[i].class]++] = copy[i];
+    free(copy);
+    return true;
+}
+
+/* Canonical order: each run of marks is sorted. */
+static bool order_marks(struct uni_part *parts, size_t n)
+{
+    for (size_t i = 0, end; i < n; i = end) {
+        bool sorted = true;
+        for (end = i + 1; parts[i].class && end < n && parts[end].class; end++)
+            sorted = sorted && parts[end - 1].class <= parts[end].class;
+        if (!sorted && !order_run(parts + i, end - i))
+            return false;
+    }
+    return true;
+}
+
+struct uni_part *uni_parts(const char *text, size_t n, bool compat, size_t *count)
+{
+    struct uni_part *parts = NULL;
+    size_t k = 0, cap = 0;
+    unsigned len;
+    for (size_t i = 0; i < n; i += len) {
+        int32_t out[UNI_PARTS_MAX];
+        int m = uni_decompose(uni_decode((const unsigned char *)text + i, &len), compat, out);
+        if (cap - k < UNI_PARTS_MAX) {
+            cap = cap ? 2 * cap : n / 2 + UNI_PARTS_MAX;
+            struct uni_part *more =
+                cap > SIZE_MAX / 16 ? NULL : realloc(parts, cap * sizeof(*more));
+            if (!more) {
+                free(parts);
+                return NULL;
+            }
+            parts = more;
+        }
+        for (int j = 0; j < m; j++)
+            parts[k++] =
+                (struct uni_part){ (uint32_t)out[j], combining_class((uint32_t)out[j]), j == 0, 0 };
+    }
+    *count = k;
+    if (order_marks(parts, k))
+        return parts;
+    free(parts);
+    return NULL;
+}
+
+/* Append the normal form of a span without younger characters.  utf8proc_map() would do all of it,
+ * but takes the square of the length to sort marks. */
 static bool normalize_span(struct buf *out, const char *text, size_t n, enum uni_form form)
 {
-    utf8proc_option_t options = UTF8PROC_STABLE;
-    options |= form == UNI_NFC || form == UNI_NFKC ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
-    if (form == UNI_NFKC || form == UNI_NFKD)
-        options |= UTF8PROC_COMPAT;
-    utf8proc_uint8_t *result = NULL;
-    utf8proc_ssize_t len =
-        utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &result, options);
-    if (len < 0) {
-        free(result);
+    size_t count;
+    struct uni_part *parts = uni_parts(text, n, form == UNI_NFKC || form == UNI_NFKD, &count);
+    utf8proc_int32_t *cps = parts ? malloc(count * sizeof(*cps)) : NULL;
+    for (size_t i = 0; cps && i < count; i++)
+        cps[i] = (utf8proc_int32_t)parts[i].cp;
+    free(parts);
+    if (!cps)
         return false;
+    if (form == UNI_NFC || form == UNI_NFKC)
+        count = (size_t)utf8proc_normalize_utf32(cps, (utf8proc_ssize_t)count,
+                                                 UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    for (size_t i = 0; i < count; i++) {
+        char bytes[4];
+        buf_append(out, bytes, (size_t)utf8_encode((uint32_t)cps[i], bytes));
     }
-    buf_append(out, result, (size_t)len);
-    free(result);
+    free(cps);
     return true;
 }
 

@@ -70,6 +70,19 @@ bool uni_is_word(uint32_t cp); /* Alphabetic, Mark, Nd, Pc, Join_Control: \w of 
 /* First byte of text[0..n) from which it may differ from its NFC form; n: it is NFC. */
 size_t uni_nfc_prefix(const char *text, size_t n);
 
+/* A character of a decomposed text. */
+struct uni_part {
+    uint32_t cp;
+    uint8_t class; /* combining class: 0 for those younger than normalisation */
+    bool first;    /* stands for a character of the source; the others were added */
+    bool used;     /* by whoever puts them together again */
+};
+enum { UNI_PARTS_MAX = 32 }; /* of one character; U+FDFA has 18 */
+/* Decompose one character; younger ones are left alone.  Returns how many there are. */
+int uni_decompose(uint32_t cp, bool compat, int32_t out[UNI_PARTS_MAX]);
+/* The parts of text[0..n), n > 0, in canonical order; free() them.  NULL: out of memory. */
+struct uni_part *uni_parts(const char *text, size_t n, bool compat, size_t *count);
+
 enum uni_form { UNI_NFC, UNI_NFD, UNI_NFKC, UNI_NFKD };
 /* Append the normal form of text[0..n) to out; false: out of memory. */
 bool uni_normalize(struct buf *out, const char *text, size_t n, enum uni_form form);

@@ -86,6 +86,28 @@ static void test_other_forms(void)
     check_form("\xEF\xAC\x81", UNI_NFD, "\xEF\xAC\x81");
 }
 
+/* Marks as in an endless row of accents: sorted in about the time it takes to read them. */
+static void test_many_marks(void)
+{
+    enum { N = 200000 };
+    struct buf text, got;
+    buf_init(&text, SIZE_MAX);
+    buf_init(&got, SIZE_MAX);
+    buf_puts(&text, "a");
+    for (int i = 0; i < 2 * N; i++)
+        buf_puts(&text, i % 2 ? "\xCC\x96" : "\xCC\x95"); /* classes 220 and 232 */
+    for (int form = 0; form < 4; form++) {
+        buf_reset(&got);
+        CHECK(uni_normalize(&got, text.data, text.len, (enum uni_form)form));
+        CHECK_INT(got.len, text.len);
+        CHECK(memcmp(got.data, "a\xCC\x96", 3) == 0);
+        CHECK(memcmp(got.data + 1 + 2 * (N - 1), "\xCC\x96\xCC\x95", 4) == 0);
+        CHECK(memcmp(got.data + got.len - 2, "\xCC\x95", 2) == 0);
+    }
+    buf_clear(&text);
+    buf_clear(&got);
+}
+
 static void check_repair(const char *text, const char *want)
 {
     struct buf b;
@@ -181,6 +203,7 @@ int main(void)
     RUN(test_nfc);
     RUN(test_nfc_quick_check);
     RUN(test_other_forms);
+    RUN(test_many_marks);
     RUN(test_repair);
     RUN(test_valid_prefix);
     RUN(test_valid_pairs);
