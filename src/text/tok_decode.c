@@ -407,19 +407,15 @@ static tinker_status decode_bytes(const tinker_tokenizer *t, const int32_t *ids,
     return buf_ok(out) ? TINKER_OK : err_nomem(err, "text");
 }
 
-tinker_status tok_decode(const tinker_tokenizer *t, const int32_t *ids, size_t n,
-                         const tinker_decode_options *o, struct buf *out, bool *sound,
-                         tinker_error *err)
+tinker_status tok_decode_part(const tinker_tokenizer *t, const int32_t *ids, size_t n,
+                              const tinker_decode_options *o, struct buf *out, bool *sound,
+                              tinker_error *err)
 {
     bool bytes = tok_decodes_bytes(t), meta = !o->raw_bytes && tok_decodes_meta(t);
-    size_t from = out->len;
     tinker_status status = TINKER_OK;
     *sound = !bytes;
-    if ((bytes || meta) && tok_decode_slots(t, ids, n, o, out, sound, &status, err)) {
-        if (meta && status == TINKER_OK)
-            tok_strip_meta(t, out, from);
+    if ((bytes || meta) && tok_decode_slots(t, ids, n, o, out, sound, &status, err))
         return status;
-    }
     if (o->raw_bytes || bytes)
         return decode_bytes(t, ids, n, o, out, err);
     if (meta)
@@ -446,5 +442,16 @@ tinker_status tok_decode(const tinker_tokenizer *t, const int32_t *ids, size_t n
     }
     if (c)
         tok_ctx_give(t, c);
+    return status;
+}
+
+tinker_status tok_decode(const tinker_tokenizer *t, const int32_t *ids, size_t n,
+                         const tinker_decode_options *o, struct buf *out, bool *sound,
+                         tinker_error *err)
+{
+    size_t from = out->len;
+    tinker_status status = tok_decode_part(t, ids, n, o, out, sound, err);
+    if (status == TINKER_OK && !o->raw_bytes && tok_decodes_meta(t))
+        tok_strip_meta(t, out, from, tok_strips(t));
     return status;
 }

@@ -10,16 +10,22 @@ tinker_status tok_decode(const tinker_tokenizer *t, const int32_t *ids, size_t n
                          const tinker_decode_options *o, struct buf *out, bool *sound,
                          tinker_error *err);
 bool tok_decodes_bytes(const tinker_tokenizer *t); /* such a vocabulary and decoder */
+/* The same for a part of a text: what tok_strip_meta() takes off is still there. */
+tinker_status tok_decode_part(const tinker_tokenizer *t, const int32_t *ids, size_t n,
+                              const tinker_decode_options *o, struct buf *out, bool *sound,
+                              tinker_error *err);
 
-/* The same in one pass, for the decoders that tok_decodes_meta() recognises. */
+/* A part in one pass, for the decoders that tok_decodes_meta() recognises. */
 bool tok_decodes_meta(const tinker_tokenizer *t);
 tinker_status tok_decode_meta(const tinker_tokenizer *t, const int32_t *ids, size_t n,
                               const tinker_decode_options *o, struct buf *out, tinker_error *err);
 
 /* Append a token with every metaspace replaced; most have one at the start or none. */
 void tok_put_meta(struct buf *out, const char *p, size_t n, const struct tok_dec *d);
-/* Take off what the last decoder strips from out[from..). */
-void tok_strip_meta(const tinker_tokenizer *t, struct buf *out, size_t from);
+/* How many copies of a character the last decoder strips from the start of a text, and taking up to
+ * max of them off out[from..): returns how many there were. */
+size_t tok_strips(const tinker_tokenizer *t);
+size_t tok_strip_meta(const tinker_tokenizer *t, struct buf *out, size_t from, size_t max);
 
 /* Decode bytes, or as tok_decode_meta() without stripping, from a table of all tokens; false: there
  * is none. */

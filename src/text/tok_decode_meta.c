@@ -37,25 +37,30 @@ void tok_put_meta(struct buf *out, const char *p, size_t n, const struct tok_dec
     buf_append(out, p, n);
 }
 
-void tok_strip_meta(const tinker_tokenizer *t, struct buf *out, size_t from)
+size_t tok_strips(const tinker_tokenizer *t)
 {
-    if (t->n_decs != 4 || !out->data || out->len == from)
-        return;
-    const struct tok_dec *d = &t->decs[3];
-    size_t n = d->content.n, k = 0;
-    while (n > 0 && k < d->start && out->len - from >= (k + 1) * n &&
-           memcmp(out->data + from + k * n, d->content.s, n) == 0)
+    return t->n_decs == 4 && t->decs[3].content.n > 0 ? t->decs[3].start : 0;
+}
+
+size_t tok_strip_meta(const tinker_tokenizer *t, struct buf *out, size_t from, size_t max)
+{
+    if (max == 0 || !out->data)
+        return 0;
+    struct tok_str c = t->decs[3].content;
+    size_t k = 0;
+    while (k < max && out->len - from >= (k + 1) * c.n &&
+           memcmp(out->data + from + k * c.n, c.s, c.n) == 0)
         k++;
-    if (k == 0)
-        return;
-    memmove(out->data + from, out->data + from + k * n, out->len - from - k * n + 1);
-    out->len -= k * n;
+    if (k > 0) {
+        memmove(out->data + from, out->data + from + k * c.n, out->len - from - k * c.n + 1);
+        out->len -= k * c.n;
+    }
+    return k;
 }
 
 tinker_status tok_decode_meta(const tinker_tokenizer *t, const int32_t *ids, size_t n,
                               const tinker_decode_options *o, struct buf *out, tinker_error *err)
 {
-    size_t from = out->len;
     struct buf run; /* bytes of byte tokens: text only as a whole */
     tinker_status status = TINKER_OK;
     buf_init(&run, SIZE_MAX);
@@ -79,7 +84,6 @@ tinker_status tok_decode_meta(const tinker_tokenizer *t, const int32_t *ids, siz
     }
     if (run.len > 0)
         tok_put_byte_run(out, run.data, run.len);
-    tok_strip_meta(t, out, from);
     if (run.failed)
         out->failed = true;
     buf_clear(&run);

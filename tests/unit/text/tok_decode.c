@@ -250,6 +250,29 @@ static void test_stream_byte_fallback(void)
     tinker_tokenizer_free(t);
 }
 
+/* Each token costs the same, however many came before. */
+static void test_stream_is_linear(void)
+{
+    enum { N = 300000 };
+    tinker_text text = TINKER_TEXT_INIT;
+    tinker_tokenizer *t =
+        tinker_tokenizer_load_json(fallback_json, strlen(fallback_json), NULL, 0, NULL, NULL);
+    REQUIRE(t != NULL);
+    tinker_decoder *d = tinker_decoder_new(t, NULL, NULL);
+    REQUIRE(d != NULL);
+    for (int32_t i = 0; i < N; i++)
+        CHECK_INT(tinker_decoder_put(d, &(int32_t){ i % 3 }, 1, &text, NULL), TINKER_OK);
+    CHECK_INT(tinker_decoder_end(d, &text, NULL), TINKER_OK);
+    CHECK_INT(text.n, N / 3 * 4 - 1); /* " aé", without the first space */
+    text.n = 0;
+    CHECK_INT(tinker_decoder_put(d, &(int32_t){ 0 }, 1, &text, NULL), TINKER_OK);
+    CHECK_STR(text.s, "a"); /* another text: its first space goes, too */
+    CHECK_INT(tinker_decoder_put(d, NULL, 1, &text, NULL), TINKER_EINVAL);
+    tinker_text_clear(&text);
+    tinker_decoder_free(d);
+    tinker_tokenizer_free(t);
+}
+
 static void test_stream_refuses(void)
 {
     struct fixture f = FIXTURE_INIT;
@@ -282,6 +305,7 @@ int main(void)
     RUN(test_stream_byte_level);
     RUN(test_stream_delivers_at_once);
     RUN(test_stream_byte_fallback);
+    RUN(test_stream_is_linear);
     RUN(test_stream_refuses);
     return tap_done();
 }
