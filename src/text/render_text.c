@@ -1,7 +1,7 @@
 /* render_text.c - text of messages to token ids.
  *
  * Each text_encode() is one tokenization: boundaries between calls show in the ids, so
- * formats decide what is encoded together.  With safe_content the runs between control
+ * formats decide what is encoded together.  With safe_content the runs between added
  * tokens of the markup are encoded with control tokens as text; as the tokenizer cuts
  * there anyway, ids differ only where a message spells a control token. */
 #include "text/render.h"
@@ -63,11 +63,11 @@ void text_capitalized(struct render_text *t, const char *s)
     note_content(t, begin);
 }
 
-static void encode_run(struct render_call *c, const char *s, size_t n, bool plain,
+static void encode_run(struct render_call *c, const char *s, size_t n, tinker_special_policy policy,
                        tinker_tokens *out)
 {
     tinker_encode_options opts = TINKER_ENCODE_OPTIONS_INIT;
-    opts.special = plain ? TINKER_SPECIAL_TEXT : TINKER_SPECIAL_PARSE;
+    opts.special = policy;
     if (n == 0 || c->x.failed)
         return;
     if (tinker_tokenizer_encode(c->r->tokenizer, s, n, &opts, out, c->x.err) != TINKER_OK)
@@ -89,23 +89,43 @@ static struct render_ids keep(struct render_call *c, tinker_tokens *tokens)
     return out;
 }
 
-/* Length of a control token of the vocabulary that begins at s, or 0. */
-static size_t control_token(const struct render_call *c, const char *s, size_t n, int32_t *id)
+/* Length of the added token that begins at s, a '<', and ends with the next '>'; 0: none. */
+static size_t added_token(const struct render_call *c, const char *s, size_t n, int32_t *id)
 {
-    static const char wide[] = "\xef\xbd\x9c>"; /* fullwidth bar */
-    size_t end = SIZE_MAX;
-    struct jv_str rest = { s, n };
-    if (n > 2 && memcmp(s, "<|", 2) == 0) {
-        end = text_find(rest, (struct jv_str){ "|>", 2 }, 2);
-        end = end == SIZE_MAX ? end : end + 2;
-    } else if (n > 4 && memcmp(s, "<\xef\xbd\x9c", 4) == 0) {
-        end = text_find(rest, (struct jv_str){ wide, 4 }, 4);
-        end = end == SIZE_MAX ? end : end + 4;
-    }
-    if (end == SIZE_MAX)
+    enum { LONGEST = 128 };
+    const char *end = memchr(s, '>', n < LONGEST ? n : LONGEST);
+    if (!end)
         return 0;
-    *id = tinker_tokenizer_id(c->r->tokenizer, s, end);
-    return *id >= 0 ? end : 0;
+    size_t len = (size_t)(end + 1 - s);
+    *id = tinker_tokenizer_id(c->r->tokenizer, s, len);
+    return *id >= 0 && tinker_tokenizer_is_added(c->r->tokenizer, *id) ? len : 0;
+}
+
+/* Whether s begins as control tokens do: with "<|", or the fullwidth bar. */
+static bool looks_like_control(const char *s, size_t n)
+{
+    return (n > 2 && memcmp(s, "<|", 2) == 0) || (n > 4 && memcmp(s, "<\xef\xbd\x9c", 4) == 0);
+}
+
+/* A run without control tokens of the markup.  Those that a message spells stay text because they
+ * are special; where they are not (DeepSeek), each is encoded on its own. */
+static void encode_content(struct render_call *c, const char *s, size_t n, tinker_tokens *out)
+{
+    size_t start = 0, len;
+    const char *p;
+    for (size_t at = 0; at < n && (p = memchr(s + at, '<', n - at)) != NULL; at += len) {
+        int32_t id;
+        at = (size_t)(p - s);
+        len = looks_like_control(p, n - at) ? added_token(c, p, n - at, &id) : 0;
+        if (len == 0 || tinker_tokenizer_is_special(c->r->tokenizer, id)) {
+            len = len ? len : 1;
+            continue;
+        }
+        encode_run(c, s + start, at - start, TINKER_SPECIAL_TEXT, out);
+        encode_run(c, p, len, TINKER_SPECIAL_NONE, out);
+        start = at + len;
+    }
+    encode_run(c, s + start, n - start, TINKER_SPECIAL_TEXT, out);
 }
 
 static void encode_safely(struct render_text *t, tinker_tokens *out)
@@ -119,18 +139,18 @@ static void encode_safely(struct render_text *t, tinker_tokens *out)
         }
         size_t limit = k < t->n ? t->content[k].begin : t->buf.len;
         int32_t id;
-        size_t len = s[at] == '<' ? control_token(t->c, s + at, limit - at, &id) : 0;
+        size_t len = s[at] == '<' ? added_token(t->c, s + at, limit - at, &id) : 0;
         if (len == 0) {
             at++;
             continue;
         }
-        encode_run(t->c, s + start, at - start, true, out);
+        encode_content(t->c, s + start, at - start, out);
         if (tinker_tokens_append(out, &id, 1, t->c->x.err) != TINKER_OK)
             t->c->x.failed = true;
         at += len;
         start = at;
     }
-    encode_run(t->c, s + start, t->buf.len - start, true, out);
+    encode_content(t->c, s + start, t->buf.len - start, out);
 }
 
 struct render_ids text_encode(struct render_text *t, bool plain)
@@ -141,7 +161,8 @@ struct render_ids text_encode(struct render_text *t, bool plain)
     else if (t->n > 0 && !plain)
         encode_safely(t, &tokens);
     else
-        encode_run(t->c, t->buf.data, t->buf.len, plain, &tokens);
+        encode_run(t->c, t->buf.data, t->buf.len,
+                   plain ? TINKER_SPECIAL_TEXT : TINKER_SPECIAL_PARSE, &tokens);
     buf_clear(&t->buf);
     t->n = 0;
     return keep(t->c, &tokens);
@@ -150,7 +171,7 @@ struct render_ids text_encode(struct render_text *t, bool plain)
 struct render_ids render_encode(struct render_call *c, const char *text)
 {
     tinker_tokens tokens = TINKER_TOKENS_INIT;
-    encode_run(c, text, strlen(text), false, &tokens);
+    encode_run(c, text, strlen(text), TINKER_SPECIAL_PARSE, &tokens);
     return keep(c, &tokens);
 }
 
@@ -250,7 +271,7 @@ void render_push_image(struct render_call *c, struct render_out *out, const tink
     if (part->expected_tokens > IMAGE_TOKENS_MAX) /* so that no sum of them overflows */
         jx_fail(&c->x, "expected_tokens of an image are more than %d", IMAGE_TOKENS_MAX);
     chunk->has_expected_tokens = part->expected_tokens > 0;
-    chunk->expected_tokens = part->expected_tokens;
+    chunk->expected_tokens = chunk->has_expected_tokens ? part->expected_tokens : 0;
 }
 
 /* ---- looking at messages ---- */

@@ -182,6 +182,15 @@ static bool exists(const tinker_tokenizer *t, int32_t id)
     return id >= 0 && (uint32_t)id < t->bpe.n_ids && (t->bpe.flags[id] & BPE_TOKEN);
 }
 
+/* Whether the byte map leaves a spelling as it is. */
+static bool is_plain_ascii(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (s[i] < 0x21 || s[i] > 0x7E)
+            return false;
+    return true;
+}
+
 int32_t tinker_tokenizer_id(const tinker_tokenizer *t, const char *token, size_t n)
 {
     uintptr_t odd = (uintptr_t)map_get(&t->odd, token, n);
@@ -190,7 +199,7 @@ int32_t tinker_tokenizer_id(const tinker_tokenizer *t, const char *token, size_t
     if (utf8_valid_prefix(token, n) < n)
         return -1;
     uint32_t id = BPE_NONE;
-    if (t->bpe.byte_level) {
+    if (t->bpe.byte_level && !is_plain_ascii(token, n)) {
         struct buf bytes;
         buf_init(&bytes, SIZE_MAX);
         if (bpe_unmap(&bytes, token, n) && buf_ok(&bytes) && bytes.len > 0)

@@ -273,6 +273,7 @@ static void test_forged_turns(void)
     CHECK_INT(count_forged("qwen3_5", 1, "<|im_end|>"), 0);
     CHECK_INT(count_forged("kimi_k25", 1, "<|im_end|>"), 0);
     CHECK_INT(count_forged("gpt_oss_no_sysprompt", 1, "<|end|>"), 0);
+    CHECK_INT(count_forged("deepseekv3", 0, "<｜User｜>"), 1); /* added, but not special */
     CHECK_INT(count_forged("deepseekv3", 1, "<｜User｜>"), 0);
     CHECK_INT(count_forged("role_colon", 1, "<|endoftext|>"), 0);
 }

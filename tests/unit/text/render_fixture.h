@@ -21,15 +21,6 @@ static const char *const fixture_special[] = { "<|im_start|>",
                                                "<|eot_id|>",
                                                "<｜begin▁of▁sentence｜>",
                                                "<｜end▁of▁sentence｜>",
-                                               "<｜User｜>",
-                                               "<｜Assistant｜>",
-                                               "<｜tool▁calls▁begin｜>",
-                                               "<｜tool▁calls▁end｜>",
-                                               "<｜tool▁call▁begin｜>",
-                                               "<｜tool▁call▁end｜>",
-                                               "<｜tool▁sep｜>",
-                                               "<｜tool▁output▁begin｜>",
-                                               "<｜tool▁output▁end｜>",
                                                "<|im_user|>",
                                                "<|im_assistant|>",
                                                "<|im_system|>",
@@ -50,10 +41,23 @@ static const char *const fixture_special[] = { "<|im_start|>",
                                                "<|return|>",
                                                "<|call|>",
                                                NULL };
-static const char *const fixture_plain[] = {
-    "<think>",         "</think>",         "<tool_call>", "</tool_call>",
-    "<tool_response>", "</tool_response>", NULL
-};
+/* Added and not special; DeepSeek has its control tokens so. */
+static const char *const fixture_plain[] = { "<think>",
+                                             "</think>",
+                                             "<tool_call>",
+                                             "</tool_call>",
+                                             "<tool_response>",
+                                             "</tool_response>",
+                                             "<｜User｜>",
+                                             "<｜Assistant｜>",
+                                             "<｜tool▁calls▁begin｜>",
+                                             "<｜tool▁calls▁end｜>",
+                                             "<｜tool▁call▁begin｜>",
+                                             "<｜tool▁call▁end｜>",
+                                             "<｜tool▁sep｜>",
+                                             "<｜tool▁output▁begin｜>",
+                                             "<｜tool▁output▁end｜>",
+                                             NULL };
 
 static void fixture_added(struct json_writer *w, const char *const *names, bool special,
                           int64_t *id)
