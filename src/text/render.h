@@ -75,6 +75,7 @@ struct render_format {
     void (*parse)(struct render_call *c, struct render_parse *p, bool streaming);
     void (*tools)(struct render_call *c, struct jv tools, const char *system, struct jv out);
     bool split_by_user; /* kimi: examples end at user messages */
+    bool think_tags;    /* answers may hold <think> blocks */
 };
 
 struct render_variant {

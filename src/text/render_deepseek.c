@@ -222,4 +222,5 @@ const struct render_format render_deepseek = {
     .prefill = prefill,
     .parse = parse,
     .tools = deepseek_tools,
+    .think_tags = true,
 };

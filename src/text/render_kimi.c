@@ -226,4 +226,5 @@ const struct render_format render_kimi = {
     .parse = parse,
     .tools = kimi_tools,
     .split_by_user = true,
+    .think_tags = true,
 };

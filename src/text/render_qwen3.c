@@ -207,4 +207,5 @@ const struct render_format render_qwen3 = {
     .suffix = suffix,
     .parse = parse,
     .tools = qwen_tools,
+    .think_tags = true,
 };

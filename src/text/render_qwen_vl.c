@@ -467,4 +467,5 @@ const struct render_format render_qwen_vl = {
     .prepare = prepare,
     .parse = parse,
     .tools = qwen_tools,
+    .think_tags = true,
 };

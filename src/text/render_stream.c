@@ -215,9 +215,7 @@ static bool scan(tinker_parse_stream *s, bool last)
         return scan_harmony(s, last);
     if (f == &render_role_colon)
         return scan_colon(s, last);
-    if (f == &render_llama3)
-        return emit(s, s->text.n);
-    return scan_think(s, last);
+    return f->think_tags ? scan_think(s, last) : emit(s, s->text.n);
 }
 
 /* ---- public ---- */

@@ -165,6 +165,27 @@ static void test_stream(void)
     }
 }
 
+/* A format of the program's own has no think blocks: what arrives is what is parsed. */
+static tinker_status render_nothing(void *state, const tinker_message *m, int is_last,
+                                    tinker_text *header, tinker_text *body, tinker_text *tail,
+                                    tinker_error *err)
+{
+    (void)state, (void)m, (void)is_last, (void)header, (void)body, (void)tail, (void)err;
+    return TINKER_OK;
+}
+
+static void test_stream_of_custom_format(void)
+{
+    tinker_format f = TINKER_FORMAT_INIT;
+    f.render = render_nothing;
+    f.stop = "<|im_end|>";
+    CHECK_INT(tinker_renderer_register("mine", &f, NULL), TINKER_OK);
+    char *got = stream_text("mine", "<think>a</think>b<|im_end|>");
+    CHECK_STR(got, "|H0:assistant|T0:<think>a</think>b");
+    free(got);
+    CHECK_INT(tinker_renderer_unregister("mine"), 1);
+}
+
 static void test_stream_state(void)
 {
     tinker_error err = { .message = "" };
@@ -288,6 +309,7 @@ int main(void)
     RUN(test_parse);
     RUN(test_two_stop_tokens);
     RUN(test_stream);
+    RUN(test_stream_of_custom_format);
     RUN(test_stream_state);
     RUN(test_round_trip);
     RUN(test_long_markup);
