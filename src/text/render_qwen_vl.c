@@ -159,8 +159,11 @@ static void put_argument(struct render_text *t, struct jv v)
 static void put_xml_call(struct render_text *t, const tinker_tool_call *call)
 {
     struct jv args = jv_none();
-    if (call->arguments && *call->arguments)
+    if (call->arguments && *call->arguments) {
         args = message_arguments(t->c, call);
+        if (args.kind != JV_DICT)
+            jx_fail(&t->c->x, "arguments of the call to %s are no JSON object", call->name);
+    }
     text_markup(t, "<tool_call>\n<function=");
     text_content(t, chat_text(call->name, 0));
     text_markup(t, ">\n");
@@ -274,6 +277,28 @@ static bool system_text(struct render_call *c, const tinker_message *m, struct j
     return true;
 }
 
+/* The sentence goes before the parts of a message that is not only text. */
+static tinker_message with_sentence(struct render_call *c, const tinker_message *m,
+                                    const char *sentence)
+{
+    tinker_message out = *m;
+    size_t n = strlen(sentence);
+    if (n == 0 || (m->parts[0].kind == TINKER_PART_TEXT &&
+                   text_starts(chat_part_text(&m->parts[0]), sentence)))
+        return out;
+    char *text = arena_printf(c->x.arena, "%s\n\n", sentence);
+    tinker_part *parts = arena_array(c->x.arena, m->n_parts + 1, sizeof(*parts));
+    if (!text || !parts) {
+        jx_nomem(&c->x);
+        return out;
+    }
+    parts[0] = (tinker_part){ .kind = TINKER_PART_TEXT, .text = text, .n_text = n + 2 };
+    memcpy(parts + 1, m->parts, m->n_parts * sizeof(*parts));
+    out.parts = parts;
+    out.n_parts = m->n_parts + 1;
+    return out;
+}
+
 static void prepare_qwen38(struct render_call *c, const tinker_message **messages, size_t *n)
 {
     const char *sentence = effort_sentence(c);
@@ -285,7 +310,10 @@ static void prepare_qwen38(struct render_call *c, const tinker_message **message
         return;
     }
     if (!system_text(c, &(*messages)[0], &text)) {
-        jx_fail(&c->x, "the system message must be text");
+        first = with_sentence(c, &(*messages)[0], sentence);
+        ++*messages;
+        --*n;
+        *messages = render_insert(c, *messages, n, 0, first);
         return;
     }
     if (text.n == 0 && !*sentence) {

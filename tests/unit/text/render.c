@@ -155,7 +155,17 @@ static const struct {
       "<|start|>user<|message|>q<|end|><|start|>assistant to=functions.f<|channel|>commentary "
       "<|constrain|>json<|message|>{\"x\":1}<|call|><|start|>functions.f to=assistant<|channel|>"
       "commentary<|message|>r<|end|><|start|>assistant" },
+    { "qwen3_8_low_reasoning",
+      "[{\"role\":\"system\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"t\"}]}," U "]",
+      "prompt",
+      "<|im_start|>system\nReasoning effort is set to low. Keep your thinking brief and focused, "
+      "moving directly to the conclusion without unnecessary elaboration.\n\n<think>\nt\n</think>"
+      "\n\n<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\n" },
     /* refusals name the renderer and the reason */
+    { "qwen3_5",
+      "[" U ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{\"name\":"
+      "\"f\",\"arguments\":\"[1]\"}}]}]",
+      LAST, "renderer qwen3_5: arguments of the call to f are no JSON object" },
     { "llama3", "[" U "," THOUGHT "]", LAST,
       "renderer llama3: expected text content in the assistant message, got 2 parts" },
     { "deepseekv3", "[" U ",{\"role\":\"system\",\"content\":\"s\"}]", "prompt",
