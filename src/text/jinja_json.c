@@ -58,13 +58,35 @@ static struct jv load_object(struct jx *x, struct json_reader *r)
     return dict;
 }
 
+/* The numbers that Python reads and JSON does not have. */
+static bool load_nonfinite(struct json_reader *r, struct jv *out)
+{
+    static const struct {
+        const char *word;
+        double value;
+    } words[] = { { "NaN", NAN }, { "Infinity", INFINITY }, { "-Infinity", -INFINITY } };
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        size_t n = strlen(words[i].word);
+        if ((size_t)(r->end - r->p) < n || memcmp(r->p, words[i].word, n) != 0)
+            continue;
+        r->p += n;
+        *out = jv_float(words[i].value);
+        return true;
+    }
+    return false;
+}
+
 static struct jv load_value(struct jx *x, struct json_reader *r)
 {
     bool b = false;
     struct json_str s = { "", 0 };
+    struct jv number;
     if (!jx_step(x, 1))
         return jv_undefined(NULL);
-    switch (json_peek(r)) {
+    enum json_kind kind = json_peek(r);
+    if (!r->failed && (kind == JSON_NUMBER || kind == JSON_NONE) && load_nonfinite(r, &number))
+        return number;
+    switch (kind) {
     case JSON_NULL:
         json_null(r);
         return jv_none();

@@ -41,6 +41,16 @@ static const struct {
       "\"text\",\"text\":\"\"}],\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":"
       "\"f\","
       "\"arguments\":\"{\\\"a\\\": [1], \\\"b\\\": \\\"x y\\\"}\"}}]}" },
+    { "qwen3_5",
+      "<tool_call><function=f><parameter=a>NaN</parameter><parameter=b>-Infinity</parameter>"
+      "<parameter=c>Nan</parameter></function></tool_call><|im_end|>",
+      "s{\"role\":\"assistant\",\"content\":[],\"tool_calls\":[{\"type\":\"function\","
+      "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": NaN, \\\"b\\\": -Infinity, "
+      "\\\"c\\\": \\\"Nan\\\"}\"}}]}" },
+    { "qwen3",
+      "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":[NaN,Infinity]}}</tool_call><|im_end|>",
+      "s{\"role\":\"assistant\",\"content\":[],\"tool_calls\":[{\"type\":\"function\","
+      "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": [NaN, Infinity]}\"}}]}" },
     { "deepseekv3_thinking", "t</think>a<｜end▁of▁sentence｜>",
       "s{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"t\"},"
       "{\"type\":\"text\",\"text\":\"a\"}]}" },
