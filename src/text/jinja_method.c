@@ -39,16 +39,33 @@ struct jv jinja_join(struct jx *x, struct jv_str sep, struct jv list)
     return jv_from_buf(x, &b);
 }
 
+/* `to` before each character and at the end, max times. */
+static struct jv spread(struct jx *x, struct jv_str s, struct jv_str to, int64_t max)
+{
+    struct buf b;
+    size_t at = 0;
+    buf_init(&b, x->arena->max);
+    for (; max != 0 && jx_step(x, 1); max--) {
+        uint32_t cp;
+        buf_append(&b, to.s, to.n);
+        if (at == s.n)
+            break;
+        int len = utf8_decode(s.s + at, s.n - at, &cp);
+        buf_append(&b, s.s + at, len ? (size_t)len : 1);
+        at += len ? (size_t)len : 1;
+    }
+    buf_append(&b, s.s + at, s.n - at);
+    return jv_from_buf(x, &b);
+}
+
 struct jv jinja_replace(struct jx *x, struct jv_str s, struct jv_str from, struct jv_str to,
                         int64_t max)
 {
     struct buf b;
     size_t at = 0;
     buf_init(&b, x->arena->max);
-    if (from.n == 0) {
-        jx_fail(x, "replace needs something to look for");
-        return jv_undefined(NULL);
-    }
+    if (from.n == 0)
+        return spread(x, s, to, max);
     jx_step(x, text_find_steps(s, from));
     for (; max != 0 && jx_step(x, 1); max--) {
         size_t hit = text_find(s, from, at);

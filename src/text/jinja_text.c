@@ -1,10 +1,9 @@
-/* jinja_text.c - what Python's str does: trimming, searching, changing case.
+/* jinja_text.c - what Python's str does: trimming and searching.
  *
  * Text is UTF-8 and counted in code points where Python counts them.  Pure functions. */
 #include "text/jinja_value.h"
 
 #include <string.h>
-#include <utf8proc.h>
 #include "base/utf8.h"
 
 bool text_is_space(uint32_t cp)
@@ -103,50 +102,4 @@ bool text_ends(struct jv_str s, const char *suffix)
 {
     size_t n = strlen(suffix);
     return s.n >= n && memcmp(s.s + s.n - n, suffix, n) == 0;
-}
-
-static bool is_letter(uint32_t cp)
-{
-    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
-    return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;
-}
-
-/* What the title filter takes for the space between words. */
-static bool is_gap(uint32_t cp)
-{
-    return text_is_space(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<';
-}
-
-/* `title`: only the first of the letters that a character stands for is large. */
-static void put_cased(struct buf *out, uint32_t cp, bool up, bool title)
-{
-    enum { SHARP_S = 0xdf };
-    utf8proc_int32_t c = (utf8proc_int32_t)cp;
-    char bytes[4];
-    if (up && cp == SHARP_S) {
-        buf_puts(out, title ? "Ss" : "SS");
-        return;
-    }
-    utf8proc_int32_t cased = !up     ? utf8proc_tolower(c)
-                             : title ? utf8proc_totitle(c)
-                                     : utf8proc_toupper(c);
-    buf_append(out, bytes, (size_t)utf8_encode((uint32_t)cased, bytes));
-}
-
-void text_case(struct buf *out, struct jv_str s, enum text_case how)
-{
-    bool word_start = true;
-    for (size_t i = 0; i < s.n;) {
-        uint32_t cp;
-        int len = utf8_decode(s.s + i, s.n - i, &cp);
-        if (len == 0) {
-            buf_putc(out, s.s[i++]);
-            continue;
-        }
-        bool up = how == TEXT_UPPER || (how == TEXT_CAPITALIZE && i == 0) ||
-                  ((how == TEXT_TITLE || how == TEXT_WORDS) && word_start);
-        word_start = how == TEXT_WORDS ? is_gap(cp) : !is_letter(cp);
-        put_cased(out, cp, up, how == TEXT_CAPITALIZE || how == TEXT_TITLE);
-        i += (size_t)len;
-    }
 }

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <utf8proc.h>
 #include "base/err.h"
 #include "base/map.h"
 #include "base/utf8.h"
@@ -195,6 +196,8 @@ static uint64_t hash_key(struct jv key)
         return (uint64_t)key.b * 0x9e3779b97f4a7c15u;
     case JV_INT:
         return (uint64_t)key.i * 0x9e3779b97f4a7c15u;
+    case JV_FLOAT: /* equal to an int, it has its hash */
+        return key.f > -9e18 && key.f < 9e18 ? (uint64_t)(int64_t)key.f * 0x9e3779b97f4a7c15u : 1;
     default:
         return 1;
     }
@@ -436,26 +439,50 @@ static void print_float(struct buf *out, double f)
     }
 }
 
-/* repr() of a str: single quotes unless only those occur in it; unprintable ASCII escaped. */
+/* Whether repr() shows a character as it is. */
+static bool is_printable(uint32_t cp)
+{
+    if (cp < 0x7f)
+        return cp >= 0x20;
+    switch (utf8proc_category((utf8proc_int32_t)cp)) {
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZS:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+        return false;
+    default:
+        return true;
+    }
+}
+
+/* repr() of a str: single quotes unless only those occur in it; what cannot be seen is escaped. */
 static void repr_string(struct buf *out, struct jv_str s)
 {
     bool has_single = s.n && memchr(s.s, '\'', s.n), has_double = s.n && memchr(s.s, '"', s.n);
     char quote = has_single && !has_double ? '"' : '\'';
     buf_putc(out, quote);
-    for (size_t i = 0; i < s.n; i++) {
-        unsigned char c = (unsigned char)s.s[i];
-        if (c == '\\' || c == (unsigned char)quote)
-            buf_printf(out, "\\%c", c);
-        else if (c == '\n')
-            buf_puts(out, "\\n");
-        else if (c == '\r')
-            buf_puts(out, "\\r");
-        else if (c == '\t')
-            buf_puts(out, "\\t");
-        else if (c < 0x20 || c == 0x7f)
-            buf_printf(out, "\\x%02x", c);
+    for (size_t i = 0; i < s.n;) {
+        uint32_t cp;
+        int len = utf8_decode(s.s + i, s.n - i, &cp);
+        if (len == 0)
+            buf_putc(out, s.s[i]);
+        else if (cp == '\\' || cp == (unsigned char)quote)
+            buf_printf(out, "\\%c", (int)cp);
+        else if (cp == '\n' || cp == '\r' || cp == '\t')
+            buf_puts(out, cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : "\\t");
+        else if (is_printable(cp))
+            buf_append(out, s.s + i, (size_t)len);
         else
-            buf_putc(out, (char)c);
+            buf_printf(out,
+                       cp < 0x100     ? "\\x%02x"
+                       : cp < 0x10000 ? "\\u%04x"
+                                      : "\\U%08x",
+                       (unsigned)cp);
+        i += len ? (size_t)len : 1;
     }
     buf_putc(out, quote);
 }

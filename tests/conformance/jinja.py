@@ -127,7 +127,8 @@ SNIPPETS = [
 
 
 VALUES = ["'abc'", "' a b  c '", "''", "'a,b,,c'", "'aXbXc'", "'h\u00e9LLo w\u00f6rld'", "'12'", "' 1.5 '", "'x=y=z'",
-          "'line1\\nline2\\r\\nl3'", "'\u00df'", "0", "-7", "25", "2.5", "-0.5", "0.15", "1e3", "true", "none", "nope",
+          "'line1\\nline2\\r\\nl3'", "'\u00df'", "'\u1f48\u03b4\u03a3\u03a3 \ufb01\u0149 \u0130\u01c6 \u1f80\u03a3.\u03a3'",
+          "'a\\u200b\\u00a0\\u2028\\U000e0001\u0301b'", "0", "-7", "25", "2.5", "-0.5", "0.15", "1e3", "true", "none", "nope",
           "[]", "[1,2,3]", "['b','A','c']", "(1,2)", "[[1,2],[3,4]]", "['a','a','B']", "[none,1]",
           "[{'k':2,'n':'x'},{'k':1,'n':'y'}]", "{}", "{'b':1,'a':2,'C':3}", "{'k':[1,2]}"]
 METHODS = """strip() lstrip() rstrip() strip('ac') split() split(',') split('X',1) split(none,1) rsplit('X',1) rsplit(none,1)

@@ -129,6 +129,18 @@ static const struct {
     { "{{ [1, 2]|tojson(separators=(',', ':')) }}{{ {'b': 'é', 'a': 1}|tojson(true, "
       "sort_keys=true) }}",
       "[1,2]{\"a\": 1, \"b\": \"\\u00e9\"}" },
+    /* case: one letter may become several, and a sigma knows where it stands */
+    { "{{ 'ß ﬁ ŉ ΐ ᾀ ᾳ ǆ'.upper() }} {{ 'ﬁx ß ᾀ ǆ ŉ'.title() }} {{ 'ﬃ'.capitalize() }}",
+      "SS FI \u02bcN \u0399\u0308\u0301 \u1f08\u0399 \u0391\u0399 \u01c4 Fix Ss \u1f88 \u01c5 "
+      "\u02bcN Ffi" },
+    { "{{ 'ΟΔΟΣ ΣΑΣ Σ ΑΣ.Β ΑΣ. İ'.lower() }} {{ 'ΟΔΟΣ'.title() }} {{ 'ΑΣ ß'|title }}",
+      "οδος σας σ ασ.β ας. i̇ Οδος Ασ SS" },
+    { "{{ 'ªx ⓐb ʰc'.title() }}", "ªx Ⓐb ʰc" },
+    { "{{ 'aé'.replace('', '-') }} {{ 'aé'.replace('', '-', 2) }} {{ ''|replace('', 'x') }}",
+      "-a-é- -a-é x" },
+    /* repr shows what cannot be seen */
+    { "{{ ['a\\u00a0\\u200b\\u2028é \\ue000\\U000e0001😀\\x7f\\x85'] }}",
+      "['a\\xa0\\u200b\\u2028é \\ue000\\U000e0001😀\\x7f\\x85']" },
     /* tests and blocks */
     { "{{ 3 is odd }}{{ 4 is divisibleby 2 }}{{ 'A' is upper }}{{ {} is mapping }}{{ 1.0 is float "
       "}}",
