@@ -48,6 +48,19 @@ struct jv_str chat_part_text(const tinker_part *p)
     return chat_text(p->text, p->n_text);
 }
 
+bool chat_check(struct jx *x, const tinker_message *messages, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const tinker_message *m = &messages[i];
+        if (!m->role || !*m->role)
+            return jx_fail(x, "messages[%zu] has no role", i);
+        for (size_t k = 0; k < m->n_tool_calls; k++)
+            if (!m->tool_calls[k].name)
+                return jx_fail(x, "messages[%zu].tool_calls[%zu] has no name", i, k);
+    }
+    return true;
+}
+
 /* ---- reading ---- */
 
 /* Where we are, for messages about errors. */

@@ -120,9 +120,10 @@ static struct jv calls_value(struct jx *x, const tinker_message *m, bool as_text
     struct jv list = jv_list_new(x);
     for (size_t i = 0; i < m->n_tool_calls && !x->failed; i++) {
         const tinker_tool_call *c = &m->tool_calls[i];
-        struct jv call = jv_dict_new(x), f = jv_dict_new(x), args = jv_str(c->arguments);
+        struct jv call = jv_dict_new(x), f = jv_dict_new(x);
+        struct jv args = jv_str(c->arguments ? c->arguments : "{}");
         if (!as_text) {
-            struct jv parsed = jv_loads(x, c->arguments, strlen(c->arguments), NULL);
+            struct jv parsed = jv_loads(x, args.str.s, args.str.n, NULL);
             args = parsed.kind == JV_UNDEFINED ? args : parsed;
         }
         jv_set(x, call, "type", jv_str("function"));
@@ -277,6 +278,7 @@ char *tinker_template_render(const tinker_template *t, const tinker_message *mes
     if (!job_begin(&j, opts, err))
         return NULL;
     struct jv list = jv_list_new(&j.x);
+    chat_check(&j.x, messages, n);
     for (size_t i = 0; i < n && !j.x.failed; i++)
         jv_push(&j.x, list, chat_message_value(&j.x, &messages[i], j.opts.arguments_as_text));
     jv_set(&j.x, j.globals, "messages", list);

@@ -154,10 +154,7 @@ static void build_prompt(struct render_call *c, const tinker_message *messages, 
 
 static void prepare(struct render_call *c, const tinker_message **messages, size_t *n)
 {
-    for (size_t i = 0; i < *n; i++)
-        if (!(*messages)[i].role || !*(*messages)[i].role)
-            jx_fail(&c->x, "messages[%zu] has no role", i);
-    if (c->r->format->prepare && !c->x.failed)
+    if (chat_check(&c->x, *messages, *n) && c->r->format->prepare)
         c->r->format->prepare(c, messages, n);
 }
 
@@ -417,10 +414,7 @@ tinker_rendered *tinker_renderer_examples(const tinker_renderer *r, const tinker
     struct box *box = begin(&c, r, err);
     if (!box)
         return NULL;
-    for (size_t i = 0; i < n; i++)
-        if (!messages[i].role)
-            jx_fail(&c.x, "messages[%zu] has no role", i);
-    if (c.x.failed)
+    if (!chat_check(&c.x, messages, n))
         return finish(&c, box);
     if (r->format->split_by_user)
         split_by_user(&c, box, messages, n, mode);

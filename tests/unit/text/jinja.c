@@ -299,6 +299,27 @@ static void test_deep_sources(void)
     }
 }
 
+/* What a message lacks is said, not looked for. */
+static void test_incomplete_structs(void)
+{
+    tinker_error err = { .message = "" };
+    tinker_template *t =
+        tinker_template_new("{{ messages[0].tool_calls[0].function.arguments }}", 0, &err);
+    tinker_tool_call call = { .name = "f" };
+    tinker_message m = { .role = "assistant", .tool_calls = &call, .n_tool_calls = 1 };
+    REQUIRE(t);
+    char *text = tinker_template_render(t, &m, 1, NULL, 0, NULL, NULL, &err);
+    CHECK_STR(text ? text : err.message, "{}");
+    free(text);
+    call.name = NULL;
+    CHECK(!tinker_template_render(t, &m, 1, NULL, 0, NULL, NULL, &err));
+    CHECK_STR(err.message, "chat template: messages[0].tool_calls[0] has no name");
+    m.role = NULL;
+    CHECK(!tinker_template_render(t, &m, 1, NULL, 0, NULL, NULL, &err));
+    CHECK_STR(err.message, "chat template: messages[0] has no role");
+    tinker_template_free(t);
+}
+
 static void test_structs(void)
 {
     static const char source[] =
@@ -344,6 +365,7 @@ int main(void)
     RUN(test_limits);
     RUN(test_shared_values);
     RUN(test_deep_sources);
+    RUN(test_incomplete_structs);
     RUN(test_structs);
     return tap_done();
 }
