@@ -71,19 +71,28 @@ static const char *env(const char *name)
     return v && *v ? v : NULL;
 }
 
+/* A path of the environment and b; a leading ~ is the home directory, as in Python. */
+static bool join_env(char out[HUB_PATH], const char *a, const char *b)
+{
+    if (a[0] != '~' || (a[1] && a[1] != '/') || !env("HOME"))
+        return join(out, a, b);
+    int n = snprintf(out, HUB_PATH, "%s%s%s", env("HOME"), a + 1, b);
+    return n > 0 && n < HUB_PATH;
+}
+
 /* The directory that holds models--… directories. */
 static bool cache_root(const char *hf_home, char out[HUB_PATH])
 {
     if (hf_home)
         return join(out, hf_home, "/hub");
     if (env("HF_HUB_CACHE"))
-        return join(out, env("HF_HUB_CACHE"), "");
+        return join_env(out, env("HF_HUB_CACHE"), "");
     if (env("HUGGINGFACE_HUB_CACHE"))
-        return join(out, env("HUGGINGFACE_HUB_CACHE"), "");
+        return join_env(out, env("HUGGINGFACE_HUB_CACHE"), "");
     if (env("HF_HOME"))
-        return join(out, env("HF_HOME"), "/hub");
+        return join_env(out, env("HF_HOME"), "/hub");
     if (env("XDG_CACHE_HOME"))
-        return join(out, env("XDG_CACHE_HOME"), "/huggingface/hub");
+        return join_env(out, env("XDG_CACHE_HOME"), "/huggingface/hub");
     return join(out, env("HOME") ? env("HOME") : "", "/.cache/huggingface/hub");
 }
 

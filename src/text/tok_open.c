@@ -37,15 +37,19 @@ static bool pick(char out[HUB_PATH], const char *dir, const char *name)
     return false;
 }
 
+/* Of several the first by name: the order of a directory is no order. */
 static bool pick_tiktoken(char out[HUB_PATH], const char *dir)
 {
     DIR *d = opendir(dir);
-    bool found = false;
-    for (struct dirent *e; d && !found && (e = readdir(d)) != NULL;)
-        found = ends_with(e->d_name, ".tiktoken") && pick(out, dir, e->d_name);
+    char path[HUB_PATH];
+    out[0] = '\0';
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        if (ends_with(e->d_name, ".tiktoken") && pick(path, dir, e->d_name) &&
+            (!*out || strcmp(path, out) < 0))
+            memcpy(out, path, sizeof(path));
     if (d)
         closedir(d);
-    return found;
+    return *out != '\0';
 }
 
 static void add_path(struct sha256 *h, const char *path)

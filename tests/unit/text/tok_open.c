@@ -362,6 +362,36 @@ static void test_hub(void)
     CHECK(tinker_tokenizer_load("a/..", &o, &err) == NULL);
 }
 
+static void test_hub_in_the_home_directory(void)
+{
+    struct fixture f = FIXTURE_INIT;
+    tinker_tokenizer_options o = options();
+    tinker_error err = { 0 };
+    const char *home = getenv("HOME");
+    char *saved = home ? strdup(home) : NULL;
+    write_fixture("hf2/hub/models--Org--Home/snapshots/abc/tokenizer.json", &f);
+    write_text("hf2/hub/models--Org--Home/refs/main", "abc", 3);
+    o.hf_home = NULL;
+    unsetenv("HF_HUB_CACHE");
+    unsetenv("HUGGINGFACE_HUB_CACHE");
+    setenv("HOME", dir, 1);
+    setenv("HF_HOME", "~/hf2", 1); /* as a configuration file may say it, which no shell expands */
+    tinker_tokenizer *t = tinker_tokenizer_load("Org/Home", &o, &err);
+    if (!t)
+        TAP_FAIL("%s", err.message);
+    tinker_tokenizer_free(t);
+    setenv("HF_HUB_CACHE", "~/hf2/hub", 1);
+    setenv("HF_HOME", "/nowhere", 1);
+    t = tinker_tokenizer_load("Org/Home", &o, &err);
+    CHECK(t != NULL);
+    tinker_tokenizer_free(t);
+    unsetenv("HF_HUB_CACHE");
+    unsetenv("HF_HOME");
+    if (saved)
+        setenv("HOME", saved, 1);
+    free(saved);
+}
+
 static char shared_path[256];
 static tinker_tokenizer_options shared_options;
 
@@ -480,6 +510,12 @@ static void check_rank_error(const char *text, const char *part)
 
 static void test_rank_errors(void)
 {
+    tinker_tokenizer_options o = options();
+    tinker_error err = { 0 };
+    static const char pieces[] = "\n\016\n\005<unk>\025";
+    write_text("sp/tokenizer.model", pieces, sizeof(pieces) - 1);
+    CHECK(tinker_tokenizer_load(path("sp"), &o, &err) == NULL);
+    CHECK(strstr(err.message, "SentencePiece") != NULL);
     check_rank_error("", "256 bytes");
     check_rank_error("YQ== 0\n", "256 bytes");
     check_rank_error("YQ== 0\nYg==\n", "line 2");
@@ -507,6 +543,7 @@ int main(void)
     RUN(test_changed_source_is_read_again);
     RUN(test_prebuilt_is_checked_by_hash);
     RUN(test_hub);
+    RUN(test_hub_in_the_home_directory);
     RUN(test_shared_between_threads);
     RUN(test_more_than_the_table_holds);
     RUN(test_ranks);
