@@ -289,7 +289,8 @@ static bool ctx_ready(struct split_regex_ctx *c)
 int split_regex_find(const struct split_regex *r, struct split_regex_ctx *c, const char *text,
                      size_t n, size_t from, size_t *begin, size_t *end)
 {
-    if (!ctx_ready(c))
+    c->no_memory = !ctx_ready(c);
+    if (c->no_memory)
         return -1;
     uint64_t budget = 1000000 + 10000 * (uint64_t)(n - from);
     pcre2_set_match_limit(c->match_context, budget < UINT32_MAX ? (uint32_t)budget : UINT32_MAX);
@@ -297,10 +298,38 @@ int split_regex_find(const struct split_regex *r, struct split_regex_ctx *c, con
                             c->match_context);
     if (found == PCRE2_ERROR_NOMATCH)
         return 0;
+    c->no_memory = found == PCRE2_ERROR_NOMEMORY;
     if (found < 0)
         return -1;
     PCRE2_SIZE *at = pcre2_get_ovector_pointer(c->match_data);
     *begin = at[0];
     *end = at[1];
     return 1;
+}
+
+tinker_status split_regex_failed(const struct split_regex_ctx *c, const char *whose,
+                                 tinker_error *err)
+{
+    if (c->no_memory)
+        return err_nomem(err, "pattern");
+    return err_set(err, TINKER_EINVAL, "%s pattern exceeded its step budget", whose);
+}
+
+int split_regex_next(const struct split_regex *r, struct split_regex_ctx *c, const char *text,
+                     size_t n, struct split_place *at, size_t *begin, size_t *end)
+{
+    while (at->from <= n) {
+        int found = split_regex_find(r, c, text, n, at->from, begin, end);
+        if (found <= 0)
+            return found;
+        if (*begin < *end || *begin != at->last) {
+            at->from = at->last = *end;
+            return 1;
+        }
+        unsigned len = 1;
+        if (*begin < n)
+            uni_decode((const unsigned char *)text + *begin, &len);
+        at->from = *begin + len;
+    }
+    return 0;
 }

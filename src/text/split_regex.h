@@ -13,6 +13,7 @@
 struct split_regex;
 struct split_regex_ctx {
     void *match_data, *match_context, *jit_stack;
+    bool no_memory; /* why matching failed last */
 };
 
 /* ruby: ^ and $ match at lines, as in tokenizer.json; otherwise at the ends of the text. */
@@ -24,5 +25,16 @@ void split_regex_ctx_clear(struct split_regex_ctx *c);
  * or out of memory. */
 int split_regex_find(const struct split_regex *r, struct split_regex_ctx *c, const char *text,
                      size_t n, size_t from, size_t *begin, size_t *end);
+/* The error after -1; whose: "the pre-tokenizer's". */
+tinker_status split_regex_failed(const struct split_regex_ctx *c, const char *whose,
+                                 tinker_error *err);
+
+/* All matches one after the other, starting from { 0, SIZE_MAX }: as above, but an empty one right
+ * behind another does not count. */
+struct split_place {
+    size_t from, last;
+};
+int split_regex_next(const struct split_regex *r, struct split_regex_ctx *c, const char *text,
+                     size_t n, struct split_place *at, size_t *begin, size_t *end);
 
 #endif

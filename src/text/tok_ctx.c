@@ -82,8 +82,8 @@ bool tok_spans_reserve(tinker_spans *s, size_t extra)
     return true;
 }
 
-void tok_outbuf_put(struct tok_outbuf *o, const struct tok_text *in, size_t begin, size_t end,
-                    const char *s, size_t n)
+/* Append s[0..n) with one origin for all of it. */
+static void put_from(struct tok_outbuf *o, const char *s, size_t n, tinker_span origin)
 {
     buf_append(&o->text, s, n);
     if (!o->want_map || !buf_ok(&o->text))
@@ -92,9 +92,26 @@ void tok_outbuf_put(struct tok_outbuf *o, const struct tok_text *in, size_t begi
         o->text.failed = true;
         return;
     }
-    tinker_span origin = { in->map[begin].begin, in->map[end - 1].end };
     for (size_t i = 0; i < n; i++)
         o->map.spans[o->map.n++] = origin;
+}
+
+void tok_outbuf_put(struct tok_outbuf *o, const struct tok_text *in, size_t begin, size_t end,
+                    const char *s, size_t n)
+{
+    tinker_span origin = { 0, 0 };
+    if (o->want_map)
+        origin = (tinker_span){ in->map[begin].begin, in->map[end - 1].end };
+    put_from(o, s, n, origin);
+}
+
+void tok_outbuf_insert(struct tok_outbuf *o, const struct tok_text *in, size_t at, const char *s,
+                       size_t n)
+{
+    tinker_span origin = { 0, 0 };
+    if (o->want_map && in->n > 0)
+        origin = at > 0 ? in->map[at - 1] : (tinker_span){ in->map[0].begin, in->map[0].begin };
+    put_from(o, s, n, origin);
 }
 
 bool tok_outbuf_ok(const struct tok_outbuf *o)

@@ -142,17 +142,17 @@ static void replace_in(struct buf *out, struct tok_str s, struct tok_str find,
 static bool replace_regex(struct buf *out, struct tok_ctx *c, struct tok_str s,
                           const struct tok_dec *d)
 {
-    size_t from = 0, begin, end;
+    struct split_place at = { 0, SIZE_MAX };
+    size_t done = 0, begin, end;
     int found = 0;
-    while (from < s.n &&
-           (found = split_regex_find(d->regex, &c->regex, s.s, s.n, from, &begin, &end)) > 0 &&
-           end > begin) {
-        buf_append(out, s.s + from, begin - from);
+    while (s.n > 0 &&
+           (found = split_regex_next(d->regex, &c->regex, s.s, s.n, &at, &begin, &end)) > 0) {
+        buf_append(out, s.s + done, begin - done);
         buf_append(out, d->content.s, d->content.n);
-        from = end;
+        done = end;
     }
-    buf_append(out, s.s + from, s.n - from);
-    return found >= 0;
+    buf_append(out, s.s + done, s.n - done);
+    return found == 0;
 }
 
 int tok_byte_token(const char *s, size_t n)
@@ -221,19 +221,22 @@ static struct tok_str strip(struct tok_str s, const struct tok_dec *d)
     return s;
 }
 
-/* Old Python's wish: no space before punctuation and English contractions. */
-void tok_cleanup(struct buf *out, const char *s, size_t n)
+/* No space before punctuation and English contractions.  The WordPiece decoder also makes one. */
+void tok_cleanup(struct buf *out, const char *s, size_t n, bool word_piece)
 {
     static const char *const pairs[][2] = {
         { " .", "." },   { " ?", "?" },     { " !", "!" },     { " ,", "," },
         { " ' ", "'" },  { " n't", "n't" }, { " 'm", "'m" },   { " do not", " don't" },
         { " 's", "'s" }, { " 've", "'ve" }, { " 're", "'re" },
     };
+    enum { OF_WORD_PIECE = 7 };
     struct buf a, b;
     buf_init(&a, SIZE_MAX);
     buf_init(&b, SIZE_MAX);
     buf_append(&a, s, n);
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        if (i == OF_WORD_PIECE && !word_piece)
+            continue;
         buf_reset(&b);
         replace_in(&b, (struct tok_str){ a.data ? a.data : "", a.len },
                    (struct tok_str){ pairs[i][0], strlen(pairs[i][0]) },
@@ -264,7 +267,7 @@ static void word_piece(struct list *out, struct tok_str s, const struct tok_dec 
     }
     buf_append(&word, s.s, s.n);
     if (d->cleanup && word.data)
-        tok_cleanup(&out->text, word.data, word.len);
+        tok_cleanup(&out->text, word.data, word.len, true);
     else if (word.data)
         buf_append(&out->text, word.data, word.len);
     out->failed = out->failed || word.failed;
@@ -273,12 +276,7 @@ static void word_piece(struct list *out, struct tok_str s, const struct tok_dec 
 
 static void metaspace(struct list *out, struct tok_str s, const struct tok_dec *d, bool first)
 {
-    size_t n = d->content.n;
-    if (first && !d->keep_first && n && s.n >= n && memcmp(s.s, d->content.s, n) == 0) {
-        s.s += n;
-        s.n -= n;
-    }
-    replace_in(&out->text, s, d->content, (struct tok_str){ " ", 1 });
+    replace_in(&out->text, s, d->content, (struct tok_str){ " ", first && !d->keep_first ? 0 : 1 });
 }
 
 /* Each token whose characters are all in the byte map becomes its bytes; all are joined. */
@@ -357,7 +355,7 @@ static tinker_status decode_list(const tinker_tokenizer *t, struct tok_ctx *c, s
     int at = 0;
     for (size_t i = 0; i < t->n_decs; i++, at = !at) {
         if (!run(&t->decs[i], c, &lists[at], &lists[!at]))
-            return err_set(err, TINKER_EINVAL, "a decoder's pattern exceeded its step budget");
+            return split_regex_failed(&c->regex, "a decoder's", err);
     }
     const struct list *l = &lists[at];
     for (size_t i = 0; i < l->n; i++) {

@@ -38,6 +38,6 @@ tinker_status tok_use_id(const tinker_tokenizer *t, int32_t id, const tinker_dec
 int tok_byte_token(const char *s, size_t n); /* value of "<0xXX>", or -1 */
 /* The text of a run of byte tokens: itself, or one U+FFFD for each byte. */
 void tok_put_byte_run(struct buf *out, const char *run, size_t n);
-void tok_cleanup(struct buf *out, const char *s, size_t n);
+void tok_cleanup(struct buf *out, const char *s, size_t n, bool word_piece);
 
 #endif

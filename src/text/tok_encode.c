@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
+#include "base/utf8.h"
 #include "text/unicode.h"
 
 struct job {
@@ -17,14 +18,57 @@ struct job {
     const tinker_encode_options *o;
     const char *text; /* the caller's, or repaired */
     size_t n;
+    const char *given; /* the caller's */
+    size_t given_n;
     struct bpe_out out;
     tinker_spans *spans; /* NULL: not wanted */
+    size_t first_span;
     tinker_error *err;
 };
 
 static tinker_status out_of_memory(struct job *j)
 {
     return err_nomem(j->err, "tokens");
+}
+
+/* ---- spans ----------------------------------------------------------------------------------- */
+
+/* White space at the ends of a token's text, in characters.  The byte map writes a space as U+0120. */
+static void count_spaces(const char *s, size_t n, bool mapped, size_t *lead, size_t *trail)
+{
+    unsigned len;
+    *lead = *trail = 0;
+    bool leading = true;
+    for (size_t i = 0; i < n; i += len) {
+        uint32_t cp = (unsigned char)s[i];
+        len = 1;
+        if (!mapped)
+            cp = uni_decode((const unsigned char *)s + i, &len);
+        bool space = mapped ? cp == ' ' : cp == 0x120 || (uni_class(cp) & UNI_WS);
+        leading = leading && space;
+        *lead += leading;
+        *trail = space ? *trail + 1 : 0;
+    }
+}
+
+/* Put the span of a token whose text is s[0..n), without its white space if the post-processor's
+ * trim_offsets says so. */
+static bool put_span(struct job *j, tinker_span span, const char *s, size_t n, bool mapped)
+{
+    if (!tok_spans_reserve(j->spans, 1))
+        return false;
+    if (j->t->trim_offsets) {
+        size_t lead, trail;
+        count_spaces(s, n, mapped, &lead, &trail);
+        bool first = j->spans->n == j->first_span || span.begin == 0;
+        if (lead == 1 && first && j->t->trim_prefix_space)
+            lead = 0; /* a space that may have been put there; of several none was */
+        span.begin = span.begin + lead < span.end ? span.begin + lead : span.end;
+        if (trail > 0 && span.end >= trail)
+            span.end = span.end - trail > span.begin ? span.end - trail : span.begin;
+    }
+    j->spans->spans[j->spans->n++] = span;
+    return true;
 }
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
@@ -36,9 +80,11 @@ static bool put_spans(struct job *j, size_t first, const tinker_span *map)
     for (size_t i = first; i < j->out.n; i++) {
         size_t len = j->out.lens[i];
         tinker_span s = { map[at].begin, len ? map[at + len - 1].end : map[at].begin };
-        if (!tok_spans_reserve(j->spans, 1))
+        uint32_t id = (uint32_t)j->out.ids[i];
+        size_t n;
+        const char *p = bpe_bytes(&j->t->bpe, id, &n);
+        if (!put_span(j, s, p, n, (j->t->bpe.flags[id] & BPE_MAPPED) != 0))
             return false;
-        j->spans->spans[j->spans->n++] = s;
         at += len;
     }
     return true;
@@ -223,13 +269,38 @@ static size_t skip_right(const struct tok_text *text, size_t at)
     return at;
 }
 
+/* Bytes of the caller's text at `at` that are one character of the text, which may be repaired. */
+static size_t given_length(const struct job *j, size_t at, unsigned len)
+{
+    bool incomplete;
+    uint32_t cp;
+    if (j->text == j->given)
+        return len;
+    int good = utf8_decode(j->given + at, j->given_n - at, &cp);
+    return good ? (size_t)good : uni_bad_part(j->given + at, j->given_n - at, &incomplete);
+}
+
+/* Where in the caller's text the byte at `at` of the text is. */
+static size_t given_position(const struct job *j, size_t at)
+{
+    size_t given = 0;
+    unsigned len;
+    if (j->text == j->given)
+        return at;
+    for (size_t i = 0; i < at; i += len) {
+        uni_decode((const unsigned char *)j->text + i, &len);
+        given += given_length(j, given, len);
+    }
+    return given;
+}
+
 /* Where in the caller's text the byte at `at` of a segment is. */
 static size_t position(const struct job *j, const struct tok_text *text, size_t at)
 {
     if (text->map)
         return text->map[at].begin;
     bool own = text->s >= j->text && text->s <= j->text + j->n;
-    return own ? (size_t)(text->s - j->text) + at : at;
+    return own ? given_position(j, (size_t)(text->s - j->text) + at) : at;
 }
 
 static tinker_status put_added(struct job *j, const struct tok_text *text, uint32_t id,
@@ -242,11 +313,8 @@ static tinker_status put_added(struct job *j, const struct tok_text *text, uint3
     j->out.ids[j->out.n++] = (int32_t)id;
     if (!j->spans)
         return TINKER_OK;
-    if (!tok_spans_reserve(j->spans, 1))
-        return out_of_memory(j);
-    j->spans->spans[j->spans->n++] =
-        (tinker_span){ text->map[begin].begin, text->map[end - 1].end };
-    return TINKER_OK;
+    tinker_span span = { text->map[begin].begin, text->map[end - 1].end };
+    return put_span(j, span, text->s + begin, end - begin, false) ? TINKER_OK : out_of_memory(j);
 }
 
 /* Whether the token found at [*begin, *end) counts, and what it covers with its strips. */
@@ -258,10 +326,10 @@ static bool accept(struct job *j, const struct tok_text *text, const struct tok_
     if (a->single_word && !stands_alone(text, *begin, *end))
         return false;
     if (a->lstrip)
-        *begin = skip_left(text, *begin, floor < *begin ? floor : *begin);
+        *begin = floor < *begin ? skip_left(text, *begin, floor) : floor;
     if (a->rstrip)
         *end = skip_right(text, *end);
-    return true;
+    return *begin < *end;
 }
 
 typedef tinker_status gap_fn(struct job *j, struct tok_text text, bool at_start);
@@ -272,7 +340,8 @@ static struct tok_text part_of(struct tok_text text, size_t begin, size_t end)
 }
 
 /* Cut text at the tokens of a trie; gaps go to the function.  A token that does not count is
- * passed over as a whole. */
+ * passed over as a whole.  White space that one strips to its right is still searched: it may be
+ * a token. */
 static tinker_status cut_added(struct job *j, const struct tok_trie *trie, struct tok_text text,
                                bool at_start, gap_fn *gap)
 {
@@ -295,8 +364,6 @@ static tinker_status cut_added(struct job *j, const struct tok_trie *trie, struc
         if (status == TINKER_OK)
             status = put_added(j, &text, a->id, begin, end);
         done = end;
-        if (from < done)
-            from = done;
     }
     if (status == TINKER_OK && done < text.n)
         status = gap(j, part_of(text, done, text.n), at_start && done == 0);
@@ -338,11 +405,13 @@ static bool make_identity(struct job *j)
     map->n = 0;
     if (!tok_spans_reserve(map, j->n + 1))
         return false;
-    size_t scalar = 0;
+    size_t scalar = 0, given = 0;
     unsigned len;
     for (size_t i = 0; i < j->n; i += len, scalar++) {
         uni_decode((const unsigned char *)j->text + i, &len);
-        tinker_span s = { i, i + len };
+        size_t begin = given;
+        given += given_length(j, begin, len);
+        tinker_span s = { begin, given };
         if (j->o->scalar_offsets)
             s = (tinker_span){ scalar, scalar + 1 };
         for (unsigned k = 0; k < len; k++)
@@ -365,26 +434,6 @@ static bool put_template(struct job *j, const int32_t *ids, size_t n)
     return true;
 }
 
-/* The post-processor's trim_offsets: spans without the whitespace at the ends of a token. */
-static void trim_spans(struct job *j, size_t first_id, size_t first_span)
-{
-    for (size_t i = first_span; i < j->spans->n; i++) {
-        tinker_span *s = &j->spans->spans[i];
-        size_t n, lead = 0, trail = 0;
-        uint32_t id = (uint32_t)j->out.ids[first_id + i - first_span];
-        const char *p = bpe_bytes(&j->t->bpe, id, &n);
-        while (lead < n && p[lead] == ' ')
-            lead++;
-        while (trail < n && p[n - 1 - trail] == ' ')
-            trail++;
-        if (lead > 0 && j->t->trim_prefix_space && (i == first_span || s->begin == 0))
-            lead = 0;
-        s->begin = s->begin + lead < s->end ? s->begin + lead : s->end;
-        if (trail > 0 && s->end >= trail)
-            s->end = s->end - trail > s->begin ? s->end - trail : s->begin;
-    }
-}
-
 static tinker_status encode_all(struct job *j)
 {
     tinker_status status = check_utf8(j);
@@ -396,12 +445,8 @@ static tinker_status encode_all(struct job *j)
             return out_of_memory(j);
         text.map = j->c->identity.spans;
     }
-    size_t first_id = j->out.n, first_span = j->spans ? j->spans->n : 0;
-    if (j->n > 0)
-        status = cut_added(j, &j->t->raw, text, true, encode_raw_gap);
-    if (status == TINKER_OK && j->spans && j->t->trim_offsets)
-        trim_spans(j, first_id, first_span);
-    return status;
+    j->first_span = j->spans ? j->spans->n : 0;
+    return j->n > 0 ? cut_added(j, &j->t->raw, text, true, encode_raw_gap) : TINKER_OK;
 }
 
 tinker_status tok_encode_options(tinker_encode_options *ours, const tinker_encode_options *theirs,
@@ -423,6 +468,10 @@ tinker_status tok_encode(const tinker_tokenizer *t, struct tok_ctx *c, const cha
                          tinker_error *err)
 {
     struct job j = { .t = t, .c = c, .o = o, .text = text, .n = n, .spans = spans, .err = err };
+    j.given = text;
+    j.given_n = n;
+    if (!text && n)
+        return err_set(err, TINKER_EINVAL, "there is no text");
     size_t had = out->n, had_spans = spans ? spans->n : 0;
     tinker_status status = TINKER_OK;
     j.out = (struct bpe_out){ .ids = out->ids, .n = out->n, .cap = out->cap };

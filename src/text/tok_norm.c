@@ -102,9 +102,15 @@ static bool normalize_cluster(struct tok_outbuf *o, const struct tok_text *in, s
     return ok;
 }
 
-/* Whether a scalar may belong to the cluster before it. */
-static bool continues(uint32_t cp)
+/* Whether a scalar may belong to the cluster before it; with compatibility also one that stands for
+ * such a scalar, as halfwidth kana marks and jamo do. */
+static bool continues(uint32_t cp, bool compat)
 {
+    int32_t parts[UNI_PARTS_MAX];
+    if (compat && cp >= 0x300) {
+        uni_decompose(cp, true, parts);
+        cp = (uint32_t)parts[0];
+    }
     return cp >= 0x300 && ((uni_class(cp) & UNI_M) || (cp >= 0x1161 && cp <= 0x11FF));
 }
 
@@ -113,13 +119,14 @@ static bool normalize_form(struct tok_outbuf *o, const struct tok_text *in, enum
     if (!o->want_map)
         return uni_normalize(&o->text, in->s, in->n, form);
     struct buf scratch;
-    bool ok = true;
+    bool ok = true, compat = form == UNI_NFKC || form == UNI_NFKD;
     buf_init(&scratch, SIZE_MAX);
     for (size_t begin = 0; begin < in->n && ok;) {
         unsigned len;
         uni_decode((const unsigned char *)in->s + begin, &len);
         size_t end = begin + len;
-        while (end < in->n && continues(uni_decode((const unsigned char *)in->s + end, &len)))
+        while (end < in->n &&
+               continues(uni_decode((const unsigned char *)in->s + end, &len), compat))
             end += len;
         ok = normalize_cluster(o, in, begin, end, form, &scratch);
         begin = end;
@@ -158,30 +165,25 @@ static void strip(struct tok_outbuf *o, const struct tok_text *in, bool left, bo
     }
 }
 
-/* Next place of n->find or n->regex in in[from..); false: none, or *failed. */
-static bool find_next(const struct tok_norm *n, struct tok_ctx *c, const struct tok_text *in,
-                      size_t from, size_t *begin, size_t *end, bool *failed)
+/* Next place of n->find or n->regex: as split_regex_next(). */
+static int find_next(const struct tok_norm *n, struct tok_ctx *c, const struct tok_text *in,
+                     struct split_place *at, size_t *begin, size_t *end)
 {
-    if (n->regex) {
-        int found = split_regex_find(n->regex, &c->regex, in->s, in->n, from, begin, end);
-        *failed = found < 0;
-        return found > 0 && *end > *begin;
-    }
-    if (n->find.n == 0)
-        return false;
-    const char *p = in->s + from, *stop = in->s + in->n;
-    while ((size_t)(stop - p) >= n->find.n) {
+    if (n->regex)
+        return split_regex_next(n->regex, &c->regex, in->s, in->n, at, begin, end);
+    const char *p = in->s + at->from, *stop = in->s + in->n;
+    while (n->find.n > 0 && (size_t)(stop - p) >= n->find.n) {
         p = memchr(p, n->find.s[0], (size_t)(stop - p) - n->find.n + 1);
         if (!p)
-            return false;
+            return 0;
         if (memcmp(p, n->find.s, n->find.n) == 0) {
             *begin = (size_t)(p - in->s);
-            *end = *begin + n->find.n;
-            return true;
+            *end = at->from = *begin + n->find.n;
+            return 1;
         }
         p++;
     }
-    return false;
+    return 0;
 }
 
 static void copy_range(struct tok_outbuf *o, const struct tok_text *in, size_t begin, size_t end)
@@ -224,15 +226,16 @@ static bool replace(struct tok_outbuf *o, struct tok_ctx *c, const struct tok_te
         replace_byte(&o->text, in, n);
         return true;
     }
-    size_t from = 0, begin, end;
-    bool failed = false;
-    while (from < in->n && find_next(n, c, in, from, &begin, &end, &failed)) {
-        copy_range(o, in, from, begin);
-        tok_outbuf_put(o, in, begin, end, n->content.s, n->content.n);
-        from = end;
+    struct split_place at = { 0, SIZE_MAX };
+    size_t done = 0, begin, end;
+    int found = 0;
+    while (in->n > 0 && (found = find_next(n, c, in, &at, &begin, &end)) > 0) {
+        copy_range(o, in, done, begin);
+        tok_outbuf_insert(o, in, end, n->content.s, n->content.n);
+        done = end;
     }
-    copy_range(o, in, from, in->n);
-    return !failed;
+    copy_range(o, in, done, in->n);
+    return found == 0;
 }
 
 static bool is_control(uint32_t cp)
@@ -266,7 +269,7 @@ static bool nmt_is_space(uint32_t cp)
 }
 
 /* The step of a normalizer that looks at one scalar at a time; BERT runs it in passes. */
-enum pass { PASS_CLEAN, PASS_CHINESE, PASS_ACCENTS, PASS_LOWER, PASS_NMT, PASS_BYTES };
+enum pass { PASS_CLEAN, PASS_CHINESE, PASS_ACCENTS, PASS_MARKS, PASS_LOWER, PASS_NMT, PASS_BYTES };
 
 static void map_scalar(struct tok_outbuf *o, const struct tok_text *in, size_t i, unsigned len,
                        uint32_t cp, enum pass pass)
@@ -286,6 +289,10 @@ static void map_scalar(struct tok_outbuf *o, const struct tok_text *in, size_t i
         return;
     case PASS_ACCENTS:
         if (utf8proc_category((utf8proc_int32_t)cp) != UTF8PROC_CATEGORY_MN)
+            put_scalar(o, in, i, i + len, cp);
+        return;
+    case PASS_MARKS:
+        if (!(uni_class(cp) & UNI_M) || uni_in(uni_late, uni_late_n, cp))
             put_scalar(o, in, i, i + len, cp);
         return;
     case PASS_LOWER:
@@ -329,12 +336,10 @@ static struct tok_outbuf *next_buffer(struct tok_ctx *c, struct tok_text *text)
     return o;
 }
 
-static tinker_status finish(struct tok_outbuf *o, struct tok_text *text, bool ok, tinker_error *err)
+static tinker_status finish(struct tok_outbuf *o, struct tok_text *text, tinker_error *err)
 {
     if (!tok_outbuf_ok(o))
         return err_nomem(err, "normalized text");
-    if (!ok)
-        return err_set(err, TINKER_EINVAL, "a normalizer's pattern exceeded its step budget");
     text->s = o->text.data ? o->text.data : "";
     text->n = o->text.len;
     text->map = text->map ? o->map.spans : NULL;
@@ -346,7 +351,7 @@ static tinker_status run_pass(struct tok_ctx *c, struct tok_text *text, enum pas
 {
     struct tok_outbuf *o = next_buffer(c, text);
     map_scalars(o, text, pass);
-    return finish(o, text, true, err);
+    return finish(o, text, err);
 }
 
 static tinker_status run_form(struct tok_ctx *c, struct tok_text *text, enum uni_form form,
@@ -357,7 +362,7 @@ static tinker_status run_form(struct tok_ctx *c, struct tok_text *text, enum uni
     struct tok_outbuf *o = next_buffer(c, text);
     if (!normalize_form(o, text, form))
         return err_nomem(err, "normalized text");
-    return finish(o, text, true, err);
+    return finish(o, text, err);
 }
 
 static tinker_status run_bert(const struct tok_norm *n, struct tok_ctx *c, struct tok_text *text,
@@ -381,7 +386,6 @@ static tinker_status run(const struct tok_norm *n, struct tok_ctx *c, struct tok
                          tinker_error *err)
 {
     struct tok_outbuf *o;
-    bool ok = true;
     switch (n->kind) {
     case NORM_NFC:
         return run_form(c, text, UNI_NFC, err);
@@ -393,8 +397,8 @@ static tinker_status run(const struct tok_norm *n, struct tok_ctx *c, struct tok
         return run_form(c, text, UNI_NFKD, err);
     case NORM_LOWERCASE:
         return run_pass(c, text, PASS_LOWER, err);
-    case NORM_STRIP_ACCENTS:
-        return run_pass(c, text, PASS_ACCENTS, err);
+    case NORM_STRIP_ACCENTS: /* all marks; BERT's own takes nonspacing ones */
+        return run_pass(c, text, PASS_MARKS, err);
     case NORM_BYTE_LEVEL:
         return run_pass(c, text, PASS_BYTES, err);
     case NORM_NMT:
@@ -404,15 +408,16 @@ static tinker_status run(const struct tok_norm *n, struct tok_ctx *c, struct tok
     case NORM_STRIP:
         o = next_buffer(c, text);
         strip(o, text, n->left, n->right);
-        return finish(o, text, true, err);
+        return finish(o, text, err);
     case NORM_REPLACE:
         o = next_buffer(c, text);
-        ok = replace(o, c, text, n);
-        return finish(o, text, ok, err);
+        if (!replace(o, c, text, n))
+            return split_regex_failed(&c->regex, "a normalizer's", err);
+        return finish(o, text, err);
     case NORM_PREPEND:
         o = next_buffer(c, text);
         prepend(o, text, n->content);
-        return finish(o, text, true, err);
+        return finish(o, text, err);
     }
     return TINKER_OK;
 }

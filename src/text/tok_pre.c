@@ -139,9 +139,10 @@ static void flush(struct cutter *c)
     c->has_last = false;
 }
 
+/* An empty match gives no piece, but cuts. */
 static void part(struct cutter *c, size_t begin, size_t end, bool match)
 {
-    if (begin == end)
+    if (begin == end && !match)
         return;
     match = match != c->invert;
     bool join = false;
@@ -208,29 +209,19 @@ static void cut_scalars(struct cutter *c, const char *text, size_t a, size_t b,
 static bool cut_pattern(struct cutter *c, struct tok_ctx *ctx, const struct tok_pre *s,
                         const char *text, size_t a, size_t b)
 {
+    struct split_place at = { 0, SIZE_MAX };
     size_t gap = 0, n = b - a, begin, end;
     const char *base = text + a;
-    for (size_t from = 0; from < n;) {
-        if (s->regex) {
-            int found = split_regex_find(s->regex, &ctx->regex, base, n, from, &begin, &end);
-            if (found < 0)
-                return false;
-            if (found == 0)
-                break;
-        } else if (!find_literal(base, n, from, s->find, &begin, &end)) {
+    for (;;) {
+        int found = s->regex ? split_regex_next(s->regex, &ctx->regex, base, n, &at, &begin, &end)
+                             : find_literal(base, n, gap, s->find, &begin, &end);
+        if (found < 0)
+            return false;
+        if (found == 0)
             break;
-        }
-        if (end <= begin) { /* an empty match: go on behind the next scalar */
-            unsigned len;
-            if (begin >= n)
-                break;
-            uni_decode((const unsigned char *)base + begin, &len);
-            from = begin + len;
-            continue;
-        }
         part(c, a + gap, a + begin, false);
         part(c, a + begin, a + end, true);
-        from = gap = end;
+        gap = end;
     }
     part(c, a + gap, b, false);
     return true;
@@ -365,7 +356,7 @@ static tinker_status cut_all(struct tok_ctx *c, const struct tok_pre *s, const c
     *in = *out;
     *out = swap;
     if (!within)
-        return err_set(err, TINKER_EINVAL, "the pre-tokenizer's pattern exceeded its step budget");
+        return split_regex_failed(&c->regex, "the pre-tokenizer's", err);
     return ok ? TINKER_OK : err_nomem(err, "pieces");
 }
 

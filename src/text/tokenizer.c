@@ -84,8 +84,6 @@ static tinker_status encode(const tinker_tokenizer *t, const char *text, size_t 
     tinker_status status = tok_encode_options(&o, opts, err);
     if (status != TINKER_OK)
         return status;
-    if (!text && n)
-        return err_set(err, TINKER_EINVAL, "there is no text");
     struct tok_ctx *c = tok_ctx_take(t);
     if (!c)
         return err_nomem(err, "tokens");
@@ -138,7 +136,7 @@ static void finish_text(struct buf *b, size_t had, bool repair, bool cleanup)
     n = b->len - had;
     if (cleanup && n > 0) {
         buf_init(&fixed, SIZE_MAX);
-        tok_cleanup(&fixed, b->data + had, n);
+        tok_cleanup(&fixed, b->data + had, n, false);
         b->len = had;
         buf_append(b, fixed.data ? fixed.data : "", fixed.len);
         b->failed = b->failed || fixed.failed;

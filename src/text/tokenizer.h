@@ -210,6 +210,9 @@ bool tok_spans_reserve(tinker_spans *s, size_t extra);
 void tok_outbuf_reset(struct tok_outbuf *o, bool want_map);
 void tok_outbuf_put(struct tok_outbuf *o, const struct tok_text *in, size_t begin, size_t end,
                     const char *s, size_t n);
+/* Append s[0..n), which is said to come from the character before in[at], as the reference does. */
+void tok_outbuf_insert(struct tok_outbuf *o, const struct tok_text *in, size_t at, const char *s,
+                       size_t n);
 bool tok_outbuf_ok(const struct tok_outbuf *o);
 bool tok_pieces_put(struct tok_pieces *p, size_t begin, size_t end); /* empty ones are dropped */
 

@@ -51,37 +51,49 @@ static void test_cleanup(void)
     tinker_tokens ids = TINKER_TOKENS_INIT;
     tinker_tokenizer *t = fixture_load(&f, NULL);
     REQUIRE(t != NULL);
-    static const char text[] = "it 's , ok . do n't";
+    static const char text[] = "it 's , ok . do n't do not";
     CHECK_INT(tinker_tokenizer_encode(t, text, strlen(text), NULL, &ids, NULL), TINKER_OK);
     CHECK_STR(decode(t, ids.ids, ids.n, NULL), text);
     o.cleanup = 1;
-    CHECK_STR(decode(t, ids.ids, ids.n, &o), "it's, ok. don't");
+    CHECK_STR(decode(t, ids.ids, ids.n, &o), "it's, ok. don't do not");
     tinker_tokens_clear(&ids);
     tinker_tokenizer_free(t);
 }
 
-static void check_decoder(const char *decoder, const char *want)
+static void check_decoder_from(int32_t first, const char *decoder, const char *want)
 {
     char json[1024];
     tinker_error err = { 0 };
-    snprintf(
-        json, sizeof(json),
-        "{\"decoder\":%s,\"model\":{\"vocab\":{\"_a\":0,\"##b\":1,\"c</w>\":2,\"_\":3,\"d\":4},"
-        "\"merges\":[]}}",
-        decoder);
+    snprintf(json, sizeof(json),
+             "{\"decoder\":%s,\"model\":{\"vocab\":{\"_a\":0,\"##b\":1,\"c</w>\":2,\"_\":3,\"d\":4,"
+             "\"__e_f\":5},\"merges\":[]}}",
+             decoder);
     tinker_tokenizer *t = tinker_tokenizer_load_json(json, strlen(json), NULL, 0, NULL, &err);
     if (!t)
         TAP_FAIL("%s: %s", decoder, err.message);
     REQUIRE(t != NULL);
-    static const int32_t ids[] = { 0, 1, 2, 3, 4 };
+    const int32_t ids[] = { first, 1, 2, 3, 4 };
     const char *got = decode(t, ids, 5, NULL);
     if (strcmp(got, want) != 0)
         TAP_FAIL("%s: got \"%s\", want \"%s\"", decoder, got, want);
     tinker_tokenizer_free(t);
 }
 
+static void check_decoder(const char *decoder, const char *want)
+{
+    check_decoder_from(0, decoder, want);
+}
+
 static void test_other_decoders(void)
 {
+    /* nothing of the first token's metaspace stays */
+    check_decoder_from(5,
+                       "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":"
+                       "\"always\"}",
+                       "ef##bc</w> d");
+    /* a pattern that matches nothing, everywhere but behind another match */
+    check_decoder("{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"[#_]*\"},\"content\":\"-\"}",
+                  "-a--b--c-<-/-w->---d-");
     check_decoder("null", "_a ##b c</w> _ d");
     check_decoder("{\"type\":\"Fuse\"}", "_a##bc</w>_d");
     check_decoder("{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"always\"}",

@@ -179,6 +179,12 @@ static void test_bad_utf8(void)
     CHECK_STR(fixture_ids(t, "ab\xE2\x82(", 5, &o), "97 98 239 191 189 40");
     CHECK_STR(fixture_ids(t, "a\0b", 3, NULL), "97 0 98"); /* NUL is text */
     tinker_tokenizer_free(t);
+    f.added = added;
+    t = fixture_load(&f, NULL);
+    REQUIRE(t != NULL);
+    o.special = TINKER_SPECIAL_ERROR; /* its place in the text as it was given */
+    CHECK(strstr(fixture_ids(t, "a\xFF<|a|>", 7, &o), "<|a|>\" in the text at byte 2") != NULL);
+    tinker_tokenizer_free(t);
 }
 
 static void test_options_are_checked(void)
@@ -206,6 +212,7 @@ static void test_options_are_checked(void)
 static void check_spans(const tinker_tokenizer *t, const char *text, bool scalars, const char *want)
 {
     tinker_encode_options o = TINKER_ENCODE_OPTIONS_INIT;
+    o.replace_invalid = 1;
     tinker_tokens ids = TINKER_TOKENS_INIT;
     tinker_spans spans = TINKER_SPANS_INIT;
     char out[512] = "";
@@ -249,6 +256,9 @@ static void test_spans_and_template(void)
     check_spans(t, "x\xF0\x9F\x98\x80y", false, "0-0 0-1 1-5 1-5 1-5 1-5 5-6 0-0 0-0");
     check_spans(t, "e\xCC\x81x", true, "0-0 0-1 0-1 2-3 0-0 0-0"); /* NFC: the first scalar */
     check_spans(t, "a <l>b", true, "0-0 0-1 1-5 5-6 0-0 0-0");
+    /* places in the text as it was given, also where it was repaired */
+    check_spans(t, "\xFFx\xE2\x82y", false, "0-0 0-1 0-1 0-1 1-2 2-4 2-4 2-4 4-5 0-0 0-0");
+    check_spans(t, "\xFFx\xE2\x82y", true, "0-0 0-1 0-1 0-1 1-2 2-3 2-3 2-3 3-4 0-0 0-0");
     tinker_tokenizer_free(t);
 }
 
@@ -282,6 +292,11 @@ static void test_count_and_batch(void)
         for (int i = 0; i < N; i++)
             CHECK_MEM(many[i].ids, many[i].n * 4, one[i].ids, one[i].n * 4);
     }
+    slices[9].s = NULL;
+    slices[9].n = 3;
+    CHECK_INT(tinker_tokenizer_encode_batch(t, slices, N, NULL, 3, many, &err), TINKER_EINVAL);
+    CHECK(strstr(err.message, "text 9") != NULL);
+    slices[9] = (tinker_slice){ "", 0 };
     texts[7][0] = (char)0xFF; /* one bad text: named, and nothing changes */
     slices[7].n = slices[7].n ? slices[7].n : 1;
     CHECK_INT(tinker_tokenizer_encode_batch(t, slices, N, NULL, 3, many, &err), TINKER_EINVAL);
@@ -542,6 +557,22 @@ static void test_other_pre_tokenizers(void)
                 "1 9");
 }
 
+/* A place is cut at as well as a text; words have ids of their own. */
+static void test_empty_matches_cut(void)
+{
+    static const char *const behaviors[] = { "Isolated", "Removed", "MergedWithPrevious",
+                                             "MergedWithNext", "Contiguous" };
+    for (size_t i = 0; i < 5; i++) {
+        char pre[160];
+        snprintf(pre, sizeof(pre),
+                 "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(?=1)\"},\"behavior\":\"%s\","
+                 "\"invert\":false}",
+                 behaviors[i]);
+        check_words(pre, "a12", "1 8"); /* a|12 */
+        check_words(pre, "ab", "7");
+    }
+}
+
 static void check_norm(const char *norm, const char *text, const char *want)
 {
     struct fixture f = FIXTURE_INIT;
@@ -576,12 +607,109 @@ static void test_normalizers(void)
                "a12b3", "a#b#");
     check_norm("{\"type\":\"Replace\",\"pattern\":{\"String\":\"aa\"},\"content\":\"b\"}", "aaaxa",
                "baxa");
+    check_norm("{\"type\":\"StripAccents\"}", "a\xE0\xA4\x83\xE2\x83\x9D", "a"); /* Mc, Me */
+    /* a pattern that matches nothing, everywhere but behind another match */
+    check_norm("{\"type\":\"Replace\",\"pattern\":{\"Regex\":\" *\"},\"content\":\"_\"}", "a b",
+               "_a_b_");
+    check_norm("{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"x*\"},\"content\":\"_\"}",
+               "a\xC3\xA9", "_a_\xC3\xA9_");
     check_norm("{\"type\":\"Prepend\",\"prepend\":\"> \"}", "x", "> x");
     check_norm("{\"type\":\"Prepend\",\"prepend\":\"> \"}", "", "");
     check_norm("{\"type\":\"NFKC\"}", "\xEF\xAC\x81", "fi");
     check_norm("{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,"
                "\"strip_accents\":null,\"lowercase\":true}",
                "\xC3\x89\t\x01\xE6\xBC\xA2", "e  \xE6\xBC\xA2 ");
+}
+
+/* Ids do not depend on whether spans are asked for: halfwidth kana and jamo compose. */
+static void test_spans_change_no_ids(void)
+{
+    static const char *const texts[] = {
+        "\xEF\xBD\xB6\xEF\xBE\x9E",             /* ka, voiced mark: ga */
+        "\xE3\x84\xB1\xE3\x85\x8F",             /* compatibility jamo: ga */
+        "\xEF\xBE\xA1\xEF\xBF\x82\xEF\xBE\xA4", /* halfwidth jamo */
+        "x\xEF\xBD\xB6\xEF\xBE\x9E\xCC\x81y",
+    };
+    static const char *const forms[] = { "NFC", "NFD", "NFKC", "NFKD" };
+    static const char *const none[] = { NULL };
+    for (size_t i = 0; i < 4; i++) {
+        struct fixture f = FIXTURE_INIT;
+        char norm[32];
+        snprintf(norm, sizeof(norm), "{\"type\":\"%s\"}", forms[i]);
+        f.normalizer = norm;
+        f.merges = none;
+        tinker_tokenizer *t = fixture_load(&f, NULL);
+        REQUIRE(t != NULL);
+        for (size_t k = 0; k < sizeof(texts) / sizeof(texts[0]); k++) {
+            tinker_tokens a = TINKER_TOKENS_INIT, b = TINKER_TOKENS_INIT;
+            tinker_spans spans = TINKER_SPANS_INIT;
+            size_t n = strlen(texts[k]);
+            CHECK_INT(tinker_tokenizer_encode(t, texts[k], n, NULL, &a, NULL), TINKER_OK);
+            CHECK_INT(tinker_tokenizer_encode_spans(t, texts[k], n, NULL, &b, &spans, NULL),
+                      TINKER_OK);
+            CHECK_MEM(b.ids, b.n * sizeof(*b.ids), a.ids, a.n * sizeof(*a.ids));
+            CHECK_INT(spans.n, a.n);
+            tinker_tokens_clear(&a);
+            tinker_tokens_clear(&b);
+            tinker_spans_clear(&spans);
+        }
+        tinker_tokenizer_free(t);
+    }
+}
+
+/* The post-processor's trim_offsets: white space of the text that a token covers, and of its first
+ * space only when it is the one that was put there. */
+static void test_trimmed_spans(void)
+{
+    struct fixture f = FIXTURE_INIT;
+    f.pre_tokenizer = "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"use_regex\":true}";
+    f.post_processor = "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true}";
+    f.added = "[" ADDED(300, "<m>", "\"lstrip\":true,\"rstrip\":true,\"special\":true") "]";
+    tinker_tokenizer *t = fixture_load(&f, NULL);
+    REQUIRE(t != NULL);
+    check_spans(t, "world", true, "0-5");
+    check_spans(t, " world", true, "0-6");
+    check_spans(t, "   x", true, "2-2 3-3 3-4");
+    check_spans(t, "a \n<m>\n x", true, "0-0 0-1 3-6 9-9 8-9");
+    tinker_tokenizer_free(t);
+}
+
+/* White space beside a token that strips may be a token, too. */
+static void test_stripped_space_is_searched(void)
+{
+    struct fixture f = FIXTURE_INIT;
+    f.added = "[" ADDED(300, "<m>", "\"rstrip\":true,\"special\":true") "," ADDED(
+        301, "\\n", "\"normalized\":false") "]";
+    tinker_tokenizer *t = fixture_load(&f, NULL);
+    REQUIRE(t != NULL);
+    CHECK_IDS(t, "<m>\nx", "300 301 120");
+    tinker_tokenizer_free(t);
+}
+
+/* Marks without end, with spans. */
+static void test_spans_of_many_marks(void)
+{
+    enum { N = 100000 };
+    struct fixture f = FIXTURE_INIT;
+    struct buf text;
+    tinker_tokens ids = TINKER_TOKENS_INIT;
+    tinker_spans spans = TINKER_SPANS_INIT;
+    f.normalizer = "{\"type\":\"NFC\"}";
+    tinker_tokenizer *t = fixture_load(&f, NULL);
+    REQUIRE(t != NULL);
+    buf_init(&text, SIZE_MAX);
+    buf_puts(&text, "x");
+    for (int i = 0; i < N; i++)
+        buf_puts(&text, i % 2 ? "\xCC\x96" : "\xCC\x95");
+    CHECK_INT(tinker_tokenizer_encode_spans(t, text.data, text.len, NULL, &ids, &spans, NULL),
+              TINKER_OK);
+    CHECK_INT(ids.n, 2 * N + 1);
+    CHECK_INT(spans.n, ids.n);
+    CHECK_INT(spans.spans[spans.n - 1].end, text.len);
+    tinker_tokens_clear(&ids);
+    tinker_spans_clear(&spans);
+    buf_clear(&text);
+    tinker_tokenizer_free(t);
 }
 
 /* Whoever has a reference may use it, whatever the others do with theirs. */
@@ -615,7 +743,12 @@ int main(void)
     RUN(test_byte_fallback);
     RUN(test_parts_are_as_the_whole);
     RUN(test_other_pre_tokenizers);
+    RUN(test_empty_matches_cut);
     RUN(test_normalizers);
+    RUN(test_spans_change_no_ids);
+    RUN(test_trimmed_spans);
+    RUN(test_stripped_space_is_searched);
+    RUN(test_spans_of_many_marks);
     RUN(test_references);
     return tap_done();
 }
