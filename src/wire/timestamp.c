@@ -157,12 +157,13 @@ bool wire_time_from_number(double v, struct wire_time *out)
 {
     if (!isfinite(v))
         return false;
-    double seconds = fabs(v) > 2e10 ? v / 1000 : v;
-    if (seconds < -62135596800.0 || seconds > 253402300799.0)
+    int64_t unit = fabs(v) > 2e10 ? 1000 : US; /* not divided, which would round */
+    double most = (double)(LAST_US / US) * (double)(US / unit);
+    if (v < (double)(FIRST_US / unit) || v > most)
         return false;
-    double whole = floor(seconds);
-    *out = (struct wire_time){ .has = 1, .us = (int64_t)whole * US };
-    out->us += (int64_t)((seconds - whole) * 1e6 + 0.5);
+    double whole = floor(v);
+    *out = (struct wire_time){ .has = 1, .us = (int64_t)whole * unit };
+    out->us += (int64_t)((v - whole) * (double)unit + 0.5);
     return true;
 }
 
