@@ -2,6 +2,7 @@
 #include "support/tap.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include "base/arena.h"
 #include "base/buf.h"
 #include "support/failmalloc.h"
@@ -79,6 +80,42 @@ static tinker_status proto_again(void)
     return status;
 }
 
+/* Results: JSON to protobuf and back. */
+static tinker_status results_again(void)
+{
+    static const char output[] =
+        "{\"loss_fn_output_type\":\"TorchLossReturn\",\"loss_fn_outputs\":[{\"logprobs\":{\"data\":"
+        "[-1.5,-2],\"dtype\":\"float32\",\"shape\":[2]}},{}],\"metrics\":{\"loss:sum\":3.5}}";
+    struct arena a;
+    struct buf out;
+    tinker_error err;
+    tinker_forward_backward v;
+    tinker_sample s;
+    arena_init(&a, SIZE_MAX);
+    buf_init(&out, SIZE_MAX);
+    tinker_status status = wire_decode_json(&wire_forward_backward_output, output, strlen(output),
+                                            WIRE_LENIENT, &a, &v, &err);
+    if (status == TINKER_OK)
+        status = wire_encode_forward_backward_output(&v, &out, &err);
+    struct arena b; /* of its own, so that every part may be the one that finds no room */
+    arena_init(&b, SIZE_MAX);
+    if (status == TINKER_OK)
+        status = wire_decode_forward_backward_output(out.data, out.len, &b, &v, &err);
+    arena_clear(&b);
+    buf_reset(&out);
+    if (status == TINKER_OK)
+        status = wire_decode_json(&wire_sample_response, sample, strlen(sample), WIRE_LENIENT, &a,
+                                  &s, &err);
+    if (status == TINKER_OK)
+        status = wire_encode_sample_response(&s, &out, &err);
+    if (status == TINKER_OK)
+        status = wire_decode_sample_response(out.data, out.len, &b, &s, &err);
+    arena_clear(&b);
+    buf_clear(&out);
+    arena_clear(&a);
+    return status;
+}
+
 static tinker_status run_case(int i)
 {
     struct wire_future_answer answer;
@@ -94,6 +131,8 @@ static tinker_status run_case(int i)
         return json_again(&wire_training_run, run);
     case 3:
         return proto_again();
+    case 4:
+        return results_again();
     default:
         arena_init(&a, SIZE_MAX);
         status = wire_classify_future(NULL, failed, strlen(failed), &a, &answer, NULL);
@@ -105,7 +144,7 @@ static tinker_status run_case(int i)
 
 static void test_every_allocation(void)
 {
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         long n = 1;
         CHECK_INT(run_case(i), TINKER_OK);
         for (;; n++) {
@@ -114,15 +153,48 @@ static void test_every_allocation(void)
             if (!failmalloc_stop())
                 break;
             /* the error text of the last case works without memory */
-            if (status != TINKER_ENOMEM && i < 4)
+            if (status != TINKER_ENOMEM && i < 5)
                 TAP_FAIL("case %d, allocation %ld: %s", i, n, tinker_status_name(status));
         }
         CHECK(n > 1);
     }
 }
 
+/* Every type that has a description: an arena with room for one value more at a time, so that each
+ * finds none once. */
+static void test_every_type(void)
+{
+    FILE *f = fopen("tests/vectors/wire-json.txt", "r");
+    char line[8192];
+    int seen = 0;
+    REQUIRE(f != NULL);
+    while (fgets(line, sizeof line, f)) {
+        char *json = strchr(line, '\t');
+        if (line[0] == '#' || !json)
+            continue;
+        *json++ = '\0';
+        const struct wire_type *type = wire_type_find(line);
+        void *value = malloc(wire_type_size(type));
+        tinker_status status = TINKER_ENOMEM;
+        for (size_t max = 0; value && status == TINKER_ENOMEM; max += 16) {
+            struct arena a;
+            tinker_error err;
+            arena_init(&a, max);
+            status = wire_decode_json(type, json, strlen(json), WIRE_LENIENT, &a, value, &err);
+            arena_clear(&a);
+        }
+        if (status != TINKER_OK)
+            TAP_FAIL("%s: %s", line, tinker_status_name(status));
+        free(value);
+        seen++;
+    }
+    fclose(f);
+    CHECK(seen >= 60);
+}
+
 int main(void)
 {
     RUN(test_every_allocation);
+    RUN(test_every_type);
     return tap_done();
 }
