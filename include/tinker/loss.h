@@ -56,7 +56,7 @@ TINKER_API void tinker_tape_free(tinker_tape *tape);
 TINKER_API tinker_status tinker_tape_status(const tinker_tape *tape, tinker_error *err);
 /* Record an error of your own, unless there is one; returns NULL for a loss to return. */
 TINKER_API tinker_var *tinker_tape_fail(tinker_tape *tape, const char *message);
-/* 1 once the caller no longer wants the result: a timeout, or another term failed. */
+/* 1 once the caller no longer wants the result: the term is over its time. */
 TINKER_API int tinker_tape_cancelled(const tinker_tape *tape);
 
 /* A variable to differentiate by, and constants.  The numbers are copied.  shape NULL: one
