@@ -9,6 +9,7 @@
 #include "base/err.h"
 
 enum { BLOCK = 1 << 14 };
+static const double norm_max = 1.8e19; /* the square of more is no float, and Adam keeps squares */
 
 struct step_job {
     tinker_adapter *a;
@@ -108,6 +109,22 @@ static void drop_gradient(tinker_adapter *a)
     a->grad = NULL;
 }
 
+/* A gradient that Adam cannot take in is dropped.  An infinite second moment would never come down
+ * again: its parameter would stand still for good, and no file with it could be loaded. */
+static tinker_status check_norm(tinker_adapter *a, double norm, double clip, tinker_error *err)
+{
+    if (norm * clip <= norm_max)
+        return TINKER_OK;
+    drop_gradient(a);
+    if (!isfinite(norm))
+        return err_set(err, TINKER_EREQUEST,
+                       "non-finite gradient norm: the step was skipped and the gradient dropped");
+    return err_set(err, TINKER_EREQUEST,
+                   "a gradient norm of %g is too large: the step was skipped and the gradient "
+                   "dropped",
+                   norm);
+}
+
 static tinker_status run(tinker_adapter *a, const tinker_adam *adam, double *sums,
                          tinker_step_metrics *metrics, tinker_error *err)
 {
@@ -118,13 +135,11 @@ static tinker_status run(tinker_adapter *a, const tinker_adam *adam, double *sum
         threads_run(threads, blocks_of(a), 1, norm_slice, &job);
         norm = total(sums, blocks_of(a));
     }
-    if (!isfinite(norm)) {
-        drop_gradient(a);
-        return err_set(err, TINKER_EREQUEST,
-                       "non-finite gradient norm: the step was skipped and the gradient dropped");
-    }
     if (adam->grad_clip_norm > 0 && norm > adam->grad_clip_norm)
         job.clip = (float)(adam->grad_clip_norm / (norm + 1e-6));
+    tinker_status status = check_norm(a, norm, (double)job.clip, err);
+    if (status != TINKER_OK)
+        return status;
     a->steps++;
     job.decay = (float)(1 - adam->learning_rate * adam->weight_decay);
     job.step_size = (float)(adam->learning_rate / (1 - pow(adam->beta1, (double)a->steps)));

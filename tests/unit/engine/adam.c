@@ -92,6 +92,28 @@ static void test_step_without_gradient_decays_the_moments(void)
     tinker_adapter_free(a);
 }
 
+/* A ratio of importance sampling can make one: its square would be infinite for ever. */
+static void test_a_gradient_whose_square_is_no_float(void)
+{
+    tinker_error err = { 0 };
+    tinker_adapter *a = make(2, 1, 1);
+    tinker_adam adam = TINKER_ADAM_INIT;
+    float w = a->w[0];
+    set_gradient(a, 1);
+    a->grad[0] = 1e20f;
+    CHECK_INT(tinker_adapter_step(a, &adam, NULL, &err), TINKER_EREQUEST);
+    CHECK(strstr(err.message, "norm of 1e+20") != NULL);
+    CHECK(a->w[0] == w && a->v[0] == 0 && a->grad == NULL);
+    CHECK_INT(tinker_adapter_steps(a), 0);
+    set_gradient(a, 1);
+    a->grad[0] = 1e20f;
+    adam.grad_clip_norm = 1;
+    CHECK_INT(tinker_adapter_step(a, &adam, NULL, &err), TINKER_OK);
+    CHECK_NEAR(a->v[0], 0.05, 1e-6);
+    CHECK(a->w[0] != w);
+    tinker_adapter_free(a);
+}
+
 static void test_ranges(void)
 {
     tinker_error err = { 0 };
@@ -178,6 +200,7 @@ int main(void)
     engine = tiny_open(&o, NULL);
     RUN(test_steps_equal_the_formula);
     RUN(test_step_without_gradient_decays_the_moments);
+    RUN(test_a_gradient_whose_square_is_no_float);
     RUN(test_ranges);
     RUN(test_start_depends_on_seed_and_name_only);
     RUN(test_bad_adapters);
