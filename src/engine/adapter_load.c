@@ -297,11 +297,18 @@ static tinker_status copy_values(struct loading *l, const struct safetensors *s,
         return err_set(l->err, TINKER_EINVAL, "%s: tensor %s is not %zu x %zu as this model needs",
                        s->path, t->name, p->rows, p->cols);
     st_to_float(t->data, t->dtype, 0, t->count, out);
-    for (size_t i = 0; i < t->count; i++)
-        if (!isfinite(out[i]))
-            return err_set(l->err, TINKER_EINVAL, "%s: tensor %s: element %zu is not finite",
-                           s->path, t->name, i);
     return TINKER_OK;
+}
+
+static tinker_status copy_finite(struct loading *l, const struct safetensors *s,
+                                 const struct st_tensor *t, const struct param *p, float *out)
+{
+    tinker_status status = copy_values(l, s, t, p, out);
+    for (size_t i = 0; status == TINKER_OK && i < t->count; i++)
+        if (!isfinite(out[i]))
+            status = err_set(l->err, TINKER_EINVAL, "%s: tensor %s: element %zu is not finite",
+                             s->path, t->name, i);
+    return status;
 }
 
 /* A stack from files of PEFT, which have a matrix for each expert.  A factor that all experts
@@ -324,7 +331,7 @@ static tinker_status copy_experts(struct loading *l, const struct param *p, floa
         bool shared = p->stack == 1 && e > 0;
         float *to = shared ? again : out + (p->stack > 1 ? e * count : 0);
         tinker_status status =
-            to ? copy_values(l, &l->weights, t, &one, to) : err_nomem(l->err, "adapter");
+            to ? copy_finite(l, &l->weights, t, &one, to) : err_nomem(l->err, "adapter");
         if (status != TINKER_OK)
             return status;
         if (shared && memcmp(again, out, count * sizeof(*out)) != 0)
@@ -350,7 +357,7 @@ static tinker_status copy_weights(struct loading *l, tinker_adapter *a)
         tinker_status status = TINKER_OK;
         if (t) {
             seen[t - l->weights.tensors] = true;
-            status = copy_values(l, &l->weights, t, p, a->w + p->offset);
+            status = copy_finite(l, &l->weights, t, p, a->w + p->offset);
         } else if (p->stack) {
             status = copy_experts(l, p, a->w + p->offset, seen, &found);
         }
@@ -369,8 +376,11 @@ static tinker_status copy_weights(struct loading *l, tinker_adapter *a)
     return TINKER_OK;
 }
 
+typedef tinker_status copy_tensor(struct loading *l, const struct safetensors *s,
+                                  const struct st_tensor *t, const struct param *p, float *out);
+
 static tinker_status copy_moments(struct loading *l, tinker_adapter *a, const char *suffix,
-                                  float *out)
+                                  copy_tensor *copy, float *out)
 {
     for (size_t i = 0; i < a->params.n; i++) {
         const struct param *p = &a->params.list[i];
@@ -379,7 +389,7 @@ static tinker_status copy_moments(struct loading *l, tinker_adapter *a, const ch
         if (!t)
             return err_set(l->err, TINKER_EINVAL, "%s: tensor %s%s is missing", l->moments.path,
                            p->name, suffix);
-        tinker_status status = copy_values(l, &l->moments, t, p, out + p->offset);
+        tinker_status status = copy(l, &l->moments, t, p, out + p->offset);
         if (status != TINKER_OK)
             return status;
     }
@@ -396,9 +406,9 @@ static tinker_status read_moments(struct loading *l, tinker_adapter *a)
     l->moments_open = true;
     if (!adapter_moments(a))
         return err_nomem(l->err, "moments");
-    status = copy_moments(l, a, ".exp_avg", a->m);
+    status = copy_moments(l, a, ".exp_avg", copy_finite, a->m);
     if (status == TINKER_OK)
-        status = copy_moments(l, a, ".exp_avg_sq", a->v);
+        status = copy_moments(l, a, ".exp_avg_sq", copy_finite, a->v);
     for (size_t i = 0; status == TINKER_OK && i < a->params.total; i++)
         if (a->v[i] < 0)
             status = err_set(l->err, TINKER_EINVAL, "%s: a second moment is negative", path);
@@ -407,7 +417,8 @@ static tinker_status read_moments(struct loading *l, tinker_adapter *a)
     a->grad = adapter_buffer(a);
     if (!a->grad)
         return err_nomem(l->err, "gradient");
-    return copy_moments(l, a, ".grad", a->grad);
+    /* one that is not finite is the next step's to refuse, as it would have been */
+    return copy_moments(l, a, ".grad", copy_values, a->grad);
 }
 
 static tinker_adapter *load(struct loading *l)

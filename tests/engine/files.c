@@ -621,6 +621,35 @@ static void test_negative_moments_are_refused(void)
     tinker_engine_close(e);
 }
 
+/* The step refuses it, saved or not. */
+static void test_a_pending_gradient_may_be_infinite(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.rank = 2;
+    tinker_adapter *a = trained(e, &lora, 1);
+    struct tiny_data *d = tiny_data(lengths, 2, 13, "cross_entropy", 3);
+    tiny_train(e, a, d, "cross_entropy");
+    REQUIRE(a->grad);
+    a->grad[5] = INFINITY;
+    os_make_dirs(tiny_path("infinite"), NULL);
+    tinker_adapter_save(a, tiny_path("infinite"), "m", TINKER_ADAPTER_OPTIMIZER, &err);
+    tinker_adapter *b =
+        tinker_adapter_load(e, tiny_path("infinite"), TINKER_ADAPTER_OPTIMIZER, &err);
+    if (!b)
+        TAP_FAIL("%s", err.message);
+    REQUIRE(b);
+    CHECK_INT(tinker_adapter_step(b, NULL, NULL, &err), TINKER_EREQUEST);
+    CHECK_INT(tinker_adapter_step(b, NULL, NULL, &err), TINKER_OK);
+    free(d);
+    tinker_adapter_free(a);
+    tinker_adapter_free(b);
+    tinker_engine_close(e);
+}
+
 static const void *fetch_param(void *state, size_t i, tinker_error *error)
 {
     const tinker_adapter *a = state;
@@ -678,6 +707,7 @@ int main(void)
     RUN(test_adapters_that_lie);
     RUN(test_foreign_adapters_are_named);
     RUN(test_negative_moments_are_refused);
+    RUN(test_a_pending_gradient_may_be_infinite);
     RUN(test_partial_adapter_loads);
     tiny_done();
     return tap_done();
