@@ -266,6 +266,27 @@ static tinker_status infer_modules(struct loading *l)
     return TINKER_OK;
 }
 
+/* A small file must not make a large adapter: its tensors have the rank that the configuration
+ * says, and without one they are all weights of the model. */
+static tinker_status check_size(struct loading *l)
+{
+    uint64_t count = 0, all = model_parameters(&l->e->model->config);
+    for (size_t i = 0; i < l->weights.n; i++) {
+        const struct st_tensor *t = &l->weights.tensors[i];
+        count += t->count;
+        if (l->lora.rank && strstr(t->name, ".lora_A.") && t->ndim >= 2 &&
+            t->shape[t->ndim - 2] != (uint64_t)l->lora.rank)
+            return err_set(l->err, TINKER_EINVAL,
+                           "%s: tensor %.120s is not %lld x %zu as adapter_config.json says",
+                           l->weights.path, t->name, (long long)l->lora.rank,
+                           t->shape[t->ndim - 1]);
+    }
+    if (!l->lora.rank && count != all)
+        return err_set(l->err, TINKER_EINVAL, "%s: has %llu weights, the model has %llu",
+                       l->weights.path, (unsigned long long)count, (unsigned long long)all);
+    return TINKER_OK;
+}
+
 static const struct st_tensor *find(const struct safetensors *s, const char *name)
 {
     const struct st_tensor *t = safetensors_find(s, name);
@@ -433,7 +454,7 @@ static tinker_adapter *load(struct loading *l)
     if (safetensors_open(&l->weights, path, l->err) != TINKER_OK)
         return NULL;
     l->weights_open = true;
-    if (infer_modules(l) != TINKER_OK || read_state(l) != TINKER_OK)
+    if (infer_modules(l) != TINKER_OK || check_size(l) != TINKER_OK || read_state(l) != TINKER_OK)
         return NULL;
     tinker_adapter *a = adapter_make(l->e, &l->lora, l->alpha, l->err);
     if (!a)

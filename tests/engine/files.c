@@ -621,6 +621,37 @@ static void test_negative_moments_are_refused(void)
     tinker_engine_close(e);
 }
 
+/* Before memory for a large adapter is touched, which a few bytes can ask for. */
+static void test_small_files_make_no_large_adapters(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    options(&o);
+    tinker_engine *e = tiny_open(&o, NULL);
+    tinker_lora lora = TINKER_LORA_INIT;
+    for (lora.rank = 0; lora.rank <= 2; lora.rank += 2) {
+        struct st_entry entry = { "model.norm.weight", SOURCE_F32, { 10 }, 1 };
+        if (lora.rank)
+            entry = (struct st_entry){ "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight",
+                                       SOURCE_F32,
+                                       { 2, 10 },
+                                       2 };
+        tinker_adapter *a = trained(e, &lora, 0);
+        os_make_dirs(tiny_path("small"), NULL);
+        tinker_adapter_save(a, tiny_path("small"), "m", 0, &err);
+        safetensors_write(tiny_path("small/adapter_model.safetensors"), &entry, 1, zeros, NULL,
+                          &err);
+        if (lora.rank)
+            patch(tiny_path("small/adapter_config.json"),
+                  "\"r\":2,\"lora_alpha\":32,\"target_modules\"",
+                  "\"r\":4000,\"lora_alpha\":32,\"target_modu\"");
+        CHECK(!tinker_adapter_load(e, tiny_path("small"), 0, &err));
+        CHECK(strstr(err.message, lora.rank ? "is not 4000 x 10" : "has 10 weights") != NULL);
+        tinker_adapter_free(a);
+    }
+    tinker_engine_close(e);
+}
+
 /* The step refuses it, saved or not. */
 static void test_a_pending_gradient_may_be_infinite(void)
 {
@@ -707,6 +738,7 @@ int main(void)
     RUN(test_adapters_that_lie);
     RUN(test_foreign_adapters_are_named);
     RUN(test_negative_moments_are_refused);
+    RUN(test_small_files_make_no_large_adapters);
     RUN(test_a_pending_gradient_may_be_infinite);
     RUN(test_partial_adapter_loads);
     tiny_done();
