@@ -30,7 +30,7 @@ static int detokenize(const tinker_tokenizer *t, const tinker_tokens *ids, bool 
         json_put_key(&w, "text");
         json_put_string_n(&w, text.s ? text.s : "", text.n);
         json_put_end_object(&w);
-        out_json(out.data, out.len);
+        out_json(&out);
         buf_clear(&out);
     } else {
         fwrite(text.s ? text.s : "", 1, text.n, stdout);

@@ -121,7 +121,7 @@ static void print_json(const struct job *j, const struct tokens *t)
     if (j->many)
         puts(out.data ? out.data : "");
     else
-        out_json(out.data, out.len);
+        out_json(&out);
     buf_clear(&out);
     buf_clear(&piece);
 }

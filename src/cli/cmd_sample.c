@@ -389,8 +389,8 @@ static bool print_json(const struct job *j, const tinker_future *f, const tinker
     json_put_string(&w, tinker_future_request_id(f));
     json_put_end_array(&w);
     json_put_end_object(&w);
-    if (ok && buf_ok(&b))
-        out_json(b.data, b.len);
+    if (ok)
+        out_json(&b);
     buf_clear(&b);
     return ok;
 }

@@ -69,10 +69,9 @@ static void print_pieces(const tinker_tokenizer *t, const tinker_tokens *ids)
 static void print_json(const struct request *r, const tinker_tokenizer *t, const tinker_tokens *ids,
                        size_t n)
 {
-    struct buf out, piece;
+    struct buf out;
     struct json_writer w;
     buf_init(&out, (size_t)1 << 32);
-    buf_init(&piece, 1 << 22);
     json_writer_init(&w, &out);
     json_put_begin_object(&w);
     if (r->count) {
@@ -95,8 +94,7 @@ static void print_json(const struct request *r, const tinker_tokenizer *t, const
         json_put_end_array(&w);
     }
     json_put_end_object(&w);
-    out_json(out.data, out.len);
-    buf_clear(&piece);
+    out_json(&out);
     buf_clear(&out);
 }
 

@@ -6,18 +6,33 @@
 #include "cli/opt.h"
 #include "cli/out.h"
 
+/* Of the source, as the Makefile tells it; "" outside of a repository. */
+#ifndef TINKER_COMMIT
+#define TINKER_COMMIT ""
+#endif
+
+static void print_json(void)
+{
+    struct buf b;
+    buf_init(&b, 1024);
+    buf_puts(&b, "{\"version\":\"" TINKER_VERSION "\",\"commit\":");
+    buf_puts(&b, *TINKER_COMMIT ? "\"" TINKER_COMMIT "\"" : "null");
+    buf_puts(&b,
+             ",\"api\":\"" TINKER_SDK_VERSION "\",\"features\":[\"client\",\"engine\",\"serve\"]}");
+    out_json(&b);
+    buf_clear(&b);
+}
+
 int cmd_version(int argc, char **argv)
 {
     static const struct opt_spec spec = { .command = "version",
                                           .about = "Show version information.",
                                           .example = "tinker version" };
-    static const char json[] = "{\"version\":\"" TINKER_VERSION "\",\"api\":\"" TINKER_SDK_VERSION
-                               "\",\"features\":[\"client\",\"engine\",\"serve\"]}";
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
     if (globals.json)
-        out_json(json, sizeof(json) - 1);
+        print_json();
     else
         printf("tinker %s\n", TINKER_VERSION);
     return EXIT_OK;

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <tinker/rest.h>
 #include "base/clock.h"
 #include "cli/command.h"
@@ -34,9 +35,20 @@ static int64_t floor_div(int64_t a, int64_t b)
     return a / b - (a % b < 0);
 }
 
+/* Not by nanoseconds: they end in the year 2262, and a service may say 9999 for never. */
 const char *fmt_rfc3339(int64_t us, char out[FMT_TEXT])
 {
-    clock_format_rfc3339(us * 1000, out);
+    int64_t s = floor_div(us, MICROS);
+    int fraction = (int)(us - s * MICROS);
+    time_t t = (time_t)s;
+    struct tm tm = { 0 };
+    gmtime_r(&t, &tm);
+    int n = snprintf(out, FMT_TEXT, "%04lld-%02d-%02dT%02d:%02d:%02d", tm.tm_year + 1900LL,
+                     tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
+    if (fraction)
+        snprintf(out + n, (size_t)(FMT_TEXT - n), ".%06dZ", fraction);
+    else
+        snprintf(out + n, (size_t)(FMT_TEXT - n), "Z");
     return out;
 }
 
@@ -56,7 +68,7 @@ const char *fmt_relative(int64_t us, int64_t now_us, char out[FMT_TEXT])
     bool future = us > now_us;
     int64_t seconds = (future ? us - now_us : now_us - us) / MICROS, days = seconds / DAY;
     if (days > 30)
-        snprintf(out, FMT_TEXT, "%.10s", fmt_rfc3339(us, date));
+        snprintf(out, FMT_TEXT, "%.*s", (int)strcspn(fmt_rfc3339(us, date), "T"), date);
     else if (days > 7)
         put_units(out, days / 7, "week", future);
     else if (days > 0)

@@ -75,7 +75,7 @@ void listing_object_end(struct listing *l)
 
 /* ---- formats ---------------------------------------------------------------------- */
 
-static void print_document(struct listing *l, const char *head)
+static void print_document(const struct listing *l, const char *head)
 {
     struct buf b;
     buf_init(&b, MAX_OBJECTS);
@@ -83,10 +83,7 @@ static void print_document(struct listing *l, const char *head)
     for (size_t i = 0; i + 1 < l->objects.len; i++)
         buf_putc(&b, l->objects.data[i] == '\n' ? ',' : l->objects.data[i]);
     buf_puts(&b, "]}");
-    if (buf_ok(&b))
-        out_json(b.data, b.len);
-    else
-        l->failed = true;
+    out_json(&b);
     buf_clear(&b);
 }
 
@@ -141,7 +138,7 @@ static void print_rows(const struct listing *l, const char *title)
     const struct table table = { title, l->columns, l->n_columns, (const char *const *)l->cells,
                                  l->n / l->n_columns };
     if (strcmp(globals.format, "jsonl") == 0)
-        fwrite(l->objects.data ? l->objects.data : "", 1, l->objects.len, stdout);
+        out_text(&l->objects);
     else if (strcmp(globals.format, "csv") == 0 || strcmp(globals.format, "tsv") == 0)
         print_separated(l, globals.format[0] == 'c');
     else
@@ -159,12 +156,27 @@ int listing_print(struct listing *l, const char *title, const char *json_head)
     return listing_end(l);
 }
 
+bool listing_check_ids(const struct opt_spec *spec, bool ids)
+{
+    if (!ids || strcmp(globals.format, "table") == 0)
+        return true;
+    opt_usage_error(spec, "--ids prints lines: no --format %s.", globals.format);
+    return false;
+}
+
+int listing_print_lines(struct listing *l)
+{
+    for (size_t i = 0; !listing_broken(l) && i < l->n; i++)
+        puts(l->cells[i]);
+    return listing_end(l);
+}
+
 int listing_print_one(struct listing *l, const char *title)
 {
     if (listing_broken(l))
         return listing_end(l);
     if (globals.json)
-        out_json(l->objects.data, l->objects.len);
+        out_json(&l->objects);
     else
         print_rows(l, title);
     return listing_end(l);

@@ -12,14 +12,23 @@
 #include <unistd.h>
 
 #include "base/utf8.h"
+#include "cli/progress.h"
 #include "json/json.h"
 
-static int write_error; /* of the first flush that failed; stdio itself forgets the reason */
+static int write_error; /* the first; stdio itself forgets the reason */
 
 void out_flush(void)
 {
     if (fflush(stdout) != 0 && !write_error)
         write_error = errno;
+}
+
+void out_text(const struct buf *text)
+{
+    if (buf_ok(text))
+        fwrite(text->data ? text->data : "", 1, text->len, stdout);
+    else if (!write_error)
+        write_error = ENOMEM;
 }
 
 /* ---- errors and talk ----------------------------------------------------------- */
@@ -88,6 +97,7 @@ int out_fail_answer(enum exit_code code, const struct out_answer *answer, const 
                     const char *message)
 {
     out_flush();
+    progress_break();
     if (globals.json) {
         fail_json(code, answer, message, details);
         return code;
@@ -114,6 +124,7 @@ void out_say(const char *fmt, ...)
 {
     if (globals.quiet)
         return;
+    progress_break();
     va_list ap;
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
@@ -192,16 +203,21 @@ static size_t put_string_token(struct buf *out, const char *s, size_t n)
     return i < n ? i + 1 : n;
 }
 
+enum { ONE_LINE = -1 }; /* as depth */
+
 static void put_newline(struct buf *out, int depth)
 {
+    if (depth <= ONE_LINE)
+        return;
     buf_putc(out, '\n');
     for (int i = 0; i < depth; i++)
         buf_puts(out, "  ");
 }
 
-void out_json_pretty(struct buf *out, const char *s, size_t n)
+/* depth: 0, or ONE_LINE */
+static void put_pretty(struct buf *out, const char *s, size_t n, int depth)
 {
-    int depth = 0;
+    int step = depth == ONE_LINE ? 0 : 1;
     for (size_t i = 0; i < n;) {
         char c = s[i];
         if (c == '"') {
@@ -216,12 +232,12 @@ void out_json_pretty(struct buf *out, const char *s, size_t n)
             if (i < n && (s[i] == '}' || s[i] == ']'))
                 buf_putc(out, s[i++]);
             else
-                put_newline(out, ++depth);
+                put_newline(out, depth += step);
         } else if (c == '}' || c == ']') {
-            put_newline(out, --depth);
+            put_newline(out, depth -= step);
             buf_putc(out, c);
         } else if (c == ',') {
-            buf_putc(out, c);
+            buf_puts(out, step ? "," : ", ");
             put_newline(out, depth);
         } else if (c == ':') {
             buf_puts(out, ": ");
@@ -231,13 +247,23 @@ void out_json_pretty(struct buf *out, const char *s, size_t n)
     }
 }
 
-void out_json(const char *json, size_t n)
+static void print_json(const struct buf *json, int depth)
 {
     struct buf b;
     buf_init(&b, SIZE_MAX / 2);
-    out_json_pretty(&b, json, n);
-    if (buf_ok(&b) && b.len)
-        fwrite(b.data, 1, b.len, stdout);
-    putchar('\n');
+    put_pretty(&b, json->data, json->len, depth);
+    buf_putc(&b, '\n');
+    b.failed = b.failed || json->failed;
+    out_text(&b);
     buf_clear(&b);
+}
+
+void out_json(const struct buf *json)
+{
+    print_json(json, 0);
+}
+
+void out_json_line(const struct buf *json)
+{
+    print_json(json, ONE_LINE);
 }

@@ -25,10 +25,13 @@ int out_fail_answer(enum exit_code code, const struct out_answer *answer, const 
 /* A line to stderr unless --quiet. */
 void out_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* One JSON document, given compactly, printed to stdout with indent 2, ASCII only. */
-void out_json(const char *json, size_t n);
-/* The same into a buffer, without the final newline. */
-void out_json_pretty(struct buf *out, const char *json, size_t n);
+/* Text to stdout; without memory for it nothing is printed, and out_finish() tells. */
+void out_text(const struct buf *text);
+
+/* One JSON document, given compactly, printed as the reference does: ASCII only, with indent 2,
+ * or on one line. */
+void out_json(const struct buf *json);
+void out_json_line(const struct buf *json);
 
 /* Write out what was printed so far, where the reader waits for it. */
 void out_flush(void);

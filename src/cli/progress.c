@@ -1,6 +1,8 @@
 /* progress.c - see progress.h. */
 #include "cli/progress.h"
 
+#include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,9 +12,16 @@
 
 enum { WIDTH = 36, NUMBERS = 40, REDRAW_NS = 100000000, SECOND_NS = 1000000000 };
 
-void progress_start(struct progress *p, const char *label)
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* bars and line_open */
+static bool line_open; /* a bar stands on the last line of the terminal */
+
+void progress_start(struct progress *p, const char *fmt, ...)
 {
-    *p = (struct progress){ .label = label, .start_ns = clock_now_ns(clock_real()) };
+    va_list ap;
+    *p = (struct progress){ .start_ns = clock_now_ns(clock_real()) };
+    va_start(ap, fmt);
+    vsnprintf(p->label, sizeof(p->label), fmt, ap);
+    va_end(ap);
     p->shown = isatty(STDERR_FILENO) && !globals.json && !globals.quiet && !globals.no_progress;
 }
 
@@ -40,12 +49,8 @@ static void put_bar(double share, size_t label)
     fputs("]  ", stderr);
 }
 
-void progress_at(struct progress *p, int64_t done, int64_t total)
+static void draw(const struct progress *p, int64_t now, int64_t done, int64_t total)
 {
-    int64_t now = clock_now_ns(clock_real());
-    if (!p->shown || (p->drawn_ns && now - p->drawn_ns < REDRAW_NS && done != total))
-        return;
-    p->drawn_ns = now;
     if (total <= 0) {
         fprintf(stderr, "\r%s  %lld\033[K", p->label, (long long)done);
         return;
@@ -59,8 +64,37 @@ void progress_at(struct progress *p, int64_t done, int64_t total)
     fputs("\033[K", stderr);
 }
 
+void progress_at(struct progress *p, int64_t done, int64_t total)
+{
+    int64_t now = clock_now_ns(clock_real());
+    pthread_mutex_lock(&lock);
+    if (p->shown && (!p->drawn_ns || now - p->drawn_ns >= REDRAW_NS || done == total)) {
+        p->drawn_ns = now;
+        line_open = true;
+        draw(p, now, done, total);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static void break_locked(void)
+{
+    if (line_open)
+        fputc('\n', stderr);
+    line_open = false;
+}
+
+void progress_break(void)
+{
+    pthread_mutex_lock(&lock);
+    break_locked();
+    pthread_mutex_unlock(&lock);
+}
+
 void progress_end(struct progress *p)
 {
-    if (p->shown && p->drawn_ns)
-        fputc('\n', stderr);
+    pthread_mutex_lock(&lock);
+    if (p->shown)
+        break_locked();
+    p->shown = false;
+    pthread_mutex_unlock(&lock);
 }

@@ -2,7 +2,6 @@
 #include "cli/table.h"
 
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -54,24 +53,41 @@ static size_t text_prefix(const char *s, size_t width)
     return n;
 }
 
-static size_t longest_word(const char *s)
+/* Width of the longest part between the separators. */
+static size_t longest_part(const char *s, const char *separators)
 {
     size_t longest = 0;
     while (*s) {
-        size_t n = strcspn(s, " "), width = 0;
+        size_t n = strcspn(s, separators), width = 0;
         for (size_t i = 0; i < n; i++)
             width += ((unsigned char)s[i] & 0xc0) != 0x80;
         longest = width > longest ? width : longest;
-        s += n + (s[n] == ' ');
+        s += n + (s[n] != 0);
     }
     return longest;
 }
 
-/* Bytes of s for one line of this width, ending before a blank if there is one; *used counts
- * that blank, too. */
+static size_t longest_word(const char *s)
+{
+    return longest_part(s, " \n");
+}
+
+/* The first column has one line, whatever is in it. */
+static size_t cell_width(const char *s, size_t column)
+{
+    return column == 0 ? text_width(s) : longest_part(s, "\n");
+}
+
+/* Bytes of s for one line of this width, ending before a blank if there is one, or where its
+ * line ends; *used counts the blank, too. */
 static size_t take_line(const char *s, size_t width, size_t *used)
 {
     size_t n = text_prefix(s, width), end = n;
+    const char *line = memchr(s, '\n', n + (s[n] == '\n'));
+    if (line) {
+        *used = (size_t)(line - s) + 1;
+        return *used - 1;
+    }
     if (s[n]) {
         while (end > 0 && s[end] != ' ')
             end--;
@@ -88,9 +104,9 @@ static void natural_widths(const struct table *t, size_t *widths)
     for (size_t i = 0; i < t->n_columns; i++)
         widths[i] = text_width(t->columns[i]);
     for (size_t i = 0; i < t->n_rows * t->n_columns; i++) {
-        size_t width = text_width(t->rows[i]);
-        if (width > widths[i % t->n_columns])
-            widths[i % t->n_columns] = width;
+        size_t column = i % t->n_columns, width = cell_width(t->rows[i], column);
+        if (width > widths[column])
+            widths[column] = width;
     }
 }
 
@@ -119,21 +135,26 @@ static size_t least_width(const struct table *t, size_t i, int round)
     return least;
 }
 
-/* Take from the widest that may shrink, column by column, until the table fits. */
-static void fit(const struct table *t, size_t *widths, size_t width)
+/* The widest column that may still shrink; n_columns: none. */
+static size_t find_widest(const struct table *t, const size_t *widths, const size_t *least)
 {
-    size_t total = total_width(t, widths);
+    size_t widest = t->n_columns;
+    for (size_t i = 0; i < t->n_columns; i++)
+        if (least[i] && widths[i] > least[i] &&
+            (widest == t->n_columns || widths[i] > widths[widest]))
+            widest = i;
+    return widest;
+}
+
+/* Take from the widest that may shrink, column by column, until the table fits.  `least` has
+ * room for a number per column. */
+static void fit(const struct table *t, size_t *widths, size_t *least, size_t width)
+{
+    size_t total = total_width(t, widths), widest;
     for (int round = 0; round < 3 && total > width; round++) {
-        for (;;) {
-            size_t widest = t->n_columns;
-            for (size_t i = 0; i < t->n_columns; i++) {
-                size_t least = least_width(t, i, round);
-                if (least && widths[i] > least &&
-                    (widest == t->n_columns || widths[i] > widths[widest]))
-                    widest = i;
-            }
-            if (widest == t->n_columns || total <= width)
-                break;
+        for (size_t i = 0; i < t->n_columns; i++)
+            least[i] = least_width(t, i, round);
+        while (total > width && (widest = find_widest(t, widths, least)) < t->n_columns) {
             widths[widest]--;
             total--;
         }
@@ -148,12 +169,24 @@ static void put_times(struct buf *out, const char *s, size_t n)
         buf_puts(out, s);
 }
 
+/* Bytes of the control character that s begins with, one of C1 has two in UTF-8; 0: none. */
+static size_t control(const char *s, size_t n)
+{
+    unsigned char c = (unsigned char)s[0], next = n > 1 ? (unsigned char)s[1] : 0;
+    if (c < 0x20 || c == 0x7f)
+        return 1;
+    return c == 0xc2 && next >= 0x80 && next < 0xa0 ? 2 : 0;
+}
+
 static void put_coloured(const struct drawing *d, const char *colour, const char *s, size_t n)
 {
     bool coloured = d->colour && *colour && n > 0;
     if (coloured)
         buf_puts(d->out, colour);
-    buf_append(d->out, s, n);
+    for (size_t i = 0, skip; i < n; i += skip ? skip : 1) {
+        skip = control(s + i, n - i);
+        buf_putc(d->out, skip ? '?' : s[i]);
+    }
     if (coloured)
         buf_puts(d->out, PLAIN);
 }
@@ -172,12 +205,14 @@ static void put_rule(const struct drawing *d, const char *const part[4])
 static void put_cell(const struct drawing *d, size_t i, const char *colour)
 {
     const char *s = d->rest[i];
-    size_t width = d->widths[i], used = strlen(s), n = used;
+    size_t width = d->widths[i], used, n;
     bool cut = i == 0 && text_width(s) > width;
-    if (cut)
-        n = text_prefix(s, width - 1);
-    else if (i > 0)
+    if (i == 0) {
+        used = strlen(s);
+        n = cut ? text_prefix(s, width - 1) : used;
+    } else {
         n = take_line(s, width, &used);
+    }
     d->rest[i] = s + used;
     put_coloured(d, colour, s, n);
     if (cut)
@@ -225,12 +260,12 @@ void table_put(struct buf *out, const struct table *t, const struct table_style 
                          .t = t,
                          .box = style->utf8 ? &heavy : &ascii,
                          .colour = style->colour,
-                         .widths = calloc(t->n_columns + 1, sizeof(*d.widths)),
+                         .widths = calloc(2 * t->n_columns + 1, sizeof(*d.widths)),
                          .rest = calloc(t->n_columns + 1, sizeof(*d.rest)) };
     if (d.widths && d.rest) {
         natural_widths(t, d.widths);
         if (style->width)
-            fit(t, d.widths, style->width);
+            fit(t, d.widths, d.widths + t->n_columns, style->width);
         put_title(&d);
         put_rule(&d, d.box->top);
         put_row(&d, d.box->head_bar, t->columns, true);
@@ -262,9 +297,6 @@ void table_print(const struct table *t)
     struct buf out;
     buf_init(&out, SIZE_MAX / 2);
     table_put(&out, t, &style);
-    if (buf_ok(&out))
-        fwrite(out.data, 1, out.len, stdout);
-    else
-        out_fail(EXIT_FAILED, NULL, "out of memory");
+    out_text(&out);
     buf_clear(&out);
 }

@@ -59,6 +59,17 @@ static void test_relative(void)
     check_relative(40 * DAY, "2025-12-15");
 }
 
+/* "Never" may be the year 9999, which nanoseconds cannot count. */
+static void test_far_away(void)
+{
+    static const int64_t end = 253402300799000000;
+    char out[FMT_TEXT];
+    CHECK_STR(fmt_rfc3339(end, out), "9999-12-31T23:59:59Z");
+    CHECK_STR(fmt_rfc3339(end + 5, out), "9999-12-31T23:59:59.000005Z");
+    CHECK_STR(fmt_relative(end, NOW, out), "9999-12-31");
+    CHECK_STR(fmt_rfc3339(-1, out), "1969-12-31T23:59:59.999999Z");
+}
+
 static void test_json_times(void)
 {
     struct buf b;
@@ -114,6 +125,7 @@ int main(void)
 {
     RUN(test_sizes);
     RUN(test_relative);
+    RUN(test_far_away);
     RUN(test_json_times);
     RUN(test_dates);
     return tap_done();

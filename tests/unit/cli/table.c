@@ -1,4 +1,5 @@
 /* Tables: as wide as need be in a pipe, and within the columns of a terminal. */
+#include <stdlib.h>
 #include "cli/table.h"
 #include "support/tap.h"
 
@@ -85,6 +86,58 @@ static void test_colours(void)
           "+------------------+------------+----------------------+\n");
 }
 
+static void put(const struct table *t, size_t width, struct buf *out)
+{
+    const struct table_style style = { width, false, false };
+    buf_init(out, 1 << 24);
+    table_put(out, t, &style);
+    CHECK(buf_ok(out));
+}
+
+/* Texts of others: lines of their own, and no way to steer the terminal. */
+static void test_strange_texts(void)
+{
+    static const char *const heads[] = { "Property", "Value" };
+    static const char *const cells[] = { "a\nb", "one\n\nthree", "c",     "\033[31mred\007",
+                                         "d",    "\xc2\x9bx",    "e\x7f", "" };
+    const struct table t = { "Things", heads, 2, cells, 4 };
+    struct buf out;
+    put(&t, 0, &out);
+    CHECK_STR(out.data, "         Things\n"
+                        "+----------+-----------+\n"
+                        "| Property | Value     |\n"
+                        "+----------+-----------+\n"
+                        "| a?b      | one       |\n"
+                        "|          |           |\n"
+                        "|          | three     |\n"
+                        "| c        | ?[31mred? |\n"
+                        "| d        | ?x        |\n"
+                        "| e?       |           |\n"
+                        "+----------+-----------+\n");
+    buf_clear(&out);
+}
+
+/* A word of a megabyte beside many rows: not a minute's work. */
+static void test_huge_word(void)
+{
+    enum { SIZE = 1 << 20, ROWS = 200 };
+    static const char *const heads[] = { "Property", "Value" };
+    static const char *cells[2 * ROWS];
+    char *word = malloc(SIZE + 1);
+    memset(word, 'x', SIZE);
+    word[SIZE] = 0;
+    for (size_t i = 0; i < ROWS; i++) {
+        cells[2 * i] = "name";
+        cells[2 * i + 1] = i ? "two words" : word;
+    }
+    const struct table t = { "Things", heads, 2, cells, ROWS };
+    struct buf out;
+    put(&t, 80, &out);
+    CHECK(strstr(out.data, "| name     | two words ") != NULL);
+    buf_clear(&out);
+    free(word);
+}
+
 static void test_no_rows(void)
 {
     const struct table empty = { "No things found", columns, 2, NULL, 0 };
@@ -106,6 +159,8 @@ int main(void)
     RUN(test_narrow);
     RUN(test_hopeless);
     RUN(test_colours);
+    RUN(test_strange_texts);
+    RUN(test_huge_word);
     RUN(test_no_rows);
     return tap_done();
 }
