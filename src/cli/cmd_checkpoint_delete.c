@@ -19,7 +19,7 @@
 enum { REASON = 512, MAX_CONCURRENCY = 64 };
 
 struct request {
-    struct opt_list paths;
+    struct opt_words paths;
     const char *run_id, *type, *before, *after;
     int64_t before_us, after_us, concurrency;
     bool dry_run;

@@ -40,7 +40,7 @@ static int detokenize(const tinker_tokenizer *t, const tinker_tokens *ids, bool 
     return status;
 }
 
-static int collect(const struct opt_list *words, tinker_tokens *ids)
+static int collect(const struct opt_words *words, tinker_tokens *ids)
 {
     int status = EXIT_OK;
     if (words->n > 0 && strcmp(words->items[0], "-") != 0) {
@@ -61,7 +61,7 @@ int cmd_detokenize(int argc, char **argv)
 {
     const char *model = NULL;
     bool skip_special = false;
-    static struct opt_list words;
+    struct opt_words words = { 0 };
     const struct opt opts[] = {
         { "model", 'm', OPT_STRING, "MODEL", "a model directory, a tokenizer file or a model name",
           &model, NULL },

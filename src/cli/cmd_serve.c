@@ -83,8 +83,6 @@ static int run(const struct server_options *opts)
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    /* A file that may not grow is an error of its writer, not the end of the process. */
-    signal(SIGXFSZ, SIG_IGN);
     struct server *s = server_open(opts, &err);
     if (!s)
         return out_fail(failure_code(&err), NULL, "%s", err.message);

@@ -17,6 +17,7 @@ struct command {
     const char *name;    /* "serve", "checkpoint list" */
     const char *summary; /* one line, no full stop */
     int (*run)(int argc, char **argv);
+    bool rows; /* the result is rows: --format jsonl, csv and tsv make sense */
 };
 
 /* Stable exit codes; `tinker help exit-codes` prints them. */
@@ -43,7 +44,8 @@ struct globals {
     const char *time_format; /* "relative", "rfc3339", "unix" */
     bool quiet, yes, no_color, no_progress, compat_exit;
     int64_t verbose;
-    int64_t timeout; /* seconds, 0: the command's own */
+    int64_t timeout; /* seconds, -1: the command's own */
+    bool rows;       /* of the command that runs */
 };
 extern struct globals globals;
 

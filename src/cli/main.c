@@ -5,6 +5,7 @@
  * before a command runs, so --help and version are instant. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/command.h"
@@ -15,26 +16,27 @@
 
 /* Alphabetical: help prints it in this order. */
 static const struct command table[] = {
-    { "checkpoint delete", "Delete checkpoints for good", cmd_checkpoint_delete },
-    { "checkpoint download", "Fetch a checkpoint and unpack it", cmd_checkpoint_download },
-    { "checkpoint info", "Show one checkpoint", cmd_checkpoint_info },
-    { "checkpoint list", "List checkpoints", cmd_checkpoint_list },
-    { "checkpoint publish", "Let everybody read a checkpoint", cmd_checkpoint_publish },
-    { "checkpoint set-ttl", "Let a checkpoint expire, or not", cmd_checkpoint_set_ttl },
-    { "checkpoint unpublish", "Keep a checkpoint to yourself again", cmd_checkpoint_unpublish },
-    { "detokenize", "Turn token ids into text", cmd_detokenize },
-    { "render", "Show a conversation as tokens", cmd_render },
-    { "run info", "Show one training run", cmd_run_info },
-    { "run list", "List training runs", cmd_run_list },
-    { "sample", "Continue a prompt", cmd_sample },
-    { "serve", "Run the local Tinker server", cmd_serve },
-    { "serve logs", "Print the log of a server in the background", cmd_serve_logs },
-    { "serve status", "Show the local server", cmd_serve_status },
-    { "serve stop", "Stop the local server", cmd_serve_stop },
-    { "session info", "Show what a session has made", cmd_session_info },
-    { "session list", "List sessions", cmd_session_list },
-    { "tokenize", "Turn text into token ids", cmd_tokenize },
-    { "version", "Show version information", cmd_version },
+    { "checkpoint delete", "Delete checkpoints for good", cmd_checkpoint_delete, false },
+    { "checkpoint download", "Fetch a checkpoint and unpack it", cmd_checkpoint_download, true },
+    { "checkpoint info", "Show one checkpoint", cmd_checkpoint_info, true },
+    { "checkpoint list", "List checkpoints", cmd_checkpoint_list, true },
+    { "checkpoint publish", "Let everybody read a checkpoint", cmd_checkpoint_publish, false },
+    { "checkpoint set-ttl", "Let a checkpoint expire, or not", cmd_checkpoint_set_ttl, false },
+    { "checkpoint unpublish", "Keep a checkpoint to yourself again", cmd_checkpoint_unpublish,
+      false },
+    { "detokenize", "Turn token ids into text", cmd_detokenize, false },
+    { "render", "Show a conversation as tokens", cmd_render, false },
+    { "run info", "Show one training run", cmd_run_info, true },
+    { "run list", "List training runs", cmd_run_list, true },
+    { "sample", "Continue a prompt", cmd_sample, false },
+    { "serve", "Run the local Tinker server", cmd_serve, false },
+    { "serve logs", "Print the log of a server in the background", cmd_serve_logs, false },
+    { "serve status", "Show the local server", cmd_serve_status, false },
+    { "serve stop", "Stop the local server", cmd_serve_stop, false },
+    { "session info", "Show what a session has made", cmd_session_info, true },
+    { "session list", "List sessions", cmd_session_list, true },
+    { "tokenize", "Turn text into token ids", cmd_tokenize, false },
+    { "version", "Show version information", cmd_version, false },
 };
 
 const struct command *command_table(size_t *n)
@@ -145,6 +147,7 @@ static int run_command(const struct command *c, int words, int argc, char **argv
     char name[64];
     snprintf(name, sizeof(name), "%s", c->name);
     argv[words - 1] = name;
+    globals.rows = c->rows;
     return c->run(argc - words + 1, argv + words - 1);
 }
 
@@ -167,6 +170,8 @@ static int run_help(int argc, char **argv)
     }
     if (!is_group(argv[0]))
         return no_such_command("", argv[0]);
+    if (argc > 1)
+        return no_such_command(argv[0], argv[1]);
     list_commands(stdout, argv[0]);
     return EXIT_OK;
 }
@@ -208,17 +213,44 @@ static int dispatch(int argc, char **argv)
     if (wants_help(argv[0]) || strcmp(argv[0], "help") == 0)
         return run_help(argc - 1, argv + 1);
     if (strcmp(argv[0], "--version") == 0)
-        return cmd_version(1, argv);
+        return cmd_version(argc, argv);
     const struct command *c = find_command(argc, argv, &words);
     if (c)
         return run_command(c, words, argc, argv);
     return is_group(argv[0]) ? dispatch_group(argc, argv) : no_such_command("", argv[0]);
 }
 
+/* Blank text[from] and on, where everybody can read it, in favour of a copy. */
+static void hide(char **text, size_t from)
+{
+    char *copy = strdup(*text);
+    if (!copy)
+        return;
+    memset(*text + from, '*', strlen(*text + from));
+    *text = copy;
+}
+
+/* The process list shows the arguments for as long as the program runs: no keys, then. */
+static void hide_keys(int argc, char **argv)
+{
+    static const char option[] = "--api-key";
+    size_t n = sizeof(option) - 1;
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], option, n) != 0)
+            continue;
+        if (argv[i][n] == '=')
+            hide(&argv[i], n + 1);
+        else if (!argv[i][n] && i + 1 < argc)
+            hide(&argv[++i], 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     int next, status;
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of its writer */
+    hide_keys(argc, argv);
     if (!opt_parse_globals("", argc, argv, &next, &status))
         return status;
     status = dispatch(argc - next, argv + next);

@@ -11,10 +11,11 @@
 #include <string.h>
 
 #include "cli/command.h"
+#include "cli/out.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
-struct globals globals = { .format = "table", .time_format = "relative" };
+struct globals globals = { .format = "table", .time_format = "relative", .timeout = -1 };
 
 static const char *const formats[] = { "table", "json", "jsonl", "csv", "tsv", NULL };
 static const char *const time_formats[] = { "relative", "rfc3339", "unix", NULL };
@@ -25,8 +26,8 @@ static const struct opt global_opts[] = {
     { "json", 0, OPT_FLAG, NULL, "the same as --format json", &globals.json, NULL },
     { "base-url", 0, OPT_STRING, "URL", "server (default: TINKER_BASE_URL)", &globals.base_url,
       NULL },
-    { "api-key", 0, OPT_STRING, "KEY",
-      "credential; visible in the process list, better: TINKER_API_KEY", &globals.api_key, NULL },
+    { "api-key", 0, OPT_STRING, "KEY", "credential; TINKER_API_KEY is a safer place",
+      &globals.api_key, NULL },
     { "timeout", 0, OPT_DURATION, "TIME", "give up after this long: 90, 15m, 2h", &globals.timeout,
       NULL },
     { "time-format", 0, OPT_CHOICE, "FORM", "relative, rfc3339 or unix", &globals.time_format,
@@ -66,7 +67,7 @@ static bool read_double(const char *s, double *out)
 }
 
 /* A non-negative number followed by at most one letter of `units`, whose factors
- * are given in the same order. */
+ * are given in the same order; a part of one counts as one. */
 static bool read_scaled(const char *s, const char *units, const double *factors, int64_t *out)
 {
     char *end;
@@ -83,7 +84,7 @@ static bool read_scaled(const char *s, const char *units, const double *factors,
     v *= factor;
     if (v > 9.0e18)
         return false;
-    *out = (int64_t)v;
+    *out = (int64_t)ceil(v);
     return true;
 }
 
@@ -113,23 +114,28 @@ static void print_usage_line(FILE *f, const struct opt_spec *spec)
     fputc('\n', f);
 }
 
-static int usage_verror(const struct opt_spec *spec, const char *fmt, va_list ap)
+static void settle_globals(void)
 {
-    print_usage_line(stderr, spec);
-    fprintf(stderr, "Try 'tinker%s%s -h' for help.\n\nError: ", *spec->command ? " " : "",
-            spec->command);
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
-    return EXIT_USAGE;
+    if (globals.json)
+        globals.format = "json";
+    globals.json = strcmp(globals.format, "json") == 0;
 }
 
 int opt_usage_error(const struct opt_spec *spec, const char *fmt, ...)
 {
+    char message[1024], hint[128];
     va_list ap;
     va_start(ap, fmt);
-    int status = usage_verror(spec, fmt, ap);
+    vsnprintf(message, sizeof(message), fmt, ap);
     va_end(ap);
-    return status;
+    snprintf(hint, sizeof(hint), "Try 'tinker%s%s -h' for help.", *spec->command ? " " : "",
+             spec->command);
+    settle_globals();
+    if (globals.json)
+        return out_fail(EXIT_USAGE, hint, "%s", message);
+    print_usage_line(stderr, spec);
+    fprintf(stderr, "%s\n\nError: %s\n", hint, message);
+    return EXIT_USAGE;
 }
 
 static void print_option(const struct opt *o)
@@ -224,11 +230,14 @@ static const struct opt *find(const struct opt_spec *spec, const char *s, size_t
     return o ? o : find_in(global_opts, ARRAY_LEN(global_opts), s, n, letter);
 }
 
-static void no_such_option(const struct opt_spec *spec, const char *word)
+/* What stands behind its = is not repeated: it may be a key. */
+static void no_such_option(const struct opt_spec *spec, const char *option)
 {
     enum { MAX = 96 };
     const char *names[MAX];
+    char word[128];
     size_t n = 0;
+    snprintf(word, sizeof(word), "%.*s", (int)strcspn(option, "="), option);
     for (size_t i = 0; i < spec->n_opts && n < MAX; i++)
         names[n++] = spec->opts[i].name;
     for (size_t i = 0; i < ARRAY_LEN(global_opts) && n < MAX; i++)
@@ -359,23 +368,22 @@ static bool parse_short(const struct opt_spec *spec, int argc, char **argv, int 
     return true;
 }
 
-static bool take_argument(const struct opt_spec *spec, size_t *n, const char *value)
+/* argv[i] is an argument, the *n-th kind of them.  Many of a kind are gathered in argv[1] and
+ * on, where everything has been read. */
+static bool take_argument(const struct opt_spec *spec, size_t *n, char **argv, int i)
 {
     const struct opt_arg *a = *n < spec->n_args ? &spec->args[*n] : NULL;
     if (!a) {
-        opt_usage_error(spec, "Got unexpected extra argument (%s)", value);
+        opt_usage_error(spec, "Got unexpected extra argument (%s)", argv[i]);
         return false;
     }
     if (!a->many) {
-        *a->out = value;
+        *a->out = argv[i];
         ++*n;
         return true;
     }
-    if (a->many->n == OPT_LIST_MAX) {
-        opt_usage_error(spec, "Too many values for '%s'.", a->name);
-        return false;
-    }
-    a->many->items[a->many->n++] = value;
+    a->many->items = argv + 1;
+    a->many->items[a->many->n++] = argv[i];
     return true;
 }
 
@@ -384,11 +392,28 @@ static bool is_help(const char *s)
     return strcmp(s, "-h") == 0 || strcmp(s, "--help") == 0;
 }
 
-static void settle_globals(void)
+/* What the table of global options cannot express. */
+static bool check_globals(const struct opt_spec *spec)
 {
-    if (globals.json)
-        globals.format = "json";
-    globals.json = strcmp(globals.format, "json") == 0;
+    settle_globals();
+    if (globals.timeout == 0)
+        opt_usage_error(spec, "Invalid value for '--timeout': must be more than 0.");
+    else if (!globals.json && !globals.rows && strcmp(globals.format, "table") != 0)
+        opt_usage_error(spec,
+                        "Invalid value for '--format' / '-f': '%s' is not one of 'table', 'json'.",
+                        globals.format);
+    else
+        return true;
+    return false;
+}
+
+static opt_hook *spec_hook;
+static void *spec_hook_state;
+
+void opt_set_hook(opt_hook *hook, void *state)
+{
+    spec_hook = hook;
+    spec_hook_state = state;
 }
 
 bool opt_parse(const struct opt_spec *spec, int argc, char **argv, int *status)
@@ -396,6 +421,10 @@ bool opt_parse(const struct opt_spec *spec, int argc, char **argv, int *status)
     bool options = true;
     size_t n = 0;
     *status = EXIT_USAGE;
+    if (spec_hook) {
+        spec_hook(spec, spec_hook_state);
+        return false;
+    }
     for (int i = 1; i < argc; i++) {
         const char *s = argv[i];
         if (options && is_help(s)) {
@@ -407,13 +436,14 @@ bool opt_parse(const struct opt_spec *spec, int argc, char **argv, int *status)
             options = false;
             continue;
         }
-        bool ok = !options || s[0] != '-' || !s[1] ? take_argument(spec, &n, s)
+        bool ok = !options || s[0] != '-' || !s[1] ? take_argument(spec, &n, argv, i)
                   : s[1] == '-'                    ? parse_long(spec, argc, argv, &i)
                                                    : parse_short(spec, argc, argv, &i);
         if (!ok)
             return false;
     }
-    settle_globals();
+    if (!check_globals(spec))
+        return false;
     for (; n < spec->n_args; n++) {
         const struct opt_arg *a = &spec->args[n];
         if (!a->optional && !(a->many && a->many->n)) {
@@ -430,6 +460,13 @@ struct opt_spec opt_group(const char *name)
                                            { "[ARGS]...", NULL, false, NULL } };
     return (
         struct opt_spec){ .command = name, .about = "", .args = args, .n_args = ARRAY_LEN(args) };
+}
+
+struct opt_spec opt_globals(void)
+{
+    return (struct opt_spec){
+        .command = "", .about = "", .opts = global_opts, .n_opts = ARRAY_LEN(global_opts)
+    };
 }
 
 bool opt_parse_globals(const char *group, int argc, char **argv, int *next, int *status)

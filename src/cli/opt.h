@@ -15,7 +15,7 @@
  * Grammar: --name value, --name=value, -o value, -ovalue; no abbreviations; options
  * and arguments may be mixed; -- ends options; the last value of a repeated option
  * wins unless its kind is OPT_LIST.  The global options are accepted everywhere.
- * Strings point into argv.  Not thread-safe. */
+ * Strings point into argv, whose order parsing may change.  Not thread-safe. */
 #ifndef CLI_OPT_H
 #define CLI_OPT_H
 
@@ -51,11 +51,17 @@ struct opt {
     const char *const *choices; /* NULL-terminated; OPT_CHOICE only */
 };
 
+/* Any number of arguments, one behind the other in argv. */
+struct opt_words {
+    char **items;
+    size_t n;
+};
+
 struct opt_arg {
     const char *name; /* "CHECKPOINT_PATH" */
     const char **out; /* NULL when `many` is set */
     bool optional;
-    struct opt_list *many; /* takes all that is left; only for the last one */
+    struct opt_words *many; /* takes all that is left; only for the last one */
 };
 
 struct opt_spec {
@@ -74,6 +80,13 @@ bool opt_parse(const struct opt_spec *spec, int argc, char **argv, int *status);
 
 /* For usage errors of a group of commands, or of the program (""). */
 struct opt_spec opt_group(const char *name);
+/* The options that all commands have. */
+struct opt_spec opt_globals(void);
+
+/* While there is a hook, opt_parse() hands it the spec and goes no further: so the options of a
+ * command are told without running it.  NULL: none. */
+typedef void opt_hook(const struct opt_spec *spec, void *state);
+void opt_set_hook(opt_hook *hook, void *state);
 
 /* Parse leading global options only, those of the program ("") or behind the name of a group;
  * *next is the first argument that is none. */

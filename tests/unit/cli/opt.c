@@ -9,7 +9,8 @@ static int64_t limit, span, size, count;
 static double share;
 static bool all;
 static const char *name, *choice, *path, *second;
-static struct opt_list words, rest;
+static struct opt_list words;
+static struct opt_words rest;
 static const char *const choices[] = { "red", "green", NULL };
 
 static const struct opt opts[] = {
@@ -35,11 +36,11 @@ static const struct opt_spec spec_many = { "test many", "About it.", opts, 9, ma
 static char said[4096];
 static int parse(const struct opt_spec *s, const char *line)
 {
-    static char copy[1024];
-    char *argv[32] = { (char *)(uintptr_t) "test cmd" };
+    static char copy[4096];
+    static char *argv[1024] = { (char *)(uintptr_t) "test cmd" };
     int argc = 1, status = -1;
     snprintf(copy, sizeof(copy), "%s", line);
-    for (char *p = copy; *p && argc < 31;) {
+    for (char *p = copy; *p && argc < 1023;) {
         argv[argc++] = p;
         p += strcspn(p, " ");
         if (*p)
@@ -97,6 +98,24 @@ static void test_forms(void)
     CHECK_STR(path, "-");
     CHECK_INT(parse(&spec_many, "a b -a c"), -1);
     CHECK_INT(rest.n, 3);
+    CHECK_STR(rest.items[0], "a");
+    CHECK_STR(rest.items[2], "c");
+    CHECK_INT(parse(&spec_many, "-l 3 a --name=x -w y b -- -c"), -1);
+    CHECK_INT(rest.n, 3);
+    CHECK_STR(rest.items[1], "b");
+    CHECK_STR(rest.items[2], "-c");
+    CHECK_STR(name, "x");
+    CHECK_STR(words.items[0], "y");
+}
+
+static void test_as_many_arguments_as_there_are(void)
+{
+    char line[2048] = "";
+    for (int i = 0; i < 900; i++)
+        snprintf(line + strlen(line), sizeof(line) - strlen(line), "%d ", i % 10);
+    CHECK_INT(parse(&spec_many, line), -1);
+    CHECK_INT(rest.n, 900);
+    CHECK_STR(rest.items[899], "9");
 }
 
 static void test_values(void)
@@ -114,6 +133,9 @@ static void test_values(void)
     CHECK_INT(size, (int64_t)2 << 30);
     CHECK_NEAR(share, 0.25, 0);
     CHECK_STR(choice, "green");
+    CHECK_INT(parse(&spec, "f --span 0.2 --size 0"), -1);
+    CHECK_INT(span, 1); /* not 0, which may mean something else */
+    CHECK_INT(size, 0);
     CHECK_INT(parse(&spec, "f --span 15x"), EXIT_USAGE);
     CHECK_INT(parse(&spec, "f --size -1"), EXIT_USAGE);
     CHECK_INT(parse(&spec, "f --share nan"), EXIT_USAGE);
@@ -141,6 +163,43 @@ static void test_errors(void)
     CHECK_INT(parse(&spec, "f --all=1"), EXIT_USAGE);
     CHECK_INT(parse(&spec, "a b c"), EXIT_USAGE);
     CHECK(strstr(said, "unexpected extra argument (c)"));
+    CHECK_INT(parse(&spec, "f --nam=tml-secret"), EXIT_USAGE);
+    CHECK(strstr(said, "No such option: --nam Did you mean --name?"));
+    CHECK(!strstr(said, "secret"));
+}
+
+static void forget_globals(void)
+{
+    globals = (struct globals){ .format = "table", .time_format = "relative", .timeout = -1 };
+}
+
+static void test_usage_errors_as_json(void)
+{
+    CHECK_INT(parse(&spec, "--json f --limit abc"), EXIT_USAGE);
+    CHECK_STR(said, "{\"error\":{\"code\":2,\"kind\":\"usage\",\"message\":\"Invalid value for "
+                    "'--limit' / '-l': 'abc' is not a valid integer.\",\"hint\":\"Try 'tinker test "
+                    "cmd -h' for help.\"}}\n");
+    forget_globals();
+    CHECK_INT(parse(&spec, "-f json"), EXIT_USAGE);
+    CHECK(strstr(said, "{\"error\":{\"code\":2,") == said);
+    forget_globals();
+}
+
+/* Accepted and ignored would be worse. */
+static void test_globals_that_make_no_sense(void)
+{
+    CHECK_INT(parse(&spec, "f --timeout 0"), EXIT_USAGE);
+    forget_globals();
+    CHECK_INT(parse(&spec, "f --timeout 0.1"), -1);
+    CHECK_INT(globals.timeout, 1);
+    forget_globals();
+    CHECK_INT(parse(&spec, "f --format csv"), EXIT_USAGE);
+    CHECK(strstr(said, "'csv' is not one of 'table', 'json'."));
+    forget_globals();
+    globals.rows = true;
+    CHECK_INT(parse(&spec, "f --format csv"), -1);
+    CHECK_STR(globals.format, "csv");
+    forget_globals();
 }
 
 static void test_help_comes_from_the_table(void)
@@ -158,22 +217,23 @@ static void test_globals_anywhere(void)
     CHECK_INT(parse(&spec, "f --json"), -1);
     CHECK(globals.json);
     CHECK_STR(globals.format, "json");
-    globals.json = false;
-    globals.format = "table";
+    forget_globals();
     CHECK_INT(parse(&spec, "-f json f --base-url http://x"), -1);
     CHECK(globals.json);
     CHECK_STR(globals.base_url, "http://x");
-    globals.json = false;
-    globals.format = "table";
+    forget_globals();
     CHECK_INT(parse(&spec, "f --format xml"), EXIT_USAGE);
 }
 
 int main(void)
 {
     RUN(test_forms);
+    RUN(test_as_many_arguments_as_there_are);
     RUN(test_values);
     RUN(test_errors);
     RUN(test_help_comes_from_the_table);
     RUN(test_globals_anywhere);
+    RUN(test_usage_errors_as_json);
+    RUN(test_globals_that_make_no_sense);
     return tap_done();
 }
