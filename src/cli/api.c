@@ -3,16 +3,20 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/select.h>
+#include <tinker/call.h>
 #include "cli/command.h"
 #include "cli/out.h"
+#include "cli/progress.h"
 
 enum { DEFAULT_TIMEOUT_MS = 600000 };
 enum { SILENCE_S = 5 }; /* then say that nothing happened yet */
 
 static volatile sig_atomic_t caught;
+static atomic_int queue_state; /* what the service said last of a request that waits */
 
 static void on_signal(int number)
 {
@@ -34,14 +38,22 @@ struct watch {
     struct sigaction interrupt, terminate;
 };
 
-static void watch_begin(struct watch *w)
+/* A signal that is ignored, as a shell does it for jobs in the background, stays so. */
+static void watch_signal(int number, struct sigaction *old)
 {
     struct sigaction action = { .sa_handler = on_signal };
-    sigset_t set = stopping_signals();
     sigemptyset(&action.sa_mask);
+    sigaction(number, NULL, old);
+    if (old->sa_handler != SIG_IGN)
+        sigaction(number, &action, NULL);
+}
+
+static void watch_begin(struct watch *w)
+{
+    sigset_t set = stopping_signals();
     sigprocmask(SIG_BLOCK, &set, &w->mask); /* but in pselect() */
-    sigaction(SIGINT, &action, &w->interrupt);
-    sigaction(SIGTERM, &action, &w->terminate);
+    watch_signal(SIGINT, &w->interrupt);
+    watch_signal(SIGTERM, &w->terminate);
 }
 
 static void watch_end(const struct watch *w)
@@ -56,10 +68,12 @@ int api_interrupted(void)
     return caught;
 }
 
-int64_t api_timeout_ms(void)
+/* What --timeout says, else `usual`. */
+static int64_t timeout_ms(int64_t usual)
 {
-    int64_t ms = globals.timeout > INT64_MAX / 1000 ? INT64_MAX : globals.timeout * 1000;
-    return ms > 0 ? ms : DEFAULT_TIMEOUT_MS;
+    if (globals.timeout < 0)
+        return usual;
+    return globals.timeout > INT64_MAX / 1000 ? INT64_MAX : globals.timeout * 1000;
 }
 
 /* ---- connecting --------------------------------------------------------------------- */
@@ -68,7 +82,16 @@ static void log_line(void *state, tinker_log_level level, const char *line)
 {
     (void)state;
     (void)level;
+    progress_break();
     fprintf(stderr, "%s\n", line);
+}
+
+static void on_queue_state(void *state, const char *who, tinker_queue_state now, const char *reason)
+{
+    (void)state;
+    (void)who;
+    (void)reason; /* the library says it */
+    atomic_store(&queue_state, (int)now);
 }
 
 bool api_open(struct api *a, int *status)
@@ -87,8 +110,10 @@ bool api_open(struct api *a, int *status)
     sigprocmask(SIG_BLOCK, &set, &old);
     a->service = tinker_service_new(&o, &err);
     sigprocmask(SIG_SETMASK, &old, NULL);
-    if (a->service)
+    if (a->service) {
+        tinker_service_observe(a->service, on_queue_state, 1, NULL);
         a->rest = tinker_service_create_rest(a->service, &err);
+    }
     if (a->rest)
         return true;
     *status =
@@ -121,37 +146,36 @@ static void say_waiting(tinker_future *f)
         out_say("Still waiting for the server (Ctrl-C gives up): %s", err.message);
 }
 
-/* Sleep until the queue has something or a signal arrives. */
-static tinker_status sleep_on(tinker_queue *q, tinker_future *f, const struct watch *w,
+/* Sleep until the queue has something or a signal arrives.  told: there is nothing to say. */
+static tinker_status sleep_on(tinker_queue *q, tinker_future *f, const struct watch *w, bool *told,
                               tinker_error *err)
 {
-    static bool told; /* once is enough */
     static const struct timespec silence = { SILENCE_S, 0 };
     int fd = tinker_queue_fd(q);
     fd_set set;
     while (!caught) {
         FD_ZERO(&set);
         FD_SET(fd, &set);
-        if (pselect(fd + 1, &set, NULL, NULL, told ? NULL : &silence, &w->mask) > 0)
+        if (pselect(fd + 1, &set, NULL, NULL, *told ? NULL : &silence, &w->mask) > 0)
             return TINKER_OK;
-        if (!told && !caught)
+        if (!*told && !caught)
             say_waiting(f);
-        told = true;
+        *told = true;
     }
     return interrupted(err);
 }
 
-tinker_status api_await(tinker_future *f, tinker_error *err)
+static tinker_status await(tinker_future *f, int64_t usual_ms, bool *told, tinker_error *err)
 {
     tinker_queue *q = tinker_queue_new(err);
     if (!q)
         return err->status;
     struct watch w;
     tinker_status status = tinker_queue_add(q, f, NULL, err);
-    tinker_future_set_deadline(f, api_timeout_ms());
+    tinker_future_set_deadline(f, timeout_ms(usual_ms));
     watch_begin(&w);
     while (status == TINKER_OK && !tinker_future_done(f))
-        status = sleep_on(q, f, &w, err);
+        status = sleep_on(q, f, &w, told, err);
     watch_end(&w);
     if (status == TINKER_OK)
         status = tinker_future_wait(f, 0, err);
@@ -159,6 +183,18 @@ tinker_status api_await(tinker_future *f, tinker_error *err)
         tinker_future_cancel(f);
     tinker_queue_free(q);
     return status;
+}
+
+tinker_status api_await(tinker_future *f, tinker_error *err)
+{
+    static bool told; /* once is enough */
+    return await(f, DEFAULT_TIMEOUT_MS, &told, err);
+}
+
+tinker_status api_await_download(tinker_future *f, tinker_error *err)
+{
+    bool told = true; /* by a bar, and by the library while the archive is being made */
+    return await(f, -1, &told, err);
 }
 
 tinker_future *api_wait(tinker_future *f, tinker_error *err, int *status)
@@ -192,6 +228,21 @@ static const struct {
     { 429, EXIT_CAPACITY, "Rate limit exceeded", "Wait a moment, then try again." },
 };
 
+/* Runs of blanks and line ends become one blank: a body may be JSON for people, or a page. */
+static void join_lines(char *text)
+{
+    char *end = text;
+    for (const char *s = text; *s;) {
+        size_t blank = strspn(s, " \t\r\n");
+        if (blank && end > text && s[blank])
+            *end++ = ' ';
+        s += blank;
+        if (*s)
+            *end++ = *s++;
+    }
+    *end = 0;
+}
+
 void api_error_text(char *out, size_t size, const tinker_error *err, const tinker_future *f)
 {
     const char *body = f ? tinker_future_error_body(f) : "";
@@ -201,7 +252,7 @@ void api_error_text(char *out, size_t size, const tinker_error *err, const tinke
         snprintf(out, size, "Error code: %d - %s", err->http_status, err->message);
     else
         snprintf(out, size, "%s", err->message);
-    out[strcspn(out, "\r\n")] = 0;
+    join_lines(out);
 }
 
 static int fail_with(const tinker_error *err, enum exit_code code, const char *hint,
@@ -227,6 +278,15 @@ static int fail_status(const tinker_error *err, const char *text)
     return fail_with(err, EXIT_FAILED, NULL, headline, text);
 }
 
+/* Was it the service that had no room until the deadline? */
+static bool out_of_capacity(const tinker_future *f)
+{
+    const tinker_response *last = f ? tinker_future_response(f) : NULL;
+    int state = atomic_load(&queue_state);
+    return (last && last->status == 429) || state == TINKER_QUEUE_PAUSED_CAPACITY ||
+           state == TINKER_QUEUE_PAUSED_RATE_LIMIT;
+}
+
 int api_fail(const tinker_error *err, const tinker_future *f)
 {
     char text[1536];
@@ -241,8 +301,8 @@ int api_fail(const tinker_error *err, const tinker_future *f)
     case TINKER_EINVAL:
         return out_fail(EXIT_USAGE, NULL, "%s", text);
     case TINKER_ETIMEDOUT:
-        return fail_with(err, EXIT_NETWORK, "Try again, or give more time with --timeout.",
-                         "Request timeout", text);
+        return fail_with(err, out_of_capacity(f) ? EXIT_CAPACITY : EXIT_NETWORK,
+                         "Try again, or give more time with --timeout.", "Request timeout", text);
     case TINKER_ECONNECT:
         return fail_with(err, EXIT_NETWORK, "Check the network and the address of the server.",
                          "Connection failed", text);
@@ -251,14 +311,22 @@ int api_fail(const tinker_error *err, const tinker_future *f)
     }
 }
 
-bool api_check_path(const char *path, int *status)
+static bool bad_path(const char *path, int *status)
 {
-    static const char scheme[] = "tinker://";
-    if (strncmp(path, scheme, sizeof(scheme) - 1) == 0)
-        return true;
     *status = out_fail(EXIT_USAGE,
                        "A checkpoint path looks like tinker://RUN_ID/weights/NAME "
                        "or tinker://RUN_ID/sampler_weights/NAME.",
                        "Invalid checkpoint path: %s", path);
     return false;
+}
+
+bool api_check_path(const char *path, int *status)
+{
+    static const char scheme[] = "tinker://";
+    return strncmp(path, scheme, sizeof(scheme) - 1) == 0 || bad_path(path, status);
+}
+
+bool api_read_path(const char *path, tinker_checkpoint_path *out, int *status)
+{
+    return tinker_checkpoint_path_parse(path, out, NULL) == TINKER_OK || bad_path(path, status);
 }

@@ -1,6 +1,7 @@
 /* api.h - what commands that talk to a service share: connecting, waiting, failing.
  *
- * Every wait ends: with the answer, by --timeout (ten minutes unless told), or by Ctrl-C.
+ * Every wait ends: with the answer, by --timeout (ten minutes unless told, and none for
+ * downloads, which end when nothing arrives for a minute), or by Ctrl-C.
  * A signal ends a wait with an error; outside of waits it ends the program as usual. */
 #ifndef CLI_API_H
 #define CLI_API_H
@@ -25,8 +26,7 @@ tinker_future *api_wait(tinker_future *f, tinker_error *err, int *status);
 int api_done(tinker_future *f, tinker_error *err);
 /* Only wait: TINKER_OK, or the error in *err; nothing is printed or freed. */
 tinker_status api_await(tinker_future *f, tinker_error *err);
-/* Longest wait in ms. */
-int64_t api_timeout_ms(void);
+tinker_status api_await_download(tinker_future *f, tinker_error *err);
 /* The signal that ended a wait, or 0. */
 int api_interrupted(void);
 
@@ -36,7 +36,9 @@ int api_fail(const tinker_error *err, const tinker_future *f);
 /* "Error code: 404 - {…}", the text that stands for an error inside another message. */
 void api_error_text(char *out, size_t size, const tinker_error *err, const tinker_future *f);
 
-/* Does the text begin with tinker:// and have three parts?  Else the error is printed. */
+/* Does the text begin with tinker://?  Else the error is printed. */
 bool api_check_path(const char *path, int *status);
+/* Take it apart, the same way. */
+bool api_read_path(const char *path, tinker_checkpoint_path *out, int *status);
 
 #endif

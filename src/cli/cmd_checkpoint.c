@@ -16,15 +16,28 @@ enum { PAGE = 1000 }; /* the query is slow, however little it brings */
 
 static const char *const columns[] = { "Checkpoint ID", "Type",    "Size", "Public",
                                        "Created",       "Expires", "Path" };
+static const char *const path_column[] = { "Path" }; /* for --ids: what other commands take */
 
 struct list_request {
     const char *run_id;
     int64_t limit, offset;
+    bool ids;
 };
+
+/* How many a service has from the offset on, of which `shown` are here. */
+static size_t count_all(const tinker_cursor *cursor, int64_t offset, size_t shown)
+{
+    int64_t behind = cursor ? cursor->total_count - offset : 0;
+    return behind > (int64_t)shown ? (size_t)behind : shown;
+}
 
 static void put_checkpoint(struct listing *l, const tinker_checkpoint *c)
 {
     char text[FMT_TEXT];
+    if (l->columns == path_column) {
+        listing_cell(l, c->path);
+        return;
+    }
     listing_cell(l, c->id);
     listing_cell(l, rows_checkpoint_type(c));
     listing_cell(l, fmt_size(c->size_bytes, text));
@@ -37,8 +50,8 @@ static void put_checkpoint(struct listing *l, const tinker_checkpoint *c)
 }
 
 /* One answer into the listing; how many it had, or -1. */
-static int64_t take_page(tinker_future *f, tinker_error *err, struct listing *l, size_t *total,
-                         int *status)
+static int64_t take_page(tinker_future *f, tinker_error *err, struct listing *l, int64_t offset,
+                         size_t *shown, size_t *total, int *status)
 {
     f = api_wait(f, err, status);
     if (!f)
@@ -47,8 +60,8 @@ static int64_t take_page(tinker_future *f, tinker_error *err, struct listing *l,
     for (size_t i = 0; i < page->n; i++)
         put_checkpoint(l, &page->checkpoints[i]);
     int64_t n = (int64_t)page->n;
-    if (page->cursor && page->cursor->total_count > 0)
-        *total = (size_t)page->cursor->total_count;
+    *shown += page->n;
+    *total = count_all(page->cursor, offset, *shown);
     tinker_future_free(f);
     return n;
 }
@@ -59,19 +72,21 @@ static bool fetch_all(struct api *a, const struct list_request *r, struct listin
     tinker_page page = TINKER_PAGE_INIT;
     struct progress bar;
     int64_t want = r->limit > 0 ? r->limit : INT64_MAX, n;
-    progress_start(&bar, "Fetching checkpoints");
+    if (r->limit > 0)
+        progress_start(&bar, "Fetching %lld checkpoints", (long long)r->limit);
+    else
+        progress_start(&bar, "Fetching all checkpoints");
     do {
         tinker_error err;
         int64_t left = want - (int64_t)*shown;
         page.limit = left < PAGE ? left : PAGE;
         page.offset = r->offset + (int64_t)*shown;
-        n = take_page(tinker_rest_list_user_checkpoints(a->rest, &page, &err), &err, l, total,
-                      status);
+        n = take_page(tinker_rest_list_user_checkpoints(a->rest, &page, &err), &err, l, r->offset,
+                      shown, total, status);
         if (n < 0)
             return false;
-        *shown += (size_t)n;
-        progress_at(&bar, (int64_t)*shown, (int64_t)*total);
-    } while (n == page.limit && (int64_t)*shown < want && *shown + (size_t)r->offset < *total);
+        progress_at(&bar, (int64_t)*shown, (int64_t)*total < want ? (int64_t)*total : want);
+    } while (n == page.limit && (int64_t)*shown < want && *shown < *total);
     progress_end(&bar);
     return true;
 }
@@ -107,17 +122,16 @@ static int list_checkpoints(struct api *a, const struct list_request *r)
     size_t shown = 0, total = 0;
     int status;
     bool ok;
-    listing_init(&l, columns, ARRAY_LEN(columns));
+    listing_init(&l, r->ids ? path_column : columns, r->ids ? 1 : ARRAY_LEN(columns));
     if (r->run_id) {
-        int64_t n = take_page(tinker_rest_list_checkpoints(a->rest, r->run_id, &err), &err, &l,
-                              &total, &status);
-        ok = n >= 0;
-        shown = total = ok ? (size_t)n : 0;
+        ok = take_page(tinker_rest_list_checkpoints(a->rest, r->run_id, &err), &err, &l, 0, &shown,
+                       &total, &status) >= 0;
+        total = shown; /* it is all of them, whatever a cursor says */
     } else {
         ok = fetch_all(a, r, &l, &shown, &total, &status);
     }
     if (ok)
-        return print_list(&l, r->run_id, shown, total);
+        return r->ids ? listing_print_lines(&l) : print_list(&l, r->run_id, shown, total);
     listing_clear(&l);
     return status;
 }
@@ -129,6 +143,7 @@ int cmd_checkpoint_list(int argc, char **argv)
         { "run-id", 0, OPT_STRING, "ID", "all checkpoints of this training run", &r.run_id, NULL },
         { "limit", 0, OPT_INT, "N", "how many to show, 0 for all (default 20)", &r.limit, NULL },
         { "offset", 0, OPT_INT, "N", "leave out the newest N", &r.offset, NULL },
+        { "ids", 0, OPT_FLAG, NULL, "print paths alone, one per line", &r.ids, NULL },
     };
     const struct opt_spec spec = { "checkpoint list",
                                    "List checkpoints, newest first.",
@@ -143,6 +158,10 @@ int cmd_checkpoint_list(int argc, char **argv)
         return status;
     if (r.offset < 0 || r.offset > INT32_MAX)
         return opt_usage_error(&spec, "Invalid value for '--offset': must be 0 to %d.", INT32_MAX);
+    if (r.run_id && r.offset)
+        return opt_usage_error(&spec, "--run-id shows all checkpoints of a run: no --offset.");
+    if (!listing_check_ids(&spec, r.ids))
+        return EXIT_USAGE;
     if (!api_open(&a, &status))
         return status;
     status = list_checkpoints(&a, &r);
@@ -210,29 +229,38 @@ static int show_foreign(const char *path, const tinker_weights_info *info)
     return show_checkpoint(&c, info);
 }
 
-static int show_info(struct api *a, const char *path)
+/* What is told of a checkpoint, c, or of one that is in no list of ours, NULL. */
+static int show_weights(struct api *a, const char *path, const tinker_checkpoint *c)
 {
-    char run[256];
     tinker_error err;
-    int status = EXIT_OK;
-    const char *start = path + strlen("tinker://");
-    snprintf(run, sizeof(run), "%.*s", (int)strcspn(start, "/"), start);
-    tinker_future *weights = api_wait(tinker_rest_weights_info(a->rest, path, &err), &err, &status);
-    if (!weights)
-        return status;
-    const tinker_weights_info *info = tinker_future_weights_info(weights);
+    int status;
+    tinker_future *f = tinker_rest_weights_info(a->rest, path, &err);
+    if (f && api_await(f, &err) == TINKER_OK)
+        status = c ? show_checkpoint(c, tinker_future_weights_info(f))
+                   : show_foreign(path, tinker_future_weights_info(f));
+    else if (err.http_status == 404)
+        status = out_fail(EXIT_NOT_FOUND, NULL, "Checkpoint not found: %s", path);
+    else
+        status = api_fail(&err, f);
+    tinker_future_free(f);
+    return status;
+}
+
+static int show_info(struct api *a, const char *path, const char *run)
+{
+    tinker_error err;
+    int status;
     tinker_future *f = tinker_rest_list_checkpoints(a->rest, run, &err);
     if (f && api_await(f, &err) == TINKER_OK) {
         const tinker_checkpoint *c = find_path(tinker_future_checkpoints(f), path);
-        status = c ? show_checkpoint(c, info)
+        status = c ? show_weights(a, path, c)
                    : out_fail(EXIT_NOT_FOUND, NULL, "Checkpoint not found: %s", path);
     } else if (err.http_status == 403 || err.http_status == 404) {
-        status = show_foreign(path, info);
+        status = show_weights(a, path, NULL);
     } else {
         status = api_fail(&err, f);
     }
     tinker_future_free(f);
-    tinker_future_free(weights);
     return status;
 }
 
@@ -247,12 +275,13 @@ int cmd_checkpoint_info(int argc, char **argv)
                                    args,
                                    1,
                                    "tinker checkpoint info tinker://RUN_ID/weights/0001" };
+    tinker_checkpoint_path parts;
     struct api a;
     int status;
-    if (!opt_parse(&spec, argc, argv, &status) || !api_check_path(path, &status) ||
+    if (!opt_parse(&spec, argc, argv, &status) || !api_read_path(path, &parts, &status) ||
         !api_open(&a, &status))
         return status;
-    status = show_info(&a, path);
+    status = show_info(&a, path, parts.training_run);
     api_close(&a);
     return status;
 }

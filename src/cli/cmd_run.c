@@ -10,7 +10,7 @@
 #include "cli/rows.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
-enum { PAGE = 100, MAX_COLUMNS = 32 };
+enum { PAGE = 100, MAX_COLUMNS = 32, NAMES_MAX = 4096 };
 
 /* ---- columns -------------------------------------------------------------------------- */
 
@@ -77,7 +77,7 @@ static const struct column {
 struct choice {
     const struct column *columns[MAX_COLUMNS];
     const char *headers[MAX_COLUMNS];
-    size_t n;
+    size_t n, n_unknown;
 };
 
 static const struct column *find_column(const char *name, size_t n)
@@ -88,25 +88,46 @@ static const struct column *find_column(const char *name, size_t n)
     return NULL;
 }
 
-/* Read "id, model"; names that are none are collected in `unknown`. */
-static void choose_columns(const char *list, struct choice *choice, struct buf *unknown)
+/* Read "id, model"; names that are none, the empty one among them, are collected in `unknown`.
+ * false: there are too many. */
+static bool choose_columns(const char *list, struct choice *choice, struct buf *unknown)
 {
-    while (choice->n < MAX_COLUMNS) {
+    for (;;) {
         list += strspn(list, " ");
         size_t n = strcspn(list, ","), trimmed = n;
         while (trimmed && list[trimmed - 1] == ' ')
             trimmed--;
         const struct column *c = find_column(list, trimmed);
-        if (c) {
+        if (!c) {
+            buf_printf(unknown, "%s%.*s", choice->n_unknown++ ? ", " : "", (int)trimmed, list);
+        } else if (choice->n < MAX_COLUMNS) {
             choice->columns[choice->n] = c;
             choice->headers[choice->n++] = c->header;
         } else {
-            buf_printf(unknown, "%s%.*s", unknown->len ? ", " : "", (int)trimmed, list);
+            return false;
         }
         if (!list[n])
-            return;
+            return true;
         list += n + 1;
     }
+}
+
+/* false after a usage error was printed. */
+static bool read_columns(const struct opt_spec *spec, const char *list, struct choice *choice)
+{
+    struct buf unknown;
+    buf_init(&unknown, NAMES_MAX);
+    bool ok = choose_columns(list, choice, &unknown);
+    if (!ok)
+        opt_usage_error(spec, "Invalid value for '--columns' / '-c': at most %d columns.",
+                        MAX_COLUMNS);
+    else if (choice->n_unknown)
+        opt_usage_error(spec,
+                        "Invalid value for '--columns' / '-c': Unknown column(s): %s. Available: "
+                        "id, model, owner, lora, updated, status, checkpoint, checkpoint_time",
+                        unknown.data ? unknown.data : "");
+    buf_clear(&unknown);
+    return ok && !choice->n_unknown;
 }
 
 /* ---- run list --------------------------------------------------------------------------- */
@@ -114,6 +135,7 @@ static void choose_columns(const char *list, struct choice *choice, struct buf *
 struct list_request {
     int64_t limit, offset;
     const char *columns, *scope, *project;
+    bool ids;
 };
 
 static void put_run(struct listing *l, const struct choice *choice, const tinker_training_run *r)
@@ -124,7 +146,7 @@ static void put_run(struct listing *l, const struct choice *choice, const tinker
     listing_object_end(l);
 }
 
-/* All pages up to the limit; *total is what the service has. */
+/* All pages up to the limit; *total is what the service has from the offset on. */
 static bool fetch_runs(struct api *a, const struct list_request *r, const struct choice *choice,
                        struct listing *l, size_t *shown, size_t *total, int *status)
 {
@@ -133,7 +155,10 @@ static bool fetch_runs(struct api *a, const struct list_request *r, const struct
     int64_t want = r->limit > 0 ? r->limit : INT64_MAX;
     page.scope = strcmp(r->scope, "accessible") == 0 ? TINKER_SCOPE_ACCESSIBLE : TINKER_SCOPE_OWNED;
     page.project_id = r->project;
-    progress_start(&bar, "Fetching training runs");
+    if (r->limit > 0)
+        progress_start(&bar, "Fetching %lld training runs", (long long)r->limit);
+    else
+        progress_start(&bar, "Fetching all training runs");
     for (;;) {
         tinker_error err;
         int64_t left = want - (int64_t)*shown;
@@ -147,9 +172,9 @@ static bool fetch_runs(struct api *a, const struct list_request *r, const struct
         for (size_t i = 0; i < runs->n; i++)
             put_run(l, choice, &runs->runs[i]);
         *shown += runs->n;
-        *total = runs->cursor.total_count > 0 ? (size_t)runs->cursor.total_count : *shown;
-        bool last = runs->n < (size_t)page.limit || (int64_t)*shown >= want ||
-                    *shown + (size_t)r->offset >= *total;
+        int64_t behind = runs->cursor.total_count - r->offset;
+        *total = behind > (int64_t)*shown ? (size_t)behind : *shown;
+        bool last = runs->n < (size_t)page.limit || (int64_t)*shown >= want || *shown >= *total;
         tinker_future_free(f);
         progress_at(&bar, (int64_t)*shown,
                     (int64_t)(*total < (size_t)want ? *total : (size_t)want));
@@ -172,6 +197,8 @@ static int list_runs(struct api *a, const struct list_request *r, const struct c
         listing_clear(&l);
         return status;
     }
+    if (r->ids)
+        return listing_print_lines(&l);
     buf_init(&title, 256);
     listing_title(&title, "training run", "training runs", shown, total, "");
     status = listing_print(&l, title.data, "{\"runs\":[");
@@ -182,8 +209,7 @@ static int list_runs(struct api *a, const struct list_request *r, const struct c
 int cmd_run_list(int argc, char **argv)
 {
     static const char *const scopes[] = { "owned", "accessible", NULL };
-    struct list_request r = { .limit = 20, .columns = "id,model,lora,updated,status" };
-    r.scope = scopes[0];
+    struct list_request r = { .limit = 20, .scope = scopes[0] };
     const struct opt opts[] = {
         { "limit", 0, OPT_INT, "N", "how many to show, 0 for all (default 20)", &r.limit, NULL },
         { "offset", 0, OPT_INT, "N", "leave out the newest N", &r.offset, NULL },
@@ -193,6 +219,7 @@ int cmd_run_list(int argc, char **argv)
         { "scope", 0, OPT_CHOICE, "SCOPE", "owned, or accessible: those of others too", &r.scope,
           scopes },
         { "project", 0, OPT_STRING, "ID", "only runs of this project", &r.project, NULL },
+        { "ids", 0, OPT_FLAG, NULL, "print ids alone, one per line", &r.ids, NULL },
     };
     const struct opt_spec spec = { "run list",
                                    "List training runs, newest first.",
@@ -202,24 +229,19 @@ int cmd_run_list(int argc, char **argv)
                                    0,
                                    "tinker run list --limit 0 --columns id,model,checkpoint" };
     struct choice choice = { .n = 0 };
-    struct buf unknown;
     struct api a;
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
     if (r.offset < 0 || r.offset > INT32_MAX)
         return opt_usage_error(&spec, "Invalid value for '--offset': must be 0 to %d.", INT32_MAX);
-    buf_init(&unknown, 1024);
-    choose_columns(r.columns, &choice, &unknown);
-    if (unknown.len)
-        status = opt_usage_error(
-            &spec,
-            "Invalid value for '--columns': Unknown column(s): %s. Available: id, model, "
-            "owner, lora, updated, status, checkpoint, checkpoint_time",
-            unknown.data);
-    bool bad = unknown.len != 0;
-    buf_clear(&unknown);
-    if (bad || !api_open(&a, &status))
+    if (r.ids && r.columns)
+        return opt_usage_error(&spec, "Give either --ids or --columns.");
+    const char *usual = r.ids ? "id" : "id,model,lora,updated,status";
+    if (!listing_check_ids(&spec, r.ids) ||
+        !read_columns(&spec, r.columns ? r.columns : usual, &choice))
+        return EXIT_USAGE;
+    if (!api_open(&a, &status))
         return status;
     status = list_runs(&a, &r, &choice);
     api_close(&a);

@@ -14,7 +14,7 @@ static tinker_scope scope_of(const char *name)
     return strcmp(name, scopes[1]) == 0 ? TINKER_SCOPE_ACCESSIBLE : TINKER_SCOPE_OWNED;
 }
 
-static int show_sessions(const tinker_strings *ids)
+static int show_sessions(const tinker_strings *ids, bool lines)
 {
     static const char *const columns[] = { "Session ID" };
     struct listing l;
@@ -25,6 +25,8 @@ static int show_sessions(const tinker_strings *ids)
         json_put_string(listing_object(&l), ids->v[i]);
         listing_object_end(&l);
     }
+    if (lines)
+        return listing_print_lines(&l);
     buf_init(&title, 256);
     listing_title(&title, "session", "sessions", ids->n, ids->n, "");
     int status = listing_print(&l, title.data, "{\"sessions\":[");
@@ -36,12 +38,14 @@ int cmd_session_list(int argc, char **argv)
 {
     tinker_page page = TINKER_PAGE_INIT;
     const char *scope = scopes[0];
+    bool ids = false;
     page.limit = 20;
     const struct opt opts[] = {
         { "limit", 0, OPT_INT, "N", "how many to show (default 20)", &page.limit, NULL },
         { "offset", 0, OPT_INT, "N", "leave out the newest N", &page.offset, NULL },
         { "scope", 0, OPT_CHOICE, "SCOPE", "owned, or accessible: those of others too", &scope,
           scopes },
+        { "ids", 0, OPT_FLAG, NULL, "print ids alone, one per line", &ids, NULL },
     };
     const struct opt_spec spec = { "session list",
                                    "List sessions, newest first.",
@@ -57,27 +61,36 @@ int cmd_session_list(int argc, char **argv)
         return status;
     if (page.limit < 1 || page.offset < 0)
         return opt_usage_error(&spec, "--limit must be 1 or more, --offset 0 or more.");
+    if (!listing_check_ids(&spec, ids))
+        return EXIT_USAGE;
     if (!api_open(&a, &status))
         return status;
     page.scope = scope_of(scope);
     tinker_future *f = api_wait(tinker_rest_list_sessions(a.rest, &page, &err), &err, &status);
     if (f)
-        status = show_sessions(tinker_future_strings(f));
+        status = show_sessions(tinker_future_strings(f), ids);
     tinker_future_free(f);
     api_close(&a);
     return status;
 }
 
+/* One row with an id per line. */
 static void put_ids(struct listing *l, struct json_writer *w, const char *name, const char *key,
                     const tinker_strings *ids)
 {
+    struct buf lines;
+    buf_init(&lines, SIZE_MAX / 2);
+    buf_puts(&lines, "");
     json_put_key(w, key);
     json_put_begin_array(w);
     for (size_t i = 0; i < ids->n; i++) {
-        rows_property(l, name, ids->v[i]);
+        buf_printf(&lines, "%s%s", i ? "\n" : "", ids->v[i]);
         json_put_string(w, ids->v[i]);
     }
     json_put_end_array(w);
+    rows_property(l, name, lines.data ? lines.data : "");
+    l->failed = l->failed || lines.failed;
+    buf_clear(&lines);
 }
 
 static int show_session(const char *id, const tinker_session *s)
@@ -90,8 +103,8 @@ static int show_session(const char *id, const tinker_session *s)
     json_put_begin_object(w);
     json_put_key(w, "session_id");
     json_put_string(w, id);
-    put_ids(&l, w, "Training Run", "training_run_ids", &s->training_run_ids);
-    put_ids(&l, w, "Sampler", "sampler_ids", &s->sampler_ids);
+    put_ids(&l, w, "Training Runs", "training_run_ids", &s->training_run_ids);
+    put_ids(&l, w, "Samplers", "sampler_ids", &s->sampler_ids);
     json_put_end_object(w);
     listing_object_end(&l);
     snprintf(title, sizeof(title), "Session: %s", id);
