@@ -16,7 +16,7 @@
 #include "json/json.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
-enum { REASON = 512, MAX_CONCURRENCY = 64 };
+enum { REASON = 512, MAX_CONCURRENCY = 64, MAX_REPORT = 1 << 30 };
 
 struct request {
     struct opt_words paths;
@@ -186,8 +186,12 @@ static void report_json(const struct plan *p, size_t failed)
 {
     struct buf b;
     struct json_writer w;
-    buf_init(&b, 1 << 26);
+    buf_init(&b, MAX_REPORT);
     json_writer_init(&w, &b);
+    json_put_begin_object(&w);
+    json_put_key(&w, "deleted_count");
+    json_put_uint64(&w, p->n - failed);
+    json_put_key(&w, "failed");
     json_put_begin_array(&w);
     for (size_t i = 0; i < p->n; i++) {
         if (!p->items[i].failed)
@@ -200,7 +204,30 @@ static void report_json(const struct plan *p, size_t failed)
         json_put_end_object(&w);
     }
     json_put_end_array(&w);
-    printf("{\"deleted_count\": %zu, \"failed\": %s}\n", p->n - failed, buf_ok(&b) ? b.data : "[]");
+    json_put_end_object(&w);
+    out_json_line(&b);
+    buf_clear(&b);
+}
+
+/* What --dry-run would do. */
+static void report_plan(const struct plan *p)
+{
+    struct buf b;
+    struct json_writer w;
+    if (!globals.json) {
+        printf("Would delete %zu checkpoint(s):\n%s", p->n, p->text.data ? p->text.data : "");
+        return;
+    }
+    buf_init(&b, MAX_REPORT);
+    json_writer_init(&w, &b);
+    json_put_begin_object(&w);
+    json_put_key(&w, "would_delete");
+    json_put_begin_array(&w);
+    for (size_t i = 0; i < p->n; i++)
+        json_put_string(&w, p->items[i].path);
+    json_put_end_array(&w);
+    json_put_end_object(&w);
+    out_json_line(&b);
     buf_clear(&b);
 }
 
@@ -222,13 +249,14 @@ static int carry_out(struct api *a, const struct request *r, struct plan *p)
 {
     if (p->n == 0) {
         fprintf(talk(), "No checkpoints found for run %s matching filters\n", r->run_id);
-        if (globals.json)
+        if (globals.json && r->dry_run)
+            report_plan(p);
+        else if (globals.json)
             report(p, 0);
         return EXIT_OK;
     }
     if (r->dry_run) {
-        fprintf(talk(), "Would delete %zu checkpoint(s):\n%s", p->n,
-                p->text.data ? p->text.data : "");
+        report_plan(p);
         return EXIT_OK;
     }
     if (!globals.yes && !confirmed(p)) {

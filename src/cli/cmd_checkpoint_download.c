@@ -1,9 +1,11 @@
 /* cmd_checkpoint_download.c - `tinker checkpoint download`: the archive, unpacked.
  *
- * The archive is fetched into a hidden file beside the target and unpacked into a new
- * directory that takes the target's name when it is complete; an old target goes only
- * then. */
+ * The archive is fetched into a hidden file beside the target and unpacked in a hidden
+ * directory, from where it takes the target's name when it is complete; an old target goes only
+ * then.  Whatever ends the program, short of kill -9, leaves neither of the two behind. */
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +20,7 @@
 #include "cli/progress.h"
 #include "cli/rows.h"
 
-enum { PATH_SIZE = 4096 };
+enum { PATH_SIZE = 4096, NAME_SIZE = 1024, FOLDER_SIZE = PATH_SIZE - NAME_SIZE - 64 };
 
 struct request {
     const char *path, *output;
@@ -26,29 +28,46 @@ struct request {
 };
 
 struct places {
-    char target[PATH_SIZE], archive[PATH_SIZE], old[PATH_SIZE];
+    char target[PATH_SIZE], archive[PATH_SIZE];
+    char work[PATH_SIZE], fresh[PATH_SIZE], old[PATH_SIZE]; /* the latter two in the first */
 };
+
+/* What stands in front of the names in dir: "models/" for "./models//", "" for ".".  false: it is
+ * too long. */
+static bool name_folder(const char *dir, char out[FOLDER_SIZE])
+{
+    size_t n = 0, part;
+    if (*dir == '/')
+        out[n++] = '/';
+    for (dir += strspn(dir, "/"); *dir; dir += part + strspn(dir + part, "/")) {
+        part = strcspn(dir, "/");
+        if (part == 1 && *dir == '.')
+            continue;
+        if (part + 2 > FOLDER_SIZE - n)
+            return false;
+        memcpy(out + n, dir, part);
+        n += part;
+        out[n++] = '/';
+    }
+    out[n] = 0;
+    return true;
+}
 
 /* tinker://run/weights/final is kept in run_weights_final. */
 static bool name_places(const struct request *r, struct places *p)
 {
-    const char *dir = r->output && *r->output ? r->output : ".";
-    char name[1024];
-    size_t n = strlen(dir);
-    while (n > 1 && dir[n - 1] == '/')
-        n--;
-    if ((size_t)snprintf(name, sizeof(name), "%s", r->path + strlen("tinker://")) >= sizeof(name))
+    char folder[FOLDER_SIZE], name[NAME_SIZE];
+    if (!name_folder(r->output ? r->output : "", folder) ||
+        (size_t)snprintf(name, sizeof(name), "%s", r->path + strlen("tinker://")) >= sizeof(name))
         return false;
     for (char *s = name; *s; s++)
         *s = *s == '/' ? '_' : *s;
-    bool here = n == 1 && dir[0] == '.';
-    int room = PATH_SIZE - 1100;
-    if ((int)n > room)
-        return false;
-    snprintf(p->target, PATH_SIZE, "%.*s%s%s", here ? 0 : (int)n, dir, here ? "" : "/", name);
-    snprintf(p->archive, PATH_SIZE, "%.*s/%s%s.tar", (int)n, dir,
-             r->keep_archive || r->no_extract ? "" : ".", name);
-    snprintf(p->old, PATH_SIZE, "%.*s/.%s.old.%ld", (int)n, dir, name, (long)getpid());
+    bool hidden = !r->keep_archive && !r->no_extract;
+    snprintf(p->target, PATH_SIZE, "%s%s", folder, name);
+    snprintf(p->archive, PATH_SIZE, "%s%s%s.tar", folder, hidden ? "." : "", name);
+    snprintf(p->work, PATH_SIZE, "%s.%s.%ld", folder, name, (long)getpid());
+    snprintf(p->fresh, PATH_SIZE, "%s.%s.%ld/new", folder, name, (long)getpid());
+    snprintf(p->old, PATH_SIZE, "%s.%s.%ld/old", folder, name, (long)getpid());
     return true;
 }
 
@@ -61,43 +80,112 @@ static bool exists(const char *path)
 static int on_progress(void *state, int64_t done, int64_t total)
 {
     progress_at(state, done, total);
-    return api_interrupted() != 0;
+    return 0;
 }
 
 static int fetch(struct api *a, const struct request *r, const struct places *p)
 {
     tinker_download_options o = TINKER_DOWNLOAD_OPTIONS_INIT;
-    struct progress bar;
+    static struct progress bar; /* the library's thread may be about to tell it something */
     tinker_error err;
     int status = EXIT_OK;
     progress_start(&bar, "Downloading archive");
-    o.force = 1; /* a hidden file that was left behind, or one that --force covers */
+    o.force = 1; /* a hidden file that was left behind, or one that was looked for before */
     o.progress = on_progress;
     o.progress_state = &bar;
-    tinker_future *f = api_wait(
-        tinker_rest_download_checkpoint(a->rest, r->path, p->archive, &o, &err), &err, &status);
+    tinker_future *f = tinker_rest_download_checkpoint(a->rest, r->path, p->archive, &o, &err);
+    bool ok = f && api_await_download(f, &err) == TINKER_OK;
     progress_end(&bar);
+    if (!ok && err.status == TINKER_ESTATE) /* of the file system */
+        status = out_fail(EXIT_IO, "Is there room on the disk, and may you write there?",
+                          "Failed to save checkpoint: %s", err.message);
+    else if (!ok)
+        status = api_fail(&err, f);
     tinker_future_free(f);
     return status;
 }
 
-/* Unpack under another name first when the old target must give way. */
-static int unpack(const struct places *p)
+/* ---- unpacking ----------------------------------------------------------------------------- */
+
+/* Unpacking cannot be stopped: a thread waits for signals meanwhile, clears up and ends it all. */
+struct guard {
+    const struct places *p;
+    bool keep_archive, running;
+    sigset_t signals, old;
+    pthread_t thread;
+};
+
+static void *guard_main(void *arg)
 {
-    tinker_error err;
+    const struct guard *g = arg;
+    int number = SIGTERM;
+    while (sigwait(&g->signals, &number) != 0)
+        continue;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    while (os_remove_tree(g->p->work, NULL) != TINKER_OK && exists(g->p->work))
+        continue; /* a file was just being added to it */
+    if (!g->keep_archive)
+        unlink(g->p->archive);
+    out_say("Interrupted.");
+    _exit(128 + number);
+}
+
+static void guard_begin(struct guard *g)
+{
+    sigemptyset(&g->signals);
+    sigaddset(&g->signals, SIGINT);
+    sigaddset(&g->signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &g->signals, &g->old);
+    g->running = pthread_create(&g->thread, NULL, guard_main, g) == 0;
+}
+
+static void guard_end(struct guard *g)
+{
+    if (g->running) {
+        pthread_cancel(g->thread);
+        pthread_join(g->thread, NULL);
+    }
+    pthread_sigmask(SIG_SETMASK, &g->old, NULL);
+}
+
+/* What was unpacked takes the place of an old target; false: errno says why not. */
+static bool put_in_place(const struct places *p)
+{
     bool replace = exists(p->target);
     if (replace && rename(p->target, p->old) != 0)
-        return out_fail(EXIT_IO, NULL, "cannot replace %s: %s", p->target, strerror(errno));
-    if (tinker_archive_extract(p->archive, p->target, &err) != TINKER_OK) {
-        if (replace)
-            rename(p->old, p->target);
-        return out_fail(EXIT_IO, "Download it again; the archive may be damaged.",
-                        "Failed to extract archive: %s", err.message);
-    }
+        return false;
+    if (rename(p->fresh, p->target) == 0)
+        return true;
+    int why = errno;
     if (replace)
-        os_remove_tree(p->old, NULL);
-    return EXIT_OK;
+        rename(p->old, p->target);
+    errno = why;
+    return false;
 }
+
+static int unpack(const struct request *r, const struct places *p)
+{
+    struct guard guard = { .p = p, .keep_archive = r->keep_archive };
+    tinker_error err;
+    int status = EXIT_OK;
+    if (mkdir(p->work, 0700) != 0)
+        return out_fail(EXIT_IO, NULL, "cannot make %s: %s", p->work, strerror(errno));
+    guard_begin(&guard);
+    tinker_status unpacked = tinker_archive_extract(p->archive, p->fresh, &err);
+    guard_end(&guard);
+    if (unpacked != TINKER_OK)
+        status = out_fail(EXIT_IO, "Download it again; the archive may be damaged.",
+                          "Failed to extract archive: %s", err.message);
+    else if (!put_in_place(p))
+        status = out_fail(EXIT_IO, NULL, "cannot make %s: %s", p->target, strerror(errno));
+    os_remove_tree(p->fresh, NULL);
+    if (status == EXIT_OK)
+        os_remove_tree(p->old, NULL);
+    rmdir(p->work);
+    return status;
+}
+
+/* ---- the command --------------------------------------------------------------------------- */
 
 static int report(const struct request *r, const char *where, int64_t size)
 {
@@ -138,13 +226,25 @@ static int download(struct api *a, const struct request *r, const struct places 
     stat(p->archive, &st);
     if (r->no_extract)
         return report(r, p->archive, (int64_t)st.st_size);
-    status = unpack(p);
+    status = unpack(r, p);
     if (!r->keep_archive)
         unlink(p->archive);
     if (status != EXIT_OK)
         return status;
     warn_if_incomplete(p->target);
     return report(r, p->target, (int64_t)st.st_size);
+}
+
+/* Is anything in the way that --force does not give up? */
+static bool is_free(const struct request *r, const struct places *p, int *status)
+{
+    bool archive = (r->keep_archive || r->no_extract) && exists(p->archive);
+    bool target = !r->no_extract && exists(p->target);
+    if (r->force || (!archive && !target))
+        return true;
+    *status = out_fail(EXIT_IO, "Use --force to replace it.", "Target %s already exists: %s",
+                       target ? "directory" : "file", target ? p->target : p->archive);
+    return false;
 }
 
 int cmd_checkpoint_download(int argc, char **argv)
@@ -167,18 +267,17 @@ int cmd_checkpoint_download(int argc, char **argv)
         1,
         "tinker checkpoint download tinker://RUN_ID/sampler_weights/final -o models"
     };
+    tinker_checkpoint_path parts;
     struct places p;
     struct api a;
     tinker_error err;
     int status;
-    if (!opt_parse(&spec, argc, argv, &status) || !api_check_path(r.path, &status))
+    if (!opt_parse(&spec, argc, argv, &status) || !api_read_path(r.path, &parts, &status))
         return status;
     if (!name_places(&r, &p))
         return out_fail(EXIT_USAGE, NULL, "the path is too long");
-    const char *made = r.no_extract ? p.archive : p.target;
-    if (exists(made) && !r.force)
-        return out_fail(EXIT_IO, "Use --force to replace it.", "Target %s already exists: %s",
-                        r.no_extract ? "file" : "directory", made);
+    if (!is_free(&r, &p, &status))
+        return status;
     if (r.output && *r.output && os_make_dirs(r.output, &err) != TINKER_OK)
         return out_fail(EXIT_IO, NULL, "%s", err.message);
     if (!api_open(&a, &status))
