@@ -82,7 +82,7 @@ int cmd_detokenize(int argc, char **argv)
     if (!model)
         return opt_usage_error(&spec, "Missing option '--model' / '-m'.");
     tinker_tokens ids = TINKER_TOKENS_INIT;
-    tinker_tokenizer *t = text_model_load(model, &status);
+    tinker_tokenizer *t = text_model_load(model, NULL, &status);
     if (!t)
         return status;
     status = collect(&words, &ids);

@@ -48,30 +48,42 @@ static void warn(void *state, const char *line)
 
 /* ---- output ---- */
 
-static void put_piece(struct buf *out, const tinker_tokenizer *t, int32_t id)
+static void put_pieces(struct buf *out, const tinker_tokenizer *t, const int32_t *ids, size_t n)
 {
     tinker_text text = TINKER_TEXT_INIT;
-    if (tinker_tokenizer_decode(t, &id, 1, NULL, &text, NULL) == TINKER_OK && text.n > 0)
+    if (tinker_tokenizer_decode(t, ids, n, NULL, &text, NULL) == TINKER_OK && text.n > 0)
         buf_append(out, text.s, text.n);
     tinker_text_clear(&text);
 }
 
+enum { TRAINED = 1, SPECIAL = 2 };
+
+static int style_of(const struct job *j, const struct tokens *t, size_t i)
+{
+    bool trained = t->weights && t->weights[i] != 0;
+    bool special = tinker_tokenizer_is_special(j->tokenizer, t->ids[i]);
+    return (trained ? TRAINED : 0) | (special ? SPECIAL : 0);
+}
+
+/* Tokens of one style together: a character may be spread over several. */
 static void print_colours(const struct job *j, const struct tokens *t)
 {
     bool colour = out_coloured();
     struct buf line;
     buf_init(&line, (size_t)1 << 30);
-    for (size_t i = 0; i < t->n; i++) {
-        bool trained = t->weights && t->weights[i] != 0;
-        bool special = tinker_tokenizer_is_special(j->tokenizer, t->ids[i]);
+    for (size_t i = 0, end; i < t->n; i = end) {
+        int style = style_of(j, t, i);
+        for (end = i + 1; end < t->n && style_of(j, t, end) == style; end++)
+            continue;
         if (colour)
-            buf_printf(&line, "\033[%s%sm", special ? "7;" : "", trained ? "32" : "90");
-        put_piece(&line, j->tokenizer, t->ids[i]);
+            buf_printf(&line, "\033[%s%sm", style & SPECIAL ? "7;" : "",
+                       style & TRAINED ? "32" : "90");
+        put_pieces(&line, j->tokenizer, t->ids + i, end - i);
         if (colour)
             buf_puts(&line, "\033[0m");
     }
     buf_putc(&line, '\n');
-    fwrite(line.data ? line.data : "", 1, line.len, stdout); /* a piece may be a NUL */
+    out_text(&line);
     buf_clear(&line);
 }
 
@@ -107,7 +119,7 @@ static void print_json(const struct job *j, const struct tokens *t)
     json_put_begin_array(&w);
     for (size_t i = 0; i < t->n; i++) {
         buf_reset(&piece);
-        put_piece(&piece, j->tokenizer, t->ids[i]);
+        put_pieces(&piece, j->tokenizer, &t->ids[i], 1);
         json_put_string_n(&w, piece.data ? piece.data : "", piece.len);
     }
     json_put_end_array(&w);
@@ -118,10 +130,12 @@ static void print_json(const struct job *j, const struct tokens *t)
     json_put_key(&w, "truncated");
     json_put_uint64(&w, t->total - t->n);
     json_put_end_object(&w);
-    if (j->many)
-        puts(out.data ? out.data : "");
-    else
+    if (j->many) {
+        buf_putc(&out, '\n');
+        out_text(&out);
+    } else {
         out_json(&out);
+    }
     buf_clear(&out);
     buf_clear(&piece);
 }
@@ -136,18 +150,47 @@ static void say_totals(const struct tokens *t)
 
 /* ---- comparison with the chat template ---- */
 
+/* What there is from a place on, a few tokens of it. */
+static void put_sight(struct buf *out, const struct job *j, const int32_t *ids, size_t n, size_t at)
+{
+    enum { SIGHT = 8 };
+    buf_init(out, 1 << 20);
+    if (at < n)
+        put_pieces(out, j->tokenizer, ids + at, n - at < SIGHT ? n - at : SIGHT);
+}
+
+static void print_difference(size_t at, const struct buf *ours, const struct buf *theirs)
+{
+    struct buf out;
+    struct json_writer w;
+    if (!globals.json) {
+        printf("token %zu differs\nrenderer: %s\ntemplate: %s\n", at,
+               ours->len ? ours->data : "(end)", theirs->len ? theirs->data : "(end)");
+        return;
+    }
+    buf_init(&out, 1 << 24);
+    json_writer_init(&w, &out);
+    json_put_begin_object(&w);
+    json_put_key(&w, "equal");
+    json_put_bool(&w, false);
+    json_put_key(&w, "token");
+    json_put_uint64(&w, at);
+    json_put_key(&w, "renderer");
+    json_put_string_n(&w, ours->data ? ours->data : "", ours->len);
+    json_put_key(&w, "template");
+    json_put_string_n(&w, theirs->data ? theirs->data : "", theirs->len);
+    json_put_end_object(&w);
+    out_json_line(&out);
+    buf_clear(&out);
+}
+
 static int report_difference(const struct job *j, const struct tokens *t,
                              const tinker_tokens *other, size_t at)
 {
     struct buf ours, theirs;
-    buf_init(&ours, 4096);
-    buf_init(&theirs, 4096);
-    for (size_t i = at; i < t->n && i < at + 8; i++)
-        put_piece(&ours, j->tokenizer, t->ids[i]);
-    for (size_t i = at; i < other->n && i < at + 8; i++)
-        put_piece(&theirs, j->tokenizer, other->ids[i]);
-    printf("token %zu differs\nrenderer: %s\ntemplate: %s\n", at, ours.len ? ours.data : "(end)",
-           theirs.len ? theirs.data : "(end)");
+    put_sight(&ours, j, t->ids, t->n, at);
+    put_sight(&theirs, j, other->ids, other->n, at);
+    print_difference(at, &ours, &theirs);
     buf_clear(&ours);
     buf_clear(&theirs);
     return EXIT_FAILED;
@@ -194,7 +237,8 @@ static int compare(const struct job *j, const tinker_conversation *c, const stru
     if (at < t->n || at < other.n)
         status = report_difference(j, t, &other, at);
     else
-        printf("all %zu tokens are equal\n", t->n);
+        printf(globals.json ? "{\"equal\": true, \"tokens\": %zu}\n" : "all %zu tokens are equal\n",
+               t->n);
     free(text);
     tinker_tokens_clear(&other);
     return status;
@@ -202,17 +246,29 @@ static int compare(const struct job *j, const tinker_conversation *c, const stru
 
 /* ---- rendering ---- */
 
-/* Flatten the first example; false: no memory. */
-static bool flatten(const tinker_rendered *x, int64_t max_length, bool weighted, struct tokens *out)
+static tinker_status no_memory(tinker_error *err)
+{
+    *err = (tinker_error){ .status = TINKER_ENOMEM, .message = "out of memory" };
+    return err->status;
+}
+
+/* The tokens of the first example. */
+static tinker_status flatten(const tinker_rendered *x, int64_t max_length, bool weighted,
+                             struct tokens *out, tinker_error *err)
 {
     const tinker_example *e = &x->examples[0];
     *out = (struct tokens){ .total = e->n_tokens };
     out->ids = calloc(e->n_tokens + 1, sizeof(*out->ids));
     out->weights = weighted && e->weights ? calloc(e->n_tokens + 1, sizeof(*out->weights)) : NULL;
     if (!out->ids || (weighted && e->weights && !out->weights))
-        return false;
+        return no_memory(err);
     for (size_t i = 0; i < e->input.n_chunks; i++) {
         const tinker_chunk *c = &e->input.chunks[i];
+        if (c->kind != TINKER_CHUNK_TEXT) {
+            *err = (tinker_error){ .status = TINKER_EINVAL,
+                                   .message = "an image has no tokens to show: text only" };
+            return err->status;
+        }
         for (size_t k = 0; k < c->n_tokens; k++)
             out->ids[out->n++] = c->tokens[k];
     }
@@ -220,7 +276,7 @@ static bool flatten(const tinker_rendered *x, int64_t max_length, bool weighted,
         memcpy(out->weights, e->weights, out->n * sizeof(*out->weights));
     if (max_length > 0 && (uint64_t)max_length < out->n)
         out->n = (size_t)max_length;
-    return true;
+    return TINKER_OK;
 }
 
 /* Tool declarations, then the messages; the system message moves into the declarations. */
@@ -236,8 +292,10 @@ static tinker_message *with_tools(const struct job *j, const tinker_conversation
         return NULL;
     *n = (*prefix)->n_messages + c->n_messages - skip;
     tinker_message *all = calloc(*n + 1, sizeof(*all));
-    if (!all)
+    if (!all) {
+        no_memory(err);
         return NULL;
+    }
     memcpy(all, (*prefix)->messages, (*prefix)->n_messages * sizeof(*all));
     memcpy(all + (*prefix)->n_messages, m + skip, (c->n_messages - skip) * sizeof(*all));
     return all;
@@ -257,7 +315,7 @@ static int show(const struct job *j, const tinker_conversation *c, const struct 
 
 static int render(struct job *j, const tinker_conversation *c)
 {
-    tinker_error err = { .status = TINKER_ENOMEM };
+    tinker_error err;
     tinker_conversation *prefix = NULL;
     size_t n = c->n_messages;
     struct job own = *j;
@@ -273,7 +331,8 @@ static int render(struct job *j, const tinker_conversation *c)
     else if (m)
         x = tinker_renderer_example(j->r, m, n, train ? j->train_on : TINKER_TRAIN_ALL_MESSAGES,
                                     &err);
-    int status = x && flatten(x, j->q->max_length, train, &t) ? show(&own, c, &t) : bad_data(&err);
+    int status = x && flatten(x, j->q->max_length, train, &t, &err) == TINKER_OK ? show(&own, c, &t)
+                                                                                 : bad_data(&err);
     free(t.ids);
     free(t.weights);
     free(all);
@@ -369,7 +428,7 @@ static int run(const struct request *q)
     size_t n = 0;
     int status = EXIT_OK;
     opts.warn = warn;
-    j.tokenizer = text_model_load(q->model, &status);
+    j.tokenizer = text_model_load(q->model, NULL, &status);
     if (!j.tokenizer)
         return status;
     const char *name = q->renderer ? q->renderer : tinker_renderer_for(q->model, j.tokenizer);

@@ -3,6 +3,7 @@
  * A chat model sees the prompt as one user message in its own format, unless --raw.  stdout
  * has the texts, stderr the numbers about them. */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +18,13 @@
 #include "json/json.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+#define NO_SEED      INT64_MIN
 
 struct request {
     const char *model, *path, *tokenizer;
     const char *prompt, *prompt_file, *tokens_file, *messages_file; /* one of these */
     const char *renderer, *system;
-    bool raw, prompt_logprobs, no_default_stop, show_tokens;
+    bool raw, prompt_logprobs, no_default_stop, show_tokens, stream;
     int64_t n, max_tokens, top_k, topk_prompt, seed;
     double temperature, top_p;
     struct opt_list stop, stop_tokens;
@@ -178,7 +180,10 @@ static int open_renderer(struct job *j)
         name = tinker_renderer_for(j->base_model, j->tokenizer);
     /* role_colon is what is left when nothing speaks for a chat model. */
     if (!j->q->renderer && !j->q->messages_file && strcmp(name, "role_colon") == 0)
-        return EXIT_OK;
+        return j->q->system ? out_fail(EXIT_USAGE, "Give one with --renderer NAME.",
+                                       "--system needs a chat format, and %s has none of its own",
+                                       j->base_model)
+                            : EXIT_OK;
     o.warn = warn;
     j->renderer = tinker_renderer_new(name, j->tokenizer, &o, &err);
     return j->renderer ? EXIT_OK : out_fail(EXIT_USAGE, NULL, "%s", err.message);
@@ -223,7 +228,7 @@ static int prepare(struct api *a, struct job *j)
     if (status != EXIT_OK)
         return status;
     const char *from = j->q->tokenizer ? j->q->tokenizer : j->base_model;
-    j->tokenizer = text_model_load(from, &status);
+    j->tokenizer = text_model_load(from, "Give its directory with --tokenizer DIR.", &status);
     if (!j->tokenizer)
         return status;
     status = open_renderer(j);
@@ -265,6 +270,21 @@ static bool decode(const struct job *j, const tinker_sequence *s, tinker_text *o
     return false;
 }
 
+static void say_numbers(const tinker_sequence *s, size_t i)
+{
+    out_say("# sample %zu (stop_reason=%s, tokens=%zu, avg_logprob=%.3f)", i + 1,
+            stop_name(s->stop_reason), s->n, mean_logprob(s));
+}
+
+static void print_tokens(const struct job *j, const tinker_sequence *s)
+{
+    if (!j->q->show_tokens)
+        return;
+    for (size_t k = 0; k < s->n; k++)
+        printf("%s%d", k ? " " : "# ", (int)s->tokens[k]);
+    putchar('\n');
+}
+
 static bool print_text(const struct job *j, const tinker_sample *sample)
 {
     for (size_t i = 0; i < sample->n_sequences; i++) {
@@ -273,14 +293,10 @@ static bool print_text(const struct job *j, const tinker_sample *sample)
         if (!decode(j, s, &text))
             return false;
         if (sample->n_sequences > 1 || globals.verbose)
-            out_say("# sample %zu (stop_reason=%s, tokens=%zu, avg_logprob=%.3f)", i + 1,
-                    stop_name(s->stop_reason), s->n, mean_logprob(s));
+            say_numbers(s, i);
         fwrite(text.s ? text.s : "", 1, text.n, stdout);
         putchar('\n');
-        for (size_t k = 0; j->q->show_tokens && k < s->n; k++)
-            printf("%s%d", k ? " " : "# ", (int)s->tokens[k]);
-        if (j->q->show_tokens)
-            putchar('\n');
+        print_tokens(j, s);
         out_flush();
         tinker_text_clear(&text);
     }
@@ -397,7 +413,29 @@ static bool print_json(const struct job *j, const tinker_future *f, const tinker
 
 /* ---- sampling -------------------------------------------------------------------------------- */
 
-static tinker_future *submit(const struct job *j, tinker_sampler *s, tinker_error *err)
+/* The text that appears while it is made; a library thread writes it. */
+struct screen {
+    tinker_decoder *decoder;
+    tinker_text text;
+    atomic_bool left; /* nobody reads it, or it cannot be written */
+};
+
+static int on_event(void *state, const tinker_stream_event *e)
+{
+    struct screen *s = state;
+    tinker_status status = e->kind == TINKER_STREAM_TOKEN
+                               ? tinker_decoder_put(s->decoder, &e->token, 1, &s->text, NULL)
+                               : tinker_decoder_end(s->decoder, &s->text, NULL);
+    fwrite(s->text.s ? s->text.s : "", 1, s->text.n, stdout);
+    s->text.n = 0;
+    bool left = fflush(stdout) != 0;
+    if (left)
+        atomic_store(&s->left, true);
+    return left || status != TINKER_OK;
+}
+
+static tinker_future *submit(const struct job *j, tinker_sampler *s, struct screen *screen,
+                             tinker_error *err)
 {
     const struct request *q = j->q;
     tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
@@ -407,7 +445,7 @@ static tinker_future *submit(const struct job *j, tinker_sampler *s, tinker_erro
                            .n_tokens = j->prompt.n };
     tinker_model_input input = { &chunk, 1 };
     p.max_tokens = q->max_tokens;
-    p.has_seed = q->seed >= 0;
+    p.has_seed = q->seed != NO_SEED;
     p.seed = q->seed;
     p.temperature = q->temperature;
     p.top_k = q->top_k;
@@ -422,15 +460,52 @@ static tinker_future *submit(const struct job *j, tinker_sampler *s, tinker_erro
     o.num_samples = (size_t)q->n;
     o.prompt_logprobs = q->prompt_logprobs;
     o.topk_prompt_logprobs = (size_t)q->topk_prompt;
-    return tinker_sampler_sample(s, &input, &p, &o, err);
+    return screen ? tinker_sampler_sample_stream(s, &input, &p, &o, on_event, screen, err)
+                  : tinker_sampler_sample(s, &input, &p, &o, err);
+}
+
+static int stream_with(const struct job *j, tinker_sampler *s, struct screen *screen)
+{
+    tinker_error err;
+    int status = EXIT_OK;
+    tinker_future *f = submit(j, s, screen, &err);
+    bool ok = f && api_await(f, &err) == TINKER_OK;
+    putchar('\n');
+    if (ok) {
+        const tinker_sequence *all = &tinker_future_sample(f)->sequences[0];
+        print_tokens(j, all);
+        if (globals.verbose)
+            say_numbers(all, 0);
+    } else if (!atomic_load(&screen->left)) {
+        status = api_fail(&err, f);
+    }
+    tinker_future_free(f); /* then nobody writes to the screen */
+    return status;
+}
+
+static int stream(const struct job *j, tinker_sampler *s)
+{
+    tinker_decode_options o = TINKER_DECODE_OPTIONS_INIT;
+    struct screen screen = { .text = TINKER_TEXT_INIT };
+    tinker_error err;
+    o.skip_special = !j->q->raw;
+    screen.decoder = tinker_decoder_new(j->tokenizer, &o, &err);
+    if (!screen.decoder)
+        return bad_data(&err);
+    int status = stream_with(j, s, &screen);
+    tinker_decoder_free(screen.decoder);
+    tinker_text_clear(&screen.text);
+    return status;
 }
 
 static int sample_with(struct job *j, tinker_sampler *s)
 {
     tinker_error err;
     int status = EXIT_OK;
+    if (j->q->stream)
+        return stream(j, s);
     j->start_ns = clock_now_ns(clock_real());
-    tinker_future *f = api_wait(submit(j, s, &err), &err, &status);
+    tinker_future *f = api_wait(submit(j, s, NULL, &err), &err, &status);
     if (!f)
         return status;
     const tinker_sample *sample = tinker_future_sample(f);
@@ -458,6 +533,19 @@ static int sample(struct api *a, struct job *j)
     return status;
 }
 
+static bool check_path(const char *path, int *status)
+{
+    tinker_checkpoint_path parts;
+    if (!api_read_path(path, &parts, status))
+        return false;
+    if (parts.sampler)
+        return true;
+    *status =
+        out_fail(EXIT_USAGE, "Save sampler weights, and give tinker://RUN_ID/sampler_weights/NAME.",
+                 "%s is training state, which cannot be sampled", path);
+    return false;
+}
+
 static bool check(const struct opt_spec *spec, const struct request *q, int *status)
 {
     int prompts = !!q->prompt + !!q->prompt_file + !!q->tokens_file + !!q->messages_file;
@@ -469,19 +557,25 @@ static bool check(const struct opt_spec *spec, const struct request *q, int *sta
     else if (q->raw && (q->renderer || q->system || q->messages_file))
         opt_usage_error(spec,
                         "--raw sends the text as it is: no --renderer, --system, --messages.");
+    else if (q->tokens_file && (q->renderer || q->system))
+        opt_usage_error(spec, "--tokens are sent as they are: no --renderer, --system.");
+    else if (q->messages_file && q->system)
+        opt_usage_error(spec, "--messages has all messages: no --system.");
+    else if (q->stream && (globals.json || q->n != 1))
+        opt_usage_error(spec, "--stream is for one text: no --json, no -n.");
     else if (q->n < 1 || q->n > 1024)
         opt_usage_error(spec, "Invalid value for '-n': must be 1 to 1024.");
     else if (q->max_tokens < 1 || q->topk_prompt < 0)
         opt_usage_error(spec, "--max-tokens must be 1 or more, --topk-prompt-logprobs 0 or more.");
     else
         *status = EXIT_OK;
-    return *status == EXIT_OK && (!q->path || api_check_path(q->path, status));
+    return *status == EXIT_OK && (!q->path || check_path(q->path, status));
 }
 
 int cmd_sample(int argc, char **argv)
 {
     struct request q = {
-        .n = 1, .max_tokens = 512, .top_k = -1, .seed = -1, .temperature = 1, .top_p = 1
+        .n = 1, .max_tokens = 512, .top_k = -1, .seed = NO_SEED, .temperature = 1, .top_p = 1
     };
     const struct opt opts[] = {
         { "model", 'm', OPT_STRING, "MODEL", "a base model of the service", &q.model, NULL },
@@ -515,6 +609,7 @@ int cmd_sample(int argc, char **argv)
           &q.prompt_logprobs, NULL },
         { "topk-prompt-logprobs", 0, OPT_INT, "K", "and of its K likeliest alternatives",
           &q.topk_prompt, NULL },
+        { "stream", 0, OPT_FLAG, NULL, "print the text while it is made", &q.stream, NULL },
         { "show-tokens", 0, OPT_FLAG, NULL, "print the token ids below each text", &q.show_tokens,
           NULL },
     };

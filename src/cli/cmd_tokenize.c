@@ -164,7 +164,7 @@ int cmd_tokenize(int argc, char **argv)
     char *data = NULL;
     size_t n = r.text ? strlen(r.text) : 0;
     bool read = r.file || !r.text || strcmp(r.text, "-") == 0;
-    tinker_tokenizer *t = text_model_load(r.model, &status);
+    tinker_tokenizer *t = text_model_load(r.model, NULL, &status);
     if (!t)
         return status;
     if (!read || text_model_read(r.file ? r.file : "-", &data, &n, &status))

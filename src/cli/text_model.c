@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/buf.h"
 #include "base/os.h"
 #include "cli/model_dir.h"
@@ -11,16 +12,17 @@
 
 enum { MAX_INPUT = 1 << 30 };
 
-tinker_tokenizer *text_model_load(const char *model, int *status)
+tinker_tokenizer *text_model_load(const char *model, const char *hint, int *status)
 {
     char dir[MODEL_DIR_MAX];
     tinker_error err;
     if (strcmp(model, MODEL_DIR_BUNDLED) == 0 && model_dir_bundled(dir))
         model = dir;
     tinker_tokenizer *t = tinker_tokenizer_load(model, NULL, &err);
-    if (!t)
-        *status = out_fail(err.status == TINKER_ESTATE ? EXIT_NOT_FOUND : EXIT_DATA, NULL, "%s",
-                           err.message);
+    if (!t && err.status == TINKER_ESTATE)
+        *status = out_fail(EXIT_NOT_FOUND, hint, "%s", err.message);
+    else if (!t)
+        *status = out_fail(EXIT_DATA, NULL, "%s", err.message);
     return t;
 }
 
@@ -44,6 +46,8 @@ bool text_model_read(const char *path, char **text, size_t *n, int *status)
     }
     struct buf b;
     buf_init(&b, MAX_INPUT);
+    if (isatty(STDIN_FILENO))
+        out_say("Reading from the terminal; Ctrl-D ends the input.");
     if (read_stdin(&b) && (b.data || buf_reserve(&b, 1))) {
         *text = buf_detach(&b, n);
         return true;

@@ -6,8 +6,9 @@
 #include <tinker/tokenizer.h>
 
 /* The tokenizer of a model directory, a model name, or tinker/tiny.  NULL after an error was
- * printed; *status is then the exit status. */
-tinker_tokenizer *text_model_load(const char *model, int *status);
+ * printed, with the hint (may be NULL) when there is no such tokenizer here; *status is then the
+ * exit status. */
+tinker_tokenizer *text_model_load(const char *model, const char *hint, int *status);
 
 /* The whole of a file, or of standard input for "-".  false as above. */
 bool text_model_read(const char *path, char **text, size_t *n, int *status);

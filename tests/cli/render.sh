@@ -32,6 +32,14 @@ $tinker render -m "$model" --messages lines.jsonl --json >out 2>err
 
 $tinker render -m "$model" --messages chat.json --diff-template >out 2>err
 tap "the renderer agrees with the bundled model's template" $? out
+$tinker render -m "$model" --messages chat.json --diff-template --json >out 2>err
+grep -qE '^\{"equal": true, "tokens": [0-9]+\}$' out; tap "which is JSON when asked for" $? out
+$tinker render -m "$model" --messages chat.json --renderer role_colon --diff-template --json >out 2>err
+[ $? -eq 1 ] && grep -qE '^\{"equal": false, "token": 0, "renderer": ".*", "template": ".*"\}$' out; tap "and so is a difference" $? out
+
+printf '[{"role":"user","content":"na\303\257ve \360\237\231\202 \346\227\245\346\234\254"}]' >world.json
+$tinker render -m "$model" --messages world.json >out 2>err
+grep -q "$(printf 'na\303\257ve \360\237\231\202 \346\227\245\346\234\254')" out; tap "characters of several tokens stay whole" $? out
 
 $tinker render -m "$model" --messages chat.json --renderer role_colon --diff-template >out 2>err
 [ $? -eq 1 ] && grep -q '^token 0 differs$' out; tap "a difference is named and exits with 1" $? out
