@@ -38,11 +38,14 @@ static void describe(const struct server_options *o, int port, struct serve_info
              o->path_prefix ? o->path_prefix : "");
 }
 
+/* Lines for a shell.  No client takes the name of a socket: for one it is a comment. */
 static void announce(const struct server_options *o, const struct serve_info *info)
 {
     if (globals.json) {
         printf("{\"url\":\"%s%s\",\"port\":%lld}\n", info->url, info->path_prefix,
                (long long)info->port);
+    } else if (o->unix_path) {
+        printf("# %s%s\n", info->url, info->path_prefix);
     } else {
         printf("export TINKER_BASE_URL=%s%s\n", info->url, info->path_prefix);
         if (!o->n_api_keys)
@@ -105,6 +108,18 @@ static int run(const struct server_options *opts)
 
 /* ---- in the background ------------------------------------------------------------------------ */
 
+/* What the log has from a place on: why the child could not start. */
+static void print_log(const char *path, off_t from)
+{
+    char text[4096];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && lseek(fd, from, SEEK_SET) >= 0)
+        for (ssize_t n; (n = read(fd, text, sizeof(text))) > 0;)
+            fwrite(text, 1, (size_t)n, stderr);
+    if (fd >= 0)
+        close(fd);
+}
+
 /* What the child printed until it was ready, and its exit status if it never was. */
 static int wait_until_ready(pid_t child, int fd)
 {
@@ -135,6 +150,7 @@ static bool go_to_background(const char *data, int *status)
         return false;
     }
     int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    off_t logged = log >= 0 ? lseek(log, 0, SEEK_END) : 0;
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     fflush(NULL);
     pid_t child = log >= 0 && null >= 0 && pipe(ends) == 0 ? fork() : -1;
@@ -146,7 +162,7 @@ static bool go_to_background(const char *data, int *status)
         close(ends[1]);
         *status = wait_until_ready(child, ends[0]);
         if (*status != EXIT_OK)
-            out_fail(*status, NULL, "the server did not start; see %s", path);
+            print_log(path, logged);
         return false;
     }
     setsid();

@@ -1,8 +1,7 @@
 /* cmd_serve_control.c - `tinker serve status|stop|logs`: the server of a data directory. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
+#include <netdb.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,22 +21,29 @@
 
 enum { STOP_WAIT_S = 20, ANSWER_MAX = 16 << 20 };
 
-/* The data directory, and who runs there; false: *status is the exit status. */
-static bool find(const char *command, const char *about, int argc, char **argv, char *data,
-                 struct serve_info *info, int *status)
+/* The data directory; false: *status is the exit status. */
+static bool read_place(const char *command, const char *about, const char *example, int argc,
+                       char **argv, char *data, int *status)
 {
     const char *given = NULL;
     const struct opt opts[] = {
         { "data-dir", 'd', OPT_STRING, "DIR", "the server's directory (default as for serve)",
           &given, NULL },
     };
-    const struct opt_spec spec = { .command = command, .about = about, .opts = opts, .n_opts = 1 };
+    const struct opt_spec spec = {
+        .command = command, .about = about, .opts = opts, .n_opts = 1, .example = example
+    };
     if (!opt_parse(&spec, argc, argv, status))
         return false;
-    if (!serve_place_data(given, data)) {
-        *status = out_fail(EXIT_USAGE, NULL, "no home directory: give --data-dir");
-        return false;
-    }
+    if (serve_place_data(given, data))
+        return true;
+    *status = out_fail(EXIT_USAGE, NULL, "no home directory: give --data-dir");
+    return false;
+}
+
+/* Who runs there?  false as above. */
+static bool find(const char *data, struct serve_info *info, int *status)
+{
     if (serve_place_busy(data) && serve_place_read(data, info))
         return true;
     *status =
@@ -47,26 +53,49 @@ static bool find(const char *command, const char *about, int argc, char **argv, 
 
 /* ---- status ---------------------------------------------------------------------------- */
 
-/* "unix:PATH" or "http://HOST:PORT"; servers of this machine are asked on loopback. */
-static int dial(const struct serve_info *info)
+static int dial_address(int family, const struct sockaddr *to, socklen_t n)
 {
     struct timeval limit = { 10, 0 };
-    struct sockaddr_un un = { .sun_family = AF_UNIX };
-    struct sockaddr_in in = { .sin_family = AF_INET,
-                              .sin_port = htons((uint16_t)info->port),
-                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    bool is_unix = strncmp(info->url, "unix:", 5) == 0;
-    struct sockaddr *to = is_unix ? (struct sockaddr *)&un : (struct sockaddr *)&in;
-    if (is_unix)
-        snprintf(un.sun_path, sizeof(un.sun_path), "%s", info->url + 5);
-    int fd = socket(is_unix ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-    if (connect(fd, to, is_unix ? sizeof(un) : sizeof(in)) == 0)
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    if (connect(fd, to, n) == 0)
         return fd;
     close(fd);
     return -1;
+}
+
+/* The HOST of "http://HOST:PORT", "http://[HOST]:PORT". */
+static void host_of(const char *url, char *out, size_t size)
+{
+    const char *host = strstr(url, "//");
+    host = host ? host + 2 : url;
+    bool quoted = *host == '[';
+    host += quoted;
+    snprintf(out, size, "%.*s", (int)strcspn(host, quoted ? "]" : ":/"), host);
+}
+
+/* "unix:PATH", or an address; that of any interface leads to this machine, too. */
+static int dial(const struct serve_info *info)
+{
+    struct sockaddr_un un = { .sun_family = AF_UNIX };
+    struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *found = NULL;
+    char host[256], port[16];
+    int fd = -1;
+    if (strncmp(info->url, "unix:", 5) == 0) {
+        snprintf(un.sun_path, sizeof(un.sun_path), "%s", info->url + 5);
+        return dial_address(AF_UNIX, (struct sockaddr *)&un, sizeof(un));
+    }
+    host_of(info->url, host, sizeof(host));
+    snprintf(port, sizeof(port), "%d", (int)info->port);
+    if (getaddrinfo(host, port, &hints, &found) != 0)
+        return -1;
+    for (const struct addrinfo *a = found; a && fd < 0; a = a->ai_next)
+        fd = dial_address(a->ai_family, a->ai_addr, a->ai_addrlen);
+    freeaddrinfo(found);
+    return fd;
 }
 
 /* GET /status; the text is the server's JSON.  0: no answer. */
@@ -129,8 +158,9 @@ int cmd_serve_status(int argc, char **argv)
     struct buf answer;
     const char *body = "", *key = NULL;
     int status;
-    if (!find("serve status", "Show the local server of a data directory.", argc, argv, data, &info,
-              &status))
+    if (!read_place("serve status", "Show the local server of a data directory.",
+                    "tinker serve status", argc, argv, data, &status) ||
+        !find(data, &info, &status))
         return status;
     key = globals.api_key ? globals.api_key : getenv("TINKER_API_KEY");
     log_secret(key);
@@ -160,8 +190,9 @@ int cmd_serve_stop(int argc, char **argv)
     struct serve_info info;
     struct timespec pause = { 0, 20 * 1000 * 1000 };
     int status;
-    if (!find("serve stop", "Stop the local server of a data directory and wait for its end.", argc,
-              argv, data, &info, &status))
+    if (!read_place("serve stop", "Stop the local server of a data directory and wait for its end.",
+                    "tinker serve stop", argc, argv, data, &status) ||
+        !find(data, &info, &status))
         return status;
     if (kill((pid_t)info.pid, SIGTERM) != 0)
         return out_fail(EXIT_IO, NULL, "cannot stop process %lld: %s", (long long)info.pid,
@@ -177,21 +208,11 @@ int cmd_serve_stop(int argc, char **argv)
 
 int cmd_serve_logs(int argc, char **argv)
 {
-    const char *given = NULL;
     char data[SERVE_PLACE_MAX], path[SERVE_PLACE_MAX + 32], piece[8192];
-    const struct opt opts[] = {
-        { "data-dir", 'd', OPT_STRING, "DIR", "the server's directory (default as for serve)",
-          &given, NULL },
-    };
-    const struct opt_spec spec = { .command = "serve logs",
-                                   .about = "Print the log of a server started with --daemon.",
-                                   .opts = opts,
-                                   .n_opts = 1 };
     int status;
-    if (!opt_parse(&spec, argc, argv, &status))
+    if (!read_place("serve logs", "Print the log of a server started with --daemon.",
+                    "tinker serve logs", argc, argv, data, &status))
         return status;
-    if (!serve_place_data(given, data))
-        return out_fail(EXIT_USAGE, NULL, "no home directory: give --data-dir");
     snprintf(path, sizeof(path), "%s/serve.log", data);
     FILE *f = fopen(path, "r");
     if (!f)

@@ -68,8 +68,8 @@ static const struct row {
     { "insecure", 0, OPT_FLAG, NULL, "allow a public address without keys", AT(insecure), NULL },
     { "threads", 't', OPT_INT, "N", "compute threads (default: one per core)", AT(threads), NULL },
     { "memory", 0, OPT_STRING, "SIZE",
-      "limit for activations, caches take half as much beside: 4G, or 75% (default: 50%)",
-      AT(memory), NULL },
+      "limit for activations and caches: 4G, or 50% of what is free (default: 75%)", AT(memory),
+      NULL },
     { "context", 0, OPT_INT, "N", "longest sequence (default: the model's own limit)", AT(context),
       NULL },
     { "preload", 0, OPT_FLAG, NULL, "read all weights before listening (always so)", AT(always),
@@ -153,7 +153,8 @@ bool serve_options_parse(struct serve_options *v, int argc, char **argv, int *st
     const struct opt_spec spec = {
         .command = "serve",
         .about = "Run the local Tinker server: train and sample on this machine's CPU.\n"
-                 "State survives restarts; stop it with Ctrl-C or SIGTERM.",
+                 "State survives restarts; stop it with Ctrl-C or SIGTERM.\n"
+                 "See also: tinker serve status, tinker serve stop, tinker serve logs.",
         .opts = opts,
         .n_opts = OPTIONS,
         .example = "tinker serve --model Qwen/Qwen3-0.6B=/models/qwen3-0.6b --listen 127.0.0.1:8000"
@@ -314,7 +315,7 @@ static bool take_memory(const char *text, uint64_t *out)
         *out = room == OS_MEMORY_UNKNOWN ? room : (uint64_t)((double)room * percent / 100);
         return percent > 0 && percent <= 100;
     }
-    bool ok = opt_read_size(text, &bytes);
+    bool ok = opt_read_size(text, &bytes) && bytes > 0;
     *out = ok ? (uint64_t)bytes : 0;
     return ok;
 }
@@ -333,12 +334,23 @@ static int take_engine(struct serve_options *v, struct server_options *o)
     return EXIT_OK;
 }
 
+/* Clients, the official ones too, refuse to send any other. */
+static void look_at_keys(const struct opt_list *keys)
+{
+    for (size_t i = 0; i < keys->n; i++)
+        if (strncmp(keys->items[i], "tml-", 4) != 0 && strncmp(keys->items[i], "eyJ", 3) != 0)
+            out_say("warning: key %zu does not start with tml-: clients of the Tinker API will "
+                    "not send it",
+                    i + 1);
+}
+
 static int take_access(struct serve_options *v, struct server_options *o)
 {
     if (v->listen && !take_address(v, o))
         return out_fail(EXIT_USAGE, NULL, "--listen takes HOST:PORT, not '%s'", v->listen);
     if (v->no_auth && v->keys.n)
         return out_fail(EXIT_USAGE, NULL, "--no-auth and --api-key exclude each other");
+    look_at_keys(&v->keys);
     o->unix_path = v->unix_path;
     o->path_prefix = v->path_prefix;
     o->api_keys = v->keys.items;
@@ -350,6 +362,43 @@ static int take_access(struct serve_options *v, struct server_options *o)
     return EXIT_OK;
 }
 
+enum { MILLION = 1000000 };
+#define CENTURY (INT64_C(100) * 365 * 86400) /* in nanoseconds it still is a number */
+
+/* Numbers that the server takes as they are. */
+static const struct {
+    const char *name;
+    size_t at;
+    int64_t least, most;
+} ranges[] = {
+    { "threads", AT(threads), 0, 4096 },
+    { "context", AT(context), 0, INT32_MAX },
+    { "max-adapters", AT(max_adapters), 0, MILLION },
+    { "max-batch", AT(max_batch), 1, MILLION },
+    { "max-batch-tokens", AT(max_batch_tokens), 0, INT64_MAX },
+    { "max-queued-samples", AT(max_queued), 1, MILLION },
+    { "max-rank", AT(max_rank), 1, MILLION },
+    { "max-body", AT(max_body), 1, INT64_MAX / 8 },
+    { "ephemeral-keep", AT(ephemeral_keep), 1, MILLION },
+    { "session-timeout", AT(session_timeout), 1, CENTURY },
+    { "result-ttl", AT(result_ttl), 1, CENTURY },
+    { "seq-gap-timeout", AT(seq_gap), 1, CENTURY },
+    { "default-lora-seed", AT(seed), -1, INT64_MAX },
+};
+
+static int check_numbers(const struct serve_options *v)
+{
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+        int64_t value;
+        memcpy(&value, (const char *)v + ranges[i].at, sizeof(value));
+        if (value < ranges[i].least || value > ranges[i].most)
+            return out_fail(EXIT_USAGE, NULL, "--%s takes a number from %lld to %lld, not %lld",
+                            ranges[i].name, (long long)ranges[i].least, (long long)ranges[i].most,
+                            (long long)value);
+    }
+    return EXIT_OK;
+}
+
 /* What is kept, for how long, and how much at once. */
 static int take_limits(struct serve_options *v, struct server_options *o)
 {
@@ -358,10 +407,9 @@ static int take_limits(struct serve_options *v, struct server_options *o)
         return out_fail(EXIT_USAGE, NULL,
                         "--autosave takes every-step, off or a number of steps, not '%s'",
                         autosave);
-    if (v->ephemeral_keep < 1 || v->max_adapters < 0 || v->max_batch_tokens < 0)
-        return out_fail(EXIT_USAGE, NULL,
-                        "--ephemeral-keep takes a number from 1, --max-adapters and "
-                        "--max-batch-tokens from 0");
+    int status = check_numbers(v);
+    if (status != EXIT_OK)
+        return status;
     o->session_timeout_s = v->no_timeout ? -1 : v->session_timeout;
     o->result_ttl_s = v->result_ttl;
     o->seq_gap_ms = v->seq_gap * 1000;
@@ -391,7 +439,7 @@ static int take_habits(struct serve_options *v, struct server_options *o)
 int serve_options_take(struct serve_options *v, struct server_options *o)
 {
     static int (*const parts[])(struct serve_options *, struct server_options *) = {
-        take_models, take_data_dir, take_tls, take_engine, take_access, take_limits, take_habits
+        take_limits, take_engine, take_access, take_habits, take_data_dir, take_tls, take_models
     };
     int status = EXIT_OK;
     server_options_init(o);
