@@ -22,6 +22,7 @@ ifeq ($(VERSION),)
 $(error include/tinker/version.h does not say TINKER_VERSION)
 endif
 SOMAJOR := $(firstword $(subst ., ,$(VERSION)))
+COMMIT := $(shell [ -e .git ] && git rev-parse --short=12 HEAD 2>/dev/null)
 
 ifeq ($(filter $(BUILD),release debug asan tsan cov fuzz),)
 $(error BUILD=$(BUILD) is none of release debug asan tsan cov fuzz)
@@ -128,13 +129,20 @@ man: $(if $(shell command -v scdoc 2>/dev/null),$(MANPAGES))
 FLAGS_FILE = $(if $(findstring _avx512bf16.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx2 -mfma, \
              $(if $(findstring _avx512.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma, \
              $(if $(findstring _avx2.c,$<),-mavx2 -mfma -mf16c))) \
-             $(if $(filter fuzz,$(BUILD)),$(if $(findstring /kernels/,$<),-fno-sanitize=all))
+             $(if $(filter fuzz,$(BUILD)),$(if $(findstring /kernels/,$<),-fno-sanitize=all)) \
+             $(if $(findstring cmd_version.c,$<),-DTINKER_COMMIT='"$(COMMIT)"')
 $(B)/obj/%.o: src/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(SAY_SOURCE)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(if $(findstring /engine/,$<),-O2 -ffp-contract=off) $(FLAGS_FILE) -MMD -MP -c -o $@ $<
 $(B)/obj/tests/%.o: tests/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(SAY_SOURCE)$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
+
+# what `tinker version --json` tells
+$(B)/obj/cli/cmd_version.o: $(B)/commit
+$(B)/commit: FORCE
+	@mkdir -p $(@D)
+	@echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' > $@
 
 # rebuild when the flags change
 $(B)/flags: FORCE

@@ -59,6 +59,7 @@ int cmd_checkpoint_list(int argc, char **argv);
 int cmd_checkpoint_publish(int argc, char **argv);
 int cmd_checkpoint_set_ttl(int argc, char **argv);
 int cmd_checkpoint_unpublish(int argc, char **argv);
+int cmd_completion(int argc, char **argv);
 int cmd_detokenize(int argc, char **argv);
 int cmd_render(int argc, char **argv);
 int cmd_run_info(int argc, char **argv);

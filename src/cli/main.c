@@ -24,6 +24,7 @@ static const struct command table[] = {
     { "checkpoint set-ttl", "Let a checkpoint expire, or not", cmd_checkpoint_set_ttl, false },
     { "checkpoint unpublish", "Keep a checkpoint to yourself again", cmd_checkpoint_unpublish,
       false },
+    { "completion", "Print a script for the completion of a shell", cmd_completion, false },
     { "detokenize", "Turn token ids into text", cmd_detokenize, false },
     { "render", "Show a conversation as tokens", cmd_render, false },
     { "run info", "Show one training run", cmd_run_info, true },

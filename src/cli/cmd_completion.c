@@ -1,0 +1,307 @@
+/* cmd_completion.c - `tinker completion`: a script with which a shell completes commands, options
+ * and their values.
+ *
+ * It is made from the tables that the parser uses and asks nobody at run time.  A word that
+ * follows an option with a value is that value, so the options of all commands that have one are
+ * known to the script; what is left are the words of the command and its arguments. */
+#include <stdio.h>
+#include <string.h>
+#include "cli/command.h"
+#include "cli/opt.h"
+#include "cli/out.h"
+
+struct script {
+    const struct command *command; /* whose options are told */
+    bool globals;                  /* tell those of all commands */
+};
+
+/* Have every command tell its options: see opt_set_hook(). */
+static void tell_options(opt_hook *hook)
+{
+    size_t n;
+    const struct command *table = command_table(&n);
+    for (size_t i = n; i-- > 0;) { /* "serve status" before "serve", which is its beginning */
+        struct script s = { &table[i], false };
+        char name[64], *argv[] = { name, NULL };
+        snprintf(name, sizeof(name), "%s", table[i].name);
+        opt_set_hook(hook, &s);
+        table[i].run(1, argv);
+    }
+    opt_set_hook(NULL, NULL);
+    struct script s = { NULL, true };
+    const struct opt_spec all = opt_globals();
+    hook(&all, &s);
+}
+
+/* The words that may follow a word of the table: its groups with "", else the commands of one. */
+static void put_words(const char *group)
+{
+    size_t n, len = strlen(group);
+    const struct command *table = command_table(&n);
+    const char *last = "";
+    size_t last_len = 0;
+    bool first = true;
+    for (size_t i = 0; i < n; i++) {
+        const char *word = table[i].name;
+        if (len && (strncmp(word, group, len) != 0 || word[len] != ' '))
+            continue;
+        word += len + (len > 0);
+        size_t word_len = strcspn(word, " ");
+        if (word_len == last_len && memcmp(word, last, word_len) == 0)
+            continue;
+        printf("%s%.*s", first ? "" : " ", (int)word_len, word);
+        first = false;
+        last = word;
+        last_len = word_len;
+    }
+}
+
+static bool begins_group(size_t i)
+{
+    size_t n;
+    const struct command *table = command_table(&n);
+    size_t len = strcspn(table[i].name, " ");
+    if (!table[i].name[len])
+        return false;
+    for (size_t k = 0; k < i; k++)
+        if (strncmp(table[k].name, table[i].name, len) == 0 && table[k].name[len] == ' ')
+            return false;
+    return true;
+}
+
+/* ---- bash and zsh --------------------------------------------------------------------------- */
+
+static void put_valued(const struct opt_spec *spec, void *state)
+{
+    (void)state;
+    for (size_t i = 0; i < spec->n_opts; i++) {
+        const struct opt *o = &spec->opts[i];
+        if (!o->value)
+            continue;
+        printf(" --%s", o->name);
+        if (o->letter)
+            printf(" -%c", o->letter);
+    }
+}
+
+static void put_pattern(const struct script *s, const char *option)
+{
+    if (s->globals)
+        printf("*\" %s\"", option);
+    else
+        printf("\"%s\"*\" %s\"", s->command->name, option);
+}
+
+static void put_bash_values(const struct opt_spec *spec, void *state)
+{
+    for (size_t i = 0; i < spec->n_opts; i++) {
+        const struct opt *o = &spec->opts[i];
+        char option[64];
+        if (!o->choices)
+            continue;
+        printf("        ");
+        snprintf(option, sizeof(option), "--%s", o->name);
+        put_pattern(state, option);
+        if (o->letter) {
+            snprintf(option, sizeof(option), "-%c", o->letter);
+            printf(" | ");
+            put_pattern(state, option);
+        }
+        printf(") choices=\"");
+        for (const char *const *c = o->choices; *c; c++)
+            printf("%s%s", c == o->choices ? "" : " ", *c);
+        printf("\" ;;\n");
+    }
+}
+
+static void put_names(const struct opt_spec *spec)
+{
+    for (size_t i = 0; i < spec->n_opts; i++)
+        printf(" --%s", spec->opts[i].name);
+}
+
+static void put_bash_options(const struct opt_spec *spec, void *state)
+{
+    const struct script *s = state;
+    if (s->globals || !spec->n_opts)
+        return;
+    printf("        \"%s\" | \"%s \"*) choices=\"", s->command->name, s->command->name);
+    put_names(spec);
+    printf("\" ;;\n");
+}
+
+static void put_bash_groups(void)
+{
+    size_t n;
+    const struct command *table = command_table(&n);
+    printf("        \"\") choices=\"");
+    put_words("");
+    printf(" help\" ;;\n");
+    for (size_t i = 0; i < n; i++) {
+        char group[64];
+        if (!begins_group(i))
+            continue;
+        snprintf(group, sizeof(group), "%.*s", (int)strcspn(table[i].name, " "), table[i].name);
+        printf("        \"%s\") choices=\"", group);
+        put_words(group);
+        printf("\" ;;\n");
+    }
+    printf("        completion) choices=\"bash fish zsh\" ;;\n");
+}
+
+static void print_bash(void)
+{
+    const struct opt_spec all = opt_globals();
+    printf("_tinker()\n{\n"
+           "    local valued=\"");
+    tell_options(put_valued);
+    printf(" \" word= at= skip= choices= cur=\"${COMP_WORDS[COMP_CWORD]}\" i\n"
+           "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+           "        word=\"${COMP_WORDS[i]}\"\n"
+           "        if [[ -n $skip ]]; then\n"
+           "            skip=\n"
+           "        elif [[ $valued == *\" $word \"* ]]; then\n"
+           "            skip=yes\n"
+           "        elif [[ $word != -* ]]; then\n"
+           "            at=\"$at${at:+ }$word\"\n"
+           "        fi\n"
+           "    done\n"
+           "    if [[ -n $skip ]]; then\n"
+           "        case \"$at $word\" in\n");
+    tell_options(put_bash_values);
+    printf("        esac\n"
+           "    elif [[ $cur == -* ]]; then\n"
+           "        case \"$at\" in\n");
+    tell_options(put_bash_options);
+    printf("        esac\n"
+           "        choices=\"$choices");
+    put_names(&all);
+    printf(" --help --version\"\n"
+           "    else\n"
+           "        case \"$at\" in\n");
+    put_bash_groups();
+    printf("        esac\n"
+           "    fi\n"
+           "    COMPREPLY=($(compgen -W \"$choices\" -- \"$cur\"))\n"
+           "}\n"
+           "complete -o default -F _tinker tinker\n");
+}
+
+static void print_zsh(void)
+{
+    printf("autoload -U +X compinit && compinit\n"
+           "autoload -U +X bashcompinit && bashcompinit\n");
+    print_bash();
+}
+
+/* ---- fish ----------------------------------------------------------------------------------- */
+
+static void put_quoted(const char *s)
+{
+    putchar('\'');
+    for (; *s; s++) {
+        if (*s == '\'' || *s == '\\')
+            putchar('\\');
+        putchar(*s);
+    }
+    putchar('\'');
+}
+
+static void put_fish_options(const struct opt_spec *spec, void *state)
+{
+    const struct script *s = state;
+    for (size_t i = 0; i < spec->n_opts; i++) {
+        const struct opt *o = &spec->opts[i];
+        printf("complete -c tinker");
+        if (!s->globals)
+            printf(" -n '__tinker_at \"%s\" yes'", s->command->name);
+        printf(" -l %s", o->name);
+        if (o->letter)
+            printf(" -s %c", o->letter);
+        if (o->choices) {
+            printf(" -xa '");
+            for (const char *const *c = o->choices; *c; c++)
+                printf("%s%s", c == o->choices ? "" : " ", *c);
+            putchar('\'');
+        } else if (o->value) {
+            printf(" -r");
+        }
+        printf(" -d ");
+        put_quoted(o->help);
+        putchar('\n');
+    }
+}
+
+static void put_fish_commands(void)
+{
+    size_t n;
+    const struct command *table = command_table(&n);
+    printf("complete -c tinker -n '__tinker_at \"\"' -xa '");
+    put_words("");
+    printf(" help'\n");
+    for (size_t i = 0; i < n; i++) {
+        const char *space = strchr(table[i].name, ' ');
+        if (!space)
+            continue;
+        printf("complete -c tinker -n '__tinker_at \"%.*s\"' -xa %s -d ",
+               (int)(space - table[i].name), table[i].name, space + 1);
+        put_quoted(table[i].summary);
+        putchar('\n');
+    }
+    printf("complete -c tinker -n '__tinker_at completion' -xa 'bash fish zsh'\n");
+}
+
+static void print_fish(void)
+{
+    printf("# Are the words of the command these?  yes: there may be arguments, too.\n"
+           "function __tinker_at --argument-names wanted more\n"
+           "    set -l at\n"
+           "    set -l skip\n"
+           "    for word in (commandline -opc)[2..-1]\n"
+           "        if test -n \"$skip\"\n"
+           "            set skip\n"
+           "        else if contains -- $word");
+    tell_options(put_valued);
+    printf("\n"
+           "            set skip yes\n"
+           "        else if not string match -q -- '-*' $word\n"
+           "            set at $at $word\n"
+           "        end\n"
+           "    end\n"
+           "    test \"$at\" = \"$wanted\"; and return 0\n"
+           "    test -n \"$more\"; and string match -q -- \"$wanted *\" \"$at\"\n"
+           "end\n");
+    put_fish_commands();
+    tell_options(put_fish_options);
+    printf("complete -c tinker -l version -d 'print the version'\n"
+           "complete -c tinker -s h -l help -d 'describe the command'\n");
+}
+
+/* ---- the command ---------------------------------------------------------------------------- */
+
+int cmd_completion(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*print)(void);
+    } shells[] = { { "bash", print_bash }, { "fish", print_fish }, { "zsh", print_zsh } };
+    const char *shell = NULL;
+    const struct opt_arg args[] = { { "SHELL", &shell, false, NULL } };
+    const struct opt_spec spec = {
+        .command = "completion",
+        .about = "Print a script that completes commands and options in bash, fish or zsh.",
+        .args = args,
+        .n_args = 1,
+        .example = "tinker completion bash > ~/.local/share/bash-completion/completions/tinker"
+    };
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status))
+        return status;
+    for (size_t i = 0; i < sizeof(shells) / sizeof(shells[0]); i++)
+        if (strcmp(shells[i].name, shell) == 0) {
+            shells[i].print();
+            return EXIT_OK;
+        }
+    return opt_usage_error(
+        &spec, "Invalid value for 'SHELL': '%s' is not one of 'bash', 'fish', 'zsh'.", shell);
+}
