@@ -14,6 +14,7 @@ model=${MODEL_DIR:-$root/models/tiny}
 dir=$(mktemp -d "${TMPDIR:-/tmp}/tinker-recovery.XXXXXX") || exit 1
 server=
 trap '[ -z "$server" ] || kill -9 "$server" 2>/dev/null; rm -rf "$dir"' EXIT
+trap 'exit 130' INT TERM
 
 start() { # start PORT: sets server and url
     : >"$dir/serve.log"

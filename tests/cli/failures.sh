@@ -23,8 +23,15 @@ expect 2 $tinker checkpoint --nope && says 'Error: No such option: --nope' && sa
 tap "a wrong option of a group" $? err
 expect 2 $tinker --format yaml run list && says 'Usage: tinker [OPTIONS] COMMAND [ARGS]...'; tap "or of the program" $? err
 expect 0 $tinker run --json list && [ "$(tr -d ' \n' <out)" = '{"runs":[]}' ]; tap "global options between the words of a command" $? out
-expect 2 $tinker run --json nope && says "Error: No such command 'nope'."; tap "and what follows them is looked at" $? err
+expect 2 $tinker run --json nope && says "No such command 'nope'."; tap "and what follows them is looked at" $? err
 expect 0 $tinker --timeout 9e15 run list; tap "a very long time" $? err
+expect 2 $tinker --timeout 0 run list && says 'must be more than 0'; tap "no time at all" $? err
+expect 2 $tinker version -f csv && says "'csv' is not one of 'table', 'json'."; tap "a format that the command does not have" $? err
+expect 2 $tinker run list --apikey=tml-secret-1234 && ! grep -q secret err; tap "a slip of the finger does not show the key" $? err
+expect 2 $tinker --json run list --limit x && says '{"error":{"code":2,"kind":"usage",'; tap "wrong usage as JSON" $? err
+expect 2 $tinker help run nope && says "No such command 'nope'."; tap "help on what does not exist" $? err
+expect 0 $tinker --version --json && grep -q '"commit": ' out; tap "the version has options, too" $? out
+expect 2 $tinker --version nope; tap "and no arguments" $? err
 
 # ---- files ----------------------------------------------------------------------------------------
 : >empty
@@ -42,11 +49,17 @@ for file in missing dir; do
 done
 expect 8 $tinker $ask --tokens words && says "Error: words: 'x' at byte 4 is not a token id"; tap "a file of ids with a word in it" $? err
 expect 8 $tinker $ask --tokens huge && says "Error: huge: '99999999999' at byte 2 is not a token id"; tap "or with a huge number" $? err
+for with in '--tokens ids --system x' '--tokens ids --renderer qwen3' '--messages chat --system x' '--raw --system x hi'; do
+    expect 2 $tinker $ask $with
+    tap "a prompt that leaves no room for the option: $with" $? err
+done
 expect 8 $tinker $ask --tokens empty && says 'Error: the prompt is empty'; tap "or with nothing" $? err
 expect 0 $tinker --json $ask --tokens ids && sed -n '/prompt_tokens/,/]/p' out | tr -d ' \n' | grep -q '\[1,2,12,3\]'
 tap "ids on several lines" $? out
 expect 8 $tinker $ask --messages empty && says 'Error: empty: not JSON: line 1, column 1: '; tap "a conversation that is not there" $? err
 expect 8 $tinker detokenize -m "$model" 1e3 && says "'1e3' at byte 0 is not a token id"; tap "an argument that is no id" $? err
+expect 0 $tinker detokenize -m "$model" $(awk 'BEGIN { for (i = 0; i < 999; i++) print 65 + i % 20 }') && [ "$(wc -c <out)" -ge 1000 ]
+tap "as many ids as the shell passes on" $? err
 expect 8 $tinker render -m "$model" --messages chat --tools broken && says 'Error: broken: not JSON: line 2, column 4: '
 tap "tools that are not JSON: the place in their file" $? err
 
@@ -61,7 +74,7 @@ else
     tap "a full disk # SKIP there is no /dev/full" 0
 fi
 mkfifo pipe
-for command in "$ask -n 3 hi" "run list"; do
+for command in "$ask -n 3 hi" "$ask --stream hi" "run list"; do
     { $tinker $command 2>err; echo $? >status; } >pipe &
     : <pipe # a reader that leaves at once
     wait $!
@@ -69,6 +82,40 @@ for command in "$ask -n 3 hi" "run list"; do
     tap "a reader that leaves is no failure: $command" $? err
 done
 expect 0 $tinker run list -f csv && [ "$(tr -d '\r' <out)" = 'Run ID,Base Model,LoRA,Last Update,Status' ]; tap "an empty list as CSV" $? out
+
+# ---- secrets --------------------------------------------------------------------------------------
+if [ -z "$VALGRIND" ] && [ -r /proc/self/cmdline ]; then
+    for key in '--api-key tml-secret-1234' --api-key=tml-secret-1234; do
+        $tinker $key --base-url http://127.0.0.1:9 --timeout 20 run list >out 2>err </dev/null &
+        pid=$!
+        sleep 0.5
+        tr '\0' ' ' <"/proc/$pid/cmdline" >seen
+        kill $pid
+        wait $pid
+        [ $? -eq 143 ] && grep -q 'api-key.\*\*\*' seen && ! grep -q secret seen
+        tap "the process list does not show ${key%%[ =]*}" $? seen
+    done
+else
+    tap "the process list does not show --api-key # SKIP it is valgrind's, or there is no /proc" 0
+fi
+
+# ---- interruption ---------------------------------------------------------------------------------
+kill -STOP "$server"
+interrupt() { # interrupt SIGNAL STATUS COMMAND...: one signal, a second after it began
+    began=$(date +%s)
+    signal=$1
+    want=$2
+    shift 2
+    timeout --foreground --preserve-status -s "$signal" 1 "$@" >out 2>err </dev/null
+    [ $? -eq "$want" ] && [ $(($(date +%s) - began)) -le 3 ] && grep -qx 'Interrupted\.' err && [ -z "$(ls -A here 2>/dev/null)" ]
+}
+for command in "run list" "$ask hi" "checkpoint download tinker://a:train:0/weights/x -o here"; do
+    interrupt INT 130 $tinker $command
+    tap "Ctrl-C while it waits: ${command%% -*}" $? err
+    interrupt TERM 143 $tinker $command
+    tap "and SIGTERM" $? err
+done
+kill -CONT "$server"
 
 # ---- servers --------------------------------------------------------------------------------------
 expect 5 $tinker $ask -m nobody/nothing hi && says 'nobody/nothing'; tap "an unknown model is named" $? err

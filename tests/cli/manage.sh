@@ -26,6 +26,17 @@ expect 2 $tinker run list --limit abc && grep -q "^Error: Invalid value for '--l
 tap "a wrong number is wrong usage" $? err
 expect 2 $tinker run list -c id,nope,zip && grep -q 'Unknown column(s): nope, zip\. Available: id, model' err
 tap "unknown columns are named" $? err
+for list in '' , id, ' ,id'; do
+    expect 2 $tinker run list -c "$list" && grep -q 'Unknown column(s): ' err
+    tap "an empty column is unknown: '$list'" $? err
+done
+expect 2 $tinker run list -c "$(printf 'id,%.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32)id" &&
+    grep -q 'at most 32 columns' err
+tap "too many columns are not dropped in silence" $? err
+expect 2 $tinker checkpoint info tinker://run/weights && grep -q '^Error: Invalid checkpoint path: tinker://run/weights$' err
+tap "a path has three parts" $? err
+expect 2 $tinker checkpoint list --run-id r --offset 3 && grep -q 'no --offset' err; tap "an offset that would be ignored is refused" $? err
+expect 2 $tinker run list --ids --json && grep -q '"kind":"usage"' err; tap "ids are lines, not JSON" $? err
 expect 2 $tinker checkpoint info weights/1 && grep -q '^Error: Invalid checkpoint path: weights/1$' err
 tap "a path needs its scheme" $? err
 expect 2 $tinker checkpoint delete && grep -q 'Must specify checkpoint paths or --run-id' err
@@ -67,6 +78,9 @@ tap "what is not shown is counted" $? out
 expect 0 $tinker run list --limit 1 --offset 1 -f tsv -c id,checkpoint && [ "$(cat out)" = "Run ID	Last Checkpoint
 $run	weights/step-1" ]
 tap "offset, columns, tab-separated" $? out
+expect 0 $tinker run list --limit 1 --offset 1 && grep -q '^ *1 training run$' out; tap "what was left out on purpose is not counted" $? out
+expect 0 $tinker run list --ids && [ "$(wc -l <out)" -eq 2 ] && [ "$(sed -n 2p out)" = "$run" ]; tap "ids alone" $? out
+expect 0 $tinker checkpoint list --ids && [ "$(cat out)" = "$path" ]; tap "paths alone" $? out
 expect 0 $tinker run list --json && grep -q '^      "training_run_id": "' out && grep -qE '^      "last_request_time": "20[0-9-]{8} [0-9:]{8}\.[0-9]{6}\+00:00",$' out
 tap "run list as JSON" $? out
 expect 0 $tinker run list --json --time-format rfc3339 && grep -qE '"last_request_time": "20[0-9-]{8}T[0-9:.]+Z"' out
@@ -77,7 +91,10 @@ tap "checkpoint list" $? out
 expect 0 $tinker checkpoint list --run-id "$run" -f csv && head -n 1 out | grep -q '^Checkpoint ID,Type,Size,Public,Created,Expires,Path' && [ "$(wc -l <out)" -eq 2 ]
 tap "of a run, as CSV" $? out
 expect 0 $tinker checkpoint info "$path" && grep -q 'LoRA  *│ Yes (Rank 32)' out; tap "checkpoint info" $? out
-expect 5 $tinker checkpoint info "tinker://$run/weights/none"; tap "an unknown checkpoint exits with 5" $? err
+for other in "tinker://$run/weights/none" tinker://nobody:train:0/weights/none; do
+    expect 5 $tinker checkpoint info "$other" && grep -qx "Error: Checkpoint not found: $other" err
+    tap "an unknown checkpoint exits with 5: ${other##*//}" $? err
+done
 
 expect 0 $tinker checkpoint publish "$path" && [ ! -s out ] && grep -q "^Published $path$" err; tap "publish" $? err
 expect 0 $tinker checkpoint publish "$path"; tap "again: nothing to do" $? err
@@ -91,6 +108,9 @@ tap "and without" $? out
 expect 0 $tinker session list --json && grep -c '^    "' out >n && [ "$(cat n)" -eq 1 ]; tap "session list" $? out
 session=$(sed -nE 's/^    "(.*)"$/\1/p' out)
 expect 0 $tinker session info "$session" --json && grep -q "\"$run\"" out; tap "session info" $? out
+expect 0 $tinker session info "$session" && grep -q '│ Training Runs │ ' out && [ "$(grep -c ':train:' out)" -eq 2 ] && grep -q '│ Samplers ' out
+tap "as a table: a row for each kind, a line for each id" $? out
+expect 0 $tinker session list --ids && [ "$(cat out)" = "$session" ]; tap "session ids alone" $? out
 
 name=$(printf '%s' "${path#tinker://}" | tr / _)
 expect 0 $tinker checkpoint download "$path" -o got --json && grep -q "\"destination\": \"got/$name\"" out && [ -f "got/$name/checkpoint_complete" ] &&
@@ -105,12 +125,28 @@ expect 5 $tinker checkpoint download "tinker://$run/weights/none" -o got --force
 tap "nothing is left of a download that failed" $? err
 expect 0 $tinker checkpoint download "$path" --no-extract && [ "$(tar --force-local -tf "$name.tar" | grep -c checkpoint_complete)" -eq 1 ]
 tap "the archive alone" $? out
+mkdir little
+(ulimit -f 8 && exec $tinker checkpoint download "$path" -o little) >out 2>err </dev/null
+[ $? -eq 9 ] && grep -q '^Error: Failed to save checkpoint: ' err && [ "$(ls -A little | wc -l)" -eq 0 ]
+tap "no room: exit 9, and nothing is left" $? err
+echo precious >"$name.tar"
+expect 9 $tinker checkpoint download "$path" --keep-archive && grep -q "^Error: Target file already exists: $name.tar$" err && [ "$(cat "$name.tar")" = precious ]
+tap "an archive that is there is not overwritten" $? err
+expect 0 $tinker checkpoint download "$path" --keep-archive --force -o .//./ --json && grep -q "\"destination\": \"$name\"" out && [ -f "$name/checkpoint_complete" ] &&
+    [ "$(wc -c <"$name.tar")" -gt 1000 ] && [ "$(ls -A | grep -c '^\.')" -eq 0 ]
+tap "unless told; the destination is named plainly" $? out
+rm -r "$name"
+echo file >"$name"
+expect 0 $tinker checkpoint download "$path" --force && [ -f "$name/checkpoint_complete" ] && [ "$(ls -A | grep -c '^\.')" -eq 0 ]
+tap "a file can be replaced, too" $? err
 
 expect 0 $tinker checkpoint delete --run-id "$run" --type sampler --yes && grep -q "^No checkpoints found for run $run matching filters$" out
 tap "a filter that matches nothing" $? out
 expect 0 $tinker checkpoint delete --run-id "$run" --after 2020-01-01 --dry-run && grep -q "Would delete 1 " out && grep -q "  - $path (.*MB, created just now)" out
 tap "delete, but not really" $? out
-expect 4 $tinker checkpoint delete "$path" "tinker://$run/weights/none" --yes --json && grep -q '^{"deleted_count": 1, "failed": \[{"tinker_path":"tinker://.*none","error":"Error code: 404' out
+expect 0 $tinker checkpoint delete --run-id "$run" --dry-run --json && [ "$(cat out)" = "{\"would_delete\": [\"$path\"]}" ]
+tap "the same as JSON" $? out
+expect 4 $tinker checkpoint delete "$path" "tinker://$run/weights/none" --yes --json && grep -q '^{"deleted_count": 1, "failed": \[{"tinker_path": "tinker://.*none", "error": "Error code: 404 - .*"}\]}$' out
 tap "delete: one goes, one fails" $? out
 expect 0 $tinker checkpoint list --run-id "$run" && grep -q "No checkpoints found for run $run" out; tap "it is gone" $? out
 
@@ -124,8 +160,14 @@ tap "several samples, numbers on stderr" $? err
 printf 'The cat' | $tinker sample -m tinker/tiny --tokenizer "$model" --raw - --max-tokens 3 --temperature 0 >out 2>err
 expect 0 $tinker sample -m tinker/tiny --tokenizer "$model" --raw 'The cat' --max-tokens 3 --temperature 0 --show-tokens && grep -qE '^# [0-9]+ [0-9]+ [0-9]+$' out
 tap "token ids are shown" $? out
+expect 0 $tinker sample -m tinker/tiny --tokenizer "$model" --raw 'The cat' --max-tokens 20 --temperature 0 && cp out whole &&
+    expect 0 $tinker sample -m tinker/tiny --tokenizer "$model" --raw 'The cat' --max-tokens 20 --temperature 0 --stream && cmp -s out whole
+tap "a stream says the same" $? out
+expect 2 $tinker sample -m tinker/tiny --stream -n 2 Hi; tap "one at a time" $? err
 expect 2 $tinker sample Hi && grep -q "Give a model with '-m'" err; tap "a sample needs a model" $? err
 expect 2 $tinker sample -p "tinker://$run/weights/step-1" -m tinker/tiny --tokenizer "$model" Hi; tap "training state cannot be sampled" $? err
+expect 2 $tinker sample -p "tinker://$run/weights/step-1" Hi && grep -q 'is training state, which cannot be sampled' err
+tap "which is said before anything else" $? err
 echo '-5' >bad
 expect 8 $tinker sample -m tinker/tiny --tokenizer "$model" --tokens bad && grep -q "bad: '-5' at byte 0 is not a token id" err; tap "a bad token id" $? err
 printf '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n' >chat
