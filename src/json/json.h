@@ -51,6 +51,8 @@ struct json_reader {
 };
 
 void json_reader_init(struct json_reader *r, const char *s, size_t n, struct arena *arena);
+/* For a value that json_raw() gave, read later: errors name its place in the whole text. */
+void json_reader_part(struct json_reader *r, const struct json_reader *whole, struct json_str raw);
 enum json_kind json_peek(struct json_reader *r); /* kind of the next value */
 bool json_begin_object(struct json_reader *r);
 /* false at '}' (consumed) or failure */

@@ -16,6 +16,13 @@ void json_reader_init(struct json_reader *r, const char *s, size_t n, struct are
     *r = (struct json_reader){ .start = s, .p = s, .end = s + n, .arena = arena };
 }
 
+void json_reader_part(struct json_reader *r, const struct json_reader *whole, struct json_str raw)
+{
+    *r = (struct json_reader){
+        .start = whole->start, .p = raw.s, .end = raw.s + raw.n, .arena = whole->arena
+    };
+}
+
 static __attribute__((format(printf, 3, 0))) void set_error(struct json_reader *r, const char *at,
                                                             const char *fmt, va_list ap)
 {

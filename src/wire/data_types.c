@@ -154,7 +154,7 @@ static bool read_elements(struct wire_reader *r, const struct tensor_text *t, ti
 {
     struct json_reader in;
     bool ok = false;
-    json_reader_init(&in, t->data.s, t->data.n, r->arena);
+    json_reader_part(&in, &r->json, t->data);
     if (strcmp(t->dtype, "int64") == 0) {
         int64_t *v = NULL;
         out->dtype = TINKER_INT64;

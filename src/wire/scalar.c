@@ -239,7 +239,7 @@ bool wire_read_seed(struct wire_reader *r, int64_t *out)
         if (!isdigit((unsigned char)s.s[i])) {
             /* 3.0 and 1e3: rare enough to go the general way */
             struct wire_reader one = *r;
-            json_reader_init(&one.json, s.s, s.n, r->arena);
+            json_reader_part(&one.json, &r->json, s);
             if (wire_read_int(&one, out))
                 return true;
             r->status = one.status;

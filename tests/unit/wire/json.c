@@ -456,6 +456,17 @@ static void test_places(void)
               TINKER_EINVAL);
     CHECK(strncmp(err.message,
                   "forward_backward_input.data[0].model_input.chunks[0].tokens: ", 61) == 0);
+    /* values that are read once their type is known: the column is that of the whole text */
+    tinker_datum d;
+    CHECK_INT(decode(&wire_datum,
+                     "{\"loss_fn_inputs\":\n{\"weights\":{\"data\":[1, 2.5],\"dtype\":\"int64\"}}}",
+                     WIRE_LENIENT, &d),
+              TINKER_EINVAL);
+    CHECK_STR(err.message, "loss_fn_inputs.weights.data: line 2, column 24: expected an integer, "
+                           "found a fraction");
+    tinker_sampling_params p;
+    CHECK_INT(decode(&wire_sampling_params, "{\"seed\":1.5}", WIRE_LENIENT, &p), TINKER_EINVAL);
+    CHECK_STR(err.message, "seed: line 1, column 9: expected an integer, found a fraction");
     struct wire_training_run t;
     CHECK_INT(decode(&wire_training_run, "{\"last_checkpoint\":{\"time\":\"yesterday\"}}",
                      WIRE_LENIENT, &t),
