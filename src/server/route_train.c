@@ -125,6 +125,13 @@ static void check_lora(struct server *s, struct work *w, const tinker_lora *lora
         snprintf(w->refused, sizeof(w->refused), "%s", err.message);
 }
 
+static void check_optimizer(struct work *w, const struct wire_optimizer_config *config)
+{
+    if (config && strcmp(config->type, "adamw") != 0)
+        snprintf(w->refused, sizeof(w->refused), "optimizer '%.40s' is not supported, only adamw",
+                 config->type);
+}
+
 void route_create_model(struct server *s, struct request *req, struct response *res)
 {
     tinker_error err = { 0 };
@@ -153,9 +160,7 @@ void route_create_model(struct server *s, struct request *req, struct response *
         lora.seed = choose_seed(s);
     }
     check_lora(s, w, &lora);
-    if (in->optimizer_config && strcmp(in->optimizer_config->type, "adamw") != 0)
-        snprintf(w->refused, sizeof(w->refused), "optimizer '%.40s' is not supported, only adamw",
-                 in->optimizer_config->type);
+    check_optimizer(w, in->optimizer_config);
     if (!base) {
         snprintf(w->refused, sizeof(w->refused), "base model '%.100s' is not served here",
                  in->base_model);
@@ -186,6 +191,7 @@ static void create_by_load(struct server *s, struct request *req, struct respons
                  in->base_model ? in->base_model : c->base_model);
         base = &s->bases[0];
     }
+    check_optimizer(w, in->optimizer_config);
     w->kind = WORK_CREATE_BY_LOAD;
     create(s, req, res, w, session, in->model_seq_id.value, base, &c->lora, in->user_metadata);
 }
@@ -238,6 +244,9 @@ void route_load_weights(struct server *s, struct request *req, struct response *
         problem = "model_seq_id must not be negative";
     else if (by_model && in->seq_id.has && in->seq_id.value != 1)
         problem = late;
+    else if (by_model && in->optimizer_config)
+        problem =
+            "optimizer_config is chosen when a model is made, not when weights are loaded into one";
     if (problem) {
         refuse_load(s, req, res, w, problem);
     } else if (by_session) {

@@ -161,6 +161,7 @@ static const struct wire_field load_weights_request[] = {
     { WIRE_FIELD(T, user_metadata, WIRE_OBJECT_TEXT, NUL) },
     { WIRE_FIELD(T, path, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, optimizer, WIRE_BOOL, REQ) },
+    { WIRE_FIELD(T, optimizer_config, WIRE_POINTER, NUL), .type = &wire_optimizer_config },
     { WIRE_FIELD(T, weights_access_token, WIRE_STRING, NUL) },
     { .name = "type", .kind = WIRE_LITERAL, .words = word_load_weights },
 };

@@ -212,6 +212,7 @@ struct wire_load_weights_request {
     struct json_str user_metadata;
     const char *path;
     bool optimizer;
+    const struct wire_optimizer_config *optimizer_config; /* of a new model; NULL: adamw */
     const char *weights_access_token;
 };
 struct wire_load_weights_response {

@@ -366,6 +366,15 @@ static void test_options_that_are_not_there_are_refused(void)
                           session));
     CHECK(strstr(r.body, "only adamw"));
     reply_clear(&r);
+    save("/api/v1/save_weights", "x", 1);
+    r = result_of(
+        s, post(s, "/api/v1/load_weights",
+                "{\"session_id\":\"%s\",\"model_seq_id\":8,\"path\":\"tinker://%s/weights/x\","
+                "\"optimizer\":false,\"optimizer_config\":{\"type\":\"dimuon\","
+                "\"version\":1}}",
+                session, model));
+    CHECK(strstr(r.body, "only adamw"));
+    reply_clear(&r);
     server_close(s);
 }
 
