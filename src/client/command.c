@@ -1,7 +1,9 @@
 /* command.c - see command.h.
  *
  * Whoever waits for the command may be gone before it ends, and a command that waits for somebody
- * who does not come would hold its worker for ever: so it is looked after all the time. */
+ * who does not come would hold its worker for ever: so it is looked after all the time.  It gets a
+ * process group of its own, to be killed with all that it started, unless there is a terminal: from
+ * another group it could not ask there. */
 #include "client/command.h"
 
 #include <ctype.h>
@@ -34,7 +36,7 @@ struct patience {
 };
 
 /* Start the command with its output on *fd; 0 or an errno. */
-static int start_locked(const char *command, pid_t *pid, int *fd)
+static int start_locked(const char *command, bool own_group, pid_t *pid, int *fd)
 {
     int pipe_fd[2];
     if (pipe(pipe_fd) != 0)
@@ -49,8 +51,10 @@ static int start_locked(const char *command, pid_t *pid, int *fd)
     posix_spawn_file_actions_adddup2(&actions, pipe_fd[1], STDOUT_FILENO);
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     posix_spawnattr_init(&attr);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK); /* workers block all signals */
-    posix_spawnattr_setsigmask(&attr, &none);
+    int group = own_group ? POSIX_SPAWN_SETPGROUP : 0;
+    posix_spawnattr_setflags(&attr, (short)(POSIX_SPAWN_SETSIGMASK | group));
+    posix_spawnattr_setsigmask(&attr, &none); /* workers block all signals */
+    posix_spawnattr_setpgroup(&attr, 0);
     char sh[] = "sh", dash_c[] = "-c";
     char *argv[] = { sh, dash_c, (char *)command, NULL };
     int rc = posix_spawn(pid, "/bin/sh", &actions, &attr, argv, environ);
@@ -63,10 +67,10 @@ static int start_locked(const char *command, pid_t *pid, int *fd)
     return rc;
 }
 
-static int start(const char *command, pid_t *pid, int *fd)
+static int start(const char *command, bool own_group, pid_t *pid, int *fd)
 {
     pthread_mutex_lock(&starting);
-    int rc = start_locked(command, pid, fd);
+    int rc = start_locked(command, own_group, pid, fd);
     pthread_mutex_unlock(&starting);
     return rc;
 }
@@ -94,8 +98,8 @@ static bool read_all(int fd, struct buf *out, const struct patience *p)
     return false;
 }
 
-/* Wait for its end, or end it; false: it was killed. */
-static bool reap(pid_t pid, bool kill_now, const struct patience *p)
+/* Wait for its end, or end it, and its group; false: it was killed. */
+static bool reap(pid_t pid, bool own_group, bool kill_now, const struct patience *p)
 {
     pid_t got = 0;
     bool killed = kill_now;
@@ -106,7 +110,7 @@ static bool reap(pid_t pid, bool kill_now, const struct patience *p)
             nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     }
     if (killed)
-        kill(pid, SIGKILL);
+        kill(own_group ? -pid : pid, SIGKILL);
     while (killed && waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
     }
     return !killed;
@@ -116,9 +120,10 @@ char *command_output(const char *command, int64_t timeout_ms, const atomic_bool 
                      tinker_error *err)
 {
     const struct patience p = { clock_now_ms(clock_real()) + timeout_ms, unwanted };
+    bool own_group = !isatty(STDIN_FILENO);
     pid_t pid;
     int fd = -1;
-    int rc = start(command, &pid, &fd);
+    int rc = start(command, own_group, &pid, &fd);
     if (rc != 0) {
         err_set(err, TINKER_ESTATE, "credential command: %s", strerror(rc));
         return NULL;
@@ -127,7 +132,7 @@ char *command_output(const char *command, int64_t timeout_ms, const atomic_bool 
     buf_init(&out, OUTPUT_MAX);
     bool ended = read_all(fd, &out, &p);
     close(fd);
-    if (!reap(pid, !ended, &p)) {
+    if (!reap(pid, own_group, !ended, &p)) {
         buf_clear(&out);
         err_set(err, TINKER_ETIMEDOUT, "the credential command did not end within %g s",
                 (double)timeout_ms / 1000);

@@ -1,5 +1,6 @@
 /* Credentials: keys, commands, tokens that are exchanged and renewed. */
 #include <stdatomic.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/base64.h"
 #include "client/command.h"
@@ -167,6 +168,39 @@ static void test_empty_commands(void) /* R-021 */
     CHECK_INT(fake_count(w.server, NULL), 0);
     tinker_future_free(f);
     world_close(&w);
+}
+
+/* Is it gone, or nothing but a line in a table? */
+static bool has_ended(int pid)
+{
+    char path[64], state = 'Z';
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "r");
+    if (f && fscanf(f, "%*d %*s %c", &state) != 1)
+        state = 'Z';
+    if (f)
+        fclose(f);
+    return state == 'Z' || state == 'X';
+}
+
+/* What the command started ends with it. */
+static void test_commands_leave_nothing(void)
+{
+    atomic_bool unwanted = false;
+    tinker_error err;
+    char file[64], command[256];
+    int pid = 0;
+    REQUIRE(freopen("/dev/null", "r", stdin)); /* no terminal */
+    snprintf(file, sizeof(file), "/tmp/tinker-command-%d", (int)getpid());
+    snprintf(command, sizeof(command), "sleep 100 & echo $! > %s; wait", file);
+    CHECK(command_output(command, 500, &unwanted, &err) == NULL);
+    FILE *f = fopen(file, "r");
+    REQUIRE(f && fscanf(f, "%d", &pid) == 1);
+    fclose(f);
+    for (int i = 0; i < 2000 && !has_ended(pid); i++)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    CHECK(has_ended(pid));
+    unlink(file);
 }
 
 /* Its worker is free when nobody waits any more, and after its time. */
@@ -457,6 +491,7 @@ int main(void)
     RUN(test_commands);
     RUN(test_choice_of_credentials);
     RUN(test_empty_commands);
+    RUN(test_commands_leave_nothing);
     RUN(test_commands_that_do_not_end);
     RUN(test_first_exchange_is_retried);
     RUN(test_claims);
