@@ -100,48 +100,51 @@ static void holder_free(struct holder *h)
     free(h);
 }
 
+static void put_last(struct holder_waits *l, struct holder_wait *w)
+{
+    w->next = NULL;
+    w->prev = l->last;
+    w->list = l;
+    *(l->last ? &l->last->next : &l->first) = w;
+    l->last = w;
+}
+
+void holder_forget(struct holder_wait *w)
+{
+    struct holder_waits *l = w->list;
+    if (!l)
+        return;
+    *(w->prev ? &w->prev->next : &l->first) = w->next;
+    *(w->next ? &w->next->prev : &l->last) = w->prev;
+    w->list = NULL;
+}
+
 void holder_started(struct holder *h, const tinker_error *err)
 {
+    struct holder_wait *w;
     h->state = err ? HOLDER_NEW : HOLDER_READY;
-    struct holder_wait *w = h->waiting;
-    h->waiting = NULL;
-    while (w) {
-        struct holder_wait *next = w->next;
-        w->holder = NULL;
+    while ((w = h->waiting.first) != NULL) { /* who comes from now on waits for another start */
+        holder_forget(w);
+        put_last(&h->told, w);
+    }
+    while ((w = h->told.first) != NULL) {
+        holder_forget(w);
         w->ready(w, err);
-        w = next;
     }
 }
 
 void holder_when_ready(struct holder *h, struct holder_wait *w)
 {
     if (h->state == HOLDER_READY) {
-        w->holder = NULL;
+        w->list = NULL;
         w->ready(w, NULL);
         return;
     }
-    struct holder_wait **at = &h->waiting;
-    while (*at)
-        at = &(*at)->next;
-    w->next = NULL;
-    w->holder = h;
-    *at = w;
+    put_last(&h->waiting, w);
     if (h->state == HOLDER_NEW) {
         h->state = HOLDER_STARTING;
         session_start(h->startup);
     }
-}
-
-void holder_forget(struct holder_wait *w)
-{
-    if (!w->holder)
-        return;
-    for (struct holder_wait **at = &w->holder->waiting; *at; at = &(*at)->next)
-        if (*at == w) {
-            *at = w->next;
-            break;
-        }
-    w->holder = NULL;
 }
 
 /* Cancel every live operation, the latest first.  A cancelled one may stay until its turn comes,

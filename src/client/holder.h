@@ -36,9 +36,13 @@ enum pool_kind {
 
 enum holder_state { HOLDER_NEW, HOLDER_STARTING, HOLDER_READY };
 
+struct holder_waits {
+    struct holder_wait *first, *last;
+};
+
 struct holder_wait {
-    struct holder_wait *next;
-    struct holder *holder;                                         /* not NULL while waiting */
+    struct holder_wait *next, *prev;
+    struct holder_waits *list;                                     /* not NULL while waiting */
     void (*ready)(struct holder_wait *w, const tinker_error *err); /* err NULL: started */
 };
 
@@ -58,7 +62,7 @@ struct holder {
     enum holder_state state;
     bool closed, is_shadow;
     char *trouble; /* the lock of future.h: why the last exchange failed, NULL: it did not */
-    struct holder_wait *waiting;
+    struct holder_waits waiting, told; /* told: one after the other, what came of the start */
     struct http_pool *pools[POOL_COUNT];
     struct http_common *common; /* headers of every request; made by the first */
     struct op *ops;
