@@ -265,6 +265,7 @@ static void test_queued_bytes(void) /* R-180 */
         tinker_future_cancel(f[i]);
         tinker_future_free(f[i]);
     }
+    CHECK(fake_await(w.server, PASS, 1));
     fake_release(w.server, PASS);
     for (int i = 0; i < 5; i++) { /* what was accepted, or given up, counts no more */
         tinker_future *g = tinker_training_request_forward_backward_custom(t, data, 1, negative_sum,
