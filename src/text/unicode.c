@@ -68,11 +68,17 @@ size_t uni_nfc_prefix(const char *text, size_t n)
     return n;
 }
 
+/* Whether a character is younger than normalisation. */
+static inline bool is_late(uint32_t cp)
+{
+    return cp >= uni_late[0].first && uni_in(uni_late, uni_late_n, cp);
+}
+
 int uni_decompose(uint32_t cp, bool compat, int32_t out[UNI_PARTS_MAX])
 {
     int last_boundclass = 0;
     utf8proc_ssize_t n = -1;
-    if (cp >= 0x80 && !uni_in(uni_late, uni_late_n, cp))
+    if (cp >= 0x80 && !is_late(cp))
         n = utf8proc_decompose_char((utf8proc_int32_t)cp, out, UNI_PARTS_MAX,
                                     UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
                                         (compat ? UTF8PROC_COMPAT : 0),
@@ -85,7 +91,7 @@ int uni_decompose(uint32_t cp, bool compat, int32_t out[UNI_PARTS_MAX])
 
 static uint8_t combining_class(uint32_t cp)
 {
-    if (cp < 0x300 || uni_in(uni_late, uni_late_n, cp))
+    if (cp < 0x300 || is_late(cp))
         return 0;
     return (uint8_t)utf8proc_get_property((utf8proc_int32_t)cp)->combining_class;
 }
@@ -195,12 +201,8 @@ static size_t run_by_age(const char *text, size_t n, bool late)
     const unsigned char *p = (const unsigned char *)text, *end = p + n;
     while (p < end) {
         unsigned len = 1;
-        bool is_late = false;
-        if (*p >= 0x80) {
-            uint32_t cp = uni_decode(p, &len);
-            is_late = uni_in(uni_late, uni_late_n, cp);
-        }
-        if (is_late != late)
+        bool young = *p >= 0x80 && is_late(uni_decode(p, &len));
+        if (young != late)
             break;
         p += len;
     }
