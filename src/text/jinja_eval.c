@@ -177,7 +177,7 @@ static struct jv eval_item(struct jinja_run *r, const struct jinja_node *e)
         struct jv *found = jv_find(v, key);
         if (found)
             return *found;
-    } else if ((jv_is_seq(v) || v.kind == JV_STRING) &&
+    } else if ((jv_is_seq(v) || v.kind == JV_STRING) && !jv_is_view(v) &&
                (key.kind == JV_INT || key.kind == JV_BOOL)) {
         return index_of(r, v, key.kind == JV_INT ? key.i : key.b);
     }
@@ -213,6 +213,8 @@ static struct jv eval_slice(struct jinja_run *r, const struct jinja_node *e)
     int64_t from = 0, to = 0, step = 1;
     slice_bound(r, e->d, &step);
     bool text = v.kind == JV_STRING;
+    if (jv_is_view(v))
+        return jv_undefined("slice");
     struct jv items = text ? jv_iterate(r->x, v) : v;
     if (!r->x->failed && !jv_is_seq(items))
         jx_fail(r->x, "cannot slice '%s'", jv_type_name(v));

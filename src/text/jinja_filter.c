@@ -173,9 +173,8 @@ static struct jv f_items(struct jinja_run *r, struct jv_str name, struct jv v,
         jx_fail(r->x, "can only get item pairs from a mapping");
         return v;
     }
-    struct jv out = jinja_call_method(r->x, v, (struct jv_str){ "items", 5 }, a);
     (void)name;
-    return out;
+    return jv_iterate(r->x, jinja_call_method(r->x, v, (struct jv_str){ "items", 5 }, a));
 }
 
 /* A whole number where it fits; an integer beyond is an error rather than another number. */

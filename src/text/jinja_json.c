@@ -257,7 +257,7 @@ static void dump_value(struct dumper *d, struct jv v, int level)
         jx_nomem(d->x);
         return;
     }
-    switch (v.kind) {
+    switch (jv_is_view(v) ? JV_METHOD : v.kind) { /* neither can be written */
     case JV_NONE:
         buf_puts(d->out, "null");
         break;

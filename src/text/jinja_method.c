@@ -369,6 +369,10 @@ static struct jv m_items(struct jx *x, struct jv self, struct jv_str name,
 {
     (void)args;
     struct jv out = jv_list_new(x);
+    if (!x->failed)
+        out.list->view = name.s[0] == 'i'   ? "dict_items"
+                         : name.s[0] == 'k' ? "dict_keys"
+                                            : "dict_values";
     for (size_t i = 0; i < self.dict->n && jx_step(x, 1); i++) {
         struct jv_pair *p = &self.dict->pairs[i];
         if (name.s[0] != 'i') {
@@ -464,10 +468,10 @@ static const struct method list_methods[] = {
 
 static const struct method *find_method(struct jv v, struct jv_str name)
 {
-    const struct method *m = v.kind == JV_STRING ? string_methods
-                             : v.kind == JV_DICT ? dict_methods
-                             : jv_is_seq(v)      ? list_methods
-                                                 : NULL;
+    const struct method *m = v.kind == JV_STRING              ? string_methods
+                             : v.kind == JV_DICT              ? dict_methods
+                             : jv_is_seq(v) && !jv_is_view(v) ? list_methods
+                                                              : NULL;
     for (; m && m->name; m++)
         if (jinja_same(name, m->name))
             return m;

@@ -195,6 +195,8 @@ struct jv jinja_binary(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
     }
     if (op == OP_ADD && a.kind == JV_STRING && b.kind == JV_STRING)
         return concat(x, a.str, b.str);
+    if (jv_is_view(a) || jv_is_view(b))
+        return bad_operands(x, names[op], a, b);
     if (op == OP_ADD && jv_is_seq(a) && a.kind == b.kind)
         return concat_lists(x, a, b);
     if (op == OP_MUL && (a.kind == JV_STRING || jv_is_seq(a)) && b.kind == JV_INT)
@@ -296,7 +298,8 @@ static bool test_kind(struct jv_str name, struct jv v, bool *known)
     if (jinja_same(name, "mapping"))
         return v.kind == JV_DICT;
     if (jinja_same(name, "sequence"))
-        return jv_is_seq(v) || v.kind == JV_STRING || v.kind == JV_DICT || v.kind == JV_UNDEFINED;
+        return (jv_is_seq(v) && !jv_is_view(v)) || v.kind == JV_STRING || v.kind == JV_DICT ||
+               v.kind == JV_UNDEFINED;
     if (jinja_same(name, "iterable"))
         return jv_is_seq(v) || v.kind == JV_STRING || v.kind == JV_DICT || v.kind == JV_UNDEFINED;
     if (jinja_same(name, "number"))

@@ -281,6 +281,11 @@ bool jv_is_seq(struct jv v)
     return v.kind == JV_LIST || v.kind == JV_TUPLE;
 }
 
+bool jv_is_view(struct jv v)
+{
+    return v.kind == JV_LIST && v.list->view;
+}
+
 bool jv_is_map(struct jv v)
 {
     return v.kind == JV_DICT || v.kind == JV_NAMESPACE || v.kind == JV_LOOP;
@@ -331,8 +336,24 @@ bool jv_truth(struct jv v)
     }
 }
 
+/* Keys and items are sets; values are equal to nothing but themselves. */
+static bool equal_views(struct jx *x, const struct jv_list *a, const struct jv_list *b)
+{
+    bool found = a->view && b->view && a->n == b->n;
+    if (!found || strcmp(a->view, "dict_values") == 0 || strcmp(b->view, "dict_values") == 0)
+        return false;
+    for (size_t i = 0; i < a->n && found; i++) {
+        found = false;
+        for (size_t k = 0; k < b->n && !found && !(x && x->failed); k++)
+            found = jv_equal_steps(x, a->items[i], b->items[k]);
+    }
+    return found;
+}
+
 static bool equal_lists(struct jx *x, const struct jv_list *a, const struct jv_list *b)
 {
+    if (a->view || b->view)
+        return equal_views(x, a, b);
     if (a->n != b->n)
         return false;
     for (size_t i = 0; i < a->n; i++)
@@ -406,7 +427,7 @@ int jv_compare(struct jx *x, struct jv a, struct jv b)
         int c = n ? memcmp(a.str.s, b.str.s, n) : 0; /* UTF-8 sorts as code points do */
         return c ? (c > 0) - (c < 0) : (a.str.n > b.str.n) - (a.str.n < b.str.n);
     }
-    if (jv_is_seq(a) && a.kind == b.kind) {
+    if (jv_is_seq(a) && a.kind == b.kind && !jv_is_view(a) && !jv_is_view(b)) {
         for (size_t i = 0; i < a.list->n && i < b.list->n; i++)
             if (!jv_equal_steps(x, a.list->items[i], b.list->items[i]))
                 return jx_step(x, 1) ? jv_compare(x, a.list->items[i], b.list->items[i]) : 0;
@@ -421,7 +442,7 @@ const char *jv_type_name(struct jv v)
     static const char *const names[] = { "undefined", "None", "bool",     "int",    "int",
                                          "float",     "str",  "list",     "tuple",  "dict",
                                          "namespace", "loop", "function", "method", "macro" };
-    return names[v.kind];
+    return jv_is_view(v) ? v.list->view : names[v.kind];
 }
 
 /* ---- printing ---- */
@@ -489,8 +510,9 @@ static void repr_string(struct buf *out, struct jv_str s)
 
 static void repr_list(struct jx *x, struct buf *out, struct jv v)
 {
-    bool tuple = v.kind == JV_TUPLE;
-    buf_putc(out, tuple ? '(' : '[');
+    bool tuple = v.kind == JV_TUPLE, view = jv_is_view(v);
+    buf_puts(out, view ? v.list->view : "");
+    buf_puts(out, tuple ? "(" : view ? "([" : "[");
     for (size_t i = 0; i < v.list->n && !x->failed; i++) {
         if (i > 0)
             buf_puts(out, ", ");
@@ -498,7 +520,7 @@ static void repr_list(struct jx *x, struct buf *out, struct jv v)
     }
     if (tuple && v.list->n == 1)
         buf_putc(out, ',');
-    buf_putc(out, tuple ? ')' : ']');
+    buf_puts(out, tuple ? ")" : view ? "])" : "]");
 }
 
 static void repr_dict(struct jx *x, struct buf *out, struct jv v)

@@ -61,7 +61,8 @@ struct jv {
 struct jv_list {
     struct jv *items;
     size_t n, cap;
-    int depth; /* of nesting; limited, so that recursion over values is */
+    int depth;        /* of nesting; limited, so that recursion over values is */
+    const char *view; /* "dict_keys" ...: only to be gone through; NULL: a list as any other */
 };
 
 struct jv_pair {
@@ -119,7 +120,8 @@ void jv_put(struct jx *x, struct jv dict, struct jv key, struct jv value);
 void jv_set(struct jx *x, struct jv dict, const char *key, struct jv value);
 
 /* ---- asking ---- */
-bool jv_is_seq(struct jv v);    /* list or tuple */
+bool jv_is_seq(struct jv v); /* list, tuple, or view of a dict */
+bool jv_is_view(struct jv v);
 bool jv_is_map(struct jv v);    /* dict, namespace or loop */
 bool jv_is_number(struct jv v); /* bool, int or float */
 bool jv_is(struct jv v, const char *text);

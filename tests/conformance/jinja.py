@@ -130,11 +130,13 @@ VALUES = ["'abc'", "' a b  c '", "''", "'a,b,,c'", "'aXbXc'", "'h\u00e9LLo w\u00
           "'line1\\nline2\\r\\nl3'", "'\u00df'", "'\u1f48\u03b4\u03a3\u03a3 \ufb01\u0149 \u0130\u01c6 \u1f80\u03a3.\u03a3'",
           "'a\\u200b\\u00a0\\u2028\\U000e0001\u0301b'", "0", "-7", "25", "2.5", "-0.5", "0.15", "1e3", "true", "none", "nope",
           "[]", "[1,2,3]", "['b','A','c']", "(1,2)", "[[1,2],[3,4]]", "['a','a','B']", "[none,1]",
-          "[{'k':2,'n':'x'},{'k':1,'n':'y'}]", "{}", "{'b':1,'a':2,'C':3}", "{'k':[1,2]}"]
+          "[{'k':2,'n':'x'},{'k':1,'n':'y'}]", "{}", "{'b':1,'a':2,'C':3}", "{'k':[1,2]}",
+          "{'b':1,'a':2}.items()", "{'b':1,'a':2}.keys()", "{'a':2,'b':1}.keys()", "{'b':1,'a':2}.values()"]
 METHODS = """strip() lstrip() rstrip() strip('ac') split() split(',') split('X',1) split(none,1) rsplit('X',1) rsplit(none,1)
     splitlines() splitlines(true) upper() lower() title() capitalize() startswith('a') endswith('c') replace('X','-',1)
     find('X') rfind('X') count('X') count('') join(['1','2']) removeprefix('a') removesuffix('c') partition('=')
-    rpartition('=') isdigit() isalpha() isalnum() isspace() get('a') get('zz',5) items()|list keys()|list values()|list"""
+    rpartition('=') isdigit() isalpha() isalnum() isspace() get('a') get('zz',5) items()|list keys()|list values()|list
+    items() keys() values() items()[0] keys()[:1] keys()[0]"""
 FILTERS = """length upper lower title capitalize trim first last list reverse|list join join('-') default('d') default('d',true)
     int int(9) float abs round round(1) round(-1) round(1,'floor') round(method='ceil') string tojson tojson(indent=1)
     tojson(sort_keys=true) sort sort(reverse=true) sort(attribute='k')|map(attribute='n')|list unique|list max min sum

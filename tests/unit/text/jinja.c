@@ -138,6 +138,9 @@ static const struct {
     { "{{ 'ªx ⓐb ʰc'.title() }}", "ªx Ⓐb ʰc" },
     { "{{ 'aé'.replace('', '-') }} {{ 'aé'.replace('', '-', 2) }} {{ ''|replace('', 'x') }}",
       "-a-é- -a-é x" },
+    { "{{ {'a': 1}.items() }} {{ {'a': 1}.keys() }}{{ {'a': 1}.values()[0] }} {{ {}.keys() is "
+      "sequence }} {{ {'a': 1}.keys()|list }} {{ 'a' in {'a': 1}.keys() }}",
+      "dict_items([('a', 1)]) dict_keys(['a']) False ['a'] True" },
     /* repr shows what cannot be seen */
     { "{{ ['a\\u00a0\\u200b\\u2028é \\ue000\\U000e0001😀\\x7f\\x85'] }}",
       "['a\\xa0\\u200b\\u2028é \\ue000\\U000e0001😀\\x7f\\x85']" },
