@@ -34,11 +34,6 @@ static size_t space_floats(const struct model_config *c, size_t rows, size_t ran
     return acts_floats(c, rows, rank) + rows * (2 * c->hidden + c->head_dim + 1 + rank) + 64;
 }
 
-uint64_t forward_space_bytes(const struct model_config *c, size_t rows, size_t rank)
-{
-    return (uint64_t)space_floats(c, rows, rank) * sizeof(float) + rows * sizeof(uint32_t);
-}
-
 struct forward_space *forward_space_new(const struct model_config *c, size_t rows, size_t rank,
                                         tinker_error *err)
 {

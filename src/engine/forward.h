@@ -44,7 +44,6 @@ struct forward_space;
 struct forward_space *forward_space_new(const struct model_config *c, size_t rows, size_t rank,
                                         tinker_error *err);
 void forward_space_free(struct forward_space *s);
-uint64_t forward_space_bytes(const struct model_config *c, size_t rows, size_t rank);
 
 /* h (n, hidden) = the batch after the last layer and the final norm.  Writes the
  * keys and values of its positions into the pages. */

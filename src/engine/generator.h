@@ -31,7 +31,7 @@ struct sequence {
     int32_t *topk_tokens; /* (rows, request's sample_topk), grown as they come */
     float *topk_logprobs;
     size_t topk_rows; /* allocated */
-    size_t len, capacity;
+    size_t len;
     size_t computed;
     size_t reached; /* the largest `computed` so far */
     struct kv_page **pages;

@@ -40,21 +40,6 @@ static inline float lanes_dot(const float *a, const float *b, size_t n)
     return total;
 }
 
-/* y += s * x */
-static inline void lanes_axpy(float *y, float s, const float *x, size_t n)
-{
-    lanes u, v;
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        lanes_load(&u, y + i);
-        lanes_load(&v, x + i);
-        u += s * v;
-        memcpy(y + i, &u, sizeof(u));
-    }
-    for (; i < n; i++)
-        y[i] += s * x[i];
-}
-
 static inline void lanes_scale(float *y, float s, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -247,13 +247,6 @@ void linear_nt_set(struct threads *t, const struct dense_product *products, size
         run(t, set.start[n], grain, set_slice, &set);
 }
 
-void linear_nt(struct threads *t, float *y, const float *x, const float *w, size_t N, size_t O,
-               size_t C, float alpha, int accumulate)
-{
-    struct dense_product product = { y, x, w, O };
-    linear_nt_set(t, &product, 1, N, C, alpha, accumulate);
-}
-
 void linear_nn(struct threads *t, float *y, const float *x, const float *w, size_t N, size_t O,
                size_t C, float alpha, int accumulate)
 {

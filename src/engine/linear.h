@@ -22,10 +22,8 @@ void linear_backward(struct threads *t, const struct linear_set *set, float *dx,
 void linear_gradient(struct threads *t, float *dw, float *db, const float *dy, const float *x,
                      size_t rows, size_t out, size_t in);
 
-/* The dense kernels on all threads: y (N,O) (+)= alpha x (N,C) w (O,C)^T and so on. */
-void linear_nt(struct threads *t, float *y, const float *x, const float *w, size_t N, size_t O,
-               size_t C, float alpha, int accumulate);
-/* Several of the first kind with the same N and C, in one run. */
+/* The dense kernels on all threads.  Several y (N,O) (+)= alpha x (N,C) w (O,C)^T with the same N
+ * and C in one run; y (N,O) (+)= alpha x (N,C) w (C,O); y (O,C) (+)= alpha a (N,O)^T x (N,C). */
 struct dense_product {
     float *y;
     const float *x, *w;
