@@ -134,8 +134,10 @@ static bool confirmed(const struct plan *p)
     for (;;) {
         fprintf(f, "Are you sure you want to delete %zu checkpoint(s)? [y/N]: ", p->n);
         fflush(f);
-        if (!fgets(line, sizeof(line), stdin))
+        if (!fgets(line, sizeof(line), stdin)) {
+            fputc('\n', f);
             return false;
+        }
         line[strcspn(line, "\r\n")] = 0;
         if (strcasecmp(line, "y") == 0 || strcasecmp(line, "yes") == 0)
             return true;

@@ -26,12 +26,12 @@ tinker_tokenizer *text_model_load(const char *model, const char *hint, int *stat
     return t;
 }
 
+/* A terminal can go on after its end: the first one counts. */
 static bool read_stdin(struct buf *out)
 {
     char part[65536];
-    size_t n;
-    while ((n = fread(part, 1, sizeof(part), stdin)) > 0)
-        buf_append(out, part, n);
+    while (!feof(stdin) && !ferror(stdin))
+        buf_append(out, part, fread(part, 1, sizeof(part), stdin));
     return !ferror(stdin) && buf_ok(out);
 }
 

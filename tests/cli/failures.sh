@@ -63,6 +63,22 @@ tap "as many ids as the shell passes on" $? err
 expect 8 $tinker render -m "$model" --messages chat --tools broken && says 'Error: broken: not JSON: line 2, column 4: '
 tap "tools that are not JSON: the place in their file" $? err
 
+# ---- a terminal -----------------------------------------------------------------------------------
+if command -v script >/dev/null; then
+    { sleep 1; printf 'Hello\n\004'; sleep 4; } | script -qec "$tinker tokenize -m '$model' >out 2>err; touch ended" /dev/null >/dev/null 2>&1 &
+    typing=$!
+    tries=0
+    until [ -e ended ] || [ $tries -gt 40 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    [ -e ended ] && says 'Reading from the terminal' && grep -q '^[1-9]' out
+    tap "one Ctrl-D ends what is typed" $? err
+    wait $typing
+else
+    tap "one Ctrl-D ends what is typed # SKIP there is no script(1)" 0
+fi
+
 # ---- output ---------------------------------------------------------------------------------------
 if [ -c /dev/full ]; then
     for command in "version" "run list" "$ask hi" "$ask --json hi"; do
