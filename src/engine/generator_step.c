@@ -100,13 +100,14 @@ static bool room_for_draws(tinker_generator *g, size_t n_wants, tinker_error *er
 {
     size_t count = 0;
     for (size_t i = 0; i < n_wants; i++) {
-        const struct request *r = g->wants[i].sequence->request;
-        g->wants[i].first = count;
-        count += !g->wants[i].draws ? 0 : r->forked ? 1 : r->num_samples;
-        if (g->wants[i].draws && !sequence_topk_room(g->wants[i].sequence)) {
-            err_nomem(err, "likeliest tokens");
-            return false;
+        struct want *w = &g->wants[i];
+        struct request *r = w->sequence->request;
+        if (w->draws && !sequence_topk_room(w->sequence)) {
+            request_fail(r, TINKER_ENOMEM, "no memory for the likeliest tokens");
+            w->draws = false; /* the others go on */
         }
+        w->first = count;
+        count += !w->draws ? 0 : r->forked ? 1 : r->num_samples;
     }
     if (count <= g->cap_draws)
         return true;

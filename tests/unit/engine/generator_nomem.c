@@ -78,9 +78,60 @@ static void every_allocation_fails_once(void)
     tinker_engine_close(e);
 }
 
+/* Whether a request for likeliest tokens has failed while one beside it gave all its tokens. */
+static bool fails_alone(tinker_engine *e)
+{
+    const int32_t prompt[] = { 1, 2, 3 };
+    tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
+    const tinker_sample *s;
+    tinker_error err = { 0 };
+    void *tag;
+    bool lost = false, whole = false;
+    p.max_tokens = NEW;
+    p.has_seed = 1;
+    p.stop_tokens = none;
+    tinker_generate q = {
+        .prompt = prompt, .n_prompt = 3, .params = &p, .num_samples = 1, .tag = &whole
+    };
+    tinker_generator *g = tinker_generator_new(e, &err);
+    bool added = g && tinker_generator_add(g, &q, &err) == TINKER_OK;
+    q.topk_sample_logprobs = 2;
+    q.tag = &lost;
+    added = added && tinker_generator_add(g, &q, &err) == TINKER_OK;
+    while (added && tinker_generator_step(g, &err) > 0) {
+    }
+    while (added && tinker_generator_next(g, &tag, &s, &err)) {
+        if (tag == &lost)
+            lost = s == NULL && err.status == TINKER_ENOMEM;
+        else
+            whole = s != NULL && s->sequences[0].n == NEW;
+    }
+    tinker_generator_free(g);
+    return lost && whole;
+}
+
+static void a_request_without_memory_fails_alone(void)
+{
+    tinker_error err = { 0 };
+    tinker_engine_options opts = TINKER_ENGINE_OPTIONS_INIT;
+    opts.threads = 1;
+    tinker_engine *e = tinker_engine_open(tiny_path("model"), &opts, &err);
+    REQUIRE(e != NULL);
+    int alone = 0;
+    for (long n = 1; n < 2000; n++) {
+        failmalloc_at(n);
+        alone += fails_alone(e);
+        if (!failmalloc_stop())
+            break;
+    }
+    CHECK_INT(alone, 4); /* two matrices, which grow once */
+    tinker_engine_close(e);
+}
+
 int main(void)
 {
     RUN(every_allocation_fails_once);
+    RUN(a_request_without_memory_fails_alone);
     tiny_done();
     return tap_done();
 }
