@@ -21,9 +21,11 @@ struct intake {
     struct intake_owner *owner;
     struct buf fill;
     bool paused;
-    bool lost; /* there was no memory for a piece */
+    bool resumed; /* during the delivery that may end with a pause */
+    bool lost;    /* there was no memory for a piece */
     /* the courier's while a delivery is under way: */
     struct buf out;
+    size_t at; /* of out: what was handed out */
     struct sse sse;
     tinker_receive_next next;
     tinker_error err; /* TINKER_OK: none */
@@ -61,16 +63,34 @@ static bool on_event(void *state, const struct sse_event *e)
     return i->next != TINKER_RECEIVE_STOP;
 }
 
+/* Line by line, because an event ends with one and the user may want no other. */
+static void feed(struct intake *i)
+{
+    tinker_status s = TINKER_OK;
+    while (s == TINKER_OK && i->at < i->out.len && i->next == TINKER_RECEIVE_MORE) {
+        const char *line = i->out.data + i->at;
+        size_t rest = i->out.len - i->at, n = 0;
+        while (n < rest && line[n] != '\n' && line[n] != '\r')
+            n++;
+        n += n < rest;
+        i->at += n;
+        s = sse_feed(&i->sse, line, n, &i->err);
+    }
+    if (s != TINKER_OK && i->next != TINKER_RECEIVE_STOP)
+        err_prefix(&i->err, "an event of the answer");
+}
+
 static void deliver(struct round *r)
 {
     struct intake *i = (struct intake *)r;
-    tinker_piece piece = { .data = i->out.data, .n = i->out.len };
     i->next = TINKER_RECEIVE_MORE;
-    if (!i->events)
+    if (i->events)
+        feed(i);
+    else {
+        tinker_piece piece = { .data = i->out.data, .n = i->out.len };
+        i->at = i->out.len;
         hand_out(i, &piece);
-    else if (sse_feed(&i->sse, i->out.data, i->out.len, &i->err) != TINKER_OK &&
-             i->next != TINKER_RECEIVE_STOP)
-        err_prefix(&i->err, "an event of the answer");
+    }
     if (i->next == TINKER_RECEIVE_STOP)
         err_set(&i->err, TINKER_ECANCELED, "the receiver stopped the transfer");
 }
@@ -80,20 +100,26 @@ static void deliver(struct round *r)
 /* Begin a delivery, if there is something and the user wants it. */
 static void pump(struct intake *i)
 {
-    if (i->round.under_way || i->paused || i->lost || i->fill.len == 0 ||
-        i->err.status != TINKER_OK)
+    if (i->round.under_way || i->paused || i->lost || i->err.status != TINKER_OK)
         return;
-    struct buf empty = i->out;
-    i->out = i->fill;
-    i->fill = empty;
-    buf_reset(&i->fill);
+    if (i->at == i->out.len) {
+        if (i->fill.len == 0)
+            return;
+        struct buf empty = i->out;
+        i->out = i->fill;
+        i->fill = empty;
+        buf_reset(&i->fill);
+        i->at = 0;
+    }
+    i->resumed = false;
     i->lost = !round_begin(&i->round);
 }
 
+/* Who takes the piece may be through with it, and say so, before the callback has returned. */
 static void delivered(struct round *r)
 {
     struct intake *i = (struct intake *)r;
-    i->paused = i->next == TINKER_RECEIVE_PAUSE;
+    i->paused = i->next == TINKER_RECEIVE_PAUSE && !i->resumed;
     pump(i);
     i->owner->moved(i->owner); /* who may free it */
 }
@@ -142,6 +168,7 @@ void intake_put(struct intake *i, const void *p, size_t n)
 
 void intake_resume(struct intake *i)
 {
+    i->resumed = true;
     i->paused = false;
     pump(i);
 }
@@ -152,7 +179,8 @@ enum intake_state intake_state(struct intake *i)
         return INTAKE_BROKEN;
     if (i->fill.len >= WINDOW)
         return INTAKE_FULL;
-    return i->round.under_way || i->fill.len ? INTAKE_ROOM : INTAKE_EMPTY;
+    bool some = i->round.under_way || i->fill.len || i->at < i->out.len;
+    return some ? INTAKE_ROOM : INTAKE_EMPTY;
 }
 
 void intake_error(struct intake *i, tinker_error *err)

@@ -14,6 +14,7 @@ struct reader {
     atomic_int pieces;
     atomic_int pause_at;  /* likewise */
     int stop_at, free_at; /* at the piece of this number, from 1 */
+    bool eager;           /* it is resumed before the callback that pauses has returned */
     tinker_future *_Atomic future;
     int status;
     char url[256], kind[64], events[256];
@@ -39,6 +40,12 @@ static tinker_receive_next on_piece(void *state, const tinker_piece *p)
         while (!atomic_load(&r->future))
             sched_yield();
         tinker_future_free(atomic_load(&r->future));
+    }
+    if (r->eager && i == atomic_load(&r->pause_at)) {
+        while (!atomic_load(&r->future))
+            sched_yield();
+        tinker_receive_resume(atomic_load(&r->future), NULL);
+        nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
     }
     return i == r->stop_at                  ? TINKER_RECEIVE_STOP
            : i == atomic_load(&r->pause_at) ? TINKER_RECEIVE_PAUSE
@@ -279,6 +286,56 @@ static void test_transport(void)
     world_close(&w);
 }
 
+/* A pause holds between events that came together, too. */
+static void test_pauses_between_events(void)
+{
+    struct world w;
+    struct reader r;
+    tinker_receive_options o = TINKER_RECEIVE_OPTIONS_INIT;
+    world_open_real(&w, NULL);
+    reader_init(&r);
+    o.events = 1;
+    fake_script(w.server, LOG,
+                (struct fake_reply){ .body = "data: a\r\n\r\ndata: b\r\rdata: c\n\n",
+                                     .content_type = "text/event-stream" });
+    atomic_store(&r.pause_at, 1);
+    tinker_future *f = ask(&w, &r, &o);
+    for (int i = 1; i <= 3; i++) {
+        while (atomic_load(&r.pieces) < i)
+            sched_yield();
+        sleep_ms(50);
+        CHECK_INT(atomic_load(&r.pieces), i);
+        atomic_store(&r.pause_at, i + 1);
+        CHECK_INT(tinker_receive_resume(f, &w.err), TINKER_OK);
+    }
+    CHECK_INT(tinker_future_wait(f, WAIT_MS, &w.err), TINKER_OK);
+    CHECK_STR(r.events, "message::a;message::b;message::c;");
+    tinker_future_free(f);
+    free(r.got);
+    world_close(&w);
+}
+
+/* Another thread may be through with the piece before the callback has returned. */
+static void test_resumed_early(void)
+{
+    struct world w;
+    struct reader r;
+    char *body = large_body();
+    world_open_real(&w, NULL);
+    reader_init(&r);
+    fake_script(w.server, LOG, (struct fake_reply){ .body = body });
+    atomic_store(&r.pause_at, 1);
+    r.eager = true;
+    tinker_future *f = ask(&w, &r, NULL);
+    atomic_store(&r.future, f);
+    CHECK_INT(tinker_future_wait(f, WAIT_MS, &w.err), TINKER_OK);
+    CHECK_MEM(r.got, r.n, body, LARGE);
+    tinker_future_free(f);
+    free(body);
+    free(r.got);
+    world_close(&w);
+}
+
 int main(void)
 {
     RUN(test_pieces);
@@ -286,6 +343,8 @@ int main(void)
     RUN(test_stops);
     RUN(test_failures);
     RUN(test_events);
+    RUN(test_pauses_between_events);
+    RUN(test_resumed_early);
     RUN(test_transport);
     return tap_done();
 }
