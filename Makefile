@@ -122,6 +122,7 @@ endif
 layers:
 	@tools/check-layers .
 
+## make man            the man pages, if scdoc is there
 man: $(if $(shell command -v scdoc 2>/dev/null),$(MANPAGES))
 
 # ---- rules --------------------------------------------------------------------------------------

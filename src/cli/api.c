@@ -228,31 +228,34 @@ static const struct {
     { 429, EXIT_CAPACITY, "Rate limit exceeded", "Wait a moment, then try again." },
 };
 
-/* Runs of blanks and line ends become one blank: a body may be JSON for people, or a page. */
-static void join_lines(char *text)
+/* On one line: JSON without the blanks between its parts, runs of blanks in other texts as one. */
+static void squeeze(char *text)
 {
+    bool json = *text == '{' || *text == '[', quoted = false;
     char *end = text;
-    for (const char *s = text; *s;) {
-        size_t blank = strspn(s, " \t\r\n");
-        if (blank && end > text && s[blank])
-            *end++ = ' ';
-        s += blank;
-        if (*s)
+    for (const char *s = text; *s; s++) {
+        if (quoted && *s == '\\' && s[1])
             *end++ = *s++;
+        else if (json && *s == '"')
+            quoted = !quoted;
+        if (quoted || !strchr(" \t\r\n", *s))
+            *end++ = *s;
+        else if (!json && end > text && end[-1] != ' ')
+            *end++ = ' ';
     }
+    while (end > text && end[-1] == ' ')
+        end--;
     *end = 0;
 }
 
 void api_error_text(char *out, size_t size, const tinker_error *err, const tinker_future *f)
 {
     const char *body = f ? tinker_future_error_body(f) : "";
-    if (err->http_status && *body)
-        snprintf(out, size, "Error code: %d - %s", err->http_status, body);
-    else if (err->http_status)
-        snprintf(out, size, "Error code: %d - %s", err->http_status, err->message);
-    else
-        snprintf(out, size, "%s", err->message);
-    join_lines(out);
+    char head[48] = "";
+    if (err->http_status)
+        snprintf(head, sizeof(head), "Error code: %d - ", err->http_status);
+    snprintf(out, size, "%s%s", head, err->http_status && *body ? body : err->message);
+    squeeze(out + strlen(head));
 }
 
 static int fail_with(const tinker_error *err, enum exit_code code, const char *hint,
