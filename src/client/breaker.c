@@ -38,6 +38,7 @@ struct view {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct map names; /* lock; name to struct breaker */
 static bool ready;       /* lock: names is initialised */
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 static uint64_t pack(struct view v)
 {
@@ -64,6 +65,38 @@ static struct view turn(struct view v, tinker_breaker_state state, unsigned coun
 static bool waited(const struct breaker *b, const struct view *v, int64_t now_ms)
 {
     return (int64_t)(((uint64_t)now_ms - v->time) & time_mask) >= b->open_ms;
+}
+
+/* ---- forks -------------------------------------------------------------------------------- */
+
+static void lock_names(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void unlock_names(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* Probes of the parent do not end in the child, which may make its own. */
+static void forget_probes(void)
+{
+    size_t it = 0, len;
+    const char *name;
+    void *value;
+    while (ready && map_next(&names, &it, &name, &len, &value)) {
+        struct breaker *b = value;
+        struct view v = unpack(atomic_load(&b->word));
+        if (v.state == TINKER_BREAKER_HALF_OPEN)
+            atomic_store(&b->word, pack(turn(v, v.state, 0, 0)));
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static void guard_forks(void)
+{
+    pthread_atfork(lock_names, unlock_names, forget_probes);
 }
 
 /* ---- the registry ------------------------------------------------------------------------- */
@@ -107,6 +140,7 @@ static struct breaker *make_locked(const char *name, const tinker_breaker_option
 /* A new reference; opts NULL: do not make it. */
 static struct breaker *get(const char *name, const tinker_breaker_options *opts)
 {
+    pthread_once(&fork_once, guard_forks);
     pthread_mutex_lock(&lock);
     struct breaker *b = find_locked(name);
     if (!b && opts)

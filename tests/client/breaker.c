@@ -2,6 +2,8 @@
 #include "client/breaker.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 
@@ -74,6 +76,28 @@ static void test_probes_count_when_admitted(void) /* R-205 */
     CHECK_INT(breaker_admit("c", &dflt, 99000, &second, NULL), TINKER_OK);
     breaker_end(&second, BREAKER_SUCCESS, 99000);
     CHECK_INT(breaker_state("c", 99000), TINKER_BREAKER_CLOSED);
+}
+
+/* A probe of the parent never ends in its child: that may try by itself, once. */
+static void test_probes_in_a_fork(void) /* */
+{
+    struct breaker_ticket first, second;
+    open_it("forked", 1000);
+    CHECK_INT(breaker_admit("forked", &dflt, 31000, &first, NULL), TINKER_OK);
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool ok = breaker_admit("forked", &dflt, 31000, &second, NULL) == TINKER_OK &&
+                  breaker_admit("forked", &dflt, 31000, &first, NULL) == TINKER_ECIRCUIT;
+        breaker_end(&second, BREAKER_SUCCESS, 31000);
+        _exit(ok && breaker_state("forked", 31000) == TINKER_BREAKER_CLOSED ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(pid, &status, 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK_INT(breaker_admit("forked", &dflt, 31000, &second, NULL), TINKER_ECIRCUIT);
+    breaker_end(&first, BREAKER_SUCCESS, 31000);
+    CHECK_INT(breaker_state("forked", 31000), TINKER_BREAKER_CLOSED);
 }
 
 static void test_latecomers_have_no_say(void) /* */
@@ -502,6 +526,7 @@ int main(void)
     RUN(test_five_failures_open_it);
     RUN(test_half_open_after_30_s);
     RUN(test_probes_count_when_admitted);
+    RUN(test_probes_in_a_fork);
     RUN(test_latecomers_have_no_say);
     RUN(test_several_probes);
     RUN(test_calls);
