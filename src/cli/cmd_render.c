@@ -145,7 +145,8 @@ static void say_totals(const struct tokens *t)
     size_t trained = 0;
     for (size_t i = 0; t->weights && i < t->n; i++)
         trained += t->weights[i] != 0;
-    out_say("%zu tokens, %zu trained, %zu truncated", t->n, trained, t->total - t->n);
+    out_say("%zu token%s, %zu trained, %zu truncated", t->n, t->n == 1 ? "" : "s", trained,
+            t->total - t->n);
 }
 
 /* ---- comparison with the chat template ---- */
@@ -496,5 +497,7 @@ int cmd_render(int argc, char **argv)
         return opt_usage_error(&spec, "Missing option '--model' / '-m'.");
     if (q.max_length < 0)
         return opt_usage_error(&spec, "Invalid value for '--max-length': must not be negative.");
+    if (q.max_length && q.diff)
+        return opt_usage_error(&spec, "--diff-template compares all tokens: no --max-length.");
     return run(&q);
 }

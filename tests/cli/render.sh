@@ -26,6 +26,10 @@ tap "train gives weights, stop tokens and the renderer" $? out
 
 $tinker render -m "$model" --mode train --max-length 5 --json <chat.json >out 2>err
 grep -q '"truncated": [1-9]' out; tap "what was cut is counted" $? out
+$tinker render -m "$model" --max-length 1 <chat.json >out 2>err
+grep -qE '^1 token, 0 trained, [0-9]+ truncated$' err; tap "one token is no tokens" $? err
+$tinker render -m "$model" --max-length 1 --diff-template <chat.json >out 2>err
+[ $? -eq 2 ] && grep -q 'no --max-length' err; tap "a part is not compared with the whole" $? err
 
 $tinker render -m "$model" --messages lines.jsonl --json >out 2>err
 [ "$(wc -l <out)" -eq 2 ]; tap "JSON Lines in, JSON lines out" $? out
