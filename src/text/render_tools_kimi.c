@@ -315,21 +315,29 @@ static void scan_ref(struct ts *t, struct jv ref)
         jx_fail(t->x, "tool schema: reference to an unknown definition");
 }
 
-/* Collect definitions and check references of a schema, before anything is written. */
+static void scan(struct ts *t, struct jv schema);
+
+/* Collect definitions and check references of an object, before anything is written.  Parameters
+ * are one whatever they say they are. */
+static void scan_object(struct ts *t, struct jv schema)
+{
+    struct jv defs = jv_get(schema, "$defs"), props = jv_get(schema, "properties");
+    for (size_t i = 0; defs.kind == JV_DICT && i < defs.dict->n; i++)
+        jv_put(t->x, t->defs, defs.dict->pairs[i].key, defs.dict->pairs[i].value);
+    scan(t, jv_get(schema, "additionalProperties"));
+    for (size_t i = 0; props.kind == JV_DICT && i < props.dict->n; i++)
+        scan(t, props.dict->pairs[i].value);
+}
+
+/* The same of any schema. */
 static void scan(struct ts *t, struct jv schema)
 {
-    static const char *const one[] = { "items", "additionalProperties" };
-    struct jv defs = jv_get(schema, "$defs"), props = jv_get(schema, "properties");
     struct jv any = jv_get(schema, "anyOf");
     if (schema.kind != JV_DICT)
         return;
-    for (size_t i = 0; defs.kind == JV_DICT && i < defs.dict->n; i++)
-        jv_put(t->x, t->defs, defs.dict->pairs[i].key, defs.dict->pairs[i].value);
+    scan_object(t, schema);
     scan_ref(t, jv_get(schema, "$ref"));
-    for (size_t i = 0; i < 2; i++)
-        scan(t, jv_get(schema, one[i]));
-    for (size_t i = 0; props.kind == JV_DICT && i < props.dict->n; i++)
-        scan(t, props.dict->pairs[i].value);
+    scan(t, jv_get(schema, "items"));
     for (size_t i = 0; jv_is_seq(any) && i < any.list->n; i++)
         scan(t, any.list->items[i]);
 }
@@ -363,7 +371,7 @@ static void put_function(struct ts *t, struct jv tool)
     struct jv parameters = jv_get(tool, "parameters"), text = jv_get(tool, "description");
     t->defs = jv_dict_new(t->x);
     t->self_ref = false;
-    scan(t, parameters);
+    scan_object(t, parameters);
     put_interfaces(t, parameters);
     if (jv_truth(text))
         put_comment(t, jv_to_str(t->x, text).str, 0);

@@ -465,6 +465,29 @@ static void test_custom(void)
     tinker_renderer_free(r);
 }
 
+/* Parameters that are a reference as a whole have no properties of their own. */
+static void test_tool_of_a_reference(void)
+{
+    static const tinker_tool tool = {
+        .name = "f",
+        .parameters = "{\"$ref\":\"#/$defs/A\",\"$defs\":{\"A\":{\"type\":\"string\"}}}",
+    };
+    tinker_error err = { .message = "" };
+    tinker_renderer *r = make("kimi_k25", NULL);
+    REQUIRE(r);
+    tinker_conversation *c = tinker_renderer_tool_prefix(r, &tool, 1, NULL, &err);
+    CHECK_STR(c ? c->messages[0].content : err.message,
+              "# Tools\n\n## functions\nnamespace functions {\ninterface A string\n"
+              "type f = (_: {}) => any;\n}\n");
+    tinker_conversation_free(c);
+    static const tinker_tool itself = { .name = "f", .parameters = "{\"$ref\":\"#\"}" };
+    c = tinker_renderer_tool_prefix(r, &itself, 1, NULL, &err);
+    CHECK_STR(c ? c->messages[0].content : err.message,
+              "# Tools\n\n## functions\nnamespace functions {\ntype f = (_: {}) => any;\n}\n");
+    tinker_conversation_free(c);
+    tinker_renderer_free(r);
+}
+
 static void test_wrong_tokenizer(void)
 {
     static const char json[] = "{\"version\":\"1.0\",\"model\":{\"type\":\"BPE\",\"vocab\":"
@@ -552,6 +575,7 @@ int main(void)
     RUN(test_wrong_tokenizer);
     RUN(test_images);
     RUN(test_tool_prefix);
+    RUN(test_tool_of_a_reference);
     tinker_tokenizer_free(tokenizer);
     return tap_done();
 }
