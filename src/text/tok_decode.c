@@ -183,6 +183,20 @@ void tok_put_byte_run(struct buf *out, const char *run, size_t n)
         buf_append(out, "\xEF\xBF\xBD", 3);
 }
 
+/* A run of byte tokens is one string, or as many as it has bytes when it is not UTF-8. */
+static void end_run(struct list *out, const struct buf *run)
+{
+    if (utf8_valid_prefix(run->data, run->len) == run->len) {
+        buf_append(&out->text, run->data, run->len);
+        list_end(out);
+        return;
+    }
+    for (size_t i = 0; i < run->len; i++) {
+        buf_append(&out->text, "\xEF\xBF\xBD", 3);
+        list_end(out);
+    }
+}
+
 static void byte_fallback(struct list *out, const struct list *in)
 {
     struct buf run;
@@ -194,8 +208,7 @@ static void byte_fallback(struct list *out, const struct list *in)
             buf_putc(&run, (char)byte);
         bool last = i + 1 == in->n;
         if (run.len > 0 && (byte < 0 || last)) {
-            tok_put_byte_run(&out->text, run.data, run.len);
-            list_end(out);
+            end_run(out, &run);
             buf_reset(&run);
         }
         if (byte < 0) {

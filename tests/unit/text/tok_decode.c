@@ -112,6 +112,22 @@ static void test_other_decoders(void)
         "a##bc</w> d");
 }
 
+/* Bytes that make no text are a string each for the decoder behind. */
+static void test_broken_byte_run(void)
+{
+    static const char json[] =
+        "{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},{\"type\":"
+        "\"WordPiece\",\"prefix\":\"##\",\"cleanup\":false}]},\"model\":{\"vocab\":{\"a\":0,"
+        "\"<0xC3>\":1,\"<0xA9>\":2,\"<0x41>\":3},\"merges\":[]}}";
+    static const int32_t good[] = { 0, 1, 2, 3 }, bad[] = { 0, 1, 3 };
+    tinker_tokenizer *t = tinker_tokenizer_load_json(json, strlen(json), NULL, 0, NULL, NULL);
+    REQUIRE(t != NULL);
+    CHECK_STR(decode(t, good, 4, NULL), "a \xC3\xA9"
+                                        "A");
+    CHECK_STR(decode(t, bad, 3, NULL), "a \xEF\xBF\xBD \xEF\xBF\xBD");
+    tinker_tokenizer_free(t);
+}
+
 /* ---- as they arrive -------------------------------------------------------------------------- */
 
 static bool whole_characters(const char *s, size_t n)
@@ -313,6 +329,7 @@ int main(void)
     RUN(test_byte_level);
     RUN(test_cleanup);
     RUN(test_other_decoders);
+    RUN(test_broken_byte_run);
     RUN(test_table);
     RUN(test_stream_byte_level);
     RUN(test_stream_delivers_at_once);
