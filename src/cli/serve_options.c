@@ -68,8 +68,7 @@ static const struct row {
     { "insecure", 0, OPT_FLAG, NULL, "allow a public address without keys", AT(insecure), NULL },
     { "threads", 't', OPT_INT, "N", "compute threads (default: one per core)", AT(threads), NULL },
     { "memory", 0, OPT_STRING, "SIZE",
-      "limit for activations and caches: 4G, or 50% of what is free (default: 75%)", AT(memory),
-      NULL },
+      "limit for activations: 4G, or a part of what is free (default 50%)", AT(memory), NULL },
     { "context", 0, OPT_INT, "N", "longest sequence (default: the model's own limit)", AT(context),
       NULL },
     { "preload", 0, OPT_FLAG, NULL, "read all weights before listening (always so)", AT(always),
@@ -305,18 +304,17 @@ static int take_tls(struct serve_options *v, struct server_options *o)
 }
 
 /* "4G", or a part of what is free: "50%". */
-static bool take_memory(const char *text, uint64_t *out)
+static bool take_memory(const char *text, struct server_options *o)
 {
     char *end;
     int64_t bytes;
     double percent = strtod(text, &end);
     if (end != text && strcmp(end, "%") == 0) {
-        uint64_t room = os_memory_free();
-        *out = room == OS_MEMORY_UNKNOWN ? room : (uint64_t)((double)room * percent / 100);
+        o->memory_part = percent / 100;
         return percent > 0 && percent <= 100;
     }
     bool ok = opt_read_size(text, &bytes) && bytes > 0;
-    *out = ok ? (uint64_t)bytes : 0;
+    o->engine.memory_limit = ok ? (uint64_t)bytes : 0;
     return ok;
 }
 
@@ -328,7 +326,7 @@ static int take_engine(struct serve_options *v, struct server_options *o)
                       : strcmp(v->dtype, "f32") == 0 ? TINKER_WEIGHTS_F32
                                                      : TINKER_WEIGHTS_STORED;
     o->engine.raw_logprobs = strcmp(v->logprobs, "raw") == 0;
-    if (v->memory && !take_memory(v->memory, &o->engine.memory_limit))
+    if (v->memory && !take_memory(v->memory, o))
         return out_fail(EXIT_USAGE, NULL, "--memory takes a size or a percentage, not '%s'",
                         v->memory);
     return EXIT_OK;

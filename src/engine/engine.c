@@ -239,9 +239,14 @@ static tinker_status start(tinker_engine *e, const char *dir, const tinker_engin
     if (status != TINKER_OK)
         return status;
     describe(e);
-    /* a generator's keys and values take up to half as much again: 3/4 in all */
-    e->memory_limit = e->opts.memory_limit ? e->opts.memory_limit : os_memory_free() / 2;
+    tinker_engine_limit_memory(e, e->opts.memory_limit);
     return TINKER_OK;
+}
+
+void tinker_engine_limit_memory(tinker_engine *e, uint64_t bytes)
+{
+    /* a generator's keys and values take up to half as much again: 3/4 in all */
+    e->memory_limit = bytes ? bytes : os_memory_free() / 2;
 }
 
 tinker_engine *tinker_engine_open(const char *dir, const tinker_engine_options *opts,

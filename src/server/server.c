@@ -23,6 +23,7 @@ void server_options_init(struct server_options *o)
     *o = (struct server_options){ .host = "127.0.0.1",
                                   .port = 8000,
                                   .engine = TINKER_ENGINE_OPTIONS_INIT,
+                                  .memory_part = 0.5,
                                   .session_timeout_s = 300,
                                   .hold_ms = 30000,
                                   .seq_gap_ms = 300000,
@@ -143,13 +144,28 @@ static tinker_status open_base(struct server *s, struct base *b, const struct se
     b->engine = tinker_engine_open(m->dir, &s->opts.engine, err);
     if (!b->engine)
         return err ? err->status : TINKER_EINVAL;
-    b->generator = tinker_generator_new(b->engine, err);
-    if (!b->generator)
-        return err ? err->status : TINKER_ENOMEM;
     b->tokenizer = tinker_tokenizer_load(m->dir, NULL, &no_tokenizer);
     if (!b->tokenizer)
         log_line(s->log, LOG_WARNING, "%s has no usable tokenizer: %s", m->name,
                  no_tokenizer.message);
+    return TINKER_OK;
+}
+
+/* What all models may take for passes. */
+static uint64_t memory_limit(const struct server *s)
+{
+    uint64_t bytes = s->opts.engine.memory_limit, room = os_memory_free();
+    if (bytes || room == OS_MEMORY_UNKNOWN)
+        return bytes ? bytes : room;
+    return (uint64_t)((double)room * s->opts.memory_part);
+}
+
+static tinker_status open_generator(struct base *b, uint64_t memory, tinker_error *err)
+{
+    tinker_engine_limit_memory(b->engine, memory);
+    b->generator = tinker_generator_new(b->engine, err);
+    if (!b->generator)
+        return err ? err->status : TINKER_ENOMEM;
     return TINKER_OK;
 }
 
@@ -163,6 +179,9 @@ static tinker_status open_bases(struct server *s, tinker_error *err)
         s->n_bases = i + 1;
         status = open_base(s, &s->bases[i], &s->opts.models[i], err);
     }
+    uint64_t each = status == TINKER_OK ? memory_limit(s) / s->n_bases : 0;
+    for (size_t i = 0; status == TINKER_OK && i < s->n_bases; i++)
+        status = open_generator(&s->bases[i], each ? each : 1, err);
     return status;
 }
 

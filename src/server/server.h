@@ -38,8 +38,9 @@ struct server_options {
     size_t n_api_keys;
     const char *tls_cert, *tls_key; /* PEM texts */
     bool insecure;                  /* allow a public address without keys */
-    tinker_engine_options engine;
-    int64_t session_timeout_s; /* without a heartbeat; -1: never */
+    tinker_engine_options engine;   /* memory_limit: of all models together */
+    double memory_part;             /* of what is free once they are loaded, where that is 0 */
+    int64_t session_timeout_s;      /* without a heartbeat; -1: never */
     bool has_default_lora_seed;
     int64_t default_lora_seed;
     int64_t hold_ms;            /* longest held poll */

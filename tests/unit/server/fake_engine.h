@@ -25,10 +25,12 @@ static atomic_int fake_step_us, fake_adapters, fake_adapters_most, fake_passes_r
 static atomic_bool fake_no_memory;                   /* for new passes */
 static atomic_int fake_pass_steps, fake_token_steps; /* slices of either kind so far */
 static atomic_int fake_together;                     /* most requests in one token step */
+static uint64_t fake_memory;                         /* what engines may take, the last limits */
 static atomic_int fake_save_flags;                   /* of the last save */
 
 struct tinker_engine {
     tinker_engine_info info;
+    uint64_t memory;
 };
 struct tinker_adapter {
     tinker_lora lora;
@@ -91,7 +93,14 @@ tinker_engine *tinker_engine_open(const char *dir, const tinker_engine_options *
 }
 void tinker_engine_close(tinker_engine *e)
 {
+    if (e)
+        fake_memory -= e->memory;
     free(e);
+}
+void tinker_engine_limit_memory(tinker_engine *e, uint64_t bytes)
+{
+    fake_memory += bytes - e->memory;
+    e->memory = bytes;
 }
 const tinker_engine_info *tinker_engine_describe(const tinker_engine *e)
 {

@@ -393,6 +393,40 @@ static void test_tokens_at_once_are_limited(void)
     CHECK(most_together(NULL) > 2);
 }
 
+static struct server_model two[2];
+static void two_in_a_gigabyte(struct server_options *o)
+{
+    two[0] = two[1] = o->models[0];
+    two[1].name = "test/other";
+    o->models = two;
+    o->n_models = 2;
+    o->engine.memory_limit = 1 << 30;
+}
+
+static void all_that_is_free(struct server_options *o)
+{
+    two_in_a_gigabyte(o);
+    o->engine.memory_limit = 0;
+    o->memory_part = 1;
+}
+
+static void test_models_share_the_memory(void)
+{
+    struct server *s = start_fresh(two_in_a_gigabyte);
+    REQUIRE(s);
+    CHECK_INT(fake_memory, 1 << 30);
+    server_close(s);
+    CHECK_INT(fake_memory, 0);
+    s = start_fresh(NULL);
+    REQUIRE(s);
+    uint64_t half = fake_memory;
+    server_close(s);
+    s = start_fresh(all_that_is_free);
+    REQUIRE(s);
+    CHECK(fake_memory > half + half / 2 && fake_memory / 3 < half); /* about twice as much */
+    server_close(s);
+}
+
 int main(void)
 {
     harness_init();
@@ -407,6 +441,7 @@ int main(void)
     RUN(test_one_place_after_a_restart);
     RUN(test_no_room_on_disk_fails_who_needs_it);
     RUN(test_tokens_at_once_are_limited);
+    RUN(test_models_share_the_memory);
     harness_clear();
     return tap_done();
 }
