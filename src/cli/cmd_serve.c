@@ -75,7 +75,31 @@ static void stop(struct server *s)
     server_close(s);
 }
 
-static int run(const struct server_options *opts)
+static void *give_up(void *arg)
+{
+    int sig = SIGTERM;
+    while (sigwait(arg, &sig) != 0)
+        continue;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    out_say("tinker serve: interrupted");
+    _exit(128 + sig);
+}
+
+/* Reading the weights takes its time: a signal ends that at once, nothing is at stake yet. */
+static struct server *open_server(const struct server_options *opts, sigset_t *signals,
+                                  tinker_error *err)
+{
+    pthread_t thread;
+    bool watched = pthread_create(&thread, NULL, give_up, signals) == 0;
+    struct server *s = server_open(opts, err);
+    if (watched) {
+        pthread_cancel(thread);
+        pthread_join(thread, NULL);
+    }
+    return s;
+}
+
+static int run(const struct server_options *opts, bool background)
 {
     tinker_error err = { 0 };
     struct serve_info info;
@@ -86,12 +110,14 @@ static int run(const struct server_options *opts)
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    struct server *s = server_open(opts, &err);
+    struct server *s = open_server(opts, &signals, &err);
     if (!s)
         return out_fail(failure_code(&err), NULL, "%s", err.message);
     describe(opts, server_port(s), &info);
     if (serve_place_write(opts->data_dir, &info, &err) != TINKER_OK)
         out_say("tinker serve: %s", err.message);
+    if (background)
+        setsid(); /* not before: until then Ctrl-C is meant for it, too */
     announce(opts, &info);
     /* Whoever reads the announcement to its end need not wait for ours. */
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -165,7 +191,6 @@ static bool go_to_background(const char *data, int *status)
             print_log(path, logged);
         return false;
     }
-    setsid();
     dup2(null, STDIN_FILENO);
     dup2(ends[1], STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
@@ -179,7 +204,7 @@ static int start(const struct serve_options *v, const struct server_options *opt
     int status;
     if (v->daemon && !go_to_background(v->data, &status))
         return status;
-    return run(opts);
+    return run(opts, v->daemon);
 }
 
 int cmd_serve(int argc, char **argv)

@@ -39,6 +39,19 @@ tap "what fails in the background is told in the foreground" $? err
 $tinker serve stop --data-dir d >out 2>err
 tap "stop" $? err
 
+mkdir slow
+mkfifo slow/config.json # weights that take for ever to read
+for how in '' --daemon; do
+    began=$(date +%s)
+    timeout --preserve-status -k 20 -s TERM 1 $tinker serve --model slow --data-dir "$work/slow-data" $how >out 2>err
+    [ $? -eq 143 ] && [ $(($(date +%s) - began)) -le 5 ]
+    tap "a signal while it starts ends it at once${how:+ ($how)}" $? err
+done
+sleep 0.2
+$tinker serve status --data-dir "$work/slow-data" >out 2>err
+[ $? -eq 5 ] && ! ps -ef 2>/dev/null | grep -q "$work/[s]low-data"
+tap "and nothing goes on in the background" $? err
+
 if $serve --daemon --data-dir six --listen '[::1]:0' >out 2>err; then
     $tinker serve status --data-dir six >out 2>err && grep -q '^URL  *http://\[::1\]:' out && grep -q '^Uptime (s)  *[0-9]' out
     tap "status of a server on ::1" $? err
