@@ -6,11 +6,13 @@
  * not create anything.  Its samples are numbered far away from those of the others. */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 #include "base/err.h"
 #include "base/rand.h"
 #include "client/handler.h"
 #include "client/limits.h"
+#include "client/prefs.h"
 #include "client/sampler.h"
 #include "client/service.h"
 #include "client/session.h"
@@ -26,7 +28,7 @@ struct shadow { /* one per session and address in a service */
 
 /* What travels. */
 struct passport {
-    const char *base_url, *api_key, *session_id, *sampler_id, *jwt;
+    const char *base_url, *url_auth, *api_key, *session_id, *sampler_id, *jwt;
     struct json_str config;
 };
 
@@ -60,6 +62,7 @@ static void export_on_loop(void *arg)
     json_put_key(&w, "tinker_sampler");
     json_put_int64(&w, 1);
     put(&w, "base_url", h->cfg->base_url);
+    put(&w, "authorization", h->cfg->url_auth);
     put(&w, "api_key", h->cfg->api_key);
     put(&w, "session_id", h->session_id);
     put(&w, "sampler_id", j->sampler->id);
@@ -105,11 +108,9 @@ static bool read_member(struct json_reader *r, struct json_str key, struct passp
 {
     const struct {
         const char *name, **out;
-    } texts[] = { { "base_url", &p->base_url },
-                  { "api_key", &p->api_key },
-                  { "session_id", &p->session_id },
-                  { "sampler_id", &p->sampler_id },
-                  { "jwt", &p->jwt } };
+    } texts[] = { { "base_url", &p->base_url },     { "authorization", &p->url_auth },
+                  { "api_key", &p->api_key },       { "session_id", &p->session_id },
+                  { "sampler_id", &p->sampler_id }, { "jwt", &p->jwt } };
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
         char *text;
         if (!json_str_is(key, texts[i].name))
@@ -185,6 +186,29 @@ static void discard_on_loop(void *arg)
     holder_close(arg, ignore_closed, NULL);
 }
 
+/* The headers of the service, and with them the user and password of the other address. */
+static bool take_authorization(struct shadow *s, const char *value)
+{
+    const tinker_named_string header = { "Authorization", value };
+    if (!value)
+        return true;
+    size_t n = s->cfg.n_default_headers;
+    struct http_header *v = arena_array(&s->arena, n + 1, sizeof(*v));
+    char *copy = arena_strdup(&s->arena, value);
+    if (!v || !copy || prefs_check_header(&header, NULL) != TINKER_OK)
+        return false;
+    log_secret(copy);
+    v[0] = (struct http_header){ "Authorization", copy, true };
+    size_t at = 1;
+    for (size_t i = 0; i < n; i++)
+        if (strcasecmp(s->cfg.default_headers[i].name, "Authorization") != 0)
+            v[at++] = s->cfg.default_headers[i];
+    s->cfg.url_auth = copy;
+    s->cfg.default_headers = v;
+    s->cfg.n_default_headers = at;
+    return true;
+}
+
 static struct shadow *shadow_new(tinker_service *service, const struct passport *p,
                                  tinker_error *err)
 {
@@ -199,7 +223,13 @@ static struct shadow *shadow_new(tinker_service *service, const struct passport 
     s->cfg.api_key = p->api_key ? arena_strdup(&s->arena, p->api_key) : NULL;
     log_secret(s->cfg.api_key);
     struct import_job j = { .service = service, .passport = p, .shadow = s };
-    s->holder = s->cfg.base_url ? holder_new(service->rt, &s->cfg, true, err) : NULL;
+    bool usable = take_authorization(s, p->url_auth);
+    if (s->arena.failed)
+        err_nomem(err, "session");
+    else if (!usable)
+        err_set(err, TINKER_EINVAL, "the address of an exported sampler cannot be used");
+    else
+        s->holder = holder_new(service->rt, &s->cfg, true, err);
     if (s->holder) {
         s->holder->observer = &service->observer;
         s->holder->hooks = &service->hooks;

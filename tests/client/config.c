@@ -418,6 +418,23 @@ static void test_password_in_the_address(void) /* R-010 */
     CHECK_STR(fake_header(fake_get(w.server, API "healthz", 0), "Authorization", v),
               "Basic bWU6aHVudGVyMg==");
     tinker_future_free(f);
+    /* an exported sampler takes them along */
+    f = tinker_service_request_sampler(s, "tiny", NULL, &w.err);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    tinker_sampler *from = tinker_future_take_sampler(f);
+    REQUIRE(from);
+    tinker_future_free(f);
+    char *text = tinker_sampler_export(from, &w.err);
+    tinker_sampler *to = tinker_service_import_sampler(w.service, text, &w.err);
+    REQUIRE(to);
+    f = tinker_sampler_sample(to, fake_prompt(2), NULL, NULL, &w.err);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    CHECK_STR(fake_header(fake_get(w.server, API "asample", 0), "Authorization", v),
+              "Basic bWU6aHVudGVyMg==");
+    tinker_future_free(f);
+    free(text);
+    tinker_sampler_free(to);
+    tinker_sampler_free(from);
     tinker_service_free(s);
     world_close(&w);
 }
