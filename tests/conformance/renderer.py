@@ -26,6 +26,18 @@ MODES = ["last_assistant_message", "last_assistant_turn", "all_assistant_message
          "all_tokens", "all_user_and_system_messages", "customized"]
 
 
+NAMES = ["role_colon", "llama3", "qwen3", "qwen3_disable_thinking", "qwen3_instruct", "qwen3_vl",
+         "qwen3_vl_instruct", "qwen3_5", "qwen3_5_disable_thinking", "qwen3_8_xhigh_reasoning",
+         "qwen3_8_medium_reasoning", "qwen3_8_low_reasoning", "qwen3_8_disable_thinking", "deepseekv3",
+         "deepseekv3_disable_thinking", "deepseekv3_thinking", "kimi_k2", "kimi_k25",
+         "kimi_k25_disable_thinking", "kimi_k26", "kimi_k26_disable_thinking",
+         "kimi_k26_preserve_thinking", "nemotron3", "nemotron3_disable_thinking",
+         "nemotron3_low_thinking", "nemotron3_preserve_thinking", "nemotron3_ultra",
+         "nemotron3_ultra_disable_thinking", "nemotron3_ultra_medium_thinking",
+         "nemotron3_ultra_preserve_thinking", "gpt_oss_no_sysprompt", "gpt_oss_low_reasoning",
+         "gpt_oss_medium_reasoning", "gpt_oss_high_reasoning"]
+
+
 def folder_for(name):
     if name.startswith("qwen3") or name.startswith("nemotron3"):
         return fetch_npm("qwen3")
@@ -306,18 +318,8 @@ def main():
     renderers = oracle.load_cookbook()
     began, total = time.time(), 0
     only = sys.argv[1:]
-    names = ["role_colon", "llama3", "qwen3", "qwen3_disable_thinking", "qwen3_instruct", "qwen3_vl",
-             "qwen3_vl_instruct", "qwen3_5", "qwen3_5_disable_thinking", "qwen3_8_xhigh_reasoning",
-             "qwen3_8_medium_reasoning", "qwen3_8_low_reasoning", "qwen3_8_disable_thinking", "deepseekv3",
-             "deepseekv3_disable_thinking", "deepseekv3_thinking", "kimi_k2", "kimi_k25",
-             "kimi_k25_disable_thinking", "kimi_k26", "kimi_k26_disable_thinking",
-             "kimi_k26_preserve_thinking", "nemotron3", "nemotron3_disable_thinking",
-             "nemotron3_low_thinking", "nemotron3_preserve_thinking", "nemotron3_ultra",
-             "nemotron3_ultra_disable_thinking", "nemotron3_ultra_medium_thinking",
-             "nemotron3_ultra_preserve_thinking", "gpt_oss_no_sysprompt", "gpt_oss_low_reasoning",
-             "gpt_oss_medium_reasoning", "gpt_oss_high_reasoning"]
     kept = ["qwen3", "qwen3_disable_thinking", "qwen3_5", "deepseekv3_thinking", "kimi_k2"]
-    runs = [(n, False) for n in names] + [(n, True) for n in kept]
+    runs = [(n, False) for n in NAMES] + [(n, True) for n in kept]
     for name, keep in runs:
         if only and name not in only:
             continue
@@ -344,4 +346,5 @@ def main():
     tap.done()
 
 
-main()
+if __name__ == "__main__":
+    main()
