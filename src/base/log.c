@@ -20,6 +20,25 @@ static const char MARK[] = "[REDACTED]";
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char *secrets[SECRETS_MAX]; /* lock */
 static size_t n_registered;        /* lock */
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+/* In a child: who holds it there would hold it for ever.  Half a change of the registry is
+ * one secret more or less, never a dangling one. */
+static void renew_lock(void)
+{
+    pthread_mutex_init(&lock, NULL);
+}
+
+static void guard_forks(void)
+{
+    pthread_atfork(NULL, NULL, renew_lock);
+}
+
+static void lock_registry(void)
+{
+    pthread_once(&fork_once, guard_forks);
+    pthread_mutex_lock(&lock);
+}
 
 static bool is_token_char(char c)
 {
@@ -140,7 +159,7 @@ void log_redact(char *text, size_t size)
 {
     if (!text || !size)
         return;
-    pthread_mutex_lock(&lock);
+    lock_registry();
     for (char *p = text; *p;) {
         size_t keep, n = match_locked(text, p, &keep);
         p = n ? replace(text, size, p + keep, n - keep) : p + 1;
@@ -155,7 +174,7 @@ void log_secret(const char *secret)
     char *copy = strdup(secret);
     if (!copy)
         return;
-    pthread_mutex_lock(&lock);
+    lock_registry();
     bool known = false;
     for (size_t i = 0; i < SECRETS_MAX && secrets[i]; i++)
         known = known || strcmp(secrets[i], secret) == 0;

@@ -1,6 +1,10 @@
 /* log.c - levels, and that no secret gets through in any position. */
 #include "base/log.h"
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "support/tap.h"
 
 static char line[8192];
@@ -173,6 +177,41 @@ static void test_threads(void)
     }
 }
 
+static atomic_bool enough;
+static void *redact_on(void *arg)
+{
+    while (!atomic_load(&enough)) {
+        char text[4096];
+        memset(text, 'x', sizeof text);
+        text[sizeof text - 1] = '\0';
+        log_redact(text, sizeof text);
+    }
+    return arg;
+}
+
+/* A child that was made while somebody held the lock would wait for it for ever. */
+static void test_children_redact_too(void)
+{
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, redact_on, NULL) == 0);
+    int bad = 0;
+    for (int i = 0; i < 50 && !bad; i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            char text[] = "tml-0123456789abcdef";
+            alarm(10);
+            log_redact(text, sizeof text);
+            _exit(strcmp(text, "[REDACTED]") != 0);
+        }
+        int status = 1;
+        waitpid(pid, &status, 0);
+        bad = status;
+    }
+    atomic_store(&enough, true);
+    pthread_join(thread, NULL);
+    CHECK_INT(bad, 0);
+}
+
 static void test_level_names(void)
 {
     CHECK_INT(log_level_parse("debug", LOG_OFF), LOG_DEBUG);
@@ -196,6 +235,7 @@ int main(void)
     RUN(test_result_fits);
     RUN(test_old_secrets_make_room_for_new);
     RUN(test_threads);
+    RUN(test_children_redact_too);
     RUN(test_level_names);
     return tap_done();
 }
