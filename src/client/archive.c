@@ -146,7 +146,7 @@ static void deliver_progress(void *arg)
         bool enough = p->call(p->state, done, total) != 0;
         tap_leave(p->tap);
         pthread_mutex_lock(&p->lock);
-        p->stop = enough;
+        p->stop = p->stop || enough;
         pthread_mutex_unlock(&p->lock);
     }
     progress_unref(p);
