@@ -10,7 +10,8 @@
 #include "server/samplers.h"
 #include "server/stream.h"
 
-enum { OPENAI_STOPS = 16, OPENAI_PROMPTS = 64, OPENAI_TOP_MAX = 20 };
+/* Stops of a request, and room for those of the chat format and the model. */
+enum { OPENAI_STOPS = 16, OPENAI_STOPS_ALL = 64, OPENAI_PROMPTS = 64, OPENAI_TOP_MAX = 20 };
 
 /* A request and, once it was submitted, where its samples are. */
 struct openai {
@@ -21,7 +22,7 @@ struct openai {
     int64_t max_tokens, n, seed, top_k, top_logprobs;
     bool has_seed;
     double temperature, top_p;
-    const char *stop[OPENAI_STOPS]; /* strings */
+    const char *stop[OPENAI_STOPS_ALL]; /* strings */
     size_t n_stop;
     int32_t *stop_tokens;
     size_t n_stop_tokens;
@@ -40,8 +41,8 @@ struct openai {
 void openai_free(void *o);
 /* Read the body.  TINKER_EINVAL names the field. */
 tinker_status openai_read(struct openai *o, const char *body, size_t n, tinker_error *err);
-/* Fill prompts, and add the stops of the chat format. */
-tinker_status openai_prompts(struct openai *o, tinker_error *err);
+/* Fill prompts, and add the stops of the chat format and, with `ends`, of the model. */
+tinker_status openai_prompts(struct openai *o, bool ends, tinker_error *err);
 
 /* Text of sampled tokens as the API shows it: no special tokens, cut before a stop
  * string.  Appends to *out. */

@@ -65,25 +65,77 @@ static tinker_status completion_prompts(struct openai *o, tinker_error *err)
     return status;
 }
 
+/* ---- stops -------------------------------------------------------------------------------- */
+
+static tinker_status add_stop_string(struct openai *o, const char *text, size_t n,
+                                     tinker_error *err)
+{
+    if (o->n_stop == OPENAI_STOPS_ALL)
+        return err_set(err, TINKER_EINVAL, "stop: more than %d with those of the model",
+                       OPENAI_STOPS_ALL);
+    o->stop[o->n_stop] = arena_strndup(&o->arena, text, n);
+    if (!o->stop[o->n_stop])
+        return err_nomem(err, "stops");
+    o->n_stop++;
+    return TINKER_OK;
+}
+
+static tinker_status add_stop_tokens(struct openai *o, const int32_t *tokens, size_t n,
+                                     tinker_error *err)
+{
+    int32_t *all = arena_array(&o->arena, o->n_stop_tokens + n + 1, sizeof(*all));
+    if (!all)
+        return err_nomem(err, "stops");
+    if (o->n_stop_tokens)
+        memcpy(all, o->stop_tokens, o->n_stop_tokens * sizeof(*all));
+    if (n)
+        memcpy(all + o->n_stop_tokens, tokens, n * sizeof(*all));
+    o->stop_tokens = all;
+    o->n_stop_tokens += n;
+    return TINKER_OK;
+}
+
+/* Here a list of stops is one more way to end; to the engine it is the only one. */
+static tinker_status add_model_ends(struct openai *o, tinker_error *err)
+{
+    const tinker_engine_info *info = tinker_engine_describe(o->from.base->engine);
+    return o->n_stop || o->n_stop_tokens ? add_stop_tokens(o, info->eos, info->n_eos, err)
+                                         : TINKER_OK;
+}
+
+/* Stop tokens cannot stand beside stop strings, so they become strings. */
+static tinker_status unify_stops(struct openai *o, tinker_error *err)
+{
+    if (!o->n_stop)
+        return TINKER_OK;
+    if (!o->from.base->tokenizer)
+        return err_set(err, TINKER_EINVAL, "stop: this model has no tokenizer; use stop_token_ids");
+    for (size_t i = 0; i < o->n_stop_tokens; i++) {
+        tinker_text text = TINKER_TEXT_INIT;
+        tinker_status status = tinker_tokenizer_decode(o->from.base->tokenizer, &o->stop_tokens[i],
+                                                       1, NULL, &text, err);
+        if (status == TINKER_OK && text.n)
+            status = add_stop_string(o, text.s, text.n, err);
+        tinker_text_clear(&text);
+        if (status != TINKER_OK)
+            return status;
+    }
+    o->n_stop_tokens = 0;
+    return TINKER_OK;
+}
+
 /* ---- chat --------------------------------------------------------------------------------- */
 
 /* The stops of the format join those of the request; as strings when it has strings. */
 static tinker_status add_format_stops(struct openai *o, tinker_stop_sequences stop,
                                       tinker_error *err)
 {
-    for (size_t i = 0; stop.strings && i < stop.n && o->n_stop < OPENAI_STOPS; i++)
-        o->stop[o->n_stop++] = arena_strdup(&o->arena, stop.strings[i]);
-    if (!stop.tokens)
-        return TINKER_OK;
-    int32_t *all = arena_array(&o->arena, o->n_stop_tokens + stop.n, sizeof(*all));
-    if (!all)
-        return err_nomem(err, "stops");
-    if (o->n_stop_tokens)
-        memcpy(all, o->stop_tokens, o->n_stop_tokens * sizeof(*all));
-    memcpy(all + o->n_stop_tokens, stop.tokens, stop.n * sizeof(*all));
-    o->stop_tokens = all;
-    o->n_stop_tokens += stop.n;
-    return TINKER_OK;
+    for (size_t i = 0; stop.strings && i < stop.n; i++) {
+        tinker_status status = add_stop_string(o, stop.strings[i], strlen(stop.strings[i]), err);
+        if (status != TINKER_OK)
+            return status;
+    }
+    return stop.tokens ? add_stop_tokens(o, stop.tokens, stop.n, err) : TINKER_OK;
 }
 
 tinker_renderer *openai_renderer(const struct openai *o, tinker_error *err)
@@ -170,28 +222,11 @@ static tinker_status chat_prompt(struct openai *o, tinker_error *err)
     return status;
 }
 
-/* Stop tokens of the format cannot stand beside stop strings, so they become strings. */
-static tinker_status unify_stops(struct openai *o, tinker_error *err)
-{
-    if (!o->n_stop)
-        return TINKER_OK;
-    for (size_t i = 0; i < o->n_stop_tokens && o->n_stop < OPENAI_STOPS; i++) {
-        tinker_text text = TINKER_TEXT_INIT;
-        tinker_status status = tinker_tokenizer_decode(o->from.base->tokenizer, &o->stop_tokens[i],
-                                                       1, NULL, &text, err);
-        if (status == TINKER_OK && text.n)
-            o->stop[o->n_stop++] = arena_strndup(&o->arena, text.s, text.n);
-        tinker_text_clear(&text);
-        if (status != TINKER_OK)
-            return status;
-    }
-    o->n_stop_tokens = 0;
-    return TINKER_OK;
-}
-
-tinker_status openai_prompts(struct openai *o, tinker_error *err)
+tinker_status openai_prompts(struct openai *o, bool ends, tinker_error *err)
 {
     tinker_status status = o->chat ? chat_prompt(o, err) : completion_prompts(o, err);
+    if (status == TINKER_OK && ends)
+        status = add_model_ends(o, err);
     return status == TINKER_OK ? unify_stops(o, err) : status;
 }
 

@@ -62,7 +62,7 @@ static struct work *make_work(const struct openai *o, size_t prompt)
     struct wire_sample_request *r = &w->sample;
     wire_init(&wire_sample_request, r);
     tinker_chunk *chunk = arena_alloc(&w->arena, sizeof(*chunk));
-    const char **stop = arena_array(&w->arena, OPENAI_STOPS, sizeof(*stop));
+    const char **stop = arena_array(&w->arena, o->n_stop + 1, sizeof(*stop));
     size_t n = o->prompts[prompt].n;
     const int32_t *tokens = arena_memdup(&w->arena, o->prompts[prompt].tokens, n * sizeof(*tokens));
     int32_t *stop_tokens = arena_array(&w->arena, o->n_stop_tokens + 1, sizeof(*stop_tokens));
@@ -150,7 +150,7 @@ static bool begin(struct server *s, struct request *req, struct response *res, s
     rand_uuid(uuid);
     snprintf(o->id, sizeof(o->id), "%s-%s", o->chat ? "chatcmpl" : "cmpl", uuid);
     o->created_s = clock_wall_ns(s->clock) / 1000000000;
-    tinker_status status = openai_prompts(o, &err);
+    tinker_status status = openai_prompts(o, !s->opts.no_implicit_eos, &err);
     if (status == TINKER_OK && o->stream && o->n_prompts != 1) {
         openai_error(res, 400, "a stream takes one prompt");
         return false;

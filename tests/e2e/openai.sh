@@ -32,6 +32,24 @@ for i in 0 1; do
     grep -qF "\"index\":$i,\"text\":\"$streamed\"" "$work/first"
     tap "stream $i brings the same text" $? "$work/out"
 done
+# other ways to stop do not take the model's own end away
+body='{"model":"tinker/tiny","prompt":"Hello","max_tokens":60,"temperature":0'
+ask completions "$body}"
+[ "$status" = 200 ] && has '"finish_reason":"stop"'
+tap "a completion that ends by itself" $? "$work/out"
+grep -o '"text":"[^"]*"' "$work/out" >"$work/first"
+for stop in '"stop":["never said"]' '"stop_token_ids":[1999]' \
+    '"stop":["a1","a2","a3","a4","a5","a6","a7","a8","a9","b1","b2","b3","b4","b5","b6","b7"]'; do
+    ask completions "$body,$stop}"
+    [ "$status" = 200 ] && has '"finish_reason":"stop"' &&
+        [ "$(grep -o '"text":"[^"]*"' "$work/out")" = "$(cat "$work/first")" ]
+    tap "it ends there with $stop" $? "$work/out"
+done
+ask completions "$body,\"stop\":[\"never said\"],\"stream\":true}"
+[ "$status" = 200 ] && has '"finish_reason":"stop"' &&
+    [ "$(grep -o '"text":"[^"]*"' "$work/out" | sed 's/"text":"//; s/"$//' | tr -d '\n')" = \
+        "$(sed 's/"text":"//; s/"$//' "$work/first")" ]
+tap "a stream ends there too" $? "$work/out"
 chat='{"model":"tinker/tiny","messages":[{"role":"user","content":"Hello"}],"max_tokens":5,"seed":1'
 ask chat/completions "$chat}"
 [ "$status" = 200 ] && has '"object":"chat.completion"' && has '"role":"assistant"'
