@@ -93,11 +93,9 @@ static void put_chat(const struct openai *o, struct json_writer *w, const tinker
 
 static void put_named(const struct openai *o, struct json_writer *w, int32_t token, float logprob)
 {
-    char name[512];
     size_t len;
     const char *bytes = token_bytes(o, token, &len);
-    snprintf(name, sizeof(name), "%.*s", (int)(len < 500 ? len : 500), bytes);
-    json_put_key(w, name);
+    json_put_key_n(w, bytes, len);
     json_put_float(w, logprob);
 }
 

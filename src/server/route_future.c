@@ -187,14 +187,11 @@ void route_retrieve_future(struct server *s, struct request *req, struct respons
 }
 
 /* Only samples can be canceled: a training request has its place in the order. */
-void route_cancel_future(struct server *s, struct request *req, struct response *res)
+bool route_cancel_sample(struct server *s, const char *user, const char *id)
 {
-    struct wire_future_retrieve_request in;
-    if (!route_body(req, res, &wire_future_retrieve_request, &in))
-        return;
     pthread_mutex_lock(&s->lock);
-    struct future *f = core_future_locked(s, in.request_id);
-    bool found = f && strcmp(f->owner, req->user) == 0;
+    struct future *f = core_future_locked(s, id);
+    bool found = f && strcmp(f->owner, user) == 0;
     bool waited = found && f->kind == WORK_SAMPLE && f->state == FUTURE_WAITING &&
                   queue_remove_sample_locked(s, f);
     if (found && f->kind == WORK_SAMPLE && f->state == FUTURE_RUNNING) {
@@ -205,7 +202,15 @@ void route_cancel_future(struct server *s, struct request *req, struct response 
     pthread_mutex_unlock(&s->lock);
     if (waited)
         future_fail(s, f, TINKER_CATEGORY_USER, "the sample was canceled");
-    if (found)
+    return found;
+}
+
+void route_cancel_future(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_future_retrieve_request in;
+    if (!route_body(req, res, &wire_future_retrieve_request, &in))
+        return;
+    if (route_cancel_sample(s, req->user, in.request_id))
         response_no_content(res);
     else
         response_error(res, 404, "Future not found");

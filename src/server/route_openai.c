@@ -97,39 +97,42 @@ static struct work *make_work(const struct openai *o, size_t prompt)
     return w;
 }
 
-/* Queue every prompt; false: the response says why. */
+/* Queue one prompt: a submit_status. */
+static int submit_prompt(struct server *s, struct request *req, struct response *res,
+                         struct openai *o, struct session *session, size_t i)
+{
+    struct work *w = make_work(o, i);
+    o->prompts[i].future = arena_printf(&o->arena, "%s-%zu", o->id, i);
+    if (w && o->stream)
+        w->observer = openai_observer(s, o, &res->stream);
+    if (!w || !o->prompts[i].future || (o->stream && !w->observer)) {
+        work_free(w);
+        return SUBMIT_FAILED;
+    }
+    return submit_sample(s, req->user, session, o->from.base, w, o->prompts[i].future);
+}
+
+/* Queue every prompt; false: none is, and the response says why. */
 static bool submit_all(struct server *s, struct request *req, struct response *res,
                        struct openai *o)
 {
     struct session *session = samplers_direct_session(s, req->user);
-    for (size_t i = 0; session && i < o->n_prompts; i++) {
-        struct work *w = make_work(o, i);
-        o->prompts[i].future = arena_printf(&o->arena, "%s-%zu", o->id, i);
-        if (!w || !o->prompts[i].future) {
-            work_free(w);
-            session = NULL;
-            break;
-        }
-        if (o->stream) {
-            w->observer = openai_observer(s, o, &res->stream);
-            if (!w->observer) {
-                work_free(w);
-                session = NULL;
-                break;
-            }
-        }
-        int status = submit_sample(s, req->user, session, o->from.base, w, o->prompts[i].future);
-        if (status != SUBMIT_OK) {
-            /* The work, its observer and the producer's side of the stream are gone. */
-            stream_unref(res->stream);
-            res->stream = NULL;
-            openai_error(res, status == SUBMIT_BUSY ? 429 : 500, "too many requests are waiting");
-            return false;
-        }
+    int status = session ? SUBMIT_OK : SUBMIT_FAILED;
+    size_t n = 0;
+    while (status == SUBMIT_OK && n < o->n_prompts) {
+        status = submit_prompt(s, req, res, o, session, n);
+        n += status == SUBMIT_OK;
     }
-    if (!session)
-        openai_error(res, 500, "out of memory");
-    return session != NULL;
+    if (status == SUBMIT_OK)
+        return true;
+    /* Nobody will ask for those that were.  The work that was not, its observer and the
+     * producer's side of the stream are gone. */
+    while (n > 0)
+        route_cancel_sample(s, req->user, o->prompts[--n].future);
+    stream_unref(res->stream);
+    res->stream = NULL;
+    route_submitted(s, res, status, o->id, NULL, NULL);
+    return false;
 }
 
 static bool begin(struct server *s, struct request *req, struct response *res, struct openai *o)
@@ -141,12 +144,8 @@ static bool begin(struct server *s, struct request *req, struct response *res, s
         return false;
     }
     bool path = strncmp(o->model, "tinker://", 9) == 0;
-    if (!samplers_source(s, req, res, path ? NULL : o->model, path ? o->model : NULL, &o->from)) {
-        char message[512];
-        snprintf(message, sizeof(message), "no model '%s' here", o->model);
-        openai_error(res, res->status, message);
+    if (!samplers_source(s, req, res, path ? NULL : o->model, path ? o->model : NULL, &o->from))
         return false;
-    }
     rand_uuid(uuid);
     snprintf(o->id, sizeof(o->id), "%s-%s", o->chat ? "chatcmpl" : "cmpl", uuid);
     o->created_s = clock_wall_ns(s->clock) / 1000000000;
@@ -249,47 +248,64 @@ static void reply(struct response *res, const struct openai *o, const tinker_sam
     res->content_type = "application/json";
 }
 
-/* The sample of a future that is done.  Not NULL: one to wait on; failure: it has none. */
-static struct future *take_locked(struct server *s, struct request *req, const char *id,
-                                  tinker_sample *out, char *failure, size_t size)
+/* Why there will be no sample, with the status that says so. */
+struct failure {
+    int status; /* 0: none */
+    char text[512];
+};
+
+static void set_failure(struct failure *f, int status, const char *text)
 {
-    tinker_error err = { 0 };
-    struct future *f = core_future_locked(s, id);
-    if (!f)
-        snprintf(failure, size, "the result is no longer available");
-    else if (f->state == FUTURE_FAILED)
-        snprintf(failure, size, "%s", f->result ? f->result : "failed");
-    else if (f->state != FUTURE_DONE)
-        return f;
-    else if (wire_decode_sample_response(f->result, f->n_result, &req->arena, out, &err) !=
-             TINKER_OK)
-        snprintf(failure, size, "%s", err.message);
+    f->status = status;
+    snprintf(f->text, sizeof(f->text), "%s", text);
+}
+
+/* One of the futures that is not done yet, or that failed; NULL: all are done. */
+static struct future *find_pending_locked(struct server *s, const struct openai *o,
+                                          struct failure *failure)
+{
+    for (size_t i = 0; i < o->n_prompts && !failure->status; i++) {
+        struct future *f = core_future_locked(s, o->prompts[i].future);
+        if (!f)
+            set_failure(failure, 500, "the result is no longer available");
+        else if (f->state == FUTURE_FAILED)
+            set_failure(failure, f->category == TINKER_CATEGORY_SERVER ? 500 : 400,
+                        f->result ? f->result : "failed");
+        else if (f->state != FUTURE_DONE)
+            return f;
+    }
     return NULL;
 }
 
-/* Fill samples from the futures that are done.  NULL: all of them are; else one to wait on. */
-static struct future *collect(struct server *s, struct request *req, const struct openai *o,
-                              tinker_sample *samples, char *failure, size_t size)
+/* Nobody asks for these outcomes again: they may go when memory is short. */
+static void take_locked(struct server *s, struct request *req, const struct openai *o,
+                        tinker_sample *samples, struct failure *failure)
 {
-    struct future *pending = NULL;
-    pthread_mutex_lock(&s->lock);
-    for (size_t i = 0; !pending && !failure[0] && i < o->n_prompts; i++)
-        pending = take_locked(s, req, o->prompts[i].future, &samples[i], failure, size);
-    pthread_mutex_unlock(&s->lock);
-    return pending;
+    tinker_error err = { 0 };
+    for (size_t i = 0; i < o->n_prompts; i++) {
+        struct future *f = core_future_locked(s, o->prompts[i].future);
+        f->delivered = true;
+        if (wire_decode_sample_response(f->result, f->n_result, &req->arena, &samples[i], &err) !=
+            TINKER_OK)
+            set_failure(failure, 500, err.message);
+    }
 }
 
 static void answer(struct server *s, struct request *req, struct response *res, struct openai *o)
 {
-    char failure[512] = "";
+    struct failure failure = { 0 };
     tinker_sample *samples = arena_array(&req->arena, o->n_prompts + 1, sizeof(*samples));
     if (!samples) {
         openai_error(res, 500, "out of memory");
         return;
     }
-    struct future *pending = collect(s, req, o, samples, failure, sizeof(failure));
-    if (failure[0])
-        openai_error(res, 400, failure);
+    pthread_mutex_lock(&s->lock);
+    struct future *pending = find_pending_locked(s, o, &failure);
+    if (!pending && !failure.status)
+        take_locked(s, req, o, samples, &failure);
+    pthread_mutex_unlock(&s->lock);
+    if (failure.status)
+        openai_error(res, failure.status, failure.text);
     else if (pending)
         res->wait = &pending->wait; /* however long it takes: hold after hold */
     else

@@ -79,6 +79,8 @@ struct sample_ask {
 bool route_read_sample(struct server *s, struct request *req, struct response *res,
                        struct sample_ask *out);
 route_handler route_retrieve_future, route_cancel_future;
+/* End a sample that nobody waits for; false: the user has no such future. */
+bool route_cancel_sample(struct server *s, const char *user, const char *id);
 route_handler route_list_runs, route_get_run, route_run_checkpoints, route_list_checkpoints,
     route_delete_checkpoint, route_archive, route_publish, route_unpublish, route_set_ttl,
     route_bare_checkpoint, route_bare_archive, route_download, route_copy_weights,

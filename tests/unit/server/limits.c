@@ -671,6 +671,71 @@ int main(void)
     RUN(test_path_prefix);
     RUN(test_no_tokenizer_no_text);
     RUN(test_streams_end_with_the_server);
+static size_t n_queued(struct server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    size_t n = s->queued_samples;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+static void test_prompts_are_queued_all_or_none(void)
+{
+    struct server *s = start_fresh(one_queued);
+    REQUIRE(s);
+    atomic_store(&fake_step_us, 20000);
+    struct reply r = sample(s, 200);
+    reply_clear(&r);
+    for (int i = 0; i < 1000 && n_queued(s); i++)
+        nap_ms(5);
+    CHECK_INT(n_queued(s), 0);
+    r = post(s, "/v1/completions",
+             "{\"model\":\"test/model\",\"prompt\":[[1],[2],[3]],\"max_tokens\":1}");
+    CHECK_STATUS(r, 429);
+    CHECK(strstr(r.body, "{\"error\":{\"message\":\"too many requests are waiting\""));
+    reply_clear(&r);
+    CHECK_INT(n_queued(s), 0);
+    atomic_store(&fake_step_us, 0);
+    server_close(s);
+}
+
+static void short_of_memory(struct server_options *o)
+{
+    fake_time(o);
+    o->max_result_bytes = 0;
+}
+
+/* Nobody can ask for them again, so they must not keep others from being made. */
+static void test_answered_completions_leave_memory(void)
+{
+    struct server *s = start_fresh(short_of_memory);
+    REQUIRE(s);
+    struct reply r =
+        post(s, "/v1/completions", "{\"model\":\"test/model\",\"prompt\":[1],\"max_tokens\":1}");
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    CHECK_INT(n_futures(s), 1);
+    fake_clock_advance_ms(&fake, 6000);
+    sweep_once(s, true);
+    CHECK_INT(n_futures(s), 0);
+    server_close(s);
+}
+
+static void test_what_is_wrong_with_a_model_is_told(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    struct reply r = post(s, "/v1/completions", "{\"model\":\"tinker://a/b\",\"prompt\":[1]}");
+    CHECK_STATUS(r, 400);
+    CHECK(strstr(r.body, "{\"error\":{\"message\":") && !strstr(r.body, "no model"));
+    reply_clear(&r);
+    r = post(s, "/v1/completions", "{\"model\":\"tinker://a/weights/b\",\"prompt\":[1]}");
+    CHECK_STATUS(r, 404);
+    CHECK(strstr(r.body, "Checkpoint not found"));
+    reply_clear(&r);
+    server_close(s);
+}
+
     RUN(test_sessions_end);
     RUN(test_the_session_of_nobody_cannot_be_named);
     RUN(test_a_gap_is_not_waited_for_ever);
@@ -682,3 +747,6 @@ int main(void)
     harness_clear();
     return tap_done();
 }
+    RUN(test_prompts_are_queued_all_or_none);
+    RUN(test_answered_completions_leave_memory);
+    RUN(test_what_is_wrong_with_a_model_is_told);
