@@ -25,6 +25,7 @@
 #include "server/stream.h"
 
 enum { ASIDE_THREADS = 2, RESERVE = 8 << 20 };
+#define STILL_THERE ":\n\n" /* in a stream of events */
 
 struct listener {
     struct listener_options opts;
@@ -195,8 +196,17 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t max)
     struct stream *s = c->req.context;
     (void)pos;
     ssize_t n = stream_read(s, out, max);
-    if (n < 0 || (n == 0 && holds_stopping(&c->listener->holds)))
+    if (n == -1)
         return MHD_CONTENT_READER_END_OF_STREAM;
+    /* Without its last chunk: half an answer must not look like a whole one. */
+    if (n < 0 || (n == 0 && holds_stopping(&c->listener->holds)))
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (n == 0 && c->hold.timed_out) {
+        /* A comment, which readers skip: a client who left is noticed only when one writes. */
+        c->hold.timed_out = false;
+        memcpy(out, STILL_THERE, sizeof(STILL_THERE) - 1);
+        return sizeof(STILL_THERE) - 1;
+    }
     if (n == 0)
         holds_wait(&c->listener->holds, &c->hold, stream_waitlist(s), c->req.transport);
     return n;

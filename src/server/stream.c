@@ -51,6 +51,12 @@ void stream_unref(struct stream *s)
 bool stream_write(struct stream *s, const void *p, size_t n)
 {
     pthread_mutex_lock(&s->lock);
+    /* What was read makes room, also for a reader who never gets to the end. */
+    if (s->taken > s->pending.len / 2) {
+        s->pending.len -= s->taken;
+        memmove(s->pending.data, s->pending.data + s->taken, s->pending.len);
+        s->taken = 0;
+    }
     if (!s->abandoned)
         buf_append(&s->pending, p, n);
     bool ok = !s->abandoned && buf_ok(&s->pending);
@@ -80,7 +86,7 @@ ssize_t stream_read(struct stream *s, char *out, size_t max)
     listener_rearm(s->listener, &s->wait);
     pthread_mutex_lock(&s->lock);
     size_t n = s->pending.len - s->taken;
-    ssize_t result = s->ended || !buf_ok(&s->pending) ? -1 : 0;
+    ssize_t result = !buf_ok(&s->pending) ? -2 : s->ended ? -1 : 0;
     if (n > 0) {
         n = n < max ? n : max;
         memcpy(out, s->pending.data + s->taken, n);

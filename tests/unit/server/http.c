@@ -215,6 +215,80 @@ static void test_stream(void)
     listener_close(listener, 2000);
 }
 
+static uint64_t n_active(void)
+{
+    struct listener_stats stats;
+    listener_stats(listener, &stats);
+    return stats.active;
+}
+
+static void test_a_stream_that_waits_says_so(void)
+{
+    start_listener(10);
+    int fd = dial(listener_port(listener));
+    flow = NULL;
+    say(fd, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(strstr(hear(fd, "\r\n\r\n"), "text/event-stream"));
+    REQUIRE(flow);
+    nap_ms(30);
+    listener_expire(listener);
+    CHECK(strstr(hear(fd, ":\n\n"), ":\n\n"));
+    CHECK(stream_write(flow, "one", 3));
+    CHECK(strstr(hear(fd, "one"), "one"));
+    /* A client who leaves is noticed though nothing is written. */
+    close(fd);
+    for (int i = 0; i < 500 && n_active(); i++) {
+        nap_ms(10);
+        listener_expire(listener);
+    }
+    CHECK_INT(n_active(), 0);
+    CHECK(!stream_write(flow, "two", 3));
+    stream_unref(flow);
+    listener_close(listener, 2000);
+}
+
+static void test_half_a_stream_is_no_whole_one(void)
+{
+    start_listener(20000);
+    int fd = dial(listener_port(listener));
+    flow = NULL;
+    say(fd, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(strstr(hear(fd, "\r\n\r\n"), "text/event-stream"));
+    REQUIRE(flow);
+    CHECK(stream_write(flow, "one", 3));
+    CHECK(strstr(hear(fd, "one"), "one"));
+    listener_stop(listener, 2000);
+    CHECK(!strstr(hear(fd, "0\r\n\r\n"), "0\r\n\r\n"));
+    stream_unref(flow);
+    close(fd);
+    listener_close(listener, 2000);
+}
+
+static void test_a_reader_that_is_behind(void)
+{
+    enum { MB = 1 << 20 };
+    start_listener(20000);
+    struct stream *s = stream_new(listener);
+    char *data = calloc(1, 12 * MB);
+    REQUIRE(s && data);
+    /* Never at the end, and never far from it. */
+    for (int i = 0; i < 4; i++) {
+        CHECK(stream_write(s, data, 12 * MB));
+        CHECK_INT(stream_read(s, data, 11 * MB), 11 * MB);
+    }
+    /* Too far. */
+    CHECK(!stream_write(s, data, 12 * MB) || !stream_write(s, data, 12 * MB));
+    stream_end(s);
+    ssize_t n;
+    while ((n = stream_read(s, data, 12 * MB)) > 0)
+        continue;
+    CHECK_INT(n, -2);
+    free(data);
+    stream_unref(s);
+    stream_unref(s);
+    listener_close(listener, 2000);
+}
+
 int main(void)
 {
     RUN(test_bodies);
@@ -225,5 +299,8 @@ int main(void)
     RUN(test_a_hold_ends_by_time);
     RUN(test_closing_ends_holds);
     RUN(test_stream);
+    RUN(test_a_stream_that_waits_says_so);
+    RUN(test_half_a_stream_is_no_whole_one);
+    RUN(test_a_reader_that_is_behind);
     return tap_done();
 }
