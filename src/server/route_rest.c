@@ -11,9 +11,11 @@
 
 /* ---- records to wire types -------------------------------------------------------------- */
 
+/* A later time than clients have dates for is told as the last one. */
 static struct wire_time time_of(int64_t us)
 {
-    return (struct wire_time){ us != 0, false, us };
+    const int64_t last = INT64_C(253402300799) * 1000000; /* of the year 9999 */
+    return (struct wire_time){ us != 0, false, us < last ? us : last };
 }
 
 static void checkpoint_of(const struct server *s, struct arena *arena,
@@ -357,6 +359,8 @@ void route_file(struct server *s, struct request *req, struct response *res)
     bool used = false;
     tinker_error err = { 0 };
     /* The signature covers the name: only files of external_urls() are asked for here. */
+    if (!what)
+        response_error(res, 500, "out of memory");
     if (!what || !link_check(s, req, res, "file", what))
         return;
     if (store_dir_in_use(s->store, dir, &used, &err) != TINKER_OK)

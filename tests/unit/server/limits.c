@@ -543,6 +543,24 @@ static void test_checkpoints_expire(void)
 }
 
 /* The sweeper has found it expired when its owner is told that it may stay. */
+/* What no client can read would hide all checkpoints from it. */
+static void test_a_checkpoint_that_never_expires_can_be_listed(void)
+{
+    char session[64], model[96];
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
+    struct reply r = result_of(s, post(s, "/api/v1/save_weights",
+                                       "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"long\","
+                                       "\"ttl_seconds\":1000000000000}",
+                                       model));
+    CHECK(*member(&r, "path"));
+    reply_clear(&r);
+    r = get(s, "/api/v1/checkpoints");
+    CHECK_STR(member(&r, "expires_at"), "9999-12-31T23:59:59Z");
+    reply_clear(&r);
+    server_close(s);
+}
+
 static void test_a_checkpoint_that_gets_more_time_stays(void)
 {
     char session[64], model[96], path[200];
@@ -653,24 +671,6 @@ static void test_cancel(void)
     server_close(s);
 }
 
-int main(void)
-{
-    harness_init();
-    RUN(test_keys);
-    RUN(test_public_address_needs_a_key);
-    RUN(test_other_sites_are_refused);
-    RUN(test_names_of_sites_are_refused);
-    RUN(test_names_stay_inside);
-    RUN(test_checkpoints);
-    RUN(test_loading);
-    RUN(test_a_model_that_could_not_begin_is_none);
-    RUN(test_a_full_queue_says_429);
-    RUN(test_strict_context);
-    RUN(test_no_tokens_is_not_no_limit);
-    RUN(test_numbers_beyond_counting);
-    RUN(test_path_prefix);
-    RUN(test_no_tokenizer_no_text);
-    RUN(test_streams_end_with_the_server);
 static size_t n_queued(struct server *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -736,17 +736,36 @@ static void test_what_is_wrong_with_a_model_is_told(void)
     server_close(s);
 }
 
+int main(void)
+{
+    harness_init();
+    RUN(test_keys);
+    RUN(test_public_address_needs_a_key);
+    RUN(test_other_sites_are_refused);
+    RUN(test_names_of_sites_are_refused);
+    RUN(test_names_stay_inside);
+    RUN(test_checkpoints);
+    RUN(test_loading);
+    RUN(test_a_model_that_could_not_begin_is_none);
+    RUN(test_a_full_queue_says_429);
+    RUN(test_strict_context);
+    RUN(test_no_tokens_is_not_no_limit);
+    RUN(test_numbers_beyond_counting);
+    RUN(test_path_prefix);
+    RUN(test_no_tokenizer_no_text);
+    RUN(test_streams_end_with_the_server);
     RUN(test_sessions_end);
     RUN(test_the_session_of_nobody_cannot_be_named);
     RUN(test_a_gap_is_not_waited_for_ever);
     RUN(test_checkpoints_expire);
+    RUN(test_a_checkpoint_that_never_expires_can_be_listed);
     RUN(test_a_checkpoint_that_gets_more_time_stays);
     RUN(test_fetched_outcomes_leave_memory);
     RUN(test_no_result_is_forgotten_at_once);
     RUN(test_cancel);
-    harness_clear();
-    return tap_done();
-}
     RUN(test_prompts_are_queued_all_or_none);
     RUN(test_answered_completions_leave_memory);
     RUN(test_what_is_wrong_with_a_model_is_told);
+    harness_clear();
+    return tap_done();
+}
