@@ -94,6 +94,14 @@ static const char *problem_of(const struct wire_sample_request *r)
     return NULL;
 }
 
+/* Without its directory a sample would be one of the base model. */
+static bool has_all(struct response *res, bool all)
+{
+    if (!all)
+        response_error(res, 500, "out of memory");
+    return all;
+}
+
 /* The session, weights and future id of a request; false: the response says why. */
 static bool resolve(struct server *s, struct request *req, struct response *res, struct work *w,
                     struct session **session, struct base **base, const char **id)
@@ -109,7 +117,7 @@ static bool resolve(struct server *s, struct request *req, struct response *res,
         *base = from.base;
         w->dir = from.checkpoint ? arena_strdup(&w->arena, from.checkpoint->dir) : NULL;
         *id = arena_strdup(&req->arena, uuid);
-        return *session && *id;
+        return has_all(res, *session && *id && (w->dir || !from.checkpoint));
     }
     struct samplers_view v;
     if (!samplers_find(s, req, res, r->sampling_session_id, &v))
@@ -124,7 +132,7 @@ static bool resolve(struct server *s, struct request *req, struct response *res,
     *id = r->seq_id.has ? arena_printf(&req->arena, "%s:%lld", r->sampling_session_id,
                                        (long long)r->seq_id.value)
                         : arena_printf(&req->arena, "%s:%s", r->sampling_session_id, uuid);
-    return *id != NULL;
+    return has_all(res, *id && (w->dir || !v.dir));
 }
 
 /* The envelope of a sample: newer clients want an id for each sequence with it. */

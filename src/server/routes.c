@@ -182,6 +182,8 @@ static bool authenticate(struct server *s, struct request *req, struct response 
     for (size_t i = 0; i < s->opts.n_api_keys; i++)
         if (same_key(key, s->opts.api_keys[i])) {
             req->user = user_name(&req->arena, key);
+            if (!req->user)
+                response_error(res, 500, "out of memory");
             return req->user != NULL;
         }
     response_error(res, 401, "Invalid API key");
@@ -314,7 +316,9 @@ enum listener_place routes_place(void *state, const struct request *req)
                                          API "healthz", API "telemetry" };
     if (!path)
         return LISTENER_HERE;
-    if (strncmp(path, "/download/", 10) == 0 || strncmp(path, "/trace/", 7) == 0)
+    /* A compressed body may be large however few bytes it has. */
+    if ((req->n_body && req->content_encoding) || strncmp(path, "/download/", 10) == 0 ||
+        strncmp(path, "/trace/", 7) == 0)
         return LISTENER_ASIDE;
     for (size_t i = 0; i < ARRAY_LEN(quick); i++)
         if (strcmp(path, quick[i]) == 0)

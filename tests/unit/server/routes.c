@@ -306,15 +306,20 @@ static void test_who_waits_for_whom(void)
         const char *path;
         size_t n_body;
         enum listener_place place;
-    } tries[] = { { "/api/v1/forward_backward", 1 << 20, LISTENER_ASIDE },
-                  { "/api/v1/forward_backward", 1 << 10, LISTENER_EITHER },
-                  { "/api/v1/asample", 1 << 20, LISTENER_ASIDE },
-                  { "/api/v1/retrieve_future", 1 << 20, LISTENER_HERE },
-                  { "/api/v1/session_heartbeat", 100, LISTENER_HERE },
-                  { "/api/v1/checkpoints", 0, LISTENER_EITHER },
-                  { "/download/0123", 0, LISTENER_ASIDE } };
+        const char *encoding;
+    } tries[] = { { "/api/v1/forward_backward", 1 << 20, LISTENER_ASIDE, NULL },
+                  { "/api/v1/forward_backward", 1 << 10, LISTENER_EITHER, NULL },
+                  { "/api/v1/asample", 1 << 20, LISTENER_ASIDE, NULL },
+                  { "/api/v1/retrieve_future", 1 << 20, LISTENER_HERE, NULL },
+                  { "/api/v1/session_heartbeat", 100, LISTENER_HERE, NULL },
+                  { "/api/v1/checkpoints", 0, LISTENER_EITHER, NULL },
+                  { "/api/v1/telemetry", 1 << 10, LISTENER_HERE, NULL },
+                  { "/api/v1/telemetry", 1 << 10, LISTENER_ASIDE, "zstd" }, /* of any size */
+                  { "/download/0123", 0, LISTENER_ASIDE, NULL } };
     for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
-        struct request req = { .path = tries[i].path, .n_body = tries[i].n_body };
+        struct request req = { .path = tries[i].path,
+                               .n_body = tries[i].n_body,
+                               .content_encoding = tries[i].encoding };
         if (routes_place(s, &req) != tries[i].place)
             TAP_FAIL("%s with %zu bytes", tries[i].path, tries[i].n_body);
     }
