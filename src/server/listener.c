@@ -131,7 +131,8 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         const char **field = (const char **)((char *)cls + headers[i].field);
         if (!*field)
             *field = value;
-        else if (headers[i].field == offsetof(struct request, content_length))
+        else if (headers[i].field == offsetof(struct request, content_length) ||
+                 headers[i].field == offsetof(struct request, transfer_encoding))
             ((struct request *)cls)->two_lengths = true;
         break;
     }
@@ -351,6 +352,16 @@ static enum MHD_Result refuse_unclear(struct call *c, struct MHD_Connection *con
     return refuse(c, conn, &res);
 }
 
+/* The library would take everything that follows for the body, however much that is. */
+static enum MHD_Result refuse_coding(struct call *c, struct MHD_Connection *conn)
+{
+    struct response res;
+    response_init(&res);
+    response_error(&res, 501, "Transfer-Encoding %.100s is not supported; use chunked",
+                   c->req.transfer_encoding);
+    return refuse(c, conn, &res);
+}
+
 static enum MHD_Result refuse_busy(struct call *c, struct MHD_Connection *conn)
 {
     struct response res;
@@ -375,6 +386,8 @@ static enum MHD_Result begin(struct call *c, struct MHD_Connection *conn)
     struct response res;
     if (c->req.two_lengths || (c->req.content_length && c->req.transfer_encoding))
         return refuse_unclear(c, conn);
+    if (c->req.transfer_encoding && strcasecmp(c->req.transfer_encoding, "chunked") != 0)
+        return refuse_coding(c, conn);
     if (!c->has_body)
         return MHD_YES;
     if (c->announced > l->opts.max_body)

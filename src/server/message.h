@@ -30,7 +30,7 @@ struct request {
     /* Headers; NULL when absent. */
     const char *content_type, *content_encoding, *accept, *api_key, *authorization, *host, *origin,
         *idempotency_key, *content_length, *transfer_encoding;
-    bool two_lengths; /* Content-Length came twice */
+    bool two_lengths; /* Content-Length or Transfer-Encoding came twice */
     const char *body; /* NUL-terminated */
     size_t n_body;
     bool tls;

@@ -108,9 +108,11 @@ static void test_a_body_without_end_is_cut_off(void)
 static void test_a_body_has_one_length(void)
 {
     static const char *const lengths[] = { "Content-Length: 5\r\nContent-Length: 7\r\n",
-                                           "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n" };
+                                           "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+                                           "Transfer-Encoding: chunked\r\n"
+                                           "Transfer-Encoding: identity\r\n" };
     start_listener(1000);
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         char text[256];
         int fd = dial(listener_port(listener));
         snprintf(text, sizeof(text), "POST /echo HTTP/1.1\r\nHost: x\r\n%s\r\nhello", lengths[i]);
@@ -118,6 +120,26 @@ static void test_a_body_has_one_length(void)
         const char *r = hear(fd, "}");
         CHECK(strstr(r, " 400 ") && strstr(r, "more than one way") &&
               strstr(r, "onnection: close"));
+        close(fd);
+    }
+    listener_close(listener, 2000);
+}
+
+/* One that is not known has no end that could be seen. */
+static void test_unknown_codings_are_refused(void)
+{
+    static const char *const codings[] = { "gzip, chunked", "identity", "chunked, chunked" };
+    start_listener(1000);
+    for (size_t i = 0; i < 3; i++) {
+        char text[256];
+        int fd = dial(listener_port(listener));
+        snprintf(text, sizeof(text),
+                 "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: %s\r\n\r\n"
+                 "5\r\nhello\r\n0\r\n\r\n",
+                 codings[i]);
+        say(fd, text);
+        const char *r = hear(fd, "}");
+        CHECK(strstr(r, " 501 ") && strstr(r, "use chunked") && strstr(r, "onnection: close"));
         close(fd);
     }
     listener_close(listener, 2000);
@@ -295,6 +317,7 @@ int main(void)
     RUN(test_large_bodies_are_refused);
     RUN(test_a_body_without_end_is_cut_off);
     RUN(test_a_body_has_one_length);
+    RUN(test_unknown_codings_are_refused);
     RUN(test_a_hold_ends_at_once_when_woken);
     RUN(test_a_hold_ends_by_time);
     RUN(test_closing_ends_holds);
