@@ -1,7 +1,7 @@
 /* route_openai.c - /v1/models, /v1/completions, /v1/chat/completions: see openai.h.
  *
- * The model is the name of a base model or a tinker:// path.  The first call of a
- * handler submits; it is called again when a sample is done, until all are. */
+ * The model is the name of a base model, a tinker:// path or the id of a training run, whose
+ * newest checkpoint it then is.  The first call of a handler submits; it is called again when a sample is done, until all are. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,6 +135,32 @@ static bool submit_all(struct server *s, struct request *req, struct response *r
     return false;
 }
 
+/* The path of the newest checkpoint of the user's run; NULL: it has none, or is none. */
+static const char *newest_of_run(struct server *s, struct request *req, const char *run)
+{
+    const struct store_checkpoint *newest = NULL;
+    for (int sampler = 0; sampler < 2; sampler++) {
+        struct store_checkpoint *c = NULL;
+        store_last_checkpoint(s->store, run, sampler, &req->arena, &c, NULL);
+        if (c && strcmp(c->owner, req->user) == 0 &&
+            (!newest || c->created_us >= newest->created_us))
+            newest = c;
+    }
+    return newest ? arena_printf(&req->arena, "tinker://%s/%s/%s", newest->run,
+                                 store_kind_name(newest->kind), newest->name)
+                  : NULL;
+}
+
+/* Where the weights are; false: the response says why not. */
+static bool find_source(struct server *s, struct request *req, struct response *res,
+                        struct openai *o)
+{
+    const char *path = o->model;
+    if (strncmp(path, "tinker://", 9) != 0)
+        path = core_base(s, o->model) ? NULL : newest_of_run(s, req, o->model);
+    return samplers_source(s, req, res, path ? NULL : o->model, path, &o->from);
+}
+
 static bool begin(struct server *s, struct request *req, struct response *res, struct openai *o)
 {
     tinker_error err = { 0 };
@@ -143,8 +169,7 @@ static bool begin(struct server *s, struct request *req, struct response *res, s
         openai_error(res, 400, err.message);
         return false;
     }
-    bool path = strncmp(o->model, "tinker://", 9) == 0;
-    if (!samplers_source(s, req, res, path ? NULL : o->model, path ? o->model : NULL, &o->from))
+    if (!find_source(s, req, res, o))
         return false;
     rand_uuid(uuid);
     snprintf(o->id, sizeof(o->id), "%s-%s", o->chat ? "chatcmpl" : "cmpl", uuid);

@@ -185,6 +185,28 @@ static void test_nothing_of_another_user(void)
     server_close(s);
 }
 
+/* To completions the id of a run is its newest checkpoint, for its owner. */
+static void test_a_run_is_a_model(void)
+{
+    struct server *s = start_fresh(two_users);
+    REQUIRE(s);
+    struct things t;
+    make_things(s, &t);
+    char body[300];
+    snprintf(body, sizeof(body), "{\"model\":\"%s\",\"prompt\":[1],\"max_tokens\":1}", t.model);
+    struct ask a = { .method = "POST", .path = "/v1/completions", .body = body, .key = ALICE };
+    struct reply r = send_ask(s, &a);
+    CHECK_STATUS(r, 200);
+    CHECK_STR(member(&r, "model"), t.model);
+    reply_clear(&r);
+    a.key = BOB;
+    r = send_ask(s, &a);
+    CHECK_STATUS(r, 404);
+    CHECK(!strstr(r.body, "one"));
+    reply_clear(&r);
+    server_close(s);
+}
+
 static void test_public_checkpoints(void)
 {
     struct server *s = start_fresh(two_users);
@@ -457,6 +479,7 @@ int main(void)
 {
     harness_init();
     RUN(test_nothing_of_another_user);
+    RUN(test_a_run_is_a_model);
     RUN(test_public_checkpoints);
     RUN(test_signed_links);
     RUN(test_names_are_not_paths);
