@@ -146,8 +146,8 @@ typedef struct tinker_stream_event {
  * limits.  Tried again as a sample is (see tinker_retry_options) until the first event has come;
  * from then on a failure is final, because another attempt would make other tokens than those
  * that were read.  NULL with *err set: TINKER_ESTATE, without any request, when the service
- * does not offer streams (stream_sample of tinker_capabilities); TINKER_EINVAL, also for tokens
- * chosen or drawn at positions of the prompt, which no stream carries; TINKER_ENOMEM. */
+ * does not offer streams (stream_sample of tinker_capabilities); TINKER_EINVAL, also for what
+ * is told of the prompt, which no stream carries; TINKER_ENOMEM. */
 TINKER_API tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input *prompt,
                                                 const tinker_sampling_params *params,
                                                 const tinker_sample_options *opts,

@@ -360,6 +360,16 @@ static struct stream_op *make(tinker_sampler *s, const struct sample_request *r,
     return o;
 }
 
+/* What was asked of the prompt: streams tell of sampled tokens only. */
+static const char *not_in_streams(const tinker_sample_options *o)
+{
+    return o->prompt_logprobs           ? "prompt_logprobs"
+           : o->topk_prompt_logprobs    ? "topk_prompt_logprobs"
+           : o->target_prompt_logprobs  ? "target_prompt_logprobs"
+           : o->prompt_alt_tokens_k > 0 ? "prompt_alt_tokens_k"
+                                        : NULL;
+}
+
 tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input *prompt,
                                      const tinker_sampling_params *params,
                                      const tinker_sample_options *opts, tinker_error *err)
@@ -368,9 +378,10 @@ tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input
     const struct wire_opt_bool *offered = &s->holder->server.stream_sample;
     if (sample_check(&r, prompt, params, opts, err) != TINKER_OK)
         return NULL;
-    if (r.opts.target_prompt_logprobs || r.opts.prompt_alt_tokens_k) {
+    const char *missing = not_in_streams(&r.opts);
+    if (missing) {
         err_set(err, TINKER_EINVAL, "%s: no stream carries it; tinker_sampler_sample() does",
-                r.opts.target_prompt_logprobs ? "target_prompt_logprobs" : "prompt_alt_tokens_k");
+                missing);
         return NULL;
     }
     if (!offered->has || !offered->value) {

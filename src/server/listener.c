@@ -202,7 +202,7 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t max)
     /* Without its last chunk: half an answer must not look like a whole one. */
     if (n < 0 || (n == 0 && holds_stopping(&c->listener->holds)))
         return MHD_CONTENT_READER_END_WITH_ERROR;
-    if (n == 0 && c->hold.timed_out) {
+    if (n == 0 && c->hold.timed_out && max >= sizeof(STILL_THERE)) {
         /* A comment, which readers skip: a client who left is noticed only when one writes. */
         c->hold.timed_out = false;
         memcpy(out, STILL_THERE, sizeof(STILL_THERE) - 1);

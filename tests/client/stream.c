@@ -43,6 +43,27 @@ static void test_not_offered(void)
     close_stream(&w, NULL, s);
 }
 
+static void test_what_no_stream_carries(void)
+{
+    struct world w;
+    world_open_real(&w, offered);
+    tinker_sampler *s = tinker_service_create_sampler(w.service, "tiny", NULL, 20000, &w.err);
+    REQUIRE(s != NULL);
+    static const char *const names[] = { "prompt_logprobs", "topk_prompt_logprobs",
+                                         "prompt_alt_tokens_k" };
+    for (int i = 0; i < 3; i++) {
+        tinker_sample_options o = TINKER_SAMPLE_OPTIONS_INIT;
+        o.prompt_logprobs = i == 0;
+        o.topk_prompt_logprobs = i == 1;
+        o.prompt_alt_tokens_k = i == 2;
+        CHECK(tinker_sampler_stream(s, fake_prompt(5), NULL, &o, &w.err) == NULL);
+        CHECK_INT(w.err.status, TINKER_EINVAL);
+        CHECK(strncmp(w.err.message, names[i], strlen(names[i])) == 0);
+    }
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
 static void test_tokens(void)
 {
     struct world w;
@@ -448,6 +469,7 @@ static void test_giving_up(void)
 int main(void)
 {
     RUN(test_not_offered);
+    RUN(test_what_no_stream_carries);
     RUN(test_tokens);
     RUN(test_breaks);
     RUN(test_complete_though_cut);
