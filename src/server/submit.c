@@ -46,7 +46,10 @@ static void look(struct server *s, const char *user, const char *model_id, struc
             a->hash = f->hash;
             a->known = true;
         }
-        a->busy = !queue_has_room_locked(s, m->session->tenant, work->arena.used, false);
+        /* What waits behind a missing number frees its room only once that one is let in. */
+        bool awaited = m->gap_since_ns && a->seq == m->next_seq;
+        a->busy =
+            !awaited && !queue_has_room_locked(s, m->session->tenant, work->arena.used, false);
     }
     pthread_mutex_unlock(&s->lock);
 }

@@ -288,6 +288,42 @@ static void test_a_user_cannot_take_the_whole_queue(void)
     server_close(s);
 }
 
+static void short_queue(struct server_options *o)
+{
+    o->max_queued_bytes = 8 << 10;
+}
+
+/* What waits behind a number can only go when that number is let in. */
+static void test_a_full_queue_lets_in_what_it_waits_for(void)
+{
+    char session[64], model[96];
+    struct server *s = start_model(short_queue, session, model);
+    REQUIRE(s);
+    int last = 3, status = 200;
+    while (last < 100 && status == 200) {
+        struct reply r = long_pass(s, model, last, 10);
+        status = r.status;
+        last += status == 200;
+        reply_clear(&r);
+    }
+    CHECK_INT(status, 429);
+    for (int i = 2; i >= 1; i--) { /* only the first of the two is the next */
+        struct reply r = long_pass(s, model, i, 10);
+        CHECK_STATUS(r, i == 1 ? 200 : 429);
+        reply_clear(&r);
+    }
+    char id[128];
+    snprintf(id, sizeof(id), "%s:1", model);
+    wait_done(s, id);
+    struct reply r = result_of(s, long_pass(s, model, 2, 10));
+    CHECK(strstr(r.body, "loss:sum"));
+    reply_clear(&r);
+    snprintf(id, sizeof(id), "%s:%d", model, last - 1);
+    wait_done(s, id);
+    CHECK(is_done(s, id));
+    server_close(s);
+}
+
 static struct fake_clock fake;
 static void few_results(struct server_options *o)
 {
@@ -459,6 +495,7 @@ int main(void)
     RUN(test_more_models_are_not_more_time);
     RUN(test_a_full_batch_takes_in_a_guest);
     RUN(test_a_user_cannot_take_the_whole_queue);
+    RUN(test_a_full_queue_lets_in_what_it_waits_for);
     RUN(test_results_that_nobody_fetches);
     RUN(test_what_was_only_announced_is_not_fetched);
     RUN(test_the_work_of_an_expired_session_ends);
