@@ -399,16 +399,17 @@ static bool run_create(struct server *s, struct weights_cache *weights, struct f
     return train_finish_json(s, f, &wire_create_model_response, &res, &outcome);
 }
 
-/* The first request of a model.  Without it there is none, whatever comes after. */
+/* The first request of a model.  Without it there is none, whatever comes after.  One that was
+ * done before the restart has made it: those after it try again. */
 static void begin_model(struct server *s, struct weights_cache *weights, struct future *f)
 {
     struct model *m = f->model;
-    bool made = false;
+    bool made = false, again = f->replay;
     if (f->work->refused[0])
         future_fail(s, f, TINKER_CATEGORY_USER, "%s", f->work->refused);
     else
         made = f->kind == WORK_CREATE ? run_create(s, weights, f) : run_load(s, weights, f);
-    if (!made)
+    if (!made && !again)
         end_model(s, m, MODEL_NEVER_CREATED);
 }
 

@@ -55,6 +55,25 @@ static void test_gradients_come_back_when_there_is_memory(void)
     server_close(s);
 }
 
+/* A model whose first request was acknowledged is not undone by a machine short of memory. */
+static void test_a_model_outlives_an_adapter_that_could_not_be_made(void)
+{
+    char session[64], model[96], id[128];
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
+    struct reply r = result_of(s, forward_backward(s, model, 1));
+    reply_clear(&r);
+    server_close(s);
+    atomic_store(&fake_no_adapters, true);
+    s = start_with(NULL);
+    REQUIRE(s);
+    snprintf(id, sizeof(id), "%s:1", model);
+    wait_done(s, id);
+    atomic_store(&fake_no_adapters, false);
+    CHECK_NEAR(gradient_after(s, model, 2), 3, 0);
+    server_close(s);
+}
+
 static void test_a_retry_after_restart_is_not_run_twice(void)
 {
     char session[64], model[96], id[128];
@@ -434,6 +453,7 @@ int main(void)
     harness_init();
     RUN(test_gradients_come_back);
     RUN(test_gradients_come_back_when_there_is_memory);
+    RUN(test_a_model_outlives_an_adapter_that_could_not_be_made);
     RUN(test_a_retry_after_restart_is_not_run_twice);
     RUN(test_steps_between_two_saves_run_again);
     RUN(test_without_autosave_models_are_lost);

@@ -23,6 +23,7 @@ enum { FAKE_VOCAB = 1000, FAKE_CONTEXT = 256 };
 static atomic_int fake_save_fails;
 static atomic_int fake_step_us, fake_adapters, fake_adapters_most, fake_passes_run;
 static atomic_bool fake_no_memory;                   /* for new passes */
+static atomic_bool fake_no_adapters;                 /* for new adapters */
 static atomic_int fake_pass_steps, fake_token_steps; /* slices of either kind so far */
 static atomic_int fake_together;                     /* most requests in one token step */
 static uint64_t fake_memory;                         /* what engines may take, the last limits */
@@ -109,7 +110,11 @@ const tinker_engine_info *tinker_engine_describe(const tinker_engine *e)
 
 tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, tinker_error *err)
 {
-    (void)e, (void)err;
+    (void)e;
+    if (atomic_load(&fake_no_adapters)) {
+        err_set(err, TINKER_ENOMEM, "no memory for the adapter");
+        return NULL;
+    }
     tinker_adapter *a = calloc(1, sizeof(*a));
     a->lora = *lora;
     int n = atomic_fetch_add(&fake_adapters, 1) + 1;
