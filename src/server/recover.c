@@ -124,7 +124,10 @@ tinker_status recover(struct server *s, tinker_error *err)
     struct store_model *list;
     size_t n;
     arena_init(&arena, SIZE_MAX);
-    tinker_status status = checkpoint_clean(s, err);
+    /* A session may have ended, and the process with it before its unnamed weights went. */
+    tinker_status status = store_delete_hidden(s->store, err);
+    if (status == TINKER_OK)
+        status = checkpoint_clean(s, err);
     if (status == TINKER_OK)
         status = recover_sessions(s, &arena, err);
     if (status == TINKER_OK)

@@ -186,6 +186,8 @@ tinker_status store_expired_checkpoints(struct store *s, int64_t now_us, struct 
 /* Hidden ones of a run, newest first: by the number in the name, since clocks are set back. */
 tinker_status store_hidden_checkpoints(struct store *s, const char *run, struct arena *arena,
                                        struct store_checkpoint **out, size_t *n, tinker_error *err);
+/* All hidden ones whose session ended and whose model is no longer active. */
+tinker_status store_delete_hidden(struct store *s, tinker_error *err);
 tinker_status store_delete_checkpoint(struct store *s, const char *run, int kind, const char *name,
                                       tinker_error *err);
 /* The same if its time is up still: meanwhile it may have got more, or been replaced. */

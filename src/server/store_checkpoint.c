@@ -131,6 +131,15 @@ static tinker_status change(struct store *s, const char *sql, const struct sql_v
     return status;
 }
 
+tinker_status store_delete_hidden(struct store *s, tinker_error *err)
+{
+    return change(s,
+                  "DELETE FROM checkpoints WHERE hidden=1 AND EXISTS(SELECT 1 FROM models m"
+                  " JOIN sessions v ON v.id=m.session_id"
+                  " WHERE m.id=run AND m.status<>0 AND v.expired<>0)",
+                  NULL, 0, err);
+}
+
 tinker_status store_delete_checkpoint(struct store *s, const char *run, int kind, const char *name,
                                       tinker_error *err)
 {

@@ -66,10 +66,11 @@ static void drop_ephemeral(struct server *s, const char *session_id)
     struct store_model *list;
     size_t n;
     arena_init(&arena, 64 << 20);
-    if (store_list_models(s->store, NULL, session_id, STORE_MODEL_UNLOADED, INT64_MAX, 0, &arena,
-                          &list, &n, NULL, NULL) == TINKER_OK)
+    if (store_list_models(s->store, NULL, session_id, -1, INT64_MAX, 0, &arena, &list, &n, NULL,
+                          NULL) == TINKER_OK)
         for (size_t i = 0; i < n; i++)
-            checkpoint_drop_hidden(s, list[i].id, 0);
+            if (list[i].status != STORE_MODEL_ACTIVE)
+                checkpoint_drop_hidden(s, list[i].id, 0);
     arena_clear(&arena);
 }
 

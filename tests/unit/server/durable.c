@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 
 #include "server/store_sql.h"
+#include "server/sweep.h"
 #include "unit/server/harness.h"
 
 /* Close without a goodbye would need another process; a normal close must not do more
@@ -382,6 +383,43 @@ static void test_an_end_that_was_cut_short_leaves_no_weights(void)
     server_close(s);
 }
 
+/* Unnamed weights end with their session, whatever became of the model that made them. */
+static void test_unnamed_weights_of_ended_models_go(void)
+{
+    char session[64], model[96];
+    /* The model was unloaded, then the process killed at the end of the session. */
+    struct server *s = start_with_weights(session, model);
+    REQUIRE(s);
+    struct reply r = result_of(s, post(s, "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model));
+    reply_clear(&r);
+    CHECK_INT(weights_on_disk(), 1);
+    CHECK(store_set_session_expired(s->store, session, NULL) == TINKER_OK);
+    server_close(s);
+    s = start_with(NULL);
+    REQUIRE(s);
+    CHECK_INT(weights_on_disk(), 0);
+    server_close(s);
+    /* The model was lost in a restart, then the session ends. */
+    s = start_model(no_autosave, session, model);
+    REQUIRE(s);
+    gradient_after(s, model, 1);
+    r = result_of(s,
+                  post(s, "/api/v1/save_weights_for_sampler",
+                       "{\"model_id\":\"%s\",\"seq_id\":2,\"sampling_session_seq_id\":0}", model));
+    reply_clear(&r);
+    server_close(s);
+    s = start_with(no_autosave);
+    REQUIRE(s);
+    check_lost(s, model, 3);
+    CHECK_INT(weights_on_disk(), 1);
+    pthread_mutex_lock(&s->lock);
+    struct session *v = core_session_locked(s, session);
+    pthread_mutex_unlock(&s->lock);
+    sweep_expire_session(s, v, "was unloaded because its session expired");
+    CHECK_INT(weights_on_disk(), 0);
+    server_close(s);
+}
+
 static void test_one_server_per_directory(void)
 {
     struct server *s = start();
@@ -464,6 +502,7 @@ int main(void)
     RUN(test_samplers_survive);
     RUN(test_half_written_weights_are_removed);
     RUN(test_an_end_that_was_cut_short_leaves_no_weights);
+    RUN(test_unnamed_weights_of_ended_models_go);
     RUN(test_one_server_per_directory);
     RUN(test_a_number_given_up_stays_given_up);
     RUN(test_unload_survives);
