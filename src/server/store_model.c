@@ -3,6 +3,7 @@
  * The requests table is the journal: a body stays until the training state that
  * includes it is on disk; results stay until they are pruned. */
 #include "server/store_sql.h"
+#include "server/work.h"
 
 #define MODEL_COLUMNS                                                                      \
     "id, session_id, owner, base_model, rank, seed, train_attn, train_mlp, train_unembed," \
@@ -295,17 +296,24 @@ tinker_status store_finish_request(struct store *s, const struct store_outcome *
     return status;
 }
 
-/* That a request since the saved state took place must stay known, or a restart would not miss
- * what it did, and would wait for its number. */
+/* Of the requests since the saved state two must stay known: the last, or a restart would wait
+ * for the numbers before it, and the last that changed the weights, or it would not miss that
+ * change. */
 tinker_status store_prune_requests(struct store *s, int64_t done_before_us, tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
     tinker_status status =
         sql_run(s,
                 "DELETE FROM requests WHERE status<>0 AND done_us>0 AND done_us<?1 AND body IS NULL"
-                " AND NOT EXISTS(SELECT 1 FROM models m WHERE m.id=model_id AND m.status=0 AND"
-                " m.saved_seq<seq)",
-                SQL_ARGS(sql_i(done_before_us)), err);
+                " AND (NOT EXISTS(SELECT 1 FROM models m WHERE m.id=requests.model_id"
+                " AND m.status=0 AND m.saved_seq<requests.seq)"
+                " OR EXISTS(SELECT 1 FROM requests l WHERE l.model_id=requests.model_id"
+                " AND l.seq>requests.seq AND l.status<>0"
+                " AND (requests.status<>1 OR requests.kind NOT IN (?2,?3,?4,?5,?6)"
+                " OR (l.status=1 AND l.kind IN (?2,?3,?4,?5,?6) AND l.body IS NULL))))",
+                SQL_ARGS(sql_i(done_before_us), sql_i(WORK_CREATE), sql_i(WORK_CREATE_BY_LOAD),
+                         sql_i(WORK_FORWARD_BACKWARD), sql_i(WORK_OPTIM_STEP), sql_i(WORK_LOAD)),
+                err);
     if (status == TINKER_OK)
         status = sql_run(s,
                          "UPDATE requests SET result=NULL WHERE status=1 AND done_us>0"

@@ -287,6 +287,47 @@ static void test_bodies_that_will_not_run_again_go(void)
     server_close(s);
 }
 
+static int64_t kept_requests(struct server *s)
+{
+    int64_t n = -1;
+    pthread_mutex_lock(&s->store->lock);
+    sql_int(s->store, "SELECT count(*) FROM requests", NULL, 0, 0, &n, NULL);
+    pthread_mutex_unlock(&s->store->lock);
+    return n;
+}
+
+/* A model that is only asked and never trained, or never saved, fills no disk. */
+static void test_old_requests_of_unsaved_models_go(void)
+{
+    char session[64], model[96];
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
+    for (int i = 1; i <= 20; i++) {
+        struct reply r = i % 5 ? result_of(s, forward(s, model, i)) : failure(s, model, i);
+        reply_clear(&r);
+    }
+    CHECK(store_prune_requests(s->store, INT64_MAX, NULL) == TINKER_OK);
+    CHECK_INT(kept_requests(s), 2); /* the first, which runs again, and the last */
+    server_close(s);
+    s = start_with(NULL);
+    REQUIRE(s);
+    CHECK_NEAR(gradient_after(s, model, 21), 0, 0);
+    server_close(s);
+    s = start_model(no_autosave, session, model);
+    REQUIRE(s);
+    for (int i = 1; i <= 20; i++)
+        gradient_after(s, model, i);
+    struct reply r = result_of(s, forward(s, model, 21));
+    reply_clear(&r);
+    CHECK(store_prune_requests(s->store, INT64_MAX, NULL) == TINKER_OK);
+    CHECK_INT(kept_requests(s), 3); /* and one to tell that the model is lost */
+    server_close(s);
+    s = start_with(no_autosave);
+    REQUIRE(s);
+    check_lost(s, model, 22);
+    server_close(s);
+}
+
 static void test_samplers_survive(void)
 {
     char session[64], model[96], path[160];
@@ -499,6 +540,7 @@ int main(void)
     RUN(test_old_requests_do_not_hide_that_a_model_is_lost);
     RUN(test_an_old_failure_leaves_no_gap);
     RUN(test_bodies_that_will_not_run_again_go);
+    RUN(test_old_requests_of_unsaved_models_go);
     RUN(test_samplers_survive);
     RUN(test_half_written_weights_are_removed);
     RUN(test_an_end_that_was_cut_short_leaves_no_weights);
