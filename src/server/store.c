@@ -306,19 +306,36 @@ static bool open_keeper(struct store *s)
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
     if (s->keeper)
         return true;
-    if (s->path && sqlite3_open_v2(s->path, &s->keeper, flags, NULL) == SQLITE_OK)
+    /* Before its first read a connection does not know that there is a log, and moves nothing. */
+    if (s->path && sqlite3_open_v2(s->path, &s->keeper, flags, NULL) == SQLITE_OK &&
+        sqlite3_exec(s->keeper, "PRAGMA schema_version", NULL, NULL, NULL) == SQLITE_OK)
         return true;
     sqlite3_close(s->keeper);
     s->keeper = NULL;
     return false;
 }
 
+enum { LOG_LONG = 16384 }; /* pages: 64 MB */
+
+/* Move what is in the log now; true: it is long, and more came meanwhile. */
+static bool move_log(struct store *s)
+{
+    int in_log = 0, moved = 0;
+    /* Passive: what is still being read or written is left for the next time. */
+    int rc = sqlite3_wal_checkpoint_v2(s->keeper, NULL, SQLITE_CHECKPOINT_PASSIVE, &in_log, &moved);
+    return rc == SQLITE_OK && in_log > LOG_LONG && moved < in_log;
+}
+
 void store_tidy(struct store *s)
 {
     pthread_mutex_lock(&s->keeper_lock);
-    /* Passive: what is still being read or written is left for the next time. */
-    if (open_keeper(s))
-        sqlite3_wal_checkpoint_v2(s->keeper, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    /* The log starts over only when all of it was moved, which never happens while writes keep
+     * coming: they wait for the little that is left. */
+    if (open_keeper(s) && move_log(s)) {
+        pthread_mutex_lock(&s->lock);
+        move_log(s);
+        pthread_mutex_unlock(&s->lock);
+    }
     pthread_mutex_unlock(&s->keeper_lock);
 }
 
