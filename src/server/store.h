@@ -179,10 +179,10 @@ tinker_status store_list_checkpoints(struct store *s, const char *owner, const c
 /* The newest of one kind of a run; *out NULL when there is none. */
 tinker_status store_last_checkpoint(struct store *s, const char *run, int kind, struct arena *arena,
                                     struct store_checkpoint **out, tinker_error *err);
-/* Those whose time is up. */
-tinker_status store_expired_checkpoints(struct store *s, int64_t now_us, struct arena *arena,
-                                        struct store_checkpoint **out, size_t *n,
-                                        tinker_error *err);
+/* Those whose time is up, at most limit. */
+tinker_status store_expired_checkpoints(struct store *s, int64_t now_us, int64_t limit,
+                                        struct arena *arena, struct store_checkpoint **out,
+                                        size_t *n, tinker_error *err);
 /* Hidden ones of a run, newest first: by the number in the name, since clocks are set back. */
 tinker_status store_hidden_checkpoints(struct store *s, const char *run, struct arena *arena,
                                        struct store_checkpoint **out, size_t *n, tinker_error *err);

@@ -105,12 +105,14 @@ tinker_status store_last_checkpoint(struct store *s, const char *run, int kind, 
                 SQL_ARGS(sql_t(run), sql_i(kind)), arena, out, &n, err);
 }
 
-tinker_status store_expired_checkpoints(struct store *s, int64_t now_us, struct arena *arena,
-                                        struct store_checkpoint **out, size_t *n, tinker_error *err)
+tinker_status store_expired_checkpoints(struct store *s, int64_t now_us, int64_t limit,
+                                        struct arena *arena, struct store_checkpoint **out,
+                                        size_t *n, tinker_error *err)
 {
-    return list(
-        s, "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints WHERE expires_us>0 AND expires_us<=?1",
-        SQL_ARGS(sql_i(now_us)), arena, out, n, err);
+    return list(s,
+                "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints"
+                " WHERE expires_us>0 AND expires_us<=?1 LIMIT ?2",
+                SQL_ARGS(sql_i(now_us), sql_i(limit)), arena, out, n, err);
 }
 
 tinker_status store_hidden_checkpoints(struct store *s, const char *run, struct arena *arena,

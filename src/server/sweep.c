@@ -16,6 +16,7 @@
 
 enum { TICK_MS = 500, SLOW_EVERY = 10 };
 enum { FETCHED_TRAINING_S = 60 };
+enum { EXPIRED_AT_ONCE = 1000 }; /* checkpoints; polls are held until the round is over */
 /* A poll that was about to wait, or was just woken, still knows the future. */
 enum { RESULT_TTL_MIN_S = 5 };
 
@@ -135,7 +136,8 @@ static void expire_checkpoints(struct server *s)
     size_t n;
     int64_t now_us = core_now_us(s);
     arena_init(&arena, 64 << 20);
-    if (store_expired_checkpoints(s->store, now_us, &arena, &list, &n, NULL) == TINKER_OK)
+    if (store_expired_checkpoints(s->store, now_us, EXPIRED_AT_ONCE, &arena, &list, &n, NULL) ==
+        TINKER_OK)
         for (size_t i = 0; i < n; i++) {
             const struct store_checkpoint *c = &list[i];
             bool deleted;

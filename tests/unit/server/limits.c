@@ -577,7 +577,7 @@ static void test_a_checkpoint_that_gets_more_time_stays(void)
     bool deleted = true;
     int64_t later = core_now_us(s) + 31000000;
     arena_init(&arena, 1 << 20);
-    CHECK(store_expired_checkpoints(s->store, later, &arena, &list, &n, NULL) == TINKER_OK);
+    CHECK(store_expired_checkpoints(s->store, later, 9, &arena, &list, &n, NULL) == TINKER_OK);
     REQUIRE(n == 1);
     snprintf(path, sizeof(path), "/api/v1/training_runs/%s/checkpoints/weights/brief/ttl", model);
     struct ask more = { .method = "PUT", .path = path, .body = "{\"ttl_seconds\":null}" };

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include "server/store_sql.h"
+#include "server/sweep.h"
 #include "unit/server/harness.h"
 
 static off_t log_size(void)
@@ -42,10 +43,70 @@ static void test_the_log_of_a_busy_store_does_not_grow_for_ever(void)
     server_close(s);
 }
 
+static void run_sql(struct server *s, const char *sql)
+{
+    pthread_mutex_lock(&s->store->lock);
+    if (sqlite3_exec(s->store->db, sql, NULL, NULL, NULL) != SQLITE_OK)
+        TAP_FAIL("%s", sqlite3_errmsg(s->store->db));
+    pthread_mutex_unlock(&s->store->lock);
+}
+
+static int64_t count(struct server *s, const char *sql)
+{
+    int64_t n = -1;
+    pthread_mutex_lock(&s->store->lock);
+    sql_int(s->store, sql, NULL, 0, 0, &n, NULL);
+    pthread_mutex_unlock(&s->store->lock);
+    return n;
+}
+
+enum { MANY = 150000 };
+
+/* As after a clock that was wrong, or a server that was off for long. */
+static void test_any_number_of_checkpoints_can_expire_at_once(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    run_sql(s, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<150000)"
+               " INSERT INTO checkpoints(run, sampler, name, owner, base_model, rank, seed,"
+               " train_attn, train_mlp, train_unembed, dir, size_bytes, created_us, expires_us)"
+               " SELECT '5f0c2a4e-0000-4000-8000-0123456789ab:train:0', 0, 'step-' || i, 'local',"
+               " 'test/model', 8, 1, 1, 1, 1, 'no such directory ' || i, 1, 1, 1 FROM n");
+    CHECK_INT(count(s, "SELECT count(*) FROM checkpoints"), MANY);
+    sweep_once(s, true);
+    CHECK(count(s, "SELECT count(*) FROM checkpoints") < MANY);
+    server_close(s);
+}
+
+/* Looking up one directory must not look at all models: each start does so for each. */
+static void test_a_start_with_many_weights_and_models(void)
+{
+    struct server *s = start();
+    REQUIRE(s);
+    run_sql(s, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<20000)"
+               " INSERT INTO models(id, session_id, owner, base_model, rank, seed, train_attn,"
+               " train_mlp, train_unembed, status, created_us, last_request_us, saved_seq,"
+               " saved_dir) SELECT 'run-' || i, 'gone', 'local', 'test/model', 8, 1, 1, 1, 1, 1,"
+               " 1, 1, 1, 'dir-' || i FROM n");
+    int64_t start_ns = clock_now_ns(clock_real());
+    for (int i = 0; i < 20000; i++) {
+        char dir[32];
+        bool used = true;
+        snprintf(dir, sizeof(dir), "dir-%d", i + 1);
+        CHECK(store_dir_in_use(s->store, dir, &used, NULL) == TINKER_OK && !used);
+    }
+    int64_t ms = (clock_now_ns(clock_real()) - start_ns) / 1000000;
+    if (ms > 5000)
+        TAP_FAIL("it takes %lld ms", (long long)ms);
+    server_close(s);
+}
+
 int main(void)
 {
     harness_init_in_memory();
     RUN(test_the_log_of_a_busy_store_does_not_grow_for_ever);
+    RUN(test_any_number_of_checkpoints_can_expire_at_once);
+    RUN(test_a_start_with_many_weights_and_models);
     harness_clear();
     return tap_done();
 }
