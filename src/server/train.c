@@ -374,14 +374,15 @@ static bool run_load(struct server *s, struct weights_cache *weights, struct fut
 
 /* ---- life of a model ---------------------------------------------------------------------------------- */
 
-static void end_model(struct server *s, struct model *m, const char *reason)
+static tinker_status end_model(struct server *s, struct model *m, const char *reason,
+                               tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
     m->state = MODEL_UNLOADED;
     if (!m->end_reason)
         m->end_reason = reason;
     pthread_mutex_unlock(&s->lock);
-    train_release(s, m);
+    return train_release(s, m, err);
 }
 
 static bool run_create(struct server *s, struct weights_cache *weights, struct future *f)
@@ -405,21 +406,25 @@ static void begin_model(struct server *s, struct weights_cache *weights, struct 
 {
     struct model *m = f->model;
     bool made = false, again = f->replay;
+    tinker_error err = { 0 };
     if (f->work->refused[0])
         future_fail(s, f, TINKER_CATEGORY_USER, "%s", f->work->refused);
     else
         made = f->kind == WORK_CREATE ? run_create(s, weights, f) : run_load(s, weights, f);
     if (!made && !again)
-        end_model(s, m, MODEL_NEVER_CREATED);
+        end_model(s, m, MODEL_NEVER_CREATED, &err);
 }
 
-void train_release(struct server *s, struct model *m)
+tinker_status train_release(struct server *s, struct model *m, tinker_error *err)
 {
-    tinker_error err;
     tinker_adapter_free(m->adapter);
     m->adapter = NULL;
-    if (store_set_model_status(s->store, m->id, STORE_MODEL_UNLOADED, &err) != TINKER_OK)
-        log_line(s->log, LOG_ERROR, "%s: %s", m->id, err.message);
+    /* Unless that is recorded, a restart needs what is on disk. */
+    tinker_status status = store_set_model_status(s->store, m->id, STORE_MODEL_UNLOADED, err);
+    if (status != TINKER_OK) {
+        log_line(s->log, LOG_ERROR, "%s: %s", m->id, err->message);
+        return status;
+    }
     pthread_mutex_lock(&s->lock);
     bool ended = m->session->expired;
     pthread_mutex_unlock(&s->lock);
@@ -428,13 +433,18 @@ void train_release(struct server *s, struct model *m)
     checkpoint_remove(s, m->saved_dir);
     free(m->saved_dir);
     m->saved_dir = NULL;
+    return TINKER_OK;
 }
 
 static void run_unload(struct server *s, struct future *f)
 {
     struct wire_unload_model_response res = { f->model->id };
     struct store_outcome outcome = { 0 };
-    end_model(s, f->model, "has been unloaded");
+    tinker_error err = { 0 };
+    if (end_model(s, f->model, "has been unloaded", &err) != TINKER_OK) {
+        train_fail(s, f, &err);
+        return;
+    }
     train_finish_json(s, f, &wire_unload_model_response, &res, &outcome);
 }
 

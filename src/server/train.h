@@ -19,8 +19,8 @@ bool train_start(struct server *s, struct weights_cache *weights, struct future 
 bool train_step(struct server *s, struct train_task *t, bool alone);
 /* End a task without a result, at shutdown; it stays in the journal. */
 void train_abandon(struct train_task *t);
-/* Free the adapter of a model that ended. */
-void train_release(struct server *s, struct model *m);
+/* Free the adapter of a model that ended, and its state on disk once that is recorded. */
+tinker_status train_release(struct server *s, struct model *m, tinker_error *err);
 
 /* ---- for the files of training requests ------------------------------------------------ */
 /* A request that saves weights, to its end (train_save.c). */

@@ -198,6 +198,32 @@ static void test_a_step_that_cannot_be_saved_is_undone(void)
     server_close(s);
 }
 
+static void test_an_unload_that_cannot_be_recorded_keeps_the_state(void)
+{
+    char session[64], model[96];
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
+    CHECK_NEAR(gradient_after(s, model, 1), 0, 0);
+    run_sql(s, "CREATE TRIGGER full BEFORE UPDATE OF status ON models"
+               " BEGIN SELECT RAISE(ABORT, 'the disk is full'); END");
+    struct reply r = result_of(s, post(s, "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model));
+    CHECK_STR(member(&r, "category"), "server");
+    reply_clear(&r);
+    CHECK_INT(weights_on_disk(), 1);
+    run_sql(s, "DROP TRIGGER full");
+    server_close(s);
+    s = start_with(NULL);
+    REQUIRE(s);
+    r = result_of(s, optim_step(s, model, 3, 1));
+    CHECK(strstr(r.body, "\"step:max\":2.0"));
+    reply_clear(&r);
+    r = result_of(s, post(s, "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model));
+    CHECK_STR(member(&r, "type"), "unload_model");
+    reply_clear(&r);
+    CHECK_INT(weights_on_disk(), 0);
+    server_close(s);
+}
+
 int main(void)
 {
     signal(SIGXFSZ, SIG_IGN);
@@ -206,6 +232,7 @@ int main(void)
     RUN(test_a_model_that_could_not_be_recorded_can_be_made_again);
     RUN(test_what_cannot_be_recorded_did_not_happen);
     RUN(test_a_step_that_cannot_be_saved_is_undone);
+    RUN(test_an_unload_that_cannot_be_recorded_keeps_the_state);
     harness_clear();
     return tap_done();
 }
