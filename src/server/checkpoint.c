@@ -32,11 +32,18 @@ static tinker_status make_dir(struct server *s, char *dir, char *path, tinker_er
     return mkdir(path, 0700) == 0 ? TINKER_OK : err_errno(err, "create", path);
 }
 
-/* The marker tells a download that it is whole. */
+/* The marker tells a download that it is whole: it comes last and goes first. */
+enum { MARKER_PATH = CHECKPOINT_PATH + 32 };
+
+static void marker_path(const char *path, char *out)
+{
+    snprintf(out, MARKER_PATH, "%s/checkpoint_complete", path);
+}
+
 static tinker_status write_marker(const char *path, tinker_error *err)
 {
-    char name[CHECKPOINT_PATH + 32];
-    snprintf(name, sizeof(name), "%s/checkpoint_complete", path);
+    char name[MARKER_PATH];
+    marker_path(path, name);
     return os_write_file(name, "", 0, err);
 }
 
@@ -95,11 +102,13 @@ tinker_status checkpoint_write(struct server *s, const tinker_adapter *a, const 
 
 void checkpoint_remove(struct server *s, const char *dir)
 {
-    char path[CHECKPOINT_PATH];
+    char path[CHECKPOINT_PATH], marker[MARKER_PATH];
     tinker_error err;
     if (!dir)
         return;
     checkpoint_path(s, dir, path);
+    marker_path(path, marker);
+    unlink(marker);
     if (os_remove_tree(path, &err) != TINKER_OK)
         log_line(s->log, LOG_WARNING, "%s", err.message);
 }
@@ -277,15 +286,19 @@ static tinker_status write_tar(const char *path, int fd, tinker_error *err)
 tinker_status checkpoint_tar(struct server *s, const char *dir, int *fd, uint64_t *size,
                              tinker_error *err)
 {
-    char path[CHECKPOINT_PATH], name[CHECKPOINT_PATH];
+    char path[CHECKPOINT_PATH], name[CHECKPOINT_PATH], marker[MARKER_PATH];
     struct stat st;
     checkpoint_path(s, dir, path);
+    marker_path(path, marker);
     snprintf(name, sizeof(name), "%s/tar.XXXXXX", s->checkpoints);
     *fd = mkstemp(name);
     if (*fd < 0)
         return err_errno(err, "create", name);
     unlink(name);
     tinker_status status = write_tar(path, *fd, err);
+    /* Files that went meanwhile are simply not in it. */
+    if (status == TINKER_OK && access(marker, F_OK) != 0)
+        status = err_set(err, TINKER_ESTATE, "the checkpoint was deleted while it was read");
     if (status == TINKER_OK && fstat(*fd, &st) == 0) {
         *size = (uint64_t)st.st_size;
         lseek(*fd, 0, SEEK_SET);

@@ -179,6 +179,13 @@ static void test_checkpoints(void)
     CHECK(tar.fd >= 0 && read(tar.fd, head, sizeof(head)) == sizeof(head));
     CHECK(memcmp(head + 257, "ustar", 5) == 0);
     reply_clear(&tar);
+    /* One that is being deleted has no marker any more, and may lack other files. */
+    char marker[600];
+    snprintf(marker, sizeof(marker), "%s/checkpoints/%s/checkpoint_complete", test_data, dir);
+    CHECK(unlink(marker) == 0);
+    tar = send_ask(s, &a);
+    CHECK_STATUS(tar, 500);
+    reply_clear(&tar);
     sig[0] = sig[0] == '0' ? '1' : '0';
     tar = send_ask(s, &a);
     CHECK_STATUS(tar, 403);
