@@ -73,6 +73,7 @@ struct model {
     int64_t next_seq;        /* everything below has finished */
     int64_t max_seq;         /* highest number accepted */
     struct future *pending;  /* by ascending seq */
+    struct future *last;     /* of those */
     int64_t gap_since_ns;    /* head is missing since; 0: it is not */
     int64_t missing_seq;     /* the number that was given up last */
     bool busy;               /* the engine thread works on it */

@@ -91,10 +91,15 @@ void queue_train_locked(struct server *s, struct future *f)
 {
     struct model *m = f->model;
     struct future **p = &m->pending;
+    /* Nearly all come in order, and there may be a hundred thousand. */
+    if (m->last && m->last->seq <= f->seq)
+        p = &m->last->next;
     while (*p && (*p)->seq <= f->seq)
         p = &(*p)->next;
     f->next = *p;
     *p = f;
+    if (!f->next)
+        m->last = f;
     if (f->seq > m->max_seq)
         m->max_seq = f->seq;
     count_in_locked(s, f);
@@ -144,6 +149,8 @@ struct future *queue_next_train_locked(struct server *s, bool loaded)
     unready_locked(s, best);
     struct future *f = best->pending;
     best->pending = f->next;
+    if (!best->pending)
+        best->last = NULL;
     f->next = NULL;
     begin_locked(s, f);
     best->busy = true;
@@ -188,7 +195,7 @@ struct future *queue_drop_model_locked(struct server *s, struct model *m)
     struct future *list = m->pending;
     for (struct future *f = list; f; f = f->next)
         count_out_locked(s, f);
-    m->pending = NULL;
+    m->pending = m->last = NULL;
     m->gap_since_ns = 0;
     unready_locked(s, m);
     return list;
