@@ -186,11 +186,29 @@ static void put_back(struct server *s, struct future *f)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Why a sample should end now; NULL: it should not. */
+static const char *drop_reason(struct server *s, const struct future *f)
+{
+    pthread_mutex_lock(&s->lock);
+    const char *reason = f->canceled           ? "the sample was canceled"
+                         : f->session->expired ? "the session has expired"
+                                               : NULL;
+    pthread_mutex_unlock(&s->lock);
+    return reason;
+}
+
 /* false: no room now, try again later. */
 static bool admit(struct server *s, struct sampling *g, struct weights_cache *weights,
                   struct future *f)
 {
     tinker_error err = { 0 };
+    /* It may have been canceled, or its session have ended, between two tries. */
+    const char *reason = drop_reason(s, f);
+    if (reason) {
+        err_set(&err, TINKER_EREQUEST, "%s", reason);
+        fail_sample(s, f, &err);
+        return true;
+    }
     if (is_too_much(s, g, f) || (g->yields && f->work->dir)) {
         put_back(s, f);
         return false;
@@ -341,17 +359,6 @@ void sample_step(struct server *s, struct sampling *g, struct weights_cache *wei
         else
             take_finished(s, g, weights, base);
     }
-}
-
-/* Why a running sample should end now; NULL: it should not. */
-static const char *drop_reason(struct server *s, const struct future *f)
-{
-    pthread_mutex_lock(&s->lock);
-    const char *reason = f->canceled           ? "the sample was canceled"
-                         : f->session->expired ? "the session has expired"
-                                               : NULL;
-    pthread_mutex_unlock(&s->lock);
-    return reason;
 }
 
 void sample_drop(struct server *s, struct sampling *g, struct weights_cache *weights)

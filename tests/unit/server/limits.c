@@ -660,6 +660,11 @@ static void test_no_result_is_forgotten_at_once(void)
     server_close(s);
 }
 
+static void few_tokens(struct server_options *o)
+{
+    o->max_batch_tokens = 60;
+}
+
 static void test_cancel(void)
 {
     struct server *s = start();
@@ -743,6 +748,55 @@ static void test_what_is_wrong_with_a_model_is_told(void)
     server_close(s);
 }
 
+/* What a cancel leaves that comes while a sample is tried and put back. */
+static void test_a_sample_canceled_while_it_waits_is_not_made(void)
+{
+    struct server *s = start_fresh(few_tokens);
+    char id[64];
+    REQUIRE(s);
+    atomic_store(&fake_step_us, 5000);
+    struct reply first = sample(s, 50), second = sample(s, 50);
+    snprintf(id, sizeof(id), "%s", member(&second, "request_id"));
+    pthread_mutex_lock(&s->lock);
+    struct future *f = core_future_locked(s, id);
+    if (f)
+        f->canceled = true;
+    pthread_mutex_unlock(&s->lock);
+    struct reply r = result_of(s, second);
+    CHECK(strstr(member(&r, "error"), "canceled"));
+    reply_clear(&r);
+    atomic_store(&fake_step_us, 0);
+    r = result_of(s, first);
+    CHECK(strstr(r.body, "\"tokens\""));
+    reply_clear(&r);
+    server_close(s);
+}
+
+static void test_requests_in_any_order(void)
+{
+    enum { N = 37 };
+    char session[64], model[96], id[128], want[32];
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
+    atomic_store(&fake_step_us, 20000); /* the first one holds the others up */
+    struct reply r = long_pass(s, model, 1, 1);
+    reply_clear(&r);
+    for (int i = 1; i <= N; i++) { /* 5 has no divisor with the number of them */
+        r = optim_step(s, model, 2 + 5 * i % N, 1);
+        CHECK_STATUS(r, 200);
+        reply_clear(&r);
+    }
+    atomic_store(&fake_step_us, 0);
+    for (int i = 0; i < N; i++) {
+        snprintf(id, sizeof(id), "%s:%d", model, 2 + i);
+        snprintf(want, sizeof(want), "\"step:max\":%d.0", i + 1);
+        r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", id);
+        CHECK(strstr(r.body, want));
+        reply_clear(&r);
+    }
+    server_close(s);
+}
+
 int main(void)
 {
     harness_init();
@@ -773,6 +827,8 @@ int main(void)
     RUN(test_prompts_are_queued_all_or_none);
     RUN(test_answered_completions_leave_memory);
     RUN(test_what_is_wrong_with_a_model_is_told);
+    RUN(test_a_sample_canceled_while_it_waits_is_not_made);
+    RUN(test_requests_in_any_order);
     harness_clear();
     return tap_done();
 }
