@@ -114,6 +114,7 @@ struct future {
     int category; /* FAILED */
     int64_t created_ns, started_ns, done_ns;
     bool delivered;      /* somebody has fetched the outcome */
+    int64_t fetched_ns;  /* when first; 0: not yet */
     bool starved;        /* it was its turn, but there was no memory */
     bool unrecorded;     /* FAILED, and the store could not be told yet */
     struct future *next; /* in the model's or the session's queue */

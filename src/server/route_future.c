@@ -167,6 +167,8 @@ void route_retrieve_future(struct server *s, struct request *req, struct respons
         if (f->result)
             o.data = arena_memdup(&req->arena, f->result, f->n_result);
         f->delivered = f->delivered || !is_announced(&o, in.allow_metadata_only);
+        if (f->delivered && !f->fetched_ns)
+            f->fetched_ns = clock_now_ns(s->clock);
         note_times(req, f);
     }
     bool starved = found && f->starved;

@@ -149,7 +149,8 @@ static void expire_checkpoints(struct server *s)
     arena_clear(&arena);
 }
 
-/* Forget outcomes that are older than age.  Training outcomes are in the store too, so
+/* Forget outcomes that are older than age, since they were first fetched: an answer may get lost
+ * and be asked for again.  Training outcomes are in the store too, so
  * they may go sooner: fetched ones always, others when memory is short. */
 static void forget_older(struct server *s, int64_t age_s, int64_t fetched_age_s, bool is_short)
 {
@@ -161,7 +162,8 @@ static void forget_older(struct server *s, int64_t age_s, int64_t fetched_age_s,
         struct future *f = value;
         bool over = (f->state == FUTURE_DONE || f->state == FUTURE_FAILED) && !f->unrecorded;
         bool sooner = f->model ? f->delivered || is_short : f->delivered && is_short;
-        if (over && now - f->done_ns > (sooner ? fetched_age_s : age_s) * 1000000000)
+        int64_t since = f->fetched_ns ? f->fetched_ns : f->done_ns;
+        if (over && now - since > (sooner ? fetched_age_s : age_s) * 1000000000)
             core_remove_future_locked(s, f);
     }
 }
@@ -178,7 +180,8 @@ static void forget_results(struct server *s)
         if (s->result_bytes > (size_t)s->opts.max_result_bytes)
             forget_older(s, ttl, ages[i], true);
     pthread_mutex_unlock(&s->lock);
-    store_prune_requests(s->store, core_now_us(s) - ttl * 1000000, NULL);
+    /* Within the first half an outcome is fetched first, within the second again. */
+    store_prune_requests(s->store, core_now_us(s) - 2 * ttl * 1000000, NULL);
 }
 
 void sweep_once(struct server *s, bool slow)

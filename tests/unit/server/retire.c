@@ -251,6 +251,35 @@ static void test_a_model_made_while_its_session_ends_is_unloaded(void)
     server_close(s);
 }
 
+/* The answer to the first poll may get lost, however late that poll was. */
+static void test_outcomes_stay_after_they_were_fetched(void)
+{
+    char session[64], id[128];
+    struct server *s = start_fresh(short_results);
+    REQUIRE(s);
+    make_session(s, session);
+    struct reply r =
+        post(s, "/api/v1/asample",
+             "{\"base_model\":\"test/model\",\"prompt\":{\"chunks\":[{\"tokens\":[5]}]},"
+             "\"sampling_params\":{\"max_tokens\":2}}");
+    snprintf(id, sizeof(id), "%s", member(&r, "request_id"));
+    reply_clear(&r);
+    wait_done(s, id);
+    for (int i = 0; i < 2; i++) { /* fetched after 90 s and after 180 s; the limit is 100 s */
+        fake_clock_advance_ms(&fake, 90000);
+        sweep_once(s, true);
+        r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", id);
+        CHECK_STATUS(r, 200);
+        reply_clear(&r);
+    }
+    fake_clock_advance_ms(&fake, 20000);
+    sweep_once(s, true);
+    r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", id);
+    CHECK(r.status != 200);
+    reply_clear(&r);
+    server_close(s);
+}
+
 int main(void)
 {
     harness_init_in_memory();
@@ -260,6 +289,7 @@ int main(void)
     RUN(test_the_next_request_is_told_of_the_end);
     RUN(test_a_session_that_ends_twice_leaves_memory);
     RUN(test_a_model_made_while_its_session_ends_is_unloaded);
+    RUN(test_outcomes_stay_after_they_were_fetched);
     harness_clear();
     return tap_done();
 }
