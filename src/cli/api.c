@@ -153,7 +153,7 @@ static tinker_status sleep_on(tinker_queue *q, tinker_future *f, const struct wa
     static const struct timespec silence = { SILENCE_S, 0 };
     int fd = tinker_queue_fd(q);
     fd_set set;
-    while (!caught) {
+    while (!tinker_future_done(f) && !caught) {
         FD_ZERO(&set);
         FD_SET(fd, &set);
         if (pselect(fd + 1, &set, NULL, NULL, *told ? NULL : &silence, &w->mask) > 0)
@@ -162,7 +162,7 @@ static tinker_status sleep_on(tinker_queue *q, tinker_future *f, const struct wa
             say_waiting(f);
         *told = true;
     }
-    return interrupted(err);
+    return caught ? interrupted(err) : TINKER_OK;
 }
 
 static tinker_status await(tinker_future *f, int64_t usual_ms, bool *told, tinker_error *err)
