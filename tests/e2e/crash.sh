@@ -8,11 +8,7 @@ steps=${CRASH_STEPS:-60}
 model=$work/tiny
 "$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
 tap "a tiny model is made" $?
-sanitize=
-case $BUILD_DIR in *asan) sanitize=-fsanitize=address,undefined ;; *tsan) sanitize=-fsanitize=thread ;; *cov) sanitize=--coverage ;; esac
-libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd zlib libpcre2-8 libutf8proc) -lm -pthread"
-gcc -std=c11 -Wall -Wextra -Werror $sanitize -I"$root/include" -o "$work/crash" "$here/crash.c" $libs \
-    >"$work/cc.log" 2>&1
+compile "$here/crash.c" "$work/crash"
 tap "the training program compiles" $? "$work/cc.log"
 
 serve_start --model "tinker/tiny=$model"

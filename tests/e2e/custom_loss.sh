@@ -8,11 +8,7 @@ tap "a tiny model is made" $?
 serve_start --model "tinker/tiny=$model"
 tap "the server accepts requests" $?
 
-cflags="-std=c11 -Wall -Wextra -Werror -I$root/include"
-libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd zlib libpcre2-8 libutf8proc) -lm -pthread"
-sanitize=
-case $BUILD_DIR in *asan) sanitize=-fsanitize=address,undefined ;; *tsan) sanitize=-fsanitize=thread ;; *cov) sanitize=--coverage ;; esac
-gcc $cflags $sanitize -o "$work/custom" "$root/tests/e2e/custom_loss.c" $libs >"$work/cc.log" 2>&1
+compile "$root/tests/e2e/custom_loss.c" "$work/custom"
 tap "the program compiles" $? "$work/cc.log"
 $VALGRIND "$work/custom" >"$work/custom.out" 2>&1
 tap "cross entropy written by hand trains like the built-in one; regularizers work" $? "$work/custom.out"

@@ -15,8 +15,6 @@ tap "pkg-config knows the version" $?
 readelf -d "$prefix/lib/libtinker.so" 2>/dev/null | grep -q "SONAME.*libtinker.so.${version%%.*}]"
 tap "the soname carries the major version" $?
 
-sanitize=
-case $variant in asan) sanitize=-fsanitize=address,undefined ;; tsan) sanitize=-fsanitize=thread ;; cov) sanitize=--coverage ;; esac
 awk '/^```c$/ {inside = 1; next} /^```$/ {inside = 0} inside' "$root/README.md" >"$work/first.c"
 gcc -std=c11 -Wall -Wextra -Werror $sanitize "$work/first.c" -o "$work/first" $(pkg-config --cflags --libs tinker) >"$work/cc.log" 2>&1
 tap "a program links with the shared library by pkg-config alone" $? "$work/cc.log"

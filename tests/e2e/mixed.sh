@@ -7,11 +7,7 @@ here=$(dirname "$0")
 model=$work/tiny
 "$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
 tap "a tiny model is made" $?
-sanitize=
-case $BUILD_DIR in *asan) sanitize=-fsanitize=address,undefined ;; *tsan) sanitize=-fsanitize=thread ;; *cov) sanitize=--coverage ;; esac
-libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd zlib libpcre2-8 libutf8proc) -lm -pthread"
-gcc -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror $sanitize -I"$root/include" -o "$work/mixed" \
-    "$here/mixed.c" $libs >"$work/cc.log" 2>&1
+compile "$here/mixed.c" "$work/mixed" -D_POSIX_C_SOURCE=200809L
 tap "the program compiles" $? "$work/cc.log"
 case $BUILD_DIR in *tsan) rounds=${MIXED_ROUNDS:-1} ;; *) rounds=${MIXED_ROUNDS:-2} ;; esac
 serve_start --model "tinker/tiny=$model" --threads 2

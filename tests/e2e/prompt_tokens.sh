@@ -7,11 +7,7 @@ model=$work/tiny
 "$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
 serve_start --model "tinker/tiny=$model"
 tap "the server accepts requests" $?
-cflags="-std=c11 -Wall -Wextra -Werror -I$root/include"
-libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd zlib libpcre2-8 libutf8proc) -lm -pthread"
-sanitize=
-case $BUILD_DIR in *asan) sanitize=-fsanitize=address,undefined ;; *tsan) sanitize=-fsanitize=thread ;; *cov) sanitize=--coverage ;; esac
-gcc $cflags $sanitize -o "$work/prompt_tokens" "$root/tests/e2e/prompt_tokens.c" $libs >"$work/cc.log" 2>&1
+compile "$root/tests/e2e/prompt_tokens.c" "$work/prompt_tokens"
 tap "the program compiles" $? "$work/cc.log"
 $VALGRIND "$work/prompt_tokens" tinker/tiny >"$work/out" 2>&1
 tap "chosen and drawn tokens are scored as the prompt is" $? "$work/out"

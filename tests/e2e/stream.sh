@@ -7,11 +7,7 @@ model=$work/tiny
 "$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
 serve_start --model "tinker/tiny=$model"
 tap "the server accepts requests" $?
-cflags="-std=c11 -Wall -Wextra -Werror -I$root/include"
-libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd zlib libpcre2-8 libutf8proc) -lm -pthread"
-sanitize=
-case $BUILD_DIR in *asan) sanitize=-fsanitize=address,undefined ;; *tsan) sanitize=-fsanitize=thread ;; *cov) sanitize=--coverage ;; esac
-gcc $cflags $sanitize -o "$work/stream" "$root/tests/e2e/stream.c" $libs >"$work/cc.log" 2>&1
+compile "$root/tests/e2e/stream.c" "$work/stream"
 tap "the program compiles" $? "$work/cc.log"
 $VALGRIND "$work/stream" tinker/tiny >"$work/out" 2>"$work/err"
 tap "the stream's tokens, logprobs, likeliest tokens and ends are the sample's" $? "$work/err"

@@ -11,18 +11,14 @@ serve_start --model "tinker/tiny=$model"
 tap "the server accepts requests" $?
 
 awk '/^```c$/ {inside = 1; next} /^```$/ {inside = 0} inside' "$root/README.md" >"$work/first.c"
-cflags="-std=c11 -Wall -Wextra -Werror -I$root/include"
-libs="$BUILD_DIR/libtinker.a $(pkg-config --libs libcurl libzstd zlib libpcre2-8 libutf8proc) -lm -pthread"
-sanitize=
-case $BUILD_DIR in *asan) sanitize=-fsanitize=address,undefined ;; *tsan) sanitize=-fsanitize=thread ;; *cov) sanitize=--coverage ;; esac
-gcc $cflags $sanitize -o "$work/first" "$work/first.c" $libs >"$work/cc.log" 2>&1
+compile "$work/first.c" "$work/first"
 tap "the program in README compiles as shown" $? "$work/cc.log"
 $VALGRIND "$work/first" >"$work/first.out" 2>"$work/first.err"
 tap "the program in README runs" $? "$work/first.err"
 grep -qE '^loss [0-9]+\.[0-9]+$' "$work/first.out"
 tap "it prints a loss" $? "$work/first.out"
 
-gcc $cflags $sanitize -o "$work/thin" "$root/tests/e2e/thin_path.c" $libs >"$work/cc.log" 2>&1
+compile "$root/tests/e2e/thin_path.c" "$work/thin"
 tap "the thin path compiles" $? "$work/cc.log"
 HF_HOME=$work/none XDG_CACHE_HOME=$work/cache $VALGRIND "$work/thin" "$model" >"$work/thin.out" 2>"$work/thin.err"
 tap "the thin path runs: loss falls, samples have tokens and logprobs" $? "$work/thin.err"

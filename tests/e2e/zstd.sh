@@ -7,10 +7,7 @@ model=$work/tiny
 tap "a tiny model is made" $?
 serve_start --model "tinker/tiny=$model"
 tap "the server accepts requests" $?
-sanitize=
-case $BUILD_DIR in *asan) sanitize=-fsanitize=address,undefined ;; *tsan) sanitize=-fsanitize=thread ;; *cov) sanitize=--coverage ;; esac
-gcc -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror $sanitize -o "$work/zstd" "$root/tests/e2e/zstd.c" \
-    $(pkg-config --libs libcurl libzstd) >"$work/cc.log" 2>&1
+compile "$here/zstd.c" "$work/zstd" -D_POSIX_C_SOURCE=200809L
 tap "the program compiles" $? "$work/cc.log"
 "$work/zstd" "$url" >"$work/zstd.out" 2>&1
 tap "every kind of request, and nothing that is broken" $? "$work/zstd.out"

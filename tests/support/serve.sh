@@ -14,6 +14,17 @@ serve_cleanup() {
 }
 trap serve_cleanup EXIT
 
+# As the library was built: its sanitizer must see the whole program.
+sanitize=
+case $BUILD_DIR in *asan) sanitize=-fsanitize=address,undefined ;; *tsan) sanitize=-fsanitize=thread ;; *cov) sanitize=--coverage ;; esac
+
+compile() { # compile SOURCE PROGRAM [OPTION...]: a user's program with the library, in C11; messages in $work/cc.log
+    source=$1 program=$2
+    shift 2
+    gcc -std=c11 -Wall -Wextra -Werror $sanitize "$@" -I"$root/include" -o "$program" "$source" "$BUILD_DIR/libtinker.a" \
+        $(pkg-config --libs libcurl libzstd zlib libpcre2-8 libutf8proc) -lm -pthread >"$work/cc.log" 2>&1
+}
+
 tap() { # tap NAME STATUS [FILE]: one result; FILE is shown when it failed
     tap_n=$((tap_n + 1))
     if [ "$2" -eq 0 ]; then
