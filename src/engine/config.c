@@ -34,6 +34,15 @@ struct raw {
     double rotary;               /* the part of each head that turns */
 };
 
+/* Its place among n names; n: none of them. */
+static size_t place_of(struct json_str s, const char *const *names, size_t n)
+{
+    size_t i = 0;
+    while (i < n && !json_str_is(s, names[i]))
+        i++;
+    return i;
+}
+
 /* json null stands for "not given" in files written by transformers. */
 static void get_int(struct json_reader *r, int64_t *out)
 {
@@ -142,9 +151,7 @@ static bool read_rope_other(struct json_reader *r, struct json_str key, struct r
 {
     static const char *const names[] = { "truncate", "mscale", "mscale_all_dim" };
     bool is_default = true;
-    size_t i = 0;
-    while (i < 3 && !json_str_is(key, names[i]))
-        i++;
+    size_t i = place_of(key, names, 3);
     if (i == 3)
         return false;
     if (json_peek(r) == JSON_BOOL)
@@ -298,22 +305,18 @@ static void read_field(struct json_reader *r, struct json_str key, struct raw *r
 static tinker_status check_arch(struct model_config *c, const struct raw *raw, const char *path,
                                 tinker_error *err)
 {
-    static const struct {
-        const char *name;
-        enum arch arch;
-    } known[] = {
-        { "LlamaForCausalLM", ARCH_LLAMA },
-        { "Qwen2ForCausalLM", ARCH_QWEN2 },
-        { "Qwen3ForCausalLM", ARCH_QWEN3 },
-        { "Qwen3MoeForCausalLM", ARCH_QWEN3_MOE },
+    static const char *const known[] = {
+        [ARCH_LLAMA] = "LlamaForCausalLM",
+        [ARCH_QWEN2] = "Qwen2ForCausalLM",
+        [ARCH_QWEN3] = "Qwen3ForCausalLM",
+        [ARCH_QWEN3_MOE] = "Qwen3MoeForCausalLM",
     };
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        if (json_str_is(raw->architecture, known[i].name)) {
-            c->arch = known[i].arch;
-            return TINKER_OK;
-        }
-    }
     struct json_str name = raw->architecture;
+    size_t n = sizeof(known) / sizeof(known[0]), i = place_of(name, known, n);
+    if (i < n) {
+        c->arch = (enum arch)i;
+        return TINKER_OK;
+    }
     if (!name.s)
         name = (struct json_str){ "(none)", 6 };
     return err_set(err, TINKER_EINVAL,
@@ -413,20 +416,16 @@ static bool positive(double v)
 static tinker_status check_rope_type(struct model_config *c, const struct raw *raw,
                                      const char *path, tinker_error *err)
 {
-    static const struct {
-        const char *name;
-        enum rope_type type;
-    } known[] = {
-        { "default", ROPE_DEFAULT },
-        { "linear", ROPE_LINEAR },
-        { "llama3", ROPE_LLAMA3 },
-        { "yarn", ROPE_YARN },
+    static const char *const known[] = {
+        [ROPE_DEFAULT] = "default",
+        [ROPE_LINEAR] = "linear",
+        [ROPE_LLAMA3] = "llama3",
+        [ROPE_YARN] = "yarn",
     };
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        if (json_str_is(raw->rope_name, known[i].name)) {
-            c->rope.type = known[i].type;
-            return TINKER_OK;
-        }
+    size_t n = sizeof(known) / sizeof(known[0]), i = place_of(raw->rope_name, known, n);
+    if (i < n) {
+        c->rope.type = (enum rope_type)i;
+        return TINKER_OK;
     }
     if (raw->rope_name.s)
         return err_set(err, TINKER_EINVAL,
