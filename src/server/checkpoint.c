@@ -96,20 +96,31 @@ tinker_status checkpoint_write(struct server *s, const tinker_adapter *a, const 
     if (status == TINKER_OK)
         status = each_file(path, add_size, size_bytes, err);
     if (status != TINKER_OK)
-        checkpoint_remove(s, dir);
+        checkpoint_discard(s, dir);
     return status;
 }
 
-void checkpoint_remove(struct server *s, const char *dir)
+void checkpoint_discard(struct server *s, const char *dir)
 {
     char path[CHECKPOINT_PATH], marker[MARKER_PATH];
     tinker_error err;
-    if (!dir)
-        return;
     checkpoint_path(s, dir, path);
     marker_path(path, marker);
     unlink(marker);
     if (os_remove_tree(path, &err) != TINKER_OK)
+        log_line(s->log, LOG_WARNING, "%s", err.message);
+}
+
+/* A power failure brings back a record whose end is not on the disk yet, and with it the need
+ * for the weights.  Those that stay are removed at the next start. */
+void checkpoint_remove(struct server *s, const char *dir)
+{
+    tinker_error err;
+    if (!dir)
+        return;
+    if (store_sync(s->store, &err) == TINKER_OK)
+        checkpoint_discard(s, dir);
+    else
         log_line(s->log, LOG_WARNING, "%s", err.message);
 }
 
@@ -131,11 +142,14 @@ void checkpoint_drop_hidden(struct server *s, const char *model_id, size_t keep)
     struct store_checkpoint *list;
     size_t n;
     arena_init(&arena, 64 << 20);
-    if (store_hidden_checkpoints(s->store, model_id, &arena, &list, &n, NULL) == TINKER_OK)
-        for (size_t i = keep; i < n; i++)
-            if (store_delete_checkpoint(s->store, model_id, STORE_SAMPLER, list[i].name, NULL) ==
-                TINKER_OK)
-                checkpoint_remove(s, list[i].dir);
+    if (store_hidden_checkpoints(s->store, model_id, &arena, &list, &n, NULL) != TINKER_OK)
+        n = 0;
+    for (size_t i = keep; i < n; i++)
+        if (store_delete_checkpoint(s->store, model_id, STORE_SAMPLER, list[i].name, NULL) !=
+            TINKER_OK)
+            list[i].dir = NULL;
+    for (size_t i = keep; i < n; i++)
+        checkpoint_remove(s, list[i].dir);
     arena_clear(&arena);
 }
 

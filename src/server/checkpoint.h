@@ -21,6 +21,9 @@ void checkpoint_path(const struct server *s, const char *dir, char *out);
  * with its completion marker.  dir has CHECKPOINT_DIR bytes.  Nothing stays on failure. */
 tinker_status checkpoint_write(struct server *s, const tinker_adapter *a, const char *base_name,
                                int flags, char *dir, int64_t *size_bytes, tinker_error *err);
+/* Remove weights that were never recorded. */
+void checkpoint_discard(struct server *s, const char *dir);
+/* Remove weights whose record is gone, once that is on the disk. */
 void checkpoint_remove(struct server *s, const char *dir); /* NULL: nothing */
 /* A record that named the directory is gone: remove it unless another one names it. */
 void checkpoint_release(struct server *s, const char *dir); /* NULL: nothing */

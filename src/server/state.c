@@ -146,7 +146,7 @@ tinker_status state_unload(struct server *s, struct model *m, int64_t seq, tinke
             return status;
         status = store_set_model_saved(s->store, m->id, seq, dir, err);
         if (status != TINKER_OK) {
-            checkpoint_remove(s, dir);
+            checkpoint_discard(s, dir);
             return status;
         }
         state_adopt(s, m, dir, seq);

@@ -1,16 +1,19 @@
 /* store.c - the database: opening, schema, statements; see store.h and store_sql.h.
  *
  * Write-ahead log with synchronous=NORMAL: a committed write survives the death of
- * the process at once, and a power failure up to the last time the log was moved into
- * the database.  A connection of its own does that (store_tidy), because after a large
+ * the process at once, and a power failure once the log was synced (store_sync) or moved
+ * into the database.  A connection of its own moves it (store_tidy), because after a large
  * request it takes the disk seconds. */
 #include "server/store.h"
 
+#include <fcntl.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/os.h"
 #include "server/store_sql.h"
 
 static const char schema[] =
@@ -277,6 +280,7 @@ struct store *store_open(const char *path, tinker_error *err)
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->keeper_lock, NULL);
     s->path = strdup(path);
+    s->log_fd = -1;
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     if (sqlite3_open_v2(path, &s->db, flags, NULL) != SQLITE_OK || !prepare_file(s, is_new)) {
         fail(s, path, err);
@@ -298,6 +302,8 @@ void store_close(struct store *s)
         sqlite3_finalize(s->cache[i].stmt);
     sqlite3_close(s->keeper);
     sqlite3_close(s->db);
+    if (s->log_fd >= 0)
+        close(s->log_fd);
     free(s->path);
     pthread_mutex_destroy(&s->keeper_lock);
     pthread_mutex_destroy(&s->lock);
@@ -340,6 +346,55 @@ void store_tidy(struct store *s)
         pthread_mutex_unlock(&s->lock);
     }
     pthread_mutex_unlock(&s->keeper_lock);
+}
+
+/* The making of the database did not wait for the disk (prepare_file).  Without it the log is
+ * worth nothing, so both go there together. */
+static tinker_status sync_file_locked(struct store *s, tinker_error *err)
+{
+    sqlite3_file *file = NULL;
+    if (sqlite3_file_control(s->db, "main", SQLITE_FCNTL_FILE_POINTER, &file) != SQLITE_OK ||
+        file->pMethods->xSync(file, SQLITE_SYNC_NORMAL) != SQLITE_OK)
+        return fail(s, "sync", err);
+    char *copy = strdup(s->path);
+    tinker_status status = copy ? os_sync_dir(dirname(copy), err) : err_nomem(err, s->path);
+    free(copy);
+    return status;
+}
+
+static tinker_status open_log_locked(struct store *s, tinker_error *err)
+{
+    struct buf name;
+    if (s->log_fd >= 0)
+        return TINKER_OK;
+    buf_init(&name, SIZE_MAX);
+    tinker_status status = sync_file_locked(s, err);
+    buf_printf(&name, "%s-wal", s->path);
+    if (status == TINKER_OK && !buf_ok(&name))
+        status = err_nomem(err, s->path);
+    if (status == TINKER_OK && (s->log_fd = open(name.data, O_RDONLY | O_CLOEXEC)) < 0)
+        status = err_errno(err, "open", name.data);
+    buf_clear(&name);
+    return status;
+}
+
+tinker_status store_sync(struct store *s, tinker_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    int n = sqlite3_total_changes(s->db);
+    bool done = s->log_fd >= 0 && n == s->n_synced;
+    tinker_status status = open_log_locked(s, err);
+    int fd = s->log_fd;
+    pthread_mutex_unlock(&s->lock);
+    if (status != TINKER_OK || done)
+        return status;
+    /* Others write on meanwhile. */
+    if (fdatasync(fd) != 0)
+        return err_errno(err, "sync", s->path);
+    pthread_mutex_lock(&s->lock);
+    s->n_synced = n;
+    pthread_mutex_unlock(&s->lock);
+    return TINKER_OK;
 }
 
 /* ---- settings ---------------------------------------------------------------------------- */

@@ -1,7 +1,8 @@
 /* store.h - everything the server must remember after kill -9, in one SQLite file.
  *
  * Each function is one transaction.  A write that returned TINKER_OK survives the
- * death of the process.  Strings of records that are read live in the given arena;
+ * death of the process; one that names weights survives a power failure too, any other
+ * from the next store_sync() or store_tidy() on.  Strings of records that are read live in the given arena;
  * records that are written are borrowed for the call.  Times are microseconds since
  * 1970 UTC; 0 means never.  Errors are TINKER_ESTATE with SQLite's reason.
  *
@@ -23,6 +24,8 @@ struct store *store_open(const char *path, tinker_error *err);
 void store_close(struct store *s);
 /* Move the log of writes into the database.  Called now and then; nobody else waits for it. */
 void store_tidy(struct store *s);
+/* What was written before the call survives a power failure after it. */
+tinker_status store_sync(struct store *s, tinker_error *err);
 /* A small value of the server itself, for example its signing key. */
 tinker_status store_get_setting(struct store *s, const char *name, struct buf *out,
                                 tinker_error *err); /* out empty when absent */

@@ -293,6 +293,9 @@ tinker_status store_finish_request(struct store *s, const struct store_outcome *
     if (status == TINKER_OK)
         status = sql_end(s, record_outcome_locked(s, v, err), err);
     pthread_mutex_unlock(&s->lock);
+    /* It is recorded in any case; who removes older weights asks again. */
+    if (status == TINKER_OK && (v->saved_dir || v->checkpoint))
+        store_sync(s, NULL);
     return status;
 }
 

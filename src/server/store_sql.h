@@ -25,6 +25,8 @@ struct store {
     pthread_mutex_t keeper_lock;
     sqlite3 *keeper; /* keeper_lock; moves the log while the other one writes on */
     char *path;      /* const */
+    int log_fd;      /* guarded by lock; -1 until the first store_sync() */
+    int n_synced;    /* guarded by lock; rows changed before the log was last synced */
 };
 
 struct sql_value {

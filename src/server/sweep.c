@@ -136,16 +136,19 @@ static void expire_checkpoints(struct server *s)
     size_t n;
     int64_t now_us = core_now_us(s);
     arena_init(&arena, 64 << 20);
-    if (store_expired_checkpoints(s->store, now_us, EXPIRED_AT_ONCE, &arena, &list, &n, NULL) ==
+    if (store_expired_checkpoints(s->store, now_us, EXPIRED_AT_ONCE, &arena, &list, &n, NULL) !=
         TINKER_OK)
-        for (size_t i = 0; i < n; i++) {
-            const struct store_checkpoint *c = &list[i];
-            bool deleted;
-            if (store_delete_expired(s->store, c, now_us, &deleted, NULL) != TINKER_OK || !deleted)
-                continue;
-            checkpoint_release(s, c->dir);
+        n = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct store_checkpoint *c = &list[i];
+        bool deleted;
+        if (store_delete_expired(s->store, c, now_us, &deleted, NULL) == TINKER_OK && deleted)
             log_line(s->log, LOG_INFO, "checkpoint %s of %s expired", c->name, c->run);
-        }
+        else
+            c->dir = NULL;
+    }
+    for (size_t i = 0; i < n; i++) /* one wait for the disk for all of them */
+        checkpoint_release(s, list[i].dir);
     arena_clear(&arena);
 }
 

@@ -111,7 +111,7 @@ static bool finish_saved(struct server *s, struct future *f, const struct wire_t
     }
     state_rewind(m);
     if (dir[0])
-        checkpoint_remove(s, dir);
+        checkpoint_discard(s, dir);
     return false;
 }
 
@@ -259,7 +259,7 @@ static void fail_dropped(struct server *s, struct future *f, const tinker_error 
         if (status == TINKER_OK)
             state_adopt(s, m, dir, f->seq);
         else
-            checkpoint_remove(s, dir);
+            checkpoint_discard(s, dir);
     }
     if (status != TINKER_OK) {
         log_line(s->log, LOG_ERROR, "%s: %s", f->id, why.message);

@@ -115,7 +115,10 @@ static void run_save(struct server *s, struct future *f)
         &f->work->arena, "tinker://%s/weights/%s", f->model->id, c.name) };
     struct store_outcome outcome = { .checkpoint = &c };
     bool saved = train_finish_json(s, f, &wire_save_weights_response, &res, &outcome);
-    checkpoint_release(s, saved ? old_dir : dir);
+    if (saved)
+        checkpoint_release(s, old_dir);
+    else
+        checkpoint_discard(s, dir);
     free(old_dir);
 }
 
@@ -139,7 +142,7 @@ static void run_save_named_sampler(struct server *s, struct future *f)
     };
     struct store_outcome outcome = { .checkpoint = &c };
     if (!train_finish_json(s, f, &wire_save_weights_for_sampler_response, &res, &outcome))
-        checkpoint_remove(s, dir);
+        checkpoint_discard(s, dir);
 }
 
 /* The adapter as PEFT names it, for use elsewhere. */
@@ -167,7 +170,7 @@ static void run_save_external(struct server *s, struct future *f)
     };
     struct store_outcome outcome = { .checkpoint = &c };
     if (!train_finish_json(s, f, &wire_save_weights_external_response, &res, &outcome))
-        checkpoint_remove(s, dir);
+        checkpoint_discard(s, dir);
 }
 
 static bool remember_sampler(struct server *s, struct future *f, const struct store_sampler *v,
@@ -218,7 +221,7 @@ static void run_save_ephemeral(struct server *s, struct weights_cache *weights, 
     if (train_finish_json(s, f, &wire_save_weights_for_sampler_response, &res, &outcome))
         checkpoint_drop_hidden(s, m->id, (size_t)s->opts.ephemeral_keep);
     else
-        checkpoint_remove(s, dir);
+        checkpoint_discard(s, dir);
 }
 
 static void run_save_sampler(struct server *s, struct weights_cache *weights, struct future *f)
