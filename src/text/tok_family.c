@@ -110,14 +110,12 @@ tinker_status tok_family(const struct tok_files *f, struct tok_source *source, s
     }
     if (source->ranks_n > 2 && source->ranks[0] == '\n' && source->ranks[2] == '\n')
         return err_set(err, TINKER_EINVAL,
-                       "%s: a SentencePiece model, which is not supported; save the tokenizer as "
-                       "tokenizer.json",
-                       name);
+                       "a SentencePiece model, which is not supported; save the tokenizer as "
+                       "tokenizer.json");
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
         if (strstr(name, families[i].name))
             return fill(&families[i], source, arena, err);
     return err_set(err, TINKER_EINVAL,
-                   "%s: cannot tell the family of this rank file by its name (o200k…, cl100k…, "
-                   "tiktoken.model, tokenizer.model)",
-                   name);
+                   "cannot tell the family of this rank file by its name (o200k…, cl100k…, "
+                   "tiktoken.model, tokenizer.model)");
 }

@@ -157,10 +157,10 @@ static tinker_tokenizer *load_source(const struct tok_files *f, const char *dir,
     tinker_status status = os_map_open(&main, f->main, err);
     if (status == TINKER_OK) {
         if (main.len > MAX_FILE)
-            status = err_set(err, TINKER_EINVAL, "%s: larger than 512 MB", f->main);
+            status = err_set(err, TINKER_EINVAL, "larger than 512 MB");
         else
             status = build(f, &main, config ? config : "", config_n, lenient, &block, err);
-        if (status != TINKER_OK && main.len <= MAX_FILE)
+        if (status != TINKER_OK)
             err_prefix(err, "%s", f->main);
         if (status == TINKER_OK && dir && tok_files_same(f, lenient))
             tok_prebuilt_write(dir, f, block.data, (struct tok_str){ main.data, main.len },

@@ -515,7 +515,7 @@ static void test_rank_errors(void)
     static const char pieces[] = "\n\016\n\005<unk>\025";
     write_text("sp/tokenizer.model", pieces, sizeof(pieces) - 1);
     CHECK(tinker_tokenizer_load(path("sp"), &o, &err) == NULL);
-    CHECK(strstr(err.message, "SentencePiece") != NULL);
+    CHECK(strstr(err.message, "/sp/tokenizer.model: a SentencePiece") != NULL); /* named once */
     check_rank_error("", "256 bytes");
     check_rank_error("YQ== 0\n", "256 bytes");
     check_rank_error("YQ== 0\nYg==\n", "line 2");
