@@ -158,6 +158,17 @@ enum submit_status submit_train(struct server *s, const char *user, const char *
     return result;
 }
 
+/* The model is there already, and its first request not in memory: was it the same?  One that
+ * was pruned cannot be told apart, and is taken for a retry. */
+static enum submit_status create_again(struct server *s, const char *model_id, uint64_t hash,
+                                       struct arena *arena, tinker_error *err)
+{
+    struct store_request *first = NULL;
+    if (store_get_request(s->store, model_id, 0, false, arena, &first, err) != TINKER_OK)
+        return SUBMIT_FAILED;
+    return !first || first->hash == hash ? SUBMIT_OK : SUBMIT_REUSED;
+}
+
 static enum submit_status accept_create(struct server *s, const struct store_model *record,
                                         struct session *session, struct base *base,
                                         struct work *work, const char *body, size_t n_body,
@@ -170,12 +181,13 @@ static enum submit_status accept_create(struct server *s, const struct store_mod
     pthread_mutex_lock(&s->lock);
     struct model *m = core_model_locked(s, record->id);
     struct future *f = *id ? core_future_locked(s, *id) : NULL;
-    bool same = f && f->hash == hash;
-    bool unknown = m && !f; /* its first request was pruned: a retry cannot be told apart */
+    bool in_memory = f != NULL, same = f && f->hash == hash;
     pthread_mutex_unlock(&s->lock);
     if (m) {
         work_free(work);
-        return same || unknown ? SUBMIT_OK : SUBMIT_REUSED;
+        if (in_memory)
+            return same ? SUBMIT_OK : SUBMIT_REUSED;
+        return create_again(s, record->id, hash, arena, err);
     }
     struct store_request first = record_of(s, record->id, 0, work, hash, false, body, n_body);
     if (!*id || store_add_model(s->store, record, &first, err) != TINKER_OK) {

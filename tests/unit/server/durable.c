@@ -108,6 +108,28 @@ static void test_a_retry_after_restart_is_not_run_twice(void)
     server_close(s);
 }
 
+/* The number names one model: another one is not taken for it once the first request has left
+ * the memory. */
+static void test_a_create_is_compared_with_the_record(void)
+{
+    static const char body[] = "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":"
+                               "\"test/model\",\"lora_config\":{\"rank\":%d}}";
+    char session[64], model[96], id[128];
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
+    pthread_mutex_lock(&s->lock);
+    snprintf(id, sizeof(id), "%s:0", model);
+    core_remove_future_locked(s, core_future_locked(s, id));
+    pthread_mutex_unlock(&s->lock);
+    struct reply r = post(s, "/api/v1/create_model", body, session, 8);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    r = post(s, "/api/v1/create_model", body, session, 16);
+    CHECK_STATUS(r, 400);
+    reply_clear(&r);
+    server_close(s);
+}
+
 static const char *saved_dir_of(struct server *s, const char *model)
 {
     static char out[64];
@@ -534,6 +556,7 @@ int main(void)
     RUN(test_gradients_come_back_when_there_is_memory);
     RUN(test_a_model_outlives_an_adapter_that_could_not_be_made);
     RUN(test_a_retry_after_restart_is_not_run_twice);
+    RUN(test_a_create_is_compared_with_the_record);
     RUN(test_steps_between_two_saves_run_again);
     RUN(test_without_autosave_models_are_lost);
     RUN(test_without_autosave_results_survive);
