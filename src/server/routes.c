@@ -121,17 +121,19 @@ static const char *below_prefix(const struct server *s, const char *path)
     return path[n] ? path + n : "/";
 }
 
-static const struct route *find_route(struct server *s, struct request *req, bool *other_method)
+/* NULL: there is none, but perhaps some for the other methods that *allowed lists. */
+static const struct route *find_route(struct server *s, struct request *req, const char **allowed)
 {
     const char *path = below_prefix(s, req->path);
-    *other_method = false;
+    *allowed = NULL;
     for (size_t i = 0; path && i < ARRAY_LEN(table); i++) {
         if (!match(table[i].pattern, path, req))
             continue;
         if (strcmp(table[i].method, req->method) == 0 ||
             (strcmp(req->method, "HEAD") == 0 && strcmp(table[i].method, "GET") == 0))
             return &table[i];
-        *other_method = true;
+        *allowed = *allowed ? arena_printf(&req->arena, "%s, %s", *allowed, table[i].method)
+                            : table[i].method;
     }
     return NULL;
 }
@@ -240,17 +242,25 @@ static bool decompress(struct server *s, struct request *req, struct response *r
     return copy != NULL;
 }
 
+static void refuse_route(struct response *res, const char *allowed)
+{
+    if (!allowed) {
+        response_error(res, 404, "Not Found");
+        return;
+    }
+    response_error(res, 405, "Method Not Allowed");
+    response_header(res, "Allow", allowed);
+}
+
 /* The route of a request that may be made; NULL: the response says why it may not. */
 static const struct route *admit(struct server *s, struct request *req, struct response *res)
 {
-    bool other_method;
+    const char *allowed;
     if (req->route)
         return req->route;
-    const struct route *r = find_route(s, req, &other_method);
-    if (!r && other_method)
-        response_error(res, 405, "Method Not Allowed");
-    else if (!r)
-        response_error(res, 404, "Not Found");
+    const struct route *r = find_route(s, req, &allowed);
+    if (!r)
+        refuse_route(res, allowed);
     else if (!same_site(req))
         response_error(res, 403, "requests of other web sites are refused");
     else if (!is_named_safely(s, req))

@@ -97,7 +97,7 @@ static void two_keys(struct server_options *o)
 /* What came back; body is NUL-terminated. */
 struct reply {
     int status;
-    char *body, *content_type, *location;
+    char *body, *content_type, *location, *allow;
     size_t n;
     int fd;
     uint64_t fd_size;
@@ -108,6 +108,7 @@ static void reply_clear(struct reply *r)
     free(r->body);
     free(r->content_type);
     free(r->location);
+    free(r->allow);
     if (r->fd >= 0)
         close(r->fd);
     memset(r, 0, sizeof(*r));
@@ -165,9 +166,12 @@ static struct reply send_ask(struct server *s, const struct ask *a)
         }
         r.status = res.status;
         r.content_type = res.content_type ? strdup(res.content_type) : NULL;
-        for (size_t h = 0; h < res.n_headers; h++)
+        for (size_t h = 0; h < res.n_headers; h++) {
             if (strcmp(res.headers[h].name, "Location") == 0)
                 r.location = strdup(res.headers[h].value);
+            if (strcmp(res.headers[h].name, "Allow") == 0)
+                r.allow = strdup(res.headers[h].value);
+        }
         r.fd = res.fd;
         r.fd_size = res.fd_size;
         r.n = res.body.len;

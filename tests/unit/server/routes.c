@@ -23,7 +23,12 @@ static void test_health_and_config(void)
     reply_clear(&r);
     r = get(s, "/api/v1/asample");
     CHECK_STATUS(r, 405);
+    CHECK_STR(r.allow, "POST");
     CHECK(r.n > 0);
+    reply_clear(&r);
+    r = get(s, "/api/v1/training_runs/x/checkpoints/weights/y/publish");
+    CHECK_STATUS(r, 405);
+    CHECK_STR(r.allow, "POST, DELETE");
     reply_clear(&r);
     server_close(s);
 }
