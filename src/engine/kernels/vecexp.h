@@ -2,11 +2,12 @@
 #ifndef ENGINE_KERNELS_VECEXP_H
 #define ENGINE_KERNELS_VECEXP_H
 
-/* e^x; above 88 as at 88, below -150 exactly 0, minus infinity included.  The error of
- * the polynomial on [-ln2/2, ln2/2] is below one unit in the last place. */
+/* e^x; above 88 as at 88, below -150 exactly 0, minus infinity included.  NaN stays NaN: both
+ * bounds are the first operand, and the instructions return the second when one is NaN.  The
+ * error of the polynomial on [-ln2/2, ln2/2] is below one unit in the last place. */
 INLINE vec vec_exp(vec x)
 {
-    x = vec_min(vec_max(x, vec_set1(-150.0f)), vec_set1(88.0f));
+    x = vec_min(vec_set1(88.0f), vec_max(vec_set1(-150.0f), x));
     vec n = vec_round(vec_mul(x, vec_set1(1.44269504f)));
     vec r = vec_fma(n, vec_set1(-0.693145752f), x); /* ln2 in two parts: the first has 14 bits */
     r = vec_fma(n, vec_set1(-1.42860677e-6f), r);

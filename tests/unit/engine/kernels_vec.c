@@ -158,9 +158,28 @@ static void finds_nan(const struct vec_ops *v)
     CHECK_INT(wrong, 0);
 }
 
+/* A logit that is NaN must not look like one that is very small. */
+static void nan_stays(const struct vec_ops *v)
+{
+    float z[70], p[70];
+    int wrong = 0;
+    fill(z, 70, 10);
+    for (size_t i = 0; i < 70; i++) {
+        float kept = z[i];
+        z[i] = NAN;
+        wrong += !isnan(v->sum_exp(z, 70, 10, 1));
+        memcpy(p, z, sizeof p);
+        v->softmax(p, 70, 10, 1, 3, -2);
+        wrong += !isnan(p[i]) || isnan(p[(i + 1) % 70]);
+        z[i] = kept;
+    }
+    CHECK_INT(wrong, 0);
+}
+
 static void all(const struct vec_ops *v)
 {
     finds_nan(v);
+    nan_stays(v);
     silu_is_exact(v);
     softmax_pieces(v);
     sums(v);
