@@ -106,13 +106,11 @@ static bool encode_piece(struct job *j, const struct tok_text *text, size_t begi
 static void encode_ahead(struct job *j, const unsigned char *p, const unsigned char *end)
 {
     const unsigned char *starts[BPE_AHEAD + 1];
-    split_fn *next = j->t->direct;
     bpe_out_reserve(&j->out, (size_t)(end - p) / 3);
     while (p < end && !j->out.failed) {
-        size_t n = 0;
-        for (starts[0] = p; n < BPE_AHEAD && p < end; starts[++n] = p)
-            p = next(p, end);
+        size_t n = split_many(j->t->direct, j->t->rules, p, end, starts, BPE_AHEAD);
         bpe_encode(&j->t->bpe, &j->c->bpe, starts, n, end, &j->out);
+        p = starts[n];
     }
 }
 

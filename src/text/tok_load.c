@@ -242,6 +242,7 @@ static bool find_pairs(tinker_tokenizer *t)
 static bool prepare(tinker_tokenizer *t)
 {
     t->direct = find_direct(t);
+    t->rules = split_rules_of(t->direct);
     return find_pairs(t);
 }
 

@@ -17,7 +17,7 @@
 #include "base/os.h"
 #include "json/json.h"
 #include "text/bpe.h"
-#include "text/split.h"
+#include "text/split_block.h"
 #include "text/split_regex.h"
 
 /* ---- parts, as the file lists them; sequences are flattened -------------------------------- */
@@ -138,8 +138,9 @@ struct tinker_tokenizer {
     struct tok_pre *pres;
     struct tok_dec *decs;
     size_t n_norms, n_pres, n_decs;
-    bool no_decoder;      /* tokens are joined with blanks */
-    split_fn *direct;     /* byte-level and one known splitter: no piece lists needed */
+    bool no_decoder;                 /* tokens are joined with blanks */
+    split_fn *direct;                /* byte-level and one known splitter: no piece lists needed */
+    const struct split_rules *rules; /* of it, or NULL */
     unsigned char *pairs; /* char-level: tok_pair_known(); NULL: pieces cannot be cut further */
     bool kimi_blocks;     /* long runs are cut as tiktoken's Kimi wrapper does */
 

@@ -2,6 +2,7 @@
 #include "text/split.c"
 #include "base/rand.h"
 #include "support/tap.h"
+#include "text/split_block.h"
 #include "text/split_regex.h"
 #include "text/unicode.h"
 
@@ -214,6 +215,55 @@ static void test_against_pcre2(void)
     run_against(deepseek, 3, split_deepseek, true, 3000);
 }
 
+/* Mostly ASCII, made of what the rules of blocks are about; up to 400 bytes. */
+static size_t random_ascii(struct rng *r, unsigned char out[512])
+{
+    static const char chars[] = "aabcdZZQ 0123456789 \t\n\r\v/'!.-_\x01\x1C\x7F  sStdrelvm''";
+    size_t n = 0, want = rng_next(r) % 400;
+    while (n < want) {
+        size_t run = 1 + rng_next(r) % (rng_next(r) % 8 ? 3 : 90);
+        unsigned char c = (unsigned char)chars[rng_next(r) % (sizeof(chars) - 1)];
+        if (rng_next(r) % 40 == 0) {
+            const char *bit = bits[rng_next(r) % (sizeof(bits) / sizeof(bits[0]))];
+            memcpy(out + n, bit, strlen(bit));
+            n += strlen(bit);
+        } else if (rng_next(r) % 4 == 0) {
+            for (size_t i = 0; i < run; i++)
+                out[n++] = c;
+        } else {
+            out[n++] = c;
+        }
+    }
+    return n;
+}
+
+/* Blocks cut as the matcher does, whatever the text, its end, and the room for pieces. */
+static void test_blocks_cut_as_the_matcher(void)
+{
+    const unsigned char *starts[130];
+    struct rng rng;
+    rng_seed(&rng, 7);
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        split_fn *next = known[i].next;
+        int wrong = 0;
+        for (int round = 0; round < 20000 && !wrong; round++) {
+            unsigned char text[512];
+            size_t n = random_ascii(&rng, text), max = 1 + rng_next(&rng) % 128;
+            const unsigned char *p = text, *end = text + n;
+            while (p < end && !wrong) {
+                size_t k = split_many(next, split_rules_of(next), p, end, starts, max);
+                wrong = k == 0 || k > max || starts[0] != p;
+                for (size_t j = 0; j < k && !wrong; j++)
+                    wrong = next(starts[j], end) != starts[j + 1];
+                p = starts[k];
+            }
+            if (wrong)
+                TAP_FAIL("pattern %.30s: \"%.*s\"", known[i].pattern, (int)n, (char *)text);
+        }
+    }
+    CHECK(split_rules_of(split_o200k) != NULL && split_rules_of(split_deepseek) == NULL);
+}
+
 static void test_long_runs_are_linear(void)
 {
     size_t n = 1000000;
@@ -228,6 +278,10 @@ static void test_long_runs_are_linear(void)
             const unsigned char *p = (const unsigned char *)text, *end = p + n;
             while (p < end) /* quadratic time would not come back */
                 p = all[k](p, end);
+            CHECK(p == end);
+            const unsigned char *starts[65];
+            for (p = (const unsigned char *)text; p < end;)
+                p = starts[split_many(all[k], split_rules_of(all[k]), p, end, starts, 64)];
             CHECK(p == end);
         }
     }
@@ -287,6 +341,7 @@ int main(void)
     RUN(test_deepseek_cases);
     RUN(test_choice_by_text);
     RUN(test_against_pcre2);
+    RUN(test_blocks_cut_as_the_matcher);
     RUN(test_long_runs_are_linear);
     RUN(test_regex_refuses);
     RUN(test_regex_knows_new_characters);
