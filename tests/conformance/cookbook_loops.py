@@ -13,9 +13,9 @@ import json
 import os
 import random
 
-from _server import Server, attempt, check, done
+from _cookbook import NAME, kitchen, write_lines
+from _server import attempt, check, done
 
-NAME = "Qwen/Qwen3-4B-Instruct-2507"
 SUFFIX = " Provide a numerical answer without units, written inside \\boxed{}."
 PREFIX = [  # as the RL loop begins every conversation
     {"role": "user", "content": "How many r's are in strawberry?" + SUFFIX},
@@ -28,17 +28,9 @@ RL_STEPS, RL_BATCH = 3, 8
 RIGHT = 2
 
 
-def write_lines(path, rows):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w") as f:
-        f.writelines(json.dumps(r) + "\n" for r in rows)
-
-
-def lay_out(root, model):
+def lay_out(root):
     """Folders that stand for what the loops would download."""
     rng = random.Random(1)
-    os.makedirs(os.path.join(root, "Qwen"))
-    os.symlink(model, os.path.join(root, NAME))
     things = ["apples", "boats", "cats", "doors", "eggs", "farms", "goats", "hats"]
     questions = [f"How many {t} did you see?" for t in things]
     write_lines(os.path.join(root, "HuggingFaceH4/no_robots/train.jsonl"), [
@@ -92,12 +84,8 @@ def reinforced(root, server):
     check(reward[2] > reward[0] + 0.08, "the reward rises within 3 steps", f"{reward}")
 
 
-model = os.path.abspath("models/tiny")
-with Server("--model", f"{NAME}={model}", "--default-lora-seed", "1") as server:
-    lay_out(server.dir, model)
-    os.environ.update(HF_HUB_OFFLINE="1", HF_HOME=os.path.join(server.dir, "hf"),
-                      TOKENIZERS_PARALLELISM="false")
-    os.chdir(server.dir)
+with kitchen() as server:
+    lay_out(server.dir)
     attempt("sl_loop runs", lambda: supervised(server.dir, server))
     attempt("rl_loop runs", lambda: reinforced(server.dir, server))
 done()

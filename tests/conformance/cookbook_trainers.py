@@ -12,23 +12,15 @@ import os
 import subprocess
 import sys
 
-from _server import Server, attempt, check, done
+from _cookbook import NAME, kitchen, write_lines
+from _server import attempt, check, done
 
-NAME = "Qwen/Qwen3-4B-Instruct-2507"
 COMMON = {"model_name": NAME, "renderer_name": "qwen3_instruct"}
 ARITHMETIC = {"env": "arithmetic", "max_tokens": 8, "group_size": 8, "groups_per_batch": 16,
               "learning_rate": 1e-3}
 
 
-def write_lines(path, rows):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w") as f:
-        f.writelines(json.dumps(r) + "\n" for r in rows)
-
-
-def lay_out(root, model):
-    os.makedirs(os.path.join(root, "Qwen"))
-    os.symlink(model, os.path.join(root, NAME))
+def lay_out(root):
     chats = [{"messages": [{"role": "user", "content": f"How many cats are in house {i % 9}?"},
                            {"role": "assistant", "content": str(i % 9)}]} for i in range(256)]
     pairs = [{"chosen": f"\n\nHuman: Is {i % 9} a digit?\n\nAssistant: yes",
@@ -88,12 +80,8 @@ def preferences(root):
     check(steps[-1]["accuracy"] == 1, "the chosen answers win")
 
 
-model = os.path.abspath("models/tiny")
-with Server("--model", f"{NAME}={model}", "--default-lora-seed", "1") as server:
-    lay_out(server.dir, model)
-    os.environ.update(HF_HUB_OFFLINE="1", HF_HOME=os.path.join(server.dir, "hf"),
-                      TOKENIZERS_PARALLELISM="false")
-    os.chdir(server.dir)
+with kitchen() as server:
+    lay_out(server.dir)
     attempt("supervised training", lambda: supervised(server.dir))
     attempt("reinforcement learning", lambda: reinforced(server.dir))
     attempt("off-policy reinforcement learning", lambda: off_policy(server.dir))
