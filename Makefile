@@ -127,9 +127,10 @@ man: $(if $(shell command -v scdoc 2>/dev/null),$(MANPAGES))
 
 # ---- rules --------------------------------------------------------------------------------------
 # kernels for one instruction set say so in their file name
-FLAGS_FILE = $(if $(findstring _avx512bf16.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx2 -mfma, \
+FLAGS_FILE = $(if $(findstring _amx.c,$<),-mamx-tile -mamx-bf16 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma, \
+             $(if $(findstring _avx512bf16.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx2 -mfma, \
              $(if $(findstring _avx512.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma, \
-             $(if $(findstring _avx2.c,$<),-mavx2 -mfma -mf16c))) \
+             $(if $(findstring _avx2.c,$<),-mavx2 -mfma -mf16c)))) \
              $(if $(filter fuzz,$(BUILD)),$(if $(findstring /kernels/,$<),-fno-sanitize=all)) \
              $(if $(findstring cmd_version.c,$<),-DTINKER_COMMIT='"$(COMMIT)"')
 $(B)/obj/%.o: src/%.c $(B)/flags

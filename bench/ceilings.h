@@ -166,7 +166,7 @@ __attribute__((target("avx512f,avx512bf16"))) static void dot_bf16(void *arg)
 static inline struct side peak_side(void)
 {
 #if defined(__x86_64__)
-    if (strncmp(kernels_name(), "avx512", 6) == 0)
+    if (strncmp(kernels_name(), "avx512", 6) == 0 || strcmp(kernels_name(), "amx") == 0)
         return (struct side){ fma_512, NULL, 2.0 * 16 * 12 * PEAK_STEPS };
     if (strcmp(kernels_name(), "avx2") == 0)
         return (struct side){ fma_256, NULL, 2.0 * 8 * 12 * PEAK_STEPS };
@@ -186,7 +186,8 @@ static inline struct figure peak_f32(void)
 static inline struct figure peak_bf16(void)
 {
 #if defined(__x86_64__)
-    if (strcmp(kernels_name(), "avx512bf16") == 0)
+    if (strcmp(kernels_name(), "avx512bf16") == 0 ||
+        (strcmp(kernels_name(), "amx") == 0 && __builtin_cpu_supports("avx512bf16")))
         return measure(dot_bf16, NULL, 4.0 * 16 * 12 * PEAK_STEPS, CLOCK_THREAD_CPUTIME_ID);
 #endif
     return (struct figure){ 0, 0, 0, 0 };
@@ -239,7 +240,7 @@ static void read_range(void *arg, size_t begin, size_t end)
 {
     const struct reading *r = arg;
 #if defined(__x86_64__)
-    if (strncmp(kernels_name(), "avx", 3) == 0) {
+    if (peak_side().f != NULL) { /* AVX2 at least */
         sink = (float)read_256(r->p + begin, end - begin);
         return;
     }

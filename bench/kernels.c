@@ -26,7 +26,7 @@ struct product {
     struct packed *packed;
     size_t N, O, C;
     struct threads *threads;
-    float *left; /* gemm_left_floats(N, C), when threads share it */
+    float *left; /* for many rows, as the engine has them: laid out first */
 };
 
 static void *take(size_t bytes)
@@ -56,16 +56,31 @@ static struct packed *pack(enum packed_dtype type, const float *w, size_t O, siz
     return packed_init(take(packed_bytes(type, O, C)), type, w, SOURCE_F32, O, C);
 }
 
+static void lay_out(struct product *p, const float *x, enum gemm_direction direction, size_t K)
+{
+    gemm_left(p->left, x, K, p->packed, direction, p->N, K, 0, gemm_left_units(p->packed, p->N, K));
+}
+
 static void forward(void *arg)
 {
     struct product *p = arg;
-    gemm_forward(p->y, p->x, p->packed, p->N, 0, 0, p->O);
+    if (p->left == NULL) {
+        gemm_forward(p->y, p->x, p->packed, p->N, 0, 0, p->O);
+        return;
+    }
+    lay_out(p, p->x, GEMM_FORWARD, p->C);
+    gemm_forward_left(p->y, p->left, p->packed, p->N, 0, 0, p->C, 0, p->O);
 }
 
 static void backward(void *arg)
 {
     struct product *p = arg;
-    gemm_backward(p->x, p->y, p->packed, p->N, 0, 0, p->C);
+    if (p->left == NULL) {
+        gemm_backward(p->x, p->y, p->packed, p->N, 0, 0, p->C);
+        return;
+    }
+    lay_out(p, p->y, GEMM_BACKWARD, p->O);
+    gemm_backward_left(p->x, p->left, p->packed, p->N, 0, 0, p->O, 0, p->C);
 }
 
 static void forward_slice(void *arg, size_t begin, size_t end)
@@ -83,7 +98,7 @@ static void forward_threads(void *arg)
 static void left_slice(void *arg, size_t begin, size_t end)
 {
     struct product *p = arg;
-    gemm_left(p->left, p->x, p->C, p->packed, p->N, p->C, begin, end);
+    gemm_left(p->left, p->x, p->C, p->packed, GEMM_FORWARD, p->N, p->C, begin, end);
 }
 
 static void shared_slice(void *arg, size_t begin, size_t end)
@@ -96,7 +111,7 @@ static void shared_slice(void *arg, size_t begin, size_t end)
 static void forward_shared(void *arg)
 {
     struct product *p = arg;
-    threads_run(p->threads, gemm_left_units(p->N, p->C), 1, left_slice, p);
+    threads_run(p->threads, gemm_left_units(p->packed, p->N, p->C), 1, left_slice, p);
     threads_run_fine(p->threads, p->O, gemm_grain(), shared_slice, p);
 }
 
@@ -198,13 +213,22 @@ static void blas_bars(struct product *p, struct side ours)
            share, other, 3 * share, 3 * other);
 }
 
+static size_t max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
 static void gemm_bars(size_t O, size_t C)
 {
     static const size_t rows[] = { 8, 64, 512 };
     float *w = numbers(O * C), *x = numbers(512 * C), *y = numbers(512 * O);
     struct packed *f32 = pack(PACKED_F32, w, O, C), *bf16 = pack(PACKED_BF16, w, O, C);
+    size_t length = max_size(O, C);
+    float *left =
+        take(max_size(gemm_left_floats(f32, 512, length), gemm_left_floats(bf16, 512, length)) *
+             sizeof *left);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct product p = { y, x, w, f32, rows[i], O, C, NULL, NULL };
+        struct product p = { y, x, w, f32, rows[i], O, C, NULL, rows[i] > 16 ? left : NULL };
         double flop = 2.0 * (double)rows[i] * (double)O * (double)C;
         char what[80];
         struct side ours = { forward, &p, flop }, back = { backward, &p, flop };
@@ -222,11 +246,13 @@ static void gemm_bars(size_t O, size_t C)
             blas_bars(&p, ours);
         struct product q = p;
         q.packed = bf16;
-        struct side half = { forward, &q, flop };
+        struct side half = { forward, &q, flop }, half_back = { backward, &q, flop };
         struct figure dots = peak_bf16();
         snprintf(what, sizeof what, "bf16 %zux%zu M=%zu / f32", O, C, rows[i]);
         ratio_line(dots.median > 0 ? "G4" : "", what, compare(half, ours, CLOCK_THREAD_CPUTIME_ID),
                    dots.median > 0 ? 1.8 : 0);
+        snprintf(what, sizeof what, "bf16 %zux%zu M=%zu backward / f32", O, C, rows[i]);
+        ratio_line("", what, compare(half_back, back, CLOCK_THREAD_CPUTIME_ID), 0);
         if (dots.median > 0) {
             struct figure rate = measure(forward, &q, flop, CLOCK_THREAD_CPUTIME_ID);
             snprintf(what, sizeof what, "bf16 %zux%zu M=%zu / VDPBF16PS peak", O, C, rows[i]);
@@ -238,6 +264,7 @@ static void gemm_bars(size_t O, size_t C)
     free(y);
     free(f32);
     free(bf16);
+    free(left);
 }
 
 static void bandwidth_bars(struct threads *two)
@@ -299,8 +326,9 @@ static void thread_bar(struct threads *two)
 {
     enum { N = 512, O = 3072, C = 1024 };
     float *w = numbers((size_t)O * C), *x = numbers(N * C), *y = numbers((size_t)N * O);
-    float *left = take(gemm_left_floats(N, C) * sizeof *left);
-    struct product p = { y, x, w, pack(PACKED_F32, w, O, C), N, O, C, two, left };
+    struct packed *packed = pack(PACKED_F32, w, O, C);
+    float *left = take(gemm_left_floats(packed, N, C) * sizeof *left);
+    struct product p = { y, x, w, packed, N, O, C, two, left };
     double flop = 2.0 * N * O * C;
     struct side one = { forward, &p, flop }, both = { forward_shared, &p, flop };
     ratio_line("G6", "f32 3072x1024 M=512, 2 threads / 1", compare(both, one, CLOCK_MONOTONIC),
@@ -323,7 +351,7 @@ int main(void)
     printf("kernels: %s, OpenBLAS: %s, FMA peak of one core %.1f GFLOP/s [%.1f-%.1f]\n",
            kernels_name(), blas ? "present" : "absent", peak.median / 1e9, peak.low / 1e9,
            peak.high / 1e9);
-    if (strcmp(kernels_name(), "avx512bf16") != 0)
+    if (peak_bf16().median == 0)
         printf("G3, G4 skipped: this CPU has no AVX-512 BF16\n");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         gemm_bars(shapes[i][0], shapes[i][1]);

@@ -11,6 +11,8 @@ int os_cpu_count(void);                /* cores this process may use, >= 1 */
 uint64_t os_memory_free(void);         /* bytes, cgroup limits included; or: */
 #define OS_MEMORY_UNKNOWN UINT64_MAX   /* the system does not tell, so no limit is known */
 void os_thread_name(const char *name); /* of the calling thread */
+/* May this process use the tile registers of its CPU (x86 AMX)?  Linux wants to be asked. */
+bool os_allow_tiles(void);
 int os_random(void *p, size_t n);      /* random bytes; 0, or -1 and errno */
 
 /* A descriptor that becomes readable when signalled (eventfd, or a pipe). */

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 #include "base/buf.h"
@@ -37,6 +38,19 @@ int os_random(void *p, size_t n)
 }
 
 /* ---- the machine -------------------------------------------------------------- */
+
+/* The kernel grants the state of the tile registers, 8 KB per thread that uses them, to
+ * processes that ask.  Old kernels say no, and so do others where a signal's stack is too small
+ * to save it. */
+bool os_allow_tiles(void)
+{
+#if defined(SYS_arch_prctl)
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+#else
+    return false;
+#endif
+}
 
 /* First line of a small file of /proc or /sys, without newline. */
 static bool read_line(const char *path, char *out, size_t size)

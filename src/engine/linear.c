@@ -66,23 +66,23 @@ struct left_job {
     const float *x;
     size_t ld, rows, length;
     const struct packed *w;
+    enum gemm_direction direction;
 };
 
 static void left_slice(void *arg, size_t begin, size_t end)
 {
     const struct left_job *j = arg;
-    gemm_left(j->left, j->x, j->ld, j->w, j->rows, j->length, begin, end);
+    gemm_left(j->left, j->x, j->ld, j->w, j->direction, j->rows, j->length, begin, end);
 }
 
-/* Lay out columns [from, to) of the rows of x (., ld) for a product with w, NULL: for a
- * backward one. */
+/* Lay out columns [from, to) of the rows of x (., ld) for a product with w. */
 static void lay_out(struct threads *t, struct product_job *job, const float *x, size_t ld,
-                    const struct packed *w, size_t from, size_t to)
+                    const struct packed *w, enum gemm_direction direction, size_t from, size_t to)
 {
     struct left_job left = {
-        threads_memory(t), x + job->row * ld + from, ld, job->rows, to - from, w
+        threads_memory(t), x + job->row * ld + from, ld, job->rows, to - from, w, direction
     };
-    threads_run(t, gemm_left_units(job->rows, to - from), 1, left_slice, &left);
+    threads_run(t, gemm_left_units(w, job->rows, to - from), 1, left_slice, &left);
     job->left = left.left;
     job->from = from;
     job->to = to;
@@ -94,18 +94,18 @@ static size_t min_size(size_t a, size_t b)
 }
 
 /* How much of the summed index of so many rows the pool's memory holds. */
-static size_t left_length(size_t rows)
+static size_t left_length(const struct packed *w, size_t rows)
 {
     size_t step = gemm_left_step();
-    return THREADS_MEMORY / gemm_left_floats(rows, step) * step;
+    return THREADS_MEMORY / gemm_left_floats(w, rows, step) * step;
 }
 
 static void forward_shared(struct threads *t, struct product_job *job, size_t columns)
 {
     const struct linear *l = job->set->linear[0];
-    size_t length = left_length(job->rows);
+    size_t length = left_length(l->w, job->rows);
     for (size_t from = 0; from < l->in; from += length) {
-        lay_out(t, job, job->x, l->in, l->w, from, min_size(from + length, l->in));
+        lay_out(t, job, job->x, l->in, l->w, GEMM_FORWARD, from, min_size(from + length, l->in));
         threads_run_fine(t, columns, gemm_grain(), forward_slice, job);
     }
 }
@@ -146,11 +146,11 @@ static void backward_left_slice(void *arg, size_t begin, size_t end)
 
 static void backward_shared(struct threads *t, struct product_job *job)
 {
-    size_t length = left_length(job->rows);
     for (job->i = 0; job->i < job->set->n; job->i++) {
         const struct linear *l = job->set->linear[job->i];
+        size_t length = left_length(l->w, job->rows);
         for (size_t from = 0; from < l->out; from += length) {
-            lay_out(t, job, job->set->y[job->i], l->out, NULL, from,
+            lay_out(t, job, job->set->y[job->i], l->out, l->w, GEMM_BACKWARD, from,
                     min_size(from + length, l->out));
             threads_run_fine(t, l->in, gemm_grain(), backward_left_slice, job);
         }

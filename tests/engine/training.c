@@ -533,7 +533,8 @@ static void test_non_finite_gradient_skips_the_step(void)
     tinker_engine_close(e);
 }
 
-/* As stored: half the memory, and not one bit of a training run is another. */
+/* As stored: half the memory, and a training run is the same, to the bit where sums have the same
+ * order. */
 static void test_stored_bf16_is_the_same_run(void)
 {
     struct init_model o;
@@ -555,9 +556,14 @@ static void test_stored_bf16_is_the_same_run(void)
             }
         }
         CHECK_INT(e[0]->model->dtype, PACKED_F32);
-        CHECK_INT(e[1]->model->dtype, half && kernels_bf16_exact() ? PACKED_BF16 : PACKED_F32);
-        CHECK(loss[0] == loss[1]);
-        CHECK(same_weights(a[0], a[1]));
+        bool stored = half && kernels_bf16_full();
+        CHECK_INT(e[1]->model->dtype, stored ? PACKED_BF16 : PACKED_F32);
+        if (stored && !kernels_bf16_exact()) {
+            CHECK_NEAR(loss[1] / loss[0], 1, 1e-6);
+        } else {
+            CHECK(loss[0] == loss[1]);
+            CHECK(same_weights(a[0], a[1]));
+        }
         for (int i = 0; i < 2; i++) {
             tinker_adapter_free(a[i]);
             tinker_engine_close(e[i]);

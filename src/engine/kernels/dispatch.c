@@ -4,6 +4,7 @@
  * a name that is unknown or that this CPU cannot run is passed over. */
 #include "engine/kernels/ops.h"
 #include "engine/kernels/kernels.h"
+#include "base/os.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,9 +12,12 @@
 
 static const struct kernel_ops *chosen;
 static struct kernel_ops with_bf16; /* AVX-512 and what its bfloat16 extension replaces */
+static struct kernel_ops with_amx;  /* AVX-512 and the matrix unit */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 #if defined(__x86_64__)
+#include <cpuid.h>
+
 static int has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -29,6 +33,13 @@ static int has_avx512bf16(void)
 {
     return has_avx512() && __builtin_cpu_supports("avx512bf16");
 }
+
+static int has_amx(void)
+{
+    unsigned a, b, c, d;
+    return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bit_AMX_TILE) &&
+           (d & bit_AMX_BF16) && os_allow_tiles();
+}
 #endif
 
 static int has_plain(void)
@@ -41,6 +52,7 @@ static const struct {
     const struct kernel_ops *ops;
 } sets[] = { /* best first */
 #if defined(__x86_64__)
+             { has_amx, &with_amx },
              { has_avx512bf16, &with_bf16 },
              { has_avx512, &kernels_avx512 },
              { has_avx2, &kernels_avx2 },
@@ -53,6 +65,9 @@ static void choose(void)
 #if defined(__x86_64__)
     with_bf16 = kernels_avx512;
     kernels_avx512bf16_fill(&with_bf16);
+    with_amx = kernels_avx512;
+    with_amx.name = "amx";
+    with_amx.matrix = &kernels_amx;
 #endif
     const char *want = getenv("TINKER_KERNELS");
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
@@ -76,7 +91,12 @@ const char *kernels_name(void)
     return kernels_ops()->name;
 }
 
-int kernels_bf16_exact(void)
+int kernels_bf16_full(void)
 {
     return kernels_ops()->narrow == NULL;
+}
+
+int kernels_bf16_exact(void)
+{
+    return kernels_bf16_full() && kernels_ops()->matrix == NULL;
 }

@@ -236,10 +236,20 @@ static int takes_pairs(const struct kernel_ops *ops, const struct packed *w)
     return w->type == PACKED_BF16 && ops->narrow != NULL;
 }
 
+/* NULL, or what takes all products with w. */
+static const struct matrix_ops *matrix_for(const struct kernel_ops *ops, const struct packed *w)
+{
+    return w->type == PACKED_BF16 ? ops->matrix : NULL;
+}
+
 void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
                   size_t begin, size_t end)
 {
     const struct kernel_ops *ops = kernels_ops();
+    if (matrix_for(ops, w)) {
+        ops->matrix->forward(y, x, w, N, accumulate, begin, end);
+        return;
+    }
     _Alignas(LINE) float a[LEFT];
     int pairs = takes_pairs(ops, w);
     size_t step = rows_block(N, ops->mr);
@@ -325,6 +335,10 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
                    size_t begin, size_t end)
 {
     const struct kernel_ops *ops = kernels_ops();
+    if (matrix_for(ops, w)) {
+        ops->matrix->backward(dx, dy, w, N, accumulate, begin, end);
+        return;
+    }
     _Alignas(LINE) float a[LEFT], right[KC * NR];
     size_t step = rows_block(N, ops->mr);
     assert(begin % NR == 0 && end <= w->C);
@@ -356,15 +370,21 @@ static size_t k_blocks(size_t K)
     return (K + KC - 1) / KC;
 }
 
-size_t gemm_left_floats(size_t N, size_t K)
+size_t gemm_left_floats(const struct packed *w, size_t N, size_t K)
 {
-    size_t step = rows_block(N, kernels_ops()->mr);
+    const struct kernel_ops *ops = kernels_ops();
+    if (matrix_for(ops, w))
+        return ops->matrix->left_floats(N, K);
+    size_t step = rows_block(N, ops->mr);
     return k_blocks(K) * (N * KC + (N + step - 1) / step * SPILL);
 }
 
-size_t gemm_left_units(size_t N, size_t K)
+size_t gemm_left_units(const struct packed *w, size_t N, size_t K)
 {
-    size_t step = rows_block(N, kernels_ops()->mr);
+    const struct kernel_ops *ops = kernels_ops();
+    if (matrix_for(ops, w))
+        return ops->matrix->left_units(N, K);
+    size_t step = rows_block(N, ops->mr);
     return k_blocks(K) * ((N + step - 1) / step);
 }
 
@@ -375,11 +395,15 @@ static size_t left_place(size_t N, size_t K, size_t step, size_t m, size_t k)
     return before + k / KC * left_block_floats(min_size(N - m, step));
 }
 
-void gemm_left(float *left, const float *x, size_t ld, const struct packed *w, size_t N, size_t K,
-               size_t begin, size_t end)
+void gemm_left(float *left, const float *x, size_t ld, const struct packed *w,
+               enum gemm_direction direction, size_t N, size_t K, size_t begin, size_t end)
 {
     const struct kernel_ops *ops = kernels_ops();
-    int pairs = w != NULL && takes_pairs(ops, w);
+    if (matrix_for(ops, w)) {
+        ops->matrix->left(left, x, ld, N, K, begin, end);
+        return;
+    }
+    int pairs = direction == GEMM_FORWARD && takes_pairs(ops, w);
     size_t step = rows_block(N, ops->mr), blocks = k_blocks(K);
     for (size_t unit = begin; unit < end; unit++) {
         size_t m = unit / blocks * step, k = unit % blocks * KC;
@@ -393,6 +417,10 @@ void gemm_forward_left(float *y, const float *left, const struct packed *w, size
                        int accumulate, size_t from, size_t to, size_t begin, size_t end)
 {
     const struct kernel_ops *ops = kernels_ops();
+    if (matrix_for(ops, w)) {
+        ops->matrix->forward_left(y, left, w, N, accumulate, from, to, begin, end);
+        return;
+    }
     int pairs = takes_pairs(ops, w);
     size_t step = rows_block(N, ops->mr);
     assert(from % KC == 0 && to <= w->C && begin % NR == 0 && end <= w->O);
@@ -412,6 +440,10 @@ void gemm_backward_left(float *dx, const float *left, const struct packed *w, si
                         int accumulate, size_t from, size_t to, size_t begin, size_t end)
 {
     const struct kernel_ops *ops = kernels_ops();
+    if (matrix_for(ops, w)) {
+        ops->matrix->backward_left(dx, left, w, N, accumulate, from, to, begin, end);
+        return;
+    }
     _Alignas(LINE) float right[KC * NR];
     size_t step = rows_block(N, ops->mr);
     assert(from % KC == 0 && to <= w->O && begin % NR == 0 && end <= w->C);

@@ -44,15 +44,16 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
                    size_t begin, size_t end);
 size_t gemm_grain(void);
 
-/* The same bits for many rows on many threads: the left operand is laid out once, by all, and
- * then read by every slice of columns.  N rows of K values of the summed index take so many
- * floats (at a multiple of 64 bytes) and are laid out in so many units. */
-size_t gemm_left_floats(size_t N, size_t K);
-size_t gemm_left_units(size_t N, size_t K);
-/* Units [begin, end) of x (N,K), rows ld apart: for gemm_forward_left() with weights of w's
- * type, or with w NULL for gemm_backward_left(). */
-void gemm_left(float *left, const float *x, size_t ld, const struct packed *w, size_t N, size_t K,
-               size_t begin, size_t end);
+/* The same bits for many rows on many threads: the left operand of products with weights of w's
+ * type is laid out once, by all, and then read by every slice of columns.  N rows of K values of
+ * the summed index take so many floats (at a multiple of 64 bytes) and are laid out in so many
+ * units. */
+size_t gemm_left_floats(const struct packed *w, size_t N, size_t K);
+size_t gemm_left_units(const struct packed *w, size_t N, size_t K);
+/* Units [begin, end) of x (N,K), rows ld apart, for gemm_forward_left() or gemm_backward_left(). */
+enum gemm_direction { GEMM_FORWARD, GEMM_BACKWARD };
+void gemm_left(float *left, const float *x, size_t ld, const struct packed *w,
+               enum gemm_direction direction, size_t N, size_t K, size_t begin, size_t end);
 /* As above over [from, to) of the summed index, which is what left holds; from is a multiple
  * of gemm_left_step(), and so is `to` but at the edge. */
 void gemm_forward_left(float *y, const float *left, const struct packed *w, size_t N,
@@ -89,11 +90,13 @@ void ref_gemm_nn(float *y, const float *x, const float *w, size_t N, size_t O, s
 void ref_gemm_tn(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,
                  float alpha, int accumulate);
 
-/* Which implementation was chosen: "avx512", "avx2", "plain".  TINKER_KERNELS=name
- * in the environment forces one (it must be supported by this CPU). */
+/* Which implementation was chosen: "amx", "avx512bf16", "avx512", "avx2", "plain".
+ * TINKER_KERNELS=name in the environment forces one (it must be supported by this CPU). */
 const char *kernels_name(void);
-/* Are products with PACKED_BF16 weights those with the same numbers as PACKED_F32, to the bit?
- * Not where the CPU multiplies bf16 by bf16, which rounds the other factor. */
+/* Are products with PACKED_BF16 weights as accurate as those with the same numbers as PACKED_F32?
+ * Not where the CPU multiplies bf16 by bf16 and the other factor is rounded. */
+int kernels_bf16_full(void);
+/* And are they the same to the bit?  A matrix unit sums in another order. */
 int kernels_bf16_exact(void);
 
 #endif

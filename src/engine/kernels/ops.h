@@ -34,6 +34,24 @@ struct tile_out {
     size_t lines;
 };
 
+struct packed;
+
+/* Products of bfloat16 weights as a whole, as kernels.h has them: by a unit for matrices. */
+struct matrix_ops {
+    size_t (*left_floats)(size_t N, size_t K);
+    size_t (*left_units)(size_t N, size_t K);
+    void (*left)(float *left, const float *x, size_t ld, size_t N, size_t K, size_t begin,
+                 size_t end);
+    void (*forward)(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
+                    size_t begin, size_t end);
+    void (*forward_left)(float *y, const float *left, const struct packed *w, size_t N,
+                         int accumulate, size_t from, size_t to, size_t begin, size_t end);
+    void (*backward)(float *dx, const float *dy, const struct packed *w, size_t N, int accumulate,
+                     size_t begin, size_t end);
+    void (*backward_left)(float *dx, const float *left, const struct packed *w, size_t N,
+                          int accumulate, size_t from, size_t to, size_t begin, size_t end);
+};
+
 struct kernel_ops {
     const char *name;
     size_t mr;   /* tallest tile, <= MR_MAX */
@@ -60,9 +78,11 @@ struct kernel_ops {
     void (*narrow)(uint16_t *dst, const float *src, size_t n);
     void (*tile_pairs)(size_t mr, size_t np, size_t K, const uint16_t *a, const uint16_t *b,
                        const struct tile_out *out);
+    const struct matrix_ops *matrix; /* NULL, or what bfloat16 weights take instead of tiles */
 };
 
 extern const struct kernel_ops kernels_plain, kernels_avx2, kernels_avx512;
+extern const struct matrix_ops kernels_amx;
 void kernels_avx512bf16_fill(struct kernel_ops *ops); /* what VDPBF16PS replaces */
 
 const struct kernel_ops *kernels_ops(void); /* the chosen ones */

@@ -1,0 +1,465 @@
+/* gemm_amx.c - products of bfloat16 weights on the matrix unit (AMX), as accurate as float32.
+ *
+ * The unit multiplies bfloat16 by bfloat16; its products are exact and its sums float32.  The
+ * weights are bfloat16 already.  A float32 of the left operand is cut into three bfloat16 that
+ * add up to it, 8 + 8 + 8 bits of its 24, so nothing of it is lost: three products on this unit
+ * are still five times as fast as one on the vector unit.
+ *
+ * One instruction adds the dot products of STEP values, each summed from zero, to a tile of
+ * 16 x 16 sums.  An output is the chain of these over the summed index in ascending order, the
+ * three parts of a step after each other, and begins with what is already there.  Rows, columns
+ * and slices only choose when: the bits of an output never depend on its company. */
+#include "engine/kernels/ops.h"
+#include "engine/kernels/packed.h"
+
+#include <assert.h>
+#include <immintrin.h>
+#include <string.h>
+
+enum {
+    STEP = 32,                        /* of the summed index that one instruction takes */
+    PARTS = 3,                        /* bfloat16 that make up a float32 */
+    TILE = NR * STEP,                 /* bfloat16 of a tile of either operand */
+    GROUP = 2 * NR,                   /* rows that are multiplied at once, two tiles */
+    WIDTH = 2 * NR,                   /* columns likewise, two panels */
+    CHUNK = 8 * GROUP,                /* rows whose block of the summed index stays in L2 */
+    BLOCK = KC / STEP * PARTS * TILE, /* bfloat16 of NR rows of a block of the summed index */
+    SUMS = 0,
+    LEFT = 4,
+    RIGHT = 6 /* registers: four, two and two tiles */
+};
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* The compiler's own intrinsics do not tell it that they read and write memory. */
+INLINE void tile_load(int tile, const void *p, size_t stride)
+{
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(stride), "i"(tile) : "memory");
+}
+INLINE void tile_store(int tile, void *p, size_t stride)
+{
+    __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(p), "r"(stride), "i"(tile) : "memory");
+}
+INLINE void tile_zero(int tile)
+{
+    __asm__ volatile("tilezero %%tmm%c0" ::"i"(tile));
+}
+INLINE void tile_dot(int sums, int left, int right)
+{
+    __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sums), "i"(left), "i"(right));
+}
+
+/* Rows of a tile: up to NR rows need no padding, more come in whole tiles. */
+static size_t tile_height(size_t N)
+{
+    return N < NR ? N : NR;
+}
+
+static void tiles_begin(size_t height)
+{
+    struct {
+        uint8_t palette, start, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config = { .palette = 1 };
+    for (int i = 0; i < 8; i++) {
+        config.row_bytes[i] = STEP * sizeof(uint16_t);
+        config.rows[i] = (uint8_t)(i < RIGHT ? height : NR);
+    }
+    __asm__ volatile("ldtilecfg %0" ::"m"(config));
+}
+
+/* A thread without tiles in use is cheap to switch. */
+static void tiles_end(void)
+{
+    __asm__ volatile("tilerelease");
+}
+
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- the left operand ----------------------------------------------------------------------- */
+
+/* The upper half of every float32: a bfloat16 that is not larger. */
+INLINE __m512 upper(__m512 x)
+{
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int)0xffff0000)));
+}
+
+/* What is left of x; of an infinity nothing, else it would become a NaN. */
+INLINE __m512 lower(__m512 x, __m512 upper)
+{
+    __mmask16 finite = (__mmask16)~_mm512_fpclass_ps_mask(x, 0x08 | 0x10);
+    return _mm512_maskz_sub_ps(finite, x, upper);
+}
+
+/* The upper halves of two vectors, one after the other. */
+INLINE __m512i upper_halves(__m512 a, __m512 b)
+{
+    static const uint16_t odd[32] = { 1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                      23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                      45, 47, 49, 51, 53, 55, 57, 59, 61, 63 };
+    return _mm512_permutex2var_epi16(_mm512_castps_si512(a), _mm512_loadu_si512(odd),
+                                     _mm512_castps_si512(b));
+}
+
+/* n <= STEP values, as PARTS rows of STEP that lie `apart`; what is missing is zero. */
+INLINE void split(uint16_t *dst, size_t apart, const float *x, size_t n)
+{
+    uint32_t mask = n < STEP ? (1u << n) - 1 : 0xffffffff;
+    __m512 a = _mm512_maskz_loadu_ps((__mmask16)mask, x);
+    __m512 b = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), x + (mask >> 16 ? 16 : 0));
+    for (int part = 0; part < PARTS; part++) {
+        _mm512_storeu_si512(dst + (size_t)part * apart, upper_halves(a, b));
+        a = lower(a, upper(a));
+        b = lower(b, upper(b));
+    }
+}
+
+/* A group of rows in the order in which it is read: for every step the tiles of each part. */
+static void lay_out_group(uint16_t *dst, const float *x, size_t ld, size_t rows, size_t padded,
+                          size_t K)
+{
+    size_t tiles = (rows + NR - 1) / NR;
+    for (size_t k = 0; k < K; k += STEP, dst += PARTS * tiles * TILE) {
+        for (size_t m = 0; m < rows; m++)
+            split(dst + m * STEP, tiles * TILE, x + m * ld + k, min_size(K - k, STEP));
+        for (int part = 0; part < PARTS && padded > rows; part++)
+            memset(dst + ((size_t)part * tiles * NR + rows) * STEP, 0,
+                   (padded - rows) * STEP * sizeof *dst);
+    }
+}
+
+static size_t blocks_of(size_t K)
+{
+    return (K + KC - 1) / KC;
+}
+
+static size_t tiles_of(size_t N)
+{
+    return (N + NR - 1) / NR;
+}
+
+static size_t groups_of(size_t N)
+{
+    return (N + GROUP - 1) / GROUP;
+}
+
+static size_t left_floats(size_t N, size_t K)
+{
+    return blocks_of(K) * tiles_of(N) * BLOCK * sizeof(uint16_t) / sizeof(float);
+}
+
+static size_t left_units(size_t N, size_t K)
+{
+    return blocks_of(K) * groups_of(N);
+}
+
+/* Where rows from m, a multiple of CHUNK, of the block at k lie among N rows of K values. */
+static size_t left_place(size_t N, size_t K, size_t m, size_t k)
+{
+    return (m / NR * blocks_of(K) + k / KC * tiles_of(min_size(N - m, CHUNK))) * BLOCK;
+}
+
+/* Units [begin, end) of x (N,K), rows ld apart: groups of a block of a chunk of rows. */
+static void lay_out(uint16_t *dst, const float *x, size_t ld, size_t N, size_t height, size_t K,
+                    size_t begin, size_t end)
+{
+    size_t padded = (N + height - 1) / height * height, per_chunk = left_units(CHUNK, K);
+    for (size_t unit = begin; unit < end; unit++) {
+        size_t chunk = unit / per_chunk * CHUNK, groups = groups_of(min_size(N - chunk, CHUNK));
+        size_t group = unit % per_chunk % groups, k = unit % per_chunk / groups * KC;
+        size_t m = chunk + group * GROUP;
+        lay_out_group(dst + left_place(N, K, chunk, k) + group * 2 * BLOCK, x + m * ld + k, ld,
+                      min_size(N - m, GROUP), min_size(padded - m, GROUP), min_size(K - k, KC));
+    }
+}
+
+static void left(float *left, const float *x, size_t ld, size_t N, size_t K, size_t begin,
+                 size_t end)
+{
+    lay_out((uint16_t *)(void *)left, x, ld, N, tile_height(N), K, begin, end);
+}
+
+/* ---- sums ----------------------------------------------------------------------------------- */
+
+/* Sums of N rows of some columns, in squares of GROUP x WIDTH, those of the same columns after
+ * each other.  In the output their rows lie far apart, often by a multiple of 4 KB, and a tile of
+ * such rows is never in the nearest cache. */
+struct slab {
+    float *sums;
+    size_t N;
+    size_t column, columns; /* the first one, and how many */
+};
+
+enum { SQUARE = GROUP * WIDTH, SLAB = 1 << 16 /* floats */ };
+
+/* As many of n columns as there is room for with N rows. */
+static size_t slab_columns(size_t N, size_t n)
+{
+    size_t most = SLAB / SQUARE / groups_of(N) * WIDTH;
+    assert(most > 0);
+    return min_size(n, most);
+}
+
+/* Where rows from m and columns from c, both counted in the slab, are summed. */
+static float *square_of(const struct slab *s, size_t m, size_t c)
+{
+    return s->sums + (c / WIDTH * groups_of(s->N) + m / GROUP) * SQUARE;
+}
+
+/* Between the sums and their place in y (N, ld). */
+enum way { FROM_Y, TO_Y };
+static void slab_copy(const struct slab *s, float *y, size_t ld, enum way way)
+{
+    for (size_t m = 0; m < s->N; m++)
+        for (size_t c = 0; c < s->columns; c += WIDTH) {
+            float *sums = square_of(s, m, c) + m % GROUP * WIDTH;
+            float *place = y + m * ld + s->column + c;
+            size_t bytes = min_size(s->columns - c, WIDTH) * sizeof *y;
+            if (way == TO_Y)
+                memcpy(place, sums, bytes);
+            else
+                memcpy(sums, place, bytes);
+        }
+}
+
+/* ---- one group of rows times up to two panels ----------------------------------------------- */
+
+/* Panels of the right operand, [ceil(K/2)][16][2] each, `next` bfloat16 from one to the other. */
+struct right {
+    const uint16_t *p;
+    size_t next, panels, K;
+};
+
+INLINE void one_step(size_t tiles, size_t panels, const uint16_t *a, const uint16_t *b, size_t next)
+{
+    const size_t stride = STEP * sizeof(uint16_t);
+    tile_load(RIGHT, b, stride);
+    if (panels == 2)
+        tile_load(RIGHT + 1, b + next, stride);
+#pragma GCC unroll 3
+    for (int part = 0; part < PARTS; part++, a += tiles * TILE) {
+        tile_load(LEFT, a, stride);
+        tile_dot(SUMS, LEFT, RIGHT);
+        if (panels == 2)
+            tile_dot(SUMS + 1, LEFT, RIGHT + 1);
+        if (tiles == 2) {
+            tile_load(LEFT + 1, a + TILE, stride);
+            tile_dot(SUMS + 2, LEFT + 1, RIGHT);
+            if (panels == 2)
+                tile_dot(SUMS + 3, LEFT + 1, RIGHT + 1);
+        }
+    }
+}
+
+/* The last, incomplete step must not read what lies behind a panel: it may be no number. */
+INLINE void last_step(size_t tiles, size_t panels, const uint16_t *a, const struct right *b,
+                      size_t k)
+{
+    _Alignas(LINE) uint16_t whole[2 * TILE] = { 0 };
+    size_t pairs = (b->K - k + 1) / 2;
+    for (size_t i = 0; i < panels; i++)
+        memcpy(whole + i * TILE, b->p + i * b->next + k * NR, pairs * 2 * NR * sizeof *whole);
+    one_step(tiles, panels, a, whole, TILE);
+}
+
+INLINE void multiply(size_t tiles, size_t panels, const uint16_t *a, const struct right *b,
+                     float *sums, int add)
+{
+    const size_t stride = WIDTH * sizeof *sums;
+    size_t k = 0;
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 2 * tiles; i++)
+        if (i % 2 < panels && add)
+            tile_load(SUMS + (int)i, sums + i / 2 * NR * WIDTH + i % 2 * NR, stride);
+        else if (i % 2 < panels)
+            tile_zero(SUMS + (int)i);
+    for (; k + STEP <= b->K; k += STEP, a += PARTS * tiles * TILE)
+        one_step(tiles, panels, a, b->p + k * NR, b->next);
+    if (k < b->K)
+        last_step(tiles, panels, a, b, k);
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 2 * tiles; i++)
+        if (i % 2 < panels)
+            tile_store(SUMS + (int)i, sums + i / 2 * NR * WIDTH + i % 2 * NR, stride);
+}
+
+/* All rows of the slab, in the columns from c: from a block of the left operand as lay_out()
+ * leaves it. */
+static void multiply_rows(const struct slab *s, size_t c, const uint16_t *a, const struct right *b,
+                          int add)
+{
+    for (size_t m = 0; m < s->N; m += GROUP, a += 2 * BLOCK) {
+        float *sums = square_of(s, m, c);
+        if (s->N - m > NR && b->panels == 2)
+            multiply(2, 2, a, b, sums, add);
+        else if (s->N - m > NR)
+            multiply(2, 1, a, b, sums, add);
+        else if (b->panels == 2)
+            multiply(1, 2, a, b, sums, add);
+        else
+            multiply(1, 1, a, b, sums, add);
+    }
+}
+
+/* ---- forward and backward ------------------------------------------------------------------- */
+
+/* The slab (+)= the block at c of the left operand times w^T. */
+static void forward_block(const struct slab *s, const uint16_t *a, const struct packed *w, size_t c,
+                          int add)
+{
+    size_t K = packed_block(w, c), next = (K + (K & 1)) * NR;
+    for (size_t o = 0; o < s->columns; o += WIDTH) {
+        const uint16_t *p = packed_bf16(w, c, (s->column + o) / NR);
+        multiply_rows(s, o, a, &(struct right){ p, next, s->columns - o > NR ? 2 : 1, K }, add);
+    }
+}
+
+/* The rows of a 16 x 16 square of words become its columns. */
+static void turn(__m512i r[NR])
+{
+    __m512i t[NR];
+    for (int i = 0; i < NR; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < NR; i += 4)
+        for (int j = 0; j < 2; j++) {
+            r[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
+            r[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
+        }
+    for (int i = 0; i < NR; i += 8)
+        for (int j = 0; j < 4; j++) {
+            t[i + j] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0x88);
+            t[i + j + 4] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0xdd);
+        }
+    for (int j = 0; j < 8; j++) {
+        r[j] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0x88);
+        r[j + 8] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0xdd);
+    }
+}
+
+/* dst [16][16][2] = rows [o, o + 32) of columns [c, c + 16) of w, as pairs of rows: words of two
+ * columns are parted into rows of one column each, which are turned. */
+static void turn_square(uint16_t *dst, const struct packed *w, size_t o, size_t c)
+{
+    static const uint16_t even[32] = { 0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20,
+                                       22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42,
+                                       44, 46, 48, 50, 52, 54, 56, 58, 60, 62 };
+    size_t block = c / KC * KC,
+           pairs = (min_size(packed_block(w, block) - (c - block), NR) + 1) / 2;
+    const uint16_t *first = packed_bf16(w, block, o / NR) + (c - block) * NR;
+    const uint16_t *second =
+        o / NR + 1 < w->panels ? packed_bf16(w, block, o / NR + 1) + (c - block) * NR : NULL;
+    __m512i r[NR];
+    for (size_t i = 0; i < NR / 2; i++) {
+        __m512i a = _mm512_setzero_si512(), b = a;
+        if (i < pairs)
+            a = _mm512_loadu_si512(first + i * 2 * NR);
+        if (i < pairs && second)
+            b = _mm512_loadu_si512(second + i * 2 * NR);
+        r[2 * i] = _mm512_permutex2var_epi16(a, _mm512_loadu_si512(even), b);
+        r[2 * i + 1] = upper_halves(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b));
+    }
+    turn(r);
+    for (size_t i = 0; i < NR; i++)
+        _mm512_storeu_si512(dst + i * 2 * NR, r[i]);
+}
+
+/* The slab (+)= the block at o of the left operand times w.  The rows of w that are summed are
+ * turned into panels of whole steps. */
+static void backward_block(const struct slab *s, const uint16_t *a, const struct packed *w,
+                           size_t o, int add)
+{
+    _Alignas(LINE) uint16_t turned[KC * WIDTH];
+    size_t K = (min_size(w->O - o, KC) + STEP - 1) / STEP * STEP;
+    for (size_t c = 0; c < s->columns; c += WIDTH) {
+        struct right b = { turned, K * NR, s->columns - c > NR ? 2 : 1, K };
+        for (size_t p = 0; p < b.panels; p++)
+            for (size_t k = 0; k < K; k += STEP)
+                turn_square(turned + p * b.next + k * NR, w, o + k, s->column + c + p * NR);
+        multiply_rows(s, c, a, &b, add);
+    }
+}
+
+typedef void product_block(const struct slab *s, const uint16_t *a, const struct packed *w,
+                           size_t k, int add);
+
+/* Columns [begin, end) of y (N,ld) (+)= a laid out left operand, [from, to) of the summed index. */
+static void product_left(product_block *block, float *y, size_t ld, const float *left,
+                         const struct packed *w, size_t N, int accumulate, size_t from, size_t to,
+                         size_t begin, size_t end)
+{
+    const uint16_t *a = (const uint16_t *)(const void *)left;
+    _Alignas(LINE) float sums[SLAB];
+    tiles_begin(tile_height(N));
+    for (size_t column = begin, columns; column < end; column += columns) {
+        columns = slab_columns(min_size(N, CHUNK), end - column);
+        for (size_t m = 0; m < N; m += CHUNK) {
+            struct slab s = { sums, min_size(N - m, CHUNK), column, columns };
+            if (accumulate)
+                slab_copy(&s, y + m * ld, ld, FROM_Y);
+            for (size_t k = from; k < to; k += KC)
+                block(&s, a + left_place(N, to - from, m, k - from), w, k, accumulate || k > from);
+            slab_copy(&s, y + m * ld, ld, TO_Y);
+        }
+    }
+    tiles_end();
+}
+
+/* The same with x (N,K) as it is: some rows are laid out at a time, for every slab again. */
+static void product(product_block *block, float *y, size_t ld, const float *x, size_t K,
+                    const struct packed *w, size_t N, int accumulate, size_t begin, size_t end)
+{
+    enum { ROWS = 2 * GROUP };
+    _Alignas(LINE) float sums[SLAB];
+    _Alignas(LINE) uint16_t a[ROWS / NR * BLOCK];
+    size_t height = tile_height(N);
+    tiles_begin(height);
+    for (size_t m = 0; m < N; m += ROWS)
+        for (size_t column = begin, columns; column < end; column += columns) {
+            size_t rows = min_size(N - m, ROWS);
+            columns = slab_columns(rows, end - column);
+            struct slab s = { sums, rows, column, columns };
+            if (accumulate)
+                slab_copy(&s, y + m * ld, ld, FROM_Y);
+            for (size_t k = 0; k < K; k += KC) {
+                lay_out(a, x + m * K + k, K, rows, height, min_size(K - k, KC), 0, groups_of(rows));
+                block(&s, a, w, k, accumulate || k > 0);
+            }
+            slab_copy(&s, y + m * ld, ld, TO_Y);
+        }
+    tiles_end();
+}
+
+static void forward(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
+                    size_t begin, size_t end)
+{
+    product(forward_block, y, w->O, x, w->C, w, N, accumulate, begin, end);
+}
+
+static void forward_left(float *y, const float *left, const struct packed *w, size_t N,
+                         int accumulate, size_t from, size_t to, size_t begin, size_t end)
+{
+    product_left(forward_block, y, w->O, left, w, N, accumulate, from, to, begin, end);
+}
+
+static void backward(float *dx, const float *dy, const struct packed *w, size_t N, int accumulate,
+                     size_t begin, size_t end)
+{
+    product(backward_block, dx, w->C, dy, w->O, w, N, accumulate, begin, end);
+}
+
+static void backward_left(float *dx, const float *left, const struct packed *w, size_t N,
+                          int accumulate, size_t from, size_t to, size_t begin, size_t end)
+{
+    product_left(backward_block, dx, w->C, left, w, N, accumulate, from, to, begin, end);
+}
+
+const struct matrix_ops kernels_amx = {
+    left_floats, left_units, left, forward, forward_left, backward, backward_left,
+};
