@@ -265,18 +265,16 @@ void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, in
     }
 }
 
-/* What follows the square at p: the next columns of the same rows. */
-static void fetch_next(const void *p, size_t bytes)
+static void fetch_square(const char *p, size_t bytes)
 {
-    const char *next = (const char *)p + bytes;
     for (size_t i = 0; i < bytes; i += LINE)
-        __builtin_prefetch(next + i, 0, 2);
+        __builtin_prefetch(p + i, 0, 2);
 }
 
-/* dst [K][16] = rows [o, o+K) of columns [c, c+16) of w; o and c are multiples of 16.  With
- * `ahead` the squares of the next 16 columns are asked for. */
+/* dst [K][16] = rows [o, o+K) of columns [c, c+16) of w; o, c and K are multiples of 16.  The
+ * squares of so many columns `ahead` are asked for, unless 0. */
 static void unpack_square(const struct kernel_ops *ops, float *dst, const struct packed *w,
-                          size_t o, size_t c, size_t K, int ahead)
+                          size_t o, size_t c, size_t K, size_t ahead)
 {
     size_t block = c / KC * KC;
     size_t have = min_size(packed_block(w, block) - (c - block), NR);
@@ -285,10 +283,10 @@ static void unpack_square(const struct kernel_ops *ops, float *dst, const struct
     memset(square, 0, sizeof square);
     for (size_t k = 0; k < K; k += NR) {
         const float *src = square;
-        if (ahead)
-            fetch_next(
-                (const char *)packed_panel(w, block, (o + k) / NR) + (c - block) / NR * bytes,
-                bytes);
+        if (ahead > 0)
+            fetch_square((const char *)packed_panel(w, block, (o + k) / NR) +
+                             (c - block + ahead) / NR * bytes,
+                         bytes);
         if (w->type == PACKED_BF16)
             ops->widen(square, packed_bf16(w, block, (o + k) / NR) + (c - block) * NR, have);
         else if (have == NR)
@@ -300,15 +298,33 @@ static void unpack_square(const struct kernel_ops *ops, float *dst, const struct
     }
 }
 
-/* The squares that unpack_square() will turn for columns [c, c + 16). */
-static struct fetch fetch_squares(const struct packed *w, size_t o, size_t c, size_t K)
+/* Columns that backward takes at once, one panel or two. */
+static size_t backward_width(const struct kernel_ops *ops)
+{
+    return ops->wide >= ops->mr ? 2 * NR : NR;
+}
+
+/* right [columns/16][K][16] = rows [o, o+K) of columns [c, c + columns) of w. */
+static void unpack_columns(const struct kernel_ops *ops, float *right, const struct packed *w,
+                           size_t o, size_t c, size_t columns, size_t K, size_t ahead)
+{
+    for (size_t n = 0; n < columns; n += NR) /* what a panel spills the next one overwrites */
+        unpack_square(ops, right + n * K, w, o, c + n, (K + NR - 1) / NR * NR, ahead);
+}
+
+/* Floats that unpack_columns() may write. */
+enum { RIGHT = (2 * KC + NR) * NR };
+
+/* The squares that unpack_columns() will turn for `columns` from c. */
+static struct fetch fetch_squares(const struct packed *w, size_t o, size_t c, size_t columns,
+                                  size_t K)
 {
     size_t block = c / KC * KC, size = w->type == PACKED_BF16 ? sizeof(uint16_t) : sizeof(float);
     size_t at = packed_offset(w, block, o / NR) + (c - block) * NR;
     return (struct fetch){
         .at = (const char *)w + PACKED_HEADER + at * size,
         .pieces = (K + NR - 1) / NR,
-        .bytes = NR * NR * size,
+        .bytes = columns * NR * size,
         .stride = (packed_offset(w, block, 1) - packed_offset(w, block, 0)) * size,
     };
 }
@@ -317,17 +333,18 @@ static struct fetch fetch_squares(const struct packed *w, size_t o, size_t c, si
  * squares are asked for while these are turned. */
 enum { MANY_TILES = 4 };
 
-/* One block of the summed index, from o, of columns [c, c + 16) of dx; right holds their part
+/* One block of the summed index, from o, of some columns from c of dx; right holds their part
  * of w, and the last block of rows asks for what comes next. */
 static void backward_block(const struct kernel_ops *ops, const struct rows *r, const float *a,
                            const float *right, const struct packed *w, size_t o, size_t c,
                            size_t end, int last, struct tile_out out)
 {
-    struct block b = { .a = a, .b = right, .K = min_size(w->O - o, KC), .np = 1 };
+    size_t width = backward_width(ops), columns = min_size(end - c, width);
+    struct block b = { .a = a, .b = right, .K = min_size(w->O - o, KC), .columns = columns };
     struct fetch f = { 0 };
-    b.columns = min_size(end - c, NR);
-    if (last && c + 2 * NR <= end && r->tiles >= MANY_TILES)
-        f = fetch_squares(w, o, c + NR, b.K);
+    b.np = columns > NR ? 2 : 1;
+    if (last && c + 2 * width <= end && r->tiles >= MANY_TILES)
+        f = fetch_squares(w, o, c + width, width, b.K);
     block_tiles(ops, r, &b, f, out);
 }
 
@@ -339,16 +356,17 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
         ops->matrix->backward(dx, dy, w, N, accumulate, begin, end);
         return;
     }
-    _Alignas(LINE) float a[LEFT], right[KC * NR];
-    size_t step = rows_block(N, ops->mr);
+    _Alignas(LINE) float a[LEFT], right[RIGHT];
+    size_t step = rows_block(N, ops->mr), width = backward_width(ops);
     assert(begin % NR == 0 && end <= w->C);
     for (size_t m = 0; m < N; m += step) {
         struct rows r = rows_cut(min_size(N - m, step), ops->mr);
         for (size_t o = 0; o < w->O; o += KC) {
             size_t K = min_size(w->O - o, KC);
             lay_out(ops, a, dy + m * w->O + o, w->O, &r, K, 0);
-            for (size_t c = begin; c < end; c += NR) {
-                unpack_square(ops, right, w, o, c, (K + NR - 1) / NR * NR, r.tiles < MANY_TILES);
+            for (size_t c = begin; c < end; c += width) {
+                unpack_columns(ops, right, w, o, c, min_size(end - c, width), K,
+                               r.tiles < MANY_TILES ? width : 0);
                 struct tile_out out = { dx + m * w->C + c, w->C, 1, accumulate || o > 0, NULL, 0 };
                 backward_block(ops, &r, a, right, w, o, c, end, 1, out);
             }
@@ -444,13 +462,13 @@ void gemm_backward_left(float *dx, const float *left, const struct packed *w, si
         ops->matrix->backward_left(dx, left, w, N, accumulate, from, to, begin, end);
         return;
     }
-    _Alignas(LINE) float right[KC * NR];
-    size_t step = rows_block(N, ops->mr);
+    _Alignas(LINE) float right[RIGHT];
+    size_t step = rows_block(N, ops->mr), width = backward_width(ops);
     assert(from % KC == 0 && to <= w->O && begin % NR == 0 && end <= w->C);
     for (size_t o = from; o < to; o += KC)
-        for (size_t c = begin; c < end; c += NR) {
+        for (size_t c = begin; c < end; c += width) {
             size_t K = min_size(w->O - o, KC);
-            unpack_square(ops, right, w, o, c, (K + NR - 1) / NR * NR, 0);
+            unpack_columns(ops, right, w, o, c, min_size(end - c, width), K, 0);
             for (size_t m = 0; m < N; m += step) {
                 struct rows r = rows_cut(min_size(N - m, step), ops->mr);
                 const float *a = left + left_place(N, to - from, step, m, o - from);
