@@ -40,11 +40,12 @@ static void counter_reset(struct counter *c)
     atomic_store(&c->flop, 0);
 }
 
-/* The names are the linker's: --wrap=f turns calls of f into calls of __wrap_f. */
-void __real_gemm_forward(float *, const float *, const struct packed *, size_t, int, size_t,
-                         size_t);
-void __wrap_gemm_forward(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
-                         size_t begin, size_t end);
+/* The names are the linker's: --wrap=f turns calls of f into calls of __wrap_f.  They have the
+ * types of what they stand for, which no linker compares. */
+__typeof__(gemm_forward) __real_gemm_forward, __wrap_gemm_forward;
+__typeof__(gemm_backward) __real_gemm_backward, __wrap_gemm_backward;
+__typeof__(gemm_left) __real_gemm_left, __wrap_gemm_left;
+
 void __wrap_gemm_forward(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
                          size_t begin, size_t end)
 {
@@ -53,10 +54,6 @@ void __wrap_gemm_forward(float *y, const float *x, const struct packed *w, size_
     count(&base_products, start, 2 * N * w->C * (end - begin));
 }
 
-void __real_gemm_backward(float *, const float *, const struct packed *, size_t, int, size_t,
-                          size_t);
-void __wrap_gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
-                          int accumulate, size_t begin, size_t end);
 void __wrap_gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
                           int accumulate, size_t begin, size_t end)
 {
@@ -66,20 +63,15 @@ void __wrap_gemm_backward(float *dx, const float *dy, const struct packed *w, si
 }
 
 /* Laying out counts as time of the products, and multiplies nothing. */
-void __real_gemm_left(float *, const float *, size_t, const struct packed *, size_t, size_t, size_t,
-                      size_t);
-void __wrap_gemm_left(float *left, const float *x, size_t ld, const struct packed *w, size_t N,
-                      size_t K, size_t begin, size_t end);
-void __wrap_gemm_left(float *left, const float *x, size_t ld, const struct packed *w, size_t N,
-                      size_t K, size_t begin, size_t end)
+void __wrap_gemm_left(float *left, const float *x, size_t ld, const struct packed *w,
+                      enum gemm_direction direction, size_t N, size_t K, size_t begin, size_t end)
 {
     uint64_t start = cpu_ns();
-    __real_gemm_left(left, x, ld, w, N, K, begin, end);
+    __real_gemm_left(left, x, ld, w, direction, N, K, begin, end);
     count(&base_products, start, 0);
 }
 
-typedef void left_kernel(float *, const float *, const struct packed *, size_t, int, size_t, size_t,
-                         size_t, size_t);
+typedef __typeof__(gemm_forward_left) left_kernel;
 left_kernel __real_gemm_forward_left, __real_gemm_backward_left, __wrap_gemm_forward_left,
     __wrap_gemm_backward_left;
 
@@ -103,8 +95,7 @@ void __wrap_gemm_backward_left(float *dx, const float *left, const struct packed
     left_counted(__real_gemm_backward_left, dx, left, w, N, accumulate, from, to, begin, end);
 }
 
-typedef void dense_kernel(float *, const float *, const float *, size_t, size_t, size_t, float, int,
-                          size_t, size_t);
+typedef __typeof__(dense_nt) dense_kernel;
 dense_kernel __real_dense_nt, __real_dense_nn, __real_dense_tn, __real_dense_nt_columns,
     __real_dense_tn_columns, __wrap_dense_nt, __wrap_dense_nn, __wrap_dense_tn,
     __wrap_dense_nt_columns, __wrap_dense_tn_columns;
