@@ -3,7 +3,7 @@
 
 #include <math.h>
 #include <string.h>
-#include "engine/kernels/kernels.h"
+#include "engine/kernels/ops.h"
 
 static void scores(float *s, const float *q, size_t ldq, const float *kt, size_t R, size_t hd)
 {
@@ -54,12 +54,5 @@ const struct attn_ops attn_plain = { scores, accumulate, fold, gradient };
 
 const struct attn_ops *attn_ops(void)
 {
-#if defined(__x86_64__)
-    const char *name = kernels_name();
-    if (strncmp(name, "avx512", 6) == 0)
-        return &attn_avx512;
-    if (strcmp(name, "avx2") == 0)
-        return &attn_avx2;
-#endif
-    return &attn_plain;
+    return kernels_ops()->attn;
 }

@@ -34,7 +34,9 @@ struct tile_out {
     size_t lines;
 };
 
+struct attn_ops;
 struct packed;
+struct vec_ops;
 
 /* Products of bfloat16 weights as a whole, as kernels.h has them: by a unit for matrices. */
 struct matrix_ops {
@@ -79,6 +81,8 @@ struct kernel_ops {
     void (*tile_pairs)(size_t mr, size_t np, size_t K, const uint16_t *a, const uint16_t *b,
                        const struct tile_out *out);
     const struct matrix_ops *matrix; /* NULL, or what bfloat16 weights take instead of tiles */
+    const struct attn_ops *attn;     /* attn.h */
+    const struct vec_ops *vec;       /* vec.h */
 };
 
 extern const struct kernel_ops kernels_plain, kernels_avx2, kernels_avx512;

@@ -2,6 +2,8 @@
  * One or two rows take two panels at once, which hides the latency of their few chains. */
 #include "engine/kernels/simd_avx2.h"
 #include "engine/kernels/tile.h"
+#include "engine/kernels/attn.h"
+#include "engine/kernels/vec.h"
 
 TILE void one_f32(size_t mr, size_t K, const float *a, const float *b, const struct tile_out *out)
 {
@@ -124,4 +126,6 @@ const struct kernel_ops kernels_avx2 = {
     .pack_rows = pack_rows,
     .pack_columns = pack_columns,
     .row = row,
+    .attn = &attn_avx2,
+    .vec = &vec_avx2,
 };

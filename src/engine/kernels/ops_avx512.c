@@ -2,6 +2,8 @@
  * The same templates as ops_avx2.c with twice the lanes. */
 #include "engine/kernels/simd_avx512.h"
 #include "engine/kernels/tile.h"
+#include "engine/kernels/attn.h"
+#include "engine/kernels/vec.h"
 
 TILE_PART void rows_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
                         const struct tile_out *out)
@@ -145,4 +147,6 @@ const struct kernel_ops kernels_avx512 = {
     .pack_rows = pack_rows,
     .pack_columns = pack_columns,
     .row = row,
+    .attn = &attn_avx512,
+    .vec = &vec_avx512,
 };

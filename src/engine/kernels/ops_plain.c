@@ -1,6 +1,8 @@
 /* ops_plain.c - the tiles in portable C, for machines without the vector kernels. */
 #include "engine/kernels/ops.h"
+#include "engine/kernels/attn.h"
 #include "engine/kernels/kernels.h"
+#include "engine/kernels/vec.h"
 
 #include <string.h>
 
@@ -78,4 +80,6 @@ const struct kernel_ops kernels_plain = {
     .transpose = transpose,
     .pack_rows = pack_rows,
     .pack_columns = pack_columns,
+    .attn = &attn_plain,
+    .vec = &vec_plain,
 };

@@ -3,7 +3,7 @@
 
 #include <math.h>
 #include <string.h>
-#include "engine/kernels/kernels.h"
+#include "engine/kernels/ops.h"
 
 enum { WIDTH = 16 };
 
@@ -104,14 +104,7 @@ const struct vec_ops vec_plain = {
 
 const struct vec_ops *vec_ops(void)
 {
-#if defined(__x86_64__)
-    const char *name = kernels_name();
-    if (strncmp(name, "avx512", 6) == 0)
-        return &vec_avx512;
-    if (strcmp(name, "avx2") == 0)
-        return &vec_avx2;
-#endif
-    return &vec_plain;
+    return kernels_ops()->vec;
 }
 
 /* The maximum first, then the block that has it: only there is it looked for one by one. */
