@@ -290,14 +290,16 @@ install: all
 	install -m 644 $(B)/tinker.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	install -d $(DESTDIR)$(PREFIX)/share/tinker/models/tiny
 	install -m 644 models/tiny/*.json models/tiny/*.safetensors models/tiny/README.md $(DESTDIR)$(PREFIX)/share/tinker/models/tiny
-	@for m in $(MANPAGES); do [ -f $$m ] || continue; d=$(DESTDIR)$(PREFIX)/share/man/man$${m##*.}; install -d $$d; install -m 644 $$m $$d; done
+	@tools/install-man '$(DESTDIR)$(PREFIX)/share/man' $(abspath $(MANPAGES))
+	@[ -n '$(DESTDIR)' ] || PATH=$$PATH:/usr/sbin:/sbin ldconfig 2>/dev/null || true # or the loader does not find it
 
 ## make uninstall      remove what install put there
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/$(BIN) $(DESTDIR)$(PREFIX)/lib/libtinker.a $(DESTDIR)$(PREFIX)/lib/libtinker-engine.a
 	rm -f $(DESTDIR)$(PREFIX)/lib/libtinker.so* $(DESTDIR)$(PREFIX)/lib/pkgconfig/tinker.pc
 	rm -rf $(DESTDIR)$(PREFIX)/include/tinker $(DESTDIR)$(PREFIX)/share/tinker
-	@for m in $(MANPAGES); do rm -f $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/tinker.1 $(DESTDIR)$(PREFIX)/share/man/man1/tinker-*.1
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man3/libtinker.3 $(DESTDIR)$(PREFIX)/share/man/man3/tinker_*.3
 
 ## make clean          remove everything built
 clean:

@@ -5,8 +5,13 @@
 prefix=$work/usr
 variant=$(basename "$BUILD_DIR")
 out=$(dirname "$BUILD_DIR")
-make -s -C "$root" OUT="$out" BUILD="$variant" PREFIX="$prefix" install >"$work/install.log" 2>&1
+mkdir "$work/bin"
+printf '#!/bin/sh\necho told >>"%s/loader"\n' "$work" >"$work/bin/ldconfig" # not this machine's
+chmod +x "$work/bin/ldconfig"
+PATH=$work/bin:$PATH make -s -C "$root" OUT="$out" BUILD="$variant" PREFIX="$prefix" install >"$work/install.log" 2>&1
 tap "make install" $? "$work/install.log"
+[ -s "$work/loader" ]
+tap "the loader is told of the library" $?
 PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 export PKG_CONFIG_PATH
 version=$(sed -nE 's/^#define TINKER_VERSION +"(.*)"/\1/p' "$root/include/tinker/version.h")
@@ -25,6 +30,14 @@ tap "and runs: a key that cannot be one is named" $? "$work/out"
 tap "the installed program runs" $?
 [ -s "$prefix/share/tinker/models/tiny/model.safetensors" ] && [ -s "$prefix/share/man/man1/tinker.1" ]
 tap "the bundled model and the man pages are there" $?
+grep -h '^TINKER_API' "$prefix"/include/tinker/*.h | sed -nE 's/^TINKER_API [^(]*[ *](tinker_[a-z0-9_]+)\(.*/\1/p' >"$work/functions"
+[ "$(grep -c . "$work/functions")" -gt 100 ]
+tap "there are functions" $?
+while read -r function; do
+    [ -s "$prefix/share/man/man3/$function.3" ] || echo "$function"
+done <"$work/functions" >"$work/missing"
+[ -s "$prefix/share/man/man1/tinker-detokenize.1" ] && ! grep -q . "$work/missing"
+tap "man finds each of them, and each command" $? "$work/missing"
 
 make -s -C "$root" OUT="$out" BUILD="$variant" PREFIX="$prefix" uninstall >"$work/uninstall.log" 2>&1
 tap "make uninstall" $? "$work/uninstall.log"
