@@ -91,6 +91,17 @@ sed 's/($//' "$work/said" | awk '
 ! grep -q . "$work/unknown"
 tap "every tinker_ and TINKER_ name in the text exists" $? "$work/unknown"
 
+# Members and parameters: in bold and underlined in the pages of functions, in the second column of the guide's variables.
+for page in docs/man/*.3.scd; do
+    tr -d '\\' <"$page" | grep -oE '\*[a-z][a-z0-9_]*\*|(^|[^a-zA-Z0-9_])_[a-z][a-z0-9_]*_([^a-zA-Z0-9_]|$)' | sed -E 's/^[^a-z]*//; s/[^a-z0-9]*$//' |
+        sort -u | sed "s|$| $page|"
+done >"$work/members"
+awk -F ' *[|] *' '/^\| `[A-Z]/ { print $3 }' docs/guide.md | grep -oE '`[a-z_]+`' | tr -d '`' | sed 's|$| docs/guide.md|' >>"$work/members"
+grep -ohE '[A-Za-z_][A-Za-z0-9_]*' "$work/headers" include/tinker/*.h | sort -u >"$work/words"
+sort "$work/members" | join -v 2 "$work/words" - >"$work/unknown"
+! grep -q . "$work/unknown" && [ "$(grep -c . "$work/members")" -gt 100 ]
+tap "every member and parameter that the text names is declared" $? "$work/unknown"
+
 # ---- the rule of names --------------------------------------------------------------------------
 grep -E '^tinker_(service|training|sampler|rest)_request_' "$work/functions" | while read -r name; do
     twin=$(echo "$name" | sed 's/_request_/_create_/')
