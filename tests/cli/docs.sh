@@ -141,6 +141,14 @@ grep -oE '"(TINKER|TINKEX|CLOUDFLARE)_[A-Z0-9_]+"' src/client/*.c -h | tr -d '"'
 ! grep -q . "$work/missing"
 tap "the guide lists every variable the client reads" $? "$work/missing"
 
+grep -ohE 'getenv\("[A-Za-z_]+"\)|"(TINKER_[A-Z]+|XDG_[A-Z_]+|(HF|HUGGINGFACE)_[A-Z_]+)"' src/cli/*.c src/text/*.c src/engine/*.c src/engine/kernels/*.c |
+    grep -oE '[A-Za-z_]+_[A-Za-z_]+|COLUMNS|LANG' | sort -u |
+    while read -r name; do
+        tr -d '\\' <"docs/man/tinker.1.scd" | cat - docs/man/tinker-serve.1.scd | grep -q "\*$name\*" || echo "$name"
+    done >"$work/missing"
+! grep -q . "$work/missing"
+tap "the pages of commands list every variable that those and the engine read" $? "$work/missing"
+
 for page in $pages; do
     sed 's/`[^`]*`//g' "$page" | grep -oE '\]\([^)#]+' | sed 's/^](//' | grep -vE '^[a-z]+:' | while read -r target; do
         [ -e "$(dirname "$page")/$target" ] || echo "$page: $target"
