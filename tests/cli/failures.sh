@@ -9,13 +9,6 @@ tap "the server accepts requests" $?
 cd "$work" || exit 1
 ask="sample -m tinker/tiny --tokenizer $model --max-tokens 4"
 
-expect() { # expect STATUS COMMAND...: runs into out and err; true when the exit status is that
-    want=$1
-    shift
-    "$@" >out 2>err </dev/null
-    got=$?
-    [ $got -eq "$want" ] || { echo "exit status $got" >>err; return 1; }
-}
 says() { grep -qF -- "$1" err; } # says TEXT: the last command, on stderr
 
 # ---- words ----------------------------------------------------------------------------------------

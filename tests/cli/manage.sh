@@ -10,14 +10,6 @@ cd "$work" || exit 1
 LC_ALL=C.UTF-8
 export LC_ALL
 
-expect() { # expect STATUS COMMAND...: runs into out and err; true when the exit status is that
-    want=$1
-    shift
-    "$@" >out 2>err </dev/null
-    got=$?
-    [ $got -eq "$want" ] || { echo "exit status $got" >>err; return 1; }
-}
-
 # Without a service that answers.
 expect 2 $tinker run; tap "a group alone is wrong usage" $? err
 grep -q '^  list  ' err && grep -q '^  info  ' err; tap "and lists its commands" $? err

@@ -3,9 +3,7 @@
 # other addresses than the usual one, a start that fails in the background.
 . "$(dirname "$0")/../support/serve.sh"
 tinker="$VALGRIND $BUILD_DIR/tinker"
-model=$work/tiny
-"$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
-tap "a tiny model is made" $? "$work/make.log"
+tiny_model
 cd "$work" || exit 1
 serve="$tinker serve --model tinker/tiny=$model"
 

@@ -5,9 +5,7 @@ here=$(dirname "$0")
 . "$here/../support/serve.sh"
 kills=${CRASH_KILLS:-10}
 steps=${CRASH_STEPS:-60}
-model=$work/tiny
-"$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
-tap "a tiny model is made" $?
+tiny_model
 compile "$here/crash.c" "$work/crash"
 tap "the training program compiles" $? "$work/cc.log"
 

@@ -2,9 +2,7 @@
 # custom_loss.sh - custom losses against a real engine: see custom_loss.c; and the example.
 here=$(dirname "$0")
 . "$here/../support/serve.sh"
-model=$work/tiny
-"$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
-tap "a tiny model is made" $?
+tiny_model
 serve_start --model "tinker/tiny=$model"
 tap "the server accepts requests" $?
 

@@ -4,9 +4,7 @@
 # under the slow one).
 here=$(dirname "$0")
 . "$here/../support/serve.sh"
-model=$work/tiny
-"$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
-tap "a tiny model is made" $?
+tiny_model
 compile "$here/mixed.c" "$work/mixed" -D_POSIX_C_SOURCE=200809L
 tap "the program compiles" $? "$work/cc.log"
 case $BUILD_DIR in *tsan) rounds=${MIXED_ROUNDS:-1} ;; *) rounds=${MIXED_ROUNDS:-2} ;; esac

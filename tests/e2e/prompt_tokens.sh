@@ -3,8 +3,7 @@
 # server: the numbers are those that the prompt itself and its likeliest tokens have.
 here=$(dirname "$0")
 . "$here/../support/serve.sh"
-model=$work/tiny
-"$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
+tiny_model
 serve_start --model "tinker/tiny=$model"
 tap "the server accepts requests" $?
 compile "$root/tests/e2e/prompt_tokens.c" "$work/prompt_tokens"

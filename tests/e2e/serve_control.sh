@@ -3,10 +3,8 @@
 # read-only, one per directory, a signal while it works, adapters of this machine.
 here=$(dirname "$0")
 . "$here/../support/serve.sh"
-model=$work/tiny
 tinker=$BUILD_DIR/tinker
-"$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
-tap "a tiny model is made" $?
+tiny_model
 curl_api() { # curl_api METHOD PATH [BODY]: body on stdout, status in $work/code
     curl -s -k -X "$1" -H 'X-API-Key: tml-local' -H 'Content-Type: application/json' -o "$work/body" \
         -w '%{http_code}' ${3:+-d "$3"} "$TINKER_BASE_URL$2" >"$work/code"

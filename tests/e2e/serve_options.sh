@@ -3,9 +3,7 @@
 here=$(dirname "$0")
 . "$here/../support/serve.sh"
 tinker=$BUILD_DIR/tinker
-model=$work/tiny
-"$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
-tap "a tiny model is made" $?
+tiny_model
 api() { # api METHOD PATH [BODY]: the body of the answer
     curl -s -X "$1" -H 'X-API-Key: tml-local' -H 'Content-Type: application/json' ${3:+-d "$3"} "$TINKER_BASE_URL/api/v1/$2"
 }

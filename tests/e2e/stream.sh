@@ -3,8 +3,7 @@
 # sample without a stream; plain HTTP sees the events; the capability is advertised.
 here=$(dirname "$0")
 . "$here/../support/serve.sh"
-model=$work/tiny
-"$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
+tiny_model
 serve_start --model "tinker/tiny=$model"
 tap "the server accepts requests" $?
 compile "$root/tests/e2e/stream.c" "$work/stream"

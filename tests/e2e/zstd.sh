@@ -2,9 +2,7 @@
 # zstd.sh - compressed bodies over HTTP: every kind of request, and frames that are hostile.
 here=$(dirname "$0")
 . "$here/../support/serve.sh"
-model=$work/tiny
-"$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
-tap "a tiny model is made" $?
+tiny_model
 serve_start --model "tinker/tiny=$model"
 tap "the server accepts requests" $?
 compile "$here/zstd.c" "$work/zstd" -D_POSIX_C_SOURCE=200809L

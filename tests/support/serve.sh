@@ -37,9 +37,23 @@ tap() { # tap NAME STATUS [FILE]: one result; FILE is shown when it failed
     fi
 }
 
+expect() { # expect STATUS COMMAND...: runs into out and err; true when the exit status is that
+    want=$1
+    shift
+    "$@" >out 2>err </dev/null
+    got=$?
+    [ $got -eq "$want" ] || { echo "exit status $got" >>err; return 1; }
+}
+
 tap_plan() {
     echo "1..$tap_n"
     exit $((tap_bad > 0))
+}
+
+tiny_model() { # a model of random weights, in $model
+    model=$work/tiny
+    "$BUILD_DIR/tools/make-tiny-model" "$model" >"$work/make.log" 2>&1
+    tap "a tiny model is made" $? "$work/make.log"
 }
 
 serve_start() { # serve_start [OPTION...]: returns when it listens
