@@ -156,11 +156,9 @@ int cmd_checkpoint_list(int argc, char **argv)
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
-    if (r.offset < 0 || r.offset > INT32_MAX)
-        return opt_usage_error(&spec, "Invalid value for '--offset': must be 0 to %d.", INT32_MAX);
     if (r.run_id && r.offset)
         return opt_usage_error(&spec, "--run-id shows all checkpoints of a run: no --offset.");
-    if (!listing_check_ids(&spec, r.ids))
+    if (!listing_check(&spec, r.offset, r.ids))
         return EXIT_USAGE;
     if (!api_open(&a, &status))
         return status;

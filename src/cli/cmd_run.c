@@ -233,12 +233,10 @@ int cmd_run_list(int argc, char **argv)
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
-    if (r.offset < 0 || r.offset > INT32_MAX)
-        return opt_usage_error(&spec, "Invalid value for '--offset': must be 0 to %d.", INT32_MAX);
     if (r.ids && r.columns)
         return opt_usage_error(&spec, "Give either --ids or --columns.");
     const char *usual = r.ids ? "id" : "id,model,lora,updated,status";
-    if (!listing_check_ids(&spec, r.ids) ||
+    if (!listing_check(&spec, r.offset, r.ids) ||
         !read_columns(&spec, r.columns ? r.columns : usual, &choice))
         return EXIT_USAGE;
     if (!api_open(&a, &status))

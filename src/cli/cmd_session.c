@@ -7,6 +7,8 @@
 #include "cli/out.h"
 #include "cli/rows.h"
 
+enum { PAGE = 100 }; /* sessions per request */
+
 static const char *const scopes[] = { "owned", "accessible", NULL };
 
 static tinker_scope scope_of(const char *name)
@@ -14,38 +16,78 @@ static tinker_scope scope_of(const char *name)
     return strcmp(name, scopes[1]) == 0 ? TINKER_SCOPE_ACCESSIBLE : TINKER_SCOPE_OWNED;
 }
 
-static int show_sessions(const tinker_strings *ids, bool lines)
+struct list_request {
+    int64_t limit, offset;
+    const char *scope;
+    bool ids;
+};
+
+/* The next one; NULL behind the last, or after a failure, which *status has. */
+static const char *next_session(tinker_pager *p, int *status)
+{
+    tinker_error err;
+    while (tinker_pager_next(p, 0, &err) != TINKER_OK) {
+        tinker_future *page = err.status == TINKER_ETIMEDOUT ? tinker_pager_future(p) : NULL;
+        if (page && api_await(page, &err) == TINKER_OK)
+            continue;
+        *status = api_fail(&err, page);
+        return NULL;
+    }
+    return tinker_pager_session(p);
+}
+
+static bool fetch_sessions(struct api *a, const struct list_request *r, struct listing *l,
+                           int *status)
+{
+    tinker_page page = TINKER_PAGE_INIT;
+    tinker_error err;
+    size_t want = r->limit > 0 ? (size_t)r->limit : SIZE_MAX;
+    const char *id = NULL;
+    page.limit = want < PAGE ? (int64_t)want : PAGE;
+    page.offset = r->offset;
+    page.scope = scope_of(r->scope);
+    *status = EXIT_OK;
+    tinker_pager *p = tinker_rest_all_sessions(a->rest, &page, &err);
+    if (!p)
+        *status = api_fail(&err, NULL);
+    while (p && l->n < want && !l->failed && (id = next_session(p, status)) != NULL) {
+        listing_cell(l, id);
+        json_put_string(listing_object(l), id);
+        listing_object_end(l);
+    }
+    tinker_pager_free(p);
+    return *status == EXIT_OK;
+}
+
+static int list_sessions(struct api *a, const struct list_request *r)
 {
     static const char *const columns[] = { "Session ID" };
     struct listing l;
     struct buf title;
+    int status;
     listing_init(&l, columns, 1);
-    for (size_t i = 0; i < ids->n; i++) {
-        listing_cell(&l, ids->v[i]);
-        json_put_string(listing_object(&l), ids->v[i]);
-        listing_object_end(&l);
+    if (!fetch_sessions(a, r, &l, &status)) {
+        listing_clear(&l);
+        return status;
     }
-    if (lines)
+    if (r->ids)
         return listing_print_lines(&l);
     buf_init(&title, 256);
-    listing_title(&title, "session", "sessions", ids->n, ids->n, "");
-    int status = listing_print(&l, title.data, "{\"sessions\":[");
+    listing_title(&title, "session", "sessions", l.n, l.n, "");
+    status = listing_print(&l, title.data, "{\"sessions\":[");
     buf_clear(&title);
     return status;
 }
 
 int cmd_session_list(int argc, char **argv)
 {
-    tinker_page page = TINKER_PAGE_INIT;
-    const char *scope = scopes[0];
-    bool ids = false;
-    page.limit = 20;
+    struct list_request r = { .limit = 20, .scope = scopes[0] };
     const struct opt opts[] = {
-        { "limit", 0, OPT_INT, "N", "how many to show (default 20)", &page.limit, NULL },
-        { "offset", 0, OPT_INT, "N", "leave out the newest N", &page.offset, NULL },
-        { "scope", 0, OPT_CHOICE, "SCOPE", "owned, or accessible: those of others too", &scope,
+        { "limit", 0, OPT_INT, "N", "how many to show, 0 for all (default 20)", &r.limit, NULL },
+        { "offset", 0, OPT_INT, "N", "leave out the newest N", &r.offset, NULL },
+        { "scope", 0, OPT_CHOICE, "SCOPE", "owned, or accessible: those of others too", &r.scope,
           scopes },
-        { "ids", 0, OPT_FLAG, NULL, "print ids alone, one per line", &ids, NULL },
+        { "ids", 0, OPT_FLAG, NULL, "print ids alone, one per line", &r.ids, NULL },
     };
     const struct opt_spec spec = { "session list",
                                    "List sessions, newest first.",
@@ -55,21 +97,14 @@ int cmd_session_list(int argc, char **argv)
                                    0,
                                    "tinker session list" };
     struct api a;
-    tinker_error err;
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
-    if (page.limit < 1 || page.offset < 0)
-        return opt_usage_error(&spec, "--limit must be 1 or more, --offset 0 or more.");
-    if (!listing_check_ids(&spec, ids))
+    if (!listing_check(&spec, r.offset, r.ids))
         return EXIT_USAGE;
     if (!api_open(&a, &status))
         return status;
-    page.scope = scope_of(scope);
-    tinker_future *f = api_wait(tinker_rest_list_sessions(a.rest, &page, &err), &err, &status);
-    if (f)
-        status = show_sessions(tinker_future_strings(f), ids);
-    tinker_future_free(f);
+    status = list_sessions(&a, &r);
     api_close(&a);
     return status;
 }

@@ -156,11 +156,14 @@ int listing_print(struct listing *l, const char *title, const char *json_head)
     return listing_end(l);
 }
 
-bool listing_check_ids(const struct opt_spec *spec, bool ids)
+bool listing_check(const struct opt_spec *spec, int64_t offset, bool ids)
 {
-    if (!ids || strcmp(globals.format, "table") == 0)
+    if (offset < 0 || offset > INT32_MAX)
+        opt_usage_error(spec, "Invalid value for '--offset': must be 0 to %d.", INT32_MAX);
+    else if (ids && strcmp(globals.format, "table") != 0)
+        opt_usage_error(spec, "--ids prints lines: no --format %s.", globals.format);
+    else
         return true;
-    opt_usage_error(spec, "--ids prints lines: no --format %s.", globals.format);
     return false;
 }
 

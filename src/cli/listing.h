@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "base/buf.h"
 #include "cli/opt.h"
 #include "json/json.h"
@@ -40,8 +41,8 @@ int listing_print(struct listing *l, const char *title, const char *json_head);
 int listing_print_one(struct listing *l, const char *title);
 /* Only the cells, a line each: for --ids, which --format table alone allows. */
 int listing_print_lines(struct listing *l);
-/* May --ids be given?  false after a usage error was printed. */
-bool listing_check_ids(const struct opt_spec *spec, bool ids);
+/* Do --offset and --ids of a list make sense?  false after a usage error was printed. */
+bool listing_check(const struct opt_spec *spec, int64_t offset, bool ids);
 
 /* "No runs found", "1 run", "20 runs (3 more not shown, use --limit to see more)". */
 void listing_title(struct buf *out, const char *one, const char *many, size_t shown, size_t total,

@@ -103,6 +103,16 @@ expect 0 $tinker session info "$session" --json && grep -q "\"$run\"" out; tap "
 expect 0 $tinker session info "$session" && grep -q '│ Training Runs │ ' out && [ "$(grep -c ':train:' out)" -eq 2 ] && grep -q '│ Samplers ' out
 tap "as a table: a row for each kind, a line for each id" $? out
 expect 0 $tinker session list --ids && [ "$(cat out)" = "$session" ]; tap "session ids alone" $? out
+for i in 1 2 3; do
+    curl -s -X POST -H 'X-API-Key: tml-local' -H 'Content-Type: application/json' -d '{"tags":[],"sdk_version":"0.25.0"}' \
+        "$TINKER_BASE_URL/api/v1/create_session" >/dev/null
+done
+expect 0 $tinker session list --ids --limit 0 && [ "$(sort -u out | wc -l)" -eq 4 ] && [ "$(tail -n 1 out)" = "$session" ]; tap "all of them" $? out
+expect 0 $tinker session list --ids --limit 2 --offset 1 && [ "$(wc -l <out)" -eq 2 ]; tap "some in the middle" $? out
+for list in session run checkpoint; do
+    expect 2 $tinker $list list --offset -1 && grep -q "Invalid value for '--offset': must be 0 to " err
+    tap "$list list from before the beginning" $? err
+done
 
 name=$(printf '%s' "${path#tinker://}" | tr / _)
 expect 0 $tinker checkpoint download "$path" -o got --json && grep -q "\"destination\": \"got/$name\"" out && [ -f "got/$name/checkpoint_complete" ] &&
