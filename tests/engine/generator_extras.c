@@ -5,18 +5,6 @@ enum { N = 60, K = 3, ROWS = N - 1 };
 
 static int32_t prompt[N];
 
-static const tinker_sample *run_one(tinker_generator *g, const tinker_generate *q)
-{
-    const tinker_sample *s = NULL;
-    tinker_error err = { 0 };
-    if (tinker_generator_add(g, q, &err) != TINKER_OK) {
-        printf("# %s\n", err.message);
-        return NULL;
-    }
-    run(g);
-    return tinker_generator_next(g, NULL, &s, &err) == 1 ? s : NULL;
-}
-
 /* All logprobs at all positions of the prompt: row i is position i + 1. */
 static void every_logprob(tinker_engine *e, float out[ROWS][VOCAB])
 {

@@ -3,18 +3,6 @@
 
 enum { PROMPT = 40, NEW = 30, SAMPLES = 3, K = 5 };
 
-static const tinker_sample *run_one(tinker_generator *g, const tinker_generate *q)
-{
-    const tinker_sample *s = NULL;
-    tinker_error err = { 0 };
-    if (tinker_generator_add(g, q, &err) != TINKER_OK) {
-        printf("# %s\n", err.message);
-        return NULL;
-    }
-    run(g);
-    return tinker_generator_next(g, NULL, &s, &err) == 1 ? s : NULL;
-}
-
 /* A sequence of a sample, as a prompt of its own, has the same likeliest tokens. */
 static void check_against_prompt(tinker_engine *e, const int32_t *prompt, const tinker_sequence *q)
 {

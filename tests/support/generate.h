@@ -107,6 +107,19 @@ static inline void run(tinker_generator *g)
         TAP_FAIL("step: %s", err.message);
 }
 
+/* The result of one request, borrowed from the generator; NULL: it failed. */
+static inline const tinker_sample *run_one(tinker_generator *g, const tinker_generate *q)
+{
+    const tinker_sample *s = NULL;
+    tinker_error err = { 0 };
+    if (tinker_generator_add(g, q, &err) != TINKER_OK) {
+        printf("# %s\n", err.message);
+        return NULL;
+    }
+    run(g);
+    return tinker_generator_next(g, NULL, &s, &err) == 1 ? s : NULL;
+}
+
 /* Add one request to a new generator, run it, copy sample `index`. */
 static inline void alone(tinker_engine *e, const tinker_generate *q, size_t index,
                          struct outcome *out)
