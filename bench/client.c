@@ -19,6 +19,7 @@
 #include "client_oracle.h"
 #include "client_server.h"
 #include "http/http.h"
+#include "resident.h"
 #include "wire/proto.h"
 #include "wire/types.h"
 
@@ -461,17 +462,6 @@ static void bench_h2(void)
 }
 
 /* ---- held polls -------------------------------------------------------------------------- */
-
-static double resident(void)
-{
-    long total = 0, pages = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (!f || fscanf(f, "%ld %ld", &total, &pages) != 2)
-        pages = 0;
-    if (f)
-        fclose(f);
-    return (double)pages * (double)sysconf(_SC_PAGESIZE);
-}
 
 static int threads(void)
 {

@@ -32,6 +32,7 @@
 
 #include "base/os.h"
 #include "engine/init_model.h"
+#include "resident.h"
 #include "server/server.h"
 
 enum {
@@ -237,17 +238,6 @@ static double run_upload(void *state)
 }
 
 /* ---- set-up --------------------------------------------------------------------------------- */
-
-static double resident(void)
-{
-    long total = 0, pages = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (!f || fscanf(f, "%ld %ld", &total, &pages) != 2)
-        pages = 0;
-    if (f)
-        fclose(f);
-    return (double)pages * (double)sysconf(_SC_PAGESIZE);
-}
 
 static struct server *start(const char *dir, const char *name, tinker_error *err)
 {
