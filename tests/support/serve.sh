@@ -1,6 +1,7 @@
 # serve.sh - sourced by shell tests: TAP helpers, a work folder, a server of one's own.
 # Sets root, work, BUILD_DIR; serve_start ARGS... exports TINKER_BASE_URL and TINKER_API_KEY.
 root=$(cd "$(dirname "$0")/../.." && pwd)
+. "$root/tools/serve-url.sh"
 BUILD_DIR=${BUILD_DIR:-$root/build/release}
 case $BUILD_DIR in /*) ;; *) BUILD_DIR=$root/$BUILD_DIR ;; esac
 work=$(mktemp -d "${TMPDIR:-/tmp}/tinker-test.XXXXXX") || exit 1
@@ -61,17 +62,10 @@ serve_start() { # serve_start [OPTION...]: returns when it listens
     $VALGRIND "$BUILD_DIR/tinker" serve --listen "127.0.0.1:${serve_port:-0}" --data-dir "$work/data" "$@" \
         >"$work/serve.log" 2>&1 &
     server=$!
-    tries=0
-    while :; do
-        url=$(sed -nE 's|.*(http://127\.0\.0\.1:[0-9]+).*|\1|p' "$work/serve.log" | head -n 1)
-        [ -z "$url" ] || break
-        tries=$((tries + 1))
-        if [ $tries -gt 600 ] || ! kill -0 "$server" 2>/dev/null; then
-            sed 's/^/# serve: /' "$work/serve.log"
-            return 1
-        fi
-        sleep 0.1
-    done
+    serve_url "$work/serve.log" "$server" || {
+        sed 's/^/# serve: /' "$work/serve.log"
+        return 1
+    }
     TINKER_BASE_URL=$url
     TINKER_API_KEY=tml-local
     TINKER_TELEMETRY=0
