@@ -254,6 +254,45 @@ static void put_title(const struct drawing *d)
     buf_putc(d->out, '\n');
 }
 
+static void put_table(const struct drawing *d)
+{
+    put_title(d);
+    put_rule(d, d->box->top);
+    put_row(d, d->box->head_bar, d->t->columns, true);
+    put_rule(d, d->box->mid);
+    for (size_t r = 0; r < d->t->n_rows; r++)
+        put_row(d, d->box->bar, d->t->rows + r * d->t->n_columns, false);
+    put_rule(d, d->box->bottom);
+}
+
+/* "Head: text", and what else the text has of lines below it. */
+static void put_entry(const struct drawing *d, size_t column, const char *text)
+{
+    const char *separator = ": ";
+    size_t used, n;
+    put_coloured(d, BOLD, d->t->columns[column], strlen(d->t->columns[column]));
+    do {
+        n = take_line(text, SIZE_MAX, &used);
+        buf_puts(d->out, separator);
+        put_coloured(d, column == 0 ? CYAN : "", text, n);
+        buf_putc(d->out, '\n');
+        separator = "  ";
+        text += used;
+    } while (*text);
+}
+
+static void put_list(const struct drawing *d)
+{
+    size_t n = d->t->n_columns;
+    put_coloured(d, ITALIC, d->t->title, strlen(d->t->title));
+    buf_putc(d->out, '\n');
+    for (size_t i = 0; i < d->t->n_rows * n; i++) {
+        if (i % n == 0)
+            buf_putc(d->out, '\n');
+        put_entry(d, i % n, d->t->rows[i]);
+    }
+}
+
 void table_put(struct buf *out, const struct table *t, const struct table_style *style)
 {
     struct drawing d = { .out = out,
@@ -266,13 +305,10 @@ void table_put(struct buf *out, const struct table *t, const struct table_style 
         natural_widths(t, d.widths);
         if (style->width)
             fit(t, d.widths, d.widths + t->n_columns, style->width);
-        put_title(&d);
-        put_rule(&d, d.box->top);
-        put_row(&d, d.box->head_bar, t->columns, true);
-        put_rule(&d, d.box->mid);
-        for (size_t r = 0; r < t->n_rows; r++)
-            put_row(&d, d.box->bar, t->rows + r * t->n_columns, false);
-        put_rule(&d, d.box->bottom);
+        if (style->width && total_width(t, d.widths) > style->width)
+            put_list(&d);
+        else
+            put_table(&d);
     } else
         out->failed = true;
     free(d.widths);

@@ -2,7 +2,8 @@
  *
  * A heavy head where the locale is UTF-8, ASCII otherwise.  Too wide for the terminal, columns
  * become narrower and their texts take more lines: first between words, paths last, and the
- * first column, which is one line always, is cut.  Other texts may have lines of their own.
+ * first column, which is one line always, is cut.  Other texts may have lines of their own.  A
+ * table that is too wide all the same becomes a list, a line for each text.
  * Control characters are shown as ?, so that no text can steer the terminal.  Not thread-safe. */
 #ifndef CLI_TABLE_H
 #define CLI_TABLE_H
