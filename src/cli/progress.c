@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/buf.h"
 #include "base/clock.h"
 #include "cli/command.h"
 #include "cli/out.h"
@@ -25,43 +26,54 @@ void progress_start(struct progress *p, const char *fmt, ...)
     p->shown = isatty(STDERR_FILENO) && !globals.json && !globals.quiet && !globals.no_progress;
 }
 
-static void put_eta(int64_t elapsed_ns, int64_t done, int64_t total)
+static void put_eta(struct buf *out, int64_t elapsed_ns, int64_t done, int64_t total)
 {
     double left = (double)elapsed_ns / SECOND_NS / (double)done * (double)(total - done);
     int64_t s = (int64_t)left;
     if (s >= 86400)
-        fprintf(stderr, "%lldd ", (long long)(s / 86400));
-    fprintf(stderr, "%02d:%02d:%02d", (int)(s / 3600 % 24), (int)(s / 60 % 60), (int)(s % 60));
+        buf_printf(out, "%lldd ", (long long)(s / 86400));
+    buf_printf(out, "%02d:%02d:%02d", (int)(s / 3600 % 24), (int)(s / 60 % 60), (int)(s % 60));
 }
 
-/* As wide as the terminal allows beside the label and the numbers, at most WIDTH: a line that
- * is longer than the terminal cannot be drawn over. */
-static void put_bar(double share, size_t label)
+/* As wide as the terminal allows beside the label and the numbers, at most WIDTH. */
+static void put_bar(struct buf *out, double share, size_t columns)
 {
-    size_t columns = out_width(STDERR_FILENO), taken = label + NUMBERS;
-    size_t width = columns > taken ? columns - taken : 0;
+    size_t taken = out->len + NUMBERS, width = columns > taken ? columns - taken : 0;
     width = width > WIDTH ? WIDTH : width;
     if (width < 4)
         return;
-    fputc('[', stderr);
+    buf_putc(out, '[');
     for (size_t i = 0; i < width; i++)
-        fputc((double)i < share * (double)width ? '#' : '-', stderr);
-    fputs("]  ", stderr);
+        buf_putc(out, (double)i < share * (double)width ? '#' : '-');
+    buf_puts(out, "]  ");
+}
+
+/* A line that is longer than the terminal cannot be drawn over: it is cut. */
+static void put_line(struct buf *out, const struct progress *p, int64_t elapsed_ns, int64_t done,
+                     int64_t total, size_t columns)
+{
+    buf_printf(out, "%s  ", p->label);
+    if (total > 0) {
+        put_bar(out, (double)done / (double)total, columns);
+        buf_printf(out, "%lld/%lld  %3d%%  ", (long long)done, (long long)total,
+                   (int)((double)done * 100 / (double)total));
+        if (done > 0)
+            put_eta(out, elapsed_ns, done, total);
+    } else {
+        buf_printf(out, "%lld", (long long)done);
+    }
+    if (columns && out->len >= columns)
+        out->len = columns - 1;
 }
 
 static void draw(const struct progress *p, int64_t now, int64_t done, int64_t total)
 {
-    if (total <= 0) {
-        fprintf(stderr, "\r%s  %lld\033[K", p->label, (long long)done);
-        return;
-    }
-    fprintf(stderr, "\r%s  ", p->label);
-    put_bar((double)done / (double)total, strlen(p->label));
-    fprintf(stderr, "%lld/%lld  %3d%%  ", (long long)done, (long long)total,
-            (int)((double)done * 100 / (double)total));
-    if (done > 0)
-        put_eta(now - p->start_ns, done, total);
-    fputs("\033[K", stderr);
+    struct buf line;
+    buf_init(&line, 1024);
+    put_line(&line, p, now - p->start_ns, done, total, out_width(STDERR_FILENO));
+    if (buf_ok(&line))
+        fprintf(stderr, "\r%.*s\033[K", (int)line.len, line.data);
+    buf_clear(&line);
 }
 
 void progress_at(struct progress *p, int64_t done, int64_t total)
