@@ -456,6 +456,8 @@ static tinker_future *submit(const struct job *j, tinker_sampler *s, struct scre
             p.stop_strings = j->stop_strings;
         else
             p.stop_tokens = j->stop_tokens;
+    } else if (q->no_default_stop) {
+        p.stop_tokens = j->stop_tokens; /* an empty list: not where the model itself ends, either */
     }
     o.num_samples = (size_t)q->n;
     o.prompt_logprobs = q->prompt_logprobs;
@@ -603,8 +605,7 @@ int cmd_sample(int argc, char **argv)
         { "seed", 0, OPT_INT, "S", "repeatable randomness", &q.seed, NULL },
         { "stop", 0, OPT_LIST, "TEXT", "end at this text; repeatable", &q.stop, NULL },
         { "stop-token", 0, OPT_LIST, "ID", "end at this token; repeatable", &q.stop_tokens, NULL },
-        { "no-default-stop", 0, OPT_FLAG, NULL, "do not end where the chat format does",
-          &q.no_default_stop, NULL },
+        { "no-default-stop", 0, OPT_FLAG, NULL, "end nowhere else", &q.no_default_stop, NULL },
         { "prompt-logprobs", 0, OPT_FLAG, NULL, "logprobs of the prompt too (with --json)",
           &q.prompt_logprobs, NULL },
         { "topk-prompt-logprobs", 0, OPT_INT, "K", "and of its K likeliest alternatives",

@@ -157,6 +157,10 @@ expect 0 $tinker sample -m tinker/tiny --tokenizer "$model" --raw 'The cat' --ma
     expect 0 $tinker sample -m tinker/tiny --tokenizer "$model" --raw 'The cat' --max-tokens 8 --seed 1 --json &&
     [ "$(sed '/latency_ms/d;/:sample:/d' out)" = "$(sed '/latency_ms/d;/:sample:/d' first)" ]
 tap "a seed repeats a sample" $? out
+hello="sample -m tinker/tiny --tokenizer $model --seed 1 --max-tokens 60 --json"
+expect 0 $tinker $hello Hello && grep -q '"stop_reason": "stop"' out; tap "an answer ends where the chat format does" $? out
+expect 0 $tinker $hello --no-default-stop Hello && grep -q '"stop_reason": "length"' out && grep -q '"sampled": 60' out
+tap "or nowhere" $? out
 expect 0 $tinker sample -m tinker/tiny --tokenizer "$model" -n 3 --max-tokens 4 Hi && [ "$(grep -c '^# sample [123] (stop_reason=' err)" -eq 3 ]
 tap "several samples, numbers on stderr" $? err
 printf 'The cat' | $tinker sample -m tinker/tiny --tokenizer "$model" --raw - --max-tokens 3 --temperature 0 >out 2>err
