@@ -22,6 +22,8 @@
 
 enum { PATH_SIZE = 4096, NAME_SIZE = 1024, FOLDER_SIZE = PATH_SIZE - NAME_SIZE - 64 };
 
+static const char disk_hint[] = "Is there room on the disk, and may you write there?";
+
 struct request {
     const char *path, *output;
     bool force, keep_archive, no_extract;
@@ -97,8 +99,7 @@ static int fetch(struct api *a, const struct request *r, const struct places *p)
     bool ok = f && api_await_download(f, &err) == TINKER_OK;
     progress_end(&bar);
     if (!ok && err.status == TINKER_ESTATE) /* of the file system */
-        status = out_fail(EXIT_IO, "Is there room on the disk, and may you write there?",
-                          "Failed to save checkpoint: %s", err.message);
+        status = out_fail(EXIT_IO, disk_hint, "Failed to save checkpoint: %s", err.message);
     else if (!ok)
         status = api_fail(&err, f);
     tinker_future_free(f);
@@ -174,8 +175,11 @@ static int unpack(const struct request *r, const struct places *p)
     tinker_status unpacked = tinker_archive_extract(p->archive, p->fresh, &err);
     guard_end(&guard);
     if (unpacked != TINKER_OK)
-        status = out_fail(EXIT_IO, "Download it again; the archive may be damaged.",
-                          "Failed to extract archive: %s", err.message);
+        status =
+            out_fail(EXIT_IO,
+                     unpacked == TINKER_ESTATE ? disk_hint
+                                               : "Download it again; the archive may be damaged.",
+                     "Failed to extract archive: %s", err.message);
     else if (!put_in_place(p))
         status = out_fail(EXIT_IO, NULL, "cannot make %s: %s", p->target, strerror(errno));
     os_remove_tree(p->fresh, NULL);
