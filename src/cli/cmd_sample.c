@@ -222,15 +222,52 @@ static int choose_stops(struct job *j)
     return EXIT_OK;
 }
 
+/* Does the server have the model?  true also when it does not say.  *names: those it has. */
+static bool is_served(struct api *a, const char *model, struct buf *names)
+{
+    enum { PATIENCE_MS = 3000 };
+    tinker_error err;
+    tinker_future *f =
+        tinker_future_await(tinker_service_capabilities(a->service, &err), PATIENCE_MS, &err);
+    const tinker_capabilities *c = f ? tinker_future_capabilities(f) : NULL;
+    bool served = !c || c->n == 0;
+    for (size_t i = 0; c && i < c->n; i++) {
+        const char *name = c->models[i].name;
+        if (!name)
+            continue;
+        served = served || strcmp(name, model) == 0;
+        buf_printf(names, "%s%s", names->len ? ", " : "It has: ", name);
+    }
+    tinker_future_free(f);
+    return served;
+}
+
+/* A name that nobody has ever heard of is the likelier mistake than a file that is missing. */
+static int no_tokenizer(struct api *a, const struct job *j, const tinker_error *err)
+{
+    struct buf names;
+    int status;
+    buf_init(&names, 4096);
+    if (err->status == TINKER_ESTATE && j->q->model && !j->q->tokenizer &&
+        !is_served(a, j->q->model, &names))
+        status = out_fail(EXIT_NOT_FOUND, buf_ok(&names) ? names.data : NULL,
+                          "the server has no model %s", j->q->model);
+    else
+        status = text_model_fail(err, "Give its directory with --tokenizer DIR.");
+    buf_clear(&names);
+    return status;
+}
+
 static int prepare(struct api *a, struct job *j)
 {
+    tinker_error err;
     int status = find_base_model(a, j);
     if (status != EXIT_OK)
         return status;
     const char *from = j->q->tokenizer ? j->q->tokenizer : j->base_model;
-    j->tokenizer = text_model_load(from, "Give its directory with --tokenizer DIR.", &status);
+    j->tokenizer = text_model_find(from, &err);
     if (!j->tokenizer)
-        return status;
+        return no_tokenizer(a, j, &err);
     status = open_renderer(j);
     if (status == EXIT_OK)
         status = choose_stops(j);

@@ -12,17 +12,26 @@
 
 enum { MAX_INPUT = 1 << 30 };
 
-tinker_tokenizer *text_model_load(const char *model, const char *hint, int *status)
+tinker_tokenizer *text_model_find(const char *model, tinker_error *err)
 {
     char dir[MODEL_DIR_MAX];
-    tinker_error err;
     if (strcmp(model, MODEL_DIR_BUNDLED) == 0 && model_dir_bundled(dir))
         model = dir;
-    tinker_tokenizer *t = tinker_tokenizer_load(model, NULL, &err);
-    if (!t && err.status == TINKER_ESTATE)
-        *status = out_fail(EXIT_NOT_FOUND, hint, "%s", err.message);
-    else if (!t)
-        *status = out_fail(EXIT_DATA, NULL, "%s", err.message);
+    return tinker_tokenizer_load(model, NULL, err);
+}
+
+int text_model_fail(const tinker_error *err, const char *hint)
+{
+    return err->status == TINKER_ESTATE ? out_fail(EXIT_NOT_FOUND, hint, "%s", err->message)
+                                        : out_fail(EXIT_DATA, NULL, "%s", err->message);
+}
+
+tinker_tokenizer *text_model_load(const char *model, const char *hint, int *status)
+{
+    tinker_error err;
+    tinker_tokenizer *t = text_model_find(model, &err);
+    if (!t)
+        *status = text_model_fail(&err, hint);
     return t;
 }
 

@@ -5,9 +5,12 @@
 #include <stdbool.h>
 #include <tinker/tokenizer.h>
 
-/* The tokenizer of a model directory, a model name, or tinker/tiny.  NULL after an error was
- * printed, with the hint (may be NULL) when there is no such tokenizer here; *status is then the
- * exit status. */
+/* The tokenizer of a model directory, a model name, or tinker/tiny.  NULL with *err set:
+ * TINKER_ESTATE when there is none here. */
+tinker_tokenizer *text_model_find(const char *model, tinker_error *err);
+/* Print such an error, with the hint (may be NULL) when there is no tokenizer.  The exit status. */
+int text_model_fail(const tinker_error *err, const char *hint);
+/* Both: NULL after an error was printed; *status is then the exit status. */
 tinker_tokenizer *text_model_load(const char *model, const char *hint, int *status);
 
 /* The whole of a file, or of standard input for "-".  false as above. */

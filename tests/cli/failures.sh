@@ -128,6 +128,8 @@ kill -CONT "$server"
 
 # ---- servers --------------------------------------------------------------------------------------
 expect 5 $tinker $ask -m nobody/nothing hi && says 'nobody/nothing'; tap "an unknown model is named" $? err
+expect 5 $tinker sample -m tinker/tyni hi && says 'Error: the server has no model tinker/tyni' && says 'It has: tinker/tiny'
+tap "before its tokenizer is missed" $? err
 expect 5 $tinker --json run info nope && says '"kind":"not_found","status":404,'; tap "JSON has the status" $? err
 expect 7 $tinker --base-url http://127.0.0.1:9 --timeout 7 run list && grep -q '^Still waiting for the server .*: Connection refused$' err &&
     grep -q '^Details: .* deadline of 7 s; .*: Connection refused$' err
