@@ -162,10 +162,16 @@ size_t out_width(int fd)
     return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : DEFAULT;
 }
 
+bool out_can_draw(int fd)
+{
+    const char *term = getenv("TERM");
+    return isatty(fd) && term && *term && strcmp(term, "dumb") != 0;
+}
+
 bool out_coloured(void)
 {
     const char *no = getenv("NO_COLOR");
-    return isatty(STDOUT_FILENO) && !globals.no_color && !(no && *no);
+    return out_can_draw(STDOUT_FILENO) && !globals.no_color && !(no && *no);
 }
 
 /* ---- JSON ---------------------------------------------------------------------- */

@@ -42,7 +42,9 @@ int out_finish(void);
 /* Columns of the terminal behind fd (COLUMNS wins); 0: it is none. */
 size_t out_width(int fd);
 
-/* May stdout have colours?  Only a terminal, unless --no-color or NO_COLOR. */
+/* Is it a terminal that obeys control sequences?  TERM says which do not. */
+bool out_can_draw(int fd);
+/* May stdout have colours?  Only such a terminal, unless --no-color or NO_COLOR. */
 bool out_coloured(void);
 
 #endif

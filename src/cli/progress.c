@@ -23,7 +23,8 @@ void progress_start(struct progress *p, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(p->label, sizeof(p->label), fmt, ap);
     va_end(ap);
-    p->shown = isatty(STDERR_FILENO) && !globals.json && !globals.quiet && !globals.no_progress;
+    p->shown =
+        out_can_draw(STDERR_FILENO) && !globals.json && !globals.quiet && !globals.no_progress;
 }
 
 static void put_eta(struct buf *out, int64_t elapsed_ns, int64_t done, int64_t total)

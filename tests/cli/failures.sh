@@ -68,6 +68,14 @@ if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     [ -e ended ] && says 'Reading from the terminal' && grep -q '^[1-9]' out
     tap "one Ctrl-D ends what is typed" $? err
     wait $typing
+    for term in xterm dumb ''; do
+        script -qec "TERM=$term $tinker run list" /dev/null </dev/null >"drawn-$term" 2>&1
+    done
+    escape=$(printf '\033')
+    grep -q "$escape\[1mRun ID" drawn-xterm && grep -q 'Fetching 20' drawn-xterm
+    tap "a terminal has colours and a bar" $? drawn-xterm
+    grep -q 'Run ID' drawn-dumb && cmp -s drawn-dumb drawn- && ! grep -qE "$escape|Fetching" drawn-dumb
+    tap "a dumb one neither" $? drawn-dumb
 else
     tap "one Ctrl-D ends what is typed # SKIP there is no script(1), or no terminal to be had" 0
 fi
