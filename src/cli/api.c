@@ -142,8 +142,11 @@ static tinker_status interrupted(tinker_error *err)
 static void say_waiting(tinker_future *f)
 {
     tinker_error err;
-    if (tinker_future_wait(f, 0, &err) == TINKER_ETIMEDOUT)
-        out_say("Still waiting for the server (Ctrl-C gives up): %s", err.message);
+    if (tinker_future_wait(f, 0, &err) != TINKER_ETIMEDOUT)
+        return;
+    bool why = strcmp(err.message, "pending") != 0;
+    out_say("Still waiting for the server (Ctrl-C gives up)%s%s", why ? ": " : "",
+            why ? err.message : "");
 }
 
 /* Sleep until the queue has something or a signal arrives.  told: there is nothing to say. */

@@ -132,6 +132,8 @@ for command in "run list" "$ask hi" "checkpoint download tinker://a:train:0/weig
     interrupt TERM 143 $tinker $command
     tap "and SIGTERM" $? err
 done
+expect 7 $tinker --timeout 6 run list && grep -qx 'Still waiting for the server (Ctrl-C gives up)' err
+tap "nobody answers: it says that it waits" $? err
 kill -CONT "$server"
 
 # ---- servers --------------------------------------------------------------------------------------
