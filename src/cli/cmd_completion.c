@@ -166,6 +166,7 @@ static void print_bash(void)
            "            at=\"$at${at:+ }$word\"\n"
            "        fi\n"
            "    done\n"
+           "    [[ $at == help || $at == \"help \"* ]] && at=\"${at#help}\" && at=\"${at# }\"\n"
            "    if [[ -n $skip ]]; then\n"
            "        case \"$at $word\" in\n");
     tell_options(put_bash_values);
@@ -268,6 +269,7 @@ static void print_fish(void)
            "            set at $at $word\n"
            "        end\n"
            "    end\n"
+           "    test \"$at[1]\" = help; and set -e at[1]\n"
            "    test \"$at\" = \"$wanted\"; and return 0\n"
            "    test -n \"$more\"; and string match -q -- \"$wanted *\" \"$at\"\n"
            "end\n");

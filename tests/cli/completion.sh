@@ -49,6 +49,8 @@ if command -v bash >/dev/null; then
     completes '--prompt-file --prompt-logprobs' sample 'a prompt' --prompt
     completes 'logs status stop' serve ''
     completes 'bash fish zsh' completion ''
+    completes 'checkpoint completion' help c
+    completes 'info list' help run ''
 else
     tap "bash completes # SKIP it is not installed" 0
 fi
