@@ -23,7 +23,7 @@ static void on_signal(int number)
     caught = number;
 }
 
-static sigset_t stopping_signals(void)
+sigset_t api_stopping_signals(void)
 {
     sigset_t set;
     sigemptyset(&set);
@@ -32,9 +32,10 @@ static sigset_t stopping_signals(void)
     return set;
 }
 
-/* While a wait sleeps, a signal ends the wait; at other times it ends the program as usual. */
+/* While a wait sleeps, a signal ends the wait, even where the caller has blocked it; at other times
+ * it ends the program as usual. */
 struct watch {
-    sigset_t mask;
+    sigset_t mask, asleep; /* of the caller; of the sleep */
     struct sigaction interrupt, terminate;
 };
 
@@ -50,16 +51,22 @@ static void watch_signal(int number, struct sigaction *old)
 
 static void watch_begin(struct watch *w)
 {
-    sigset_t set = stopping_signals();
+    sigset_t set = api_stopping_signals();
     sigprocmask(SIG_BLOCK, &set, &w->mask); /* but in pselect() */
+    w->asleep = w->mask;
+    sigdelset(&w->asleep, SIGINT);
+    sigdelset(&w->asleep, SIGTERM);
     watch_signal(SIGINT, &w->interrupt);
     watch_signal(SIGTERM, &w->terminate);
 }
 
+/* Who is told to end once ends in good order, however often he is told. */
 static void watch_end(const struct watch *w)
 {
-    sigaction(SIGINT, &w->interrupt, NULL);
-    sigaction(SIGTERM, &w->terminate, NULL);
+    if (!caught) {
+        sigaction(SIGINT, &w->interrupt, NULL);
+        sigaction(SIGTERM, &w->terminate, NULL);
+    }
     sigprocmask(SIG_SETMASK, &w->mask, NULL);
 }
 
@@ -98,7 +105,7 @@ bool api_open(struct api *a, int *status)
 {
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     tinker_error err;
-    sigset_t set = stopping_signals(), old;
+    sigset_t set = api_stopping_signals(), old;
     o.base_url = globals.base_url;
     o.api_key = globals.api_key;
     if (!globals.quiet) {
@@ -159,7 +166,7 @@ static tinker_status sleep_on(tinker_queue *q, tinker_future *f, const struct wa
     while (!tinker_future_done(f) && !caught) {
         FD_ZERO(&set);
         FD_SET(fd, &set);
-        if (pselect(fd + 1, &set, NULL, NULL, *told ? NULL : &silence, &w->mask) > 0)
+        if (pselect(fd + 1, &set, NULL, NULL, *told ? NULL : &silence, &w->asleep) > 0)
             return TINKER_OK;
         if (!*told && !caught)
             say_waiting(f);

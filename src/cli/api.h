@@ -2,10 +2,12 @@
  *
  * Every wait ends: with the answer, by --timeout (ten minutes unless told, and none for
  * downloads, which end when nothing arrives for a minute), or by Ctrl-C.
- * A signal ends a wait with an error; outside of waits it ends the program as usual. */
+ * A signal ends a wait with an error, and no second one the program before it has cleared up;
+ * outside of waits it ends the program as usual. */
 #ifndef CLI_API_H
 #define CLI_API_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <tinker/rest.h>
 
@@ -29,6 +31,8 @@ tinker_status api_await(tinker_future *f, tinker_error *err);
 tinker_status api_await_download(tinker_future *f, tinker_error *err);
 /* The signal that ended a wait, or 0. */
 int api_interrupted(void);
+/* Those that do.  A command may block them where it must not end: waits are ended all the same. */
+sigset_t api_stopping_signals(void);
 
 /* Print an error as the reference program words it; f (may be NULL) has the answer's body.
  * The exit status. */

@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/os.h"
 #include "cli/api.h"
@@ -55,6 +57,12 @@ static bool name_folder(const char *dir, char out[FOLDER_SIZE])
     return true;
 }
 
+/* Is the archive only a means? */
+static bool hides_archive(const struct request *r)
+{
+    return !r->keep_archive && !r->no_extract;
+}
+
 /* tinker://run/weights/final is kept in run_weights_final. */
 static bool name_places(const struct request *r, struct places *p)
 {
@@ -64,7 +72,7 @@ static bool name_places(const struct request *r, struct places *p)
         return false;
     for (char *s = name; *s; s++)
         *s = *s == '/' ? '_' : *s;
-    bool hidden = !r->keep_archive && !r->no_extract;
+    bool hidden = hides_archive(r);
     snprintf(p->target, PATH_SIZE, "%s%s", folder, name);
     snprintf(p->archive, PATH_SIZE, "%s%s%s.tar", folder, hidden ? "." : "", name);
     snprintf(p->work, PATH_SIZE, "%s.%s.%ld", folder, name, (long)getpid());
@@ -108,45 +116,62 @@ static int fetch(struct api *a, const struct request *r, const struct places *p)
 
 /* ---- unpacking ----------------------------------------------------------------------------- */
 
-/* Unpacking cannot be stopped: a thread waits for signals meanwhile, clears up and ends it all. */
-struct guard {
+enum { FINISHED = SIGUSR1 }; /* what the thread that unpacks tells the one that waits */
+
+struct unpacking {
     const struct places *p;
-    bool keep_archive, running;
-    sigset_t signals, old;
-    pthread_t thread;
+    pthread_t waiter;
+    tinker_status status;
+    tinker_error err;
 };
 
-static void *guard_main(void *arg)
+static void *unpack_main(void *arg)
 {
-    const struct guard *g = arg;
-    int number = SIGTERM;
-    while (sigwait(&g->signals, &number) != 0)
+    struct unpacking *u = arg;
+    u->status = tinker_archive_extract(u->p->archive, u->p->fresh, &u->err);
+    pthread_kill(u->waiter, FINISHED);
+    return NULL;
+}
+
+/* Have the thread fail at what it writes next, and wait until it has. */
+static void stop_unpacking(pthread_t thread)
+{
+    struct rlimit limit = { 0 };
+    bool known = getrlimit(RLIMIT_FSIZE, &limit) == 0;
+    struct rlimit none = limit;
+    none.rlim_cur = 0;
+    if (known)
+        setrlimit(RLIMIT_FSIZE, &none);
+    pthread_join(thread, NULL);
+    if (known)
+        setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+/* The library does not ask for signals while it unpacks, so a thread of its own does that while
+ * this one waits for them.  The signal that came before the end, or 0. */
+static int extract(struct unpacking *u)
+{
+    static const struct timespec now = { 0 };
+    sigset_t set = api_stopping_signals(), finished, old;
+    pthread_t thread;
+    int number;
+    sigemptyset(&finished);
+    sigaddset(&finished, FINISHED);
+    sigaddset(&set, FINISHED);
+    pthread_sigmask(SIG_BLOCK, &set, &old);
+    u->waiter = pthread_self();
+    bool apart = pthread_create(&thread, NULL, unpack_main, u) == 0;
+    if (!apart)
+        unpack_main(u);
+    while (sigwait(&set, &number) != 0)
         continue;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
-    while (os_remove_tree(g->p->work, NULL) != TINKER_OK && exists(g->p->work))
-        continue; /* a file was just being added to it */
-    if (!g->keep_archive)
-        unlink(g->p->archive);
-    out_say("Interrupted.");
-    _exit(128 + number);
-}
-
-static void guard_begin(struct guard *g)
-{
-    sigemptyset(&g->signals);
-    sigaddset(&g->signals, SIGINT);
-    sigaddset(&g->signals, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &g->signals, &g->old);
-    g->running = pthread_create(&g->thread, NULL, guard_main, g) == 0;
-}
-
-static void guard_end(struct guard *g)
-{
-    if (g->running) {
-        pthread_cancel(g->thread);
-        pthread_join(g->thread, NULL);
-    }
-    pthread_sigmask(SIG_SETMASK, &g->old, NULL);
+    if (apart && number != FINISHED)
+        stop_unpacking(thread);
+    else if (apart)
+        pthread_join(thread, NULL);
+    sigtimedwait(&finished, NULL, &now); /* it has told so since */
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return number == FINISHED ? 0 : number;
 }
 
 /* What was unpacked takes the place of an old target; false: errno says why not. */
@@ -164,22 +189,24 @@ static bool put_in_place(const struct places *p)
     return false;
 }
 
-static int unpack(const struct request *r, const struct places *p)
+static int unpack(const struct places *p)
 {
-    struct guard guard = { .p = p, .keep_archive = r->keep_archive };
-    tinker_error err;
+    struct unpacking u = { .p = p };
     int status = EXIT_OK;
     if (mkdir(p->work, 0700) != 0)
         return out_fail(EXIT_IO, NULL, "cannot make %s: %s", p->work, strerror(errno));
-    guard_begin(&guard);
-    tinker_status unpacked = tinker_archive_extract(p->archive, p->fresh, &err);
-    guard_end(&guard);
-    if (unpacked != TINKER_OK)
+    int number = extract(&u);
+    if (number) {
+        os_remove_tree(p->work, NULL);
+        out_say("Interrupted.");
+        return 128 + number;
+    }
+    if (u.status != TINKER_OK)
         status =
             out_fail(EXIT_IO,
-                     unpacked == TINKER_ESTATE ? disk_hint
+                     u.status == TINKER_ESTATE ? disk_hint
                                                : "Download it again; the archive may be damaged.",
-                     "Failed to extract archive: %s", err.message);
+                     "Failed to extract archive: %s", u.err.message);
     else if (!put_in_place(p))
         status = out_fail(EXIT_IO, NULL, "cannot make %s: %s", p->target, strerror(errno));
     os_remove_tree(p->fresh, NULL);
@@ -221,22 +248,34 @@ static void warn_if_incomplete(const char *dir)
         out_say("warning: the archive has no checkpoint_complete, so it may not be whole");
 }
 
-static int download(struct api *a, const struct request *r, const struct places *p)
+/* Signals are blocked but where they end what is under way and nothing is left behind: in waits. */
+static int download(struct api *a, const struct request *r, const struct places *p, int64_t *size)
 {
     struct stat st = { 0 };
     int status = fetch(a, r, p);
     if (status != EXIT_OK)
         return status;
     stat(p->archive, &st);
+    *size = (int64_t)st.st_size;
     if (r->no_extract)
-        return report(r, p->archive, (int64_t)st.st_size);
-    status = unpack(r, p);
+        return EXIT_OK;
+    status = unpack(p);
     if (!r->keep_archive)
         unlink(p->archive);
-    if (status != EXIT_OK)
-        return status;
-    warn_if_incomplete(p->target);
-    return report(r, p->target, (int64_t)st.st_size);
+    return status;
+}
+
+static int download_and_close(struct api *a, const struct request *r, const struct places *p,
+                              int64_t *size)
+{
+    sigset_t set = api_stopping_signals(), old;
+    sigprocmask(SIG_BLOCK, &set, &old);
+    int status = download(a, r, p, size);
+    api_close(a); /* the library removes what it has begun, and nothing new comes */
+    if (status != EXIT_OK && hides_archive(r))
+        unlink(p->archive);
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    return status;
 }
 
 /* Is anything in the way that --force does not give up? */
@@ -275,6 +314,7 @@ int cmd_checkpoint_download(int argc, char **argv)
     struct places p;
     struct api a;
     tinker_error err;
+    int64_t size = 0;
     int status;
     if (!opt_parse(&spec, argc, argv, &status) || !api_read_path(r.path, &parts, &status))
         return status;
@@ -286,7 +326,11 @@ int cmd_checkpoint_download(int argc, char **argv)
         return out_fail(EXIT_IO, NULL, "%s", err.message);
     if (!api_open(&a, &status))
         return status;
-    status = download(&a, &r, &p);
-    api_close(&a);
-    return status;
+    status = download_and_close(&a, &r, &p, &size);
+    if (status != EXIT_OK)
+        return status;
+    if (r.no_extract)
+        return report(&r, p.archive, size);
+    warn_if_incomplete(p.target);
+    return report(&r, p.target, size);
 }

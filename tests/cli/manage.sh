@@ -123,6 +123,13 @@ tap "a target is not overwritten" $? err
 rm "got/$name/checkpoint_complete"
 expect 0 $tinker checkpoint download "$path" -o got/ --force && [ -f "got/$name/checkpoint_complete" ] && [ "$(ls -A got | wc -l)" -eq 1 ]
 tap "unless told" $? out
+mkdir stopped
+for i in 2 4 5 6 7 8 9 10 11 12 14 16 18 20; do
+    timeout -s TERM "0.$(printf %02d $i)" $tinker checkpoint download "$path" -o stopped >out 2>err </dev/null # it tells both its child and its group
+    ls -A stopped | grep "^\." >hidden && break
+done
+[ ! -s hidden ]
+tap "nothing is left of one that was told to stop, twice, at any time" $? hidden
 expect 5 $tinker checkpoint download "tinker://$run/weights/none" -o got --force && [ "$(ls -A got | wc -l)" -eq 1 ]
 tap "nothing is left of a download that failed" $? err
 expect 0 $tinker checkpoint download "$path" --no-extract && [ "$(tar --force-local -tf "$name.tar" | grep -c checkpoint_complete)" -eq 1 ]
