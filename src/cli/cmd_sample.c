@@ -454,12 +454,14 @@ static bool print_json(const struct job *j, const tinker_future *f, const tinker
 struct screen {
     tinker_decoder *decoder;
     tinker_text text;
+    atomic_bool begun;
     atomic_bool left; /* nobody reads it, or it cannot be written */
 };
 
 static int on_event(void *state, const tinker_stream_event *e)
 {
     struct screen *s = state;
+    atomic_store(&s->begun, true);
     tinker_status status = e->kind == TINKER_STREAM_TOKEN
                                ? tinker_decoder_put(s->decoder, &e->token, 1, &s->text, NULL)
                                : tinker_decoder_end(s->decoder, &s->text, NULL);
@@ -509,7 +511,8 @@ static int stream_with(const struct job *j, tinker_sampler *s, struct screen *sc
     int status = EXIT_OK;
     tinker_future *f = submit(j, s, screen, &err);
     bool ok = f && api_await(f, &err) == TINKER_OK;
-    putchar('\n');
+    if (ok || atomic_load(&screen->begun))
+        putchar('\n');
     if (ok) {
         const tinker_sequence *all = &tinker_future_sample(f)->sequences[0];
         print_tokens(j, all);

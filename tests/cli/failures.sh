@@ -100,6 +100,12 @@ for command in "$ask -n 3 hi" "$ask --stream hi" "run list"; do
 done
 expect 0 $tinker run list -f csv && [ "$(tr -d '\r' <out)" = 'Run ID,Base Model,LoRA,Last Update,Status' ]; tap "an empty list as CSV" $? out
 
+long=$(awk 'BEGIN { for (i = 0; i < 999; i++) printf "word " }')
+for stream in '' --stream; do
+    expect 1 $tinker $ask $stream "$long" && says 'exceeds the context of 512' && [ ! -s out ]
+    tap "a prompt that is too long: nothing on stdout${stream:+, }$stream" $? err
+done
+
 # ---- secrets --------------------------------------------------------------------------------------
 if [ -z "$VALGRIND" ] && [ -r /proc/self/cmdline ]; then
     for key in '--api-key tml-secret-1234' --api-key=tml-secret-1234; do
