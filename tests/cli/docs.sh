@@ -122,6 +122,13 @@ tap "every public function has its prototype in a man page ($(grep -c . "$work/p
 [ "$(grep -c . "$work/prototypes")" -eq "$(grep -c . "$work/functions")" ] && [ "$(grep -c . "$work/functions")" -gt 100 ]
 tap "no declaration was overlooked" $?
 
+version=$(sed -nE 's/^#define TINKER_VERSION +"(.*)"/\1/p' include/tinker/version.h)
+for page in $mans; do
+    head -n 1 "$page" | grep -qF "tinker $version\"" || echo "$page: $(head -n 1 "$page")"
+done >"$work/wrong"
+[ -n "$version" ] && ! grep -q . "$work/wrong"
+tap "every page is of this version" $? "$work/wrong"
+
 if command -v scdoc >/dev/null; then
     : >"$work/scdoc.log"
     for page in $mans; do
