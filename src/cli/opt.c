@@ -6,9 +6,11 @@
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/command.h"
 #include "cli/out.h"
@@ -138,6 +140,25 @@ int opt_usage_error(const struct opt_spec *spec, const char *fmt, ...)
     return EXIT_USAGE;
 }
 
+/* A line of help, and what does not fit the terminal on lines below it. */
+static void print_entry(const char *left, const char *help)
+{
+    enum { INDENT = 30, LEAST = 20 };
+    size_t width = out_width(STDOUT_FILENO);
+    size_t room = width >= INDENT + LEAST ? width - INDENT : SIZE_MAX;
+    printf("  %-26s  ", left);
+    while (strlen(help) > room) {
+        size_t n = room;
+        while (n > 0 && help[n] != ' ')
+            n--;
+        if (n == 0)
+            break;
+        printf("%.*s\n%*s", (int)n, help, INDENT, "");
+        help += n + 1;
+    }
+    printf("%s\n", help);
+}
+
 static void print_option(const struct opt *o)
 {
     char left[64];
@@ -145,10 +166,10 @@ static void print_option(const struct opt *o)
                       : snprintf(left, sizeof(left), "--%s", o->name);
     if (o->value && n > 0 && (size_t)n < sizeof(left))
         snprintf(left + n, sizeof(left) - (size_t)n, " %s", o->value);
-    if (strlen(left) > 26)
-        printf("  %s\n  %-26s  %s\n", left, "", o->help);
-    else
-        printf("  %-26s  %s\n", left, o->help);
+    bool beside = strlen(left) <= 26;
+    if (!beside)
+        printf("  %s\n", left);
+    print_entry(beside ? left : "", o->help);
 }
 
 static void print_help(const struct opt_spec *spec)
@@ -162,7 +183,7 @@ static void print_help(const struct opt_spec *spec)
     printf("\nGlobal options:\n");
     for (size_t i = 0; i < ARRAY_LEN(global_opts); i++)
         print_option(&global_opts[i]);
-    printf("  %-26s  %s\n", "-h, --help", "this text");
+    print_entry("-h, --help", "this text");
     if (spec->example)
         printf("\nExample:\n  %s\n", spec->example);
 }

@@ -76,6 +76,10 @@ if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     tap "a terminal has colours and a bar" $? drawn-xterm
     grep -q 'Run ID' drawn-dumb && cmp -s drawn-dumb drawn- && ! grep -qE "$escape|Fetching" drawn-dumb
     tap "a dumb one neither" $? drawn-dumb
+    script -qec "COLUMNS=64 $tinker serve --help" /dev/null </dev/null | tr -d '\r' | sed -n '/^Options:/,/^Example:/p' >narrow
+    grep -q '^  -m, --model ' narrow && ! grep -q '.\{65\}' narrow && $tinker serve --help | sed -n '/^Options:/,/^Example:/p' >wide &&
+        [ "$(tr -s ' \n' '  ' <narrow)" = "$(tr -s ' \n' '  ' <wide)" ]
+    tap "help fits the terminal, and is the same text" $? narrow
 else
     tap "one Ctrl-D ends what is typed # SKIP there is no script(1), or no terminal to be had" 0
 fi
