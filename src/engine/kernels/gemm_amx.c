@@ -229,10 +229,13 @@ static void slab_copy(const struct slab *s, float *y, size_t ld, enum way way)
 
 /* ---- one group of rows times up to two panels ----------------------------------------------- */
 
-/* Panels of the right operand, [ceil(K/2)][16][2] each, `next` bfloat16 from one to the other. */
+/* Panels of the right operand, [ceil(K/2)][16][2] each, `next` bfloat16 from one to the other;
+ * and what comes after them, for which every step asks a few lines. */
 struct right {
     const uint16_t *p;
     size_t next, panels, K;
+    const char *fetch;
+    size_t lines;
 };
 
 INLINE void one_step(size_t tiles, size_t panels, const uint16_t *a, const uint16_t *b, size_t next)
@@ -271,6 +274,7 @@ INLINE void multiply(size_t tiles, size_t panels, const uint16_t *a, const struc
                      float *sums, int add)
 {
     const size_t stride = WIDTH * sizeof *sums;
+    const char *fetch = b->fetch;
     size_t k = 0;
 #pragma GCC unroll 4
     for (size_t i = 0; i < 2 * tiles; i++)
@@ -278,8 +282,11 @@ INLINE void multiply(size_t tiles, size_t panels, const uint16_t *a, const struc
             tile_load(SUMS + (int)i, sums + i / 2 * NR * WIDTH + i % 2 * NR, stride);
         else if (i % 2 < panels)
             tile_zero(SUMS + (int)i);
-    for (; k + STEP <= b->K; k += STEP, a += PARTS * tiles * TILE)
+    for (; k + STEP <= b->K; k += STEP, a += PARTS * tiles * TILE) {
+        for (size_t i = 0; i < b->lines; i++, fetch += LINE)
+            __builtin_prefetch(fetch, 0, 2);
         one_step(tiles, panels, a, b->p + k * NR, b->next);
+    }
     if (k < b->K)
         last_step(tiles, panels, a, b, k);
 #pragma GCC unroll 4
@@ -290,7 +297,7 @@ INLINE void multiply(size_t tiles, size_t panels, const uint16_t *a, const struc
 
 /* All rows of the slab, in the columns from c: from a block of the left operand as lay_out()
  * leaves it. */
-static void multiply_rows(const struct slab *s, size_t c, const uint16_t *a, const struct right *b,
+static void multiply_rows(const struct slab *s, size_t c, const uint16_t *a, struct right *b,
                           int add)
 {
     for (size_t m = 0; m < s->N; m += GROUP, a += 2 * BLOCK) {
@@ -303,6 +310,7 @@ static void multiply_rows(const struct slab *s, size_t c, const uint16_t *a, con
             multiply(1, 2, a, b, sums, add);
         else
             multiply(1, 1, a, b, sums, add);
+        b->fetch += b->K / STEP * b->lines * LINE;
     }
 }
 
@@ -313,9 +321,16 @@ static void forward_block(const struct slab *s, const uint16_t *a, const struct 
                           int add)
 {
     size_t K = packed_block(w, c), next = (K + (K & 1)) * NR;
+    size_t lines = STEP * WIDTH * sizeof(uint16_t) / LINE, groups = groups_of(s->N);
     for (size_t o = 0; o < s->columns; o += WIDTH) {
-        const uint16_t *p = packed_bf16(w, c, (s->column + o) / NR);
-        multiply_rows(s, o, a, &(struct right){ p, next, s->columns - o > NR ? 2 : 1, K }, add);
+        struct right b = { packed_bf16(w, c, (s->column + o) / NR), next, 1, K, NULL, 0 };
+        if (s->columns - o > NR)
+            b.panels = 2;
+        if (s->columns - o > WIDTH) {
+            b.fetch = (const char *)(b.p + 2 * next);
+            b.lines = (lines + groups - 1) / groups;
+        }
+        multiply_rows(s, o, a, &b, add);
     }
 }
 
@@ -344,7 +359,8 @@ static void turn(__m512i r[NR])
 }
 
 /* dst [16][16][2] = rows [o, o + 32) of columns [c, c + 16) of w, as pairs of rows: words of two
- * columns are parted into rows of one column each, which are turned. */
+ * columns are parted into rows of one column each, which are turned.  The same rows of the
+ * columns that come next but one are asked for: after two panels they are needed. */
 static void turn_square(uint16_t *dst, const struct packed *w, size_t o, size_t c)
 {
     static const uint16_t even[32] = { 0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20,
@@ -360,8 +376,11 @@ static void turn_square(uint16_t *dst, const struct packed *w, size_t o, size_t 
         __m512i a = _mm512_setzero_si512(), b = a;
         if (i < pairs)
             a = _mm512_loadu_si512(first + i * 2 * NR);
-        if (i < pairs && second)
+        if (i < pairs && second) {
             b = _mm512_loadu_si512(second + i * 2 * NR);
+            __builtin_prefetch(second + i * 2 * NR + WIDTH * NR, 0, 2);
+        }
+        __builtin_prefetch(first + i * 2 * NR + WIDTH * NR, 0, 2);
         r[2 * i] = _mm512_permutex2var_epi16(a, _mm512_loadu_si512(even), b);
         r[2 * i + 1] = upper_halves(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b));
     }
@@ -378,7 +397,7 @@ static void backward_block(const struct slab *s, const uint16_t *a, const struct
     _Alignas(LINE) uint16_t turned[KC * WIDTH];
     size_t K = (min_size(w->O - o, KC) + STEP - 1) / STEP * STEP;
     for (size_t c = 0; c < s->columns; c += WIDTH) {
-        struct right b = { turned, K * NR, s->columns - c > NR ? 2 : 1, K };
+        struct right b = { turned, K * NR, s->columns - c > NR ? 2 : 1, K, NULL, 0 };
         for (size_t p = 0; p < b.panels; p++)
             for (size_t k = 0; k < K; k += STEP)
                 turn_square(turned + p * b.next + k * NR, w, o + k, s->column + c + p * NR);
