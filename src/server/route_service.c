@@ -1,5 +1,6 @@
 /* route_service.c - configuration, sessions, telemetry and other small endpoints. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base64.h"
@@ -70,6 +71,41 @@ void route_auth_token(struct server *s, struct request *req, struct response *re
     else
         response_error(res, 500, "out of memory");
     buf_clear(&b);
+}
+
+static void put_named(struct json_writer *w, const char *name, const char *value)
+{
+    json_put_begin_object(w);
+    json_put_key(w, name);
+    json_put_string(w, value);
+    json_put_end_object(w);
+}
+
+/* What `tinker auth login` of the official program asks before it keeps a key.  Keys have no
+ * number here, but a name from which one can be made (see user_name() in routes.c). */
+void route_own_key(struct server *s, struct request *req, struct response *res)
+{
+    struct json_writer w;
+    (void)s;
+    buf_reset(&res->body);
+    json_writer_init(&w, &res->body);
+    json_put_begin_object(&w);
+    json_put_key(&w, "key_id");
+    json_put_int64(&w, strncmp(req->user, "key-", 4) == 0 ? strtoll(req->user + 4, NULL, 16) : 0);
+    json_put_key(&w, "name");
+    json_put_string(&w, req->user);
+    json_put_key(&w, "note");
+    json_put_string(&w, "");
+    json_put_key(&w, "details");
+    json_put_begin_object(&w);
+    json_put_key(&w, "org_details");
+    put_named(&w, "name", "local");
+    json_put_key(&w, "user_details");
+    put_named(&w, "email", req->user);
+    json_put_end_object(&w);
+    json_put_end_object(&w);
+    res->status = 200;
+    res->content_type = "application/json";
 }
 
 /* ---- sessions ------------------------------------------------------------------------------ */

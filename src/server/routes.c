@@ -46,6 +46,7 @@ static const struct route table[] = {
     { "POST", API "client/config", route_client_config, 0 },
     { "POST", API "client/dynamic_config", route_dynamic_config, 0 },
     { "POST", API "auth/token", route_auth_token, 0 },
+    { "GET", API "auth/apikey/me", route_own_key, 0 },
     { "GET", API "healthz", route_healthz, ROUTE_OPEN },
     { "GET", API "get_server_capabilities", route_capabilities, 0 },
     { "GET", API "sessions", route_list_sessions, 0 },

@@ -59,9 +59,10 @@ struct store_checkpoint *route_checkpoint_path(struct server *s, struct request 
 
 /* ---- the handlers ----------------------------------------------------------------------- */
 route_handler route_healthz, route_capabilities, route_client_config, route_dynamic_config,
-    route_auth_token, route_create_session, route_heartbeat, route_list_sessions, route_get_session,
-    route_set_project, route_finish_session, route_search_sessions, route_checkpoint_usage,
-    route_trace_export, route_trace, route_telemetry, route_billing, route_audit;
+    route_auth_token, route_own_key, route_create_session, route_heartbeat, route_list_sessions,
+    route_get_session, route_set_project, route_finish_session, route_search_sessions,
+    route_checkpoint_usage, route_trace_export, route_trace, route_telemetry, route_billing,
+    route_audit;
 route_handler route_submit; /* a training request: the last part of its path says which */
 route_handler route_create_model, route_get_info, route_load_weights, route_weights_info;
 route_handler route_create_sampling_session, route_join_sampling_session, route_asample;

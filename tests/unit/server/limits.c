@@ -46,6 +46,31 @@ static void test_keys(void)
     server_close(s);
 }
 
+/* The official program keeps a key only after the server has said whose it is. */
+static void test_a_key_can_be_asked_about(void)
+{
+    static const char path[] = "/api/v1/auth/apikey/me";
+    struct server *s = start_fresh(two_keys);
+    REQUIRE(s);
+    struct reply r = as(s, "tml-nobody", "GET", path, NULL);
+    CHECK_STATUS(r, 401);
+    reply_clear(&r);
+    r = as(s, ALICE, "GET", path, NULL);
+    CHECK_STATUS(r, 200);
+    CHECK(strstr(r.body, "\"key_id\":") && !strstr(r.body, "\"key_id\":0"));
+    CHECK(strstr(r.body, "\"name\":\"key-") && strstr(r.body, "\"email\":\"key-"));
+    CHECK(!strstr(r.body, ALICE));
+    struct reply other = as(s, BOB, "GET", path, NULL);
+    CHECK_STATUS(other, 200);
+    CHECK(strcmp(r.body, other.body) != 0);
+    reply_clear(&other);
+    reply_clear(&r);
+    r = as(s, ALICE, "DELETE", path, NULL); /* keys come from the command line */
+    CHECK_STATUS(r, 405);
+    reply_clear(&r);
+    server_close(s);
+}
+
 static void test_public_address_needs_a_key(void)
 {
     struct server_options o;
@@ -801,6 +826,7 @@ int main(void)
 {
     harness_init();
     RUN(test_keys);
+    RUN(test_a_key_can_be_asked_about);
     RUN(test_public_address_needs_a_key);
     RUN(test_other_sites_are_refused);
     RUN(test_names_of_sites_are_refused);
