@@ -1,5 +1,5 @@
 # requirements: torch
-"""Every public method of the official SDK's four clients, sync and async, with assertions.
+"""Every public method of the official SDK's clients, sync and async, with assertions.
 
 Runs on every release: a method that the installed one does not have is left out.  Ends with a
 score: methods that passed, of all that the installed release has.
@@ -26,6 +26,7 @@ from _server import Server, check, done
 
 warnings.simplefilter("ignore")  # deprecated methods are called on purpose
 CLIENTS = [tinker.ServiceClient, tinker.TrainingClient, tinker.SamplingClient, RestClient]
+ADMIN = getattr(tinker, "AdminClient", None)  # of newer releases
 TOKENS = [3, 5, 7, 9, 11, 13, 15, 17]
 seen = {}
 
@@ -627,6 +628,37 @@ def storage(rest):
     asyncio.run(tried_async(R, "get_current_checkpoint_storage_usage_async", again))
 
 
+def admin_methods(rest):
+    """A client that has no session, and asks what the REST client asked before it."""
+    if ADMIN is None:
+        return
+    A, admin = ADMIN, ADMIN()
+    hour = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
+    total = rest.list_user_checkpoints().result().cursor.total_count
+
+    def stored(usage):
+        return sum(d.checkpoint_count for d in usage.data) == total > 0
+    method(A, "holder", True)
+    tried(A, "get_telemetry", lambda: (admin.get_telemetry(), True)[1])  # none without a session
+    tried(A, "get_billing_usage", lambda: admin.get_billing_usage(
+        hour - timedelta(hours=1), hour).result().data == [])
+    tried(A, "get_audit_log", lambda: admin.get_audit_log(day=date.today()).result().entries == [])
+    tried(A, "get_current_checkpoint_storage_usage",
+          lambda: stored(admin.get_current_checkpoint_storage_usage().result()))
+
+    async def usage():
+        return (await admin.get_billing_usage_async(hour - timedelta(hours=1), hour)).data == []
+
+    async def storage_async():
+        return stored(await admin.get_current_checkpoint_storage_usage_async())
+    asyncio.run(tried_async(A, "get_billing_usage_async", usage))
+    asyncio.run(tried_async(A, "get_current_checkpoint_storage_usage_async", storage_async))
+    try:  # on the caller's loop, as with the REST client
+        method(A, "get_audit_log_async", asyncio.run(admin.get_audit_log_async()).entries == [])
+    except AssertionError as e:
+        method(A, "get_audit_log_async", "incorrect event loop" in str(e))
+
+
 async def copied_async(rest, state):
     copy = await rest.copy_weights_async(state, "prj-copy")
     run = await rest.get_training_run_by_tinker_path_async(copy)
@@ -669,10 +701,12 @@ with Server() as server:
     external(rest, training)
     searches(rest, model)
     storage(rest)
+    admin_methods(rest)
     asyncio.run(async_methods(service, model, state, path, session))
     deletions(service, rest, model)
 
-    everything = {(c.__name__, n) for c in CLIENTS for n in dir(c) if not n.startswith("_")}
+    everything = {(c.__name__, n) for c in CLIENTS + [ADMIN] * (ADMIN is not None)
+                  for n in dir(c) if not n.startswith("_")}
     missing = sorted(everything - set(seen))
     check(not missing, "every public method was called", f"{missing}")
     good = sum(seen.values())
