@@ -77,9 +77,12 @@ enum { SCHEMA_VERSION = 2 };
 
 /* ---- statements ----------------------------------------------------------------------- */
 
+/* "disk I/O error" alone does not say that the disk is full. */
 static tinker_status fail(struct store *s, const char *what, tinker_error *err)
 {
-    return err_set(err, TINKER_ESTATE, "store: %s: %s", what, sqlite3_errmsg(s->db));
+    int code = sqlite3_errcode(s->db) == SQLITE_IOERR ? sqlite3_system_errno(s->db) : 0;
+    return err_set(err, TINKER_ESTATE, "store: %s: %s%s%s", what, sqlite3_errmsg(s->db),
+                   code ? ": " : "", code ? strerror(code) : "");
 }
 
 static sqlite3_stmt *prepare(struct store *s, const char *sql, tinker_error *err)

@@ -1,4 +1,5 @@
 /* A disk that is full: the caller is told, nothing half-done stays, nothing is lost. */
+#include <errno.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
@@ -224,6 +225,21 @@ static void test_an_unload_that_cannot_be_recorded_keeps_the_state(void)
     server_close(s);
 }
 
+static void test_a_start_on_a_full_disk_says_so(void)
+{
+    char path[400];
+    tinker_error err = { 0 };
+    server_close(start());
+    snprintf(path, sizeof(path), "%s/tinker.db", test_data);
+    set_full(true);
+    struct store *store = store_open(path, &err);
+    set_full(false);
+    CHECK(!store);
+    CHECK(strstr(err.message, strerror(EFBIG)));
+    store_close(store);
+    server_close(start_with(NULL));
+}
+
 int main(void)
 {
     signal(SIGXFSZ, SIG_IGN);
@@ -233,6 +249,7 @@ int main(void)
     RUN(test_what_cannot_be_recorded_did_not_happen);
     RUN(test_a_step_that_cannot_be_saved_is_undone);
     RUN(test_an_unload_that_cannot_be_recorded_keeps_the_state);
+    RUN(test_a_start_on_a_full_disk_says_so);
     harness_clear();
     return tap_done();
 }
