@@ -181,6 +181,35 @@ tinker_status checkpoint_clean(struct server *s, tinker_error *err)
     return status;
 }
 
+static bool any_whole(const struct server *s)
+{
+    char path[CHECKPOINT_PATH], marker[MARKER_PATH];
+    bool whole = false;
+    DIR *d = opendir(s->checkpoints);
+    for (struct dirent *e; d && !whole && (e = readdir(d)) != NULL;) {
+        checkpoint_path(s, e->d_name, path);
+        marker_path(path, marker);
+        whole = is_ours(e->d_name) && access(marker, F_OK) == 0;
+    }
+    if (d)
+        closedir(d);
+    return whole;
+}
+
+tinker_status checkpoint_set_aside(struct server *s, tinker_error *err)
+{
+    char aside[CHECKPOINT_PATH];
+    if (!any_whole(s))
+        return TINKER_OK;
+    snprintf(aside, sizeof(aside), "%s.%lld", s->checkpoints,
+             (long long)(clock_wall_ns(s->clock) / 1000000000));
+    if (rename(s->checkpoints, aside) != 0)
+        return err_errno(err, "rename", s->checkpoints);
+    log_line(s->log, LOG_WARNING, "the database is new; weights that were there are now in %s",
+             aside);
+    return os_make_dirs(s->checkpoints, err);
+}
+
 /* ---- single files --------------------------------------------------------------------- */
 
 enum { FILES_MAX = 64 };

@@ -37,6 +37,9 @@ tinker_status checkpoint_open_file(struct server *s, const char *dir, const char
                                    uint64_t *size, tinker_error *err);
 /* Remove what no record names. */
 tinker_status checkpoint_clean(struct server *s, tinker_error *err);
+/* The database is new, so none of its records names what is there: whole weights are moved to
+ * a directory beside, because the old database may be found again. */
+tinker_status checkpoint_set_aside(struct server *s, tinker_error *err);
 /* An open, unnamed tar file of the directory's files. */
 tinker_status checkpoint_tar(struct server *s, const char *dir, int *fd, uint64_t *size,
                              tinker_error *err);

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/os.h"
 #include "base/rand.h"
+#include "server/checkpoint.h"
 #include "server/core.h"
 #include "server/recover.h"
 #include "server/routes.h"
@@ -100,9 +101,11 @@ static tinker_status load_key(struct server *s, tinker_error *err)
     if (status == TINKER_OK && b.len == sizeof(s->key)) {
         memcpy(s->key, b.data, sizeof(s->key));
     } else if (status == TINKER_OK) {
-        if (rand_os(s->key, sizeof(s->key)) != 0)
+        /* The first start on this database. */
+        status = checkpoint_set_aside(s, err);
+        if (status == TINKER_OK && rand_os(s->key, sizeof(s->key)) != 0)
             status = err_set(err, TINKER_ESTATE, "no randomness from the system");
-        else
+        if (status == TINKER_OK)
             status = store_put_setting(s->store, "signing-key", s->key, sizeof(s->key), err);
     }
     buf_clear(&b);

@@ -423,6 +423,35 @@ static struct server *start_with_weights(char session[64], char model[96])
     return s;
 }
 
+/* Directories beside the one of the weights, into which they were moved. */
+static size_t set_aside(void)
+{
+    size_t n = 0;
+    DIR *d = opendir(test_data);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        n += strncmp(e->d_name, "checkpoints.", 12) == 0;
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static void test_weights_outlive_their_database(void)
+{
+    char session[64], model[96], path[400];
+    struct server *s = start_with_weights(session, model);
+    REQUIRE(s);
+    server_close(s);
+    snprintf(path, sizeof(path), "%s/tinker.db", test_data);
+    CHECK(unlink(path) == 0);
+    for (int i = 0; i < 2; i++) { /* nor does the start after that take them for unfinished */
+        s = start_with(NULL);
+        REQUIRE(s);
+        CHECK_INT(weights_on_disk(), 0);
+        CHECK_INT(set_aside(), 1);
+        server_close(s);
+    }
+}
+
 static void test_an_end_that_was_cut_short_leaves_no_weights(void)
 {
     char session[64], model[96];
@@ -566,6 +595,7 @@ int main(void)
     RUN(test_old_requests_of_unsaved_models_go);
     RUN(test_samplers_survive);
     RUN(test_half_written_weights_are_removed);
+    RUN(test_weights_outlive_their_database);
     RUN(test_an_end_that_was_cut_short_leaves_no_weights);
     RUN(test_unnamed_weights_of_ended_models_go);
     RUN(test_one_server_per_directory);
