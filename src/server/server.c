@@ -42,12 +42,30 @@ void server_options_init(struct server_options *o)
                                   .advertise_tokenizer = true };
 }
 
+/* Visible characters only.  An empty key, perhaps of a variable that is not set, would open the
+ * server to everybody; one with a space or a line's end in it never arrives as it was given. */
+static bool is_key(const char *key)
+{
+    const char *p = key;
+    while (*p > ' ' && *p < 0x7f)
+        p++;
+    return p > key && !*p;
+}
+
 static tinker_status check_options(const struct server_options *o, tinker_error *err)
 {
     if (!o->n_models)
         return err_set(err, TINKER_EINVAL, "no model to serve");
+    for (size_t i = 0; i < o->n_models; i++)
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(o->models[i].name, o->models[k].name) == 0)
+                return err_set(err, TINKER_EINVAL, "two models have the name %s",
+                               o->models[i].name);
     if (!o->data_dir)
         return err_set(err, TINKER_EINVAL, "no data directory");
+    for (size_t i = 0; i < o->n_api_keys; i++)
+        if (!is_key(o->api_keys[i]))
+            return err_set(err, TINKER_EINVAL, "API key %zu is empty or has spaces in it", i + 1);
     if (!o->unix_path && !o->n_api_keys && !o->insecure && !listener_is_loopback(o->host))
         return err_set(err, TINKER_EINVAL,
                        "%s can be reached by others: give an API key (--api-key) or, if you really "

@@ -71,20 +71,51 @@ static void test_a_key_can_be_asked_about(void)
     server_close(s);
 }
 
-static void test_public_address_needs_a_key(void)
+static struct server_options plain_options(void)
 {
     struct server_options o;
-    tinker_error err = { 0 };
     server_options_init(&o);
     o.models = test_models;
     o.n_models = 1;
-    o.host = "0.0.0.0";
     o.port = 0;
     o.data_dir = test_data;
+    return o;
+}
+
+static void test_public_address_needs_a_key(void)
+{
+    struct server_options o = plain_options();
+    tinker_error err = { 0 };
+    o.host = "0.0.0.0";
     CHECK(server_open(&o, &err) == NULL);
     CHECK(strstr(err.message, "--api-key"));
     CHECK(listener_is_loopback("127.0.0.2") && listener_is_loopback("::1"));
     CHECK(!listener_is_loopback("10.0.0.1") && !listener_is_loopback("127.example.org"));
+}
+
+static void test_an_empty_key_is_none(void)
+{
+    static const char *const wrong[] = { "", " ", "tml-a b", "tml-a\n", "tml-\xc3\xa9" };
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        const char *given[] = { ALICE, wrong[i] };
+        struct server_options o = plain_options();
+        tinker_error err = { 0 };
+        o.api_keys = given;
+        o.n_api_keys = 2;
+        CHECK(server_open(&o, &err) == NULL);
+        CHECK(strstr(err.message, "API key 2"));
+    }
+}
+
+static void test_two_models_have_two_names(void)
+{
+    struct server_model twice[] = { test_models[0], test_models[0] };
+    struct server_options o = plain_options();
+    tinker_error err = { 0 };
+    o.models = twice;
+    o.n_models = 2;
+    CHECK(server_open(&o, &err) == NULL);
+    CHECK(strstr(err.message, test_models[0].name));
 }
 
 static void test_other_sites_are_refused(void)
@@ -828,6 +859,8 @@ int main(void)
     RUN(test_keys);
     RUN(test_a_key_can_be_asked_about);
     RUN(test_public_address_needs_a_key);
+    RUN(test_an_empty_key_is_none);
+    RUN(test_two_models_have_two_names);
     RUN(test_other_sites_are_refused);
     RUN(test_names_of_sites_are_refused);
     RUN(test_names_stay_inside);
