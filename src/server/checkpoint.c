@@ -275,18 +275,29 @@ tinker_status checkpoint_open_file(struct server *s, const char *dir, const char
 
 /* ---- archives ------------------------------------------------------------------------ */
 
+/* The library's own text says what failed ("Write error"), not why. */
+static tinker_status tar_fail(struct archive *tar, tinker_error *err)
+{
+    int code = archive_errno(tar);
+    return err_set(err, TINKER_ESTATE, "archive: %s",
+                   code > 0 ? strerror(code) : archive_error_string(tar));
+}
+
 static tinker_status copy_file(struct archive *tar, const char *path, tinker_error *err)
 {
     char block[64 * 1024];
     ssize_t n = 0;
+    tinker_status status = TINKER_OK;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return err_errno(err, "open", path);
-    while ((n = read(fd, block, sizeof(block))) > 0)
+    while (status == TINKER_OK && (n = read(fd, block, sizeof(block))) > 0)
         if (archive_write_data(tar, block, (size_t)n) != n)
-            break;
+            status = tar_fail(tar, err);
+    if (n < 0)
+        status = err_errno(err, "read", path);
     close(fd);
-    return n == 0 ? TINKER_OK : err_set(err, TINKER_ESTATE, "archive: %s cannot be copied", path);
+    return status;
 }
 
 static tinker_status add_member(const char *path, const char *name, const struct stat *st,
@@ -304,7 +315,7 @@ static tinker_status add_member(const char *path, const char *name, const struct
     int rc = archive_write_header(tar, e);
     archive_entry_free(e);
     if (rc != ARCHIVE_OK)
-        return err_set(err, TINKER_ESTATE, "archive: %s", archive_error_string(tar));
+        return tar_fail(tar, err);
     return copy_file(tar, path, err);
 }
 
@@ -317,11 +328,11 @@ static tinker_status write_tar(const char *path, int fd, tinker_error *err)
     archive_write_set_bytes_in_last_block(tar, 1);
     tinker_status status = TINKER_OK;
     if (archive_write_open_fd(tar, fd) != ARCHIVE_OK)
-        status = err_set(err, TINKER_ESTATE, "archive: %s", archive_error_string(tar));
+        status = tar_fail(tar, err);
     if (status == TINKER_OK)
         status = each_file(path, add_member, tar, err);
     if (archive_write_close(tar) != ARCHIVE_OK && status == TINKER_OK)
-        status = err_set(err, TINKER_ESTATE, "archive: %s", archive_error_string(tar));
+        status = tar_fail(tar, err);
     archive_write_free(tar);
     return status;
 }

@@ -4,6 +4,7 @@
 #include <sqlite3.h>
 #include <sys/resource.h>
 
+#include "server/checkpoint.h"
 #include "server/store_sql.h"
 #include "server/sweep.h"
 #include "unit/server/harness.h"
@@ -240,6 +241,30 @@ static void test_a_start_on_a_full_disk_says_so(void)
     server_close(start_with(NULL));
 }
 
+static void test_an_archive_that_has_no_room_says_so(void)
+{
+    char session[64], model[96], path[400], dir[64] = "";
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
+    CHECK_NEAR(gradient_after(s, model, 1), 0, 0);
+    snprintf(path, sizeof(path), "%s/checkpoints", test_data);
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        if (e->d_name[0] != '.')
+            snprintf(dir, sizeof(dir), "%.32s", e->d_name);
+    if (d)
+        closedir(d);
+    int fd = -1;
+    uint64_t size = 0;
+    tinker_error err = { 0 };
+    set_full(true);
+    tinker_status status = checkpoint_tar(s, dir, &fd, &size, &err);
+    set_full(false);
+    CHECK(status != TINKER_OK && fd < 0);
+    CHECK(strstr(err.message, strerror(EFBIG)));
+    server_close(s);
+}
+
 int main(void)
 {
     signal(SIGXFSZ, SIG_IGN);
@@ -250,6 +275,7 @@ int main(void)
     RUN(test_a_step_that_cannot_be_saved_is_undone);
     RUN(test_an_unload_that_cannot_be_recorded_keeps_the_state);
     RUN(test_a_start_on_a_full_disk_says_so);
+    RUN(test_an_archive_that_has_no_room_says_so);
     harness_clear();
     return tap_done();
 }
