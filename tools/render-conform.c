@@ -100,13 +100,25 @@ static tinker_tokenizer *tokenizer_of(struct request *q)
     return NULL;
 }
 
+static void put_chunk(struct json_writer *w, const tinker_chunk *k)
+{
+    if (k->kind == TINKER_CHUNK_TEXT) {
+        json_put_array_int32(w, k->tokens, k->n_tokens);
+        return;
+    }
+    json_put_begin_object(w);
+    json_put_key(w, "image");
+    json_put_int64(w, k->expected_tokens);
+    json_put_end_object(w);
+}
+
 static void put_example(struct json_writer *w, const tinker_example *e)
 {
     json_put_begin_object(w);
     json_put_key(w, "chunks");
     json_put_begin_array(w);
     for (size_t i = 0; i < e->input.n_chunks; i++)
-        json_put_array_int32(w, e->input.chunks[i].tokens, e->input.chunks[i].n_tokens);
+        put_chunk(w, &e->input.chunks[i]);
     json_put_end_array(w);
     if (e->weights) {
         json_put_key(w, "weights");

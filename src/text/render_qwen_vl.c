@@ -124,29 +124,78 @@ static bool strips_thinking(const struct render_call *c, const struct render_at 
     return has(c, RENDER_Q38) ? at->index <= at->last_user : !at->is_last;
 }
 
-static void put_content(struct render_text *t, const struct render_at *at, struct render_out *out)
+/* How far white space is trimmed: parts up to *first on the left, from *last on on the right.  Thinking
+ * does not count. */
+static void find_visible(const tinker_message *m, size_t *first, size_t *last)
+{
+    *first = m->n_parts;
+    *last = 0;
+    for (size_t i = 0; i < m->n_parts; i++) {
+        struct jv_str s = text_trim(chat_part_text(&m->parts[i]), NULL, true, true);
+        if (m->parts[i].kind == TINKER_PART_THINKING ||
+            (m->parts[i].kind == TINKER_PART_TEXT && s.n == 0))
+            continue;
+        *first = *first < i ? *first : i;
+        *last = i;
+    }
+}
+
+static size_t count_images(const tinker_message *m)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->n_parts; i++)
+        n += m->parts[i].kind == TINKER_PART_IMAGE;
+    return n;
+}
+
+/* An image between its marks.  Nemotron starts a line with it if text came before, and numbers the
+ * images of a message that has several; number 0: not this one. */
+static void put_image(struct render_text *t, const tinker_part *part, bool after_text,
+                      size_t number, struct render_out *out)
+{
+    bool nemotron = has(t->c, RENDER_NEMOTRON);
+    if (nemotron && !has(t->c, RENDER_ULTRA))
+        jx_fail(&t->c->x, "this renderer takes no images");
+    if (nemotron && after_text && t->buf.len > 0 && t->buf.data[t->buf.len - 1] != '\n')
+        text_markup(t, "\n");
+    if (nemotron && number > 0)
+        buf_printf(&t->buf, "<image %zu>", number);
+    text_markup(t, nemotron ? "<img>" : "<|vision_start|>");
+    render_push_text(t, out, false);
+    render_push_image(t->c, out, part);
+    text_markup(t, nemotron ? "</img>" : "<|vision_end|>");
+}
+
+static void put_parts(struct render_text *t, const struct render_at *at, struct render_out *out)
 {
     const tinker_message *m = at->message;
     bool strip = strips_thinking(t->c, at);
-    if (!m->parts) {
-        struct jv_str s = chat_content(m);
-        text_content(t, has(t->c, RENDER_Q35) ? text_trim(s, NULL, true, true) : s);
-        return;
-    }
+    bool trim = has(t->c, RENDER_Q35) && !has(t->c, RENDER_NEMOTRON);
+    bool several = count_images(m) > 1;
+    size_t first, last, images = 0, before = t->buf.len;
+    find_visible(m, &first, &last);
     for (size_t i = 0; i < m->n_parts && !t->c->x.failed; i++) {
         struct jv_str s = chat_part_text(&m->parts[i]);
         if (m->parts[i].kind == TINKER_PART_TEXT) {
-            text_content(t, s);
+            text_content(t, trim ? text_trim(s, NULL, i <= first, i >= last) : s);
         } else if (m->parts[i].kind == TINKER_PART_THINKING) {
             if (!strip)
                 put_thinking(t, s);
         } else {
-            text_markup(t, "<|vision_start|>");
-            render_push_text(t, out, false);
-            render_push_image(t->c, out, &m->parts[i]);
-            text_markup(t, "<|vision_end|>");
+            images++;
+            put_image(t, &m->parts[i], t->buf.len > before, several ? images : 0, out);
+            before = t->buf.len;
         }
     }
+}
+
+static void put_content(struct render_text *t, const struct render_at *at, struct render_out *out)
+{
+    struct jv_str s = chat_content(at->message);
+    if (at->message->parts)
+        put_parts(t, at, out);
+    else
+        text_content(t, has(t->c, RENDER_Q35) ? text_trim(s, NULL, true, true) : s);
 }
 
 static void put_argument(struct render_text *t, struct jv v)
@@ -210,6 +259,32 @@ static void put_calls(struct render_text *t, const tinker_message *m)
     }
 }
 
+/* A copy of a message with a line added to its text. */
+static void add_line(struct render_call *c, const tinker_message *m, const char *line,
+                     tinker_message *copy)
+{
+    *copy = *m;
+    if (m->parts) {
+        tinker_part *parts = arena_array(c->x.arena, m->n_parts + 1, sizeof(*parts));
+        if (!parts) {
+            jx_nomem(&c->x);
+            return;
+        }
+        if (m->n_parts > 0)
+            memcpy(parts, m->parts, m->n_parts * sizeof(*parts));
+        parts[copy->n_parts++] = (tinker_part){ .kind = TINKER_PART_TEXT, .text = line };
+        copy->parts = parts;
+        return;
+    }
+    struct buf b;
+    buf_init(&b, c->x.arena->max);
+    buf_append(&b, chat_content(m).s, chat_content(m).n);
+    buf_puts(&b, line);
+    struct jv text = jv_from_buf(&c->x, &b);
+    copy->content = text.str.s;
+    copy->n_content = text.str.n;
+}
+
 /* The last user message asks for less reasoning. */
 static const tinker_message *with_effort(struct render_call *c, const struct render_at *at,
                                          tinker_message *copy)
@@ -220,18 +295,11 @@ static const tinker_message *with_effort(struct render_call *c, const struct ren
     const tinker_message *m = at->message;
     if (!line || !has(c, RENDER_NEMOTRON) || !role_is(m, "user") || at->index != at->last_user)
         return m;
-    if (m->parts) {
+    if (m->parts && has(c, RENDER_LOW)) {
         jx_fail(&c->x, "the last user message must be a string: this mode adds to its text");
         return m;
     }
-    struct buf b;
-    buf_init(&b, c->x.arena->max);
-    buf_append(&b, chat_content(m).s, chat_content(m).n);
-    buf_puts(&b, line);
-    struct jv text = jv_from_buf(&c->x, &b);
-    *copy = *m;
-    copy->content = text.str.s;
-    copy->n_content = text.str.n;
+    add_line(c, m, line, copy);
     return copy;
 }
 

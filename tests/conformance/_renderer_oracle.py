@@ -16,7 +16,7 @@ import types
 from pathlib import Path
 
 CACHE = Path(os.environ.get("CONFORMANCE_CACHE") or Path.home() / ".cache/tinker-conformance")
-COOKBOOK = "0.5.5"
+COOKBOOK = "0.5.8"
 NPM = "3.7.2"
 
 
@@ -97,7 +97,8 @@ def install_stubs():
             return len(self.tokens)
 
     class ImageChunk:
-        pass
+        def __init__(self, data, format, expected_tokens):
+            self.length = expected_tokens
 
     class ModelInput:
         def __init__(self, chunks):

@@ -1,7 +1,9 @@
 # requirements: renderer
 """Our renderers against the cookbook's: every name, every weight mode, token by token."""
 
+import base64
 import functools
+import io
 import json
 import logging
 import sys
@@ -9,12 +11,15 @@ import time
 import warnings
 from pathlib import Path
 
+from PIL import Image
+
 sys.path.insert(0, str(Path(__file__).parent))
 import _renderer_oracle as oracle
 from _renderer_conversations import CONVERSATIONS, TOOL_SETS
 from _renderer_oracle import HfTokenizer, Ours, Tap, fetch_npm, stand_in
 
 DATE = "2026-01-31"
+IMAGE_TOKENS = 5
 THINK = ["<think>", "</think>"]
 KIMI = THINK + ["<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>", "<|im_end|>",
                 "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
@@ -27,7 +32,7 @@ MODES = ["last_assistant_message", "last_assistant_turn", "all_assistant_message
 
 
 NAMES = ["role_colon", "llama3", "qwen3", "qwen3_disable_thinking", "qwen3_instruct", "qwen3_vl",
-         "qwen3_vl_instruct", "qwen3_5", "qwen3_5_disable_thinking", "qwen3_8_xhigh_reasoning",
+         "qwen3_vl_instruct", "qwen3_5", "qwen3_5_disable_thinking", "qwen3_5_preserve_thinking", "qwen3_8_xhigh_reasoning",
          "qwen3_8_medium_reasoning", "qwen3_8_low_reasoning", "qwen3_8_disable_thinking", "deepseekv3",
          "deepseekv3_disable_thinking", "deepseekv3_thinking", "kimi_k2", "kimi_k25",
          "kimi_k25_disable_thinking", "kimi_k26", "kimi_k26_disable_thinking",
@@ -36,6 +41,9 @@ NAMES = ["role_colon", "llama3", "qwen3", "qwen3_disable_thinking", "qwen3_instr
          "nemotron3_ultra_disable_thinking", "nemotron3_ultra_medium_thinking",
          "nemotron3_ultra_preserve_thinking", "gpt_oss_no_sysprompt", "gpt_oss_low_reasoning",
          "gpt_oss_medium_reasoning", "gpt_oss_high_reasoning"]
+
+
+SEEING = [n for n in NAMES if n.startswith(("qwen3_vl", "qwen3_5", "qwen3_8", "kimi_k2", "nemotron3"))]
 
 
 def folder_for(name):
@@ -70,7 +78,8 @@ def our_messages(messages, trainable=None):
 
 
 def chunks_of(model_input):
-    return [list(c.tokens) for c in model_input.chunks if c.tokens]
+    return [list(c.tokens) if hasattr(c, "tokens") else {"image": c.length}
+            for c in model_input.chunks if c.length]
 
 
 def plain(message):
@@ -98,10 +107,37 @@ def tokenizer_of(folder):
     return HfTokenizer(folder)
 
 
+class ImageProcessor:
+    """Every image is as many tokens as the ones of our messages say."""
+
+    def get_resize_config(self, part):
+        return {"num_tokens": IMAGE_TOKENS}
+
+
+def image_conversations():
+    data = io.BytesIO()
+    Image.new("RGB", (2, 2)).save(data, "PNG")
+    uri = "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()
+    image = {"type": "image", "image": uri, "expected_tokens": IMAGE_TOKENS}
+
+    def part(text, kind="text"):
+        return {"type": kind, kind: text}
+
+    answer = {"role": "assistant", "content": "A cat."}
+    contents = [[image], [part("What? "), image], [image, part(" this\n"), image, part("")],
+                [part(" a\n"), image, part(""), part("b "), part(" "), image, image]]
+    for content in contents:
+        yield [{"role": "user", "content": content}, answer]
+    yield [{"role": "user", "content": "Look."},
+           {"role": "assistant", "content": [part("hm", "thinking"), image, part(" so ")]},
+           {"role": "tool", "content": [part("shot"), image], "tool_call_id": "1", "name": "f"}, answer]
+
+
 class Comparison:
     def __init__(self, renderers, ours, name, folder, **options):
         self.renderers, self.ours, self.name, self.folder = renderers, ours, name, folder
-        self.theirs = renderers.get_renderer(name, tokenizer_of(folder), model_name="x/y")
+        self.theirs = renderers.get_renderer(name, tokenizer_of(folder), model_name="x/y",
+                                             image_processor=ImageProcessor())
         if "gpt_oss" in name:
             self.theirs.current_date = DATE
         if options.get("keep"):
@@ -329,6 +365,10 @@ def main():
             for mode in MODES:
                 c.supervised(i, messages, mode)
             c.responses(i, messages)
+        for i, messages in enumerate(image_conversations() if name in SEEING else []):
+            c.prompts(f"image {i}", messages)
+            for mode in MODES:
+                c.supervised(f"image {i}", messages, mode)
         c.texts()
         if not keep:
             c.tools()

@@ -69,6 +69,9 @@ static void check_example(const tinker_renderer *r, const char *json, const char
 #define THOUGHT                                                                        \
     "{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"t\"}," \
     "{\"type\":\"text\",\"text\":\"a\"}]}"
+#define PADDED                                                               \
+    "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\" \\n\"}," \
+    "{\"type\":\"text\",\"text\":\" x \"},{\"type\":\"text\",\"text\":\"\\ny\\n \"}]}"
 #define CALL                                                                                  \
     "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{\"name\":\"f\"," \
     "\"arguments\":\"{\\\"x\\\":1}\"}}]}"
@@ -107,6 +110,15 @@ static const struct {
     { "qwen3_5", UA, LAST,
       "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\n[[\n</"
       "think>\n\na<|im_end|>]]" },
+    { "qwen3_5", "[" PADDED "," A "]", LAST,
+      "<|im_start|>user\nx \ny<|im_end|>\n<|im_start|>assistant\n<think>\n[[\n</"
+      "think>\n\na<|im_end|>]]" },
+    { "qwen3_5_preserve_thinking", "[" U "," THOUGHT "," U "]", "prompt",
+      "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\nt\n</think>\n\na<|im_end|>\n"
+      "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\n" },
+    { "nemotron3_ultra_medium_thinking", "[" PADDED "]", "prompt",
+      "<|im_start|>system\n<|im_end|>\n<|im_start|>user\n \n x \ny\n \n\n{reasoning effort: "
+      "efficient}<|im_end|>\n<|im_start|>assistant\n<think>\n" },
     { "qwen3_5", "[" U "," CALL "," RESULT "," RESULT "]", "prompt",
       "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n<tool_call>\n"
       "<function=f>\n<parameter=x>\n1\n</parameter>\n</function>\n</tool_call><|im_end|>\n"
@@ -159,7 +171,7 @@ static const struct {
       "[{\"role\":\"system\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"t\"}]}," U "]",
       "prompt",
       "<|im_start|>system\nReasoning effort is set to low. Keep your thinking brief and focused, "
-      "moving directly to the conclusion without unnecessary elaboration.\n\n<think>\nt\n</think>"
+      "moving directly to the conclusion without unnecessary elaboration.<think>\nt\n</think>"
       "\n\n<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\n" },
     /* refusals name the renderer and the reason */
     { "qwen3_5",
@@ -376,7 +388,7 @@ static void test_registry(void)
         tinker_renderer_free(r);
         n++;
     }
-    CHECK_INT(n, 34);
+    CHECK_INT(n, 35);
     CHECK_STR(tinker_renderer_recommended("Qwen/Qwen3-8B:step-7", 0), "qwen3");
     CHECK_STR(tinker_renderer_recommended("Qwen/Qwen3-8B", 1), "qwen3_disable_thinking");
     CHECK_STR(tinker_renderer_recommended("Qwen/Qwen3-8B", 2), NULL);
@@ -530,6 +542,40 @@ static void test_images(void)
     tinker_renderer_free(r);
 }
 
+/* Nemotron 3.5 Super: an image starts a line after text, and several in a message are numbered. */
+static void test_images_of_nemotron(void)
+{
+#define IMAGE                                              \
+    "{\"type\":\"image\",\"expected_tokens\":5,\"image\":" \
+    "\"data:image/png;base64,iVBORw0KGgoAAAAA\"}"
+    static const char json[] = "[{\"role\":\"user\",\"content\":[" IMAGE
+                               ",{\"type\":\"text\",\"text\":\"x\"}," IMAGE "]}]";
+    tinker_error err = { .message = "" };
+    tinker_renderer *r = make("nemotron3_ultra", NULL), *blind = make("nemotron3", NULL);
+    tinker_conversation *c = tinker_conversation_parse(json, 0, &err);
+    REQUIRE(r && blind && c);
+    CHECK(!tinker_renderer_prompt(blind, c->messages, 1, NULL, NULL, &err));
+    CHECK_STR(err.message, "renderer nemotron3: this renderer takes no images");
+    tinker_rendered *x = tinker_renderer_prompt(r, c->messages, 1, NULL, NULL, &err);
+    REQUIRE(x);
+    tinker_text text = TINKER_TEXT_INIT;
+    for (size_t i = 0; i < x->examples[0].input.n_chunks; i++) {
+        const tinker_chunk *k = &x->examples[0].input.chunks[i];
+        if (k->kind == TINKER_CHUNK_IMAGE)
+            tinker_text_append(&text, "(image)", 7, &err);
+        else
+            tinker_tokenizer_decode(tokenizer, k->tokens, k->n_tokens, NULL, &text, &err);
+    }
+    CHECK_STR(text.s,
+              "<|im_start|>system\n<|im_end|>\n<|im_start|>user\n<image 1><img>(image)</img>x\n"
+              "<image 2><img>(image)</img><|im_end|>\n<|im_start|>assistant\n<think>\n");
+    tinker_text_clear(&text);
+    tinker_rendered_free(x);
+    tinker_conversation_free(c);
+    tinker_renderer_free(blind);
+    tinker_renderer_free(r);
+}
+
 static void test_tool_prefix(void)
 {
     tinker_error err = { 0 };
@@ -574,6 +620,7 @@ int main(void)
     RUN(test_custom);
     RUN(test_wrong_tokenizer);
     RUN(test_images);
+    RUN(test_images_of_nemotron);
     RUN(test_tool_prefix);
     RUN(test_tool_of_a_reference);
     tinker_tokenizer_free(tokenizer);
