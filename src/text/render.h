@@ -38,7 +38,7 @@ struct render_at {
 
 enum {
     RENDER_NO_THINK = 1 << 0, /* the prompt closes the think block */
-    RENDER_THINKING = 1 << 1, /* deepseek: thinking mode */
+    RENDER_THINKING = 1 << 1, /* deepseek, glm: the prompt opens a think block */
     RENDER_INSTRUCT = 1 << 2, /* qwen3: no think blocks of its own */
     RENDER_KEEP = 1 << 3,     /* thinking of history is kept */
     RENDER_EXTENDS = 1 << 4,  /* has the extension property whatever the options */
@@ -59,9 +59,11 @@ struct render_call;
 
 struct render_format {
     /* Control tokens that must exist, each a single token; the first ones stop. */
-    const char *tokens[4];
+    const char *tokens[6];
     size_t n_stop;
     const char *bos; /* NULL: none */
+    /* What a prompt begins with instead, when it is more than one token. */
+    struct render_ids (*opening)(struct render_call *c);
     bool (*render)(struct render_call *c, const struct render_at *at, struct render_out *out);
     /* NULL: header of an empty message of that role. */
     bool (*suffix)(struct render_call *c, const char *role, const struct render_at *at,
@@ -99,10 +101,12 @@ struct tinker_renderer {
 struct render_call {
     const tinker_renderer *r;
     struct jx x;
+    bool nested;          /* the prompt of an example: messages are prepared already */
+    int64_t drop_through; /* deepseek v4: up to this message thinking is left out */
 };
 
 extern const struct render_format render_role_colon, render_llama3, render_qwen3, render_qwen_vl,
-    render_deepseek, render_kimi, render_harmony;
+    render_deepseek, render_deepseek4, render_glm, render_kimi, render_harmony;
 
 const struct render_variant *render_variant_find(const char *name);
 
@@ -144,7 +148,10 @@ bool message_is_empty(const tinker_message *m);
 /* All parts of one kind, joined; a string counts as one text part. */
 struct jv_str message_join(struct render_call *c, const tinker_message *m, tinker_part_kind kind);
 struct jv message_arguments(struct render_call *c, const tinker_tool_call *call);
+/* The arguments of a call, which must be an object; none where there are none. */
+struct jv call_arguments(struct render_call *c, const tinker_tool_call *call);
 struct jv_str render_dumps(struct render_call *c, struct jv v);
+struct jv_str render_dumps_utf8(struct render_call *c, struct jv v); /* \u only where it must */
 void render_warn(const struct render_call *c, const char *line);
 /* A copy of messages[0..n) with `first` put before index `at`. */
 const tinker_message *render_insert(struct render_call *c, const tinker_message *messages,
@@ -156,6 +163,10 @@ void qwen_put_json_calls(struct render_text *t, const tinker_message *m);
 /* tool declarations */
 void qwen_tools(struct render_call *c, struct jv tools, const char *system, struct jv out);
 void deepseek_tools(struct render_call *c, struct jv tools, const char *system, struct jv out);
+void deepseek4_tools(struct render_call *c, struct jv tools, const char *system, struct jv out);
+/* What the model is told about the tools of a tool_declare message. */
+void deepseek4_declare(struct render_call *c, struct buf *out, struct jv_str json);
+void glm_tools(struct render_call *c, struct jv tools, const char *system, struct jv out);
 void kimi_tools(struct render_call *c, struct jv tools, const char *system, struct jv out);
 void harmony_tools(struct render_call *c, struct jv tools, const char *system, struct jv out);
 void kimi_typescript(struct jx *x, struct buf *out, struct jv tools);

@@ -105,6 +105,8 @@ static void append_ids(struct render_call *c, struct render_out *to, struct rend
 
 static void append_bos(struct render_call *c, struct render_out *to)
 {
+    if (c->r->format->opening)
+        append_ids(c, to, c->r->format->opening(c), 0);
     if (c->r->bos >= 0)
         append_ids(c, to, (struct render_ids){ &c->r->bos, 1 }, 0);
 }
@@ -304,9 +306,11 @@ static void mask_prompt(struct render_call *c, const tinker_message *messages, s
         return;
     const tinker_message *before = messages;
     size_t n_before = (size_t)boundary;
+    c->nested = true;
     prepare(c, &before, &n_before);
     if (!c->x.failed)
         build_prompt(c, before, n_before, "assistant", NULL, &prompt);
+    c->nested = false;
     if (c->x.failed)
         return;
     if (!starts_with(e, &prompt, &len)) {

@@ -6,7 +6,6 @@
 #include "text/render_parse.h"
 
 #include <string.h>
-#include <utf8proc.h>
 #include "base/utf8.h"
 
 #define CALLS_BEGIN "<｜tool▁calls▁begin｜>"
@@ -147,10 +146,7 @@ static bool is_word(struct jv_str s)
     for (size_t i = 0; i < s.n;) {
         uint32_t cp;
         int n = utf8_decode(s.s + i, s.n - i, &cp);
-        utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)cp);
-        bool letter = k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO;
-        bool number = k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO;
-        if (n == 0 || !(cp == '_' || letter || number))
+        if (n == 0 || !parse_is_word(cp))
             return false;
         i += (size_t)n;
     }

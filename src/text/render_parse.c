@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 #include "base/err.h"
 
 enum { DETAIL_MAX = 16384, MAX_PARSED = 1 << 30 };
@@ -74,9 +75,11 @@ void parse_stop(struct render_call *c, struct render_parse *p)
 {
     size_t count = 0, at = p->n_tokens;
     for (size_t i = 0; i < p->n_tokens; i++) {
-        if (p->tokens[i] != c->r->stop[0])
-            continue;
-        at = count++ == 0 ? i : at;
+        bool stop = false;
+        for (size_t k = 0; k < c->r->n_stop; k++)
+            stop = stop || p->tokens[i] == c->r->stop[k];
+        if (stop && count++ == 0)
+            at = i;
     }
     if (count > 1) {
         jx_fail(&c->x,
@@ -160,6 +163,20 @@ static void add_json_call(struct render_call *c, struct render_parse *p, struct 
     else
         parse_add_call(c, p, id.kind == JV_STRING ? parse_cstr(c, id.str) : NULL, name.str,
                        render_dumps(c, args));
+}
+
+struct jv parse_argument(struct render_call *c, struct jv_str s)
+{
+    struct jv v = jv_loads(&c->x, s.s, s.n, NULL);
+    return v.kind == JV_UNDEFINED ? jv_strn(s.s, s.n) : v;
+}
+
+bool parse_is_word(uint32_t cp)
+{
+    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)cp);
+    bool letter = k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO;
+    bool number = k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO;
+    return cp == '_' || letter || number;
 }
 
 size_t parse_next(struct parse_mark *m, struct jv_str text, size_t from)

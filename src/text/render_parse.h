@@ -23,7 +23,7 @@ struct jv_str parse_decode(struct render_call *c, const int32_t *tokens, size_t 
 /* Put `prefix` before the tokens unless they begin with it or lack `needed`. */
 void parse_restore(struct render_call *c, struct render_parse *p, struct render_ids prefix,
                    int32_t needed);
-/* Content up to the single stop token; several stop tokens fail. */
+/* Content up to the single stop token, of any kind; several fail. */
 void parse_stop(struct render_call *c, struct render_parse *p);
 void parse_add_part(struct render_call *c, struct render_parse *p, tinker_part_kind kind,
                     struct jv_str text);
@@ -40,6 +40,9 @@ void parse_blocks(struct render_call *c, struct render_parse *p, struct jv_str t
 /* Record an opened block that was never closed; whether there was one. */
 bool parse_unterminated(struct render_call *c, struct render_parse *p, struct jv_str text,
                         const char *open, const char *close);
+/* One argument of a call: JSON if it reads as JSON, else the text. */
+struct jv parse_argument(struct render_call *c, struct jv_str s);
+bool parse_is_word(uint32_t cp); /* as \w of Python */
 const char *parse_cstr(struct render_call *c, struct jv_str s);
 /* The whole of parsing; `streaming`: also when the stop token is missing. */
 tinker_parsed *render_parse_tokens(const tinker_renderer *r, const int32_t *tokens, size_t n,

@@ -207,12 +207,7 @@ static void put_argument(struct render_text *t, struct jv v)
 
 static void put_xml_call(struct render_text *t, const tinker_tool_call *call)
 {
-    struct jv args = jv_none();
-    if (call->arguments && *call->arguments) {
-        args = message_arguments(t->c, call);
-        if (args.kind != JV_DICT)
-            jx_fail(&t->c->x, "arguments of the call to %s are no JSON object", call->name);
-    }
+    struct jv args = call_arguments(t->c, call);
     text_markup(t, "<tool_call>\n<function=");
     text_content(t, chat_text(call->name, 0));
     text_markup(t, ">\n");
@@ -423,13 +418,6 @@ static void prepare(struct render_call *c, const tinker_message **messages, size
 
 /* ---- responses ---- */
 
-/* One argument: JSON if it reads as JSON, else the text. */
-static struct jv argument_value(struct render_call *c, struct jv_str s)
-{
-    struct jv v = jv_loads(&c->x, s.s, s.n, NULL);
-    return v.kind == JV_UNDEFINED ? jv_strn(s.s, s.n) : v;
-}
-
 /* "NAME>" at s: the name without a newline; its length including '>', or 0. */
 static size_t tag_name(struct jv_str s, struct jv_str *name)
 {
@@ -475,7 +463,7 @@ static const char *read_parameters(struct render_call *c, struct jv_str body, st
             return "Empty parameter name";
         struct jv_str text =
             text_trim((struct jv_str){ body.s + value, end - value }, NULL, true, true);
-        jv_put(&c->x, args, jv_strn(name.s, name.n), argument_value(c, text));
+        jv_put(&c->x, args, jv_strn(name.s, name.n), parse_argument(c, text));
         pos = at = end + strlen(close.what);
     }
     return is_blank(from(body, pos)) ? NULL : "Unexpected trailing content inside <function> block";

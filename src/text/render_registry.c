@@ -34,6 +34,14 @@ static const struct render_variant variants[] = {
     { "deepseekv3", &render_deepseek, RENDER_EXTENDS },
     { "deepseekv3_disable_thinking", &render_deepseek, RENDER_EXTENDS },
     { "deepseekv3_thinking", &render_deepseek, RENDER_THINKING },
+    { "deepseekv4_1", &render_deepseek4, RENDER_THINKING },
+    { "deepseekv4_1_low_reasoning", &render_deepseek4, RENDER_THINKING | RENDER_LOW },
+    { "deepseekv4_1_max_reasoning", &render_deepseek4, RENDER_THINKING | RENDER_HIGH },
+    { "deepseekv4_1_disable_thinking", &render_deepseek4, RENDER_NO_THINK | RENDER_EXTENDS },
+    { "deepseekv4_1_preserve_thinking", &render_deepseek4, RENDER_THINKING | RENDER_KEEP },
+    { "glm5_3_max_reasoning", &render_glm, RENDER_THINKING | RENDER_KEEP },
+    { "glm5_3_low_reasoning", &render_glm, RENDER_THINKING | RENDER_KEEP | RENDER_LOW },
+    { "glm5_3_high_reasoning", &render_glm, RENDER_THINKING | RENDER_KEEP | RENDER_HIGH },
     { "kimi_k2", &render_kimi, RENDER_NEVER_EXTENDS },
     { "kimi_k25", &render_kimi, RENDER_K25 | RENDER_NEVER_EXTENDS },
     { "kimi_k25_disable_thinking", &render_kimi,
@@ -98,6 +106,16 @@ static const struct {
         "qwen3_8_low_reasoning" } },
     { "deepseek-ai/DeepSeek-V3.1", { "deepseekv3", "deepseekv3_thinking" } },
     { "deepseek-ai/DeepSeek-V3.1-Base", { "role_colon" } },
+    { "deepseek-ai/DeepSeek-V4.1-Flash",
+      { "deepseekv4_1", "deepseekv4_1_low_reasoning", "deepseekv4_1_max_reasoning",
+        "deepseekv4_1_disable_thinking", "deepseekv4_1_preserve_thinking" } },
+    { "deepseek-ai/DeepSeek-V4.1-Flash-1017",
+      { "deepseekv4_1", "deepseekv4_1_low_reasoning", "deepseekv4_1_max_reasoning",
+        "deepseekv4_1_disable_thinking", "deepseekv4_1_preserve_thinking" } },
+    { "zai-org/GLM-5.3",
+      { "glm5_3_max_reasoning", "glm5_3_low_reasoning", "glm5_3_high_reasoning" } },
+    { "zai-org/GLM-5.3-Flash",
+      { "glm5_3_max_reasoning", "glm5_3_low_reasoning", "glm5_3_high_reasoning" } },
     { "openai/gpt-oss-20b", { "gpt_oss_no_sysprompt", "gpt_oss_medium_reasoning" } },
     { "openai/gpt-oss-120b", { "gpt_oss_no_sysprompt", "gpt_oss_medium_reasoning" } },
     { "moonshotai/Kimi-K2-Thinking", { "kimi_k2" } },
@@ -179,6 +197,8 @@ const char *tinker_renderer_for(const char *model, const tinker_tokenizer *token
         const char *token, *name;
     } signs[] = { { "<|im_middle|>", "kimi_k25" },
                   { "<|channel|>", "gpt_oss_no_sysprompt" },
+                  { "<|observation|>", "glm5_3_max_reasoning" },
+                  { "<｜System｜>", "deepseekv4_1" },
                   { "<｜Assistant｜>", "deepseekv3" },
                   { "<|start_header_id|>", "llama3" },
                   { "<|im_start|>", "qwen3" } };
@@ -222,7 +242,7 @@ static int32_t token_id(const tinker_renderer *r, const char *token)
 static tinker_status find_tokens(tinker_renderer *r, tinker_error *err)
 {
     const struct render_format *f = r->format;
-    for (size_t i = 0; i < 4 && f->tokens[i]; i++) {
+    for (size_t i = 0; i < 6 && f->tokens[i]; i++) {
         int32_t id = token_id(r, f->tokens[i]);
         if (id < 0)
             return err_set(err, TINKER_EINVAL,

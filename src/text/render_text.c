@@ -340,13 +340,34 @@ struct jv message_arguments(struct render_call *c, const tinker_tool_call *call)
     return v;
 }
 
-struct jv_str render_dumps(struct render_call *c, struct jv v)
+struct jv call_arguments(struct render_call *c, const tinker_tool_call *call)
+{
+    if (!call->arguments || !*call->arguments)
+        return jv_none();
+    struct jv v = message_arguments(c, call);
+    if (v.kind != JV_DICT)
+        jx_fail(&c->x, "arguments of the call to %s are no JSON object", call->name);
+    return v;
+}
+
+static struct jv_str dumps(struct render_call *c, struct jv v, bool ascii)
 {
     struct jv_dumps how = JV_DUMPS_PYTHON;
     struct buf b;
+    how.ascii = ascii;
     buf_init(&b, c->x.arena->max);
     jv_dump(&c->x, &b, v, &how);
     return jv_from_buf(&c->x, &b).str;
+}
+
+struct jv_str render_dumps(struct render_call *c, struct jv v)
+{
+    return dumps(c, v, true);
+}
+
+struct jv_str render_dumps_utf8(struct render_call *c, struct jv v)
+{
+    return dumps(c, v, false);
 }
 
 void render_warn(const struct render_call *c, const char *line)

@@ -20,6 +20,14 @@ static void dump(struct render_call *c, struct buf *b, struct jv v)
     jv_dump(&c->x, b, v, &how);
 }
 
+static struct jv wrap_tool(struct render_call *c, struct jv tool)
+{
+    struct jv wrapped = jv_dict_new(&c->x);
+    jv_set(&c->x, wrapped, "type", jv_str("function"));
+    jv_set(&c->x, wrapped, "function", tool);
+    return wrapped;
+}
+
 /* ---- Qwen3 ---- */
 
 static void qwen3_text(struct render_call *c, struct buf *b, struct jv tools)
@@ -28,10 +36,7 @@ static void qwen3_text(struct render_call *c, struct buf *b, struct jv tools)
                 "You are provided with function signatures within <tools></tools> XML tags:\n"
                 "<tools>\n");
     for (size_t i = 0; i < tools.list->n; i++) {
-        struct jv wrapped = jv_dict_new(&c->x);
-        jv_set(&c->x, wrapped, "type", jv_str("function"));
-        jv_set(&c->x, wrapped, "function", tools.list->items[i]);
-        dump(c, b, wrapped);
+        dump(c, b, wrap_tool(c, tools.list->items[i]));
         buf_putc(b, '\n');
     }
     buf_puts(b, "</tools>\n\nFor each function call, return a json object with function name and "
@@ -199,6 +204,106 @@ void deepseek_tools(struct render_call *c, struct jv tools, const char *system, 
     tools_add_message(c, out, "system", &b);
 }
 
+static struct jv wrap_tools(struct render_call *c, struct jv tools)
+{
+    struct jv list = jv_list_new(&c->x);
+    for (size_t i = 0; i < tools.list->n && !c->x.failed; i++)
+        jv_push(&c->x, list, wrap_tool(c, tools.list->items[i]));
+    return list;
+}
+
+/* ---- DeepSeek V4 ---- */
+
+void deepseek4_declare(struct render_call *c, struct buf *out, struct jv_str json)
+{
+    struct jv tools = jv_loads(&c->x, json.s, json.n, NULL);
+    if (tools.kind != JV_LIST) {
+        jx_fail(&c->x, "a tool_declare message must be a JSON array of tools");
+        return;
+    }
+    buf_puts(
+        out,
+        "## Tools\n\nYou have access to a set of tools to help answer the user's question. You "
+        "can invoke tools by writing a \"<｜DSML｜ calls>\" block like the following:\n\n"
+        "<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"$TOOL_NAME\">\n"
+        "<｜DSML｜ parameter name=\"$PARAMETER_NAME\" string=\"true|false\">$PARAMETER_VALUE"
+        "</｜DSML｜ parameter>\n...\n</｜DSML｜ invoke>\n"
+        "<｜DSML｜ invoke name=\"$TOOL_NAME2\">\n...\n</｜DSML｜ invoke>\n</｜DSML｜ calls>\n\n"
+        "String parameters should be specified as is and set `string=\"true\"`. For all other "
+        "types (numbers, booleans, arrays, objects), pass the value in JSON format and set "
+        "`string=\"false\"`.\n\n"
+        "If thinking_mode is enabled (triggered by <think>), you MUST output your complete "
+        "reasoning inside <think>...</think> BEFORE any tool calls or final response.\n\n"
+        "Otherwise, output directly after </think> with tool calls or final response.\n\n"
+        "### Available Tool Schemas\n\n");
+    for (size_t i = 0; i < tools.list->n && !c->x.failed; i++) {
+        struct jv tool = jv_get(tools.list->items[i], "function");
+        if (tool.kind == JV_UNDEFINED)
+            jx_fail(&c->x, "tool %zu of a tool_declare message has no \"function\"", i);
+        struct jv_str s = render_dumps_utf8(c, tool);
+        buf_puts(out, i > 0 ? "\n" : "");
+        buf_append(out, s.s, s.n);
+    }
+    buf_puts(out,
+             "\n\nYou MUST strictly follow the above defined tool name and parameter schemas to "
+             "invoke tool calls.\n");
+}
+
+void deepseek4_tools(struct render_call *c, struct jv tools, const char *system, struct jv out)
+{
+    struct buf b;
+    buf_init(&b, c->x.arena->max);
+    buf_puts(&b, system);
+    if (*system)
+        tools_add_message(c, out, "system", &b);
+    buf_init(&b, c->x.arena->max);
+    if (tools.list->n > 0) {
+        dump(c, &b, wrap_tools(c, tools));
+        tools_add_message(c, out, "tool_declare", &b);
+    }
+}
+
+/* ---- GLM ---- */
+
+static void glm_tool(struct render_call *c, struct buf *b, struct jv tool)
+{
+    static const char *const hidden[] = { "defer_loading", "strict", NULL };
+    struct jv shown = jv_dict_new(&c->x);
+    if (jv_truth(jv_get(tool, "defer_loading")))
+        return;
+    for (size_t i = 0; tool.kind == JV_DICT && i < tool.dict->n; i++)
+        if (!is_listed(tool.dict->pairs[i].key, hidden))
+            jv_put(&c->x, shown, tool.dict->pairs[i].key, tool.dict->pairs[i].value);
+    struct jv_str s = render_dumps_utf8(c, shown);
+    buf_append(b, s.s, s.n);
+    buf_putc(b, '\n');
+}
+
+void glm_tools(struct render_call *c, struct jv tools, const char *system, struct jv out)
+{
+    struct buf b;
+    if (tools.list->n > 0) {
+        buf_init(&b, c->x.arena->max);
+        buf_puts(
+            &b, "\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+                "You are provided with function signatures within <tools></tools> XML tags:\n"
+                "<tools>\n");
+        for (size_t i = 0; i < tools.list->n; i++)
+            glm_tool(c, &b, tools.list->items[i]);
+        buf_puts(
+            &b, "</tools>\n\nFor each function call, output the function name and arguments within "
+                "the following XML format:\n<tool_call>{function-name}<arg_key>{arg-key-1}"
+                "</arg_key><arg_value>{arg-value-1}</arg_value><arg_key>{arg-key-2}</arg_key>"
+                "<arg_value>{arg-value-2}</arg_value>...</tool_call>");
+        tools_add_message(c, out, "system", &b);
+    }
+    if (*system) {
+        buf_init(&b, c->x.arena->max);
+        buf_puts(&b, system);
+        tools_add_message(c, out, "system", &b);
+    }
+}
+
 /* ---- Kimi ---- */
 
 void kimi_tools(struct render_call *c, struct jv tools, const char *system, struct jv out)
@@ -206,18 +311,11 @@ void kimi_tools(struct render_call *c, struct jv tools, const char *system, stru
     struct buf b;
     buf_init(&b, c->x.arena->max);
     if (tools.list->n > 0) {
-        struct jv list = jv_list_new(&c->x);
-        for (size_t i = 0; i < tools.list->n; i++) {
-            struct jv wrapped = jv_dict_new(&c->x);
-            jv_set(&c->x, wrapped, "type", jv_str("function"));
-            jv_set(&c->x, wrapped, "function", tools.list->items[i]);
-            jv_push(&c->x, list, wrapped);
-        }
         struct jv_dumps compact = { ",", ":", -1, true, true };
         if (c->r->flags & RENDER_K25)
             kimi_typescript(&c->x, &b, tools);
         else
-            jv_dump(&c->x, &b, list, &compact);
+            jv_dump(&c->x, &b, wrap_tools(c, tools), &compact);
         tools_add_message(c, out, "tool_declare", &b);
     }
     buf_init(&b, c->x.arena->max);

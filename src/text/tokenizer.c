@@ -189,6 +189,16 @@ static bool is_plain_ascii(const char *s, size_t n)
     return true;
 }
 
+/* Whether the byte map may have spelled it: it has no character of more than two bytes.  Control tokens
+ * with such are told from text without asking for memory, which may not be there. */
+static bool may_be_mapped(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)s[i] >= 0xE0)
+            return false;
+    return true;
+}
+
 int32_t tinker_tokenizer_id(const tinker_tokenizer *t, const char *token, size_t n)
 {
     uintptr_t odd = (uintptr_t)map_get(&t->odd, token, n);
@@ -200,7 +210,8 @@ int32_t tinker_tokenizer_id(const tinker_tokenizer *t, const char *token, size_t
     if (t->bpe.byte_level && !is_plain_ascii(token, n)) {
         struct buf bytes;
         buf_init(&bytes, SIZE_MAX);
-        if (bpe_unmap(&bytes, token, n) && buf_ok(&bytes) && bytes.len > 0)
+        if (may_be_mapped(token, n) && bpe_unmap(&bytes, token, n) && buf_ok(&bytes) &&
+            bytes.len > 0)
             id = bpe_find(&t->bpe, bytes.data, bytes.len);
         buf_clear(&bytes);
     } else if (n > 0) {

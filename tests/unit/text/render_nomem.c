@@ -70,10 +70,14 @@ static bool template_all(void)
 
 static void test_render(void)
 {
-    static const char *const names[] = {
-        "qwen3",    "qwen3_8_low_reasoning",  "deepseekv3_thinking",
-        "kimi_k25", "gpt_oss_high_reasoning", "nemotron3"
-    };
+    static const char *const names[] = { "qwen3",
+                                         "qwen3_8_low_reasoning",
+                                         "deepseekv3_thinking",
+                                         "kimi_k25",
+                                         "gpt_oss_high_reasoning",
+                                         "nemotron3",
+                                         "glm5_3_max_reasoning",
+                                         "deepseekv4_1" };
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         long n = 1;
         CHECK(render_all(names[i])); /* fills caches that may do without memory */
