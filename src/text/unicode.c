@@ -41,33 +41,6 @@ bool uni_is_word(uint32_t cp)
            (cp >= 0x1F150 && cp <= 0x1F169) || (cp >= 0x1F170 && cp <= 0x1F189);
 }
 
-static inline unsigned nfc_class(uint32_t cp)
-{
-    return uni_nfc_data[((unsigned)uni_nfc_index[cp >> 7] << 7) | (cp & 127)];
-}
-
-size_t uni_nfc_prefix(const char *text, size_t n)
-{
-    const unsigned char *p = (const unsigned char *)text, *end = p + n, *safe = p;
-    unsigned last = 0;
-    while (p < end) {
-        if (*p < 0xCC) { /* below U+0300 nothing combines and everything is composed */
-            safe = p;
-            last = 0;
-            p += *p < 0x80 ? 1 : 2;
-            continue;
-        }
-        unsigned len, class = nfc_class(uni_decode(p, &len));
-        if (class == 255 || (class && class < last))
-            return (size_t)(safe - (const unsigned char *)text);
-        if (class == 0)
-            safe = p;
-        last = class;
-        p += len;
-    }
-    return n;
-}
-
 /* Whether a character is younger than normalisation. */
 static inline bool is_late(uint32_t cp)
 {
@@ -190,7 +163,7 @@ static size_t nfc_span(const char *text, size_t n)
     unsigned len;
     uni_decode(p, &len);
     for (p += len; p < end; p += len)
-        if (nfc_class(uni_decode(p, &len)) == 0)
+        if (uni_nfc_class(uni_decode(p, &len)) == 0)
             break;
     return (size_t)(p - (const unsigned char *)text);
 }

@@ -67,7 +67,12 @@ static inline uint32_t uni_decode(const unsigned char *p, unsigned *n)
 bool uni_in(const struct uni_range *ranges, size_t n, uint32_t cp);
 bool uni_is_word(uint32_t cp); /* Alphabetic, Mark, Nd, Pc, Join_Control: \w of the reference */
 
-/* First byte of text[0..n) from which it may differ from its NFC form; n: it is NFC. */
+/* What decides about the normal form C: the combining class, or 255 where that is not enough. */
+static inline unsigned uni_nfc_class(uint32_t cp)
+{
+    return uni_nfc_data[((unsigned)uni_nfc_index[cp >> 7] << 7) | (cp & 127)];
+}
+/* First byte of text[0..n), which is UTF-8, from which it may differ from its NFC form; n: it is NFC. */
 size_t uni_nfc_prefix(const char *text, size_t n);
 
 /* A character of a decomposed text. */

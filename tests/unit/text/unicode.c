@@ -78,6 +78,66 @@ static void test_nfc_quick_check(void)
     CHECK_INT(uni_nfc_prefix("abe\xCC\x81", 5), 2); /* from the letter on */
 }
 
+/* Character by character. */
+static size_t slow_nfc_prefix(const char *text, size_t n)
+{
+    size_t safe = 0;
+    unsigned len, last = 0;
+    for (size_t i = 0; i < n; i += len) {
+        unsigned class = uni_nfc_class(uni_decode((const unsigned char *)text + i, &len));
+        if (class == 255 || (class && class < last))
+            return safe;
+        safe = class ? safe : i;
+        last = class;
+    }
+    return n;
+}
+
+static void test_nfc_every_character_is_seen(void)
+{
+    char text[80];
+    for (uint32_t cp = 0; cp < 0x110000; cp++) {
+        if (cp >= 0xD800 && cp < 0xE000)
+            continue;
+        memset(text, 'x', sizeof(text));
+        size_t n = 36 + (size_t)utf8_encode(cp, text + 36) + 36;
+        if (uni_nfc_prefix(text, n) != slow_nfc_prefix(text, n))
+            TAP_FAIL("U+%04X", (unsigned)cp);
+    }
+}
+
+static void test_nfc_chunks_change_nothing(void)
+{
+    static const char *const bits[] = { "a",
+                                        "e\xCC\x81",
+                                        "\xC3\xA9",
+                                        "\xD0\xB9",
+                                        "\xE4\xB8\xAD",
+                                        "\xE3\x81\x8B",
+                                        "\xE3\x82\x99",
+                                        "\xED\x95\x9C",
+                                        "\xE1\x86\xA8",
+                                        "\xF0\x9F\x98\x80",
+                                        "\xCC\x95",
+                                        "\xCC\x80",
+                                        "word ",
+                                        "\xD2\x83" };
+    uint64_t seed = 7;
+    for (int round = 0; round < 20000; round++) {
+        char text[400];
+        size_t n = 0;
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        unsigned common = seed >> 33 & 7; /* most are of one kind, so that chunks are skipped */
+        for (int i = 0; i < 70; i++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            unsigned k = seed >> 60 ? common : (seed >> 40) % (sizeof(bits) / sizeof(bits[0]));
+            memcpy(text + n, bits[k], strlen(bits[k]));
+            n += strlen(bits[k]);
+        }
+        CHECK_INT(uni_nfc_prefix(text, n), slow_nfc_prefix(text, n));
+    }
+}
+
 static void test_other_forms(void)
 {
     check_form("\xC3\xA9", UNI_NFD, "e\xCC\x81");
@@ -202,6 +262,8 @@ int main(void)
     RUN(test_spaces);
     RUN(test_nfc);
     RUN(test_nfc_quick_check);
+    RUN(test_nfc_every_character_is_seen);
+    RUN(test_nfc_chunks_change_nothing);
     RUN(test_other_forms);
     RUN(test_many_marks);
     RUN(test_repair);
