@@ -52,7 +52,7 @@ static int collect(const struct opt_words *words, tinker_tokens *ids)
     size_t n;
     if (!text_model_read("-", &data, &n, &status))
         return status;
-    status = text_model_ids("standard input", data, n, ids);
+    status = text_model_all_ids("standard input", data, n, ids);
     free(data);
     return status;
 }

@@ -136,7 +136,7 @@ static int read_prompt(struct job *j)
     if (q->messages_file)
         status = encode_messages(j, text, n);
     else if (q->tokens_file)
-        status = text_model_ids(file, text, n, &j->prompt);
+        status = text_model_all_ids(file, text, n, &j->prompt);
     else
         status = encode_text(j, text, n);
     free(text);

@@ -108,3 +108,15 @@ int text_model_ids(const char *where, const char *s, size_t n, tinker_tokens *ou
     }
     return EXIT_OK;
 }
+
+int text_model_all_ids(const char *where, const char *s, size_t n, tinker_tokens *out)
+{
+    size_t open = 0;
+    for (size_t i = 0; i < n; i++) {
+        open += s[i] == '[' || s[i] == '{';
+        open -= open > 0 && (s[i] == ']' || s[i] == '}');
+    }
+    if (open > 0)
+        return out_fail(EXIT_DATA, NULL, "%s: ends before all brackets are closed", where);
+    return text_model_ids(where, s, n, out);
+}

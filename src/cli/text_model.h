@@ -19,5 +19,7 @@ bool text_model_read(const char *path, char **text, size_t *n, int *status);
 /* Append the token ids in s[0..n): numbers with blanks, commas or brackets between them, as
  * `tokenize` prints them, or {"tokens": [...]}.  The exit status; `where` is named in errors. */
 int text_model_ids(const char *where, const char *s, size_t n, tinker_tokens *out);
+/* The same of a whole text: if it ends inside brackets it was cut off, maybe in a number. */
+int text_model_all_ids(const char *where, const char *s, size_t n, tinker_tokens *out);
 
 #endif

@@ -50,6 +50,10 @@ expect 8 $tinker $ask --tokens empty && says 'Error: the prompt is empty'; tap "
 expect 0 $tinker --json $ask --tokens ids && sed -n '/prompt_tokens/,/]/p' out | tr -d ' \n' | grep -q '\[1,2,12,3\]'
 tap "ids on several lines" $? out
 expect 8 $tinker $ask --messages empty && says 'Error: empty: not JSON: line 1, column 1: '; tap "a conversation that is not there" $? err
+printf '{"tokens": [1, 2, 31' >short
+expect 8 $tinker $ask --tokens short && says 'Error: short: ends before all brackets are closed'; tap "a list of ids that was cut off" $? err
+expect 8 sh -c "$tinker detokenize -m $model <short" && says 'Error: standard input: ends before all brackets are closed'
+tap "also on standard input" $? err
 expect 8 $tinker detokenize -m "$model" 1e3 && says "'1e3' at byte 0 is not a token id"; tap "an argument that is no id" $? err
 expect 0 $tinker detokenize -m "$model" $(awk 'BEGIN { for (i = 0; i < 999; i++) print 65 + i % 20 }') && [ "$(wc -c <out)" -ge 1000 ]
 tap "as many ids as the shell passes on" $? err
