@@ -13,8 +13,15 @@ enum { BUF_FIRST = 64 };
 
 void buf_init(struct buf *b, size_t max)
 {
+    *b = (struct buf){ .max = 0 };
+    buf_limit(b, max);
+}
+
+void buf_limit(struct buf *b, size_t max)
+{
+    max = max > b->cap ? max : b->cap;
     /* no object is larger than PTRDIFF_MAX, and one byte is for the NUL */
-    *b = (struct buf){ .max = max < PTRDIFF_MAX ? max : PTRDIFF_MAX - 1 };
+    b->max = max < PTRDIFF_MAX ? max : PTRDIFF_MAX - 1;
 }
 
 void buf_clear(struct buf *b)

@@ -18,8 +18,10 @@ struct buf {
 };
 
 void buf_init(struct buf *b, size_t max); /* max: bytes it may ever hold */
-void buf_clear(struct buf *b);            /* frees; may be used again */
-void buf_reset(struct buf *b);            /* len 0, memory kept, failed forgotten */
+/* From now on another maximum; what it has room for it may use in any case. */
+void buf_limit(struct buf *b, size_t max);
+void buf_clear(struct buf *b); /* frees; may be used again */
+void buf_reset(struct buf *b); /* len 0, memory kept, failed forgotten */
 bool buf_ok(const struct buf *b);
 bool buf_grow(struct buf *b, size_t extra); /* buf_reserve() when the room is not there */
 void buf_append(struct buf *b, const void *p, size_t n);

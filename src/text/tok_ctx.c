@@ -57,9 +57,10 @@ void tok_ctx_free(struct tok_ctx *c)
     free(c);
 }
 
-void tok_outbuf_reset(struct tok_outbuf *o, bool want_map)
+void tok_outbuf_reset(struct tok_outbuf *o, bool want_map, size_t most)
 {
     buf_reset(&o->text);
+    buf_limit(&o->text, most);
     o->map.n = 0;
     o->want_map = want_map;
 }

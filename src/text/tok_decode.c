@@ -445,6 +445,9 @@ tinker_status tok_decode_part(const tinker_tokenizer *t, const int32_t *ids, siz
             list_end(&lists[0]);
         }
     }
+    size_t most = tok_growth(lists[0].text.len);
+    buf_limit(&lists[0].text, most);
+    buf_limit(&lists[1].text, most);
     if (status == TINKER_OK)
         status = decode_list(t, c, lists, out, err);
     for (int i = 0; i < 2; i++) {

@@ -332,7 +332,7 @@ static void prepend(struct tok_outbuf *o, const struct tok_text *in, struct tok_
 static struct tok_outbuf *next_buffer(struct tok_ctx *c, struct tok_text *text)
 {
     struct tok_outbuf *o = text->s == c->norm[0].text.data ? &c->norm[1] : &c->norm[0];
-    tok_outbuf_reset(o, text->map != NULL);
+    tok_outbuf_reset(o, text->map != NULL, c->most);
     return o;
 }
 
@@ -425,6 +425,7 @@ static tinker_status run(const struct tok_norm *n, struct tok_ctx *c, struct tok
 tinker_status tok_normalize(const tinker_tokenizer *t, struct tok_ctx *c, struct tok_text *text,
                             tinker_error *err)
 {
+    c->most = tok_growth(text->n);
     for (size_t i = 0; i < t->n_norms; i++) {
         tinker_status status = run(&t->norms[i], c, text, err);
         if (status != TINKER_OK)

@@ -401,7 +401,7 @@ static tinker_status rewrite_all(struct tok_ctx *c, const struct tok_pre *s, str
 {
     struct tok_outbuf *o = text->s == c->pre[0].text.data ? &c->pre[1] : &c->pre[0];
     struct tok_pieces *in = &c->pieces[0];
-    tok_outbuf_reset(o, text->map != NULL);
+    tok_outbuf_reset(o, text->map != NULL, c->most);
     for (size_t i = 0; i < in->n; i++) {
         struct tok_piece p = in->at[i];
         size_t from = o->text.len;
@@ -466,6 +466,7 @@ tinker_status tok_pre_split(const tinker_tokenizer *t, struct tok_ctx *c, struct
                             bool at_start, tinker_error *err)
 {
     c->pieces[0].n = 0;
+    c->most = tok_growth(text->n);
     if (!tok_pieces_put(&c->pieces[0], 0, text->n))
         return err_nomem(err, "pieces");
     for (size_t i = 0; i < t->n_pres; i++) {

@@ -199,6 +199,7 @@ struct tok_ctx {
     struct split_regex_ctx regex;
     struct tok_outbuf norm[2], pre[2];
     struct tok_pieces pieces[2];
+    size_t most; /* bytes that rewriting may make of the text at hand: tok_growth() */
     struct buf repaired;
     tinker_spans identity;
 };
@@ -207,8 +208,15 @@ void tok_ctx_give(const tinker_tokenizer *t, struct tok_ctx *c);
 void tok_ctx_free(struct tok_ctx *c);
 bool tok_spans_reserve(tinker_spans *s, size_t extra);
 
+void tok_outbuf_reset(struct tok_outbuf *o, bool want_map, size_t most);
+/* How much the steps of a file may make of n bytes, all together.  Each of some dozens that doubles the
+ * text would be enough to fill the memory; no step that has a purpose comes near this. */
+static inline size_t tok_growth(size_t n)
+{
+    enum { TIMES = 64, MORE = 64 * 1024 };
+    return n < SIZE_MAX / TIMES - MORE ? TIMES * n + MORE : SIZE_MAX;
+}
 /* Append s[0..n), which comes from [begin, end) of in. */
-void tok_outbuf_reset(struct tok_outbuf *o, bool want_map);
 void tok_outbuf_put(struct tok_outbuf *o, const struct tok_text *in, size_t begin, size_t end,
                     const char *s, size_t n);
 /* Append s[0..n), which is said to come from the character before in[at], as the reference does. */

@@ -621,6 +621,53 @@ static void test_normalizers(void)
                "\xC3\x89\t\x01\xE6\xBC\xA2", "e  \xE6\xBC\xA2 ");
 }
 
+/* A list of 45 steps, each of which may double a text. */
+static char *many_steps(const char *type, const char *list, const char *step)
+{
+    struct buf b;
+    buf_init(&b, 1 << 16);
+    buf_printf(&b, "{\"type\":\"%s\",\"%s\":[", type, list);
+    for (int i = 0; i < 45; i++)
+        buf_printf(&b, "%s%s", i ? "," : "", step);
+    buf_puts(&b, "]}");
+    return buf_detach(&b, NULL);
+}
+
+/* Without a limit three letters would take all memory. */
+static void test_steps_do_not_fill_memory(void)
+{
+    static const char twice[] =
+        "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aa\"}";
+    static const char map[] =
+        "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}";
+    tinker_error err = { .status = TINKER_OK };
+    char *norms = many_steps("Sequence", "normalizers", twice);
+    char *pres = many_steps("Sequence", "pretokenizers", map);
+    char *decs = many_steps("Sequence", "decoders", twice);
+    struct fixture f[3] = { FIXTURE_INIT, FIXTURE_INIT, FIXTURE_INIT };
+    f[0].normalizer = norms;
+    f[1].pre_tokenizer = pres;
+    f[2].decoder = decs;
+    for (int i = 0; i < 3; i++) {
+        tinker_tokenizer *t = fixture_load(&f[i], &err);
+        REQUIRE(t);
+        tinker_tokens ids = TINKER_TOKENS_INIT;
+        tinker_text text = TINKER_TEXT_INIT;
+        const int32_t aaa[] = { 'a', 'a', 'a' };
+        tinker_status status = i < 2
+                                   ? tinker_tokenizer_encode(t, "aaa\xC3\xA9", 5, NULL, &ids, &err)
+                                   : tinker_tokenizer_decode(t, aaa, 3, NULL, &text, &err);
+        CHECK_INT(status, TINKER_ENOMEM);
+        CHECK_INT(ids.n + text.n, 0);
+        tinker_tokens_clear(&ids);
+        tinker_text_clear(&text);
+        tinker_tokenizer_free(t);
+    }
+    free(norms);
+    free(pres);
+    free(decs);
+}
+
 /* Ids do not depend on whether spans are asked for: halfwidth kana and jamo compose. */
 static void test_spans_change_no_ids(void)
 {
@@ -745,6 +792,7 @@ int main(void)
     RUN(test_other_pre_tokenizers);
     RUN(test_empty_matches_cut);
     RUN(test_normalizers);
+    RUN(test_steps_do_not_fill_memory);
     RUN(test_spans_change_no_ids);
     RUN(test_trimmed_spans);
     RUN(test_stripped_space_is_searched);
