@@ -198,13 +198,15 @@ static uint64_t expect_unknown(const struct bpe *b, const struct bpe_ctx *c, con
     return key;
 }
 
-/* Encode a piece that is not in the table of words; key is its bpe_key().  There is room in out. */
+/* Encode a piece that is not in the table of words; key is its bpe_key().  There is room in out.
+ * is_word: it will be put there if it fits. */
 static void encode_unknown(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
-                           uint64_t key, struct bpe_out *out)
+                           uint64_t key, bool is_word, struct bpe_out *out)
 {
     struct note_key note = note_key(c, key, n);
     bool noted = n <= NOTE_MAX && !out->lens;
     size_t before = out->n;
+    c->unknown++;
     if (noted && note_hit(c, note, p, n, out))
         return;
     uint32_t meta = b->trie ? 0 : probe(b, p, n, key);
@@ -215,7 +217,7 @@ static void encode_unknown(const struct bpe *b, struct bpe_ctx *c, const unsigne
     else
         bpe_encode_merge(b, c, p, n, out);
     size_t k = out->n - before;
-    if (noted && !out->failed && (n > WORD_TEXT || k > WORD_IDS))
+    if (noted && !out->failed && (!is_word || k > WORD_IDS))
         note_down(c, note, p, n, out->ids + before, k);
 }
 
@@ -288,7 +290,9 @@ static void encode_word(const struct bpe *b, struct bpe_ctx *c, struct piece *w,
         return;
     }
     size_t before = out->n, n = w->key[1] >> 56;
-    encode_unknown(b, c, w->p, n, bpe_key(w->p, n), out);
+    /* where words crowd they go on forgetting each other, so that a note is worth its room */
+    bool crowded = set->second.key[1] != 0;
+    encode_unknown(b, c, w->p, n, bpe_key(w->p, n), !crowded, out);
     size_t k = out->n - before;
     if (out->failed || k > WORD_IDS)
         return;
@@ -296,6 +300,19 @@ static void encode_word(const struct bpe *b, struct bpe_ctx *c, struct piece *w,
     *at = (struct word){ .key = { w->key[0], w->key[1] }, .n_ids = (uint32_t)k };
     if (k > 0) /* a lenient vocabulary may drop all of it */
         memcpy(at->ids, out->ids + before, k * sizeof(*at->ids));
+}
+
+/* Ask for what pieces that are no known words will need. */
+static void expect_all(const struct bpe *b, const struct bpe_ctx *c, const struct piece *pieces,
+                       size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct piece *w = &pieces[i];
+        if (!w->set)
+            expect_note(c, w->key[0], w->key[1]);
+        else if (!word_is(&w->set->first, w->key) && !word_is(&w->set->second, w->key))
+            expect_unknown(b, c, w->p, w->key[1] >> 56);
+    }
 }
 
 void bpe_encode(const struct bpe *b, struct bpe_ctx *c, const unsigned char *const *starts,
@@ -323,17 +340,13 @@ void bpe_encode(const struct bpe *b, struct bpe_ctx *c, const unsigned char *con
         w->set = &c->words[word_index(w->key)];
         __builtin_prefetch(w->set);
     }
-    for (size_t i = 0; i < n; i++) {
-        const struct piece *w = &pieces[i];
-        if (!w->set)
-            expect_note(c, w->key[0], w->key[1]);
-        else if (!word_is(&w->set->first, w->key) && !word_is(&w->set->second, w->key))
-            expect_unknown(b, c, w->p, w->key[1] >> 56);
-    }
+    if (c->unknown > 0)
+        expect_all(b, c, pieces, n);
+    c->unknown = 0;
     for (size_t i = 0; i < n && !out->failed; i++) {
         struct piece *w = &pieces[i];
         if (!w->set)
-            encode_unknown(b, c, w->p, w->key[1], w->key[0], out);
+            encode_unknown(b, c, w->p, w->key[1], w->key[0], false, out);
         else if (word_is(&w->set->first, w->key))
             put_word(out, &w->set->first);
         else

@@ -129,6 +129,7 @@ struct bpe_ctx {
     uint32_t *places;
     char *notes;
     size_t n_notes;
+    size_t unknown; /* pieces among the last that were no known words: there may be more */
     uint32_t *ids, *next, *prev, *starts;
     uint64_t *value, *heap;
     uint64_t *kept; /* answers of bpe_apart(): pair + 1, and a bit */
