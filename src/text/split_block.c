@@ -11,9 +11,11 @@
 #include "text/split_known.h"
 
 enum { BLOCK = 64 };
+/* For code that is compiled twice, once for each kind of processor. */
+#define INLINE static inline __attribute__((always_inline))
 
-#ifdef __SSE2__
-#include <emmintrin.h>
+#ifdef __x86_64__
+#include <immintrin.h>
 
 struct block {
     uint64_t letter, upper, digit, space, newline, white, quote, slash, high;
@@ -30,7 +32,7 @@ static inline __m128i equal(__m128i x, char c)
     return _mm_cmpeq_epi8(x, _mm_set1_epi8(c));
 }
 
-static inline uint64_t bits(__m128i x, int at)
+static inline uint64_t mask(__m128i x, int at)
 {
     return (uint64_t)(uint32_t)_mm_movemask_epi8(x) << at;
 }
@@ -41,21 +43,50 @@ static inline void read_block(struct block *b, const unsigned char *p)
     for (int i = 0; i < BLOCK; i += 16) {
         __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(p + i));
         __m128i newline = _mm_or_si128(equal(x, '\n'), equal(x, '\r'));
-        b->letter |= bits(between(_mm_or_si128(x, _mm_set1_epi8(0x20)), 'a', 'z'), i);
-        b->upper |= bits(between(x, 'A', 'Z'), i);
-        b->digit |= bits(between(x, '0', '9'), i);
-        b->space |= bits(equal(x, ' '), i);
-        b->newline |= bits(newline, i);
-        b->white |= bits(between(x, '\t', '\r'), i);
-        b->quote |= bits(equal(x, '\''), i);
-        b->slash |= bits(equal(x, '/'), i);
-        b->high |= bits(x, i);
+        b->letter |= mask(between(_mm_or_si128(x, _mm_set1_epi8(0x20)), 'a', 'z'), i);
+        b->upper |= mask(between(x, 'A', 'Z'), i);
+        b->digit |= mask(between(x, '0', '9'), i);
+        b->space |= mask(equal(x, ' '), i);
+        b->newline |= mask(newline, i);
+        b->white |= mask(between(x, '\t', '\r'), i);
+        b->quote |= mask(equal(x, '\''), i);
+        b->slash |= mask(equal(x, '/'), i);
+        b->high |= mask(x, i);
     }
     b->white |= b->space;
 }
 
+#define WIDE __attribute__((target("avx512f,avx512bw,bmi,lzcnt")))
+
+/* Bit i: byte i lies between the two. */
+WIDE static inline uint64_t within(__m512i x, char lo, char hi)
+{
+    return _mm512_cmple_epu8_mask(_mm512_sub_epi8(x, _mm512_set1_epi8(lo)),
+                                  _mm512_set1_epi8((char)(hi - lo)));
+}
+
+WIDE static inline uint64_t just(__m512i x, char c)
+{
+    return _mm512_cmpeq_epi8_mask(x, _mm512_set1_epi8(c));
+}
+
+/* read_block() where all of it fits into a register. */
+WIDE static inline void read_wide(struct block *b, const unsigned char *p)
+{
+    __m512i x = _mm512_loadu_si512(p);
+    b->letter = within(_mm512_or_si512(x, _mm512_set1_epi8(0x20)), 'a', 'z');
+    b->upper = within(x, 'A', 'Z');
+    b->digit = within(x, '0', '9');
+    b->space = just(x, ' ');
+    b->newline = just(x, '\n') | just(x, '\r');
+    b->white = within(x, '\t', '\r') | b->space;
+    b->quote = just(x, '\'');
+    b->slash = just(x, '/');
+    b->high = _mm512_movepi8_mask(x);
+}
+
 /* Starts of numbers: of their runs, and every third digit behind. */
-static inline uint64_t number_starts(uint64_t digit, bool three)
+INLINE uint64_t number_starts(uint64_t digit, bool three)
 {
     if (!three)
         return digit;
@@ -68,7 +99,7 @@ static inline uint64_t number_starts(uint64_t digit, bool three)
 
 /* In a run with newlines a piece ends behind the last of them.  `after`: where the part behind a
  * newline starts; `plain`: white space that is no newline. */
-static inline uint64_t last_parts(uint64_t after, uint64_t plain, uint64_t white)
+INLINE uint64_t last_parts(uint64_t after, uint64_t plain, uint64_t white)
 {
     uint64_t starts = 0;
     for (; after; after &= after - 1) {
@@ -81,7 +112,7 @@ static inline uint64_t last_parts(uint64_t after, uint64_t plain, uint64_t white
 }
 
 /* The bits that are known to be right when the bytes from `hard` on are not known. */
-static inline uint64_t known_bits(int hard, uint64_t white)
+INLINE uint64_t known_bits(int hard, uint64_t white)
 {
     uint64_t seen = hard < BLOCK ? ((uint64_t)1 << hard) - 1 : UINT64_MAX;
     uint64_t others = seen & ~white;
@@ -93,7 +124,7 @@ static inline uint64_t known_bits(int hard, uint64_t white)
 
 /* Bit i: a piece starts there; only those that are known.  *hard: the first byte that needs the
  * matcher, BLOCK when there is none. */
-static inline uint64_t find_starts(const struct split_rules *r, const struct block *b, int *hard)
+INLINE uint64_t find_starts(const struct split_rules *r, const struct block *b, int *hard)
 {
     uint64_t other = ~(b->letter | b->digit | b->white | b->high);
     uint64_t run = other & ~(other << 1); /* where runs of it start */
@@ -126,14 +157,12 @@ static inline uint64_t find_starts(const struct split_rules *r, const struct blo
 
 /* Put the ends of the pieces that are known into ends; returns how many.  *stop: up to there the
  * matcher is needed. */
-static size_t cut_block(const struct split_rules *r, const unsigned char *p,
+INLINE size_t cut_block(const struct split_rules *r, const unsigned char *p, const struct block *b,
                         const unsigned char **ends, size_t max, const unsigned char **stop)
 {
-    struct block b;
     int hard;
     size_t n = 0;
-    read_block(&b, p);
-    uint64_t starts = find_starts(r, &b, &hard) & ~(uint64_t)1; /* p is known */
+    uint64_t starts = find_starts(r, b, &hard) & ~(uint64_t)1; /* p is known */
     if (hard < BLOCK)
         *stop = p + hard + 1;
     for (; starts && n < max; starts &= starts - 1)
@@ -142,7 +171,7 @@ static size_t cut_block(const struct split_rules *r, const unsigned char *p,
 }
 
 /* A block is worth its while when it starts with some ASCII. */
-static inline bool is_plain(const unsigned char *p, const unsigned char **stop)
+INLINE bool is_plain(const unsigned char *p, const unsigned char **stop)
 {
     int high = _mm_movemask_epi8(_mm_loadu_si128((const __m128i *)(const void *)p));
     if (high)
@@ -150,16 +179,22 @@ static inline bool is_plain(const unsigned char *p, const unsigned char **stop)
     return high == 0;
 }
 
-size_t split_many(split_fn *next, const struct split_rules *rules, const unsigned char *p,
-                  const unsigned char *end, const unsigned char **starts, size_t max)
+typedef void read_fn(struct block *b, const unsigned char *p);
+
+INLINE size_t cut_many(split_fn *next, const struct split_rules *rules, const unsigned char *p,
+                       const unsigned char *end, const unsigned char **starts, size_t max,
+                       read_fn *read)
 {
     size_t n = 0;
     const unsigned char *stop = p; /* up to here the matcher is asked */
     starts[0] = p;
     while (n < max && p < end) {
         size_t k = 0;
-        if (rules && p >= stop && end - p >= BLOCK && is_plain(p, &stop))
-            k = cut_block(rules, p, starts + n + 1, max - n, &stop);
+        if (rules && p >= stop && end - p >= BLOCK && is_plain(p, &stop)) {
+            struct block b;
+            read(&b, p);
+            k = cut_block(rules, p, &b, starts + n + 1, max - n, &stop);
+        }
         if (k == 0)
             starts[n + ++k] = next(p, end);
         n += k;
@@ -168,16 +203,45 @@ size_t split_many(split_fn *next, const struct split_rules *rules, const unsigne
     return n;
 }
 
-#else
+WIDE static size_t cut_wide(split_fn *next, const struct split_rules *rules, const unsigned char *p,
+                            const unsigned char *end, const unsigned char **starts, size_t max)
+{
+    return cut_many(next, rules, p, end, starts, max, read_wide);
+}
+
+static size_t cut_narrow(split_fn *next, const struct split_rules *rules, const unsigned char *p,
+                         const unsigned char *end, const unsigned char **starts, size_t max)
+{
+    return cut_many(next, rules, p, end, starts, max, read_block);
+}
+
+static bool is_wide(void)
+{
+    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("bmi");
+}
 
 size_t split_many(split_fn *next, const struct split_rules *rules, const unsigned char *p,
                   const unsigned char *end, const unsigned char **starts, size_t max)
+{
+    return (is_wide() ? cut_wide : cut_narrow)(next, rules, p, end, starts, max);
+}
+
+#else
+
+static size_t cut_narrow(split_fn *next, const struct split_rules *rules, const unsigned char *p,
+                         const unsigned char *end, const unsigned char **starts, size_t max)
 {
     size_t n = 0;
     (void)rules;
     for (starts[0] = p; n < max && p < end; starts[++n] = p)
         p = next(p, end);
     return n;
+}
+
+size_t split_many(split_fn *next, const struct split_rules *rules, const unsigned char *p,
+                  const unsigned char *end, const unsigned char **starts, size_t max)
+{
+    return cut_narrow(next, rules, p, end, starts, max);
 }
 
 #endif
