@@ -1,9 +1,10 @@
 /* render_deepseek4.c - DeepSeek V4.1.
  *
- * Tools and questions that follow each other are one turn and one text: the first message of a turn has all
- * of it, the others render as nothing, so that tokens are those of the model's own template.  Thinking before
- * the last turn is left out unless tools are declared; what decides is the whole conversation, so it
- * is looked at once, in prepare(), and the prompt inside an example is taken as it is. */
+ * Results of tools and questions that follow each other are one turn and one text: the first
+ * message of a turn has all of it, the others render as nothing, so that tokens are those of the
+ * model's own template.  Thinking before the last turn is left out unless tools are declared.  What
+ * decides is the whole conversation, so it is looked at once, in prepare(), and the prompt inside an
+ * example is taken as it is. */
 #include "text/render_parse.h"
 
 #include <string.h>
@@ -55,18 +56,11 @@ static void fold_tools(struct render_call *c, tinker_message *messages, size_t i
     buf_append(&b, system.s, system.n);
     buf_puts(&b, "\n\n");
     deepseek4_declare(c, &b, text);
-    set_text(c, &messages[0], &b);
-    if (second)
-        messages[1].content = "";
-    else
-        messages[0].role = "system";
-    if (second) {
-        messages[1].parts = NULL;
-        messages[1].n_content = messages[1].n_parts = 0;
-    }
+    set_text(c, &messages[0], &b); /* the second is passed over by its role */
+    messages[0].role = "system";
 }
 
-/* All of messages[0..n), the results of tools in the order of their calls, is put into the first. */
+/* All of messages[0..n), results in the order of their calls, is put into the first. */
 static void join_turn(struct render_call *c, const struct call_order *order,
                       tinker_message *messages, size_t n)
 {

@@ -1,9 +1,9 @@
 /* render_glm.c - GLM 5.3.
  *
  * No message has an end of its own: a turn ends with the role token of what comes next, and the
- * model has to write it.  So an assistant message owns that token, which is trained with it, and the
- * next message goes without a header.  Every answer begins with a think block, which the prompt opens.
- * Results of tools come in the order of their calls where ids tell it. */
+ * model has to write it.  So an assistant message owns that token, which is trained with it, and
+ * the next message goes without a header.  Every answer begins with a think block, which the
+ * prompt opens.  Results of tools come in the order of their calls where ids tell it. */
 #include "text/render_parse.h"
 
 #include <string.h>
@@ -43,8 +43,8 @@ static const char *role_token(const char *role)
     return NULL;
 }
 
-/* What the assistant message m ends with when `next`, or nothing if NULL, follows; NULL: next starts
- * with what the model would not have written. */
+/* What the assistant message m ends with when `next`, or nothing if NULL, follows; NULL: next
+ * starts with what the model would not have written. */
 static const char *turn_end(const tinker_message *m, const tinker_message *next)
 {
     const char *end = m->n_tool_calls > 0 ? OBSERVATION : USER;

@@ -124,8 +124,8 @@ static bool strips_thinking(const struct render_call *c, const struct render_at 
     return has(c, RENDER_Q38) ? at->index <= at->last_user : !at->is_last;
 }
 
-/* How far white space is trimmed: parts up to *first on the left, from *last on on the right.  Thinking
- * does not count. */
+/* How far white space is trimmed: parts up to *first on the left, from *last on on the right.
+ * Thinking does not count. */
 static void find_visible(const tinker_message *m, size_t *first, size_t *last)
 {
     *first = m->n_parts;

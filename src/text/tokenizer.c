@@ -189,8 +189,8 @@ static bool is_plain_ascii(const char *s, size_t n)
     return true;
 }
 
-/* Whether the byte map may have spelled it: it has no character of more than two bytes.  Control tokens
- * with such are told from text without asking for memory, which may not be there. */
+/* Whether the byte map may have spelled it: it has no character of more than two bytes.  Control
+ * tokens with such are told from text without asking for memory, which may not be there. */
 static bool may_be_mapped(const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)

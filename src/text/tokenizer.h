@@ -209,8 +209,8 @@ void tok_ctx_free(struct tok_ctx *c);
 bool tok_spans_reserve(tinker_spans *s, size_t extra);
 
 void tok_outbuf_reset(struct tok_outbuf *o, bool want_map, size_t most);
-/* How much the steps of a file may make of n bytes, all together.  Each of some dozens that doubles the
- * text would be enough to fill the memory; no step that has a purpose comes near this. */
+/* How much the steps of a file may make of n bytes, all together.  Some dozens that each double the
+ * text would fill the memory; no step that has a purpose comes near this. */
 static inline size_t tok_growth(size_t n)
 {
     enum { TIMES = 64, MORE = 64 * 1024 };

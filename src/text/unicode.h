@@ -72,7 +72,7 @@ static inline unsigned uni_nfc_class(uint32_t cp)
 {
     return uni_nfc_data[((unsigned)uni_nfc_index[cp >> 7] << 7) | (cp & 127)];
 }
-/* First byte of text[0..n), which is UTF-8, from which it may differ from its NFC form; n: it is NFC. */
+/* First byte of text[0..n), valid UTF-8, from which it may differ from its NFC form; n: it is NFC. */
 size_t uni_nfc_prefix(const char *text, size_t n);
 
 /* A character of a decomposed text. */

@@ -1,7 +1,7 @@
 /* unicode_nfc.c - how much of a text is in normal form C already, fast: nearly all texts are.
  *
- * Only characters that start with certain bytes can be out of order, or other than composed.  With AVX2
- * 32 bytes are looked through at once for such; where there are none nothing needs to be decoded. */
+ * Only characters that start with certain bytes can be out of order, or other than composed.  With
+ * AVX2 32 bytes are looked through at once for such; where there are none nothing is decoded. */
 #include "text/unicode.h"
 
 #if defined(__x86_64__)
@@ -10,8 +10,8 @@
 enum { CHUNK = 32 };
 #define AVX2 __attribute__((target("avx2")))
 
-/* Bytes that start a character of which the tables say something: a bit for each upper half of such a
- * byte, and with each lower half the bits of those that it goes with.  A test compares. */
+/* Bytes that start a character of which the tables say something: a bit for each upper half of such
+ * a byte, and with each lower half the bits of those that it goes with.  A test compares. */
 enum { C = 1, D = 2, E = 4, F = 8 };
 static const uint8_t upper[16] = { [12] = C, [13] = D, [14] = E, [15] = F };
 static const uint8_t lower[16] = {
