@@ -15,7 +15,7 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parent))
 import _renderer_oracle as oracle
-from _renderer_conversations import CONVERSATIONS, TOOL_SETS
+from _renderer_conversations import CONVERSATIONS, ODD_CONVERSATIONS, TOOL_SETS
 from _renderer_oracle import HfTokenizer, Ours, Tap, fetch_npm, stand_in
 
 DATE = "2026-01-31"
@@ -380,7 +380,7 @@ def main():
         if only and name not in only:
             continue
         c = Comparison(renderers, ours, name, folder_for(name), keep=keep)
-        for i, messages in enumerate(CONVERSATIONS):
+        for i, messages in enumerate(CONVERSATIONS + ODD_CONVERSATIONS):
             c.prompts(i, messages)
             for mode in MODES:
                 c.supervised(i, messages, mode)
@@ -402,7 +402,7 @@ def main():
         label = name + (" with history kept" if keep else "")
         tap.ok(not c.bad, f"{label}: {c.compared} comparisons ({c.refused} refused by the reference)",
                f"{len(c.bad)} differ", *(x for b in c.bad[:3] for x in b))
-    print(f"# figure: {total} comparisons over {len(CONVERSATIONS)} conversations, {time.time() - began:.1f} s")
+    print(f"# figure: {total} comparisons over {len(CONVERSATIONS + ODD_CONVERSATIONS)} conversations, {time.time() - began:.1f} s")
     tap.done()
 
 
