@@ -185,6 +185,24 @@ TINKER_API tinker_future *tinker_sampler_sample_stream(tinker_sampler *s,
                                                        tinker_stream_callback *on_event,
                                                        void *state, tinker_error *err);
 
+/* ---- in a process of their own ---------------------------------------------------------- */
+
+/* With subprocess_sampling of tinker_service_options, samples and logprobs are made by a helper
+ * process, one for all samplers of this one, which also keeps their sessions alive: they go on while
+ * a debugger or a signal has stopped the program.  Results are the same.  The helper is started by
+ * the first sample, and it ends when its last sampler is freed or this process ends.  When it dies,
+ * the samples under way and all later ones of its samplers fail with TINKER_ESTATE, and samplers that
+ * are made afterwards get a new one.
+ *
+ * What it does is not counted in the metrics, told to hooks or known to tinker_future_response().
+ * Streams, calls with tinker_call_options and services with a transport or a breaker of their own
+ * stay in this process.
+ *
+ * The helper is `tinker sampling-helper`, or another program (sampling_helper) whose main() calls
+ * this when its first argument is "sampling-helper", and ends with the result: 0 when the program
+ * that started it is gone, 2 when none did.  Blocks. */
+TINKER_API int tinker_sampling_helper(void);
+
 /* Change how later samples of this sampler are tried again; NULL: the defaults.
  * TINKER_EINVAL names a value that makes no sense. */
 TINKER_API tinker_status tinker_sampler_set_retry(tinker_sampler *s,

@@ -75,12 +75,16 @@ typedef struct tinker_service_options {
      * a submit that would exceed them fails with TINKER_ENOMEM, so a program that is faster than
      * the network waits for a future instead of filling the memory.  One batch always fits. */
     int64_t max_queued_bytes; /* 0: no limit */
+    /* Samples in a process of their own: 1: on, -1: off; TINKER_SUBPROCESS_SAMPLING, else off.  See
+     * tinker_sampling_helper(). */
+    int subprocess_sampling;
+    const char *sampling_helper; /* program for it; TINKER_SAMPLING_HELPER, else "tinker" */
 } tinker_service_options;
 #define TINKER_SERVICE_OPTIONS_INIT                                                                \
     {                                                                                              \
         sizeof(tinker_service_options), NULL, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL, NULL, 0,   \
             NULL, 0, NULL, 0, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, \
-            0, 0, 0, NULL, NULL, NULL, NULL, 0                                                     \
+            0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, NULL                                            \
     }
 
 /* opts NULL: everything from the environment, which is read here and nowhere else.

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tinker/sampling.h>
 
 #include "cli/command.h"
 #include "cli/opt.h"
@@ -246,10 +247,21 @@ static void hide_keys(int argc, char **argv)
     }
 }
 
+/* Started by the library, never by hand: so it is no command of the table. */
+static int sampling_helper(void)
+{
+    int status = tinker_sampling_helper();
+    if (status == 2)
+        fprintf(stderr, "tinker: sampling-helper is started by programs that sample\n");
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     int next, status;
     signal(SIGPIPE, SIG_IGN);
+    if (argc == 2 && strcmp(argv[1], "sampling-helper") == 0)
+        return sampling_helper();
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of its writer */
     hide_keys(argc, argv);
     if (!opt_parse_globals("", argc, argv, &next, &status))

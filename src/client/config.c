@@ -312,7 +312,10 @@ static void set_flags(struct config *c, const tinker_service_options *o)
     const char *telemetry = raw ? env_text(&c->arena, "TINKER_TELEMETRY") : "1";
     c->telemetry = o->telemetry ? o->telemetry > 0 : env_truthy(telemetry);
     const char *sub = env_text(&c->arena, "TINKER_SUBPROCESS_SAMPLING");
-    c->subprocess_sampling = env_truthy(sub) && strcasecmp(sub, "on") != 0;
+    c->subprocess_sampling = o->subprocess_sampling ? o->subprocess_sampling > 0
+                                                    : env_truthy(sub) && strcasecmp(sub, "on") != 0;
+    const char *helper = text_of(c, o->sampling_helper, "TINKER_SAMPLING_HELPER");
+    c->sampling_helper = helper ? helper : "tinker";
     c->dump_headers = o->dump_headers || env_flag(&c->arena, "TINKEX_DUMP_HEADERS", false);
     c->otel = o->otel || env_flag(&c->arena, "TINKEX_OTEL_PROPAGATE", false);
     c->isolate_limits = o->isolate_limits;

@@ -45,6 +45,7 @@ struct config {
     const atomic_bool *muted_by;    /* that of the service, also in copies for other accounts */
     bool telemetry, subprocess_sampling, dump_headers, otel, poll_backoff;
     bool isolate_limits;
+    const char *sampling_helper; /* program for subprocess_sampling */
     int64_t poll_backoff_initial_ms, poll_backoff_max_ms;
     int pool_max[6];               /* sockets per pool, 0: no bound; by enum pool_kind */
     int64_t close_ms;              /* how long closing may wait for telemetry */

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "client/call.h"
 #include "client/handler.h"
+#include "client/helper.h"
 #include "client/service.h"
 #include "wire/path.h"
 #include "wire/wire.h"
@@ -40,6 +41,7 @@ void sampler_unref(tinker_sampler *s)
     if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
     tinker_future_free(s->named);
+    helper_release(s->far);
     pthread_mutex_destroy(&s->lock);
     free(s->id);
     free(s);

@@ -16,6 +16,7 @@ struct tinker_sampler {
     tinker_future *named;       /* lock: what the model is called, asked for by the first encode */
     int64_t next_seq;           /* loop thread */
     struct observe watch;       /* loop thread */
+    struct helper_target *far;  /* loop thread; NULL: no sample was made by the helper yet */
 };
 
 tinker_sampler *sampler_new(struct holder *h, const char *id, tinker_error *err);
@@ -34,5 +35,14 @@ tinker_status sample_check(struct sample_request *r, const tinker_model_input *p
 /* Its JSON, with a seq_id of 0 or without one; appended to an initialised buffer. */
 tinker_status sample_encode(const tinker_sampler *s, const struct sample_request *r, bool numbered,
                             struct buf *out, tinker_error *err);
+/* An encoded request, with a seq_id of 0, ready to be sent by whoever has the sampler. */
+struct sample_order {
+    int64_t bytes; /* of the prompt, for the budgets */
+    tinker_retry_options retry;
+    int use_handler; /* is it tried again, under the permits of the sampler? */
+};
+/* body is taken over.  Any thread. */
+tinker_future *sample_submit(tinker_sampler *s, const struct sample_order *order, struct buf *body,
+                             tinker_error *err);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "client/call.h"
 #include "client/handler.h"
+#include "client/helper.h"
 #include "client/limits.h"
 #include "client/local.h"
 #include "client/poll.h"
@@ -423,35 +424,47 @@ tinker_status sample_encode(const tinker_sampler *s, const struct sample_request
     return wire_encode_json(&wire_sample_request, &req, out, err);
 }
 
-static tinker_status encode(struct sample_op *s, const struct sample_request *r, tinker_error *err)
+tinker_future *sample_submit(tinker_sampler *sampler, const struct sample_order *order,
+                             struct buf *body, tinker_error *err)
 {
-    buf_init(&s->body, SIZE_MAX / 4);
+    struct sample_op *s = calloc(1, sizeof(*s));
+    if (!s) {
+        buf_clear(body);
+        err_nomem(err, "sample");
+        return NULL;
+    }
+    s->sampler = sampler;
+    s->body = *body;
+    s->bytes = order->bytes;
+    s->retry = order->retry;
+    s->use_handler = order->use_handler;
     buf_init(&s->sent, SIZE_MAX / 4);
-    s->bytes = (int64_t)wire_prompt_bytes(r->prompt);
-    tinker_status status = sample_encode(s->sampler, r, true, &s->body, err);
-    return status == TINKER_OK ? split_body(s, err) : status;
+    sampler_ref(sampler);
+    tinker_future *f = NULL;
+    if (split_body(s, err) == TINKER_OK)
+        f = op_submit(&s->op, &sample_class, sampler->holder, RESULT_SAMPLE, err);
+    if (!f)
+        sample_destroy(&s->op);
+    return f;
 }
 
 static tinker_future *submit(tinker_sampler *sampler, const struct sample_request *r,
                              bool logprobs_only, tinker_error *err)
 {
-    struct sample_op *s = calloc(1, sizeof(*s));
-    if (!s) {
-        err_nomem(err, "sample");
+    struct sample_order order = { .bytes = (int64_t)wire_prompt_bytes(r->prompt),
+                                  .use_handler =
+                                      logprobs_only || !sampler->holder->server.sample_no_retries };
+    struct buf body;
+    pthread_mutex_lock(&sampler->lock);
+    order.retry = sampler->retry;
+    pthread_mutex_unlock(&sampler->lock);
+    buf_init(&body, SIZE_MAX / 4);
+    if (sample_encode(sampler, r, true, &body, err) != TINKER_OK) {
+        buf_clear(&body);
         return NULL;
     }
-    s->sampler = sampler;
-    pthread_mutex_lock(&sampler->lock);
-    s->retry = sampler->retry;
-    pthread_mutex_unlock(&sampler->lock);
-    s->use_handler = logprobs_only || !sampler->holder->server.sample_no_retries;
-    sampler_ref(sampler);
-    tinker_future *f = NULL;
-    if (encode(s, r, err) == TINKER_OK)
-        f = op_submit(&s->op, &sample_class, sampler->holder, RESULT_SAMPLE, err);
-    if (!f)
-        sample_destroy(&s->op);
-    return f;
+    return helper_wanted(sampler) ? helper_submit(sampler, &order, &body, err)
+                                  : sample_submit(sampler, &order, &body, err);
 }
 
 /* The rest of the tensor is looked at when it is written. */

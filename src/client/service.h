@@ -32,7 +32,9 @@ tinker_sampler *service_await_sampler(tinker_future *f, int64_t timeout_ms, tink
 /* The request id in the answer of an accepted submission; else c->err is set. */
 tinker_status submission_id(struct call *c, char *out, size_t size);
 
-/* shadow.c: the shadows of a service that is being freed. */
+/* shadow.c: what another process needs to use the sampler, appended; loop thread. */
+tinker_status shadow_write(const tinker_sampler *s, struct buf *out, tinker_error *err);
+/* The shadows of a service that is being freed. */
 int shadow_count(const tinker_service *s);
 void shadow_close_all(tinker_service *s, void (*closed)(void *arg), void *arg); /* loop thread */
 void shadow_free_all(tinker_service *s);

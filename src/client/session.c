@@ -255,10 +255,6 @@ static void on_session(struct call *c)
     log_message(h, LOG_WARNING, res.warning_message);
     log_message(h, LOG_ERROR, res.error_message);
     log_line(&h->log, LOG_INFO, "session %s initialised", h->session_id);
-    if (h->cfg->subprocess_sampling)
-        log_line(&h->log, LOG_WARNING,
-                 "TINKER_SUBPROCESS_SAMPLING is ignored: there is no interpreter lock here, so "
-                 "samples and heartbeats already run beside your code");
     keep_alive(s);
     finish(s, NULL, NULL);
 }

@@ -49,15 +49,14 @@ static void put(struct json_writer *w, const char *key, const char *value)
     json_put_string(w, value);
 }
 
-static void export_on_loop(void *arg)
+tinker_status shadow_write(const tinker_sampler *s, struct buf *out, tinker_error *err)
 {
-    struct export_job *j = arg;
-    struct holder *h = j->sampler->holder;
+    struct holder *h = s->holder;
     struct json_writer w;
     struct buf config;
     buf_init(&config, 1 << 16);
-    j->status = wire_encode_json(&wire_client_config_response, &h->server, &config, &j->err);
-    json_writer_init(&w, &j->out);
+    tinker_status status = wire_encode_json(&wire_client_config_response, &h->server, &config, err);
+    json_writer_init(&w, out);
     json_put_begin_object(&w);
     json_put_key(&w, "tinker_sampler");
     json_put_int64(&w, 1);
@@ -65,14 +64,21 @@ static void export_on_loop(void *arg)
     put(&w, "authorization", h->cfg->url_auth);
     put(&w, "api_key", h->cfg->api_key);
     put(&w, "session_id", h->session_id);
-    put(&w, "sampler_id", j->sampler->id);
+    put(&w, "sampler_id", s->id);
     put(&w, "jwt", auth_jwt(h->auth));
-    if (j->status == TINKER_OK) {
+    if (status == TINKER_OK) {
         json_put_key(&w, "config");
         json_put_raw(&w, config.data, config.len);
     }
     json_put_end_object(&w);
     buf_clear(&config);
+    return status;
+}
+
+static void export_on_loop(void *arg)
+{
+    struct export_job *j = arg;
+    j->status = shadow_write(j->sampler, &j->out, &j->err);
 }
 
 /* Its loop must run in this process, and not be the caller. */

@@ -291,8 +291,40 @@ static void test_transport_without_memory(void)
     fail_each("transport", carried);
 }
 
-int main(void)
+/* Only from the sample on, which starts the helper; in real time, of which that has 30 s. */
+static void test_helper_without_memory(void)
 {
+    tinker_service_options opts = TINKER_SERVICE_OPTIONS_INIT;
+    long n = 1, refused = 0;
+    opts.base_url = url;
+    opts.api_key = "tml-0123456789abcdef";
+    opts.telemetry = -1;
+    opts.subprocess_sampling = 1;
+    opts.sampling_helper = "/proc/self/exe";
+    runtime_use_clock(NULL);
+    tinker_service *service = tinker_service_new(&opts, &err);
+    for (bool failed = true; failed && n < MOST; n += STRIDE) {
+        tinker_sampler *s = tinker_service_create_sampler(service, "tiny", NULL, WAIT_MS, &err);
+        REQUIRE(s != NULL);
+        alarm(60);
+        failmalloc_at(n);
+        tinker_status status = finish(tinker_sampler_sample(s, fake_prompt(3), NULL, NULL, &err));
+        failed = failmalloc_stop();
+        refused += status == TINKER_ENOMEM;
+        if (status != TINKER_ENOMEM && status != TINKER_OK)
+            TAP_FAIL("helper, allocation %ld: %s: %s", n, tinker_status_name(status), err.message);
+        tinker_sampler_free(s);
+    }
+    alarm(0);
+    tinker_service_free(service);
+    CHECK(n < MOST && refused > 0);
+    printf("# helper: %ld allocations, %ld refused\n", n - 1, refused);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "sampling-helper") == 0)
+        return tinker_sampling_helper();
     pid_t child = serve();
     unsetenv("TINKER_API_KEY");
     runtime_use_clock(&fast);
@@ -302,6 +334,7 @@ int main(void)
     RUN(test_options_without_memory);
     RUN(test_callbacks_without_memory);
     RUN(test_transport_without_memory);
+    RUN(test_helper_without_memory);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     return tap_done();

@@ -17,6 +17,7 @@ static void clear(void)
                                          "TINKER_TELEMETRY",
                                          "TINKER_LOG",
                                          "TINKER_SUBPROCESS_SAMPLING",
+                                         "TINKER_SAMPLING_HELPER",
                                          "CLOUDFLARE_ACCESS_CLIENT_ID",
                                          "CLOUDFLARE_ACCESS_CLIENT_SECRET",
                                          "TINKEX_TIMEOUT",
@@ -134,9 +135,18 @@ static void test_flags(void) /* R-009 R-151 */
     struct config c = with("TINKER_SUBPROCESS_SAMPLING", "on", NULL);
     CHECK(!c.subprocess_sampling);
     config_clear(&c);
-    c = with("TINKER_SUBPROCESS_SAMPLING", "Yes",
-             NULL); /* accepted; sampling never blocks here */
+    c = with("TINKER_SUBPROCESS_SAMPLING", "Yes", NULL); /* */
     CHECK(c.subprocess_sampling);
+    CHECK_STR(c.sampling_helper, "tinker");
+    config_clear(&c);
+    c = with("TINKER_SUBPROCESS_SAMPLING", "yes",
+             &(tinker_service_options){ .size = sizeof(tinker_service_options),
+                                        .api_key = "tml-key",
+                                        .subprocess_sampling = -1 });
+    CHECK(!c.subprocess_sampling);
+    config_clear(&c);
+    c = with("TINKER_SAMPLING_HELPER", "/opt/helper", NULL);
+    CHECK_STR(c.sampling_helper, "/opt/helper");
     config_clear(&c);
     c = with("TINKEX_DUMP_HEADERS", "on", NULL);
     CHECK(c.dump_headers);
