@@ -81,6 +81,15 @@ says tokenizer_override 'Llama-3.1-8B -> thinkingmachineslabinc/' '^9 tokens: 76
 says training_persistence '^both states repeat the run exactly$' 'used client: status 400$'
 says weights_inspection 'rank 16, trained: attention yes, mlp yes, unembedding no$' 'rank 32: refused$' '^run +rank 16, last sampler checkpoint sampler_weights/inspect$'
 
+# Samples by a helper process are the same.
+TINKER_SUBPROCESS_SAMPLING=1 TINKER_SAMPLING_HELPER=$BUILD_DIR/tinker "$root/tools/run-examples" -o "$work/far" \
+    concurrent_400 save_weights_and_sample >"$work/far.log" 2>&1
+tap "examples run with a sampling helper" $? "$work/far.log"
+for name in concurrent_400 save_weights_and_sample; do
+    cmp "$out/$name.out" "$work/far/$name.out" >"$work/far.log" 2>&1
+    tap "$name says the same with a sampling helper" $? "$work/far.log"
+done
+
 # Nothing is left out: not by the script, not by the table.
 for f in "$root"/examples/*.c "$root"/examples/*.sh; do
     name=$(basename "$f")
