@@ -124,7 +124,13 @@ static size_t on_header(char *line, size_t size, size_t count, void *arg)
     buf_putc(&resp->head, '\n');
     if (is_header(line, len, "content-length"))
         resp->length = strtoll(line + sizeof("content-length:") - 1, NULL, 10);
-    return buf_ok(&resp->head) ? n : 0;
+    if (buf_ok(&resp->head))
+        return n;
+    if (resp->head.len + len + 1 > resp->head.max)
+        transfer_fail(r, HTTP_FAIL_PROTOCOL, "headers of more than %zu bytes", resp->head.max);
+    else
+        transfer_fail(r, HTTP_FAIL_NOMEM, "out of memory for the headers");
+    return 0;
 }
 
 /* Also tells the status, which on_data may want to know before the end. */

@@ -317,6 +317,28 @@ static void test_answers_that_are_no_json(void) /* R-055 R-083 */
     world_close(&w);
 }
 
+static void test_headers_without_end(void)
+{
+    enum { MUCH = 90000 };
+    struct world w;
+    char *headers = calloc(1, MUCH + 16);
+    memset(headers, 'a', MUCH);
+    memcpy(headers, "X-Much: ", 8);
+    memcpy(headers + MUCH, "\r\n", 3);
+    world_open(&w, NULL, NULL);
+    tinker_training *t = world_training(&w);
+    fake_script(w.server, API "optim_step",
+                (struct fake_reply){ .body = "{}", .headers = headers, .times = -1 });
+    tinker_future *f = tinker_training_optim_step(t, NULL, &w.err);
+    CHECK_INT(world_finish(&w, f, 600000), TINKER_EPROTOCOL);
+    CHECK(strstr(w.err.message, "headers of more than 65536 bytes") != NULL);
+    CHECK_INT(fake_count(w.server, API "optim_step"), 1); /* the next would be no better */
+    tinker_future_free(f);
+    tinker_training_free(t);
+    world_close(&w);
+    free(headers);
+}
+
 static void test_timeouts_by_phase(void) /* R-011 R-048 R-170 */
 {
     struct world w;
@@ -439,6 +461,7 @@ int main(void)
     RUN(test_401_is_final);
     RUN(test_messages_of_error_bodies);
     RUN(test_answers_that_are_no_json);
+    RUN(test_headers_without_end);
     RUN(test_timeouts_by_phase);
     RUN(test_dropped_and_truncated_answers);
     RUN(test_refused_connections);
