@@ -11,9 +11,9 @@
 #include <string.h>
 #include "base/err.h"
 #include "client/call.h"
+#include "client/dispatch.h"
 #include "client/handler.h"
 #include "client/helper.h"
-#include "client/limits.h"
 #include "client/local.h"
 #include "client/poll.h"
 #include "client/report.h"
@@ -25,8 +25,6 @@
 
 #define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
-enum { PAUSE_CHECK_MS = 1000, RECENT_COST = 20 };
-
 struct sample_op {
     struct op op;
     tinker_sampler *sampler; /* a reference */
@@ -34,13 +32,13 @@ struct sample_op {
     struct buf body;         /* before and after the seq_id, see split */
     size_t split;
     struct buf sent; /* the body with its seq_id */
-    int64_t bytes;
     bool use_handler, entered;
     tinker_retry_options retry;
     int failures;
     int64_t started_ns, attempt_ns;
-    struct sem_wait permit, dispatch, throttle, budget;
-    struct timer timer; /* a delay */
+    struct sem_wait permit; /* for the whole sample */
+    struct dispatch dispatch;
+    struct timer timer; /* before another attempt */
     struct timer stuck; /* the progress deadline */
     struct poll poll;   /* its call also carries the dispatch: one at a time, half the memory */
 };
@@ -49,7 +47,6 @@ static const struct call_spec asample_spec = { "asample", "POST", POOL_SAMPLE, 0
                                                NULL,      0,      true,        false };
 
 static void attempt(struct sample_op *s);
-static void dispatch(struct sample_op *s);
 
 static struct loop *loop_of(const struct sample_op *s)
 {
@@ -58,20 +55,13 @@ static struct loop *loop_of(const struct sample_op *s)
 
 /* ---- ends --------------------------------------------------------------------------- */
 
-static void give_dispatch(struct sample_op *s)
-{
-    sem_give(&s->budget);
-    sem_give(&s->throttle);
-    sem_give(&s->dispatch);
-}
-
 static void stop(struct sample_op *s, bool completed)
 {
     call_cancel(&s->poll.call);
     poll_cancel(&s->poll);
     loop_disarm(loop_of(s), &s->timer);
     loop_disarm(loop_of(s), &s->stuck);
-    give_dispatch(s);
+    dispatch_end(&s->dispatch);
     if (s->entered)
         handler_leave(s->handler, completed);
     s->entered = false;
@@ -128,7 +118,7 @@ static bool may_retry(const struct sample_op *s)
 
 static void failed(struct sample_op *s, const tinker_error *err, bool retryable)
 {
-    give_dispatch(s);
+    dispatch_end(&s->dispatch);
     s->failures++;
     bool again = retryable && may_retry(s);
     struct report_failure a = { err, again, s->failures, s->started_ns };
@@ -214,7 +204,7 @@ static bool on_status(struct call *c, int status)
         return false;
     if (status != 429 && !(status == 402 && holder_billing_pause(h, c->err.message)))
         return false;
-    limits_pause(h->limits, loop_now_ns(h->rt->loop), s->bytes);
+    dispatch_pause(&s->dispatch);
     return true;
 }
 
@@ -223,7 +213,7 @@ static void on_sent(struct call *c)
     struct sample_op *s = CONTAINER(c, struct sample_op, poll.call);
     char id[112];
     if (c->outcome == CALL_CAUGHT) {
-        dispatch(s);
+        dispatch_again(&s->dispatch);
         return;
     }
     if (c->outcome != CALL_OK || submission_id(c, id, sizeof(id)) != TINKER_OK) {
@@ -233,7 +223,7 @@ static void on_sent(struct call *c)
         failed(s, &c->err, retryable);
         return;
     }
-    give_dispatch(s);
+    dispatch_end(&s->dispatch);
     buf_clear(&s->sent); /* thousands of these may wait for their result */
     call_clear(c);
     s->poll.holder = s->op.holder;
@@ -248,22 +238,11 @@ static void on_sent(struct call *c)
     poll_start(&s->poll, id);
 }
 
-static void on_pause(struct timer *t)
+static void go(struct dispatch *d)
 {
-    dispatch(CONTAINER(t, struct sample_op, timer));
-}
-
-/* Send, once no pause is on. */
-static void dispatch(struct sample_op *s)
-{
-    struct holder *h = s->op.holder;
-    if (loop_now_ns(h->rt->loop) < h->limits->backoff_until_ns) {
-        s->timer.fire = on_pause;
-        loop_arm(h->rt->loop, &s->timer, PAUSE_CHECK_MS);
-        return;
-    }
+    struct sample_op *s = CONTAINER(d, struct sample_op, dispatch);
     struct call *c = &s->poll.call;
-    c->holder = h;
+    c->holder = s->op.holder;
     c->op = &s->op;
     c->part = s->failures;
     c->accept = NULL;
@@ -277,38 +256,6 @@ static void dispatch(struct sample_op *s)
     c->catch = on_status;
     c->done = on_sent;
     call_start(c);
-}
-
-static void on_budget(struct sem_wait *w)
-{
-    dispatch(CONTAINER(w, struct sample_op, budget));
-}
-
-static void take_budget(struct sample_op *s)
-{
-    bool recent = s->throttle.sem != NULL;
-    s->budget.granted = on_budget;
-    if (sem_take(&s->op.holder->limits->bytes, &s->budget,
-                 recent ? s->bytes * RECENT_COST : s->bytes))
-        dispatch(s);
-}
-
-static void on_throttle(struct sem_wait *w)
-{
-    take_budget(CONTAINER(w, struct sample_op, throttle));
-}
-
-static void take_throttle(struct sample_op *s)
-{
-    struct limits *l = s->op.holder->limits;
-    s->throttle.granted = on_throttle;
-    if (!limits_recent(l, loop_now_ns(loop_of(s))) || sem_take(&l->throttle, &s->throttle, 1))
-        take_budget(s);
-}
-
-static void on_dispatch(struct sem_wait *w)
-{
-    take_throttle(CONTAINER(w, struct sample_op, dispatch));
 }
 
 /* Put the next seq_id of the client into the body. */
@@ -332,9 +279,7 @@ static void attempt(struct sample_op *s)
         fail(s, &err);
         return;
     }
-    s->dispatch.granted = on_dispatch;
-    if (sem_take(&s->op.holder->limits->dispatch, &s->dispatch, 1))
-        take_throttle(s);
+    dispatch_start(&s->dispatch);
 }
 
 static void permitted(struct sample_op *s)
@@ -435,7 +380,7 @@ tinker_future *sample_submit(tinker_sampler *sampler, const struct sample_order 
     }
     s->sampler = sampler;
     s->body = *body;
-    s->bytes = order->bytes;
+    s->dispatch = (struct dispatch){ .holder = sampler->holder, .bytes = order->bytes, .go = go };
     s->retry = order->retry;
     s->use_handler = order->use_handler;
     buf_init(&s->sent, SIZE_MAX / 4);
