@@ -211,6 +211,7 @@ test-$(1): $(call tests_of,$(1))
 endef
 $(foreach r,$(UNIT_ROOMS),$(eval $(call unit_rule,$(r))))
 LIBS_TEST_json := $(shell pkg-config --libs jansson 2>/dev/null)
+LIBS_TEST_wire := $(LIBS_TEST_json)
 
 $(B)/tests/client/%: tests/client/%.c $(call archives,client) $(SUPPORT_client)
 	@mkdir -p $(@D)

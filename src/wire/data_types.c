@@ -57,7 +57,8 @@ static const struct wire_field chunk[] = {
       .flags = REQ,
       .variants = IN_TEXT,
       .read = read_tokens,
-      .write = write_tokens },
+      .write = write_tokens,
+      .schema = "{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}" },
     { .name = "data",
       .kind = WIRE_BYTES,
       .flags = REQ,
@@ -298,8 +299,17 @@ static bool write_tensor(struct wire_writer *w, const void *value)
     return write_checked_tensor(w, value);
 }
 
+#define INTEGERS "{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"integer\"}}"
 const struct wire_type wire_tensor_data = {
-    .name = "TensorData", .size = sizeof(tinker_tensor), .read = read_tensor, .write = write_tensor
+    .name = "TensorData",
+    .size = sizeof(tinker_tensor),
+    .read = read_tensor,
+    .write = write_tensor,
+    .schema = "{\"type\":\"object\",\"properties\":{"
+              "\"data\":{\"type\":\"array\",\"items\":{\"type\":\"number\"}},"
+              "\"dtype\":{\"enum\":[\"int64\",\"float32\"]},"
+              "\"shape\":" INTEGERS ",\"sparse_crow_indices\":" INTEGERS
+              ",\"sparse_col_indices\":" INTEGERS "},\"required\":[\"data\",\"dtype\"]}"
 };
 
 bool wire_read_new_tensor(struct wire_reader *r, const tinker_tensor **out)
@@ -324,7 +334,8 @@ static bool write_named_tensor(struct wire_writer *w, const void *value)
 const struct wire_type wire_named_tensor = { .name = "NamedTensor",
                                              .size = sizeof(tinker_named_tensor),
                                              .read = read_named_tensor,
-                                             .write = write_named_tensor };
+                                             .write = write_named_tensor,
+                                             .schema = WIRE_TENSOR_SCHEMA };
 
 static bool write_result_tensor(struct wire_writer *w, const void *value)
 {
@@ -338,7 +349,8 @@ static bool write_result_tensor(struct wire_writer *w, const void *value)
 const struct wire_type wire_result_tensor = { .name = "ResultTensor",
                                               .size = sizeof(tinker_named_tensor),
                                               .read = read_named_tensor,
-                                              .write = write_result_tensor };
+                                              .write = write_result_tensor,
+                                              .schema = WIRE_TENSOR_SCHEMA };
 
 /* ---- datums and training requests ------------------------------------------------ */
 

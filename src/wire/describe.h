@@ -63,6 +63,7 @@ struct wire_field {
     const char *const *words;                         /* WORD, LITERAL, ENUM; ends with NULL */
     bool (*read)(struct wire_reader *r, void *value); /* CUSTOM */
     bool (*write)(struct wire_writer *w, const char *key, const void *value); /* CUSTOM */
+    const char *schema; /* CUSTOM: what is read and written, as JSON Schema */
 };
 
 struct wire_type {
@@ -77,11 +78,14 @@ struct wire_type {
     /* Whole types that no table describes. */
     bool (*read)(struct wire_reader *r, void *value);
     bool (*write)(struct wire_writer *w, const void *value);
+    const char *schema; /* of these, as JSON Schema */
 };
 
 #define WIRE_FIELD(T, m, k, f) .name = #m, .kind = (k), .flags = (f), .offset = offsetof(T, m)
 #define WIRE_TABLE(T, table) \
     .size = sizeof(T), .fields = (table), .n_fields = sizeof(table) / sizeof((table)[0])
+
+#define WIRE_TENSOR_SCHEMA "{\"$ref\":\"#/$defs/TensorData\"}"
 
 /* Where we are, as a chain on the C stack, innermost first. */
 struct wire_place {

@@ -103,10 +103,23 @@ static bool write_sequence(struct wire_writer *w, const void *value)
     return true;
 }
 
+#define INTEGERS "{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}"
+#define LOGPROBS "{\"type\":[\"array\",\"null\"],\"items\":{\"type\":[\"number\",\"null\"]}}"
+#define TOPK                                                                                       \
+    "{\"type\":[\"array\",\"null\"],\"items\":{\"type\":[\"array\",\"null\"],\"items\":{\"type\":" \
+    "\"array\",\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"number\"}],\"minItems\":2,"     \
+    "\"maxItems\":2}}}"
+#define MAYBE_TENSOR "{\"anyOf\":[" WIRE_TENSOR_SCHEMA ",{\"type\":\"null\"}]}"
+#define SEQUENCE                                                                             \
+    "{\"type\":\"object\",\"properties\":{\"stop_reason\":{\"enum\":[\"length\",\"stop\"]}," \
+    "\"tokens\":" INTEGERS ",\"logprobs\":" LOGPROBS ",\"topk_logprobs\":" TOPK              \
+    "},\"required\":[\"stop_reason\",\"tokens\"]}"
+
 static const struct wire_type wire_sequence = { .name = "SampledSequence",
                                                 .size = sizeof(tinker_sequence),
                                                 .read = read_sequence,
-                                                .write = write_sequence };
+                                                .write = write_sequence,
+                                                .schema = SEQUENCE };
 
 /* ---- SampleResponse -------------------------------------------------------------- */
 
@@ -253,10 +266,20 @@ static bool write_sample(struct wire_writer *w, const void *value)
     return w->status == TINKER_OK;
 }
 
-const struct wire_type wire_sample_response = { .name = "SampleResponse",
-                                                .size = sizeof(tinker_sample),
-                                                .read = read_sample,
-                                                .write = write_sample };
+const struct wire_type wire_sample_response = {
+    .name = "SampleResponse",
+    .size = sizeof(tinker_sample),
+    .read = read_sample,
+    .write = write_sample,
+    .schema =
+        "{\"type\":\"object\",\"properties\":{\"sequences\":{\"type\":\"array\",\"items\":" SEQUENCE
+        "},\"prompt_logprobs\":" LOGPROBS ",\"topk_prompt_logprobs\":" TOPK
+        ",\"target_prompt_logprobs\":" MAYBE_TENSOR
+        ",\"prompt_alt_tokens\":{\"type\":[\"object\",\"null\"],\"properties\":{"
+        "\"tokens\":" MAYBE_TENSOR ",\"logprobs\":" MAYBE_TENSOR
+        "}},\"prompt_cache_hit_tokens\":{\"type\":\"integer\"},\"type\":{\"const\":\"sample\"}},"
+        "\"required\":[\"sequences\"]}"
+};
 
 /* ---- ForwardBackwardOutput ------------------------------------------------------- */
 
@@ -286,10 +309,14 @@ static bool write_loss_output(struct wire_writer *w, const void *value)
     return ok;
 }
 
-static const struct wire_type wire_loss_fn_output = { .name = "LossFnOutput",
-                                                      .size = sizeof(tinker_loss_output),
-                                                      .read = read_loss_output,
-                                                      .write = write_loss_output };
+static const struct wire_type wire_loss_fn_output = {
+    .name = "LossFnOutput",
+    .size = sizeof(tinker_loss_output),
+    .read = read_loss_output,
+    .write = write_loss_output,
+    .schema = "{\"type\":\"object\","
+              "\"additionalProperties\":" WIRE_TENSOR_SCHEMA "}"
+};
 
 #define T tinker_forward_backward
 static const struct wire_field forward_backward_output[] = {

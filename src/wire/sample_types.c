@@ -66,7 +66,13 @@ static const T params_defaults = TINKER_SAMPLING_PARAMS_INIT;
 static const struct wire_field sampling_params[] = {
     { WIRE_FIELD(T, max_tokens, WIRE_POSITIVE, NUL) },
     { WIRE_FIELD(T, seed, WIRE_SEED, NUL), .aux = offsetof(T, has_seed) },
-    { .name = "stop", .kind = WIRE_CUSTOM, .read = read_stop, .write = write_stop },
+    { .name = "stop",
+      .kind = WIRE_CUSTOM,
+      .read = read_stop,
+      .write = write_stop,
+      .schema = "{\"anyOf\":[{\"type\":[\"string\",\"null\"]},"
+                "{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"
+                "{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}]}" },
     { WIRE_FIELD(T, temperature, WIRE_DOUBLE, 0) },
     { WIRE_FIELD(T, top_k, WIRE_INT, 0) },
     { WIRE_FIELD(T, top_p, WIRE_DOUBLE, 0) },
@@ -109,7 +115,8 @@ static const struct wire_field sample_request[] = {
     { .name = "target_prompt_logprobs",
       .kind = WIRE_CUSTOM,
       .read = read_targets,
-      .write = write_targets },
+      .write = write_targets,
+      .schema = "{\"anyOf\":[" WIRE_TENSOR_SCHEMA ",{\"type\":\"null\"}]}" },
     { WIRE_FIELD(T, prompt_alt_tokens_k, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, prompt_logprobs_last_n, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, record_stability_info, WIRE_OPT_BOOL, NUL) },

@@ -52,6 +52,9 @@ size_t wire_type_size(const struct wire_type *type);      /* of the struct */
 const struct wire_type *wire_type_at(size_t i);
 const struct wire_type *wire_type_find(const char *name);
 
+/* All types and their parts as JSON Schema (draft 2020-12), one definition each, appended. */
+void wire_schema(struct buf *out);
+
 /* {"a":"b"} of n pairs, for user_metadata. */
 tinker_status wire_metadata_encode(const tinker_named_string *v, size_t n, struct buf *out,
                                    tinker_error *err);
