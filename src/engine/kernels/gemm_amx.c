@@ -230,11 +230,12 @@ static void slab_copy(const struct slab *s, float *y, size_t ld, enum way way)
 /* ---- one group of rows times up to two panels ----------------------------------------------- */
 
 /* Panels of the right operand, [ceil(K/2)][16][2] each, `next` bfloat16 from one to the other;
- * and what comes after them, for which every step asks a few lines. */
+ * and the panels that come after them, of which every step asks for some lines of the tiles that
+ * will be in its place. */
 struct right {
     const uint16_t *p;
     size_t next, panels, K;
-    const char *fetch;
+    const uint16_t *fetch;
     size_t lines;
 };
 
@@ -274,7 +275,6 @@ INLINE void multiply(size_t tiles, size_t panels, const uint16_t *a, const struc
                      float *sums, int add)
 {
     const size_t stride = WIDTH * sizeof *sums;
-    const char *fetch = b->fetch;
     size_t k = 0;
 #pragma GCC unroll 4
     for (size_t i = 0; i < 2 * tiles; i++)
@@ -283,8 +283,11 @@ INLINE void multiply(size_t tiles, size_t panels, const uint16_t *a, const struc
         else if (i % 2 < panels)
             tile_zero(SUMS + (int)i);
     for (; k + STEP <= b->K; k += STEP, a += PARTS * tiles * TILE) {
-        for (size_t i = 0; i < b->lines; i++, fetch += LINE)
+        const uint16_t *fetch = b->fetch + k * NR;
+        for (size_t i = 0; i < b->lines; i++, fetch += LINE / sizeof *fetch) {
             __builtin_prefetch(fetch, 0, 2);
+            __builtin_prefetch(fetch + b->next, 0, 2);
+        }
         one_step(tiles, panels, a, b->p + k * NR, b->next);
     }
     if (k < b->K)
@@ -310,26 +313,36 @@ static void multiply_rows(const struct slab *s, size_t c, const uint16_t *a, str
             multiply(1, 2, a, b, sums, add);
         else
             multiply(1, 1, a, b, sums, add);
-        b->fetch += b->K / STEP * b->lines * LINE;
+        if (b->fetch)
+            b->fetch += b->lines * LINE / sizeof *b->fetch;
     }
 }
 
 /* ---- forward and backward ------------------------------------------------------------------- */
+
+/* What will be read after the block at c of a slab: its next block, or the next slab. */
+static const uint16_t *forward_after(const struct slab *s, const struct packed *w, size_t c)
+{
+    size_t end = s->column + s->columns;
+    if (c + KC < w->C)
+        return packed_bf16(w, c + KC, s->column / NR);
+    return end < w->O ? packed_bf16(w, 0, end / NR) : NULL;
+}
 
 /* The slab (+)= the block at c of the left operand times w^T. */
 static void forward_block(const struct slab *s, const uint16_t *a, const struct packed *w, size_t c,
                           int add)
 {
     size_t K = packed_block(w, c), next = (K + (K & 1)) * NR;
-    size_t lines = STEP * WIDTH * sizeof(uint16_t) / LINE, groups = groups_of(s->N);
+    size_t lines = TILE * sizeof(uint16_t) / LINE, groups = groups_of(s->N);
     for (size_t o = 0; o < s->columns; o += WIDTH) {
-        struct right b = { packed_bf16(w, c, (s->column + o) / NR), next, 1, K, NULL, 0 };
-        if (s->columns - o > NR)
-            b.panels = 2;
-        if (s->columns - o > WIDTH) {
-            b.fetch = (const char *)(b.p + 2 * next);
+        size_t left = s->columns - o;
+        struct right b = {
+            packed_bf16(w, c, (s->column + o) / NR), next, left > NR ? 2 : 1, K, NULL, 0
+        };
+        b.fetch = left > WIDTH ? b.p + 2 * next : forward_after(s, w, c);
+        if (b.fetch)
             b.lines = (lines + groups - 1) / groups;
-        }
         multiply_rows(s, o, a, &b, add);
     }
 }
