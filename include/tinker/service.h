@@ -35,7 +35,7 @@ typedef struct tinker_service_options {
     const char *project_id; /* NULL: TINKER_PROJECT_ID */
     const tinker_named_string *user_metadata;
     size_t n_user_metadata;
-    tinker_log_callback *log; /* NULL: to stderr when TINKER_LOG is set, else silent */
+    tinker_log_callback *log; /* NULL: to stderr if TINKER_LOG or log_verbose is set, else silent */
     void *log_state;
     /* From here on zero means: the environment, else the default. */
     int log_verbose; /* 1: info, 2: debug lines too; TINKER_LOG, else warnings and errors */
