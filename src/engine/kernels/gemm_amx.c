@@ -17,17 +17,15 @@
 #include <string.h>
 
 enum {
-    STEP = 32,                        /* of the summed index that one instruction takes */
-    PARTS = 3,                        /* bfloat16 that make up a float32 */
-    TILE = NR * STEP,                 /* bfloat16 of a tile of either operand */
-    GROUP = 2 * NR,                   /* rows that are multiplied at once, two tiles */
-    WIDTH = 2 * NR,                   /* columns likewise, two panels */
-    CHUNK = 8 * GROUP,                /* rows whose block of the summed index stays in L2 */
-    BLOCK = KC / STEP * PARTS * TILE, /* bfloat16 of NR rows of a block of the summed index */
-    SUMS = 0,
-    LEFT = 4,
-    RIGHT = 6 /* registers: four, two and two tiles */
+    STEP = 32,                       /* of the summed index that one instruction takes */
+    PARTS = 3,                       /* bfloat16 that make up a float32 */
+    TILE = NR * STEP,                /* bfloat16 of a tile of either operand */
+    GROUP = 2 * NR,                  /* rows that are multiplied at once, two tiles */
+    WIDTH = 2 * NR,                  /* columns likewise, two panels */
+    CHUNK = 8 * GROUP,               /* rows whose block of the summed index stays in L2 */
+    BLOCK = KC / STEP * PARTS * TILE /* bfloat16 of NR rows of a block of the summed index */
 };
+enum { SUMS = 0, LEFT = 4, RIGHT = 6 }; /* the eight registers: four tiles, two and two */
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -168,8 +166,9 @@ static size_t left_place(size_t N, size_t K, size_t m, size_t k)
 static void lay_out(uint16_t *dst, const float *x, size_t ld, size_t N, size_t height, size_t K,
                     size_t begin, size_t end)
 {
-    size_t padded = (N + height - 1) / height * height, per_chunk = left_units(CHUNK, K);
+    size_t per_chunk = left_units(CHUNK, K);
     for (size_t unit = begin; unit < end; unit++) {
+        size_t padded = (N + height - 1) / height * height;
         size_t chunk = unit / per_chunk * CHUNK, groups = groups_of(min_size(N - chunk, CHUNK));
         size_t group = unit % per_chunk % groups, k = unit % per_chunk / groups * KC;
         size_t m = chunk + group * GROUP;
@@ -428,6 +427,8 @@ static void product_left(product_block *block, float *y, size_t ld, const float 
 {
     const uint16_t *a = (const uint16_t *)(const void *)left;
     _Alignas(LINE) float sums[SLAB];
+    if (N == 0)
+        return; /* a tile has rows */
     tiles_begin(tile_height(N));
     for (size_t column = begin, columns; column < end; column += columns) {
         columns = slab_columns(min_size(N, CHUNK), end - column);
@@ -451,6 +452,8 @@ static void product(product_block *block, float *y, size_t ld, const float *x, s
     _Alignas(LINE) float sums[SLAB];
     _Alignas(LINE) uint16_t a[ROWS / NR * BLOCK];
     size_t height = tile_height(N);
+    if (N == 0)
+        return;
     tiles_begin(height);
     for (size_t m = 0; m < N; m += ROWS)
         for (size_t column = begin, columns; column < end; column += columns) {

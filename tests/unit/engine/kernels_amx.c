@@ -70,7 +70,7 @@ static float chain(float sum, const float *x, const float *w, size_t stride, siz
 static const size_t shapes[][3] = {
     /* N, O, C */
     { 1, 1, 1 },    { 1, 40, 96 },    { 5, 33, 70 },   { 16, 64, 256 },  { 17, 48, 300 },
-    { 40, 80, 31 }, { 64, 100, 513 }, { 65, 16, 257 }, { 300, 544, 64 },
+    { 40, 80, 31 }, { 64, 100, 513 }, { 65, 16, 257 }, { 300, 544, 64 }, { 0, 40, 64 },
 };
 
 static void documented_order(void)
