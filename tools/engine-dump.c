@@ -196,6 +196,8 @@ static void read_key(struct json_reader *r, struct json_str key, struct request 
         q->engine.memory_limit = json_int64(r, &v) ? (uint64_t)v : 0;
     else if (json_str_is(key, "bf16"))
         q->engine.dtype = json_int64(r, &v) && v ? TINKER_WEIGHTS_BF16 : TINKER_WEIGHTS_F32;
+    else if (json_str_is(key, "stored"))
+        q->engine.dtype = json_int64(r, &v) && v ? TINKER_WEIGHTS_STORED : TINKER_WEIGHTS_F32;
     else if (json_str_is(key, "data")) {
         json_begin_array(r);
         while (json_next_item(r))

@@ -493,9 +493,43 @@ def test_bf16(tmp):
     check("bf16 weights compute like rounded weights", r < 2e-2, f"relative {r:.1e}")
 
 
+def test_stored(tmp):
+    """Weights held as the file has them, as `tinker serve` does: the bars of float32, not of bf16."""
+    name = "qwen3-bf16-file"
+    path, adapter = make(tmp, name), os.path.join(tmp, name + "-peft")
+    seqs = sequences((130, 40, 1))
+    data = [{"tokens": s[:-1], "target_tokens": s[1:]} for s in seqs]
+    reference = load(path)
+    out = engine(tmp, path, {"stored": 1, "loss": "cross_entropy", "data": data})
+    with torch.no_grad():
+        worst = max((out[f"logits.{i}"] - reference(torch.tensor([d["tokens"]])).logits[0]).abs().max().item()
+                    for i, d in enumerate(data))
+    check("stored weights: logits equal transformers", worst < 2e-4, f"max abs diff {worst:.1e}")
+    model = peft_model(path, adapter)
+    expected = 2 * (7 * model.config.num_hidden_layers + 1)
+    for label, loss, config, k, per_token in LOSSES:
+        data = grid_data(model, loss, k, per_token)
+        model.zero_grad()
+        value, size = total_loss(model, data, loss, config)
+        value.backward()
+        out = engine(tmp, path, {"stored": 1, "adapter": adapter, "loss": loss, "config": config, "data": data})
+        off = abs(out["loss"][0].item() - value.item()) / size
+        worst, where, seen = worst_gradient(out, model)
+        check(f"stored weights, {label}: loss and gradients equal PyTorch + PEFT",
+              off < 1e-5 and worst < 1e-4 and seen == expected,
+              f"loss {off:.1e}; {seen} tensors, worst {worst:.1e} {where}")
+    model = peft_model(path, adapter)
+    data = positive(grid_data(model, "cross_entropy"))[:1]
+    reference = train(model, data, "cross_entropy", 1e-3)
+    out = engine(tmp, path, {"stored": 1, "adapter": adapter, "loss": "cross_entropy", "data": data, "steps": 20,
+                             "adam": {"lr": 1e-3}})
+    compare_training("stored weights: losses of 20 AdamW steps", out, reference)
+
+
 with tempfile.TemporaryDirectory() as directory:
     for test in (test_logits, test_gradients, test_experts, test_tied_unembedding, test_full,
-                 test_training, test_files, test_saved_by_transformers, test_export, test_bf16):
+                 test_training, test_files, test_saved_by_transformers, test_export, test_bf16,
+                 test_stored):
         if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
             continue
         try:
