@@ -13,7 +13,7 @@ uint64_t os_memory_free(void);         /* bytes, cgroup limits included; or: */
 void os_thread_name(const char *name); /* of the calling thread */
 /* May this process use the tile registers of its CPU (x86 AMX)?  Linux wants to be asked. */
 bool os_allow_tiles(void);
-int os_random(void *p, size_t n);      /* random bytes; 0, or -1 and errno */
+int os_random(void *p, size_t n); /* random bytes; 0, or -1 and errno */
 
 /* A descriptor that becomes readable when signalled (eventfd, or a pipe). */
 int os_event_open(void);      /* -1 and errno on failure */
