@@ -270,17 +270,30 @@ INLINE void last_step(size_t tiles, size_t panels, const uint16_t *a, const stru
     one_step(tiles, panels, a, whole, TILE);
 }
 
+/* The sums of tile t and panel p of a group begin, and end. */
+INLINE void sums_begin(int t, int p, float *sums, int add)
+{
+    if (add)
+        tile_load(SUMS + 2 * t + p, sums + (t * WIDTH + p) * NR, WIDTH * sizeof *sums);
+    else
+        tile_zero(SUMS + 2 * t + p);
+}
+INLINE void sums_end(int t, int p, float *sums)
+{
+    tile_store(SUMS + 2 * t + p, sums + (t * WIDTH + p) * NR, WIDTH * sizeof *sums);
+}
+
 INLINE void multiply(size_t tiles, size_t panels, const uint16_t *a, const struct right *b,
                      float *sums, int add)
 {
-    const size_t stride = WIDTH * sizeof *sums;
     size_t k = 0;
-#pragma GCC unroll 4
-    for (size_t i = 0; i < 2 * tiles; i++)
-        if (i % 2 < panels && add)
-            tile_load(SUMS + (int)i, sums + i / 2 * NR * WIDTH + i % 2 * NR, stride);
-        else if (i % 2 < panels)
-            tile_zero(SUMS + (int)i);
+    sums_begin(0, 0, sums, add);
+    if (panels == 2)
+        sums_begin(0, 1, sums, add);
+    if (tiles == 2)
+        sums_begin(1, 0, sums, add);
+    if (tiles == 2 && panels == 2)
+        sums_begin(1, 1, sums, add);
     for (; k + STEP <= b->K; k += STEP, a += PARTS * tiles * TILE) {
         const uint16_t *fetch = b->fetch + k * NR;
         for (size_t i = 0; i < b->lines; i++, fetch += LINE / sizeof *fetch) {
@@ -291,10 +304,13 @@ INLINE void multiply(size_t tiles, size_t panels, const uint16_t *a, const struc
     }
     if (k < b->K)
         last_step(tiles, panels, a, b, k);
-#pragma GCC unroll 4
-    for (size_t i = 0; i < 2 * tiles; i++)
-        if (i % 2 < panels)
-            tile_store(SUMS + (int)i, sums + i / 2 * NR * WIDTH + i % 2 * NR, stride);
+    sums_end(0, 0, sums);
+    if (panels == 2)
+        sums_end(0, 1, sums);
+    if (tiles == 2)
+        sums_end(1, 0, sums);
+    if (tiles == 2 && panels == 2)
+        sums_end(1, 1, sums);
 }
 
 /* All rows of the slab, in the columns from c: from a block of the left operand as lay_out()
@@ -312,8 +328,7 @@ static void multiply_rows(const struct slab *s, size_t c, const uint16_t *a, str
             multiply(1, 2, a, b, sums, add);
         else
             multiply(1, 1, a, b, sums, add);
-        if (b->fetch)
-            b->fetch += b->lines * LINE / sizeof *b->fetch;
+        b->fetch += b->lines * LINE / sizeof *b->fetch;
     }
 }
 
@@ -336,12 +351,13 @@ static void forward_block(const struct slab *s, const uint16_t *a, const struct 
     size_t lines = TILE * sizeof(uint16_t) / LINE, groups = groups_of(s->N);
     for (size_t o = 0; o < s->columns; o += WIDTH) {
         size_t left = s->columns - o;
-        struct right b = {
-            packed_bf16(w, c, (s->column + o) / NR), next, left > NR ? 2 : 1, K, NULL, 0
-        };
-        b.fetch = left > WIDTH ? b.p + 2 * next : forward_after(s, w, c);
-        if (b.fetch)
+        const uint16_t *p = packed_bf16(w, c, (s->column + o) / NR);
+        const uint16_t *after = left > WIDTH ? p + 2 * next : forward_after(s, w, c);
+        struct right b = { p, next, left > NR ? 2 : 1, K, p, 0 };
+        if (after) {
+            b.fetch = after;
             b.lines = (lines + groups - 1) / groups;
+        }
         multiply_rows(s, o, a, &b, add);
     }
 }
@@ -409,7 +425,7 @@ static void backward_block(const struct slab *s, const uint16_t *a, const struct
     _Alignas(LINE) uint16_t turned[KC * WIDTH];
     size_t K = (min_size(w->O - o, KC) + STEP - 1) / STEP * STEP;
     for (size_t c = 0; c < s->columns; c += WIDTH) {
-        struct right b = { turned, K * NR, s->columns - c > NR ? 2 : 1, K, NULL, 0 };
+        struct right b = { turned, K * NR, s->columns - c > NR ? 2 : 1, K, turned, 0 };
         for (size_t p = 0; p < b.panels; p++)
             for (size_t k = 0; k < K; k += STEP)
                 turn_square(turned + p * b.next + k * NR, w, o + k, s->column + c + p * NR);
