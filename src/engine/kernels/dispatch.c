@@ -36,9 +36,10 @@ static int has_avx512bf16(void)
 
 static int has_amx(void)
 {
+    const unsigned tile = 1u << 24, bf16 = 1u << 22; /* compilers differ in their names */
     unsigned a, b, c, d;
-    return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bit_AMX_TILE) &&
-           (d & bit_AMX_BF16) && os_allow_tiles();
+    return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & tile) && (d & bf16) &&
+           os_allow_tiles();
 }
 #endif
 
