@@ -33,9 +33,8 @@ typedef struct tinker_engine tinker_engine;
 
 typedef enum tinker_weights_dtype {
     TINKER_WEIGHTS_F32 = 0,
-    TINKER_WEIGHTS_BF16 = 1,
-    /* bf16 where all matrices are stored so and this CPU computes as accurately with them, in
-     * half the memory; else f32 */
+    TINKER_WEIGHTS_BF16 = 1, /* and activations are rounded where that is faster */
+    /* bf16 where all matrices are stored so, as accurate as f32 and in half the memory; else f32 */
     TINKER_WEIGHTS_STORED = 2
 } tinker_weights_dtype;
 

@@ -190,12 +190,13 @@ static tinker_status note_stored(void *state, const struct tensor_place *at, tin
 
 static enum packed_dtype choose_dtype(tinker_engine *e, const struct model_config *c)
 {
-    struct stored s = { e, c->tied, kernels_bf16_full() };
-    if (e->opts.dtype == TINKER_WEIGHTS_STORED) {
-        model_tensors(c, note_stored, &s, NULL);
-        e->opts.dtype = s.bf16 ? TINKER_WEIGHTS_BF16 : TINKER_WEIGHTS_F32;
-    }
-    return e->opts.dtype == TINKER_WEIGHTS_BF16 ? PACKED_BF16 : PACKED_F32;
+    if (e->opts.dtype == TINKER_WEIGHTS_F32)
+        return PACKED_F32;
+    if (e->opts.dtype == TINKER_WEIGHTS_BF16)
+        return PACKED_BF16_PAIRS;
+    struct stored s = { e, c->tied, true };
+    model_tensors(c, note_stored, &s, NULL);
+    return s.bf16 ? PACKED_BF16 : PACKED_F32;
 }
 
 static tinker_status load(tinker_engine *e, tinker_error *err)

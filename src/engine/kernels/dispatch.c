@@ -92,12 +92,12 @@ const char *kernels_name(void)
     return kernels_ops()->name;
 }
 
-int kernels_bf16_full(void)
-{
-    return kernels_ops()->narrow == NULL;
-}
-
 int kernels_bf16_exact(void)
 {
-    return kernels_bf16_full() && kernels_ops()->matrix == NULL;
+    return kernels_ops()->matrix == NULL;
+}
+
+int kernels_bf16_rounds(void)
+{
+    return kernels_ops()->narrow != NULL;
 }

@@ -233,13 +233,13 @@ static struct block left_block(const float *a, int pairs, size_t K)
 
 static int takes_pairs(const struct kernel_ops *ops, const struct packed *w)
 {
-    return w->type == PACKED_BF16 && ops->narrow != NULL;
+    return w->type == PACKED_BF16_PAIRS && ops->narrow != NULL;
 }
 
 /* NULL, or what takes all products with w. */
 static const struct matrix_ops *matrix_for(const struct kernel_ops *ops, const struct packed *w)
 {
-    return w->type == PACKED_BF16 ? ops->matrix : NULL;
+    return w->type == PACKED_F32 ? NULL : ops->matrix;
 }
 
 void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
@@ -278,7 +278,7 @@ static void unpack_square(const struct kernel_ops *ops, float *dst, const struct
 {
     size_t block = c / KC * KC;
     size_t have = min_size(packed_block(w, block) - (c - block), NR);
-    size_t bytes = NR * NR * (w->type == PACKED_BF16 ? sizeof(uint16_t) : sizeof(float));
+    size_t bytes = NR * NR * packed_element(w->type);
     float square[NR * NR];
     memset(square, 0, sizeof square);
     for (size_t k = 0; k < K; k += NR) {
@@ -287,7 +287,7 @@ static void unpack_square(const struct kernel_ops *ops, float *dst, const struct
             fetch_square((const char *)packed_panel(w, block, (o + k) / NR) +
                              (c - block + ahead) / NR * bytes,
                          bytes);
-        if (w->type == PACKED_BF16)
+        if (w->type != PACKED_F32)
             ops->widen(square, packed_bf16(w, block, (o + k) / NR) + (c - block) * NR, have);
         else if (have == NR)
             src = packed_f32(w, block, (o + k) / NR) + (c - block) * NR;
@@ -319,7 +319,7 @@ enum { RIGHT = (2 * KC + NR) * NR };
 static struct fetch fetch_squares(const struct packed *w, size_t o, size_t c, size_t columns,
                                   size_t K)
 {
-    size_t block = c / KC * KC, size = w->type == PACKED_BF16 ? sizeof(uint16_t) : sizeof(float);
+    size_t block = c / KC * KC, size = packed_element(w->type);
     size_t at = packed_offset(w, block, o / NR) + (c - block) * NR;
     return (struct fetch){
         .at = (const char *)w + PACKED_HEADER + at * size,

@@ -13,7 +13,9 @@
 
 /* A weight matrix (O, C) laid out once for fast multiplication in both directions. */
 struct packed;
-enum packed_dtype { PACKED_F32, PACKED_BF16 };
+/* PACKED_BF16 multiplies as accurately as the same numbers would as PACKED_F32; with
+ * PACKED_BF16_PAIRS the other factor may be rounded to bfloat16 too, where that is faster. */
+enum packed_dtype { PACKED_F32, PACKED_BF16, PACKED_BF16_PAIRS };
 enum source_dtype { SOURCE_F32, SOURCE_F16, SOURCE_BF16 };
 
 /* Bytes that packed_init() needs, and the packing itself into caller's memory
@@ -93,10 +95,10 @@ void ref_gemm_tn(float *y, const float *a, const float *x, size_t N, size_t O, s
 /* Which implementation was chosen: "amx", "avx512bf16", "avx512", "avx2", "plain".
  * TINKER_KERNELS=name in the environment forces one (it must be supported by this CPU). */
 const char *kernels_name(void);
-/* Are products with PACKED_BF16 weights as accurate as those with the same numbers as PACKED_F32?
- * Not where the CPU multiplies bf16 by bf16 and the other factor is rounded. */
-int kernels_bf16_full(void);
-/* And are they the same to the bit?  A matrix unit sums in another order. */
+/* Are products with PACKED_BF16 weights those with the same numbers as PACKED_F32 to the bit?  A
+ * matrix unit sums in another order. */
 int kernels_bf16_exact(void);
+/* Do products with PACKED_BF16_PAIRS weights round their other factor? */
+int kernels_bf16_rounds(void);
 
 #endif

@@ -54,8 +54,8 @@ size_t packed_bytes(enum packed_dtype type, size_t O, size_t C)
     size_t last = C % KC;
     size_t elements = packed_offset(&w, C - last, 0);
     if (last > 0)
-        elements += w.panels * NR * (type == PACKED_BF16 ? last + (last & 1) : last);
-    return PACKED_HEADER + elements * (type == PACKED_BF16 ? sizeof(uint16_t) : sizeof(float));
+        elements += w.panels * NR * (type == PACKED_F32 ? last : last + (last & 1));
+    return PACKED_HEADER + elements * packed_element(type);
 }
 
 /* Place of element (o, c) among the elements. */
@@ -63,7 +63,7 @@ static size_t place(const struct packed *w, size_t o, size_t c)
 {
     size_t k = c % KC;
     size_t base = packed_offset(w, c - k, o / NR);
-    if (w->type == PACKED_BF16)
+    if (w->type != PACKED_F32)
         return base + (k / 2 * NR + o % NR) * 2 + (k & 1);
     return base + k * NR + o % NR;
 }
@@ -120,7 +120,7 @@ static void fill_panel(struct packed *w, const void *source_data, enum source_dt
     const struct kernel_ops *ops = kernels_ops();
     float words[NR * KC];
     size_t K = packed_block(w, c), rows = w->O - panel * NR < NR ? w->O - panel * NR : NR;
-    size_t half = w->type == PACKED_BF16, n = half ? (K + 1) / 2 : K;
+    size_t half = w->type != PACKED_F32, n = half ? (K + 1) / 2 : K;
     size_t row = w->C * (source == SOURCE_F32 ? sizeof(float) : sizeof(uint16_t));
     if (rows < NR || n % 8 != 0 || (half && K % 2 != 0))
         memset(words, 0, sizeof words);
@@ -171,7 +171,7 @@ void packed_row(float *out, const struct packed *w, size_t o)
     const void *data = (const char *)w + PACKED_HEADER;
     for (size_t c = 0; c < w->C; c++) {
         size_t at = place(w, o, c);
-        out[c] = w->type == PACKED_BF16 ? f32_from_bf16(((const uint16_t *)data)[at])
-                                        : ((const float *)data)[at];
+        out[c] = w->type == PACKED_F32 ? ((const float *)data)[at]
+                                       : f32_from_bf16(((const uint16_t *)data)[at]);
     }
 }

@@ -18,6 +18,12 @@ struct packed {
 
 enum { PACKED_HEADER = 64 };
 
+/* Bytes of an element. */
+static inline size_t packed_element(enum packed_dtype type)
+{
+    return type == PACKED_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
 /* Length of the block that starts at c. */
 static inline size_t packed_block(const struct packed *w, size_t c)
 {
@@ -28,7 +34,7 @@ static inline size_t packed_block(const struct packed *w, size_t c)
 static inline size_t packed_offset(const struct packed *w, size_t c, size_t p)
 {
     size_t K = packed_block(w, c);
-    if (w->type == PACKED_BF16)
+    if (w->type != PACKED_F32)
         K += K & 1;
     return c * w->panels * NR + p * K * NR;
 }
@@ -36,8 +42,7 @@ static inline size_t packed_offset(const struct packed *w, size_t c, size_t p)
 /* Where panel p of the block that starts at c lies. */
 static inline const void *packed_panel(const struct packed *w, size_t c, size_t p)
 {
-    size_t size = w->type == PACKED_BF16 ? sizeof(uint16_t) : sizeof(float);
-    return (const char *)w + PACKED_HEADER + packed_offset(w, c, p) * size;
+    return (const char *)w + PACKED_HEADER + packed_offset(w, c, p) * packed_element(w->type);
 }
 
 static inline const float *packed_f32(const struct packed *w, size_t c, size_t p)

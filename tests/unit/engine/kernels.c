@@ -59,9 +59,9 @@ static void close_to_reference(enum packed_dtype type)
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         size_t N = shapes[s][0], O = shapes[s][1], C = shapes[s][2];
         float *x = numbers(N * C), *w = numbers(O * C), *dy = numbers(N * O);
-        if (type == PACKED_BF16)
+        if (type != PACKED_F32)
             round_bf16(w, O * C);
-        if (type == PACKED_BF16 && !kernels_bf16_full())
+        if (type == PACKED_BF16_PAIRS && kernels_bf16_rounds())
             round_bf16(x, N * C); /* as the kernels do */
         struct packed *p = pack(type, w, SOURCE_F32, O, C);
         float *y = numbers(N * O), *want = malloc(N * O * sizeof *want);
@@ -101,6 +101,7 @@ static void products_f32(void)
 static void products_bf16(void)
 {
     close_to_reference(PACKED_BF16);
+    close_to_reference(PACKED_BF16_PAIRS);
 }
 
 /* The same numbers in half the memory give the same bits, where that is promised. */
@@ -245,6 +246,7 @@ static void left_once(void)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         left_case(PACKED_F32, cases[i][0], cases[i][1], cases[i][2]);
         left_case(PACKED_BF16, cases[i][0], cases[i][1], cases[i][2]);
+        left_case(PACKED_BF16_PAIRS, cases[i][0], cases[i][1], cases[i][2]);
     }
 }
 
@@ -256,6 +258,7 @@ static void same_bits_f32(void)
 static void same_bits_bf16(void)
 {
     same_bits(PACKED_BF16);
+    same_bits(PACKED_BF16_PAIRS);
 }
 
 /* A single row reads its matrix as it lies, where the lengths allow: the bits are the tile's. */
@@ -360,7 +363,7 @@ static void packing_sources(void)
                 ? 0
                 : (uint16_t)((w[i] < 0 ? 0x8000 : 0) | (e + 14) << 10 | ((int)(m * 2048) & 0x3ff));
     }
-    for (int type = PACKED_F32; type <= PACKED_BF16; type++) {
+    for (int type = PACKED_F32; type <= PACKED_BF16_PAIRS; type++) {
         struct packed *a = pack((enum packed_dtype)type, w, SOURCE_F32, O, C);
         struct packed *b = pack((enum packed_dtype)type, half, SOURCE_F16, O, C);
         struct packed *c = pack((enum packed_dtype)type, brain, SOURCE_BF16, O, C);
