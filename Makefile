@@ -261,7 +261,8 @@ run-fuzz: $(FUZZERS)
 	@tools/run-fuzz $(B) $(FUZZERS)
 
 ## make bench          measure, report ratios
-bench: deps
+bench:
+	@tools/deps conformance bench
 	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=release all $(BENCHES)
 	@tools/run-bench $(OUT)/release
 

