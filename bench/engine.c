@@ -450,7 +450,7 @@ static void decode_all(tinker_engine *e)
 {
     const struct model_config *c = &e->model->config;
     double weights = layer_weights(c) * (double)c->layers + (double)c->vocab * (double)c->hidden;
-    double bytes = weights * (e->opts.dtype == TINKER_WEIGHTS_BF16 ? 2 : 4);
+    double bytes = weights * (e->model->dtype == PACKED_F32 ? 4 : 2);
     struct reading r = read_buffer(e->threads);
     struct side reads = { read_threads, &r, (double)(r.n * sizeof *r.p) };
     struct decoding d = decode(e, NULL, 1, TOKENS, bytes, &reads);
@@ -506,7 +506,7 @@ int main(int argc, char **argv)
         die("open", &err);
     double ready = wall() - start;
     int threads = threads_count(e->threads);
-    int half = e->opts.dtype == TINKER_WEIGHTS_BF16;
+    int half = e->model->dtype != PACKED_F32;
     printf("kernels %s, %d threads, weights in %s: FMA peak %.1f GFLOP/s\n", kernels_name(),
            threads, half ? "bf16" : "f32", peak_now(e->threads) * threads / 1e9);
     printf("ready in %.2f s (bar 2)", ready);
