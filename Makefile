@@ -85,7 +85,7 @@ libs = $(LIBS_$(1)) $(if $(filter server,$(LINK_$(1))),$(LIBS_server) $(LIBS_cli
 # ---- what is built ------------------------------------------------------------------------------
 LIB_OBJS = $(foreach r,client loss text http wire json base,$(OBJ_$(r)))
 ENGINE_OBJS = $(foreach r,engine json base,$(OBJ_$(r)))
-TARGETS := $(B)/libtinker.a $(B)/libtinker.so $(B)/libtinker-engine.a $(B)/tinker $(B)/tinker.pc
+TARGETS := $(B)/libtinker.a $(B)/libtinker.so $(B)/libtinker-engine.a $(B)/tinker $(B)/tinker.pc $(B)/tinker-engine.pc
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c))
 TOOLS := $(patsubst tools/%.c,$(B)/tools/%,$(wildcard tools/*.c))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
@@ -167,9 +167,12 @@ $(B)/libtinker.a: $(LIB_OBJS)
 	$(QUIET)objcopy --localize-hidden $(B)/libtinker.o
 	@rm -f $@
 	$(QUIET)ar rcs $@ $(B)/libtinker.o
-$(B)/libtinker-engine.a: $(ENGINE_OBJS)
-	$(SAY_RESULT)ld -r -o $(B)/libtinker-engine.o $^
+# weak: a program with both libraries has the public functions that both have once
+$(B)/libtinker-engine.a: $(ENGINE_OBJS) Makefile
+	$(SAY_RESULT)ld -r -o $(B)/libtinker-engine.o $(ENGINE_OBJS)
 	$(QUIET)objcopy --localize-hidden $(B)/libtinker-engine.o
+	$(QUIET)nm -gj --defined-only $(B)/libtinker-engine.o > $(B)/libtinker-engine.names
+	$(QUIET)objcopy --weaken-symbols=$(B)/libtinker-engine.names $(B)/libtinker-engine.o
 	@rm -f $@
 	$(QUIET)ar rcs $@ $(B)/libtinker-engine.o
 $(B)/libtinker.so: $(LIB_OBJS) src/client/libtinker.map Makefile
@@ -178,13 +181,20 @@ $(B)/libtinker.so: $(LIB_OBJS) src/client/libtinker.map Makefile
 	@ln -sfn libtinker.so $(B)/libtinker.so.$(SOMAJOR)
 $(B)/tinker: $(call archives,cli)
 	$(SAY_RESULT)$(CC) $(LDFLAGS_ALL) -o $@ -Wl,--start-group $^ -Wl,--end-group $(LIBS_server) $(LIBS_client)
-$(B)/tinker.pc: Makefile include/tinker/version.h FORCE
+# For pkg-config.  What the static library needs is named as it is linked here: by Requires.private
+# one would get what a static libcurl needs, too, which nobody has installed.
+PC_tinker := fine-tuning and sampling of language models through the Tinker API
+PC_tinker-engine := training and sampling of language models on this CPU
+$(B)/tinker.pc: PC_LIBS = Libs: -L$${libdir} -ltinker\nLibs.private: $(LIBS_client) -pthread
+$(B)/tinker-engine.pc: PC_LIBS = Libs: -L$${libdir} -ltinker-engine $(LIBS_engine) -pthread
+$(B)/%.pc: Makefile include/tinker/version.h FORCE
 	@mkdir -p $(@D)
-	@printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: tinker\nDescription: fine-tuning and sampling of language models through the Tinker API\nVersion: %s\nRequires.private: %s\nLibs: -L$${libdir} -ltinker\nLibs.private: -lm -pthread\nCflags: -I$${includedir}\n' '$(PREFIX)' '$(VERSION)' '$(PKGS_client)' > $@
+	@printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: $*\nDescription: $(PC_$*)\nVersion: %s\n$(PC_LIBS)\nCflags: -I$${includedir}\n' '$(PREFIX)' '$(VERSION)' > $@
 
+$(B)/examples/local_engine: $(B)/libtinker-engine.a
 $(B)/examples/%: examples/%.c $(B)/libtinker.a
 	@mkdir -p $(@D)
-	$(SAY_RESULT)$(CC) -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror $(FLAGS_$(BUILD)) -Iinclude -MMD -MP -o $@ $< $(B)/libtinker.a $(LIBS_client) -pthread
+	$(SAY_RESULT)$(CC) -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror $(FLAGS_$(BUILD)) -Iinclude -MMD -MP -o $@ $< $(filter %.a,$^) $(LIBS_client) -pthread
 # tools may use any room but the ones that serve
 $(B)/tools/%: tools/%.c $(call archives,cli)
 	@mkdir -p $(@D)
@@ -289,7 +299,7 @@ install: all
 	install -m 755 $(B)/libtinker.so $(DESTDIR)$(PREFIX)/lib/libtinker.so.$(VERSION)
 	ln -sfn libtinker.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libtinker.so.$(SOMAJOR)
 	ln -sfn libtinker.so.$(SOMAJOR) $(DESTDIR)$(PREFIX)/lib/libtinker.so
-	install -m 644 $(B)/tinker.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	install -m 644 $(B)/tinker.pc $(B)/tinker-engine.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	install -d $(DESTDIR)$(PREFIX)/share/tinker/models/tiny
 	install -m 644 models/tiny/*.json models/tiny/*.safetensors models/tiny/README.md $(DESTDIR)$(PREFIX)/share/tinker/models/tiny
 	@tools/install-man '$(DESTDIR)$(PREFIX)/share/man' $(abspath $(MANPAGES))
@@ -298,7 +308,7 @@ install: all
 ## make uninstall      remove what install put there
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/$(BIN) $(DESTDIR)$(PREFIX)/lib/libtinker.a $(DESTDIR)$(PREFIX)/lib/libtinker-engine.a
-	rm -f $(DESTDIR)$(PREFIX)/lib/libtinker.so* $(DESTDIR)$(PREFIX)/lib/pkgconfig/tinker.pc
+	rm -f $(DESTDIR)$(PREFIX)/lib/libtinker.so* $(DESTDIR)$(PREFIX)/lib/pkgconfig/tinker.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/tinker-engine.pc
 	rm -rf $(DESTDIR)$(PREFIX)/include/tinker $(DESTDIR)$(PREFIX)/share/tinker
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/tinker.1 $(DESTDIR)$(PREFIX)/share/man/man1/tinker-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man3/libtinker.3 $(DESTDIR)$(PREFIX)/share/man/man3/tinker_*.3

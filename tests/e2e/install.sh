@@ -26,6 +26,17 @@ tap "a program links with the shared library by pkg-config alone" $? "$work/cc.l
 LD_LIBRARY_PATH=$prefix/lib TINKER_API_KEY=wrong "$work/first" >"$work/out" 2>&1
 [ $? -eq 1 ] && grep -q 'tml-' "$work/out"
 tap "and runs: a key that cannot be one is named" $? "$work/out"
+gcc -std=c11 -Wall -Wextra -Werror $sanitize "$work/first.c" -o "$work/static" -Wl,-Bstatic $(pkg-config --cflags --libs tinker) \
+    -Wl,-Bdynamic $(pkg-config --static --libs tinker | sed 's/-ltinker //') >"$work/cc.log" 2>&1 && ! readelf -d "$work/static" | grep -q libtinker
+tap "and with the static one" $? "$work/cc.log"
+gcc -std=c11 -Wall -Wextra -Werror $sanitize "$root/examples/local_engine.c" -o "$work/engine" \
+    $(pkg-config --cflags --libs tinker-engine tinker) >"$work/cc.log" 2>&1
+tap "a program links with the engine and the client" $? "$work/cc.log"
+(cd "$root" && LD_LIBRARY_PATH=$prefix/lib "$work/engine" "$prefix/share/tinker/models/tiny") >"$work/out" 2>&1
+tap "and trains without a server" $? "$work/out"
+printf '#include <tinker/engine.h>\nint main(void) { return !!tinker_engine_open("/nowhere", NULL, NULL); }\n' >"$work/alone.c"
+gcc -std=c11 $sanitize "$work/alone.c" -o "$work/alone" $(pkg-config --cflags --libs tinker-engine) >"$work/cc.log" 2>&1 && "$work/alone"
+tap "and with the engine alone" $? "$work/cc.log"
 "$prefix/bin/tinker" --version | grep -qF "$version"
 tap "the installed program runs" $?
 [ -s "$prefix/share/tinker/models/tiny/model.safetensors" ] && [ -s "$prefix/share/man/man1/tinker.1" ]
