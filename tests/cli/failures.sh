@@ -132,13 +132,13 @@ fi
 
 # ---- interruption ---------------------------------------------------------------------------------
 kill -STOP "$server"
-interrupt() { # interrupt SIGNAL STATUS COMMAND...: one signal, a second after it began
+interrupt() { # interrupt SIGNAL STATUS COMMAND...: one signal, a second after it began; by itself it would wait for minutes
     began=$(date +%s)
     signal=$1
     want=$2
     shift 2
     timeout --foreground --preserve-status -s "$signal" 1 "$@" >out 2>err </dev/null
-    [ $? -eq "$want" ] && [ $(($(date +%s) - began)) -le 3 ] && grep -qx 'Interrupted\.' err && [ -z "$(ls -A here 2>/dev/null)" ]
+    [ $? -eq "$want" ] && [ $(($(date +%s) - began)) -le 20 ] && grep -qx 'Interrupted\.' err && [ -z "$(ls -A here 2>/dev/null)" ]
 }
 for command in "run list" "$ask hi" "checkpoint download tinker://a:train:0/weights/x -o here"; do
     interrupt INT 130 $tinker $command
