@@ -196,6 +196,24 @@ static tinker_status read_rest(struct loss_datum *d, const struct loss *l, const
     return TINKER_OK;
 }
 
+/* As the settings of a loss are checked.  What does not count may hold anything: zeros where only
+ * one of the two was given for each token. */
+static tinker_status check_thresholds(const struct reading *r, const struct loss *l,
+                                      const struct loss_datum *d)
+{
+    for (size_t i = 0; (d->clip_low || d->clip_high) && i < d->n; i++) {
+        double low = d->clip_low ? (double)d->clip_low[i] : l->clip_low;
+        double high = d->clip_high ? (double)d->clip_high[i] : l->clip_high;
+        bool counts = d->advantages[i] != 0 && !(d->weights && d->weights[i] == 0);
+        if (counts && low > high)
+            return err_set(r->err, TINKER_EINVAL,
+                           "datum %zu: clip_low_threshold is above clip_high_threshold at "
+                           "position %zu",
+                           r->index, i);
+    }
+    return TINKER_OK;
+}
+
 tinker_status loss_read(struct loss_datum *d, const struct loss *l, const tinker_datum *in,
                         size_t index, size_t n, size_t vocab, struct arena *arena,
                         tinker_error *err)
@@ -220,5 +238,5 @@ tinker_status loss_read(struct loss_datum *d, const struct loss *l, const tinker
     if (!d->logprobs)
         return bad(&r, "is missing");
     r.name = "advantages";
-    return d->advantages ? TINKER_OK : bad(&r, "is missing");
+    return d->advantages ? check_thresholds(&r, l, d) : bad(&r, "is missing");
 }

@@ -364,8 +364,8 @@ static void test_bad_requests_name_the_place(void)
     const size_t two[] = { 8, 8 };
     tinker_named_number wrong = { "clip", 1 },
                         inverted[] = { { "clip_low_threshold", 2 }, { "clip_high_threshold", 1 } };
-    for (int i = 0; i < 14; i++) {
-        const char *name = i >= 8 && i < 13 ? "ppo" : "cross_entropy";
+    for (int i = 0; i < 15; i++) {
+        const char *name = i >= 8 && i != 13 ? "ppo" : "cross_entropy";
         struct tiny_data *d = tiny_data(two, 2, o.config.vocab, name, 3);
         tinker_loss loss = { name, NULL, 0 };
         tinker_error err = { 0 };
@@ -424,6 +424,12 @@ static void test_bad_requests_name_the_place(void)
             d->chunks[1].n_tokens = 513;
             want = "513 tokens";
             break;
+        case 14: /* below the other threshold, which all tokens share */
+            d->inputs[1][1].name = "clip_high_threshold";
+            for (int k = 0; k < 8; k++)
+                d->weights[1][k] = k == 3 ? 0.5f : 2;
+            want = "datum 1: clip_low_threshold is above clip_high_threshold at position 3";
+            break;
         }
         tinker_pass *p = tinker_pass_new(e, a, d->data, d->n, &loss, 0, &err);
         if (p || err.status != TINKER_EINVAL || !strstr(err.message, want))
@@ -436,6 +442,17 @@ static void test_bad_requests_name_the_place(void)
     tinker_loss loss = { "cross_entropy", NULL, 0 };
     CHECK(!tinker_pass_new(e, NULL, d->data, d->n, &loss, 0, &err));
     CHECK_INT(err.status, TINKER_EINVAL);
+    free(d);
+    /* thresholds of a token that does not count say nothing */
+    d = tiny_data(two, 1, o.config.vocab, "ppo", 3);
+    d->inputs[0][1].name = "clip_high_threshold";
+    for (int k = 1; k < 8; k++)
+        d->weights[0][k] = 2;
+    d->advantages[0][0] = 0;
+    loss.name = "ppo";
+    tinker_pass *p = tinker_pass_new(e, a, d->data, d->n, &loss, 0, &err);
+    CHECK(p != NULL);
+    tinker_pass_free(p);
     free(d);
     tinker_adapter_free(a);
     tinker_engine_close(e);
