@@ -47,6 +47,10 @@ void tinker_pass_free(tinker_pass *p)
         return;
     pass_release(p);
     p->engine->pass_bytes -= p->bytes;
+    if (a && a->engine != e) {
+        err_set(err, TINKER_EINVAL, "the adapter belongs to another engine");
+        return NULL;
+    }
     arena_clear(&p->arena);
     free(p);
 }

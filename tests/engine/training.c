@@ -458,6 +458,29 @@ static void test_bad_requests_name_the_place(void)
     tinker_engine_close(e);
 }
 
+/* Its factors have other shapes than the weights they would be added to. */
+static void test_an_adapter_of_another_engine_is_refused(void)
+{
+    struct init_model small, large;
+    tiny_options(&small, arch);
+    tiny_longer_options(&large, arch);
+    tinker_engine *e = tiny_open(&large, NULL), *f = tiny_open(&small, NULL);
+    tinker_adapter *a = tiny_adapter(f, 4, 1);
+    const size_t one[] = { 8 };
+    struct tiny_data *d = tiny_data(one, 1, small.config.vocab, "cross_entropy", 3);
+    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    for (int forward_only = 0; forward_only < 2; forward_only++) {
+        tinker_error err = { 0 };
+        tinker_pass *p = tinker_pass_new(e, a, d->data, d->n, &loss, forward_only, &err);
+        CHECK(!p && err.status == TINKER_EINVAL && strstr(err.message, "another engine"));
+        tinker_pass_free(p);
+    }
+    free(d);
+    tinker_adapter_free(a);
+    tinker_engine_close(e);
+    tinker_engine_close(f);
+}
+
 /* A sparse (N, K) target with weights of another pattern equals the dense one. */
 static void test_sparse_equals_dense(void)
 {
@@ -637,6 +660,7 @@ int main(void)
     RUN(test_forward_equals_forward_backward_and_base);
     RUN(test_snapshot_stays);
     RUN(test_bad_requests_name_the_place);
+    RUN(test_an_adapter_of_another_engine_is_refused);
     RUN(test_sparse_equals_dense);
     RUN(test_a_step_during_a_pass_fails_the_pass);
     RUN(test_non_finite_gradient_skips_the_step);
