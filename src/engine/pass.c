@@ -14,6 +14,30 @@
 
 static const double step_flops = 5e9;
 
+/* The arena has no more: not the system, which would be err_nomem(), but the limit. */
+static tinker_status refuse_data(const tinker_engine *e, tinker_error *err)
+{
+    unsigned long long limit = e->memory_limit, others = e->pass_bytes;
+    if (!others)
+        return err_set(err, TINKER_ENOMEM,
+                       "the data of this batch need more than the limit of %llu bytes of memory",
+                       limit);
+    err_set(err, TINKER_ENOMEM,
+            "the data of this batch need more memory than is left of the limit of %llu bytes, of "
+            "which other passes hold %llu",
+            limit, others);
+    if (err)
+        err->retriable = 1;
+    return TINKER_ENOMEM;
+}
+
+static tinker_status read_data(tinker_pass *p, const tinker_datum *data, size_t n,
+                               const tinker_loss *loss, tinker_error *err)
+{
+    tinker_status status = pass_read(p, data, n, loss, err);
+    return status == TINKER_ENOMEM && !p->arena.failed ? refuse_data(p->engine, err) : status;
+}
+
 tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_datum *data,
                              size_t n, const tinker_loss *loss, int forward_only, tinker_error *err)
 {
@@ -21,6 +45,10 @@ tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_d
         err_set(err, TINKER_EINVAL,
                 a ? "this adapter is a snapshot and cannot be trained"
                   : "the base model cannot be trained, only an adapter");
+        return NULL;
+    }
+    if (a && a->engine != e) {
+        err_set(err, TINKER_EINVAL, "the adapter belongs to another engine");
         return NULL;
     }
     tinker_pass *p = calloc(1, sizeof(*p));
@@ -34,7 +62,7 @@ tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_d
     p->adapter_steps = a ? a->steps : 0;
     /* sparse targets can expand to anything */
     arena_init(&p->arena, e->memory_limit > e->pass_bytes ? e->memory_limit - e->pass_bytes : 0);
-    if (pass_read(p, data, n, loss, err) != TINKER_OK || pass_allocate(p, err) != TINKER_OK) {
+    if (read_data(p, data, n, loss, err) != TINKER_OK || pass_allocate(p, err) != TINKER_OK) {
         tinker_pass_free(p);
         return NULL;
     }
@@ -47,10 +75,6 @@ void tinker_pass_free(tinker_pass *p)
         return;
     pass_release(p);
     p->engine->pass_bytes -= p->bytes;
-    if (a && a->engine != e) {
-        err_set(err, TINKER_EINVAL, "the adapter belongs to another engine");
-        return NULL;
-    }
     arena_clear(&p->arena);
     free(p);
 }

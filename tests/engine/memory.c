@@ -72,6 +72,7 @@ static void test_sparse_targets_cannot_exhaust_memory(void)
     tinker_loss loss = { "cross_entropy", NULL, 0 };
     CHECK(!tinker_pass_new(e, NULL, d->data, 1, &loss, 1, &err));
     CHECK_INT(err.status, TINKER_ENOMEM);
+    CHECK(strstr(err.message, "67108864") != NULL && !err.retriable);
     free(d);
     tinker_engine_close(e);
 }
@@ -118,6 +119,18 @@ static void test_live_passes_share_the_limit(void)
     snprintf(number, sizeof(number), "limit of %llu", (unsigned long long)e->memory_limit);
     CHECK(strstr(err.message, number) != NULL);
     CHECK(strstr(err.message, "needs") != NULL);
+    /* So it is when there is not even room for its data. */
+    tinker_error full = { 0 };
+    uint64_t limit = e->memory_limit;
+    e->memory_limit = e->pass_bytes + 100;
+    CHECK(!tinker_pass_new(e, b, d->data, d->n, &cross_entropy, 0, &full));
+    CHECK_INT(full.status, TINKER_ENOMEM);
+    CHECK(full.retriable);
+    snprintf(number, sizeof(number), "hold %llu", (unsigned long long)e->pass_bytes);
+    CHECK(strstr(full.message, number) != NULL);
+    snprintf(number, sizeof(number), "limit of %llu", (unsigned long long)e->memory_limit);
+    CHECK(strstr(full.message, number) != NULL);
+    e->memory_limit = limit;
     /* A finished pass keeps its result only, and that makes room. */
     while (tinker_pass_step(p, &err) > 0) {
     }
