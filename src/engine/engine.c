@@ -70,33 +70,63 @@ static void hash_files(struct sha256 *hash, const struct checkpoint *files)
     }
 }
 
-/* One expert's matrix out of a stack of all, as transformers 5 may write it: experts.down_proj
+static bool is_usable(const char *file, const struct st_tensor *t, tinker_error *err)
+{
+    if (!t->usable)
+        err_set(err, TINKER_EINVAL, "%s: tensor %s: dtype %s is not supported (F32, F16, BF16)",
+                file, t->name, t->dtype_name);
+    return t->usable;
+}
+
+/* One expert's matrix in a stack of all, as transformers 5 may write it: experts.down_proj
  * (experts, hidden, size), or experts.gate_up_proj (experts, 2 size, hidden), gate first. */
-static bool stacked_expert(const tinker_engine *e, const char *name, size_t rows, size_t cols,
-                           struct weight *out)
+struct stacked {
+    const struct st_tensor *tensor;
+    const char *file;
+    size_t expert;
+    bool pairs, second; /* the stack is of pairs, and this is the second of one */
+};
+
+/* False: the name is not that of an expert's matrix, or there is no stack for it. */
+static bool find_stack(const tinker_engine *e, const char *name, struct stacked *s)
 {
     static const char mark[] = ".mlp.experts.";
     static const char *const suffix[] = { ".gate_proj.weight", ".up_proj.weight",
                                           ".down_proj.weight" };
     char stack[128], *end;
-    const char *at = strstr(name, mark), *file;
+    const char *at = strstr(name, mark);
     size_t which = 0;
     if (!at)
         return false;
     at += strlen(mark);
-    size_t expert = (size_t)strtoul(at, &end, 10);
+    s->expert = (size_t)strtoul(at, &end, 10);
     while (which < 3 && strcmp(end, suffix[which]) != 0)
         which++;
     if (end == at || which == 3)
         return false;
+    s->pairs = which < 2;
+    s->second = which == 1;
     snprintf(stack, sizeof(stack), "%.*s%s", (int)(at - name), name,
-             which == 2 ? "down_proj" : "gate_up_proj");
-    const struct st_tensor *t = checkpoint_find(e->files, stack, &file);
-    size_t per_expert = (which == 2 ? 1 : 2) * rows;
-    if (!t || !t->usable || t->ndim != 3 || expert >= t->shape[0] || t->shape[1] != per_expert ||
-        t->shape[2] != cols)
+             s->pairs ? "gate_up_proj" : "down_proj");
+    s->tensor = checkpoint_find(e->files, stack, &s->file);
+    return s->tensor != NULL;
+}
+
+static bool stacked_weight(const struct stacked *s, size_t rows, size_t cols, struct weight *out,
+                           tinker_error *err)
+{
+    const struct st_tensor *t = s->tensor;
+    size_t per_expert = (s->pairs ? 2 : 1) * rows;
+    if (!is_usable(s->file, t, err))
         return false;
-    size_t first = (expert * per_expert + (which == 1 ? rows : 0)) * cols;
+    if (t->ndim != 3 || t->shape[0] <= s->expert || t->shape[1] != per_expert ||
+        t->shape[2] != cols) {
+        err_set(err, TINKER_EINVAL,
+                "%s: tensor %s has no expert %zu of %zu x %zu as config.json asks", s->file,
+                t->name, s->expert, per_expert, cols);
+        return false;
+    }
+    size_t first = (s->expert * per_expert + (s->second ? rows : 0)) * cols;
     *out = (struct weight){ (const char *)t->data + first * st_dtype_size(t->dtype), t->dtype };
     return true;
 }
@@ -106,17 +136,15 @@ bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t
 {
     const char *file = e->dir;
     const struct st_tensor *t = checkpoint_find(e->files, name, &file);
-    if (!t && stacked_expert(e, name, rows, cols, out))
-        return true;
+    struct stacked stacked;
+    if (!t && find_stack(e, name, &stacked))
+        return stacked_weight(&stacked, rows, cols, out, err);
     if (!t) {
         err_set(err, TINKER_EINVAL, "%s: tensor %s is missing", e->dir, name);
         return false;
     }
-    if (!t->usable) {
-        err_set(err, TINKER_EINVAL, "%s: tensor %s: dtype %s is not supported (F32, F16, BF16)",
-                file, name, t->dtype_name);
+    if (!is_usable(file, t, err))
         return false;
-    }
     bool right = rows ? t->ndim == 2 && t->shape[0] == rows && t->shape[1] == cols
                       : t->ndim == 1 && t->shape[0] == cols;
     if (!right && rows)

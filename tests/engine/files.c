@@ -427,6 +427,48 @@ static void refused(const char *dir, const char *want)
     tinker_engine_close(e);
 }
 
+/* A stack that is not what config.json asks is named itself: its experts have no names. */
+static void test_stacks_that_lie(void)
+{
+    static struct stacking s;
+    struct init_model o;
+    tinker_error err = { 0 };
+    char dir[160];
+    snprintf(dir, sizeof(dir), "%s", tiny_path("lying-stacks"));
+    tiny_options(&o, "qwen3_moe");
+    tinker_engine *e = tiny_open(&o, NULL);
+    CHECK_INT(init_model_write(&o, dir, &err), TINKER_OK);
+    s.c = &e->model->config;
+    s.e = e;
+    model_tensors(s.c, collect, &s, NULL);
+    CHECK_INT(safetensors_write(tiny_path("lying-stacks/model.safetensors"), s.entries, s.n,
+                                stacked, &s, &err),
+              TINKER_OK);
+    static const struct {
+        const char *from, *to, *want;
+    } cases[] = {
+        { "F32\",\"shape\":[5,12,10]", "I32\",\"shape\":[5,12,10]",
+          "mlp.experts.gate_up_proj: dtype I32" },
+        { "I32\",\"shape\":[5,12,10]", "F32\",\"shape\":[5,10,12]",
+          "mlp.experts.gate_up_proj has no expert 0 of 12 x 10" },
+        { "F32\",\"shape\":[5,10,12]", "F32\",\"shape\":[5,12,10]", NULL },
+        { "F32\",\"shape\":[5,10,6]", "F32\",\"shape\":[5,6,10]",
+          "mlp.experts.down_proj has no expert 0 of 10 x 6" },
+        { "F32\",\"shape\":[5,6,10]", "F32\",\"shape\":[50,6]",
+          "mlp.experts.down_proj has no expert 0 of 10 x 6" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        patch(tiny_path("lying-stacks/model.safetensors"), cases[i].from, cases[i].to);
+        if (cases[i].want)
+            refused(dir, cases[i].want);
+    }
+    patch(tiny_path("lying-stacks/model.safetensors"), "F32\",\"shape\":[50,6]",
+          "F32\",\"shape\":[5,10,6]");
+    patch(tiny_path("lying-stacks/config.json"), "\"num_experts\":5", "\"num_experts\":6");
+    refused(dir, "mlp.gate.weight is not 6 x 10");
+    tinker_engine_close(e);
+}
+
 static const char *fresh(const struct init_model *o)
 {
     const char *dir = tiny_path("hostile");
@@ -744,3 +786,4 @@ int main(void)
     tiny_done();
     return tap_done();
 }
+    RUN(test_stacks_that_lie);
