@@ -266,21 +266,45 @@ static tinker_status infer_modules(struct loading *l)
     return TINKER_OK;
 }
 
+/* PEFT stores a copy of the base weight beside a trained lm_head. */
+static bool is_base_copy(const char *name)
+{
+    return strcmp(name, "base_model.model.lm_head.base_layer.weight") == 0;
+}
+
+/* A factor of the rank that the configuration says: A (rank, in) or B (out, rank). */
+static tinker_status check_factor(struct loading *l, const struct st_tensor *t)
+{
+    bool a = strstr(t->name, ".lora_A.") != NULL;
+    if (!a && !strstr(t->name, ".lora_B."))
+        return no_place(l, t->name);
+    size_t rows = t->ndim < 2 ? 0 : t->shape[t->ndim - 2];
+    size_t cols = t->ndim < 2 ? 0 : t->shape[t->ndim - 1];
+    if (t->count && (a ? rows : cols) == (uint64_t)l->lora.rank)
+        return TINKER_OK;
+    return err_set(
+        l->err, TINKER_EINVAL, "%s: tensor %.120s is not %zu x %zu as adapter_config.json says",
+        l->weights.path, t->name, a ? (size_t)l->lora.rank : rows, a ? cols : (size_t)l->lora.rank);
+}
+
 /* A small file must not make a large adapter: its tensors have the rank that the configuration
  * says, and without one they are all weights of the model. */
 static tinker_status check_size(struct loading *l)
 {
     uint64_t count = 0, all = model_parameters(&l->e->model->config);
+    bool factors = false;
     for (size_t i = 0; i < l->weights.n; i++) {
         const struct st_tensor *t = &l->weights.tensors[i];
         count += t->count;
-        if (l->lora.rank && strstr(t->name, ".lora_A.") && t->ndim >= 2 &&
-            t->shape[t->ndim - 2] != (uint64_t)l->lora.rank)
-            return err_set(l->err, TINKER_EINVAL,
-                           "%s: tensor %.120s is not %lld x %zu as adapter_config.json says",
-                           l->weights.path, t->name, (long long)l->lora.rank,
-                           t->shape[t->ndim - 1]);
+        if (!l->lora.rank || is_base_copy(t->name))
+            continue;
+        tinker_status status = check_factor(l, t);
+        if (status != TINKER_OK)
+            return status;
+        factors = true;
     }
+    if (l->lora.rank && !factors)
+        return no_place(l, l->weights.tensors[0].name);
     if (!l->lora.rank && count != all)
         return err_set(l->err, TINKER_EINVAL, "%s: has %llu weights, the model has %llu",
                        l->weights.path, (unsigned long long)count, (unsigned long long)all);
@@ -390,8 +414,7 @@ static tinker_status copy_weights(struct loading *l, tinker_adapter *a)
     }
     for (size_t i = 0; i < l->weights.n; i++) {
         const char *name = l->weights.tensors[i].name;
-        /* PEFT stores a copy of the base weight beside a trained lm_head */
-        if (!seen[i] && strcmp(name, "base_model.model.lm_head.base_layer.weight") != 0)
+        if (!seen[i] && !is_base_copy(name))
             return no_place(l, name);
     }
     return TINKER_OK;
