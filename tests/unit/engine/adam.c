@@ -31,7 +31,7 @@ static void test_steps_equal_the_formula(void)
     tinker_adapter *a = make(2, 1, 1);
     size_t n = a->params.total;
     double *w = calloc(n, sizeof(double)), *m = calloc(n, sizeof(double)),
-           *v = calloc(n, sizeof(double));
+           *v = calloc(n, sizeof(double)), *before = calloc(n, sizeof(double));
     for (size_t i = 0; i < n; i++)
         w[i] = (double)a->w[i];
     const tinker_adam steps[] = {
@@ -44,6 +44,7 @@ static void test_steps_equal_the_formula(void)
         const tinker_adam *o = &steps[s];
         tinker_step_metrics metrics;
         set_gradient(a, (uint64_t)s);
+        memcpy(before, w, n * sizeof(*w));
         double norm = 0;
         for (size_t i = 0; i < n; i++)
             norm += (double)a->grad[i] * (double)a->grad[i];
@@ -64,7 +65,11 @@ static void test_steps_equal_the_formula(void)
         CHECK_NEAR(metrics.clip_coef, clip, 1e-6);
         CHECK_INT(metrics.step, s + 1);
         CHECK(a->grad == NULL);
-        double worst = 0;
+        double worst = 0, moved = 0;
+        for (size_t i = 0; i < n; i++)
+            moved += (w[i] - before[i]) * (w[i] - before[i]);
+        CHECK_NEAR(metrics.update_norm, sqrt(moved), 1e-5);
+        CHECK_NEAR(metrics.learning_rate, o->learning_rate, 0);
         for (size_t i = 0; i < n; i++)
             worst = fmax(worst, fabs((double)a->w[i] - w[i]));
         CHECK_NEAR(worst, 0, 3e-7);
@@ -72,6 +77,7 @@ static void test_steps_equal_the_formula(void)
     free(w);
     free(m);
     free(v);
+    free(before);
     tinker_adapter_free(a);
 }
 
