@@ -253,6 +253,36 @@ static void cached_prefix_gives_the_same_bits(void)
     copy_sequence(&warm, s, 0);
     alone(e, &q, 0, &cold);
     CHECK(same(&cold, &warm));
+    /* So it does when the request had come before, but nothing of it was computed. */
+    CHECK(tinker_generator_add(g, &q, NULL) == TINKER_OK);
+    train_a_little(e, a);
+    run(g);
+    REQUIRE(tinker_generator_next(g, NULL, &s, NULL) == 1 && s != NULL);
+    CHECK_INT(s->prompt_cache_hit_tokens, 0);
+    copy_sequence(&warm, s, 0);
+    alone(e, &q, 0, &cold);
+    CHECK(same(&cold, &warm));
+    /* The last token is always computed: its logits are wanted.  So a prompt of whole pages
+     * keeps its last page for itself. */
+    static const struct {
+        size_t n;
+        int64_t hits;
+    } ends[] = { { 63, 32 }, { 64, 32 }, { 65, 64 }, { 96, 64 }, { 97, 96 } };
+    q.adapter = NULL;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        q.n_prompt = ends[i].n;
+        s = run_one(g, &q);
+        REQUIRE(s != NULL);
+        CHECK_INT(s->prompt_cache_hit_tokens, ends[i].hits);
+        copy_sequence(&warm, s, 0);
+        alone(e, &q, 0, &cold);
+        CHECK(same(&cold, &warm));
+    }
+    q.adapter = a;
+    q.n_prompt = 100;
+    s = run_one(g, &q);
+    REQUIRE(s != NULL);
+    copy_sequence(&warm, s, 0);
     /* A conversation goes on: its own answer is part of the prefix. */
     int32_t longer[160];
     memcpy(longer, prompt, sizeof prompt);
@@ -343,6 +373,34 @@ static void little_memory_costs_time_only(void)
     tinker_engine_close(little);
 }
 
+/* Memory for one sequence: what a sample would copy of the prompt it computes again, later. */
+static void samples_wait_for_memory(void)
+{
+    uint64_t page = 2 * 2 * 2 * 32 * 16 * sizeof(float);
+    tinker_engine *plenty = open_engine(2, 0), *little = open_engine(2, 2 * 2 * page);
+    int32_t prompt[40];
+    prompt_of(prompt, 40, 50);
+    tinker_sampling_params p = params(20, 9, 1);
+    tinker_generate q = { .prompt = prompt, .n_prompt = 40, .params = &p, .num_samples = 4 };
+    struct outcome want, got;
+    tinker_generator *g = tinker_generator_new(little, NULL);
+    for (size_t topk = 0; topk < 2; topk++) {
+        q.topk_sample_logprobs = topk;
+        const tinker_sample *s = run_one(g, &q);
+        REQUIRE(s != NULL);
+        CHECK_INT(s->prompt_cache_hit_tokens, topk ? 32 : 0); /* its own pages are no hits */
+        for (size_t i = 0; i < 4; i++) {
+            q.topk_sample_logprobs = 0;
+            alone(plenty, &q, i, &want);
+            copy_sequence(&got, s, i);
+            CHECK(same(&got, &want));
+        }
+    }
+    tinker_generator_free(g);
+    tinker_engine_close(plenty);
+    tinker_engine_close(little);
+}
+
 static void every_architecture_follows_the_same_rules(void)
 {
     static const char *const archs[] = { "qwen2", "llama", "qwen3_moe" };
@@ -375,6 +433,7 @@ int main(void)
     RUN(samples_equal_requests_with_following_seeds);
     RUN(cached_prefix_gives_the_same_bits);
     RUN(little_memory_costs_time_only);
+    RUN(samples_wait_for_memory);
     RUN(every_architecture_follows_the_same_rules);
     RUN(the_bundled_model_samples_what_it_trains);
     os_remove_tree(dir, NULL);

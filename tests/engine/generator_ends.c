@@ -234,6 +234,111 @@ static void cancel_takes_it_away(void)
     tinker_engine_close(e);
 }
 
+static int count_token(void *state, size_t sample, int32_t token, float logprob)
+{
+    (void)sample;
+    (void)token;
+    (void)logprob;
+    ++*(int *)state;
+    return 0;
+}
+
+/* Also those of other weights, and more than one batch has room for. */
+static void a_step_advances_every_sequence(void)
+{
+    enum { MANY = 300 };
+    tinker_engine *e = open_engine(2, 0);
+    tinker_adapter *a[] = { NULL, tiny_adapter(e, 0, 1), tiny_adapter(e, 4, 1) };
+    tinker_generator *g = tinker_generator_new(e, NULL);
+    int32_t prompt[5] = { 1, 2, 3, 4, 5 };
+    int calls[3] = { 0 };
+    for (size_t i = 0; i < 3; i++) {
+        tinker_sampling_params p = params(4, 2, 1);
+        tinker_generate q = { .adapter = a[i],
+                              .prompt = prompt,
+                              .n_prompt = 5,
+                              .params = &p,
+                              .num_samples = i ? 2 : MANY,
+                              .on_token = count_token,
+                              .state = &calls[i] };
+        CHECK(tinker_generator_add(g, &q, NULL) == TINKER_OK);
+    }
+    for (int step = 1; step <= 4; step++) {
+        CHECK_INT(tinker_generator_step(g, NULL), step < 4 ? 3 : 0);
+        CHECK_INT(calls[0], MANY * step);
+        CHECK_INT(calls[1], 2 * step);
+        CHECK_INT(calls[2], 2 * step);
+    }
+    tinker_generator_free(g);
+    tinker_adapter_free(a[1]);
+    tinker_adapter_free(a[2]);
+    tinker_engine_close(e);
+}
+
+struct canceling {
+    tinker_generator *g;
+    void *tag;
+    int calls, at;
+};
+
+static int cancel_on_token(void *state, size_t sample, int32_t token, float logprob)
+{
+    struct canceling *c = state;
+    (void)sample;
+    (void)token;
+    (void)logprob;
+    if (++c->calls == c->at)
+        tinker_generator_cancel(c->g, c->tag);
+    return 0;
+}
+
+/* Whoever is told of a token may cancel, its own request too: nobody asks it again, and the
+ * others do not notice. */
+static void callbacks_may_cancel(void)
+{
+    tinker_engine *e = open_engine(2, 0);
+    int32_t prompt[40];
+    int tags[3];
+    struct outcome want, got;
+    prompt_of(prompt, 40, 33);
+    for (int at = 1; at <= 7; at += 3) { /* at the first token of a sample, then later */
+        for (int victim = 0; victim < 3; victim++) { /* older, itself, younger */
+            tinker_generator *g = tinker_generator_new(e, NULL);
+            struct canceling c = { g, &tags[victim], 0, at };
+            for (int i = 0; i < 3; i++) {
+                tinker_sampling_params p = params(10, i, 1);
+                tinker_generate q = { .prompt = prompt,
+                                      .n_prompt = 40,
+                                      .params = &p,
+                                      .num_samples = 3,
+                                      .on_token = i == 1 ? cancel_on_token : NULL,
+                                      .state = &c,
+                                      .tag = &tags[i] };
+                CHECK(tinker_generator_add(g, &q, NULL) == TINKER_OK);
+            }
+            run(g);
+            CHECK_INT(c.calls, victim == 1 ? at : 30);
+            void *tag = NULL;
+            const tinker_sample *s = NULL;
+            int left = 0;
+            for (; tinker_generator_next(g, &tag, &s, NULL); left++) {
+                int i = (int)((int *)tag - tags);
+                CHECK(i != victim && s != NULL);
+                tinker_sampling_params p = params(10, i, 1);
+                tinker_generate q = {
+                    .prompt = prompt, .n_prompt = 40, .params = &p, .num_samples = 3
+                };
+                alone(e, &q, 2, &want);
+                copy_sequence(&got, s, 2);
+                CHECK(same(&got, &want));
+            }
+            CHECK_INT(left, 2);
+            tinker_generator_free(g);
+        }
+    }
+    tinker_engine_close(e);
+}
+
 int main(void)
 {
     write_model();
@@ -244,6 +349,8 @@ int main(void)
     RUN(context_limit);
     RUN(bad_requests_are_refused);
     RUN(cancel_takes_it_away);
+    RUN(a_step_advances_every_sequence);
+    RUN(callbacks_may_cancel);
     os_remove_tree(dir, NULL);
     return tap_done();
 }

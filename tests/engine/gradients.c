@@ -354,6 +354,19 @@ static void test_smollm(void)
     check_model("smollm, no groups, tied", &o, 3, EVERYTHING, false);
 }
 
+/* More query heads for a key head than attention takes at once, and a rope that is scaled. */
+static void test_many_queries(void)
+{
+    struct init_model o = llama(true, false);
+    o.config.heads = 27;
+    o.config.kv_heads = 1;
+    o.config.head_dim = 2;
+    o.config.rope = (struct rope_config){
+        .type = ROPE_YARN, .theta = 100, .factor = 4, .original_context = 64
+    };
+    check_model("27 queries for a key, yarn", &o, 2, ATTENTION, true);
+}
+
 static void test_llama_with_biases(void)
 {
     struct init_model o = llama(false, false);
@@ -416,6 +429,7 @@ int main(void)
     printf("\n");
     RUN(test_llama3);
     RUN(test_smollm);
+    RUN(test_many_queries);
     RUN(test_llama_with_biases);
     RUN(test_qwen2);
     RUN(test_qwen3);

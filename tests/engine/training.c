@@ -209,6 +209,75 @@ static void test_resume_of_all_weights(void)
     check_resume(0);
 }
 
+/* What the metrics of a ratio loss should be, from the logprobs that came back. */
+static void check_ratios(const struct tiny_data *d, const tinker_forward_backward *r, double low,
+                         double high)
+{
+    double loss = 0, ratios = 0, clips = 0, kl = 0, counted = 0, tokens = 0;
+    CHECK_INT(r->n_outputs, d->n);
+    for (size_t i = 0; i < d->n; i++) {
+        const tinker_tensor *lp = &r->outputs[i].tensors[0].tensor,
+                            *each = &r->outputs[i].tensors[1].tensor;
+        CHECK_STR(r->outputs[i].tensors[0].name, "logprobs");
+        CHECK_STR(r->outputs[i].tensors[1].name, "elementwise_loss");
+        CHECK(lp->ndim == 1 && (size_t)lp->shape[0] == lp->n && each->n == lp->n);
+        CHECK_INT(lp->n, d->chunks[i].n_tokens);
+        tokens += (double)lp->n;
+        for (size_t t = 0; t < lp->n; t++) {
+            double gap = (double)((const float *)lp->data)[t] - (double)d->logprobs[i][t];
+            loss += (double)((const float *)each->data)[t];
+            if (d->weights[i][t] == 0 || d->advantages[i][t] == 0)
+                continue;
+            ratios += exp(gap);
+            clips += exp(gap) < low || exp(gap) > high;
+            kl -= gap;
+            counted++;
+        }
+    }
+    double n = counted ? counted : 1;
+    CHECK(counted == 0 || low == high || (clips > 0 && clips < counted));
+    CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "loss:sum", NAN), loss, 1e-9);
+    CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "num_tokens:sum", NAN), tokens, 0);
+    CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "num_datums:sum", NAN), (double)d->n, 0);
+    CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "ratio:mean", NAN), counted ? ratios / n : 1,
+               1e-9 * ratios / n);
+    CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "clip_frac:mean", NAN),
+               low == high ? 0 : clips / n, 1e-12);
+    CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "kl_sample_train:mean", NAN), kl / n, 1e-9);
+}
+
+static void test_metrics_of_ratios(void)
+{
+    static const struct {
+        const char *loss;
+        double low, high; /* equal: nothing is clipped */
+    } cases[] = {
+        { "ppo", 0.8, 1.2 }, { "cispo", 0, 4 }, { "importance_sampling", 0, 0 }, { "dro", 0, 0 }
+    };
+    struct init_model o;
+    tiny_longer_options(&o, arch);
+    tinker_engine *e = tiny_open(&o, NULL);
+    const size_t lengths[] = { 60, 33, 1 };
+    for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *name = cases[i / 2].loss;
+        struct tiny_data *d = tiny_data(lengths, 3, o.config.vocab, name, 3);
+        for (size_t k = 0; k < 60; k++) /* ratios around 1, some beyond 4; the base has log 1/96 */
+            d->logprobs[0][k] = (float)(-7.5 + 5 * tiny_uniform(9, 0, k));
+        for (size_t k = 0; i % 2 && k < 3 * TINY_TOKENS; k++) /* nothing counts */
+            d->weights[k / TINY_TOKENS][k % TINY_TOKENS] = 0;
+        tinker_error err = { 0 };
+        tinker_loss loss = { name, NULL, 0 };
+        tinker_pass *p = tiny_pass(e, NULL, d, &loss, 1, &err);
+        if (p)
+            check_ratios(d, tinker_pass_result(p), cases[i / 2].low, cases[i / 2].high);
+        else
+            TAP_FAIL("%s: %s", name, err.message);
+        tinker_pass_free(p);
+        free(d);
+    }
+    tinker_engine_close(e);
+}
+
 /* Counted over the whole request, once also where layers are computed again. */
 static void test_metrics_of_experts(void)
 {
@@ -239,6 +308,21 @@ static void test_metrics_of_experts(void)
         for (size_t k = 0; k < 3 * o.config.experts; k++)
             chosen += p->expert_rows[k];
         CHECK_INT(chosen, 2 * 2 * 691); /* two sparse layers, two experts of each of 691 rows */
+        double fair = 2.0 * 691 / 8, want[5] = { 0 };
+        for (size_t layer = 0; layer < 3; layer += 2) { /* the one between is dense */
+            double max = 0, min = 691;
+            for (size_t k = layer * 8; k < layer * 8 + 8; k++) {
+                want[0] += (p->expert_rows[k] > 0) / 16.0;
+                want[1] += ((double)p->expert_rows[k] > fair) / 16.0;
+                max = fmax(max, (double)p->expert_rows[k]);
+                min = fmin(min, (double)p->expert_rows[k]);
+            }
+            want[2] += (max / fair - 1) / 2;
+            want[3] = fmax(want[3], max / fair - 1);
+            want[4] += (min / fair - 1) / 2;
+        }
+        for (int k = 0; k < 5; k++)
+            CHECK_NEAR(values[i][k], want[k], 1e-12);
         tinker_pass_free(p);
     }
     CHECK_MEM(values[0], sizeof(values[0]), values[1], sizeof(values[1]));
@@ -364,13 +448,13 @@ static void test_bad_requests_name_the_place(void)
     const size_t two[] = { 8, 8 };
     tinker_named_number wrong = { "clip", 1 },
                         inverted[] = { { "clip_low_threshold", 2 }, { "clip_high_threshold", 1 } };
-    for (int i = 0; i < 15; i++) {
-        const char *name = i >= 8 && i != 13 ? "ppo" : "cross_entropy";
+    for (int i = 0; i < 20; i++) {
+        const char *name = i >= 8 && i != 13 && i < 15 ? "ppo" : "cross_entropy";
         struct tiny_data *d = tiny_data(two, 2, o.config.vocab, name, 3);
         tinker_loss loss = { name, NULL, 0 };
         tinker_error err = { 0 };
         int64_t shape[] = { 4, 2 }, crow[] = { 0, 1, 2, 2, 2, 2, 2, 2, 3 }, col[] = { 0, 1, 5 };
-        int64_t sparse_shape[] = { 8, 2 };
+        int64_t sparse_shape[] = { 8, 2 }, dense_shape[] = { 8, 2 }, many[16] = { 0 };
         const char *want = "datum 1";
         switch (i) {
         case 0:
@@ -430,6 +514,21 @@ static void test_bad_requests_name_the_place(void)
                 d->weights[1][k] = k == 3 ? 0.5f : 2;
             want = "datum 1: clip_low_threshold is above clip_high_threshold at position 3";
             break;
+        default: /* rows of a sparse tensor that lie, each in another way */
+            col[2] = i == 15 ? -1 : 1;
+            crow[0] = i == 16;
+            crow[4] = i == 17 ? 0 : crow[4];
+            crow[8] = i == 18 ? 4 : crow[8];
+            sparse_shape[0] = i == 19 ? 7 : 8;
+            d->inputs[1][1].tensor =
+                (tinker_tensor){ TINKER_FLOAT32, d->weights[1], 3, sparse_shape, 2, crow, col };
+            d->inputs[1][0].tensor =
+                (tinker_tensor){ TINKER_INT64, many, 16, dense_shape, 2, NULL, NULL };
+            want = i == 15   ? "datum 1: weights: col_indices"
+                   : i == 17 ? "datum 1: weights: crow_indices are not ascending"
+                   : i == 19 ? "datum 1: weights has 7 positions"
+                             : "datum 1: weights: crow_indices do not match";
+            break;
         }
         tinker_pass *p = tinker_pass_new(e, a, d->data, d->n, &loss, 0, &err);
         if (p || err.status != TINKER_EINVAL || !strstr(err.message, want))
@@ -455,6 +554,126 @@ static void test_bad_requests_name_the_place(void)
     tinker_pass_free(p);
     free(d);
     tinker_adapter_free(a);
+    tinker_engine_close(e);
+}
+
+/* Tensors that are not what the loss needs, or not what they say. */
+static void test_bad_tensors_are_named(void)
+{
+    struct init_model o;
+    tiny_longer_options(&o, arch);
+    tinker_engine *e = tiny_open(&o, NULL);
+    const size_t one[] = { 8 };
+    static const char *const wants[] = {
+        "datum 0: target_tokens: is missing",
+        "datum 0: target_tokens: must be integers",
+        "datum 0: target_tokens: only cross_entropy",
+        "datum 0: logprobs: is missing",
+        "datum 0: advantages: is missing",
+        "datum 0: weights: must have the shape of target_tokens",
+        "datum 0: weights: must have one or two dimensions",
+        "datum 0: weights: must have one or two dimensions",
+        "datum 0: weights: the second dimension must be 1 to 2^20",
+        "datum 0: weights: the number of values does not match",
+        "datum 0: weights: no data",
+        "datum 0: weights: no col_indices",
+        "datum 0: weights: a sparse tensor needs a shape of two",
+        "datum 0: weights: unknown dtype",
+        "datum 0: clip_low_threshold: this loss knows no such input",
+        "datum 0: logprobs: this loss knows no such input",
+        "datum 0: target_tokens[2] is not a token id of this model (0 to 95)",
+        "datum 0: target_tokens[2] is not a token id of this model (0 to 95)",
+        "datum 0: weights[2] is not a finite number",
+        "datum 0: the model input has no tokens",
+    };
+    for (size_t i = 0; i < sizeof(wants) / sizeof(wants[0]); i++) {
+        bool rl = i >= 2 && i <= 4;
+        const char *name = rl ? "ppo" : i == 14 ? "dro" : "cross_entropy";
+        struct tiny_data *d = tiny_data(one, 1, o.config.vocab, rl || i == 14 ? "ppo" : name, 3);
+        tinker_datum *datum = &d->data[0];
+        tinker_tensor *target = &d->inputs[0][0].tensor, *weights = &d->inputs[0][1].tensor;
+        int64_t shape[3] = { 8, 2, 1 }, none[9] = { 0 };
+        double huge[8] = { 1, 1, 1e39 };
+        tinker_loss loss = { name, NULL, 0 };
+        tinker_error err = { 0 };
+        switch (i) {
+        case 0:
+            datum->inputs++;
+            datum->n_inputs--;
+            break;
+        case 1:
+            target->dtype = TINKER_FLOAT32;
+            break;
+        case 2:
+            target->shape = shape;
+            target->ndim = 2;
+            shape[1] = 1;
+            break;
+        case 3:
+            d->inputs[0][2] = d->inputs[0][3];
+            datum->n_inputs = 3;
+            break;
+        case 4:
+            datum->n_inputs = 3;
+            break;
+        case 5:
+            weights->shape = shape;
+            weights->ndim = 2;
+            weights->n = 16;
+            break;
+        case 6:
+        case 7:
+            weights->shape = shape;
+            weights->ndim = i == 6 ? 3 : 0;
+            break;
+        case 8:
+            weights->shape = shape;
+            weights->ndim = 2;
+            shape[1] = 0;
+            break;
+        case 9:
+            weights->shape = shape;
+            weights->ndim = 1;
+            weights->n = 7;
+            break;
+        case 10:
+            weights->data = NULL;
+            break;
+        case 11:
+        case 12:
+            weights->crow = none;
+            weights->n = i == 11 ? 3 : 8;
+            weights->col = i == 11 ? NULL : none;
+            weights->shape = i == 11 ? shape : NULL;
+            weights->ndim = i == 11 ? 2 : 0;
+            shape[1] = 1;
+            break;
+        case 13:
+            weights->dtype = (tinker_dtype)99;
+            break;
+        case 14:
+            d->inputs[0][1].name = "clip_low_threshold";
+            break;
+        case 15:
+            d->inputs[0][1].name = "logprobs";
+            break;
+        case 16:
+        case 17:
+            d->targets[0][2] = i == 16 ? 96 : INT64_MIN;
+            break;
+        case 18: /* a number, but too large for a float */
+            weights->dtype = TINKER_FLOAT64;
+            weights->data = huge;
+            break;
+        default:
+            d->chunks[0].n_tokens = 0;
+        }
+        tinker_pass *p = tinker_pass_new(e, NULL, d->data, d->n, &loss, 1, &err);
+        if (p || err.status != TINKER_EINVAL || !strstr(err.message, wants[i]))
+            TAP_FAIL("case %zu: got \"%s\"", i, p ? "no error" : err.message);
+        tinker_pass_free(p);
+        free(d);
+    }
     tinker_engine_close(e);
 }
 
@@ -655,11 +874,13 @@ int main(void)
     RUN(test_resume_equals_uninterrupted);
     RUN(test_resume_of_all_weights);
     RUN(test_experts_train_and_resume_alike);
+    RUN(test_metrics_of_ratios);
     RUN(test_metrics_of_experts);
     RUN(test_gradients_add_up_and_forward_adds_nothing);
     RUN(test_forward_equals_forward_backward_and_base);
     RUN(test_snapshot_stays);
     RUN(test_bad_requests_name_the_place);
+    RUN(test_bad_tensors_are_named);
     RUN(test_an_adapter_of_another_engine_is_refused);
     RUN(test_sparse_equals_dense);
     RUN(test_a_step_during_a_pass_fails_the_pass);

@@ -15,7 +15,7 @@
 #include "engine/adapter.h"
 #include "engine/safetensors.h"
 
-enum { MAX_T = 48, MAX_D = 32, MAX_EXPERTS = 8 };
+enum { MAX_T = 48, MAX_D = 64, MAX_EXPERTS = 8 };
 
 /* The thread sanitizer makes this arithmetic ten times slower; it runs on one thread. */
 #define ON_ONE_THREAD __attribute__((no_sanitize("thread")))
@@ -326,8 +326,8 @@ static void net_init(struct net *n, tinker_engine *e, const tinker_adapter *a)
     for (size_t t = 0; t < MAX_T; t++) {
         for (size_t j = 0; j < c->head_dim / 2; j++) {
             double angle = (double)((float)t * e->model->inv_freq[j]);
-            cosines[t][j] = cos(angle);
-            sines[t][j] = sin(angle);
+            cosines[t][j] = cos(angle) * (double)e->model->rope_scale;
+            sines[t][j] = sin(angle) * (double)e->model->rope_scale;
         }
     }
 }
