@@ -366,6 +366,12 @@ static void little_memory_costs_time_only(void)
         .prompt = full, .n_prompt = 3 * 32 + 1, .num_samples = 1, .prompt_logprobs = 1
     };
     CHECK_INT(tinker_generator_add(none, &no, &err), TINKER_ENOMEM);
+    /* With room for one token more, that one has none. */
+    no.n_prompt = 3 * 32;
+    CHECK_INT(tinker_generator_add(none, &no, &err), TINKER_OK);
+    run(none);
+    REQUIRE(tinker_generator_next(none, NULL, &s, &err) == 1 && s != NULL);
+    CHECK_INT(s->sequences[0].n, 1);
     tinker_generator_free(none);
     tinker_engine_close(tiny);
     tinker_generator_free(g);

@@ -1,5 +1,6 @@
 /* How a request ends: stop tokens, callbacks, limits, refusals, cancellation. */
 #include <math.h>
+#include "engine/adapter.h"
 #include "support/generate.h"
 
 static void stops(void)
@@ -153,10 +154,12 @@ static void context_limit(void)
 static void bad_requests_are_refused(void)
 {
     tinker_engine *e = open_engine(1, 0);
+    tinker_engine *other = open_engine(1, 0);
+    tinker_adapter *foreign = tiny_adapter(other, 4, 1);
     tinker_generator *g = tinker_generator_new(e, NULL);
     int32_t prompt[3] = { 1, 2, 3 };
     static const char *const strings[] = { "x" };
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 15; i++) {
         tinker_sampling_params p = params(5, 1, 1);
         tinker_generate q = { .prompt = prompt, .n_prompt = 3, .params = &p, .num_samples = 1 };
         tinker_error err = { 0 };
@@ -189,6 +192,21 @@ static void bad_requests_are_refused(void)
         case 8:
             q.topk_prompt_logprobs = 1025;
             break;
+        case 9:
+            q.topk_sample_logprobs = 1025;
+            break;
+        case 10:
+            p.temperature = INFINITY;
+            break;
+        case 11:
+            p.top_k = -2;
+            break;
+        case 12:
+            p.top_p = NAN;
+            break;
+        case 13:
+            q.adapter = foreign;
+            break;
         default:
             p.stop_strings = strings;
             break;
@@ -198,6 +216,8 @@ static void bad_requests_are_refused(void)
     }
     CHECK_INT(tinker_generator_step(g, NULL), 0);
     tinker_generator_free(g);
+    tinker_adapter_free(foreign);
+    tinker_engine_close(other);
     tinker_engine_close(e);
 }
 
@@ -231,6 +251,59 @@ static void cancel_takes_it_away(void)
     CHECK_INT(tinker_generator_step(g, NULL), 1);
     tinker_generator_free(g);
     tinker_generator_free(NULL);
+    tinker_engine_close(e);
+}
+
+/* Weights that have run away fail the request that uses them, and that one alone. */
+static void logits_must_be_finite(void)
+{
+    tinker_engine *e = open_engine(2, 0);
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.rank = 1;
+    lora.train_attn = lora.train_mlp = 0;
+    tinker_adapter *a = tinker_adapter_new(e, &lora, NULL);
+    REQUIRE(a != NULL);
+    float *b = a->w + a->params.list[1].offset;
+    int32_t prompt[40];
+    prompt_of(prompt, 40, 33);
+    tinker_sampling_params p = params(5, 2, 1);
+    tinker_generate q = { .prompt = prompt, .n_prompt = 40, .params = &p, .num_samples = 2 };
+    struct outcome want, got;
+    alone(e, &q, 1, &want);
+    for (int i = 0; i < 4; i++) {
+        /* a NaN alone; infinities of both signs, one of which wins; one for scores of a prompt */
+        b[7] = i == 0 ? NAN : 3e38f;
+        b[8] = i == 0 ? 0 : -3e38f;
+        tinker_generator *g = tinker_generator_new(e, NULL);
+        q.adapter = a;
+        q.tag = a;
+        q.prompt_logprobs = i == 2;
+        p.temperature = i == 3 ? 0 : 1;
+        CHECK(tinker_generator_add(g, &q, NULL) == TINKER_OK);
+        q.adapter = NULL;
+        q.tag = NULL;
+        q.prompt_logprobs = 0;
+        p.temperature = 1;
+        CHECK(tinker_generator_add(g, &q, NULL) == TINKER_OK);
+        run(g);
+        tinker_error err = { 0 };
+        void *tag;
+        const tinker_sample *s;
+        int results = 0;
+        for (; tinker_generator_next(g, &tag, &s, &err) == 1; results++) {
+            if (tag == a) {
+                CHECK(s == NULL && err.status == TINKER_EREQUEST);
+                CHECK(strstr(err.message, "not finite") != NULL);
+                continue;
+            }
+            REQUIRE(s != NULL);
+            copy_sequence(&got, s, 1);
+            CHECK(same(&got, &want));
+        }
+        CHECK_INT(results, 2);
+        tinker_generator_free(g);
+    }
+    tinker_adapter_free(a);
     tinker_engine_close(e);
 }
 
@@ -349,6 +422,7 @@ int main(void)
     RUN(context_limit);
     RUN(bad_requests_are_refused);
     RUN(cancel_takes_it_away);
+    RUN(logits_must_be_finite);
     RUN(a_step_advances_every_sequence);
     RUN(callbacks_may_cancel);
     os_remove_tree(dir, NULL);

@@ -137,6 +137,43 @@ static void rivals_follow_the_temperature(void)
     tinker_engine_close(e);
 }
 
+/* One is the first of several. */
+static void the_likeliest_alone(void)
+{
+    tinker_engine *e = open_engine(2, 0);
+    int32_t prompt[PROMPT], tokens[2 * PROMPT];
+    float logprobs[2 * PROMPT];
+    prompt_of(prompt, PROMPT, 4);
+    tinker_sampling_params p = params(PROMPT, 8, 1);
+    tinker_generator *g = tinker_generator_new(e, NULL);
+    for (int round = 0; round < 2; round++) {
+        size_t k = round ? 1 : 3;
+        tinker_generate q = { .prompt = prompt,
+                              .n_prompt = PROMPT,
+                              .params = &p,
+                              .num_samples = 1,
+                              .topk_prompt_logprobs = k,
+                              .topk_sample_logprobs = k };
+        const tinker_sample *s = run_one(g, &q);
+        REQUIRE(s != NULL);
+        CHECK_INT(s->topk, k);
+        CHECK_INT(s->sequences[0].topk, k);
+        CHECK(s->prompt_logprobs == NULL);
+        for (size_t i = 0; i < 2 * PROMPT; i++) {
+            const tinker_sequence *q0 = &s->sequences[0];
+            size_t at = i % PROMPT * k;
+            int32_t token = i < PROMPT ? s->topk_tokens[at] : q0->topk_tokens[at];
+            float logprob = i < PROMPT ? s->topk_logprobs[at] : q0->topk_logprobs[at];
+            CHECK(k == 3 || (tokens[i] == token && logprobs[i] == logprob));
+            CHECK((logprob == -99999) == (i == 0));
+            tokens[i] = token;
+            logprobs[i] = logprob;
+        }
+    }
+    tinker_generator_free(g);
+    tinker_engine_close(e);
+}
+
 static void only_the_end_of_a_prompt_is_scored(void)
 {
     tinker_engine *e = open_engine(2, 0);
@@ -237,6 +274,7 @@ int main(void)
     RUN(rivals_of_samples_are_those_of_prompts);
     RUN(rivals_are_told_as_they_come);
     RUN(rivals_follow_the_temperature);
+    RUN(the_likeliest_alone);
     RUN(only_the_end_of_a_prompt_is_scored);
     RUN(more_than_fits_is_refused);
     RUN(prompts_share_the_limit);

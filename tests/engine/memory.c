@@ -30,6 +30,17 @@ static void test_memory_is_refused_with_numbers(void)
     tinker_engine_close(e);
 }
 
+/* Gradients add up chunk by chunk: other chunks would be other bits. */
+static void test_chunks_of_the_head(void)
+{
+    static const size_t vocab[] = { 300, 151936, 200064, 262144, 4000000, 1 << 24 },
+                        rows[] = { 192, 192, 160, 128, 16, 16 };
+    for (size_t i = 0; i < sizeof(vocab) / sizeof(vocab[0]); i++) {
+        struct model_config c = { .vocab = vocab[i] };
+        CHECK_INT(head_chunk(&c), rows[i]);
+    }
+}
+
 /* The server gives this where the system does not tell its memory. */
 static void test_no_known_limit_refuses_nothing(void)
 {
@@ -317,6 +328,7 @@ static void test_hundred_adapters_on_the_bundled_model(void)
 int main(void)
 {
     RUN(test_memory_is_refused_with_numbers);
+    RUN(test_chunks_of_the_head);
     RUN(test_no_known_limit_refuses_nothing);
     RUN(test_sparse_targets_cannot_exhaust_memory);
     RUN(test_live_passes_share_the_limit);

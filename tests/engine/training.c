@@ -506,7 +506,7 @@ static void test_bad_requests_name_the_place(void)
             break;
         case 13:
             d->chunks[1].n_tokens = 513;
-            want = "513 tokens";
+            want = "513 tokens are more than the context of 512";
             break;
         case 14: /* below the other threshold, which all tokens share */
             d->inputs[1][1].name = "clip_high_threshold";

@@ -73,8 +73,17 @@ static int32_t plain_draw(const struct plain *d, double u)
 }
 
 static const struct sample_rule rules[] = {
-    { 1, 0, 1 },     { 0.5f, 0, 1 },   { 2, 40, 1 },   { 1, 1, 1 },      { 1, 0, 0.9 },
-    { 1, 0, 0.001 }, { 0.3f, 0, 0.5 }, { 1, 50, 0.8 }, { 4, 999, 0.99 }, { 1, 5000, 0.7 },
+    { 1, 0, 1 },
+    { 0.5f, 0, 1 },
+    { 2, 40, 1 },
+    { 1, 1, 1 },
+    { 1, 0, 0.9 },
+    { 1, 0, 0.001 },
+    { 0.3f, 0, 0.5 },
+    { 1, 50, 0.8 },
+    { 4, 999, 0.99 },
+    { 1, 5000, 0.7 },
+    { 1, 0, 0x1.fffffffffffffp-1 },
 };
 
 static void equals_the_plain_reference(void)
@@ -163,6 +172,18 @@ static void impossible_tokens_are_never_drawn(void)
     CHECK_INT(sample_top(z, 5, 5, scratch), 5);
 }
 
+/* What is left after a cut may lie so far apart that only the first one has a weight. */
+static void the_coldest_cut_is_the_largest(void)
+{
+    float z[] = { 2, 3e30f, 1, -3e30f, 2e30f };
+    struct candidate scratch[5];
+    const struct sample_rule cold[] = { { 1e6f, 3, 1 }, { 1, 3, 0.9 }, { 1e6f, 0, 0.5 } };
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k <= 10; k++)
+            CHECK_INT(
+                sample_token(z, 5, &cold[i], k < 10 ? k / 10.0 : 0x1.fffffffffffffp-1, scratch), 1);
+}
+
 int main(void)
 {
     RUN(equals_the_plain_reference);
@@ -171,5 +192,6 @@ int main(void)
     RUN(ties_go_to_the_lower_id);
     RUN(top_is_sorted_and_bounded);
     RUN(impossible_tokens_are_never_drawn);
+    RUN(the_coldest_cut_is_the_largest);
     return tap_done();
 }
