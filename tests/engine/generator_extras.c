@@ -63,7 +63,6 @@ static void sparse_targets_stay_sparse(void)
     static float want[ROWS][VOCAB];
     static int64_t crow[ROWS + 1];
     const int64_t tokens[3] = { 7, 299, 0 }, col[3] = { 1, 4, 2 }, shape[2] = { ROWS, 5 };
-    tinker_tensor t = { TINKER_INT64, tokens, 3, shape, 2, crow, col };
     tinker_engine *e = open_engine(1, 0);
     prompt_of(prompt, N, 4);
     every_logprob(e, want);
@@ -73,12 +72,30 @@ static void sparse_targets_stay_sparse(void)
     tinker_generate q = { .prompt = prompt, .n_prompt = N, .params = &p, .num_samples = 1 };
     tinker_generator *g = tinker_generator_new(e, NULL);
     CHECK(run_one(g, &q) != NULL);
-    q.target_prompt_logprobs = &t;
-    const tinker_sample *s = run_one(g, &q);
+    /* Everything is copied: what was asked with may go at once. */
+    static struct {
+        int32_t prompt[N];
+        int64_t tokens[3], col[3], shape[2], crow[ROWS + 1];
+        tinker_tensor t;
+    } gone;
+    memcpy(gone.prompt, prompt, sizeof gone.prompt);
+    memcpy(gone.tokens, tokens, sizeof tokens);
+    memcpy(gone.col, col, sizeof col);
+    memcpy(gone.shape, shape, sizeof shape);
+    memcpy(gone.crow, crow, sizeof crow);
+    gone.t = (tinker_tensor){ TINKER_INT64, gone.tokens, 3, gone.shape, 2, gone.crow, gone.col };
+    q.prompt = gone.prompt;
+    q.target_prompt_logprobs = &gone.t;
+    CHECK(tinker_generator_add(g, &q, NULL) == TINKER_OK);
+    memset(&gone, 0xff, sizeof gone);
+    run(g);
+    const tinker_sample *s = NULL;
+    CHECK_INT(tinker_generator_next(g, NULL, &s, NULL), 1);
     REQUIRE(s != NULL && s->target_prompt_logprobs != NULL);
     const tinker_tensor *r = s->target_prompt_logprobs;
     const float *got = r->data;
     REQUIRE(r->n == 3 && r->crow && r->col);
+    CHECK(r->ndim == 2 && memcmp(r->shape, shape, sizeof shape) == 0);
     CHECK(memcmp(r->crow, crow, sizeof crow) == 0 && memcmp(r->col, col, sizeof col) == 0);
     CHECK(got[0] == want[50][7] && got[1] == want[50][299] && got[2] == want[54][0]);
     CHECK(s->prompt_cache_hit_tokens > 0); /* rows before the first that names a token are not */
@@ -165,6 +182,12 @@ static void mistakes_are_refused(void)
     crow[2] = 2;
     col[1] = 1;
     check_refused(g, &q, "col_indices beyond");
+    t.col = NULL;
+    check_refused(g, &q, "no data");
+    t.col = col;
+    t.data = NULL;
+    check_refused(g, &q, "no data");
+    t.data = tokens;
     t.crow = t.col = NULL;
     t.n = 1;
     check_refused(g, &q, "does not match the shape");
