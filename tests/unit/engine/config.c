@@ -93,6 +93,74 @@ static void test_newer_names(void)
     CHECK_INT(c.rope.type, ROPE_DEFAULT);
 }
 
+/* Which of several, and that null, and what means nothing to us, change nothing. */
+static void test_first_and_nothing(void)
+{
+    struct model_config c;
+    tinker_error err = { 0 };
+    const char *text = "{\"architectures\":[\"Qwen3ForCausalLM\",\"LlamaForCausalLM\"]," SIZES
+                       ",\"rms_norm_eps\":null,\"rope_theta\":null,\"hidden_act\":null,"
+                       "\"num_key_value_heads\":null,\"tie_word_embeddings\":null,"
+                       "\"layer_types\":[\"full_attention\",\"full_attention\"],"
+                       "\"use_sliding_window\":false,\"sliding_window\":4096,"
+                       "\"mlp_only_layers\":null,\"eos_token_id\":[-1,5],"
+                       "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2,"
+                       "\"finetuned\":7,\"mrope_section\":[1,2]}}";
+    CHECK_INT(parse(&c, text, &err), TINKER_OK);
+    CHECK_INT(c.arch, ARCH_QWEN3);
+    CHECK_INT(c.kv_heads, 4);
+    CHECK_NEAR(c.norm_eps, 1e-6, 1e-12);
+    CHECK_NEAR(c.rope.theta, 10000, 0);
+    CHECK_NEAR(c.rope.beta_fast, 32, 0);
+    CHECK_NEAR(c.rope.beta_slow, 1, 0);
+    CHECK(!c.tied);
+    CHECK(c.n_eos == 1 && c.eos[0] == 5);
+}
+
+/* The largest and the smallest that is taken; one more or less is refused. */
+static void test_limits(void)
+{
+    static const struct {
+        const char *more;
+        bool ok;
+    } cases[] = {
+        { "\"max_position_embeddings\":1", true },
+        { "\"max_position_embeddings\":0", false },
+        { "\"max_position_embeddings\":16777216", true },
+        { "\"max_position_embeddings\":16777217", false },
+        { "\"head_dim\":512", true },
+        { "\"head_dim\":514", false },
+        { "\"num_hidden_layers\":4096", true },
+        { "\"num_hidden_layers\":4097", false },
+        { "\"rms_norm_eps\":0", true },
+        { "\"rms_norm_eps\":-1e-9", false },
+        { "\"num_attention_heads\":131072,\"head_dim\":128,\"hidden_size\":1", true },
+        { "\"num_attention_heads\":131073,\"head_dim\":128,\"hidden_size\":1", false },
+        { "\"eos_token_id\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]", true },
+        { "\"eos_token_id\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]", false },
+        { "\"eos_token_id\":99", true },
+        { "\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"
+          "\"high_freq_factor\":4}",
+          false }, /* of which context is not said */
+        { "\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+          "\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}",
+          false },
+        { "\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"
+          "\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}",
+          true },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[1024];
+        struct model_config c;
+        tinker_error err = { 0 };
+        snprintf(text, sizeof(text), "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",%s}",
+                 cases[i].more);
+        tinker_status status = parse(&c, text, &err);
+        if ((status == TINKER_OK) != cases[i].ok)
+            TAP_FAIL("%s: %s", cases[i].more, err.message);
+    }
+}
+
 /* As the model cards of Qwen say to write it. */
 static void test_yarn_makes_the_context_longer(void)
 {
@@ -260,8 +328,40 @@ static void test_rope_frequencies(void)
     double s = (8192 / wavelength - 1) / 3;
     CHECK(wavelength > 2048 && wavelength < 8192);
     CHECK_NEAR(inv[15], (1 - s) * plain / 8 + s * plain, 1e-9);
-    r = (struct rope_config){ ROPE_YARN, 10000, 4, 0, 0, 32, 1, 0, 2048 };
-    CHECK_NEAR(rope_init(&r, 64, inv), 0.1 * log(4) + 1, 1e-6);
+}
+
+/* What transformers computes for the same settings. */
+static void test_yarn_frequencies(void)
+{
+    static const struct {
+        struct rope_config rope;
+        double scale;
+        double inv[7];
+    } cases[] = {
+        { { ROPE_YARN, 10000, 4, 0, 0, 32, 1, 0, 2048 },
+          1.138629436111989,
+          { 1, 0.1333521455526352, 0.024325214326381683, 0.005384615156799555,
+            0.0009730085730552673, 0.00018747354624792933, 3.333803761051968e-05 } },
+        { { ROPE_YARN, 10000, 4, 0, 0, 16, 2, 1.5, 2048 },
+          1.5,
+          { 1, 0.1333521455526352, 0.025693506002426147, 0.0043750000186264515,
+            0.0007905694656074047, 0.00018747354624792933, 3.333803761051968e-05 } },
+        { { ROPE_YARN, 10000, 0.5, 0, 0, 32, 1, 0, 2048 },
+          1,
+          { 1, 0.1333521455526352, 0.04135286062955856, 0.016153845936059952, 0.006081303581595421,
+            0.0014997883699834347, 0.0002667043008841574 } },
+        { { ROPE_YARN, 10000, 4, 0, 0, 32, 1, 0, 8 },
+          1.138629436111989,
+          { 1, 0.0333380363881588, 0.007905694656074047, 0.0024999999441206455,
+            0.0007905694656074047, 0.00018747354624792933, 3.333803761051968e-05 } },
+    };
+    static const size_t at[7] = { 0, 7, 12, 16, 20, 25, 31 };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        float inv[32];
+        CHECK_NEAR(rope_init(&cases[i].rope, 64, inv), cases[i].scale, 1e-6);
+        for (size_t k = 0; k < 7; k++)
+            CHECK_NEAR(inv[at[k]], cases[i].inv[k], 3e-7 * cases[i].inv[k]);
+    }
 }
 
 static void test_rotation_and_its_inverse(void)
@@ -285,11 +385,14 @@ int main(void)
     RUN(test_reads);
     RUN(test_defaults_depend_on_the_architecture);
     RUN(test_newer_names);
+    RUN(test_first_and_nothing);
+    RUN(test_limits);
     RUN(test_yarn_makes_the_context_longer);
     RUN(test_refuses);
     RUN(test_experts);
     RUN(test_generation_config_wins);
     RUN(test_rope_frequencies);
+    RUN(test_yarn_frequencies);
     RUN(test_rotation_and_its_inverse);
     return tap_done();
 }
