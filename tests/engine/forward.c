@@ -25,6 +25,8 @@ static void options(struct init_model *o, const char *arch)
     o->embed_std = 0.5;
     o->config.hidden = 48;
     o->config.vocab = 70;
+    if (o->config.experts)
+        o->config.experts = 16; /* as in real models, a multiple of what memory is aligned to */
 }
 
 static void sequence_init(struct sequence *s, const tinker_engine *e, const struct lora *lora,
