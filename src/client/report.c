@@ -162,20 +162,22 @@ static void poll_end(struct data *d, struct poll *p, const char *name, tinker_se
     end(d, p->holder, full, severity);
 }
 
+/* What the service wrote: it may repeat a secret, and it may be long. */
+static void foreign_text(struct data *d, const char *key, const char *value)
+{
+    char copy[4096];
+    snprintf(copy, sizeof(copy), "%s", value);
+    log_redact(copy, sizeof(copy));
+    text(d, key, copy);
+}
+
 static void put_headers(struct data *d, const struct poll *p)
 {
     const struct http_response *resp = &p->call.http.resp;
-    char head[2048] = "", body[4096] = "";
-    if (resp->head.data)
-        snprintf(head, sizeof(head), "%s", resp->head.data);
-    if (resp->body.data)
-        snprintf(body, sizeof(body), "%s", resp->body.data);
-    log_redact(head, sizeof(head));
-    log_redact(body, sizeof(body));
-    text(d, "response_headers", head);
+    foreign_text(d, "response_headers", resp->head.data ? resp->head.data : "");
     text(d, "request_headers", "[REDACTED]");
-    if (*body)
-        text(d, "response_body", body);
+    if (resp->body.len > 0)
+        foreign_text(d, "response_body", resp->body.data);
 }
 
 void report_poll_status(struct poll *p, enum report_kind kind)
@@ -216,7 +218,7 @@ void report_poll_failed(struct poll *p, const char *error, int category)
     bool user = category == TINKER_CATEGORY_USER;
     struct data d;
     poll_begin(&d, p);
-    text(&d, "error", error);
+    foreign_text(&d, "error", error);
     text(&d, "error_category", names[category]);
     truth(&d, "is_user_error", user);
     poll_end(&d, p, "application_error", user ? TINKER_SEVERITY_WARNING : TINKER_SEVERITY_ERROR);

@@ -312,6 +312,39 @@ static void test_events_of_the_machines(void) /* R-057 R-064 R-163 */
     world_close(&w);
 }
 
+/* The reason of a failure is the service's: it may name a key or a signed address. */
+static void test_failed_requests_without_secrets(void) /* R-072 R-163 */
+{
+    static const char *const categories[] = { "user", "server" };
+    static const char *const severities[] = { "\"severity\":\"WARNING\"",
+                                              "\"severity\":\"ERROR\"" };
+    for (size_t i = 0; i < 2; i++) {
+        struct world w;
+        open_on(&w, NULL);
+        tinker_training *t = world_training(&w);
+        char body[256];
+        snprintf(body, sizeof(body),
+                 "{\"error\":\"tml-0123456789abcdef: http://h/a?sig=abcdef&x=1 is gone\","
+                 "\"category\":\"%s\"}",
+                 categories[i]);
+        say(&w, API "retrieve_future", 200, body, 1);
+        tinker_future *f = tinker_training_optim_step(t, NULL, NULL);
+        CHECK_INT(world_finish(&w, f, 1000), TINKER_EREQUEST);
+        tinker_future_free(f);
+        world_settle(&w);
+        const struct fake_request *r = fake_get(w.server, TEL, 0);
+        REQUIRE(r);
+        const char *event = strstr(r->body, "\"APIFuture.result_async.application_error\"");
+        REQUIRE(event);
+        CHECK(strstr(event, "\"error\":\"[REDACTED]: http://h/a?sig=[REDACTED]&x=1 is gone\"") !=
+              NULL);
+        CHECK_INT(count(r, "0123456789abcdef") + count(r, "abcdef&"), 0);
+        CHECK(count(r, severities[i]) > 0);
+        tinker_training_free(t);
+        world_close(&w);
+    }
+}
+
 static void test_close_says_goodbye(void) /* R-038 R-165 */
 {
     struct world w;
@@ -440,6 +473,7 @@ int main(void)
     RUN(test_what_the_program_says_is_redacted);
     RUN(test_user_errors);
     RUN(test_events_of_the_machines);
+    RUN(test_failed_requests_without_secrets);
     RUN(test_close_says_goodbye);
     RUN(test_close_is_bounded);
     RUN(test_rest_programs);
