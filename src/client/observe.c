@@ -6,7 +6,7 @@
 #include "client/holder.h"
 #include "client/local.h"
 
-enum { LOG_INTERVAL_S = 60 };
+enum { LOG_INTERVAL_S = 60, WAITING_MAX = 10000 };
 
 const char *observe_reason(enum observe_kind kind, enum wire_queue_state state, const char *reason)
 {
@@ -27,18 +27,42 @@ struct news {
     char who[];
 };
 
+static void news_free(struct news *n)
+{
+    if (n)
+        free(n->reason);
+    free(n);
+}
+
+static struct news *news_new(struct observer *o, const char *id, enum wire_queue_state state,
+                             const char *reason)
+{
+    size_t len = strlen(id) + 1;
+    struct news *n = malloc(sizeof(*n) + len);
+    if (!n)
+        return NULL;
+    n->observer = o;
+    n->state = (tinker_queue_state)state; /* same order */
+    n->reason = strdup(reason ? reason : "");
+    memcpy(n->who, id, len);
+    if (n->reason)
+        return n;
+    news_free(n);
+    return NULL;
+}
+
 /* On the courier: the observer may have changed since, or gone. */
 static void deliver(void *arg)
 {
     struct news *n = arg;
+    atomic_fetch_sub(&n->observer->waiting, 1);
     pthread_mutex_lock(&n->observer->lock);
     tinker_queue_observer *call = n->observer->call;
     void *state = n->observer->state;
     pthread_mutex_unlock(&n->observer->lock);
     if (call)
         call(state, n->who, n->state, n->reason);
-    free(n->reason);
-    free(n);
+    news_free(n);
 }
 
 static void tell_user(struct holder *h, const char *id, enum wire_queue_state state,
@@ -50,17 +74,15 @@ static void tell_user(struct holder *h, const char *id, enum wire_queue_state st
     pthread_mutex_lock(&o->lock);
     bool wanted = o->call && (changed || !o->transitions_only);
     pthread_mutex_unlock(&o->lock);
-    struct news *n = wanted ? malloc(sizeof(*n) + strlen(id) + 1) : NULL;
-    if (!n)
+    if (!wanted)
         return;
-    n->observer = o;
-    n->state = (tinker_queue_state)state; /* same order */
-    n->reason = strdup(reason ? reason : "");
-    memcpy(n->who, id, strlen(id) + 1);
-    if (!n->reason || !runtime_deliver(h->rt, deliver, n)) {
-        free(n->reason);
-        free(n);
-    }
+    bool room = atomic_fetch_add(&o->waiting, 1) < WAITING_MAX;
+    struct news *n = room ? news_new(o, id, state, reason) : NULL;
+    if (n && runtime_deliver(h->rt, deliver, n))
+        return;
+    atomic_fetch_sub(&o->waiting, 1);
+    metric_add(h->cfg->metrics.events_dropped, 1);
+    news_free(n);
 }
 
 void observe_state(struct observe *o, struct holder *h, enum observe_kind kind, const char *id,

@@ -4,6 +4,7 @@
 #define CLIENT_OBSERVE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <tinker/service.h>
@@ -17,6 +18,7 @@ struct observer {
     tinker_queue_observer *call; /* lock; NULL: none */
     bool transitions_only;       /* lock */
     void *state;                 /* lock */
+    atomic_int waiting;          /* states on their way to it */
 };
 
 struct observe {

@@ -1,5 +1,7 @@
 /* Asking for results: the polling table, large results, queue states, ends of futures. */
+#include <pthread.h>
 #include "client/holder.h"
+#include "client/observe.h"
 #include "client/runtime.h"
 #include "client/sampler.h"
 #include "client/trainer.h"
@@ -377,6 +379,55 @@ static void test_observers(void) /* R-085 R-179 */
     CHECK_INT(every.last, TINKER_QUEUE_ACTIVE);
 }
 
+struct slow {
+    pthread_mutex_t busy; /* held by the test while the observer is to be slow */
+    int calls;
+};
+
+static void observe_slowly(void *state, const char *who, tinker_queue_state qs, const char *reason)
+{
+    struct slow *s = state;
+    (void)who, (void)qs, (void)reason;
+    pthread_mutex_lock(&s->busy);
+    s->calls++;
+    pthread_mutex_unlock(&s->busy);
+}
+
+struct many_states {
+    struct holder *holder;
+    int n;
+};
+
+static void tell_many_states(void *arg)
+{
+    struct many_states *m = arg;
+    struct observe watch = { 0 };
+    for (int i = 0; i < m->n; i++)
+        observe_state(&watch, m->holder, OBSERVE_TRAINING, "m", WIRE_QUEUE_ACTIVE, "r", false);
+}
+
+static void test_slow_observers_do_not_fill_the_memory(void) /* R-179 R-180 */
+{
+    struct world w;
+    tinker_training *t = open_training(&w, NULL);
+    struct slow slow = { PTHREAD_MUTEX_INITIALIZER, 0 };
+    struct many_states many = { t->holder, 25000 };
+    tinker_service_observe(w.service, observe_slowly, 0, &slow);
+    pthread_mutex_lock(&slow.busy);
+    runtime_sync(runtime_current(), tell_many_states, &many);
+    pthread_mutex_unlock(&slow.busy);
+    runtime_drain_courier(runtime_current());
+    CHECK(slow.calls == 10000 || slow.calls == 10001); /* one of them was under way already */
+    many.n = 5;                                        /* and there is room again */
+    int before = slow.calls;
+    runtime_sync(runtime_current(), tell_many_states, &many);
+    runtime_drain_courier(runtime_current());
+    CHECK_INT(slow.calls, before + 5);
+    tinker_service_observe(w.service, NULL, 0, NULL);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 static void test_unknown_states(void) /* */
 {
     struct world w;
@@ -505,6 +556,7 @@ int main(void)
     RUN(test_cancel);
     RUN(test_parts_may_finish_in_any_order);
     RUN(test_observers);
+    RUN(test_slow_observers_do_not_fill_the_memory);
     RUN(test_unknown_states);
     RUN(test_pauses_are_logged_once_a_minute);
     RUN(test_creation_is_logged_with_the_base_model);
