@@ -1,5 +1,6 @@
 /* Credentials: keys, commands, tokens that are exchanged and renewed. */
 #include <stdatomic.h>
+#include <strings.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/base64.h"
@@ -463,6 +464,37 @@ static void test_own_secrets_in_dumps(void) /* R-010 */
     world_close(&w);
 }
 
+static int occurrences(const char *text, const char *part)
+{
+    int n = 0;
+    for (const char *p = text; *p; p++)
+        n += strncasecmp(p, part, strlen(part)) == 0;
+    return n;
+}
+
+/* Credentials are the auth layer's: a key among the program's headers would go out beside it. */
+static void test_a_key_among_the_headers_is_replaced(void) /* */
+{
+    struct world w;
+    tinker_service_options o;
+    const tinker_named_string headers[] = { { "x-api-key", "tml-of-the-header" }, { "A", "b" } };
+    world_options(&w, &o);
+    o.headers = headers;
+    o.n_headers = 2;
+    world_open(&w, NULL, &o);
+    tinker_training *t = world_training(&w);
+    REQUIRE(t);
+    for (size_t i = 0; i < fake_count(w.server, NULL); i++) {
+        const struct fake_request *r = fake_get(w.server, NULL, i);
+        char v[512];
+        CHECK_INT(occurrences(r->headers, "x-api-key:"), 1);
+        CHECK_STR(fake_header(r, "X-API-Key", v), "tml-0123456789abcdef");
+        CHECK_STR(fake_header(r, "A", v), "b");
+    }
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 static void test_secrets_stay_secret(void) /* R-010 R-169 */
 {
     struct world w;
@@ -503,6 +535,7 @@ int main(void)
     RUN(test_waiters_that_end_each_other);
     RUN(test_whoami);
     RUN(test_own_secrets_in_dumps);
+    RUN(test_a_key_among_the_headers_is_replaced);
     RUN(test_secrets_stay_secret);
     return tap_done();
 }

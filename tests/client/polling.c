@@ -152,6 +152,22 @@ static void test_backoff_of_polls(void) /* R-072 */
     world_close(&w);
 }
 
+static void test_backoff_of_polls_has_an_end(void) /* */
+{
+    struct world w;
+    tinker_training *t = open_training(&w, NULL);
+    size_t n = fake_count(w.server, POLL);
+    say(&w, POLL, 429, "{}", 7);
+    tinker_future *f = tinker_training_optim_step(t, NULL, NULL);
+    CHECK_INT(world_finish(&w, f, 200000), TINKER_OK);
+    static const int64_t want[] = { 1000, 2000, 4000, 8000, 16000, 30000, 30000 };
+    for (size_t i = 0; i < 7; i++)
+        CHECK_INT(poll_gap(&w, n + i), want[i]);
+    tinker_future_free(f);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 static void test_budget_of_bad_requests(void) /* */
 {
     struct world w;
@@ -547,6 +563,7 @@ int main(void)
     RUN(test_held_polls_follow_without_pause);
     RUN(test_table_of_statuses);
     RUN(test_backoff_of_polls);
+    RUN(test_backoff_of_polls_has_an_end);
     RUN(test_budget_of_bad_requests);
     RUN(test_optional_backoff);
     RUN(test_categories);

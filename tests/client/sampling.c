@@ -1,6 +1,7 @@
 /* Sampling: limits, pauses, the third retry layer, stuck detection, other processes. */
 #include <pthread.h>
 #include "client/handler.h"
+#include "client/holder.h"
 #include "client/limits.h"
 #include "client/runtime.h"
 #include "client/sampler.h"
@@ -372,6 +373,41 @@ static void test_lost_promises_are_sampled_again(void) /* R-064 R-075 R-130 */
     world_close(&w);
 }
 
+/* What was known of the lost promise does not hold for the new one. */
+static void test_a_new_promise_begins_anew(void) /* R-064 R-075 R-077 */
+{
+    static const char large[] = "{\"status\":\"complete_metadata\",\"response_payload_size\":9}";
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, NULL);
+    say(&w, POLL, 200, large, 1);
+    say(&w, POLL, 410, "{}", 1);
+    say(&w, POLL, 200, large, 1);
+    tinker_future *f = sample(s, 2);
+    CHECK_INT(world_finish(&w, f, 20000), TINKER_OK);
+    REQUIRE(fake_count(w.server, POLL) == 4);
+    static const char *const asked[] = { "true", "false", "true", "false" };
+    static const char *const iteration[] = { "0", "1", "0", "1" };
+    for (size_t i = 0; i < 4; i++) {
+        const struct fake_request *r = fake_get(w.server, POLL, i);
+        char v[512], want[64];
+        snprintf(want, sizeof(want), "\"allow_metadata_only\":%s}", asked[i]);
+        CHECK(strstr(r->body, want) != NULL);
+        CHECK_STR(fake_header(r, "X-Tinker-Request-Iteration", v), iteration[i]);
+    }
+    CHECK_INT(s->holder->response_bytes.free,
+              s->holder->server.inflight_response_bytes_semaphore_size);
+    tinker_future_free(f);
+    say(&w, POLL, 410, "{}", 1);
+    say(&w, POLL, 404, "{}", 1);
+    f = sample(s, 2);
+    CHECK_INT(world_finish(&w, f, 20000), TINKER_EHTTP);
+    CHECK_INT(w.err.http_status, 404);
+    CHECK_INT(fake_count(w.server, ASAMPLE), 4); /* the second one is not lost but refused */
+    tinker_future_free(f);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
 static void test_layer_2_around_asample(void) /* R-057 R-064 */
 {
     struct world w;
@@ -412,6 +448,16 @@ static void test_stuck_samples(void) /* R-065 */
     CHECK(strstr(w.err.message, "No progress made in 2s. Requests appear to be stuck.") != NULL);
     tinker_future_free(good);
     tinker_future_free(stuck);
+    fake_script(w.server, POLL, (struct fake_reply){ .fault = FAKE_HANG, .times = 2 });
+    stuck = sample(s, 2);
+    world_advance(&w, 1500);
+    good = sample(s, 2); /* to begin is no progress */
+    CHECK_INT(world_finish(&w, stuck, 10000), TINKER_ECONNECT);
+    CHECK_INT(world_ms(&w), 5500);
+    tinker_future_free(stuck);
+    tinker_future_cancel(good);
+    world_settle(&w);
+    tinker_future_free(good);
     tinker_sampler_free(s);
     world_close(&w);
     s = open_sampler(&w, "{\"sample_enable_stuck_detection\":false}");
@@ -438,6 +484,45 @@ static void test_clients_of_one_session_share(void) /* R-066 */
     drop_all(&w, f, 2);
     tinker_sampler_free(twin);
     free(text);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+/* Permits and progress are shared by those who are alike in everything, and by nobody else. */
+static void test_strangers_do_not_share(void) /* R-062 R-066 */
+{
+    static const tinker_retry_options plain = TINKER_RETRY_OPTIONS_INIT;
+    tinker_retry_options o[9];
+    for (size_t i = 0; i < 9; i++)
+        o[i] = plain;
+    o[1].max_connections--;
+    o[2].progress_ms--;
+    o[3].delay_base_ms--;
+    o[4].delay_max_ms--;
+    o[5].jitter = 0.5;
+    o[6].max_retries = 3;
+    o[7].no_retries = 1;
+    o[8].no_stuck_detection = 1;
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, "{\"sample_max_concurrent_requests\":1}");
+    tinker_sampler *other = world_sampler(&w); /* a session of its own */
+    fake_script(w.server, POLL, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
+    tinker_sampler *twin[9];
+    tinker_future *f[10] = { NULL };
+    for (size_t i = 0; i < 9; i++) {
+        twin[i] = sampler_new(s->holder, s->id, NULL);
+        CHECK_INT(tinker_sampler_set_retry(twin[i], &o[i], NULL), TINKER_OK);
+        f[i] = sample(twin[i], 2);
+        world_settle(&w);
+        CHECK_INT(fake_count(w.server, ASAMPLE), i + 1);
+    }
+    f[9] = sample(other, 2);
+    world_settle(&w);
+    CHECK_INT(fake_count(w.server, ASAMPLE), 10);
+    drop_all(&w, f, 10);
+    for (size_t i = 0; i < 9; i++)
+        tinker_sampler_free(twin[i]);
+    tinker_sampler_free(other);
     tinker_sampler_free(s);
     world_close(&w);
 }
@@ -495,6 +580,30 @@ static void test_progress_lines(void) /* R-067 */
 }
 
 /* Who gave up is not waiting any more. */
+static void fail_in_two_ways(void *arg)
+{
+    tinker_sampler *s = arg;
+    tinker_retry_options o = TINKER_RETRY_OPTIONS_INIT;
+    struct handler *h = handler_ref(s->holder, "other", &o, NULL);
+    tinker_error rare = { .message = "rare" }, common = { .message = "common" };
+    handler_enter(h);
+    handler_failed(h, &rare);
+    handler_failed(h, &common);
+    handler_failed(h, &common);
+    handler_leave(h, true);
+    handler_unref(h);
+}
+
+static void test_frequent_errors_come_first(void) /* */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, NULL);
+    runtime_sync(runtime_current(), fail_in_two_ways, s);
+    CHECK_INT(world_log_count(&w, "1 completed; failed: 2 times common, 1 times rare"), 1);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
 static void test_progress_without_the_cancelled(void) /* */
 {
     struct world w;
@@ -689,11 +798,14 @@ int main(void)
     RUN(test_429_pauses_everybody);
     RUN(test_large_prompts_pause_longer_and_402);
     RUN(test_lost_promises_are_sampled_again);
+    RUN(test_a_new_promise_begins_anew);
     RUN(test_layer_2_around_asample);
     RUN(test_stuck_samples);
     RUN(test_clients_of_one_session_share);
+    RUN(test_strangers_do_not_share);
     RUN(test_retries_may_be_off);
     RUN(test_progress_lines);
+    RUN(test_frequent_errors_come_first);
     RUN(test_progress_without_the_cancelled);
     RUN(test_base_model);
     RUN(test_samplers_travel);

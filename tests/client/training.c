@@ -600,6 +600,31 @@ static void test_queued_bytes_are_bounded(void) /* R-180 */
     world_close(&w);
 }
 
+static void test_one_batch_always_fits(void) /* */
+{
+    struct world w;
+    tinker_service_options o;
+    world_options(&w, &o);
+    o.max_queued_bytes = 1;
+    world_open(&w, "{\"fwdbwd_max_chunk_len\":1}", &o);
+    tinker_training *t = world_training(&w);
+    tinker_datum *data = fake_data(3, 100);
+    for (int i = 0; i < 3; i++) {
+        fake_script(w.server, PASS,
+                    (struct fake_reply){ .by_handler = true, .delay_ms = 1000, .times = 3 });
+        tinker_future *f = tinker_training_forward_backward(t, data, 3, &fake_loss, &w.err);
+        REQUIRE(f);
+        CHECK(!tinker_training_forward_backward(t, data, 3, &fake_loss, &w.err));
+        CHECK_INT(w.err.status, TINKER_ENOMEM);
+        CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
+        tinker_future_free(f);
+        CHECK_INT(atomic_load(&t->holder->queued_bytes), 0); /* of the refused one, too */
+    }
+    fake_data_free(data, 3);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 int main(void)
 {
     RUN(test_create_lora);
@@ -624,5 +649,6 @@ int main(void)
     RUN(test_metrics_of_one_chunk_are_reduced_too);
     RUN(test_json_results_are_read_too);
     RUN(test_queued_bytes_are_bounded);
+    RUN(test_one_batch_always_fits);
     return tap_done();
 }

@@ -34,6 +34,21 @@ static void test_bytes(void) /* R-078 */
     CHECK_INT(s.free, 10);
 }
 
+static void test_what_is_used_up_is_no_debt(void) /* */
+{
+    struct sem s;
+    struct waiter a = { .w.granted = on_grant }, b = a, c = a;
+    sem_init_bytes(&s, 10);
+    CHECK(sem_take(&s, &a.w, 10));
+    CHECK(sem_take(&s, &b.w, 1)); /* only a counter below zero makes wait */
+    CHECK(!sem_take(&s, &c.w, 1));
+    sem_give(&b.w);
+    CHECK_INT(c.granted, 1);
+    sem_give(&c.w);
+    sem_give(&a.w);
+    CHECK_INT(s.free, 10);
+}
+
 static void test_first_come_first_served(void) /* R-078 R-062 */
 {
     struct sem s;
@@ -69,6 +84,7 @@ static void test_long_lines_do_not_recurse(void)
 int main(void)
 {
     RUN(test_bytes);
+    RUN(test_what_is_used_up_is_no_debt);
     RUN(test_first_come_first_served);
     RUN(test_long_lines_do_not_recurse);
     return tap_done();

@@ -1,0 +1,183 @@
+/* Work beside the I/O thread: large results and compression, and cancelling in the middle of it. */
+#include <pthread.h>
+#include <time.h>
+#include <tinker/events.h>
+#include "client/runtime.h"
+#include "support/fake_tinker.h"
+#include "support/tap.h"
+
+#define POLL API "retrieve_future"
+
+enum { WORKERS = 2, N_TOKENS = 100000 };
+
+/* Jobs that keep all workers from whatever comes after them. */
+struct crowd {
+    pthread_mutex_t gate; /* held: they stay */
+    struct crowd_job {
+        struct runtime_job job;
+        struct crowd *crowd;
+    } jobs[WORKERS];
+};
+
+static void stay(struct runtime_job *j)
+{
+    struct crowd *c = ((struct crowd_job *)j)->crowd; /* first member */
+    pthread_mutex_lock(&c->gate);
+    pthread_mutex_unlock(&c->gate);
+}
+
+static void went(struct runtime_job *j)
+{
+    (void)j;
+}
+
+static void send_crowd(void *arg)
+{
+    struct crowd *c = arg;
+    for (int i = 0; i < WORKERS; i++) {
+        c->jobs[i] = (struct crowd_job){ { .work = stay, .done = went }, c };
+        CHECK(runtime_work(runtime_current(), &c->jobs[i].job));
+    }
+}
+
+static void crowd_begin(struct crowd *c, struct world *w)
+{
+    pthread_mutex_init(&c->gate, NULL);
+    pthread_mutex_lock(&c->gate);
+    runtime_sync(runtime_current(), send_crowd, c);
+    w->outside = WORKERS;
+}
+
+static void crowd_end(struct crowd *c, struct world *w)
+{
+    pthread_mutex_unlock(&c->gate);
+    w->outside = 0;
+    world_settle(w);
+    pthread_mutex_destroy(&c->gate);
+}
+
+static void script_large_sample(struct world *w)
+{
+    int32_t *tokens = malloc(N_TOKENS * sizeof(*tokens));
+    for (int32_t i = 0; i < N_TOKENS; i++)
+        tokens[i] = i;
+    size_t len;
+    char *body = fake_sample_result(tokens, N_TOKENS, &len);
+    CHECK(len > 256 << 10);
+    fake_script(
+        w->server, POLL,
+        (struct fake_reply){ .body = body, .len = len, .content_type = "application/x-protobuf" });
+    free(body);
+    free(tokens);
+}
+
+static void test_large_results(void)
+{
+    struct world w;
+    world_open(&w, NULL, NULL);
+    tinker_sampler *s = world_sampler(&w);
+    script_large_sample(&w);
+    tinker_future *f = tinker_sampler_sample(s, fake_prompt(2), NULL, NULL, NULL);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    const tinker_sample *got = tinker_future_sample(f);
+    REQUIRE(got && got->n_sequences == 1);
+    CHECK_INT(got->sequences[0].n, N_TOKENS);
+    CHECK_INT(got->sequences[0].tokens[N_TOKENS - 1], N_TOKENS - 1);
+    tinker_future_free(f);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static void test_large_results_that_are_none(void) /* */
+{
+    struct world w;
+    world_open(&w, NULL, NULL);
+    tinker_sampler *s = world_sampler(&w);
+    size_t len = 300000;
+    char *body = malloc(len);
+    memset(body, 0xff, len);
+    fake_script(
+        w.server, POLL,
+        (struct fake_reply){ .body = body, .len = len, .content_type = "application/x-protobuf" });
+    tinker_future *f = tinker_sampler_sample(s, fake_prompt(2), NULL, NULL, NULL);
+    CHECK_INT(world_finish(&w, f, 60000), TINKER_EPROTOCOL);
+    CHECK_INT(fake_count(w.server, API "asample"), 1);
+    free(body);
+    tinker_future_free(f);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static int count_polls(void *state, const tinker_event *e)
+{
+    const char *operation = tinker_event_text(e, "operation");
+    *(int *)state += operation && strcmp(operation, "retrieve_future") == 0;
+    return 0;
+}
+
+static void test_cancel_while_a_result_is_read(void) /* */
+{
+    struct world w;
+    struct crowd crowd;
+    int polls = 0;
+    world_open(&w, NULL, NULL);
+    tinker_sampler *s = world_sampler(&w);
+    tinker_service_attach(w.service, "polls", "http.request.stop", count_polls, &polls, NULL);
+    crowd_begin(&crowd, &w);
+    script_large_sample(&w);
+    tinker_future *f = tinker_sampler_sample(s, fake_prompt(2), NULL, NULL, NULL);
+    /* an answer on its way and one that waits for a worker look alike to world_settle() */
+    for (int i = 0; i < 100000 && polls == 0; i++) {
+        nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
+        runtime_drain_courier(runtime_current());
+    }
+    CHECK_INT(polls, 1);
+    w.outside++;
+    world_settle(&w);
+    CHECK_INT(fake_count(w.server, POLL), 1);
+    CHECK(!tinker_future_done(f));
+    tinker_future_cancel(f);
+    world_settle(&w);
+    CHECK_INT(tinker_future_wait(f, 0, &w.err), TINKER_ECANCELED);
+    tinker_future_free(f);
+    crowd_end(&crowd, &w); /* it comes back to nobody */
+    f = tinker_sampler_sample(s, fake_prompt(2), NULL, NULL, NULL);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    tinker_future_free(f);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static void test_cancel_while_a_batch_is_compressed(void) /* R-012 R-081 R-095 */
+{
+    struct world w;
+    struct crowd crowd;
+    world_open(&w, "{\"proto_compress_fwdbwd\":true}", NULL);
+    tinker_training *t = world_training(&w);
+    crowd_begin(&crowd, &w);
+    tinker_datum *data = fake_data(1, 4);
+    tinker_future *f = tinker_training_forward_backward(t, data, 1, &fake_loss, NULL);
+    tinker_future *step = tinker_training_optim_step(t, NULL, NULL);
+    w.outside++; /* the batch waits for a worker, and the step for the batch */
+    world_settle(&w);
+    CHECK_INT(fake_count(w.server, API "optim_step"), 0);
+    tinker_future_cancel(f);
+    CHECK_INT(world_finish(&w, step, 1000), TINKER_OK); /* its turn came all the same */
+    CHECK_INT(tinker_future_wait(f, 0, &w.err), TINKER_ECANCELED);
+    tinker_future_free(f);
+    crowd_end(&crowd, &w);
+    CHECK_INT(fake_count(w.server, API "forward_backward"), 0);
+    tinker_future_free(step);
+    fake_data_free(data, 1);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
+int main(void)
+{
+    RUN(test_large_results);
+    RUN(test_large_results_that_are_none);
+    RUN(test_cancel_while_a_result_is_read);
+    RUN(test_cancel_while_a_batch_is_compressed);
+    return tap_done();
+}
