@@ -1,4 +1,4 @@
-/* Work beside the I/O thread: large results and compression, and cancelling in the middle of it. */
+/* Cancelling while a worker has what the I/O thread gave it: a large result, or a batch. */
 #include <pthread.h>
 #include <time.h>
 #include <tinker/events.h>
@@ -71,43 +71,6 @@ static void script_large_sample(struct world *w)
     free(tokens);
 }
 
-static void test_large_results(void)
-{
-    struct world w;
-    world_open(&w, NULL, NULL);
-    tinker_sampler *s = world_sampler(&w);
-    script_large_sample(&w);
-    tinker_future *f = tinker_sampler_sample(s, fake_prompt(2), NULL, NULL, NULL);
-    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
-    const tinker_sample *got = tinker_future_sample(f);
-    REQUIRE(got && got->n_sequences == 1);
-    CHECK_INT(got->sequences[0].n, N_TOKENS);
-    CHECK_INT(got->sequences[0].tokens[N_TOKENS - 1], N_TOKENS - 1);
-    tinker_future_free(f);
-    tinker_sampler_free(s);
-    world_close(&w);
-}
-
-static void test_large_results_that_are_none(void) /* */
-{
-    struct world w;
-    world_open(&w, NULL, NULL);
-    tinker_sampler *s = world_sampler(&w);
-    size_t len = 300000;
-    char *body = malloc(len);
-    memset(body, 0xff, len);
-    fake_script(
-        w.server, POLL,
-        (struct fake_reply){ .body = body, .len = len, .content_type = "application/x-protobuf" });
-    tinker_future *f = tinker_sampler_sample(s, fake_prompt(2), NULL, NULL, NULL);
-    CHECK_INT(world_finish(&w, f, 60000), TINKER_EPROTOCOL);
-    CHECK_INT(fake_count(w.server, API "asample"), 1);
-    free(body);
-    tinker_future_free(f);
-    tinker_sampler_free(s);
-    world_close(&w);
-}
-
 static int count_polls(void *state, const tinker_event *e)
 {
     const char *operation = tinker_event_text(e, "operation");
@@ -175,8 +138,6 @@ static void test_cancel_while_a_batch_is_compressed(void) /* R-012 R-081 R-095 *
 
 int main(void)
 {
-    RUN(test_large_results);
-    RUN(test_large_results_that_are_none);
     RUN(test_cancel_while_a_result_is_read);
     RUN(test_cancel_while_a_batch_is_compressed);
     return tap_done();

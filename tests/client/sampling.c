@@ -327,6 +327,49 @@ static void test_429_pauses_everybody(void) /* R-126 R-129 */
     world_close(&w);
 }
 
+/* Who waits for one of the ten gets it, and pays twenty times for the bytes. */
+static void test_shortly_after_a_pause(void) /* R-126 R-127 */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, NULL);
+    tinker_future *f[25];
+    say(&w, ASAMPLE, 429, "{}", 1);
+    f[0] = sample(s, 2);
+    CHECK_INT(world_finish(&w, f[0], 5000), TINKER_OK);
+    tinker_future_free(f[0]);
+    fake_script(w.server, ASAMPLE,
+                (struct fake_reply){ .by_handler = true, .delay_ms = 1000, .times = -1 });
+    for (int i = 0; i < 25; i++)
+        f[i] = sample(s, 2);
+    for (int i = 0; i < 25; i++) {
+        CHECK_INT(world_finish(&w, f[i], 10000), TINKER_OK);
+        tinker_future_free(f[i]);
+        CHECK_INT(world_at(&w, ASAMPLE, (size_t)i + 2), 1000 + 1000 * (i / 10));
+    }
+    tinker_sampler_free(s);
+    world_close(&w);
+    s = open_sampler(&w, "{\"sample_dispatch_bytes_semaphore_size\":4000}");
+    fake_script(w.server, ASAMPLE, (struct fake_reply){ .fault = FAKE_HANG, .times = 25 });
+    for (int i = 0; i < 25; i++)
+        f[i] = sample(s, 20); /* 200 bytes */
+    world_settle(&w);
+    CHECK_INT(fake_held_on(w.server, ASAMPLE), 21); /* 4000 are used up, and one more */
+    drop_all(&w, f, 25);
+    fake_unscript(w.server, ASAMPLE);
+    say(&w, ASAMPLE, 429, "{}", 1);
+    f[0] = sample(s, 2);
+    CHECK_INT(world_finish(&w, f[0], 5000), TINKER_OK);
+    tinker_future_free(f[0]);
+    fake_script(w.server, ASAMPLE, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
+    for (int i = 0; i < 25; i++)
+        f[i] = sample(s, 20); /* now they count as 4000 each */
+    world_settle(&w);
+    CHECK_INT(fake_held_on(w.server, ASAMPLE), 2);
+    drop_all(&w, f, 25);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
 static void test_large_prompts_pause_longer_and_402(void) /* R-129 R-060 */
 {
     struct world w;
@@ -796,6 +839,7 @@ int main(void)
     RUN(test_dispatch_is_limited_polling_is_not);
     RUN(test_prompt_bytes_are_limited);
     RUN(test_429_pauses_everybody);
+    RUN(test_shortly_after_a_pause);
     RUN(test_large_prompts_pause_longer_and_402);
     RUN(test_lost_promises_are_sampled_again);
     RUN(test_a_new_promise_begins_anew);
