@@ -149,6 +149,34 @@ static void test_endless_refresh_interval(void) /* R-015 */
     world_close(&w);
 }
 
+/* Layer 1 does not repeat it, layer 2 does; a refresh is not repeated at all. */
+static void test_dynamic_config_without_an_answer(void) /* R-014 R-015 */
+{
+    static const char path[] = API "client/dynamic_config";
+    struct world w;
+    char v[512];
+    world_open(&w, NULL, NULL);
+    say(&w, path, 503, "{}", 2);
+    fake_script(w.server, path, (struct fake_reply){ .fault = FAKE_HANG });
+    fake_script(w.server, path, (struct fake_reply){ .by_handler = true });
+    fake_script(w.server, path, (struct fake_reply){ .fault = FAKE_HANG });
+    tinker_future *f = tinker_service_request_lora(w.service, "tiny", NULL, NULL);
+    CHECK_INT(world_finish(&w, f, 60000), TINKER_OK);
+    tinker_future_free(f);
+    static const int64_t at[] = { 0, 1000, 3000, 17000 }; /* 10 s without an answer, and 4 */
+    for (size_t i = 0; i < 4; i++) {
+        CHECK_INT(world_at(&w, path, i), at[i]);
+        const struct fake_request *r = fake_get(w.server, path, i);
+        REQUIRE(r);
+        CHECK_STR(fake_header(r, "x-stainless-retry-count", v), "0");
+        CHECK_STR(fake_header(r, "x-stainless-read-timeout", v), "10");
+    }
+    world_advance(&w, 700000);
+    CHECK_INT(world_at(&w, path, 4), 317000);
+    CHECK_INT(world_at(&w, path, 5), 627000); /* 10 s later: 300 s after the last attempt ended */
+    world_close(&w);
+}
+
 static void test_dynamic_config_is_refreshed(void) /* */
 {
     struct world w;
@@ -383,6 +411,7 @@ int main(void)
     RUN(test_failed_start_fails_and_may_be_repeated);
     RUN(test_client_config_defaults_and_unknown_flags);
     RUN(test_config_has_a_connection_of_its_own);
+    RUN(test_dynamic_config_without_an_answer);
     RUN(test_dynamic_config_is_refreshed);
     RUN(test_endless_refresh_interval);
     RUN(test_heartbeats);

@@ -168,6 +168,12 @@ static void test_errors_are_captured(void) /* R-160 R-161 R-162 */
     CHECK(strstr(r->body, "\"error_type\":\"UnprocessableEntityError\"") != NULL);
     CHECK(strstr(r->body, "\"status_code\":422") != NULL);
     CHECK_INT(count(r, "\"event\":\"SESSION_END\""), 1);
+    int64_t next = 0;
+    for (const char *p = r->body; (p = strstr(p, "\"event_session_index\":")) != NULL; next++) {
+        p += strlen("\"event_session_index\":");
+        CHECK_INT(strtoll(p, NULL, 10), next); /* dense, the end of the session too */
+    }
+    CHECK(next >= 3);
     CHECK_INT(world_log_count(&w, "Exception logged for session ID: sess"), 1);
     fake_release(w.server, TEL);
     say(&w, API "retrieve_future", 200, "{\"error\":\"boom\",\"category\":\"server\"}", 1);
@@ -239,6 +245,35 @@ static void test_user_errors(void) /* R-162 R-172 */
     CHECK(tinker_error_is_user(&e));
     e = (tinker_error){ .status = TINKER_ECONNECT };
     CHECK(tinker_error_is_retryable(&e));
+}
+
+static void test_names_of_errors(void) /* R-161 R-170 */
+{
+    static const struct {
+        tinker_status status;
+        int http;
+        const char *want;
+    } cases[] = {
+        { TINKER_EHTTP, 400, "BadRequestError" },
+        { TINKER_EHTTP, 401, "AuthenticationError" },
+        { TINKER_EHTTP, 402, "APIStatusError" },
+        { TINKER_EHTTP, 403, "PermissionDeniedError" },
+        { TINKER_EHTTP, 404, "NotFoundError" },
+        { TINKER_EHTTP, 408, "APIStatusError" },
+        { TINKER_EHTTP, 409, "ConflictError" },
+        { TINKER_EHTTP, 422, "UnprocessableEntityError" },
+        { TINKER_EHTTP, 429, "RateLimitError" },
+        { TINKER_EHTTP, 500, "InternalServerError" },
+        { TINKER_EHTTP, 503, "InternalServerError" },
+        { TINKER_ECONNECT, 0, "APIConnectionError" },
+        { TINKER_ETIMEDOUT, 0, "APITimeoutError" },
+        { TINKER_EPROTOCOL, 0, "APIResponseValidationError" },
+        { TINKER_EREQUEST, 0, "RequestFailedError" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        tinker_error e = { .status = cases[i].status, .http_status = cases[i].http };
+        CHECK_STR(telemetry_error_type(&e), cases[i].want);
+    }
 }
 
 static void test_events_of_the_machines(void) /* R-057 R-064 R-163 */
@@ -472,6 +507,7 @@ int main(void)
     RUN(test_errors_are_captured);
     RUN(test_what_the_program_says_is_redacted);
     RUN(test_user_errors);
+    RUN(test_names_of_errors);
     RUN(test_events_of_the_machines);
     RUN(test_failed_requests_without_secrets);
     RUN(test_close_says_goodbye);
