@@ -732,14 +732,21 @@ static void test_scope_of_limits(void) /* R-214 */
     scope = limits_scope("http://h:8000/x");
     CHECK_STR(scope, "http://h:8000");
     free(scope);
-    for (int isolated = 0; isolated < 2; isolated++) {
+    static const struct {
+        const char *key;
+        int isolated;
+        size_t sent; /* while the first one pauses */
+    } cases[] = { { "tml-0123456789abcdef", 0, 1 },
+                  { "tml-0123456789abcdef", 1, 2 },
+                  { "tml-of-somebody-else", 0, 2 } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         struct world w;
         tinker_sampler *s = open_sampler(&w, NULL);
         tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
-        o.api_key = "tml-0123456789abcdef";
+        o.api_key = cases[i].key;
         o.base_url = fake_server_url(w.server);
         o.telemetry = -1;
-        o.isolate_limits = isolated;
+        o.isolate_limits = cases[i].isolated;
         tinker_service *second = tinker_service_new(&o, NULL);
         tinker_future *c = tinker_service_request_sampler(second, "tiny", NULL, NULL);
         CHECK_INT(world_finish(&w, c, 1000), TINKER_OK);
@@ -749,7 +756,7 @@ static void test_scope_of_limits(void) /* R-214 */
         world_settle(&w);
         tinker_future *b = sample(s2, 2);
         world_settle(&w);
-        CHECK_INT(fake_count(w.server, ASAMPLE), isolated ? 2 : 1);
+        CHECK_INT(fake_count(w.server, ASAMPLE), cases[i].sent);
         CHECK_INT(world_finish(&w, a, 5000), TINKER_OK);
         CHECK_INT(world_finish(&w, b, 5000), TINKER_OK);
         tinker_future_free(a);
@@ -760,6 +767,25 @@ static void test_scope_of_limits(void) /* R-214 */
         tinker_sampler_free(s);
         world_close(&w);
     }
+}
+
+static void test_accounts_come_and_go(void) /* */
+{
+    struct limits *a = limits_ref("http://h/x", "k", false, 100);
+    struct limits *b = limits_ref("http://h/y", "other", false, 100);
+    struct limits *c = limits_ref("http://i/x", "k", false, 100);
+    CHECK(a != b && a != c && b != c);
+    CHECK(limits_ref("http://H:80/z", "k", false, 100) == a);
+    limits_unref(b); /* the one in the middle: the others stay */
+    CHECK(limits_ref("http://i", "k", false, 100) == c);
+    limits_unref(a);
+    limits_unref(c);
+    CHECK(limits_ref("http://h", "k", false, 100) == a &&
+          limits_ref("http://i", "k", false, 1) == c);
+    limits_unref(a);
+    limits_unref(a);
+    limits_unref(c);
+    limits_unref(c);
 }
 
 static void test_few_sockets_serve_many_samples(void) /* */
@@ -854,6 +880,7 @@ int main(void)
     RUN(test_base_model);
     RUN(test_samplers_travel);
     RUN(test_scope_of_limits);
+    RUN(test_accounts_come_and_go);
     RUN(test_few_sockets_serve_many_samples);
     RUN(test_any_thread_may_sample);
     return tap_done();
