@@ -435,6 +435,35 @@ static void test_rest_programs(void) /* R-156 */
     world_close(&w);
 }
 
+static void flush_twice(void *arg)
+{
+    for (int i = 0; i < 2; i++) /* the first has not begun when the second comes */
+        tinker_service_flush_telemetry(arg, 0);
+}
+
+static void test_flushes_at_once(void) /* */
+{
+    struct world w;
+    open_on(&w, NULL);
+    CHECK_INT(tinker_service_flush_telemetry(w.service, 0), 1); /* nothing has begun */
+    tinker_training *t = world_training(&w);
+    CHECK_INT(tinker_service_flush_telemetry(w.service, 0), 0);
+    world_settle(&w);
+    CHECK_INT(fake_count(w.server, TEL), 1);
+    CHECK(tinker_service_log_event(w.service, "mine", NULL, TINKER_SEVERITY_INFO));
+    runtime_sync(runtime_current(), flush_twice, w.service);
+    world_settle(&w);
+    CHECK_INT(fake_count(w.server, TEL), 2);
+    CHECK_INT(count(fake_get(w.server, TEL, 1), "\"event_id\""), 1);
+    world_advance(&w, 30000); /* the timer goes on */
+    CHECK_INT(fake_count(w.server, TEL), 2);
+    CHECK(tinker_service_log_event(w.service, "mine", NULL, TINKER_SEVERITY_INFO));
+    world_advance(&w, 10000);
+    CHECK_INT(fake_count(w.server, TEL), 3);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 static void *log_some(void *arg)
 {
     for (int i = 0; i < 50; i++)
@@ -513,6 +542,7 @@ int main(void)
     RUN(test_close_says_goodbye);
     RUN(test_close_is_bounded);
     RUN(test_rest_programs);
+    RUN(test_flushes_at_once);
     RUN(test_any_thread_may_log);
     RUN(test_uuid_of_the_process);
     return tap_done();
