@@ -162,12 +162,24 @@ static bool add_unique(struct result_metrics *m, struct arena *a, const char *na
     return true;
 }
 
+static bool all_finite(const struct column *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (!isfinite(c->v[i]))
+            return false;
+    return true;
+}
+
 static bool reduce_one(struct result_metrics *m, struct arena *a, const char *name,
                        const struct column *c, const struct log *log)
 {
     const char *suffix = suffix_of(name);
     if (!suffix) {
         log_line(log, LOG_WARNING, "metric \"%s\" dropped: its name is not name:reduction", name);
+        return true;
+    }
+    if (strcmp(suffix, "hash_unordered") == 0 && !all_finite(c)) { /* no integer is any of these */
+        log_line(log, LOG_WARNING, "metric \"%s\" dropped: it is not finite", name);
         return true;
     }
     for (size_t i = 0; i < sizeof(reductions) / sizeof(*reductions); i++) {

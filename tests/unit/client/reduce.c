@@ -62,6 +62,19 @@ static void test_unique_and_missing(void) /* R-101 R-100 */
     arena_clear(&a);
 }
 
+/* Python refuses to make an integer of these; here only the metric is lost. */
+static void test_hash_of_no_number(void) /* R-101 R-102 */
+{
+    static const size_t w[] = { 1, 1 };
+    const double bad[][2] = { { 1, NAN }, { INFINITY, 1 }, { -INFINITY, 2 } };
+    for (size_t i = 0; i < 3; i++) {
+        CHECK_NEAR(reduced("a:hash_unordered", bad[i], w, 2, -9), -9, 0);
+        CHECK(!isfinite(reduced("a:sum", bad[i], w, 2, -9))); /* this one says what came */
+    }
+    static const double good[] = { 1e300, -1e300 };
+    CHECK(reduced("a:hash_unordered", good, w, 2, -9) != -9);
+}
+
 static void test_hash(void) /* */
 {
     double a[] = { 1, 2, 3 }, b[] = { 3, 1, 2 }, c[] = { 0 },
@@ -77,6 +90,7 @@ int main(void)
 {
     RUN(test_table);
     RUN(test_unique_and_missing);
+    RUN(test_hash_of_no_number);
     RUN(test_hash);
     return tap_done();
 }
