@@ -596,6 +596,47 @@ static void test_retries_may_be_off(void) /* R-068 */
     world_close(&w);
 }
 
+static void test_retries_may_be_counted(void) /* R-061 R-064 */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, NULL);
+    tinker_retry_options o = TINKER_RETRY_OPTIONS_INIT;
+    say(&w, POLL, 410, "{}", -1);
+    for (int max = 0; max < 4; max++) {
+        size_t before = fake_count(w.server, ASAMPLE);
+        o.max_retries = max;
+        CHECK_INT(tinker_sampler_set_retry(s, &o, NULL), TINKER_OK);
+        tinker_future *f = sample(s, 2);
+        CHECK_INT(world_finish(&w, f, 60000), TINKER_EHTTP);
+        CHECK_INT(w.err.http_status, 410);
+        CHECK_INT(fake_count(w.server, ASAMPLE) - before, max + 1);
+        tinker_future_free(f);
+    }
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+/* The service may switch the third layer off, and then failures are not its business. */
+static void test_failures_without_the_handler(void) /* */
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, "{\"sample_no_retries\":true}");
+    say(&w, POLL, 410, "{}", 1);
+    tinker_future *f = sample(s, 2);
+    CHECK_INT(world_finish(&w, f, 60000), TINKER_EHTTP);
+    CHECK_INT(w.err.http_status, 410);
+    CHECK_INT(fake_count(w.server, ASAMPLE), 1);
+    CHECK_INT(world_log_count(&w, "sample failed"), 0);
+    tinker_future_free(f);
+    say(&w, POLL, 410, "{}", 1);
+    f = tinker_sampler_logprobs(s, fake_prompt(3), NULL); /* this one always goes through it */
+    CHECK_INT(world_finish(&w, f, 60000), TINKER_OK);
+    CHECK_INT(fake_count(w.server, ASAMPLE), 3);
+    tinker_future_free(f);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
 static void test_progress_lines(void) /* */
 {
     struct world w;
@@ -874,6 +915,8 @@ int main(void)
     RUN(test_clients_of_one_session_share);
     RUN(test_strangers_do_not_share);
     RUN(test_retries_may_be_off);
+    RUN(test_retries_may_be_counted);
+    RUN(test_failures_without_the_handler);
     RUN(test_progress_lines);
     RUN(test_frequent_errors_come_first);
     RUN(test_progress_without_the_cancelled);
