@@ -472,6 +472,32 @@ static void test_layer_2_around_asample(void) /* R-057 R-064 */
     world_close(&w);
 }
 
+/* When layer 2 gives up, layer 3 begins anew. */
+static void test_layer_3_around_layer_2(void) /* R-057 R-064 R-130 */
+{
+    static const struct {
+        struct fake_reply reply;
+        size_t tries; /* of layer 2 within 300 s */
+    } cases[] = { { { .fault = FAKE_DROP, .times = 15 }, 15 },
+                  { { .fault = FAKE_HANG, .times = 5 }, 5 }, /* 60 s each */
+                  { { .status = 500, .body = "{}", .times = 15 }, 15 } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct world w;
+        tinker_sampler *s = open_sampler(&w, NULL);
+        fake_script(w.server, ASAMPLE, cases[i].reply);
+        tinker_future *f = sample(s, 2);
+        CHECK_INT(world_finish(&w, f, 400000), TINKER_OK);
+        size_t n = cases[i].tries;
+        REQUIRE(fake_count(w.server, ASAMPLE) == n + 1);
+        CHECK_INT(fake_json_int(fake_get(w.server, ASAMPLE, n - 1), "seq_id"), 0);
+        CHECK_INT(fake_json_int(fake_get(w.server, ASAMPLE, n), "seq_id"), 1);
+        CHECK(world_at(&w, ASAMPLE, n) >= 300500);
+        tinker_future_free(f);
+        tinker_sampler_free(s);
+        world_close(&w);
+    }
+}
+
 static void test_stuck_samples(void) /* */
 {
     struct world w;
@@ -911,6 +937,7 @@ int main(void)
     RUN(test_lost_promises_are_sampled_again);
     RUN(test_a_new_promise_begins_anew);
     RUN(test_layer_2_around_asample);
+    RUN(test_layer_3_around_layer_2);
     RUN(test_stuck_samples);
     RUN(test_clients_of_one_session_share);
     RUN(test_strangers_do_not_share);
