@@ -157,6 +157,31 @@ static void test_failing_loss(void)
     world_close(&w);
 }
 
+/* What is sent in place of the backward pass is nobody's business, even when it is refused. */
+static void test_failing_loss_and_its_stand_in(void)
+{
+    struct world w;
+    world_open_real(&w, NULL);
+    tinker_training *t = world_training(&w);
+    tinker_datum *data = fake_data(1, 3);
+    struct calls c = { .fails = true };
+    fake_script(w.server, PASS, (struct fake_reply){ .by_handler = true });
+    say(&w, PASS, 422, "{\"detail\":\"too long\"}", 1);
+    tinker_future *f =
+        tinker_training_request_forward_backward_custom(t, data, 1, negative_sum, &c, NULL, &w.err);
+    tinker_future *step = tinker_training_optim_step(t, NULL, &w.err);
+    CHECK_INT(tinker_future_wait(f, 20000, &w.err), TINKER_EINVAL);
+    CHECK(strstr(w.err.message, "no such reward") != NULL);
+    CHECK_INT(w.err.http_status, 0);
+    CHECK_INT(tinker_future_wait(step, 20000, &w.err), TINKER_OK);
+    CHECK_INT(fake_count(w.server, PASS), 2);
+    tinker_future_free(step);
+    tinker_future_free(f);
+    fake_data_free(data, 1);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 static void test_failing_forward(void)
 {
     struct world w;
@@ -290,6 +315,7 @@ int main(void)
     RUN(test_pipelined);
     RUN(test_chunks);
     RUN(test_failing_loss);
+    RUN(test_failing_loss_and_its_stand_in);
     RUN(test_failing_forward);
     RUN(test_cancelled);
     RUN(test_no_waiting_inside);
