@@ -173,7 +173,7 @@ static void test_fewer_connections(void) /* R-124 */
         tinker_future_free(f[i]);
 }
 
-static void test_lines(void) /* */
+static void test_lines(void) /* R-167 R-169 */
 {
     struct world w;
     tinker_service_options o;
@@ -189,6 +189,17 @@ static void test_lines(void) /* R-169 */
     CHECK_INT(world_log_count(&w, "tml-0123456789abcdef"), 0);
     tinker_training_free(t);
     world_close(&w);
+    for (int verbose = 0; verbose < 3; verbose++) { /* unasked: short, and only for debugging */
+        world_options(&w, &o);
+        o.log_verbose = verbose;
+        world_open(&w, NULL, &o);
+        t = world_training(&w);
+        REQUIRE(t != NULL);
+        CHECK_INT(world_log_count(&w, "POST api/v1/create_model"), verbose == 2);
+        CHECK_INT(world_log_count(&w, "User-Agent: "), 0);
+        tinker_training_free(t);
+        world_close(&w);
+    }
 }
 
 /* Results of more than 256 KB are read by a worker; they are the same, and may be cancelled. */

@@ -276,6 +276,53 @@ static void test_names_of_errors(void) /* R-161 R-170 */
     }
 }
 
+/* Does the first event of this name in the batches have the key in its data? */
+static bool event_has(const char *batches, const char *name, const char *key)
+{
+    char text[128];
+    snprintf(text, sizeof(text), "\"event_name\":\"%s\"", name);
+    const char *from = strstr(batches, text),
+               *data = from ? strstr(from, "\"event_data\":{") : NULL;
+    if (!data)
+        return false;
+    const char *next = strstr(data, "\"event_id\""); /* of the next event */
+    snprintf(text, sizeof(text), "\"%s\":", key);
+    const char *at = strstr(data, text);
+    return at && (!next || at < next);
+}
+
+static void check_keys(const char *batches)
+{
+    static const char call[] = "InternalClientHolder.execute_with_retries.exception",
+                      sample[] = "RetryHandler.execute.exception",
+                      status[] = "APIFuture.result_async.api_status_error",
+                      broken[] = "APIFuture.result_async.connection_error";
+    static const char *const tries[] = { "func",           "exception",    "exception_type",
+                                         "status_code",    "start_time",   "is_user_error",
+                                         "attempt_count",  "current_time", "elapsed_time",
+                                         "exception_stack" };
+    static const char *const polls[] = { "request_id",
+                                         "request_type",
+                                         "status_code",
+                                         "detail",
+                                         "kind",
+                                         "should_retry",
+                                         "is_user_error",
+                                         "exception",
+                                         "iteration",
+                                         "exception_type",
+                                         "elapsed_time",
+                                         "bad_request_retries",
+                                         "connection_error_retries" };
+    for (size_t i = 0; i < sizeof(tries) / sizeof(*tries); i++)
+        if (!event_has(batches, call, tries[i]) || !event_has(batches, sample, tries[i]))
+            TAP_FAIL("an event of a try has no %s", tries[i]);
+    CHECK(event_has(batches, call, "is_retryable") && event_has(batches, sample, "should_retry"));
+    for (size_t i = 0; i < sizeof(polls) / sizeof(*polls); i++)
+        if (!event_has(batches, status, polls[i]) || !event_has(batches, broken, polls[i]))
+            TAP_FAIL("an event of a poll has no %s", polls[i]);
+}
+
 static void test_events_of_the_machines(void) /* R-057 R-064 R-163 */
 {
     struct world w;
@@ -340,6 +387,7 @@ static void test_events_of_the_machines(void) /* R-057 R-064 R-163 */
     for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
         if (!strstr(all, keys[i]))
             TAP_FAIL("no key %s", keys[i]);
+    check_keys(all);
     CHECK(strstr(all, "0123456789abcdef") == NULL); /* the key, in no event */
     free(all);
     tinker_sampler_free(s);
