@@ -246,6 +246,8 @@ static void test_first_exchange_is_retried(void) /* R-004 R-026 */
     CHECK(fake_get(w.server, TOKEN, 13)->index <
           fake_get(w.server, API "client/dynamic_config", 0)->index);
     CHECK_STR(fake_get(w.server, TOKEN, 0)->body, "{}");
+    const struct fake_request *r = fake_get(w.server, TOKEN, 0);
+    CHECK_MEM(r->body, r->len, "{}", 2);
     tinker_training_free(tinker_future_take_training(f));
     tinker_future_free(f);
     world_close(&w);
@@ -291,13 +293,40 @@ static void test_background_refresh(void) /* R-028 */
 
 static void test_unreadable_expiry_is_asked_every_minute(void) /* */
 {
+    static const char *const tokens[] = { "eyJx.e30.s", "eyJx.eyJleHAiOiJzb29uIn0.s", "eyJx" };
+    for (size_t i = 0; i < sizeof(tokens) / sizeof(*tokens); i++) {
+        struct world w;
+        char body[128];
+        world_open(&w, "{\"pjwt_auth_enabled\":true}", NULL);
+        snprintf(body, sizeof(body), "{\"jwt\":\"%s\"}", tokens[i]);
+        say(&w, TOKEN, 200, body, -1);
+        tinker_future *f = tinker_service_health(w.service, NULL); /* without heartbeats */
+        CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+        tinker_future_free(f);
+        size_t n = fake_count(w.server, TOKEN);
+        world_advance(&w, 150000);
+        CHECK_INT(fake_count(w.server, TOKEN), n + 2);
+        CHECK_INT(world_at(&w, TOKEN, n), 60000);
+        CHECK_INT(world_at(&w, TOKEN, n + 1), 120000);
+        world_close(&w);
+    }
+}
+
+/* Only the first exchange has layer 2; a renewal that fails rests for a minute. */
+static void test_renewals_have_one_layer(void) /* R-028 R-058 */
+{
     struct world w;
     world_open(&w, "{\"pjwt_auth_enabled\":true}", NULL);
-    say(&w, TOKEN, 200, "{\"jwt\":\"eyJx.e30.s\"}", -1);
+    answer_token(&w, 310, 1);
+    say(&w, TOKEN, 503, "{}", -1);
     tinker_training *t = world_training(&w);
-    size_t n = fake_count(w.server, TOKEN);
-    world_advance(&w, 9000);
-    CHECK_INT(fake_count(w.server, TOKEN), n); /* no request: no need */
+    REQUIRE(t);
+    world_advance(&w, 160000);
+    REQUIRE(fake_count(w.server, TOKEN) > 13);
+    for (size_t i = 1; i < 13; i++) {
+        int64_t gap = world_at(&w, TOKEN, i + 1) - world_at(&w, TOKEN, i);
+        CHECK(i == 11 ? gap == 60000 : gap <= 10000); /* after eleven attempts */
+    }
     tinker_training_free(t);
     world_close(&w);
 }
@@ -529,6 +558,7 @@ int main(void)
     RUN(test_claims);
     RUN(test_background_refresh);
     RUN(test_unreadable_expiry_is_asked_every_minute);
+    RUN(test_renewals_have_one_layer);
     RUN(test_short_lived_tokens);
     RUN(test_one_exchange_for_many);
     RUN(test_old_token_when_renewal_fails);
