@@ -38,6 +38,9 @@ TINKER_API int tinker_log_level_parse(const char *text, tinker_log_level *out);
 /* "owned", "accessible". */
 TINKER_API const char *tinker_scope_name(tinker_scope value);
 TINKER_API int tinker_scope_parse(const char *text, tinker_scope *out);
+/* "training", "sampler", "external". */
+TINKER_API const char *tinker_checkpoint_kind_name(tinker_checkpoint_kind value);
+TINKER_API int tinker_checkpoint_kind_parse(const char *text, tinker_checkpoint_kind *out);
 /* "training", "sampling_prefill", "sampling_sample", "checkpoint", "storage". */
 TINKER_API const char *tinker_billing_kind_name(tinker_billing_kind value);
 TINKER_API int tinker_billing_kind_parse(const char *text, tinker_billing_kind *out);

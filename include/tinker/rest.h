@@ -46,14 +46,23 @@ typedef struct tinker_cursor {
 
 /* ---- checkpoints ----------------------------------------------------------------- */
 
+typedef enum tinker_checkpoint_kind {
+    TINKER_CHECKPOINT_TRAINING = 0, /* training state */
+    TINKER_CHECKPOINT_SAMPLER = 1,  /* weights to sample from */
+    TINKER_CHECKPOINT_EXTERNAL = 2  /* weights in a format of others, to be fetched */
+} tinker_checkpoint_kind;
+
 typedef struct tinker_checkpoint {
     const char *id; /* "weights/step-100" */
-    int sampler;    /* weights to sample from; else training state */
+    int sampler;    /* weights to sample from */
     int64_t time_us;
     const char *path;   /* "tinker://…" */
     int64_t size_bytes; /* -1: unknown */
     int is_public;
     int64_t expires_us;
+    tinker_checkpoint_kind kind;
+    const tinker_named_string *user_metadata; /* see tinker_save_options */
+    size_t n_user_metadata;
 } tinker_checkpoint;
 
 typedef struct tinker_checkpoints {
@@ -70,8 +79,8 @@ TINKER_API tinker_future *tinker_rest_list_user_checkpoints(tinker_rest *r, cons
                                                             tinker_error *err);
 TINKER_API const tinker_checkpoints *tinker_future_checkpoints(const tinker_future *f);
 
-/* The following take a path "tinker://<run>/<weights|sampler_weights>/<name>" and have no
- * result but success.  Publishing what is public, or hiding what is private, fails at
+/* The following take a path "tinker://<run>/<weights|sampler_weights|external_weights>/<name>"
+ * and have no result but success.  Publishing what is public, or hiding what is private, fails at
  * once with http_status 409. */
 TINKER_API tinker_future *tinker_rest_delete_checkpoint(tinker_rest *r, const char *path,
                                                         tinker_error *err);
@@ -82,6 +91,38 @@ TINKER_API tinker_future *tinker_rest_unpublish_checkpoint(tinker_rest *r, const
 /* Let it expire after this time; 0 removes the limit. */
 TINKER_API tinker_future *tinker_rest_set_checkpoint_ttl(tinker_rest *r, const char *path,
                                                          int64_t ttl_seconds, tinker_error *err);
+
+typedef struct tinker_copy_options {
+    size_t size;              /* set by TINKER_COPY_OPTIONS_INIT */
+    const char *project_id;   /* that will own the copy; NULL: that of the service */
+    int64_t ttl_seconds;      /* 0: keep for ever; the limit of the source is not copied */
+    const char *access_token; /* credential of the account that owns the source, or NULL */
+} tinker_copy_options;
+#define TINKER_COPY_OPTIONS_INIT                   \
+    {                                              \
+        sizeof(tinker_copy_options), NULL, 0, NULL \
+    }
+
+/* Copy training state or weights to sample from, of any account that can be read, into a project.
+ * The copy belongs to a training run of its own, which cannot be trained on.  It is made once,
+ * however often the request has to be sent.  opts NULL: the project of the service.  Result:
+ * tinker_future_path() of the copy.  NULL with *err set: TINKER_EINVAL, also when there is no
+ * project; TINKER_ENOMEM. */
+TINKER_API tinker_future *tinker_rest_copy_checkpoint(tinker_rest *r, const char *path,
+                                                      const tinker_copy_options *opts,
+                                                      tinker_error *err);
+
+typedef struct tinker_files {
+    const tinker_named_string *files; /* name within the checkpoint; address, signed: a secret */
+    size_t n;
+    int64_t expires_us; /* when the addresses do */
+} tinker_files;
+/* An address for each file of external weights ("tinker://<run>/external_weights/<name>", see
+ * tinker_training_save_external()).  Result: tinker_future_files().  NULL with *err set:
+ * TINKER_EINVAL, also for other checkpoints; TINKER_ENOMEM. */
+TINKER_API tinker_future *tinker_rest_checkpoint_files(tinker_rest *r, const char *path,
+                                                       tinker_error *err);
+TINKER_API const tinker_files *tinker_future_files(const tinker_future *f);
 
 typedef struct tinker_archive {
     const char *url; /* signed: a secret */
@@ -127,9 +168,10 @@ TINKER_API tinker_status tinker_archive_extract(const char *file, const char *di
 /* tinker://<training run>/<checkpoint id>, taken apart. */
 typedef struct tinker_checkpoint_path {
     char training_run[256];
-    char checkpoint_id[256]; /* "weights/<name>" or "sampler_weights/<name>" */
+    char checkpoint_id[256]; /* "weights/<name>", "sampler_weights/<name>", … */
     char name[256];
-    int sampler; /* sampler weights, else training state */
+    int sampler; /* sampler weights */
+    tinker_checkpoint_kind kind;
 } tinker_checkpoint_path;
 /* TINKER_EINVAL says what a path looks like.  Sends nothing. */
 TINKER_API tinker_status tinker_checkpoint_path_parse(const char *path, tinker_checkpoint_path *out,

@@ -48,13 +48,23 @@ typedef struct tinker_save_options {
     size_t size;         /* set by TINKER_SAVE_OPTIONS_INIT */
     int64_t ttl_seconds; /* 0: keep for ever */
     int overwrite;       /* training state only */
+    /* Kept with the checkpoint (see tinker_checkpoint); not for external weights.  Overwriting
+     * replaces all of it. */
+    const tinker_named_string *user_metadata;
+    size_t n_user_metadata;
+    /* External weights only: every file is encrypted to these recipients ("age1…" or SSH public
+     * keys, at most 10) of age, and its name ends with ".age". */
+    const char *const *age_recipients;
+    size_t n_age_recipients;
 } tinker_save_options;
-#define TINKER_SAVE_OPTIONS_INIT          \
-    {                                     \
-        sizeof(tinker_save_options), 0, 0 \
+#define TINKER_SAVE_OPTIONS_INIT                            \
+    {                                                       \
+        sizeof(tinker_save_options), 0, 0, NULL, 0, NULL, 0 \
     }
 
-/* Save weights and optimizer under `name`.  Result: tinker_future_path(). */
+/* Save weights and optimizer under `name`.  Result: tinker_future_path().  Here and below: NULL
+ * with *err set: TINKER_EINVAL, also for an option that such a checkpoint does not have,
+ * TINKER_ENOMEM, TINKER_ESTATE. */
 TINKER_API tinker_future *tinker_training_save_state(tinker_training *t, const char *name,
                                                      const tinker_save_options *opts,
                                                      tinker_error *err);
@@ -62,6 +72,12 @@ TINKER_API tinker_future *tinker_training_save_state(tinker_training *t, const c
 TINKER_API tinker_future *tinker_training_save_for_sampler(tinker_training *t, const char *name,
                                                            const tinker_save_options *opts,
                                                            tinker_error *err);
+
+/* Save weights in the format of Hugging Face, to be used elsewhere, under `name`; fetch them with
+ * tinker_rest_checkpoint_files().  Result: tinker_future_path(). */
+TINKER_API tinker_future *tinker_training_save_external(tinker_training *t, const char *name,
+                                                        const tinker_save_options *opts,
+                                                        tinker_error *err);
 
 /* Load weights saved by tinker_training_save_state() into this model; optimizer: the state
  * of the optimiser too.  access_token (may be NULL) is the credential of the account that

@@ -223,6 +223,7 @@ static int show_foreign(const char *path, const tinker_weights_info *info)
                             .size_bytes = -1,
                             .is_public = 1 };
     c.sampler = strncmp(c.id, "sampler_weights/", strlen("sampler_weights/")) == 0;
+    c.kind = c.sampler ? TINKER_CHECKPOINT_SAMPLER : TINKER_CHECKPOINT_TRAINING;
     out_say("The checkpoint is not among yours; its times are unknown.");
     return show_checkpoint(&c, info);
 }

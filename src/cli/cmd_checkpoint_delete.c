@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <tinker/names.h>
 #include <unistd.h>
 #include "cli/api.h"
 #include "cli/command.h"
@@ -57,20 +58,23 @@ static bool plan_add(struct plan *p, const char *path)
 
 /* ---- what to delete ------------------------------------------------------------------- */
 
-/* 1: sampler, 0: training, -1: any, -2: no such type. */
+/* A tinker_checkpoint_kind, -1: any, -2: no such type. */
 static int wanted_type(const char *type)
 {
+    static const char *const segments[] = { "weights", "sampler_weights", "external_weights" };
+    tinker_checkpoint_kind kind;
     if (!type)
         return -1;
-    if (strcmp(type, "weights") == 0 || strcmp(type, "training") == 0)
-        return 0;
-    return strcmp(type, "sampler_weights") == 0 || strcmp(type, "sampler") == 0 ? 1 : -2;
+    for (int i = 0; i < 3; i++)
+        if (strcmp(type, segments[i]) == 0)
+            return i;
+    return tinker_checkpoint_kind_parse(type, &kind) ? (int)kind : -2;
 }
 
 static bool matches(const struct request *r, const tinker_checkpoint *c)
 {
     int type = wanted_type(r->type);
-    if (type >= 0 && !!c->sampler != type)
+    if (type >= 0 && (int)c->kind != type)
         return false;
     if (r->before && !(c->time_us < r->before_us))
         return false;
@@ -301,8 +305,8 @@ static bool check(const struct opt_spec *spec, struct request *r, int *status)
         opt_usage_error(spec, "Invalid value for '--concurrency': must be 1 to %d.",
                         MAX_CONCURRENCY);
     else if (wanted_type(r->type) == -2)
-        out_fail(EXIT_USAGE, "Use weights or sampler_weights.", "Invalid checkpoint type: %s",
-                 r->type);
+        out_fail(EXIT_USAGE, "Use weights, sampler_weights or external_weights.",
+                 "Invalid checkpoint type: %s", r->type);
     else if (!globals.yes && !r->dry_run && !isatty(STDIN_FILENO))
         opt_usage_error(spec, "Nobody can be asked: standard input is no terminal. Pass --yes.");
     else
@@ -321,7 +325,8 @@ int cmd_checkpoint_delete(int argc, char **argv)
     struct request r = { .concurrency = 4 };
     const struct opt opts[] = {
         { "run-id", 0, OPT_STRING, "ID", "checkpoints of this training run", &r.run_id, NULL },
-        { "type", 0, OPT_STRING, "TYPE", "only weights, or only sampler_weights", &r.type, NULL },
+        { "type", 0, OPT_STRING, "TYPE", "only weights, sampler_weights or external_weights",
+          &r.type, NULL },
         { "before", 0, OPT_STRING, "DATE", "only those made before this time", &r.before, NULL },
         { "after", 0, OPT_STRING, "DATE", "only those made after this time", &r.after, NULL },
         { "dry-run", 0, OPT_FLAG, NULL, "show what would be deleted", &r.dry_run, NULL },

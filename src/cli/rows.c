@@ -1,13 +1,14 @@
 /* rows.c - see rows.h. */
 #include "cli/rows.h"
 
+#include <tinker/names.h>
 #include "cli/fmt.h"
 
 const char *const rows_properties[2] = { "Property", "Value" };
 
 const char *rows_checkpoint_type(const tinker_checkpoint *c)
 {
-    return c->sampler ? "sampler" : "training";
+    return tinker_checkpoint_kind_name(c->kind);
 }
 
 static void put_text(struct json_writer *w, const char *key, const char *value)

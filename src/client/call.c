@@ -544,6 +544,8 @@ static void on_refused(struct timer *t)
 static void make_key(struct call *c)
 {
     const struct prefs *p = submit_prefs(c);
+    if (c->one_key && c->tries > 0)
+        return;
     if (!p || !p->key)
         rand_uuid(stpcpy(c->key, "stainless-python-retry-"));
     else if (c->op->number == 0 && c->part == 0)

@@ -4,7 +4,7 @@
  *   try     --retryable--> wait 1 s .. 30 s   --> try     ... (300 s), if `outer`
  *   402     ------------> wait 5 s, as long as the account may be topped up
  *
- * One idempotency key per try, reused by its attempts; a credential is asked for before
+ * One idempotency key per try (per call with one_key), reused by its attempts; a credential is asked for before
  * every attempt.  Runs on the loop thread. */
 #ifndef CLIENT_CALL_H
 #define CLIENT_CALL_H
@@ -57,6 +57,7 @@ struct call {
     enum auth_use use;
     size_t max_response; /* 0: 1 GB */
     bool conflict_final; /* a 409 is an answer, not a reason to try again */
+    bool one_key;        /* done twice it would be two things, and nothing else tells them apart */
     bool last;           /* whatever comes of this attempt, there is no other; may be set later */
     void (*done)(struct call *c);
     /* Before every try but the first; may change the body.  May be NULL. */

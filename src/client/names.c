@@ -41,6 +41,10 @@ static const struct name log_levels[] = {
 static const struct name scopes[] = { { "owned", TINKER_SCOPE_OWNED },
                                       { "accessible", TINKER_SCOPE_ACCESSIBLE },
                                       { NULL, 0 } };
+static const struct name checkpoint_kinds[] = { { "training", TINKER_CHECKPOINT_TRAINING },
+                                                { "sampler", TINKER_CHECKPOINT_SAMPLER },
+                                                { "external", TINKER_CHECKPOINT_EXTERNAL },
+                                                { NULL, 0 } };
 static const struct name billing_kinds[] = {
     { "training", TINKER_BILLING_TRAINING },        { "sampling_prefill", TINKER_BILLING_PREFILL },
     { "sampling_sample", TINKER_BILLING_SAMPLING }, { "checkpoint", TINKER_BILLING_CHECKPOINT },
@@ -141,6 +145,16 @@ const char *tinker_scope_name(tinker_scope value)
 int tinker_scope_parse(const char *text, tinker_scope *out)
 {
     return value_of(scopes, text, out);
+}
+
+const char *tinker_checkpoint_kind_name(tinker_checkpoint_kind value)
+{
+    return name_of(checkpoint_kinds, (int)value);
+}
+
+int tinker_checkpoint_kind_parse(const char *text, tinker_checkpoint_kind *out)
+{
+    return value_of(checkpoint_kinds, text, out);
 }
 
 const char *tinker_billing_kind_name(tinker_billing_kind value)

@@ -86,7 +86,7 @@ static tinker_status check_page(tinker_page *ours, const tinker_page *page, int6
 char *rest_checkpoint_path(const char *path, const char *tail, tinker_error *err)
 {
     struct wire_path p;
-    if (!path || wire_path_parse(path, &p, err) != TINKER_OK) {
+    if (!path || wire_path_parse_any(path, &p, err) != TINKER_OK) {
         if (!path)
             err_set(err, TINKER_EINVAL, "no checkpoint path given");
         return NULL;
@@ -209,6 +209,67 @@ tinker_future *tinker_rest_set_checkpoint_ttl(tinker_rest *r, const char *path, 
     return on_checkpoint(r, &ttl_kind, path, "/ttl", &body, err);
 }
 
+static const struct rest_kind copy_kind = { REST_CLASS("copy_weights"),
+                                            REST_SPEC("copy_weights", "POST"),
+                                            RESULT_PATH,
+                                            NULL,
+                                            read_copied,
+                                            false };
+
+tinker_future *tinker_rest_copy_checkpoint(tinker_rest *r, const char *path,
+                                           const tinker_copy_options *opts, tinker_error *err)
+{
+    tinker_copy_options o = TINKER_COPY_OPTIONS_INIT;
+    struct wire_path p;
+    struct buf body;
+    if (opts_copy(&o, sizeof(o), opts, "tinker_copy_options", err) != TINKER_OK ||
+        wire_path_parse(path, &p, err) != TINKER_OK)
+        return NULL;
+    const char *project = o.project_id && *o.project_id ? o.project_id : r->service->cfg.project_id;
+    if (o.ttl_seconds < 0 || !project) {
+        if (!project)
+            err_set(err, TINKER_EINVAL,
+                    "a copy needs a project: project_id of its options or of the service, or "
+                    "TINKER_PROJECT_ID");
+        else
+            err_set(err, TINKER_EINVAL, "ttl_seconds is %lld, expected at least 0",
+                    (long long)o.ttl_seconds);
+        return NULL;
+    }
+    struct wire_copy_weights_request req = {
+        .destination_project_id = project,
+        .source_path = path,
+        .ttl_seconds = { o.ttl_seconds > 0, o.ttl_seconds },
+    };
+    log_secret(o.access_token);
+    if (!encode(&body, &wire_copy_weights_request, &req, err))
+        return NULL;
+    return rest_submit_once(rest_holder(r, err), &copy_kind, path_of("api/v1/copy_weights"), &body,
+                            o.access_token, err);
+}
+
+static const struct rest_kind files_kind = { REST_CLASS("external_weights_urls"),
+                                             REST_SPEC("external_weights_urls", "GET"),
+                                             RESULT_VALUE,
+                                             type_files,
+                                             read_files,
+                                             false };
+
+tinker_future *tinker_rest_checkpoint_files(tinker_rest *r, const char *path, tinker_error *err)
+{
+    struct wire_path p;
+    if (wire_path_parse_any(path, &p, err) != TINKER_OK)
+        return NULL;
+    if (!p.external) {
+        err_set(err, TINKER_EINVAL,
+                "%.150s is not tinker://<training run>/external_weights/<name>; other checkpoints "
+                "are downloaded as archives",
+                path);
+        return NULL;
+    }
+    return on_checkpoint(r, &files_kind, path, "/external_weights_urls", NULL, err);
+}
+
 /* ---- training runs ------------------------------------------------------------------------------ */
 
 static const struct rest_kind run_kind = { REST_CLASS("get_training_run"),
@@ -252,7 +313,7 @@ tinker_future *tinker_rest_training_run(tinker_rest *r, const char *id_or_path, 
 {
     struct wire_path p = { 0 };
     if (id_or_path && wire_path_is(id_or_path)) {
-        if (wire_path_parse(id_or_path, &p, err) != TINKER_OK)
+        if (wire_path_parse_any(id_or_path, &p, err) != TINKER_OK)
             return NULL;
     } else if (check_id("run id", id_or_path, err) != TINKER_OK)
         return NULL;
@@ -571,13 +632,16 @@ tinker_status tinker_checkpoint_path_parse(const char *path, tinker_checkpoint_p
                                            tinker_error *err)
 {
     struct wire_path p;
-    tinker_status s = wire_path_parse(path, &p, err);
+    tinker_status s = wire_path_parse_any(path, &p, err);
     if (s != TINKER_OK)
         return s;
     if (p.n_run >= sizeof(out->training_run) ||
         strlen(p.checkpoint_id) >= sizeof(out->checkpoint_id))
         return err_set(err, TINKER_EINVAL, "the path has a part of more than 255 bytes");
-    *out = (tinker_checkpoint_path){ .sampler = p.sampler };
+    *out = (tinker_checkpoint_path){ .sampler = p.sampler,
+                                     .kind = p.external  ? TINKER_CHECKPOINT_EXTERNAL
+                                             : p.sampler ? TINKER_CHECKPOINT_SAMPLER
+                                                         : TINKER_CHECKPOINT_TRAINING };
     memcpy(out->training_run, p.run, p.n_run);
     snprintf(out->checkpoint_id, sizeof(out->checkpoint_id), "%s", p.checkpoint_id);
     snprintf(out->name, sizeof(out->name), "%s", p.name);

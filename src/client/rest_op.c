@@ -2,6 +2,7 @@
 #include "client/rest_op.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include "base/err.h"
 #include "wire/wire.h"
 
@@ -13,6 +14,7 @@ void rest_destroy(struct op *op)
     call_clear(&r->call);
     buf_clear(&r->body);
     free(r->path);
+    free(r->token);
     free(r);
 }
 
@@ -56,6 +58,10 @@ static void on_ready(struct holder_wait *w, const tinker_error *err)
     c->body = r->body.data;
     c->body_len = r->body.len;
     c->conflict_final = r->kind->conflict_final;
+    c->one_key = r->once;
+    if (r->token)
+        c->extra[c->n_extra++] =
+            (struct http_header){ "X-Tinker-Weights-Access-Token", r->token, true };
     c->done = on_done;
     call_start(c);
 }
@@ -68,20 +74,17 @@ void rest_start(struct op *op)
     holder_when_ready(op->holder, &r->wait);
 }
 
-struct tinker_future *rest_submit(struct holder *h, const struct rest_kind *kind, char *path,
-                                  struct buf *body, tinker_error *err)
+/* Takes over path and body as rest_submit() does. */
+static struct rest_op *rest_new(struct holder *h, const struct rest_kind *kind, char *path,
+                                struct buf *body, tinker_error *err)
 {
     struct rest_op *r = h && path ? calloc(1, sizeof(*r)) : NULL;
-    struct tinker_future *f = NULL;
     if (r) {
         r->kind = kind;
         r->path = path;
         if (body)
             r->body = *body;
-        f = op_submit(&r->op, &kind->class, h, kind->result, err);
-        if (!f)
-            rest_destroy(&r->op);
-        return f;
+        return r;
     }
     if (h)
         err_nomem(err, kind->class.name);
@@ -89,4 +92,35 @@ struct tinker_future *rest_submit(struct holder *h, const struct rest_kind *kind
     if (body)
         buf_clear(body);
     return NULL;
+}
+
+static struct tinker_future *submit(struct holder *h, struct rest_op *r, tinker_error *err)
+{
+    struct tinker_future *f = op_submit(&r->op, &r->kind->class, h, r->kind->result, err);
+    if (!f)
+        rest_destroy(&r->op);
+    return f;
+}
+
+struct tinker_future *rest_submit(struct holder *h, const struct rest_kind *kind, char *path,
+                                  struct buf *body, tinker_error *err)
+{
+    struct rest_op *r = rest_new(h, kind, path, body, err);
+    return r ? submit(h, r, err) : NULL;
+}
+
+struct tinker_future *rest_submit_once(struct holder *h, const struct rest_kind *kind, char *path,
+                                       struct buf *body, const char *token, tinker_error *err)
+{
+    struct rest_op *r = rest_new(h, kind, path, body, err);
+    if (!r)
+        return NULL;
+    r->once = true;
+    r->token = token ? strdup(token) : NULL;
+    if (token && !r->token) {
+        rest_destroy(&r->op);
+        err_nomem(err, kind->class.name);
+        return NULL;
+    }
+    return submit(h, r, err);
 }

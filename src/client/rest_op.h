@@ -27,6 +27,8 @@ struct rest_op {
     struct call call;
     char *path; /* "api/v1/…" */
     struct buf body;
+    bool once;   /* one idempotency key for all tries */
+    char *token; /* of the account whose weights it is about, or NULL */
 };
 
 void rest_start(struct op *op);
@@ -46,5 +48,8 @@ void rest_destroy(struct op *op);
  * memory.  Any thread. */
 struct tinker_future *rest_submit(struct holder *h, const struct rest_kind *kind, char *path,
                                   struct buf *body, tinker_error *err);
+/* The same for what must happen once, however often it is sent; token (may be NULL) is copied. */
+struct tinker_future *rest_submit_once(struct holder *h, const struct rest_kind *kind, char *path,
+                                       struct buf *body, const char *token, tinker_error *err);
 
 #endif

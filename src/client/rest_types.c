@@ -3,6 +3,7 @@
 #include "client/rest_types.h"
 
 #include <string.h>
+#include <tinker/names.h>
 #include <tinker/rest.h>
 #include <tinker/training.h>
 #include "base/err.h"
@@ -13,7 +14,7 @@ const char type_checkpoints[] = "checkpoints", type_training_run[] = "training_r
            type_strings[] = "strings", type_session[] = "session",
            type_sampler_info[] = "sampler_info", type_identity[] = "identity",
            type_billing[] = "billing", type_audit[] = "audit", type_capabilities[] = "capabilities",
-           type_model_info[] = "model_info", type_archive[] = "archive";
+           type_model_info[] = "model_info", type_archive[] = "archive", type_files[] = "files";
 
 /* Decode into *wire, and make room for the public struct, which becomes the value. */
 static tinker_status decode(struct rest_op *r, const struct wire_type *type, const char *body,
@@ -42,14 +43,19 @@ static int64_t int_of(struct wire_opt_int v)
 
 static tinker_checkpoint checkpoint_of(const struct wire_checkpoint *w)
 {
+    tinker_checkpoint_kind kind = TINKER_CHECKPOINT_TRAINING;
+    tinker_checkpoint_kind_parse(w->checkpoint_type, &kind);
     return (tinker_checkpoint){
         .id = w->checkpoint_id,
-        .sampler = strcmp(w->checkpoint_type, "sampler") == 0,
+        .sampler = kind == TINKER_CHECKPOINT_SAMPLER,
         .time_us = time_of(w->time),
         .path = w->tinker_path,
         .size_bytes = int_of(w->size_bytes),
         .is_public = w->is_public,
         .expires_us = time_of(w->expires_at),
+        .kind = kind,
+        .user_metadata = w->user_metadata.v,
+        .n_user_metadata = w->user_metadata.has ? w->user_metadata.n : 0,
     };
 }
 
@@ -77,6 +83,28 @@ tinker_status read_checkpoints(struct rest_op *r, const char *b, size_t n, tinke
         *cursor = cursor_of(w.cursor);
     *out = (tinker_checkpoints){ v, w.n_checkpoints, w.cursor ? cursor : NULL };
     return TINKER_OK;
+}
+
+tinker_status read_copied(struct rest_op *r, const char *b, size_t n, tinker_error *err)
+{
+    struct wire_copy_weights_response w;
+    struct tinker_future *f = r->op.future;
+    tinker_status s =
+        wire_decode_json(&wire_copy_weights_response, b, n, WIRE_LENIENT, &f->arena, &w, err);
+    if (s == TINKER_OK)
+        f->value = w.tinker_path;
+    return s;
+}
+
+tinker_status read_files(struct rest_op *r, const char *b, size_t n, tinker_error *err)
+{
+    struct wire_external_weights_urls_response w;
+    tinker_files *out;
+    tinker_status s =
+        decode(r, &wire_external_weights_urls_response, b, n, &w, sizeof(*out), (void **)&out, err);
+    if (s == TINKER_OK)
+        *out = (tinker_files){ w.urls.v, w.urls.n, time_of(w.expires) };
+    return s;
 }
 
 static bool copy_checkpoint(struct arena *a, const struct wire_checkpoint *w,
@@ -376,6 +404,11 @@ const tinker_capabilities *tinker_future_capabilities(const tinker_future *f)
 const tinker_model_info *tinker_future_model_info(const tinker_future *f)
 {
     return future_value(f, type_model_info);
+}
+
+const tinker_files *tinker_future_files(const tinker_future *f)
+{
+    return future_value(f, type_files);
 }
 
 const tinker_archive *tinker_future_archive(const tinker_future *f)

@@ -8,9 +8,12 @@
 /* Their addresses tell results apart. */
 extern const char type_checkpoints[], type_training_run[], type_training_runs[],
     type_weights_info[], type_strings[], type_session[], type_sampler_info[], type_identity[],
-    type_billing[], type_audit[], type_capabilities[], type_model_info[], type_archive[];
+    type_billing[], type_audit[], type_capabilities[], type_model_info[], type_archive[],
+    type_files[];
 
 tinker_status read_checkpoints(struct rest_op *r, const char *b, size_t n, tinker_error *err);
+tinker_status read_copied(struct rest_op *r, const char *b, size_t n, tinker_error *err);
+tinker_status read_files(struct rest_op *r, const char *b, size_t n, tinker_error *err);
 tinker_status read_training_run(struct rest_op *r, const char *b, size_t n, tinker_error *err);
 tinker_status read_training_runs(struct rest_op *r, const char *b, size_t n, tinker_error *err);
 tinker_status read_weights_info(struct rest_op *r, const char *b, size_t n, tinker_error *err);

@@ -78,6 +78,18 @@ static tinker_status read_save_for_sampler(struct tinker_future *f, const char *
     return TINKER_OK;
 }
 
+static tinker_status read_save_external(struct tinker_future *f, const char *body, size_t n,
+                                        bool proto, tinker_error *err)
+{
+    struct wire_save_weights_external_response res;
+    (void)proto;
+    tinker_status s = wire_decode_json(&wire_save_weights_external_response, body, n, WIRE_LENIENT,
+                                       &f->arena, &res, err);
+    if (s == TINKER_OK)
+        f->value = res.path;
+    return s;
+}
+
 static tinker_status read_load(struct tinker_future *f, const char *body, size_t n, bool proto,
                                tinker_error *err)
 {
@@ -133,6 +145,9 @@ const struct result_reader result_save = { { "SaveWeights", false }, RESULT_PATH
 const struct result_reader result_save_for_sampler = { { "SaveWeightsForSampler", false },
                                                        RESULT_PATH,
                                                        read_save_for_sampler };
+const struct result_reader result_save_external = { { "SaveWeightsExternal", false },
+                                                    RESULT_PATH,
+                                                    read_save_external };
 const struct result_reader result_load = { { "LoadWeights", false }, RESULT_PATH, read_load };
 const struct result_reader result_sample = { { "Sample", true }, RESULT_SAMPLE, read_sample };
 const struct result_reader result_unload = { { "UnloadModel", false }, RESULT_NONE, read_unload };
@@ -142,7 +157,7 @@ const struct result_reader *result_find(const char *request_type)
     static const struct result_reader *const all[] = {
         &result_forward, &result_forward_backward, &result_optim_step,
         &result_save,    &result_save_for_sampler, &result_load,
-        &result_sample,  &result_unload,
+        &result_sample,  &result_unload,           &result_save_external,
     };
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         if (strcmp(all[i]->poll.request_type, request_type) == 0)

@@ -15,7 +15,8 @@ struct result_reader {
 };
 
 extern const struct result_reader result_forward, result_forward_backward, result_optim_step,
-    result_save, result_save_for_sampler, result_load, result_sample, result_unload;
+    result_save, result_save_for_sampler, result_save_external, result_load, result_sample,
+    result_unload;
 
 /* By the name on the wire ("OptimStep"), NULL: unknown or not resumable. */
 const struct result_reader *result_find(const char *request_type);

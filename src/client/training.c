@@ -32,6 +32,8 @@ static const struct train_kind save_state_kind =
 static const struct train_kind save_sampler_kind =
     TRAIN_KIND("save_weights_for_sampler", "save_weights_for_sampler", 0, result_save_for_sampler,
                TRAIN_SINGLE);
+static const struct train_kind save_external_kind = TRAIN_KIND(
+    "save_weights_external", "save_weights_external", 0, result_save_external, TRAIN_SINGLE);
 static const struct train_kind unnamed_save_kind =
     TRAIN_KIND("save_weights_for_sampler", "save_weights_for_sampler", 0, result_save_for_sampler,
                TRAIN_SAMPLER);
@@ -259,8 +261,33 @@ struct save_args {
     tinker_save_options opts;
 };
 
+/* Options that a kind of checkpoint does not have are refused, not left out. */
+enum { SAVE_OVERWRITE = 1, SAVE_METADATA = 2, SAVE_AGE = 4, AGE_RECIPIENTS_MAX = 10 };
+
+static tinker_status check_save_extras(const tinker_save_options *o, unsigned may,
+                                       tinker_error *err)
+{
+    if (o->overwrite && !(may & SAVE_OVERWRITE))
+        return err_set(err, TINKER_EINVAL, "overwrite is for training state only");
+    if (o->n_user_metadata && !(may & SAVE_METADATA))
+        return err_set(err, TINKER_EINVAL, "user_metadata is not for external weights");
+    for (size_t i = 0; i < o->n_user_metadata; i++)
+        if (!o->user_metadata || !o->user_metadata[i].name || !o->user_metadata[i].value)
+            return err_set(err, TINKER_EINVAL, "user_metadata: entry %zu has no name or no value",
+                           i);
+    if (o->n_age_recipients && !(may & SAVE_AGE))
+        return err_set(err, TINKER_EINVAL, "age_recipients are for external weights only");
+    if (o->n_age_recipients > AGE_RECIPIENTS_MAX)
+        return err_set(err, TINKER_EINVAL, "%zu age_recipients, expected at most %d",
+                       o->n_age_recipients, AGE_RECIPIENTS_MAX);
+    for (size_t i = 0; i < o->n_age_recipients; i++)
+        if (!o->age_recipients || !o->age_recipients[i] || !*o->age_recipients[i])
+            return err_set(err, TINKER_EINVAL, "age_recipients: entry %zu is empty", i);
+    return TINKER_OK;
+}
+
 static tinker_status check_save(struct save_args *a, const char *name,
-                                const tinker_save_options *opts, tinker_error *err)
+                                const tinker_save_options *opts, unsigned may, tinker_error *err)
 {
     a->name = name;
     a->opts = (tinker_save_options)TINKER_SAVE_OPTIONS_INIT;
@@ -269,7 +296,14 @@ static tinker_status check_save(struct save_args *a, const char *name,
     if (a->opts.ttl_seconds < 0)
         return err_set(err, TINKER_EINVAL, "ttl_seconds is %lld, expected at least 0",
                        (long long)a->opts.ttl_seconds);
-    return wire_check_checkpoint_name(name, err);
+    tinker_status s = check_save_extras(&a->opts, may, err);
+    return s == TINKER_OK ? wire_check_checkpoint_name(name, err) : s;
+}
+
+static struct wire_named_strings metadata_of(const tinker_save_options *o)
+{
+    return (struct wire_named_strings){ o->n_user_metadata > 0, o->user_metadata,
+                                        o->n_user_metadata };
 }
 
 static tinker_status encode_save(struct train_op *op, int64_t seq_id, const void *arg,
@@ -282,6 +316,7 @@ static tinker_status encode_save(struct train_op *op, int64_t seq_id, const void
         .seq_id = { 1, seq_id },
         .ttl_seconds = { a->opts.ttl_seconds > 0, a->opts.ttl_seconds },
         .overwrite = a->opts.overwrite,
+        .user_metadata = metadata_of(&a->opts),
     };
     op->conflict_final = true; /* the name exists: waiting does not help, overwrite does */
     return wire_encode_json(&wire_save_weights_request, &req, out, err);
@@ -291,7 +326,7 @@ tinker_future *tinker_training_save_state(tinker_training *t, const char *name,
                                           const tinker_save_options *opts, tinker_error *err)
 {
     struct save_args a;
-    if (check_save(&a, name, opts, err) != TINKER_OK)
+    if (check_save(&a, name, opts, SAVE_OVERWRITE | SAVE_METADATA, err) != TINKER_OK)
         return NULL;
     return submit_single(t, &save_state_kind, encode_save, &a, err);
 }
@@ -305,6 +340,7 @@ static tinker_status encode_sampler_save(struct train_op *op, int64_t seq_id, co
         .path = a->name,
         .seq_id = { 1, seq_id },
         .ttl_seconds = { a->opts.ttl_seconds > 0, a->opts.ttl_seconds },
+        .user_metadata = metadata_of(&a->opts),
     };
     op->conflict_final = true;
     return wire_encode_json(&wire_save_weights_for_sampler_request, &req, out, err);
@@ -314,9 +350,33 @@ tinker_future *tinker_training_save_for_sampler(tinker_training *t, const char *
                                                 const tinker_save_options *opts, tinker_error *err)
 {
     struct save_args a;
-    if (check_save(&a, name, opts, err) != TINKER_OK)
+    if (check_save(&a, name, opts, SAVE_METADATA, err) != TINKER_OK)
         return NULL;
     return submit_single(t, &save_sampler_kind, encode_sampler_save, &a, err);
+}
+
+static tinker_status encode_external_save(struct train_op *op, int64_t seq_id, const void *arg,
+                                          struct buf *out, tinker_error *err)
+{
+    const struct save_args *a = arg;
+    struct wire_save_weights_external_request req = {
+        .model_id = op->training->model_id,
+        .path = a->name,
+        .seq_id = { 1, seq_id },
+        .ttl_seconds = { a->opts.ttl_seconds > 0, a->opts.ttl_seconds },
+        .age_encryption_recipients = { a->opts.age_recipients, a->opts.n_age_recipients },
+    };
+    op->conflict_final = true;
+    return wire_encode_json(&wire_save_weights_external_request, &req, out, err);
+}
+
+tinker_future *tinker_training_save_external(tinker_training *t, const char *name,
+                                             const tinker_save_options *opts, tinker_error *err)
+{
+    struct save_args a;
+    if (check_save(&a, name, opts, SAVE_AGE, err) != TINKER_OK)
+        return NULL;
+    return submit_single(t, &save_external_kind, encode_external_save, &a, err);
 }
 
 /* Every try draws a new number for the sampling session, as the reference does; the

@@ -175,6 +175,10 @@ static bool is_given(const struct wire_field *f, const char *value)
         return ((const struct json_str *)at)->s != NULL;
     case WIRE_NAMED_STRINGS:
         return ((const struct wire_named_strings *)at)->has;
+    case WIRE_STRINGS: /* where a list may be missing, an empty one is */
+        return ((const struct wire_strings *)at)->n > 0 || !(f->flags & WIRE_NULLABLE);
+    case WIRE_LIST:
+        return *(const size_t *)(value + f->aux) > 0 || !(f->flags & WIRE_NULLABLE);
     case WIRE_NUMBERS:
         return ((const struct wire_numbers *)at)->has;
     case WIRE_NUMBER_PAIRS:

@@ -168,6 +168,10 @@ static void test_names(void)
                 { TINKER_LOG_WARNING, "warning" }, { TINKER_LOG_ERROR, "error" });
     CHECK_NAMES(tinker_scope, tinker_scope_name, tinker_scope_parse,
                 { TINKER_SCOPE_OWNED, "owned" }, { TINKER_SCOPE_ACCESSIBLE, "accessible" });
+    CHECK_NAMES(tinker_checkpoint_kind, tinker_checkpoint_kind_name, tinker_checkpoint_kind_parse,
+                { TINKER_CHECKPOINT_TRAINING, "training" },
+                { TINKER_CHECKPOINT_SAMPLER, "sampler" },
+                { TINKER_CHECKPOINT_EXTERNAL, "external" });
     CHECK_NAMES(tinker_billing_kind, tinker_billing_kind_name, tinker_billing_kind_parse,
                 { TINKER_BILLING_TRAINING, "training" },
                 { TINKER_BILLING_PREFILL, "sampling_prefill" },

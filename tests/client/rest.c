@@ -47,6 +47,7 @@ static void expect(struct world *w, const char *path, const char *body)
     "{\"checkpoint_id\":\"weights/"                                                \
     "step-1\",\"checkpoint_type\":\"training\",\"time\":\"2026-01-02T03:04:05Z\"," \
     "\"tinker_path\":\"" CKPT "\",\"size_bytes\":42,\"public\":true,\"new\":1}"
+#define EXTERNAL "tinker://r:train:0/external_weights/hf"
 #define RUN_JSON                                                                              \
     "{\"training_run_id\":\"r:train:0\",\"base_model\":\"tiny\",\"model_owner\":\"me\",\"is_" \
     "lora\":true,"                                                                            \
@@ -106,6 +107,107 @@ static void test_runs_and_checkpoints(void) /* R-141 R-142 */
             API "checkpoints?limit=7&offset=5", "GET");
     CHECK_INT(tinker_future_checkpoints(f)->cursor->total_count, 9);
     tinker_future_free(f);
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
+static void test_kinds_of_checkpoints(void)
+{
+    struct world w;
+    tinker_rest *r = open_rest(&w);
+    tinker_checkpoint_path p;
+    expect(&w, API "training_runs/r:train:0/checkpoints",
+           "{\"checkpoints\":[" CHECKPOINT_JSON
+           ",{\"checkpoint_id\":\"external_weights/hf\",\"checkpoint_type\":\"external\","
+           "\"time\":\"2026-01-02T03:04:05Z\",\"tinker_path\":\"" EXTERNAL
+           "\",\"user_metadata\":{\"step\":\"7\"}}]}");
+    tinker_future *f = one(&w, tinker_rest_list_checkpoints(r, "r:train:0", NULL),
+                           API "training_runs/r:train:0/checkpoints", "GET");
+    const tinker_checkpoints *c = tinker_future_checkpoints(f);
+    REQUIRE(c && c->n == 2);
+    CHECK_INT(c->checkpoints[0].kind, TINKER_CHECKPOINT_TRAINING);
+    CHECK_INT(c->checkpoints[0].n_user_metadata, 0);
+    CHECK_INT(c->checkpoints[1].kind, TINKER_CHECKPOINT_EXTERNAL);
+    CHECK_INT(c->checkpoints[1].sampler, 0);
+    REQUIRE(c->checkpoints[1].n_user_metadata == 1);
+    CHECK_STR(c->checkpoints[1].user_metadata[0].name, "step");
+    CHECK_STR(c->checkpoints[1].user_metadata[0].value, "7");
+    tinker_future_free(f);
+    CHECK_INT(tinker_checkpoint_path_parse(EXTERNAL, &p, NULL), TINKER_OK);
+    CHECK_INT(p.kind, TINKER_CHECKPOINT_EXTERNAL);
+    CHECK_STR(p.checkpoint_id, "external_weights/hf");
+    CHECK_INT(tinker_checkpoint_path_parse(CKPT, &p, NULL), TINKER_OK);
+    CHECK_INT(p.kind, TINKER_CHECKPOINT_TRAINING);
+    const char *api = API "training_runs/r:train:0/checkpoints/external_weights/hf";
+    expect(&w, api, "");
+    tinker_future_free(one(&w, tinker_rest_delete_checkpoint(r, EXTERNAL, NULL), api, "DELETE"));
+    api = API "training_runs/r:train:0/checkpoints/external_weights/hf/external_weights_urls";
+    expect(&w, api,
+           "{\"urls\":{\"adapter_config.json\":\"https://s/1?sig=x\",\"adapter_model.safetensors\":"
+           "\"https://s/2?sig=y\"},\"expires\":\"2026-01-02T03:04:05Z\"}");
+    f = one(&w, tinker_rest_checkpoint_files(r, EXTERNAL, NULL), api, "GET");
+    const tinker_files *files = tinker_future_files(f);
+    REQUIRE(files && files->n == 2);
+    CHECK_STR(files->files[1].name, "adapter_model.safetensors");
+    CHECK_STR(files->files[1].value, "https://s/2?sig=y");
+    CHECK_INT(files->expires_us, INT64_C(1767323045000000));
+    CHECK(tinker_future_archive(f) == NULL);
+    tinker_future_free(f);
+    CHECK(tinker_rest_checkpoint_files(r, CKPT, &w.err) == NULL);
+    CHECK_INT(w.err.status, TINKER_EINVAL);
+    CHECK(strstr(w.err.message, "external_weights/<name>") != NULL);
+    CHECK(tinker_rest_weights_info(r, EXTERNAL, &w.err) == NULL);
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
+static void test_copies(void)
+{
+    struct world w;
+    char key[512], again[512], v[512];
+    tinker_service_options opts;
+    world_options(&w, &opts);
+    opts.project_id = "mine";
+    opts.dump_headers = 1;
+    opts.log_verbose = 2;
+    world_open(&w, NULL, &opts);
+    tinker_rest *r = tinker_service_create_rest(w.service, NULL);
+    tinker_copy_options o = TINKER_COPY_OPTIONS_INIT;
+    /* One copy, however often it is asked for: the key holds beyond the attempts of a try. */
+    say(&w, API "copy_weights", 503, "{}", 12);
+    say(&w, API "copy_weights", 200, "{\"tinker_path\":\"tinker://n:train:0/weights/step-1\"}", 1);
+    tinker_future *f = tinker_rest_copy_checkpoint(r, CKPT, NULL, NULL);
+    CHECK_INT(world_finish(&w, f, 300000), TINKER_OK);
+    CHECK_STR(tinker_future_path(f), "tinker://n:train:0/weights/step-1");
+    tinker_future_free(f);
+    CHECK_INT(fake_count(w.server, API "copy_weights"), 13);
+    CHECK_STR(last(&w)->body, "{\"destination_project_id\":\"mine\",\"source_path\":\"" CKPT "\"}");
+    CHECK(fake_header(last(&w), "X-Tinker-Weights-Access-Token", v) == NULL);
+    REQUIRE(fake_header(fake_get(w.server, API "copy_weights", 0), "X-Idempotency-Key", key));
+    CHECK_STR(fake_header(last(&w), "X-Idempotency-Key", again), key);
+    o.project_id = "theirs";
+    o.ttl_seconds = 3600;
+    o.access_token = "tml-very-secret-token";
+    say(&w, API "copy_weights", 200, "{\"tinker_path\":\"tinker://o:train:0/weights/step-1\"}", 1);
+    f = tinker_rest_copy_checkpoint(r, CKPT, &o, NULL);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    tinker_future_free(f);
+    CHECK_STR(last(&w)->body, "{\"destination_project_id\":\"theirs\",\"source_path\":\"" CKPT
+                              "\",\"ttl_seconds\":3600}");
+    CHECK_STR(fake_header(last(&w), "X-Tinker-Weights-Access-Token", v), "tml-very-secret-token");
+    REQUIRE(fake_header(last(&w), "X-Idempotency-Key", again));
+    CHECK(strcmp(key, again) != 0);
+    CHECK_INT(world_log_count(&w, "very-secret"), 0);
+    o.ttl_seconds = -1;
+    CHECK(tinker_rest_copy_checkpoint(r, CKPT, &o, &w.err) == NULL);
+    CHECK_INT(w.err.status, TINKER_EINVAL);
+    CHECK(tinker_rest_copy_checkpoint(r, EXTERNAL, NULL, &w.err) == NULL);
+    CHECK(tinker_rest_copy_checkpoint(r, NULL, NULL, &w.err) == NULL);
+    tinker_rest_free(r);
+    world_close(&w);
+    r = open_rest(&w);
+    CHECK(tinker_rest_copy_checkpoint(r, CKPT, NULL, &w.err) == NULL);
+    CHECK(strstr(w.err.message, "TINKER_PROJECT_ID") != NULL);
     tinker_rest_free(r);
     world_close(&w);
 }
@@ -585,6 +687,8 @@ static void test_progress_ends_with_the_future(void)
 int main(void)
 {
     RUN(test_runs_and_checkpoints);
+    RUN(test_kinds_of_checkpoints);
+    RUN(test_copies);
     RUN(test_changing_checkpoints);
     RUN(test_sessions_and_samplers);
     RUN(test_account);

@@ -304,6 +304,71 @@ static void test_saves(void) /* R-111 R-114 R-018 */
     say(&w, API "retrieve_future", 200, "{\"sampling_session_id\":\"x\"}", 1);
     finish_free(&w, tinker_training_save_for_sampler(t, "b", NULL, NULL), TINKER_EPROTOCOL);
     CHECK(tinker_training_save_state(t, "a/b", NULL, &w.err) == NULL);
+    CHECK(tinker_training_save_for_sampler(t, "b", &o, &w.err) == NULL); /* overwrite */
+    CHECK(strstr(w.err.message, "overwrite") != NULL);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
+static void test_saves_with_metadata(void)
+{
+    struct world w;
+    tinker_training *t = open_training(&w, NULL);
+    tinker_save_options o = TINKER_SAVE_OPTIONS_INIT;
+    tinker_named_string metadata[] = { { "step", "7" }, { "note", "best \"so\" far" } };
+    o.user_metadata = metadata;
+    o.n_user_metadata = 2;
+    finish_free(&w, tinker_training_save_state(t, "a", &o, NULL), TINKER_OK);
+    CHECK_STR(
+        fake_get(w.server, API "save_weights", 0)->body,
+        "{\"model_id\":\"sess:train:0\",\"path\":\"a\",\"seq_id\":1,\"overwrite\":false,\"user_"
+        "metadata\":{\"step\":\"7\",\"note\":\"best \\\"so\\\" far\"},\"type\":\"save_weights\"}");
+    finish_free(&w, tinker_training_save_for_sampler(t, "b", &o, NULL), TINKER_OK);
+    CHECK(strstr(fake_get(w.server, API "save_weights_for_sampler", 0)->body,
+                 "\"user_metadata\":{\"step\":\"7\",") != NULL);
+    CHECK(tinker_training_save_external(t, "c", &o, &w.err) == NULL);
+    CHECK(strstr(w.err.message, "user_metadata") != NULL);
+    metadata[1].value = NULL;
+    CHECK(tinker_training_save_state(t, "a", &o, &w.err) == NULL);
+    CHECK(strstr(w.err.message, "entry 1") != NULL);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
+static void test_external_saves(void)
+{
+    struct world w;
+    tinker_training *t = open_training(&w, NULL);
+    tinker_save_options o = TINKER_SAVE_OPTIONS_INIT;
+    const char *recipients[11] = { "age1abc", "ssh-ed25519 AAAA" };
+    tinker_future *f = tinker_training_save_external(t, "hf", NULL, NULL);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    CHECK_STR(tinker_future_path(f), "tinker://sess:train:0/external_weights/x");
+    CHECK_STR(tinker_future_request_type(f), "SaveWeightsExternal");
+    tinker_future_free(f);
+    CHECK_STR(fake_get(w.server, API "save_weights_external", 0)->body,
+              "{\"model_id\":\"sess:train:0\",\"path\":\"hf\",\"seq_id\":1,\"type\":\"save_weights_"
+              "external\"}");
+    o.ttl_seconds = 3600;
+    o.age_recipients = recipients;
+    o.n_age_recipients = 2;
+    finish_free(&w, tinker_training_save_external(t, "hf", &o, NULL), TINKER_OK);
+    CHECK_STR(fake_get(w.server, API "save_weights_external", 1)->body,
+              "{\"model_id\":\"sess:train:0\",\"path\":\"hf\",\"seq_id\":2,\"ttl_seconds\":3600,"
+              "\"age_encryption_recipients\":[\"age1abc\",\"ssh-ed25519 AAAA\"],\"type\":\"save_"
+              "weights_external\"}");
+    /* A name that exists is final, as for other saves. */
+    say(&w, API "save_weights_external", 409, "{\"detail\":\"exists\"}", -1);
+    finish_free(&w, tinker_training_save_external(t, "hf", NULL, NULL), TINKER_EHTTP);
+    CHECK_INT(fake_count(w.server, API "save_weights_external"), 3);
+    CHECK(tinker_training_save_state(t, "a", &o, &w.err) == NULL);
+    CHECK(strstr(w.err.message, "age_recipients") != NULL);
+    o.n_age_recipients = 3;
+    CHECK(tinker_training_save_external(t, "hf", &o, &w.err) == NULL);
+    CHECK(strstr(w.err.message, "entry 2 is empty") != NULL);
+    o.n_age_recipients = 11;
+    CHECK(tinker_training_save_external(t, "hf", &o, &w.err) == NULL);
+    CHECK(strstr(w.err.message, "at most 10") != NULL);
     tinker_training_free(t);
     world_close(&w);
 }
@@ -639,6 +704,8 @@ int main(void)
     RUN(test_compressed_bodies);
     RUN(test_optim_step_body);
     RUN(test_saves);
+    RUN(test_saves_with_metadata);
+    RUN(test_external_saves);
     RUN(test_unnamed_sampler_saves);
     RUN(test_load_state);
     RUN(test_from_state);

@@ -1,8 +1,8 @@
 # requirements: sdk-newest
 """The messages that only the newest SDK knows, against its own models: as wire.py does it.
 
-Our server reads the requests and writes the answers; our client sends none of them, so an
-empty list in place of nothing is the same here."""
+Our server reads the requests and writes the answers, our client the reverse.  A list that may be
+missing is never sent empty: the service refuses that."""
 
 import json
 import struct
@@ -34,6 +34,11 @@ def meaning(value):
     return [meaning(v) for v in value] if isinstance(value, list) else value
 
 
+def has_empty_list(value):
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    return value == [] or any(map(has_empty_list, children))
+
+
 def part_of(small, large):
     """Is everything in the one document in the other?"""
     if isinstance(small, dict):
@@ -61,7 +66,7 @@ def check(direction, how, name, cls):
         ok, ours = wire.tool.ask(how, name, wire.dumps(body))
         if not ok:
             problems.append(f"{wire.dumps(body)} was refused: {ours}")
-        elif direction == "request" and meaning(json.loads(ours)) != meaning(body):
+        elif direction == "request" and (meaning(json.loads(ours)) != meaning(body) or has_empty_list(json.loads(ours))):
             problems.append(f"{wire.dumps(body)} became {ours}")
         elif direction == "answer":
             written = {k: v for k, v in json.loads(ours).items() if k != "type"}

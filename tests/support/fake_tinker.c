@@ -94,6 +94,8 @@ static void promise_answer(struct world *w, const struct promise *p, struct fake
         out->body = strdup("{\"path\":\"tinker://sess:train:0/sampler_weights/named\"}");
     else if (strcmp(what, "save_weights") == 0)
         out->body = strdup("{\"path\":\"tinker://sess:train:0/weights/named\"}");
+    else if (strcmp(what, "save_weights_external") == 0)
+        out->body = strdup("{\"path\":\"tinker://sess:train:0/external_weights/x\"}");
     else if (strcmp(what, "load_weights") == 0)
         out->body = strdup("{\"path\":\"tinker://sess:train:0/weights/named\"}");
     else
@@ -155,10 +157,15 @@ static void answer(void *state, const struct fake_request *r, struct fake_reply 
             out->body = strdup(fixed[i].body);
             return;
         }
-    static const char *const submissions[] = {
-        "create_model", "forward_backward",         "optim_step",  "asample", "save_weights",
-        "load_weights", "save_weights_for_sampler", "unload_model"
-    };
+    static const char *const submissions[] = { "create_model",
+                                               "forward_backward",
+                                               "optim_step",
+                                               "asample",
+                                               "save_weights",
+                                               "load_weights",
+                                               "save_weights_for_sampler",
+                                               "save_weights_external",
+                                               "unload_model" };
     for (size_t i = 0; i < sizeof(submissions) / sizeof(*submissions); i++)
         if (strcmp(what, submissions[i]) == 0) {
             new_promise(w, r, out);
