@@ -228,10 +228,76 @@ TINKER_API const tinker_strings *tinker_future_strings(const tinker_future *f);
 
 typedef struct tinker_session {
     tinker_strings training_run_ids, sampler_ids;
+    const char *display_name; /* NULL: none */
+    const tinker_named_string *user_metadata;
+    size_t n_user_metadata;
 } tinker_session;
 TINKER_API tinker_future *tinker_rest_session(tinker_rest *r, const char *session_id,
                                               tinker_scope scope, tinker_error *err);
 TINKER_API const tinker_session *tinker_future_session(const tinker_future *f);
+
+/* What became of a session: one bit each. */
+enum {
+    TINKER_SESSION_ACTIVE = 1,
+    TINKER_SESSION_SUCCEEDED = 2, /* these three as tinker_service_finish() said */
+    TINKER_SESSION_ERRORED = 4,
+    TINKER_SESSION_INTERRUPTED = 8,
+    TINKER_SESSION_FAILED = 16,   /* by one of its requests, models or samplers */
+    TINKER_SESSION_CANCELLED = 32 /* in the console */
+};
+
+typedef struct tinker_session_summary {
+    const char *id, *owner, *project_id;
+    int64_t created_us;
+    int state;                /* TINKER_SESSION_…; 0: it ended and nobody said how */
+    const char *detail;       /* of the end, NULL: none */
+    const char *failed_id;    /* FAILED: the request, model or sampler, NULL: unknown */
+    const char *display_name; /* NULL: none */
+    const tinker_named_string *user_metadata;
+    size_t n_user_metadata;
+    int64_t n_checkpoints, checkpoint_bytes; /* -1: unknown */
+} tinker_session_summary;
+
+/* Where the next page of a search begins. */
+typedef struct tinker_session_cursor {
+    int64_t created_us;
+    const char *session_id;
+} tinker_session_cursor;
+
+typedef struct tinker_session_summaries {
+    const tinker_session_summary *sessions; /* newest first */
+    size_t n;
+    const tinker_session_cursor *next; /* NULL: there are no more */
+} tinker_session_summaries;
+
+/* Which sessions; without anything all of one's own.  Of a session id and a display name one is
+ * enough, of the rest all must hold. */
+typedef struct tinker_session_query {
+    size_t size;              /* set by TINKER_SESSION_QUERY_INIT */
+    const char *session_id;   /* exactly this one */
+    const char *display_name; /* its words are part of the name, in any case */
+    const char *const *project_ids;
+    size_t n_project_ids;
+    const tinker_named_string *user_metadata; /* all of these pairs */
+    size_t n_user_metadata;
+    tinker_scope scope;            /* one's own, or everybody's */
+    const char *const *owner_urns; /* or those of these users, at most 10 */
+    size_t n_owner_urns;
+    int states;                          /* TINKER_SESSION_… added up, 0: any */
+    int64_t limit;                       /* of a page: 1 to 200, 0: 50 */
+    const tinker_session_cursor *cursor; /* `next` of the page before, NULL: the first page */
+} tinker_session_query;
+#define TINKER_SESSION_QUERY_INIT                                                                \
+    {                                                                                            \
+        sizeof(tinker_session_query), NULL, NULL, NULL, 0, NULL, 0, TINKER_SCOPE_OWNED, NULL, 0, \
+            0, 0, NULL                                                                           \
+    }
+
+/* Search sessions; query NULL: one's own.  Everything it refers to is copied.  Result:
+ * tinker_future_session_summaries().  NULL with *err set: TINKER_EINVAL, TINKER_ENOMEM. */
+TINKER_API tinker_future *
+tinker_rest_search_sessions(tinker_rest *r, const tinker_session_query *query, tinker_error *err);
+TINKER_API const tinker_session_summaries *tinker_future_session_summaries(const tinker_future *f);
 
 TINKER_API tinker_future *tinker_rest_assign_project(tinker_rest *r, const char *session_id,
                                                      const char *project_id, tinker_error *err);
@@ -288,7 +354,8 @@ TINKER_API void tinker_pager_free(tinker_pager *p);
 
 typedef struct tinker_identity {
     const char *user_urn;
-    const char *email; /* NULL: none */
+    const char *email;   /* NULL: none */
+    const char *org_urn; /* of the organisation, NULL: the token does not say */
 } tinker_identity;
 /* Who the credential says one is; nothing is sent beyond what getting a token needs.
  * Fails with TINKER_ESTATE for a plain API key. */
@@ -311,6 +378,9 @@ typedef struct tinker_billing_event {
     int64_t count;         /* tokens, or checkpoints */
     int cached;            /* prefill: from the prompt cache */
     double gigabyte_hours; /* storage */
+    /* Estimates in US dollars, before credits: of the event, of a million tokens, and of a
+     * gigabyte for 720 hours.  NaN: unknown. */
+    double cost_usd, million_tokens_usd, gigabyte_month_usd;
 } tinker_billing_event;
 
 typedef struct tinker_billing_session {
@@ -324,6 +394,7 @@ typedef struct tinker_billing {
     size_t n_events;
     const tinker_billing_session *sessions;
     size_t n_sessions;
+    int64_t invoiced_until_us; /* costs from then on are of the price list, not of invoices */
 } tinker_billing;
 /* Usage from start to end (not included): RFC 3339 texts or dates, whole UTC hours, at most
  * 14 days.  Result: tinker_future_billing(). */
@@ -331,10 +402,28 @@ TINKER_API tinker_future *tinker_rest_billing_usage(tinker_rest *r, const char *
                                                     const char *end, tinker_error *err);
 TINKER_API const tinker_billing *tinker_future_billing(const tinker_future *f);
 
+typedef struct tinker_storage_share {
+    const char *project_id, *user_urn, *user_email, *user_name; /* NULL: unknown */
+    int64_t n_checkpoints, bytes;
+    double monthly_cost_usd; /* of 720 hours at today's price; NaN: unknown */
+} tinker_storage_share;
+
+typedef struct tinker_storage {
+    const tinker_storage_share *shares; /* one per project and user */
+    size_t n;
+    double gigabyte_month_usd; /* today's price, NaN: unknown */
+} tinker_storage;
+/* What checkpoints take now, of all projects or of one (NULL: all); it may be hours old.  Result:
+ * tinker_future_storage(). */
+TINKER_API tinker_future *tinker_rest_storage_usage(tinker_rest *r, const char *project_id,
+                                                    tinker_error *err);
+TINKER_API const tinker_storage *tinker_future_storage(const tinker_future *f);
+
 typedef struct tinker_audit_entry {
     int64_t time_us;
     const char *event;
     const char *model_id, *path, *purpose; /* NULL: none */
+    const char *details;                   /* a JSON object: who, about what; NULL: none */
 } tinker_audit_entry;
 
 typedef struct tinker_audit {
@@ -351,6 +440,7 @@ TINKER_API const tinker_audit *tinker_future_audit(const tinker_future *f);
 typedef struct tinker_supported_model {
     const char *name;           /* NULL: unnamed */
     int64_t max_context_length; /* -1: unknown */
+    int trainable, sampleable;  /* -1: the service does not say */
 } tinker_supported_model;
 
 typedef struct tinker_capabilities {

@@ -24,6 +24,8 @@ static bool read_claim(struct json_reader *r, struct json_str key, struct jwt_cl
         return read_text(r, &out->email);
     if (json_str_is(key, "iss"))
         return read_text(r, &out->iss);
+    if (json_str_is(key, "org_id"))
+        return read_text(r, &out->org_id);
     if (json_str_is(key, "exp") && json_peek(r) == JSON_NUMBER)
         return out->has_exp = json_double(r, &out->exp);
     return json_skip(r);

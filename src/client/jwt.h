@@ -9,8 +9,8 @@
 
 struct jwt_claims {
     bool has_exp;
-    double exp;                    /* Unix seconds */
-    const char *sub, *email, *iss; /* NULL: absent */
+    double exp;                             /* Unix seconds */
+    const char *sub, *email, *iss, *org_id; /* NULL: absent */
 };
 
 /* false: not a token whose second part is a JSON object. */

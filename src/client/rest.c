@@ -393,6 +393,100 @@ tinker_future *tinker_rest_session(tinker_rest *r, const char *session_id, tinke
                   NULL, err);
 }
 
+static const struct rest_kind search_kind = { REST_CLASS("search_sessions"),
+                                              REST_SPEC("search_sessions", "POST"),
+                                              RESULT_VALUE,
+                                              type_sessions,
+                                              read_search,
+                                              false };
+
+enum { FINISHED = TINKER_SESSION_SUCCEEDED | TINKER_SESSION_ERRORED | TINKER_SESSION_INTERRUPTED };
+
+static tinker_status check_texts(const char *what, const char *const *v, size_t n,
+                                 tinker_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!v || !v[i] || !*v[i])
+            return err_set(err, TINKER_EINVAL, "%s: entry %zu is empty", what, i);
+    return TINKER_OK;
+}
+
+static tinker_status check_query(const tinker_session_query *q, tinker_error *err)
+{
+    if (q->limit < 0 || q->limit > 200)
+        return err_set(err, TINKER_EINVAL, "limit of a search is %lld, expected 1 to 200",
+                       (long long)q->limit);
+    if (q->states &
+        ~(TINKER_SESSION_ACTIVE | FINISHED | TINKER_SESSION_FAILED | TINKER_SESSION_CANCELLED))
+        return err_set(err, TINKER_EINVAL, "states: %d has a bit that is no state", q->states);
+    if (q->n_owner_urns > 10)
+        return err_set(err, TINKER_EINVAL, "%zu owner_urns, expected at most 10", q->n_owner_urns);
+    if (q->cursor && (!q->cursor->session_id || !*q->cursor->session_id))
+        return err_set(err, TINKER_EINVAL, "the cursor has no session id");
+    for (size_t i = 0; i < q->n_user_metadata; i++)
+        if (!q->user_metadata || !q->user_metadata[i].name || !q->user_metadata[i].value)
+            return err_set(err, TINKER_EINVAL, "user_metadata: entry %zu has no name or no value",
+                           i);
+    tinker_status s = check_texts("project_ids", q->project_ids, q->n_project_ids, err);
+    return s == TINKER_OK ? check_texts("owner_urns", q->owner_urns, q->n_owner_urns, err) : s;
+}
+
+/* At most four; the ends that a client reports are one of them, narrowed unless all are wanted. */
+static size_t put_states(int states, struct wire_session_status_query *out, const char **reasons)
+{
+    size_t n = 0, k = 0;
+    if (states & TINKER_SESSION_ACTIVE)
+        out[n++].type = "active";
+    if (states & TINKER_SESSION_CANCELLED)
+        out[n++].type = "cancelled";
+    if (states & TINKER_SESSION_FAILED)
+        out[n++].type = "failed";
+    if (!(states & FINISHED))
+        return n;
+    if (states & TINKER_SESSION_SUCCEEDED)
+        reasons[k++] = "success";
+    if (states & TINKER_SESSION_ERRORED)
+        reasons[k++] = "errored";
+    if (states & TINKER_SESSION_INTERRUPTED)
+        reasons[k++] = "interrupted";
+    out[n++] = (struct wire_session_status_query){ "client_finished", { reasons, k < 3 ? k : 0 } };
+    return n;
+}
+
+tinker_future *tinker_rest_search_sessions(tinker_rest *r, const tinker_session_query *query,
+                                           tinker_error *err)
+{
+    tinker_session_query q = TINKER_SESSION_QUERY_INIT;
+    struct wire_session_status_query statuses[4] = { { NULL, { NULL, 0 } } };
+    const char *reasons[3];
+    struct wire_session_search_cursor cursor;
+    struct buf body;
+    if (opts_copy(&q, sizeof(q), query, "tinker_session_query", err) != TINKER_OK ||
+        check_query(&q, err) != TINKER_OK)
+        return NULL;
+    struct wire_session_search_request req = {
+        .session_id = q.session_id && *q.session_id ? q.session_id : NULL,
+        .project_ids = { q.project_ids, q.n_project_ids },
+        .user_metadata = { q.n_user_metadata > 0, q.user_metadata, q.n_user_metadata },
+        .display_name = q.display_name && *q.display_name ? q.display_name : NULL,
+        .owner = { q.n_owner_urns                       ? "user"
+                   : q.scope == TINKER_SCOPE_ACCESSIBLE ? "accessible"
+                                                        : "own",
+                   { q.owner_urns, q.n_owner_urns } },
+        .statuses = statuses,
+        .n_statuses = put_states(q.states, statuses, reasons),
+        .limit = q.limit ? q.limit : 50,
+    };
+    if (q.cursor) {
+        cursor = (struct wire_session_search_cursor){ { 1, false, q.cursor->created_us },
+                                                      q.cursor->session_id };
+        req.cursor = &cursor;
+    }
+    if (!encode(&body, &wire_session_search_request, &req, err))
+        return NULL;
+    return submit(r, &search_kind, path_of("api/v1/sessions/search"), &body, err);
+}
+
 tinker_future *tinker_rest_assign_project(tinker_rest *r, const char *session_id,
                                           const char *project_id, tinker_error *err)
 {
@@ -470,6 +564,25 @@ tinker_future *tinker_rest_billing_usage(tinker_rest *r, const char *start, cons
     return submit(r, &billing_kind, buf_detach(&path, NULL), NULL, err);
 }
 
+static const struct rest_kind storage_kind = { REST_CLASS("get_checkpoint_storage_usage"),
+                                               REST_SPEC("get_checkpoint_storage_usage", "GET"),
+                                               RESULT_VALUE,
+                                               type_storage,
+                                               read_storage,
+                                               false };
+
+tinker_future *tinker_rest_storage_usage(tinker_rest *r, const char *project_id, tinker_error *err)
+{
+    struct buf path;
+    buf_init(&path, 1 << 10);
+    buf_puts(&path, "api/v1/billing/usage/checkpoints/current");
+    if (project_id && *project_id) {
+        buf_puts(&path, "?project_id=");
+        http_query_escape(&path, project_id);
+    }
+    return submit(r, &storage_kind, buf_detach(&path, NULL), NULL, err);
+}
+
 static bool is_day(const char *s)
 {
     static const char shape[] = "0000-00-00";
@@ -531,6 +644,12 @@ static tinker_status read_identity(struct op *op, tinker_error *err)
         return err_nomem(err, "result");
     id->user_urn = claims.sub;
     id->email = claims.email && *claims.email ? claims.email : NULL;
+    id->org_urn = NULL;
+    if (claims.org_id && *claims.org_id) {
+        id->org_urn = arena_printf(&f->arena, "tml:organization:%s", claims.org_id);
+        if (!id->org_urn)
+            return err_nomem(err, "result");
+    }
     f->value = id;
     f->type = type_identity;
     return TINKER_OK;

@@ -2,6 +2,7 @@
  * the public one may point into it. */
 #include "client/rest_types.h"
 
+#include <math.h>
 #include <string.h>
 #include <tinker/names.h>
 #include <tinker/rest.h>
@@ -14,7 +15,8 @@ const char type_checkpoints[] = "checkpoints", type_training_run[] = "training_r
            type_strings[] = "strings", type_session[] = "session",
            type_sampler_info[] = "sampler_info", type_identity[] = "identity",
            type_billing[] = "billing", type_audit[] = "audit", type_capabilities[] = "capabilities",
-           type_model_info[] = "model_info", type_archive[] = "archive", type_files[] = "files";
+           type_model_info[] = "model_info", type_archive[] = "archive", type_files[] = "files",
+           type_sessions[] = "sessions", type_storage[] = "storage";
 
 /* Decode into *wire, and make room for the public struct, which becomes the value. */
 static tinker_status decode(struct rest_op *r, const struct wire_type *type, const char *body,
@@ -32,6 +34,16 @@ static tinker_status decode(struct rest_op *r, const struct wire_type *type, con
 static int64_t time_of(struct wire_time t)
 {
     return t.has ? t.us : TINKER_NO_TIME;
+}
+
+static double double_of(struct wire_opt_double v)
+{
+    return v.has ? v.value : NAN;
+}
+
+static int flag_of(struct wire_opt_bool v)
+{
+    return v.has ? v.value : -1;
 }
 
 static int64_t int_of(struct wire_opt_int v)
@@ -201,9 +213,83 @@ tinker_status read_session(struct rest_op *r, const char *b, size_t n, tinker_er
     tinker_status s =
         decode(r, &wire_get_session_response, b, n, &w, sizeof(*out), (void **)&out, err);
     if (s == TINKER_OK)
-        *out = (tinker_session){ { w.training_run_ids.v, w.training_run_ids.n },
-                                 { w.sampler_ids.v, w.sampler_ids.n } };
+        *out = (tinker_session){ .training_run_ids = { w.training_run_ids.v, w.training_run_ids.n },
+                                 .sampler_ids = { w.sampler_ids.v, w.sampler_ids.n },
+                                 .display_name = w.display_name,
+                                 .user_metadata = w.user_metadata.v,
+                                 .n_user_metadata = w.user_metadata.has ? w.user_metadata.n : 0 };
     return s;
+}
+
+static int state_of(const struct wire_session_status *w)
+{
+    static const struct {
+        const char *type, *reason;
+        int state;
+    } all[] = {
+        { "active", NULL, TINKER_SESSION_ACTIVE },
+        { "failed", NULL, TINKER_SESSION_FAILED },
+        { "cancelled", NULL, TINKER_SESSION_CANCELLED },
+        { "client_finished", "success", TINKER_SESSION_SUCCEEDED },
+        { "client_finished", "errored", TINKER_SESSION_ERRORED },
+        { "client_finished", "interrupted", TINKER_SESSION_INTERRUPTED },
+    };
+    const char *reason = w->reason ? w->reason->type : "";
+    for (size_t i = 0; w->type && i < sizeof(all) / sizeof(*all); i++)
+        if (strcmp(all[i].type, w->type) == 0 &&
+            (!all[i].reason || strcmp(all[i].reason, reason) == 0))
+            return all[i].state;
+    return 0;
+}
+
+static const char *failed_id_of(const struct wire_status_reason *w)
+{
+    return w->request_id        ? w->request_id
+           : w->training_run_id ? w->training_run_id
+                                : w->sampling_session_id;
+}
+
+static tinker_session_summary summary_of(const struct wire_session_summary *w)
+{
+    const struct wire_session_status *status = w->status;
+    return (tinker_session_summary){
+        .id = w->session_id,
+        .owner = w->owner,
+        .project_id = w->project_id,
+        .created_us = time_of(w->created_at),
+        .state = status ? state_of(status) : 0,
+        .detail = !status          ? NULL
+                  : status->detail ? status->detail
+                                   : status->message,
+        .failed_id = status && status->reason ? failed_id_of(status->reason) : NULL,
+        .display_name = w->display_name,
+        .user_metadata = w->user_metadata.v,
+        .n_user_metadata = w->user_metadata.has ? w->user_metadata.n : 0,
+        .n_checkpoints = w->checkpoints_count,
+        .checkpoint_bytes = int_of(w->checkpoint_storage_bytes),
+    };
+}
+
+tinker_status read_search(struct rest_op *r, const char *b, size_t n, tinker_error *err)
+{
+    struct wire_session_search_response w;
+    tinker_session_summaries *out;
+    struct arena *a = &r->op.future->arena;
+    tinker_status s =
+        decode(r, &wire_session_search_response, b, n, &w, sizeof(*out), (void **)&out, err);
+    if (s != TINKER_OK)
+        return s;
+    tinker_session_summary *v = arena_array(a, w.n_sessions + 1, sizeof(*v));
+    tinker_session_cursor *next = arena_alloc(a, sizeof(*next));
+    if (!v || !next)
+        return err_nomem(err, "result");
+    for (size_t i = 0; i < w.n_sessions; i++)
+        v[i] = summary_of(&w.sessions[i]);
+    if (w.next_cursor)
+        *next = (tinker_session_cursor){ time_of(w.next_cursor->last_created_at),
+                                         w.next_cursor->last_session_id };
+    *out = (tinker_session_summaries){ v, w.n_sessions, w.next_cursor ? next : NULL };
+    return TINKER_OK;
 }
 
 tinker_status read_sampler_info(struct rest_op *r, const char *b, size_t n, tinker_error *err)
@@ -245,6 +331,9 @@ static tinker_billing_event billing_event_of(const struct wire_billing_usage_eve
         .count = info->kind == WIRE_BILLING_CHECKPOINT ? info->count : info->token_count,
         .cached = info->cached,
         .gigabyte_hours = info->gigabyte_hours,
+        .cost_usd = double_of(w->estimated_cost_usd),
+        .million_tokens_usd = double_of(w->effective_rate_usd_per_million_tokens),
+        .gigabyte_month_usd = double_of(w->effective_rate_usd_per_gigabyte_month),
     };
 }
 
@@ -266,7 +355,33 @@ tinker_status read_billing(struct rest_op *r, const char *b, size_t n, tinker_er
     for (size_t i = 0; i < w.n_sessions; i++)
         sessions[i] = (tinker_billing_session){ w.sessions[i].name, w.sessions[i].user_metadata.v,
                                                 w.sessions[i].user_metadata.n };
-    *out = (tinker_billing){ events, w.n_data, sessions, w.n_sessions };
+    *out =
+        (tinker_billing){ events, w.n_data, sessions, w.n_sessions, time_of(w.cost_data_through) };
+    return TINKER_OK;
+}
+
+tinker_status read_storage(struct rest_op *r, const char *b, size_t n, tinker_error *err)
+{
+    struct wire_checkpoint_usage_response w;
+    tinker_storage *out;
+    tinker_status s =
+        decode(r, &wire_checkpoint_usage_response, b, n, &w, sizeof(*out), (void **)&out, err);
+    if (s != TINKER_OK)
+        return s;
+    tinker_storage_share *v = arena_array(&r->op.future->arena, w.n_data + 1, sizeof(*v));
+    if (!v)
+        return err_nomem(err, "result");
+    for (size_t i = 0; i < w.n_data; i++) {
+        const struct wire_checkpoint_usage *u = &w.data[i];
+        v[i] = (tinker_storage_share){ u->project_id,
+                                       u->org_user_urn,
+                                       u->user_email,
+                                       u->user_name,
+                                       u->checkpoint_count,
+                                       u->size_bytes,
+                                       double_of(u->estimated_monthly_cost_usd) };
+    }
+    *out = (tinker_storage){ v, w.n_data, double_of(w.effective_rate_usd_per_gigabyte_month) };
     return TINKER_OK;
 }
 
@@ -282,9 +397,10 @@ tinker_status read_audit(struct rest_op *r, const char *b, size_t n, tinker_erro
     if (!v)
         return err_nomem(err, "result");
     for (size_t i = 0; i < w.n_entries; i++)
-        v[i] = (tinker_audit_entry){ time_of(w.entries[i].timestamp), w.entries[i].event,
-                                     w.entries[i].model_id, w.entries[i].tinker_path,
-                                     w.entries[i].purpose };
+        v[i] = (tinker_audit_entry){
+            time_of(w.entries[i].timestamp), w.entries[i].event,   w.entries[i].model_id,
+            w.entries[i].tinker_path,        w.entries[i].purpose, w.entries[i].event_details.s
+        };
     *out = (tinker_audit){ v, w.n_entries };
     return TINKER_OK;
 }
@@ -305,7 +421,9 @@ tinker_status read_capabilities(struct rest_op *r, const char *b, size_t n, tink
         return err_nomem(err, "result");
     for (size_t i = 0; i < count; i++)
         v[i] = (tinker_supported_model){ w.supported_models[i].model_name,
-                                         int_of(w.supported_models[i].max_context_length) };
+                                         int_of(w.supported_models[i].max_context_length),
+                                         flag_of(w.supported_models[i].trainable),
+                                         flag_of(w.supported_models[i].sampleable) };
     *out = (tinker_capabilities){ v, count, w.stream_sample.has && w.stream_sample.value };
     return TINKER_OK;
 }
@@ -374,6 +492,16 @@ const tinker_strings *tinker_future_strings(const tinker_future *f)
 const tinker_session *tinker_future_session(const tinker_future *f)
 {
     return future_value(f, type_session);
+}
+
+const tinker_session_summaries *tinker_future_session_summaries(const tinker_future *f)
+{
+    return future_value(f, type_sessions);
+}
+
+const tinker_storage *tinker_future_storage(const tinker_future *f)
+{
+    return future_value(f, type_storage);
 }
 
 const tinker_sampler_info *tinker_future_sampler_info(const tinker_future *f)

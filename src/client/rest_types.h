@@ -9,7 +9,7 @@
 extern const char type_checkpoints[], type_training_run[], type_training_runs[],
     type_weights_info[], type_strings[], type_session[], type_sampler_info[], type_identity[],
     type_billing[], type_audit[], type_capabilities[], type_model_info[], type_archive[],
-    type_files[];
+    type_files[], type_sessions[], type_storage[];
 
 tinker_status read_checkpoints(struct rest_op *r, const char *b, size_t n, tinker_error *err);
 tinker_status read_copied(struct rest_op *r, const char *b, size_t n, tinker_error *err);
@@ -19,6 +19,8 @@ tinker_status read_training_runs(struct rest_op *r, const char *b, size_t n, tin
 tinker_status read_weights_info(struct rest_op *r, const char *b, size_t n, tinker_error *err);
 tinker_status read_sessions(struct rest_op *r, const char *b, size_t n, tinker_error *err);
 tinker_status read_session(struct rest_op *r, const char *b, size_t n, tinker_error *err);
+tinker_status read_search(struct rest_op *r, const char *b, size_t n, tinker_error *err);
+tinker_status read_storage(struct rest_op *r, const char *b, size_t n, tinker_error *err);
 tinker_status read_sampler_info(struct rest_op *r, const char *b, size_t n, tinker_error *err);
 tinker_status read_base_model(struct rest_op *r, const char *b, size_t n, tinker_error *err);
 tinker_status read_billing(struct rest_op *r, const char *b, size_t n, tinker_error *err);

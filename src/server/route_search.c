@@ -85,10 +85,10 @@ static const struct wire_session_status *status_of(struct arena *arena,
                                                    const struct store_session *v)
 {
     struct wire_session_status *out = arena_alloc(arena, sizeof(*out));
-    struct wire_finish_reason *reason = arena_alloc(arena, sizeof(*reason));
+    struct wire_status_reason *reason = arena_alloc(arena, sizeof(*reason));
     if (!out || !reason || (!v->finish_reason && v->expired))
         return NULL;
-    reason->type = v->finish_reason;
+    *reason = (struct wire_status_reason){ .type = v->finish_reason };
     *out = (struct wire_session_status){ .type = v->finish_reason ? "client_finished" : "active",
                                          .reason = v->finish_reason ? reason : NULL,
                                          .detail = v->finish_detail };
@@ -195,6 +195,6 @@ void route_checkpoint_usage(struct server *s, struct request *req, struct respon
                                                 .checkpoint_count = list[i].checkpoints,
                                                 .size_bytes = list[i].bytes,
                                                 .size_gigabytes = (double)list[i].bytes / 1e9 };
-    struct wire_checkpoint_usage_response r = { out, m };
+    struct wire_checkpoint_usage_response r = { .data = out, .n_data = m };
     route_reply(res, &wire_checkpoint_usage_response, &r);
 }

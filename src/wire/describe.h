@@ -32,6 +32,7 @@ enum wire_kind {
     WIRE_OPT_INT,       /* struct wire_opt_int */
     WIRE_POSITIVE,      /* int64_t > 0, where 0 means not given */
     WIRE_DOUBLE,        /* double */
+    WIRE_OPT_DOUBLE,    /* struct wire_opt_double */
     WIRE_TIME,          /* struct wire_time */
     WIRE_OBJECT_TEXT,   /* struct json_str: any JSON object, kept as text */
     WIRE_BYTES,         /* base64; const void * and, at aux, size_t */

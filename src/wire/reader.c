@@ -165,6 +165,9 @@ static bool read_field(struct wire_reader *r, const struct wire_field *f, char *
         return wire_read_int(r, &((struct wire_opt_int *)at)->value);
     case WIRE_DOUBLE:
         return wire_read_double(r, at);
+    case WIRE_OPT_DOUBLE:
+        ((struct wire_opt_double *)at)->has = 1;
+        return wire_read_double(r, &((struct wire_opt_double *)at)->value);
     case WIRE_TIME:
         return wire_read_time(r, at);
     case WIRE_OBJECT_TEXT:

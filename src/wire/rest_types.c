@@ -142,6 +142,7 @@ const struct wire_type wire_checkpoint_archive_url_response = { .name =
 static const struct wire_field audit_log_entry[] = {
     { WIRE_FIELD(T, timestamp, WIRE_TIME, REQ) },
     { WIRE_FIELD(T, event, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, event_details, WIRE_OBJECT_TEXT, NUL) },
     { WIRE_FIELD(T, model_id, WIRE_STRING, SHOW) },
     { WIRE_FIELD(T, tinker_path, WIRE_STRING, SHOW) },
     { WIRE_FIELD(T, purpose, WIRE_STRING, SHOW) },
@@ -162,6 +163,7 @@ const struct wire_type wire_audit_log_response = { .name = "AuditLogResponse",
 #define T struct wire_whoami_response
 static const struct wire_field whoami[] = {
     { WIRE_FIELD(T, user_urn, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, org_urn, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, email, WIRE_STRING, SHOW) },
 };
 const struct wire_type wire_whoami_response = { .name = "WhoamiResponse", WIRE_TABLE(T, whoami) };
@@ -210,6 +212,9 @@ static const struct wire_field billing_usage_event[] = {
     { WIRE_FIELD(T, user_name, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, session_id, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, project_id, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, estimated_cost_usd, WIRE_OPT_DOUBLE, NUL) },
+    { WIRE_FIELD(T, effective_rate_usd_per_million_tokens, WIRE_OPT_DOUBLE, NUL) },
+    { WIRE_FIELD(T, effective_rate_usd_per_gigabyte_month, WIRE_OPT_DOUBLE, NUL) },
     { WIRE_FIELD(T, event_info, WIRE_STRUCT, REQ), .type = &wire_billing_event_info },
 };
 static const struct wire_type wire_billing_usage_event = { .name = "BillingUsageEvent",
@@ -230,6 +235,7 @@ static const struct wire_field billing_usage_response[] = {
       .type = &wire_billing_usage_event },
     { WIRE_FIELD(T, sessions, WIRE_MAP, 0), .aux = offsetof(T, n_sessions),
       .type = &wire_billing_usage_session },
+    { WIRE_FIELD(T, cost_data_through, WIRE_TIME, NUL) },
 };
 const struct wire_type wire_billing_usage_response = { .name = "BillingUsageResponse",
                                                        WIRE_TABLE(T, billing_usage_response) };

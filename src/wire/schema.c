@@ -51,6 +51,7 @@ static void put_kind(struct buf *out, const struct wire_field *f)
         [WIRE_OPT_INT] = "{\"type\":\"integer\"}",
         [WIRE_POSITIVE] = "{\"type\":\"integer\",\"minimum\":1}",
         [WIRE_DOUBLE] = "{\"type\":\"number\"}",
+        [WIRE_OPT_DOUBLE] = "{\"type\":\"number\"}",
         [WIRE_TIME] = "{\"type\":\"string\",\"format\":\"date-time\"}",
         [WIRE_OBJECT_TEXT] = "{\"type\":\"object\"}",
         [WIRE_BYTES] = "{\"type\":\"string\",\"contentEncoding\":\"base64\"}",

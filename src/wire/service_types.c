@@ -181,6 +181,8 @@ const struct wire_type wire_auth_token_response = { .name = "AuthTokenResponse",
 static const struct wire_field supported_model[] = {
     { WIRE_FIELD(T, model_name, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, max_context_length, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, trainable, WIRE_OPT_BOOL, NUL) },
+    { WIRE_FIELD(T, sampleable, WIRE_OPT_BOOL, NUL) },
 };
 static const struct wire_type wire_supported_model = { .name = "SupportedModel",
                                                        WIRE_TABLE(T, supported_model) };

@@ -78,10 +78,24 @@ const struct wire_type wire_session_search_request = { .name = "SessionSearchReq
                                                        .defaults = &search_defaults };
 #undef T
 
+#define T struct wire_status_reason
+static const struct wire_field status_reason[] = {
+    { WIRE_FIELD(T, type, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, request_id, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, request_type, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, training_run_id, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, sampling_session_id, WIRE_STRING, NUL) },
+};
+static const struct wire_type wire_status_reason = { .name = "SessionStatusReason",
+                                                     WIRE_TABLE(T, status_reason) };
+#undef T
+
 #define T struct wire_session_status
 static const struct wire_field session_status[] = {
-    { WIRE_FIELD(T, type, WIRE_WORD, REQ), .words = statuses },
-    { WIRE_FIELD(T, reason, WIRE_POINTER, NUL), .type = &wire_finish_reason },
+    { WIRE_FIELD(T, type, WIRE_WORD, REQ | WIRE_OPEN), .words = statuses },
+    { WIRE_FIELD(T, category, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, reason, WIRE_POINTER, NUL), .type = &wire_status_reason },
+    { WIRE_FIELD(T, message, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, detail, WIRE_STRING, NUL) },
 };
 static const struct wire_type wire_session_status = { .name = "SessionStatus",
@@ -120,9 +134,12 @@ const struct wire_type wire_session_search_response = { .name = "SessionSearchRe
 static const struct wire_field checkpoint_usage[] = {
     { WIRE_FIELD(T, project_id, WIRE_STRING, SHOW) },
     { WIRE_FIELD(T, org_user_urn, WIRE_STRING, SHOW) },
+    { WIRE_FIELD(T, user_email, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, user_name, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, checkpoint_count, WIRE_INT, REQ) },
     { WIRE_FIELD(T, size_bytes, WIRE_INT, REQ) },
     { WIRE_FIELD(T, size_gigabytes, WIRE_DOUBLE, REQ) },
+    { WIRE_FIELD(T, estimated_monthly_cost_usd, WIRE_OPT_DOUBLE, NUL) },
 };
 static const struct wire_type wire_checkpoint_usage = { .name = "CheckpointStorageUsageItem",
                                                         WIRE_TABLE(T, checkpoint_usage) };
@@ -130,6 +147,7 @@ static const struct wire_type wire_checkpoint_usage = { .name = "CheckpointStora
 
 #define T struct wire_checkpoint_usage_response
 static const struct wire_field checkpoint_usage_response[] = {
+    { WIRE_FIELD(T, effective_rate_usd_per_gigabyte_month, WIRE_OPT_DOUBLE, NUL) },
     { WIRE_FIELD(T, data, WIRE_LIST, REQ), .aux = offsetof(T, n_data),
       .type = &wire_checkpoint_usage },
 };

@@ -22,6 +22,10 @@ struct wire_opt_int {
     int has;
     int64_t value;
 };
+struct wire_opt_double {
+    int has;
+    double value;
+};
 struct wire_opt_bool {
     int has;
     bool value;
@@ -130,6 +134,7 @@ struct wire_auth_token_response {
 struct wire_supported_model {
     const char *model_name;
     struct wire_opt_int max_context_length;
+    struct wire_opt_bool trainable, sampleable; /* since 0.36 */
 };
 struct wire_get_server_capabilities_response {
     const struct wire_supported_model *supported_models;
@@ -354,9 +359,13 @@ struct wire_session_search_request {
     const struct wire_session_search_cursor *cursor;
 };
 struct wire_session_status {
-    const char *type; /* "active", "client_finished" */
-    const struct wire_finish_reason *reason;
+    const char *type; /* "active", "cancelled", "failed", "client_finished"; NULL: newer */
+    const struct wire_status_reason {
+        const char *type; /* as of a finish, or "request", "training_run", "sampling_session" */
+        const char *request_id, *request_type, *training_run_id, *sampling_session_id;
+    } * reason;
     const char *detail;
+    const char *category, *message; /* of a failure: "user" or "internal", and why */
 };
 struct wire_session_summary {
     const char *session_id;
@@ -374,11 +383,13 @@ struct wire_session_search_response {
     const struct wire_session_search_cursor *next_cursor;
 };
 struct wire_checkpoint_usage {
-    const char *project_id, *org_user_urn;
+    const char *project_id, *org_user_urn, *user_email, *user_name;
     int64_t checkpoint_count, size_bytes;
     double size_gigabytes;
+    struct wire_opt_double estimated_monthly_cost_usd;
 };
 struct wire_checkpoint_usage_response {
+    struct wire_opt_double effective_rate_usd_per_gigabyte_month;
     const struct wire_checkpoint_usage *data;
     size_t n_data;
 };
@@ -430,6 +441,7 @@ struct wire_trace_export_response {
 struct wire_audit_log_entry {
     struct wire_time timestamp;
     const char *event;
+    struct json_str event_details; /* any JSON object */
     const char *model_id, *tinker_path, *purpose;
 };
 struct wire_audit_log_response {
@@ -438,6 +450,7 @@ struct wire_audit_log_response {
 };
 struct wire_whoami_response { /* built from JWT claims; never on the wire */
     const char *user_urn, *email;
+    const char *org_urn;
 };
 
 /* ---- billing --------------------------------------------------------------------- */
@@ -463,6 +476,8 @@ struct wire_billing_event_info {
 struct wire_billing_usage_event {
     struct wire_time bucket_start, bucket_end;
     const char *base_model, *user_id, *user_name, *session_id, *project_id;
+    struct wire_opt_double estimated_cost_usd, effective_rate_usd_per_million_tokens,
+        effective_rate_usd_per_gigabyte_month;
     struct wire_billing_event_info event_info;
 };
 struct wire_billing_usage_session {
@@ -474,6 +489,7 @@ struct wire_billing_usage_response {
     size_t n_data;
     const struct wire_billing_usage_session *sessions;
     size_t n_sessions;
+    struct wire_time cost_data_through;
 };
 
 /* ---- telemetry ------------------------------------------------------------------- */

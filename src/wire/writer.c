@@ -164,6 +164,8 @@ static bool is_given(const struct wire_field *f, const char *value)
         return ((const struct wire_opt_bool *)at)->has;
     case WIRE_OPT_INT:
         return ((const struct wire_opt_int *)at)->has;
+    case WIRE_OPT_DOUBLE:
+        return ((const struct wire_opt_double *)at)->has;
     case WIRE_INT_HAS:
     case WIRE_SEED:
         return *(const int *)(value + f->aux);
@@ -226,6 +228,8 @@ static bool write_given(struct wire_writer *w, const struct wire_field *f, const
         return true;
     case WIRE_DOUBLE:
         return wire_write_double(w, *(const double *)at);
+    case WIRE_OPT_DOUBLE:
+        return wire_write_double(w, ((const struct wire_opt_double *)at)->value);
     case WIRE_TIME: {
         char text[WIRE_TIME_TEXT];
         wire_time_format(*(const struct wire_time *)at, text);

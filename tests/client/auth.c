@@ -442,7 +442,8 @@ static void test_whoami(void) /* R-031 */
     tinker_service_options o;
     char jwt[512];
     world_options(&w, &o);
-    o.api_key = jwt_of(1000, ",\"iss\":\"passport-x\",\"sub\":\"urn:me\",\"email\":\"\"", jwt);
+    o.api_key = jwt_of(
+        1000, ",\"iss\":\"passport-x\",\"sub\":\"urn:me\",\"email\":\"\",\"org_id\":\"o-7\"", jwt);
     world_open(&w, NULL, &o);
     tinker_rest *r = tinker_service_create_rest(w.service, NULL);
     tinker_future *f = tinker_rest_whoami(r, NULL);
@@ -451,6 +452,7 @@ static void test_whoami(void) /* R-031 */
     REQUIRE(id);
     CHECK_STR(id->user_urn, "urn:me");
     CHECK(id->email == NULL);
+    CHECK_STR(id->org_urn, "tml:organization:o-7");
     size_t n = fake_count(w.server, NULL);
     tinker_future_free(f);
     f = tinker_rest_whoami(r, NULL);

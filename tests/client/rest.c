@@ -1,4 +1,5 @@
 /* REST calls: paths, arguments, results, archives and downloads. */
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -282,6 +283,221 @@ static void test_sessions_and_samplers(void) /* R-142 */
     CHECK_INT(tinker_future_capabilities(f)->models[0].max_context_length, 128);
     tinker_future_free(f);
     tinker_future_free(one(&w, tinker_service_health(w.service, NULL), API "healthz", "GET"));
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
+#define SUMMARY(id, status)                                                                      \
+    "{\"session_id\":\"" id "\",\"created_at\":\"2026-01-02T03:04:05.000007Z\",\"owner\":\"u\"," \
+    "\"project_id\":\"p\",\"status\":" status ",\"checkpoints_count\":3}"
+
+static void test_search(void)
+{
+    struct world w;
+    tinker_rest *r = open_rest(&w);
+    expect(
+        &w, API "sessions/search",
+        "{\"sessions\":[" SUMMARY("a", "{\"type\":\"active\"}") "," SUMMARY(
+            "b",
+            "{\"type\":\"client_finished\",\"reason\":{\"type\":\"interrupted\"},\"detail\":\"^"
+            "C\"}") "," SUMMARY("c",
+                                "{\"type\":\"failed\",\"category\":\"user\",\"reason\":{\"type\":"
+                                "\"training_run\",\"training_run_id\":\"c:train:0\"},\"message\":"
+                                "\"NaN\"}") "," SUMMARY("d",
+                                                        "null") "," SUMMARY("e",
+                                                                            "{\"type\":\"brand_"
+                                                                            "new\"}") ","
+                                                                                      "{\"session_"
+                                                                                      "id\":\"f\","
+                                                                                      "\"created_"
+                                                                                      "at\":\"2026-"
+                                                                                      "01-02T03:04:"
+                                                                                      "05Z\","
+                                                                                      "\"owner\":"
+                                                                                      "\"u\","
+                                                                                      "\"project_"
+                                                                                      "id\":\"p\","
+                                                                                      "\"checkpoint"
+                                                                                      "s_count\":0,"
+                                                                                      "\"display_"
+                                                                                      "name\":"
+                                                                                      "\"night "
+                                                                                      "7\",\"user_"
+                                                                                      "metadata\":{"
+                                                                                      "\"k\":\"v\"}"
+                                                                                      ",\"checkpoin"
+                                                                                      "t_storage_"
+                                                                                      "bytes\":99}]"
+                                                                                      ","
+                                                                                      "\"next_"
+                                                                                      "cursor\":{"
+                                                                                      "\"last_"
+                                                                                      "created_"
+                                                                                      "at\":\"2026-"
+                                                                                      "01-02T03:04:"
+                                                                                      "05."
+                                                                                      "000007Z\","
+                                                                                      "\"last_"
+                                                                                      "session_"
+                                                                                      "id\":\"f\"}"
+                                                                                      "}");
+    tinker_future *f =
+        one(&w, tinker_rest_search_sessions(r, NULL, NULL), API "sessions/search", "POST");
+    CHECK_STR(last(&w)->body, "{\"owner\":{\"type\":\"own\"},\"limit\":50}");
+    const tinker_session_summaries *v = tinker_future_session_summaries(f);
+    REQUIRE(v && v->n == 6 && v->next);
+    static const int states[] = {
+        TINKER_SESSION_ACTIVE, TINKER_SESSION_INTERRUPTED, TINKER_SESSION_FAILED, 0, 0, 0
+    };
+    for (size_t i = 0; i < 6; i++)
+        CHECK_INT(v->sessions[i].state, states[i]);
+    CHECK_STR(v->sessions[1].detail, "^C");
+    CHECK_STR(v->sessions[2].detail, "NaN");
+    CHECK_STR(v->sessions[2].failed_id, "c:train:0");
+    CHECK(v->sessions[0].detail == NULL && v->sessions[0].display_name == NULL);
+    CHECK_INT(v->sessions[0].created_us, INT64_C(1767323045000007));
+    CHECK_INT(v->sessions[0].n_checkpoints, 3);
+    CHECK_INT(v->sessions[0].checkpoint_bytes, -1);
+    CHECK_STR(v->sessions[5].display_name, "night 7");
+    CHECK_STR(v->sessions[5].user_metadata[0].value, "v");
+    CHECK_INT(v->sessions[5].checkpoint_bytes, 99);
+
+    tinker_session_query q = TINKER_SESSION_QUERY_INIT;
+    const char *projects[] = { "p", "q" }, *owners[11] = { "tml:u" };
+    tinker_named_string metadata[] = { { "k", "v" } };
+    q.cursor = v->next;
+    q.session_id = "x";
+    q.display_name = "night";
+    q.project_ids = projects;
+    q.n_project_ids = 2;
+    q.user_metadata = metadata;
+    q.n_user_metadata = 1;
+    q.owner_urns = owners;
+    q.n_owner_urns = 1;
+    q.states = TINKER_SESSION_ACTIVE | TINKER_SESSION_FAILED | TINKER_SESSION_CANCELLED |
+               TINKER_SESSION_ERRORED;
+    q.limit = 200;
+    expect(&w, API "sessions/search", "{\"sessions\":[]}");
+    tinker_future *g =
+        one(&w, tinker_rest_search_sessions(r, &q, NULL), API "sessions/search", "POST");
+    CHECK_STR(last(&w)->body, "{\"session_id\":\"x\",\"project_ids\":[\"p\",\"q\"],\"user_"
+                              "metadata\":{\"k\":\"v\"},\"display_name\":\"night\","
+                              "\"owner\":{\"type\":\"user\",\"owner_urns\":[\"tml:u\"]},"
+                              "\"statuses\":[{\"type\":\"active\"},{\"type\":\"cancelled\"},"
+                              "{\"type\":\"failed\"},{\"type\":\"client_finished\",\"reasons\":["
+                              "\"errored\"]}],\"limit\":200,"
+                              "\"cursor\":{\"last_created_at\":\"2026-01-02T03:04:05.000007Z\","
+                              "\"last_session_id\":\"f\"}}");
+    REQUIRE(tinker_future_session_summaries(g));
+    CHECK(tinker_future_session_summaries(g)->n == 0 && !tinker_future_session_summaries(g)->next);
+    CHECK(tinker_future_strings(g) == NULL);
+    tinker_future_free(g);
+    tinker_future_free(f);
+
+    q = (tinker_session_query)TINKER_SESSION_QUERY_INIT;
+    q.scope = TINKER_SCOPE_ACCESSIBLE;
+    q.states = TINKER_SESSION_SUCCEEDED | TINKER_SESSION_ERRORED | TINKER_SESSION_INTERRUPTED;
+    expect(&w, API "sessions/search", "{\"sessions\":[]}");
+    tinker_future_free(
+        one(&w, tinker_rest_search_sessions(r, &q, NULL), API "sessions/search", "POST"));
+    CHECK_STR(last(&w)->body, "{\"owner\":{\"type\":\"accessible\"},\"statuses\":[{\"type\":"
+                              "\"client_finished\"}],\"limit\":50}");
+
+    size_t n = fake_count(w.server, NULL);
+    q.limit = 201;
+    CHECK(!tinker_rest_search_sessions(r, &q, &w.err) && strstr(w.err.message, "1 to 200"));
+    q.limit = 0;
+    q.states = 64;
+    CHECK(!tinker_rest_search_sessions(r, &q, &w.err) && strstr(w.err.message, "states"));
+    q.states = 0;
+    q.owner_urns = owners;
+    q.n_owner_urns = 11;
+    CHECK(!tinker_rest_search_sessions(r, &q, &w.err) && strstr(w.err.message, "at most 10"));
+    q.n_owner_urns = 2;
+    CHECK(!tinker_rest_search_sessions(r, &q, &w.err) &&
+          strstr(w.err.message, "owner_urns: entry 1"));
+    q.n_owner_urns = 0;
+    q.cursor = &(tinker_session_cursor){ 0, NULL };
+    CHECK(!tinker_rest_search_sessions(r, &q, &w.err) && strstr(w.err.message, "cursor"));
+    q.cursor = NULL;
+    metadata[0].value = NULL;
+    q.user_metadata = metadata;
+    q.n_user_metadata = 1;
+    CHECK(!tinker_rest_search_sessions(r, &q, &w.err) && strstr(w.err.message, "user_metadata"));
+    CHECK_INT(fake_count(w.server, NULL), n);
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
+static void test_storage_and_costs(void)
+{
+    struct world w;
+    tinker_rest *r = open_rest(&w);
+    const char *path = API "billing/usage/checkpoints/current";
+    expect(&w, path,
+           "{\"effective_rate_usd_per_gigabyte_month\":0.5,\"data\":[{\"project_id\":\"p\",\"org_"
+           "user_urn\":\"u\","
+           "\"user_email\":\"a@b\",\"user_name\":\"A\",\"checkpoint_count\":2,\"size_bytes\":"
+           "3000000000,"
+           "\"size_gigabytes\":3.0,\"estimated_monthly_cost_usd\":1.5},"
+           "{\"checkpoint_count\":1,\"size_bytes\":1,\"size_gigabytes\":1e-9}]}");
+    tinker_future *f = one(&w, tinker_rest_storage_usage(r, NULL, NULL), path, "GET");
+    const tinker_storage *s = tinker_future_storage(f);
+    REQUIRE(s && s->n == 2);
+    CHECK(s->gigabyte_month_usd == 0.5 && s->shares[0].monthly_cost_usd == 1.5);
+    CHECK_STR(s->shares[0].user_email, "a@b");
+    CHECK_INT(s->shares[0].bytes, INT64_C(3000000000));
+    CHECK_INT(s->shares[0].n_checkpoints, 2);
+    CHECK(isnan(s->shares[1].monthly_cost_usd) && s->shares[1].project_id == NULL);
+    tinker_future_free(f);
+    expect(&w, path, "{\"data\":[]}");
+    f = one(&w, tinker_rest_storage_usage(r, "p 1", NULL),
+            API "billing/usage/checkpoints/current?project_id=p+1", "GET");
+    CHECK(isnan(tinker_future_storage(f)->gigabyte_month_usd));
+    tinker_future_free(f);
+    expect(&w, API "billing/usage/events",
+           "{\"data\":[{\"bucket_start\":\"2026-01-01T00:00:00Z\",\"bucket_end\":\"2026-01-01T01:"
+           "00:00Z\","
+           "\"estimated_cost_usd\":0.25,\"effective_rate_usd_per_million_tokens\":2,"
+           "\"event_info\":{\"type\":\"training\",\"token_count\":125000}}],"
+           "\"cost_data_through\":\"2026-01-01T00:00:00Z\"}");
+    f = tinker_rest_billing_usage(r, "2026-01-01", "2026-01-02", NULL);
+    CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
+    const tinker_billing *b = tinker_future_billing(f);
+    REQUIRE(b && b->n_events == 1);
+    CHECK(b->events[0].cost_usd == 0.25 && b->events[0].million_tokens_usd == 2);
+    CHECK(isnan(b->events[0].gigabyte_month_usd));
+    CHECK_INT(b->invoiced_until_us, INT64_C(1767225600000000));
+    tinker_future_free(f);
+    expect(&w, API "audit",
+           "{\"entries\":[{\"timestamp\":\"2026-01-01T00:00:00Z\",\"event\":\"project_grant_set\","
+           "\"event_details\":"
+           "{\"actor\":{\"email\":\"a@b\"}}},{\"timestamp\":\"2026-01-01T00:00:00Z\",\"event\":"
+           "\"read\"}]}");
+    f = tinker_rest_audit_log(r, NULL, 0, NULL);
+    CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
+    CHECK_STR(tinker_future_audit(f)->entries[0].details, "{\"actor\":{\"email\":\"a@b\"}}");
+    CHECK(tinker_future_audit(f)->entries[1].details == NULL);
+    tinker_future_free(f);
+    say(&w, API "get_server_capabilities", 200,
+        "{\"supported_models\":[{\"model_name\":\"a\",\"trainable\":true,\"sampleable\":false},{"
+        "\"model_name\":\"b\"}]}",
+        1);
+    f = tinker_service_capabilities(w.service, NULL);
+    CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
+    const tinker_capabilities *c = tinker_future_capabilities(f);
+    REQUIRE(c && c->n == 2);
+    CHECK(c->models[0].trainable == 1 && c->models[0].sampleable == 0);
+    CHECK(c->models[1].trainable == -1 && c->models[1].sampleable == -1);
+    tinker_future_free(f);
+    expect(&w, API "sessions/s1",
+           "{\"training_run_ids\":[],\"sampler_ids\":[],\"display_name\":\"night\",\"user_"
+           "metadata\":{\"k\":\"v\"}}");
+    f = tinker_rest_session(r, "s1", TINKER_SCOPE_OWNED, NULL);
+    CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
+    CHECK_STR(tinker_future_session(f)->display_name, "night");
+    CHECK_INT(tinker_future_session(f)->n_user_metadata, 1);
+    tinker_future_free(f);
     tinker_rest_free(r);
     world_close(&w);
 }
@@ -691,6 +907,8 @@ int main(void)
     RUN(test_copies);
     RUN(test_changing_checkpoints);
     RUN(test_sessions_and_samplers);
+    RUN(test_search);
+    RUN(test_storage_and_costs);
     RUN(test_account);
     RUN(test_paths);
     RUN(test_archive_urls);

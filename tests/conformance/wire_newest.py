@@ -22,6 +22,12 @@ ANSWERS = {
     "ExternalWeightsUrlsResponse": types.ExternalWeightsUrlsResponse,
     "SaveWeightsExternalResponse": types.SaveWeightsExternalResponse,
     "CheckpointStorageUsageResponse": types.CurrentCheckpointStorageUsageResponse,
+    "SessionSearchResponse": types.SessionSearchResponse,
+    "BillingUsageResponse": types.BillingUsageResponse,
+    "AuditLogResponse": types.AuditLogResponse,
+    "GetServerCapabilitiesResponse": types.GetServerCapabilitiesResponse,
+    "GetSessionResponse": types.GetSessionResponse,
+    "Checkpoint": types.Checkpoint,
 }
 wire.SPECIAL["limit"] = lambda: wire.rng.randrange(1, 201)
 
@@ -37,15 +43,6 @@ def meaning(value):
 def has_empty_list(value):
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
     return value == [] or any(map(has_empty_list, children))
-
-
-def part_of(small, large):
-    """Is everything in the one document in the other?"""
-    if isinstance(small, dict):
-        return isinstance(large, dict) and all(part_of(v, large.get(k)) for k, v in small.items())
-    if isinstance(small, list):
-        return len(small) == len(large) and all(map(part_of, small, large))
-    return small == large
 
 
 def cases(cls):
@@ -70,8 +67,8 @@ def check(direction, how, name, cls):
             problems.append(f"{wire.dumps(body)} became {ours}")
         elif direction == "answer":
             written = {k: v for k, v in json.loads(ours).items() if k != "type"}
-            cls.model_validate(written)  # the SDK reads it; what hosted billing adds may be missing
-            if not part_of(meaning(written), meaning(body)):
+            cls.model_validate(written)  # the SDK reads it
+            if meaning(written) != meaning({k: v for k, v in body.items() if k != "type"}):
                 problems.append(f"{wire.dumps(body)} became {ours}")
         n += 1
         values += wire.leaves(body)
