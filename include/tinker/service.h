@@ -79,12 +79,16 @@ typedef struct tinker_service_options {
      * tinker_sampling_helper(). */
     int subprocess_sampling;
     const char *sampling_helper; /* program for it; TINKER_SAMPLING_HELPER, else "tinker" */
+    const char *display_name;    /* of the session, for people; need not be unique */
+    /* For the proxy, with the request for a tunnel; TINKEX_PROXY_HEADERS.  Secrets, all of them. */
+    const tinker_named_string *proxy_headers;
+    size_t n_proxy_headers;
 } tinker_service_options;
 #define TINKER_SERVICE_OPTIONS_INIT                                                                \
     {                                                                                              \
         sizeof(tinker_service_options), NULL, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL, NULL, 0,   \
             NULL, 0, NULL, 0, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, \
-            0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, NULL                                            \
+            0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, 0                             \
     }
 
 /* opts NULL: everything from the environment, which is read here and nowhere else.
@@ -100,6 +104,21 @@ TINKER_API tinker_future *tinker_service_resume(tinker_service *s, const char *r
 
 /* Id of the session, "" as long as none is open.  Borrowed until free. */
 TINKER_API const char *tinker_service_session_id(tinker_service *s);
+
+/* How the work of a session ended. */
+typedef enum tinker_finish {
+    TINKER_FINISH_SUCCESS = 0,
+    TINKER_FINISH_ERRORED,
+    TINKER_FINISH_INTERRUPTED
+} tinker_finish;
+/* Tell the service that the session is over, and how; detail (may be NULL) is for people.  The
+ * service then refuses further requests in it, unloads its models, and heartbeats end; so wait for
+ * the futures that matter first.  From this call on no clients can be made: TINKER_ESTATE.  REST
+ * calls work as before.  The first end counts; without a session there is nothing to tell, and
+ * the future succeeds.  No result but success.  The service must still be freed.  NULL with *err
+ * set: TINKER_EINVAL, TINKER_ENOMEM. */
+TINKER_API tinker_future *tinker_service_finish(tinker_service *s, tinker_finish how,
+                                                const char *detail, tinker_error *err);
 
 /* ---- queue states ----------------------------------------------------------------- */
 

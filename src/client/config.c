@@ -216,6 +216,44 @@ static const char *first_env(struct config *c, const char *const *names)
     return value;
 }
 
+static bool put_proxy_header(struct config *c, const char *name, const char *value)
+{
+    size_t n = c->n_proxy_headers;
+    struct http_header *v = arena_array(&c->arena, n + 1, sizeof(*v));
+    if (!v || !name || !value)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        v[i] = c->proxy_headers[i];
+        if (strcasecmp(v[i].name, name) == 0)
+            return true; /* what was said first counts */
+    }
+    v[n] = (struct http_header){ name, value, true };
+    c->proxy_headers = v;
+    c->n_proxy_headers = n + 1;
+    return true;
+}
+
+static tinker_status set_proxy_headers(struct config *c, const tinker_service_options *o,
+                                       tinker_error *err)
+{
+    const char *json = env_text(&c->arena, "TINKEX_PROXY_HEADERS");
+    if (!o->n_proxy_headers) {
+        bool ok = !json || env_json_pairs(&c->arena, json, &c->proxy_headers, &c->n_proxy_headers);
+        return ok ? TINKER_OK : err_nomem(err, "configuration");
+    }
+    for (size_t i = 0; i < o->n_proxy_headers; i++) {
+        const tinker_named_string *h = &o->proxy_headers[i];
+        tinker_status s = prefs_check_header(h, err);
+        if (s != TINKER_OK)
+            return s;
+        log_secret(h->value);
+        if (!put_proxy_header(c, arena_strdup(&c->arena, h->name),
+                              arena_strdup(&c->arena, h->value)))
+            return err_nomem(err, "configuration");
+    }
+    return TINKER_OK;
+}
+
 /* User and password of a proxy address become a header, so that curl's messages and our
  * dumps never show them. */
 static bool split_proxy(struct config *c, const char *url)
@@ -227,14 +265,7 @@ static bool split_proxy(struct config *c, const char *url)
     }
     c->proxy = arena_printf(&c->arena, "%.*s%s", (int)(user - url), url, at + 1);
     const char *text = basic_value(c, user, (size_t)(at - user), false);
-    if (c->n_proxy_headers == 0) {
-        c->proxy_headers = arena_alloc(&c->arena, sizeof(*c->proxy_headers));
-        if (!c->proxy_headers)
-            return false;
-        c->proxy_headers[c->n_proxy_headers++] =
-            (struct http_header){ "Proxy-Authorization", text, true };
-    }
-    return c->proxy && text;
+    return c->proxy && put_proxy_header(c, "Proxy-Authorization", text);
 }
 
 static tinker_status set_proxy(struct config *c, const tinker_service_options *o, tinker_error *err)
@@ -243,9 +274,9 @@ static tinker_status set_proxy(struct config *c, const tinker_service_options *o
     static const char *const tls[] = { "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY",
                                        NULL };
     static const char *const none[] = { "no_proxy", "NO_PROXY", NULL };
-    const char *json = env_text(&c->arena, "TINKEX_PROXY_HEADERS");
-    if (json && !env_json_pairs(&c->arena, json, &c->proxy_headers, &c->n_proxy_headers))
-        return err_nomem(err, "configuration");
+    tinker_status s = set_proxy_headers(c, o, err);
+    if (s != TINKER_OK)
+        return s;
     const char *url = text_of(c, o->proxy, "TINKEX_PROXY");
     if (url && !is_web(url))
         return err_set(err, TINKER_EINVAL, "the proxy address must start with http:// or https://");
@@ -438,6 +469,8 @@ static tinker_status resolve(struct config *c, const tinker_service_options *o, 
     if (s != TINKER_OK)
         return s;
     c->project_id = text_of(c, o->project_id, "TINKER_PROJECT_ID");
+    c->display_name =
+        o->display_name && *o->display_name ? arena_strdup(&c->arena, o->display_name) : NULL;
     c->sdk_version = TINKER_SDK_VERSION;
     set_transport(c, o);
     set_poll_backoff(c, o);

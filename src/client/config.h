@@ -21,7 +21,7 @@ struct config {
     const char *url_auth; /* these, as the value of a header; NULL: none */
     const char *api_key;  /* NULL: none given */
     const char *credential_cmd;
-    const char *project_id;
+    const char *project_id, *display_name;
     const char **tags;
     size_t n_tags;
     const char **feature_gates;

@@ -43,7 +43,7 @@ static void on_done(struct call *c)
     op_fail(&r->op, &c->err);
 }
 
-static void on_ready(struct holder_wait *w, const tinker_error *err)
+void rest_ready(struct holder_wait *w, const tinker_error *err)
 {
     struct rest_op *r = CONTAINER(w, struct rest_op, wait);
     if (err) {
@@ -70,7 +70,7 @@ void rest_start(struct op *op)
 {
     struct rest_op *r = (struct rest_op *)op;
     r->op.future->type = r->kind->type;
-    r->wait.ready = on_ready;
+    r->wait.ready = rest_ready;
     holder_when_ready(op->holder, &r->wait);
 }
 

@@ -32,6 +32,7 @@ struct rest_op {
 };
 
 void rest_start(struct op *op);
+void rest_ready(struct holder_wait *w, const tinker_error *err); /* what it waits for */
 void rest_abandon(struct op *op);
 void rest_destroy(struct op *op);
 

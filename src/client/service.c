@@ -43,6 +43,11 @@ static struct holder *holder_of(tinker_service *s, bool with_session, tinker_err
     }
     struct holder **h = with_session ? &s->session : &s->rest;
     pthread_mutex_lock(&s->lock);
+    if (with_session && s->finished) {
+        pthread_mutex_unlock(&s->lock);
+        err_set(err, TINKER_ESTATE, "the session was ended with tinker_service_finish()");
+        return NULL;
+    }
     if (!*h) {
         *h = holder_new(s->rt, &s->cfg, with_session, err);
         if (*h) {
@@ -63,6 +68,15 @@ struct holder *service_session(tinker_service *s, tinker_error *err)
 struct holder *service_rest(tinker_service *s, tinker_error *err)
 {
     return holder_of(s, false, err);
+}
+
+struct holder *service_finish(tinker_service *s, tinker_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    struct holder *h = s->session;
+    s->finished = true;
+    pthread_mutex_unlock(&s->lock);
+    return h ? h : service_rest(s, err);
 }
 
 const char *tinker_service_session_id(tinker_service *s)

@@ -15,6 +15,7 @@ struct tinker_service {
     struct config cfg;
     pthread_mutex_t lock;
     struct holder *session, *rest; /* lock; made on first use */
+    bool finished;                 /* lock; nothing new in the session */
     struct shadow *shadows;        /* lock; sessions of other processes */
     pthread_mutex_t importing;     /* one import at a time; the I/O thread never takes it */
     struct observer observer;
@@ -23,6 +24,8 @@ struct tinker_service {
 
 struct holder *service_session(tinker_service *s, tinker_error *err);
 struct holder *service_rest(tinker_service *s, tinker_error *err);
+/* No session from now on: the holder of the one there is, else that of REST calls. */
+struct holder *service_finish(tinker_service *s, tinker_error *err);
 
 /* Wait for a future of a client, take the client, free the future.  A wait that times
  * out cancels: nobody could take the client any more. */

@@ -147,6 +147,12 @@ static void heartbeat_send(struct timer *t)
     call_start(c);
 }
 
+void session_silence(struct startup *s)
+{
+    call_cancel(&s->heartbeat);
+    loop_disarm(s->holder->rt->loop, &s->heartbeat_timer);
+}
+
 /* ---- dynamic configuration ---------------------------------------------------------- */
 
 static void next_refresh(struct startup *s)
@@ -267,6 +273,7 @@ static void create_session(struct startup *s)
         .user_metadata = { cfg->user_metadata, strlen(cfg->user_metadata) },
         .sdk_version = cfg->sdk_version,
         .project_id = cfg->project_id,
+        .display_name = cfg->display_name,
     };
     step(s, &session_spec, "api/v1/create_session", &wire_create_session_request, &req, on_session);
 }

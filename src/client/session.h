@@ -13,7 +13,8 @@ struct startup *session_new(struct holder *h, tinker_error *err);
 void session_start(struct startup *s);
 /* The session exists already, made by another process: only keep it alive. */
 tinker_status session_adopt(struct startup *s, tinker_error *err);
-void session_stop(struct startup *s); /* cancel everything; no more timers */
+void session_silence(struct startup *s); /* no more heartbeats */
+void session_stop(struct startup *s);    /* cancel everything; no more timers */
 void session_free(struct startup *s);
 
 /* holder.c: the outcome of a start; err NULL: ready. */

@@ -226,6 +226,25 @@ static void test_proxies(void) /* R-009 */
     c = with("TINKEX_PROXY_HEADERS", "[[\"a\",\"b\"],[\"c\",\"d\"]]", NULL);
     CHECK_INT(c.n_proxy_headers, 2);
     config_clear(&c);
+    /* Both the credentials of the address and the headers; what was said first counts. */
+    tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
+    tinker_named_string headers[] = { { "X-Team", "blue" }, { "proxy-authorization", "Bearer t" } };
+    o.proxy = "http://user:pa@proxy:3128";
+    o.api_key = "tml-x-0001";
+    o.proxy_headers = headers;
+    o.n_proxy_headers = 1;
+    CHECK_INT(config_init(&c, &o, NULL), TINKER_OK);
+    REQUIRE(c.n_proxy_headers == 2); /* and not those of the variable */
+    CHECK_STR(c.proxy_headers[0].value, "blue");
+    CHECK_STR(c.proxy_headers[1].value, "Basic dXNlcjpwYQ==");
+    config_clear(&c);
+    o.n_proxy_headers = 2;
+    CHECK_INT(config_init(&c, &o, NULL), TINKER_OK);
+    REQUIRE(c.n_proxy_headers == 2);
+    CHECK_STR(c.proxy_headers[1].value, "Bearer t");
+    config_clear(&c);
+    headers[0].value = "a\nb";
+    CHECK_INT(config_init(&c, &o, &err), TINKER_EINVAL);
     c = with("TINKEX_PROXY_HEADERS", "[[\"a\"]]", NULL);
     CHECK_INT(c.n_proxy_headers, 0);
     config_clear(&c);

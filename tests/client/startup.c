@@ -295,6 +295,70 @@ static void test_session_messages_are_logged(void) /* R-033 R-168 */
     world_close(&w);
 }
 
+static void test_the_end_of_a_session(void)
+{
+    struct world w;
+    tinker_service_options o;
+    world_options(&w, &o);
+    o.display_name = "night run";
+    world_open(&w, NULL, &o);
+    tinker_training *t = world_training(&w);
+    CHECK(strstr(fake_get(w.server, API "create_session", 0)->body,
+                 "\"display_name\":\"night run\"") != NULL);
+    CHECK(tinker_service_finish(w.service, (tinker_finish)3, NULL, &w.err) == NULL);
+    CHECK_INT(w.err.status, TINKER_EINVAL);
+    say(&w, API "sessions/sess/finish", 503, "{}", 1);
+    say(&w, API "sessions/sess/finish", 204, "", 1);
+    tinker_future *f = tinker_service_finish(w.service, TINKER_FINISH_ERRORED, "loss is NaN", NULL);
+    CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
+    tinker_future_free(f);
+    CHECK_STR(fake_get(w.server, API "sessions/sess/finish", 1)->body,
+              "{\"reason\":{\"type\":\"errored\"},\"detail\":\"loss is NaN\"}");
+    CHECK_STR(fake_get(w.server, API "sessions/sess/finish", 1)->method, "POST");
+    size_t beats = fake_count(w.server, API "session_heartbeat");
+    world_advance(&w, 60000);
+    CHECK_INT(fake_count(w.server, API "session_heartbeat"), beats);
+    CHECK(tinker_service_request_lora(w.service, "tiny", NULL, &w.err) == NULL);
+    CHECK_INT(w.err.status, TINKER_ESTATE);
+    f = tinker_service_health(w.service, NULL); /* what needs no session goes on */
+    CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
+    tinker_future_free(f);
+    /* The first end counts: a conflict is an answer. */
+    say(&w, API "sessions/sess/finish", 409, "{\"detail\":\"finished\"}", -1);
+    f = tinker_service_finish(w.service, TINKER_FINISH_SUCCESS, NULL, NULL);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_EHTTP);
+    CHECK_INT(w.err.http_status, 409);
+    tinker_future_free(f);
+    CHECK_STR(fake_get(w.server, API "sessions/sess/finish", 2)->body,
+              "{\"reason\":{\"type\":\"success\"},\"detail\":null}");
+    tinker_training_free(t);
+    world_close(&w);
+}
+
+static void test_the_end_without_a_session(void)
+{
+    struct world w;
+    world_open(&w, NULL, NULL);
+    tinker_future *f = tinker_service_finish(w.service, TINKER_FINISH_SUCCESS, NULL, NULL);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    tinker_future_free(f);
+    CHECK_INT(fake_count(w.server, NULL), 0);
+    world_close(&w);
+    /* One that is being opened is waited for; one that could not be opened is none. */
+    for (int fails = 0; fails < 2; fails++) {
+        world_open(&w, NULL, NULL);
+        say(&w, API "create_session", fails ? 401 : 503, "{}", 1);
+        say(&w, API "sessions/sess/finish", 204, "", 1);
+        tinker_future *lora = tinker_service_request_lora(w.service, "tiny", NULL, NULL);
+        f = tinker_service_finish(w.service, TINKER_FINISH_INTERRUPTED, NULL, NULL);
+        CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
+        CHECK_INT(fake_count(w.server, API "sessions/sess/finish"), !fails);
+        tinker_future_free(f);
+        tinker_future_free(lora);
+        world_close(&w);
+    }
+}
+
 static void test_nothing_is_sent_after_close(void) /* R-038 R-181 */
 {
     struct world w;
@@ -419,6 +483,8 @@ int main(void)
     RUN(test_heartbeats_may_be_limited);
     RUN(test_heartbeats_are_on_time_beside_stalled_samples);
     RUN(test_session_messages_are_logged);
+    RUN(test_the_end_of_a_session);
+    RUN(test_the_end_without_a_session);
     RUN(test_nothing_is_sent_after_close);
     RUN(test_counters_of_a_session);
     RUN(test_500_on_create_session_keeps_its_key);
