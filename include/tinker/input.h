@@ -38,6 +38,16 @@ TINKER_API tinker_status tinker_model_input_tokens(const tinker_model_input *inp
 /* Halves to float32, without loss: IEEE binary16, and bfloat16.  in and out may not overlap. */
 TINKER_API void tinker_widen_float16(const uint16_t *in, size_t n, float *out);
 TINKER_API void tinker_widen_bfloat16(const uint16_t *in, size_t n, float *out);
+/* A matrix as compressed sparse rows, without the elements that are `pad` (0, say, or -1 in
+ * target_prompt_logprobs of tinker_sample_options); and back, with pad in all places that are not
+ * listed.  What is not a matrix, or would not get smaller, stays dense.  A new tensor of the same
+ * type, with memory of its own, for tinker_tensor_free().  NULL with *err set: TINKER_EINVAL,
+ * TINKER_ENOMEM. */
+TINKER_API tinker_tensor *tinker_tensor_to_sparse(const tinker_tensor *t, int64_t pad,
+                                                  tinker_error *err);
+TINKER_API tinker_tensor *tinker_tensor_to_dense(const tinker_tensor *t, int64_t pad,
+                                                 tinker_error *err);
+TINKER_API void tinker_tensor_free(tinker_tensor *t);
 /* Does every value of the tensor go to the service as it is?  0: a float64 would be rounded, or
  * something would be refused. */
 TINKER_API int tinker_tensor_is_exact(const tinker_tensor *t);

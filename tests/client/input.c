@@ -144,6 +144,54 @@ static void test_exact(void)
         CHECK_STR(name((type)99), "unknown");                     \
     } while (0)
 
+static void test_sparse(void)
+{
+    tinker_error err;
+    int64_t ids[12] = { -1, -1, 7, -1, -1, -1, -1, -1, 9, -1, -1, 3 }, shape[2] = { 3, 4 };
+    tinker_tensor t = { TINKER_INT64, ids, 12, shape, 2, NULL, NULL };
+    tinker_tensor *s = tinker_tensor_to_sparse(&t, -1, &err);
+    REQUIRE(s && s->crow && s->col && s->n == 3);
+    CHECK(s->crow[0] == 0 && s->crow[1] == 1 && s->crow[2] == 1 && s->crow[3] == 3);
+    CHECK(s->col[0] == 2 && s->col[1] == 0 && s->col[2] == 3);
+    const int64_t *v = s->data;
+    CHECK(v[0] == 7 && v[1] == 9 && v[2] == 3);
+    CHECK(s->shape[0] == 3 && s->shape[1] == 4 && s->dtype == TINKER_INT64);
+    CHECK(tinker_tensor_to_sparse(s, -1, &err) == NULL);
+    CHECK_INT(err.status, TINKER_EINVAL);
+    tinker_tensor *d = tinker_tensor_to_dense(s, -1, &err);
+    REQUIRE(d && !d->crow && d->n == 12);
+    CHECK(memcmp(d->data, ids, sizeof(ids)) == 0);
+    tinker_tensor_free(s);
+    tinker_tensor_free(d);
+    s = tinker_tensor_to_sparse(&t, 0, &err); /* would not get smaller */
+    REQUIRE(s && !s->crow && s->n == 12);
+    CHECK(s->data != t.data && memcmp(s->data, ids, sizeof(ids)) == 0);
+    tinker_tensor_free(s);
+    float x[10] = { 0, -0.0f, 2.5f };
+    tinker_tensor row = { TINKER_FLOAT32, x, 10, NULL, 0, NULL, NULL }; /* no matrix */
+    s = tinker_tensor_to_sparse(&row, 0, &err);
+    REQUIRE(s && !s->crow && s->ndim == 1 && s->shape[0] == 10);
+    tinker_tensor_free(s);
+    int64_t wide[2] = { 1, 10 };
+    row.shape = wide;
+    row.ndim = 2;
+    s = tinker_tensor_to_sparse(&row, 0, &err);
+    REQUIRE(s && s->crow && s->n == 1); /* minus zero is zero */
+    d = tinker_tensor_to_dense(s, 0, &err);
+    REQUIRE(d);
+    CHECK(((const float *)d->data)[2] == 2.5f && ((const float *)d->data)[9] == 0);
+    tinker_tensor_free(d);
+    d = tinker_tensor_to_dense(s, -99999, &err);
+    REQUIRE(d);
+    CHECK(((const float *)d->data)[0] == -99999);
+    tinker_tensor_free(d);
+    tinker_tensor_free(s);
+    row.n = 9;
+    CHECK(tinker_tensor_to_sparse(&row, 0, &err) == NULL);
+    CHECK(tinker_tensor_to_dense(&row, 0, &err) == NULL);
+    tinker_tensor_free(NULL);
+}
+
 static void test_names(void)
 {
     CHECK_NAMES(tinker_dtype, tinker_dtype_name, tinker_dtype_parse, { TINKER_FLOAT32, "float32" },
@@ -208,6 +256,7 @@ int main(void)
     RUN(test_asking);
     RUN(test_halves);
     RUN(test_exact);
+    RUN(test_sparse);
     RUN(test_names);
     RUN(test_printing_events);
     return tap_done();

@@ -24,7 +24,7 @@ static void test_loss(void)
     tinker_loss bad = { .name = "mse" }, nan = { "ppo", &c, 1 };
     CHECK_INT(wire_check_loss(&bad, &err), TINKER_EINVAL);
     CHECK_STR(err.message,
-              "loss_fn: expected cross_entropy, importance_sampling, ppo, cispo or dro, "
+              "loss_fn: expected cross_entropy, importance_sampling, ppo, cispo, dro or gspo, "
               "got \"mse\"");
     CHECK_INT(wire_check_loss(&nan, &err), TINKER_EINVAL);
     CHECK_STR(err.message, "loss_fn_config.clip: must be finite");
