@@ -14,9 +14,10 @@ static tinker_error err;
 
 static void test_loss(void)
 {
-    static const char *const good[] = { "cross_entropy", "importance_sampling", "ppo", "cispo",
-                                        "dro" };
-    for (size_t i = 0; i < 5; i++) {
+    static const char *const good[] = { "cross_entropy", "importance_sampling",
+                                        "ppo",           "cispo",
+                                        "dro",           "gspo" };
+    for (size_t i = 0; i < 6; i++) {
         tinker_loss l = { .name = good[i] };
         CHECK_INT(wire_check_loss(&l, &err), TINKER_OK);
     }
