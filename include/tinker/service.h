@@ -31,7 +31,7 @@ typedef void tinker_log_callback(void *state, tinker_log_level level, const char
 typedef struct tinker_service_options {
     size_t size;            /* set by TINKER_SERVICE_OPTIONS_INIT */
     const char *base_url;   /* NULL: TINKER_BASE_URL, else the hosted service */
-    const char *api_key;    /* NULL: TINKER_API_KEY */
+    const char *api_key;    /* NULL: TINKER_API_KEY, else ~/.tinker/credentials.json */
     const char *project_id; /* NULL: TINKER_PROJECT_ID */
     const tinker_named_string *user_metadata;
     size_t n_user_metadata;

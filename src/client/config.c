@@ -14,6 +14,7 @@
 #include "client/holder.h"
 #include "client/limits.h"
 #include "client/prefs.h"
+#include "client/stored.h"
 #include "wire/wire.h"
 
 enum { SOCKETS_MAX = 100000 };
@@ -95,6 +96,11 @@ static tinker_status set_credentials(struct config *c, const tinker_service_opti
 {
     c->api_key = text_of(c, o->api_key, "TINKER_API_KEY");
     c->credential_cmd = text_of(c, o->credential_cmd, "TINKER_CREDENTIAL_CMD");
+    if (!c->api_key && !c->credential_cmd) {
+        tinker_status s = stored_key(&c->arena, &c->api_key, err);
+        if (s != TINKER_OK)
+            return s;
+    }
     log_secret(c->api_key);
     if (auth_key_valid(c->api_key) || c->credential_cmd)
         return TINKER_OK;

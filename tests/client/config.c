@@ -1,4 +1,6 @@
 /* Settings: option over environment over default, the table of variables, identity. */
+#include <sys/stat.h>
+#include <unistd.h>
 #include "client/config.h"
 #include "client/env.h"
 #include "client/holder.h"
@@ -209,6 +211,70 @@ static void test_transport(void) /* R-009 R-192 R-215 */
     c = with("TINKEX_POOL_SIZE", "-7", NULL);
     CHECK_INT(c.pool_max[POOL_SAMPLE], 0);
     config_clear(&c);
+}
+
+/* What the reference's `tinker auth login` writes. */
+static void test_stored_keys(void)
+{
+    char home[] = "/tmp/tinker-home-XXXXXX", dir[64], file[96];
+    tinker_error err;
+    struct config c;
+    const char *old = getenv("HOME");
+    char *kept = old ? strdup(old) : NULL;
+    REQUIRE(mkdtemp(home));
+    snprintf(dir, sizeof(dir), "%s/.tinker", home);
+    snprintf(file, sizeof(file), "%s/credentials.json", dir);
+    mkdir(dir, 0700);
+    clear();
+    setenv("HOME", home, 1);
+    unsetenv("TINKER_API_KEY");
+    CHECK_INT(config_init(&c, NULL, &err), TINKER_EINVAL);
+    CHECK(strstr(err.message, "no API key") != NULL);
+    static const struct {
+        const char *text, *key;
+    } cases[] = {
+        { "{\"version\":1,\"default\":\"b\",\"keys\":{\"a\":{\"type\":\"manual\",\"key\":\"tml-"
+          "stored-a\",\"name\":\"a\"},"
+          "\"b\":{\"type\":\"manual\",\"key\":\"tml-stored-b\",\"name\":\"b\",\"note\":null}}}",
+          "tml-stored-b" },
+        { "{\"keys\":{\"a\":{\"key\":\"tml-stored-a\"}},\"default\":\"a\"}", "tml-stored-a" },
+        { "{\"version\":1,\"default\":null,\"keys\":{\"a\":{\"key\":\"tml-stored-a\"}}}", NULL },
+        { "{\"version\":1,\"default\":\"gone\",\"keys\":{}}", NULL },
+        { "{\"default\":\"a\",\"keys\":{\"a\":{\"key\":\"other\"}}}",
+          NULL }, /* no key of the service */
+        { "{\"default\":\"a\"", NULL },
+        { "[]", NULL },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        FILE *f = fopen(file, "w");
+        REQUIRE(f);
+        fputs(cases[i].text, f);
+        fclose(f);
+        tinker_status s = config_init(&c, NULL, &err);
+        CHECK_INT(s, cases[i].key ? TINKER_OK : TINKER_EINVAL);
+        if (s == TINKER_OK) {
+            CHECK_STR(c.api_key, cases[i].key);
+            config_clear(&c);
+        }
+    }
+    CHECK(strstr(err.message, "credentials.json") != NULL);
+    /* Whatever is in the file, a key or a command that was given wins. */
+    setenv("TINKER_API_KEY", "tml-environment", 1);
+    CHECK_INT(config_init(&c, NULL, &err), TINKER_OK);
+    CHECK_STR(c.api_key, "tml-environment");
+    config_clear(&c);
+    unsetenv("TINKER_API_KEY");
+    setenv("TINKER_CREDENTIAL_CMD", "echo tml-cmd", 1);
+    CHECK_INT(config_init(&c, NULL, &err), TINKER_OK);
+    CHECK(c.api_key == NULL);
+    config_clear(&c);
+    unlink(file);
+    rmdir(dir);
+    rmdir(home);
+    if (kept)
+        setenv("HOME", kept, 1);
+    free(kept);
+    clear();
 }
 
 static void test_proxies(void) /* R-009 */
@@ -475,6 +541,7 @@ int main(void)
     RUN(test_words);
     RUN(test_flags);
     RUN(test_transport);
+    RUN(test_stored_keys);
     RUN(test_proxies);
     RUN(test_headers_and_query);
     RUN(test_log_levels);
