@@ -78,6 +78,7 @@ struct holder {
     struct wire_client_config_response server; /* any, once ready: constant */
     char *_Atomic session_id;                  /* any; NULL: none yet */
     int64_t refresh_interval_sec;
+    bool cancels;                    /* the service takes cancelled samples back */
     int64_t model_seq, sampling_seq; /* counters of the session */
     _Atomic int64_t queued_bytes;    /* any; of batches that are not accepted yet */
     struct sem response_bytes, train_bytes;

@@ -30,6 +30,12 @@ static void on_done(struct call *c)
 {
     struct rest_op *r = CONTAINER(c, struct rest_op, call);
     const struct buf *body = &c->http.resp.body;
+    if (r->quiet) {
+        if (c->outcome != CALL_OK)
+            log_line(&r->op.holder->log, LOG_DEBUG, "%s: %s", r->kind->class.name, c->err.message);
+        op_succeed(&r->op);
+        return;
+    }
     if (c->outcome == CALL_OK) {
         tinker_status s = TINKER_OK;
         if (r->kind->read)
@@ -123,4 +129,13 @@ struct tinker_future *rest_submit_once(struct holder *h, const struct rest_kind 
         return NULL;
     }
     return submit(h, r, err);
+}
+
+void rest_tell(struct holder *h, const struct rest_kind *kind, char *path, struct buf *body)
+{
+    struct rest_op *r = rest_new(h, kind, path, body, NULL);
+    if (!r)
+        return;
+    r->quiet = true;
+    tinker_future_free(submit(h, r, NULL));
 }

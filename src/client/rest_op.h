@@ -28,6 +28,7 @@ struct rest_op {
     char *path; /* "api/v1/…" */
     struct buf body;
     bool once;   /* one idempotency key for all tries */
+    bool quiet;  /* nobody asks what became of it, and nobody is told */
     char *token; /* of the account whose weights it is about, or NULL */
 };
 
@@ -52,5 +53,7 @@ struct tinker_future *rest_submit(struct holder *h, const struct rest_kind *kind
 /* The same for what must happen once, however often it is sent; token (may be NULL) is copied. */
 struct tinker_future *rest_submit_once(struct holder *h, const struct rest_kind *kind, char *path,
                                        struct buf *body, const char *token, tinker_error *err);
+/* Send it and forget it. */
+void rest_tell(struct holder *h, const struct rest_kind *kind, char *path, struct buf *body);
 
 #endif

@@ -17,6 +17,7 @@
 #include "client/local.h"
 #include "client/poll.h"
 #include "client/report.h"
+#include "client/rest_op.h"
 #include "client/result.h"
 #include "client/sampler.h"
 #include "client/service.h"
@@ -79,9 +80,37 @@ static void sample_destroy(struct op *op)
     free(s);
 }
 
+static const struct rest_kind cancel_kind = { REST_CLASS("cancel_future"),
+                                              { "cancel_future", "POST", POOL_RETRIEVE, 30000, "30",
+                                                0, true, false },
+                                              RESULT_NONE,
+                                              NULL,
+                                              NULL,
+                                              false };
+
+/* Nobody wants the sample any more: the service need not make it.  Should it not hear of that, it
+ * makes it in vain. */
+static void take_back(struct sample_op *s)
+{
+    struct holder *h = s->op.holder;
+    struct json_writer w;
+    struct buf body;
+    if (!s->poll.active || !h->cancels || h->closed)
+        return;
+    buf_init(&body, 1 << 12);
+    json_writer_init(&w, &body);
+    json_put_begin_object(&w);
+    json_put_key(&w, "request_id");
+    json_put_string(&w, s->poll.request_id);
+    json_put_end_object(&w);
+    rest_tell(h, &cancel_kind, strdup("api/v1/cancel_future"), &body);
+}
+
 static void sample_abandon(struct op *op)
 {
-    stop((struct sample_op *)op, false);
+    struct sample_op *s = (struct sample_op *)op;
+    take_back(s);
+    stop(s, false);
     op_destroy(op);
 }
 

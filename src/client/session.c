@@ -174,8 +174,10 @@ static tinker_status read_dynamic(struct holder *h, struct call *c)
     tinker_status s =
         wire_decode_json(&wire_client_dynamic_config_response, body->data ? body->data : "",
                          body->len, WIRE_LENIENT, &scratch, &answer, &c->err);
-    if (s == TINKER_OK)
+    if (s == TINKER_OK) {
         h->refresh_interval_sec = answer.refresh_interval_sec;
+        h->cancels = answer.sample_cancel_enabled.has && answer.sample_cancel_enabled.value;
+    }
     arena_clear(&scratch);
     return wire_as_answer(s, &c->err);
 }

@@ -58,6 +58,7 @@ const struct wire_type wire_client_config_response = { .name = "ClientConfigResp
 static const T dynamic_defaults = { .refresh_interval_sec = 300 };
 static const struct wire_field dynamic_config[] = {
     { WIRE_FIELD(T, refresh_interval_sec, WIRE_INT, 0) },
+    { WIRE_FIELD(T, sample_cancel_enabled, WIRE_OPT_BOOL, NUL) },
 };
 const struct wire_type wire_client_dynamic_config_response = { .name =
                                                                    "ClientDynamicConfigResponse",

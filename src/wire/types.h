@@ -85,7 +85,8 @@ struct wire_client_config_response { /* defaults: wire_client_config_defaults */
 extern const struct wire_client_config_response wire_client_config_defaults;
 
 struct wire_client_dynamic_config_response {
-    int64_t refresh_interval_sec; /* default 300 */
+    int64_t refresh_interval_sec;               /* default 300 */
+    struct wire_opt_bool sample_cancel_enabled; /* since 0.36: POST cancel_future is there */
 };
 
 struct wire_create_session_request {

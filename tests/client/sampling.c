@@ -689,7 +689,6 @@ static void test_progress_lines(void) /* R-067 */
     world_close(&w);
 }
 
-/* Who gave up is not waiting any more. */
 static void fail_in_two_ways(void *arg)
 {
     tinker_sampler *s = arg;
@@ -714,6 +713,48 @@ static void test_frequent_errors_come_first(void) /* R-067 */
     world_close(&w);
 }
 
+/* Where the service takes samples back, a cancelled one and one whose time is up are given back. */
+static void test_cancelled_samples_are_taken_back(void)
+{
+    for (int offered = 0; offered < 2; offered++) {
+        struct world w;
+        world_open(&w, NULL, NULL);
+        if (offered)
+            say(&w, API "client/dynamic_config", 200, "{\"sample_cancel_enabled\":true}", -1);
+        tinker_sampler *s = world_sampler(&w);
+        say(&w, API "retrieve_future", 408, "{}", 1 << 20);
+        say(&w, API "cancel_future", 503, "{}", 1);
+        say(&w, API "cancel_future", 204, "", 1);
+        say(&w, API "cancel_future", 404, "{}", -1); /* it was complete: nobody minds */
+        tinker_future *f = tinker_sampler_sample(s, fake_prompt(3), NULL, NULL, NULL);
+        tinker_future *late = tinker_sampler_sample(s, fake_prompt(3), NULL, NULL, NULL);
+        world_settle(&w);
+        CHECK(*tinker_future_request_id(f) && *tinker_future_request_id(late));
+        tinker_future_cancel(f);
+        CHECK_INT(world_finish(&w, f, 1000), TINKER_ECANCELED);
+        world_advance(&w, 2000);
+        CHECK_INT(fake_count(w.server, API "cancel_future"), offered ? 2 : 0);
+        if (offered) {
+            char body[160];
+            snprintf(body, sizeof(body), "{\"request_id\":\"%s\"}", tinker_future_request_id(f));
+            CHECK_STR(fake_get(w.server, API "cancel_future", 1)->body, body);
+        }
+        tinker_future_set_deadline(late, 100);
+        CHECK_INT(world_finish(&w, late, 1000), TINKER_ETIMEDOUT);
+        world_advance(&w, 2000);
+        CHECK_INT(fake_count(w.server, API "cancel_future"), offered ? 3 : 0);
+        /* What the end of a service cancels is left to the end of its session. */
+        tinker_future *rest = tinker_sampler_sample(s, fake_prompt(3), NULL, NULL, NULL);
+        world_settle(&w);
+        tinker_future_free(f);
+        tinker_future_free(late);
+        tinker_future_free(rest);
+        tinker_sampler_free(s);
+        world_close(&w);
+    }
+}
+
+/* Who gave up is not waiting any more. */
 static void test_progress_without_the_cancelled(void) /* */
 {
     struct world w;
@@ -946,6 +987,7 @@ int main(void)
     RUN(test_failures_without_the_handler);
     RUN(test_progress_lines);
     RUN(test_frequent_errors_come_first);
+    RUN(test_cancelled_samples_are_taken_back);
     RUN(test_progress_without_the_cancelled);
     RUN(test_base_model);
     RUN(test_samplers_travel);
