@@ -17,8 +17,8 @@ extern "C" {
 
 /* Element types.  The wire carries float32 and int64; the other types convert
  * when they are encoded: int32 and the unsigned types to int64 (a value above
- * INT64_MAX is TINKER_EINVAL), float64 to float32 (rounded to nearest; a finite
- * value that overflows is TINKER_EINVAL).  bfloat16 is accepted in results only. */
+ * INT64_MAX is TINKER_EINVAL), float64 to float32 (rounded to nearest, with one
+ * warning in the log; a finite value that overflows is TINKER_EINVAL).  bfloat16 is accepted in results only. */
 typedef enum tinker_dtype {
     TINKER_FLOAT32 = 1,
     TINKER_INT64 = 2,

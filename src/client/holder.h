@@ -81,6 +81,7 @@ struct holder {
     bool cancels;                    /* the service takes cancelled samples back */
     int64_t model_seq, sampling_seq; /* counters of the session */
     _Atomic int64_t queued_bytes;    /* any; of batches that are not accepted yet */
+    atomic_bool rounding_told;       /* any; that float64 values are rounded: said once */
     struct sem response_bytes, train_bytes;
     int64_t billing_first_ns, billing_logged_ns; /* 0: no incident */
     int64_t heartbeat_ok_ns;

@@ -3,6 +3,7 @@
  * ids and submissions have the same order. */
 #include <stdlib.h>
 #include <string.h>
+#include <tinker/input.h>
 #include "base/err.h"
 #include "client/reduce.h"
 #include "client/sampler.h"
@@ -87,6 +88,26 @@ static tinker_status encode_pass(struct train_op *op, const tinker_datum *data, 
     return TINKER_OK;
 }
 
+/* The wire has float32.  Said once: a program that knows it need not hear it with every batch. */
+static void warn_of_rounding(tinker_training *t, const tinker_datum *data, size_t n)
+{
+    struct holder *h = t->holder;
+    if (atomic_load_explicit(&h->rounding_told, memory_order_relaxed))
+        return;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < data[i].n_inputs; j++) {
+            const tinker_named_tensor *in = &data[i].inputs[j];
+            if (in->tensor.dtype != TINKER_FLOAT64 || tinker_tensor_is_exact(&in->tensor))
+                continue;
+            if (!atomic_exchange(&h->rounding_told, true))
+                log_line(&h->log, LOG_WARNING,
+                         "data[%zu].loss_fn_inputs.%s: float64 values are rounded to float32; "
+                         "tinker_tensor_is_exact() tells of which; this is not said again",
+                         i, in->name);
+            return;
+        }
+}
+
 static tinker_future *submit_pass(tinker_training *t, const struct train_kind *kind,
                                   const tinker_datum *data, size_t n, const tinker_loss *loss,
                                   bool forward_only, struct custom_metrics **overlay,
@@ -103,6 +124,7 @@ static tinker_future *submit_pass(tinker_training *t, const struct train_kind *k
     }
     if (wire_check_data(data, n, err) != TINKER_OK)
         return NULL;
+    warn_of_rounding(t, data, n);
     struct train_op *op = train_op_new(t, count_chunks(t, data, n), kind, err);
     if (!op)
         return NULL;

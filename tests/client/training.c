@@ -310,6 +310,30 @@ static void test_saves(void) /* R-111 R-114 R-018 */
     world_close(&w);
 }
 
+static void test_rounding_is_told_once(void)
+{
+    struct world w;
+    tinker_training *t = open_training(&w, NULL);
+    int32_t tokens[2] = { 1, 2 };
+    int64_t targets[2] = { 2, 3 };
+    double weights[2] = { 0.5, 1 };
+    tinker_chunk text = { .tokens = tokens, .n_tokens = 2 };
+    tinker_named_tensor in[] = {
+        { "target_tokens", { .dtype = TINKER_INT64, .data = targets, .n = 2 } },
+        { "weights", { .dtype = TINKER_FLOAT64, .data = weights, .n = 2 } },
+    };
+    tinker_datum datum = { { &text, 1 }, in, 2 };
+    finish_free(&w, tinker_training_forward(t, &datum, 1, &fake_loss, NULL), TINKER_OK);
+    CHECK_INT(world_log_count(&w, "rounded"), 0); /* these are exact */
+    weights[1] = 0.1;
+    for (int i = 0; i < 3; i++)
+        finish_free(&w, tinker_training_forward(t, &datum, 1, &fake_loss, NULL), TINKER_OK);
+    CHECK_INT(world_log_count(&w, "data[0].loss_fn_inputs.weights: float64 values are rounded"), 1);
+    CHECK_INT(world_log_count(&w, "rounded"), 1);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 static void test_saves_with_metadata(void)
 {
     struct world w;
@@ -704,6 +728,7 @@ int main(void)
     RUN(test_compressed_bodies);
     RUN(test_optim_step_body);
     RUN(test_saves);
+    RUN(test_rounding_is_told_once);
     RUN(test_saves_with_metadata);
     RUN(test_external_saves);
     RUN(test_unnamed_sampler_saves);
