@@ -64,6 +64,7 @@ static void test_places(void)
         { "[{\"role\":\"a\\u0000\"}]", "messages[0].role: expected a string" },
         { "[{\"role\":\"a\",\"trainable\":1}]",
           "messages[0]: trainable is neither true nor false" },
+        { "[{\"role\":\"user\",\"contents\":\"hi\"}]", "messages[0]: message has no content" },
         { "{\"messages\":[],\"tools\":[{\"description\":\"d\"}]}", "tools[0]: tool has no name" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
