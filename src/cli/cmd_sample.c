@@ -115,7 +115,9 @@ static int encode_messages(struct job *j, const char *json, size_t n)
     tinker_conversation *c = tinker_conversation_parse(json, n, &err);
     if (!c)
         return out_fail(EXIT_DATA, NULL, "%s: %s", j->q->messages_file, err.message);
-    int status = render(j, c->messages, c->n_messages);
+    int status = c->n_messages
+                     ? render(j, c->messages, c->n_messages)
+                     : out_fail(EXIT_DATA, NULL, "%s: there are no messages", j->q->messages_file);
     tinker_conversation_free(c);
     return status;
 }
@@ -130,11 +132,15 @@ static int read_prompt(struct job *j)
     size_t n = 0;
     int status;
     if (!file && q->prompt && strcmp(q->prompt, "-") != 0)
-        return encode_text(j, q->prompt, strlen(q->prompt));
+        return *q->prompt ? encode_text(j, q->prompt, strlen(q->prompt))
+                          : out_fail(EXIT_DATA, NULL, "the prompt is empty");
     if (!text_model_read(file ? file : "-", &text, &n, &status))
         return status;
     if (q->messages_file)
         status = encode_messages(j, text, n);
+    else if (n == 0) /* a chat format would make a question of nothing */
+        status = out_fail(EXIT_DATA, NULL, "%s is empty",
+                          file && strcmp(file, "-") != 0 ? file : "standard input");
     else if (q->tokens_file)
         status = text_model_all_ids(file, text, n, &j->prompt);
     else
@@ -203,8 +209,11 @@ static int choose_stops(struct job *j)
     j->stop_strings = calloc(n + 1, sizeof(*j->stop_strings));
     if (!j->stop_tokens || !j->stop_strings)
         return out_fail(EXIT_FAILED, NULL, "out of memory");
-    for (size_t i = 0; i < q->stop.n; i++)
+    for (size_t i = 0; i < q->stop.n; i++) {
+        if (!*q->stop.items[i])
+            return out_fail(EXIT_USAGE, NULL, "Invalid value for '--stop': the text is empty.");
         j->stop_strings[j->n_stop++] = q->stop.items[i];
+    }
     for (size_t i = 0; i < q->stop_tokens.n; i++) {
         char *end;
         long long v = strtoll(q->stop_tokens.items[i], &end, 10);

@@ -46,7 +46,15 @@ for with in '--tokens ids --system x' '--tokens ids --renderer qwen3' '--message
     expect 2 $tinker $ask $with
     tap "a prompt that leaves no room for the option: $with" $? err
 done
-expect 8 $tinker $ask --tokens empty && says 'Error: the prompt is empty'; tap "or with nothing" $? err
+expect 8 $tinker $ask --tokens empty && says 'Error: empty is empty'; tap "or with nothing" $? err
+expect 8 $tinker $ask --prompt-file empty && says 'Error: empty is empty'; tap "an empty prompt is no question, in a chat format either" $? err
+expect 8 sh -c "$tinker $ask </dev/null" && says 'Error: standard input is empty'; tap "nor on standard input" $? err
+expect 8 $tinker $ask '' && says 'Error: the prompt is empty'; tap "nor as an argument" $? err
+printf '[]' >none
+expect 8 $tinker $ask --messages none && says 'Error: none: there are no messages'; tap "nor a conversation of no messages" $? err
+printf '[{"role":"user","contents":"hi"}]' >slip
+expect 8 $tinker render -m "$model" --messages slip && says 'Error: slip: messages[0]: message has no content'; tap "a key that is misspelt" $? err
+expect 2 $tinker $ask --stop '' hi && says "Error: Invalid value for '--stop'"; tap "a stop that is everywhere" $? err
 expect 0 $tinker --json $ask --tokens ids && sed -n '/prompt_tokens/,/]/p' out | tr -d ' \n' | grep -q '\[1,2,12,3\]'
 tap "ids on several lines" $? out
 expect 8 $tinker $ask --messages empty && says 'Error: empty: not JSON: line 1, column 1: '; tap "a conversation that is not there" $? err
