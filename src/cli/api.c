@@ -319,6 +319,9 @@ int api_fail(const tinker_error *err, const tinker_future *f)
     case TINKER_ECONNECT:
         return fail_with(err, EXIT_NETWORK, "Check the network and the address of the server.",
                          "Connection failed", text);
+    case TINKER_EPROTOCOL:
+        return fail_with(err, EXIT_FAILED, "Is TINKER_BASE_URL the address of a Tinker service?",
+                         "The answer makes no sense", text);
     default:
         return fail_with(err, EXIT_FAILED, NULL, "API error occurred", text);
     }

@@ -176,10 +176,14 @@ static bool go_to_background(const char *data, int *status)
         return false;
     }
     int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    off_t logged = log >= 0 ? lseek(log, 0, SEEK_END) : 0;
+    if (log < 0) {
+        *status = out_fail(EXIT_IO, NULL, "open %s: %s", path, strerror(errno));
+        return false;
+    }
+    off_t logged = lseek(log, 0, SEEK_END);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     fflush(NULL);
-    pid_t child = log >= 0 && null >= 0 && pipe(ends) == 0 ? fork() : -1;
+    pid_t child = null >= 0 && pipe(ends) == 0 ? fork() : -1;
     if (child < 0) {
         *status = out_fail(EXIT_IO, NULL, "cannot go to the background: %s", strerror(errno));
         return false;

@@ -2,6 +2,7 @@
 #include "server/listener_socket.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -97,7 +98,11 @@ static int listen_tcp(const char *host, int *port, tinker_error *err)
         *port = bound_port(fd);
         return fd;
     }
-    err_errno(err, "listen on", place);
+    if (errno == EADDRINUSE)
+        err_set(err, TINKER_ESTATE, "listen on %s: %s; --listen takes another, or port 0 for any",
+                place, strerror(errno));
+    else
+        err_errno(err, "listen on", place);
     if (fd >= 0)
         close(fd);
     return -1;

@@ -166,5 +166,40 @@ expect 5 $tinker --json run info nope && says '"kind":"not_found","status":404,'
 expect 7 $tinker --base-url http://127.0.0.1:9 --timeout 7 run list && grep -q '^Still waiting for the server .*: Connection refused$' err &&
     grep -q '^Details: .* deadline of 7 s; .*: Connection refused$' err
 tap "no server: the reason is told while it waits, and at the end" $? err
+cat >page.c <<'END'
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(void) /* a web server that is no Tinker service: prints its port, answers everything with a page */
+{
+    static const char page[] = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 13\r\nConnection: close\r\n\r\n<html></html>";
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t n = sizeof(a);
+    char in[65536];
+    int s = socket(AF_INET, SOCK_STREAM, 0), c;
+    if (bind(s, (void *)&a, n) || listen(s, 8) || getsockname(s, (void *)&a, &n))
+        return 1;
+    printf("%d\n", ntohs(a.sin_port));
+    fclose(stdout);
+    while ((c = accept(s, NULL, NULL)) >= 0) {
+        if (read(c, in, sizeof(in)) > 0 && write(c, page, sizeof(page) - 1) < 0)
+            return 1;
+        close(c);
+    }
+}
+END
+compile page.c page
+tap "a web server is made" $? cc.log
+timeout 60 ./page >port &
+page=$!
+until [ -s port ]; do sleep 0.1; done
+expect 1 $tinker --base-url "http://127.0.0.1:$(cat port)" --timeout 20 run list && says 'Is TINKER_BASE_URL the address of a Tinker service?'
+tap "an address where something else answers" $? err
+kill $page
+expect 9 $tinker serve --listen "${TINKER_BASE_URL#http://}" --data-dir other --model "tinker/tiny=$model" && says 'Address already in use; --listen takes another'
+tap "a port that is taken" $? err
+mkdir -p log/serve.log
+expect 9 $tinker serve --daemon --listen 127.0.0.1:0 --data-dir log && says 'Error: open log/serve.log: Is a directory'
+tap "a log that cannot be written" $? err
 serve_stop
 tap_plan
