@@ -18,6 +18,7 @@
 #include "client/rest.h"
 #include "client/rest_types.h"
 #include "client/sink.h"
+#include "wire/future.h"
 #include "wire/timestamp.h"
 #include "wire/wire.h"
 
@@ -185,6 +186,18 @@ static bool on_data(struct http_request *r, const void *p, size_t n)
     return tell(a);
 }
 
+/* Why the download was refused.  Only a body in JSON is ours to repeat: that of a store of files
+ * may quote the signature of the address. */
+static void refused(const struct http_response *resp, tinker_error *err)
+{
+    char text[320];
+    bool json = resp->body.len > 0 && resp->body.data[0] == '{';
+    wire_error_text(resp->status, json ? resp->body.data : "", json ? resp->body.len : 0, text,
+                    sizeof(text));
+    err_set(err, TINKER_EHTTP, "download: %s", text);
+    err->http_status = resp->status;
+}
+
 static void download_failed(struct archive_op *a)
 {
     const struct http_response *resp = &a->http.resp;
@@ -197,10 +210,8 @@ static void download_failed(struct archive_op *a)
     else if (resp->failure != HTTP_OK)
         err_set(&err, resp->failure == HTTP_FAIL_TIMEOUT ? TINKER_ETIMEDOUT : TINKER_ECONNECT,
                 "download: %s", resp->reason);
-    else {
-        err_set(&err, TINKER_EHTTP, "download: Error code: %d", resp->status);
-        err.http_status = resp->status;
-    }
+    else
+        refused(resp, &err);
     fail(a, &err);
 }
 

@@ -724,6 +724,13 @@ static void test_downloads(void) /* R-147 R-179 */
     f = tinker_rest_download_checkpoint(r, CKPT, file, NULL, &err);
     CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_EHTTP);
     CHECK_INT(err.http_status, 403);
+    CHECK(!strstr(err.message, "expired")); /* a store of files may quote the signature */
+    tinker_future_free(f);
+    fake_script(w.server, "/blob",
+                (struct fake_reply){ .status = 500, .body = "{\"detail\":\"the disk is full\"}" });
+    f = tinker_rest_download_checkpoint(r, CKPT, file, NULL, &err);
+    CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_EHTTP);
+    CHECK(strstr(err.message, "Error code: 500 - the disk is full") != NULL);
     tinker_future_free(f);
     free(blob);
     tinker_rest_free(r);
