@@ -312,6 +312,8 @@ uninstall:
 	rm -rf $(DESTDIR)$(PREFIX)/include/tinker $(DESTDIR)$(PREFIX)/share/tinker
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/tinker.1 $(DESTDIR)$(PREFIX)/share/man/man1/tinker-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man3/libtinker.3 $(DESTDIR)$(PREFIX)/share/man/man3/tinker_*.3
+	@for d in lib/pkgconfig share/man/man1 share/man/man3; do rmdir $(DESTDIR)$(PREFIX)/$$d 2>/dev/null || true; done # if empty
+	@[ -n '$(DESTDIR)' ] || PATH=$$PATH:/usr/sbin:/sbin ldconfig 2>/dev/null || true
 
 ## make clean          remove everything built
 clean:

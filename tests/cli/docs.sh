@@ -129,6 +129,8 @@ done >"$work/wrong"
 [ -n "$version" ] && ! grep -q . "$work/wrong"
 tap "every page is of this version" $? "$work/wrong"
 
+! LC_ALL=C grep -n '[^ -~	]' $mans >"$work/wide.log"
+tap "man pages keep to ASCII: a terminal without UTF-8 shows them, too" $? "$work/wide.log"
 if command -v scdoc >/dev/null; then
     : >"$work/scdoc.log"
     for page in $mans; do

@@ -50,8 +50,12 @@ done <"$work/functions" >"$work/missing"
 [ -s "$prefix/share/man/man1/tinker-detokenize.1" ] && ! grep -q . "$work/missing"
 tap "man finds each of them, and each command" $? "$work/missing"
 
-make -s -C "$root" OUT="$out" BUILD="$variant" PREFIX="$prefix" uninstall >"$work/uninstall.log" 2>&1
+PATH=$work/bin:$PATH make -s -C "$root" OUT="$out" BUILD="$variant" PREFIX="$prefix" uninstall >"$work/uninstall.log" 2>&1
 tap "make uninstall" $? "$work/uninstall.log"
 [ -z "$(find "$prefix" -type f -o -type l)" ]
 tap "nothing is left" $?
+[ "$(cd "$prefix" && find . -mindepth 1 | sort | tr '\n' ' ')" = './bin ./include ./lib ./share ./share/man ' ]
+tap "but the folders that every system has" $?
+[ "$(wc -l <"$work/loader")" -eq 2 ]
+tap "the loader is told of that, too" $?
 tap_plan
