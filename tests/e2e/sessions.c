@@ -46,6 +46,7 @@ static void train_and_save(tinker_training *t, char saved[512], char external[51
     tinker_future_free(await(tinker_training_forward_backward(t, &datum, 1, &loss, &err)));
     tinker_future_free(await(tinker_training_optim_step(t, NULL, &err)));
     keep(tinker_training_save_state(t, "one", &o, &err), saved);
+    keep(tinker_training_save_external(t, "kept", NULL, &err), external); /* for the program */
     keep(tinker_training_save_external(t, "hf", NULL, &err), external);
     expect(strstr(saved, "/weights/one") && strstr(external, "/external_weights/hf"),
            "state and external weights are saved");
@@ -76,6 +77,7 @@ static void look_at_checkpoints(tinker_rest *r, const char *run, const char *sav
     f = await(tinker_rest_delete_checkpoint(r, external, &err));
     expect(f != NULL, "external weights can be deleted");
     tinker_future_free(f);
+    printf("run %s\n", run);
 }
 
 static void copy_and_count(tinker_rest *r, const char *run, const char *saved)
