@@ -25,8 +25,10 @@ struct tinker_queue {
     bool due; /* in the list below */
 };
 
-/* Queues whose owners are to be woken at the end of the turn. */
+/* Queues whose owners are to be woken at the end of the turn.  The list may become empty before,
+ * when they are freed, and get new entries: whether the end of the turn knows is noted apart. */
 static tinker_queue *due_queues;
+static bool wake_planned;
 
 static void list_push(struct future_list *l, tinker_future *f)
 {
@@ -67,6 +69,7 @@ static void wake_due(struct loop_task *t)
 {
     (void)t;
     pthread_mutex_lock(&future_lock);
+    wake_planned = false;
     while (due_queues) {
         tinker_queue *q = due_queues;
         due_queues = q->next_due;
@@ -84,8 +87,9 @@ static void wake_later_locked(tinker_queue *q, struct loop *loop)
     static struct loop_task task = { NULL, wake_due };
     if (q->due)
         return;
-    if (!due_queues)
+    if (!wake_planned)
         loop_at_turn_end(loop, &task);
+    wake_planned = true;
     q->due = true;
     q->next_due = due_queues;
     due_queues = q;
@@ -104,6 +108,7 @@ void queue_forked_locked(void)
 {
     for (; due_queues; due_queues = due_queues->next_due)
         due_queues->due = false;
+    wake_planned = false;
 }
 
 bool queue_deliver_locked(tinker_queue *q, tinker_future *f, struct loop *loop)

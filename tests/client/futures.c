@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "client/future.h"
 #include "client/runtime.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"
@@ -72,6 +73,41 @@ static void test_queue(void)
 }
 
 static int called;
+struct turn {
+    tinker_queue *queues[2];
+    tinker_future *futures[2];
+};
+
+/* The owner of the first queue has found its future already, and freed the queue. */
+static void complete_both(void *arg)
+{
+    struct turn *t = arg;
+    future_complete(t->futures[0], NULL);
+    tinker_queue_free(t->queues[0]);
+    future_complete(t->futures[1], NULL);
+}
+
+/* It went round for ever: the task that wakes owners was added to the turn's end twice. */
+static void test_a_queue_freed_within_a_turn(void)
+{
+    struct world w;
+    world_open(&w, NULL, NULL);
+    struct runtime *rt = runtime_current();
+    struct turn t;
+    for (int i = 0; i < 2; i++) {
+        t.queues[i] = tinker_queue_new(NULL);
+        t.futures[i] = future_new(rt, RESULT_NONE, NULL);
+        REQUIRE(t.queues[i] && t.futures[i]);
+        CHECK_INT(tinker_queue_add(t.queues[i], t.futures[i], NULL, NULL), TINKER_OK);
+    }
+    runtime_sync(rt, complete_both, &t);
+    CHECK(tinker_queue_next(t.queues[1], 5000, NULL) == t.futures[1]);
+    for (int i = 0; i < 2; i++)
+        tinker_future_free(t.futures[i]);
+    tinker_queue_free(t.queues[1]);
+    world_close(&w);
+}
+
 static void on_done(tinker_future *f, void *state)
 {
     struct world *w = state;
@@ -301,6 +337,7 @@ int main(void)
 {
     RUN(test_wait_any_and_all);
     RUN(test_queue);
+    RUN(test_a_queue_freed_within_a_turn);
     RUN(test_callbacks_run_in_dispatch_only);
     RUN(test_library_threads_never_wait);
     RUN(test_slow_callbacks_delay_nothing);
