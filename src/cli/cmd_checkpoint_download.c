@@ -290,6 +290,39 @@ static bool is_free(const struct request *r, const struct places *p, int *status
     return false;
 }
 
+/* dir without its last name: "a/b" for "a/b/c/". */
+static void cut_name(char *dir)
+{
+    size_t n = strlen(dir);
+    while (n > 0 && dir[n - 1] == '/')
+        n--;
+    while (n > 0 && dir[n - 1] != '/')
+        n--;
+    while (n > 0 && dir[n - 1] == '/')
+        n--;
+    dir[n] = 0;
+}
+
+/* Make the folder for the download; of what it takes, so much of the path was there before. */
+static bool make_output(const char *dir, size_t *before, tinker_error *err)
+{
+    char part[PATH_SIZE];
+    snprintf(part, sizeof(part), "%s", dir);
+    while (*part && !exists(part))
+        cut_name(part);
+    *before = strlen(part);
+    return os_make_dirs(dir, err) == TINKER_OK;
+}
+
+/* Remove it again, where nothing came into it. */
+static void unmake_output(const char *dir, size_t before)
+{
+    char part[PATH_SIZE];
+    snprintf(part, sizeof(part), "%s", dir);
+    while (strlen(part) > before && rmdir(part) == 0)
+        cut_name(part);
+}
+
 int cmd_checkpoint_download(int argc, char **argv)
 {
     struct request r = { 0 };
@@ -315,6 +348,7 @@ int cmd_checkpoint_download(int argc, char **argv)
     struct api a;
     tinker_error err;
     int64_t size = 0;
+    size_t before = 0;
     int status;
     if (!opt_parse(&spec, argc, argv, &status) || !api_read_path(r.path, &parts, &status))
         return status;
@@ -322,13 +356,16 @@ int cmd_checkpoint_download(int argc, char **argv)
         return out_fail(EXIT_USAGE, NULL, "the path is too long");
     if (!is_free(&r, &p, &status))
         return status;
-    if (r.output && *r.output && os_make_dirs(r.output, &err) != TINKER_OK)
+    bool folder = r.output && *r.output;
+    if (folder && !make_output(r.output, &before, &err))
         return out_fail(EXIT_IO, NULL, "%s", err.message);
-    if (!api_open(&a, &status))
+    if (api_open(&a, &status))
+        status = download_and_close(&a, &r, &p, &size);
+    if (status != EXIT_OK) {
+        if (folder)
+            unmake_output(r.output, before);
         return status;
-    status = download_and_close(&a, &r, &p, &size);
-    if (status != EXIT_OK)
-        return status;
+    }
     if (r.no_extract)
         return report(&r, p.archive, size);
     warn_if_incomplete(p.target);

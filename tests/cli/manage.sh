@@ -132,6 +132,11 @@ done
 tap "nothing is left of one that was told to stop, twice, at any time" $? hidden
 expect 5 $tinker checkpoint download "tinker://$run/weights/none" -o got --force && [ "$(ls -A got | wc -l)" -eq 1 ]
 tap "nothing is left of a download that failed" $? err
+mkdir there
+expect 5 $tinker checkpoint download "tinker://$run/weights/none" -o there//new/deep/ && [ -d there ] && [ -z "$(ls -A there)" ]
+tap "nor the folders that were made for it" $? err
+expect 5 $tinker checkpoint download "tinker://$run/weights/none" -o there && rmdir there
+tap "a folder that was there stays" $? err
 expect 0 $tinker checkpoint download "$path" --no-extract && [ "$(tar --force-local -tf "$name.tar" | grep -c checkpoint_complete)" -eq 1 ]
 tap "the archive alone" $? out
 mkdir little
