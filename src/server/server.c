@@ -275,8 +275,9 @@ struct server *server_open(const struct server_options *opts, tinker_error *err)
         return NULL;
     }
     init(s, opts);
-    if (open_data(s, err) == TINKER_OK && open_bases(s, err) == TINKER_OK &&
-        recover(s, err) == TINKER_OK && open_listener(s, err) == TINKER_OK &&
+    /* An address that is taken should not cost the time that loading takes. */
+    if (open_data(s, err) == TINKER_OK && open_listener(s, err) == TINKER_OK &&
+        open_bases(s, err) == TINKER_OK && recover(s, err) == TINKER_OK &&
         sched_start(s, err) == TINKER_OK && sweep_start(s, err) == TINKER_OK &&
         listener_start(s->listener, routes_handle, s, err) == TINKER_OK)
         return s;
