@@ -1,5 +1,6 @@
 /* Cancelling while a worker has what the I/O thread gave it: a large result, or a batch. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <time.h>
 #include <tinker/events.h>
 #include "client/runtime.h"
@@ -74,7 +75,8 @@ static void script_large_sample(struct world *w)
 static int count_polls(void *state, const tinker_event *e)
 {
     const char *operation = tinker_event_text(e, "operation");
-    *(int *)state += operation && strcmp(operation, "retrieve_future") == 0;
+    if (operation && strcmp(operation, "retrieve_future") == 0)
+        atomic_fetch_add((atomic_int *)state, 1);
     return 0;
 }
 
@@ -82,7 +84,7 @@ static void test_cancel_while_a_result_is_read(void) /* R-081 */
 {
     struct world w;
     struct crowd crowd;
-    int polls = 0;
+    atomic_int polls = 0; /* written by the thread that tells events */
     world_open(&w, NULL, NULL);
     tinker_sampler *s = world_sampler(&w);
     tinker_service_attach(w.service, "polls", "http.request.stop", count_polls, &polls, NULL);
@@ -90,11 +92,11 @@ static void test_cancel_while_a_result_is_read(void) /* R-081 */
     script_large_sample(&w);
     tinker_future *f = tinker_sampler_sample(s, fake_prompt(2), NULL, NULL, NULL);
     /* an answer on its way and one that waits for a worker look alike to world_settle() */
-    for (int i = 0; i < 100000 && polls == 0; i++) {
+    for (int i = 0; i < 100000 && atomic_load(&polls) == 0; i++) {
         nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
         runtime_drain_courier(runtime_current());
     }
-    CHECK_INT(polls, 1);
+    CHECK_INT(atomic_load(&polls), 1);
     w.outside++;
     world_settle(&w);
     CHECK_INT(fake_count(w.server, POLL), 1);
