@@ -57,34 +57,43 @@ LIBS_BENCH_json := -ljansson
 LIBS_BENCH_engine := $(foreach f,gemm_forward gemm_backward gemm_left gemm_forward_left gemm_backward_left dense_nt dense_nn dense_tn dense_nt_columns dense_tn_columns,-Wl,--wrap=$(f))
 LIBS_base := -lm
 LIBS_engine := -lm
-LIBS_loss := -lm
+LIBS_autodiff := -lm
+LIBS_regularizer := -lm
 LIBS_wire = $(shell pkg-config --libs libzstd) -lm
 LIBS_http = $(shell pkg-config --libs libcurl) -lm
-LIBS_text = $(shell pkg-config --libs libpcre2-8 libutf8proc) -lm
+LIBS_unicode = $(shell pkg-config --libs libutf8proc)
+LIBS_jinja = $(LIBS_unicode) -lm
+LIBS_tokenizer = $(shell pkg-config --libs libpcre2-8 libutf8proc) -lm
+LIBS_chat = $(LIBS_tokenizer)
 
 # ---- the rooms, and which of ours each may link: the layering rule once more -------------------
-ROOMS := base json wire http text loss engine client server cli
+ROOMS := base json wire http unicode tokenizer jinja chat autodiff regularizer engine client server cli
+TEXT := chat jinja tokenizer unicode
 LINK_base := base
 LINK_json := json base
 LINK_wire := wire json base
 LINK_http := http base
-LINK_text := text json base
-LINK_loss := loss base
+LINK_unicode := unicode base
+LINK_tokenizer := tokenizer unicode json base
+LINK_jinja := jinja unicode json base
+LINK_chat := $(TEXT) json base
+LINK_autodiff := autodiff base
+LINK_regularizer := regularizer autodiff base
 LINK_engine := engine json base
-LINK_client := client loss text http wire json base
-LINK_server := server text wire engine json base
-LINK_cli := cli server engine client loss text http wire json base
+LINK_client := client regularizer autodiff $(TEXT) http wire json base
+LINK_server := server $(TEXT) wire engine json base
+LINK_cli := cli server engine client regularizer autodiff $(TEXT) http wire json base
 
-SRC_engine := $(wildcard src/engine/*.c src/engine/kernels/*.c)
-$(foreach r,$(filter-out engine,$(ROOMS)),$(eval SRC_$(r) := $(wildcard src/$(r)/*.c)))
+# A room's sources lie in its folder and one or two levels below it.
+$(foreach r,$(ROOMS),$(eval SRC_$(r) := $(wildcard src/$(r)/*.c src/$(r)/*/*.c src/$(r)/*/*/*.c)))
 $(foreach r,$(ROOMS),$(eval OBJ_$(r) := $(patsubst src/%.c,$(B)/obj/%.o,$(SRC_$(r)))))
 archives = $(foreach r,$(LINK_$(1)),$(B)/room/$(r).a)
 libs = $(LIBS_$(1)) $(if $(filter server,$(LINK_$(1))),$(LIBS_server) $(LIBS_client)) \
        $(if $(filter client,$(LINK_$(1))),$(LIBS_client))
 
 # ---- what is built ------------------------------------------------------------------------------
-LIB_OBJS = $(foreach r,client loss text http wire json base,$(OBJ_$(r)))
-ENGINE_OBJS = $(foreach r,engine json base,$(OBJ_$(r)))
+LIB_OBJS = $(foreach r,$(LINK_client),$(OBJ_$(r)))
+ENGINE_OBJS = $(foreach r,$(LINK_engine),$(OBJ_$(r)))
 TARGETS := $(B)/libtinker.a $(B)/libtinker.so $(B)/libtinker-engine.a $(B)/tinker $(B)/tinker.pc $(B)/tinker-engine.pc
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c))
 TOOLS := $(patsubst tools/%.c,$(B)/tools/%,$(wildcard tools/*.c))
@@ -92,11 +101,9 @@ BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 FUZZERS := $(patsubst fuzz/%.c,$(B)/fuzz/%,$(wildcard fuzz/*.c))
 MANPAGES := $(patsubst docs/man/%.scd,$(OUT)/man/%,$(wildcard docs/man/*.scd))
 
-UNIT_ROOMS := $(foreach r,$(ROOMS),$(if $(wildcard tests/unit/$(r)/*.c),$(r)))
-tests_of = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/unit/$(1)/*.c))
-UNIT_TESTS := $(foreach r,$(UNIT_ROOMS),$(call tests_of,$(r)))
-CLIENT_TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/client/*.c))
-ENGINE_TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/engine/*.c))
+TEST_ROOMS := $(foreach r,$(ROOMS),$(if $(wildcard tests/$(r)/*.c),$(r)))
+tests_of = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/$(1)/*.c))
+ALL_TESTS := $(foreach r,$(TEST_ROOMS),$(call tests_of,$(r)))
 E2E_TESTS := $(wildcard tests/e2e/*.sh)
 CLI_TESTS := $(wildcard tests/cli/*.sh)
 SUPPORT_client := $(patsubst tests/%.c,$(B)/obj/tests/%.o,$(wildcard tests/support/fake_*.c))
@@ -157,7 +164,7 @@ define room_rule
 $(B)/room/$(1).a: $(OBJ_$(1))
 	@mkdir -p $$(@D)
 	@rm -f $$@
-	$$(SAY_RESULT)ar rcs $$@ $$^
+	$$(SAY_RESULT)ar qcs $$@ $$^
 endef
 $(foreach r,$(ROOMS),$(eval $(call room_rule,$(r))))
 
@@ -211,32 +218,19 @@ comma := ,
 # a test whose name ends in _nomem meets an allocator that fails on demand
 NOMEM_ALWAYS := tests/support/failmalloc.c $(foreach f,malloc calloc realloc aligned_alloc strdup strndup,-Wl$(comma)--wrap=$(f))
 NOMEM = $(if $(filter %_nomem,$@),$(NOMEM_ALWAYS))
-define unit_rule
-$(B)/tests/unit/$(1)/%: tests/unit/$(1)/%.c $(call archives,$(1)) $(SUPPORT_$(1))
+define test_rule
+$(B)/tests/$(1)/%: tests/$(1)/%.c $(call archives,$(1)) $(SUPPORT_$(1))
 	@mkdir -p $$(@D)
 	$$(SAY_RESULT)$$(CC) $$(CPPFLAGS) -Itests $$(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $$(LDFLAGS_ALL) -MMD -MP -o $$@ $$< $$(NOMEM) $(SUPPORT_$(1)) -Wl,--start-group $(call archives,$(1)) -Wl,--end-group $$(call libs,$(1)) $$(LIBS_TEST_$(1))
 .PHONY: test-$(1)
 test-$(1): $(call tests_of,$(1))
 	@JOBS=$(JOBS) tools/run-tests $(B) $$^
 endef
-$(foreach r,$(UNIT_ROOMS),$(eval $(call unit_rule,$(r))))
+$(foreach r,$(TEST_ROOMS),$(eval $(call test_rule,$(r))))
 LIBS_TEST_json := $(shell pkg-config --libs jansson 2>/dev/null)
 LIBS_TEST_wire := $(LIBS_TEST_json)
 
-$(B)/tests/client/%: tests/client/%.c $(call archives,client) $(SUPPORT_client)
-	@mkdir -p $(@D)
-	$(SAY_RESULT)$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $(LDFLAGS_ALL) -MMD -MP -o $@ $< $(NOMEM) $(SUPPORT_client) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_client)
-$(B)/tests/engine/%: tests/engine/%.c $(call archives,engine)
-	@mkdir -p $(@D)
-	$(SAY_RESULT)$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $(LDFLAGS_ALL) -MMD -MP -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_engine)
-.PHONY: test-clients test-engines test-e2e test-cli
-test-clients: $(CLIENT_TESTS)
-	@JOBS=$(JOBS) tools/run-tests $(B) $^
-test-engines: $(ENGINE_TESTS)
-	@JOBS=$(JOBS) tools/run-tests $(B) $^
-
 # ---- tests --------------------------------------------------------------------------------------
-ALL_TESTS = $(UNIT_TESTS) $(CLIENT_TESTS) $(ENGINE_TESTS)
 .PHONY: build-tests
 build-tests: all $(ALL_TESTS) $(TOOLS)
 

@@ -15,7 +15,7 @@
 #include <curl/curl.h>
 #include <dirent.h>
 #include <tinker/tinker.h>
-#include "client/runtime.h"
+#include "client/io/runtime.h"
 #include "client_server.h"
 #include "http/http.h"
 #include "peer.h"

@@ -19,9 +19,9 @@
 #include <tinker/engine.h>
 #include <unistd.h>
 #include "base/os.h"
-#include "engine/init_model.h"
-#include "engine/model.h"
-#include "engine/pages.h"
+#include "engine/model/init_model.h"
+#include "engine/model/model.h"
+#include "engine/model/huge_pages.h"
 
 enum { RANK = 32, SEQUENCES = 4, LENGTH = 256, STEPS_MAX = 16 };
 

@@ -31,7 +31,7 @@
 #include <unistd.h>
 
 #include "base/os.h"
-#include "engine/init_model.h"
+#include "engine/model/init_model.h"
 #include "resident.h"
 #include "server/server.h"
 

@@ -6,10 +6,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "client/call.h"
-#include "client/env.h"
-#include "client/jwt.h"
-#include "client/limits.h"
+#include "client/call/call.h"
+#include "client/session/env.h"
+#include "client/session/jwt.h"
+#include "client/sampling/rate_limits.h"
 
 static void demand(bool condition)
 {

@@ -2,8 +2,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "engine/config.h"
-#include "engine/rope.h"
+#include "engine/model/config.h"
+#include "engine/layers/rope.h"
 
 static void demand(bool condition)
 {

@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 #include "json/json.h"
-#include "server/core.h"
-#include "server/routes.h"
+#include "server/work/live_state.h"
+#include "server/api/routes.h"
 #include "server/server.h"
-#include "server/stream.h"
-#include "unit/server/fake_engine.h"
+#include "server/work/stream.h"
+#include "server/fake_engine.h"
 
 enum { FUZZ_INPUTS = 4000 };
 #define FUZZ_SESSION "00000000-0000-4000-8000-000000000000"

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/os.h"
-#include "engine/init_model.h"
+#include "engine/model/init_model.h"
 
 static char dir[64];
 static tinker_engine *engine;

@@ -1,7 +1,7 @@
 /* room: text - a prebuilt block with any number in any place: refused, or used without harm. */
 #include "tok_files.h"
 #include "base/os.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

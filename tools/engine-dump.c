@@ -16,9 +16,9 @@
 #include <string.h>
 #include "base/arena.h"
 #include "base/os.h"
-#include "engine/adapter.h"
-#include "engine/forward.h"
-#include "engine/safetensors.h"
+#include "engine/model/adapter.h"
+#include "engine/train/forward.h"
+#include "engine/model/safetensors.h"
 #include "json/json.h"
 
 enum { MAX_DATA = 256, MAX_INPUTS = 8, MAX_CONFIG = 8, MAX_OUT = 4096 };

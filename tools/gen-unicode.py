@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gen-unicode.py [OUTPUT]: write src/text/unicode_tables.c.
+"""gen-unicode.py [OUTPUT]: write src/unicode/unicode_tables.c.
 
 Needs the PyPI package unicodedataplus of the wanted version (16.0.0), whose version is the one
 recorded in the tables.  The reference engine classifies with Unicode 16.0 but normalises with
@@ -83,7 +83,7 @@ def emit_array(out, decl, values, width=100):
 
 
 def main():
-    path = sys.argv[1] if len(sys.argv) > 1 else "src/text/unicode_tables.c"
+    path = sys.argv[1] if len(sys.argv) > 1 else "src/unicode/unicode_tables.c"
     seconds = set()
     for cp in range(MAX):
         d = u.decomposition(chr(cp))
@@ -96,7 +96,7 @@ def main():
            f"{u.unidata_version}; do not edit.", " *",
            " * uni_class: two stages of 128 code points, flags of unicode.h.  uni_nfc: the same",
            f" * for normalisation as of Unicode {NORMALIZE_AGE}.  Immutable. */",
-           '#include "text/unicode.h"', "",
+           '#include "unicode/unicode.h"', "",
            f'const char uni_version[] = "{u.unidata_version}";', ""]
     for name, values in (("class", [flags(c) for c in range(MAX)]),
                          ("nfc", [nfc(c, seconds) for c in range(MAX)])):

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "engine/init_model.h"
+#include "engine/model/init_model.h"
 
 static int usage(const char *why, const char *what)
 {

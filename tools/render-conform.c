@@ -8,7 +8,7 @@
 #include <string.h>
 #include <tinker/tinker.h>
 #include "json/json.h"
-#include "text/chat.h"
+#include "chat/chat.h"
 
 enum { MAX_TOKENIZERS = 16 };
 

@@ -8,7 +8,7 @@
 
 #include "base/os.h"
 #include "cli/command.h"
-#include "cli/hub.h"
+#include "cli/hf_download.h"
 #include "cli/out.h"
 
 static const char *const dtypes[] = { "f32", "bf16", NULL };

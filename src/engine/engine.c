@@ -1,5 +1,5 @@
 /* engine.c - open a model directory: configuration, files, weights, threads. */
-#include "engine/model.h"
+#include "engine/model/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 #include "base/err.h"
 #include "base/os.h"
 #include "base/sha256.h"
-#include "engine/checkpoint.h"
-#include "engine/config.h"
+#include "engine/model/weight_files.h"
+#include "engine/model/config.h"
 
 enum { CONFIG_MAX = 4 << 20, PATH_LIMIT = 4096, MAX_THREADS = 1024 };
 

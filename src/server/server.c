@@ -12,12 +12,12 @@
 #include "base/err.h"
 #include "base/os.h"
 #include "base/rand.h"
-#include "server/checkpoint.h"
-#include "server/core.h"
-#include "server/recover.h"
-#include "server/routes.h"
-#include "server/sched.h"
-#include "server/sweep.h"
+#include "server/store/checkpoint.h"
+#include "server/work/live_state.h"
+#include "server/store/recover.h"
+#include "server/api/routes.h"
+#include "server/work/engine_thread.h"
+#include "server/store/timers.h"
 
 void server_options_init(struct server_options *o)
 {

@@ -143,14 +143,14 @@ else
 fi
 
 # ---- the rest ----------------------------------------------------------------------------------
-grep -oE '"(TINKER|TINKEX|CLOUDFLARE)_[A-Z0-9_]+"' src/client/*.c -h | tr -d '"' | sort -u |
+grep -oE '"(TINKER|TINKEX|CLOUDFLARE)_[A-Z0-9_]+"' $(git ls-files "src/client/*.c") -h | tr -d '"' | sort -u |
     while read -r name; do
         grep -q "$name" docs/guide.md || echo "$name"
     done >"$work/missing"
 ! grep -q . "$work/missing"
 tap "the guide lists every variable the client reads" $? "$work/missing"
 
-grep -ohE 'getenv\("[A-Za-z_]+"\)|"(TINKER_[A-Z]+|XDG_[A-Z_]+|(HF|HUGGINGFACE)_[A-Z_]+)"' src/cli/*.c src/text/*.c src/engine/*.c src/engine/kernels/*.c |
+grep -ohE 'getenv\("[A-Za-z_]+"\)|"(TINKER_[A-Z]+|XDG_[A-Z_]+|(HF|HUGGINGFACE)_[A-Z_]+)"' $(git ls-files "src/cli/*.c" "src/tokenizer/*.c" "src/chat/*.c" "src/engine/*.c") |
     grep -oE '[A-Za-z_]+_[A-Za-z_]+|COLUMNS|LANG' | sort -u |
     while read -r name; do
         tr -d '\\' <"docs/man/tinker.1.scd" | cat - docs/man/tinker-serve.1.scd | grep -q "\*$name\*" || echo "$name"

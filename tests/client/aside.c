@@ -3,7 +3,7 @@
 #include <stdatomic.h>
 #include <time.h>
 #include <tinker/events.h>
-#include "client/runtime.h"
+#include "client/io/runtime.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

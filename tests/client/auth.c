@@ -4,10 +4,10 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/base64.h"
-#include "client/command.h"
-#include "client/jwt.h"
-#include "client/runtime.h"
-#include "client/service.h"
+#include "client/session/credential_cmd.h"
+#include "client/session/jwt.h"
+#include "client/io/runtime.h"
+#include "client/session/service.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

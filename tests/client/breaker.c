@@ -1,5 +1,5 @@
 /* Circuit breakers: the states, the registry, real threads, and what they leave alone. */
-#include "client/breaker.h"
+#include "client/call/breaker.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/wait.h>

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "client/runtime.h"
+#include "client/io/runtime.h"
 #include "support/failmalloc.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"

@@ -1,10 +1,10 @@
 /* Settings: option over environment over default, the table of variables, identity. */
 #include <sys/stat.h>
 #include <unistd.h>
-#include "client/config.h"
-#include "client/env.h"
-#include "client/holder.h"
-#include "client/identity.h"
+#include "client/session/config.h"
+#include "client/session/env.h"
+#include "client/session/session.h"
+#include "client/session/user_agent.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

@@ -1,6 +1,6 @@
 /* Custom losses: the two passes, what they carry, what the result says, what is refused. */
 #include <pthread.h>
-#include "client/custom.h"
+#include "client/training/custom.h"
 #include "base/arena.h"
 #include "base/buf.h"
 #include "support/fake_tinker.h"

@@ -4,11 +4,11 @@
 #include <dirent.h>
 #include <malloc.h>
 #include <stdlib.h>
-#include "client/holder.h"
-#include "client/limits.h"
-#include "client/sampler.h"
-#include "client/service.h"
-#include "client/trainer.h"
+#include "client/session/session.h"
+#include "client/sampling/rate_limits.h"
+#include "client/sampling/sampling_client.h"
+#include "client/session/service.h"
+#include "client/training/training_client.h"
 #include "support/fake_faulty.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"

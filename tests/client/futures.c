@@ -4,8 +4,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "client/future.h"
-#include "client/runtime.h"
+#include "client/future/future.h"
+#include "client/io/runtime.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

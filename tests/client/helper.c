@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "client/helper.h"
+#include "client/sampling/helper.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

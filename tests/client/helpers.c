@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/os.h"
-#include "client/gunzip.h"
+#include "client/rest/gunzip.h"
 #include "support/tap.h"
 
 static char dir[64];

@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include <time.h>
 #include "http/loop.h"
-#include "client/runtime.h"
+#include "client/io/runtime.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

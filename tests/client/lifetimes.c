@@ -7,8 +7,8 @@
 #include <time.h>
 #include <tinker/recovery.h>
 #include <unistd.h>
-#include "client/op.h"
-#include "client/runtime.h"
+#include "client/future/operation.h"
+#include "client/io/runtime.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

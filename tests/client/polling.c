@@ -1,10 +1,10 @@
 /* Asking for results: the polling table, large results, queue states, ends of futures. */
 #include <pthread.h>
-#include "client/holder.h"
-#include "client/observe.h"
-#include "client/runtime.h"
-#include "client/sampler.h"
-#include "client/trainer.h"
+#include "client/session/session.h"
+#include "client/observe/queue_state.h"
+#include "client/io/runtime.h"
+#include "client/sampling/sampling_client.h"
+#include "client/training/training_client.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

@@ -1,5 +1,5 @@
 /* Corrupted training runs: the policy, the watching, the recovering, what is told. */
-#include "client/recovery.h"
+#include "client/training/recovery.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

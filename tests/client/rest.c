@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/os.h"
-#include "client/runtime.h"
+#include "client/io/runtime.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 #include "wire/path.h"

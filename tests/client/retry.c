@@ -1,6 +1,6 @@
 /* The two retry layers around every call, and the pause for an unpaid bill. */
-#include "client/call.h"
-#include "client/runtime.h"
+#include "client/call/call.h"
+#include "client/io/runtime.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

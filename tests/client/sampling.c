@@ -1,10 +1,10 @@
 /* Sampling: limits, pauses, the third retry layer, stuck detection, other processes. */
 #include <pthread.h>
-#include "client/handler.h"
-#include "client/holder.h"
-#include "client/limits.h"
-#include "client/runtime.h"
-#include "client/sampler.h"
+#include "client/sampling/sample_retry.h"
+#include "client/session/session.h"
+#include "client/sampling/rate_limits.h"
+#include "client/io/runtime.h"
+#include "client/sampling/sampling_client.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

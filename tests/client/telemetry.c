@@ -2,9 +2,9 @@
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "client/identity.h"
-#include "client/runtime.h"
-#include "client/telemetry.h"
+#include "client/session/user_agent.h"
+#include "client/io/runtime.h"
+#include "client/observe/telemetry.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <time.h>
 #include "support/fake_tinker.h"
-#include "unit/text/tok_fixture.h"
+#include "tokenizer/tok_fixture.h"
 
 enum { THREADS = 8 };
 

@@ -1,7 +1,7 @@
 /* Training: ids, turns, chunks, results, checkpoints, and models made from them. */
-#include "client/runtime.h"
-#include "client/trainer.h"
-#include "client/turns.h"
+#include "client/io/runtime.h"
+#include "client/training/training_client.h"
+#include "client/io/send_order.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

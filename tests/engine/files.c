@@ -3,8 +3,8 @@
 #include <math.h>
 #include <unistd.h>
 #include "base/buf.h"
-#include "engine/adapter.h"
-#include "engine/checkpoint.h"
+#include "engine/model/adapter.h"
+#include "engine/model/weight_files.h"
 #include "support/tap.h"
 #include "support/tiny_model.h"
 

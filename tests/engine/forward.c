@@ -1,8 +1,8 @@
 /* forward.c - a row's numbers depend on its own sequence alone: not on how the sequence
  * was cut into batches, not on its neighbours, their adapters, or the threads. */
 #include <tinker/engine.h>
-#include "engine/adapter.h"
-#include "engine/forward.h"
+#include "engine/model/adapter.h"
+#include "engine/train/forward.h"
 #include "support/tap.h"
 #include "support/tiny_model.h"
 

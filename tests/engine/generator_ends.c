@@ -1,6 +1,6 @@
 /* How a request ends: stop tokens, callbacks, limits, refusals, cancellation. */
 #include <math.h>
-#include "engine/adapter.h"
+#include "engine/model/adapter.h"
 #include "support/generate.h"
 
 static void stops(void)

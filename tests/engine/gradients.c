@@ -6,8 +6,8 @@
  * shows is the engine's own single precision.  Errors are relative to the largest slope
  * of their tensor. */
 #include <tinker/engine.h>
-#include "engine/adapter.h"
-#include "engine/loss.h"
+#include "engine/model/adapter.h"
+#include "engine/train/loss.h"
 #include "support/double_net.h"
 #include "support/tap.h"
 #include "support/tiny_model.h"

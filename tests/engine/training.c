@@ -3,8 +3,8 @@
 #include <tinker/engine.h>
 #include <math.h>
 #include <unistd.h>
-#include "engine/adapter.h"
-#include "engine/pass.h"
+#include "engine/model/adapter.h"
+#include "engine/train/pass.h"
 #include "support/tap.h"
 #include "support/tiny_model.h"
 

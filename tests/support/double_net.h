@@ -12,8 +12,8 @@
 #include <string.h>
 #include <tinker/engine.h>
 #include "base/arena.h"
-#include "engine/adapter.h"
-#include "engine/safetensors.h"
+#include "engine/model/adapter.h"
+#include "engine/model/safetensors.h"
 
 enum { MAX_T = 48, MAX_D = 64, MAX_EXPERTS = 8 };
 

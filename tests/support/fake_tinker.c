@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "client/runtime.h"
+#include "client/io/runtime.h"
 #include "http/loop.h"
 #include "wire/proto.h"
 

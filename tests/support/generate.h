@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include "base/os.h"
 #include "base/rand.h"
-#include "engine/init_model.h"
+#include "engine/model/init_model.h"
 #include "support/tap.h"
 #include "support/tiny_model.h"
 

@@ -8,7 +8,7 @@
 #include <tinker/engine.h>
 #include "base/os.h"
 #include "base/rand.h"
-#include "engine/init_model.h"
+#include "engine/model/init_model.h"
 
 /* A directory of this test, removed by tiny_done(). */
 static char tiny_dir[64];

@@ -1,0 +1,85 @@
+/* shape.c - sizes of values: checking, broadcasting, printing. */
+#include <stdint.h>
+#include <stdio.h>
+#include "autodiff/tape.h"
+
+bool shape_set(struct shape *s, const int64_t *dim, size_t ndim)
+{
+    if (ndim > RANK_MAX)
+        return false;
+    *s = (struct shape){ .ndim = ndim, .n = 1 };
+    for (size_t i = 0; i < ndim; i++) {
+        if (dim[i] < 0 || (uint64_t)dim[i] > SIZE_MAX / 64)
+            return false;
+        s->dim[i] = (size_t)dim[i];
+        if (s->dim[i] && s->n > SIZE_MAX / 64 / s->dim[i])
+            return false;
+        s->n *= s->dim[i];
+    }
+    return true;
+}
+
+bool shape_equal(const struct shape *a, const struct shape *b)
+{
+    if (a->ndim != b->ndim)
+        return false;
+    for (size_t i = 0; i < a->ndim; i++)
+        if (a->dim[i] != b->dim[i])
+            return false;
+    return true;
+}
+
+bool shape_broadcast(const struct shape *a, const struct shape *b, struct shape *out)
+{
+    size_t ndim = a->ndim > b->ndim ? a->ndim : b->ndim;
+    *out = (struct shape){ .ndim = ndim, .n = 1 };
+    for (size_t i = 0; i < ndim; i++) {
+        size_t da = i + a->ndim < ndim ? 1 : a->dim[i + a->ndim - ndim];
+        size_t db = i + b->ndim < ndim ? 1 : b->dim[i + b->ndim - ndim];
+        if (da != db && da != 1 && db != 1)
+            return false;
+        out->dim[i] = da == 1 ? db : da;
+        if (out->dim[i] && out->n > SIZE_MAX / 64 / out->dim[i])
+            return false;
+        out->n *= out->dim[i];
+    }
+    return true;
+}
+
+const char *shape_text(const struct shape *s, char out[96])
+{
+    int at = snprintf(out, 96, "[");
+    for (size_t i = 0; i < s->ndim; i++)
+        at += snprintf(out + at, 96 - (size_t)at, "%s%zu", i ? ", " : "", s->dim[i]);
+    snprintf(out + at, 96 - (size_t)at, "]");
+    return out;
+}
+
+bool shape_axis(const struct shape *s, int axis, size_t *out)
+{
+    int ndim = (int)s->ndim;
+    if (axis < -ndim || axis >= ndim)
+        return false;
+    *out = (size_t)(axis < 0 ? axis + ndim : axis);
+    return true;
+}
+
+struct span shape_span(const struct shape *s, size_t axis)
+{
+    struct span p = { 1, s->dim[axis], 1 };
+    for (size_t i = 0; i < axis; i++)
+        p.outer *= s->dim[i];
+    for (size_t i = axis + 1; i < s->ndim; i++)
+        p.inner *= s->dim[i];
+    return p;
+}
+
+bool shape_resize(const struct shape *s, size_t axis, size_t n, struct shape *out)
+{
+    struct span p = shape_span(s, axis);
+    size_t rest = p.outer * p.inner;
+    *out = *s;
+    out->dim[axis] = n;
+    out->n = rest * n;
+    return n == 0 || rest <= SIZE_MAX / 64 / n;
+}

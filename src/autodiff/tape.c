@@ -1,0 +1,280 @@
+/* tape.c - nodes, errors and the walk back.  See tape.h. */
+#include "autodiff/tape.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+
+/* ---- errors ------------------------------------------------------------------------------ */
+
+tinker_var *tape_error(tinker_tape *t, tinker_status status, const char *fmt, ...)
+{
+    if (t->err.status == TINKER_OK) {
+        char text[sizeof(t->err.message)];
+        va_list ap;
+        va_start(ap, fmt);
+        vsnprintf(text, sizeof(text), fmt, ap);
+        va_end(ap);
+        err_set(&t->err, status, "%s", text);
+    }
+    return &t->broken;
+}
+
+tinker_var *tinker_tape_fail(tinker_tape *tape, const char *message)
+{
+    tape_error(tape, TINKER_EINVAL, "%s", message);
+    return NULL;
+}
+
+tinker_status tinker_tape_status(const tinker_tape *tape, tinker_error *err)
+{
+    if (tape->err.status != TINKER_OK && err)
+        *err = tape->err;
+    return tape->err.status;
+}
+
+int tinker_tape_cancelled(const tinker_tape *tape)
+{
+    return tape->cancel && atomic_load_explicit(tape->cancel, memory_order_relaxed);
+}
+
+bool tape_usable(tinker_var *a, tinker_var *b, const char *op)
+{
+    if (!a || !b) {
+        tinker_var *other = a ? a : b;
+        if (other)
+            tape_error(other->tape, TINKER_EINVAL, "%s: an operand is NULL", op);
+        return false;
+    }
+    if (a->tape != b->tape)
+        tape_error(a->tape, TINKER_EINVAL, "%s: the operands are on different tapes", op);
+    return a->tape->err.status == TINKER_OK;
+}
+
+tinker_var *tape_broken(tinker_var *a, tinker_var *b)
+{
+    tinker_var *other = a ? a : b;
+    return other ? &other->tape->broken : NULL;
+}
+
+/* ---- nodes ------------------------------------------------------------------------------- */
+
+static bool any_needs_grad(tinker_var *const *parents, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (parents[i]->needs_grad)
+            return true;
+    return false;
+}
+
+static tinker_var *bare_node(tinker_tape *t, const struct rule *rule, const struct shape *shape,
+                             tinker_var *const *parents, size_t n_parents)
+{
+    if (tinker_tape_cancelled(t))
+        tape_error(t, TINKER_ECANCELED, "cancelled");
+    if (t->err.status != TINKER_OK)
+        return NULL;
+    tinker_var *v = arena_alloc(&t->arena, sizeof(*v));
+    if (!v)
+        return NULL;
+    v->tape = t;
+    v->shape = *shape;
+    v->rule = rule;
+    v->needs_grad = rule && rule->back && !t->constants_only && any_needs_grad(parents, n_parents);
+    if (v->needs_grad) {
+        v->parents = arena_memdup(&t->arena, parents, n_parents * sizeof(*parents));
+        v->n_parents = n_parents;
+        if (!v->parents)
+            return NULL;
+        v->earlier = t->last;
+        t->last = v;
+    }
+    return v;
+}
+
+tinker_var *tape_node(tinker_tape *t, const struct rule *rule, const struct shape *shape,
+                      tinker_var *const *parents, size_t n_parents, double **data)
+{
+    *data = NULL;
+    tinker_var *v = bare_node(t, rule, shape, parents, n_parents);
+    double *d = v ? arena_array(&t->arena, shape->n, sizeof(double)) : NULL;
+    if (!d)
+        return tape_error(t, TINKER_ENOMEM, "out of memory in %s", rule ? rule->name : "constant");
+    v->data = *data = d;
+    return v;
+}
+
+tinker_var *tape_node1(const struct rule *rule, const struct shape *shape, tinker_var *a,
+                       double **data)
+{
+    return tape_node(a->tape, rule, shape, &a, 1, data);
+}
+
+tinker_var *tape_node2(const struct rule *rule, const struct shape *shape, tinker_var *a,
+                       tinker_var *b, double **data)
+{
+    return tape_node(a->tape, rule, shape, (tinker_var *[]){ a, b }, 2, data);
+}
+
+tinker_var *tape_view(const struct rule *rule, const struct shape *shape, tinker_var *a)
+{
+    tinker_var *v = bare_node(a->tape, rule, shape, &a, 1);
+    if (!v)
+        return tape_error(a->tape, TINKER_ENOMEM, "out of memory in %s", rule->name);
+    v->data = a->data;
+    return v;
+}
+
+tinker_var *tape_constant(tinker_tape *t, const struct shape *shape, double **data)
+{
+    return tape_node(t, NULL, shape, NULL, 0, data);
+}
+
+/* ---- the walk ---------------------------------------------------------------------------- */
+
+double *grad_sum(tinker_var *v)
+{
+    tinker_tape *t = v->tape;
+    if (!v->needs_grad || !t->constants_only || t->err.status != TINKER_OK)
+        return NULL;
+    if (v->sum)
+        return v->sum;
+    double *d;
+    tinker_var *own = tape_constant(t, &v->shape, &d);
+    if (!d)
+        return NULL;
+    if (v->grad)
+        memcpy(d, v->grad->data, v->shape.n * sizeof(*d));
+    v->grad = own;
+    v->sum = d;
+    return d;
+}
+
+void grad_push(tinker_var *parent, tinker_var *g)
+{
+    if (!parent->needs_grad)
+        return;
+    if (!parent->grad) {
+        parent->grad = g; /* may be that of others, too */
+        return;
+    }
+    double *sum = grad_sum(parent);
+    if (!sum)
+        parent->grad = tinker_var_add(parent->grad, g);
+    for (size_t i = 0; sum && i < parent->shape.n; i++)
+        sum[i] += g->data[i];
+}
+
+/* Leave in every node how y depends on it. */
+static bool walk(tinker_var *y)
+{
+    tinker_tape *t = y->tape;
+    const struct shape scalar = { .n = 1 };
+    double *one;
+    for (tinker_var *v = t->last; v; v = v->earlier) {
+        v->grad = NULL;
+        v->sum = NULL;
+    }
+    tinker_var *seed = tape_constant(t, &scalar, &one);
+    if (!one)
+        return false;
+    *one = 1;
+    if (y->needs_grad)
+        y->grad = y->shape.ndim ? var_reshape(seed, &y->shape) : seed;
+    for (tinker_var *v = y; v && t->err.status == TINKER_OK; v = v->earlier)
+        if (v->grad && v->rule)
+            v->rule->back(v, v->grad);
+    return t->err.status == TINKER_OK;
+}
+
+static bool check_scalar(tinker_var *y)
+{
+    char text[96];
+    if (y->shape.n != 1)
+        tape_error(y->tape, TINKER_EINVAL, "cannot differentiate a value of shape %s: not a scalar",
+                   shape_text(&y->shape, text));
+    return y->tape->err.status == TINKER_OK;
+}
+
+tinker_status tinker_tape_backward(tinker_tape *tape, tinker_var *y, tinker_error *err)
+{
+    if (!y || y->tape != tape)
+        tape_error(tape, TINKER_EINVAL, "backward: not a value of this tape");
+    else if (check_scalar(y)) {
+        bool before = tape->constants_only;
+        tape->constants_only = true;
+        walk(y);
+        tape->constants_only = before;
+    }
+    return tinker_tape_status(tape, err);
+}
+
+const double *tinker_var_grad(const tinker_var *v)
+{
+    return v->grad ? v->grad->data : NULL;
+}
+
+tinker_var *tinker_var_gradient(tinker_var *y, tinker_var *x)
+{
+    if (!tape_usable(y, x, "gradient") || !check_scalar(y) || !walk(y))
+        return tape_broken(y, x);
+    return x->grad ? x->grad : var_zeros(x->tape, &x->shape);
+}
+
+/* ---- life -------------------------------------------------------------------------------- */
+
+tinker_tape *tinker_tape_new(tinker_error *err)
+{
+    tinker_tape *t = calloc(1, sizeof(*t));
+    if (!t) {
+        err_nomem(err, "tape");
+        return NULL;
+    }
+    arena_init(&t->arena, SIZE_MAX);
+    t->nan = NAN;
+    t->broken = (tinker_var){ .tape = t, .shape = { .n = 1 }, .data = &t->nan };
+    t->metrics_end = &t->metrics;
+    return t;
+}
+
+void tinker_tape_free(tinker_tape *tape)
+{
+    if (!tape)
+        return;
+    arena_clear(&tape->arena);
+    free(tape);
+}
+
+static struct tape_metric *metric_slot(tinker_tape *t, const char *name)
+{
+    for (struct tape_metric *m = t->metrics; m; m = m->next)
+        if (strcmp(m->name, name) == 0)
+            return m;
+    struct tape_metric *m = arena_alloc(&t->arena, sizeof(*m));
+    const char *copy = m ? arena_strdup(&t->arena, name) : NULL;
+    if (!copy) {
+        tape_error(t, TINKER_ENOMEM, "out of memory for a metric");
+        return NULL;
+    }
+    m->name = copy;
+    *t->metrics_end = m;
+    t->metrics_end = &m->next;
+    return m;
+}
+
+void tinker_tape_metric(tinker_tape *tape, const char *name, double value)
+{
+    struct tape_metric *m = metric_slot(tape, name);
+    if (m)
+        m->value = value, m->text = NULL;
+}
+
+void tinker_tape_note(tinker_tape *tape, const char *name, const char *text)
+{
+    struct tape_metric *m = metric_slot(tape, name);
+    if (m && !(m->text = arena_strdup(&tape->arena, text)))
+        tape_error(tape, TINKER_ENOMEM, "out of memory for a metric");
+}

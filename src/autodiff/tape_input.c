@@ -1,0 +1,207 @@
+/* tape_input.c - where values come from and how they are looked at: numbers, tensors of any
+ * element type, inputs of a datum. */
+#include <math.h>
+#include <string.h>
+#include "autodiff/tape.h"
+
+static tinker_var *copy(tinker_tape *t, const double *v, size_t n, const int64_t *shape,
+                        size_t ndim, const char *what)
+{
+    const int64_t flat = (int64_t)n;
+    struct shape s;
+    double *d;
+    if (!shape_set(&s, shape ? shape : &flat, shape ? ndim : 1))
+        return tape_error(t, TINKER_EINVAL, "%s: not a shape of at most %d dimensions", what,
+                          RANK_MAX);
+    if (s.n != n)
+        return tape_error(t, TINKER_EINVAL, "%s: %zu numbers for a shape of %zu", what, n, s.n);
+    tinker_var *a = tape_constant(t, &s, &d);
+    if (d && n)
+        memcpy(d, v, n * sizeof(*d));
+    return a;
+}
+
+tinker_var *tinker_tape_const(tinker_tape *tape, const double *v, size_t n, const int64_t *shape,
+                              size_t ndim)
+{
+    return copy(tape, v, n, shape, ndim, "const");
+}
+
+static tinker_var *as_leaf(tinker_var *a)
+{
+    tinker_tape *t = a->tape;
+    if (a == &t->broken)
+        return a;
+    a->needs_grad = true;
+    a->earlier = t->last;
+    t->last = a;
+    return a;
+}
+
+tinker_var *tinker_tape_leaf(tinker_tape *tape, const double *v, size_t n, const int64_t *shape,
+                             size_t ndim)
+{
+    return as_leaf(copy(tape, v, n, shape, ndim, "leaf"));
+}
+
+tinker_var *tinker_tape_full(tinker_tape *tape, double v, const int64_t *shape, size_t ndim)
+{
+    struct shape s;
+    double *d;
+    if (!shape_set(&s, shape, ndim))
+        return tape_error(tape, TINKER_EINVAL, "full: not a shape of at most %d dimensions",
+                          RANK_MAX);
+    tinker_var *a = tape_constant(tape, &s, &d);
+    for (size_t i = 0; d && i < s.n; i++)
+        d[i] = v;
+    return a;
+}
+
+tinker_var *tinker_tape_scalar(tinker_tape *tape, double v)
+{
+    return tinker_tape_full(tape, v, NULL, 0);
+}
+
+tinker_var *var_zeros(tinker_tape *t, const struct shape *s)
+{
+    double *d;
+    return tape_constant(t, s, &d); /* the arena clears */
+}
+
+/* ---- tensors ----------------------------------------------------------------------------- */
+
+static double bf16(const void *data, size_t i)
+{
+    uint16_t half;
+    memcpy(&half, (const char *)data + 2 * i, 2);
+    uint32_t bits = (uint32_t)half << 16;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+static bool element(const tinker_tensor *x, size_t i, double *out)
+{
+    switch (x->dtype) {
+    case TINKER_FLOAT32:
+        *out = ((const float *)x->data)[i];
+        return true;
+    case TINKER_FLOAT64:
+        *out = ((const double *)x->data)[i];
+        return true;
+    case TINKER_INT64:
+        *out = (double)((const int64_t *)x->data)[i];
+        return true;
+    case TINKER_INT32:
+        *out = ((const int32_t *)x->data)[i];
+        return true;
+    case TINKER_UINT32:
+        *out = ((const uint32_t *)x->data)[i];
+        return true;
+    case TINKER_UINT64:
+        *out = (double)((const uint64_t *)x->data)[i];
+        return true;
+    case TINKER_BFLOAT16:
+        *out = bf16(x->data, i);
+        return true;
+    }
+    return false;
+}
+
+static bool fill_dense(const tinker_tensor *x, double *d)
+{
+    for (size_t i = 0; i < x->n; i++)
+        if (!element(x, i, &d[i]))
+            return false;
+    return true;
+}
+
+static bool fill_sparse(const tinker_tensor *x, const struct shape *s, double *d)
+{
+    size_t rows = s->dim[0], cols = s->dim[1];
+    for (size_t r = 0; r < rows; r++) {
+        int64_t from = x->crow[r], to = x->crow[r + 1];
+        if (from < 0 || to < from || (uint64_t)to > x->n)
+            return false;
+        for (int64_t k = from; k < to; k++)
+            if (x->col[k] < 0 || (uint64_t)x->col[k] >= cols ||
+                !element(x, (size_t)k, &d[r * cols + (size_t)x->col[k]]))
+                return false;
+    }
+    return true;
+}
+
+tinker_var *tinker_tape_tensor(tinker_tape *tape, const tinker_tensor *x)
+{
+    const int64_t flat = (int64_t)x->n;
+    bool sparse = x->crow && x->col;
+    struct shape s;
+    double *d;
+    if (!shape_set(&s, x->shape ? x->shape : &flat, x->shape ? x->ndim : 1) ||
+        (sparse ? s.ndim != 2 : s.n != x->n) || (x->n && !x->data))
+        return tape_error(tape, TINKER_EINVAL, "tensor: its shape does not fit its %zu elements",
+                          x->n);
+    tinker_var *a = tape_constant(tape, &s, &d);
+    if (d && !(sparse ? fill_sparse(x, &s, d) : fill_dense(x, d)))
+        return tape_error(tape, TINKER_EINVAL, "tensor: malformed, or of unknown type");
+    return a;
+}
+
+tinker_var *tape_leaf_tensor(tinker_tape *t, const tinker_tensor *x)
+{
+    return as_leaf(tinker_tape_tensor(t, x));
+}
+
+tinker_var *tinker_tape_input(tinker_tape *tape, const tinker_datum *datum, const char *name)
+{
+    for (size_t i = 0; datum && i < datum->n_inputs; i++)
+        if (strcmp(datum->inputs[i].name, name) == 0)
+            return tinker_tape_tensor(tape, &datum->inputs[i].tensor);
+    return tape_error(tape, TINKER_EINVAL, "the datum has no input \"%s\"", name);
+}
+
+/* ---- looking ----------------------------------------------------------------------------- */
+
+size_t tinker_var_size(const tinker_var *v)
+{
+    return v->shape.n;
+}
+
+size_t tinker_var_ndim(const tinker_var *v)
+{
+    return v->shape.ndim;
+}
+
+size_t tinker_var_dim(const tinker_var *v, int axis)
+{
+    size_t k;
+    return shape_axis(&v->shape, axis, &k) ? v->shape.dim[k] : 1;
+}
+
+const double *tinker_var_data(const tinker_var *v)
+{
+    return v->data;
+}
+
+double tinker_var_item(const tinker_var *v)
+{
+    return v && v->shape.n == 1 ? v->data[0] : NAN;
+}
+
+size_t tinker_var_argmax(const tinker_var *v)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < v->shape.n; i++)
+        if (v->data[i] > v->data[best])
+            best = i;
+    return best;
+}
+
+size_t tinker_var_argmin(const tinker_var *v)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < v->shape.n; i++)
+        if (v->data[i] < v->data[best])
+            best = i;
+    return best;
+}

@@ -1,0 +1,328 @@
+/* var_reduce.c - operations along an axis: sums, extremes, softmax, products of matrices.
+ *
+ * A reduction keeps its axis with length 1, so that its gradient broadcasts; the axis is
+ * dropped by a reshape afterwards.  Sums run in a fixed order. */
+#include <math.h>
+#include <string.h>
+#include "autodiff/tape.h"
+
+struct along {
+    tinker_var *a; /* flattened for TINKER_ALL */
+    size_t axis;
+    struct span span;
+    struct shape kept, out;
+};
+
+static bool along_axis(struct along *w, tinker_var *a, int axis, int keep, const char *op)
+{
+    char text[96];
+    if (!tape_usable(a, a, op))
+        return false;
+    w->a = axis == TINKER_ALL ? tinker_var_flatten(a) : a;
+    if (!shape_axis(&w->a->shape, axis == TINKER_ALL ? 0 : axis, &w->axis)) {
+        tape_error(a->tape, TINKER_EINVAL, "%s: shape %s has no axis %d", op,
+                   shape_text(&a->shape, text), axis);
+        return false;
+    }
+    w->span = shape_span(&w->a->shape, w->axis);
+    w->kept = w->a->shape;
+    w->kept.dim[w->axis] = 1;
+    w->kept.n = w->span.outer * w->span.inner;
+    w->out = w->kept;
+    if (axis == TINKER_ALL) {
+        w->out.ndim = keep ? a->shape.ndim : 0;
+        for (size_t i = 0; i < w->out.ndim; i++)
+            w->out.dim[i] = 1;
+    } else if (!keep) {
+        w->out.ndim--;
+        for (size_t i = w->axis; i < w->out.ndim; i++)
+            w->out.dim[i] = w->kept.dim[i + 1];
+    }
+    return true;
+}
+
+/* ---- sum, mean, largest, smallest -------------------------------------------------------- */
+
+static void back_sum(tinker_var *y, tinker_var *g)
+{
+    grad_push(y->parents[0], var_broadcast_to(g, &y->parents[0]->shape));
+}
+
+static const struct rule sum_rule = { "sum", back_sum };
+
+static tinker_var *sum_along(const struct along *w)
+{
+    const struct span s = w->span;
+    double *d;
+    tinker_var *y = tape_node1(&sum_rule, &w->kept, w->a, &d);
+    if (!d)
+        return y;
+    for (size_t o = 0; o < s.outer; o++)
+        for (size_t k = 0; k < s.n; k++)
+            for (size_t i = 0; i < s.inner; i++)
+                d[o * s.inner + i] += w->a->data[(o * s.n + k) * s.inner + i];
+    return var_reshape(y, &w->out);
+}
+
+tinker_var *tinker_var_sum(tinker_var *a, int axis, int keep)
+{
+    struct along w;
+    return along_axis(&w, a, axis, keep, "sum") ? sum_along(&w) : tape_broken(a, a);
+}
+
+tinker_var *tinker_var_mean(tinker_var *a, int axis, int keep)
+{
+    struct along w;
+    if (!along_axis(&w, a, axis, keep, "mean"))
+        return tape_broken(a, a);
+    if (w.span.n == 0)
+        return tape_error(a->tape, TINKER_EINVAL, "mean: of no elements");
+    return tinker_var_scale(sum_along(&w), 1.0 / (double)w.span.n);
+}
+
+static void back_extreme(tinker_var *y, tinker_var *g)
+{
+    tinker_var *a = y->parents[0];
+    struct span s = shape_span(&a->shape, (size_t)y->axis);
+    double *mask;
+    tinker_var *chosen = tape_constant(a->tape, &a->shape, &mask);
+    if (!mask)
+        return;
+    for (size_t o = 0; o < s.outer; o++)
+        for (size_t i = 0; i < s.inner; i++)
+            mask[(o * s.n + (size_t)y->index[o * s.inner + i]) * s.inner + i] = 1;
+    grad_push(a, var_keep(var_broadcast_to(g, &a->shape), chosen));
+}
+
+static const struct rule max_rule = { "max", back_extreme }, min_rule = { "min", back_extreme };
+
+static tinker_var *extreme(tinker_var *a, int axis, int keep, const struct rule *rule, double sign)
+{
+    struct along w;
+    double *d;
+    if (!along_axis(&w, a, axis, keep, rule->name))
+        return tape_broken(a, a);
+    const struct span s = w.span;
+    if (s.n == 0)
+        return tape_error(a->tape, TINKER_EINVAL, "%s: of no elements", rule->name);
+    int64_t *at = arena_array(&a->tape->arena, w.kept.n, sizeof(*at));
+    if (!at)
+        return tape_error(a->tape, TINKER_ENOMEM, "out of memory in %s", rule->name);
+    tinker_var *y = tape_node1(rule, &w.kept, w.a, &d);
+    if (!d)
+        return y;
+    y->axis = (int)w.axis;
+    y->index = at;
+    for (size_t o = 0; o < s.outer; o++)
+        for (size_t i = 0; i < s.inner; i++) {
+            const double *x = w.a->data + o * s.n * s.inner + i;
+            size_t best = 0;
+            for (size_t k = 1; k < s.n; k++)
+                if (sign * x[k * s.inner] > sign * x[best * s.inner] || isnan(x[k * s.inner]))
+                    best = k;
+            d[o * s.inner + i] = x[best * s.inner];
+            at[o * s.inner + i] = (int64_t)best;
+        }
+    return var_reshape(y, &w.out);
+}
+
+tinker_var *tinker_var_max(tinker_var *a, int axis, int keep)
+{
+    return extreme(a, axis, keep, &max_rule, 1);
+}
+
+tinker_var *tinker_var_min(tinker_var *a, int axis, int keep)
+{
+    return extreme(a, axis, keep, &min_rule, -1);
+}
+
+/* ---- softmax and its relatives ----------------------------------------------------------- */
+
+/* log(sum(exp)) of n numbers at a distance of step; -inf when all are -inf. */
+static double log_sum_exp(const double *x, size_t n, size_t step)
+{
+    double top = -INFINITY, sum = 0;
+    for (size_t k = 0; k < n; k++)
+        top = x[k * step] > top || isnan(x[k * step]) ? x[k * step] : top;
+    if (!isfinite(top))
+        return top;
+    for (size_t k = 0; k < n; k++)
+        sum += exp(x[k * step] - top);
+    return top + log(sum);
+}
+
+static void back_softmax(tinker_var *y, tinker_var *g)
+{
+    tinker_var *inner = tinker_var_sum(tinker_var_mul(g, y), y->axis, 1);
+    grad_push(y->parents[0], tinker_var_mul(y, tinker_var_sub(g, inner)));
+}
+
+static void back_log_softmax(tinker_var *y, tinker_var *g)
+{
+    tinker_var *a = y->parents[0];
+    tinker_var *p = tinker_var_softmax(a, y->axis);
+    tinker_var *alive = tinker_var_isfinite(tinker_var_max(a, y->axis, 1));
+    tinker_var *d = tinker_var_sub(g, tinker_var_mul(p, tinker_var_sum(g, y->axis, 1)));
+    grad_push(a, var_keep(d, alive));
+}
+
+static void back_logsumexp(tinker_var *y, tinker_var *g)
+{
+    tinker_var *a = y->parents[0];
+    grad_push(a, tinker_var_mul(g, tinker_var_softmax(a, y->axis)));
+}
+
+static const struct rule softmax_rule = { "softmax", back_softmax },
+                         log_softmax_rule = { "log_softmax", back_log_softmax },
+                         logsumexp_rule = { "logsumexp", back_logsumexp };
+
+static tinker_var *normalize(tinker_var *a, int axis, const struct rule *rule, bool logs)
+{
+    struct along w;
+    double *d;
+    if (!along_axis(&w, a, axis, 1, rule->name))
+        return tape_broken(a, a);
+    const struct span s = w.span;
+    tinker_var *y = tape_node1(rule, &w.a->shape, w.a, &d);
+    if (!d)
+        return y;
+    y->axis = (int)w.axis;
+    for (size_t o = 0; o < s.outer; o++)
+        for (size_t i = 0; i < s.inner; i++) {
+            size_t at = o * s.n * s.inner + i;
+            double all = log_sum_exp(w.a->data + at, s.n, s.inner);
+            for (size_t k = 0; k < s.n; k++) {
+                double x = w.a->data[at + k * s.inner];
+                double l = x == -INFINITY ? x : x - all;
+                d[at + k * s.inner] = logs ? l : exp(l);
+            }
+        }
+    return var_reshape(y, &a->shape);
+}
+
+tinker_var *tinker_var_softmax(tinker_var *a, int axis)
+{
+    return normalize(a, axis, &softmax_rule, false);
+}
+
+tinker_var *tinker_var_log_softmax(tinker_var *a, int axis)
+{
+    return normalize(a, axis, &log_softmax_rule, true);
+}
+
+tinker_var *tinker_var_logsumexp(tinker_var *a, int axis, int keep)
+{
+    struct along w;
+    double *d;
+    if (!along_axis(&w, a, axis, keep, "logsumexp"))
+        return tape_broken(a, a);
+    const struct span s = w.span;
+    tinker_var *y = tape_node1(&logsumexp_rule, &w.kept, w.a, &d);
+    if (!d)
+        return y;
+    y->axis = (int)w.axis;
+    for (size_t o = 0; o < s.outer; o++)
+        for (size_t i = 0; i < s.inner; i++)
+            d[o * s.inner + i] = log_sum_exp(w.a->data + o * s.n * s.inner + i, s.n, s.inner);
+    return var_reshape(y, &w.out);
+}
+
+/* ---- running sums ------------------------------------------------------------------------ */
+
+static void back_cumsum(tinker_var *y, tinker_var *g)
+{
+    tinker_var *backwards = tinker_var_cumsum(tinker_var_flip(g, y->axis), y->axis);
+    grad_push(y->parents[0], tinker_var_flip(backwards, y->axis));
+}
+
+static const struct rule cumsum_rule = { "cumsum", back_cumsum };
+
+tinker_var *tinker_var_cumsum(tinker_var *a, int axis)
+{
+    struct along w;
+    double *d;
+    if (!along_axis(&w, a, axis, 1, "cumsum"))
+        return tape_broken(a, a);
+    const struct span s = w.span;
+    tinker_var *y = tape_node1(&cumsum_rule, &w.a->shape, w.a, &d);
+    if (!d)
+        return y;
+    y->axis = (int)w.axis;
+    for (size_t o = 0; o < s.outer; o++)
+        for (size_t k = 0; k < s.n; k++)
+            for (size_t i = 0; i < s.inner; i++) {
+                size_t at = (o * s.n + k) * s.inner + i;
+                d[at] = w.a->data[at] + (k ? d[at - s.inner] : 0);
+            }
+    return var_reshape(y, &a->shape);
+}
+
+/* ---- spread and length ------------------------------------------------------------------- */
+
+tinker_var *tinker_var_variance(tinker_var *a, int axis, int keep, int correction)
+{
+    struct along w;
+    if (!along_axis(&w, a, axis, keep, "variance"))
+        return tape_broken(a, a);
+    if ((double)w.span.n <= correction)
+        return tape_error(a->tape, TINKER_EINVAL, "variance: of %zu elements with correction %d",
+                          w.span.n, correction);
+    tinker_var *off = tinker_var_sub(a, tinker_var_mean(a, axis, 1));
+    tinker_var *sum = tinker_var_sum(tinker_var_square(off), axis, keep);
+    return tinker_var_scale(sum, 1.0 / ((double)w.span.n - correction));
+}
+
+tinker_var *tinker_var_std(tinker_var *a, int axis, int keep, int correction)
+{
+    return tinker_var_sqrt(tinker_var_variance(a, axis, keep, correction));
+}
+
+tinker_var *tinker_var_norm(tinker_var *a, int axis, int keep)
+{
+    return tinker_var_sqrt(tinker_var_sum(tinker_var_square(a), axis, keep));
+}
+
+/* ---- products ---------------------------------------------------------------------------- */
+
+tinker_var *tinker_var_dot(tinker_var *a, tinker_var *b)
+{
+    char ta[96], tb[96];
+    if (!tape_usable(a, b, "dot"))
+        return tape_broken(a, b);
+    if (!shape_equal(&a->shape, &b->shape))
+        return tape_error(a->tape, TINKER_EINVAL, "dot: shapes %s and %s differ",
+                          shape_text(&a->shape, ta), shape_text(&b->shape, tb));
+    return tinker_var_sum(tinker_var_mul(a, b), TINKER_ALL, 0);
+}
+
+static void back_matmul(tinker_var *y, tinker_var *g)
+{
+    tinker_var *a = y->parents[0], *b = y->parents[1];
+    if (a->needs_grad)
+        grad_push(a, tinker_var_matmul(g, tinker_var_transpose(b)));
+    if (b->needs_grad)
+        grad_push(b, tinker_var_matmul(tinker_var_transpose(a), g));
+}
+
+static const struct rule matmul_rule = { "matmul", back_matmul };
+
+tinker_var *tinker_var_matmul(tinker_var *a, tinker_var *b)
+{
+    char ta[96], tb[96];
+    double *d;
+    if (!tape_usable(a, b, "matmul"))
+        return tape_broken(a, b);
+    if (a->shape.ndim != 2 || b->shape.ndim != 2 || a->shape.dim[1] != b->shape.dim[0])
+        return tape_error(a->tape, TINKER_EINVAL, "matmul: shapes %s and %s do not fit",
+                          shape_text(&a->shape, ta), shape_text(&b->shape, tb));
+    size_t n = a->shape.dim[0], m = a->shape.dim[1], c = b->shape.dim[1];
+    struct shape s;
+    if (!shape_set(&s, (int64_t[]){ (int64_t)n, (int64_t)c }, 2))
+        return tape_error(a->tape, TINKER_ENOMEM, "matmul: the product is too large");
+    tinker_var *y = tape_node2(&matmul_rule, &s, a, b, &d);
+    for (size_t i = 0; d && i < n; i++)
+        for (size_t k = 0; k < m; k++)
+            for (size_t j = 0; j < c; j++)
+                d[i * c + j] += a->data[i * m + k] * b->data[k * c + j];
+    return y;
+}

@@ -1,0 +1,419 @@
+/* chat_message.c - messages from JSON and back to JSON.
+ *
+ * Accepts the cookbook's shape and the one of chat-completion APIs.  Whatever is wrong is
+ * reported with its place: "messages[2].content[0]: ...".  Strings that C sees as names must
+ * not hold NUL bytes; content may. */
+#include "chat/chat.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "json/json.h"
+
+enum { MAX_CONVERSATION = 256 << 20 };
+
+struct chat_box *chat_box_new(tinker_error *err)
+{
+    struct chat_box *box = calloc(1, sizeof(*box));
+    if (!box) {
+        err_nomem(err, "a conversation");
+        return NULL;
+    }
+    arena_init(&box->arena, MAX_CONVERSATION);
+    return box;
+}
+
+void tinker_conversation_free(tinker_conversation *c)
+{
+    struct chat_box *box = (struct chat_box *)c;
+    if (!box)
+        return;
+    arena_clear(&box->arena);
+    free(box);
+}
+
+struct jv_str chat_text(const char *s, size_t n)
+{
+    return (struct jv_str){ s ? s : "", s && n == 0 ? strlen(s) : n };
+}
+
+struct jv_str chat_content(const tinker_message *m)
+{
+    return chat_text(m->content, m->n_content);
+}
+
+struct jv_str chat_part_text(const tinker_part *p)
+{
+    return chat_text(p->text, p->n_text);
+}
+
+bool chat_check(struct jx *x, const tinker_message *messages, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const tinker_message *m = &messages[i];
+        if (!m->role || !*m->role)
+            return jx_fail(x, "messages[%zu] has no role", i);
+        for (size_t k = 0; k < m->n_tool_calls; k++)
+            if (!m->tool_calls[k].name)
+                return jx_fail(x, "messages[%zu].tool_calls[%zu] has no name", i, k);
+    }
+    return true;
+}
+
+/* ---- reading ---- */
+
+/* Where we are, for messages about errors. */
+struct place {
+    struct jx *x;
+    char path[96];
+};
+
+static bool refuse(struct place *at, const char *what)
+{
+    return jx_fail(at->x, "%s: %s", at->path, what);
+}
+
+static void *array_of(struct jx *x, size_t n, size_t size)
+{
+    void *p = x->failed ? NULL : arena_array(x->arena, n ? n : 1, size);
+    if (!p)
+        jx_nomem(x);
+    return p;
+}
+
+/* An optional string without NUL; NULL when absent or null. */
+static const char *read_name(struct place *at, struct jv dict, const char *key)
+{
+    struct jv v = jv_get(dict, key);
+    if (v.kind == JV_UNDEFINED || v.kind == JV_NONE)
+        return NULL;
+    if (v.kind != JV_STRING || (v.str.n && memchr(v.str.s, 0, v.str.n))) {
+        jx_fail(at->x, "%s.%s: expected a string", at->path, key);
+        return NULL;
+    }
+    return jv_str_copy(at->x, v.str.s, v.str.n).str.s;
+}
+
+/* JSON text of a value that may already be text (arguments of a tool call). */
+static const char *read_json_text(struct place *at, struct jv v)
+{
+    struct jv_dumps how = JV_DUMPS_PYTHON;
+    struct buf b;
+    if (v.kind == JV_STRING)
+        return v.str.n && memchr(v.str.s, 0, v.str.n)
+                   ? (refuse(at, "arguments hold a NUL byte"), "")
+                   : jv_str_copy(at->x, v.str.s, v.str.n).str.s;
+    if (v.kind == JV_UNDEFINED || v.kind == JV_NONE)
+        return "{}";
+    buf_init(&b, at->x->arena->max);
+    jv_dump(at->x, &b, v, &how);
+    return jv_from_buf(at->x, &b).str.s;
+}
+
+static void read_part(struct place *at, struct jv v, tinker_part *out)
+{
+    struct jv type = jv_get(v, "type"), text = jv_undefined(NULL);
+    if (v.kind == JV_STRING) {
+        text = v;
+    } else if (jv_is(type, "text") || jv_is(type, "input_text") || jv_is(type, "output_text")) {
+        text = jv_get(v, "text");
+    } else if (jv_is(type, "thinking")) {
+        out->kind = TINKER_PART_THINKING;
+        text = jv_get(v, "thinking");
+    } else if (jv_is(type, "image") || jv_is(type, "image_url")) {
+        out->kind = TINKER_PART_IMAGE;
+        text = jv_get(v, jv_is(type, "image") ? "image" : "image_url");
+        if (text.kind == JV_DICT)
+            text = jv_get(text, "url");
+        struct jv tokens = jv_get(v, "expected_tokens");
+        if (tokens.kind == JV_INT && tokens.i > 0)
+            out->expected_tokens = tokens.i;
+    } else {
+        refuse(at, "unknown type of content part (text, thinking and image are known)");
+        return;
+    }
+    if (text.kind != JV_STRING) {
+        refuse(at, "content part has no text");
+        return;
+    }
+    struct jv copy = jv_str_copy(at->x, text.str.s, text.str.n);
+    out->text = copy.str.s;
+    out->n_text = copy.str.n;
+}
+
+/* Content parts, after a thinking part made of `reasoning` when there is one. */
+static void read_parts(struct place *at, struct jv content, struct jv reasoning, tinker_message *m)
+{
+    struct jv list = content;
+    size_t extra = reasoning.kind == JV_STRING && reasoning.str.n > 0;
+    if (content.kind == JV_STRING) {
+        list = jv_list_new(at->x);
+        if (content.str.n > 0)
+            jv_push(at->x, list, content);
+    }
+    if (!jv_is_seq(list)) {
+        refuse(at, "content is neither a string nor a list");
+        return;
+    }
+    tinker_part *parts = array_of(at->x, list.list->n + extra, sizeof(*parts));
+    if (!parts)
+        return;
+    if (extra)
+        parts[0] = (tinker_part){ .kind = TINKER_PART_THINKING,
+                                  .text = reasoning.str.s,
+                                  .n_text = reasoning.str.n };
+    size_t root = strlen(at->path);
+    for (size_t i = 0; i < list.list->n && !at->x->failed; i++) {
+        snprintf(at->path + root, sizeof(at->path) - root, ".content[%zu]", i);
+        read_part(at, list.list->items[i], &parts[extra + i]);
+    }
+    at->path[root] = 0;
+    m->parts = parts;
+    m->n_parts = list.list->n + extra;
+}
+
+static void read_content(struct place *at, struct jv v, tinker_message *m)
+{
+    struct jv content = jv_get(v, "content"), reasoning = jv_get(v, "reasoning_content");
+    if (reasoning.kind != JV_STRING)
+        reasoning = jv_get(v, "reasoning");
+    if (content.kind == JV_UNDEFINED || content.kind == JV_NONE)
+        content = jv_str("");
+    if (content.kind != JV_STRING || (reasoning.kind == JV_STRING && reasoning.str.n > 0)) {
+        read_parts(at, content, reasoning, m);
+        return;
+    }
+    struct jv copy = jv_str_copy(at->x, content.str.s, content.str.n);
+    m->content = copy.str.s;
+    m->n_content = copy.str.n;
+}
+
+static void read_tool_calls(struct place *at, struct jv list, tinker_message *m)
+{
+    if (list.kind == JV_UNDEFINED || list.kind == JV_NONE)
+        return;
+    if (!jv_is_seq(list)) {
+        refuse(at, "tool_calls is not a list");
+        return;
+    }
+    tinker_tool_call *calls = array_of(at->x, list.list->n, sizeof(*calls));
+    size_t root = strlen(at->path);
+    for (size_t i = 0; calls && i < list.list->n && !at->x->failed; i++) {
+        struct jv call = list.list->items[i], f = jv_get(call, "function");
+        snprintf(at->path + root, sizeof(at->path) - root, ".tool_calls[%zu]", i);
+        if (f.kind != JV_DICT)
+            f = call;
+        calls[i].id = read_name(at, call, "id");
+        calls[i].name = read_name(at, f, "name");
+        calls[i].arguments = read_json_text(at, jv_get(f, "arguments"));
+        if (!calls[i].name)
+            refuse(at, "tool call has no name");
+    }
+    at->path[root] = 0;
+    m->tool_calls = calls;
+    m->n_tool_calls = list.list->n;
+}
+
+static void read_unparsed(struct place *at, struct jv list, tinker_message *m)
+{
+    if (!jv_is_seq(list))
+        return;
+    tinker_unparsed_tool_call *calls = array_of(at->x, list.list->n, sizeof(*calls));
+    for (size_t i = 0; calls && i < list.list->n; i++) {
+        const char *raw = read_name(at, list.list->items[i], "raw_text");
+        const char *error = read_name(at, list.list->items[i], "error");
+        calls[i] = (tinker_unparsed_tool_call){ raw ? raw : "", error ? error : "" };
+    }
+    m->unparsed_tool_calls = calls;
+    m->n_unparsed_tool_calls = list.list->n;
+}
+
+static void read_message(struct place *at, struct jv v, tinker_message *m)
+{
+    if (v.kind != JV_DICT) {
+        refuse(at, "message is not an object");
+        return;
+    }
+    m->role = read_name(at, v, "role");
+    if (!m->role || !*m->role) {
+        refuse(at, "message has no role");
+        return;
+    }
+    read_content(at, v, m);
+    read_tool_calls(at, jv_get(v, "tool_calls"), m);
+    read_unparsed(at, jv_get(v, "unparsed_tool_calls"), m);
+    m->tool_call_id = read_name(at, v, "tool_call_id");
+    m->name = read_name(at, v, "name");
+    struct jv trainable = jv_get(v, "trainable");
+    if (trainable.kind != JV_UNDEFINED) {
+        if (trainable.kind != JV_BOOL)
+            refuse(at, "trainable is neither true nor false");
+        m->has_trainable = 1;
+        m->trainable = jv_truth(trainable);
+    }
+    /* A slip of whoever wrote the data; an empty turn in its place would be trained on. */
+    if (jv_get(v, "content").kind == JV_UNDEFINED && !m->n_parts && !m->n_tool_calls &&
+        !m->n_unparsed_tool_calls)
+        refuse(at, "message has no content");
+}
+
+tinker_message *chat_read_messages(struct jx *x, struct jv list, const char *place, size_t *n)
+{
+    if (!jv_is_seq(list)) {
+        jx_fail(x, "%s: expected a list", place);
+        return NULL;
+    }
+    tinker_message *messages = array_of(x, list.list->n, sizeof(*messages));
+    for (size_t i = 0; messages && i < list.list->n && !x->failed; i++) {
+        struct place at = { .x = x };
+        snprintf(at.path, sizeof(at.path), "%s[%zu]", place, i);
+        read_message(&at, list.list->items[i], &messages[i]);
+    }
+    *n = list.list->n;
+    return x->failed ? NULL : messages;
+}
+
+tinker_tool *chat_read_tools(struct jx *x, struct jv list, size_t *n)
+{
+    *n = 0;
+    if (list.kind == JV_UNDEFINED || list.kind == JV_NONE)
+        return NULL;
+    if (!jv_is_seq(list)) {
+        jx_fail(x, "tools: expected a list");
+        return NULL;
+    }
+    tinker_tool *tools = array_of(x, list.list->n, sizeof(*tools));
+    for (size_t i = 0; tools && i < list.list->n && !x->failed; i++) {
+        struct place at = { .x = x };
+        struct jv spec = list.list->items[i], f = jv_get(spec, "function"), v;
+        snprintf(at.path, sizeof(at.path), "tools[%zu]", i);
+        if (f.kind == JV_DICT)
+            spec = f;
+        tools[i].name = read_name(&at, spec, "name");
+        tools[i].description = read_name(&at, spec, "description");
+        v = jv_get(spec, "parameters");
+        tools[i].parameters = v.kind == JV_UNDEFINED ? NULL : read_json_text(&at, v);
+        tools[i].spec = spec.kind == JV_DICT ? read_json_text(&at, spec) : NULL;
+        if (!tools[i].name)
+            refuse(&at, "tool has no name");
+    }
+    *n = list.list->n;
+    return x->failed ? NULL : tools;
+}
+
+tinker_conversation *tinker_conversation_parse(const char *json, size_t n, tinker_error *err)
+{
+    struct chat_box *box = chat_box_new(err);
+    struct jx x;
+    if (!box)
+        return NULL;
+    jx_init(&x, &box->arena, UINT64_MAX, err);
+    const char *why = NULL;
+    struct jv v = jv_loads(&x, json, n ? n : strlen(json), &why);
+    if (why)
+        jx_fail(&x, "not JSON: %s", why);
+    struct jv list = v.kind == JV_DICT ? jv_get(v, "messages") : v;
+    if (!x.failed && v.kind == JV_DICT && list.kind == JV_UNDEFINED)
+        jx_fail(&x, "object has no \"messages\"");
+    if (!x.failed)
+        box->pub.messages = chat_read_messages(&x, list, "messages", &box->pub.n_messages);
+    if (!x.failed && v.kind == JV_DICT)
+        box->pub.tools = chat_read_tools(&x, jv_get(v, "tools"), &box->pub.n_tools);
+    if (!x.failed)
+        return &box->pub;
+    tinker_conversation_free(&box->pub);
+    return NULL;
+}
+
+/* ---- writing ---- */
+
+static void put_text(struct json_writer *w, const char *key, struct jv_str s)
+{
+    json_put_key(w, key);
+    json_put_string_n(w, s.s, s.n);
+}
+
+static void put_optional(struct json_writer *w, const char *key, const char *s)
+{
+    if (s)
+        put_text(w, key, chat_text(s, 0));
+}
+
+static void put_parts(struct json_writer *w, const tinker_message *m)
+{
+    static const char *const types[] = { "text", "thinking", "image" };
+    json_put_begin_array(w);
+    for (size_t i = 0; i < m->n_parts; i++) {
+        const char *type = types[m->parts[i].kind];
+        json_put_begin_object(w);
+        put_optional(w, "type", type);
+        if (m->parts[i].text)
+            put_text(w, type, chat_part_text(&m->parts[i]));
+        json_put_end_object(w);
+    }
+    json_put_end_array(w);
+}
+
+static void put_calls(struct json_writer *w, const tinker_message *m)
+{
+    json_put_begin_array(w);
+    for (size_t i = 0; i < m->n_tool_calls; i++) {
+        json_put_begin_object(w);
+        put_optional(w, "type", "function");
+        put_optional(w, "id", m->tool_calls[i].id);
+        json_put_key(w, "function");
+        json_put_begin_object(w);
+        put_optional(w, "name", m->tool_calls[i].name);
+        put_optional(w, "arguments", m->tool_calls[i].arguments);
+        json_put_end_object(w);
+        json_put_end_object(w);
+    }
+    json_put_end_array(w);
+}
+
+static void put_unparsed(struct json_writer *w, const tinker_message *m)
+{
+    json_put_begin_array(w);
+    for (size_t i = 0; i < m->n_unparsed_tool_calls; i++) {
+        json_put_begin_object(w);
+        put_optional(w, "raw_text", m->unparsed_tool_calls[i].raw_text);
+        put_optional(w, "error", m->unparsed_tool_calls[i].error);
+        json_put_end_object(w);
+    }
+    json_put_end_array(w);
+}
+
+char *tinker_message_to_json(const tinker_message *m, size_t *len, tinker_error *err)
+{
+    struct buf b;
+    struct json_writer w;
+    buf_init(&b, MAX_CONVERSATION);
+    json_writer_init(&w, &b);
+    json_put_begin_object(&w);
+    put_optional(&w, "role", m->role);
+    json_put_key(&w, "content");
+    if (m->parts)
+        put_parts(&w, m);
+    else
+        json_put_string_n(&w, chat_content(m).s, chat_content(m).n);
+    if (m->n_tool_calls) {
+        json_put_key(&w, "tool_calls");
+        put_calls(&w, m);
+    }
+    if (m->n_unparsed_tool_calls) {
+        json_put_key(&w, "unparsed_tool_calls");
+        put_unparsed(&w, m);
+    }
+    if (m->has_trainable) {
+        json_put_key(&w, "trainable");
+        json_put_bool(&w, m->trainable != 0);
+    }
+    put_optional(&w, "tool_call_id", m->tool_call_id);
+    put_optional(&w, "name", m->name);
+    json_put_end_object(&w);
+    char *text = buf_detach(&b, len);
+    if (!text)
+        err_nomem(err, "a message");
+    return text;
+}

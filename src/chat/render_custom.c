@@ -1,0 +1,183 @@
+/* render_custom.c - chat formats of the program's own, by name.
+ *
+ * A registered format is a variant like the built-in ones, made at run time; it is found
+ * first, so it may replace one of them.  Renderers keep the format they were made with
+ * alive, whatever happens to its name.  Any thread. */
+#include "chat/render_custom.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "chat/render_parse.h"
+
+struct custom {
+    struct render_variant variant; /* first: renderers point here */
+    struct render_format format;
+    tinker_render_message *render;
+    void *state;
+    char *name, *bos, *stop;
+    size_t refs; /* the registry's and one per renderer; under the lock */
+    struct custom *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct custom *customs;
+
+static void custom_free(struct custom *c)
+{
+    if (!c)
+        return;
+    free(c->name);
+    free(c->bos);
+    free(c->stop);
+    free(c);
+}
+
+/* Only variants made here have this format's render function. */
+static bool render_custom(struct render_call *c, const struct render_at *at,
+                          struct render_out *out);
+
+static struct custom *custom_of(const struct render_variant *v)
+{
+    return v->format->render == render_custom ? (struct custom *)v : NULL;
+}
+
+/* ---- rendering -------------------------------------------------------------------------- */
+
+static struct jv_str as_str(const tinker_text *t)
+{
+    return (struct jv_str){ t->s ? t->s : "", t->n };
+}
+
+static void put_markup(struct render_text *t, const tinker_text *text)
+{
+    buf_append(&t->buf, text->s ? text->s : "", text->n);
+}
+
+static bool render_custom(struct render_call *c, const struct render_at *at, struct render_out *out)
+{
+    const struct custom *custom = custom_of(c->r->variant);
+    tinker_text header = TINKER_TEXT_INIT, body = TINKER_TEXT_INIT, tail = TINKER_TEXT_INIT;
+    tinker_error err = { .message = "" };
+    struct render_text t;
+    tinker_status status =
+        custom->render(custom->state, at->message, at->is_last, &header, &body, &tail, &err);
+    if (status == TINKER_OK) {
+        text_init(&t, c);
+        put_markup(&t, &header);
+        render_set_header(out, text_encode(&t, false));
+        text_content(&t, as_str(&body));
+        put_markup(&t, &tail);
+        render_push_text(&t, out, false);
+    } else {
+        jx_fail(&c->x, "%s", *err.message ? err.message : tinker_status_name(status));
+    }
+    tinker_text_clear(&header);
+    tinker_text_clear(&body);
+    tinker_text_clear(&tail);
+    return !c->x.failed;
+}
+
+static void parse_custom(struct render_call *c, struct render_parse *p, bool streaming)
+{
+    (void)streaming;
+    parse_stop(c, p);
+}
+
+/* ---- the registry ----------------------------------------------------------------------- */
+
+static struct custom **find(const char *name)
+{
+    struct custom **at = &customs;
+    while (*at && strcmp((*at)->name, name) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+static void drop(struct custom *c)
+{
+    if (--c->refs == 0)
+        custom_free(c);
+}
+
+const struct render_variant *render_custom_find(const char *name)
+{
+    pthread_mutex_lock(&lock);
+    struct custom *c = *find(name);
+    if (c)
+        c->refs++;
+    pthread_mutex_unlock(&lock);
+    return c ? &c->variant : NULL;
+}
+
+void render_custom_release(const struct render_variant *v)
+{
+    struct custom *c = custom_of(v);
+    if (!c)
+        return;
+    pthread_mutex_lock(&lock);
+    drop(c);
+    pthread_mutex_unlock(&lock);
+}
+
+static struct custom *custom_new(const char *name, const tinker_format *f)
+{
+    struct custom *c = calloc(1, sizeof(*c));
+    if (!c)
+        return NULL;
+    c->name = strdup(name);
+    c->stop = strdup(f->stop);
+    c->bos = f->bos ? strdup(f->bos) : NULL;
+    if (!c->name || !c->stop || (f->bos && !c->bos)) {
+        custom_free(c);
+        return NULL;
+    }
+    c->format = (struct render_format){ .tokens = { c->stop },
+                                        .n_stop = 1,
+                                        .bos = c->bos,
+                                        .render = render_custom,
+                                        .parse = parse_custom };
+    c->variant = (struct render_variant){ c->name, &c->format,
+                                          f->extends ? RENDER_EXTENDS : RENDER_NEVER_EXTENDS };
+    c->render = f->render;
+    c->state = f->state;
+    c->refs = 1;
+    return c;
+}
+
+tinker_status tinker_renderer_register(const char *name, const tinker_format *format,
+                                       tinker_error *err)
+{
+    tinker_format f = TINKER_FORMAT_INIT;
+    if (!name || !*name)
+        return err_set(err, TINKER_EINVAL, "a renderer needs a name");
+    if (!format || opts_copy(&f, sizeof(f), format, "tinker_format", err) != TINKER_OK)
+        return format ? TINKER_EINVAL : err_set(err, TINKER_EINVAL, "renderer %s: no format", name);
+    if (!f.render || !f.stop)
+        return err_set(err, TINKER_EINVAL, "renderer %s: %s is missing", name,
+                       f.render ? "stop" : "render");
+    struct custom *c = custom_new(name, &f);
+    if (!c)
+        return err_nomem(err, "a chat format");
+    pthread_mutex_lock(&lock);
+    struct custom **at = find(name), *old = *at;
+    c->next = old ? old->next : NULL;
+    *at = c;
+    if (old)
+        drop(old);
+    pthread_mutex_unlock(&lock);
+    return TINKER_OK;
+}
+
+int tinker_renderer_unregister(const char *name)
+{
+    pthread_mutex_lock(&lock);
+    struct custom **at = find(name), *c = *at;
+    if (c) {
+        *at = c->next;
+        drop(c);
+    }
+    pthread_mutex_unlock(&lock);
+    return c != NULL;
+}

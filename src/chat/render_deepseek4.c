@@ -1,0 +1,398 @@
+/* render_deepseek4.c - DeepSeek V4.1.
+ *
+ * Results of tools and questions that follow each other are one turn and one text: the first
+ * message of a turn has all of it, the others render as nothing, so that tokens are those of the
+ * model's own template.  Thinking before the last turn is left out unless tools are declared.  What
+ * decides is the whole conversation, so it is looked at once, in prepare(), and the prompt inside an
+ * example is taken as it is. */
+#include "chat/render_parse.h"
+
+#include <string.h>
+#include "chat/render_order.h"
+
+#define CALLS_OPEN   "<｜DSML｜ calls>"
+#define CALLS_CLOSE  "</｜DSML｜ calls>"
+#define INVOKE_OPEN  "<｜DSML｜ invoke name=\""
+#define INVOKE_CLOSE "</｜DSML｜ invoke>"
+#define PARAM_OPEN   "<｜DSML｜ parameter name=\""
+#define PARAM_TEXT   "\" string=\"true\">"
+#define PARAM_JSON   "\" string=\"false\">"
+#define PARAM_CLOSE  "</｜DSML｜ parameter>"
+
+static bool thinks(const struct render_call *c)
+{
+    return (c->r->flags & RENDER_THINKING) != 0;
+}
+
+static bool in_user_turn(const tinker_message *m)
+{
+    return role_is(m, "user") || role_is(m, "tool");
+}
+
+/* ---- the conversation as turns ---- */
+
+static void set_text(struct render_call *c, tinker_message *m, struct buf *b)
+{
+    struct jv_str s = jv_from_buf(&c->x, b).str;
+    m->parts = NULL;
+    m->n_parts = 0;
+    m->content = s.s;
+    m->n_content = s.n;
+}
+
+/* A declaration of tools becomes part of the system message before it, or is the first one. */
+static void fold_tools(struct render_call *c, tinker_message *messages, size_t i)
+{
+    struct jv_str text = message_text(c, &messages[i]), system = { "", 0 };
+    bool second = i == 1 && role_is(&messages[0], "system");
+    struct buf b;
+    if (i > 0 && !second) {
+        jx_fail(&c->x, "tools may be declared first, or right after the first system message");
+        return;
+    }
+    if (second)
+        system = message_text(c, &messages[0]);
+    buf_init(&b, c->x.arena->max);
+    buf_append(&b, system.s, system.n);
+    buf_puts(&b, "\n\n");
+    deepseek4_declare(c, &b, text);
+    set_text(c, &messages[0], &b); /* the second is passed over by its role */
+    messages[0].role = "system";
+}
+
+/* All of messages[0..n), results in the order of their calls, is put into the first. */
+static void join_turn(struct render_call *c, const struct call_order *order,
+                      tinker_message *messages, size_t n)
+{
+    struct buf b;
+    tinker_message *sorted = order_copy(c, messages, n);
+    if (sorted)
+        order_sort(c, order, sorted, n);
+    buf_init(&b, c->x.arena->max);
+    for (size_t i = 0; sorted && i < n && !c->x.failed; i++) {
+        struct jv_str s = message_text(c, &sorted[i]);
+        bool tool = role_is(&sorted[i], "tool");
+        buf_puts(&b, i > 0 ? "\n\n" : "");
+        buf_puts(&b, tool ? "<tool_result>" : "");
+        buf_append(&b, s.s, s.n);
+        buf_puts(&b, tool ? "</tool_result>" : "");
+    }
+    set_text(c, &messages[0], &b);
+}
+
+static void prepare(struct render_call *c, const tinker_message **messages, size_t *n)
+{
+    struct call_order order;
+    if (c->nested)
+        return;
+    tinker_message *copy = order_copy(c, *messages, *n);
+    bool drops = !(c->r->flags & RENDER_KEEP);
+    c->drop_through = -1;
+    for (size_t i = 0; copy && i < *n && !c->x.failed; i++)
+        if (role_is(&copy[i], "tool_declare")) {
+            drops = false;
+            fold_tools(c, copy, i);
+        }
+    order_init(&order);
+    for (size_t i = 0, end; copy && i < *n && !c->x.failed; i = end) {
+        if (copy[i].n_tool_calls > 0)
+            order_take(c, &order, &copy[i]);
+        for (end = i; end < *n && in_user_turn(&copy[end]); end++)
+            ;
+        if (end > i)
+            join_turn(c, &order, copy + i, end - i);
+        else
+            end = i + 1;
+        bool later = role_is(&copy[end - 1], "system") && end > 1;
+        if (drops && (in_user_turn(&copy[end - 1]) || later))
+            c->drop_through = (int64_t)end - 1;
+    }
+    order_clear(&order);
+    if (copy)
+        *messages = copy;
+}
+
+static size_t turn_start(const tinker_message *messages, size_t n)
+{
+    for (size_t i = n; i-- > 0;)
+        if (role_is(&messages[i], "user") || (i > 0 && role_is(&messages[i], "system")))
+            return i + 1;
+    return 0;
+}
+
+/* ---- messages ---- */
+
+/* What a prompt begins with, before the first message. */
+static void put_opening(struct render_text *t, const struct render_at *at)
+{
+    unsigned flags = t->c->r->flags;
+    const char *effort = flags & RENDER_LOW ? "50" : flags & RENDER_HIGH ? "100" : "75";
+    if (at->index > 0 || (!thinks(t->c) && !role_is(at->message, "system")))
+        return;
+    text_markup(t, "<｜System｜>");
+    if (!thinks(t->c))
+        return;
+    text_markup(t, "Reasoning Effort: ");
+    text_markup(t, effort);
+    text_markup(t, " (range 1-100, the higher the value, the more thorough the reasoning)\n\n");
+}
+
+/* The system message is encoded as one text with its header, which gets the token that reaches over
+ * its end. */
+static bool render_system(struct render_call *c, const struct render_at *at, struct render_out *out)
+{
+    struct render_text t;
+    text_init(&t, c);
+    put_opening(&t, at);
+    text_markup(&t, at->index > 0 ? "<｜System｜>" : "");
+    size_t header = t.buf.len, covered = 0, k = 0, n;
+    text_content(&t, message_text(c, at->message));
+    struct render_ids ids = text_encode(&t, false);
+    for (; k < ids.n && covered < header; covered += n)
+        tinker_tokenizer_bytes(c->r->tokenizer, ids.ids[k++], &n);
+    render_set_header(out, (struct render_ids){ ids.ids, k });
+    render_push_ids(c, out, (struct render_ids){ ids.ids + k, ids.n - k });
+    return !c->x.failed;
+}
+
+static bool render_user(struct render_call *c, const struct render_at *at, struct render_out *out)
+{
+    struct render_text t;
+    if (at->prev && in_user_turn(at->prev))
+        return true;
+    text_init(&t, c);
+    put_opening(&t, at);
+    text_markup(&t, "<｜User｜>");
+    render_set_header(out, text_encode(&t, false));
+    text_content(&t, message_text(c, at->message));
+    render_push_text(&t, out, false);
+    return !c->x.failed;
+}
+
+/* Arguments as an object; what is none is the one argument of that name. */
+static struct jv arguments_of(struct render_call *c, const tinker_tool_call *call)
+{
+    struct jv_str given = chat_text(call->arguments, 0);
+    struct jv v = jv_loads(&c->x, given.s, given.n, NULL);
+    if (v.kind == JV_STRING)
+        v = jv_loads(&c->x, v.str.s, v.str.n, NULL);
+    if (v.kind == JV_DICT)
+        return v;
+    struct jv args = jv_dict_new(&c->x);
+    jv_set(&c->x, args, "arguments", jv_strn(given.s, given.n));
+    return args;
+}
+
+static void put_call(struct render_text *t, const tinker_tool_call *call)
+{
+    struct jv args = arguments_of(t->c, call);
+    text_markup(t, INVOKE_OPEN);
+    text_content(t, chat_text(call->name, 0));
+    text_markup(t, "\">\n");
+    for (size_t i = 0; !t->c->x.failed && i < args.dict->n; i++) {
+        struct jv v = args.dict->pairs[i].value;
+        bool string = v.kind == JV_STRING;
+        text_markup(t, i > 0 ? "\n" PARAM_OPEN : PARAM_OPEN);
+        text_content(t, args.dict->pairs[i].key.str);
+        text_markup(t, string ? PARAM_TEXT : PARAM_JSON);
+        text_content(t, string ? v.str : render_dumps_utf8(t->c, v));
+        text_markup(t, PARAM_CLOSE);
+    }
+    text_markup(t, "\n" INVOKE_CLOSE);
+}
+
+static void put_calls(struct render_text *t, const tinker_message *m)
+{
+    text_markup(t, m->n_tool_calls > 0 ? "\n\n" CALLS_OPEN : "");
+    for (size_t i = 0; i < m->n_tool_calls && !t->c->x.failed; i++) {
+        text_markup(t, "\n");
+        put_call(t, &m->tool_calls[i]);
+    }
+    text_markup(t, m->n_tool_calls > 0 ? "\n" CALLS_CLOSE : "");
+}
+
+static bool render_assistant(struct render_call *c, const struct render_at *at,
+                             struct render_out *out)
+{
+    const tinker_message *m = at->message;
+    bool keep = thinks(c) && at->index > c->drop_through;
+    bool follows =
+        at->prev && (in_user_turn(at->prev) || (role_is(at->prev, "system") && at->index > 1));
+    struct render_text t;
+    for (size_t i = 0; i < m->n_parts; i++)
+        if (m->parts[i].kind == TINKER_PART_IMAGE)
+            return jx_fail(&c->x, "this renderer takes no images");
+    text_init(&t, c);
+    put_opening(&t, at);
+    if (follows)
+        text_markup(&t, keep ? "<｜Assistant｜><think>" : "<｜Assistant｜></think>");
+    render_set_header(out, text_encode(&t, false));
+    if (keep) {
+        text_content(&t, message_join(c, m, TINKER_PART_THINKING));
+        text_markup(&t, "</think>");
+    }
+    text_content(&t, message_join(c, m, TINKER_PART_TEXT));
+    put_calls(&t, m);
+    struct render_ids end = { &c->r->stop[0], 1 };
+    render_push_ids(c, out, render_join(c, text_encode(&t, false), end));
+    return !c->x.failed;
+}
+
+static bool render(struct render_call *c, const struct render_at *at, struct render_out *out)
+{
+    const tinker_message *m = at->message;
+    if (role_is(m, "system"))
+        return render_system(c, at, out);
+    if (role_is(m, "tool_declare"))
+        return true; /* it is in the system message */
+    if (in_user_turn(m))
+        return render_user(c, at, out);
+    if (role_is(m, "assistant"))
+        return render_assistant(c, at, out);
+    return jx_fail(&c->x, "role %s is not supported", m->role);
+}
+
+/* ---- responses ---- */
+
+struct found {
+    size_t begin, end; /* of all of it */
+    struct jv_str name, body;
+    bool string;
+};
+
+static size_t find(struct jv_str s, const char *what, size_t at)
+{
+    return text_find(s, (struct jv_str){ what, strlen(what) }, at);
+}
+
+static struct jv_str part(struct jv_str s, size_t begin, size_t end)
+{
+    return (struct jv_str){ s.s + begin, end - begin };
+}
+
+static bool is_blank(struct jv_str s)
+{
+    return text_trim(s, NULL, true, true).n == 0;
+}
+
+/* The next invocation at or after `at`. */
+static bool find_invoke(struct jv_str s, size_t at, struct found *out)
+{
+    size_t begin = find(s, INVOKE_OPEN, at), name = begin + strlen(INVOKE_OPEN);
+    size_t stop = begin == SIZE_MAX ? SIZE_MAX : find(s, "\">\n", name);
+    size_t end = stop == SIZE_MAX ? SIZE_MAX : find(s, INVOKE_CLOSE, stop + 3);
+    if (end == SIZE_MAX)
+        return false;
+    *out = (struct found){ begin, end + strlen(INVOKE_CLOSE), part(s, name, stop),
+                           part(s, stop + 3, end), false };
+    return true;
+}
+
+/* The next parameter at or after `at`. */
+static bool find_parameter(struct jv_str s, size_t at, struct parse_mark marks[2],
+                           struct found *out)
+{
+    size_t begin = find(s, PARAM_OPEN, at), name = begin + strlen(PARAM_OPEN);
+    if (begin == SIZE_MAX)
+        return false;
+    size_t text = parse_next(&marks[0], s, name), json = parse_next(&marks[1], s, name);
+    bool string = text < json;
+    size_t stop = string ? text : json;
+    size_t body = stop + strlen(string ? PARAM_TEXT : PARAM_JSON);
+    size_t end = stop == SIZE_MAX ? SIZE_MAX : find(s, PARAM_CLOSE, body);
+    if (end == SIZE_MAX)
+        return false;
+    *out = (struct found){ begin, end + strlen(PARAM_CLOSE), part(s, name, stop),
+                           part(s, body, end), string };
+    return true;
+}
+
+/* Parameters into a dict; the reason when they cannot be read. */
+static const char *read_parameters(struct render_call *c, struct jv_str s, struct jv args)
+{
+    struct parse_mark marks[2] = { { .what = PARAM_TEXT }, { .what = PARAM_JSON } };
+    const char *why = NULL;
+    size_t pos = 0;
+    for (struct found f; !c->x.failed && find_parameter(s, pos, marks, &f); pos = f.end) {
+        struct jv value = jv_strn(f.body.s, f.body.n), key = jv_strn(f.name.s, f.name.n);
+        if (!is_blank(part(s, pos, f.begin)))
+            return "Invalid DSML: text outside parameters";
+        if (is_blank(f.name))
+            return "Invalid DSML: empty parameter name";
+        if (jv_find(args, key))
+            return "Invalid DSML: duplicate parameter";
+        if (!f.string)
+            value = jv_loads(&c->x, f.body.s, f.body.n, &why);
+        if (why)
+            return "Invalid DSML: a parameter is not JSON";
+        jv_put(&c->x, args, key, value);
+    }
+    return is_blank(part(s, pos, s.n)) ? NULL : "Invalid DSML: text outside parameters";
+}
+
+static void read_invoke(struct render_call *c, struct render_parse *p, struct jv_str section,
+                        const struct found *f)
+{
+    struct jv args = jv_dict_new(&c->x);
+    const char *why =
+        is_blank(f->name) ? "Invalid DSML: empty function name" : read_parameters(c, f->body, args);
+    if (why)
+        parse_add_unparsed(c, p, part(section, f->begin, f->end), why);
+    else
+        parse_add_call(c, p, NULL, f->name, render_dumps(c, args));
+}
+
+/* Whether there are invocations, and nothing between them. */
+static bool is_well_formed(struct jv_str s)
+{
+    size_t pos = 0;
+    for (struct found f; find_invoke(s, pos, &f); pos = f.end)
+        if (!is_blank(part(s, pos, f.begin)))
+            return false;
+    return pos > 0 && is_blank(part(s, pos, s.n));
+}
+
+/* Take the calls out of text; returns what comes before them. */
+static struct jv_str read_calls(struct render_call *c, struct render_parse *p, struct jv_str text)
+{
+    size_t end = 0, begin, pos = 0;
+    struct jv_str inner;
+    if (!parse_between(text, CALLS_OPEN, CALLS_CLOSE, &end, &begin, &inner))
+        return text;
+    if (begin >= 2 && memcmp(text.s + begin - 2, "\n\n", 2) == 0)
+        begin -= 2;
+    if (!is_well_formed(inner))
+        parse_add_unparsed(c, p, part(text, begin, end), "Invalid DSML: malformed invoke");
+    else
+        for (struct found f; !c->x.failed && find_invoke(inner, pos, &f); pos = f.end)
+            read_invoke(c, p, inner, &f);
+    if (!is_blank(part(text, end, text.n)))
+        parse_add_unparsed(c, p, part(text, end, text.n), "Invalid DSML: output after calls block");
+    return part(text, 0, begin);
+}
+
+static void parse(struct render_call *c, struct render_parse *p, bool streaming)
+{
+    if (thinks(c) && !streaming)
+        parse_restore(c, p, (struct render_ids){ &c->r->think_open, 1 }, c->r->think_close);
+    parse_stop(c, p);
+    if (c->x.failed || (p->termination == TINKER_TERMINATION_MALFORMED && !streaming))
+        return;
+    struct jv_str text = read_calls(c, p, p->content);
+    if (!parse_unterminated(c, p, text, CALLS_OPEN, CALLS_CLOSE) &&
+        find(text, "｜DSML｜", 0) != SIZE_MAX)
+        parse_add_unparsed(c, p, text, "Invalid DSML: marker outside a calls block");
+    parse_blocks(c, p, text, false);
+}
+
+const struct render_format render_deepseek4 = {
+    .tokens = { "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<｜System｜>" },
+    .n_stop = 1,
+    .bos = "<｜begin▁of▁sentence｜>",
+    .render = render,
+    .prepare = prepare,
+    .turn_start = turn_start,
+    .parse = parse,
+    .tools = deepseek4_tools,
+    .think_tags = true,
+};

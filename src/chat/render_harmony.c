@@ -1,0 +1,239 @@
+/* render_harmony.c - gpt-oss: the Harmony format with its channels.
+ *
+ * Reasoning goes to the analysis channel, answers to final, tool calls and what is said
+ * before them to commentary.  Only the last answer ends in <|return|>.  Reasoning of history
+ * is kept.  The built-in system message carries a date, which the options can fix. */
+#include "chat/render_parse.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+const char harmony_system_role[] = "_gptoss_internal_system";
+
+static const char *effort(const struct render_call *c)
+{
+    return c->r->flags & RENDER_LOW      ? "low"
+           : c->r->flags & RENDER_MEDIUM ? "medium"
+           : c->r->flags & RENDER_HIGH   ? "high"
+                                         : NULL;
+}
+
+static void today(char out[16])
+{
+    time_t now = time(NULL);
+    struct tm tm;
+    if (!localtime_r(&now, &tm) || strftime(out, 16, "%Y-%m-%d", &tm) == 0)
+        snprintf(out, 16, "1970-01-01");
+}
+
+static void prepare(struct render_call *c, const tinker_message **messages, size_t *n)
+{
+    if (!effort(c))
+        return;
+    char date[16];
+    today(date);
+    if (*n > 0 && role_is(&(*messages)[0], "system"))
+        render_warn(c, "this renderer puts its own system message before the one given");
+    char *text = arena_printf(
+        c->x.arena,
+        "You are ChatGPT, a large language model trained by OpenAI.\n"
+        "Knowledge cutoff: 2024-06\nCurrent date: %s\n\nReasoning: %s\n\n"
+        "# Valid channels: analysis, commentary, final. Channel must be included for every "
+        "message.",
+        c->r->date[0] ? c->r->date : date, effort(c));
+    if (!text) {
+        jx_nomem(&c->x);
+        return;
+    }
+    tinker_message system = { .role = harmony_system_role, .content = text };
+    *messages = render_insert(c, *messages, n, 0, system);
+}
+
+static void render_tool(struct render_call *c, const tinker_message *m, struct render_out *out)
+{
+    struct render_text t;
+    const char *name = m->name && *m->name ? m->name : "unknown";
+    if (name != m->name)
+        render_warn(c, "a tool message without name: rendered as functions.unknown");
+    text_init(&t, c);
+    text_markup(&t, "<|start|>");
+    text_markup(&t, strncmp(name, "functions.", 10) == 0 ? "" : "functions.");
+    text_content(&t, chat_text(name, 0));
+    text_markup(&t, " to=assistant");
+    render_set_header(out, text_encode(&t, false));
+    text_markup(&t, "<|channel|>commentary<|message|>");
+    text_content(&t, message_text(c, m));
+    text_markup(&t, "<|end|>");
+    render_push_text(&t, out, false);
+}
+
+static void put_assistant(struct render_call *c, struct render_text *t, const struct render_at *at)
+{
+    const tinker_message *m = at->message;
+    struct jv_str text = message_join(c, m, TINKER_PART_TEXT);
+    struct jv_str thinking = message_join(c, m, TINKER_PART_THINKING);
+    if (thinking.n > 0) {
+        text_markup(t, "<|channel|>analysis<|message|>");
+        text_content(t, thinking);
+        text_markup(t, "<|end|><|start|>assistant");
+    }
+    if (m->n_tool_calls == 0) {
+        text_markup(t, "<|channel|>final<|message|>");
+        text_content(t, text);
+        text_markup(t, at->is_last ? "<|return|>" : "<|end|>");
+        return;
+    }
+    if (text.n > 0) {
+        text_markup(t, "<|channel|>commentary<|message|>");
+        text_content(t, text);
+        text_markup(t, "<|end|><|start|>assistant");
+    }
+    for (size_t i = 0; i < m->n_tool_calls; i++) {
+        text_markup(t, i > 0 ? "<|start|>assistant to=functions." : " to=functions.");
+        text_content(t, chat_text(m->tool_calls[i].name, 0));
+        text_markup(t, "<|channel|>commentary <|constrain|>json<|message|>");
+        text_content(t, chat_text(m->tool_calls[i].arguments, 0));
+        text_markup(t, "<|call|>");
+    }
+}
+
+static bool render(struct render_call *c, const struct render_at *at, struct render_out *out)
+{
+    const tinker_message *m = at->message;
+    if (role_is(m, "tool")) {
+        render_tool(c, m, out);
+        return !c->x.failed;
+    }
+    struct render_text t;
+    bool internal = role_is(m, harmony_system_role), system = role_is(m, "system");
+    text_init(&t, c);
+    text_markup(&t, "<|start|>");
+    text_name(&t, internal ? "system" : system ? "developer" : m->role);
+    render_set_header(out, text_encode(&t, false));
+    if (role_is(m, "assistant")) {
+        put_assistant(c, &t, at);
+    } else {
+        text_markup(&t, system ? "<|message|># Instructions\n\n" : "<|message|>");
+        text_content(&t, message_text(c, m));
+        text_markup(&t, system ? "\n\n<|end|>" : "<|end|>");
+    }
+    render_push_text(&t, out, false);
+    return !c->x.failed;
+}
+
+/* ---- responses ---- */
+
+static size_t find(struct jv_str s, const char *what, size_t at)
+{
+    return text_find(s, (struct jv_str){ what, strlen(what) }, at);
+}
+
+/* The word after `key` in a header, up to white space or '<'; n 0: none. */
+static struct jv_str header_word(struct jv_str header, const char *key)
+{
+    for (size_t at = 0; (at = find(header, key, at)) != SIZE_MAX;) {
+        at += strlen(key);
+        size_t end = at;
+        while (end < header.n && header.s[end] != '<' && !strchr(" \t\n\r\v\f", header.s[end]))
+            end++;
+        if (end > at)
+            return (struct jv_str){ header.s + at, end - at };
+    }
+    return (struct jv_str){ NULL, 0 };
+}
+
+static void add_section(struct render_call *c, struct render_parse *p, struct jv_str header,
+                        struct jv_str body, struct jv_str raw)
+{
+    struct jv_str channel = header_word(header, "<|channel|>");
+    struct jv_str to = header_word(header, "to=");
+    struct jv_str trimmed = text_trim(body, NULL, true, true);
+    if (trimmed.n == 0)
+        return;
+    if (text_starts(to, "functions.")) {
+        struct jv_str name = { to.s + 10, to.n - 10 };
+        parse_add_checked(c, p, NULL, name, trimmed, raw);
+    } else if (jv_is(jv_strn(channel.s, channel.n), "analysis")) {
+        parse_add_part(c, p, TINKER_PART_THINKING, body);
+    } else if (jv_is(jv_strn(channel.s, channel.n), "final") ||
+               jv_is(jv_strn(channel.s, channel.n), "commentary")) {
+        parse_add_part(c, p, TINKER_PART_TEXT, body);
+    }
+}
+
+static void read_sections(struct render_call *c, struct render_parse *p, struct jv_str text)
+{
+    struct parse_mark ends[] = { { .what = "<|end|>" },
+                                 { .what = "<|call|>" },
+                                 { .what = "<|return|>" } };
+    size_t at = 0, message;
+    while (!c->x.failed && (message = find(text, "<|message|>", at)) != SIZE_MAX) {
+        struct jv_str header = { text.s + at, message - at };
+        size_t start = text_rfind(header, (struct jv_str){ "<|start|>", 9 });
+        if (start != SIZE_MAX)
+            header = (struct jv_str){ header.s + start, header.n - start };
+        size_t body = message + 11, end = text.n, after = text.n;
+        for (size_t i = 0; i < 3; i++) {
+            size_t hit = parse_next(&ends[i], text, body);
+            if (hit != SIZE_MAX && hit < end) {
+                end = hit;
+                after = hit + strlen(ends[i].what);
+            }
+        }
+        struct jv_str raw = { header.s, (size_t)(text.s + after - header.s) };
+        add_section(c, p, header, (struct jv_str){ text.s + body, end - body }, raw);
+        at = after;
+    }
+}
+
+static void note_dangling(struct render_call *c, struct render_parse *p, struct jv_str text)
+{
+    size_t intents = 0;
+    for (size_t at = 0; (at = find(text, "to=functions.", at)) != SIZE_MAX; at += 13)
+        intents++;
+    if (intents <= p->n_calls + p->n_unparsed)
+        return;
+    size_t start = text_rfind(text, (struct jv_str){ "<|start|>", 9 });
+    if (start != SIZE_MAX)
+        text = (struct jv_str){ text.s + start, text.n - start };
+    parse_add_unparsed(c, p, text,
+                       "unterminated tool block: 'to=functions.' tool-call header without a "
+                       "parsable arguments payload");
+}
+
+static void parse(struct render_call *c, struct render_parse *p, bool streaming)
+{
+    (void)streaming;
+    size_t count[2] = { 0, 0 }, at = p->n_tokens;
+    for (size_t i = 0; i < p->n_tokens; i++) {
+        for (size_t k = 0; k < 2; k++) {
+            if (p->tokens[i] != c->r->stop[k])
+                continue;
+            at = i < at ? i : at;
+            if (++count[k] > 1) {
+                jx_fail(&c->x,
+                        "the response holds several %s tokens; was it sampled with this "
+                        "renderer's stop sequences?",
+                        k ? "<|call|>" : "<|return|>");
+                return;
+            }
+        }
+    }
+    p->content = parse_decode(c, p->tokens, at);
+    p->termination = TINKER_TERMINATION_MALFORMED;
+    if (count[0] + count[1] == 0)
+        return;
+    p->termination = TINKER_TERMINATION_STOP_SEQUENCE;
+    read_sections(c, p, p->content);
+    note_dangling(c, p, p->content);
+}
+
+const struct render_format render_harmony = {
+    .tokens = { "<|return|>", "<|call|>", "<|start|>", "<|message|>" },
+    .n_stop = 2,
+    .render = render,
+    .prepare = prepare,
+    .parse = parse,
+    .tools = harmony_tools,
+};

@@ -1,0 +1,522 @@
+/* hf_download.c - see hub.h.
+ *
+ * The cache is laid out as the Hub's own tools do it: blobs/ETAG holds a file's bytes,
+ * snapshots/COMMIT/NAME is a link to it, refs/main names the commit and is written last, so
+ * a model is there as a whole or not at all.  A file on its way is
+ * blobs/COMMIT.NAME.incomplete; whoever holds download.lock may write to it.
+ *
+ * The only file of the program that knows http/.  Thread: the caller's, which runs the loop. */
+#include "cli/hf_download.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/os.h"
+#include "base/sha1.h"
+#include "base/sha256.h"
+#include "cli/model_dir.h"
+#include "cli/out.h"
+#include "cli/progress.h"
+#include "http/http.h"
+#include "json/json.h"
+
+enum { PATH = MODEL_FOLDER_MAX + 512, LIST_MAX = 64 << 20, TRIES = 5, NAME_MAX_LEN = 200 };
+
+struct hub {
+    const char *id, *endpoint;
+    char folder[MODEL_FOLDER_MAX];
+    char commit[72];
+    char authorization[4096]; /* "": no token */
+};
+
+/* ---- one exchange ---------------------------------------------------------------------- */
+
+struct fetch {
+    struct http_request r; /* first member */
+    struct loop_task begin;
+    struct loop *loop;
+    struct http_pool *pool;
+    int fd; /* -1: the answer stays in memory */
+    int64_t offset, got;
+    bool begun;
+    int error; /* of writing */
+    struct progress bar;
+};
+
+static void on_done(struct http_request *r)
+{
+    loop_stop(((struct fetch *)r)->loop);
+}
+
+static void on_begin(struct loop_task *t)
+{
+    struct fetch *f = (struct fetch *)((char *)t - offsetof(struct fetch, begin));
+    http_start(f->pool, &f->r);
+}
+
+static bool write_all(int fd, const char *p, size_t n)
+{
+    while (n) {
+        ssize_t k = write(fd, p, n);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0)
+            return false;
+        p += k;
+        n -= (size_t)k;
+    }
+    return true;
+}
+
+/* The first bytes tell whether the server goes on where we stopped or starts again. */
+static bool on_data(struct http_request *r, const void *p, size_t n)
+{
+    struct fetch *f = (struct fetch *)r;
+    char range[128];
+    if (!f->begun) {
+        f->begun = true;
+        if (!http_response_header(&r->resp, "Content-Range", range, sizeof(range)))
+            f->offset = 0;
+        if (ftruncate(f->fd, f->offset) != 0 || lseek(f->fd, f->offset, SEEK_SET) < 0)
+            f->error = errno;
+    }
+    if (!f->error && !write_all(f->fd, p, n))
+        f->error = errno ? errno : EIO;
+    f->got += (int64_t)n;
+    progress_at(&f->bar, f->offset + f->got, r->resp.length > 0 ? f->offset + r->resp.length : 0);
+    return !f->error;
+}
+
+static const char *proxy_for(const char *url)
+{
+    bool tls = strncmp(url, "https:", 6) == 0;
+    const char *v = getenv(tls ? "https_proxy" : "http_proxy");
+    if ((!v || !*v) && tls)
+        v = getenv("HTTPS_PROXY");
+    return v && *v ? v : NULL;
+}
+
+/* Run f->r on a loop of its own until it is over. */
+static tinker_status run(struct fetch *f, tinker_error *err)
+{
+    const char *none = getenv("no_proxy");
+    const struct http_pool_options opts = { .per_client = 1,
+                                            .proxy = proxy_for(f->r.url),
+                                            .no_proxy = none ? none : getenv("NO_PROXY") };
+    tinker_status status = http_global_init(err);
+    f->loop = status == TINKER_OK ? loop_new(clock_real(), err) : NULL;
+    f->pool = f->loop ? http_pool_new(f->loop, &opts, err) : NULL;
+    if (f->pool) {
+        f->begin.run = on_begin;
+        loop_post(f->loop, &f->begin);
+        loop_run(f->loop);
+        http_pool_free(f->pool);
+    } else {
+        status = err->status;
+    }
+    loop_free(f->loop);
+    return status;
+}
+
+/* GET url.  fd -1: the body goes to f->r.resp.body, else to the file from offset on. */
+static tinker_status get(const struct hub *h, const char *url, bool ours, int fd, int64_t offset,
+                         struct fetch *f, tinker_error *err)
+{
+    char range[64];
+    struct http_header headers[2];
+    memset(f, 0, sizeof(*f));
+    f->fd = fd;
+    f->offset = offset;
+    f->r = (struct http_request){ .method = "GET",
+                                  .url = url,
+                                  .headers = headers,
+                                  .timeouts = { 30000, 10000, 60000, 60000 },
+                                  .follow = !ours || fd < 0,
+                                  .max_response = fd < 0 ? LIST_MAX : SIZE_MAX,
+                                  .done = on_done,
+                                  .on_data = fd < 0 ? NULL : on_data };
+    if (ours && h->authorization[0])
+        headers[f->r.n_headers++] = (struct http_header){ "Authorization", h->authorization, true };
+    if (offset > 0) {
+        snprintf(range, sizeof(range), "bytes=%lld-", (long long)offset);
+        headers[f->r.n_headers++] = (struct http_header){ "Range", range, false };
+    }
+    if (fd >= 0)
+        progress_start(&f->bar, "download");
+    tinker_status status = run(f, err);
+    if (fd >= 0)
+        progress_end(&f->bar);
+    f->r.headers = NULL;
+    if (status != TINKER_OK)
+        return status;
+    if (f->error)
+        return err_set(err, TINKER_ESTATE, "cannot write to the cache: %s", strerror(f->error));
+    if (f->r.resp.failure != HTTP_OK)
+        return err_set(err,
+                       f->r.resp.failure == HTTP_FAIL_TIMEOUT ? TINKER_ETIMEDOUT : TINKER_ECONNECT,
+                       "%s: %s", h->endpoint, f->r.resp.reason);
+    return TINKER_OK;
+}
+
+static tinker_status refused(const struct hub *h, const char *what, int http, tinker_error *err)
+{
+    if (http == 401 || http == 403 || http == 404)
+        return err_set(err, TINKER_EINVAL,
+                       "%s of %s: %s answers %d; check the id, and HF_TOKEN if it is gated", what,
+                       h->id, h->endpoint, http);
+    return err_set(err, TINKER_ECONNECT, "%s of %s: %s answers %d", what, h->id, h->endpoint, http);
+}
+
+/* ---- one file -------------------------------------------------------------------------------- */
+
+static bool is_hex(const char *s, size_t n)
+{
+    return strlen(s) == n && strspn(s, "0123456789abcdef") == n;
+}
+
+/* "W/\"abc\"" without its dress. */
+static void bare_etag(char *s)
+{
+    char *from = strncmp(s, "W/", 2) == 0 ? s + 2 : s;
+    from += *from == '"';
+    size_t n = strcspn(from, "\"");
+    memmove(s, from, n);
+    s[n] = 0;
+}
+
+static void note_etag(const struct http_response *resp, char etag[128])
+{
+    if (!http_response_header(resp, "X-Linked-Etag", etag, 128) &&
+        !http_response_header(resp, "ETag", etag, 128))
+        etag[0] = 0;
+    bare_etag(etag);
+}
+
+static tinker_status add_file(struct sha_blocks *h, const char *path, tinker_error *err)
+{
+    unsigned char piece[1 << 16];
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return err_errno(err, "open", path);
+    for (size_t n; (n = fread(piece, 1, sizeof(piece), f)) > 0;)
+        sha_blocks_update(h, piece, n);
+    tinker_status status = ferror(f) ? err_errno(err, "read", path) : TINKER_OK;
+    fclose(f);
+    return status;
+}
+
+static tinker_status sha256_of_file(const char *path, char hex[65], tinker_error *err)
+{
+    uint8_t digest[32];
+    struct sha256 h;
+    sha256_init(&h);
+    tinker_status status = add_file(&h.b, path, err);
+    sha256_final(&h, digest);
+    hex_encode(digest, sizeof(digest), hex);
+    return status;
+}
+
+/* The SHA-1 of a file behind n bytes of a head. */
+static tinker_status sha1_of_file(const char *path, const char *head, size_t n, char hex[41],
+                                  tinker_error *err)
+{
+    uint8_t digest[20];
+    struct sha1 h;
+    sha1_init(&h);
+    sha1_update(&h, head, n);
+    tinker_status status = add_file(&h.b, path, err);
+    sha1_final(&h, digest);
+    hex_encode(digest, sizeof(digest), hex);
+    return status;
+}
+
+/* 40 digits are the name that git gives to the file, or at mirrors that keep files without
+ * git its plain SHA-1. */
+static tinker_status check_sha1(const char *path, const char *etag, bool *same, tinker_error *err)
+{
+    char head[32], hex[41];
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return err_errno(err, "read", path);
+    int n = snprintf(head, sizeof(head), "blob %lld", (long long)st.st_size);
+    tinker_status status = sha1_of_file(path, head, (size_t)n + 1, hex, err); /* with its NUL */
+    *same = strcmp(etag, hex) == 0;
+    if (status == TINKER_OK && !*same) {
+        status = sha1_of_file(path, "", 0, hex, err);
+        *same = strcmp(etag, hex) == 0;
+    }
+    return status;
+}
+
+/* Is the file what its ETag says?  key: the name of its blob. */
+static tinker_status check_file(const char *path, const char *etag, bool *same, char key[65],
+                                tinker_error *err)
+{
+    *same = true;
+    if (is_hex(etag, 40)) {
+        memcpy(key, etag, 41); /* with its NUL */
+        return check_sha1(path, etag, same, err);
+    }
+    tinker_status status = sha256_of_file(path, key, err);
+    if (is_hex(etag, 64))
+        *same = strcmp(etag, key) == 0;
+    return status;
+}
+
+/* The bytes of a file into fd from its end on; *etag says what they must be. */
+static tinker_status fetch_bytes(const struct hub *h, const char *name, int fd, char etag[128],
+                                 tinker_error *err)
+{
+    char url[2048], *location = NULL;
+    struct stat st;
+    struct fetch f;
+    if (fstat(fd, &st) != 0)
+        return err_errno(err, "read", name);
+    snprintf(url, sizeof(url), "%s/%s/resolve/%s/%s", h->endpoint, h->id, h->commit, name);
+    tinker_status status = get(h, url, true, fd, st.st_size, &f, err);
+    int http = f.r.resp.status;
+    if (status == TINKER_OK)
+        note_etag(&f.r.resp, etag);
+    if (status == TINKER_OK && http >= 301 && http <= 308)
+        location = http_response_location(&f.r.resp);
+    http_request_clear(&f.r);
+    if (location) { /* large files are elsewhere, where our token has no business */
+        if (location[0] == '/')
+            snprintf(url, sizeof(url), "%s%.1900s", h->endpoint, location);
+        status = get(h, location[0] == '/' ? url : location, false, fd, st.st_size, &f, err);
+        http = f.r.resp.status;
+        http_request_clear(&f.r);
+        free(location);
+    }
+    /* 416: there is nothing after what we have. */
+    if (status == TINKER_OK && http != 200 && http != 206 && !(http == 416 && st.st_size))
+        status = refused(h, name, http, err);
+    return status;
+}
+
+static tinker_status check_and_link(const struct hub *h, const char *name, const char *part,
+                                    const char *etag, tinker_error *err)
+{
+    char key[65], blob[PATH], target[PATH], link[PATH];
+    bool same;
+    tinker_status status = check_file(part, etag, &same, key, err);
+    if (status != TINKER_OK)
+        return status;
+    if (!same) {
+        unlink(part);
+        return err_set(err, TINKER_EPROTOCOL, "%s of %s arrived damaged: its %s is wrong", name,
+                       h->id, is_hex(etag, 40) ? "SHA-1" : "SHA-256");
+    }
+    snprintf(blob, sizeof(blob), "%s/blobs/%s", h->folder, key);
+    snprintf(target, sizeof(target), "../../blobs/%s", key);
+    snprintf(link, sizeof(link), "%s/snapshots/%s/%s", h->folder, h->commit, name);
+    if (rename(part, blob) != 0 || (symlink(target, link) != 0 && errno != EEXIST))
+        return err_errno(err, "write", link);
+    return TINKER_OK;
+}
+
+static tinker_status fetch_file(const struct hub *h, const char *name, tinker_error *err)
+{
+    char part[PATH], link[PATH], etag[128] = "";
+    struct timespec pause = { 1, 0 };
+    tinker_status status = TINKER_ECONNECT;
+    snprintf(link, sizeof(link), "%s/snapshots/%s/%s", h->folder, h->commit, name);
+    snprintf(part, sizeof(part), "%s/blobs/%s.%s.incomplete", h->folder, h->commit, name);
+    if (access(link, R_OK) == 0)
+        return TINKER_OK;
+    out_say("tinker serve: fetching %s of %s", name, h->id);
+    for (int i = 0; i < TRIES && status != TINKER_OK; i++) {
+        int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        if (fd < 0)
+            return err_errno(err, "create", part);
+        if (i)
+            nanosleep(&pause, NULL);
+        status = fetch_bytes(h, name, fd, etag, err);
+        close(fd);
+        if (status != TINKER_ECONNECT && status != TINKER_ETIMEDOUT && status != TINKER_OK)
+            break;
+    }
+    return status == TINKER_OK ? check_and_link(h, name, part, etag, err) : status;
+}
+
+/* ---- the list of files -------------------------------------------------------------------------- */
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), k = strlen(end);
+    return n >= k && strcmp(s + n - k, end) == 0;
+}
+
+/* Weights, configuration and tokenizer; weights in other forms and folders are not read. */
+static bool is_wanted(const char *name)
+{
+    static const char *const ends[] = { ".safetensors", ".json", ".txt", ".jinja", ".model" };
+    if (name[0] == '.' || strchr(name, '/') || strlen(name) > NAME_MAX_LEN ||
+        strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") !=
+            strlen(name) ||
+        strncmp(name, "consolidated", 12) == 0)
+        return false;
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+        if (ends_with(name, ends[i]))
+            return true;
+    return false;
+}
+
+struct listing {
+    const char *commit;
+    const char **names;
+    size_t n, max;
+};
+
+static void read_sibling(struct json_reader *r, struct listing *l)
+{
+    struct json_str key;
+    char *name = NULL;
+    json_begin_object(r);
+    while (json_next_key(r, &key))
+        if (!json_str_is(key, "rfilename") || !json_cstring(r, &name))
+            json_skip(r);
+    if (name && is_wanted(name) && l->n < l->max)
+        l->names[l->n++] = name;
+}
+
+static bool read_listing(const char *text, size_t n, struct arena *arena, struct listing *l)
+{
+    struct json_reader r;
+    struct json_str key;
+    char *commit = NULL;
+    l->max = 4096;
+    l->names = arena_array(arena, l->max, sizeof(*l->names));
+    if (!l->names)
+        return false;
+    json_reader_init(&r, text, n, arena);
+    json_begin_object(&r);
+    while (json_next_key(&r, &key)) {
+        if (json_str_is(key, "sha")) {
+            json_cstring(&r, &commit);
+        } else if (json_str_is(key, "siblings")) {
+            json_begin_array(&r);
+            while (json_next_item(&r))
+                read_sibling(&r, l);
+        } else {
+            json_skip(&r);
+        }
+    }
+    l->commit = commit;
+    return json_end(&r) && commit && strlen(commit) < 72 &&
+           strspn(commit, "0123456789abcdef") == strlen(commit) && *commit;
+}
+
+static bool has_weights(const struct listing *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (ends_with(l->names[i], ".safetensors"))
+            return true;
+    return false;
+}
+
+static tinker_status make_folders(const struct hub *h, tinker_error *err)
+{
+    char path[PATH];
+    tinker_status status = TINKER_OK;
+    const char *const names[] = { "blobs", "refs", "snapshots" };
+    for (size_t i = 0; status == TINKER_OK && i < 3; i++) {
+        snprintf(path, sizeof(path), i == 2 ? "%s/%s/%s" : "%s/%s", h->folder, names[i], h->commit);
+        status = os_make_dirs(path, err);
+    }
+    return status;
+}
+
+static bool lock_file(int fd, int how)
+{
+    int status;
+    do
+        status = flock(fd, how);
+    while (status != 0 && errno == EINTR);
+    return status == 0;
+}
+
+/* One process at a time fetches a model: those that wait find its files, or what is left to
+ * do when it ended early.  The lock ends with *fd, and so with the process, whatever ends it. */
+static tinker_status lock_model(const struct hub *h, int *fd, tinker_error *err)
+{
+    char path[PATH];
+    snprintf(path, sizeof(path), "%s/download.lock", h->folder);
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (*fd < 0)
+        return err_errno(err, "create", path);
+    if (lock_file(*fd, LOCK_EX | LOCK_NB))
+        return TINKER_OK;
+    if (errno == EWOULDBLOCK) {
+        out_say("tinker serve: waiting for another process that is fetching %s", h->id);
+        if (lock_file(*fd, LOCK_EX))
+            return TINKER_OK;
+    }
+    err_errno(err, "lock", path);
+    close(*fd);
+    return err->status;
+}
+
+static tinker_status fetch_all(struct hub *h, const struct listing *l, tinker_error *err)
+{
+    char path[PATH];
+    int lock;
+    if (!has_weights(l))
+        return err_set(err, TINKER_EINVAL, "%s has no safetensors files", h->id);
+    snprintf(h->commit, sizeof(h->commit), "%s", l->commit);
+    tinker_status status = make_folders(h, err);
+    if (status == TINKER_OK)
+        status = lock_model(h, &lock, err);
+    if (status != TINKER_OK)
+        return status;
+    for (size_t i = 0; status == TINKER_OK && i < l->n; i++)
+        status = fetch_file(h, l->names[i], err);
+    snprintf(path, sizeof(path), "%s/refs/main", h->folder);
+    if (status == TINKER_OK)
+        status = os_write_file(path, h->commit, strlen(h->commit), err);
+    close(lock);
+    return status;
+}
+
+tinker_status hub_download(const char *id, tinker_error *err)
+{
+    const char *endpoint = getenv("HF_ENDPOINT"), *token = getenv("HF_TOKEN");
+    char url[2048];
+    struct hub h = { .id = id,
+                     .endpoint = endpoint && *endpoint ? endpoint : "https://huggingface.co" };
+    struct fetch f;
+    struct arena arena;
+    struct listing l = { 0 };
+    model_dir_folder(id, h.folder);
+    if (token && *token) {
+        log_secret(token);
+        if (strlen(token) + sizeof("Bearer ") > sizeof(h.authorization))
+            return err_set(err, TINKER_EINVAL, "HF_TOKEN is longer than any token");
+        snprintf(h.authorization, sizeof(h.authorization), "Bearer %s", token);
+    }
+    snprintf(url, sizeof(url), "%s/api/models/%s/revision/main", h.endpoint, id);
+    tinker_status status = get(&h, url, true, -1, 0, &f, err);
+    arena_init(&arena, (size_t)256 << 20);
+    if (status == TINKER_OK && f.r.resp.status != 200)
+        status = refused(&h, "the list of files", f.r.resp.status, err);
+    if (status == TINKER_OK &&
+        !read_listing(f.r.resp.body.data ? f.r.resp.body.data : "", f.r.resp.body.len, &arena, &l))
+        status = err_set(err, TINKER_EPROTOCOL, "%s: the list of files of %s is not understood",
+                         h.endpoint, id);
+    http_request_clear(&f.r);
+    if (status == TINKER_OK)
+        status = fetch_all(&h, &l, err);
+    arena_clear(&arena);
+    return status;
+}

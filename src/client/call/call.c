@@ -1,0 +1,604 @@
+/* call.c - the two retry layers around one HTTP exchange.
+ *
+ * States, by what is pending: a token (auth), an exchange (http), or a delay (timer).
+ * Exactly one of them while active. */
+#include "client/call/call.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include "base/err.h"
+#include "base/number.h"
+#include "base/rand.h"
+#include "client/session/user_agent.h"
+#include "client/observe/instrument.h"
+#include "client/call/call_options.h"
+#include "client/observe/report.h"
+#include "client/call/transport.h"
+#include "client/call/last_error.h"
+#include "wire/future.h"
+#include "wire/timestamp.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+enum { OUTER_BUDGET_MS = 300000, OUTER_CAP_MS = 30000, BILLING_MS = 5000 };
+static const size_t max_response_default = (size_t)1 << 30;
+
+static void begin_try(struct call *c);
+static void begin_attempt(struct call *c);
+
+bool call_status_retryable(int status)
+{
+    return status == 408 || status == 409 || status == 429 || (status >= 500 && status < 600);
+}
+
+double call_backoff(int k, double u)
+{
+    double bound = 0.5 * exp2(k - 1 < 1000 ? k - 1 : 1000);
+    return (bound < 10.0 ? bound : 10.0) * (1 - 0.25 * u);
+}
+
+double call_retry_after(const struct http_response *resp, int64_t wall_ns)
+{
+    char text[64];
+    double s = 0;
+    struct wire_time date;
+    if (http_response_header(resp, "retry-after-ms", text, sizeof(text)) && number_read(text, &s))
+        s /= 1000;
+    else if (http_response_header(resp, "retry-after", text, sizeof(text))) {
+        if (!number_read(text, &s))
+            s = wire_time_parse_http(text, &date) ? (double)(date.us - wall_ns / 1000) / 1e6 : 0;
+    }
+    return s > 0 && s <= 60 ? s : 0;
+}
+
+/* ---- options of the call -------------------------------------------------------------- */
+
+/* NULL: none. */
+static const struct prefs *prefs_of(const struct call *c)
+{
+    return c->op ? c->op->prefs : NULL;
+}
+
+/* Those that a poll does not share: it has its own time and its own ways to go on. */
+static const struct prefs *submit_prefs(const struct call *c)
+{
+    return c->spec->pool == POOL_RETRIEVE ? NULL : prefs_of(c);
+}
+
+/* Are all attempts spent that the caller allows? */
+static bool is_spent(const struct call *c)
+{
+    if (c->last)
+        return true;
+    const struct prefs *p = submit_prefs(c);
+    int sent = c->spec->pool == POOL_SAMPLE ? c->op ? c->op->sent : 0 : c->sent;
+    return p && p->max_retries >= 0 && sent > p->max_retries;
+}
+
+/* Where the last of json[0..n) that is no blank is; 0 when there is none before. */
+static size_t last_byte(const char *json, size_t n)
+{
+    while (n > 1 && strchr(" \t\r\n", json[n - 1]))
+        n--;
+    return n > 0 ? n - 1 : 0;
+}
+
+/* The body with the members that the caller adds. */
+static bool extend_body(struct call *c)
+{
+    const struct prefs *p = submit_prefs(c);
+    if (!p || !p->extra_body || c->content_type || c->body_len < 2)
+        return true;
+    const char *json = c->body;
+    size_t n = last_byte(json, c->body_len); /* the closing brace */
+    if (n == 0 || json[n] != '}')
+        return true;
+    c->own_body = malloc(n + p->n_extra_body + 2);
+    if (!c->own_body)
+        return false;
+    memcpy(c->own_body, json, n);
+    size_t at = n;
+    if (json[last_byte(json, n)] != '{')
+        c->own_body[at++] = ',';
+    memcpy(c->own_body + at, p->extra_body, p->n_extra_body);
+    at += p->n_extra_body;
+    c->own_body[at++] = '}';
+    c->http.body = c->own_body;
+    c->http.body_len = at;
+    return true;
+}
+
+/* ---- one attempt -------------------------------------------------------------------- */
+
+static bool has_header(const struct config *cfg, const char *name)
+{
+    for (size_t i = 0; i < cfg->n_default_headers; i++)
+        if (strcasecmp(cfg->default_headers[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+struct header_list {
+    struct http_header v[24 + CALL_EXTRA_HEADERS];
+    size_t n;
+    const struct config *cfg;
+    const struct prefs *prefs; /* may be NULL */
+};
+
+static void put(struct header_list *l, const char *name, const char *value, bool secret)
+{
+    if (value && !has_header(l->cfg, name) && !prefs_has_header(l->prefs, name))
+        l->v[l->n++] = (struct http_header){ name, value, secret };
+}
+
+/* What does not change from request to request. */
+static bool make_common(struct holder *h)
+{
+    const struct config *cfg = h->cfg;
+    const struct identity *id = identity_of_machine();
+    struct header_list l = { .cfg = cfg };
+    put(&l, "User-Agent", id->user_agent, false);
+    put(&l, "X-Stainless-Package-Version", cfg->sdk_version, false);
+    put(&l, "X-Stainless-OS", id->os, false);
+    put(&l, "X-Stainless-Arch", id->arch, false);
+    put(&l, "X-Stainless-Runtime", "C", false);
+    put(&l, "X-Stainless-Runtime-Version", "11", false);
+    put(&l, "X-Stainless-Async", "async:epoll", false);
+    h->common = http_common_new(l.v, l.n);
+    return h->common != NULL;
+}
+
+static const char *timeout_text(const struct call *c)
+{
+    const struct prefs *p = submit_prefs(c);
+    if (p && p->timeout_ms)
+        return p->timeout_text;
+    return c->spec->timeout_text ? c->spec->timeout_text : c->holder->cfg->timeout_text;
+}
+
+static bool build_headers(struct call *c)
+{
+    const struct config *cfg = c->holder->cfg;
+    bool get = strcmp(c->spec->method, "GET") == 0;
+    const struct prefs *p = prefs_of(c);
+    struct header_list l = { .cfg = cfg, .prefs = p };
+    if (!c->holder->common && !make_common(c->holder))
+        return false;
+    c->retry_count[shortest_int64(c->attempt, c->retry_count)] = '\0';
+    put(&l, "Accept", c->accept ? c->accept : "application/json", false);
+    if (!get)
+        put(&l, "Content-Type", c->content_type ? c->content_type : "application/json", false);
+    put(&l, "Content-Encoding", c->encoding, false);
+    if (!get)
+        put(&l, "X-Idempotency-Key", c->key, false);
+    put(&l, "x-stainless-retry-count", c->retry_count, false);
+    put(&l, "x-stainless-read-timeout", timeout_text(c), false);
+    for (size_t i = 0; i < c->n_extra; i++)
+        put(&l, c->extra[i].name, c->extra[i].value, c->extra[i].secret);
+    size_t n_own = p ? p->n_headers : 0;
+    c->headers = malloc((l.n + cfg->n_default_headers + n_own + 1) * sizeof(*c->headers));
+    if (!c->headers)
+        return false;
+    memcpy(c->headers, l.v, l.n * sizeof(*l.v));
+    size_t n = l.n;
+    for (size_t i = 0; i < cfg->n_default_headers; i++)
+        if ((!c->token || strcasecmp(cfg->default_headers[i].name, "x-api-key") != 0) &&
+            !prefs_has_header(p, cfg->default_headers[i].name))
+            c->headers[n++] = cfg->default_headers[i];
+    for (size_t i = 0; i < n_own; i++)
+        c->headers[n++] = p->headers[i];
+    if (c->token) /* last, and over any default: credentials are the auth layer's */
+        c->headers[n++] = (struct http_header){ "X-API-Key", c->token, true };
+    c->http.headers = c->headers;
+    c->http.n_headers = n;
+    c->http.common = c->holder->common;
+    return true;
+}
+
+char *call_url(const struct call *c)
+{
+    const struct config *cfg = c->holder->cfg;
+    const struct prefs *p = prefs_of(c);
+    const char *own = p && p->query ? p->query : "";
+    bool asked = strchr(c->path, '?') != NULL;
+    const char *sep = !*cfg->default_query ? "" : asked ? "&" : "?";
+    const char *own_sep = !*own ? "" : asked || *cfg->default_query ? "&" : "?";
+    char *url = malloc(strlen(cfg->base_url) + strlen(c->path) + strlen(cfg->default_query) +
+                       strlen(own) + 3);
+    if (!url)
+        return NULL;
+    char *end = stpcpy(stpcpy(url, cfg->base_url), c->path);
+    end = stpcpy(stpcpy(end, sep), cfg->default_query);
+    stpcpy(stpcpy(end, own_sep), own);
+    return url;
+}
+
+static void free_attempt(struct call *c)
+{
+    free(c->headers);
+    free(c->url);
+    free(c->token);
+    free(c->own_body);
+    c->headers = NULL;
+    c->url = c->token = c->own_body = NULL;
+}
+
+static void finish(struct call *c)
+{
+    c->active = false;
+    free_attempt(c);
+    c->done(c);
+}
+
+/* Of the circuit breaker: is the endpoint well? */
+static enum breaker_verdict verdict(const struct call *c)
+{
+    if (c->outcome == CALL_LOCAL)
+        return BREAKER_NEITHER;
+    bool well = c->outcome == CALL_OK || c->outcome == CALL_CAUGHT || tinker_error_is_user(&c->err);
+    return well ? BREAKER_SUCCESS : BREAKER_FAILURE;
+}
+
+static int64_t now_ms(const struct call *c)
+{
+    return loop_now_ns(c->holder->rt->loop) / 1000000;
+}
+
+static void end_try(struct call *c)
+{
+    if (!c->trying)
+        return;
+    c->trying = false;
+    breaker_end(&c->ticket, verdict(c), now_ms(c));
+    local_try_ended(c);
+}
+
+/* The outcome of the last try is the outcome of the call. */
+static void conclude(struct call *c)
+{
+    end_try(c);
+    if (c->spec->outer)
+        local_try_decided(c, -1);
+    finish(c);
+}
+
+static void fail_local(struct call *c, const tinker_error *err)
+{
+    c->outcome = CALL_LOCAL;
+    c->err = *err;
+    conclude(c);
+}
+
+static void on_http(struct http_request *r);
+
+static void send(struct call *c)
+{
+    const struct call_spec *spec = c->spec;
+    const struct config *cfg = c->holder->cfg;
+    struct http_request *r = &c->http;
+    tinker_error err;
+    struct http_pool *pool = cfg->has_transport ? NULL : holder_pool(c->holder, spec->pool, &err);
+    r->body = c->body;
+    r->body_len = c->body_len;
+    bool way = pool || cfg->has_transport;
+    c->url = call_url(c);
+    if (!way || !c->url || !build_headers(c) || !extend_body(c)) {
+        if (way)
+            err_nomem(&err, spec->name);
+        fail_local(c, &err);
+        return;
+    }
+    const struct prefs *p = submit_prefs(c);
+    int64_t own_ms = p && p->timeout_ms ? p->timeout_ms : spec->timeout_ms;
+    int64_t ms = own_ms ? own_ms : cfg->timeout_ms;
+    r->method = spec->method;
+    r->url = c->url;
+    r->timeouts = (struct http_timeouts){ ms, own_ms ? ms : cfg->connect_ms, ms, ms };
+    r->follow = !spec->no_redirect;
+    r->max_response = c->max_response ? c->max_response : max_response_default;
+    r->done = on_http;
+    c->sent++;
+    c->sent_ns = loop_now_ns(c->holder->rt->loop);
+    if (c->op && spec->pool != POOL_RETRIEVE)
+        c->op->sent++;
+    report_attempt(c);
+    if (pool) {
+        http_start(pool, r);
+        return;
+    }
+    c->exchange = transport_start(c->holder, r);
+    if (!c->exchange) {
+        err_nomem(&err, spec->name);
+        fail_local(c, &err);
+    }
+}
+
+static void on_token(struct auth_wait *w, const char *token, const tinker_error *err)
+{
+    struct call *c = CONTAINER(w, struct call, auth);
+    if (err) {
+        fail_local(c, err);
+        return;
+    }
+    c->token = token ? strdup(token) : NULL;
+    if (token && !c->token) {
+        tinker_error nomem;
+        err_nomem(&nomem, c->spec->name);
+        fail_local(c, &nomem);
+        return;
+    }
+    send(c);
+}
+
+static void begin_attempt(struct call *c)
+{
+    free_attempt(c);
+    c->auth.ready = on_token;
+    auth_token(c->holder->auth, &c->auth, c->use);
+}
+
+/* ---- judging ------------------------------------------------------------------------ */
+
+static void describe(struct call *c)
+{
+    const struct http_response *resp = &c->http.resp;
+    char text[320];
+    switch (c->outcome) {
+    case CALL_STATUS:
+    case CALL_CAUGHT:
+        wire_error_text(resp->status, resp->body.data ? resp->body.data : "", resp->body.len, text,
+                        sizeof(text));
+        err_set(&c->err, TINKER_EHTTP, "%s", text);
+        c->err.http_status = resp->status;
+        if (c->spec->pool != POOL_RETRIEVE) /* a poll is known by its promise */
+            http_response_header(resp, "x-request-id", c->err.request_id,
+                                 sizeof(c->err.request_id));
+        c->err.retriable =
+            call_status_retryable(resp->status) && !(c->conflict_final && resp->status == 409);
+        break;
+    case CALL_CONNECT:
+        err_set(&c->err, TINKER_ECONNECT, "%s: %s", c->holder->cfg->base_url, resp->reason);
+        c->err.retriable = 1;
+        break;
+    case CALL_TIMEOUT:
+        err_set(&c->err, TINKER_ETIMEDOUT, "%s: %s", c->holder->cfg->base_url, resp->reason);
+        c->err.retriable = 1;
+        break;
+    default:
+        err_set(&c->err, resp->failure == HTTP_FAIL_NOMEM ? TINKER_ENOMEM : TINKER_EPROTOCOL, "%s",
+                resp->reason);
+    }
+}
+
+static enum call_outcome outcome_of(const struct http_response *resp)
+{
+    switch (resp->failure) {
+    case HTTP_OK:
+        return resp->status >= 200 && resp->status < 300 ? CALL_OK : CALL_STATUS;
+    case HTTP_FAIL_CONNECT:
+        return CALL_CONNECT;
+    case HTTP_FAIL_TIMEOUT:
+        return CALL_TIMEOUT;
+    case HTTP_FAIL_NOMEM:
+        return CALL_LOCAL;
+    default:
+        return CALL_BAD;
+    }
+}
+
+/* Layer 1: would another attempt with the same key make sense? */
+static bool attempt_again(const struct call *c)
+{
+    const struct http_response *resp = &c->http.resp;
+    int max =
+        c->spec->max_retries == CALL_DEFAULT ? c->holder->cfg->max_retries : c->spec->max_retries;
+    if (c->attempt >= max || is_spent(c))
+        return false;
+    if (c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT)
+        return true;
+    if (c->outcome != CALL_STATUS)
+        return false;
+    char should[16];
+    if (http_response_header(resp, "x-should-retry", should, sizeof(should))) {
+        if (strcmp(should, "true") == 0)
+            return true;
+        if (strcmp(should, "false") == 0)
+            return false;
+    }
+    if (resp->status == 409 && c->conflict_final)
+        return false;
+    return resp->status == 408 || resp->status == 409 || resp->status == 429 || resp->status >= 500;
+}
+
+static void next_attempt(struct timer *t)
+{
+    struct call *c = CONTAINER(t, struct call, timer);
+    c->attempt++;
+    begin_attempt(c);
+}
+
+static void wait_attempt(struct call *c)
+{
+    struct runtime *rt = c->holder->rt;
+    double s =
+        c->outcome == CALL_STATUS ? call_retry_after(&c->http.resp, clock_wall_ns(rt->clock)) : 0;
+    if (s == 0)
+        s = call_backoff(c->attempt + 1, rt->uniform(rt));
+    c->timer.fire = next_attempt;
+    metric_add(c->holder->cfg->metrics.attempt_retries, 1);
+    loop_arm(rt->loop, &c->timer, (int64_t)ceil(s * 1000));
+}
+
+static void next_try(struct timer *t)
+{
+    struct call *c = CONTAINER(t, struct call, timer);
+    if (c->renew)
+        c->renew(c);
+    begin_try(c);
+}
+
+static bool try_retryable(const struct call *c)
+{
+    if (c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT)
+        return true;
+    return c->outcome == CALL_STATUS && call_status_retryable(c->http.resp.status) &&
+           !(c->conflict_final && c->http.resp.status == 409);
+}
+
+/* Layer 2; false: the outcome stands. */
+static bool try_again(struct call *c)
+{
+    struct loop *l = c->holder->rt->loop;
+    c->timer.fire = next_try;
+    if (c->outcome == CALL_STATUS && c->http.resp.status == 402 && !is_spent(c) &&
+        holder_billing_pause(c->holder, c->err.message)) {
+        local_try_decided(c, BILLING_MS);
+        loop_arm(l, &c->timer, BILLING_MS);
+        return true;
+    }
+    int64_t elapsed_ms = (loop_now_ns(l) - c->start_ns) / 1000000;
+    bool retryable = try_retryable(c) && !is_spent(c);
+    report_try(c, retryable);
+    if (!retryable || elapsed_ms >= OUTER_BUDGET_MS)
+        return false;
+    int64_t delay = c->tries < 5 ? (int64_t)1000 << c->tries : OUTER_CAP_MS;
+    if (delay > OUTER_BUDGET_MS - elapsed_ms)
+        delay = OUTER_BUDGET_MS - elapsed_ms;
+    local_try_decided(c, delay);
+    c->tries++;
+    loop_arm(l, &c->timer, delay);
+    return true;
+}
+
+static void on_http(struct http_request *r)
+{
+    struct call *c = CONTAINER(r, struct call, http);
+    c->exchange = NULL;
+    c->outcome = outcome_of(&r->resp);
+    if (c->op)
+        answer_note(c);
+    if (c->outcome == CALL_STATUS && r->resp.status == 429)
+        metric_add(c->holder->cfg->metrics.rate_limited, 1);
+    if (c->outcome != CALL_OK)
+        describe(c);
+    trouble_note(c);
+    if (c->outcome == CALL_OK) {
+        conclude(c);
+        return;
+    }
+    if (attempt_again(c)) {
+        wait_attempt(c);
+        return;
+    }
+    if (c->outcome == CALL_STATUS && c->catch && c->catch (c, r->resp.status)) {
+        c->outcome = CALL_CAUGHT;
+        conclude(c);
+        return;
+    }
+    end_try(c);
+    if (c->spec->outer && c->outcome != CALL_LOCAL && try_again(c))
+        return;
+    conclude(c);
+}
+
+/* ---- tries --------------------------------------------------------------------------- */
+
+/* Heartbeats, polls, telemetry and what they need are never stopped. */
+static bool guarded(const struct call *c)
+{
+    enum pool_kind pool = c->spec->pool;
+    return c->holder->cfg->breaker_scope &&
+           (pool == POOL_TRAIN || pool == POOL_SAMPLE || pool == POOL_REDIRECT);
+}
+
+static bool admitted(struct call *c)
+{
+    const struct config *cfg = c->holder->cfg;
+    char name[512];
+    tinker_error refusal;
+    snprintf(name, sizeof(name), "%s %s", cfg->breaker_scope, c->spec->name);
+    if (breaker_admit(name, &cfg->breaker, now_ms(c), &c->ticket, &refusal) == TINKER_OK)
+        return true;
+    if (c->tries > 0) /* the last failure of this very call says more */
+        err_prefix(&c->err, "%s", refusal.message);
+    else
+        c->err = refusal;
+    c->err.status = refusal.status;
+    c->err.retriable = 1;
+    return false;
+}
+
+/* Nothing was sent: this is not a try. */
+static void on_refused(struct timer *t)
+{
+    struct call *c = CONTAINER(t, struct call, timer);
+    c->outcome = CALL_LOCAL;
+    metric_add(c->holder->cfg->metrics.circuit_refused, 1);
+    finish(c);
+}
+
+static void make_key(struct call *c)
+{
+    const struct prefs *p = submit_prefs(c);
+    if (c->one_key && c->tries > 0)
+        return;
+    if (!p || !p->key)
+        rand_uuid(stpcpy(c->key, "stainless-python-retry-"));
+    else if (c->op->number == 0 && c->part == 0)
+        snprintf(c->key, sizeof(c->key), "%s", p->key);
+    else
+        snprintf(c->key, sizeof(c->key), "%s-%d.%d", p->key, c->op->number, c->part);
+}
+
+static void begin_try(struct call *c)
+{
+    if (guarded(c) && !admitted(c)) {
+        c->timer.fire = on_refused; /* not now: the owner may still be starting the call */
+        loop_arm(c->holder->rt->loop, &c->timer, 0);
+        return;
+    }
+    c->trying = true;
+    c->try_ns = loop_now_ns(c->holder->rt->loop);
+    local_try_started(c);
+    make_key(c);
+    c->attempt = 0;
+    begin_attempt(c);
+}
+
+void call_start(struct call *c)
+{
+    assert(!c->active);
+    c->active = true;
+    c->tries = c->sent = 0;
+    c->start_ns = loop_now_ns(c->holder->rt->loop);
+    memset(&c->err, 0, sizeof(c->err));
+    begin_try(c);
+}
+
+void call_cancel(struct call *c)
+{
+    if (!c->active)
+        return;
+    c->active = false;
+    if (c->trying) {
+        c->trying = false;
+        breaker_end(&c->ticket, BREAKER_NEITHER, now_ms(c));
+        local_try_cancelled(c);
+    }
+    auth_forget(&c->auth);
+    http_cancel(&c->http);
+    transport_cancel(c->exchange);
+    c->exchange = NULL;
+    loop_disarm(c->holder->rt->loop, &c->timer);
+    free_attempt(c);
+}
+
+void call_clear(struct call *c)
+{
+    call_cancel(c);
+    http_request_clear(&c->http);
+}

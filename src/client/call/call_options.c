@@ -1,0 +1,329 @@
+/* call_options.c - checking and copying options of calls, and which a thread has pushed.
+ *
+ * A thread's stack is its own; the count of all pushes tells threads that never pushed that
+ * there is nothing to look for. */
+#include "client/call/call_options.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include "base/err.h"
+#include "base/log.h"
+#include "json/json.h"
+
+enum { DEPTH_MAX = 64, LIST_MAX = 256, TEXT_MAX = 1 << 16, KEY_MAX = 64 };
+
+/* ---- checking ------------------------------------------------------------------------------- */
+
+static bool is_token(const char *s)
+{
+    for (const char *p = s; *p; p++) {
+        unsigned char c = (unsigned char)*p;
+        bool alnum = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+        if (!alnum && !strchr("!#$%&'*+-.^_`|~", c))
+            return false;
+    }
+    return *s != '\0';
+}
+
+/* Anything but controls; a tab is none here. */
+static bool is_field_value(const char *s)
+{
+    for (const char *p = s; *p; p++)
+        if (((unsigned char)*p < 0x20 && *p != '\t') || *p == 0x7f)
+            return false;
+    return true;
+}
+
+tinker_status prefs_check_header(const tinker_named_string *h, tinker_error *err)
+{
+    if (!h->name || !is_token(h->name))
+        return err_set(err, TINKER_EINVAL, "a header has a name that HTTP does not allow");
+    if (!h->value || !is_field_value(h->value))
+        return err_set(err, TINKER_EINVAL, "header %s has a value that HTTP does not allow",
+                       h->name);
+    return TINKER_OK;
+}
+
+/* What frames a message, says what is in it, or who sends it, is the library's to say. */
+static bool is_reserved(const char *name)
+{
+    static const char *const names[] = {
+        "accept",     "accept-encoding",   "connection",   "content-encoding",
+        "expect",     "content-length",    "content-type", "host",
+        "keep-alive", "proxy-connection",  "te",           "proxy-authorization",
+        "trailer",    "transfer-encoding", "upgrade",      "user-agent",
+        "x-api-key",  "x-idempotency-key",
+    };
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (strcasecmp(name, names[i]) == 0)
+            return true;
+    return strncasecmp(name, "x-stainless-", 12) == 0 || strncasecmp(name, "x-tinker-", 9) == 0;
+}
+
+static tinker_status check_headers(const tinker_call_options *o, tinker_error *err)
+{
+    for (size_t i = 0; i < o->n_headers; i++) {
+        const tinker_named_string *h = &o->headers[i];
+        tinker_status s = prefs_check_header(h, err);
+        if (s != TINKER_OK)
+            return s;
+        if (is_reserved(h->name))
+            return err_set(err, TINKER_EINVAL, "header %s is the library's to set%s", h->name,
+                           strcasecmp(h->name, "x-idempotency-key") == 0
+                               ? "; see the option idempotency_key"
+                               : "");
+        for (size_t j = 0; j < i; j++)
+            if (strcasecmp(o->headers[j].name, h->name) == 0)
+                return err_set(err, TINKER_EINVAL, "header %s is given twice", h->name);
+    }
+    return TINKER_OK;
+}
+
+static tinker_status check_list(const char *what, const tinker_named_string *v, size_t n,
+                                tinker_error *err)
+{
+    if (n && !v)
+        return err_set(err, TINKER_EINVAL, "call options: %s is NULL, and has %zu members", what,
+                       n);
+    if (n > LIST_MAX)
+        return err_set(err, TINKER_EINVAL, "call options: %s has %zu members, at most %d are taken",
+                       what, n, LIST_MAX);
+    for (size_t i = 0; i < n; i++)
+        if (!v[i].name || !*v[i].name || !v[i].value || strlen(v[i].name) > TEXT_MAX ||
+            strlen(v[i].value) > TEXT_MAX)
+            return err_set(err, TINKER_EINVAL,
+                           "call options: member %zu of %s has no name, no value, or is too long",
+                           i, what);
+    return TINKER_OK;
+}
+
+static tinker_status check_key(const char *key, tinker_error *err)
+{
+    if (key && (!*key || strlen(key) > KEY_MAX || !is_field_value(key)))
+        return err_set(err, TINKER_EINVAL,
+                       "call options: idempotency_key must have 1 to %d printable characters",
+                       KEY_MAX);
+    return TINKER_OK;
+}
+
+static tinker_status check(const tinker_call_options *o, tinker_error *err)
+{
+    if (o->timeout_ms < 0 || o->deadline_ms < 0 || o->max_retries < -1)
+        return err_set(err, TINKER_EINVAL,
+                       "call options: timeout_ms and deadline_ms must not be negative, and "
+                       "max_retries at least -1");
+    tinker_status s = check_list("headers", o->headers, o->n_headers, err);
+    if (s == TINKER_OK)
+        s = check_list("query", o->query, o->n_query, err);
+    if (s == TINKER_OK)
+        s = check_list("metadata", o->metadata, o->n_metadata, err);
+    if (s == TINKER_OK)
+        s = check_headers(o, err);
+    return s == TINKER_OK ? check_key(o->idempotency_key, err) : s;
+}
+
+/* ---- copying -------------------------------------------------------------------------------- */
+
+static void copy_headers(struct prefs *p, const tinker_call_options *o)
+{
+    p->headers = arena_array(&p->arena, o->n_headers, sizeof(*p->headers));
+    for (size_t i = 0; p->headers && i < o->n_headers; i++)
+        p->headers[p->n_headers++] =
+            (struct http_header){ arena_strdup(&p->arena, o->headers[i].name),
+                                  arena_strdup(&p->arena, o->headers[i].value), true };
+}
+
+static void copy_query(struct prefs *p, const tinker_call_options *o)
+{
+    struct buf q;
+    buf_init(&q, SIZE_MAX / 4);
+    for (size_t i = 0; i < o->n_query; i++) {
+        if (i)
+            buf_putc(&q, '&');
+        http_query_escape(&q, o->query[i].name);
+        buf_putc(&q, '=');
+        http_query_escape(&q, o->query[i].value);
+    }
+    if (!buf_ok(&q))
+        p->arena.failed = true;
+    else if (q.len)
+        p->query = arena_strdup(&p->arena, q.data);
+    buf_clear(&q);
+}
+
+static void copy_metadata(struct prefs *p, const tinker_call_options *o)
+{
+    p->metadata = arena_array(&p->arena, o->n_metadata, sizeof(*p->metadata));
+    for (size_t i = 0; p->metadata && i < o->n_metadata; i++) {
+        size_t n = strlen(o->metadata[i].value) + 1;
+        char *value = arena_memdup(&p->arena, o->metadata[i].value, n);
+        if (value)
+            log_redact(value, n);
+        p->metadata[p->n_metadata++] =
+            (tinker_named_string){ arena_strdup(&p->arena, o->metadata[i].name), value };
+    }
+}
+
+/* The members of the object, without its braces. */
+static tinker_status copy_body(struct prefs *p, const char *json, tinker_error *err)
+{
+    struct json_reader r;
+    if (!json)
+        return TINKER_OK;
+    size_t n = strlen(json), first = strspn(json, " \t\r\n");
+    while (n > 0 && strchr(" \t\r\n", json[n - 1]))
+        n--;
+    json_reader_init(&r, json, n, &p->arena);
+    if (json[first] != '{' || !json_skip(&r) || !json_end(&r))
+        return err_set(err, TINKER_EINVAL, "call options: extra_body is not a JSON object");
+    size_t from = first + 1 + strspn(json + first + 1, " \t\r\n");
+    if (json[from] == '}')
+        return TINKER_OK;
+    p->n_extra_body = n - 1 - from;
+    p->extra_body = arena_strndup(&p->arena, json + from, p->n_extra_body);
+    return TINKER_OK;
+}
+
+static struct prefs *prefs_new(const tinker_call_options *o, tinker_error *err)
+{
+    struct prefs *p = calloc(1, sizeof(*p));
+    if (!p) {
+        err_nomem(err, "call options");
+        return NULL;
+    }
+    atomic_init(&p->refs, 1);
+    arena_init(&p->arena, SIZE_MAX);
+    p->timeout_ms = o->timeout_ms;
+    number_text((double)o->timeout_ms / 1000, 15, p->timeout_text);
+    p->deadline_ms = o->deadline_ms;
+    p->max_retries = o->max_retries == 0 ? -1 : o->max_retries < 0 ? 0 : o->max_retries;
+    p->key = o->idempotency_key ? arena_strdup(&p->arena, o->idempotency_key) : NULL;
+    p->keep = o->keep_response != 0;
+    p->on_response = o->on_response;
+    p->on_response_state = o->on_response_state;
+    copy_headers(p, o);
+    copy_query(p, o);
+    copy_metadata(p, o);
+    tinker_status s = copy_body(p, o->extra_body, err);
+    if (s == TINKER_OK && p->arena.failed)
+        s = err_nomem(err, "call options");
+    if (s == TINKER_OK)
+        return p;
+    prefs_unref(p);
+    return NULL;
+}
+
+void prefs_unref(struct prefs *p)
+{
+    if (!p || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    arena_clear(&p->arena);
+    free(p);
+}
+
+bool prefs_has_header(const struct prefs *p, const char *name)
+{
+    for (size_t i = 0; p && i < p->n_headers; i++)
+        if (strcasecmp(p->headers[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* ---- the stack of a thread ------------------------------------------------------------------ */
+
+struct stack {
+    size_t n;
+    struct prefs *v[DEPTH_MAX];
+};
+
+static atomic_size_t pushed; /* by all threads, and not popped */
+static pthread_key_t key;
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static bool key_made;
+
+static void stack_free(void *arg)
+{
+    struct stack *st = arg;
+    while (st->n > 0) {
+        prefs_unref(st->v[--st->n]);
+        atomic_fetch_sub(&pushed, 1);
+    }
+    free(st);
+}
+
+static void make_key(void)
+{
+    key_made = pthread_key_create(&key, stack_free) == 0;
+}
+
+static struct stack *stack_of_thread(void)
+{
+    struct stack *st = key_made ? pthread_getspecific(key) : NULL;
+    if (st || !key_made)
+        return st;
+    st = calloc(1, sizeof(*st));
+    if (st && pthread_setspecific(key, st) != 0) {
+        free(st);
+        st = NULL;
+    }
+    return st;
+}
+
+struct prefs *prefs_current(void)
+{
+    if (atomic_load_explicit(&pushed, memory_order_relaxed) == 0)
+        return NULL;
+    pthread_once(&key_once, make_key);
+    const struct stack *st = key_made ? pthread_getspecific(key) : NULL;
+    if (!st || st->n == 0)
+        return NULL;
+    struct prefs *p = st->v[st->n - 1];
+    atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+    return p;
+}
+
+tinker_status tinker_call_options_push(const tinker_call_options *opts, tinker_error *err)
+{
+    tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
+    tinker_status s = opts_copy(&o, sizeof(o), opts, "tinker_call_options", err);
+    if (s == TINKER_OK)
+        s = check(&o, err);
+    if (s != TINKER_OK)
+        return s;
+    pthread_once(&key_once, make_key);
+    struct stack *st = stack_of_thread();
+    if (!st)
+        return err_nomem(err, "call options");
+    if (st->n == DEPTH_MAX)
+        return err_set(err, TINKER_EINVAL, "call options are pushed %d deep; is a pop missing?",
+                       DEPTH_MAX);
+    tinker_error why;
+    struct prefs *p = prefs_new(&o, &why);
+    if (!p) {
+        if (err)
+            *err = why;
+        return why.status;
+    }
+    st->v[st->n++] = p;
+    atomic_fetch_add(&pushed, 1);
+    return TINKER_OK;
+}
+
+int tinker_call_options_pop(void)
+{
+    pthread_once(&key_once, make_key);
+    struct stack *st = key_made ? pthread_getspecific(key) : NULL;
+    if (!st || st->n == 0)
+        return 0;
+    prefs_unref(st->v[--st->n]);
+    atomic_fetch_sub(&pushed, 1);
+    if (st->n ==
+        0) { /* nothing is left of it: a program may end without its threads' destructors */
+        pthread_setspecific(key, NULL);
+        free(st);
+    }
+    return 1;
+}

@@ -1,0 +1,45 @@
+/* call_options.h - options of single calls (tinker_call_options), as the operations keep them.
+ *
+ * Constant once made, and shared by all operations that were submitted under them.
+ * Thread safety: any thread, any time. */
+#ifndef CLIENT_PREFS_H
+#define CLIENT_PREFS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <tinker/call.h>
+#include "base/arena.h"
+#include "base/number.h"
+#include "http/http.h"
+
+struct prefs {
+    atomic_int refs;
+    atomic_int submits; /* operations so far */
+    struct arena arena; /* all below */
+    int64_t timeout_ms; /* 0: as configured */
+    char timeout_text[NUMBER_SIZE];
+    int64_t deadline_ms;         /* 0: none */
+    int max_retries;             /* -1: as configured */
+    struct http_header *headers; /* none of them goes to another origin */
+    size_t n_headers;
+    const char *query;      /* "a=b&c=d", NULL: none */
+    const char *key;        /* NULL: random */
+    const char *extra_body; /* "\"a\":1", NULL: none */
+    size_t n_extra_body;
+    tinker_named_string *metadata; /* redacted */
+    size_t n_metadata;
+    bool keep;
+    tinker_response_callback *on_response;
+    void *on_response_state;
+};
+
+struct prefs *prefs_current(void); /* of this thread, a new reference; NULL: none */
+void prefs_unref(struct prefs *p);
+/* Do they have a header of this name?  p may be NULL. */
+bool prefs_has_header(const struct prefs *p, const char *name);
+
+/* May it be sent at all?  TINKER_EINVAL says why not, and shows no value. */
+tinker_status prefs_check_header(const tinker_named_string *h, tinker_error *err);
+
+#endif

@@ -1,0 +1,19 @@
+/* last_error.h - why the last exchange failed, for those who do not wait any longer.
+ *
+ * A request that is tried again and again has no error yet.  Who gives up on it is told the
+ * last failure: that of its own last attempt or, when it has made none, of the session's. */
+#ifndef CLIENT_TROUBLE_H
+#define CLIENT_TROUBLE_H
+
+#include <tinker/error.h>
+
+struct call;
+struct tinker_future;
+
+/* An exchange of c is over and judged; of a failure, c->err tells.  Loop thread. */
+void trouble_note(const struct call *c);
+/* Append to the message of *err, which may be NULL, what is known of f; nothing when f is
+ * complete.  Any thread, without future_lock. */
+void trouble_append(tinker_error *err, const struct tinker_future *f);
+
+#endif

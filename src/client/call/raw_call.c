@@ -1,0 +1,116 @@
+/* raw_call.c - any request to the service, answered with what came: see tinker_service_call(). */
+#include "client/call/raw_call.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/call/call_options.h"
+#include "client/rest/rest_op.h"
+#include "client/session/service.h"
+
+struct raw_op {
+    struct rest_op rest; /* first */
+    struct rest_kind kind;
+    char *content_type;
+};
+
+static void raw_destroy(struct op *op)
+{
+    struct raw_op *r = (struct raw_op *)op; /* first member of its first */
+    free(r->content_type);
+    rest_destroy(op);
+}
+
+static tinker_status read_raw(struct rest_op *r, const char *body, size_t n, tinker_error *err)
+{
+    (void)body, (void)n;
+    return answer_keep(&r->op, &r->call) ? TINKER_OK : err_nomem(err, "the answer");
+}
+
+/* A static name of the method; NULL: none that is known. */
+static const char *method_name(const char *method)
+{
+    static const char *const names[] = { "GET", "POST", "PUT", "PATCH", "DELETE" };
+    for (size_t i = 0; method && i < sizeof(names) / sizeof(*names); i++)
+        if (strcmp(names[i], method) == 0)
+            return names[i];
+    return NULL;
+}
+
+static tinker_status check_path(const char *path, tinker_error *err)
+{
+    if (!path || path[0] != '/' || path[1] == '/' || path[1] == '\0')
+        return err_set(err, TINKER_EINVAL,
+                       "the path of a call begins with one slash, as in \"/api/v1/healthz\"");
+    for (const char *p = path; *p; p++)
+        if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 127 || strchr("\\\"<>#", *p))
+            return err_set(err, TINKER_EINVAL,
+                           "the path of a call has a character that no URL has, at byte %zu",
+                           (size_t)(p - path));
+    return TINKER_OK;
+}
+
+const char *raw_check(const char *method, const char *path, const char *content_type,
+                      tinker_error *err)
+{
+    const char *known = method_name(method);
+    const tinker_named_string type = { "content-type", content_type };
+    if (!known) {
+        err_set(err, TINKER_EINVAL, "\"%s\" is no method; there are GET, POST, PUT, PATCH, DELETE",
+                method ? method : "");
+        return NULL;
+    }
+    if (check_path(path, err) != TINKER_OK ||
+        (content_type && prefs_check_header(&type, err) != TINKER_OK))
+        return NULL;
+    return known;
+}
+
+/* Without the query, which may hold what is nobody's business. */
+void raw_label(struct op *op, const char *method, const char *path)
+{
+    snprintf(op->label, sizeof(op->label), "%s %.*s", method, (int)strcspn(path, "?"), path);
+}
+
+static bool fill(struct raw_op *r, const char *method, const char *path, const void *body, size_t n,
+                 const char *content_type)
+{
+    r->kind = (struct rest_kind){ { "call", rest_start, rest_abandon, raw_destroy },
+                                  REST_SPEC("call", method),
+                                  RESULT_NONE,
+                                  NULL,
+                                  read_raw,
+                                  false };
+    struct rest_op *rest = &r->rest;
+    rest->kind = &r->kind;
+    raw_label(&rest->op, method, path);
+    rest->path = strdup(path + 1);
+    buf_init(&rest->body, SIZE_MAX / 4);
+    buf_append(&rest->body, body ? body : "", body ? n : 0);
+    r->content_type = content_type ? strdup(content_type) : NULL;
+    rest->call.content_type = r->content_type;
+    return rest->path && buf_ok(&rest->body) && (r->content_type || !content_type);
+}
+
+tinker_future *tinker_service_call(tinker_service *s, const char *method, const char *path,
+                                   const void *body, size_t n, const char *content_type,
+                                   tinker_error *err)
+{
+    const char *known = raw_check(method, path, content_type, err);
+    struct holder *h = known ? service_rest(s, err) : NULL;
+    struct raw_op *r = h ? calloc(1, sizeof(*r)) : NULL;
+    if (!r) {
+        if (h)
+            err_nomem(err, "call");
+        return NULL;
+    }
+    tinker_future *f = NULL;
+    if (fill(r, known, path, body, n, content_type))
+        f = op_submit(&r->rest.op, &r->kind.class, h, RESULT_NONE, err);
+    else
+        err_nomem(err, "call");
+    if (!f)
+        raw_destroy(&r->rest.op);
+    return f;
+}

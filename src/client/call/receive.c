@@ -1,0 +1,229 @@
+/* receive.c - see <tinker/receive.h>: any request, whose answer goes to a callback as it comes.
+ *
+ * The transfer ends before its pieces are taken; the future completes when both are over, or at
+ * once when the user stops, cancels or is out of time.  Runs on the loop thread, except the
+ * user's side. */
+#include <tinker/receive.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/call/receive_buffer.h"
+#include "client/call/call_options.h"
+#include "client/call/raw_call.h"
+#include "client/rest/rest_op.h"
+#include "client/session/service.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+struct receive_op {
+    struct op op; /* first */
+    struct holder_wait wait;
+    struct call call;
+    struct call_spec spec;
+    char *path, *content_type, *accept;
+    struct buf body;
+    struct intake *in;
+    struct intake_owner owner;
+    bool paused, over; /* the transfer */
+    tinker_error err;  /* of the transfer, once over; TINKER_OK: none */
+};
+
+static void receive_destroy(struct op *op)
+{
+    struct receive_op *o = (struct receive_op *)op;
+    call_clear(&o->call);
+    intake_free(o->in);
+    buf_clear(&o->body);
+    free(o->path);
+    free(o->content_type);
+    free(o->accept);
+    free(o);
+}
+
+static void receive_abandon(struct op *op)
+{
+    struct receive_op *o = (struct receive_op *)op;
+    holder_forget(&o->wait);
+    call_cancel(&o->call);
+    op_destroy(op);
+}
+
+/* ---- the transfer -------------------------------------------------------------------------- */
+
+/* What is to be done now?  May end the operation. */
+static void look(struct receive_op *o)
+{
+    enum intake_state state = intake_state(o->in);
+    if (state == INTAKE_BROKEN) {
+        tinker_error err;
+        intake_error(o->in, &err);
+        call_cancel(&o->call);
+        op_fail(&o->op, &err);
+    } else if (o->over && state == INTAKE_EMPTY) {
+        if (o->err.status == TINKER_OK)
+            op_succeed(&o->op);
+        else
+            op_fail(&o->op, &o->err);
+    } else if (o->paused && state != INTAKE_FULL) {
+        o->paused = false;
+        http_pause(&o->call.http, false);
+    }
+}
+
+static void on_moved(struct intake_owner *owner)
+{
+    look(CONTAINER(owner, struct receive_op, owner));
+}
+
+static bool on_data(struct http_request *r, const void *p, size_t n)
+{
+    struct receive_op *o = CONTAINER(CONTAINER(r, struct call, http), struct receive_op, call);
+    o->call.last = true; /* another attempt would begin again with the first piece */
+    if (!intake_has_head(o->in))
+        intake_set_head(o->in, answer_begun(&o->call));
+    intake_put(o->in, p, n);
+    enum intake_state state = intake_state(o->in);
+    if (state == INTAKE_FULL && !o->paused) {
+        o->paused = true;
+        http_pause(r, true);
+    }
+    return state != INTAKE_BROKEN;
+}
+
+static void on_done(struct call *c)
+{
+    struct receive_op *o = CONTAINER(c, struct receive_op, call);
+    o->over = true;
+    if (c->outcome != CALL_OK) {
+        o->err = c->err;
+        op_note_response(&o->op, c);
+    }
+    look(o);
+}
+
+static void on_ready(struct holder_wait *w, const tinker_error *err)
+{
+    struct receive_op *o = CONTAINER(w, struct receive_op, wait);
+    if (err) {
+        op_fail(&o->op, err);
+        return;
+    }
+    struct call *c = &o->call;
+    c->holder = o->op.holder;
+    c->op = &o->op;
+    c->spec = &o->spec;
+    c->path = o->path;
+    c->body = o->body.data;
+    c->body_len = o->body.len;
+    c->content_type = o->content_type;
+    c->accept = o->accept;
+    c->http.on_data = on_data;
+    c->done = on_done;
+    call_start(c);
+}
+
+static void receive_start(struct op *op)
+{
+    struct receive_op *o = (struct receive_op *)op;
+    o->owner.moved = on_moved;
+    intake_bind(o->in, &o->owner, op->future->tap);
+    o->wait.ready = on_ready;
+    holder_when_ready(op->holder, &o->wait);
+}
+
+static const struct op_class receive_class = { "receive", receive_start, receive_abandon,
+                                               receive_destroy };
+
+/* ---- the user's side ----------------------------------------------------------------------- */
+
+static bool fill(struct receive_op *o, const char *method, const char *path, const void *body,
+                 size_t n, const tinker_receive_options *opts)
+{
+    const char *any = opts->events ? "text/event-stream" : "*/*";
+    o->spec = (struct call_spec)REST_SPEC("receive", method);
+    o->op.calls_back = true;
+    raw_label(&o->op, method, path);
+    o->path = strdup(path + 1);
+    o->content_type = opts->content_type ? strdup(opts->content_type) : NULL;
+    o->accept = strdup(opts->accept ? opts->accept : any);
+    buf_init(&o->body, SIZE_MAX / 4);
+    buf_append(&o->body, body ? body : "", body ? n : 0);
+    return o->path && o->accept && (o->content_type || !opts->content_type) && buf_ok(&o->body);
+}
+
+/* The method as a static text; NULL: something cannot be sent. */
+static const char *check(const char *method, const char *path, tinker_receive_options *ours,
+                         const tinker_receive_options *opts, tinker_receive_callback *on_piece,
+                         tinker_error *err)
+{
+    if (opts_copy(ours, sizeof(*ours), opts, "tinker_receive_options", err) != TINKER_OK)
+        return NULL;
+    const tinker_named_string accept = { "accept", ours->accept };
+    if (ours->accept && prefs_check_header(&accept, err) != TINKER_OK)
+        return NULL;
+    if (!on_piece) {
+        err_set(err, TINKER_EINVAL, "nobody would receive the answer: on_piece is NULL");
+        return NULL;
+    }
+    return raw_check(method, path, ours->content_type, err);
+}
+
+tinker_future *tinker_service_receive(tinker_service *s, const char *method, const char *path,
+                                      const void *body, size_t n,
+                                      const tinker_receive_options *opts,
+                                      tinker_receive_callback *on_piece, void *state,
+                                      tinker_error *err)
+{
+    tinker_receive_options ours = TINKER_RECEIVE_OPTIONS_INIT;
+    const char *known = check(method, path, &ours, opts, on_piece, err);
+    struct holder *h = known ? service_rest(s, err) : NULL;
+    if (!h)
+        return NULL;
+    struct receive_op *o = calloc(1, sizeof(*o));
+    tinker_future *f = NULL;
+    if (o)
+        o->in = intake_new(h, ours.events != 0, on_piece, state);
+    if (o && o->in && fill(o, known, path, body, n, &ours))
+        f = op_submit(&o->op, &receive_class, h, RESULT_NONE, err);
+    else
+        err_nomem(err, "receive");
+    if (!f && o)
+        receive_destroy(&o->op);
+    return f;
+}
+
+struct resume_task {
+    struct loop_task task; /* first */
+    tinker_future *future; /* a reference */
+};
+
+static void resume_on_loop(struct loop_task *t)
+{
+    struct resume_task *r = (struct resume_task *)t;
+    struct receive_op *o = (struct receive_op *)r->future->op;
+    if (o && o->op.class == &receive_class) {
+        intake_resume(o->in);
+        look(o);
+    }
+    future_unref(r->future);
+    free(r);
+}
+
+tinker_status tinker_receive_resume(tinker_future *f, tinker_error *err)
+{
+    struct resume_task *r = malloc(sizeof(*r));
+    if (!r)
+        return err_nomem(err, "receive");
+    *r = (struct resume_task){ .task.run = resume_on_loop, .future = f };
+    pthread_mutex_lock(&future_lock); /* until it is complete its loop is there */
+    bool post = !f->done;
+    if (post) {
+        future_ref(f);
+        loop_post(f->rt->loop, &r->task);
+    }
+    pthread_mutex_unlock(&future_lock);
+    if (!post)
+        free(r);
+    return TINKER_OK;
+}

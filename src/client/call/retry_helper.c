@@ -1,0 +1,46 @@
+/* retry_helper.c - trying something of the caller's again, by the rules of samples. */
+#include <time.h>
+#include <tinker/sampling.h>
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/rand.h"
+#include "client/sampling/sample_retry.h"
+#include "client/io/runtime.h"
+
+static void sleep_ms(int64_t ms)
+{
+    struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+    while (nanosleep(&t, &t) != 0)
+        ;
+}
+
+tinker_status tinker_retry(tinker_retry_fn *fn, void *state, const tinker_retry_options *opts,
+                           tinker_error *err)
+{
+    tinker_retry_options o = TINKER_RETRY_OPTIONS_INIT;
+    tinker_error mine;
+    struct rng rng;
+    tinker_status s = opts_copy(&o, sizeof(o), opts, "tinker_retry_options", err);
+    if (s == TINKER_OK)
+        s = handler_check(&o, err);
+    if (s == TINKER_OK)
+        s = runtime_may_block("tinker_retry", err);
+    if (s != TINKER_OK)
+        return s;
+    rng_seed_os(&rng);
+    int64_t start = clock_now_ms(clock_real());
+    for (int k = 0;; k++) {
+        mine = (tinker_error){ 0 };
+        s = fn(state, k, &mine);
+        if (s == TINKER_OK)
+            return s;
+        bool last = !mine.retriable || o.no_retries || (o.max_retries >= 0 && k >= o.max_retries) ||
+                    (!o.no_stuck_detection && clock_now_ms(clock_real()) - start >= o.progress_ms);
+        if (last)
+            break;
+        sleep_ms(handler_delay_ms(&o, k + 1, rng_uniform(&rng)));
+    }
+    if (err)
+        *err = mine;
+    return s;
+}

@@ -1,0 +1,185 @@
+/* tokenizer_op.c - the tokenizer of a model as a future: ask for the name, then read the files.
+ *
+ * The operation waits for another, which asks; a worker loads.  The worker's job outlives an
+ * operation that was cancelled.  Runs on the loop thread, except submitting and loading. */
+#include <stdlib.h>
+#include <tinker/training.h>
+#include "base/err.h"
+#include "client/data/model_tokenizer.h"
+#include "client/future/operation.h"
+#include "client/io/runtime.h"
+#include "client/sampling/sampling_client.h"
+#include "client/training/training_client.h"
+
+struct tokenizer_op;
+
+struct load {
+    struct runtime_job job;  /* first */
+    struct tokenizer_op *op; /* NULL: cancelled */
+    tinker_future *source;   /* a reference: what the model is called */
+    tinker_tokenizer_options opts;
+    struct arena arena; /* of the texts in opts */
+    tinker_tokenizer *made;
+    tinker_error err;
+};
+
+struct tokenizer_op {
+    struct op op; /* first */
+    struct load *load;
+    bool loading, started;
+};
+
+static void load_free(struct load *l)
+{
+    tinker_tokenizer_free(l->made);
+    future_unref(l->source);
+    arena_clear(&l->arena);
+    free(l);
+}
+
+static void tokenizer_destroy(struct op *op)
+{
+    struct tokenizer_op *o = (struct tokenizer_op *)op;
+    if (o->started)
+        o->load->source->notify = NULL;
+    if (o->loading)
+        o->load->op = NULL; /* the job frees itself */
+    else
+        load_free(o->load);
+    free(o);
+}
+
+static void tokenizer_abandon(struct op *op)
+{
+    tinker_future_cancel(((struct tokenizer_op *)op)->load->source);
+    op_destroy(op);
+}
+
+/* On a worker. */
+static void load_work(struct runtime_job *j)
+{
+    struct load *l = (struct load *)j;
+    runtime_mark_thread(); /* a loader of the user's may not wait here */
+    l->made = model_tokenizer_load(l->source, &l->opts, &l->err);
+}
+
+static void load_done(struct runtime_job *j)
+{
+    struct load *l = (struct load *)j;
+    struct tokenizer_op *o = l->op;
+    if (!o) {
+        load_free(l);
+        return;
+    }
+    o->loading = false;
+    if (!l->made) {
+        op_fail(&o->op, &l->err);
+        return;
+    }
+    o->op.future->value = l->made;
+    l->made = NULL;
+    op_succeed(&o->op);
+}
+
+static void on_named(tinker_future *source, void *state)
+{
+    struct tokenizer_op *o = state;
+    op_inherit(&o->op, source);
+    if (source->err) {
+        op_fail(&o->op, source->err);
+        return;
+    }
+    o->load->job.work = load_work;
+    o->load->job.done = load_done;
+    o->loading = runtime_work(o->op.holder->rt, &o->load->job);
+    if (!o->loading) {
+        tinker_error err;
+        err_nomem(&err, "tokenizer");
+        op_fail(&o->op, &err);
+    }
+}
+
+static void tokenizer_start(struct op *op)
+{
+    struct tokenizer_op *o = (struct tokenizer_op *)op;
+    tinker_future *source = o->load->source;
+    o->started = true;
+    if (tinker_future_done(source)) { /* futures complete on this thread */
+        on_named(source, o);
+        return;
+    }
+    source->notify = on_named;
+    source->notify_state = o;
+}
+
+static const struct op_class tokenizer_class = { "tokenizer", tokenizer_start, tokenizer_abandon,
+                                                 tokenizer_destroy };
+
+/* ---- submitting, in the caller's thread -------------------------------------------------------- */
+
+static const char *copy_text(struct load *l, const char *s)
+{
+    return s ? arena_strdup(&l->arena, s) : NULL;
+}
+
+static tinker_status copy_options(struct load *l, const tinker_tokenizer_options *opts,
+                                  tinker_error *err)
+{
+    tinker_tokenizer_options *o = &l->opts;
+    *o = (tinker_tokenizer_options)TINKER_TOKENIZER_OPTIONS_INIT;
+    tinker_status s = opts_copy(o, sizeof(*o), opts, "tinker_tokenizer_options", err);
+    if (s != TINKER_OK)
+        return s;
+    o->tokenizer_id = copy_text(l, o->tokenizer_id);
+    o->revision = copy_text(l, o->revision);
+    o->hf_home = copy_text(l, o->hf_home);
+    o->cache_dir = copy_text(l, o->cache_dir);
+    return l->arena.failed ? err_nomem(err, "tokenizer") : TINKER_OK;
+}
+
+/* An operation with its options, and without a source. */
+static struct tokenizer_op *make(const tinker_tokenizer_options *opts, tinker_error *err)
+{
+    struct tokenizer_op *o = calloc(1, sizeof(*o));
+    struct load *l = o ? calloc(1, sizeof(*l)) : NULL;
+    if (!l) {
+        free(o);
+        err_nomem(err, "tokenizer");
+        return NULL;
+    }
+    arena_init(&l->arena, 1 << 20);
+    l->op = o;
+    o->load = l;
+    if (copy_options(l, opts, err) == TINKER_OK)
+        return o;
+    tokenizer_destroy(&o->op);
+    return NULL;
+}
+
+/* source: taken over; NULL: err says why there is none. */
+static tinker_future *submit(struct tokenizer_op *o, struct holder *h, tinker_future *source,
+                             tinker_error *err)
+{
+    o->load->source = source;
+    tinker_future *f =
+        source ? op_submit_over(&o->op, &tokenizer_class, h, RESULT_TOKENIZER, source, err) : NULL;
+    if (!f)
+        tokenizer_destroy(&o->op);
+    return f;
+}
+
+tinker_future *tinker_training_request_tokenizer(tinker_training *t,
+                                                 const tinker_tokenizer_options *opts,
+                                                 tinker_error *err)
+{
+    struct tokenizer_op *o = make(opts, err);
+    return o ? submit(o, t->holder, trainer_ask_name(t, err), err) : NULL;
+}
+
+tinker_future *tinker_sampler_request_tokenizer(tinker_sampler *s,
+                                                const tinker_tokenizer_options *opts,
+                                                tinker_error *err)
+{
+    struct tokenizer_op *o = make(opts, err);
+    return o ? submit(o, s->holder, tinker_sampler_base_model(s, err), err) : NULL;
+}

@@ -1,0 +1,466 @@
+/* future.c - completion and waiting.  See future.h for who may touch what. */
+#include "client/future/future.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <tinker/loss.h>
+#include <tinker/tokenizer.h>
+#include "base/err.h"
+#include "client/io/wait_table.h"
+#include "client/future/operation.h"
+#include "client/future/result.h"
+#include "client/io/runtime.h"
+#include "client/sampling/sampling_client.h"
+#include "client/training/training_client.h"
+#include "client/call/last_error.h"
+
+pthread_mutex_t future_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int any_waiting; /* the lock; its bell: some future completed */
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static void lock_futures(void)
+{
+    pthread_mutex_lock(&future_lock);
+}
+
+static void unlock_futures(void)
+{
+    pthread_mutex_unlock(&future_lock);
+}
+
+static void unlock_in_child(void)
+{
+    queue_forked_locked();
+    pthread_mutex_unlock(&future_lock);
+}
+
+/* A child made while another thread holds the lock would wait for that thread for ever. */
+static void guard_forks(void)
+{
+    pthread_atfork(lock_futures, unlock_futures, unlock_in_child);
+}
+
+int future_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    int rc = pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+    return rc;
+}
+
+int64_t future_deadline_ms(int64_t timeout_ms)
+{
+    if (timeout_ms < 0)
+        return -1;
+    int64_t now = clock_now_ms(clock_real());
+    return timeout_ms > INT64_MAX / 2 - now ? -1 : now + timeout_ms;
+}
+
+bool future_cond_wait_on(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms)
+{
+    if (deadline_ms < 0) {
+        pthread_cond_wait(cond, lock);
+        return true;
+    }
+    struct timespec ts = { .tv_sec = deadline_ms / 1000, .tv_nsec = deadline_ms % 1000 * 1000000 };
+    return pthread_cond_timedwait(cond, lock, &ts) != ETIMEDOUT;
+}
+
+/* When there is not even memory for an error; never freed. */
+static const tinker_error no_memory = { .status = TINKER_ENOMEM, .message = "out of memory" };
+
+struct tinker_future *future_new(struct runtime *rt, enum result_kind kind, tinker_error *err)
+{
+    struct tinker_future *f = calloc(1, sizeof(*f));
+    pthread_once(&fork_once, guard_forks);
+    if (!f) {
+        err_nomem(err, "future");
+        return NULL;
+    }
+    f->rt = rt;
+    f->kind = kind;
+    f->retry_after_ms = -1;
+    atomic_init(&f->refs, 1);
+    arena_init(&f->arena, SIZE_MAX);
+    return f;
+}
+
+void future_ref(struct tinker_future *f)
+{
+    atomic_fetch_add_explicit(&f->refs, 1, memory_order_relaxed);
+}
+
+static void free_result(struct tinker_future *f)
+{
+    tinker_loss_report_free(f->report);
+    if (!f->value)
+        return;
+    if (f->kind == RESULT_TRAINING)
+        tinker_training_free((tinker_training *)f->value);
+    else if (f->kind == RESULT_SAMPLER)
+        tinker_sampler_free((tinker_sampler *)f->value);
+    else if (f->kind == RESULT_TOKENIZER)
+        tinker_tokenizer_free((tinker_tokenizer *)f->value);
+}
+
+void future_unref(struct tinker_future *f)
+{
+    if (!f || atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    free_result(f);
+    arena_clear(&f->arena);
+    free(f->error_body);
+    free(f->trouble);
+    answer_unref(f->answer);
+    tap_unref(f->tap);
+    if (f->err != &no_memory)
+        free((void *)f->err);
+    while (f->name) {
+        struct request_name *older = f->name->older;
+        free(f->name);
+        f->name = older;
+    }
+    free(f);
+}
+
+/* A copy that names the request. */
+static const tinker_error *keep_error(const struct tinker_future *f, const tinker_error *err)
+{
+    tinker_error *copy = malloc(sizeof(*copy));
+    if (!copy)
+        return &no_memory;
+    *copy = *err;
+    if (!copy->request_id[0])
+        snprintf(copy->request_id, sizeof(copy->request_id), "%s", future_request_id(f));
+    return copy;
+}
+
+void future_complete(struct tinker_future *f, const tinker_error *err)
+{
+    pthread_mutex_lock(&future_lock);
+    if (err && err->status != TINKER_OK)
+        f->err = keep_error(f, err);
+    f->done = true;
+    const tinker_queue *q = f->queue;
+    bool ring = q && queue_deliver_locked(f->queue, f, f->rt->loop);
+    bool ring_any = any_waiting > 0;
+    pthread_mutex_unlock(&future_lock);
+    bell_ring(f);
+    if (ring)
+        bell_ring(q);
+    if (ring_any)
+        bell_ring(&any_waiting);
+    if (f->notify)
+        f->notify(f, f->notify_state);
+}
+
+void future_set_request(struct tinker_future *f, const char *id, const char *type)
+{
+    size_t n = strlen(id) + 1;
+    struct request_name *name = malloc(sizeof(*name) + n);
+    if (name)
+        memcpy(name->id, id, n);
+    pthread_mutex_lock(&future_lock);
+    if (name) {
+        name->older = f->name;
+        f->name = name;
+    }
+    f->request_type = type;
+    pthread_mutex_unlock(&future_lock);
+}
+
+const char *future_request_id(const struct tinker_future *f)
+{
+    return f->name ? f->name->id : "";
+}
+
+int tinker_error_is_user(const tinker_error *err)
+{
+    int http = err->http_status;
+    return err->category == TINKER_CATEGORY_USER || err->status == TINKER_EINVAL ||
+           (http >= 400 && http < 500 && http != 408 && http != 410 && http != 429);
+}
+
+int tinker_error_is_retryable(const tinker_error *err)
+{
+    return !tinker_error_is_user(err);
+}
+
+/* ---- public ------------------------------------------------------------------------- */
+
+tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms, tinker_error *err)
+{
+    int64_t deadline = timeout_ms == 0 ? 0 : future_deadline_ms(timeout_ms);
+    if (timeout_ms != 0 && !tinker_future_done(f)) {
+        tinker_status s = runtime_may_block("waiting for a future", err);
+        if (s != TINKER_OK)
+            return s;
+    }
+    pthread_mutex_lock(&future_lock);
+    bool in_time = timeout_ms != 0;
+    bool lost = in_time && !f->done && f->rt->pid != getpid();
+    while (!f->done && in_time && !lost)
+        in_time = bell_wait(f, &future_lock, deadline);
+    bool done = f->done;
+    pthread_mutex_unlock(&future_lock);
+    if (lost)
+        return err_set(err, TINKER_ESTATE, "the request was submitted before fork()");
+    if (!done) {
+        if (timeout_ms)
+            err_set(err, TINKER_ETIMEDOUT, "still pending after %lld ms; the request goes on",
+                    (long long)timeout_ms);
+        else
+            err_set(err, TINKER_ETIMEDOUT, "pending");
+        trouble_append(err, f);
+        return TINKER_ETIMEDOUT;
+    }
+    if (f->err && err)
+        *err = *f->err;
+    return f->err ? f->err->status : TINKER_OK;
+}
+
+tinker_future *tinker_future_await(tinker_future *f, int64_t timeout_ms, tinker_error *err)
+{
+    if (!f)
+        return NULL;
+    tinker_status status = tinker_future_wait(f, timeout_ms, err);
+    if (status == TINKER_ETIMEDOUT && tinker_future_done(f))
+        status = tinker_future_wait(f, 0, err); /* just now */
+    else if (status == TINKER_ETIMEDOUT) {
+        err_set(err, TINKER_ETIMEDOUT, "no answer within %lld ms; the request was cancelled",
+                (long long)timeout_ms);
+        trouble_append(err, f);
+    }
+    if (status == TINKER_OK)
+        return f;
+    tinker_future_cancel(f); /* nobody could ask for it later */
+    tinker_future_free(f);
+    return NULL;
+}
+
+int tinker_future_done(const tinker_future *f)
+{
+    pthread_mutex_lock(&future_lock);
+    bool done = f->done;
+    pthread_mutex_unlock(&future_lock);
+    return done;
+}
+
+tinker_status tinker_future_wait_all(tinker_future *const *f, size_t n, int64_t timeout_ms,
+                                     tinker_error *err)
+{
+    int64_t deadline = future_deadline_ms(timeout_ms);
+    tinker_status first = TINKER_OK;
+    for (size_t i = 0; i < n; i++) {
+        int64_t left = deadline < 0 ? -1 : deadline - clock_now_ms(clock_real());
+        tinker_error mine;
+        tinker_status s = tinker_future_wait(f[i], deadline < 0 || left > 0 ? left : 0, &mine);
+        if (s != TINKER_OK && first == TINKER_OK) {
+            first = s;
+            if (err)
+                *err = mine;
+        }
+    }
+    return first;
+}
+
+static int64_t find_done_locked(tinker_future *const *f, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (f[i]->done)
+            return (int64_t)i;
+    return -1;
+}
+
+/* Those of the parent of a fork will never complete here. */
+static bool is_any_ours_locked(tinker_future *const *f, size_t n)
+{
+    pid_t pid = getpid();
+    for (size_t i = 0; i < n; i++)
+        if (f[i]->done || f[i]->rt->pid == pid)
+            return true;
+    return false;
+}
+
+int64_t tinker_future_wait_any(tinker_future *const *f, size_t n, int64_t timeout_ms)
+{
+    int64_t deadline = timeout_ms == 0 ? 0 : future_deadline_ms(timeout_ms);
+    bool in_time = timeout_ms != 0 && runtime_may_block("waiting for a future", NULL) == TINKER_OK;
+    pthread_mutex_lock(&future_lock);
+    in_time = in_time && is_any_ours_locked(f, n);
+    any_waiting++;
+    int64_t found = find_done_locked(f, n);
+    while (found < 0 && in_time) {
+        in_time = bell_wait(&any_waiting, &future_lock, deadline);
+        found = find_done_locked(f, n);
+    }
+    any_waiting--;
+    pthread_mutex_unlock(&future_lock);
+    return found;
+}
+
+static void on_deadline(struct timer *t)
+{
+    struct tinker_future *f =
+        (struct tinker_future *)(void *)((char *)t - offsetof(struct tinker_future, deadline));
+    if (f->op)
+        op_expire(f->op, f->deadline_ms);
+}
+
+static void deadline_on_loop(struct loop_task *t)
+{
+    struct tinker_future *f =
+        (struct tinker_future *)(void *)((char *)t - offsetof(struct tinker_future, deadline_task));
+    pthread_mutex_lock(&future_lock);
+    f->deadline_asked = false;
+    int64_t ms = f->deadline_ms;
+    pthread_mutex_unlock(&future_lock);
+    f->deadline.fire = on_deadline;
+    if (f->op && ms < 0)
+        loop_disarm(f->rt->loop, &f->deadline);
+    else if (f->op)
+        loop_arm(f->rt->loop, &f->deadline, ms);
+    future_unref(f);
+}
+
+void tinker_future_set_deadline(tinker_future *f, int64_t timeout_ms)
+{
+    pthread_mutex_lock(&future_lock);
+    f->deadline_ms = timeout_ms;
+    if (!f->done && !f->deadline_asked) {
+        f->deadline_asked = true;
+        future_ref(f);
+        f->deadline_task.run = deadline_on_loop;
+        loop_post(f->rt->loop, &f->deadline_task);
+    }
+    pthread_mutex_unlock(&future_lock);
+}
+
+static void cancel_on_loop(struct loop_task *t)
+{
+    struct tinker_future *f =
+        (struct tinker_future *)(void *)((char *)t - offsetof(struct tinker_future, cancel_task));
+    if (f->op)
+        op_cancel(f->op);
+    future_unref(f);
+}
+
+void tinker_future_cancel(tinker_future *f)
+{
+    /* Under the lock: as long as the future is not complete, its loop is there. */
+    pthread_mutex_lock(&future_lock);
+    if (!f->done && !f->cancel_asked) {
+        f->cancel_asked = true;
+        future_ref(f);
+        f->cancel_task.run = cancel_on_loop;
+        loop_post(f->rt->loop, &f->cancel_task);
+    }
+    pthread_mutex_unlock(&future_lock);
+}
+
+void tinker_future_free(tinker_future *f)
+{
+    if (!f)
+        return;
+    pthread_mutex_lock(&future_lock);
+    queue_forget_locked(f);
+    pthread_mutex_unlock(&future_lock);
+    tap_close(f->tap);
+    future_unref(f);
+}
+
+const char *tinker_future_request_id(const tinker_future *f)
+{
+    pthread_mutex_lock(&future_lock);
+    const char *id = future_request_id(f);
+    pthread_mutex_unlock(&future_lock);
+    return id;
+}
+
+const char *tinker_future_request_type(const tinker_future *f)
+{
+    pthread_mutex_lock(&future_lock);
+    const char *type = f->request_type && result_find(f->request_type) ? f->request_type : "";
+    pthread_mutex_unlock(&future_lock);
+    return type;
+}
+
+const char *tinker_future_error_body(const tinker_future *f)
+{
+    return tinker_future_done(f) && f->error_body ? f->error_body : "";
+}
+
+int64_t tinker_future_retry_after_ms(const tinker_future *f)
+{
+    return tinker_future_done(f) ? f->retry_after_ms : -1;
+}
+
+const void *future_value(const tinker_future *f, const char *type)
+{
+    return f && f->kind == RESULT_VALUE && f->type == type && tinker_future_done(f) && !f->err
+               ? f->value
+               : NULL;
+}
+
+/* The result of a future of this kind, NULL while there is none. */
+static const void *result_of(const tinker_future *f, enum result_kind kind)
+{
+    return f && f->kind == kind && tinker_future_done(f) && !f->err ? f->value : NULL;
+}
+
+const tinker_forward_backward *tinker_future_forward_backward(const tinker_future *f)
+{
+    return result_of(f, RESULT_FORWARD_BACKWARD);
+}
+
+const tinker_sample *tinker_future_sample(const tinker_future *f)
+{
+    return result_of(f, RESULT_SAMPLE);
+}
+
+const tinker_named_number *tinker_future_metrics(const tinker_future *f, size_t *n)
+{
+    const tinker_named_number *metrics = result_of(f, RESULT_METRICS);
+    *n = metrics ? f->n : 0;
+    return metrics;
+}
+
+const tinker_loss_report *tinker_future_loss_report(const tinker_future *f)
+{
+    return result_of(f, RESULT_FORWARD_BACKWARD) ? f->report : NULL;
+}
+
+const char *tinker_future_path(const tinker_future *f)
+{
+    return result_of(f, RESULT_PATH);
+}
+
+static void *take(tinker_future *f, enum result_kind kind)
+{
+    void *value = (void *)result_of(f, kind);
+    if (value)
+        f->value = NULL;
+    return value;
+}
+
+tinker_training *tinker_future_take_training(tinker_future *f)
+{
+    return take(f, RESULT_TRAINING);
+}
+
+tinker_sampler *tinker_future_take_sampler(tinker_future *f)
+{
+    return take(f, RESULT_SAMPLER);
+}
+
+tinker_tokenizer *tinker_future_take_tokenizer(tinker_future *f)
+{
+    return take(f, RESULT_TOKENIZER);
+}

@@ -1,0 +1,112 @@
+/* future_resume.c - asking for the result of a request that another process submitted.
+ * Needs no session: the request id says it all.  Loop thread, except the submit. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/call/poll.h"
+#include "client/future/result.h"
+#include "client/session/service.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+struct resume_op {
+    struct op op;
+    struct holder_wait wait;
+    const struct result_reader *reader;
+    char *request_id;
+    struct poll poll;
+    struct observe watch;
+};
+
+static void resume_destroy(struct op *op)
+{
+    struct resume_op *r = (struct resume_op *)op; /* first member */
+    poll_clear(&r->poll);
+    free(r->request_id);
+    free(r);
+}
+
+static void resume_abandon(struct op *op)
+{
+    struct resume_op *r = (struct resume_op *)op;
+    holder_forget(&r->wait);
+    poll_cancel(&r->poll);
+    op_destroy(op);
+}
+
+static tinker_status on_decode(struct poll *p, const char *body, size_t n, bool proto,
+                               tinker_error *err)
+{
+    struct resume_op *r = CONTAINER(p, struct resume_op, poll);
+    return r->reader->read(r->op.future, body, n, proto, err);
+}
+
+static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
+{
+    struct resume_op *r = CONTAINER(p, struct resume_op, poll);
+    observe_state(&r->watch, r->op.holder, OBSERVE_TRAINING, r->request_id, state, reason, changed);
+}
+
+static void on_polled(struct poll *p)
+{
+    struct resume_op *r = CONTAINER(p, struct resume_op, poll);
+    if (p->ok) {
+        op_succeed(&r->op);
+        return;
+    }
+    op_note_response(&r->op, &p->call);
+    op_fail(&r->op, &p->call.err);
+}
+
+static void on_ready(struct holder_wait *w, const tinker_error *err)
+{
+    struct resume_op *r = CONTAINER(w, struct resume_op, wait);
+    if (err) {
+        op_fail(&r->op, err);
+        return;
+    }
+    r->poll.holder = r->op.holder;
+    r->poll.kind = &r->reader->poll;
+    r->poll.future = r->op.future;
+    r->poll.started_ns = loop_now_ns(r->op.holder->rt->loop);
+    r->poll.decode = on_decode;
+    r->poll.queue_state = on_state;
+    r->poll.done = on_polled;
+    poll_start(&r->poll, r->request_id);
+}
+
+static void resume_start(struct op *op)
+{
+    struct resume_op *r = (struct resume_op *)op;
+    r->wait.ready = on_ready;
+    holder_when_ready(op->holder, &r->wait);
+}
+
+static const struct op_class resume_class = { "resume", resume_start, resume_abandon,
+                                              resume_destroy };
+
+tinker_future *tinker_service_resume(tinker_service *s, const char *request_id,
+                                     const char *request_type, tinker_error *err)
+{
+    const struct result_reader *reader = request_type ? result_find(request_type) : NULL;
+    if (!request_id || !*request_id || strlen(request_id) >= 112 || !reader) {
+        err_set(err, TINKER_EINVAL, "\"%s\" of type \"%s\" is not a request that can be resumed",
+                request_id ? request_id : "", request_type ? request_type : "");
+        return NULL;
+    }
+    struct holder *h = service_rest(s, err);
+    struct resume_op *r = h ? calloc(1, sizeof(*r)) : NULL;
+    char *id = r ? strdup(request_id) : NULL;
+    if (!id) {
+        if (h)
+            err_nomem(err, "resume");
+        free(r);
+        return NULL;
+    }
+    r->reader = reader;
+    r->request_id = id;
+    tinker_future *f = op_submit(&r->op, &resume_class, h, reader->kind, err);
+    if (!f)
+        resume_destroy(&r->op);
+    return f;
+}

@@ -1,0 +1,67 @@
+/* budget.c - first-come-first-served admission.  A grant runs inside the give that made
+ * room; `granting` keeps nested gives from recursing through a long line of waiters. */
+#include "client/io/budget.h"
+
+#include <stddef.h>
+
+static void init(struct sem *s, int64_t n, int64_t floor)
+{
+    *s = (struct sem){ .free = n < floor ? floor : n, .floor = floor };
+}
+
+void sem_init_permits(struct sem *s, int64_t n)
+{
+    init(s, n, 1);
+}
+
+void sem_init_bytes(struct sem *s, int64_t n)
+{
+    init(s, n, 0);
+}
+
+static void unlink_wait(struct sem *s, struct sem_wait *w)
+{
+    *(w->prev ? &w->prev->next : &s->first) = w->next;
+    *(w->next ? &w->next->prev : &s->last) = w->prev;
+    w->next = w->prev = NULL;
+}
+
+bool sem_take(struct sem *s, struct sem_wait *w, int64_t amount)
+{
+    w->sem = s;
+    w->amount = amount;
+    w->next = w->prev = NULL;
+    w->holding = !s->first && s->free >= s->floor;
+    if (w->holding) {
+        s->free -= amount;
+        return true;
+    }
+    w->prev = s->last;
+    *(s->last ? &s->last->next : &s->first) = w;
+    s->last = w;
+    return false;
+}
+
+void sem_give(struct sem_wait *w)
+{
+    struct sem *s = w->sem;
+    if (!s)
+        return;
+    w->sem = NULL;
+    if (w->holding)
+        s->free += w->amount;
+    else
+        unlink_wait(s, w);
+    w->holding = false;
+    if (s->granting)
+        return;
+    s->granting = true;
+    while (s->first && s->free >= s->floor) {
+        struct sem_wait *next = s->first;
+        unlink_wait(s, next);
+        next->holding = true;
+        s->free -= next->amount;
+        next->granted(next);
+    }
+    s->granting = false;
+}

@@ -1,0 +1,246 @@
+/* runtime.c - one runtime per process, counted.
+ *
+ * Lock: `lock` guards `current`, `test_clock` and the count; it is held over starting
+ * and ending the threads so that two services never start two. */
+#include "client/io/runtime.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "base/err.h"
+#include "http/http.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct runtime *current;
+static struct clock *test_clock;
+static _Thread_local bool library_thread; /* set on the loop's and the courier's */
+static pid_t owner;                       /* process of the last runtime, under the lock */
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+/* In a child: who holds it there would hold it for ever, perhaps while ending threads. */
+static void renew_lock(void)
+{
+    pthread_mutex_init(&lock, NULL);
+}
+
+static void guard_forks(void)
+{
+    pthread_atfork(NULL, NULL, renew_lock);
+}
+
+static double uniform(struct runtime *rt)
+{
+    return rng_uniform(&rt->rng);
+}
+
+static void runtime_free(struct runtime *rt)
+{
+    if (rt->loop) {
+        loop_stop(rt->loop);
+        loop_join(rt->loop);
+    }
+    pool_free(rt->workers); /* one may still be about to wake the loop for its last task */
+    pool_free(rt->courier);
+    if (rt->loop)
+        loop_drain(rt->loop); /* jobs that came back to nobody are freed by it */
+    loop_free(rt->loop);
+    free(rt);
+}
+
+static void mark_courier(void *arg)
+{
+    (void)arg;
+    library_thread = true;
+}
+
+static void mark_loop(struct loop_task *t)
+{
+    (void)t;
+    library_thread = true;
+}
+
+static struct runtime *runtime_new(tinker_error *err)
+{
+    if (http_global_init(err) != TINKER_OK)
+        return NULL;
+    struct runtime *rt = calloc(1, sizeof(*rt));
+    if (!rt) {
+        err_nomem(err, "runtime");
+        return NULL;
+    }
+    rt->clock = test_clock ? test_clock : clock_real();
+    rt->uniform = uniform;
+    rt->pid = getpid();
+    rng_seed_os(&rt->rng);
+    rt->loop = loop_new(rt->clock, err);
+    rt->workers = rt->loop ? pool_new(2, "tinker-work") : NULL;
+    rt->courier = rt->workers ? pool_new(1, "tinker-user") : NULL;
+    if (rt->loop && !rt->courier)
+        err_nomem(err, "worker threads");
+    if (!rt->courier || !pool_submit(rt->courier, mark_courier, rt) ||
+        loop_start(rt->loop, err) != TINKER_OK) {
+        runtime_free(rt);
+        return NULL;
+    }
+    rt->mark.run = mark_loop;
+    loop_post(rt->loop, &rt->mark);
+    owner = rt->pid;
+    return rt;
+}
+
+struct runtime *runtime_ref(tinker_error *err)
+{
+    pthread_once(&fork_once, guard_forks);
+    pthread_mutex_lock(&lock);
+    /* threads do not survive a fork: the child's first service starts its own */
+    if (current && current->pid != getpid())
+        current = NULL;
+    if (!current)
+        current = runtime_new(err);
+    if (current)
+        current->refs++;
+    struct runtime *rt = current;
+    pthread_mutex_unlock(&lock);
+    return rt;
+}
+
+void runtime_unref(struct runtime *rt)
+{
+    if (!rt || rt->pid != getpid())
+        return;
+    pthread_mutex_lock(&lock);
+    if (--rt->refs == 0) {
+        runtime_free(rt);
+        current = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+struct runtime *runtime_current(void)
+{
+    pthread_mutex_lock(&lock);
+    struct runtime *rt = current;
+    pthread_mutex_unlock(&lock);
+    return rt;
+}
+
+void runtime_use_clock(struct clock *clock)
+{
+    pthread_mutex_lock(&lock);
+    test_clock = clock;
+    pthread_mutex_unlock(&lock);
+}
+
+static void job_back(struct loop_task *t)
+{
+    struct runtime_job *j = (struct runtime_job *)t; /* first member */
+    loop_busy(j->rt->loop, -1);
+    j->done(j);
+}
+
+static void job_run(void *arg)
+{
+    struct runtime_job *j = arg;
+    j->work(j);
+    j->back.run = job_back;
+    loop_post(j->rt->loop, &j->back);
+}
+
+bool runtime_work(struct runtime *rt, struct runtime_job *j)
+{
+    j->rt = rt;
+    loop_busy(rt->loop, 1);
+    if (pool_submit(rt->workers, job_run, j))
+        return true;
+    loop_busy(rt->loop, -1);
+    return false;
+}
+
+bool runtime_deliver(struct runtime *rt, void (*fn)(void *arg), void *arg)
+{
+    return pool_submit(rt->courier, fn, arg);
+}
+
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool open;
+};
+
+static void gate_wait(struct gate *g)
+{
+    pthread_mutex_lock(&g->lock);
+    while (!g->open)
+        pthread_cond_wait(&g->cond, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+    pthread_mutex_destroy(&g->lock);
+    pthread_cond_destroy(&g->cond);
+}
+
+static void gate_open(void *arg)
+{
+    struct gate *g = arg;
+    pthread_mutex_lock(&g->lock);
+    g->open = true;
+    pthread_cond_signal(&g->cond);
+    pthread_mutex_unlock(&g->lock);
+}
+
+void runtime_drain_courier(struct runtime *rt)
+{
+    struct gate g = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false };
+    if (!library_thread && rt->pid == getpid() && pool_submit(rt->courier, gate_open, &g))
+        gate_wait(&g);
+}
+
+struct sync_task {
+    struct loop_task task;
+    void (*fn)(void *arg);
+    void *arg;
+    struct gate gate;
+};
+
+static void sync_run(struct loop_task *t)
+{
+    struct sync_task *s = (struct sync_task *)t; /* first member */
+    s->fn(s->arg);
+    gate_open(&s->gate);
+}
+
+void runtime_sync(struct runtime *rt, void (*fn)(void *arg), void *arg)
+{
+    struct sync_task s = { .task.run = sync_run,
+                           .fn = fn,
+                           .arg = arg,
+                           .gate = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false } };
+    loop_post(rt->loop, &s.task);
+    gate_wait(&s.gate);
+}
+
+bool runtime_is_own_thread(void)
+{
+    return library_thread;
+}
+
+void runtime_mark_thread(void)
+{
+    library_thread = true;
+}
+
+tinker_status runtime_may_block(const char *what, tinker_error *err)
+{
+    if (library_thread)
+        return err_set(err, TINKER_ESTATE,
+                       "%s would block one of the library's own threads; use the form that "
+                       "returns a future",
+                       what);
+    pthread_mutex_lock(&lock);
+    bool forked = owner != 0 && owner != getpid();
+    pthread_mutex_unlock(&lock);
+    if (forked)
+        return err_set(err, TINKER_ESTATE,
+                       "%s: this process is a fork of the one that made the service; make a new "
+                       "service here",
+                       what);
+    return TINKER_OK;
+}

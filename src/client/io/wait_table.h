@@ -1,0 +1,18 @@
+/* wait_table.h - waiting for an object and waking its waiters, by its address.
+ *
+ * Bells are shared and never destroyed.  So one may be rung after the lock is released,
+ * when the object may already be gone: a thread that wakes finds the lock free.  Waiters
+ * of another object may hear the ring; everybody looks again. */
+#ifndef CLIENT_BELL_H
+#define CLIENT_BELL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Release lock, wait, take it again; until deadline (CLOCK_MONOTONIC ms, -1: none), false:
+ * it has passed. */
+bool bell_wait(const void *object, pthread_mutex_t *lock, int64_t deadline_ms);
+void bell_ring(const void *object); /* wakes all who wait for it; any thread */
+
+#endif

@@ -1,0 +1,105 @@
+/* queue_state.c - see observe.h. */
+#include "client/observe/queue_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "client/session/session.h"
+#include "client/observe/instrument.h"
+
+enum { LOG_INTERVAL_S = 60, WAITING_MAX = 10000 };
+
+const char *observe_reason(enum observe_kind kind, enum wire_queue_state state, const char *reason)
+{
+    if (reason && *reason)
+        return reason;
+    if (state == WIRE_QUEUE_PAUSED_RATE_LIMIT)
+        return kind == OBSERVE_SAMPLING ? "concurrent sampler weights limit hit"
+                                        : "concurrent training clients rate limit hit";
+    if (state == WIRE_QUEUE_PAUSED_CAPACITY)
+        return "Tinker backend is running short on capacity, please wait";
+    return "unknown";
+}
+
+struct news {
+    struct observer *observer;
+    tinker_queue_state state;
+    char *reason;
+    char who[];
+};
+
+static void news_free(struct news *n)
+{
+    if (n)
+        free(n->reason);
+    free(n);
+}
+
+static struct news *news_new(struct observer *o, const char *id, enum wire_queue_state state,
+                             const char *reason)
+{
+    size_t len = strlen(id) + 1;
+    struct news *n = malloc(sizeof(*n) + len);
+    if (!n)
+        return NULL;
+    n->observer = o;
+    n->state = (tinker_queue_state)state; /* same order */
+    n->reason = strdup(reason ? reason : "");
+    memcpy(n->who, id, len);
+    if (n->reason)
+        return n;
+    news_free(n);
+    return NULL;
+}
+
+/* On the courier: the observer may have changed since, or gone. */
+static void deliver(void *arg)
+{
+    struct news *n = arg;
+    atomic_fetch_sub(&n->observer->waiting, 1);
+    pthread_mutex_lock(&n->observer->lock);
+    tinker_queue_observer *call = n->observer->call;
+    void *state = n->observer->state;
+    pthread_mutex_unlock(&n->observer->lock);
+    if (call)
+        call(state, n->who, n->state, n->reason);
+    news_free(n);
+}
+
+static void tell_user(struct holder *h, const char *id, enum wire_queue_state state,
+                      const char *reason, bool changed)
+{
+    struct observer *o = h->observer;
+    if (!o)
+        return;
+    pthread_mutex_lock(&o->lock);
+    bool wanted = o->call && (changed || !o->transitions_only);
+    pthread_mutex_unlock(&o->lock);
+    if (!wanted)
+        return;
+    bool room = atomic_fetch_add(&o->waiting, 1) < WAITING_MAX;
+    struct news *n = room ? news_new(o, id, state, reason) : NULL;
+    if (n && runtime_deliver(h->rt, deliver, n))
+        return;
+    atomic_fetch_sub(&o->waiting, 1);
+    metric_add(h->cfg->metrics.events_dropped, 1);
+    news_free(n);
+}
+
+void observe_state(struct observe *o, struct holder *h, enum observe_kind kind, const char *id,
+                   enum wire_queue_state state, const char *reason, bool changed)
+{
+    tell_user(h, id, state, reason, changed);
+    if (changed)
+        local_queue_state(h, id, state, observe_reason(kind, state, reason));
+    int64_t now = loop_now_ns(h->rt->loop);
+    if (state == WIRE_QUEUE_ACTIVE ||
+        (o->logged_ns && now - o->logged_ns < LOG_INTERVAL_S * INT64_C(1000000000)))
+        return;
+    o->logged_ns = now;
+    const char *why = observe_reason(kind, state, reason);
+    if (kind == OBSERVE_SAMPLING)
+        log_line(&h->log, LOG_WARNING, "Sampling is paused for sampler %s. Reason: %s", id, why);
+    else
+        log_line(&h->log, LOG_WARNING, "%s for %s is paused. Reason: %s.",
+                 kind == OBSERVE_TRAINING ? "Training" : "Model creation", id, why);
+}

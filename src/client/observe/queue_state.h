@@ -1,0 +1,35 @@
+/* queue_state.h - queue states, told to the log at most once a minute and to the user's
+ * observer each time.  Runs on the loop thread. */
+#ifndef CLIENT_OBSERVE_H
+#define CLIENT_OBSERVE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <tinker/service.h>
+#include "wire/future.h"
+
+struct holder;
+
+/* The user's observer; one per service. */
+struct observer {
+    pthread_mutex_t lock;
+    tinker_queue_observer *call; /* lock; NULL: none */
+    bool transitions_only;       /* lock */
+    void *state;                 /* lock */
+    atomic_int waiting;          /* states on their way to it */
+};
+
+struct observe {
+    int64_t logged_ns; /* 0: never */
+};
+
+enum observe_kind { OBSERVE_TRAINING, OBSERVE_CREATION, OBSERVE_SAMPLING };
+
+void observe_state(struct observe *o, struct holder *h, enum observe_kind kind, const char *id,
+                   enum wire_queue_state state, const char *reason, bool changed);
+/* The reason to show: the server's, or one by state. */
+const char *observe_reason(enum observe_kind kind, enum wire_queue_state state, const char *reason);
+
+#endif

@@ -1,0 +1,555 @@
+/* download.c - the address of a checkpoint's archive or of a session's trace, and the
+ * download of an archive.
+ *
+ * The service makes archives on demand: until one is ready it answers 503, which is
+ * waited out in rounds of 30 s.  The signed address it gives belongs to someone else, so
+ * the download carries none of our headers.  It is written next to its target, in
+ * constant memory, and renamed when it is complete and on the disk.
+ * Runs on the loop thread, except the submit functions. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/err.h"
+#include "base/os.h"
+#include "base/rand.h"
+#include "client/call/call.h"
+#include "client/rest/rest.h"
+#include "client/rest/rest_types.h"
+#include "client/rest/file_writer.h"
+#include "wire/future.h"
+#include "wire/timestamp.h"
+#include "wire/wire.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+enum { ROUND_MS = 30000, ROUNDS_MAX = 6, TRACE_MS = 5000, LIFETIME_S = 15 * 60 };
+
+struct archive_op {
+    struct op op;
+    struct holder_wait wait;
+    struct call call;
+    char *path; /* of the endpoint */
+    bool trace;
+    struct timer timer; /* between rounds */
+    struct timer still; /* "still running" */
+    int rounds, half_minutes;
+    bool warned;
+    /* of a download */
+    char *file, *part; /* target, and the name while it grows */
+    struct sink_owner owner;
+    struct sink *sink;
+    struct http_pool *pool;
+    struct http_request http;
+    int64_t got, told;
+    tinker_download_options opts;
+    struct progress *progress;
+};
+
+static const struct call_spec archive_spec = { "checkpoint_archive", "GET", POOL_REDIRECT, 0, NULL,
+                                               CALL_DEFAULT,         true,  true };
+static const struct call_spec trace_spec = { "export_session_trace", "GET", POOL_TRAIN, 0, NULL,
+                                             CALL_DEFAULT,           true,  false };
+
+static void ask(struct archive_op *a);
+
+/* ---- ends --------------------------------------------------------------------------------- */
+
+/* Shared with the courier; whoever drops it last frees it. */
+struct progress {
+    tinker_progress_callback *call;
+    void *state;
+    const atomic_bool *muted; /* the service's */
+    struct tap *tap;          /* a reference, NULL: not started */
+    pthread_mutex_t lock;
+    int refs;
+    bool pending, stop;
+    int64_t done, total;
+};
+
+static struct progress *progress_new(const tinker_download_options *opts)
+{
+    struct progress *p = calloc(1, sizeof(*p));
+    if (!p)
+        return NULL;
+    p->call = opts->progress;
+    p->state = opts->progress_state;
+    p->refs = 1;
+    pthread_mutex_init(&p->lock, NULL);
+    return p;
+}
+
+static void progress_unref(struct progress *p)
+{
+    pthread_mutex_lock(&p->lock);
+    bool last = --p->refs == 0;
+    pthread_mutex_unlock(&p->lock);
+    if (last) {
+        tap_unref(p->tap);
+        pthread_mutex_destroy(&p->lock);
+        free(p);
+    }
+}
+
+static void stop(struct archive_op *a)
+{
+    struct loop *l = a->op.holder->rt->loop;
+    holder_forget(&a->wait);
+    call_cancel(&a->call);
+    http_cancel(&a->http);
+    loop_disarm(l, &a->timer);
+    loop_disarm(l, &a->still);
+}
+
+static void archive_destroy(struct op *op)
+{
+    struct archive_op *a = (struct archive_op *)op; /* first member */
+    call_clear(&a->call);
+    http_request_clear(&a->http);
+    http_pool_free(a->pool);
+    sink_free(a->sink);
+    if (a->progress)
+        progress_unref(a->progress);
+    free(a->path);
+    free(a->file);
+    free(a->part);
+    free(a);
+}
+
+static void archive_abandon(struct op *op)
+{
+    stop((struct archive_op *)op);
+    op_destroy(op);
+}
+
+/* What was written is gone before the user hears of it. */
+static void fail(struct archive_op *a, const tinker_error *err)
+{
+    tinker_error copy = *err;
+    stop(a);
+    sink_free(a->sink);
+    a->sink = NULL;
+    op_fail(&a->op, &copy);
+}
+
+/* ---- download ------------------------------------------------------------------------------ */
+
+static void deliver_progress(void *arg)
+{
+    struct progress *p = arg;
+    pthread_mutex_lock(&p->lock);
+    p->pending = false;
+    int64_t done = p->done, total = p->total;
+    bool wanted = !p->stop;
+    pthread_mutex_unlock(&p->lock);
+    if (wanted && !atomic_load(p->muted) && tap_enter(p->tap)) {
+        bool enough = p->call(p->state, done, total) != 0;
+        tap_leave(p->tap);
+        pthread_mutex_lock(&p->lock);
+        p->stop = p->stop || enough;
+        pthread_mutex_unlock(&p->lock);
+    }
+    progress_unref(p);
+}
+
+/* Tell the user how far it is, one message at a time; false: the user wants to stop. */
+static bool tell(struct archive_op *a)
+{
+    struct progress *p = a->progress;
+    int64_t total = a->http.resp.length;
+    if (!p || total < 0)
+        return true;
+    pthread_mutex_lock(&p->lock);
+    p->done = a->got;
+    p->total = total;
+    bool go_on = !p->stop, post = go_on && !p->pending;
+    if (post) {
+        p->pending = true;
+        p->refs++;
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (post && !runtime_deliver(a->op.holder->rt, deliver_progress, p))
+        progress_unref(p);
+    return go_on;
+}
+
+static bool on_data(struct http_request *r, const void *p, size_t n)
+{
+    struct archive_op *a = CONTAINER(r, struct archive_op, http);
+    enum sink_room room = sink_put(a->sink, p, n);
+    if (room == SINK_BROKEN)
+        return false;
+    if (room == SINK_FULL)
+        http_pause(r, true);
+    a->got += (int64_t)n;
+    return tell(a);
+}
+
+/* Why the download was refused.  Only a body in JSON is ours to repeat: that of a store of files
+ * may quote the signature of the address. */
+static void refused(const struct http_response *resp, tinker_error *err)
+{
+    char text[320];
+    bool json = resp->body.len > 0 && resp->body.data[0] == '{';
+    wire_error_text(resp->status, json ? resp->body.data : "", json ? resp->body.len : 0, text,
+                    sizeof(text));
+    err_set(err, TINKER_EHTTP, "download: %s", text);
+    err->http_status = resp->status;
+}
+
+static void download_failed(struct archive_op *a)
+{
+    const struct http_response *resp = &a->http.resp;
+    tinker_error err;
+    if (sink_error(a->sink)) {
+        errno = sink_error(a->sink);
+        err_errno(&err, "write", a->file);
+    } else if (resp->failure == HTTP_FAIL_SINK)
+        err_set(&err, TINKER_ECANCELED, "the download was stopped");
+    else if (resp->failure != HTTP_OK)
+        err_set(&err, resp->failure == HTTP_FAIL_TIMEOUT ? TINKER_ETIMEDOUT : TINKER_ECONNECT,
+                "download: %s", resp->reason);
+    else
+        refused(resp, &err);
+    fail(a, &err);
+}
+
+static void on_room(struct sink_owner *o)
+{
+    struct archive_op *a = CONTAINER(o, struct archive_op, owner);
+    if (sink_error(a->sink))
+        download_failed(a);
+    else
+        http_pause(&a->http, false);
+}
+
+static void on_saved(struct sink_owner *o, int error)
+{
+    struct archive_op *a = CONTAINER(o, struct archive_op, owner);
+    struct tinker_future *f = a->op.future;
+    if (error) {
+        download_failed(a);
+        return;
+    }
+    f->value = arena_strdup(&f->arena, a->file);
+    stop(a);
+    op_succeed(&a->op);
+}
+
+static void on_downloaded(struct http_request *r)
+{
+    struct archive_op *a = CONTAINER(r, struct archive_op, http);
+    if (r->resp.failure != HTTP_OK || r->resp.status != 200) {
+        download_failed(a);
+        return;
+    }
+    tell(a);
+    sink_finish(a->sink);
+}
+
+static void download(struct archive_op *a, const char *url)
+{
+    const struct config *cfg = a->op.holder->cfg;
+    struct tinker_future *f = a->op.future;
+    tinker_error err;
+    struct http_pool_options o = { .per_client = 1,
+                                   .proxy = cfg->proxy,
+                                   .no_proxy = cfg->no_proxy,
+                                   .proxy_headers = cfg->proxy_headers,
+                                   .n_proxy_headers = cfg->n_proxy_headers,
+                                   .ca_file = cfg->ca_file };
+    a->pool = http_pool_new(a->op.holder->rt->loop, &o, &err);
+    a->http.url = arena_strdup(&f->arena, url);
+    if (!a->pool || !a->http.url) {
+        err_nomem(&err, "download");
+        fail(a, &err);
+        return;
+    }
+    a->owner = (struct sink_owner){ on_room, on_saved };
+    a->sink = sink_open(a->op.holder->rt, a->part, a->file, &a->owner, &err);
+    if (!a->sink) {
+        fail(a, &err);
+        return;
+    }
+    a->http.method = "GET";
+    a->http.timeouts = (struct http_timeouts){ 60000, 60000, 60000, 60000 };
+    a->http.follow = true;
+    a->http.max_response = 1 << 20; /* of an error's body; data goes to the file */
+    a->http.on_data = on_data;
+    a->http.done = on_downloaded;
+    http_start(a->pool, &a->http);
+}
+
+/* ---- the address ----------------------------------------------------------------------------- */
+
+static void got_url(struct archive_op *a, const char *url, int64_t expires_us)
+{
+    struct tinker_future *f = a->op.future;
+    tinker_error err;
+    loop_disarm(a->op.holder->rt->loop, &a->still);
+    if (a->file) {
+        download(a, url);
+        return;
+    }
+    if (a->trace)
+        f->value = arena_strdup(&f->arena, url);
+    else {
+        tinker_archive *out = arena_alloc(&f->arena, sizeof(*out));
+        f->value = out;
+        f->type = type_archive;
+        if (out)
+            *out = (tinker_archive){ arena_strdup(&f->arena, url), expires_us };
+        if (out && !out->url)
+            f->value = NULL;
+    }
+    stop(a);
+    if (f->value)
+        op_succeed(&a->op);
+    else {
+        err_nomem(&err, "result");
+        op_fail(&a->op, &err);
+    }
+}
+
+static void got_redirect(struct archive_op *a)
+{
+    const struct http_response *resp = &a->call.http.resp;
+    char *url = http_response_location(resp), date[64];
+    struct wire_time t;
+    tinker_error err;
+    if (!url) {
+        err_set(&err, TINKER_EPROTOCOL, "the service redirected without saying where");
+        fail(a, &err);
+        return;
+    }
+    int64_t expires = clock_wall_ns(a->op.holder->rt->clock) / 1000 + LIFETIME_S * INT64_C(1000000);
+    if (http_response_header(resp, "expires", date, sizeof(date)) && wire_time_parse_http(date, &t))
+        expires = t.us;
+    got_url(a, url, expires);
+    free(url);
+}
+
+static void got_archive(struct archive_op *a)
+{
+    struct wire_checkpoint_archive_url_response w;
+    struct tinker_future *f = a->op.future;
+    const struct buf *body = &a->call.http.resp.body;
+    tinker_error err;
+    tinker_status s =
+        wire_decode_json(&wire_checkpoint_archive_url_response, body->data ? body->data : "",
+                         body->len, WIRE_LENIENT, &f->arena, &w, &err);
+    if (wire_as_answer(s, &err) != TINKER_OK)
+        fail(a, &err);
+    else
+        got_url(a, w.url, w.expires.us);
+}
+
+static void on_round(struct timer *t)
+{
+    ask(CONTAINER(t, struct archive_op, timer));
+}
+
+static void got_trace(struct archive_op *a)
+{
+    struct wire_trace_export_response w;
+    struct holder *h = a->op.holder;
+    const struct buf *body = &a->call.http.resp.body;
+    tinker_error err;
+    tinker_status s = wire_decode_json(&wire_trace_export_response, body->data ? body->data : "",
+                                       body->len, WIRE_LENIENT, &a->op.future->arena, &w, &err);
+    if (s == TINKER_OK && strcmp(w.status, "pending") == 0) {
+        if (!a->warned)
+            log_line(&h->log, LOG_WARNING, "the trace is being exported, this may take a while");
+        a->warned = true;
+        loop_arm(h->rt->loop, &a->timer, TRACE_MS);
+        return;
+    }
+    if (s == TINKER_OK && strcmp(w.status, "failed") == 0)
+        s = err_set(&err, TINKER_EREQUEST, "the export failed: %s",
+                    w.error ? w.error : "no reason");
+    else if (s == TINKER_OK && !w.url)
+        s = err_set(&err, TINKER_EPROTOCOL, "the answer has no url");
+    if (wire_as_answer(s, &err) != TINKER_OK)
+        fail(a, &err);
+    else
+        got_url(a, w.url, 0);
+}
+
+/* 302 is the answer; 503 means the archive is still being made. */
+static bool on_status(struct call *c, int status)
+{
+    struct archive_op *a = CONTAINER(c, struct archive_op, call);
+    if (a->trace)
+        return false;
+    return status == 302 || (status == 503 && a->rounds < ROUNDS_MAX && !op_is_spent(&a->op));
+}
+
+static void on_called(struct call *c)
+{
+    struct archive_op *a = CONTAINER(c, struct archive_op, call);
+    if (c->outcome == CALL_CAUGHT && c->http.resp.status == 302)
+        got_redirect(a);
+    else if (c->outcome == CALL_CAUGHT) {
+        a->rounds++;
+        loop_arm(a->op.holder->rt->loop, &a->timer, ROUND_MS);
+    } else if (c->outcome != CALL_OK) {
+        op_note_response(&a->op, c);
+        fail(a, &c->err);
+    } else if (a->trace)
+        got_trace(a);
+    else
+        got_archive(a);
+}
+
+static void ask(struct archive_op *a)
+{
+    struct call *c = &a->call;
+    c->holder = a->op.holder;
+    c->op = &a->op;
+    c->spec = a->trace ? &trace_spec : &archive_spec;
+    c->path = a->path;
+    c->catch = on_status;
+    c->done = on_called;
+    call_start(c);
+}
+
+static void on_still(struct timer *t)
+{
+    struct archive_op *a = CONTAINER(t, struct archive_op, still);
+    if (++a->half_minutes >= 6)
+        log_line(&a->op.holder->log, LOG_WARNING, "the archive is still being made, %d s so far",
+                 a->half_minutes * 30);
+    loop_arm(a->op.holder->rt->loop, t, ROUND_MS);
+}
+
+static void on_ready(struct holder_wait *w, const tinker_error *err)
+{
+    struct archive_op *a = CONTAINER(w, struct archive_op, wait);
+    struct holder *h = a->op.holder;
+    if (err) {
+        fail(a, err);
+        return;
+    }
+    if (!a->trace) {
+        log_line(&h->log, LOG_WARNING, "making the archive may take several minutes");
+        a->still.fire = on_still;
+        loop_arm(h->rt->loop, &a->still, ROUND_MS);
+    }
+    a->timer.fire = on_round;
+    ask(a);
+}
+
+static void archive_start(struct op *op)
+{
+    struct archive_op *a = (struct archive_op *)op;
+    if (a->progress) {
+        a->progress->muted = op->holder->cfg->muted_by;
+        a->progress->tap = op->future->tap;
+        tap_ref(op->future->tap);
+    }
+    a->wait.ready = on_ready;
+    holder_when_ready(op->holder, &a->wait);
+}
+
+/* ---- submitting, in the caller's thread -------------------------------------------------------- */
+
+static const struct op_class archive_class = { "checkpoint_archive", archive_start, archive_abandon,
+                                               archive_destroy };
+static const struct op_class download_class = { "download_checkpoint", archive_start,
+                                                archive_abandon, archive_destroy };
+static const struct op_class trace_class = { "export_session_trace", archive_start, archive_abandon,
+                                             archive_destroy };
+
+/* Takes over path; NULL with *err set. */
+static struct archive_op *archive_new(char *path, tinker_error *err)
+{
+    struct archive_op *a = path ? calloc(1, sizeof(*a)) : NULL;
+    if (!a) {
+        if (path)
+            err_nomem(err, "checkpoint_archive");
+        free(path);
+        return NULL;
+    }
+    a->path = path;
+    return a;
+}
+
+static tinker_future *submit(struct archive_op *a, const struct op_class *class, tinker_rest *r,
+                             enum result_kind kind, tinker_error *err)
+{
+    struct holder *h = rest_holder(r, err);
+    tinker_future *f = h ? op_submit(&a->op, class, h, kind, err) : NULL;
+    if (!f)
+        archive_destroy(&a->op);
+    return f;
+}
+
+tinker_future *tinker_rest_checkpoint_archive(tinker_rest *r, const char *path, tinker_error *err)
+{
+    struct archive_op *a = archive_new(rest_checkpoint_path(path, "/archive", err), err);
+    return a ? submit(a, &archive_class, r, RESULT_VALUE, err) : NULL;
+}
+
+tinker_future *tinker_rest_export_trace(tinker_rest *r, const char *session_id, tinker_error *err)
+{
+    if (!session_id || !*session_id || strpbrk(session_id, "/?# ")) {
+        err_set(err, TINKER_EINVAL, "\"%s\" is not a session id", session_id ? session_id : "");
+        return NULL;
+    }
+    size_t n = strlen(session_id) + 64;
+    char *path = malloc(n);
+    if (path)
+        snprintf(path, n, "api/v1/sessions/%s/trace_export", session_id);
+    else
+        err_nomem(err, "export_session_trace");
+    struct archive_op *a = archive_new(path, err);
+    if (!a)
+        return NULL;
+    a->trace = true;
+    return submit(a, &trace_class, r, RESULT_PATH, err);
+}
+
+static tinker_status prepare_file(struct archive_op *a, const char *file, tinker_error *err)
+{
+    char uuid[37];
+    if (!file || !*file)
+        return err_set(err, TINKER_EINVAL, "no file to download to");
+    if (!a->opts.force && access(file, F_OK) == 0)
+        return err_set(err, TINKER_EINVAL, "%s exists; use force to replace it", file);
+    size_t n = strlen(file) + 64;
+    if (a->opts.progress) {
+        a->progress = progress_new(&a->opts);
+        if (!a->progress)
+            return err_nomem(err, "download_checkpoint");
+        a->op.calls_back = true;
+    }
+    a->file = strdup(file);
+    a->part = malloc(n);
+    if (!a->file || !a->part) {
+        free(a->part);
+        a->part = NULL; /* nothing to remove */
+        return err_nomem(err, "download_checkpoint");
+    }
+    rand_uuid(uuid);
+    snprintf(a->part, n, "%s.part.%.8s", file, uuid);
+    return TINKER_OK;
+}
+
+tinker_future *tinker_rest_download_checkpoint(tinker_rest *r, const char *path, const char *file,
+                                               const tinker_download_options *opts,
+                                               tinker_error *err)
+{
+    tinker_download_options ours = TINKER_DOWNLOAD_OPTIONS_INIT;
+    if (opts_copy(&ours, sizeof(ours), opts, "tinker_download_options", err) != TINKER_OK)
+        return NULL;
+    struct archive_op *a = archive_new(rest_checkpoint_path(path, "/archive", err), err);
+    if (!a)
+        return NULL;
+    a->opts = ours;
+    if (prepare_file(a, file, err) != TINKER_OK) {
+        archive_destroy(&a->op);
+        return NULL;
+    }
+    return submit(a, &download_class, r, RESULT_PATH, err);
+}

@@ -1,0 +1,141 @@
+/* rest_op.c - see rest_op.h. */
+#include "client/rest/rest_op.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "wire/wire.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+void rest_destroy(struct op *op)
+{
+    struct rest_op *r = (struct rest_op *)op; /* first member */
+    call_clear(&r->call);
+    buf_clear(&r->body);
+    free(r->path);
+    free(r->token);
+    free(r);
+}
+
+void rest_abandon(struct op *op)
+{
+    struct rest_op *r = (struct rest_op *)op;
+    holder_forget(&r->wait);
+    call_cancel(&r->call);
+    op_destroy(op);
+}
+
+static void on_done(struct call *c)
+{
+    struct rest_op *r = CONTAINER(c, struct rest_op, call);
+    const struct buf *body = &c->http.resp.body;
+    if (r->quiet) {
+        if (c->outcome != CALL_OK)
+            log_line(&r->op.holder->log, LOG_DEBUG, "%s: %s", r->kind->class.name, c->err.message);
+        op_succeed(&r->op);
+        return;
+    }
+    if (c->outcome == CALL_OK) {
+        tinker_status s = TINKER_OK;
+        if (r->kind->read)
+            s = r->kind->read(r, body->data ? body->data : "", body->len, &c->err);
+        if (wire_as_answer(s, &c->err) == TINKER_OK) {
+            op_succeed(&r->op);
+            return;
+        }
+    }
+    op_note_response(&r->op, c);
+    op_fail(&r->op, &c->err);
+}
+
+void rest_ready(struct holder_wait *w, const tinker_error *err)
+{
+    struct rest_op *r = CONTAINER(w, struct rest_op, wait);
+    if (err) {
+        op_fail(&r->op, err);
+        return;
+    }
+    struct call *c = &r->call;
+    c->holder = r->op.holder;
+    c->op = &r->op;
+    c->spec = &r->kind->spec;
+    c->path = r->path;
+    c->body = r->body.data;
+    c->body_len = r->body.len;
+    c->conflict_final = r->kind->conflict_final;
+    c->one_key = r->once;
+    if (r->token)
+        c->extra[c->n_extra++] =
+            (struct http_header){ "X-Tinker-Weights-Access-Token", r->token, true };
+    c->done = on_done;
+    call_start(c);
+}
+
+void rest_start(struct op *op)
+{
+    struct rest_op *r = (struct rest_op *)op;
+    r->op.future->type = r->kind->type;
+    r->wait.ready = rest_ready;
+    holder_when_ready(op->holder, &r->wait);
+}
+
+/* Takes over path and body as rest_submit() does. */
+static struct rest_op *rest_new(struct holder *h, const struct rest_kind *kind, char *path,
+                                struct buf *body, tinker_error *err)
+{
+    struct rest_op *r = h && path ? calloc(1, sizeof(*r)) : NULL;
+    if (r) {
+        r->kind = kind;
+        r->path = path;
+        if (body)
+            r->body = *body;
+        return r;
+    }
+    if (h)
+        err_nomem(err, kind->class.name);
+    free(path);
+    if (body)
+        buf_clear(body);
+    return NULL;
+}
+
+static struct tinker_future *submit(struct holder *h, struct rest_op *r, tinker_error *err)
+{
+    struct tinker_future *f = op_submit(&r->op, &r->kind->class, h, r->kind->result, err);
+    if (!f)
+        rest_destroy(&r->op);
+    return f;
+}
+
+struct tinker_future *rest_submit(struct holder *h, const struct rest_kind *kind, char *path,
+                                  struct buf *body, tinker_error *err)
+{
+    struct rest_op *r = rest_new(h, kind, path, body, err);
+    return r ? submit(h, r, err) : NULL;
+}
+
+struct tinker_future *rest_submit_once(struct holder *h, const struct rest_kind *kind, char *path,
+                                       struct buf *body, const char *token, tinker_error *err)
+{
+    struct rest_op *r = rest_new(h, kind, path, body, err);
+    if (!r)
+        return NULL;
+    r->once = true;
+    r->token = token ? strdup(token) : NULL;
+    if (token && !r->token) {
+        rest_destroy(&r->op);
+        err_nomem(err, kind->class.name);
+        return NULL;
+    }
+    return submit(h, r, err);
+}
+
+void rest_tell(struct holder *h, const struct rest_kind *kind, char *path, struct buf *body)
+{
+    struct rest_op *r = rest_new(h, kind, path, body, NULL);
+    if (!r)
+        return;
+    r->quiet = true;
+    tinker_future_free(submit(h, r, NULL));
+}

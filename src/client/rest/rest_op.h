@@ -1,0 +1,59 @@
+/* rest_op.h - a call that is answered directly: no turn, no promise.
+ *
+ * Waits until the holder has started, sends one call and reads its answer into the
+ * future.  Loop thread, except rest_submit(). */
+#ifndef CLIENT_REST_OP_H
+#define CLIENT_REST_OP_H
+
+#include "client/call/call.h"
+#include "client/future/operation.h"
+
+struct rest_op;
+
+struct rest_kind {
+    struct op_class class; /* rest_start, rest_abandon, rest_destroy */
+    struct call_spec spec;
+    enum result_kind result;
+    const char *type; /* RESULT_VALUE */
+    /* Read the 2xx answer into op.future; NULL: any body will do. */
+    tinker_status (*read)(struct rest_op *r, const char *body, size_t n, tinker_error *err);
+    bool conflict_final;
+};
+
+struct rest_op {
+    struct op op;
+    const struct rest_kind *kind;
+    struct holder_wait wait;
+    struct call call;
+    char *path; /* "api/v1/…" */
+    struct buf body;
+    bool once;   /* one idempotency key for all tries */
+    bool quiet;  /* nobody asks what became of it, and nobody is told */
+    char *token; /* of the account whose weights it is about, or NULL */
+};
+
+void rest_start(struct op *op);
+void rest_ready(struct holder_wait *w, const tinker_error *err); /* what it waits for */
+void rest_abandon(struct op *op);
+void rest_destroy(struct op *op);
+
+#define REST_CLASS(name)                             \
+    {                                                \
+        name, rest_start, rest_abandon, rest_destroy \
+    }
+#define REST_SPEC(name, method)                                      \
+    {                                                                \
+        name, method, POOL_TRAIN, 0, NULL, CALL_DEFAULT, true, false \
+    }
+
+/* Takes over `path` and `body` (may be NULL), whether it succeeds or not; path NULL: no
+ * memory.  Any thread. */
+struct tinker_future *rest_submit(struct holder *h, const struct rest_kind *kind, char *path,
+                                  struct buf *body, tinker_error *err);
+/* The same for what must happen once, however often it is sent; token (may be NULL) is copied. */
+struct tinker_future *rest_submit_once(struct holder *h, const struct rest_kind *kind, char *path,
+                                       struct buf *body, const char *token, tinker_error *err);
+/* Send it and forget it. */
+void rest_tell(struct holder *h, const struct rest_kind *kind, char *path, struct buf *body);
+
+#endif

@@ -1,0 +1,623 @@
+/* helper.c - the side of the program: starting the helper, handing it samples, outliving it.
+ *
+ * Invariants: an operation is in `pending` from its SAMPLE frame until its answer, its cancellation
+ * or the end of the helper; a helper that ended stays, with the reason, until the last of its
+ * targets is released.  Runs on the loop thread, except the submit.  See helper.h. */
+#include "client/sampling/helper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <tinker/version.h>
+#include <unistd.h>
+#include "base/err.h"
+#include "base/map.h"
+#include "client/call/call_options.h"
+#include "client/future/result.h"
+#include "client/session/service.h"
+
+extern char **environ;
+
+enum {
+    STARTUP_MS = 30000,
+    ENDING_MS = 200,   /* from the end of its socket to that of the process */
+    KILLED_MS = 5000,  /* from SIGKILL to that */
+    CHUNK = 256 * 1024 /* of reading */
+};
+
+struct helper {
+    struct runtime *rt;
+    pid_t owner, pid; /* who started it, and it */
+    int fd, targets;
+    char *program;
+    bool greeted, ended;
+    tinker_error why; /* ended */
+    struct timer startup;
+    struct buf in, out;
+    size_t sent; /* of out */
+    uint32_t next_target;
+    uint64_t next_id;
+    struct map pending; /* id to operation */
+    struct helper_target *first;
+};
+
+struct helper_target {
+    struct loop_task task;
+    struct helper *helper;
+    struct helper_target *next, *prev;
+    tinker_sampler *sampler; /* which has this one; not counted */
+    uint32_t number;
+    uint64_t state, reason; /* the last that was told; of the reason a hash */
+};
+
+struct helper_op {
+    struct op op;
+    tinker_sampler *sampler; /* a reference */
+    struct sample_order order;
+    struct buf body;
+    uint64_t id;
+    bool sent;
+};
+
+/* The one that new samplers get.  Loop thread; in a fork the parent's. */
+static struct helper *current;
+
+/* ---- frames --------------------------------------------------------------------------------- */
+
+const char *helper_frame_next(const struct buf *b, size_t *at, struct helper_frame *out,
+                              bool *broken)
+{
+    size_t left = b->len - *at;
+    if (left < sizeof(*out))
+        return NULL;
+    memcpy(out, b->data + *at, sizeof(*out));
+    *broken = out->len > HELPER_FRAME_MAX;
+    if (*broken || left - sizeof(*out) < out->len)
+        return NULL;
+    const char *content = b->data + *at + sizeof(*out);
+    *at += sizeof(*out) + (size_t)out->len;
+    return content;
+}
+
+void helper_frame_drop(struct buf *b, size_t used)
+{
+    if (used == 0)
+        return;
+    memmove(b->data, b->data + used, b->len - used);
+    b->len -= used;
+}
+
+size_t helper_text_length(const char *text, size_t n)
+{
+    const char *end = memchr(text, '\0', n);
+    return end ? (size_t)(end - text) : n;
+}
+
+/* ---- the end of a helper ---------------------------------------------------------------------- */
+
+/* true: it has ended, with *status (-1: somebody else has asked for it). */
+static bool reap(pid_t pid, int patience_ms, int *status)
+{
+    for (int i = 0; i <= patience_ms; i++) {
+        pid_t got = waitpid(pid, status, WNOHANG);
+        if (got != 0) {
+            *status = got == pid ? *status : -1;
+            return true;
+        }
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    }
+    return false;
+}
+
+static int kill_and_reap(pid_t pid)
+{
+    int status = -1;
+    kill(pid, SIGKILL);
+    return reap(pid, KILLED_MS, &status) ? status : -1;
+}
+
+static void describe(int status, char *out, size_t size)
+{
+    if (status != -1 && WIFEXITED(status))
+        snprintf(out, size, "exit code %d", WEXITSTATUS(status));
+    else if (status != -1 && WIFSIGNALED(status))
+        snprintf(out, size, "signal %d", WTERMSIG(status));
+    else
+        snprintf(out, size, "exit code unknown");
+}
+
+static void fail_pending(struct helper *x)
+{
+    const char *key;
+    size_t it = 0, n;
+    void *value;
+    while (map_next(&x->pending, &it, &key, &n, &value)) {
+        struct helper_op *o = value;
+        o->sent = false; /* nobody to cancel it with */
+        map_remove(&x->pending, key, n);
+        op_fail(&o->op, &x->why);
+        it = 0; /* whoever was told may have changed the rest */
+    }
+}
+
+static void close_socket(struct helper *x)
+{
+    if (x->fd < 0)
+        return;
+    loop_unwatch(x->rt->loop, x->fd);
+    close(x->fd);
+    x->fd = -1;
+}
+
+/* Give up on it: why is what to say, NULL: it has ended by itself. */
+static void end(struct helper *x, const char *why)
+{
+    char how[64];
+    int status = -1;
+    if (x->ended)
+        return;
+    x->ended = true;
+    loop_disarm(x->rt->loop, &x->startup);
+    close_socket(x);
+    if (why || !reap(x->pid, ENDING_MS, &status))
+        status = kill_and_reap(x->pid);
+    describe(status, how, sizeof(how));
+    if (why)
+        err_set(&x->why, TINKER_ESTATE, "%s", why);
+    else if (!x->greeted)
+        err_set(&x->why, TINKER_ESTATE,
+                "%s is no sampling helper, it ended at once (%s); TINKER_SAMPLING_HELPER names "
+                "another",
+                x->program, how);
+    else
+        err_set(&x->why, TINKER_ESTATE,
+                "the sampling helper died (%s); a new sampler starts another", how);
+    if (current == x)
+        current = NULL;
+    fail_pending(x);
+}
+
+static void helper_free(struct helper *x)
+{
+    if (current == x)
+        current = NULL;
+    if (!x->ended) {
+        loop_disarm(x->rt->loop, &x->startup);
+        close_socket(x);
+        kill_and_reap(x->pid);
+    }
+    buf_clear(&x->in);
+    buf_clear(&x->out);
+    map_clear(&x->pending);
+    free(x->program);
+    free(x);
+}
+
+/* ---- talking to it ------------------------------------------------------------------------------ */
+
+static void on_ready(void *arg, int fd, unsigned events);
+
+/* As much as the socket takes.  Errors are not looked at: the socket ends then, which is read. */
+static void flush(struct helper *x)
+{
+    while (x->fd >= 0 && x->sent < x->out.len) {
+        ssize_t n =
+            send(x->fd, x->out.data + x->sent, x->out.len - x->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n <= 0)
+            break;
+        x->sent += (size_t)n;
+    }
+    bool all = x->sent == x->out.len;
+    if (all) {
+        buf_clear(&x->out); /* a large prompt does not stay */
+        x->sent = 0;
+    }
+    if (x->fd >= 0)
+        loop_watch(x->rt->loop, x->fd, all ? EPOLLIN : EPOLLIN | EPOLLOUT, on_ready, x);
+}
+
+/* A frame of two parts; false: no memory. */
+static bool put(struct helper *x, struct helper_frame f, const void *a, size_t na, const void *b,
+                size_t nb)
+{
+    f.len = na + nb;
+    if (f.len > HELPER_FRAME_MAX || !buf_reserve(&x->out, sizeof(f) + (size_t)f.len)) {
+        x->out.failed = false; /* what it holds is whole */
+        return false;
+    }
+    buf_append(&x->out, &f, sizeof(f));
+    buf_append(&x->out, a, na);
+    buf_append(&x->out, b, nb);
+    flush(x);
+    return true;
+}
+
+static struct helper_op *take_pending(struct helper *x, uint64_t id)
+{
+    struct helper_op *o = map_remove(&x->pending, (const char *)&id, sizeof(id));
+    if (o)
+        o->sent = false;
+    return o; /* NULL: cancelled meanwhile */
+}
+
+static void on_result(struct helper *x, const struct helper_frame *f, const char *content)
+{
+    struct helper_op *o = take_pending(x, f->id);
+    tinker_error err;
+    if (!o)
+        return;
+    size_t id = helper_text_length(content, (size_t)f->len), skip = id < f->len ? id + 1 : id;
+    struct tinker_future *future = o->op.future;
+    if (id > 0 && id < f->len)
+        future_set_request(future, content, result_sample.poll.request_type);
+    if (result_sample.read(future, content + skip, (size_t)f->len - skip, true, &err) == TINKER_OK)
+        op_succeed(&o->op);
+    else
+        op_fail(&o->op, &err);
+}
+
+static void on_failure(struct helper *x, const struct helper_frame *f, const char *content)
+{
+    struct helper_op *o = take_pending(x, f->id);
+    struct helper_failure failure;
+    if (!o)
+        return;
+    if (f->len < sizeof(failure)) {
+        tinker_error err;
+        err_set(&err, TINKER_EPROTOCOL, "the sampling helper told no reason");
+        op_fail(&o->op, &err);
+        return;
+    }
+    memcpy(&failure, content, sizeof(failure));
+    const char *text = content + sizeof(failure);
+    size_t n = (size_t)f->len - sizeof(failure), id = helper_text_length(text, n);
+    struct tinker_future *future = o->op.future;
+    if (id > 0 && id < n)
+        future_set_request(future, text, result_sample.poll.request_type);
+    if (failure.has_body && id < n)
+        future->error_body = strndup(text + id + 1, n - id - 1);
+    future->retry_after_ms = failure.retry_after_ms;
+    o->op.told = true; /* it was named and reported there */
+    op_fail(&o->op, &failure.err);
+}
+
+static struct helper_target *find_target(const struct helper *x, uint32_t number)
+{
+    struct helper_target *t = x->first;
+    while (t && t->number != number)
+        t = t->next;
+    return t;
+}
+
+static void on_state(struct helper_target *t, uint64_t state, const char *reason)
+{
+    tinker_sampler *s = t->sampler;
+    uint64_t hash = hash_fnv1a(reason, strlen(reason));
+    bool changed = t->state != state || t->reason != hash;
+    t->state = state;
+    t->reason = hash;
+    observe_state(&s->watch, s->holder, OBSERVE_SAMPLING, s->id, (enum wire_queue_state)state,
+                  reason, changed);
+}
+
+static void on_news(struct helper *x, const struct helper_frame *f, const char *content)
+{
+    struct helper_target *t = find_target(x, f->target);
+    char *text = t ? strndup(content, (size_t)f->len) : NULL;
+    if (text && f->kind == HELPER_LINE)
+        log_line(&t->sampler->holder->log, (enum log_level)f->id, "%s", text);
+    else if (text)
+        on_state(t, f->id, text);
+    free(text);
+}
+
+static void on_hello(struct helper *x, const struct helper_frame *f, const char *content)
+{
+    char why[256];
+    loop_disarm(x->rt->loop, &x->startup);
+    x->greeted = true;
+    if (f->len == strlen(tinker_version()) && memcmp(content, tinker_version(), f->len) == 0)
+        return;
+    snprintf(why, sizeof(why), "the sampling helper is of version %.*s, this library of %s",
+             (int)(f->len < 32 ? f->len : 32), content, tinker_version());
+    end(x, why);
+}
+
+static void on_frame(struct helper *x, const struct helper_frame *f, const char *content)
+{
+    switch (f->kind) {
+    case HELPER_HELLO:
+        on_hello(x, f, content);
+        break;
+    case HELPER_RESULT:
+        on_result(x, f, content);
+        break;
+    case HELPER_FAILURE:
+        on_failure(x, f, content);
+        break;
+    case HELPER_STATE:
+    case HELPER_LINE:
+        on_news(x, f, content);
+        break;
+    default:
+        end(x, "the sampling helper says what nobody understands");
+    }
+}
+
+/* What has come; false: the socket has ended. */
+static bool receive(struct helper *x)
+{
+    if (!buf_reserve(&x->in, CHUNK)) {
+        x->in.failed = false;
+        return true; /* no memory now: the rest stays in the socket */
+    }
+    ssize_t n = recv(x->fd, x->in.data + x->in.len, CHUNK, MSG_DONTWAIT);
+    if (n > 0) {
+        x->in.len += (size_t)n;
+        x->in.data[x->in.len] = '\0';
+    }
+    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+static void on_ready(void *arg, int fd, unsigned events)
+{
+    struct helper *x = arg;
+    (void)fd;
+    if (events & EPOLLOUT)
+        flush(x);
+    if (!(events & ~(unsigned)EPOLLOUT))
+        return;
+    bool open = receive(x), broken = false;
+    struct helper_frame f;
+    const char *content;
+    size_t at = 0;
+    while (!x->ended && (content = helper_frame_next(&x->in, &at, &f, &broken)) != NULL)
+        on_frame(x, &f, content);
+    helper_frame_drop(&x->in, at);
+    if (broken)
+        end(x, "the sampling helper says what nobody understands");
+    else if (!open)
+        end(x, NULL);
+}
+
+/* ---- the beginning --------------------------------------------------------------------------- */
+
+static void on_startup(struct timer *t)
+{
+    char why[256];
+    struct helper *x = (struct helper *)(void *)((char *)t - offsetof(struct helper, startup));
+    snprintf(why, sizeof(why), "the sampling helper %.128s did not answer within %d s", x->program,
+             STARTUP_MS / 1000);
+    end(x, why);
+}
+
+/* The program with the socket as its standard input, in a group of its own, so that what a terminal
+ * sends to this program does not end it; 0 or an errno. */
+static int spawn(const char *program, int fd, pid_t *pid)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, fd, STDIN_FILENO);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+                                        POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setsigmask(&attr, &none); /* this thread blocks all */
+    posix_spawnattr_setsigdefault(&attr, &all);
+    posix_spawnattr_setpgroup(&attr, 0);
+    char command[] = "sampling-helper";
+    char *argv[] = { (char *)program, command, NULL };
+    int rc = posix_spawnp(pid, program, &actions, &attr, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attr);
+    return rc;
+}
+
+static struct helper *helper_new(struct runtime *rt, const char *program, tinker_error *err)
+{
+    struct helper *x = calloc(1, sizeof(*x));
+    char *copy = strdup(program);
+    int pair[2];
+    if (!x || !copy) {
+        free(x);
+        free(copy);
+        err_nomem(err, "sampling helper");
+        return NULL;
+    }
+    int rc = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0 ? 0 : errno;
+    if (rc == 0) {
+        rc = spawn(program, pair[1], &x->pid);
+        close(pair[1]);
+        if (rc != 0)
+            close(pair[0]);
+    }
+    if (rc != 0) {
+        err_set(err, TINKER_ESTATE,
+                "start the sampling helper %s: %s (TINKER_SAMPLING_HELPER names another)", program,
+                strerror(rc));
+        free(x);
+        free(copy);
+        return NULL;
+    }
+    x->program = copy;
+    x->rt = rt;
+    x->owner = getpid();
+    x->fd = pair[0];
+    buf_init(&x->in, SIZE_MAX / 4);
+    buf_init(&x->out, SIZE_MAX / 4);
+    map_init(&x->pending);
+    x->startup.fire = on_startup;
+    if (!loop_watch(rt->loop, x->fd, EPOLLIN, on_ready, x)) {
+        helper_free(x);
+        err_nomem(err, "sampling helper");
+        return NULL;
+    }
+    loop_arm(rt->loop, &x->startup, STARTUP_MS);
+    return x;
+}
+
+static bool announce(struct helper_target *t, tinker_error *err)
+{
+    struct buf settings, sampler;
+    buf_init(&settings, 16 << 20);
+    buf_init(&sampler, 16 << 20);
+    settings_write(t->sampler->holder->cfg, &settings);
+    buf_putc(&settings, '\0');
+    bool ok = shadow_write(t->sampler, &sampler, err) == TINKER_OK;
+    if (ok) {
+        const struct helper_frame f = { .target = t->number, .kind = HELPER_REGISTER };
+        ok = buf_ok(&settings) && buf_ok(&sampler) &&
+             put(t->helper, f, settings.data, settings.len, sampler.data, sampler.len);
+        if (!ok)
+            err_nomem(err, "sampling helper");
+    }
+    buf_clear(&settings);
+    buf_clear(&sampler);
+    return ok;
+}
+
+static void target_free(struct helper_target *t)
+{
+    struct helper *x = t->helper;
+    *(t->prev ? &t->prev->next : &x->first) = t->next;
+    if (t->next)
+        t->next->prev = t->prev;
+    free(t);
+    if (--x->targets == 0)
+        helper_free(x);
+}
+
+static struct helper_target *attach(tinker_sampler *s, tinker_error *err)
+{
+    struct runtime *rt = s->holder->rt;
+    if (s->far)
+        return s->far;
+    struct helper *x = current;
+    if (!x || x->owner != getpid() || x->rt != rt)
+        x = helper_new(rt, s->holder->cfg->sampling_helper, err);
+    struct helper_target *t = x ? calloc(1, sizeof(*t)) : NULL;
+    if (!t) {
+        if (x && x->targets == 0)
+            helper_free(x);
+        if (x)
+            err_nomem(err, "sampling helper");
+        return NULL;
+    }
+    current = x;
+    *t = (struct helper_target){ .helper = x, .sampler = s, .number = x->next_target++ };
+    t->next = x->first;
+    if (t->next)
+        t->next->prev = t;
+    x->first = t;
+    x->targets++;
+    if (!announce(t, err)) {
+        target_free(t);
+        return NULL;
+    }
+    s->far = t;
+    return t;
+}
+
+static void on_release(struct loop_task *task)
+{
+    struct helper_target *t = (struct helper_target *)task; /* first member */
+    const struct helper_frame f = { .target = t->number, .kind = HELPER_UNREGISTER };
+    if (!t->helper->ended)
+        put(t->helper, f, NULL, 0, NULL, 0);
+    target_free(t);
+}
+
+void helper_release(struct helper_target *t)
+{
+    if (!t || t->helper->owner != getpid())
+        return; /* in a fork there is no loop that could end it, and nothing to end */
+    t->task.run = on_release;
+    loop_post(t->helper->rt->loop, &t->task);
+}
+
+/* ---- samples ----------------------------------------------------------------------------------- */
+
+static void far_destroy(struct op *op)
+{
+    struct helper_op *o = (struct helper_op *)op; /* first member */
+    buf_clear(&o->body);
+    sampler_unref(o->sampler);
+    free(o);
+}
+
+static void far_abandon(struct op *op)
+{
+    struct helper_op *o = (struct helper_op *)op;
+    if (o->sent) {
+        struct helper *x = o->sampler->far->helper;
+        const struct helper_frame f = { .id = o->id, .kind = HELPER_CANCEL };
+        take_pending(x, o->id);
+        put(x, f, NULL, 0, NULL, 0);
+    }
+    op_destroy(op);
+}
+
+static void far_start(struct op *op)
+{
+    struct helper_op *o = (struct helper_op *)op;
+    tinker_error err;
+    struct helper_target *t = attach(o->sampler, &err);
+    struct helper *x = t ? t->helper : NULL;
+    if (!t || x->ended) {
+        op_fail(op, t ? &x->why : &err);
+        return;
+    }
+    o->id = x->next_id++;
+    const struct helper_frame f = { .id = o->id, .target = t->number, .kind = HELPER_SAMPLE };
+    o->sent = map_put(&x->pending, (const char *)&o->id, sizeof(o->id), o, NULL);
+    if (!o->sent || !put(x, f, &o->order, sizeof(o->order), o->body.data, o->body.len)) {
+        take_pending(x, o->id);
+        err_nomem(&err, "sampling helper");
+        op_fail(op, &err);
+        return;
+    }
+    buf_clear(&o->body);
+}
+
+static const struct op_class far_class = { "sample", far_start, far_abandon, far_destroy };
+
+bool helper_wanted(const tinker_sampler *s)
+{
+    const struct config *c = s->holder->cfg;
+    if (!c->subprocess_sampling || c->has_transport || c->breaker_scope)
+        return false;
+    struct prefs *p = prefs_current();
+    prefs_unref(p);
+    return !p;
+}
+
+tinker_future *helper_submit(tinker_sampler *s, const struct sample_order *order, struct buf *body,
+                             tinker_error *err)
+{
+    struct helper_op *o = calloc(1, sizeof(*o));
+    if (!o) {
+        buf_clear(body);
+        err_nomem(err, "sample");
+        return NULL;
+    }
+    o->sampler = s;
+    o->order = *order;
+    o->body = *body;
+    sampler_ref(s);
+    tinker_future *f = op_submit(&o->op, &far_class, s->holder, RESULT_SAMPLE, err);
+    if (!f)
+        far_destroy(&o->op);
+    return f;
+}

@@ -1,0 +1,78 @@
+/* sample_limits.c - see dispatch.h. */
+#include "client/sampling/sample_limits.h"
+
+#include <stddef.h>
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+enum { PAUSE_CHECK_MS = 1000, RECENT_COST = 20 };
+
+static void on_pause(struct timer *t)
+{
+    dispatch_again(CONTAINER(t, struct dispatch, timer));
+}
+
+void dispatch_again(struct dispatch *d)
+{
+    struct loop *l = d->holder->rt->loop;
+    if (loop_now_ns(l) >= d->holder->limits->backoff_until_ns) {
+        d->go(d);
+        return;
+    }
+    d->timer.fire = on_pause;
+    loop_arm(l, &d->timer, PAUSE_CHECK_MS);
+}
+
+static void on_budget(struct sem_wait *w)
+{
+    dispatch_again(CONTAINER(w, struct dispatch, budget));
+}
+
+static void take_budget(struct dispatch *d)
+{
+    bool recent = d->throttle.sem != NULL;
+    d->budget.granted = on_budget;
+    if (sem_take(&d->holder->limits->bytes, &d->budget, recent ? d->bytes * RECENT_COST : d->bytes))
+        dispatch_again(d);
+}
+
+static void on_throttle(struct sem_wait *w)
+{
+    take_budget(CONTAINER(w, struct dispatch, throttle));
+}
+
+static void take_throttle(struct dispatch *d)
+{
+    struct limits *l = d->holder->limits;
+    d->throttle.granted = on_throttle;
+    if (!limits_recent(l, loop_now_ns(d->holder->rt->loop)) ||
+        sem_take(&l->throttle, &d->throttle, 1))
+        take_budget(d);
+}
+
+static void on_permit(struct sem_wait *w)
+{
+    take_throttle(CONTAINER(w, struct dispatch, permit));
+}
+
+void dispatch_start(struct dispatch *d)
+{
+    d->permit.granted = on_permit;
+    if (sem_take(&d->holder->limits->dispatch, &d->permit, 1))
+        take_throttle(d);
+}
+
+void dispatch_pause(struct dispatch *d)
+{
+    limits_pause(d->holder->limits, loop_now_ns(d->holder->rt->loop), d->bytes);
+}
+
+void dispatch_end(struct dispatch *d)
+{
+    if (!d->holder)
+        return;
+    loop_disarm(d->holder->rt->loop, &d->timer);
+    sem_give(&d->budget);
+    sem_give(&d->throttle);
+    sem_give(&d->permit);
+}

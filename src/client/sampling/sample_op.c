@@ -1,0 +1,512 @@
+/* sample_op.c - one logical sample: permits, dispatch, polling, and trying again.
+ *
+ *   permit (whole sample) -> dispatch permits -> pause of the account -> asample
+ *     429, 402: the account pauses, then the same request again
+ *     accepted: dispatch permits are given back -> poll -> result
+ *   lost promise, connection errors, 5xx: a new attempt with a new seq_id, after a delay
+ *
+ * Runs on the loop thread, except the submit functions. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/call/call.h"
+#include "client/sampling/sample_limits.h"
+#include "client/sampling/sample_retry.h"
+#include "client/sampling/helper.h"
+#include "client/observe/instrument.h"
+#include "client/call/poll.h"
+#include "client/observe/report.h"
+#include "client/rest/rest_op.h"
+#include "client/future/result.h"
+#include "client/sampling/sampling_client.h"
+#include "client/session/service.h"
+#include "wire/check.h"
+#include "wire/wire.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+struct sample_op {
+    struct op op;
+    tinker_sampler *sampler; /* a reference */
+    struct handler *handler; /* a reference, once started */
+    struct buf body;         /* before and after the seq_id, see split */
+    size_t split;
+    struct buf sent; /* the body with its seq_id */
+    bool use_handler, entered;
+    tinker_retry_options retry;
+    int failures;
+    int64_t started_ns, attempt_ns;
+    struct sem_wait permit; /* for the whole sample */
+    struct dispatch dispatch;
+    struct timer timer; /* before another attempt */
+    struct timer stuck; /* the progress deadline */
+    struct poll poll;   /* its call also carries the dispatch: one at a time, half the memory */
+};
+
+static const struct call_spec asample_spec = { "asample", "POST", POOL_SAMPLE, 0,
+                                               NULL,      0,      true,        false };
+
+static void attempt(struct sample_op *s);
+
+static struct loop *loop_of(const struct sample_op *s)
+{
+    return s->op.holder->rt->loop;
+}
+
+/* ---- ends --------------------------------------------------------------------------- */
+
+static void stop(struct sample_op *s, bool completed)
+{
+    call_cancel(&s->poll.call);
+    poll_cancel(&s->poll);
+    loop_disarm(loop_of(s), &s->timer);
+    loop_disarm(loop_of(s), &s->stuck);
+    dispatch_end(&s->dispatch);
+    if (s->entered)
+        handler_leave(s->handler, completed);
+    s->entered = false;
+    handler_release(s->handler, &s->permit);
+}
+
+static void sample_destroy(struct op *op)
+{
+    struct sample_op *s = (struct sample_op *)op; /* first member */
+    poll_clear(&s->poll);
+    buf_clear(&s->body);
+    buf_clear(&s->sent);
+    handler_unref(s->handler);
+    sampler_unref(s->sampler);
+    free(s);
+}
+
+static const struct rest_kind cancel_kind = { REST_CLASS("cancel_future"),
+                                              { "cancel_future", "POST", POOL_RETRIEVE, 30000, "30",
+                                                0, true, false },
+                                              RESULT_NONE,
+                                              NULL,
+                                              NULL,
+                                              false };
+
+/* Nobody wants the sample any more: the service need not make it.  Should it not hear of that, it
+ * makes it in vain. */
+static void take_back(struct sample_op *s)
+{
+    struct holder *h = s->op.holder;
+    struct json_writer w;
+    struct buf body;
+    if (!s->poll.active || !h->cancels || h->closed)
+        return;
+    buf_init(&body, 1 << 12);
+    json_writer_init(&w, &body);
+    json_put_begin_object(&w);
+    json_put_key(&w, "request_id");
+    json_put_string(&w, s->poll.request_id);
+    json_put_end_object(&w);
+    rest_tell(h, &cancel_kind, strdup("api/v1/cancel_future"), &body);
+}
+
+static void sample_abandon(struct op *op)
+{
+    struct sample_op *s = (struct sample_op *)op;
+    take_back(s);
+    stop(s, false);
+    op_destroy(op);
+}
+
+static void fail(struct sample_op *s, const tinker_error *err)
+{
+    tinker_error copy = *err; /* it may live in the call */
+    stop(s, false);
+    op_fail(&s->op, &copy);
+}
+
+/* ---- layer 3 -------------------------------------------------------------------------- */
+
+/* failures: before this attempt. */
+static void tell(const struct sample_op *s, enum local_step step, int failures, int64_t delay_ms,
+                 const tinker_error *err)
+{
+    struct local_attempt a = { "sample", "sample", failures + 1, s->attempt_ns,
+                               delay_ms, err,      &s->op };
+    if (s->use_handler)
+        local_attempt(s->op.holder, step, &a);
+}
+
+static void on_retry(struct timer *t)
+{
+    attempt(CONTAINER(t, struct sample_op, timer));
+}
+
+static bool may_retry(const struct sample_op *s)
+{
+    const tinker_retry_options *o = s->handler ? &s->handler->opts : NULL;
+    return s->use_handler && !o->no_retries &&
+           (o->max_retries < 0 || s->failures <= o->max_retries) && !op_is_spent(&s->op);
+}
+
+static void failed(struct sample_op *s, const tinker_error *err, bool retryable)
+{
+    dispatch_end(&s->dispatch);
+    s->failures++;
+    bool again = retryable && may_retry(s);
+    struct report_failure a = { err, again, s->failures, s->started_ns };
+    if (s->use_handler) {
+        handler_failed(s->handler, err);
+        report_sample(s->op.holder, &a);
+    }
+    if (!again) {
+        if (s->use_handler)
+            log_line(&s->op.holder->log, LOG_ERROR, "sample failed: %s", err->message);
+        tell(s, LOCAL_FAILED, s->failures - 1, 0, err);
+        fail(s, err);
+        return;
+    }
+    struct runtime *rt = s->op.holder->rt;
+    int64_t delay_ms = handler_delay_ms(&s->handler->opts, s->failures, rt->uniform(rt));
+    metric_add(s->op.holder->cfg->metrics.sample_retries, 1);
+    tell(s, LOCAL_RETRY, s->failures - 1, delay_ms, err);
+    s->timer.fire = on_retry;
+    loop_arm(rt->loop, &s->timer, delay_ms);
+}
+
+static void on_stuck(struct timer *t)
+{
+    struct sample_op *s = CONTAINER(t, struct sample_op, stuck);
+    int64_t progress_ms = s->handler->opts.progress_ms;
+    int64_t idle_ms = (loop_now_ns(loop_of(s)) - s->handler->progress_ns) / 1000000;
+    if (idle_ms < progress_ms) {
+        loop_arm(loop_of(s), &s->stuck, progress_ms - idle_ms);
+        return;
+    }
+    tinker_error err;
+    err_set(&err, TINKER_ECONNECT, "No progress made in %gs. Requests appear to be stuck.",
+            (double)progress_ms / 1000);
+    fail(s, &err);
+}
+
+/* ---- results -------------------------------------------------------------------------- */
+
+static tinker_status on_decode(struct poll *p, const char *body, size_t n, bool proto,
+                               tinker_error *err)
+{
+    struct sample_op *s = CONTAINER(p, struct sample_op, poll);
+    return result_sample.read(s->op.future, body, n, proto, err);
+}
+
+static tinker_status take_large(struct poll *p, void *out, struct arena *a, tinker_error *err)
+{
+    struct sample_op *s = CONTAINER(p, struct sample_op, poll);
+    (void)err;
+    s->op.future->value = out;
+    arena_adopt(&s->op.future->arena, a);
+    return TINKER_OK;
+}
+
+static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
+{
+    struct sample_op *s = CONTAINER(p, struct sample_op, poll);
+    observe_state(&s->sampler->watch, s->op.holder, OBSERVE_SAMPLING, s->sampler->id, state, reason,
+                  changed);
+}
+
+static void on_polled(struct poll *p)
+{
+    struct sample_op *s = CONTAINER(p, struct sample_op, poll);
+    if (!p->ok) {
+        op_note_response(&s->op, &p->call);
+        failed(s, &p->call.err, p->gone);
+        return;
+    }
+    tell(s, LOCAL_STOP, s->failures, 0, NULL);
+    stop(s, true);
+    op_succeed(&s->op);
+}
+
+/* ---- dispatch ------------------------------------------------------------------------- */
+
+static bool on_status(struct call *c, int status)
+{
+    struct sample_op *s = CONTAINER(c, struct sample_op, poll.call);
+    struct holder *h = s->op.holder;
+    if (op_is_spent(&s->op))
+        return false;
+    if (status != 429 && !(status == 402 && holder_billing_pause(h, c->err.message)))
+        return false;
+    dispatch_pause(&s->dispatch);
+    return true;
+}
+
+static void on_sent(struct call *c)
+{
+    struct sample_op *s = CONTAINER(c, struct sample_op, poll.call);
+    char id[112];
+    if (c->outcome == CALL_CAUGHT) {
+        dispatch_again(&s->dispatch);
+        return;
+    }
+    if (c->outcome != CALL_OK || submission_id(c, id, sizeof(id)) != TINKER_OK) {
+        bool retryable = c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
+                         (c->outcome == CALL_STATUS && call_status_retryable(c->err.http_status));
+        op_note_response(&s->op, c);
+        failed(s, &c->err, retryable);
+        return;
+    }
+    dispatch_end(&s->dispatch);
+    buf_clear(&s->sent); /* thousands of these may wait for their result */
+    call_clear(c);
+    s->poll.holder = s->op.holder;
+    s->poll.kind = &result_sample.poll;
+    s->poll.future = s->op.future;
+    s->poll.started_ns = loop_now_ns(loop_of(s)); /* as the reference: after dispatch */
+    s->poll.decode = on_decode;
+    s->poll.read_aside = result_sample_aside;
+    s->poll.take_aside = take_large;
+    s->poll.queue_state = on_state;
+    s->poll.done = on_polled;
+    poll_start(&s->poll, id);
+}
+
+static void go(struct dispatch *d)
+{
+    struct sample_op *s = CONTAINER(d, struct sample_op, dispatch);
+    struct call *c = &s->poll.call;
+    c->holder = s->op.holder;
+    c->op = &s->op;
+    c->part = s->failures;
+    c->accept = NULL;
+    c->http.small_answer = true;
+    c->spec = &asample_spec;
+    c->path = "api/v1/asample";
+    c->body = s->sent.data;
+    c->body_len = s->sent.len;
+    c->extra[0] = (struct http_header){ "X-Tinker-Sampling-Backpressure", "1", false };
+    c->n_extra = 1;
+    c->catch = on_status;
+    c->done = on_sent;
+    call_start(c);
+}
+
+/* Put the next seq_id of the client into the body. */
+static bool number_body(struct sample_op *s)
+{
+    buf_reset(&s->sent);
+    buf_append(&s->sent, s->body.data, s->split);
+    char number[SHORTEST_MAX];
+    buf_append(&s->sent, number, shortest_int64(s->sampler->next_seq++, number));
+    buf_append(&s->sent, s->body.data + s->split, s->body.len - s->split);
+    return buf_ok(&s->sent);
+}
+
+static void attempt(struct sample_op *s)
+{
+    s->attempt_ns = loop_now_ns(loop_of(s));
+    tell(s, LOCAL_START, s->failures, 0, NULL);
+    if (!number_body(s)) {
+        tinker_error err;
+        err_nomem(&err, "sample");
+        fail(s, &err);
+        return;
+    }
+    dispatch_start(&s->dispatch);
+}
+
+static void permitted(struct sample_op *s)
+{
+    struct holder *h = s->op.holder;
+    s->started_ns = loop_now_ns(h->rt->loop);
+    handler_enter(s->handler);
+    s->entered = true;
+    if (!s->handler->opts.no_stuck_detection && h->server.sample_enable_stuck_detection) {
+        s->stuck.fire = on_stuck;
+        loop_arm(h->rt->loop, &s->stuck, s->handler->opts.progress_ms);
+    }
+    attempt(s);
+}
+
+static void on_permit(struct sem_wait *w)
+{
+    struct sample_op *s = CONTAINER(w, struct sample_op, permit);
+    s->handler->waiting--;
+    permitted(s);
+}
+
+static void sample_start(struct op *op)
+{
+    struct sample_op *s = (struct sample_op *)op;
+    tinker_error err;
+    if (!s->use_handler) {
+        attempt(s);
+        return;
+    }
+    s->handler = handler_ref(op->holder, s->sampler->id, &s->retry, &err);
+    if (!s->handler) {
+        op_fail(op, &err);
+        return;
+    }
+    s->permit.granted = on_permit;
+    if (sem_take(&s->handler->permits, &s->permit, 1))
+        permitted(s);
+    else
+        s->handler->waiting++;
+}
+
+static const struct op_class sample_class = { "sample", sample_start, sample_abandon,
+                                              sample_destroy };
+
+/* ---- submitting, in the caller's thread -------------------------------------------------- */
+
+/* Cut the body where the seq_id goes.  The pattern cannot be part of a JSON text: there
+ * the quote before the colon would be escaped. */
+static tinker_status split_body(struct sample_op *s, tinker_error *err)
+{
+    static const char mark[] = "\"seq_id\":0";
+    const char *at = NULL, *from = s->body.data;
+    for (const char *p; (p = strstr(from, mark)) != NULL; from = p + 1)
+        at = p;
+    if (!at)
+        return err_set(err, TINKER_ESTATE, "no seq_id in the encoded request");
+    size_t end = (size_t)(at - s->body.data) + sizeof(mark) - 1;
+    s->split = end - 1;
+    memmove(s->body.data + s->split, s->body.data + end, s->body.len - end + 1);
+    s->body.len--;
+    return TINKER_OK;
+}
+
+/* Fields that older services do not know are sent only when they say something. */
+static struct wire_opt_int asked(size_t n)
+{
+    return (struct wire_opt_int){ n > 0, (int64_t)n };
+}
+
+tinker_status sample_encode(const tinker_sampler *s, const struct sample_request *r, bool numbered,
+                            struct buf *out, tinker_error *err)
+{
+    struct wire_sample_request req;
+    wire_init(&wire_sample_request, &req);
+    req.num_samples = (int64_t)r->opts.num_samples;
+    req.prompt = *r->prompt;
+    req.sampling_params = r->params;
+    req.sampling_session_id = s->id;
+    req.seq_id = (struct wire_opt_int){ numbered, 0 };
+    req.prompt_logprobs = (struct wire_opt_bool){ 1, r->opts.prompt_logprobs != 0 };
+    req.topk_prompt_logprobs = (int64_t)r->opts.topk_prompt_logprobs;
+    req.topk_sample_logprobs = asked(r->opts.topk_sample_logprobs);
+    req.target_prompt_logprobs = r->opts.target_prompt_logprobs;
+    req.prompt_alt_tokens_k = asked(r->opts.prompt_alt_tokens_k);
+    req.prompt_logprobs_last_n = asked(r->opts.prompt_logprobs_last_n);
+    return wire_encode_json(&wire_sample_request, &req, out, err);
+}
+
+tinker_future *sample_submit(tinker_sampler *sampler, const struct sample_order *order,
+                             struct buf *body, tinker_error *err)
+{
+    struct sample_op *s = calloc(1, sizeof(*s));
+    if (!s) {
+        buf_clear(body);
+        err_nomem(err, "sample");
+        return NULL;
+    }
+    s->sampler = sampler;
+    s->body = *body;
+    s->dispatch = (struct dispatch){ .holder = sampler->holder, .bytes = order->bytes, .go = go };
+    s->retry = order->retry;
+    s->use_handler = order->use_handler;
+    buf_init(&s->sent, SIZE_MAX / 4);
+    sampler_ref(sampler);
+    tinker_future *f = NULL;
+    if (split_body(s, err) == TINKER_OK)
+        f = op_submit(&s->op, &sample_class, sampler->holder, RESULT_SAMPLE, err);
+    if (!f)
+        sample_destroy(&s->op);
+    return f;
+}
+
+static tinker_future *submit(tinker_sampler *sampler, const struct sample_request *r,
+                             bool logprobs_only, tinker_error *err)
+{
+    struct sample_order order = { .bytes = (int64_t)wire_prompt_bytes(r->prompt),
+                                  .use_handler =
+                                      logprobs_only || !sampler->holder->server.sample_no_retries };
+    struct buf body;
+    pthread_mutex_lock(&sampler->lock);
+    order.retry = sampler->retry;
+    pthread_mutex_unlock(&sampler->lock);
+    buf_init(&body, SIZE_MAX / 4);
+    if (sample_encode(sampler, r, true, &body, err) != TINKER_OK) {
+        buf_clear(&body);
+        return NULL;
+    }
+    return helper_wanted(sampler) ? helper_submit(sampler, &order, &body, err)
+                                  : sample_submit(sampler, &order, &body, err);
+}
+
+/* The rest of the tensor is looked at when it is written. */
+static tinker_status check_targets(const tinker_tensor *t, tinker_error *err)
+{
+    if (t && wire_dtype(t->dtype) != TINKER_INT64)
+        return err_set(err, TINKER_EINVAL, "target_prompt_logprobs: tokens are integers");
+    if (t && (!t->shape || t->ndim != 2))
+        return err_set(err, TINKER_EINVAL,
+                       "target_prompt_logprobs needs a shape of two dimensions, one row for each "
+                       "token of the prompt but the first");
+    return TINKER_OK;
+}
+
+static tinker_status check_options(const tinker_sample_options *o, tinker_error *err)
+{
+    const struct {
+        const char *name;
+        size_t n;
+    } counts[] = { { "topk_prompt_logprobs", o->topk_prompt_logprobs },
+                   { "topk_sample_logprobs", o->topk_sample_logprobs },
+                   { "prompt_logprobs_last_n", o->prompt_logprobs_last_n },
+                   { "prompt_alt_tokens_k", o->prompt_alt_tokens_k } };
+    if (o->num_samples == 0 || o->num_samples > INT32_MAX)
+        return err_set(err, TINKER_EINVAL, "num_samples is %zu, expected at least 1",
+                       o->num_samples);
+    for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
+        if (counts[i].n > INT32_MAX)
+            return err_set(err, TINKER_EINVAL, "%s is %zu, expected at most %d", counts[i].name,
+                           counts[i].n, INT32_MAX);
+    return check_targets(o->target_prompt_logprobs, err);
+}
+
+tinker_status sample_check(struct sample_request *r, const tinker_model_input *prompt,
+                           const tinker_sampling_params *params, const tinker_sample_options *opts,
+                           tinker_error *err)
+{
+    *r = (struct sample_request){ prompt, TINKER_SAMPLING_PARAMS_INIT, TINKER_SAMPLE_OPTIONS_INIT };
+    tinker_status s =
+        opts_copy(&r->params, sizeof(r->params), params, "tinker_sampling_params", err);
+    if (s == TINKER_OK)
+        s = opts_copy(&r->opts, sizeof(r->opts), opts, "tinker_sample_options", err);
+    if (s == TINKER_OK)
+        s = wire_check_sampling_params(&r->params, err);
+    if (s == TINKER_OK && !prompt)
+        s = err_set(err, TINKER_EINVAL, "sample needs a prompt");
+    if (s == TINKER_OK)
+        s = wire_check_model_input(prompt, true, err);
+    return s == TINKER_OK ? check_options(&r->opts, err) : s;
+}
+
+tinker_future *tinker_sampler_sample(tinker_sampler *s, const tinker_model_input *prompt,
+                                     const tinker_sampling_params *params,
+                                     const tinker_sample_options *opts, tinker_error *err)
+{
+    struct sample_request r;
+    if (sample_check(&r, prompt, params, opts, err) != TINKER_OK)
+        return NULL;
+    return submit(s, &r, false, err);
+}
+
+tinker_future *tinker_sampler_logprobs(tinker_sampler *s, const tinker_model_input *prompt,
+                                       tinker_error *err)
+{
+    struct sample_request r;
+    if (sample_check(&r, prompt, NULL, NULL, err) != TINKER_OK)
+        return NULL;
+    r.params.max_tokens = 1;
+    r.opts.prompt_logprobs = 1;
+    return submit(s, &r, true, err);
+}

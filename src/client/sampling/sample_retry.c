@@ -1,0 +1,168 @@
+/* sample_retry.c - see handler.h. */
+#include "client/sampling/sample_retry.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/buf.h"
+#include "base/err.h"
+#include "client/session/session.h"
+
+enum { PROGRESS_LINE_S = 2 };
+
+tinker_status handler_check(const tinker_retry_options *o, tinker_error *err)
+{
+    if (o->max_connections <= 0)
+        return err_set(err, TINKER_EINVAL, "retry: max_connections must be positive, not %d",
+                       o->max_connections);
+    if (o->progress_ms <= 0)
+        return err_set(err, TINKER_EINVAL, "retry: progress_ms must be positive");
+    if (!(o->delay_base_ms > 0))
+        return err_set(err, TINKER_EINVAL, "retry: delay_base_ms must be positive");
+    if (o->delay_max_ms < o->delay_base_ms)
+        return err_set(err, TINKER_EINVAL, "retry: delay_max_ms is less than delay_base_ms");
+    if (!(o->jitter >= 0 && o->jitter <= 1))
+        return err_set(err, TINKER_EINVAL, "retry: jitter must be between 0 and 1");
+    if (o->max_retries < -1)
+        return err_set(err, TINKER_EINVAL, "retry: max_retries must be -1 or more");
+    return TINKER_OK;
+}
+
+int64_t handler_delay_ms(const tinker_retry_options *o, int k, double u)
+{
+    double d = (double)o->delay_base_ms * exp2(k - 1 < 1000 ? k - 1 : 1000);
+    double max = (double)o->delay_max_ms;
+    d = d < max ? d : max;
+    d += d * o->jitter * (2 * u - 1);
+    d = d > max ? max : d;
+    return (int64_t)(d > 0 ? d : 0);
+}
+
+static bool same_options(const tinker_retry_options *a, const tinker_retry_options *b)
+{
+    return a->max_connections == b->max_connections && a->progress_ms == b->progress_ms &&
+           a->delay_base_ms == b->delay_base_ms && a->delay_max_ms == b->delay_max_ms &&
+           a->jitter == b->jitter && a->max_retries == b->max_retries &&
+           a->no_retries == b->no_retries && a->no_stuck_detection == b->no_stuck_detection;
+}
+
+/* The service's number, unless the caller asked for fewer. */
+static int64_t permits_of(const struct holder *holder, const tinker_retry_options *opts)
+{
+    static const tinker_retry_options defaults = TINKER_RETRY_OPTIONS_INIT;
+    int64_t theirs = holder->server.sample_max_concurrent_requests;
+    bool asked = opts->max_connections != defaults.max_connections;
+    return asked && opts->max_connections < theirs ? opts->max_connections : theirs;
+}
+
+struct handler *handler_ref(struct holder *holder, const char *session_id,
+                            const tinker_retry_options *opts, tinker_error *err)
+{
+    for (struct handler *h = holder->handlers; h; h = h->next)
+        if (strcmp(h->session_id, session_id) == 0 && same_options(&h->opts, opts)) {
+            h->refs++;
+            return h;
+        }
+    struct handler *h = calloc(1, sizeof(*h));
+    char *id = strdup(session_id);
+    if (!h || !id) {
+        free(h);
+        free(id);
+        err_nomem(err, "sampling");
+        return NULL;
+    }
+    h->holder = holder;
+    h->refs = 1;
+    h->session_id = id;
+    h->opts = *opts;
+    sem_init_permits(&h->permits, permits_of(holder, opts));
+    h->next = holder->handlers;
+    holder->handlers = h;
+    return h;
+}
+
+void handler_unref(struct handler *h)
+{
+    if (!h || --h->refs > 0)
+        return;
+    for (struct handler **at = &h->holder->handlers; *at; at = &(*at)->next)
+        if (*at == h) {
+            *at = h->next;
+            break;
+        }
+    free(h->session_id);
+    free(h);
+}
+
+void handler_failed(struct handler *h, const tinker_error *err)
+{
+    char text[sizeof(h->errors[0].text)];
+    snprintf(text, sizeof(text), "%.*s", (int)sizeof(text) - 1, err->message);
+    for (int i = 0; i < HANDLER_ERRORS; i++) {
+        struct handler_error *e = &h->errors[i];
+        if (e->n && strcmp(e->text, text) != 0)
+            continue;
+        memcpy(e->text, text, sizeof(text));
+        e->n++;
+        return;
+    }
+}
+
+static int by_frequency(const void *a, const void *b)
+{
+    return ((const struct handler_error *)b)->n - ((const struct handler_error *)a)->n;
+}
+
+/* The most frequent first; they count anew. */
+static void put_errors(struct handler *h, struct buf *out)
+{
+    qsort(h->errors, HANDLER_ERRORS, sizeof(h->errors[0]), by_frequency);
+    for (int i = 0; i < HANDLER_ERRORS && h->errors[i].n; i++) {
+        buf_printf(out, "%s%d times %s", i ? ", " : "; failed: ", h->errors[i].n,
+                   h->errors[i].text);
+        h->errors[i].n = 0;
+    }
+}
+
+static void progress_line(struct handler *h, int64_t now)
+{
+    const struct log *log = &h->holder->log;
+    if (log->level > LOG_DEBUG || (h->running > 0 && h->logged_ns &&
+                                   now - h->logged_ns < PROGRESS_LINE_S * INT64_C(1000000000)))
+        return;
+    struct buf errors;
+    buf_init(&errors, 4096);
+    put_errors(h, &errors);
+    h->logged_ns = now;
+    log_line(log, LOG_DEBUG, "samples of %s: %lld waiting, %d in progress, %lld completed%s",
+             h->session_id, (long long)h->waiting, h->running, (long long)h->completed,
+             errors.data ? errors.data : "");
+    buf_clear(&errors);
+}
+
+void handler_enter(struct handler *h)
+{
+    int64_t now = loop_now_ns(h->holder->rt->loop);
+    if (h->running++ == 0)
+        h->progress_ns = now;
+    progress_line(h, now);
+}
+
+void handler_leave(struct handler *h, bool completed)
+{
+    int64_t now = loop_now_ns(h->holder->rt->loop);
+    h->running--;
+    if (completed) {
+        h->progress_ns = now;
+        h->completed++;
+    }
+    progress_line(h, now);
+}
+
+void handler_release(struct handler *h, struct sem_wait *permit)
+{
+    if (permit->sem && !permit->holding)
+        h->waiting--;
+    sem_give(permit);
+}

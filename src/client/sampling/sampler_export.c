@@ -1,0 +1,330 @@
+/* sampler_export.c - one sampler in several processes.
+ *
+ * The text that travels holds the ids, the address, the credential and the settings the
+ * service gave, so that the other process needs no request and no environment.  There, a
+ * shadow holder stands for the session: it beats the same heart, and it can sample but
+ * not create anything.  Its samples are numbered far away from those of the others. */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+#include "base/err.h"
+#include "base/rand.h"
+#include "client/sampling/sample_retry.h"
+#include "client/sampling/rate_limits.h"
+#include "client/call/call_options.h"
+#include "client/sampling/sampling_client.h"
+#include "client/session/service.h"
+#include "client/session/startup.h"
+#include "json/json.h"
+#include "wire/wire.h"
+
+struct shadow { /* one per session and address in a service */
+    struct shadow *next;
+    struct holder *holder;
+    struct config cfg; /* shares all strings with the service's but those in `arena` */
+    struct arena arena;
+};
+
+/* What travels. */
+struct passport {
+    const char *base_url, *url_auth, *api_key, *session_id, *sampler_id, *jwt;
+    struct json_str config;
+};
+
+/* ---- export ------------------------------------------------------------------------------- */
+
+struct export_job {
+    tinker_sampler *sampler;
+    struct buf out;
+    tinker_error err;
+    tinker_status status;
+};
+
+static void put(struct json_writer *w, const char *key, const char *value)
+{
+    if (!value)
+        return;
+    json_put_key(w, key);
+    json_put_string(w, value);
+}
+
+tinker_status shadow_write(const tinker_sampler *s, struct buf *out, tinker_error *err)
+{
+    struct holder *h = s->holder;
+    struct json_writer w;
+    struct buf config;
+    buf_init(&config, 1 << 16);
+    tinker_status status = wire_encode_json(&wire_client_config_response, &h->server, &config, err);
+    json_writer_init(&w, out);
+    json_put_begin_object(&w);
+    json_put_key(&w, "tinker_sampler");
+    json_put_int64(&w, 1);
+    put(&w, "base_url", h->cfg->base_url);
+    put(&w, "authorization", h->cfg->url_auth);
+    put(&w, "api_key", h->cfg->api_key);
+    put(&w, "session_id", h->session_id);
+    put(&w, "sampler_id", s->id);
+    put(&w, "jwt", auth_jwt(h->auth));
+    if (status == TINKER_OK) {
+        json_put_key(&w, "config");
+        json_put_raw(&w, config.data, config.len);
+    }
+    json_put_end_object(&w);
+    buf_clear(&config);
+    return status;
+}
+
+static void export_on_loop(void *arg)
+{
+    struct export_job *j = arg;
+    j->status = shadow_write(j->sampler, &j->out, &j->err);
+}
+
+/* Its loop must run in this process, and not be the caller. */
+static bool may_ask(const struct runtime *rt, const char *what, tinker_error *err)
+{
+    if (runtime_may_block(what, err) != TINKER_OK)
+        return false;
+    if (rt->pid == getpid())
+        return true;
+    err_set(err, TINKER_ESTATE, "%s: the service was made before fork()", what);
+    return false;
+}
+
+char *tinker_sampler_export(tinker_sampler *s, tinker_error *err)
+{
+    struct export_job j = { .sampler = s };
+    if (!may_ask(s->holder->rt, "tinker_sampler_export", err))
+        return NULL;
+    buf_init(&j.out, 1 << 20);
+    runtime_sync(s->holder->rt, export_on_loop, &j);
+    char *text = j.status == TINKER_OK ? buf_detach(&j.out, NULL) : NULL;
+    if (!text && j.status == TINKER_OK)
+        err_nomem(err, "sampler");
+    else if (!text && err)
+        *err = j.err;
+    buf_clear(&j.out);
+    return text;
+}
+
+/* ---- import ------------------------------------------------------------------------------- */
+
+static bool read_member(struct json_reader *r, struct json_str key, struct passport *p)
+{
+    const struct {
+        const char *name, **out;
+    } texts[] = { { "base_url", &p->base_url },     { "authorization", &p->url_auth },
+                  { "api_key", &p->api_key },       { "session_id", &p->session_id },
+                  { "sampler_id", &p->sampler_id }, { "jwt", &p->jwt } };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
+        char *text;
+        if (!json_str_is(key, texts[i].name))
+            continue;
+        if (!json_cstring(r, &text))
+            return false;
+        *texts[i].out = text;
+        return true;
+    }
+    if (json_str_is(key, "config"))
+        return json_raw(r, &p->config);
+    return json_skip(r);
+}
+
+static tinker_status read_passport(const char *text, struct arena *a, struct passport *p,
+                                   tinker_error *err)
+{
+    struct json_reader r;
+    struct json_str key;
+    memset(p, 0, sizeof(*p));
+    json_reader_init(&r, text ? text : "", text ? strlen(text) : 0, a);
+    bool ok = json_begin_object(&r);
+    while (ok && json_next_key(&r, &key))
+        ok = read_member(&r, key, p);
+    if (!json_end(&r) || !p->base_url || !p->session_id || !p->sampler_id || !p->config.s ||
+        !(p->api_key || p->jwt))
+        return err_set(err, TINKER_EINVAL, "this is not the text of an exported sampler");
+    return TINKER_OK;
+}
+
+struct import_job {
+    tinker_service *service;
+    const struct passport *passport;
+    struct shadow *shadow;
+    tinker_error err;
+    tinker_status status;
+};
+
+static tinker_status fill_holder(struct shadow *s, const struct passport *p, tinker_error *err)
+{
+    struct holder *h = s->holder;
+    tinker_status status = wire_decode_json(&wire_client_config_response, p->config.s, p->config.n,
+                                            WIRE_LENIENT, &h->arena, &h->server, err);
+    if (status != TINKER_OK)
+        return status;
+    sem_init_bytes(&h->response_bytes, h->server.inflight_response_bytes_semaphore_size);
+    sem_init_bytes(&h->train_bytes, h->server.fwdbwd_dispatch_bytes_semaphore_size);
+    h->limits = limits_ref(h->cfg->base_url, h->cfg->api_key, h->cfg->isolate_limits,
+                           h->server.sample_dispatch_bytes_semaphore_size);
+    h->session_id = arena_strdup(&h->arena, p->session_id);
+    if (!h->limits || !h->session_id)
+        return err_nomem(err, "session");
+    if (h->server.pjwt_auth_enabled)
+        auth_seed(h->auth, p->jwt);
+    return session_adopt(h->startup, err);
+}
+
+static void import_on_loop(void *arg)
+{
+    struct import_job *j = arg;
+    j->status = fill_holder(j->shadow, j->passport, &j->err);
+    if (j->status == TINKER_OK)
+        j->shadow->holder->state = HOLDER_READY;
+}
+
+static void ignore_closed(void *arg)
+{
+    (void)arg;
+}
+
+static void discard_on_loop(void *arg)
+{
+    holder_close(arg, ignore_closed, NULL);
+}
+
+/* The headers of the service, and with them the user and password of the other address. */
+static bool take_authorization(struct shadow *s, const char *value)
+{
+    const tinker_named_string header = { "Authorization", value };
+    if (!value)
+        return true;
+    size_t n = s->cfg.n_default_headers;
+    struct http_header *v = arena_array(&s->arena, n + 1, sizeof(*v));
+    char *copy = arena_strdup(&s->arena, value);
+    if (!v || !copy || prefs_check_header(&header, NULL) != TINKER_OK)
+        return false;
+    log_secret(copy);
+    v[0] = (struct http_header){ "Authorization", copy, true };
+    size_t at = 1;
+    for (size_t i = 0; i < n; i++)
+        if (strcasecmp(s->cfg.default_headers[i].name, "Authorization") != 0)
+            v[at++] = s->cfg.default_headers[i];
+    s->cfg.url_auth = copy;
+    s->cfg.default_headers = v;
+    s->cfg.n_default_headers = at;
+    return true;
+}
+
+static struct shadow *shadow_new(tinker_service *service, const struct passport *p,
+                                 tinker_error *err)
+{
+    struct shadow *s = calloc(1, sizeof(*s));
+    if (!s) {
+        err_nomem(err, "session");
+        return NULL;
+    }
+    arena_init(&s->arena, SIZE_MAX);
+    s->cfg = service->cfg;
+    s->cfg.base_url = arena_strdup(&s->arena, p->base_url);
+    s->cfg.api_key = p->api_key ? arena_strdup(&s->arena, p->api_key) : NULL;
+    log_secret(s->cfg.api_key);
+    struct import_job j = { .service = service, .passport = p, .shadow = s };
+    bool usable = take_authorization(s, p->url_auth);
+    if (s->arena.failed)
+        err_nomem(err, "session");
+    else if (!usable)
+        err_set(err, TINKER_EINVAL, "the address of an exported sampler cannot be used");
+    else
+        s->holder = holder_new(service->rt, &s->cfg, true, err);
+    if (s->holder) {
+        s->holder->observer = &service->observer;
+        s->holder->hooks = &service->hooks;
+        runtime_sync(service->rt, import_on_loop, &j);
+        if (j.status == TINKER_OK)
+            return s;
+        runtime_sync(service->rt, discard_on_loop, s->holder);
+        runtime_sync(service->rt, ignore_closed, NULL); /* after it was freed */
+        if (err)
+            *err = j.err;
+    }
+    arena_clear(&s->arena);
+    free(s);
+    return NULL;
+}
+
+static struct shadow *shadow_find(tinker_service *service, const struct passport *p)
+{
+    pthread_mutex_lock(&service->lock);
+    struct shadow *s = service->shadows;
+    while (s && (strcmp(s->holder->session_id, p->session_id) != 0 ||
+                 strcmp(s->cfg.base_url, p->base_url) != 0))
+        s = s->next;
+    pthread_mutex_unlock(&service->lock);
+    return s;
+}
+
+/* The one of this session, made if there is none.  Not under the service's lock: making one waits
+ * for the I/O thread, which may be about to take that lock. */
+static struct shadow *shadow_of(tinker_service *service, const struct passport *p,
+                                tinker_error *err)
+{
+    pthread_mutex_lock(&service->importing);
+    struct shadow *s = shadow_find(service, p);
+    if (!s) {
+        s = shadow_new(service, p, err);
+        pthread_mutex_lock(&service->lock);
+        if (s) {
+            s->next = service->shadows;
+            service->shadows = s;
+        }
+        pthread_mutex_unlock(&service->lock);
+    }
+    pthread_mutex_unlock(&service->importing);
+    return s;
+}
+
+tinker_sampler *tinker_service_import_sampler(tinker_service *service, const char *text,
+                                              tinker_error *err)
+{
+    struct arena scratch;
+    struct passport p;
+    tinker_sampler *made = NULL;
+    if (!may_ask(service->rt, "tinker_service_import_sampler", err))
+        return NULL;
+    arena_init(&scratch, 16 << 20);
+    if (read_passport(text, &scratch, &p, err) == TINKER_OK) {
+        struct shadow *s = shadow_of(service, &p, err);
+        made = s ? sampler_new(s->holder, p.sampler_id, err) : NULL;
+    }
+    if (made) {
+        uint64_t r;
+        if (rand_os(&r, sizeof(r)) != 0)
+            r = 0;
+        made->next_seq = INT64_C(1000000000) * (int64_t)(1 + r % 1000000000);
+    }
+    arena_clear(&scratch);
+    return made;
+}
+
+int shadow_count(const tinker_service *service)
+{
+    int n = 0;
+    for (const struct shadow *s = service->shadows; s; s = s->next)
+        n++;
+    return n;
+}
+
+void shadow_close_all(tinker_service *service, void (*closed)(void *arg), void *arg)
+{
+    for (struct shadow *s = service->shadows; s; s = s->next)
+        holder_close(s->holder, closed, arg);
+}
+
+void shadow_free_all(tinker_service *service)
+{
+    for (struct shadow *s; (s = service->shadows) != NULL;) {
+        service->shadows = s->next;
+        arena_clear(&s->arena);
+        free(s);
+    }
+}

@@ -1,0 +1,215 @@
+/* sampling_client.c - creating sampling clients.  See sampler.h. */
+#include "client/sampling/sampling_client.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/call/call.h"
+#include "client/sampling/sample_retry.h"
+#include "client/sampling/helper.h"
+#include "client/session/service.h"
+#include "wire/path.h"
+#include "wire/wire.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+tinker_sampler *sampler_new(struct holder *h, const char *id, tinker_error *err)
+{
+    tinker_sampler *s = calloc(1, sizeof(*s));
+    char *copy = strdup(id);
+    if (!s || !copy) {
+        free(s);
+        free(copy);
+        err_nomem(err, "sampling client");
+        return NULL;
+    }
+    s->holder = h;
+    s->id = copy;
+    s->retry = (tinker_retry_options)TINKER_RETRY_OPTIONS_INIT;
+    pthread_mutex_init(&s->lock, NULL);
+    atomic_init(&s->refs, 1);
+    return s;
+}
+
+void sampler_ref(tinker_sampler *s)
+{
+    atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+}
+
+void sampler_unref(tinker_sampler *s)
+{
+    if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    tinker_future_free(s->named);
+    helper_release(s->far);
+    pthread_mutex_destroy(&s->lock);
+    free(s->id);
+    free(s);
+}
+
+tinker_status tinker_sampler_set_retry(tinker_sampler *s, const tinker_retry_options *opts,
+                                       tinker_error *err)
+{
+    tinker_retry_options ours = TINKER_RETRY_OPTIONS_INIT;
+    if (opts_copy(&ours, sizeof(ours), opts, "tinker_retry_options", err) != TINKER_OK ||
+        handler_check(&ours, err) != TINKER_OK)
+        return TINKER_EINVAL;
+    pthread_mutex_lock(&s->lock);
+    s->retry = ours;
+    pthread_mutex_unlock(&s->lock);
+    return TINKER_OK;
+}
+
+void tinker_sampler_free(tinker_sampler *s)
+{
+    sampler_unref(s);
+}
+
+const char *tinker_sampler_id(const tinker_sampler *s)
+{
+    return s->id;
+}
+
+/* ---- create_sampling_session ---------------------------------------------------------- */
+
+struct open_op {
+    struct op op;
+    struct holder_wait wait;
+    char *base_model, *model_path;
+    struct buf body;
+    struct call call;
+};
+
+static const struct call_spec open_spec = {
+    "create_sampling_session", "POST", POOL_SESSION, 0, NULL, CALL_DEFAULT, false, false
+};
+
+static void open_destroy(struct op *op)
+{
+    struct open_op *o = (struct open_op *)op; /* first member */
+    call_clear(&o->call);
+    buf_clear(&o->body);
+    free(o->base_model);
+    free(o->model_path);
+    free(o);
+}
+
+static void open_abandon(struct op *op)
+{
+    struct open_op *o = (struct open_op *)op;
+    holder_forget(&o->wait);
+    call_cancel(&o->call);
+    op_destroy(op);
+}
+
+static void open_done(struct call *c)
+{
+    struct open_op *o = CONTAINER(c, struct open_op, call);
+    struct wire_create_sampling_session_response res;
+    const struct buf *body = &c->http.resp.body;
+    if (c->outcome != CALL_OK) {
+        op_note_response(&o->op, c);
+        op_fail(&o->op, &c->err);
+        return;
+    }
+    struct tinker_future *f = o->op.future;
+    tinker_status s =
+        wire_decode_json(&wire_create_sampling_session_response, body->data ? body->data : "",
+                         body->len, WIRE_LENIENT, &f->arena, &res, &c->err);
+    if (wire_as_answer(s, &c->err) == TINKER_OK)
+        f->value = sampler_new(o->op.holder, res.sampling_session_id, &c->err);
+    if (f->value)
+        op_succeed(&o->op);
+    else
+        op_fail(&o->op, &c->err);
+}
+
+static void open_ready(struct holder_wait *w, const tinker_error *err)
+{
+    struct open_op *o = CONTAINER(w, struct open_op, wait);
+    struct holder *h = o->op.holder;
+    tinker_error failed;
+    if (err) {
+        op_fail(&o->op, err);
+        return;
+    }
+    struct wire_create_sampling_session_request req = { .session_id = h->session_id,
+                                                        .sampling_session_seq_id =
+                                                            h->sampling_seq++,
+                                                        .base_model = o->base_model,
+                                                        .model_path = o->model_path };
+    buf_init(&o->body, 1 << 20);
+    if (wire_encode_json(&wire_create_sampling_session_request, &req, &o->body, &failed) !=
+        TINKER_OK) {
+        op_fail(&o->op, &failed);
+        return;
+    }
+    o->call.holder = h;
+    o->call.op = &o->op;
+    o->call.spec = &open_spec;
+    o->call.path = "api/v1/create_sampling_session";
+    o->call.body = o->body.data;
+    o->call.body_len = o->body.len;
+    o->call.done = open_done;
+    call_start(&o->call);
+}
+
+static void open_start(struct op *op)
+{
+    struct open_op *o = (struct open_op *)op;
+    o->wait.ready = open_ready;
+    holder_when_ready(op->holder, &o->wait);
+}
+
+static const struct op_class open_class = { "create_sampling_session", open_start, open_abandon,
+                                            open_destroy };
+
+static tinker_status check_source(const char *base_model, const char *model_path, tinker_error *err)
+{
+    struct wire_path path;
+    if (!base_model && !model_path)
+        return err_set(err, TINKER_EINVAL, "a sampler needs a base model or a model path");
+    if (!model_path)
+        return TINKER_OK;
+    tinker_status s = wire_path_parse(model_path, &path, err);
+    if (s == TINKER_OK && !path.sampler)
+        return err_set(err, TINKER_EINVAL,
+                       "%s is training state; save with tinker_training_save_for_sampler() and "
+                       "sample from that path",
+                       model_path);
+    return s;
+}
+
+tinker_future *tinker_service_request_sampler(tinker_service *s, const char *base_model,
+                                              const char *model_path, tinker_error *err)
+{
+    if (check_source(base_model, model_path, err) != TINKER_OK)
+        return NULL;
+    struct holder *h = service_session(s, err);
+    struct open_op *o = h ? calloc(1, sizeof(*o)) : NULL;
+    if (!o) {
+        if (h)
+            err_nomem(err, "create_sampling_session");
+        return NULL;
+    }
+    o->base_model = base_model ? strdup(base_model) : NULL;
+    o->model_path = model_path ? strdup(model_path) : NULL;
+    tinker_future *f = NULL;
+    if ((base_model && !o->base_model) || (model_path && !o->model_path))
+        err_nomem(err, "create_sampling_session");
+    else
+        f = op_submit(&o->op, &open_class, h, RESULT_SAMPLER, err);
+    if (!f)
+        open_destroy(&o->op);
+    return f;
+}
+
+tinker_sampler *tinker_service_create_sampler(tinker_service *s, const char *base_model,
+                                              const char *model_path, int64_t timeout_ms,
+                                              tinker_error *err)
+{
+    if (runtime_may_block("tinker_service_create_sampler", err) != TINKER_OK)
+        return NULL;
+    return service_await_sampler(tinker_service_request_sampler(s, base_model, model_path, err),
+                                 timeout_ms, err);
+}

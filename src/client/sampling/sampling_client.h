@@ -1,0 +1,48 @@
+/* sampling_client.h - the inside of tinker_sampler. */
+#ifndef CLIENT_SAMPLER_H
+#define CLIENT_SAMPLER_H
+
+#include <stdatomic.h>
+#include <tinker/sampling.h>
+#include "client/session/session.h"
+#include "client/observe/queue_state.h"
+
+struct tinker_sampler {
+    atomic_int refs; /* the user's, and one per live operation */
+    struct holder *holder;
+    char *id; /* of the sampling session */
+    pthread_mutex_t lock;
+    tinker_retry_options retry; /* lock; copied into each sample */
+    tinker_future *named;       /* lock: what the model is called, asked for by the first encode */
+    int64_t next_seq;           /* loop thread */
+    struct observe watch;       /* loop thread */
+    struct helper_target *far;  /* loop thread; NULL: no sample was made by the helper yet */
+};
+
+tinker_sampler *sampler_new(struct holder *h, const char *id, tinker_error *err);
+void sampler_ref(tinker_sampler *s);
+void sampler_unref(tinker_sampler *s);
+
+/* sampling.c: a request of the user's, checked against the defaults of this version. */
+struct sample_request {
+    const tinker_model_input *prompt;
+    tinker_sampling_params params;
+    tinker_sample_options opts;
+};
+tinker_status sample_check(struct sample_request *r, const tinker_model_input *prompt,
+                           const tinker_sampling_params *params, const tinker_sample_options *opts,
+                           tinker_error *err);
+/* Its JSON, with a seq_id of 0 or without one; appended to an initialised buffer. */
+tinker_status sample_encode(const tinker_sampler *s, const struct sample_request *r, bool numbered,
+                            struct buf *out, tinker_error *err);
+/* An encoded request, with a seq_id of 0, ready to be sent by whoever has the sampler. */
+struct sample_order {
+    int64_t bytes; /* of the prompt, for the budgets */
+    tinker_retry_options retry;
+    int use_handler; /* is it tried again, under the permits of the sampler? */
+};
+/* body is taken over.  Any thread. */
+tinker_future *sample_submit(tinker_sampler *s, const struct sample_order *order, struct buf *body,
+                             tinker_error *err);
+
+#endif

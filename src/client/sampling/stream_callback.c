@@ -1,0 +1,287 @@
+/* stream_callback.c - see teller.h. */
+#include "client/sampling/stream_callback.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/future/future.h"
+#include "client/io/callback_job.h"
+#include "wire/topk.h"
+
+struct told {
+    int32_t *tokens;
+    float *logprobs;
+    size_t n, cap;
+    bool scored; /* some logprob is one */
+    tinker_stop_reason stop_reason;
+    int32_t *top_tokens; /* the likeliest, (rows, topk); unused cells are told as such */
+    float *top_logprobs;
+    size_t rows; /* 0: none was told so far */
+};
+
+struct teller {
+    struct round round; /* first */
+    const atomic_bool *muted;
+    tinker_stream_callback *call;
+    void *state;
+    struct tap *tap; /* a reference, NULL: not bound */
+    /* loop thread: */
+    struct teller_owner *owner;
+    bool again; /* there was news during the round */
+    /* before the first round: */
+    struct stream_list *list;     /* a reference, or NULL */
+    struct tinker_future *sample; /* a reference, or NULL */
+    /* the courier's while a round is under way: */
+    bool stopped, lost;
+    size_t sequence, at; /* of the sample: what comes next */
+    size_t n_sequences, topk;
+    struct told *told; /* of each sequence of a stream */
+};
+
+static void destroy(struct round *r)
+{
+    struct teller *t = (struct teller *)r;
+    for (size_t i = 0; t->told && i < t->n_sequences; i++) {
+        free(t->told[i].tokens);
+        free(t->told[i].logprobs);
+        free(t->told[i].top_tokens);
+        free(t->told[i].top_logprobs);
+    }
+    tap_unref(t->tap);
+    stream_list_unref(t->list);
+    future_unref(t->sample);
+    free(t->told);
+    free(t);
+}
+
+/* ---- on the courier ------------------------------------------------------------------------- */
+
+static bool grow(struct told *s)
+{
+    if (s->n < s->cap)
+        return true;
+    size_t cap = s->cap ? 2 * s->cap : 64;
+    int32_t *tokens = realloc(s->tokens, cap * sizeof(*tokens));
+    if (tokens)
+        s->tokens = tokens;
+    float *logprobs = tokens ? realloc(s->logprobs, cap * sizeof(*logprobs)) : NULL;
+    if (!logprobs)
+        return false;
+    s->logprobs = logprobs;
+    s->cap = cap;
+    return true;
+}
+
+/* Rows of k for all tokens that there is room for. */
+static bool grow_rows(struct told *s, size_t k)
+{
+    if (s->rows == s->cap)
+        return true;
+    if (s->cap > SIZE_MAX / sizeof(int32_t) / k)
+        return false;
+    int32_t *tokens = realloc(s->top_tokens, s->cap * k * sizeof(*tokens));
+    if (tokens)
+        s->top_tokens = tokens;
+    float *logprobs = tokens ? realloc(s->top_logprobs, s->cap * k * sizeof(*logprobs)) : NULL;
+    if (!logprobs)
+        return false;
+    s->top_logprobs = logprobs;
+    for (size_t i = s->rows * k; i < s->cap * k; i++) {
+        tokens[i] = 0;
+        logprobs[i] = TOPK_UNUSED;
+    }
+    s->rows = s->cap;
+    return true;
+}
+
+/* The likeliest in the place of the token that comes next. */
+static bool keep_rivals(struct told *s, size_t k, const tinker_stream_event *e)
+{
+    if (k == 0 || (e->topk == 0 && s->rows == 0))
+        return true;
+    if (!grow_rows(s, k))
+        return false;
+    size_t n = e->topk < k ? e->topk : k;
+    if (n) {
+        memcpy(s->top_tokens + s->n * k, e->topk_tokens, n * sizeof(*s->top_tokens));
+        memcpy(s->top_logprobs + s->n * k, e->topk_logprobs, n * sizeof(*s->top_logprobs));
+    }
+    return true;
+}
+
+/* Of a stream: keep it for the result. */
+static bool keep(struct teller *t, const tinker_stream_event *e)
+{
+    struct told *s = &t->told[e->sequence];
+    if (e->kind == TINKER_STREAM_FINISHED)
+        s->stop_reason = e->stop_reason;
+    if (e->kind != TINKER_STREAM_TOKEN)
+        return true;
+    if (!grow(s) || !keep_rivals(s, t->topk, e))
+        return false;
+    s->tokens[s->n] = e->token;
+    s->logprobs[s->n++] = e->logprob;
+    s->scored = s->scored || !isnan(e->logprob);
+    return true;
+}
+
+/* The next event of a sample; false: there is none. */
+static bool next_of_sample(struct teller *t, tinker_stream_event *e)
+{
+    const tinker_sample *all = tinker_future_sample(t->sample);
+    if (!all || t->sequence >= all->n_sequences)
+        return false;
+    const tinker_sequence *s = &all->sequences[t->sequence];
+    *e = (tinker_stream_event){ .sequence = t->sequence, .logprob = NAN };
+    if (t->at < s->n) {
+        e->token = s->tokens[t->at];
+        e->logprob = s->logprobs ? s->logprobs[t->at] : NAN;
+        e->topk_tokens = s->topk ? s->topk_tokens + t->at * s->topk : NULL;
+        e->topk_logprobs = s->topk ? s->topk_logprobs + t->at * s->topk : NULL;
+        while (e->topk < s->topk && e->topk_logprobs[e->topk] > TOPK_UNUSED)
+            e->topk++;
+        t->at++;
+        return true;
+    }
+    e->kind = TINKER_STREAM_FINISHED;
+    e->stop_reason = s->stop_reason;
+    t->sequence++;
+    t->at = 0;
+    return true;
+}
+
+/* false: there is nothing to tell now. */
+static bool next_event(struct teller *t, tinker_stream_event *e)
+{
+    if (t->sample)
+        return next_of_sample(t, e);
+    if (!t->list || stream_list_next(t->list, 0, e, NULL) != TINKER_OK ||
+        e->kind == TINKER_STREAM_END)
+        return false;
+    t->lost = t->lost || !keep(t, e);
+    return !t->lost;
+}
+
+static void tell_all(struct round *r)
+{
+    struct teller *t = (struct teller *)r;
+    tinker_stream_event e;
+    while (!t->stopped && next_event(t, &e)) {
+        if (atomic_load(t->muted) || !tap_enter(t->tap)) {
+            t->stopped = true;
+            return;
+        }
+        t->stopped = t->call(t->state, &e) != 0;
+        tap_leave(t->tap);
+    }
+}
+
+/* ---- on the loop ---------------------------------------------------------------------------- */
+
+void teller_kick(struct teller *t)
+{
+    t->again = t->round.under_way;
+    if (t->round.under_way || t->stopped || t->lost)
+        return;
+    if (!round_begin(&t->round)) /* else all this is the courier's */
+        t->lost = true;
+}
+
+static void all_told(struct round *r)
+{
+    struct teller *t = (struct teller *)r;
+    if (t->again)
+        teller_kick(t);
+    if (!t->round.under_way)
+        t->owner->told(t->owner); /* who may free it */
+}
+
+static const struct round_class rounds = { tell_all, all_told, destroy };
+
+struct teller *teller_new(struct holder *h, size_t n_sequences, size_t topk,
+                          tinker_stream_callback *call, void *state)
+{
+    struct teller *t = calloc(1, sizeof(*t));
+    struct told *told = t ? calloc(n_sequences + 1, sizeof(*told)) : NULL;
+    if (!told) {
+        free(t);
+        return NULL;
+    }
+    round_init(&t->round, &rounds, h->rt);
+    t->muted = h->cfg->muted_by;
+    t->call = call;
+    t->state = state;
+    t->told = told;
+    t->n_sequences = n_sequences;
+    t->topk = topk;
+    return t;
+}
+
+void teller_bind(struct teller *t, struct teller_owner *owner, struct tap *tap)
+{
+    t->owner = owner;
+    t->tap = tap;
+    tap_ref(tap);
+}
+
+void teller_read_list(struct teller *t, struct stream_list *list)
+{
+    stream_list_ref(list);
+    t->list = list;
+}
+
+void teller_read_sample(struct teller *t, struct tinker_future *sample)
+{
+    future_ref(sample);
+    t->sample = sample;
+}
+
+bool teller_is_idle(const struct teller *t)
+{
+    return !t->round.under_way;
+}
+
+bool teller_gave_up(const struct teller *t, tinker_error *err)
+{
+    if (t->stopped)
+        err_set(err, TINKER_ECANCELED, "the sample was ended by its callback");
+    else if (t->lost)
+        err_nomem(err, "tokens");
+    return t->stopped || t->lost;
+}
+
+static bool copy_rivals(const struct told *s, size_t k, struct arena *arena, tinker_sequence *out)
+{
+    if (s->rows == 0)
+        return true;
+    out->topk_tokens = arena_memdup(arena, s->top_tokens, s->n * k * sizeof(int32_t));
+    out->topk_logprobs = arena_memdup(arena, s->top_logprobs, s->n * k * sizeof(float));
+    out->topk = k;
+    return out->topk_tokens && out->topk_logprobs;
+}
+
+tinker_sample *teller_result(const struct teller *t, struct arena *arena)
+{
+    tinker_sample *out = arena_alloc(arena, sizeof(*out));
+    tinker_sequence *v = arena_array(arena, t->n_sequences, sizeof(*v));
+    if (!out || !v || t->lost)
+        return NULL;
+    for (size_t i = 0; i < t->n_sequences; i++) {
+        const struct told *s = &t->told[i];
+        v[i] = (tinker_sequence){ .stop_reason = s->stop_reason, .n = s->n };
+        v[i].tokens = arena_memdup(arena, s->n ? s->tokens : (const void *)"", s->n * 4);
+        if (s->scored)
+            v[i].logprobs = arena_memdup(arena, s->logprobs, s->n * sizeof(float));
+        if (!v[i].tokens || (s->scored && !v[i].logprobs) || !copy_rivals(s, t->topk, arena, &v[i]))
+            return NULL;
+    }
+    *out = (tinker_sample){ .sequences = v, .n_sequences = t->n_sequences };
+    return out;
+}
+
+void teller_free(struct teller *t)
+{
+    if (t)
+        round_close(&t->round);
+}

@@ -1,0 +1,453 @@
+/* stream_op.c - a sample whose tokens arrive while it is made (server-sent events).
+ *
+ *   permit (whole stream) -> dispatch permits -> stream_sample
+ *     429, 402: the account pauses, then the same request again
+ *     the first event: dispatch permits are given back
+ *   connection errors, 408, 409, 5xx before the first event: a new attempt, after a delay
+ *
+ * After the first event nothing is tried again: the program has read tokens, and another
+ * attempt would make others.  Runs on the loop thread, except the user's side. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/call/call.h"
+#include "client/sampling/sample_limits.h"
+#include "client/sampling/sample_retry.h"
+#include "client/observe/instrument.h"
+#include "client/observe/report.h"
+#include "client/sampling/sampling_client.h"
+#include "client/sampling/stream.h"
+#include "http/sse.h"
+#include "wire/check.h"
+#include "wire/chunk.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+enum { EVENT_BYTES_MAX = 1 << 20 };
+
+struct stream_op {
+    struct op op;
+    tinker_sampler *sampler;  /* a reference */
+    struct handler *handler;  /* a reference, once started */
+    struct stream_list *list; /* a reference */
+    struct buf body;
+    struct call call;
+    struct dispatch dispatch;
+    struct sem_wait permit; /* of the handler */
+    struct timer timer;     /* before another attempt */
+    struct timer accepted;  /* the first event is there */
+    tinker_retry_options retry;
+    bool use_handler, entered;
+    int failures;
+    int64_t started_ns, attempt_ns;
+    /* of the attempt: */
+    struct sse sse;
+    struct arena scratch; /* of one event */
+    tinker_error bad;     /* of an event; TINKER_OK: none */
+    size_t n_events, n_sequences;
+    bool complete; /* [DONE] was seen */
+};
+
+/* Quiet for so long only while a training step runs before the sample. */
+static const struct call_spec stream_spec = { "stream_sample", "POST", POOL_SAMPLE, 600000,
+                                              "600",           0,      false,       false };
+
+static struct loop *loop_of(const struct stream_op *o)
+{
+    return o->op.holder->rt->loop;
+}
+
+/* ---- ends ------------------------------------------------------------------------------- */
+
+static void stop(struct stream_op *o, bool completed)
+{
+    call_cancel(&o->call);
+    loop_disarm(loop_of(o), &o->timer);
+    loop_disarm(loop_of(o), &o->accepted);
+    dispatch_end(&o->dispatch);
+    if (o->entered)
+        handler_leave(o->handler, completed);
+    o->entered = false;
+    handler_release(o->handler, &o->permit);
+}
+
+static void stream_destroy(struct op *op)
+{
+    struct stream_op *o = (struct stream_op *)op; /* first member */
+    call_clear(&o->call);
+    buf_clear(&o->body);
+    sse_clear(&o->sse);
+    arena_clear(&o->scratch);
+    handler_unref(o->handler);
+    sampler_unref(o->sampler);
+    stream_list_unref(o->list);
+    free(o);
+}
+
+/* The future knows why; see tinker_stream_next(). */
+static void stream_abandon(struct op *op)
+{
+    struct stream_op *o = (struct stream_op *)op;
+    tinker_error err;
+    err_set(&err, TINKER_ECANCELED, "the stream was cancelled");
+    stop(o, false);
+    stream_list_end(o->list, &err);
+    op_destroy(op);
+}
+
+static void fail(struct stream_op *o, const tinker_error *err)
+{
+    tinker_error copy = *err; /* it may live in the call */
+    stop(o, false);
+    stream_list_end(o->list, &copy);
+    op_fail(&o->op, &copy);
+}
+
+/* ---- events ----------------------------------------------------------------------------- */
+
+static bool take_chunk(struct stream_op *o, const struct wire_sample_chunk *c)
+{
+    if (c->kind == WIRE_CHUNK_FAILED) {
+        err_set(&o->bad, TINKER_EREQUEST, "%.*s", (int)(c->n_text < 300 ? c->n_text : 300),
+                c->text ? c->text : "");
+        return false;
+    }
+    const tinker_stream_event e = { .kind = c->kind == WIRE_CHUNK_TOKEN ? TINKER_STREAM_TOKEN
+                                                                        : TINKER_STREAM_FINISHED,
+                                    .sequence = (size_t)c->sequence,
+                                    .token = c->token,
+                                    .logprob = c->logprob,
+                                    .stop_reason = c->stop_reason,
+                                    .topk_tokens = c->topk_tokens,
+                                    .topk_logprobs = c->topk_logprobs,
+                                    .topk = c->topk };
+    if ((size_t)c->sequence >= o->n_sequences) {
+        err_set(&o->bad, TINKER_EPROTOCOL, "the stream has a sequence %lld of %zu",
+                (long long)c->sequence, o->n_sequences);
+        return false;
+    }
+    if (!stream_list_push(o->list, &e)) {
+        err_set(&o->bad, TINKER_ENOMEM, "the stream has more unread tokens than there is room for");
+        return false;
+    }
+    return true;
+}
+
+static void on_accepted(struct timer *t)
+{
+    dispatch_end(&CONTAINER(t, struct stream_op, accepted)->dispatch);
+}
+
+static bool on_event(void *state, const struct sse_event *e)
+{
+    struct stream_op *o = state;
+    struct wire_sample_chunk c;
+    if (o->n_events++ == 0) { /* not now: whoever gets the permits sends, and curl is busy */
+        o->accepted.fire = on_accepted;
+        loop_arm(loop_of(o), &o->accepted, 0);
+    }
+    if (strcmp(e->data, WIRE_STREAM_DONE) == 0) {
+        o->complete = true;
+        return true;
+    }
+    tinker_status s = wire_read_chunk(e->data, e->n, &o->scratch, &c, &o->bad);
+    bool ok = s == TINKER_OK && take_chunk(o, &c);
+    arena_clear(&o->scratch);
+    return ok;
+}
+
+static bool on_data(struct http_request *r, const void *p, size_t n)
+{
+    struct stream_op *o = CONTAINER(CONTAINER(r, struct call, http), struct stream_op, call);
+    tinker_error err;
+    if (sse_feed(&o->sse, p, n, &err) == TINKER_OK)
+        return true;
+    if (o->bad.status == TINKER_OK)
+        o->bad = err;
+    return false;
+}
+
+/* ---- attempts ---------------------------------------------------------------------------- */
+
+static void tell(const struct stream_op *o, enum local_step step, int64_t delay_ms,
+                 const tinker_error *err)
+{
+    struct local_attempt a = { .layer = "sample",
+                               .operation = "stream_sample",
+                               .attempt = o->failures + (step == LOCAL_START || !err),
+                               .started_ns = o->attempt_ns,
+                               .delay_ms = delay_ms,
+                               .err = err,
+                               .op = &o->op };
+    if (o->use_handler)
+        local_attempt(o->op.holder, step, &a);
+}
+
+static void attempt(struct stream_op *o)
+{
+    o->attempt_ns = loop_now_ns(loop_of(o));
+    o->n_events = 0;
+    sse_clear(&o->sse);
+    sse_init(&o->sse, EVENT_BYTES_MAX, on_event, o);
+    tell(o, LOCAL_START, 0, NULL);
+    dispatch_start(&o->dispatch);
+}
+
+static void on_retry(struct timer *t)
+{
+    attempt(CONTAINER(t, struct stream_op, timer));
+}
+
+/* Could another attempt do better, and may it? */
+static bool may_retry(const struct stream_op *o, bool broken)
+{
+    const struct call *c = &o->call;
+    if (!o->use_handler || o->n_events > 0 || o->bad.status != TINKER_OK || op_is_spent(&o->op))
+        return false;
+    const tinker_retry_options *opts = &o->handler->opts;
+    int64_t elapsed_ms = (loop_now_ns(loop_of(o)) - o->started_ns) / 1000000;
+    if (opts->no_retries || (opts->max_retries >= 0 && o->failures > opts->max_retries) ||
+        elapsed_ms >= opts->progress_ms)
+        return false;
+    return broken || c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
+           (c->outcome == CALL_STATUS && call_status_retryable(c->err.http_status));
+}
+
+/* broken: an answer without an end. */
+static void failed(struct stream_op *o, const tinker_error *err, bool broken)
+{
+    struct runtime *rt = o->op.holder->rt;
+    dispatch_end(&o->dispatch);
+    o->failures++;
+    bool again = may_retry(o, broken);
+    struct report_failure a = { err, again, o->failures, o->started_ns };
+    if (o->use_handler) {
+        handler_failed(o->handler, err);
+        report_sample(o->op.holder, &a);
+    }
+    if (!again) {
+        tell(o, LOCAL_FAILED, 0, err);
+        fail(o, err);
+        return;
+    }
+    int64_t delay_ms = handler_delay_ms(&o->handler->opts, o->failures, rt->uniform(rt));
+    metric_add(o->op.holder->cfg->metrics.sample_retries, 1);
+    tell(o, LOCAL_RETRY, delay_ms, err);
+    o->timer.fire = on_retry;
+    loop_arm(rt->loop, &o->timer, delay_ms);
+}
+
+static bool on_status(struct call *c, int status)
+{
+    struct stream_op *o = CONTAINER(c, struct stream_op, call);
+    if (op_is_spent(&o->op))
+        return false;
+    if (status != 429 && !(status == 402 && holder_billing_pause(o->op.holder, c->err.message)))
+        return false;
+    dispatch_pause(&o->dispatch);
+    return true;
+}
+
+static void on_done(struct call *c)
+{
+    struct stream_op *o = CONTAINER(c, struct stream_op, call);
+    tinker_error err = c->err;
+    bool broken = c->outcome == CALL_OK && !o->complete;
+    if (c->outcome == CALL_CAUGHT) {
+        dispatch_again(&o->dispatch);
+        return;
+    }
+    if (o->bad.status != TINKER_OK)
+        err = o->bad;
+    else if (broken)
+        err_set(&err, TINKER_EPROTOCOL, "the stream ended in the middle");
+    else if (o->complete) { /* how the connection ends does not matter any more */
+        tell(o, LOCAL_STOP, 0, NULL);
+        stop(o, true);
+        stream_list_end(o->list, NULL);
+        op_succeed(&o->op);
+        return;
+    }
+    op_note_response(&o->op, c);
+    failed(o, &err, broken);
+}
+
+static void send(struct dispatch *d)
+{
+    struct stream_op *o = CONTAINER(d, struct stream_op, dispatch);
+    struct call *c = &o->call;
+    c->holder = o->op.holder;
+    c->op = &o->op;
+    c->part = o->failures;
+    c->spec = &stream_spec;
+    c->path = "api/v1/stream_sample";
+    c->body = o->body.data;
+    c->body_len = o->body.len;
+    c->accept = "text/event-stream";
+    c->extra[0] = (struct http_header){ "X-Tinker-Sampling-Backpressure", "1", false };
+    c->n_extra = 1;
+    c->http.on_data = on_data;
+    c->catch = on_status;
+    c->done = on_done;
+    call_start(c);
+}
+
+static void permitted(struct stream_op *o)
+{
+    o->started_ns = loop_now_ns(loop_of(o));
+    if (o->handler)
+        handler_enter(o->handler);
+    o->entered = o->handler != NULL;
+    attempt(o);
+}
+
+static void on_permit(struct sem_wait *w)
+{
+    struct stream_op *o = CONTAINER(w, struct stream_op, permit);
+    o->handler->waiting--;
+    permitted(o);
+}
+
+static void stream_start(struct op *op)
+{
+    struct stream_op *o = (struct stream_op *)op;
+    tinker_error err;
+    o->dispatch.holder = op->holder;
+    o->dispatch.go = send;
+    if (!o->use_handler) {
+        permitted(o);
+        return;
+    }
+    o->handler = handler_ref(op->holder, o->sampler->id, &o->retry, &err);
+    if (!o->handler) {
+        fail(o, &err);
+        return;
+    }
+    o->permit.granted = on_permit;
+    if (sem_take(&o->handler->permits, &o->permit, 1))
+        permitted(o);
+    else
+        o->handler->waiting++;
+}
+
+static const struct op_class stream_class = { "stream_sample", stream_start, stream_abandon,
+                                              stream_destroy };
+
+/* ---- the user's side --------------------------------------------------------------------- */
+
+static struct stream_op *make(tinker_sampler *s, const struct sample_request *r, tinker_error *err)
+{
+    struct stream_op *o = calloc(1, sizeof(*o));
+    struct stream_list *list = o ? stream_list_new() : NULL;
+    if (!list) {
+        free(o);
+        err_nomem(err, "stream");
+        return NULL;
+    }
+    o->list = list;
+    o->sampler = s;
+    o->n_sequences = r->opts.num_samples;
+    o->dispatch.bytes = (int64_t)wire_prompt_bytes(r->prompt);
+    o->use_handler = !s->holder->server.sample_no_retries;
+    sampler_ref(s);
+    pthread_mutex_lock(&s->lock);
+    o->retry = s->retry;
+    pthread_mutex_unlock(&s->lock);
+    sse_init(&o->sse, EVENT_BYTES_MAX, on_event, o);
+    arena_init(&o->scratch, 4 * EVENT_BYTES_MAX);
+    buf_init(&o->body, SIZE_MAX / 4);
+    return o;
+}
+
+/* What was asked of the prompt: streams tell of sampled tokens only. */
+static const char *not_in_streams(const tinker_sample_options *o)
+{
+    return o->prompt_logprobs           ? "prompt_logprobs"
+           : o->topk_prompt_logprobs    ? "topk_prompt_logprobs"
+           : o->target_prompt_logprobs  ? "target_prompt_logprobs"
+           : o->prompt_alt_tokens_k > 0 ? "prompt_alt_tokens_k"
+                                        : NULL;
+}
+
+tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input *prompt,
+                                     const tinker_sampling_params *params,
+                                     const tinker_sample_options *opts, tinker_error *err)
+{
+    struct sample_request r;
+    const struct wire_opt_bool *offered = &s->holder->server.stream_sample;
+    if (sample_check(&r, prompt, params, opts, err) != TINKER_OK)
+        return NULL;
+    const char *missing = not_in_streams(&r.opts);
+    if (missing) {
+        err_set(err, TINKER_EINVAL, "%s: no stream carries it; tinker_sampler_sample() does",
+                missing);
+        return NULL;
+    }
+    if (!offered->has || !offered->value) {
+        err_set(err, TINKER_ESTATE, "this service does not offer streams of samples");
+        return NULL;
+    }
+    struct tinker_stream *st = calloc(1, sizeof(*st));
+    if (!st) {
+        err_nomem(err, "stream");
+        return NULL;
+    }
+    struct stream_op *o = make(s, &r, err);
+    if (o) {
+        st->list = o->list;
+        stream_list_ref(st->list);
+        if (sample_encode(s, &r, false, &o->body, err) == TINKER_OK)
+            st->future = op_submit(&o->op, &stream_class, s->holder, RESULT_NONE, err);
+        if (st->future)
+            return st;
+        stream_destroy(&o->op);
+        stream_list_unref(st->list);
+    }
+    free(st);
+    return NULL;
+}
+
+tinker_status tinker_stream_next(tinker_stream *st, int64_t timeout_ms, tinker_stream_event *out,
+                                 tinker_error *err)
+{
+    tinker_error mine;
+    tinker_status s = stream_list_next(st->list, 0, out, &mine);
+    if (s == TINKER_ETIMEDOUT && timeout_ms != 0 && !tinker_future_done(st->future)) {
+        s = runtime_may_block("waiting for a stream", &mine);
+        if (s == TINKER_OK)
+            s = stream_list_next(st->list, future_deadline_ms(timeout_ms), out, &mine);
+    }
+    bool over = tinker_future_done(st->future);
+    if (s == TINKER_ETIMEDOUT && over) /* just now: what came before is read before */
+        s = stream_list_next(st->list, 0, out, &mine);
+    /* Cancelled, or its deadline passed: the future says which, and before the list ends. */
+    if ((s == TINKER_ECANCELED || s == TINKER_ETIMEDOUT) && over)
+        s = tinker_future_wait(st->future, 0, &mine);
+    if (s != TINKER_OK && err)
+        *err = mine;
+    return s;
+}
+
+int tinker_stream_fd(tinker_stream *st, tinker_error *err)
+{
+    int fd = stream_list_fd(st->list);
+    if (fd < 0)
+        err_errno(err, "open", "an event descriptor");
+    return fd;
+}
+
+tinker_future *tinker_stream_future(tinker_stream *st)
+{
+    return st->future;
+}
+
+void tinker_stream_free(tinker_stream *st)
+{
+    if (!st)
+        return;
+    tinker_future_cancel(st->future);
+    tinker_future_free(st->future);
+    stream_list_unref(st->list);
+    free(st);
+}

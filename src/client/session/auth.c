@@ -1,0 +1,353 @@
+/* auth.c - see auth.h.
+ *
+ * At most one exchange is under way; whoever needs a fresh JWT meanwhile waits for it in
+ * `waiting`, and gets the old one when it fails. */
+#include "client/session/auth.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/call/call.h"
+#include "client/session/credential_cmd.h"
+#include "client/session/session.h"
+#include "client/session/jwt.h"
+#include "wire/wire.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+enum {
+    REFRESH_BEFORE_S = 300,
+    STALE_S = 60,
+    PAUSE_MS = 60000,
+    RENEW_FLOOR_MS = 10000, /* after a success: a token may come with less than REFRESH_BEFORE_S */
+    COMMAND_MS = 300000
+};
+
+struct auth {
+    struct holder *holder;
+    bool use_jwt, stopped;
+    char *jwt;
+    struct call call;
+    struct timer timer; /* the next background refresh */
+    struct auth_wait *waiting;
+    struct auth_wait *answered; /* those who waited, while they are told one after the other */
+    void (*ready)(void *arg, const tinker_error *err); /* of auth_prepare */
+    void *ready_arg;
+};
+
+struct command_job {
+    struct runtime_job job;
+    struct auth_wait *wait; /* NULL: nobody waits any more */
+    atomic_bool unwanted;   /* the same, for the worker */
+    char *command, *output;
+    tinker_error err;
+};
+
+static const struct call_spec first_spec = { "auth/token", "POST",       POOL_AUTH, 0,
+                                             NULL,         CALL_DEFAULT, true,      false };
+static const struct call_spec again_spec = { "auth/token", "POST",       POOL_AUTH, 0,
+                                             NULL,         CALL_DEFAULT, false,     false };
+
+bool auth_key_valid(const char *key)
+{
+    return key && (strncmp(key, "tml-", 4) == 0 || strncmp(key, "eyJ", 3) == 0);
+}
+
+/* ---- the command ------------------------------------------------------------------------ */
+
+static void command_work(struct runtime_job *j)
+{
+    struct command_job *c = (struct command_job *)j; /* first member */
+    c->output = command_output(c->command, COMMAND_MS, &c->unwanted, &c->err);
+}
+
+static void command_done(struct runtime_job *j)
+{
+    struct command_job *c = (struct command_job *)j;
+    log_secret(c->output);
+    if (c->wait) {
+        c->wait->job = NULL;
+        c->wait->ready(c->wait, c->output, c->output ? NULL : &c->err);
+    }
+    free(c->output);
+    free(c->command);
+    free(c);
+}
+
+static void run_command(struct auth *a, struct auth_wait *w)
+{
+    struct command_job *c = calloc(1, sizeof(*c));
+    char *command = strdup(a->holder->cfg->credential_cmd);
+    tinker_error err;
+    if (c && command) {
+        c->job.work = command_work;
+        c->job.done = command_done;
+        c->wait = w;
+        c->command = command;
+        w->job = c;
+        if (runtime_work(a->holder->rt, &c->job))
+            return;
+        w->job = NULL;
+    }
+    free(c);
+    free(command);
+    err_nomem(&err, "credential command");
+    w->ready(w, NULL, &err);
+}
+
+/* ---- which credential ------------------------------------------------------------------- */
+
+static void missing_key(const struct config *cfg, tinker_error *err)
+{
+    if (cfg->api_key)
+        err_set(err, TINKER_EINVAL, "the API key does not start with tml-");
+    else
+        err_set(err, TINKER_EINVAL,
+                "no API key: set TINKER_API_KEY or the option api_key (a key starts with tml-)");
+}
+
+/* The raw credential: a JWT given as key always, the command when the service insists,
+ * else the key, else the command. */
+static void credential(struct auth *a, struct auth_wait *w, bool insist)
+{
+    const struct config *cfg = a->holder->cfg;
+    const char *key = cfg->api_key;
+    tinker_error err;
+    if (key && strncmp(key, "eyJ", 3) == 0)
+        w->ready(w, key, NULL);
+    else if (insist && !cfg->credential_cmd) {
+        err_set(&err, TINKER_EINVAL,
+                "this organisation requires dynamic credentials: set TINKER_CREDENTIAL_CMD");
+        w->ready(w, NULL, &err);
+    } else if (!insist && auth_key_valid(key))
+        w->ready(w, key, NULL);
+    else if (cfg->credential_cmd)
+        run_command(a, w);
+    else {
+        missing_key(cfg, &err);
+        w->ready(w, NULL, &err);
+    }
+}
+
+/* ---- exchange --------------------------------------------------------------------------- */
+
+/* One of them may end others, which then leave the list. */
+static void answer_waiting(struct auth *a)
+{
+    a->answered = a->waiting;
+    a->waiting = NULL;
+    for (struct auth_wait *w; (w = a->answered) != NULL;) {
+        a->answered = w->next;
+        w->auth = NULL;
+        w->ready(w, a->jwt, NULL);
+    }
+}
+
+static void schedule(struct auth *a, int64_t floor_ms)
+{
+    struct arena scratch;
+    struct jwt_claims claims;
+    struct runtime *rt = a->holder->rt;
+    if (a->stopped)
+        return;
+    arena_init(&scratch, 1 << 18);
+    int64_t ms = PAUSE_MS;
+    if (jwt_read(a->jwt, &scratch, &claims) && claims.has_exp) {
+        double s = claims.exp - (double)clock_wall_ns(rt->clock) / 1e9 - REFRESH_BEFORE_S;
+        ms = s > 0 ? (int64_t)(s < 1e9 ? s * 1000 : 1e12) : 0;
+    }
+    arena_clear(&scratch);
+    loop_arm(rt->loop, &a->timer, ms > floor_ms ? ms : floor_ms);
+}
+
+static bool read_jwt(struct auth *a, struct call *c)
+{
+    struct wire_auth_token_response res;
+    struct arena scratch;
+    const struct buf *body = &c->http.resp.body;
+    if (c->outcome != CALL_OK)
+        return false;
+    arena_init(&scratch, 1 << 20);
+    tinker_status s = wire_decode_json(&wire_auth_token_response, body->data ? body->data : "",
+                                       body->len, WIRE_LENIENT, &scratch, &res, &c->err);
+    char *jwt = wire_as_answer(s, &c->err) == TINKER_OK ? strdup(res.jwt) : NULL;
+    arena_clear(&scratch);
+    if (!jwt)
+        return false;
+    free(a->jwt);
+    a->jwt = jwt;
+    log_secret(jwt);
+    return true;
+}
+
+static void after_pause(struct timer *t);
+static void refresh(struct timer *t);
+
+static void on_exchanged(struct call *c)
+{
+    struct auth *a = CONTAINER(c, struct auth, call);
+    bool ok = read_jwt(a, c);
+    void (*ready)(void *arg, const tinker_error *err) = a->ready;
+    a->ready = NULL;
+    if (ready && !ok) {
+        ready(a->ready_arg, &c->err);
+        return;
+    }
+    a->timer.fire = refresh;
+    if (ok)
+        schedule(a, RENEW_FLOOR_MS);
+    else if (!a->stopped) {
+        log_line(&a->holder->log, LOG_WARNING, "token not renewed, going on with the old one: %s",
+                 c->err.message);
+        a->timer.fire = after_pause;
+        loop_arm(a->holder->rt->loop, &a->timer, PAUSE_MS);
+    }
+    answer_waiting(a);
+    if (ready)
+        ready(a->ready_arg, NULL);
+}
+
+static void exchange(struct auth *a, const struct call_spec *spec)
+{
+    struct call *c = &a->call;
+    if (c->active)
+        return;
+    loop_disarm(a->holder->rt->loop, &a->timer);
+    c->holder = a->holder;
+    c->spec = spec;
+    c->path = "api/v1/auth/token";
+    c->body = "{}";
+    c->body_len = 2;
+    c->use = AUTH_EXCHANGE;
+    c->done = on_exchanged;
+    call_start(c);
+}
+
+static void refresh(struct timer *t)
+{
+    exchange(CONTAINER(t, struct auth, timer), &again_spec);
+}
+
+/* A minute after a failure the waiting time is computed anew. */
+static void after_pause(struct timer *t)
+{
+    struct auth *a = CONTAINER(t, struct auth, timer);
+    t->fire = refresh;
+    schedule(a, 0);
+}
+
+/* ---- public ----------------------------------------------------------------------------- */
+
+void auth_token(struct auth *a, struct auth_wait *w, enum auth_use use)
+{
+    const struct holder *h = a->holder;
+    w->auth = NULL;
+    w->job = NULL;
+    if (use == AUTH_BOOTSTRAP || use == AUTH_EXCHANGE) {
+        bool insist = use == AUTH_EXCHANGE &&
+                      strcmp(h->server.credential_default_source, "credential_cmd") == 0;
+        credential(a, w, insist);
+        return;
+    }
+    if (!a->use_jwt) {
+        w->ready(w, h->cfg->api_key, NULL);
+        return;
+    }
+    if (jwt_remaining(a->jwt, clock_wall_ns(h->rt->clock)) > STALE_S || a->stopped) {
+        w->ready(w, a->jwt, NULL);
+        return;
+    }
+    struct auth_wait **at = &a->waiting;
+    while (*at)
+        at = &(*at)->next;
+    w->next = NULL;
+    w->auth = a;
+    *at = w;
+    exchange(a, &again_spec);
+}
+
+static bool take_out(struct auth_wait **at, const struct auth_wait *w)
+{
+    while (*at && *at != w)
+        at = &(*at)->next;
+    if (!*at)
+        return false;
+    *at = w->next;
+    return true;
+}
+
+void auth_forget(struct auth_wait *w)
+{
+    if (w->job) {
+        w->job->wait = NULL;
+        atomic_store(&w->job->unwanted, true);
+    }
+    w->job = NULL;
+    if (!w->auth)
+        return;
+    if (!take_out(&w->auth->waiting, w))
+        take_out(&w->auth->answered, w);
+    w->auth = NULL;
+}
+
+void auth_prepare(struct auth *a, void (*ready)(void *arg, const tinker_error *err), void *arg)
+{
+    const struct holder *h = a->holder;
+    tinker_error err;
+    a->use_jwt = h->server.pjwt_auth_enabled;
+    if (!a->use_jwt) {
+        bool ok = auth_key_valid(h->cfg->api_key);
+        if (!ok)
+            missing_key(h->cfg, &err);
+        ready(arg, ok ? NULL : &err);
+        return;
+    }
+    a->ready = ready;
+    a->ready_arg = arg;
+    exchange(a, &first_spec);
+}
+
+void auth_seed(struct auth *a, const char *jwt)
+{
+    a->use_jwt = jwt != NULL;
+    if (!jwt)
+        return;
+    free(a->jwt);
+    a->jwt = strdup(jwt);
+    log_secret(jwt);
+    a->timer.fire = refresh;
+    schedule(a, 0);
+}
+
+const char *auth_jwt(const struct auth *a)
+{
+    return a->use_jwt ? a->jwt : NULL;
+}
+
+struct auth *auth_new(struct holder *h, tinker_error *err)
+{
+    struct auth *a = calloc(1, sizeof(*a));
+    if (!a) {
+        err_nomem(err, "credentials");
+        return NULL;
+    }
+    a->holder = h;
+    a->timer.fire = refresh;
+    return a;
+}
+
+void auth_stop(struct auth *a)
+{
+    a->stopped = true;
+    call_cancel(&a->call);
+    loop_disarm(a->holder->rt->loop, &a->timer);
+}
+
+void auth_free(struct auth *a)
+{
+    if (!a)
+        return;
+    call_clear(&a->call);
+    free(a->jwt);
+    free(a);
+}

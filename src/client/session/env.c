@@ -1,0 +1,178 @@
+/* env.c - see env.h.  Called from config.c only, in the thread that makes a service. */
+#include "client/session/env.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include "json/json.h"
+
+static const char *lookup(const char *name)
+{
+    static const char prefix[] = "TINKEX_";
+    if (strncmp(name, prefix, sizeof(prefix) - 1) == 0) {
+        char ours[80];
+        snprintf(ours, sizeof(ours), "TINKER_C_%s", name + sizeof(prefix) - 1);
+        const char *value = getenv(ours);
+        if (value && *value)
+            return value;
+    }
+    return getenv(name);
+}
+
+static const char *trimmed(struct arena *a, const char *s, size_t n)
+{
+    while (n > 0 && isspace((unsigned char)*s))
+        s++, n--;
+    while (n > 0 && isspace((unsigned char)s[n - 1]))
+        n--;
+    return n > 0 ? arena_strndup(a, s, n) : NULL;
+}
+
+const char *env_text(struct arena *a, const char *name)
+{
+    const char *value = lookup(name);
+    return value ? trimmed(a, value, strlen(value)) : NULL;
+}
+
+static bool one_of(const char *value, const char *const words[4])
+{
+    for (int i = 0; value && i < 4; i++)
+        if (strcasecmp(value, words[i]) == 0)
+            return true;
+    return false;
+}
+
+bool env_truthy(const char *value)
+{
+    static const char *const words[] = { "1", "true", "yes", "on" };
+    return one_of(value, words);
+}
+
+bool env_falsey(const char *value)
+{
+    static const char *const words[] = { "0", "false", "no", "off" };
+    return one_of(value, words);
+}
+
+bool env_flag(struct arena *a, const char *name, bool dflt)
+{
+    const char *value = env_text(a, name);
+    return env_truthy(value) || (dflt && !env_falsey(value));
+}
+
+int64_t env_whole(struct arena *a, const char *name, int64_t dflt)
+{
+    const char *value = env_text(a, name);
+    if (!value || strspn(value, "0123456789") != strlen(value) || strlen(value) > 15)
+        return dflt;
+    return strtoll(value, NULL, 10);
+}
+
+int64_t env_positive(struct arena *a, const char *name, int64_t dflt)
+{
+    int64_t v = env_whole(a, name, 0);
+    return v > 0 ? v : dflt;
+}
+
+static bool listed(const char *const *words, size_t n, const char *word)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(words[i], word) == 0)
+            return true;
+    return false;
+}
+
+bool env_words(struct arena *a, const char *value, const char ***out, size_t *n)
+{
+    size_t commas = 0;
+    for (const char *p = value; *p; p++)
+        commas += *p == ',';
+    *out = arena_array(a, commas + 1, sizeof(char *));
+    *n = 0;
+    if (!*out)
+        return false;
+    for (const char *p = value; *p;) {
+        size_t len = strcspn(p, ",");
+        const char *word = trimmed(a, p, len);
+        if (word && !listed(*out, *n, word))
+            (*out)[(*n)++] = word;
+        p += len + (p[len] == ',');
+    }
+    return true;
+}
+
+static bool add_pair(struct arena *a, struct http_header **out, size_t *n, const char *name,
+                     const char *value)
+{
+    size_t size = sizeof(**out);
+    struct http_header *v = arena_grow(a, *out, *n * size, (*n + 1) * size);
+    if (!v)
+        return false;
+    v[*n] = (struct http_header){ name, value, false };
+    *out = v;
+    ++*n;
+    return true;
+}
+
+/* The next JSON value as text: a string's content, else the value as written. */
+static const char *value_text(struct json_reader *r, struct arena *a)
+{
+    struct json_str s;
+    bool ok = json_peek(r) == JSON_STRING ? json_string(r, &s) : json_raw(r, &s);
+    return ok ? arena_strndup(a, s.s, s.n) : NULL;
+}
+
+static bool finish(struct json_reader *r, bool ok, struct http_header **out, size_t *n)
+{
+    if (!json_end(r)) { /* malformed: as if unset */
+        *out = NULL;
+        *n = 0;
+    }
+    return ok;
+}
+
+bool env_json_object(struct arena *a, const char *json, struct http_header **out, size_t *n)
+{
+    struct json_reader r;
+    struct json_str key;
+    bool ok = true;
+    *out = NULL;
+    *n = 0;
+    json_reader_init(&r, json, strlen(json), a);
+    json_begin_object(&r);
+    while (ok && json_next_key(&r, &key)) {
+        const char *name = arena_strndup(a, key.s, key.n);
+        const char *value = value_text(&r, a);
+        if (!r.failed)
+            ok = name && value && add_pair(a, out, n, name, value);
+    }
+    return finish(&r, ok, out, n);
+}
+
+bool env_json_pairs(struct arena *a, const char *json, struct http_header **out, size_t *n)
+{
+    struct json_reader r;
+    bool ok = true;
+    *out = NULL;
+    *n = 0;
+    json_reader_init(&r, json, strlen(json), a);
+    json_begin_array(&r);
+    while (ok && json_next_item(&r)) {
+        const char *pair[2] = { NULL, NULL };
+        int count = 0;
+        json_begin_array(&r);
+        while (json_next_item(&r)) {
+            const char *text = value_text(&r, a);
+            if (count < 2)
+                pair[count] = text;
+            count++;
+        }
+        if (!r.failed && count != 2)
+            json_fail(&r, "expected [name, value]");
+        if (!r.failed)
+            ok = pair[0] && pair[1] && add_pair(a, out, n, pair[0], pair[1]);
+    }
+    return finish(&r, ok, out, n);
+}

@@ -1,0 +1,263 @@
+/* service.c - tinker_service: configuration, and two holders made on first use. */
+#include "client/session/service.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/err.h"
+#include "client/training/custom.h"
+#include "client/observe/telemetry.h"
+#include "wire/wire.h"
+
+tinker_service *tinker_service_new(const tinker_service_options *opts, tinker_error *err)
+{
+    tinker_service *s = calloc(1, sizeof(*s));
+    if (!s) {
+        err_nomem(err, "service");
+        return NULL;
+    }
+    if (config_init(&s->cfg, opts, err) != TINKER_OK) {
+        free(s);
+        return NULL;
+    }
+    s->rt = runtime_ref(err);
+    if (!s->rt) {
+        config_clear(&s->cfg);
+        free(s);
+        return NULL;
+    }
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->importing, NULL);
+    pthread_mutex_init(&s->observer.lock, NULL);
+    hooks_init(&s->hooks, s->rt, &s->cfg);
+    return s;
+}
+
+static struct holder *holder_of(tinker_service *s, bool with_session, tinker_error *err)
+{
+    if (s->rt->pid != getpid()) {
+        err_set(err, TINKER_ESTATE,
+                "the service was made before fork(); make a new one in this process");
+        return NULL;
+    }
+    struct holder **h = with_session ? &s->session : &s->rest;
+    pthread_mutex_lock(&s->lock);
+    if (with_session && s->finished) {
+        pthread_mutex_unlock(&s->lock);
+        err_set(err, TINKER_ESTATE, "the session was ended with tinker_service_finish()");
+        return NULL;
+    }
+    if (!*h) {
+        *h = holder_new(s->rt, &s->cfg, with_session, err);
+        if (*h) {
+            (*h)->observer = &s->observer;
+            (*h)->hooks = &s->hooks;
+        }
+    }
+    struct holder *found = *h;
+    pthread_mutex_unlock(&s->lock);
+    return found;
+}
+
+struct holder *service_session(tinker_service *s, tinker_error *err)
+{
+    return holder_of(s, true, err);
+}
+
+struct holder *service_rest(tinker_service *s, tinker_error *err)
+{
+    return holder_of(s, false, err);
+}
+
+struct holder *service_finish(tinker_service *s, tinker_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    struct holder *h = s->session;
+    s->finished = true;
+    pthread_mutex_unlock(&s->lock);
+    return h ? h : service_rest(s, err);
+}
+
+const char *tinker_service_session_id(tinker_service *s)
+{
+    pthread_mutex_lock(&s->lock);
+    const char *id = s->session ? s->session->session_id : NULL;
+    pthread_mutex_unlock(&s->lock);
+    return id ? id : "";
+}
+
+tinker_status tinker_service_observe(tinker_service *s, tinker_queue_observer *observer,
+                                     int transitions_only, void *state)
+{
+    if (s->rt->pid != getpid())
+        return TINKER_ESTATE;
+    pthread_mutex_lock(&s->observer.lock);
+    s->observer.call = observer;
+    s->observer.transitions_only = transitions_only != 0;
+    s->observer.state = state;
+    pthread_mutex_unlock(&s->observer.lock);
+    runtime_drain_courier(s->rt); /* the old one is not called any more */
+    return TINKER_OK;
+}
+
+/* ---- telemetry ------------------------------------------------------------------------ */
+
+/* That of the session, else of the REST calls; NULL: none has started. */
+static struct telemetry *reporter(tinker_service *s)
+{
+    pthread_mutex_lock(&s->lock);
+    struct telemetry *t = s->session ? s->session->telemetry : NULL;
+    if (!t && s->rest)
+        t = s->rest->telemetry;
+    pthread_mutex_unlock(&s->lock);
+    return t;
+}
+
+/* What the program says is redacted as well.  A text without secrets stays as it is; one that is
+ * no longer JSON afterwards is dropped. */
+int tinker_service_log_event(tinker_service *s, const char *name, const char *json,
+                             tinker_severity severity)
+{
+    size_t size = json ? 3 * strlen(json) + 1 : 0; /* the mark is at most three times the secret */
+    char *clean = json ? malloc(size) : NULL;
+    if (json && !clean)
+        return 0;
+    if (clean) {
+        snprintf(clean, size, "%s", json);
+        log_redact(clean, size);
+    }
+    int queued = telemetry_generic(reporter(s), name, severity, clean, clean ? strlen(clean) : 0);
+    free(clean);
+    return queued;
+}
+
+int tinker_service_log_error(tinker_service *s, const tinker_error *error, int fatal)
+{
+    tinker_error clean = *error;
+    log_redact(clean.message, sizeof(clean.message));
+    return telemetry_error(reporter(s), &clean, NULL, fatal != 0);
+}
+
+int tinker_service_flush_telemetry(tinker_service *s, int64_t timeout_ms)
+{
+    struct telemetry *t = reporter(s);
+    telemetry_flush(t);
+    if (timeout_ms > 0 && runtime_may_block("flushing telemetry", NULL) != TINKER_OK)
+        timeout_ms = 0;
+    return telemetry_wait(t, timeout_ms);
+}
+
+/* ---- closing ------------------------------------------------------------------------ */
+
+struct closing {
+    tinker_service *service;
+    const void *session; /* its holder, which is gone by then */
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    int open;
+};
+
+static void one_closed(void *arg)
+{
+    struct closing *c = arg;
+    pthread_mutex_lock(&c->lock);
+    c->open--;
+    pthread_cond_signal(&c->cond);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void close_holders(void *arg)
+{
+    struct closing *c = arg;
+    if (c->service->session)
+        holder_close(c->service->session, one_closed, c);
+    if (c->service->rest)
+        holder_close(c->service->rest, one_closed, c);
+    shadow_close_all(c->service, one_closed, c);
+}
+
+static void service_end(tinker_service *s)
+{
+    if (s->rt->pid == getpid()) {
+        struct closing c = { s, s->session, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER,
+                             (s->session != NULL) + (s->rest != NULL) + shadow_count(s) };
+        runtime_sync(s->rt, close_holders, &c);
+        pthread_mutex_lock(&c.lock);
+        while (c.open > 0)
+            pthread_cond_wait(&c.cond, &c.lock);
+        pthread_mutex_unlock(&c.lock);
+        custom_jobs_wait(c.session);
+        runtime_drain_courier(s->rt);
+        runtime_unref(s->rt);
+        shadow_free_all(s);
+    }
+    pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->importing);
+    pthread_mutex_destroy(&s->observer.lock);
+    hooks_clear(&s->hooks);
+    config_clear(&s->cfg);
+    free(s);
+}
+
+static void *end_aside(void *arg)
+{
+    service_end(arg);
+    return NULL;
+}
+
+/* In a callback the end would wait for the callback: another thread does it, and what is
+ * still to be told is not. */
+static void end_behind(tinker_service *s)
+{
+    pthread_t thread;
+    atomic_store(&s->cfg.muted, true);
+    pthread_mutex_lock(&s->observer.lock);
+    s->observer.call = NULL;
+    pthread_mutex_unlock(&s->observer.lock);
+    if (pthread_create(&thread, NULL, end_aside, s) == 0)
+        pthread_detach(thread);
+}
+
+void tinker_service_free(tinker_service *s)
+{
+    if (s && runtime_is_own_thread())
+        end_behind(s);
+    else if (s)
+        service_end(s);
+}
+
+/* ---- shared by the clients ------------------------------------------------------------ */
+
+tinker_training *service_await_training(tinker_future *f, int64_t timeout_ms, tinker_error *err)
+{
+    f = tinker_future_await(f, timeout_ms, err);
+    tinker_training *t = f ? tinker_future_take_training(f) : NULL;
+    tinker_future_free(f);
+    return t;
+}
+
+tinker_sampler *service_await_sampler(tinker_future *f, int64_t timeout_ms, tinker_error *err)
+{
+    f = tinker_future_await(f, timeout_ms, err);
+    tinker_sampler *s = f ? tinker_future_take_sampler(f) : NULL;
+    tinker_future_free(f);
+    return s;
+}
+
+tinker_status submission_id(struct call *c, char *out, size_t size)
+{
+    struct wire_untyped_api_future res;
+    struct arena scratch;
+    const struct buf *body = &c->http.resp.body;
+    arena_init(&scratch, 1 << 20);
+    tinker_status s = wire_decode_json(&wire_untyped_api_future, body->data ? body->data : "",
+                                       body->len, WIRE_LENIENT, &scratch, &res, &c->err);
+    size_t n = s == TINKER_OK ? strlen(res.request_id) : 0;
+    if (s == TINKER_OK && n < size)
+        memcpy(out, res.request_id, n + 1);
+    else if (s == TINKER_OK)
+        s = err_set(&c->err, TINKER_EPROTOCOL, "the request id has more than %zu bytes", size - 1);
+    arena_clear(&scratch);
+    return wire_as_answer(s, &c->err);
+}

@@ -1,0 +1,45 @@
+/* service.h - the inside of tinker_service, and small things its clients share. */
+#ifndef CLIENT_SERVICE_H
+#define CLIENT_SERVICE_H
+
+#include <pthread.h>
+#include <tinker/service.h>
+#include "client/call/call.h"
+#include "client/session/config.h"
+#include "client/session/session.h"
+#include "client/observe/hooks.h"
+#include "client/observe/queue_state.h"
+
+struct tinker_service {
+    struct runtime *rt;
+    struct config cfg;
+    pthread_mutex_t lock;
+    struct holder *session, *rest; /* lock; made on first use */
+    bool finished;                 /* lock; nothing new in the session */
+    struct shadow *shadows;        /* lock; sessions of other processes */
+    pthread_mutex_t importing;     /* one import at a time; the I/O thread never takes it */
+    struct observer observer;
+    struct hooks hooks;
+};
+
+struct holder *service_session(tinker_service *s, tinker_error *err);
+struct holder *service_rest(tinker_service *s, tinker_error *err);
+/* No session from now on: the holder of the one there is, else that of REST calls. */
+struct holder *service_finish(tinker_service *s, tinker_error *err);
+
+/* Wait for a future of a client, take the client, free the future.  A wait that times
+ * out cancels: nobody could take the client any more. */
+tinker_training *service_await_training(tinker_future *f, int64_t timeout_ms, tinker_error *err);
+tinker_sampler *service_await_sampler(tinker_future *f, int64_t timeout_ms, tinker_error *err);
+
+/* The request id in the answer of an accepted submission; else c->err is set. */
+tinker_status submission_id(struct call *c, char *out, size_t size);
+
+/* shadow.c: what another process needs to use the sampler, appended; loop thread. */
+tinker_status shadow_write(const tinker_sampler *s, struct buf *out, tinker_error *err);
+/* The shadows of a service that is being freed. */
+int shadow_count(const tinker_service *s);
+void shadow_close_all(tinker_service *s, void (*closed)(void *arg), void *arg); /* loop thread */
+void shadow_free_all(tinker_service *s);
+
+#endif

@@ -1,0 +1,81 @@
+/* session_finish.c - telling the service that a session is over, and how it ended.
+ *
+ * A session that was never opened has nothing to tell; one that is being opened is waited for.
+ * Runs on the loop thread, except tinker_service_finish(). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/rest/rest_op.h"
+#include "client/session/service.h"
+#include "client/session/startup.h"
+#include "wire/wire.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+static void finish_ready(struct holder_wait *w, const tinker_error *err)
+{
+    struct rest_op *r = CONTAINER(w, struct rest_op, wait);
+    const char *id = r->op.holder->session_id;
+    if (err) { /* there is no session */
+        op_succeed(&r->op);
+        return;
+    }
+    size_t n = strlen(id) + 40;
+    free(r->path);
+    r->path = malloc(n);
+    if (!r->path) {
+        tinker_error failed;
+        err_nomem(&failed, "finish_session");
+        op_fail(&r->op, &failed);
+        return;
+    }
+    snprintf(r->path, n, "api/v1/sessions/%s/finish", id);
+    rest_ready(w, NULL);
+}
+
+static void finish_start(struct op *op)
+{
+    struct rest_op *r = (struct rest_op *)op; /* first member */
+    struct holder *h = op->holder;
+    if (!h->with_session || h->state == HOLDER_NEW) {
+        op_succeed(op);
+        return;
+    }
+    r->wait.ready = finish_ready;
+    holder_when_ready(h, &r->wait);
+}
+
+/* The service would answer further heartbeats with an error. */
+static tinker_status finished(struct rest_op *r, const char *body, size_t n, tinker_error *err)
+{
+    (void)body, (void)n, (void)err;
+    session_silence(r->op.holder->startup);
+    return TINKER_OK;
+}
+
+static const struct rest_kind finish_kind = { { "finish_session", finish_start, rest_abandon,
+                                                rest_destroy },
+                                              REST_SPEC("finish_session", "POST"),
+                                              RESULT_NONE,
+                                              NULL,
+                                              finished,
+                                              true };
+
+tinker_future *tinker_service_finish(tinker_service *s, tinker_finish how, const char *detail,
+                                     tinker_error *err)
+{
+    static const char *const reasons[] = { "success", "errored", "interrupted" };
+    if ((int)how < 0 || (int)how > TINKER_FINISH_INTERRUPTED) {
+        err_set(err, TINKER_EINVAL, "%d is no way for a session to end", (int)how);
+        return NULL;
+    }
+    struct wire_finish_session_request req = { { reasons[how] }, detail };
+    struct buf body;
+    buf_init(&body, 1 << 20);
+    if (wire_encode_json(&wire_finish_session_request, &req, &body, err) != TINKER_OK) {
+        buf_clear(&body);
+        return NULL;
+    }
+    return rest_submit(service_finish(s, err), &finish_kind, strdup(""), &body, err);
+}

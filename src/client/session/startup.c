@@ -1,0 +1,381 @@
+/* startup.c - the start-up sequence, heartbeats, configuration refreshes.
+ *
+ *   client/config -> (token) -> client/dynamic_config -> create_session -> timers
+ *
+ * Each step begins in the completion of the one before.  A heartbeat is sent 10 s after
+ * the previous one ended; its failures are noted and otherwise ignored. */
+#include "client/session/startup.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/call/call.h"
+#include "client/session/session.h"
+#include "client/sampling/rate_limits.h"
+#include "client/observe/telemetry.h"
+#include "wire/wire.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+enum {
+    HEARTBEAT_MS = 10000,
+    HEARTBEAT_WARN_MS = 120000,
+    REFRESH_FLOOR_SEC = 10,
+    REFRESH_CEILING_SEC = 366 * 86400
+};
+
+struct startup {
+    struct holder *holder;
+    struct call call;      /* of the step under way */
+    struct call heartbeat; /* these two only once ready */
+    struct call refresh;
+    struct timer heartbeat_timer, refresh_timer;
+    struct buf body, heartbeat_body;
+};
+
+static const struct call_spec config_spec = { "client/config", "POST", POOL_CONFIG, 0, NULL,
+                                              CALL_DEFAULT,    true,   false };
+static const struct call_spec dynamic_spec = {
+    "client/dynamic_config", "POST", POOL_SESSION, 10000, "10", 0, true, false
+};
+static const struct call_spec refresh_spec = {
+    "client/dynamic_config", "POST", POOL_SESSION, 10000, "10", 0, false, false
+};
+static const struct call_spec session_spec = { "create_session", "POST", POOL_SESSION, 0, NULL,
+                                               CALL_DEFAULT,     false,  false };
+static const struct call_spec heartbeat_spec = {
+    "session_heartbeat", "POST", POOL_SESSION, 10000, "10", 0, false, false
+};
+
+static void finish(struct startup *s, const tinker_error *err, const char *step)
+{
+    tinker_error named;
+    if (!err && !s->holder->telemetry)
+        s->holder->telemetry = telemetry_new(s->holder);
+    if (err) {
+        named = *err;
+        err_prefix(&named, "%s", step);
+    }
+    holder_started(s->holder, err ? &named : NULL);
+}
+
+/* Encode a request into s->body and send it. */
+static void step(struct startup *s, const struct call_spec *spec, const char *path,
+                 const struct wire_type *type, const void *request, void (*done)(struct call *c))
+{
+    tinker_error err;
+    struct call *c = &s->call;
+    buf_reset(&s->body);
+    if (wire_encode_json(type, request, &s->body, &err) != TINKER_OK) {
+        finish(s, &err, spec->name);
+        return;
+    }
+    c->holder = s->holder;
+    c->spec = spec;
+    c->path = path;
+    c->body = s->body.data;
+    c->body_len = s->body.len;
+    c->use = spec->pool == POOL_CONFIG ? AUTH_BOOTSTRAP : AUTH_NORMAL;
+    c->done = done;
+    call_start(c);
+}
+
+/* Decode the answer of a finished step into *out; false: it failed and was reported. */
+static bool answer(struct call *c, const struct wire_type *type, struct arena *arena, void *out)
+{
+    struct startup *s = CONTAINER(c, struct startup, call);
+    const struct buf *body = &c->http.resp.body;
+    if (c->outcome == CALL_OK) {
+        tinker_status status = wire_decode_json(type, body->data ? body->data : "", body->len,
+                                                WIRE_LENIENT, arena, out, &c->err);
+        if (wire_as_answer(status, &c->err) == TINKER_OK)
+            return true;
+    }
+    finish(s, &c->err, c->spec->name);
+    return false;
+}
+
+/* ---- heartbeats --------------------------------------------------------------------- */
+
+static void next_heartbeat(struct startup *s)
+{
+    loop_arm(s->holder->rt->loop, &s->heartbeat_timer, HEARTBEAT_MS);
+}
+
+static bool give_up(struct startup *s, int64_t silent_ms)
+{
+    struct holder *h = s->holder;
+    int64_t max = h->cfg->heartbeat_max_failures, max_ms = h->cfg->heartbeat_max_ms;
+    return (max > 0 && h->heartbeat_failures > max) || (max_ms > 0 && silent_ms > max_ms);
+}
+
+static void heartbeat_done(struct call *c)
+{
+    struct startup *s = CONTAINER(c, struct startup, heartbeat);
+    struct holder *h = s->holder;
+    int64_t now = loop_now_ns(h->rt->loop);
+    if (c->outcome == CALL_OK) {
+        h->heartbeat_ok_ns = now;
+        h->heartbeat_failures = 0;
+        next_heartbeat(s);
+        return;
+    }
+    int64_t silent_ms = (now - h->heartbeat_ok_ns) / 1000000;
+    h->heartbeat_failures++;
+    if (silent_ms > HEARTBEAT_WARN_MS)
+        log_line(&h->log, LOG_WARNING,
+                 "no heartbeat of session %s got through for %lld s, it may be terminated if this "
+                 "persists: %s",
+                 h->session_id, (long long)(silent_ms / 1000), c->err.message);
+    if (give_up(s, silent_ms))
+        log_line(&h->log, LOG_WARNING, "heartbeats of session %s stop after %d failures in a row",
+                 h->session_id, h->heartbeat_failures);
+    else
+        next_heartbeat(s);
+}
+
+static void heartbeat_send(struct timer *t)
+{
+    struct startup *s = CONTAINER(t, struct startup, heartbeat_timer);
+    struct call *c = &s->heartbeat;
+    c->holder = s->holder;
+    c->spec = &heartbeat_spec;
+    c->path = "api/v1/session_heartbeat";
+    c->body = s->heartbeat_body.data;
+    c->body_len = s->heartbeat_body.len;
+    c->done = heartbeat_done;
+    call_start(c);
+}
+
+void session_silence(struct startup *s)
+{
+    call_cancel(&s->heartbeat);
+    loop_disarm(s->holder->rt->loop, &s->heartbeat_timer);
+}
+
+/* ---- dynamic configuration ---------------------------------------------------------- */
+
+static void next_refresh(struct startup *s)
+{
+    int64_t sec = s->holder->refresh_interval_sec;
+    if (sec < REFRESH_FLOOR_SEC)
+        sec = REFRESH_FLOOR_SEC;
+    if (sec > REFRESH_CEILING_SEC)
+        sec = REFRESH_CEILING_SEC;
+    loop_arm(s->holder->rt->loop, &s->refresh_timer, sec * 1000);
+}
+
+static tinker_status read_dynamic(struct holder *h, struct call *c)
+{
+    struct wire_client_dynamic_config_response answer;
+    struct arena scratch;
+    const struct buf *body = &c->http.resp.body;
+    arena_init(&scratch, 1 << 20);
+    tinker_status s =
+        wire_decode_json(&wire_client_dynamic_config_response, body->data ? body->data : "",
+                         body->len, WIRE_LENIENT, &scratch, &answer, &c->err);
+    if (s == TINKER_OK) {
+        h->refresh_interval_sec = answer.refresh_interval_sec;
+        h->cancels = answer.sample_cancel_enabled.has && answer.sample_cancel_enabled.value;
+    }
+    arena_clear(&scratch);
+    return wire_as_answer(s, &c->err);
+}
+
+static void refresh_done(struct call *c)
+{
+    struct startup *s = CONTAINER(c, struct startup, refresh);
+    if (c->outcome != CALL_OK || read_dynamic(s->holder, c) != TINKER_OK)
+        log_line(&s->holder->log, LOG_DEBUG, "dynamic configuration not refreshed: %s",
+                 c->err.message);
+    next_refresh(s);
+}
+
+static void refresh_send(struct timer *t)
+{
+    struct startup *s = CONTAINER(t, struct startup, refresh_timer);
+    struct wire_client_config_request req = { s->holder->cfg->sdk_version };
+    tinker_error err;
+    buf_reset(&s->body);
+    if (wire_encode_json(&wire_client_config_request, &req, &s->body, &err) != TINKER_OK) {
+        next_refresh(s);
+        return;
+    }
+    struct call *c = &s->refresh;
+    c->holder = s->holder;
+    c->spec = &refresh_spec;
+    c->path = "api/v1/client/dynamic_config";
+    c->body = s->body.data;
+    c->body_len = s->body.len;
+    c->done = refresh_done;
+    call_start(c);
+}
+
+/* ---- the sequence ------------------------------------------------------------------- */
+
+static void log_message(struct holder *h, enum log_level level, const char *text)
+{
+    if (text && *text)
+        log_line(&h->log, level, "%s", text);
+}
+
+static bool prepare_heartbeat(struct startup *s)
+{
+    struct wire_session_heartbeat_request req = { s->holder->session_id };
+    tinker_error err;
+    buf_reset(&s->heartbeat_body);
+    return wire_encode_json(&wire_session_heartbeat_request, &req, &s->heartbeat_body, &err) ==
+           TINKER_OK;
+}
+
+static void keep_alive(struct startup *s)
+{
+    s->holder->heartbeat_ok_ns = loop_now_ns(s->holder->rt->loop);
+    next_heartbeat(s);
+    next_refresh(s);
+}
+
+tinker_status session_adopt(struct startup *s, tinker_error *err)
+{
+    if (!prepare_heartbeat(s))
+        return err_nomem(err, "session");
+    s->holder->is_shadow = true;
+    s->holder->telemetry = telemetry_new(s->holder);
+    keep_alive(s);
+    return TINKER_OK;
+}
+
+static void on_session(struct call *c)
+{
+    struct startup *s = CONTAINER(c, struct startup, call);
+    struct holder *h = s->holder;
+    struct wire_create_session_response res;
+    if (!answer(c, &wire_create_session_response, &h->arena, &res))
+        return;
+    h->session_id = arena_strdup(&h->arena, res.session_id);
+    if (!h->session_id || !prepare_heartbeat(s)) {
+        tinker_error err;
+        err_nomem(&err, "session");
+        finish(s, &err, "create_session");
+        return;
+    }
+    log_message(h, LOG_INFO, res.info_message);
+    log_message(h, LOG_WARNING, res.warning_message);
+    log_message(h, LOG_ERROR, res.error_message);
+    log_line(&h->log, LOG_INFO, "session %s initialised", h->session_id);
+    keep_alive(s);
+    finish(s, NULL, NULL);
+}
+
+static void create_session(struct startup *s)
+{
+    const struct config *cfg = s->holder->cfg;
+    struct wire_create_session_request req = {
+        .tags = { cfg->tags, cfg->n_tags },
+        .user_metadata = { cfg->user_metadata, strlen(cfg->user_metadata) },
+        .sdk_version = cfg->sdk_version,
+        .project_id = cfg->project_id,
+        .display_name = cfg->display_name,
+    };
+    step(s, &session_spec, "api/v1/create_session", &wire_create_session_request, &req, on_session);
+}
+
+static void on_dynamic(struct call *c)
+{
+    struct startup *s = CONTAINER(c, struct startup, call);
+    struct holder *h = s->holder;
+    h->refresh_interval_sec = 300;
+    bool absent = c->outcome == CALL_STATUS && c->http.resp.status == 404;
+    if (!absent && (c->outcome != CALL_OK || read_dynamic(h, c) != TINKER_OK)) {
+        finish(s, &c->err, c->spec->name);
+        return;
+    }
+    if (h->with_session)
+        create_session(s);
+    else
+        finish(s, NULL, NULL);
+}
+
+static void fetch_dynamic(struct startup *s)
+{
+    struct wire_client_config_request req = { s->holder->cfg->sdk_version };
+    step(s, &dynamic_spec, "api/v1/client/dynamic_config", &wire_client_config_request, &req,
+         on_dynamic);
+}
+
+static void on_auth(void *arg, const tinker_error *err)
+{
+    struct startup *s = arg;
+    if (s->holder->closed)
+        return;
+    if (err)
+        finish(s, err, "credentials");
+    else
+        fetch_dynamic(s);
+}
+
+static void on_config(struct call *c)
+{
+    struct startup *s = CONTAINER(c, struct startup, call);
+    struct holder *h = s->holder;
+    if (!answer(c, &wire_client_config_response, &h->arena, &h->server))
+        return;
+    http_pool_free(h->pools[POOL_CONFIG]); /* a connection for this one request */
+    h->pools[POOL_CONFIG] = NULL;
+    sem_init_bytes(&h->response_bytes, h->server.inflight_response_bytes_semaphore_size);
+    sem_init_bytes(&h->train_bytes, h->server.fwdbwd_dispatch_bytes_semaphore_size);
+    limits_unref(h->limits);
+    h->limits = limits_ref(h->cfg->base_url, h->cfg->api_key, h->cfg->isolate_limits,
+                           h->server.sample_dispatch_bytes_semaphore_size);
+    if (!h->limits) {
+        tinker_error err;
+        err_nomem(&err, "session");
+        finish(s, &err, "client/config");
+        return;
+    }
+    auth_prepare(h->auth, on_auth, s);
+}
+
+void session_start(struct startup *s)
+{
+    struct wire_client_config_request req = { s->holder->cfg->sdk_version };
+    step(s, &config_spec, "api/v1/client/config", &wire_client_config_request, &req, on_config);
+}
+
+struct startup *session_new(struct holder *h, tinker_error *err)
+{
+    struct startup *s = calloc(1, sizeof(*s));
+    if (!s) {
+        err_nomem(err, "session");
+        return NULL;
+    }
+    s->holder = h;
+    s->heartbeat_timer.fire = heartbeat_send;
+    s->refresh_timer.fire = refresh_send;
+    buf_init(&s->body, 16 << 20);
+    buf_init(&s->heartbeat_body, 1 << 16);
+    return s;
+}
+
+void session_stop(struct startup *s)
+{
+    struct loop *l = s->holder->rt->loop;
+    call_cancel(&s->call);
+    call_cancel(&s->heartbeat);
+    call_cancel(&s->refresh);
+    loop_disarm(l, &s->heartbeat_timer);
+    loop_disarm(l, &s->refresh_timer);
+}
+
+void session_free(struct startup *s)
+{
+    if (!s)
+        return;
+    session_stop(s);
+    call_clear(&s->call);
+    call_clear(&s->heartbeat);
+    call_clear(&s->refresh);
+    buf_clear(&s->body);
+    buf_clear(&s->heartbeat_body);
+    free(s);
+}

@@ -1,0 +1,115 @@
+/* user_agent.c - see identity.h.  Thread-safe. */
+#include "client/session/user_agent.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/types.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+#include <tinker/version.h>
+#include "base/os.h"
+#include "base/rand.h"
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct identity machine;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pid_t uuid_pid; /* lock */
+static char uuid[37];  /* lock */
+
+/* Does os-release say ID=name? */
+static int distribution_is(const char *os_release, const char *name)
+{
+    for (const char *line = os_release; line && *line;) {
+        if (strncmp(line, "ID=", 3) == 0) {
+            const char *v = line + 3 + (line[3] == '"');
+            size_t n = strlen(name);
+            return strncasecmp(v, name, n) == 0 && strchr("\"\n", v[n]) != NULL;
+        }
+        line = strchr(line, '\n');
+        line = line ? line + 1 : NULL;
+    }
+    return 0;
+}
+
+static int holds(const char *text, const char *word)
+{
+    size_t n = strlen(word);
+    for (; *text; text++)
+        if (strncasecmp(text, word, n) == 0)
+            return 1;
+    return 0;
+}
+
+void identity_name_os(const char *sysname, const char *os_release, char *out, size_t size)
+{
+    const char *name = NULL;
+    if (holds(sysname, "iphone") || holds(sysname, "ipad"))
+        name = "iOS";
+    else if (strcasecmp(sysname, "darwin") == 0)
+        name = "MacOS";
+    else if (holds(sysname, "windows"))
+        name = "Windows";
+    else if (holds(sysname, "android"))
+        name = "Android";
+    else if (strcasecmp(sysname, "freebsd") == 0 || distribution_is(os_release, "freebsd"))
+        name = "FreeBSD";
+    else if (strcasecmp(sysname, "openbsd") == 0 || distribution_is(os_release, "openbsd"))
+        name = "OpenBSD";
+    else if (strcasecmp(sysname, "linux") == 0)
+        name = "Linux";
+    else if (!*sysname)
+        name = "Unknown";
+    snprintf(out, size, name ? "%s" : "Other:%s", name ? name : sysname);
+}
+
+void identity_name_arch(const char *m, char *out, size_t size)
+{
+    static const struct {
+        const char *machine, *name;
+    } names[] = { { "x86_64", "x64" },    { "amd64", "x64" }, { "arm64", "arm64" },
+                  { "aarch64", "arm64" }, { "arm", "arm" },   { "armv6l", "arm" },
+                  { "armv7l", "arm" },    { "i386", "x32" },  { "i686", "x32" } };
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (strcasecmp(m, names[i].machine) == 0) {
+            snprintf(out, size, "%s", names[i].name);
+            return;
+        }
+    snprintf(out, size, *m ? "other:%s" : "unknown", m);
+}
+
+static void look(void)
+{
+    struct utsname u;
+    if (uname(&u) != 0)
+        memset(&u, 0, sizeof(u));
+    char *release = NULL;
+    size_t n;
+    if (os_read_file("/etc/os-release", 1 << 16, &release, &n, NULL) != TINKER_OK)
+        release = NULL;
+    identity_name_os(u.sysname, release ? release : "", machine.os, sizeof(machine.os));
+    identity_name_arch(u.machine, machine.arch, sizeof(machine.arch));
+    snprintf(machine.platform, sizeof(machine.platform), "%.63s",
+             *u.sysname ? u.sysname : "Unknown");
+    snprintf(machine.user_agent, sizeof(machine.user_agent), "libtinker/%s", TINKER_VERSION);
+    free(release);
+}
+
+const struct identity *identity_of_machine(void)
+{
+    pthread_once(&once, look);
+    return &machine;
+}
+
+void identity_process_uuid(char out[37])
+{
+    pthread_mutex_lock(&lock);
+    if (uuid_pid != getpid()) {
+        rand_uuid(uuid);
+        uuid_pid = getpid();
+    }
+    memcpy(out, uuid, sizeof(uuid));
+    pthread_mutex_unlock(&lock);
+}

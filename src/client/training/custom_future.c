@@ -1,0 +1,376 @@
+/* custom_future.c - a custom loss in the background: forward pass, the user's function on a thread
+ * of its own, backward pass.
+ *
+ *   caller: copies the data, submits both passes; the second has no bodies yet
+ *   thread: waits for the first, runs the loss, writes the bodies, posts itself to the loop
+ *   loop:   hands the bodies to the second, which may be in its turn already
+ *
+ * The job is shared by its thread and by the second pass.  job->op says whether that is alive; it
+ * is written under the lock by the loop, so whoever finds it under the lock may post. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/training/custom.h"
+#include "client/training/training_op.h"
+#include "regularizer/evaluate.h"
+#include "wire/check.h"
+#include "wire/proto.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+struct running {
+    struct running *next;
+    const void *holder; /* only to tell services apart */
+};
+
+struct custom_job {
+    atomic_int refs;
+    struct running run;
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    struct train_op *op;                      /* lock; the second pass, NULL: over */
+    enum { JOB_NEW, JOB_GO, JOB_NONE } state; /* lock; is there anything to do? */
+    struct loop *loop;
+    struct loop_task task;
+    struct hooks *hooks;
+    /* the work: */
+    struct arena arena;
+    tinker_datum *data, *plain;
+    size_t n;
+    tinker_loss_fn *fn;
+    void *fn_state;
+    tinker_custom_options opts;
+    tinker_future *forward;
+    char *model_id;
+    int64_t first_id;
+    size_t *ends;
+    size_t n_parts;
+    /* what came of it: */
+    struct buf *bodies;
+    tinker_loss_report *report;
+    struct custom_metrics *metrics;
+    tinker_error err;
+};
+
+/* ---- how many run ------------------------------------------------------------------------ */
+
+static pthread_mutex_t running_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t running_changed = PTHREAD_COND_INITIALIZER;
+static struct running *running; /* running_lock */
+
+static void running_add(struct running *r)
+{
+    pthread_mutex_lock(&running_lock);
+    r->next = running;
+    running = r;
+    pthread_mutex_unlock(&running_lock);
+}
+
+static void running_remove(struct running *r)
+{
+    pthread_mutex_lock(&running_lock);
+    struct running **at = &running;
+    while (*at != r)
+        at = &(*at)->next;
+    *at = r->next;
+    pthread_cond_broadcast(&running_changed);
+    pthread_mutex_unlock(&running_lock);
+}
+
+static bool runs_locked(const void *holder)
+{
+    for (const struct running *r = running; r; r = r->next)
+        if (r->holder == holder)
+            return true;
+    return false;
+}
+
+void custom_jobs_wait(const void *holder)
+{
+    pthread_mutex_lock(&running_lock);
+    while (holder && runs_locked(holder))
+        pthread_cond_wait(&running_changed, &running_lock);
+    pthread_mutex_unlock(&running_lock);
+}
+
+/* ---- life --------------------------------------------------------------------------------- */
+
+static void job_unref(struct custom_job *j)
+{
+    if (!j || atomic_fetch_sub_explicit(&j->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    for (size_t i = 0; j->bodies && i < j->n_parts; i++)
+        buf_clear(&j->bodies[i]);
+    tinker_future_free(j->forward);
+    tinker_loss_report_free(j->report);
+    custom_metrics_free(j->metrics);
+    arena_clear(&j->arena);
+    pthread_cond_destroy(&j->cond);
+    pthread_mutex_destroy(&j->lock);
+    free(j);
+}
+
+void custom_job_plan(struct custom_job *j, int64_t first_id, const size_t *ends, size_t n_parts)
+{
+    j->first_id = first_id;
+    j->n_parts = n_parts;
+    j->ends = arena_memdup(&j->arena, ends, n_parts * sizeof(*ends));
+    j->bodies = arena_array(&j->arena, n_parts, sizeof(*j->bodies));
+    for (size_t i = 0; j->bodies && i < n_parts; i++)
+        buf_init(&j->bodies[i], SIZE_MAX / 4);
+}
+
+void custom_job_bind(struct custom_job *j, struct train_op *backward)
+{
+    pthread_mutex_lock(&j->lock);
+    j->op = backward;
+    pthread_mutex_unlock(&j->lock);
+}
+
+void custom_job_leave(struct custom_job *j)
+{
+    if (!j)
+        return;
+    custom_job_bind(j, NULL);
+    job_unref(j);
+}
+
+/* ---- a copy of the data --------------------------------------------------------------------- */
+
+/* *p, n bytes, in the arena; false: no memory. */
+static bool copy(struct arena *a, const void **p, size_t n)
+{
+    if (!*p)
+        return true;
+    *p = arena_memdup(a, *p, n);
+    return *p != NULL;
+}
+
+static bool copy_text(struct arena *a, const char **s)
+{
+    if (*s)
+        *s = arena_strdup(a, *s);
+    return true;
+}
+
+static bool copy_tensor(struct arena *a, tinker_tensor *t)
+{
+    size_t rows = t->shape && t->ndim ? (size_t)t->shape[0] : 0;
+    return copy(a, &t->data, t->n * wire_dtype_size(t->dtype)) &&
+           copy(a, (const void **)&t->shape, t->ndim * sizeof(*t->shape)) &&
+           copy(a, (const void **)&t->crow, (rows + 1) * sizeof(*t->crow)) &&
+           copy(a, (const void **)&t->col, t->n * sizeof(*t->col));
+}
+
+static bool copy_chunk(struct arena *a, tinker_chunk *c)
+{
+    return copy(a, (const void **)&c->tokens, c->n_tokens * sizeof(*c->tokens)) &&
+           copy(a, &c->bytes, c->n_bytes) && copy_text(a, &c->format) && copy_text(a, &c->location);
+}
+
+static bool copy_datum(struct arena *a, tinker_datum *d)
+{
+    tinker_model_input *m = &d->model_input;
+    if (!copy(a, (const void **)&m->chunks, m->n_chunks * sizeof(*m->chunks)) ||
+        !copy(a, (const void **)&d->inputs, d->n_inputs * sizeof(*d->inputs)))
+        return false;
+    bool ok = true;
+    for (size_t i = 0; ok && i < m->n_chunks; i++)
+        ok = copy_chunk(a, (tinker_chunk *)&m->chunks[i]);
+    for (size_t i = 0; ok && i < d->n_inputs; i++) {
+        tinker_named_tensor *in = (tinker_named_tensor *)&d->inputs[i];
+        in->name = arena_strdup(a, in->name);
+        ok = in->name && copy_tensor(a, &in->tensor);
+    }
+    return ok;
+}
+
+static bool copy_data(struct custom_job *j, const tinker_datum *data, size_t n)
+{
+    j->data = arena_memdup(&j->arena, data, n * sizeof(*data));
+    j->n = n;
+    bool ok = j->data != NULL;
+    for (size_t i = 0; ok && i < n; i++)
+        ok = copy_datum(&j->arena, &j->data[i]);
+    if (ok)
+        j->plain = custom_forward_data(&j->arena, j->data, n);
+    return j->plain != NULL;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static tinker_status write_bodies(struct custom_job *j, const tinker_datum *data, bool filler,
+                                  tinker_error *err)
+{
+    size_t from = 0;
+    tinker_status s = TINKER_OK;
+    for (size_t i = 0; s == TINKER_OK && i < j->n_parts; i++) {
+        struct wire_forward_backward_request req = {
+            .model_id = j->model_id,
+            .seq_id = { 1, j->first_id + (int64_t)i + 1 },
+            .data = data + from,
+            .n_data = filler ? 1 : j->ends[i] - from,
+            .loss = custom_cross_entropy,
+            .forward_only = filler,
+        };
+        buf_reset(&j->bodies[i]);
+        s = wire_encode_forward_backward_request(&req, &j->bodies[i], err);
+        from = j->ends[i];
+    }
+    return s;
+}
+
+static tinker_status compute(struct custom_job *j)
+{
+    tinker_tensor *logprobs = arena_array(&j->arena, j->n, sizeof(*logprobs));
+    if (!logprobs || !j->ends || !j->bodies)
+        return err_nomem(&j->err, "logprobs");
+    tinker_status s =
+        custom_logprobs(tinker_future_forward_backward(j->forward), j->n, logprobs, &j->err);
+    if (s != TINKER_OK)
+        return s;
+    j->report =
+        custom_evaluate(j->hooks, j->fn, j->fn_state, j->data, logprobs, j->n, &j->opts, &j->err);
+    if (!j->report)
+        return j->err.status;
+    const tinker_datum *weighted = custom_backward_data(&j->arena, j->data, j->report);
+    j->metrics = custom_metrics_new(j->report->metrics, j->report->n_metrics);
+    if (!weighted || !j->metrics)
+        return err_nomem(&j->err, "gradients of a custom loss");
+    return write_bodies(j, weighted, false, &j->err);
+}
+
+/* A loss that failed leaves numbers that the service would wait for: a forward pass takes them. */
+static void fill_in(struct custom_job *j)
+{
+    tinker_error ignored;
+    if (!j->ends || !j->bodies)
+        return;
+    if (write_bodies(j, j->plain, true, &ignored) != TINKER_OK)
+        buf_reset(&j->bodies[0]);
+}
+
+static void deliver(struct loop_task *t)
+{
+    struct custom_job *j = CONTAINER(t, struct custom_job, task);
+    struct train_op *op = j->op; /* written by this thread only, from now on */
+    if (op && !op->op.future) {
+        op = NULL; /* cancelled; what is left of it will leave */
+    } else if (op) {
+        bool sendable = j->bodies && j->bodies[0].len > 0;
+        for (size_t i = 0; sendable && i < j->n_parts; i++) {
+            buf_clear(&op->parts[i].body);
+            op->parts[i].body = j->bodies[i];
+            memset(&j->bodies[i], 0, sizeof(j->bodies[i]));
+        }
+        train_op_count(op);
+        op->instead = j->err;
+        op->overlay = j->metrics;
+        op->op.future->report = j->report;
+        j->metrics = NULL;
+        j->report = NULL;
+        custom_job_leave(j);
+        op->job = NULL;
+        if (sendable)
+            train_op_go(op);
+        else
+            train_op_refuse(op, &op->instead);
+    }
+    job_unref(j);
+}
+
+static void *run(void *arg)
+{
+    struct custom_job *j = arg;
+    pthread_mutex_lock(&j->lock);
+    while (j->state == JOB_NEW)
+        pthread_cond_wait(&j->cond, &j->lock);
+    bool go = j->state == JOB_GO;
+    pthread_mutex_unlock(&j->lock);
+    bool forwarded = go && tinker_future_wait(j->forward, -1, &j->err) == TINKER_OK;
+    runtime_mark_thread();
+    if (forwarded && compute(j) != TINKER_OK)
+        fill_in(j);
+    running_remove(&j->run); /* the user's code is through */
+    pthread_mutex_lock(&j->lock);
+    bool posted = j->op != NULL;
+    j->task.run = deliver;
+    if (posted)
+        loop_post(j->loop, &j->task);
+    pthread_mutex_unlock(&j->lock);
+    if (!posted)
+        job_unref(j);
+    return NULL;
+}
+
+/* ---- submitting, in the caller's thread -------------------------------------------------------- */
+
+static struct custom_job *job_new(tinker_training *t, const tinker_datum *data, size_t n,
+                                  const tinker_custom_options *opts, tinker_error *err)
+{
+    struct custom_job *j = calloc(1, sizeof(*j));
+    if (!j) {
+        err_nomem(err, "custom loss");
+        return NULL;
+    }
+    atomic_init(&j->refs, 2);
+    pthread_mutex_init(&j->lock, NULL);
+    pthread_cond_init(&j->cond, NULL);
+    arena_init(&j->arena, SIZE_MAX);
+    j->loop = t->holder->rt->loop;
+    j->run.holder = t->holder;
+    j->hooks = t->holder->hooks;
+    j->opts = *opts;
+    j->model_id = arena_strdup(&j->arena, t->model_id);
+    const tinker_regularizer *regs =
+        arena_memdup(&j->arena, opts->regularizers, opts->n_regularizers * sizeof(*regs));
+    j->opts.regularizers = opts->n_regularizers ? regs : NULL;
+    if (j->model_id && copy_data(j, data, n) && (regs || !opts->n_regularizers))
+        return j;
+    err_nomem(err, "custom loss");
+    job_unref(j);
+    job_unref(j);
+    return NULL;
+}
+
+static void let_go(struct custom_job *j, bool go)
+{
+    pthread_mutex_lock(&j->lock);
+    j->state = go ? JOB_GO : JOB_NONE;
+    pthread_cond_signal(&j->cond);
+    pthread_mutex_unlock(&j->lock);
+}
+
+tinker_future *tinker_training_request_forward_backward_custom(tinker_training *t,
+                                                               const tinker_datum *data, size_t n,
+                                                               tinker_loss_fn *fn, void *state,
+                                                               const tinker_custom_options *opts,
+                                                               tinker_error *err)
+{
+    tinker_custom_options ours;
+    pthread_t thread;
+    if (evaluate_check(opts, fn, &ours, err) != TINKER_OK ||
+        custom_check(data, n, &ours, err) != TINKER_OK)
+        return NULL;
+    struct custom_job *j = job_new(t, data, n, &ours, err);
+    if (!j)
+        return NULL;
+    j->fn = fn;
+    j->fn_state = state;
+    running_add(&j->run);
+    if (pthread_create(&thread, NULL, run, j) != 0) {
+        running_remove(&j->run);
+        err_set(err, TINKER_ESTATE, "no thread for a custom loss");
+        job_unref(j);
+        job_unref(j);
+        return NULL;
+    }
+    pthread_detach(thread);
+    tinker_future *f = trainer_submit_custom(t, j->plain, n, j, &j->forward, err);
+    if (!f && j->forward)
+        tinker_future_cancel(j->forward);
+    let_go(j, f != NULL);
+    if (!f)
+        job_unref(j); /* the second pass's */
+    return f;
+}

@@ -1,0 +1,500 @@
+/* recovery.c - watching runs, and recovering those that the service calls corrupted.
+ *
+ *   WATCHED --interval--> LOOKED AT --corrupted--> QUEUED --a place is free--> RECOVERING
+ *      ^----- not corrupted, or no answer ----'      ^--- delay --- RESTING <-- failed --'
+ *
+ * Everything is on the loop thread; the public functions go there and wait, which is safe
+ * because the loop never waits. */
+#include "client/training/recovery.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <tinker/rest.h>
+#include <tinker/training.h>
+#include <unistd.h>
+#include "base/err.h"
+#include "client/training/recovery_callback.h"
+#include "client/future/future.h"
+#include "client/session/service.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+enum run_state { WATCHED, LOOKED_AT, QUEUED, RECOVERING, RESTING };
+
+struct run {
+    struct run *next;
+    struct tinker_recovery *recovery;
+    enum run_state state;
+    char *id;
+    char *given; /* the checkpoint to start from, NULL: to be found out */
+    char *path;  /* the one of this attempt */
+    tinker_training *old;
+    int attempt;
+    uint64_t queued; /* order of the queue */
+    struct timer timer;
+    tinker_future *future; /* of the request under way */
+};
+
+struct tinker_recovery {
+    tinker_service *service;
+    tinker_rest *rest;
+    tinker_recovery_policy policy;
+    char *checkpoint; /* of the policy */
+    struct audience *audience;
+    struct run *runs;
+    int recovering;
+    bool starting;
+    uint64_t next_queued;
+};
+
+static void start_next(tinker_recovery *r);
+
+/* ---- the policy ---------------------------------------------------------------------------- */
+
+tinker_status recovery_policy(tinker_recovery_policy *ours, const tinker_recovery_policy *theirs,
+                              tinker_error *err)
+{
+    const tinker_recovery_policy dflt = TINKER_RECOVERY_POLICY_INIT;
+    *ours = dflt;
+    tinker_status s = opts_copy(ours, sizeof(*ours), theirs, "tinker_recovery_policy", err);
+    if (s != TINKER_OK)
+        return s;
+    if (ours->strategy == TINKER_RECOVERY_BEST)
+        return err_set(err, TINKER_EINVAL, "recovery from the best checkpoint is not supported");
+    if (ours->max_attempts <= 0)
+        ours->max_attempts = dflt.max_attempts;
+    if (ours->backoff_ms <= 0)
+        ours->backoff_ms = dflt.backoff_ms;
+    if (ours->max_backoff_ms <= 0)
+        ours->max_backoff_ms = dflt.max_backoff_ms;
+    if (ours->poll_interval_ms <= 0)
+        ours->poll_interval_ms = dflt.poll_interval_ms;
+    if (ours->max_concurrent <= 0)
+        ours->max_concurrent = dflt.max_concurrent;
+    if (ours->attempt_timeout_ms <= 0)
+        ours->attempt_timeout_ms = dflt.attempt_timeout_ms;
+    if (ours->strategy != TINKER_RECOVERY_SPECIFIC || !ours->checkpoint || !*ours->checkpoint)
+        ours->strategy = TINKER_RECOVERY_LATEST;
+    return TINKER_OK;
+}
+
+int64_t recovery_delay_ms(const tinker_recovery_policy *p, int k)
+{
+    int64_t delay = p->backoff_ms;
+    while (--k > 0 && delay < p->max_backoff_ms)
+        delay = delay > INT64_MAX / 2 ? INT64_MAX : delay * 2;
+    return delay < p->max_backoff_ms ? delay : p->max_backoff_ms;
+}
+
+/* ---- telling --------------------------------------------------------------------------------- */
+
+static void tell_hooks(const struct run *run, const char *name, const char *model_id,
+                       const tinker_error *err)
+{
+    const tinker_recovery *r = run->recovery;
+    struct event *e = event_new(&r->service->hooks, name);
+    event_number(e, "attempt", run->attempt);
+    event_text(e, "run_id", run->id);
+    event_text(e, "strategy", r->policy.strategy == TINKER_RECOVERY_LATEST ? "latest" : "specific");
+    event_text(e, "checkpoint", run->path ? run->path : run->given);
+    event_text(e, "model_id", model_id);
+    event_text(e, "error", err ? err->message : NULL);
+    event_send(e);
+}
+
+/* ---- runs -------------------------------------------------------------------------------------- */
+
+static struct run *run_find(tinker_recovery *r, const char *id)
+{
+    struct run *run = r->runs;
+    while (run && strcmp(run->id, id) != 0)
+        run = run->next;
+    return run;
+}
+
+static struct run *run_add(tinker_recovery *r, const char *id)
+{
+    struct run *run = calloc(1, sizeof(*run));
+    if (run)
+        run->id = strdup(id);
+    if (!run || !run->id) {
+        free(run);
+        return NULL;
+    }
+    run->recovery = r;
+    run->next = r->runs;
+    r->runs = run;
+    return run;
+}
+
+/* Stop what is under way; nothing of it comes back. */
+static void run_stop(struct run *run)
+{
+    loop_disarm(run->recovery->service->rt->loop, &run->timer);
+    if (!run->future)
+        return;
+    run->future->notify = NULL;
+    tinker_future_cancel(run->future);
+    tinker_future_free(run->future);
+    run->future = NULL;
+}
+
+static void run_remove(struct run *run)
+{
+    run_stop(run);
+    for (struct run **at = &run->recovery->runs; *at; at = &(*at)->next)
+        if (*at == run) {
+            *at = run->next;
+            break;
+        }
+    free(run->id);
+    free(run->given);
+    free(run->path);
+    free(run);
+}
+
+/* Have notify called when f is complete; false: there is no f. */
+static bool await(struct run *run, tinker_future *f, int64_t timeout_ms,
+                  void (*notify)(tinker_future *f, void *state))
+{
+    if (!f)
+        return false;
+    run->future = f;
+    f->notify = notify; /* on the loop thread, where it would be called: not too late */
+    f->notify_state = run;
+    tinker_future_set_deadline(f, timeout_ms);
+    return true;
+}
+
+static bool ask(struct run *run, int64_t timeout_ms, void (*notify)(tinker_future *f, void *state),
+                tinker_error *err)
+{
+    tinker_future *f =
+        tinker_rest_training_run(run->recovery->rest, run->id, TINKER_SCOPE_OWNED, err);
+    return await(run, f, timeout_ms, notify);
+}
+
+/* ---- recovering ---------------------------------------------------------------------------------- */
+
+static void enqueue(struct run *run)
+{
+    run->state = QUEUED;
+    run->queued = run->recovery->next_queued++;
+    start_next(run->recovery);
+}
+
+static void on_rested(struct timer *t)
+{
+    enqueue(CONTAINER(t, struct run, timer));
+}
+
+static void attempt_failed(struct run *run, const tinker_error *err)
+{
+    tinker_recovery *r = run->recovery;
+    r->recovering--;
+    tell_hooks(run, "recovery.failed", NULL, err);
+    if (run->attempt >= r->policy.max_attempts) {
+        tell_hooks(run, "recovery.exhausted", NULL, err);
+        audience_failed(r->audience, run->id, err);
+        run_remove(run);
+    } else {
+        run->state = RESTING;
+        run->timer.fire = on_rested;
+        loop_arm(r->service->rt->loop, &run->timer, recovery_delay_ms(&r->policy, run->attempt));
+    }
+    start_next(r);
+}
+
+static void on_created(tinker_future *f, void *state)
+{
+    struct run *run = state;
+    tinker_recovery *r = run->recovery;
+    tinker_error err;
+    run->future = NULL; /* freed below */
+    tinker_training *t =
+        tinker_future_wait(f, 0, &err) == TINKER_OK ? tinker_future_take_training(f) : NULL;
+    tinker_future_free(f);
+    if (!t) {
+        attempt_failed(run, &err);
+        return;
+    }
+    tell_hooks(run, "recovery.client_created", tinker_training_model_id(t), NULL);
+    tell_hooks(run, "recovery.completed", tinker_training_model_id(t), NULL);
+    audience_recovered(r->audience, run->id, run->old, t, run->path);
+    r->recovering--;
+    run_remove(run);
+    start_next(r);
+}
+
+static void create(struct run *run, const char *checkpoint)
+{
+    const tinker_recovery *r = run->recovery;
+    tinker_from_state opts = TINKER_FROM_STATE_INIT;
+    tinker_error err;
+    free(run->path);
+    run->path = strdup(checkpoint);
+    if (!run->path) {
+        err_nomem(&err, "checkpoint");
+        attempt_failed(run, &err);
+        return;
+    }
+    tell_hooks(run, "recovery.checkpoint_selected", NULL, NULL);
+    opts.optimizer = r->policy.restore_optimizer != 0;
+    tinker_future *f = tinker_service_request_from_state(r->service, run->path, &opts, &err);
+    if (!await(run, f, r->policy.attempt_timeout_ms, on_created))
+        attempt_failed(run, &err);
+}
+
+static void on_fetched(tinker_future *f, void *state)
+{
+    struct run *run = state;
+    tinker_error err;
+    run->future = NULL; /* freed below */
+    const tinker_training_run *info =
+        tinker_future_wait(f, 0, &err) == TINKER_OK ? tinker_future_training_run(f) : NULL;
+    if (info && info->last_checkpoint)
+        create(run, info->last_checkpoint->path);
+    else {
+        if (info)
+            err_set(&err, TINKER_ESTATE, "training run %s: missing checkpoint", run->id);
+        attempt_failed(run, &err);
+    }
+    tinker_future_free(f);
+}
+
+static void begin(struct run *run)
+{
+    tinker_recovery *r = run->recovery;
+    tinker_error err;
+    run->state = RECOVERING;
+    run->attempt++;
+    r->recovering++;
+    tell_hooks(run, "recovery.started", NULL, NULL);
+    if (run->given)
+        create(run, run->given);
+    else if (!ask(run, r->policy.attempt_timeout_ms, on_fetched, &err))
+        attempt_failed(run, &err);
+}
+
+static struct run *first_queued(tinker_recovery *r)
+{
+    struct run *first = NULL;
+    for (struct run *run = r->runs; run; run = run->next)
+        if (run->state == QUEUED && (!first || run->queued < first->queued))
+            first = run;
+    return first;
+}
+
+/* An attempt that fails at once comes back here; the loop that began it sees to the rest. */
+static void start_next(tinker_recovery *r)
+{
+    struct run *run;
+    if (r->starting)
+        return;
+    r->starting = true;
+    while (r->recovering < r->policy.max_concurrent && (run = first_queued(r)) != NULL)
+        begin(run);
+    r->starting = false;
+}
+
+/* What to recover the run from: checkpoint (NULL: to be found out), unless the policy knows
+ * better.  false: no memory. */
+static bool choose(struct run *run, const char *checkpoint)
+{
+    const tinker_recovery *r = run->recovery;
+    if (r->policy.strategy == TINKER_RECOVERY_SPECIFIC)
+        checkpoint = r->checkpoint;
+    char *given = checkpoint ? strdup(checkpoint) : NULL;
+    if (checkpoint && !given)
+        return false;
+    free(run->given);
+    run->given = given;
+    return true;
+}
+
+/* ---- watching ------------------------------------------------------------------------------------ */
+
+static void look(struct timer *t);
+
+static void look_later(struct run *run)
+{
+    const tinker_recovery *r = run->recovery;
+    run->state = WATCHED;
+    run->timer.fire = look;
+    loop_arm(r->service->rt->loop, &run->timer, r->policy.poll_interval_ms);
+}
+
+static void look_failed(struct run *run, const tinker_error *err)
+{
+    tell_hooks(run, "recovery.poll_error", NULL, err);
+    look_later(run);
+}
+
+static void on_looked(tinker_future *f, void *state)
+{
+    struct run *run = state;
+    tinker_error err;
+    run->future = NULL; /* freed below */
+    const tinker_training_run *info =
+        tinker_future_wait(f, 0, &err) == TINKER_OK ? tinker_future_training_run(f) : NULL;
+    if (!info)
+        look_failed(run, &err);
+    else if (!info->corrupted)
+        look_later(run);
+    else {
+        const char *last = info->last_checkpoint ? info->last_checkpoint->path : NULL;
+        if (choose(run, last)) {
+            tell_hooks(run, "recovery.detected", NULL, NULL);
+            enqueue(run);
+        } else
+            look_later(run);
+    }
+    tinker_future_free(f);
+}
+
+static void look(struct timer *t)
+{
+    struct run *run = CONTAINER(t, struct run, timer);
+    tinker_error err;
+    run->state = LOOKED_AT;
+    if (!ask(run, run->recovery->policy.poll_interval_ms, on_looked, &err))
+        look_failed(run, &err);
+}
+
+/* ---- public: over to the loop thread ---------------------------------------------------------------- */
+
+struct request {
+    tinker_recovery *recovery;
+    const char *run_id, *checkpoint;
+    tinker_training *old;
+    bool now; /* start, do not watch */
+    bool found;
+    tinker_status status;
+    tinker_error err;
+};
+
+static void admit_on_loop(void *arg)
+{
+    struct request *q = arg;
+    struct run *run = run_find(q->recovery, q->run_id);
+    if (run && run->state != WATCHED && run->state != LOOKED_AT) {
+        q->status =
+            err_set(&q->err, TINKER_ESTATE, "training run %s: its recovery is pending", q->run_id);
+        return;
+    }
+    if (!run)
+        run = run_add(q->recovery, q->run_id);
+    if (!run) {
+        q->status = err_nomem(&q->err, "recovery");
+        return;
+    }
+    run->old = q->old;
+    run_stop(run);
+    if (!q->now)
+        look_later(run);
+    else if (choose(run, q->checkpoint))
+        enqueue(run);
+    else {
+        q->status = err_nomem(&q->err, "recovery");
+        run_remove(run);
+    }
+}
+
+static tinker_status admit(struct request *q, tinker_error *err)
+{
+    const tinker_recovery *r = q->recovery;
+    if (!q->run_id || !*q->run_id)
+        return err_set(err, TINKER_EINVAL, "a recovery needs the id of a training run");
+    if (!r->policy.enabled)
+        return err_set(err, TINKER_ESTATE, "recovery is disabled: the policy does not say enabled");
+    if (r->service->rt->pid != getpid())
+        return err_set(err, TINKER_ESTATE, "the service was made before fork()");
+    runtime_sync(r->service->rt, admit_on_loop, q);
+    if (q->status != TINKER_OK && err)
+        *err = q->err;
+    return q->status;
+}
+
+tinker_status tinker_recovery_watch(tinker_recovery *r, const char *run_id, tinker_training *old,
+                                    tinker_error *err)
+{
+    struct request q = { .recovery = r, .run_id = run_id, .old = old };
+    return admit(&q, err);
+}
+
+tinker_status tinker_recovery_start(tinker_recovery *r, const char *run_id, const char *checkpoint,
+                                    tinker_training *old, tinker_error *err)
+{
+    struct request q = {
+        .recovery = r, .run_id = run_id, .checkpoint = checkpoint, .old = old, .now = true
+    };
+    return admit(&q, err);
+}
+
+static void unwatch_on_loop(void *arg)
+{
+    struct request *q = arg;
+    struct run *run = run_find(q->recovery, q->run_id);
+    q->found = run && (run->state == WATCHED || run->state == LOOKED_AT);
+    if (q->found)
+        run_remove(run);
+}
+
+int tinker_recovery_unwatch(tinker_recovery *r, const char *run_id)
+{
+    struct request q = { .recovery = r, .run_id = run_id };
+    if (r->service->rt->pid == getpid())
+        runtime_sync(r->service->rt, unwatch_on_loop, &q);
+    return q.found;
+}
+
+static void recovery_destroy(tinker_recovery *r)
+{
+    tinker_rest_free(r->rest);
+    audience_unref(r->audience);
+    free(r->checkpoint);
+    free(r);
+}
+
+tinker_recovery *tinker_recovery_new(tinker_service *s, const tinker_recovery_policy *policy,
+                                     tinker_error *err)
+{
+    tinker_recovery_policy ours;
+    if (recovery_policy(&ours, policy, err) != TINKER_OK)
+        return NULL;
+    tinker_recovery *r = calloc(1, sizeof(*r));
+    if (!r) {
+        err_nomem(err, "recovery");
+        return NULL;
+    }
+    r->service = s;
+    r->policy = ours;
+    r->policy.checkpoint = r->checkpoint = ours.checkpoint ? strdup(ours.checkpoint) : NULL;
+    r->audience = audience_new(s->rt, &ours);
+    r->rest = tinker_service_create_rest(s, err);
+    if (r->rest && r->audience && (r->checkpoint || !ours.checkpoint))
+        return r;
+    if (r->rest)
+        err_nomem(err, "recovery");
+    recovery_destroy(r);
+    return NULL;
+}
+
+static void stop_on_loop(void *arg)
+{
+    tinker_recovery *r = arg;
+    while (r->runs)
+        run_remove(r->runs);
+}
+
+void tinker_recovery_free(tinker_recovery *r)
+{
+    if (!r)
+        return;
+    struct runtime *rt = r->service->rt;
+    if (rt->pid == getpid()) {
+        runtime_sync(rt, stop_on_loop, r);
+        audience_close(r->audience);
+    }
+    recovery_destroy(r);
+}

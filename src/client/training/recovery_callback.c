@@ -1,0 +1,102 @@
+/* recovery_callback.c - see audience.h. */
+#include "client/training/recovery_callback.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tinker/training.h>
+#include "client/io/runtime.h"
+
+struct audience {
+    atomic_int refs; /* the recovery's, and one per message */
+    struct runtime *rt;
+    atomic_bool closed;
+    tinker_recovered_callback *on_recovery;
+    tinker_unrecovered_callback *on_failure;
+    void *state;
+};
+
+struct message {
+    struct audience *audience;
+    char *run_id, *checkpoint;
+    tinker_training *old, *recovered; /* recovered NULL: it failed */
+    tinker_error err;
+};
+
+struct audience *audience_new(struct runtime *rt, const tinker_recovery_policy *policy)
+{
+    struct audience *a = calloc(1, sizeof(*a));
+    if (!a)
+        return NULL;
+    atomic_init(&a->refs, 1);
+    a->rt = rt;
+    a->on_recovery = policy->on_recovery;
+    a->on_failure = policy->on_failure;
+    a->state = policy->state;
+    return a;
+}
+
+void audience_unref(struct audience *a)
+{
+    if (a && atomic_fetch_sub(&a->refs, 1) == 1)
+        free(a);
+}
+
+void audience_close(struct audience *a)
+{
+    atomic_store(&a->closed, true);
+    runtime_drain_courier(a->rt); /* does not wait when it is called there */
+}
+
+static void message_free(struct message *m)
+{
+    tinker_training_free(m->recovered);
+    audience_unref(m->audience);
+    free(m->run_id);
+    free(m->checkpoint);
+    free(m);
+}
+
+/* On the courier. */
+static void deliver(void *arg)
+{
+    struct message *m = arg;
+    const struct audience *a = m->audience;
+    bool closed = atomic_load(&a->closed);
+    if (!closed && m->recovered && a->on_recovery) {
+        tinker_training *theirs = m->recovered;
+        m->recovered = NULL;
+        a->on_recovery(a->state, m->run_id, m->old, theirs, m->checkpoint);
+    } else if (!closed && !m->recovered && a->on_failure)
+        a->on_failure(a->state, m->run_id, &m->err);
+    message_free(m);
+}
+
+static void send(struct audience *a, struct message m, const char *run_id, const char *checkpoint)
+{
+    struct message *copy = malloc(sizeof(*copy));
+    if (!copy) {
+        tinker_training_free(m.recovered);
+        return;
+    }
+    *copy = m;
+    copy->audience = a;
+    atomic_fetch_add(&a->refs, 1);
+    copy->run_id = strdup(run_id);
+    copy->checkpoint = strdup(checkpoint);
+    if (!copy->run_id || !copy->checkpoint || !runtime_deliver(a->rt, deliver, copy))
+        message_free(copy);
+}
+
+void audience_recovered(struct audience *a, const char *run_id, tinker_training *old,
+                        tinker_training *recovered, const char *checkpoint)
+{
+    send(a, (struct message){ .old = old, .recovered = recovered }, run_id, checkpoint);
+}
+
+void audience_failed(struct audience *a, const char *run_id, const tinker_error *err)
+{
+    send(a, (struct message){ .err = *err }, run_id, "");
+}

@@ -1,0 +1,277 @@
+/* training_client.c - creating training clients, and what they hold.  See trainer.h. */
+#include "client/training/training_client.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/call/call.h"
+#include "client/call/poll.h"
+#include "client/session/service.h"
+#include "wire/check.h"
+#include "wire/path.h"
+#include "wire/wire.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+tinker_training *trainer_new(struct holder *h, const char *model_id, tinker_error *err)
+{
+    tinker_training *t = calloc(1, sizeof(*t));
+    char *id = strdup(model_id);
+    if (!t || !id) {
+        free(t);
+        free(id);
+        err_nomem(err, "training client");
+        return NULL;
+    }
+    t->holder = h;
+    t->model_id = id;
+    atomic_init(&t->refs, 1);
+    pthread_mutex_init(&t->lock, NULL);
+    return t;
+}
+
+void trainer_ref(tinker_training *t)
+{
+    atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
+}
+
+void trainer_unref(tinker_training *t)
+{
+    if (!t || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    tinker_future_free(t->named);
+    pthread_mutex_destroy(&t->lock);
+    free(t->model_id);
+    free(t);
+}
+
+tinker_status trainer_reserve_locked(tinker_training *t, size_t n, int64_t *first,
+                                     tinker_error *err)
+{
+    if (t->unloaded)
+        return err_set(err, TINKER_ESTATE, "model %s was unloaded", t->model_id);
+    *first = t->next_id;
+    t->next_id += (int64_t)n;
+    return TINKER_OK;
+}
+
+tinker_status trainer_check_path(const char *path, tinker_error *err)
+{
+    struct wire_path parsed;
+    tinker_status s =
+        path ? wire_path_parse(path, &parsed, err) : err_set(err, TINKER_EINVAL, "no path given");
+    if (s == TINKER_OK && parsed.sampler)
+        return err_set(err, TINKER_EINVAL,
+                       "%s is for sampling only; save with tinker_training_save_state() and load "
+                       "that path",
+                       path);
+    return s;
+}
+
+void tinker_training_free(tinker_training *t)
+{
+    trainer_unref(t);
+}
+
+const char *tinker_training_model_id(const tinker_training *t)
+{
+    return t->model_id;
+}
+
+/* ---- create_model ------------------------------------------------------------------- */
+
+struct create_op {
+    struct op op;
+    struct holder_wait wait;
+    char *base_model, *metadata; /* metadata: JSON, NULL for none */
+    tinker_lora lora;
+    struct buf body;
+    struct call call;
+    struct poll poll;
+    struct observe watch;
+    tinker_training *made;
+};
+
+static const struct call_spec create_spec = { "create_model", "POST",       POOL_TRAIN, 0,
+                                              NULL,           CALL_DEFAULT, false,      false };
+static const struct poll_kind create_kind = { "CreateModel", false };
+
+static void create_destroy(struct op *op)
+{
+    struct create_op *c = (struct create_op *)op; /* first member */
+    call_clear(&c->call);
+    poll_clear(&c->poll);
+    buf_clear(&c->body);
+    trainer_unref(c->made);
+    free(c->base_model);
+    free(c->metadata);
+    free(c);
+}
+
+static void create_abandon(struct op *op)
+{
+    struct create_op *c = (struct create_op *)op;
+    holder_forget(&c->wait);
+    call_cancel(&c->call);
+    poll_cancel(&c->poll);
+    op_destroy(op);
+}
+
+static tinker_status create_decode(struct poll *p, const char *body, size_t n, bool proto,
+                                   tinker_error *err)
+{
+    struct create_op *c = CONTAINER(p, struct create_op, poll);
+    struct wire_create_model_response res;
+    struct arena scratch;
+    (void)proto;
+    arena_init(&scratch, 1 << 20);
+    tinker_status s =
+        wire_decode_json(&wire_create_model_response, body, n, WIRE_LENIENT, &scratch, &res, err);
+    if (s == TINKER_OK) {
+        c->made = trainer_new(c->op.holder, res.model_id, err);
+        s = c->made ? TINKER_OK : TINKER_ENOMEM;
+    }
+    arena_clear(&scratch);
+    return s;
+}
+
+static void create_state(struct poll *p, enum wire_queue_state state, const char *reason,
+                         bool changed)
+{
+    struct create_op *c = CONTAINER(p, struct create_op, poll);
+    observe_state(&c->watch, c->op.holder, OBSERVE_CREATION, c->base_model, state, reason, changed);
+}
+
+static void create_polled(struct poll *p)
+{
+    struct create_op *c = CONTAINER(p, struct create_op, poll);
+    if (!p->ok) {
+        op_note_response(&c->op, &p->call);
+        op_fail(&c->op, &p->call.err);
+        return;
+    }
+    log_line(&c->op.holder->log, LOG_INFO, "training client initialised for model %s",
+             c->made->model_id);
+    c->op.future->value = c->made;
+    c->made = NULL;
+    op_succeed(&c->op);
+}
+
+static void create_sent(struct call *call)
+{
+    struct create_op *c = CONTAINER(call, struct create_op, call);
+    char id[112];
+    if (call->outcome != CALL_OK || submission_id(call, id, sizeof(id)) != TINKER_OK) {
+        op_note_response(&c->op, call);
+        op_fail(&c->op, &call->err);
+        return;
+    }
+    c->poll.holder = c->op.holder;
+    c->poll.kind = &create_kind;
+    c->poll.future = c->op.future;
+    c->poll.started_ns = call->start_ns;
+    c->poll.decode = create_decode;
+    c->poll.queue_state = create_state;
+    c->poll.done = create_polled;
+    poll_start(&c->poll, id);
+}
+
+static void create_ready(struct holder_wait *w, const tinker_error *err)
+{
+    struct create_op *c = CONTAINER(w, struct create_op, wait);
+    struct holder *h = c->op.holder;
+    tinker_error failed;
+    if (err) {
+        op_fail(&c->op, err);
+        return;
+    }
+    struct wire_create_model_request req = { .session_id = h->session_id,
+                                             .model_seq_id = h->model_seq++,
+                                             .base_model = c->base_model,
+                                             .lora_config = &c->lora };
+    if (c->metadata)
+        req.user_metadata = (struct json_str){ c->metadata, strlen(c->metadata) };
+    buf_init(&c->body, 1 << 20);
+    if (wire_encode_json(&wire_create_model_request, &req, &c->body, &failed) != TINKER_OK) {
+        op_fail(&c->op, &failed);
+        return;
+    }
+    c->call.holder = h;
+    c->call.op = &c->op;
+    c->call.spec = &create_spec;
+    c->call.path = "api/v1/create_model";
+    c->call.body = c->body.data;
+    c->call.body_len = c->body.len;
+    c->call.done = create_sent;
+    call_start(&c->call);
+}
+
+static void create_start(struct op *op)
+{
+    struct create_op *c = (struct create_op *)op;
+    c->wait.ready = create_ready;
+    holder_when_ready(op->holder, &c->wait);
+}
+
+static const struct op_class create_class = { "create_model", create_start, create_abandon,
+                                              create_destroy };
+
+/* Copy what the caller gave; on failure the caller of this frees c. */
+static bool create_copy(struct create_op *c, const char *base_model, const tinker_lora *lora,
+                        tinker_error *err)
+{
+    c->lora = *lora;
+    c->lora.user_metadata = NULL;
+    c->base_model = strdup(base_model);
+    if (!c->base_model) {
+        err_nomem(err, "create_model");
+        return false;
+    }
+    if (!lora->n_user_metadata)
+        return true;
+    struct buf b;
+    buf_init(&b, 16 << 20);
+    if (wire_metadata_encode(lora->user_metadata, lora->n_user_metadata, &b, err) == TINKER_OK)
+        c->metadata = buf_detach(&b, NULL);
+    buf_clear(&b);
+    return c->metadata != NULL;
+}
+
+tinker_future *tinker_service_request_lora(tinker_service *s, const char *base_model,
+                                           const tinker_lora *lora, tinker_error *err)
+{
+    tinker_lora ours = TINKER_LORA_INIT;
+    if (!base_model || !*base_model) {
+        err_set(err, TINKER_EINVAL, "create_model needs the name of a base model");
+        return NULL;
+    }
+    if (opts_copy(&ours, sizeof(ours), lora, "tinker_lora", err) != TINKER_OK ||
+        wire_check_lora(&ours, err) != TINKER_OK)
+        return NULL;
+    struct holder *h = service_session(s, err);
+    struct create_op *c = h ? calloc(1, sizeof(*c)) : NULL;
+    if (!c) {
+        if (h)
+            err_nomem(err, "create_model");
+        return NULL;
+    }
+    tinker_future *f = create_copy(c, base_model, &ours, err)
+                           ? op_submit(&c->op, &create_class, h, RESULT_TRAINING, err)
+                           : NULL;
+    if (!f) {
+        free(c->metadata);
+        free(c->base_model);
+        free(c);
+    }
+    return f;
+}
+
+tinker_training *tinker_service_create_lora(tinker_service *s, const char *base_model,
+                                            const tinker_lora *lora, int64_t timeout_ms,
+                                            tinker_error *err)
+{
+    if (runtime_may_block("tinker_service_create_lora", err) != TINKER_OK)
+        return NULL;
+    tinker_future *f = tinker_service_request_lora(s, base_model, lora, err);
+    return service_await_training(f, timeout_ms, err);
+}

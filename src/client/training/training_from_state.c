@@ -1,0 +1,427 @@
+/* training_from_state.c - a training client that continues from saved weights.
+ *
+ *   weights_info (what were they?) -> create_model -> poll -> load_weights -> poll
+ *   or, when the service can: load_weights that creates the model -> poll
+ *
+ * Runs on the loop thread, except the submit functions. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "client/call/call.h"
+#include "client/call/poll.h"
+#include "client/future/result.h"
+#include "client/session/service.h"
+#include "client/training/training_client.h"
+#include "wire/wire.h"
+
+#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+
+struct state_op {
+    struct op op;
+    struct holder_wait wait;
+    struct holder *info;        /* whom to ask about the weights: REST, or another account's */
+    struct config *foreign_cfg; /* of that account; shares all strings but the key */
+    bool foreign;
+    char *path, *base_model, *token, *metadata, *load_token;
+    bool optimizer;
+    struct auth_wait auth;
+    struct arena arena;
+    struct wire_weights_info_response weights;
+    struct buf body;
+    struct call call;
+    struct poll poll;
+    struct observe watch;
+    int64_t model_seq;
+    tinker_training *made;
+};
+
+static const struct call_spec info_spec = { "weights_info", "POST",       POOL_TRAIN, 0,
+                                            NULL,           CALL_DEFAULT, true,       false };
+static const struct call_spec create_spec = { "create_model", "POST",       POOL_TRAIN, 0,
+                                              NULL,           CALL_DEFAULT, false,      false };
+static const struct call_spec load_spec = { "load_weights", "POST",       POOL_TRAIN, 0,
+                                            NULL,           CALL_DEFAULT, true,       false };
+static const struct poll_kind create_kind = { "CreateModel", false };
+
+/* ---- ends ------------------------------------------------------------------------------------- */
+
+static void free_config(void *arg)
+{
+    free(arg);
+}
+
+static void state_destroy(struct op *op)
+{
+    struct state_op *s = (struct state_op *)op; /* first member */
+    call_clear(&s->call);
+    poll_clear(&s->poll);
+    buf_clear(&s->body);
+    arena_clear(&s->arena);
+    trainer_unref(s->made);
+    if (s->foreign && s->info)
+        holder_close(s->info, free_config, s->foreign_cfg);
+    free(s->path);
+    free(s->base_model);
+    free(s->token);
+    free(s->load_token);
+    free(s->metadata);
+    free(s);
+}
+
+static void state_abandon(struct op *op)
+{
+    struct state_op *s = (struct state_op *)op;
+    holder_forget(&s->wait);
+    auth_forget(&s->auth);
+    call_cancel(&s->call);
+    poll_cancel(&s->poll);
+    op_destroy(op);
+}
+
+static void succeed(struct state_op *s)
+{
+    log_line(&s->op.holder->log, LOG_INFO, "training client initialised for model %s",
+             s->made->model_id);
+    s->op.future->value = s->made;
+    s->made = NULL;
+    op_succeed(&s->op);
+}
+
+/* ---- requests and promises ---------------------------------------------------------------------- */
+
+static void request(struct state_op *s, struct holder *h, const struct call_spec *spec,
+                    const struct wire_type *type, const void *value, const char *path,
+                    void (*done)(struct call *c))
+{
+    tinker_error err;
+    buf_reset(&s->body);
+    if (wire_encode_json(type, value, &s->body, &err) != TINKER_OK) {
+        op_fail(&s->op, &err);
+        return;
+    }
+    struct call *c = &s->call;
+    c->holder = h;
+    c->op = &s->op;
+    c->part = spec == &info_spec ? 0 : spec == &create_spec ? 1 : 2;
+    c->spec = spec;
+    c->path = path;
+    c->body = s->body.data;
+    c->body_len = s->body.len;
+    c->done = done;
+    call_start(c);
+}
+
+static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
+{
+    struct state_op *s = CONTAINER(p, struct state_op, poll);
+    const char *who = s->made ? s->made->model_id : s->base_model ? s->base_model : s->path;
+    observe_state(&s->watch, s->op.holder, OBSERVE_CREATION, who, state, reason, changed);
+}
+
+/* Poll for the promise in the answer of s->call. */
+static void follow(struct state_op *s, const struct poll_kind *kind,
+                   tinker_status (*decode)(struct poll *, const char *, size_t, bool,
+                                           tinker_error *),
+                   void (*done)(struct poll *p))
+{
+    struct call *c = &s->call;
+    char id[112];
+    if (c->outcome != CALL_OK || submission_id(c, id, sizeof(id)) != TINKER_OK) {
+        op_note_response(&s->op, c);
+        op_fail(&s->op, &c->err);
+        return;
+    }
+    s->poll.holder = s->op.holder;
+    s->poll.kind = kind;
+    s->poll.future = s->op.future;
+    s->poll.started_ns = c->start_ns;
+    s->poll.decode = decode;
+    s->poll.queue_state = on_state;
+    s->poll.done = done;
+    poll_start(&s->poll, id);
+}
+
+static bool poll_failed(struct state_op *s, struct poll *p)
+{
+    if (p->ok)
+        return false;
+    op_note_response(&s->op, &p->call);
+    op_fail(&s->op, &p->call.err);
+    return true;
+}
+
+/* ---- load_weights -------------------------------------------------------------------------------- */
+
+static tinker_status load_decode(struct poll *p, const char *body, size_t n, bool proto,
+                                 tinker_error *err)
+{
+    struct state_op *s = CONTAINER(p, struct state_op, poll);
+    struct wire_load_weights_response res;
+    (void)proto;
+    return wire_decode_json(&wire_load_weights_response, body, n, WIRE_LENIENT, &s->arena, &res,
+                            err);
+}
+
+static void load_polled(struct poll *p)
+{
+    struct state_op *s = CONTAINER(p, struct state_op, poll);
+    if (!poll_failed(s, p))
+        succeed(s);
+}
+
+static void load_sent(struct call *c)
+{
+    follow(CONTAINER(c, struct state_op, call), &result_load.poll, load_decode, load_polled);
+}
+
+static void load(struct state_op *s)
+{
+    struct wire_load_weights_request req = {
+        .model_id = s->made->model_id,
+        .seq_id = { 1, 1 },
+        .path = s->path,
+        .optimizer = s->optimizer,
+        .weights_access_token = s->load_token ? s->load_token : s->token,
+    };
+    s->made->next_id = 1; /* this request takes the first number and turn */
+    s->made->turns.counter = 1;
+    request(s, s->op.holder, &load_spec, &wire_load_weights_request, &req, "api/v1/load_weights",
+            load_sent);
+}
+
+/* One request that creates the model and loads it; its id follows from ours. */
+static void load_as_new(struct state_op *s)
+{
+    struct holder *h = s->op.holder;
+    char id[160];
+    tinker_error err;
+    s->model_seq = h->model_seq++;
+    snprintf(id, sizeof(id), "%s:train:%lld", h->session_id, (long long)s->model_seq);
+    s->made = trainer_new(h, id, &err);
+    if (!s->made) {
+        op_fail(&s->op, &err);
+        return;
+    }
+    struct wire_load_weights_request req = {
+        .session_id = h->session_id,
+        .model_seq_id = { 1, s->model_seq },
+        .base_model = s->base_model,
+        .path = s->path,
+        .optimizer = s->optimizer,
+        .weights_access_token = s->token,
+    };
+    if (s->metadata)
+        req.user_metadata = (struct json_str){ s->metadata, strlen(s->metadata) };
+    request(s, h, &load_spec, &wire_load_weights_request, &req, "api/v1/load_weights", load_sent);
+}
+
+/* ---- create_model -------------------------------------------------------------------------------- */
+
+static tinker_status create_decode(struct poll *p, const char *body, size_t n, bool proto,
+                                   tinker_error *err)
+{
+    struct state_op *s = CONTAINER(p, struct state_op, poll);
+    struct wire_create_model_response res;
+    (void)proto;
+    tinker_status status =
+        wire_decode_json(&wire_create_model_response, body, n, WIRE_LENIENT, &s->arena, &res, err);
+    if (status != TINKER_OK)
+        return status;
+    s->made = trainer_new(s->op.holder, res.model_id, err);
+    return s->made ? TINKER_OK : TINKER_ENOMEM;
+}
+
+static void create_polled(struct poll *p)
+{
+    struct state_op *s = CONTAINER(p, struct state_op, poll);
+    if (!poll_failed(s, p))
+        load(s);
+}
+
+static void create_sent(struct call *c)
+{
+    follow(CONTAINER(c, struct state_op, call), &create_kind, create_decode, create_polled);
+}
+
+static void create(struct state_op *s)
+{
+    struct holder *h = s->op.holder;
+    const struct wire_weights_info_response *w = &s->weights;
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.rank = w->lora_rank.value;
+    lora.train_attn = !w->train_attn.has || w->train_attn.value;
+    lora.train_mlp = !w->train_mlp.has || w->train_mlp.value;
+    lora.train_unembed = !w->train_unembed.has || w->train_unembed.value;
+    struct wire_create_model_request req = {
+        .session_id = h->session_id,
+        .model_seq_id = h->model_seq++,
+        .base_model = s->base_model ? s->base_model : w->base_model,
+        .lora_config = &lora,
+    };
+    if (s->metadata)
+        req.user_metadata = (struct json_str){ s->metadata, strlen(s->metadata) };
+    request(s, h, &create_spec, &wire_create_model_request, &req, "api/v1/create_model",
+            create_sent);
+}
+
+/* ---- weights_info --------------------------------------------------------------------------------- */
+
+/* The credential under which the weights were looked up goes along with the load. */
+static void on_token(struct auth_wait *w, const char *token, const tinker_error *err)
+{
+    struct state_op *s = CONTAINER(w, struct state_op, auth);
+    if (!err && token)
+        s->load_token = strdup(token);
+    create(s);
+}
+
+static void info_done(struct call *c)
+{
+    struct state_op *s = CONTAINER(c, struct state_op, call);
+    const struct buf *body = &c->http.resp.body;
+    tinker_status status = TINKER_OK;
+    if (c->outcome == CALL_OK)
+        status = wire_decode_json(&wire_weights_info_response, body->data ? body->data : "",
+                                  body->len, WIRE_LENIENT, &s->arena, &s->weights, &c->err);
+    if (c->outcome == CALL_OK && status == TINKER_OK &&
+        (!s->weights.is_lora || !s->weights.lora_rank.has))
+        status = err_set(&c->err, TINKER_EINVAL, "%s does not hold LoRA weights of a known rank",
+                         s->path);
+    if (c->outcome != CALL_OK || status != TINKER_OK) {
+        op_note_response(&s->op, c);
+        op_fail(&s->op, &c->err);
+    } else if (s->foreign && !s->optimizer) {
+        s->auth.ready = on_token;
+        auth_token(s->info->auth, &s->auth, AUTH_NORMAL);
+    } else
+        create(s);
+}
+
+static void info_ready(struct holder_wait *w, const tinker_error *err)
+{
+    struct state_op *s = CONTAINER(w, struct state_op, wait);
+    struct wire_weights_info_request req = { s->path };
+    if (err) {
+        op_fail(&s->op, err);
+        return;
+    }
+    request(s, s->info, &info_spec, &wire_weights_info_request, &req, "api/v1/weights_info",
+            info_done);
+}
+
+/* A session-less holder for the account that owns the weights. */
+static bool use_foreign(struct state_op *s, tinker_error *err)
+{
+    struct holder *h = s->op.holder;
+    struct config *cfg = malloc(sizeof(*cfg));
+    if (!cfg) {
+        err_nomem(err, "credentials");
+        return false;
+    }
+    *cfg = *h->cfg;
+    cfg->api_key = arena_strdup(&h->arena, s->token); /* outlives the holder that uses it */
+    cfg->credential_cmd = NULL;
+    cfg->telemetry = false;
+    s->info = cfg->api_key ? holder_new(h->rt, cfg, false, err) : NULL;
+    s->foreign_cfg = cfg;
+    s->foreign = s->info != NULL;
+    if (s->foreign)
+        s->info->hooks = h->hooks;
+    else
+        free(cfg);
+    return s->foreign;
+}
+
+static void session_ready(struct holder_wait *w, const tinker_error *err)
+{
+    struct state_op *s = CONTAINER(w, struct state_op, wait);
+    tinker_error failed;
+    if (err) {
+        op_fail(&s->op, err);
+        return;
+    }
+    if (s->op.holder->server.create_model_via_load_weights) {
+        load_as_new(s);
+        return;
+    }
+    if (s->token && !use_foreign(s, &failed)) {
+        op_fail(&s->op, &failed);
+        return;
+    }
+    s->wait.ready = info_ready;
+    holder_when_ready(s->info, &s->wait);
+}
+
+static void state_start(struct op *op)
+{
+    struct state_op *s = (struct state_op *)op;
+    s->wait.ready = session_ready;
+    holder_when_ready(op->holder, &s->wait);
+}
+
+static const struct op_class state_class = { "create_from_state", state_start, state_abandon,
+                                             state_destroy };
+
+/* ---- submitting, in the caller's thread -------------------------------------------------------------- */
+
+static bool copy(char **out, const char *text)
+{
+    *out = text ? strdup(text) : NULL;
+    return !text || *out;
+}
+
+static bool fill(struct state_op *s, const char *path, const tinker_from_state *o,
+                 tinker_error *err)
+{
+    arena_init(&s->arena, 16 << 20);
+    buf_init(&s->body, 16 << 20);
+    s->optimizer = o->optimizer != 0;
+    if (!copy(&s->path, path) || !copy(&s->base_model, o->base_model) ||
+        !copy(&s->token, o->access_token)) {
+        err_nomem(err, "create_from_state");
+        return false;
+    }
+    log_secret(s->token);
+    if (!o->n_user_metadata)
+        return true;
+    struct buf b;
+    buf_init(&b, 16 << 20);
+    if (wire_metadata_encode(o->user_metadata, o->n_user_metadata, &b, err) == TINKER_OK)
+        s->metadata = buf_detach(&b, NULL);
+    buf_clear(&b);
+    return s->metadata != NULL;
+}
+
+tinker_future *tinker_service_request_from_state(tinker_service *service, const char *path,
+                                                 const tinker_from_state *opts, tinker_error *err)
+{
+    tinker_from_state o = TINKER_FROM_STATE_INIT;
+    if (opts_copy(&o, sizeof(o), opts, "tinker_from_state", err) != TINKER_OK ||
+        trainer_check_path(path, err) != TINKER_OK)
+        return NULL;
+    struct holder *h = service_session(service, err), *rest = h ? service_rest(service, err) : NULL;
+    struct state_op *s = rest ? calloc(1, sizeof(*s)) : NULL;
+    if (!s) {
+        if (rest)
+            err_nomem(err, "create_from_state");
+        return NULL;
+    }
+    s->info = rest;
+    tinker_future *f = NULL;
+    if (fill(s, path, &o, err))
+        f = op_submit(&s->op, &state_class, h, RESULT_TRAINING, err);
+    if (!f)
+        state_destroy(&s->op);
+    return f;
+}
+
+tinker_training *tinker_service_create_from_state(tinker_service *s, const char *path,
+                                                  const tinker_from_state *opts, int64_t timeout_ms,
+                                                  tinker_error *err)
+{
+    if (runtime_may_block("tinker_service_create_from_state", err) != TINKER_OK)
+        return NULL;
+    return service_await_training(tinker_service_request_from_state(s, path, opts, err), timeout_ms,
+                                  err);
+}

@@ -1,0 +1,497 @@
+/* generator.c - requests in, results out; the steps are in generator_step.c. */
+#include "engine/generate/generator.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "base/rand.h"
+
+tinker_generator *tinker_generator_new(tinker_engine *e, tinker_error *err)
+{
+    tinker_generator *g = calloc(1, sizeof *g);
+    if (g == NULL) {
+        err_nomem(err, "generator");
+        return NULL;
+    }
+    const struct model_config *c = &e->model->config;
+    size_t floats = kv_page_floats(c);
+    /* Half of the memory; the rest is for passes and this generator's own buffers. */
+    uint64_t limit = e->memory_limit / 2 / (floats * sizeof(float));
+    kv_init(&g->kv, floats, limit > SIZE_MAX / 2 ? SIZE_MAX / 2 : (size_t)limit);
+    g->engine = e;
+    g->finished_end = &g->finished;
+    if (generator_buffers(g, err) != TINKER_OK) {
+        tinker_generator_free(g);
+        return NULL;
+    }
+    return g;
+}
+
+static void request_free(tinker_generator *g, struct request *r)
+{
+    if (r == NULL)
+        return;
+    g->kept -= r->kept;
+    for (size_t i = 0; i < r->num_samples; i++) {
+        struct sequence *s = &r->samples[i];
+        free(s->tokens);
+        free(s->logprobs);
+        free(s->topk_tokens);
+        free(s->topk_logprobs);
+        free(s->pages);
+        free(s->data);
+    }
+    arena_clear(&r->arena);
+    free(r);
+}
+
+void tinker_generator_free(tinker_generator *g)
+{
+    if (g == NULL)
+        return;
+    struct request *last = NULL;
+    for (size_t i = 0; i < g->n_active; i++) {
+        /* a request's samples stand together */
+        if (last != g->active[i]->request)
+            request_free(g, last);
+        last = g->active[i]->request;
+        sequence_release(g, g->active[i]);
+    }
+    request_free(g, last);
+    while (g->finished != NULL) {
+        struct request *r = g->finished;
+        g->finished = r->next;
+        request_free(g, r);
+    }
+    request_free(g, g->given);
+    kv_clear(&g->kv);
+    forward_space_free(g->space);
+    free(g->active);
+    free(g->h);
+    free(g->logits);
+    free(g->work);
+    free(g->wants);
+    free(g->draws);
+    free(g->scratch);
+    free((void *)g->scratch_taken);
+    free(g->row_lora);
+    free(g->row_tokens);
+    free(g->segments);
+    free(g);
+}
+
+bool generator_activate(tinker_generator *g, struct sequence *s, size_t at)
+{
+    if (g->n_active == g->cap_active) {
+        size_t cap = g->cap_active ? g->cap_active * 2 : 16;
+        struct sequence **active = realloc(g->active, cap * sizeof *active);
+        if (active == NULL)
+            return false;
+        g->active = active;
+        struct work *work = realloc(g->work, cap * sizeof *work);
+        if (work == NULL)
+            return false;
+        g->work = work;
+        g->cap_active = cap;
+    }
+    memmove(g->active + at + 1, g->active + at, (g->n_active - at) * sizeof *g->active);
+    g->active[at] = s;
+    g->n_active++;
+    return true;
+}
+
+void request_fail(struct request *r, tinker_status status, const char *message)
+{
+    err_set(&r->error, status, "%s", message);
+}
+
+/* ---- adding ------------------------------------------------------------------------ */
+
+static tinker_status check_prompt(const tinker_generator *g, const tinker_generate *q,
+                                  tinker_error *err)
+{
+    const tinker_engine_info *info = &g->engine->info;
+    if (q->n_prompt == 0)
+        return err_set(err, TINKER_EINVAL, "the prompt is empty");
+    bool scores = q->prompt_logprobs || q->topk_prompt_logprobs > 0 || q->target_prompt_logprobs ||
+                  q->prompt_alt_tokens_k > 0;
+    if ((uint64_t)q->n_prompt > (uint64_t)info->context)
+        return err_set(err, TINKER_EINVAL, "prompt of %zu tokens exceeds the context of %lld",
+                       q->n_prompt, (long long)info->context);
+    if ((uint64_t)q->n_prompt == (uint64_t)info->context && !scores)
+        return err_set(err, TINKER_EINVAL,
+                       "prompt of %zu tokens leaves no room in the context of %lld", q->n_prompt,
+                       (long long)info->context);
+    for (size_t i = 0; i < q->n_prompt; i++)
+        if (q->prompt[i] < 0 || q->prompt[i] >= info->vocab_size)
+            return err_set(err, TINKER_EINVAL,
+                           "prompt token %zu is %ld, outside the vocabulary of %lld", i,
+                           (long)q->prompt[i], (long long)info->vocab_size);
+    return TINKER_OK;
+}
+
+static tinker_status check_params(const tinker_generate *q, const tinker_sampling_params *p,
+                                  tinker_error *err)
+{
+    if (q->num_samples == 0)
+        return err_set(err, TINKER_EINVAL, "num_samples must be at least 1");
+    if (q->topk_prompt_logprobs > GENERATOR_TOPK_MAX)
+        return err_set(err, TINKER_EINVAL, "topk_prompt_logprobs is %zu, at most %d are possible",
+                       q->topk_prompt_logprobs, GENERATOR_TOPK_MAX);
+    if (q->topk_sample_logprobs > GENERATOR_TOPK_MAX)
+        return err_set(err, TINKER_EINVAL, "topk_sample_logprobs is %zu, at most %d are possible",
+                       q->topk_sample_logprobs, GENERATOR_TOPK_MAX);
+    if (q->prompt_logprobs_last_n >= q->n_prompt && q->prompt_logprobs_last_n > 0)
+        return err_set(err, TINKER_EINVAL,
+                       "prompt_logprobs_last_n is %zu, the prompt has %zu tokens after the first",
+                       q->prompt_logprobs_last_n, q->n_prompt ? q->n_prompt - 1 : 0);
+    if (p->max_tokens < 0)
+        return err_set(err, TINKER_EINVAL, "max_tokens must be a positive number");
+    if (!(p->temperature >= 0) || isinf(p->temperature))
+        return err_set(err, TINKER_EINVAL, "temperature is %g, must be 0 or more", p->temperature);
+    if (!(p->top_p > 0))
+        return err_set(err, TINKER_EINVAL, "top_p is %g, must be above 0", p->top_p);
+    if (p->top_k < -1)
+        return err_set(err, TINKER_EINVAL, "top_k is %lld, must be -1 or more",
+                       (long long)p->top_k);
+    if (p->stop_strings != NULL)
+        return err_set(err, TINKER_EINVAL, "stop strings are the caller's: use on_token");
+    return TINKER_OK;
+}
+
+/* How many tokens may follow the prompt: the wish, the context, the memory. */
+static tinker_status limit_new(const tinker_generator *g, size_t n_prompt, int64_t max_tokens,
+                               size_t *out, tinker_error *err)
+{
+    uint64_t room = (uint64_t)g->engine->info.context - n_prompt;
+    uint64_t page = g->kv.page_floats * sizeof(float);
+    uint64_t drawn = room > 0; /* the keys of a last token that is drawn are never needed */
+    uint64_t memory = (uint64_t)g->kv.limit * KV_BLOCK + drawn;
+    uint64_t want = max_tokens > 0 && (uint64_t)max_tokens < room ? (uint64_t)max_tokens : room;
+    if (max_tokens == 0 && n_prompt < memory && n_prompt + want > memory)
+        want = memory - n_prompt;
+    if (n_prompt + want > memory)
+        return err_set(
+            err, TINKER_ENOMEM,
+            "%zu prompt and %llu new tokens need %llu bytes for keys and values, the "
+            "limit is %llu",
+            n_prompt, (unsigned long long)want,
+            (unsigned long long)((n_prompt + want + KV_BLOCK - 1 - drawn) / KV_BLOCK * page),
+            (unsigned long long)(g->kv.limit * page));
+    *out = (size_t)want;
+    return TINKER_OK;
+}
+
+/* What likeliest and drawn tokens of a request may take: those at its prompt, and the rivals of
+ * all tokens that may come.  False: more than can be counted. */
+static bool kept_bytes(const tinker_generate *q, size_t max_new, uint64_t *out)
+{
+    uint64_t cell = sizeof(int32_t) + sizeof(float), drawn = sizeof(int64_t) + sizeof(float);
+    uint64_t prompt =
+        q->n_prompt * (q->topk_prompt_logprobs * cell + q->prompt_alt_tokens_k * drawn);
+    uint64_t sample = max_new * q->topk_sample_logprobs * cell, samples;
+    return !__builtin_mul_overflow(sample, (uint64_t)q->num_samples, &samples) &&
+           !__builtin_add_overflow(prompt, samples, out);
+}
+
+/* They are kept until the request ends, and those of all requests must fit. */
+static tinker_status check_kept(const tinker_generator *g, const tinker_generate *q, size_t max_new,
+                                uint64_t *bytes, tinker_error *err)
+{
+    uint64_t limit = g->engine->memory_limit / 2;
+    if (!kept_bytes(q, max_new, bytes) || *bytes > limit)
+        return err_set(err, TINKER_EINVAL,
+                       "the likeliest tokens of a prompt of %zu tokens and of %zu samples of %zu "
+                       "tokens exceed the limit of %llu bytes",
+                       q->n_prompt, q->num_samples, max_new, (unsigned long long)limit);
+    if (*bytes > 0 && *bytes + g->kept > limit)
+        return err_set(err, TINKER_ENOMEM,
+                       "likeliest tokens need %llu bytes, of the limit of %llu other requests hold "
+                       "%llu",
+                       (unsigned long long)*bytes, (unsigned long long)limit,
+                       (unsigned long long)g->kept);
+    return TINKER_OK;
+}
+
+bool request_scores(const struct request *r)
+{
+    return r->prompt_logprobs != NULL || r->topk > 0 || r->extras.from < r->n_prompt;
+}
+
+bool sequence_topk_room(struct sequence *s)
+{
+    const struct request *r = s->request;
+    size_t k = r->sample_topk, need = s->len - r->n_prompt + 1;
+    if (k == 0 || need <= s->topk_rows)
+        return true;
+    size_t rows = s->topk_rows ? s->topk_rows * 2 : 16;
+    rows = rows > r->max_new ? r->max_new : rows;
+    int32_t *tokens = realloc(s->topk_tokens, rows * k * sizeof *tokens);
+    if (tokens == NULL)
+        return false;
+    s->topk_tokens = tokens;
+    float *logprobs = realloc(s->topk_logprobs, rows * k * sizeof *logprobs);
+    if (logprobs == NULL)
+        return false;
+    s->topk_logprobs = logprobs;
+    s->topk_rows = rows;
+    return true;
+}
+
+static bool sample_init(struct sequence *s, struct request *r, size_t index)
+{
+    size_t pages = (r->n_prompt + r->max_new) / KV_BLOCK + 2;
+    s->request = r;
+    s->index = index;
+    s->reason = TINKER_STOP_LENGTH;
+    s->len = r->n_prompt;
+    s->tokens = malloc((r->n_prompt + r->max_new) * sizeof *s->tokens);
+    s->logprobs = malloc((r->max_new + 1) * sizeof *s->logprobs);
+    s->pages = malloc(pages * sizeof *s->pages);
+    s->data = malloc(pages * sizeof *s->data);
+    if (!s->tokens || !s->logprobs || !s->pages || !s->data)
+        return false;
+    memcpy(s->tokens, r->prompt, r->n_prompt * sizeof *s->tokens);
+    return true;
+}
+
+static bool scores_init(struct request *r, const tinker_generate *q)
+{
+    enum { NO_LOGPROB = -99999 };
+    size_t last = q->prompt_logprobs_last_n;
+    r->logprobs_from = last ? r->n_prompt - last - 1 : 0;
+    if (q->prompt_logprobs) {
+        r->prompt_logprobs = arena_array(&r->arena, r->n_prompt, sizeof(float));
+        if (r->prompt_logprobs == NULL)
+            return false;
+        for (size_t i = 0; i <= r->logprobs_from; i++)
+            r->prompt_logprobs[i] = NAN;
+    }
+    r->sample_topk = q->topk_sample_logprobs;
+    r->topk = q->topk_prompt_logprobs;
+    if (r->topk > 0) {
+        size_t cells = r->n_prompt * r->topk;
+        r->topk_tokens = arena_array(&r->arena, cells, sizeof(int32_t));
+        r->topk_logprobs = arena_array(&r->arena, cells, sizeof(float));
+        if (r->topk_tokens == NULL || r->topk_logprobs == NULL)
+            return false;
+        for (size_t i = 0; i < cells; i++)
+            r->topk_logprobs[i] = NO_LOGPROB;
+    }
+    if (!extras_init(r, q))
+        return false;
+    r->scored = r->extras.from;
+    if ((r->prompt_logprobs || r->topk > 0) && r->logprobs_from < r->scored)
+        r->scored = r->logprobs_from;
+    return true;
+}
+
+static struct sample_rule rule_of(const tinker_sampling_params *p)
+{
+    /* 0 means the argmax: what is too cold for a float, but not what is too hot */
+    float inv = p->temperature > 0 ? fmaxf((float)(1.0 / p->temperature), FLT_MIN) : 0;
+    return (struct sample_rule){
+        .inv_temperature = isfinite(inv) ? inv : 0,
+        .top_k = p->top_k > 0 ? (size_t)p->top_k : 0,
+        .top_p = p->top_p,
+    };
+}
+
+static bool seed_of(const tinker_sampling_params *p, uint64_t *seed)
+{
+    uint32_t random = 0;
+    *seed = (uint64_t)p->seed;
+    if (p->has_seed)
+        return true;
+    if (rand_os(&random, sizeof random) != 0)
+        return false;
+    *seed = random & 0x7fffffff;
+    return true;
+}
+
+/* Copy what was asked; everything was checked before. */
+static bool request_fill(struct request *r, tinker_generator *g, const tinker_generate *q,
+                         const tinker_sampling_params *p)
+{
+    const tinker_engine_info *info = &g->engine->info;
+    const int32_t *stop = p->stop_tokens ? p->stop_tokens : info->eos;
+    size_t n_stop = p->stop_tokens ? p->n_stop : info->n_eos;
+    arena_init(&r->arena, SIZE_MAX);
+    r->tag = q->tag;
+    r->adapter = q->adapter;
+    r->steps = q->adapter ? (uint64_t)q->adapter->steps : 0;
+    r->on_token = q->on_token;
+    r->on_rivals = q->on_rivals;
+    r->state = q->state;
+    r->n_prompt = q->n_prompt;
+    r->rule = rule_of(p);
+    r->prompt = arena_memdup(&r->arena, q->prompt, q->n_prompt * sizeof *q->prompt);
+    if (r->prompt == NULL)
+        return false;
+    if (n_stop > 0) {
+        r->stop = arena_memdup(&r->arena, stop, n_stop * sizeof *stop);
+        r->n_stop = n_stop;
+        if (r->stop == NULL)
+            return false;
+    }
+    r->samples = arena_array(&r->arena, q->num_samples, sizeof *r->samples);
+    if (r->samples == NULL)
+        return false;
+    r->num_samples = r->unfinished = q->num_samples;
+    for (size_t i = 0; i < q->num_samples; i++)
+        if (!sample_init(&r->samples[i], r, i))
+            return false;
+    return scores_init(r, q);
+}
+
+tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *q, tinker_error *err)
+{
+    tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
+    tinker_status status = TINKER_OK;
+    if (q->params != NULL)
+        status = opts_copy(&p, sizeof p, q->params, "tinker_sampling_params", err);
+    if (status == TINKER_OK)
+        status = check_params(q, &p, err);
+    if (status == TINKER_OK)
+        status = check_prompt(g, q, err);
+    if (status == TINKER_OK && q->adapter != NULL && q->adapter->engine != g->engine)
+        status = err_set(err, TINKER_EINVAL, "the adapter belongs to another engine");
+    size_t max_new = 0;
+    uint64_t kept = 0;
+    if (status == TINKER_OK)
+        status = limit_new(g, q->n_prompt, p.max_tokens, &max_new, err);
+    if (status == TINKER_OK)
+        status = extras_check(g, q, err);
+    if (status == TINKER_OK)
+        status = check_kept(g, q, max_new, &kept, err);
+    if (status != TINKER_OK)
+        return status;
+    struct request *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return err_nomem(err, "request");
+    r->max_new = max_new;
+    if (!seed_of(&p, &r->seed)) {
+        request_free(g, r);
+        return err_set(err, TINKER_ESTATE, "the system gives no random numbers for a seed");
+    }
+    if (!request_fill(r, g, q, &p) || !generator_activate(g, &r->samples[0], g->n_active)) {
+        request_free(g, r);
+        return err_nomem(err, "request");
+    }
+    g->unfinished++;
+    r->kept = kept;
+    g->kept += kept;
+    return TINKER_OK;
+}
+
+/* ---- finishing ----------------------------------------------------------------------- */
+
+static bool fill_result(struct request *r)
+{
+    tinker_sequence *sequences = arena_array(&r->arena, r->num_samples, sizeof *sequences);
+    if (sequences == NULL)
+        return false;
+    for (size_t i = 0; i < r->num_samples; i++) {
+        const struct sequence *s = &r->samples[i];
+        sequences[i] = (tinker_sequence){
+            .stop_reason = s->reason,
+            .tokens = s->tokens + r->n_prompt,
+            .logprobs = s->logprobs,
+            .n = s->len - r->n_prompt,
+            .topk_tokens = s->topk_tokens,
+            .topk_logprobs = s->topk_logprobs,
+            .topk = s->topk_tokens ? r->sample_topk : 0,
+        };
+    }
+    r->result = (tinker_sample){
+        .sequences = sequences,
+        .n_sequences = r->num_samples,
+        .prompt_logprobs = r->prompt_logprobs,
+        .n_prompt = r->n_prompt,
+        .topk_tokens = r->topk_tokens,
+        .topk_logprobs = r->topk_logprobs,
+        .topk = r->topk,
+        .prompt_cache_hit_tokens = r->cache_hits,
+    };
+    return extras_result(r);
+}
+
+static void request_finish(tinker_generator *g, struct request *r)
+{
+    g->unfinished--;
+    if (r->canceled) {
+        request_free(g, r);
+        return;
+    }
+    if (r->error.status == TINKER_OK && !fill_result(r))
+        request_fail(r, TINKER_ENOMEM, "no memory for the result");
+    r->next = NULL;
+    *g->finished_end = r;
+    g->finished_end = &r->next;
+}
+
+void generator_sweep(tinker_generator *g)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < g->n_active;) {
+        struct request *r = g->active[i]->request;
+        bool dead = r->canceled || r->error.status != TINKER_OK;
+        for (; i < g->n_active && g->active[i]->request == r; i++) {
+            struct sequence *s = g->active[i];
+            if (dead || s->done)
+                sequence_release(g, s);
+            else
+                g->active[kept++] = s;
+        }
+        if (dead || r->unfinished == 0)
+            request_finish(g, r);
+    }
+    g->n_active = kept;
+}
+
+int tinker_generator_next(tinker_generator *g, void **tag, const tinker_sample **sample,
+                          tinker_error *err)
+{
+    request_free(g, g->given);
+    g->given = g->finished;
+    if (g->given == NULL)
+        return 0;
+    g->finished = g->given->next;
+    if (g->finished == NULL)
+        g->finished_end = &g->finished;
+    bool ok = g->given->error.status == TINKER_OK;
+    if (tag != NULL)
+        *tag = g->given->tag;
+    if (sample != NULL)
+        *sample = ok ? &g->given->result : NULL;
+    if (err != NULL)
+        *err = g->given->error;
+    return 1;
+}
+
+static void drop_finished(tinker_generator *g, void *tag)
+{
+    struct request **at = &g->finished;
+    while (*at != NULL) {
+        struct request *r = *at;
+        if (r->tag == tag) {
+            *at = r->next;
+            request_free(g, r);
+        } else {
+            at = &r->next;
+        }
+    }
+    g->finished_end = at;
+}
+
+void tinker_generator_cancel(tinker_generator *g, void *tag)
+{
+    for (size_t i = 0; i < g->n_active; i++)
+        if (g->active[i]->request->tag == tag)
+            g->active[i]->request->canceled = true;
+    drop_finished(g, tag);
+    if (!g->stepping)
+        generator_sweep(g);
+}

@@ -1,0 +1,58 @@
+/* kv.h - pages of keys and values, shared by sequences and kept as a prefix cache.
+ *
+ * A page holds KV_BLOCK positions of all layers.  Once full it never changes, so it
+ * can be published under (weights, page before it, its tokens) and found again by
+ * any sequence that begins the same way.  Published pages that nobody uses are the
+ * first to go when a page is needed, least recently used first.
+ *
+ * Thread safety: one thread at a time. */
+#ifndef ENGINE_KV_H
+#define ENGINE_KV_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "base/map.h"
+#include "engine/train/forward.h"
+
+/* Where a full page belongs; compared byte by byte. */
+struct kv_key {
+    uint64_t adapter, steps; /* the weights that computed it */
+    uint64_t parent;         /* serial of the page before it, 0 for the first */
+    int32_t tokens[KV_BLOCK];
+};
+
+struct kv_page {
+    float *data;
+    size_t refs;     /* sequences that use it */
+    uint64_t serial; /* of a published page, else 0 */
+    struct kv_key key;
+    struct kv_page *prev, *next; /* idle list: published and unused, oldest first */
+};
+
+struct kv {
+    size_t page_floats, limit; /* limit in pages */
+    size_t used;               /* pages with refs > 0 */
+    size_t idle;               /* pages in the idle list */
+    uint64_t serials;
+    struct map published;
+    struct kv_page idle_list;   /* sentinel */
+    struct kv_page *free_pages; /* linked by next */
+};
+
+void kv_init(struct kv *kv, size_t page_floats, size_t limit);
+void kv_clear(struct kv *kv); /* no page may be in use */
+
+/* Pages that can be taken without anybody giving one up. */
+size_t kv_available(const struct kv *kv);
+/* A page for one user; NULL: all pages are in use, or no memory. */
+struct kv_page *kv_take(struct kv *kv);
+void kv_ref(struct kv_page *page);
+void kv_unref(struct kv *kv, struct kv_page *page);
+
+/* The published page of this key with one more user, or NULL. */
+struct kv_page *kv_find(struct kv *kv, const struct kv_key *key);
+/* Publish a full page of the caller.  Returns the page to use from now on: another
+ * one when the key was published before (the caller's use moves over). */
+struct kv_page *kv_publish(struct kv *kv, struct kv_page *page, const struct kv_key *key);
+
+#endif

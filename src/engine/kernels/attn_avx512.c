@@ -1,5 +1,0 @@
-/* attn_avx512.c - the attention kernels for one instruction set; the body is attnbody.h. */
-#include "engine/kernels/simd_avx512.h"
-#include "engine/kernels/attnbody.h"
-
-const struct attn_ops attn_avx512 = { attn_scores, attn_accumulate, attn_fold, attn_gradient };

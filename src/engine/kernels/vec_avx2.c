@@ -1,7 +1,0 @@
-/* vec_avx2.c - the functions of vec.h for one instruction set; the body is vecbody.h. */
-#include "engine/kernels/simd_avx2.h"
-#include "engine/kernels/vecbody.h"
-
-const struct vec_ops vec_avx2 = {
-    silu, silu_backward, largest, has_nan, sum_exp, softmax, dot, dot3, scale_by, add,
-};

@@ -1,0 +1,5 @@
+/* attn_avx2.c - the attention kernels for one instruction set; the body is attnbody.h. */
+#include "engine/kernels/x86/simd_avx2.h"
+#include "engine/kernels/attnbody.h"
+
+const struct attn_ops attn_avx2 = { attn_scores, attn_accumulate, attn_fold, attn_gradient };

@@ -1,0 +1,131 @@
+/* ops_avx2.c - tiles of up to 6 x 16 for AVX2 with FMA: 12 accumulators, 2 columns, 1 broadcast.
+ * One or two rows take two panels at once, which hides the latency of their few chains. */
+#include "engine/kernels/x86/simd_avx2.h"
+#include "engine/kernels/tile.h"
+#include "engine/kernels/attn.h"
+#include "engine/kernels/vec.h"
+
+TILE void one_f32(size_t mr, size_t K, const float *a, const float *b, const struct tile_out *out)
+{
+    switch (mr) {
+    case 1:
+        tile_run_f32(1, 2, K, a, b, out);
+        break;
+    case 2:
+        tile_run_f32(2, 2, K, a, b, out);
+        break;
+    case 3:
+        tile_run_f32(3, 2, K, a, b, out);
+        break;
+    case 4:
+        tile_run_f32(4, 2, K, a, b, out);
+        break;
+    case 5:
+        tile_run_f32(5, 2, K, a, b, out);
+        break;
+    default:
+        tile_run_f32(6, 2, K, a, b, out);
+        break;
+    }
+}
+
+TILE void one_bf16(size_t mr, size_t K, const float *a, const uint16_t *b,
+                   const struct tile_out *out)
+{
+    switch (mr) {
+    case 1:
+        tile_run_bf16(1, 2, K, a, b, out);
+        break;
+    case 2:
+        tile_run_bf16(2, 2, K, a, b, out);
+        break;
+    case 3:
+        tile_run_bf16(3, 2, K, a, b, out);
+        break;
+    case 4:
+        tile_run_bf16(4, 2, K, a, b, out);
+        break;
+    case 5:
+        tile_run_bf16(5, 2, K, a, b, out);
+        break;
+    default:
+        tile_run_bf16(6, 2, K, a, b, out);
+        break;
+    }
+}
+
+TILE void tile_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
+                   const struct tile_out *out)
+{
+    if (np == 1) {
+        one_f32(mr, K, a, b, out);
+    } else if (mr == 1) {
+        tile_run_f32(1, 4, K, a, b, out);
+    } else if (mr == 2) {
+        tile_run_f32(2, 4, K, a, b, out);
+    } else {
+        struct tile_out second = *out;
+        second.y += NR;
+        one_f32(mr, K, a, b, out);
+        one_f32(mr, K, a, b + K * NR, &second);
+    }
+}
+
+TILE void tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
+                    const struct tile_out *out)
+{
+    if (np == 1) {
+        one_bf16(mr, K, a, b, out);
+    } else if (mr == 1) {
+        tile_run_bf16(1, 4, K, a, b, out);
+    } else if (mr == 2) {
+        tile_run_bf16(2, 4, K, a, b, out);
+    } else {
+        struct tile_out second = *out;
+        second.y += NR;
+        one_bf16(mr, K, a, b, out);
+        one_bf16(mr, K, a, b + (K + (K & 1)) * NR, &second);
+    }
+}
+
+TILE void widen(float *dst, const uint16_t *b, size_t K)
+{
+    tile_widen(dst, b, K);
+}
+
+TILE void transpose(float *dst, size_t ldd, const float *src, size_t lds, size_t rows, size_t cols)
+{
+    for (size_t c = 0; c < cols; c += 8)
+        for (size_t r = 0; r < rows; r += 8)
+            transpose8(dst + c * ldd + r, ldd, src + r * lds + c, lds);
+}
+
+TILE void pack_rows(float *dst, size_t mr, const float *src, size_t lds, size_t K)
+{
+    tile_pack_rows(dst, mr, src, lds, K);
+}
+
+TILE void pack_columns(float *dst, size_t mr, const float *src, size_t lds, size_t K)
+{
+    tile_pack_columns(dst, mr, src, lds, K);
+}
+
+TILE void row(float *y, const float *x, const float *w, size_t ldw, size_t K, float alpha, int add)
+{
+    tile_row(y, x, w, ldw, K, alpha, add);
+}
+
+const struct kernel_ops kernels_avx2 = {
+    .name = "avx2",
+    .mr = 6,
+    .wide = 2,
+    .tile_f32 = tile_f32,
+    .tile_bf16 = tile_bf16,
+    .widen = widen,
+    .transpose = transpose,
+    .pack_rows = pack_rows,
+    .pack_columns = pack_columns,
+    .row = row,
+    .attn = &attn_avx2,
+    .vec = &vec_avx2,
+};

@@ -1,0 +1,281 @@
+/* attention.c - causal attention over pages, on the kernels of attn.h; see attention.h.
+ *
+ * Forward: a task is a kv head and a few rows of one segment with all their query
+ * heads.  Pages that every row sees whole are taken for all queries at once, the
+ * last ones row by row, which changes speed but no bit: a query walks its pages in
+ * ascending order either way.
+ * Backward: a task is a segment and a kv head, because dk and dv are sums over all
+ * its rows.  Pages in the outer loop, blocks of rows in the inner, both ascending. */
+#include "engine/layers/attention.h"
+
+#include <math.h>
+#include <string.h>
+#include "engine/kernels/attn.h"
+#include "engine/lanes.h"
+
+_Static_assert((int)KV_BLOCK == (int)ATTN_KEYS, "a page is what the kernels work on");
+
+enum { QUERIES = 24, CHUNK = 8 }; /* queries of a task, rows of a task */
+
+struct job {
+    const struct attention *a;
+    const struct attn_ops *ops;
+    const float *q, *out, *lse, *dout;
+    float *y, *y_lse, *dq, *dk, *dv;
+    attention_place *place;
+    const void *arg;
+    size_t rows, heads, kv_heads, group, hd;
+    float scale;
+};
+
+static struct job job_init(const struct attention *a)
+{
+    const struct model_config *c = a->config;
+    return (struct job){
+        .a = a,
+        .ops = attn_ops(),
+        .rows = a->batch->n,
+        .heads = c->heads,
+        .kv_heads = c->kv_heads,
+        .group = c->heads / c->kv_heads,
+        .hd = c->head_dim,
+        .scale = 1.0f / sqrtf((float)c->head_dim),
+    };
+}
+
+/* Transposed keys and plain values of one kv head in page b of a segment. */
+static const float *page_keys(const struct job *j, const struct segment *seg, size_t kv, size_t b)
+{
+    return seg->pages[b] + j->a->k_offset + kv * KV_BLOCK * j->hd;
+}
+
+static const float *page_values(const struct job *j, const struct segment *seg, size_t kv, size_t b)
+{
+    return seg->pages[b] + j->a->v_offset + kv * KV_BLOCK * j->hd;
+}
+
+/* Some query vectors that share a kv head, scaled, with their running softmax. */
+struct queries {
+    size_t n;
+    float max[QUERIES], sum[QUERIES];
+    float q[QUERIES * MODEL_MAX_HEAD_DIM];
+    float acc[QUERIES * MODEL_MAX_HEAD_DIM];
+};
+
+/* Queries [first, first + n) against the `keys` valid keys of one page. */
+static void fold_page(const struct job *j, struct queries *u, size_t first, size_t n, size_t keys,
+                      const float *kt, const float *v)
+{
+    float s[QUERIES * KV_BLOCK];
+    j->ops->scores(s, u->q + first * j->hd, j->hd, kt, n, j->hd);
+    for (size_t i = 0; i < n; i++) {
+        size_t at = first + i;
+        float shrink = j->ops->fold(s + i * KV_BLOCK, keys, &u->max[at], &u->sum[at]);
+        if (shrink != 1.0f)
+            lanes_scale(u->acc + at * j->hd, shrink, j->hd);
+    }
+    j->ops->accumulate(u->acc + first * j->hd, j->hd, s, KV_BLOCK, v, j->hd, n, keys, j->hd);
+}
+
+/* Heads [g, g + heads) of the group of `kv`, rows [row, row + rows) of one segment. */
+static void forward_queries(const struct job *j, const struct segment *seg, size_t kv, size_t g,
+                            size_t heads, size_t row, size_t rows)
+{
+    struct queries u;
+    size_t hd = j->hd, pos = seg->pos + row - seg->row;
+    u.n = rows * heads;
+    for (size_t i = 0; i < u.n; i++) {
+        const float *q = j->q + ((row + i / heads) * j->heads + kv * j->group + g + i % heads) * hd;
+        for (size_t d = 0; d < hd; d++)
+            u.q[i * hd + d] = q[d] * j->scale;
+        u.max[i] = -INFINITY;
+        u.sum[i] = 0;
+    }
+    memset(u.acc, 0, u.n * hd * sizeof(float));
+    size_t whole = (pos + 1) / KV_BLOCK; /* pages that every row sees to their end */
+    for (size_t b = 0; b < whole; b++)
+        fold_page(j, &u, 0, u.n, KV_BLOCK, page_keys(j, seg, kv, b), page_values(j, seg, kv, b));
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t b = whole; b * KV_BLOCK < pos + r + 1; b++) {
+            size_t left = pos + r + 1 - b * KV_BLOCK;
+            fold_page(j, &u, r * heads, heads, left < KV_BLOCK ? left : KV_BLOCK,
+                      page_keys(j, seg, kv, b), page_values(j, seg, kv, b));
+        }
+    }
+    for (size_t i = 0; i < u.n; i++) {
+        size_t at = (row + i / heads) * j->heads + kv * j->group + g + i % heads;
+        lanes_scale(u.acc + i * hd, 1.0f / u.sum[i], hd);
+        memcpy(j->y + at * hd, u.acc + i * hd, hd * sizeof(float));
+        j->y_lse[at] = u.max[i] + logf(u.sum[i]);
+    }
+}
+
+/* Rows [row, end), cut where a segment ends and where a task would be too large. */
+static void forward_chunk(const struct job *j, size_t kv, size_t row, size_t end)
+{
+    while (row < end) {
+        const struct segment *seg = &j->a->batch->segments[j->a->segment_of[row]];
+        size_t stop = seg->row + seg->n < end ? seg->row + seg->n : end;
+        size_t rows = j->group < QUERIES ? QUERIES / j->group : 1;
+        rows = stop - row < rows ? stop - row : rows;
+        for (size_t g = 0; g < j->group; g += QUERIES)
+            forward_queries(j, seg, kv, g, j->group - g < QUERIES ? j->group - g : QUERIES, row,
+                            rows);
+        row += rows;
+    }
+}
+
+/* A task: some rows and a kv head. */
+struct task {
+    size_t kv, row, end;
+};
+
+static size_t chunks(const struct job *j)
+{
+    return (j->rows + CHUNK - 1) / CHUNK;
+}
+
+static struct task task_at(const struct job *j, size_t i)
+{
+    size_t row = i % chunks(j) * CHUNK;
+    return (struct task){ i / chunks(j), row, row + CHUNK < j->rows ? row + CHUNK : j->rows };
+}
+
+static void place_slice(void *arg, size_t begin, size_t end)
+{
+    const struct job *j = arg;
+    for (size_t i = begin; i < end; i++) {
+        struct task t = task_at(j, i);
+        j->place(j->arg, t.kv, t.row, t.end);
+    }
+}
+
+static void forward_slice(void *arg, size_t begin, size_t end)
+{
+    const struct job *j = arg;
+    for (size_t i = begin; i < end; i++) {
+        struct task t = task_at(j, i);
+        forward_chunk(j, t.kv, t.row, t.end);
+    }
+}
+
+/* Where no row sees another one, a core meets the keys that it has just written. */
+static void both_slice(void *arg, size_t begin, size_t end)
+{
+    for (size_t i = begin; i < end; i++) {
+        place_slice(arg, i, i + 1);
+        forward_slice(arg, i, i + 1);
+    }
+}
+
+void attention_forward(struct threads *t, const struct attention *a, attention_place *place,
+                       const void *arg, const float *q, float *out, float *lse)
+{
+    struct job j = job_init(a);
+    size_t tasks = chunks(&j) * j.kv_heads;
+    j.place = place;
+    j.arg = arg;
+    j.q = q;
+    j.y = out;
+    j.y_lse = lse;
+    if (a->batch->n_segments == a->batch->n) {
+        threads_run(t, tasks, 1, both_slice, &j);
+        return;
+    }
+    threads_run(t, tasks, 1, place_slice, &j);
+    threads_run(t, tasks, 1, forward_slice, &j);
+}
+
+static void transpose(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,
+                      size_t cols)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; c++)
+            dst[c * ldd + r] = src[r * lds + c];
+}
+
+/* One page of keys and values in both layouts, and their gradients. */
+struct page_gradient {
+    const float *kt, *v;
+    float k[KV_BLOCK * MODEL_MAX_HEAD_DIM], vt[KV_BLOCK * MODEL_MAX_HEAD_DIM];
+    float dk[KV_BLOCK * MODEL_MAX_HEAD_DIM], dv[KV_BLOCK * MODEL_MAX_HEAD_DIM];
+};
+
+/* Rows [row, row + rows) of one head against a page; `first_keys` of its keys are visible to the
+ * first row, one more to each following one. */
+static void backward_rows(const struct job *j, struct page_gradient *p, size_t head, size_t row,
+                          size_t rows, size_t first_keys)
+{
+    float s[KV_BLOCK * KV_BLOCK], ds[KV_BLOCK * KV_BLOCK], turned[KV_BLOCK * KV_BLOCK];
+    float scaled[KV_BLOCK * MODEL_MAX_HEAD_DIM];
+    size_t hd = j->hd, stride = j->heads * hd, at = row * stride + head * hd;
+    for (size_t r = 0; r < rows; r++)
+        for (size_t d = 0; d < hd; d++)
+            scaled[r * hd + d] = j->q[at + r * stride + d] * j->scale;
+    j->ops->scores(s, scaled, hd, p->kt, rows, hd);
+    j->ops->scores(ds, j->dout + at, stride, p->vt, rows, hd);
+    for (size_t r = 0; r < rows; r++) {
+        float delta = lanes_dot(j->dout + at + r * stride, j->out + at + r * stride, hd);
+        size_t keys = first_keys + r < KV_BLOCK ? first_keys + r : KV_BLOCK;
+        j->ops->gradient(s + r * KV_BLOCK, ds + r * KV_BLOCK, keys,
+                         j->lse[(row + r) * j->heads + head], delta, j->scale);
+    }
+    j->ops->accumulate(j->dq + at, stride, ds, KV_BLOCK, p->k, hd, rows, KV_BLOCK, hd);
+    transpose(turned, KV_BLOCK, ds, KV_BLOCK, rows, KV_BLOCK);
+    j->ops->accumulate(p->dk, hd, turned, KV_BLOCK, j->q + at, stride, KV_BLOCK, rows, hd);
+    transpose(turned, KV_BLOCK, s, KV_BLOCK, rows, KV_BLOCK);
+    j->ops->accumulate(p->dv, hd, turned, KV_BLOCK, j->dout + at, stride, KV_BLOCK, rows, hd);
+}
+
+static void backward_page(const struct job *j, const struct segment *seg, size_t kv, size_t b)
+{
+    struct page_gradient p;
+    size_t hd = j->hd, keys = seg->n - b * KV_BLOCK < KV_BLOCK ? seg->n - b * KV_BLOCK : KV_BLOCK;
+    p.v = page_values(j, seg, kv, b);
+    p.kt = page_keys(j, seg, kv, b);
+    memset(p.k, 0, KV_BLOCK * hd * sizeof(float)); /* keys that do not exist weigh 0 times 0 */
+    memset(p.vt, 0, KV_BLOCK * hd * sizeof(float));
+    memset(p.dk, 0, KV_BLOCK * hd * sizeof(float));
+    memset(p.dv, 0, KV_BLOCK * hd * sizeof(float));
+    transpose(p.k, hd, p.kt, KV_BLOCK, hd, keys);
+    transpose(p.vt, KV_BLOCK, p.v, hd, keys, hd);
+    for (size_t first = b * KV_BLOCK; first < seg->n; first += KV_BLOCK) {
+        size_t rows = seg->n - first < KV_BLOCK ? seg->n - first : KV_BLOCK;
+        for (size_t g = 0; g < j->group; g++)
+            backward_rows(j, &p, kv * j->group + g, seg->row + first, rows,
+                          first == b * KV_BLOCK ? 1 : KV_BLOCK);
+    }
+    for (size_t i = 0; i < keys; i++) {
+        size_t at = ((seg->row + b * KV_BLOCK + i) * j->kv_heads + kv) * hd;
+        memcpy(j->dk + at, p.dk + i * hd, hd * sizeof(float));
+        memcpy(j->dv + at, p.dv + i * hd, hd * sizeof(float));
+    }
+}
+
+static void backward_slice(void *arg, size_t begin, size_t end)
+{
+    const struct job *j = arg;
+    for (size_t i = begin; i < end; i++) {
+        const struct segment *seg = &j->a->batch->segments[i / j->kv_heads];
+        size_t kv = i % j->kv_heads, width = j->group * j->hd;
+        for (size_t row = seg->row; row < seg->row + seg->n; row++)
+            memset(j->dq + row * j->heads * j->hd + kv * width, 0, width * sizeof(float));
+        for (size_t b = 0; b * KV_BLOCK < seg->n; b++)
+            backward_page(j, seg, kv, b);
+    }
+}
+
+void attention_backward(struct threads *t, const struct attention *a, const float *q,
+                        const float *out, const float *lse, const float *dout, float *dq, float *dk,
+                        float *dv)
+{
+    struct job j = job_init(a);
+    j.q = q;
+    j.out = out;
+    j.lse = lse;
+    j.dout = dout;
+    j.dq = dq;
+    j.dk = dk;
+    j.dv = dv;
+    threads_run(t, a->batch->n_segments * a->config->kv_heads, 1, backward_slice, &j);
+}

@@ -1,0 +1,217 @@
+/* block_backward.c - one transformer layer backward; see block.h.
+ *
+ * Stages run in the reverse order of block.c.  dx holds the gradient of the residual
+ * stream throughout; each branch adds its part. */
+#include "engine/layers/block.h"
+
+#include <string.h>
+#include "engine/kernels/vec.h"
+#include "engine/layers/linear.h"
+#include "engine/layers/norm.h"
+#include "engine/layers/rope.h"
+
+enum { ROW_GRAIN = 8, ALIGN_FLOATS = 16, ELEMENT_GRAIN = 4096 };
+
+float *grads_lora(const struct grads *g, const float *factor)
+{
+    return factor ? g->g + (factor - g->w) : NULL;
+}
+
+float *grads_param(const struct grads *g, int index)
+{
+    return g->lora || index == PARAM_NONE ? NULL : g->g + g->params->list[index].offset;
+}
+
+static size_t padded(size_t n)
+{
+    return (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+}
+
+size_t back_floats(const struct model_config *c, size_t rows, size_t rank)
+{
+    return padded(rows * c->hidden) + 2 * padded(rows * c->heads * c->head_dim) +
+           2 * padded(rows * c->kv_heads * c->head_dim) + 2 * padded(rows * model_mlp_width(c)) +
+           padded(rows * rank) + moe_back_floats(c, rows, rank);
+}
+
+void back_init(struct back *s, const struct model_config *c, size_t rows, size_t rank, float *mem)
+{
+    size_t q = padded(rows * c->heads * c->head_dim);
+    size_t kv = padded(rows * c->kv_heads * c->head_dim), inner = padded(rows * model_mlp_width(c));
+    s->dn = mem;
+    s->dq = s->dn + padded(rows * c->hidden);
+    s->datt = s->dq + q;
+    s->dk = s->datt + q;
+    s->dv = s->dk + kv;
+    s->dgate = s->dv + kv;
+    s->dup = s->dgate + inner;
+    s->dxa = s->dup + inner;
+    moe_back_init(&s->moe, c, rows, rank, s->dxa + padded(rows * rank));
+}
+
+/* Parameter gradients of one linear, and its LoRA part of dx (NULL: none wanted).
+ * dx must hold the base part already. */
+static void linear_grads(const struct block *b, size_t layer, enum linear_id id,
+                         const struct grads *g, const float *dy, const float *x, const float *xa,
+                         float *dx, float *dxa)
+{
+    const struct linear *l = &b->model->layers[layer].linear[id];
+    if (g->lora) {
+        const struct lora_pair *p = lora_pair(g->lora, layer, id);
+        lora_backward(b->threads, g->lora, p, grads_lora(g, p->a), grads_lora(g, p->b), dx, dxa, dy,
+                      x, xa, b->batch->n, l->out, l->in);
+    } else {
+        const struct layer_params *p = &g->params->layers[layer];
+        linear_gradient(b->threads, grads_param(g, p->weight[id]), grads_param(g, p->bias[id]), dy,
+                        x, b->batch->n, l->out, l->in);
+    }
+}
+
+struct silu_job {
+    const float *gate, *up;
+    float *dgate, *dup; /* the gradient of silu(gate) * up comes in dup */
+};
+
+static void silu_slice(void *arg, size_t begin, size_t end)
+{
+    const struct silu_job *j = arg;
+    vec_ops()->silu_backward(j->dgate + begin, j->dup + begin, j->gate + begin, j->up + begin,
+                             end - begin);
+}
+
+/* s->dn from dx. */
+static void mlp_part(const struct block *b, size_t layer, const struct acts *a, const float *dx,
+                     const struct grads *g, struct back *s)
+{
+    const struct model_config *c = &b->model->config;
+    const struct layer *l = &b->model->layers[layer];
+    size_t rows = b->batch->n;
+    struct linear_set down = { 1, { &l->linear[LINEAR_DOWN] }, { (float *)dx } }; /* read only */
+    linear_backward(b->threads, &down, s->dup, rows);
+    linear_grads(b, layer, LINEAR_DOWN, g, dx, a->act, a->xa[LINEAR_DOWN], s->dup, s->dxa);
+    struct silu_job silu = { a->gate, a->up, s->dgate, s->dup };
+    threads_run(b->threads, rows * c->intermediate, ELEMENT_GRAIN, silu_slice, &silu);
+    struct linear_set gate_up = { 2,
+                                  { &l->linear[LINEAR_GATE], &l->linear[LINEAR_UP] },
+                                  { s->dgate, s->dup } };
+    linear_backward(b->threads, &gate_up, s->dn, rows);
+    linear_grads(b, layer, LINEAR_GATE, g, s->dgate, a->n2, a->xa[LINEAR_GATE], s->dn, s->dxa);
+    linear_grads(b, layer, LINEAR_UP, g, s->dup, a->n2, a->xa[LINEAR_UP], s->dn, s->dxa);
+}
+
+static void mlp_backward(const struct block *b, size_t layer, const struct acts *a, float *dx,
+                         const struct grads *g, struct back *s)
+{
+    const struct model_config *c = &b->model->config;
+    const struct layer *l = &b->model->layers[layer];
+    size_t rows = b->batch->n;
+    if (l->experts)
+        moe_backward(b, layer, a, dx, g, s);
+    else
+        mlp_part(b, layer, a, dx, g, s);
+    if (!g->lora)
+        norm_gradient(b->threads, grads_param(g, g->params->layers[layer].norm2), s->dn, a->x_mid,
+                      a->rstd2, rows, c->hidden);
+    norm_backward(b->threads, dx, s->dn, a->x_mid, l->norm2, a->rstd2, rows, c->hidden);
+}
+
+struct heads_job {
+    const struct block *b;
+    const struct layer *layer;
+    const struct acts *a;
+    struct back *s;
+    bool norm; /* go on through the norms (else only undo the rotation) */
+};
+
+/* Undo rope and qk-norm of one row, in place of dq and dk. */
+static void heads_row(const struct heads_job *j, size_t row)
+{
+    const struct model_config *c = &j->b->model->config;
+    const float *cs = j->b->cs + row * c->head_dim;
+    size_t hd = c->head_dim;
+    for (size_t h = 0; h < c->heads; h++)
+        rope_rotate_back(j->s->dq + (row * c->heads + h) * hd, cs, hd);
+    for (size_t h = 0; h < c->kv_heads; h++)
+        rope_rotate_back(j->s->dk + (row * c->kv_heads + h) * hd, cs, hd);
+}
+
+static void norms_row(const struct heads_job *j, size_t row)
+{
+    const struct model_config *c = &j->b->model->config;
+    size_t hd = c->head_dim;
+    for (size_t h = 0; h < c->heads; h++) {
+        size_t at = row * c->heads + h;
+        float *d = j->s->dq + at * hd;
+        norm_row_backward(d, d, j->a->q_raw + at * hd, j->layer->q_norm, j->a->q_rstd[at], hd, 0);
+    }
+    for (size_t h = 0; h < c->kv_heads; h++) {
+        size_t at = row * c->kv_heads + h;
+        float *d = j->s->dk + at * hd;
+        norm_row_backward(d, d, j->a->k_raw + at * hd, j->layer->k_norm, j->a->k_rstd[at], hd, 0);
+    }
+}
+
+static void heads_slice(void *arg, size_t begin, size_t end)
+{
+    const struct heads_job *j = arg;
+    for (size_t i = begin; i < end; i++) {
+        if (j->norm)
+            norms_row(j, i);
+        else
+            heads_row(j, i);
+    }
+}
+
+static void heads_backward(const struct block *b, size_t layer, const struct acts *a,
+                           const struct grads *g, struct back *s)
+{
+    const struct model_config *c = &b->model->config;
+    struct heads_job job = { b, &b->model->layers[layer], a, s, false };
+    size_t rows = b->batch->n;
+    threads_run(b->threads, rows, ROW_GRAIN, heads_slice, &job);
+    if (!c->qk_norm)
+        return;
+    if (!g->lora) {
+        const struct layer_params *p = &g->params->layers[layer];
+        norm_gradient(b->threads, grads_param(g, p->q_norm), s->dq, a->q_raw, a->q_rstd,
+                      rows * c->heads, c->head_dim);
+        norm_gradient(b->threads, grads_param(g, p->k_norm), s->dk, a->k_raw, a->k_rstd,
+                      rows * c->kv_heads, c->head_dim);
+    }
+    job.norm = true;
+    threads_run(b->threads, rows, ROW_GRAIN, heads_slice, &job);
+}
+
+static void attention_part(const struct block *b, size_t layer, size_t k_offset, size_t v_offset,
+                           const float *x, const struct acts *a, float *dx, const struct grads *g,
+                           struct back *s)
+{
+    const struct model_config *c = &b->model->config;
+    const struct layer *l = &b->model->layers[layer];
+    size_t rows = b->batch->n;
+    struct linear_set o = { 1, { &l->linear[LINEAR_O] }, { dx } };
+    linear_backward(b->threads, &o, s->datt, rows);
+    linear_grads(b, layer, LINEAR_O, g, dx, a->att, a->xa[LINEAR_O], s->datt, s->dxa);
+    struct attention attention = { c, b->batch, b->segment_of, k_offset, v_offset };
+    attention_backward(b->threads, &attention, a->q, a->att, a->lse, s->datt, s->dq, s->dk, s->dv);
+    heads_backward(b, layer, a, g, s);
+    struct linear_set qkv = { 3,
+                              { &l->linear[LINEAR_Q], &l->linear[LINEAR_K], &l->linear[LINEAR_V] },
+                              { s->dq, s->dk, s->dv } };
+    linear_backward(b->threads, &qkv, s->dn, rows);
+    linear_grads(b, layer, LINEAR_Q, g, s->dq, a->n1, a->xa[LINEAR_Q], s->dn, s->dxa);
+    linear_grads(b, layer, LINEAR_K, g, s->dk, a->n1, a->xa[LINEAR_K], s->dn, s->dxa);
+    linear_grads(b, layer, LINEAR_V, g, s->dv, a->n1, a->xa[LINEAR_V], s->dn, s->dxa);
+    if (!g->lora)
+        norm_gradient(b->threads, grads_param(g, g->params->layers[layer].norm1), s->dn, x,
+                      a->rstd1, rows, c->hidden);
+    norm_backward(b->threads, dx, s->dn, x, l->norm1, a->rstd1, rows, c->hidden);
+}
+
+void block_backward(const struct block *b, size_t layer, size_t k_offset, size_t v_offset,
+                    const float *x, const struct acts *a, float *dx, const struct grads *grads,
+                    struct back *s)
+{
+    mlp_backward(b, layer, a, dx, grads, s);
+    attention_part(b, layer, k_offset, v_offset, x, a, dx, grads, s);
+}

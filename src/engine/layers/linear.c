@@ -1,0 +1,292 @@
+/* linear.c - spread matrix products over the threads.
+ *
+ * Every run is cut along its outputs, never along the summed index, so the result
+ * does not depend on the cut. */
+#include "engine/layers/linear.h"
+
+#include <assert.h>
+
+/* Products of several matrices with the same x, or into the same dx.  Few rows are laid out
+ * by every slice for itself; many once, in parts of the summed index that the pool's memory
+ * holds, and then a slice costs nothing to begin. */
+enum { FINE_ROWS = 4, SHARED_ROWS = 16, SHARED_MAX = 512 };
+
+struct product_job {
+    const struct linear_set *set;
+    const float *x;
+    float *dx;
+    size_t row, rows;             /* the first, and how many */
+    size_t start[LINEAR_SET + 1]; /* forward: first column of each product, whole grains */
+    const float *left;            /* NULL: not laid out */
+    size_t from, to;              /* of the summed index, when it is */
+    size_t i;                     /* backward: the matrix */
+};
+
+static void add_bias(float *y, const float *bias, size_t rows, size_t out, size_t begin, size_t end)
+{
+    for (size_t i = 0; i < rows; i++)
+        for (size_t o = begin; o < end; o++)
+            y[i * out + o] += bias[o];
+}
+
+static void forward_part(const struct product_job *j, size_t i, size_t begin, size_t end)
+{
+    const struct linear *l = j->set->linear[i];
+    float *y = j->set->y[i] + j->row * l->out;
+    if (j->left)
+        gemm_forward_left(y, j->left, l->w, j->rows, j->from > 0, j->from, j->to, begin, end);
+    else
+        gemm_forward(y, j->x, l->w, j->rows, 0, begin, end);
+    if (l->bias && (!j->left || j->to == l->in))
+        add_bias(y, l->bias, j->rows, l->out, begin, end);
+}
+
+/* What [begin, end) of all columns is of a product's `out` that start there; 0: nothing. */
+static int columns_of(size_t start, size_t out, size_t begin, size_t end, size_t *first,
+                      size_t *last)
+{
+    *first = begin > start ? begin - start : 0;
+    *last = end > start ? end - start : 0;
+    if (*last > out)
+        *last = out;
+    return *first < *last;
+}
+
+static void forward_slice(void *arg, size_t begin, size_t end)
+{
+    const struct product_job *job = arg;
+    size_t first, last;
+    for (size_t i = 0; i < job->set->n; i++)
+        if (columns_of(job->start[i], job->set->linear[i]->out, begin, end, &first, &last))
+            forward_part(job, i, first, last);
+}
+
+struct left_job {
+    float *left;
+    const float *x;
+    size_t ld, rows, length;
+    const struct packed *w;
+    enum gemm_direction direction;
+};
+
+static void left_slice(void *arg, size_t begin, size_t end)
+{
+    const struct left_job *j = arg;
+    gemm_left(j->left, j->x, j->ld, j->w, j->direction, j->rows, j->length, begin, end);
+}
+
+/* Lay out columns [from, to) of the rows of x (., ld) for a product with w. */
+static void lay_out(struct threads *t, struct product_job *job, const float *x, size_t ld,
+                    const struct packed *w, enum gemm_direction direction, size_t from, size_t to)
+{
+    struct left_job left = {
+        threads_memory(t), x + job->row * ld + from, ld, job->rows, to - from, w, direction
+    };
+    threads_run(t, gemm_left_units(w, job->rows, to - from), 1, left_slice, &left);
+    job->left = left.left;
+    job->from = from;
+    job->to = to;
+}
+
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How much of the summed index of so many rows the pool's memory holds. */
+static size_t left_length(const struct packed *w, size_t rows)
+{
+    size_t step = gemm_left_step();
+    return THREADS_MEMORY / gemm_left_floats(w, rows, step) * step;
+}
+
+static void forward_shared(struct threads *t, struct product_job *job, size_t columns)
+{
+    const struct linear *l = job->set->linear[0];
+    size_t length = left_length(l->w, job->rows);
+    for (size_t from = 0; from < l->in; from += length) {
+        lay_out(t, job, job->x, l->in, l->w, GEMM_FORWARD, from, min_size(from + length, l->in));
+        threads_run_fine(t, columns, gemm_grain(), forward_slice, job);
+    }
+}
+
+void linear_forward(struct threads *t, const struct linear_set *set, const float *x, size_t rows)
+{
+    struct product_job job = { .set = set, .x = x, .rows = rows };
+    size_t grain = gemm_grain(), columns = 0;
+    for (size_t i = 0; i < set->n; i++) {
+        columns += (set->linear[i]->out + grain - 1) / grain * grain;
+        job.start[i + 1] = columns;
+    }
+    if (rows <= FINE_ROWS)
+        threads_run_fine(t, columns, grain, forward_slice, &job);
+    else if (rows <= SHARED_ROWS)
+        threads_run(t, columns, grain, forward_slice, &job);
+    for (; rows > SHARED_ROWS && job.row < rows; job.row += job.rows) {
+        job.rows = min_size(rows - job.row, SHARED_MAX);
+        forward_shared(t, &job, columns);
+    }
+}
+
+static void backward_slice(void *arg, size_t begin, size_t end)
+{
+    const struct product_job *job = arg;
+    for (size_t i = 0; i < job->set->n; i++)
+        gemm_backward(job->dx, job->set->y[i], job->set->linear[i]->w, job->rows, i > 0, begin,
+                      end);
+}
+
+static void backward_left_slice(void *arg, size_t begin, size_t end)
+{
+    const struct product_job *j = arg;
+    const struct linear *l = j->set->linear[j->i];
+    gemm_backward_left(j->dx + j->row * l->in, j->left, l->w, j->rows, j->i > 0 || j->from > 0,
+                       j->from, j->to, begin, end);
+}
+
+static void backward_shared(struct threads *t, struct product_job *job)
+{
+    for (job->i = 0; job->i < job->set->n; job->i++) {
+        const struct linear *l = job->set->linear[job->i];
+        size_t length = left_length(l->w, job->rows);
+        for (size_t from = 0; from < l->out; from += length) {
+            lay_out(t, job, job->set->y[job->i], l->out, l->w, GEMM_BACKWARD, from,
+                    min_size(from + length, l->out));
+            threads_run_fine(t, l->in, gemm_grain(), backward_left_slice, job);
+        }
+    }
+}
+
+void linear_backward(struct threads *t, const struct linear_set *set, float *dx, size_t rows)
+{
+    struct product_job job = { .set = set, .dx = dx, .rows = rows };
+    if (rows <= SHARED_ROWS)
+        threads_run(t, set->linear[0]->in, gemm_grain(), backward_slice, &job);
+    for (; rows > SHARED_ROWS && job.row < rows; job.row += job.rows) {
+        job.rows = min_size(rows - job.row, SHARED_MAX);
+        backward_shared(t, &job);
+    }
+}
+
+struct dense_job {
+    void (*kernel)(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
+                   float alpha, int accumulate, size_t begin, size_t end);
+    float *y;
+    const float *x, *w;
+    size_t N, O, C;
+    float alpha;
+    int accumulate;
+};
+
+static void dense_slice(void *arg, size_t begin, size_t end)
+{
+    const struct dense_job *j = arg;
+    j->kernel(j->y, j->x, j->w, j->N, j->O, j->C, j->alpha, j->accumulate, begin, end);
+}
+
+static void run(struct threads *t, size_t n, size_t grain,
+                void (*slice)(void *arg, size_t begin, size_t end), void *arg)
+{
+    if (t)
+        threads_run(t, n, grain, slice, arg);
+    else
+        slice(arg, 0, n);
+}
+
+/* Slices of at least WORTH multiply-adds: less is not worth waking a thread.  Every
+ * slice of rows lays out the right operand for itself, so a slice has at least ROWS and
+ * outputs of few rows (a token's LoRA part, the gradient of A) are cut along columns. */
+enum { WORTH = 1 << 15, ROWS = 48, FEW_ROWS = 64, COLUMNS_WORTH = 1 << 14 };
+
+static size_t dense_grain(size_t per_row)
+{
+    size_t rows = WORTH / (per_row ? per_row : 1);
+    return rows < ROWS ? ROWS : rows;
+}
+
+static size_t column_grain(size_t per_column)
+{
+    size_t grain = dense_panel(), columns = COLUMNS_WORTH / (per_column ? per_column : 1);
+    return columns < grain ? grain : columns / grain * grain;
+}
+
+struct set_job {
+    const struct dense_product *products;
+    size_t n, N, C;
+    float alpha;
+    int accumulate;
+    size_t start[LINEAR_SET + 1]; /* first column of each product, whole grains */
+};
+
+static void set_slice(void *arg, size_t begin, size_t end)
+{
+    const struct set_job *j = arg;
+    size_t first, last;
+    for (size_t i = 0; i < j->n; i++) {
+        const struct dense_product *p = &j->products[i];
+        if (columns_of(j->start[i], p->O, begin, end, &first, &last))
+            dense_nt_columns(p->y, p->x, p->w, j->N, p->O, j->C, j->alpha, j->accumulate, first,
+                             last);
+    }
+}
+
+void linear_nt_set(struct threads *t, const struct dense_product *products, size_t n, size_t N,
+                   size_t C, float alpha, int accumulate)
+{
+    struct set_job set = { products, n, N, C, alpha, accumulate, { 0 } };
+    size_t grain = column_grain(N * C);
+    assert(n <= LINEAR_SET);
+    for (size_t i = 0; i < n; i++) {
+        const struct dense_product *p = &products[i];
+        struct dense_job job = { dense_nt, p->y, p->x, p->w, N, p->O, C, alpha, accumulate };
+        if (N > FEW_ROWS)
+            run(t, N, dense_grain(p->O * C), dense_slice, &job);
+        set.start[i + 1] = set.start[i] + (p->O + grain - 1) / grain * grain;
+    }
+    if (N <= FEW_ROWS)
+        run(t, set.start[n], grain, set_slice, &set);
+}
+
+void linear_nn(struct threads *t, float *y, const float *x, const float *w, size_t N, size_t O,
+               size_t C, float alpha, int accumulate)
+{
+    struct dense_job job = { dense_nn, y, x, w, N, O, C, alpha, accumulate };
+    run(t, N, dense_grain(O * C), dense_slice, &job);
+}
+
+void linear_tn(struct threads *t, float *y, const float *a, const float *x, size_t N, size_t O,
+               size_t C, float alpha, int accumulate)
+{
+    struct dense_job job = { dense_tn, y, a, x, N, O, C, alpha, accumulate };
+    if (O > FEW_ROWS) {
+        run(t, O, dense_grain(N * C), dense_slice, &job);
+        return;
+    }
+    job.kernel = dense_tn_columns;
+    run(t, C, column_grain(N * O), dense_slice, &job);
+}
+
+struct bias_job {
+    float *db;
+    const float *dy;
+    size_t rows, out;
+};
+
+static void bias_slice(void *arg, size_t begin, size_t end)
+{
+    const struct bias_job *job = arg;
+    for (size_t i = 0; i < job->rows; i++)
+        for (size_t o = begin; o < end; o++)
+            job->db[o] += job->dy[i * job->out + o];
+}
+
+void linear_gradient(struct threads *t, float *dw, float *db, const float *dy, const float *x,
+                     size_t rows, size_t out, size_t in)
+{
+    if (dw)
+        linear_tn(t, dw, dy, x, rows, out, in, 1, 1);
+    if (db) {
+        struct bias_job job = { db, dy, rows, out };
+        run(t, out, 64, bias_slice, &job);
+    }
+}

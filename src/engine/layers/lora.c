@@ -1,0 +1,77 @@
+/* lora.c - the low-rank part of a linear layer, forward and backward.
+ *
+ * y += s (x A^T) B^T.  With dy given:
+ *   dxa = s dy B        (rows, rank)
+ *   dB += s dy^T xa     (out, rank)
+ *   dA += dxa^T x       (rank, in)
+ *   dx += dxa A         (rows, in) */
+#include "engine/layers/lora.h"
+#include "engine/layers/linear.h"
+
+const struct lora_pair *lora_pair(const struct lora *l, size_t layer, enum linear_id id)
+{
+    return &l->pairs[layer * LINEARS + (size_t)id];
+}
+
+const struct lora_pair *lora_head(const struct lora *l, size_t layers)
+{
+    return &l->pairs[layers * LINEARS];
+}
+
+struct lora_pair lora_expert(const struct lora_pair *p, size_t expert)
+{
+    if (!p->a)
+        return *p;
+    return (struct lora_pair){ p->a + expert * p->a_step, p->b + expert * p->b_step, 0, 0 };
+}
+
+void lora_forward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *y,
+                  float *xa, const float *x, size_t n, size_t out, size_t in)
+{
+    struct lora_part part = { p, y, xa, out };
+    lora_forward_set(t, l, &part, 1, x, n, in);
+}
+
+void lora_forward_set(struct threads *t, const struct lora *l, const struct lora_part *parts,
+                      size_t n_parts, const float *x, size_t n, size_t in)
+{
+    struct dense_product down[LINEAR_SET], up[LINEAR_SET];
+    size_t count = 0;
+    for (size_t i = 0; i < n_parts; i++) {
+        const struct lora_part *p = &parts[i];
+        if (!p->pair->a)
+            continue;
+        down[count] = (struct dense_product){ p->xa, x, p->pair->a, l->rank };
+        up[count++] = (struct dense_product){ p->y, p->xa, p->pair->b, p->out };
+    }
+    linear_nt_set(t, down, count, n, in, 1, 0);
+    linear_nt_set(t, up, count, n, l->rank, l->scale, 1);
+}
+
+void lora_backward_input(struct threads *t, const struct lora *l, const struct lora_pair *p,
+                         float *dx, float *dxa, const float *dy, size_t n, size_t out, size_t in)
+{
+    if (!p->a)
+        return;
+    linear_nn(t, dxa, dy, p->b, n, l->rank, out, l->scale, 0);
+    if (dx)
+        linear_nn(t, dx, dxa, p->a, n, in, l->rank, 1, 1);
+}
+
+void lora_backward_factors(struct threads *t, const struct lora *l, const struct lora_pair *p,
+                           float *da, float *db, const float *dxa, const float *dy, const float *x,
+                           const float *xa, size_t n, size_t out, size_t in)
+{
+    if (p->a && db)
+        linear_tn(t, db, dy, xa, n, out, l->rank, l->scale, 1);
+    if (p->a && da)
+        linear_tn(t, da, dxa, x, n, l->rank, in, 1, 1);
+}
+
+void lora_backward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *da,
+                   float *db, float *dx, float *dxa, const float *dy, const float *x,
+                   const float *xa, size_t n, size_t out, size_t in)
+{
+    lora_backward_input(t, l, p, dx, dxa, dy, n, out, in);
+    lora_backward_factors(t, l, p, da, db, dxa, dy, x, xa, n, out, in);
+}

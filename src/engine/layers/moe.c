@@ -1,0 +1,243 @@
+/* moe.c - routing and the experts forward; see moe.h. */
+#include "engine/layers/moe.h"
+
+#include <math.h>
+#include <string.h>
+#include "engine/layers/block.h"
+#include "engine/kernels/vec.h"
+#include "engine/layers/linear.h"
+
+enum { ROW_GRAIN = 8, ALIGN_FLOATS = 16 };
+
+static float *take(float **mem, size_t *used, size_t n)
+{
+    float *p = *mem ? *mem + *used : NULL;
+    *used += (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+    return p;
+}
+
+static uint32_t *take_ints(float **mem, size_t *used, size_t n)
+{
+    return (uint32_t *)(void *)take(mem, used, n);
+}
+
+static size_t acts_layout(struct moe_acts *m, const struct model_config *c, size_t rows, float *mem)
+{
+    size_t used = 0, entries = rows * c->experts_used;
+    if (!c->experts)
+        return 0;
+    m->probs = take(&mem, &used, rows * c->experts);
+    m->weight = take(&mem, &used, entries);
+    m->expert = take_ints(&mem, &used, entries);
+    m->entry = take_ints(&mem, &used, entries);
+    m->row = take_ints(&mem, &used, entries);
+    m->start = take_ints(&mem, &used, c->experts + 1);
+    m->part = take_ints(&mem, &used, c->experts + entries / MOE_PART);
+    m->owner = take_ints(&mem, &used, c->experts + entries / MOE_PART);
+    m->x = take(&mem, &used, entries * c->hidden);
+    m->y = take(&mem, &used, entries * c->hidden);
+    return used;
+}
+
+size_t moe_acts_floats(const struct model_config *c, size_t rows)
+{
+    struct moe_acts m;
+    return acts_layout(&m, c, rows, NULL);
+}
+
+void moe_acts_init(struct moe_acts *m, const struct model_config *c, size_t rows, float *mem)
+{
+    acts_layout(m, c, rows, mem);
+}
+
+static size_t back_layout(struct moe_back *m, const struct model_config *c, size_t rows,
+                          size_t rank, float *mem)
+{
+    size_t used = 0, entries = rows * c->experts_used;
+    if (!c->experts)
+        return 0;
+    m->dx = take(&mem, &used, entries * c->hidden);
+    m->dy = take(&mem, &used, entries * c->hidden);
+    m->dlogits = take(&mem, &used, rows * c->experts);
+    for (int i = 0; i < EXPERT_LINEARS; i++)
+        m->dxa[i] = take(&mem, &used, entries * rank);
+    return used;
+}
+
+size_t moe_back_floats(const struct model_config *c, size_t rows, size_t rank)
+{
+    struct moe_back m;
+    return back_layout(&m, c, rows, rank, NULL);
+}
+
+void moe_back_init(struct moe_back *m, const struct model_config *c, size_t rows, size_t rank,
+                   float *mem)
+{
+    back_layout(m, c, rows, rank, mem);
+}
+
+struct moe_job {
+    const struct block *b;
+    size_t layer;
+    struct acts *a;
+    float *y;
+};
+
+/* The softmax of one row in place of its logits, in double: a close decision between two
+ * experts should not hang on the order of a sum. */
+static void softmax(float *p, size_t n)
+{
+    double max = (double)p[0], sum = 0;
+    for (size_t i = 1; i < n; i++)
+        max = fmax(max, (double)p[i]);
+    for (size_t i = 0; i < n; i++)
+        sum += exp((double)p[i] - max);
+    for (size_t i = 0; i < n; i++)
+        p[i] = (float)(exp((double)p[i] - max) / sum);
+}
+
+static bool chosen(const uint32_t *list, size_t n, size_t expert)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i] == expert)
+            return true;
+    return false;
+}
+
+static void choose(const struct model_config *c, const float *p, uint32_t *expert, float *weight)
+{
+    float sum = 0;
+    for (size_t k = 0; k < c->experts_used; k++) {
+        size_t best = c->experts;
+        for (size_t e = 0; e < c->experts; e++)
+            if ((best == c->experts || p[e] > p[best]) && !chosen(expert, k, e))
+                best = e;
+        expert[k] = (uint32_t)best;
+        weight[k] = p[best];
+        sum += p[best];
+    }
+    for (size_t k = 0; c->renormalise && k < c->experts_used; k++)
+        weight[k] /= sum;
+}
+
+static void route_slice(void *arg, size_t begin, size_t end)
+{
+    const struct moe_job *j = arg;
+    const struct model_config *c = &j->b->model->config;
+    const struct moe_acts *m = &j->a->moe;
+    for (size_t row = begin; row < end; row++) {
+        softmax(m->probs + row * c->experts, c->experts);
+        choose(c, m->probs + row * c->experts, m->expert + row * c->experts_used,
+               m->weight + row * c->experts_used);
+    }
+}
+
+/* Entries by expert, then by row: a counting sort. */
+static void group(const struct model_config *c, struct moe_acts *m, size_t rows)
+{
+    size_t entries = rows * c->experts_used;
+    memset(m->start, 0, (c->experts + 1) * sizeof(*m->start));
+    for (size_t i = 0; i < entries; i++)
+        m->start[m->expert[i] + 1]++;
+    for (size_t e = 0; e < c->experts; e++)
+        m->start[e + 1] += m->start[e];
+    for (size_t i = 0; i < entries; i++) {
+        uint32_t at = m->start[m->expert[i]]++;
+        m->entry[i] = at;
+        m->row[at] = (uint32_t)(i / c->experts_used);
+    }
+    for (size_t e = c->experts; e > 0; e--) /* starts have become ends */
+        m->start[e] = m->start[e - 1];
+    m->start[0] = 0;
+    size_t parts = 0;
+    for (size_t e = 0; e < c->experts; e++)
+        for (uint32_t first = m->start[e]; first < m->start[e + 1]; first += MOE_PART) {
+            m->part[parts] = first;
+            m->owner[parts++] = (uint32_t)e;
+        }
+}
+
+size_t moe_parts(const struct model_config *c, const struct moe_acts *m)
+{
+    size_t parts = 0;
+    for (size_t e = 0; e < c->experts; e++)
+        parts += (m->start[e + 1] - m->start[e] + MOE_PART - 1) / MOE_PART;
+    return parts;
+}
+
+/* Add the LoRA part of one linear of an expert to its entries [first, end), run by run of
+ * rows with one adapter. */
+static void add_lora(const struct moe_job *j, size_t expert, enum linear_id id, float *y,
+                     const float *x, size_t first, size_t end)
+{
+    const struct block *b = j->b;
+    const struct linear *l = moe_linear(&b->model->layers[j->layer], expert, id);
+    const uint32_t *row = j->a->moe.row;
+    while (first < end) {
+        const struct lora *lora = b->batch->segments[b->segment_of[row[first]]].lora;
+        size_t n = 1;
+        while (first + n < end && b->batch->segments[b->segment_of[row[first + n]]].lora == lora)
+            n++;
+        if (lora) {
+            struct lora_pair p = lora_expert(lora_pair(lora, j->layer, id), expert);
+            lora_forward(NULL, lora, &p, y + first * l->out, j->a->xa[id] + first * b->rank,
+                         x + first * l->in, n, l->out, l->in);
+        }
+        first += n;
+    }
+}
+
+static void part_linear(const struct moe_job *j, const struct moe_part *p, enum linear_id id,
+                        float *y, const float *x)
+{
+    const struct linear *l = moe_linear(&j->b->model->layers[j->layer], p->expert, id);
+    gemm_forward(y + p->first * l->out, x + p->first * l->in, l->w, p->n, 0, 0, l->out);
+    add_lora(j, p->expert, id, y, x, p->first, p->first + p->n);
+}
+
+static void part_slice(void *arg, size_t begin, size_t end)
+{
+    const struct moe_job *j = arg;
+    const struct model_config *c = &j->b->model->config;
+    struct acts *a = j->a;
+    struct moe_acts *m = &a->moe;
+    for (size_t at = begin; at < end; at++) {
+        struct moe_part p = moe_part(m, at);
+        size_t first = p.first * c->expert_size;
+        for (size_t i = p.first; i < p.first + p.n; i++)
+            memcpy(m->x + i * c->hidden, a->n2 + m->row[i] * c->hidden, c->hidden * sizeof(float));
+        part_linear(j, &p, LINEAR_GATE, a->gate, m->x);
+        part_linear(j, &p, LINEAR_UP, a->up, m->x);
+        vec_ops()->silu(a->act + first, a->gate + first, a->up + first, p.n * c->expert_size);
+        part_linear(j, &p, LINEAR_DOWN, m->y, a->act);
+    }
+}
+
+static void combine_slice(void *arg, size_t begin, size_t end)
+{
+    const struct moe_job *j = arg;
+    const struct model_config *c = &j->b->model->config;
+    const struct moe_acts *m = &j->a->moe;
+    for (size_t row = begin; row < end; row++) {
+        float *y = j->y + row * c->hidden;
+        memset(y, 0, c->hidden * sizeof(float));
+        for (size_t k = row * c->experts_used; k < (row + 1) * c->experts_used; k++) {
+            const float *part = m->y + m->entry[k] * c->hidden;
+            for (size_t i = 0; i < c->hidden; i++)
+                y[i] += m->weight[k] * part[i];
+        }
+    }
+}
+
+void moe_forward(const struct block *b, size_t layer, struct acts *a, float *y)
+{
+    const struct model_config *c = &b->model->config;
+    struct moe_job job = { b, layer, a, y };
+    struct linear_set router = { 1, { &b->model->layers[layer].router }, { a->moe.probs } };
+    size_t rows = b->batch->n;
+    linear_forward(b->threads, &router, a->n2, rows);
+    threads_run(b->threads, rows, ROW_GRAIN, route_slice, &job);
+    group(c, &a->moe, rows);
+    threads_run(b->threads, moe_parts(c, &a->moe), 1, part_slice, &job);
+    threads_run(b->threads, rows, ROW_GRAIN, combine_slice, &job);
+}

@@ -1,0 +1,269 @@
+/* adapter.c - make, copy and free adapters; which weights to compute with.
+ *
+ * A starts uniform in +-1/sqrt(in), B at zero.  Every element of A depends only on
+ * (seed, the tensor's PEFT name, its index), so neither rank order, threads nor the
+ * other trained modules change it. */
+#include "engine/model/adapter.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "base/map.h"
+#include "base/rand.h"
+#include "engine/model/safetensors.h"
+
+enum { RANK_MAX = 4096 };
+
+static float *alloc_floats(size_t n)
+{
+    float *p = aligned_alloc(64, n ? n * sizeof(float) : 64);
+    if (p)
+        memset(p, 0, n * sizeof(float));
+    return p;
+}
+
+static tinker_status check_lora(const tinker_lora *l, tinker_error *err)
+{
+    if (l->rank < 0 || l->rank > RANK_MAX)
+        return err_set(err, TINKER_EINVAL, "rank is %lld, must be 1 to %d, or 0 for all weights",
+                       (long long)l->rank, RANK_MAX);
+    if (l->rank && !l->train_attn && !l->train_mlp && !l->train_unembed)
+        return err_set(err, TINKER_EINVAL,
+                       "nothing to train: train_attn, train_mlp and train_unembed are all false");
+    return TINKER_OK;
+}
+
+static void draw_a(const struct param *p, uint64_t seed, float *w)
+{
+    uint64_t name = hash_fnv1a(p->name, strlen(p->name));
+    double bound = 1.0 / sqrt((double)p->cols);
+    uint32_t r[4] = { 0 };
+    for (size_t i = 0; i < param_count(p); i++) {
+        if (i % 4 == 0)
+            philox4x32(seed, i / 4, name, r);
+        double u = ((double)r[i % 4] + 0.5) * 0x1p-32;
+        w[i] = (float)((2 * u - 1) * bound);
+    }
+}
+
+void adapter_draw(tinker_adapter *a)
+{
+    if (!a->desc.rank)
+        return;
+    size_t n = a->engine->model->config.layers * LINEARS + 1;
+    for (size_t i = 0; i < n; i++) {
+        int index = a->params.pairs[i];
+        if (index == PARAM_NONE)
+            continue;
+        const struct param *p = &a->params.list[index];
+        draw_a(p, (uint64_t)a->desc.seed, a->w + p->offset);
+    }
+}
+
+/* Rank 0 starts from the base model's weights. */
+static tinker_status copy_base_weights(tinker_adapter *a, tinker_error *err)
+{
+    for (size_t i = 0; i < a->params.n; i++) {
+        const struct param *p = &a->params.list[i];
+        struct weight source;
+        if (!engine_weight(a->engine, p->name, p->vector ? 0 : p->rows, p->cols, &source, err))
+            return err ? err->status : TINKER_EINVAL;
+        st_to_float(source.data, source.dtype, 0, p->rows * p->cols, a->w + p->offset);
+    }
+    return TINKER_OK;
+}
+
+static tinker_status view_lora(tinker_adapter *a, tinker_error *err)
+{
+    size_t n = a->engine->model->config.layers * LINEARS + 1;
+    a->lora.rank = (size_t)a->desc.rank;
+    a->lora.scale = (float)(a->alpha / (double)a->desc.rank);
+    a->lora.pairs = calloc(n, sizeof(*a->lora.pairs));
+    if (!a->lora.pairs)
+        return err_nomem(err, "adapter");
+    for (size_t i = 0; i < n; i++) {
+        int index = a->params.pairs[i];
+        if (index == PARAM_NONE)
+            continue;
+        const struct param *p = &a->params.list[index], *q = p + 1;
+        a->lora.pairs[i] = (struct lora_pair){ a->w + p->offset, a->w + q->offset,
+                                               p->stack > 1 ? p->rows * p->cols : 0,
+                                               q->stack > 1 ? q->rows * q->cols : 0 };
+    }
+    return TINKER_OK;
+}
+
+static tinker_status no_memory(const tinker_adapter *a, tinker_error *err)
+{
+    return err_set(err, TINKER_ENOMEM, "no memory for an adapter of %zu parameters",
+                   a->params.count);
+}
+
+static tinker_status build(tinker_adapter *a, tinker_error *err)
+{
+    tinker_status status = params_init(&a->params, &a->engine->model->config, &a->desc, err);
+    if (status != TINKER_OK)
+        return status;
+    a->w = alloc_floats(a->params.total);
+    if (!a->w)
+        return no_memory(a, err);
+    if (a->desc.rank)
+        return view_lora(a, err);
+    a->model = model_new(&a->engine->model->config, PACKED_F32, err);
+    a->stale = true;
+    return a->model ? TINKER_OK : TINKER_ENOMEM;
+}
+
+static _Atomic uint64_t next_id = 1;
+
+tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double alpha,
+                             tinker_error *err)
+{
+    tinker_adapter *a = calloc(1, sizeof(*a));
+    if (!a) {
+        err_nomem(err, "adapter");
+        return NULL;
+    }
+    a->engine = e;
+    a->id = atomic_fetch_add(&next_id, 1);
+    a->desc = *lora;
+    a->alpha = alpha;
+    if (check_lora(lora, err) != TINKER_OK || build(a, err) != TINKER_OK) {
+        tinker_adapter_free(a);
+        return NULL;
+    }
+    return a;
+}
+
+tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, tinker_error *err)
+{
+    tinker_lora desc = TINKER_LORA_INIT;
+    if (lora && opts_copy(&desc, sizeof(desc), lora, "tinker_lora", err) != TINKER_OK)
+        return NULL;
+    desc.user_metadata = NULL; /* the caller's, and of no use here */
+    desc.n_user_metadata = 0;
+    if (!desc.has_seed) {
+        uint32_t random = 0;
+        if (rand_os(&random, sizeof(random)) != 0) {
+            err_set(err, TINKER_ESTATE, "the system gives no random numbers for a seed");
+            return NULL;
+        }
+        desc.seed = random >> 1;
+        desc.has_seed = 1;
+    }
+    tinker_adapter *a = adapter_make(e, &desc, LORA_ALPHA, err);
+    if (!a)
+        return NULL;
+    tinker_status status = adapter_moments(a) ? TINKER_OK : no_memory(a, err);
+    if (status == TINKER_OK && !desc.rank)
+        status = copy_base_weights(a, err);
+    if (status != TINKER_OK) {
+        tinker_adapter_free(a);
+        return NULL;
+    }
+    adapter_draw(a);
+    return a;
+}
+
+void tinker_adapter_free(tinker_adapter *a)
+{
+    if (!a)
+        return;
+    params_clear(&a->params);
+    free(a->w);
+    free(a->grad);
+    free(a->m);
+    free(a->v);
+    free(a->lora.pairs);
+    model_free(a->model);
+    free(a);
+}
+
+const tinker_lora *tinker_adapter_describe(const tinker_adapter *a)
+{
+    return &a->desc;
+}
+
+int64_t tinker_adapter_steps(const tinker_adapter *a)
+{
+    return a->steps;
+}
+
+uint64_t tinker_adapter_bytes(const tinker_adapter *a)
+{
+    uint64_t buffers = 1 + (a->grad != NULL) + (a->m != NULL) + (a->v != NULL);
+    uint64_t bytes = sizeof(*a) + a->params.arena.used + buffers * a->params.total * sizeof(float);
+    if (a->lora.pairs)
+        bytes += (a->engine->model->config.layers * LINEARS + 1) * sizeof(*a->lora.pairs);
+    if (a->model)
+        bytes += model_bytes(&a->model->config, a->model->dtype);
+    return bytes;
+}
+
+tinker_adapter *tinker_adapter_snapshot(const tinker_adapter *a, tinker_error *err)
+{
+    tinker_adapter *copy = adapter_make(a->engine, &a->desc, a->alpha, err);
+    if (!copy)
+        return NULL;
+    memcpy(copy->w, a->w, a->params.total * sizeof(float));
+    copy->steps = a->steps;
+    copy->snapshot = true;
+    return copy;
+}
+
+/* Weights of a rank-0 adapter for model_fill(), which asks for them in the order in which they
+ * lie. */
+struct own_weights {
+    const tinker_adapter *a;
+    size_t next;
+};
+
+static bool own_weight(void *state, const char *name, size_t rows, size_t cols, struct weight *out,
+                       tinker_error *err)
+{
+    struct own_weights *own = state;
+    const struct param *p = &own->a->params.list[own->next++];
+    (void)rows;
+    (void)cols;
+    (void)err;
+    assert(strcmp(p->name, name) == 0);
+    (void)name;
+    *out = (struct weight){ own->a->w + p->offset, SOURCE_F32 };
+    return true;
+}
+
+const struct model *adapter_model(tinker_engine *e, tinker_adapter *a)
+{
+    if (!a || !a->model)
+        return e->model;
+    if (a->stale) {
+        struct own_weights own = { a, 0 };
+        struct weight_source source = { own_weight, &own };
+        if (model_fill(a->model, e->threads, &source, NULL) != TINKER_OK)
+            return NULL;
+        a->stale = false;
+    }
+    return a->model;
+}
+
+const struct lora *adapter_lora(const tinker_adapter *a)
+{
+    return a && a->desc.rank ? &a->lora : NULL;
+}
+
+float *adapter_buffer(const tinker_adapter *a)
+{
+    return alloc_floats(a->params.total);
+}
+
+bool adapter_moments(tinker_adapter *a)
+{
+    if (!a->m)
+        a->m = adapter_buffer(a);
+    if (!a->v)
+        a->v = adapter_buffer(a);
+    return a->m && a->v;
+}

@@ -1,0 +1,512 @@
+/* adapter_load.c - read an adapter from PEFT files, ours or PEFT's own.
+ *
+ * What is trained follows from the tensors in the file.  A file that trains only some
+ * projections of a group (PEFT often has q and v alone) loads as the whole group; the
+ * missing pairs start as in a new adapter, with no effect.  Names are PEFT's; the
+ * unembedding is unembed_tokens or, in files of PEFT, lm_head. */
+#include "engine/model/adapter.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/os.h"
+#include "engine/model/safetensors.h"
+#include "json/json.h"
+
+enum { JSON_MAX = 16 << 20 };
+static const int64_t steps_max = (int64_t)1 << 53; /* what Adam counts in is a double */
+
+struct loading {
+    tinker_engine *e;
+    const char *dir;
+    bool optimizer;
+    struct arena arena;
+    tinker_lora lora;
+    double alpha;
+    int64_t steps;
+    bool has_state;
+    struct safetensors weights, moments;
+    bool weights_open, moments_open;
+    tinker_error *err;
+};
+
+static char *path_of(struct loading *l, const char *name)
+{
+    return arena_printf(&l->arena, "%s/%s", l->dir, name);
+}
+
+/* ---- adapter_config.json --------------------------------------------------------------- */
+
+struct raw_config {
+    struct json_str type, bias;
+    int64_t rank;
+    double alpha;
+    bool has_rank, has_alpha, refused;
+    const char *why;
+};
+
+/* Settings that would change the arithmetic; off in what we can load. */
+static void refuse_if_on(struct json_reader *r, struct raw_config *c, const char *why)
+{
+    bool on = false;
+    struct json_str key;
+    switch (json_peek(r)) {
+    case JSON_BOOL:
+        json_bool(r, &on);
+        break;
+    case JSON_OBJECT:
+        json_begin_object(r);
+        while (json_next_key(r, &key)) {
+            on = true;
+            json_skip(r);
+        }
+        break;
+    case JSON_ARRAY:
+        json_begin_array(r);
+        while (json_next_item(r)) {
+            on = true;
+            json_skip(r);
+        }
+        break;
+    default:
+        json_skip(r);
+    }
+    if (on) {
+        c->refused = true;
+        c->why = why;
+    }
+}
+
+/* Ways to begin that take what A and B have at first out of the base weights, so that they do
+ * not belong to the weights we have. */
+static void refuse_changed_base(struct json_reader *r, struct raw_config *c)
+{
+    static const char *const ways[] = { "pissa", "olora", "corda", "loftq", "lora_ga" };
+    struct json_str way = { NULL, 0 };
+    if (json_peek(r) == JSON_STRING)
+        json_string(r, &way);
+    else
+        json_skip(r);
+    for (size_t i = 0; way.s && i < sizeof(ways) / sizeof(ways[0]); i++) {
+        if (way.n >= 5 && strncasecmp(way.s, ways[i], 5) == 0) {
+            c->refused = true;
+            c->why = "such init_lora_weights";
+        }
+    }
+}
+
+static void read_config_key(struct json_reader *r, struct json_str key, struct raw_config *c)
+{
+    static const char *const refused[] = {
+        "use_rslora",   "use_dora",          "fan_in_fan_out",
+        "rank_pattern", "alpha_pattern",     "modules_to_save",
+        "lora_bias",    "layer_replication", "use_qalora",
+        "use_bdlora",   "arrow_config",      "alora_invocation_tokens",
+        "kasa_config",  "target_parameters", "trainable_token_indices",
+    };
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        if (json_str_is(key, refused[i])) {
+            refuse_if_on(r, c, refused[i]);
+            return;
+        }
+    }
+    if (json_str_is(key, "init_lora_weights")) {
+        refuse_changed_base(r, c);
+        return;
+    }
+    if (json_str_is(key, "peft_type"))
+        json_string(r, &c->type);
+    else if (json_str_is(key, "bias"))
+        json_string(r, &c->bias);
+    else if (json_str_is(key, "r"))
+        c->has_rank = json_int64(r, &c->rank);
+    else if (json_str_is(key, "lora_alpha"))
+        c->has_alpha = json_double(r, &c->alpha);
+    else
+        json_skip(r);
+}
+
+static tinker_status check_config(struct loading *l, const struct raw_config *c, const char *path)
+{
+    if (!json_str_is(c->type, "LORA") && !json_str_is(c->type, "FULL"))
+        return err_set(l->err, TINKER_EINVAL, "%s: peft_type is not LORA", path);
+    if (c->refused)
+        return err_set(l->err, TINKER_EINVAL, "%s: %s is not supported", path, c->why);
+    if (c->bias.s && !json_str_is(c->bias, "none"))
+        return err_set(l->err, TINKER_EINVAL, "%s: only bias \"none\" is supported", path);
+    if (!c->has_rank || !c->has_alpha)
+        return err_set(l->err, TINKER_EINVAL, "%s: r and lora_alpha are needed", path);
+    if ((c->rank < 1) != json_str_is(c->type, "FULL"))
+        return err_set(l->err, TINKER_EINVAL, "%s: r is %lld", path, (long long)c->rank);
+    if (!isfinite((float)(c->alpha / (double)(c->rank ? c->rank : 1))))
+        return err_set(l->err, TINKER_EINVAL, "%s: lora_alpha is wrong", path);
+    l->lora.rank = c->rank;
+    l->alpha = c->alpha;
+    return TINKER_OK;
+}
+
+static tinker_status read_config(struct loading *l)
+{
+    char *path = path_of(l, "adapter_config.json"), *text;
+    size_t len;
+    if (!path)
+        return err_nomem(l->err, "adapter");
+    tinker_status status = os_read_file(path, JSON_MAX, &text, &len, l->err);
+    if (status != TINKER_OK)
+        return status;
+    struct json_reader r;
+    struct json_str key;
+    struct raw_config c = { 0 };
+    json_reader_init(&r, text, len, &l->arena);
+    json_begin_object(&r);
+    while (json_next_key(&r, &key))
+        read_config_key(&r, key, &c);
+    status = json_end(&r) ? check_config(l, &c, path)
+                          : err_set(l->err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
+    free(text);
+    return status;
+}
+
+/* ---- trainer_state.json ---------------------------------------------------------------- */
+
+static void read_lora(struct json_reader *r, tinker_lora *l)
+{
+    struct json_str key;
+    bool flag = false;
+    json_begin_object(r);
+    while (json_next_key(r, &key)) {
+        if (json_str_is(key, "seed"))
+            json_int64(r, &l->seed);
+        else if (json_str_is(key, "train_attn"))
+            l->train_attn = json_bool(r, &flag) && flag;
+        else if (json_str_is(key, "train_mlp"))
+            l->train_mlp = json_bool(r, &flag) && flag;
+        else if (json_str_is(key, "train_unembed"))
+            l->train_unembed = json_bool(r, &flag) && flag;
+        else
+            json_skip(r);
+    }
+}
+
+static tinker_status parse_state(struct loading *l, const char *path, const char *text, size_t len)
+{
+    struct json_reader r;
+    struct json_str key, fingerprint = { 0 };
+    int64_t format = 0;
+    json_reader_init(&r, text, len, &l->arena);
+    json_begin_object(&r);
+    while (json_next_key(&r, &key)) {
+        if (json_str_is(key, "format"))
+            json_int64(&r, &format);
+        else if (json_str_is(key, "step"))
+            json_int64(&r, &l->steps);
+        else if (json_str_is(key, "base_fingerprint"))
+            json_string(&r, &fingerprint);
+        else if (json_str_is(key, "lora"))
+            read_lora(&r, &l->lora);
+        else
+            json_skip(&r);
+    }
+    if (!json_end(&r))
+        return err_set(l->err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
+    if (format != 1)
+        return err_set(l->err, TINKER_EINVAL, "%s: format %lld is unknown", path,
+                       (long long)format);
+    if (l->steps < 0 || l->steps > steps_max)
+        return err_set(l->err, TINKER_EINVAL, "%s: step is %lld, must be 0 to %lld", path,
+                       (long long)l->steps, (long long)steps_max);
+    if (!json_str_is(fingerprint, l->e->fingerprint))
+        return err_set(l->err, TINKER_EINVAL, "%s: this checkpoint belongs to another base model",
+                       path);
+    l->has_state = true;
+    return TINKER_OK;
+}
+
+static tinker_status read_state(struct loading *l)
+{
+    char *path = path_of(l, "trainer_state.json"), *text;
+    size_t len;
+    if (!path)
+        return err_nomem(l->err, "adapter");
+    if (!l->optimizer && access(path, F_OK) != 0)
+        return TINKER_OK;
+    tinker_status status = os_read_file(path, JSON_MAX, &text, &len, l->err);
+    if (status != TINKER_OK)
+        return status;
+    status = parse_state(l, path, text, len);
+    free(text);
+    return status;
+}
+
+/* ---- tensors --------------------------------------------------------------------------- */
+
+static tinker_status no_place(struct loading *l, const char *name)
+{
+    return err_set(l->err, TINKER_EINVAL, "%s: tensor %.120s has no place in this model",
+                   l->weights.path, name);
+}
+
+static tinker_status infer_modules(struct loading *l)
+{
+    tinker_lora *lora = &l->lora;
+    for (size_t i = 0; i < l->weights.n; i++) {
+        const char *name = l->weights.tensors[i].name;
+        lora->train_attn |= strstr(name, ".self_attn.") != NULL;
+        lora->train_mlp |= strstr(name, ".mlp.") != NULL;
+        lora->train_unembed |= strstr(name, ".unembed_tokens.") || strstr(name, ".lm_head.");
+    }
+    if (l->weights.n == 0)
+        return err_set(l->err, TINKER_EINVAL, "%s: no tensors", l->weights.path);
+    if (lora->rank && !lora->train_attn && !lora->train_mlp && !lora->train_unembed)
+        return no_place(l, l->weights.tensors[0].name);
+    return TINKER_OK;
+}
+
+/* PEFT stores a copy of the base weight beside a trained lm_head. */
+static bool is_base_copy(const char *name)
+{
+    return strcmp(name, "base_model.model.lm_head.base_layer.weight") == 0;
+}
+
+/* A factor of the rank that the configuration says: A (rank, in) or B (out, rank). */
+static tinker_status check_factor(struct loading *l, const struct st_tensor *t)
+{
+    bool a = strstr(t->name, ".lora_A.") != NULL;
+    if (!a && !strstr(t->name, ".lora_B."))
+        return no_place(l, t->name);
+    size_t rows = t->ndim < 2 ? 0 : t->shape[t->ndim - 2];
+    size_t cols = t->ndim < 2 ? 0 : t->shape[t->ndim - 1];
+    if (t->count && (a ? rows : cols) == (uint64_t)l->lora.rank)
+        return TINKER_OK;
+    return err_set(
+        l->err, TINKER_EINVAL, "%s: tensor %.120s is not %zu x %zu as adapter_config.json says",
+        l->weights.path, t->name, a ? (size_t)l->lora.rank : rows, a ? cols : (size_t)l->lora.rank);
+}
+
+/* A small file must not make a large adapter: its tensors have the rank that the configuration
+ * says, and without one they are all weights of the model. */
+static tinker_status check_size(struct loading *l)
+{
+    uint64_t count = 0, all = model_parameters(&l->e->model->config);
+    bool factors = false;
+    for (size_t i = 0; i < l->weights.n; i++) {
+        const struct st_tensor *t = &l->weights.tensors[i];
+        count += t->count;
+        if (!l->lora.rank || is_base_copy(t->name))
+            continue;
+        tinker_status status = check_factor(l, t);
+        if (status != TINKER_OK)
+            return status;
+        factors = true;
+    }
+    if (l->lora.rank && !factors)
+        return no_place(l, l->weights.tensors[0].name);
+    if (!l->lora.rank && count != all)
+        return err_set(l->err, TINKER_EINVAL, "%s: has %llu weights, the model has %llu",
+                       l->weights.path, (unsigned long long)count, (unsigned long long)all);
+    return TINKER_OK;
+}
+
+static const struct st_tensor *find(const struct safetensors *s, const char *name)
+{
+    const struct st_tensor *t = safetensors_find(s, name);
+    return t ? t : safetensors_find(s, params_peft_name(name));
+}
+
+static bool right_shape(const struct st_tensor *t, const struct param *p)
+{
+    const size_t *s = t->shape;
+    if (p->vector)
+        return t->ndim == 1 && s[0] == p->cols;
+    if (p->stack)
+        return t->ndim == 3 && s[0] == p->stack && s[1] == p->rows && s[2] == p->cols;
+    return t->ndim == 2 && s[0] == p->rows && s[1] == p->cols;
+}
+
+/* One tensor of the file to out, which has p's shape. */
+static tinker_status copy_values(struct loading *l, const struct safetensors *s,
+                                 const struct st_tensor *t, const struct param *p, float *out)
+{
+    if (!t->usable)
+        return err_set(l->err, TINKER_EINVAL, "%s: tensor %s: dtype %s is not supported", s->path,
+                       t->name, t->dtype_name);
+    if (!right_shape(t, p) && p->stack)
+        return err_set(l->err, TINKER_EINVAL,
+                       "%s: tensor %s is not %zu x %zu x %zu as this model needs", s->path, t->name,
+                       p->stack, p->rows, p->cols);
+    if (!right_shape(t, p))
+        return err_set(l->err, TINKER_EINVAL, "%s: tensor %s is not %zu x %zu as this model needs",
+                       s->path, t->name, p->rows, p->cols);
+    st_to_float(t->data, t->dtype, 0, t->count, out);
+    return TINKER_OK;
+}
+
+static tinker_status copy_finite(struct loading *l, const struct safetensors *s,
+                                 const struct st_tensor *t, const struct param *p, float *out)
+{
+    tinker_status status = copy_values(l, s, t, p, out);
+    for (size_t i = 0; status == TINKER_OK && i < t->count; i++)
+        if (!isfinite(out[i]))
+            status = err_set(l->err, TINKER_EINVAL, "%s: tensor %s: element %zu is not finite",
+                             s->path, t->name, i);
+    return status;
+}
+
+/* A stack from files of PEFT, which have a matrix for each expert.  A factor that all experts
+ * share must be the same in each.  *found stays false when the file has none of them. */
+static tinker_status copy_experts(struct loading *l, const struct param *p, float *out, bool *seen,
+                                  bool *found)
+{
+    struct param one = { .rows = p->rows, .cols = p->cols };
+    size_t count = p->rows * p->cols, experts = l->e->model->config.experts;
+    float *again = arena_array(&l->arena, count, sizeof(*again));
+    for (size_t e = 0; e < experts; e++) {
+        char name[PARAM_NAME];
+        params_expert_name(p->name, e, name);
+        const struct st_tensor *t = safetensors_find(&l->weights, name);
+        if (!t && e == 0)
+            return TINKER_OK;
+        if (!t)
+            return err_set(l->err, TINKER_EINVAL, "%s: tensor %s is missing", l->weights.path,
+                           name);
+        bool shared = p->stack == 1 && e > 0;
+        float *to = shared ? again : out + (p->stack > 1 ? e * count : 0);
+        tinker_status status =
+            to ? copy_finite(l, &l->weights, t, &one, to) : err_nomem(l->err, "adapter");
+        if (status != TINKER_OK)
+            return status;
+        if (shared && memcmp(again, out, count * sizeof(*out)) != 0)
+            return err_set(l->err, TINKER_EINVAL,
+                           "%s: tensor %s differs from that of expert 0, but here all experts "
+                           "share it",
+                           l->weights.path, name);
+        seen[t - l->weights.tensors] = *found = true;
+    }
+    return TINKER_OK;
+}
+
+/* Every tensor of the file must be one of ours; what the file lacks stays as it is. */
+static tinker_status copy_weights(struct loading *l, tinker_adapter *a)
+{
+    bool *seen = arena_array(&l->arena, l->weights.n + 1, sizeof(*seen));
+    if (!seen)
+        return err_nomem(l->err, "adapter");
+    for (size_t i = 0; i < a->params.n; i++) {
+        const struct param *p = &a->params.list[i];
+        const struct st_tensor *t = find(&l->weights, p->name);
+        bool found = t != NULL;
+        tinker_status status = TINKER_OK;
+        if (t) {
+            seen[t - l->weights.tensors] = true;
+            status = copy_finite(l, &l->weights, t, p, a->w + p->offset);
+        } else if (p->stack) {
+            status = copy_experts(l, p, a->w + p->offset, seen, &found);
+        }
+        if (status == TINKER_OK && !found && (l->has_state || !l->lora.rank))
+            status = err_set(l->err, TINKER_EINVAL, "%s: tensor %s is missing", l->weights.path,
+                             p->name);
+        if (status != TINKER_OK)
+            return status;
+    }
+    for (size_t i = 0; i < l->weights.n; i++) {
+        const char *name = l->weights.tensors[i].name;
+        if (!seen[i] && !is_base_copy(name))
+            return no_place(l, name);
+    }
+    return TINKER_OK;
+}
+
+typedef tinker_status copy_tensor(struct loading *l, const struct safetensors *s,
+                                  const struct st_tensor *t, const struct param *p, float *out);
+
+static tinker_status copy_moments(struct loading *l, tinker_adapter *a, const char *suffix,
+                                  copy_tensor *copy, float *out)
+{
+    for (size_t i = 0; i < a->params.n; i++) {
+        const struct param *p = &a->params.list[i];
+        char *name = arena_printf(&l->arena, "%s%s", p->name, suffix);
+        const struct st_tensor *t = name ? safetensors_find(&l->moments, name) : NULL;
+        if (!t)
+            return err_set(l->err, TINKER_EINVAL, "%s: tensor %s%s is missing", l->moments.path,
+                           p->name, suffix);
+        tinker_status status = copy(l, &l->moments, t, p, out + p->offset);
+        if (status != TINKER_OK)
+            return status;
+    }
+    return TINKER_OK;
+}
+
+static tinker_status read_moments(struct loading *l, tinker_adapter *a)
+{
+    char *path = path_of(l, "optimizer.safetensors");
+    tinker_status status =
+        path ? safetensors_open(&l->moments, path, l->err) : err_nomem(l->err, "adapter");
+    if (status != TINKER_OK)
+        return status;
+    l->moments_open = true;
+    if (!adapter_moments(a))
+        return err_nomem(l->err, "moments");
+    status = copy_moments(l, a, ".exp_avg", copy_finite, a->m);
+    if (status == TINKER_OK)
+        status = copy_moments(l, a, ".exp_avg_sq", copy_finite, a->v);
+    for (size_t i = 0; status == TINKER_OK && i < a->params.total; i++)
+        if (a->v[i] < 0)
+            status = err_set(l->err, TINKER_EINVAL, "%s: a second moment is negative", path);
+    if (status != TINKER_OK || l->moments.n <= 2 * a->params.n)
+        return status;
+    a->grad = adapter_buffer(a);
+    if (!a->grad)
+        return err_nomem(l->err, "gradient");
+    /* one that is not finite is the next step's to refuse, as it would have been */
+    return copy_moments(l, a, ".grad", copy_values, a->grad);
+}
+
+static tinker_adapter *load(struct loading *l)
+{
+    if (read_config(l) != TINKER_OK)
+        return NULL;
+    char *path = path_of(l, "adapter_model.safetensors");
+    if (!path) {
+        err_nomem(l->err, "adapter");
+        return NULL;
+    }
+    if (safetensors_open(&l->weights, path, l->err) != TINKER_OK)
+        return NULL;
+    l->weights_open = true;
+    if (infer_modules(l) != TINKER_OK || check_size(l) != TINKER_OK || read_state(l) != TINKER_OK)
+        return NULL;
+    tinker_adapter *a = adapter_make(l->e, &l->lora, l->alpha, l->err);
+    if (!a)
+        return NULL;
+    adapter_draw(a);
+    tinker_status status = copy_weights(l, a);
+    if (status == TINKER_OK && l->optimizer)
+        status = read_moments(l, a);
+    if (status != TINKER_OK) {
+        tinker_adapter_free(a);
+        return NULL;
+    }
+    a->steps = l->optimizer ? l->steps : 0;
+    return a;
+}
+
+tinker_adapter *tinker_adapter_load(tinker_engine *e, const char *dir, int flags, tinker_error *err)
+{
+    struct loading l = { .e = e, .dir = dir, .err = err };
+    l.optimizer = flags & TINKER_ADAPTER_OPTIMIZER;
+    l.lora = (tinker_lora)TINKER_LORA_INIT;
+    l.lora.train_attn = l.lora.train_mlp = l.lora.train_unembed = 0;
+    l.lora.has_seed = 1;
+    arena_init(&l.arena, SIZE_MAX);
+    tinker_adapter *a = load(&l);
+    if (l.weights_open)
+        safetensors_close(&l.weights);
+    if (l.moments_open)
+        safetensors_close(&l.moments);
+    arena_clear(&l.arena);
+    return a;
+}

@@ -1,0 +1,608 @@
+/* config.c - from config.json to struct model_config.
+ *
+ * Reads the fields in any order into a struct raw, then checks them together:
+ * defaults depend on other fields.  Sizes are limited so that products of two
+ * of them, and the bytes of all weights, cannot overflow; nothing later has to ask
+ * again. */
+#include "engine/model/config.h"
+
+#include <math.h>
+#include <string.h>
+#include "base/arena.h"
+#include "base/err.h"
+#include "json/json.h"
+
+enum {
+    SIZE_LIMIT = 1 << 24,
+    CONTEXT_LIMIT = 1 << 24,
+    LAYER_LIMIT = 4096,
+    EXPERT_LIMIT = 4096,
+    EXPERT_LIMIT_ALL = 1 << 18
+};
+static const double parameter_limit = 0x1p50;
+
+struct raw {
+    struct json_str architecture, act;
+    int64_t vocab, hidden, layers, heads, kv_heads, head_dim, intermediate, context;
+    int64_t experts, experts_used, expert_size, sparse_step;
+    double eps, theta;
+    bool tied, attention_bias, mlp_bias, sliding, other_layers, own_layers, renormalise;
+    struct rope_config rope; /* theta NAN: not given there */
+    struct json_str rope_name;
+    struct json_str rope_layers; /* a type of layers with a rope of its own */
+    const char *rope_other;      /* a setting of yarn that we do not know */
+    double rotary;               /* the part of each head that turns */
+};
+
+/* Its place among n names; n: none of them. */
+static size_t place_of(struct json_str s, const char *const *names, size_t n)
+{
+    size_t i = 0;
+    while (i < n && !json_str_is(s, names[i]))
+        i++;
+    return i;
+}
+
+/* json null stands for "not given" in files written by transformers. */
+static void get_int(struct json_reader *r, int64_t *out)
+{
+    if (json_peek(r) == JSON_NULL)
+        json_null(r);
+    else
+        json_int64(r, out);
+}
+
+static void get_double(struct json_reader *r, double *out)
+{
+    if (json_peek(r) == JSON_NULL)
+        json_null(r);
+    else
+        json_double(r, out);
+}
+
+static void get_bool(struct json_reader *r, bool *out)
+{
+    if (json_peek(r) == JSON_NULL)
+        json_null(r);
+    else
+        json_bool(r, out);
+}
+
+static void get_string(struct json_reader *r, struct json_str *out)
+{
+    if (json_peek(r) == JSON_NULL)
+        json_null(r);
+    else
+        json_string(r, out);
+}
+
+static void read_first_string(struct json_reader *r, struct json_str *out)
+{
+    bool first = true;
+    struct json_str s;
+    if (json_peek(r) == JSON_NULL) {
+        json_null(r);
+        return;
+    }
+    json_begin_array(r);
+    while (json_next_item(r)) {
+        json_string(r, first ? out : &s);
+        first = false;
+    }
+}
+
+static void add_eos(struct json_reader *r, struct model_config *c)
+{
+    int64_t id;
+    if (!json_int64(r, &id))
+        return;
+    if (id < 0 || id > INT32_MAX)
+        return;
+    if (c->n_eos < MODEL_MAX_EOS)
+        c->eos[c->n_eos++] = (int32_t)id;
+    else
+        json_fail(r, "more than %d end tokens", MODEL_MAX_EOS);
+}
+
+static void read_eos(struct json_reader *r, struct model_config *c)
+{
+    c->n_eos = 0;
+    switch (json_peek(r)) {
+    case JSON_NULL:
+        json_null(r);
+        break;
+    case JSON_ARRAY:
+        json_begin_array(r);
+        while (json_next_item(r))
+            add_eos(r, c);
+        break;
+    default:
+        add_eos(r, c);
+    }
+}
+
+static bool read_rope_number(struct json_reader *r, struct json_str key, struct raw *raw)
+{
+    const struct {
+        const char *name;
+        double *out;
+    } numbers[] = {
+        { "rope_theta", &raw->rope.theta },
+        { "factor", &raw->rope.factor },
+        { "low_freq_factor", &raw->rope.low_freq_factor },
+        { "high_freq_factor", &raw->rope.high_freq_factor },
+        { "original_max_position_embeddings", &raw->rope.original_context },
+        { "beta_fast", &raw->rope.beta_fast },
+        { "beta_slow", &raw->rope.beta_slow },
+        { "attention_factor", &raw->rope.attention_factor },
+        { "partial_rotary_factor", &raw->rotary },
+    };
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        if (json_str_is(key, numbers[i].name)) {
+            get_double(r, numbers[i].out);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Settings that change yarn where they are given; true is what truncate is by default. */
+static bool read_rope_other(struct json_reader *r, struct json_str key, struct raw *raw)
+{
+    static const char *const names[] = { "truncate", "mscale", "mscale_all_dim" };
+    bool is_default = true;
+    size_t i = place_of(key, names, 3);
+    if (i == 3)
+        return false;
+    if (json_peek(r) == JSON_BOOL)
+        json_bool(r, &is_default);
+    else if (json_peek(r) == JSON_NULL)
+        json_null(r);
+    else
+        is_default = !json_skip(r);
+    if (!is_default)
+        raw->rope_other = names[i];
+    return true;
+}
+
+/* rope_scaling, or rope_parameters of transformers 5.  Those may be given by type of layer, of
+ * which we have but one. */
+static void read_rope(struct json_reader *r, struct raw *raw)
+{
+    struct json_str key;
+    if (json_peek(r) == JSON_NULL) {
+        json_null(r);
+        return;
+    }
+    json_begin_object(r);
+    while (json_next_key(r, &key)) {
+        if (json_str_is(key, "rope_type") || (json_str_is(key, "type") && !raw->rope_name.s))
+            get_string(r, &raw->rope_name); /* type is the name of old, which yields to the new */
+        else if (json_str_is(key, "full_attention"))
+            read_rope(r, raw);
+        else if (json_peek(r) == JSON_OBJECT && json_skip(r))
+            raw->rope_layers = key;
+        else if (!read_rope_number(r, key, raw) && !read_rope_other(r, key, raw))
+            json_skip(r);
+    }
+}
+
+/* Settings of single layers. */
+static void read_own_layers(struct json_reader *r, struct raw *raw)
+{
+    struct json_str key;
+    if (json_peek(r) == JSON_NULL) {
+        json_null(r);
+        return;
+    }
+    json_begin_object(r);
+    while (json_next_key(r, &key)) {
+        raw->own_layers = true;
+        json_skip(r);
+    }
+}
+
+static void read_layer_types(struct json_reader *r, struct raw *raw)
+{
+    struct json_str type;
+    if (json_peek(r) == JSON_NULL) {
+        json_null(r);
+        return;
+    }
+    json_begin_array(r);
+    while (json_next_item(r))
+        if (json_string(r, &type) && !json_str_is(type, "full_attention"))
+            raw->other_layers = true;
+}
+
+/* Layers without experts whatever decoder_sparse_step says. */
+static void read_dense_layers(struct json_reader *r, struct model_config *c)
+{
+    int64_t layer;
+    if (json_peek(r) == JSON_NULL) {
+        json_null(r);
+        return;
+    }
+    json_begin_array(r);
+    while (json_next_item(r)) {
+        if (!json_int64(r, &layer) || layer < 0 || layer >= LAYER_LIMIT)
+            continue; /* names no layer */
+        if (c->n_dense == MODEL_MAX_DENSE)
+            json_fail(r, "more than %d mlp_only_layers", MODEL_MAX_DENSE);
+        else
+            c->dense[c->n_dense++] = (uint16_t)layer;
+    }
+}
+
+static bool read_size(struct json_reader *r, struct json_str key, struct raw *raw)
+{
+    const struct {
+        const char *name;
+        int64_t *out;
+    } sizes[] = {
+        { "vocab_size", &raw->vocab },
+        { "hidden_size", &raw->hidden },
+        { "num_hidden_layers", &raw->layers },
+        { "num_attention_heads", &raw->heads },
+        { "num_key_value_heads", &raw->kv_heads },
+        { "head_dim", &raw->head_dim },
+        { "intermediate_size", &raw->intermediate },
+        { "max_position_embeddings", &raw->context },
+        { "num_experts", &raw->experts },
+        { "num_local_experts", &raw->experts }, /* its name in transformers 5 */
+        { "num_experts_per_tok", &raw->experts_used },
+        { "moe_intermediate_size", &raw->expert_size },
+        { "decoder_sparse_step", &raw->sparse_step },
+    };
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        if (json_str_is(key, sizes[i].name)) {
+            get_int(r, sizes[i].out);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void read_field(struct json_reader *r, struct json_str key, struct raw *raw,
+                       struct model_config *c)
+{
+    if (read_size(r, key, raw))
+        return;
+    if (json_str_is(key, "architectures"))
+        read_first_string(r, &raw->architecture);
+    else if (json_str_is(key, "hidden_act"))
+        get_string(r, &raw->act);
+    else if (json_str_is(key, "rms_norm_eps"))
+        get_double(r, &raw->eps);
+    else if (json_str_is(key, "rope_theta"))
+        get_double(r, &raw->theta);
+    else if (json_str_is(key, "partial_rotary_factor"))
+        get_double(r, &raw->rotary);
+    else if (json_str_is(key, "rope_scaling") || json_str_is(key, "rope_parameters"))
+        read_rope(r, raw);
+    else if (json_str_is(key, "tie_word_embeddings"))
+        get_bool(r, &raw->tied);
+    else if (json_str_is(key, "attention_bias"))
+        get_bool(r, &raw->attention_bias);
+    else if (json_str_is(key, "mlp_bias"))
+        get_bool(r, &raw->mlp_bias);
+    else if (json_str_is(key, "use_sliding_window"))
+        get_bool(r, &raw->sliding);
+    else if (json_str_is(key, "norm_topk_prob"))
+        get_bool(r, &raw->renormalise);
+    else if (json_str_is(key, "mlp_only_layers"))
+        read_dense_layers(r, c);
+    else if (json_str_is(key, "layer_types"))
+        read_layer_types(r, raw);
+    else if (json_str_is(key, "per_layer_config"))
+        read_own_layers(r, raw);
+    else if (json_str_is(key, "eos_token_id"))
+        read_eos(r, c);
+    else
+        json_skip(r);
+}
+
+static tinker_status check_arch(struct model_config *c, const struct raw *raw, const char *path,
+                                tinker_error *err)
+{
+    static const char *const known[] = {
+        [ARCH_LLAMA] = "LlamaForCausalLM",
+        [ARCH_QWEN2] = "Qwen2ForCausalLM",
+        [ARCH_QWEN3] = "Qwen3ForCausalLM",
+        [ARCH_QWEN3_MOE] = "Qwen3MoeForCausalLM",
+    };
+    struct json_str name = raw->architecture;
+    size_t n = sizeof(known) / sizeof(known[0]), i = place_of(name, known, n);
+    if (i < n) {
+        c->arch = (enum arch)i;
+        return TINKER_OK;
+    }
+    if (!name.s)
+        name = (struct json_str){ "(none)", 6 };
+    return err_set(err, TINKER_EINVAL,
+                   "%s: architecture %.*s is not supported (LlamaForCausalLM, Qwen2ForCausalLM, "
+                   "Qwen3ForCausalLM, Qwen3MoeForCausalLM are)",
+                   path, name.n > 60 ? 60 : (int)name.n, name.s);
+}
+
+static tinker_status take_size(size_t *out, int64_t value, int64_t limit, const char *name,
+                               const char *path, tinker_error *err)
+{
+    if (value < 1 || value > limit)
+        return err_set(err, TINKER_EINVAL, "%s: %s is %lld, must be 1 to %lld", path, name,
+                       (long long)value, (long long)limit);
+    *out = (size_t)value;
+    return TINKER_OK;
+}
+
+static tinker_status check_sizes(struct model_config *c, struct raw *raw, const char *path,
+                                 tinker_error *err)
+{
+    if (raw->kv_heads < 0)
+        raw->kv_heads = raw->heads;
+    if (raw->head_dim < 0 && raw->heads > 0)
+        raw->head_dim = raw->hidden / raw->heads;
+    const struct {
+        size_t *out;
+        int64_t value, limit;
+        const char *name;
+    } sizes[] = {
+        { &c->vocab, raw->vocab, SIZE_LIMIT, "vocab_size" },
+        { &c->hidden, raw->hidden, SIZE_LIMIT, "hidden_size" },
+        { &c->layers, raw->layers, LAYER_LIMIT, "num_hidden_layers" },
+        { &c->heads, raw->heads, SIZE_LIMIT, "num_attention_heads" },
+        { &c->kv_heads, raw->kv_heads, SIZE_LIMIT, "num_key_value_heads" },
+        { &c->head_dim, raw->head_dim, MODEL_MAX_HEAD_DIM, "head_dim" },
+        { &c->intermediate, raw->intermediate, SIZE_LIMIT, "intermediate_size" },
+    };
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        tinker_status status =
+            take_size(sizes[i].out, sizes[i].value, sizes[i].limit, sizes[i].name, path, err);
+        if (status != TINKER_OK)
+            return status;
+    }
+    if (c->head_dim % 2)
+        return err_set(err, TINKER_EINVAL, "%s: head_dim %zu is odd", path, c->head_dim);
+    if (c->heads % c->kv_heads)
+        return err_set(err, TINKER_EINVAL,
+                       "%s: %zu attention heads cannot share %zu key/value heads", path, c->heads,
+                       c->kv_heads);
+    if (c->heads * c->head_dim > SIZE_LIMIT)
+        return err_set(err, TINKER_EINVAL, "%s: %zu heads of %zu are too many", path, c->heads,
+                       c->head_dim);
+    if (raw->context < 1 || raw->context > CONTEXT_LIMIT)
+        return err_set(err, TINKER_EINVAL, "%s: max_position_embeddings is %lld", path,
+                       (long long)raw->context);
+    c->context = raw->context;
+    return TINKER_OK;
+}
+
+static tinker_status check_experts(struct model_config *c, const struct raw *raw, const char *path,
+                                   tinker_error *err)
+{
+    if (c->arch != ARCH_QWEN3_MOE) {
+        c->n_dense = 0;
+        return TINKER_OK;
+    }
+    const struct {
+        size_t *out;
+        int64_t value, limit;
+        const char *name;
+    } sizes[] = {
+        { &c->experts, raw->experts, EXPERT_LIMIT, "num_experts" },
+        { &c->experts_used, raw->experts_used,
+          raw->experts < MODEL_MAX_USED ? raw->experts : MODEL_MAX_USED, "num_experts_per_tok" },
+        { &c->expert_size, raw->expert_size, SIZE_LIMIT, "moe_intermediate_size" },
+        { &c->sparse_step, raw->sparse_step, LAYER_LIMIT, "decoder_sparse_step" },
+    };
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        tinker_status status =
+            take_size(sizes[i].out, sizes[i].value, sizes[i].limit, sizes[i].name, path, err);
+        if (status != TINKER_OK)
+            return status;
+    }
+    if (c->experts * c->layers > EXPERT_LIMIT_ALL)
+        return err_set(err, TINKER_EINVAL, "%s: %zu layers of %zu experts are too many", path,
+                       c->layers, c->experts);
+    c->renormalise = raw->renormalise;
+    return TINKER_OK;
+}
+
+static bool positive(double v)
+{
+    return isfinite(v) && v > 0;
+}
+
+static tinker_status check_rope_type(struct model_config *c, const struct raw *raw,
+                                     const char *path, tinker_error *err)
+{
+    static const char *const known[] = {
+        [ROPE_DEFAULT] = "default",
+        [ROPE_LINEAR] = "linear",
+        [ROPE_LLAMA3] = "llama3",
+        [ROPE_YARN] = "yarn",
+    };
+    size_t n = sizeof(known) / sizeof(known[0]), i = place_of(raw->rope_name, known, n);
+    if (i < n) {
+        c->rope.type = (enum rope_type)i;
+        return TINKER_OK;
+    }
+    if (raw->rope_name.s)
+        return err_set(err, TINKER_EINVAL,
+                       "%s: rope type \"%.*s\" is not supported (default, linear, llama3, yarn "
+                       "are)",
+                       path, raw->rope_name.n > 40 ? 40 : (int)raw->rope_name.n, raw->rope_name.s);
+    if (raw->rope.factor != 0)
+        return err_set(err, TINKER_EINVAL, "%s: a rope factor, but no rope_type", path);
+    c->rope.type = ROPE_DEFAULT;
+    return TINKER_OK;
+}
+
+/* Qwen's configurations state the length that yarn begins from and by how much it grows, and
+ * leave max_position_embeddings as it was. */
+static void stretch_context(struct model_config *c)
+{
+    double stretched = c->rope.original_context * c->rope.factor;
+    if (c->rope.original_context == 0)
+        c->rope.original_context = (double)c->context;
+    else if (stretched > (double)c->context && stretched <= CONTEXT_LIMIT)
+        c->context = (int64_t)stretched;
+}
+
+/* What the type needs. */
+static tinker_status check_scaling(struct model_config *c, const struct raw *raw, const char *path,
+                                   tinker_error *err)
+{
+    struct rope_config *r = &c->rope;
+    if (!positive(r->factor))
+        return err_set(err, TINKER_EINVAL, "%s: rope factor must be positive", path);
+    if (r->type == ROPE_LINEAR)
+        return TINKER_OK;
+    if (r->type == ROPE_YARN)
+        stretch_context(c);
+    if (!positive(r->original_context))
+        return err_set(err, TINKER_EINVAL, "%s: original_max_position_embeddings must be positive",
+                       path);
+    if (r->type == ROPE_LLAMA3 &&
+        (!positive(r->low_freq_factor) || !(r->high_freq_factor > r->low_freq_factor)))
+        return err_set(err, TINKER_EINVAL, "%s: low_freq_factor and high_freq_factor are wrong",
+                       path);
+    if (r->type == ROPE_YARN && raw->rope_other)
+        return err_set(err, TINKER_EINVAL, "%s: %s of yarn is not supported", path,
+                       raw->rope_other);
+    return TINKER_OK;
+}
+
+static tinker_status check_rope(struct model_config *c, const struct raw *raw, const char *path,
+                                tinker_error *err)
+{
+    c->rope = raw->rope;
+    if (isnan(c->rope.theta))
+        c->rope.theta = raw->theta;
+    if (raw->rope_layers.s)
+        return err_set(err, TINKER_EINVAL, "%s: a rope of %.*s layers is not supported", path,
+                       raw->rope_layers.n > 60 ? 60 : (int)raw->rope_layers.n, raw->rope_layers.s);
+    if (!positive(c->rope.theta))
+        return err_set(err, TINKER_EINVAL, "%s: rope_theta must be positive", path);
+    if (raw->rotary != 1)
+        return err_set(err, TINKER_EINVAL, "%s: partial_rotary_factor is %g, must be 1", path,
+                       raw->rotary);
+    tinker_status status = check_rope_type(c, raw, path, err);
+    if (status == TINKER_OK && c->rope.type != ROPE_DEFAULT)
+        status = check_scaling(c, raw, path, err);
+    return status;
+}
+
+static tinker_status check_rest(struct model_config *c, const struct raw *raw, const char *path,
+                                tinker_error *err)
+{
+    if (raw->act.s && !json_str_is(raw->act, "silu"))
+        return err_set(err, TINKER_EINVAL, "%s: hidden_act is not silu", path);
+    if (raw->own_layers)
+        return err_set(err, TINKER_EINVAL, "%s: per_layer_config is not supported", path);
+    if (raw->sliding || raw->other_layers)
+        return err_set(err, TINKER_EINVAL, "%s: sliding window attention is not supported", path);
+    if (!isfinite(raw->eps) || raw->eps < 0)
+        return err_set(err, TINKER_EINVAL, "%s: rms_norm_eps is wrong", path);
+    c->norm_eps = (float)raw->eps;
+    c->tied = raw->tied;
+    c->qk_norm = c->arch == ARCH_QWEN3 || c->arch == ARCH_QWEN3_MOE;
+    c->qkv_bias = c->arch == ARCH_QWEN2 || raw->attention_bias;
+    c->o_bias = c->arch != ARCH_QWEN2 && raw->attention_bias;
+    c->mlp_bias = c->arch == ARCH_LLAMA && raw->mlp_bias;
+    for (size_t i = 0; i < c->n_eos; i++)
+        if ((size_t)c->eos[i] >= c->vocab)
+            return err_set(err, TINKER_EINVAL, "%s: eos_token_id %d is beyond the vocabulary", path,
+                           (int)c->eos[i]);
+    return TINKER_OK;
+}
+
+/* So that no sum over all weights can overflow either. */
+static tinker_status check_total(const struct model_config *c, const char *path, tinker_error *err)
+{
+    double hidden = (double)c->hidden, inner = (double)c->intermediate;
+    double heads = 2 * (double)((c->heads + c->kv_heads) * c->head_dim);
+    double experts = (double)c->experts * (double)c->expert_size;
+    double all = (double)c->layers * hidden * (heads + 3 * fmax(inner, experts)) +
+                 2 * (double)c->vocab * hidden;
+    if (all > parameter_limit)
+        return err_set(err, TINKER_EINVAL, "%s: %.2g parameters are too many", path, all);
+    return TINKER_OK;
+}
+
+static tinker_status check(struct model_config *c, struct raw *raw, const char *path,
+                           tinker_error *err)
+{
+    tinker_status status = check_arch(c, raw, path, err);
+    if (status == TINKER_OK)
+        status = check_sizes(c, raw, path, err);
+    if (status == TINKER_OK)
+        status = check_experts(c, raw, path, err);
+    if (status == TINKER_OK)
+        status = check_total(c, path, err);
+    if (status == TINKER_OK)
+        status = check_rope(c, raw, path, err);
+    if (status == TINKER_OK)
+        status = check_rest(c, raw, path, err);
+    return status;
+}
+
+tinker_status config_parse(struct model_config *c, const char *path, const char *text, size_t n,
+                           tinker_error *err)
+{
+    struct arena arena;
+    struct json_reader r;
+    struct json_str key;
+    struct raw raw = { .kv_heads = -1, .head_dim = -1, .eps = 1e-6, .theta = 10000.0 };
+    raw.rotary = 1;
+    raw.rope.theta = NAN;
+    raw.rope.beta_fast = 32;
+    raw.rope.beta_slow = 1;
+    raw.context = 2048;
+    raw.sparse_step = 1;
+    *c = (struct model_config){ 0 };
+    arena_init(&arena, SIZE_MAX);
+    json_reader_init(&r, text, n, &arena);
+    json_begin_object(&r);
+    while (json_next_key(&r, &key))
+        read_field(&r, key, &raw, c);
+    tinker_status status;
+    if (json_end(&r))
+        status = check(c, &raw, path, err);
+    else
+        status = err_set(err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
+    arena_clear(&arena);
+    return status;
+}
+
+tinker_status config_parse_generation(struct model_config *c, const char *path, const char *text,
+                                      size_t n, tinker_error *err)
+{
+    struct arena arena;
+    struct json_reader r;
+    struct json_str key;
+    tinker_status status = TINKER_OK;
+    arena_init(&arena, SIZE_MAX);
+    json_reader_init(&r, text, n, &arena);
+    json_begin_object(&r);
+    while (json_next_key(&r, &key)) {
+        if (json_str_is(key, "eos_token_id") && json_peek(&r) != JSON_NULL)
+            read_eos(&r, c);
+        else
+            json_skip(&r);
+    }
+    if (!json_end(&r))
+        status = err_set(err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
+    for (size_t i = 0; status == TINKER_OK && i < c->n_eos; i++)
+        if ((size_t)c->eos[i] >= c->vocab)
+            status = err_set(err, TINKER_EINVAL, "%s: eos_token_id %d is beyond the vocabulary",
+                             path, (int)c->eos[i]);
+    arena_clear(&arena);
+    return status;
+}
+
+const char *config_arch_name(enum arch arch)
+{
+    static const char *const names[] = { "llama", "qwen2", "qwen3", "qwen3_moe" };
+    return names[arch];
+}

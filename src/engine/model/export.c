@@ -1,0 +1,342 @@
+/* export.c - write base model plus adapter as a Hugging Face directory.
+ *
+ * W' = W + (alpha / r) B A in float, rounded to W's own type; files and shards as in
+ * the base, one tensor in memory at a time.  An adapter on a tied head cannot be
+ * merged into the embedding without changing the inputs too, so the export gets an
+ * lm_head of its own and tie_word_embeddings false. */
+#include "engine/model/adapter.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/map.h"
+#include "base/os.h"
+#include "engine/model/weight_files.h"
+#include "engine/layers/linear.h"
+#include "json/json.h"
+
+enum { SMALL_FILE_MAX = 256 << 20 };
+static const char head_name[] = "lm_head.weight", embed_name[] = "model.embed_tokens.weight";
+
+struct exporting {
+    const tinker_adapter *a;
+    const char *dir;
+    struct arena arena;
+    struct buf index; /* members of weight_map */
+    uint64_t total;
+    bool untie;         /* write an lm_head that the base does not have */
+    struct map changes; /* by name of the weight */
+    /* of the file being written */
+    const struct st_tensor **tensors;
+    const char **names;
+    float *values;
+    void *bytes;
+    size_t capacity; /* elements in values and bytes */
+};
+
+/* What the adapter has for one weight of the model. */
+struct change {
+    struct lora_pair pair;    /* a NULL: none */
+    const struct param *full; /* rank 0 */
+};
+
+static tinker_status add_change(struct exporting *x, const char *name, struct change change,
+                                tinker_error *err)
+{
+    struct change *copy = arena_memdup(&x->arena, &change, sizeof(change));
+    if (!copy || !map_put(&x->changes, name, strlen(name), copy, NULL))
+        return err_nomem(err, name);
+    return TINKER_OK;
+}
+
+static tinker_status note_change(void *state, const struct tensor_place *at, tinker_error *err)
+{
+    struct exporting *x = state;
+    const tinker_adapter *a = x->a;
+    struct change change = { 0 };
+    if (!a->desc.rank)
+        change.full = &a->params.list[x->changes.len]; /* they lie in the order of the walk */
+    else if (at->kind == TENSOR_WEIGHT)
+        change.pair = *lora_pair(&a->lora, at->layer, at->id);
+    else if (at->kind == TENSOR_EXPERT)
+        change.pair = lora_expert(lora_pair(&a->lora, at->layer, at->id), at->expert);
+    return add_change(x, at->name, change, err);
+}
+
+static tinker_status note_changes(struct exporting *x, tinker_error *err)
+{
+    const tinker_adapter *a = x->a;
+    const struct model_config *c = &a->engine->model->config;
+    tinker_status status = model_tensors(c, note_change, x, err);
+    if (status != TINKER_OK || !a->desc.rank)
+        return status;
+    struct change head = { .pair = *lora_head(&a->lora, c->layers) };
+    return add_change(x, head_name, head, err);
+}
+
+static bool reserve(struct exporting *x, size_t count, tinker_error *err)
+{
+    if (count <= x->capacity)
+        return true;
+    free(x->values);
+    free(x->bytes);
+    x->values = malloc(count * sizeof(float));
+    x->bytes = malloc(count * sizeof(float));
+    x->capacity = x->values && x->bytes ? count : 0;
+    if (!x->capacity)
+        err_nomem(err, "merged weights");
+    return x->capacity > 0;
+}
+
+/* values (rows, cols), the base's weight of this name, becomes the adapter's; false when it
+ * stays what it was. */
+static bool merge(const struct exporting *x, const char *name, float *values, size_t rows,
+                  size_t cols)
+{
+    const tinker_adapter *a = x->a;
+    const struct change *change = map_get(&x->changes, name, strlen(name));
+    if (!change || (!change->full && !change->pair.a))
+        return false;
+    if (change->full)
+        memcpy(values, a->w + change->full->offset, rows * cols * sizeof(float));
+    else
+        linear_nn(a->engine->threads, values, change->pair.b, change->pair.a, rows, cols,
+                  a->lora.rank, a->lora.scale, 1);
+    return true;
+}
+
+static bool ends_with(const char *s, const char *suffix)
+{
+    size_t n = strlen(s), k = strlen(suffix);
+    return n > k && strcmp(s + n - k, suffix) == 0;
+}
+
+/* Experts' matrices one after the other.  Other tensors of three dimensions are none of ours,
+ * and have any shape. */
+static bool is_stack(const struct st_tensor *t)
+{
+    return t->ndim == 3 && (ends_with(t->name, ".mlp.experts.gate_up_proj") ||
+                            ends_with(t->name, ".mlp.experts.down_proj"));
+}
+
+static bool merge_stack(const struct exporting *x, const char *name, float *values,
+                        const size_t shape[3])
+{
+    const char *last = strrchr(name, '.') + 1;
+    bool pair = strcmp(last, "gate_up_proj") == 0, changed = false;
+    size_t rows = pair ? shape[1] / 2 : shape[1], cols = shape[2];
+    for (size_t e = 0; e < shape[0]; e++) {
+        for (int up = 0; up <= pair; up++) {
+            char one[160];
+            snprintf(one, sizeof(one), "%.*s%zu.%s.weight", (int)(last - name), name, e,
+                     !pair ? "down_proj"
+                     : up  ? "up_proj"
+                           : "gate_proj");
+            if (!checkpoint_find(x->a->engine->files, one, NULL)) /* else the model reads that */
+                changed |= merge(x, one, values, rows, cols);
+            values += rows * cols;
+        }
+    }
+    return changed;
+}
+
+static const void *fetch(void *state, size_t entry, tinker_error *err)
+{
+    struct exporting *x = state;
+    const struct st_tensor *t = x->tensors[entry];
+    const char *name = x->names[entry];
+    bool changed = false;
+    if (!reserve(x, t->count, err))
+        return NULL;
+    st_to_float(t->data, t->dtype, 0, t->count, x->values);
+    if (is_stack(t))
+        changed = merge_stack(x, name, x->values, t->shape);
+    else if (t->ndim == 1 || t->ndim == 2)
+        changed = merge(x, name, x->values, t->ndim == 2 ? t->shape[0] : 1, t->shape[t->ndim - 1]);
+    if (!changed)
+        return t->data;
+    st_from_float(x->values, t->dtype, t->count, x->bytes);
+    return x->bytes;
+}
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static bool add_entry(struct exporting *x, struct st_entry *e, size_t i, const struct st_tensor *t,
+                      const char *name, const char *file)
+{
+    struct json_writer w;
+    e[i] = (struct st_entry){ .name = name, .dtype = t->dtype, .ndim = t->ndim };
+    memcpy(e[i].shape, t->shape, sizeof(t->shape));
+    x->tensors[i] = t;
+    x->names[i] = name;
+    x->total += t->bytes;
+    if (x->index.len)
+        buf_putc(&x->index, ',');
+    json_writer_init(&w, &x->index);
+    json_put_key(&w, name);
+    json_put_string(&w, file);
+    return buf_ok(&x->index);
+}
+
+static tinker_status export_file(struct exporting *x, size_t file, tinker_error *err)
+{
+    const struct checkpoint *files = x->a->engine->files;
+    const struct safetensors *s = &files->files[file];
+    const char *name = base_of(s->path);
+    struct st_entry *entries = arena_array(&x->arena, s->n + 1, sizeof(*entries));
+    char *path = arena_printf(&x->arena, "%s/%s", x->dir, name);
+    x->tensors = arena_array(&x->arena, s->n + 1, sizeof(*x->tensors));
+    x->names = arena_array(&x->arena, s->n + 1, sizeof(*x->names));
+    if (!entries || !path || !x->tensors || !x->names)
+        return err_nomem(err, name);
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        const struct st_tensor *t = &s->tensors[i];
+        bool stale_head = x->a->engine->model->config.tied && strcmp(t->name, head_name) == 0;
+        if (t->usable && !stale_head && !add_entry(x, entries, n++, t, t->name, name))
+            return err_nomem(err, name);
+        if (x->untie && strcmp(t->name, embed_name) == 0 &&
+            !add_entry(x, entries, n++, t, head_name, name))
+            return err_nomem(err, name);
+    }
+    return safetensors_write(path, entries, n, fetch, x, err);
+}
+
+static tinker_status write_index(struct exporting *x, tinker_error *err)
+{
+    struct buf text;
+    char *path = arena_printf(&x->arena, "%s/model.safetensors.index.json", x->dir);
+    if (!path)
+        return err_nomem(err, "index");
+    buf_init(&text, 64 << 20);
+    buf_printf(&text, "{\"metadata\":{\"total_size\":%llu},\"weight_map\":{",
+               (unsigned long long)x->total);
+    buf_append(&text, x->index.data, x->index.len);
+    buf_puts(&text, "}}");
+    tinker_status status =
+        buf_ok(&text) ? os_write_file(path, text.data, text.len, err) : err_nomem(err, "index");
+    buf_clear(&text);
+    return status;
+}
+
+/* config.json as it was, but for the tie. */
+static tinker_status untie_config(struct exporting *x, const char *text, size_t len,
+                                  struct buf *out, tinker_error *err)
+{
+    struct json_reader r;
+    struct json_writer w;
+    struct json_str key, raw;
+    json_reader_init(&r, text, len, &x->arena);
+    json_writer_init(&w, out);
+    json_begin_object(&r);
+    json_put_begin_object(&w);
+    while (json_next_key(&r, &key)) {
+        json_put_key_n(&w, key.s, key.n);
+        bool tie = json_str_is(key, "tie_word_embeddings");
+        if (!json_raw(&r, &raw))
+            break;
+        if (tie)
+            json_put_bool(&w, false);
+        else
+            json_put_raw(&w, raw.s, raw.n);
+    }
+    json_put_end_object(&w);
+    if (!json_end(&r))
+        return err_set(err, TINKER_EINVAL, "config.json: %s", json_error(&r));
+    return buf_ok(out) ? TINKER_OK : err_nomem(err, "config.json");
+}
+
+static tinker_status copy_file(struct exporting *x, const char *name, tinker_error *err)
+{
+    char *from = arena_printf(&x->arena, "%s/%s", x->a->engine->dir, name), *text;
+    char *to = arena_printf(&x->arena, "%s/%s", x->dir, name);
+    size_t len;
+    if (!from || !to)
+        return err_nomem(err, name);
+    tinker_status status = os_read_file(from, SMALL_FILE_MAX, &text, &len, err);
+    if (status != TINKER_OK)
+        return status;
+    struct buf changed;
+    buf_init(&changed, SMALL_FILE_MAX);
+    if (x->untie && strcmp(name, "config.json") == 0) {
+        status = untie_config(x, text, len, &changed, err);
+        if (status == TINKER_OK)
+            status = os_write_file(to, changed.data, changed.len, err);
+    } else {
+        status = os_write_file(to, text, len, err);
+    }
+    buf_clear(&changed);
+    free(text);
+    return status;
+}
+
+/* Configuration and tokenizer: small text files beside the weights. */
+static bool is_companion(const char *name)
+{
+    if (name[0] == '.' || strcmp(name, "model.safetensors.index.json") == 0)
+        return false;
+    return ends_with(name, ".json") || ends_with(name, ".txt") || ends_with(name, ".model") ||
+           ends_with(name, ".jinja");
+}
+
+static tinker_status copy_companions(struct exporting *x, tinker_error *err)
+{
+    DIR *d = opendir(x->a->engine->dir);
+    if (!d)
+        return err_errno(err, "open", x->a->engine->dir);
+    tinker_status status = TINKER_OK;
+    struct dirent *entry;
+    while (status == TINKER_OK && (entry = readdir(d)) != NULL)
+        if (is_companion(entry->d_name))
+            status = copy_file(x, entry->d_name, err);
+    closedir(d);
+    return status;
+}
+
+static bool same_directory(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, tinker_error *err)
+{
+    struct exporting x = { .a = a, .dir = dir };
+    const tinker_engine *e = a->engine;
+    if (same_directory(dir, e->dir))
+        return err_set(err, TINKER_EINVAL, "%s is the base model itself", dir);
+    tinker_status status = os_make_dirs(dir, err);
+    if (status != TINKER_OK)
+        return status;
+    arena_init(&x.arena, SIZE_MAX);
+    buf_init(&x.index, 64 << 20);
+    map_init(&x.changes);
+    x.untie =
+        e->model->config.tied && a->desc.rank && lora_head(&a->lora, e->model->config.layers)->a;
+    status = note_changes(&x, err);
+    for (size_t i = 0; status == TINKER_OK && i < e->files->n; i++)
+        status = export_file(&x, i, err);
+    bool single =
+        e->files->n == 1 && strcmp(base_of(e->files->files[0].path), "model.safetensors") == 0;
+    if (status == TINKER_OK && !single)
+        status = write_index(&x, err);
+    if (status == TINKER_OK)
+        status = copy_companions(&x, err);
+    if (status == TINKER_OK)
+        status = os_sync_dir(dir, err);
+    free(x.values);
+    free(x.bytes);
+    map_clear(&x.changes);
+    buf_clear(&x.index);
+    arena_clear(&x.arena);
+    return status;
+}

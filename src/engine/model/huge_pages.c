@@ -1,0 +1,61 @@
+/* huge_pages.c - see pages.h. */
+#include "engine/model/huge_pages.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include "base/os.h"
+
+enum { WORTH = 64 << 20 };
+
+struct pages {
+    char *p;
+    size_t n;
+    atomic_bool stop;
+    bool joined;
+    pthread_t thread;
+};
+
+static void *enlarge(void *arg)
+{
+    struct pages *pages = arg;
+    size_t large = os_large_page(), skip = (large - (uintptr_t)pages->p % large) % large;
+    os_thread_name("tinker-pages");
+    for (size_t at = skip; at + large <= pages->n && !atomic_load(&pages->stop); at += large)
+        if (!os_make_large_page(pages->p + at))
+            break;
+    return NULL;
+}
+
+struct pages *pages_enlarge(void *p, size_t n)
+{
+    struct pages *pages = n >= WORTH && os_large_page() ? calloc(1, sizeof(*pages)) : NULL;
+    if (!pages)
+        return NULL;
+    pages->p = p;
+    pages->n = n;
+    if (pthread_create(&pages->thread, NULL, enlarge, pages) != 0) {
+        free(pages);
+        return NULL;
+    }
+    return pages;
+}
+
+void pages_wait(struct pages *pages)
+{
+    if (!pages || pages->joined)
+        return;
+    pthread_join(pages->thread, NULL);
+    pages->joined = true;
+}
+
+void pages_free(struct pages *pages)
+{
+    if (!pages)
+        return;
+    atomic_store(&pages->stop, true);
+    pages_wait(pages);
+    free(pages);
+}

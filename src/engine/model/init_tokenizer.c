@@ -1,0 +1,136 @@
+/* init_tokenizer.c - a byte-level tokenizer.json without merges: token i is byte i.
+ *
+ * Byte-level BPE writes bytes as printable characters: the printable ones of Latin-1
+ * as themselves, the others as U+0100 and up in ascending order. */
+#include "engine/model/init_model.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/os.h"
+#include "base/utf8.h"
+#include "json/json.h"
+
+static bool printable(uint32_t b)
+{
+    return (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || (b >= 0xae && b <= 0xff);
+}
+
+static void byte_name(uint32_t byte, char out[5])
+{
+    uint32_t cp = byte;
+    if (!printable(byte)) {
+        cp = 256;
+        for (uint32_t b = 0; b < byte; b++)
+            cp += !printable(b);
+    }
+    out[utf8_encode(cp, out)] = '\0';
+}
+
+static const char *const specials[] = { "<|endoftext|>", "<|im_start|>", "<|im_end|>" };
+
+static void put_vocab(struct json_writer *w, size_t vocab)
+{
+    json_put_begin_object(w);
+    for (uint32_t b = 0; b < BYTE_TOKENS && b < vocab; b++) {
+        char name[5];
+        byte_name(b, name);
+        json_put_key(w, name);
+        json_put_int64(w, b);
+    }
+    json_put_end_object(w);
+}
+
+static void put_added(struct json_writer *w, size_t vocab)
+{
+    json_put_begin_array(w);
+    for (size_t i = 0; i < 3 && BYTE_TOKENS + i < vocab; i++) {
+        json_put_begin_object(w);
+        json_put_key(w, "id");
+        json_put_uint64(w, BYTE_TOKENS + i);
+        json_put_key(w, "content");
+        json_put_string(w, specials[i]);
+        static const char *const flags[] = { "single_word", "lstrip", "rstrip", "normalized" };
+        for (int f = 0; f < 4; f++) {
+            json_put_key(w, flags[f]);
+            json_put_bool(w, false);
+        }
+        json_put_key(w, "special");
+        json_put_bool(w, true);
+        json_put_end_object(w);
+    }
+    json_put_end_array(w);
+}
+
+static void put_tokenizer(struct json_writer *w, size_t vocab)
+{
+    static const char byte_level[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+                                     "\"trim_offsets\":true,\"use_regex\":false}";
+    json_put_begin_object(w);
+    json_put_key(w, "version");
+    json_put_string(w, "1.0");
+    static const char *const absent[] = { "truncation", "padding", "normalizer", "post_processor" };
+    for (int i = 0; i < 4; i++) {
+        json_put_key(w, absent[i]);
+        json_put_null(w);
+    }
+    json_put_key(w, "added_tokens");
+    put_added(w, vocab);
+    json_put_key(w, "pre_tokenizer");
+    json_put_raw(w, byte_level, strlen(byte_level));
+    json_put_key(w, "decoder");
+    json_put_raw(w, byte_level, strlen(byte_level));
+    json_put_key(w, "model");
+    json_put_begin_object(w);
+    json_put_key(w, "type");
+    json_put_string(w, "BPE");
+    static const char *const nulls[] = { "dropout", "unk_token", "continuing_subword_prefix",
+                                         "end_of_word_suffix" };
+    for (int i = 0; i < 4; i++) {
+        json_put_key(w, nulls[i]);
+        json_put_null(w);
+    }
+    static const char *const falses[] = { "fuse_unk", "byte_fallback", "ignore_merges" };
+    for (int i = 0; i < 3; i++) {
+        json_put_key(w, falses[i]);
+        json_put_bool(w, false);
+    }
+    json_put_key(w, "vocab");
+    put_vocab(w, vocab);
+    json_put_key(w, "merges");
+    json_put_begin_array(w);
+    json_put_end_array(w);
+    json_put_end_object(w);
+    json_put_end_object(w);
+}
+
+static tinker_status write_file(const char *dir, const char *name, struct buf *text,
+                                tinker_error *err)
+{
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    tinker_status status =
+        buf_ok(text) ? os_write_file(path, text->data, text->len, err) : err_nomem(err, name);
+    buf_clear(text);
+    return status;
+}
+
+tinker_status init_tokenizer_write(const char *dir, size_t vocab, tinker_error *err)
+{
+    static const char config[] = "{\"tokenizer_class\":\"PreTrainedTokenizerFast\","
+                                 "\"eos_token\":\"<|im_end|>\",\"pad_token\":\"<|endoftext|>\","
+                                 "\"clean_up_tokenization_spaces\":false}";
+    struct buf text;
+    struct json_writer w;
+    buf_init(&text, 1 << 20);
+    json_writer_init(&w, &text);
+    put_tokenizer(&w, vocab);
+    tinker_status status = write_file(dir, "tokenizer.json", &text, err);
+    if (status != TINKER_OK)
+        return status;
+    buf_init(&text, 1 << 20);
+    buf_puts(&text,
+             vocab >= BYTE_VOCAB ? config : "{\"tokenizer_class\":\"PreTrainedTokenizerFast\"}");
+    return write_file(dir, "tokenizer_config.json", &text, err);
+}

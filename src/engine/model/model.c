@@ -1,0 +1,226 @@
+/* model.c - memory of a model and the packing of its weights.
+ *
+ * All packed matrices lie in one allocation in the order of model_tensors(), all
+ * norms and biases in another.  Packing runs on all threads, matrix by matrix. */
+#include "engine/model/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "engine/model/huge_pages.h"
+#include "engine/layers/rope.h"
+#include "engine/model/safetensors.h"
+
+enum { ALIGN = 64 };
+
+static size_t round_up(size_t n)
+{
+    return (n + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+struct sizes {
+    enum packed_dtype dtype;
+    bool tied;
+    size_t packed, vectors, matrices;
+};
+
+static tinker_status add_size(void *state, const struct tensor_place *at, tinker_error *err)
+{
+    struct sizes *s = state;
+    (void)err;
+    if (at->rows == 0)
+        s->vectors += round_up(at->cols * sizeof(float));
+    else if (at->kind != TENSOR_EMBED || s->tied)
+        s->packed += round_up(packed_bytes(s->dtype, at->rows, at->cols));
+    s->matrices += at->rows > 0;
+    return TINKER_OK;
+}
+
+static struct sizes model_sizes(const struct model_config *c, enum packed_dtype dtype)
+{
+    struct sizes s = { dtype, c->tied, 0, 0, 0 };
+    model_tensors(c, add_size, &s, NULL);
+    return s;
+}
+
+uint64_t model_bytes(const struct model_config *c, enum packed_dtype dtype)
+{
+    struct sizes s = model_sizes(c, dtype);
+    return (uint64_t)s.packed + s.vectors;
+}
+
+struct model *model_new(const struct model_config *c, enum packed_dtype dtype, tinker_error *err)
+{
+    struct sizes s = model_sizes(c, dtype);
+    size_t per_layer = c->experts * EXPERT_LINEARS, sparse = model_sparse_layers(c);
+    struct model *m = calloc(1, sizeof(*m));
+    if (m) {
+        m->config = *c;
+        m->dtype = dtype;
+        m->layers = calloc(c->layers, sizeof(*m->layers));
+        m->inv_freq = calloc(c->head_dim / 2, sizeof(float));
+        m->experts = calloc(sparse * per_layer + 1, sizeof(*m->experts));
+        m->packed_memory = aligned_alloc(ALIGN, s.packed);
+        m->vector_memory = aligned_alloc(ALIGN, s.vectors);
+    }
+    if (!m || !m->layers || !m->inv_freq || !m->experts || !m->packed_memory || !m->vector_memory) {
+        model_free(m);
+        err_set(err, TINKER_ENOMEM, "no memory for %zu bytes of weights", s.packed + s.vectors);
+        return NULL;
+    }
+    for (size_t i = 0, at = 0; i < c->layers; i++)
+        if (model_sparse(c, i))
+            m->layers[i].experts = m->experts + per_layer * at++;
+    m->rope_scale = rope_init(&c->rope, c->head_dim, m->inv_freq);
+    return m;
+}
+
+void model_free(struct model *m)
+{
+    if (!m)
+        return;
+    free(m->layers);
+    free(m->experts);
+    free(m->inv_freq);
+    pages_free(m->pages);
+    free(m->packed_memory);
+    free(m->vector_memory);
+    free(m);
+}
+
+/* One matrix to pack. */
+struct pack_job {
+    const struct packed **out;
+    void *memory;
+    void *aligned; /* copy of a source that is not aligned to its elements */
+    struct weight source;
+    size_t rows, cols;
+};
+
+struct filling {
+    struct model *m;
+    const struct weight_source *source;
+    char *packed, *vectors; /* next free byte */
+    struct pack_job *jobs;
+    size_t n;
+};
+
+static struct linear *place_linear(struct model *m, const struct tensor_place *at)
+{
+    struct layer *layer = &m->layers[at->layer];
+    switch (at->kind) {
+    case TENSOR_WEIGHT:
+        return &layer->linear[at->id];
+    case TENSOR_ROUTER:
+        return &layer->router;
+    case TENSOR_EXPERT:
+        return &layer->experts[at->expert * EXPERT_LINEARS + (size_t)(at->id - LINEAR_GATE)];
+    default:
+        return &m->head;
+    }
+}
+
+static const float **place_vector(struct model *m, const struct tensor_place *at)
+{
+    struct layer *layer = &m->layers[at->layer];
+    switch (at->kind) {
+    case TENSOR_NORM1:
+        return &layer->norm1;
+    case TENSOR_NORM2:
+        return &layer->norm2;
+    case TENSOR_Q_NORM:
+        return &layer->q_norm;
+    case TENSOR_K_NORM:
+        return &layer->k_norm;
+    case TENSOR_BIAS:
+        return &layer->linear[at->id].bias;
+    default:
+        return &m->norm;
+    }
+}
+
+static tinker_status plan_matrix(struct filling *f, const struct tensor_place *at,
+                                 struct weight source, tinker_error *err)
+{
+    struct linear *linear = place_linear(f->m, at);
+    struct pack_job *job = &f->jobs[f->n++];
+    size_t bytes = at->rows * at->cols * st_dtype_size(source.dtype);
+    *job = (struct pack_job){ &linear->w, f->packed, NULL, source, at->rows, at->cols };
+    linear->out = at->rows;
+    linear->in = at->cols;
+    f->packed += round_up(packed_bytes(f->m->dtype, at->rows, at->cols));
+    if ((uintptr_t)source.data % st_dtype_size(source.dtype) == 0)
+        return TINKER_OK;
+    job->aligned = malloc(bytes);
+    if (!job->aligned)
+        return err_nomem(err, at->name);
+    memcpy(job->aligned, source.data, bytes);
+    job->source.data = job->aligned;
+    return TINKER_OK;
+}
+
+static tinker_status plan(void *state, const struct tensor_place *at, tinker_error *err)
+{
+    struct filling *f = state;
+    struct weight source;
+    if (!f->source->get(f->source->state, at->name, at->rows, at->cols, &source, err))
+        return err ? err->status : TINKER_EINVAL;
+    if (at->kind == TENSOR_EMBED) {
+        f->m->embed = source.data;
+        f->m->embed_dtype = source.dtype;
+        return f->m->config.tied ? plan_matrix(f, at, source, err) : TINKER_OK;
+    }
+    if (at->rows)
+        return plan_matrix(f, at, source, err);
+    st_to_float(source.data, source.dtype, 0, at->cols, (float *)(void *)f->vectors);
+    *place_vector(f->m, at) = (float *)(void *)f->vectors;
+    f->vectors += round_up(at->cols * sizeof(float));
+    return TINKER_OK;
+}
+
+struct pack_rows {
+    struct packed *packed;
+    const struct pack_job *job;
+};
+
+static void pack_slice(void *arg, size_t begin, size_t end)
+{
+    const struct pack_rows *r = arg;
+    packed_fill(r->packed, r->job->source.data, r->job->source.dtype, begin, end);
+}
+
+static void pack(struct threads *t, struct filling *f)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        struct pack_job *job = &f->jobs[i];
+        struct pack_rows rows = { packed_begin(job->memory, f->m->dtype, job->rows, job->cols),
+                                  job };
+        threads_run(t, job->rows, gemm_grain(), pack_slice, &rows);
+        *job->out = rows.packed;
+    }
+}
+
+tinker_status model_fill(struct model *m, struct threads *t, const struct weight_source *source,
+                         tinker_error *err)
+{
+    struct filling f = { m, source, m->packed_memory, m->vector_memory, NULL, 0 };
+    f.jobs = calloc(model_sizes(&m->config, m->dtype).matrices, sizeof(*f.jobs));
+    if (!f.jobs)
+        return err_nomem(err, "weights");
+    tinker_status status = model_tensors(&m->config, plan, &f, err);
+    if (status == TINKER_OK)
+        pack(t, &f);
+    for (size_t i = 0; i < f.n; i++)
+        free(f.jobs[i].aligned);
+    free(f.jobs);
+    if (status == TINKER_OK && !m->pages)
+        m->pages = pages_enlarge(m->packed_memory, model_sizes(&m->config, m->dtype).packed);
+    return status;
+}
+
+void model_embed(const struct model *m, const int32_t *tokens, size_t n, float *x)
+{
+    size_t hidden = m->config.hidden;
+    for (size_t i = 0; i < n; i++)
+        st_to_float(m->embed, m->embed_dtype, (size_t)tokens[i] * hidden, hidden, x + i * hidden);
+}

@@ -1,0 +1,196 @@
+/* params.c - names, shapes and places of an adapter's parameters; see params.h. */
+#include "engine/model/params.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/err.h"
+
+enum { ALIGN_FLOATS = 16 };
+
+/* Adds one parameter; the list has room. */
+static int add(struct params *p, const char *name, size_t stack, size_t rows, size_t cols)
+{
+    struct param *q = &p->list[p->n];
+    *q = (struct param){
+        arena_strdup(&p->arena, name), p->total, rows ? rows : 1, cols, rows == 0, stack
+    };
+    size_t count = param_count(q);
+    p->total += (count + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+    p->count += count;
+    return q->name ? (int)p->n++ : PARAM_NONE;
+}
+
+/* A pair of factors, or of stacks of them. */
+struct pair_shape {
+    size_t out, in;
+    size_t a_stack, b_stack;
+};
+
+static int add_pair(struct params *p, const char *module, size_t rank, const struct pair_shape *s)
+{
+    char name[160];
+    snprintf(name, sizeof(name), "base_model.model.model.%s.lora_A.weight", module);
+    int a = add(p, name, s->a_stack, rank, s->in);
+    snprintf(name, sizeof(name), "base_model.model.model.%s.lora_B.weight", module);
+    int b = add(p, name, s->b_stack, s->out, rank);
+    return a < 0 || b < 0 ? PARAM_NONE : a;
+}
+
+/* The pair of one linear of a layer, or of that linear in all experts. */
+static int add_layer_pair(struct params *p, const struct model_config *c, size_t rank, size_t layer,
+                          enum linear_id id)
+{
+    static const char *const stacks[] = { "w1", "w3", "w2" };
+    char module[96];
+    struct pair_shape s = { 0 };
+    if (id < LINEAR_GATE || !model_sparse(c, layer)) {
+        model_linear_shape(c, id, &s.out, &s.in);
+        snprintf(module, sizeof(module), "layers.%zu.%s", layer, model_linear_name(id));
+        return add_pair(p, module, rank, &s);
+    }
+    model_expert_shape(c, id, &s.out, &s.in);
+    s.a_stack = id == LINEAR_DOWN ? c->experts : 1;
+    s.b_stack = id == LINEAR_DOWN ? 1 : c->experts;
+    snprintf(module, sizeof(module), "layers.%zu.mlp.experts.%s", layer, stacks[id - LINEAR_GATE]);
+    return add_pair(p, module, rank, &s);
+}
+
+static bool trained(const tinker_lora *lora, enum linear_id id)
+{
+    return id <= LINEAR_O ? lora->train_attn : lora->train_mlp;
+}
+
+static bool init_lora(struct params *p, const struct model_config *c, const tinker_lora *lora)
+{
+    size_t n = c->layers * LINEARS + 1, rank = (size_t)lora->rank;
+    p->list = arena_array(&p->arena, 2 * n, sizeof(*p->list));
+    p->pairs = arena_array(&p->arena, n, sizeof(*p->pairs));
+    if (!p->list || !p->pairs)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        p->pairs[i] = PARAM_NONE;
+    for (size_t layer = 0; layer < c->layers; layer++) {
+        for (int id = 0; id < LINEARS; id++) {
+            if (!trained(lora, (enum linear_id)id))
+                continue;
+            int *pair = &p->pairs[layer * LINEARS + (size_t)id];
+            *pair = add_layer_pair(p, c, rank, layer, (enum linear_id)id);
+            if (*pair == PARAM_NONE)
+                return false;
+        }
+    }
+    if (!lora->train_unembed)
+        return true;
+    struct pair_shape head = { c->vocab, c->hidden, 0, 0 };
+    p->pairs[n - 1] = add_pair(p, "unembed_tokens", rank, &head);
+    return p->pairs[n - 1] != PARAM_NONE;
+}
+
+/* NULL for all but the first matrix of the experts: the others follow it. */
+static int *place(struct params *p, const struct tensor_place *at)
+{
+    struct layer_params *layer = &p->layers[at->layer];
+    switch (at->kind) {
+    case TENSOR_EMBED:
+        return &p->embed;
+    case TENSOR_NORM1:
+        return &layer->norm1;
+    case TENSOR_NORM2:
+        return &layer->norm2;
+    case TENSOR_Q_NORM:
+        return &layer->q_norm;
+    case TENSOR_K_NORM:
+        return &layer->k_norm;
+    case TENSOR_WEIGHT:
+        return &layer->weight[at->id];
+    case TENSOR_BIAS:
+        return &layer->bias[at->id];
+    case TENSOR_ROUTER:
+        return &layer->router;
+    case TENSOR_EXPERT:
+        return at->expert == 0 && at->id == LINEAR_GATE ? &layer->experts : NULL;
+    case TENSOR_NORM:
+        return &p->norm;
+    case TENSOR_HEAD:
+        break;
+    }
+    return &p->head;
+}
+
+static tinker_status add_tensor(void *state, const struct tensor_place *at, tinker_error *err)
+{
+    struct params *p = state;
+    int index = add(p, at->name, 0, at->rows, at->cols), *out = place(p, at);
+    if (index == PARAM_NONE)
+        return err_nomem(err, "parameters");
+    if (out)
+        *out = index;
+    return TINKER_OK;
+}
+
+static tinker_status count(void *state, const struct tensor_place *at, tinker_error *err)
+{
+    (void)at;
+    (void)err;
+    ++*(size_t *)state;
+    return TINKER_OK;
+}
+
+static bool init_full(struct params *p, const struct model_config *c)
+{
+    size_t n = 0;
+    model_tensors(c, count, &n, NULL);
+    p->list = arena_array(&p->arena, n, sizeof(*p->list));
+    p->layers = arena_array(&p->arena, c->layers, sizeof(*p->layers));
+    if (!p->list || !p->layers)
+        return false;
+    p->embed = p->norm = p->head = PARAM_NONE;
+    for (size_t i = 0; i < c->layers; i++) {
+        struct layer_params *l = &p->layers[i];
+        l->norm1 = l->norm2 = l->q_norm = l->k_norm = l->router = l->experts = PARAM_NONE;
+        for (int id = 0; id < LINEARS; id++)
+            l->weight[id] = l->bias[id] = PARAM_NONE;
+    }
+    return model_tensors(c, add_tensor, p, NULL) == TINKER_OK;
+}
+
+tinker_status params_init(struct params *p, const struct model_config *c, const tinker_lora *lora,
+                          tinker_error *err)
+{
+    *p = (struct params){ 0 };
+    arena_init(&p->arena, SIZE_MAX);
+    bool ok = lora->rank > 0 ? init_lora(p, c, lora) : init_full(p, c);
+    if (ok)
+        return TINKER_OK;
+    params_clear(p);
+    return err_nomem(err, "parameters");
+}
+
+void params_clear(struct params *p)
+{
+    arena_clear(&p->arena);
+    *p = (struct params){ 0 };
+}
+
+const char *params_peft_name(const char *name)
+{
+    if (strcmp(name, "base_model.model.model.unembed_tokens.lora_A.weight") == 0)
+        return "base_model.model.lm_head.lora_A.weight";
+    if (strcmp(name, "base_model.model.model.unembed_tokens.lora_B.weight") == 0)
+        return "base_model.model.lm_head.lora_B.weight";
+    return name;
+}
+
+void params_expert_name(const char *name, size_t expert, char out[PARAM_NAME])
+{
+    static const struct {
+        const char *stack, *name;
+    } names[] = { { ".w1.", "gate_proj" }, { ".w3.", "up_proj" }, { ".w2.", "down_proj" } };
+    out[0] = '\0';
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *at = strstr(name, names[i].stack);
+        if (at)
+            snprintf(out, PARAM_NAME, "%.*s.%zu.%s.%s", (int)(at - name), name, expert,
+                     names[i].name, at + strlen(names[i].stack));
+    }
+}

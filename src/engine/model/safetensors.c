@@ -1,0 +1,280 @@
+/* safetensors.c - reader of the tensor file format, hostile files included.
+ *
+ * A file is: u64 little-endian header length, that many bytes of JSON, the data.
+ * Nothing is trusted: every offset is compared with the file before a pointer is
+ * made from it.  Not thread-safe while opening; read-only afterwards. */
+#include "engine/model/safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/err.h"
+#include "json/json.h"
+
+enum { HEADER_MAX = 100 * 1000 * 1000, NAME_MAX_LEN = 1024, MESSAGE_NAME = 120 };
+
+static const struct {
+    const char *name;
+    size_t size;
+    bool usable;
+    enum source_dtype dtype;
+} dtypes[] = {
+    { "F32", 4, true, SOURCE_F32 },      { "F16", 2, true, SOURCE_F16 },
+    { "BF16", 2, true, SOURCE_BF16 },    { "F64", 8, false, SOURCE_F32 },
+    { "I64", 8, false, SOURCE_F32 },     { "I32", 4, false, SOURCE_F32 },
+    { "I16", 2, false, SOURCE_F32 },     { "I8", 1, false, SOURCE_F32 },
+    { "U64", 8, false, SOURCE_F32 },     { "U32", 4, false, SOURCE_F32 },
+    { "U16", 2, false, SOURCE_F32 },     { "U8", 1, false, SOURCE_F32 },
+    { "BOOL", 1, false, SOURCE_F32 },    { "F8_E4M3", 1, false, SOURCE_F32 },
+    { "F8_E5M2", 1, false, SOURCE_F32 },
+};
+
+static uint64_t read_u64(const unsigned char *p)
+{
+    uint64_t v = 0;
+    for (int i = 7; i >= 0; i--)
+        v = v << 8 | p[i];
+    return v;
+}
+
+static tinker_status bad(const struct safetensors *s, tinker_error *err, const char *tensor,
+                         const char *why)
+{
+    if (tensor)
+        return err_set(err, TINKER_EINVAL, "%s: tensor %.*s: %s", s->path, MESSAGE_NAME, tensor,
+                       why);
+    return err_set(err, TINKER_EINVAL, "%s: %s", s->path, why);
+}
+
+/* One tensor's description as the header gives it, before any check. */
+struct described {
+    struct json_str dtype;
+    int64_t *shape;
+    size_t ndim;
+    int64_t *range;
+    size_t n_range;
+};
+
+static void read_description(struct json_reader *r, struct described *d)
+{
+    struct json_str key;
+    *d = (struct described){ 0 };
+    json_begin_object(r);
+    while (json_next_key(r, &key)) {
+        if (json_str_is(key, "dtype"))
+            json_string(r, &d->dtype);
+        else if (json_str_is(key, "shape"))
+            json_array_int64(r, &d->shape, &d->ndim);
+        else if (json_str_is(key, "data_offsets"))
+            json_array_int64(r, &d->range, &d->n_range);
+        else
+            json_skip(r);
+    }
+}
+
+static bool find_dtype(struct json_str name, size_t *index)
+{
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+        if (json_str_is(name, dtypes[i].name)) {
+            *index = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Fill t from d.  The range is checked against the data's length. */
+static const char *check_description(const struct described *d, const unsigned char *data,
+                                     size_t data_len, struct st_tensor *t)
+{
+    size_t dtype;
+    if (!d->dtype.s)
+        return "no dtype";
+    if (!find_dtype(d->dtype, &dtype))
+        return "unknown dtype";
+    if (d->ndim > ST_MAX_DIMS)
+        return "more than 8 dimensions";
+    if (d->n_range != 2)
+        return "data_offsets must have two numbers";
+    size_t count = 1;
+    for (size_t i = 0; i < d->ndim; i++) {
+        if (d->shape[i] < 0)
+            return "negative dimension";
+        t->shape[i] = (size_t)d->shape[i];
+        if (__builtin_mul_overflow(count, t->shape[i], &count))
+            return "shape overflows";
+    }
+    size_t bytes;
+    if (__builtin_mul_overflow(count, dtypes[dtype].size, &bytes))
+        return "shape overflows";
+    if (d->range[0] < 0 || d->range[1] < d->range[0])
+        return "data_offsets out of order";
+    if ((uint64_t)d->range[1] > data_len)
+        return "data_offsets beyond the end of the file";
+    if ((uint64_t)(d->range[1] - d->range[0]) != bytes)
+        return "data_offsets do not match dtype and shape";
+    t->dtype = dtypes[dtype].dtype;
+    t->dtype_name = dtypes[dtype].name;
+    t->usable = dtypes[dtype].usable;
+    t->ndim = d->ndim;
+    t->count = count;
+    t->bytes = bytes;
+    t->data = data + d->range[0];
+    return NULL;
+}
+
+static tinker_status add_tensor(struct safetensors *s, struct json_reader *r, struct json_str key,
+                                const unsigned char *data, size_t data_len, size_t *cap,
+                                tinker_error *err)
+{
+    struct described d;
+    if (key.n == 0 || key.n > NAME_MAX_LEN)
+        return bad(s, err, NULL, "tensor name is empty or longer than 1024 bytes");
+    if (s->n == *cap) {
+        size_t more = *cap ? *cap * 2 : 64;
+        struct st_tensor *grown = realloc(s->tensors, more * sizeof(*grown));
+        if (!grown)
+            return err_nomem(err, s->path);
+        s->tensors = grown;
+        *cap = more;
+    }
+    char *name = arena_strndup(&s->arena, key.s, key.n);
+    if (!name)
+        return err_nomem(err, s->path);
+    if (strlen(name) != key.n)
+        return bad(s, err, NULL, "tensor name contains NUL");
+    read_description(r, &d);
+    if (r->failed)
+        return bad(s, err, name, json_error(r));
+    struct st_tensor *t = &s->tensors[s->n];
+    *t = (struct st_tensor){ .name = name };
+    const char *why = check_description(&d, data, data_len, t);
+    if (why)
+        return bad(s, err, name, why);
+    s->n++;
+    return TINKER_OK;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const struct st_tensor *x = a, *y = b;
+    if (x->data != y->data)
+        return (const char *)x->data < (const char *)y->data ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+/* Ranges must tile the data: no gap, no overlap, nothing left over. */
+static tinker_status check_tiling(struct safetensors *s, const char *data, size_t data_len,
+                                  tinker_error *err)
+{
+    const char *at = data;
+    if (s->n)
+        qsort(s->tensors, s->n, sizeof(*s->tensors), by_offset);
+    for (size_t i = 0; i < s->n; i++) {
+        if ((const char *)s->tensors[i].data != at)
+            return bad(s, err, s->tensors[i].name, "data overlaps or leaves a gap");
+        at += s->tensors[i].bytes;
+    }
+    if ((size_t)(at - data) != data_len)
+        return bad(s, err, NULL, "file is longer than its tensors");
+    return TINKER_OK;
+}
+
+static tinker_status index_names(struct safetensors *s, tinker_error *err)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        struct st_tensor *t = &s->tensors[i];
+        void *old = NULL;
+        if (!map_put(&s->by_name, t->name, strlen(t->name), t, &old))
+            return err_nomem(err, s->path);
+        if (old)
+            return bad(s, err, t->name, "listed twice");
+    }
+    return TINKER_OK;
+}
+
+static tinker_status parse_header(struct safetensors *s, const unsigned char *data, size_t data_len,
+                                  tinker_error *err)
+{
+    struct json_reader r;
+    struct json_str key;
+    size_t cap = 0;
+    json_reader_init(&r, s->header, s->header_len, &s->arena);
+    json_begin_object(&r);
+    while (json_next_key(&r, &key)) {
+        if (json_str_is(key, "__metadata__")) {
+            json_skip(&r);
+            continue;
+        }
+        tinker_status status = add_tensor(s, &r, key, data, data_len, &cap, err);
+        if (status != TINKER_OK)
+            return status;
+    }
+    if (!json_end(&r))
+        return bad(s, err, NULL, json_error(&r));
+    tinker_status status = check_tiling(s, (const char *)data, data_len, err);
+    return status == TINKER_OK ? index_names(s, err) : status;
+}
+
+static tinker_status parse(struct safetensors *s, const unsigned char *p, size_t len,
+                           tinker_error *err)
+{
+    if (len < 8)
+        return bad(s, err, NULL, "too short for a safetensors file");
+    uint64_t header = read_u64(p);
+    if (header > HEADER_MAX)
+        return bad(s, err, NULL, "header length is over 100 MB: not a safetensors file");
+    if (header > len - 8)
+        return bad(s, err, NULL, "truncated: the header is longer than the file");
+    if (header < 2 || p[8] != '{')
+        return bad(s, err, NULL, "header does not begin with '{'");
+    s->header = (const char *)p + 8;
+    s->header_len = (size_t)header;
+    return parse_header(s, p + 8 + header, len - 8 - (size_t)header, err);
+}
+
+static tinker_status init(struct safetensors *s, const char *path, tinker_error *err)
+{
+    *s = (struct safetensors){ 0 };
+    arena_init(&s->arena, SIZE_MAX);
+    map_init(&s->by_name);
+    s->path = strdup(path);
+    return s->path ? TINKER_OK : err_nomem(err, path);
+}
+
+tinker_status safetensors_parse(struct safetensors *s, const char *path, const void *data,
+                                size_t len, tinker_error *err)
+{
+    tinker_status status = init(s, path, err);
+    if (status == TINKER_OK)
+        status = parse(s, data, len, err);
+    if (status != TINKER_OK)
+        safetensors_close(s);
+    return status;
+}
+
+tinker_status safetensors_open(struct safetensors *s, const char *path, tinker_error *err)
+{
+    tinker_status status = init(s, path, err);
+    if (status == TINKER_OK)
+        status = os_map_open(&s->file, path, err);
+    if (status == TINKER_OK)
+        status = parse(s, s->file.data, s->file.len, err);
+    if (status != TINKER_OK)
+        safetensors_close(s);
+    return status;
+}
+
+void safetensors_close(struct safetensors *s)
+{
+    os_map_close(&s->file);
+    map_clear(&s->by_name);
+    arena_clear(&s->arena);
+    free(s->tensors);
+    free(s->path);
+    *s = (struct safetensors){ 0 };
+}
+
+const struct st_tensor *safetensors_find(const struct safetensors *s, const char *name)
+{
+    return map_get(&s->by_name, name, strlen(name));
+}

@@ -1,0 +1,197 @@
+/* weight_files.c - which files of a directory hold the weights.
+ *
+ * File names come from the index, which is outside data: only plain names that end
+ * in .safetensors are accepted, so nothing outside the directory can be named. */
+#include "engine/model/weight_files.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/err.h"
+#include "json/json.h"
+
+enum { INDEX_MAX = 64 << 20, FILES_MAX = 4096 };
+
+static char *join(struct arena *a, const char *dir, const char *name)
+{
+    return arena_printf(a, "%s/%s", dir, name);
+}
+
+static bool plain_name(const char *s, size_t n)
+{
+    static const char suffix[] = ".safetensors";
+    size_t k = sizeof(suffix) - 1;
+    if (n <= k || n > 255 || s[0] == '.' || memchr(s, '/', n) || memchr(s, '\0', n))
+        return false;
+    return memcmp(s + n - k, suffix, k) == 0;
+}
+
+struct names {
+    struct arena *arena;
+    const char **list;
+    size_t n;
+    struct map seen;
+};
+
+static tinker_status add_name(struct names *names, const char *s, size_t n, tinker_error *err)
+{
+    if (map_get(&names->seen, s, n))
+        return TINKER_OK;
+    if (names->n == FILES_MAX)
+        return err_set(err, TINKER_EINVAL, "more than %d safetensors files", FILES_MAX);
+    char *copy = arena_strndup(names->arena, s, n);
+    if (!copy || !map_put(&names->seen, s, n, copy, NULL))
+        return err_nomem(err, "file names");
+    names->list[names->n++] = copy;
+    return TINKER_OK;
+}
+
+static tinker_status read_index(struct names *names, const char *path, tinker_error *err)
+{
+    char *text;
+    size_t len;
+    tinker_status status = os_read_file(path, INDEX_MAX, &text, &len, err);
+    if (status != TINKER_OK)
+        return status;
+    struct json_reader r;
+    struct json_str key, tensor, file;
+    json_reader_init(&r, text, len, names->arena);
+    json_begin_object(&r);
+    while (status == TINKER_OK && json_next_key(&r, &key)) {
+        if (!json_str_is(key, "weight_map")) {
+            json_skip(&r);
+            continue;
+        }
+        json_begin_object(&r);
+        while (status == TINKER_OK && json_next_key(&r, &tensor)) {
+            if (!json_string(&r, &file))
+                break;
+            if (!plain_name(file.s, file.n))
+                status = err_set(err, TINKER_EINVAL,
+                                 "%s: tensor %.*s is in a file whose name is not plain", path,
+                                 tensor.n > 120 ? 120 : (int)tensor.n, tensor.s);
+            else
+                status = add_name(names, file.s, file.n, err);
+        }
+    }
+    if (status == TINKER_OK && !json_end(&r))
+        status = err_set(err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
+    if (status == TINKER_OK && names->n == 0)
+        status = err_set(err, TINKER_EINVAL, "%s: no weight_map", path);
+    free(text);
+    return status;
+}
+
+static tinker_status read_directory(struct names *names, const char *dir, tinker_error *err)
+{
+    DIR *d = opendir(dir);
+    if (!d)
+        return err_errno(err, "open", dir);
+    tinker_status status = TINKER_OK;
+    struct dirent *entry;
+    while (status == TINKER_OK && (entry = readdir(d)) != NULL)
+        if (plain_name(entry->d_name, strlen(entry->d_name)))
+            status = add_name(names, entry->d_name, strlen(entry->d_name), err);
+    closedir(d);
+    if (status == TINKER_OK && names->n == 0)
+        status = err_set(err, TINKER_EINVAL, "%s: no *.safetensors file", dir);
+    return status;
+}
+
+static tinker_status find_files(struct names *names, const char *dir, tinker_error *err)
+{
+    char *index = join(names->arena, dir, "model.safetensors.index.json");
+    char *single = join(names->arena, dir, "model.safetensors");
+    if (!index || !single)
+        return err_nomem(err, dir);
+    if (access(index, F_OK) == 0)
+        return read_index(names, index, err);
+    if (access(single, F_OK) == 0)
+        return add_name(names, "model.safetensors", strlen("model.safetensors"), err);
+    return read_directory(names, dir, err);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* No tensor may be in two files: which one is meant would be a guess. */
+static tinker_status check_unique(const struct checkpoint *c, tinker_error *err)
+{
+    for (size_t f = 1; f < c->n; f++)
+        for (size_t i = 0; i < c->files[f].n; i++)
+            for (size_t g = 0; g < f; g++)
+                if (safetensors_find(&c->files[g], c->files[f].tensors[i].name))
+                    return err_set(err, TINKER_EINVAL, "%s: tensor %.120s is also in %s",
+                                   c->files[f].path, c->files[f].tensors[i].name, c->files[g].path);
+    return TINKER_OK;
+}
+
+static tinker_status open_files(struct checkpoint *c, struct names *names, const char *dir,
+                                tinker_error *err)
+{
+    qsort(names->list, names->n, sizeof(*names->list), by_name);
+    c->files = calloc(names->n, sizeof(*c->files));
+    if (!c->files)
+        return err_nomem(err, dir);
+    for (size_t i = 0; i < names->n; i++) {
+        char *path = join(names->arena, dir, names->list[i]);
+        if (!path)
+            return err_nomem(err, dir);
+        tinker_status status = safetensors_open(&c->files[i], path, err);
+        if (status != TINKER_OK)
+            return status;
+        c->n++;
+    }
+    return check_unique(c, err);
+}
+
+struct checkpoint *checkpoint_open(const char *dir, tinker_error *err)
+{
+    struct arena arena;
+    arena_init(&arena, SIZE_MAX);
+    struct names names = { .arena = &arena };
+    map_init(&names.seen);
+    names.list = arena_array(&arena, FILES_MAX, sizeof(*names.list));
+    struct checkpoint *c = calloc(1, sizeof(*c));
+    tinker_status status = TINKER_OK;
+    if (!names.list || !c)
+        status = err_nomem(err, dir);
+    if (status == TINKER_OK)
+        status = find_files(&names, dir, err);
+    if (status == TINKER_OK)
+        status = open_files(c, &names, dir, err);
+    map_clear(&names.seen);
+    arena_clear(&arena);
+    if (status != TINKER_OK) {
+        checkpoint_close(c);
+        return NULL;
+    }
+    return c;
+}
+
+void checkpoint_close(struct checkpoint *c)
+{
+    if (!c)
+        return;
+    for (size_t i = 0; i < c->n; i++)
+        safetensors_close(&c->files[i]);
+    free(c->files);
+    free(c);
+}
+
+const struct st_tensor *checkpoint_find(const struct checkpoint *c, const char *name,
+                                        const char **file)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        const struct st_tensor *t = safetensors_find(&c->files[i], name);
+        if (t) {
+            if (file)
+                *file = c->files[i].path;
+            return t;
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,175 @@
+/* adam.c - AdamW with bias correction, decoupled decay and global-norm clipping.
+ *
+ * The same update as torch.optim.AdamW after clip_grad_norm_.  Norms are summed in
+ * double over fixed blocks whose sums add in order, so threads do not change them. */
+#include "engine/model/adapter.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include "base/err.h"
+
+enum { BLOCK = 1 << 14 };
+static const double norm_max = 1.8e19; /* the square of more is no float, and Adam keeps squares */
+
+struct step_job {
+    tinker_adapter *a;
+    const tinker_adam *adam;
+    float clip, decay, step_size, correction; /* correction: sqrt(1 - beta2^s) */
+    double *sums;                             /* per block */
+};
+
+static size_t blocks_of(const tinker_adapter *a)
+{
+    return (a->params.total + BLOCK - 1) / BLOCK;
+}
+
+static void block_range(const tinker_adapter *a, size_t block, size_t *begin, size_t *end)
+{
+    *begin = block * BLOCK;
+    *end = *begin + BLOCK < a->params.total ? *begin + BLOCK : a->params.total;
+}
+
+static void norm_slice(void *arg, size_t first, size_t last)
+{
+    const struct step_job *j = arg;
+    for (size_t block = first; block < last; block++) {
+        size_t begin, end;
+        double sum = 0;
+        block_range(j->a, block, &begin, &end);
+        for (size_t i = begin; i < end; i++)
+            sum += (double)j->a->grad[i] * (double)j->a->grad[i];
+        j->sums[block] = sum;
+    }
+}
+
+static void update_slice(void *arg, size_t first, size_t last)
+{
+    const struct step_job *j = arg;
+    float *w = j->a->w, *m = j->a->m, *v = j->a->v;
+    const float *grad = j->a->grad;
+    float beta1 = (float)j->adam->beta1, beta2 = (float)j->adam->beta2;
+    float rest1 = (float)(1 - j->adam->beta1), rest2 = (float)(1 - j->adam->beta2);
+    float eps = (float)j->adam->eps;
+    for (size_t block = first; block < last; block++) {
+        size_t begin, end;
+        double sum = 0;
+        block_range(j->a, block, &begin, &end);
+        for (size_t i = begin; i < end; i++) {
+            float g = grad ? grad[i] * j->clip : 0;
+            float before = w[i];
+            m[i] = beta1 * m[i] + rest1 * g;
+            v[i] = beta2 * v[i] + rest2 * (g * g);
+            float update = j->step_size * m[i] / (sqrtf(v[i]) / j->correction + eps);
+            w[i] = before * j->decay - update;
+            double change = (double)w[i] - (double)before;
+            sum += change * change;
+        }
+        j->sums[block] = sum;
+    }
+}
+
+static double total(const double *sums, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += sums[i];
+    return sqrt(sum);
+}
+
+/* Also as the float that the update computes with. */
+static bool is_rate(double v)
+{
+    return v >= 0 && isfinite((float)v);
+}
+
+static tinker_status check(const tinker_adam *o, tinker_error *err)
+{
+    const struct {
+        const char *name;
+        double value;
+        bool ok;
+    } rules[] = {
+        { "learning_rate", o->learning_rate, is_rate(o->learning_rate) },
+        { "beta1", o->beta1, o->beta1 >= 0 && o->beta1 < 1 },
+        { "beta2", o->beta2, o->beta2 >= 0 && o->beta2 < 1 },
+        { "eps", o->eps, (float)o->eps > 0 },
+        { "weight_decay", o->weight_decay, is_rate(o->weight_decay) },
+        { "grad_clip_norm", o->grad_clip_norm, o->grad_clip_norm >= 0 },
+    };
+    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
+        if (!rules[i].ok || !isfinite(rules[i].value))
+            return err_set(err, TINKER_EINVAL, "%s is %g, which is out of range", rules[i].name,
+                           rules[i].value);
+    return TINKER_OK;
+}
+
+static void drop_gradient(tinker_adapter *a)
+{
+    free(a->grad);
+    a->grad = NULL;
+}
+
+/* A gradient that Adam cannot take in is dropped.  An infinite second moment would never come down
+ * again: its parameter would stand still for good, and no file with it could be loaded. */
+static tinker_status check_norm(tinker_adapter *a, double norm, double clip, tinker_error *err)
+{
+    if (norm * clip <= norm_max)
+        return TINKER_OK;
+    drop_gradient(a);
+    if (!isfinite(norm))
+        return err_set(err, TINKER_EREQUEST,
+                       "non-finite gradient norm: the step was skipped and the gradient dropped");
+    return err_set(err, TINKER_EREQUEST,
+                   "a gradient norm of %g is too large: the step was skipped and the gradient "
+                   "dropped",
+                   norm);
+}
+
+static tinker_status run(tinker_adapter *a, const tinker_adam *adam, double *sums,
+                         tinker_step_metrics *metrics, tinker_error *err)
+{
+    struct step_job job = { .a = a, .adam = adam, .clip = 1, .sums = sums };
+    struct threads *threads = a->engine->threads;
+    double norm = 0;
+    if (a->grad) {
+        threads_run(threads, blocks_of(a), 1, norm_slice, &job);
+        norm = total(sums, blocks_of(a));
+    }
+    if (adam->grad_clip_norm > 0 && norm > adam->grad_clip_norm)
+        job.clip = (float)(adam->grad_clip_norm / (norm + 1e-6));
+    tinker_status status = check_norm(a, norm, (double)job.clip, err);
+    if (status != TINKER_OK)
+        return status;
+    a->steps++;
+    job.decay = (float)(1 - adam->learning_rate * adam->weight_decay);
+    job.step_size = (float)(adam->learning_rate / (1 - pow(adam->beta1, (double)a->steps)));
+    job.correction = (float)sqrt(1 - pow(adam->beta2, (double)a->steps));
+    threads_run(threads, blocks_of(a), 1, update_slice, &job);
+    a->stale = true;
+    drop_gradient(a);
+    if (metrics)
+        *metrics = (tinker_step_metrics){ norm, adam->learning_rate, (double)job.clip,
+                                          total(sums, blocks_of(a)), a->steps };
+    return TINKER_OK;
+}
+
+tinker_status tinker_adapter_step(tinker_adapter *a, const tinker_adam *adam,
+                                  tinker_step_metrics *metrics, tinker_error *err)
+{
+    tinker_adam o = TINKER_ADAM_INIT;
+    tinker_status status = opts_copy(&o, sizeof(o), adam, "tinker_adam", err);
+    if (status == TINKER_OK)
+        status = check(&o, err);
+    if (status != TINKER_OK)
+        return status;
+    if (a->snapshot)
+        return err_set(err, TINKER_EINVAL, "this adapter is a snapshot and cannot be trained");
+    double *sums = calloc(blocks_of(a), sizeof(*sums));
+    if (!sums || !adapter_moments(a)) {
+        free(sums);
+        return err_nomem(err, "optimiser step");
+    }
+    status = run(a, &o, sums, metrics, err);
+    free(sums);
+    return status;
+}

@@ -1,0 +1,242 @@
+/* loss_read.c - the tensors of a datum: names, shapes, types, values, all checked.
+ *
+ * Sparse tensors are expanded each by itself: token 0 and "absent" look the same in
+ * a sparse target, and the weights decide what counts. */
+#include "engine/train/loss.h"
+
+#include <math.h>
+#include <string.h>
+#include "base/err.h"
+#include "engine/kernels/kernels.h"
+
+struct reading {
+    size_t index; /* of the datum */
+    const char *name;
+    struct arena *arena;
+    tinker_error *err;
+};
+
+static tinker_status bad(const struct reading *r, const char *why)
+{
+    return err_set(r->err, TINKER_EINVAL, "datum %zu: %.60s: %s", r->index, r->name, why);
+}
+
+/* Element i of a dense or sparse value list as a double; integers below 2^53 exactly. */
+static double element(const tinker_tensor *t, size_t i)
+{
+    switch (t->dtype) {
+    case TINKER_FLOAT32:
+        return (double)((const float *)t->data)[i];
+    case TINKER_INT64:
+        return (double)((const int64_t *)t->data)[i];
+    case TINKER_INT32:
+        return (double)((const int32_t *)t->data)[i];
+    case TINKER_BFLOAT16:
+        return (double)f32_from_bf16(((const uint16_t *)t->data)[i]);
+    case TINKER_FLOAT64:
+        return ((const double *)t->data)[i];
+    case TINKER_UINT32:
+        return (double)((const uint32_t *)t->data)[i];
+    case TINKER_UINT64:
+        return (double)((const uint64_t *)t->data)[i];
+    }
+    return NAN;
+}
+
+static bool known_dtype(tinker_dtype dtype)
+{
+    return dtype >= TINKER_FLOAT32 && dtype <= TINKER_UINT64;
+}
+
+static bool is_float(tinker_dtype dtype)
+{
+    return dtype == TINKER_FLOAT32 || dtype == TINKER_FLOAT64 || dtype == TINKER_BFLOAT16;
+}
+
+const char *loss_sparse_problem(const tinker_tensor *t)
+{
+    if (!t->shape || t->ndim != 2 || t->shape[0] < 0 || t->shape[1] < 0)
+        return "a sparse tensor needs a shape of two dimensions";
+    if (t->crow[0] != 0 || (uint64_t)t->crow[t->shape[0]] != t->n)
+        return "crow_indices do not match the number of values";
+    for (int64_t i = 0; i < t->shape[0]; i++)
+        if (t->crow[i + 1] < t->crow[i])
+            return "crow_indices are not ascending";
+    for (size_t i = 0; i < t->n; i++)
+        if (t->col[i] < 0 || t->col[i] >= t->shape[1])
+            return "col_indices beyond the shape";
+    return NULL;
+}
+
+/* Shape must be (n) or (n, k); gives k, and whether it was a matrix. */
+static tinker_status check_shape(const struct reading *r, const tinker_tensor *t, size_t n,
+                                 size_t *k, bool *matrix)
+{
+    size_t ndim = t->shape ? t->ndim : 1;
+    if (!known_dtype(t->dtype))
+        return bad(r, "unknown dtype");
+    *k = 1;
+    *matrix = ndim == 2;
+    if (t->shape && (ndim == 0 || ndim > 2))
+        return bad(r, "must have one or two dimensions");
+    uint64_t rows = t->shape ? (uint64_t)t->shape[0] : (uint64_t)t->n;
+    if (rows != n)
+        return err_set(r->err, TINKER_EINVAL,
+                       "datum %zu: %.60s has %lld positions, the model input has %zu tokens",
+                       r->index, r->name, (long long)rows, n);
+    if (*matrix) {
+        if (t->shape[1] < 1 || t->shape[1] > 1 << 20)
+            return bad(r, "the second dimension must be 1 to 2^20");
+        *k = (size_t)t->shape[1];
+    }
+    if (!t->crow && t->n != n * *k)
+        return bad(r, "the number of values does not match the shape");
+    if (t->n && !t->data)
+        return bad(r, "no data");
+    if (!t->crow)
+        return TINKER_OK;
+    const char *why = t->col || t->n == 0 ? loss_sparse_problem(t) : "no col_indices";
+    return why ? bad(r, why) : TINKER_OK;
+}
+
+/* Where value i of t goes in the dense matrix.  Values come in ascending order, so
+ * *row only moves on. */
+static size_t dense_index(const tinker_tensor *t, size_t i, size_t k, int64_t *row)
+{
+    if (!t->crow)
+        return i;
+    while ((uint64_t)t->crow[*row + 1] <= i)
+        (*row)++;
+    return (size_t)*row * k + (size_t)t->col[i];
+}
+
+static tinker_status read_targets(const struct reading *r, const tinker_tensor *t, size_t vocab,
+                                  struct loss_datum *d)
+{
+    int64_t row = 0;
+    d->targets = arena_array(r->arena, d->n * d->k, sizeof(*d->targets));
+    if (!d->targets)
+        return err_nomem(r->err, r->name);
+    for (size_t i = 0; i < t->n; i++) {
+        double v = element(t, i);
+        if (!(v >= 0 && v < (double)vocab) || v != floor(v))
+            return err_set(r->err, TINKER_EINVAL,
+                           "datum %zu: %s[%zu] is not a token id of this model (0 to %zu)",
+                           r->index, r->name, i, vocab - 1);
+        d->targets[dense_index(t, i, d->k, &row)] = (int32_t)v;
+    }
+    return TINKER_OK;
+}
+
+static tinker_status read_floats(const struct reading *r, const tinker_tensor *t, size_t count,
+                                 size_t k, float **out)
+{
+    int64_t row = 0;
+    float *values = arena_array(r->arena, count, sizeof(*values));
+    if (!values)
+        return err_nomem(r->err, r->name);
+    for (size_t i = 0; i < t->n; i++) {
+        float v = (float)element(t, i);
+        if (!isfinite(v))
+            return err_set(r->err, TINKER_EINVAL, "datum %zu: %s[%zu] is not a finite number",
+                           r->index, r->name, i);
+        values[dense_index(t, i, k, &row)] = v;
+    }
+    *out = values;
+    return TINKER_OK;
+}
+
+static const tinker_tensor *find(const tinker_datum *in, const char *name)
+{
+    for (size_t i = 0; i < in->n_inputs; i++)
+        if (in->inputs[i].name && strcmp(in->inputs[i].name, name) == 0)
+            return &in->inputs[i].tensor;
+    return NULL;
+}
+
+static float **slot(struct loss_datum *d, const struct loss *l, const char *name)
+{
+    if (strcmp(name, "weights") == 0)
+        return &d->weights;
+    if (l->kind == LOSS_CROSS_ENTROPY)
+        return NULL;
+    if (strcmp(name, "logprobs") == 0)
+        return &d->logprobs;
+    if (strcmp(name, "advantages") == 0)
+        return &d->advantages;
+    if (l->kind != LOSS_PPO && l->kind != LOSS_CISPO)
+        return NULL;
+    if (strcmp(name, "clip_low_threshold") == 0)
+        return &d->clip_low;
+    return strcmp(name, "clip_high_threshold") == 0 ? &d->clip_high : NULL;
+}
+
+static tinker_status read_rest(struct loss_datum *d, const struct loss *l, const tinker_datum *in,
+                               struct reading *r)
+{
+    for (size_t i = 0; i < in->n_inputs; i++) {
+        const tinker_tensor *t = &in->inputs[i].tensor;
+        size_t k;
+        bool matrix;
+        r->name = in->inputs[i].name ? in->inputs[i].name : "(no name)";
+        if (strcmp(r->name, "target_tokens") == 0)
+            continue;
+        float **out = slot(d, l, r->name);
+        if (!out)
+            return bad(r, "this loss knows no such input");
+        tinker_status status = check_shape(r, t, d->n, &k, &matrix);
+        if (status != TINKER_OK)
+            return status;
+        if (k != d->k)
+            return bad(r, "must have the shape of target_tokens");
+        status = read_floats(r, t, d->n * d->k, d->k, out);
+        if (status != TINKER_OK)
+            return status;
+    }
+    return TINKER_OK;
+}
+
+/* As the settings of a loss are checked.  What does not count may hold anything: zeros where only
+ * one of the two was given for each token. */
+static tinker_status check_thresholds(const struct reading *r, const struct loss *l,
+                                      const struct loss_datum *d)
+{
+    for (size_t i = 0; (d->clip_low || d->clip_high) && i < d->n; i++) {
+        double low = d->clip_low ? (double)d->clip_low[i] : l->clip_low;
+        double high = d->clip_high ? (double)d->clip_high[i] : l->clip_high;
+        bool counts = d->advantages[i] != 0 && !(d->weights && d->weights[i] == 0);
+        if (counts && low > high)
+            return err_set(r->err, TINKER_EINVAL,
+                           "datum %zu: clip_low_threshold is above clip_high_threshold at "
+                           "position %zu",
+                           r->index, i);
+    }
+    return TINKER_OK;
+}
+
+tinker_status loss_read(struct loss_datum *d, const struct loss *l, const tinker_datum *in,
+                        size_t index, size_t n, size_t vocab, struct arena *arena,
+                        tinker_error *err)
+{
+    struct reading r = { index, "target_tokens", arena, err };
+    const tinker_tensor *targets = find(in, "target_tokens");
+    *d = (struct loss_datum){ .n = n };
+    if (!targets)
+        return bad(&r, "is missing");
+    if (is_float(targets->dtype))
+        return bad(&r, "must be integers");
+    tinker_status status = check_shape(&r, targets, n, &d->k, &d->matrix);
+    if (status == TINKER_OK && d->matrix && l->kind != LOSS_CROSS_ENTROPY)
+        return bad(&r, "only cross_entropy takes several targets per position");
+    if (status == TINKER_OK)
+        status = read_targets(&r, targets, vocab, d);
+    if (status == TINKER_OK)
+        status = read_rest(d, l, in, &r);
+    if (status != TINKER_OK || l->kind == LOSS_CROSS_ENTROPY)
+        return status;
+    r.name = "logprobs";
+    if (!d->logprobs)
+        return bad(&r, "is missing");
+    r.name = "advantages";
+    return d->advantages ? check_thresholds(&r, l, d) : bad(&r, "is missing");
+}

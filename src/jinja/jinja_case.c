@@ -1,0 +1,206 @@
+/* jinja_case.c - changing the case of text as Python's str does.
+ *
+ * Full mappings: one character may become several, and a sigma at the end of a word has a letter of
+ * its own.  What utf8proc maps one to one is taken from there.  Pure functions. */
+#include "jinja/jinja_value.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+#include "base/utf8.h"
+#include "unicode/unicode.h"
+
+enum { SIGMA = 0x3a3, SMALL_SIGMA = 0x3c3, FINAL_SIGMA = 0x3c2, DOTTED_I = 0x130 };
+
+/* Characters whose upper case is several.  title NULL: the same.  U+1F80 to U+1FAF follow a rule. */
+static const struct special {
+    uint32_t cp;
+    const char *upper, *title;
+} specials[] = {
+    { 0xdf, "SS", "Ss" },
+    { 0x149, "\xca\xbcN", NULL },
+    { 0x1f0, "J\xcc\x8c", NULL },
+    { 0x390, "\xce\x99\xcc\x88\xcc\x81", NULL },
+    { 0x3b0, "\xce\xa5\xcc\x88\xcc\x81", NULL },
+    { 0x587, "\xd4\xb5\xd5\x92", "\xd4\xb5\xd6\x82" },
+    { 0x1e96, "H\xcc\xb1", NULL },
+    { 0x1e97, "T\xcc\x88", NULL },
+    { 0x1e98, "W\xcc\x8a", NULL },
+    { 0x1e99, "Y\xcc\x8a", NULL },
+    { 0x1e9a, "A\xca\xbe", NULL },
+    { 0x1f50, "\xce\xa5\xcc\x93", NULL },
+    { 0x1f52, "\xce\xa5\xcc\x93\xcc\x80", NULL },
+    { 0x1f54, "\xce\xa5\xcc\x93\xcc\x81", NULL },
+    { 0x1f56, "\xce\xa5\xcc\x93\xcd\x82", NULL },
+    { 0x1fb2, "\xe1\xbe\xba\xce\x99", "\xe1\xbe\xba\xcd\x85" },
+    { 0x1fb3, "\xce\x91\xce\x99", "\xe1\xbe\xbc" },
+    { 0x1fb4, "\xce\x86\xce\x99", "\xce\x86\xcd\x85" },
+    { 0x1fb6, "\xce\x91\xcd\x82", NULL },
+    { 0x1fb7, "\xce\x91\xcd\x82\xce\x99", "\xce\x91\xcd\x82\xcd\x85" },
+    { 0x1fbc, "\xce\x91\xce\x99", "\xe1\xbe\xbc" },
+    { 0x1fc2, "\xe1\xbf\x8a\xce\x99", "\xe1\xbf\x8a\xcd\x85" },
+    { 0x1fc3, "\xce\x97\xce\x99", "\xe1\xbf\x8c" },
+    { 0x1fc4, "\xce\x89\xce\x99", "\xce\x89\xcd\x85" },
+    { 0x1fc6, "\xce\x97\xcd\x82", NULL },
+    { 0x1fc7, "\xce\x97\xcd\x82\xce\x99", "\xce\x97\xcd\x82\xcd\x85" },
+    { 0x1fcc, "\xce\x97\xce\x99", "\xe1\xbf\x8c" },
+    { 0x1fd2, "\xce\x99\xcc\x88\xcc\x80", NULL },
+    { 0x1fd3, "\xce\x99\xcc\x88\xcc\x81", NULL },
+    { 0x1fd6, "\xce\x99\xcd\x82", NULL },
+    { 0x1fd7, "\xce\x99\xcc\x88\xcd\x82", NULL },
+    { 0x1fe2, "\xce\xa5\xcc\x88\xcc\x80", NULL },
+    { 0x1fe3, "\xce\xa5\xcc\x88\xcc\x81", NULL },
+    { 0x1fe4, "\xce\xa1\xcc\x93", NULL },
+    { 0x1fe6, "\xce\xa5\xcd\x82", NULL },
+    { 0x1fe7, "\xce\xa5\xcc\x88\xcd\x82", NULL },
+    { 0x1ff2, "\xe1\xbf\xba\xce\x99", "\xe1\xbf\xba\xcd\x85" },
+    { 0x1ff3, "\xce\xa9\xce\x99", "\xe1\xbf\xbc" },
+    { 0x1ff4, "\xce\x8f\xce\x99", "\xce\x8f\xcd\x85" },
+    { 0x1ff6, "\xce\xa9\xcd\x82", NULL },
+    { 0x1ff7, "\xce\xa9\xcd\x82\xce\x99", "\xce\xa9\xcd\x82\xcd\x85" },
+    { 0x1ffc, "\xce\xa9\xce\x99", "\xe1\xbf\xbc" },
+    { 0xfb00, "FF", "Ff" },
+    { 0xfb01, "FI", "Fi" },
+    { 0xfb02, "FL", "Fl" },
+    { 0xfb03, "FFI", "Ffi" },
+    { 0xfb04, "FFL", "Ffl" },
+    { 0xfb05, "ST", "St" },
+    { 0xfb06, "ST", "St" },
+    { 0xfb13, "\xd5\x84\xd5\x86", "\xd5\x84\xd5\xb6" },
+    { 0xfb14, "\xd5\x84\xd4\xb5", "\xd5\x84\xd5\xa5" },
+    { 0xfb15, "\xd5\x84\xd4\xbb", "\xd5\x84\xd5\xab" },
+    { 0xfb16, "\xd5\x8e\xd5\x86", "\xd5\x8e\xd5\xb6" },
+    { 0xfb17, "\xd5\x84\xd4\xbd", "\xd5\x84\xd5\xad" },
+};
+
+/* Cased and not of category Lu, Ll, Lt. */
+static const struct uni_range cased[] = {
+    { 0xaa, 0xaa },       { 0xba, 0xba },       { 0x2b0, 0x2b8 },     { 0x2c0, 0x2c1 },
+    { 0x2e0, 0x2e4 },     { 0x345, 0x345 },     { 0x37a, 0x37a },     { 0x1d2c, 0x1d6a },
+    { 0x1d78, 0x1d78 },   { 0x1d9b, 0x1dbf },   { 0x2071, 0x2071 },   { 0x207f, 0x207f },
+    { 0x2090, 0x209c },   { 0x2160, 0x217f },   { 0x24b6, 0x24e9 },   { 0x2c7c, 0x2c7d },
+    { 0xa69c, 0xa69d },   { 0xa770, 0xa770 },   { 0xa7f8, 0xa7f9 },   { 0xab5c, 0xab5f },
+    { 0x10780, 0x10780 }, { 0x10783, 0x10785 }, { 0x10787, 0x107b0 }, { 0x107b2, 0x107ba },
+    { 0x1f130, 0x1f149 }, { 0x1f150, 0x1f169 }, { 0x1f170, 0x1f189 },
+};
+
+/* Case_Ignorable, beyond ASCII and not of category Mn, Me, Cf, Lm, Sk. */
+static const uint32_t ignorable[] = { 0xb7,   0x387,  0x55f,  0x5f4,  0x2018, 0x2019, 0x2024,
+                                      0x2027, 0xfe13, 0xfe52, 0xfe55, 0xff07, 0xff0e, 0xff1a };
+
+#define LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+static bool is_cased(uint32_t cp)
+{
+    if (cp < 0x80)
+        return (cp | 0x20) >= 'a' && (cp | 0x20) <= 'z';
+    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
+    return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT ||
+           uni_in(cased, LEN(cased), cp);
+}
+
+static bool is_ignorable(uint32_t cp)
+{
+    if (cp < 0x80)
+        return cp == '\'' || cp == '.' || cp == ':' || cp == '^' || cp == '`';
+    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
+    for (size_t i = 0; i < LEN(ignorable); i++)
+        if (ignorable[i] == cp)
+            return true;
+    return c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_ME || c == UTF8PROC_CATEGORY_CF ||
+           c == UTF8PROC_CATEGORY_LM || c == UTF8PROC_CATEGORY_SK;
+}
+
+static void put(struct buf *out, utf8proc_int32_t cp)
+{
+    char bytes[4];
+    buf_append(out, bytes, (size_t)utf8_encode((uint32_t)cp, bytes));
+}
+
+static int by_cp(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = ((const struct special *)b)->cp;
+    return (x > y) - (x < y);
+}
+
+static void put_upper(struct buf *out, uint32_t cp, bool title)
+{
+    static const uint32_t bases[] = { 0x1f08, 0x1f28, 0x1f68 };
+    utf8proc_int32_t c = (utf8proc_int32_t)cp;
+    const struct special *s = NULL;
+    if (cp >= 0x80)
+        s = bsearch(&cp, specials, LEN(specials), sizeof(specials[0]), by_cp);
+    if (s) {
+        buf_puts(out, title && s->title ? s->title : s->upper);
+    } else if (cp >= 0x1f80 && cp <= 0x1faf && !title) { /* with iota below: beside */
+        put(out, (utf8proc_int32_t)(bases[(cp - 0x1f80) / 16] + cp % 8));
+        put(out, 0x399);
+    } else {
+        put(out, title ? utf8proc_totitle(c) : utf8proc_toupper(c));
+    }
+}
+
+/* Whether letters come before a sigma, and none after it; marks and the like aside. */
+struct around {
+    bool after_letter; /* the last character that counts is cased */
+    struct jv_str rest;
+};
+
+static bool ends_word(const struct around *a)
+{
+    if (!a->after_letter)
+        return false;
+    for (size_t i = 0; i < a->rest.n;) {
+        uint32_t cp;
+        int len = utf8_decode(a->rest.s + i, a->rest.n - i, &cp);
+        if (len == 0)
+            return true;
+        if (!is_ignorable(cp))
+            return !is_cased(cp);
+        i += (size_t)len;
+    }
+    return true;
+}
+
+static void put_lower(struct buf *out, uint32_t cp, const struct around *a)
+{
+    if (cp == DOTTED_I)
+        buf_puts(out, "i\xcc\x87");
+    else if (cp == SIGMA)
+        put(out, ends_word(a) ? FINAL_SIGMA : SMALL_SIGMA);
+    else
+        put(out, utf8proc_tolower((utf8proc_int32_t)cp));
+}
+
+/* What the title filter takes for the space between words. */
+static bool is_gap(uint32_t cp)
+{
+    return text_is_space(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<';
+}
+
+void text_case(struct buf *out, struct jv_str s, enum text_case how)
+{
+    struct around around = { .after_letter = false };
+    bool word_start = true;
+    for (size_t i = 0; i < s.n;) {
+        uint32_t cp;
+        int len = utf8_decode(s.s + i, s.n - i, &cp);
+        if (len == 0) {
+            buf_putc(out, s.s[i++]);
+            continue;
+        }
+        bool up = how == TEXT_UPPER || (how == TEXT_CAPITALIZE && i == 0) ||
+                  ((how == TEXT_TITLE || how == TEXT_WORDS) && word_start);
+        i += (size_t)len;
+        around.rest = (struct jv_str){ s.s + i, s.n - i };
+        if (up)
+            put_upper(out, cp, how == TEXT_CAPITALIZE || how == TEXT_TITLE);
+        else
+            put_lower(out, cp, &around);
+        word_start = how == TEXT_WORDS ? is_gap(cp) : !is_cased(cp);
+        if (up && how == TEXT_WORDS)
+            around.after_letter = false; /* the filter lowers the rest of a word on its own */
+        else if (!is_ignorable(cp))
+            around.after_letter = is_cased(cp);
+    }
+}

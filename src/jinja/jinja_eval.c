@@ -1,0 +1,646 @@
+/* jinja_eval.c - runs a syntax tree.
+ *
+ * Scopes are frames linked to their parents; a loop body, a macro and a with block open
+ * one, an if does not.  Every node costs a step and a level of depth, so time, memory and
+ * stack are bounded whatever the template does.  Thread: the one that owns the jx. */
+#include "jinja/jinja.h"
+
+#include <string.h>
+#include "base/utf8.h"
+
+enum { EVAL_DEPTH_MAX = 300 };
+
+struct var {
+    struct jv_str name;
+    struct jv value;
+};
+
+struct jinja_frame {
+    struct jinja_frame *parent;
+    struct var *vars;
+    size_t n, cap;
+};
+
+enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
+
+static struct jv eval(struct jinja_run *r, const struct jinja_node *e);
+static enum flow exec(struct jinja_run *r, const struct jinja_node *s);
+
+/* ---- variables ---- */
+
+static struct jinja_frame *push_frame(struct jinja_run *r, struct jinja_frame *parent)
+{
+    struct jinja_frame *f = jx_alloc(r->x, sizeof(*f));
+    if (f)
+        f->parent = parent;
+    return f;
+}
+
+static bool same_name(struct jv_str a, struct jv_str b)
+{
+    return a.n == b.n && memcmp(a.s, b.s, a.n) == 0;
+}
+
+static void set_var(struct jinja_run *r, struct jinja_frame *f, struct jv_str name, struct jv value)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        if (same_name(f->vars[i].name, name)) {
+            f->vars[i].value = value;
+            return;
+        }
+    }
+    if (f->n == f->cap) {
+        size_t cap = f->cap ? f->cap * 2 : 4;
+        struct var *vars = r->x->failed ? NULL : arena_array(r->x->arena, cap, sizeof(*vars));
+        if (!vars) {
+            jx_nomem(r->x);
+            return;
+        }
+        if (f->n > 0)
+            memcpy(vars, f->vars, f->n * sizeof(*vars));
+        f->vars = vars;
+        f->cap = cap;
+    }
+    f->vars[f->n++] = (struct var){ name, value };
+}
+
+static struct jv get_var(struct jinja_run *r, struct jv_str name)
+{
+    static const char *const functions[] = { "range", "dict", "namespace", "raise_exception",
+                                             "strftime_now" };
+    for (struct jinja_frame *f = r->frame; f; f = f->parent) {
+        jx_step(r->x, 1 + f->n / 16);
+        for (size_t i = 0; i < f->n; i++)
+            if (same_name(f->vars[i].name, name))
+                return f->vars[i].value;
+    }
+    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
+        if (jinja_same(name, functions[i])) {
+            struct jv v = jv_str(functions[i]);
+            v.kind = JV_FUNCTION;
+            return v;
+        }
+    }
+    struct jv v = jv_strn(name.s, name.n);
+    v.kind = JV_UNDEFINED;
+    return v;
+}
+
+/* Bind names to a value; several names unpack a sequence. */
+static void bind(struct jinja_run *r, const struct jinja_node *target, struct jv value)
+{
+    if (target->n_keys == 1) {
+        set_var(r, r->frame, target->keys[0], value);
+        return;
+    }
+    struct jv items = jv_iterate(r->x, value);
+    if (r->x->failed)
+        return;
+    if (items.list->n != target->n_keys) {
+        jx_fail(r->x, "cannot unpack %zu values into %zu names", items.list->n, target->n_keys);
+        return;
+    }
+    for (size_t i = 0; i < target->n_keys; i++)
+        set_var(r, r->frame, target->keys[i], items.list->items[i]);
+}
+
+/* ---- expressions ---- */
+
+static void eval_args(struct jinja_run *r, const struct jinja_node *e, struct jinja_args *out)
+{
+    *out = (struct jinja_args){ .kwargs = jv_undefined(NULL) };
+    if (e->n_list > 0)
+        out->items = jx_alloc(r->x, e->n_list * sizeof(*out->items));
+    for (size_t i = 0; i < e->n_list && !r->x->failed; i++)
+        out->items[out->n++] = eval(r, e->list[i]);
+    if (e->n_keys > 0)
+        out->kwargs = jv_dict_new(r->x);
+    for (size_t i = 0; i < e->n_keys && !r->x->failed; i++)
+        jv_put(r->x, out->kwargs, jv_strn(e->keys[i].s, e->keys[i].n), eval(r, e->kwargs[i]));
+}
+
+struct jv jinja_attr(struct jinja_run *r, struct jv v, struct jv_str name)
+{
+    if (v.kind == JV_UNDEFINED) {
+        jx_fail(r->x, "'%.*s' is undefined", (int)(v.str.n < 60 ? v.str.n : 60),
+                v.str.s ? v.str.s : "");
+        return v;
+    }
+    if (jinja_has_method(v, name)) {
+        struct jv m = { .kind = JV_METHOD };
+        m.method = jx_alloc(r->x, sizeof(*m.method));
+        if (!m.method)
+            return jv_undefined(NULL);
+        *m.method = (struct jv_method){ v, name };
+        return m;
+    }
+    struct jv *found = jv_find(v, jv_strn(name.s, name.n));
+    struct jv missing = jv_strn(name.s, name.n);
+    missing.kind = JV_UNDEFINED;
+    return found ? *found : missing;
+}
+
+/* Byte offset of code point i of s. */
+static size_t offset_of(struct jv_str s, size_t i)
+{
+    size_t at = 0;
+    for (; i > 0 && at < s.n; i--) {
+        at++;
+        while (at < s.n && ((unsigned char)s.s[at] & 0xc0) == 0x80)
+            at++;
+    }
+    return at;
+}
+
+static struct jv index_of(struct jinja_run *r, struct jv v, int64_t i)
+{
+    if (v.kind == JV_STRING && !jx_step(r->x, 1 + v.str.n / 64))
+        return jv_undefined(NULL);
+    size_t n = v.kind == JV_STRING ? text_length(v.str) : v.list->n;
+    if (i < 0)
+        i += (int64_t)n;
+    if (i < 0 || (uint64_t)i >= n)
+        return jv_undefined("index");
+    if (v.kind != JV_STRING)
+        return v.list->items[i];
+    size_t from = offset_of(v.str, (size_t)i);
+    struct jv_str rest = { v.str.s + from, v.str.n - from };
+    return jv_strn(rest.s, offset_of(rest, 1));
+}
+
+static struct jv eval_item(struct jinja_run *r, const struct jinja_node *e)
+{
+    struct jv v = eval(r, e->a), key = eval(r, e->b);
+    if (r->x->failed)
+        return jv_undefined(NULL);
+    if (jv_is_map(v)) {
+        struct jv *found = jv_find(v, key);
+        if (found)
+            return *found;
+    } else if ((jv_is_seq(v) || v.kind == JV_STRING) && !jv_is_view(v) &&
+               (key.kind == JV_INT || key.kind == JV_BOOL)) {
+        return index_of(r, v, key.kind == JV_INT ? key.i : key.b);
+    }
+    if (key.kind == JV_STRING)
+        return jinja_attr(r, v, key.str);
+    if (v.kind == JV_UNDEFINED)
+        return jinja_attr(r, v, v.str);
+    return jv_undefined("item");
+}
+
+static int64_t clamp(int64_t i, int64_t n, int64_t low, int64_t high)
+{
+    if (i < 0)
+        i = i < -n ? low : i + n;
+    return i < low ? low : i > high ? high : i;
+}
+
+static bool slice_bound(struct jinja_run *r, const struct jinja_node *e, int64_t *out)
+{
+    struct jv v = e ? eval(r, e) : jv_none();
+    if (v.kind == JV_NONE)
+        return false;
+    if (v.kind == JV_INT || v.kind == JV_BOOL)
+        *out = v.kind == JV_INT ? v.i : v.b;
+    else
+        jx_fail(r->x, "slice indices must be integers");
+    return true;
+}
+
+static struct jv eval_slice(struct jinja_run *r, const struct jinja_node *e)
+{
+    struct jv v = eval(r, e->a);
+    int64_t from = 0, to = 0, step = 1;
+    slice_bound(r, e->d, &step);
+    bool text = v.kind == JV_STRING;
+    if (jv_is_view(v))
+        return jv_undefined("slice");
+    struct jv items = text ? jv_iterate(r->x, v) : v;
+    if (!r->x->failed && !jv_is_seq(items))
+        jx_fail(r->x, "cannot slice '%s'", jv_type_name(v));
+    if (!r->x->failed && step == 0)
+        jx_fail(r->x, "slice step cannot be zero");
+    if (r->x->failed)
+        return jv_undefined(NULL);
+    int64_t n = (int64_t)items.list->n, low = step > 0 ? 0 : -1, high = step > 0 ? n : n - 1;
+    from = slice_bound(r, e->b, &from) ? clamp(from, n, low, high) : (step > 0 ? 0 : n - 1);
+    to = slice_bound(r, e->c, &to) ? clamp(to, n, low, high) : (step > 0 ? n : -1);
+    struct jv out = jv_list_new(r->x);
+    while ((step > 0 ? from < to : from > to) && jx_step(r->x, 1)) {
+        jv_push(r->x, out, items.list->items[from]);
+        if (step > 0 ? step > to - from : step < to - from)
+            break;
+        from += step;
+    }
+    if (text)
+        return jinja_join(r->x, (struct jv_str){ "", 0 }, out);
+    if (v.kind == JV_TUPLE && out.kind == JV_LIST)
+        out.kind = JV_TUPLE;
+    return out;
+}
+
+static struct jv eval_list(struct jinja_run *r, const struct jinja_node *e)
+{
+    struct jv out = jv_list_new(r->x);
+    for (size_t i = 0; i < e->n_list && !r->x->failed; i++)
+        jv_push(r->x, out, eval(r, e->list[i]));
+    if (e->kind == EX_TUPLE && out.kind == JV_LIST)
+        out.kind = JV_TUPLE;
+    return out;
+}
+
+static struct jv eval_dict(struct jinja_run *r, const struct jinja_node *e)
+{
+    struct jv out = jv_dict_new(r->x);
+    for (size_t i = 0; i + 1 < e->n_list && !r->x->failed; i += 2) {
+        struct jv key = eval(r, e->list[i]);
+        if (jv_is_map(key) || jv_is_seq(key))
+            jx_fail(r->x, "unhashable key of type %s", jv_type_name(key));
+        jv_put(r->x, out, key, eval(r, e->list[i + 1]));
+    }
+    return out;
+}
+
+static struct jv eval_compare(struct jinja_run *r, const struct jinja_node *e)
+{
+    struct jv left = eval(r, e->a);
+    for (size_t i = 0; i < e->n_list && !r->x->failed; i++) {
+        struct jv right = eval(r, e->list[i]->a);
+        if (!jinja_compare(r->x, e->list[i]->op, left, right))
+            return jv_bool(false);
+        left = right;
+    }
+    return jv_bool(true);
+}
+
+static struct jv eval_negate(struct jinja_run *r, struct jv v, bool negative)
+{
+    if (v.kind == JV_FLOAT)
+        return jv_float(negative ? -v.f : v.f);
+    if ((v.kind == JV_INT && v.i != INT64_MIN) || v.kind == JV_BOOL) {
+        int64_t i = v.kind == JV_INT ? v.i : v.b;
+        return jv_int(negative ? -i : i);
+    }
+    jx_fail(r->x, "bad operand for unary operator: '%s'", jv_type_name(v));
+    return jv_undefined(NULL);
+}
+
+static struct jv eval_call(struct jinja_run *r, const struct jinja_node *e)
+{
+    struct jinja_args args;
+    struct jv f = eval(r, e->a);
+    eval_args(r, e, &args);
+    return r->x->failed ? jv_undefined(NULL) : jinja_call(r, f, &args);
+}
+
+static struct jv eval_filter(struct jinja_run *r, const struct jinja_node *e, struct jv v)
+{
+    struct jinja_args args;
+    eval_args(r, e, &args);
+    return r->x->failed ? jv_undefined(NULL) : jinja_filter(r, e->name, v, &args);
+}
+
+static struct jv eval_test(struct jinja_run *r, const struct jinja_node *e)
+{
+    struct jinja_args args;
+    struct jv v = eval(r, e->a);
+    eval_args(r, e, &args);
+    return jv_bool(!r->x->failed && jinja_test(r, e->name, v, &args) != e->flag);
+}
+
+static struct jv eval_node(struct jinja_run *r, const struct jinja_node *e)
+{
+    struct jv v;
+    switch (e->kind) {
+    case EX_CONST:
+        return e->value;
+    case EX_NAME:
+        return get_var(r, e->name);
+    case EX_LIST:
+    case EX_TUPLE:
+        return eval_list(r, e);
+    case EX_DICT:
+        return eval_dict(r, e);
+    case EX_ATTR:
+        v = eval(r, e->a);
+        return r->x->failed ? v : jinja_attr(r, v, e->name);
+    case EX_ITEM:
+        return eval_item(r, e);
+    case EX_SLICE:
+        return eval_slice(r, e);
+    case EX_CALL:
+        return eval_call(r, e);
+    case EX_FILTER:
+        v = eval(r, e->a);
+        return eval_filter(r, e, v);
+    case EX_TEST:
+        return eval_test(r, e);
+    case EX_NOT:
+        return jv_bool(!jv_truth(eval(r, e->a)));
+    case EX_NEG:
+    case EX_POS:
+        return eval_negate(r, eval(r, e->a), e->kind == EX_NEG);
+    case EX_AND:
+        v = eval(r, e->a);
+        return jv_truth(v) ? eval(r, e->b) : v;
+    case EX_OR:
+        v = eval(r, e->a);
+        return jv_truth(v) ? v : eval(r, e->b);
+    case EX_COMPARE:
+        return eval_compare(r, e);
+    case EX_BINARY:
+        v = eval(r, e->a);
+        return jinja_binary(r->x, e->op, v, eval(r, e->b));
+    case EX_COND:
+        if (jv_truth(eval(r, e->b)))
+            return eval(r, e->a);
+        return e->c ? eval(r, e->c) : jv_undefined("the inline if without else");
+    default:
+        return jv_undefined(NULL);
+    }
+}
+
+static struct jv eval(struct jinja_run *r, const struct jinja_node *e)
+{
+    if (!jx_step(r->x, 1))
+        return jv_undefined(NULL);
+    r->x->line = e->line;
+    if (++r->x->depth > EVAL_DEPTH_MAX) {
+        jx_fail(r->x, "nested too deeply");
+        return jv_undefined(NULL);
+    }
+    struct jv v = eval_node(r, e);
+    r->x->depth--;
+    return r->x->failed ? jv_undefined(NULL) : v;
+}
+
+/* ---- statements ---- */
+
+/* Run statements into a string of their own. */
+static struct jv capture(struct jinja_run *r, const struct jinja_node *body)
+{
+    struct buf b, *out = r->out;
+    buf_init(&b, r->x->arena->max);
+    r->out = &b;
+    exec(r, body);
+    r->out = out;
+    return jv_from_buf(r->x, &b);
+}
+
+static struct jv call_macro(struct jinja_run *r, struct jinja_macro *m,
+                            const struct jinja_args *args)
+{
+    const struct jinja_node *node = m->node;
+    struct jinja_frame *frame = push_frame(r, m->closure), *saved = r->frame;
+    if (!frame)
+        return jv_undefined(NULL);
+    if (args->n > node->n_keys) {
+        jx_fail(r->x, "macro takes at most %zu arguments", node->n_keys);
+        return jv_undefined(NULL);
+    }
+    r->frame = frame;
+    for (size_t i = 0; i < node->n_keys && !r->x->failed; i++) {
+        struct jv_str name = node->keys[i];
+        struct jv *given = jv_find(args->kwargs, jv_strn(name.s, name.n));
+        struct jv value = jv_undefined("parameter");
+        if (i < args->n)
+            value = args->items[i];
+        else if (given)
+            value = *given;
+        else if (node->kwargs[i])
+            value = eval(r, node->kwargs[i]);
+        set_var(r, frame, name, value);
+    }
+    struct jv *caller = jv_find(args->kwargs, jv_str("caller"));
+    if (caller)
+        set_var(r, frame, (struct jv_str){ "caller", 6 }, *caller);
+    struct jv out = r->x->failed ? jv_undefined(NULL) : capture(r, node->body);
+    r->frame = saved;
+    return out;
+}
+
+struct jv jinja_call_macro(struct jinja_run *r, struct jv f, const struct jinja_args *args)
+{
+    if (++r->x->depth > EVAL_DEPTH_MAX) {
+        jx_fail(r->x, "macros nested too deeply");
+        return jv_undefined(NULL);
+    }
+    struct jv v = call_macro(r, f.macro, args);
+    r->x->depth--;
+    return v;
+}
+
+static struct jv make_macro(struct jinja_run *r, const struct jinja_node *node)
+{
+    struct jv v = { .kind = JV_MACRO };
+    v.macro = jx_alloc(r->x, sizeof(*v.macro));
+    if (!v.macro)
+        return jv_undefined(NULL);
+    *v.macro = (struct jinja_macro){ node, r->frame };
+    return v;
+}
+
+static void exec_call_block(struct jinja_run *r, const struct jinja_node *s)
+{
+    struct jinja_args args;
+    struct jv f = eval(r, s->a->a);
+    eval_args(r, s->a, &args);
+    if (r->x->failed)
+        return;
+    if (args.kwargs.kind != JV_DICT)
+        args.kwargs = jv_dict_new(r->x);
+    jv_set(r->x, args.kwargs, "caller", make_macro(r, s));
+    if (!r->x->failed)
+        jv_print(r->x, r->out, jinja_call(r, f, &args));
+}
+
+static struct jv loop_value(struct jinja_run *r, const struct jv_list *items, size_t i)
+{
+    struct jv loop = jv_dict_new(r->x);
+    if (r->x->failed)
+        return loop;
+    loop.kind = JV_LOOP;
+    int64_t n = (int64_t)items->n, k = (int64_t)i;
+    jv_set(r->x, loop, "index", jv_int(k + 1));
+    jv_set(r->x, loop, "index0", jv_int(k));
+    jv_set(r->x, loop, "first", jv_bool(i == 0));
+    jv_set(r->x, loop, "last", jv_bool(k == n - 1));
+    jv_set(r->x, loop, "length", jv_int(n));
+    jv_set(r->x, loop, "revindex", jv_int(n - k));
+    jv_set(r->x, loop, "revindex0", jv_int(n - k - 1));
+    jv_set(r->x, loop, "depth", jv_int(1)); /* counts recursion only, which there is none of */
+    jv_set(r->x, loop, "depth0", jv_int(0));
+    if (i > 0)
+        jv_set(r->x, loop, "previtem", items->items[i - 1]);
+    if (k < n - 1)
+        jv_set(r->x, loop, "nextitem", items->items[i + 1]);
+    return loop;
+}
+
+/* The items that pass the loop's own "if". */
+static struct jv loop_items(struct jinja_run *r, const struct jinja_node *s)
+{
+    struct jv all = jv_iterate(r->x, eval(r, s->a));
+    if (!s->b || r->x->failed)
+        return all;
+    struct jv kept = jv_list_new(r->x);
+    struct jinja_frame *saved = r->frame;
+    for (size_t i = 0; i < all.list->n && !r->x->failed; i++) {
+        r->frame = push_frame(r, saved);
+        if (r->frame)
+            bind(r, s, all.list->items[i]);
+        if (!r->x->failed && jv_truth(eval(r, s->b)))
+            jv_push(r->x, kept, all.list->items[i]);
+        r->frame = saved;
+    }
+    return kept;
+}
+
+/* A break or continue of the other part means the loop around this one. */
+static enum flow exec_for(struct jinja_run *r, const struct jinja_node *s)
+{
+    struct jv items = loop_items(r, s);
+    struct jinja_frame *saved = r->frame;
+    if (r->x->failed)
+        return FLOW_NEXT;
+    for (size_t i = 0; i < items.list->n && !r->x->failed; i++) {
+        r->frame = push_frame(r, saved);
+        if (!r->frame)
+            break;
+        set_var(r, r->frame, (struct jv_str){ "loop", 4 }, loop_value(r, items.list, i));
+        bind(r, s, items.list->items[i]);
+        if (exec(r, s->body) == FLOW_BREAK)
+            break;
+    }
+    r->frame = saved;
+    return items.list->n == 0 && s->other ? exec(r, s->other) : FLOW_NEXT;
+}
+
+/* Filters of a set block: the chain f(g(text)), g being the innermost node. */
+static struct jv apply_chain(struct jinja_run *r, const struct jinja_node *f, struct jv v)
+{
+    if (!f || r->x->failed)
+        return v;
+    if (f->kind != EX_FILTER || ++r->x->depth > EVAL_DEPTH_MAX) {
+        jx_fail(r->x, "only filters may follow the names of a set block");
+        return v;
+    }
+    v = apply_chain(r, f->a, v);
+    r->x->depth--;
+    return eval_filter(r, f, v);
+}
+
+static void exec_set(struct jinja_run *r, const struct jinja_node *s)
+{
+    struct jv v = s->kind == ST_SET ? eval(r, s->a) : capture(r, s->body);
+    if (s->kind == ST_SET_BLOCK)
+        v = apply_chain(r, s->a, v);
+    if (r->x->failed)
+        return;
+    if (!s->attrs) {
+        bind(r, s, v);
+        return;
+    }
+    struct jv ns = get_var(r, s->keys[0]);
+    if (ns.kind != JV_NAMESPACE)
+        jx_fail(r->x, "cannot assign attribute on non-namespace object");
+    jv_put(r->x, ns, jv_strn(s->attrs->s, s->attrs->n), v);
+}
+
+static enum flow exec_with(struct jinja_run *r, const struct jinja_node *s)
+{
+    enum flow flow = FLOW_NEXT;
+    struct jinja_frame *saved = r->frame, *frame = push_frame(r, saved);
+    for (size_t i = 0; i < s->n_keys && !r->x->failed; i++)
+        set_var(r, frame, s->keys[i], eval(r, s->kwargs[i]));
+    r->frame = frame;
+    if (!r->x->failed)
+        flow = exec(r, s->body);
+    r->frame = saved;
+    return flow;
+}
+
+static enum flow exec_if(struct jinja_run *r, const struct jinja_node *s)
+{
+    for (;;) {
+        if (jv_truth(eval(r, s->a)))
+            return exec(r, s->body);
+        if (!s->other || r->x->failed)
+            return FLOW_NEXT;
+        if (s->other->kind != ST_IF || s->other->next)
+            return exec(r, s->other);
+        s = s->other;
+    }
+}
+
+static enum flow exec_one(struct jinja_run *r, const struct jinja_node *s)
+{
+    struct jv v;
+    switch (s->kind) {
+    case ST_TEXT:
+        jv_print(r->x, r->out, s->value);
+        break;
+    case ST_PRINT:
+        v = eval(r, s->a);
+        if (!r->x->failed)
+            jv_print(r->x, r->out, v);
+        break;
+    case ST_IF:
+        return exec_if(r, s);
+    case ST_FOR:
+        return exec_for(r, s);
+    case ST_SET:
+    case ST_SET_BLOCK:
+        exec_set(r, s);
+        break;
+    case ST_MACRO:
+        set_var(r, r->frame, s->name, make_macro(r, s));
+        break;
+    case ST_CALL:
+        exec_call_block(r, s);
+        break;
+    case ST_FILTER:
+        v = eval_filter(r, s, capture(r, s->body));
+        if (!r->x->failed)
+            jv_print(r->x, r->out, v);
+        break;
+    case ST_WITH:
+        return exec_with(r, s);
+    case ST_GROUP:
+        return exec(r, s->body);
+    case ST_BREAK:
+        return FLOW_BREAK;
+    case ST_CONTINUE:
+        return FLOW_CONTINUE;
+    default:
+        break;
+    }
+    return FLOW_NEXT;
+}
+
+static enum flow exec(struct jinja_run *r, const struct jinja_node *s)
+{
+    if (++r->x->depth > EVAL_DEPTH_MAX)
+        jx_fail(r->x, "nested too deeply");
+    enum flow flow = FLOW_NEXT;
+    for (; s && flow == FLOW_NEXT && jx_step(r->x, 1); s = s->next) {
+        r->x->line = s->line;
+        flow = exec_one(r, s);
+    }
+    r->x->depth--;
+    return flow;
+}
+
+void jinja_run(struct jx *x, const struct jinja_node *tree, struct jv globals, int64_t now,
+               struct buf *out)
+{
+    struct jinja_run r = { .x = x, .out = out, .now = now };
+    r.frame = push_frame(&r, NULL);
+    x->depth = 0;
+    for (size_t i = 0; r.frame && jv_is_map(globals) && i < globals.dict->n; i++)
+        set_var(&r, r.frame, globals.dict->pairs[i].key.str, globals.dict->pairs[i].value);
+    if (!x->failed)
+        exec(&r, tree);
+    if (!buf_ok(out))
+        jx_nomem(x);
+}

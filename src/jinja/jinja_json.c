@@ -1,0 +1,297 @@
+/* jinja_json.c - values from JSON, and JSON as Python's json.dumps writes it.
+ *
+ * Key order is kept, a repeated key keeps its first place and takes the last value,
+ * floats are the shortest text that reads back, integers beyond 64 bits keep their
+ * digits.  Thread: the one that owns the jx. */
+#include "jinja/jinja_value.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/utf8.h"
+#include "json/json.h"
+
+static struct jv load_value(struct jx *x, struct json_reader *r);
+
+static struct jv load_number(struct jx *x, struct json_reader *r)
+{
+    struct json_str raw;
+    if (!json_raw(r, &raw))
+        return jv_undefined(NULL);
+    bool real = false;
+    for (size_t i = 0; i < raw.n; i++)
+        real = real || raw.s[i] == '.' || raw.s[i] == 'e' || raw.s[i] == 'E';
+    struct json_reader one;
+    json_reader_init(&one, raw.s, raw.n, x->arena);
+    if (real) {
+        double f = 0;
+        if (!json_double(&one, &f)) /* 1e999: Python reads infinity */
+            f = raw.s[0] == '-' ? -HUGE_VAL : HUGE_VAL;
+        return jv_float(f);
+    }
+    int64_t i;
+    if (json_int64(&one, &i))
+        return jv_int(i);
+    struct jv v = jv_str_copy(x, raw.s, raw.n);
+    v.kind = JV_BIG;
+    return v;
+}
+
+static struct jv load_array(struct jx *x, struct json_reader *r)
+{
+    struct jv list = jv_list_new(x);
+    json_begin_array(r);
+    while (!x->failed && json_next_item(r))
+        jv_push(x, list, load_value(x, r));
+    return list;
+}
+
+static struct jv load_object(struct jx *x, struct json_reader *r)
+{
+    struct jv dict = jv_dict_new(x);
+    struct json_str key;
+    json_begin_object(r);
+    while (!x->failed && json_next_key(r, &key)) {
+        struct jv name = jv_str_copy(x, key.s, key.n);
+        jv_put(x, dict, name, load_value(x, r));
+    }
+    return dict;
+}
+
+/* The numbers that Python reads and JSON does not have. */
+static bool load_nonfinite(struct json_reader *r, struct jv *out)
+{
+    static const struct {
+        const char *word;
+        double value;
+    } words[] = { { "NaN", NAN }, { "Infinity", INFINITY }, { "-Infinity", -INFINITY } };
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        size_t n = strlen(words[i].word);
+        if ((size_t)(r->end - r->p) < n || memcmp(r->p, words[i].word, n) != 0)
+            continue;
+        r->p += n;
+        *out = jv_float(words[i].value);
+        return true;
+    }
+    return false;
+}
+
+static struct jv load_value(struct jx *x, struct json_reader *r)
+{
+    bool b = false;
+    struct json_str s = { "", 0 };
+    struct jv number;
+    if (!jx_step(x, 1))
+        return jv_undefined(NULL);
+    enum json_kind kind = json_peek(r);
+    if (!r->failed && (kind == JSON_NUMBER || kind == JSON_NONE) && load_nonfinite(r, &number))
+        return number;
+    switch (kind) {
+    case JSON_NULL:
+        json_null(r);
+        return jv_none();
+    case JSON_BOOL:
+        json_bool(r, &b);
+        return jv_bool(b);
+    case JSON_NUMBER:
+        return load_number(x, r);
+    case JSON_STRING:
+        return json_string(r, &s) ? jv_str_copy(x, s.s, s.n) : jv_undefined(NULL);
+    case JSON_ARRAY:
+        return load_array(x, r);
+    case JSON_OBJECT:
+        return load_object(x, r);
+    default:
+        json_skip(r); /* records what is wrong */
+        return jv_undefined(NULL);
+    }
+}
+
+struct jv jv_loads(struct jx *x, const char *s, size_t n, const char **why)
+{
+    struct json_reader r;
+    json_reader_init(&r, s, n, x->arena);
+    struct jv v = load_value(x, &r);
+    if (x->failed || json_end(&r))
+        return x->failed ? jv_undefined(NULL) : v;
+    if (why) {
+        struct jv copy = jv_str_copy(x, json_error(&r), strlen(json_error(&r)));
+        *why = copy.str.s;
+    }
+    return jv_undefined(NULL);
+}
+
+/* ---- writing ---- */
+
+static void dump_string(struct buf *out, struct jv_str s, bool ascii)
+{
+    buf_putc(out, '"');
+    for (size_t i = 0; i < s.n;) {
+        unsigned char c = (unsigned char)s.s[i];
+        uint32_t cp = c;
+        int len = c < 0x80 ? 1 : utf8_decode(s.s + i, s.n - i, &cp);
+        if (len == 0) {
+            cp = 0xfffd;
+            len = 1;
+        }
+        static const char shorts[] = "\b\t\n\f\r\"\\", letters[] = "btnfr\"\\";
+        const char *found = cp && cp < 0x80 ? strchr(shorts, (int)cp) : NULL;
+        if (found)
+            buf_printf(out, "\\%c", letters[found - shorts]);
+        else if (cp < 0x20 || (ascii && cp > 0x7e && cp < 0x10000))
+            buf_printf(out, "\\u%04x", (unsigned)cp);
+        else if (ascii && cp >= 0x10000)
+            buf_printf(out, "\\u%04x\\u%04x", (unsigned)(0xd800 + ((cp - 0x10000) >> 10)),
+                       (unsigned)(0xdc00 + ((cp - 0x10000) & 0x3ff)));
+        else
+            buf_append(out, s.s + i, (size_t)len);
+        i += (size_t)len;
+    }
+    buf_putc(out, '"');
+}
+
+struct dumper {
+    struct jx *x;
+    struct buf *out;
+    struct jv_dumps how;
+    const char *item_sep, *key_sep;
+};
+
+static void dump_value(struct dumper *d, struct jv v, int level);
+
+static void newline(struct dumper *d, int level)
+{
+    if (d->how.indent < 0)
+        return;
+    buf_putc(d->out, '\n');
+    for (int i = 0; i < level * d->how.indent && buf_ok(d->out); i++)
+        buf_putc(d->out, ' ');
+}
+
+static void dump_list(struct dumper *d, struct jv v, int level)
+{
+    if (v.list->n == 0) {
+        buf_puts(d->out, "[]");
+        return;
+    }
+    buf_putc(d->out, '[');
+    for (size_t i = 0; i < v.list->n && !d->x->failed; i++) {
+        if (i > 0)
+            buf_puts(d->out, d->item_sep);
+        newline(d, level + 1);
+        dump_value(d, v.list->items[i], level + 1);
+    }
+    newline(d, level);
+    buf_putc(d->out, ']');
+}
+
+static int compare_pairs(const void *a, const void *b)
+{
+    const struct jv_pair *p = a, *q = b;
+    size_t n = p->key.str.n < q->key.str.n ? p->key.str.n : q->key.str.n;
+    int c = n ? memcmp(p->key.str.s, q->key.str.s, n) : 0;
+    return c ? c : (p->key.str.n > q->key.str.n) - (p->key.str.n < q->key.str.n);
+}
+
+static void dump_key(struct dumper *d, struct jv key)
+{
+    if (key.kind == JV_STRING) {
+        dump_string(d->out, key.str, d->how.ascii);
+        return;
+    }
+    buf_putc(d->out, '"');
+    dump_value(d, key, 0);
+    buf_putc(d->out, '"');
+}
+
+static void dump_dict(struct dumper *d, struct jv v, int level)
+{
+    struct jv_pair *pairs = v.dict->pairs;
+    size_t n = v.dict->n;
+    if (n == 0) {
+        buf_puts(d->out, "{}");
+        return;
+    }
+    if (d->how.sort_keys) {
+        pairs = arena_memdup(d->x->arena, pairs, n * sizeof(*pairs));
+        for (size_t i = 0; pairs && i < n; i++)
+            pairs[i].key = jv_to_str(d->x, pairs[i].key);
+        if (!pairs || d->x->failed) {
+            jx_nomem(d->x);
+            return;
+        }
+        qsort(pairs, n, sizeof(*pairs), compare_pairs);
+    }
+    buf_putc(d->out, '{');
+    for (size_t i = 0; i < n && !d->x->failed; i++) {
+        if (i > 0)
+            buf_puts(d->out, d->item_sep);
+        newline(d, level + 1);
+        dump_key(d, pairs[i].key);
+        buf_puts(d->out, d->key_sep);
+        dump_value(d, pairs[i].value, level + 1);
+    }
+    newline(d, level);
+    buf_putc(d->out, '}');
+}
+
+static void dump_float(struct dumper *d, double f)
+{
+    if (isnan(f))
+        buf_puts(d->out, "NaN");
+    else if (isinf(f))
+        buf_puts(d->out, f > 0 ? "Infinity" : "-Infinity");
+    else
+        jv_repr(d->x, d->out, jv_float(f));
+}
+
+static void dump_value(struct dumper *d, struct jv v, int level)
+{
+    if (!jx_step(d->x, 1))
+        return;
+    if (level > JV_DEPTH_MAX) {
+        jx_fail(d->x, "value nested too deeply");
+        return;
+    }
+    if (!buf_ok(d->out)) {
+        jx_nomem(d->x);
+        return;
+    }
+    switch (jv_is_view(v) ? JV_METHOD : v.kind) { /* neither can be written */
+    case JV_NONE:
+        buf_puts(d->out, "null");
+        break;
+    case JV_BOOL:
+        buf_puts(d->out, v.b ? "true" : "false");
+        break;
+    case JV_INT:
+    case JV_BIG:
+        jv_repr(d->x, d->out, v);
+        break;
+    case JV_FLOAT:
+        dump_float(d, v.f);
+        break;
+    case JV_STRING:
+        dump_string(d->out, v.str, d->how.ascii);
+        break;
+    case JV_LIST:
+    case JV_TUPLE:
+        dump_list(d, v, level);
+        break;
+    case JV_DICT:
+        dump_dict(d, v, level);
+        break;
+    default:
+        jx_fail(d->x, "object of type %s is not JSON serializable", jv_type_name(v));
+    }
+}
+
+void jv_dump(struct jx *x, struct buf *out, struct jv v, const struct jv_dumps *how)
+{
+    struct dumper d = { .x = x, .out = out, .how = *how };
+    d.item_sep = how->item_sep ? how->item_sep : how->indent >= 0 ? "," : ", ";
+    d.key_sep = how->key_sep ? how->key_sep : ": ";
+    dump_value(&d, v, 0);
+    if (!buf_ok(out))
+        jx_nomem(x);
+}

@@ -1,0 +1,406 @@
+/* jinja_lex.c - template source to tokens, with white space control.
+ *
+ * trim_blocks: one newline after a block or comment goes.  lstrip_blocks: blanks before
+ * a block or comment that begins a line go.  "-" at a tag's edge strips all white space on
+ * that side, "+" keeps it.  A single newline at the end of the source is dropped and CR LF
+ * becomes LF, as the reference engine does. */
+#include "jinja/jinja.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/number.h"
+#include "base/utf8.h"
+
+struct lexer {
+    struct jx *x;
+    const char *p, *end;
+    int line;
+    bool line_starting; /* the last tag ended with a newline, or nothing came yet */
+    struct jinja_tokens *out;
+};
+
+static void put(struct lexer *l, enum jinja_token_kind kind, const char *s, size_t n)
+{
+    struct jinja_tokens *t = l->out;
+    if (t->n == t->cap) {
+        size_t cap = t->cap ? t->cap * 2 : 64;
+        struct jinja_token *items =
+            l->x->failed ? NULL : arena_array(l->x->arena, cap, sizeof(*items));
+        if (!items) {
+            jx_nomem(l->x);
+            return;
+        }
+        if (t->n > 0)
+            memcpy(items, t->items, t->n * sizeof(*items));
+        t->items = items;
+        t->cap = cap;
+    }
+    t->items[t->n++] = (struct jinja_token){ .kind = kind, .line = l->line, .text = { s, n } };
+}
+
+static void advance(struct lexer *l, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        l->line += l->p[i] == '\n';
+    l->p += n;
+}
+
+static bool fail(struct lexer *l, const char *what)
+{
+    l->x->line = l->line;
+    return jx_fail(l->x, "%s", what);
+}
+
+static bool looking_at(const struct lexer *l, const char *s)
+{
+    size_t n = strlen(s);
+    return (size_t)(l->end - l->p) >= n && memcmp(l->p, s, n) == 0;
+}
+
+static void skip_space(struct lexer *l)
+{
+    while (l->p < l->end) {
+        uint32_t cp;
+        int n = utf8_decode(l->p, (size_t)(l->end - l->p), &cp);
+        if (n == 0 || !text_is_space(cp))
+            break;
+        advance(l, (size_t)n);
+    }
+}
+
+/* Literal text up to a tag that begins with "{?" and the given strip sign. */
+static void put_text(struct lexer *l, const char *s, size_t n, char tag, char sign)
+{
+    struct jv_str text = { s, n };
+    if (sign == '-') {
+        text = text_trim(text, NULL, false, true);
+    } else if (sign != '+' && (tag == '%' || tag == '#')) {
+        size_t line = n;
+        while (line > 0 && s[line - 1] != '\n')
+            line--;
+        struct jv_str rest = text_trim((struct jv_str){ s + line, n - line }, NULL, true, false);
+        if ((line > 0 || l->line_starting) && rest.n == 0)
+            text.n = line;
+    }
+    if (text.n > 0)
+        put(l, TOK_TEXT, text.s, text.n);
+}
+
+/* After a tag's closing marker of `len` bytes; trims what follows by its sign. */
+static void close_tag(struct lexer *l, size_t len, char sign, bool trim_newline)
+{
+    advance(l, len);
+    l->line_starting = false;
+    if (sign == '-') {
+        const char *before = l->p;
+        skip_space(l);
+        l->line_starting = l->p > before && l->p[-1] == '\n';
+    } else if (sign != '+' && trim_newline && l->p < l->end && *l->p == '\n') {
+        advance(l, 1);
+        l->line_starting = true;
+    }
+}
+
+static bool skip_comment(struct lexer *l)
+{
+    const char *start = l->p;
+    while (l->p < l->end && !looking_at(l, "#}"))
+        advance(l, 1);
+    if (l->p >= l->end)
+        return fail(l, "comment is not closed");
+    char sign = l->p > start ? l->p[-1] : 0; /* {#-#} has one sign, not two */
+    close_tag(l, 2, sign == '-' || sign == '+' ? sign : 0, true);
+    return true;
+}
+
+/* ---- inside tags ---- */
+
+static int hex_value(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* Code point of \xNN, \uNNNN or \UNNNNNNNN at s (after the letter); -1 when malformed. */
+static int64_t read_hex(const char *s, size_t n, size_t digits)
+{
+    int64_t v = 0;
+    if (n < digits)
+        return -1;
+    for (size_t i = 0; i < digits; i++) {
+        int h = hex_value(s[i]);
+        if (h < 0)
+            return -1;
+        v = v * 16 + h;
+    }
+    return v > 0x10ffff || (v >= 0xd800 && v < 0xe000) ? -1 : v;
+}
+
+static size_t escape(struct buf *out, const char *s, size_t n)
+{
+    static const char from[] = "abfnrtv\\'\"", to[] = "\a\b\f\n\r\t\v\\'\"";
+    const char *simple = s[0] ? strchr(from, s[0]) : NULL;
+    if (simple) {
+        buf_putc(out, to[simple - from]);
+        return 1;
+    }
+    if (s[0] == '\n')
+        return 1;
+    size_t used = 0;
+    int64_t cp = -1;
+    if (s[0] == 'x' || s[0] == 'u' || s[0] == 'U') {
+        size_t digits = s[0] == 'x' ? 2 : s[0] == 'u' ? 4 : 8;
+        cp = read_hex(s + 1, n - 1, digits);
+        used = digits + 1;
+    } else if (s[0] >= '0' && s[0] <= '7') {
+        for (cp = 0; used < 3 && used < n && s[used] >= '0' && s[used] <= '7'; used++)
+            cp = cp * 8 + (s[used] - '0');
+    }
+    if (cp < 0) { /* unknown: stays as it was written */
+        buf_putc(out, '\\');
+        return 0;
+    }
+    char bytes[4];
+    buf_append(out, bytes, (size_t)utf8_encode((uint32_t)cp, bytes));
+    return used;
+}
+
+static bool lex_string(struct lexer *l)
+{
+    char quote = *l->p;
+    const char *s = l->p + 1, *e = s;
+    bool plain = true;
+    while (e < l->end && *e != quote) {
+        plain = plain && *e != '\\';
+        e += *e == '\\' && e + 1 < l->end ? 2 : 1;
+    }
+    if (e >= l->end)
+        return fail(l, "string is not closed");
+    if (plain) {
+        put(l, TOK_STRING, s, (size_t)(e - s));
+    } else {
+        struct buf b;
+        buf_init(&b, (size_t)(e - s) + 1);
+        for (const char *q = s; q < e;) {
+            if (*q != '\\')
+                buf_putc(&b, *q++);
+            else
+                q += 1 + escape(&b, q + 1, (size_t)(e - q - 1));
+        }
+        struct jv v = jv_from_buf(l->x, &b);
+        put(l, TOK_STRING, v.str.s, v.str.n);
+    }
+    advance(l, (size_t)(e + 1 - l->p));
+    return !l->x->failed;
+}
+
+static bool lex_number(struct lexer *l)
+{
+    const char *e = l->p;
+    bool real = false;
+    char text[64];
+    size_t n = 0;
+    while (e < l->end && (isdigit((unsigned char)*e) || *e == '_'))
+        e++;
+    if (e + 1 < l->end && *e == '.' && isdigit((unsigned char)e[1])) {
+        real = true;
+        for (e++; e < l->end && isdigit((unsigned char)*e);)
+            e++;
+    }
+    if (e < l->end && (*e == 'e' || *e == 'E')) {
+        const char *q = e + 1;
+        if (q < l->end && (*q == '+' || *q == '-'))
+            q++;
+        if (q < l->end && isdigit((unsigned char)*q)) {
+            real = true;
+            for (e = q; e < l->end && isdigit((unsigned char)*e);)
+                e++;
+        }
+    }
+    for (const char *q = l->p; q < e && n + 1 < sizeof(text); q++)
+        if (*q != '_')
+            text[n++] = *q;
+    text[n] = 0;
+    if (n + 1 == sizeof(text))
+        return fail(l, "number is too long");
+    put(l, real ? TOK_FLOAT : TOK_INT, l->p, (size_t)(e - l->p));
+    if (l->x->failed)
+        return false;
+    errno = 0;
+    double v = 0;
+    if (real)
+        number_read(text, &v); /* infinite where it is too large, as in the reference */
+    l->out->items[l->out->n - 1].value = real ? jv_float(v) : jv_int(strtoll(text, NULL, 10));
+    if (errno == ERANGE && !real)
+        return fail(l, "integer is too large");
+    advance(l, (size_t)(e - l->p));
+    return true;
+}
+
+static bool is_name_byte(char c, bool first)
+{
+    return isalpha((unsigned char)c) || c == '_' || (unsigned char)c >= 0x80 ||
+           (!first && isdigit((unsigned char)c));
+}
+
+static bool lex_operator(struct lexer *l, int *nesting)
+{
+    static const char *const two[] = { "==", "!=", "<=", ">=", "//", "**" };
+    size_t n = 1;
+    for (size_t i = 0; i < sizeof(two) / sizeof(*two); i++)
+        if (looking_at(l, two[i]))
+            n = 2;
+    if (n == 1 && (!*l->p || !strchr("+-*/%~()[]{}<>=.,:|;", *l->p)))
+        return fail(l, "unexpected character");
+    if (strchr("([{", *l->p))
+        ++*nesting;
+    if (strchr(")]}", *l->p))
+        --*nesting;
+    put(l, TOK_OP, l->p, n);
+    advance(l, n);
+    return true;
+}
+
+/* Tokens up to the end of the tag.  A "}}" inside brackets closes brackets first. */
+static bool lex_tag(struct lexer *l, bool block)
+{
+    const char *close = block ? "%}" : "}}";
+    int nesting = 0;
+    while (!l->x->failed) {
+        skip_space(l);
+        if (l->p >= l->end)
+            return fail(l, "tag is not closed");
+        bool sign = l->p + 2 < l->end && (*l->p == '-' || (block && *l->p == '+')) &&
+                    memcmp(l->p + 1, close, 2) == 0;
+        if (nesting <= 0 && (sign || looking_at(l, close))) {
+            put(l, block ? TOK_BLOCK_END : TOK_VAR_END, l->p, 0);
+            close_tag(l, sign ? 3 : 2, sign ? *l->p : 0, block);
+            return true;
+        }
+        if (is_name_byte(*l->p, true)) {
+            const char *e = l->p;
+            while (e < l->end && is_name_byte(*e, false))
+                e++;
+            put(l, TOK_NAME, l->p, (size_t)(e - l->p));
+            advance(l, (size_t)(e - l->p));
+        } else if (isdigit((unsigned char)*l->p)) {
+            lex_number(l);
+        } else if (*l->p == '"' || *l->p == '\'') {
+            lex_string(l);
+        } else {
+            lex_operator(l, &nesting);
+        }
+    }
+    return false;
+}
+
+/* At "{%": if it is {% raw %}, take the text up to {% endraw %}; false otherwise. */
+static bool lex_raw(struct lexer *l)
+{
+    struct lexer probe = *l;
+    advance(&probe, 2);
+    if (probe.p < probe.end && (*probe.p == '-' || *probe.p == '+'))
+        advance(&probe, 1);
+    skip_space(&probe);
+    if (!looking_at(&probe, "raw"))
+        return false;
+    advance(&probe, 3);
+    skip_space(&probe);
+    bool sign = probe.p < probe.end && (*probe.p == '-' || *probe.p == '+');
+    if (sign)
+        advance(&probe, 1);
+    if (!looking_at(&probe, "%}"))
+        return false;
+    char mark = sign ? probe.p[-1] : 0;
+    *l = probe;
+    close_tag(l, 2, mark, true);
+    const char *start = l->p;
+    while (l->p < l->end) {
+        struct lexer q = *l;
+        if (looking_at(&q, "{%")) {
+            advance(&q, 2);
+            char before = q.p < q.end ? *q.p : 0;
+            if (before == '-' || before == '+')
+                advance(&q, 1);
+            skip_space(&q);
+            if (looking_at(&q, "endraw")) {
+                put_text(l, start, (size_t)(l->p - start), '%', before);
+                advance(&q, 6);
+                skip_space(&q);
+                char after = q.p < q.end ? *q.p : 0;
+                if (after == '-' || after == '+')
+                    advance(&q, 1);
+                *l = q;
+                if (!looking_at(l, "%}"))
+                    return fail(l, "endraw is not closed");
+                close_tag(l, 2, after, true);
+                return true;
+            }
+        }
+        advance(l, 1);
+    }
+    return fail(l, "raw block is not closed");
+}
+
+/* The source with LF line ends and without its last newline. */
+static struct jv normalise(struct jx *x, const char *source, size_t n)
+{
+    struct buf b;
+    buf_init(&b, n + 1);
+    for (size_t i = 0; i < n; i++) {
+        if (source[i] == '\r') {
+            buf_putc(&b, '\n');
+            i += i + 1 < n && source[i + 1] == '\n';
+        } else {
+            buf_putc(&b, source[i]);
+        }
+    }
+    if (b.len > 0 && b.data[b.len - 1] == '\n')
+        b.len--;
+    return jv_from_buf(x, &b);
+}
+
+void jinja_lex(struct jx *x, const char *source, size_t n, struct jinja_tokens *out)
+{
+    struct jv text = normalise(x, source, n);
+    struct lexer l = { .x = x,
+                       .p = text.str.s,
+                       .end = text.str.s + text.str.n,
+                       .line = 1,
+                       .line_starting = true,
+                       .out = out };
+    if (!x->failed && utf8_valid_prefix(text.str.s, text.str.n) != text.str.n)
+        jx_fail(x, "template is not valid UTF-8");
+    const char *start = l.p;
+    while (!x->failed && l.p < l.end) {
+        char tag = l.p + 1 < l.end && *l.p == '{' ? l.p[1] : 0;
+        if (tag != '{' && tag != '%' && tag != '#') {
+            advance(&l, 1);
+            continue;
+        }
+        char sign = l.p + 2 < l.end && (l.p[2] == '-' || l.p[2] == '+') ? l.p[2] : 0;
+        if (tag == '{' && sign == '+') /* {{+ is an expression with a plus */
+            sign = 0;
+        put_text(&l, start, (size_t)(l.p - start), tag, sign);
+        if (tag == '%' && lex_raw(&l)) {
+            start = l.p;
+            continue;
+        }
+        if (x->failed)
+            break;
+        if (tag != '#')
+            put(&l, tag == '{' ? TOK_VAR_BEGIN : TOK_BLOCK_BEGIN, l.p, 0);
+        advance(&l, sign ? 3 : 2);
+        if (tag == '#' ? !skip_comment(&l) : !lex_tag(&l, tag == '%'))
+            break;
+        start = l.p;
+    }
+    if (!x->failed && l.p > start)
+        put(&l, TOK_TEXT, start, (size_t)(l.p - start));
+    put(&l, TOK_EOF, "", 0);
+    x->line = 0;
+}

@@ -1,0 +1,438 @@
+/* jinja_ops.c - operators, tests and global functions of templates.
+ *
+ * Arithmetic is Python's: floor division, modulo with the sign of the divisor, true
+ * division to float.  Overflow of 64-bit integers is an error, not a big number. */
+#include "jinja/jinja.h"
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+#include <utf8proc.h>
+#include "base/utf8.h"
+
+struct jv jinja_arg(const struct jinja_args *args, size_t i, const char *name, struct jv missing)
+{
+    if (i < args->n)
+        return args->items[i];
+    struct jv *v = name ? jv_find(args->kwargs, jv_str(name)) : NULL;
+    return v ? *v : missing;
+}
+
+/* ---- operators ---- */
+
+struct jv jinja_fail_undefined(struct jx *x, struct jv v)
+{
+    jx_fail(x, "'%.*s' is undefined", (int)(v.str.n < 60 ? v.str.n : 60), v.str.s ? v.str.s : "");
+    return jv_undefined(NULL);
+}
+
+static struct jv bad_operands(struct jx *x, const char *op, struct jv a, struct jv b)
+{
+    if (a.kind == JV_UNDEFINED || b.kind == JV_UNDEFINED)
+        return jinja_fail_undefined(x, a.kind == JV_UNDEFINED ? a : b);
+    jx_fail(x, "unsupported operands for %s: '%s' and '%s'", op, jv_type_name(a), jv_type_name(b));
+    return jv_undefined(NULL);
+}
+
+static struct jv concat(struct jx *x, struct jv_str a, struct jv_str b)
+{
+    if (!jx_step(x, 1 + (a.n + b.n) / 256))
+        return jv_undefined(NULL);
+    char *s = a.n > SIZE_MAX - b.n - 1 ? NULL : jx_alloc(x, a.n + b.n + 1);
+    if (!s) {
+        jx_nomem(x);
+        return jv_undefined(NULL);
+    }
+    if (a.n)
+        memcpy(s, a.s, a.n);
+    if (b.n)
+        memcpy(s + a.n, b.s, b.n);
+    return jv_strn(s, a.n + b.n);
+}
+
+static struct jv repeat(struct jx *x, struct jv v, int64_t times)
+{
+    struct buf b;
+    struct jv out;
+    if (v.kind == JV_STRING) {
+        buf_init(&b, x->arena->max);
+        for (int64_t i = 0; i < times && buf_ok(&b) && jx_step(x, 1); i++)
+            buf_append(&b, v.str.s, v.str.n);
+        return jv_from_buf(x, &b);
+    }
+    out = jv_list_new(x);
+    for (int64_t i = 0; i < times && !x->failed; i++)
+        for (size_t k = 0; k < v.list->n && jx_step(x, 1); k++)
+            jv_push(x, out, v.list->items[k]);
+    if (!x->failed)
+        out.kind = v.kind;
+    return out;
+}
+
+static struct jv concat_lists(struct jx *x, struct jv a, struct jv b)
+{
+    struct jv out = jv_list_new(x);
+    for (size_t i = 0; i < a.list->n && jx_step(x, 1); i++)
+        jv_push(x, out, a.list->items[i]);
+    for (size_t i = 0; i < b.list->n && jx_step(x, 1); i++)
+        jv_push(x, out, b.list->items[i]);
+    if (!x->failed)
+        out.kind = a.kind;
+    return out;
+}
+
+static struct jv overflow(struct jx *x)
+{
+    jx_fail(x, "integer overflow");
+    return jv_undefined(NULL);
+}
+
+/* Python refuses what has no real number as its result, or too large a one. */
+static struct jv float_power(struct jx *x, double a, double b)
+{
+    double v = pow(a, b);
+    if (isfinite(v) || !isfinite(a) || !isfinite(b))
+        return jv_float(v);
+    jx_fail(x, a == 0 ? "zero cannot be raised to a negative power" : "** has no finite result");
+    return jv_undefined(NULL);
+}
+
+static struct jv int_power(struct jx *x, int64_t a, int64_t b)
+{
+    if (b < 0)
+        return float_power(x, (double)a, (double)b);
+    int64_t out = 1;
+    for (; b > 0; b--) {
+        if (__builtin_mul_overflow(out, a, &out) || !jx_step(x, 1))
+            return overflow(x);
+        if (out == 0 || (out == 1 && a == 1))
+            break;
+    }
+    return jv_int(out);
+}
+
+static struct jv int_op(struct jx *x, enum jinja_op op, int64_t a, int64_t b)
+{
+    int64_t out = 0;
+    bool over = false;
+    switch (op) {
+    case OP_ADD:
+        over = __builtin_add_overflow(a, b, &out);
+        break;
+    case OP_SUB:
+        over = __builtin_sub_overflow(a, b, &out);
+        break;
+    case OP_MUL:
+        over = __builtin_mul_overflow(a, b, &out);
+        break;
+    case OP_POW:
+        return int_power(x, a, b);
+    default: /* floor division and modulo */
+        if (b == 0) {
+            jx_fail(x, "division by zero");
+            return jv_undefined(NULL);
+        }
+        if (b == -1)
+            return op == OP_MOD ? jv_int(0) : a == INT64_MIN ? overflow(x) : jv_int(-a);
+        out = op == OP_MOD ? a % b : a / b;
+        if (a % b != 0 && (a < 0) != (b < 0))
+            out = op == OP_MOD ? out + b : out - 1;
+    }
+    return over ? overflow(x) : jv_int(out);
+}
+
+/* Python's: the remainder has the sign of b, and the quotient is the integer that fits it. */
+static double float_mod(double a, double b, double *quotient)
+{
+    double m = fmod(a, b), q = (a - m) / b;
+    if (m == 0)
+        m = copysign(0, b);
+    else if ((m < 0) != (b < 0)) {
+        m += b;
+        q -= 1;
+    }
+    *quotient = q == 0 ? copysign(0, a / b) : floor(q) + (q - floor(q) > 0.5);
+    return m;
+}
+
+static struct jv float_op(struct jx *x, enum jinja_op op, double a, double b)
+{
+    if (b == 0 && (op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD)) {
+        jx_fail(x, "division by zero");
+        return jv_undefined(NULL);
+    }
+    switch (op) {
+    case OP_ADD:
+        return jv_float(a + b);
+    case OP_SUB:
+        return jv_float(a - b);
+    case OP_MUL:
+        return jv_float(a * b);
+    case OP_DIV:
+        return jv_float(a / b);
+    case OP_POW:
+        return float_power(x, a, b);
+    default: {
+        double quotient, m = float_mod(a, b, &quotient);
+        return jv_float(op == OP_MOD ? m : quotient);
+    }
+    }
+}
+
+struct jv jinja_binary(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
+{
+    static const char *const names[] = { "+", "-", "*", "/", "//", "%", "**", "~" };
+    if (x->failed)
+        return jv_undefined(NULL);
+    if (op == OP_CONCAT) {
+        struct jv left = jv_to_str(x, a), right = jv_to_str(x, b);
+        return x->failed ? jv_undefined(NULL) : concat(x, left.str, right.str);
+    }
+    if (jv_is_number(a) && jv_is_number(b)) {
+        if (a.kind == JV_FLOAT || b.kind == JV_FLOAT || op == OP_DIV)
+            return float_op(x, op, jv_number(a), jv_number(b));
+        return int_op(x, op, a.kind == JV_INT ? a.i : a.b, b.kind == JV_INT ? b.i : b.b);
+    }
+    if (op == OP_ADD && a.kind == JV_STRING && b.kind == JV_STRING)
+        return concat(x, a.str, b.str);
+    if (jv_is_view(a) || jv_is_view(b))
+        return bad_operands(x, names[op], a, b);
+    if (op == OP_ADD && jv_is_seq(a) && a.kind == b.kind)
+        return concat_lists(x, a, b);
+    if (op == OP_MUL && (a.kind == JV_STRING || jv_is_seq(a)) && b.kind == JV_INT)
+        return repeat(x, a, b.i);
+    if (op == OP_MUL && (b.kind == JV_STRING || jv_is_seq(b)) && a.kind == JV_INT)
+        return repeat(x, b, a.i);
+    return bad_operands(x, names[op], a, b);
+}
+
+static bool contains(struct jx *x, struct jv item, struct jv in)
+{
+    if (in.kind == JV_STRING) {
+        if (item.kind != JV_STRING)
+            return jx_fail(x, "'in <string>' requires a string, not %s", jv_type_name(item));
+        return jx_step(x, text_find_steps(in.str, item.str)) &&
+               text_find(in.str, item.str, 0) != SIZE_MAX;
+    }
+    if (jv_is_map(in))
+        return jv_find(in, item) != NULL;
+    if (jv_is_seq(in)) {
+        for (size_t i = 0; i < in.list->n && jx_step(x, 1); i++)
+            if (jv_equal_steps(x, in.list->items[i], item))
+                return true;
+        return false;
+    }
+    if (in.kind == JV_UNDEFINED)
+        return false;
+    return jx_fail(x, "argument of type '%s' is not iterable", jv_type_name(in));
+}
+
+bool jinja_compare(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
+{
+    if (x->failed)
+        return false;
+    switch (op) {
+    case OP_EQ:
+        return jv_equal_steps(x, a, b);
+    case OP_NE:
+        return !jv_equal_steps(x, a, b);
+    case OP_IN:
+        return contains(x, a, b);
+    case OP_NOT_IN:
+        return !contains(x, a, b);
+    case OP_LT:
+        return jv_compare(x, a, b) < 0;
+    case OP_LE:
+        return jv_compare(x, a, b) <= 0;
+    case OP_GT:
+        return jv_compare(x, a, b) > 0;
+    default:
+        return jv_compare(x, a, b) >= 0;
+    }
+}
+
+/* ---- tests ---- */
+
+static bool case_is(struct jv v, bool upper)
+{
+    bool any = false;
+    for (size_t i = 0; v.kind == JV_STRING && i < v.str.n;) {
+        uint32_t cp;
+        int n = utf8_decode(v.str.s + i, v.str.n - i, &cp);
+        if (n == 0)
+            return false;
+        utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
+        if (c == (upper ? UTF8PROC_CATEGORY_LL : UTF8PROC_CATEGORY_LU))
+            return false;
+        any = any || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LU;
+        i += (size_t)n;
+    }
+    return any;
+}
+
+static bool test_number(struct jx *x, struct jv_str name, struct jv v, struct jv arg)
+{
+    if (v.kind != JV_INT && v.kind != JV_BOOL)
+        return jx_fail(x, "'%s' is not an integer", jv_type_name(v));
+    int64_t i = v.kind == JV_INT ? v.i : v.b;
+    if (jinja_same(name, "odd"))
+        return i % 2 != 0;
+    if (jinja_same(name, "even"))
+        return i % 2 == 0;
+    if (arg.kind != JV_INT || arg.i == 0)
+        return jx_fail(x, "divisibleby needs a number other than zero");
+    return arg.i == -1 || i % arg.i == 0;
+}
+
+static bool test_kind(struct jv_str name, struct jv v, bool *known)
+{
+    *known = true;
+    if (jinja_same(name, "defined"))
+        return v.kind != JV_UNDEFINED;
+    if (jinja_same(name, "undefined"))
+        return v.kind == JV_UNDEFINED;
+    if (jinja_same(name, "none"))
+        return v.kind == JV_NONE;
+    if (jinja_same(name, "string"))
+        return v.kind == JV_STRING;
+    if (jinja_same(name, "mapping"))
+        return v.kind == JV_DICT;
+    if (jinja_same(name, "sequence"))
+        return (jv_is_seq(v) && !jv_is_view(v)) || v.kind == JV_STRING || v.kind == JV_DICT ||
+               v.kind == JV_UNDEFINED;
+    if (jinja_same(name, "iterable"))
+        return jv_is_seq(v) || v.kind == JV_STRING || v.kind == JV_DICT || v.kind == JV_UNDEFINED;
+    if (jinja_same(name, "number"))
+        return jv_is_number(v) || v.kind == JV_BIG;
+    if (jinja_same(name, "integer"))
+        return v.kind == JV_INT || v.kind == JV_BIG;
+    if (jinja_same(name, "float"))
+        return v.kind == JV_FLOAT;
+    if (jinja_same(name, "boolean"))
+        return v.kind == JV_BOOL;
+    if (jinja_same(name, "true"))
+        return v.kind == JV_BOOL && v.b;
+    if (jinja_same(name, "false"))
+        return v.kind == JV_BOOL && !v.b;
+    if (jinja_same(name, "callable"))
+        return v.kind == JV_FUNCTION || v.kind == JV_METHOD || v.kind == JV_MACRO;
+    if (jinja_same(name, "upper") || jinja_same(name, "lower"))
+        return case_is(v, name.s[0] == 'u');
+    *known = false;
+    return false;
+}
+
+bool jinja_test(struct jinja_run *r, struct jv_str name, struct jv v, const struct jinja_args *args)
+{
+    static const struct {
+        const char *name;
+        enum jinja_op op;
+    } ops[] = { { "eq", OP_EQ },          { "equalto", OP_EQ },  { "==", OP_EQ },
+                { "sameas", OP_EQ },      { "ne", OP_NE },       { "!=", OP_NE },
+                { "lt", OP_LT },          { "lessthan", OP_LT }, { "<", OP_LT },
+                { "le", OP_LE },          { "<=", OP_LE },       { "gt", OP_GT },
+                { "greaterthan", OP_GT }, { ">", OP_GT },        { "ge", OP_GE },
+                { ">=", OP_GE },          { "in", OP_IN } };
+    bool known;
+    bool result = test_kind(name, v, &known);
+    if (known)
+        return result;
+    struct jv arg = jinja_arg(args, 0, NULL, jv_undefined("argument"));
+    if (jinja_same(name, "odd") || jinja_same(name, "even") || jinja_same(name, "divisibleby"))
+        return test_number(r->x, name, v, arg);
+    for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++) {
+        if (!jinja_same(name, ops[i].name))
+            continue;
+        if (args->n != 1)
+            return jx_fail(r->x, "test '%s' takes one argument", ops[i].name);
+        if (jinja_same(name, "sameas") && v.kind != arg.kind)
+            return false;
+        return jinja_compare(r->x, ops[i].op, v, arg);
+    }
+    return jx_fail(r->x, "no test named '%.*s'", (int)(name.n < 40 ? name.n : 40), name.s);
+}
+
+/* ---- functions ---- */
+
+static struct jv call_range(struct jx *x, const struct jinja_args *args)
+{
+    int64_t v[3] = { 0, 0, 1 };
+    for (size_t i = 0; i < args->n && i < 3; i++) {
+        if (args->items[i].kind != JV_INT)
+            jx_fail(x, "range needs integers");
+        v[i] = args->items[i].i;
+    }
+    if (args->n == 1) {
+        v[1] = v[0];
+        v[0] = 0;
+    }
+    if (args->n == 0 || args->n > 3 || v[2] == 0)
+        jx_fail(x, "range takes one to three integers");
+    struct jv out = jv_list_new(x);
+    while (!x->failed && (v[2] > 0 ? v[0] < v[1] : v[0] > v[1]) && jx_step(x, 1)) {
+        jv_push(x, out, jv_int(v[0]));
+        if (__builtin_add_overflow(v[0], v[2], &v[0]))
+            break;
+    }
+    return out;
+}
+
+static struct jv call_dict(struct jx *x, const struct jinja_args *args, enum jv_kind kind)
+{
+    struct jv out = jv_dict_new(x);
+    if (x->failed)
+        return out;
+    out.kind = kind;
+    const struct jv from[2] = { args->n > 0 ? args->items[0] : jv_none(), args->kwargs };
+    for (size_t k = 0; k < 2; k++)
+        for (size_t i = 0; jv_is_map(from[k]) && i < from[k].dict->n && jx_step(x, 1); i++)
+            jv_put(x, out, from[k].dict->pairs[i].key, from[k].dict->pairs[i].value);
+    return out;
+}
+
+static struct jv call_strftime(struct jinja_run *r, const struct jinja_args *args)
+{
+    struct jv format = jinja_arg(args, 0, "format", jv_none());
+    time_t now = (time_t)r->now;
+    struct tm tm;
+    char text[256], pattern[128];
+    if (format.kind != JV_STRING || format.str.n == 0 || format.str.n >= sizeof(pattern) ||
+        memchr(format.str.s, 0, format.str.n) || !localtime_r(&now, &tm)) {
+        jx_fail(r->x, "strftime_now needs a format");
+        return jv_undefined(NULL);
+    }
+    memcpy(pattern, format.str.s, format.str.n);
+    pattern[format.str.n] = 0;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    size_t n = strftime(text, sizeof(text), pattern, &tm);
+#pragma GCC diagnostic pop
+    return jv_str_copy(r->x, text, n);
+}
+
+struct jv jinja_call(struct jinja_run *r, struct jv f, const struct jinja_args *args)
+{
+    if (f.kind == JV_METHOD)
+        return jinja_call_method(r->x, f.method->self, f.method->name, args);
+    if (f.kind == JV_MACRO)
+        return jinja_call_macro(r, f, args);
+    if (f.kind != JV_FUNCTION) {
+        jx_fail(r->x, "'%.*s' is %s and cannot be called",
+                f.kind == JV_UNDEFINED && f.str.n < 60 ? (int)f.str.n : 0,
+                f.kind == JV_UNDEFINED && f.str.s ? f.str.s : "", jv_type_name(f));
+        return jv_undefined(NULL);
+    }
+    if (jinja_same(f.str, "range"))
+        return call_range(r->x, args);
+    if (jinja_same(f.str, "dict"))
+        return call_dict(r->x, args, JV_DICT);
+    if (jinja_same(f.str, "namespace"))
+        return call_dict(r->x, args, JV_NAMESPACE);
+    if (jinja_same(f.str, "strftime_now"))
+        return call_strftime(r, args);
+    struct jv message = jv_to_str(r->x, jinja_arg(args, 0, "message", jv_str("")));
+    if (!r->x->failed)
+        jx_fail(r->x, "template says: %.*s", (int)(message.str.n < 250 ? message.str.n : 250),
+                message.str.s);
+    return jv_undefined(NULL);
+}

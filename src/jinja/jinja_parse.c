@@ -1,0 +1,332 @@
+/* jinja_parse.c - statements of templates.
+ *
+ * Bodies are lists linked by `next`.  Tags that need other files (include, import,
+ * extends, block) are refused by name.  Depth of nesting is limited. */
+#include "jinja/jinja.h"
+
+#include <string.h>
+
+static struct jinja_node *parse_body(struct jinja_parser *p, const char *const *ends);
+
+static bool fail_at(struct jinja_parser *p, const char *what)
+{
+    if (p->x->failed)
+        return false;
+    p->x->line = p->at->line;
+    return jx_fail(p->x, "%s", what);
+}
+
+static bool end_tag(struct jinja_parser *p)
+{
+    if (p->x->failed)
+        return false;
+    if (p->at->kind != TOK_BLOCK_END)
+        return fail_at(p, "expected '%}'");
+    p->at++;
+    return true;
+}
+
+/* Skip "{% name", which the caller knows is there, and close the tag. */
+static bool close_body(struct jinja_parser *p)
+{
+    if (p->x->failed)
+        return false;
+    p->at += 2;
+    if (p->at->kind == TOK_NAME) /* endmacro name */
+        p->at++;
+    return end_tag(p);
+}
+
+static bool at_tag(const struct jinja_parser *p, const char *name)
+{
+    return p->at->kind == TOK_BLOCK_BEGIN && p->at[1].kind == TOK_NAME &&
+           jinja_same(p->at[1].text, name);
+}
+
+static void parse_if(struct jinja_parser *p, struct jinja_node *node)
+{
+    static const char *const ends[] = { "elif", "else", "endif", NULL };
+    static const char *const last[] = { "endif", NULL };
+    while (!p->x->failed) {
+        node->a = jinja_parse_tuple(p, true);
+        end_tag(p);
+        node->body = parse_body(p, ends);
+        if (p->x->failed)
+            return;
+        if (at_tag(p, "elif")) {
+            p->at += 2;
+            node->other = jinja_node_new(p, ST_IF);
+            if (!node->other)
+                return;
+            node = node->other;
+            continue;
+        }
+        if (at_tag(p, "else")) {
+            p->at += 2;
+            end_tag(p);
+            node->other = parse_body(p, last);
+        }
+        close_body(p);
+        return;
+    }
+}
+
+/* Names of a for or set target: "a", "a, b", "(a, b)", and for set also "ns.attr". */
+static void parse_targets(struct jinja_parser *p, struct jinja_node *node, bool attributes)
+{
+    bool parens = jinja_accept_op(p, "(");
+    struct jv_str attr = { NULL, 0 }, name = { "", 0 };
+    do {
+        if (!jinja_expect_name(p, &name))
+            return;
+        jinja_push_key(p, node, name, NULL);
+        if (attributes && jinja_accept_op(p, "."))
+            jinja_expect_name(p, &attr);
+    } while (jinja_accept_op(p, ",") && p->at->kind == TOK_NAME && !jinja_is_name(p, "in"));
+    if (parens)
+        jinja_expect_op(p, ")");
+    if (attr.n == 0)
+        return;
+    if (node->n_keys > 1) {
+        fail_at(p, "cannot unpack into an attribute");
+        return;
+    }
+    node->attrs = arena_memdup(p->x->arena, &attr, sizeof(attr));
+    if (!node->attrs)
+        jx_nomem(p->x);
+}
+
+static void parse_for(struct jinja_parser *p, struct jinja_node *node)
+{
+    static const char *const ends[] = { "else", "endfor", NULL };
+    static const char *const last[] = { "endfor", NULL };
+    parse_targets(p, node, false);
+    if (!jinja_accept_name(p, "in"))
+        fail_at(p, "expected 'in'");
+    node->a = jinja_parse_tuple(p, false);
+    if (jinja_accept_name(p, "if"))
+        node->b = jinja_parse_expr(p);
+    if (jinja_accept_name(p, "recursive"))
+        fail_at(p, "recursive loops are not supported");
+    end_tag(p);
+    p->loops++;
+    node->body = parse_body(p, ends);
+    p->loops--;
+    if (!p->x->failed && at_tag(p, "else")) {
+        p->at += 2;
+        end_tag(p);
+        node->other = parse_body(p, last);
+    }
+    close_body(p);
+}
+
+static void parse_set(struct jinja_parser *p, struct jinja_node *node)
+{
+    static const char *const ends[] = { "endset", NULL };
+    parse_targets(p, node, true);
+    if (jinja_accept_op(p, "=")) {
+        node->a = jinja_parse_tuple(p, true);
+        end_tag(p);
+        return;
+    }
+    node->kind = ST_SET_BLOCK;
+    if (jinja_is_op(p, "|"))
+        node->a = jinja_parse_filters(p, NULL);
+    end_tag(p);
+    node->body = parse_body(p, ends);
+    close_body(p);
+}
+
+static void parse_parameters(struct jinja_parser *p, struct jinja_node *node)
+{
+    jinja_expect_op(p, "(");
+    while (!p->x->failed && !jinja_is_op(p, ")")) {
+        struct jv_str name = { "", 0 };
+        if (!jinja_expect_name(p, &name))
+            return;
+        struct jinja_node *missing = jinja_accept_op(p, "=") ? jinja_parse_expr(p) : NULL;
+        jinja_push_key(p, node, name, missing);
+        if (!jinja_accept_op(p, ","))
+            break;
+    }
+    jinja_expect_op(p, ")");
+}
+
+static void parse_macro(struct jinja_parser *p, struct jinja_node *node)
+{
+    static const char *const ends[] = { "endmacro", NULL };
+    int loops = p->loops;
+    p->loops = 0;
+    jinja_expect_name(p, &node->name);
+    parse_parameters(p, node);
+    end_tag(p);
+    node->body = parse_body(p, ends);
+    close_body(p);
+    p->loops = loops;
+}
+
+static void parse_call_block(struct jinja_parser *p, struct jinja_node *node)
+{
+    static const char *const ends[] = { "endcall", NULL };
+    if (jinja_is_op(p, "("))
+        parse_parameters(p, node);
+    node->a = jinja_parse_expr(p);
+    if (!p->x->failed && node->a->kind != EX_CALL)
+        fail_at(p, "expected a call");
+    end_tag(p);
+    node->body = parse_body(p, ends);
+    close_body(p);
+}
+
+static void parse_filter_block(struct jinja_parser *p, struct jinja_node *node)
+{
+    static const char *const ends[] = { "endfilter", NULL };
+    jinja_expect_name(p, &node->name);
+    if (jinja_is_op(p, "("))
+        jinja_parse_args(p, node);
+    end_tag(p);
+    node->body = parse_body(p, ends);
+    close_body(p);
+}
+
+static void parse_with(struct jinja_parser *p, struct jinja_node *node)
+{
+    static const char *const ends[] = { "endwith", NULL };
+    while (!p->x->failed && p->at->kind != TOK_BLOCK_END) {
+        struct jv_str name = { "", 0 };
+        jinja_expect_name(p, &name);
+        jinja_expect_op(p, "=");
+        jinja_push_key(p, node, name, jinja_parse_expr(p));
+        if (!jinja_accept_op(p, ","))
+            break;
+    }
+    end_tag(p);
+    node->body = parse_body(p, ends);
+    close_body(p);
+}
+
+/* {% generation %} marks what an assistant said; it does not change the text. */
+static void parse_generation(struct jinja_parser *p, struct jinja_node *node)
+{
+    static const char *const ends[] = { "endgeneration", NULL };
+    end_tag(p);
+    node->body = parse_body(p, ends);
+    close_body(p);
+}
+
+static void parse_loop_control(struct jinja_parser *p, struct jinja_node *node)
+{
+    (void)node;
+    if (p->loops == 0)
+        fail_at(p, "not inside a loop");
+    end_tag(p);
+}
+
+static const struct {
+    const char *name;
+    enum jinja_kind kind;
+    void (*parse)(struct jinja_parser *p, struct jinja_node *node);
+} tags[] = {
+    { "if", ST_IF, parse_if },
+    { "for", ST_FOR, parse_for },
+    { "set", ST_SET, parse_set },
+    { "macro", ST_MACRO, parse_macro },
+    { "call", ST_CALL, parse_call_block },
+    { "filter", ST_FILTER, parse_filter_block },
+    { "with", ST_WITH, parse_with },
+    { "generation", ST_GROUP, parse_generation },
+    { "break", ST_BREAK, parse_loop_control },
+    { "continue", ST_CONTINUE, parse_loop_control },
+};
+
+static struct jinja_node *parse_tag(struct jinja_parser *p)
+{
+    p->at++;
+    struct jv_str name = { "", 0 };
+    int line = p->at->line;
+    if (!jinja_expect_name(p, &name))
+        return NULL;
+    for (size_t i = 0; i < sizeof(tags) / sizeof(*tags); i++) {
+        if (!jinja_same(name, tags[i].name))
+            continue;
+        struct jinja_node *node = jinja_node_new(p, tags[i].kind);
+        if (!node)
+            return NULL;
+        node->line = line;
+        if (++p->x->depth > JV_DEPTH_MAX)
+            fail_at(p, "tags nested too deeply");
+        else
+            tags[i].parse(p, node);
+        p->x->depth--;
+        return node;
+    }
+    p->x->line = line;
+    jx_fail(p->x, "unknown or unsupported tag '%.*s'", (int)(name.n < 40 ? name.n : 40), name.s);
+    return NULL;
+}
+
+static struct jinja_node *parse_print(struct jinja_parser *p)
+{
+    p->at++;
+    struct jinja_node *node = jinja_node_new(p, ST_PRINT);
+    if (!node)
+        return NULL;
+    node->a = jinja_parse_tuple(p, true);
+    if (p->x->failed || p->at->kind != TOK_VAR_END)
+        fail_at(p, "expected '}}'");
+    else
+        p->at++;
+    return node;
+}
+
+static bool at_end(const struct jinja_parser *p, const char *const *ends)
+{
+    for (; ends && *ends; ends++)
+        if (at_tag(p, *ends))
+            return true;
+    return false;
+}
+
+/* Statements up to one of the tags in `ends` (NULL: the end of the template). */
+static struct jinja_node *parse_body(struct jinja_parser *p, const char *const *ends)
+{
+    struct jinja_node *first = NULL, **link = &first;
+    while (!p->x->failed && !at_end(p, ends)) {
+        struct jinja_node *node = NULL;
+        if (p->at->kind == TOK_TEXT) {
+            node = jinja_node_new(p, ST_TEXT);
+            if (node)
+                node->value = jv_strn(p->at->text.s, p->at->text.n);
+            p->at++;
+        } else if (p->at->kind == TOK_VAR_BEGIN) {
+            node = parse_print(p);
+        } else if (p->at->kind == TOK_BLOCK_BEGIN) {
+            node = parse_tag(p);
+        } else {
+            if (ends)
+                fail_at(p, "a block is not closed");
+            break;
+        }
+        if (!node)
+            break;
+        *link = node;
+        link = &node->next;
+    }
+    return first;
+}
+
+struct jinja_node *jinja_parse(struct jx *x, const char *source, size_t n)
+{
+    struct jinja_tokens tokens = { NULL, 0, 0 };
+    jinja_lex(x, source, n, &tokens);
+    if (x->failed)
+        return NULL;
+    struct jinja_parser p = { .x = x, .at = tokens.items };
+    struct jinja_node *root = jinja_node_new(&p, ST_GROUP);
+    struct jinja_node *body = parse_body(&p, NULL);
+    if (x->failed || !root)
+        return NULL;
+    root->body = body;
+    x->line = 0;
+    return root;
+}

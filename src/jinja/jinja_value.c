@@ -1,0 +1,623 @@
+/* jinja_value.c - values: construction, truth, equality, order, printing.
+ *
+ * The rules are Python's.  Dicts keep insertion order and gain a hash index when they
+ * outgrow a linear scan.  Thread: the one that owns the jx. */
+#include "jinja/jinja_value.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <utf8proc.h>
+#include "base/err.h"
+#include "base/map.h"
+#include "base/utf8.h"
+#include "json/json.h"
+
+enum { INDEX_FROM = 12 };
+
+void jx_init(struct jx *x, struct arena *arena, uint64_t max_steps, tinker_error *err)
+{
+    *x = (struct jx){ .arena = arena, .err = err, .max_steps = max_steps };
+}
+
+bool jx_fail(struct jx *x, const char *fmt, ...)
+{
+    if (x->failed)
+        return false;
+    x->failed = true;
+    char message[300];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof(message), fmt, ap);
+    va_end(ap);
+    if (x->line > 0)
+        err_set(x->err, TINKER_EINVAL, "line %d: %s", x->line, message);
+    else
+        err_set(x->err, TINKER_EINVAL, "%s", message);
+    return false;
+}
+
+bool jx_nomem(struct jx *x)
+{
+    if (!x->failed)
+        err_nomem(x->err, "rendering text");
+    x->failed = true;
+    return false;
+}
+
+bool jx_step(struct jx *x, uint64_t n)
+{
+    if (x->failed)
+        return false;
+    x->steps += n;
+    if (x->steps > x->max_steps || x->steps < n)
+        return jx_fail(x, "over the limit of %llu steps", (unsigned long long)x->max_steps);
+    return true;
+}
+
+void *jx_alloc(struct jx *x, size_t n)
+{
+    void *p = x->failed ? NULL : arena_alloc(x->arena, n);
+    if (!p)
+        jx_nomem(x);
+    return p;
+}
+
+/* ---- making ---- */
+
+struct jv jv_undefined(const char *name)
+{
+    struct jv v = { .kind = JV_UNDEFINED };
+    v.str = (struct jv_str){ name, name ? strlen(name) : 0 };
+    return v;
+}
+
+struct jv jv_none(void)
+{
+    return (struct jv){ .kind = JV_NONE };
+}
+
+struct jv jv_bool(bool b)
+{
+    struct jv v = { .kind = JV_BOOL };
+    v.b = b;
+    return v;
+}
+
+struct jv jv_int(int64_t i)
+{
+    struct jv v = { .kind = JV_INT };
+    v.i = i;
+    return v;
+}
+
+struct jv jv_float(double f)
+{
+    struct jv v = { .kind = JV_FLOAT };
+    v.f = f;
+    return v;
+}
+
+struct jv jv_strn(const char *s, size_t n)
+{
+    struct jv v = { .kind = JV_STRING };
+    v.str = (struct jv_str){ s, n };
+    return v;
+}
+
+struct jv jv_str(const char *s)
+{
+    return jv_strn(s, strlen(s));
+}
+
+struct jv jv_str_copy(struct jx *x, const char *s, size_t n)
+{
+    char *copy = x->failed ? NULL : arena_strndup(x->arena, s, n);
+    if (!copy) {
+        jx_nomem(x);
+        return jv_strn("", 0);
+    }
+    return jv_strn(copy, n);
+}
+
+struct jv jv_from_buf(struct jx *x, struct buf *b)
+{
+    struct jv v = jv_strn("", 0);
+    if (!buf_ok(b))
+        jx_nomem(x);
+    else if (b->len > 0)
+        v = jv_str_copy(x, b->data, b->len);
+    buf_clear(b);
+    return v;
+}
+
+struct jv jv_list_new(struct jx *x)
+{
+    struct jv v = { .kind = JV_LIST };
+    v.list = jx_alloc(x, sizeof(*v.list));
+    return v.list ? v : jv_undefined(NULL);
+}
+
+struct jv jv_dict_new(struct jx *x)
+{
+    struct jv v = { .kind = JV_DICT };
+    v.dict = jx_alloc(x, sizeof(*v.dict));
+    return v.dict ? v : jv_undefined(NULL);
+}
+
+/* Room for one more element; the old array stays behind in the arena. */
+static void *grow(struct jx *x, void *items, size_t n, size_t *cap, size_t size)
+{
+    if (n < *cap)
+        return items;
+    size_t wanted = *cap ? *cap * 2 : 8;
+    void *bigger = x->failed ? NULL : arena_array(x->arena, wanted, size);
+    if (!bigger) {
+        jx_nomem(x);
+        return NULL;
+    }
+    if (n > 0)
+        memcpy(bigger, items, n * size);
+    *cap = wanted;
+    return bigger;
+}
+
+static void nest(struct jx *x, int *depth, struct jv child)
+{
+    int below = jv_is_seq(child)        ? child.list->depth
+                : child.kind == JV_DICT ? child.dict->depth
+                                        : 0;
+    if (below + 1 > *depth)
+        *depth = below + 1;
+    if (*depth > JV_DEPTH_MAX)
+        jx_fail(x, "value nested too deeply");
+}
+
+void jv_push(struct jx *x, struct jv list, struct jv item)
+{
+    if (!jv_is_seq(list))
+        return;
+    struct jv_list *l = list.list;
+    nest(x, &l->depth, item);
+    struct jv *items = grow(x, l->items, l->n, &l->cap, sizeof(*items));
+    if (!items)
+        return;
+    l->items = items;
+    l->items[l->n++] = item;
+}
+
+static uint64_t hash_key(struct jv key)
+{
+    switch (key.kind) {
+    case JV_STRING:
+        return hash_bytes(key.str.s, key.str.n, 7);
+    case JV_BOOL:
+        return (uint64_t)key.b * 0x9e3779b97f4a7c15u;
+    case JV_INT:
+        return (uint64_t)key.i * 0x9e3779b97f4a7c15u;
+    case JV_FLOAT: /* equal to an int, it has its hash */
+        return key.f > -9e18 && key.f < 9e18 ? (uint64_t)(int64_t)key.f * 0x9e3779b97f4a7c15u : 1;
+    default:
+        return 1;
+    }
+}
+
+static void index_insert(struct jv_dict *d, size_t i)
+{
+    size_t mask = d->index_cap - 1, at = (size_t)hash_key(d->pairs[i].key) & mask;
+    while (d->index[at])
+        at = (at + 1) & mask;
+    d->index[at] = (uint32_t)i + 1;
+}
+
+static void index_rebuild(struct jx *x, struct jv_dict *d)
+{
+    size_t cap = 64;
+    while (cap < d->n * 4)
+        cap *= 2;
+    d->index = x->failed ? NULL : arena_array(x->arena, cap, sizeof(*d->index));
+    if (!d->index) {
+        jx_nomem(x);
+        return;
+    }
+    d->index_cap = cap;
+    for (size_t i = 0; i < d->n; i++)
+        index_insert(d, i);
+}
+
+struct jv *jv_find(struct jv dict, struct jv key)
+{
+    if (!jv_is_map(dict))
+        return NULL;
+    struct jv_dict *d = dict.dict;
+    if (!d->index) {
+        for (size_t i = 0; i < d->n; i++)
+            if (jv_equal(d->pairs[i].key, key))
+                return &d->pairs[i].value;
+        return NULL;
+    }
+    size_t mask = d->index_cap - 1;
+    for (size_t at = (size_t)hash_key(key) & mask; d->index[at]; at = (at + 1) & mask)
+        if (jv_equal(d->pairs[d->index[at] - 1].key, key))
+            return &d->pairs[d->index[at] - 1].value;
+    return NULL;
+}
+
+void jv_put(struct jx *x, struct jv dict, struct jv key, struct jv value)
+{
+    if (!jv_is_map(dict))
+        return;
+    if (dict.kind == JV_DICT)
+        nest(x, &dict.dict->depth, value);
+    struct jv *old = jv_find(dict, key);
+    if (old) {
+        *old = value;
+        return;
+    }
+    struct jv_dict *d = dict.dict;
+    struct jv_pair *pairs = grow(x, d->pairs, d->n, &d->cap, sizeof(*pairs));
+    if (!pairs)
+        return;
+    d->pairs = pairs;
+    d->pairs[d->n++] = (struct jv_pair){ key, value };
+    if (d->n < INDEX_FROM)
+        return;
+    if (!d->index || d->n * 2 > d->index_cap)
+        index_rebuild(x, d);
+    else
+        index_insert(d, d->n - 1);
+}
+
+void jv_set(struct jx *x, struct jv dict, const char *key, struct jv value)
+{
+    jv_put(x, dict, jv_str(key), value);
+}
+
+/* ---- asking ---- */
+
+bool jv_is_seq(struct jv v)
+{
+    return v.kind == JV_LIST || v.kind == JV_TUPLE;
+}
+
+bool jv_is_view(struct jv v)
+{
+    return v.kind == JV_LIST && v.list->view;
+}
+
+bool jv_is_map(struct jv v)
+{
+    return v.kind == JV_DICT || v.kind == JV_NAMESPACE || v.kind == JV_LOOP;
+}
+
+bool jv_is_number(struct jv v)
+{
+    return v.kind == JV_BOOL || v.kind == JV_INT || v.kind == JV_FLOAT;
+}
+
+bool jv_is(struct jv v, const char *text)
+{
+    return v.kind == JV_STRING && v.str.n == strlen(text) && memcmp(v.str.s, text, v.str.n) == 0;
+}
+
+struct jv jv_get(struct jv dict, const char *key)
+{
+    struct jv *v = jv_find(dict, jv_str(key));
+    return v ? *v : jv_undefined(key);
+}
+
+double jv_number(struct jv v)
+{
+    return v.kind == JV_FLOAT ? v.f : v.kind == JV_INT ? (double)v.i : v.kind == JV_BOOL ? v.b : 0;
+}
+
+bool jv_truth(struct jv v)
+{
+    switch (v.kind) {
+    case JV_UNDEFINED:
+    case JV_NONE:
+        return false;
+    case JV_BOOL:
+        return v.b;
+    case JV_INT:
+        return v.i != 0;
+    case JV_FLOAT:
+        return v.f != 0;
+    case JV_STRING:
+        return v.str.n > 0;
+    case JV_LIST:
+    case JV_TUPLE:
+        return v.list->n > 0;
+    case JV_DICT:
+        return v.dict->n > 0;
+    default:
+        return true;
+    }
+}
+
+/* Keys and items are sets; values are equal to nothing but themselves. */
+static bool equal_views(struct jx *x, const struct jv_list *a, const struct jv_list *b)
+{
+    bool found = a->view && b->view && a->n == b->n;
+    if (!found || strcmp(a->view, "dict_values") == 0 || strcmp(b->view, "dict_values") == 0)
+        return false;
+    for (size_t i = 0; i < a->n && found; i++) {
+        found = false;
+        for (size_t k = 0; k < b->n && !found && !(x && x->failed); k++)
+            found = jv_equal_steps(x, a->items[i], b->items[k]);
+    }
+    return found;
+}
+
+static bool equal_lists(struct jx *x, const struct jv_list *a, const struct jv_list *b)
+{
+    if (a->view || b->view)
+        return equal_views(x, a, b);
+    if (a->n != b->n)
+        return false;
+    for (size_t i = 0; i < a->n; i++)
+        if (!jv_equal_steps(x, a->items[i], b->items[i]))
+            return false;
+    return true;
+}
+
+static bool equal_dicts(struct jx *x, struct jv a, struct jv b)
+{
+    if (a.dict->n != b.dict->n)
+        return false;
+    for (size_t i = 0; i < a.dict->n; i++) {
+        struct jv *other = jv_find(b, a.dict->pairs[i].key);
+        if (!other || !jv_equal_steps(x, a.dict->pairs[i].value, *other))
+            return false;
+    }
+    return true;
+}
+
+bool jv_equal(struct jv a, struct jv b)
+{
+    return jv_equal_steps(NULL, a, b);
+}
+
+bool jv_equal_steps(struct jx *x, struct jv a, struct jv b)
+{
+    if (x && !jx_step(x, 1 + (a.kind == JV_STRING ? a.str.n / 256 : 0)))
+        return false;
+    if (jv_is_number(a) && jv_is_number(b)) {
+        if (a.kind == JV_INT && b.kind == JV_INT)
+            return a.i == b.i;
+        return jv_number(a) == jv_number(b);
+    }
+    if (a.kind != b.kind)
+        return false;
+    switch (a.kind) {
+    case JV_STRING:
+    case JV_BIG:
+    case JV_FUNCTION:
+        return a.str.n == b.str.n && (a.str.n == 0 || memcmp(a.str.s, b.str.s, a.str.n) == 0);
+    case JV_LIST:
+    case JV_TUPLE:
+        return a.list == b.list || equal_lists(x, a.list, b.list);
+    case JV_DICT:
+        return a.dict == b.dict || equal_dicts(x, a, b);
+    case JV_NAMESPACE:
+    case JV_LOOP:
+        return a.dict == b.dict;
+    case JV_METHOD:
+        return a.method == b.method;
+    case JV_MACRO:
+        return a.macro == b.macro;
+    default:
+        return true; /* none, undefined */
+    }
+}
+
+int jv_compare(struct jx *x, struct jv a, struct jv b)
+{
+    if (jv_is_number(a) && jv_is_number(b)) {
+        if (a.kind == JV_INT && b.kind == JV_INT)
+            return (a.i > b.i) - (a.i < b.i);
+        double p = jv_number(a), q = jv_number(b);
+        return (p > q) - (p < q);
+    }
+    if (a.kind == JV_STRING && b.kind == JV_STRING) {
+        size_t n = a.str.n < b.str.n ? a.str.n : b.str.n;
+        if (!jx_step(x, 1 + n / 256))
+            return 0;
+        int c = n ? memcmp(a.str.s, b.str.s, n) : 0; /* UTF-8 sorts as code points do */
+        return c ? (c > 0) - (c < 0) : (a.str.n > b.str.n) - (a.str.n < b.str.n);
+    }
+    if (jv_is_seq(a) && a.kind == b.kind && !jv_is_view(a) && !jv_is_view(b)) {
+        for (size_t i = 0; i < a.list->n && i < b.list->n; i++)
+            if (!jv_equal_steps(x, a.list->items[i], b.list->items[i]))
+                return jx_step(x, 1) ? jv_compare(x, a.list->items[i], b.list->items[i]) : 0;
+        return (a.list->n > b.list->n) - (a.list->n < b.list->n);
+    }
+    jx_fail(x, "cannot compare %s with %s", jv_type_name(a), jv_type_name(b));
+    return 0;
+}
+
+const char *jv_type_name(struct jv v)
+{
+    static const char *const names[] = { "undefined", "None", "bool",     "int",    "int",
+                                         "float",     "str",  "list",     "tuple",  "dict",
+                                         "namespace", "loop", "function", "method", "macro" };
+    return jv_is_view(v) ? v.list->view : names[v.kind];
+}
+
+/* ---- printing ---- */
+
+static void print_float(struct buf *out, double f)
+{
+    if (isnan(f)) {
+        buf_puts(out, "nan");
+    } else if (isinf(f)) {
+        buf_puts(out, f > 0 ? "inf" : "-inf");
+    } else {
+        struct json_writer w;
+        json_writer_init(&w, out);
+        json_put_double(&w, f);
+    }
+}
+
+/* Whether repr() shows a character as it is. */
+static bool is_printable(uint32_t cp)
+{
+    if (cp < 0x7f)
+        return cp >= 0x20;
+    switch (utf8proc_category((utf8proc_int32_t)cp)) {
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZS:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+        return false;
+    default:
+        return true;
+    }
+}
+
+/* repr() of a str: single quotes unless only those occur in it; what cannot be seen is escaped. */
+static void repr_string(struct buf *out, struct jv_str s)
+{
+    bool has_single = s.n && memchr(s.s, '\'', s.n), has_double = s.n && memchr(s.s, '"', s.n);
+    char quote = has_single && !has_double ? '"' : '\'';
+    buf_putc(out, quote);
+    for (size_t i = 0; i < s.n;) {
+        uint32_t cp;
+        int len = utf8_decode(s.s + i, s.n - i, &cp);
+        if (len == 0)
+            buf_putc(out, s.s[i]);
+        else if (cp == '\\' || cp == (unsigned char)quote)
+            buf_printf(out, "\\%c", (int)cp);
+        else if (cp == '\n' || cp == '\r' || cp == '\t')
+            buf_puts(out, cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : "\\t");
+        else if (is_printable(cp))
+            buf_append(out, s.s + i, (size_t)len);
+        else
+            buf_printf(out,
+                       cp < 0x100     ? "\\x%02x"
+                       : cp < 0x10000 ? "\\u%04x"
+                                      : "\\U%08x",
+                       (unsigned)cp);
+        i += len ? (size_t)len : 1;
+    }
+    buf_putc(out, quote);
+}
+
+static void repr_list(struct jx *x, struct buf *out, struct jv v)
+{
+    bool tuple = v.kind == JV_TUPLE, view = jv_is_view(v);
+    buf_puts(out, view ? v.list->view : "");
+    buf_puts(out, tuple ? "(" : view ? "([" : "[");
+    for (size_t i = 0; i < v.list->n && !x->failed; i++) {
+        if (i > 0)
+            buf_puts(out, ", ");
+        jv_repr(x, out, v.list->items[i]);
+    }
+    if (tuple && v.list->n == 1)
+        buf_putc(out, ',');
+    buf_puts(out, tuple ? ")" : view ? "])" : "]");
+}
+
+static void repr_dict(struct jx *x, struct buf *out, struct jv v)
+{
+    buf_putc(out, '{');
+    for (size_t i = 0; i < v.dict->n && !x->failed; i++) {
+        if (i > 0)
+            buf_puts(out, ", ");
+        jv_repr(x, out, v.dict->pairs[i].key);
+        buf_puts(out, ": ");
+        jv_repr(x, out, v.dict->pairs[i].value);
+    }
+    buf_putc(out, '}');
+}
+
+void jv_repr(struct jx *x, struct buf *out, struct jv v)
+{
+    if (!jx_step(x, 1))
+        return;
+    switch (v.kind) {
+    case JV_UNDEFINED:
+        buf_puts(out, "Undefined");
+        break;
+    case JV_NONE:
+        buf_puts(out, "None");
+        break;
+    case JV_BOOL:
+        buf_puts(out, v.b ? "True" : "False");
+        break;
+    case JV_INT:
+        buf_printf(out, "%lld", (long long)v.i);
+        break;
+    case JV_BIG:
+        buf_append(out, v.str.s, v.str.n);
+        break;
+    case JV_FLOAT:
+        print_float(out, v.f);
+        break;
+    case JV_STRING:
+        repr_string(out, v.str);
+        break;
+    case JV_LIST:
+    case JV_TUPLE:
+        repr_list(x, out, v);
+        break;
+    case JV_DICT:
+        repr_dict(x, out, v);
+        break;
+    default:
+        buf_printf(out, "<%s>", jv_type_name(v));
+    }
+    if (!buf_ok(out))
+        jx_nomem(x);
+}
+
+void jv_print(struct jx *x, struct buf *out, struct jv v)
+{
+    if (v.kind != JV_STRING) {
+        if (v.kind != JV_UNDEFINED) /* nothing, but "Undefined" inside a list */
+            jv_repr(x, out, v);
+        return;
+    }
+    if (jx_step(x, 1 + v.str.n / 256))
+        buf_append(out, v.str.s, v.str.n);
+    if (!buf_ok(out))
+        jx_nomem(x);
+}
+
+struct jv jv_to_str(struct jx *x, struct jv v)
+{
+    if (v.kind == JV_STRING)
+        return v;
+    struct buf b;
+    buf_init(&b, x->arena->max);
+    jv_print(x, &b, v);
+    return jv_from_buf(x, &b);
+}
+
+struct jv jv_iterate(struct jx *x, struct jv v)
+{
+    struct jv out = jv_list_new(x);
+    if (jv_is_seq(v)) {
+        for (size_t i = 0; i < v.list->n && jx_step(x, 1); i++)
+            jv_push(x, out, v.list->items[i]);
+    } else if (v.kind == JV_DICT) {
+        for (size_t i = 0; i < v.dict->n && jx_step(x, 1); i++)
+            jv_push(x, out, v.dict->pairs[i].key);
+    } else if (v.kind == JV_STRING) {
+        for (size_t i = 0; i < v.str.n && jx_step(x, 1);) {
+            uint32_t cp;
+            int len = utf8_decode(v.str.s + i, v.str.n - i, &cp);
+            len = len ? len : 1;
+            jv_push(x, out, jv_strn(v.str.s + i, (size_t)len));
+            i += (size_t)len;
+        }
+    } else if (v.kind != JV_UNDEFINED) {
+        jx_fail(x, "'%s' object is not iterable", jv_type_name(v));
+    }
+    return out;
+}

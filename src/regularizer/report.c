@@ -1,0 +1,203 @@
+/* report.c - combine the terms: values and gradients are linear in the weights, so
+ * nothing is evaluated again.  In the order of the list, whatever finished first. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/buf.h"
+#include "base/err.h"
+#include "regularizer/term.h"
+
+struct report {
+    tinker_loss_report public; /* first */
+    struct arena arena;
+};
+
+/* ---- terms ------------------------------------------------------------------------------- */
+
+static bool copy_metrics(struct arena *a, const tinker_tape *tape, tinker_loss_term *out)
+{
+    size_t n = 0;
+    for (const struct tape_metric *m = tape->metrics; m; m = m->next)
+        n++;
+    tinker_loss_metric *v = arena_array(a, n, sizeof(*v));
+    if (!v)
+        return false;
+    out->custom = v;
+    for (const struct tape_metric *m = tape->metrics; m; m = m->next, v++) {
+        v->name = arena_strdup(a, m->name);
+        v->value = m->value;
+        v->text = m->text ? arena_strdup(a, m->text) : NULL;
+        if (!v->name || (m->text && !v->text))
+            return false;
+    }
+    out->n_custom = n;
+    return true;
+}
+
+static bool fill_term(struct arena *a, const struct term *t, bool track, tinker_loss_term *out)
+{
+    out->name = t->spec.name ? arena_strdup(a, t->spec.name) : NULL;
+    out->value = t->value;
+    out->weight = t->spec.weight;
+    out->contribution = t->spec.weight * t->value;
+    out->has_grad_norm = track && t->has_gradient;
+    if (out->has_grad_norm) {
+        out->grad_norm = t->grad_norm;
+        out->grad_norm_weighted = t->spec.weight * t->grad_norm;
+    }
+    return (out->name || !t->spec.name) && copy_metrics(a, t->tape, out);
+}
+
+/* ---- the gradient ------------------------------------------------------------------------ */
+
+/* The sum of the weighted gradients by datum i; false: no term depends on it. */
+static bool add_up(const struct term *terms, size_t n, size_t i, double *sum)
+{
+    size_t len = terms[0].leaves[i]->shape.n;
+    bool reached = false;
+    for (size_t k = 0; k < n; k++) {
+        const double *g = term_gradient(&terms[k], i);
+        double w = terms[k].spec.weight;
+        if (!g || w == 0)
+            continue;
+        reached = true;
+        for (size_t j = 0; j < len; j++)
+            sum[j] += w * g[j];
+    }
+    return reached;
+}
+
+static tinker_status fill_gradients(struct report *r, const struct term *terms, size_t n,
+                                    const struct batch *b, tinker_error *err)
+{
+    tinker_tensor *out = arena_array(&r->arena, b->n, sizeof(*out));
+    double squares = 0;
+    for (size_t i = 0; out && i < b->n; i++) {
+        const struct shape *s = &terms[0].leaves[i]->shape;
+        double *g = arena_array(&r->arena, s->n, sizeof(*g));
+        int64_t *dim = arena_array(&r->arena, s->ndim, sizeof(*dim));
+        if (!g || !dim)
+            return err_nomem(err, "gradients");
+        if (!add_up(terms, n, i, g) && !b->opts->allow_unused && s->n > 0)
+            return err_set(err, TINKER_EINVAL,
+                           "no gradient computed for datum %zu: the loss does not depend on it", i);
+        for (size_t k = 0; k < s->ndim; k++)
+            dim[k] = (int64_t)s->dim[k];
+        for (size_t j = 0; j < s->n; j++)
+            squares += g[j] * g[j];
+        out[i] = (tinker_tensor){ TINKER_FLOAT64, g, s->n, dim, s->ndim, NULL, NULL };
+    }
+    if (!out)
+        return err_nomem(err, "gradients");
+    r->public.gradients = out;
+    r->public.n_gradients = b->n;
+    r->public.has_total_grad_norm = b->opts->track_grad_norms;
+    r->public.total_grad_norm = b->opts->track_grad_norms ? sqrt(squares) : 0;
+    return TINKER_OK;
+}
+
+/* ---- flat metrics ------------------------------------------------------------------------ */
+
+struct flat {
+    tinker_named_number *v;
+    size_t n;
+    struct arena *arena;
+    bool failed;
+};
+
+static void put(struct flat *f, const char *name, double value)
+{
+    f->failed |= !name;
+    f->v[f->n++] = (tinker_named_number){ name, value };
+}
+
+static void put_custom(struct flat *f, const tinker_loss_term *t)
+{
+    for (size_t i = 0; i < t->n_custom; i++) {
+        const tinker_loss_metric *m = &t->custom[i];
+        if (!m->text)
+            put(f, t->name ? arena_printf(f->arena, "reg/%s/%s", t->name, m->name) : m->name,
+                m->value);
+    }
+}
+
+static void put_regularizer(struct flat *f, const tinker_loss_term *t)
+{
+    put(f, arena_printf(f->arena, "reg/%s/value", t->name), t->value);
+    put(f, arena_printf(f->arena, "reg/%s/contribution", t->name), t->contribution);
+    if (t->has_grad_norm)
+        put(f, arena_printf(f->arena, "reg/%s/grad_norm", t->name), t->grad_norm);
+    put_custom(f, t);
+}
+
+static bool fill_metrics(struct report *r)
+{
+    tinker_loss_report *p = &r->public;
+    size_t most = 4 + p->base.n_custom;
+    for (size_t i = 0; i < p->n_regularizers; i++)
+        most += 3 + p->regularizers[i].n_custom;
+    struct flat f = { arena_array(&r->arena, most, sizeof(*f.v)), 0, &r->arena, false };
+    if (!f.v)
+        return false;
+    put_custom(&f, &p->base);
+    if (p->n_regularizers) {
+        put(&f, "loss_total", p->loss_total);
+        put(&f, "base_loss", p->base.value);
+        put(&f, "regularizer_total", p->regularizer_total);
+    }
+    for (size_t i = 0; i < p->n_regularizers; i++)
+        put_regularizer(&f, &p->regularizers[i]);
+    if (p->has_total_grad_norm)
+        put(&f, "total_grad_norm", p->total_grad_norm);
+    p->metrics = f.v;
+    p->n_metrics = f.n;
+    return !f.failed;
+}
+
+/* ---- life -------------------------------------------------------------------------------- */
+
+static tinker_status fill(struct report *r, const struct term *terms, size_t n,
+                          const struct batch *b, tinker_error *err)
+{
+    tinker_loss_report *p = &r->public;
+    bool track = b->opts->track_grad_norms;
+    tinker_loss_term *regs = arena_array(&r->arena, n, sizeof(*regs));
+    if (!regs || !fill_term(&r->arena, &terms[0], track, &p->base))
+        return err_nomem(err, "report");
+    for (size_t i = 1; i < n; i++) {
+        if (!fill_term(&r->arena, &terms[i], track, &regs[i - 1]))
+            return err_nomem(err, "report");
+        p->regularizer_total += regs[i - 1].contribution;
+    }
+    p->regularizers = regs;
+    p->n_regularizers = n - 1;
+    p->loss_total = p->base.value + p->regularizer_total;
+    tinker_status s = fill_gradients(r, terms, n, b, err);
+    if (s == TINKER_OK && !fill_metrics(r))
+        s = err_nomem(err, "metrics");
+    return s;
+}
+
+tinker_loss_report *report_new(const struct term *terms, size_t n, const struct batch *b,
+                               tinker_error *err)
+{
+    struct report *r = calloc(1, sizeof(*r));
+    if (!r) {
+        err_nomem(err, "report");
+        return NULL;
+    }
+    arena_init(&r->arena, SIZE_MAX);
+    if (fill(r, terms, n, b, err) == TINKER_OK)
+        return &r->public;
+    tinker_loss_report_free(&r->public);
+    return NULL;
+}
+
+void tinker_loss_report_free(tinker_loss_report *report)
+{
+    struct report *r = (struct report *)report; /* first member */
+    if (!r)
+        return;
+    arena_clear(&r->arena);
+    free(r);
+}

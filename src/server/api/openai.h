@@ -1,0 +1,74 @@
+/* openai.h - completions in the shape of the OpenAI API, on the same sampling code.
+ *
+ * openai_request.c reads a request into a struct openai, openai_prompt.c makes tokens
+ * of it, openai_answer.c writes the parts of an answer, openai_stream.c follows a
+ * sample while it is made, route_openai.c is the endpoints.  Thread: the listener, but for the stream's observer. */
+#ifndef SERVER_OPENAI_H
+#define SERVER_OPENAI_H
+
+#include <tinker/renderer.h>
+#include "server/work/sampler_table.h"
+#include "server/work/stream.h"
+
+/* Stops of a request, and room for those of the chat format and the model. */
+enum { OPENAI_STOPS = 16, OPENAI_STOPS_ALL = 64, OPENAI_PROMPTS = 64, OPENAI_TOP_MAX = 20 };
+
+/* A request and, once it was submitted, where its samples are. */
+struct openai {
+    struct arena arena;
+    bool chat, stream, stream_usage, logprobs, no_tools;
+    const char *model;
+    struct json_str prompt, messages, tools; /* raw JSON; tools.s NULL: none */
+    int64_t max_tokens, n, seed, top_k, top_logprobs;
+    bool has_seed;
+    double temperature, top_p;
+    const char *stop[OPENAI_STOPS_ALL]; /* strings */
+    size_t n_stop;
+    int32_t *stop_tokens;
+    size_t n_stop_tokens;
+
+    struct samplers_source from;
+    char id[64];
+    int64_t created_s;
+    struct {
+        const int32_t *tokens;
+        size_t n;
+        const char *future; /* id */
+    } prompts[OPENAI_PROMPTS];
+    size_t n_prompts;
+};
+
+void openai_free(void *o);
+/* Read the body.  TINKER_EINVAL names the field. */
+tinker_status openai_read(struct openai *o, const char *body, size_t n, tinker_error *err);
+/* Fill prompts, and add the stops of the chat format and, with `ends`, of the model. */
+tinker_status openai_prompts(struct openai *o, bool ends, tinker_error *err);
+
+/* Text of sampled tokens as the API shows it: no special tokens, cut before a stop
+ * string.  Appends to *out. */
+tinker_status openai_text(const struct openai *o, const int32_t *tokens, size_t n, tinker_text *out,
+                          tinker_error *err);
+/* Where the first stop string begins in s[0..n), or n. */
+size_t openai_stop_at(const struct openai *o, const char *s, size_t n);
+
+/* The chat format of the model; free it. */
+tinker_renderer *openai_renderer(const struct openai *o, tinker_error *err);
+
+/* ---- parts of answers ------------------------------------------------------------- */
+
+/* {"error": {...}} with the status. */
+void openai_error(struct response *res, int status, const char *message);
+/* The value of "logprobs": of q's tokens, whose text begins at *offset characters; null when
+ * they were not asked for.  Without q's top-k nothing is known of each token's rivals. */
+void openai_put_logprobs(const struct openai *o, struct json_writer *w, const tinker_sequence *q,
+                         size_t *offset);
+/* The members of a chat message (or of its delta) that the tokens are;
+ * true when they call tools. */
+bool openai_put_message(const struct openai *o, struct json_writer *w, const int32_t *tokens,
+                        size_t n, bool delta);
+
+/* An observer that writes server-sent events to a stream.  It copies what it needs of o.
+ * *stream is the reader's reference.  NULL: no memory. */
+struct observer *openai_observer(struct server *s, const struct openai *o, struct stream **stream);
+
+#endif

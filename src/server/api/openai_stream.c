@@ -1,0 +1,343 @@
+/* openai_stream.c - a sample as server-sent events while it is made: see openai.h.
+ *
+ * Text that may be the beginning of a stop string is held back until it is known not
+ * to be one.  Thread: the engine thread, which calls the observer. */
+#include "server/api/openai.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+struct sequence {
+    tinker_decoder *decoder;
+    tinker_text text; /* decoded, not sent yet */
+    int32_t *tokens;  /* all so far, with their log probabilities */
+    float *logprobs;
+    int32_t *top_tokens; /* and the likeliest where they stand: (n, top_logprobs) */
+    float *top_logprobs;
+    size_t n, cap;
+    size_t told;   /* log probabilities sent */
+    size_t offset; /* characters of the tokens told */
+    bool stopped;  /* a stop string was seen: nothing more is sent */
+    bool begun;    /* the role was sent */
+};
+
+struct events {
+    struct observer observer;
+    struct openai *o; /* a copy: model, id, stops */
+    struct stream *stream;
+    struct sequence *sequences;
+    size_t n, longest; /* of the stop strings */
+    size_t n_prompt, n_made;
+    bool broken; /* the reader left */
+};
+
+static void put_head(const struct openai *o, struct json_writer *w)
+{
+    json_put_begin_object(w);
+    json_put_key(w, "id");
+    json_put_string(w, o->id);
+    json_put_key(w, "object");
+    json_put_string(w, o->chat ? "chat.completion.chunk" : "text_completion");
+    json_put_key(w, "created");
+    json_put_int64(w, o->created_s);
+    json_put_key(w, "model");
+    json_put_string(w, o->model);
+}
+
+static void *grown(void *old, size_t n, bool *ok)
+{
+    void *more = realloc(old, n);
+    *ok = *ok && more;
+    return more ? more : old;
+}
+
+/* Room for one token more, with k of the likeliest. */
+static bool make_room(struct sequence *q, size_t k)
+{
+    size_t cap = q->cap ? q->cap * 2 : 64;
+    bool ok = true;
+    if (q->n < q->cap)
+        return true;
+    q->tokens = grown(q->tokens, cap * sizeof(*q->tokens), &ok);
+    q->logprobs = grown(q->logprobs, cap * sizeof(*q->logprobs), &ok);
+    if (k) {
+        q->top_tokens = grown(q->top_tokens, cap * k * sizeof(*q->top_tokens), &ok);
+        q->top_logprobs = grown(q->top_logprobs, cap * k * sizeof(*q->top_logprobs), &ok);
+    }
+    if (ok)
+        q->cap = cap;
+    return ok;
+}
+
+static size_t rivals_told(const struct events *e)
+{
+    return e->o->logprobs ? (size_t)e->o->top_logprobs : 0;
+}
+
+/* Without memory the sequence ends here. */
+static bool keep(struct events *e, struct sequence *q, int32_t token, float logprob)
+{
+    if (!make_room(q, rivals_told(e)))
+        return false;
+    q->tokens[q->n] = token;
+    q->logprobs[q->n++] = logprob;
+    return true;
+}
+
+/* The part of a chat message that an event brings. */
+static void put_delta(struct sequence *q, struct json_writer *w, const char *text, size_t n)
+{
+    if (!q->begun) {
+        json_put_key(w, "role");
+        json_put_string(w, "assistant");
+    }
+    q->begun = true;
+    if (n) {
+        json_put_key(w, "content");
+        json_put_string_n(w, text, n);
+    }
+}
+
+static void send_event(struct events *e, struct buf *b)
+{
+    buf_puts(b, "\n\n");
+    if (!buf_ok(b) || !stream_write(e->stream, b->data, b->len))
+        e->broken = true;
+    buf_clear(b);
+}
+
+/* One event with a piece of text, or with the reason for the end. */
+static void send_piece(struct events *e, size_t i, const char *text, size_t n, const char *reason)
+{
+    struct buf b;
+    struct json_writer w;
+    struct sequence *q = &e->sequences[i];
+    buf_init(&b, 1 << 24);
+    buf_puts(&b, "data: ");
+    json_writer_init(&w, &b);
+    put_head(e->o, &w);
+    json_put_key(&w, "choices");
+    json_put_begin_array(&w);
+    json_put_begin_object(&w);
+    json_put_key(&w, "index");
+    json_put_int64(&w, (int64_t)i);
+    if (e->o->chat) {
+        json_put_key(&w, "delta");
+        json_put_begin_object(&w);
+        /* Whether an answer calls tools is known at its end only. */
+        if (e->o->tools.s && openai_put_message(e->o, &w, q->tokens, q->n, true))
+            reason = "tool_calls";
+        else if (!e->o->tools.s)
+            put_delta(q, &w, text, n);
+        json_put_end_object(&w);
+    } else {
+        json_put_key(&w, "text");
+        json_put_string_n(&w, text, n);
+    }
+    json_put_key(&w, "logprobs");
+    size_t k = q->top_tokens ? rivals_told(e) : 0;
+    const tinker_sequence news = { .tokens = q->tokens + q->told,
+                                   .logprobs = q->logprobs ? q->logprobs + q->told : NULL,
+                                   .n = q->n - q->told,
+                                   .topk_tokens = k ? q->top_tokens + q->told * k : NULL,
+                                   .topk_logprobs = k ? q->top_logprobs + q->told * k : NULL,
+                                   .topk = k };
+    openai_put_logprobs(e->o, &w, &news, &q->offset);
+    q->told = q->n;
+    json_put_key(&w, "finish_reason");
+    if (reason)
+        json_put_string(&w, reason);
+    else
+        json_put_null(&w);
+    json_put_end_object(&w);
+    json_put_end_array(&w);
+    json_put_end_object(&w);
+    send_event(e, &b);
+}
+
+/* Send what is safe to send; at the end everything that is left. */
+static void flush(struct events *e, size_t i, bool end)
+{
+    struct sequence *q = &e->sequences[i];
+    size_t stop = openai_stop_at(e->o, q->text.s ? q->text.s : "", q->text.n);
+    size_t n = stop;
+    if (stop < q->text.n)
+        q->stopped = true;
+    else if (!end && e->longest)
+        n = q->text.n > e->longest - 1 ? q->text.n - (e->longest - 1) : 0;
+    /* Never cut inside a character. */
+    while (n > 0 && n < q->text.n && ((unsigned char)q->text.s[n] & 0xc0) == 0x80)
+        n--;
+    if (n)
+        send_piece(e, i, q->text.s, n, NULL);
+    if (q->text.n)
+        memmove(q->text.s, q->text.s + n, q->text.n - n + 1);
+    q->text.n -= n;
+}
+
+/* Of the token that comes next; without memory for them it ends the sequence: see keep(). */
+static void on_rivals(struct observer *observer, size_t sample, const int32_t *tokens,
+                      const float *logprobs, size_t k)
+{
+    struct events *e = (struct events *)observer;
+    struct sequence *q = &e->sequences[sample];
+    if (k != rivals_told(e) || !make_room(q, k))
+        return;
+    memcpy(q->top_tokens + q->n * k, tokens, k * sizeof(*tokens));
+    memcpy(q->top_logprobs + q->n * k, logprobs, k * sizeof(*logprobs));
+}
+
+static int on_token(struct observer *observer, size_t sample, int32_t token, float logprob)
+{
+    struct events *e = (struct events *)observer;
+    struct sequence *q = &e->sequences[sample];
+    e->n_made++;
+    if (!keep(e, q, token, logprob))
+        return 1;
+    if (!e->o->tools.s && !q->stopped &&
+        tinker_decoder_put(q->decoder, &token, 1, &q->text, NULL) == TINKER_OK)
+        flush(e, sample, false);
+    return e->broken;
+}
+
+static void send_usage(struct events *e)
+{
+    struct buf b;
+    struct json_writer w;
+    buf_init(&b, 1 << 16);
+    buf_puts(&b, "data: ");
+    json_writer_init(&w, &b);
+    put_head(e->o, &w);
+    json_put_key(&w, "choices");
+    json_put_begin_array(&w);
+    json_put_end_array(&w);
+    json_put_key(&w, "usage");
+    json_put_begin_object(&w);
+    json_put_key(&w, "prompt_tokens");
+    json_put_int64(&w, (int64_t)e->n_prompt);
+    json_put_key(&w, "completion_tokens");
+    json_put_int64(&w, (int64_t)e->n_made);
+    json_put_key(&w, "total_tokens");
+    json_put_int64(&w, (int64_t)(e->n_prompt + e->n_made));
+    json_put_end_object(&w);
+    json_put_end_object(&w);
+    send_event(e, &b);
+}
+
+static void send_failure(struct events *e, const char *message)
+{
+    struct buf b;
+    struct json_writer w;
+    buf_init(&b, 1 << 16);
+    buf_puts(&b, "data: ");
+    json_writer_init(&w, &b);
+    json_put_begin_object(&w);
+    json_put_key(&w, "error");
+    json_put_begin_object(&w);
+    json_put_key(&w, "message");
+    json_put_string(&w, message);
+    json_put_end_object(&w);
+    json_put_end_object(&w);
+    send_event(e, &b);
+}
+
+static void on_finished(struct observer *observer, const tinker_sample *r, const char *error)
+{
+    struct events *e = (struct events *)observer;
+    for (size_t i = 0; r && i < r->n_sequences && i < e->n; i++) {
+        struct sequence *q = &e->sequences[i];
+        if (!e->o->tools.s && !q->stopped &&
+            tinker_decoder_end(q->decoder, &q->text, NULL) == TINKER_OK)
+            flush(e, i, true);
+        send_piece(e, i, "", 0,
+                   r->sequences[i].stop_reason == TINKER_STOP_STOP ? "stop" : "length");
+    }
+    if (error)
+        send_failure(e, error);
+    else if (e->o->stream_usage)
+        send_usage(e);
+    stream_write(e->stream, "data: [DONE]\n\n", 14);
+    stream_end(e->stream);
+}
+
+static void events_free(struct observer *observer)
+{
+    struct events *e = (struct events *)observer;
+    stream_end(e->stream);
+    stream_unref(e->stream);
+    for (size_t i = 0; e->sequences && i < e->n; i++) {
+        tinker_decoder_free(e->sequences[i].decoder);
+        tinker_text_clear(&e->sequences[i].text);
+        free(e->sequences[i].tokens);
+        free(e->sequences[i].logprobs);
+        free(e->sequences[i].top_tokens);
+        free(e->sequences[i].top_logprobs);
+    }
+    free(e->sequences);
+    openai_free(e->o);
+    free(e);
+}
+
+/* What the events need of the request, in memory of its own. */
+static struct openai *copy_of(const struct openai *o)
+{
+    struct openai *c = calloc(1, sizeof(*c));
+    if (!c)
+        return NULL;
+    *c = *o;
+    arena_init(&c->arena, 1 << 24);
+    c->model = arena_strdup(&c->arena, o->model);
+    c->tools.s = o->tools.s ? "[]" : NULL; /* only whether there are any */
+    bool ok = c->model != NULL;
+    for (size_t i = 0; i < o->n_stop; i++) {
+        c->stop[i] = arena_strdup(&c->arena, o->stop[i]);
+        ok = ok && c->stop[i];
+    }
+    if (ok)
+        return c;
+    openai_free(c);
+    return NULL;
+}
+
+static bool make_decoders(struct events *e, tinker_tokenizer *tokenizer)
+{
+    tinker_decode_options opts = TINKER_DECODE_OPTIONS_INIT;
+    opts.skip_special = !e->o->n_stop;
+    for (size_t i = 0; i < e->n; i++) {
+        e->sequences[i].decoder = tinker_decoder_new(tokenizer, &opts, NULL);
+        if (!e->sequences[i].decoder)
+            return false;
+    }
+    return true;
+}
+
+struct observer *openai_observer(struct server *s, const struct openai *o, struct stream **stream)
+{
+    struct events *e = calloc(1, sizeof(*e));
+    if (!e)
+        return NULL;
+    e->observer = (struct observer){ on_token, on_rivals, on_finished, events_free };
+    e->n = (size_t)o->n;
+    e->n_prompt = o->prompts[0].n;
+    e->o = copy_of(o);
+    e->stream = stream_new(s->listener);
+    e->sequences = calloc(e->n, sizeof(*e->sequences));
+    for (size_t i = 0; i < o->n_stop; i++)
+        e->longest = strlen(o->stop[i]) > e->longest ? strlen(o->stop[i]) : e->longest;
+    if (e->o && e->stream && e->sequences && make_decoders(e, o->from.base->tokenizer)) {
+        *stream = e->stream;
+        return &e->observer;
+    }
+    stream_unref(e->stream); /* the reader's */
+    if (e->stream && e->o) {
+        events_free(&e->observer);
+    } else {
+        stream_unref(e->stream);
+        openai_free(e->o);
+        free(e->sequences);
+        free(e);
+    }
+    return NULL;
+}

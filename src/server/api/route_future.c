@@ -1,0 +1,219 @@
+/* route_future.c - retrieve_future: the long poll.
+ *
+ * The handler is called when the poll arrives, and again when the future is done or the
+ * hold has ended; each time it looks the future up anew. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "server/api/routes.h"
+#include "wire/future.h"
+#include "wire/proto.h"
+
+enum { LARGE = 1 << 20 }; /* results above may be announced instead of sent */
+
+/* The outcome of a finished request, from memory or from the store. */
+struct outcome {
+    bool failed, proto;
+    enum work_kind kind;
+    const char *data;
+    size_t n;
+    int category;
+};
+
+static bool wants_proto(const struct request *req)
+{
+    return req->accept && strstr(req->accept, "application/x-protobuf");
+}
+
+static void reply_failed(struct request *req, struct response *res, const char *why, size_t n,
+                         int category)
+{
+    struct wire_request_failed_response r = { arena_strndup(&req->arena, why, n),
+                                              wire_category_name(category) };
+    route_reply(res, &wire_request_failed_response, &r);
+}
+
+/* The two binary results for clients that ask for JSON, which has no word for infinity.  What
+ * cannot be told has failed: another status would make the client ask for ever. */
+static void reply_as_json(struct request *req, struct response *res, const struct outcome *o)
+{
+    tinker_error err = { 0 };
+    tinker_sample sample;
+    tinker_forward_backward pass;
+    bool samples = o->kind == WORK_SAMPLE;
+    tinker_status status =
+        samples ? wire_decode_sample_response(o->data, o->n, &req->arena, &sample, &err)
+                : wire_decode_forward_backward_output(o->data, o->n, &req->arena, &pass, &err);
+    if (status == TINKER_OK)
+        status = samples ? wire_encode_json(&wire_sample_response, &sample, &res->body, &err)
+                         : wire_encode_json(&wire_forward_backward_output, &pass, &res->body, &err);
+    res->status = 200;
+    res->content_type = "application/json";
+    if (status != TINKER_OK)
+        reply_failed(req, res, err.message, strlen(err.message), future_category(&err));
+}
+
+/* Only its size is told now; the client asks for the rest when it has room. */
+static bool is_announced(const struct outcome *o, bool metadata_only)
+{
+    return metadata_only && !o->failed && o->n > LARGE;
+}
+
+static void reply_outcome(struct request *req, struct response *res, const struct outcome *o,
+                          bool metadata_only)
+{
+    if (o->failed) {
+        reply_failed(req, res, o->data ? o->data : "failed", o->data ? o->n : 6, o->category);
+    } else if (is_announced(o, metadata_only)) {
+        struct wire_complete_metadata_response r = { { 1, (int64_t)o->n } };
+        route_reply(res, &wire_complete_metadata_response, &r);
+    } else if (o->proto && !wants_proto(req)) {
+        reply_as_json(req, res, o);
+    } else {
+        buf_append(&res->body, o->data ? o->data : "", o->n);
+        res->status = 200;
+        res->content_type = o->proto ? "application/x-protobuf" : "application/json";
+    }
+}
+
+static void reply_pending(struct response *res, const char *id, bool starved)
+{
+    struct wire_try_again_response r = { .request_id = id, .queue_state = "active" };
+    if (starved) {
+        r.queue_state = "paused_capacity";
+        r.queue_state_reason = "waiting until other requests free memory";
+    }
+    route_reply(res, &wire_try_again_response, &r);
+    res->status = 408;
+}
+
+/* A request id of a training call is "<model>:<number>". */
+static bool split_id(struct arena *arena, const char *id, const char **model, int64_t *seq)
+{
+    const char *colon = strrchr(id, ':');
+    char *end;
+    if (!colon || !colon[1])
+        return false;
+    *model = arena_strndup(arena, id, (size_t)(colon - id));
+    *seq = strtoll(colon + 1, &end, 10);
+    return *model && !*end;
+}
+
+/* Not in memory: an outcome kept in the store, one that was lost (410), or nobody's (404). */
+static void reply_stored(struct server *s, struct request *req, struct response *res,
+                         const struct wire_future_retrieve_request *in)
+{
+    const char *owner_id;
+    int64_t seq;
+    struct store_model *m = NULL;
+    struct store_sampler *sampler = NULL;
+    struct store_request *r = NULL;
+    tinker_error err = { 0 };
+    if (!split_id(&req->arena, in->request_id, &owner_id, &seq)) {
+        response_error(res, 404, "Future not found");
+        return;
+    }
+    if (store_get_model(s->store, owner_id, &req->arena, &m, &err) != TINKER_OK ||
+        store_get_sampler(s->store, owner_id, &req->arena, &sampler, &err) != TINKER_OK ||
+        (m &&
+         store_get_request(s->store, owner_id, seq, false, &req->arena, &r, &err) != TINKER_OK)) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    const char *owner = m ? m->owner : sampler ? sampler->owner : NULL;
+    if (!owner || strcmp(owner, req->user) != 0) {
+        response_error(res, 404, "Future not found");
+    } else if (r && (r->status == STORE_FAILED || r->n_result)) {
+        bool pass = r->kind == WORK_FORWARD || r->kind == WORK_FORWARD_BACKWARD;
+        struct outcome o = { .failed = r->status == STORE_FAILED,
+                             .proto = pass,
+                             .kind = (enum work_kind)r->kind,
+                             .data = r->result,
+                             .n = r->n_result,
+                             .category = r->category };
+        reply_outcome(req, res, &o, in->allow_metadata_only);
+    } else {
+        response_error(res, 410, "The result of this request is no longer available");
+    }
+}
+
+/* For the log: what the outcome cost. */
+static void note_times(struct request *req, const struct future *f)
+{
+    req->model = f->model ? arena_strdup(&req->arena, f->model->id) : NULL;
+    if (f->started_ns) {
+        req->queue_ns = f->started_ns - f->created_ns;
+        req->compute_ns = f->done_ns - f->started_ns;
+    }
+}
+
+void route_retrieve_future(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_future_retrieve_request in;
+    if (!route_body(req, res, &wire_future_retrieve_request, &in))
+        return;
+    struct outcome o = { 0 };
+    pthread_mutex_lock(&s->lock);
+    struct future *f = core_future_locked(s, in.request_id);
+    bool found = f && strcmp(f->owner, req->user) == 0;
+    bool done = found && (f->state == FUTURE_DONE || f->state == FUTURE_FAILED);
+    if (done) {
+        /* Copied under the lock: afterwards the sweeper may free it. */
+        o = (struct outcome){
+            f->state == FUTURE_FAILED, f->proto, f->kind, NULL, f->n_result, f->category
+        };
+        if (f->result)
+            o.data = arena_memdup(&req->arena, f->result, f->n_result);
+        f->delivered = f->delivered || !is_announced(&o, in.allow_metadata_only);
+        if (f->delivered && !f->fetched_ns)
+            f->fetched_ns = clock_now_ns(s->clock);
+        note_times(req, f);
+    }
+    bool starved = found && f->starved;
+    bool lost = done && o.n && !o.data;
+    pthread_mutex_unlock(&s->lock);
+    if (lost)
+        response_error(res, 500, "out of memory");
+    else if (done)
+        reply_outcome(req, res, &o, in.allow_metadata_only);
+    if (done)
+        return;
+    if (!found)
+        reply_stored(s, req, res, &in);
+    else if (req->timed_out)
+        reply_pending(res, in.request_id, starved);
+    else
+        res->wait = &f->wait;
+}
+
+/* Only samples can be canceled: a training request has its place in the order. */
+bool route_cancel_sample(struct server *s, const char *user, const char *id)
+{
+    pthread_mutex_lock(&s->lock);
+    struct future *f = core_future_locked(s, id);
+    bool found = f && strcmp(f->owner, user) == 0;
+    bool waited = found && f->kind == WORK_SAMPLE && f->state == FUTURE_WAITING &&
+                  queue_remove_sample_locked(s, f);
+    if (found && f->kind == WORK_SAMPLE && f->state == FUTURE_RUNNING) {
+        f->canceled = true;
+        s->drops++;
+        pthread_cond_signal(&s->work_ready);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (waited)
+        future_fail(s, f, TINKER_CATEGORY_USER, "the sample was canceled");
+    return found;
+}
+
+void route_cancel_future(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_future_retrieve_request in;
+    if (!route_body(req, res, &wire_future_retrieve_request, &in))
+        return;
+    if (route_cancel_sample(s, req->user, in.request_id))
+        response_no_content(res);
+    else
+        response_error(res, 404, "Future not found");
+}

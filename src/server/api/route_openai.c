@@ -1,0 +1,372 @@
+/* route_openai.c - /v1/models, /v1/completions, /v1/chat/completions: see openai.h.
+ *
+ * The model is the name of a base model, a tinker:// path or the id of a training run, whose
+ * newest checkpoint it then is.  The first call of a handler submits; it is called again when a sample is done, until all are. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rand.h"
+#include "server/api/openai.h"
+#include "server/api/routes.h"
+#include "server/work/submit.h"
+#include "wire/proto.h"
+#include "wire/wire.h"
+
+void route_openai_models(struct server *s, struct request *req, struct response *res)
+{
+    struct json_writer w;
+    struct store_checkpoint *list;
+    size_t n = 0;
+    tinker_error err = { 0 };
+    if (store_list_checkpoints(s->store, req->user, NULL, 1000, 0, &req->arena, &list, &n, NULL,
+                               &err) != TINKER_OK) {
+        openai_error(res, 500, err.message);
+        return;
+    }
+    json_writer_init(&w, &res->body);
+    json_put_begin_object(&w);
+    json_put_key(&w, "object");
+    json_put_string(&w, "list");
+    json_put_key(&w, "data");
+    json_put_begin_array(&w);
+    for (size_t i = 0; i < s->n_bases + n; i++) {
+        const struct store_checkpoint *c = i < s->n_bases ? NULL : &list[i - s->n_bases];
+        if (c && c->kind == STORE_EXTERNAL)
+            continue;
+        json_put_begin_object(&w);
+        json_put_key(&w, "id");
+        json_put_string(&w, c ? arena_printf(&req->arena, "tinker://%s/%s/%s", c->run,
+                                             store_kind_name(c->kind), c->name)
+                              : s->bases[i].name);
+        json_put_key(&w, "object");
+        json_put_string(&w, "model");
+        json_put_key(&w, "created");
+        json_put_int64(&w, c ? c->created_us / 1000000 : clock_wall_ns(s->clock) / 1000000000);
+        json_put_key(&w, "owned_by");
+        json_put_string(&w, c ? c->owner : "tinker");
+        json_put_end_object(&w);
+    }
+    json_put_end_array(&w);
+    json_put_end_object(&w);
+    res->content_type = "application/json";
+}
+
+/* ---- submitting ------------------------------------------------------------------------------ */
+
+static struct work *make_work(const struct openai *o, size_t prompt)
+{
+    struct work *w = work_new(WORK_SAMPLE);
+    if (!w)
+        return NULL;
+    struct wire_sample_request *r = &w->sample;
+    wire_init(&wire_sample_request, r);
+    tinker_chunk *chunk = arena_alloc(&w->arena, sizeof(*chunk));
+    const char **stop = arena_array(&w->arena, o->n_stop + 1, sizeof(*stop));
+    size_t n = o->prompts[prompt].n;
+    const int32_t *tokens = arena_memdup(&w->arena, o->prompts[prompt].tokens, n * sizeof(*tokens));
+    int32_t *stop_tokens = arena_array(&w->arena, o->n_stop_tokens + 1, sizeof(*stop_tokens));
+    w->dir = o->from.checkpoint ? arena_strdup(&w->arena, o->from.checkpoint->dir) : NULL;
+    if (!chunk || !stop || !tokens || !stop_tokens || (o->from.checkpoint && !w->dir)) {
+        work_free(w);
+        return NULL;
+    }
+    *chunk = (tinker_chunk){ .tokens = tokens, .n_tokens = n };
+    r->prompt = (tinker_model_input){ chunk, 1 };
+    r->num_samples = o->n;
+    if (o->logprobs)
+        r->topk_sample_logprobs = (struct wire_opt_int){ 1, o->top_logprobs };
+    tinker_sampling_params *p = &r->sampling_params;
+    p->max_tokens = o->max_tokens;
+    p->has_seed = o->has_seed;
+    p->seed = o->seed;
+    p->temperature = o->temperature;
+    p->top_p = o->top_p;
+    p->top_k = o->top_k;
+    for (size_t i = 0; i < o->n_stop; i++)
+        stop[i] = arena_strdup(&w->arena, o->stop[i]);
+    if (o->n_stop_tokens)
+        memcpy(stop_tokens, o->stop_tokens, o->n_stop_tokens * sizeof(*stop_tokens));
+    if (o->n_stop) {
+        p->stop_strings = stop;
+        p->n_stop = o->n_stop;
+    } else if (o->n_stop_tokens) {
+        p->stop_tokens = stop_tokens;
+        p->n_stop = o->n_stop_tokens;
+    }
+    return w;
+}
+
+/* Queue one prompt: a submit_status. */
+static int submit_prompt(struct server *s, struct request *req, struct response *res,
+                         struct openai *o, struct session *session, size_t i)
+{
+    struct work *w = make_work(o, i);
+    o->prompts[i].future = arena_printf(&o->arena, "%s-%zu", o->id, i);
+    if (w && o->stream)
+        w->observer = openai_observer(s, o, &res->stream);
+    if (!w || !o->prompts[i].future || (o->stream && !w->observer)) {
+        work_free(w);
+        return SUBMIT_FAILED;
+    }
+    return submit_sample(s, req->user, session, o->from.base, w, o->prompts[i].future);
+}
+
+/* Queue every prompt; false: none is, and the response says why. */
+static bool submit_all(struct server *s, struct request *req, struct response *res,
+                       struct openai *o)
+{
+    struct session *session = samplers_direct_session(s, req->user);
+    int status = session ? SUBMIT_OK : SUBMIT_FAILED;
+    size_t n = 0;
+    while (status == SUBMIT_OK && n < o->n_prompts) {
+        status = submit_prompt(s, req, res, o, session, n);
+        n += status == SUBMIT_OK;
+    }
+    if (status == SUBMIT_OK)
+        return true;
+    /* Nobody will ask for those that were.  The work that was not, its observer and the
+     * producer's side of the stream are gone. */
+    while (n > 0)
+        route_cancel_sample(s, req->user, o->prompts[--n].future);
+    stream_unref(res->stream);
+    res->stream = NULL;
+    route_submitted(s, res, status, o->id, NULL, NULL);
+    return false;
+}
+
+/* The path of the newest checkpoint of the user's run; NULL: it has none, or is none. */
+static const char *newest_of_run(struct server *s, struct request *req, const char *run)
+{
+    const struct store_checkpoint *newest = NULL;
+    for (int sampler = 0; sampler < 2; sampler++) {
+        struct store_checkpoint *c = NULL;
+        store_last_checkpoint(s->store, run, sampler, &req->arena, &c, NULL);
+        if (c && strcmp(c->owner, req->user) == 0 &&
+            (!newest || c->created_us >= newest->created_us))
+            newest = c;
+    }
+    return newest ? arena_printf(&req->arena, "tinker://%s/%s/%s", newest->run,
+                                 store_kind_name(newest->kind), newest->name)
+                  : NULL;
+}
+
+/* Where the weights are; false: the response says why not. */
+static bool find_source(struct server *s, struct request *req, struct response *res,
+                        struct openai *o)
+{
+    const char *path = o->model;
+    if (strncmp(path, "tinker://", 9) != 0)
+        path = core_base(s, o->model) ? NULL : newest_of_run(s, req, o->model);
+    return samplers_source(s, req, res, path ? NULL : o->model, path, &o->from);
+}
+
+static bool begin(struct server *s, struct request *req, struct response *res, struct openai *o)
+{
+    tinker_error err = { 0 };
+    char uuid[37];
+    if (openai_read(o, req->body, req->n_body, &err) != TINKER_OK) {
+        openai_error(res, 400, err.message);
+        return false;
+    }
+    if (!find_source(s, req, res, o))
+        return false;
+    rand_uuid(uuid);
+    snprintf(o->id, sizeof(o->id), "%s-%s", o->chat ? "chatcmpl" : "cmpl", uuid);
+    o->created_s = clock_wall_ns(s->clock) / 1000000000;
+    tinker_status status = openai_prompts(o, !s->opts.no_implicit_eos, &err);
+    if (status == TINKER_OK && o->stream && o->n_prompts != 1) {
+        openai_error(res, 400, "a stream takes one prompt");
+        return false;
+    }
+    if (status == TINKER_OK && o->stream && !o->from.base->tokenizer) {
+        openai_error(res, 400, "this model has no tokenizer: there is no text to stream");
+        return false;
+    }
+    if (status != TINKER_OK) {
+        openai_error(res, 400, err.message);
+        return false;
+    }
+    return submit_all(s, req, res, o);
+}
+
+/* ---- answers ------------------------------------------------------------------------------------ */
+
+static void put_choice(const struct openai *o, struct json_writer *w, size_t index,
+                       const tinker_sequence *q)
+{
+    const char *reason = q->stop_reason == TINKER_STOP_STOP ? "stop" : "length";
+    size_t offset = 0;
+    json_put_begin_object(w);
+    json_put_key(w, "index");
+    json_put_int64(w, (int64_t)index);
+    if (o->chat) {
+        json_put_key(w, "message");
+        json_put_begin_object(w);
+        if (openai_put_message(o, w, q->tokens, q->n, false))
+            reason = "tool_calls";
+        json_put_end_object(w);
+    } else {
+        tinker_text text = TINKER_TEXT_INIT;
+        if (o->from.base->tokenizer)
+            openai_text(o, q->tokens, q->n, &text, NULL);
+        json_put_key(w, "text");
+        json_put_string_n(w, text.s ? text.s : "", text.n);
+        json_put_key(w, "token_ids");
+        json_put_array_int32(w, q->tokens, q->n);
+        tinker_text_clear(&text);
+    }
+    json_put_key(w, "logprobs");
+    openai_put_logprobs(o, w, q, &offset);
+    json_put_key(w, "finish_reason");
+    json_put_string(w, reason);
+    json_put_end_object(w);
+}
+
+static void put_usage(struct json_writer *w, size_t prompt, size_t made, int64_t cached)
+{
+    json_put_key(w, "usage");
+    json_put_begin_object(w);
+    json_put_key(w, "prompt_tokens");
+    json_put_int64(w, (int64_t)prompt);
+    json_put_key(w, "completion_tokens");
+    json_put_int64(w, (int64_t)made);
+    json_put_key(w, "total_tokens");
+    json_put_int64(w, (int64_t)(prompt + made));
+    json_put_key(w, "prompt_tokens_details");
+    json_put_begin_object(w);
+    json_put_key(w, "cached_tokens");
+    json_put_int64(w, cached);
+    json_put_end_object(w);
+    json_put_end_object(w);
+}
+
+static void reply(struct response *res, const struct openai *o, const tinker_sample *samples)
+{
+    struct json_writer w;
+    size_t prompt = 0, made = 0, index = 0;
+    int64_t cached = 0;
+    json_writer_init(&w, &res->body);
+    json_put_begin_object(&w);
+    json_put_key(&w, "id");
+    json_put_string(&w, o->id);
+    json_put_key(&w, "object");
+    json_put_string(&w, o->chat ? "chat.completion" : "text_completion");
+    json_put_key(&w, "created");
+    json_put_int64(&w, o->created_s);
+    json_put_key(&w, "model");
+    json_put_string(&w, o->model);
+    json_put_key(&w, "choices");
+    json_put_begin_array(&w);
+    for (size_t i = 0; i < o->n_prompts; i++) {
+        prompt += o->prompts[i].n;
+        cached += samples[i].prompt_cache_hit_tokens;
+        for (size_t j = 0; j < samples[i].n_sequences; j++) {
+            made += samples[i].sequences[j].n;
+            put_choice(o, &w, index++, &samples[i].sequences[j]);
+        }
+    }
+    json_put_end_array(&w);
+    put_usage(&w, prompt, made, cached);
+    json_put_end_object(&w);
+    res->status = 200;
+    res->content_type = "application/json";
+}
+
+/* Why there will be no sample, with the status that says so. */
+struct failure {
+    int status; /* 0: none */
+    char text[512];
+};
+
+static void set_failure(struct failure *f, int status, const char *text)
+{
+    f->status = status;
+    snprintf(f->text, sizeof(f->text), "%s", text);
+}
+
+/* One of the futures that is not done yet, or that failed; NULL: all are done. */
+static struct future *find_pending_locked(struct server *s, const struct openai *o,
+                                          struct failure *failure)
+{
+    for (size_t i = 0; i < o->n_prompts && !failure->status; i++) {
+        struct future *f = core_future_locked(s, o->prompts[i].future);
+        if (!f)
+            set_failure(failure, 500, "the result is no longer available");
+        else if (f->state == FUTURE_FAILED)
+            set_failure(failure, f->category == TINKER_CATEGORY_SERVER ? 500 : 400,
+                        f->result ? f->result : "failed");
+        else if (f->state != FUTURE_DONE)
+            return f;
+    }
+    return NULL;
+}
+
+/* Nobody asks for these outcomes again: they may go when memory is short. */
+static void take_locked(struct server *s, struct request *req, const struct openai *o,
+                        tinker_sample *samples, struct failure *failure)
+{
+    tinker_error err = { 0 };
+    for (size_t i = 0; i < o->n_prompts; i++) {
+        struct future *f = core_future_locked(s, o->prompts[i].future);
+        f->delivered = true;
+        if (wire_decode_sample_response(f->result, f->n_result, &req->arena, &samples[i], &err) !=
+            TINKER_OK)
+            set_failure(failure, 500, err.message);
+    }
+}
+
+static void answer(struct server *s, struct request *req, struct response *res, struct openai *o)
+{
+    struct failure failure = { 0 };
+    tinker_sample *samples = arena_array(&req->arena, o->n_prompts + 1, sizeof(*samples));
+    if (!samples) {
+        openai_error(res, 500, "out of memory");
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    struct future *pending = find_pending_locked(s, o, &failure);
+    if (!pending && !failure.status)
+        take_locked(s, req, o, samples, &failure);
+    pthread_mutex_unlock(&s->lock);
+    if (failure.status)
+        openai_error(res, failure.status, failure.text);
+    else if (pending)
+        res->wait = &pending->wait; /* however long it takes: hold after hold */
+    else
+        reply(res, o, samples);
+}
+
+static void handle(struct server *s, struct request *req, struct response *res, bool chat)
+{
+    struct openai *o = req->context;
+    if (!o) {
+        o = calloc(1, sizeof(*o));
+        if (!o) {
+            openai_error(res, 500, "out of memory");
+            return;
+        }
+        arena_init(&o->arena, (size_t)1 << 30);
+        o->chat = chat;
+        req->context = o;
+        req->context_free = openai_free;
+        if (!begin(s, req, res, o))
+            return;
+        if (o->stream) {
+            res->content_type = "text/event-stream";
+            response_header(res, "Cache-Control", "no-cache");
+            return;
+        }
+    }
+    answer(s, req, res, o);
+}
+
+void route_openai_completions(struct server *s, struct request *req, struct response *res)
+{
+    handle(s, req, res, false);
+}
+
+void route_openai_chat(struct server *s, struct request *req, struct response *res)
+{
+    handle(s, req, res, true);
+}

@@ -1,0 +1,373 @@
+/* route_rest.c - training runs and checkpoints: listings and management. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "server/store/checkpoint.h"
+#include "server/http/signed_url.h"
+#include "server/api/routes.h"
+
+/* ---- records to wire types -------------------------------------------------------------- */
+
+/* A later time than clients have dates for is told as the last one. */
+static struct wire_time time_of(int64_t us)
+{
+    const int64_t last = INT64_C(253402300799) * 1000000; /* of the year 9999 */
+    return (struct wire_time){ us != 0, false, us < last ? us : last };
+}
+
+static void checkpoint_of(const struct server *s, struct arena *arena,
+                          const struct store_checkpoint *c, struct wire_checkpoint *out)
+{
+    static const char *const types[] = { "training", "sampler", "external" };
+    const char *kind = store_kind_name(c->kind);
+    struct json_str metadata = { c->user_metadata,
+                                 c->user_metadata ? strlen(c->user_metadata) : 0 };
+    const char *id =
+        s->opts.bare_checkpoint_ids ? c->name : arena_printf(arena, "%s/%s", kind, c->name);
+    *out = (struct wire_checkpoint){ .checkpoint_id = id,
+                                     .checkpoint_type = types[c->kind],
+                                     .time = time_of(c->created_us),
+                                     .tinker_path = arena_printf(arena, "tinker://%s/%s/%s", c->run,
+                                                                 kind, c->name),
+                                     .size_bytes = { 1, c->size_bytes },
+                                     .is_public = c->is_public,
+                                     .expires_at = time_of(c->expires_us) };
+    wire_metadata_decode(metadata, arena, &out->user_metadata, NULL);
+}
+
+static tinker_status last_of(struct server *s, struct arena *arena, const char *run, bool sampler,
+                             const struct wire_checkpoint **out, tinker_error *err)
+{
+    struct store_checkpoint *c = NULL;
+    *out = NULL;
+    tinker_status status = store_last_checkpoint(s->store, run, sampler, arena, &c, err);
+    struct wire_checkpoint *v = c ? arena_alloc(arena, sizeof(*v)) : NULL;
+    if (status != TINKER_OK || !v)
+        return status;
+    checkpoint_of(s, arena, c, v);
+    *out = v;
+    return TINKER_OK;
+}
+
+static tinker_status run_of(struct server *s, struct arena *arena, const struct store_model *m,
+                            struct wire_training_run *out, tinker_error *err)
+{
+    struct json_str metadata = { m->user_metadata,
+                                 m->user_metadata ? strlen(m->user_metadata) : 0 };
+    *out = (struct wire_training_run){ .training_run_id = m->id,
+                                       .base_model = m->base_model,
+                                       .model_owner = m->owner,
+                                       .is_lora = m->lora.rank > 0,
+                                       .corrupted = m->status == STORE_MODEL_LOST,
+                                       .lora_rank = { 1, m->lora.rank },
+                                       .last_request_time = time_of(m->last_request_us) };
+    /* Some JSON cannot be told as texts; that must not hide the run, nor all others. */
+    if (wire_metadata_decode(metadata, arena, &out->user_metadata, NULL) != TINKER_OK)
+        out->user_metadata = (struct wire_named_strings){ 0 };
+    tinker_status status = last_of(s, arena, m->id, false, &out->last_checkpoint, err);
+    if (status == TINKER_OK)
+        status = last_of(s, arena, m->id, true, &out->last_sampler_checkpoint, err);
+    return status;
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+void route_list_runs(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_training_runs_response r = { 0 };
+    struct store_model *models;
+    size_t n;
+    tinker_error err = { 0 };
+    if (!route_query_int(req, res, "limit", 20, 1000, &r.cursor.limit) ||
+        !route_query_int(req, res, "offset", 0, INT64_MAX, &r.cursor.offset))
+        return;
+    tinker_status status =
+        store_list_models(s->store, req->user, NULL, -1, r.cursor.limit, r.cursor.offset,
+                          &req->arena, &models, &n, &r.cursor.total_count, &err);
+    struct wire_training_run *runs = arena_array(&req->arena, n + 1, sizeof(*runs));
+    for (size_t i = 0; status == TINKER_OK && runs && i < n; i++)
+        status = run_of(s, &req->arena, &models[i], &runs[i], &err);
+    if (status != TINKER_OK || !runs) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    r.training_runs = runs;
+    r.n_training_runs = n;
+    route_reply(res, &wire_training_runs_response, &r);
+}
+
+/* The run of the path if it is the user's; else 404. */
+static struct store_model *own_run(struct server *s, struct request *req, struct response *res)
+{
+    struct store_model *m = NULL;
+    tinker_error err = { 0 };
+    if (store_get_model(s->store, req->param[0], &req->arena, &m, &err) != TINKER_OK) {
+        route_store_error(s, res, &err);
+        return NULL;
+    }
+    if (m && strcmp(m->owner, req->user) == 0)
+        return m;
+    response_error(res, 404, "Training run not found: %s", req->param[0]);
+    return NULL;
+}
+
+void route_get_run(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_training_run r;
+    tinker_error err = { 0 };
+    struct store_model *m = own_run(s, req, res);
+    if (!m)
+        return;
+    if (run_of(s, &req->arena, m, &r, &err) == TINKER_OK)
+        route_reply(res, &wire_training_run, &r);
+    else
+        route_store_error(s, res, &err);
+}
+
+/* ---- lists of checkpoints ------------------------------------------------------------------------ */
+
+static void reply_checkpoints(const struct server *s, struct request *req, struct response *res,
+                              const struct store_checkpoint *list, size_t n,
+                              const struct wire_cursor *cursor)
+{
+    struct wire_checkpoint *out = arena_array(&req->arena, n + 1, sizeof(*out));
+    if (!out) {
+        response_error(res, 500, "out of memory");
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        checkpoint_of(s, &req->arena, &list[i], &out[i]);
+    struct wire_checkpoints_list_response r = { out, n, cursor };
+    route_reply(res, &wire_checkpoints_list_response, &r);
+}
+
+void route_run_checkpoints(struct server *s, struct request *req, struct response *res)
+{
+    struct store_checkpoint *list;
+    size_t n;
+    tinker_error err = { 0 };
+    if (!own_run(s, req, res))
+        return;
+    if (store_list_checkpoints(s->store, req->user, req->param[0], 100000, 0, &req->arena, &list,
+                               &n, NULL, &err) == TINKER_OK)
+        reply_checkpoints(s, req, res, list, n, NULL);
+    else
+        route_store_error(s, res, &err);
+}
+
+void route_list_checkpoints(struct server *s, struct request *req, struct response *res)
+{
+    struct store_checkpoint *list;
+    struct wire_cursor cursor = { 0 };
+    size_t n;
+    tinker_error err = { 0 };
+    if (!route_query_int(req, res, "limit", 100, 1000, &cursor.limit) ||
+        !route_query_int(req, res, "offset", 0, INT64_MAX, &cursor.offset))
+        return;
+    if (store_list_checkpoints(s->store, req->user, NULL, cursor.limit, cursor.offset, &req->arena,
+                               &list, &n, &cursor.total_count, &err) == TINKER_OK)
+        reply_checkpoints(s, req, res, list, n, &cursor);
+    else
+        route_store_error(s, res, &err);
+}
+
+/* ---- one checkpoint ----------------------------------------------------------------------------------- */
+
+/* The user's own checkpoint named by the path: run, kind, name. */
+static struct store_checkpoint *own_checkpoint(struct server *s, struct request *req,
+                                               struct response *res)
+{
+    for (int kind = STORE_TRAINING; kind <= STORE_EXTERNAL; kind++)
+        if (strcmp(req->param[1], store_kind_name(kind)) == 0)
+            return route_checkpoint(s, req, res, req->param[0], kind, req->param[2], false);
+    response_error(res, 400,
+                   "Invalid checkpoint identifier. Expected format 'weights/<name>', "
+                   "'sampler_weights/<name>' or 'external_weights/<name>'");
+    return NULL;
+}
+
+void route_bare_checkpoint(struct server *s, struct request *req, struct response *res)
+{
+    (void)s, (void)req;
+    response_error(res, 400,
+                   "Invalid checkpoint identifier. Expected format 'weights/<name>' or "
+                   "'sampler_weights/<name>'");
+}
+
+/* Answer 204 when the change was recorded. */
+static void reply_changed(struct server *s, struct response *res, tinker_status status,
+                          const tinker_error *err)
+{
+    if (status == TINKER_OK)
+        response_no_content(res);
+    else
+        route_store_error(s, res, err);
+}
+
+void route_delete_checkpoint(struct server *s, struct request *req, struct response *res)
+{
+    tinker_error err = { 0 };
+    struct store_checkpoint *c = own_checkpoint(s, req, res);
+    if (!c)
+        return;
+    tinker_status status = store_delete_checkpoint(s->store, c->run, c->kind, c->name, &err);
+    if (status == TINKER_OK)
+        checkpoint_release(s, c->dir);
+    reply_changed(s, res, status, &err);
+}
+
+static void set_public(struct server *s, struct request *req, struct response *res, bool on)
+{
+    tinker_error err = { 0 };
+    struct store_checkpoint *c = own_checkpoint(s, req, res);
+    if (c)
+        reply_changed(s, res,
+                      store_set_checkpoint_public(s->store, c->run, c->kind, c->name, on, &err),
+                      &err);
+}
+
+void route_publish(struct server *s, struct request *req, struct response *res)
+{
+    set_public(s, req, res, true);
+}
+
+void route_unpublish(struct server *s, struct request *req, struct response *res)
+{
+    set_public(s, req, res, false);
+}
+
+void route_set_ttl(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_ttl_request in;
+    tinker_error err = { 0 };
+    if (!route_body(req, res, &wire_ttl_request, &in))
+        return;
+    struct store_checkpoint *c = own_checkpoint(s, req, res);
+    if (!c)
+        return;
+    if (in.ttl_seconds.has &&
+        (in.ttl_seconds.value <= 0 || in.ttl_seconds.value > INT64_MAX / 2000000)) {
+        response_error(res, 400, "ttl_seconds must be a positive number of seconds");
+        return;
+    }
+    int64_t expires = in.ttl_seconds.has ? core_now_us(s) + in.ttl_seconds.value * 1000000 : 0;
+    reply_changed(s, res,
+                  store_set_checkpoint_expiry(s->store, c->run, c->kind, c->name, expires, &err),
+                  &err);
+}
+
+/* ---- archives --------------------------------------------------------------------------------------------- */
+
+static void redirect(struct server *s, struct request *req, struct response *res, const char *dir)
+{
+    char date[64];
+    int64_t expires;
+    struct tm tm;
+    const char *url = link_make(s, req, "download", dir, &expires);
+    time_t when = (time_t)expires;
+    gmtime_r(&when, &tm);
+    strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &tm);
+    const char *until = arena_strdup(&req->arena, date);
+    if (!url || !until) {
+        response_error(res, 500, "out of memory");
+        return;
+    }
+    response_json(res, "{}");
+    res->status = 302;
+    response_header(res, "Location", url);
+    response_header(res, "Expires", until);
+}
+
+void route_archive(struct server *s, struct request *req, struct response *res)
+{
+    struct store_checkpoint *c = own_checkpoint(s, req, res);
+    if (c)
+        redirect(s, req, res, c->dir);
+}
+
+void route_bare_archive(struct server *s, struct request *req, struct response *res)
+{
+    struct store_checkpoint *c =
+        route_checkpoint(s, req, res, req->param[0], STORE_SAMPLER, req->param[1], false);
+    if (c)
+        redirect(s, req, res, c->dir);
+}
+
+void route_download(struct server *s, struct request *req, struct response *res)
+{
+    const char *dir = req->param[0];
+    bool used = false;
+    tinker_error err = { 0 };
+    if (!link_check(s, req, res, "download", dir))
+        return;
+    if (store_dir_in_use(s->store, dir, &used, &err) != TINKER_OK) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    if (!used) {
+        response_error(res, 404, "Checkpoint not found");
+        return;
+    }
+    if (checkpoint_tar(s, dir, &res->fd, &res->fd_size, &err) != TINKER_OK) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    res->status = 200;
+    res->content_type = "application/octet-stream";
+    response_header(res, "Content-Disposition", "attachment; filename=\"checkpoint.tar\"");
+}
+
+/* ---- external weights: a link per file --------------------------------------------------------------------- */
+
+void route_external_urls(struct server *s, struct request *req, struct response *res)
+{
+    tinker_error err = { 0 };
+    size_t n = 0;
+    int64_t expires = 0;
+    struct store_checkpoint *c = own_checkpoint(s, req, res);
+    if (!c)
+        return;
+    if (c->kind != STORE_EXTERNAL) {
+        response_error(res, 400, "only external_weights checkpoints have files with links");
+        return;
+    }
+    const char *const *names = checkpoint_files(s, c->dir, &req->arena, &n, &err);
+    tinker_named_string *urls = arena_array(&req->arena, n + 1, sizeof(*urls));
+    size_t m = 0;
+    for (size_t i = 0; names && urls && i < n; i++) {
+        const char *what = arena_printf(&req->arena, "%s/%s", c->dir, names[i]);
+        if (strcmp(names[i], "checkpoint_complete") != 0)
+            urls[m++] =
+                (tinker_named_string){ names[i],
+                                       what ? link_make(s, req, "file", what, &expires) : NULL };
+    }
+    if (!names || !urls) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    struct wire_external_weights_urls_response r = { { 1, urls, m }, time_of(expires * 1000000) };
+    route_reply(res, &wire_external_weights_urls_response, &r);
+}
+
+void route_file(struct server *s, struct request *req, struct response *res)
+{
+    const char *dir = req->param[0], *name = req->param[1];
+    const char *what = arena_printf(&req->arena, "%s/%s", dir, name);
+    bool used = false;
+    tinker_error err = { 0 };
+    /* The signature covers the name: only files of external_urls() are asked for here. */
+    if (!what)
+        response_error(res, 500, "out of memory");
+    if (!what || !link_check(s, req, res, "file", what))
+        return;
+    if (store_dir_in_use(s->store, dir, &used, &err) != TINKER_OK)
+        route_store_error(s, res, &err);
+    else if (!used ||
+             checkpoint_open_file(s, dir, name, &res->fd, &res->fd_size, &err) != TINKER_OK)
+        response_error(res, 404, "Checkpoint not found");
+    else
+        res->content_type = "application/octet-stream";
+}

@@ -1,0 +1,200 @@
+/* route_search.c - the search for sessions, and what checkpoints take on the disk.
+ *
+ * Each user finds only what is theirs, whatever the scope asked for.  Filters run here, over
+ * the sessions in the order of the pages, so that a page is full whenever there are enough. */
+#include <ctype.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "server/api/routes.h"
+
+enum { SEARCH_BATCH = 200, SEARCH_LIMIT = 200 };
+
+static bool in_list(const struct wire_strings *list, const char *text)
+{
+    for (size_t i = 0; text && i < list->n; i++)
+        if (strcmp(list->v[i], text) == 0)
+            return true;
+    return false;
+}
+
+/* Is the word of n bytes anywhere in text, whatever the case of ASCII letters? */
+static bool has_word(const char *text, const char *word, size_t n)
+{
+    for (; *text; text++) {
+        size_t i = 0;
+        while (i < n && text[i] &&
+               tolower((unsigned char)text[i]) == tolower((unsigned char)word[i]))
+            i++;
+        if (i == n)
+            return true;
+    }
+    return n == 0;
+}
+
+static bool name_fits(const char *name, const char *query)
+{
+    while (*query) {
+        size_t n = strcspn(query, " ");
+        if (n && !(name && has_word(name, query, n)))
+            return false;
+        query += n;
+        query += strspn(query, " ");
+    }
+    return true;
+}
+
+/* With both an id and a name, one of them is enough. */
+static bool identity_fits(const struct wire_session_search_request *in,
+                          const struct store_session *v)
+{
+    bool by_id = in->session_id && strcmp(in->session_id, v->id) == 0;
+    bool by_name = in->display_name && name_fits(v->display_name, in->display_name);
+    return (!in->session_id && !in->display_name) || by_id || by_name;
+}
+
+static bool metadata_fits(const struct wire_session_search_request *in,
+                          const struct wire_named_strings *have)
+{
+    for (size_t i = 0; i < in->user_metadata.n; i++) {
+        const tinker_named_string *want = &in->user_metadata.v[i];
+        bool found = false;
+        for (size_t j = 0; j < have->n && !found; j++)
+            found = strcmp(have->v[j].name, want->name) == 0 &&
+                    strcmp(have->v[j].value, want->value) == 0;
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
+static bool status_fits(const struct wire_session_search_request *in,
+                        const struct wire_session_status *status)
+{
+    for (size_t i = 0; status && i < in->n_statuses; i++) {
+        const struct wire_session_status_query *q = &in->statuses[i];
+        if (strcmp(q->type, status->type) == 0 &&
+            (!q->reasons.n || in_list(&q->reasons, status->reason ? status->reason->type : NULL)))
+            return true;
+    }
+    return in->n_statuses == 0;
+}
+
+/* NULL: neither finished nor alive. */
+static const struct wire_session_status *status_of(struct arena *arena,
+                                                   const struct store_session *v)
+{
+    struct wire_session_status *out = arena_alloc(arena, sizeof(*out));
+    struct wire_status_reason *reason = arena_alloc(arena, sizeof(*reason));
+    if (!out || !reason || (!v->finish_reason && v->expired))
+        return NULL;
+    *reason = (struct wire_status_reason){ .type = v->finish_reason };
+    *out = (struct wire_session_status){ .type = v->finish_reason ? "client_finished" : "active",
+                                         .reason = v->finish_reason ? reason : NULL,
+                                         .detail = v->finish_detail };
+    return out;
+}
+
+/* Fill *out when the session is what is asked for. */
+static bool fits(struct server *s, struct request *req,
+                 const struct wire_session_search_request *in, const struct store_session *v,
+                 struct wire_session_summary *out)
+{
+    struct json_str raw = { v->user_metadata, v->user_metadata ? strlen(v->user_metadata) : 0 };
+    *out = (struct wire_session_summary){ .session_id = v->id,
+                                          .created_at = { 1, false, v->created_us },
+                                          .owner = route_user_urn(req),
+                                          .project_id = v->project_id ? v->project_id : "",
+                                          .status = status_of(&req->arena, v),
+                                          .display_name = v->display_name };
+    if (wire_metadata_decode(raw, &req->arena, &out->user_metadata, NULL) != TINKER_OK)
+        out->user_metadata = (struct wire_named_strings){ 0 };
+    if (!identity_fits(in, v) || !metadata_fits(in, &out->user_metadata) ||
+        !status_fits(in, out->status) ||
+        (in->project_ids.n && !in_list(&in->project_ids, out->project_id)))
+        return false;
+    out->checkpoint_storage_bytes.has = 1;
+    store_count_session(s->store, v->id, &out->checkpoints_count,
+                        &out->checkpoint_storage_bytes.value, NULL);
+    return true;
+}
+
+/* Up to limit + 1 summaries: one more says that there is another page. */
+static tinker_status search(struct server *s, struct request *req,
+                            const struct wire_session_search_request *in,
+                            struct wire_session_summary *out, size_t *n, tinker_error *err)
+{
+    int64_t at = in->cursor ? in->cursor->last_created_at.us : 0;
+    const char *id = in->cursor ? in->cursor->last_session_id : "";
+    struct store_session *list;
+    size_t got = SEARCH_BATCH;
+    *n = 0;
+    while (got == SEARCH_BATCH && *n <= (size_t)in->limit) {
+        tinker_status status = store_sessions_after(s->store, req->user, at, id, SEARCH_BATCH,
+                                                    &req->arena, &list, &got, err);
+        if (status != TINKER_OK)
+            return status;
+        for (size_t i = 0; i < got && *n <= (size_t)in->limit; i++) {
+            *n += fits(s, req, in, &list[i], &out[*n]);
+            at = list[i].created_us;
+            id = list[i].id;
+        }
+    }
+    return TINKER_OK;
+}
+
+void route_search_sessions(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_session_search_request in;
+    struct wire_session_search_cursor next;
+    tinker_error err = { 0 };
+    size_t n = 0;
+    if (!route_body(req, res, &wire_session_search_request, &in))
+        return;
+    if (in.limit < 1 || in.limit > SEARCH_LIMIT) {
+        route_invalid(res, "limit: must be from 1 to 200");
+        return;
+    }
+    struct wire_session_summary *out = arena_array(&req->arena, (size_t)in.limit + 1, sizeof(*out));
+    bool mine =
+        strcmp(in.owner.type, "user") != 0 || in_list(&in.owner.owner_urns, route_user_urn(req));
+    if (!out || (mine && search(s, req, &in, out, &n, &err) != TINKER_OK)) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    struct wire_session_search_response r = { .sessions = out, .n_sessions = n };
+    if (n > (size_t)in.limit) {
+        r.n_sessions = (size_t)in.limit;
+        const struct wire_session_summary *last = &out[r.n_sessions - 1];
+        next = (struct wire_session_search_cursor){ last->created_at, last->session_id };
+        r.next_cursor = &next;
+    }
+    route_reply(res, &wire_session_search_response, &r);
+}
+
+void route_checkpoint_usage(struct server *s, struct request *req, struct response *res)
+{
+    const char *project = req->query(req, "project_id");
+    struct store_usage *list;
+    size_t n, m = 0;
+    tinker_error err = { 0 };
+    if (store_checkpoint_usage(s->store, req->user, &req->arena, &list, &n, &err) != TINKER_OK) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    struct wire_checkpoint_usage *out = arena_array(&req->arena, n + 1, sizeof(*out));
+    if (!out) {
+        response_error(res, 500, "out of memory");
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!project || (list[i].project_id && strcmp(project, list[i].project_id) == 0))
+            out[m++] =
+                (struct wire_checkpoint_usage){ .project_id = list[i].project_id,
+                                                .org_user_urn = route_user_urn(req),
+                                                .checkpoint_count = list[i].checkpoints,
+                                                .size_bytes = list[i].bytes,
+                                                .size_gigabytes = (double)list[i].bytes / 1e9 };
+    struct wire_checkpoint_usage_response r = { .data = out, .n_data = m };
+    route_reply(res, &wire_checkpoint_usage_response, &r);
+}

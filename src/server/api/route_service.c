@@ -1,0 +1,372 @@
+/* route_service.c - configuration, sessions, telemetry and other small endpoints. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base64.h"
+#include "base/rand.h"
+#include "server/http/signed_url.h"
+#include "server/api/routes.h"
+#include "server/store/timers.h"
+
+enum { TRACE_SPANS = 100000 };
+
+void route_healthz(struct server *s, struct request *req, struct response *res)
+{
+    (void)s, (void)req;
+    response_json(res, "{\"status\":\"ok\"}");
+}
+
+void route_capabilities(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_supported_model *list = arena_array(&req->arena, s->n_bases, sizeof(*list));
+    if (!list) {
+        response_error(res, 500, "out of memory");
+        return;
+    }
+    for (size_t i = 0; i < s->n_bases; i++) {
+        list[i].model_name = s->bases[i].name;
+        list[i].max_context_length.has = 1;
+        list[i].max_context_length.value = tinker_engine_describe(s->bases[i].engine)->context;
+    }
+    struct wire_get_server_capabilities_response r = { list, s->n_bases, { 1, true } };
+    route_reply(res, &wire_get_server_capabilities_response, &r);
+}
+
+void route_client_config(struct server *s, struct request *req, struct response *res)
+{
+    (void)s, (void)req;
+    struct wire_client_config_response r = wire_client_config_defaults;
+    /* A CPU may be slow without being stuck; the plain transport is the safe one here. */
+    r.sample_enable_stuck_detection = false;
+    r.use_pyqwest_transport = false;
+    r.create_model_via_load_weights = true;
+    r.stream_sample = (struct wire_opt_bool){ 1, true };
+    r.sample_join_sampling_session = (struct wire_opt_bool){ 1, true };
+    route_reply(res, &wire_client_config_response, &r);
+}
+
+void route_dynamic_config(struct server *s, struct request *req, struct response *res)
+{
+    (void)s, (void)req;
+    response_json(res, "{\"refresh_interval_sec\":300,\"sample_cancel_enabled\":true}");
+}
+
+/* An unsigned token that only tells the client who it is; it opens nothing. */
+void route_auth_token(struct server *s, struct request *req, struct response *res)
+{
+    struct buf b;
+    char claims[256];
+    snprintf(claims, sizeof(claims),
+             "{\"sub\":\"urn:tinker:user:%s\",\"org_id\":\"local\",\"email\":\"\",\"exp\":%lld}",
+             req->user, (long long)(clock_wall_ns(s->clock) / 1000000000 + 86400));
+    buf_init(&b, 4096);
+    base64url_encode(&b, "{\"alg\":\"none\"}", 14);
+    buf_putc(&b, '.');
+    base64url_encode(&b, claims, strlen(claims));
+    buf_putc(&b, '.');
+    struct wire_auth_token_response r = { b.data };
+    if (buf_ok(&b))
+        route_reply(res, &wire_auth_token_response, &r);
+    else
+        response_error(res, 500, "out of memory");
+    buf_clear(&b);
+}
+
+static void put_named(struct json_writer *w, const char *name, const char *value)
+{
+    json_put_begin_object(w);
+    json_put_key(w, name);
+    json_put_string(w, value);
+    json_put_end_object(w);
+}
+
+/* What `tinker auth login` of the official program asks before it keeps a key.  Keys have no
+ * number here, but a name from which one can be made (see user_name() in routes.c). */
+void route_own_key(struct server *s, struct request *req, struct response *res)
+{
+    struct json_writer w;
+    (void)s;
+    buf_reset(&res->body);
+    json_writer_init(&w, &res->body);
+    json_put_begin_object(&w);
+    json_put_key(&w, "key_id");
+    json_put_int64(&w, strncmp(req->user, "key-", 4) == 0 ? strtoll(req->user + 4, NULL, 16) : 0);
+    json_put_key(&w, "name");
+    json_put_string(&w, req->user);
+    json_put_key(&w, "note");
+    json_put_string(&w, "");
+    json_put_key(&w, "details");
+    json_put_begin_object(&w);
+    json_put_key(&w, "org_details");
+    put_named(&w, "name", "local");
+    json_put_key(&w, "user_details");
+    put_named(&w, "email", req->user);
+    json_put_end_object(&w);
+    json_put_end_object(&w);
+    res->status = 200;
+    res->content_type = "application/json";
+}
+
+/* ---- sessions ------------------------------------------------------------------------------ */
+
+static const char *tags_json(struct arena *arena, const struct wire_strings *tags)
+{
+    struct buf b;
+    struct json_writer w;
+    buf_init(&b, 1 << 20);
+    json_writer_init(&w, &b);
+    json_put_begin_array(&w);
+    for (size_t i = 0; i < tags->n; i++)
+        json_put_string(&w, tags->v[i]);
+    json_put_end_array(&w);
+    const char *out = buf_ok(&b) ? arena_strdup(arena, b.data) : NULL;
+    buf_clear(&b);
+    return out;
+}
+
+void route_create_session(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_create_session_request in;
+    char id[37];
+    tinker_error err = { 0 };
+    if (!route_body(req, res, &wire_create_session_request, &in))
+        return;
+    rand_uuid(id);
+    int64_t now = core_now_us(s);
+    struct store_session record = {
+        .id = id,
+        .owner = req->user,
+        .tags = tags_json(&req->arena, &in.tags),
+        .user_metadata = in.user_metadata.s
+                             ? arena_strndup(&req->arena, in.user_metadata.s, in.user_metadata.n)
+                             : NULL,
+        .sdk_version = in.sdk_version,
+        .project_id = in.project_id,
+        .display_name = in.display_name,
+        .created_us = now,
+        .seen_us = now
+    };
+    if (store_add_session(s->store, &record, &err) != TINKER_OK) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    bool ok = core_add_session_locked(s, id, req->user) != NULL;
+    pthread_mutex_unlock(&s->lock);
+    struct wire_create_session_response r = { .session_id = id };
+    if (ok)
+        route_reply(res, &wire_create_session_response, &r);
+    else
+        response_error(res, 500, "out of memory");
+}
+
+void route_heartbeat(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_session_heartbeat_request in;
+    if (!route_body(req, res, &wire_session_heartbeat_request, &in))
+        return;
+    pthread_mutex_lock(&s->lock);
+    struct session *v = core_session_locked(s, in.session_id);
+    bool alive = v && !v->expired && !v->direct && strcmp(v->owner, req->user) == 0;
+    if (alive)
+        v->seen_ns = clock_now_ns(s->clock);
+    pthread_mutex_unlock(&s->lock);
+    if (alive)
+        response_json(res, "{\"type\":\"session_heartbeat\"}");
+    else
+        response_error(res, 404, "Session not found");
+}
+
+void route_list_sessions(struct server *s, struct request *req, struct response *res)
+{
+    int64_t limit, offset;
+    struct store_session *list;
+    size_t n;
+    tinker_error err = { 0 };
+    if (!route_query_int(req, res, "limit", 20, 1000, &limit) ||
+        !route_query_int(req, res, "offset", 0, INT64_MAX, &offset))
+        return;
+    if (store_list_sessions(s->store, req->user, false, limit, offset, &req->arena, &list, &n,
+                            &err) != TINKER_OK) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    const char **ids = arena_array(&req->arena, n + 1, sizeof(*ids));
+    for (size_t i = 0; ids && i < n; i++)
+        ids[i] = list[i].id;
+    struct wire_list_sessions_response r = { { ids, ids ? n : 0 } };
+    route_reply(res, &wire_list_sessions_response, &r);
+}
+
+/* The session of the path if it is the user's, alive or not; else 404. */
+static struct store_session *own_session(struct server *s, struct request *req,
+                                         struct response *res)
+{
+    struct store_session *v = NULL;
+    tinker_error err = { 0 };
+    if (store_get_session(s->store, req->param[0], &req->arena, &v, &err) != TINKER_OK) {
+        route_store_error(s, res, &err);
+        return NULL;
+    }
+    if (v && strcmp(v->owner, req->user) == 0)
+        return v;
+    response_error(res, 404, "Session not found");
+    return NULL;
+}
+
+void route_get_session(struct server *s, struct request *req, struct response *res)
+{
+    struct store_model *models;
+    struct store_sampler *samplers;
+    size_t n_models, n_samplers;
+    tinker_error err = { 0 };
+    struct store_session *v = own_session(s, req, res);
+    if (!v)
+        return;
+    if (store_list_models(s->store, req->user, v->id, -1, 10000, 0, &req->arena, &models, &n_models,
+                          NULL, &err) != TINKER_OK ||
+        store_list_samplers(s->store, v->id, &req->arena, &samplers, &n_samplers, &err) !=
+            TINKER_OK) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    const char **runs = arena_array(&req->arena, n_models + 1, sizeof(*runs));
+    const char **ids = arena_array(&req->arena, n_samplers + 1, sizeof(*ids));
+    if (!runs || !ids) {
+        response_error(res, 500, "out of memory");
+        return;
+    }
+    for (size_t i = 0; i < n_models; i++)
+        runs[i] = models[i].id;
+    for (size_t i = 0; i < n_samplers; i++)
+        ids[i] = samplers[i].id;
+    struct wire_get_session_response r = { .training_run_ids = { runs, n_models },
+                                           .sampler_ids = { ids, n_samplers },
+                                           .display_name = v->display_name };
+    struct json_str metadata = { v->user_metadata,
+                                 v->user_metadata ? strlen(v->user_metadata) : 0 };
+    if (wire_metadata_decode(metadata, &req->arena, &r.user_metadata, NULL) != TINKER_OK)
+        r.user_metadata = (struct wire_named_strings){ 0 };
+    route_reply(res, &wire_get_session_response, &r);
+}
+
+void route_set_project(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_project_request in;
+    tinker_error err = { 0 };
+    if (!route_body(req, res, &wire_project_request, &in))
+        return;
+    struct store_session *v = own_session(s, req, res);
+    if (!v)
+        return;
+    if (!in.project_id || !*in.project_id)
+        response_error(res, 400, "project_id is missing");
+    else if (store_set_session_project(s->store, v->id, in.project_id, &err) != TINKER_OK)
+        route_store_error(s, res, &err);
+    else
+        response_no_content(res);
+}
+
+/* The client says that it needs the session no more. */
+void route_finish_session(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_finish_session_request in = { 0 };
+    tinker_error err = { 0 };
+    if (req->n_body && !route_body(req, res, &wire_finish_session_request, &in))
+        return;
+    if (!own_session(s, req, res))
+        return;
+    if (in.reason.type && store_set_session_finished(s->store, req->param[0], in.reason.type,
+                                                     in.detail, &err) != TINKER_OK) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    struct session *v = route_session(s, req, req->param[0]);
+    if (v)
+        sweep_expire_session(s, v, "was unloaded because its session was finished");
+    response_no_content(res);
+}
+
+/* ---- traces ------------------------------------------------------------------------------------ */
+
+void route_trace_export(struct server *s, struct request *req, struct response *res)
+{
+    int64_t expires;
+    struct store_session *v = own_session(s, req, res);
+    if (!v)
+        return;
+    struct wire_trace_export_response r = { .status = "ready",
+                                            .url = link_make(s, req, "trace", v->id, &expires) };
+    route_reply(res, &wire_trace_export_response, &r);
+}
+
+/* The requests of a session as complete events of the trace event format. */
+static void put_span(struct json_writer *w, const struct store_span *v, int64_t now_us)
+{
+    json_put_begin_object(w);
+    json_put_key(w, "name");
+    json_put_string(w, work_kind_name((enum work_kind)v->kind));
+    json_put_key(w, "ph");
+    json_put_string(w, "X");
+    json_put_key(w, "ts");
+    json_put_int64(w, v->created_us);
+    json_put_key(w, "dur");
+    json_put_int64(w, (v->done_us ? v->done_us : now_us) - v->created_us);
+    json_put_key(w, "pid");
+    json_put_int64(w, 1);
+    json_put_key(w, "tid");
+    json_put_string(w, v->model_id);
+    json_put_key(w, "args");
+    json_put_begin_object(w);
+    json_put_key(w, "seq_id");
+    json_put_int64(w, v->seq);
+    json_put_key(w, "failed");
+    json_put_bool(w, v->status == STORE_FAILED);
+    json_put_end_object(w);
+    json_put_end_object(w);
+}
+
+void route_trace(struct server *s, struct request *req, struct response *res)
+{
+    struct store_span *list;
+    size_t n;
+    struct json_writer w;
+    tinker_error err = { 0 };
+    if (!link_check(s, req, res, "trace", req->param[0]))
+        return;
+    if (store_list_spans(s->store, req->param[0], TRACE_SPANS, &req->arena, &list, &n, &err) !=
+        TINKER_OK) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    json_writer_init(&w, &res->body);
+    json_put_begin_object(&w);
+    json_put_key(&w, "traceEvents");
+    json_put_begin_array(&w);
+    for (size_t i = 0; i < n; i++)
+        put_span(&w, &list[i], core_now_us(s));
+    json_put_end_array(&w);
+    json_put_end_object(&w);
+    res->content_type = "application/json";
+}
+
+/* ---- accepted and not used ---------------------------------------------------------------------- */
+
+void route_telemetry(struct server *s, struct request *req, struct response *res)
+{
+    (void)s, (void)req;
+    response_json(res, "{\"status\":\"accepted\"}");
+}
+
+void route_billing(struct server *s, struct request *req, struct response *res)
+{
+    (void)s, (void)req;
+    response_json(res, "{\"data\":[],\"sessions\":{}}");
+}
+
+void route_audit(struct server *s, struct request *req, struct response *res)
+{
+    (void)s, (void)req;
+    response_json(res, "{\"entries\":[]}");
+}

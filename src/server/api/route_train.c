@@ -1,0 +1,312 @@
+/* route_train.c - models and training requests: checked, numbered and queued here, run on
+ * the engine thread (train.c). */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/err.h"
+#include "base/rand.h"
+#include "server/api/routes.h"
+#include "server/work/submit.h"
+#include "wire/check.h"
+#include "wire/path.h"
+
+/* ---- numbered requests ----------------------------------------------------------------- */
+
+static bool is_proto(const struct request *req)
+{
+    const char *t = req->content_type;
+    return t && (strncasecmp(t, "application/x-protobuf", 22) == 0 ||
+                 strncasecmp(t, "application/protobuf", 20) == 0);
+}
+
+/* A body that does not decode still takes its turn when its number can be read, so that
+ * the numbers after it do not wait for it in vain. */
+static bool refuse_in_turn(struct request *req, bool proto, struct work *w, const tinker_error *err,
+                           const char **model_id, struct wire_opt_int *seq)
+{
+    if (!work_peek(proto, req->body, req->n_body, &req->arena, model_id, seq))
+        return false;
+    snprintf(w->refused, sizeof(w->refused), "%s", err->message);
+    return true;
+}
+
+static void submit(struct server *s, struct request *req, struct response *res, enum work_kind kind)
+{
+    bool proto = is_proto(req);
+    tinker_error err = { 0 };
+    struct work *w = work_new(kind);
+    if (!w) {
+        response_error(res, 500, "out of memory");
+        return;
+    }
+    const char *model_id, *id = NULL;
+    struct wire_opt_int seq;
+    if (work_decode(w, proto, req->body, req->n_body, &err) == TINKER_OK) {
+        model_id = arena_strdup(&req->arena, work_model_id(w));
+        seq = work_seq(w);
+        req->tokens = work_tokens(w);
+    } else if (!refuse_in_turn(req, proto, w, &err, &model_id, &seq)) {
+        work_free(w);
+        route_invalid(res, err.message);
+        return;
+    }
+    req->model = model_id;
+    int status = submit_train(s, req->user, model_id, seq, w, proto, req->body, req->n_body,
+                              &req->arena, &id, &err);
+    route_submitted(s, res, status, id, model_id, &err);
+}
+
+void route_submit(struct server *s, struct request *req, struct response *res)
+{
+    static const enum work_kind kinds[] = {
+        WORK_FORWARD_BACKWARD, WORK_FORWARD,       WORK_OPTIM_STEP, WORK_SAVE,
+        WORK_SAVE_SAMPLER,     WORK_SAVE_EXTERNAL, WORK_UNLOAD
+    };
+    const char *name = strrchr(req->route->pattern, '/') + 1;
+    size_t i = 0;
+    while (strcmp(work_kind_name(kinds[i]), name) != 0)
+        i++; /* every route here is one of them */
+    submit(s, req, res, kinds[i]);
+}
+
+/* ---- new models ----------------------------------------------------------------------------- */
+
+static const char *metadata_text(struct arena *arena, struct json_str raw)
+{
+    return raw.s ? arena_strndup(arena, raw.s, raw.n) : NULL;
+}
+
+static int64_t choose_seed(struct server *s)
+{
+    uint64_t seed = 0;
+    if (s->opts.has_default_lora_seed)
+        return s->opts.default_lora_seed;
+    rand_os(&seed, sizeof(seed));
+    return (int64_t)(seed >> 33);
+}
+
+/* Record and queue request 0 of a model. */
+static void create(struct server *s, struct request *req, struct response *res, struct work *w,
+                   struct session *session, int64_t model_seq, struct base *base,
+                   const tinker_lora *lora, struct json_str metadata)
+{
+    tinker_error err = { 0 };
+    const char *id = NULL;
+    int64_t now = core_now_us(s);
+    struct store_model record = { .id = arena_printf(&req->arena, "%s:train:%lld", session->id,
+                                                     (long long)model_seq),
+                                  .session_id = session->id,
+                                  .owner = req->user,
+                                  .base_model = base->name,
+                                  .lora = *lora,
+                                  .user_metadata = metadata_text(&req->arena, metadata),
+                                  .created_us = now,
+                                  .last_request_us = now,
+                                  .saved_seq = -1 };
+    int status = SUBMIT_FAILED;
+    if (record.id)
+        status = submit_create(s, &record, session, base, w, req->body, req->n_body, &req->arena,
+                               &id, &err);
+    else
+        work_free(w);
+    route_submitted(s, res, status, id, record.id, &err);
+}
+
+/* What makes a new adapter impossible; the future then fails with it. */
+static void check_lora(struct server *s, struct work *w, const tinker_lora *lora)
+{
+    tinker_error err = { 0 };
+    if (lora->rank < 1 || lora->rank > s->opts.max_rank)
+        snprintf(w->refused, sizeof(w->refused),
+                 "lora_config.rank must be from 1 to %lld, not %lld", (long long)s->opts.max_rank,
+                 (long long)lora->rank);
+    else if (wire_check_lora(lora, &err) != TINKER_OK)
+        snprintf(w->refused, sizeof(w->refused), "%s", err.message);
+}
+
+static void check_optimizer(struct work *w, const struct wire_optimizer_config *config)
+{
+    if (config && strcmp(config->type, "adamw") != 0)
+        snprintf(w->refused, sizeof(w->refused), "optimizer '%.40s' is not supported, only adamw",
+                 config->type);
+}
+
+void route_create_model(struct server *s, struct request *req, struct response *res)
+{
+    tinker_error err = { 0 };
+    struct work *w = work_new(WORK_CREATE);
+    if (!w || work_decode(w, false, req->body, req->n_body, &err) != TINKER_OK) {
+        work_free(w);
+        route_invalid(res, err.message);
+        return;
+    }
+    const struct wire_create_model_request *in = &w->create;
+    struct session *session = route_session(s, req, in->session_id);
+    struct base *base = core_base(s, in->base_model);
+    if (!session || !in->lora_config || in->model_seq_id < 0) {
+        if (!session)
+            response_error(res, 404, "Session not found");
+        else
+            response_error(res, 400,
+                           in->lora_config ? "model_seq_id must not be negative"
+                                           : "Missing LoRA config");
+        work_free(w);
+        return;
+    }
+    tinker_lora lora = *in->lora_config;
+    if (!lora.has_seed) {
+        lora.has_seed = 1;
+        lora.seed = choose_seed(s);
+    }
+    check_lora(s, w, &lora);
+    check_optimizer(w, in->optimizer_config);
+    if (!base) {
+        snprintf(w->refused, sizeof(w->refused), "base model '%.100s' is not served here",
+                 in->base_model);
+        base = &s->bases[0];
+    }
+    create(s, req, res, w, session, in->model_seq_id, base, &lora, in->user_metadata);
+}
+
+/* load_weights that makes the model it loads into. */
+static void create_by_load(struct server *s, struct request *req, struct response *res,
+                           struct work *w)
+{
+    const struct wire_load_weights_request *in = &w->load;
+    struct session *session = route_session(s, req, in->session_id);
+    if (!session) {
+        response_error(res, 404, "Session not found");
+        work_free(w);
+        return;
+    }
+    struct store_checkpoint *c = route_checkpoint_path(s, req, res, in->path);
+    if (!c) {
+        work_free(w);
+        return;
+    }
+    struct base *base = core_base(s, in->base_model ? in->base_model : c->base_model);
+    if (!base) {
+        snprintf(w->refused, sizeof(w->refused), "base model '%.100s' is not served here",
+                 in->base_model ? in->base_model : c->base_model);
+        base = &s->bases[0];
+    }
+    check_optimizer(w, in->optimizer_config);
+    w->kind = WORK_CREATE_BY_LOAD;
+    create(s, req, res, w, session, in->model_seq_id.value, base, &c->lora, in->user_metadata);
+}
+
+/* Say 400.  Its number is used up all the same, or those after it would wait for it; the journal
+ * gets no body, because it must not run after a restart either. */
+static void refuse_load(struct server *s, struct request *req, struct response *res, struct work *w,
+                        const char *problem)
+{
+    const struct wire_load_weights_request *in = &w->load;
+    const char *model_id = in->model_id ? arena_strdup(&req->arena, in->model_id) : NULL;
+    const char *id = NULL;
+    tinker_error err = { 0 };
+    int status = SUBMIT_OK;
+    if (model_id && in->seq_id.has) {
+        snprintf(w->refused, sizeof(w->refused), "%s", problem);
+        status = submit_train(s, req->user, model_id, in->seq_id, w, false, "", 0, &req->arena, &id,
+                              &err);
+    } else {
+        work_free(w);
+    }
+    if (status == SUBMIT_BUSY || status == SUBMIT_FAILED)
+        route_submitted(s, res, status, id, model_id, &err);
+    else
+        response_error(res, 400, "%s", problem);
+}
+
+void route_load_weights(struct server *s, struct request *req, struct response *res)
+{
+    tinker_error err = { 0 };
+    struct wire_path path;
+    struct work *w = work_new(WORK_LOAD);
+    if (!w || work_decode(w, false, req->body, req->n_body, &err) != TINKER_OK) {
+        work_free(w);
+        route_invalid(res, err.message);
+        return;
+    }
+    const struct wire_load_weights_request *in = &w->load;
+    bool by_model = in->model_id != NULL, by_session = in->session_id && in->model_seq_id.has;
+    bool local = s->opts.allow_local_paths && strncmp(in->path, "file:///", 8) == 0;
+    const char *problem = NULL;
+    char late[80];
+    snprintf(late, sizeof(late), "LoadWeights is not permitted with seq_id %lld",
+             (long long)in->seq_id.value);
+    if (by_model == by_session)
+        problem = "either model_id or session_id and model_seq_id must be given";
+    else if (wire_path_parse(in->path, &path, NULL) != TINKER_OK && !(by_model && local))
+        problem = "request.path must be in format tinker://source_model_id/weights/checkpoint_id";
+    else if (by_session && in->model_seq_id.value < 0)
+        problem = "model_seq_id must not be negative";
+    else if (by_model && in->seq_id.has && in->seq_id.value != 1)
+        problem = late;
+    else if (by_model && in->optimizer_config)
+        problem =
+            "optimizer_config is chosen when a model is made, not when weights are loaded into one";
+    if (problem) {
+        refuse_load(s, req, res, w, problem);
+    } else if (by_session) {
+        create_by_load(s, req, res, w);
+    } else {
+        work_free(w);
+        submit(s, req, res, WORK_LOAD);
+    }
+}
+
+/* ---- questions -------------------------------------------------------------------------------- */
+
+/* Python cuts a tokenizer id at a colon, so such a path cannot be told. */
+static const char *tokenizer_id(const struct server *s, const struct base *base)
+{
+    bool usable = s->opts.advertise_tokenizer && base && base->tokenizer && !strchr(base->dir, ':');
+    return usable ? base->dir : NULL;
+}
+
+void route_get_info(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_get_info_request in;
+    struct store_model *m = NULL;
+    tinker_error err = { 0 };
+    if (!route_body(req, res, &wire_get_info_request, &in))
+        return;
+    if (store_get_model(s->store, in.model_id, &req->arena, &m, &err) != TINKER_OK) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    if (!m || strcmp(m->owner, req->user) != 0) {
+        response_error(res, 404, "Model not found");
+        return;
+    }
+    struct base *base = core_base(s, m->base_model);
+    struct wire_get_info_response r = {
+        .model_data = { .arch = base ? tinker_engine_describe(base->engine)->arch : NULL,
+                        .model_name = m->base_model,
+                        .tokenizer_id = tokenizer_id(s, base) },
+        .model_id = m->id,
+        .is_lora = { 1, m->lora.rank > 0 },
+        .lora_rank = { 1, m->lora.rank },
+        .model_name = m->base_model
+    };
+    route_reply(res, &wire_get_info_response, &r);
+}
+
+void route_weights_info(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_weights_info_request in;
+    if (!route_body(req, res, &wire_weights_info_request, &in))
+        return;
+    struct store_checkpoint *c = route_checkpoint_path(s, req, res, in.tinker_path);
+    if (!c)
+        return;
+    struct wire_weights_info_response r = { .base_model = c->base_model,
+                                            .is_lora = c->lora.rank > 0,
+                                            .lora_rank = { 1, c->lora.rank },
+                                            .train_unembed = { 1, c->lora.train_unembed },
+                                            .train_mlp = { 1, c->lora.train_mlp },
+                                            .train_attn = { 1, c->lora.train_attn } };
+    route_reply(res, &wire_weights_info_response, &r);
+}

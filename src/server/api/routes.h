@@ -1,0 +1,92 @@
+/* routes.h - from a request to the function that answers it.
+ *
+ * Handlers are free of I/O: they read the request, look at the core and the store,
+ * submit work, and fill the response or name a waitlist.
+ *
+ * Threads: the HTTP thread and those aside of it, one request on one thread at a time. */
+#ifndef SERVER_ROUTES_H
+#define SERVER_ROUTES_H
+
+#include "server/work/live_state.h"
+#include "server/http/http_message.h"
+#include "wire/wire.h"
+
+typedef void route_handler(struct server *s, struct request *req, struct response *res);
+
+enum {
+    ROUTE_OPEN = 1,   /* no API key needed */
+    ROUTE_CHANGES = 2 /* refused by a server that is read-only */
+};
+
+struct route {
+    const char *method, *pattern; /* "{}" stands for one part of the path */
+    route_handler *handle;
+    int flags;
+};
+
+/* The entry point: checks the key, decodes the body, finds the route. */
+void routes_handle(void *server, struct request *req, struct response *res);
+/* May this request be made at all?  Asked before its body is read; false: res says why not. */
+bool routes_check(void *server, struct request *req, struct response *res);
+/* Polls and heartbeats never wait for others' large bodies. */
+enum listener_place routes_place(void *server, const struct request *req);
+
+/* ---- for handlers -------------------------------------------------------------------- */
+
+/* Decode the JSON body; false: the response says why (422). */
+bool route_body(struct request *req, struct response *res, const struct wire_type *type, void *out);
+/* Answer 200 with a value; an encoding error becomes 500. */
+void route_reply(struct response *res, const struct wire_type *type, const void *value);
+void route_invalid(struct response *res, const char *message);                           /* 422 */
+void route_store_error(struct server *s, struct response *res, const tinker_error *err); /* 500 */
+/* A query parameter as a number within limits, or dflt; false: the response says why. */
+bool route_query_int(struct request *req, struct response *res, const char *name, int64_t dflt,
+                     int64_t max, int64_t *out);
+/* Answer to a submission: the future's envelope or the error. */
+struct arena;
+void route_submitted(struct server *s, struct response *res, int submit_status, const char *id,
+                     const char *model_id, const tinker_error *err);
+const char *route_user_urn(struct request *req); /* how identities name the caller */
+/* Is the session alive and the user's?  Without lock. */
+struct session *route_session(struct server *s, struct request *req, const char *id);
+/* A checkpoint that the user may see; NULL and 404 (or 500) otherwise. */
+struct store_checkpoint *route_checkpoint(struct server *s, struct request *req,
+                                          struct response *res, const char *run, int kind,
+                                          const char *name, bool public_too);
+/* The same from a tinker:// text; 400 when it is none. */
+struct store_checkpoint *route_checkpoint_path(struct server *s, struct request *req,
+                                               struct response *res, const char *path);
+
+/* ---- the handlers ----------------------------------------------------------------------- */
+route_handler route_healthz, route_capabilities, route_client_config, route_dynamic_config,
+    route_auth_token, route_own_key, route_create_session, route_heartbeat, route_list_sessions,
+    route_get_session, route_set_project, route_finish_session, route_search_sessions,
+    route_checkpoint_usage, route_trace_export, route_trace, route_telemetry, route_billing,
+    route_audit;
+route_handler route_submit; /* a training request: the last part of its path says which */
+route_handler route_create_model, route_get_info, route_load_weights, route_weights_info;
+route_handler route_create_sampling_session, route_join_sampling_session, route_asample;
+route_handler route_get_sampler;
+route_handler route_stream_sample;
+
+/* A request to sample, read and found fit to be submitted. */
+struct sample_ask {
+    struct work *work;
+    struct session *session;
+    struct base *base;
+    const char *id; /* of the future, in the request's arena */
+};
+/* false: the response says why. */
+bool route_read_sample(struct server *s, struct request *req, struct response *res,
+                       struct sample_ask *out);
+route_handler route_retrieve_future, route_cancel_future;
+/* End a sample that nobody waits for; false: the user has no such future. */
+bool route_cancel_sample(struct server *s, const char *user, const char *id);
+route_handler route_list_runs, route_get_run, route_run_checkpoints, route_list_checkpoints,
+    route_delete_checkpoint, route_archive, route_publish, route_unpublish, route_set_ttl,
+    route_bare_checkpoint, route_bare_archive, route_download, route_copy_weights,
+    route_external_urls, route_file;
+route_handler route_openai_models, route_openai_completions, route_openai_chat;
+route_handler route_page, route_metrics, route_status;
+
+#endif

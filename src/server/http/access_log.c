@@ -1,0 +1,65 @@
+/* access_log.c - see access.h. */
+#include "server/http/access_log.h"
+
+#include <string.h>
+
+enum { VALUE_MAX = 256, LINE_MAX_BYTES = 4096 };
+
+static bool is_plain(unsigned char c)
+{
+    return c > ' ' && c < 0x7f && c != '"' && c != '=' && c != '\\';
+}
+
+static void put_text(struct buf *b, const char *name, const char *value)
+{
+    if (!value)
+        return;
+    size_t n = strnlen(value, VALUE_MAX), plain = 0;
+    while (plain < n && is_plain((unsigned char)value[plain]))
+        plain++;
+    buf_printf(b, "%s%s=", b->len ? " " : "", name);
+    if (plain == n && n) {
+        buf_append(b, value, n);
+        return;
+    }
+    buf_putc(b, '"');
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)value[i];
+        if (is_plain(c) || c == ' ' || c == '=')
+            buf_putc(b, (char)c);
+        else
+            buf_printf(b, "\\x%02x", c);
+    }
+    buf_putc(b, '"');
+}
+
+static void put_ms(struct buf *b, const char *name, int64_t ns)
+{
+    buf_printf(b, " %s=%.1f", name, (double)ns / 1e6);
+}
+
+void access_log(const struct log *log, const struct request *req, const struct access *a)
+{
+    struct buf b;
+    if (!log || !log->sink || log->level > LOG_INFO)
+        return;
+    buf_init(&b, LINE_MAX_BYTES);
+    put_text(&b, "method", req->method);
+    put_text(&b, "path", req->path);
+    buf_printf(&b, " status=%d", a->status);
+    put_ms(&b, "ms", a->ns);
+    buf_printf(&b, " in=%llu out=%llu", (unsigned long long)a->n_in, (unsigned long long)a->n_out);
+    put_text(&b, "user", req->user);
+    put_text(&b, "model", req->model);
+    if (req->tokens)
+        buf_printf(&b, " tokens=%lld", (long long)req->tokens);
+    if (req->queue_ns || req->compute_ns) {
+        put_ms(&b, "queue_ms", req->queue_ns);
+        put_ms(&b, "compute_ms", req->compute_ns);
+    }
+    if (a->aborted)
+        buf_puts(&b, " aborted=1");
+    if (buf_ok(&b))
+        log_line(log, LOG_INFO, "%s", b.data);
+    buf_clear(&b);
+}

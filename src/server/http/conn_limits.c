@@ -1,0 +1,94 @@
+/* conn_limits.c - see peer.h. */
+#include "server/http/conn_limits.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+/* `since_ns` is written before `phase` and read after it: whoever sees a phase never
+ * sees a time from before it. */
+struct peer {
+    struct peer *next, *prev; /* the list's lock */
+    int fd;
+    atomic_int phase;
+    atomic_int_fast64_t since_ns; /* when the phase began */
+    atomic_size_t received;       /* SENDING: bytes of the body so far */
+};
+
+void peers_init(struct peers *v, struct clock *clock, int64_t idle_ms, int64_t body_ms)
+{
+    *v = (struct peers){ .clock = clock, .idle_ms = idle_ms, .body_ms = body_ms };
+    pthread_mutex_init(&v->lock, NULL);
+}
+
+void peers_clear(struct peers *v)
+{
+    pthread_mutex_destroy(&v->lock);
+}
+
+struct peer *peers_add(struct peers *v, int fd)
+{
+    struct peer *p = calloc(1, sizeof(*p));
+    if (!p)
+        return NULL;
+    p->fd = fd;
+    atomic_init(&p->since_ns, clock_now_ns(v->clock));
+    pthread_mutex_lock(&v->lock);
+    p->next = v->first;
+    if (p->next)
+        p->next->prev = p;
+    v->first = p;
+    pthread_mutex_unlock(&v->lock);
+    return p;
+}
+
+void peers_remove(struct peers *v, struct peer *p)
+{
+    if (!p)
+        return;
+    pthread_mutex_lock(&v->lock);
+    *(p->prev ? &p->prev->next : &v->first) = p->next;
+    if (p->next)
+        p->next->prev = p->prev;
+    pthread_mutex_unlock(&v->lock);
+    free(p);
+}
+
+void peer_phase(struct peer *p, enum peer_phase phase, int64_t now_ns)
+{
+    if (!p)
+        return;
+    atomic_store_explicit(&p->since_ns, now_ns, memory_order_relaxed);
+    atomic_store_explicit(&p->received, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->phase, (int)phase, memory_order_release);
+}
+
+void peer_received(struct peer *p, size_t n)
+{
+    /* One writer: no need for an atomic addition. */
+    if (p)
+        atomic_store_explicit(&p->received,
+                              atomic_load_explicit(&p->received, memory_order_relaxed) + n,
+                              memory_order_relaxed);
+}
+
+static bool is_late(const struct peers *v, const struct peer *p, int64_t now_ns)
+{
+    int phase = atomic_load_explicit(&p->phase, memory_order_acquire);
+    int64_t ms = (now_ns - atomic_load_explicit(&p->since_ns, memory_order_relaxed)) / 1000000;
+    size_t received = atomic_load_explicit(&p->received, memory_order_relaxed);
+    if (phase == PEER_IDLE)
+        return ms > v->idle_ms;
+    return phase == PEER_SENDING && ms > v->body_ms + (int64_t)(received / PEER_RATE) * 1000;
+}
+
+void peers_hang_up(struct peers *v)
+{
+    int64_t now_ns = clock_now_ns(v->clock);
+    pthread_mutex_lock(&v->lock);
+    for (struct peer *p = v->first; p; p = p->next)
+        if (is_late(v, p, now_ns))
+            shutdown(p->fd, SHUT_RDWR);
+    pthread_mutex_unlock(&v->lock);
+}

@@ -1,0 +1,46 @@
+/* conn_limits.h - the connections of a listener, and the limits on clients that do not get on.
+ *
+ * Between two requests, and while it sends one, a client has only so much time; bytes
+ * that dribble in do not buy more.  Nothing here knows HTTP: the listener says which
+ * phase a connection is in.
+ *
+ * Thread safety: any thread, any time; the phase of one connection by one thread. */
+#ifndef SERVER_PEER_H
+#define SERVER_PEER_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/clock.h"
+
+enum peer_phase {
+    PEER_IDLE,    /* until the headers of a request are there */
+    PEER_SENDING, /* its body is on the way */
+    PEER_ANSWERED /* ours to answer: no limit on the client */
+};
+
+struct peer;
+
+struct peers {
+    struct clock *clock;
+    int64_t idle_ms; /* longest PEER_IDLE */
+    int64_t body_ms; /* longest PEER_SENDING, and a second more per PEER_RATE bytes */
+    pthread_mutex_t lock;
+    struct peer *first; /* lock */
+};
+enum { PEER_RATE = 4096 };
+
+void peers_init(struct peers *v, struct clock *clock, int64_t idle_ms, int64_t body_ms);
+void peers_clear(struct peers *v); /* no connection is left */
+
+/* A connection has begun; NULL: no memory, and no limits for it. */
+struct peer *peers_add(struct peers *v, int fd);
+/* It is about to be closed.  p may be NULL, also below. */
+void peers_remove(struct peers *v, struct peer *p);
+/* Per request and therefore without the lock; now_ns: when the phase began. */
+void peer_phase(struct peer *p, enum peer_phase phase, int64_t now_ns);
+void peer_received(struct peer *p, size_t n);
+/* Shut down the sockets of those who are late; whoever owns them sees the end. */
+void peers_hang_up(struct peers *v);
+
+#endif

@@ -1,0 +1,85 @@
+/* http_message.h - one HTTP exchange as the routes see it: no sockets, no library.
+ *
+ * A route gets a request and fills a response, or asks to be called again when a
+ * waitlist fires (a long poll).  Strings of a request live until its answer is sent;
+ * so does everything in its arena.
+ *
+ * Thread: a request and its response belong to one thread at a time. */
+#ifndef SERVER_MESSAGE_H
+#define SERVER_MESSAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/arena.h"
+#include "base/buf.h"
+
+struct hold;
+
+/* Something that happens once, on which answers may wait.  Zero-initialise.
+ * Guarded by the listener's lock; listener_wake() fires it. */
+struct waitlist {
+    struct hold *first;
+    bool fired;
+};
+
+enum { REQUEST_PARAMS = 3 };
+
+struct request {
+    const char *method, *path;
+    /* Headers; NULL when absent. */
+    const char *content_type, *content_encoding, *accept, *api_key, *authorization, *host, *origin,
+        *idempotency_key, *content_length, *transfer_encoding;
+    bool two_lengths; /* Content-Length or Transfer-Encoding came twice */
+    const char *body; /* NUL-terminated */
+    size_t n_body;
+    bool tls;
+    struct arena arena;
+    int64_t started_ns;
+
+    /* Set while routing, once: a request that was admitted stays so. */
+    const struct route *route;
+    const char *param[REQUEST_PARAMS]; /* parts of the path */
+    const char *user;
+
+    /* For the log, where known: in the arena, and numbers that are zero when not. */
+    const char *model;
+    int64_t tokens, queue_ns, compute_ns;
+
+    /* Calls after a hold: the hold ran out before anything happened. */
+    bool timed_out;
+    /* A route may keep something from call to call; freed with the request. */
+    void *context;
+    void (*context_free)(void *context);
+
+    const char *(*query)(const struct request *req, const char *name); /* NULL: absent */
+    void *transport;                                                   /* the listener's */
+};
+
+enum { RESPONSE_HEADERS = 4 };
+
+struct response {
+    int status;
+    const char *content_type; /* NULL: no body */
+    struct buf body;
+    struct {
+        const char *name, *value; /* static or in the request's arena */
+    } headers[RESPONSE_HEADERS];
+    size_t n_headers;
+    int fd; /* >= 0: the body is this file, closed by the listener */
+    uint64_t fd_size;
+    struct waitlist *wait; /* not NULL: no answer yet, call again when it fires */
+    struct stream *stream; /* not NULL: the body arrives piece by piece, see stream.h */
+};
+
+void response_init(struct response *res);
+void response_header(struct response *res, const char *name, const char *value);
+void response_drop(struct response *res); /* it will not be sent */
+/* {"detail": "…"} with the status. */
+void response_error(struct response *res, int status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* A literal JSON body with status 200. */
+void response_json(struct response *res, const char *json);
+void response_no_content(struct response *res); /* 204 */
+
+#endif

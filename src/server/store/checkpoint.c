@@ -1,0 +1,364 @@
+/* checkpoint.c - see checkpoint.h. */
+#include "server/store/checkpoint.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/os.h"
+#include "base/rand.h"
+#include "base/sha256.h"
+
+void checkpoint_path(const struct server *s, const char *dir, char *out)
+{
+    snprintf(out, CHECKPOINT_PATH, "%s/%s", s->checkpoints, dir);
+}
+
+static tinker_status make_dir(struct server *s, char *dir, char *path, tinker_error *err)
+{
+    uint8_t id[16];
+    if (rand_os(id, sizeof(id)) != 0)
+        return err_set(err, TINKER_ESTATE, "no randomness from the system");
+    hex_encode(id, sizeof(id), dir);
+    checkpoint_path(s, dir, path);
+    return mkdir(path, 0700) == 0 ? TINKER_OK : err_errno(err, "create", path);
+}
+
+/* The marker tells a download that it is whole: it comes last and goes first. */
+enum { MARKER_PATH = CHECKPOINT_PATH + 32 };
+
+static void marker_path(const char *path, char *out)
+{
+    snprintf(out, MARKER_PATH, "%s/checkpoint_complete", path);
+}
+
+static tinker_status write_marker(const char *path, tinker_error *err)
+{
+    char name[MARKER_PATH];
+    marker_path(path, name);
+    return os_write_file(name, "", 0, err);
+}
+
+/* Call fn for every regular file of a directory; stops at the first failure. */
+static tinker_status each_file(const char *path,
+                               tinker_status (*fn)(const char *path, const char *name,
+                                                   const struct stat *st, void *state,
+                                                   tinker_error *err),
+                               void *state, tinker_error *err)
+{
+    DIR *d = opendir(path);
+    if (!d)
+        return err_errno(err, "open", path);
+    tinker_status status = TINKER_OK;
+    struct dirent *e;
+    while (status == TINKER_OK && (e = readdir(d)) != NULL) {
+        char name[CHECKPOINT_PATH + 300];
+        struct stat st;
+        snprintf(name, sizeof(name), "%s/%s", path, e->d_name);
+        if (lstat(name, &st) == 0 && S_ISREG(st.st_mode))
+            status = fn(name, e->d_name, &st, state, err);
+    }
+    closedir(d);
+    return status;
+}
+
+static tinker_status add_size(const char *path, const char *name, const struct stat *st,
+                              void *state, tinker_error *err)
+{
+    (void)path, (void)name, (void)err;
+    *(int64_t *)state += st->st_size;
+    return TINKER_OK;
+}
+
+tinker_status checkpoint_write(struct server *s, const tinker_adapter *a, const char *base_name,
+                               int flags, char *dir, int64_t *size_bytes, tinker_error *err)
+{
+    char path[CHECKPOINT_PATH];
+    tinker_status status = make_dir(s, dir, path, err);
+    if (status != TINKER_OK)
+        return status;
+    *size_bytes = 0;
+    status = tinker_adapter_save(a, path, base_name, flags, err);
+    if (status == TINKER_OK)
+        status = write_marker(path, err);
+    if (status == TINKER_OK)
+        status = os_sync_dir(path, err);
+    if (status == TINKER_OK)
+        status = os_sync_dir(s->checkpoints, err);
+    if (status == TINKER_OK)
+        status = each_file(path, add_size, size_bytes, err);
+    if (status != TINKER_OK)
+        checkpoint_discard(s, dir);
+    return status;
+}
+
+void checkpoint_discard(struct server *s, const char *dir)
+{
+    char path[CHECKPOINT_PATH], marker[MARKER_PATH];
+    tinker_error err;
+    checkpoint_path(s, dir, path);
+    marker_path(path, marker);
+    unlink(marker);
+    if (os_remove_tree(path, &err) != TINKER_OK)
+        log_line(s->log, LOG_WARNING, "%s", err.message);
+}
+
+/* A power failure brings back a record whose end is not on the disk yet, and with it the need
+ * for the weights.  Those that stay are removed at the next start. */
+void checkpoint_remove(struct server *s, const char *dir)
+{
+    tinker_error err;
+    if (!dir)
+        return;
+    if (store_sync(s->store, &err) == TINKER_OK)
+        checkpoint_discard(s, dir);
+    else
+        log_line(s->log, LOG_WARNING, "%s", err.message);
+}
+
+void checkpoint_release(struct server *s, const char *dir)
+{
+    bool used = true;
+    tinker_error err;
+    if (!dir)
+        return;
+    if (store_dir_in_use(s->store, dir, &used, &err) != TINKER_OK)
+        log_line(s->log, LOG_WARNING, "%s", err.message);
+    else if (!used)
+        checkpoint_remove(s, dir);
+}
+
+void checkpoint_drop_hidden(struct server *s, const char *model_id, size_t keep)
+{
+    struct arena arena;
+    struct store_checkpoint *list;
+    size_t n;
+    arena_init(&arena, 64 << 20);
+    if (store_hidden_checkpoints(s->store, model_id, &arena, &list, &n, NULL) != TINKER_OK)
+        n = 0;
+    for (size_t i = keep; i < n; i++)
+        if (store_delete_checkpoint(s->store, model_id, STORE_SAMPLER, list[i].name, NULL) !=
+            TINKER_OK)
+            list[i].dir = NULL;
+    for (size_t i = keep; i < n; i++)
+        checkpoint_remove(s, list[i].dir);
+    arena_clear(&arena);
+}
+
+/* Is it a name that make_dir() or checkpoint_tar() gives?  Anything else is not ours to remove. */
+static bool is_ours(const char *name)
+{
+    size_t n = strspn(name, "0123456789abcdef");
+    return (n == CHECKPOINT_DIR - 1 && !name[n]) || strncmp(name, "tar.", 4) == 0;
+}
+
+tinker_status checkpoint_clean(struct server *s, tinker_error *err)
+{
+    DIR *d = opendir(s->checkpoints);
+    if (!d)
+        return err_errno(err, "open", s->checkpoints);
+    tinker_status status = TINKER_OK;
+    struct dirent *e;
+    while (status == TINKER_OK && (e = readdir(d)) != NULL) {
+        bool used = true;
+        if (!is_ours(e->d_name))
+            continue;
+        status = store_dir_in_use(s->store, e->d_name, &used, err);
+        if (status == TINKER_OK && !used) {
+            log_line(s->log, LOG_INFO, "removing unfinished weights %s", e->d_name);
+            checkpoint_remove(s, e->d_name);
+        }
+    }
+    closedir(d);
+    return status;
+}
+
+static bool any_whole(const struct server *s)
+{
+    char path[CHECKPOINT_PATH], marker[MARKER_PATH];
+    bool whole = false;
+    DIR *d = opendir(s->checkpoints);
+    for (struct dirent *e; d && !whole && (e = readdir(d)) != NULL;) {
+        checkpoint_path(s, e->d_name, path);
+        marker_path(path, marker);
+        whole = is_ours(e->d_name) && access(marker, F_OK) == 0;
+    }
+    if (d)
+        closedir(d);
+    return whole;
+}
+
+tinker_status checkpoint_set_aside(struct server *s, tinker_error *err)
+{
+    char aside[CHECKPOINT_PATH];
+    if (!any_whole(s))
+        return TINKER_OK;
+    snprintf(aside, sizeof(aside), "%s.%lld", s->checkpoints,
+             (long long)(clock_wall_ns(s->clock) / 1000000000));
+    if (rename(s->checkpoints, aside) != 0)
+        return err_errno(err, "rename", s->checkpoints);
+    log_line(s->log, LOG_WARNING, "the database is new; weights that were there are now in %s",
+             aside);
+    return os_make_dirs(s->checkpoints, err);
+}
+
+/* ---- single files --------------------------------------------------------------------- */
+
+enum { FILES_MAX = 64 };
+
+struct listing {
+    struct arena *arena;
+    const char **names;
+    size_t n;
+};
+
+static tinker_status add_name(const char *path, const char *name, const struct stat *st,
+                              void *state, tinker_error *err)
+{
+    struct listing *l = state;
+    (void)path, (void)st;
+    char *copy = l->n < FILES_MAX ? arena_strdup(l->arena, name) : NULL;
+    if (!copy)
+        return err_nomem(err, "files of a checkpoint");
+    l->names[l->n++] = copy;
+    return TINKER_OK;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+const char *const *checkpoint_files(struct server *s, const char *dir, struct arena *arena,
+                                    size_t *n, tinker_error *err)
+{
+    char path[CHECKPOINT_PATH];
+    struct listing l = { arena, arena_array(arena, FILES_MAX, sizeof(*l.names)), 0 };
+    checkpoint_path(s, dir, path);
+    if (!l.names) {
+        err_nomem(err, "files of a checkpoint");
+        return NULL;
+    }
+    if (each_file(path, add_name, &l, err) != TINKER_OK)
+        return NULL;
+    qsort(l.names, l.n, sizeof(*l.names), compare_names);
+    *n = l.n;
+    return l.names;
+}
+
+tinker_status checkpoint_open_file(struct server *s, const char *dir, const char *name, int *fd,
+                                   uint64_t *size, tinker_error *err)
+{
+    char path[CHECKPOINT_PATH], file[CHECKPOINT_PATH + 300];
+    struct stat st;
+    checkpoint_path(s, dir, path);
+    snprintf(file, sizeof(file), "%s/%s", path, name);
+    *fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (*fd < 0)
+        return err_errno(err, "open", file);
+    if (fstat(*fd, &st) == 0 && S_ISREG(st.st_mode)) {
+        *size = (uint64_t)st.st_size;
+        return TINKER_OK;
+    }
+    close(*fd);
+    *fd = -1;
+    return err_set(err, TINKER_ESTATE, "%s is no file", file);
+}
+
+/* ---- archives ------------------------------------------------------------------------ */
+
+/* The library's own text says what failed ("Write error"), not why. */
+static tinker_status tar_fail(struct archive *tar, tinker_error *err)
+{
+    int code = archive_errno(tar);
+    return err_set(err, TINKER_ESTATE, "archive: %s",
+                   code > 0 ? strerror(code) : archive_error_string(tar));
+}
+
+static tinker_status copy_file(struct archive *tar, const char *path, tinker_error *err)
+{
+    char block[64 * 1024];
+    ssize_t n = 0;
+    tinker_status status = TINKER_OK;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(err, "open", path);
+    while (status == TINKER_OK && (n = read(fd, block, sizeof(block))) > 0)
+        if (archive_write_data(tar, block, (size_t)n) != n)
+            status = tar_fail(tar, err);
+    if (n < 0)
+        status = err_errno(err, "read", path);
+    close(fd);
+    return status;
+}
+
+static tinker_status add_member(const char *path, const char *name, const struct stat *st,
+                                void *state, tinker_error *err)
+{
+    struct archive *tar = state;
+    struct archive_entry *e = archive_entry_new();
+    if (!e)
+        return err_nomem(err, "archive");
+    archive_entry_set_pathname(e, name);
+    archive_entry_set_size(e, st->st_size);
+    archive_entry_set_filetype(e, AE_IFREG);
+    archive_entry_set_perm(e, 0644);
+    archive_entry_set_mtime(e, st->st_mtime, 0);
+    int rc = archive_write_header(tar, e);
+    archive_entry_free(e);
+    if (rc != ARCHIVE_OK)
+        return tar_fail(tar, err);
+    return copy_file(tar, path, err);
+}
+
+static tinker_status write_tar(const char *path, int fd, tinker_error *err)
+{
+    struct archive *tar = archive_write_new();
+    if (!tar)
+        return err_nomem(err, "archive");
+    archive_write_set_format_pax_restricted(tar);
+    archive_write_set_bytes_in_last_block(tar, 1);
+    tinker_status status = TINKER_OK;
+    if (archive_write_open_fd(tar, fd) != ARCHIVE_OK)
+        status = tar_fail(tar, err);
+    if (status == TINKER_OK)
+        status = each_file(path, add_member, tar, err);
+    if (archive_write_close(tar) != ARCHIVE_OK && status == TINKER_OK)
+        status = tar_fail(tar, err);
+    archive_write_free(tar);
+    return status;
+}
+
+tinker_status checkpoint_tar(struct server *s, const char *dir, int *fd, uint64_t *size,
+                             tinker_error *err)
+{
+    char path[CHECKPOINT_PATH], name[CHECKPOINT_PATH], marker[MARKER_PATH];
+    struct stat st;
+    checkpoint_path(s, dir, path);
+    marker_path(path, marker);
+    snprintf(name, sizeof(name), "%s/tar.XXXXXX", s->checkpoints);
+    *fd = mkstemp(name);
+    if (*fd < 0)
+        return err_errno(err, "create", name);
+    unlink(name);
+    tinker_status status = write_tar(path, *fd, err);
+    /* Files that went meanwhile are simply not in it. */
+    if (status == TINKER_OK && access(marker, F_OK) != 0)
+        status = err_set(err, TINKER_ESTATE, "the checkpoint was deleted while it was read");
+    if (status == TINKER_OK && fstat(*fd, &st) == 0) {
+        *size = (uint64_t)st.st_size;
+        lseek(*fd, 0, SEEK_SET);
+        return TINKER_OK;
+    }
+    close(*fd);
+    *fd = -1;
+    return status == TINKER_OK ? err_errno(err, "archive", path) : status;
+}

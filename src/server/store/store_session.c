@@ -1,0 +1,220 @@
+/* store_session.c - sessions and sampling sessions: see store.h. */
+#include "server/store/store_sql.h"
+
+#define SESSION_COLUMNS                                                                      \
+    "id, owner, tags, user_metadata, sdk_version, project_id, created_us, seen_us, expired," \
+    " display_name, finish_reason, finish_detail"
+
+static bool read_session(sqlite3_stmt *row, struct arena *arena, void *item)
+{
+    struct store_session *v = item;
+    v->created_us = sqlite3_column_int64(row, 6);
+    v->seen_us = sqlite3_column_int64(row, 7);
+    v->expired = sqlite3_column_int(row, 8) != 0;
+    return sql_column_text(row, 0, arena, &v->id) && sql_column_text(row, 1, arena, &v->owner) &&
+           sql_column_text(row, 2, arena, &v->tags) &&
+           sql_column_text(row, 3, arena, &v->user_metadata) &&
+           sql_column_text(row, 4, arena, &v->sdk_version) &&
+           sql_column_text(row, 5, arena, &v->project_id) &&
+           sql_column_text(row, 9, arena, &v->display_name) &&
+           sql_column_text(row, 10, arena, &v->finish_reason) &&
+           sql_column_text(row, 11, arena, &v->finish_detail);
+}
+
+tinker_status store_add_session_locked(struct store *s, const struct store_session *v,
+                                       tinker_error *err)
+{
+    return sql_run(s,
+                   "INSERT INTO sessions(" SESSION_COLUMNS
+                   ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)",
+                   SQL_ARGS(sql_t(v->id), sql_t(v->owner), sql_t(v->tags), sql_t(v->user_metadata),
+                            sql_t(v->sdk_version), sql_t(v->project_id), sql_i(v->created_us),
+                            sql_i(v->seen_us), sql_i(v->expired), sql_t(v->display_name),
+                            sql_t(v->finish_reason), sql_t(v->finish_detail)),
+                   err);
+}
+
+tinker_status store_add_session(struct store *s, const struct store_session *v, tinker_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = store_add_session_locked(s, v, err);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+tinker_status store_set_session_finished(struct store *s, const char *id, const char *reason,
+                                         const char *detail, tinker_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_run(s,
+                                   "UPDATE sessions SET finish_reason=?2, finish_detail=?3"
+                                   " WHERE id=?1 AND finish_reason IS NULL",
+                                   SQL_ARGS(sql_t(id), sql_t(reason), sql_t(detail)), err);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+tinker_status store_set_session_expired(struct store *s, const char *id, tinker_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    tinker_status status =
+        sql_run(s, "UPDATE sessions SET expired=1 WHERE id=?1", SQL_ARGS(sql_t(id)), err);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+tinker_status store_set_session_project(struct store *s, const char *id, const char *project_id,
+                                        tinker_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_run(s, "UPDATE sessions SET project_id=?2 WHERE id=?1",
+                                   SQL_ARGS(sql_t(id), sql_t(project_id)), err);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+tinker_status store_list_sessions(struct store *s, const char *owner, bool live_only, int64_t limit,
+                                  int64_t offset, struct arena *arena, struct store_session **out,
+                                  size_t *n, tinker_error *err)
+{
+    void *items = NULL;
+    pthread_mutex_lock(&s->lock);
+    tinker_status status =
+        sql_list(s,
+                 "SELECT " SESSION_COLUMNS " FROM sessions WHERE (?1 IS NULL OR owner=?1)"
+                 " AND (?2=0 OR expired=0) ORDER BY created_us DESC, id LIMIT ?3 OFFSET ?4",
+                 SQL_ARGS(sql_t(owner), sql_i(live_only), sql_i(limit), sql_i(offset)),
+                 read_session, sizeof(struct store_session), arena, &items, n, err);
+    pthread_mutex_unlock(&s->lock);
+    *out = items;
+    return status;
+}
+
+tinker_status store_sessions_after(struct store *s, const char *owner, int64_t created_us,
+                                   const char *id, int64_t limit, struct arena *arena,
+                                   struct store_session **out, size_t *n, tinker_error *err)
+{
+    void *items = NULL;
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_list(
+        s,
+        "SELECT " SESSION_COLUMNS " FROM sessions WHERE owner=?1 AND (?2=0 OR created_us<?2"
+        " OR (created_us=?2 AND id>?3)) ORDER BY created_us DESC, id LIMIT ?4",
+        SQL_ARGS(sql_t(owner), sql_i(created_us), sql_t(id), sql_i(limit)), read_session,
+        sizeof(struct store_session), arena, &items, n, err);
+    pthread_mutex_unlock(&s->lock);
+    *out = items;
+    return status;
+}
+
+tinker_status store_count_session(struct store *s, const char *id, int64_t *checkpoints,
+                                  int64_t *bytes, tinker_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_int(s,
+                                   "SELECT count(*) FROM checkpoints c JOIN models m ON m.id=c.run"
+                                   " WHERE m.session_id=?1 AND c.hidden=0",
+                                   SQL_ARGS(sql_t(id)), 0, checkpoints, err);
+    if (status == TINKER_OK)
+        status = sql_int(s,
+                         "SELECT sum(c.size_bytes) FROM checkpoints c JOIN models m ON m.id=c.run"
+                         " WHERE m.session_id=?1 AND c.hidden=0",
+                         SQL_ARGS(sql_t(id)), 0, bytes, err);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+tinker_status store_get_session(struct store *s, const char *id, struct arena *arena,
+                                struct store_session **out, tinker_error *err)
+{
+    void *items = NULL;
+    size_t n;
+    pthread_mutex_lock(&s->lock);
+    tinker_status status =
+        sql_list(s, "SELECT " SESSION_COLUMNS " FROM sessions WHERE id=?1", SQL_ARGS(sql_t(id)),
+                 read_session, sizeof(struct store_session), arena, &items, &n, err);
+    pthread_mutex_unlock(&s->lock);
+    *out = items;
+    return status;
+}
+
+/* ---- sampling sessions --------------------------------------------------------------------- */
+
+#define SAMPLER_COLUMNS \
+    "id, session_id, owner, base_model, model_path, run, name, sampler, created_us"
+
+static bool read_sampler(sqlite3_stmt *row, struct arena *arena, void *item)
+{
+    struct store_sampler *v = item;
+    v->sampler = sqlite3_column_int(row, 7) != 0;
+    v->created_us = sqlite3_column_int64(row, 8);
+    return sql_column_text(row, 0, arena, &v->id) &&
+           sql_column_text(row, 1, arena, &v->session_id) &&
+           sql_column_text(row, 2, arena, &v->owner) &&
+           sql_column_text(row, 3, arena, &v->base_model) &&
+           sql_column_text(row, 4, arena, &v->model_path) &&
+           sql_column_text(row, 5, arena, &v->run) && sql_column_text(row, 6, arena, &v->name);
+}
+
+tinker_status store_put_sampler_locked(struct store *s, const struct store_sampler *v,
+                                       tinker_error *err)
+{
+    return sql_run(s,
+                   "INSERT OR REPLACE INTO samplers(" SAMPLER_COLUMNS
+                   ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9)",
+                   SQL_ARGS(sql_t(v->id), sql_t(v->session_id), sql_t(v->owner),
+                            sql_t(v->base_model), sql_t(v->model_path), sql_t(v->run),
+                            sql_t(v->name), sql_i(v->sampler), sql_i(v->created_us)),
+                   err);
+}
+
+tinker_status store_add_sampler(struct store *s, const struct store_sampler *v, tinker_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = store_put_sampler_locked(s, v, err);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+tinker_status store_get_sampler(struct store *s, const char *id, struct arena *arena,
+                                struct store_sampler **out, tinker_error *err)
+{
+    void *items = NULL;
+    size_t n;
+    pthread_mutex_lock(&s->lock);
+    tinker_status status =
+        sql_list(s, "SELECT " SAMPLER_COLUMNS " FROM samplers WHERE id=?1", SQL_ARGS(sql_t(id)),
+                 read_sampler, sizeof(struct store_sampler), arena, &items, &n, err);
+    pthread_mutex_unlock(&s->lock);
+    *out = items;
+    return status;
+}
+
+tinker_status store_join_sampler(struct store *s, const char *id, int64_t *number,
+                                 tinker_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_run(s,
+                                   "INSERT INTO sampler_clients(id, n) VALUES(?1, 1)"
+                                   " ON CONFLICT(id) DO UPDATE SET n=n+1",
+                                   SQL_ARGS(sql_t(id)), err);
+    if (status == TINKER_OK)
+        status = sql_int(s, "SELECT n FROM sampler_clients WHERE id=?1", SQL_ARGS(sql_t(id)), 0,
+                         number, err);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+tinker_status store_list_samplers(struct store *s, const char *session, struct arena *arena,
+                                  struct store_sampler **out, size_t *n, tinker_error *err)
+{
+    void *items = NULL;
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_list(
+        s, "SELECT " SAMPLER_COLUMNS " FROM samplers WHERE session_id=?1 ORDER BY created_us, id",
+        SQL_ARGS(sql_t(session)), read_sampler, sizeof(struct store_sampler), arena, &items, n,
+        err);
+    pthread_mutex_unlock(&s->lock);
+    *out = items;
+    return status;
+}

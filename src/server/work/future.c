@@ -1,0 +1,135 @@
+/* future.c - the end of a request: its outcome, and everybody who waits for it. */
+#include "server/work/live_state.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void future_count_locked(struct server *s, struct future *f, size_t n_result)
+{
+    s->result_bytes += n_result - f->n_result;
+    f->session->tenant->result_bytes += n_result - f->n_result;
+    f->n_result = n_result;
+}
+
+void future_finish(struct server *s, struct future *f, bool failed, char *result, size_t n,
+                   bool proto, int category)
+{
+    pthread_mutex_lock(&s->lock);
+    free(f->result);
+    f->result = result;
+    future_count_locked(s, f, n);
+    f->proto = proto;
+    f->category = category;
+    f->done_ns = clock_now_ns(s->clock);
+    bool was_running = f->state == FUTURE_RUNNING;
+    f->state = failed ? FUTURE_FAILED : FUTURE_DONE;
+    struct work *work = f->work;
+    f->work = NULL;
+    if (f->model && was_running)
+        queue_done_locked(s, f);
+    pthread_mutex_unlock(&s->lock);
+    if (failed)
+        atomic_fetch_add(&s->counters.failures, 1);
+    listener_wake(s->listener, &f->wait);
+    work_free(work);
+}
+
+int future_category(const tinker_error *err)
+{
+    if (err->category != TINKER_CATEGORY_UNKNOWN)
+        return err->category;
+    return err->status == TINKER_EINVAL || err->status == TINKER_EREQUEST ? TINKER_CATEGORY_USER
+                                                                          : TINKER_CATEGORY_SERVER;
+}
+
+void future_fail(struct server *s, struct future *f, int category, const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    log_redact(text, sizeof(text));
+    if (f->model && !f->replay) {
+        struct store_outcome outcome = { .model_id = f->model->id,
+                                         .seq = f->seq,
+                                         .status = STORE_FAILED,
+                                         .result = text,
+                                         .n_result = strlen(text),
+                                         .category = category,
+                                         .drop_body = true,
+                                         .now_us = core_now_us(s) };
+        tinker_error err = { 0 };
+        if (store_finish_request(s->store, &outcome, &err) != TINKER_OK) {
+            log_line(s->log, LOG_ERROR, "%s: outcome not recorded: %s", f->id, err.message);
+            pthread_mutex_lock(&s->lock);
+            f->unrecorded = true;
+            pthread_mutex_unlock(&s->lock);
+        }
+    }
+    log_line(s->log, LOG_INFO, "%s %s failed: %s", work_kind_name(f->kind), f->id, text);
+    struct observer *o = f->work ? f->work->observer : NULL;
+    if (o)
+        o->finished(o, NULL, text);
+    char *message = strdup(text);
+    future_finish(s, f, true, message, message ? strlen(message) : 0, false, category);
+}
+
+void future_fail_list(struct server *s, struct future *list, const char *reason)
+{
+    while (list) {
+        struct future *next = list->next;
+        list->next = NULL;
+        future_fail(s, list, TINKER_CATEGORY_USER, "%s", reason);
+        list = next;
+    }
+}
+
+/* A failure that waits for the store, copied to the arena; false: there is none. */
+static bool next_unrecorded(struct server *s, struct arena *arena, const char **id,
+                            struct store_outcome *out)
+{
+    size_t it = 0, n;
+    const char *key;
+    void *value;
+    bool found = false;
+    pthread_mutex_lock(&s->lock);
+    while (!found && map_next(&s->futures, &it, &key, &n, &value)) {
+        struct future *f = value;
+        if (!f->unrecorded || f->state != FUTURE_FAILED)
+            continue;
+        *id = arena_strdup(arena, f->id);
+        *out = (struct store_outcome){ .model_id = f->model->id,
+                                       .seq = f->seq,
+                                       .status = STORE_FAILED,
+                                       .result = arena_memdup(arena, f->result ? f->result : "",
+                                                              f->n_result + 1),
+                                       .n_result = f->n_result,
+                                       .category = f->category,
+                                       .drop_body = true };
+        found = *id && out->result;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return found;
+}
+
+void future_record_failures(struct server *s)
+{
+    struct arena arena;
+    struct store_outcome outcome;
+    const char *id;
+    bool going = true;
+    arena_init(&arena, 64 << 20);
+    while (going && next_unrecorded(s, &arena, &id, &outcome)) {
+        outcome.now_us = core_now_us(s);
+        going = store_finish_request(s->store, &outcome, NULL) == TINKER_OK;
+        pthread_mutex_lock(&s->lock);
+        struct future *f = core_future_locked(s, id);
+        if (f && going)
+            f->unrecorded = false;
+        pthread_mutex_unlock(&s->lock);
+    }
+    arena_clear(&arena);
+}

@@ -1,0 +1,234 @@
+/* live_state.h - what is alive in the server: users' sessions, models, samplers, futures.
+ *
+ * Everything that must survive the process is in the store; these structs are what
+ * the threads share while it runs.
+ *
+ * Threads: the listener thread adds work, the engine thread runs it, the sweeper
+ * ends what is too old.  `lock` guards all maps and every field not marked
+ * otherwise; it is a leaf lock: no I/O, no engine call, no listener call under it.
+ * Fields marked [engine] belong to the engine thread alone, [const] never change
+ * after the object was made. */
+#ifndef SERVER_CORE_H
+#define SERVER_CORE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <tinker/engine.h>
+#include <tinker/tokenizer.h>
+#include "base/map.h"
+#include "server/http/listener.h"
+#include "server/server.h"
+#include "server/store/store.h"
+#include "server/work/job.h"
+
+/* A base model that is served.  [const] but for the generator. */
+struct base {
+    const char *name;
+    char *dir; /* from the root: clients on this machine may stand elsewhere */
+    tinker_engine *engine;
+    tinker_generator *generator; /* [engine] */
+    tinker_tokenizer *tokenizer; /* NULL: the directory has none */
+    size_t active;               /* [engine] requests in the generator */
+};
+
+/* A user, that is: an API key. */
+struct tenant {
+    char *name; /* [const] */
+    size_t queued_bytes, queued_samples;
+    size_t result_bytes; /* of outcomes in memory */
+};
+
+struct session {
+    char *id, *owner;      /* [const] */
+    struct tenant *tenant; /* [const] */
+    int64_t seen_ns;       /* last heartbeat */
+    uint64_t used_ns;      /* engine time taken so far: who has least goes first */
+    size_t passes;         /* of its models, in progress */
+    size_t active_samples; /* being made */
+    struct future *first_sample, *last_sample; /* waiting samples in order of arrival */
+    struct session *next_waiting;              /* sessions with waiting samples */
+    bool waiting, expired;
+    bool direct; /* of requests that name none: clients cannot name it either */
+    bool in_use; /* for the round of the sweeper that looks for what can go */
+};
+
+enum { MODEL_LOSSES = 128, SESSION_PASSES = 4 /* in progress at once */ };
+enum model_state { MODEL_ACTIVE, MODEL_UNLOADED };
+#define MODEL_LOST_REASON   "was lost in a restart; load a checkpoint"
+#define MODEL_NEVER_CREATED "was never created"
+
+struct model {
+    char *id, *owner;        /* [const] */
+    struct session *session; /* [const] */
+    struct base *base;       /* [const] */
+    tinker_lora lora;        /* [const] seed included */
+    enum model_state state;
+    const char *end_reason;  /* UNLOADED: why, for the error */
+    tinker_adapter *adapter; /* [engine] NULL: not loaded yet */
+    char *saved_dir;         /* [engine] training state on disk, NULL: as created */
+    int64_t saved_seq;       /* [engine] the request after which it was saved */
+    bool rewound;            /* [engine] the adapter was dropped: passes since then run again */
+    int64_t unsaved_steps;   /* [engine] of the optimiser since the state was saved */
+    uint64_t used;           /* [engine] tick of the last use */
+    int64_t next_seq;        /* everything below has finished */
+    int64_t max_seq;         /* highest number accepted */
+    struct future *pending;  /* by ascending seq */
+    struct future *last;     /* of those */
+    int64_t gap_since_ns;    /* head is missing since; 0: it is not */
+    int64_t missing_seq;     /* the number that was given up last */
+    bool busy;               /* the engine thread works on it */
+    bool ready;              /* in the ready list */
+    size_t pins;             /* the engine thread may still look at it */
+    struct model *next_ready;
+    float losses[MODEL_LOSSES]; /* mean per token of the last passes, a ring */
+    size_t n_losses;            /* passes so far */
+    size_t n_futures;
+};
+
+/* Where a sampling session takes its weights from. */
+struct sampler {
+    char *id, *owner, *session_id; /* [const] */
+    struct base *base;             /* [const] */
+    char *model_path;              /* [const] may be NULL */
+    char *dir;                     /* [const] directory name, NULL: the base model */
+};
+
+enum future_state { FUTURE_WAITING, FUTURE_RUNNING, FUTURE_DONE, FUTURE_FAILED };
+
+struct future {
+    char *id, *owner;        /* [const] */
+    enum work_kind kind;     /* [const] */
+    uint64_t hash;           /* [const] of the payload */
+    struct model *model;     /* [const] NULL for samples */
+    struct session *session; /* [const] */
+    int64_t seq;             /* [const] */
+    struct base *base;       /* [const] samples */
+    enum future_state state;
+    bool canceled;        /* RUNNING samples: the engine drops it at the next token */
+    struct work *work;    /* owned; the engine thread's while RUNNING */
+    bool replay;          /* [engine] finished before a restart: only its effect is needed */
+    struct waitlist wait; /* the listener's */
+    char *result;         /* DONE: payload; FAILED: message */
+    size_t n_result;
+    bool proto;   /* the result is protobuf */
+    int category; /* FAILED */
+    int64_t created_ns, started_ns, done_ns;
+    bool delivered;      /* somebody has fetched the outcome */
+    int64_t fetched_ns;  /* when first; 0: not yet */
+    bool starved;        /* it was its turn, but there was no memory */
+    bool unrecorded;     /* FAILED, and the store could not be told yet */
+    struct future *next; /* in the model's or the session's queue */
+};
+
+struct server_counters { /* monotonic, for /metrics */
+    atomic_uint_fast64_t train_tokens, prompt_tokens, sample_tokens, cached_tokens;
+    atomic_uint_fast64_t passes, steps, samples, failures, train_ns, sample_ns;
+};
+
+struct server {
+    struct server_options opts; /* [const] */
+    struct clock *clock;        /* [const] */
+    const struct log *log;      /* [const] */
+    struct store *store;
+    struct listener *listener;
+    struct base *bases; /* [const] */
+    size_t n_bases;
+    char *checkpoints; /* [const] directory of all weights */
+    uint8_t key[32];   /* [const] signs download URLs */
+    int lock_fd;
+    int64_t started_ns;
+    struct server_counters counters;
+
+    pthread_t engine_thread, sweeper_thread;
+    bool engine_started, sweeper_started;
+
+    /* Held while a training request is looked up, journaled and queued, so that two copies
+     * of it cannot pass each other.  Taken before `lock` and before the store's. */
+    pthread_mutex_t submit_lock;
+
+    /* Held for reading by handlers while they have pointers to sessions and models, for
+     * writing by the sweeper while it frees those that ended.  Taken before the others. */
+    pthread_rwlock_t retire_lock;
+
+    pthread_mutex_t lock;
+    pthread_cond_t work_ready;                      /* for the engine thread */
+    pthread_cond_t sweep_ready;                     /* for the sweeper, to stop */
+    struct map sessions, models, samplers, futures; /* by id */
+    struct map tenants;                             /* by name */
+    uint64_t floor_ns; /* engine time of who went last: newcomers start there */
+    struct model *first_ready, *last_ready;
+    struct session *waiting; /* list of sessions with waiting samples */
+    size_t queued_samples, active_samples;
+    size_t queued_bytes;
+    size_t result_bytes; /* of outcomes in memory */
+    uint64_t drops;      /* sessions ended and samples canceled so far: the engine looks for them */
+    bool stopping;
+};
+
+/* ---- lookup; the pointer is good while the lock is held, or as marked -------------- */
+struct base *core_base(struct server *s, const char *name); /* no lock needed */
+struct session *core_session_locked(struct server *s, const char *id);
+struct model *core_model_locked(struct server *s, const char *id);
+struct future *core_future_locked(struct server *s, const char *id);
+struct sampler *core_sampler_locked(struct server *s, const char *id);
+
+/* ---- making; NULL: no memory.  They enter the maps. --------------------------------- */
+struct session *core_add_session_locked(struct server *s, const char *id, const char *owner);
+struct model *core_add_model_locked(struct server *s, const char *id, const char *owner,
+                                    struct session *session, struct base *base,
+                                    const tinker_lora *lora);
+struct sampler *core_add_sampler_locked(struct server *s, const struct store_sampler *v,
+                                        struct base *base, const char *dir);
+/* Takes over work on success. */
+struct future *core_add_future_locked(struct server *s, const char *id, const char *owner,
+                                      enum work_kind kind, struct work *work);
+void core_remove_future_locked(struct server *s, struct future *f);
+void core_remove_model_locked(struct server *s, struct model *m);
+void core_remove_sampler_locked(struct server *s, struct sampler *v);
+void core_remove_session_locked(struct server *s, struct session *v);
+void core_clear(struct server *s); /* everything, at the end; no lock, no other thread */
+
+int64_t core_now_us(struct server *s); /* wall clock */
+
+/* ---- queueing (queue.c) --------------------------------------------------------------- */
+/* Put a training future into its model's queue. */
+void queue_train_locked(struct server *s, struct future *f);
+/* Put a sample into its session's queue. */
+void queue_sample_locked(struct server *s, struct future *f);
+/* Next training future to run, marked RUNNING and its model busy; NULL: none.  loaded: only
+ * those that need no more adapters in memory. */
+struct future *queue_next_train_locked(struct server *s, bool loaded);
+/* Next sample to run, NULL: none.  idle: only of sessions for which none is being made. */
+struct future *queue_next_sample_locked(struct server *s, bool idle);
+/* Is there room in the queue for one more request of this size?  When it is full, each
+ * user still has a share that the others cannot take. */
+bool queue_has_room_locked(const struct server *s, const struct tenant *t, size_t bytes,
+                           bool sample);
+/* Put back a sample that did not fit, at the head of its queue. */
+void queue_return_sample_locked(struct server *s, struct future *f);
+/* The model finished f (or dropped it): let the next one run. */
+void queue_done_locked(struct server *s, struct future *f);
+/* Fail what waits behind a number that never came; the failed are returned as a list. */
+struct future *queue_expire_gaps_locked(struct server *s, int64_t now_ns);
+/* Take a waiting sample out of its line; false: somebody else has done so. */
+bool queue_remove_sample_locked(struct server *s, struct future *f);
+/* Take all waiting futures of a session or model out of the queues, as a list. */
+struct future *queue_drop_session_locked(struct server *s, struct session *session);
+struct future *queue_drop_model_locked(struct server *s, struct model *m);
+
+/* ---- finishing (future.c) ----------------------------------------------------------------- */
+/* Count the size of an outcome that is kept, or is no longer. */
+void future_count_locked(struct server *s, struct future *f, size_t n_result);
+/* Set the outcome and wake everybody who waits for it.  result is taken over. */
+void future_finish(struct server *s, struct future *f, bool failed, char *result, size_t n,
+                   bool proto, int category);
+/* The same with a message; category from the error. */
+void future_fail(struct server *s, struct future *f, int category, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+int future_category(const tinker_error *err);
+/* Fail each future of a list made by queue_drop_*(); records training ones. */
+void future_fail_list(struct server *s, struct future *list, const char *reason);
+/* Tell the store about failures that it could not take before. */
+void future_record_failures(struct server *s);
+
+#endif

@@ -1,0 +1,300 @@
+/* queue.c - who runs next: see core.h.
+ *
+ * Training: each model runs its requests one at a time in ascending number, without
+ * gaps, whatever the order of arrival.  Models whose next request is there stand in
+ * the ready list.  Sampling: each session has a line of its own.  In both cases the
+ * session that has had the least engine time goes first.  A session with as many passes
+ * in progress as one may have waits with its next, so that it cannot take all places.
+ *
+ * All functions need the lock. */
+#include "server/work/live_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A session that was idle starts level with the others, not with a credit. */
+static void level_locked(struct server *s, struct session *session)
+{
+    if (session->used_ns < s->floor_ns)
+        session->used_ns = s->floor_ns;
+}
+
+/* f is chosen to run now. */
+static void begin_locked(struct server *s, struct future *f)
+{
+    if (s->floor_ns < f->session->used_ns)
+        s->floor_ns = f->session->used_ns;
+    f->state = FUTURE_RUNNING;
+    f->started_ns = clock_now_ns(s->clock);
+}
+
+/* ---- room ---------------------------------------------------------------------------- */
+
+static void count_in_locked(struct server *s, struct future *f)
+{
+    struct tenant *t = f->session->tenant;
+    s->queued_bytes += f->work->arena.used;
+    t->queued_bytes += f->work->arena.used;
+    s->queued_samples += f->kind == WORK_SAMPLE;
+    t->queued_samples += f->kind == WORK_SAMPLE;
+}
+
+static void count_out_locked(struct server *s, struct future *f)
+{
+    struct tenant *t = f->session->tenant;
+    s->queued_bytes -= f->work->arena.used;
+    t->queued_bytes -= f->work->arena.used;
+    s->queued_samples -= f->kind == WORK_SAMPLE;
+    t->queued_samples -= f->kind == WORK_SAMPLE;
+}
+
+enum { RESULTS_KEPT = 4 }; /* times what is kept gladly, for one user */
+
+bool queue_has_room_locked(const struct server *s, const struct tenant *t, size_t bytes,
+                           bool sample)
+{
+    size_t shares = 2 * (s->opts.n_api_keys ? s->opts.n_api_keys : 1);
+    size_t max_bytes = (size_t)s->opts.max_queued_bytes;
+    size_t max_samples = (size_t)s->opts.max_queued_samples;
+    /* Who does not fetch results makes no more of them. */
+    if (t->result_bytes / RESULTS_KEPT > (size_t)s->opts.max_result_bytes)
+        return false;
+    /* What is larger than the queue itself must not be told to come back for ever. */
+    bool fits = s->queued_bytes + bytes <= max_bytes || s->queued_bytes == 0;
+    if (!fits && t->queued_bytes + bytes > max_bytes / shares)
+        return false;
+    return !sample || s->queued_samples < max_samples || t->queued_samples < max_samples / shares;
+}
+
+/* ---- training ------------------------------------------------------------------------ */
+
+static void update_ready_locked(struct server *s, struct model *m)
+{
+    struct future *head = m->pending;
+    /* On a model that ended every request fails at once, also behind a gap. */
+    bool runnable = head && (head->seq <= m->next_seq || m->state == MODEL_UNLOADED);
+    if (!head || runnable || m->busy)
+        m->gap_since_ns = 0;
+    else if (!m->gap_since_ns)
+        m->gap_since_ns = clock_now_ns(s->clock);
+    if (!runnable || m->busy || m->ready)
+        return;
+    level_locked(s, m->session);
+    m->ready = true;
+    m->next_ready = NULL;
+    *(s->last_ready ? &s->last_ready->next_ready : &s->first_ready) = m;
+    s->last_ready = m;
+    pthread_cond_signal(&s->work_ready);
+}
+
+void queue_train_locked(struct server *s, struct future *f)
+{
+    struct model *m = f->model;
+    struct future **p = &m->pending;
+    /* Nearly all come in order, and there may be a hundred thousand. */
+    if (m->last && m->last->seq <= f->seq)
+        p = &m->last->next;
+    while (*p && (*p)->seq <= f->seq)
+        p = &(*p)->next;
+    f->next = *p;
+    *p = f;
+    if (!f->next)
+        m->last = f;
+    if (f->seq > m->max_seq)
+        m->max_seq = f->seq;
+    count_in_locked(s, f);
+    update_ready_locked(s, m);
+}
+
+/* Unlink m from the ready list. */
+static void unready_locked(struct server *s, struct model *m)
+{
+    struct model **p = &s->first_ready, *prev = NULL;
+    while (*p && *p != m) {
+        prev = *p;
+        p = &(*p)->next_ready;
+    }
+    if (!*p)
+        return;
+    *p = m->next_ready;
+    if (s->last_ready == m)
+        s->last_ready = prev;
+    m->next_ready = NULL;
+    m->ready = false;
+}
+
+static bool is_pass(const struct future *f)
+{
+    return f->kind == WORK_FORWARD || f->kind == WORK_FORWARD_BACKWARD;
+}
+
+static bool needs_adapter(const struct model *m)
+{
+    return !m->adapter && m->state == MODEL_ACTIVE && m->pending->kind != WORK_UNLOAD;
+}
+
+struct future *queue_next_train_locked(struct server *s, bool loaded)
+{
+    struct model *best = NULL;
+    for (struct model *m = s->first_ready; m; m = m->next_ready) {
+        if (is_pass(m->pending) && m->session->passes >= SESSION_PASSES)
+            continue;
+        if (loaded && needs_adapter(m))
+            continue;
+        if (!best || m->session->used_ns < best->session->used_ns)
+            best = m;
+    }
+    if (!best)
+        return NULL;
+    unready_locked(s, best);
+    struct future *f = best->pending;
+    best->pending = f->next;
+    if (!best->pending)
+        best->last = NULL;
+    f->next = NULL;
+    begin_locked(s, f);
+    best->busy = true;
+    count_out_locked(s, f);
+    return f;
+}
+
+void queue_done_locked(struct server *s, struct future *f)
+{
+    struct model *m = f->model;
+    m->busy = false;
+    if (f->seq >= m->next_seq)
+        m->next_seq = f->seq + 1;
+    update_ready_locked(s, m);
+}
+
+struct future *queue_expire_gaps_locked(struct server *s, int64_t now_ns)
+{
+    struct future *list = NULL;
+    size_t it = 0, n;
+    const char *key;
+    void *value;
+    while (map_next(&s->models, &it, &key, &n, &value)) {
+        struct model *m = value;
+        if (!m->gap_since_ns || now_ns - m->gap_since_ns < s->opts.seq_gap_ms * 1000000)
+            continue;
+        struct future *dropped = queue_drop_model_locked(s, m), *last = dropped;
+        while (last && last->next)
+            last = last->next;
+        if (!last)
+            continue;
+        m->missing_seq = m->next_seq;
+        m->next_seq = last->seq + 1;
+        last->next = list;
+        list = dropped;
+    }
+    return list;
+}
+
+struct future *queue_drop_model_locked(struct server *s, struct model *m)
+{
+    struct future *list = m->pending;
+    for (struct future *f = list; f; f = f->next)
+        count_out_locked(s, f);
+    m->pending = m->last = NULL;
+    m->gap_since_ns = 0;
+    unready_locked(s, m);
+    return list;
+}
+
+/* ---- sampling -------------------------------------------------------------------------- */
+
+static void wait_in_line_locked(struct server *s, struct session *session)
+{
+    if (session->waiting)
+        return;
+    level_locked(s, session);
+    session->waiting = true;
+    session->next_waiting = s->waiting;
+    s->waiting = session;
+}
+
+void queue_sample_locked(struct server *s, struct future *f)
+{
+    struct session *v = f->session;
+    f->next = NULL;
+    wait_in_line_locked(s, v);
+    *(v->last_sample ? &v->last_sample->next : &v->first_sample) = f;
+    v->last_sample = f;
+    count_in_locked(s, f);
+    pthread_cond_signal(&s->work_ready);
+}
+
+void queue_return_sample_locked(struct server *s, struct future *f)
+{
+    struct session *v = f->session;
+    wait_in_line_locked(s, v);
+    f->state = FUTURE_WAITING;
+    f->starved = true;
+    f->next = v->first_sample;
+    v->first_sample = f;
+    if (!v->last_sample)
+        v->last_sample = f;
+    count_in_locked(s, f);
+}
+
+static void leave_line_locked(struct server *s, struct session *session)
+{
+    struct session **p = &s->waiting;
+    while (*p && *p != session)
+        p = &(*p)->next_waiting;
+    if (*p)
+        *p = session->next_waiting;
+    session->next_waiting = NULL;
+    session->waiting = false;
+}
+
+struct future *queue_next_sample_locked(struct server *s, bool idle)
+{
+    struct session *best = NULL;
+    for (struct session *v = s->waiting; v; v = v->next_waiting)
+        if (!(idle && v->active_samples) && (!best || v->used_ns < best->used_ns))
+            best = v;
+    if (!best)
+        return NULL;
+    struct future *f = best->first_sample;
+    best->first_sample = f->next;
+    if (!best->first_sample) {
+        best->last_sample = NULL;
+        leave_line_locked(s, best);
+    }
+    f->next = NULL;
+    begin_locked(s, f);
+    count_out_locked(s, f);
+    return f;
+}
+
+bool queue_remove_sample_locked(struct server *s, struct future *f)
+{
+    struct session *v = f->session;
+    struct future **p = &v->first_sample, *prev = NULL;
+    while (*p && *p != f) {
+        prev = *p;
+        p = &(*p)->next;
+    }
+    if (!*p)
+        return false;
+    *p = f->next;
+    if (v->last_sample == f)
+        v->last_sample = prev;
+    if (!v->first_sample)
+        leave_line_locked(s, v);
+    f->next = NULL;
+    count_out_locked(s, f);
+    return true;
+}
+
+struct future *queue_drop_session_locked(struct server *s, struct session *session)
+{
+    struct future *list = session->first_sample;
+    for (struct future *f = list; f; f = f->next)
+        count_out_locked(s, f);
+    session->first_sample = session->last_sample = NULL;
+    if (session->waiting)
+        leave_line_locked(s, session);
+    return list;
+}

@@ -1,0 +1,95 @@
+/* sampler_table.c - see samplers.h. */
+#include "server/work/sampler_table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool samplers_source(struct server *s, struct request *req, struct response *res,
+                     const char *base_model, const char *model_path, struct samplers_source *out)
+{
+    memset(out, 0, sizeof(*out));
+    if (!base_model && !model_path) {
+        response_error(res, 400, "Exactly one of base_model or model_path must be provided");
+        return false;
+    }
+    if (model_path) {
+        out->checkpoint = route_checkpoint_path(s, req, res, model_path);
+        if (!out->checkpoint)
+            return false;
+        if (base_model && strcmp(base_model, out->checkpoint->base_model) != 0) {
+            response_error(res, 400, "%s was trained on %s, not on %s", model_path,
+                           out->checkpoint->base_model, base_model);
+            return false;
+        }
+        base_model = out->checkpoint->base_model;
+    }
+    out->base = core_base(s, base_model);
+    if (!out->base)
+        response_error(res, 404, "base model '%s' is not served here", base_model);
+    return out->base != NULL;
+}
+
+/* A sampling session of an earlier process: find its weights again. */
+static bool revive(struct server *s, struct request *req, struct response *res, const char *id)
+{
+    struct store_sampler *v = NULL;
+    struct store_checkpoint *c = NULL;
+    tinker_error err = { 0 };
+    if (store_get_sampler(s->store, id, &req->arena, &v, &err) != TINKER_OK ||
+        (v && v->run &&
+         store_get_checkpoint(s->store, v->run, v->sampler, v->name, &req->arena, &c, &err) !=
+             TINKER_OK)) {
+        route_store_error(s, res, &err);
+        return false;
+    }
+    struct base *base = v ? core_base(s, v->base_model) : NULL;
+    if (!v || !base || strcmp(v->owner, req->user) != 0) {
+        response_error(res, 404, "Sampling session not found");
+        return false;
+    }
+    /* A checkpoint that was deleted is a directory that does not exist: the sample fails. */
+    const char *dir = c ? c->dir : v->run ? "deleted" : NULL;
+    pthread_mutex_lock(&s->lock);
+    bool ok = core_add_sampler_locked(s, v, base, dir) != NULL;
+    pthread_mutex_unlock(&s->lock);
+    if (!ok)
+        response_error(res, 500, "out of memory");
+    return ok;
+}
+
+static bool look(struct server *s, struct request *req, const char *id, struct samplers_view *out)
+{
+    pthread_mutex_lock(&s->lock);
+    struct sampler *v = core_sampler_locked(s, id);
+    if (v && strcmp(v->owner, req->user) != 0)
+        v = NULL;
+    if (v) {
+        out->base = v->base;
+        out->session_id = arena_strdup(&req->arena, v->session_id);
+        out->dir = v->dir ? arena_strdup(&req->arena, v->dir) : NULL;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return v != NULL;
+}
+
+bool samplers_find(struct server *s, struct request *req, struct response *res, const char *id,
+                   struct samplers_view *out)
+{
+    return look(s, req, id, out) || (revive(s, req, res, id) && look(s, req, id, out));
+}
+
+struct session *samplers_direct_session(struct server *s, const char *user)
+{
+    char id[128];
+    snprintf(id, sizeof(id), "direct:%s", user);
+    pthread_mutex_lock(&s->lock);
+    struct session *v = core_session_locked(s, id);
+    if (!v)
+        v = core_add_session_locked(s, id, user);
+    if (v) {
+        v->direct = true;
+        v->seen_ns = INT64_MAX;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return v;
+}

@@ -1,0 +1,107 @@
+/* stream.c - see stream.h. */
+#include "server/work/stream.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "server/http/listener.h"
+
+enum { STREAM_MAX = 16 << 20 }; /* a reader that is further behind loses its stream */
+
+struct stream {
+    struct listener *listener;
+    pthread_mutex_t lock;
+    /* guarded by lock */
+    struct buf pending;
+    size_t taken; /* bytes of pending already read */
+    int refs;
+    bool ended, abandoned;
+    /* guarded by the listener */
+    struct waitlist wait;
+};
+
+struct stream *stream_new(struct listener *l)
+{
+    struct stream *s = calloc(1, sizeof(*s));
+    if (!s)
+        return NULL;
+    s->listener = l;
+    s->refs = 2;
+    pthread_mutex_init(&s->lock, NULL);
+    buf_init(&s->pending, STREAM_MAX);
+    return s;
+}
+
+void stream_unref(struct stream *s)
+{
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->lock);
+    int refs = --s->refs;
+    pthread_mutex_unlock(&s->lock);
+    if (refs)
+        return;
+    buf_clear(&s->pending);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+bool stream_write(struct stream *s, const void *p, size_t n)
+{
+    pthread_mutex_lock(&s->lock);
+    /* What was read makes room, also for a reader who never gets to the end. */
+    if (s->taken > s->pending.len / 2) {
+        s->pending.len -= s->taken;
+        memmove(s->pending.data, s->pending.data + s->taken, s->pending.len);
+        s->taken = 0;
+    }
+    if (!s->abandoned)
+        buf_append(&s->pending, p, n);
+    bool ok = !s->abandoned && buf_ok(&s->pending);
+    pthread_mutex_unlock(&s->lock);
+    listener_wake(s->listener, &s->wait);
+    return ok;
+}
+
+void stream_end(struct stream *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->ended = true;
+    pthread_mutex_unlock(&s->lock);
+    listener_wake(s->listener, &s->wait);
+}
+
+void stream_abandon(struct stream *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->abandoned = true;
+    pthread_mutex_unlock(&s->lock);
+}
+
+ssize_t stream_read(struct stream *s, char *out, size_t max)
+{
+    /* Rearm before looking: a write that comes after the look fires again. */
+    listener_rearm(s->listener, &s->wait);
+    pthread_mutex_lock(&s->lock);
+    size_t n = s->pending.len - s->taken;
+    ssize_t result = !buf_ok(&s->pending) ? -2 : s->ended ? -1 : 0;
+    if (n > 0) {
+        n = n < max ? n : max;
+        memcpy(out, s->pending.data + s->taken, n);
+        s->taken += n;
+        if (s->taken == s->pending.len) {
+            s->pending.len = 0;
+            s->taken = 0;
+        }
+        result = (ssize_t)n;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return result;
+}
+
+struct waitlist *stream_waitlist(struct stream *s)
+{
+    return &s->wait;
+}

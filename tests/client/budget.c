@@ -1,0 +1,91 @@
+/* Permits and byte budgets. */
+#include "client/io/budget.h"
+#include "support/tap.h"
+
+struct waiter {
+    struct sem_wait w;
+    int granted, give_at_once;
+};
+
+static void on_grant(struct sem_wait *w)
+{
+    struct waiter *x = (struct waiter *)w;
+    x->granted++;
+    if (x->give_at_once)
+        sem_give(w);
+}
+
+static void test_bytes(void) /* */
+{
+    struct sem s;
+    struct waiter a = { .w.granted = on_grant }, b = a, c = a;
+    sem_init_bytes(&s, 10);
+    CHECK(sem_take(&s, &a.w, 100)); /* one oversized request is admitted */
+    CHECK(!sem_take(&s, &b.w, 5));
+    CHECK(!sem_take(&s, &c.w, 1));
+    CHECK_INT(s.free, -90);
+    sem_give(&b.w); /* stopping to wait leaks nothing */
+    sem_give(&b.w);
+    sem_give(&a.w);
+    CHECK_INT(b.granted, 0);
+    CHECK_INT(c.granted, 1);
+    CHECK_INT(s.free, 9);
+    sem_give(&c.w);
+    CHECK_INT(s.free, 10);
+}
+
+static void test_what_is_used_up_is_no_debt(void) /* */
+{
+    struct sem s;
+    struct waiter a = { .w.granted = on_grant }, b = a, c = a;
+    sem_init_bytes(&s, 10);
+    CHECK(sem_take(&s, &a.w, 10));
+    CHECK(sem_take(&s, &b.w, 1)); /* only a counter below zero makes wait */
+    CHECK(!sem_take(&s, &c.w, 1));
+    sem_give(&b.w);
+    CHECK_INT(c.granted, 1);
+    sem_give(&c.w);
+    sem_give(&a.w);
+    CHECK_INT(s.free, 10);
+}
+
+static void test_first_come_first_served(void) /* R-078 R-062 */
+{
+    struct sem s;
+    struct waiter a = { .w.granted = on_grant }, b = a, c = a;
+    sem_init_permits(&s, 1);
+    CHECK(sem_take(&s, &a.w, 1));
+    CHECK(!sem_take(&s, &b.w, 1));
+    CHECK(!sem_take(&s, &c.w, 1));
+    sem_give(&a.w);
+    CHECK(b.granted == 1 && c.granted == 0);
+    CHECK(!sem_take(&s, &a.w, 1)); /* behind c */
+    sem_give(&b.w);
+    CHECK(c.granted == 1 && a.granted == 0);
+}
+
+static void test_long_lines_do_not_recurse(void)
+{
+    enum { N = 200000 };
+    struct sem s;
+    static struct waiter w[N];
+    struct waiter first = { .w.granted = on_grant };
+    sem_init_permits(&s, 1);
+    CHECK(sem_take(&s, &first.w, 1));
+    for (int i = 0; i < N; i++) {
+        w[i] = (struct waiter){ .w.granted = on_grant, .give_at_once = 1 };
+        sem_take(&s, &w[i].w, 1);
+    }
+    sem_give(&first.w);
+    CHECK_INT(w[N - 1].granted, 1);
+    CHECK_INT(s.free, 1);
+}
+
+int main(void)
+{
+    RUN(test_bytes);
+    RUN(test_what_is_used_up_is_no_debt);
+    RUN(test_first_come_first_served);
+    RUN(test_long_lines_do_not_recurse);
+    return tap_done();
+}

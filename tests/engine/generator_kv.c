@@ -1,0 +1,145 @@
+/* Pages: who owns them, who finds them again, which go first. */
+#include "engine/generate/generator.h"
+#include "support/tap.h"
+
+#include <string.h>
+
+static struct kv_key key_of(uint64_t adapter, uint64_t parent, int32_t first)
+{
+    struct kv_key key;
+    memset(&key, 0, sizeof key);
+    key.adapter = adapter;
+    key.parent = parent;
+    for (int i = 0; i < KV_BLOCK; i++)
+        key.tokens[i] = first + i;
+    return key;
+}
+
+static void limit_is_kept(void)
+{
+    struct kv kv;
+    struct kv_page *p[3];
+    kv_init(&kv, 10, 3);
+    CHECK_INT(kv_available(&kv), 3);
+    for (int i = 0; i < 3; i++)
+        CHECK((p[i] = kv_take(&kv)) != NULL);
+    CHECK(kv_take(&kv) == NULL);
+    CHECK_INT(kv_available(&kv), 0);
+    kv_ref(p[1]);
+    kv_unref(&kv, p[1]);
+    CHECK(kv_take(&kv) == NULL); /* it still has a user */
+    kv_unref(&kv, p[1]);
+    CHECK(kv_take(&kv) == p[1]); /* the memory is used again */
+    for (int i = 0; i < 3; i++)
+        kv_unref(&kv, p[i]);
+    CHECK_INT(kv_available(&kv), 3);
+    kv_clear(&kv);
+}
+
+static void published_pages_are_found_by_exact_key(void)
+{
+    struct kv kv;
+    kv_init(&kv, 10, 4);
+    struct kv_key a = key_of(1, 0, 100), other = key_of(2, 0, 100), last = key_of(1, 0, 100);
+    last.tokens[KV_BLOCK - 1]++;
+    struct kv_page *p = kv_publish(&kv, kv_take(&kv), &a);
+    CHECK(p->serial != 0);
+    kv_unref(&kv, p);
+    CHECK_INT(kv_available(&kv), 4); /* idle pages can be had */
+    CHECK(kv_find(&kv, &other) == NULL);
+    CHECK(kv_find(&kv, &last) == NULL);
+    CHECK(kv_find(&kv, &a) == p);
+    CHECK_INT(kv_available(&kv), 3);
+    /* A second page of the same key gives way to the first. */
+    struct kv_page *twin = kv_take(&kv);
+    CHECK(kv_publish(&kv, twin, &a) == p);
+    CHECK_INT(p->refs, 2);
+    CHECK_INT(kv_available(&kv), 3);
+    CHECK(kv_publish(&kv, p, &a) == p);
+    CHECK_INT(p->refs, 2);
+    kv_unref(&kv, p);
+    kv_unref(&kv, p);
+    kv_clear(&kv);
+}
+
+static void least_recently_used_goes_first(void)
+{
+    struct kv kv;
+    struct kv_key keys[3];
+    struct kv_page *p[3];
+    kv_init(&kv, 10, 3);
+    for (int i = 0; i < 3; i++) {
+        keys[i] = key_of(1, 0, 100 * i);
+        p[i] = kv_publish(&kv, kv_take(&kv), &keys[i]);
+    }
+    for (int i = 0; i < 3; i++)
+        kv_unref(&kv, p[i]);
+    CHECK(kv_find(&kv, &keys[0]) == p[0]); /* used again, so now the youngest */
+    kv_unref(&kv, p[0]);
+    struct kv_page *fresh = kv_take(&kv);
+    CHECK(fresh == p[1]);
+    CHECK(kv_find(&kv, &keys[1]) == NULL);
+    CHECK(fresh->serial == 0);
+    CHECK(kv_find(&kv, &keys[0]) == p[0]);
+    CHECK(kv_take(&kv) == p[2]);
+    CHECK(kv_take(&kv) == NULL); /* the third one is in use */
+    for (int i = 0; i < 3; i++)
+        kv_unref(&kv, p[i]);
+    kv_clear(&kv);
+}
+
+static void serials_are_never_reused(void)
+{
+    struct kv kv;
+    kv_init(&kv, 10, 1);
+    uint64_t last = 0;
+    for (int i = 0; i < 5; i++) {
+        struct kv_key key = key_of(1, 0, i);
+        struct kv_page *p = kv_publish(&kv, kv_take(&kv), &key);
+        CHECK(p->serial > last);
+        last = p->serial;
+        kv_unref(&kv, p);
+    }
+    kv_clear(&kv);
+}
+
+/* A page that could not be published has no serial.  What follows it is not found as the
+ * beginning of another sequence. */
+static void nothing_follows_an_unpublished_page(void)
+{
+    tinker_generator g = { 0 };
+    struct request r = { .n_prompt = 3 * KV_BLOCK };
+    struct kv_page *pages[4];
+    float *data[4];
+    int32_t tokens[3 * KV_BLOCK];
+    for (int i = 0; i < 3 * KV_BLOCK; i++)
+        tokens[i] = i;
+    kv_init(&g.kv, 10, 4);
+    struct kv_key second = key_of(0, 0, KV_BLOCK);
+    struct kv_page *first = kv_publish(&g.kv, kv_take(&g.kv), &second);
+    pages[0] = kv_take(&g.kv); /* as kv_publish() leaves it without memory */
+    struct sequence s = { .request = &r,
+                          .tokens = tokens,
+                          .len = 3 * KV_BLOCK,
+                          .computed = KV_BLOCK,
+                          .pages = pages,
+                          .data = data,
+                          .n_pages = 1,
+                          .published = 1 };
+    sequence_reuse_prefix(&g, &s);
+    CHECK_INT(s.computed, KV_BLOCK);
+    CHECK_INT(first->refs, 1);
+    sequence_release(&g, &s);
+    kv_unref(&g.kv, first);
+    kv_clear(&g.kv);
+}
+
+int main(void)
+{
+    RUN(limit_is_kept);
+    RUN(published_pages_are_found_by_exact_key);
+    RUN(least_recently_used_goes_first);
+    RUN(serials_are_never_reused);
+    RUN(nothing_follows_an_unpublished_page);
+    return tap_done();
+}

@@ -1,0 +1,151 @@
+/* linear.c - products of more rows and longer sums than are laid out at once: the bits of one row
+ * are those it has alone, and the numbers those of the sum written in double. */
+#include "engine/layers/linear.h"
+#include "base/rand.h"
+#include "support/tap.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { ROWS = 600, LONG = 9000, SHORT = 70 };
+
+static float *noise(size_t n, uint64_t seed)
+{
+    float *p = malloc(n * sizeof *p);
+    for (size_t i = 0; i < n; i++)
+        p[i] = (float)(philox_uniform(seed, i) - 0.5);
+    return p;
+}
+
+struct matrix {
+    struct linear linear;
+    float *w, *bias;
+    void *memory;
+};
+
+static void matrix_init(struct matrix *m, size_t out, size_t in, enum packed_dtype dtype,
+                        uint64_t seed)
+{
+    m->w = noise(out * in, seed);
+    m->bias = noise(out, seed + 1);
+    for (size_t i = 0; i < out * in; i++) /* exact in every type */
+        m->w[i] = (float)((int)(m->w[i] * 200) / 128.0);
+    m->memory = aligned_alloc(64, (packed_bytes(dtype, out, in) + 63) / 64 * 64);
+    struct packed *packed = packed_begin(m->memory, dtype, out, in);
+    packed_fill(packed, m->w, SOURCE_F32, 0, out);
+    m->linear = (struct linear){ packed, m->bias, out, in };
+}
+
+static void matrix_clear(struct matrix *m)
+{
+    free(m->w);
+    free(m->bias);
+    free(m->memory);
+}
+
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Two products of one x, of all rows, then of `part` rows at a time. */
+static void check_forward(struct threads *t, const struct matrix *a, const struct matrix *b)
+{
+    size_t in = a->linear.in, out[2] = { a->linear.out, b->linear.out };
+    float *x = noise(ROWS * in, 5), *y[2], *z[2];
+    for (int i = 0; i < 2; i++) {
+        y[i] = malloc(ROWS * out[i] * sizeof(float));
+        z[i] = malloc(ROWS * out[i] * sizeof(float));
+    }
+    struct linear_set set = { 2, { &a->linear, &b->linear }, { y[0], y[1] } };
+    linear_forward(t, &set, x, ROWS);
+    static const size_t parts[] = { 100, 16, 3 };
+    for (size_t k = 0; k < 3; k++) {
+        for (size_t row = 0; row < ROWS; row += parts[k]) {
+            set.y[0] = z[0] + row * out[0];
+            set.y[1] = z[1] + row * out[1];
+            linear_forward(t, &set, x + row * in, min_size(parts[k], ROWS - row));
+        }
+        for (int i = 0; i < 2; i++)
+            CHECK(memcmp(y[i], z[i], ROWS * out[i] * sizeof(float)) == 0);
+    }
+    for (size_t row = 11; row < ROWS; row += 97)
+        for (int i = 0; i < 2; i++) {
+            const struct matrix *m = i ? b : a;
+            size_t o = row % out[i];
+            double sum = (double)m->bias[o];
+            for (size_t c = 0; c < in; c++)
+                sum += (double)x[row * in + c] * (double)m->w[o * in + c];
+            CHECK_NEAR(y[i][row * out[i] + o], sum, 1e-4);
+        }
+    free(x);
+    for (int i = 0; i < 2; i++) {
+        free(y[i]);
+        free(z[i]);
+    }
+}
+
+static void check_backward(struct threads *t, const struct matrix *a, const struct matrix *b)
+{
+    size_t in = a->linear.in, out[2] = { a->linear.out, b->linear.out };
+    float *dx = malloc(ROWS * in * sizeof(float)), *dz = malloc(ROWS * in * sizeof(float));
+    float *dy[2] = { noise(ROWS * out[0], 6), noise(ROWS * out[1], 7) };
+    struct linear_set set = { 2, { &a->linear, &b->linear }, { dy[0], dy[1] } };
+    linear_backward(t, &set, dx, ROWS);
+    static const size_t parts[] = { 100, 16, 3 };
+    for (size_t k = 0; k < 3; k++) {
+        for (size_t row = 0; row < ROWS; row += parts[k]) {
+            set.y[0] = dy[0] + row * out[0];
+            set.y[1] = dy[1] + row * out[1];
+            linear_backward(t, &set, dz + row * in, min_size(parts[k], ROWS - row));
+        }
+        CHECK(memcmp(dx, dz, ROWS * in * sizeof(float)) == 0);
+    }
+    for (size_t row = 11; row < ROWS; row += 97) {
+        size_t c = row % in;
+        double sum = 0;
+        for (size_t o = 0; o < out[0]; o++)
+            sum += (double)dy[0][row * out[0] + o] * (double)a->w[o * in + c];
+        for (size_t o = 0; o < out[1]; o++)
+            sum += (double)dy[1][row * out[1] + o] * (double)b->w[o * in + c];
+        CHECK_NEAR(dx[row * in + c], sum, 1e-4);
+    }
+    free(dx);
+    free(dz);
+    free(dy[0]);
+    free(dy[1]);
+}
+
+static void check_all(enum packed_dtype dtype)
+{
+    struct threads *t = threads_new(2);
+    struct matrix wide[2], tall[2];
+    matrix_init(&wide[0], SHORT, LONG, dtype, 10);
+    matrix_init(&wide[1], SHORT + 9, LONG, dtype, 20);
+    matrix_init(&tall[0], LONG, SHORT, dtype, 30);
+    matrix_init(&tall[1], SHORT, SHORT, dtype, 40);
+    check_forward(t, &wide[0], &wide[1]);
+    check_backward(t, &tall[0], &tall[1]);
+    for (int i = 0; i < 2; i++) {
+        matrix_clear(&wide[i]);
+        matrix_clear(&tall[i]);
+    }
+    threads_free(t);
+}
+
+static void test_long_sums_of_many_rows(void)
+{
+    check_all(PACKED_F32);
+}
+
+static void test_stored_bf16(void)
+{
+    check_all(PACKED_BF16);
+}
+
+int main(void)
+{
+    RUN(test_long_sums_of_many_rows);
+    RUN(test_stored_bf16);
+    return tap_done();
+}

@@ -1,0 +1,329 @@
+/* The listener over real sockets: bodies, limits, holds, streams. */
+#include "server/http/listener.h"
+#include "server/work/stream.h"
+#include "support/tap.h"
+#include "server/dial.h"
+#include "server/fake_engine.h"
+
+static struct waitlist gate;
+static struct stream *flow;
+static struct listener *listener;
+
+/* /echo gives the body back, /hold waits for the gate, /stream sends what is written. */
+static void handler(void *state, struct request *req, struct response *res)
+{
+    (void)state;
+    if (strcmp(req->path, "/hold") == 0 && !gate.fired && !req->timed_out) {
+        res->wait = &gate;
+        return;
+    }
+    if (strcmp(req->path, "/stream") == 0) {
+        flow = stream_new(listener);
+        res->stream = flow;
+        res->content_type = "text/event-stream";
+        return;
+    }
+    res->content_type = "text/plain";
+    if (strcmp(req->path, "/hold") == 0)
+        buf_puts(&res->body, req->timed_out ? "late" : "woken");
+    else
+        buf_append(&res->body, req->body, req->n_body);
+}
+
+static void start_listener(int64_t hold_ms)
+{
+    struct listener_options o = { .host = "127.0.0.1",
+                                  .max_body = 100000,
+                                  .hold_ms = hold_ms,
+                                  .idle_ms = 60000,
+                                  .body_ms = 60000,
+                                  .max_arriving = 1000000,
+                                  .max_connections = 1000,
+                                  .clock = clock_real() };
+    tinker_error err = { 0 };
+    memset(&gate, 0, sizeof(gate));
+    listener = listener_open(&o, &err);
+    if (!listener || listener_start(listener, handler, NULL, &err) != TINKER_OK) {
+        printf("Bail out! %s\n", err.message);
+        exit(1);
+    }
+}
+
+static void test_bodies(void)
+{
+    start_listener(1000);
+    int fd = dial(listener_port(listener));
+    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello");
+    const char *r = hear(fd, "hello");
+    CHECK(strstr(r, "200 OK") && strstr(r, "Content-Length: 5"));
+    /* Keep-alive, and a chunked body. */
+    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+            "chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n");
+    CHECK(strstr(hear(fd, "abcdefg"), "abcdefg"));
+    close(fd);
+    listener_close(listener, 2000);
+}
+
+static void test_large_bodies_are_refused(void)
+{
+    start_listener(1000);
+    int fd = dial(listener_port(listener));
+    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100001\r\n\r\n");
+    const char *r = hear(fd, "}");
+    CHECK(strstr(r, " 413 ") && strstr(r, "larger than 100000 bytes"));
+    close(fd);
+    /* A chunked one does not say its size first. */
+    fd = dial(listener_port(listener));
+    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    char block[10100];
+    int k = snprintf(block, sizeof(block), "2710\r\n");
+    memset(block + k, 'x', 10000);
+    snprintf(block + k + 10000, sizeof(block) - (size_t)k - 10000, "\r\n");
+    for (int i = 0; i < 12; i++)
+        if (send(fd, block, (size_t)k + 10002, MSG_NOSIGNAL) < 0)
+            break;
+    if (send(fd, "0\r\n\r\n", 5, MSG_NOSIGNAL) > 0)
+        CHECK(strstr(hear(fd, "}"), " 413 "));
+    close(fd);
+    listener_close(listener, 2000);
+}
+
+static void test_a_body_without_end_is_cut_off(void)
+{
+    char block[10100];
+    int k = snprintf(block, sizeof(block), "2710\r\n"), sent = 0;
+    memset(block + k, 'x', 10000);
+    snprintf(block + k + 10000, sizeof(block) - (size_t)k - 10000, "\r\n");
+    start_listener(1000);
+    int fd = dial(listener_port(listener));
+    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    while (sent < 10000 && send(fd, block, (size_t)k + 10002, MSG_NOSIGNAL) > 0)
+        sent++;
+    CHECK(sent < 10000); /* 100 MB; a body may have 100 KB */
+    close(fd);
+    listener_close(listener, 2000);
+}
+
+/* Which of two lengths counts is nothing that a server and a proxy before it may differ about. */
+static void test_a_body_has_one_length(void)
+{
+    static const char *const lengths[] = { "Content-Length: 5\r\nContent-Length: 7\r\n",
+                                           "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+                                           "Transfer-Encoding: chunked\r\n"
+                                           "Transfer-Encoding: identity\r\n" };
+    start_listener(1000);
+    for (size_t i = 0; i < 3; i++) {
+        char text[256];
+        int fd = dial(listener_port(listener));
+        snprintf(text, sizeof(text), "POST /echo HTTP/1.1\r\nHost: x\r\n%s\r\nhello", lengths[i]);
+        say(fd, text);
+        const char *r = hear(fd, "}");
+        CHECK(strstr(r, " 400 ") && strstr(r, "more than one way") &&
+              strstr(r, "onnection: close"));
+        close(fd);
+    }
+    listener_close(listener, 2000);
+}
+
+/* One that is not known has no end that could be seen. */
+static void test_unknown_codings_are_refused(void)
+{
+    static const char *const codings[] = { "gzip, chunked", "identity", "chunked, chunked" };
+    start_listener(1000);
+    for (size_t i = 0; i < 3; i++) {
+        char text[256];
+        int fd = dial(listener_port(listener));
+        snprintf(text, sizeof(text),
+                 "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: %s\r\n\r\n"
+                 "5\r\nhello\r\n0\r\n\r\n",
+                 codings[i]);
+        say(fd, text);
+        const char *r = hear(fd, "}");
+        CHECK(strstr(r, " 501 ") && strstr(r, "use chunked") && strstr(r, "onnection: close"));
+        close(fd);
+    }
+    listener_close(listener, 2000);
+}
+
+static int64_t ms(void)
+{
+    return clock_now_ms(clock_real());
+}
+
+static void test_a_hold_ends_at_once_when_woken(void)
+{
+    enum { N = 200 };
+    int fds[N];
+    start_listener(20000);
+    for (int i = 0; i < N; i++) {
+        fds[i] = dial(listener_port(listener));
+        say(fds[i], "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    struct listener_stats stats = { 0 };
+    for (int i = 0; i < 2000 && stats.held < N; i++) {
+        struct timespec t = { 0, 1000000 };
+        nanosleep(&t, NULL);
+        listener_stats(listener, &stats);
+    }
+    CHECK_INT(stats.held, N);
+    CHECK(listener_waits(listener, &gate));
+    int64_t before = ms();
+    listener_wake(listener, &gate);
+    for (int i = 0; i < N; i++)
+        CHECK(strstr(hear(fds[i], "woken"), "woken"));
+    CHECK(ms() - before < 5000);
+    listener_stats(listener, &stats);
+    CHECK_INT(stats.held, 0);
+    for (int i = 0; i < N; i++)
+        close(fds[i]);
+    listener_close(listener, 2000);
+}
+
+static void test_a_hold_ends_by_time(void)
+{
+    start_listener(50);
+    int fd = dial(listener_port(listener));
+    say(fd, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+    struct listener_stats stats = { .held = 1 };
+    for (int i = 0; i < 2000; i++) {
+        struct timespec t = { 0, 5000000 };
+        nanosleep(&t, NULL);
+        listener_expire(listener);
+        listener_stats(listener, &stats);
+        if (stats.requests && !stats.held)
+            break;
+    }
+    CHECK(strstr(hear(fd, "late"), "late"));
+    close(fd);
+    listener_close(listener, 2000);
+}
+
+static void test_closing_ends_holds(void)
+{
+    start_listener(20000);
+    int fd = dial(listener_port(listener)), gone = dial(listener_port(listener));
+    say(fd, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+    say(gone, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+    struct listener_stats stats = { 0 };
+    for (int i = 0; i < 2000 && stats.held < 2; i++) {
+        struct timespec t = { 0, 1000000 };
+        nanosleep(&t, NULL);
+        listener_stats(listener, &stats);
+    }
+    close(gone); /* a client that left must not keep the server */
+    int64_t before = ms();
+    listener_close(listener, 5000);
+    CHECK(ms() - before < 5000);
+    CHECK(strstr(hear(fd, "late"), "late"));
+    close(fd);
+}
+
+static void test_stream(void)
+{
+    start_listener(20000);
+    int fd = dial(listener_port(listener));
+    flow = NULL;
+    say(fd, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(strstr(hear(fd, "\r\n\r\n"), "text/event-stream"));
+    REQUIRE(flow);
+    CHECK(stream_write(flow, "one", 3));
+    CHECK(strstr(hear(fd, "one"), "one"));
+    CHECK(stream_write(flow, "two", 3));
+    CHECK(strstr(hear(fd, "two"), "two"));
+    stream_end(flow);
+    CHECK(strstr(hear(fd, "0\r\n\r\n"), "0\r\n\r\n"));
+    stream_unref(flow);
+    close(fd);
+    listener_close(listener, 2000);
+}
+
+static uint64_t n_active(void)
+{
+    struct listener_stats stats;
+    listener_stats(listener, &stats);
+    return stats.active;
+}
+
+static void test_a_stream_that_waits_says_so(void)
+{
+    start_listener(10);
+    int fd = dial(listener_port(listener));
+    flow = NULL;
+    say(fd, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(strstr(hear(fd, "\r\n\r\n"), "text/event-stream"));
+    REQUIRE(flow);
+    nap_ms(30);
+    listener_expire(listener);
+    CHECK(strstr(hear(fd, ":\n\n"), ":\n\n"));
+    CHECK(stream_write(flow, "one", 3));
+    CHECK(strstr(hear(fd, "one"), "one"));
+    /* A client who leaves is noticed though nothing is written. */
+    close(fd);
+    for (int i = 0; i < 500 && n_active(); i++) {
+        nap_ms(10);
+        listener_expire(listener);
+    }
+    CHECK_INT(n_active(), 0);
+    CHECK(!stream_write(flow, "two", 3));
+    stream_unref(flow);
+    listener_close(listener, 2000);
+}
+
+static void test_half_a_stream_is_no_whole_one(void)
+{
+    start_listener(20000);
+    int fd = dial(listener_port(listener));
+    flow = NULL;
+    say(fd, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(strstr(hear(fd, "\r\n\r\n"), "text/event-stream"));
+    REQUIRE(flow);
+    CHECK(stream_write(flow, "one", 3));
+    CHECK(strstr(hear(fd, "one"), "one"));
+    listener_stop(listener, 2000);
+    CHECK(!strstr(hear(fd, "0\r\n\r\n"), "0\r\n\r\n"));
+    stream_unref(flow);
+    close(fd);
+    listener_close(listener, 2000);
+}
+
+static void test_a_reader_that_is_behind(void)
+{
+    enum { MB = 1 << 20 };
+    start_listener(20000);
+    struct stream *s = stream_new(listener);
+    char *data = calloc(1, 12 * MB);
+    REQUIRE(s && data);
+    /* Never at the end, and never far from it. */
+    for (int i = 0; i < 4; i++) {
+        CHECK(stream_write(s, data, 12 * MB));
+        CHECK_INT(stream_read(s, data, 11 * MB), 11 * MB);
+    }
+    /* Too far. */
+    CHECK(!stream_write(s, data, 12 * MB) || !stream_write(s, data, 12 * MB));
+    stream_end(s);
+    ssize_t n;
+    while ((n = stream_read(s, data, 12 * MB)) > 0)
+        continue;
+    CHECK_INT(n, -2);
+    free(data);
+    stream_unref(s);
+    stream_unref(s);
+    listener_close(listener, 2000);
+}
+
+int main(void)
+{
+    RUN(test_bodies);
+    RUN(test_large_bodies_are_refused);
+    RUN(test_a_body_without_end_is_cut_off);
+    RUN(test_a_body_has_one_length);
+    RUN(test_unknown_codings_are_refused);
+    RUN(test_a_hold_ends_at_once_when_woken);
+    RUN(test_a_hold_ends_by_time);
+    RUN(test_closing_ends_holds);
+    RUN(test_stream);
+    RUN(test_a_stream_that_waits_says_so);
+    RUN(test_half_a_stream_is_no_whole_one);
+    RUN(test_a_reader_that_is_behind);
+    return tap_done();
+}
