@@ -4,6 +4,7 @@
  * model has to write it.  So an assistant message owns that token, which is trained with it, and
  * the next message goes without a header.  Every answer begins with a think block, which the
  * prompt opens.  Results of tools come in the order of their calls where ids tell it. */
+#include "base/array.h"
 #include "chat/render_parse.h"
 
 #include <string.h>
@@ -37,7 +38,7 @@ static const char *role_token(const char *role)
                                              { "user", USER },
                                              { "assistant", "<|assistant|>" },
                                              { "tool", OBSERVATION } };
-    for (size_t i = 0; i < sizeof(tokens) / sizeof(*tokens); i++)
+    for (size_t i = 0; i < ARRAY_LEN(tokens); i++)
         if (strcmp(role, tokens[i][0]) == 0)
             return tokens[i][1];
     return NULL;

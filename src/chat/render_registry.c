@@ -2,6 +2,7 @@
  *
  * Two tables: what each name means, and which names suit which model.  Control tokens are
  * looked up by name in the loaded vocabulary, never by number. */
+#include "base/array.h"
 #include "chat/render.h"
 
 #include <stdio.h>
@@ -67,7 +68,7 @@ static const struct render_variant variants[] = {
     { "gpt_oss_medium_reasoning", &render_harmony, RENDER_NEVER_EXTENDS | RENDER_MEDIUM },
     { "gpt_oss_high_reasoning", &render_harmony, RENDER_NEVER_EXTENDS | RENDER_HIGH },
 };
-enum { N_VARIANTS = sizeof(variants) / sizeof(*variants) };
+enum { N_VARIANTS = ARRAY_LEN(variants) };
 
 static const struct {
     const char *model;
@@ -147,7 +148,7 @@ static const char *const mode_names[] = {
     "all_user_and_system_messages",
     "customized",
 };
-enum { N_MODES = sizeof(mode_names) / sizeof(*mode_names) };
+enum { N_MODES = ARRAY_LEN(mode_names) };
 
 const char *tinker_train_on_name(tinker_train_on mode)
 {
@@ -185,7 +186,7 @@ const char *tinker_renderer_name_at(size_t i)
 const char *tinker_renderer_recommended(const char *model, size_t i)
 {
     size_t n = strcspn(model, ":");
-    for (size_t k = 0; k < sizeof(models) / sizeof(*models); k++)
+    for (size_t k = 0; k < ARRAY_LEN(models); k++)
         if (strlen(models[k].model) == n && memcmp(models[k].model, model, n) == 0)
             return i < 5 ? models[k].names[i] : NULL;
     return NULL;
@@ -205,7 +206,7 @@ const char *tinker_renderer_for(const char *model, const tinker_tokenizer *token
     const char *known = model ? tinker_renderer_recommended(model, 0) : NULL;
     if (known)
         return known;
-    for (size_t i = 0; tokenizer && i < sizeof(signs) / sizeof(*signs); i++) {
+    for (size_t i = 0; tokenizer && i < ARRAY_LEN(signs); i++) {
         if (tinker_tokenizer_id(tokenizer, signs[i].token, strlen(signs[i].token)) < 0)
             continue;
         bool thinks = tinker_tokenizer_id(tokenizer, "<think>", 7) >= 0;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/select.h>
 #include <tinker/call.h>
+#include "base/array.h"
 #include "cli/command.h"
 #include "cli/out.h"
 #include "cli/progress.h"
@@ -281,7 +282,7 @@ static int fail_status(const tinker_error *err, const char *text)
 {
     int status = err->http_status;
     char headline[64];
-    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++)
+    for (size_t i = 0; i < ARRAY_LEN(answers); i++)
         if (answers[i].http_status == status)
             return fail_with(err, answers[i].code, answers[i].hint, answers[i].headline, text);
     if (status >= 500)

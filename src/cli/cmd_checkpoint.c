@@ -1,6 +1,7 @@
 /* cmd_checkpoint.c - `tinker checkpoint list` and `tinker checkpoint info`. */
 #include <stdio.h>
 #include <string.h>
+#include "base/array.h"
 #include "cli/api.h"
 #include "cli/command.h"
 #include "cli/fmt.h"
@@ -9,7 +10,6 @@
 #include "cli/progress.h"
 #include "cli/rows.h"
 
-#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 enum { PAGE = 1000 }; /* the query is slow, however little it brings */
 
 /* ---- checkpoint list ---------------------------------------------------------------------- */

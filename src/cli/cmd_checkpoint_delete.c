@@ -8,6 +8,7 @@
 #include <strings.h>
 #include <tinker/names.h>
 #include <unistd.h>
+#include "base/array.h"
 #include "cli/api.h"
 #include "cli/command.h"
 #include "cli/fmt.h"
@@ -16,7 +17,6 @@
 #include "cli/progress.h"
 #include "json/json.h"
 
-#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 enum { REASON = 512, MAX_CONCURRENCY = 64, MAX_REPORT = 1 << 30 };
 
 struct request {

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/array.h"
 #include "base/os.h"
 #include "cli/api.h"
 #include "cli/command.h"
@@ -338,7 +339,7 @@ int cmd_checkpoint_download(int argc, char **argv)
         "checkpoint download",
         "Fetch a checkpoint and unpack it.",
         opts,
-        sizeof(opts) / sizeof(opts[0]),
+        ARRAY_LEN(opts),
         args,
         1,
         "tinker checkpoint download tinker://RUN_ID/sampler_weights/final -o models"

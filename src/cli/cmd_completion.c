@@ -6,6 +6,7 @@
  * known to the script; what is left are the words of the command and its arguments. */
 #include <stdio.h>
 #include <string.h>
+#include "base/array.h"
 #include "cli/command.h"
 #include "cli/opt.h"
 #include "cli/out.h"
@@ -299,7 +300,7 @@ int cmd_completion(int argc, char **argv)
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
-    for (size_t i = 0; i < sizeof(shells) / sizeof(shells[0]); i++)
+    for (size_t i = 0; i < ARRAY_LEN(shells); i++)
         if (strcmp(shells[i].name, shell) == 0) {
             shells[i].print();
             return EXIT_OK;

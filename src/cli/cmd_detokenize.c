@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "cli/command.h"
 #include "cli/opt.h"
 #include "cli/out.h"
@@ -72,7 +73,7 @@ int cmd_detokenize(int argc, char **argv)
                                    "Turn token ids into text.  \"-\", or no ids, reads standard "
                                    "input.",
                                    opts,
-                                   sizeof(opts) / sizeof(opts[0]),
+                                   ARRAY_LEN(opts),
                                    args,
                                    1,
                                    "tinker detokenize -m tinker/tiny 582 11 1926" };

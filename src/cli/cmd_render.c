@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tinker/renderer.h>
+#include "base/array.h"
 #include "cli/command.h"
 #include "cli/opt.h"
 #include "cli/out.h"
@@ -486,7 +487,7 @@ int cmd_render(int argc, char **argv)
     const struct opt_spec spec = { "render",
                                    "Show a conversation as the tokens that a model sees.",
                                    opts,
-                                   sizeof(opts) / sizeof(opts[0]),
+                                   ARRAY_LEN(opts),
                                    NULL,
                                    0,
                                    "tinker render -m tinker/tiny --messages chat.json --json" };

@@ -1,6 +1,7 @@
 /* cmd_run.c - `tinker run list` and `tinker run info`. */
 #include <stdio.h>
 #include <string.h>
+#include "base/array.h"
 #include "cli/api.h"
 #include "cli/command.h"
 #include "cli/fmt.h"
@@ -9,7 +10,6 @@
 #include "cli/progress.h"
 #include "cli/rows.h"
 
-#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 enum { PAGE = 100, MAX_COLUMNS = 32, NAMES_MAX = 4096 };
 
 /* ---- columns -------------------------------------------------------------------------- */

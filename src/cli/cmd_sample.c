@@ -9,6 +9,7 @@
 #include <string.h>
 #include <tinker/renderer.h>
 #include <tinker/sampling.h>
+#include "base/array.h"
 #include "base/clock.h"
 #include "cli/api.h"
 #include "cli/command.h"
@@ -17,8 +18,7 @@
 #include "cli/text_model.h"
 #include "json/json.h"
 
-#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
-#define NO_SEED      INT64_MIN
+#define NO_SEED INT64_MIN
 
 struct request {
     const char *model, *path, *tokenizer;

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/log.h"
 #include "cli/command.h"
@@ -147,7 +148,7 @@ static void print_status(const struct serve_info *info, const char *json)
     char text[32];
     printf("%-16s  %s%s\n%-16s  %lld\n", "URL", info->url, info->path_prefix, "Process",
            (long long)info->pid);
-    for (size_t i = 0; *json && i < sizeof(rows) / sizeof(rows[0]); i++)
+    for (size_t i = 0; *json && i < ARRAY_LEN(rows); i++)
         printf("%-16s  %s\n", rows[i][0], number(json, rows[i][1], text));
 }
 

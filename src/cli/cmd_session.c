@@ -1,6 +1,7 @@
 /* cmd_session.c - `tinker session list` and `tinker session info`. */
 #include <stdio.h>
 #include <string.h>
+#include "base/array.h"
 #include "cli/api.h"
 #include "cli/command.h"
 #include "cli/opt.h"
@@ -89,13 +90,10 @@ int cmd_session_list(int argc, char **argv)
           scopes },
         { "ids", 0, OPT_FLAG, NULL, "print ids alone, one per line", &r.ids, NULL },
     };
-    const struct opt_spec spec = { "session list",
-                                   "List sessions, newest first.",
-                                   opts,
-                                   sizeof(opts) / sizeof(opts[0]),
-                                   NULL,
-                                   0,
-                                   "tinker session list" };
+    const struct opt_spec spec = {
+        "session list",       "List sessions, newest first.", opts, ARRAY_LEN(opts), NULL, 0,
+        "tinker session list"
+    };
     struct api a;
     int status;
     if (!opt_parse(&spec, argc, argv, &status))

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "cli/command.h"
 #include "cli/opt.h"
 #include "cli/out.h"
@@ -150,7 +151,7 @@ int cmd_tokenize(int argc, char **argv)
                                    "Turn text into token ids.  TEXT \"-\", or no text, reads "
                                    "standard input.",
                                    opts,
-                                   sizeof(opts) / sizeof(opts[0]),
+                                   ARRAY_LEN(opts),
                                    args,
                                    1,
                                    "tinker tokenize -m tinker/tiny 'Hello, world'" };

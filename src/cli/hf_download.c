@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -61,7 +62,7 @@ static void on_done(struct http_request *r)
 
 static void on_begin(struct loop_task *t)
 {
-    struct fetch *f = (struct fetch *)((char *)t - offsetof(struct fetch, begin));
+    struct fetch *f = container_of(t, struct fetch, begin);
     http_start(f->pool, &f->r);
 }
 
@@ -367,7 +368,7 @@ static bool is_wanted(const char *name)
             strlen(name) ||
         strncmp(name, "consolidated", 12) == 0)
         return false;
-    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++)
         if (ends_with(name, ends[i]))
             return true;
     return false;

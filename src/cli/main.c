@@ -9,11 +9,10 @@
 #include <string.h>
 #include <tinker/sampling.h>
 
+#include "base/array.h"
 #include "cli/command.h"
 #include "cli/opt.h"
 #include "cli/out.h"
-
-#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
 /* Alphabetical: help prints it in this order. */
 static const struct command table[] = {

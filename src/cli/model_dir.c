@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/os.h"
 
 static bool has_config(const char *dir)
@@ -35,7 +36,7 @@ bool model_dir_bundled(char out[MODEL_DIR_MAX])
                                           "/../models/tiny", "/models/tiny" };
     char dir[MODEL_DIR_MAX / 2];
     if (program_dir(dir, sizeof(dir)))
-        for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        for (size_t i = 0; i < ARRAY_LEN(places); i++) {
             snprintf(out, MODEL_DIR_MAX, "%s%s", dir, places[i]);
             if (has_config(out))
                 return true;
@@ -53,7 +54,7 @@ static void cache_root(char *out, size_t size)
                                              { "XDG_CACHE_HOME", "/huggingface/hub" },
                                              { "HOME", "/.cache/huggingface/hub" } };
     snprintf(out, size, "%s", places[4][1]);
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
         const char *value = getenv(places[i][0]);
         if (!value || !*value)
             continue;

@@ -12,10 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "cli/command.h"
 #include "cli/out.h"
-
-#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
 struct globals globals = { .format = "table", .time_format = "relative", .timeout = -1 };
 

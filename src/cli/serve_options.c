@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/os.h"
 #include "cli/command.h"
 #include "cli/hf_download.h"
@@ -138,7 +139,7 @@ static const struct row {
       AT(always), NULL },
 };
 
-enum { OPTIONS = sizeof(table) / sizeof(table[0]) };
+enum { OPTIONS = ARRAY_LEN(table) };
 
 bool serve_options_parse(struct serve_options *v, int argc, char **argv, int *status)
 {
@@ -386,7 +387,7 @@ static const struct {
 
 static int check_numbers(const struct serve_options *v)
 {
-    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(ranges); i++) {
         int64_t value;
         memcpy(&value, (const char *)v + ranges[i].at, sizeof(value));
         if (value < ranges[i].least || value > ranges[i].most)
@@ -443,7 +444,7 @@ int serve_options_take(struct serve_options *v, struct server_options *o)
     server_options_init(o);
     if (v->offline && v->download)
         return out_fail(EXIT_USAGE, NULL, "--offline and --download exclude each other");
-    for (size_t i = 0; status == EXIT_OK && i < sizeof(parts) / sizeof(parts[0]); i++)
+    for (size_t i = 0; status == EXIT_OK && i < ARRAY_LEN(parts); i++)
         status = parts[i](v, o);
     return status;
 }

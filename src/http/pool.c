@@ -3,6 +3,7 @@
  * Invariants: pool->active is the sum of the clients' counts; a retired client takes no
  * new request and is freed when its last one ends; a waiting request is in the pool's
  * list and on no client.  Runs on the loop thread. */
+#include "base/array.h"
 #include "http/pool_impl.h"
 
 #include <assert.h>
@@ -90,8 +91,7 @@ static void client_ready(void *arg, int fd, unsigned events)
 
 static void client_timer(struct timer *t)
 {
-    struct http_client *c =
-        (struct http_client *)(void *)((char *)t - offsetof(struct http_client, timer));
+    struct http_client *c = container_of(t, struct http_client, timer);
     int running;
     curl_multi_socket_action(c->multi, CURL_SOCKET_TIMEOUT, 0, &running);
     client_drain(c);
@@ -273,8 +273,7 @@ static void request_ended(struct http_request *r)
 
 static void request_timer(struct timer *t)
 {
-    struct http_request *r =
-        (struct http_request *)(void *)((char *)t - offsetof(struct http_request, timer));
+    struct http_request *r = container_of(t, struct http_request, timer);
     struct loop *l = r->pool->loop;
     if (r->resp.failure == HTTP_OK) { /* else it could not even begin */
         const int64_t limits[] = { r->timeouts.acquire_ms, r->timeouts.connect_ms,

@@ -2,6 +2,7 @@
  *
  * Full mappings: one character may become several, and a sigma at the end of a word has a letter of
  * its own.  What utf8proc maps one to one is taken from there.  Pure functions. */
+#include "base/array.h"
 #include "jinja/jinja_value.h"
 
 #include <stdlib.h>
@@ -88,15 +89,13 @@ static const struct uni_range cased[] = {
 static const uint32_t ignorable[] = { 0xb7,   0x387,  0x55f,  0x5f4,  0x2018, 0x2019, 0x2024,
                                       0x2027, 0xfe13, 0xfe52, 0xfe55, 0xff07, 0xff0e, 0xff1a };
 
-#define LEN(a) (sizeof(a) / sizeof((a)[0]))
-
 static bool is_cased(uint32_t cp)
 {
     if (cp < 0x80)
         return (cp | 0x20) >= 'a' && (cp | 0x20) <= 'z';
     utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
     return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT ||
-           uni_in(cased, LEN(cased), cp);
+           uni_in(cased, ARRAY_LEN(cased), cp);
 }
 
 static bool is_ignorable(uint32_t cp)
@@ -104,7 +103,7 @@ static bool is_ignorable(uint32_t cp)
     if (cp < 0x80)
         return cp == '\'' || cp == '.' || cp == ':' || cp == '^' || cp == '`';
     utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
-    for (size_t i = 0; i < LEN(ignorable); i++)
+    for (size_t i = 0; i < ARRAY_LEN(ignorable); i++)
         if (ignorable[i] == cp)
             return true;
     return c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_ME || c == UTF8PROC_CATEGORY_CF ||
@@ -129,7 +128,7 @@ static void put_upper(struct buf *out, uint32_t cp, bool title)
     utf8proc_int32_t c = (utf8proc_int32_t)cp;
     const struct special *s = NULL;
     if (cp >= 0x80)
-        s = bsearch(&cp, specials, LEN(specials), sizeof(specials[0]), by_cp);
+        s = bsearch(&cp, specials, ARRAY_LEN(specials), sizeof(specials[0]), by_cp);
     if (s) {
         buf_puts(out, title && s->title ? s->title : s->upper);
     } else if (cp >= 0x1f80 && cp <= 0x1faf && !title) { /* with iota below: beside */

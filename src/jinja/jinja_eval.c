@@ -3,6 +3,7 @@
  * Scopes are frames linked to their parents; a loop body, a macro and a with block open
  * one, an if does not.  Every node costs a step and a level of depth, so time, memory and
  * stack are bounded whatever the template does.  Thread: the one that owns the jx. */
+#include "base/array.h"
 #include "jinja/jinja.h"
 
 #include <string.h>
@@ -74,7 +75,7 @@ static struct jv get_var(struct jinja_run *r, struct jv_str name)
             if (same_name(f->vars[i].name, name))
                 return f->vars[i].value;
     }
-    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(functions); i++) {
         if (jinja_same(name, functions[i])) {
             struct jv v = jv_str(functions[i]);
             v.kind = JV_FUNCTION;

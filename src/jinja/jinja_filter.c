@@ -2,6 +2,7 @@
  *
  * One table entry per filter; a filter takes its value and arguments and returns a new
  * value.  tojson writes as transformers configures it: non-ASCII stays, no HTML escapes. */
+#include "base/array.h"
 #include "jinja/jinja.h"
 
 #include <math.h>
@@ -469,7 +470,7 @@ static const struct {
 struct jv jinja_filter(struct jinja_run *r, struct jv_str name, struct jv v,
                        const struct jinja_args *args)
 {
-    for (size_t i = 0; i < sizeof(filters) / sizeof(*filters); i++)
+    for (size_t i = 0; i < ARRAY_LEN(filters); i++)
         if (jinja_same(name, filters[i].name))
             return jx_step(r->x, 1) ? filters[i].fn(r, name, v, args) : jv_undefined(NULL);
     jx_fail(r->x, "no filter named '%.*s'", (int)(name.n < 40 ? name.n : 40), name.s);

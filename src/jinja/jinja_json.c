@@ -3,6 +3,7 @@
  * Key order is kept, a repeated key keeps its first place and takes the last value,
  * floats are the shortest text that reads back, integers beyond 64 bits keep their
  * digits.  Thread: the one that owns the jx. */
+#include "base/array.h"
 #include "jinja/jinja_value.h"
 
 #include <math.h>
@@ -65,7 +66,7 @@ static bool load_nonfinite(struct json_reader *r, struct jv *out)
         const char *word;
         double value;
     } words[] = { { "NaN", NAN }, { "Infinity", INFINITY }, { "-Infinity", -INFINITY } };
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
         size_t n = strlen(words[i].word);
         if ((size_t)(r->end - r->p) < n || memcmp(r->p, words[i].word, n) != 0)
             continue;

@@ -4,6 +4,7 @@
  * a block or comment that begins a line go.  "-" at a tag's edge strips all white space on
  * that side, "+" keeps it.  A single newline at the end of the source is dropped and CR LF
  * becomes LF, as the reference engine does. */
+#include "base/array.h"
 #include "jinja/jinja.h"
 
 #include <ctype.h>
@@ -251,7 +252,7 @@ static bool lex_operator(struct lexer *l, int *nesting)
 {
     static const char *const two[] = { "==", "!=", "<=", ">=", "//", "**" };
     size_t n = 1;
-    for (size_t i = 0; i < sizeof(two) / sizeof(*two); i++)
+    for (size_t i = 0; i < ARRAY_LEN(two); i++)
         if (looking_at(l, two[i]))
             n = 2;
     if (n == 1 && (!*l->p || !strchr("+-*/%~()[]{}<>=.,:|;", *l->p)))

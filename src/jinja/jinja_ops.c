@@ -2,6 +2,7 @@
  *
  * Arithmetic is Python's: floor division, modulo with the sign of the divisor, true
  * division to float.  Overflow of 64-bit integers is an error, not a big number. */
+#include "base/array.h"
 #include "jinja/jinja.h"
 
 #include <math.h>
@@ -340,7 +341,7 @@ bool jinja_test(struct jinja_run *r, struct jv_str name, struct jv v, const stru
     struct jv arg = jinja_arg(args, 0, NULL, jv_undefined("argument"));
     if (jinja_same(name, "odd") || jinja_same(name, "even") || jinja_same(name, "divisibleby"))
         return test_number(r->x, name, v, arg);
-    for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(ops); i++) {
         if (!jinja_same(name, ops[i].name))
             continue;
         if (args->n != 1)

@@ -2,6 +2,7 @@
  *
  * Bodies are lists linked by `next`.  Tags that need other files (include, import,
  * extends, block) are refused by name.  Depth of nesting is limited. */
+#include "base/array.h"
 #include "jinja/jinja.h"
 
 #include <string.h>
@@ -246,7 +247,7 @@ static struct jinja_node *parse_tag(struct jinja_parser *p)
     int line = p->at->line;
     if (!jinja_expect_name(p, &name))
         return NULL;
-    for (size_t i = 0; i < sizeof(tags) / sizeof(*tags); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(tags); i++) {
         if (!jinja_same(name, tags[i].name))
             continue;
         struct jinja_node *node = jinja_node_new(p, tags[i].kind);

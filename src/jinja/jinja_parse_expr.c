@@ -3,6 +3,7 @@
  * Precedence as in the reference engine, from loose to tight: if-else, or, and, not,
  * comparisons, + -, ~, * / // %, **, unary, then postfix, filters and tests.  Depth is
  * limited so that hostile sources cannot exhaust the stack. */
+#include "base/array.h"
 #include "jinja/jinja.h"
 
 #include <string.h>
@@ -457,7 +458,7 @@ static bool accept_comparison(struct jinja_parser *p, enum jinja_op *op)
 {
     static const struct level ops[] = { { "==", OP_EQ }, { "!=", OP_NE }, { "<=", OP_LE },
                                         { ">=", OP_GE }, { "<", OP_LT },  { ">", OP_GT } };
-    for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(ops); i++) {
         if (jinja_accept_op(p, ops[i].text)) {
             *op = ops[i].op;
             return true;

@@ -2,6 +2,7 @@
  * reference.  What is masked is taken out before exp and multiplication, so that -inf in
  * an unused slot becomes neither NaN nor gradient. */
 #include <math.h>
+#include "base/array.h"
 #include "regularizer/reg.h"
 
 /* ---- entropy ----------------------------------------------------------------------------- */
@@ -210,7 +211,7 @@ tinker_var *tinker_reg_consistency(tinker_tape *tape, const tinker_datum *data,
     tinker_reg_reference o;
     if (!read_options(tape, state, &o))
         return NULL;
-    if ((size_t)o.distance >= sizeof(metrics) / sizeof(*metrics))
+    if ((size_t)o.distance >= ARRAY_LEN(metrics))
         return tape_error(tape, TINKER_EINVAL, "unknown distance %d", (int)o.distance);
     tinker_var *r = metrics[o.distance].f(&c, &o);
     if (!r)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "base/os.h"
 
@@ -50,7 +51,7 @@ tinker_status tinker_tokenizer_resolve(const char *model_name, const char *token
         return err_set(err, TINKER_EINVAL, "the model name has more than %zu bytes",
                        sizeof(out->repo) - 1);
     memcpy(out->repo, name, n);
-    for (size_t i = 0; i < sizeof(pinned) / sizeof(pinned[0]); i++)
+    for (size_t i = 0; i < ARRAY_LEN(pinned); i++)
         if (strcmp(out->repo, pinned[i].name) == 0) {
             snprintf(out->repo, sizeof(out->repo), "%s", pinned[i].repo);
             snprintf(out->revision, sizeof(out->revision), "%s", pinned[i].revision);

@@ -4,6 +4,7 @@
 #include "tokenizer/split.h"
 
 #include <string.h>
+#include "base/array.h"
 #include "tokenizer/split_known.h"
 
 #define CONTRACTIONS "'s|'t|'re|'ve|'m|'ll|'d"
@@ -58,7 +59,7 @@ static const char *const deepseek[] = {
 
 split_fn *split_known(const char *pattern, size_t n)
 {
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (strlen(known[i].pattern) == n && memcmp(known[i].pattern, pattern, n) == 0)
             return known[i].next;
     return NULL;
@@ -68,7 +69,7 @@ split_fn *split_known_chain(const char *const *patterns, const size_t *lengths, 
 {
     if (n == 1)
         return split_known(patterns[0], lengths[0]);
-    if (n != sizeof(deepseek) / sizeof(deepseek[0]))
+    if (n != ARRAY_LEN(deepseek))
         return NULL;
     for (size_t i = 0; i < n; i++)
         if (strlen(deepseek[i]) != lengths[i] || memcmp(deepseek[i], patterns[i], lengths[i]) != 0)

@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 #include <string.h>
+#include "base/array.h"
 #include "tokenizer/split_known.h"
 
 enum { BLOCK = 64 };
@@ -260,7 +261,7 @@ const struct split_rules *split_rules_of(split_fn *next)
         { split_tekken, { true, true, false, CONTRACT_NEVER } },
         { split_kimi, { true, false, true, CONTRACT_IN_WORD } },
     };
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
         if (table[i].next == next)
             return &table[i].rules;
     return NULL;

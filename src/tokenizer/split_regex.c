@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "unicode/unicode.h"
@@ -44,7 +45,7 @@ static void put_new(struct buf *out, const char *category, size_t n)
 static void put_word_set(struct buf *out)
 {
     static const char *const categories[] = { "L", "M", "Nd", "Nl", "Pc" };
-    for (size_t i = 0; i < sizeof(categories) / sizeof(categories[0]); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(categories); i++) {
         buf_printf(out, "\\p{%s}", categories[i]);
         put_new(out, categories[i], strlen(categories[i]));
     }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "tokenizer/tok_open.h"
 
@@ -112,7 +113,7 @@ tinker_status tok_family(const struct tok_files *f, struct tok_source *source, s
         return err_set(err, TINKER_EINVAL,
                        "a SentencePiece model, which is not supported; save the tokenizer as "
                        "tokenizer.json");
-    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
+    for (size_t i = 0; i < ARRAY_LEN(families); i++)
         if (strstr(name, families[i].name))
             return fill(&families[i], source, arena, err);
     return err_set(err, TINKER_EINVAL,

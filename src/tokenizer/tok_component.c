@@ -2,6 +2,7 @@
 #include "tokenizer/tok_component.h"
 
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 
 enum { MAX_DEPTH = 8, MAX_PARTS = 256 };
@@ -89,27 +90,26 @@ static const struct {
     { "stop", offsetof(struct tok_part, stop) },
     { "length", offsetof(struct tok_part, length) },
 };
-#define LEN(a) (sizeof(a) / sizeof((a)[0]))
 
 static bool read_field(struct json_reader *r, struct json_str key, struct tok_part *p)
 {
     char *base = (char *)p;
-    for (size_t i = 0; i < LEN(texts); i++)
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
         if (json_str_is(key, texts[i].key)) {
             read_text(r, (struct json_str *)(void *)(base + texts[i].at));
             return true;
         }
-    for (size_t i = 0; i < LEN(raws); i++)
+    for (size_t i = 0; i < ARRAY_LEN(raws); i++)
         if (json_str_is(key, raws[i].key)) {
             json_raw(r, (struct json_str *)(void *)(base + raws[i].at));
             return true;
         }
-    for (size_t i = 0; i < LEN(flags); i++)
+    for (size_t i = 0; i < ARRAY_LEN(flags); i++)
         if (json_str_is(key, flags[i].key)) {
             read_flag(r, (int *)(void *)(base + flags[i].at));
             return true;
         }
-    for (size_t i = 0; i < LEN(numbers); i++)
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         if (json_str_is(key, numbers[i].key)) {
             json_int64(r, (int64_t *)(void *)(base + numbers[i].at));
             return true;
@@ -121,7 +121,7 @@ tinker_status tok_part_read(struct tok_part *p, struct json_reader *r, tinker_er
 {
     struct json_str key;
     memset(p, 0, sizeof(*p));
-    for (size_t i = 0; i < LEN(flags); i++)
+    for (size_t i = 0; i < ARRAY_LEN(flags); i++)
         *(int *)(void *)((char *)p + flags[i].at) = -1;
     json_begin_object(r);
     while (json_next_key(r, &key)) {

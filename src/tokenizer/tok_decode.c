@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "base/utf8.h"
 #include "tokenizer/bpe_build.h"
@@ -26,7 +27,7 @@ static const char *const kinds[] = {
 
 static tinker_status add_dec(tinker_tokenizer *t, const struct tok_part *p, tinker_error *err)
 {
-    int kind = tok_part_kind(p, kinds, sizeof(kinds) / sizeof(kinds[0]), err);
+    int kind = tok_part_kind(p, kinds, ARRAY_LEN(kinds), err);
     if (kind < 0)
         return TINKER_EINVAL;
     t->decs = arena_grow(&t->arena, t->decs, t->n_decs * sizeof(*t->decs),
@@ -247,7 +248,7 @@ void tok_cleanup(struct buf *out, const char *s, size_t n, bool word_piece)
     buf_init(&a, SIZE_MAX);
     buf_init(&b, SIZE_MAX);
     buf_append(&a, s, n);
-    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(pairs); i++) {
         if (i == OF_WORD_PIECE && !word_piece)
             continue;
         buf_reset(&b);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "base/utf8.h"
 #include "tokenizer/bpe_build.h"
@@ -29,7 +30,7 @@ static const char *const kinds[] = {
 
 static tinker_status add_norm(tinker_tokenizer *t, const struct tok_part *p, tinker_error *err)
 {
-    int kind = tok_part_kind(p, kinds, sizeof(kinds) / sizeof(kinds[0]), err);
+    int kind = tok_part_kind(p, kinds, ARRAY_LEN(kinds), err);
     if (kind < 0)
         return TINKER_EINVAL;
     t->norms = arena_grow(&t->arena, t->norms, t->n_norms * sizeof(*t->norms),

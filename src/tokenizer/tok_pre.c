@@ -5,6 +5,7 @@
  * with one known splitter do not come here, see tok_encode.c. */
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "base/utf8.h"
 #include "tokenizer/bpe_build.h"
@@ -33,14 +34,13 @@ static const struct {
     { "MergedWithNext", SPLIT_MERGED_NEXT },
     { "Contiguous", SPLIT_CONTIGUOUS },
 };
-#define LEN(a) (sizeof(a) / sizeof((a)[0]))
 
 static tinker_status set_behavior(struct tok_pre *s, const struct tok_part *p, tinker_error *err)
 {
     s->behavior = SPLIT_ISOLATED;
     if (!p->behavior.s && s->kind != PRE_SPLIT)
         return TINKER_OK;
-    for (size_t i = 0; i < LEN(behaviors); i++)
+    for (size_t i = 0; i < ARRAY_LEN(behaviors); i++)
         if (tok_str_is(p->behavior, behaviors[i].name)) {
             s->behavior = behaviors[i].behavior;
             return TINKER_OK;
@@ -88,7 +88,7 @@ static tinker_status set_metaspace(struct tok_pre *s, const struct tok_part *p, 
 
 static tinker_status add_pre(tinker_tokenizer *t, const struct tok_part *p, tinker_error *err)
 {
-    int kind = tok_part_kind(p, kinds, LEN(kinds), err);
+    int kind = tok_part_kind(p, kinds, ARRAY_LEN(kinds), err);
     if (kind < 0)
         return TINKER_EINVAL;
     t->pres = arena_grow(&t->arena, t->pres, t->n_pres * sizeof(*t->pres),

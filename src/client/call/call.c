@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "base/number.h"
 #include "base/rand.h"
@@ -21,8 +22,6 @@
 #include "client/call/last_error.h"
 #include "wire/future.h"
 #include "wire/timestamp.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 enum { OUTER_BUDGET_MS = 300000, OUTER_CAP_MS = 30000, BILLING_MS = 5000 };
 static const size_t max_response_default = (size_t)1 << 30;
@@ -319,7 +318,7 @@ static void send(struct call *c)
 
 static void on_token(struct auth_wait *w, const char *token, const tinker_error *err)
 {
-    struct call *c = CONTAINER(w, struct call, auth);
+    struct call *c = container_of(w, struct call, auth);
     if (err) {
         fail_local(c, err);
         return;
@@ -416,7 +415,7 @@ static bool attempt_again(const struct call *c)
 
 static void next_attempt(struct timer *t)
 {
-    struct call *c = CONTAINER(t, struct call, timer);
+    struct call *c = container_of(t, struct call, timer);
     c->attempt++;
     begin_attempt(c);
 }
@@ -435,7 +434,7 @@ static void wait_attempt(struct call *c)
 
 static void next_try(struct timer *t)
 {
-    struct call *c = CONTAINER(t, struct call, timer);
+    struct call *c = container_of(t, struct call, timer);
     if (c->renew)
         c->renew(c);
     begin_try(c);
@@ -476,7 +475,7 @@ static bool try_again(struct call *c)
 
 static void on_http(struct http_request *r)
 {
-    struct call *c = CONTAINER(r, struct call, http);
+    struct call *c = container_of(r, struct call, http);
     c->exchange = NULL;
     c->outcome = outcome_of(&r->resp);
     if (c->op)
@@ -535,7 +534,7 @@ static bool admitted(struct call *c)
 /* Nothing was sent: this is not a try. */
 static void on_refused(struct timer *t)
 {
-    struct call *c = CONTAINER(t, struct call, timer);
+    struct call *c = container_of(t, struct call, timer);
     c->outcome = CALL_LOCAL;
     metric_add(c->holder->cfg->metrics.circuit_refused, 1);
     finish(c);

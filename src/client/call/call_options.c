@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "json/json.h"
@@ -57,7 +58,7 @@ static bool is_reserved(const char *name)
         "trailer",    "transfer-encoding", "upgrade",      "user-agent",
         "x-api-key",  "x-idempotency-key",
     };
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (strcasecmp(name, names[i]) == 0)
             return true;
     return strncasecmp(name, "x-stainless-", 12) == 0 || strncasecmp(name, "x-tinker-", 9) == 0;

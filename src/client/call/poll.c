@@ -9,13 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "base/map.h"
 #include "client/future/future.h"
 #include "client/observe/report.h"
 #include "wire/wire.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 enum {
     LARGE_RESULT = 256 << 10,
@@ -51,7 +50,7 @@ static void fail(struct poll *p, const tinker_error *err)
 
 static void on_timer(struct timer *t)
 {
-    send(CONTAINER(t, struct poll, timer));
+    send(container_of(t, struct poll, timer));
 }
 
 static void send_later(struct poll *p, int64_t delay_ms)
@@ -109,7 +108,7 @@ static void tell_state(struct poll *p, const struct wire_future_answer *a)
 
 static void on_bytes(struct sem_wait *w)
 {
-    send(CONTAINER(w, struct poll, bytes));
+    send(container_of(w, struct poll, bytes));
 }
 
 static void on_metadata(struct poll *p, int64_t size)
@@ -298,7 +297,7 @@ static void on_status(struct poll *p, int status)
 
 static void on_call(struct call *c)
 {
-    struct poll *p = CONTAINER(c, struct poll, call);
+    struct poll *p = container_of(c, struct poll, call);
     switch (c->outcome) {
     case CALL_OK:
         on_success(p);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/call/call_options.h"
 #include "client/rest/rest_op.h"
@@ -32,7 +33,7 @@ static tinker_status read_raw(struct rest_op *r, const char *body, size_t n, tin
 static const char *method_name(const char *method)
 {
     static const char *const names[] = { "GET", "POST", "PUT", "PATCH", "DELETE" };
-    for (size_t i = 0; method && i < sizeof(names) / sizeof(*names); i++)
+    for (size_t i = 0; method && i < ARRAY_LEN(names); i++)
         if (strcmp(names[i], method) == 0)
             return names[i];
     return NULL;

@@ -7,14 +7,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/call/receive_buffer.h"
 #include "client/call/call_options.h"
 #include "client/call/raw_call.h"
 #include "client/rest/rest_op.h"
 #include "client/session/service.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 struct receive_op {
     struct op op; /* first */
@@ -73,12 +72,13 @@ static void look(struct receive_op *o)
 
 static void on_moved(struct intake_owner *owner)
 {
-    look(CONTAINER(owner, struct receive_op, owner));
+    look(container_of(owner, struct receive_op, owner));
 }
 
 static bool on_data(struct http_request *r, const void *p, size_t n)
 {
-    struct receive_op *o = CONTAINER(CONTAINER(r, struct call, http), struct receive_op, call);
+    struct receive_op *o =
+        container_of(container_of(r, struct call, http), struct receive_op, call);
     o->call.last = true; /* another attempt would begin again with the first piece */
     if (!intake_has_head(o->in))
         intake_set_head(o->in, answer_begun(&o->call));
@@ -93,7 +93,7 @@ static bool on_data(struct http_request *r, const void *p, size_t n)
 
 static void on_done(struct call *c)
 {
-    struct receive_op *o = CONTAINER(c, struct receive_op, call);
+    struct receive_op *o = container_of(c, struct receive_op, call);
     o->over = true;
     if (c->outcome != CALL_OK) {
         o->err = c->err;
@@ -104,7 +104,7 @@ static void on_done(struct call *c)
 
 static void on_ready(struct holder_wait *w, const tinker_error *err)
 {
-    struct receive_op *o = CONTAINER(w, struct receive_op, wait);
+    struct receive_op *o = container_of(w, struct receive_op, wait);
     if (err) {
         op_fail(&o->op, err);
         return;

@@ -10,10 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/call/call_options.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 struct tinker_exchange {
     atomic_int refs;
@@ -164,7 +163,7 @@ static void fill(tinker_exchange *x, struct http_request *r)
 
 static void on_answer(struct loop_task *t)
 {
-    tinker_exchange *x = CONTAINER(t, tinker_exchange, task);
+    tinker_exchange *x = container_of(t, tinker_exchange, task);
     struct http_request *r = x->r;
     if (r) {
         fill(x, r);
@@ -177,7 +176,7 @@ static void on_answer(struct loop_task *t)
 
 static void on_timeout(struct timer *t)
 {
-    tinker_exchange *x = CONTAINER(t, tinker_exchange, timer);
+    tinker_exchange *x = container_of(t, tinker_exchange, timer);
     struct http_request *r = x->r;
     r->resp.failure = HTTP_FAIL_TIMEOUT;
     snprintf(r->resp.reason, sizeof(r->resp.reason), "no answer from the transport within %lld ms",

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <tinker/loss.h>
 #include <tinker/tokenizer.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/io/wait_table.h"
 #include "client/future/operation.h"
@@ -308,16 +309,14 @@ int64_t tinker_future_wait_any(tinker_future *const *f, size_t n, int64_t timeou
 
 static void on_deadline(struct timer *t)
 {
-    struct tinker_future *f =
-        (struct tinker_future *)(void *)((char *)t - offsetof(struct tinker_future, deadline));
+    struct tinker_future *f = container_of(t, struct tinker_future, deadline);
     if (f->op)
         op_expire(f->op, f->deadline_ms);
 }
 
 static void deadline_on_loop(struct loop_task *t)
 {
-    struct tinker_future *f =
-        (struct tinker_future *)(void *)((char *)t - offsetof(struct tinker_future, deadline_task));
+    struct tinker_future *f = container_of(t, struct tinker_future, deadline_task);
     pthread_mutex_lock(&future_lock);
     f->deadline_asked = false;
     int64_t ms = f->deadline_ms;
@@ -345,8 +344,7 @@ void tinker_future_set_deadline(tinker_future *f, int64_t timeout_ms)
 
 static void cancel_on_loop(struct loop_task *t)
 {
-    struct tinker_future *f =
-        (struct tinker_future *)(void *)((char *)t - offsetof(struct tinker_future, cancel_task));
+    struct tinker_future *f = container_of(t, struct tinker_future, cancel_task);
     if (f->op)
         op_cancel(f->op);
     future_unref(f);

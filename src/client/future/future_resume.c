@@ -2,12 +2,11 @@
  * Needs no session: the request id says it all.  Loop thread, except the submit. */
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/call/poll.h"
 #include "client/future/result.h"
 #include "client/session/service.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 struct resume_op {
     struct op op;
@@ -37,19 +36,19 @@ static void resume_abandon(struct op *op)
 static tinker_status on_decode(struct poll *p, const char *body, size_t n, bool proto,
                                tinker_error *err)
 {
-    struct resume_op *r = CONTAINER(p, struct resume_op, poll);
+    struct resume_op *r = container_of(p, struct resume_op, poll);
     return r->reader->read(r->op.future, body, n, proto, err);
 }
 
 static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
 {
-    struct resume_op *r = CONTAINER(p, struct resume_op, poll);
+    struct resume_op *r = container_of(p, struct resume_op, poll);
     observe_state(&r->watch, r->op.holder, OBSERVE_TRAINING, r->request_id, state, reason, changed);
 }
 
 static void on_polled(struct poll *p)
 {
-    struct resume_op *r = CONTAINER(p, struct resume_op, poll);
+    struct resume_op *r = container_of(p, struct resume_op, poll);
     if (p->ok) {
         op_succeed(&r->op);
         return;
@@ -60,7 +59,7 @@ static void on_polled(struct poll *p)
 
 static void on_ready(struct holder_wait *w, const tinker_error *err)
 {
-    struct resume_op *r = CONTAINER(w, struct resume_op, wait);
+    struct resume_op *r = container_of(w, struct resume_op, wait);
     if (err) {
         op_fail(&r->op, err);
         return;

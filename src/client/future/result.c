@@ -2,6 +2,7 @@
 #include "client/future/result.h"
 
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/training/merge.h"
 #include "wire/proto.h"
@@ -159,7 +160,7 @@ const struct result_reader *result_find(const char *request_type)
         &result_save,    &result_save_for_sampler, &result_load,
         &result_sample,  &result_unload,           &result_save_external,
     };
-    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
         if (strcmp(all[i]->poll.request_type, request_type) == 0)
             return all[i];
     return NULL;

@@ -2,6 +2,7 @@
 #include "client/io/callback_job.h"
 
 #include <stddef.h>
+#include "base/array.h"
 
 static void unref(struct round *r)
 {
@@ -26,7 +27,7 @@ static void on_courier(void *arg)
 
 static void on_back(struct loop_task *t)
 {
-    struct round *r = (struct round *)(void *)((char *)t - offsetof(struct round, back));
+    struct round *r = container_of(t, struct round, back);
     r->under_way = false;
     if (!r->closed) /* written by this thread only */
         r->class->ended(r);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <tinker/metrics.h>
 #include "base/arena.h"
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/map.h"
@@ -236,7 +237,7 @@ void own_metrics_init(struct own_metrics *o, const char *prefix)
         { &o->circuit_refused, "circuit_refused_total", METRIC_COUNTER },
     };
     char name[NAME_LEN_MAX + 64];
-    for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         snprintf(name, sizeof(name), "%s_%s", prefix, table[i].name);
         *table[i].to = metric_get(table[i].kind, name);
     }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "base/rand.h"
 #include "client/call/call.h"
@@ -16,8 +17,6 @@
 #include "json/json.h"
 #include "wire/timestamp.h"
 #include "wire/wire.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 enum { BATCH_MAX = 100, QUEUE_MAX = 10000, FLUSH_MS = 10000, RETRY_MS = 1000 };
 
@@ -72,7 +71,7 @@ static const char *http_error_type(int status)
                   { 403, "PermissionDeniedError" }, { 404, "NotFoundError" },
                   { 409, "ConflictError" },         { 422, "UnprocessableEntityError" },
                   { 429, "RateLimitError" } };
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (names[i].status == status)
             return names[i].name;
     return status >= 500 ? "InternalServerError" : "APIStatusError";
@@ -256,7 +255,7 @@ static void send_batch(struct telemetry *t);
 
 static void on_timer(struct timer *timer)
 {
-    send_batch(CONTAINER(timer, struct telemetry, timer));
+    send_batch(container_of(timer, struct telemetry, timer));
 }
 
 /* Forget the first n events; they were delivered or given up. */
@@ -307,7 +306,7 @@ static bool accepted(struct call *c)
 
 static void on_sent(struct call *c)
 {
-    struct telemetry *t = CONTAINER(c, struct telemetry, call);
+    struct telemetry *t = container_of(c, struct telemetry, call);
     int64_t max = t->holder->cfg->telemetry_max_retries;
     bool ok = accepted(c);
     if (ok || (max >= 0 && ++t->failures > max)) {
@@ -379,7 +378,7 @@ static void send_batch(struct telemetry *t)
 
 static void flush_task(struct loop_task *task)
 {
-    struct telemetry *t = CONTAINER(task, struct telemetry, task);
+    struct telemetry *t = container_of(task, struct telemetry, task);
     pthread_mutex_lock(&t->lock);
     t->posted = false;
     bool stopped = t->stopped;
@@ -418,7 +417,7 @@ bool telemetry_wait(struct telemetry *t, int64_t timeout_ms)
 
 static void on_bound(struct timer *timer)
 {
-    finish_close(CONTAINER(timer, struct telemetry, bound));
+    finish_close(container_of(timer, struct telemetry, bound));
 }
 
 struct telemetry *telemetry_new(struct holder *h)

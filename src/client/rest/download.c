@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "base/os.h"
 #include "base/rand.h"
@@ -21,8 +22,6 @@
 #include "wire/future.h"
 #include "wire/timestamp.h"
 #include "wire/wire.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 enum { ROUND_MS = 30000, ROUNDS_MAX = 6, TRACE_MS = 5000, LIFETIME_S = 15 * 60 };
 
@@ -176,7 +175,7 @@ static bool tell(struct archive_op *a)
 
 static bool on_data(struct http_request *r, const void *p, size_t n)
 {
-    struct archive_op *a = CONTAINER(r, struct archive_op, http);
+    struct archive_op *a = container_of(r, struct archive_op, http);
     enum sink_room room = sink_put(a->sink, p, n);
     if (room == SINK_BROKEN)
         return false;
@@ -217,7 +216,7 @@ static void download_failed(struct archive_op *a)
 
 static void on_room(struct sink_owner *o)
 {
-    struct archive_op *a = CONTAINER(o, struct archive_op, owner);
+    struct archive_op *a = container_of(o, struct archive_op, owner);
     if (sink_error(a->sink))
         download_failed(a);
     else
@@ -226,7 +225,7 @@ static void on_room(struct sink_owner *o)
 
 static void on_saved(struct sink_owner *o, int error)
 {
-    struct archive_op *a = CONTAINER(o, struct archive_op, owner);
+    struct archive_op *a = container_of(o, struct archive_op, owner);
     struct tinker_future *f = a->op.future;
     if (error) {
         download_failed(a);
@@ -239,7 +238,7 @@ static void on_saved(struct sink_owner *o, int error)
 
 static void on_downloaded(struct http_request *r)
 {
-    struct archive_op *a = CONTAINER(r, struct archive_op, http);
+    struct archive_op *a = container_of(r, struct archive_op, http);
     if (r->resp.failure != HTTP_OK || r->resp.status != 200) {
         download_failed(a);
         return;
@@ -347,7 +346,7 @@ static void got_archive(struct archive_op *a)
 
 static void on_round(struct timer *t)
 {
-    ask(CONTAINER(t, struct archive_op, timer));
+    ask(container_of(t, struct archive_op, timer));
 }
 
 static void got_trace(struct archive_op *a)
@@ -379,7 +378,7 @@ static void got_trace(struct archive_op *a)
 /* 302 is the answer; 503 means the archive is still being made. */
 static bool on_status(struct call *c, int status)
 {
-    struct archive_op *a = CONTAINER(c, struct archive_op, call);
+    struct archive_op *a = container_of(c, struct archive_op, call);
     if (a->trace)
         return false;
     return status == 302 || (status == 503 && a->rounds < ROUNDS_MAX && !op_is_spent(&a->op));
@@ -387,7 +386,7 @@ static bool on_status(struct call *c, int status)
 
 static void on_called(struct call *c)
 {
-    struct archive_op *a = CONTAINER(c, struct archive_op, call);
+    struct archive_op *a = container_of(c, struct archive_op, call);
     if (c->outcome == CALL_CAUGHT && c->http.resp.status == 302)
         got_redirect(a);
     else if (c->outcome == CALL_CAUGHT) {
@@ -416,7 +415,7 @@ static void ask(struct archive_op *a)
 
 static void on_still(struct timer *t)
 {
-    struct archive_op *a = CONTAINER(t, struct archive_op, still);
+    struct archive_op *a = container_of(t, struct archive_op, still);
     if (++a->half_minutes >= 6)
         log_line(&a->op.holder->log, LOG_WARNING, "the archive is still being made, %d s so far",
                  a->half_minutes * 30);
@@ -425,7 +424,7 @@ static void on_still(struct timer *t)
 
 static void on_ready(struct holder_wait *w, const tinker_error *err)
 {
-    struct archive_op *a = CONTAINER(w, struct archive_op, wait);
+    struct archive_op *a = container_of(w, struct archive_op, wait);
     struct holder *h = a->op.holder;
     if (err) {
         fail(a, err);

@@ -3,10 +3,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "wire/wire.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 void rest_destroy(struct op *op)
 {
@@ -28,7 +27,7 @@ void rest_abandon(struct op *op)
 
 static void on_done(struct call *c)
 {
-    struct rest_op *r = CONTAINER(c, struct rest_op, call);
+    struct rest_op *r = container_of(c, struct rest_op, call);
     const struct buf *body = &c->http.resp.body;
     if (r->quiet) {
         if (c->outcome != CALL_OK)
@@ -51,7 +50,7 @@ static void on_done(struct call *c)
 
 void rest_ready(struct holder_wait *w, const tinker_error *err)
 {
-    struct rest_op *r = CONTAINER(w, struct rest_op, wait);
+    struct rest_op *r = container_of(w, struct rest_op, wait);
     if (err) {
         op_fail(&r->op, err);
         return;

@@ -7,6 +7,7 @@
 #include <tinker/names.h>
 #include <tinker/rest.h>
 #include <tinker/training.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "wire/wire.h"
 
@@ -235,7 +236,7 @@ static int state_of(const struct wire_session_status *w)
         { "client_finished", "interrupted", TINKER_SESSION_INTERRUPTED },
     };
     const char *reason = w->reason ? w->reason->type : "";
-    for (size_t i = 0; w->type && i < sizeof(all) / sizeof(*all); i++)
+    for (size_t i = 0; w->type && i < ARRAY_LEN(all); i++)
         if (strcmp(all[i].type, w->type) == 0 &&
             (!all[i].reason || strcmp(all[i].reason, reason) == 0))
             return all[i].state;

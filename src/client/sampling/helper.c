@@ -18,6 +18,7 @@
 #include <time.h>
 #include <tinker/version.h>
 #include <unistd.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "base/map.h"
 #include "client/call/call_options.h"
@@ -393,7 +394,7 @@ static void on_ready(void *arg, int fd, unsigned events)
 static void on_startup(struct timer *t)
 {
     char why[256];
-    struct helper *x = (struct helper *)(void *)((char *)t - offsetof(struct helper, startup));
+    struct helper *x = container_of(t, struct helper, startup);
     snprintf(why, sizeof(why), "the sampling helper %.128s did not answer within %d s", x->program,
              STARTUP_MS / 1000);
     end(x, why);

@@ -4,6 +4,7 @@
  * as options, which the helper, with nothing but the environment, could not know. */
 #include <stddef.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/call/call.h"
 #include "client/sampling/helper.h"
@@ -45,7 +46,7 @@ static const struct {
     FIELD(FLAG, poll_backoff),
     FIELD(FLAG, isolate_limits),
 };
-enum { N_FIELDS = sizeof(fields) / sizeof(*fields) };
+enum { N_FIELDS = ARRAY_LEN(fields) };
 
 /* ---- writing -------------------------------------------------------------------------------- */
 

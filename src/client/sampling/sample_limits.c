@@ -2,14 +2,13 @@
 #include "client/sampling/sample_limits.h"
 
 #include <stddef.h>
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
+#include "base/array.h"
 
 enum { PAUSE_CHECK_MS = 1000, RECENT_COST = 20 };
 
 static void on_pause(struct timer *t)
 {
-    dispatch_again(CONTAINER(t, struct dispatch, timer));
+    dispatch_again(container_of(t, struct dispatch, timer));
 }
 
 void dispatch_again(struct dispatch *d)
@@ -25,7 +24,7 @@ void dispatch_again(struct dispatch *d)
 
 static void on_budget(struct sem_wait *w)
 {
-    dispatch_again(CONTAINER(w, struct dispatch, budget));
+    dispatch_again(container_of(w, struct dispatch, budget));
 }
 
 static void take_budget(struct dispatch *d)
@@ -38,7 +37,7 @@ static void take_budget(struct dispatch *d)
 
 static void on_throttle(struct sem_wait *w)
 {
-    take_budget(CONTAINER(w, struct dispatch, throttle));
+    take_budget(container_of(w, struct dispatch, throttle));
 }
 
 static void take_throttle(struct dispatch *d)
@@ -52,7 +51,7 @@ static void take_throttle(struct dispatch *d)
 
 static void on_permit(struct sem_wait *w)
 {
-    take_throttle(CONTAINER(w, struct dispatch, permit));
+    take_throttle(container_of(w, struct dispatch, permit));
 }
 
 void dispatch_start(struct dispatch *d)

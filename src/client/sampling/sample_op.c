@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/call/call.h"
 #include "client/sampling/sample_limits.h"
@@ -23,8 +24,6 @@
 #include "client/session/service.h"
 #include "wire/check.h"
 #include "wire/wire.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 struct sample_op {
     struct op op;
@@ -135,7 +134,7 @@ static void tell(const struct sample_op *s, enum local_step step, int failures, 
 
 static void on_retry(struct timer *t)
 {
-    attempt(CONTAINER(t, struct sample_op, timer));
+    attempt(container_of(t, struct sample_op, timer));
 }
 
 static bool may_retry(const struct sample_op *s)
@@ -172,7 +171,7 @@ static void failed(struct sample_op *s, const tinker_error *err, bool retryable)
 
 static void on_stuck(struct timer *t)
 {
-    struct sample_op *s = CONTAINER(t, struct sample_op, stuck);
+    struct sample_op *s = container_of(t, struct sample_op, stuck);
     int64_t progress_ms = s->handler->opts.progress_ms;
     int64_t idle_ms = (loop_now_ns(loop_of(s)) - s->handler->progress_ns) / 1000000;
     if (idle_ms < progress_ms) {
@@ -190,13 +189,13 @@ static void on_stuck(struct timer *t)
 static tinker_status on_decode(struct poll *p, const char *body, size_t n, bool proto,
                                tinker_error *err)
 {
-    struct sample_op *s = CONTAINER(p, struct sample_op, poll);
+    struct sample_op *s = container_of(p, struct sample_op, poll);
     return result_sample.read(s->op.future, body, n, proto, err);
 }
 
 static tinker_status take_large(struct poll *p, void *out, struct arena *a, tinker_error *err)
 {
-    struct sample_op *s = CONTAINER(p, struct sample_op, poll);
+    struct sample_op *s = container_of(p, struct sample_op, poll);
     (void)err;
     s->op.future->value = out;
     arena_adopt(&s->op.future->arena, a);
@@ -205,14 +204,14 @@ static tinker_status take_large(struct poll *p, void *out, struct arena *a, tink
 
 static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
 {
-    struct sample_op *s = CONTAINER(p, struct sample_op, poll);
+    struct sample_op *s = container_of(p, struct sample_op, poll);
     observe_state(&s->sampler->watch, s->op.holder, OBSERVE_SAMPLING, s->sampler->id, state, reason,
                   changed);
 }
 
 static void on_polled(struct poll *p)
 {
-    struct sample_op *s = CONTAINER(p, struct sample_op, poll);
+    struct sample_op *s = container_of(p, struct sample_op, poll);
     if (!p->ok) {
         op_note_response(&s->op, &p->call);
         failed(s, &p->call.err, p->gone);
@@ -227,7 +226,7 @@ static void on_polled(struct poll *p)
 
 static bool on_status(struct call *c, int status)
 {
-    struct sample_op *s = CONTAINER(c, struct sample_op, poll.call);
+    struct sample_op *s = container_of(c, struct sample_op, poll.call);
     struct holder *h = s->op.holder;
     if (op_is_spent(&s->op))
         return false;
@@ -239,7 +238,7 @@ static bool on_status(struct call *c, int status)
 
 static void on_sent(struct call *c)
 {
-    struct sample_op *s = CONTAINER(c, struct sample_op, poll.call);
+    struct sample_op *s = container_of(c, struct sample_op, poll.call);
     char id[112];
     if (c->outcome == CALL_CAUGHT) {
         dispatch_again(&s->dispatch);
@@ -269,7 +268,7 @@ static void on_sent(struct call *c)
 
 static void go(struct dispatch *d)
 {
-    struct sample_op *s = CONTAINER(d, struct sample_op, dispatch);
+    struct sample_op *s = container_of(d, struct sample_op, dispatch);
     struct call *c = &s->poll.call;
     c->holder = s->op.holder;
     c->op = &s->op;
@@ -326,7 +325,7 @@ static void permitted(struct sample_op *s)
 
 static void on_permit(struct sem_wait *w)
 {
-    struct sample_op *s = CONTAINER(w, struct sample_op, permit);
+    struct sample_op *s = container_of(w, struct sample_op, permit);
     s->handler->waiting--;
     permitted(s);
 }
@@ -465,7 +464,7 @@ static tinker_status check_options(const tinker_sample_options *o, tinker_error 
     if (o->num_samples == 0 || o->num_samples > INT32_MAX)
         return err_set(err, TINKER_EINVAL, "num_samples is %zu, expected at least 1",
                        o->num_samples);
-    for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
+    for (size_t i = 0; i < ARRAY_LEN(counts); i++)
         if (counts[i].n > INT32_MAX)
             return err_set(err, TINKER_EINVAL, "%s is %zu, expected at most %d", counts[i].name,
                            counts[i].n, INT32_MAX);

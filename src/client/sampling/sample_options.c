@@ -3,13 +3,12 @@
  * The operation waits for another, its source, and for the teller; it is over when both are.
  * Runs on the loop thread, except submitting. */
 #include <stdlib.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/future/operation.h"
 #include "client/sampling/sampling_client.h"
 #include "client/sampling/stream.h"
 #include "client/sampling/stream_callback.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 enum { STREAM_SEQUENCES_MAX = 65536 };
 
@@ -80,7 +79,7 @@ static void look(struct tokens_op *o)
 
 static void on_told(struct teller_owner *owner)
 {
-    look(CONTAINER(owner, struct tokens_op, owner));
+    look(container_of(owner, struct tokens_op, owner));
 }
 
 static void on_events(void *arg)

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "base/rand.h"
 #include "client/sampling/sample_retry.h"
@@ -117,7 +118,7 @@ static bool read_member(struct json_reader *r, struct json_str key, struct passp
     } texts[] = { { "base_url", &p->base_url },     { "authorization", &p->url_auth },
                   { "api_key", &p->api_key },       { "session_id", &p->session_id },
                   { "sampler_id", &p->sampler_id }, { "jwt", &p->jwt } };
-    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         char *text;
         if (!json_str_is(key, texts[i].name))
             continue;

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/call/call.h"
 #include "client/sampling/sample_retry.h"
@@ -10,8 +11,6 @@
 #include "client/session/service.h"
 #include "wire/path.h"
 #include "wire/wire.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 tinker_sampler *sampler_new(struct holder *h, const char *id, tinker_error *err)
 {
@@ -104,7 +103,7 @@ static void open_abandon(struct op *op)
 
 static void open_done(struct call *c)
 {
-    struct open_op *o = CONTAINER(c, struct open_op, call);
+    struct open_op *o = container_of(c, struct open_op, call);
     struct wire_create_sampling_session_response res;
     const struct buf *body = &c->http.resp.body;
     if (c->outcome != CALL_OK) {
@@ -126,7 +125,7 @@ static void open_done(struct call *c)
 
 static void open_ready(struct holder_wait *w, const tinker_error *err)
 {
-    struct open_op *o = CONTAINER(w, struct open_op, wait);
+    struct open_op *o = container_of(w, struct open_op, wait);
     struct holder *h = o->op.holder;
     tinker_error failed;
     if (err) {

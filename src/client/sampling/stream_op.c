@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/call/call.h"
 #include "client/sampling/sample_limits.h"
@@ -21,8 +22,6 @@
 #include "http/sse.h"
 #include "wire/check.h"
 #include "wire/chunk.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 enum { EVENT_BYTES_MAX = 1 << 20 };
 
@@ -136,7 +135,7 @@ static bool take_chunk(struct stream_op *o, const struct wire_sample_chunk *c)
 
 static void on_accepted(struct timer *t)
 {
-    dispatch_end(&CONTAINER(t, struct stream_op, accepted)->dispatch);
+    dispatch_end(&container_of(t, struct stream_op, accepted)->dispatch);
 }
 
 static bool on_event(void *state, const struct sse_event *e)
@@ -159,7 +158,7 @@ static bool on_event(void *state, const struct sse_event *e)
 
 static bool on_data(struct http_request *r, const void *p, size_t n)
 {
-    struct stream_op *o = CONTAINER(CONTAINER(r, struct call, http), struct stream_op, call);
+    struct stream_op *o = container_of(container_of(r, struct call, http), struct stream_op, call);
     tinker_error err;
     if (sse_feed(&o->sse, p, n, &err) == TINKER_OK)
         return true;
@@ -196,7 +195,7 @@ static void attempt(struct stream_op *o)
 
 static void on_retry(struct timer *t)
 {
-    attempt(CONTAINER(t, struct stream_op, timer));
+    attempt(container_of(t, struct stream_op, timer));
 }
 
 /* Could another attempt do better, and may it? */
@@ -240,7 +239,7 @@ static void failed(struct stream_op *o, const tinker_error *err, bool broken)
 
 static bool on_status(struct call *c, int status)
 {
-    struct stream_op *o = CONTAINER(c, struct stream_op, call);
+    struct stream_op *o = container_of(c, struct stream_op, call);
     if (op_is_spent(&o->op))
         return false;
     if (status != 429 && !(status == 402 && holder_billing_pause(o->op.holder, c->err.message)))
@@ -251,7 +250,7 @@ static bool on_status(struct call *c, int status)
 
 static void on_done(struct call *c)
 {
-    struct stream_op *o = CONTAINER(c, struct stream_op, call);
+    struct stream_op *o = container_of(c, struct stream_op, call);
     tinker_error err = c->err;
     bool broken = c->outcome == CALL_OK && !o->complete;
     if (c->outcome == CALL_CAUGHT) {
@@ -275,7 +274,7 @@ static void on_done(struct call *c)
 
 static void send(struct dispatch *d)
 {
-    struct stream_op *o = CONTAINER(d, struct stream_op, dispatch);
+    struct stream_op *o = container_of(d, struct stream_op, dispatch);
     struct call *c = &o->call;
     c->holder = o->op.holder;
     c->op = &o->op;
@@ -304,7 +303,7 @@ static void permitted(struct stream_op *o)
 
 static void on_permit(struct sem_wait *w)
 {
-    struct stream_op *o = CONTAINER(w, struct stream_op, permit);
+    struct stream_op *o = container_of(w, struct stream_op, permit);
     o->handler->waiting--;
     permitted(o);
 }

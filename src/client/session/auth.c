@@ -6,14 +6,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/call/call.h"
 #include "client/session/credential_cmd.h"
 #include "client/session/session.h"
 #include "client/session/jwt.h"
 #include "wire/wire.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 enum {
     REFRESH_BEFORE_S = 300,
@@ -185,7 +184,7 @@ static void refresh(struct timer *t);
 
 static void on_exchanged(struct call *c)
 {
-    struct auth *a = CONTAINER(c, struct auth, call);
+    struct auth *a = container_of(c, struct auth, call);
     bool ok = read_jwt(a, c);
     void (*ready)(void *arg, const tinker_error *err) = a->ready;
     a->ready = NULL;
@@ -225,13 +224,13 @@ static void exchange(struct auth *a, const struct call_spec *spec)
 
 static void refresh(struct timer *t)
 {
-    exchange(CONTAINER(t, struct auth, timer), &again_spec);
+    exchange(container_of(t, struct auth, timer), &again_spec);
 }
 
 /* A minute after a failure the waiting time is computed anew. */
 static void after_pause(struct timer *t)
 {
-    struct auth *a = CONTAINER(t, struct auth, timer);
+    struct auth *a = container_of(t, struct auth, timer);
     t->fire = refresh;
     schedule(a, 0);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "base/array.h"
 #include "base/base64.h"
 #include "base/err.h"
 #include "client/session/auth.h"
@@ -155,7 +156,7 @@ static bool is_secret_name(const char *name)
     static const char *const words[] = { "-key",   "auth",     "cf-access-", "cookie",
                                          "secret", "password", "token" };
     for (const char *p = name; *p; p++)
-        for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+        for (size_t i = 0; i < ARRAY_LEN(words); i++)
             if (strncasecmp(p, words[i], strlen(words[i])) == 0)
                 return true;
     return false;

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/sampling/rate_limits.h"
 #include "client/session/startup.h"
@@ -161,7 +162,7 @@ static void cancel_all(struct holder *h)
 
 static void free_later(struct loop_task *t)
 {
-    struct holder *h = (struct holder *)(void *)((char *)t - offsetof(struct holder, free_task));
+    struct holder *h = container_of(t, struct holder, free_task);
     void (*closed)(void *arg) = h->on_closed;
     void *arg = h->on_closed_arg;
     holder_free(h);

@@ -5,17 +5,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/rest/rest_op.h"
 #include "client/session/service.h"
 #include "client/session/startup.h"
 #include "wire/wire.h"
 
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
-
 static void finish_ready(struct holder_wait *w, const tinker_error *err)
 {
-    struct rest_op *r = CONTAINER(w, struct rest_op, wait);
+    struct rest_op *r = container_of(w, struct rest_op, wait);
     const char *id = r->op.holder->session_id;
     if (err) { /* there is no session */
         op_succeed(&r->op);

@@ -8,14 +8,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/call/call.h"
 #include "client/session/session.h"
 #include "client/sampling/rate_limits.h"
 #include "client/observe/telemetry.h"
 #include "wire/wire.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 enum {
     HEARTBEAT_MS = 10000,
@@ -83,7 +82,7 @@ static void step(struct startup *s, const struct call_spec *spec, const char *pa
 /* Decode the answer of a finished step into *out; false: it failed and was reported. */
 static bool answer(struct call *c, const struct wire_type *type, struct arena *arena, void *out)
 {
-    struct startup *s = CONTAINER(c, struct startup, call);
+    struct startup *s = container_of(c, struct startup, call);
     const struct buf *body = &c->http.resp.body;
     if (c->outcome == CALL_OK) {
         tinker_status status = wire_decode_json(type, body->data ? body->data : "", body->len,
@@ -111,7 +110,7 @@ static bool give_up(struct startup *s, int64_t silent_ms)
 
 static void heartbeat_done(struct call *c)
 {
-    struct startup *s = CONTAINER(c, struct startup, heartbeat);
+    struct startup *s = container_of(c, struct startup, heartbeat);
     struct holder *h = s->holder;
     int64_t now = loop_now_ns(h->rt->loop);
     if (c->outcome == CALL_OK) {
@@ -136,7 +135,7 @@ static void heartbeat_done(struct call *c)
 
 static void heartbeat_send(struct timer *t)
 {
-    struct startup *s = CONTAINER(t, struct startup, heartbeat_timer);
+    struct startup *s = container_of(t, struct startup, heartbeat_timer);
     struct call *c = &s->heartbeat;
     c->holder = s->holder;
     c->spec = &heartbeat_spec;
@@ -184,7 +183,7 @@ static tinker_status read_dynamic(struct holder *h, struct call *c)
 
 static void refresh_done(struct call *c)
 {
-    struct startup *s = CONTAINER(c, struct startup, refresh);
+    struct startup *s = container_of(c, struct startup, refresh);
     if (c->outcome != CALL_OK || read_dynamic(s->holder, c) != TINKER_OK)
         log_line(&s->holder->log, LOG_DEBUG, "dynamic configuration not refreshed: %s",
                  c->err.message);
@@ -193,7 +192,7 @@ static void refresh_done(struct call *c)
 
 static void refresh_send(struct timer *t)
 {
-    struct startup *s = CONTAINER(t, struct startup, refresh_timer);
+    struct startup *s = container_of(t, struct startup, refresh_timer);
     struct wire_client_config_request req = { s->holder->cfg->sdk_version };
     tinker_error err;
     buf_reset(&s->body);
@@ -247,7 +246,7 @@ tinker_status session_adopt(struct startup *s, tinker_error *err)
 
 static void on_session(struct call *c)
 {
-    struct startup *s = CONTAINER(c, struct startup, call);
+    struct startup *s = container_of(c, struct startup, call);
     struct holder *h = s->holder;
     struct wire_create_session_response res;
     if (!answer(c, &wire_create_session_response, &h->arena, &res))
@@ -282,7 +281,7 @@ static void create_session(struct startup *s)
 
 static void on_dynamic(struct call *c)
 {
-    struct startup *s = CONTAINER(c, struct startup, call);
+    struct startup *s = container_of(c, struct startup, call);
     struct holder *h = s->holder;
     h->refresh_interval_sec = 300;
     bool absent = c->outcome == CALL_STATUS && c->http.resp.status == 404;
@@ -316,7 +315,7 @@ static void on_auth(void *arg, const tinker_error *err)
 
 static void on_config(struct call *c)
 {
-    struct startup *s = CONTAINER(c, struct startup, call);
+    struct startup *s = container_of(c, struct startup, call);
     struct holder *h = s->holder;
     if (!answer(c, &wire_client_config_response, &h->arena, &h->server))
         return;

@@ -10,6 +10,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 #include <tinker/version.h>
+#include "base/array.h"
 #include "base/os.h"
 #include "base/rand.h"
 
@@ -72,7 +73,7 @@ void identity_name_arch(const char *m, char *out, size_t size)
     } names[] = { { "x86_64", "x64" },    { "amd64", "x64" }, { "arm64", "arm64" },
                   { "aarch64", "arm64" }, { "arm", "arm" },   { "armv6l", "arm" },
                   { "armv7l", "arm" },    { "i386", "x32" },  { "i686", "x32" } };
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (strcasecmp(m, names[i].machine) == 0) {
             snprintf(out, size, "%s", names[i].name);
             return;

@@ -9,14 +9,13 @@
  * is written under the lock by the loop, so whoever finds it under the lock may post. */
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/training/custom.h"
 #include "client/training/training_op.h"
 #include "regularizer/evaluate.h"
 #include "wire/check.h"
 #include "wire/proto.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 struct running {
     struct running *next;
@@ -252,7 +251,7 @@ static void fill_in(struct custom_job *j)
 
 static void deliver(struct loop_task *t)
 {
-    struct custom_job *j = CONTAINER(t, struct custom_job, task);
+    struct custom_job *j = container_of(t, struct custom_job, task);
     struct train_op *op = j->op; /* written by this thread only, from now on */
     if (op && !op->op.future) {
         op = NULL; /* cancelled; what is left of it will leave */

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 
 struct column { /* one metric over all parts */
@@ -182,7 +183,7 @@ static bool reduce_one(struct result_metrics *m, struct arena *a, const char *na
         log_line(log, LOG_WARNING, "metric \"%s\" dropped: it is not finite", name);
         return true;
     }
-    for (size_t i = 0; i < sizeof(reductions) / sizeof(*reductions); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(reductions); i++) {
         if (strcmp(suffix, reductions[i].name) != 0)
             continue;
         m->v[m->n].name = name;

@@ -12,12 +12,11 @@
 #include <tinker/rest.h>
 #include <tinker/training.h>
 #include <unistd.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/training/recovery_callback.h"
 #include "client/future/future.h"
 #include "client/session/service.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 enum run_state { WATCHED, LOOKED_AT, QUEUED, RECOVERING, RESTING };
 
@@ -185,7 +184,7 @@ static void enqueue(struct run *run)
 
 static void on_rested(struct timer *t)
 {
-    enqueue(CONTAINER(t, struct run, timer));
+    enqueue(container_of(t, struct run, timer));
 }
 
 static void attempt_failed(struct run *run, const tinker_error *err)
@@ -354,7 +353,7 @@ static void on_looked(tinker_future *f, void *state)
 
 static void look(struct timer *t)
 {
-    struct run *run = CONTAINER(t, struct run, timer);
+    struct run *run = container_of(t, struct run, timer);
     tinker_error err;
     run->state = LOOKED_AT;
     if (!ask(run, run->recovery->policy.poll_interval_ms, on_looked, &err))

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/call/call.h"
 #include "client/call/poll.h"
@@ -10,8 +11,6 @@
 #include "wire/check.h"
 #include "wire/path.h"
 #include "wire/wire.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 tinker_training *trainer_new(struct holder *h, const char *model_id, tinker_error *err)
 {
@@ -120,7 +119,7 @@ static void create_abandon(struct op *op)
 static tinker_status create_decode(struct poll *p, const char *body, size_t n, bool proto,
                                    tinker_error *err)
 {
-    struct create_op *c = CONTAINER(p, struct create_op, poll);
+    struct create_op *c = container_of(p, struct create_op, poll);
     struct wire_create_model_response res;
     struct arena scratch;
     (void)proto;
@@ -138,13 +137,13 @@ static tinker_status create_decode(struct poll *p, const char *body, size_t n, b
 static void create_state(struct poll *p, enum wire_queue_state state, const char *reason,
                          bool changed)
 {
-    struct create_op *c = CONTAINER(p, struct create_op, poll);
+    struct create_op *c = container_of(p, struct create_op, poll);
     observe_state(&c->watch, c->op.holder, OBSERVE_CREATION, c->base_model, state, reason, changed);
 }
 
 static void create_polled(struct poll *p)
 {
-    struct create_op *c = CONTAINER(p, struct create_op, poll);
+    struct create_op *c = container_of(p, struct create_op, poll);
     if (!p->ok) {
         op_note_response(&c->op, &p->call);
         op_fail(&c->op, &p->call.err);
@@ -159,7 +158,7 @@ static void create_polled(struct poll *p)
 
 static void create_sent(struct call *call)
 {
-    struct create_op *c = CONTAINER(call, struct create_op, call);
+    struct create_op *c = container_of(call, struct create_op, call);
     char id[112];
     if (call->outcome != CALL_OK || submission_id(call, id, sizeof(id)) != TINKER_OK) {
         op_note_response(&c->op, call);
@@ -178,7 +177,7 @@ static void create_sent(struct call *call)
 
 static void create_ready(struct holder_wait *w, const tinker_error *err)
 {
-    struct create_op *c = CONTAINER(w, struct create_op, wait);
+    struct create_op *c = container_of(w, struct create_op, wait);
     struct holder *h = c->op.holder;
     tinker_error failed;
     if (err) {

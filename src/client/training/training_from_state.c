@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/call/call.h"
 #include "client/call/poll.h"
@@ -14,8 +15,6 @@
 #include "client/session/service.h"
 #include "client/training/training_client.h"
 #include "wire/wire.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 struct state_op {
     struct op op;
@@ -114,7 +113,7 @@ static void request(struct state_op *s, struct holder *h, const struct call_spec
 
 static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
 {
-    struct state_op *s = CONTAINER(p, struct state_op, poll);
+    struct state_op *s = container_of(p, struct state_op, poll);
     const char *who = s->made ? s->made->model_id : s->base_model ? s->base_model : s->path;
     observe_state(&s->watch, s->op.holder, OBSERVE_CREATION, who, state, reason, changed);
 }
@@ -156,7 +155,7 @@ static bool poll_failed(struct state_op *s, struct poll *p)
 static tinker_status load_decode(struct poll *p, const char *body, size_t n, bool proto,
                                  tinker_error *err)
 {
-    struct state_op *s = CONTAINER(p, struct state_op, poll);
+    struct state_op *s = container_of(p, struct state_op, poll);
     struct wire_load_weights_response res;
     (void)proto;
     return wire_decode_json(&wire_load_weights_response, body, n, WIRE_LENIENT, &s->arena, &res,
@@ -165,14 +164,14 @@ static tinker_status load_decode(struct poll *p, const char *body, size_t n, boo
 
 static void load_polled(struct poll *p)
 {
-    struct state_op *s = CONTAINER(p, struct state_op, poll);
+    struct state_op *s = container_of(p, struct state_op, poll);
     if (!poll_failed(s, p))
         succeed(s);
 }
 
 static void load_sent(struct call *c)
 {
-    follow(CONTAINER(c, struct state_op, call), &result_load.poll, load_decode, load_polled);
+    follow(container_of(c, struct state_op, call), &result_load.poll, load_decode, load_polled);
 }
 
 static void load(struct state_op *s)
@@ -221,7 +220,7 @@ static void load_as_new(struct state_op *s)
 static tinker_status create_decode(struct poll *p, const char *body, size_t n, bool proto,
                                    tinker_error *err)
 {
-    struct state_op *s = CONTAINER(p, struct state_op, poll);
+    struct state_op *s = container_of(p, struct state_op, poll);
     struct wire_create_model_response res;
     (void)proto;
     tinker_status status =
@@ -234,14 +233,14 @@ static tinker_status create_decode(struct poll *p, const char *body, size_t n, b
 
 static void create_polled(struct poll *p)
 {
-    struct state_op *s = CONTAINER(p, struct state_op, poll);
+    struct state_op *s = container_of(p, struct state_op, poll);
     if (!poll_failed(s, p))
         load(s);
 }
 
 static void create_sent(struct call *c)
 {
-    follow(CONTAINER(c, struct state_op, call), &create_kind, create_decode, create_polled);
+    follow(container_of(c, struct state_op, call), &create_kind, create_decode, create_polled);
 }
 
 static void create(struct state_op *s)
@@ -270,7 +269,7 @@ static void create(struct state_op *s)
 /* The credential under which the weights were looked up goes along with the load. */
 static void on_token(struct auth_wait *w, const char *token, const tinker_error *err)
 {
-    struct state_op *s = CONTAINER(w, struct state_op, auth);
+    struct state_op *s = container_of(w, struct state_op, auth);
     if (!err && token)
         s->load_token = strdup(token);
     create(s);
@@ -278,7 +277,7 @@ static void on_token(struct auth_wait *w, const char *token, const tinker_error 
 
 static void info_done(struct call *c)
 {
-    struct state_op *s = CONTAINER(c, struct state_op, call);
+    struct state_op *s = container_of(c, struct state_op, call);
     const struct buf *body = &c->http.resp.body;
     tinker_status status = TINKER_OK;
     if (c->outcome == CALL_OK)
@@ -300,7 +299,7 @@ static void info_done(struct call *c)
 
 static void info_ready(struct holder_wait *w, const tinker_error *err)
 {
-    struct state_op *s = CONTAINER(w, struct state_op, wait);
+    struct state_op *s = container_of(w, struct state_op, wait);
     struct wire_weights_info_request req = { s->path };
     if (err) {
         op_fail(&s->op, err);
@@ -335,7 +334,7 @@ static bool use_foreign(struct state_op *s, tinker_error *err)
 
 static void session_ready(struct holder_wait *w, const tinker_error *err)
 {
-    struct state_op *s = CONTAINER(w, struct state_op, wait);
+    struct state_op *s = container_of(w, struct state_op, wait);
     tinker_error failed;
     if (err) {
         op_fail(&s->op, err);

@@ -9,14 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/training/merge.h"
 #include "client/sampling/sampling_client.h"
 #include "client/session/service.h"
 #include "wire/wire.h"
 #include "wire/zstd.h"
-
-#define CONTAINER(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 struct zip_job {
     struct runtime_job job;
@@ -136,7 +135,7 @@ static tinker_status read_part(struct train_part *p, const char *body, size_t n,
 
 static tinker_status take_part(struct poll *poll, void *out, struct arena *a, tinker_error *err)
 {
-    struct train_part *p = CONTAINER(poll, struct train_part, poll);
+    struct train_part *p = container_of(poll, struct train_part, poll);
     (void)err;
     p->pass = out;
     arena_adopt(&p->op->op.future->arena, a);
@@ -162,7 +161,7 @@ static tinker_status read_sampler(struct train_op *op, const char *body, size_t 
 static tinker_status on_decode(struct poll *poll, const char *body, size_t n, bool proto,
                                tinker_error *err)
 {
-    struct train_part *p = CONTAINER(poll, struct train_part, poll);
+    struct train_part *p = container_of(poll, struct train_part, poll);
     struct train_op *op = p->op;
     if (op->kind->result == TRAIN_PASS)
         return read_part(p, body, n, proto, err);
@@ -188,14 +187,14 @@ static tinker_status combine(struct train_op *op, tinker_error *err)
 static void on_state(struct poll *poll, enum wire_queue_state state, const char *reason,
                      bool changed)
 {
-    struct train_part *p = CONTAINER(poll, struct train_part, poll);
+    struct train_part *p = container_of(poll, struct train_part, poll);
     tinker_training *t = p->op->training;
     observe_state(&t->watch, t->holder, OBSERVE_TRAINING, t->model_id, state, reason, changed);
 }
 
 static void on_polled(struct poll *poll)
 {
-    struct train_part *p = CONTAINER(poll, struct train_part, poll);
+    struct train_part *p = container_of(poll, struct train_part, poll);
     struct train_op *op = p->op;
     tinker_error err;
     if (!poll->ok) {
@@ -217,7 +216,7 @@ static void on_sent(struct call *call);
 
 static void on_renew(struct call *call)
 {
-    struct train_part *p = CONTAINER(call, struct train_part, call);
+    struct train_part *p = container_of(call, struct train_part, call);
     p->op->renew(p->op, &p->body);
     call->body = p->body.data;
     call->body_len = p->body.len;
@@ -301,7 +300,7 @@ static void send_or_zip(struct train_part *p)
 
 static void on_bytes(struct sem_wait *w)
 {
-    send_or_zip(CONTAINER(w, struct train_part, bytes));
+    send_or_zip(container_of(w, struct train_part, bytes));
 }
 
 static void take_bytes(struct train_part *p)
@@ -365,7 +364,7 @@ static bool answered_at_once(struct train_part *p, struct call *call)
 
 static void on_sent(struct call *call)
 {
-    struct train_part *p = CONTAINER(call, struct train_part, call);
+    struct train_part *p = container_of(call, struct train_part, call);
     char id[112];
     if (call->outcome == CALL_OK && submission_id(call, id, sizeof(id)) == TINKER_OK)
         on_accepted(p, id);
@@ -406,7 +405,7 @@ void train_op_go(struct train_op *op)
 
 static void on_turn(struct turn *t)
 {
-    admitted(CONTAINER(t, struct train_part, turn));
+    admitted(container_of(t, struct train_part, turn));
 }
 
 void train_op_start(struct op *base)

@@ -4,6 +4,7 @@
  * projections of a group (PEFT often has q and v alone) loads as the whole group; the
  * missing pairs start as in a new adapter, with no effect.  Names are PEFT's; the
  * unembedding is unembed_tokens or, in files of PEFT, lm_head. */
+#include "base/array.h"
 #include "engine/model/adapter.h"
 
 #include <math.h>
@@ -91,7 +92,7 @@ static void refuse_changed_base(struct json_reader *r, struct raw_config *c)
         json_string(r, &way);
     else
         json_skip(r);
-    for (size_t i = 0; way.s && i < sizeof(ways) / sizeof(ways[0]); i++) {
+    for (size_t i = 0; way.s && i < ARRAY_LEN(ways); i++) {
         if (way.n >= 5 && strncasecmp(way.s, ways[i], 5) == 0) {
             c->refused = true;
             c->why = "such init_lora_weights";
@@ -108,7 +109,7 @@ static void read_config_key(struct json_reader *r, struct json_str key, struct r
         "use_bdlora",   "arrow_config",      "alora_invocation_tokens",
         "kasa_config",  "target_parameters", "trainable_token_indices",
     };
-    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
         if (json_str_is(key, refused[i])) {
             refuse_if_on(r, c, refused[i]);
             return;

@@ -5,6 +5,7 @@
  * parameter's name plus .exp_avg, .exp_avg_sq, .grad; trainer_state.json the rest.
  * A rank-0 adapter stores every weight under its HF name, with r = 0.  Experts are stacks
  * of three dimensions (params.h), or with the names of PEFT a pair for each. */
+#include "base/array.h"
 #include "engine/model/adapter.h"
 
 #include <math.h>
@@ -63,7 +64,7 @@ static void put_modules(struct json_writer *w, const tinker_lora *l, bool peft)
         { "up_proj", l->train_mlp },
         { "v_proj", l->train_attn },
     };
-    for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++)
+    for (size_t i = 0; i < ARRAY_LEN(modules); i++)
         if (modules[i].on)
             json_put_string(w, modules[i].name);
     json_put_end_array(w);

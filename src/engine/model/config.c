@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/arena.h"
+#include "base/array.h"
 #include "base/err.h"
 #include "json/json.h"
 
@@ -137,7 +138,7 @@ static bool read_rope_number(struct json_reader *r, struct json_str key, struct 
         { "attention_factor", &raw->rope.attention_factor },
         { "partial_rotary_factor", &raw->rotary },
     };
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
         if (json_str_is(key, numbers[i].name)) {
             get_double(r, numbers[i].out);
             return true;
@@ -254,7 +255,7 @@ static bool read_size(struct json_reader *r, struct json_str key, struct raw *ra
         { "moe_intermediate_size", &raw->expert_size },
         { "decoder_sparse_step", &raw->sparse_step },
     };
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         if (json_str_is(key, sizes[i].name)) {
             get_int(r, sizes[i].out);
             return true;
@@ -312,7 +313,7 @@ static tinker_status check_arch(struct model_config *c, const struct raw *raw, c
         [ARCH_QWEN3_MOE] = "Qwen3MoeForCausalLM",
     };
     struct json_str name = raw->architecture;
-    size_t n = sizeof(known) / sizeof(known[0]), i = place_of(name, known, n);
+    size_t n = ARRAY_LEN(known), i = place_of(name, known, n);
     if (i < n) {
         c->arch = (enum arch)i;
         return TINKER_OK;
@@ -355,7 +356,7 @@ static tinker_status check_sizes(struct model_config *c, struct raw *raw, const 
         { &c->head_dim, raw->head_dim, MODEL_MAX_HEAD_DIM, "head_dim" },
         { &c->intermediate, raw->intermediate, SIZE_LIMIT, "intermediate_size" },
     };
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         tinker_status status =
             take_size(sizes[i].out, sizes[i].value, sizes[i].limit, sizes[i].name, path, err);
         if (status != TINKER_OK)
@@ -395,7 +396,7 @@ static tinker_status check_experts(struct model_config *c, const struct raw *raw
         { &c->expert_size, raw->expert_size, SIZE_LIMIT, "moe_intermediate_size" },
         { &c->sparse_step, raw->sparse_step, LAYER_LIMIT, "decoder_sparse_step" },
     };
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         tinker_status status =
             take_size(sizes[i].out, sizes[i].value, sizes[i].limit, sizes[i].name, path, err);
         if (status != TINKER_OK)
@@ -422,7 +423,7 @@ static tinker_status check_rope_type(struct model_config *c, const struct raw *r
         [ROPE_LLAMA3] = "llama3",
         [ROPE_YARN] = "yarn",
     };
-    size_t n = sizeof(known) / sizeof(known[0]), i = place_of(raw->rope_name, known, n);
+    size_t n = ARRAY_LEN(known), i = place_of(raw->rope_name, known, n);
     if (i < n) {
         c->rope.type = (enum rope_type)i;
         return TINKER_OK;

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 
 enum { ALIGN_FLOATS = 16 };
@@ -187,7 +188,7 @@ void params_expert_name(const char *name, size_t expert, char out[PARAM_NAME])
         const char *stack, *name;
     } names[] = { { ".w1.", "gate_proj" }, { ".w3.", "up_proj" }, { ".w2.", "down_proj" } };
     out[0] = '\0';
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         const char *at = strstr(name, names[i].stack);
         if (at)
             snprintf(out, PARAM_NAME, "%.*s.%zu.%s.%s", (int)(at - name), name, expert,

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "json/json.h"
 
@@ -73,7 +74,7 @@ static void read_description(struct json_reader *r, struct described *d)
 
 static bool find_dtype(struct json_str name, size_t *index)
 {
-    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(dtypes); i++) {
         if (json_str_is(name, dtypes[i].name)) {
             *index = i;
             return true;

@@ -2,6 +2,7 @@
  *
  * The same update as torch.optim.AdamW after clip_grad_norm_.  Norms are summed in
  * double over fixed blocks whose sums add in order, so threads do not change them. */
+#include "base/array.h"
 #include "engine/model/adapter.h"
 
 #include <math.h>
@@ -96,7 +97,7 @@ static tinker_status check(const tinker_adam *o, tinker_error *err)
         { "weight_decay", o->weight_decay, is_rate(o->weight_decay) },
         { "grad_clip_norm", o->grad_clip_norm, o->grad_clip_norm >= 0 },
     };
-    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
+    for (size_t i = 0; i < ARRAY_LEN(rules); i++)
         if (!rules[i].ok || !isfinite(rules[i].value))
             return err_set(err, TINKER_EINVAL, "%s is %g, which is out of range", rules[i].name,
                            rules[i].value);

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <string.h>
+#include "base/array.h"
 #include "base/err.h"
 
 static const struct {
@@ -37,7 +38,7 @@ static bool set_key(struct loss *l, const char *const *keys, const char *name, d
 
 tinker_status loss_parse(struct loss *l, const tinker_loss *in, tinker_error *err)
 {
-    size_t i = 0, count = sizeof(losses) / sizeof(losses[0]);
+    size_t i = 0, count = ARRAY_LEN(losses);
     while (i < count && (!in->name || strcmp(losses[i].name, in->name) != 0))
         i++;
     if (i == count)

@@ -1,4 +1,5 @@
 /* openai_request.c - the body of a completion request: see openai.h. */
+#include "base/array.h"
 #include "server/api/openai.h"
 
 #include <stdlib.h>
@@ -116,10 +117,10 @@ static bool unsupported(struct json_reader *r, struct json_str key)
     struct json_reader look = *r;
     struct json_str raw = { 0 };
     double v = 0;
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         if (json_str_is(key, numbers[i]))
             return !json_double(&look, &v) || v != 0;
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
         if (json_str_is(key, others[i].key))
             return json_raw(&look, &raw) && !json_str_is(raw, others[i].neutral) &&
                    !json_str_is(raw, others[i].spaced);

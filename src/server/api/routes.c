@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "base/sha256.h"
 #include "server/api/openai.h"
@@ -13,7 +14,6 @@
 #include "wire/path.h"
 #include "wire/zstd.h"
 
-#define ARRAY_LEN(a)    (sizeof(a) / sizeof((a)[0]))
 #define API             "/api/v1/"
 #define CHECKPOINT      API "training_runs/{}/checkpoints/{}/{}"
 #define BARE_CHECKPOINT API "training_runs/{}/checkpoints/{}"

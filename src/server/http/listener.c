@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "base/pool.h"
 #include "server/http/access_log.h"
@@ -125,7 +126,7 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
 {
     size_t n = strlen(name);
     (void)kind;
-    for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(headers); i++) {
         if (headers[i].n != n || strcasecmp(headers[i].name, name) != 0)
             continue;
         const char **field = (const char **)((char *)cls + headers[i].field);

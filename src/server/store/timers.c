@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "base/os.h"
 #include "server/store/checkpoint.h"
@@ -179,7 +180,7 @@ static void forget_results(struct server *s)
         ttl = RESULT_TTL_MIN_S;
     pthread_mutex_lock(&s->lock);
     forget_older(s, ttl, FETCHED_TRAINING_S, false);
-    for (size_t i = 0; i < sizeof(ages) / sizeof(ages[0]); i++)
+    for (size_t i = 0; i < ARRAY_LEN(ages); i++)
         if (s->result_bytes > (size_t)s->opts.max_result_bytes)
             forget_older(s, ttl, ages[i], true);
     pthread_mutex_unlock(&s->lock);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "json/json.h"
 #include "server/store/checkpoint.h"
@@ -297,7 +298,7 @@ static void run_optim_step(struct server *s, struct future *f)
         { "step:max", (double)m.step },        { "clip_coef:mean", m.clip_coef },
         { "update_norm:mean", m.update_norm },
     };
-    struct wire_optim_step_response r = { { 1, metrics, sizeof(metrics) / sizeof(metrics[0]) } };
+    struct wire_optim_step_response r = { { 1, metrics, ARRAY_LEN(metrics) } };
     finish_saved(s, f, &wire_optim_step_response, &r);
 }
 
