@@ -65,9 +65,10 @@ LIBS_unicode = $(shell pkg-config --libs libutf8proc)
 LIBS_jinja = $(LIBS_unicode) -lm
 LIBS_tokenizer = $(shell pkg-config --libs libpcre2-8 libutf8proc) -lm
 LIBS_chat = $(LIBS_tokenizer)
+LIBS_recipe = $(LIBS_tokenizer)
 
 # ---- the rooms, and which of ours each may link: the layering rule once more -------------------
-ROOMS := base json wire http unicode tokenizer jinja chat autodiff regularizer engine client server cli
+ROOMS := base json wire http unicode tokenizer jinja chat recipe autodiff regularizer engine client server cli
 TEXT := chat jinja tokenizer unicode
 LINK_base := base
 LINK_json := json base
@@ -77,12 +78,13 @@ LINK_unicode := unicode base
 LINK_tokenizer := tokenizer unicode json base
 LINK_jinja := jinja unicode json base
 LINK_chat := $(TEXT) json base
+LINK_recipe := recipe $(TEXT) json base
 LINK_autodiff := autodiff base
 LINK_regularizer := regularizer autodiff base
 LINK_engine := engine json base
-LINK_client := client regularizer autodiff $(TEXT) http wire json base
+LINK_client := client recipe regularizer autodiff $(TEXT) http wire json base
 LINK_server := server $(TEXT) wire engine json base
-LINK_cli := cli server engine client regularizer autodiff $(TEXT) http wire json base
+LINK_cli := cli server engine client recipe regularizer autodiff $(TEXT) http wire json base
 
 # A room's sources lie in its folder and one or two levels below it.
 $(foreach r,$(ROOMS),$(eval SRC_$(r) := $(wildcard src/$(r)/*.c src/$(r)/*/*.c src/$(r)/*/*/*.c)))
@@ -286,9 +288,10 @@ examples: deps
 
 ## make install        into PREFIX (default /usr/local); BIN=name renames the program
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/tinker
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/tinker/extra
 	install -m 755 $(B)/tinker $(DESTDIR)$(PREFIX)/bin/$(BIN)
 	install -m 644 include/tinker/*.h $(DESTDIR)$(PREFIX)/include/tinker
+	install -m 644 include/tinker/extra/*.h $(DESTDIR)$(PREFIX)/include/tinker/extra
 	install -m 644 $(B)/libtinker.a $(B)/libtinker-engine.a $(DESTDIR)$(PREFIX)/lib
 	install -m 755 $(B)/libtinker.so $(DESTDIR)$(PREFIX)/lib/libtinker.so.$(VERSION)
 	ln -sfn libtinker.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libtinker.so.$(SOMAJOR)

@@ -7,6 +7,7 @@
  * what it expects and then counts the requests that really went out. */
 #include "example.h"
 #include <math.h>
+#include <tinker/extra/http.h>
 
 enum { DATUMS = 1100, MOST = 1024 };
 

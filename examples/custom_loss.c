@@ -5,6 +5,8 @@
  * Data come in pairs, the preferred answer first.  The loss compares what training changed
  * about the two since the start; the library differentiates it. */
 #include "example.h"
+#include <tinker/custom_loss.h>
+#include <tinker/extra/regularizer.h>
 
 enum { PAIRS = 2, N = 2 * PAIRS, STEPS = 8 };
 

@@ -7,6 +7,7 @@
  * and must not be moved.  custom_loss.c is the variant for preferences (DPO). */
 #include "example.h"
 #include <math.h>
+#include <tinker/custom_loss.h>
 
 enum { N = 3, STEPS = 8 };
 

@@ -6,6 +6,7 @@
  * tinker_service_call() to a path that does not exist, to see that it arrives. */
 #include "example.h"
 #include <string.h>
+#include <tinker/extra/http.h>
 
 static void ok(tinker_status s, const char *what)
 {

@@ -7,6 +7,7 @@
  * also gives the gradient. */
 #include "example.h"
 #include <math.h>
+#include <tinker/extra/autodiff.h>
 
 /* Sum, mean and perplexity of one row of log-probabilities; returns the sum. */
 static double describe(const tinker_tensor *t, size_t which)

@@ -7,6 +7,7 @@
  * path of today, and to the one of the first releases, which must be gone. */
 #include "example.h"
 #include <string.h>
+#include <tinker/extra/http.h>
 
 /* The status that a POST of the session's id gets. */
 static int probe(tinker_service *service, const char *path)

@@ -6,6 +6,7 @@
  * all at once; tinker_metrics_text() writes it for Prometheus. */
 #include "example.h"
 #include <string.h>
+#include <tinker/extra/metrics.h>
 
 enum { SAMPLES = 5 };
 

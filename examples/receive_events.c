@@ -7,6 +7,7 @@
  * so memory stays small however long the answer is.  sampling_stream.c is the native way. */
 #include "example.h"
 #include <string.h>
+#include <tinker/extra/http.h>
 
 struct reader {
     int events, enough; /* enough 0: all of them */

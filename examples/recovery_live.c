@@ -8,6 +8,7 @@
 #include "example.h"
 #include <stdatomic.h>
 #include <string.h>
+#include <tinker/extra/recovery.h>
 
 enum { STEPS = 8 };
 

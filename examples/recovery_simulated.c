@@ -8,6 +8,8 @@
  * be saved; the program is told that, too.  recovery_live.sh has a server that really crashes. */
 #include "intercept.h"
 #include <stdatomic.h>
+#include <tinker/extra/events.h>
+#include <tinker/extra/recovery.h>
 
 struct news {
     char run[256], checkpoint[512]; /* what the made-up answer says */

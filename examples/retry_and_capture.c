@@ -7,6 +7,7 @@
  * one's own the same manners.  What fails in the end is reported with the session's telemetry. */
 #include "intercept.h"
 #include <stdatomic.h>
+#include <tinker/extra/events.h>
 
 static int refuse_once(void *state, const char *request, char *out, size_t size)
 {

@@ -7,6 +7,7 @@
 #include "example.h"
 
 #include <signal.h>
+#include <tinker/extra/parallel.h>
 
 enum { PROMPTS = 100, AT_A_TIME = 8, BROKEN = 41, ENOUGH = 10 };
 

@@ -8,6 +8,8 @@
 #include "example.h"
 #include <math.h>
 #include <string.h>
+#include <tinker/custom_loss.h>
+#include <tinker/extra/regularizer.h>
 
 enum { N = 2, ROWS = 3, COLUMNS = 4, SIZE = ROWS * COLUMNS, TERMS = 12 };
 

@@ -7,6 +7,8 @@
  * log-probabilities, each with its share of the gradient.  The reference that some of them need is
  * the model as it was before the first step.  structured_regularizers.c has the rest, offline. */
 #include "example.h"
+#include <tinker/custom_loss.h>
+#include <tinker/extra/regularizer.h>
 
 enum { N = 2, STEPS = 6 };
 

@@ -3,7 +3,7 @@
  * Limits are small so that a template which runs away is stopped within milliseconds. */
 #include <stdint.h>
 #include <stdlib.h>
-#include <tinker/renderer.h>
+#include <tinker/chat.h>
 
 static const char messages[] =
     "[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"H\xc3\xa9 "

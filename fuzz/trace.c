@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <tinker/trace.h>
+#include <tinker/extra/trace.h>
 
 static void demand(int condition)
 {

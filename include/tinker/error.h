@@ -42,6 +42,10 @@ typedef struct tinker_error { /* caller-owned, no free, 512 bytes for ever */
 /* Name of a status, for example "TINKER_EINVAL".  Borrowed, static, never NULL. */
 TINKER_API const char *tinker_status_name(tinker_status status);
 
+/* TINKER_CATEGORY_…: "unknown", "server", "user". */
+TINKER_API const char *tinker_category_name(int value);
+TINKER_API int tinker_category_parse(const char *text, int *out);
+
 #ifdef __cplusplus
 }
 #endif

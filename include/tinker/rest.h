@@ -350,91 +350,6 @@ TINKER_API const tinker_checkpoint *tinker_pager_checkpoint(const tinker_pager *
 /* No other call on the object may be in progress. */
 TINKER_API void tinker_pager_free(tinker_pager *p);
 
-/* ---- account ------------------------------------------------------------------------ */
-
-typedef struct tinker_identity {
-    const char *user_urn;
-    const char *email;   /* NULL: none */
-    const char *org_urn; /* of the organisation, NULL: the token does not say */
-} tinker_identity;
-/* Who the credential says one is; nothing is sent beyond what getting a token needs.
- * Fails with TINKER_ESTATE for a plain API key. */
-TINKER_API tinker_future *tinker_rest_whoami(tinker_rest *r, tinker_error *err);
-TINKER_API const tinker_identity *tinker_future_identity(const tinker_future *f);
-
-typedef enum tinker_billing_kind {
-    TINKER_BILLING_TRAINING = 0,
-    TINKER_BILLING_PREFILL,
-    TINKER_BILLING_SAMPLING,
-    TINKER_BILLING_CHECKPOINT,
-    TINKER_BILLING_STORAGE,
-    TINKER_BILLING_OTHER = -1 /* newer than this library */
-} tinker_billing_kind;
-
-typedef struct tinker_billing_event {
-    int64_t start_us, end_us;
-    const char *base_model, *user_id, *user_name, *session_id, *project_id; /* NULL: unknown */
-    tinker_billing_kind kind;
-    int64_t count;         /* tokens, or checkpoints */
-    int cached;            /* prefill: from the prompt cache */
-    double gigabyte_hours; /* storage */
-    /* Estimates in US dollars, before credits: of the event, of a million tokens, and of a
-     * gigabyte for 720 hours.  NaN: unknown. */
-    double cost_usd, million_tokens_usd, gigabyte_month_usd;
-} tinker_billing_event;
-
-typedef struct tinker_billing_session {
-    const char *id;
-    const tinker_named_string *user_metadata;
-    size_t n_user_metadata;
-} tinker_billing_session;
-
-typedef struct tinker_billing {
-    const tinker_billing_event *events;
-    size_t n_events;
-    const tinker_billing_session *sessions;
-    size_t n_sessions;
-    int64_t invoiced_until_us; /* costs from then on are of the price list, not of invoices */
-} tinker_billing;
-/* Usage from start to end (not included): RFC 3339 texts or dates, whole UTC hours, at most
- * 14 days.  Result: tinker_future_billing(). */
-TINKER_API tinker_future *tinker_rest_billing_usage(tinker_rest *r, const char *start,
-                                                    const char *end, tinker_error *err);
-TINKER_API const tinker_billing *tinker_future_billing(const tinker_future *f);
-
-typedef struct tinker_storage_share {
-    const char *project_id, *user_urn, *user_email, *user_name; /* NULL: unknown */
-    int64_t n_checkpoints, bytes;
-    double monthly_cost_usd; /* of 720 hours at today's price; NaN: unknown */
-} tinker_storage_share;
-
-typedef struct tinker_storage {
-    const tinker_storage_share *shares; /* one per project and user */
-    size_t n;
-    double gigabyte_month_usd; /* today's price, NaN: unknown */
-} tinker_storage;
-/* What checkpoints take now, of all projects or of one (NULL: all); it may be hours old.  Result:
- * tinker_future_storage(). */
-TINKER_API tinker_future *tinker_rest_storage_usage(tinker_rest *r, const char *project_id,
-                                                    tinker_error *err);
-TINKER_API const tinker_storage *tinker_future_storage(const tinker_future *f);
-
-typedef struct tinker_audit_entry {
-    int64_t time_us;
-    const char *event;
-    const char *model_id, *path, *purpose; /* NULL: none */
-    const char *details;                   /* a JSON object: who, about what; NULL: none */
-} tinker_audit_entry;
-
-typedef struct tinker_audit {
-    const tinker_audit_entry *entries;
-    size_t n;
-} tinker_audit;
-/* Events of a day "YYYY-MM-DD" (NULL: today); checkpoints_only: only those about them. */
-TINKER_API tinker_future *tinker_rest_audit_log(tinker_rest *r, const char *day,
-                                                int checkpoints_only, tinker_error *err);
-TINKER_API const tinker_audit *tinker_future_audit(const tinker_future *f);
-
 /* ---- the service itself ---------------------------------------------------------------- */
 
 typedef struct tinker_supported_model {
@@ -452,6 +367,15 @@ TINKER_API tinker_future *tinker_service_capabilities(tinker_service *s, tinker_
 TINKER_API const tinker_capabilities *tinker_future_capabilities(const tinker_future *f);
 /* Is it there and healthy?  No result but success. */
 TINKER_API tinker_future *tinker_service_health(tinker_service *s, tinker_error *err);
+
+/* Names of these values, lower case as the service spells them: borrowed, static, "unknown" for an
+ * invalid value.  Parsing takes any case; it returns 1, or 0 and leaves *out alone. */
+/* "owned", "accessible". */
+TINKER_API const char *tinker_scope_name(tinker_scope value);
+TINKER_API int tinker_scope_parse(const char *text, tinker_scope *out);
+/* "training", "sampler", "external". */
+TINKER_API const char *tinker_checkpoint_kind_name(tinker_checkpoint_kind value);
+TINKER_API int tinker_checkpoint_kind_parse(const char *text, tinker_checkpoint_kind *out);
 
 #ifdef __cplusplus
 }

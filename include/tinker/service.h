@@ -6,13 +6,14 @@
 #ifndef TINKER_SERVICE_H
 #define TINKER_SERVICE_H
 
-#include <tinker/breaker.h>
 #include <tinker/future.h>
-#include <tinker/transport.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct tinker_breaker_options;
+struct tinker_transport;
 
 /* Thread safety: any thread, any time. */
 typedef struct tinker_service tinker_service;
@@ -68,9 +69,10 @@ typedef struct tinker_service_options {
     /* A circuit breaker per endpoint, "<scheme and host> <operation>", for training, sampling
      * and REST requests; never for heartbeats, polls and telemetry.  NULL: none.  Errors
      * that the request is guilty of do not count; judge must be NULL. */
-    const tinker_breaker_options *breaker;
+    const struct tinker_breaker_options *breaker; /* <tinker/extra/breaker.h> */
     const char *ca_file; /* certificates to trust instead of the system's; SSL_CERT_FILE */
-    const tinker_transport *transport; /* carries the requests instead; NULL: the library does */
+    const struct tinker_transport
+        *transport; /* carries the requests instead; NULL: the library does */
     /* Bytes of encoded batches (forward, forward_backward) that the service has not accepted yet;
      * a submit that would exceed them fails with TINKER_ENOMEM, so a program that is faster than
      * the network waits for a future instead of filling the memory.  One batch always fits. */
@@ -169,6 +171,18 @@ TINKER_API int tinker_service_flush_telemetry(tinker_service *s, int64_t timeout
  * the end happens behind it, without further callbacks.  No other call on the object may
  * be in progress. */
 TINKER_API void tinker_service_free(tinker_service *s);
+
+/* Names of these values, lower case as the service spells them: borrowed, static, "unknown" for an
+ * invalid value.  Parsing takes any case; it returns 1, or 0 and leaves *out alone. */
+/* "active", "paused_capacity", "paused_rate_limit", "unknown". */
+TINKER_API const char *tinker_queue_state_name(tinker_queue_state value);
+TINKER_API int tinker_queue_state_parse(const char *text, tinker_queue_state *out);
+/* "debug", "info", "warning", "error", "critical". */
+TINKER_API const char *tinker_severity_name(tinker_severity value);
+TINKER_API int tinker_severity_parse(const char *text, tinker_severity *out);
+/* "debug", "info", "warning", "error"; reads "warn" too. */
+TINKER_API const char *tinker_log_level_name(tinker_log_level value);
+TINKER_API int tinker_log_level_parse(const char *text, tinker_log_level *out);
 
 #ifdef __cplusplus
 }

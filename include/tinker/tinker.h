@@ -20,29 +20,18 @@
 #ifndef TINKER_TINKER_H
 #define TINKER_TINKER_H
 
-#include <tinker/breaker.h>
-#include <tinker/call.h>
+#include <tinker/account.h>
+#include <tinker/chat.h>
+#include <tinker/custom_loss.h>
 #include <tinker/data.h>
-#include <tinker/dataset.h>
 #include <tinker/error.h>
-#include <tinker/events.h>
 #include <tinker/future.h>
-#include <tinker/input.h>
-#include <tinker/loss.h>
-#include <tinker/map.h>
-#include <tinker/metrics.h>
-#include <tinker/multipart.h>
-#include <tinker/names.h>
-#include <tinker/receive.h>
-#include <tinker/recovery.h>
+#include <tinker/recipe.h>
 #include <tinker/rest.h>
-#include <tinker/renderer.h>
 #include <tinker/sampling.h>
 #include <tinker/service.h>
 #include <tinker/tokenizer.h>
-#include <tinker/trace.h>
 #include <tinker/training.h>
-#include <tinker/transport.h>
 #include <tinker/version.h>
 
 #endif

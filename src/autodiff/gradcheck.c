@@ -1,6 +1,7 @@
 /* gradcheck.c - is the gradient of a loss right?  Central differences, element by element. */
 #include <math.h>
 #include <stdlib.h>
+#include <tinker/extra/autodiff.h>
 #include "base/err.h"
 #include "autodiff/tape.h"
 

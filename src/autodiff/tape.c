@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tinker/extra/autodiff.h>
 #include "base/err.h"
 
 /* ---- errors ------------------------------------------------------------------------------ */

@@ -11,7 +11,8 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <tinker/loss.h>
+#include <tinker/custom_loss.h>
+#include <tinker/extra/autodiff.h>
 #include "base/arena.h"
 
 enum { RANK_MAX = 4 };

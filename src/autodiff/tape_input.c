@@ -2,6 +2,7 @@
  * element type, inputs of a datum. */
 #include <math.h>
 #include <string.h>
+#include <tinker/extra/autodiff.h>
 #include "autodiff/tape.h"
 
 static tinker_var *copy(tinker_tape *t, const double *v, size_t n, const int64_t *shape,

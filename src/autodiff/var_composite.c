@@ -1,6 +1,7 @@
 /* var_composite.c - what losses are often made of, in one call each; all built from the
  * operations, so their gradients follow. */
 #include "autodiff/tape.h"
+#include <tinker/extra/autodiff.h>
 
 tinker_var *tinker_var_masked_sum(tinker_var *a, tinker_var *mask)
 {

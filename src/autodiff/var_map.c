@@ -2,6 +2,7 @@
  *
  * Each is a function of a number and a rule for its gradient, written side by side. */
 #include <math.h>
+#include <tinker/extra/autodiff.h>
 #include "autodiff/tape.h"
 
 struct map_op {

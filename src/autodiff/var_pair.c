@@ -4,6 +4,7 @@
  * up over the repeated axes on its way to an operand: grad_to(). */
 #include <math.h>
 #include <string.h>
+#include <tinker/extra/autodiff.h>
 #include "autodiff/tape.h"
 
 struct pair_op {

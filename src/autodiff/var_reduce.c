@@ -4,6 +4,7 @@
  * dropped by a reshape afterwards.  Sums run in a fixed order. */
 #include <math.h>
 #include <string.h>
+#include <tinker/extra/autodiff.h>
 #include "autodiff/tape.h"
 
 struct along {

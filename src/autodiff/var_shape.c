@@ -3,6 +3,7 @@
  * Slices, flips, rolls and gathers are all index_select, whose gradient is index_add;
  * each is the gradient rule of the other. */
 #include <string.h>
+#include <tinker/extra/autodiff.h>
 #include "autodiff/tape.h"
 
 /* ---- the same elements in another shape -------------------------------------------------- */

@@ -4,7 +4,7 @@
 #ifndef TEXT_CHAT_H
 #define TEXT_CHAT_H
 
-#include <tinker/renderer.h>
+#include <tinker/chat.h>
 #include "jinja/jinja_value.h"
 
 /* A conversation and the memory behind it. */

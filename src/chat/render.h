@@ -7,7 +7,7 @@
 #ifndef TEXT_RENDER_H
 #define TEXT_RENDER_H
 
-#include <tinker/renderer.h>
+#include <tinker/chat.h>
 #include "chat/chat.h"
 #include "jinja/jinja_value.h"
 

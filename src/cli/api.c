@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/select.h>
-#include <tinker/call.h>
+#include <tinker/extra/http.h>
 #include "base/array.h"
 #include "cli/command.h"
 #include "cli/out.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <tinker/names.h>
+#include <tinker/rest.h>
 #include <unistd.h>
 #include "base/array.h"
 #include "cli/api.h"

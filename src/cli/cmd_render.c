@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <tinker/renderer.h>
+#include <tinker/chat.h>
 #include "base/array.h"
 #include "cli/command.h"
 #include "cli/opt.h"

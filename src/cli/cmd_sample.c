@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <tinker/renderer.h>
+#include <tinker/chat.h>
 #include <tinker/sampling.h>
 #include "base/array.h"
 #include "base/clock.h"

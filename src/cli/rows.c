@@ -1,7 +1,7 @@
 /* rows.c - see rows.h. */
 #include "cli/rows.h"
 
-#include <tinker/names.h>
+#include <tinker/rest.h>
 #include "cli/fmt.h"
 
 const char *const rows_properties[2] = { "Property", "Value" };

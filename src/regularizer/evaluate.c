@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tinker/custom_loss.h>
 #include "base/clock.h"
 #include "base/err.h"
 #include "regularizer/term.h"

@@ -2,7 +2,7 @@
 #ifndef LOSS_EVALUATE_H
 #define LOSS_EVALUATE_H
 
-#include <tinker/loss.h>
+#include <tinker/custom_loss.h>
 
 /* Copy opts (NULL: defaults) to *ours and check them and fn. */
 tinker_status evaluate_check(const tinker_custom_options *opts, tinker_loss_fn *fn,

@@ -1,5 +1,6 @@
 /* reg.c - see reg.h. */
 #include "regularizer/reg.h"
+#include <tinker/extra/regularizer.h>
 
 #include "base/err.h"
 

@@ -2,6 +2,7 @@
 #ifndef LOSS_REG_H
 #define LOSS_REG_H
 
+#include <tinker/extra/regularizer.h>
 #include "autodiff/tape.h"
 
 /* The arguments of a tinker_loss_fn. */

@@ -1,6 +1,7 @@
 /* reg_matrix.c - regularizers of a whole datum: orthogonality of its rows, and the
  * gradient penalty, which differentiates a gradient. */
 #include "base/rand.h"
+#include <tinker/extra/regularizer.h>
 #include "regularizer/reg.h"
 
 /* ---- orthogonality ----------------------------------------------------------------------- */

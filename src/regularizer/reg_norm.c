@@ -1,6 +1,7 @@
 /* reg_norm.c - regularizers of how large the elements are: l1, l2, elastic net, and the
  * magnitude of the whole. */
 #include <math.h>
+#include <tinker/extra/regularizer.h>
 #include "regularizer/reg.h"
 
 /* The elements of datum i that count; what is masked is gone before exp. */

@@ -2,6 +2,7 @@
  * reference.  What is masked is taken out before exp and multiplication, so that -inf in
  * an unused slot becomes neither NaN nor gradient. */
 #include <math.h>
+#include <tinker/extra/regularizer.h>
 #include "base/array.h"
 #include "regularizer/reg.h"
 

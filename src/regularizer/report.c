@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tinker/custom_loss.h>
 #include "base/buf.h"
 #include "base/err.h"
 #include "regularizer/term.h"

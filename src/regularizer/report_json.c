@@ -2,6 +2,7 @@
  * not know; a report has few kinds of values. */
 #include <math.h>
 #include <stdlib.h>
+#include <tinker/custom_loss.h>
 #include "base/buf.h"
 #include "base/number.h"
 #include "autodiff/tape.h"

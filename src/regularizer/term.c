@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <tinker/extra/autodiff.h>
 #include "base/clock.h"
 #include "base/err.h"
 

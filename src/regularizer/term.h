@@ -5,6 +5,7 @@
 #ifndef LOSS_TERM_H
 #define LOSS_TERM_H
 
+#include <tinker/custom_loss.h>
 #include "autodiff/tape.h"
 
 struct batch {

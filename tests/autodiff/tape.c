@@ -1,6 +1,7 @@
 /* The tape: every operation against central differences, once and twice differentiated,
  * over broadcast pairs and small shapes; errors; tensors of every type. */
-#include <tinker/loss.h>
+#include <tinker/custom_loss.h>
+#include <tinker/extra/autodiff.h>
 #include "autodiff/tape.h"
 #include "support/tap.h"
 

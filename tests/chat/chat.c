@@ -1,5 +1,5 @@
 /* chat.c - messages from JSON in the shapes people have, and the places of errors. */
-#include <tinker/renderer.h>
+#include <tinker/chat.h>
 #include "support/tap.h"
 
 static void test_shapes(void)

@@ -1,5 +1,5 @@
 /* jinja.c - chat templates: what they print, what they refuse, what they may cost. */
-#include <tinker/renderer.h>
+#include <tinker/chat.h>
 #include "base/buf.h"
 #include "support/tap.h"
 

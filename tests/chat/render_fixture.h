@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <tinker/renderer.h>
+#include <tinker/chat.h>
 #include "base/buf.h"
 #include "base/utf8.h"
 #include "json/json.h"

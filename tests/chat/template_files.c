@@ -1,5 +1,5 @@
 /* template_files.c - chat templates of a model directory. */
-#include <tinker/renderer.h>
+#include <tinker/chat.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/os.h"

@@ -34,7 +34,7 @@ tap "the text has programs ($programs)" $?
 
 # ---- the names in the text ---------------------------------------------------------------------
 # What there is: functions with their prototypes (no comments, no blanks), and all other names.
-for header in include/tinker/*.h; do
+for header in include/tinker/*.h include/tinker/extra/*.h; do
     awk '
         { line = $0 }
         { while (1) {
@@ -97,7 +97,7 @@ for page in docs/man/*.3.scd; do
         sort -u | sed "s|$| $page|"
 done >"$work/members"
 awk -F ' *[|] *' '/^\| `[A-Z]/ { print $3 }' docs/guide.md | grep -oE '`[a-z_]+`' | tr -d '`' | sed 's|$| docs/guide.md|' >>"$work/members"
-grep -ohE '[A-Za-z_][A-Za-z0-9_]*' "$work/headers" include/tinker/*.h | sort -u >"$work/words"
+grep -ohE '[A-Za-z_][A-Za-z0-9_]*' "$work/headers" include/tinker/*.h include/tinker/extra/*.h | sort -u >"$work/words"
 sort "$work/members" | join -v 2 "$work/words" - >"$work/unknown"
 ! grep -q . "$work/unknown" && [ "$(grep -c . "$work/members")" -gt 100 ]
 tap "every member and parameter that the text names is declared" $? "$work/unknown"

@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
-#include <tinker/events.h>
+#include <tinker/extra/events.h>
 #include "client/io/runtime.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"

@@ -4,6 +4,8 @@
 #include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <tinker/extra/breaker.h>
+#include <tinker/extra/metrics.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

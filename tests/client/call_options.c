@@ -1,6 +1,8 @@
 /* Options of single calls, and the answers behind results: see <tinker/call.h>. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <tinker/extra/events.h>
+#include <tinker/extra/http.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <tinker/extra/http.h>
+#include <tinker/extra/parallel.h>
 #include "client/io/runtime.h"
 #include "support/failmalloc.h"
 #include "support/fake_tinker.h"

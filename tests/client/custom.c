@@ -1,5 +1,6 @@
 /* Custom losses: the two passes, what they carry, what the result says, what is refused. */
 #include <pthread.h>
+#include <tinker/custom_loss.h>
 #include "client/training/custom.h"
 #include "base/arena.h"
 #include "base/buf.h"

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
+#include <tinker/custom_loss.h>
 #include "base/arena.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"

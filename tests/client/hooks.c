@@ -1,6 +1,8 @@
 /* Events: which there are, in which order, on which thread, and that hooks can do no harm. */
 #include <pthread.h>
 #include <time.h>
+#include <tinker/custom_loss.h>
+#include <tinker/extra/events.h>
 #include "http/loop.h"
 #include "client/io/runtime.h"
 #include "support/fake_tinker.h"

@@ -1,6 +1,10 @@
 /* Metrics, breakers, hooks and recoveries when memory runs out: an error or nothing, never
  * a crash, and everything works afterwards. */
 #include "client/training/recovery.h"
+#include <tinker/extra/breaker.h>
+#include <tinker/extra/events.h>
+#include <tinker/extra/metrics.h>
+#include <tinker/extra/recovery.h>
 #include "support/failmalloc.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"

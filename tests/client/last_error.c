@@ -1,5 +1,6 @@
 /* What those are told who do not wait any longer: why the last attempt failed. */
 #include <unistd.h>
+#include <tinker/extra/http.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

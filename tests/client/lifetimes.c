@@ -5,7 +5,8 @@
 #include <stdatomic.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <tinker/recovery.h>
+#include <tinker/extra/recovery.h>
+#include <tinker/extra/http.h>
 #include <unistd.h>
 #include "client/future/operation.h"
 #include "client/io/runtime.h"

@@ -1,7 +1,9 @@
 /* A host program that writes 1,5: what goes over the wire, and what others read, keeps its point. */
 #include <locale.h>
-#include <tinker/loss.h>
-#include <tinker/renderer.h>
+#include <tinker/custom_loss.h>
+#include <tinker/chat.h>
+#include <tinker/extra/http.h>
+#include <tinker/extra/metrics.h>
 #include <unistd.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"

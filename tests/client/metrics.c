@@ -1,5 +1,6 @@
 /* Metrics of this process: exact sums, exact percentiles, and what the client counts. */
 #include <pthread.h>
+#include <tinker/extra/metrics.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

@@ -1,5 +1,7 @@
 /* Building model inputs, numbers, and names: what needs no service. */
 #include <tinker/tinker.h>
+#include <tinker/extra/breaker.h>
+#include <tinker/extra/events.h>
 #include "support/tap.h"
 
 static void test_appending(void)

@@ -1,5 +1,6 @@
 /* Bodies of multipart/form-data, and one on its way. */
 #include <unistd.h>
+#include <tinker/extra/http.h>
 #include "base/os.h"
 #include "support/fake_tinker.h"
 #include "support/tap.h"

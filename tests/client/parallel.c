@@ -1,6 +1,8 @@
 /* Many calls at once: bounds, order, errors of single items, one deadline, cancellation. */
 #include <pthread.h>
 #include <time.h>
+#include <tinker/extra/http.h>
+#include <tinker/extra/parallel.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

@@ -1,5 +1,7 @@
 /* Corrupted training runs: the policy, the watching, the recovering, what is told. */
 #include "client/training/recovery.h"
+#include <tinker/extra/events.h>
+#include <tinker/extra/recovery.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include <tinker/account.h>
 #include "base/os.h"
 #include "client/io/runtime.h"
 #include "support/fake_tinker.h"

@@ -2,6 +2,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
+#include <tinker/extra/http.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

@@ -1,6 +1,7 @@
 /* samples that arrive token by token, only where the service offers it. */
 #include <poll.h>
 #include <pthread.h>
+#include <tinker/extra/http.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
+#include <tinker/extra/http.h>
 #include "support/fake_tinker.h"
 #include "tokenizer/tok_fixture.h"
 

@@ -1,5 +1,6 @@
 /* W3C trace context: the examples of the specification, and what its test suite refuses. */
 #include <tinker/tinker.h>
+#include <tinker/extra/trace.h>
 #include "support/tap.h"
 
 #define TRACE  "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -1,6 +1,7 @@
 /* A program that carries the requests itself. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <tinker/extra/http.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

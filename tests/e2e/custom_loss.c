@@ -1,6 +1,7 @@
 /* Against a real engine: a custom loss that is cross entropy trains exactly as the built-in
  * one, and each regularizer, as the loss itself, makes its own value smaller. */
 #include <tinker/tinker.h>
+#include <tinker/extra/regularizer.h>
 #include "../support/tap.h"
 
 enum { N = 3, TOKENS = 10, STEPS = 3, WAIT_MS = 120000 };

@@ -41,7 +41,7 @@ tap "and with the engine alone" $? "$work/cc.log"
 tap "the installed program runs" $?
 [ -s "$prefix/share/tinker/models/tiny/model.safetensors" ] && [ -s "$prefix/share/man/man1/tinker.1" ]
 tap "the bundled model and the man pages are there" $?
-grep -h '^TINKER_API' "$prefix"/include/tinker/*.h | sed -nE 's/^TINKER_API [^(]*[ *](tinker_[a-z0-9_]+)\(.*/\1/p' >"$work/functions"
+grep -h '^TINKER_API' "$prefix"/include/tinker/*.h "$prefix"/include/tinker/extra/*.h | sed -nE 's/^TINKER_API [^(]*[ *](tinker_[a-z0-9_]+)\(.*/\1/p' >"$work/functions"
 [ "$(grep -c . "$work/functions")" -gt 100 ]
 tap "there are functions" $?
 while read -r function; do

@@ -1,7 +1,8 @@
 /* R-203: every built-in term with every option: its value as the formula says, written down
  * here a second time with plain loops, and its gradient against central differences. */
 #include <stdbool.h>
-#include <tinker/loss.h>
+#include <tinker/custom_loss.h>
+#include <tinker/extra/regularizer.h>
 #include "support/tap.h"
 
 enum { ROWS = 3, COLS = 4, N = ROWS * COLS };

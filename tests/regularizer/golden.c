@@ -1,6 +1,7 @@
 /* The built-in regularizers and the losses of the guide: values, norms and gradients
  * computed elsewhere in double precision, and central differences. */
-#include <tinker/loss.h>
+#include <tinker/custom_loss.h>
+#include <tinker/extra/regularizer.h>
 #include "support/tap.h"
 
 static const int64_t two_three[2] = { 2, 3 };

@@ -1,5 +1,6 @@
 /* Every allocation of an evaluation fails once: an error or the same result, no leak. */
-#include <tinker/loss.h>
+#include <tinker/custom_loss.h>
+#include <tinker/extra/regularizer.h>
 #include "support/failmalloc.h"
 #include "support/tap.h"
 

@@ -1,7 +1,8 @@
 /* A loss with regularizers: composition, order, errors, time limits, masks, events, JSON. */
 #include <stdatomic.h>
 #include <time.h>
-#include <tinker/loss.h>
+#include <tinker/custom_loss.h>
+#include <tinker/extra/regularizer.h>
 #include "support/tap.h"
 
 static const double one[3] = { -1, -2, -3 }, two[2] = { -0.5, -4 };

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tinker/future.h>
+#include <tinker/extra/breaker.h>
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/err.h"

@@ -6,7 +6,7 @@
 #define CLIENT_BREAKER_H
 
 #include <stdint.h>
-#include <tinker/breaker.h>
+#include <tinker/extra/breaker.h>
 
 struct breaker;
 

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <tinker/extra/http.h>
 #include "client/session/auth.h"
 #include "client/call/breaker.h"
 #include "client/session/session.h"

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <tinker/extra/http.h>
 #include "base/array.h"
 #include "base/err.h"
 #include "base/log.h"

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <tinker/call.h>
+#include <tinker/extra/http.h>
 #include "base/arena.h"
 #include "base/number.h"
 #include "http/http.h"

@@ -1,6 +1,6 @@
 /* multipart.c - see <tinker/multipart.h>.  The boundary is random, 128 bits: no content has it by
  * accident, and nobody can guess it. */
-#include <tinker/multipart.h>
+#include <tinker/extra/http.h>
 
 #include <stdbool.h>
 #include <stdint.h>

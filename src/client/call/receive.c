@@ -3,7 +3,7 @@
  * The transfer ends before its pieces are taken; the future completes when both are over, or at
  * once when the user stops, cancels or is out of time.  Runs on the loop thread, except the
  * user's side. */
-#include <tinker/receive.h>
+#include <tinker/extra/http.h>
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,6 +2,7 @@
 #include "client/call/receive_buffer.h"
 
 #include <stdlib.h>
+#include <tinker/extra/http.h>
 #include "base/buf.h"
 #include "base/err.h"
 #include "client/io/callback_job.h"

@@ -7,7 +7,7 @@
 #define CLIENT_INTAKE_H
 
 #include <stdbool.h>
-#include <tinker/receive.h>
+#include <tinker/extra/http.h>
 #include "client/call/response.h"
 #include "client/session/session.h"
 

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
+#include <tinker/extra/http.h>
 #include "client/call/call.h"
 #include "client/call/call_options.h"
 

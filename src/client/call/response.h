@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <tinker/call.h>
+#include <tinker/extra/http.h>
 
 struct call;
 struct op;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tinker/extra/http.h>
 #include "base/array.h"
 #include "base/err.h"
 #include "client/call/call_options.h"

@@ -3,7 +3,7 @@
 #ifndef CLIENT_TRANSPORT_H
 #define CLIENT_TRANSPORT_H
 
-#include <tinker/transport.h>
+#include <tinker/extra/http.h>
 #include "client/session/session.h"
 #include "http/http.h"
 

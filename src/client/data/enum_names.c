@@ -1,5 +1,10 @@
 /* enum_names.c - see <tinker/names.h>.  One table per enumeration. */
-#include <tinker/names.h>
+#include <tinker/account.h>
+#include <tinker/data.h>
+#include <tinker/error.h>
+#include <tinker/rest.h>
+#include <tinker/service.h>
+#include <tinker/extra/breaker.h>
 
 #include <string.h>
 #include <strings.h>

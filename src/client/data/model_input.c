@@ -1,5 +1,5 @@
 /* model_input.c - see <tinker/input.h>. */
-#include <tinker/input.h>
+#include <tinker/data.h>
 
 #include <stdbool.h>
 #include <stdlib.h>

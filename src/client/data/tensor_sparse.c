@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <tinker/input.h>
+#include <tinker/data.h>
 #include "base/err.h"
 #include "wire/check.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include <tinker/loss.h>
+#include <tinker/custom_loss.h>
 #include <tinker/tokenizer.h>
 #include "base/array.h"
 #include "base/err.h"

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <tinker/future.h>
+#include <tinker/custom_loss.h>
 #include "base/arena.h"
 #include "client/call/response.h"
 #include "http/loop.h"

@@ -1,6 +1,6 @@
 /* parallel.c - see <tinker/map.h>.  Everything runs in the caller's thread; a queue of its own tells it
  * which item is over. */
-#include <tinker/map.h>
+#include <tinker/extra/parallel.h>
 
 #include <stdatomic.h>
 #include <stdbool.h>

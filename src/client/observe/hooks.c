@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <tinker/extra/events.h>
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/number.h"

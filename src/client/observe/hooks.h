@@ -12,7 +12,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <tinker/events.h>
+#include <tinker/extra/events.h>
 
 struct runtime;
 struct config;

@@ -1,5 +1,6 @@
 /* instrument.c - see local.h.  The names are Tinkex's; times are milliseconds. */
 #include "client/observe/instrument.h"
+#include <tinker/custom_loss.h>
 
 #include "client/future/future.h"
 #include "client/observe/metrics.h"

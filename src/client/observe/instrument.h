@@ -5,7 +5,7 @@
 #define CLIENT_LOCAL_H
 
 #include <stdint.h>
-#include <tinker/loss.h>
+#include <tinker/custom_loss.h>
 #include "client/call/call.h"
 #include "client/observe/hooks.h"
 #include "client/observe/queue_state.h"

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <tinker/metrics.h>
+#include <tinker/extra/metrics.h>
 #include "base/arena.h"
 #include "base/array.h"
 #include "base/buf.h"

@@ -1,6 +1,6 @@
 /* trace.c - W3C trace context, level 1 (and the random flag of level 2).  Pure functions over
  * text; whatever the specification calls malformed is refused. */
-#include <tinker/trace.h>
+#include <tinker/extra/trace.h>
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,7 @@
 /* account.c - the REST calls about the account: usage, storage, audit, and whose key it is. */
 #include <stdlib.h>
 #include <string.h>
+#include <tinker/account.h>
 #include "base/err.h"
 #include "client/session/jwt.h"
 #include "client/rest/rest.h"

@@ -4,9 +4,9 @@
 
 #include <math.h>
 #include <string.h>
-#include <tinker/names.h>
 #include <tinker/rest.h>
 #include <tinker/training.h>
+#include <tinker/account.h>
 #include "base/array.h"
 #include "base/err.h"
 #include "wire/wire.h"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <tinker/extra/http.h>
 #include "base/array.h"
 #include "base/base64.h"
 #include "base/err.h"

@@ -9,6 +9,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <tinker/service.h>
+#include <tinker/extra/breaker.h>
+#include <tinker/extra/http.h>
 #include "base/arena.h"
 #include "base/log.h"
 #include "base/number.h"

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <tinker/custom_loss.h>
 #include "base/buf.h"
 #include "base/err.h"
 #include "client/observe/instrument.h"

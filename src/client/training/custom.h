@@ -3,7 +3,7 @@
 #ifndef CLIENT_CUSTOM_H
 #define CLIENT_CUSTOM_H
 
-#include <tinker/loss.h>
+#include <tinker/custom_loss.h>
 #include "base/arena.h"
 
 struct custom_metrics {

@@ -9,6 +9,7 @@
  * is written under the lock by the loop, so whoever finds it under the lock may post. */
 #include <stdlib.h>
 #include <string.h>
+#include <tinker/custom_loss.h>
 #include "base/array.h"
 #include "base/err.h"
 #include "client/training/custom.h"

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <tinker/rest.h>
 #include <tinker/training.h>
+#include <tinker/extra/recovery.h>
 #include <unistd.h>
 #include "base/array.h"
 #include "base/err.h"

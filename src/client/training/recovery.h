@@ -2,7 +2,7 @@
 #ifndef CLIENT_RECOVERY_H
 #define CLIENT_RECOVERY_H
 
-#include <tinker/recovery.h>
+#include <tinker/extra/recovery.h>
 
 /* Copy a policy (NULL: defaults), with defaults for what makes no sense. */
 tinker_status recovery_policy(tinker_recovery_policy *ours, const tinker_recovery_policy *theirs,

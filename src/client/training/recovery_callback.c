@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tinker/training.h>
+#include <tinker/extra/recovery.h>
 #include "client/io/runtime.h"
 
 struct audience {

@@ -5,7 +5,7 @@
 #ifndef CLIENT_AUDIENCE_H
 #define CLIENT_AUDIENCE_H
 
-#include <tinker/recovery.h>
+#include <tinker/extra/recovery.h>
 
 struct audience;
 struct runtime;

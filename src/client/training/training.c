@@ -3,7 +3,7 @@
  * ids and submissions have the same order. */
 #include <stdlib.h>
 #include <string.h>
-#include <tinker/input.h>
+#include <tinker/data.h>
 #include "base/err.h"
 #include "client/training/merge.h"
 #include "client/sampling/sampling_client.h"

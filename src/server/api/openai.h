@@ -6,7 +6,7 @@
 #ifndef SERVER_OPENAI_H
 #define SERVER_OPENAI_H
 
-#include <tinker/renderer.h>
+#include <tinker/chat.h>
 #include "server/work/sampler_table.h"
 #include "server/work/stream.h"
 

@@ -1,5 +1,5 @@
 /* dataset.c - JSON Lines with the line in every error, and rows that line up. */
-#include <tinker/dataset.h>
+#include <tinker/recipe.h>
 #include <unistd.h>
 #include "support/tap.h"
 

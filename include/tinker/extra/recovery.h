@@ -6,8 +6,8 @@
  * backoff_ms, doubling up to max_backoff_ms, max_attempts times in all.
  *
  * Nothing of this happens unless the policy says enabled.  Events: see events.h. */
-#ifndef TINKER_RECOVERY_H
-#define TINKER_RECOVERY_H
+#ifndef TINKER_EXTRA_RECOVERY_H
+#define TINKER_EXTRA_RECOVERY_H
 
 #include <tinker/service.h>
 

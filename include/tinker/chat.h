@@ -1,4 +1,4 @@
-/* renderer.h - conversations to tokens and sampled tokens back to messages.
+/* chat.h - conversations to tokens and sampled tokens back to messages.
  *
  * A renderer knows one chat format.  It builds generation prompts and supervised
  * examples with one weight per token, names the stop sequences, and parses what a
@@ -7,8 +7,8 @@
  *
  * Strings are UTF-8.  A length of 0 beside a text means "up to the NUL".
  * Results own all they refer to and go away with one free. */
-#ifndef TINKER_RENDERER_H
-#define TINKER_RENDERER_H
+#ifndef TINKER_CHAT_H
+#define TINKER_CHAT_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
  *
  * Recording takes no lock and never waits.  At most 4096 names of at most 200 bytes are
  * kept; records under further or longer names are ignored. */
-#ifndef TINKER_METRICS_H
-#define TINKER_METRICS_H
+#ifndef TINKER_EXTRA_METRICS_H
+#define TINKER_EXTRA_METRICS_H
 
 #include <stddef.h>
 #include <stdint.h>

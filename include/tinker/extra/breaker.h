@@ -11,8 +11,8 @@
  * option `breaker` (see service.h).
  *
  * Thread safety: any thread, any time. */
-#ifndef TINKER_BREAKER_H
-#define TINKER_BREAKER_H
+#ifndef TINKER_EXTRA_BREAKER_H
+#define TINKER_EXTRA_BREAKER_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -76,6 +76,10 @@ typedef struct tinker_breakers {
 /* All breakers as they are now; NULL with *err set: TINKER_ENOMEM. */
 TINKER_API tinker_breakers *tinker_breaker_list(tinker_error *err);
 TINKER_API void tinker_breakers_free(tinker_breakers *b);
+
+/* "closed", "open", "half_open". */
+TINKER_API const char *tinker_breaker_state_name(tinker_breaker_state value);
+TINKER_API int tinker_breaker_state_parse(const char *text, tinker_breaker_state *out);
 
 #ifdef __cplusplus
 }

@@ -13,8 +13,8 @@
  * The user_metadata of the service is part of the metadata of every event.  Secrets are
  * redacted.  Events never leave the machine: telemetry is another thing, and switching
  * that off changes nothing here.  Without a hook an event costs a branch. */
-#ifndef TINKER_EVENTS_H
-#define TINKER_EVENTS_H
+#ifndef TINKER_EXTRA_EVENTS_H
+#define TINKER_EXTRA_EVENTS_H
 
 #include <tinker/service.h>
 

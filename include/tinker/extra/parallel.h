@@ -1,4 +1,4 @@
-/* map.h - many calls at once: so many at a time, one time limit for all, results in order.
+/* parallel.h - many calls at once: so many at a time, one time limit for all, results in order.
  *
  *     tinker_map_options o = TINKER_MAP_OPTIONS_INIT;
  *     o.max_concurrency = 32;
@@ -10,8 +10,8 @@
  *     tinker_map_free(m);
  *
  * When the call returns nothing is under way any more: what did not succeed has ended, too. */
-#ifndef TINKER_MAP_H
-#define TINKER_MAP_H
+#ifndef TINKER_EXTRA_PARALLEL_H
+#define TINKER_EXTRA_PARALLEL_H
 
 #include <tinker/sampling.h>
 

@@ -6,8 +6,8 @@
  * tinker_service_options, with otel).  Nothing is sent by these functions.
  *
  * Thread safety: plain data. */
-#ifndef TINKER_TRACE_H
-#define TINKER_TRACE_H
+#ifndef TINKER_EXTRA_TRACE_H
+#define TINKER_EXTRA_TRACE_H
 
 #include <stddef.h>
 #include <tinker/error.h>

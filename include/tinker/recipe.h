@@ -1,4 +1,4 @@
-/* dataset.h - conversations in files to training data.
+/* recipe.h - conversations in files to training data.
  *
  *     tinker_dataset *d = tinker_dataset_open("data.jsonl", &err);
  *     while ((row = tinker_dataset_next(d, &err)) != NULL) {
@@ -6,13 +6,13 @@
  *     }
  *
  * Thread safety: one thread at a time. */
-#ifndef TINKER_DATASET_H
-#define TINKER_DATASET_H
+#ifndef TINKER_RECIPE_H
+#define TINKER_RECIPE_H
 
 #include <stddef.h>
 #include <tinker/data.h>
 #include <tinker/error.h>
-#include <tinker/renderer.h>
+#include <tinker/chat.h>
 
 #ifdef __cplusplus
 extern "C" {

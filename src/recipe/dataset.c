@@ -2,7 +2,7 @@
  *
  * A line that cannot be read is reported as "file:line: ..." and the next call goes on
  * behind it.  Thread: one at a time. */
-#include <tinker/dataset.h>
+#include <tinker/recipe.h>
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,0 +1,234 @@
+/* http.h - options of single calls, the responses behind results, requests of any kind,
+ * a transport of your own, multipart bodies.
+ *
+ * Options are given to whatever a thread submits between a push and its pop, so they work
+ * for every call of the library alike:
+ *
+ *     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
+ *     o.timeout_ms = 5000;
+ *     tinker_call_options_push(&o, &err);
+ *     tinker_future *f = tinker_rest_list_sessions(rest, NULL, &err);
+ *     tinker_call_options_pop();
+ *
+ * They cost nothing as long as nobody uses them. */
+#ifndef TINKER_EXTRA_HTTP_H
+#define TINKER_EXTRA_HTTP_H
+
+#include <tinker/service.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One HTTP answer.  Thread safety: plain data. */
+typedef struct tinker_response {
+    const char *operation, *method; /* "optim_step", "POST"; a poll is a "retrieve_future" */
+    int status;                     /* 0: no answer arrived */
+    int retries;                    /* attempts of the same request before this one */
+    int64_t elapsed_ms;             /* from sending it to the end of the answer */
+    /* NULL and 0 unless they were kept: see tinker_future_response(). */
+    const char *url;
+    const tinker_named_string *headers; /* as they came, names in lower case */
+    size_t n_headers;
+    const void *body; /* decompressed; a NUL follows */
+    size_t n_body;
+} tinker_response;
+
+/* Called for every answer to the call, those that are tried again and polls included, on a
+ * library thread that does nothing else, one call at a time and in order; it may submit but not
+ * wait.  Not after tinker_future_free() of the call's future has returned.  When 1024 answers
+ * wait for a slow callback, further ones are dropped. */
+typedef void tinker_response_callback(void *state, const tinker_response *response);
+
+/* Zero means: as without options.  Thread safety: plain data. */
+typedef struct tinker_call_options {
+    size_t size;         /* set by TINKER_CALL_OPTIONS_INIT */
+    int64_t timeout_ms;  /* of inactivity, of every exchange but polls */
+    int64_t deadline_ms; /* of the call as a whole: see tinker_future_set_deadline() */
+    int max_retries;     /* attempts after the first, all layers together; -1: none */
+    /* Added to every request of the call; they win over those of the service.  A name or value
+     * that HTTP does not allow, and a header that the library answers for (Host, Content-…,
+     * X-API-Key, X-Idempotency-Key, …), is refused. */
+    const tinker_named_string *headers;
+    size_t n_headers;
+    const tinker_named_string *query; /* added to every request of the call */
+    size_t n_query;
+    /* Instead of a random one, the same for all attempts.  When a call makes several requests,
+     * or several calls are submitted under these options, all but the first get a suffix:
+     * "-<call>.<request>", both counted from 0. */
+    const char *idempotency_key;
+    const char *extra_body; /* members of a JSON object, added to JSON requests (not polls) */
+    /* Added to the metadata of the events of the call (see events.h). */
+    const tinker_named_string *metadata;
+    size_t n_metadata;
+    int keep_response; /* headers and body of the last answer: see tinker_future_response() */
+    tinker_response_callback *on_response;
+    void *on_response_state;
+} tinker_call_options;
+#define TINKER_CALL_OPTIONS_INIT                                                                   \
+    {                                                                                              \
+        sizeof(tinker_call_options), 0, 0, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, 0, NULL, NULL \
+    }
+
+/* Let everything that this thread submits from now on have these options, which are copied, in
+ * place of those that were pushed before.  Blocking calls have them too.  Pushes nest, at most
+ * 64 deep.  TINKER_EINVAL names the option that makes no sense, TINKER_ENOMEM; nothing is pushed
+ * then.
+ * Thread safety: any thread, any time; a thread sees its own. */
+TINKER_API tinker_status tinker_call_options_push(const tinker_call_options *opts,
+                                                  tinker_error *err);
+/* Back to what was before the last push; 0: there was none. */
+TINKER_API int tinker_call_options_pop(void);
+
+/* The last answer to the call, with its result or its failure behind it.  NULL while pending, and
+ * when nothing was sent.  Address, headers and body are there after a failure by status, with
+ * keep_response, and after tinker_service_call().  Of a batch in several requests it is the last
+ * answer of one of them; on_response sees all.  Borrowed until tinker_future_free(). */
+TINKER_API const tinker_response *tinker_future_response(const tinker_future *f);
+/* Value of a header, whatever the case of its name; NULL: it is not there. */
+TINKER_API const char *tinker_response_header(const tinker_response *r, const char *name);
+
+/* Any request to the service, for what this library has no function for: method GET, POST, PUT,
+ * PATCH or DELETE, path as in "/api/v1/healthz" with its query, and a body of n bytes, which is
+ * copied (NULL: none; JSON, unless content_type says otherwise).  Credentials, retries and limits
+ * as for all requests.  Opens no session.  Success is a 2xx; result: tinker_future_response().
+ * NULL with *err set: TINKER_EINVAL, TINKER_ENOMEM. */
+TINKER_API tinker_future *tinker_service_call(tinker_service *s, const char *method,
+                                              const char *path, const void *body, size_t n,
+                                              const char *content_type, tinker_error *err);
+
+/* ---- answers piece by piece -------------------------------------------------------------------- */
+
+/* static tinker_receive_next on_piece(void *state, const tinker_piece *piece)
+ *     {
+ *         fwrite(piece->data, 1, piece->n, state);
+ *         return TINKER_RECEIVE_MORE;
+ *     }
+ *     tinker_future *f = tinker_service_receive(s, "GET", "/api/v1/log", NULL, 0, NULL, on_piece,
+ *                                               stdout, &err);
+ *
+ * For an answer as a whole see tinker_service_call() in call.h. */
+typedef enum tinker_receive_next {
+    TINKER_RECEIVE_MORE = 0,
+    TINKER_RECEIVE_PAUSE, /* this piece was taken; none comes until tinker_receive_resume() */
+    TINKER_RECEIVE_STOP   /* end the transfer; the future says TINKER_ECANCELED */
+} tinker_receive_next;
+
+/* Borrowed until the callback returns.  Thread safety: plain data. */
+typedef struct tinker_piece {
+    const tinker_response *head; /* status, address and headers; no body */
+    const void *data;            /* a NUL follows */
+    size_t n;                    /* at least 1, except for an event without text */
+    const char *event, *id;      /* with `events`: its name ("message") and id (""); else NULL */
+} tinker_piece;
+
+/* Called for every piece of a 2xx answer, on a library thread that does nothing else, one call at
+ * a time and in order; it may submit but not wait.  When it is slow, or pauses, the sender is made
+ * to wait: at most about 512 KB are kept.  Not after tinker_future_free() has returned. */
+typedef tinker_receive_next tinker_receive_callback(void *state, const tinker_piece *piece);
+
+typedef struct tinker_receive_options {
+    size_t size;              /* set by TINKER_RECEIVE_OPTIONS_INIT */
+    const char *content_type; /* of the body that is sent, NULL: JSON */
+    const char *accept;       /* NULL: anything; with events text/event-stream */
+    int events;               /* the answer is server-sent events: one call for each */
+} tinker_receive_options;
+#define TINKER_RECEIVE_OPTIONS_INIT                   \
+    {                                                 \
+        sizeof(tinker_receive_options), NULL, NULL, 0 \
+    }
+
+/* Any request to the service, as tinker_service_call() makes it.  It is tried again like all
+ * requests until the first piece has come; from then on a failure is final.  The future completes
+ * when the last piece was taken; until then it can be cancelled and have a deadline.  Its result
+ * is nothing but success, or a failure that names the request, after the pieces that came before.
+ * NULL with *err set: TINKER_EINVAL, TINKER_ENOMEM. */
+TINKER_API tinker_future *tinker_service_receive(tinker_service *s, const char *method,
+                                                 const char *path, const void *body, size_t n,
+                                                 const tinker_receive_options *opts,
+                                                 tinker_receive_callback *on_piece, void *state,
+                                                 tinker_error *err);
+/* Let pieces come again after TINKER_RECEIVE_PAUSE; harmless without, and for futures of other
+ * calls.  TINKER_ENOMEM.  Thread safety: any thread, any time. */
+TINKER_API tinker_status tinker_receive_resume(tinker_future *f, tinker_error *err);
+
+/* ---- a transport of your own ------------------------------------------------------------------- */
+
+/* With a transport in its options a service opens no connections for API requests: every one,
+ * with its retries, polls and heartbeats, is handed to `send`, and the program says what came of
+ * it.  Proxies, certificates, connection limits and compression are then the transport's business;
+ * credentials, retries, rate limits and deadlines stay the library's.  Downloads from signed
+ * addresses are not API requests and do not pass here. */
+/* One request under way.  Thread safety: any thread, any time. */
+typedef struct tinker_exchange tinker_exchange;
+
+/* Valid until the exchange is done.  Headers hold the credential: treat them as secrets. */
+typedef struct tinker_http_request {
+    const char *method, *url;
+    const tinker_named_string *headers;
+    size_t n_headers;
+    const void *body;
+    size_t n_body;
+    int64_t timeout_ms; /* the library gives up after that */
+    int follow;         /* redirects are to be followed, without credentials to another origin */
+} tinker_http_request;
+
+/* Both functions are called on a library thread that does nothing else, one call at a time; they
+ * may submit but not wait.  For every send there must be exactly one tinker_exchange_done() or
+ * tinker_exchange_fail(), from any thread, now or later: also after a cancel, and after the
+ * service was freed. */
+typedef struct tinker_transport {
+    size_t size; /* set by TINKER_TRANSPORT_INIT */
+    void (*send)(void *state, tinker_exchange *x, const tinker_http_request *request);
+    void (*cancel)(void *state, tinker_exchange *x); /* nobody waits any more; may be NULL */
+    void *state;
+} tinker_transport;
+#define TINKER_TRANSPORT_INIT                      \
+    {                                              \
+        sizeof(tinker_transport), NULL, NULL, NULL \
+    }
+
+/* The answer: everything is copied, and x may not be used any more.  A header that HTTP does not
+ * allow is left out. */
+TINKER_API void tinker_exchange_done(tinker_exchange *x, int status,
+                                     const tinker_named_string *headers, size_t n_headers,
+                                     const void *body, size_t n_body);
+/* There is none: TINKER_ECONNECT and TINKER_ETIMEDOUT are tried again as the library's own,
+ * anything else is final.  reason is one line for the message (may be NULL). */
+TINKER_API void tinker_exchange_fail(tinker_exchange *x, tinker_status why, const char *reason);
+
+/* ---- multipart bodies -------------------------------------------------------------------------- */
+
+/* No function of this library sends one, because no endpoint of the service takes it today; with
+ * tinker_service_call() (call.h) a program can.
+ *
+ * Thread safety: one thread at a time. */
+typedef struct tinker_multipart tinker_multipart;
+
+/* NULL with *err set: TINKER_ENOMEM, TINKER_ESTATE when the system gives no random numbers. */
+TINKER_API tinker_multipart *tinker_multipart_new(tinker_error *err);
+TINKER_API void tinker_multipart_free(tinker_multipart *m);
+
+/* Add a field; names may be "a[b]" for what is nested.  TINKER_EINVAL: no name, or the body was
+ * asked for already; TINKER_ENOMEM. */
+TINKER_API tinker_status tinker_multipart_field(tinker_multipart *m, const char *name,
+                                                const char *value, tinker_error *err);
+/* Add a file by its content; content_type NULL: application/octet-stream. */
+TINKER_API tinker_status tinker_multipart_bytes(tinker_multipart *m, const char *name,
+                                                const char *filename, const char *content_type,
+                                                const void *data, size_t n, tinker_error *err);
+/* Add a file by its path, read now; filename NULL: the last part of the path.  TINKER_ESTATE when
+ * it cannot be read. */
+TINKER_API tinker_status tinker_multipart_file(tinker_multipart *m, const char *name,
+                                               const char *path, const char *filename,
+                                               const char *content_type, tinker_error *err);
+
+/* The whole body, *n bytes; nothing can be added any more.  NULL: no memory.  Borrowed until
+ * free, as is the content type, "multipart/form-data; boundary=…". */
+TINKER_API const void *tinker_multipart_body(tinker_multipart *m, size_t *n);
+TINKER_API const char *tinker_multipart_content_type(const tinker_multipart *m);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
