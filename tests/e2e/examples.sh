@@ -64,6 +64,11 @@ says recovery_live '^step [4-7] failed: .* was lost' '^recovered from step [246]
 [ "$(awk '/^step .* loss/ { if (l[$2] && l[$2] != $4) bad = 1; again += !!l[$2]; l[$2] = $4 } END { print (!bad && again > 0) }' "$out/recovery_live.out")" = 1 ]
 tap "recovery_live: the steps taken again are the same" $? "$out/recovery_live.out"
 says recovery_simulated '^recovered from weights/one$' '^not recovered: .*missing checkpoint' '^event recovery.exhausted$'
+says reference_engine '^step 15 loss 0\.0' '^after: Once there was a small engine that needed no server\.$'
+falls reference_engine loss 0.01
+${CC:-cc} -std=c11 -O2 -o "$work/alone" "$root/examples/reference_engine.c" -lm >"$work/alone.log" 2>&1 &&
+    (cd "$root" && "$work/alone") >>"$work/alone.log" 2>&1 && grep -q '^after: .* no server\.$' "$work/alone.log"
+tap "reference_engine needs nothing but the C library" $? "$work/alone.log"
 says rest_listing '^model tinker/tiny, context 512$' '^run .* on tinker/tiny, rank 16$' '^checkpoint tinker://'
 says retry_and_capture '^asample: again in 1000 ms$' ' after 2 submissions$' '^flaky: worked at call 3$' '^captured: delivered$'
 says rl_loop '^round 6 '
