@@ -2,10 +2,10 @@
  *
  * A session that was never opened has nothing to tell; one that is being opened is waited for.
  * Runs on the loop thread, except tinker_service_finish(). */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
+#include "client/rest.h"
 #include "client/rest_op.h"
 #include "client/service.h"
 #include "client/session.h"
@@ -21,16 +21,13 @@ static void finish_ready(struct holder_wait *w, const tinker_error *err)
         op_succeed(&r->op);
         return;
     }
-    size_t n = strlen(id) + 40;
+    tinker_error failed;
     free(r->path);
-    r->path = malloc(n);
+    r->path = rest_path_of_id("api/v1/sessions/", "session id", id, "/finish", &failed);
     if (!r->path) {
-        tinker_error failed;
-        err_nomem(&failed, "finish_session");
         op_fail(&r->op, &failed);
         return;
     }
-    snprintf(r->path, n, "api/v1/sessions/%s/finish", id);
     rest_ready(w, NULL);
 }
 
