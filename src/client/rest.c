@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
+#include "client/prefs.h"
 #include "client/rest.h"
 #include "client/rest_op.h"
 #include "client/rest_types.h"
@@ -253,7 +254,10 @@ tinker_future *tinker_rest_copy_checkpoint(tinker_rest *r, const char *path,
         .source_path = path,
         .ttl_seconds = { o.ttl_seconds > 0, o.ttl_seconds },
     };
+    const tinker_named_string token = { "X-Tinker-Weights-Access-Token", o.access_token };
     log_secret(o.access_token);
+    if (o.access_token && prefs_check_header(&token, err) != TINKER_OK)
+        return NULL;
     if (!encode(&body, &wire_copy_weights_request, &req, err))
         return NULL;
     return rest_submit_once(rest_holder(r, err), &copy_kind, path_of("api/v1/copy_weights"), &body,

@@ -428,6 +428,15 @@ static bool configure(struct http_request *r)
     return !https || set_underscore_host(r, url);
 }
 
+/* The name of a header that would not stay one line; NULL: none. */
+static const char *broken_header(const struct http_request *r)
+{
+    for (size_t i = 0; i < r->n_headers; i++)
+        if (r->headers[i].value && strpbrk(r->headers[i].value, "\r\n"))
+            return r->headers[i].name;
+    return NULL;
+}
+
 static CURL *take_easy(struct http_pool *p)
 {
     if (p->n_idle > 0)
@@ -452,6 +461,11 @@ static void give_easy(struct http_request *r)
 
 bool transfer_begin(struct http_client *c, struct http_request *r)
 {
+    const char *broken = broken_header(r);
+    if (broken) {
+        transfer_fail(r, HTTP_FAIL_INVALID, "header %s has a line break in it", broken);
+        return false;
+    }
     r->easy = take_easy(c->pool);
     r->resp.length = -1;
     if (r->easy)

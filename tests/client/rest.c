@@ -202,6 +202,10 @@ static void test_copies(void)
     o.ttl_seconds = -1;
     CHECK(tinker_rest_copy_checkpoint(r, CKPT, &o, &w.err) == NULL);
     CHECK_INT(w.err.status, TINKER_EINVAL);
+    o.ttl_seconds = 0;
+    o.access_token = "x\r\nX-Evil: 1";
+    CHECK(tinker_rest_copy_checkpoint(r, CKPT, &o, &w.err) == NULL);
+    CHECK_INT(w.err.status, TINKER_EINVAL);
     CHECK(tinker_rest_copy_checkpoint(r, EXTERNAL, NULL, &w.err) == NULL);
     CHECK(tinker_rest_copy_checkpoint(r, NULL, NULL, &w.err) == NULL);
     tinker_rest_free(r);

@@ -249,6 +249,15 @@ static void test_failures(void) /* R-011 */
     run(&t);
     CHECK_INT(t.r.resp.failure, HTTP_FAIL_INVALID);
     http_request_clear(&t.r);
+    const struct http_header broken = { "X-A", "1\r\nX-Evil: 2", false };
+    t = get(s.port);
+    t.r.url = t.url;
+    t.r.headers = &broken;
+    t.r.n_headers = 1;
+    run(&t);
+    CHECK_INT(t.r.resp.failure, HTTP_FAIL_INVALID);
+    CHECK_STR(t.r.resp.reason, "header X-A has a line break in it");
+    http_request_clear(&t.r);
     server_start(&s, NULL); /* never answers */
     t = get(s.port);
     t.r.url = t.url;
