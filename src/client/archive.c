@@ -258,7 +258,8 @@ static void download(struct archive_op *a, const char *url)
                                    .no_proxy = cfg->no_proxy,
                                    .proxy_headers = cfg->proxy_headers,
                                    .n_proxy_headers = cfg->n_proxy_headers,
-                                   .ca_file = cfg->ca_file };
+                                   .ca_file = cfg->ca_file,
+                                   .budget = a->op.holder->rt->budgets[BUDGET_OTHER] };
     a->pool = http_pool_new(a->op.holder->rt->loop, &o, &err);
     a->http.url = arena_strdup(&f->arena, url);
     if (!a->pool || !a->http.url) {
