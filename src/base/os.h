@@ -15,6 +15,10 @@ void os_thread_name(const char *name); /* of the calling thread */
 bool os_allow_tiles(void);
 int os_random(void *p, size_t n); /* random bytes; 0, or -1 and errno */
 
+/* How many descriptors this process may have open, and how many of these are free; false: no limit
+ * that matters. */
+bool os_file_limit(int64_t *limit, int64_t *unused);
+
 /* A descriptor that becomes readable when signalled (eventfd, or a pipe). */
 int os_event_open(void);      /* -1 and errno on failure */
 void os_event_signal(int fd); /* async-signal-safe */

@@ -4,6 +4,7 @@
  * close-on-exec; interrupted calls are repeated.  Thread-safe. */
 #define _GNU_SOURCE
 #include "base/os.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -15,6 +16,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
@@ -214,6 +216,32 @@ void os_thread_name(const char *name)
 }
 
 /* ---- events -------------------------------------------------------------------- */
+
+/* Entries of a directory of numbers; -1: it cannot be read. */
+static int64_t count_entries(const char *path)
+{
+    DIR *d = opendir(path);
+    int64_t n = 0;
+    if (!d)
+        return -1;
+    for (const struct dirent *e; (e = readdir(d)) != NULL;)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n - 1; /* the directory itself was one of them */
+}
+
+bool os_file_limit(int64_t *limit, int64_t *unused)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur == RLIM_INFINITY || r.rlim_cur > INT32_MAX)
+        return false;
+    int64_t used = count_entries("/proc/self/fd");
+    *limit = (int64_t)r.rlim_cur;
+    if (used < 0) /* perhaps because none is free */
+        used = *limit;
+    *unused = used < *limit ? *limit - used : 0;
+    return true;
+}
 
 int os_event_open(void)
 {

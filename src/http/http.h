@@ -43,8 +43,12 @@ struct http_response {
     char reason[160]; /* of a failure; never holds a URL's query or a header */
 };
 
+enum { HTTP_OPENED_MAX = 4 };
+
 struct http_client;
 struct http_pool;
+/* Sockets that several pools may have open together. */
+struct http_budget;
 /* Headers that many requests share, kept once in the transport's own form. */
 struct http_common;
 
@@ -73,11 +77,16 @@ struct http_request {
     void *header_list, *connect_to;
     struct http_request *next_waiting, *prev_waiting;
     struct timer timer;
-    int64_t active_ns; /* last sign of life */
+    int64_t active_ns;  /* last sign of life */
+    int64_t lacking_ns; /* since when there is no descriptor for it, 0: there was one */
     size_t sent;
     char *location; /* after a redirect */
     int phase, redirects;
     bool cross_origin, as_get, running, paused;
+    int opened[HTTP_OPENED_MAX]; /* sockets opened for it, of which one becomes its connection */
+    int n_opened;                /* of which opened[] has the first */
+    bool connecting;             /* counted as such */
+    bool no_descriptor;          /* there was none for its socket */
 };
 
 struct http_pool_options {
@@ -89,6 +98,13 @@ struct http_pool_options {
     size_t n_proxy_headers;
     const char *ca_file; /* NULL: the system's trust store */
     bool only_http1;     /* even over TLS */
+    /* NULL: no bound.  What finds no room waits in order, as long as it takes: those before it
+     * have deadlines of their own. */
+    struct http_budget *budget;
+    /* A request has to wait for the budget, or (none_left) because the process has no descriptor
+     * left.  May be NULL.  Must not start or cancel requests. */
+    void (*on_wait)(void *state, bool none_left);
+    void *on_wait_state;
 };
 
 struct http_pool_stats {
@@ -102,6 +118,9 @@ struct http_pool *http_pool_new(struct loop *l, const struct http_pool_options *
                                 tinker_error *err);
 void http_pool_free(struct http_pool *p); /* no request may be under way */
 struct http_pool_stats http_pool_stats(const struct http_pool *p);
+
+struct http_budget *http_budget_new(struct loop *l, int max); /* NULL: no memory */
+void http_budget_free(struct http_budget *b);                 /* after its pools */
 
 struct http_common *http_common_new(const struct http_header *headers,
                                     size_t n); /* NULL: no memory */

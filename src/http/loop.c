@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -188,6 +189,14 @@ void loop_note_aborted(struct loop *l)
 int loop_aborted(const struct loop *l)
 {
     return l->aborted;
+}
+
+bool loop_can_open(const struct loop *l)
+{
+    int fd = fcntl(l->wake, F_DUPFD_CLOEXEC, 0);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0 || (errno != EMFILE && errno != ENFILE);
 }
 
 void loop_arm(struct loop *l, struct timer *t, int64_t delay_ms)

@@ -49,6 +49,9 @@ int loop_busy_count(const struct loop *l);
 void loop_note_aborted(struct loop *l);
 int loop_aborted(const struct loop *l);
 
+/* Has this process a descriptor left? */
+bool loop_can_open(const struct loop *l);
+
 void loop_arm(struct loop *l, struct timer *t, int64_t delay_ms);
 void loop_disarm(struct loop *l, struct timer *t);
 int64_t loop_next_ns(const struct loop *l); /* of the timers on the clock */

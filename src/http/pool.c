@@ -6,11 +6,14 @@
 #include "base/array.h"
 #include "http/pool_impl.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include "base/err.h"
 
 static pthread_once_t init_once = PTHREAD_ONCE_INIT;
@@ -31,6 +34,8 @@ tinker_status http_global_init(tinker_error *err)
 
 /* ---- clients ------------------------------------------------------------------------ */
 
+static void count_sockets(struct http_client *c, int delta);
+
 static void client_free(struct http_client *c)
 {
     struct http_pool *p = c->pool;
@@ -40,9 +45,21 @@ static void client_free(struct http_client *c)
             break;
         }
     loop_disarm_real(p->loop, &c->timer);
-    curl_multi_cleanup(c->multi);
+    curl_multi_cleanup(c->multi); /* closes its sockets */
+    if (c->sockets)               /* closed without a word */
+        count_sockets(c, -c->sockets);
+    free(c->kept);
     loop_disarm_real(p->loop, &c->timer);
     free(c);
+}
+
+void pool_drop_unused(struct http_pool *p)
+{
+    for (struct http_client *c = p->clients, *next; c; c = next) {
+        next = c->next;
+        if (c->active == 0 && !c->draining)
+            client_free(c);
+    }
 }
 
 static void client_free_if_unused(struct http_client *c)
@@ -157,8 +174,20 @@ static struct http_client *client_new(struct http_pool *p)
     return c;
 }
 
+/* A client that keeps a socket for which it has no request; NULL: none. */
+static struct http_client *find_unused(const struct http_pool *p)
+{
+    for (struct http_client *c = p->clients; c; c = c->next)
+        if (!c->retired && c->active < p->opts.per_client && c->sockets > c->active)
+            return c;
+    return NULL;
+}
+
 static struct http_client *client_acquire(struct http_pool *p)
 {
+    struct http_client *unused = p->opts.budget ? find_unused(p) : NULL;
+    if (unused)
+        return unused;
     for (struct http_client *c = p->clients; c; c = c->next)
         if (!c->retired && c->active < p->opts.per_client)
             return c;
@@ -171,6 +200,137 @@ void pool_retire(struct http_client *c)
         c->retired = true;
         c->pool->retired++;
     }
+}
+
+/* ---- what waits --------------------------------------------------------------------- */
+
+enum { DESCRIPTOR_MS = 100 }; /* until it is tried again whether one is free */
+
+void pool_wake(struct http_pool *p, int64_t delay_ms)
+{
+    if (p->waiting && !p->in_free)
+        loop_arm_real(p->loop, &p->wake, delay_ms);
+}
+
+/* Others may have a use for what became free. */
+static void wake_waiting(struct http_pool *p)
+{
+    if (p->opts.budget)
+        budget_wake(p->opts.budget);
+    else
+        pool_wake(p, 0);
+}
+
+void pool_count_connecting(struct http_request *r, bool connecting)
+{
+    struct http_pool *p = r->pool;
+    if (r->connecting == connecting)
+        return;
+    int delta = connecting ? 1 : -1;
+    r->connecting = connecting;
+    r->client->connecting += delta;
+    p->connecting += delta;
+    if (p->opts.budget)
+        p->opts.budget->connecting += delta;
+    if (!connecting)
+        wake_waiting(p);
+}
+
+static void count_sockets(struct http_client *c, int delta)
+{
+    struct http_pool *p = c->pool;
+    c->sockets += delta;
+    p->sockets += delta;
+    if (p->opts.budget)
+        p->opts.budget->sockets += delta;
+    if (delta < 0)
+        wake_waiting(p);
+}
+
+void pool_socket_opened(struct http_request *r, int fd)
+{
+    if (r->n_opened < HTTP_OPENED_MAX)
+        r->opened[r->n_opened] = fd;
+    r->n_opened++;
+    count_sockets(r->client, 1);
+}
+
+/* What was opened for r is closed, or is its connection. */
+static void forget_opened(struct http_request *r)
+{
+    int n = r->n_opened;
+    r->n_opened = 0;
+    if (n)
+        count_sockets(r->client, -n);
+}
+
+static int local_port_of(int fd)
+{
+    struct sockaddr_storage a;
+    socklen_t n = sizeof(a);
+    if (getsockname(fd, (struct sockaddr *)&a, &n) != 0)
+        return -1;
+    return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
+                                         : ((struct sockaddr_in *)&a)->sin_port);
+}
+
+static void keep_socket(struct http_client *c, int fd)
+{
+    if (c->n_kept == c->max_kept) {
+        int max = c->max_kept ? 2 * c->max_kept : 4;
+        int *v = realloc(c->kept, (size_t)max * sizeof(*v));
+        if (!v)
+            return; /* it is not counted, then */
+        c->kept = v;
+        c->max_kept = max;
+    }
+    c->kept[c->n_kept++] = fd;
+    count_sockets(c, 1);
+}
+
+void pool_socket_connected(struct http_request *r, int local_port)
+{
+    int n = r->n_opened, fd = -1;
+    if (n == 0)
+        return; /* it has one that was open before */
+    n = n < HTTP_OPENED_MAX ? n : HTTP_OPENED_MAX;
+    for (int i = 0; i < n && fd < 0; i++)
+        if (n == 1 || local_port_of(r->opened[i]) == local_port)
+            fd = r->opened[i];
+    if (fd >= 0)
+        keep_socket(r->client, fd);
+    forget_opened(r);
+}
+
+void pool_socket_closed(struct http_client *c, int fd)
+{
+    for (int i = 0; i < c->n_kept; i++)
+        if (c->kept[i] == fd) {
+            c->kept[i] = c->kept[--c->n_kept];
+            count_sockets(c, -1);
+            return;
+        }
+}
+
+static bool below_max(const struct http_pool *p)
+{
+    return p->opts.max_active <= 0 || p->active < p->opts.max_active;
+}
+
+/* Is there a socket for one more request, or may one be opened? */
+static bool has_room(struct http_pool *p)
+{
+    if (!p->opts.budget && !p->starved)
+        return true;
+    if (find_unused(p))
+        return true;
+    return !p->starved && (!p->opts.budget || budget_allows(p->opts.budget, p));
+}
+
+static void tell_waiting(const struct http_pool *p, bool none_left)
+{
+    if (p->opts.on_wait)
+        p->opts.on_wait(p->opts.on_wait_state, none_left);
 }
 
 /* ---- requests ----------------------------------------------------------------------- */
@@ -206,6 +366,16 @@ static void waiting_push(struct http_pool *p, struct http_request *r)
     p->n_waiting++;
 }
 
+/* In front of all: it was its turn before. */
+static void waiting_return(struct http_pool *p, struct http_request *r)
+{
+    r->prev_waiting = NULL;
+    r->next_waiting = p->waiting;
+    *(p->waiting ? &p->waiting->prev_waiting : &p->last_waiting) = r;
+    p->waiting = r;
+    p->n_waiting++;
+}
+
 static void waiting_remove(struct http_pool *p, struct http_request *r)
 {
     *(r->prev_waiting ? &r->prev_waiting->next_waiting : &p->waiting) = r->next_waiting;
@@ -219,21 +389,79 @@ static bool is_waiting(const struct http_request *r)
     return r->prev_waiting || r->next_waiting || r->pool->waiting == r;
 }
 
-void pool_release(struct http_request *r)
+static void begin_waiting(struct http_pool *p)
 {
-    struct http_pool *p = r->pool;
-    struct http_client *c = r->client;
-    if (c) {
-        r->client = NULL;
-        c->active--;
-        p->active--;
-        client_free_if_unused(c);
-    }
-    while (p->waiting && !p->in_free && p->active < p->opts.max_active) {
+    while (p->waiting && !p->in_free && below_max(p) && has_room(p)) {
         struct http_request *next = p->waiting;
         waiting_remove(p, next);
         request_begin(next);
     }
+}
+
+static void pool_timer(struct timer *t)
+{
+    struct http_pool *p =
+        (struct http_pool *)(void *)((char *)t - offsetof(struct http_pool, wake));
+    p->starved = false;
+    begin_waiting(p);
+}
+
+/* It is on its client no more. */
+static void leave_client(struct http_request *r)
+{
+    struct http_client *c = r->client;
+    if (!c)
+        return;
+    pool_count_connecting(r, false);
+    forget_opened(r);
+    r->client = NULL;
+    c->active--;
+    c->pool->active--;
+    client_free_if_unused(c);
+}
+
+void pool_release(struct http_request *r)
+{
+    leave_client(r);
+    begin_waiting(r->pool);
+    if (r->pool->opts.budget)
+        budget_wake(r->pool->opts.budget);
+}
+
+/* Did it fail before it had a connection, because this process has no descriptor left?  Looking up
+ * names and reading certificates takes some, too, and fails without saying so. */
+static bool lacks_descriptor(const struct http_request *r)
+{
+    if (r->resp.failure != HTTP_FAIL_CONNECT && r->resp.failure != HTTP_FAIL_NOMEM)
+        return false;
+    return r->no_descriptor || (!transfer_connected(r) && !loop_can_open(r->pool->loop));
+}
+
+/* That is nobody's failure: the request waits, as it would for a connection. */
+static void wait_for_descriptor(struct http_request *r)
+{
+    struct http_pool *p = r->pool;
+    size_t max = r->resp.body.max;
+    char *location = r->location;
+    bool as_get = r->as_get;
+    r->location = NULL;
+    http_request_clear(r);
+    buf_init(&r->resp.head, 65536);
+    buf_init(&r->resp.body, max);
+    r->location = location;
+    r->as_get = as_get;
+    r->phase = 0;
+    p->starved = true;
+    leave_client(r);
+    waiting_return(p, r);
+    /* its time to wait began when there was none for the first time */
+    int64_t now = loop_now_ns(p->loop);
+    if (!r->lacking_ns)
+        r->lacking_ns = now;
+    r->active_ns = r->lacking_ns;
+    loop_arm(p->loop, &r->timer, r->timeouts.acquire_ms - (now - r->lacking_ns) / 1000000);
+    pool_wake(p, DESCRIPTOR_MS);
+    tell_waiting(p, true);
 }
 
 /* An empty 400 comes from a proxy in front of the service that dislikes this
@@ -259,6 +487,10 @@ static void judge_edge(struct http_request *r)
 static void request_ended(struct http_request *r)
 {
     transfer_end(r);
+    if (lacks_descriptor(r)) {
+        wait_for_descriptor(r);
+        return;
+    }
     if (transfer_redirect(r)) {
         pool_release(r);
         request_begin(r);
@@ -286,7 +518,9 @@ static void request_timer(struct timer *t)
             return;
         }
         transfer_fail(r, HTTP_FAIL_TIMEOUT, "no progress for %g s while %s",
-                      (double)limits[r->phase] / 1000, names[r->phase]);
+                      (double)limits[r->phase] / 1000,
+                      is_waiting(r) && r->lacking_ns ? "waiting for a free file descriptor"
+                                                     : names[r->phase]);
     }
     if (is_waiting(r))
         waiting_remove(r->pool, r);
@@ -307,9 +541,14 @@ void http_start(struct http_pool *p, struct http_request *r)
     r->redirects = r->phase = 0;
     r->cross_origin = r->paused = false;
     r->active_ns = loop_now_ns(p->loop);
-    if (p->opts.max_active > 0 && p->active >= p->opts.max_active) {
+    r->lacking_ns = 0;
+    if (!below_max(p)) {
         waiting_push(p, r);
         loop_arm(p->loop, &r->timer, r->timeouts.acquire_ms);
+    } else if (p->waiting || !has_room(p)) {
+        waiting_push(p, r);
+        tell_waiting(p, false);
+        pool_wake(p, 0);
     } else
         request_begin(r);
 }
@@ -359,6 +598,7 @@ struct http_pool *http_pool_new(struct loop *l, const struct http_pool_options *
     }
     p->loop = l;
     p->opts = *opts;
+    p->wake.fire = pool_timer;
     p->opts.proxy = copy_string(opts->proxy);
     p->opts.no_proxy = copy_string(opts->no_proxy);
     p->opts.ca_file = copy_string(opts->ca_file);
@@ -373,6 +613,8 @@ struct http_pool *http_pool_new(struct loop *l, const struct http_pool_options *
         if (ok)
             p->proxy_headers = list;
     }
+    if (p->opts.budget)
+        budget_add(p->opts.budget, p);
     if (!ok) {
         err_nomem(err, "connection pool");
         http_pool_free(p);
@@ -394,6 +636,9 @@ void http_pool_free(struct http_pool *p)
     }
     if (p->clients)
         return; /* client_drain() comes back here */
+    loop_disarm_real(p->loop, &p->wake);
+    if (p->opts.budget)
+        budget_remove(p->opts.budget, p);
     for (int i = 0; i < p->n_idle; i++)
         curl_easy_cleanup(p->idle[i]);
     for (int i = 0; i < p->n_addresses; i++) {

@@ -13,14 +13,24 @@ struct http_address {
     CURLU *parsed;
 };
 
+struct http_budget {
+    struct loop *loop;
+    int max, max_connecting;
+    int sockets, connecting; /* of all pools */
+    struct http_pool *pools;
+};
+
 struct http_client {
     struct http_client *next;
     struct http_pool *pool;
     CURLM *multi;
     struct timer timer; /* curl's own, on the real clock */
     int active;
-    bool retired;  /* takes no new request; freed when the last one ends */
-    bool draining; /* its completions are being handed out */
+    int connecting;              /* of the active ones: no connection yet */
+    int sockets;                 /* connections, and attempts at one */
+    int *kept, n_kept, max_kept; /* descriptors of the connections */
+    bool retired;                /* takes no new request; freed when the last one ends */
+    bool draining;               /* its completions are being handed out */
 };
 
 struct http_pool {
@@ -30,6 +40,10 @@ struct http_pool {
     struct http_client *clients;
     struct http_request *waiting, *last_waiting;
     int active, n_waiting, budget;
+    int connecting, sockets; /* of all clients */
+    struct timer wake;       /* on the real clock: look at who waits */
+    bool starved;            /* no descriptor was free: no new socket until the timer fires */
+    struct http_pool *next_of_budget;
     int64_t retired;
     bool in_free;
     CURL *idle[POOL_IDLE_MAX]; /* handles ready for reuse */
@@ -44,6 +58,24 @@ struct http_pool {
 void pool_release(struct http_request *r);
 /* pool.c: an edge proxy refused this client's connection. */
 void pool_retire(struct http_client *c);
+
+/* pool.c: of what clients without a request keep open, close all. */
+void pool_drop_unused(struct http_pool *p);
+/* pool.c: in a while, begin what waits and can; never from inside a callback of curl. */
+void pool_wake(struct http_pool *p, int64_t delay_ms);
+/* pool.c: a request is being connected, or no longer. */
+void pool_count_connecting(struct http_request *r, bool connecting);
+/* pool.c: a socket was opened for r; r has its connection, at this port of ours; a socket is being
+ * closed.  curl need not tell when it closes one that did not become a connection. */
+void pool_socket_opened(struct http_request *r, int fd);
+void pool_socket_connected(struct http_request *r, int local_port);
+void pool_socket_closed(struct http_client *c, int fd);
+
+/* budget.c */
+void budget_add(struct http_budget *b, struct http_pool *p);
+void budget_remove(struct http_budget *b, struct http_pool *p);
+bool budget_allows(struct http_budget *b, struct http_pool *p); /* p: to open another socket */
+void budget_wake(struct http_budget *b);
 
 /* transfer.c */
 bool transfer_begin(struct http_client *c, struct http_request *r); /* false: resp says why */

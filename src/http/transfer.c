@@ -5,6 +5,7 @@
  * life; the request's timer in pool.c draws the conclusion.  Runs on the loop thread. */
 #include "http/pool_impl.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,20 +59,32 @@ static int on_resolve(void *resolver, void *reserved, void *arg)
 /* Sockets do not leak into programs that the host starts. */
 static curl_socket_t on_open(void *arg, curlsocktype purpose, struct curl_sockaddr *a)
 {
-    (void)arg, (void)purpose;
-    return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
+    (void)purpose;
+    struct http_request *r = arg;
+    int fd = socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
+    if (fd >= 0)
+        pool_socket_opened(r, fd);
+    else
+        r->no_descriptor = errno == EMFILE || errno == ENFILE;
+    return fd;
 }
 
+/* A connection keeps what this was when it was made: the client, which outlives it. */
 static int on_close(void *arg, curl_socket_t fd)
 {
-    loop_unwatch(arg, fd);
+    struct http_client *c = arg;
+    pool_socket_closed(c, fd);
+    loop_unwatch(c->pool->loop, fd);
     return close(fd);
 }
 
 static int on_connected(void *arg, char *ip, char *local_ip, int port, int local_port)
 {
-    (void)ip, (void)local_ip, (void)port, (void)local_port;
+    (void)ip, (void)local_ip, (void)port;
     struct http_request *r = arg;
+    pool_socket_connected(r, local_port);
+    pool_count_connecting(r, false);
+    r->lacking_ns = 0;
     enter_phase(r, r->body_len > SMALL_BODY ? PHASE_SEND : PHASE_RECEIVE);
     return CURL_PREREQFUNC_OK;
 }
@@ -361,7 +374,6 @@ static void set_constants(const struct http_pool *p, CURL *e)
     curl_easy_setopt(e, CURLOPT_RESOLVER_START_FUNCTION, on_resolve);
     curl_easy_setopt(e, CURLOPT_OPENSOCKETFUNCTION, on_open);
     curl_easy_setopt(e, CURLOPT_CLOSESOCKETFUNCTION, on_close);
-    curl_easy_setopt(e, CURLOPT_CLOSESOCKETDATA, p->loop);
     curl_easy_setopt(e, CURLOPT_PREREQFUNCTION, on_connected);
     curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
     curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_write);
@@ -419,6 +431,8 @@ static bool configure(struct http_request *r)
         curl_easy_setopt(e, CURLOPT_ACCEPT_ENCODING, NULL);
     curl_easy_setopt(e, CURLOPT_PRIVATE, r);
     curl_easy_setopt(e, CURLOPT_RESOLVER_START_DATA, r);
+    curl_easy_setopt(e, CURLOPT_OPENSOCKETDATA, r);
+    curl_easy_setopt(e, CURLOPT_CLOSESOCKETDATA, r->client);
     curl_easy_setopt(e, CURLOPT_PREREQDATA, r);
     curl_easy_setopt(e, CURLOPT_HEADERDATA, r);
     curl_easy_setopt(e, CURLOPT_WRITEDATA, r);
@@ -426,6 +440,15 @@ static bool configure(struct http_request *r)
         return false;
     set_method(r, r->as_get ? "GET" : r->method);
     return !https || set_underscore_host(r, url);
+}
+
+/* The name of a header that would not stay one line; NULL: none. */
+static const char *broken_header(const struct http_request *r)
+{
+    for (size_t i = 0; i < r->n_headers; i++)
+        if (r->headers[i].value && strpbrk(r->headers[i].value, "\r\n"))
+            return r->headers[i].name;
+    return NULL;
 }
 
 static CURL *take_easy(struct http_pool *p)
@@ -452,6 +475,11 @@ static void give_easy(struct http_request *r)
 
 bool transfer_begin(struct http_client *c, struct http_request *r)
 {
+    const char *broken = broken_header(r);
+    if (broken) {
+        transfer_fail(r, HTTP_FAIL_INVALID, "header %s has a line break in it", broken);
+        return false;
+    }
     r->easy = take_easy(c->pool);
     r->resp.length = -1;
     if (r->easy)
@@ -461,6 +489,8 @@ bool transfer_begin(struct http_client *c, struct http_request *r)
         transfer_fail(r, HTTP_FAIL_NOMEM, "out of memory for a request");
         return false;
     }
+    r->no_descriptor = false;
+    pool_count_connecting(r, true);
     enter_phase(r, PHASE_ACQUIRE);
     return true;
 }

@@ -18,6 +18,7 @@
 #include "server/api/routes.h"
 #include "server/work/engine_thread.h"
 #include "server/store/timers.h"
+#include "wire/path.h"
 
 void server_options_init(struct server_options *o)
 {
@@ -40,6 +41,21 @@ void server_options_init(struct server_options *o)
                                   .autosave = 1,
                                   .ephemeral_keep = 32,
                                   .advertise_tokenizer = true };
+}
+
+/* "/name" or "/name/name" of what stands for itself in a URL: links begin with it. */
+static bool is_prefix(const char *text)
+{
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~:";
+    const char *p = text;
+    while (*p == '/') {
+        size_t n = strspn(p + 1, plain);
+        if (wire_check_segment("a path prefix", p + 1, n, NULL) != TINKER_OK)
+            return false;
+        p += 1 + n;
+    }
+    return p > text && *p == '\0';
 }
 
 /* Visible characters only.  An empty key, perhaps of a variable that is not set, would open the
@@ -73,8 +89,7 @@ static tinker_status check_options(const struct server_options *o, tinker_error 
                        o->host);
     if (!(o->train_share > 0 && o->train_share < 1))
         return err_set(err, TINKER_EINVAL, "the share of training must be between 0 and 1");
-    if (o->path_prefix && (o->path_prefix[0] != '/' || !o->path_prefix[1] ||
-                           o->path_prefix[strlen(o->path_prefix) - 1] == '/'))
+    if (o->path_prefix && !is_prefix(o->path_prefix))
         return err_set(err, TINKER_EINVAL, "a path prefix looks like /name, not like '%s'",
                        o->path_prefix);
     if (o->autosave < 0 || o->ephemeral_keep < 1 || o->max_adapters < 0 || o->max_batch_tokens < 0)

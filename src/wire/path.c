@@ -1,4 +1,4 @@
-/* path.c - takes tinker:// paths apart. */
+/* path.c - takes tinker:// paths apart, and makes parts of URLs of names. */
 #include "wire/path.h"
 
 #include <string.h>
@@ -20,6 +20,13 @@ static tinker_status refuse(const char *text, bool any, tinker_error *err)
                    text, any ? ", or external_weights" : "");
 }
 
+static bool is_kind(const char *s, size_t n)
+{
+    return (n == 7 && memcmp(s, "weights", 7) == 0) ||
+           (n == 15 && memcmp(s, "sampler_weights", 15) == 0) ||
+           (n == 16 && memcmp(s, "external_weights", 16) == 0);
+}
+
 static tinker_status parse(const char *text, bool any, struct wire_path *out, tinker_error *err)
 {
     if (!text)
@@ -28,20 +35,26 @@ static tinker_status parse(const char *text, bool any, struct wire_path *out, ti
         return refuse(text, any, err);
     const char *run = text + sizeof scheme - 1;
     const char *kind = strchr(run, '/');
-    const char *name = kind ? strchr(kind + 1, '/') : NULL;
-    if (!name || strchr(name + 1, '/') || kind == run || name[1] == '\0')
+    if (!kind)
         return refuse(text, any, err);
-    kind++;
-    size_t n = (size_t)(name - kind);
-    bool training = n == 7 && memcmp(kind, "weights", 7) == 0;
-    bool sampler = n == 15 && memcmp(kind, "sampler_weights", 15) == 0;
-    bool external = any && n == 16 && memcmp(kind, "external_weights", 16) == 0;
-    if (!training && !sampler && !external)
+    size_t n_run = (size_t)(kind++ - run), n = strcspn(kind, "/");
+    const char *name = kind[n] ? kind + n + 1 : kind;
+    bool bare = name == kind; /* some services name no kind */
+    bool sampler = !bare && n == 15, external = !bare && n == 16;
+    if (bare ? !any || is_kind(kind, n) : strchr(name, '/') || !is_kind(kind, n))
         return refuse(text, any, err);
+    if (external && !any)
+        return refuse(text, any, err);
+    tinker_status s = wire_check_segment("the training run of a checkpoint path", run, n_run, err);
+    if (s == TINKER_OK)
+        s = wire_check_segment("the name in a checkpoint path", name, strlen(name), err);
+    if (s != TINKER_OK)
+        return s;
     *out = (struct wire_path){ .run = run,
-                               .n_run = (size_t)(kind - 1 - run),
+                               .n_run = n_run,
                                .checkpoint_id = kind,
-                               .name = name + 1,
+                               .name = name,
+                               .bare = bare,
                                .sampler = sampler,
                                .external = external };
     return TINKER_OK;
@@ -52,6 +65,12 @@ tinker_status wire_path_parse(const char *text, struct wire_path *out, tinker_er
     return parse(text, false, out, err);
 }
 
+tinker_status wire_path_parse_known(const char *text, struct wire_path *out, tinker_error *err)
+{
+    tinker_status s = parse(text, true, out, err);
+    return s == TINKER_OK && out->external ? refuse(text, false, err) : s;
+}
+
 tinker_status wire_path_parse_any(const char *text, struct wire_path *out, tinker_error *err)
 {
     return parse(text, true, out, err);
@@ -60,4 +79,69 @@ tinker_status wire_path_parse_any(const char *text, struct wire_path *out, tinke
 const char *wire_checkpoint_type(bool sampler)
 {
     return sampler ? "sampler" : "training";
+}
+
+/* ---- names in URLs ------------------------------------------------------------------------ */
+
+tinker_status wire_check_segment(const char *what, const char *s, size_t n, tinker_error *err)
+{
+    if (n == 0)
+        return err_set(err, TINKER_EINVAL, "%s must not be empty", what);
+    if (s[0] == '.' && (n == 1 || (n == 2 && s[1] == '.')))
+        return err_set(err, TINKER_EINVAL, "%s is \"%.*s\", which is a direction and no name", what,
+                       (int)n, s);
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f)
+            return err_set(err, TINKER_EINVAL, "%s has a control character, which no name has",
+                           what);
+    return TINKER_OK;
+}
+
+/* What RFC 3986 reserves for no use, and the colon: ids of runs have it, and it means nothing
+ * behind the first slash. */
+static bool stands_for_itself(unsigned char c)
+{
+    return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') ||
+           (c && strchr("-._~:", c));
+}
+
+void wire_put_segment(struct buf *out, const char *s, size_t n)
+{
+    static const char hex[] = "0123456789ABCDEF";
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)s[i];
+        if (stands_for_itself(c))
+            buf_putc(out, (char)c);
+        else {
+            buf_putc(out, '%');
+            buf_putc(out, hex[c >> 4]);
+            buf_putc(out, hex[c & 15]);
+        }
+    }
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)(c | 32);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool wire_read_segment(const char *s, size_t n, char *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        int c = (unsigned char)s[i];
+        if (c == '%') {
+            int high = i + 2 < n ? hex_digit(s[i + 1]) : -1;
+            int low = high >= 0 ? hex_digit(s[i + 2]) : -1;
+            c = low >= 0 ? high * 16 + low : 0;
+            i += 2;
+        }
+        if (c == 0)
+            return false;
+        *out++ = (char)c;
+    }
+    *out = '\0';
+    return true;
 }

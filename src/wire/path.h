@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <tinker/error.h>
+#include "base/buf.h"
 
 /* Views into the parsed text. */
 struct wire_path {
@@ -12,16 +13,27 @@ struct wire_path {
     size_t n_run;
     const char *checkpoint_id; /* "weights/<name>": to the end of the text */
     const char *name;          /* to the end of the text */
+    bool bare;                 /* no kind is named: checkpoint_id is the name */
     bool sampler;              /* sampler_weights: to sample from */
     bool external;             /* external_weights: for others; else training state */
 };
 
 /* Of what can be trained or sampled.  TINKER_EINVAL says what the text should look like. */
 tinker_status wire_path_parse(const char *text, struct wire_path *out, tinker_error *err);
+/* The same of what a service may have named: tinker://<run>/<name> without a kind, too. */
+tinker_status wire_path_parse_known(const char *text, struct wire_path *out, tinker_error *err);
 /* Of what can be listed, deleted and the like: external weights, too. */
 tinker_status wire_path_parse_any(const char *text, struct wire_path *out, tinker_error *err);
 /* Is it at least a tinker:// text? */
 bool wire_path_is(const char *text);
 const char *wire_checkpoint_type(bool sampler); /* "training", "sampler" */
+
+/* A name becomes one part of a URL's path.  Every byte that means something there is escaped, so
+ * only what can be no name is refused: nothing at all, "." and "..", and control characters.
+ * what: for the message, "run id". */
+tinker_status wire_check_segment(const char *what, const char *s, size_t n, tinker_error *err);
+void wire_put_segment(struct buf *out, const char *s, size_t n);
+/* The reverse; out has room for n bytes and a NUL.  false: an escape is none, or means NUL. */
+bool wire_read_segment(const char *s, size_t n, char *out);
 
 #endif

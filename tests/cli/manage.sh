@@ -168,6 +168,14 @@ expect 0 $tinker checkpoint delete --run-id "$run" --after 2020-01-01 --dry-run 
 tap "delete, but not really" $? out
 expect 0 $tinker checkpoint delete --run-id "$run" --dry-run --json && [ "$(cat out)" = "{\"would_delete\": [\"$path\"]}" ]
 tap "the same as JSON" $? out
+for other in '#other' '?x=1' '%2Fpublish' '/../step-1'; do # step-1 is the name of $path
+    expect 1 $tinker checkpoint delete "$path$other" --yes
+    tap "delete names one checkpoint and not another: $other" $? err
+done
+expect 1 $tinker checkpoint delete "tinker://$run/weights/%73tep-1" "tinker://../weights/step-1" --yes
+tap "nor by an escape or a direction" $? err
+expect 0 $tinker checkpoint list --ids && [ "$(cat out)" = "$path" ]
+tap "all are still there" $? out
 expect 4 $tinker checkpoint delete "$path" "tinker://$run/weights/none" --yes --json && grep -q '^{"deleted_count": 1, "failed": \[{"tinker_path": "tinker://.*none", "error": "Error code: 404 - .*"}\]}$' out
 tap "delete: one goes, one fails" $? out
 expect 0 $tinker checkpoint list --run-id "$run" && grep -q "No checkpoints found for run $run" out; tap "it is gone" $? out

@@ -109,6 +109,24 @@ static void test_commands(void) /* R-019 R-021 R-022 R-023 R-025 */
     unlink(file);
 }
 
+/* What a command prints is a header's value, and never a second header. */
+static void test_line_break_in_a_credential(void)
+{
+    struct world w;
+    tinker_service_options o;
+    world_options(&w, &o);
+    o.credential_cmd = "printf 'tml-one\\nX-Evil: two'";
+    o.api_key = NULL;
+    world_open(&w, "{\"pjwt_auth_enabled\":true}", &o);
+    tinker_future *f = tinker_service_request_lora(w.service, "tiny", NULL, NULL);
+    CHECK_INT(world_finish(&w, f, 20000), TINKER_EINVAL);
+    CHECK(strstr(w.err.message, "X-API-Key") != NULL);
+    CHECK(strstr(w.err.message, "tml-one") == NULL);
+    CHECK_INT(fake_count(w.server, NULL), 0);
+    tinker_future_free(f);
+    world_close(&w);
+}
+
 static void test_choice_of_credentials(void) /* R-022 R-024 */
 {
     struct world w;
@@ -553,6 +571,7 @@ int main(void)
 {
     RUN(test_keys_are_checked);
     RUN(test_commands);
+    RUN(test_line_break_in_a_credential);
     RUN(test_choice_of_credentials);
     RUN(test_empty_commands);
     RUN(test_commands_leave_nothing);

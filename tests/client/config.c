@@ -362,6 +362,33 @@ static void test_headers_and_query(void) /* R-009 R-197 */
     }
 }
 
+/* Text that becomes part of a request stays the part that it is. */
+static void test_line_breaks(void)
+{
+    static const char *const keys[] = { "tml-x\nX-Evil: 1", "tml-x\r", "eyJ\x01", "tml-\x7f" };
+    static const char *const urls[] = { "http://h/?a=", "http://h/#", "http://h/a b",
+                                        "http://h\n/" };
+    struct config c;
+    tinker_error err = { 0 };
+    clear();
+    for (size_t i = 0; i < 4; i++) {
+        tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
+        o.api_key = keys[i];
+        CHECK_INT(config_init(&c, &o, &err), TINKER_EINVAL);
+        CHECK(strstr(err.message, "control character") != NULL);
+        o.api_key = "tml-x-0001";
+        o.base_url = urls[i];
+        CHECK_INT(config_init(&c, &o, &err), TINKER_EINVAL);
+    }
+    setenv("TINKER_API_KEY", "tml-x-0001", 1);
+    setenv("TINKEX_PROXY_HEADERS", "[[\"X-A\",\"1\\r\\nX-Evil: 1\"]]", 1);
+    CHECK_INT(config_init(&c, NULL, &err), TINKER_EINVAL);
+    CHECK(strstr(err.message, "X-A") != NULL);
+    setenv("TINKEX_PROXY_HEADERS", "[[\"X-A: 1\\nX-Evil\",\"1\"]]", 1);
+    CHECK_INT(config_init(&c, NULL, &err), TINKER_EINVAL);
+    clear();
+}
+
 static void test_log_levels(void) /* R-167 */
 {
     static const struct {
@@ -544,6 +571,7 @@ int main(void)
     RUN(test_stored_keys);
     RUN(test_proxies);
     RUN(test_headers_and_query);
+    RUN(test_line_breaks);
     RUN(test_log_levels);
     RUN(test_masked_keys);
     clear();

@@ -203,6 +203,10 @@ static void test_copies(void)
     o.ttl_seconds = -1;
     CHECK(tinker_rest_copy_checkpoint(r, CKPT, &o, &w.err) == NULL);
     CHECK_INT(w.err.status, TINKER_EINVAL);
+    o.ttl_seconds = 0;
+    o.access_token = "x\r\nX-Evil: 1";
+    CHECK(tinker_rest_copy_checkpoint(r, CKPT, &o, &w.err) == NULL);
+    CHECK_INT(w.err.status, TINKER_EINVAL);
     CHECK(tinker_rest_copy_checkpoint(r, EXTERNAL, NULL, &w.err) == NULL);
     CHECK(tinker_rest_copy_checkpoint(r, NULL, NULL, &w.err) == NULL);
     tinker_rest_free(r);
@@ -566,6 +570,66 @@ static void test_paths(void) /* R-143 */
     world_close(&w);
 }
 
+/* What a path names is asked for, whatever its characters mean in a URL. */
+static void test_names_in_urls(void)
+{
+    static const struct {
+        const char *path, *endpoint;
+    } same[] = {
+        { "tinker://r/weights/keep#other", "training_runs/r/checkpoints/weights/keep%23other" },
+        { "tinker://r/weights/keep?x=1", "training_runs/r/checkpoints/weights/keep%3Fx%3D1" },
+        { "tinker://r/weights/%6beep", "training_runs/r/checkpoints/weights/%256beep" },
+        { "tinker://r/weights/a b+c;d&e", "training_runs/r/checkpoints/weights/a%20b%2Bc%3Bd%26e" },
+        { "tinker://r\\s/weights/\xc3\xa9", "training_runs/r%5Cs/checkpoints/weights/%C3%A9" },
+        { "tinker://a#b/sampler_weights/...",
+          "training_runs/a%23b/checkpoints/sampler_weights/..." },
+        { "tinker://model_x/name?", "training_runs/model_x/checkpoints/name%3F" },
+    };
+    static const char *const none[] = { "tinker://../weights/a",  "tinker://./weights/a",
+                                        "tinker://r/weights/..",  "tinker://r/weights/.",
+                                        "tinker://r/weights/",    "tinker://r/weights/a\nb",
+                                        "tinker://r\r/weights/a", "tinker://r/weights/a\x7f",
+                                        "tinker://r/..",          "tinker://r/" };
+    struct world w;
+    char path[160];
+    tinker_rest *r = open_rest(&w);
+    for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++) {
+        snprintf(path, sizeof(path), API "%s", same[i].endpoint);
+        say(&w, path, 204, "", 1);
+        tinker_future_free(
+            one(&w, tinker_rest_delete_checkpoint(r, same[i].path, &w.err), path, "DELETE"));
+    }
+    say(&w, API "training_runs/a%3Fb%23/checkpoints", 200, "{\"checkpoints\":[]}", 1);
+    tinker_future_free(one(&w, tinker_rest_list_checkpoints(r, "a?b#", NULL),
+                           API "training_runs/a%3Fb%23/checkpoints", "GET"));
+    say(&w, API "training_runs/a%25", 200, RUN_JSON, 1);
+    tinker_future_free(
+        one(&w, tinker_rest_training_run(r, "tinker://a%/weights/x", TINKER_SCOPE_OWNED, NULL),
+            API "training_runs/a%25?access_scope=owned", "GET"));
+    size_t n = fake_count(w.server, NULL);
+    for (size_t i = 0; i < sizeof(none) / sizeof(*none); i++) {
+        w.err.status = TINKER_OK;
+        CHECK(tinker_rest_delete_checkpoint(r, none[i], &w.err) == NULL);
+        CHECK_INT(w.err.status, TINKER_EINVAL);
+        CHECK(tinker_rest_checkpoint_archive(r, none[i], &w.err) == NULL);
+        CHECK(tinker_rest_training_run(r, none[i], TINKER_SCOPE_OWNED, &w.err) == NULL);
+    }
+    static const char *const ids[] = { "..", ".", "", "a/b", "a\nb" };
+    for (size_t i = 0; i < sizeof(ids) / sizeof(*ids); i++) {
+        w.err.status = TINKER_OK;
+        CHECK(tinker_rest_list_checkpoints(r, ids[i], &w.err) == NULL);
+        CHECK_INT(w.err.status, TINKER_EINVAL);
+        CHECK(tinker_rest_training_run(r, ids[i], TINKER_SCOPE_OWNED, &w.err) == NULL);
+        CHECK(tinker_rest_session(r, ids[i], TINKER_SCOPE_OWNED, &w.err) == NULL);
+        CHECK(tinker_rest_sampler(r, ids[i], &w.err) == NULL);
+        CHECK(tinker_rest_assign_project(r, ids[i], "p", &w.err) == NULL);
+        CHECK(tinker_rest_export_trace(r, ids[i], &w.err) == NULL);
+    }
+    CHECK_INT(fake_count(w.server, NULL), n);
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
 static void test_archive_urls(void) /* R-144 R-046 */
 {
     struct world w;
@@ -919,6 +983,7 @@ int main(void)
     RUN(test_storage_and_costs);
     RUN(test_account);
     RUN(test_paths);
+    RUN(test_names_in_urls);
     RUN(test_archive_urls);
     RUN(test_long_archive_urls);
     RUN(test_archives_take_time);

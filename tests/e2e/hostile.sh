@@ -63,6 +63,32 @@ ask "/api/v1/training_runs/$model"
 [ "$status" = 200 ]
 tap "the name without it is known" $? "$work/out"
 
+erase() { # erase PATH: DELETE
+    status=$(curl -s --path-as-is -o "$work/out" -w '%{http_code}' -X DELETE "$url$1")
+}
+kept=/api/v1/training_runs/$model/checkpoints
+train save_weights '"path":"keep"'
+has "weights/keep" && curl -sf -o "$work/out" -X POST "$url$kept/weights/keep/publish"
+tap "a checkpoint that everybody may see" $? "$work/out"
+for name in keep%2Fpublish keep%2fpublish keep%23other 'keep%3Fx' keep%253F %256beep keep%zz keep% keep%00 keep%0A \
+    .. %2e%2e ../weights/keep %2E%2E/weights/keep; do
+    erase "$kept/weights/$name"
+    [ "$status" = 404 ]
+    tap "DELETE $name: no such name" $? "$work/out"
+done
+erase "$kept/weights%2Fkeep"
+[ "$status" != 200 ] && [ "$status" != 204 ]
+tap "a slash that is escaped divides nothing" $? "$work/out"
+ask "$kept"
+[ "$status" = 200 ] && has '"checkpoint_id":"weights/keep"' && has '"public":true'
+tap "the checkpoint is there, and for everybody" $? "$work/out"
+erase "$kept/%77eights/k%65ep"
+[ "$status" = 204 ] || [ "$status" = 200 ]
+tap "letters may be escaped" $? "$work/out"
+ask "/api/v1/billing/usage/checkpoints/current?project_id=a%26b%2"
+[ "$status" = 200 ]
+tap "an escape in a query" $? "$work/out"
+
 for option in '"presence_penalty":"1"' '"frequency_penalty":[]' '"presence_penalty":1e400' '"best_of":{}' '"logit_bias":1' \
     '"suffix":false' '"response_format":1'; do
     ask /v1/completions "{\"model\":\"tinker/tiny\",\"prompt\":\"a\",\"max_tokens\":1,$option}"

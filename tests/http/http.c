@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "http/http.h"
+#include "http/pool_impl.h"
 #include "support/tap.h"
 
 /* ---- a server that answers every request on a connection with the same bytes ---- */
@@ -249,6 +249,15 @@ static void test_failures(void) /* R-011 */
     run(&t);
     CHECK_INT(t.r.resp.failure, HTTP_FAIL_INVALID);
     http_request_clear(&t.r);
+    const struct http_header broken = { "X-A", "1\r\nX-Evil: 2", false };
+    t = get(s.port);
+    t.r.url = t.url;
+    t.r.headers = &broken;
+    t.r.n_headers = 1;
+    run(&t);
+    CHECK_INT(t.r.resp.failure, HTTP_FAIL_INVALID);
+    CHECK_STR(t.r.resp.reason, "header X-A has a line break in it");
+    http_request_clear(&t.r);
     server_start(&s, NULL); /* never answers */
     t = get(s.port);
     t.r.url = t.url;
@@ -311,11 +320,41 @@ static void test_pools_belong_to_their_loop(void) /* R-044 */
     CHECK(WIFSIGNALED(status) || WEXITSTATUS(status) != 0);
 }
 
+static int count_sockets(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        struct sockaddr_storage a;
+        socklen_t len = sizeof(a);
+        if (getsockname(fd, (struct sockaddr *)&a, &len) == 0 && a.ss_family == AF_INET)
+            n++;
+    }
+    return n;
+}
+
+static struct http_budget *budget;
+static struct {
+    int sockets, counted, connecting, left;
+} at_end;
+
 static void end(struct loop_task *t)
 {
     (void)t;
+    at_end.sockets = count_sockets();
+    at_end.counted = budget->sockets;
+    at_end.connecting = budget->connecting;
     http_pool_free(pool);
+    at_end.left = budget->sockets;
     loop_stop(loop);
+}
+
+/* After all that went well and wrong, the budget knows what is open. */
+static void test_sockets_are_counted(void)
+{
+    CHECK(at_end.sockets > 0);
+    CHECK_INT(at_end.counted, at_end.sockets);
+    CHECK_INT(at_end.connecting, 0);
+    CHECK_INT(at_end.left, 0);
 }
 
 int main(void)
@@ -324,6 +363,7 @@ int main(void)
     struct http_pool_options o = { .per_client = 2 };
     http_global_init(NULL);
     loop = loop_new(clock_real(), NULL);
+    budget = o.budget = http_budget_new(loop, 100);
     pool = http_pool_new(loop, &o, NULL);
     loop_start(loop, NULL);
     RUN(test_answers_and_reuse);
@@ -336,5 +376,7 @@ int main(void)
     RUN(test_pools_belong_to_their_loop);
     loop_post(loop, &last);
     loop_free(loop);
+    RUN(test_sockets_are_counted);
+    http_budget_free(budget);
     return tap_done();
 }

@@ -123,7 +123,7 @@ struct ask {
     bool no_wait; /* a hold ends at once, as if its time were up */
 };
 
-static const char *ask_query(const struct request *req, const char *name)
+static const char *ask_query(struct request *req, const char *name)
 {
     const struct ask *a = req->transport;
     for (size_t i = 0; i < 4 && a->query[i][0]; i++)

@@ -215,6 +215,39 @@ static void test_paths(void)
     CHECK_STR(wire_checkpoint_type(false), "training");
 }
 
+static void test_segments(void)
+{
+    char all[256], back[256];
+    struct buf b;
+    struct wire_path p;
+    for (int i = 0; i < 255; i++)
+        all[i] = (char)(i + 1);
+    buf_init(&b, 1 << 12);
+    wire_put_segment(&b, all, 255);
+    CHECK(strspn(b.data, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:%") ==
+          b.len);
+    CHECK(wire_read_segment(b.data, b.len, back));
+    CHECK_MEM(back, 255, all, 255);
+    buf_clear(&b);
+    static const char *const bad[] = { "%", "a%4", "%zz", "%4g", "a%00b", "%-1" };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        CHECK(!wire_read_segment(bad[i], strlen(bad[i]), back));
+    CHECK(wire_read_segment("%252F", 5, back)); /* once is enough */
+    CHECK_STR(back, "%2F");
+    CHECK_INT(wire_check_segment("name", "...", 3, &err), TINKER_OK);
+    CHECK_INT(wire_check_segment("name", "..", 2, &err), TINKER_EINVAL);
+    CHECK_INT(wire_check_segment("name", "", 0, &err), TINKER_EINVAL);
+    CHECK_INT(wire_check_segment("name", "a\0b", 3, &err), TINKER_EINVAL);
+    /* what another service may have named */
+    CHECK_INT(wire_path_parse_any("tinker://model_x/0001", &p, &err), TINKER_OK);
+    CHECK(p.bare && !p.sampler && !p.external);
+    CHECK_STR(p.checkpoint_id, "0001");
+    CHECK_INT(wire_path_parse("tinker://model_x/0001", &p, &err), TINKER_EINVAL);
+    CHECK_INT(wire_path_parse("tinker://../weights/x", &p, &err), TINKER_EINVAL);
+    CHECK_INT(wire_path_parse("tinker://r/weights/..", &p, &err), TINKER_EINVAL);
+    CHECK_INT(wire_path_parse("tinker://r/weights/a\nb", &p, &err), TINKER_EINVAL);
+}
+
 /* ---- zstd ------------------------------------------------------------------------ */
 
 static void test_zstd(void)
@@ -272,6 +305,7 @@ int main(void)
     RUN(test_lengths);
     RUN(test_worth_sparse);
     RUN(test_paths);
+    RUN(test_segments);
     RUN(test_zstd);
     return tap_done();
 }

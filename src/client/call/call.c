@@ -134,8 +134,17 @@ static void put(struct header_list *l, const char *name, const char *value, bool
         l->v[l->n++] = (struct http_header){ name, value, secret };
 }
 
+/* A line break in a value would let it become another header. */
+static tinker_status check_values(const struct http_header *v, size_t n, tinker_error *err)
+{
+    tinker_status s = TINKER_OK;
+    for (size_t i = 0; s == TINKER_OK && i < n; i++)
+        s = prefs_check_header(&(tinker_named_string){ v[i].name, v[i].value }, err);
+    return s;
+}
+
 /* What does not change from request to request. */
-static bool make_common(struct holder *h)
+static tinker_status make_common(struct holder *h, tinker_error *err)
 {
     const struct config *cfg = h->cfg;
     const struct identity *id = identity_of_machine();
@@ -147,8 +156,11 @@ static bool make_common(struct holder *h)
     put(&l, "X-Stainless-Runtime", "C", false);
     put(&l, "X-Stainless-Runtime-Version", "11", false);
     put(&l, "X-Stainless-Async", "async:epoll", false);
+    tinker_status s = check_values(l.v, l.n, err);
+    if (s != TINKER_OK)
+        return s;
     h->common = http_common_new(l.v, l.n);
-    return h->common != NULL;
+    return h->common ? TINKER_OK : err_nomem(err, "headers");
 }
 
 static const char *timeout_text(const struct call *c)
@@ -159,14 +171,15 @@ static const char *timeout_text(const struct call *c)
     return c->spec->timeout_text ? c->spec->timeout_text : c->holder->cfg->timeout_text;
 }
 
-static bool build_headers(struct call *c)
+static tinker_status build_headers(struct call *c, tinker_error *err)
 {
     const struct config *cfg = c->holder->cfg;
     bool get = strcmp(c->spec->method, "GET") == 0;
     const struct prefs *p = prefs_of(c);
     struct header_list l = { .cfg = cfg, .prefs = p };
-    if (!c->holder->common && !make_common(c->holder))
-        return false;
+    tinker_status s = c->holder->common ? TINKER_OK : make_common(c->holder, err);
+    if (s != TINKER_OK)
+        return s;
     c->retry_count[shortest_int64(c->attempt, c->retry_count)] = '\0';
     put(&l, "Accept", c->accept ? c->accept : "application/json", false);
     if (!get)
@@ -178,10 +191,16 @@ static bool build_headers(struct call *c)
     put(&l, "x-stainless-read-timeout", timeout_text(c), false);
     for (size_t i = 0; i < c->n_extra; i++)
         put(&l, c->extra[i].name, c->extra[i].value, c->extra[i].secret);
+    const struct http_header key = { "X-API-Key", c->token, true };
+    s = check_values(l.v, l.n, err); /* the others were checked where they were given */
+    if (s == TINKER_OK)
+        s = check_values(&key, c->token ? 1 : 0, err);
+    if (s != TINKER_OK)
+        return s;
     size_t n_own = p ? p->n_headers : 0;
     c->headers = malloc((l.n + cfg->n_default_headers + n_own + 1) * sizeof(*c->headers));
     if (!c->headers)
-        return false;
+        return err_nomem(err, c->spec->name);
     memcpy(c->headers, l.v, l.n * sizeof(*l.v));
     size_t n = l.n;
     for (size_t i = 0; i < cfg->n_default_headers; i++)
@@ -191,11 +210,11 @@ static bool build_headers(struct call *c)
     for (size_t i = 0; i < n_own; i++)
         c->headers[n++] = p->headers[i];
     if (c->token) /* last, and over any default: credentials are the auth layer's */
-        c->headers[n++] = (struct http_header){ "X-API-Key", c->token, true };
+        c->headers[n++] = key;
     c->http.headers = c->headers;
     c->http.n_headers = n;
     c->http.common = c->holder->common;
-    return true;
+    return TINKER_OK;
 }
 
 char *call_url(const struct call *c)
@@ -285,9 +304,10 @@ static void send(struct call *c)
     r->body_len = c->body_len;
     bool way = pool || cfg->has_transport;
     c->url = call_url(c);
-    if (!way || !c->url || !build_headers(c) || !extend_body(c)) {
-        if (way)
-            err_nomem(&err, spec->name);
+    tinker_status ok = way ? build_headers(c, &err) : TINKER_ESTATE; /* err says why */
+    if (ok == TINKER_OK && (!c->url || !extend_body(c)))
+        ok = err_nomem(&err, spec->name);
+    if (ok != TINKER_OK) {
         fail_local(c, &err);
         return;
     }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/err.h"
+#include "base/os.h"
 #include "http/http.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -43,6 +44,8 @@ static void runtime_free(struct runtime *rt)
     pool_free(rt->courier);
     if (rt->loop)
         loop_drain(rt->loop); /* jobs that came back to nobody are freed by it */
+    for (int i = 0; i < BUDGET_COUNT; i++)
+        http_budget_free(rt->budgets[i]);
     loop_free(rt->loop);
     free(rt);
 }
@@ -57,6 +60,30 @@ static void mark_loop(struct loop_task *t)
 {
     (void)t;
     library_thread = true;
+}
+
+enum {
+    FILES_KEPT = 16,   /* for sessions, credentials, telemetry, downloads */
+    CLIENT_FILES = 3,  /* of a connection that shares nothing: its socket, and curl's own two */
+    SAMPLE_EIGHTHS = 3 /* of the sockets; as many for polls, the rest for all others */
+};
+
+/* Half of the descriptors that are free now; the other half is the program's.  false: no memory. */
+static bool make_budgets(struct runtime *rt)
+{
+    int64_t unused;
+    if (!os_file_limit(&rt->file_limit, &unused))
+        return true;
+    int64_t n = unused > FILES_KEPT ? (unused - FILES_KEPT) / 2 : 0;
+    int sampling = (int)(n * SAMPLE_EIGHTHS / 8);
+    int other = ((int)n - 2 * sampling) / CLIENT_FILES;
+    sampling = sampling > 0 ? sampling : 1;
+    other = other > 0 ? other : 1;
+    rt->max_sockets = 2 * sampling + other;
+    rt->budgets[BUDGET_SAMPLE] = http_budget_new(rt->loop, sampling);
+    rt->budgets[BUDGET_POLL] = http_budget_new(rt->loop, sampling);
+    rt->budgets[BUDGET_OTHER] = http_budget_new(rt->loop, other);
+    return rt->budgets[BUDGET_SAMPLE] && rt->budgets[BUDGET_POLL] && rt->budgets[BUDGET_OTHER];
 }
 
 static struct runtime *runtime_new(tinker_error *err)
@@ -77,6 +104,11 @@ static struct runtime *runtime_new(tinker_error *err)
     rt->courier = rt->workers ? pool_new(1, "tinker-user") : NULL;
     if (rt->loop && !rt->courier)
         err_nomem(err, "worker threads");
+    if (rt->courier && !make_budgets(rt)) {
+        err_nomem(err, "runtime");
+        runtime_free(rt);
+        return NULL;
+    }
     if (!rt->courier || !pool_submit(rt->courier, mark_courier, rt) ||
         loop_start(rt->loop, err) != TINKER_OK) {
         runtime_free(rt);

@@ -15,17 +15,26 @@
 #include "base/clock.h"
 #include "base/pool.h"
 #include "base/rand.h"
+#include "http/http.h"
 #include "http/loop.h"
+
+/* Connections of all services, by what they are for.  Those that keep sessions alive are few, and
+ * belong to none: nothing else can keep them waiting. */
+enum runtime_budget { BUDGET_SAMPLE, BUDGET_POLL, BUDGET_OTHER, BUDGET_COUNT };
 
 struct runtime {
     struct loop *loop;
     struct clock *clock;
     struct pool *workers, *courier;
-    struct rng rng;                        /* jitter; loop thread */
-    double (*uniform)(struct runtime *rt); /* [0, 1); tests replace it */
-    int refs;                              /* under the lock of runtime.c */
-    pid_t pid;                             /* of the process that started it */
-    atomic_int lines;                      /* of logs, with the courier */
+    struct rng rng;                            /* jitter; loop thread */
+    double (*uniform)(struct runtime *rt);     /* [0, 1); tests replace it */
+    int refs;                                  /* under the lock of runtime.c */
+    pid_t pid;                                 /* of the process that started it */
+    atomic_int lines;                          /* of logs, with the courier */
+    int64_t file_limit;                        /* of the process when it started */
+    int max_sockets;                           /* of all budgets together */
+    struct http_budget *budgets[BUDGET_COUNT]; /* NULL: no bound */
+    bool told_full, told_none;                 /* loop thread: that connections wait, and why */
     struct loop_task mark;
 };
 

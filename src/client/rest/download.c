@@ -257,7 +257,8 @@ static void download(struct archive_op *a, const char *url)
                                    .no_proxy = cfg->no_proxy,
                                    .proxy_headers = cfg->proxy_headers,
                                    .n_proxy_headers = cfg->n_proxy_headers,
-                                   .ca_file = cfg->ca_file };
+                                   .ca_file = cfg->ca_file,
+                                   .budget = a->op.holder->rt->budgets[BUDGET_OTHER] };
     a->pool = http_pool_new(a->op.holder->rt->loop, &o, &err);
     a->http.url = arena_strdup(&f->arena, url);
     if (!a->pool || !a->http.url) {
@@ -492,17 +493,8 @@ tinker_future *tinker_rest_checkpoint_archive(tinker_rest *r, const char *path, 
 
 tinker_future *tinker_rest_export_trace(tinker_rest *r, const char *session_id, tinker_error *err)
 {
-    if (!session_id || !*session_id || strpbrk(session_id, "/?# ")) {
-        err_set(err, TINKER_EINVAL, "\"%s\" is not a session id", session_id ? session_id : "");
-        return NULL;
-    }
-    size_t n = strlen(session_id) + 64;
-    char *path = malloc(n);
-    if (path)
-        snprintf(path, n, "api/v1/sessions/%s/trace_export", session_id);
-    else
-        err_nomem(err, "export_session_trace");
-    struct archive_op *a = archive_new(path, err);
+    struct archive_op *a = archive_new(
+        rest_path_of_id("api/v1/sessions/", "session id", session_id, "/trace_export", err), err);
     if (!a)
         return NULL;
     a->trace = true;

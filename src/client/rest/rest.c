@@ -10,6 +10,7 @@
 #include "client/sampling/sampling_client.h"
 #include "client/session/service.h"
 #include "client/training/training_client.h"
+#include "client/call/call_options.h"
 #include "wire/path.h"
 #include "wire/wire.h"
 
@@ -50,16 +51,24 @@ __attribute__((format(printf, 1, 2))) static char *path_of(const char *fmt, ...)
     return buf_detach(&b, NULL);
 }
 
-/* An id that may stand in a path as it is. */
-static tinker_status check_id(const char *what, const char *id, tinker_error *err)
+char *rest_path_of_id(const char *head, const char *what, const char *id, const char *tail,
+                      tinker_error *err)
 {
-    if (!id || !*id)
-        return err_set(err, TINKER_EINVAL, "%s must not be empty", what);
-    for (const char *p = id; *p; p++)
-        if ((unsigned char)*p <= ' ' || strchr("/?#%\\\"<>", *p) || (unsigned char)*p >= 127)
-            return err_set(err, TINKER_EINVAL, "%s \"%s\" has a character that no id has", what,
-                           id);
-    return TINKER_OK;
+    struct buf b;
+    if (wire_check_segment(what, id ? id : "", id ? strlen(id) : 0, err) != TINKER_OK)
+        return NULL;
+    if (strchr(id, '/')) {
+        err_set(err, TINKER_EINVAL, "%s \"%.120s\" has a slash, which no id has", what, id);
+        return NULL;
+    }
+    buf_init(&b, 1 << 16);
+    buf_puts(&b, head);
+    wire_put_segment(&b, id, strlen(id));
+    buf_puts(&b, tail);
+    char *path = buf_detach(&b, NULL);
+    if (!path)
+        err_nomem(err, "path");
+    return path;
 }
 
 static const char *scope_name(tinker_scope scope)
@@ -89,8 +98,16 @@ char *rest_checkpoint_path(const char *path, const char *tail, tinker_error *err
             err_set(err, TINKER_EINVAL, "no checkpoint path given");
         return NULL;
     }
-    char *out = path_of("api/v1/training_runs/%.*s/checkpoints/%s%s", (int)p.n_run, p.run,
-                        p.checkpoint_id, tail);
+    struct buf b;
+    buf_init(&b, 1 << 16);
+    buf_puts(&b, "api/v1/training_runs/");
+    wire_put_segment(&b, p.run, p.n_run);
+    buf_puts(&b, "/checkpoints/");
+    if (!p.bare) /* kind and name are two parts of the path */
+        buf_append(&b, p.checkpoint_id, (size_t)(p.name - p.checkpoint_id));
+    wire_put_segment(&b, p.name, strlen(p.name));
+    buf_puts(&b, tail);
+    char *out = buf_detach(&b, NULL);
     if (!out)
         err_nomem(err, "path");
     return out;
@@ -137,10 +154,8 @@ static const struct rest_kind ttl_kind = { REST_CLASS("set_checkpoint_ttl"),
 
 tinker_future *tinker_rest_list_checkpoints(tinker_rest *r, const char *run_id, tinker_error *err)
 {
-    if (check_id("run id", run_id, err) != TINKER_OK)
-        return NULL;
-    return submit(r, &list_checkpoints_kind, path_of("api/v1/training_runs/%s/checkpoints", run_id),
-                  NULL, err);
+    char *path = rest_path_of_id("api/v1/training_runs/", "run id", run_id, "/checkpoints", err);
+    return path ? submit(r, &list_checkpoints_kind, path, NULL, err) : NULL;
 }
 
 tinker_future *tinker_rest_list_user_checkpoints(tinker_rest *r, const tinker_page *page,
@@ -221,7 +236,7 @@ tinker_future *tinker_rest_copy_checkpoint(tinker_rest *r, const char *path,
     struct wire_path p;
     struct buf body;
     if (opts_copy(&o, sizeof(o), opts, "tinker_copy_options", err) != TINKER_OK ||
-        wire_path_parse(path, &p, err) != TINKER_OK)
+        wire_path_parse_known(path, &p, err) != TINKER_OK)
         return NULL;
     const char *project = o.project_id && *o.project_id ? o.project_id : r->service->cfg.project_id;
     if (o.ttl_seconds < 0 || !project) {
@@ -239,7 +254,10 @@ tinker_future *tinker_rest_copy_checkpoint(tinker_rest *r, const char *path,
         .source_path = path,
         .ttl_seconds = { o.ttl_seconds > 0, o.ttl_seconds },
     };
+    const tinker_named_string token = { "X-Tinker-Weights-Access-Token", o.access_token };
     log_secret(o.access_token);
+    if (o.access_token && prefs_check_header(&token, err) != TINKER_OK)
+        return NULL;
     if (!encode(&body, &wire_copy_weights_request, &req, err))
         return NULL;
     return rest_submit_once(rest_holder(r, err), &copy_kind, path_of("api/v1/copy_weights"), &body,
@@ -310,16 +328,21 @@ tinker_future *tinker_rest_training_run(tinker_rest *r, const char *id_or_path, 
                                         tinker_error *err)
 {
     struct wire_path p = { 0 };
+    char *id = NULL, tail[48];
     if (id_or_path && wire_path_is(id_or_path)) {
         if (wire_path_parse_any(id_or_path, &p, err) != TINKER_OK)
             return NULL;
-    } else if (check_id("run id", id_or_path, err) != TINKER_OK)
-        return NULL;
-    int n = p.run ? (int)p.n_run : (int)strlen(id_or_path);
-    return submit(r, &run_kind,
-                  path_of("api/v1/training_runs/%.*s?access_scope=%s", n,
-                          p.run ? p.run : id_or_path, scope_name(scope)),
-                  NULL, err);
+        id = strndup(p.run, p.n_run);
+        if (!id) {
+            err_nomem(err, "path");
+            return NULL;
+        }
+    }
+    snprintf(tail, sizeof(tail), "?access_scope=%s", scope_name(scope));
+    char *path =
+        rest_path_of_id("api/v1/training_runs/", "run id", id ? id : id_or_path, tail, err);
+    free(id);
+    return path ? submit(r, &run_kind, path, NULL, err) : NULL;
 }
 
 tinker_future *tinker_rest_weights_info(tinker_rest *r, const char *path, tinker_error *err)
@@ -327,11 +350,10 @@ tinker_future *tinker_rest_weights_info(tinker_rest *r, const char *path, tinker
     struct wire_weights_info_request req = { path };
     struct wire_path p;
     struct buf body;
-    if (!path || wire_path_parse(path, &p, err) != TINKER_OK) {
-        if (!path)
-            err_set(err, TINKER_EINVAL, "no checkpoint path given");
+    if (!path)
+        err_set(err, TINKER_EINVAL, "no checkpoint path given");
+    if (!path || wire_path_parse_known(path, &p, err) != TINKER_OK)
         return NULL;
-    }
     if (!encode(&body, &wire_weights_info_request, &req, err))
         return NULL;
     return submit(r, &weights_info_kind, path_of("api/v1/weights_info"), &body, err);
@@ -384,11 +406,10 @@ tinker_future *tinker_rest_list_sessions(tinker_rest *r, const tinker_page *page
 tinker_future *tinker_rest_session(tinker_rest *r, const char *session_id, tinker_scope scope,
                                    tinker_error *err)
 {
-    if (check_id("session id", session_id, err) != TINKER_OK)
-        return NULL;
-    return submit(r, &session_kind,
-                  path_of("api/v1/sessions/%s?access_scope=%s", session_id, scope_name(scope)),
-                  NULL, err);
+    char tail[48];
+    snprintf(tail, sizeof(tail), "?access_scope=%s", scope_name(scope));
+    char *path = rest_path_of_id("api/v1/sessions/", "session id", session_id, tail, err);
+    return path ? submit(r, &session_kind, path, NULL, err) : NULL;
 }
 
 static const struct rest_kind search_kind = { REST_CLASS("search_sessions"),
@@ -490,28 +511,29 @@ tinker_future *tinker_rest_assign_project(tinker_rest *r, const char *session_id
 {
     struct wire_project_request req = { project_id };
     struct buf body;
-    if (check_id("session id", session_id, err) != TINKER_OK)
-        return NULL;
     if (!project_id || !*project_id) {
         err_set(err, TINKER_EINVAL, "project id must not be empty");
         return NULL;
     }
-    if (!encode(&body, &wire_project_request, &req, err))
+    char *path = rest_path_of_id("api/v1/sessions/", "session id", session_id, "/project", err);
+    if (!path)
         return NULL;
-    return submit(r, &project_kind, path_of("api/v1/sessions/%s/project", session_id), &body, err);
+    if (encode(&body, &wire_project_request, &req, err))
+        return submit(r, &project_kind, path, &body, err);
+    free(path);
+    return NULL;
 }
 
 tinker_future *tinker_rest_sampler(tinker_rest *r, const char *sampler_id, tinker_error *err)
 {
-    if (check_id("sampler id", sampler_id, err) != TINKER_OK)
-        return NULL;
-    return submit(r, &sampler_kind, path_of("api/v1/samplers/%s", sampler_id), NULL, err);
+    char *path = rest_path_of_id("api/v1/samplers/", "sampler id", sampler_id, "", err);
+    return path ? submit(r, &sampler_kind, path, NULL, err) : NULL;
 }
 
 tinker_future *tinker_sampler_base_model(tinker_sampler *s, tinker_error *err)
 {
-    return rest_submit(s->holder, &base_model_kind, path_of("api/v1/samplers/%s", s->id), NULL,
-                       err);
+    char *path = rest_path_of_id("api/v1/samplers/", "sampler id", s->id, "", err);
+    return path ? rest_submit(s->holder, &base_model_kind, path, NULL, err) : NULL;
 }
 
 /* ---- the service, and models being trained ---------------------------------------------------------- */
@@ -576,6 +598,9 @@ tinker_status tinker_checkpoint_path_parse(const char *path, tinker_checkpoint_p
     tinker_status s = wire_path_parse_any(path, &p, err);
     if (s != TINKER_OK)
         return s;
+    if (p.bare)
+        return err_set(err, TINKER_EINVAL, "\"%.120s\" does not say which kind of checkpoint it is",
+                       path);
     if (p.n_run >= sizeof(out->training_run) ||
         strlen(p.checkpoint_id) >= sizeof(out->checkpoint_id))
         return err_set(err, TINKER_EINVAL, "the path has a part of more than 255 bytes");

@@ -9,5 +9,9 @@ struct holder;
 struct holder *rest_holder(tinker_rest *r, tinker_error *err);
 /* "api/v1/training_runs/<run>/checkpoints/<id><tail>" of a tinker:// path; caller frees. */
 char *rest_checkpoint_path(const char *path, const char *tail, tinker_error *err);
+/* "<head><id><tail>" with the id escaped; caller frees.  NULL with *err set: it is no id, or no
+ * memory.  what: for the message, "run id". */
+char *rest_path_of_id(const char *head, const char *what, const char *id, const char *tail,
+                      tinker_error *err);
 
 #endif

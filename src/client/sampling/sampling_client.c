@@ -170,8 +170,8 @@ static tinker_status check_source(const char *base_model, const char *model_path
         return err_set(err, TINKER_EINVAL, "a sampler needs a base model or a model path");
     if (!model_path)
         return TINKER_OK;
-    tinker_status s = wire_path_parse(model_path, &path, err);
-    if (s == TINKER_OK && !path.sampler)
+    tinker_status s = wire_path_parse_known(model_path, &path, err);
+    if (s == TINKER_OK && !path.sampler && !path.bare)
         return err_set(err, TINKER_EINVAL,
                        "%s is training state; save with tinker_training_save_for_sampler() and "
                        "sample from that path",

@@ -82,6 +82,11 @@ static tinker_status set_url(struct config *c, const tinker_service_options *o, 
         return err_set(err, TINKER_EINVAL,
                        "base URL \"%s\" starts with neither http:// nor https://",
                        strchr(url, '@') ? "..." : url);
+    for (const char *p = url; *p; p++)
+        if ((unsigned char)*p <= ' ' || *p == 0x7f || *p == '?' || *p == '#')
+            return err_set(err, TINKER_EINVAL,
+                           "the base URL has a query, a fragment, a blank or a control character "
+                           "in it; it ends with the host or a path");
     const char *user = strstr(url, "://") + 3, *host = host_of(user);
     if (host > user)
         c->url_auth = basic_value(c, user, (size_t)(host - user) - 1, true);
@@ -104,6 +109,10 @@ static tinker_status set_credentials(struct config *c, const tinker_service_opti
             return s;
     }
     log_secret(c->api_key);
+    const tinker_named_string header = { "X-API-Key", c->api_key };
+    if (c->api_key && prefs_check_header(&header, NULL) != TINKER_OK)
+        return err_set(err, TINKER_EINVAL,
+                       "the API key has a line break or another control character in it");
     if (auth_key_valid(c->api_key) || c->credential_cmd)
         return TINKER_OK;
     if (!c->api_key)
@@ -163,15 +172,19 @@ static bool is_secret_name(const char *name)
     return false;
 }
 
-/* After all that can give one: a line break in a header would let a value become another header. */
-static tinker_status check_headers(const struct config *c, tinker_error *err)
+/* A line break in a header would let a value become another header. */
+static tinker_status check_pairs(const struct http_header *v, size_t n, tinker_error *err)
 {
     tinker_status s = TINKER_OK;
-    for (size_t i = 0; s == TINKER_OK && i < c->n_default_headers; i++) {
-        const struct http_header *h = &c->default_headers[i];
-        s = prefs_check_header(&(tinker_named_string){ h->name, h->value }, err);
-    }
+    for (size_t i = 0; s == TINKER_OK && i < n; i++)
+        s = prefs_check_header(&(tinker_named_string){ v[i].name, v[i].value }, err);
     return s;
+}
+
+/* After all that can give one. */
+static tinker_status check_headers(const struct config *c, tinker_error *err)
+{
+    return check_pairs(c->default_headers, c->n_default_headers, err);
 }
 
 static bool set_headers(struct config *c, const tinker_service_options *o)
@@ -247,7 +260,8 @@ static tinker_status set_proxy_headers(struct config *c, const tinker_service_op
     const char *json = env_text(&c->arena, "TINKEX_PROXY_HEADERS");
     if (!o->n_proxy_headers) {
         bool ok = !json || env_json_pairs(&c->arena, json, &c->proxy_headers, &c->n_proxy_headers);
-        return ok ? TINKER_OK : err_nomem(err, "configuration");
+        return ok ? check_pairs(c->proxy_headers, c->n_proxy_headers, err)
+                  : err_nomem(err, "configuration");
     }
     for (size_t i = 0; i < o->n_proxy_headers; i++) {
         const tinker_named_string *h = &o->proxy_headers[i];

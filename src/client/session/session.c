@@ -190,6 +190,39 @@ void holder_close(struct holder *h, void (*closed)(void *arg), void *arg)
 
 /* ---- pools and billing ------------------------------------------------------------------- */
 
+/* Once for each reason, however many services and requests there are. */
+static void on_wait(void *state, bool none_left)
+{
+    struct holder *h = state;
+    struct runtime *rt = h->rt;
+    bool *told = none_left ? &rt->told_none : &rt->told_full;
+    if (*told)
+        return;
+    *told = true;
+    if (none_left)
+        log_line(&h->log, LOG_WARNING,
+                 "no file descriptor is free: requests wait until one is; the limit of open files "
+                 "is %lld, raise it with ulimit -n",
+                 (long long)rt->file_limit);
+    else
+        log_line(&h->log, LOG_WARNING,
+                 "the limit of open files is %lld: at most %d connections at once, the rest waits; "
+                 "raise it with ulimit -n",
+                 (long long)rt->file_limit, rt->max_sockets);
+}
+
+/* NULL: none; a heartbeat waits for nobody. */
+static struct http_budget *budget_of(const struct holder *h, enum pool_kind kind)
+{
+    static const enum runtime_budget budgets[POOL_COUNT] = {
+        [POOL_SESSION] = BUDGET_COUNT,   [POOL_TRAIN] = BUDGET_OTHER,
+        [POOL_SAMPLE] = BUDGET_SAMPLE,   [POOL_RETRIEVE] = BUDGET_POLL,
+        [POOL_TELEMETRY] = BUDGET_COUNT, [POOL_REDIRECT] = BUDGET_OTHER,
+        [POOL_AUTH] = BUDGET_COUNT,      [POOL_CONFIG] = BUDGET_COUNT
+    };
+    return budgets[kind] == BUDGET_COUNT ? NULL : h->rt->budgets[budgets[kind]];
+}
+
 struct http_pool *holder_pool(struct holder *h, enum pool_kind kind, tinker_error *err)
 {
     static const int per_client[POOL_COUNT] = {
@@ -208,6 +241,9 @@ struct http_pool *holder_pool(struct holder *h, enum pool_kind kind, tinker_erro
         .n_proxy_headers = cfg->n_proxy_headers,
         .ca_file = cfg->ca_file,
         .only_http1 = kind == POOL_CONFIG,
+        .budget = budget_of(h, kind),
+        .on_wait = on_wait,
+        .on_wait_state = h,
     };
     h->pools[kind] = http_pool_new(h->rt->loop, &o, err);
     return h->pools[kind];

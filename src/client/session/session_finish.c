@@ -2,7 +2,6 @@
  *
  * A session that was never opened has nothing to tell; one that is being opened is waited for.
  * Runs on the loop thread, except tinker_service_finish(). */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/array.h"
@@ -10,6 +9,7 @@
 #include "client/rest/rest_op.h"
 #include "client/session/service.h"
 #include "client/session/startup.h"
+#include "client/rest/rest.h"
 #include "wire/wire.h"
 
 static void finish_ready(struct holder_wait *w, const tinker_error *err)
@@ -20,16 +20,13 @@ static void finish_ready(struct holder_wait *w, const tinker_error *err)
         op_succeed(&r->op);
         return;
     }
-    size_t n = strlen(id) + 40;
+    tinker_error failed;
     free(r->path);
-    r->path = malloc(n);
+    r->path = rest_path_of_id("api/v1/sessions/", "session id", id, "/finish", &failed);
     if (!r->path) {
-        tinker_error failed;
-        err_nomem(&failed, "finish_session");
         op_fail(&r->op, &failed);
         return;
     }
-    snprintf(r->path, n, "api/v1/sessions/%s/finish", id);
     rest_ready(w, NULL);
 }
 

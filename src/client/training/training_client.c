@@ -57,8 +57,8 @@ tinker_status trainer_reserve_locked(tinker_training *t, size_t n, int64_t *firs
 tinker_status trainer_check_path(const char *path, tinker_error *err)
 {
     struct wire_path parsed;
-    tinker_status s =
-        path ? wire_path_parse(path, &parsed, err) : err_set(err, TINKER_EINVAL, "no path given");
+    tinker_status s = path ? wire_path_parse_known(path, &parsed, err)
+                           : err_set(err, TINKER_EINVAL, "no path given");
     if (s == TINKER_OK && parsed.sampler)
         return err_set(err, TINKER_EINVAL,
                        "%s is for sampling only; save with tinker_training_save_state() and load "

@@ -90,6 +90,51 @@ static const struct route table[] = {
 
 /* ---- matching --------------------------------------------------------------------------- */
 
+/* Most paths are of nothing else, and are as they should be. */
+static bool is_plain_path(const char *path)
+{
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~:/";
+    return !path[strspn(path, plain)] && !strstr(path, "/.");
+}
+
+/* One spelling for a path: apart at its slashes, and only then each part without its escapes, so
+ * that a slash which was escaped stays in its name.  false: a part can be no name, or no memory. */
+static bool normalize_path(struct request *req)
+{
+    if (is_plain_path(req->path))
+        return true;
+    size_t n = strlen(req->path);
+    char *part = arena_alloc(&req->arena, n + 1);
+    struct buf b;
+    buf_init(&b, 3 * n + 1);
+    bool ok = part != NULL;
+    for (const char *p = req->path; ok && *p;) {
+        size_t len = strcspn(p, "/");
+        if (len) {
+            ok = wire_read_segment(p, len, part) &&
+                 wire_check_segment("a part of the path", part, strlen(part), NULL) == TINKER_OK;
+            wire_put_segment(&b, ok ? part : "", ok ? strlen(part) : 0);
+        } else {
+            buf_putc(&b, '/');
+            len = 1;
+        }
+        p += len;
+    }
+    const char *path = ok && buf_ok(&b) ? arena_strndup(&req->arena, b.data, b.len) : NULL;
+    buf_clear(&b);
+    if (path)
+        req->path = path;
+    return path != NULL;
+}
+
+/* One part of a normalized path as the name that it stands for. */
+static const char *read_param(struct request *req, const char *part, size_t n)
+{
+    char *name = arena_alloc(&req->arena, n + 1);
+    return name && wire_read_segment(part, n, name) ? name : NULL;
+}
+
 /* Does path fit the pattern?  Parts are copied into req->param. */
 static bool match(const char *pattern, const char *path, struct request *req)
 {
@@ -103,7 +148,9 @@ static bool match(const char *pattern, const char *path, struct request *req)
         size_t len = strcspn(path, "/");
         if (!len || n == REQUEST_PARAMS)
             return false;
-        req->param[n++] = arena_strndup(&req->arena, path, len);
+        req->param[n] = read_param(req, path, len);
+        if (!req->param[n++])
+            return false;
         path += len;
         pattern += 2;
     }
@@ -259,6 +306,10 @@ static const struct route *admit(struct server *s, struct request *req, struct r
     const char *allowed;
     if (req->route)
         return req->route;
+    if (!normalize_path(req)) {
+        response_error(res, 404, "Not Found: the path has a part that can be no name");
+        return NULL;
+    }
     const struct route *r = find_route(s, req, &allowed);
     if (!r)
         refuse_route(res, allowed);

@@ -26,7 +26,7 @@ struct waitlist {
 enum { REQUEST_PARAMS = 3 };
 
 struct request {
-    const char *method, *path;
+    const char *method, *path; /* path: with its escapes; in one spelling once it was routed */
     /* Headers; NULL when absent. */
     const char *content_type, *content_encoding, *accept, *api_key, *authorization, *host, *origin,
         *idempotency_key, *content_length, *transfer_encoding;
@@ -39,7 +39,7 @@ struct request {
 
     /* Set while routing, once: a request that was admitted stays so. */
     const struct route *route;
-    const char *param[REQUEST_PARAMS]; /* parts of the path */
+    const char *param[REQUEST_PARAMS]; /* parts of the path, as the names they are */
     const char *user;
 
     /* For the log, where known: in the arena, and numbers that are zero when not. */
@@ -52,8 +52,8 @@ struct request {
     void *context;
     void (*context_free)(void *context);
 
-    const char *(*query)(const struct request *req, const char *name); /* NULL: absent */
-    void *transport;                                                   /* the listener's */
+    const char *(*query)(struct request *req, const char *name); /* NULL: absent */
+    void *transport;                                             /* the listener's */
 };
 
 enum { RESPONSE_HEADERS = 4 };

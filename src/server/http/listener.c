@@ -24,6 +24,7 @@
 #include "server/http/listener_socket.h"
 #include "server/http/conn_limits.h"
 #include "server/work/stream.h"
+#include "wire/path.h"
 
 enum { ASIDE_THREADS = 2, RESERVE = 8 << 20 };
 #define STILL_THERE ":\n\n" /* in a stream of events */
@@ -99,9 +100,12 @@ void listener_expire(struct listener *l)
 
 /* ---- one request --------------------------------------------------------------------- */
 
-static const char *query_value(const struct request *req, const char *name)
+static const char *query_value(struct request *req, const char *name)
 {
-    return MHD_lookup_connection_value(req->transport, MHD_GET_ARGUMENT_KIND, name);
+    const char *raw = MHD_lookup_connection_value(req->transport, MHD_GET_ARGUMENT_KIND, name);
+    size_t n = raw ? strlen(raw) : 0;
+    char *value = raw && strchr(raw, '%') ? arena_alloc(&req->arena, n + 1) : NULL;
+    return value && wire_read_segment(raw, n, value) ? value : raw;
 }
 
 static const struct {
@@ -468,12 +472,13 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
     call_free(c);
 }
 
-/* A name with a NUL in it would be cut there, and be another one. */
-static size_t unescape(void *cls, struct MHD_Connection *conn, char *text)
+/* Not here: the library would do it before the path is cut at its slashes, and end names at a NUL.
+ * routes.c reads the parts of a path, query_value() the rest. */
+static size_t keep_escapes(void *cls, struct MHD_Connection *conn, char *text)
 {
     (void)cls;
     (void)conn;
-    return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
+    return strlen(text);
 }
 
 static void on_library_message(void *cls, const char *fmt, va_list ap)
@@ -534,7 +539,7 @@ tinker_status listener_start(struct listener *l, listener_handler *handler, void
         MHD_OPTION_LISTEN_SOCKET, l->fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, l,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, l, MHD_OPTION_CONNECTION_LIMIT,
         listener_socket_limit(l->opts.max_connections), MHD_OPTION_CONNECTION_TIMEOUT, 120u,
-        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     if (!l->daemon)
         return err_set(err, TINKER_ESTATE, "cannot start the HTTP server%s",
                        l->opts.tls_cert ? " (check the certificate and key)" : "");

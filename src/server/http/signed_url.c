@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/sha256.h"
+#include "wire/path.h"
 
 static void sign(const struct server *s, const char *place, const char *what, int64_t expires,
                  char out[65])
@@ -17,15 +18,35 @@ static void sign(const struct server *s, const char *place, const char *what, in
     hex_encode(mac, sizeof(mac), out);
 }
 
+/* "dir/name" as parts of a URL. */
+static const char *escape_parts(struct arena *arena, const char *what)
+{
+    struct buf b;
+    buf_init(&b, 3 * strlen(what) + 1);
+    for (const char *p = what; *p;) {
+        size_t n = strcspn(p, "/");
+        wire_put_segment(&b, p, n);
+        p += n;
+        for (; *p == '/'; p++)
+            buf_putc(&b, '/');
+    }
+    const char *parts = buf_ok(&b) ? arena_strndup(arena, b.data ? b.data : "", b.len) : NULL;
+    buf_clear(&b);
+    return parts;
+}
+
 const char *link_make(struct server *s, struct request *req, const char *place, const char *what,
                       int64_t *expires)
 {
     char sig[65];
+    const char *parts = escape_parts(&req->arena, what);
+    if (!parts)
+        return NULL;
     *expires = clock_wall_ns(s->clock) / 1000000000 + LINK_SECONDS;
     sign(s, place, what, *expires, sig);
     return arena_printf(&req->arena, "%s://%s%s/%s/%s?exp=%lld&sig=%s", req->tls ? "https" : "http",
                         req->host ? req->host : "localhost",
-                        s->opts.path_prefix ? s->opts.path_prefix : "", place, what,
+                        s->opts.path_prefix ? s->opts.path_prefix : "", place, parts,
                         (long long)*expires, sig);
 }
 

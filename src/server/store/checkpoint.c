@@ -16,6 +16,7 @@
 #include "base/os.h"
 #include "base/rand.h"
 #include "base/sha256.h"
+#include "wire/path.h"
 
 void checkpoint_path(const struct server *s, const char *dir, char *out)
 {
@@ -259,8 +260,12 @@ tinker_status checkpoint_open_file(struct server *s, const char *dir, const char
 {
     char path[CHECKPOINT_PATH], file[CHECKPOINT_PATH + 300];
     struct stat st;
+    *fd = -1;
+    if (strchr(name, '/') || wire_check_segment("the name of a file", name, strlen(name), err))
+        return err_set(err, TINKER_EINVAL, "a checkpoint has no file of that name");
     checkpoint_path(s, dir, path);
-    snprintf(file, sizeof(file), "%s/%s", path, name);
+    if ((size_t)snprintf(file, sizeof(file), "%s/%s", path, name) >= sizeof(file))
+        return err_set(err, TINKER_EINVAL, "a checkpoint has no file of that name");
     *fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (*fd < 0)
         return err_errno(err, "open", file);

@@ -1,0 +1,63 @@
+/* budget.c - how many sockets pools may have open together.
+ *
+ * What counts is what a request may come to need: open sockets, busy or kept for later, and requests
+ * that are being connected and may open one.  So where one connection carries many requests
+ * (HTTP/2), a budget that is small for connections does not bound requests.  Names are looked up
+ * with descriptors, too, which is why only a part may be connecting at once.
+ * Invariant: sockets and connecting are the sums over the clients of the pools.  Loop thread. */
+#include <stdlib.h>
+#include "http/pool_impl.h"
+
+struct http_budget *http_budget_new(struct loop *l, int max)
+{
+    struct http_budget *b = calloc(1, sizeof(*b));
+    if (!b)
+        return NULL;
+    b->loop = l;
+    b->max = max > 1 ? max : 1;
+    b->max_connecting = b->max > 4 ? b->max / 4 : 1;
+    return b;
+}
+
+void http_budget_free(struct http_budget *b)
+{
+    free(b);
+}
+
+void budget_add(struct http_budget *b, struct http_pool *p)
+{
+    p->next_of_budget = b->pools;
+    b->pools = p;
+}
+
+void budget_remove(struct http_budget *b, struct http_pool *p)
+{
+    for (struct http_pool **at = &b->pools; *at; at = &(*at)->next_of_budget)
+        if (*at == p) {
+            *at = p->next_of_budget;
+            return;
+        }
+}
+
+/* Sockets that a pool keeps for later do not keep another one waiting. */
+static void close_unused(struct http_budget *b, const struct http_pool *but)
+{
+    for (struct http_pool *p = b->pools; p && b->sockets >= b->max; p = p->next_of_budget)
+        if (p != but)
+            pool_drop_unused(p);
+}
+
+bool budget_allows(struct http_budget *b, struct http_pool *p)
+{
+    if (p->sockets + p->connecting == 0)
+        return true; /* nobody waits for ever for what others have */
+    if (b->sockets + b->connecting >= b->max)
+        close_unused(b, p);
+    return b->sockets + b->connecting < b->max && b->connecting < b->max_connecting;
+}
+
+void budget_wake(struct http_budget *b)
+{
+    for (struct http_pool *p = b->pools; p; p = p->next_of_budget)
+        pool_wake(p, 0);
+}
