@@ -16,7 +16,7 @@
 #include "http/loop.h"
 
 enum http_failure {
-    HTTP_OK = 0,        /* a complete response arrived, whatever its status */
+    HTTP_OK = 0,        /* headers with their blank line, and the body that they promise */
     HTTP_FAIL_CONNECT,  /* DNS, TCP, TLS, reset, cut short, no HTTP, an edge proxy's empty 400 */
     HTTP_FAIL_TIMEOUT,  /* one of the phases took too long */
     HTTP_FAIL_PROTOCOL, /* not decodable, too large, too many redirects */
@@ -40,6 +40,7 @@ struct http_response {
     struct buf head; /* "name: value\n" lines of the final response */
     struct buf body;
     int64_t length;   /* of the body as announced, -1: not announced */
+    bool until_close; /* the body ended with the connection: a cut would look the same */
     char reason[160]; /* of a failure; never holds a URL's query or a header */
 };
 
@@ -82,6 +83,8 @@ struct http_request {
     size_t sent;
     char *location; /* after a redirect */
     int phase, redirects;
+    bool http1, chunked; /* framing of the response that is arriving */
+    bool head_done;      /* the blank line after its headers has come */
     bool cross_origin, as_get, running, paused;
     int opened[HTTP_OPENED_MAX]; /* sockets opened for it, of which one becomes its connection */
     int n_opened;                /* of which opened[] has the first */

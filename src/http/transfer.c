@@ -118,6 +118,36 @@ static bool is_header(const char *line, size_t n, const char *name)
     return n > len && line[len] == ':' && strncasecmp(line, name, len) == 0;
 }
 
+static bool ends_with(const char *line, size_t n, const char *end)
+{
+    size_t len = strlen(end);
+    return n >= len && strncasecmp(line + n - len, end, len) == 0;
+}
+
+/* A status line begins a response; a 1xx may have come before it. */
+static void begin_head(struct http_request *r, const char *line, size_t n)
+{
+    buf_reset(&r->resp.head);
+    r->resp.length = -1;
+    r->resp.until_close = false;
+    r->http1 = n >= 7 && memcmp(line, "HTTP/1.", 7) == 0;
+    r->chunked = r->head_done = false;
+}
+
+/* The blank line: only now the headers are known to be all there.  That of a 1xx ends no
+ * response.  Without a length and without chunks the body of an HTTP/1 response ends with the
+ * connection (RFC 9112, 6.3); HTTP/2 frames every body. */
+static void end_head(struct http_request *r)
+{
+    long status = 0;
+    curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &status);
+    if (status < 200)
+        return;
+    r->head_done = true;
+    r->resp.until_close =
+        r->http1 && r->resp.length < 0 && !r->chunked && status != 204 && status != 304;
+}
+
 static size_t on_header(char *line, size_t size, size_t count, void *arg)
 {
     struct http_request *r = arg;
@@ -126,17 +156,20 @@ static size_t on_header(char *line, size_t size, size_t count, void *arg)
     alive(r);
     while (len > 0 && (line[len - 1] == '\r' || line[len - 1] == '\n'))
         len--;
-    if (len >= 5 && memcmp(line, "HTTP/", 5) == 0) { /* a 1xx came first */
-        buf_reset(&resp->head);
-        resp->length = -1;
+    if (len >= 5 && memcmp(line, "HTTP/", 5) == 0) {
+        begin_head(r, line, len);
         return n;
     }
-    if (len == 0)
+    if (len == 0) {
+        end_head(r);
         return n;
+    }
     buf_append(&resp->head, line, len);
     buf_putc(&resp->head, '\n');
     if (is_header(line, len, "content-length"))
         resp->length = strtoll(line + sizeof("content-length:") - 1, NULL, 10);
+    if (is_header(line, len, "transfer-encoding"))
+        r->chunked = ends_with(line, len, "chunked");
     if (buf_ok(&resp->head))
         return n;
     if (resp->head.len + len + 1 > resp->head.max)
@@ -482,6 +515,7 @@ bool transfer_begin(struct http_client *c, struct http_request *r)
     }
     r->easy = take_easy(c->pool);
     r->resp.length = -1;
+    r->head_done = false;
     if (r->easy)
         loop_busy(c->pool->loop, 1);
     if (!r->easy || !configure(r) || curl_multi_add_handle(c->multi, r->easy) != CURLM_OK) {
@@ -559,6 +593,12 @@ void transfer_complete(struct http_request *r, CURLcode code)
         transfer_fail(r, HTTP_FAIL_CONNECT, "the answer is not HTTP");
     else if (code != CURLE_OK)
         transfer_fail(r, failure_of(code), "%s", curl_easy_strerror(code));
+    else if (!r->head_done) {
+        /* curl calls it a success when the connection closes after the status line, with the
+         * headers so far and no body */
+        r->resp.status = 0;
+        transfer_fail(r, HTTP_FAIL_CONNECT, "the connection closed within the response's headers");
+    }
 }
 
 void http_request_clear(struct http_request *r)

@@ -1,10 +1,15 @@
 /* Pools and transfers against a small server: phases, limits, redirects, reuse. */
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,9 +22,32 @@ struct server {
     int fd, port;
     const char *answer; /* NULL: none; "" : close */
     size_t len;
+    enum { KEEP, CUT_FIN, CUT_RST } then; /* what happens to the connection after the answer */
+    bool single;                          /* one byte at a time */
     atomic_int accepted, conn;
     pthread_t thread;
 };
+
+/* Every byte in a segment of its own: the next is sent when this one is acknowledged. */
+static bool send_single(int c, const char *p, size_t n)
+{
+    setsockopt(c, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
+    for (size_t i = 0; i < n; i++) {
+        if (send(c, p + i, 1, MSG_NOSIGNAL) != 1)
+            return false;
+        int unacknowledged = 1;
+        while (ioctl(c, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged > 0)
+            sched_yield();
+    }
+    return true;
+}
+
+static bool send_answer(const struct server *s, int c)
+{
+    if (s->single)
+        return send_single(c, s->answer, s->len);
+    return send(c, s->answer, s->len, MSG_NOSIGNAL) == (ssize_t)s->len;
+}
 
 static void *serve_one(void *arg)
 {
@@ -41,11 +69,13 @@ static void *serve_one(void *arg)
             if (!strstr(buf, "\r\n\r\n"))
                 continue;
             have = 0;
-            if (s->answer && send(c, s->answer, s->len, MSG_NOSIGNAL) < 0)
+            if (s->answer && !send_answer(s, c))
                 break;
-            if (s->answer && !*s->answer)
+            if (s->answer && (!*s->answer || s->then != KEEP))
                 break;
         }
+        if (s->then == CUT_RST) /* closing discards what is unsent and resets the connection */
+            setsockopt(c, SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 }, sizeof(struct linger));
         atomic_store(&s->conn, -1);
         close(c);
     }
@@ -58,6 +88,8 @@ static void server_start(struct server *s, const char *answer)
     s->fd = socket(AF_INET, SOCK_STREAM, 0);
     s->answer = answer;
     s->len = answer ? strlen(answer) : 0;
+    s->then = KEEP;
+    s->single = false;
     atomic_init(&s->accepted, 0);
     atomic_init(&s->conn, -1);
     if (bind(s->fd, (struct sockaddr *)&a, sizeof(a)) || listen(s->fd, 16) ||
@@ -269,6 +301,115 @@ static void test_failures(void) /* R-011 */
     server_stop(&s);
 }
 
+/* ---- responses that are cut ---- */
+
+static int get_once(struct server *s, struct trial *t)
+{
+    *t = get(s->port);
+    t->r.url = t->url;
+    run(t);
+    return t->r.resp.failure;
+}
+
+/* "{}" as gzip makes it. */
+#define GZIP \
+    "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xab\xae\x05\x00\x43\xbf\xa6\xa3\x02\x00\x00\x00"
+
+static const struct {
+    const char *bytes;
+    size_t len;
+    int status;
+} framed[] = {
+#define FRAMED(text, status)           \
+    {                                  \
+        text, sizeof(text) - 1, status \
+    }
+/* the newline that ends the trailer tells nothing that the return before it does not */
+#define CHUNKED(text)                    \
+    {                                    \
+        text "\n", sizeof(text) - 1, 200 \
+    }
+    FRAMED("HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 5\r\nX-Z: z\r\n\r\nhello", 200),
+    FRAMED("HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", 200),
+    FRAMED("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}", 200),
+    FRAMED("HTTP/1.1 200 OK\nContent-Length: 2\n\n{}", 200), /* lone newlines end lines, too */
+    FRAMED("HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 4\r\n\r\nbusy", 503),
+    FRAMED("HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 2\r\n\r\n{}", 302),
+    FRAMED("HTTP/1.1 204 No Content\r\nX: y\r\n\r\n", 204),
+    FRAMED("HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n", 304),
+    FRAMED("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", 200),
+    FRAMED("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 103 Early Hints\r\n"
+           "Content-Length: 9\r\n\r\nHTTP/1.1 204 None\r\n\r\n",
+           204),
+    CHUNKED("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n"
+            "0\r\nX-Trailer: 1\r\n\r"),
+    FRAMED("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 22\r\n\r\n" GZIP, 200),
+    CHUNKED("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+            "16\r\n" GZIP "\r\n0\r\n\r"),
+};
+
+/* Cut anywhere, it is a connection failure; complete, it is a response, however it arrives. */
+static void test_cut_at_every_byte(void)
+{
+    struct server s;
+    struct trial t;
+    for (size_t i = 0; i < sizeof(framed) / sizeof(*framed); i++) {
+        server_start(&s, framed[i].bytes);
+        for (int how = CUT_FIN; how <= CUT_RST; how++)
+            for (size_t n = 0; n < framed[i].len; n++) {
+                s.len = n;
+                s.then = how;
+                s.single = n % 7 == 3;
+                int failure = get_once(&s, &t);
+                CHECK_INT(failure, HTTP_FAIL_CONNECT);
+                if (failure != HTTP_FAIL_CONNECT)
+                    printf("# response %zu, %s after %zu bytes: status %d\n", i,
+                           how == CUT_FIN ? "FIN" : "RST", n, t.r.resp.status);
+                CHECK(t.r.resp.reason[0] != '\0');
+                http_request_clear(&t.r);
+            }
+        server_stop(&s);
+        /* a server of its own for each: nobody may reuse a connection that is being closed */
+        for (int single = 0; single < 2; single++) {
+            server_start(&s, framed[i].bytes);
+            s.len = framed[i].len;
+            s.then = CUT_FIN;
+            s.single = single;
+            CHECK_INT(get_once(&s, &t), HTTP_OK);
+            CHECK_INT(t.r.resp.status, framed[i].status);
+            CHECK(!t.r.resp.until_close);
+            http_request_clear(&t.r);
+            server_stop(&s);
+        }
+    }
+}
+
+/* Without a length the end of the body is that of the connection, and the response says so. */
+static void test_until_close(void)
+{
+    static const char *const answers[] = {
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello",
+        "HTTP/1.0 200 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\n\r\nhello",
+        "HTTP/1.1 404 None\r\n\r\nhello",
+    };
+    struct server s;
+    struct trial t;
+    for (size_t i = 0; i < sizeof(answers) / sizeof(*answers); i++) {
+        server_start(&s, answers[i]);
+        size_t len = s.len, head = (size_t)(strstr(answers[i], "\r\n\r\n") + 4 - answers[i]);
+        s.then = CUT_FIN;
+        for (size_t n = 0; n <= len; n++) {
+            s.len = n;
+            CHECK_INT(get_once(&s, &t), n < head ? HTTP_FAIL_CONNECT : HTTP_OK);
+            if (n >= head)
+                CHECK(t.r.resp.until_close && t.r.resp.body.len == n - head);
+            http_request_clear(&t.r);
+        }
+        server_stop(&s);
+    }
+}
+
 static void test_connect_timeout(void) /* */
 {
     /* a listener whose queue is full does not complete handshakes */
@@ -371,6 +512,8 @@ int main(void)
     RUN(test_number_of_a_closed_descriptor);
     RUN(test_limits);
     RUN(test_failures);
+    RUN(test_cut_at_every_byte);
+    RUN(test_until_close);
     RUN(test_connect_timeout);
     RUN(test_query_escape);
     RUN(test_pools_belong_to_their_loop);
