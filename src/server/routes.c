@@ -419,6 +419,12 @@ void route_submitted(struct server *s, struct response *res, int status, const c
     case SUBMIT_REUSED:
         response_error(res, 400, "Training request sequence number was reused (%s)", id);
         break;
+    case SUBMIT_LATE: /* not 409: clients would try again for minutes */
+        response_error(res, 400,
+                       "request %s came too late: later requests of the model have run without it; "
+                       "send it again as a new request",
+                       id);
+        break;
     case SUBMIT_BAD_SEQ:
         response_error(res, 400, "seq_id is too large");
         break;
