@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <tinker/training.h>
+#include "client/gap.h"
 #include "client/holder.h"
 #include "client/observe.h"
 #include "client/turns.h"
@@ -18,6 +19,7 @@ struct tinker_training {
     bool unloaded;        /* lock: no more requests */
     tinker_future *named; /* lock: what the model is called, asked for by the first encode */
     struct turns turns;   /* loop thread */
+    struct gaps gaps;     /* loop thread: numbers behind the turn that nobody used */
     struct observe watch; /* loop thread */
 };
 
