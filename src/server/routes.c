@@ -421,8 +421,8 @@ void route_submitted(struct server *s, struct response *res, int status, const c
         break;
     case SUBMIT_LATE: /* not 409: clients would try again for minutes */
         response_error(res, 400,
-                       "request %s came too late: later requests of the model have run without it; "
-                       "send it again as a new request",
+                       "request %s is unknown, and later ones have run: it came too late, or its "
+                       "result was deleted; if it came too late, send it as a new request",
                        id);
         break;
     case SUBMIT_BAD_SEQ:
