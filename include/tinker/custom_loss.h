@@ -158,9 +158,9 @@ tinker_training_forward_backward_custom(struct tinker_training *t, const tinker_
  * must live until the future is complete and, after a cancellation, until fn has returned, which
  * tinker_service_free() waits for.  Ids of both passes are reserved now: what is submitted after
  * this call, an optim_step for example, comes after the backward pass.  When the loss fails the
- * future does, and a forward pass of one datum per chunk is sent in place of the backward pass,
- * so that the service does not wait for its numbers; nothing is accumulated.  The result is as
- * above, with the report in tinker_future_loss_report().  NULL with *err set as above. */
+ * future does, and nothing is accumulated; the next request of t first sends forward passes of
+ * one token in place of the backward pass, so that the service does not wait for its numbers.
+ * The result is as above, with the report in tinker_future_loss_report().  NULL with *err set as above. */
 TINKER_API tinker_future *tinker_training_request_forward_backward_custom(
     struct tinker_training *t, const tinker_datum *data, size_t n, tinker_loss_fn *fn, void *state,
     const tinker_custom_options *opts, tinker_error *err);

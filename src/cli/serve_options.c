@@ -30,7 +30,7 @@ static void set_defaults(struct serve_options *v)
     v->max_queued = 16384;
     v->train_share = 0.5;
     v->result_ttl = 3600;
-    v->seq_gap = 300;
+    v->seq_gap = 30;
     v->max_rank = 1024;
     v->max_body = 256 << 20;
     v->ephemeral_keep = 32;
@@ -101,7 +101,7 @@ static const struct row {
     { "result-ttl", 0, OPT_DURATION, "TIME", "keep results this long (default 1h)", AT(result_ttl),
       NULL },
     { "seq-gap-timeout", 0, OPT_DURATION, "TIME",
-      "wait this long for a request number that is missing (default 300)", AT(seq_gap), NULL },
+      "pass over a request number that is missing for so long (default 30)", AT(seq_gap), NULL },
     { "train-share", 0, OPT_DOUBLE, "X",
       "share of training while sampling wants time too (default 0.5)", AT(train_share), NULL },
     { "autosave", 0, OPT_STRING, "WHEN",

@@ -28,7 +28,7 @@ void server_options_init(struct server_options *o)
                                   .memory_part = 0.5,
                                   .session_timeout_s = 300,
                                   .hold_ms = 30000,
-                                  .seq_gap_ms = 300000,
+                                  .seq_gap_ms = 30000,
                                   .result_ttl_s = 3600,
                                   .max_queued_samples = 16384,
                                   .max_queued_bytes = (int64_t)1 << 30,

@@ -131,7 +131,7 @@ static void test_chunks(void)
     world_close(&w);
 }
 
-/* A loss that fails: its error, its numbers taken by forward passes, the next request unharmed. */
+/* A loss that fails: its error, its number filled by a forward pass, the next request unharmed. */
 static void test_failing_loss(void)
 {
     struct world w;
@@ -158,8 +158,8 @@ static void test_failing_loss(void)
     world_close(&w);
 }
 
-/* What is sent in place of the backward pass is nobody's business, even when it is refused. */
-static void test_failing_loss_and_its_stand_in(void)
+/* What fills the number of the backward pass is nobody's business, even when it is refused. */
+static void test_failing_loss_and_its_filler(void)
 {
     struct world w;
     world_open_real(&w, NULL);
@@ -198,7 +198,12 @@ static void test_failing_forward(void)
     CHECK_INT(w.err.http_status, 422);
     CHECK_INT(atomic_load(&c.n), 0);
     CHECK_INT(tinker_future_wait(step, 20000, &w.err), TINKER_OK);
-    CHECK_INT(fake_count(w.server, PASS), 1);
+    /* The numbers of both passes were filled before the step was sent. */
+    CHECK_INT(fake_count(w.server, PASS), 3);
+    CHECK_INT(pass_at(&w, 1, NULL), 1 * 2 + 1);
+    CHECK_INT(pass_at(&w, 2, NULL), 2 * 2 + 1);
+    CHECK_INT(fake_json_int(fake_get(w.server, STEP, 0), "seq_id"), 3);
+    CHECK(fake_get(w.server, STEP, 0)->index > fake_get(w.server, PASS, 2)->index);
     tinker_future_free(step);
     tinker_future_free(f);
     fake_data_free(data, 1);
@@ -206,7 +211,8 @@ static void test_failing_forward(void)
     world_close(&w);
 }
 
-/* Cancelled while the loss runs: complete at once, nothing sent, and free waits for the loss. */
+/* Cancelled while the loss runs: complete at once, only its number filled, and free waits for the
+ * loss. */
 static void test_cancelled(void)
 {
     struct world w;
@@ -223,7 +229,8 @@ static void test_cancelled(void)
     tinker_future *step = tinker_training_optim_step(t, NULL, &w.err);
     CHECK_INT(tinker_future_wait(step, 20000, &w.err), TINKER_OK);
     atomic_store(&c.may_return, 1);
-    CHECK_INT(fake_count(w.server, PASS), 1);
+    CHECK_INT(fake_count(w.server, PASS), 2);
+    CHECK_INT(pass_at(&w, 1, NULL), 2 * 2 + 1);
     tinker_future_free(step);
     tinker_future_free(f);
     /* and one that the service's end finds before or in its loss */
@@ -316,7 +323,7 @@ int main(void)
     RUN(test_pipelined);
     RUN(test_chunks);
     RUN(test_failing_loss);
-    RUN(test_failing_loss_and_its_stand_in);
+    RUN(test_failing_loss_and_its_filler);
     RUN(test_failing_forward);
     RUN(test_cancelled);
     RUN(test_no_waiting_inside);

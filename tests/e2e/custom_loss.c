@@ -150,12 +150,36 @@ static void test_regularizers_shrink(void)
     shrink("consistency", tinker_reg_consistency, &ref);
 }
 
+/* The forward pass is refused by the engine, so the backward pass is never sent; what comes after
+ * both runs at once. */
+static void test_refused_forward(void)
+{
+    tinker_training *t = new_training();
+    REQUIRE(t);
+    int32_t bad = 1 << 30;
+    tinker_chunk chunk = chunks[0];
+    chunk.tokens = &bad;
+    chunk.n_tokens = 1;
+    tinker_named_tensor in = { "target_tokens",
+                               { .dtype = TINKER_INT64, .data = targets[0], .n = 1 } };
+    tinker_datum datum = { { &chunk, 1 }, &in, 1 };
+    tinker_future *f =
+        tinker_training_request_forward_backward_custom(t, &datum, 1, nll, NULL, NULL, &err);
+    REQUIRE(f != NULL);
+    CHECK(tinker_future_wait(f, WAIT_MS, &err) != TINKER_OK);
+    CHECK(strstr(err.message, "vocabulary") != NULL);
+    tinker_future_free(f);
+    CHECK(optim_step(t));
+    tinker_training_free(t);
+}
+
 int main(void)
 {
     make_data();
     service = tinker_service_new(NULL, &err);
     RUN(test_same_as_built_in);
     RUN(test_regularizers_shrink);
+    RUN(test_refused_forward);
     tinker_service_free(service);
     return tap_done();
 }

@@ -15,6 +15,7 @@ struct faulty_job {
     char path[64], model[64];
     int64_t seq, operation;
     size_t n_data; /* of a pass */
+    bool filler;   /* a forward pass over one token, for a number that nobody used */
     uint64_t content;
 };
 
@@ -30,6 +31,7 @@ void faulty_init(struct faulty *f, uint64_t seed, int percent, const char *confi
     map_init(&f->executed);
     map_init(&f->keys);
     map_init(&f->order);
+    map_init(&f->numbers);
 }
 
 void faulty_clear(struct faulty *f)
@@ -41,6 +43,7 @@ void faulty_clear(struct faulty *f)
     map_clear(&f->executed);
     map_clear(&f->keys);
     map_clear(&f->order);
+    map_clear(&f->numbers);
 }
 
 long faulty_faults(const struct faulty *f)
@@ -106,7 +109,9 @@ static void read_pass(struct faulty *f, const struct fake_request *r, struct fau
         snprintf(j->model, sizeof(j->model), "%s", req.model_id);
         j->seq = req.seq_id.value;
         j->n_data = req.n_data;
+        j->filler = req.forward_only && req.data[0].model_input.chunks[0].n_tokens == 1;
         j->operation = req.data[0].model_input.chunks[0].tokens[0];
+        first = first && !j->filler;
         for (size_t i = 0; first && i < req.n_data; i++)
             execute(f, "pass", j->operation, (size_t)req.data[i].model_input.chunks[0].tokens[1]);
     }
@@ -137,6 +142,29 @@ static void check_order(struct faulty *f, const struct faulty_job *j)
     map_put(&f->order, j->model, n, (void *)(intptr_t)(j->operation + 1), NULL);
 }
 
+/* The highest number of each model, for faulty_missing(). */
+static void note_number(struct faulty *f, const struct faulty_job *j)
+{
+    size_t n = strlen(j->model);
+    if ((intptr_t)map_get(&f->numbers, j->model, n) < j->seq)
+        map_put(&f->numbers, j->model, n, (void *)(intptr_t)j->seq, NULL);
+}
+
+long faulty_missing(struct faulty *f)
+{
+    size_t it = 0, n_model;
+    const char *model;
+    void *last;
+    long missing = 0;
+    while (map_next(&f->numbers, &it, &model, &n_model, &last))
+        for (int64_t seq = 1; seq <= (intptr_t)last; seq++) {
+            char key[128];
+            int n = snprintf(key, sizeof(key), "%.*s/%lld", (int)n_model, model, (long long)seq);
+            missing += !map_get(&f->jobs, key, (size_t)n);
+        }
+    return missing;
+}
+
 static struct faulty_job *add_job(struct faulty *f, const char *key, size_t n)
 {
     if (f->n_jobs == f->cap) {
@@ -164,6 +192,13 @@ static void submit(struct faulty *f, const struct fake_request *r, const char *p
     char key[128];
     int n = snprintf(key, sizeof(key), "%s/%lld", seen.model, (long long)seen.seq);
     intptr_t id = (intptr_t)map_get(&f->jobs, key, (size_t)n);
+    f->fillers += seen.filler;
+    if (id && f->by_id[id - 1]->filler != seen.filler) {
+        /* the request that was given up and its filler: whichever comes second is refused */
+        out->status = 409;
+        out->body = strdup("{\"detail\":\"Training request sequence number was reused\"}");
+        return;
+    }
     if (id) {
         f->repeats++;
         f->changed += f->by_id[id - 1]->content != seen.content;
@@ -174,13 +209,27 @@ static void submit(struct faulty *f, const struct fake_request *r, const char *p
             read_pass(f, r, &seen, true);
         else if (!sample) /* a sample may be asked for again, under a new number */
             execute(f, path, seen.operation, 0);
-        if (!sample)
+        if (!sample && !seen.filler)
             check_order(f, &seen);
+        if (!sample)
+            note_number(f, &seen);
     }
     out->body = text("{\"request_id\":\"%s%lld\"}", "job-", id);
 }
 
 /* ---- results ------------------------------------------------------------------------- */
+
+/* Is a number below that of j missing? */
+static bool is_behind_gap(struct faulty *f, const struct faulty_job *j)
+{
+    for (int64_t seq = 1; seq < j->seq; seq++) {
+        char key[128];
+        int n = snprintf(key, sizeof(key), "%s/%lld", j->model, (long long)seq);
+        if (!map_get(&f->jobs, key, (size_t)n))
+            return true;
+    }
+    return false;
+}
 
 static void result(struct faulty *f, const struct fake_request *r, struct fake_reply *out)
 {
@@ -191,7 +240,7 @@ static void result(struct faulty *f, const struct fake_request *r, struct fake_r
     if (!j) {
         out->status = 404;
         out->body = strdup("{\"detail\":\"no such request\"}");
-    } else if (mood < 10) {
+    } else if (mood < 10 || (f->strict && is_behind_gap(f, j))) {
         out->body =
             strdup("{\"type\":\"try_again\",\"request_id\":\"x\",\"queue_state\":\"active\"}");
         out->delay_ms = 500;

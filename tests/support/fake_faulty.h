@@ -20,10 +20,12 @@ enum { FAULTY_KINDS = 10 };
 struct faulty {
     struct rng rng;
     atomic_int percent;        /* the test may change it */
+    bool strict;               /* nothing runs before all lower numbers of its model are there */
     const char *config;        /* answer of client/config */
     struct map jobs, executed; /* jobs by model and number; executed: parts of operations */
     struct map keys;           /* idempotency keys of changes that were made */
     struct map order;          /* model: its last operation */
+    struct map numbers;        /* model: its highest number */
     struct faulty_job **by_id;
     size_t n_jobs, cap;
     int n_models, n_samplers;
@@ -32,11 +34,14 @@ struct faulty {
     long twice;        /* parts of an operation that were executed again */
     long out_of_order; /* first submissions after those of a later operation */
     long changed;      /* repeats with another content */
+    long fillers;      /* of numbers that the client found unused */
 };
 
 void faulty_init(struct faulty *f, uint64_t seed, int percent, const char *config);
 void faulty_clear(struct faulty *f);
 void faulty_answer(void *faulty, const struct fake_request *r, struct fake_reply *out);
 long faulty_faults(const struct faulty *f);
+/* Numbers below the highest of their model that never came: a strict service waits for them. */
+long faulty_missing(struct faulty *f);
 
 #endif

@@ -199,8 +199,7 @@ static bool copy_data(struct custom_job *j, const tinker_datum *data, size_t n)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-static tinker_status write_bodies(struct custom_job *j, const tinker_datum *data, bool filler,
-                                  tinker_error *err)
+static tinker_status write_bodies(struct custom_job *j, const tinker_datum *data, tinker_error *err)
 {
     size_t from = 0;
     tinker_status s = TINKER_OK;
@@ -209,9 +208,8 @@ static tinker_status write_bodies(struct custom_job *j, const tinker_datum *data
             .model_id = j->model_id,
             .seq_id = { 1, j->first_id + (int64_t)i + 1 },
             .data = data + from,
-            .n_data = filler ? 1 : j->ends[i] - from,
+            .n_data = j->ends[i] - from,
             .loss = custom_cross_entropy,
-            .forward_only = filler,
         };
         buf_reset(&j->bodies[i]);
         s = wire_encode_forward_backward_request(&req, &j->bodies[i], err);
@@ -237,17 +235,7 @@ static tinker_status compute(struct custom_job *j)
     j->metrics = custom_metrics_new(j->report->metrics, j->report->n_metrics);
     if (!weighted || !j->metrics)
         return err_nomem(&j->err, "gradients of a custom loss");
-    return write_bodies(j, weighted, false, &j->err);
-}
-
-/* A loss that failed leaves numbers that the service would wait for: a forward pass takes them. */
-static void fill_in(struct custom_job *j)
-{
-    tinker_error ignored;
-    if (!j->ends || !j->bodies)
-        return;
-    if (write_bodies(j, j->plain, true, &ignored) != TINKER_OK)
-        buf_reset(&j->bodies[0]);
+    return write_bodies(j, weighted, &j->err);
 }
 
 static void deliver(struct loop_task *t)
@@ -257,24 +245,24 @@ static void deliver(struct loop_task *t)
     if (op && !op->op.future) {
         op = NULL; /* cancelled; what is left of it will leave */
     } else if (op) {
-        bool sendable = j->bodies && j->bodies[0].len > 0;
-        for (size_t i = 0; sendable && i < j->n_parts; i++) {
+        bool made = j->err.status == TINKER_OK;
+        tinker_error err = j->err;
+        for (size_t i = 0; made && i < j->n_parts; i++) {
             buf_clear(&op->parts[i].body);
             op->parts[i].body = j->bodies[i];
             memset(&j->bodies[i], 0, sizeof(j->bodies[i]));
         }
         train_op_count(op);
-        op->instead = j->err;
         op->overlay = j->metrics;
         op->op.future->report = j->report;
         j->metrics = NULL;
         j->report = NULL;
         custom_job_leave(j);
         op->job = NULL;
-        if (sendable)
+        if (made)
             train_op_go(op);
         else
-            train_op_refuse(op, &op->instead);
+            train_op_refuse(op, &err); /* the next request fills its numbers: see gap.h */
     }
     job_unref(j);
 }
@@ -289,8 +277,8 @@ static void *run(void *arg)
     pthread_mutex_unlock(&j->lock);
     bool forwarded = go && tinker_future_wait(j->forward, -1, &j->err) == TINKER_OK;
     runtime_mark_thread();
-    if (forwarded && compute(j) != TINKER_OK)
-        fill_in(j);
+    if (forwarded)
+        compute(j);
     running_remove(&j->run); /* the user's code is through */
     pthread_mutex_lock(&j->lock);
     bool posted = j->op != NULL;

@@ -8,6 +8,7 @@
 #include "client/session/session.h"
 #include "client/observe/queue_state.h"
 #include "client/io/send_order.h"
+#include "client/training/seq_gap.h"
 
 struct tinker_training {
     atomic_int refs; /* the user's, and one per live operation */
@@ -18,6 +19,7 @@ struct tinker_training {
     bool unloaded;        /* lock: no more requests */
     tinker_future *named; /* lock: what the model is called, asked for by the first encode */
     struct turns turns;   /* loop thread */
+    struct gaps gaps;     /* loop thread: numbers behind the turn that nobody used */
     struct observe watch; /* loop thread */
 };
 

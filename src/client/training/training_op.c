@@ -48,10 +48,16 @@ static void release(struct train_op *op)
 static void leave(struct train_part *p)
 {
     struct train_op *op = p->op;
+    tinker_training *t = op->training;
+    int64_t seq = op->first_id + (int64_t)p->index + 1;
     if (p->turn_state == PART_LEFT)
         return;
     p->turn_state = PART_LEFT;
     sem_give(&p->bytes);
+    /* The service would wait for a number that was not accepted.  Unloading has none. */
+    if (!p->accepted && op->kind->result != TRAIN_UNLOAD && !gaps_add(&t->gaps, seq))
+        log_line(&t->holder->log, LOG_WARNING, "model %s: number %lld stays unused, no memory",
+                 t->model_id, (long long)seq);
     turns_leave(&op->training->turns);
     release(op);
 }
@@ -62,6 +68,8 @@ static void wind_up(struct train_op *op)
 {
     assert(is_over(op));
     hold(op);
+    gap_fill_free(op->fill);
+    op->fill = NULL;
     for (size_t i = 0; i < op->n_parts; i++) {
         struct train_part *p = &op->parts[i];
         call_cancel(&p->call);
@@ -87,8 +95,6 @@ static void fail(struct train_op *op, const struct call *call, const tinker_erro
     tinker_error copy = *err; /* it may live in a part */
     if (is_over(op))
         return;
-    if (op->instead.status != TINKER_OK)
-        copy = op->instead;
     if (call)
         op_note_response(&op->op, call);
     op_report(&op->op, &copy);
@@ -335,11 +341,9 @@ static void on_accepted(struct train_part *p, const char *id)
     buf_clear(&p->body);
     unqueue(p);
     op->n_accepted++;
+    p->accepted = true;
     leave(p);
-    if (op->instead.status == TINKER_OK)
-        ask_result(p, id);
-    else if (op->n_accepted == op->n_parts)
-        fail(op, NULL, &op->instead);
+    ask_result(p, id);
     /* the first of parallel parts was waiting for the others */
     if (op->parallel && p->index > 0 && op->n_accepted == op->n_parts - 1 && !is_over(op))
         take_bytes(&op->parts[0]);
@@ -374,6 +378,30 @@ static void on_sent(struct call *call)
 
 /* ---- turns -------------------------------------------------------------------------- */
 
+static void on_gaps_filled(struct gap_fill *fill, void *owner, const struct call *failed)
+{
+    struct train_op *op = owner;
+    if (failed) {
+        tinker_error err = failed->err;
+        err_prefix(&err, "%s", "filling the number of an earlier request that was not sent");
+        fail(op, failed, &err);
+        return;
+    }
+    gap_fill_free(fill);
+    op->fill = NULL;
+    op->filled = true;
+    train_op_go(op);
+}
+
+/* Must this op wait until the numbers before its own are filled? */
+static bool waits_for_gaps(struct train_op *op)
+{
+    tinker_training *t = op->training;
+    if (!op->fill && !op->filled && t->gaps.n && op->kind->result != TRAIN_UNLOAD)
+        op->fill = gap_fill_start(t, on_gaps_filled, op);
+    return op->fill != NULL;
+}
+
 static void admitted(struct train_part *p)
 {
     struct train_op *op = p->op;
@@ -384,6 +412,8 @@ static void admitted(struct train_part *p)
     }
     if (op->job)
         return; /* train_op_go() goes on */
+    if (waits_for_gaps(op))
+        return; /* on_gaps_filled() goes on */
     if (op->parallel && p->index == 0 && op->n_accepted < op->n_parts - 1)
         return; /* on_accepted() of the last of the others goes on */
     take_bytes(p);

@@ -1,7 +1,8 @@
 /* training_op.h - one request of a training client: its parts, their turns and results.
  *
  * forward and forward_backward have one part per chunk, everything else one.  A part
- * waits for its turn, is sent, leaves the turn whatever came of it, and is polled.
+ * waits for its turn, is sent, leaves the turn whatever came of it, and is polled.  One
+ * that leaves without having been accepted leaves a gap (gap.h).
  * Of several parallel parts the first is sent last, when the others were accepted: the
  * service starts with the lowest number, so the batch is complete when it starts. */
 #ifndef CLIENT_TRAIN_OP_H
@@ -37,7 +38,7 @@ struct train_part {
     struct poll poll;
     enum { PART_WAITING, PART_INSIDE, PART_LEFT } turn_state;
     struct zip_job *zip; /* while its body is being compressed */
-    bool zipped;
+    bool zipped, accepted;
     tinker_forward_backward *pass;
 };
 
@@ -53,7 +54,8 @@ struct train_op {
     struct train_part *parts;
     struct custom_metrics *overlay; /* of a custom loss, owned; NULL: none */
     struct custom_job *job;         /* makes the bodies; NULL: they are there */
-    tinker_error instead;           /* the loss failed: what is sent only keeps the order */
+    struct gap_fill *fill;          /* while it fills the numbers before its own */
+    bool filled;                    /* that was done */
 };
 
 struct train_op *train_op_new(tinker_training *t, size_t n_parts, const struct train_kind *kind,

@@ -169,8 +169,11 @@ void route_heartbeat(struct server *s, struct request *req, struct response *res
     pthread_mutex_lock(&s->lock);
     struct session *v = core_session_locked(s, in.session_id);
     bool alive = v && !v->expired && !v->direct && strcmp(v->owner, req->user) == 0;
+    int64_t now_ns = clock_now_ns(s->clock);
+    if (alive && now_ns - v->seen_ns > SESSION_SILENCE_MS * (int64_t)1000000)
+        v->returned_ns = now_ns;
     if (alive)
-        v->seen_ns = clock_now_ns(s->clock);
+        v->seen_ns = now_ns;
     pthread_mutex_unlock(&s->lock);
     if (alive)
         response_json(res, "{\"type\":\"session_heartbeat\"}");

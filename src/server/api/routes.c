@@ -470,6 +470,12 @@ void route_submitted(struct server *s, struct response *res, int status, const c
     case SUBMIT_REUSED:
         response_error(res, 400, "Training request sequence number was reused (%s)", id);
         break;
+    case SUBMIT_LATE: /* not 409: clients would try again for minutes */
+        response_error(res, 400,
+                       "request %s is unknown, and later ones have run: it came too late, or its "
+                       "result was deleted; if it came too late, send it as a new request",
+                       id);
+        break;
     case SUBMIT_BAD_SEQ:
         response_error(res, 400, "seq_id is too large");
         break;

@@ -14,6 +14,7 @@ struct peer {
     atomic_int phase;
     atomic_int_fast64_t since_ns; /* when the phase began */
     atomic_size_t received;       /* SENDING: bytes of the body so far */
+    atomic_uint_fast64_t user;    /* SENDING, HANDLED: whose it is; 0: not known */
 };
 
 void peers_init(struct peers *v, struct clock *clock, int64_t idle_ms, int64_t body_ms)
@@ -61,7 +62,15 @@ void peer_phase(struct peer *p, enum peer_phase phase, int64_t now_ns)
         return;
     atomic_store_explicit(&p->since_ns, now_ns, memory_order_relaxed);
     atomic_store_explicit(&p->received, 0, memory_order_relaxed);
+    if (phase != PEER_HANDLED)
+        atomic_store_explicit(&p->user, 0, memory_order_relaxed);
     atomic_store_explicit(&p->phase, (int)phase, memory_order_release);
+}
+
+void peer_user(struct peer *p, uint64_t user)
+{
+    if (p)
+        atomic_store_explicit(&p->user, user, memory_order_relaxed);
 }
 
 void peer_received(struct peer *p, size_t n)
@@ -91,4 +100,22 @@ void peers_hang_up(struct peers *v)
         if (is_late(v, p, now_ns))
             shutdown(p->fd, SHUT_RDWR);
     pthread_mutex_unlock(&v->lock);
+}
+
+static bool is_receiving(const struct peer *p, uint64_t user, int64_t by_ns)
+{
+    int phase = atomic_load_explicit(&p->phase, memory_order_acquire);
+    return (phase == PEER_SENDING || phase == PEER_HANDLED) &&
+           atomic_load_explicit(&p->since_ns, memory_order_relaxed) <= by_ns &&
+           atomic_load_explicit(&p->user, memory_order_relaxed) == user;
+}
+
+bool peers_is_receiving(struct peers *v, uint64_t user, int64_t by_ns)
+{
+    bool found = false;
+    pthread_mutex_lock(&v->lock);
+    for (const struct peer *p = v->first; p && !found; p = p->next)
+        found = is_receiving(p, user, by_ns);
+    pthread_mutex_unlock(&v->lock);
+    return found;
 }

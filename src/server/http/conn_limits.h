@@ -9,6 +9,7 @@
 #define SERVER_PEER_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "base/clock.h"
@@ -16,7 +17,8 @@
 enum peer_phase {
     PEER_IDLE,    /* until the headers of a request are there */
     PEER_SENDING, /* its body is on the way */
-    PEER_ANSWERED /* ours to answer: no limit on the client */
+    PEER_HANDLED, /* it is there, and its handler has not looked at it yet: no limit, also below */
+    PEER_ANSWERED /* ours to answer */
 };
 
 struct peer;
@@ -40,6 +42,10 @@ void peers_remove(struct peers *v, struct peer *p);
 /* Per request and therefore without the lock; now_ns: when the phase began. */
 void peer_phase(struct peer *p, enum peer_phase phase, int64_t now_ns);
 void peer_received(struct peer *p, size_t n);
+/* Whose request it is that is being sent; any number but 0. */
+void peer_user(struct peer *p, uint64_t user);
+/* Is there a request of this user that began by then and is SENDING or HANDLED? */
+bool peers_is_receiving(struct peers *v, uint64_t user, int64_t by_ns);
 /* Shut down the sockets of those who are late; whoever owns them sees the end. */
 void peers_hang_up(struct peers *v);
 

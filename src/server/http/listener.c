@@ -98,6 +98,21 @@ void listener_expire(struct listener *l)
     peers_hang_up(&l->peers);
 }
 
+/* Names of users are compared by hash, so that a connection need not keep a copy; two that share
+ * one only wait for each other.  Never 0, which is nobody. */
+static uint64_t hash_user(const char *user)
+{
+    uint64_t h = 14695981039346656037u; /* FNV-1a */
+    for (; *user; user++)
+        h = (h ^ (unsigned char)*user) * 1099511628211u;
+    return h ? h : 1;
+}
+
+bool listener_is_receiving(struct listener *l, const char *user, int64_t by_ns)
+{
+    return peers_is_receiving(&l->peers, hash_user(user), by_ns);
+}
+
 /* ---- one request --------------------------------------------------------------------- */
 
 static const char *query_value(struct request *req, const char *name)
@@ -294,6 +309,7 @@ static bool put_aside(struct call *c, struct MHD_Connection *conn)
 static enum MHD_Result conclude(struct call *c, struct MHD_Connection *conn, struct response *res)
 {
     struct listener *l = c->listener;
+    peer_phase(c->peer, PEER_ANSWERED, 0);
     if (res->wait && c->req.timed_out && holds_stopping(&l->holds))
         response_error(res, 503, "the server is stopping");
     if (res->wait) {
@@ -321,7 +337,7 @@ static enum MHD_Result handle(struct call *c, struct MHD_Connection *conn)
     c->hold.timed_out = false;
     response_init(&c->res);
     if (first) {
-        peer_phase(c->peer, PEER_ANSWERED, 0);
+        peer_phase(c->peer, PEER_HANDLED, c->req.started_ns);
         c->complete = true;
         atomic_fetch_add(&l->complete, 1);
         if (put_aside(c, conn))
@@ -401,6 +417,8 @@ static enum MHD_Result begin(struct call *c, struct MHD_Connection *conn)
     if (l->opts.check && !l->opts.check(l->state, &c->req, &res))
         return refuse(c, conn, &res);
     response_drop(&res);
+    if (c->req.user)
+        peer_user(c->peer, hash_user(c->req.user));
     if (!count_arriving(c, c->announced))
         return refuse_busy(c, conn);
     /* What was announced is trusted up to a point: the rest grows as it arrives. */

@@ -5,8 +5,8 @@
  * aside does), and again whenever a hold of that request ends.  A held request costs a few kilobytes and
  * no thread; it always ends: by listener_wake(), by its deadline or by shutdown.
  *
- * Thread safety: listener_wake(), listener_expire() and listener_stats() from any
- * thread; the rest from the thread that opened it. */
+ * Thread safety: listener_wake(), listener_expire(), listener_stats() and
+ * listener_is_receiving() from any thread; the rest from the thread that opened it. */
 #ifndef SERVER_LISTENER_H
 #define SERVER_LISTENER_H
 
@@ -74,6 +74,9 @@ void listener_rearm(struct listener *l, struct waitlist *w);
 /* End the holds whose time is up. */
 void listener_expire(struct listener *l);
 void listener_stats(struct listener *l, struct listener_stats *out);
+
+/* Is a request of this user on its way, or being read by its handler, that began by then? */
+bool listener_is_receiving(struct listener *l, const char *user, int64_t by_ns);
 
 /* Is this numeric address or name one that only this machine can reach? */
 bool listener_is_loopback(const char *host);

@@ -67,8 +67,8 @@ static tinker_status replay(struct server *s, struct model *m, int64_t after, ti
     }
     size_t again = 0;
     for (size_t i = 0; status == TINKER_OK && i < n; i++) {
-        /* Requests end in order, so a number that is missing before this one was given up. */
-        if (list[i].status != STORE_PENDING)
+        /* Requests end in order, so a number that is missing before this one was passed over. */
+        if (list[i].status != STORE_PENDING && list[i].seq >= m->next_seq)
             m->next_seq = list[i].seq + 1;
         if (!runs_again(&list[i]))
             continue;
@@ -107,14 +107,18 @@ static tinker_status recover_model(struct server *s, const struct store_model *r
     struct model *m = core_add_model_locked(s, r->id, r->owner, session, base, &r->lora);
     if (!m)
         return err_nomem(err, "models");
-    m->next_seq = r->saved_seq + 1;
+    int64_t passed;
+    tinker_status status = store_get_passed_seq(s->store, r->id, &passed, err);
+    if (status != TINKER_OK)
+        return status;
+    m->next_seq = (passed > r->saved_seq ? passed : r->saved_seq) + 1;
     m->saved_seq = r->saved_seq;
     if (r->saved_dir) {
         m->saved_dir = strdup(r->saved_dir);
         if (!m->saved_dir)
             return err_nomem(err, "models");
     }
-    tinker_status status = store_max_seq(s->store, r->id, &m->max_seq, err);
+    status = store_max_seq(s->store, r->id, &m->max_seq, err);
     return status == TINKER_OK ? replay(s, m, r->saved_seq, err) : status;
 }
 

@@ -45,6 +45,9 @@ static const char schema[] =
     "CREATE INDEX IF NOT EXISTS requests_done ON requests(done_us);"
     /* each step drops the bodies since the last one, and must not look at all requests for them */
     "CREATE INDEX IF NOT EXISTS requests_kept ON requests(model_id, seq) WHERE body IS NOT NULL;"
+    /* numbers that never came, see store_set_passed_seq(); few models have any */
+    "CREATE TABLE IF NOT EXISTS passed(model_id TEXT PRIMARY KEY, seq INTEGER NOT NULL)"
+    " WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS checkpoints(run TEXT NOT NULL, sampler INTEGER NOT NULL,"
     " name TEXT NOT NULL, owner TEXT NOT NULL, base_model TEXT NOT NULL, rank INTEGER NOT NULL,"
     " seed INTEGER NOT NULL, train_attn INTEGER NOT NULL, train_mlp INTEGER NOT NULL,"

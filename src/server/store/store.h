@@ -124,6 +124,12 @@ tinker_status store_list_requests(struct store *s, const char *model_id, int64_t
                                   struct arena *arena, struct store_request **out, size_t *n,
                                   tinker_error *err);
 tinker_status store_max_seq(struct store *s, const char *model_id, int64_t *out, tinker_error *err);
+/* The highest number that was passed over because it never came; -1: none.  Every number up to
+ * it has finished or is refused for good. */
+tinker_status store_set_passed_seq(struct store *s, const char *model_id, int64_t seq,
+                                   tinker_error *err);
+tinker_status store_get_passed_seq(struct store *s, const char *model_id, int64_t *out,
+                                   tinker_error *err);
 
 /* When the requests of a session's models came and ended, for traces: the newest. */
 struct store_span {

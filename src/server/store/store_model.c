@@ -234,6 +234,26 @@ tinker_status store_max_seq(struct store *s, const char *model_id, int64_t *out,
     return status;
 }
 
+tinker_status store_set_passed_seq(struct store *s, const char *model_id, int64_t seq,
+                                   tinker_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_run(s, "INSERT OR REPLACE INTO passed(model_id, seq) VALUES(?1,?2)",
+                                   SQL_ARGS(sql_t(model_id), sql_i(seq)), err);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+tinker_status store_get_passed_seq(struct store *s, const char *model_id, int64_t *out,
+                                   tinker_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_int(s, "SELECT seq FROM passed WHERE model_id=?1",
+                                   SQL_ARGS(sql_t(model_id)), -1, out, err);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
 static bool read_span(sqlite3_stmt *row, struct arena *arena, void *item)
 {
     struct store_span *v = item;

@@ -23,21 +23,48 @@ enum { RESULT_TTL_MIN_S = 5 };
 
 /* ---- request gaps --------------------------------------------------------------------- */
 
-static void fail_gaps(struct server *s)
+/* Run what waits behind a number that nobody will send.  The number itself is refused from
+ * now on, so the store hears of it first: a restart must not let it run after the others. */
+static void pass_gap(struct server *s, struct model *m)
+{
+    tinker_error err;
+    pthread_mutex_lock(&s->lock);
+    int64_t missing = m->next_seq, seq = m->pending ? m->pending->seq : missing;
+    bool passed = seq > missing;
+    pthread_mutex_unlock(&s->lock);
+    /* A body that is arriving may be the missing one.  What the same user began to send later
+     * is not waited for, or a busy one would have no end. */
+    if (!passed || listener_is_receiving(s->listener, m->owner, m->gap_end_ns))
+        return;
+    if (store_set_passed_seq(s->store, m->id, seq - 1, &err) != TINKER_OK) {
+        log_line(s->log, LOG_ERROR, "%s: request %lld is missing: %s", m->id, (long long)missing,
+                 err.message);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    passed = queue_pass_gap_locked(s, m, seq);
+    pthread_mutex_unlock(&s->lock);
+    if (passed)
+        log_line(s->log, LOG_WARNING, "%s: request %lld did not arrive, going on with request %lld",
+                 m->id, (long long)missing, (long long)seq);
+}
+
+static void pass_gaps(struct server *s)
 {
     pthread_mutex_lock(&s->lock);
-    struct future *list = queue_expire_gaps_locked(s, clock_now_ns(s->clock));
+    struct model *m = queue_due_gaps_locked(s, clock_now_ns(s->clock));
     pthread_mutex_unlock(&s->lock);
-    while (list) {
-        struct future *next = list->next;
-        list->next = NULL;
-        future_fail(s, list, TINKER_CATEGORY_USER,
-                    "request %lld of model %s did not arrive within %lld s, so request %lld "
-                    "cannot run",
-                    (long long)list->model->missing_seq, list->model->id,
-                    (long long)s->opts.seq_gap_ms / 1000, (long long)list->seq);
-        list = next;
-    }
+    if (!m)
+        return;
+    pthread_rwlock_rdlock(&s->retire_lock);
+    pthread_mutex_lock(&s->submit_lock); /* what is missing does not come in between */
+    pthread_mutex_lock(&s->lock);
+    m = queue_due_gaps_locked(s, clock_now_ns(s->clock));
+    pthread_mutex_unlock(&s->lock);
+    for (; m; m = m->next_gap)
+        pass_gap(s, m);
+    pthread_mutex_unlock(&s->submit_lock);
+    pthread_rwlock_unlock(&s->retire_lock);
 }
 
 /* ---- sessions --------------------------------------------------------------------------- */
@@ -191,7 +218,7 @@ static void forget_results(struct server *s)
 void sweep_once(struct server *s, bool slow)
 {
     listener_expire(s->listener);
-    fail_gaps(s);
+    pass_gaps(s);
     if (!slow)
         return;
     store_tidy(s->store);

@@ -42,6 +42,7 @@ struct session {
     char *id, *owner;      /* [const] */
     struct tenant *tenant; /* [const] */
     int64_t seen_ns;       /* last heartbeat */
+    int64_t returned_ns;   /* the heartbeat that ended a long silence; 0: none did */
     uint64_t used_ns;      /* engine time taken so far: who has least goes first */
     size_t passes;         /* of its models, in progress */
     size_t active_samples; /* being made */
@@ -53,6 +54,7 @@ struct session {
 };
 
 enum { MODEL_LOSSES = 128, SESSION_PASSES = 4 /* in progress at once */ };
+enum { SESSION_SILENCE_MS = 30000 }; /* without a heartbeat: the client cannot reach us */
 enum model_state { MODEL_ACTIVE, MODEL_UNLOADED };
 #define MODEL_LOST_REASON   "was lost in a restart; load a checkpoint"
 #define MODEL_NEVER_CREATED "was never created"
@@ -70,12 +72,13 @@ struct model {
     bool rewound;            /* [engine] the adapter was dropped: passes since then run again */
     int64_t unsaved_steps;   /* [engine] of the optimiser since the state was saved */
     uint64_t used;           /* [engine] tick of the last use */
-    int64_t next_seq;        /* everything below has finished */
+    int64_t next_seq;        /* everything below has finished or was passed over */
     int64_t max_seq;         /* highest number accepted */
     struct future *pending;  /* by ascending seq */
     struct future *last;     /* of those */
     int64_t gap_since_ns;    /* head is missing since; 0: it is not */
-    int64_t missing_seq;     /* the number that was given up last */
+    int64_t gap_end_ns;      /* of a gap that queue_due_gaps_locked() found */
+    struct model *next_gap;  /* the next of those */
     bool busy;               /* the engine thread works on it */
     bool ready;              /* in the ready list */
     size_t pins;             /* the engine thread may still look at it */
@@ -208,8 +211,11 @@ bool queue_has_room_locked(const struct server *s, const struct tenant *t, size_
 void queue_return_sample_locked(struct server *s, struct future *f);
 /* The model finished f (or dropped it): let the next one run. */
 void queue_done_locked(struct server *s, struct future *f);
-/* Fail what waits behind a number that never came; the failed are returned as a list. */
-struct future *queue_expire_gaps_locked(struct server *s, int64_t now_ns);
+/* The models whose missing number nobody will send any more, unless it is arriving just now;
+ * linked by next_gap.  Good while retire_lock is held. */
+struct model *queue_due_gaps_locked(struct server *s, int64_t now_ns);
+/* Go on with request `seq`, the first behind the gap; false: the gap has changed meanwhile. */
+bool queue_pass_gap_locked(struct server *s, struct model *m, int64_t seq);
 /* Take a waiting sample out of its line; false: somebody else has done so. */
 bool queue_remove_sample_locked(struct server *s, struct future *f);
 /* Take all waiting futures of a session or model out of the queues, as a list. */

@@ -1,8 +1,8 @@
 /* queue.c - who runs next: see core.h.
  *
- * Training: each model runs its requests one at a time in ascending number, without
- * gaps, whatever the order of arrival.  Models whose next request is there stand in
- * the ready list.  Sampling: each session has a line of its own.  In both cases the
+ * Training: each model runs its requests one at a time in ascending number, whatever the
+ * order of arrival; a number that is missing is waited for, but not for ever.  Models whose
+ * next request is there stand in the ready list.  Sampling: each session has a line of its own.  In both cases the
  * session that has had the least engine time goes first.  A session with as many passes
  * in progress as one may have waits with its next, so that it cannot take all places.
  *
@@ -167,27 +167,81 @@ void queue_done_locked(struct server *s, struct future *f)
     update_ready_locked(s, m);
 }
 
-struct future *queue_expire_gaps_locked(struct server *s, int64_t now_ns)
+/* ---- missing numbers ------------------------------------------------------------------
+ *
+ * A number is missing because it is late, or because its request ended before it reached
+ * us: refused by a proxy, canceled, failed inside the client.  Clients count at the call
+ * and send in order, each request when the exchange of the one before has ended, with one
+ * exception: the requests of one batch go out together, the first of them last.  So
+ *
+ * - something of another kind behind the gap (an optim_step after forward_backward, for
+ *   example) proves that the client has given the number up.  GAP_GRACE_MS are left for
+ *   clients that send out of order all the same;
+ * - while only passes of one kind wait, the missing one may be the first of their batch,
+ *   between two attempts: seq_gap_ms, counted while the client can be heard;
+ * - no client makes attempts for longer than GAP_RETRY_MS.
+ *
+ * A body that is arriving just now may be the missing one: see the sweeper. */
+enum { GAP_GRACE_MS = 5000, GAP_RETRY_MS = 300000 };
+
+static int64_t min_ns(int64_t a, int64_t b)
 {
-    struct future *list = NULL;
+    return a < b ? a : b;
+}
+
+static int64_t max_ns(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The first request behind the gap that cannot be of the same batch as the missing one. */
+static const struct future *find_other_batch(const struct model *m)
+{
+    const struct future *f = m->pending;
+    while (f && is_pass(f) && f->kind == m->pending->kind)
+        f = f->next;
+    return f;
+}
+
+/* When the gap of m is over; INT64_MAX: not as long as nothing changes. */
+static int64_t gap_end_locked(const struct server *s, const struct model *m, int64_t now_ns)
+{
+    const int64_t ms = 1000000, wait_ns = s->opts.seq_gap_ms * ms;
+    const struct future *other = find_other_batch(m);
+    if (other)
+        return max_ns(m->gap_since_ns, other->created_ns) + min_ns(wait_ns, GAP_GRACE_MS * ms);
+    int64_t end = max_ns(m->gap_since_ns, m->session->returned_ns) + wait_ns;
+    if (now_ns - m->session->seen_ns > SESSION_SILENCE_MS * ms)
+        end = INT64_MAX;
+    return min_ns(end, m->gap_since_ns + max_ns(wait_ns, GAP_RETRY_MS * ms));
+}
+
+struct model *queue_due_gaps_locked(struct server *s, int64_t now_ns)
+{
+    struct model *list = NULL;
     size_t it = 0, n;
     const char *key;
     void *value;
     while (map_next(&s->models, &it, &key, &n, &value)) {
         struct model *m = value;
-        if (!m->gap_since_ns || now_ns - m->gap_since_ns < s->opts.seq_gap_ms * 1000000)
+        if (!m->gap_since_ns)
             continue;
-        struct future *dropped = queue_drop_model_locked(s, m), *last = dropped;
-        while (last && last->next)
-            last = last->next;
-        if (!last)
+        m->gap_end_ns = gap_end_locked(s, m, now_ns);
+        if (m->gap_end_ns > now_ns)
             continue;
-        m->missing_seq = m->next_seq;
-        m->next_seq = last->seq + 1;
-        last->next = list;
-        list = dropped;
+        m->next_gap = list;
+        list = m;
     }
     return list;
+}
+
+bool queue_pass_gap_locked(struct server *s, struct model *m, int64_t seq)
+{
+    if (!m->gap_since_ns || m->pending->seq != seq)
+        return false;
+    m->next_seq = seq;
+    update_ready_locked(s, m);
+    return true;
 }
 
 struct future *queue_drop_model_locked(struct server *s, struct model *m)

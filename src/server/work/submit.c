@@ -21,6 +21,7 @@ struct arrival {
     int64_t seq;
     bool known; /* the number was used before */
     bool in_memory;
+    bool late; /* it was passed over, or what came of it was deleted long ago */
     enum work_kind kind;
     uint64_t hash;
     bool busy;
@@ -69,7 +70,7 @@ static tinker_status look_in_store(struct server *s, struct arrival *a, struct a
         return TINKER_OK;
     }
     pthread_mutex_lock(&s->lock);
-    a->known = a->seq < a->model->next_seq;
+    a->known = a->late = a->seq < a->model->next_seq;
     pthread_mutex_unlock(&s->lock);
     a->hash = 0;
     return TINKER_OK;
@@ -130,7 +131,9 @@ static enum submit_status accept_train(struct server *s, const char *user, const
     if (a.known && a.kind == WORK_UNLOAD && work->kind != WORK_UNLOAD)
         look(s, user, model_id, (struct wire_opt_int){ 0 }, work, arena, &a, id);
     struct store_request r = record_of(s, a.model->id, a.seq, work, hash, proto, body, n_body);
-    if (a.known)
+    if (a.late)
+        result = SUBMIT_LATE;
+    else if (a.known)
         result = a.kind == work->kind && a.hash == hash ? SUBMIT_OK : SUBMIT_REUSED;
     else if (a.busy)
         result = SUBMIT_BUSY;

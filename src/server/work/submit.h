@@ -9,6 +9,7 @@
 enum submit_status {
     SUBMIT_OK,       /* accepted, or accepted earlier: id is the future's */
     SUBMIT_REUSED,   /* the number was used for another request: 400 */
+    SUBMIT_LATE,     /* the number is behind us and nothing is known of it: 400 */
     SUBMIT_BAD_SEQ,  /* no number that a client counts up to: 400 */
     SUBMIT_NO_MODEL, /* 404 */
     SUBMIT_BUSY,     /* 429 */

@@ -1,0 +1,234 @@
+/* seq_gap.c - see gap.h. */
+#include "client/training/seq_gap.h"
+
+#include <stdlib.h>
+#include "client/call/call.h"
+#include "client/training/training_client.h"
+#include "wire/proto.h"
+
+
+/* ---- the numbers ---------------------------------------------------------------------- */
+
+bool gaps_add(struct gaps *g, int64_t seq)
+{
+    /* Nearly always it follows the one before; the chunks of a batch come in any order. */
+    struct gap_range *last = g->n ? &g->v[g->n - 1] : NULL;
+    if (last && (seq == last->last + 1 || seq == last->first - 1)) {
+        *(seq > last->last ? &last->last : &last->first) = seq;
+        return true;
+    }
+    if (g->n == g->room) {
+        size_t room = g->room ? 2 * g->room : 8;
+        struct gap_range *v = realloc(g->v, room * sizeof(*v));
+        if (!v)
+            return false;
+        g->v = v;
+        g->room = room;
+    }
+    g->v[g->n++] = (struct gap_range){ seq, seq };
+    return true;
+}
+
+bool gaps_take(struct gaps *g, int64_t *seq)
+{
+    if (!g->n)
+        return false;
+    struct gap_range *last = &g->v[g->n - 1];
+    *seq = last->first++;
+    if (last->first > last->last)
+        g->n--;
+    return true;
+}
+
+void gaps_clear(struct gaps *g)
+{
+    free(g->v);
+    *g = (struct gaps){ 0 };
+}
+
+/* ---- filling them --------------------------------------------------------------------- */
+
+enum {
+    FILL_PARALLEL = 8,  /* a service takes numbers in any order */
+    FILL_CONFLICTS = 3, /* 409 means "taken", or "not now": three in a row mean taken */
+};
+
+struct fill_slot {
+    struct gap_fill *fill;
+    struct call call;
+    struct buf body;
+    int64_t seq;
+    int conflicts; /* 409s for this number */
+    bool active;
+};
+
+struct gap_fill {
+    struct tinker_training *training;
+    gap_fill_done *done;
+    void *owner;
+    struct timer end;    /* tells the owner, who may free us */
+    struct call *failed; /* of a slot */
+    bool stopped;        /* start no more */
+    size_t n_active;
+    struct fill_slot slots[FILL_PARALLEL];
+};
+
+static const struct call_spec fill_spec = { .name = "forward",
+                                            .method = "POST",
+                                            .pool = POOL_TRAIN,
+                                            .max_retries = CALL_DEFAULT,
+                                            .outer = true };
+
+static tinker_status encode_filler(const char *model_id, int64_t seq, struct buf *out,
+                                   tinker_error *err)
+{
+    static const int32_t token = 0; /* every vocabulary has it */
+    static const int64_t target = 0, one = 1;
+    static const float weight = 0;
+    const tinker_chunk chunk = { .kind = TINKER_CHUNK_TEXT, .tokens = &token, .n_tokens = 1 };
+    const tinker_named_tensor inputs[] = {
+        { "target_tokens",
+          { .dtype = TINKER_INT64, .data = &target, .n = 1, .shape = &one, .ndim = 1 } },
+        { "weights",
+          { .dtype = TINKER_FLOAT32, .data = &weight, .n = 1, .shape = &one, .ndim = 1 } },
+    };
+    const tinker_datum datum = { { &chunk, 1 }, inputs, 2 };
+    const struct wire_forward_backward_request req = { .model_id = model_id,
+                                                       .seq_id = { 1, seq },
+                                                       .data = &datum,
+                                                       .n_data = 1,
+                                                       .loss = { .name = "cross_entropy" },
+                                                       .forward_only = true,
+                                                       .shaped = true };
+    return wire_encode_forward_backward_request(&req, out, err);
+}
+
+/* Does the service know the number now?  So it does when it refuses the request for what it is:
+ * the number is taken, or the model is gone.  What others on the way say (401, 403, 413) does
+ * not tell. */
+static bool is_filled(const struct call *c)
+{
+    int status = c->http.resp.status;
+    if (c->outcome == CALL_OK)
+        return true;
+    return c->outcome == CALL_STATUS &&
+           (status == 400 || status == 404 || status == 409 || status == 410 || status == 422);
+}
+
+/* Would the next request meet the same?  It has been tried for as long as that would be. */
+static bool is_unreachable(const struct call *c)
+{
+    return c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
+           (c->outcome == CALL_STATUS && c->err.retriable);
+}
+
+static void put_back(struct gap_fill *f, int64_t seq)
+{
+    if (!gaps_add(&f->training->gaps, seq))
+        log_line(&f->training->holder->log, LOG_WARNING,
+                 "model %s: number %lld stays unused, no memory", f->training->model_id,
+                 (long long)seq);
+}
+
+static void on_end(struct timer *t)
+{
+    struct gap_fill *f = container_of(t, struct gap_fill, end);
+    f->done(f, f->owner, f->failed);
+}
+
+static void on_filled(struct call *c);
+
+static void send_filler(struct fill_slot *slot)
+{
+    struct gap_fill *f = slot->fill;
+    struct call *c = &slot->call;
+    call_clear(c);
+    *c = (struct call){ .holder = f->training->holder,
+                        .spec = &fill_spec,
+                        .path = "api/v1/forward_backward",
+                        .body = slot->body.data,
+                        .body_len = slot->body.len,
+                        .content_type = "application/x-protobuf",
+                        .conflict_final = true, /* or it would be tried for five minutes */
+                        .done = on_filled };
+    slot->active = true;
+    f->n_active++;
+    call_start(c);
+}
+
+/* Take the next number in this slot; when there is none, the last slot ends the whole. */
+static void fill_next(struct fill_slot *slot)
+{
+    struct gap_fill *f = slot->fill;
+    tinker_error err;
+    if (!f->stopped && gaps_take(&f->training->gaps, &slot->seq)) {
+        slot->conflicts = 0;
+        buf_reset(&slot->body);
+        if (encode_filler(f->training->model_id, slot->seq, &slot->body, &err) == TINKER_OK) {
+            send_filler(slot);
+            return;
+        }
+        put_back(f, slot->seq);
+        f->stopped = true;
+    }
+    if (!f->n_active)
+        loop_arm(f->training->holder->rt->loop, &f->end, 0);
+}
+
+static void on_filled(struct call *c)
+{
+    struct fill_slot *slot = container_of(c, struct fill_slot, call);
+    struct gap_fill *f = slot->fill;
+    slot->active = false;
+    f->n_active--;
+    if (c->outcome == CALL_STATUS && c->http.resp.status == 409 &&
+        ++slot->conflicts < FILL_CONFLICTS) {
+        send_filler(slot);
+        return;
+    }
+    if (!is_filled(c)) {
+        /* One attempt per later request is enough for a way that is closed. */
+        log_line(&f->training->holder->log, LOG_INFO, "model %s: number %lld is still unused: %s",
+                 f->training->model_id, (long long)slot->seq, c->err.message);
+        put_back(f, slot->seq);
+        f->stopped = true;
+        if (is_unreachable(c))
+            f->failed = c;
+    }
+    fill_next(slot);
+    /* The first one has shown that the way is open: the others may go together. */
+    for (size_t i = 0; i < FILL_PARALLEL && !f->stopped && f->training->gaps.n; i++)
+        if (!f->slots[i].active)
+            fill_next(&f->slots[i]);
+}
+
+struct gap_fill *gap_fill_start(struct tinker_training *t, gap_fill_done *done, void *owner)
+{
+    struct gap_fill *f = calloc(1, sizeof(*f));
+    if (!f)
+        return NULL;
+    f->training = t;
+    f->done = done;
+    f->owner = owner;
+    f->end.fire = on_end;
+    for (size_t i = 0; i < FILL_PARALLEL; i++) {
+        f->slots[i].fill = f;
+        buf_init(&f->slots[i].body, 1 << 16);
+    }
+    fill_next(&f->slots[0]);
+    return f;
+}
+
+void gap_fill_free(struct gap_fill *f)
+{
+    if (!f)
+        return;
+    loop_disarm(f->training->holder->rt->loop, &f->end);
+    for (size_t i = 0; i < FILL_PARALLEL; i++) {
+        if (f->slots[i].active)
+            put_back(f, f->slots[i].seq);
+        call_clear(&f->slots[i].call);
+        buf_clear(&f->slots[i].body);
+    }
+    free(f);
+}
