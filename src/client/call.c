@@ -478,6 +478,10 @@ static void on_http(struct http_request *r)
 {
     struct call *c = CONTAINER(r, struct call, http);
     c->exchange = NULL;
+    if (!c->trying) { /* settled before */
+        finish(c);
+        return;
+    }
     c->outcome = outcome_of(&r->resp);
     if (c->op)
         answer_note(c);
@@ -577,6 +581,17 @@ void call_start(struct call *c)
     c->start_ns = loop_now_ns(c->holder->rt->loop);
     memset(&c->err, 0, sizeof(c->err));
     begin_try(c);
+}
+
+void call_settle(struct call *c)
+{
+    c->outcome = CALL_OK;
+    if (c->op)
+        answer_note(c);
+    trouble_note(c);
+    end_try(c);
+    if (c->spec->outer)
+        local_try_decided(c, -1);
 }
 
 void call_cancel(struct call *c)
