@@ -90,7 +90,7 @@ void call_cancel(struct call *c); /* done is not called; harmless when not activ
 /* All that matters of the response is there, and the call is a success whatever comes of the rest:
  * done is still called when the response ends. */
 void call_settle(struct call *c);
-void call_clear(struct call *c);  /* free what is left of a finished call */
+void call_clear(struct call *c); /* free what is left of a finished call */
 /* Where it goes, with all queries; the caller frees it.  NULL: no memory. */
 char *call_url(const struct call *c);
 
