@@ -343,6 +343,15 @@ static void begin_attempt(struct call *c)
 
 /* ---- judging ------------------------------------------------------------------------ */
 
+/* What a refusal may be due to, if an attempt of this very call did what was asked. */
+static const char *repeat_hint(const struct call *c)
+{
+    int status = c->http.resp.status;
+    bool refused = (status == 409 && c->conflict_final) ||
+                   (status == 404 && strcmp(c->spec->method, "DELETE") == 0);
+    return refused && c->maybe_done ? " (an attempt whose response was lost may have done it)" : "";
+}
+
 static void describe(struct call *c)
 {
     const struct http_response *resp = &c->http.resp;
@@ -352,7 +361,7 @@ static void describe(struct call *c)
     case CALL_CAUGHT:
         wire_error_text(resp->status, resp->body.data ? resp->body.data : "", resp->body.len, text,
                         sizeof(text));
-        err_set(&c->err, TINKER_EHTTP, "%s", text);
+        err_set(&c->err, TINKER_EHTTP, "%s%s", text, repeat_hint(c));
         c->err.http_status = resp->status;
         if (c->spec->pool != POOL_RETRIEVE) /* a poll is known by its promise */
             http_response_header(resp, "x-request-id", c->err.request_id,
@@ -474,6 +483,16 @@ static bool try_again(struct call *c)
     return true;
 }
 
+/* Some attempt was sent, and what the service made of it is not known. */
+static bool is_unsure(const struct call *c)
+{
+    const struct http_response *resp = &c->http.resp;
+    bool lost = c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
+                (c->outcome == CALL_STATUS &&
+                 (resp->status == 500 || resp->status == 502 || resp->status == 504));
+    return resp->sends > 1 || (lost && resp->sends > 0);
+}
+
 static void on_http(struct http_request *r)
 {
     struct call *c = CONTAINER(r, struct call, http);
@@ -483,6 +502,7 @@ static void on_http(struct http_request *r)
         return;
     }
     c->outcome = outcome_of(&r->resp);
+    c->maybe_done = c->maybe_done || is_unsure(c);
     if (c->op)
         answer_note(c);
     if (c->outcome == CALL_STATUS && r->resp.status == 429)
@@ -578,6 +598,7 @@ void call_start(struct call *c)
     assert(!c->active);
     c->active = true;
     c->tries = c->sent = 0;
+    c->maybe_done = false;
     c->start_ns = loop_now_ns(c->holder->rt->loop);
     memset(&c->err, 0, sizeof(c->err));
     begin_try(c);

@@ -83,6 +83,9 @@ struct call {
     int64_t try_ns;               /* when the try began */
     struct breaker_ticket ticket; /* of the try */
     bool active, trying;
+    /* Part of the outcome, too: may an attempt before the last response have been executed, its own
+     * response being lost?  Then a 404 after a DELETE does not say that there was nothing. */
+    bool maybe_done;
 };
 
 void call_start(struct call *c);

@@ -39,7 +39,9 @@ struct http_response {
     int status;
     struct buf head; /* "name: value\n" lines of the final response */
     struct buf body;
-    int64_t length;   /* of the body as announced, -1: not announced */
+    int64_t length; /* of the body as announced, -1: not announced */
+    int sends; /* how often it went out: more than once when curl repeated it by itself, as it does
+                  when a kept connection dies before a byte of the response has come */
     char reason[160]; /* of a failure; never holds a URL's query or a header */
 };
 

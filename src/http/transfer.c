@@ -72,6 +72,7 @@ static int on_connected(void *arg, char *ip, char *local_ip, int port, int local
 {
     (void)ip, (void)local_ip, (void)port, (void)local_port;
     struct http_request *r = arg;
+    r->resp.sends++;
     enter_phase(r, r->body_len > SMALL_BODY ? PHASE_SEND : PHASE_RECEIVE);
     return CURL_PREREQFUNC_OK;
 }

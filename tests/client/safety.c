@@ -144,6 +144,15 @@ static void test_final_conflict_is_not_retriable(void) /* R-059 */
     CHECK_INT(w.err.http_status, 409);
     CHECK_INT(w.err.retriable, 0);
     CHECK_INT(fake_count(w.server, API "save_weights"), 1);
+    CHECK(strstr(w.err.message, "was lost") == NULL);
+    tinker_future_free(f);
+    fake_unscript(w.server, API "save_weights"); /* a repeat of ours may meet its own success */
+    fake_script(w.server, API "save_weights", (struct fake_reply){ .fault = FAKE_DROP });
+    say(&w, API "save_weights", 409, "{\"detail\":\"exists\"}", -1);
+    f = tinker_training_save_state(t, "name", NULL, &w.err);
+    CHECK_INT(tinker_future_wait(f, 20000, &w.err), TINKER_EHTTP);
+    CHECK_INT(w.err.http_status, 409);
+    CHECK(strstr(w.err.message, "was lost") != NULL);
     tinker_future_free(f);
     tinker_training_free(t);
     world_close(&w);
