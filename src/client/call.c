@@ -378,6 +378,10 @@ static void describe(struct call *c)
         c->err.retriable = 1;
         break;
     default:
+        if (resp->failure == HTTP_FAIL_TLS) {
+            err_set(&c->err, TINKER_ECONNECT, "%s: %s", c->holder->cfg->base_url, resp->reason);
+            break;
+        }
         err_set(&c->err, resp->failure == HTTP_FAIL_NOMEM ? TINKER_ENOMEM : TINKER_EPROTOCOL, "%s",
                 resp->reason);
     }

@@ -32,7 +32,7 @@ struct tinker_exchange {
     enum http_failure failure;
     int status;
     struct buf head, body;
-    char reason[160];
+    char reason[HTTP_REASON_MAX];
 };
 
 static void unref(tinker_exchange *x)

@@ -16,14 +16,17 @@
 #include "http/loop.h"
 
 enum http_failure {
-    HTTP_OK = 0,        /* a complete response arrived, whatever its status */
-    HTTP_FAIL_CONNECT,  /* DNS, TCP, TLS, reset, cut short, no HTTP, an edge proxy's empty 400 */
+    HTTP_OK = 0, /* a complete response arrived, whatever its status */
+    HTTP_FAIL_CONNECT, /* DNS, TCP, a broken handshake, reset, cut short, no HTTP, an edge proxy's empty 400 */
+    HTTP_FAIL_TLS,      /* a refused certificate, or no TLS at all: another attempt is no better */
     HTTP_FAIL_TIMEOUT,  /* one of the phases took too long */
     HTTP_FAIL_PROTOCOL, /* not decodable, too large, too many redirects */
     HTTP_FAIL_INVALID,  /* the URL cannot be used */
     HTTP_FAIL_NOMEM,
     HTTP_FAIL_SINK /* on_data said stop */
 };
+
+enum { HTTP_REASON_MAX = 256 };
 
 struct http_header {
     const char *name, *value;
@@ -42,7 +45,7 @@ struct http_response {
     int64_t length; /* of the body as announced, -1: not announced */
     int sends; /* how often it went out: more than once when curl repeated it by itself, as it does
                   when a kept connection dies before a byte of the response has come */
-    char reason[160]; /* of a failure; never holds a URL's query or a header */
+    char reason[HTTP_REASON_MAX]; /* of a failure; never holds a URL's query or a header */
 };
 
 struct http_client;
@@ -73,6 +76,7 @@ struct http_request {
     struct http_client *client;
     void *easy; /* CURL * */
     void *header_list, *connect_to;
+    char *detail; /* curl's own words about a failure; of https only */
     struct http_request *next_waiting, *prev_waiting;
     struct timer timer;
     int64_t active_ns; /* last sign of life */
