@@ -275,6 +275,17 @@ static void fail_local(struct call *c, const tinker_error *err)
 
 static void on_http(struct http_request *r);
 
+/* What keeps a session going has small responses, so it need not wait for one that trickles in; what
+ * connecting and one silence may take is enough for all of it.  0: no limit. */
+static int64_t total_ms(const struct call *c, const struct http_timeouts *t)
+{
+    enum pool_kind pool = c->spec->pool;
+    bool small =
+        pool == POOL_SESSION || pool == POOL_CONFIG || pool == POOL_AUTH || pool == POOL_TELEMETRY;
+    bool endless = t->connect_ms > INT64_MAX / 4 || t->read_ms > INT64_MAX / 4;
+    return small && !endless ? t->connect_ms + t->read_ms : 0;
+}
+
 static void send(struct call *c)
 {
     const struct call_spec *spec = c->spec;
@@ -298,6 +309,7 @@ static void send(struct call *c)
     r->method = spec->method;
     r->url = c->url;
     r->timeouts = (struct http_timeouts){ ms, own_ms ? ms : cfg->connect_ms, ms, ms };
+    r->total_ms = total_ms(c, &r->timeouts);
     r->follow = !spec->no_redirect;
     r->max_response = c->max_response ? c->max_response : max_response_default;
     r->done = on_http;

@@ -33,7 +33,7 @@ struct http_header {
     bool secret; /* not sent to another origin after a redirect */
 };
 
-struct http_timeouts { /* of inactivity, per phase; there is no total deadline */
+struct http_timeouts { /* of inactivity, per phase */
     int64_t acquire_ms, connect_ms, read_ms, write_ms;
 };
 
@@ -63,6 +63,7 @@ struct http_request {
     const void *body;                 /* NULL with length 0: none */
     size_t body_len;
     struct http_timeouts timeouts;
+    int64_t total_ms;  /* from start to end, redirects included; 0: as long as bytes arrive */
     bool follow;       /* redirects */
     bool small_answer; /* expected: a small buffer will do, and many may be held */
     size_t max_response;
@@ -80,6 +81,7 @@ struct http_request {
     struct http_request *next_waiting, *prev_waiting;
     struct timer timer;
     int64_t active_ns; /* last sign of life */
+    int64_t start_ns;
     size_t sent;
     char *location; /* after a redirect */
     int phase, redirects;

@@ -282,12 +282,17 @@ static void request_timer(struct timer *t)
         static const char *const names[] = { "waiting for a connection", "connecting",
                                              "sending the request", "waiting for the answer" };
         int64_t idle_ms = r->paused ? 0 : (loop_now_ns(l) - r->active_ns) / 1000000;
-        if (idle_ms < limits[r->phase]) {
-            loop_arm(l, &r->timer, limits[r->phase] - idle_ms);
+        bool late = transfer_left_ms(r) <= 0;
+        if (!late && idle_ms < limits[r->phase]) {
+            transfer_arm(r, limits[r->phase] - idle_ms);
             return;
         }
-        transfer_fail(r, HTTP_FAIL_TIMEOUT, "no progress for %g s while %s",
-                      (double)limits[r->phase] / 1000, names[r->phase]);
+        if (late)
+            transfer_fail(r, HTTP_FAIL_TIMEOUT, "not complete within %g s, still %s",
+                          (double)r->total_ms / 1000, names[r->phase]);
+        else
+            transfer_fail(r, HTTP_FAIL_TIMEOUT, "no progress for %g s while %s",
+                          (double)limits[r->phase] / 1000, names[r->phase]);
     }
     if (is_waiting(r))
         waiting_remove(r->pool, r);
@@ -307,10 +312,10 @@ void http_start(struct http_pool *p, struct http_request *r)
     r->running = true;
     r->redirects = r->phase = 0;
     r->cross_origin = r->paused = false;
-    r->active_ns = loop_now_ns(p->loop);
+    r->active_ns = r->start_ns = loop_now_ns(p->loop);
     if (p->opts.max_active > 0 && p->active >= p->opts.max_active) {
         waiting_push(p, r);
-        loop_arm(p->loop, &r->timer, r->timeouts.acquire_ms);
+        transfer_arm(r, r->timeouts.acquire_ms);
     } else
         request_begin(r);
 }

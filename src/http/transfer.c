@@ -1,7 +1,7 @@
 /* transfer.c - one request on one curl easy handle.
  *
- * Timeouts are ours, not curl's, so that they are per phase, mean inactivity, and
- * follow the loop's clock: curl's callbacks only note the phase and the last sign of
+ * Timeouts are ours, not curl's, so that they are per phase, mean inactivity (and, for a request
+ * that asks for it, the whole), and follow the loop's clock: curl's callbacks only note the phase and the last sign of
  * life; the request's timer in pool.c draws the conclusion.  Runs on the loop thread. */
 #include "http/pool_impl.h"
 
@@ -37,13 +37,26 @@ static void alive(struct http_request *r)
     r->active_ns = loop_now_ns(r->pool->loop);
 }
 
+int64_t transfer_left_ms(const struct http_request *r)
+{
+    if (r->total_ms == 0)
+        return INT64_MAX;
+    return r->total_ms - (loop_now_ns(r->pool->loop) - r->start_ns) / 1000000;
+}
+
+void transfer_arm(struct http_request *r, int64_t ms)
+{
+    int64_t left = transfer_left_ms(r);
+    loop_arm(r->pool->loop, &r->timer, ms < left ? ms : left);
+}
+
 static void enter_phase(struct http_request *r, int phase)
 {
     const int64_t limits[] = { r->timeouts.acquire_ms, r->timeouts.connect_ms, r->timeouts.write_ms,
                                r->timeouts.read_ms };
     r->phase = phase;
     alive(r);
-    loop_arm(r->pool->loop, &r->timer, limits[phase]);
+    transfer_arm(r, limits[phase]);
 }
 
 /* ---- curl's callbacks --------------------------------------------------------------- */
