@@ -131,6 +131,32 @@ static void test_clients_in_a_fork(void) /* R-178 */
     world_close(&w);
 }
 
+/* ---- pointers that are none ---------------------------------------------------------------- */
+
+static void test_numbers_without_entries(void)
+{
+    struct world w;
+    world_open_real(&w, NULL);
+    tinker_training *t = world_training(&w);
+    REQUIRE(t);
+    tinker_datum *data = fake_data(1, 4);
+    tinker_loss loss = { .name = "ppo", .n_config = 1 };
+    CHECK(!tinker_training_forward_backward(t, data, 1, &loss, &w.err));
+    CHECK_INT(w.err.status, TINKER_EINVAL);
+    CHECK(strstr(w.err.message, "loss_fn_config") != NULL);
+    w.err = (tinker_error){ 0 };
+    CHECK(!tinker_training_forward(t, data, 1, &loss, &w.err));
+    CHECK_INT(w.err.status, TINKER_EINVAL);
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.n_user_metadata = 1;
+    w.err = (tinker_error){ 0 };
+    CHECK(!tinker_service_request_lora(w.service, "tiny", &lora, &w.err));
+    CHECK_INT(w.err.status, TINKER_EINVAL);
+    fake_data_free(data, 1);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 /* ---- answers ----------------------------------------------------------------------------------- */
 
 static void test_final_conflict_is_not_retriable(void) /* */
@@ -288,6 +314,7 @@ int main(void)
 {
     RUN(test_free_in_a_callback);
     RUN(test_clients_in_a_fork);
+    RUN(test_numbers_without_entries);
     RUN(test_creation_out_of_time);
     RUN(test_final_conflict_is_not_retriable);
     RUN(test_fewer_connections);
