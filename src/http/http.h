@@ -131,6 +131,10 @@ bool http_response_header(const struct http_response *resp, const char *name, ch
 /* Where a redirect leads, however long; the caller frees it.  NULL: absent, or no memory. */
 char *http_response_location(const struct http_response *resp);
 
+/* The address that a reference means in a response from base (RFC 3986, section 5); the caller frees
+ * it.  NULL: neither it nor base is usable, or no memory. */
+char *http_resolve(const char *base, const char *reference);
+
 /* Escape for a query string value: space as +. */
 void http_query_escape(struct buf *out, const char *s);
 

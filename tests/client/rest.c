@@ -640,6 +640,32 @@ static void test_archive_urls(void) /* R-144 R-046 */
     world_close(&w);
 }
 
+/* A reference means an address in relation to that of the request (RFC 3986, section 5.4). */
+static void test_relative_archive_urls(void)
+{
+    static const struct {
+        const char *reference, *path;
+    } cases[] = { { "/blobs/x?sig=1", "/blobs/x?sig=1" },
+                  { "blob?sig=2", CKPT_API "/blob?sig=2" },
+                  { "../../x%2Fy", API "training_runs/r:train:0/checkpoints/x%2Fy" },
+                  { "?part=1", CKPT_API "/archive?part=1" } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct world w;
+        char headers[256], want[512];
+        tinker_rest *r = open_rest(&w);
+        snprintf(headers, sizeof(headers), "Location: %s\r\n", cases[i].reference);
+        fake_script(w.server, CKPT_API "/archive",
+                    (struct fake_reply){ .status = 302, .headers = headers });
+        tinker_future *f = tinker_rest_checkpoint_archive(r, CKPT, NULL);
+        CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+        snprintf(want, sizeof(want), "%s%s", fake_server_url(w.server), cases[i].path);
+        CHECK_STR(tinker_future_archive(f) ? tinker_future_archive(f)->url : "", want);
+        tinker_future_free(f);
+        tinker_rest_free(r);
+        world_close(&w);
+    }
+}
+
 /* Signed addresses are long; a cut one is refused by the store for no visible reason. */
 static void test_long_archive_urls(void)
 {
@@ -958,6 +984,7 @@ int main(void)
     RUN(test_account);
     RUN(test_paths);
     RUN(test_archive_urls);
+    RUN(test_relative_archive_urls);
     RUN(test_long_archive_urls);
     RUN(test_archives_take_time);
     RUN(test_traces);
