@@ -265,6 +265,16 @@ void os_event_drain(int fd)
         ;
 }
 
+int os_event_renew(int fd)
+{
+    int own = os_event_open();
+    if (own < 0)
+        return -1;
+    int rc = dup3(own, fd, O_CLOEXEC);
+    close(own);
+    return rc < 0 ? -1 : 0;
+}
+
 /* ---- files --------------------------------------------------------------------- */
 
 static int open_retry(const char *path, int flags, mode_t mode)

@@ -16,8 +16,9 @@
 #include "http/loop.h"
 
 enum http_failure {
-    HTTP_OK = 0,        /* headers with their blank line, and the body that they promise */
-    HTTP_FAIL_CONNECT,  /* DNS, TCP, TLS, reset, cut short, no HTTP, an edge proxy's empty 400 */
+    HTTP_OK = 0, /* headers with their blank line, and the body that they promise */
+    HTTP_FAIL_CONNECT, /* DNS, TCP, a broken handshake, reset, cut short, no HTTP, an edge proxy's empty 400 */
+    HTTP_FAIL_TLS,      /* a refused certificate, or no TLS at all: another attempt is no better */
     HTTP_FAIL_TIMEOUT,  /* one of the phases took too long */
     HTTP_FAIL_PROTOCOL, /* not decodable, too large, too many redirects */
     HTTP_FAIL_INVALID,  /* the URL cannot be used */
@@ -25,12 +26,14 @@ enum http_failure {
     HTTP_FAIL_SINK /* on_data said stop */
 };
 
+enum { HTTP_REASON_MAX = 256 };
+
 struct http_header {
     const char *name, *value;
     bool secret; /* not sent to another origin after a redirect */
 };
 
-struct http_timeouts { /* of inactivity, per phase; there is no total deadline */
+struct http_timeouts { /* of inactivity, per phase */
     int64_t acquire_ms, connect_ms, read_ms, write_ms;
 };
 
@@ -41,7 +44,9 @@ struct http_response {
     struct buf body;
     int64_t length;   /* of the body as announced, -1: not announced */
     bool until_close; /* the body ended with the connection: a cut would look the same */
-    char reason[160]; /* of a failure; never holds a URL's query or a header */
+    int sends; /* how often it went out: more than once when curl repeated it by itself, as it does
+                  when a kept connection dies before a byte of the response has come */
+    char reason[HTTP_REASON_MAX]; /* of a failure; never holds a URL's query or a header */
 };
 
 enum { HTTP_OPENED_MAX = 4 };
@@ -63,6 +68,7 @@ struct http_request {
     const void *body;                 /* NULL with length 0: none */
     size_t body_len;
     struct http_timeouts timeouts;
+    int64_t total_ms;  /* from start to end, redirects included; 0: as long as bytes arrive */
     bool follow;       /* redirects */
     bool small_answer; /* expected: a small buffer will do, and many may be held */
     size_t max_response;
@@ -76,10 +82,12 @@ struct http_request {
     struct http_client *client;
     void *easy; /* CURL * */
     void *header_list, *connect_to;
+    char *detail; /* curl's own words about a failure; of https only */
     struct http_request *next_waiting, *prev_waiting;
     struct timer timer;
     int64_t active_ns;  /* last sign of life */
     int64_t lacking_ns; /* since when there is no descriptor for it, 0: there was one */
+    int64_t start_ns;
     size_t sent;
     char *location; /* after a redirect */
     int phase, redirects;
@@ -144,6 +152,10 @@ bool http_response_header(const struct http_response *resp, const char *name, ch
                           size_t size);
 /* Where a redirect leads, however long; the caller frees it.  NULL: absent, or no memory. */
 char *http_response_location(const struct http_response *resp);
+
+/* The address that a reference means in a response from base (RFC 3986, section 5); the caller frees
+ * it.  NULL: neither it nor base is usable, or no memory. */
+char *http_resolve(const char *base, const char *reference);
 
 /* Escape for a query string value: space as +. */
 void http_query_escape(struct buf *out, const char *s);

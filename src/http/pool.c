@@ -459,7 +459,7 @@ static void wait_for_descriptor(struct http_request *r)
     if (!r->lacking_ns)
         r->lacking_ns = now;
     r->active_ns = r->lacking_ns;
-    loop_arm(p->loop, &r->timer, r->timeouts.acquire_ms - (now - r->lacking_ns) / 1000000);
+    transfer_arm(r, r->timeouts.acquire_ms - (now - r->lacking_ns) / 1000000);
     pool_wake(p, DESCRIPTOR_MS);
     tell_waiting(p, true);
 }
@@ -513,14 +513,19 @@ static void request_timer(struct timer *t)
         static const char *const names[] = { "waiting for a connection", "connecting",
                                              "sending the request", "waiting for the answer" };
         int64_t idle_ms = r->paused ? 0 : (loop_now_ns(l) - r->active_ns) / 1000000;
-        if (idle_ms < limits[r->phase]) {
-            loop_arm(l, &r->timer, limits[r->phase] - idle_ms);
+        bool late = transfer_left_ms(r) <= 0;
+        if (!late && idle_ms < limits[r->phase]) {
+            transfer_arm(r, limits[r->phase] - idle_ms);
             return;
         }
-        transfer_fail(r, HTTP_FAIL_TIMEOUT, "no progress for %g s while %s",
-                      (double)limits[r->phase] / 1000,
-                      is_waiting(r) && r->lacking_ns ? "waiting for a free file descriptor"
-                                                     : names[r->phase]);
+        const char *doing =
+            is_waiting(r) && r->lacking_ns ? "waiting for a free file descriptor" : names[r->phase];
+        if (late)
+            transfer_fail(r, HTTP_FAIL_TIMEOUT, "not complete within %g s, still %s",
+                          (double)r->total_ms / 1000, doing);
+        else
+            transfer_fail(r, HTTP_FAIL_TIMEOUT, "no progress for %g s while %s",
+                          (double)limits[r->phase] / 1000, doing);
     }
     if (is_waiting(r))
         waiting_remove(r->pool, r);
@@ -540,11 +545,11 @@ void http_start(struct http_pool *p, struct http_request *r)
     r->running = true;
     r->redirects = r->phase = 0;
     r->cross_origin = r->paused = false;
-    r->active_ns = loop_now_ns(p->loop);
+    r->active_ns = r->start_ns = loop_now_ns(p->loop);
     r->lacking_ns = 0;
     if (!below_max(p)) {
         waiting_push(p, r);
-        loop_arm(p->loop, &r->timer, r->timeouts.acquire_ms);
+        transfer_arm(r, r->timeouts.acquire_ms);
     } else if (p->waiting || !has_room(p)) {
         waiting_push(p, r);
         tell_waiting(p, false);

@@ -80,6 +80,9 @@ void budget_wake(struct http_budget *b);
 /* transfer.c */
 bool transfer_begin(struct http_client *c, struct http_request *r); /* false: resp says why */
 void transfer_end(struct http_request *r);                          /* takes it off its client */
+/* Look again after ms, or when the total time is over. */
+void transfer_arm(struct http_request *r, int64_t ms);
+int64_t transfer_left_ms(const struct http_request *r); /* of the total time */
 /* Is the connection made?  Then its socket is closed by on_close() and no other way. */
 bool transfer_connected(const struct http_request *r);
 void transfer_complete(struct http_request *r, CURLcode code); /* reads the outcome */

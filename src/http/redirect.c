@@ -56,6 +56,20 @@ static char *resolve(struct http_request *r, const char *from, const char *to)
     return copy;
 }
 
+char *http_resolve(const char *base, const char *reference)
+{
+    CURLU *u = curl_url();
+    char *url = NULL, *copy = NULL;
+    /* the second is resolved against the first */
+    if (u && curl_url_set(u, CURLUPART_URL, base, 0) == CURLUE_OK &&
+        curl_url_set(u, CURLUPART_URL, reference, 0) == CURLUE_OK &&
+        curl_url_get(u, CURLUPART_URL, &url, 0) == CURLUE_OK)
+        copy = strdup(url);
+    curl_free(url);
+    curl_url_cleanup(u);
+    return copy;
+}
+
 bool transfer_redirect(struct http_request *r)
 {
     int status = r->resp.status;

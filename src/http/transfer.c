@@ -1,7 +1,7 @@
 /* transfer.c - one request on one curl easy handle.
  *
- * Timeouts are ours, not curl's, so that they are per phase, mean inactivity, and
- * follow the loop's clock: curl's callbacks only note the phase and the last sign of
+ * Timeouts are ours, not curl's, so that they are per phase, mean inactivity (and, for a request
+ * that asks for it, the whole), and follow the loop's clock: curl's callbacks only note the phase and the last sign of
  * life; the request's timer in pool.c draws the conclusion.  Runs on the loop thread. */
 #include "http/pool_impl.h"
 
@@ -38,13 +38,26 @@ static void alive(struct http_request *r)
     r->active_ns = loop_now_ns(r->pool->loop);
 }
 
+int64_t transfer_left_ms(const struct http_request *r)
+{
+    if (r->total_ms == 0)
+        return INT64_MAX;
+    return r->total_ms - (loop_now_ns(r->pool->loop) - r->start_ns) / 1000000;
+}
+
+void transfer_arm(struct http_request *r, int64_t ms)
+{
+    int64_t left = transfer_left_ms(r);
+    loop_arm(r->pool->loop, &r->timer, ms < left ? ms : left);
+}
+
 static void enter_phase(struct http_request *r, int phase)
 {
     const int64_t limits[] = { r->timeouts.acquire_ms, r->timeouts.connect_ms, r->timeouts.write_ms,
                                r->timeouts.read_ms };
     r->phase = phase;
     alive(r);
-    loop_arm(r->pool->loop, &r->timer, limits[phase]);
+    transfer_arm(r, limits[phase]);
 }
 
 /* ---- curl's callbacks --------------------------------------------------------------- */
@@ -85,6 +98,7 @@ static int on_connected(void *arg, char *ip, char *local_ip, int port, int local
     pool_socket_connected(r, local_port);
     pool_count_connecting(r, false);
     r->lacking_ns = 0;
+    r->resp.sends++;
     enter_phase(r, r->body_len > SMALL_BODY ? PHASE_SEND : PHASE_RECEIVE);
     return CURL_PREREQFUNC_OK;
 }
@@ -445,6 +459,14 @@ static CURLU *parsed_address(struct http_pool *p, const char *url)
     return add_address(p, url);
 }
 
+/* What is wrong with a certificate is said nowhere else. */
+static bool set_detail(struct http_request *r)
+{
+    r->detail = calloc(1, CURL_ERROR_SIZE);
+    curl_easy_setopt(r->easy, CURLOPT_ERRORBUFFER, r->detail);
+    return r->detail != NULL;
+}
+
 /* Everything that differs between requests, whatever the handle did before. */
 static bool configure(struct http_request *r)
 {
@@ -469,7 +491,7 @@ static bool configure(struct http_request *r)
     curl_easy_setopt(e, CURLOPT_PREREQDATA, r);
     curl_easy_setopt(e, CURLOPT_HEADERDATA, r);
     curl_easy_setopt(e, CURLOPT_WRITEDATA, r);
-    if (!set_headers(r, NULL))
+    if (!set_headers(r, NULL) || (https && !set_detail(r)))
         return false;
     set_method(r, r->as_get ? "GET" : r->method);
     return !https || set_underscore_host(r, url);
@@ -500,6 +522,7 @@ static void give_easy(struct http_request *r)
     struct http_pool *p = r->pool;
     bool usual = r->body_len <= SMALL_BODY && !r->on_data && !r->connect_to;
     curl_easy_setopt(r->easy, CURLOPT_PRIVATE, NULL);
+    curl_easy_setopt(r->easy, CURLOPT_ERRORBUFFER, NULL);
     if (usual && p->n_idle < POOL_IDLE_MAX)
         p->idle[p->n_idle++] = r->easy;
     else
@@ -543,8 +566,10 @@ void transfer_end(struct http_request *r)
         loop_busy(r->pool->loop, -1);
     }
     free(r->header_list);
+    free(r->detail);
     curl_slist_free_all(r->connect_to);
     r->easy = r->header_list = r->connect_to = NULL;
+    r->detail = NULL;
 }
 
 static enum http_failure failure_of(CURLcode code)
@@ -578,6 +603,61 @@ static void fail_to_connect(struct http_request *r)
                   why[0] ? ": " : "", why);
 }
 
+/* A handshake that failed for what the two sides are, not for what happened on the way. */
+static bool speaks_no_tls(const struct http_request *r, CURLcode code)
+{
+    static const char *const signs[] = { "wrong version number", "unsupported protocol",
+                                         "alert protocol version" };
+    for (size_t i = 0; code == CURLE_SSL_CONNECT_ERROR && r->detail && i < 3; i++)
+        if (strstr(r->detail, signs[i]))
+            return true;
+    return false;
+}
+
+static bool refuses_tls(const struct http_request *r, CURLcode code)
+{
+    switch (code) {
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_ISSUER_ERROR:
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_SSL_CIPHER:
+    case CURLE_SSL_CRL_BADFILE:
+    case CURLE_SSL_INVALIDCERTSTATUS:
+    case CURLE_SSL_CLIENTCERT:
+        return true;
+    default:
+        return speaks_no_tls(r, code);
+    }
+}
+
+/* Name the host, which after a redirect is not the service's, and what may help. */
+static void fail_tls(struct http_request *r, CURLcode code)
+{
+    static const char prefix[] = "SSL certificate problem: ";
+    const char *ca_file = r->pool->opts.ca_file, *why = r->detail && *r->detail ? r->detail : NULL;
+    const char *url = r->location ? r->location : r->url, *host = strstr(url, "://");
+    host = host ? host + 3 : url;
+    size_t n = strcspn(host, "/?#");
+    for (const char *at; (at = memchr(host, '@', n)) != NULL; host = at + 1)
+        n -= (size_t)(at + 1 - host);
+    int len = (int)(n < 80 ? n : 80);
+    why = why ? why : curl_easy_strerror(code);
+    bool untrusted = strncmp(why, prefix, sizeof(prefix) - 1) == 0; /* else of another name */
+    why += untrusted ? sizeof(prefix) - 1 : 0;
+    if (code == CURLE_SSL_CACERT_BADFILE)
+        transfer_fail(r, HTTP_FAIL_TLS,
+                      "cannot load the certificates to trust from %.120s (option ca_file, "
+                      "SSL_CERT_FILE)",
+                      ca_file ? ca_file : "the system's store");
+    else if (code == CURLE_SSL_CONNECT_ERROR)
+        transfer_fail(r, HTTP_FAIL_TLS, "%.*s does not speak TLS as https:// needs it: %.100s", len,
+                      host, why);
+    else
+        transfer_fail(r, HTTP_FAIL_TLS, "the certificate of %.*s is refused: %.90s%s", len, host,
+                      why, untrusted ? "; ca_file or SSL_CERT_FILE names those to trust" : "");
+}
+
 void transfer_complete(struct http_request *r, CURLcode code)
 {
     long status = 0;
@@ -587,6 +667,8 @@ void transfer_complete(struct http_request *r, CURLcode code)
         return;
     if (code == CURLE_COULDNT_CONNECT)
         fail_to_connect(r);
+    else if (refuses_tls(r, code))
+        fail_tls(r, code);
     else if (code == CURLE_WEIRD_SERVER_REPLY ||
              (code == CURLE_UNSUPPORTED_PROTOCOL && transfer_connected(r)))
         /* a connection that somebody on the way has spoilt: another may do */

@@ -277,6 +277,9 @@ tinker_status wire_check_loss(const tinker_loss *loss, tinker_error *err)
                        "loss_fn: expected cross_entropy, importance_sampling, ppo, cispo, dro "
                        "or gspo, got \"%.60s\"",
                        name);
+    if (loss->n_config && !loss->config)
+        return err_set(err, TINKER_EINVAL, "loss_fn_config: is NULL, and has %zu entries",
+                       loss->n_config);
     for (i = 0; i < loss->n_config; i++) {
         if (!loss->config[i].name || !*loss->config[i].name)
             return err_set(err, TINKER_EINVAL, "loss_fn_config: entry %zu has no name", i);

@@ -328,6 +328,10 @@ tinker_status wire_metadata_encode(const tinker_named_string *v, size_t n, struc
                                    tinker_error *err)
 {
     struct wire_writer w = { .err = err };
+    for (size_t i = 0; i < n; i++)
+        if (!v || !v[i].name || !v[i].value)
+            return err_set(err, TINKER_EINVAL, "user_metadata: entry %zu has no name or no value",
+                           i);
     json_writer_init(&w.json, out);
     write_named_strings(&w, v, n);
     return buf_ok(out) ? TINKER_OK : err_nomem(err, "user_metadata");

@@ -310,6 +310,24 @@ static void test_background_refresh(void) /* R-028 */
     world_close(&w);
 }
 
+/* Whoever needs the new token waits for the exchange, which a byte each second does not hold. */
+static void test_renewal_that_trickles(void)
+{
+    struct world w;
+    world_open(&w, "{\"pjwt_auth_enabled\":true}", NULL);
+    answer_token(&w, 310, 1);
+    fake_script(w.server, TOKEN, (struct fake_reply){ .fault = FAKE_DRIP });
+    answer_token(&w, 100000, 1);
+    tinker_training *t = world_training(&w);
+    REQUIRE(t);
+    world_advance(&w, 80000);
+    int64_t took = world_at(&w, TOKEN, 2) - world_at(&w, TOKEN, 1);
+    CHECK(took > 65000 && took < 66000); /* 5 s to connect, 60 s to read, and a delay */
+    CHECK_INT(fake_count(w.server, TOKEN), 3);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 static void test_unreadable_expiry_is_asked_every_minute(void) /* */
 {
     static const char *const tokens[] = { "eyJx.e30.s", "eyJx.eyJleHAiOiJzb29uIn0.s", "eyJx" };
@@ -579,6 +597,7 @@ int main(void)
     RUN(test_first_exchange_is_retried);
     RUN(test_claims);
     RUN(test_background_refresh);
+    RUN(test_renewal_that_trickles);
     RUN(test_unreadable_expiry_is_asked_every_minute);
     RUN(test_renewals_have_one_layer);
     RUN(test_short_lived_tokens);

@@ -311,6 +311,11 @@ static void test_proxies(void) /* R-009 */
     config_clear(&c);
     headers[0].value = "a\nb";
     CHECK_INT(config_init(&c, &o, &err), TINKER_EINVAL);
+    clear();
+    setenv("TINKEX_PROXY_HEADERS", "[[\"a\",\"b\\r\\nc: d\"]]", 1);
+    setenv("TINKER_API_KEY", "tml-x-0001", 1);
+    CHECK_INT(config_init(&c, NULL, &err), TINKER_EINVAL);
+    CHECK(strstr(err.message, "header a") != NULL);
     c = with("TINKEX_PROXY_HEADERS", "[[\"a\"]]", NULL);
     CHECK_INT(c.n_proxy_headers, 0);
     config_clear(&c);
@@ -318,6 +323,28 @@ static void test_proxies(void) /* R-009 */
     CHECK_STR(c.proxy, "http://p:1");
     config_clear(&c);
     clear();
+}
+
+/* A number of entries without entries, or entries without content, are an error and no crash. */
+static void test_lists_that_are_none(void)
+{
+    const tinker_named_string empty = { "name", NULL };
+    const char *no_tag = NULL;
+    for (int given = 0; given < 2; given++)
+        for (int i = 0; i < 5; i++) {
+            const tinker_named_string *v = given ? &empty : NULL;
+            tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
+            struct config c;
+            tinker_error err = { 0 };
+            clear();
+            o.api_key = "tml-x-0001";
+            o.tags = given ? &no_tag : NULL;
+            o.headers = o.query = o.proxy_headers = o.user_metadata = v;
+            *(size_t *[]){ &o.n_tags, &o.n_headers, &o.n_query, &o.n_proxy_headers,
+                           &o.n_user_metadata }[i] = 1;
+            CHECK_INT(config_init(&c, &o, &err), TINKER_EINVAL);
+            CHECK(strstr(err.message, "entry 0") != NULL);
+        }
 }
 
 static void test_headers_and_query(void) /* R-009 R-197 */
@@ -572,6 +599,7 @@ int main(void)
     RUN(test_proxies);
     RUN(test_headers_and_query);
     RUN(test_line_breaks);
+    RUN(test_lists_that_are_none);
     RUN(test_log_levels);
     RUN(test_masked_keys);
     clear();

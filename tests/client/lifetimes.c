@@ -348,6 +348,78 @@ static void test_wake_ups_in_a_fork(void) /* R-178 */
     tinker_queue_free(q);
     world_close(&w);
 }
+static bool is_readable(int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+    return poll(&p, 1, 0) == 1;
+}
+
+/* What the child does with what it inherited, up to freeing all of it, is nothing to the parent:
+ * neither its descriptors, nor its requests, nor its session notice. */
+static void test_child_frees_all(void) /* */
+{
+    struct world w;
+    world_open_real(&w, "{\"stream_sample\":true}");
+    tinker_service_options o = options(&w);
+    o.telemetry = 1;
+    tinker_service_free(w.service);
+    w.service = tinker_service_new(&o, &w.err);
+    tinker_sampler *s = world_sampler(&w);
+    fake_script(w.server, API "stream_sample",
+                (struct fake_reply){ .body = "data: {\"token_id\":7}\n\ndata: [DONE]\n\n",
+                                     .content_type = "text/event-stream" });
+    tinker_stream *st = tinker_sampler_stream(s, fake_prompt(5), NULL, NULL, &w.err);
+    tinker_queue *q = tinker_queue_new(&w.err);
+    tinker_future *done = tinker_service_health(w.service, &w.err);
+    REQUIRE(s && st && q && done);
+    CHECK_INT(tinker_queue_add(q, done, NULL, &w.err), TINKER_OK);
+    CHECK_INT(tinker_future_wait(done, WAIT_MS, &w.err), TINKER_OK);
+    CHECK_INT(tinker_future_wait(tinker_stream_future(st), WAIT_MS, &w.err), TINKER_OK);
+    fake_script(w.server, API "healthz",
+                (struct fake_reply){ .fault = FAKE_HANG, .body = "{\"status\":\"ok\"}" });
+    tinker_future *pending = tinker_service_health(w.service, &w.err);
+    CHECK(fake_await(w.server, API "healthz", 2));
+    int fd = tinker_queue_fd(q), stream_fd = tinker_stream_fd(st, &w.err);
+    CHECK(is_readable(fd) && is_readable(stream_fd));
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        tinker_stream_event e;
+        alarm(20);
+        tinker_stream_next(st, 0, &e, NULL);
+        tinker_future_cancel(pending);
+        tinker_future_set_deadline(pending, 1);
+        tinker_service_log_event(w.service, "child", NULL, TINKER_SEVERITY_INFO);
+        tinker_future_free(done);
+        tinker_future_free(pending);
+        tinker_queue_free(q);
+        tinker_stream_free(st);
+        tinker_sampler_free(s);
+        tinker_service_free(w.service);
+        _exit(0);
+    }
+    CHECK_INT(exit_of(pid), 0);
+    CHECK(is_readable(fd) && is_readable(stream_fd));
+    tinker_stream_event e = { 0 };
+    CHECK_INT(tinker_stream_next(st, 0, &e, &w.err), TINKER_OK);
+    CHECK_INT(e.token, 7);
+    CHECK(tinker_queue_next(q, 0, NULL) == done);
+    CHECK(!is_readable(fd));
+    CHECK(!tinker_future_done(pending));
+    fake_release(w.server, API "healthz");
+    CHECK_INT(tinker_future_wait(pending, WAIT_MS, &w.err), TINKER_OK);
+    CHECK_INT(tinker_service_flush_telemetry(w.service, WAIT_MS), 1);
+    for (size_t i = 0; i < fake_count(w.server, API "telemetry"); i++) {
+        const char *body = fake_get(w.server, API "telemetry", i)->body;
+        CHECK(!strstr(body, "SESSION_END") && !strstr(body, "child"));
+    }
+    tinker_future_free(done);
+    tinker_future_free(pending);
+    tinker_queue_free(q);
+    tinker_stream_free(st);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
 #endif
 
 int main(void)
@@ -360,6 +432,7 @@ int main(void)
     RUN(test_limits_in_a_fork);
     RUN(test_wake_ups_in_a_fork);
     RUN(test_fork_while_a_service_ends);
+    RUN(test_child_frees_all);
 #endif
     return tap_done();
 }

@@ -56,6 +56,44 @@ static void expect(struct world *w, const char *path, const char *body)
     "\"lora_rank\":8,\"last_request_time\":\"2026-01-02T03:04:05Z\",\"last_"                  \
     "checkpoint\":" CHECKPOINT_JSON ",\"user_metadata\":{\"k\":\"v\"}}"
 
+/* The service has done it, but its response was lost: that a repeat finds nothing to do is no
+ * failure, whoever repeated it. */
+static void test_lost_responses_of_changes(void)
+{
+    typedef tinker_future *change(tinker_rest * r, const char *path, tinker_error *err);
+    static const struct {
+        change *call;
+        const char *path;
+        int status;
+    } changes[] = { { tinker_rest_delete_checkpoint, CKPT_API, 404 },
+                    { tinker_rest_publish_checkpoint, CKPT_API "/publish", 409 },
+                    { tinker_rest_unpublish_checkpoint, CKPT_API "/publish", 409 } };
+    for (size_t i = 0; i < 3; i++)
+        for (int kept = 0; kept < 4; kept++) {
+            struct world w;
+            tinker_rest *r = open_rest(&w);
+            if (kept == 1) { /* then curl repeats it by itself, at once */
+                say(&w, API "training_runs/r:train:0", 200, RUN_JSON, 1);
+                tinker_future_free(
+                    one(&w, tinker_rest_training_run(r, "r:train:0", TINKER_SCOPE_OWNED, NULL),
+                        API "training_runs/r:train:0?access_scope=owned", "GET"));
+            }
+            if (kept < 2)
+                fake_script(w.server, changes[i].path, (struct fake_reply){ .fault = FAKE_DROP });
+            else if (kept == 2) /* the service was busy: nothing was done */
+                say(&w, changes[i].path, 503, "{}", 1);
+            say(&w, changes[i].path, changes[i].status, "{\"detail\":\"so it is\"}", -1);
+            tinker_future *f = changes[i].call(r, CKPT, &w.err);
+            CHECK_INT(world_finish(&w, f, 10000), kept < 2 ? TINKER_OK : TINKER_EHTTP);
+            CHECK_INT(fake_count(w.server, changes[i].path), kept < 3 ? 2 : 1);
+            if (kept == 1)
+                CHECK_INT(world_at(&w, changes[i].path, 1), world_at(&w, changes[i].path, 0));
+            tinker_future_free(f);
+            tinker_rest_free(r);
+            world_close(&w);
+        }
+}
+
 static void test_runs_and_checkpoints(void) /* R-141 R-142 */
 {
     struct world w;
@@ -667,6 +705,32 @@ static void test_archive_urls(void) /* R-144 R-046 */
     world_close(&w);
 }
 
+/* A reference means an address in relation to that of the request (RFC 3986, section 5.4). */
+static void test_relative_archive_urls(void)
+{
+    static const struct {
+        const char *reference, *path;
+    } cases[] = { { "/blobs/x?sig=1", "/blobs/x?sig=1" },
+                  { "blob?sig=2", CKPT_API "/blob?sig=2" },
+                  { "../../x%2Fy", API "training_runs/r:train:0/checkpoints/x%2Fy" },
+                  { "?part=1", CKPT_API "/archive?part=1" } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct world w;
+        char headers[256], want[512];
+        tinker_rest *r = open_rest(&w);
+        snprintf(headers, sizeof(headers), "Location: %s\r\n", cases[i].reference);
+        fake_script(w.server, CKPT_API "/archive",
+                    (struct fake_reply){ .status = 302, .headers = headers });
+        tinker_future *f = tinker_rest_checkpoint_archive(r, CKPT, NULL);
+        CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+        snprintf(want, sizeof(want), "%s%s", fake_server_url(w.server), cases[i].path);
+        CHECK_STR(tinker_future_archive(f) ? tinker_future_archive(f)->url : "", want);
+        tinker_future_free(f);
+        tinker_rest_free(r);
+        world_close(&w);
+    }
+}
+
 /* Signed addresses are long; a cut one is refused by the store for no visible reason. */
 static void test_long_archive_urls(void)
 {
@@ -975,6 +1039,7 @@ static void test_progress_ends_with_the_future(void)
 int main(void)
 {
     RUN(test_runs_and_checkpoints);
+    RUN(test_lost_responses_of_changes);
     RUN(test_kinds_of_checkpoints);
     RUN(test_copies);
     RUN(test_changing_checkpoints);
@@ -985,6 +1050,7 @@ int main(void)
     RUN(test_paths);
     RUN(test_names_in_urls);
     RUN(test_archive_urls);
+    RUN(test_relative_archive_urls);
     RUN(test_long_archive_urls);
     RUN(test_archives_take_time);
     RUN(test_traces);

@@ -131,6 +131,32 @@ static void test_clients_in_a_fork(void) /* R-178 */
     world_close(&w);
 }
 
+/* ---- pointers that are none ---------------------------------------------------------------- */
+
+static void test_numbers_without_entries(void)
+{
+    struct world w;
+    world_open_real(&w, NULL);
+    tinker_training *t = world_training(&w);
+    REQUIRE(t);
+    tinker_datum *data = fake_data(1, 4);
+    tinker_loss loss = { .name = "ppo", .n_config = 1 };
+    CHECK(!tinker_training_forward_backward(t, data, 1, &loss, &w.err));
+    CHECK_INT(w.err.status, TINKER_EINVAL);
+    CHECK(strstr(w.err.message, "loss_fn_config") != NULL);
+    w.err = (tinker_error){ 0 };
+    CHECK(!tinker_training_forward(t, data, 1, &loss, &w.err));
+    CHECK_INT(w.err.status, TINKER_EINVAL);
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.n_user_metadata = 1;
+    w.err = (tinker_error){ 0 };
+    CHECK(!tinker_service_request_lora(w.service, "tiny", &lora, &w.err));
+    CHECK_INT(w.err.status, TINKER_EINVAL);
+    fake_data_free(data, 1);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 /* ---- answers ----------------------------------------------------------------------------------- */
 
 static void test_final_conflict_is_not_retriable(void) /* */
@@ -144,6 +170,15 @@ static void test_final_conflict_is_not_retriable(void) /* R-059 */
     CHECK_INT(w.err.http_status, 409);
     CHECK_INT(w.err.retriable, 0);
     CHECK_INT(fake_count(w.server, API "save_weights"), 1);
+    CHECK(strstr(w.err.message, "was lost") == NULL);
+    tinker_future_free(f);
+    fake_unscript(w.server, API "save_weights"); /* a repeat of ours may meet its own success */
+    fake_script(w.server, API "save_weights", (struct fake_reply){ .fault = FAKE_DROP });
+    say(&w, API "save_weights", 409, "{\"detail\":\"exists\"}", -1);
+    f = tinker_training_save_state(t, "name", NULL, &w.err);
+    CHECK_INT(tinker_future_wait(f, 20000, &w.err), TINKER_EHTTP);
+    CHECK_INT(w.err.http_status, 409);
+    CHECK(strstr(w.err.message, "was lost") != NULL);
     tinker_future_free(f);
     tinker_training_free(t);
     world_close(&w);
@@ -279,6 +314,7 @@ int main(void)
 {
     RUN(test_free_in_a_callback);
     RUN(test_clients_in_a_fork);
+    RUN(test_numbers_without_entries);
     RUN(test_creation_out_of_time);
     RUN(test_final_conflict_is_not_retriable);
     RUN(test_fewer_connections);

@@ -215,6 +215,42 @@ static void test_heartbeats(void) /* R-034 */
     world_close(&w);
 }
 
+static void trickle(struct world *w, const char *path)
+{
+    fake_script(w->server, path, (struct fake_reply){ .fault = FAKE_DRIP });
+}
+
+/* A byte each second is no silence, but no heartbeat either. */
+static void test_heartbeats_that_trickle(void)
+{
+    struct world w;
+    world_open(&w, NULL, NULL);
+    trickle(&w, API "session_heartbeat");
+    tinker_training *t = world_training(&w);
+    world_advance(&w, 45000);
+    CHECK_INT(world_at(&w, API "session_heartbeat", 0), 10000);
+    CHECK_INT(world_at(&w, API "session_heartbeat", 1), 40000); /* 20 s in all, 10 s later */
+    tinker_training_free(t);
+    world_close(&w);
+}
+
+/* Each request of the start has an end, whoever answers it. */
+static void test_starts_that_trickle(void)
+{
+    static const char *const steps[] = { API "client/config", API "client/dynamic_config",
+                                         API "create_session", API "create_sampling_session" };
+    for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
+        struct world w;
+        world_open(&w, NULL, NULL);
+        trickle(&w, steps[i]);
+        tinker_future *f = tinker_service_request_sampler(w.service, "tiny", NULL, &w.err);
+        CHECK_INT(world_finish(&w, f, 100000), TINKER_OK);
+        CHECK_INT(fake_count(w.server, steps[i]), 2);
+        tinker_future_free(f);
+        world_close(&w);
+    }
+}
+
 static void test_heartbeat_failures_are_survived(void) /* */
 {
     struct world w;
@@ -479,6 +515,8 @@ int main(void)
     RUN(test_dynamic_config_is_refreshed);
     RUN(test_endless_refresh_interval);
     RUN(test_heartbeats);
+    RUN(test_heartbeats_that_trickle);
+    RUN(test_starts_that_trickle);
     RUN(test_heartbeat_failures_are_survived);
     RUN(test_heartbeats_may_be_limited);
     RUN(test_heartbeats_are_on_time_beside_stalled_samples);

@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <tinker/extra/http.h>
+#include <tinker/extra/metrics.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 
@@ -172,6 +173,43 @@ static void test_complete_though_cut(void)
     CHECK_INT(tinker_future_wait(tinker_stream_future(st), 5000, &w.err), TINKER_OK);
     CHECK_INT(read_all(&w, st, &tokens), TINKER_OK);
     CHECK_INT(tokens, 2);
+    close_stream(&w, st, s);
+}
+
+static int64_t successes(void)
+{
+    tinker_metrics *m = tinker_metrics_snapshot(NULL);
+    int64_t n = tinker_metrics_counter(m, "tinkex_requests_success");
+    tinker_metrics_free(m);
+    return n;
+}
+
+/* [DONE] is the end, though the connection stays open; that is dropped in the background. */
+static void test_over_at_its_last_event(void)
+{
+    struct world w;
+    int n;
+    world_open(&w, offered, NULL);
+    answer(&w, two_tokens, FAKE_OPEN);
+    tinker_sampler *s = world_sampler(&w);
+    int64_t before = successes();
+    tinker_stream *st = tinker_sampler_stream(s, fake_prompt(5), NULL, NULL, &w.err);
+    REQUIRE(st != NULL);
+    world_settle(&w); /* no time passes */
+    CHECK_INT(tinker_future_wait(tinker_stream_future(st), 0, &w.err), TINKER_OK);
+    CHECK_INT(tinker_future_response(tinker_stream_future(st))->status, 200);
+    CHECK_INT(read_all(&w, st, &n), TINKER_OK);
+    CHECK_INT(n, 2);
+    CHECK_INT(fake_held_on(w.server, STREAM), 1);
+    world_advance(&w, 2000);
+    CHECK_INT(fake_held_on(w.server, STREAM), 0);
+    CHECK_INT(fake_count(w.server, STREAM), 1);
+    CHECK_INT(successes(), before + 1);
+    tinker_stream_free(st);
+    answer(&w, two_tokens, FAKE_OPEN); /* and the service may end meanwhile */
+    st = tinker_sampler_stream(s, fake_prompt(5), NULL, NULL, &w.err);
+    world_settle(&w);
+    CHECK_INT(tinker_future_wait(tinker_stream_future(st), 0, &w.err), TINKER_OK);
     close_stream(&w, st, s);
 }
 
@@ -474,6 +512,7 @@ int main(void)
     RUN(test_tokens);
     RUN(test_breaks);
     RUN(test_complete_though_cut);
+    RUN(test_over_at_its_last_event);
     RUN(test_retries);
     RUN(test_final_errors);
     RUN(test_bounded_retries);

@@ -54,6 +54,20 @@ static void test_first_batch(void) /* R-152 R-153 R-155 */
     world_close(&w);
 }
 
+static void test_sending_that_trickles(void)
+{
+    struct world w;
+    open_on(&w, NULL);
+    fake_script(w.server, TEL, (struct fake_reply){ .fault = FAKE_DRIP });
+    tinker_training *t = world_training(&w);
+    world_advance(&w, 25000);
+    CHECK_INT(world_at(&w, TEL, 0), 10000);
+    int64_t again = world_at(&w, TEL, 1); /* 10 s, and a delay of layer 1 */
+    CHECK(again > 20000 && again < 21000);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 static void test_off(void) /* R-009 R-151 R-166 */
 {
     struct world w;
@@ -577,6 +591,7 @@ static void test_uuid_of_the_process(void) /* R-154 */
 int main(void)
 {
     RUN(test_first_batch);
+    RUN(test_sending_that_trickles);
     RUN(test_off);
     RUN(test_batches);
     RUN(test_full_queue);

@@ -103,6 +103,8 @@ static void test_settings(void)
     CHECK_INT(loss_parse(&l, &c, &err), TINKER_EINVAL);
     c.name = NULL;
     CHECK_INT(loss_parse(&l, &c, &err), TINKER_EINVAL);
+    a.config = NULL; /* of one setting */
+    CHECK_INT(loss_parse(&l, &a, &err), TINKER_EINVAL);
     a.name = "cispo";
     a.n_config = 0;
     CHECK_INT(loss_parse(&l, &a, &err), TINKER_OK);

@@ -1,77 +1,13 @@
 /* TLS against openssl's own test server: trust, names with underscores. */
-#include <arpa/inet.h>
 #include <pthread.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 #include "http/http.h"
 #include "support/tap.h"
+#include "support/tls_server.h"
 
 static struct loop *loop;
-static struct http_pool *trusting, *strict;
-static char dir[64], cert[96], key[96];
-static int port;
-static pid_t server;
+static struct http_pool *trusting, *strict, *missing;
 
-static int free_port(void)
-{
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof(a);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(fd, (struct sockaddr *)&a, sizeof(a)) != 0 ||
-        getsockname(fd, (struct sockaddr *)&a, &len) != 0)
-        exit(2);
-    close(fd);
-    return ntohs(a.sin_port);
-}
-
-static bool listening(void)
-{
-    struct sockaddr_in a = { .sin_family = AF_INET,
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-                             .sin_port = htons((uint16_t)port) };
-    for (int i = 0; i < 500; i++) {
-        int fd = socket(AF_INET, SOCK_STREAM, 0);
-        int rc = connect(fd, (struct sockaddr *)&a, sizeof(a));
-        close(fd);
-        if (rc == 0)
-            return true;
-        nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
-    }
-    return false;
-}
-
-/* false: no openssl program here */
-static bool start_server(void)
-{
-    char command[1024], text[16];
-    snprintf(dir, sizeof(dir), "/tmp/tinker-tls-XXXXXX");
-    if (!mkdtemp(dir))
-        exit(2);
-    snprintf(cert, sizeof(cert), "%s/cert.pem", dir);
-    snprintf(key, sizeof(key), "%s/key.pem", dir);
-    snprintf(command, sizeof(command),
-             "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext "
-             "subjectAltName=DNS:localhost,DNS:a-b.localhost -keyout %s -out %s >/dev/null 2>&1",
-             key, cert);
-    if (system(command) != 0)
-        return false;
-    port = free_port();
-    snprintf(text, sizeof(text), "%d", port);
-    server = fork();
-    if (server == 0) {
-        freopen("/dev/null", "r", stdin);
-        freopen("/dev/null", "w", stdout);
-        freopen("/dev/null", "w", stderr);
-        execlp("openssl", "openssl", "s_server", "-accept", text, "-cert", cert, "-key", key,
-               "-cert2", cert, "-key2", key, "-servername", "a-b.localhost", "-servername_fatal",
-               "-www", "-quiet", (char *)NULL);
-        _exit(127);
-    }
-    return listening();
-}
+static char reason[HTTP_REASON_MAX]; /* of the last request */
 
 struct trial {
     struct loop_task task;
@@ -115,6 +51,7 @@ static enum http_failure fetch(struct http_pool *pool, const char *host)
         pthread_cond_wait(&t.cond, &t.lock);
     pthread_mutex_unlock(&t.lock);
     enum http_failure f = t.r.resp.failure;
+    snprintf(reason, sizeof(reason), "%s", t.r.resp.reason);
     if (f == HTTP_OK)
         CHECK_INT(t.r.resp.status, 200);
     http_request_clear(&t.r);
@@ -124,7 +61,44 @@ static enum http_failure fetch(struct http_pool *pool, const char *host)
 static void test_trust(void) /* */
 {
     CHECK_INT(fetch(trusting, "a-b.localhost"), HTTP_OK);
-    CHECK_INT(fetch(strict, "a-b.localhost"), HTTP_FAIL_CONNECT); /* not in the system's store */
+    CHECK_INT(fetch(strict, "a-b.localhost"), HTTP_FAIL_TLS); /* not in the system's store */
+    char host[64];
+    snprintf(host, sizeof(host), "the certificate of a-b.localhost:%d is refused: ", port);
+    CHECK(strncmp(reason, host, strlen(host)) == 0);
+    CHECK(strstr(reason, "self-signed") && strstr(reason, "SSL_CERT_FILE"));
+    CHECK_INT(fetch(trusting, "127.0.0.1"), HTTP_FAIL_TLS); /* trusted, but not for this name */
+    CHECK(strstr(reason, "127.0.0.1") && !strstr(reason, "SSL_CERT_FILE"));
+    CHECK_INT(fetch(missing, "a-b.localhost"), HTTP_FAIL_TLS);
+    CHECK(strstr(reason, "/no/such/file.pem") && strstr(reason, "ca_file"));
+}
+
+static void *say_hello(void *arg)
+{
+    int c = accept(*(int *)arg, NULL, NULL);
+    static const char answer[] = "HTTP/1.1 400 Bad Request\r\n\r\n";
+    char in[512];
+    if (recv(c, in, sizeof(in), 0) > 0)
+        send(c, answer, sizeof(answer) - 1, MSG_NOSIGNAL);
+    close(c);
+    return NULL;
+}
+
+/* https:// where http:// is spoken */
+static void test_no_tls(void)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof(a);
+    pthread_t thread;
+    int fd = socket(AF_INET, SOCK_STREAM, 0), secure = port;
+    REQUIRE(bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0 && listen(fd, 4) == 0 &&
+            getsockname(fd, (struct sockaddr *)&a, &len) == 0);
+    REQUIRE(pthread_create(&thread, NULL, say_hello, &fd) == 0);
+    port = ntohs(a.sin_port);
+    CHECK_INT(fetch(trusting, "localhost"), HTTP_FAIL_TLS);
+    CHECK(strstr(reason, "does not speak TLS"));
+    pthread_join(thread, NULL);
+    close(fd);
+    port = secure;
 }
 
 static void test_underscores(void) /* */
@@ -138,6 +112,7 @@ static void end(struct loop_task *t)
     (void)t;
     http_pool_free(trusting);
     http_pool_free(strict);
+    http_pool_free(missing);
     loop_stop(loop);
 }
 
@@ -150,19 +125,18 @@ int main(void)
     }
     struct loop_task last = { NULL, end };
     struct http_pool_options o = { .per_client = 2, .ca_file = cert }, none = { .per_client = 2 };
+    struct http_pool_options wrong = { .per_client = 2, .ca_file = "/no/such/file.pem" };
     http_global_init(NULL);
     loop = loop_new(clock_real(), NULL);
     trusting = http_pool_new(loop, &o, NULL);
     strict = http_pool_new(loop, &none, NULL);
+    missing = http_pool_new(loop, &wrong, NULL);
     loop_start(loop, NULL);
     RUN(test_trust);
+    RUN(test_no_tls);
     RUN(test_underscores);
     loop_post(loop, &last);
     loop_free(loop);
-    kill(server, SIGKILL);
-    waitpid(server, NULL, 0);
-    unlink(cert);
-    unlink(key);
-    rmdir(dir);
+    stop_server();
     return tap_done();
 }

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,11 +22,13 @@ struct conn {
     int fd, number;
     struct buf in, out;
     size_t sent;
-    bool held, close_after;
+    bool held, close_after, dripping;
     const struct fake_request *request; /* being answered */
     struct fake_reply reply;            /* body owned */
     int64_t due_ns;                     /* INT64_MAX: never by itself */
 };
+
+static const int64_t DRIP_NS = 1000000000;
 
 struct script {
     struct script *next;
@@ -162,6 +165,21 @@ static bool take_script(struct fake_server *s, const char *path, struct fake_rep
     return false;
 }
 
+static void hold(struct fake_server *s, struct conn *c, int64_t due_ns)
+{
+    c->held = true;
+    c->due_ns = due_ns;
+    if (due_ns < s->next_due_ns)
+        s->next_due_ns = due_ns;
+}
+
+static bool drip(struct fake_server *s, struct conn *c)
+{
+    buf_putc(&c->out, ' ');
+    hold(s, c, clock_now_ns(s->clock) + DRIP_NS);
+    return conn_flush(s, c);
+}
+
 /* Write the answer of a held request; false: the connection is gone. */
 static bool answer(struct fake_server *s, struct conn *c)
 {
@@ -171,7 +189,10 @@ static bool answer(struct fake_server *s, struct conn *c)
         conn_close(s, c);
         return false;
     }
-    conn_forget(s, c);
+    if (r->fault == FAKE_DRIP && c->dripping)
+        return drip(s, c);
+    if (r->fault != FAKE_OPEN && r->fault != FAKE_DRIP) /* else its path is asked for */
+        conn_forget(s, c);
     size_t start = c->out.len;
     int status = r->status ? r->status : 200;
     buf_printf(&c->out, "HTTP/1.1 %d X\r\n", status);
@@ -180,7 +201,11 @@ static bool answer(struct fake_server *s, struct conn *c)
                    r->content_type ? r->content_type : "application/json");
     if (r->headers)
         buf_puts(&c->out, r->headers);
-    if (r->fault == FAKE_NO_LENGTH)
+    if (r->fault == FAKE_OPEN)
+        buf_puts(&c->out, "\r\n");
+    else if (r->fault == FAKE_DRIP)
+        buf_puts(&c->out, "Content-Length: 100000000\r\n\r\n");
+    else if (r->fault == FAKE_NO_LENGTH)
         buf_puts(&c->out, "Connection: close\r\n\r\n");
     else
         buf_printf(&c->out, "Content-Length: %zu\r\n\r\n",
@@ -191,6 +216,10 @@ static bool answer(struct fake_server *s, struct conn *c)
     c->close_after = r->fault == FAKE_TRUNCATE || r->fault == FAKE_NO_LENGTH;
     free((char *)r->body);
     r->body = NULL;
+    r->len = 0;
+    c->dripping = r->fault == FAKE_DRIP;
+    if (c->dripping || r->fault == FAKE_OPEN)
+        hold(s, c, c->dripping ? clock_now_ns(s->clock) + DRIP_NS : INT64_MAX);
     return conn_flush(s, c);
 }
 
@@ -269,11 +298,9 @@ static bool parse(struct fake_server *s, struct conn *c)
         if (!c->reply.len && c->reply.body)
             c->reply.len = strlen(c->reply.body);
     }
-    c->held = true;
-    c->due_ns = c->reply.fault == FAKE_HANG ? INT64_MAX
-                                            : clock_now_ns(s->clock) + c->reply.delay_ms * 1000000;
-    if (c->due_ns < s->next_due_ns)
-        s->next_due_ns = c->due_ns;
+    hold(s, c,
+         c->reply.fault == FAKE_HANG ? INT64_MAX
+                                     : clock_now_ns(s->clock) + c->reply.delay_ms * 1000000);
     return answer_due(s, c);
 }
 
@@ -300,6 +327,7 @@ static void accept_all(struct fake_server *s)
         }
         fcntl(fd, F_SETFL, O_NONBLOCK);
         fcntl(fd, F_SETFD, FD_CLOEXEC);
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int)); /* drips go out now */
         struct conn *c = calloc(1, sizeof(*c));
         c->fd = fd;
         c->number = s->n_conns++;

@@ -21,7 +21,9 @@ enum fake_fault {
     FAKE_TRUNCATE,  /* close in the middle of the body */
     FAKE_HANG,      /* never answer */
     FAKE_NO_LENGTH, /* leave the Content-Length out and close after the body */
-    FAKE_TWICE      /* say everything twice */
+    FAKE_TWICE,     /* say everything twice */
+    FAKE_OPEN,      /* leave the Content-Length out and never close; counts as held */
+    FAKE_DRIP       /* one byte of an endless body each second of the clock; counts as held */
 };
 
 struct fake_reply {

@@ -293,6 +293,17 @@ static void fail_local(struct call *c, const tinker_error *err)
 
 static void on_http(struct http_request *r);
 
+/* What keeps a session going has small responses, so it need not wait for one that trickles in; what
+ * connecting and one silence may take is enough for all of it.  0: no limit. */
+static int64_t total_ms(const struct call *c, const struct http_timeouts *t)
+{
+    enum pool_kind pool = c->spec->pool;
+    bool small =
+        pool == POOL_SESSION || pool == POOL_CONFIG || pool == POOL_AUTH || pool == POOL_TELEMETRY;
+    bool endless = t->connect_ms > INT64_MAX / 4 || t->read_ms > INT64_MAX / 4;
+    return small && !endless ? t->connect_ms + t->read_ms : 0;
+}
+
 static void send(struct call *c)
 {
     const struct call_spec *spec = c->spec;
@@ -317,6 +328,7 @@ static void send(struct call *c)
     r->method = spec->method;
     r->url = c->url;
     r->timeouts = (struct http_timeouts){ ms, own_ms ? ms : cfg->connect_ms, ms, ms };
+    r->total_ms = total_ms(c, &r->timeouts);
     r->follow = !spec->no_redirect;
     r->max_response = c->max_response ? c->max_response : max_response_default;
     r->done = on_http;
@@ -362,6 +374,15 @@ static void begin_attempt(struct call *c)
 
 /* ---- judging ------------------------------------------------------------------------ */
 
+/* What a refusal may be due to, if an attempt of this very call did what was asked. */
+static const char *repeat_hint(const struct call *c)
+{
+    int status = c->http.resp.status;
+    bool refused = (status == 409 && c->conflict_final) ||
+                   (status == 404 && strcmp(c->spec->method, "DELETE") == 0);
+    return refused && c->maybe_done ? " (an attempt whose response was lost may have done it)" : "";
+}
+
 static void describe(struct call *c)
 {
     const struct http_response *resp = &c->http.resp;
@@ -371,7 +392,7 @@ static void describe(struct call *c)
     case CALL_CAUGHT:
         wire_error_text(resp->status, resp->body.data ? resp->body.data : "", resp->body.len, text,
                         sizeof(text));
-        err_set(&c->err, TINKER_EHTTP, "%s", text);
+        err_set(&c->err, TINKER_EHTTP, "%s%s", text, repeat_hint(c));
         c->err.http_status = resp->status;
         if (c->spec->pool != POOL_RETRIEVE) /* a poll is known by its promise */
             http_response_header(resp, "x-request-id", c->err.request_id,
@@ -388,6 +409,10 @@ static void describe(struct call *c)
         c->err.retriable = 1;
         break;
     default:
+        if (resp->failure == HTTP_FAIL_TLS) {
+            err_set(&c->err, TINKER_ECONNECT, "%s: %s", c->holder->cfg->base_url, resp->reason);
+            break;
+        }
         err_set(&c->err, resp->failure == HTTP_FAIL_NOMEM ? TINKER_ENOMEM : TINKER_EPROTOCOL, "%s",
                 resp->reason);
     }
@@ -493,11 +518,26 @@ static bool try_again(struct call *c)
     return true;
 }
 
+/* Some attempt was sent, and what the service made of it is not known. */
+static bool is_unsure(const struct call *c)
+{
+    const struct http_response *resp = &c->http.resp;
+    bool lost = c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
+                (c->outcome == CALL_STATUS &&
+                 (resp->status == 500 || resp->status == 502 || resp->status == 504));
+    return resp->sends > 1 || (lost && resp->sends > 0);
+}
+
 static void on_http(struct http_request *r)
 {
     struct call *c = container_of(r, struct call, http);
     c->exchange = NULL;
+    if (!c->trying) { /* settled before */
+        finish(c);
+        return;
+    }
     c->outcome = outcome_of(&r->resp);
+    c->maybe_done = c->maybe_done || is_unsure(c);
     if (c->op)
         answer_note(c);
     if (c->outcome == CALL_STATUS && r->resp.status == 429)
@@ -593,9 +633,21 @@ void call_start(struct call *c)
     assert(!c->active);
     c->active = true;
     c->tries = c->sent = 0;
+    c->maybe_done = false;
     c->start_ns = loop_now_ns(c->holder->rt->loop);
     memset(&c->err, 0, sizeof(c->err));
     begin_try(c);
+}
+
+void call_settle(struct call *c)
+{
+    c->outcome = CALL_OK;
+    if (c->op)
+        answer_note(c);
+    trouble_note(c);
+    end_try(c);
+    if (c->spec->outer)
+        local_try_decided(c, -1);
 }
 
 void call_cancel(struct call *c)

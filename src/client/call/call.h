@@ -84,11 +84,17 @@ struct call {
     int64_t try_ns;               /* when the try began */
     struct breaker_ticket ticket; /* of the try */
     bool active, trying;
+    /* Part of the outcome, too: may an attempt before the last response have been executed, its own
+     * response being lost?  Then a 404 after a DELETE does not say that there was nothing. */
+    bool maybe_done;
 };
 
 void call_start(struct call *c);
 void call_cancel(struct call *c); /* done is not called; harmless when not active */
-void call_clear(struct call *c);  /* free what is left of a finished call */
+/* All that matters of the response is there, and the call is a success whatever comes of the rest:
+ * done is still called when the response ends. */
+void call_settle(struct call *c);
+void call_clear(struct call *c); /* free what is left of a finished call */
 /* Where it goes, with all queries; the caller frees it.  NULL: no memory. */
 char *call_url(const struct call *c);
 

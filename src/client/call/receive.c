@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/array.h"
+#include <unistd.h>
 #include "base/err.h"
 #include "client/call/receive_buffer.h"
 #include "client/call/call_options.h"
@@ -217,7 +218,7 @@ tinker_status tinker_receive_resume(tinker_future *f, tinker_error *err)
         return err_nomem(err, "receive");
     *r = (struct resume_task){ .task.run = resume_on_loop, .future = f };
     pthread_mutex_lock(&future_lock); /* until it is complete its loop is there */
-    bool post = !f->done;
+    bool post = !f->done && f->rt->pid == getpid();
     if (post) {
         future_ref(f);
         loop_post(f->rt->loop, &r->task);

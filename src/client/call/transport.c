@@ -32,7 +32,7 @@ struct tinker_exchange {
     enum http_failure failure;
     int status;
     struct buf head, body;
-    char reason[160];
+    char reason[HTTP_REASON_MAX];
 };
 
 static void unref(tinker_exchange *x)
@@ -243,6 +243,7 @@ tinker_exchange *transport_start(struct holder *h, struct http_request *r)
     http_request_clear(r);
     buf_init(&r->resp.head, 65536);
     buf_init(&r->resp.body, SIZE_MAX / 4);
+    r->resp.sends = 1;
     if (!copy_request(x, r)) {
         unref(x);
         return NULL;

@@ -19,6 +19,7 @@ struct future_list {
 
 struct tinker_queue {
     int fd;
+    pid_t owner; /* process whose descriptor it is; a child gets one of its own when it needs it */
     bool fd_used, fd_signalled;
     struct future_list pending, tagged, callbacks;
     tinker_queue *next_due;
@@ -57,9 +58,22 @@ static bool nothing_ready(const tinker_queue *q)
     return !q->tagged.first && !q->callbacks.first;
 }
 
+/* Is the descriptor, which is about to change its state, this process's alone?  A child that did
+ * without would take the parent's signal away, or wake it for nothing. */
+static bool own_fd(tinker_queue *q)
+{
+    if (q->owner == getpid())
+        return true;
+    if (os_event_renew(q->fd) != 0)
+        return false;
+    q->owner = getpid();
+    q->fd_signalled = false;
+    return true;
+}
+
 static void signal_fd(tinker_queue *q)
 {
-    if (!q->fd_used || q->fd_signalled || nothing_ready(q))
+    if (!q->fd_used || nothing_ready(q) || !own_fd(q) || q->fd_signalled)
         return;
     q->fd_signalled = true;
     os_event_signal(q->fd);
@@ -132,7 +146,7 @@ void queue_forget_locked(tinker_future *f)
     list_remove(list_of(q, f), f);
     f->queue = NULL;
     f->ready = false;
-    if (q->fd_signalled && nothing_ready(q)) {
+    if (q->fd_signalled && nothing_ready(q) && own_fd(q)) {
         q->fd_signalled = false;
         os_event_drain(q->fd);
     }
@@ -145,6 +159,7 @@ tinker_queue *tinker_queue_new(tinker_error *err)
         err_nomem(err, "queue");
         return NULL;
     }
+    q->owner = getpid();
     q->fd = os_event_open();
     if (q->fd < 0) {
         err_errno(err, "event descriptor of a queue", NULL);

@@ -307,6 +307,13 @@ int64_t tinker_future_wait_any(tinker_future *const *f, size_t n, int64_t timeou
     return found;
 }
 
+/* Is there a loop that works on f?  It goes away only after f is complete; in a fork it is the
+ * parent's, whom nothing here may wake. */
+static bool has_loop_locked(const struct tinker_future *f)
+{
+    return !f->done && f->rt->pid == getpid();
+}
+
 static void on_deadline(struct timer *t)
 {
     struct tinker_future *f = container_of(t, struct tinker_future, deadline);
@@ -333,7 +340,7 @@ void tinker_future_set_deadline(tinker_future *f, int64_t timeout_ms)
 {
     pthread_mutex_lock(&future_lock);
     f->deadline_ms = timeout_ms;
-    if (!f->done && !f->deadline_asked) {
+    if (has_loop_locked(f) && !f->deadline_asked) {
         f->deadline_asked = true;
         future_ref(f);
         f->deadline_task.run = deadline_on_loop;
@@ -352,9 +359,8 @@ static void cancel_on_loop(struct loop_task *t)
 
 void tinker_future_cancel(tinker_future *f)
 {
-    /* Under the lock: as long as the future is not complete, its loop is there. */
     pthread_mutex_lock(&future_lock);
-    if (!f->done && !f->cancel_asked) {
+    if (has_loop_locked(f) && !f->cancel_asked) {
         f->cancel_asked = true;
         future_ref(f);
         f->cancel_task.run = cancel_on_loop;

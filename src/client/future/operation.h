@@ -32,6 +32,7 @@ struct op {
     struct op *next, *prev;       /* the holder's live operations */
     struct op **list;             /* which of its lists: where that begins; NULL: none yet */
     bool calls_back;              /* its future needs a tap */
+    bool lingers;        /* complete; only a connection ends in order, and abandon may cut that */
     bool told;           /* its error is another operation's, and was named and reported there */
     struct prefs *prefs; /* the caller's options for it, a reference; NULL: none */
     int number;          /* among those with the same options, from 0 */

@@ -41,6 +41,7 @@ static void runtime_free(struct runtime *rt)
         loop_join(rt->loop);
     }
     pool_free(rt->workers); /* one may still be about to wake the loop for its last task */
+    rt->workers = NULL;     /* which may ask for more work */
     pool_free(rt->courier);
     if (rt->loop)
         loop_drain(rt->loop); /* jobs that came back to nobody are freed by it */
@@ -182,7 +183,7 @@ bool runtime_work(struct runtime *rt, struct runtime_job *j)
 {
     j->rt = rt;
     loop_busy(rt->loop, 1);
-    if (pool_submit(rt->workers, job_run, j))
+    if (rt->workers && pool_submit(rt->workers, job_run, j))
         return true;
     loop_busy(rt->loop, -1);
     return false;

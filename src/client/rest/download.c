@@ -312,6 +312,24 @@ static void got_url(struct archive_op *a, const char *url, int64_t expires_us)
     }
 }
 
+/* As the user or the download needs it: the service may name it in relation to itself. */
+static void got_reference(struct archive_op *a, const char *reference, int64_t expires_us)
+{
+    tinker_error err;
+    /* what has a scheme stays as it is: another spelling might not fit its signature */
+    bool whole = reference[strcspn(reference, ":/?#")] == ':';
+    char *base = whole ? NULL : call_url(&a->call);
+    char *url = base ? http_resolve(base, reference) : NULL;
+    if (whole || url)
+        got_url(a, whole ? reference : url, expires_us);
+    else {
+        err_set(&err, TINKER_EPROTOCOL, "the service names no usable address of the archive");
+        fail(a, &err);
+    }
+    free(base);
+    free(url);
+}
+
 static void got_redirect(struct archive_op *a)
 {
     const struct http_response *resp = &a->call.http.resp;
@@ -326,7 +344,7 @@ static void got_redirect(struct archive_op *a)
     int64_t expires = clock_wall_ns(a->op.holder->rt->clock) / 1000 + LIFETIME_S * INT64_C(1000000);
     if (http_response_header(resp, "expires", date, sizeof(date)) && wire_time_parse_http(date, &t))
         expires = t.us;
-    got_url(a, url, expires);
+    got_reference(a, url, expires);
     free(url);
 }
 
@@ -342,7 +360,7 @@ static void got_archive(struct archive_op *a)
     if (wire_as_answer(s, &err) != TINKER_OK)
         fail(a, &err);
     else
-        got_url(a, w.url, w.expires.us);
+        got_reference(a, w.url, w.expires.us);
 }
 
 static void on_round(struct timer *t)
@@ -373,7 +391,7 @@ static void got_trace(struct archive_op *a)
     if (wire_as_answer(s, &err) != TINKER_OK)
         fail(a, &err);
     else
-        got_url(a, w.url, 0);
+        got_reference(a, w.url, 0);
 }
 
 /* 302 is the answer; 503 means the archive is still being made. */

@@ -138,13 +138,13 @@ static const struct rest_kind publish_kind = { REST_CLASS("publish_checkpoint"),
                                                RESULT_NONE,
                                                NULL,
                                                NULL,
-                                               true };
+                                               REST_CONFLICT_ALREADY };
 static const struct rest_kind unpublish_kind = { REST_CLASS("unpublish_checkpoint"),
                                                  REST_SPEC("unpublish_checkpoint", "DELETE"),
                                                  RESULT_NONE,
                                                  NULL,
                                                  NULL,
-                                                 true };
+                                                 REST_CONFLICT_ALREADY };
 static const struct rest_kind ttl_kind = { REST_CLASS("set_checkpoint_ttl"),
                                            REST_SPEC("set_checkpoint_ttl", "PUT"),
                                            RESULT_NONE,

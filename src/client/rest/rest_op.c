@@ -25,6 +25,14 @@ void rest_abandon(struct op *op)
     op_destroy(op);
 }
 
+/* Does the response only say that an attempt whose own response was lost has done the work? */
+static bool was_done_before(const struct rest_op *r, const struct call *c)
+{
+    int status = c->outcome == CALL_STATUS ? c->http.resp.status : 0;
+    return c->maybe_done && ((status == 404 && strcmp(r->kind->spec.method, "DELETE") == 0) ||
+                             (status == 409 && r->kind->conflict == REST_CONFLICT_ALREADY));
+}
+
 static void on_done(struct call *c)
 {
     struct rest_op *r = container_of(c, struct rest_op, call);
@@ -44,6 +52,12 @@ static void on_done(struct call *c)
             return;
         }
     }
+    if (was_done_before(r, c)) {
+        log_line(&r->op.holder->log, LOG_INFO, "%s: the response was lost; it was done before: %s",
+                 r->kind->class.name, c->err.message);
+        op_succeed(&r->op);
+        return;
+    }
     op_note_response(&r->op, c);
     op_fail(&r->op, &c->err);
 }
@@ -62,7 +76,7 @@ void rest_ready(struct holder_wait *w, const tinker_error *err)
     c->path = r->path;
     c->body = r->body.data;
     c->body_len = r->body.len;
-    c->conflict_final = r->kind->conflict_final;
+    c->conflict_final = r->kind->conflict != REST_CONFLICT_RETRIED;
     c->one_key = r->once;
     if (r->token)
         c->extra[c->n_extra++] =

@@ -10,6 +10,13 @@
 
 struct rest_op;
 
+/* What a 409 means. */
+enum rest_conflict {
+    REST_CONFLICT_RETRIED = false,
+    REST_CONFLICT_FINAL = true,
+    REST_CONFLICT_ALREADY /* final: all is already as it should be */
+};
+
 struct rest_kind {
     struct op_class class; /* rest_start, rest_abandon, rest_destroy */
     struct call_spec spec;
@@ -17,7 +24,7 @@ struct rest_kind {
     const char *type; /* RESULT_VALUE */
     /* Read the 2xx answer into op.future; NULL: any body will do. */
     tinker_status (*read)(struct rest_op *r, const char *body, size_t n, tinker_error *err);
-    bool conflict_final;
+    enum rest_conflict conflict;
 };
 
 struct rest_op {

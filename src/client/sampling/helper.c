@@ -2,7 +2,8 @@
  *
  * Invariants: an operation is in `pending` from its SAMPLE frame until its answer, its cancellation
  * or the end of the helper; a helper that ended stays, with the reason, until the last of its
- * targets is released.  Runs on the loop thread, except the submit.  See helper.h. */
+ * targets is released.  Runs on the loop thread, except the submit, and waiting for the end of the
+ * process, which a worker does: that may take seconds.  See helper.h. */
 #include "client/sampling/helper.h"
 
 #include <errno.h>
@@ -34,13 +35,23 @@ enum {
     CHUNK = 256 * 1024 /* of reading */
 };
 
+/* Waiting for the end of a process. */
+struct reaping {
+    struct runtime_job job;
+    struct helper *helper; /* who is told how it ended; NULL: nobody */
+    pid_t pid;
+    bool kill; /* at once; else it is about to end by itself */
+    int status;
+};
+
 struct helper {
     struct runtime *rt;
     pid_t owner, pid; /* who started it, and it */
     int fd, targets;
     char *program;
     bool greeted, ended;
-    tinker_error why; /* ended */
+    tinker_error why; /* ended; TINKER_OK: not known yet, because the process is being reaped */
+    struct reaping *reaping; /* made with it, so that its end needs no memory */
     struct timer startup;
     struct buf in, out;
     size_t sent; /* of out */
@@ -149,6 +160,51 @@ static void fail_pending(struct helper *x)
     }
 }
 
+static void work_reap(struct runtime_job *j)
+{
+    struct reaping *r = (struct reaping *)j; /* first member */
+    r->status = -1;
+    if (r->kill || !reap(r->pid, ENDING_MS, &r->status))
+        r->status = kill_and_reap(r->pid);
+}
+
+static void on_reaped(struct runtime_job *j)
+{
+    struct reaping *r = (struct reaping *)j;
+    struct helper *x = r->helper;
+    char how[64];
+    describe(r->status, how, sizeof(how));
+    free(r);
+    if (!x)
+        return;
+    x->reaping = NULL;
+    if (!x->greeted)
+        err_set(&x->why, TINKER_ESTATE,
+                "%s is no sampling helper, it ended at once (%s); TINKER_SAMPLING_HELPER names "
+                "another",
+                x->program, how);
+    else
+        err_set(&x->why, TINKER_ESTATE,
+                "the sampling helper died (%s); a new sampler starts another", how);
+    fail_pending(x);
+}
+
+/* tell: x waits for it, and knows then why it has ended. */
+static void start_reaping(struct helper *x, bool tell)
+{
+    struct reaping *r = x->reaping;
+    *r = (struct reaping){ .job = { .work = work_reap, .done = on_reaped },
+                           .helper = tell ? x : NULL,
+                           .pid = x->pid,
+                           .kill = !tell };
+    if (!tell)
+        x->reaping = NULL;
+    if (runtime_work(x->rt, &r->job))
+        return;
+    work_reap(&r->job); /* no worker, or no memory to ask one */
+    on_reaped(&r->job);
+}
+
 static void close_socket(struct helper *x)
 {
     if (x->fd < 0)
@@ -161,28 +217,17 @@ static void close_socket(struct helper *x)
 /* Give up on it: why is what to say, NULL: it has ended by itself. */
 static void end(struct helper *x, const char *why)
 {
-    char how[64];
-    int status = -1;
     if (x->ended)
         return;
     x->ended = true;
     loop_disarm(x->rt->loop, &x->startup);
     close_socket(x);
-    if (why || !reap(x->pid, ENDING_MS, &status))
-        status = kill_and_reap(x->pid);
-    describe(status, how, sizeof(how));
-    if (why)
-        err_set(&x->why, TINKER_ESTATE, "%s", why);
-    else if (!x->greeted)
-        err_set(&x->why, TINKER_ESTATE,
-                "%s is no sampling helper, it ended at once (%s); TINKER_SAMPLING_HELPER names "
-                "another",
-                x->program, how);
-    else
-        err_set(&x->why, TINKER_ESTATE,
-                "the sampling helper died (%s); a new sampler starts another", how);
     if (current == x)
         current = NULL;
+    start_reaping(x, !why);
+    if (!why)
+        return; /* until it is known how it has ended, its operations wait */
+    err_set(&x->why, TINKER_ESTATE, "%s", why);
     fail_pending(x);
 }
 
@@ -193,8 +238,9 @@ static void helper_free(struct helper *x)
     if (!x->ended) {
         loop_disarm(x->rt->loop, &x->startup);
         close_socket(x);
-        kill_and_reap(x->pid);
-    }
+        start_reaping(x, false);
+    } else if (x->reaping)
+        x->reaping->helper = NULL;
     buf_clear(&x->in);
     buf_clear(&x->out);
     map_clear(&x->pending);
@@ -429,10 +475,12 @@ static int spawn(const char *program, int fd, pid_t *pid)
 static struct helper *helper_new(struct runtime *rt, const char *program, tinker_error *err)
 {
     struct helper *x = calloc(1, sizeof(*x));
+    struct reaping *reaping = calloc(1, sizeof(*reaping));
     char *copy = strdup(program);
     int pair[2];
-    if (!x || !copy) {
+    if (!x || !reaping || !copy) {
         free(x);
+        free(reaping);
         free(copy);
         err_nomem(err, "sampling helper");
         return NULL;
@@ -449,10 +497,12 @@ static struct helper *helper_new(struct runtime *rt, const char *program, tinker
                 "start the sampling helper %s: %s (TINKER_SAMPLING_HELPER names another)", program,
                 strerror(rc));
         free(x);
+        free(reaping);
         free(copy);
         return NULL;
     }
     x->program = copy;
+    x->reaping = reaping;
     x->rt = rt;
     x->owner = getpid();
     x->fd = pair[0];
@@ -576,7 +626,7 @@ static void far_start(struct op *op)
     tinker_error err;
     struct helper_target *t = attach(o->sampler, &err);
     struct helper *x = t ? t->helper : NULL;
-    if (!t || x->ended) {
+    if (!t || x->why.status != TINKER_OK) {
         op_fail(op, t ? &x->why : &err);
         return;
     }

@@ -25,6 +25,7 @@ struct stream_list {
     bool ended;
     tinker_error err; /* why it ended; TINKER_OK: as it should */
     int fd;           /* -1: nobody asked for it */
+    pid_t owner;      /* process whose descriptor it is */
     /* loop thread: */
     void (*wake)(void *arg); /* NULL: nobody listens */
     void *wake_arg;
@@ -113,6 +114,15 @@ static bool is_ready_locked(const struct stream_list *l)
     return l->taken < l->n || l->ended;
 }
 
+/* In a child the descriptor is replaced before its state changes: the parent listens to it. */
+static bool own_fd_locked(struct stream_list *l)
+{
+    if (l->fd < 0 || (l->owner != getpid() && os_event_renew(l->fd) != 0))
+        return false;
+    l->owner = getpid();
+    return true;
+}
+
 static void wake_locked(struct stream_list *l)
 {
     pthread_cond_signal(&l->cond);
@@ -166,7 +176,7 @@ static tinker_status take_locked(struct stream_list *l, tinker_stream_event *out
         *out = l->events[l->taken++];
         l->rivals -= rivals_size(out);
         l->lent = out->topk_tokens;
-        if (l->fd >= 0 && !is_ready_locked(l))
+        if (!is_ready_locked(l) && own_fd_locked(l))
             os_event_drain(l->fd);
         return TINKER_OK;
     }
@@ -195,9 +205,11 @@ tinker_status stream_list_next(struct stream_list *l, int64_t deadline_ms, tinke
 int stream_list_fd(struct stream_list *l)
 {
     pthread_mutex_lock(&l->lock);
-    if (l->fd < 0)
+    if (l->fd < 0) {
         l->fd = os_event_open();
-    if (l->fd >= 0 && is_ready_locked(l))
+        l->owner = getpid();
+    }
+    if (is_ready_locked(l) && own_fd_locked(l))
         os_event_signal(l->fd);
     int fd = l->fd;
     pthread_mutex_unlock(&l->lock);

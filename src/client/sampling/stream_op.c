@@ -6,7 +6,11 @@
  *   connection errors, 408, 409, 5xx before the first event: a new attempt, after a delay
  *
  * After the first event nothing is tried again: the program has read tokens, and another
- * attempt would make others.  Runs on the loop thread, except the user's side. */
+ * attempt would make others.
+ *
+ * [DONE] is the end, whatever the server does with the connection: the future completes, and
+ * the operation lingers only to read the end of the response, so that the connection can be
+ * used again.  Runs on the loop thread, except the user's side. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +27,7 @@
 #include "wire/check.h"
 #include "wire/chunk.h"
 
-enum { EVENT_BYTES_MAX = 1 << 20 };
+enum { EVENT_BYTES_MAX = 1 << 20, LINGER_MS = 1000 };
 
 struct stream_op {
     struct op op;
@@ -36,6 +40,7 @@ struct stream_op {
     struct sem_wait permit; /* of the handler */
     struct timer timer;     /* before another attempt */
     struct timer accepted;  /* the first event is there */
+    struct timer over;      /* the last event is there; then: enough of lingering */
     tinker_retry_options retry;
     bool use_handler, entered;
     int failures;
@@ -59,16 +64,22 @@ static struct loop *loop_of(const struct stream_op *o)
 
 /* ---- ends ------------------------------------------------------------------------------- */
 
-static void stop(struct stream_op *o, bool completed)
+static void give_permits(struct stream_op *o, bool completed)
 {
-    call_cancel(&o->call);
-    loop_disarm(loop_of(o), &o->timer);
-    loop_disarm(loop_of(o), &o->accepted);
     dispatch_end(&o->dispatch);
     if (o->entered)
         handler_leave(o->handler, completed);
     o->entered = false;
     handler_release(o->handler, &o->permit);
+}
+
+static void stop(struct stream_op *o, bool completed)
+{
+    call_cancel(&o->call);
+    loop_disarm(loop_of(o), &o->timer);
+    loop_disarm(loop_of(o), &o->accepted);
+    loop_disarm(loop_of(o), &o->over);
+    give_permits(o, completed);
 }
 
 static void stream_destroy(struct op *op)
@@ -138,16 +149,22 @@ static void on_accepted(struct timer *t)
     dispatch_end(&container_of(t, struct stream_op, accepted)->dispatch);
 }
 
+static void on_stream_over(struct timer *t);
+
 static bool on_event(void *state, const struct sse_event *e)
 {
     struct stream_op *o = state;
     struct wire_sample_chunk c;
+    if (o->complete) /* nothing can follow */
+        return true;
     if (o->n_events++ == 0) { /* not now: whoever gets the permits sends, and curl is busy */
         o->accepted.fire = on_accepted;
         loop_arm(loop_of(o), &o->accepted, 0);
     }
     if (strcmp(e->data, WIRE_STREAM_DONE) == 0) {
         o->complete = true;
+        o->over.fire = on_stream_over; /* not now, as above */
+        loop_arm(loop_of(o), &o->over, 0);
         return true;
     }
     tinker_status s = wire_read_chunk(e->data, e->n, &o->scratch, &c, &o->bad);
@@ -160,7 +177,7 @@ static bool on_data(struct http_request *r, const void *p, size_t n)
 {
     struct stream_op *o = container_of(container_of(r, struct call, http), struct stream_op, call);
     tinker_error err;
-    if (sse_feed(&o->sse, p, n, &err) == TINKER_OK)
+    if (o->complete || sse_feed(&o->sse, p, n, &err) == TINKER_OK)
         return true;
     if (o->bad.status == TINKER_OK)
         o->bad = err;
@@ -248,9 +265,37 @@ static bool on_status(struct call *c, int status)
     return true;
 }
 
+static void complete_stream(struct stream_op *o)
+{
+    tell(o, LOCAL_STOP, 0, NULL);
+    give_permits(o, true);
+    stream_list_end(o->list, NULL);
+    op_report(&o->op, NULL);
+}
+
+static void on_linger_end(struct timer *t)
+{
+    stream_abandon(&container_of(t, struct stream_op, over)->op);
+}
+
+/* The response has not ended with its last event. */
+static void on_stream_over(struct timer *t)
+{
+    struct stream_op *o = container_of(t, struct stream_op, over);
+    call_settle(&o->call);
+    o->op.lingers = true;
+    complete_stream(o);
+    o->over.fire = on_linger_end;
+    loop_arm(loop_of(o), &o->over, LINGER_MS);
+}
+
 static void on_done(struct call *c)
 {
     struct stream_op *o = container_of(c, struct stream_op, call);
+    if (o->op.lingers) {
+        stream_abandon(&o->op);
+        return;
+    }
     tinker_error err = c->err;
     bool broken = c->outcome == CALL_OK && !o->complete;
     if (c->outcome == CALL_CAUGHT) {
@@ -262,10 +307,9 @@ static void on_done(struct call *c)
     else if (broken)
         err_set(&err, TINKER_EPROTOCOL, "the stream ended in the middle");
     else if (o->complete) { /* how the connection ends does not matter any more */
-        tell(o, LOCAL_STOP, 0, NULL);
+        complete_stream(o);
         stop(o, true);
-        stream_list_end(o->list, NULL);
-        op_succeed(&o->op);
+        op_destroy(&o->op);
         return;
     }
     op_note_response(&o->op, c);

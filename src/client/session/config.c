@@ -172,19 +172,13 @@ static bool is_secret_name(const char *name)
     return false;
 }
 
-/* A line break in a header would let a value become another header. */
-static tinker_status check_pairs(const struct http_header *v, size_t n, tinker_error *err)
+/* After all that can give one: a line break in a header would let a value become another header. */
+static tinker_status check_headers(const struct http_header *v, size_t n, tinker_error *err)
 {
     tinker_status s = TINKER_OK;
     for (size_t i = 0; s == TINKER_OK && i < n; i++)
         s = prefs_check_header(&(tinker_named_string){ v[i].name, v[i].value }, err);
     return s;
-}
-
-/* After all that can give one. */
-static tinker_status check_headers(const struct config *c, tinker_error *err)
-{
-    return check_pairs(c->default_headers, c->n_default_headers, err);
 }
 
 static bool set_headers(struct config *c, const tinker_service_options *o)
@@ -260,14 +254,12 @@ static tinker_status set_proxy_headers(struct config *c, const tinker_service_op
     const char *json = env_text(&c->arena, "TINKEX_PROXY_HEADERS");
     if (!o->n_proxy_headers) {
         bool ok = !json || env_json_pairs(&c->arena, json, &c->proxy_headers, &c->n_proxy_headers);
-        return ok ? check_pairs(c->proxy_headers, c->n_proxy_headers, err)
-                  : err_nomem(err, "configuration");
+        for (size_t i = 0; ok && i < c->n_proxy_headers; i++)
+            log_secret(c->proxy_headers[i].value);
+        return ok ? TINKER_OK : err_nomem(err, "configuration");
     }
     for (size_t i = 0; i < o->n_proxy_headers; i++) {
         const tinker_named_string *h = &o->proxy_headers[i];
-        tinker_status s = prefs_check_header(h, err);
-        if (s != TINKER_OK)
-            return s;
         log_secret(h->value);
         if (!put_proxy_header(c, arena_strdup(&c->arena, h->name),
                               arena_strdup(&c->arena, h->value)))
@@ -471,9 +463,33 @@ static tinker_status set_metrics(struct config *c, const tinker_service_options 
     return TINKER_OK;
 }
 
+static tinker_status check_counted(const char *what, const tinker_named_string *v, size_t n,
+                                   tinker_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!v || !v[i].name || !v[i].value)
+            return err_set(err, TINKER_EINVAL, "%s: entry %zu has no name or no value", what, i);
+    return TINKER_OK;
+}
+
+static tinker_status check_lists(const tinker_service_options *o, tinker_error *err)
+{
+    for (size_t i = 0; i < o->n_tags; i++)
+        if (!o->tags || !o->tags[i])
+            return err_set(err, TINKER_EINVAL, "tags: entry %zu is NULL", i);
+    tinker_status s = check_counted("headers", o->headers, o->n_headers, err);
+    if (s == TINKER_OK)
+        s = check_counted("query", o->query, o->n_query, err);
+    if (s == TINKER_OK)
+        s = check_counted("proxy_headers", o->proxy_headers, o->n_proxy_headers, err);
+    return s;
+}
+
 static tinker_status resolve(struct config *c, const tinker_service_options *o, tinker_error *err)
 {
-    tinker_status s = set_url(c, o, err);
+    tinker_status s = check_lists(o, err);
+    if (s == TINKER_OK)
+        s = set_url(c, o, err);
     if (s == TINKER_OK)
         s = set_credentials(c, o, err);
     if (s == TINKER_OK)
@@ -504,7 +520,10 @@ static tinker_status resolve(struct config *c, const tinker_service_options *o, 
         ok = put_header(c, "traceparent", o->traceparent, false);
     if (ok && c->otel && o->tracestate)
         ok = put_header(c, "tracestate", o->tracestate, false);
-    return ok ? check_headers(c, err) : err_nomem(err, "configuration");
+    if (!ok)
+        return err_nomem(err, "configuration");
+    s = check_headers(c->default_headers, c->n_default_headers, err);
+    return s == TINKER_OK ? check_headers(c->proxy_headers, c->n_proxy_headers, err) : s;
 }
 
 tinker_status config_init(struct config *c, const tinker_service_options *opts, tinker_error *err)

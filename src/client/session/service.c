@@ -106,6 +106,8 @@ tinker_status tinker_service_observe(tinker_service *s, tinker_queue_observer *o
 /* That of the session, else of the REST calls; NULL: none has started. */
 static struct telemetry *reporter(tinker_service *s)
 {
+    if (s->rt->pid != getpid()) /* its loop sends for the parent alone */
+        return NULL;
     pthread_mutex_lock(&s->lock);
     struct telemetry *t = s->session ? s->session->telemetry : NULL;
     if (!t && s->rest)

@@ -156,6 +156,8 @@ static void cancel_all(struct holder *h)
         op_put(op, &h->ending);
         if (op->future)
             op_cancel(op);
+        else if (op->lingers)
+            op->class->abandon(op);
     }
     assert(!h->ending);
 }

@@ -56,7 +56,7 @@ static const struct rest_kind finish_kind = { { "finish_session", finish_start, 
                                               RESULT_NONE,
                                               NULL,
                                               finished,
-                                              true };
+                                              REST_CONFLICT_ALREADY };
 
 tinker_future *tinker_service_finish(tinker_service *s, tinker_finish how, const char *detail,
                                      tinker_error *err)

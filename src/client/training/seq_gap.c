@@ -2,10 +2,10 @@
 #include "client/training/seq_gap.h"
 
 #include <stdlib.h>
+#include "base/array.h"
 #include "client/call/call.h"
 #include "client/training/training_client.h"
 #include "wire/proto.h"
-
 
 /* ---- the numbers ---------------------------------------------------------------------- */
 

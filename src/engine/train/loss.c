@@ -48,6 +48,8 @@ tinker_status loss_parse(struct loss *l, const tinker_loss *in, tinker_error *er
                        in->name ? in->name : "");
     *l = losses[i].defaults;
     for (size_t c = 0; c < in->n_config; c++) {
+        if (!in->config || !in->config[c].name)
+            return err_set(err, TINKER_EINVAL, "loss %s: setting %zu has no name", in->name, c);
         const tinker_named_number *number = &in->config[c];
         if (!isfinite(number->value))
             return err_set(err, TINKER_EINVAL, "loss %s: %.60s is not a finite number", in->name,
