@@ -329,9 +329,8 @@ tinker_status wire_metadata_encode(const tinker_named_string *v, size_t n, struc
 {
     struct wire_writer w = { .err = err };
     for (size_t i = 0; i < n; i++)
-        if (!v || !v[i].name || !v[i].value)
-            return err_set(err, TINKER_EINVAL, "user_metadata: entry %zu has no name or no value",
-                           i);
+        if (!v || !v[i].name) /* a NULL value is JSON null */
+            return err_set(err, TINKER_EINVAL, "user_metadata: entry %zu has no name", i);
     json_writer_init(&w.json, out);
     write_named_strings(&w, v, n);
     return buf_ok(out) ? TINKER_OK : err_nomem(err, "user_metadata");
