@@ -9,6 +9,7 @@
 #define SERVER_PEER_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "base/clock.h"
@@ -26,9 +27,11 @@ struct peers {
     int64_t idle_ms; /* longest PEER_IDLE */
     int64_t body_ms; /* longest PEER_SENDING, and a second more per PEER_RATE bytes */
     pthread_mutex_t lock;
-    struct peer *first; /* lock */
+    struct peer *first; /* lock: the latest */
+    size_t n;           /* lock */
+    size_t max;         /* so many are all there may be; 0: no bound */
 };
-enum { PEER_RATE = 4096 };
+enum { PEER_RATE = 4096, PEER_CROWDED_MS = 1000 };
 
 void peers_init(struct peers *v, struct clock *clock, int64_t idle_ms, int64_t body_ms);
 void peers_clear(struct peers *v); /* no connection is left */
@@ -40,7 +43,9 @@ void peers_remove(struct peers *v, struct peer *p);
 /* Per request and therefore without the lock; now_ns: when the phase began. */
 void peer_phase(struct peer *p, enum peer_phase phase, int64_t now_ns);
 void peer_received(struct peer *p, size_t n);
-/* Shut down the sockets of those who are late; whoever owns them sees the end. */
+/* Shut down the sockets of those who are late; whoever owns them sees the end.  When there is no
+ * room for anybody else, some of those who were idle for PEER_CROWDED_MS are late, too. */
 void peers_hang_up(struct peers *v);
+bool peers_full(struct peers *v);
 
 #endif
