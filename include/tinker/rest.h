@@ -79,8 +79,8 @@ TINKER_API tinker_future *tinker_rest_list_user_checkpoints(tinker_rest *r, cons
                                                             tinker_error *err);
 TINKER_API const tinker_checkpoints *tinker_future_checkpoints(const tinker_future *f);
 
-/* The following take a path "tinker://<run>/<weights|sampler_weights|external_weights>/<name>"
- * and have no result but success.  Publishing what is public, or hiding what is private, fails at
+/* The following take a path "tinker://<run>/<weights|sampler_weights|external_weights>/<name>", or
+ * "tinker://<run>/<name>" of a service that names no kind, and have no result but success.  Publishing what is public, or hiding what is private, fails at
  * once with http_status 409. */
 TINKER_API tinker_future *tinker_rest_delete_checkpoint(tinker_rest *r, const char *path,
                                                         tinker_error *err);
