@@ -79,10 +79,11 @@ TINKER_API tinker_future *tinker_rest_list_user_checkpoints(tinker_rest *r, cons
                                                             tinker_error *err);
 TINKER_API const tinker_checkpoints *tinker_future_checkpoints(const tinker_future *f);
 
-/* The following take a path "tinker://<run>/<weights|sampler_weights|external_weights>/<name>"
- * and have no result but success.  Publishing what is public, or hiding what is private, fails at
- * once with http_status 409, and deleting what is not there with 404; unless the response to an
- * earlier attempt of the same call was lost, which may have done it: that is a success. */
+/* The following take a path "tinker://<run>/<weights|sampler_weights|external_weights>/<name>", or
+ * "tinker://<run>/<name>" of a service that names no kind, and have no result but success.
+ * Publishing what is public, or hiding what is private, fails at once with http_status 409, and
+ * deleting what is not there with 404; unless the response to an earlier attempt of the same call
+ * was lost, which may have done it: that is a success. */
 TINKER_API tinker_future *tinker_rest_delete_checkpoint(tinker_rest *r, const char *path,
                                                         tinker_error *err);
 TINKER_API tinker_future *tinker_rest_publish_checkpoint(tinker_rest *r, const char *path,

@@ -5,6 +5,8 @@
 #include "server/work/stream.h"
 #include "server/dial.h"
 #include "server/fake_engine.h"
+#include "server/http/listener_hold.h"
+#include "server/http/conn_limits.h"
 
 static struct listener *listener;
 static struct fake_clock fake;
@@ -294,6 +296,56 @@ static void test_the_number_of_connections_is_bounded(void)
     listener_close(listener, 1000);
 }
 
+/* Nobody is kept out by those who took all connections and do nothing with them. */
+static void test_idle_connections_make_room(void)
+{
+    enum { MOST = 8 };
+    int fds[MOST];
+    begin_with(MOST, NULL);
+    for (int i = 0; i < MOST; i++) {
+        fds[i] = call();
+        say(fds[i], "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
+        CHECK(strstr(hear(fds[i], "<>"), "<>"));
+    }
+    int one_more = call();
+    say(one_more, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
+    pass_time(PEER_CROWDED_MS);
+    CHECK(strstr(hear(one_more, "<>"), "<>"));
+    CHECK(is_closed(fds[0]));      /* who came first */
+    CHECK(is_open(fds[MOST - 1])); /* the others stay */
+    for (int i = 0; i < MOST; i++)
+        close(fds[i]);
+    close(one_more);
+    listener_close(listener, 1000);
+}
+
+static void test_holds_make_room(void)
+{
+    enum { MOST = 8 };
+    int fds[MOST];
+    begin_with(MOST, NULL);
+    for (int i = 0; i < MOST; i++) {
+        fds[i] = call();
+        say(fds[i], "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    struct listener_stats stats = { 0 };
+    for (int i = 0; i < 5000 && stats.held < MOST; i++) {
+        nap_ms(1);
+        listener_stats(listener, &stats);
+    }
+    CHECK_INT(stats.held, MOST);
+    int one_more = call();
+    say(one_more, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
+    pass_time(HOLD_CROWDED_MS);
+    CHECK(strstr(hear(fds[0], "<>"), "Connection: close"));
+    CHECK(is_closed(fds[0]));
+    CHECK(strstr(hear(one_more, "<>"), "<>"));
+    for (int i = 0; i < MOST; i++)
+        close(fds[i]);
+    close(one_more);
+    listener_close(listener, 1000);
+}
+
 static void test_long_requests_keep_nobody_waiting(void)
 {
     begin();
@@ -383,6 +435,8 @@ int main(void)
     RUN(test_no_key_no_body);
     RUN(test_bodies_arriving_at_once_are_bounded);
     RUN(test_the_number_of_connections_is_bounded);
+    RUN(test_idle_connections_make_room);
+    RUN(test_holds_make_room);
     RUN(test_long_requests_keep_nobody_waiting);
     RUN(test_a_client_that_left_while_aside);
     RUN(test_clients_that_go_on_while_it_stops);

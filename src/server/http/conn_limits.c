@@ -40,6 +40,7 @@ struct peer *peers_add(struct peers *v, int fd)
     if (p->next)
         p->next->prev = p;
     v->first = p;
+    v->n++;
     pthread_mutex_unlock(&v->lock);
     return p;
 }
@@ -52,6 +53,7 @@ void peers_remove(struct peers *v, struct peer *p)
     *(p->prev ? &p->prev->next : &v->first) = p->next;
     if (p->next)
         p->next->prev = p->prev;
+    v->n--;
     pthread_mutex_unlock(&v->lock);
     free(p);
 }
@@ -82,23 +84,50 @@ void peer_received(struct peer *p, size_t n)
                               memory_order_relaxed);
 }
 
+static int64_t phase_ms(const struct peer *p, int64_t now_ns)
+{
+    return (now_ns - atomic_load_explicit(&p->since_ns, memory_order_relaxed)) / 1000000;
+}
+
 static bool is_late(const struct peers *v, const struct peer *p, int64_t now_ns)
 {
     int phase = atomic_load_explicit(&p->phase, memory_order_acquire);
-    int64_t ms = (now_ns - atomic_load_explicit(&p->since_ns, memory_order_relaxed)) / 1000000;
+    int64_t ms = phase_ms(p, now_ns);
     size_t received = atomic_load_explicit(&p->received, memory_order_relaxed);
     if (phase == PEER_IDLE)
         return ms > v->idle_ms;
     return phase == PEER_SENDING && ms > v->body_ms + (int64_t)(received / PEER_RATE) * 1000;
 }
 
+static bool is_full_locked(const struct peers *v)
+{
+    return v->max && v->n >= v->max;
+}
+
+/* Of those who came first, some that are idle: others may be waiting to come in. */
+static void make_room_locked(struct peers *v, struct peer *oldest, int64_t now_ns)
+{
+    size_t wanted = v->max / 8 + 1;
+    for (struct peer *p = oldest; p && wanted; p = p->prev)
+        if (atomic_load_explicit(&p->phase, memory_order_acquire) == PEER_IDLE &&
+            phase_ms(p, now_ns) >= PEER_CROWDED_MS) {
+            shutdown(p->fd, SHUT_RDWR);
+            wanted--;
+        }
+}
+
 void peers_hang_up(struct peers *v)
 {
     int64_t now_ns = clock_now_ns(v->clock);
+    struct peer *oldest = NULL;
     pthread_mutex_lock(&v->lock);
-    for (struct peer *p = v->first; p; p = p->next)
+    for (struct peer *p = v->first; p; p = p->next) {
         if (is_late(v, p, now_ns))
             shutdown(p->fd, SHUT_RDWR);
+        oldest = p;
+    }
+    if (is_full_locked(v))
+        make_room_locked(v, oldest, now_ns);
     pthread_mutex_unlock(&v->lock);
 }
 
@@ -118,4 +147,12 @@ bool peers_is_receiving(struct peers *v, uint64_t user, int64_t by_ns)
         found = is_receiving(p, user, by_ns);
     pthread_mutex_unlock(&v->lock);
     return found;
+}
+
+bool peers_full(struct peers *v)
+{
+    pthread_mutex_lock(&v->lock);
+    bool full = is_full_locked(v);
+    pthread_mutex_unlock(&v->lock);
+    return full;
 }

@@ -28,9 +28,11 @@ struct peers {
     int64_t idle_ms; /* longest PEER_IDLE */
     int64_t body_ms; /* longest PEER_SENDING, and a second more per PEER_RATE bytes */
     pthread_mutex_t lock;
-    struct peer *first; /* lock */
+    struct peer *first; /* lock: the latest */
+    size_t n;           /* lock */
+    size_t max;         /* so many are all there may be; 0: no bound */
 };
-enum { PEER_RATE = 4096 };
+enum { PEER_RATE = 4096, PEER_CROWDED_MS = 1000 };
 
 void peers_init(struct peers *v, struct clock *clock, int64_t idle_ms, int64_t body_ms);
 void peers_clear(struct peers *v); /* no connection is left */
@@ -46,7 +48,9 @@ void peer_received(struct peer *p, size_t n);
 void peer_user(struct peer *p, uint64_t user);
 /* Is there a request of this user that began by then and is SENDING or HANDLED? */
 bool peers_is_receiving(struct peers *v, uint64_t user, int64_t by_ns);
-/* Shut down the sockets of those who are late; whoever owns them sees the end. */
+/* Shut down the sockets of those who are late; whoever owns them sees the end.  When there is no
+ * room for anybody else, some of those who were idle for PEER_CROWDED_MS are late, too. */
 void peers_hang_up(struct peers *v);
+bool peers_full(struct peers *v);
 
 #endif

@@ -41,6 +41,7 @@ struct listener {
     struct peers peers;
     atomic_uint_fast64_t requests, bytes_in, active, complete, aside_jobs, arriving;
     struct holds holds;
+    atomic_bool told_full;
 };
 
 /* One request from its first header to the last byte of its answer. */
@@ -94,7 +95,13 @@ static void on_connection(void *cls, struct MHD_Connection *conn, void **context
 
 void listener_expire(struct listener *l)
 {
-    holds_expire(&l->holds);
+    bool full = peers_full(&l->peers);
+    if (full && !atomic_exchange(&l->told_full, true))
+        log_line(l->opts.log, LOG_WARNING,
+                 "all %zu connections there may be are taken: others wait, and who is idle is hung "
+                 "up on; a larger limit of open files (ulimit -n) allows more",
+                 l->peers.max);
+    holds_expire(&l->holds, full);
     peers_hang_up(&l->peers);
 }
 
@@ -265,6 +272,9 @@ static enum MHD_Result answer(struct call *c, struct MHD_Connection *conn, struc
         MHD_add_response_header(r, "Content-Type", res->content_type);
     for (size_t i = 0; i < res->n_headers; i++)
         MHD_add_response_header(r, res->headers[i].name, res->headers[i].value);
+    /* Who is told to ask again makes room when others wait, and comes back behind them. */
+    if (c->req.timed_out && peers_full(&c->listener->peers))
+        MHD_add_response_header(r, "Connection", "close");
     c->status = res->status;
     c->n_answer = n;
     enum MHD_Result queued = MHD_queue_response(conn, (unsigned)res->status, r);
@@ -549,6 +559,7 @@ tinker_status listener_start(struct listener *l, listener_handler *handler, void
         tls[0].option = MHD_OPTION_END;
     l->handler = handler;
     l->state = state;
+    l->peers.max = listener_socket_limit(l->opts.max_connections);
     l->aside = pool_new(ASIDE_THREADS, "requests");
     if (!l->aside)
         return err_nomem(err, "listener");
@@ -556,8 +567,8 @@ tinker_status listener_start(struct listener *l, listener_handler *handler, void
         flags, 0, NULL, NULL, on_access, l, MHD_OPTION_EXTERNAL_LOGGER, on_library_message, l,
         MHD_OPTION_LISTEN_SOCKET, l->fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, l,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, l, MHD_OPTION_CONNECTION_LIMIT,
-        listener_socket_limit(l->opts.max_connections), MHD_OPTION_CONNECTION_TIMEOUT, 120u,
-        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+        (unsigned)l->peers.max, MHD_OPTION_CONNECTION_TIMEOUT, 120u, MHD_OPTION_UNESCAPE_CALLBACK,
+        keep_escapes, NULL, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     if (!l->daemon)
         return err_set(err, TINKER_ESTATE, "cannot start the HTTP server%s",
                        l->opts.tls_cert ? " (check the certificate and key)" : "");

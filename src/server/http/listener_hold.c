@@ -109,9 +109,11 @@ static struct hold *take_expired(struct holds *v, int64_t now_ns)
     return h;
 }
 
-void holds_expire(struct holds *v)
+void holds_expire(struct holds *v, bool crowded)
 {
     int64_t now_ns = clock_now_ns(v->clock);
+    if (crowded && v->hold_ms > HOLD_CROWDED_MS)
+        now_ns += (v->hold_ms - HOLD_CROWDED_MS) * 1000000;
     struct hold *h;
     while ((h = take_expired(v, now_ns)) != NULL)
         MHD_resume_connection(h->conn);

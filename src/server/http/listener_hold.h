@@ -44,8 +44,10 @@ void holds_wait(struct holds *v, struct hold *h, struct waitlist *w, struct MHD_
 void holds_wake(struct holds *v, struct waitlist *w);
 void holds_rearm(struct holds *v, struct waitlist *w);
 bool holds_waits(struct holds *v, const struct waitlist *w);
-/* End those whose time is up; all of them once holds_stop() was called. */
-void holds_expire(struct holds *v);
+/* End those whose time is up; all of them once holds_stop() was called.  crowded: others need the
+ * connections, so HOLD_CROWDED_MS is all the time there is. */
+void holds_expire(struct holds *v, bool crowded);
+enum { HOLD_CROWDED_MS = 5000 };
 void holds_stop(struct holds *v);
 bool holds_stopping(struct holds *v);
 uint64_t holds_count(struct holds *v);
