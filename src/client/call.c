@@ -19,6 +19,7 @@
 #include "client/report.h"
 #include "client/transport.h"
 #include "client/trouble.h"
+#include "client/unframed.h"
 #include "wire/future.h"
 #include "wire/timestamp.h"
 
@@ -474,10 +475,21 @@ static bool try_again(struct call *c)
     return true;
 }
 
+/* A body that was cut is as good as none: the usual retry of a lost connection. */
+static void refuse_cut(const struct call *c, struct http_response *resp)
+{
+    if (resp->failure != HTTP_OK || c->http.on_data || !unframed_is_cut(resp, c->empty_ok))
+        return;
+    resp->failure = HTTP_FAIL_CONNECT;
+    snprintf(resp->reason, sizeof(resp->reason),
+             "the connection closed in the middle of the response");
+}
+
 static void on_http(struct http_request *r)
 {
     struct call *c = CONTAINER(r, struct call, http);
     c->exchange = NULL;
+    refuse_cut(c, &r->resp);
     c->outcome = outcome_of(&r->resp);
     if (c->op)
         answer_note(c);

@@ -32,6 +32,7 @@ struct faulty {
     long twice;        /* parts of an operation that were executed again */
     long out_of_order; /* first submissions after those of a later operation */
     long changed;      /* repeats with another content */
+    uint64_t weights;  /* a digest of the training that was executed: models, numbers, contents */
 };
 
 void faulty_init(struct faulty *f, uint64_t seed, int percent, const char *config);
