@@ -137,7 +137,8 @@ TINKER_API tinker_future *tinker_rest_checkpoint_archive(tinker_rest *r, const c
 TINKER_API const tinker_archive *tinker_future_archive(const tinker_future *f);
 
 /* Called on a library thread, never the I/O thread; total is known.  Non-zero stops.  Not after
- * tinker_future_free() of the download has returned. */
+ * tinker_future_free() of the download has returned.  done falls back to the first bytes when a
+ * connection was lost and the download begins again. */
 typedef int tinker_progress_callback(void *state, int64_t done, int64_t total);
 
 typedef struct tinker_download_options {

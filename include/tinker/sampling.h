@@ -143,9 +143,10 @@ typedef struct tinker_stream_event {
 } tinker_stream_event;
 
 /* Sample as tinker_sampler_sample() does, with the same tokens for the same seed, under the same
- * limits.  Tried again as a sample is (see tinker_retry_options) until the first event has come;
- * from then on a failure is final, because another attempt would make other tokens than those
- * that were read.  NULL with *err set: TINKER_ESTATE, without any request, when the service
+ * limits.  Tried again as a sample is (see tinker_retry_options) until the first event has come.
+ * From then on that goes only for samples with a seed or temperature 0, of which the events that
+ * were told already are left out; of others a failure is final, because another attempt would make
+ * other tokens than those that were read.  NULL with *err set: TINKER_ESTATE, without any request, when the service
  * does not offer streams (stream_sample of tinker_capabilities); TINKER_EINVAL, also for what
  * is told of the prompt, which no stream carries; TINKER_ENOMEM. */
 TINKER_API tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input *prompt,

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include <tinker/extra/http.h>
 #include <tinker/account.h>
 #include "base/os.h"
 #include "client/io/runtime.h"
@@ -840,10 +841,26 @@ static void test_downloads(void) /* R-147 R-179 */
     CHECK(tinker_rest_download_checkpoint(r, CKPT, file, NULL, &err) == NULL); /* it exists */
     CHECK(strstr(err.message, "force") != NULL);
     unlink(file);
+    /* a connection that is lost is made again, and the file begins again */
     fake_script(w.server, "/blob",
                 (struct fake_reply){ .body = blob, .len = n, .fault = FAKE_TRUNCATE });
+    fake_script(w.server, "/blob", (struct fake_reply){ .body = blob, .len = n });
     f = tinker_rest_download_checkpoint(r, CKPT, file, &o, &err);
+    CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_OK);
+    CHECK(stat(file, &st) == 0 && st.st_size == (off_t)n);
+    CHECK_INT(fake_count(w.server, "/blob"), 3);
+    tinker_future_free(f);
+    unlink(file);
+    /* as often as the caller allows */
+    fake_script(w.server, "/blob",
+                (struct fake_reply){ .body = blob, .len = n, .fault = FAKE_TRUNCATE, .times = 2 });
+    tinker_call_options once_more = TINKER_CALL_OPTIONS_INIT;
+    once_more.max_retries = 1;
+    CHECK_INT(tinker_call_options_push(&once_more, &err), TINKER_OK);
+    f = tinker_rest_download_checkpoint(r, CKPT, file, &o, &err);
+    tinker_call_options_pop();
     CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_ECONNECT);
+    CHECK_INT(fake_count(w.server, "/blob"), 5);
     CHECK(access(file, F_OK) != 0);
     tinker_future_free(f);
     char pattern[128];

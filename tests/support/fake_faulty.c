@@ -213,6 +213,8 @@ static void submit(struct faulty *f, const struct fake_request *r, const char *p
             check_order(f, &seen);
         if (!sample)
             note_number(f, &seen);
+        if (!sample && !seen.filler)
+            f->weights += hash_bytes(key, (size_t)n, seen.content);
     }
     out->body = text("{\"request_id\":\"%s%lld\"}", "job-", id);
 }
@@ -236,7 +238,7 @@ static void result(struct faulty *f, const struct fake_request *r, struct fake_r
     char id[64];
     size_t i = (size_t)digits_at_end(member(r->body, "request_id", id));
     const struct faulty_job *j = i >= 1 && i <= f->n_jobs ? f->by_id[i - 1] : NULL;
-    uint64_t mood = rng_next(&f->rng) % 100;
+    uint64_t mood = f->percent > 0 ? rng_next(&f->rng) % 100 : 99; /* it may be in none */
     if (!j) {
         out->status = 404;
         out->body = strdup("{\"detail\":\"no such request\"}");

@@ -35,6 +35,7 @@ struct faulty {
     long out_of_order; /* first submissions after those of a later operation */
     long changed;      /* repeats with another content */
     long fillers;      /* of numbers that the client found unused */
+    uint64_t weights;  /* a digest of the training that was executed: models, numbers, contents */
 };
 
 void faulty_init(struct faulty *f, uint64_t seed, int percent, const char *config);

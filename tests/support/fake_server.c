@@ -4,8 +4,10 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,13 +18,16 @@
 #include <unistd.h>
 #include "base/buf.h"
 #include "base/os.h"
+#include "base/rand.h"
+
+enum { TRICKLE_YIELDS = 4 };
 
 struct conn {
     struct conn *next, **at; /* at: what points to it */
     int fd, number;
     struct buf in, out;
     size_t sent;
-    bool held, close_after, dripping;
+    bool held, close_after, dripping, reset;
     const struct fake_request *request; /* being answered */
     struct fake_reply reply;            /* body owned */
     int64_t due_ns;                     /* INT64_MAX: never by itself */
@@ -44,7 +49,12 @@ struct fake_server {
     char url[64];
     pthread_t thread;
     pthread_mutex_t lock; /* everything below, and the connections */
-    bool stop, refuse, forget;
+    bool stop, refuse, forget, trickle;
+    char cut_path[256]; /* "": none */
+    size_t cut_at, n_cuts;
+    enum fake_cut cut_how;
+    struct rng rng;
+    int cut_percent;
     struct conn *conns;
     int n_conns;
     int64_t next_due_ns; /* no held answer is due before */
@@ -91,6 +101,8 @@ static void conn_close(struct fake_server *s, struct conn *c)
     if (c->next)
         c->next->at = c->at;
     epoll_ctl(s->epoll, EPOLL_CTL_DEL, c->fd, NULL); /* a child process may still have it open */
+    if (c->reset) /* closing then discards what is unsent and resets the connection */
+        setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 }, sizeof(struct linger));
     close(c->fd);
     buf_clear(&c->in);
     buf_clear(&c->out);
@@ -109,7 +121,8 @@ static void conn_watch(struct fake_server *s, struct conn *c)
 static bool conn_flush(struct fake_server *s, struct conn *c)
 {
     while (c->sent < c->out.len) {
-        ssize_t n = send(c->fd, c->out.data + c->sent, c->out.len - c->sent, MSG_NOSIGNAL);
+        size_t left = s->trickle ? 1 : c->out.len - c->sent;
+        ssize_t n = send(c->fd, c->out.data + c->sent, left, MSG_NOSIGNAL);
         if (n < 0 && errno == EAGAIN)
             break;
         if (n < 0) {
@@ -117,6 +130,8 @@ static bool conn_flush(struct fake_server *s, struct conn *c)
             return false;
         }
         c->sent += (size_t)n;
+        for (int i = 0; s->trickle && i < TRICKLE_YIELDS; i++)
+            sched_yield(); /* so that the reader sees this byte before the next is there */
     }
     if (c->sent == c->out.len) {
         buf_reset(&c->out);
@@ -180,6 +195,27 @@ static bool drip(struct fake_server *s, struct conn *c)
     return conn_flush(s, c);
 }
 
+/* Shorten the response out[start..) if it is to be cut. */
+static void cut_response(struct fake_server *s, struct conn *c, const char *path, size_t start)
+{
+    size_t len = c->out.len - start, at = len;
+    bool reset = false;
+    if (s->cut_path[0] && path_is(path, s->cut_path)) {
+        at = s->cut_at;
+        reset = s->cut_how == FAKE_CUT_RST;
+        s->cut_path[0] = '\0';
+    } else if (s->cut_percent > 0 && rng_next(&s->rng) % 100 < (uint64_t)s->cut_percent) {
+        at = rng_next(&s->rng) % len;
+        reset = rng_next(&s->rng) % 2;
+    }
+    if (at >= len)
+        return;
+    c->out.len = start + at;
+    c->close_after = true;
+    c->reset = reset;
+    s->n_cuts++;
+}
+
 /* Write the answer of a held request; false: the connection is gone. */
 static bool answer(struct fake_server *s, struct conn *c)
 {
@@ -191,6 +227,8 @@ static bool answer(struct fake_server *s, struct conn *c)
     }
     if (r->fault == FAKE_DRIP && c->dripping)
         return drip(s, c);
+    char path[512];
+    snprintf(path, sizeof(path), "%s", c->request->path);
     if (r->fault != FAKE_OPEN && r->fault != FAKE_DRIP) /* else its path is asked for */
         conn_forget(s, c);
     size_t start = c->out.len;
@@ -214,6 +252,7 @@ static bool answer(struct fake_server *s, struct conn *c)
     if (r->fault == FAKE_TWICE && buf_reserve(&c->out, c->out.len - start))
         buf_append(&c->out, c->out.data + start, c->out.len - start);
     c->close_after = r->fault == FAKE_TRUNCATE || r->fault == FAKE_NO_LENGTH;
+    cut_response(s, c, path, start);
     free((char *)r->body);
     r->body = NULL;
     r->len = 0;
@@ -478,6 +517,38 @@ void fake_unscript(struct fake_server *s, const char *path)
         free(x);
     }
     pthread_mutex_unlock(&s->lock);
+}
+
+void fake_cut(struct fake_server *s, const char *path, size_t at, enum fake_cut how)
+{
+    pthread_mutex_lock(&s->lock);
+    snprintf(s->cut_path, sizeof(s->cut_path), "%s", path);
+    s->cut_at = at;
+    s->cut_how = how;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void fake_cut_randomly(struct fake_server *s, uint64_t seed, int percent)
+{
+    pthread_mutex_lock(&s->lock);
+    rng_seed(&s->rng, seed);
+    s->cut_percent = percent;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void fake_trickle(struct fake_server *s, bool trickle)
+{
+    pthread_mutex_lock(&s->lock);
+    s->trickle = trickle;
+    pthread_mutex_unlock(&s->lock);
+}
+
+size_t fake_cuts(struct fake_server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    size_t n = s->n_cuts;
+    pthread_mutex_unlock(&s->lock);
+    return n;
 }
 
 void fake_release(struct fake_server *s, const char *path)

@@ -2,7 +2,7 @@
  *
  * Every request is recorded with the time on the given clock.  Its answer comes from
  * the script of its path, first come first served, else from the default handler.
- * Answers can be delayed on the clock, dropped, truncated or held for ever.
+ * Answers can be delayed on the clock, dropped, cut anywhere or held for ever.
  *
  * Thread safety: any thread, any time. */
 #ifndef SUPPORT_FAKE_SERVER_H
@@ -25,6 +25,9 @@ enum fake_fault {
     FAKE_OPEN,      /* leave the Content-Length out and never close; counts as held */
     FAKE_DRIP       /* one byte of an endless body each second of the clock; counts as held */
 };
+
+/* How a response is cut: everything up to a byte of it arrives, then the connection ends. */
+enum fake_cut { FAKE_CUT_FIN, FAKE_CUT_RST };
 
 struct fake_reply {
     int status;               /* 0: 200 */
@@ -62,6 +65,13 @@ int fake_server_port(const struct fake_server *s);
 void fake_script(struct fake_server *s, const char *path, struct fake_reply reply);
 /* Forget what is left of the script of a path. */
 void fake_unscript(struct fake_server *s, const char *path);
+/* Cut the next response on a path after its first `at` bytes, status line and headers included; one
+ * that is not longer goes through. */
+void fake_cut(struct fake_server *s, const char *path, size_t at, enum fake_cut how);
+/* From now on cut so many percent of all responses at a random byte, by FIN or by RST. */
+void fake_cut_randomly(struct fake_server *s, uint64_t seed, int percent);
+void fake_trickle(struct fake_server *s, bool trickle); /* every byte in a segment of its own */
+size_t fake_cuts(struct fake_server *s);                /* responses cut so far */
 /* Let requests that are held answer now, with what their reply says. */
 void fake_release(struct fake_server *s, const char *path);
 /* Before the first request: keep none once it is answered; fake_count() and fake_get() see none. */

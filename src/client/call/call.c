@@ -20,6 +20,7 @@
 #include "client/observe/report.h"
 #include "client/call/transport.h"
 #include "client/call/last_error.h"
+#include "client/call/truncated_body.h"
 #include "wire/future.h"
 #include "wire/timestamp.h"
 
@@ -528,6 +529,16 @@ static bool is_unsure(const struct call *c)
     return resp->sends > 1 || (lost && resp->sends > 0);
 }
 
+/* A body that was cut is as good as none: the usual retry of a lost connection. */
+static void refuse_cut(const struct call *c, struct http_response *resp)
+{
+    if (resp->failure != HTTP_OK || c->http.on_data || !unframed_is_cut(resp, c->empty_ok))
+        return;
+    resp->failure = HTTP_FAIL_CONNECT;
+    snprintf(resp->reason, sizeof(resp->reason),
+             "the connection closed in the middle of the response");
+}
+
 static void on_http(struct http_request *r)
 {
     struct call *c = container_of(r, struct call, http);
@@ -536,6 +547,7 @@ static void on_http(struct http_request *r)
         finish(c);
         return;
     }
+    refuse_cut(c, &r->resp);
     c->outcome = outcome_of(&r->resp);
     c->maybe_done = c->maybe_done || is_unsure(c);
     if (c->op)

@@ -59,6 +59,7 @@ struct call {
     size_t max_response; /* 0: 1 GB */
     bool conflict_final; /* a 409 is an answer, not a reason to try again */
     bool one_key;        /* done twice it would be two things, and nothing else tells them apart */
+    bool empty_ok;       /* an empty answer without a type will do */
     bool last;           /* whatever comes of this attempt, there is no other; may be set later */
     void (*done)(struct call *c);
     /* Before every try but the first; may change the body.  May be NULL. */

@@ -92,6 +92,7 @@ static bool fill(struct raw_op *r, const char *method, const char *path, const v
     buf_append(&rest->body, body ? body : "", body ? n : 0);
     r->content_type = content_type ? strdup(content_type) : NULL;
     rest->call.content_type = r->content_type;
+    rest->call.empty_ok = true;
     return rest->path && buf_ok(&rest->body) && (r->content_type || !content_type);
 }
 

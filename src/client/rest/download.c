@@ -4,9 +4,12 @@
  * The service makes archives on demand: until one is ready it answers 503, which is
  * waited out in rounds of 30 s.  The signed address it gives belongs to someone else, so
  * the download carries none of our headers.  It is written next to its target, in
- * constant memory, and renamed when it is complete and on the disk.
+ * constant memory, and renamed when it is complete and on the disk.  A connection that is
+ * lost meanwhile is made again, and the file begun again: no address promises the same
+ * bytes twice, so there is nothing to go on from.
  * Runs on the loop thread, except the submit functions. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,11 +22,15 @@
 #include "client/rest/rest.h"
 #include "client/rest/rest_types.h"
 #include "client/rest/file_writer.h"
+#include "client/call/call_options.h"
 #include "wire/future.h"
 #include "wire/timestamp.h"
 #include "wire/wire.h"
 
 enum { ROUND_MS = 30000, ROUNDS_MAX = 6, TRACE_MS = 5000, LIFETIME_S = 15 * 60 };
+enum { PART_NAME = 16 }; /* ".part.", 8 digits and the NUL fit */
+enum { TAR_MAGIC_AT = 257, ARCHIVE_HEAD = TAR_MAGIC_AT + 5 };
+enum { TAR_END = 1024 }; /* two blocks of zeros */
 
 struct archive_op {
     struct op op;
@@ -41,7 +48,9 @@ struct archive_op {
     struct sink *sink;
     struct http_pool *pool;
     struct http_request http;
-    int64_t got, told;
+    int64_t got, zeros; /* bytes so far, and how many zeros they end with */
+    char head[ARCHIVE_HEAD];
+    int failures; /* connections lost */
     tinker_download_options opts;
     struct progress *progress;
 };
@@ -52,6 +61,7 @@ static const struct call_spec trace_spec = { "export_session_trace", "GET", POOL
                                              CALL_DEFAULT,           true,  false };
 
 static void ask(struct archive_op *a);
+static void on_download_timer(struct timer *t);
 
 /* ---- ends --------------------------------------------------------------------------------- */
 
@@ -173,6 +183,28 @@ static bool tell(struct archive_op *a)
     return go_on;
 }
 
+static void note_bytes(struct archive_op *a, const char *p, size_t n)
+{
+    size_t zeros = 0;
+    if (a->got < ARCHIVE_HEAD) {
+        size_t room = ARCHIVE_HEAD - (size_t)a->got;
+        memcpy(a->head + a->got, p, n < room ? n : room);
+    }
+    while (zeros < n && p[n - 1 - zeros] == '\0')
+        zeros++;
+    a->zeros = zeros == n ? a->zeros + (int64_t)n : (int64_t)zeros;
+    a->got += (int64_t)n;
+}
+
+/* Of an archive whose length nobody promised only a tar tells its end; gzip has to be believed. */
+static bool is_cut_archive(const struct archive_op *a)
+{
+    bool gzip = a->got >= 2 && memcmp(a->head, "\x1f\x8b", 2) == 0;
+    bool tar = a->got >= ARCHIVE_HEAD && memcmp(a->head + TAR_MAGIC_AT, "ustar", 5) == 0;
+    return a->http.resp.until_close && !gzip &&
+           (a->got < ARCHIVE_HEAD || (tar && a->zeros < TAR_END));
+}
+
 static bool on_data(struct http_request *r, const void *p, size_t n)
 {
     struct archive_op *a = container_of(r, struct archive_op, http);
@@ -181,7 +213,7 @@ static bool on_data(struct http_request *r, const void *p, size_t n)
         return false;
     if (room == SINK_FULL)
         http_pause(r, true);
-    a->got += (int64_t)n;
+    note_bytes(a, p, n);
     return tell(a);
 }
 
@@ -236,15 +268,68 @@ static void on_saved(struct sink_owner *o, int error)
     op_succeed(&a->op);
 }
 
+/* Of a connection that was lost; a refusal stands. */
+static bool may_download_again(const struct archive_op *a)
+{
+    enum http_failure failure = a->http.resp.failure;
+    const struct prefs *p = a->op.prefs;
+    int max = p && p->max_retries >= 0 ? p->max_retries : a->op.holder->cfg->max_retries;
+    return (failure == HTTP_FAIL_CONNECT || failure == HTTP_FAIL_TIMEOUT) && !sink_error(a->sink) &&
+           a->failures < max;
+}
+
+static void download_again(struct archive_op *a)
+{
+    struct holder *h = a->op.holder;
+    struct runtime *rt = h->rt;
+    double s = call_backoff(++a->failures, rt->uniform(rt));
+    sink_free(a->sink);
+    a->sink = NULL;
+    log_line(&h->log, LOG_DEBUG, "the download begins again in %g s: %s", s, a->http.resp.reason);
+    metric_add(h->cfg->metrics.attempt_retries, 1);
+    a->timer.fire = on_download_timer;
+    loop_arm(rt->loop, &a->timer, (int64_t)ceil(s * 1000));
+}
+
 static void on_downloaded(struct http_request *r)
 {
     struct archive_op *a = container_of(r, struct archive_op, http);
+    if (r->resp.failure == HTTP_OK && r->resp.status == 200 && is_cut_archive(a)) {
+        r->resp.failure = HTTP_FAIL_CONNECT;
+        snprintf(r->resp.reason, sizeof(r->resp.reason),
+                 "the connection closed in the middle of the archive");
+    }
+    if (may_download_again(a)) {
+        download_again(a);
+        return;
+    }
     if (r->resp.failure != HTTP_OK || r->resp.status != 200) {
         download_failed(a);
         return;
     }
     tell(a);
     sink_finish(a->sink);
+}
+
+static void begin_download(struct archive_op *a)
+{
+    tinker_error err;
+    char uuid[37];
+    size_t n = strlen(a->file) + PART_NAME;
+    /* a name of its own for each: the worker may still be removing the last one */
+    rand_uuid(uuid);
+    snprintf(a->part, n, "%s.part.%.8s", a->file, uuid);
+    a->got = a->zeros = 0;
+    a->sink = sink_open(a->op.holder->rt, a->part, a->file, &a->owner, &err);
+    if (a->sink)
+        http_start(a->pool, &a->http);
+    else
+        fail(a, &err);
+}
+
+static void on_download_timer(struct timer *t)
+{
+    begin_download(container_of(t, struct archive_op, timer));
 }
 
 static void download(struct archive_op *a, const char *url)
@@ -267,18 +352,13 @@ static void download(struct archive_op *a, const char *url)
         return;
     }
     a->owner = (struct sink_owner){ on_room, on_saved };
-    a->sink = sink_open(a->op.holder->rt, a->part, a->file, &a->owner, &err);
-    if (!a->sink) {
-        fail(a, &err);
-        return;
-    }
     a->http.method = "GET";
     a->http.timeouts = (struct http_timeouts){ 60000, 60000, 60000, 60000 };
     a->http.follow = true;
     a->http.max_response = 1 << 20; /* of an error's body; data goes to the file */
     a->http.on_data = on_data;
     a->http.done = on_downloaded;
-    http_start(a->pool, &a->http);
+    begin_download(a);
 }
 
 /* ---- the address ----------------------------------------------------------------------------- */
@@ -521,12 +601,10 @@ tinker_future *tinker_rest_export_trace(tinker_rest *r, const char *session_id, 
 
 static tinker_status prepare_file(struct archive_op *a, const char *file, tinker_error *err)
 {
-    char uuid[37];
     if (!file || !*file)
         return err_set(err, TINKER_EINVAL, "no file to download to");
     if (!a->opts.force && access(file, F_OK) == 0)
         return err_set(err, TINKER_EINVAL, "%s exists; use force to replace it", file);
-    size_t n = strlen(file) + 64;
     if (a->opts.progress) {
         a->progress = progress_new(&a->opts);
         if (!a->progress)
@@ -534,14 +612,12 @@ static tinker_status prepare_file(struct archive_op *a, const char *file, tinker
         a->op.calls_back = true;
     }
     a->file = strdup(file);
-    a->part = malloc(n);
+    a->part = malloc(strlen(file) + PART_NAME);
     if (!a->file || !a->part) {
         free(a->part);
         a->part = NULL; /* nothing to remove */
         return err_nomem(err, "download_checkpoint");
     }
-    rand_uuid(uuid);
-    snprintf(a->part, n, "%s.part.%.8s", file, uuid);
     return TINKER_OK;
 }
 

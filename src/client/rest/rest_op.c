@@ -78,6 +78,7 @@ void rest_ready(struct holder_wait *w, const tinker_error *err)
     c->body_len = r->body.len;
     c->conflict_final = r->kind->conflict != REST_CONFLICT_RETRIED;
     c->one_key = r->once;
+    c->empty_ok = c->empty_ok || !r->kind->read;
     if (r->token)
         c->extra[c->n_extra++] =
             (struct http_header){ "X-Tinker-Weights-Access-Token", r->token, true };

@@ -5,8 +5,9 @@
  *     the first event: dispatch permits are given back
  *   connection errors, 408, 409, 5xx before the first event: a new attempt, after a delay
  *
- * After the first event nothing is tried again: the program has read tokens, and another
- * attempt would make others.
+ * After the first event only a sample that comes out the same again (a seed, or temperature
+ * 0) is tried again: what was told already is compared and left out.  Of any other the
+ * program has read tokens, and another attempt would make others.
  *
  * [DONE] is the end, whatever the server does with the connection: the future completes, and
  * the operation lingers only to read the end of the response, so that the connection can be
@@ -23,11 +24,19 @@
 #include "client/observe/report.h"
 #include "client/sampling/sampling_client.h"
 #include "client/sampling/stream.h"
+#include "base/map.h"
 #include "http/sse.h"
 #include "wire/check.h"
 #include "wire/chunk.h"
 
-enum { EVENT_BYTES_MAX = 1 << 20, LINGER_MS = 1000 };
+enum { EVENT_BYTES_MAX = 1 << 20, LINGER_MS = 1000, SEQUENCES_TOLD = 1 << 16 };
+
+/* One sequence: what the program was told of it, and what this attempt has brought. */
+struct told {
+    size_t n, n_again;
+    uint64_t hash, hash_again; /* of the tokens */
+    bool finished;
+};
 
 struct stream_op {
     struct op op;
@@ -50,7 +59,8 @@ struct stream_op {
     struct arena scratch; /* of one event */
     tinker_error bad;     /* of an event; TINKER_OK: none */
     size_t n_events, n_sequences;
-    bool complete; /* [DONE] was seen */
+    bool complete;     /* [DONE] was seen */
+    struct told *told; /* of each sequence; NULL: another attempt would make other tokens */
 };
 
 /* Quiet for so long only while a training step runs before the sample. */
@@ -89,6 +99,7 @@ static void stream_destroy(struct op *op)
     buf_clear(&o->body);
     sse_clear(&o->sse);
     arena_clear(&o->scratch);
+    free(o->told);
     handler_unref(o->handler);
     sampler_unref(o->sampler);
     stream_list_unref(o->list);
@@ -116,6 +127,30 @@ static void fail(struct stream_op *o, const tinker_error *err)
 
 /* ---- events ----------------------------------------------------------------------------- */
 
+/* Was this told by an attempt before?  *other: then it was something else. */
+static bool is_told(struct stream_op *o, const struct wire_sample_chunk *c, bool *other)
+{
+    *other = false;
+    if (!o->told)
+        return false;
+    struct told *t = &o->told[c->sequence];
+    if (c->kind != WIRE_CHUNK_TOKEN) {
+        bool known = t->finished;
+        *other = t->n_again < t->n;
+        t->finished = true;
+        return known;
+    }
+    t->n_again++;
+    t->hash_again = hash_bytes(&c->token, sizeof(c->token), t->hash_again);
+    bool again = t->n_again <= t->n;
+    *other = again ? t->n_again == t->n && t->hash_again != t->hash : t->finished;
+    if (!again) {
+        t->n = t->n_again;
+        t->hash = t->hash_again;
+    }
+    return again;
+}
+
 static bool take_chunk(struct stream_op *o, const struct wire_sample_chunk *c)
 {
     if (c->kind == WIRE_CHUNK_FAILED) {
@@ -137,7 +172,14 @@ static bool take_chunk(struct stream_op *o, const struct wire_sample_chunk *c)
                 (long long)c->sequence, o->n_sequences);
         return false;
     }
-    if (!stream_list_push(o->list, &e)) {
+    bool other, told = is_told(o, c, &other);
+    if (other) {
+        err_set(&o->bad, TINKER_EPROTOCOL,
+                "the stream was cut, and came again with other tokens in sequence %lld",
+                (long long)c->sequence);
+        return false;
+    }
+    if (!told && !stream_list_push(o->list, &e)) {
         err_set(&o->bad, TINKER_ENOMEM, "the stream has more unread tokens than there is room for");
         return false;
     }
@@ -204,6 +246,8 @@ static void attempt(struct stream_op *o)
 {
     o->attempt_ns = loop_now_ns(loop_of(o));
     o->n_events = 0;
+    for (size_t i = 0; o->told && i < o->n_sequences; i++)
+        o->told[i].n_again = o->told[i].hash_again = 0;
     sse_clear(&o->sse);
     sse_init(&o->sse, EVENT_BYTES_MAX, on_event, o);
     tell(o, LOCAL_START, 0, NULL);
@@ -219,7 +263,8 @@ static void on_retry(struct timer *t)
 static bool may_retry(const struct stream_op *o, bool broken)
 {
     const struct call *c = &o->call;
-    if (!o->use_handler || o->n_events > 0 || o->bad.status != TINKER_OK || op_is_spent(&o->op))
+    if (!o->use_handler || (o->n_events > 0 && !o->told) || o->bad.status != TINKER_OK ||
+        op_is_spent(&o->op))
         return false;
     const tinker_retry_options *opts = &o->handler->opts;
     int64_t elapsed_ms = (loop_now_ns(loop_of(o)) - o->started_ns) / 1000000;
@@ -383,7 +428,12 @@ static struct stream_op *make(tinker_sampler *s, const struct sample_request *r,
 {
     struct stream_op *o = calloc(1, sizeof(*o));
     struct stream_list *list = o ? stream_list_new() : NULL;
-    if (!list) {
+    bool repeatable =
+        (r->params.has_seed || r->params.temperature == 0) && r->opts.num_samples <= SEQUENCES_TOLD;
+    if (list && repeatable)
+        o->told = calloc(r->opts.num_samples, sizeof(*o->told));
+    if (!list || (repeatable && !o->told)) {
+        stream_list_unref(list);
         free(o);
         err_nomem(err, "stream");
         return NULL;

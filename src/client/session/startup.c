@@ -140,6 +140,7 @@ static void heartbeat_send(struct timer *t)
     c->holder = s->holder;
     c->spec = &heartbeat_spec;
     c->path = "api/v1/session_heartbeat";
+    c->empty_ok = true;
     c->body = s->heartbeat_body.data;
     c->body_len = s->heartbeat_body.len;
     c->done = heartbeat_done;
