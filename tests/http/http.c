@@ -16,12 +16,14 @@
 
 /* ---- a server that answers every request on a connection with the same bytes ---- */
 
+enum { KEEP, CUT_FIN, CUT_RST };
+
 struct server {
     int fd, port;
     const char *answer; /* NULL: none; "" : close */
-    size_t len;
-    enum { KEEP, CUT_FIN, CUT_RST } then; /* what happens to the connection after the answer */
-    bool single;                          /* one byte at a time */
+    atomic_size_t len;
+    atomic_int then;    /* what happens to the connection after the answer */
+    atomic_bool single; /* one byte at a time */
     atomic_int accepted, conn;
     pthread_t thread;
 };
