@@ -223,6 +223,9 @@ static void test_as_futures(void)
     tinker_future_free(f);
     struct visit v = { .service = w.service };
     o = by(slow_loader, &v);
+    /* late, or the loader's wait may find it complete, which is allowed on any thread */
+    fake_script(w.server, API "healthz",
+                (struct fake_reply){ .body = "{}", .delay_ms = 60000, .times = -1 });
     f = tinker_training_request_tokenizer(t, &o, &err);
     CHECK_INT(tinker_future_wait(f, 5000, &err), TINKER_EINVAL);
     CHECK(strstr(err.message, "no such tokenizer") != NULL);

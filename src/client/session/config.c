@@ -477,7 +477,9 @@ static tinker_status check_lists(const tinker_service_options *o, tinker_error *
     for (size_t i = 0; i < o->n_tags; i++)
         if (!o->tags || !o->tags[i])
             return err_set(err, TINKER_EINVAL, "tags: entry %zu is NULL", i);
-    tinker_status s = check_counted("headers", o->headers, o->n_headers, err);
+    tinker_status s = check_counted("user_metadata", o->user_metadata, o->n_user_metadata, err);
+    if (s == TINKER_OK)
+        s = check_counted("headers", o->headers, o->n_headers, err);
     if (s == TINKER_OK)
         s = check_counted("query", o->query, o->n_query, err);
     if (s == TINKER_OK)
