@@ -101,7 +101,10 @@ EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c))
 TOOLS := $(patsubst tools/%.c,$(B)/tools/%,$(wildcard tools/*.c))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 FUZZERS := $(patsubst fuzz/%.c,$(B)/fuzz/%,$(wildcard fuzz/*.c))
-MANPAGES := $(patsubst docs/man/%.scd,$(OUT)/man/%,$(wildcard docs/man/*.scd))
+DOCUMENTED := $(filter-out %/tinker.h,$(wildcard include/tinker/*.h include/tinker/extra/*.h))
+HEADERPAGES := $(foreach h,$(DOCUMENTED),$(OUT)/man/tinker_$(basename $(notdir $(h))).3) $(OUT)/man/libtinker.3
+COMMANDPAGES := $(patsubst docs/man/%.scd,$(OUT)/man/%,$(wildcard docs/man/*.1.scd))
+MANPAGES := $(COMMANDPAGES) $(HEADERPAGES)
 
 TEST_ROOMS := $(foreach r,$(ROOMS),$(if $(wildcard tests/$(r)/*.c),$(r)))
 tests_of = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/$(1)/*.c))
@@ -131,8 +134,8 @@ endif
 layers:
 	@tools/check-layers .
 
-## make man            the man pages, if scdoc is there
-man: $(if $(shell command -v scdoc 2>/dev/null),$(MANPAGES))
+## make man            the man pages: of functions from the headers, of commands if scdoc is there
+man: $(HEADERPAGES) $(if $(shell command -v scdoc 2>/dev/null),$(COMMANDPAGES))
 
 # ---- rules --------------------------------------------------------------------------------------
 # kernels for one instruction set say so in their file name
@@ -316,6 +319,14 @@ uninstall:
 clean:
 	rm -rf $(OUT) compile_commands.json
 
+# header_page HEADER PAGE: the man page of a header's comments
+define header_page
+$(OUT)/man/$(2): $(1) include/tinker/version.h tools/gen-man
+	@mkdir -p $$(@D)
+	$$(SAY_RESULT)tools/gen-man $$< $(VERSION) > $$@
+endef
+$(eval $(call header_page,include/tinker/tinker.h,libtinker.3))
+$(foreach h,$(DOCUMENTED),$(eval $(call header_page,$(h),tinker_$(basename $(notdir $(h))).3)))
 $(OUT)/man/%: docs/man/%.scd
 	@mkdir -p $(@D)
 	$(SAY_RESULT)scdoc < $< > $@

@@ -1,4 +1,4 @@
-/* tinker.h - umbrella of libtinker: fine-tune and sample language models.
+/* tinker.h - fine-tune and sample language models through the Tinker API.
  *
  *     #include <tinker/tinker.h>
  *     #include <stdio.h>
@@ -16,6 +16,28 @@
  *             fprintf(stderr, "%s\n", err.message);
  *         tinker_future_free(f), tinker_sampler_free(m), tinker_service_free(s);
  *     }
+ *
+ * This header includes the stable core:
+ *
+ *     error.h        how every call reports failure
+ *     data.h         tensors, model inputs, datums, settings, results
+ *     future.h       the outcome of a request, and queues of outcomes
+ *     service.h      a connection: options, session, telemetry
+ *     training.h     train one LoRA model
+ *     sampling.h     sample from a base model or from saved weights
+ *     rest.h         what the service keeps: runs, checkpoints, sessions
+ *     account.h      identity, usage, audit
+ *     tokenizer.h    text to tokens and back
+ *     chat.h         conversations to prompts and back
+ *     custom_loss.h  losses of your own
+ *     recipe.h       datasets and training rows
+ *
+ * What fewer programs need is in <tinker/extra/>: autodiff.h, regularizer.h, http.h, events.h,
+ * metrics.h, breaker.h, parallel.h, recovery.h, trace.h.  The local engine, a library of its own,
+ * is <tinker/engine.h>.  Each has a man page: tinker_future(3), tinker_http(3) and so on.
+ *
+ * One I/O thread per process does all network work, whatever the number of services and requests.
+ * No function prints, exits, aborts or installs a signal handler.
  */
 #ifndef TINKER_TINKER_H
 #define TINKER_TINKER_H
