@@ -54,7 +54,7 @@ typedef struct tinker_engine_options {
 
 /* What was loaded.  Borrowed until the engine closes. */
 typedef struct tinker_engine_info {
-    const char *arch;        /* "qwen3", "qwen3_moe", "qwen2", "llama" */
+    const char *arch;        /* model_type of its config.json: "qwen3" */
     const char *fingerprint; /* hex; equal for equal base weights */
     int64_t vocab_size, context, layers, hidden, heads, kv_heads, head_dim, intermediate;
     uint64_t parameters;

@@ -90,25 +90,29 @@ struct stacked {
 /* False: the name is not that of an expert's matrix, or there is no stack for it. */
 static bool find_stack(const tinker_engine *e, const char *name, struct stacked *s)
 {
-    static const char mark[] = ".mlp.experts.";
-    static const char *const suffix[] = { ".gate_proj.weight", ".up_proj.weight",
-                                          ".down_proj.weight" };
-    char stack[128], *end;
-    const char *at = strstr(name, mark);
-    size_t which = 0;
+    const struct arch_names *names = e->names;
+    char text[128], *end;
+    if (!names->experts)
+        return false;
+    snprintf(text, sizeof(text), ".%s.", names->experts);
+    const char *at = strstr(name, text);
     if (!at)
         return false;
-    at += strlen(mark);
+    at += strlen(text);
     s->expert = (size_t)strtoul(at, &end, 10);
-    while (which < 3 && strcmp(end, suffix[which]) != 0)
-        which++;
-    if (end == at || which == 3)
+    size_t which = 0;
+    for (; which < EXPERT_LINEARS; which++) {
+        snprintf(text, sizeof(text), ".%s.weight", names->expert[which]);
+        if (strcmp(end, text) == 0)
+            break;
+    }
+    if (end == at || which == EXPERT_LINEARS)
         return false;
-    s->pairs = which < 2;
-    s->second = which == 1;
-    snprintf(stack, sizeof(stack), "%.*s%s", (int)(at - name), name,
-             s->pairs ? "gate_up_proj" : "down_proj");
-    s->tensor = checkpoint_find(e->files, stack, &s->file);
+    s->pairs = which != LINEAR_DOWN - LINEAR_GATE;
+    s->second = which == LINEAR_UP - LINEAR_GATE;
+    snprintf(text, sizeof(text), "%.*s%s", (int)(at - name), name,
+             s->pairs ? names->stacked_gate_up : names->stacked_down);
+    s->tensor = checkpoint_find(e->files, text, &s->file);
     return s->tensor != NULL;
 }
 
@@ -172,7 +176,7 @@ static void describe(tinker_engine *e)
     if (e->opts.max_context > 0 && e->opts.max_context < context)
         context = e->opts.max_context;
     e->info = (tinker_engine_info){
-        .arch = config_arch_name(c->arch),
+        .arch = c->arch->name,
         .fingerprint = e->fingerprint,
         .vocab_size = (int64_t)c->vocab,
         .context = context,
@@ -236,6 +240,7 @@ static tinker_status load(tinker_engine *e, tinker_error *err)
     tinker_status status = read_config(&config, e->dir, &hash, err);
     if (status != TINKER_OK)
         return status;
+    e->names = config.arch->names;
     e->files = checkpoint_open(e->dir, err);
     if (!e->files)
         return err ? err->status : TINKER_EINVAL;

@@ -24,7 +24,7 @@ static void test_reads(void)
                     "\"rope_scaling\":null,\"eos_token_id\":[7,9],\"hidden_act\":\"silu\"}",
                     &err),
               TINKER_OK);
-    CHECK_INT(c.arch, ARCH_QWEN3);
+    CHECK_STR(c.arch->name, "qwen3");
     CHECK_INT(c.kv_heads, 2);
     CHECK_INT(c.head_dim, 32);
     CHECK(c.qk_norm && !c.qkv_bias && c.tied);
@@ -107,7 +107,7 @@ static void test_first_and_nothing(void)
                        "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2,"
                        "\"finetuned\":7,\"mrope_section\":[1,2]}}";
     CHECK_INT(parse(&c, text, &err), TINKER_OK);
-    CHECK_INT(c.arch, ARCH_QWEN3);
+    CHECK_STR(c.arch->name, "qwen3");
     CHECK_INT(c.kv_heads, 4);
     CHECK_NEAR(c.norm_eps, 1e-6, 1e-12);
     CHECK_NEAR(c.rope.theta, 10000, 0);
@@ -276,7 +276,7 @@ static void test_experts(void)
                        "\"moe_intermediate_size\":40,\"norm_topk_prob\":true,"
                        "\"decoder_sparse_step\":2,\"mlp_only_layers\":[3,77]}";
     CHECK_INT(parse(&c, text, &err), TINKER_OK);
-    CHECK_STR(config_arch_name(c.arch), "qwen3_moe");
+    CHECK_STR(c.arch->name, "qwen3_moe");
     CHECK(c.qk_norm && c.renormalise);
     CHECK_INT(c.experts, 8);
     CHECK_INT(c.experts_used, 3);

@@ -8,6 +8,17 @@
 
 static const double pi = 3.14159265358979323846;
 
+const char *rope_type_name(enum rope_type type)
+{
+    static const char *const names[ROPE_TYPES] = {
+        [ROPE_DEFAULT] = "default",
+        [ROPE_LINEAR] = "linear",
+        [ROPE_LLAMA3] = "llama3",
+        [ROPE_YARN] = "yarn",
+    };
+    return names[type];
+}
+
 static double llama3_scaled(const struct rope_config *r, double inv)
 {
     double wavelength = 2 * pi / inv;
@@ -55,6 +66,7 @@ float rope_init(const struct rope_config *r, size_t head_dim, float *inv_freq)
         double inv = (float)(1.0 / pow(r->theta, 2.0 * (double)j / (double)head_dim));
         switch (r->type) {
         case ROPE_DEFAULT:
+        case ROPE_TYPES:
             break;
         case ROPE_LINEAR:
             inv /= r->factor;

@@ -8,6 +8,7 @@
 #include "engine/model/adapter.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -23,6 +24,7 @@ static const int64_t steps_max = (int64_t)1 << 53; /* what Adam counts in is a d
 
 struct loading {
     tinker_engine *e;
+    const struct arch_names *names; /* of the engine's model */
     const char *dir;
     bool optimizer;
     struct arena arena;
@@ -251,14 +253,28 @@ static tinker_status no_place(struct loading *l, const char *name)
                    l->weights.path, name);
 }
 
+/* Whether a tensor's name has these modules, separated by dots, in its middle. */
+static bool has_module(const char *name, const char *module)
+{
+    size_t n = strlen(module);
+    for (const char *at = strstr(name, module); at; at = strstr(at + 1, module))
+        if (at > name && at[-1] == '.' && at[n] == '.')
+            return true;
+    return false;
+}
+
 static tinker_status infer_modules(struct loading *l)
 {
     tinker_lora *lora = &l->lora;
     for (size_t i = 0; i < l->weights.n; i++) {
         const char *name = l->weights.tensors[i].name;
-        lora->train_attn |= strstr(name, ".self_attn.") != NULL;
-        lora->train_mlp |= strstr(name, ".mlp.") != NULL;
-        lora->train_unembed |= strstr(name, ".unembed_tokens.") || strstr(name, ".lm_head.");
+        for (int id = 0; id < LINEARS; id++)
+            if (has_module(name, l->names->linear[id]))
+                *(id <= LINEAR_O ? &lora->train_attn : &lora->train_mlp) = 1;
+        if (l->names->experts && has_module(name, l->names->experts))
+            lora->train_mlp = 1;
+        if (has_module(name, l->names->adapter_head) || has_module(name, l->names->head))
+            lora->train_unembed = 1;
     }
     if (l->weights.n == 0)
         return err_set(l->err, TINKER_EINVAL, "%s: no tensors", l->weights.path);
@@ -268,9 +284,11 @@ static tinker_status infer_modules(struct loading *l)
 }
 
 /* PEFT stores a copy of the base weight beside a trained lm_head. */
-static bool is_base_copy(const char *name)
+static bool is_base_copy(const struct loading *l, const char *name)
 {
-    return strcmp(name, "base_model.model.lm_head.base_layer.weight") == 0;
+    char copy[PARAM_NAME];
+    snprintf(copy, sizeof(copy), "base_model.model.%s.base_layer.weight", l->names->head);
+    return strcmp(name, copy) == 0;
 }
 
 /* A factor of the rank that the configuration says: A (rank, in) or B (out, rank). */
@@ -297,7 +315,7 @@ static tinker_status check_size(struct loading *l)
     for (size_t i = 0; i < l->weights.n; i++) {
         const struct st_tensor *t = &l->weights.tensors[i];
         count += t->count;
-        if (!l->lora.rank || is_base_copy(t->name))
+        if (!l->lora.rank || is_base_copy(l, t->name))
             continue;
         tinker_status status = check_factor(l, t);
         if (status != TINKER_OK)
@@ -310,12 +328,6 @@ static tinker_status check_size(struct loading *l)
         return err_set(l->err, TINKER_EINVAL, "%s: has %llu weights, the model has %llu",
                        l->weights.path, (unsigned long long)count, (unsigned long long)all);
     return TINKER_OK;
-}
-
-static const struct st_tensor *find(const struct safetensors *s, const char *name)
-{
-    const struct st_tensor *t = safetensors_find(s, name);
-    return t ? t : safetensors_find(s, params_peft_name(name));
 }
 
 static bool right_shape(const struct st_tensor *t, const struct param *p)
@@ -367,7 +379,7 @@ static tinker_status copy_experts(struct loading *l, const struct param *p, floa
     float *again = arena_array(&l->arena, count, sizeof(*again));
     for (size_t e = 0; e < experts; e++) {
         char name[PARAM_NAME];
-        params_expert_name(p->name, e, name);
+        params_peft_expert_name(l->names, p->name, e, name);
         const struct st_tensor *t = safetensors_find(&l->weights, name);
         if (!t && e == 0)
             return TINKER_OK;
@@ -398,7 +410,11 @@ static tinker_status copy_weights(struct loading *l, tinker_adapter *a)
         return err_nomem(l->err, "adapter");
     for (size_t i = 0; i < a->params.n; i++) {
         const struct param *p = &a->params.list[i];
-        const struct st_tensor *t = find(&l->weights, p->name);
+        const struct st_tensor *t = safetensors_find(&l->weights, p->name);
+        char peft_name[PARAM_NAME];
+        params_peft_name(l->names, p->name, peft_name);
+        if (!t)
+            t = safetensors_find(&l->weights, peft_name);
         bool found = t != NULL;
         tinker_status status = TINKER_OK;
         if (t) {
@@ -415,7 +431,7 @@ static tinker_status copy_weights(struct loading *l, tinker_adapter *a)
     }
     for (size_t i = 0; i < l->weights.n; i++) {
         const char *name = l->weights.tensors[i].name;
-        if (!seen[i] && !is_base_copy(name))
+        if (!seen[i] && !is_base_copy(l, name))
             return no_place(l, name);
     }
     return TINKER_OK;
@@ -497,7 +513,7 @@ static tinker_adapter *load(struct loading *l)
 
 tinker_adapter *tinker_adapter_load(tinker_engine *e, const char *dir, int flags, tinker_error *err)
 {
-    struct loading l = { .e = e, .dir = dir, .err = err };
+    struct loading l = { .e = e, .names = e->names, .dir = dir, .err = err };
     l.optimizer = flags & TINKER_ADAPTER_OPTIMIZER;
     l.lora = (tinker_lora)TINKER_LORA_INIT;
     l.lora.train_attn = l.lora.train_mlp = l.lora.train_unembed = 0;

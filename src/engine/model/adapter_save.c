@@ -5,7 +5,6 @@
  * parameter's name plus .exp_avg, .exp_avg_sq, .grad; trainer_state.json the rest.
  * A rank-0 adapter stores every weight under its HF name, with r = 0.  Experts are stacks
  * of three dimensions (params.h), or with the names of PEFT a pair for each. */
-#include "base/array.h"
 #include "engine/model/adapter.h"
 
 #include <math.h>
@@ -45,28 +44,31 @@ static void put_empty(struct json_writer *w, const char *key)
     json_put_end_object(w);
 }
 
-/* Short names in alphabetical order, as PEFT writes them. */
-static void put_modules(struct json_writer *w, const tinker_lora *l, bool peft)
+static int compare_strings(const void *a, const void *b)
 {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* target_modules: the last parts of the module names in alphabetical order, as PEFT writes them. */
+static void put_target_modules(struct json_writer *w, const struct arch_names *names,
+                               const tinker_lora *l, bool peft)
+{
+    const char *modules[LINEARS + 1];
+    size_t n = 0;
+    for (int id = 0; id < LINEARS; id++)
+        if (id <= LINEAR_O ? l->train_attn : l->train_mlp)
+            modules[n++] = names->linear[id];
+    if (l->train_unembed)
+        modules[n++] = peft ? names->head : names->adapter_head;
+    for (size_t i = 0; i < n; i++) {
+        const char *dot = strrchr(modules[i], '.');
+        modules[i] = dot ? dot + 1 : modules[i];
+    }
+    qsort(modules, n, sizeof(*modules), compare_strings);
     json_put_key(w, "target_modules");
     json_put_begin_array(w);
-    const struct {
-        const char *name;
-        int on;
-    } modules[] = {
-        { "down_proj", l->train_mlp },
-        { "gate_proj", l->train_mlp },
-        { "k_proj", l->train_attn },
-        { "lm_head", l->train_unembed && peft },
-        { "o_proj", l->train_attn },
-        { "q_proj", l->train_attn },
-        { "unembed_tokens", l->train_unembed && !peft },
-        { "up_proj", l->train_mlp },
-        { "v_proj", l->train_attn },
-    };
-    for (size_t i = 0; i < ARRAY_LEN(modules); i++)
-        if (modules[i].on)
-            json_put_string(w, modules[i].name);
+    for (size_t i = 0; i < n; i++)
+        json_put_string(w, modules[i]);
     json_put_end_array(w);
 }
 
@@ -90,7 +92,7 @@ static void put_adapter_config(struct json_writer *w, const struct document *d)
         json_put_int64(w, (int64_t)a->alpha);
     else
         json_put_double(w, a->alpha);
-    put_modules(w, &a->desc, d->peft);
+    put_target_modules(w, a->engine->names, &a->desc, d->peft);
     json_put_key(w, "lora_dropout");
     json_put_double(w, 0);
     put_text(w, "bias", "none");
@@ -195,11 +197,11 @@ static bool add_tensor(struct saving *s, const struct param *p, const char *name
 /* A stack as PEFT wants it: a pair of matrices for each expert, shared factors repeated. */
 static bool add_experts(struct saving *s, const struct param *p, const float *data)
 {
-    size_t experts = s->a->engine->model->config.experts;
+    const struct model_config *c = &s->a->engine->model->config;
     size_t step = p->stack > 1 ? p->rows * p->cols : 0;
-    for (size_t e = 0; e < experts; e++) {
+    for (size_t e = 0; e < c->experts; e++) {
         char name[PARAM_NAME];
-        params_expert_name(p->name, e, name);
+        params_peft_expert_name(c->arch->names, p->name, e, name);
         if (!add_tensor(s, p, arena_strdup(&s->arena, name), false, data + e * step))
             return false;
     }
@@ -212,13 +214,14 @@ static bool add_buffer(struct saving *s, const float *buffer, const char *suffix
     bool ok = true;
     for (size_t i = 0; ok && i < all->n; i++) {
         const struct param *p = &all->list[i];
-        if (s->peft && p->stack)
+        if (s->peft && p->stack) {
             ok = add_experts(s, p, buffer + p->offset);
-        else
-            ok = add_tensor(s, p,
-                            arena_printf(&s->arena, "%s%s",
-                                         s->peft ? params_peft_name(p->name) : p->name, suffix),
-                            p->stack > 0, buffer + p->offset);
+            continue;
+        }
+        char peft_name[PARAM_NAME];
+        params_peft_name(s->a->engine->names, p->name, peft_name);
+        char *name = arena_printf(&s->arena, "%s%s", s->peft ? peft_name : p->name, suffix);
+        ok = add_tensor(s, p, name, p->stack > 0, buffer + p->offset);
     }
     return ok;
 }

@@ -7,10 +7,12 @@
 #include "engine/model/config.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/arena.h"
 #include "base/array.h"
 #include "base/err.h"
+#include "engine/layers/rope.h"
 #include "json/json.h"
 
 enum {
@@ -27,7 +29,7 @@ struct raw {
     int64_t vocab, hidden, layers, heads, kv_heads, head_dim, intermediate, context;
     int64_t experts, experts_used, expert_size, sparse_step;
     double eps, theta;
-    bool tied, attention_bias, mlp_bias, sliding, other_layers, own_layers, renormalise;
+    bool tied, has_tied, attention_bias, mlp_bias, sliding, other_layers, own_layers, renormalise;
     struct rope_config rope; /* theta NAN: not given there */
     struct json_str rope_name;
     struct json_str rope_layers; /* a type of layers with a rope of its own */
@@ -61,12 +63,12 @@ static void get_double(struct json_reader *r, double *out)
         json_double(r, out);
 }
 
-static void get_bool(struct json_reader *r, bool *out)
+/* False: null. */
+static bool get_bool(struct json_reader *r, bool *out)
 {
     if (json_peek(r) == JSON_NULL)
-        json_null(r);
-    else
-        json_bool(r, out);
+        return !json_null(r);
+    return json_bool(r, out);
 }
 
 static void get_string(struct json_reader *r, struct json_str *out)
@@ -282,7 +284,7 @@ static void read_field(struct json_reader *r, struct json_str key, struct raw *r
     else if (json_str_is(key, "rope_scaling") || json_str_is(key, "rope_parameters"))
         read_rope(r, raw);
     else if (json_str_is(key, "tie_word_embeddings"))
-        get_bool(r, &raw->tied);
+        raw->has_tied = get_bool(r, &raw->tied);
     else if (json_str_is(key, "attention_bias"))
         get_bool(r, &raw->attention_bias);
     else if (json_str_is(key, "mlp_bias"))
@@ -306,24 +308,16 @@ static void read_field(struct json_reader *r, struct json_str key, struct raw *r
 static tinker_status check_arch(struct model_config *c, const struct raw *raw, const char *path,
                                 tinker_error *err)
 {
-    static const char *const known[] = {
-        [ARCH_LLAMA] = "LlamaForCausalLM",
-        [ARCH_QWEN2] = "Qwen2ForCausalLM",
-        [ARCH_QWEN3] = "Qwen3ForCausalLM",
-        [ARCH_QWEN3_MOE] = "Qwen3MoeForCausalLM",
-    };
+    char known[256];
     struct json_str name = raw->architecture;
-    size_t n = ARRAY_LEN(known), i = place_of(name, known, n);
-    if (i < n) {
-        c->arch = (enum arch)i;
-        return TINKER_OK;
-    }
     if (!name.s)
         name = (struct json_str){ "(none)", 6 };
-    return err_set(err, TINKER_EINVAL,
-                   "%s: architecture %.*s is not supported (LlamaForCausalLM, Qwen2ForCausalLM, "
-                   "Qwen3ForCausalLM, Qwen3MoeForCausalLM are)",
-                   path, name.n > 60 ? 60 : (int)name.n, name.s);
+    c->arch = arch_by_class(name.s, name.n);
+    if (c->arch)
+        return TINKER_OK;
+    arch_list_classes(known, sizeof(known));
+    return err_set(err, TINKER_EINVAL, "%s: architecture %.*s is not supported (%s are)", path,
+                   name.n > 60 ? 60 : (int)name.n, name.s, known);
 }
 
 static tinker_status take_size(size_t *out, int64_t value, int64_t limit, const char *name,
@@ -381,7 +375,7 @@ static tinker_status check_sizes(struct model_config *c, struct raw *raw, const 
 static tinker_status check_experts(struct model_config *c, const struct raw *raw, const char *path,
                                    tinker_error *err)
 {
-    if (c->arch != ARCH_QWEN3_MOE) {
+    if (!c->arch->moe) {
         c->n_dense = 0;
         return TINKER_OK;
     }
@@ -417,22 +411,21 @@ static bool positive(double v)
 static tinker_status check_rope_type(struct model_config *c, const struct raw *raw,
                                      const char *path, tinker_error *err)
 {
-    static const char *const known[] = {
-        [ROPE_DEFAULT] = "default",
-        [ROPE_LINEAR] = "linear",
-        [ROPE_LLAMA3] = "llama3",
-        [ROPE_YARN] = "yarn",
-    };
-    size_t n = ARRAY_LEN(known), i = place_of(raw->rope_name, known, n);
-    if (i < n) {
-        c->rope.type = (enum rope_type)i;
-        return TINKER_OK;
+    char known[64] = "";
+    for (int i = 0; i < ROPE_TYPES; i++) {
+        if (!(c->arch->ropes & 1u << i))
+            continue;
+        const char *name = rope_type_name((enum rope_type)i);
+        if (json_str_is(raw->rope_name, name)) {
+            c->rope.type = (enum rope_type)i;
+            return TINKER_OK;
+        }
+        size_t at = strlen(known);
+        snprintf(known + at, sizeof(known) - at, "%s%s", at ? ", " : "", name);
     }
     if (raw->rope_name.s)
-        return err_set(err, TINKER_EINVAL,
-                       "%s: rope type \"%.*s\" is not supported (default, linear, llama3, yarn "
-                       "are)",
-                       path, raw->rope_name.n > 40 ? 40 : (int)raw->rope_name.n, raw->rope_name.s);
+        return err_set(err, TINKER_EINVAL, "%s: rope type \"%.*s\" is not supported (%s are)", path,
+                       raw->rope_name.n > 40 ? 40 : (int)raw->rope_name.n, raw->rope_name.s, known);
     if (raw->rope.factor != 0)
         return err_set(err, TINKER_EINVAL, "%s: a rope factor, but no rope_type", path);
     c->rope.type = ROPE_DEFAULT;
@@ -494,6 +487,11 @@ static tinker_status check_rope(struct model_config *c, const struct raw *raw, c
     return status;
 }
 
+static bool decide_bias(enum arch_bias rule, bool configured)
+{
+    return rule == ARCH_BIAS_ALWAYS || (rule == ARCH_BIAS_CONFIG && configured);
+}
+
 static tinker_status check_rest(struct model_config *c, const struct raw *raw, const char *path,
                                 tinker_error *err)
 {
@@ -506,11 +504,11 @@ static tinker_status check_rest(struct model_config *c, const struct raw *raw, c
     if (!isfinite(raw->eps) || raw->eps < 0)
         return err_set(err, TINKER_EINVAL, "%s: rms_norm_eps is wrong", path);
     c->norm_eps = (float)raw->eps;
-    c->tied = raw->tied;
-    c->qk_norm = c->arch == ARCH_QWEN3 || c->arch == ARCH_QWEN3_MOE;
-    c->qkv_bias = c->arch == ARCH_QWEN2 || raw->attention_bias;
-    c->o_bias = c->arch != ARCH_QWEN2 && raw->attention_bias;
-    c->mlp_bias = c->arch == ARCH_LLAMA && raw->mlp_bias;
+    c->tied = raw->has_tied ? raw->tied : c->arch->tied;
+    c->qk_norm = c->arch->qk_norm;
+    c->qkv_bias = decide_bias(c->arch->qkv_bias, raw->attention_bias);
+    c->o_bias = decide_bias(c->arch->o_bias, raw->attention_bias);
+    c->mlp_bias = decide_bias(c->arch->mlp_bias, raw->mlp_bias);
     for (size_t i = 0; i < c->n_eos; i++)
         if ((size_t)c->eos[i] >= c->vocab)
             return err_set(err, TINKER_EINVAL, "%s: eos_token_id %d is beyond the vocabulary", path,
@@ -600,10 +598,4 @@ tinker_status config_parse_generation(struct model_config *c, const char *path, 
                              path, (int)c->eos[i]);
     arena_clear(&arena);
     return status;
-}
-
-const char *config_arch_name(enum arch arch)
-{
-    static const char *const names[] = { "llama", "qwen2", "qwen3", "qwen3_moe" };
-    return names[arch];
 }

@@ -21,10 +21,11 @@
 #include "json/json.h"
 
 enum { SMALL_FILE_MAX = 256 << 20 };
-static const char head_name[] = "lm_head.weight", embed_name[] = "model.embed_tokens.weight";
 
 struct exporting {
     const tinker_adapter *a;
+    const struct arch_names *modules; /* what the model calls its modules */
+    const char *head_name, *embed_name;
     const char *dir;
     struct arena arena;
     struct buf index; /* members of weight_map */
@@ -76,7 +77,7 @@ static tinker_status note_changes(struct exporting *x, tinker_error *err)
     if (status != TINKER_OK || !a->desc.rank)
         return status;
     struct change head = { .pair = *lora_head(&a->lora, c->layers) };
-    return add_change(x, head_name, head, err);
+    return add_change(x, x->head_name, head, err);
 }
 
 static bool reserve(struct exporting *x, size_t count, tinker_error *err)
@@ -116,28 +117,33 @@ static bool ends_with(const char *s, const char *suffix)
     return n > k && strcmp(s + n - k, suffix) == 0;
 }
 
-/* Experts' matrices one after the other.  Other tensors of three dimensions are none of ours,
- * and have any shape. */
-static bool is_stack(const struct st_tensor *t)
+/* Whether the tensor is a stack of all experts of a layer: "...<experts>.<module>". */
+static bool is_expert_stack(const struct exporting *x, const struct st_tensor *t,
+                            const char *module)
 {
-    return t->ndim == 3 && (ends_with(t->name, ".mlp.experts.gate_up_proj") ||
-                            ends_with(t->name, ".mlp.experts.down_proj"));
+    char suffix[96];
+    if (!x->modules->experts)
+        return false;
+    snprintf(suffix, sizeof(suffix), ".%s.%s", x->modules->experts, module);
+    return t->ndim == 3 && ends_with(t->name, suffix);
 }
 
+/* Merges every expert of a stack: gates and ups in turn with pairs, else downs. */
 static bool merge_stack(const struct exporting *x, const char *name, float *values,
-                        const size_t shape[3])
+                        const size_t shape[3], bool pairs)
 {
     const char *last = strrchr(name, '.') + 1;
-    bool pair = strcmp(last, "gate_up_proj") == 0, changed = false;
-    size_t rows = pair ? shape[1] / 2 : shape[1], cols = shape[2];
+    bool changed = false;
+    size_t rows = pairs ? shape[1] / 2 : shape[1], cols = shape[2];
+    enum linear_id first = pairs ? LINEAR_GATE : LINEAR_DOWN;
+    enum linear_id end = pairs ? LINEAR_DOWN : LINEARS;
     for (size_t e = 0; e < shape[0]; e++) {
-        for (int up = 0; up <= pair; up++) {
+        for (enum linear_id id = first; id < end; id++) {
             char one[160];
             snprintf(one, sizeof(one), "%.*s%zu.%s.weight", (int)(last - name), name, e,
-                     !pair ? "down_proj"
-                     : up  ? "up_proj"
-                           : "gate_proj");
-            if (!checkpoint_find(x->a->engine->files, one, NULL)) /* else the model reads that */
+                     x->modules->expert[id - LINEAR_GATE]);
+            /* a matrix of its own takes precedence over the stack when the model is read */
+            if (!checkpoint_find(x->a->engine->files, one, NULL))
                 changed |= merge(x, one, values, rows, cols);
             values += rows * cols;
         }
@@ -154,8 +160,10 @@ static const void *fetch(void *state, size_t entry, tinker_error *err)
     if (!reserve(x, t->count, err))
         return NULL;
     st_to_float(t->data, t->dtype, 0, t->count, x->values);
-    if (is_stack(t))
-        changed = merge_stack(x, name, x->values, t->shape);
+    if (is_expert_stack(x, t, x->modules->stacked_gate_up))
+        changed = merge_stack(x, name, x->values, t->shape, true);
+    else if (is_expert_stack(x, t, x->modules->stacked_down))
+        changed = merge_stack(x, name, x->values, t->shape, false);
     else if (t->ndim == 1 || t->ndim == 2)
         changed = merge(x, name, x->values, t->ndim == 2 ? t->shape[0] : 1, t->shape[t->ndim - 1]);
     if (!changed)
@@ -201,11 +209,11 @@ static tinker_status export_file(struct exporting *x, size_t file, tinker_error 
     size_t n = 0;
     for (size_t i = 0; i < s->n; i++) {
         const struct st_tensor *t = &s->tensors[i];
-        bool stale_head = x->a->engine->model->config.tied && strcmp(t->name, head_name) == 0;
+        bool stale_head = x->a->engine->model->config.tied && strcmp(t->name, x->head_name) == 0;
         if (t->usable && !stale_head && !add_entry(x, entries, n++, t, t->name, name))
             return err_nomem(err, name);
-        if (x->untie && strcmp(t->name, embed_name) == 0 &&
-            !add_entry(x, entries, n++, t, head_name, name))
+        if (x->untie && strcmp(t->name, x->embed_name) == 0 &&
+            !add_entry(x, entries, n++, t, x->head_name, name))
             return err_nomem(err, name);
     }
     return safetensors_write(path, entries, n, fetch, x, err);
@@ -322,7 +330,10 @@ tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, ti
     map_init(&x.changes);
     x.untie =
         e->model->config.tied && a->desc.rank && lora_head(&a->lora, e->model->config.layers)->a;
-    status = note_changes(&x, err);
+    x.modules = e->names;
+    x.head_name = arena_printf(&x.arena, "%s.weight", x.modules->head);
+    x.embed_name = arena_printf(&x.arena, "%s.weight", x.modules->embed);
+    status = x.head_name && x.embed_name ? note_changes(&x, err) : err_nomem(err, dir);
     for (size_t i = 0; status == TINKER_OK && i < e->files->n; i++)
         status = export_file(&x, i, err);
     bool single =

@@ -13,6 +13,7 @@
 #include "base/map.h"
 #include "base/os.h"
 #include "base/rand.h"
+#include "engine/layers/rope.h"
 #include "engine/model/safetensors.h"
 #include "json/json.h"
 
@@ -39,22 +40,19 @@ void init_model_defaults(struct init_model *o)
 
 bool init_model_arch(struct init_model *o, const char *name)
 {
-    static const char *const names[] = { "llama", "qwen2", "qwen3", "qwen3_moe" };
+    const struct arch *arch = arch_by_name(name);
     struct model_config *c = &o->config;
-    for (int i = 0; i < 4; i++) {
-        if (strcmp(name, names[i]) == 0) {
-            c->arch = (enum arch)i;
-            c->qk_norm = c->arch == ARCH_QWEN3 || c->arch == ARCH_QWEN3_MOE;
-            c->qkv_bias = c->arch == ARCH_QWEN2;
-            c->experts = c->arch == ARCH_QWEN3_MOE ? 8 : 0;
-            c->experts_used = 2;
-            c->expert_size = 48;
-            c->sparse_step = 1;
-            c->renormalise = true;
-            return true;
-        }
-    }
-    return false;
+    if (!arch)
+        return false;
+    c->arch = arch;
+    c->qk_norm = arch->qk_norm;
+    c->qkv_bias = arch->qkv_bias == ARCH_BIAS_ALWAYS;
+    c->experts = arch->moe ? 8 : 0;
+    c->experts_used = 2;
+    c->expert_size = 48;
+    c->sparse_step = 1;
+    c->renormalise = true;
+    return true;
 }
 
 static tinker_status write_text(const char *dir, const char *name, struct buf *text,
@@ -75,7 +73,6 @@ static tinker_status write_text(const char *dir, const char *name, struct buf *t
 
 static void put_rope(struct json_writer *w, const struct rope_config *r)
 {
-    static const char *const names[] = { "default", "linear", "llama3", "yarn" };
     json_put_key(w, "rope_scaling");
     if (r->type == ROPE_DEFAULT) {
         json_put_null(w);
@@ -83,7 +80,7 @@ static void put_rope(struct json_writer *w, const struct rope_config *r)
     }
     json_put_begin_object(w);
     json_put_key(w, "rope_type");
-    json_put_string(w, names[r->type]);
+    json_put_string(w, rope_type_name(r->type));
     json_put_key(w, "factor");
     json_put_double(w, r->factor);
     if (r->type == ROPE_LLAMA3) {
@@ -138,16 +135,13 @@ static void put_experts(struct json_writer *w, const struct model_config *c)
 
 static void put_config(struct json_writer *w, const struct init_model *o)
 {
-    static const char *const arch[] = { "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
-                                        "Qwen3MoeForCausalLM" };
-    static const char *const type[] = { "llama", "qwen2", "qwen3", "qwen3_moe" };
     static const char *const dtype[] = { "float32", "float16", "bfloat16" };
     const struct model_config *c = &o->config;
     json_put_key(w, "architectures");
     json_put_begin_array(w);
-    json_put_string(w, arch[c->arch]);
+    json_put_string(w, c->arch->hf_class);
     json_put_end_array(w);
-    put_text(w, "model_type", type[c->arch]);
+    put_text(w, "model_type", c->arch->name);
     put_number(w, "vocab_size", c->vocab);
     put_number(w, "hidden_size", c->hidden);
     put_number(w, "intermediate_size", c->intermediate);
@@ -163,7 +157,7 @@ static void put_config(struct json_writer *w, const struct init_model *o)
     put_rope(w, &c->rope);
     put_text(w, "hidden_act", "silu");
     put_flag(w, "attention_bias", c->o_bias);
-    if (c->arch == ARCH_LLAMA)
+    if (c->arch->mlp_bias == ARCH_BIAS_CONFIG)
         put_flag(w, "mlp_bias", c->mlp_bias);
     if (c->experts)
         put_experts(w, c);

@@ -12,10 +12,9 @@
 #include <stdint.h>
 #include <tinker/engine.h>
 #include "engine/kernels/kernels.h"
+#include "engine/model/arch.h"
 #include "engine/threads.h"
 
-enum arch { ARCH_LLAMA, ARCH_QWEN2, ARCH_QWEN3, ARCH_QWEN3_MOE };
-enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
 enum { MODEL_MAX_HEAD_DIM = 512, MODEL_MAX_EOS = 16, MODEL_MAX_DENSE = 64, MODEL_MAX_USED = 64 };
 
 struct rope_config {
@@ -28,7 +27,7 @@ struct rope_config {
 
 /* What config.json says, checked: every size is positive and products fit. */
 struct model_config {
-    enum arch arch;
+    const struct arch *arch;
     size_t vocab, hidden, layers, heads, kv_heads, head_dim, intermediate;
     int64_t context; /* max_position_embeddings */
     float norm_eps;
@@ -44,18 +43,6 @@ struct model_config {
     struct rope_config rope;
     int32_t eos[MODEL_MAX_EOS];
     size_t n_eos;
-};
-
-enum linear_id {
-    LINEAR_Q,
-    LINEAR_K,
-    LINEAR_V,
-    LINEAR_O,
-    LINEAR_GATE,
-    LINEAR_UP,
-    LINEAR_DOWN,
-    LINEARS,
-    EXPERT_LINEARS = LINEARS - LINEAR_GATE
 };
 
 /* y = x W^T + bias, W (out, in). */
@@ -98,8 +85,6 @@ bool model_sparse(const struct model_config *c, size_t layer);
 size_t model_sparse_layers(const struct model_config *c);
 /* Floats of a token's gate (or up): the most of any layer. */
 size_t model_mlp_width(const struct model_config *c);
-/* "self_attn.q_proj" and so on. */
-const char *model_linear_name(enum linear_id id);
 bool model_linear_has_bias(const struct model_config *c, enum linear_id id);
 
 /* x (n, hidden) = rows of the embedding.  Tokens must be below vocab. */
@@ -161,6 +146,7 @@ tinker_status model_tensors(const struct model_config *c, tensor_visit *visit, v
 
 struct tinker_engine {
     struct model *model;
+    const struct arch_names *names; /* of the model; known before it is loaded */
     struct threads *threads;
     tinker_engine_options opts;
     tinker_engine_info info; /* info.context honours opts.max_context */

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "base/array.h"
 #include "base/err.h"
 
 enum { ALIGN_FLOATS = 16 };
@@ -29,10 +28,10 @@ struct pair_shape {
 
 static int add_pair(struct params *p, const char *module, size_t rank, const struct pair_shape *s)
 {
-    char name[160];
-    snprintf(name, sizeof(name), "base_model.model.model.%s.lora_A.weight", module);
+    char name[PARAM_NAME];
+    snprintf(name, sizeof(name), "base_model.model.%s.lora_A.weight", module);
     int a = add(p, name, s->a_stack, rank, s->in);
-    snprintf(name, sizeof(name), "base_model.model.model.%s.lora_B.weight", module);
+    snprintf(name, sizeof(name), "base_model.model.%s.lora_B.weight", module);
     int b = add(p, name, s->b_stack, s->out, rank);
     return a < 0 || b < 0 ? PARAM_NONE : a;
 }
@@ -41,18 +40,19 @@ static int add_pair(struct params *p, const char *module, size_t rank, const str
 static int add_layer_pair(struct params *p, const struct model_config *c, size_t rank, size_t layer,
                           enum linear_id id)
 {
-    static const char *const stacks[] = { "w1", "w3", "w2" };
-    char module[96];
+    const struct arch_names *names = c->arch->names;
+    char module[128];
     struct pair_shape s = { 0 };
     if (id < LINEAR_GATE || !model_sparse(c, layer)) {
         model_linear_shape(c, id, &s.out, &s.in);
-        snprintf(module, sizeof(module), "layers.%zu.%s", layer, model_linear_name(id));
+        snprintf(module, sizeof(module), "%s.%zu.%s", names->layers, layer, names->linear[id]);
         return add_pair(p, module, rank, &s);
     }
     model_expert_shape(c, id, &s.out, &s.in);
     s.a_stack = id == LINEAR_DOWN ? c->experts : 1;
     s.b_stack = id == LINEAR_DOWN ? 1 : c->experts;
-    snprintf(module, sizeof(module), "layers.%zu.mlp.experts.%s", layer, stacks[id - LINEAR_GATE]);
+    snprintf(module, sizeof(module), "%s.%zu.%s.%s", names->layers, layer, names->experts,
+             names->adapter_expert[id - LINEAR_GATE]);
     return add_pair(p, module, rank, &s);
 }
 
@@ -82,8 +82,8 @@ static bool init_lora(struct params *p, const struct model_config *c, const tink
     }
     if (!lora->train_unembed)
         return true;
-    struct pair_shape head = { c->vocab, c->hidden, 0, 0 };
-    p->pairs[n - 1] = add_pair(p, "unembed_tokens", rank, &head);
+    struct pair_shape head = { .out = c->vocab, .in = c->hidden };
+    p->pairs[n - 1] = add_pair(p, c->arch->names->adapter_head, rank, &head);
     return p->pairs[n - 1] != PARAM_NONE;
 }
 
@@ -173,25 +173,29 @@ void params_clear(struct params *p)
     *p = (struct params){ 0 };
 }
 
-const char *params_peft_name(const char *name)
+void params_peft_name(const struct arch_names *names, const char *name, char out[PARAM_NAME])
 {
-    if (strcmp(name, "base_model.model.model.unembed_tokens.lora_A.weight") == 0)
-        return "base_model.model.lm_head.lora_A.weight";
-    if (strcmp(name, "base_model.model.model.unembed_tokens.lora_B.weight") == 0)
-        return "base_model.model.lm_head.lora_B.weight";
-    return name;
+    static const char prefix[] = "base_model.model.";
+    size_t n = strlen(prefix), k = strlen(names->adapter_head);
+    bool head = strncmp(name, prefix, n) == 0 && strncmp(name + n, names->adapter_head, k) == 0 &&
+                name[n + k] == '.';
+    if (head)
+        snprintf(out, PARAM_NAME, "%s%s%s", prefix, names->head, name + n + k);
+    else
+        snprintf(out, PARAM_NAME, "%s", name);
 }
 
-void params_expert_name(const char *name, size_t expert, char out[PARAM_NAME])
+/* "...experts.w1.lora_A.weight" becomes "...experts.7.gate_proj.lora_A.weight". */
+void params_peft_expert_name(const struct arch_names *names, const char *name, size_t expert,
+                             char out[PARAM_NAME])
 {
-    static const struct {
-        const char *stack, *name;
-    } names[] = { { ".w1.", "gate_proj" }, { ".w3.", "up_proj" }, { ".w2.", "down_proj" } };
     out[0] = '\0';
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        const char *at = strstr(name, names[i].stack);
+    for (size_t i = 0; i < EXPERT_LINEARS; i++) {
+        char stack[64];
+        int n = snprintf(stack, sizeof(stack), ".%s.%s.", names->experts, names->adapter_expert[i]);
+        const char *at = strstr(name, stack);
         if (at)
-            snprintf(out, PARAM_NAME, "%.*s.%zu.%s.%s", (int)(at - name), name, expert,
-                     names[i].name, at + strlen(names[i].stack));
+            snprintf(out, PARAM_NAME, "%.*s.%s.%zu.%s.%s", (int)(at - name), name, names->experts,
+                     expert, names->expert[i], at + n);
     }
 }
