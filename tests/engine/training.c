@@ -567,7 +567,7 @@ static void test_bad_tensors_are_named(void)
     static const char *const wants[] = {
         "datum 0: target_tokens: is missing",
         "datum 0: target_tokens: must be integers",
-        "datum 0: target_tokens: only cross_entropy",
+        "datum 0: target_tokens: loss ppo takes one target per position",
         "datum 0: logprobs: is missing",
         "datum 0: advantages: is missing",
         "datum 0: weights: must have the shape of target_tokens",

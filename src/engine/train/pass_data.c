@@ -201,8 +201,8 @@ void pass_metrics(tinker_pass *p)
     put(p, "num_datums:sum", (double)p->n);
     if (model_sparse_layers(&p->engine->model->config))
         expert_metrics(p, tokens);
-    if (p->loss.kind == LOSS_CROSS_ENTROPY)
-        return;
+    if (!loss_takes(&p->loss, LOSS_LOGPROBS))
+        return; /* no ratios to report */
     put(p, "ratio:mean", counted ? ratios / counted : 1);
     put(p, "clip_frac:mean", counted ? clips / counted : 0);
     put(p, "kl_sample_train:mean", counted ? kl / counted : 0);
