@@ -13,8 +13,8 @@
 
 enum { CONFIG_MAX = 4 << 20, PATH_LIMIT = 4096, MAX_THREADS = 1024 };
 
-static tinker_status join(char out[PATH_LIMIT], const char *dir, const char *name,
-                          tinker_error *err)
+static tinker_status join_path(char out[PATH_LIMIT], const char *dir, const char *name,
+                               tinker_error *err)
 {
     int n = snprintf(out, PATH_LIMIT, "%s/%s", dir, name);
     if (n < 0 || n >= PATH_LIMIT)
@@ -26,7 +26,7 @@ static tinker_status read_generation(struct model_config *c, const char *dir, ti
 {
     char path[PATH_LIMIT], *text;
     size_t len;
-    tinker_status status = join(path, dir, "generation_config.json", err);
+    tinker_status status = join_path(path, dir, "generation_config.json", err);
     if (status != TINKER_OK || access(path, F_OK) != 0)
         return status;
     status = os_read_file(path, CONFIG_MAX, &text, &len, err);
@@ -43,7 +43,7 @@ static tinker_status read_config(struct model_config *c, const char *dir, struct
 {
     char path[PATH_LIMIT], *text;
     size_t len;
-    tinker_status status = join(path, dir, "config.json", err);
+    tinker_status status = join_path(path, dir, "config.json", err);
     if (status == TINKER_OK)
         status = os_read_file(path, CONFIG_MAX, &text, &len, err);
     if (status != TINKER_OK)
@@ -56,7 +56,7 @@ static tinker_status read_config(struct model_config *c, const char *dir, struct
 
 /* Headers and a sample of each tensor's bytes: cheap, and different for different
  * weights of one shape. */
-static void hash_files(struct sha256 *hash, const struct checkpoint *files)
+static void hash_files(struct sha256 *hash, const struct weight_files *files)
 {
     enum { SAMPLE = 64 };
     for (size_t i = 0; i < files->n; i++) {
@@ -112,7 +112,7 @@ static bool find_stack(const tinker_engine *e, const char *name, struct stacked 
     s->second = which == LINEAR_UP - LINEAR_GATE;
     snprintf(text, sizeof(text), "%.*s%s", (int)(at - name), name,
              s->pairs ? names->stacked_gate_up : names->stacked_down);
-    s->tensor = checkpoint_find(e->files, text, &s->file);
+    s->tensor = weight_files_find(e->files, text, &s->file);
     return s->tensor != NULL;
 }
 
@@ -139,7 +139,7 @@ bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t
                    struct weight *out, tinker_error *err)
 {
     const char *file = e->dir;
-    const struct st_tensor *t = checkpoint_find(e->files, name, &file);
+    const struct st_tensor *t = weight_files_find(e->files, name, &file);
     struct stacked stacked;
     if (!t && find_stack(e, name, &stacked))
         return stacked_weight(&stacked, rows, cols, out, err);
@@ -169,7 +169,7 @@ static bool file_weight(void *state, const char *name, size_t rows, size_t cols,
     return engine_weight(state, name, rows, cols, out, err);
 }
 
-static void describe(tinker_engine *e)
+static void describe_engine(tinker_engine *e)
 {
     const struct model_config *c = &e->model->config;
     int64_t context = c->context;
@@ -231,7 +231,7 @@ static enum packed_dtype choose_dtype(tinker_engine *e, const struct model_confi
     return s.bf16 ? PACKED_BF16 : PACKED_F32;
 }
 
-static tinker_status load(tinker_engine *e, tinker_error *err)
+static tinker_status load_model(tinker_engine *e, tinker_error *err)
 {
     struct model_config config;
     struct sha256 hash;
@@ -241,7 +241,7 @@ static tinker_status load(tinker_engine *e, tinker_error *err)
     if (status != TINKER_OK)
         return status;
     e->names = config.arch->names;
-    e->files = checkpoint_open(e->dir, err);
+    e->files = weight_files_open(e->dir, err);
     if (!e->files)
         return err ? err->status : TINKER_EINVAL;
     hash_files(&hash, e->files);
@@ -254,8 +254,8 @@ static tinker_status load(tinker_engine *e, tinker_error *err)
     return model_fill(e->model, e->threads, &source, err);
 }
 
-static tinker_status start(tinker_engine *e, const char *dir, const tinker_engine_options *opts,
-                           tinker_error *err)
+static tinker_status start_engine(tinker_engine *e, const char *dir,
+                                  const tinker_engine_options *opts, tinker_error *err)
 {
     e->opts = (tinker_engine_options)TINKER_ENGINE_OPTIONS_INIT;
     tinker_status status = TINKER_OK;
@@ -269,10 +269,10 @@ static tinker_status start(tinker_engine *e, const char *dir, const tinker_engin
     e->threads = threads_new(e->opts.threads ? e->opts.threads : os_cpu_count());
     if (!e->dir || !e->threads)
         return err_nomem(err, "engine");
-    status = load(e, err);
+    status = load_model(e, err);
     if (status != TINKER_OK)
         return status;
-    describe(e);
+    describe_engine(e);
     tinker_engine_limit_memory(e, e->opts.memory_limit);
     return TINKER_OK;
 }
@@ -294,7 +294,7 @@ tinker_engine *tinker_engine_open(const char *dir, const tinker_engine_options *
         err_nomem(err, "engine");
         return NULL;
     }
-    if (start(e, dir, opts, err) != TINKER_OK) {
+    if (start_engine(e, dir, opts, err) != TINKER_OK) {
         tinker_engine_close(e);
         return NULL;
     }
@@ -306,7 +306,7 @@ void tinker_engine_close(tinker_engine *e)
     if (!e)
         return;
     model_free(e->model);
-    checkpoint_close(e->files);
+    weight_files_close(e->files);
     threads_free(e->threads);
     free(e->spare);
     free(e->dir);

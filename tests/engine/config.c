@@ -277,7 +277,7 @@ static void test_experts(void)
                        "\"decoder_sparse_step\":2,\"mlp_only_layers\":[3,77]}";
     CHECK_INT(parse(&c, text, &err), TINKER_OK);
     CHECK_STR(c.arch->name, "qwen3_moe");
-    CHECK(c.qk_norm && c.renormalise);
+    CHECK(c.qk_norm && c.renormalize);
     CHECK_INT(c.experts, 8);
     CHECK_INT(c.experts_used, 3);
     for (size_t i = 0; i < 6; i++)

@@ -185,7 +185,7 @@ static void test_pass_equals_forward(void)
     const float *lp = tinker_pass_result(p)->outputs[1].tensors[0].tensor.data;
     for (size_t t = 0; t < T; t++) {
         const float *z = s.logits + t * o.config.vocab;
-        struct logits_norm norm = logits_normalise(z, o.config.vocab, 1);
+        struct logits_norm norm = logits_normalize(z, o.config.vocab, 1);
         float want = logits_logprob(&norm, z[d->targets[1][t]]);
         CHECK_MEM(&lp[t], 4, &want, 4);
     }
@@ -209,17 +209,17 @@ static void test_certain_token_keeps_its_digits(void)
             others += i == at ? 0 : exp((double)z[i] - 37.25);
         }
         z[at] = 37.25f;
-        struct logits_norm n = logits_normalise(z, 70, 1);
+        struct logits_norm n = logits_normalize(z, 70, 1);
         CHECK_NEAR(logits_logprob(&n, z[at]) / -log1p(others), 1, 1e-6);
         CHECK_NEAR(logits_logprob(&n, z[1]), (double)z[1] - 37.25 - log1p(others), 1e-5);
-        n = logits_normalise(z, 70, 0.5f);
+        n = logits_normalize(z, 70, 0.5f);
         CHECK(logits_logprob(&n, z[at]) < -1e-3f);
     }
     for (size_t i = 0; i < 70; i++)
         z[i] = -3;
-    struct logits_norm flat = logits_normalise(z, 70, 1);
+    struct logits_norm flat = logits_normalize(z, 70, 1);
     CHECK_NEAR(logits_logprob(&flat, z[9]), -log(70), 1e-6);
-    flat = logits_normalise(z, 1, 1);
+    flat = logits_normalize(z, 1, 1);
     CHECK_NEAR(logits_logprob(&flat, z[0]), 0, 0);
 }
 

@@ -392,7 +392,7 @@ static void test_qwen3_moe(void)
 {
     struct init_model o = qwen("qwen3_moe", false), plain = o;
     check_model("qwen3 moe", &o, 2, EVERYTHING, true);
-    plain.config.renormalise = false;
+    plain.config.renormalize = false;
     plain.config.experts_used = 3;
     plain.config.dense[plain.config.n_dense++] = 1;
     plain.config.tied = true;

@@ -37,7 +37,7 @@ static void test_chunks_of_the_head(void)
                         rows[] = { 192, 192, 160, 128, 16, 16 };
     for (size_t i = 0; i < sizeof(vocab) / sizeof(vocab[0]); i++) {
         struct model_config c = { .vocab = vocab[i] };
-        CHECK_INT(head_chunk(&c), rows[i]);
+        CHECK_INT(lm_head_chunk(&c), rows[i]);
     }
 }
 

@@ -241,7 +241,7 @@ ON_ONE_THREAD static void route(struct net *n, size_t layer, const double *h, do
         kept += w[best] = last = p[best];
         p[best] = -1;
     }
-    for (size_t e = 0; c->renormalise && e < c->experts; e++)
+    for (size_t e = 0; c->renormalize && e < c->experts; e++)
         w[e] /= kept;
 }
 

@@ -17,7 +17,7 @@ _Static_assert((int)KV_BLOCK == (int)ATTN_KEYS, "a page is what the kernels work
 
 enum { QUERIES = 24, CHUNK = 8 }; /* queries of a task, rows of a task */
 
-struct job {
+struct attention_job {
     const struct attention *a;
     const struct attn_ops *ops;
     const float *q, *out, *lse, *dout;
@@ -28,10 +28,10 @@ struct job {
     float scale;
 };
 
-static struct job job_init(const struct attention *a)
+static struct attention_job make_attention_job(const struct attention *a)
 {
     const struct model_config *c = a->config;
-    return (struct job){
+    return (struct attention_job){
         .a = a,
         .ops = attn_ops(),
         .rows = a->batch->n,
@@ -44,12 +44,14 @@ static struct job job_init(const struct attention *a)
 }
 
 /* Transposed keys and plain values of one kv head in page b of a segment. */
-static const float *page_keys(const struct job *j, const struct segment *seg, size_t kv, size_t b)
+static const float *page_keys(const struct attention_job *j, const struct segment *seg, size_t kv,
+                              size_t b)
 {
     return seg->pages[b] + j->a->k_offset + kv * KV_BLOCK * j->hd;
 }
 
-static const float *page_values(const struct job *j, const struct segment *seg, size_t kv, size_t b)
+static const float *page_values(const struct attention_job *j, const struct segment *seg, size_t kv,
+                                size_t b)
 {
     return seg->pages[b] + j->a->v_offset + kv * KV_BLOCK * j->hd;
 }
@@ -63,8 +65,8 @@ struct queries {
 };
 
 /* Queries [first, first + n) against the `keys` valid keys of one page. */
-static void fold_page(const struct job *j, struct queries *u, size_t first, size_t n, size_t keys,
-                      const float *kt, const float *v)
+static void fold_page(const struct attention_job *j, struct queries *u, size_t first, size_t n,
+                      size_t keys, const float *kt, const float *v)
 {
     float s[QUERIES * KV_BLOCK];
     j->ops->scores(s, u->q + first * j->hd, j->hd, kt, n, j->hd);
@@ -78,8 +80,8 @@ static void fold_page(const struct job *j, struct queries *u, size_t first, size
 }
 
 /* Heads [g, g + heads) of the group of `kv`, rows [row, row + rows) of one segment. */
-static void forward_queries(const struct job *j, const struct segment *seg, size_t kv, size_t g,
-                            size_t heads, size_t row, size_t rows)
+static void forward_queries(const struct attention_job *j, const struct segment *seg, size_t kv,
+                            size_t g, size_t heads, size_t row, size_t rows)
 {
     struct queries u;
     size_t hd = j->hd, pos = seg->pos + row - seg->row;
@@ -111,7 +113,7 @@ static void forward_queries(const struct job *j, const struct segment *seg, size
 }
 
 /* Rows [row, end), cut where a segment ends and where a task would be too large. */
-static void forward_chunk(const struct job *j, size_t kv, size_t row, size_t end)
+static void forward_chunk(const struct attention_job *j, size_t kv, size_t row, size_t end)
 {
     while (row < end) {
         const struct segment *seg = &j->a->batch->segments[j->a->segment_of[row]];
@@ -130,29 +132,29 @@ struct task {
     size_t kv, row, end;
 };
 
-static size_t chunks(const struct job *j)
+static size_t count_chunks(const struct attention_job *j)
 {
     return (j->rows + CHUNK - 1) / CHUNK;
 }
 
-static struct task task_at(const struct job *j, size_t i)
+static struct task task_at(const struct attention_job *j, size_t i)
 {
-    size_t row = i % chunks(j) * CHUNK;
-    return (struct task){ i / chunks(j), row, row + CHUNK < j->rows ? row + CHUNK : j->rows };
+    size_t row = i % count_chunks(j) * CHUNK;
+    return (struct task){ i / count_chunks(j), row, row + CHUNK < j->rows ? row + CHUNK : j->rows };
 }
 
-static void place_slice(void *arg, size_t begin, size_t end)
+static void place_keys_slice(void *arg, size_t begin, size_t end)
 {
-    const struct job *j = arg;
+    const struct attention_job *j = arg;
     for (size_t i = begin; i < end; i++) {
         struct task t = task_at(j, i);
         j->place(j->arg, t.kv, t.row, t.end);
     }
 }
 
-static void forward_slice(void *arg, size_t begin, size_t end)
+static void attend_slice(void *arg, size_t begin, size_t end)
 {
-    const struct job *j = arg;
+    const struct attention_job *j = arg;
     for (size_t i = begin; i < end; i++) {
         struct task t = task_at(j, i);
         forward_chunk(j, t.kv, t.row, t.end);
@@ -160,34 +162,34 @@ static void forward_slice(void *arg, size_t begin, size_t end)
 }
 
 /* Where no row sees another one, a core meets the keys that it has just written. */
-static void both_slice(void *arg, size_t begin, size_t end)
+static void place_and_attend_slice(void *arg, size_t begin, size_t end)
 {
     for (size_t i = begin; i < end; i++) {
-        place_slice(arg, i, i + 1);
-        forward_slice(arg, i, i + 1);
+        place_keys_slice(arg, i, i + 1);
+        attend_slice(arg, i, i + 1);
     }
 }
 
 void attention_forward(struct threads *t, const struct attention *a, attention_place *place,
                        const void *arg, const float *q, float *out, float *lse)
 {
-    struct job j = job_init(a);
-    size_t tasks = chunks(&j) * j.kv_heads;
+    struct attention_job j = make_attention_job(a);
+    size_t tasks = count_chunks(&j) * j.kv_heads;
     j.place = place;
     j.arg = arg;
     j.q = q;
     j.y = out;
     j.y_lse = lse;
     if (a->batch->n_segments == a->batch->n) {
-        threads_run(t, tasks, 1, both_slice, &j);
+        threads_run(t, tasks, 1, place_and_attend_slice, &j);
         return;
     }
-    threads_run(t, tasks, 1, place_slice, &j);
-    threads_run(t, tasks, 1, forward_slice, &j);
+    threads_run(t, tasks, 1, place_keys_slice, &j);
+    threads_run(t, tasks, 1, attend_slice, &j);
 }
 
-static void transpose(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,
-                      size_t cols)
+static void transpose_block(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,
+                            size_t cols)
 {
     for (size_t r = 0; r < rows; r++)
         for (size_t c = 0; c < cols; c++)
@@ -203,8 +205,8 @@ struct page_gradient {
 
 /* Rows [row, row + rows) of one head against a page; `first_keys` of its keys are visible to the
  * first row, one more to each following one. */
-static void backward_rows(const struct job *j, struct page_gradient *p, size_t head, size_t row,
-                          size_t rows, size_t first_keys)
+static void backward_rows(const struct attention_job *j, struct page_gradient *p, size_t head,
+                          size_t row, size_t rows, size_t first_keys)
 {
     float s[KV_BLOCK * KV_BLOCK], ds[KV_BLOCK * KV_BLOCK], turned[KV_BLOCK * KV_BLOCK];
     float scaled[KV_BLOCK * MODEL_MAX_HEAD_DIM];
@@ -221,13 +223,14 @@ static void backward_rows(const struct job *j, struct page_gradient *p, size_t h
                          j->lse[(row + r) * j->heads + head], delta, j->scale);
     }
     j->ops->accumulate(j->dq + at, stride, ds, KV_BLOCK, p->k, hd, rows, KV_BLOCK, hd);
-    transpose(turned, KV_BLOCK, ds, KV_BLOCK, rows, KV_BLOCK);
+    transpose_block(turned, KV_BLOCK, ds, KV_BLOCK, rows, KV_BLOCK);
     j->ops->accumulate(p->dk, hd, turned, KV_BLOCK, j->q + at, stride, KV_BLOCK, rows, hd);
-    transpose(turned, KV_BLOCK, s, KV_BLOCK, rows, KV_BLOCK);
+    transpose_block(turned, KV_BLOCK, s, KV_BLOCK, rows, KV_BLOCK);
     j->ops->accumulate(p->dv, hd, turned, KV_BLOCK, j->dout + at, stride, KV_BLOCK, rows, hd);
 }
 
-static void backward_page(const struct job *j, const struct segment *seg, size_t kv, size_t b)
+static void backward_page(const struct attention_job *j, const struct segment *seg, size_t kv,
+                          size_t b)
 {
     struct page_gradient p;
     size_t hd = j->hd, keys = seg->n - b * KV_BLOCK < KV_BLOCK ? seg->n - b * KV_BLOCK : KV_BLOCK;
@@ -237,8 +240,8 @@ static void backward_page(const struct job *j, const struct segment *seg, size_t
     memset(p.vt, 0, KV_BLOCK * hd * sizeof(float));
     memset(p.dk, 0, KV_BLOCK * hd * sizeof(float));
     memset(p.dv, 0, KV_BLOCK * hd * sizeof(float));
-    transpose(p.k, hd, p.kt, KV_BLOCK, hd, keys);
-    transpose(p.vt, KV_BLOCK, p.v, hd, keys, hd);
+    transpose_block(p.k, hd, p.kt, KV_BLOCK, hd, keys);
+    transpose_block(p.vt, KV_BLOCK, p.v, hd, keys, hd);
     for (size_t first = b * KV_BLOCK; first < seg->n; first += KV_BLOCK) {
         size_t rows = seg->n - first < KV_BLOCK ? seg->n - first : KV_BLOCK;
         for (size_t g = 0; g < j->group; g++)
@@ -252,9 +255,9 @@ static void backward_page(const struct job *j, const struct segment *seg, size_t
     }
 }
 
-static void backward_slice(void *arg, size_t begin, size_t end)
+static void attention_backward_slice(void *arg, size_t begin, size_t end)
 {
-    const struct job *j = arg;
+    const struct attention_job *j = arg;
     for (size_t i = begin; i < end; i++) {
         const struct segment *seg = &j->a->batch->segments[i / j->kv_heads];
         size_t kv = i % j->kv_heads, width = j->group * j->hd;
@@ -269,7 +272,7 @@ void attention_backward(struct threads *t, const struct attention *a, const floa
                         const float *out, const float *lse, const float *dout, float *dq, float *dk,
                         float *dv)
 {
-    struct job j = job_init(a);
+    struct attention_job j = make_attention_job(a);
     j.q = q;
     j.out = out;
     j.lse = lse;
@@ -277,5 +280,5 @@ void attention_backward(struct threads *t, const struct attention *a, const floa
     j.dq = dq;
     j.dk = dk;
     j.dv = dv;
-    threads_run(t, a->batch->n_segments * a->config->kv_heads, 1, backward_slice, &j);
+    threads_run(t, a->batch->n_segments * a->config->kv_heads, 1, attention_backward_slice, &j);
 }

@@ -18,39 +18,39 @@ struct cutter {
     size_t used;
 };
 
-static float *take(struct cutter *c, size_t n)
+static float *take_floats(struct cutter *c, size_t n)
 {
     float *p = c->memory ? c->memory + c->used : NULL;
     c->used += (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
     return p;
 }
 
-static size_t acts_layout(struct acts *a, const struct model_config *c, size_t rows, size_t rank,
-                          float *mem)
+static size_t lay_out_acts(struct acts *a, const struct model_config *c, size_t rows, size_t rank,
+                           float *mem)
 {
     struct cutter p = { mem, 0 };
     size_t hidden = rows * c->hidden, q = rows * c->heads * c->head_dim;
     size_t kv = rows * c->kv_heads * c->head_dim, inner = rows * model_mlp_width(c);
     size_t entries = rows * (c->experts ? c->experts_used : 1);
-    a->n1 = take(&p, hidden);
-    a->n2 = take(&p, hidden);
-    a->x_mid = take(&p, hidden);
-    a->rstd1 = take(&p, rows);
-    a->rstd2 = take(&p, rows);
-    a->q_raw = c->qk_norm ? take(&p, q) : NULL;
-    a->q = take(&p, q);
-    a->att = take(&p, q);
-    a->k_raw = take(&p, kv);
-    a->v = take(&p, kv);
-    a->q_rstd = take(&p, rows * c->heads);
-    a->k_rstd = take(&p, rows * c->kv_heads);
-    a->lse = take(&p, rows * c->heads);
-    a->gate = take(&p, inner);
-    a->up = take(&p, inner);
-    a->act = take(&p, inner);
+    a->n1 = take_floats(&p, hidden);
+    a->n2 = take_floats(&p, hidden);
+    a->x_mid = take_floats(&p, hidden);
+    a->rstd1 = take_floats(&p, rows);
+    a->rstd2 = take_floats(&p, rows);
+    a->q_raw = c->qk_norm ? take_floats(&p, q) : NULL;
+    a->q = take_floats(&p, q);
+    a->att = take_floats(&p, q);
+    a->k_raw = take_floats(&p, kv);
+    a->v = take_floats(&p, kv);
+    a->q_rstd = take_floats(&p, rows * c->heads);
+    a->k_rstd = take_floats(&p, rows * c->kv_heads);
+    a->lse = take_floats(&p, rows * c->heads);
+    a->gate = take_floats(&p, inner);
+    a->up = take_floats(&p, inner);
+    a->act = take_floats(&p, inner);
     for (int i = 0; i < LINEARS; i++)
-        a->xa[i] = take(&p, (i < LINEAR_GATE ? rows : entries) * rank);
-    float *moe = take(&p, moe_acts_floats(c, rows));
+        a->xa[i] = take_floats(&p, (i < LINEAR_GATE ? rows : entries) * rank);
+    float *moe = take_floats(&p, moe_acts_floats(c, rows));
     if (mem)
         moe_acts_init(&a->moe, c, rows, moe);
     return p.used;
@@ -59,17 +59,17 @@ static size_t acts_layout(struct acts *a, const struct model_config *c, size_t r
 size_t acts_floats(const struct model_config *c, size_t rows, size_t rank)
 {
     struct acts a;
-    return acts_layout(&a, c, rows, rank, NULL);
+    return lay_out_acts(&a, c, rows, rank, NULL);
 }
 
 void acts_init(struct acts *a, const struct model_config *c, size_t rows, size_t rank, float *mem)
 {
-    acts_layout(a, c, rows, rank, mem);
+    lay_out_acts(a, c, rows, rank, mem);
 }
 
 /* Add the LoRA parts of linears that read x to their y, run by run of rows with one adapter. */
-static void add_lora(const struct block *b, size_t layer, const struct linear_set *set,
-                     const enum linear_id *ids, const struct acts *a, const float *x)
+static void add_layer_lora(const struct block *b, size_t layer, const struct linear_set *set,
+                           const enum linear_id *ids, const struct acts *a, const float *x)
 {
     const struct segment *s = b->batch->segments, *end = s + b->batch->n_segments;
     size_t in = set->linear[0]->in;
@@ -91,8 +91,8 @@ static void add_lora(const struct block *b, size_t layer, const struct linear_se
 }
 
 /* Linears `ids` of a layer, which read x, with their LoRA parts: y_i (rows, out_i). */
-static void linears(const struct block *b, size_t layer, size_t n, const enum linear_id *ids,
-                    float *const *y, const struct acts *a, const float *x)
+static void run_linears(const struct block *b, size_t layer, size_t n, const enum linear_id *ids,
+                        float *const *y, const struct acts *a, const float *x)
 {
     struct linear_set set = { .n = n };
     for (size_t i = 0; i < n; i++) {
@@ -100,7 +100,7 @@ static void linears(const struct block *b, size_t layer, size_t n, const enum li
         set.y[i] = y[i];
     }
     linear_forward(b->threads, &set, x, b->batch->n);
-    add_lora(b, layer, &set, ids, a, x);
+    add_layer_lora(b, layer, &set, ids, a, x);
 }
 
 struct heads_job {
@@ -158,39 +158,39 @@ static void add_slice(void *arg, size_t begin, size_t end)
     vec_ops()->add(j->y + begin, j->a + begin, end - begin);
 }
 
-static void silu_slice(void *arg, size_t begin, size_t end)
+static void silu_forward_slice(void *arg, size_t begin, size_t end)
 {
     const struct mix_job *j = arg;
     vec_ops()->silu(j->y + begin, j->a + begin, j->b + begin, end - begin);
 }
 
-static void attention_part(const struct block *b, size_t layer, size_t k_offset, size_t v_offset,
-                           const float *x, struct acts *a)
+static void forward_attention(const struct block *b, size_t layer, size_t k_offset, size_t v_offset,
+                              const float *x, struct acts *a)
 {
     const struct model_config *c = &b->model->config;
     const struct layer *l = &b->model->layers[layer];
     size_t rows = b->batch->n;
     float *q = c->qk_norm ? a->q_raw : a->q;
     norm_forward(b->threads, a->n1, a->rstd1, x, l->norm1, rows, c->hidden, c->norm_eps);
-    linears(b, layer, 3, (const enum linear_id[]){ LINEAR_Q, LINEAR_K, LINEAR_V },
-            (float *[]){ q, a->k_raw, a->v }, a, a->n1);
+    run_linears(b, layer, 3, (const enum linear_id[]){ LINEAR_Q, LINEAR_K, LINEAR_V },
+                (float *[]){ q, a->k_raw, a->v }, a, a->n1);
     struct heads_job heads = { b, l, a, k_offset, v_offset };
     struct attention attention = { c, b->batch, b->segment_of, k_offset, v_offset };
     attention_forward(b->threads, &attention, place_rows, &heads, a->q, a->att, a->lse);
-    linears(b, layer, 1, (const enum linear_id[]){ LINEAR_O }, &a->x_mid, a, a->att);
+    run_linears(b, layer, 1, (const enum linear_id[]){ LINEAR_O }, &a->x_mid, a, a->att);
     struct mix_job add = { a->x_mid, x, NULL };
     threads_run(b->threads, rows * c->hidden, 4096, add_slice, &add);
 }
 
-static void mlp_part(const struct block *b, size_t layer, struct acts *a, float *y)
+static void forward_mlp(const struct block *b, size_t layer, struct acts *a, float *y)
 {
     const struct model_config *c = &b->model->config;
     size_t rows = b->batch->n;
-    linears(b, layer, 2, (const enum linear_id[]){ LINEAR_GATE, LINEAR_UP },
-            (float *[]){ a->gate, a->up }, a, a->n2);
+    run_linears(b, layer, 2, (const enum linear_id[]){ LINEAR_GATE, LINEAR_UP },
+                (float *[]){ a->gate, a->up }, a, a->n2);
     struct mix_job silu = { a->act, a->gate, a->up };
-    threads_run(b->threads, rows * c->intermediate, 4096, silu_slice, &silu);
-    linears(b, layer, 1, (const enum linear_id[]){ LINEAR_DOWN }, &y, a, a->act);
+    threads_run(b->threads, rows * c->intermediate, 4096, silu_forward_slice, &silu);
+    run_linears(b, layer, 1, (const enum linear_id[]){ LINEAR_DOWN }, &y, a, a->act);
 }
 
 void block_forward(const struct block *b, size_t layer, size_t k_offset, size_t v_offset,
@@ -199,12 +199,12 @@ void block_forward(const struct block *b, size_t layer, size_t k_offset, size_t 
     const struct model_config *c = &b->model->config;
     const struct layer *l = &b->model->layers[layer];
     size_t rows = b->batch->n;
-    attention_part(b, layer, k_offset, v_offset, x, a);
+    forward_attention(b, layer, k_offset, v_offset, x, a);
     norm_forward(b->threads, a->n2, a->rstd2, a->x_mid, l->norm2, rows, c->hidden, c->norm_eps);
     if (l->experts)
         moe_forward(b, layer, a, y);
     else
-        mlp_part(b, layer, a, y);
+        forward_mlp(b, layer, a, y);
     struct mix_job add = { y, a->x_mid, NULL };
     threads_run(b->threads, rows * c->hidden, 4096, add_slice, &add);
 }

@@ -22,38 +22,40 @@ float *grads_param(const struct grads *g, int index)
     return g->lora || index == PARAM_NONE ? NULL : g->g + g->params->list[index].offset;
 }
 
-static size_t padded(size_t n)
+static size_t pad_floats(size_t n)
 {
     return (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
 }
 
 size_t back_floats(const struct model_config *c, size_t rows, size_t rank)
 {
-    return padded(rows * c->hidden) + 2 * padded(rows * c->heads * c->head_dim) +
-           2 * padded(rows * c->kv_heads * c->head_dim) + 2 * padded(rows * model_mlp_width(c)) +
-           padded(rows * rank) + moe_back_floats(c, rows, rank);
+    return pad_floats(rows * c->hidden) + 2 * pad_floats(rows * c->heads * c->head_dim) +
+           2 * pad_floats(rows * c->kv_heads * c->head_dim) +
+           2 * pad_floats(rows * model_mlp_width(c)) + pad_floats(rows * rank) +
+           moe_back_floats(c, rows, rank);
 }
 
 void back_init(struct back *s, const struct model_config *c, size_t rows, size_t rank, float *mem)
 {
-    size_t q = padded(rows * c->heads * c->head_dim);
-    size_t kv = padded(rows * c->kv_heads * c->head_dim), inner = padded(rows * model_mlp_width(c));
+    size_t q = pad_floats(rows * c->heads * c->head_dim);
+    size_t kv = pad_floats(rows * c->kv_heads * c->head_dim),
+           inner = pad_floats(rows * model_mlp_width(c));
     s->dn = mem;
-    s->dq = s->dn + padded(rows * c->hidden);
+    s->dq = s->dn + pad_floats(rows * c->hidden);
     s->datt = s->dq + q;
     s->dk = s->datt + q;
     s->dv = s->dk + kv;
     s->dgate = s->dv + kv;
     s->dup = s->dgate + inner;
     s->dxa = s->dup + inner;
-    moe_back_init(&s->moe, c, rows, rank, s->dxa + padded(rows * rank));
+    moe_back_init(&s->moe, c, rows, rank, s->dxa + pad_floats(rows * rank));
 }
 
 /* Parameter gradients of one linear, and its LoRA part of dx (NULL: none wanted).
  * dx must hold the base part already. */
-static void linear_grads(const struct block *b, size_t layer, enum linear_id id,
-                         const struct grads *g, const float *dy, const float *x, const float *xa,
-                         float *dx, float *dxa)
+static void add_linear_grads(const struct block *b, size_t layer, enum linear_id id,
+                             const struct grads *g, const float *dy, const float *x,
+                             const float *xa, float *dx, float *dxa)
 {
     const struct linear *l = &b->model->layers[layer].linear[id];
     if (g->lora) {
@@ -72,7 +74,7 @@ struct silu_job {
     float *dgate, *dup; /* the gradient of silu(gate) * up comes in dup */
 };
 
-static void silu_slice(void *arg, size_t begin, size_t end)
+static void silu_backward_slice(void *arg, size_t begin, size_t end)
 {
     const struct silu_job *j = arg;
     vec_ops()->silu_backward(j->dgate + begin, j->dup + begin, j->gate + begin, j->up + begin,
@@ -80,26 +82,26 @@ static void silu_slice(void *arg, size_t begin, size_t end)
 }
 
 /* s->dn from dx. */
-static void mlp_part(const struct block *b, size_t layer, const struct acts *a, const float *dx,
-                     const struct grads *g, struct back *s)
+static void backward_dense_mlp(const struct block *b, size_t layer, const struct acts *a,
+                               const float *dx, const struct grads *g, struct back *s)
 {
     const struct model_config *c = &b->model->config;
     const struct layer *l = &b->model->layers[layer];
     size_t rows = b->batch->n;
     struct linear_set down = { 1, { &l->linear[LINEAR_DOWN] }, { (float *)dx } }; /* read only */
     linear_backward(b->threads, &down, s->dup, rows);
-    linear_grads(b, layer, LINEAR_DOWN, g, dx, a->act, a->xa[LINEAR_DOWN], s->dup, s->dxa);
+    add_linear_grads(b, layer, LINEAR_DOWN, g, dx, a->act, a->xa[LINEAR_DOWN], s->dup, s->dxa);
     struct silu_job silu = { a->gate, a->up, s->dgate, s->dup };
-    threads_run(b->threads, rows * c->intermediate, ELEMENT_GRAIN, silu_slice, &silu);
+    threads_run(b->threads, rows * c->intermediate, ELEMENT_GRAIN, silu_backward_slice, &silu);
     struct linear_set gate_up = { 2,
                                   { &l->linear[LINEAR_GATE], &l->linear[LINEAR_UP] },
                                   { s->dgate, s->dup } };
     linear_backward(b->threads, &gate_up, s->dn, rows);
-    linear_grads(b, layer, LINEAR_GATE, g, s->dgate, a->n2, a->xa[LINEAR_GATE], s->dn, s->dxa);
-    linear_grads(b, layer, LINEAR_UP, g, s->dup, a->n2, a->xa[LINEAR_UP], s->dn, s->dxa);
+    add_linear_grads(b, layer, LINEAR_GATE, g, s->dgate, a->n2, a->xa[LINEAR_GATE], s->dn, s->dxa);
+    add_linear_grads(b, layer, LINEAR_UP, g, s->dup, a->n2, a->xa[LINEAR_UP], s->dn, s->dxa);
 }
 
-static void mlp_backward(const struct block *b, size_t layer, const struct acts *a, float *dx,
+static void backward_mlp(const struct block *b, size_t layer, const struct acts *a, float *dx,
                          const struct grads *g, struct back *s)
 {
     const struct model_config *c = &b->model->config;
@@ -108,7 +110,7 @@ static void mlp_backward(const struct block *b, size_t layer, const struct acts 
     if (l->experts)
         moe_backward(b, layer, a, dx, g, s);
     else
-        mlp_part(b, layer, a, dx, g, s);
+        backward_dense_mlp(b, layer, a, dx, g, s);
     if (!g->lora)
         norm_gradient(b->threads, grads_param(g, g->params->layers[layer].norm2), s->dn, a->x_mid,
                       a->rstd2, rows, c->hidden);
@@ -162,7 +164,7 @@ static void heads_slice(void *arg, size_t begin, size_t end)
     }
 }
 
-static void heads_backward(const struct block *b, size_t layer, const struct acts *a,
+static void backward_heads(const struct block *b, size_t layer, const struct acts *a,
                            const struct grads *g, struct back *s)
 {
     const struct model_config *c = &b->model->config;
@@ -182,26 +184,26 @@ static void heads_backward(const struct block *b, size_t layer, const struct act
     threads_run(b->threads, rows, ROW_GRAIN, heads_slice, &job);
 }
 
-static void attention_part(const struct block *b, size_t layer, size_t k_offset, size_t v_offset,
-                           const float *x, const struct acts *a, float *dx, const struct grads *g,
-                           struct back *s)
+static void backward_attention(const struct block *b, size_t layer, size_t k_offset,
+                               size_t v_offset, const float *x, const struct acts *a, float *dx,
+                               const struct grads *g, struct back *s)
 {
     const struct model_config *c = &b->model->config;
     const struct layer *l = &b->model->layers[layer];
     size_t rows = b->batch->n;
     struct linear_set o = { 1, { &l->linear[LINEAR_O] }, { dx } };
     linear_backward(b->threads, &o, s->datt, rows);
-    linear_grads(b, layer, LINEAR_O, g, dx, a->att, a->xa[LINEAR_O], s->datt, s->dxa);
+    add_linear_grads(b, layer, LINEAR_O, g, dx, a->att, a->xa[LINEAR_O], s->datt, s->dxa);
     struct attention attention = { c, b->batch, b->segment_of, k_offset, v_offset };
     attention_backward(b->threads, &attention, a->q, a->att, a->lse, s->datt, s->dq, s->dk, s->dv);
-    heads_backward(b, layer, a, g, s);
+    backward_heads(b, layer, a, g, s);
     struct linear_set qkv = { 3,
                               { &l->linear[LINEAR_Q], &l->linear[LINEAR_K], &l->linear[LINEAR_V] },
                               { s->dq, s->dk, s->dv } };
     linear_backward(b->threads, &qkv, s->dn, rows);
-    linear_grads(b, layer, LINEAR_Q, g, s->dq, a->n1, a->xa[LINEAR_Q], s->dn, s->dxa);
-    linear_grads(b, layer, LINEAR_K, g, s->dk, a->n1, a->xa[LINEAR_K], s->dn, s->dxa);
-    linear_grads(b, layer, LINEAR_V, g, s->dv, a->n1, a->xa[LINEAR_V], s->dn, s->dxa);
+    add_linear_grads(b, layer, LINEAR_Q, g, s->dq, a->n1, a->xa[LINEAR_Q], s->dn, s->dxa);
+    add_linear_grads(b, layer, LINEAR_K, g, s->dk, a->n1, a->xa[LINEAR_K], s->dn, s->dxa);
+    add_linear_grads(b, layer, LINEAR_V, g, s->dv, a->n1, a->xa[LINEAR_V], s->dn, s->dxa);
     if (!g->lora)
         norm_gradient(b->threads, grads_param(g, g->params->layers[layer].norm1), s->dn, x,
                       a->rstd1, rows, c->hidden);
@@ -212,6 +214,6 @@ void block_backward(const struct block *b, size_t layer, size_t k_offset, size_t
                     const float *x, const struct acts *a, float *dx, const struct grads *grads,
                     struct back *s)
 {
-    mlp_backward(b, layer, a, dx, grads, s);
-    attention_part(b, layer, k_offset, v_offset, x, a, dx, grads, s);
+    backward_mlp(b, layer, a, dx, grads, s);
+    backward_attention(b, layer, k_offset, v_offset, x, a, dx, grads, s);
 }

@@ -52,7 +52,7 @@ static int columns_of(size_t start, size_t out, size_t begin, size_t end, size_t
     return *first < *last;
 }
 
-static void forward_slice(void *arg, size_t begin, size_t end)
+static void product_forward_slice(void *arg, size_t begin, size_t end)
 {
     const struct product_job *job = arg;
     size_t first, last;
@@ -106,7 +106,7 @@ static void forward_shared(struct threads *t, struct product_job *job, size_t co
     size_t length = left_length(l->w, job->rows);
     for (size_t from = 0; from < l->in; from += length) {
         lay_out(t, job, job->x, l->in, l->w, GEMM_FORWARD, from, min_size(from + length, l->in));
-        threads_run_fine(t, columns, gemm_grain(), forward_slice, job);
+        threads_run_fine(t, columns, gemm_grain(), product_forward_slice, job);
     }
 }
 
@@ -119,16 +119,16 @@ void linear_forward(struct threads *t, const struct linear_set *set, const float
         job.start[i + 1] = columns;
     }
     if (rows <= FINE_ROWS)
-        threads_run_fine(t, columns, grain, forward_slice, &job);
+        threads_run_fine(t, columns, grain, product_forward_slice, &job);
     else if (rows <= SHARED_ROWS)
-        threads_run(t, columns, grain, forward_slice, &job);
+        threads_run(t, columns, grain, product_forward_slice, &job);
     for (; rows > SHARED_ROWS && job.row < rows; job.row += job.rows) {
         job.rows = min_size(rows - job.row, SHARED_MAX);
         forward_shared(t, &job, columns);
     }
 }
 
-static void backward_slice(void *arg, size_t begin, size_t end)
+static void product_backward_slice(void *arg, size_t begin, size_t end)
 {
     const struct product_job *job = arg;
     for (size_t i = 0; i < job->set->n; i++)
@@ -161,7 +161,7 @@ void linear_backward(struct threads *t, const struct linear_set *set, float *dx,
 {
     struct product_job job = { .set = set, .dx = dx, .rows = rows };
     if (rows <= SHARED_ROWS)
-        threads_run(t, set->linear[0]->in, gemm_grain(), backward_slice, &job);
+        threads_run(t, set->linear[0]->in, gemm_grain(), product_backward_slice, &job);
     for (; rows > SHARED_ROWS && job.row < rows; job.row += job.rows) {
         job.rows = min_size(rows - job.row, SHARED_MAX);
         backward_shared(t, &job);
@@ -184,8 +184,8 @@ static void dense_slice(void *arg, size_t begin, size_t end)
     j->kernel(j->y, j->x, j->w, j->N, j->O, j->C, j->alpha, j->accumulate, begin, end);
 }
 
-static void run(struct threads *t, size_t n, size_t grain,
-                void (*slice)(void *arg, size_t begin, size_t end), void *arg)
+static void run_slices(struct threads *t, size_t n, size_t grain,
+                       void (*slice)(void *arg, size_t begin, size_t end), void *arg)
 {
     if (t)
         threads_run(t, n, grain, slice, arg);
@@ -218,7 +218,7 @@ struct set_job {
     size_t start[LINEAR_SET + 1]; /* first column of each product, whole grains */
 };
 
-static void set_slice(void *arg, size_t begin, size_t end)
+static void dense_set_slice(void *arg, size_t begin, size_t end)
 {
     const struct set_job *j = arg;
     size_t first, last;
@@ -240,18 +240,18 @@ void linear_nt_set(struct threads *t, const struct dense_product *products, size
         const struct dense_product *p = &products[i];
         struct dense_job job = { dense_nt, p->y, p->x, p->w, N, p->O, C, alpha, accumulate };
         if (N > FEW_ROWS)
-            run(t, N, dense_grain(p->O * C), dense_slice, &job);
+            run_slices(t, N, dense_grain(p->O * C), dense_slice, &job);
         set.start[i + 1] = set.start[i] + (p->O + grain - 1) / grain * grain;
     }
     if (N <= FEW_ROWS)
-        run(t, set.start[n], grain, set_slice, &set);
+        run_slices(t, set.start[n], grain, dense_set_slice, &set);
 }
 
 void linear_nn(struct threads *t, float *y, const float *x, const float *w, size_t N, size_t O,
                size_t C, float alpha, int accumulate)
 {
     struct dense_job job = { dense_nn, y, x, w, N, O, C, alpha, accumulate };
-    run(t, N, dense_grain(O * C), dense_slice, &job);
+    run_slices(t, N, dense_grain(O * C), dense_slice, &job);
 }
 
 void linear_tn(struct threads *t, float *y, const float *a, const float *x, size_t N, size_t O,
@@ -259,11 +259,11 @@ void linear_tn(struct threads *t, float *y, const float *a, const float *x, size
 {
     struct dense_job job = { dense_tn, y, a, x, N, O, C, alpha, accumulate };
     if (O > FEW_ROWS) {
-        run(t, O, dense_grain(N * C), dense_slice, &job);
+        run_slices(t, O, dense_grain(N * C), dense_slice, &job);
         return;
     }
     job.kernel = dense_tn_columns;
-    run(t, C, column_grain(N * O), dense_slice, &job);
+    run_slices(t, C, column_grain(N * O), dense_slice, &job);
 }
 
 struct bias_job {
@@ -287,6 +287,6 @@ void linear_gradient(struct threads *t, float *dw, float *db, const float *dy, c
         linear_tn(t, dw, dy, x, rows, out, in, 1, 1);
     if (db) {
         struct bias_job job = { db, dy, rows, out };
-        run(t, out, 64, bias_slice, &job);
+        run_slices(t, out, 64, bias_slice, &job);
     }
 }

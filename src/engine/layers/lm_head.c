@@ -11,38 +11,39 @@
 
 enum { CHUNK_BYTES = 128 << 20, CHUNK_MIN = 16, CHUNK_MAX = 192, ALIGN_FLOATS = 16 };
 
-static size_t padded(size_t n)
+static size_t pad_head_floats(size_t n)
 {
     return (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
 }
 
-size_t head_chunk(const struct model_config *c)
+size_t lm_head_chunk(const struct model_config *c)
 {
     size_t rows = CHUNK_BYTES / (c->vocab * sizeof(float)) / CHUNK_MIN * CHUNK_MIN;
     return rows < CHUNK_MIN ? CHUNK_MIN : rows > CHUNK_MAX ? CHUNK_MAX : rows;
 }
 
-size_t head_floats(const struct model_config *c, size_t rank)
+size_t lm_head_floats(const struct model_config *c, size_t rank)
 {
-    size_t n = head_chunk(c);
-    return padded(n * c->vocab) + 3 * padded(n * rank) + 2 * padded(n * c->hidden) + padded(n);
+    size_t n = lm_head_chunk(c);
+    return pad_head_floats(n * c->vocab) + 3 * pad_head_floats(n * rank) +
+           2 * pad_head_floats(n * c->hidden) + pad_head_floats(n);
 }
 
-void head_init(struct head *h, const struct model_config *c, size_t rank, float *mem)
+void lm_head_init(struct lm_head *h, const struct model_config *c, size_t rank, float *mem)
 {
-    size_t n = head_chunk(c);
+    size_t n = lm_head_chunk(c);
     h->logits = mem;
-    h->xa = h->logits + padded(n * c->vocab);
-    h->dxa = h->xa + padded(n * rank);
-    h->xac = h->dxa + padded(n * rank);
-    h->hc = h->xac + padded(n * rank);
-    h->dhc = h->hc + padded(n * c->hidden);
-    h->live = (unsigned char *)(h->dhc + padded(n * c->hidden));
+    h->xa = h->logits + pad_head_floats(n * c->vocab);
+    h->dxa = h->xa + pad_head_floats(n * rank);
+    h->xac = h->dxa + pad_head_floats(n * rank);
+    h->hc = h->xac + pad_head_floats(n * rank);
+    h->dhc = h->hc + pad_head_floats(n * c->hidden);
+    h->live = (unsigned char *)(h->dhc + pad_head_floats(n * c->hidden));
 }
 
 struct rows_job {
-    struct head *head;
-    const struct head_row *rows;
+    struct lm_head *head;
+    const struct lm_head_row *rows;
 };
 
 /* dL/dz of one row, in place of z.  The target's own entry is g (1 - p), which would
@@ -61,12 +62,12 @@ static void row_gradient(const struct logits_norm *norm, const struct loss_datum
 }
 
 /* Logprobs and losses of one row; with gradients, z becomes dL/dz. */
-static void score_row(struct head *head, const struct head_row *row, float *z, float *grads,
+static void score_row(struct lm_head *head, const struct lm_head_row *row, float *z, float *grads,
                       unsigned char *live)
 {
     const struct loss_datum *d = row->datum;
     size_t vocab = head->model->config.vocab, first = row->position * d->k;
-    struct logits_norm norm = logits_normalise(z, vocab, 1.0f);
+    struct logits_norm norm = logits_normalize(z, vocab, 1.0f);
     float total = 0;
     bool any = false;
     for (size_t k = 0; k < d->k; k++) {
@@ -91,7 +92,7 @@ static void score_slice(void *arg, size_t begin, size_t end)
 }
 
 /* Move the live rows of logits, h and xa to the front of their compact copies. */
-static size_t compact(struct head *head, const float *h, size_t n)
+static size_t compact_rows(struct lm_head *head, const float *h, size_t n)
 {
     const struct model_config *c = &head->model->config;
     size_t rank = head->lora ? head->lora->rank : 0, live = 0;
@@ -109,7 +110,7 @@ static size_t compact(struct head *head, const float *h, size_t n)
     return live;
 }
 
-static void head_gradient(struct head *head, size_t live)
+static void head_gradient(struct lm_head *head, size_t live)
 {
     const struct model_config *c = &head->model->config;
     const struct grads *g = head->grads;
@@ -127,7 +128,8 @@ static void head_gradient(struct head *head, size_t live)
     }
 }
 
-void head_rows(struct head *head, const float *h, const struct head_row *rows, size_t n, float *dh)
+void lm_head_rows(struct lm_head *head, const float *h, const struct lm_head_row *rows, size_t n,
+                  float *dh)
 {
     const struct model_config *c = &head->model->config;
     struct linear_set set = { 1, { &head->model->head }, { head->logits } };
@@ -140,7 +142,7 @@ void head_rows(struct head *head, const float *h, const struct head_row *rows, s
     if (!dh)
         return;
     memset(dh, 0, n * c->hidden * sizeof(float));
-    size_t live = compact(head, h, n);
+    size_t live = compact_rows(head, h, n);
     if (live == 0)
         return;
     head_gradient(head, live);

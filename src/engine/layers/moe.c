@@ -9,71 +9,72 @@
 
 enum { ROW_GRAIN = 8, ALIGN_FLOATS = 16 };
 
-static float *take(float **mem, size_t *used, size_t n)
+static float *take_moe_floats(float **mem, size_t *used, size_t n)
 {
     float *p = *mem ? *mem + *used : NULL;
     *used += (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
     return p;
 }
 
-static uint32_t *take_ints(float **mem, size_t *used, size_t n)
+static uint32_t *take_moe_ints(float **mem, size_t *used, size_t n)
 {
-    return (uint32_t *)(void *)take(mem, used, n);
+    return (uint32_t *)(void *)take_moe_floats(mem, used, n);
 }
 
-static size_t acts_layout(struct moe_acts *m, const struct model_config *c, size_t rows, float *mem)
+static size_t lay_out_moe_acts(struct moe_acts *m, const struct model_config *c, size_t rows,
+                               float *mem)
 {
     size_t used = 0, entries = rows * c->experts_used;
     if (!c->experts)
         return 0;
-    m->probs = take(&mem, &used, rows * c->experts);
-    m->weight = take(&mem, &used, entries);
-    m->expert = take_ints(&mem, &used, entries);
-    m->entry = take_ints(&mem, &used, entries);
-    m->row = take_ints(&mem, &used, entries);
-    m->start = take_ints(&mem, &used, c->experts + 1);
-    m->part = take_ints(&mem, &used, c->experts + entries / MOE_PART);
-    m->owner = take_ints(&mem, &used, c->experts + entries / MOE_PART);
-    m->x = take(&mem, &used, entries * c->hidden);
-    m->y = take(&mem, &used, entries * c->hidden);
+    m->probs = take_moe_floats(&mem, &used, rows * c->experts);
+    m->weight = take_moe_floats(&mem, &used, entries);
+    m->expert = take_moe_ints(&mem, &used, entries);
+    m->entry = take_moe_ints(&mem, &used, entries);
+    m->row = take_moe_ints(&mem, &used, entries);
+    m->start = take_moe_ints(&mem, &used, c->experts + 1);
+    m->part = take_moe_ints(&mem, &used, c->experts + entries / MOE_PART);
+    m->owner = take_moe_ints(&mem, &used, c->experts + entries / MOE_PART);
+    m->x = take_moe_floats(&mem, &used, entries * c->hidden);
+    m->y = take_moe_floats(&mem, &used, entries * c->hidden);
     return used;
 }
 
 size_t moe_acts_floats(const struct model_config *c, size_t rows)
 {
     struct moe_acts m;
-    return acts_layout(&m, c, rows, NULL);
+    return lay_out_moe_acts(&m, c, rows, NULL);
 }
 
 void moe_acts_init(struct moe_acts *m, const struct model_config *c, size_t rows, float *mem)
 {
-    acts_layout(m, c, rows, mem);
+    lay_out_moe_acts(m, c, rows, mem);
 }
 
-static size_t back_layout(struct moe_back *m, const struct model_config *c, size_t rows,
-                          size_t rank, float *mem)
+static size_t lay_out_moe_back(struct moe_back *m, const struct model_config *c, size_t rows,
+                               size_t rank, float *mem)
 {
     size_t used = 0, entries = rows * c->experts_used;
     if (!c->experts)
         return 0;
-    m->dx = take(&mem, &used, entries * c->hidden);
-    m->dy = take(&mem, &used, entries * c->hidden);
-    m->dlogits = take(&mem, &used, rows * c->experts);
+    m->dx = take_moe_floats(&mem, &used, entries * c->hidden);
+    m->dy = take_moe_floats(&mem, &used, entries * c->hidden);
+    m->dlogits = take_moe_floats(&mem, &used, rows * c->experts);
     for (int i = 0; i < EXPERT_LINEARS; i++)
-        m->dxa[i] = take(&mem, &used, entries * rank);
+        m->dxa[i] = take_moe_floats(&mem, &used, entries * rank);
     return used;
 }
 
 size_t moe_back_floats(const struct model_config *c, size_t rows, size_t rank)
 {
     struct moe_back m;
-    return back_layout(&m, c, rows, rank, NULL);
+    return lay_out_moe_back(&m, c, rows, rank, NULL);
 }
 
 void moe_back_init(struct moe_back *m, const struct model_config *c, size_t rows, size_t rank,
                    float *mem)
 {
-    back_layout(m, c, rows, rank, mem);
+    lay_out_moe_back(m, c, rows, rank, mem);
 }
 
 struct moe_job {
@@ -85,7 +86,7 @@ struct moe_job {
 
 /* The softmax of one row in place of its logits, in double: a close decision between two
  * experts should not hang on the order of a sum. */
-static void softmax(float *p, size_t n)
+static void softmax_row(float *p, size_t n)
 {
     double max = (double)p[0], sum = 0;
     for (size_t i = 1; i < n; i++)
@@ -96,7 +97,7 @@ static void softmax(float *p, size_t n)
         p[i] = (float)(exp((double)p[i] - max) / sum);
 }
 
-static bool chosen(const uint32_t *list, size_t n, size_t expert)
+static bool is_chosen(const uint32_t *list, size_t n, size_t expert)
 {
     for (size_t i = 0; i < n; i++)
         if (list[i] == expert)
@@ -104,19 +105,20 @@ static bool chosen(const uint32_t *list, size_t n, size_t expert)
     return false;
 }
 
-static void choose(const struct model_config *c, const float *p, uint32_t *expert, float *weight)
+static void choose_experts(const struct model_config *c, const float *p, uint32_t *expert,
+                           float *weight)
 {
     float sum = 0;
     for (size_t k = 0; k < c->experts_used; k++) {
         size_t best = c->experts;
         for (size_t e = 0; e < c->experts; e++)
-            if ((best == c->experts || p[e] > p[best]) && !chosen(expert, k, e))
+            if ((best == c->experts || p[e] > p[best]) && !is_chosen(expert, k, e))
                 best = e;
         expert[k] = (uint32_t)best;
         weight[k] = p[best];
         sum += p[best];
     }
-    for (size_t k = 0; c->renormalise && k < c->experts_used; k++)
+    for (size_t k = 0; c->renormalize && k < c->experts_used; k++)
         weight[k] /= sum;
 }
 
@@ -126,14 +128,14 @@ static void route_slice(void *arg, size_t begin, size_t end)
     const struct model_config *c = &j->b->model->config;
     const struct moe_acts *m = &j->a->moe;
     for (size_t row = begin; row < end; row++) {
-        softmax(m->probs + row * c->experts, c->experts);
-        choose(c, m->probs + row * c->experts, m->expert + row * c->experts_used,
-               m->weight + row * c->experts_used);
+        softmax_row(m->probs + row * c->experts, c->experts);
+        choose_experts(c, m->probs + row * c->experts, m->expert + row * c->experts_used,
+                       m->weight + row * c->experts_used);
     }
 }
 
 /* Entries by expert, then by row: a counting sort. */
-static void group(const struct model_config *c, struct moe_acts *m, size_t rows)
+static void group_entries(const struct model_config *c, struct moe_acts *m, size_t rows)
 {
     size_t entries = rows * c->experts_used;
     memset(m->start, 0, (c->experts + 1) * sizeof(*m->start));
@@ -167,8 +169,8 @@ size_t moe_parts(const struct model_config *c, const struct moe_acts *m)
 
 /* Add the LoRA part of one linear of an expert to its entries [first, end), run by run of
  * rows with one adapter. */
-static void add_lora(const struct moe_job *j, size_t expert, enum linear_id id, float *y,
-                     const float *x, size_t first, size_t end)
+static void add_expert_lora(const struct moe_job *j, size_t expert, enum linear_id id, float *y,
+                            const float *x, size_t first, size_t end)
 {
     const struct block *b = j->b;
     const struct linear *l = moe_linear(&b->model->layers[j->layer], expert, id);
@@ -192,10 +194,10 @@ static void part_linear(const struct moe_job *j, const struct moe_part *p, enum 
 {
     const struct linear *l = moe_linear(&j->b->model->layers[j->layer], p->expert, id);
     gemm_forward(y + p->first * l->out, x + p->first * l->in, l->w, p->n, 0, 0, l->out);
-    add_lora(j, p->expert, id, y, x, p->first, p->first + p->n);
+    add_expert_lora(j, p->expert, id, y, x, p->first, p->first + p->n);
 }
 
-static void part_slice(void *arg, size_t begin, size_t end)
+static void experts_slice(void *arg, size_t begin, size_t end)
 {
     const struct moe_job *j = arg;
     const struct model_config *c = &j->b->model->config;
@@ -237,7 +239,7 @@ void moe_forward(const struct block *b, size_t layer, struct acts *a, float *y)
     size_t rows = b->batch->n;
     linear_forward(b->threads, &router, a->n2, rows);
     threads_run(b->threads, rows, ROW_GRAIN, route_slice, &job);
-    group(c, &a->moe, rows);
-    threads_run(b->threads, moe_parts(c, &a->moe), 1, part_slice, &job);
+    group_entries(c, &a->moe, rows);
+    threads_run(b->threads, moe_parts(c, &a->moe), 1, experts_slice, &job);
     threads_run(b->threads, rows, ROW_GRAIN, combine_slice, &job);
 }

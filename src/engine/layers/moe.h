@@ -1,7 +1,7 @@
 /* moe.h - a mixture of experts in the place of a layer's MLP, forward and backward.
  *
  *   p = softmax(router n2);  the experts_used largest p are kept, ties to the lower index;
- *   w = p, or p / sum of the kept p when the model renormalises;
+ *   w = p, or p / sum of the kept p when the model renormalizes;
  *   y = sum over the kept experts e of w_e down_e(silu(gate_e n2) * up_e n2)
  *
  * A row that goes to an expert is an entry.  Entries lie grouped by expert, rows ascending

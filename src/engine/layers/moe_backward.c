@@ -2,7 +2,7 @@
  *
  * With d the gradient of y and f_e the output of a kept expert:
  *   df_e = w_e d,  dw_e = d . f_e
- *   dp_e = (dw_e - sum of w dw) / (sum of the kept p)  renormalised,  dw_e otherwise
+ *   dp_e = (dw_e - sum of w dw) / (sum of the kept p)  renormalized,  dw_e otherwise
  *   dlogits = p * (dp - sum of p dp), with dp 0 where nothing was kept
  * Factors that all experts share get their gradient after the experts, over all entries in
  * their order: no sum is split between threads. */
@@ -35,7 +35,7 @@ static void router_row(const struct model_config *c, const float *p, const uint3
         mean += (double)weight[k] * (double)dw[k];
     }
     for (size_t k = 0; k < c->experts_used; k++) {
-        if (c->renormalise)
+        if (c->renormalize)
             dw[k] = (float)(((double)dw[k] - mean) / kept);
         all += (double)p[expert[k]] * (double)dw[k];
     }
@@ -68,7 +68,7 @@ static void spread_slice(void *arg, size_t begin, size_t end)
     }
 }
 
-static struct lora_pair factors(const struct moe_job *j, size_t expert, enum linear_id id)
+static struct lora_pair expert_factors(const struct moe_job *j, size_t expert, enum linear_id id)
 {
     return lora_expert(lora_pair(j->g->lora, j->layer, id), expert);
 }
@@ -93,12 +93,12 @@ static void part_lora(const struct moe_job *j, const struct moe_part *p, enum li
     const struct linear *l = moe_linear(&j->b->model->layers[j->layer], p->expert, id);
     if (!j->g->lora)
         return;
-    struct lora_pair pair = factors(j, p->expert, id);
+    struct lora_pair pair = expert_factors(j, p->expert, id);
     lora_backward_input(NULL, j->g->lora, &pair, dx + p->first * l->in, dxa_of(j, id, p->first),
                         dy + p->first * l->out, p->n, l->out, l->in);
 }
 
-static void part_slice(void *arg, size_t begin, size_t end)
+static void experts_backward_slice(void *arg, size_t begin, size_t end)
 {
     const struct moe_job *j = arg;
     const struct acts *a = j->a;
@@ -137,14 +137,14 @@ static void expert_gradient(const struct moe_job *j, size_t expert, enum linear_
         linear_gradient(NULL, grads_param(g, index), NULL, dy, x, n, l->out, l->in);
         return;
     }
-    struct lora_pair p = factors(j, expert, id);
+    struct lora_pair p = expert_factors(j, expert, id);
     lora_backward_factors(NULL, g->lora, &p, id == LINEAR_DOWN ? grads_lora(g, p.a) : NULL,
                           id == LINEAR_DOWN ? NULL : grads_lora(g, p.b), dxa_of(j, id, first), dy,
                           x, j->a->xa[id] + first * j->b->rank, n, l->out, l->in);
 }
 
 /* A unit: a linear of a part's expert. */
-static void gradient_slice(void *arg, size_t begin, size_t end)
+static void experts_gradient_slice(void *arg, size_t begin, size_t end)
 {
     const struct moe_job *j = arg;
     for (size_t i = begin; i < end; i++) {
@@ -190,8 +190,8 @@ void moe_backward(const struct block *b, size_t layer, const struct acts *a, con
     size_t rows = b->batch->n;
     threads_run(b->threads, rows, ROW_GRAIN, spread_slice, &job);
     size_t parts = moe_parts(c, &a->moe);
-    threads_run(b->threads, parts, 1, part_slice, &job);
-    threads_run(b->threads, parts * EXPERT_LINEARS, 1, gradient_slice, &job);
+    threads_run(b->threads, parts, 1, experts_backward_slice, &job);
+    threads_run(b->threads, parts * EXPERT_LINEARS, 1, experts_gradient_slice, &job);
     struct linear_set router = { 1, { &b->model->layers[layer].router }, { s->moe.dlogits } };
     linear_backward(b->threads, &router, s->dn, rows);
     threads_run(b->threads, rows, ROW_GRAIN, collect_slice, &job);

@@ -31,7 +31,7 @@ struct norm_job {
     float eps;
 };
 
-static void forward_slice(void *arg, size_t begin, size_t end)
+static void norm_forward_slice(void *arg, size_t begin, size_t end)
 {
     const struct norm_job *j = arg;
     for (size_t i = begin; i < end; i++)
@@ -42,10 +42,10 @@ void norm_forward(struct threads *t, float *y, float *rstd, const float *x, cons
                   size_t rows, size_t n, float eps)
 {
     struct norm_job job = { .y = y, .rstd = rstd, .x = x, .w = w, .n = n, .eps = eps };
-    threads_run(t, rows, ROW_GRAIN, forward_slice, &job);
+    threads_run(t, rows, ROW_GRAIN, norm_forward_slice, &job);
 }
 
-static void backward_slice(void *arg, size_t begin, size_t end)
+static void norm_backward_slice(void *arg, size_t begin, size_t end)
 {
     const struct norm_job *j = arg;
     for (size_t i = begin; i < end; i++)
@@ -57,10 +57,10 @@ void norm_backward(struct threads *t, float *dx, const float *dy, const float *x
                    const float *rstd, size_t rows, size_t n)
 {
     struct norm_job job = { .dx = dx, .dy = dy, .x = x, .w = w, .saved = rstd, .n = n };
-    threads_run(t, rows, ROW_GRAIN, backward_slice, &job);
+    threads_run(t, rows, ROW_GRAIN, norm_backward_slice, &job);
 }
 
-static void gradient_slice(void *arg, size_t begin, size_t end)
+static void norm_gradient_slice(void *arg, size_t begin, size_t end)
 {
     const struct norm_job *j = arg;
     for (size_t i = 0; i < j->rows; i++)
@@ -72,5 +72,5 @@ void norm_gradient(struct threads *t, float *dw, const float *dy, const float *x
                    size_t rows, size_t n)
 {
     struct norm_job job = { .dw = dw, .dy = dy, .x = x, .saved = rstd, .rows = rows, .n = n };
-    threads_run(t, n, COLUMN_GRAIN, gradient_slice, &job);
+    threads_run(t, n, COLUMN_GRAIN, norm_gradient_slice, &job);
 }

@@ -36,7 +36,7 @@ static tinker_status check_lora(const tinker_lora *l, tinker_error *err)
     return TINKER_OK;
 }
 
-static void draw_a(const struct param *p, uint64_t seed, float *w)
+static void draw_factor(const struct param *p, uint64_t seed, float *w)
 {
     uint64_t name = hash_fnv1a(p->name, strlen(p->name));
     double bound = 1.0 / sqrt((double)p->cols);
@@ -59,7 +59,7 @@ void adapter_draw(tinker_adapter *a)
         if (index == PARAM_NONE)
             continue;
         const struct param *p = &a->params.list[index];
-        draw_a(p, (uint64_t)a->desc.seed, a->w + p->offset);
+        draw_factor(p, (uint64_t)a->desc.seed, a->w + p->offset);
     }
 }
 
@@ -96,20 +96,20 @@ static tinker_status view_lora(tinker_adapter *a, tinker_error *err)
     return TINKER_OK;
 }
 
-static tinker_status no_memory(const tinker_adapter *a, tinker_error *err)
+static tinker_status refuse_adapter_size(const tinker_adapter *a, tinker_error *err)
 {
     return err_set(err, TINKER_ENOMEM, "no memory for an adapter of %zu parameters",
                    a->params.count);
 }
 
-static tinker_status build(tinker_adapter *a, tinker_error *err)
+static tinker_status build_adapter(tinker_adapter *a, tinker_error *err)
 {
     tinker_status status = params_init(&a->params, &a->engine->model->config, &a->desc, err);
     if (status != TINKER_OK)
         return status;
     a->w = alloc_floats(a->params.total);
     if (!a->w)
-        return no_memory(a, err);
+        return refuse_adapter_size(a, err);
     if (a->desc.rank)
         return view_lora(a, err);
     a->model = model_new(&a->engine->model->config, PACKED_F32, err);
@@ -131,7 +131,7 @@ tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double a
     a->id = atomic_fetch_add(&next_id, 1);
     a->desc = *lora;
     a->alpha = alpha;
-    if (check_lora(lora, err) != TINKER_OK || build(a, err) != TINKER_OK) {
+    if (check_lora(lora, err) != TINKER_OK || build_adapter(a, err) != TINKER_OK) {
         tinker_adapter_free(a);
         return NULL;
     }
@@ -157,7 +157,7 @@ tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, ti
     tinker_adapter *a = adapter_make(e, &desc, LORA_ALPHA, err);
     if (!a)
         return NULL;
-    tinker_status status = adapter_moments(a) ? TINKER_OK : no_memory(a, err);
+    tinker_status status = adapter_moments(a) ? TINKER_OK : refuse_adapter_size(a, err);
     if (status == TINKER_OK && !desc.rank)
         status = copy_base_weights(a, err);
     if (status != TINKER_OK) {
@@ -221,8 +221,8 @@ struct own_weights {
     size_t next;
 };
 
-static bool own_weight(void *state, const char *name, size_t rows, size_t cols, struct weight *out,
-                       tinker_error *err)
+static bool get_own_weight(void *state, const char *name, size_t rows, size_t cols,
+                           struct weight *out, tinker_error *err)
 {
     struct own_weights *own = state;
     const struct param *p = &own->a->params.list[own->next++];
@@ -241,7 +241,7 @@ const struct model *adapter_model(tinker_engine *e, tinker_adapter *a)
         return e->model;
     if (a->stale) {
         struct own_weights own = { a, 0 };
-        struct weight_source source = { own_weight, &own };
+        struct weight_source source = { get_own_weight, &own };
         if (model_fill(a->model, e->threads, &source, NULL) != TINKER_OK)
             return NULL;
         a->stale = false;

@@ -37,14 +37,14 @@ struct loading {
     tinker_error *err;
 };
 
-static char *path_of(struct loading *l, const char *name)
+static char *make_path(struct loading *l, const char *name)
 {
     return arena_printf(&l->arena, "%s/%s", l->dir, name);
 }
 
 /* ---- adapter_config.json --------------------------------------------------------------- */
 
-struct raw_config {
+struct raw_adapter_config {
     struct json_str type, bias;
     int64_t rank;
     double alpha;
@@ -53,7 +53,7 @@ struct raw_config {
 };
 
 /* Settings that would change the arithmetic; off in what we can load. */
-static void refuse_if_on(struct json_reader *r, struct raw_config *c, const char *why)
+static void refuse_if_on(struct json_reader *r, struct raw_adapter_config *c, const char *why)
 {
     bool on = false;
     struct json_str key;
@@ -86,7 +86,7 @@ static void refuse_if_on(struct json_reader *r, struct raw_config *c, const char
 
 /* Ways to begin that take what A and B have at first out of the base weights, so that they do
  * not belong to the weights we have. */
-static void refuse_changed_base(struct json_reader *r, struct raw_config *c)
+static void refuse_changed_base(struct json_reader *r, struct raw_adapter_config *c)
 {
     static const char *const ways[] = { "pissa", "olora", "corda", "loftq", "lora_ga" };
     struct json_str way = { NULL, 0 };
@@ -102,7 +102,8 @@ static void refuse_changed_base(struct json_reader *r, struct raw_config *c)
     }
 }
 
-static void read_config_key(struct json_reader *r, struct json_str key, struct raw_config *c)
+static void read_adapter_config_key(struct json_reader *r, struct json_str key,
+                                    struct raw_adapter_config *c)
 {
     static const char *const refused[] = {
         "use_rslora",   "use_dora",          "fan_in_fan_out",
@@ -133,7 +134,8 @@ static void read_config_key(struct json_reader *r, struct json_str key, struct r
         json_skip(r);
 }
 
-static tinker_status check_config(struct loading *l, const struct raw_config *c, const char *path)
+static tinker_status check_adapter_config(struct loading *l, const struct raw_adapter_config *c,
+                                          const char *path)
 {
     if (!json_str_is(c->type, "LORA") && !json_str_is(c->type, "FULL"))
         return err_set(l->err, TINKER_EINVAL, "%s: peft_type is not LORA", path);
@@ -152,9 +154,9 @@ static tinker_status check_config(struct loading *l, const struct raw_config *c,
     return TINKER_OK;
 }
 
-static tinker_status read_config(struct loading *l)
+static tinker_status read_adapter_config(struct loading *l)
 {
-    char *path = path_of(l, "adapter_config.json"), *text;
+    char *path = make_path(l, "adapter_config.json"), *text;
     size_t len;
     if (!path)
         return err_nomem(l->err, "adapter");
@@ -163,12 +165,12 @@ static tinker_status read_config(struct loading *l)
         return status;
     struct json_reader r;
     struct json_str key;
-    struct raw_config c = { 0 };
+    struct raw_adapter_config c = { 0 };
     json_reader_init(&r, text, len, &l->arena);
     json_begin_object(&r);
     while (json_next_key(&r, &key))
-        read_config_key(&r, key, &c);
-    status = json_end(&r) ? check_config(l, &c, path)
+        read_adapter_config_key(&r, key, &c);
+    status = json_end(&r) ? check_adapter_config(l, &c, path)
                           : err_set(l->err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
     free(text);
     return status;
@@ -231,7 +233,7 @@ static tinker_status parse_state(struct loading *l, const char *path, const char
 
 static tinker_status read_state(struct loading *l)
 {
-    char *path = path_of(l, "trainer_state.json"), *text;
+    char *path = make_path(l, "trainer_state.json"), *text;
     size_t len;
     if (!path)
         return err_nomem(l->err, "adapter");
@@ -247,7 +249,7 @@ static tinker_status read_state(struct loading *l)
 
 /* ---- tensors --------------------------------------------------------------------------- */
 
-static tinker_status no_place(struct loading *l, const char *name)
+static tinker_status refuse_unplaced(struct loading *l, const char *name)
 {
     return err_set(l->err, TINKER_EINVAL, "%s: tensor %.120s has no place in this model",
                    l->weights.path, name);
@@ -279,7 +281,7 @@ static tinker_status infer_modules(struct loading *l)
     if (l->weights.n == 0)
         return err_set(l->err, TINKER_EINVAL, "%s: no tensors", l->weights.path);
     if (lora->rank && !lora->train_attn && !lora->train_mlp && !lora->train_unembed)
-        return no_place(l, l->weights.tensors[0].name);
+        return refuse_unplaced(l, l->weights.tensors[0].name);
     return TINKER_OK;
 }
 
@@ -296,7 +298,7 @@ static tinker_status check_factor(struct loading *l, const struct st_tensor *t)
 {
     bool a = strstr(t->name, ".lora_A.") != NULL;
     if (!a && !strstr(t->name, ".lora_B."))
-        return no_place(l, t->name);
+        return refuse_unplaced(l, t->name);
     size_t rows = t->ndim < 2 ? 0 : t->shape[t->ndim - 2];
     size_t cols = t->ndim < 2 ? 0 : t->shape[t->ndim - 1];
     if (t->count && (a ? rows : cols) == (uint64_t)l->lora.rank)
@@ -323,14 +325,14 @@ static tinker_status check_size(struct loading *l)
         factors = true;
     }
     if (l->lora.rank && !factors)
-        return no_place(l, l->weights.tensors[0].name);
+        return refuse_unplaced(l, l->weights.tensors[0].name);
     if (!l->lora.rank && count != all)
         return err_set(l->err, TINKER_EINVAL, "%s: has %llu weights, the model has %llu",
                        l->weights.path, (unsigned long long)count, (unsigned long long)all);
     return TINKER_OK;
 }
 
-static bool right_shape(const struct st_tensor *t, const struct param *p)
+static bool has_param_shape(const struct st_tensor *t, const struct param *p)
 {
     const size_t *s = t->shape;
     if (p->vector)
@@ -347,11 +349,11 @@ static tinker_status copy_values(struct loading *l, const struct safetensors *s,
     if (!t->usable)
         return err_set(l->err, TINKER_EINVAL, "%s: tensor %s: dtype %s is not supported", s->path,
                        t->name, t->dtype_name);
-    if (!right_shape(t, p) && p->stack)
+    if (!has_param_shape(t, p) && p->stack)
         return err_set(l->err, TINKER_EINVAL,
                        "%s: tensor %s is not %zu x %zu x %zu as this model needs", s->path, t->name,
                        p->stack, p->rows, p->cols);
-    if (!right_shape(t, p))
+    if (!has_param_shape(t, p))
         return err_set(l->err, TINKER_EINVAL, "%s: tensor %s is not %zu x %zu as this model needs",
                        s->path, t->name, p->rows, p->cols);
     st_to_float(t->data, t->dtype, 0, t->count, out);
@@ -432,7 +434,7 @@ static tinker_status copy_weights(struct loading *l, tinker_adapter *a)
     for (size_t i = 0; i < l->weights.n; i++) {
         const char *name = l->weights.tensors[i].name;
         if (!seen[i] && !is_base_copy(l, name))
-            return no_place(l, name);
+            return refuse_unplaced(l, name);
     }
     return TINKER_OK;
 }
@@ -459,7 +461,7 @@ static tinker_status copy_moments(struct loading *l, tinker_adapter *a, const ch
 
 static tinker_status read_moments(struct loading *l, tinker_adapter *a)
 {
-    char *path = path_of(l, "optimizer.safetensors");
+    char *path = make_path(l, "optimizer.safetensors");
     tinker_status status =
         path ? safetensors_open(&l->moments, path, l->err) : err_nomem(l->err, "adapter");
     if (status != TINKER_OK)
@@ -482,11 +484,11 @@ static tinker_status read_moments(struct loading *l, tinker_adapter *a)
     return copy_moments(l, a, ".grad", copy_values, a->grad);
 }
 
-static tinker_adapter *load(struct loading *l)
+static tinker_adapter *load_files(struct loading *l)
 {
-    if (read_config(l) != TINKER_OK)
+    if (read_adapter_config(l) != TINKER_OK)
         return NULL;
-    char *path = path_of(l, "adapter_model.safetensors");
+    char *path = make_path(l, "adapter_model.safetensors");
     if (!path) {
         err_nomem(l->err, "adapter");
         return NULL;
@@ -519,7 +521,7 @@ tinker_adapter *tinker_adapter_load(tinker_engine *e, const char *dir, int flags
     l.lora.train_attn = l.lora.train_mlp = l.lora.train_unembed = 0;
     l.lora.has_seed = 1;
     arena_init(&l.arena, SIZE_MAX);
-    tinker_adapter *a = load(&l);
+    tinker_adapter *a = load_files(&l);
     if (l.weights_open)
         safetensors_close(&l.weights);
     if (l.moments_open)

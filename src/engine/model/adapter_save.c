@@ -19,25 +19,25 @@
 #include "engine/model/safetensors.h"
 #include "json/json.h"
 
-static void put_text(struct json_writer *w, const char *key, const char *value)
+static void put_text_member(struct json_writer *w, const char *key, const char *value)
 {
     json_put_key(w, key);
     json_put_string(w, value);
 }
 
-static void put_flag(struct json_writer *w, const char *key, bool value)
+static void put_flag_member(struct json_writer *w, const char *key, bool value)
 {
     json_put_key(w, key);
     json_put_bool(w, value);
 }
 
-static void put_int(struct json_writer *w, const char *key, int64_t value)
+static void put_int_member(struct json_writer *w, const char *key, int64_t value)
 {
     json_put_key(w, key);
     json_put_int64(w, value);
 }
 
-static void put_empty(struct json_writer *w, const char *key)
+static void put_empty_member(struct json_writer *w, const char *key)
 {
     json_put_key(w, key);
     json_put_begin_object(w);
@@ -83,10 +83,10 @@ static void put_adapter_config(struct json_writer *w, const struct document *d)
 {
     const tinker_adapter *a = d->a;
     json_put_begin_object(w);
-    put_text(w, "peft_type", a->desc.rank ? "LORA" : "FULL");
-    put_text(w, "task_type", "CAUSAL_LM");
-    put_text(w, "base_model_name_or_path", d->base_name);
-    put_int(w, "r", a->desc.rank);
+    put_text_member(w, "peft_type", a->desc.rank ? "LORA" : "FULL");
+    put_text_member(w, "task_type", "CAUSAL_LM");
+    put_text_member(w, "base_model_name_or_path", d->base_name);
+    put_int_member(w, "r", a->desc.rank);
     json_put_key(w, "lora_alpha");
     if (fabs(a->alpha) < 0x1p53 && a->alpha == (double)(int64_t)a->alpha)
         json_put_int64(w, (int64_t)a->alpha);
@@ -95,14 +95,14 @@ static void put_adapter_config(struct json_writer *w, const struct document *d)
     put_target_modules(w, a->engine->names, &a->desc, d->peft);
     json_put_key(w, "lora_dropout");
     json_put_double(w, 0);
-    put_text(w, "bias", "none");
-    put_flag(w, "fan_in_fan_out", false);
-    put_flag(w, "inference_mode", true);
-    put_flag(w, "init_lora_weights", true);
+    put_text_member(w, "bias", "none");
+    put_flag_member(w, "fan_in_fan_out", false);
+    put_flag_member(w, "inference_mode", true);
+    put_flag_member(w, "init_lora_weights", true);
     json_put_key(w, "modules_to_save");
     json_put_null(w);
-    put_empty(w, "rank_pattern");
-    put_empty(w, "alpha_pattern");
+    put_empty_member(w, "rank_pattern");
+    put_empty_member(w, "alpha_pattern");
     json_put_end_object(w);
 }
 
@@ -112,22 +112,22 @@ static void put_trainer_state(struct json_writer *w, const struct document *d)
     char created[32];
     clock_format_rfc3339(clock_wall_ns(clock_real()), created);
     json_put_begin_object(w);
-    put_int(w, "format", 1);
-    put_int(w, "step", a->steps);
+    put_int_member(w, "format", 1);
+    put_int_member(w, "step", a->steps);
     json_put_key(w, "lora");
     json_put_begin_object(w);
-    put_int(w, "rank", a->desc.rank);
+    put_int_member(w, "rank", a->desc.rank);
     json_put_key(w, "alpha");
     json_put_double(w, a->alpha);
-    put_int(w, "seed", a->desc.seed);
-    put_flag(w, "train_attn", a->desc.train_attn);
-    put_flag(w, "train_mlp", a->desc.train_mlp);
-    put_flag(w, "train_unembed", a->desc.train_unembed);
+    put_int_member(w, "seed", a->desc.seed);
+    put_flag_member(w, "train_attn", a->desc.train_attn);
+    put_flag_member(w, "train_mlp", a->desc.train_mlp);
+    put_flag_member(w, "train_unembed", a->desc.train_unembed);
     json_put_end_object(w);
-    put_text(w, "base_model", d->base_name);
-    put_text(w, "base_fingerprint", a->engine->fingerprint);
-    put_text(w, "engine_version", TINKER_VERSION);
-    put_text(w, "created", created);
+    put_text_member(w, "base_model", d->base_name);
+    put_text_member(w, "base_fingerprint", a->engine->fingerprint);
+    put_text_member(w, "engine_version", TINKER_VERSION);
+    put_text_member(w, "created", created);
     json_put_end_object(w);
 }
 
@@ -162,7 +162,7 @@ struct saving {
     void *converted; /* of the tensor that was fetched last */
 };
 
-static const void *fetch(void *state, size_t entry, tinker_error *err)
+static const void *fetch_param(void *state, size_t entry, tinker_error *err)
 {
     struct saving *s = state;
     size_t n = 1;
@@ -180,8 +180,8 @@ static const void *fetch(void *state, size_t entry, tinker_error *err)
 }
 
 /* One matrix, vector or stack; name NULL: out of memory. */
-static bool add_tensor(struct saving *s, const struct param *p, const char *name, bool stack,
-                       const float *data)
+static bool add_saved_tensor(struct saving *s, const struct param *p, const char *name, bool stack,
+                             const float *data)
 {
     struct st_entry *e = &s->entries[s->n];
     *e = (struct st_entry){ .name = name, .dtype = s->dtype };
@@ -195,33 +195,33 @@ static bool add_tensor(struct saving *s, const struct param *p, const char *name
 }
 
 /* A stack as PEFT wants it: a pair of matrices for each expert, shared factors repeated. */
-static bool add_experts(struct saving *s, const struct param *p, const float *data)
+static bool add_saved_experts(struct saving *s, const struct param *p, const float *data)
 {
     const struct model_config *c = &s->a->engine->model->config;
     size_t step = p->stack > 1 ? p->rows * p->cols : 0;
     for (size_t e = 0; e < c->experts; e++) {
         char name[PARAM_NAME];
         params_peft_expert_name(c->arch->names, p->name, e, name);
-        if (!add_tensor(s, p, arena_strdup(&s->arena, name), false, data + e * step))
+        if (!add_saved_tensor(s, p, arena_strdup(&s->arena, name), false, data + e * step))
             return false;
     }
     return true;
 }
 
-static bool add_buffer(struct saving *s, const float *buffer, const char *suffix)
+static bool add_saved_buffer(struct saving *s, const float *buffer, const char *suffix)
 {
     const struct params *all = &s->a->params;
     bool ok = true;
     for (size_t i = 0; ok && i < all->n; i++) {
         const struct param *p = &all->list[i];
         if (s->peft && p->stack) {
-            ok = add_experts(s, p, buffer + p->offset);
+            ok = add_saved_experts(s, p, buffer + p->offset);
             continue;
         }
         char peft_name[PARAM_NAME];
         params_peft_name(s->a->engine->names, p->name, peft_name);
         char *name = arena_printf(&s->arena, "%s%s", s->peft ? peft_name : p->name, suffix);
-        ok = add_tensor(s, p, name, p->stack > 0, buffer + p->offset);
+        ok = add_saved_tensor(s, p, name, p->stack > 0, buffer + p->offset);
     }
     return ok;
 }
@@ -241,16 +241,16 @@ static tinker_status write_tensors(const tinker_adapter *a, int flags, const flo
     s.data = arena_array(&s.arena, most, sizeof(*s.data));
     bool ok = path && s.entries && s.data;
     for (size_t i = 0; ok && i < n; i++)
-        ok = add_buffer(&s, buffer[i], suffix[i]);
-    tinker_status status = ok ? safetensors_write(path, s.entries, s.n, fetch, &s, err)
+        ok = add_saved_buffer(&s, buffer[i], suffix[i]);
+    tinker_status status = ok ? safetensors_write(path, s.entries, s.n, fetch_param, &s, err)
                               : err_nomem(err, "adapter files");
     free(s.converted);
     arena_clear(&s.arena);
     return status;
 }
 
-static tinker_status write_weights(const tinker_adapter *a, int flags, const char *dir,
-                                   tinker_error *err)
+static tinker_status write_adapter_weights(const tinker_adapter *a, int flags, const char *dir,
+                                           tinker_error *err)
 {
     struct buf path;
     buf_init(&path, 1 << 16);
@@ -287,7 +287,7 @@ tinker_status tinker_adapter_save(const tinker_adapter *a, const char *dir, cons
     bool optimizer = flags & TINKER_ADAPTER_OPTIMIZER;
     if (optimizer && a->snapshot)
         return err_set(err, TINKER_EINVAL, "this adapter is a snapshot: it has no optimizer state");
-    tinker_status status = write_weights(a, flags, dir, err);
+    tinker_status status = write_adapter_weights(a, flags, dir, err);
     if (status == TINKER_OK)
         status = write_json(&document, dir, "adapter_config.json", put_adapter_config, err);
     if (status == TINKER_OK && optimizer)

@@ -29,7 +29,7 @@ struct raw {
     int64_t vocab, hidden, layers, heads, kv_heads, head_dim, intermediate, context;
     int64_t experts, experts_used, expert_size, sparse_step;
     double eps, theta;
-    bool tied, has_tied, attention_bias, mlp_bias, sliding, other_layers, own_layers, renormalise;
+    bool tied, has_tied, attention_bias, mlp_bias, sliding, other_layers, own_layers, renormalize;
     struct rope_config rope; /* theta NAN: not given there */
     struct json_str rope_name;
     struct json_str rope_layers; /* a type of layers with a rope of its own */
@@ -292,7 +292,7 @@ static void read_field(struct json_reader *r, struct json_str key, struct raw *r
     else if (json_str_is(key, "use_sliding_window"))
         get_bool(r, &raw->sliding);
     else if (json_str_is(key, "norm_topk_prob"))
-        get_bool(r, &raw->renormalise);
+        get_bool(r, &raw->renormalize);
     else if (json_str_is(key, "mlp_only_layers"))
         read_dense_layers(r, c);
     else if (json_str_is(key, "layer_types"))
@@ -399,11 +399,11 @@ static tinker_status check_experts(struct model_config *c, const struct raw *raw
     if (c->experts * c->layers > EXPERT_LIMIT_ALL)
         return err_set(err, TINKER_EINVAL, "%s: %zu layers of %zu experts are too many", path,
                        c->layers, c->experts);
-    c->renormalise = raw->renormalise;
+    c->renormalize = raw->renormalize;
     return TINKER_OK;
 }
 
-static bool positive(double v)
+static bool is_positive(double v)
 {
     return isfinite(v) && v > 0;
 }
@@ -448,17 +448,17 @@ static tinker_status check_scaling(struct model_config *c, const struct raw *raw
                                    tinker_error *err)
 {
     struct rope_config *r = &c->rope;
-    if (!positive(r->factor))
+    if (!is_positive(r->factor))
         return err_set(err, TINKER_EINVAL, "%s: rope factor must be positive", path);
     if (r->type == ROPE_LINEAR)
         return TINKER_OK;
     if (r->type == ROPE_YARN)
         stretch_context(c);
-    if (!positive(r->original_context))
+    if (!is_positive(r->original_context))
         return err_set(err, TINKER_EINVAL, "%s: original_max_position_embeddings must be positive",
                        path);
     if (r->type == ROPE_LLAMA3 &&
-        (!positive(r->low_freq_factor) || !(r->high_freq_factor > r->low_freq_factor)))
+        (!is_positive(r->low_freq_factor) || !(r->high_freq_factor > r->low_freq_factor)))
         return err_set(err, TINKER_EINVAL, "%s: low_freq_factor and high_freq_factor are wrong",
                        path);
     if (r->type == ROPE_YARN && raw->rope_other)
@@ -476,7 +476,7 @@ static tinker_status check_rope(struct model_config *c, const struct raw *raw, c
     if (raw->rope_layers.s)
         return err_set(err, TINKER_EINVAL, "%s: a rope of %.*s layers is not supported", path,
                        raw->rope_layers.n > 60 ? 60 : (int)raw->rope_layers.n, raw->rope_layers.s);
-    if (!positive(c->rope.theta))
+    if (!is_positive(c->rope.theta))
         return err_set(err, TINKER_EINVAL, "%s: rope_theta must be positive", path);
     if (raw->rotary != 1)
         return err_set(err, TINKER_EINVAL, "%s: partial_rotary_factor is %g, must be 1", path,
@@ -529,8 +529,8 @@ static tinker_status check_total(const struct model_config *c, const char *path,
     return TINKER_OK;
 }
 
-static tinker_status check(struct model_config *c, struct raw *raw, const char *path,
-                           tinker_error *err)
+static tinker_status check_config(struct model_config *c, struct raw *raw, const char *path,
+                                  tinker_error *err)
 {
     tinker_status status = check_arch(c, raw, path, err);
     if (status == TINKER_OK)
@@ -567,7 +567,7 @@ tinker_status config_parse(struct model_config *c, const char *path, const char 
         read_field(&r, key, &raw, c);
     tinker_status status;
     if (json_end(&r))
-        status = check(c, &raw, path, err);
+        status = check_config(c, &raw, path, err);
     else
         status = err_set(err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
     arena_clear(&arena);

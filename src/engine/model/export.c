@@ -80,7 +80,7 @@ static tinker_status note_changes(struct exporting *x, tinker_error *err)
     return add_change(x, x->head_name, head, err);
 }
 
-static bool reserve(struct exporting *x, size_t count, tinker_error *err)
+static bool reserve_values(struct exporting *x, size_t count, tinker_error *err)
 {
     if (count <= x->capacity)
         return true;
@@ -96,8 +96,8 @@ static bool reserve(struct exporting *x, size_t count, tinker_error *err)
 
 /* values (rows, cols), the base's weight of this name, becomes the adapter's; false when it
  * stays what it was. */
-static bool merge(const struct exporting *x, const char *name, float *values, size_t rows,
-                  size_t cols)
+static bool merge_weight(const struct exporting *x, const char *name, float *values, size_t rows,
+                         size_t cols)
 {
     const tinker_adapter *a = x->a;
     const struct change *change = map_get(&x->changes, name, strlen(name));
@@ -143,21 +143,21 @@ static bool merge_stack(const struct exporting *x, const char *name, float *valu
             snprintf(one, sizeof(one), "%.*s%zu.%s.weight", (int)(last - name), name, e,
                      x->modules->expert[id - LINEAR_GATE]);
             /* a matrix of its own takes precedence over the stack when the model is read */
-            if (!checkpoint_find(x->a->engine->files, one, NULL))
-                changed |= merge(x, one, values, rows, cols);
+            if (!weight_files_find(x->a->engine->files, one, NULL))
+                changed |= merge_weight(x, one, values, rows, cols);
             values += rows * cols;
         }
     }
     return changed;
 }
 
-static const void *fetch(void *state, size_t entry, tinker_error *err)
+static const void *fetch_merged(void *state, size_t entry, tinker_error *err)
 {
     struct exporting *x = state;
     const struct st_tensor *t = x->tensors[entry];
     const char *name = x->names[entry];
     bool changed = false;
-    if (!reserve(x, t->count, err))
+    if (!reserve_values(x, t->count, err))
         return NULL;
     st_to_float(t->data, t->dtype, 0, t->count, x->values);
     if (is_expert_stack(x, t, x->modules->stacked_gate_up))
@@ -165,14 +165,15 @@ static const void *fetch(void *state, size_t entry, tinker_error *err)
     else if (is_expert_stack(x, t, x->modules->stacked_down))
         changed = merge_stack(x, name, x->values, t->shape, false);
     else if (t->ndim == 1 || t->ndim == 2)
-        changed = merge(x, name, x->values, t->ndim == 2 ? t->shape[0] : 1, t->shape[t->ndim - 1]);
+        changed =
+            merge_weight(x, name, x->values, t->ndim == 2 ? t->shape[0] : 1, t->shape[t->ndim - 1]);
     if (!changed)
         return t->data;
     st_from_float(x->values, t->dtype, t->count, x->bytes);
     return x->bytes;
 }
 
-static const char *base_of(const char *path)
+static const char *file_name_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
@@ -197,9 +198,9 @@ static bool add_entry(struct exporting *x, struct st_entry *e, size_t i, const s
 
 static tinker_status export_file(struct exporting *x, size_t file, tinker_error *err)
 {
-    const struct checkpoint *files = x->a->engine->files;
+    const struct weight_files *files = x->a->engine->files;
     const struct safetensors *s = &files->files[file];
-    const char *name = base_of(s->path);
+    const char *name = file_name_of(s->path);
     struct st_entry *entries = arena_array(&x->arena, s->n + 1, sizeof(*entries));
     char *path = arena_printf(&x->arena, "%s/%s", x->dir, name);
     x->tensors = arena_array(&x->arena, s->n + 1, sizeof(*x->tensors));
@@ -216,10 +217,10 @@ static tinker_status export_file(struct exporting *x, size_t file, tinker_error 
             !add_entry(x, entries, n++, t, x->head_name, name))
             return err_nomem(err, name);
     }
-    return safetensors_write(path, entries, n, fetch, x, err);
+    return safetensors_write(path, entries, n, fetch_merged, x, err);
 }
 
-static tinker_status write_index(struct exporting *x, tinker_error *err)
+static tinker_status write_export_index(struct exporting *x, tinker_error *err)
 {
     struct buf text;
     char *path = arena_printf(&x->arena, "%s/model.safetensors.index.json", x->dir);
@@ -337,9 +338,9 @@ tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, ti
     for (size_t i = 0; status == TINKER_OK && i < e->files->n; i++)
         status = export_file(&x, i, err);
     bool single =
-        e->files->n == 1 && strcmp(base_of(e->files->files[0].path), "model.safetensors") == 0;
+        e->files->n == 1 && strcmp(file_name_of(e->files->files[0].path), "model.safetensors") == 0;
     if (status == TINKER_OK && !single)
-        status = write_index(&x, err);
+        status = write_export_index(&x, err);
     if (status == TINKER_OK)
         status = copy_companions(&x, err);
     if (status == TINKER_OK)

@@ -10,7 +10,7 @@
 
 enum { WORTH = 64 << 20 };
 
-struct pages {
+struct huge_pages {
     char *p;
     size_t n;
     atomic_bool stop;
@@ -18,9 +18,9 @@ struct pages {
     pthread_t thread;
 };
 
-static void *enlarge(void *arg)
+static void *enlarge_pages(void *arg)
 {
-    struct pages *pages = arg;
+    struct huge_pages *pages = arg;
     size_t large = os_large_page(), skip = (large - (uintptr_t)pages->p % large) % large;
     os_thread_name("tinker-pages");
     for (size_t at = skip; at + large <= pages->n && !atomic_load(&pages->stop); at += large)
@@ -29,21 +29,21 @@ static void *enlarge(void *arg)
     return NULL;
 }
 
-struct pages *pages_enlarge(void *p, size_t n)
+struct huge_pages *huge_pages_start(void *p, size_t n)
 {
-    struct pages *pages = n >= WORTH && os_large_page() ? calloc(1, sizeof(*pages)) : NULL;
+    struct huge_pages *pages = n >= WORTH && os_large_page() ? calloc(1, sizeof(*pages)) : NULL;
     if (!pages)
         return NULL;
     pages->p = p;
     pages->n = n;
-    if (pthread_create(&pages->thread, NULL, enlarge, pages) != 0) {
+    if (pthread_create(&pages->thread, NULL, enlarge_pages, pages) != 0) {
         free(pages);
         return NULL;
     }
     return pages;
 }
 
-void pages_wait(struct pages *pages)
+void huge_pages_wait(struct huge_pages *pages)
 {
     if (!pages || pages->joined)
         return;
@@ -51,11 +51,11 @@ void pages_wait(struct pages *pages)
     pages->joined = true;
 }
 
-void pages_free(struct pages *pages)
+void huge_pages_free(struct huge_pages *pages)
 {
     if (!pages)
         return;
     atomic_store(&pages->stop, true);
-    pages_wait(pages);
+    huge_pages_wait(pages);
     free(pages);
 }

@@ -51,12 +51,12 @@ bool init_model_arch(struct init_model *o, const char *name)
     c->experts_used = 2;
     c->expert_size = 48;
     c->sparse_step = 1;
-    c->renormalise = true;
+    c->renormalize = true;
     return true;
 }
 
-static tinker_status write_text(const char *dir, const char *name, struct buf *text,
-                                tinker_error *err)
+static tinker_status write_json_text(const char *dir, const char *name, struct buf *text,
+                                     tinker_error *err)
 {
     char path[PATH_LIMIT];
     int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
@@ -96,19 +96,19 @@ static void put_rope(struct json_writer *w, const struct rope_config *r)
     json_put_end_object(w);
 }
 
-static void put_number(struct json_writer *w, const char *key, size_t value)
+static void put_number_member(struct json_writer *w, const char *key, size_t value)
 {
     json_put_key(w, key);
     json_put_uint64(w, value);
 }
 
-static void put_flag(struct json_writer *w, const char *key, bool value)
+static void put_config_flag(struct json_writer *w, const char *key, bool value)
 {
     json_put_key(w, key);
     json_put_bool(w, value);
 }
 
-static void put_text(struct json_writer *w, const char *key, const char *value)
+static void put_config_text(struct json_writer *w, const char *key, const char *value)
 {
     json_put_key(w, key);
     json_put_string(w, value);
@@ -121,11 +121,11 @@ static bool has_specials(const struct model_config *c)
 
 static void put_experts(struct json_writer *w, const struct model_config *c)
 {
-    put_number(w, "num_experts", c->experts);
-    put_number(w, "num_experts_per_tok", c->experts_used);
-    put_number(w, "moe_intermediate_size", c->expert_size);
-    put_number(w, "decoder_sparse_step", c->sparse_step);
-    put_flag(w, "norm_topk_prob", c->renormalise);
+    put_number_member(w, "num_experts", c->experts);
+    put_number_member(w, "num_experts_per_tok", c->experts_used);
+    put_number_member(w, "moe_intermediate_size", c->expert_size);
+    put_number_member(w, "decoder_sparse_step", c->sparse_step);
+    put_config_flag(w, "norm_topk_prob", c->renormalize);
     json_put_key(w, "mlp_only_layers");
     json_put_begin_array(w);
     for (size_t i = 0; i < c->n_dense; i++)
@@ -141,32 +141,32 @@ static void put_config(struct json_writer *w, const struct init_model *o)
     json_put_begin_array(w);
     json_put_string(w, c->arch->hf_class);
     json_put_end_array(w);
-    put_text(w, "model_type", c->arch->name);
-    put_number(w, "vocab_size", c->vocab);
-    put_number(w, "hidden_size", c->hidden);
-    put_number(w, "intermediate_size", c->intermediate);
-    put_number(w, "num_hidden_layers", c->layers);
-    put_number(w, "num_attention_heads", c->heads);
-    put_number(w, "num_key_value_heads", c->kv_heads);
-    put_number(w, "head_dim", c->head_dim);
-    put_number(w, "max_position_embeddings", (size_t)c->context);
+    put_config_text(w, "model_type", c->arch->name);
+    put_number_member(w, "vocab_size", c->vocab);
+    put_number_member(w, "hidden_size", c->hidden);
+    put_number_member(w, "intermediate_size", c->intermediate);
+    put_number_member(w, "num_hidden_layers", c->layers);
+    put_number_member(w, "num_attention_heads", c->heads);
+    put_number_member(w, "num_key_value_heads", c->kv_heads);
+    put_number_member(w, "head_dim", c->head_dim);
+    put_number_member(w, "max_position_embeddings", (size_t)c->context);
     json_put_key(w, "rms_norm_eps");
     json_put_float(w, c->norm_eps);
     json_put_key(w, "rope_theta");
     json_put_double(w, c->rope.theta);
     put_rope(w, &c->rope);
-    put_text(w, "hidden_act", "silu");
-    put_flag(w, "attention_bias", c->o_bias);
+    put_config_text(w, "hidden_act", "silu");
+    put_config_flag(w, "attention_bias", c->o_bias);
     if (c->arch->mlp_bias == ARCH_BIAS_CONFIG)
-        put_flag(w, "mlp_bias", c->mlp_bias);
+        put_config_flag(w, "mlp_bias", c->mlp_bias);
     if (c->experts)
         put_experts(w, c);
-    put_flag(w, "tie_word_embeddings", c->tied);
-    put_flag(w, "use_sliding_window", false);
-    put_flag(w, "use_cache", true);
-    put_text(w, "torch_dtype", dtype[o->dtype]);
+    put_config_flag(w, "tie_word_embeddings", c->tied);
+    put_config_flag(w, "use_sliding_window", false);
+    put_config_flag(w, "use_cache", true);
+    put_config_text(w, "torch_dtype", dtype[o->dtype]);
     if (has_specials(c))
-        put_number(w, "eos_token_id", BYTE_IM_END);
+        put_number_member(w, "eos_token_id", BYTE_IM_END);
 }
 
 static tinker_status write_configs(const struct init_model *o, const char *dir, tinker_error *err)
@@ -178,7 +178,7 @@ static tinker_status write_configs(const struct init_model *o, const char *dir, 
     json_put_begin_object(&w);
     put_config(&w, o);
     json_put_end_object(&w);
-    tinker_status status = write_text(dir, "config.json", &text, err);
+    tinker_status status = write_json_text(dir, "config.json", &text, err);
     if (status != TINKER_OK || !has_specials(&o->config))
         return status;
     buf_init(&text, 1 << 20);
@@ -189,9 +189,9 @@ static tinker_status write_configs(const struct init_model *o, const char *dir, 
     json_put_int64(&w, BYTE_IM_END);
     json_put_int64(&w, BYTE_END_OF_TEXT);
     json_put_end_array(&w);
-    put_number(&w, "pad_token_id", BYTE_END_OF_TEXT);
+    put_number_member(&w, "pad_token_id", BYTE_END_OF_TEXT);
     json_put_end_object(&w);
-    return write_text(dir, "generation_config.json", &text, err);
+    return write_json_text(dir, "generation_config.json", &text, err);
 }
 
 struct random_tensor {
@@ -207,7 +207,7 @@ struct writing {
     void *bytes;
 };
 
-static tinker_status collect(void *state, const struct tensor_place *at, tinker_error *err)
+static tinker_status collect_tensor(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct writing *w = state;
     if (w->n == w->cap) {
@@ -226,7 +226,7 @@ static tinker_status collect(void *state, const struct tensor_place *at, tinker_
 }
 
 /* Box-Muller on one Philox block: element i depends on (seed, name, i) only. */
-static double normal(uint64_t seed, uint64_t name, size_t i)
+static double draw_normal(uint64_t seed, uint64_t name, size_t i)
 {
     uint32_t r[4];
     philox4x32(seed, i, name, r);
@@ -257,7 +257,7 @@ static const void *random_values(void *state, size_t entry, tinker_error *err)
         return NULL;
     }
     for (size_t i = 0; i < count; i++)
-        w->values[i] = (float)(mean + (std != 0 ? std * normal(o->seed, name, i) : 0));
+        w->values[i] = (float)(mean + (std != 0 ? std * draw_normal(o->seed, name, i) : 0));
     st_from_float(w->values, o->dtype, count, w->bytes);
     return w->bytes;
 }
@@ -291,8 +291,8 @@ static tinker_status write_shard(struct writing *w, const char *dir, size_t shar
     return status;
 }
 
-static tinker_status write_index(const struct writing *w, const char *dir, size_t per_shard,
-                                 tinker_error *err)
+static tinker_status write_shard_index(const struct writing *w, const char *dir, size_t per_shard,
+                                       tinker_error *err)
 {
     struct buf text;
     struct json_writer j;
@@ -302,23 +302,23 @@ static tinker_status write_index(const struct writing *w, const char *dir, size_
     json_put_begin_object(&j);
     json_put_key(&j, "metadata");
     json_put_begin_object(&j);
-    put_number(&j, "total_size",
-               (size_t)model_parameters(&w->o->config) * st_dtype_size(w->o->dtype));
+    put_number_member(&j, "total_size",
+                      (size_t)model_parameters(&w->o->config) * st_dtype_size(w->o->dtype));
     json_put_end_object(&j);
     json_put_key(&j, "weight_map");
     json_put_begin_object(&j);
     for (size_t i = 0; i < w->n; i++) {
         shard_name(w->o, i / per_shard, file);
-        put_text(&j, w->tensors[i].name, file);
+        put_config_text(&j, w->tensors[i].name, file);
     }
     json_put_end_object(&j);
     json_put_end_object(&j);
-    return write_text(dir, "model.safetensors.index.json", &text, err);
+    return write_json_text(dir, "model.safetensors.index.json", &text, err);
 }
 
-static tinker_status write_weights(struct writing *w, const char *dir, tinker_error *err)
+static tinker_status write_shards(struct writing *w, const char *dir, tinker_error *err)
 {
-    tinker_status status = model_tensors(&w->o->config, collect, w, err);
+    tinker_status status = model_tensors(&w->o->config, collect_tensor, w, err);
     size_t shards = w->o->shards ? w->o->shards : 1;
     size_t per_shard = (w->n + shards - 1) / shards;
     for (size_t s = 0; status == TINKER_OK && s < shards && per_shard; s++) {
@@ -327,7 +327,7 @@ static tinker_status write_weights(struct writing *w, const char *dir, tinker_er
         status = write_shard(w, dir, s, left < per_shard ? left : per_shard, err);
     }
     if (status == TINKER_OK && shards > 1)
-        status = write_index(w, dir, per_shard, err);
+        status = write_shard_index(w, dir, per_shard, err);
     return status;
 }
 
@@ -340,7 +340,7 @@ tinker_status init_model_write(const struct init_model *o, const char *dir, tink
     if (status == TINKER_OK)
         status = write_configs(o, dir, err);
     if (status == TINKER_OK)
-        status = write_weights(&w, dir, err);
+        status = write_shards(&w, dir, err);
     if (status == TINKER_OK)
         status = init_tokenizer_write(dir, o->config.vocab, err);
     free(w.tensors);

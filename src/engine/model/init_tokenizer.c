@@ -12,7 +12,7 @@
 #include "base/utf8.h"
 #include "json/json.h"
 
-static bool printable(uint32_t b)
+static bool is_printable(uint32_t b)
 {
     return (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || (b >= 0xae && b <= 0xff);
 }
@@ -20,10 +20,10 @@ static bool printable(uint32_t b)
 static void byte_name(uint32_t byte, char out[5])
 {
     uint32_t cp = byte;
-    if (!printable(byte)) {
+    if (!is_printable(byte)) {
         cp = 256;
         for (uint32_t b = 0; b < byte; b++)
-            cp += !printable(b);
+            cp += !is_printable(b);
     }
     out[utf8_encode(cp, out)] = '\0';
 }
@@ -105,8 +105,8 @@ static void put_tokenizer(struct json_writer *w, size_t vocab)
     json_put_end_object(w);
 }
 
-static tinker_status write_file(const char *dir, const char *name, struct buf *text,
-                                tinker_error *err)
+static tinker_status write_tokenizer_file(const char *dir, const char *name, struct buf *text,
+                                          tinker_error *err)
 {
     char path[4096];
     snprintf(path, sizeof(path), "%s/%s", dir, name);
@@ -126,11 +126,11 @@ tinker_status init_tokenizer_write(const char *dir, size_t vocab, tinker_error *
     buf_init(&text, 1 << 20);
     json_writer_init(&w, &text);
     put_tokenizer(&w, vocab);
-    tinker_status status = write_file(dir, "tokenizer.json", &text, err);
+    tinker_status status = write_tokenizer_file(dir, "tokenizer.json", &text, err);
     if (status != TINKER_OK)
         return status;
     buf_init(&text, 1 << 20);
     buf_puts(&text,
              vocab >= BYTE_VOCAB ? config : "{\"tokenizer_class\":\"PreTrainedTokenizerFast\"}");
-    return write_file(dir, "tokenizer_config.json", &text, err);
+    return write_tokenizer_file(dir, "tokenizer_config.json", &text, err);
 }

@@ -82,7 +82,7 @@ void model_free(struct model *m)
     free(m->layers);
     free(m->experts);
     free(m->inv_freq);
-    pages_free(m->pages);
+    huge_pages_free(m->pages);
     free(m->packed_memory);
     free(m->vector_memory);
     free(m);
@@ -159,7 +159,7 @@ static tinker_status plan_matrix(struct filling *f, const struct tensor_place *a
     return TINKER_OK;
 }
 
-static tinker_status plan(void *state, const struct tensor_place *at, tinker_error *err)
+static tinker_status plan_tensor(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct filling *f = state;
     struct weight source;
@@ -189,7 +189,7 @@ static void pack_slice(void *arg, size_t begin, size_t end)
     packed_fill(r->packed, r->job->source.data, r->job->source.dtype, begin, end);
 }
 
-static void pack(struct threads *t, struct filling *f)
+static void pack_matrices(struct threads *t, struct filling *f)
 {
     for (size_t i = 0; i < f->n; i++) {
         struct pack_job *job = &f->jobs[i];
@@ -207,14 +207,14 @@ tinker_status model_fill(struct model *m, struct threads *t, const struct weight
     f.jobs = calloc(model_sizes(&m->config, m->dtype).matrices, sizeof(*f.jobs));
     if (!f.jobs)
         return err_nomem(err, "weights");
-    tinker_status status = model_tensors(&m->config, plan, &f, err);
+    tinker_status status = model_tensors(&m->config, plan_tensor, &f, err);
     if (status == TINKER_OK)
-        pack(t, &f);
+        pack_matrices(t, &f);
     for (size_t i = 0; i < f.n; i++)
         free(f.jobs[i].aligned);
     free(f.jobs);
     if (status == TINKER_OK && !m->pages)
-        m->pages = pages_enlarge(m->packed_memory, model_sizes(&m->config, m->dtype).packed);
+        m->pages = huge_pages_start(m->packed_memory, model_sizes(&m->config, m->dtype).packed);
     return status;
 }
 

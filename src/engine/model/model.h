@@ -36,7 +36,7 @@ struct model_config {
     bool qkv_bias, o_bias, mlp_bias;
     /* mixture of experts; experts 0: none, and the rest has no meaning */
     size_t experts, experts_used, expert_size; /* expert_size: intermediate of one */
-    bool renormalise;                          /* the weights of a token's experts sum to 1 */
+    bool renormalize;                          /* the weights of a token's experts sum to 1 */
     size_t sparse_step;                        /* every so many layers is sparse */
     uint16_t dense[MODEL_MAX_DENSE];           /* layers that are dense whatever the step */
     size_t n_dense;
@@ -73,7 +73,7 @@ struct model {
     float rope_scale; /* of cos and sin; 1 but for yarn */
     enum packed_dtype dtype;
     void *packed_memory, *vector_memory; /* of all weights, and of norms and biases */
-    struct pages *pages;                 /* of the former; NULL: as they are */
+    struct huge_pages *pages;            /* of the former; NULL: as they are */
 };
 
 /* Shape of linear `id` in every layer. */
@@ -156,7 +156,7 @@ struct tinker_engine {
     size_t spare_bytes;
     char fingerprint[65];
     char *dir;
-    struct checkpoint *files; /* the mapped safetensors */
+    struct weight_files *files; /* the mapped safetensors */
 };
 
 /* The stored weight of this name, as struct weight_source says. */

@@ -8,7 +8,7 @@
 enum { ALIGN_FLOATS = 16 };
 
 /* Adds one parameter; the list has room. */
-static int add(struct params *p, const char *name, size_t stack, size_t rows, size_t cols)
+static int add_param(struct params *p, const char *name, size_t stack, size_t rows, size_t cols)
 {
     struct param *q = &p->list[p->n];
     *q = (struct param){
@@ -30,9 +30,9 @@ static int add_pair(struct params *p, const char *module, size_t rank, const str
 {
     char name[PARAM_NAME];
     snprintf(name, sizeof(name), "base_model.model.%s.lora_A.weight", module);
-    int a = add(p, name, s->a_stack, rank, s->in);
+    int a = add_param(p, name, s->a_stack, rank, s->in);
     snprintf(name, sizeof(name), "base_model.model.%s.lora_B.weight", module);
-    int b = add(p, name, s->b_stack, s->out, rank);
+    int b = add_param(p, name, s->b_stack, s->out, rank);
     return a < 0 || b < 0 ? PARAM_NONE : a;
 }
 
@@ -56,12 +56,12 @@ static int add_layer_pair(struct params *p, const struct model_config *c, size_t
     return add_pair(p, module, rank, &s);
 }
 
-static bool trained(const tinker_lora *lora, enum linear_id id)
+static bool is_trained(const tinker_lora *lora, enum linear_id id)
 {
     return id <= LINEAR_O ? lora->train_attn : lora->train_mlp;
 }
 
-static bool init_lora(struct params *p, const struct model_config *c, const tinker_lora *lora)
+static bool list_lora_pairs(struct params *p, const struct model_config *c, const tinker_lora *lora)
 {
     size_t n = c->layers * LINEARS + 1, rank = (size_t)lora->rank;
     p->list = arena_array(&p->arena, 2 * n, sizeof(*p->list));
@@ -72,7 +72,7 @@ static bool init_lora(struct params *p, const struct model_config *c, const tink
         p->pairs[i] = PARAM_NONE;
     for (size_t layer = 0; layer < c->layers; layer++) {
         for (int id = 0; id < LINEARS; id++) {
-            if (!trained(lora, (enum linear_id)id))
+            if (!is_trained(lora, (enum linear_id)id))
                 continue;
             int *pair = &p->pairs[layer * LINEARS + (size_t)id];
             *pair = add_layer_pair(p, c, rank, layer, (enum linear_id)id);
@@ -88,7 +88,7 @@ static bool init_lora(struct params *p, const struct model_config *c, const tink
 }
 
 /* NULL for all but the first matrix of the experts: the others follow it. */
-static int *place(struct params *p, const struct tensor_place *at)
+static int *index_slot(struct params *p, const struct tensor_place *at)
 {
     struct layer_params *layer = &p->layers[at->layer];
     switch (at->kind) {
@@ -118,10 +118,10 @@ static int *place(struct params *p, const struct tensor_place *at)
     return &p->head;
 }
 
-static tinker_status add_tensor(void *state, const struct tensor_place *at, tinker_error *err)
+static tinker_status add_weight_param(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct params *p = state;
-    int index = add(p, at->name, 0, at->rows, at->cols), *out = place(p, at);
+    int index = add_param(p, at->name, 0, at->rows, at->cols), *out = index_slot(p, at);
     if (index == PARAM_NONE)
         return err_nomem(err, "parameters");
     if (out)
@@ -129,7 +129,7 @@ static tinker_status add_tensor(void *state, const struct tensor_place *at, tink
     return TINKER_OK;
 }
 
-static tinker_status count(void *state, const struct tensor_place *at, tinker_error *err)
+static tinker_status count_tensors(void *state, const struct tensor_place *at, tinker_error *err)
 {
     (void)at;
     (void)err;
@@ -137,10 +137,10 @@ static tinker_status count(void *state, const struct tensor_place *at, tinker_er
     return TINKER_OK;
 }
 
-static bool init_full(struct params *p, const struct model_config *c)
+static bool list_all_weights(struct params *p, const struct model_config *c)
 {
     size_t n = 0;
-    model_tensors(c, count, &n, NULL);
+    model_tensors(c, count_tensors, &n, NULL);
     p->list = arena_array(&p->arena, n, sizeof(*p->list));
     p->layers = arena_array(&p->arena, c->layers, sizeof(*p->layers));
     if (!p->list || !p->layers)
@@ -152,7 +152,7 @@ static bool init_full(struct params *p, const struct model_config *c)
         for (int id = 0; id < LINEARS; id++)
             l->weight[id] = l->bias[id] = PARAM_NONE;
     }
-    return model_tensors(c, add_tensor, p, NULL) == TINKER_OK;
+    return model_tensors(c, add_weight_param, p, NULL) == TINKER_OK;
 }
 
 tinker_status params_init(struct params *p, const struct model_config *c, const tinker_lora *lora,
@@ -160,7 +160,7 @@ tinker_status params_init(struct params *p, const struct model_config *c, const 
 {
     *p = (struct params){ 0 };
     arena_init(&p->arena, SIZE_MAX);
-    bool ok = lora->rank > 0 ? init_lora(p, c, lora) : init_full(p, c);
+    bool ok = lora->rank > 0 ? list_lora_pairs(p, c, lora) : list_all_weights(p, c);
     if (ok)
         return TINKER_OK;
     params_clear(p);

@@ -37,8 +37,8 @@ static uint64_t read_u64(const unsigned char *p)
     return v;
 }
 
-static tinker_status bad(const struct safetensors *s, tinker_error *err, const char *tensor,
-                         const char *why)
+static tinker_status refuse_file(const struct safetensors *s, tinker_error *err, const char *tensor,
+                                 const char *why)
 {
     if (tensor)
         return err_set(err, TINKER_EINVAL, "%s: tensor %.*s: %s", s->path, MESSAGE_NAME, tensor,
@@ -123,13 +123,13 @@ static const char *check_description(const struct described *d, const unsigned c
     return NULL;
 }
 
-static tinker_status add_tensor(struct safetensors *s, struct json_reader *r, struct json_str key,
-                                const unsigned char *data, size_t data_len, size_t *cap,
-                                tinker_error *err)
+static tinker_status read_tensor(struct safetensors *s, struct json_reader *r, struct json_str key,
+                                 const unsigned char *data, size_t data_len, size_t *cap,
+                                 tinker_error *err)
 {
     struct described d;
     if (key.n == 0 || key.n > NAME_MAX_LEN)
-        return bad(s, err, NULL, "tensor name is empty or longer than 1024 bytes");
+        return refuse_file(s, err, NULL, "tensor name is empty or longer than 1024 bytes");
     if (s->n == *cap) {
         size_t more = *cap ? *cap * 2 : 64;
         struct st_tensor *grown = realloc(s->tensors, more * sizeof(*grown));
@@ -142,15 +142,15 @@ static tinker_status add_tensor(struct safetensors *s, struct json_reader *r, st
     if (!name)
         return err_nomem(err, s->path);
     if (strlen(name) != key.n)
-        return bad(s, err, NULL, "tensor name contains NUL");
+        return refuse_file(s, err, NULL, "tensor name contains NUL");
     read_description(r, &d);
     if (r->failed)
-        return bad(s, err, name, json_error(r));
+        return refuse_file(s, err, name, json_error(r));
     struct st_tensor *t = &s->tensors[s->n];
     *t = (struct st_tensor){ .name = name };
     const char *why = check_description(&d, data, data_len, t);
     if (why)
-        return bad(s, err, name, why);
+        return refuse_file(s, err, name, why);
     s->n++;
     return TINKER_OK;
 }
@@ -172,11 +172,11 @@ static tinker_status check_tiling(struct safetensors *s, const char *data, size_
         qsort(s->tensors, s->n, sizeof(*s->tensors), by_offset);
     for (size_t i = 0; i < s->n; i++) {
         if ((const char *)s->tensors[i].data != at)
-            return bad(s, err, s->tensors[i].name, "data overlaps or leaves a gap");
+            return refuse_file(s, err, s->tensors[i].name, "data overlaps or leaves a gap");
         at += s->tensors[i].bytes;
     }
     if ((size_t)(at - data) != data_len)
-        return bad(s, err, NULL, "file is longer than its tensors");
+        return refuse_file(s, err, NULL, "file is longer than its tensors");
     return TINKER_OK;
 }
 
@@ -188,7 +188,7 @@ static tinker_status index_names(struct safetensors *s, tinker_error *err)
         if (!map_put(&s->by_name, t->name, strlen(t->name), t, &old))
             return err_nomem(err, s->path);
         if (old)
-            return bad(s, err, t->name, "listed twice");
+            return refuse_file(s, err, t->name, "listed twice");
     }
     return TINKER_OK;
 }
@@ -206,34 +206,34 @@ static tinker_status parse_header(struct safetensors *s, const unsigned char *da
             json_skip(&r);
             continue;
         }
-        tinker_status status = add_tensor(s, &r, key, data, data_len, &cap, err);
+        tinker_status status = read_tensor(s, &r, key, data, data_len, &cap, err);
         if (status != TINKER_OK)
             return status;
     }
     if (!json_end(&r))
-        return bad(s, err, NULL, json_error(&r));
+        return refuse_file(s, err, NULL, json_error(&r));
     tinker_status status = check_tiling(s, (const char *)data, data_len, err);
     return status == TINKER_OK ? index_names(s, err) : status;
 }
 
-static tinker_status parse(struct safetensors *s, const unsigned char *p, size_t len,
-                           tinker_error *err)
+static tinker_status parse_file(struct safetensors *s, const unsigned char *p, size_t len,
+                                tinker_error *err)
 {
     if (len < 8)
-        return bad(s, err, NULL, "too short for a safetensors file");
+        return refuse_file(s, err, NULL, "too short for a safetensors file");
     uint64_t header = read_u64(p);
     if (header > HEADER_MAX)
-        return bad(s, err, NULL, "header length is over 100 MB: not a safetensors file");
+        return refuse_file(s, err, NULL, "header length is over 100 MB: not a safetensors file");
     if (header > len - 8)
-        return bad(s, err, NULL, "truncated: the header is longer than the file");
+        return refuse_file(s, err, NULL, "truncated: the header is longer than the file");
     if (header < 2 || p[8] != '{')
-        return bad(s, err, NULL, "header does not begin with '{'");
+        return refuse_file(s, err, NULL, "header does not begin with '{'");
     s->header = (const char *)p + 8;
     s->header_len = (size_t)header;
     return parse_header(s, p + 8 + header, len - 8 - (size_t)header, err);
 }
 
-static tinker_status init(struct safetensors *s, const char *path, tinker_error *err)
+static tinker_status init_reader(struct safetensors *s, const char *path, tinker_error *err)
 {
     *s = (struct safetensors){ 0 };
     arena_init(&s->arena, SIZE_MAX);
@@ -245,9 +245,9 @@ static tinker_status init(struct safetensors *s, const char *path, tinker_error 
 tinker_status safetensors_parse(struct safetensors *s, const char *path, const void *data,
                                 size_t len, tinker_error *err)
 {
-    tinker_status status = init(s, path, err);
+    tinker_status status = init_reader(s, path, err);
     if (status == TINKER_OK)
-        status = parse(s, data, len, err);
+        status = parse_file(s, data, len, err);
     if (status != TINKER_OK)
         safetensors_close(s);
     return status;
@@ -255,11 +255,11 @@ tinker_status safetensors_parse(struct safetensors *s, const char *path, const v
 
 tinker_status safetensors_open(struct safetensors *s, const char *path, tinker_error *err)
 {
-    tinker_status status = init(s, path, err);
+    tinker_status status = init_reader(s, path, err);
     if (status == TINKER_OK)
         status = os_map_open(&s->file, path, err);
     if (status == TINKER_OK)
-        status = parse(s, s->file.data, s->file.len, err);
+        status = parse_file(s, s->file.data, s->file.len, err);
     if (status != TINKER_OK)
         safetensors_close(s);
     return status;

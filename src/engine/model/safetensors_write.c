@@ -101,9 +101,9 @@ static tinker_status write_body(int fd, const char *path, const struct order *or
     return TINKER_OK;
 }
 
-static tinker_status write_file(const char *path, const struct buf *header,
-                                const struct order *order, size_t n, st_fetch *fetch, void *state,
-                                tinker_error *err)
+static tinker_status write_tensor_file(const char *path, const struct buf *header,
+                                       const struct order *order, size_t n, st_fetch *fetch,
+                                       void *state, tinker_error *err)
 {
     unsigned char length[8];
     for (int i = 0; i < 8; i++)
@@ -137,7 +137,7 @@ tinker_status safetensors_write(const char *path, const struct st_entry *entries
     if (!buf_ok(&header))
         status = err_nomem(err, path);
     else
-        status = write_file(path, &header, order, n, fetch, state, err);
+        status = write_tensor_file(path, &header, order, n, fetch, state, err);
     buf_clear(&header);
     free(order);
     return status;

@@ -13,12 +13,12 @@
 
 enum { INDEX_MAX = 64 << 20, FILES_MAX = 4096 };
 
-static char *join(struct arena *a, const char *dir, const char *name)
+static char *join_path(struct arena *a, const char *dir, const char *name)
 {
     return arena_printf(a, "%s/%s", dir, name);
 }
 
-static bool plain_name(const char *s, size_t n)
+static bool is_plain_name(const char *s, size_t n)
 {
     static const char suffix[] = ".safetensors";
     size_t k = sizeof(suffix) - 1;
@@ -67,7 +67,7 @@ static tinker_status read_index(struct names *names, const char *path, tinker_er
         while (status == TINKER_OK && json_next_key(&r, &tensor)) {
             if (!json_string(&r, &file))
                 break;
-            if (!plain_name(file.s, file.n))
+            if (!is_plain_name(file.s, file.n))
                 status = err_set(err, TINKER_EINVAL,
                                  "%s: tensor %.*s is in a file whose name is not plain", path,
                                  tensor.n > 120 ? 120 : (int)tensor.n, tensor.s);
@@ -91,7 +91,7 @@ static tinker_status read_directory(struct names *names, const char *dir, tinker
     tinker_status status = TINKER_OK;
     struct dirent *entry;
     while (status == TINKER_OK && (entry = readdir(d)) != NULL)
-        if (plain_name(entry->d_name, strlen(entry->d_name)))
+        if (is_plain_name(entry->d_name, strlen(entry->d_name)))
             status = add_name(names, entry->d_name, strlen(entry->d_name), err);
     closedir(d);
     if (status == TINKER_OK && names->n == 0)
@@ -101,8 +101,8 @@ static tinker_status read_directory(struct names *names, const char *dir, tinker
 
 static tinker_status find_files(struct names *names, const char *dir, tinker_error *err)
 {
-    char *index = join(names->arena, dir, "model.safetensors.index.json");
-    char *single = join(names->arena, dir, "model.safetensors");
+    char *index = join_path(names->arena, dir, "model.safetensors.index.json");
+    char *single = join_path(names->arena, dir, "model.safetensors");
     if (!index || !single)
         return err_nomem(err, dir);
     if (access(index, F_OK) == 0)
@@ -112,13 +112,13 @@ static tinker_status find_files(struct names *names, const char *dir, tinker_err
     return read_directory(names, dir, err);
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 /* No tensor may be in two files: which one is meant would be a guess. */
-static tinker_status check_unique(const struct checkpoint *c, tinker_error *err)
+static tinker_status check_unique(const struct weight_files *c, tinker_error *err)
 {
     for (size_t f = 1; f < c->n; f++)
         for (size_t i = 0; i < c->files[f].n; i++)
@@ -129,15 +129,15 @@ static tinker_status check_unique(const struct checkpoint *c, tinker_error *err)
     return TINKER_OK;
 }
 
-static tinker_status open_files(struct checkpoint *c, struct names *names, const char *dir,
+static tinker_status open_files(struct weight_files *c, struct names *names, const char *dir,
                                 tinker_error *err)
 {
-    qsort(names->list, names->n, sizeof(*names->list), by_name);
+    qsort(names->list, names->n, sizeof(*names->list), compare_names);
     c->files = calloc(names->n, sizeof(*c->files));
     if (!c->files)
         return err_nomem(err, dir);
     for (size_t i = 0; i < names->n; i++) {
-        char *path = join(names->arena, dir, names->list[i]);
+        char *path = join_path(names->arena, dir, names->list[i]);
         if (!path)
             return err_nomem(err, dir);
         tinker_status status = safetensors_open(&c->files[i], path, err);
@@ -148,14 +148,14 @@ static tinker_status open_files(struct checkpoint *c, struct names *names, const
     return check_unique(c, err);
 }
 
-struct checkpoint *checkpoint_open(const char *dir, tinker_error *err)
+struct weight_files *weight_files_open(const char *dir, tinker_error *err)
 {
     struct arena arena;
     arena_init(&arena, SIZE_MAX);
     struct names names = { .arena = &arena };
     map_init(&names.seen);
     names.list = arena_array(&arena, FILES_MAX, sizeof(*names.list));
-    struct checkpoint *c = calloc(1, sizeof(*c));
+    struct weight_files *c = calloc(1, sizeof(*c));
     tinker_status status = TINKER_OK;
     if (!names.list || !c)
         status = err_nomem(err, dir);
@@ -166,13 +166,13 @@ struct checkpoint *checkpoint_open(const char *dir, tinker_error *err)
     map_clear(&names.seen);
     arena_clear(&arena);
     if (status != TINKER_OK) {
-        checkpoint_close(c);
+        weight_files_close(c);
         return NULL;
     }
     return c;
 }
 
-void checkpoint_close(struct checkpoint *c)
+void weight_files_close(struct weight_files *c)
 {
     if (!c)
         return;
@@ -182,8 +182,8 @@ void checkpoint_close(struct checkpoint *c)
     free(c);
 }
 
-const struct st_tensor *checkpoint_find(const struct checkpoint *c, const char *name,
-                                        const char **file)
+const struct st_tensor *weight_files_find(const struct weight_files *c, const char *name,
+                                          const char **file)
 {
     for (size_t i = 0; i < c->n; i++) {
         const struct st_tensor *t = safetensors_find(&c->files[i], name);

@@ -69,7 +69,7 @@ static void update_slice(void *arg, size_t first, size_t last)
     }
 }
 
-static double total(const double *sums, size_t n)
+static double sum_blocks(const double *sums, size_t n)
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++)
@@ -83,7 +83,7 @@ static bool is_rate(double v)
     return v >= 0 && isfinite((float)v);
 }
 
-static tinker_status check(const tinker_adam *o, tinker_error *err)
+static tinker_status check_settings(const tinker_adam *o, tinker_error *err)
 {
     const struct {
         const char *name;
@@ -126,15 +126,15 @@ static tinker_status check_norm(tinker_adapter *a, double norm, double clip, tin
                    norm);
 }
 
-static tinker_status run(tinker_adapter *a, const tinker_adam *adam, double *sums,
-                         tinker_step_metrics *metrics, tinker_error *err)
+static tinker_status run_step(tinker_adapter *a, const tinker_adam *adam, double *sums,
+                              tinker_step_metrics *metrics, tinker_error *err)
 {
     struct step_job job = { .a = a, .adam = adam, .clip = 1, .sums = sums };
     struct threads *threads = a->engine->threads;
     double norm = 0;
     if (a->grad) {
         threads_run(threads, blocks_of(a), 1, norm_slice, &job);
-        norm = total(sums, blocks_of(a));
+        norm = sum_blocks(sums, blocks_of(a));
     }
     if (adam->grad_clip_norm > 0 && norm > adam->grad_clip_norm)
         job.clip = (float)(adam->grad_clip_norm / (norm + 1e-6));
@@ -150,7 +150,7 @@ static tinker_status run(tinker_adapter *a, const tinker_adam *adam, double *sum
     drop_gradient(a);
     if (metrics)
         *metrics = (tinker_step_metrics){ norm, adam->learning_rate, (double)job.clip,
-                                          total(sums, blocks_of(a)), a->steps };
+                                          sum_blocks(sums, blocks_of(a)), a->steps };
     return TINKER_OK;
 }
 
@@ -160,7 +160,7 @@ tinker_status tinker_adapter_step(tinker_adapter *a, const tinker_adam *adam,
     tinker_adam o = TINKER_ADAM_INIT;
     tinker_status status = opts_copy(&o, sizeof(o), adam, "tinker_adam", err);
     if (status == TINKER_OK)
-        status = check(&o, err);
+        status = check_settings(&o, err);
     if (status != TINKER_OK)
         return status;
     if (a->snapshot)
@@ -170,7 +170,7 @@ tinker_status tinker_adapter_step(tinker_adapter *a, const tinker_adam *adam,
         free(sums);
         return err_nomem(err, "optimiser step");
     }
-    status = run(a, &o, sums, metrics, err);
+    status = run_step(a, &o, sums, metrics, err);
     free(sums);
     return status;
 }

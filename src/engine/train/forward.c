@@ -117,7 +117,7 @@ void forward_logits(const struct model *m, struct threads *t, struct forward_spa
 
 /* The largest term is exactly 1 and is added last, by log1p: next to it the sum of the
  * others, which is all that a certain token leaves, would lose its digits. */
-struct logits_norm logits_normalise(const float *z, size_t vocab, float inv_temperature)
+struct logits_norm logits_normalize(const float *z, size_t vocab, float inv_temperature)
 {
     const struct vec_ops *ops = vec_ops();
     size_t top = vec_argmax(z, vocab);

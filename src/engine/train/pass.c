@@ -95,8 +95,8 @@ static void begin_batch(tinker_pass *p)
         p->segments[i] = (struct segment){ row, n, 0, lora, &p->pages[page] };
         memcpy(p->row_tokens + row, p->tokens[datum], n * sizeof(*p->row_tokens));
         for (size_t k = 0; k < n; k++, row++)
-            p->rows[row] = (struct head_row){ &p->data[datum], k, p->logprobs[datum],
-                                              p->losses[datum], p->loss_grads[datum] };
+            p->rows[row] = (struct lm_head_row){ &p->data[datum], k, p->logprobs[datum],
+                                                 p->losses[datum], p->loss_grads[datum] };
         for (size_t k = 0; k * KV_BLOCK < n; k++, page++)
             p->pages[page] = p->kv + page * 2 * half;
     }
@@ -180,15 +180,15 @@ static void begin_backward(tinker_pass *p)
 
 static void step_head(tinker_pass *p)
 {
-    size_t hidden = p->model->config.hidden, chunk = head_chunk(&p->model->config);
+    size_t hidden = p->model->config.hidden, chunk = lm_head_chunk(&p->model->config);
     size_t left = p->batch.n - p->row, n = left < chunk ? left : chunk;
     p->head.model = p->model;
     p->head.threads = p->engine->threads;
     p->head.lora = adapter_lora(p->adapter);
     p->head.loss = &p->loss;
     p->head.grads = p->backward ? &p->grads : NULL;
-    head_rows(&p->head, p->h + p->row * hidden, p->rows + p->row, n,
-              p->backward ? p->dh + p->row * hidden : NULL);
+    lm_head_rows(&p->head, p->h + p->row * hidden, p->rows + p->row, n,
+                 p->backward ? p->dh + p->row * hidden : NULL);
     p->row += n;
     if (p->row < p->batch.n)
         return;
@@ -246,7 +246,7 @@ static void add_slice(void *arg, size_t begin, size_t end)
         j->to[i] += j->from[i];
 }
 
-static void commit(tinker_pass *p)
+static void commit_pass(tinker_pass *p)
 {
     tinker_adapter *a = p->adapter;
     if (p->backward && a->grad) {
@@ -275,14 +275,14 @@ static double run_unit(tinker_pass *p)
         return layer;
     case PASS_HEAD:
         step_head(p);
-        return 4 * (double)head_chunk(c) * hidden * (double)c->vocab;
+        return 4 * (double)lm_head_chunk(c) * hidden * (double)c->vocab;
     default:
         step_backward(p);
         return p->recompute ? 3 * layer : 2 * layer;
     }
 }
 
-static tinker_status start(tinker_pass *p, tinker_error *err)
+static tinker_status start_pass(tinker_pass *p, tinker_error *err)
 {
     p->model = adapter_model(p->engine, p->adapter);
     if (!p->model)
@@ -303,7 +303,7 @@ int tinker_pass_step(tinker_pass *p, tinker_error *err)
         err_set(err, TINKER_ESTATE, "the adapter took an optimiser step while a pass was running");
     } else if (p->stage == PASS_FAILED) {
         err_set(err, TINKER_ESTATE, "this pass has failed already");
-    } else if (!p->model && start(p, err) != TINKER_OK) {
+    } else if (!p->model && start_pass(p, err) != TINKER_OK) {
         p->stage = PASS_FAILED;
     }
     if (p->stage == PASS_FAILED) {
@@ -315,6 +315,6 @@ int tinker_pass_step(tinker_pass *p, tinker_error *err)
         done += run_unit(p);
     if (p->at < p->n_batches)
         return 1;
-    commit(p);
+    commit_pass(p);
     return 0;
 }

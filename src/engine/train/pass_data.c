@@ -82,7 +82,7 @@ static size_t pages_of(size_t tokens)
     return (tokens + KV_BLOCK - 1) / KV_BLOCK;
 }
 
-static tinker_status plan(tinker_pass *p, tinker_error *err)
+static tinker_status plan_batches(tinker_pass *p, tinker_error *err)
 {
     p->batches = arena_array(&p->arena, p->n, sizeof(*p->batches));
     if (!p->batches)
@@ -138,10 +138,10 @@ tinker_status pass_read(tinker_pass *p, const tinker_datum *data, size_t n, cons
     if (!metrics || (c->experts && !p->expert_rows))
         return err_nomem(err, "metrics");
     p->result = (tinker_forward_backward){ "scalar", outputs, n, metrics, 0 };
-    return plan(p, err);
+    return plan_batches(p, err);
 }
 
-static void put(tinker_pass *p, const char *name, double value)
+static void put_metric(tinker_pass *p, const char *name, double value)
 {
     /* the array is ours; the result only shows it const */
     tinker_named_number *metrics = (tinker_named_number *)p->result.metrics;
@@ -171,11 +171,11 @@ static void expert_metrics(tinker_pass *p, double tokens)
         worst = fmax(worst, (double)max / fair - 1);
         least += (double)min / fair - 1;
     }
-    put(p, "e_frac_with_tokens:mean", busy / experts / layers);
-    put(p, "e_frac_oversubscribed:mean", over / experts / layers);
-    put(p, "e_max_violation:mean", most / layers);
-    put(p, "e_max_violation:max", worst);
-    put(p, "e_min_violation:mean", least / layers);
+    put_metric(p, "e_frac_with_tokens:mean", busy / experts / layers);
+    put_metric(p, "e_frac_oversubscribed:mean", over / experts / layers);
+    put_metric(p, "e_max_violation:mean", most / layers);
+    put_metric(p, "e_max_violation:max", worst);
+    put_metric(p, "e_min_violation:mean", least / layers);
 }
 
 void pass_metrics(tinker_pass *p)
@@ -196,14 +196,14 @@ void pass_metrics(tinker_pass *p)
             counted++;
         }
     }
-    put(p, "loss:sum", loss);
-    put(p, "num_tokens:sum", tokens);
-    put(p, "num_datums:sum", (double)p->n);
+    put_metric(p, "loss:sum", loss);
+    put_metric(p, "num_tokens:sum", tokens);
+    put_metric(p, "num_datums:sum", (double)p->n);
     if (model_sparse_layers(&p->engine->model->config))
         expert_metrics(p, tokens);
     if (!loss_takes(&p->loss, LOSS_LOGPROBS))
         return; /* no ratios to report */
-    put(p, "ratio:mean", counted ? ratios / counted : 1);
-    put(p, "clip_frac:mean", counted ? clips / counted : 0);
-    put(p, "kl_sample_train:mean", counted ? kl / counted : 0);
+    put_metric(p, "ratio:mean", counted ? ratios / counted : 1);
+    put_metric(p, "clip_frac:mean", counted ? clips / counted : 0);
+    put_metric(p, "kl_sample_train:mean", counted ? kl / counted : 0);
 }

@@ -13,12 +13,12 @@
 
 enum { ALIGN_FLOATS = 16 };
 
-static size_t padded(size_t n)
+static size_t pad_plan_floats(size_t n)
 {
     return (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
 }
 
-static size_t rank_of(const tinker_pass *p)
+static size_t get_rank(const tinker_pass *p)
 {
     return p->adapter ? (size_t)p->adapter->desc.rank : 0;
 }
@@ -31,15 +31,15 @@ struct plan {
 static struct plan make_plan(const tinker_pass *p, bool recompute)
 {
     const struct model_config *c = &p->engine->model->config;
-    size_t rows = p->rows_max, rank = rank_of(p);
-    struct plan plan = { .acts = padded(acts_floats(c, rows, rank)) };
+    size_t rows = p->rows_max, rank = get_rank(p);
+    struct plan plan = { .acts = pad_plan_floats(acts_floats(c, rows, rank)) };
     plan.layers_kept = p->backward && !recompute ? c->layers : 1;
     plan.inputs = p->backward ? c->layers + 1 : 2;
-    plan.x = padded(rows * c->hidden);
+    plan.x = pad_plan_floats(rows * c->hidden);
     plan.kv = plan.layers_kept * p->pages_max * 2 * kv_half(c);
-    plan.cs = padded(rows * c->head_dim);
-    plan.head = head_floats(c, rank);
-    plan.back = p->backward ? padded(back_floats(c, rows, rank)) : 0;
+    plan.cs = pad_plan_floats(rows * c->head_dim);
+    plan.head = lm_head_floats(c, rank);
+    plan.back = p->backward ? pad_plan_floats(back_floats(c, rows, rank)) : 0;
     return plan;
 }
 
@@ -47,7 +47,7 @@ static uint64_t plan_floats(const struct plan *l, const tinker_pass *p)
 {
     /* h, dx and dh beside the layer inputs */
     return (uint64_t)l->acts * l->layers_kept + (uint64_t)l->x * (l->inputs + 3) + l->kv + l->cs +
-           padded(p->rows_max) + l->head + l->back;
+           pad_plan_floats(p->rows_max) + l->head + l->back;
 }
 
 /* Lists beside the floats; they go into the arena. */
@@ -66,33 +66,33 @@ static uint64_t plan_bytes(const struct plan *l, const tinker_pass *p)
     return bytes;
 }
 
-static float *take(float **mem, size_t n)
+static float *take_work(float **mem, size_t n)
 {
     float *p = *mem;
     *mem += n;
     return p;
 }
 
-static void lay_out(tinker_pass *p, const struct plan *l)
+static void lay_out_work(tinker_pass *p, const struct plan *l)
 {
     const struct model_config *c = &p->engine->model->config;
-    size_t rank = rank_of(p);
+    size_t rank = get_rank(p);
     float *mem = p->memory;
     for (size_t i = 0; i < l->layers_kept; i++)
-        acts_init(&p->acts[i], c, p->rows_max, rank, take(&mem, l->acts));
-    p->x = take(&mem, l->x * l->inputs);
-    p->h = take(&mem, l->x);
-    p->dx = take(&mem, l->x);
-    p->dh = take(&mem, l->x);
-    p->kv = take(&mem, l->kv);
-    p->cs = take(&mem, l->cs);
-    p->rstd = take(&mem, padded(p->rows_max));
-    head_init(&p->head, c, rank, take(&mem, l->head));
+        acts_init(&p->acts[i], c, p->rows_max, rank, take_work(&mem, l->acts));
+    p->x = take_work(&mem, l->x * l->inputs);
+    p->h = take_work(&mem, l->x);
+    p->dx = take_work(&mem, l->x);
+    p->dh = take_work(&mem, l->x);
+    p->kv = take_work(&mem, l->kv);
+    p->cs = take_work(&mem, l->cs);
+    p->rstd = take_work(&mem, pad_plan_floats(p->rows_max));
+    lm_head_init(&p->head, c, rank, take_work(&mem, l->head));
     if (p->backward)
-        back_init(&p->back, c, p->rows_max, rank, take(&mem, l->back));
+        back_init(&p->back, c, p->rows_max, rank, take_work(&mem, l->back));
 }
 
-static tinker_status refuse(const tinker_pass *p, uint64_t need, tinker_error *err)
+static tinker_status refuse_batch(const tinker_pass *p, uint64_t need, tinker_error *err)
 {
     unsigned long long limit = p->engine->memory_limit, others = p->engine->pass_bytes;
     if (!others)
@@ -144,7 +144,7 @@ tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
     }
     uint64_t need = plan_bytes(&plan, p);
     if (need > room)
-        return refuse(p, need, err);
+        return refuse_batch(p, need, err);
     size_t work = plan_floats(&plan, p) * sizeof(float);
     take_memory(p, work, room - need);
     p->bytes = need + (p->memory_bytes - work);
@@ -164,7 +164,7 @@ tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
         !p->rows || (p->backward && !p->grad))
         return err_set(err, TINKER_ENOMEM, "no memory for the %llu bytes this batch needs",
                        (unsigned long long)need);
-    lay_out(p, &plan);
+    lay_out_work(p, &plan);
     return TINKER_OK;
 }
 
