@@ -85,7 +85,7 @@ TINKER_API tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lor
                                               tinker_error *err);
 TINKER_API void tinker_adapter_free(tinker_adapter *a);
 TINKER_API const tinker_lora *tinker_adapter_describe(const tinker_adapter *a);
-TINKER_API int64_t tinker_adapter_steps(const tinker_adapter *a);  /* optimiser steps taken */
+TINKER_API int64_t tinker_adapter_steps(const tinker_adapter *a);  /* optimizer steps taken */
 TINKER_API uint64_t tinker_adapter_bytes(const tinker_adapter *a); /* memory held */
 
 /* An immutable copy of the weights for sampling; no gradient, no Adam state. */

@@ -1,5 +1,5 @@
 /* forward.c - a row's numbers depend on its own sequence alone: not on how the sequence
- * was cut into batches, not on its neighbours, their adapters, or the threads. */
+ * was cut into batches, not on its neighbors, their adapters, or the threads. */
 #include <tinker/engine.h>
 #include "engine/model/adapter.h"
 #include "engine/train/forward.h"

@@ -1,7 +1,7 @@
 /* block.c - one transformer layer forward.
  *
  * Each stage is one parallel run over outputs; LoRA parts are added per run of rows
- * that share an adapter, so neighbours in a batch never meet. */
+ * that share an adapter, so neighbors in a batch never meet. */
 #include "engine/layers/block.h"
 
 #include <string.h>

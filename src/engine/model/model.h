@@ -2,7 +2,7 @@
  *
  * struct model is read-only after loading and shared by everything that computes:
  * passes, generators, adapters.  A rank-0 adapter (all parameters trained) owns a
- * struct model of its own, packed again after each optimiser step; ask
+ * struct model of its own, packed again after each optimizer step; ask
  * adapter_model() which one to use.  Thread safety: any thread once loaded. */
 #ifndef ENGINE_MODEL_H
 #define ENGINE_MODEL_H
@@ -149,7 +149,7 @@ struct tinker_engine {
     const struct arch_names *names; /* of the model; known before it is loaded */
     struct threads *threads;
     tinker_engine_options opts;
-    tinker_engine_info info; /* info.context honours opts.max_context */
+    tinker_engine_info info; /* info.context honors opts.max_context */
     uint64_t memory_limit;   /* opts.memory_limit, or what was free at open */
     uint64_t pass_bytes;     /* held by all live passes; together at most the limit */
     float *spare;            /* work memory of the last pass, for the next one */

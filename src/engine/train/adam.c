@@ -168,7 +168,7 @@ tinker_status tinker_adapter_step(tinker_adapter *a, const tinker_adam *adam,
     double *sums = calloc(blocks_of(a), sizeof(*sums));
     if (!sums || !adapter_moments(a)) {
         free(sums);
-        return err_nomem(err, "optimiser step");
+        return err_nomem(err, "optimizer step");
     }
     status = run_step(a, &o, sums, metrics, err);
     free(sums);

@@ -300,7 +300,7 @@ int tinker_pass_step(tinker_pass *p, tinker_error *err)
         return 0;
     if (p->adapter && p->adapter->steps != p->adapter_steps) {
         p->stage = PASS_FAILED;
-        err_set(err, TINKER_ESTATE, "the adapter took an optimiser step while a pass was running");
+        err_set(err, TINKER_ESTATE, "the adapter took an optimizer step while a pass was running");
     } else if (p->stage == PASS_FAILED) {
         err_set(err, TINKER_ESTATE, "this pass has failed already");
     } else if (!p->model && start_pass(p, err) != TINKER_OK) {
