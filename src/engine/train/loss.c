@@ -113,24 +113,7 @@ static void append_name(char list[LIST_TEXT], const char *name)
     snprintf(list + n, LIST_TEXT - n, "%s%s", n ? ", " : "", name);
 }
 
-static tinker_status refuse_loss(const char *name, tinker_error *err)
-{
-    char known[LIST_TEXT] = "";
-    for (size_t i = 0; i < ARRAY_LEN(losses); i++)
-        append_name(known, losses[i].name);
-    return err_set(err, TINKER_EINVAL, "unknown loss \"%.60s\" (%s are known)", name, known);
-}
-
-static tinker_status refuse_setting(const struct loss_type *type, const char *name,
-                                    tinker_error *err)
-{
-    char allowed[LIST_TEXT] = "";
-    for (const struct loss_setting *s = type->settings; s->name; s++)
-        append_name(allowed, s->name);
-    return err_set(err, TINKER_EINVAL, "loss %s does not know the setting \"%.60s\"%s%s",
-                   type->name, name, *allowed ? "; allowed: " : "", allowed);
-}
-
+/* Stores a setting where the table says. */
 static void set_field(struct loss *l, const struct loss_setting *s, double value)
 {
     memcpy((char *)l + s->offset, &value, sizeof(value));
@@ -139,12 +122,16 @@ static void set_field(struct loss *l, const struct loss_setting *s, double value
 tinker_status loss_parse(struct loss *l, const tinker_loss *in, tinker_error *err)
 {
     const char *name = in->name ? in->name : "";
+    char list[LIST_TEXT] = ""; /* what is known, for a message */
     *l = (struct loss){ 0 };
     for (size_t i = 0; i < ARRAY_LEN(losses) && !l->type; i++)
         if (strcmp(losses[i].name, name) == 0)
             l->type = &losses[i];
-    if (!l->type)
-        return refuse_loss(name, err);
+    if (!l->type) {
+        for (size_t i = 0; i < ARRAY_LEN(losses); i++)
+            append_name(list, losses[i].name);
+        return err_set(err, TINKER_EINVAL, "unknown loss \"%.60s\" (%s are known)", name, list);
+    }
     for (const struct loss_setting *s = l->type->settings; s->name; s++)
         set_field(l, s, s->initial);
     for (size_t i = 0; i < in->n_config; i++) {
@@ -155,8 +142,12 @@ tinker_status loss_parse(struct loss *l, const tinker_loss *in, tinker_error *er
                            number->name);
         while (s->name && strcmp(s->name, number->name) != 0)
             s++;
-        if (!s->name)
-            return refuse_setting(l->type, number->name, err);
+        if (!s->name) {
+            for (s = l->type->settings; s->name; s++)
+                append_name(list, s->name);
+            return err_set(err, TINKER_EINVAL, "loss %s does not know the setting \"%.60s\"%s%s",
+                           name, number->name, *list ? "; allowed: " : "", list);
+        }
         set_field(l, s, number->value);
     }
     if (l->clip_low > l->clip_high)

@@ -10,9 +10,10 @@
 #include "base/err.h"
 #include "engine/kernels/kernels.h"
 
+/* One tensor being read; the fields are for messages and memory. */
 struct reading {
-    size_t index; /* of the datum */
-    const char *name;
+    size_t index;     /* of the datum */
+    const char *name; /* of the tensor */
     struct arena *arena;
     tinker_error *err;
 };
@@ -101,6 +102,7 @@ static size_t dense_index(const tinker_tensor *t, size_t i, size_t k, int64_t *r
     return (size_t)*row * k + (size_t)t->col[i];
 }
 
+/* Integers in the vocabulary; positions that a sparse tensor leaves out get token 0. */
 static tinker_status read_targets(const struct reading *r, const tinker_tensor *t, size_t vocab,
                                   struct loss_datum *d)
 {
@@ -119,6 +121,7 @@ static tinker_status read_targets(const struct reading *r, const tinker_tensor *
     return TINKER_OK;
 }
 
+/* Finite numbers; positions that a sparse tensor leaves out get 0. */
 static tinker_status read_floats(const struct reading *r, const tinker_tensor *t, size_t count,
                                  size_t k, float **out)
 {
@@ -137,8 +140,9 @@ static tinker_status read_floats(const struct reading *r, const tinker_tensor *t
     return TINKER_OK;
 }
 
-/* Where a tensor of this name goes; NULL: the loss does not take it. */
-static float **find_slot(struct loss_datum *d, const struct loss *l, const char *name)
+/* Everything but the targets, whose shape all other tensors must have. */
+static tinker_status read_inputs(struct loss_datum *d, const struct loss *l, const tinker_datum *in,
+                                 struct reading *r)
 {
     const struct {
         const char *name;
@@ -151,58 +155,30 @@ static float **find_slot(struct loss_datum *d, const struct loss *l, const char 
         { "clip_low_threshold", LOSS_CLIP_LOW, &d->clip_low },
         { "clip_high_threshold", LOSS_CLIP_HIGH, &d->clip_high },
     };
-    for (size_t i = 0; i < ARRAY_LEN(slots); i++)
-        if (strcmp(slots[i].name, name) == 0)
-            return loss_takes(l, slots[i].input) ? slots[i].slot : NULL;
-    return NULL;
-}
-
-/* Everything but the targets, whose shape all other tensors must have. */
-static tinker_status read_inputs(struct loss_datum *d, const struct loss *l, const tinker_datum *in,
-                                 struct reading *r)
-{
     for (size_t i = 0; i < in->n_inputs; i++) {
         const tinker_tensor *t = &in->inputs[i].tensor;
-        size_t k;
+        size_t k, at = 0;
         bool matrix;
         r->name = in->inputs[i].name ? in->inputs[i].name : "(no name)";
         if (strcmp(r->name, "target_tokens") == 0)
             continue;
-        float **out = find_slot(d, l, r->name);
-        if (!out)
+        while (at < ARRAY_LEN(slots) && strcmp(slots[at].name, r->name) != 0)
+            at++;
+        if (at == ARRAY_LEN(slots) || !loss_takes(l, slots[at].input))
             return refuse_tensor(r, "this loss knows no such input");
         tinker_status status = check_shape(r, t, d->n, &k, &matrix);
         if (status != TINKER_OK)
             return status;
         if (k != d->k)
             return refuse_tensor(r, "must have the shape of target_tokens");
-        status = read_floats(r, t, d->n * d->k, d->k, out);
+        status = read_floats(r, t, d->n * d->k, d->k, slots[at].slot);
         if (status != TINKER_OK)
             return status;
     }
-    r->name = "logprobs";
-    if (l->type->required & LOSS_LOGPROBS && !d->logprobs)
-        return refuse_tensor(r, "is missing");
-    r->name = "advantages";
-    if (l->type->required & LOSS_ADVANTAGES && !d->advantages)
-        return refuse_tensor(r, "is missing");
-    return TINKER_OK;
-}
-
-/* As the settings of a loss are checked.  What does not count may hold anything: zeros where only
- * one of the two was given for each token. */
-static tinker_status check_thresholds(const struct reading *r, const struct loss *l,
-                                      const struct loss_datum *d)
-{
-    for (size_t i = 0; (d->clip_low || d->clip_high) && i < d->n; i++) {
-        double low = d->clip_low ? (double)d->clip_low[i] : l->clip_low;
-        double high = d->clip_high ? (double)d->clip_high[i] : l->clip_high;
-        bool counts = d->advantages[i] != 0 && !(d->weights && d->weights[i] == 0);
-        if (counts && low > high)
-            return err_set(r->err, TINKER_EINVAL,
-                           "datum %zu: clip_low_threshold is above clip_high_threshold at "
-                           "position %zu",
-                           r->index, i);
+    for (size_t i = 0; i < ARRAY_LEN(slots); i++) {
+        r->name = slots[i].name;
+        if (l->type->required & slots[i].input && !*slots[i].slot)
+            return refuse_tensor(r, "is missing");
     }
     return TINKER_OK;
 }
@@ -231,7 +207,19 @@ tinker_status loss_read(struct loss_datum *d, const struct loss *l, const tinker
         status = read_targets(&r, targets, vocab, d);
     if (status == TINKER_OK)
         status = read_inputs(d, l, in, &r);
-    if (status == TINKER_OK)
-        status = check_thresholds(&r, l, d);
-    return status;
+    if (status != TINKER_OK)
+        return status;
+    /* as loss_parse() checks the settings; elements that do not count may hold anything, such as
+     * zeros where only one of the two thresholds was given for each token */
+    for (size_t i = 0; (d->clip_low || d->clip_high) && i < d->n; i++) {
+        double low = d->clip_low ? (double)d->clip_low[i] : l->clip_low;
+        double high = d->clip_high ? (double)d->clip_high[i] : l->clip_high;
+        bool counts = d->advantages[i] != 0 && !(d->weights && d->weights[i] == 0);
+        if (counts && low > high)
+            return err_set(err, TINKER_EINVAL,
+                           "datum %zu: clip_low_threshold is above clip_high_threshold at "
+                           "position %zu",
+                           index, i);
+    }
+    return TINKER_OK;
 }

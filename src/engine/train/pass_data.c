@@ -11,6 +11,7 @@
 
 enum { MICRO_ROWS = 512, METRICS_MAX = 16 };
 
+/* Tokens of all chunks of datum `index` in one array; *count receives how many. */
 static tinker_status read_tokens(tinker_pass *p, size_t index, const tinker_datum *d, size_t *count,
                                  tinker_error *err)
 {
@@ -49,6 +50,7 @@ static tinker_status read_tokens(tinker_pass *p, size_t index, const tinker_datu
     return TINKER_OK;
 }
 
+/* The tensors of a datum's result, which show the arrays that the head will fill. */
 static tinker_status make_output(tinker_pass *p, size_t index, tinker_loss_output *out,
                                  tinker_error *err)
 {
@@ -77,11 +79,7 @@ static tinker_status make_output(tinker_pass *p, size_t index, tinker_loss_outpu
     return TINKER_OK;
 }
 
-static size_t pages_of(size_t tokens)
-{
-    return (tokens + KV_BLOCK - 1) / KV_BLOCK;
-}
-
+/* Cuts the data into micro-batches of at most MICRO_ROWS rows; a longer datum is one alone. */
 static tinker_status plan_batches(tinker_pass *p, tinker_error *err)
 {
     p->batches = arena_array(&p->arena, p->n, sizeof(*p->batches));
@@ -96,7 +94,7 @@ static tinker_status plan_batches(tinker_pass *p, tinker_error *err)
         }
         b->n++;
         b->rows += rows;
-        b->pages += pages_of(rows);
+        b->pages += (rows + KV_BLOCK - 1) / KV_BLOCK; /* sequences share no page */
         p->rows_max = b->rows > p->rows_max ? b->rows : p->rows_max;
         p->pages_max = b->pages > p->pages_max ? b->pages : p->pages_max;
     }
@@ -137,20 +135,22 @@ tinker_status pass_read(tinker_pass *p, const tinker_datum *data, size_t n, cons
         p->expert_rows = arena_array(&p->arena, c->layers * c->experts, sizeof(*p->expert_rows));
     if (!metrics || (c->experts && !p->expert_rows))
         return err_nomem(err, "metrics");
-    p->result = (tinker_forward_backward){ "scalar", outputs, n, metrics, 0 };
+    p->result = (tinker_forward_backward){
+        .output_type = "scalar", .outputs = outputs, .n_outputs = n, .metrics = metrics
+    };
     return plan_batches(p, err);
 }
 
 static void put_metric(tinker_pass *p, const char *name, double value)
 {
-    /* the array is ours; the result only shows it const */
+    /* the array belongs to the pass; the result only shows it as const */
     tinker_named_number *metrics = (tinker_named_number *)p->result.metrics;
     metrics[p->result.n_metrics++] = (tinker_named_number){ name, value };
 }
 
-/* How evenly the router spreads the tokens, per sparse layer and then over the layers.
- * Balance is when every expert is chosen equally often. */
-static void expert_metrics(tinker_pass *p, double tokens)
+/* How evenly the router spreads the tokens: the mean over sparse layers, where `fair` is how
+ * often each expert is chosen when all are chosen equally often. */
+static void put_expert_metrics(tinker_pass *p, double tokens)
 {
     const struct model_config *c = &p->engine->model->config;
     double experts = (double)c->experts, fair = tokens * (double)c->experts_used / experts;
@@ -196,11 +196,12 @@ void pass_metrics(tinker_pass *p)
             counted++;
         }
     }
+    /* the part after the colon says how the client joins the metrics of a split batch */
     put_metric(p, "loss:sum", loss);
     put_metric(p, "num_tokens:sum", tokens);
     put_metric(p, "num_datums:sum", (double)p->n);
     if (model_sparse_layers(&p->engine->model->config))
-        expert_metrics(p, tokens);
+        put_expert_metrics(p, tokens);
     if (!loss_takes(&p->loss, LOSS_LOGPROBS))
         return; /* no ratios to report */
     put_metric(p, "ratio:mean", counted ? ratios / counted : 1);
