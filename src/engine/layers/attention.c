@@ -15,17 +15,21 @@
 
 _Static_assert((int)KV_BLOCK == (int)ATTN_KEYS, "a page is what the kernels work on");
 
-enum { QUERIES = 24, CHUNK = 8 }; /* queries of a task, rows of a task */
+/* QUERIES: most query vectors that are computed together.  CHUNK: rows of a task. */
+enum { QUERIES = 24, CHUNK = 8 };
 
 struct attention_job {
     const struct attention *a;
     const struct attn_ops *ops;
-    const float *q, *out, *lse, *dout;
-    float *y, *y_lse, *dq, *dk, *dv;
+    const float *q, *out, *lse, *dout; /* read: by the backward all of them */
+    float *y, *y_lse;                  /* written by the forward: out and lse */
+    float *dq, *dk, *dv;               /* written by the backward */
     attention_place *place;
-    const void *arg;
-    size_t rows, heads, kv_heads, group, hd;
-    float scale;
+    const void *arg; /* of place */
+    size_t rows, heads, kv_heads;
+    size_t group; /* query heads that share a kv head */
+    size_t hd;    /* head_dim */
+    float scale;  /* 1 / sqrt(hd) */
 };
 
 static struct attention_job make_attention_job(const struct attention *a)
@@ -64,7 +68,10 @@ struct queries {
     float acc[QUERIES * MODEL_MAX_HEAD_DIM];
 };
 
-/* Queries [first, first + n) against the `keys` valid keys of one page. */
+/* Queries [first, first + n) against the `keys` valid keys of one page: the online softmax.
+ * With m the running maximum, a page with scores s and new maximum m' updates
+ *   sum = sum e^(m - m') + sum_k e^(s_k - m'),  acc = acc e^(m - m') + sum_k e^(s_k - m') v_k
+ * so that acc / sum is the softmax-weighted mean of all values seen so far. */
 static void fold_page(const struct attention_job *j, struct queries *u, size_t first, size_t n,
                       size_t keys, const float *kt, const float *v)
 {
@@ -72,6 +79,7 @@ static void fold_page(const struct attention_job *j, struct queries *u, size_t f
     j->ops->scores(s, u->q + first * j->hd, j->hd, kt, n, j->hd);
     for (size_t i = 0; i < n; i++) {
         size_t at = first + i;
+        /* scores become e^(s - m'), and shrink is e^(m - m') */
         float shrink = j->ops->fold(s + i * KV_BLOCK, keys, &u->max[at], &u->sum[at]);
         if (shrink != 1.0f)
             lanes_scale(u->acc + at * j->hd, shrink, j->hd);
@@ -97,6 +105,7 @@ static void forward_queries(const struct attention_job *j, const struct segment 
     size_t whole = (pos + 1) / KV_BLOCK; /* pages that every row sees to their end */
     for (size_t b = 0; b < whole; b++)
         fold_page(j, &u, 0, u.n, KV_BLOCK, page_keys(j, seg, kv, b), page_values(j, seg, kv, b));
+    /* row r sees positions 0 to pos + r: pages end at the diagonal, one key later in each row */
     for (size_t r = 0; r < rows; r++) {
         for (size_t b = whole; b * KV_BLOCK < pos + r + 1; b++) {
             size_t left = pos + r + 1 - b * KV_BLOCK;
@@ -108,22 +117,8 @@ static void forward_queries(const struct attention_job *j, const struct segment 
         size_t at = (row + i / heads) * j->heads + kv * j->group + g + i % heads;
         lanes_scale(u.acc + i * hd, 1.0f / u.sum[i], hd);
         memcpy(j->y + at * hd, u.acc + i * hd, hd * sizeof(float));
+        /* P = e^(s - lse) in the backward, without a second search for the maximum */
         j->y_lse[at] = u.max[i] + logf(u.sum[i]);
-    }
-}
-
-/* Rows [row, end), cut where a segment ends and where a task would be too large. */
-static void forward_chunk(const struct attention_job *j, size_t kv, size_t row, size_t end)
-{
-    while (row < end) {
-        const struct segment *seg = &j->a->batch->segments[j->a->segment_of[row]];
-        size_t stop = seg->row + seg->n < end ? seg->row + seg->n : end;
-        size_t rows = j->group < QUERIES ? QUERIES / j->group : 1;
-        rows = stop - row < rows ? stop - row : rows;
-        for (size_t g = 0; g < j->group; g += QUERIES)
-            forward_queries(j, seg, kv, g, j->group - g < QUERIES ? j->group - g : QUERIES, row,
-                            rows);
-        row += rows;
     }
 }
 
@@ -152,16 +147,27 @@ static void place_keys_slice(void *arg, size_t begin, size_t end)
     }
 }
 
+/* The rows of each task, cut where a segment ends and where struct queries is full. */
 static void attend_slice(void *arg, size_t begin, size_t end)
 {
     const struct attention_job *j = arg;
     for (size_t i = begin; i < end; i++) {
         struct task t = task_at(j, i);
-        forward_chunk(j, t.kv, t.row, t.end);
+        while (t.row < t.end) {
+            const struct segment *seg = &j->a->batch->segments[j->a->segment_of[t.row]];
+            size_t stop = seg->row + seg->n < t.end ? seg->row + seg->n : t.end;
+            size_t rows = j->group < QUERIES ? QUERIES / j->group : 1;
+            rows = stop - t.row < rows ? stop - t.row : rows;
+            for (size_t g = 0; g < j->group; g += QUERIES)
+                forward_queries(j, seg, t.kv, g, j->group - g < QUERIES ? j->group - g : QUERIES,
+                                t.row, rows);
+            t.row += rows;
+        }
     }
 }
 
-/* Where no row sees another one, a core meets the keys that it has just written. */
+/* For a batch of single tokens (decoding): no row needs a key that another task places, so
+ * one run suffices and a core finds in its cache the keys that it has just written. */
 static void place_and_attend_slice(void *arg, size_t begin, size_t end)
 {
     for (size_t i = begin; i < end; i++) {
@@ -180,10 +186,11 @@ void attention_forward(struct threads *t, const struct attention *a, attention_p
     j.q = q;
     j.y = out;
     j.y_lse = lse;
-    if (a->batch->n_segments == a->batch->n) {
+    if (a->batch->n_segments == a->batch->n) { /* one row in each */
         threads_run(t, tasks, 1, place_and_attend_slice, &j);
         return;
     }
+    /* rows of one segment see each other's keys: all must be in place first */
     threads_run(t, tasks, 1, place_keys_slice, &j);
     threads_run(t, tasks, 1, attend_slice, &j);
 }
@@ -214,14 +221,18 @@ static void backward_rows(const struct attention_job *j, struct page_gradient *p
     for (size_t r = 0; r < rows; r++)
         for (size_t d = 0; d < hd; d++)
             scaled[r * hd + d] = j->q[at + r * stride + d] * j->scale;
+    /* s = q K^T / sqrt(hd) again, and dP = dO V^T in ds */
     j->ops->scores(s, scaled, hd, p->kt, rows, hd);
     j->ops->scores(ds, j->dout + at, stride, p->vt, rows, hd);
     for (size_t r = 0; r < rows; r++) {
+        /* D = rowsum(dO * O); then s becomes P and ds P (dP - D) / sqrt(hd), 0 for keys that
+         * the row does not see */
         float delta = lanes_dot(j->dout + at + r * stride, j->out + at + r * stride, hd);
         size_t keys = first_keys + r < KV_BLOCK ? first_keys + r : KV_BLOCK;
         j->ops->gradient(s + r * KV_BLOCK, ds + r * KV_BLOCK, keys,
                          j->lse[(row + r) * j->heads + head], delta, j->scale);
     }
+    /* dQ += dS K, dK += dS^T Q, dV += P^T dO */
     j->ops->accumulate(j->dq + at, stride, ds, KV_BLOCK, p->k, hd, rows, KV_BLOCK, hd);
     transpose_block(turned, KV_BLOCK, ds, KV_BLOCK, rows, KV_BLOCK);
     j->ops->accumulate(p->dk, hd, turned, KV_BLOCK, j->q + at, stride, KV_BLOCK, rows, hd);
@@ -229,6 +240,8 @@ static void backward_rows(const struct attention_job *j, struct page_gradient *p
     j->ops->accumulate(p->dv, hd, turned, KV_BLOCK, j->dout + at, stride, KV_BLOCK, rows, hd);
 }
 
+/* dk and dv of one page, and its part of dq: all query heads of the group and all rows that
+ * see the page, which are those at its positions and after. */
 static void backward_page(const struct attention_job *j, const struct segment *seg, size_t kv,
                           size_t b)
 {
@@ -255,6 +268,7 @@ static void backward_page(const struct attention_job *j, const struct segment *s
     }
 }
 
+/* A unit: a segment and a kv head.  dq of its query heads grows from page to page. */
 static void attention_backward_slice(void *arg, size_t begin, size_t end)
 {
     const struct attention_job *j = arg;

@@ -1,4 +1,4 @@
-/* lm_head.c - see head.h.
+/* lm_head.c - logits, losses and their gradient, chunk by chunk; see lm_head.h.
  *
  * dL/dz = sum over k of g_k (onehot(y_k) - softmax(z)).  Rows whose g are all zero
  * (a prompt in fine-tuning) are left out of the backward products. */
@@ -16,6 +16,7 @@ static size_t pad_head_floats(size_t n)
     return (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
 }
 
+/* Multiples of CHUNK_MIN rows, which the kernels take whole. */
 size_t lm_head_chunk(const struct model_config *c)
 {
     size_t rows = CHUNK_BYTES / (c->vocab * sizeof(float)) / CHUNK_MIN * CHUNK_MIN;
@@ -46,21 +47,6 @@ struct rows_job {
     const struct lm_head_row *rows;
 };
 
-/* dL/dz of one row, in place of z.  The target's own entry is g (1 - p), which would
- * lose its digits for p near 1 if it were a difference. */
-static void row_gradient(const struct logits_norm *norm, const struct loss_datum *d, size_t first,
-                         const float *logprobs, const float *grads, float total, float *z,
-                         size_t vocab)
-{
-    float top = d->k == 1 ? -grads[0] * expm1f(logprobs[first]) : 0;
-    vec_ops()->softmax(z, vocab, norm->max, norm->inv_temperature, norm->log_sum, -total);
-    if (d->k == 1)
-        z[d->targets[first]] = top;
-    else
-        for (size_t k = 0; k < d->k; k++)
-            z[d->targets[first + k]] += grads[k];
-}
-
 /* Logprobs and losses of one row; with gradients, z becomes dL/dz. */
 static void score_row(struct lm_head *head, const struct lm_head_row *row, float *z, float *grads,
                       unsigned char *live)
@@ -78,8 +64,17 @@ static void score_row(struct lm_head *head, const struct lm_head_row *row, float
         any = any || grads[i] != 0;
     }
     *live = any;
-    if (head->grads && any)
-        row_gradient(&norm, d, first, row->logprobs, grads + first, total, z, vocab);
+    if (!head->grads || !any)
+        return;
+    /* z becomes dL/dz = sum over k of g_k (onehot(y_k) - p).  With one target its own entry is
+     * g (1 - p) = -g expm1(log p), which would lose its digits for p near 1 as a difference. */
+    float own = d->k == 1 ? -grads[first] * expm1f(row->logprobs[first]) : 0;
+    vec_ops()->softmax(z, vocab, norm.max, norm.inv_temperature, norm.log_sum, -total);
+    if (d->k == 1)
+        z[d->targets[first]] = own;
+    else
+        for (size_t k = 0; k < d->k; k++)
+            z[d->targets[first + k]] += grads[first + k];
 }
 
 static void score_slice(void *arg, size_t begin, size_t end)
@@ -91,7 +86,8 @@ static void score_slice(void *arg, size_t begin, size_t end)
                   &j->head->live[i]);
 }
 
-/* Move the live rows of logits, h and xa to the front of their compact copies. */
+/* Copies the live rows of h and xa, and moves those of the logits, to the front; returns how
+ * many there are. */
 static size_t compact_rows(struct lm_head *head, const float *h, size_t n)
 {
     const struct model_config *c = &head->model->config;
@@ -110,6 +106,7 @@ static size_t compact_rows(struct lm_head *head, const float *h, size_t n)
     return live;
 }
 
+/* dhc and the gradients of the head's parameters, from dL/dz of the live rows in logits. */
 static void head_gradient(struct lm_head *head, size_t live)
 {
     const struct model_config *c = &head->model->config;
@@ -142,6 +139,7 @@ void lm_head_rows(struct lm_head *head, const float *h, const struct lm_head_row
     if (!dh)
         return;
     memset(dh, 0, n * c->hidden * sizeof(float));
+    /* rows without a gradient, such as a prompt's, are left out of the backward products */
     size_t live = compact_rows(head, h, n);
     if (live == 0)
         return;

@@ -9,6 +9,7 @@
 
 enum { ROW_GRAIN = 8, ALIGN_FLOATS = 16 };
 
+/* The next n floats of mem, aligned; mem NULL: only counts them in *used. */
 static float *take_moe_floats(float **mem, size_t *used, size_t n)
 {
     float *p = *mem ? *mem + *used : NULL;
@@ -21,6 +22,7 @@ static uint32_t *take_moe_ints(float **mem, size_t *used, size_t n)
     return (uint32_t *)(void *)take_moe_floats(mem, used, n);
 }
 
+/* Sizes (mem NULL) and pointers from one description, so that they cannot differ. */
 static size_t lay_out_moe_acts(struct moe_acts *m, const struct model_config *c, size_t rows,
                                float *mem)
 {
@@ -97,23 +99,20 @@ static void softmax_row(float *p, size_t n)
         p[i] = (float)(exp((double)p[i] - max) / sum);
 }
 
-static bool is_chosen(const uint32_t *list, size_t n, size_t expert)
-{
-    for (size_t i = 0; i < n; i++)
-        if (list[i] == expert)
-            return true;
-    return false;
-}
-
+/* The experts_used largest of p (experts), most probable first, ties to the lower index. */
 static void choose_experts(const struct model_config *c, const float *p, uint32_t *expert,
                            float *weight)
 {
     float sum = 0;
     for (size_t k = 0; k < c->experts_used; k++) {
         size_t best = c->experts;
-        for (size_t e = 0; e < c->experts; e++)
-            if ((best == c->experts || p[e] > p[best]) && !is_chosen(expert, k, e))
+        for (size_t e = 0; e < c->experts; e++) {
+            bool chosen = false; /* already, as one of the k before */
+            for (size_t i = 0; i < k && !chosen; i++)
+                chosen = expert[i] == e;
+            if (!chosen && (best == c->experts || p[e] > p[best]))
                 best = e;
+        }
         expert[k] = (uint32_t)best;
         weight[k] = p[best];
         sum += p[best];
@@ -122,6 +121,7 @@ static void choose_experts(const struct model_config *c, const float *p, uint32_
         weight[k] /= sum;
 }
 
+/* Logits of the router to probabilities, and the experts of each row. */
 static void route_slice(void *arg, size_t begin, size_t end)
 {
     const struct moe_job *j = arg;
@@ -139,6 +139,7 @@ static void group_entries(const struct model_config *c, struct moe_acts *m, size
 {
     size_t entries = rows * c->experts_used;
     memset(m->start, 0, (c->experts + 1) * sizeof(*m->start));
+    /* start[e + 1] counts expert e, then start[e] is the sum of all before e */
     for (size_t i = 0; i < entries; i++)
         m->start[m->expert[i] + 1]++;
     for (size_t e = 0; e < c->experts; e++)
@@ -148,10 +149,11 @@ static void group_entries(const struct model_config *c, struct moe_acts *m, size
         m->entry[i] = at;
         m->row[at] = (uint32_t)(i / c->experts_used);
     }
-    for (size_t e = c->experts; e > 0; e--) /* starts have become ends */
+    /* every start has moved to its group's end, which is the next group's start */
+    for (size_t e = c->experts; e > 0; e--)
         m->start[e] = m->start[e - 1];
     m->start[0] = 0;
-    size_t parts = 0;
+    size_t parts = 0; /* cut groups into parts for the threads */
     for (size_t e = 0; e < c->experts; e++)
         for (uint32_t first = m->start[e]; first < m->start[e + 1]; first += MOE_PART) {
             m->part[parts] = first;
@@ -189,6 +191,7 @@ static void add_expert_lora(const struct moe_job *j, size_t expert, enum linear_
     }
 }
 
+/* One linear of an expert over the entries of a part, with its LoRA part. */
 static void part_linear(const struct moe_job *j, const struct moe_part *p, enum linear_id id,
                         float *y, const float *x)
 {
@@ -197,6 +200,7 @@ static void part_linear(const struct moe_job *j, const struct moe_part *p, enum 
     add_expert_lora(j, p->expert, id, y, x, p->first, p->first + p->n);
 }
 
+/* Parts: gather their rows, then down(silu(gate x) * up x). */
 static void experts_slice(void *arg, size_t begin, size_t end)
 {
     const struct moe_job *j = arg;
@@ -215,6 +219,7 @@ static void experts_slice(void *arg, size_t begin, size_t end)
     }
 }
 
+/* y = sum of w_e f_e in the order of choice, which is fixed by the row alone. */
 static void combine_slice(void *arg, size_t begin, size_t end)
 {
     const struct moe_job *j = arg;
@@ -234,7 +239,7 @@ static void combine_slice(void *arg, size_t begin, size_t end)
 void moe_forward(const struct block *b, size_t layer, struct acts *a, float *y)
 {
     const struct model_config *c = &b->model->config;
-    struct moe_job job = { b, layer, a, y };
+    struct moe_job job = { .b = b, .layer = layer, .a = a, .y = y };
     struct linear_set router = { 1, { &b->model->layers[layer].router }, { a->moe.probs } };
     size_t rows = b->batch->n;
     linear_forward(b->threads, &router, a->n2, rows);

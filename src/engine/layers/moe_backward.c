@@ -29,7 +29,7 @@ struct moe_job {
 static void router_row(const struct model_config *c, const float *p, const uint32_t *expert,
                        const float *weight, float *dw, float *dlogits)
 {
-    double kept = 0, mean = 0, all = 0;
+    double kept = 0, mean = 0, all = 0; /* sums of kept p, of w dw, of p dp */
     for (size_t k = 0; k < c->experts_used; k++) {
         kept += (double)p[expert[k]];
         mean += (double)weight[k] * (double)dw[k];
@@ -73,6 +73,7 @@ static struct lora_pair expert_factors(const struct moe_job *j, size_t expert, e
     return lora_expert(lora_pair(j->g->lora, j->layer, id), expert);
 }
 
+/* dxa of one linear from entry `first` on. */
 static float *dxa_of(const struct moe_job *j, enum linear_id id, size_t first)
 {
     return j->s->moe.dxa[id - LINEAR_GATE] + first * j->b->rank;
@@ -98,6 +99,8 @@ static void part_lora(const struct moe_job *j, const struct moe_part *p, enum li
                         dy + p->first * l->out, p->n, l->out, l->in);
 }
 
+/* Parts: dy of the expert back to dx of its gathered rows, in the order of the forward undone.
+ * Gradients of parameters come later: they are sums over all parts of an expert. */
 static void experts_backward_slice(void *arg, size_t begin, size_t end)
 {
     const struct moe_job *j = arg;
@@ -143,7 +146,8 @@ static void expert_gradient(const struct moe_job *j, size_t expert, enum linear_
                           x, j->a->xa[id] + first * j->b->rank, n, l->out, l->in);
 }
 
-/* A unit: a linear of a part's expert. */
+/* A unit is one linear of a part's expert.  The first part of an expert does the work for all
+ * its entries, so that no sum is split. */
 static void experts_gradient_slice(void *arg, size_t begin, size_t end)
 {
     const struct moe_job *j = arg;
@@ -165,6 +169,7 @@ static void collect_slice(void *arg, size_t begin, size_t end)
                            j->s->moe.dx + j->a->moe.entry[k] * c->hidden, c->hidden);
 }
 
+/* Gradients of the factors that all experts share: A of gate and up, B of down. */
 static void shared_factors(const struct moe_job *j, size_t entries)
 {
     const struct block *b = j->b;
@@ -186,7 +191,7 @@ void moe_backward(const struct block *b, size_t layer, const struct acts *a, con
                   const struct grads *g, struct back *s)
 {
     const struct model_config *c = &b->model->config;
-    struct moe_job job = { b, layer, a, dy, g, s };
+    struct moe_job job = { .b = b, .layer = layer, .a = a, .dy = dy, .g = g, .s = s };
     size_t rows = b->batch->n;
     threads_run(b->threads, rows, ROW_GRAIN, spread_slice, &job);
     size_t parts = moe_parts(c, &a->moe);

@@ -17,6 +17,7 @@ float norm_row(float *y, const float *x, const float *w, size_t n, float eps)
 void norm_row_backward(float *dx, const float *dy, const float *x, const float *w, float rstd,
                        size_t n, int add)
 {
+    /* dx = rstd (dy w - x rstd^2 mean(dy w x)) */
     float shared = vec_ops()->dot3(dy, w, x, n) * rstd * rstd / (float)n;
     for (size_t i = 0; i < n; i++) {
         float g = rstd * (dy[i] * w[i] - x[i] * shared);
@@ -24,9 +25,10 @@ void norm_row_backward(float *dx, const float *dy, const float *x, const float *
     }
 }
 
+/* Each of the three runs uses some of these. */
 struct norm_job {
-    float *y, *rstd, *dx, *dw;
-    const float *x, *w, *dy, *saved;
+    float *y, *rstd, *dx, *dw;       /* written */
+    const float *x, *w, *dy, *saved; /* read; saved: rstd of the forward */
     size_t rows, n;
     float eps;
 };
@@ -60,6 +62,7 @@ void norm_backward(struct threads *t, float *dx, const float *dy, const float *x
     threads_run(t, rows, ROW_GRAIN, norm_backward_slice, &job);
 }
 
+/* Cut along columns: each adds its rows in ascending order. */
 static void norm_gradient_slice(void *arg, size_t begin, size_t end)
 {
     const struct norm_job *j = arg;

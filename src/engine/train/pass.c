@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "engine/layers/norm.h"
 
-/* Work of one step: some 10 to 100 ms, so that a server can sample in between. */
+/* Operations of one step, after which a server can sample. */
 static const double step_flops = 5e9;
 
 /* The request's arena is full although malloc did not fail: its data alone exceed the
