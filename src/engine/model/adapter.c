@@ -25,30 +25,6 @@ static float *alloc_floats(size_t n)
     return p;
 }
 
-static tinker_status check_lora(const tinker_lora *l, tinker_error *err)
-{
-    if (l->rank < 0 || l->rank > RANK_MAX)
-        return err_set(err, TINKER_EINVAL, "rank is %lld, must be 1 to %d, or 0 for all weights",
-                       (long long)l->rank, RANK_MAX);
-    if (l->rank && !l->train_attn && !l->train_mlp && !l->train_unembed)
-        return err_set(err, TINKER_EINVAL,
-                       "nothing to train: train_attn, train_mlp and train_unembed are all false");
-    return TINKER_OK;
-}
-
-static void draw_factor(const struct param *p, uint64_t seed, float *w)
-{
-    uint64_t name = hash_fnv1a(p->name, strlen(p->name));
-    double bound = 1.0 / sqrt((double)p->cols);
-    uint32_t r[4] = { 0 };
-    for (size_t i = 0; i < param_count(p); i++) {
-        if (i % 4 == 0)
-            philox4x32(seed, i / 4, name, r);
-        double u = ((double)r[i % 4] + 0.5) * 0x1p-32;
-        w[i] = (float)((2 * u - 1) * bound);
-    }
-}
-
 void adapter_draw(tinker_adapter *a)
 {
     if (!a->desc.rank)
@@ -58,24 +34,22 @@ void adapter_draw(tinker_adapter *a)
         int index = a->params.pairs[i];
         if (index == PARAM_NONE)
             continue;
+        /* A; its B follows in the list and stays zero */
         const struct param *p = &a->params.list[index];
-        draw_factor(p, (uint64_t)a->desc.seed, a->w + p->offset);
+        float *w = a->w + p->offset;
+        uint64_t name = hash_fnv1a(p->name, strlen(p->name));
+        double bound = 1.0 / sqrt((double)p->cols);
+        uint32_t r[4] = { 0 };
+        for (size_t k = 0; k < param_count(p); k++) {
+            if (k % 4 == 0)
+                philox4x32((uint64_t)a->desc.seed, k / 4, name, r);
+            double u = ((double)r[k % 4] + 0.5) * 0x1p-32; /* uniform in (0, 1) */
+            w[k] = (float)((2 * u - 1) * bound);
+        }
     }
 }
 
-/* Rank 0 starts from the base model's weights. */
-static tinker_status copy_base_weights(tinker_adapter *a, tinker_error *err)
-{
-    for (size_t i = 0; i < a->params.n; i++) {
-        const struct param *p = &a->params.list[i];
-        struct weight source;
-        if (!engine_weight(a->engine, p->name, p->vector ? 0 : p->rows, p->cols, &source, err))
-            return err ? err->status : TINKER_EINVAL;
-        st_to_float(source.data, source.dtype, 0, p->rows * p->cols, a->w + p->offset);
-    }
-    return TINKER_OK;
-}
-
+/* Points the pairs of a->lora into the parameter buffer, which never moves. */
 static tinker_status view_lora(tinker_adapter *a, tinker_error *err)
 {
     size_t n = a->engine->model->config.layers * LINEARS + 1;
@@ -89,9 +63,12 @@ static tinker_status view_lora(tinker_adapter *a, tinker_error *err)
         if (index == PARAM_NONE)
             continue;
         const struct param *p = &a->params.list[index], *q = p + 1;
-        a->lora.pairs[i] = (struct lora_pair){ a->w + p->offset, a->w + q->offset,
-                                               p->stack > 1 ? p->rows * p->cols : 0,
-                                               q->stack > 1 ? q->rows * q->cols : 0 };
+        a->lora.pairs[i] = (struct lora_pair){
+            .a = a->w + p->offset,
+            .b = a->w + q->offset,
+            .a_step = p->stack > 1 ? p->rows * p->cols : 0, /* a stack of 1 is shared */
+            .b_step = q->stack > 1 ? q->rows * q->cols : 0,
+        };
     }
     return TINKER_OK;
 }
@@ -102,26 +79,22 @@ static tinker_status refuse_adapter_size(const tinker_adapter *a, tinker_error *
                    a->params.count);
 }
 
-static tinker_status build_adapter(tinker_adapter *a, tinker_error *err)
-{
-    tinker_status status = params_init(&a->params, &a->engine->model->config, &a->desc, err);
-    if (status != TINKER_OK)
-        return status;
-    a->w = alloc_floats(a->params.total);
-    if (!a->w)
-        return refuse_adapter_size(a, err);
-    if (a->desc.rank)
-        return view_lora(a, err);
-    a->model = model_new(&a->engine->model->config, PACKED_F32, err);
-    a->stale = true;
-    return a->model ? TINKER_OK : TINKER_ENOMEM;
-}
-
+/* Adapters may be made by several engines, each with a thread of its own. */
 static _Atomic uint64_t next_id = 1;
 
 tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double alpha,
                              tinker_error *err)
 {
+    if (lora->rank < 0 || lora->rank > RANK_MAX) {
+        err_set(err, TINKER_EINVAL, "rank is %lld, must be 1 to %d, or 0 for all weights",
+                (long long)lora->rank, RANK_MAX);
+        return NULL;
+    }
+    if (lora->rank && !lora->train_attn && !lora->train_mlp && !lora->train_unembed) {
+        err_set(err, TINKER_EINVAL,
+                "nothing to train: train_attn, train_mlp and train_unembed are all false");
+        return NULL;
+    }
     tinker_adapter *a = calloc(1, sizeof(*a));
     if (!a) {
         err_nomem(err, "adapter");
@@ -131,7 +104,20 @@ tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double a
     a->id = atomic_fetch_add(&next_id, 1);
     a->desc = *lora;
     a->alpha = alpha;
-    if (check_lora(lora, err) != TINKER_OK || build_adapter(a, err) != TINKER_OK) {
+    tinker_status status = params_init(&a->params, &e->model->config, &a->desc, err);
+    if (status == TINKER_OK) {
+        a->w = alloc_floats(a->params.total);
+        if (!a->w)
+            status = refuse_adapter_size(a, err);
+    }
+    if (status == TINKER_OK && lora->rank) {
+        status = view_lora(a, err);
+    } else if (status == TINKER_OK) {
+        a->model = model_new(&e->model->config, PACKED_F32, err);
+        a->stale = true; /* packed when first used */
+        status = a->model ? TINKER_OK : TINKER_ENOMEM;
+    }
+    if (status != TINKER_OK) {
         tinker_adapter_free(a);
         return NULL;
     }
@@ -143,7 +129,7 @@ tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, ti
     tinker_lora desc = TINKER_LORA_INIT;
     if (lora && opts_copy(&desc, sizeof(desc), lora, "tinker_lora", err) != TINKER_OK)
         return NULL;
-    desc.user_metadata = NULL; /* the caller's, and of no use here */
+    desc.user_metadata = NULL; /* belongs to the caller, and the engine has no use for it */
     desc.n_user_metadata = 0;
     if (!desc.has_seed) {
         uint32_t random = 0;
@@ -151,15 +137,22 @@ tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, ti
             err_set(err, TINKER_ESTATE, "the system gives no random numbers for a seed");
             return NULL;
         }
-        desc.seed = random >> 1;
+        desc.seed = random >> 1; /* not negative in any client's integers */
         desc.has_seed = 1;
     }
     tinker_adapter *a = adapter_make(e, &desc, LORA_ALPHA, err);
     if (!a)
         return NULL;
     tinker_status status = adapter_moments(a) ? TINKER_OK : refuse_adapter_size(a, err);
-    if (status == TINKER_OK && !desc.rank)
-        status = copy_base_weights(a, err);
+    /* rank 0 starts from the base model's weights */
+    for (size_t i = 0; status == TINKER_OK && !desc.rank && i < a->params.n; i++) {
+        const struct param *p = &a->params.list[i];
+        struct weight source;
+        if (engine_weight(e, p->name, p->vector ? 0 : p->rows, p->cols, &source, err))
+            st_to_float(source.data, source.dtype, 0, p->rows * p->cols, a->w + p->offset);
+        else
+            status = err ? err->status : TINKER_EINVAL;
+    }
     if (status != TINKER_OK) {
         tinker_adapter_free(a);
         return NULL;

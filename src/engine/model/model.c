@@ -18,10 +18,12 @@ static size_t round_up(size_t n)
     return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
+/* What a model's weights need.  An embedding is packed only where it is also the head. */
 struct sizes {
     enum packed_dtype dtype;
     bool tied;
-    size_t packed, vectors, matrices;
+    size_t packed, vectors; /* bytes */
+    size_t matrices;        /* an upper bound */
 };
 
 static tinker_status add_size(void *state, const struct tensor_place *at, tinker_error *err)
@@ -38,7 +40,7 @@ static tinker_status add_size(void *state, const struct tensor_place *at, tinker
 
 static struct sizes model_sizes(const struct model_config *c, enum packed_dtype dtype)
 {
-    struct sizes s = { dtype, c->tied, 0, 0, 0 };
+    struct sizes s = { .dtype = dtype, .tied = c->tied };
     model_tensors(c, add_size, &s, NULL);
     return s;
 }
@@ -97,6 +99,7 @@ struct pack_job {
     size_t rows, cols;
 };
 
+/* The walk of model_fill(): vectors are copied at once, matrices noted for the threads. */
 struct filling {
     struct model *m;
     const struct weight_source *source;
@@ -105,6 +108,7 @@ struct filling {
     size_t n;
 };
 
+/* Where the model keeps a matrix; the embedding comes here only as a tied head. */
 static struct linear *place_linear(struct model *m, const struct tensor_place *at)
 {
     struct layer *layer = &m->layers[at->layer];
@@ -139,16 +143,20 @@ static const float **place_vector(struct model *m, const struct tensor_place *at
     }
 }
 
+/* Gives a matrix its place in the packed memory and notes it for packing. */
 static tinker_status plan_matrix(struct filling *f, const struct tensor_place *at,
                                  struct weight source, tinker_error *err)
 {
     struct linear *linear = place_linear(f->m, at);
     struct pack_job *job = &f->jobs[f->n++];
     size_t bytes = at->rows * at->cols * st_dtype_size(source.dtype);
-    *job = (struct pack_job){ &linear->w, f->packed, NULL, source, at->rows, at->cols };
+    *job = (struct pack_job){
+        .out = &linear->w, .memory = f->packed, .source = source, .rows = at->rows, .cols = at->cols
+    };
     linear->out = at->rows;
     linear->in = at->cols;
     f->packed += round_up(packed_bytes(f->m->dtype, at->rows, at->cols));
+    /* a safetensors header of odd length leaves its data unaligned, which kernels cannot read */
     if ((uintptr_t)source.data % st_dtype_size(source.dtype) == 0)
         return TINKER_OK;
     job->aligned = malloc(bytes);
@@ -178,6 +186,7 @@ static tinker_status plan_tensor(void *state, const struct tensor_place *at, tin
     return TINKER_OK;
 }
 
+/* One matrix being packed; slices are rows. */
 struct pack_rows {
     struct packed *packed;
     const struct pack_job *job;
@@ -189,30 +198,28 @@ static void pack_slice(void *arg, size_t begin, size_t end)
     packed_fill(r->packed, r->job->source.data, r->job->source.dtype, begin, end);
 }
 
-static void pack_matrices(struct threads *t, struct filling *f)
-{
-    for (size_t i = 0; i < f->n; i++) {
-        struct pack_job *job = &f->jobs[i];
-        struct pack_rows rows = { packed_begin(job->memory, f->m->dtype, job->rows, job->cols),
-                                  job };
-        threads_run(t, job->rows, gemm_grain(), pack_slice, &rows);
-        *job->out = rows.packed;
-    }
-}
-
 tinker_status model_fill(struct model *m, struct threads *t, const struct weight_source *source,
                          tinker_error *err)
 {
-    struct filling f = { m, source, m->packed_memory, m->vector_memory, NULL, 0 };
+    struct filling f = {
+        .m = m, .source = source, .packed = m->packed_memory, .vectors = m->vector_memory
+    };
     f.jobs = calloc(model_sizes(&m->config, m->dtype).matrices, sizeof(*f.jobs));
     if (!f.jobs)
         return err_nomem(err, "weights");
     tinker_status status = model_tensors(&m->config, plan_tensor, &f, err);
-    if (status == TINKER_OK)
-        pack_matrices(t, &f);
+    for (size_t i = 0; status == TINKER_OK && i < f.n; i++) {
+        struct pack_job *job = &f.jobs[i];
+        struct pack_rows rows = { .packed =
+                                      packed_begin(job->memory, m->dtype, job->rows, job->cols),
+                                  .job = job };
+        threads_run(t, job->rows, gemm_grain(), pack_slice, &rows);
+        *job->out = rows.packed;
+    }
     for (size_t i = 0; i < f.n; i++)
         free(f.jobs[i].aligned);
     free(f.jobs);
+    /* a rank-0 adapter fills its model again after each step, in the same memory */
     if (status == TINKER_OK && !m->pages)
         m->pages = huge_pages_start(m->packed_memory, model_sizes(&m->config, m->dtype).packed);
     return status;

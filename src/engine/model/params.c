@@ -7,12 +7,18 @@
 
 enum { ALIGN_FLOATS = 16 };
 
-/* Adds one parameter; the list has room. */
+/* Appends a parameter to the list, which has room for it, at the next aligned offset.  Returns
+ * its index, or PARAM_NONE: out of memory. */
 static int add_param(struct params *p, const char *name, size_t stack, size_t rows, size_t cols)
 {
     struct param *q = &p->list[p->n];
     *q = (struct param){
-        arena_strdup(&p->arena, name), p->total, rows ? rows : 1, cols, rows == 0, stack
+        .name = arena_strdup(&p->arena, name),
+        .offset = p->total,
+        .rows = rows ? rows : 1,
+        .cols = cols,
+        .vector = rows == 0,
+        .stack = stack,
     };
     size_t count = param_count(q);
     p->total += (count + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
@@ -26,6 +32,7 @@ struct pair_shape {
     size_t a_stack, b_stack;
 };
 
+/* A, then B.  Returns the index of A. */
 static int add_pair(struct params *p, const char *module, size_t rank, const struct pair_shape *s)
 {
     char name[PARAM_NAME];
@@ -36,33 +43,10 @@ static int add_pair(struct params *p, const char *module, size_t rank, const str
     return a < 0 || b < 0 ? PARAM_NONE : a;
 }
 
-/* The pair of one linear of a layer, or of that linear in all experts. */
-static int add_layer_pair(struct params *p, const struct model_config *c, size_t rank, size_t layer,
-                          enum linear_id id)
-{
-    const struct arch_names *names = c->arch->names;
-    char module[128];
-    struct pair_shape s = { 0 };
-    if (id < LINEAR_GATE || !model_sparse(c, layer)) {
-        model_linear_shape(c, id, &s.out, &s.in);
-        snprintf(module, sizeof(module), "%s.%zu.%s", names->layers, layer, names->linear[id]);
-        return add_pair(p, module, rank, &s);
-    }
-    model_expert_shape(c, id, &s.out, &s.in);
-    s.a_stack = id == LINEAR_DOWN ? c->experts : 1;
-    s.b_stack = id == LINEAR_DOWN ? 1 : c->experts;
-    snprintf(module, sizeof(module), "%s.%zu.%s.%s", names->layers, layer, names->experts,
-             names->adapter_expert[id - LINEAR_GATE]);
-    return add_pair(p, module, rank, &s);
-}
-
-static bool is_trained(const tinker_lora *lora, enum linear_id id)
-{
-    return id <= LINEAR_O ? lora->train_attn : lora->train_mlp;
-}
-
+/* Rank > 0: a pair for every trained linear.  False: out of memory. */
 static bool list_lora_pairs(struct params *p, const struct model_config *c, const tinker_lora *lora)
 {
+    const struct arch_names *names = c->arch->names;
     size_t n = c->layers * LINEARS + 1, rank = (size_t)lora->rank;
     p->list = arena_array(&p->arena, 2 * n, sizeof(*p->list));
     p->pairs = arena_array(&p->arena, n, sizeof(*p->pairs));
@@ -71,11 +55,24 @@ static bool list_lora_pairs(struct params *p, const struct model_config *c, cons
     for (size_t i = 0; i < n; i++)
         p->pairs[i] = PARAM_NONE;
     for (size_t layer = 0; layer < c->layers; layer++) {
-        for (int id = 0; id < LINEARS; id++) {
-            if (!is_trained(lora, (enum linear_id)id))
+        for (enum linear_id id = 0; id < LINEARS; id++) {
+            char module[128];
+            struct pair_shape s = { 0 };
+            if (!(id <= LINEAR_O ? lora->train_attn : lora->train_mlp))
                 continue;
-            int *pair = &p->pairs[layer * LINEARS + (size_t)id];
-            *pair = add_layer_pair(p, c, rank, layer, (enum linear_id)id);
+            if (id < LINEAR_GATE || !model_sparse(c, layer)) {
+                model_linear_shape(c, id, &s.out, &s.in);
+                snprintf(module, sizeof(module), "%s.%zu.%s", names->layers, layer,
+                         names->linear[id]);
+            } else { /* of all experts: they share A of gate and up, and B of down */
+                model_expert_shape(c, id, &s.out, &s.in);
+                s.a_stack = id == LINEAR_DOWN ? c->experts : 1;
+                s.b_stack = id == LINEAR_DOWN ? 1 : c->experts;
+                snprintf(module, sizeof(module), "%s.%zu.%s.%s", names->layers, layer,
+                         names->experts, names->adapter_expert[id - LINEAR_GATE]);
+            }
+            int *pair = &p->pairs[layer * LINEARS + id];
+            *pair = add_pair(p, module, rank, &s);
             if (*pair == PARAM_NONE)
                 return false;
         }
@@ -83,11 +80,12 @@ static bool list_lora_pairs(struct params *p, const struct model_config *c, cons
     if (!lora->train_unembed)
         return true;
     struct pair_shape head = { .out = c->vocab, .in = c->hidden };
-    p->pairs[n - 1] = add_pair(p, c->arch->names->adapter_head, rank, &head);
+    p->pairs[n - 1] = add_pair(p, names->adapter_head, rank, &head);
     return p->pairs[n - 1] != PARAM_NONE;
 }
 
-/* NULL for all but the first matrix of the experts: the others follow it. */
+/* Where the index of a tensor is kept; NULL for all but the first matrix of a layer's experts,
+ * which the others follow in order. */
 static int *index_slot(struct params *p, const struct tensor_place *at)
 {
     struct layer_params *layer = &p->layers[at->layer];
@@ -137,6 +135,7 @@ static tinker_status count_tensors(void *state, const struct tensor_place *at, t
     return TINKER_OK;
 }
 
+/* Rank 0: every tensor of the model.  False: out of memory. */
 static bool list_all_weights(struct params *p, const struct model_config *c)
 {
     size_t n = 0;

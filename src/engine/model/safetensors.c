@@ -13,30 +13,31 @@
 
 enum { HEADER_MAX = 100 * 1000 * 1000, NAME_MAX_LEN = 1024, MESSAGE_NAME = 120 };
 
+/* All types of the format; the engine computes with those that are usable. */
 static const struct {
     const char *name;
-    size_t size;
+    size_t size; /* bytes of an element */
     bool usable;
-    enum source_dtype dtype;
+    enum source_dtype dtype; /* only where usable */
 } dtypes[] = {
-    { "F32", 4, true, SOURCE_F32 },      { "F16", 2, true, SOURCE_F16 },
-    { "BF16", 2, true, SOURCE_BF16 },    { "F64", 8, false, SOURCE_F32 },
-    { "I64", 8, false, SOURCE_F32 },     { "I32", 4, false, SOURCE_F32 },
-    { "I16", 2, false, SOURCE_F32 },     { "I8", 1, false, SOURCE_F32 },
-    { "U64", 8, false, SOURCE_F32 },     { "U32", 4, false, SOURCE_F32 },
-    { "U16", 2, false, SOURCE_F32 },     { "U8", 1, false, SOURCE_F32 },
-    { "BOOL", 1, false, SOURCE_F32 },    { "F8_E4M3", 1, false, SOURCE_F32 },
-    { "F8_E5M2", 1, false, SOURCE_F32 },
+    { .name = "F32", .size = 4, .usable = true, .dtype = SOURCE_F32 },
+    { .name = "F16", .size = 2, .usable = true, .dtype = SOURCE_F16 },
+    { .name = "BF16", .size = 2, .usable = true, .dtype = SOURCE_BF16 },
+    { .name = "F64", .size = 8 },
+    { .name = "I64", .size = 8 },
+    { .name = "I32", .size = 4 },
+    { .name = "I16", .size = 2 },
+    { .name = "I8", .size = 1 },
+    { .name = "U64", .size = 8 },
+    { .name = "U32", .size = 4 },
+    { .name = "U16", .size = 2 },
+    { .name = "U8", .size = 1 },
+    { .name = "BOOL", .size = 1 },
+    { .name = "F8_E4M3", .size = 1 },
+    { .name = "F8_E5M2", .size = 1 },
 };
 
-static uint64_t read_u64(const unsigned char *p)
-{
-    uint64_t v = 0;
-    for (int i = 7; i >= 0; i--)
-        v = v << 8 | p[i];
-    return v;
-}
-
+/* tensor NULL: the file as a whole is wrong. */
 static tinker_status refuse_file(const struct safetensors *s, tinker_error *err, const char *tensor,
                                  const char *why)
 {
@@ -55,42 +56,16 @@ struct described {
     size_t n_range;
 };
 
-static void read_description(struct json_reader *r, struct described *d)
-{
-    struct json_str key;
-    *d = (struct described){ 0 };
-    json_begin_object(r);
-    while (json_next_key(r, &key)) {
-        if (json_str_is(key, "dtype"))
-            json_string(r, &d->dtype);
-        else if (json_str_is(key, "shape"))
-            json_array_int64(r, &d->shape, &d->ndim);
-        else if (json_str_is(key, "data_offsets"))
-            json_array_int64(r, &d->range, &d->n_range);
-        else
-            json_skip(r);
-    }
-}
-
-static bool find_dtype(struct json_str name, size_t *index)
-{
-    for (size_t i = 0; i < ARRAY_LEN(dtypes); i++) {
-        if (json_str_is(name, dtypes[i].name)) {
-            *index = i;
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Fill t from d.  The range is checked against the data's length. */
+/* Fills t from d.  Every number is checked before it is used; NULL or what is wrong. */
 static const char *check_description(const struct described *d, const unsigned char *data,
                                      size_t data_len, struct st_tensor *t)
 {
-    size_t dtype;
+    size_t dtype = 0;
     if (!d->dtype.s)
         return "no dtype";
-    if (!find_dtype(d->dtype, &dtype))
+    while (dtype < ARRAY_LEN(dtypes) && !json_str_is(d->dtype, dtypes[dtype].name))
+        dtype++;
+    if (dtype == ARRAY_LEN(dtypes))
         return "unknown dtype";
     if (d->ndim > ST_MAX_DIMS)
         return "more than 8 dimensions";
@@ -123,11 +98,13 @@ static const char *check_description(const struct described *d, const unsigned c
     return NULL;
 }
 
+/* One member of the header.  s->tensors grows by doubling; *cap is how many fit. */
 static tinker_status read_tensor(struct safetensors *s, struct json_reader *r, struct json_str key,
                                  const unsigned char *data, size_t data_len, size_t *cap,
                                  tinker_error *err)
 {
-    struct described d;
+    struct described d = { 0 };
+    struct json_str member;
     if (key.n == 0 || key.n > NAME_MAX_LEN)
         return refuse_file(s, err, NULL, "tensor name is empty or longer than 1024 bytes");
     if (s->n == *cap) {
@@ -143,7 +120,17 @@ static tinker_status read_tensor(struct safetensors *s, struct json_reader *r, s
         return err_nomem(err, s->path);
     if (strlen(name) != key.n)
         return refuse_file(s, err, NULL, "tensor name contains NUL");
-    read_description(r, &d);
+    json_begin_object(r);
+    while (json_next_key(r, &member)) {
+        if (json_str_is(member, "dtype"))
+            json_string(r, &d.dtype);
+        else if (json_str_is(member, "shape"))
+            json_array_int64(r, &d.shape, &d.ndim);
+        else if (json_str_is(member, "data_offsets"))
+            json_array_int64(r, &d.range, &d.n_range);
+        else
+            json_skip(r);
+    }
     if (r->failed)
         return refuse_file(s, err, name, json_error(r));
     struct st_tensor *t = &s->tensors[s->n];
@@ -155,6 +142,7 @@ static tinker_status read_tensor(struct safetensors *s, struct json_reader *r, s
     return TINKER_OK;
 }
 
+/* Empty tensors share an offset with their neighbor and come first. */
 static int by_offset(const void *a, const void *b)
 {
     const struct st_tensor *x = a, *y = b;
@@ -180,19 +168,7 @@ static tinker_status check_tiling(struct safetensors *s, const char *data, size_
     return TINKER_OK;
 }
 
-static tinker_status index_names(struct safetensors *s, tinker_error *err)
-{
-    for (size_t i = 0; i < s->n; i++) {
-        struct st_tensor *t = &s->tensors[i];
-        void *old = NULL;
-        if (!map_put(&s->by_name, t->name, strlen(t->name), t, &old))
-            return err_nomem(err, s->path);
-        if (old)
-            return refuse_file(s, err, t->name, "listed twice");
-    }
-    return TINKER_OK;
-}
-
+/* Reads the header and checks that its tensors tile data[0..data_len). */
 static tinker_status parse_header(struct safetensors *s, const unsigned char *data, size_t data_len,
                                   tinker_error *err)
 {
@@ -213,7 +189,15 @@ static tinker_status parse_header(struct safetensors *s, const unsigned char *da
     if (!json_end(&r))
         return refuse_file(s, err, NULL, json_error(&r));
     tinker_status status = check_tiling(s, (const char *)data, data_len, err);
-    return status == TINKER_OK ? index_names(s, err) : status;
+    for (size_t i = 0; status == TINKER_OK && i < s->n; i++) {
+        struct st_tensor *t = &s->tensors[i];
+        void *old = NULL;
+        if (!map_put(&s->by_name, t->name, strlen(t->name), t, &old))
+            status = err_nomem(err, s->path);
+        else if (old)
+            status = refuse_file(s, err, t->name, "listed twice");
+    }
+    return status;
 }
 
 static tinker_status parse_file(struct safetensors *s, const unsigned char *p, size_t len,
@@ -221,7 +205,9 @@ static tinker_status parse_file(struct safetensors *s, const unsigned char *p, s
 {
     if (len < 8)
         return refuse_file(s, err, NULL, "too short for a safetensors file");
-    uint64_t header = read_u64(p);
+    uint64_t header = 0; /* length, little-endian */
+    for (int i = 7; i >= 0; i--)
+        header = header << 8 | p[i];
     if (header > HEADER_MAX)
         return refuse_file(s, err, NULL, "header length is over 100 MB: not a safetensors file");
     if (header > len - 8)

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "json/json.h"
 
+/* Entries in the order of the file; index: in that of the caller. */
 struct order {
     const struct st_entry *entry;
     size_t index;
@@ -25,6 +26,8 @@ static size_t entry_bytes(const struct st_entry *e)
     return n;
 }
 
+/* Large elements first, as the reference writer: then every tensor is aligned to its elements
+ * when the data begin aligned. */
 static int by_size_then_name(const void *a, const void *b)
 {
     const struct order *x = a, *y = b;
@@ -65,6 +68,7 @@ static void put_header(struct buf *out, const struct order *order, size_t n)
         json_put_end_object(&w);
     }
     json_put_end_object(&w);
+    /* pad with spaces: the 8 bytes of the length before and this make the data aligned to 8 */
     while (out->len % 8 && buf_ok(out))
         buf_putc(out, ' ');
 }
@@ -85,22 +89,7 @@ static tinker_status write_all(int fd, const void *data, size_t n, const char *p
     return TINKER_OK;
 }
 
-static tinker_status write_body(int fd, const char *path, const struct order *order, size_t n,
-                                st_fetch *fetch, void *state, tinker_error *err)
-{
-    for (size_t i = 0; i < n; i++) {
-        const void *data = fetch(state, order[i].index, err);
-        if (!data)
-            return err ? err->status : TINKER_ENOMEM;
-        tinker_status status = write_all(fd, data, entry_bytes(order[i].entry), path, err);
-        if (status != TINKER_OK)
-            return status;
-    }
-    if (fsync(fd) != 0)
-        return err_errno(err, "fsync", path);
-    return TINKER_OK;
-}
-
+/* Length of the header, header, data.  Synced, so that a caller may rename what is complete. */
 static tinker_status write_tensor_file(const char *path, const struct buf *header,
                                        const struct order *order, size_t n, st_fetch *fetch,
                                        void *state, tinker_error *err)
@@ -114,8 +103,15 @@ static tinker_status write_tensor_file(const char *path, const struct buf *heade
     tinker_status status = write_all(fd, length, 8, path, err);
     if (status == TINKER_OK)
         status = write_all(fd, header->data, header->len, path, err);
-    if (status == TINKER_OK)
-        status = write_body(fd, path, order, n, fetch, state, err);
+    for (size_t i = 0; status == TINKER_OK && i < n; i++) {
+        const void *data = fetch(state, order[i].index, err);
+        if (data)
+            status = write_all(fd, data, entry_bytes(order[i].entry), path, err);
+        else
+            status = err ? err->status : TINKER_ENOMEM;
+    }
+    if (status == TINKER_OK && fsync(fd) != 0)
+        status = err_errno(err, "fsync", path);
     if (close(fd) != 0 && status == TINKER_OK)
         status = err_errno(err, "close", path);
     return status;

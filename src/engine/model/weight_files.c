@@ -18,6 +18,7 @@ static char *join_path(struct arena *a, const char *dir, const char *name)
     return arena_printf(a, "%s/%s", dir, name);
 }
 
+/* A file of the directory itself: no path, no hidden file, not cut by a NUL. */
 static bool is_plain_name(const char *s, size_t n)
 {
     static const char suffix[] = ".safetensors";
@@ -27,13 +28,15 @@ static bool is_plain_name(const char *s, size_t n)
     return memcmp(s + n - k, suffix, k) == 0;
 }
 
+/* File names without duplicates. */
 struct names {
     struct arena *arena;
-    const char **list;
+    const char **list; /* FILES_MAX of them fit */
     size_t n;
     struct map seen;
 };
 
+/* Adds a file name once: an index names each file for every tensor in it. */
 static tinker_status add_name(struct names *names, const char *s, size_t n, tinker_error *err)
 {
     if (map_get(&names->seen, s, n))
@@ -47,6 +50,7 @@ static tinker_status add_name(struct names *names, const char *s, size_t n, tink
     return TINKER_OK;
 }
 
+/* The files that "weight_map" names; which tensor is in which is read from the files. */
 static tinker_status read_index(struct names *names, const char *path, tinker_error *err)
 {
     char *text;
@@ -99,34 +103,10 @@ static tinker_status read_directory(struct names *names, const char *dir, tinker
     return status;
 }
 
-static tinker_status find_files(struct names *names, const char *dir, tinker_error *err)
-{
-    char *index = join_path(names->arena, dir, "model.safetensors.index.json");
-    char *single = join_path(names->arena, dir, "model.safetensors");
-    if (!index || !single)
-        return err_nomem(err, dir);
-    if (access(index, F_OK) == 0)
-        return read_index(names, index, err);
-    if (access(single, F_OK) == 0)
-        return add_name(names, "model.safetensors", strlen("model.safetensors"), err);
-    return read_directory(names, dir, err);
-}
-
+/* Sorted, so that the fingerprint does not depend on the order of the directory. */
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* No tensor may be in two files: which one is meant would be a guess. */
-static tinker_status check_unique(const struct weight_files *c, tinker_error *err)
-{
-    for (size_t f = 1; f < c->n; f++)
-        for (size_t i = 0; i < c->files[f].n; i++)
-            for (size_t g = 0; g < f; g++)
-                if (safetensors_find(&c->files[g], c->files[f].tensors[i].name))
-                    return err_set(err, TINKER_EINVAL, "%s: tensor %.120s is also in %s",
-                                   c->files[f].path, c->files[f].tensors[i].name, c->files[g].path);
-    return TINKER_OK;
 }
 
 static tinker_status open_files(struct weight_files *c, struct names *names, const char *dir,
@@ -145,7 +125,14 @@ static tinker_status open_files(struct weight_files *c, struct names *names, con
             return status;
         c->n++;
     }
-    return check_unique(c, err);
+    /* no tensor may be in two files: which one is meant would be a guess */
+    for (size_t f = 1; f < c->n; f++)
+        for (size_t i = 0; i < c->files[f].n; i++)
+            for (size_t g = 0; g < f; g++)
+                if (safetensors_find(&c->files[g], c->files[f].tensors[i].name))
+                    return err_set(err, TINKER_EINVAL, "%s: tensor %.120s is also in %s",
+                                   c->files[f].path, c->files[f].tensors[i].name, c->files[g].path);
+    return TINKER_OK;
 }
 
 struct weight_files *weight_files_open(const char *dir, tinker_error *err)
@@ -159,8 +146,18 @@ struct weight_files *weight_files_open(const char *dir, tinker_error *err)
     tinker_status status = TINKER_OK;
     if (!names.list || !c)
         status = err_nomem(err, dir);
-    if (status == TINKER_OK)
-        status = find_files(&names, dir, err);
+    /* the index lists the files of a sharded model; a single file needs none; anything else is
+     * taken as it is found */
+    char *index = join_path(&arena, dir, "model.safetensors.index.json");
+    char *single = join_path(&arena, dir, "model.safetensors");
+    if (status == TINKER_OK && (!index || !single))
+        status = err_nomem(err, dir);
+    else if (status == TINKER_OK && access(index, F_OK) == 0)
+        status = read_index(&names, index, err);
+    else if (status == TINKER_OK && access(single, F_OK) == 0)
+        status = add_name(&names, "model.safetensors", strlen("model.safetensors"), err);
+    else if (status == TINKER_OK)
+        status = read_directory(&names, dir, err);
     if (status == TINKER_OK)
         status = open_files(c, &names, dir, err);
     map_clear(&names.seen);
