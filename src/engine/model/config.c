@@ -24,6 +24,7 @@ enum {
 };
 static const double parameter_limit = 0x1p50;
 
+/* The fields as the file has them, unchecked. */
 struct raw {
     struct json_str architecture, act;
     int64_t vocab, hidden, layers, heads, kv_heads, head_dim, intermediate, context;
@@ -37,63 +38,31 @@ struct raw {
     double rotary;               /* the part of each head that turns */
 };
 
-/* Its place among n names; n: none of them. */
-static size_t place_of(struct json_str s, const char *const *names, size_t n)
+/* Files written by transformers have null for "not given": consumes it.  False: another value. */
+static bool skip_null(struct json_reader *r)
 {
-    size_t i = 0;
-    while (i < n && !json_str_is(s, names[i]))
-        i++;
-    return i;
-}
-
-/* json null stands for "not given" in files written by transformers. */
-static void get_int(struct json_reader *r, int64_t *out)
-{
-    if (json_peek(r) == JSON_NULL)
-        json_null(r);
-    else
-        json_int64(r, out);
+    return json_peek(r) == JSON_NULL && json_null(r);
 }
 
 static void get_double(struct json_reader *r, double *out)
 {
-    if (json_peek(r) == JSON_NULL)
-        json_null(r);
-    else
+    if (!skip_null(r))
         json_double(r, out);
 }
 
-/* False: null. */
+/* Whether there was one. */
 static bool get_bool(struct json_reader *r, bool *out)
 {
-    if (json_peek(r) == JSON_NULL)
-        return !json_null(r);
-    return json_bool(r, out);
+    return !skip_null(r) && json_bool(r, out);
 }
 
 static void get_string(struct json_reader *r, struct json_str *out)
 {
-    if (json_peek(r) == JSON_NULL)
-        json_null(r);
-    else
+    if (!skip_null(r))
         json_string(r, out);
 }
 
-static void read_first_string(struct json_reader *r, struct json_str *out)
-{
-    bool first = true;
-    struct json_str s;
-    if (json_peek(r) == JSON_NULL) {
-        json_null(r);
-        return;
-    }
-    json_begin_array(r);
-    while (json_next_item(r)) {
-        json_string(r, first ? out : &s);
-        first = false;
-    }
-}
-
+/* Negative ids stand for "none" in some files. */
 static void add_eos(struct json_reader *r, struct model_config *c)
 {
     int64_t id;
@@ -107,19 +76,15 @@ static void add_eos(struct json_reader *r, struct model_config *c)
         json_fail(r, "more than %d end tokens", MODEL_MAX_EOS);
 }
 
+/* A number, a list of numbers, or null. */
 static void read_eos(struct json_reader *r, struct model_config *c)
 {
     c->n_eos = 0;
-    switch (json_peek(r)) {
-    case JSON_NULL:
-        json_null(r);
-        break;
-    case JSON_ARRAY:
+    if (json_peek(r) == JSON_ARRAY) {
         json_begin_array(r);
         while (json_next_item(r))
             add_eos(r, c);
-        break;
-    default:
+    } else if (!skip_null(r)) {
         add_eos(r, c);
     }
 }
@@ -154,33 +119,31 @@ static bool read_rope_other(struct json_reader *r, struct json_str key, struct r
 {
     static const char *const names[] = { "truncate", "mscale", "mscale_all_dim" };
     bool is_default = true;
-    size_t i = place_of(key, names, 3);
-    if (i == 3)
+    size_t i = 0;
+    while (i < ARRAY_LEN(names) && !json_str_is(key, names[i]))
+        i++;
+    if (i == ARRAY_LEN(names))
         return false;
     if (json_peek(r) == JSON_BOOL)
         json_bool(r, &is_default);
-    else if (json_peek(r) == JSON_NULL)
-        json_null(r);
-    else
+    else if (!skip_null(r))
         is_default = !json_skip(r);
     if (!is_default)
         raw->rope_other = names[i];
     return true;
 }
 
-/* rope_scaling, or rope_parameters of transformers 5.  Those may be given by type of layer, of
- * which we have but one. */
+/* rope_scaling, or rope_parameters of transformers 5, which may be given for each type of layer;
+ * full_attention is the only type that we have. */
 static void read_rope(struct json_reader *r, struct raw *raw)
 {
     struct json_str key;
-    if (json_peek(r) == JSON_NULL) {
-        json_null(r);
+    if (skip_null(r))
         return;
-    }
     json_begin_object(r);
     while (json_next_key(r, &key)) {
         if (json_str_is(key, "rope_type") || (json_str_is(key, "type") && !raw->rope_name.s))
-            get_string(r, &raw->rope_name); /* type is the name of old, which yields to the new */
+            get_string(r, &raw->rope_name); /* "type" is the old key; "rope_type" wins */
         else if (json_str_is(key, "full_attention"))
             read_rope(r, raw);
         else if (json_peek(r) == JSON_OBJECT && json_skip(r))
@@ -190,14 +153,28 @@ static void read_rope(struct json_reader *r, struct raw *raw)
     }
 }
 
-/* Settings of single layers. */
-static void read_own_layers(struct json_reader *r, struct raw *raw)
+/* The first architecture of the list; its class wrote the file. */
+static void read_architectures(struct json_reader *r, struct raw *raw, struct model_config *c)
+{
+    bool first = true;
+    struct json_str s;
+    (void)c;
+    if (skip_null(r))
+        return;
+    json_begin_array(r);
+    while (json_next_item(r)) {
+        json_string(r, first ? &raw->architecture : &s);
+        first = false;
+    }
+}
+
+/* Settings of single layers: we have none, so that any is refused. */
+static void read_own_layers(struct json_reader *r, struct raw *raw, struct model_config *c)
 {
     struct json_str key;
-    if (json_peek(r) == JSON_NULL) {
-        json_null(r);
+    (void)c;
+    if (skip_null(r))
         return;
-    }
     json_begin_object(r);
     while (json_next_key(r, &key)) {
         raw->own_layers = true;
@@ -205,27 +182,25 @@ static void read_own_layers(struct json_reader *r, struct raw *raw)
     }
 }
 
-static void read_layer_types(struct json_reader *r, struct raw *raw)
+static void read_layer_types(struct json_reader *r, struct raw *raw, struct model_config *c)
 {
     struct json_str type;
-    if (json_peek(r) == JSON_NULL) {
-        json_null(r);
+    (void)c;
+    if (skip_null(r))
         return;
-    }
     json_begin_array(r);
     while (json_next_item(r))
         if (json_string(r, &type) && !json_str_is(type, "full_attention"))
             raw->other_layers = true;
 }
 
-/* Layers without experts whatever decoder_sparse_step says. */
-static void read_dense_layers(struct json_reader *r, struct model_config *c)
+/* mlp_only_layers: without experts whatever decoder_sparse_step says. */
+static void read_dense_layers(struct json_reader *r, struct raw *raw, struct model_config *c)
 {
     int64_t layer;
-    if (json_peek(r) == JSON_NULL) {
-        json_null(r);
+    (void)raw;
+    if (skip_null(r))
         return;
-    }
     json_begin_array(r);
     while (json_next_item(r)) {
         if (!json_int64(r, &layer) || layer < 0 || layer >= LAYER_LIMIT)
@@ -237,7 +212,10 @@ static void read_dense_layers(struct json_reader *r, struct model_config *c)
     }
 }
 
-static bool read_size(struct json_reader *r, struct json_str key, struct raw *raw)
+/* One member of config.json.  Simple values go where their table says, lists and objects to a
+ * reader; everything else (how the model was trained, which version wrote it) is skipped. */
+static void read_field(struct json_reader *r, struct json_str key, struct raw *raw,
+                       struct model_config *c)
 {
     const struct {
         const char *name;
@@ -257,67 +235,67 @@ static bool read_size(struct json_reader *r, struct json_str key, struct raw *ra
         { "moe_intermediate_size", &raw->expert_size },
         { "decoder_sparse_step", &raw->sparse_step },
     };
+    const struct {
+        const char *name;
+        double *out;
+    } numbers[] = {
+        { "rms_norm_eps", &raw->eps },
+        { "rope_theta", &raw->theta },
+        { "partial_rotary_factor", &raw->rotary },
+    };
+    const struct {
+        const char *name;
+        bool *out;
+    } flags[] = {
+        { "attention_bias", &raw->attention_bias },
+        { "mlp_bias", &raw->mlp_bias },
+        { "use_sliding_window", &raw->sliding },
+        { "norm_topk_prob", &raw->renormalize },
+    };
+    static const struct {
+        const char *name;
+        void (*read)(struct json_reader *r, struct raw *raw, struct model_config *c);
+    } readers[] = {
+        { "architectures", read_architectures },
+        { "mlp_only_layers", read_dense_layers },
+        { "layer_types", read_layer_types },
+        { "per_layer_config", read_own_layers },
+    };
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         if (json_str_is(key, sizes[i].name)) {
-            get_int(r, sizes[i].out);
-            return true;
+            if (!skip_null(r))
+                json_int64(r, sizes[i].out);
+            return;
         }
     }
-    return false;
-}
-
-static void read_field(struct json_reader *r, struct json_str key, struct raw *raw,
-                       struct model_config *c)
-{
-    if (read_size(r, key, raw))
-        return;
-    if (json_str_is(key, "architectures"))
-        read_first_string(r, &raw->architecture);
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        if (json_str_is(key, numbers[i].name)) {
+            get_double(r, numbers[i].out);
+            return;
+        }
+    }
+    for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
+        if (json_str_is(key, flags[i].name)) {
+            get_bool(r, flags[i].out);
+            return;
+        }
+    }
+    for (size_t i = 0; i < ARRAY_LEN(readers); i++) {
+        if (json_str_is(key, readers[i].name)) {
+            readers[i].read(r, raw, c);
+            return;
+        }
+    }
+    if (json_str_is(key, "tie_word_embeddings"))
+        raw->has_tied = get_bool(r, &raw->tied);
     else if (json_str_is(key, "hidden_act"))
         get_string(r, &raw->act);
-    else if (json_str_is(key, "rms_norm_eps"))
-        get_double(r, &raw->eps);
-    else if (json_str_is(key, "rope_theta"))
-        get_double(r, &raw->theta);
-    else if (json_str_is(key, "partial_rotary_factor"))
-        get_double(r, &raw->rotary);
     else if (json_str_is(key, "rope_scaling") || json_str_is(key, "rope_parameters"))
         read_rope(r, raw);
-    else if (json_str_is(key, "tie_word_embeddings"))
-        raw->has_tied = get_bool(r, &raw->tied);
-    else if (json_str_is(key, "attention_bias"))
-        get_bool(r, &raw->attention_bias);
-    else if (json_str_is(key, "mlp_bias"))
-        get_bool(r, &raw->mlp_bias);
-    else if (json_str_is(key, "use_sliding_window"))
-        get_bool(r, &raw->sliding);
-    else if (json_str_is(key, "norm_topk_prob"))
-        get_bool(r, &raw->renormalize);
-    else if (json_str_is(key, "mlp_only_layers"))
-        read_dense_layers(r, c);
-    else if (json_str_is(key, "layer_types"))
-        read_layer_types(r, raw);
-    else if (json_str_is(key, "per_layer_config"))
-        read_own_layers(r, raw);
     else if (json_str_is(key, "eos_token_id"))
         read_eos(r, c);
     else
         json_skip(r);
-}
-
-static tinker_status check_arch(struct model_config *c, const struct raw *raw, const char *path,
-                                tinker_error *err)
-{
-    char known[256];
-    struct json_str name = raw->architecture;
-    if (!name.s)
-        name = (struct json_str){ "(none)", 6 };
-    c->arch = arch_by_class(name.s, name.n);
-    if (c->arch)
-        return TINKER_OK;
-    arch_list_classes(known, sizeof(known));
-    return err_set(err, TINKER_EINVAL, "%s: architecture %.*s is not supported (%s are)", path,
-                   name.n > 60 ? 60 : (int)name.n, name.s, known);
 }
 
 static tinker_status take_size(size_t *out, int64_t value, int64_t limit, const char *name,
@@ -330,6 +308,7 @@ static tinker_status take_size(size_t *out, int64_t value, int64_t limit, const 
     return TINKER_OK;
 }
 
+/* Limits keep products of two sizes inside size_t. */
 static tinker_status check_sizes(struct model_config *c, struct raw *raw, const char *path,
                                  tinker_error *err)
 {
@@ -372,6 +351,7 @@ static tinker_status check_sizes(struct model_config *c, struct raw *raw, const 
     return TINKER_OK;
 }
 
+/* Only an architecture with experts reads their settings. */
 static tinker_status check_experts(struct model_config *c, const struct raw *raw, const char *path,
                                    tinker_error *err)
 {
@@ -408,6 +388,7 @@ static bool is_positive(double v)
     return isfinite(v) && v > 0;
 }
 
+/* Files without scaling have no type; a factor without a type is ambiguous. */
 static tinker_status check_rope_type(struct model_config *c, const struct raw *raw,
                                      const char *path, tinker_error *err)
 {
@@ -432,18 +413,7 @@ static tinker_status check_rope_type(struct model_config *c, const struct raw *r
     return TINKER_OK;
 }
 
-/* Qwen's configurations state the length that yarn begins from and by how much it grows, and
- * leave max_position_embeddings as it was. */
-static void stretch_context(struct model_config *c)
-{
-    double stretched = c->rope.original_context * c->rope.factor;
-    if (c->rope.original_context == 0)
-        c->rope.original_context = (double)c->context;
-    else if (stretched > (double)c->context && stretched <= CONTEXT_LIMIT)
-        c->context = (int64_t)stretched;
-}
-
-/* What the type needs. */
+/* The settings that scaling frequencies needs, by type. */
 static tinker_status check_scaling(struct model_config *c, const struct raw *raw, const char *path,
                                    tinker_error *err)
 {
@@ -452,8 +422,13 @@ static tinker_status check_scaling(struct model_config *c, const struct raw *raw
         return err_set(err, TINKER_EINVAL, "%s: rope factor must be positive", path);
     if (r->type == ROPE_LINEAR)
         return TINKER_OK;
-    if (r->type == ROPE_YARN)
-        stretch_context(c);
+    /* Qwen's files state the context that yarn starts from and the factor by which it grows, and
+     * leave max_position_embeddings as it was; others leave out the former. */
+    double stretched = r->original_context * r->factor;
+    if (r->type == ROPE_YARN && r->original_context == 0)
+        r->original_context = (double)c->context;
+    else if (r->type == ROPE_YARN && stretched > (double)c->context && stretched <= CONTEXT_LIMIT)
+        c->context = (int64_t)stretched;
     if (!is_positive(r->original_context))
         return err_set(err, TINKER_EINVAL, "%s: original_max_position_embeddings must be positive",
                        path);
@@ -467,6 +442,7 @@ static tinker_status check_scaling(struct model_config *c, const struct raw *raw
     return TINKER_OK;
 }
 
+/* theta of rope_parameters wins over the rope_theta beside it. */
 static tinker_status check_rope(struct model_config *c, const struct raw *raw, const char *path,
                                 tinker_error *err)
 {
@@ -487,11 +463,13 @@ static tinker_status check_rope(struct model_config *c, const struct raw *raw, c
     return status;
 }
 
+/* Whether a model has this bias, by the rule of its architecture. */
 static bool decide_bias(enum arch_bias rule, bool configured)
 {
     return rule == ARCH_BIAS_ALWAYS || (rule == ARCH_BIAS_CONFIG && configured);
 }
 
+/* What we would compute wrongly is refused; then what follows from the architecture. */
 static tinker_status check_rest(struct model_config *c, const struct raw *raw, const char *path,
                                 tinker_error *err)
 {
@@ -516,9 +494,26 @@ static tinker_status check_rest(struct model_config *c, const struct raw *raw, c
     return TINKER_OK;
 }
 
-/* So that no sum over all weights can overflow either. */
-static tinker_status check_total(const struct model_config *c, const char *path, tinker_error *err)
+/* All fields are read: checks them in an order in which each may rely on those before. */
+static tinker_status check_config(struct model_config *c, struct raw *raw, const char *path,
+                                  tinker_error *err)
 {
+    struct json_str name = raw->architecture;
+    if (!name.s)
+        name = (struct json_str){ "(none)", 6 };
+    c->arch = arch_by_class(name.s, name.n);
+    if (!c->arch) {
+        char known[256];
+        arch_list_classes(known, sizeof(known));
+        return err_set(err, TINKER_EINVAL, "%s: architecture %.*s is not supported (%s are)", path,
+                       name.n > 60 ? 60 : (int)name.n, name.s, known);
+    }
+    tinker_status status = check_sizes(c, raw, path, err);
+    if (status == TINKER_OK)
+        status = check_experts(c, raw, path, err);
+    if (status != TINKER_OK)
+        return status;
+    /* in double, so that no sum over all weights can overflow later */
     double hidden = (double)c->hidden, inner = (double)c->intermediate;
     double heads = 2 * (double)((c->heads + c->kv_heads) * c->head_dim);
     double experts = (double)c->experts * (double)c->expert_size;
@@ -526,24 +521,8 @@ static tinker_status check_total(const struct model_config *c, const char *path,
                  2 * (double)c->vocab * hidden;
     if (all > parameter_limit)
         return err_set(err, TINKER_EINVAL, "%s: %.2g parameters are too many", path, all);
-    return TINKER_OK;
-}
-
-static tinker_status check_config(struct model_config *c, struct raw *raw, const char *path,
-                                  tinker_error *err)
-{
-    tinker_status status = check_arch(c, raw, path, err);
-    if (status == TINKER_OK)
-        status = check_sizes(c, raw, path, err);
-    if (status == TINKER_OK)
-        status = check_experts(c, raw, path, err);
-    if (status == TINKER_OK)
-        status = check_total(c, path, err);
-    if (status == TINKER_OK)
-        status = check_rope(c, raw, path, err);
-    if (status == TINKER_OK)
-        status = check_rest(c, raw, path, err);
-    return status;
+    status = check_rope(c, raw, path, err);
+    return status == TINKER_OK ? check_rest(c, raw, path, err) : status;
 }
 
 tinker_status config_parse(struct model_config *c, const char *path, const char *text, size_t n,
@@ -552,13 +531,16 @@ tinker_status config_parse(struct model_config *c, const char *path, const char 
     struct arena arena;
     struct json_reader r;
     struct json_str key;
-    struct raw raw = { .kv_heads = -1, .head_dim = -1, .eps = 1e-6, .theta = 10000.0 };
-    raw.rotary = 1;
-    raw.rope.theta = NAN;
-    raw.rope.beta_fast = 32;
-    raw.rope.beta_slow = 1;
-    raw.context = 2048;
-    raw.sparse_step = 1;
+    struct raw raw = {
+        .kv_heads = -1, /* as many as heads */
+        .head_dim = -1, /* hidden / heads */
+        .context = 2048,
+        .sparse_step = 1,
+        .eps = 1e-6,
+        .theta = 10000,
+        .rope = { .theta = NAN, .beta_fast = 32, .beta_slow = 1 },
+        .rotary = 1,
+    };
     *c = (struct model_config){ 0 };
     arena_init(&arena, SIZE_MAX);
     json_reader_init(&r, text, n, &arena);
