@@ -20,7 +20,7 @@
 #include "json/json.h"
 
 enum { JSON_MAX = 16 << 20 };
-static const int64_t steps_max = (int64_t)1 << 53; /* what Adam counts in is a double */
+static const int64_t steps_max = (int64_t)1 << 53; /* Adam raises betas to it in double */
 
 struct loading {
     tinker_engine *e;
@@ -44,6 +44,7 @@ static char *make_path(struct loading *l, const char *name)
 
 /* ---- adapter_config.json --------------------------------------------------------------- */
 
+/* adapter_config.json as it stands, unchecked. */
 struct raw_adapter_config {
     struct json_str type, bias;
     int64_t rank;
@@ -84,24 +85,7 @@ static void refuse_if_on(struct json_reader *r, struct raw_adapter_config *c, co
     }
 }
 
-/* Ways to begin that take what A and B have at first out of the base weights, so that they do
- * not belong to the weights we have. */
-static void refuse_changed_base(struct json_reader *r, struct raw_adapter_config *c)
-{
-    static const char *const ways[] = { "pissa", "olora", "corda", "loftq", "lora_ga" };
-    struct json_str way = { NULL, 0 };
-    if (json_peek(r) == JSON_STRING)
-        json_string(r, &way);
-    else
-        json_skip(r);
-    for (size_t i = 0; way.s && i < ARRAY_LEN(ways); i++) {
-        if (way.n >= 5 && strncasecmp(way.s, ways[i], 5) == 0) {
-            c->refused = true;
-            c->why = "such init_lora_weights";
-        }
-    }
-}
-
+/* One member.  What would change the arithmetic in a way that we do not compute is refused. */
 static void read_adapter_config_key(struct json_reader *r, struct json_str key,
                                     struct raw_adapter_config *c)
 {
@@ -118,8 +102,19 @@ static void read_adapter_config_key(struct json_reader *r, struct json_str key,
             return;
         }
     }
-    if (json_str_is(key, "init_lora_weights")) {
-        refuse_changed_base(r, c);
+    /* These initializations subtract the first A and B from the base weights, so that the pair
+     * does not belong to the weights that we have.  Compared by 5 letters: there are variants
+     * such as pissa_niter_4. */
+    static const char *const changed_base[] = { "pissa", "olora", "corda", "loftq", "lora_ga" };
+    if (json_str_is(key, "init_lora_weights") && json_peek(r) == JSON_STRING) {
+        struct json_str way = { NULL, 0 };
+        json_string(r, &way);
+        for (size_t i = 0; i < ARRAY_LEN(changed_base); i++) {
+            if (way.n >= 5 && strncasecmp(way.s, changed_base[i], 5) == 0) {
+                c->refused = true;
+                c->why = "such init_lora_weights";
+            }
+        }
         return;
     }
     if (json_str_is(key, "peft_type"))
@@ -132,26 +127,6 @@ static void read_adapter_config_key(struct json_reader *r, struct json_str key,
         c->has_alpha = json_double(r, &c->alpha);
     else
         json_skip(r);
-}
-
-static tinker_status check_adapter_config(struct loading *l, const struct raw_adapter_config *c,
-                                          const char *path)
-{
-    if (!json_str_is(c->type, "LORA") && !json_str_is(c->type, "FULL"))
-        return err_set(l->err, TINKER_EINVAL, "%s: peft_type is not LORA", path);
-    if (c->refused)
-        return err_set(l->err, TINKER_EINVAL, "%s: %s is not supported", path, c->why);
-    if (c->bias.s && !json_str_is(c->bias, "none"))
-        return err_set(l->err, TINKER_EINVAL, "%s: only bias \"none\" is supported", path);
-    if (!c->has_rank || !c->has_alpha)
-        return err_set(l->err, TINKER_EINVAL, "%s: r and lora_alpha are needed", path);
-    if ((c->rank < 1) != json_str_is(c->type, "FULL"))
-        return err_set(l->err, TINKER_EINVAL, "%s: r is %lld", path, (long long)c->rank);
-    if (!isfinite((float)(c->alpha / (double)(c->rank ? c->rank : 1))))
-        return err_set(l->err, TINKER_EINVAL, "%s: lora_alpha is wrong", path);
-    l->lora.rank = c->rank;
-    l->alpha = c->alpha;
-    return TINKER_OK;
 }
 
 static tinker_status read_adapter_config(struct loading *l)
@@ -170,67 +145,30 @@ static tinker_status read_adapter_config(struct loading *l)
     json_begin_object(&r);
     while (json_next_key(&r, &key))
         read_adapter_config_key(&r, key, &c);
-    status = json_end(&r) ? check_adapter_config(l, &c, path)
-                          : err_set(l->err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
-    free(text);
+    bool full = json_str_is(c.type, "FULL"); /* what tinker_adapter_save() calls rank 0 */
+    if (!json_end(&r))
+        status = err_set(l->err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
+    else if (!json_str_is(c.type, "LORA") && !full)
+        status = err_set(l->err, TINKER_EINVAL, "%s: peft_type is not LORA", path);
+    else if (c.refused)
+        status = err_set(l->err, TINKER_EINVAL, "%s: %s is not supported", path, c.why);
+    else if (c.bias.s && !json_str_is(c.bias, "none"))
+        status = err_set(l->err, TINKER_EINVAL, "%s: only bias \"none\" is supported", path);
+    else if (!c.has_rank || !c.has_alpha)
+        status = err_set(l->err, TINKER_EINVAL, "%s: r and lora_alpha are needed", path);
+    else if ((c.rank < 1) != full)
+        status = err_set(l->err, TINKER_EINVAL, "%s: r is %lld", path, (long long)c.rank);
+    else if (!isfinite((float)(c.alpha / (double)(c.rank ? c.rank : 1))))
+        status = err_set(l->err, TINKER_EINVAL, "%s: lora_alpha is wrong", path);
+    l->lora.rank = c.rank;
+    l->alpha = c.alpha;
+    free(text); /* strings of c may point into it */
     return status;
 }
 
 /* ---- trainer_state.json ---------------------------------------------------------------- */
 
-static void read_lora(struct json_reader *r, tinker_lora *l)
-{
-    struct json_str key;
-    bool flag = false;
-    json_begin_object(r);
-    while (json_next_key(r, &key)) {
-        if (json_str_is(key, "seed"))
-            json_int64(r, &l->seed);
-        else if (json_str_is(key, "train_attn"))
-            l->train_attn = json_bool(r, &flag) && flag;
-        else if (json_str_is(key, "train_mlp"))
-            l->train_mlp = json_bool(r, &flag) && flag;
-        else if (json_str_is(key, "train_unembed"))
-            l->train_unembed = json_bool(r, &flag) && flag;
-        else
-            json_skip(r);
-    }
-}
-
-static tinker_status parse_state(struct loading *l, const char *path, const char *text, size_t len)
-{
-    struct json_reader r;
-    struct json_str key, fingerprint = { 0 };
-    int64_t format = 0;
-    json_reader_init(&r, text, len, &l->arena);
-    json_begin_object(&r);
-    while (json_next_key(&r, &key)) {
-        if (json_str_is(key, "format"))
-            json_int64(&r, &format);
-        else if (json_str_is(key, "step"))
-            json_int64(&r, &l->steps);
-        else if (json_str_is(key, "base_fingerprint"))
-            json_string(&r, &fingerprint);
-        else if (json_str_is(key, "lora"))
-            read_lora(&r, &l->lora);
-        else
-            json_skip(&r);
-    }
-    if (!json_end(&r))
-        return err_set(l->err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
-    if (format != 1)
-        return err_set(l->err, TINKER_EINVAL, "%s: format %lld is unknown", path,
-                       (long long)format);
-    if (l->steps < 0 || l->steps > steps_max)
-        return err_set(l->err, TINKER_EINVAL, "%s: step is %lld, must be 0 to %lld", path,
-                       (long long)l->steps, (long long)steps_max);
-    if (!json_str_is(fingerprint, l->e->fingerprint))
-        return err_set(l->err, TINKER_EINVAL, "%s: this checkpoint belongs to another base model",
-                       path);
-    l->has_state = true;
-    return TINKER_OK;
-}
-
+/* Step, seed and what is trained.  Without the optimizer flag the file may be missing. */
 static tinker_status read_state(struct loading *l)
 {
     char *path = make_path(l, "trainer_state.json"), *text;
@@ -242,7 +180,49 @@ static tinker_status read_state(struct loading *l)
     tinker_status status = os_read_file(path, JSON_MAX, &text, &len, l->err);
     if (status != TINKER_OK)
         return status;
-    status = parse_state(l, path, text, len);
+    struct json_reader r;
+    struct json_str key, member, fingerprint = { 0 };
+    int64_t format = 0;
+    bool flag = false;
+    json_reader_init(&r, text, len, &l->arena);
+    json_begin_object(&r);
+    while (json_next_key(&r, &key)) {
+        if (json_str_is(key, "format"))
+            json_int64(&r, &format);
+        else if (json_str_is(key, "step"))
+            json_int64(&r, &l->steps);
+        else if (json_str_is(key, "base_fingerprint"))
+            json_string(&r, &fingerprint);
+        else if (!json_str_is(key, "lora"))
+            json_skip(&r);
+        else {
+            json_begin_object(&r);
+            while (json_next_key(&r, &member)) {
+                if (json_str_is(member, "seed"))
+                    json_int64(&r, &l->lora.seed);
+                else if (json_str_is(member, "train_attn"))
+                    l->lora.train_attn = json_bool(&r, &flag) && flag;
+                else if (json_str_is(member, "train_mlp"))
+                    l->lora.train_mlp = json_bool(&r, &flag) && flag;
+                else if (json_str_is(member, "train_unembed"))
+                    l->lora.train_unembed = json_bool(&r, &flag) && flag;
+                else
+                    json_skip(&r);
+            }
+        }
+    }
+    if (!json_end(&r))
+        status = err_set(l->err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
+    else if (format != 1)
+        status =
+            err_set(l->err, TINKER_EINVAL, "%s: format %lld is unknown", path, (long long)format);
+    else if (l->steps < 0 || l->steps > steps_max)
+        status = err_set(l->err, TINKER_EINVAL, "%s: step is %lld, must be 0 to %lld", path,
+                         (long long)l->steps, (long long)steps_max);
+    else if (!json_str_is(fingerprint, l->e->fingerprint))
+        status = err_set(l->err, TINKER_EINVAL, "%s: this checkpoint belongs to another base model",
+                         path);
+    l->has_state = status == TINKER_OK;
     free(text);
     return status;
 }
@@ -265,6 +245,8 @@ static bool has_module(const char *name, const char *module)
     return false;
 }
 
+/* What the file trains, by the names of its tensors: PEFT's configuration may name modules in
+ * ways that only PEFT resolves. */
 static tinker_status infer_modules(struct loading *l)
 {
     tinker_lora *lora = &l->lora;
@@ -293,40 +275,32 @@ static bool is_base_copy(const struct loading *l, const char *name)
     return strcmp(name, copy) == 0;
 }
 
-/* A factor of the rank that the configuration says: A (rank, in) or B (out, rank). */
-static tinker_status check_factor(struct loading *l, const struct st_tensor *t)
-{
-    bool a = strstr(t->name, ".lora_A.") != NULL;
-    if (!a && !strstr(t->name, ".lora_B."))
-        return refuse_unplaced(l, t->name);
-    size_t rows = t->ndim < 2 ? 0 : t->shape[t->ndim - 2];
-    size_t cols = t->ndim < 2 ? 0 : t->shape[t->ndim - 1];
-    if (t->count && (a ? rows : cols) == (uint64_t)l->lora.rank)
-        return TINKER_OK;
-    return err_set(
-        l->err, TINKER_EINVAL, "%s: tensor %.120s is not %zu x %zu as adapter_config.json says",
-        l->weights.path, t->name, a ? (size_t)l->lora.rank : rows, a ? cols : (size_t)l->lora.rank);
-}
-
-/* A small file must not make a large adapter: its tensors have the rank that the configuration
- * says, and without one they are all weights of the model. */
+/* A small file must not make a large adapter: its factors have the rank that the configuration
+ * says, A (rank, in) or B (out, rank); with rank 0 it has as many weights as the model. */
 static tinker_status check_size(struct loading *l)
 {
     uint64_t count = 0, all = model_parameters(&l->e->model->config);
+    size_t rank = (size_t)l->lora.rank;
     bool factors = false;
     for (size_t i = 0; i < l->weights.n; i++) {
         const struct st_tensor *t = &l->weights.tensors[i];
         count += t->count;
-        if (!l->lora.rank || is_base_copy(l, t->name))
+        if (!rank || is_base_copy(l, t->name))
             continue;
-        tinker_status status = check_factor(l, t);
-        if (status != TINKER_OK)
-            return status;
+        bool a = strstr(t->name, ".lora_A.") != NULL;
+        if (!a && !strstr(t->name, ".lora_B."))
+            return refuse_unplaced(l, t->name);
+        size_t rows = t->ndim < 2 ? 0 : t->shape[t->ndim - 2];
+        size_t cols = t->ndim < 2 ? 0 : t->shape[t->ndim - 1];
+        if (!t->count || (a ? rows : cols) != rank)
+            return err_set(l->err, TINKER_EINVAL,
+                           "%s: tensor %.120s is not %zu x %zu as adapter_config.json says",
+                           l->weights.path, t->name, a ? rank : rows, a ? cols : rank);
         factors = true;
     }
-    if (l->lora.rank && !factors)
+    if (rank && !factors)
         return refuse_unplaced(l, l->weights.tensors[0].name);
-    if (!l->lora.rank && count != all)
+    if (!rank && count != all)
         return err_set(l->err, TINKER_EINVAL, "%s: has %llu weights, the model has %llu",
                        l->weights.path, (unsigned long long)count, (unsigned long long)all);
     return TINKER_OK;
@@ -360,6 +334,7 @@ static tinker_status copy_values(struct loading *l, const struct safetensors *s,
     return TINKER_OK;
 }
 
+/* The same, and refuses NAN and infinities: training on them would fail without a reason. */
 static tinker_status copy_finite(struct loading *l, const struct safetensors *s,
                                  const struct st_tensor *t, const struct param *p, float *out)
 {
@@ -442,6 +417,7 @@ static tinker_status copy_weights(struct loading *l, tinker_adapter *a)
 typedef tinker_status copy_tensor(struct loading *l, const struct safetensors *s,
                                   const struct st_tensor *t, const struct param *p, float *out);
 
+/* One buffer of the optimizer: every parameter under its name with a suffix. */
 static tinker_status copy_moments(struct loading *l, tinker_adapter *a, const char *suffix,
                                   copy_tensor *copy, float *out)
 {
@@ -476,14 +452,16 @@ static tinker_status read_moments(struct loading *l, tinker_adapter *a)
         if (a->v[i] < 0)
             status = err_set(l->err, TINKER_EINVAL, "%s: a second moment is negative", path);
     if (status != TINKER_OK || l->moments.n <= 2 * a->params.n)
-        return status;
+        return status; /* no gradient was pending */
     a->grad = adapter_buffer(a);
     if (!a->grad)
         return err_nomem(l->err, "gradient");
-    /* one that is not finite is the next step's to refuse, as it would have been */
+    /* a gradient that is not finite is refused by the next step, as without the restart */
     return copy_moments(l, a, ".grad", copy_values, a->grad);
 }
 
+/* The order matters: nothing is allocated by the sizes in the configuration before the weights
+ * have been seen to have them. */
 static tinker_adapter *load_files(struct loading *l)
 {
     if (read_adapter_config(l) != TINKER_OK)
@@ -501,7 +479,7 @@ static tinker_adapter *load_files(struct loading *l)
     tinker_adapter *a = adapter_make(l->e, &l->lora, l->alpha, l->err);
     if (!a)
         return NULL;
-    adapter_draw(a);
+    adapter_draw(a); /* pairs that the file lacks stay as in a new adapter */
     tinker_status status = copy_weights(l, a);
     if (status == TINKER_OK && l->optimizer)
         status = read_moments(l, a);

@@ -79,6 +79,7 @@ struct document {
     bool peft; /* use the names of PEFT */
 };
 
+/* The members that PEFT reads; the others have PEFT's defaults. */
 static void put_adapter_config(struct json_writer *w, const struct document *d)
 {
     const tinker_adapter *a = d->a;
@@ -88,6 +89,7 @@ static void put_adapter_config(struct json_writer *w, const struct document *d)
     put_text_member(w, "base_model_name_or_path", d->base_name);
     put_int_member(w, "r", a->desc.rank);
     json_put_key(w, "lora_alpha");
+    /* an integer where it is one, as PEFT writes it */
     if (fabs(a->alpha) < 0x1p53 && a->alpha == (double)(int64_t)a->alpha)
         json_put_int64(w, (int64_t)a->alpha);
     else
@@ -106,6 +108,7 @@ static void put_adapter_config(struct json_writer *w, const struct document *d)
     json_put_end_object(w);
 }
 
+/* What continues training besides tensors; tinker_adapter_load() reads most of it. */
 static void put_trainer_state(struct json_writer *w, const struct document *d)
 {
     const tinker_adapter *a = d->a;
@@ -162,6 +165,7 @@ struct saving {
     void *converted; /* of the tensor that was fetched last */
 };
 
+/* Data of one tensor as it is written; see st_fetch. */
 static const void *fetch_param(void *state, size_t entry, tinker_error *err)
 {
     struct saving *s = state;
@@ -194,41 +198,36 @@ static bool add_saved_tensor(struct saving *s, const struct param *p, const char
     return name != NULL;
 }
 
-/* A stack as PEFT wants it: a pair of matrices for each expert, shared factors repeated. */
-static bool add_saved_experts(struct saving *s, const struct param *p, const float *data)
-{
-    const struct model_config *c = &s->a->engine->model->config;
-    size_t step = p->stack > 1 ? p->rows * p->cols : 0;
-    for (size_t e = 0; e < c->experts; e++) {
-        char name[PARAM_NAME];
-        params_peft_expert_name(c->arch->names, p->name, e, name);
-        if (!add_saved_tensor(s, p, arena_strdup(&s->arena, name), false, data + e * step))
-            return false;
-    }
-    return true;
-}
-
+/* All parameters of one buffer, under their names plus suffix.  With the names of PEFT a stack
+ * becomes one matrix per expert, shared factors repeated. */
 static bool add_saved_buffer(struct saving *s, const float *buffer, const char *suffix)
 {
+    const struct arch_names *names = s->a->engine->names;
     const struct params *all = &s->a->params;
     bool ok = true;
     for (size_t i = 0; ok && i < all->n; i++) {
         const struct param *p = &all->list[i];
-        if (s->peft && p->stack) {
-            ok = add_saved_experts(s, p, buffer + p->offset);
+        const float *data = buffer + p->offset;
+        char peft[PARAM_NAME];
+        if (!s->peft || !p->stack) {
+            params_peft_name(names, p->name, peft);
+            char *name = arena_printf(&s->arena, "%s%s", s->peft ? peft : p->name, suffix);
+            ok = add_saved_tensor(s, p, name, p->stack > 0, data);
             continue;
         }
-        char peft_name[PARAM_NAME];
-        params_peft_name(s->a->engine->names, p->name, peft_name);
-        char *name = arena_printf(&s->arena, "%s%s", s->peft ? peft_name : p->name, suffix);
-        ok = add_saved_tensor(s, p, name, p->stack > 0, buffer + p->offset);
+        size_t step = p->stack > 1 ? p->rows * p->cols : 0; /* 0: one factor for all */
+        for (size_t e = 0; ok && e < s->a->engine->model->config.experts; e++) {
+            params_peft_expert_name(names, p->name, e, peft);
+            ok = add_saved_tensor(s, p, arena_strdup(&s->arena, peft), false, data + e * step);
+        }
     }
     return ok;
 }
 
-static tinker_status write_tensors(const tinker_adapter *a, int flags, const float *const *buffer,
-                                   const char *const *suffix, size_t n, const char *path,
-                                   tinker_error *err)
+/* Writes the parameters of n buffers, each with its suffix, into one file of dir. */
+static tinker_status write_buffers(const tinker_adapter *a, int flags, const float *const *buffer,
+                                   const char *const *suffix, size_t n, const char *dir,
+                                   const char *file, tinker_error *err)
 {
     bool peft = flags & TINKER_ADAPTER_PEFT;
     struct saving s = { .a = a,
@@ -239,6 +238,7 @@ static tinker_status write_tensors(const tinker_adapter *a, int flags, const flo
     arena_init(&s.arena, SIZE_MAX);
     s.entries = arena_array(&s.arena, most, sizeof(*s.entries));
     s.data = arena_array(&s.arena, most, sizeof(*s.data));
+    char *path = arena_printf(&s.arena, "%s/%s", dir, file);
     bool ok = path && s.entries && s.data;
     for (size_t i = 0; ok && i < n; i++)
         ok = add_saved_buffer(&s, buffer[i], suffix[i]);
@@ -246,36 +246,6 @@ static tinker_status write_tensors(const tinker_adapter *a, int flags, const flo
                               : err_nomem(err, "adapter files");
     free(s.converted);
     arena_clear(&s.arena);
-    return status;
-}
-
-static tinker_status write_adapter_weights(const tinker_adapter *a, int flags, const char *dir,
-                                           tinker_error *err)
-{
-    struct buf path;
-    buf_init(&path, 1 << 16);
-    buf_printf(&path, "%s/adapter_model.safetensors", dir);
-    const float *buffer[] = { a->w };
-    const char *const suffix[] = { "" };
-    tinker_status status =
-        write_tensors(a, flags, buffer, suffix, 1, buf_ok(&path) ? path.data : NULL, err);
-    buf_clear(&path);
-    return status;
-}
-
-static tinker_status write_optimizer(const tinker_adapter *a, const char *dir, tinker_error *err)
-{
-    struct buf path;
-    buf_init(&path, 1 << 16);
-    buf_printf(&path, "%s/optimizer.safetensors", dir);
-    float *zero = a->m && a->v ? NULL : adapter_buffer(a); /* before its first step */
-    const float *buffer[] = { a->m ? a->m : zero, a->v ? a->v : zero, a->grad };
-    const char *const suffix[] = { ".exp_avg", ".exp_avg_sq", ".grad" };
-    bool ok = buf_ok(&path) && buffer[0] && buffer[1];
-    tinker_status status =
-        write_tensors(a, 0, buffer, suffix, a->grad ? 3 : 2, ok ? path.data : NULL, err);
-    free(zero);
-    buf_clear(&path);
     return status;
 }
 
@@ -287,11 +257,21 @@ tinker_status tinker_adapter_save(const tinker_adapter *a, const char *dir, cons
     bool optimizer = flags & TINKER_ADAPTER_OPTIMIZER;
     if (optimizer && a->snapshot)
         return err_set(err, TINKER_EINVAL, "this adapter is a snapshot: it has no optimizer state");
-    tinker_status status = write_adapter_weights(a, flags, dir, err);
+    const float *weights[] = { a->w };
+    tinker_status status = write_buffers(a, flags, weights, (const char *const[]){ "" }, 1, dir,
+                                         "adapter_model.safetensors", err);
     if (status == TINKER_OK)
         status = write_json(&document, dir, "adapter_config.json", put_adapter_config, err);
-    if (status == TINKER_OK && optimizer)
-        status = write_optimizer(a, dir, err);
+    if (status == TINKER_OK && optimizer) {
+        /* in full precision, with our own names; moments that do not exist yet are zero */
+        static const char *const suffix[] = { ".exp_avg", ".exp_avg_sq", ".grad" };
+        float *zero = a->m && a->v ? NULL : adapter_buffer(a);
+        const float *state[] = { a->m ? a->m : zero, a->v ? a->v : zero, a->grad };
+        status = state[0] && state[1] ? write_buffers(a, 0, state, suffix, a->grad ? 3 : 2, dir,
+                                                      "optimizer.safetensors", err)
+                                      : err_nomem(err, "adapter files");
+        free(zero);
+    }
     if (status == TINKER_OK && optimizer)
         status = write_json(&document, dir, "trainer_state.json", put_trainer_state, err);
     return status == TINKER_OK ? os_sync_dir(dir, err) : status;

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/arena.h"
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/map.h"
@@ -55,6 +56,7 @@ static tinker_status add_change(struct exporting *x, const char *name, struct ch
     return TINKER_OK;
 }
 
+/* Visits all tensors of the model and notes what the adapter has for each. */
 static tinker_status note_change(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct exporting *x = state;
@@ -67,31 +69,6 @@ static tinker_status note_change(void *state, const struct tensor_place *at, tin
     else if (at->kind == TENSOR_EXPERT)
         change.pair = lora_expert(lora_pair(&a->lora, at->layer, at->id), at->expert);
     return add_change(x, at->name, change, err);
-}
-
-static tinker_status note_changes(struct exporting *x, tinker_error *err)
-{
-    const tinker_adapter *a = x->a;
-    const struct model_config *c = &a->engine->model->config;
-    tinker_status status = model_tensors(c, note_change, x, err);
-    if (status != TINKER_OK || !a->desc.rank)
-        return status;
-    struct change head = { .pair = *lora_head(&a->lora, c->layers) };
-    return add_change(x, x->head_name, head, err);
-}
-
-static bool reserve_values(struct exporting *x, size_t count, tinker_error *err)
-{
-    if (count <= x->capacity)
-        return true;
-    free(x->values);
-    free(x->bytes);
-    x->values = malloc(count * sizeof(float));
-    x->bytes = malloc(count * sizeof(float));
-    x->capacity = x->values && x->bytes ? count : 0;
-    if (!x->capacity)
-        err_nomem(err, "merged weights");
-    return x->capacity > 0;
 }
 
 /* values (rows, cols), the base's weight of this name, becomes the adapter's; false when it
@@ -151,14 +128,24 @@ static bool merge_stack(const struct exporting *x, const char *name, float *valu
     return changed;
 }
 
+/* Bytes of a tensor of the export; those of the base where the adapter does not change it. */
 static const void *fetch_merged(void *state, size_t entry, tinker_error *err)
 {
     struct exporting *x = state;
     const struct st_tensor *t = x->tensors[entry];
     const char *name = x->names[entry];
     bool changed = false;
-    if (!reserve_values(x, t->count, err))
-        return NULL;
+    if (t->count > x->capacity) { /* grown for the largest tensor so far, and kept */
+        free(x->values);
+        free(x->bytes);
+        x->values = malloc(t->count * sizeof(float));
+        x->bytes = malloc(t->count * sizeof(float));
+        x->capacity = x->values && x->bytes ? t->count : 0;
+        if (!x->capacity) {
+            err_nomem(err, "merged weights");
+            return NULL;
+        }
+    }
     st_to_float(t->data, t->dtype, 0, t->count, x->values);
     if (is_expert_stack(x, t, x->modules->stacked_gate_up))
         changed = merge_stack(x, name, x->values, t->shape, true);
@@ -179,6 +166,7 @@ static const char *file_name_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
+/* Entry i of the file being written, and its line in the index. */
 static bool add_entry(struct exporting *x, struct st_entry *e, size_t i, const struct st_tensor *t,
                       const char *name, const char *file)
 {
@@ -196,6 +184,7 @@ static bool add_entry(struct exporting *x, struct st_entry *e, size_t i, const s
     return buf_ok(&x->index);
 }
 
+/* One file of the base as a file of the export, with the same tensors in it but for the head. */
 static tinker_status export_file(struct exporting *x, size_t file, tinker_error *err)
 {
     const struct weight_files *files = x->a->engine->files;
@@ -210,6 +199,7 @@ static tinker_status export_file(struct exporting *x, size_t file, tinker_error 
     size_t n = 0;
     for (size_t i = 0; i < s->n; i++) {
         const struct st_tensor *t = &s->tensors[i];
+        /* some files have a copy of the embedding there, which a tied model does not read */
         bool stale_head = x->a->engine->model->config.tied && strcmp(t->name, x->head_name) == 0;
         if (t->usable && !stale_head && !add_entry(x, entries, n++, t, t->name, name))
             return err_nomem(err, name);
@@ -218,23 +208,6 @@ static tinker_status export_file(struct exporting *x, size_t file, tinker_error 
             return err_nomem(err, name);
     }
     return safetensors_write(path, entries, n, fetch_merged, x, err);
-}
-
-static tinker_status write_export_index(struct exporting *x, tinker_error *err)
-{
-    struct buf text;
-    char *path = arena_printf(&x->arena, "%s/model.safetensors.index.json", x->dir);
-    if (!path)
-        return err_nomem(err, "index");
-    buf_init(&text, 64 << 20);
-    buf_printf(&text, "{\"metadata\":{\"total_size\":%llu},\"weight_map\":{",
-               (unsigned long long)x->total);
-    buf_append(&text, x->index.data, x->index.len);
-    buf_puts(&text, "}}");
-    tinker_status status =
-        buf_ok(&text) ? os_write_file(path, text.data, text.len, err) : err_nomem(err, "index");
-    buf_clear(&text);
-    return status;
 }
 
 /* config.json as it was, but for the tie. */
@@ -288,40 +261,53 @@ static tinker_status copy_file(struct exporting *x, const char *name, tinker_err
     return status;
 }
 
-/* Configuration and tokenizer: small text files beside the weights. */
-static bool is_companion(const char *name)
-{
-    if (name[0] == '.' || strcmp(name, "model.safetensors.index.json") == 0)
-        return false;
-    return ends_with(name, ".json") || ends_with(name, ".txt") || ends_with(name, ".model") ||
-           ends_with(name, ".jinja");
-}
-
+/* Copies configuration and tokenizer: the small text files beside the weights. */
 static tinker_status copy_companions(struct exporting *x, tinker_error *err)
 {
+    static const char *const kinds[] = { ".json", ".txt", ".model", ".jinja" };
     DIR *d = opendir(x->a->engine->dir);
     if (!d)
         return err_errno(err, "open", x->a->engine->dir);
     tinker_status status = TINKER_OK;
     struct dirent *entry;
-    while (status == TINKER_OK && (entry = readdir(d)) != NULL)
-        if (is_companion(entry->d_name))
-            status = copy_file(x, entry->d_name, err);
+    while (status == TINKER_OK && (entry = readdir(d)) != NULL) {
+        const char *name = entry->d_name;
+        bool wanted = false;
+        for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+            wanted |= ends_with(name, kinds[i]);
+        /* the export has an index of its own, if any */
+        if (wanted && name[0] != '.' && strcmp(name, "model.safetensors.index.json") != 0)
+            status = copy_file(x, name, err);
+    }
     closedir(d);
     return status;
 }
 
-static bool same_directory(const char *a, const char *b)
+/* The index of a sharded export. */
+static tinker_status write_export_index(struct exporting *x, tinker_error *err)
 {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    struct buf text;
+    char *path = arena_printf(&x->arena, "%s/model.safetensors.index.json", x->dir);
+    if (!path)
+        return err_nomem(err, "index");
+    buf_init(&text, 64 << 20);
+    buf_printf(&text, "{\"metadata\":{\"total_size\":%llu},\"weight_map\":{",
+               (unsigned long long)x->total);
+    buf_append(&text, x->index.data, x->index.len);
+    buf_puts(&text, "}}");
+    tinker_status status =
+        buf_ok(&text) ? os_write_file(path, text.data, text.len, err) : err_nomem(err, "index");
+    buf_clear(&text);
+    return status;
 }
 
 tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, tinker_error *err)
 {
     struct exporting x = { .a = a, .dir = dir };
     const tinker_engine *e = a->engine;
-    if (same_directory(dir, e->dir))
+    struct stat to, from;
+    if (stat(dir, &to) == 0 && stat(e->dir, &from) == 0 && to.st_dev == from.st_dev &&
+        to.st_ino == from.st_ino)
         return err_set(err, TINKER_EINVAL, "%s is the base model itself", dir);
     tinker_status status = os_make_dirs(dir, err);
     if (status != TINKER_OK)
@@ -334,7 +320,13 @@ tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, ti
     x.modules = e->names;
     x.head_name = arena_printf(&x.arena, "%s.weight", x.modules->head);
     x.embed_name = arena_printf(&x.arena, "%s.weight", x.modules->embed);
-    status = x.head_name && x.embed_name ? note_changes(&x, err) : err_nomem(err, dir);
+    const struct model_config *c = &e->model->config;
+    status =
+        x.head_name && x.embed_name ? model_tensors(c, note_change, &x, err) : err_nomem(err, dir);
+    if (status == TINKER_OK && a->desc.rank) { /* the head's own pair, also when it is tied */
+        struct change head = { .pair = *lora_head(&a->lora, c->layers) };
+        status = add_change(&x, x.head_name, head, err);
+    }
     for (size_t i = 0; status == TINKER_OK && i < e->files->n; i++)
         status = export_file(&x, i, err);
     bool single =

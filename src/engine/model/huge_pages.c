@@ -1,4 +1,4 @@
-/* huge_pages.c - see pages.h. */
+/* huge_pages.c - a thread that moves memory into huge pages, piece by piece; see huge_pages.h. */
 #include "engine/model/huge_pages.h"
 
 #include <pthread.h>

@@ -114,25 +114,13 @@ static void put_config_text(struct json_writer *w, const char *key, const char *
     json_put_string(w, value);
 }
 
+/* Whether the vocabulary has room for the byte tokenizer's special tokens. */
 static bool has_specials(const struct model_config *c)
 {
     return c->vocab >= BYTE_VOCAB;
 }
 
-static void put_experts(struct json_writer *w, const struct model_config *c)
-{
-    put_number_member(w, "num_experts", c->experts);
-    put_number_member(w, "num_experts_per_tok", c->experts_used);
-    put_number_member(w, "moe_intermediate_size", c->expert_size);
-    put_number_member(w, "decoder_sparse_step", c->sparse_step);
-    put_config_flag(w, "norm_topk_prob", c->renormalize);
-    json_put_key(w, "mlp_only_layers");
-    json_put_begin_array(w);
-    for (size_t i = 0; i < c->n_dense; i++)
-        json_put_uint64(w, c->dense[i]);
-    json_put_end_array(w);
-}
-
+/* The members that transformers writes and config.c reads. */
 static void put_config(struct json_writer *w, const struct init_model *o)
 {
     static const char *const dtype[] = { "float32", "float16", "bfloat16" };
@@ -159,8 +147,18 @@ static void put_config(struct json_writer *w, const struct init_model *o)
     put_config_flag(w, "attention_bias", c->o_bias);
     if (c->arch->mlp_bias == ARCH_BIAS_CONFIG)
         put_config_flag(w, "mlp_bias", c->mlp_bias);
-    if (c->experts)
-        put_experts(w, c);
+    if (c->experts) {
+        put_number_member(w, "num_experts", c->experts);
+        put_number_member(w, "num_experts_per_tok", c->experts_used);
+        put_number_member(w, "moe_intermediate_size", c->expert_size);
+        put_number_member(w, "decoder_sparse_step", c->sparse_step);
+        put_config_flag(w, "norm_topk_prob", c->renormalize);
+        json_put_key(w, "mlp_only_layers");
+        json_put_begin_array(w);
+        for (size_t i = 0; i < c->n_dense; i++)
+            json_put_uint64(w, c->dense[i]);
+        json_put_end_array(w);
+    }
     put_config_flag(w, "tie_word_embeddings", c->tied);
     put_config_flag(w, "use_sliding_window", false);
     put_config_flag(w, "use_cache", true);
@@ -194,6 +192,7 @@ static tinker_status write_configs(const struct init_model *o, const char *dir, 
     return write_json_text(dir, "generation_config.json", &text, err);
 }
 
+/* A tensor to write; the walk's own name lives only as long as the visit. */
 struct random_tensor {
     char name[96];
     struct tensor_place at;
@@ -225,15 +224,7 @@ static tinker_status collect_tensor(void *state, const struct tensor_place *at, 
     return TINKER_OK;
 }
 
-/* Box-Muller on one Philox block: element i depends on (seed, name, i) only. */
-static double draw_normal(uint64_t seed, uint64_t name, size_t i)
-{
-    uint32_t r[4];
-    philox4x32(seed, i, name, r);
-    double u = ((double)r[0] + 0.5) * 0x1p-32, v = ((double)r[1] + 0.5) * 0x1p-32;
-    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
-}
-
+/* Bytes of tensor w->first + entry, made when they are written; see st_fetch. */
 static const void *random_values(void *state, size_t entry, tinker_error *err)
 {
     struct writing *w = state;
@@ -256,8 +247,14 @@ static const void *random_values(void *state, size_t entry, tinker_error *err)
         err_nomem(err, t->name);
         return NULL;
     }
-    for (size_t i = 0; i < count; i++)
-        w->values[i] = (float)(mean + (std != 0 ? std * draw_normal(o->seed, name, i) : 0));
+    for (size_t i = 0; i < count; i++) {
+        /* Box-Muller on one Philox block: element i depends on (seed, name, i) only */
+        uint32_t r[4];
+        philox4x32(o->seed, i, name, r);
+        double u = ((double)r[0] + 0.5) * 0x1p-32, v = ((double)r[1] + 0.5) * 0x1p-32;
+        double normal = sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+        w->values[i] = (float)(mean + (std != 0 ? std * normal : 0));
+    }
     st_from_float(w->values, o->dtype, count, w->bytes);
     return w->bytes;
 }
@@ -270,6 +267,7 @@ static void shard_name(const struct init_model *o, size_t shard, char out[64])
         snprintf(out, 64, "model-%05zu-of-%05zu.safetensors", shard + 1, o->shards);
 }
 
+/* Tensors [w->first, w->first + n) as one file. */
 static tinker_status write_shard(struct writing *w, const char *dir, size_t shard, size_t n,
                                  tinker_error *err)
 {
@@ -316,21 +314,6 @@ static tinker_status write_shard_index(const struct writing *w, const char *dir,
     return write_json_text(dir, "model.safetensors.index.json", &text, err);
 }
 
-static tinker_status write_shards(struct writing *w, const char *dir, tinker_error *err)
-{
-    tinker_status status = model_tensors(&w->o->config, collect_tensor, w, err);
-    size_t shards = w->o->shards ? w->o->shards : 1;
-    size_t per_shard = (w->n + shards - 1) / shards;
-    for (size_t s = 0; status == TINKER_OK && s < shards && per_shard; s++) {
-        w->first = s * per_shard;
-        size_t left = w->n > w->first ? w->n - w->first : 0;
-        status = write_shard(w, dir, s, left < per_shard ? left : per_shard, err);
-    }
-    if (status == TINKER_OK && shards > 1)
-        status = write_shard_index(w, dir, per_shard, err);
-    return status;
-}
-
 tinker_status init_model_write(const struct init_model *o, const char *dir, tinker_error *err)
 {
     struct writing w = { .o = o };
@@ -340,7 +323,16 @@ tinker_status init_model_write(const struct init_model *o, const char *dir, tink
     if (status == TINKER_OK)
         status = write_configs(o, dir, err);
     if (status == TINKER_OK)
-        status = write_shards(&w, dir, err);
+        status = model_tensors(&o->config, collect_tensor, &w, err);
+    size_t shards = o->shards ? o->shards : 1;
+    size_t per_shard = (w.n + shards - 1) / shards;
+    for (size_t s = 0; status == TINKER_OK && s < shards && per_shard; s++) {
+        w.first = s * per_shard;
+        size_t left = w.n > w.first ? w.n - w.first : 0;
+        status = write_shard(&w, dir, s, left < per_shard ? left : per_shard, err);
+    }
+    if (status == TINKER_OK && shards > 1)
+        status = write_shard_index(&w, dir, per_shard, err);
     if (status == TINKER_OK)
         status = init_tokenizer_write(dir, o->config.vocab, err);
     free(w.tensors);

@@ -12,36 +12,15 @@
 #include "base/utf8.h"
 #include "json/json.h"
 
+/* The bytes that GPT-2's byte-level alphabet writes as themselves. */
 static bool is_printable(uint32_t b)
 {
     return (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || (b >= 0xae && b <= 0xff);
 }
 
-static void byte_name(uint32_t byte, char out[5])
-{
-    uint32_t cp = byte;
-    if (!is_printable(byte)) {
-        cp = 256;
-        for (uint32_t b = 0; b < byte; b++)
-            cp += !is_printable(b);
-    }
-    out[utf8_encode(cp, out)] = '\0';
-}
-
 static const char *const specials[] = { "<|endoftext|>", "<|im_start|>", "<|im_end|>" };
 
-static void put_vocab(struct json_writer *w, size_t vocab)
-{
-    json_put_begin_object(w);
-    for (uint32_t b = 0; b < BYTE_TOKENS && b < vocab; b++) {
-        char name[5];
-        byte_name(b, name);
-        json_put_key(w, name);
-        json_put_int64(w, b);
-    }
-    json_put_end_object(w);
-}
-
+/* The special tokens that the vocabulary has room for. */
 static void put_added(struct json_writer *w, size_t vocab)
 {
     json_put_begin_array(w);
@@ -97,7 +76,15 @@ static void put_tokenizer(struct json_writer *w, size_t vocab)
         json_put_bool(w, false);
     }
     json_put_key(w, "vocab");
-    put_vocab(w, vocab);
+    json_put_begin_object(w);
+    for (uint32_t b = 0, others = 0; b < BYTE_TOKENS && b < vocab; b++) {
+        char name[5];
+        uint32_t cp = is_printable(b) ? b : 0x100 + others++;
+        name[utf8_encode(cp, name)] = '\0';
+        json_put_key(w, name);
+        json_put_int64(w, b);
+    }
+    json_put_end_object(w);
     json_put_key(w, "merges");
     json_put_begin_array(w);
     json_put_end_array(w);
