@@ -1,4 +1,8 @@
-/* engine.c - open a model directory: configuration, files, weights, threads. */
+/* engine.c - open a model directory: configuration, files, weights, threads.
+ *
+ * config.json decides which tensors there must be; they are looked up by name in the mapped
+ * safetensors files and packed for the kernels.  The files stay mapped while the engine lives:
+ * the embedding is read from them, and exports and rank-0 adapters start from them. */
 #include "engine/model/model.h"
 
 #include <stdio.h>
@@ -11,8 +15,9 @@
 #include "engine/model/weight_files.h"
 #include "engine/model/config.h"
 
-enum { CONFIG_MAX = 4 << 20, PATH_LIMIT = 4096, MAX_THREADS = 1024 };
+enum { CONFIG_MAX = 4 << 20, PATH_LIMIT = 4096, MAX_THREADS = 1024, SAMPLE = 64 };
 
+/* A path that would be cut is an error, not another file. */
 static tinker_status join_path(char out[PATH_LIMIT], const char *dir, const char *name,
                                tinker_error *err)
 {
@@ -22,24 +27,10 @@ static tinker_status join_path(char out[PATH_LIMIT], const char *dir, const char
     return TINKER_OK;
 }
 
-static tinker_status read_generation(struct model_config *c, const char *dir, tinker_error *err)
-{
-    char path[PATH_LIMIT], *text;
-    size_t len;
-    tinker_status status = join_path(path, dir, "generation_config.json", err);
-    if (status != TINKER_OK || access(path, F_OK) != 0)
-        return status;
-    status = os_read_file(path, CONFIG_MAX, &text, &len, err);
-    if (status != TINKER_OK)
-        return status;
-    status = config_parse_generation(c, path, text, len, err);
-    free(text);
-    return status;
-}
-
-/* config.json goes into the fingerprint as it stands. */
-static tinker_status read_config(struct model_config *c, const char *dir, struct sha256 *hash,
-                                 tinker_error *err)
+/* config.json, which goes into the fingerprint as it stands, and generation_config.json, which
+ * may be missing. */
+static tinker_status read_configs(struct model_config *c, const char *dir, struct sha256 *hash,
+                                  tinker_error *err)
 {
     char path[PATH_LIMIT], *text;
     size_t len;
@@ -51,25 +42,19 @@ static tinker_status read_config(struct model_config *c, const char *dir, struct
     sha256_update(hash, text, len);
     status = config_parse(c, path, text, len, err);
     free(text);
-    return status == TINKER_OK ? read_generation(c, dir, err) : status;
+    if (status == TINKER_OK)
+        status = join_path(path, dir, "generation_config.json", err);
+    if (status != TINKER_OK || access(path, F_OK) != 0)
+        return status;
+    status = os_read_file(path, CONFIG_MAX, &text, &len, err);
+    if (status != TINKER_OK)
+        return status;
+    status = config_parse_generation(c, path, text, len, err);
+    free(text);
+    return status;
 }
 
-/* Headers and a sample of each tensor's bytes: cheap, and different for different
- * weights of one shape. */
-static void hash_files(struct sha256 *hash, const struct weight_files *files)
-{
-    enum { SAMPLE = 64 };
-    for (size_t i = 0; i < files->n; i++) {
-        const struct safetensors *f = &files->files[i];
-        sha256_update(hash, f->header, f->header_len);
-        for (size_t k = 0; k < f->n; k++) {
-            const struct st_tensor *t = &f->tensors[k];
-            size_t n = t->bytes < SAMPLE ? t->bytes : SAMPLE;
-            sha256_update(hash, t->data, n);
-        }
-    }
-}
-
+/* Whether we compute with the tensor's type; else an error. */
 static bool is_usable(const char *file, const struct st_tensor *t, tinker_error *err)
 {
     if (!t->usable)
@@ -108,6 +93,7 @@ static bool find_stack(const tinker_engine *e, const char *name, struct stacked 
     }
     if (end == at || which == EXPERT_LINEARS)
         return false;
+    /* gate and up share a stack */
     s->pairs = which != LINEAR_DOWN - LINEAR_GATE;
     s->second = which == LINEAR_UP - LINEAR_GATE;
     snprintf(text, sizeof(text), "%.*s%s", (int)(at - name), name,
@@ -116,6 +102,7 @@ static bool find_stack(const tinker_engine *e, const char *name, struct stacked 
     return s->tensor != NULL;
 }
 
+/* The part of a stack that is one expert's matrix (rows, cols). */
 static bool stacked_weight(const struct stacked *s, size_t rows, size_t cols, struct weight *out,
                            tinker_error *err)
 {
@@ -130,11 +117,13 @@ static bool stacked_weight(const struct stacked *s, size_t rows, size_t cols, st
                 t->name, s->expert, per_expert, cols);
         return false;
     }
+    /* in a stack of pairs the gate's rows come first, then the up's */
     size_t first = (s->expert * per_expert + (s->second ? rows : 0)) * cols;
     *out = (struct weight){ (const char *)t->data + first * st_dtype_size(t->dtype), t->dtype };
     return true;
 }
 
+/* A matrix of its own is looked up first, then a stack of all experts. */
 bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t cols,
                    struct weight *out, tinker_error *err)
 {
@@ -149,6 +138,7 @@ bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t
     }
     if (!is_usable(file, t, err))
         return false;
+    /* the shape that config.json implies, not the one that the file has */
     bool right = rows ? t->ndim == 2 && t->shape[0] == rows && t->shape[1] == cols
                       : t->ndim == 1 && t->shape[0] == cols;
     if (!right && rows)
@@ -163,16 +153,19 @@ bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t
     return true;
 }
 
+/* See struct weight_source. */
 static bool file_weight(void *state, const char *name, size_t rows, size_t cols, struct weight *out,
                         tinker_error *err)
 {
     return engine_weight(state, name, rows, cols, out, err);
 }
 
+/* What tinker_engine_describe() shows, all of it fixed from now on. */
 static void describe_engine(tinker_engine *e)
 {
     const struct model_config *c = &e->model->config;
     int64_t context = c->context;
+    /* an option may shorten the context, never stretch it */
     if (e->opts.max_context > 0 && e->opts.max_context < context)
         context = e->opts.max_context;
     e->info = (tinker_engine_info){
@@ -192,23 +185,13 @@ static void describe_engine(tinker_engine *e)
     };
 }
 
-static tinker_status check_options(const tinker_engine_options *o, tinker_error *err)
-{
-    if (o->threads < 0 || o->threads > MAX_THREADS)
-        return err_set(err, TINKER_EINVAL, "threads is %d, must be 0 to %d", o->threads,
-                       MAX_THREADS);
-    if (o->max_context < 0)
-        return err_set(err, TINKER_EINVAL, "max_context is negative");
-    if (o->dtype < TINKER_WEIGHTS_F32 || o->dtype > TINKER_WEIGHTS_STORED)
-        return err_set(err, TINKER_EINVAL, "dtype %d is unknown", (int)o->dtype);
-    return TINKER_OK;
-}
-
+/* The walk of choose_dtype(). */
 struct stored {
     const tinker_engine *engine;
     bool tied, bf16; /* so far */
 };
 
+/* A visitor of model_tensors(); an embedding counts only as a tied head. */
 static tinker_status note_stored(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct stored *s = state;
@@ -220,31 +203,42 @@ static tinker_status note_stored(void *state, const struct tensor_place *at, tin
     return TINKER_OK;
 }
 
+/* TINKER_WEIGHTS_STORED is bf16 only if every matrix is: a mixture would need two layouts. */
 static enum packed_dtype choose_dtype(tinker_engine *e, const struct model_config *c)
 {
     if (e->opts.dtype == TINKER_WEIGHTS_F32)
         return PACKED_F32;
     if (e->opts.dtype == TINKER_WEIGHTS_BF16)
         return PACKED_BF16_PAIRS;
-    struct stored s = { e, c->tied, true };
+    struct stored s = { .engine = e, .tied = c->tied, .bf16 = true };
     model_tensors(c, note_stored, &s, NULL);
     return s.bf16 ? PACKED_BF16 : PACKED_F32;
 }
 
+/* Configuration, files, fingerprint, weights. */
 static tinker_status load_model(tinker_engine *e, tinker_error *err)
 {
     struct model_config config;
     struct sha256 hash;
     uint8_t digest[32];
     sha256_init(&hash);
-    tinker_status status = read_config(&config, e->dir, &hash, err);
+    tinker_status status = read_configs(&config, e->dir, &hash, err);
     if (status != TINKER_OK)
         return status;
     e->names = config.arch->names;
     e->files = weight_files_open(e->dir, err);
     if (!e->files)
         return err ? err->status : TINKER_EINVAL;
-    hash_files(&hash, e->files);
+    /* headers and the first bytes of each tensor: cheap, and different for different weights of
+     * one shape */
+    for (size_t i = 0; i < e->files->n; i++) {
+        const struct safetensors *f = &e->files->files[i];
+        sha256_update(&hash, f->header, f->header_len);
+        for (size_t k = 0; k < f->n; k++) {
+            size_t bytes = f->tensors[k].bytes;
+            sha256_update(&hash, f->tensors[k].data, bytes < SAMPLE ? bytes : SAMPLE);
+        }
+    }
     sha256_final(&hash, digest);
     hex_encode(digest, sizeof(digest), e->fingerprint);
     e->model = model_new(&config, choose_dtype(e, &config), err);
@@ -254,6 +248,7 @@ static tinker_status load_model(tinker_engine *e, tinker_error *err)
     return model_fill(e->model, e->threads, &source, err);
 }
 
+/* Fills e, which tinker_engine_close() cleans up after a failure. */
 static tinker_status start_engine(tinker_engine *e, const char *dir,
                                   const tinker_engine_options *opts, tinker_error *err)
 {
@@ -261,10 +256,15 @@ static tinker_status start_engine(tinker_engine *e, const char *dir,
     tinker_status status = TINKER_OK;
     if (opts)
         status = opts_copy(&e->opts, sizeof(e->opts), opts, "tinker_engine_options", err);
-    if (status == TINKER_OK)
-        status = check_options(&e->opts, err);
     if (status != TINKER_OK)
         return status;
+    if (e->opts.threads < 0 || e->opts.threads > MAX_THREADS)
+        return err_set(err, TINKER_EINVAL, "threads is %d, must be 0 to %d", e->opts.threads,
+                       MAX_THREADS);
+    if (e->opts.max_context < 0)
+        return err_set(err, TINKER_EINVAL, "max_context is negative");
+    if (e->opts.dtype < TINKER_WEIGHTS_F32 || e->opts.dtype > TINKER_WEIGHTS_STORED)
+        return err_set(err, TINKER_EINVAL, "dtype %d is unknown", (int)e->opts.dtype);
     e->dir = strdup(dir);
     e->threads = threads_new(e->opts.threads ? e->opts.threads : os_cpu_count());
     if (!e->dir || !e->threads)
@@ -286,7 +286,7 @@ void tinker_engine_limit_memory(tinker_engine *e, uint64_t bytes)
 tinker_engine *tinker_engine_open(const char *dir, const tinker_engine_options *opts,
                                   tinker_error *err)
 {
-    tinker_error local;
+    tinker_error local; /* failures below travel as err->status */
     if (!err)
         err = &local;
     tinker_engine *e = calloc(1, sizeof(*e));
@@ -301,6 +301,7 @@ tinker_engine *tinker_engine_open(const char *dir, const tinker_engine_options *
     return e;
 }
 
+/* In the reverse order of what borrows from what: the model reads the mapped files. */
 void tinker_engine_close(tinker_engine *e)
 {
     if (!e)

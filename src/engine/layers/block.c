@@ -18,6 +18,7 @@ struct cutter {
     size_t used; /* floats */
 };
 
+/* Rounded up, so that each piece begins at a cache line. */
 static float *take_floats(struct cutter *c, size_t n)
 {
     float *p = c->memory ? c->memory + c->used : NULL;
@@ -32,6 +33,7 @@ static size_t lay_out_acts(struct acts *a, const struct model_config *c, size_t 
     struct cutter p = { mem, 0 };
     size_t hidden = rows * c->hidden, q = rows * c->heads * c->head_dim;
     size_t kv = rows * c->kv_heads * c->head_dim, inner = rows * model_mlp_width(c);
+    /* a sparse layer computes a row once for each of its experts */
     size_t entries = rows * (c->experts ? c->experts_used : 1);
     a->n1 = take_floats(&p, hidden);
     a->n2 = take_floats(&p, hidden);
@@ -74,6 +76,7 @@ static void add_layer_lora(const struct block *b, size_t layer, const struct lin
 {
     const struct segment *s = b->batch->segments, *end = s + b->batch->n_segments;
     size_t in = set->linear[0]->in;
+    /* consecutive segments with one adapter are one product */
     while (s < end) {
         const struct segment *first = s;
         struct lora_part parts[LINEAR_SET];
@@ -104,6 +107,7 @@ static void run_linears(const struct block *b, size_t layer, size_t n, const enu
     add_layer_lora(b, layer, &set, ids, a, x);
 }
 
+/* What place_rows() needs; attention calls it for each task. */
 struct heads_job {
     const struct block *b;
     const struct layer *layer;

@@ -12,6 +12,7 @@
 
 enum { ROW_GRAIN = 8, ALIGN_FLOATS = 16, ELEMENT_GRAIN = 4096 };
 
+/* The gradient buffer has the layout of the parameters: same offset. */
 float *grads_lora(const struct grads *g, const float *factor)
 {
     return factor ? g->g + (factor - g->w) : NULL;
@@ -22,6 +23,7 @@ float *grads_param(const struct grads *g, int index)
     return g->lora || index == PARAM_NONE ? NULL : g->g + g->params->list[index].offset;
 }
 
+/* Pieces of the scratch memory begin at cache lines. */
 static size_t pad_floats(size_t n)
 {
     return (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
@@ -59,6 +61,7 @@ static void add_linear_grads(const struct block *b, size_t layer, enum linear_id
                              const float *xa, float *dx, float *dxa)
 {
     const struct linear *l = &b->model->layers[layer].linear[id];
+    /* rank > 0 trains the pair alone, rank 0 weight and bias */
     if (g->lora) {
         const struct lora_pair *p = lora_pair(g->lora, layer, id);
         lora_backward(b->threads, g->lora, p, grads_lora(g, p->a), grads_lora(g, p->b), dx, dxa, dy,
@@ -75,6 +78,7 @@ struct silu_job {
     float *dgate, *dup; /* the gradient of silu(gate) * up comes in dup */
 };
 
+/* d silu(g) / dg = sigma(g) (1 + g (1 - sigma(g))), see docs/internals/engine.md. */
 static void silu_backward_slice(void *arg, size_t begin, size_t end)
 {
     const struct silu_job *j = arg;
@@ -172,6 +176,7 @@ static void backward_attention(const struct block *b, size_t layer, size_t k_off
     }
     if (c->qk_norm)
         threads_run(b->threads, rows, ROW_GRAIN, head_norms_slice, &heads);
+    /* dn = dq Wq + dk Wk + dv Wv, then each LoRA part on top */
     struct linear_set qkv = { 3,
                               { &l->linear[LINEAR_Q], &l->linear[LINEAR_K], &l->linear[LINEAR_V] },
                               { s->dq, s->dk, s->dv } };

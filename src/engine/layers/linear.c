@@ -93,6 +93,7 @@ static void lay_out(struct threads *t, struct product_job *job, const float *x, 
     job->to = to;
 }
 
+/* Used for the last part of rows and of the sum. */
 static size_t min_size(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -272,6 +273,7 @@ void linear_tn(struct threads *t, float *y, const float *a, const float *x, size
     struct dense_job job = make_dense_job(dense_tn, y, a, x, N, O, C);
     job.alpha = alpha;
     job.accumulate = accumulate;
+    /* cut along rows of y, or where these are few along its columns */
     if (O > FEW_ROWS) {
         run_slices(t, O, dense_grain(N * C), dense_slice, &job);
         return;
@@ -280,6 +282,7 @@ void linear_tn(struct threads *t, float *y, const float *a, const float *x, size
     run_slices(t, C, column_grain(N * O), dense_slice, &job);
 }
 
+/* Gradient of a bias. */
 struct bias_job {
     float *db;
     const float *dy;

@@ -9,6 +9,7 @@
 #include "engine/kernels/vec.h"
 #include "engine/layers/linear.h"
 
+/* Logits of a chunk take at most CHUNK_BYTES unless the vocabulary is enormous. */
 enum { CHUNK_BYTES = 128 << 20, CHUNK_MIN = 16, CHUNK_MAX = 192, ALIGN_FLOATS = 16 };
 
 static size_t pad_head_floats(size_t n)
@@ -23,6 +24,7 @@ size_t lm_head_chunk(const struct model_config *c)
     return rows < CHUNK_MIN ? CHUNK_MIN : rows > CHUNK_MAX ? CHUNK_MAX : rows;
 }
 
+/* Must count what lm_head_init() lays out. */
 size_t lm_head_floats(const struct model_config *c, size_t rank)
 {
     size_t n = lm_head_chunk(c);
@@ -77,6 +79,7 @@ static void score_row(struct lm_head *head, const struct lm_head_row *row, float
             z[d->targets[first + k]] += grads[first + k];
 }
 
+/* Rows are independent: each has its own logits and results. */
 static void score_slice(void *arg, size_t begin, size_t end)
 {
     const struct rows_job *j = arg;
@@ -119,6 +122,7 @@ static void head_gradient(struct lm_head *head, size_t live)
                       head->dhc, head->dxa, head->logits, head->hc, head->xac, live, c->vocab,
                       c->hidden);
     } else {
+        /* a tied head adds to the gradient of the embedding */
         int index = c->tied ? g->params->embed : g->params->head;
         linear_gradient(head->threads, grads_param(g, index), NULL, head->logits, head->hc, live,
                         c->vocab, c->hidden);
@@ -144,6 +148,7 @@ void lm_head_rows(struct lm_head *head, const float *h, const struct lm_head_row
     if (live == 0)
         return;
     head_gradient(head, live);
+    /* back to the places of the rows; those left out stay zero */
     for (size_t i = 0, at = 0; i < n; i++)
         if (head->live[i])
             memcpy(dh + i * c->hidden, head->dhc + at++ * c->hidden, c->hidden * sizeof(float));

@@ -18,6 +18,7 @@ const struct lora_pair *lora_head(const struct lora *l, size_t layers)
     return &l->pairs[layers * LINEARS];
 }
 
+/* A step of 0 gives every expert the same factor. */
 struct lora_pair lora_expert(const struct lora_pair *p, size_t expert)
 {
     if (!p->a)
@@ -50,6 +51,7 @@ void lora_forward_set(struct threads *t, const struct lora *l, const struct lora
     linear_nt_set(t, up, count, n, l->rank, l->scale, 1);
 }
 
+/* dxa is kept for lora_backward_factors(), which may run over more rows at once. */
 void lora_backward_input(struct threads *t, const struct lora *l, const struct lora_pair *p,
                          float *dx, float *dxa, const float *dy, size_t n, size_t out, size_t in)
 {
@@ -60,6 +62,7 @@ void lora_backward_input(struct threads *t, const struct lora *l, const struct l
         linear_nn(t, dx, dxa, p->a, n, in, l->rank, 1, 1);
 }
 
+/* Sums over rows; called once for all rows that share the factors. */
 void lora_backward_factors(struct threads *t, const struct lora *l, const struct lora_pair *p,
                            float *da, float *db, const float *dxa, const float *dy, const float *x,
                            const float *xa, size_t n, size_t out, size_t in)

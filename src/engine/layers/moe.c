@@ -79,6 +79,7 @@ void moe_back_init(struct moe_back *m, const struct model_config *c, size_t rows
     lay_out_moe_back(m, c, rows, rank, mem);
 }
 
+/* One sparse layer forward. */
 struct moe_job {
     const struct block *b;
     size_t layer;
@@ -138,6 +139,7 @@ static void route_slice(void *arg, size_t begin, size_t end)
 static void group_entries(const struct model_config *c, struct moe_acts *m, size_t rows)
 {
     size_t entries = rows * c->experts_used;
+    /* counting sort: count, sum up, place */
     memset(m->start, 0, (c->experts + 1) * sizeof(*m->start));
     /* start[e + 1] counts expert e, then start[e] is the sum of all before e */
     for (size_t i = 0; i < entries; i++)
@@ -161,6 +163,7 @@ static void group_entries(const struct model_config *c, struct moe_acts *m, size
         }
 }
 
+/* The same cut as group_entries() made. */
 size_t moe_parts(const struct model_config *c, const struct moe_acts *m)
 {
     size_t parts = 0;
@@ -177,6 +180,7 @@ static void add_expert_lora(const struct moe_job *j, size_t expert, enum linear_
     const struct block *b = j->b;
     const struct linear *l = moe_linear(&b->model->layers[j->layer], expert, id);
     const uint32_t *row = j->a->moe.row;
+    /* entries are sorted by row, and rows by segment: runs are as long as they can be */
     while (first < end) {
         const struct lora *lora = b->batch->segments[b->segment_of[row[first]]].lora;
         size_t n = 1;
@@ -242,6 +246,7 @@ void moe_forward(const struct block *b, size_t layer, struct acts *a, float *y)
     struct moe_job job = { .b = b, .layer = layer, .a = a, .y = y };
     struct linear_set router = { 1, { &b->model->layers[layer].router }, { a->moe.probs } };
     size_t rows = b->batch->n;
+    /* probs holds the logits until route_slice() turns them into probabilities */
     linear_forward(b->threads, &router, a->n2, rows);
     threads_run(b->threads, rows, ROW_GRAIN, route_slice, &job);
     group_entries(c, &a->moe, rows);

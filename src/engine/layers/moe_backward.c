@@ -16,6 +16,7 @@
 
 enum { ROW_GRAIN = 8 };
 
+/* One sparse layer backward. */
 struct moe_job {
     const struct block *b;
     size_t layer;
@@ -68,6 +69,7 @@ static void spread_slice(void *arg, size_t begin, size_t end)
     }
 }
 
+/* The pair of one linear of one expert. */
 static struct lora_pair expert_factors(const struct moe_job *j, size_t expert, enum linear_id id)
 {
     return lora_expert(lora_pair(j->g->lora, j->layer, id), expert);
@@ -197,6 +199,7 @@ void moe_backward(const struct block *b, size_t layer, const struct acts *a, con
     size_t parts = moe_parts(c, &a->moe);
     threads_run(b->threads, parts, 1, experts_backward_slice, &job);
     threads_run(b->threads, parts * EXPERT_LINEARS, 1, experts_gradient_slice, &job);
+    /* dn = the router's part, to which collect_slice() adds the experts' */
     struct linear_set router = { 1, { &b->model->layers[layer].router }, { s->moe.dlogits } };
     linear_backward(b->threads, &router, s->dn, rows);
     threads_run(b->threads, rows, ROW_GRAIN, collect_slice, &job);

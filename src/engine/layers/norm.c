@@ -4,11 +4,13 @@
 #include <math.h>
 #include "engine/kernels/vec.h"
 
+/* Least rows, and columns, of a slice. */
 enum { ROW_GRAIN = 8, COLUMN_GRAIN = 64 };
 
 float norm_row(float *y, const float *x, const float *w, size_t n, float eps)
 {
     const struct vec_ops *ops = vec_ops();
+    /* the sum in the lanes' order, see docs/internals/engine.md */
     float rstd = 1.0f / sqrtf(ops->dot(x, x, n) / (float)n + eps);
     ops->scale_by(y, x, w, rstd, n);
     return rstd;

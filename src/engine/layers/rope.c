@@ -30,6 +30,7 @@ static double llama3_scaled(const struct rope_config *r, double inv)
         return inv;
     if (wavelength > low)
         return inv / r->factor;
+    /* 0 at the long end, 1 at the short end */
     double s = (r->original_context / wavelength - r->low_freq_factor) /
                (r->high_freq_factor - r->low_freq_factor);
     return (1 - s) * inv / r->factor + s * inv;
@@ -94,6 +95,7 @@ void rope_table(const struct model *m, size_t pos, size_t n, float *cs)
     size_t half = m->config.head_dim / 2;
     for (size_t i = 0; i < n; i++, cs += 2 * half) {
         for (size_t j = 0; j < half; j++) {
+            /* float on purpose: the references round it, and at long positions that shows */
             float angle = (float)(pos + i) * m->inv_freq[j];
             cs[j] = (float)cos((double)angle) * m->rope_scale;
             cs[half + j] = (float)sin((double)angle) * m->rope_scale;

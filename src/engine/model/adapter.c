@@ -17,6 +17,7 @@
 
 enum { RANK_MAX = 4096 };
 
+/* Aligned for the kernels; zero. */
 static float *alloc_floats(size_t n)
 {
     float *p = aligned_alloc(64, n ? n * sizeof(float) : 64);
@@ -54,6 +55,7 @@ static tinker_status view_lora(tinker_adapter *a, tinker_error *err)
 {
     size_t n = a->engine->model->config.layers * LINEARS + 1;
     a->lora.rank = (size_t)a->desc.rank;
+    /* alpha / rank: the size of the update does not grow with the rank */
     a->lora.scale = (float)(a->alpha / (double)a->desc.rank);
     a->lora.pairs = calloc(n, sizeof(*a->lora.pairs));
     if (!a->lora.pairs)
@@ -73,6 +75,7 @@ static tinker_status view_lora(tinker_adapter *a, tinker_error *err)
     return TINKER_OK;
 }
 
+/* Says how large the adapter would be: the user can ask for a smaller rank. */
 static tinker_status refuse_adapter_size(const tinker_adapter *a, tinker_error *err)
 {
     return err_set(err, TINKER_ENOMEM, "no memory for an adapter of %zu parameters",
@@ -140,6 +143,7 @@ tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, ti
         desc.seed = random >> 1; /* not negative in any client's integers */
         desc.has_seed = 1;
     }
+    /* moments at once: a first step must not fail for want of memory after its pass ran */
     tinker_adapter *a = adapter_make(e, &desc, LORA_ALPHA, err);
     if (!a)
         return NULL;
@@ -185,6 +189,7 @@ int64_t tinker_adapter_steps(const tinker_adapter *a)
     return a->steps;
 }
 
+/* What malloc gave for it; the packed model of rank 0 is counted without its struct. */
 uint64_t tinker_adapter_bytes(const tinker_adapter *a)
 {
     uint64_t buffers = 1 + (a->grad != NULL) + (a->m != NULL) + (a->v != NULL);
@@ -196,6 +201,7 @@ uint64_t tinker_adapter_bytes(const tinker_adapter *a)
     return bytes;
 }
 
+/* A sampler goes on reading the copy while the original is trained. */
 tinker_adapter *tinker_adapter_snapshot(const tinker_adapter *a, tinker_error *err)
 {
     tinker_adapter *copy = adapter_make(a->engine, &a->desc, a->alpha, err);
@@ -214,6 +220,7 @@ struct own_weights {
     size_t next;
 };
 
+/* See struct weight_source.  The order alone finds the weight; the name is asserted. */
 static bool get_own_weight(void *state, const char *name, size_t rows, size_t cols,
                            struct weight *out, tinker_error *err)
 {
@@ -232,6 +239,7 @@ const struct model *adapter_model(tinker_engine *e, tinker_adapter *a)
 {
     if (!a || !a->model)
         return e->model;
+    /* the weights changed since they were packed: an optimizer step, or nothing was packed yet */
     if (a->stale) {
         struct own_weights own = { a, 0 };
         struct weight_source source = { get_own_weight, &own };
@@ -252,6 +260,7 @@ float *adapter_buffer(const tinker_adapter *a)
     return alloc_floats(a->params.total);
 }
 
+/* Loaded weights get their moments here, with their first step. */
 bool adapter_moments(tinker_adapter *a)
 {
     if (!a->m)

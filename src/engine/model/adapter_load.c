@@ -22,6 +22,7 @@
 enum { JSON_MAX = 16 << 20 };
 static const int64_t steps_max = (int64_t)1 << 53; /* Adam raises betas to it in double */
 
+/* Everything that a load opens or reads; one place to clean up. */
 struct loading {
     tinker_engine *e;
     const struct arch_names *names; /* of the engine's model */
@@ -37,6 +38,7 @@ struct loading {
     tinker_error *err;
 };
 
+/* NULL: out of memory. */
 static char *make_path(struct loading *l, const char *name)
 {
     return arena_printf(&l->arena, "%s/%s", l->dir, name);
@@ -89,6 +91,7 @@ static void refuse_if_on(struct json_reader *r, struct raw_adapter_config *c, co
 static void read_adapter_config_key(struct json_reader *r, struct json_str key,
                                     struct raw_adapter_config *c)
 {
+    /* each of them changes which weights are used or how they are scaled */
     static const char *const refused[] = {
         "use_rslora",   "use_dora",          "fan_in_fan_out",
         "rank_pattern", "alpha_pattern",     "modules_to_save",
@@ -229,6 +232,7 @@ static tinker_status read_state(struct loading *l)
 
 /* ---- tensors --------------------------------------------------------------------------- */
 
+/* A tensor that this model has no parameter for: usually another base model. */
 static tinker_status refuse_unplaced(struct loading *l, const char *name)
 {
     return err_set(l->err, TINKER_EINVAL, "%s: tensor %.120s has no place in this model",
@@ -306,6 +310,7 @@ static tinker_status check_size(struct loading *l)
     return TINKER_OK;
 }
 
+/* The shapes that tinker_adapter_save() and PEFT write for a parameter. */
 static bool has_param_shape(const struct st_tensor *t, const struct param *p)
 {
     const size_t *s = t->shape;
@@ -363,6 +368,7 @@ static tinker_status copy_experts(struct loading *l, const struct param *p, floa
         if (!t)
             return err_set(l->err, TINKER_EINVAL, "%s: tensor %s is missing", l->weights.path,
                            name);
+        /* of a shared factor the first expert's copy is kept, the others are compared with it */
         bool shared = p->stack == 1 && e > 0;
         float *to = shared ? again : out + (p->stack > 1 ? e * count : 0);
         tinker_status status =
@@ -435,6 +441,7 @@ static tinker_status copy_moments(struct loading *l, tinker_adapter *a, const ch
     return TINKER_OK;
 }
 
+/* Moments of all parameters, and a gradient where one was pending. */
 static tinker_status read_moments(struct loading *l, tinker_adapter *a)
 {
     char *path = make_path(l, "optimizer.safetensors");
@@ -448,6 +455,7 @@ static tinker_status read_moments(struct loading *l, tinker_adapter *a)
     status = copy_moments(l, a, ".exp_avg", copy_finite, a->m);
     if (status == TINKER_OK)
         status = copy_moments(l, a, ".exp_avg_sq", copy_finite, a->v);
+    /* its square root would be NAN */
     for (size_t i = 0; status == TINKER_OK && i < a->params.total; i++)
         if (a->v[i] < 0)
             status = err_set(l->err, TINKER_EINVAL, "%s: a second moment is negative", path);
@@ -487,6 +495,7 @@ static tinker_adapter *load_files(struct loading *l)
         tinker_adapter_free(a);
         return NULL;
     }
+    /* without the optimizer training starts anew, bias correction included */
     a->steps = l->optimizer ? l->steps : 0;
     return a;
 }
@@ -496,6 +505,7 @@ tinker_adapter *tinker_adapter_load(tinker_engine *e, const char *dir, int flags
     struct loading l = { .e = e, .names = e->names, .dir = dir, .err = err };
     l.optimizer = flags & TINKER_ADAPTER_OPTIMIZER;
     l.lora = (tinker_lora)TINKER_LORA_INIT;
+    /* infer_modules() sets what the file has */
     l.lora.train_attn = l.lora.train_mlp = l.lora.train_unembed = 0;
     l.lora.has_seed = 1;
     arena_init(&l.arena, SIZE_MAX);

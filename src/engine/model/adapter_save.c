@@ -19,6 +19,7 @@
 #include "engine/model/safetensors.h"
 #include "json/json.h"
 
+/* Members of the JSON files. */
 static void put_text_member(struct json_writer *w, const char *key, const char *value)
 {
     json_put_key(w, key);
@@ -101,6 +102,7 @@ static void put_adapter_config(struct json_writer *w, const struct document *d)
     put_flag_member(w, "fan_in_fan_out", false);
     put_flag_member(w, "inference_mode", true);
     put_flag_member(w, "init_lora_weights", true);
+    /* as PEFT writes them */
     json_put_key(w, "modules_to_save");
     json_put_null(w);
     put_empty_member(w, "rank_pattern");
@@ -113,6 +115,7 @@ static void put_trainer_state(struct json_writer *w, const struct document *d)
 {
     const tinker_adapter *a = d->a;
     char created[32];
+    /* for people; nothing reads it */
     clock_format_rfc3339(clock_wall_ns(clock_real()), created);
     json_put_begin_object(w);
     put_int_member(w, "format", 1);
@@ -134,6 +137,7 @@ static void put_trainer_state(struct json_writer *w, const struct document *d)
     json_put_end_object(w);
 }
 
+/* One JSON file of dir; put writes the document. */
 static tinker_status write_json(const struct document *d, const char *dir, const char *name,
                                 void (*put)(struct json_writer *w, const struct document *d),
                                 tinker_error *err)
@@ -174,6 +178,7 @@ static const void *fetch_param(void *state, size_t entry, tinker_error *err)
         return s->data[entry];
     for (size_t i = 0; i < s->entries[entry].ndim; i++)
         n *= s->entries[entry].shape[i];
+    /* the writer is done with the previous tensor: one conversion in memory at a time */
     free(s->converted);
     s->converted = malloc(n * st_dtype_size(s->dtype));
     if (s->converted)
@@ -184,6 +189,7 @@ static const void *fetch_param(void *state, size_t entry, tinker_error *err)
 }
 
 /* One matrix, vector or stack; name NULL: out of memory. */
+/* Appends to the list, which was made large enough. */
 static bool add_saved_tensor(struct saving *s, const struct param *p, const char *name, bool stack,
                              const float *data)
 {
@@ -233,6 +239,7 @@ static tinker_status write_buffers(const tinker_adapter *a, int flags, const flo
     struct saving s = { .a = a,
                         .peft = peft,
                         .dtype = flags & TINKER_ADAPTER_BF16 ? SOURCE_BF16 : SOURCE_F32 };
+    /* an upper bound: only stacks become one tensor per expert */
     size_t experts = a->engine->model->config.experts, most = a->params.n * n;
     most *= peft && experts ? experts : 1;
     arena_init(&s.arena, SIZE_MAX);
@@ -274,5 +281,6 @@ tinker_status tinker_adapter_save(const tinker_adapter *a, const char *dir, cons
     }
     if (status == TINKER_OK && optimizer)
         status = write_json(&document, dir, "trainer_state.json", put_trainer_state, err);
+    /* the names in the directory, too, must survive a power failure */
     return status == TINKER_OK ? os_sync_dir(dir, err) : status;
 }

@@ -28,6 +28,7 @@ static const struct arch_names llama_names = {
         [LINEAR_UP] = "mlp.up_proj",
         [LINEAR_DOWN] = "mlp.down_proj",
     },
+/* the experts' names of Qwen3 MoE; dense models never look at them */
     .router = "mlp.gate",
     .experts = "mlp.experts",
     .expert = {
@@ -37,6 +38,7 @@ static const struct arch_names llama_names = {
     },
     .stacked_gate_up = "gate_up_proj",
     .stacked_down = "down_proj",
+/* the names that the hosted service gives its adapters */
     .adapter_head = "model.unembed_tokens",
     .adapter_expert = {
         [LINEAR_GATE - LINEAR_GATE] = "w1",
@@ -45,10 +47,13 @@ static const struct arch_names llama_names = {
     },
 };
 
+/* Frequencies are scaled outside the layers, so that each type works with every architecture. */
 enum { ALL_ROPES = (1 << ROPE_TYPES) - 1 };
 
+/* What a row leaves out is false, never or NULL. */
 static const struct arch arches[] = {
     {
+        /* Llama 2 and 3, and models that reuse the class, such as SmolLM */
         .name = "llama",
         .hf_class = "LlamaForCausalLM",
         .qkv_bias = ARCH_BIAS_CONFIG,
@@ -58,6 +63,7 @@ static const struct arch arches[] = {
         .names = &llama_names,
     },
     {
+        /* Qwen2 and 2.5: biases of q, k and v without a setting for them */
         .name = "qwen2",
         .hf_class = "Qwen2ForCausalLM",
         .qkv_bias = ARCH_BIAS_ALWAYS,
@@ -65,6 +71,7 @@ static const struct arch arches[] = {
         .names = &llama_names,
     },
     {
+        /* norms of q and k in place of the biases */
         .name = "qwen3",
         .hf_class = "Qwen3ForCausalLM",
         .qk_norm = true,
@@ -74,6 +81,7 @@ static const struct arch arches[] = {
         .names = &llama_names,
     },
     {
+        /* Qwen3 with experts in its sparse layers */
         .name = "qwen3_moe",
         .hf_class = "Qwen3MoeForCausalLM",
         .qk_norm = true,
@@ -103,6 +111,7 @@ const struct arch *arch_by_class(const char *hf_class, size_t n)
 
 void arch_list_classes(char *out, size_t size)
 {
+    /* snprintf() returns what it would have written, so that at may pass size */
     size_t at = 0;
     out[0] = '\0';
     for (size_t i = 0; i < ARRAY_LEN(arches) && at < size; i++)

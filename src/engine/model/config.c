@@ -15,6 +15,7 @@
 #include "engine/layers/rope.h"
 #include "json/json.h"
 
+/* 2^24 squared is 2^48: products of two sizes, in bytes, fit in 64 bits. */
 enum {
     SIZE_LIMIT = 1 << 24,
     CONTEXT_LIMIT = 1 << 24,
@@ -22,6 +23,7 @@ enum {
     EXPERT_LIMIT = 4096,
     EXPERT_LIMIT_ALL = 1 << 18
 };
+/* Far above any model, far below what overflows. */
 static const double parameter_limit = 0x1p50;
 
 /* The fields as the file has them, unchecked. */
@@ -44,6 +46,7 @@ static bool skip_null(struct json_reader *r)
     return json_peek(r) == JSON_NULL && json_null(r);
 }
 
+/* The value, or *out as it was. */
 static void get_double(struct json_reader *r, double *out)
 {
     if (!skip_null(r))
@@ -89,6 +92,7 @@ static void read_eos(struct json_reader *r, struct model_config *c)
     }
 }
 
+/* False: the key is none of the numbers. */
 static bool read_rope_number(struct json_reader *r, struct json_str key, struct raw *raw)
 {
     const struct {
@@ -182,6 +186,7 @@ static void read_own_layers(struct json_reader *r, struct raw *raw, struct model
     }
 }
 
+/* A type per layer; sliding windows are refused later. */
 static void read_layer_types(struct json_reader *r, struct raw *raw, struct model_config *c)
 {
     struct json_str type;
@@ -298,6 +303,7 @@ static void read_field(struct json_reader *r, struct json_str key, struct raw *r
         json_skip(r);
 }
 
+/* The one place that narrows a number of the file to a size. */
 static tinker_status take_size(size_t *out, int64_t value, int64_t limit, const char *name,
                                const char *path, tinker_error *err)
 {
@@ -312,6 +318,7 @@ static tinker_status take_size(size_t *out, int64_t value, int64_t limit, const 
 static tinker_status check_sizes(struct model_config *c, struct raw *raw, const char *path,
                                  tinker_error *err)
 {
+    /* defaults that depend on other fields */
     if (raw->kv_heads < 0)
         raw->kv_heads = raw->heads;
     if (raw->head_dim < 0 && raw->heads > 0)
@@ -337,6 +344,7 @@ static tinker_status check_sizes(struct model_config *c, struct raw *raw, const 
     }
     if (c->head_dim % 2)
         return err_set(err, TINKER_EINVAL, "%s: head_dim %zu is odd", path, c->head_dim);
+    /* query heads share key/value heads in groups of equal size */
     if (c->heads % c->kv_heads)
         return err_set(err, TINKER_EINVAL,
                        "%s: %zu attention heads cannot share %zu key/value heads", path, c->heads,
@@ -365,6 +373,7 @@ static tinker_status check_experts(struct model_config *c, const struct raw *raw
         const char *name;
     } sizes[] = {
         { &c->experts, raw->experts, EXPERT_LIMIT, "num_experts" },
+        /* a token cannot choose an expert twice; the backward keeps them in an array of MODEL_MAX_USED */
         { &c->experts_used, raw->experts_used,
           raw->experts < MODEL_MAX_USED ? raw->experts : MODEL_MAX_USED, "num_experts_per_tok" },
         { &c->expert_size, raw->expert_size, SIZE_LIMIT, "moe_intermediate_size" },
@@ -376,6 +385,7 @@ static tinker_status check_experts(struct model_config *c, const struct raw *raw
         if (status != TINKER_OK)
             return status;
     }
+    /* each is a struct in memory before any weight is read */
     if (c->experts * c->layers > EXPERT_LIMIT_ALL)
         return err_set(err, TINKER_EINVAL, "%s: %zu layers of %zu experts are too many", path,
                        c->layers, c->experts);
@@ -393,6 +403,7 @@ static tinker_status check_rope_type(struct model_config *c, const struct raw *r
                                      const char *path, tinker_error *err)
 {
     char known[64] = "";
+    /* the types of this architecture, which a refusal lists */
     for (int i = 0; i < ROPE_TYPES; i++) {
         if (!(c->arch->ropes & 1u << i))
             continue;
@@ -432,6 +443,7 @@ static tinker_status check_scaling(struct model_config *c, const struct raw *raw
     if (!is_positive(r->original_context))
         return err_set(err, TINKER_EINVAL, "%s: original_max_position_embeddings must be positive",
                        path);
+    /* the interpolation divides by their difference */
     if (r->type == ROPE_LLAMA3 &&
         (!is_positive(r->low_freq_factor) || !(r->high_freq_factor > r->low_freq_factor)))
         return err_set(err, TINKER_EINVAL, "%s: low_freq_factor and high_freq_factor are wrong",
@@ -449,6 +461,7 @@ static tinker_status check_rope(struct model_config *c, const struct raw *raw, c
     c->rope = raw->rope;
     if (isnan(c->rope.theta))
         c->rope.theta = raw->theta;
+    /* one rope for all layers, over the whole head */
     if (raw->rope_layers.s)
         return err_set(err, TINKER_EINVAL, "%s: a rope of %.*s layers is not supported", path,
                        raw->rope_layers.n > 60 ? 60 : (int)raw->rope_layers.n, raw->rope_layers.s);
@@ -473,6 +486,7 @@ static bool decide_bias(enum arch_bias rule, bool configured)
 static tinker_status check_rest(struct model_config *c, const struct raw *raw, const char *path,
                                 tinker_error *err)
 {
+    /* the kernels know no other */
     if (raw->act.s && !json_str_is(raw->act, "silu"))
         return err_set(err, TINKER_EINVAL, "%s: hidden_act is not silu", path);
     if (raw->own_layers)
@@ -487,6 +501,7 @@ static tinker_status check_rest(struct model_config *c, const struct raw *raw, c
     c->qkv_bias = decide_bias(c->arch->qkv_bias, raw->attention_bias);
     c->o_bias = decide_bias(c->arch->o_bias, raw->attention_bias);
     c->mlp_bias = decide_bias(c->arch->mlp_bias, raw->mlp_bias);
+    /* a generator compares sampled tokens with them: one that cannot occur is a wrong file */
     for (size_t i = 0; i < c->n_eos; i++)
         if ((size_t)c->eos[i] >= c->vocab)
             return err_set(err, TINKER_EINVAL, "%s: eos_token_id %d is beyond the vocabulary", path,
@@ -545,6 +560,7 @@ tinker_status config_parse(struct model_config *c, const char *path, const char 
     arena_init(&arena, SIZE_MAX);
     json_reader_init(&r, text, n, &arena);
     json_begin_object(&r);
+    /* members in any order; what a check compares is complete only after the last one */
     while (json_next_key(&r, &key))
         read_field(&r, key, &raw, c);
     tinker_status status;
@@ -567,6 +583,7 @@ tinker_status config_parse_generation(struct model_config *c, const char *path, 
     json_reader_init(&r, text, n, &arena);
     json_begin_object(&r);
     while (json_next_key(&r, &key)) {
+        /* its list is often longer than that of config.json, and the one that generation uses */
         if (json_str_is(key, "eos_token_id") && json_peek(&r) != JSON_NULL)
             read_eos(&r, c);
         else

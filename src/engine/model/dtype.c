@@ -25,6 +25,7 @@ const char *st_dtype_name(enum source_dtype dtype)
     return "F32";
 }
 
+/* memcpy() is how C reads the bits of a float without undefined behavior. */
 static uint32_t float_to_bits(float f)
 {
     uint32_t bits;

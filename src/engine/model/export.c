@@ -47,6 +47,7 @@ struct change {
     const struct param *full; /* rank 0 */
 };
 
+/* Later lookups are by the name in the files, which a walk over tensors knows. */
 static tinker_status add_change(struct exporting *x, const char *name, struct change change,
                                 tinker_error *err)
 {
@@ -83,6 +84,7 @@ static bool merge_weight(const struct exporting *x, const char *name, float *val
     if (change->full)
         memcpy(values, a->w + change->full->offset, rows * cols * sizeof(float));
     else
+        /* values += scale * B A */
         linear_nn(a->engine->threads, values, change->pair.b, change->pair.a, rows, cols,
                   a->lora.rank, a->lora.scale, 1);
     return true;
@@ -160,6 +162,7 @@ static const void *fetch_merged(void *state, size_t entry, tinker_error *err)
     return x->bytes;
 }
 
+/* The part after the last slash. */
 static const char *file_name_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -176,6 +179,7 @@ static bool add_entry(struct exporting *x, struct st_entry *e, size_t i, const s
     x->tensors[i] = t;
     x->names[i] = name;
     x->total += t->bytes;
+    /* the index is written when all files are, but its lines are known here */
     if (x->index.len)
         buf_putc(&x->index, ',');
     json_writer_init(&w, &x->index);
@@ -203,6 +207,7 @@ static tinker_status export_file(struct exporting *x, size_t file, tinker_error 
         bool stale_head = x->a->engine->model->config.tied && strcmp(t->name, x->head_name) == 0;
         if (t->usable && !stale_head && !add_entry(x, entries, n++, t, t->name, name))
             return err_nomem(err, name);
+        /* the new head starts from the embedding and is merged under its own name */
         if (x->untie && strcmp(t->name, x->embed_name) == 0 &&
             !add_entry(x, entries, n++, t, x->head_name, name))
             return err_nomem(err, name);
@@ -237,6 +242,7 @@ static tinker_status untie_config(struct exporting *x, const char *text, size_t 
     return buf_ok(out) ? TINKER_OK : err_nomem(err, "config.json");
 }
 
+/* Unchanged but for config.json of a model whose head is no longer tied. */
 static tinker_status copy_file(struct exporting *x, const char *name, tinker_error *err)
 {
     char *from = arena_printf(&x->arena, "%s/%s", x->a->engine->dir, name), *text;
@@ -329,6 +335,7 @@ tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, ti
     }
     for (size_t i = 0; status == TINKER_OK && i < e->files->n; i++)
         status = export_file(&x, i, err);
+    /* a single model.safetensors needs no index */
     bool single =
         e->files->n == 1 && strcmp(file_name_of(e->files->files[0].path), "model.safetensors") == 0;
     if (status == TINKER_OK && !single)

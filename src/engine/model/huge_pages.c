@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include "base/os.h"
 
+/* Less is not worth a thread. */
 enum { WORTH = 64 << 20 };
 
 struct huge_pages {
@@ -18,9 +19,11 @@ struct huge_pages {
     pthread_t thread;
 };
 
+/* The thread.  A failure ends it: small pages work as well, only slower. */
 static void *enlarge_pages(void *arg)
 {
     struct huge_pages *pages = arg;
+    /* whole large pages inside the memory; its edges stay as they are */
     size_t large = os_large_page(), skip = (large - (uintptr_t)pages->p % large) % large;
     os_thread_name("tinker-pages");
     for (size_t at = skip; at + large <= pages->n && !atomic_load(&pages->stop); at += large)
@@ -48,6 +51,7 @@ void huge_pages_wait(struct huge_pages *pages)
     if (!pages || pages->joined)
         return;
     pthread_join(pages->thread, NULL);
+    /* huge_pages_free() waits again after huge_pages_wait() */
     pages->joined = true;
 }
 
@@ -55,6 +59,7 @@ void huge_pages_free(struct huge_pages *pages)
 {
     if (!pages)
         return;
+    /* the memory may be freed as soon as this returns */
     atomic_store(&pages->stop, true);
     huge_pages_wait(pages);
     free(pages);

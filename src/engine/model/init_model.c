@@ -21,6 +21,7 @@ enum { PATH_LIMIT = 4096 };
 
 void init_model_defaults(struct init_model *o)
 {
+    /* small enough for tests of every gradient */
     *o = (struct init_model){ .embed_std = 0.02, .dtype = SOURCE_F32, .shards = 1 };
     o->config = (struct model_config){
         .vocab = 300,
@@ -47,6 +48,7 @@ bool init_model_arch(struct init_model *o, const char *name)
     c->arch = arch;
     c->qk_norm = arch->qk_norm;
     c->qkv_bias = arch->qkv_bias == ARCH_BIAS_ALWAYS;
+    /* a small mixture; callers change it as they like */
     c->experts = arch->moe ? 8 : 0;
     c->experts_used = 2;
     c->expert_size = 48;
@@ -55,6 +57,7 @@ bool init_model_arch(struct init_model *o, const char *name)
     return true;
 }
 
+/* Writes the text and clears the buffer, failed or not. */
 static tinker_status write_json_text(const char *dir, const char *name, struct buf *text,
                                      tinker_error *err)
 {
@@ -71,6 +74,7 @@ static tinker_status write_json_text(const char *dir, const char *name, struct b
     return status;
 }
 
+/* null, or the settings that the type reads. */
 static void put_rope(struct json_writer *w, const struct rope_config *r)
 {
     json_put_key(w, "rope_scaling");
@@ -144,6 +148,7 @@ static void put_config(struct json_writer *w, const struct init_model *o)
     json_put_double(w, c->rope.theta);
     put_rope(w, &c->rope);
     put_config_text(w, "hidden_act", "silu");
+    /* Qwen2 has biases whatever this says */
     put_config_flag(w, "attention_bias", c->o_bias);
     if (c->arch->mlp_bias == ARCH_BIAS_CONFIG)
         put_config_flag(w, "mlp_bias", c->mlp_bias);
@@ -183,6 +188,7 @@ static tinker_status write_configs(const struct init_model *o, const char *dir, 
     json_writer_init(&w, &text);
     json_put_begin_object(&w);
     json_put_key(&w, "eos_token_id");
+    /* a turn's end and the text's end both stop generation */
     json_put_begin_array(&w);
     json_put_int64(&w, BYTE_IM_END);
     json_put_int64(&w, BYTE_END_OF_TEXT);
@@ -201,11 +207,13 @@ struct random_tensor {
 struct writing {
     const struct init_model *o;
     struct random_tensor *tensors;
+    /* tensors, how many fit, and which one the shard begins with */
     size_t n, cap, first; /* first: of the shard being written */
     float *values;
     void *bytes;
 };
 
+/* A visitor of model_tensors(): the shards need all names before the first is written. */
 static tinker_status collect_tensor(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct writing *w = state;
@@ -232,7 +240,9 @@ static const void *random_values(void *state, size_t entry, tinker_error *err)
     const struct random_tensor *t = &w->tensors[w->first + entry];
     size_t count = (t->at.rows ? t->at.rows : 1) * t->at.cols;
     uint64_t name = hash_fnv1a(t->name, strlen(t->name));
+    /* outputs that add to the residual stream */
     bool residual = t->at.id == LINEAR_O || t->at.id == LINEAR_DOWN;
+    /* norms scatter around 1, biases around 0 */
     double mean = t->at.rows || t->at.kind == TENSOR_BIAS ? 0 : 1;
     double std = o->noise;
     if (t->at.kind == TENSOR_EMBED || t->at.kind == TENSOR_HEAD)
@@ -259,6 +269,7 @@ static const void *random_values(void *state, size_t entry, tinker_error *err)
     return w->bytes;
 }
 
+/* The names that transformers gives its files. */
 static void shard_name(const struct init_model *o, size_t shard, char out[64])
 {
     if (o->shards == 1)
@@ -289,6 +300,7 @@ static tinker_status write_shard(struct writing *w, const char *dir, size_t shar
     return status;
 }
 
+/* model.safetensors.index.json. */
 static tinker_status write_shard_index(const struct writing *w, const char *dir, size_t per_shard,
                                        tinker_error *err)
 {
@@ -317,6 +329,7 @@ static tinker_status write_shard_index(const struct writing *w, const char *dir,
 tinker_status init_model_write(const struct init_model *o, const char *dir, tinker_error *err)
 {
     struct writing w = { .o = o };
+    /* so that no file name below is cut */
     if (strlen(dir) > PATH_LIMIT - 128)
         return err_set(err, TINKER_EINVAL, "path of the directory is too long");
     tinker_status status = os_make_dirs(dir, err);

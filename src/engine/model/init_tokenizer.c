@@ -18,6 +18,7 @@ static bool is_printable(uint32_t b)
     return (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || (b >= 0xae && b <= 0xff);
 }
 
+/* Tokens BYTE_END_OF_TEXT, BYTE_IM_START and BYTE_IM_END. */
 static const char *const specials[] = { "<|endoftext|>", "<|im_start|>", "<|im_end|>" };
 
 /* The special tokens that the vocabulary has room for. */
@@ -30,6 +31,7 @@ static void put_added(struct json_writer *w, size_t vocab)
         json_put_uint64(w, BYTE_TOKENS + i);
         json_put_key(w, "content");
         json_put_string(w, specials[i]);
+        /* all false, as transformers writes them */
         static const char *const flags[] = { "single_word", "lstrip", "rstrip", "normalized" };
         for (int f = 0; f < 4; f++) {
             json_put_key(w, flags[f]);
@@ -42,8 +44,10 @@ static void put_added(struct json_writer *w, size_t vocab)
     json_put_end_array(w);
 }
 
+/* The members of tokenizer.json that Hugging Face tokenizers requires, most of them null. */
 static void put_tokenizer(struct json_writer *w, size_t vocab)
 {
+    /* the split into words is off: without merges it would change nothing */
     static const char byte_level[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
                                      "\"trim_offsets\":true,\"use_regex\":false}";
     json_put_begin_object(w);
@@ -76,6 +80,7 @@ static void put_tokenizer(struct json_writer *w, size_t vocab)
         json_put_bool(w, false);
     }
     json_put_key(w, "vocab");
+    /* bytes that are not printable become U+0100 and up, in ascending order */
     json_put_begin_object(w);
     for (uint32_t b = 0, others = 0; b < BYTE_TOKENS && b < vocab; b++) {
         char name[5];
@@ -92,6 +97,7 @@ static void put_tokenizer(struct json_writer *w, size_t vocab)
     json_put_end_object(w);
 }
 
+/* dir is short enough: init_model_write() checks it. */
 static tinker_status write_tokenizer_file(const char *dir, const char *name, struct buf *text,
                                           tinker_error *err)
 {
@@ -117,6 +123,7 @@ tinker_status init_tokenizer_write(const char *dir, size_t vocab, tinker_error *
     if (status != TINKER_OK)
         return status;
     buf_init(&text, 1 << 20);
+    /* without special tokens there is none to name */
     buf_puts(&text,
              vocab >= BYTE_VOCAB ? config : "{\"tokenizer_class\":\"PreTrainedTokenizerFast\"}");
     return write_tokenizer_file(dir, "tokenizer_config.json", &text, err);

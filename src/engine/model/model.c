@@ -13,6 +13,7 @@
 
 enum { ALIGN = 64 };
 
+/* Pieces of the two allocations begin at cache lines. */
 static size_t round_up(size_t n)
 {
     return (n + ALIGN - 1) / ALIGN * ALIGN;
@@ -26,6 +27,7 @@ struct sizes {
     size_t matrices;        /* an upper bound */
 };
 
+/* A visitor of model_tensors() that counts. */
 static tinker_status add_size(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct sizes *s = state;
@@ -70,6 +72,7 @@ struct model *model_new(const struct model_config *c, enum packed_dtype dtype, t
         err_set(err, TINKER_ENOMEM, "no memory for %zu bytes of weights", s.packed + s.vectors);
         return NULL;
     }
+    /* the experts of all sparse layers lie one after the other */
     for (size_t i = 0, at = 0; i < c->layers; i++)
         if (model_sparse(c, i))
             m->layers[i].experts = m->experts + per_layer * at++;
@@ -77,6 +80,7 @@ struct model *model_new(const struct model_config *c, enum packed_dtype dtype, t
     return m;
 }
 
+/* The thread that enlarges pages must end before their memory is freed. */
 void model_free(struct model *m)
 {
     if (!m)
@@ -124,6 +128,7 @@ static struct linear *place_linear(struct model *m, const struct tensor_place *a
     }
 }
 
+/* Where the model keeps a norm or bias. */
 static const float **place_vector(struct model *m, const struct tensor_place *at)
 {
     struct layer *layer = &m->layers[at->layer];
@@ -167,6 +172,7 @@ static tinker_status plan_matrix(struct filling *f, const struct tensor_place *a
     return TINKER_OK;
 }
 
+/* A visitor of model_tensors(). */
 static tinker_status plan_tensor(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct filling *f = state;
@@ -174,6 +180,7 @@ static tinker_status plan_tensor(void *state, const struct tensor_place *at, tin
     if (!f->source->get(f->source->state, at->name, at->rows, at->cols, &source, err))
         return err ? err->status : TINKER_EINVAL;
     if (at->kind == TENSOR_EMBED) {
+        /* read row by row from the source; also packed where it is the head */
         f->m->embed = source.data;
         f->m->embed_dtype = source.dtype;
         return f->m->config.tied ? plan_matrix(f, at, source, err) : TINKER_OK;

@@ -52,6 +52,7 @@ static bool list_lora_pairs(struct params *p, const struct model_config *c, cons
     p->pairs = arena_array(&p->arena, n, sizeof(*p->pairs));
     if (!p->list || !p->pairs)
         return false;
+    /* what is not trained stays without a pair */
     for (size_t i = 0; i < n; i++)
         p->pairs[i] = PARAM_NONE;
     for (size_t layer = 0; layer < c->layers; layer++) {
@@ -77,6 +78,7 @@ static bool list_lora_pairs(struct params *p, const struct model_config *c, cons
                 return false;
         }
     }
+    /* the last pair of the list is the head's */
     if (!lora->train_unembed)
         return true;
     struct pair_shape head = { .out = c->vocab, .in = c->hidden };
@@ -116,6 +118,7 @@ static int *index_slot(struct params *p, const struct tensor_place *at)
     return &p->head;
 }
 
+/* A visitor of model_tensors(). */
 static tinker_status add_weight_param(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct params *p = state;
@@ -127,6 +130,7 @@ static tinker_status add_weight_param(void *state, const struct tensor_place *at
     return TINKER_OK;
 }
 
+/* A visitor of model_tensors(), so that the list is allocated once. */
 static tinker_status count_tensors(void *state, const struct tensor_place *at, tinker_error *err)
 {
     (void)at;

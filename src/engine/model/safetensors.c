@@ -71,6 +71,7 @@ static const char *check_description(const struct described *d, const unsigned c
         return "more than 8 dimensions";
     if (d->n_range != 2)
         return "data_offsets must have two numbers";
+    /* a shape may claim any product: overflow is refused before it can look small */
     size_t count = 1;
     for (size_t i = 0; i < d->ndim; i++) {
         if (d->shape[i] < 0)
@@ -107,6 +108,7 @@ static tinker_status read_tensor(struct safetensors *s, struct json_reader *r, s
     struct json_str member;
     if (key.n == 0 || key.n > NAME_MAX_LEN)
         return refuse_file(s, err, NULL, "tensor name is empty or longer than 1024 bytes");
+    /* how many there are is known only at the end of the header */
     if (s->n == *cap) {
         size_t more = *cap ? *cap * 2 : 64;
         struct st_tensor *grown = realloc(s->tensors, more * sizeof(*grown));
@@ -118,6 +120,7 @@ static tinker_status read_tensor(struct safetensors *s, struct json_reader *r, s
     char *name = arena_strndup(&s->arena, key.s, key.n);
     if (!name)
         return err_nomem(err, s->path);
+    /* names are C strings from here on */
     if (strlen(name) != key.n)
         return refuse_file(s, err, NULL, "tensor name contains NUL");
     json_begin_object(r);
@@ -189,6 +192,7 @@ static tinker_status parse_header(struct safetensors *s, const unsigned char *da
     if (!json_end(&r))
         return refuse_file(s, err, NULL, json_error(&r));
     tinker_status status = check_tiling(s, (const char *)data, data_len, err);
+    /* tensors do not move any more: the map may point to them */
     for (size_t i = 0; status == TINKER_OK && i < s->n; i++) {
         struct st_tensor *t = &s->tensors[i];
         void *old = NULL;
@@ -208,6 +212,7 @@ static tinker_status parse_file(struct safetensors *s, const unsigned char *p, s
     uint64_t header = 0; /* length, little-endian */
     for (int i = 7; i >= 0; i--)
         header = header << 8 | p[i];
+    /* the limit of the reference reader */
     if (header > HEADER_MAX)
         return refuse_file(s, err, NULL, "header length is over 100 MB: not a safetensors file");
     if (header > len - 8)
@@ -219,6 +224,7 @@ static tinker_status parse_file(struct safetensors *s, const unsigned char *p, s
     return parse_header(s, p + 8 + header, len - 8 - (size_t)header, err);
 }
 
+/* Sets up s so that safetensors_close() can always clean up. */
 static tinker_status init_reader(struct safetensors *s, const char *path, tinker_error *err)
 {
     *s = (struct safetensors){ 0 };

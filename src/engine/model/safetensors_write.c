@@ -18,6 +18,7 @@ struct order {
     size_t index;
 };
 
+/* The caller's shapes are those of existing tensors: no overflow. */
 static size_t entry_bytes(const struct st_entry *e)
 {
     size_t n = st_dtype_size(e->dtype);
@@ -37,6 +38,7 @@ static int by_size_then_name(const void *a, const void *b)
     return strcmp(x->entry->name, y->entry->name);
 }
 
+/* Offsets follow from the order: entries lie one after the other. */
 static void put_header(struct buf *out, const struct order *order, size_t n)
 {
     struct json_writer w;
@@ -73,6 +75,7 @@ static void put_header(struct buf *out, const struct order *order, size_t n)
         buf_putc(out, ' ');
 }
 
+/* write() may be short or interrupted, and Linux writes at most 2 GB at once. */
 static tinker_status write_all(int fd, const void *data, size_t n, const char *path,
                                tinker_error *err)
 {
@@ -94,6 +97,7 @@ static tinker_status write_tensor_file(const char *path, const struct buf *heade
                                        const struct order *order, size_t n, st_fetch *fetch,
                                        void *state, tinker_error *err)
 {
+    /* little-endian, on any host */
     unsigned char length[8];
     for (int i = 0; i < 8; i++)
         length[i] = (unsigned char)((uint64_t)header->len >> (8 * i));

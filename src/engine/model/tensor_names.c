@@ -3,11 +3,13 @@
 
 #include <stdio.h>
 
+/* Room for names of 4096 layers and experts. */
 enum { TENSOR_NAME = 128 };
 
 void model_linear_shape(const struct model_config *c, enum linear_id id, size_t *out, size_t *in)
 {
     size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    /* (out, in), the row-major shape of the stored matrix */
     const size_t shapes[LINEARS][2] = {
         [LINEAR_Q] = { q, c->hidden },
         [LINEAR_K] = { kv, c->hidden },
@@ -27,6 +29,7 @@ void model_expert_shape(const struct model_config *c, enum linear_id id, size_t 
     *in = id == LINEAR_DOWN ? c->expert_size : c->hidden;
 }
 
+/* As transformers counts: with step n layers n - 1, 2n - 1, ... are sparse. */
 bool model_sparse(const struct model_config *c, size_t layer)
 {
     for (size_t i = 0; i < c->n_dense; i++)
@@ -43,6 +46,7 @@ size_t model_sparse_layers(const struct model_config *c)
     return n;
 }
 
+/* Scratch memory is shared by all layers, dense and sparse ones. */
 size_t model_mlp_width(const struct model_config *c)
 {
     size_t sparse = model_sparse_layers(c), experts = c->experts_used * c->expert_size;

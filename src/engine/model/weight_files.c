@@ -13,6 +13,7 @@
 
 enum { INDEX_MAX = 64 << 20, FILES_MAX = 4096 };
 
+/* NULL: out of memory. */
 static char *join_path(struct arena *a, const char *dir, const char *name)
 {
     return arena_printf(a, "%s/%s", dir, name);
@@ -87,6 +88,7 @@ static tinker_status read_index(struct names *names, const char *path, tinker_er
     return status;
 }
 
+/* Files without an index, as some tools write them. */
 static tinker_status read_directory(struct names *names, const char *dir, tinker_error *err)
 {
     DIR *d = opendir(dir);
@@ -109,6 +111,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* c->n counts the open files, so that a failure closes those and no more. */
 static tinker_status open_files(struct weight_files *c, struct names *names, const char *dir,
                                 tinker_error *err)
 {
@@ -179,6 +182,7 @@ void weight_files_close(struct weight_files *c)
     free(c);
 }
 
+/* There are few files, and each has a map of its names. */
 const struct st_tensor *weight_files_find(const struct weight_files *c, const char *name,
                                           const char **file)
 {

@@ -101,6 +101,8 @@ static tinker_status check_settings(const tinker_adam *o, tinker_error *err)
         double value;
         bool ok;
     } rules[] = {
+        /* a beta of 1 would never move, and its bias correction would divide by 0; an eps that
+         * rounds to 0 would divide 0 by 0 where the gradient was always 0 */
         { "learning_rate", o->learning_rate, is_rate(o->learning_rate) },
         { "beta1", o->beta1, o->beta1 >= 0 && o->beta1 < 1 },
         { "beta2", o->beta2, o->beta2 >= 0 && o->beta2 < 1 },

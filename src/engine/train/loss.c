@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/err.h"
 
+/* clip(r, lo, hi) */
 static double clip_ratio(const struct loss_point *p)
 {
     return p->ratio < p->clip_low ? p->clip_low : p->ratio > p->clip_high ? p->clip_high : p->ratio;
@@ -104,6 +105,7 @@ static const struct loss_type losses[] = {
     },
 };
 
+/* Room for all names of a message, which is limited to 512 bytes anyway. */
 enum { LIST_TEXT = 200 };
 
 /* Appends a name to a list for a message; what has no room is left out. */
@@ -132,6 +134,7 @@ tinker_status loss_parse(struct loss *l, const tinker_loss *in, tinker_error *er
             append_name(list, losses[i].name);
         return err_set(err, TINKER_EINVAL, "unknown loss \"%.60s\" (%s are known)", name, list);
     }
+    /* the defaults of the type, then what the request says */
     for (const struct loss_setting *s = l->type->settings; s->name; s++)
         set_field(l, s, s->initial);
     for (size_t i = 0; i < in->n_config; i++) {
@@ -150,6 +153,7 @@ tinker_status loss_parse(struct loss *l, const tinker_loss *in, tinker_error *er
         }
         set_field(l, s, number->value);
     }
+    /* both are 0 in losses that do not clip */
     if (l->clip_low > l->clip_high)
         return err_set(err, TINKER_EINVAL,
                        "loss %s: clip_low_threshold is above clip_high_threshold", name);
@@ -185,9 +189,11 @@ void loss_element(const struct loss *l, const struct loss_datum *d, size_t i, fl
 bool loss_ratio(const struct loss *l, const struct loss_datum *d, size_t i, float logprob,
                 double *ratio, bool *clipped)
 {
+    /* tokens without an effect, such as a prompt's, would dilute the mean */
     if (!d->logprobs || !d->advantages || d->advantages[i] == 0 ||
         (d->weights && d->weights[i] == 0))
         return false;
+    /* thresholds of the token win over those of the loss */
     double low = d->clip_low ? (double)d->clip_low[i] : l->clip_low;
     double high = d->clip_high ? (double)d->clip_high[i] : l->clip_high;
     *ratio = exp((double)logprob - (double)d->logprobs[i]);

@@ -18,6 +18,7 @@ struct reading {
     tinker_error *err;
 };
 
+/* Names the place as clients know it: datum and tensor. */
 static tinker_status refuse_tensor(const struct reading *r, const char *why)
 {
     return err_set(r->err, TINKER_EINVAL, "datum %zu: %.60s: %s", r->index, r->name, why);
@@ -49,6 +50,7 @@ const char *loss_sparse_problem(const tinker_tensor *t)
 {
     if (!t->shape || t->ndim != 2 || t->shape[0] < 0 || t->shape[1] < 0)
         return "a sparse tensor needs a shape of two dimensions";
+    /* crow[i] to crow[i + 1] are the values of row i (CSR) */
     if (t->crow[0] != 0 || (uint64_t)t->crow[t->shape[0]] != t->n)
         return "crow_indices do not match the number of values";
     for (int64_t i = 0; i < t->shape[0]; i++)
@@ -71,6 +73,7 @@ static tinker_status check_shape(const struct reading *r, const tinker_tensor *t
     *matrix = ndim == 2;
     if (t->shape && (ndim == 0 || ndim > 2))
         return refuse_tensor(r, "must have one or two dimensions");
+    /* a tensor without a shape has one dimension */
     uint64_t rows = t->shape ? (uint64_t)t->shape[0] : (uint64_t)t->n;
     if (rows != n)
         return err_set(r->err, TINKER_EINVAL,
@@ -81,6 +84,7 @@ static tinker_status check_shape(const struct reading *r, const tinker_tensor *t
             return refuse_tensor(r, "the second dimension must be 1 to 2^20");
         *k = (size_t)t->shape[1];
     }
+    /* what a sparse tensor must satisfy follows below */
     if (!t->crow && t->n != n * *k)
         return refuse_tensor(r, "the number of values does not match the shape");
     if (t->n && !t->data)
@@ -112,6 +116,7 @@ static tinker_status read_targets(const struct reading *r, const tinker_tensor *
         return err_nomem(r->err, r->name);
     for (size_t i = 0; i < t->n; i++) {
         double v = read_element(t, i);
+        /* written so that NAN is refused, too */
         if (!(v >= 0 && v < (double)vocab) || v != floor(v))
             return err_set(r->err, TINKER_EINVAL,
                            "datum %zu: %s[%zu] is not a token id of this model (0 to %zu)",
@@ -130,6 +135,7 @@ static tinker_status read_floats(const struct reading *r, const tinker_tensor *t
     if (!values)
         return err_nomem(r->err, r->name);
     for (size_t i = 0; i < t->n; i++) {
+        /* 1e39 is finite as a double, but not here */
         float v = (float)read_element(t, i);
         if (!isfinite(v))
             return err_set(r->err, TINKER_EINVAL, "datum %zu: %s[%zu] is not a finite number",
@@ -169,6 +175,7 @@ static tinker_status read_inputs(struct loss_datum *d, const struct loss *l, con
         tinker_status status = check_shape(r, t, d->n, &k, &matrix);
         if (status != TINKER_OK)
             return status;
+        /* (n, k) as the targets, or (n) when k is 1 */
         if (k != d->k)
             return refuse_tensor(r, "must have the shape of target_tokens");
         status = read_floats(r, t, d->n * d->k, d->k, slots[at].slot);
@@ -188,6 +195,7 @@ tinker_status loss_read(struct loss_datum *d, const struct loss *l, const tinker
                         tinker_error *err)
 {
     struct reading r = { .index = index, .name = "target_tokens", .arena = arena, .err = err };
+    /* first: the shape of all others depends on them */
     const tinker_tensor *targets = NULL;
     for (size_t i = 0; i < in->n_inputs && !targets; i++)
         if (in->inputs[i].name && strcmp(in->inputs[i].name, r.name) == 0)

@@ -36,6 +36,7 @@ static void refuse_data(const tinker_engine *e, tinker_error *err)
 tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_datum *data,
                              size_t n, const tinker_loss *loss, int forward_only, tinker_error *err)
 {
+    /* nothing to train */
     if (!forward_only && (!a || a->snapshot)) {
         err_set(err, TINKER_EINVAL,
                 a ? "this adapter is a snapshot and cannot be trained"
@@ -69,6 +70,7 @@ tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_d
     return p;
 }
 
+/* The bytes of the results count until here. */
 void tinker_pass_free(tinker_pass *p)
 {
     if (!p)
@@ -89,6 +91,7 @@ static void begin_batch(tinker_pass *p)
 {
     const struct micro_batch *b = &p->batches[p->at];
     const struct lora *lora = adapter_lora(p->adapter);
+    /* rows and pages are numbered through the whole micro-batch */
     size_t half = kv_half(&p->model->config), row = 0, page = 0;
     for (size_t i = 0; i < b->n; i++) {
         size_t datum = b->first + i, n = p->data[datum].n;
@@ -210,6 +213,7 @@ static void step_head(tinker_pass *p)
     p->stage = PASS_BACKWARD;
 }
 
+/* Gradient of the embedding, cut along its columns. */
 struct embed_job {
     const tinker_pass *p;
     float *grad;
@@ -247,6 +251,7 @@ static void step_backward(tinker_pass *p)
     next_batch(p);
 }
 
+/* Adds a pass's gradient to that of earlier passes. */
 struct add_job {
     float *to;
     const float *from;
