@@ -71,24 +71,6 @@ static float *take_work(float **mem, size_t n)
     return p;
 }
 
-/* "need" and limit in bytes; retriable when the batch would fit without the other passes. */
-static tinker_status refuse_batch(const tinker_pass *p, uint64_t need, tinker_error *err)
-{
-    unsigned long long limit = p->engine->memory_limit, others = p->engine->pass_bytes;
-    if (!others)
-        return err_set(err, TINKER_ENOMEM,
-                       "this batch needs %llu bytes of memory, the limit is %llu (longest part: "
-                       "%zu tokens)",
-                       (unsigned long long)need, limit, p->rows_max);
-    err_set(err, TINKER_ENOMEM,
-            "this batch needs %llu bytes of memory, of the limit of %llu other passes hold %llu "
-            "(longest part: %zu tokens)",
-            (unsigned long long)need, limit, others, p->rows_max);
-    if (err)
-        err->retriable = need <= limit;
-    return TINKER_ENOMEM;
-}
-
 /* Fresh memory costs a page fault per page in every pass, while the products that write it
  * wait, so a finished pass leaves its memory to the next one.  Spare memory that is too small,
  * or so large that it would break the limit, is freed first: live passes and spare memory
@@ -118,8 +100,21 @@ tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
         plan = make_plan(p, true);
     }
     uint64_t need = plan_bytes(&plan, p);
-    if (need > room)
-        return refuse_batch(p, need, err);
+    if (need > room) {
+        unsigned long long bytes = need, limit = e->memory_limit, others = e->pass_bytes;
+        if (!others)
+            return err_set(err, TINKER_ENOMEM,
+                           "this batch needs %llu bytes of memory, the limit is %llu (longest "
+                           "part: %zu tokens)",
+                           bytes, limit, p->rows_max);
+        err_set(err, TINKER_ENOMEM,
+                "this batch needs %llu bytes of memory, of the limit of %llu other passes hold "
+                "%llu (longest part: %zu tokens)",
+                bytes, limit, others, p->rows_max);
+        if (err)
+            err->retriable = need <= limit; /* once the other passes are done */
+        return TINKER_ENOMEM;
+    }
     /* count it before allocating, spare memory that is larger than needed included */
     size_t work = plan_floats(&plan, p) * sizeof(float);
     take_memory(p, work, room - need);
