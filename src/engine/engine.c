@@ -127,6 +127,7 @@ static bool stacked_weight(const struct stacked *s, size_t rows, size_t cols, st
 bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t cols,
                    struct weight *out, tinker_error *err)
 {
+    /* for a message when no file has the tensor */
     const char *file = e->dir;
     const struct st_tensor *t = weight_files_find(e->files, name, &file);
     struct stacked stacked;
@@ -208,6 +209,7 @@ static enum packed_dtype choose_dtype(tinker_engine *e, const struct model_confi
 {
     if (e->opts.dtype == TINKER_WEIGHTS_F32)
         return PACKED_F32;
+    /* faster where the CPU multiplies pairs of bf16, at the price of rounded activations */
     if (e->opts.dtype == TINKER_WEIGHTS_BF16)
         return PACKED_BF16_PAIRS;
     struct stored s = { .engine = e, .tied = c->tied, .bf16 = true };
@@ -265,6 +267,7 @@ static tinker_status start_engine(tinker_engine *e, const char *dir,
         return err_set(err, TINKER_EINVAL, "max_context is negative");
     if (e->opts.dtype < TINKER_WEIGHTS_F32 || e->opts.dtype > TINKER_WEIGHTS_STORED)
         return err_set(err, TINKER_EINVAL, "dtype %d is unknown", (int)e->opts.dtype);
+    /* exports copy the other files of the directory later */
     e->dir = strdup(dir);
     e->threads = threads_new(e->opts.threads ? e->opts.threads : os_cpu_count());
     if (!e->dir || !e->threads)

@@ -320,7 +320,12 @@ static void test_rope_frequencies(void)
     rope_init(&r, 64, inv);
     CHECK_NEAR(inv[16], 0.0025, 1e-9);
     /* Llama 3.1: high frequencies stay, low ones are divided by 8, between is between */
-    r = (struct rope_config){ ROPE_LLAMA3, 500000, 8, 1, 4, 0, 0, 0, 8192 };
+    r = (struct rope_config){ .type = ROPE_LLAMA3,
+                              .theta = 500000,
+                              .factor = 8,
+                              .low_freq_factor = 1,
+                              .high_freq_factor = 4,
+                              .original_context = 8192 };
     rope_init(&r, 64, inv);
     CHECK_NEAR(inv[0], 1, 0);
     CHECK_NEAR(inv[31] * 8, pow(500000, -62.0 / 64), 1e-10);

@@ -60,7 +60,9 @@ static void advance(tinker_engine *e, struct forward_space *space, struct sequen
     const struct lora *lora[8 * T];
     size_t rows = 0;
     for (size_t i = 0; i < n; i++) {
-        segments[i] = (struct segment){ rows, take[i], s[i]->done, s[i]->lora, s[i]->pages };
+        segments[i] = (struct segment){
+            .row = rows, .n = take[i], .pos = s[i]->done, .lora = s[i]->lora, .pages = s[i]->pages
+        };
         for (size_t k = 0; k < take[i]; k++, rows++) {
             tokens[rows] = s[i]->tokens[s[i]->done + k];
             lora[rows] = s[i]->lora;
@@ -68,7 +70,7 @@ static void advance(tinker_engine *e, struct forward_space *space, struct sequen
     }
     float *h = malloc(rows * m->config.hidden * sizeof(float));
     float *logits = malloc(rows * m->config.vocab * sizeof(float));
-    struct batch batch = { rows, tokens, segments, n };
+    struct batch batch = { .n = rows, .tokens = tokens, .segments = segments, .n_segments = n };
     forward_rows(m, e->threads, space, &batch, h);
     forward_logits(m, e->threads, space, h, rows, lora, logits);
     rows = 0;

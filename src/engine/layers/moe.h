@@ -67,8 +67,10 @@ struct moe_part {
 static inline struct moe_part moe_part(const struct moe_acts *m, size_t i)
 {
     size_t expert = m->owner[i], first = m->part[i], left = m->start[expert + 1] - first;
-    return (struct moe_part){ expert, first, left < MOE_PART ? left : MOE_PART,
-                              first == m->start[expert] };
+    return (struct moe_part){ .expert = expert,
+                              .first = first,
+                              .n = left < MOE_PART ? left : MOE_PART,
+                              .leads = first == m->start[expert] };
 }
 
 static inline const struct linear *moe_linear(const struct layer *l, size_t expert,

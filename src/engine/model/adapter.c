@@ -15,6 +15,7 @@
 #include "base/rand.h"
 #include "engine/model/safetensors.h"
 
+/* Far above any use; keeps products of rank and a size inside size_t. */
 enum { RANK_MAX = 4096 };
 
 /* Aligned for the kernels; zero. */
@@ -130,6 +131,7 @@ tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double a
 tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, tinker_error *err)
 {
     tinker_lora desc = TINKER_LORA_INIT;
+    /* an older caller may know fewer members: opts_copy() keeps their defaults */
     if (lora && opts_copy(&desc, sizeof(desc), lora, "tinker_lora", err) != TINKER_OK)
         return NULL;
     desc.user_metadata = NULL; /* belongs to the caller, and the engine has no use for it */
@@ -165,6 +167,7 @@ tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, ti
     return a;
 }
 
+/* Also of one that was only partly made: what is missing is NULL. */
 void tinker_adapter_free(tinker_adapter *a)
 {
     if (!a)
@@ -192,6 +195,7 @@ int64_t tinker_adapter_steps(const tinker_adapter *a)
 /* What malloc gave for it; the packed model of rank 0 is counted without its struct. */
 uint64_t tinker_adapter_bytes(const tinker_adapter *a)
 {
+    /* weights, and those that exist of gradient and moments */
     uint64_t buffers = 1 + (a->grad != NULL) + (a->m != NULL) + (a->v != NULL);
     uint64_t bytes = sizeof(*a) + a->params.arena.used + buffers * a->params.total * sizeof(float);
     if (a->lora.pairs)
@@ -209,6 +213,7 @@ tinker_adapter *tinker_adapter_snapshot(const tinker_adapter *a, tinker_error *e
         return NULL;
     memcpy(copy->w, a->w, a->params.total * sizeof(float));
     copy->steps = a->steps;
+    /* has no moments, and refuses passes and steps */
     copy->snapshot = true;
     return copy;
 }
@@ -250,6 +255,7 @@ const struct model *adapter_model(tinker_engine *e, tinker_adapter *a)
     return a->model;
 }
 
+/* Rank 0 has its weights in the model itself. */
 const struct lora *adapter_lora(const tinker_adapter *a)
 {
     return a && a->desc.rank ? &a->lora : NULL;

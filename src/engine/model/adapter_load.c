@@ -52,6 +52,7 @@ struct raw_adapter_config {
     int64_t rank;
     double alpha;
     bool has_rank, has_alpha, refused;
+    /* the setting that is refused, for the message */
     const char *why;
 };
 
@@ -356,6 +357,7 @@ static tinker_status copy_finite(struct loading *l, const struct safetensors *s,
 static tinker_status copy_experts(struct loading *l, const struct param *p, float *out, bool *seen,
                                   bool *found)
 {
+    /* one expert's matrix of the stack */
     struct param one = { .rows = p->rows, .cols = p->cols };
     size_t count = p->rows * p->cols, experts = l->e->model->config.experts;
     float *again = arena_array(&l->arena, count, sizeof(*again));
@@ -363,6 +365,7 @@ static tinker_status copy_experts(struct loading *l, const struct param *p, floa
         char name[PARAM_NAME];
         params_peft_expert_name(l->names, p->name, e, name);
         const struct st_tensor *t = safetensors_find(&l->weights, name);
+        /* none of them, so far as the first one tells: the pair stays as in a new adapter */
         if (!t && e == 0)
             return TINKER_OK;
         if (!t)
@@ -380,6 +383,7 @@ static tinker_status copy_experts(struct loading *l, const struct param *p, floa
                            "%s: tensor %s differs from that of expert 0, but here all experts "
                            "share it",
                            l->weights.path, name);
+        /* marked, so that what is left over at the end can be refused */
         seen[t - l->weights.tensors] = *found = true;
     }
     return TINKER_OK;
@@ -406,6 +410,7 @@ static tinker_status copy_weights(struct loading *l, tinker_adapter *a)
         } else if (p->stack) {
             status = copy_experts(l, p, a->w + p->offset, seen, &found);
         }
+        /* our own files are complete; PEFT may leave modules out */
         if (status == TINKER_OK && !found && (l->has_state || !l->lora.rank))
             status = err_set(l->err, TINKER_EINVAL, "%s: tensor %s is missing", l->weights.path,
                              p->name);
@@ -420,6 +425,7 @@ static tinker_status copy_weights(struct loading *l, tinker_adapter *a)
     return TINKER_OK;
 }
 
+/* copy_values() or copy_finite(). */
 typedef tinker_status copy_tensor(struct loading *l, const struct safetensors *s,
                                   const struct st_tensor *t, const struct param *p, float *out);
 
@@ -429,6 +435,7 @@ static tinker_status copy_moments(struct loading *l, tinker_adapter *a, const ch
 {
     for (size_t i = 0; i < a->params.n; i++) {
         const struct param *p = &a->params.list[i];
+        /* our own files only: no names of PEFT here */
         char *name = arena_printf(&l->arena, "%s%s", p->name, suffix);
         const struct st_tensor *t = name ? safetensors_find(&l->moments, name) : NULL;
         if (!t)
@@ -491,6 +498,7 @@ static tinker_adapter *load_files(struct loading *l)
     tinker_status status = copy_weights(l, a);
     if (status == TINKER_OK && l->optimizer)
         status = read_moments(l, a);
+    /* a half-loaded adapter is of no use */
     if (status != TINKER_OK) {
         tinker_adapter_free(a);
         return NULL;

@@ -45,6 +45,7 @@ static void put_empty_member(struct json_writer *w, const char *key)
     json_put_end_object(w);
 }
 
+/* For qsort() of an array of strings. */
 static int compare_strings(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -54,6 +55,7 @@ static int compare_strings(const void *a, const void *b)
 static void put_target_modules(struct json_writer *w, const struct arch_names *names,
                                const tinker_lora *l, bool peft)
 {
+    /* all linears of a layer and the head */
     const char *modules[LINEARS + 1];
     size_t n = 0;
     for (int id = 0; id < LINEARS; id++)
@@ -176,6 +178,7 @@ static const void *fetch_param(void *state, size_t entry, tinker_error *err)
     size_t n = 1;
     if (s->dtype == SOURCE_F32)
         return s->data[entry];
+    /* elements of the tensor */
     for (size_t i = 0; i < s->entries[entry].ndim; i++)
         n *= s->entries[entry].shape[i];
     /* the writer is done with the previous tensor: one conversion in memory at a time */

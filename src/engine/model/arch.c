@@ -103,6 +103,7 @@ const struct arch *arch_by_name(const char *name)
 
 const struct arch *arch_by_class(const char *hf_class, size_t n)
 {
+    /* compared with its length: json strings do not end in NUL */
     for (size_t i = 0; i < ARRAY_LEN(arches); i++)
         if (strlen(arches[i].hf_class) == n && memcmp(arches[i].hf_class, hf_class, n) == 0)
             return &arches[i];

@@ -59,6 +59,7 @@ static bool get_bool(struct json_reader *r, bool *out)
     return !skip_null(r) && json_bool(r, out);
 }
 
+/* The string, or *out as it was. */
 static void get_string(struct json_reader *r, struct json_str *out)
 {
     if (!skip_null(r))
@@ -144,6 +145,7 @@ static void read_rope(struct json_reader *r, struct raw *raw)
     struct json_str key;
     if (skip_null(r))
         return;
+    /* an object for another type of layer is only noted: check_rope() refuses it */
     json_begin_object(r);
     while (json_next_key(r, &key)) {
         if (json_str_is(key, "rope_type") || (json_str_is(key, "type") && !raw->rope_name.s))
@@ -266,6 +268,7 @@ static void read_field(struct json_reader *r, struct json_str key, struct raw *r
         { "layer_types", read_layer_types },
         { "per_layer_config", read_own_layers },
     };
+    /* a linear search: some forty members, once per model */
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         if (json_str_is(key, sizes[i].name)) {
             if (!skip_null(r))
@@ -324,17 +327,32 @@ static tinker_status check_sizes(struct model_config *c, struct raw *raw, const 
     if (raw->head_dim < 0 && raw->heads > 0)
         raw->head_dim = raw->hidden / raw->heads;
     const struct {
+        const char *name;
         size_t *out;
         int64_t value, limit;
-        const char *name;
     } sizes[] = {
-        { &c->vocab, raw->vocab, SIZE_LIMIT, "vocab_size" },
-        { &c->hidden, raw->hidden, SIZE_LIMIT, "hidden_size" },
-        { &c->layers, raw->layers, LAYER_LIMIT, "num_hidden_layers" },
-        { &c->heads, raw->heads, SIZE_LIMIT, "num_attention_heads" },
-        { &c->kv_heads, raw->kv_heads, SIZE_LIMIT, "num_key_value_heads" },
-        { &c->head_dim, raw->head_dim, MODEL_MAX_HEAD_DIM, "head_dim" },
-        { &c->intermediate, raw->intermediate, SIZE_LIMIT, "intermediate_size" },
+        { .name = "vocab_size", .out = &c->vocab, .value = raw->vocab, .limit = SIZE_LIMIT },
+        { .name = "hidden_size", .out = &c->hidden, .value = raw->hidden, .limit = SIZE_LIMIT },
+        { .name = "num_hidden_layers",
+          .out = &c->layers,
+          .value = raw->layers,
+          .limit = LAYER_LIMIT },
+        { .name = "num_attention_heads",
+          .out = &c->heads,
+          .value = raw->heads,
+          .limit = SIZE_LIMIT },
+        { .name = "num_key_value_heads",
+          .out = &c->kv_heads,
+          .value = raw->kv_heads,
+          .limit = SIZE_LIMIT },
+        { .name = "head_dim",
+          .out = &c->head_dim,
+          .value = raw->head_dim,
+          .limit = MODEL_MAX_HEAD_DIM },
+        { .name = "intermediate_size",
+          .out = &c->intermediate,
+          .value = raw->intermediate,
+          .limit = SIZE_LIMIT },
     };
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         tinker_status status =
@@ -349,9 +367,11 @@ static tinker_status check_sizes(struct model_config *c, struct raw *raw, const 
         return err_set(err, TINKER_EINVAL,
                        "%s: %zu attention heads cannot share %zu key/value heads", path, c->heads,
                        c->kv_heads);
+    /* the width of q and of the attention's output */
     if (c->heads * c->head_dim > SIZE_LIMIT)
         return err_set(err, TINKER_EINVAL, "%s: %zu heads of %zu are too many", path, c->heads,
                        c->head_dim);
+    /* up to 2^24 a float holds every position exactly, which rope.c relies on */
     if (raw->context < 1 || raw->context > CONTEXT_LIMIT)
         return err_set(err, TINKER_EINVAL, "%s: max_position_embeddings is %lld", path,
                        (long long)raw->context);
@@ -368,16 +388,24 @@ static tinker_status check_experts(struct model_config *c, const struct raw *raw
         return TINKER_OK;
     }
     const struct {
+        const char *name;
         size_t *out;
         int64_t value, limit;
-        const char *name;
     } sizes[] = {
-        { &c->experts, raw->experts, EXPERT_LIMIT, "num_experts" },
+        { .name = "num_experts", .out = &c->experts, .value = raw->experts, .limit = EXPERT_LIMIT },
         /* a token cannot choose an expert twice; the backward keeps them in an array of MODEL_MAX_USED */
-        { &c->experts_used, raw->experts_used,
-          raw->experts < MODEL_MAX_USED ? raw->experts : MODEL_MAX_USED, "num_experts_per_tok" },
-        { &c->expert_size, raw->expert_size, SIZE_LIMIT, "moe_intermediate_size" },
-        { &c->sparse_step, raw->sparse_step, LAYER_LIMIT, "decoder_sparse_step" },
+        { .name = "num_experts_per_tok",
+          .out = &c->experts_used,
+          .value = raw->experts_used,
+          .limit = raw->experts < MODEL_MAX_USED ? raw->experts : MODEL_MAX_USED },
+        { .name = "moe_intermediate_size",
+          .out = &c->expert_size,
+          .value = raw->expert_size,
+          .limit = SIZE_LIMIT },
+        { .name = "decoder_sparse_step",
+          .out = &c->sparse_step,
+          .value = raw->sparse_step,
+          .limit = LAYER_LIMIT },
     };
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         tinker_status status =
@@ -459,6 +487,7 @@ static tinker_status check_rope(struct model_config *c, const struct raw *raw, c
                                 tinker_error *err)
 {
     c->rope = raw->rope;
+    /* not given inside the rope's own object */
     if (isnan(c->rope.theta))
         c->rope.theta = raw->theta;
     /* one rope for all layers, over the whole head */
@@ -491,10 +520,12 @@ static tinker_status check_rest(struct model_config *c, const struct raw *raw, c
         return err_set(err, TINKER_EINVAL, "%s: hidden_act is not silu", path);
     if (raw->own_layers)
         return err_set(err, TINKER_EINVAL, "%s: per_layer_config is not supported", path);
+    /* computed as full attention they would be wrong beyond the window */
     if (raw->sliding || raw->other_layers)
         return err_set(err, TINKER_EINVAL, "%s: sliding window attention is not supported", path);
     if (!isfinite(raw->eps) || raw->eps < 0)
         return err_set(err, TINKER_EINVAL, "%s: rms_norm_eps is wrong", path);
+    /* from here on nothing can fail but the end tokens */
     c->norm_eps = (float)raw->eps;
     c->tied = raw->has_tied ? raw->tied : c->arch->tied;
     c->qk_norm = c->arch->qk_norm;
@@ -536,6 +567,7 @@ static tinker_status check_config(struct model_config *c, struct raw *raw, const
                  2 * (double)c->vocab * hidden;
     if (all > parameter_limit)
         return err_set(err, TINKER_EINVAL, "%s: %.2g parameters are too many", path, all);
+    /* after the sizes: yarn may stretch the context */
     status = check_rope(c, raw, path, err);
     return status == TINKER_OK ? check_rest(c, raw, path, err) : status;
 }

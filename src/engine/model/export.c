@@ -225,6 +225,7 @@ static tinker_status untie_config(struct exporting *x, const char *text, size_t 
     json_reader_init(&r, text, len, &x->arena);
     json_writer_init(&w, out);
     json_begin_object(&r);
+    /* every other member is copied as text, in its order */
     json_put_begin_object(&w);
     while (json_next_key(&r, &key)) {
         json_put_key_n(&w, key.s, key.n);

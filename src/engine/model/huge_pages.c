@@ -11,6 +11,7 @@
 /* Less is not worth a thread. */
 enum { WORTH = 64 << 20 };
 
+/* One thread and its piece of memory. */
 struct huge_pages {
     char *p;
     size_t n;

@@ -62,6 +62,7 @@ static tinker_status write_json_text(const char *dir, const char *name, struct b
                                      tinker_error *err)
 {
     char path[PATH_LIMIT];
+    /* a path that is cut would be another file */
     int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
     tinker_status status = TINKER_OK;
     if (n < 0 || n >= PATH_LIMIT)
@@ -100,6 +101,7 @@ static void put_rope(struct json_writer *w, const struct rope_config *r)
     json_put_end_object(w);
 }
 
+/* Members of JSON objects. */
 static void put_number_member(struct json_writer *w, const char *key, size_t value)
 {
     json_put_key(w, key);
@@ -127,6 +129,7 @@ static bool has_specials(const struct model_config *c)
 /* The members that transformers writes and config.c reads. */
 static void put_config(struct json_writer *w, const struct init_model *o)
 {
+    /* in the order of enum source_dtype */
     static const char *const dtype[] = { "float32", "float16", "bfloat16" };
     const struct model_config *c = &o->config;
     json_put_key(w, "architectures");
@@ -142,6 +145,7 @@ static void put_config(struct json_writer *w, const struct init_model *o)
     put_number_member(w, "num_key_value_heads", c->kv_heads);
     put_number_member(w, "head_dim", c->head_dim);
     put_number_member(w, "max_position_embeddings", (size_t)c->context);
+    /* the shortest text that reads back as the same float */
     json_put_key(w, "rms_norm_eps");
     json_put_float(w, c->norm_eps);
     json_put_key(w, "rope_theta");
@@ -167,6 +171,7 @@ static void put_config(struct json_writer *w, const struct init_model *o)
     put_config_flag(w, "tie_word_embeddings", c->tied);
     put_config_flag(w, "use_sliding_window", false);
     put_config_flag(w, "use_cache", true);
+    /* a hint for other programs; we look at the tensors */
     put_config_text(w, "torch_dtype", dtype[o->dtype]);
     if (has_specials(c))
         put_number_member(w, "eos_token_id", BYTE_IM_END);
@@ -182,6 +187,7 @@ static tinker_status write_configs(const struct init_model *o, const char *dir, 
     put_config(&w, o);
     json_put_end_object(&w);
     tinker_status status = write_json_text(dir, "config.json", &text, err);
+    /* generation_config.json has nothing to say without end tokens */
     if (status != TINKER_OK || !has_specials(&o->config))
         return status;
     buf_init(&text, 1 << 20);
@@ -227,6 +233,7 @@ static tinker_status collect_tensor(void *state, const struct tensor_place *at, 
     }
     struct random_tensor *t = &w->tensors[w->n++];
     snprintf(t->name, sizeof(t->name), "%s", at->name);
+    /* the place without its name, which goes away with the visit */
     t->at = *at;
     t->at.name = NULL;
     return TINKER_OK;
@@ -238,13 +245,16 @@ static const void *random_values(void *state, size_t entry, tinker_error *err)
     struct writing *w = state;
     const struct init_model *o = w->o;
     const struct random_tensor *t = &w->tensors[w->first + entry];
+    /* a vector has no rows */
     size_t count = (t->at.rows ? t->at.rows : 1) * t->at.cols;
+    /* a tensor keeps its values when others are added before it */
     uint64_t name = hash_fnv1a(t->name, strlen(t->name));
     /* outputs that add to the residual stream */
     bool residual = t->at.id == LINEAR_O || t->at.id == LINEAR_DOWN;
     /* norms scatter around 1, biases around 0 */
     double mean = t->at.rows || t->at.kind == TENSOR_BIAS ? 0 : 1;
     double std = o->noise;
+    /* the deviation of matrices keeps the size of activations from layer to layer */
     if (t->at.kind == TENSOR_EMBED || t->at.kind == TENSOR_HEAD)
         std = o->embed_std;
     else if (t->at.rows)
@@ -265,6 +275,7 @@ static const void *random_values(void *state, size_t entry, tinker_error *err)
         double normal = sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
         w->values[i] = (float)(mean + (std != 0 ? std * normal : 0));
     }
+    /* rounded as a checkpoint of that type would be */
     st_from_float(w->values, o->dtype, count, w->bytes);
     return w->bytes;
 }
@@ -284,6 +295,7 @@ static tinker_status write_shard(struct writing *w, const char *dir, size_t shar
 {
     char name[64], path[PATH_LIMIT];
     shard_name(w->o, shard, name);
+    /* what the header lists; the values come later */
     struct st_entry *entries = calloc(n ? n : 1, sizeof(*entries));
     if (!entries)
         return err_nomem(err, name);
@@ -310,6 +322,7 @@ static tinker_status write_shard_index(const struct writing *w, const char *dir,
     buf_init(&text, 64 << 20);
     json_writer_init(&j, &text);
     json_put_begin_object(&j);
+    /* total_size is in bytes of all files */
     json_put_key(&j, "metadata");
     json_put_begin_object(&j);
     put_number_member(&j, "total_size",
@@ -337,6 +350,7 @@ tinker_status init_model_write(const struct init_model *o, const char *dir, tink
         status = write_configs(o, dir, err);
     if (status == TINKER_OK)
         status = model_tensors(&o->config, collect_tensor, &w, err);
+    /* cut by count, not by size: these models are small */
     size_t shards = o->shards ? o->shards : 1;
     size_t per_shard = (w.n + shards - 1) / shards;
     for (size_t s = 0; status == TINKER_OK && s < shards && per_shard; s++) {

@@ -53,6 +53,7 @@ static void put_tokenizer(struct json_writer *w, size_t vocab)
     json_put_begin_object(w);
     json_put_key(w, "version");
     json_put_string(w, "1.0");
+    /* steps that this tokenizer does not have */
     static const char *const absent[] = { "truncation", "padding", "normalizer", "post_processor" };
     for (int i = 0; i < 4; i++) {
         json_put_key(w, absent[i]);
@@ -90,6 +91,7 @@ static void put_tokenizer(struct json_writer *w, size_t vocab)
         json_put_int64(w, b);
     }
     json_put_end_object(w);
+    /* none: every byte stays a token of its own */
     json_put_key(w, "merges");
     json_put_begin_array(w);
     json_put_end_array(w);
@@ -111,6 +113,7 @@ static tinker_status write_tokenizer_file(const char *dir, const char *name, str
 
 tinker_status init_tokenizer_write(const char *dir, size_t vocab, tinker_error *err)
 {
+    /* the end of a turn ends generation */
     static const char config[] = "{\"tokenizer_class\":\"PreTrainedTokenizerFast\","
                                  "\"eos_token\":\"<|im_end|>\",\"pad_token\":\"<|endoftext|>\","
                                  "\"clean_up_tokenization_spaces\":false}";

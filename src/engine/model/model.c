@@ -63,6 +63,7 @@ struct model *model_new(const struct model_config *c, enum packed_dtype dtype, t
         m->dtype = dtype;
         m->layers = calloc(c->layers, sizeof(*m->layers));
         m->inv_freq = calloc(c->head_dim / 2, sizeof(float));
+        /* one more, because calloc(0) may return NULL */
         m->experts = calloc(sparse * per_layer + 1, sizeof(*m->experts));
         m->packed_memory = aligned_alloc(ALIGN, s.packed);
         m->vector_memory = aligned_alloc(ALIGN, s.vectors);
@@ -185,6 +186,7 @@ static tinker_status plan_tensor(void *state, const struct tensor_place *at, tin
         f->m->embed_dtype = source.dtype;
         return f->m->config.tied ? plan_matrix(f, at, source, err) : TINKER_OK;
     }
+    /* vectors are small: convert them now, without the threads */
     if (at->rows)
         return plan_matrix(f, at, source, err);
     st_to_float(source.data, source.dtype, 0, at->cols, (float *)(void *)f->vectors);
@@ -232,6 +234,7 @@ tinker_status model_fill(struct model *m, struct threads *t, const struct weight
     return status;
 }
 
+/* One row of the table per token, converted from the type of the file. */
 void model_embed(const struct model *m, const int32_t *tokens, size_t n, float *x)
 {
     size_t hidden = m->config.hidden;

@@ -20,6 +20,7 @@ static int add_param(struct params *p, const char *name, size_t stack, size_t ro
         .vector = rows == 0,
         .stack = stack,
     };
+    /* offsets are multiples of 16 floats; the padding stays zero in every buffer */
     size_t count = param_count(q);
     p->total += (count + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
     p->count += count;
@@ -29,6 +30,7 @@ static int add_param(struct params *p, const char *name, size_t stack, size_t ro
 /* A pair of factors, or of stacks of them. */
 struct pair_shape {
     size_t out, in;
+    /* 0: a matrix; 1: a stack that all experts share; else one per expert */
     size_t a_stack, b_stack;
 };
 
@@ -149,6 +151,7 @@ static bool list_all_weights(struct params *p, const struct model_config *c)
     if (!p->list || !p->layers)
         return false;
     p->embed = p->norm = p->head = PARAM_NONE;
+    /* not every layer has every tensor */
     for (size_t i = 0; i < c->layers; i++) {
         struct layer_params *l = &p->layers[i];
         l->norm1 = l->norm2 = l->q_norm = l->k_norm = l->router = l->experts = PARAM_NONE;
@@ -163,6 +166,7 @@ tinker_status params_init(struct params *p, const struct model_config *c, const 
 {
     *p = (struct params){ 0 };
     arena_init(&p->arena, SIZE_MAX);
+    /* both fail only for want of memory */
     bool ok = lora->rank > 0 ? list_lora_pairs(p, c, lora) : list_all_weights(p, c);
     if (ok)
         return TINKER_OK;
@@ -170,6 +174,7 @@ tinker_status params_init(struct params *p, const struct model_config *c, const 
     return err_nomem(err, "parameters");
 }
 
+/* All names and lists are in the arena. */
 void params_clear(struct params *p)
 {
     arena_clear(&p->arena);

@@ -137,6 +137,7 @@ static tinker_status read_tensor(struct safetensors *s, struct json_reader *r, s
     if (r->failed)
         return refuse_file(s, err, name, json_error(r));
     struct st_tensor *t = &s->tensors[s->n];
+    /* counted only when it is complete */
     *t = (struct st_tensor){ .name = name };
     const char *why = check_description(&d, data, data_len, t);
     if (why)
@@ -158,6 +159,7 @@ static int by_offset(const void *a, const void *b)
 static tinker_status check_tiling(struct safetensors *s, const char *data, size_t data_len,
                                   tinker_error *err)
 {
+    /* where the next tensor must begin */
     const char *at = data;
     if (s->n)
         qsort(s->tensors, s->n, sizeof(*s->tensors), by_offset);
@@ -181,6 +183,7 @@ static tinker_status parse_header(struct safetensors *s, const unsigned char *da
     json_reader_init(&r, s->header, s->header_len, &s->arena);
     json_begin_object(&r);
     while (json_next_key(&r, &key)) {
+        /* free text of the writer */
         if (json_str_is(key, "__metadata__")) {
             json_skip(&r);
             continue;
@@ -204,6 +207,7 @@ static tinker_status parse_header(struct safetensors *s, const unsigned char *da
     return status;
 }
 
+/* The fixed part of the format: length, header, data. */
 static tinker_status parse_file(struct safetensors *s, const unsigned char *p, size_t len,
                                 tinker_error *err)
 {
@@ -215,10 +219,12 @@ static tinker_status parse_file(struct safetensors *s, const unsigned char *p, s
     /* the limit of the reference reader */
     if (header > HEADER_MAX)
         return refuse_file(s, err, NULL, "header length is over 100 MB: not a safetensors file");
+    /* compared without a sum that could overflow */
     if (header > len - 8)
         return refuse_file(s, err, NULL, "truncated: the header is longer than the file");
     if (header < 2 || p[8] != '{')
         return refuse_file(s, err, NULL, "header does not begin with '{'");
+    /* borrowed from the map; the fingerprint reads it, too */
     s->header = (const char *)p + 8;
     s->header_len = (size_t)header;
     return parse_header(s, p + 8 + header, len - 8 - (size_t)header, err);
@@ -257,6 +263,7 @@ tinker_status safetensors_open(struct safetensors *s, const char *path, tinker_e
     return status;
 }
 
+/* Also after a failed open. */
 void safetensors_close(struct safetensors *s)
 {
     os_map_close(&s->file);

@@ -45,6 +45,7 @@ static void put_header(struct buf *out, const struct order *order, size_t n)
     size_t offset = 0;
     json_writer_init(&w, out);
     json_put_begin_object(&w);
+    /* transformers refuses files that do not name a format */
     json_put_key(&w, "__metadata__");
     json_put_begin_object(&w);
     json_put_key(&w, "format");
@@ -64,6 +65,7 @@ static void put_header(struct buf *out, const struct order *order, size_t n)
         json_put_key(&w, "data_offsets");
         json_put_begin_array(&w);
         json_put_uint64(&w, offset);
+        /* [begin, end) in bytes from the end of the header */
         offset += entry_bytes(e);
         json_put_uint64(&w, offset);
         json_put_end_array(&w);
@@ -81,6 +83,7 @@ static tinker_status write_all(int fd, const void *data, size_t n, const char *p
 {
     const char *p = data;
     while (n) {
+        /* at most 1 GB at a time, below the kernel's limit */
         ssize_t done = write(fd, p, n > 1 << 30 ? 1 << 30 : n);
         if (done < 0 && errno == EINTR)
             continue;
@@ -129,6 +132,7 @@ tinker_status safetensors_write(const char *path, const struct st_entry *entries
         return err_nomem(err, path);
     for (size_t i = 0; i < n; i++)
         order[i] = (struct order){ &entries[i], i };
+    /* n 0 is a valid file without tensors */
     qsort(order, n, sizeof(*order), by_size_then_name);
     struct buf header;
     buf_init(&header, 100 * 1000 * 1000);

@@ -23,6 +23,7 @@ void model_linear_shape(const struct model_config *c, enum linear_id id, size_t 
     *in = shapes[id][1];
 }
 
+/* gate and up (expert_size, hidden), down (hidden, expert_size) */
 void model_expert_shape(const struct model_config *c, enum linear_id id, size_t *out, size_t *in)
 {
     *out = id == LINEAR_DOWN ? c->hidden : c->expert_size;
@@ -38,6 +39,7 @@ bool model_sparse(const struct model_config *c, size_t layer)
     return c->experts > 0 && (layer + 1) % c->sparse_step == 0;
 }
 
+/* Layers are few: counted when asked. */
 size_t model_sparse_layers(const struct model_config *c)
 {
     size_t n = 0;
@@ -55,6 +57,7 @@ size_t model_mlp_width(const struct model_config *c)
     return experts;
 }
 
+/* Biases are decided by group: q, k and v together, o, the three of the MLP. */
 bool model_linear_has_bias(const struct model_config *c, enum linear_id id)
 {
     switch (id) {
@@ -107,6 +110,7 @@ static void visit_in_layer(struct tensor_walk *w, struct tensor_place at, const 
     w->status = w->visit(w->state, &at, w->err);
 }
 
+/* A vector of n in the current layer. */
 static void visit_norm(struct tensor_walk *w, enum tensor_kind kind, const char *module, size_t n)
 {
     visit_in_layer(w, (struct tensor_place){ .kind = kind, .id = LINEARS, .cols = n }, module,
@@ -174,6 +178,7 @@ tinker_status model_tensors(const struct model_config *c, tensor_visit *visit, v
     return w.status;
 }
 
+/* A visitor of model_tensors(). */
 static tinker_status count_elements(void *state, const struct tensor_place *at, tinker_error *err)
 {
     (void)err;

@@ -64,6 +64,7 @@ static tinker_status read_index(struct names *names, const char *path, tinker_er
     json_reader_init(&r, text, len, names->arena);
     json_begin_object(&r);
     while (status == TINKER_OK && json_next_key(&r, &key)) {
+        /* metadata is of no use to us */
         if (!json_str_is(key, "weight_map")) {
             json_skip(&r);
             continue;
@@ -72,6 +73,7 @@ static tinker_status read_index(struct names *names, const char *path, tinker_er
         while (status == TINKER_OK && json_next_key(&r, &tensor)) {
             if (!json_string(&r, &file))
                 break;
+            /* a hostile index could name any file of the system */
             if (!is_plain_name(file.s, file.n))
                 status = err_set(err, TINKER_EINVAL,
                                  "%s: tensor %.*s is in a file whose name is not plain", path,
@@ -144,6 +146,7 @@ struct weight_files *weight_files_open(const char *dir, tinker_error *err)
     arena_init(&arena, SIZE_MAX);
     struct names names = { .arena = &arena };
     map_init(&names.seen);
+    /* a fixed table: an index cannot make us allocate without limit */
     names.list = arena_array(&arena, FILES_MAX, sizeof(*names.list));
     struct weight_files *c = calloc(1, sizeof(*c));
     tinker_status status = TINKER_OK;
@@ -172,6 +175,7 @@ struct weight_files *weight_files_open(const char *dir, tinker_error *err)
     return c;
 }
 
+/* c NULL: nothing.  Closes what was opened, also after a failure. */
 void weight_files_close(struct weight_files *c)
 {
     if (!c)
