@@ -360,6 +360,7 @@ static tinker_status check_sizes(struct model_config *c, struct raw *raw, const 
         if (status != TINKER_OK)
             return status;
     }
+    /* rope turns pairs */
     if (c->head_dim % 2)
         return err_set(err, TINKER_EINVAL, "%s: head_dim %zu is odd", path, c->head_dim);
     /* query heads share key/value heads in groups of equal size */
@@ -518,6 +519,7 @@ static tinker_status check_rest(struct model_config *c, const struct raw *raw, c
     /* the kernels know no other */
     if (raw->act.s && !json_str_is(raw->act, "silu"))
         return err_set(err, TINKER_EINVAL, "%s: hidden_act is not silu", path);
+    /* one description for all layers */
     if (raw->own_layers)
         return err_set(err, TINKER_EINVAL, "%s: per_layer_config is not supported", path);
     /* computed as full attention they would be wrong beyond the window */

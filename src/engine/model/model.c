@@ -40,6 +40,7 @@ static tinker_status add_size(void *state, const struct tensor_place *at, tinker
     return TINKER_OK;
 }
 
+/* Walks the names only; cheap enough to repeat. */
 static struct sizes model_sizes(const struct model_config *c, enum packed_dtype dtype)
 {
     struct sizes s = { .dtype = dtype, .tied = c->tied };

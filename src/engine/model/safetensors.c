@@ -161,6 +161,7 @@ static tinker_status check_tiling(struct safetensors *s, const char *data, size_
 {
     /* where the next tensor must begin */
     const char *at = data;
+    /* qsort() may not be given NULL */
     if (s->n)
         qsort(s->tensors, s->n, sizeof(*s->tensors), by_offset);
     for (size_t i = 0; i < s->n; i++) {

@@ -103,6 +103,7 @@ static void visit_in_layer(struct tensor_walk *w, struct tensor_place at, const 
     char name[TENSOR_NAME];
     if (w->status != TINKER_OK)
         return;
+    /* e.g. model.layers.3.self_attn.q_proj.weight */
     snprintf(name, sizeof(name), "%s.%zu.%s.%s", w->config->arch->names->layers, w->layer, module,
              suffix);
     at.layer = w->layer;
