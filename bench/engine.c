@@ -423,9 +423,9 @@ static struct reading read_buffer(struct threads *t)
         exit(1);
     }
     memset(p, 1, BYTES);
-    struct pages *pages = pages_enlarge(p, BYTES);
-    pages_wait(pages);
-    pages_free(pages);
+    struct huge_pages *pages = huge_pages_start(p, BYTES);
+    huge_pages_wait(pages);
+    huge_pages_free(pages);
     return (struct reading){ p, BYTES / sizeof *p, t };
 }
 
@@ -511,7 +511,7 @@ int main(int argc, char **argv)
            threads, half ? "bf16" : "f32", peak_now(e->threads) * threads / 1e9);
     printf("ready in %.2f s (bar 2)", ready);
     fflush(stdout);
-    pages_wait(e->model->pages);
+    huge_pages_wait(e->model->pages);
     printf(", in large pages after %.2f s\n", wall() - start);
     fflush(stdout);
     int beside = part("peers") && !e->model->config.experts;

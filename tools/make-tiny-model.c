@@ -4,7 +4,7 @@
  *       [--layers L] [--heads N] [--kv-heads N] [--head-dim N] [--intermediate N]
  *       [--context N] [--dtype f32|bf16|f16] [--shards N] [--tie 0|1] [--rope TYPE]
  *       [--rope-theta X] [--embed-std X] [--noise X] [--bias 0|1] [--experts N]
- *       [--experts-used N] [--expert-size N] [--renormalise 0|1] [--dense-layer N] DIR
+ *       [--experts-used N] [--expert-size N] [--renormalize 0|1] [--dense-layer N] DIR
  *
  * The tokenizer is byte-level without merges, so everything works offline. */
 #include <errno.h>
@@ -92,8 +92,8 @@ static bool set_number(struct init_model *o, const char *name, double v)
         c->tied = v != 0;
     else if (strcmp(name, "bias") == 0)
         c->qkv_bias = c->o_bias = c->mlp_bias = v != 0;
-    else if (strcmp(name, "renormalise") == 0)
-        c->renormalise = v != 0;
+    else if (strcmp(name, "renormalize") == 0)
+        c->renormalize = v != 0;
     else if (strcmp(name, "dense-layer") == 0 && v >= 0 && v < 4096)
         c->dense[c->n_dense++ % MODEL_MAX_DENSE] = (uint16_t)v;
     else if (strcmp(name, "rope-theta") == 0)

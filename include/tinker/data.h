@@ -92,8 +92,8 @@ typedef struct tinker_named_string {
 } tinker_named_string;
 
 /* Which loss to compute: "cross_entropy", "importance_sampling", "ppo", "cispo",
- * "dro", "gspo" (of the hosted service), with optional settings such as
- * { "clip_low_threshold", 0.8 }.  All need "target_tokens"; all but the first also "logprobs"
+ * "dro", "gspo" (of the hosted service), or any other that the service knows, with optional
+ * settings such as { "clip_low_threshold", 0.8 }.  All need "target_tokens"; all but the first also "logprobs"
  * and "advantages", float32. */
 typedef struct tinker_loss {
     const char *name;

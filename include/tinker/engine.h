@@ -54,7 +54,7 @@ typedef struct tinker_engine_options {
 
 /* What was loaded.  Borrowed until the engine closes. */
 typedef struct tinker_engine_info {
-    const char *arch;        /* "qwen3", "qwen3_moe", "qwen2", "llama" */
+    const char *arch;        /* model_type of its config.json: "qwen3" */
     const char *fingerprint; /* hex; equal for equal base weights */
     int64_t vocab_size, context, layers, hidden, heads, kv_heads, head_dim, intermediate;
     uint64_t parameters;
@@ -85,7 +85,7 @@ TINKER_API tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lor
                                               tinker_error *err);
 TINKER_API void tinker_adapter_free(tinker_adapter *a);
 TINKER_API const tinker_lora *tinker_adapter_describe(const tinker_adapter *a);
-TINKER_API int64_t tinker_adapter_steps(const tinker_adapter *a);  /* optimiser steps taken */
+TINKER_API int64_t tinker_adapter_steps(const tinker_adapter *a);  /* optimizer steps taken */
 TINKER_API uint64_t tinker_adapter_bytes(const tinker_adapter *a); /* memory held */
 
 /* An immutable copy of the weights for sampling; no gradient, no Adam state. */

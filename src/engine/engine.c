@@ -1,4 +1,8 @@
-/* engine.c - open a model directory: configuration, files, weights, threads. */
+/* engine.c - open a model directory: configuration, files, weights, threads.
+ *
+ * config.json decides which tensors there must be; they are looked up by name in the mapped
+ * safetensors files and packed for the kernels.  The files stay mapped while the engine lives:
+ * the embedding is read from them, and exports and rank-0 adapters start from them. */
 #include "engine/model/model.h"
 
 #include <stdio.h>
@@ -11,10 +15,11 @@
 #include "engine/model/weight_files.h"
 #include "engine/model/config.h"
 
-enum { CONFIG_MAX = 4 << 20, PATH_LIMIT = 4096, MAX_THREADS = 1024 };
+enum { CONFIG_MAX = 4 << 20, PATH_LIMIT = 4096, MAX_THREADS = 1024, SAMPLE = 64 };
 
-static tinker_status join(char out[PATH_LIMIT], const char *dir, const char *name,
-                          tinker_error *err)
+/* A path that would be cut is an error, not another file. */
+static tinker_status join_path(char out[PATH_LIMIT], const char *dir, const char *name,
+                               tinker_error *err)
 {
     int n = snprintf(out, PATH_LIMIT, "%s/%s", dir, name);
     if (n < 0 || n >= PATH_LIMIT)
@@ -22,11 +27,23 @@ static tinker_status join(char out[PATH_LIMIT], const char *dir, const char *nam
     return TINKER_OK;
 }
 
-static tinker_status read_generation(struct model_config *c, const char *dir, tinker_error *err)
+/* config.json, which goes into the fingerprint as it stands, and generation_config.json, which
+ * may be missing. */
+static tinker_status read_configs(struct model_config *c, const char *dir, struct sha256 *hash,
+                                  tinker_error *err)
 {
     char path[PATH_LIMIT], *text;
     size_t len;
-    tinker_status status = join(path, dir, "generation_config.json", err);
+    tinker_status status = join_path(path, dir, "config.json", err);
+    if (status == TINKER_OK)
+        status = os_read_file(path, CONFIG_MAX, &text, &len, err);
+    if (status != TINKER_OK)
+        return status;
+    sha256_update(hash, text, len);
+    status = config_parse(c, path, text, len, err);
+    free(text);
+    if (status == TINKER_OK)
+        status = join_path(path, dir, "generation_config.json", err);
     if (status != TINKER_OK || access(path, F_OK) != 0)
         return status;
     status = os_read_file(path, CONFIG_MAX, &text, &len, err);
@@ -37,39 +54,7 @@ static tinker_status read_generation(struct model_config *c, const char *dir, ti
     return status;
 }
 
-/* config.json goes into the fingerprint as it stands. */
-static tinker_status read_config(struct model_config *c, const char *dir, struct sha256 *hash,
-                                 tinker_error *err)
-{
-    char path[PATH_LIMIT], *text;
-    size_t len;
-    tinker_status status = join(path, dir, "config.json", err);
-    if (status == TINKER_OK)
-        status = os_read_file(path, CONFIG_MAX, &text, &len, err);
-    if (status != TINKER_OK)
-        return status;
-    sha256_update(hash, text, len);
-    status = config_parse(c, path, text, len, err);
-    free(text);
-    return status == TINKER_OK ? read_generation(c, dir, err) : status;
-}
-
-/* Headers and a sample of each tensor's bytes: cheap, and different for different
- * weights of one shape. */
-static void hash_files(struct sha256 *hash, const struct checkpoint *files)
-{
-    enum { SAMPLE = 64 };
-    for (size_t i = 0; i < files->n; i++) {
-        const struct safetensors *f = &files->files[i];
-        sha256_update(hash, f->header, f->header_len);
-        for (size_t k = 0; k < f->n; k++) {
-            const struct st_tensor *t = &f->tensors[k];
-            size_t n = t->bytes < SAMPLE ? t->bytes : SAMPLE;
-            sha256_update(hash, t->data, n);
-        }
-    }
-}
-
+/* Whether we compute with the tensor's type; else an error. */
 static bool is_usable(const char *file, const struct st_tensor *t, tinker_error *err)
 {
     if (!t->usable)
@@ -90,28 +75,34 @@ struct stacked {
 /* False: the name is not that of an expert's matrix, or there is no stack for it. */
 static bool find_stack(const tinker_engine *e, const char *name, struct stacked *s)
 {
-    static const char mark[] = ".mlp.experts.";
-    static const char *const suffix[] = { ".gate_proj.weight", ".up_proj.weight",
-                                          ".down_proj.weight" };
-    char stack[128], *end;
-    const char *at = strstr(name, mark);
-    size_t which = 0;
+    const struct arch_names *names = e->names;
+    char text[128], *end;
+    if (!names->experts)
+        return false;
+    snprintf(text, sizeof(text), ".%s.", names->experts);
+    const char *at = strstr(name, text);
     if (!at)
         return false;
-    at += strlen(mark);
+    at += strlen(text);
     s->expert = (size_t)strtoul(at, &end, 10);
-    while (which < 3 && strcmp(end, suffix[which]) != 0)
-        which++;
-    if (end == at || which == 3)
+    size_t which = 0;
+    for (; which < EXPERT_LINEARS; which++) {
+        snprintf(text, sizeof(text), ".%s.weight", names->expert[which]);
+        if (strcmp(end, text) == 0)
+            break;
+    }
+    if (end == at || which == EXPERT_LINEARS)
         return false;
-    s->pairs = which < 2;
-    s->second = which == 1;
-    snprintf(stack, sizeof(stack), "%.*s%s", (int)(at - name), name,
-             s->pairs ? "gate_up_proj" : "down_proj");
-    s->tensor = checkpoint_find(e->files, stack, &s->file);
+    /* gate and up share a stack */
+    s->pairs = which != LINEAR_DOWN - LINEAR_GATE;
+    s->second = which == LINEAR_UP - LINEAR_GATE;
+    snprintf(text, sizeof(text), "%.*s%s", (int)(at - name), name,
+             s->pairs ? names->stacked_gate_up : names->stacked_down);
+    s->tensor = weight_files_find(e->files, text, &s->file);
     return s->tensor != NULL;
 }
 
+/* The part of a stack that is one expert's matrix (rows, cols). */
 static bool stacked_weight(const struct stacked *s, size_t rows, size_t cols, struct weight *out,
                            tinker_error *err)
 {
@@ -126,16 +117,19 @@ static bool stacked_weight(const struct stacked *s, size_t rows, size_t cols, st
                 t->name, s->expert, per_expert, cols);
         return false;
     }
+    /* in a stack of pairs the gate's rows come first, then the up's */
     size_t first = (s->expert * per_expert + (s->second ? rows : 0)) * cols;
     *out = (struct weight){ (const char *)t->data + first * st_dtype_size(t->dtype), t->dtype };
     return true;
 }
 
+/* A matrix of its own is looked up first, then a stack of all experts. */
 bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t cols,
                    struct weight *out, tinker_error *err)
 {
+    /* for a message when no file has the tensor */
     const char *file = e->dir;
-    const struct st_tensor *t = checkpoint_find(e->files, name, &file);
+    const struct st_tensor *t = weight_files_find(e->files, name, &file);
     struct stacked stacked;
     if (!t && find_stack(e, name, &stacked))
         return stacked_weight(&stacked, rows, cols, out, err);
@@ -145,6 +139,7 @@ bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t
     }
     if (!is_usable(file, t, err))
         return false;
+    /* the shape that config.json implies, not the one that the file has */
     bool right = rows ? t->ndim == 2 && t->shape[0] == rows && t->shape[1] == cols
                       : t->ndim == 1 && t->shape[0] == cols;
     if (!right && rows)
@@ -159,20 +154,23 @@ bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t
     return true;
 }
 
+/* See struct weight_source. */
 static bool file_weight(void *state, const char *name, size_t rows, size_t cols, struct weight *out,
                         tinker_error *err)
 {
     return engine_weight(state, name, rows, cols, out, err);
 }
 
-static void describe(tinker_engine *e)
+/* What tinker_engine_describe() shows, all of it fixed from now on. */
+static void describe_engine(tinker_engine *e)
 {
     const struct model_config *c = &e->model->config;
     int64_t context = c->context;
+    /* an option may shorten the context, never stretch it */
     if (e->opts.max_context > 0 && e->opts.max_context < context)
         context = e->opts.max_context;
     e->info = (tinker_engine_info){
-        .arch = config_arch_name(c->arch),
+        .arch = c->arch->name,
         .fingerprint = e->fingerprint,
         .vocab_size = (int64_t)c->vocab,
         .context = context,
@@ -188,23 +186,13 @@ static void describe(tinker_engine *e)
     };
 }
 
-static tinker_status check_options(const tinker_engine_options *o, tinker_error *err)
-{
-    if (o->threads < 0 || o->threads > MAX_THREADS)
-        return err_set(err, TINKER_EINVAL, "threads is %d, must be 0 to %d", o->threads,
-                       MAX_THREADS);
-    if (o->max_context < 0)
-        return err_set(err, TINKER_EINVAL, "max_context is negative");
-    if (o->dtype < TINKER_WEIGHTS_F32 || o->dtype > TINKER_WEIGHTS_STORED)
-        return err_set(err, TINKER_EINVAL, "dtype %d is unknown", (int)o->dtype);
-    return TINKER_OK;
-}
-
+/* The walk of choose_dtype(). */
 struct stored {
     const tinker_engine *engine;
     bool tied, bf16; /* so far */
 };
 
+/* A visitor of model_tensors(); an embedding counts only as a tied head. */
 static tinker_status note_stored(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct stored *s = state;
@@ -216,30 +204,43 @@ static tinker_status note_stored(void *state, const struct tensor_place *at, tin
     return TINKER_OK;
 }
 
+/* TINKER_WEIGHTS_STORED is bf16 only if every matrix is: a mixture would need two layouts. */
 static enum packed_dtype choose_dtype(tinker_engine *e, const struct model_config *c)
 {
     if (e->opts.dtype == TINKER_WEIGHTS_F32)
         return PACKED_F32;
+    /* faster where the CPU multiplies pairs of bf16, at the price of rounded activations */
     if (e->opts.dtype == TINKER_WEIGHTS_BF16)
         return PACKED_BF16_PAIRS;
-    struct stored s = { e, c->tied, true };
+    struct stored s = { .engine = e, .tied = c->tied, .bf16 = true };
     model_tensors(c, note_stored, &s, NULL);
     return s.bf16 ? PACKED_BF16 : PACKED_F32;
 }
 
-static tinker_status load(tinker_engine *e, tinker_error *err)
+/* Configuration, files, fingerprint, weights. */
+static tinker_status load_model(tinker_engine *e, tinker_error *err)
 {
     struct model_config config;
     struct sha256 hash;
     uint8_t digest[32];
     sha256_init(&hash);
-    tinker_status status = read_config(&config, e->dir, &hash, err);
+    tinker_status status = read_configs(&config, e->dir, &hash, err);
     if (status != TINKER_OK)
         return status;
-    e->files = checkpoint_open(e->dir, err);
+    e->names = config.arch->names;
+    e->files = weight_files_open(e->dir, err);
     if (!e->files)
         return err ? err->status : TINKER_EINVAL;
-    hash_files(&hash, e->files);
+    /* headers and the first bytes of each tensor: cheap, and different for different weights of
+     * one shape */
+    for (size_t i = 0; i < e->files->n; i++) {
+        const struct safetensors *f = &e->files->files[i];
+        sha256_update(&hash, f->header, f->header_len);
+        for (size_t k = 0; k < f->n; k++) {
+            size_t bytes = f->tensors[k].bytes;
+            sha256_update(&hash, f->tensors[k].data, bytes < SAMPLE ? bytes : SAMPLE);
+        }
+    }
     sha256_final(&hash, digest);
     hex_encode(digest, sizeof(digest), e->fingerprint);
     e->model = model_new(&config, choose_dtype(e, &config), err);
@@ -249,25 +250,32 @@ static tinker_status load(tinker_engine *e, tinker_error *err)
     return model_fill(e->model, e->threads, &source, err);
 }
 
-static tinker_status start(tinker_engine *e, const char *dir, const tinker_engine_options *opts,
-                           tinker_error *err)
+/* Fills e, which tinker_engine_close() cleans up after a failure. */
+static tinker_status start_engine(tinker_engine *e, const char *dir,
+                                  const tinker_engine_options *opts, tinker_error *err)
 {
     e->opts = (tinker_engine_options)TINKER_ENGINE_OPTIONS_INIT;
     tinker_status status = TINKER_OK;
     if (opts)
         status = opts_copy(&e->opts, sizeof(e->opts), opts, "tinker_engine_options", err);
-    if (status == TINKER_OK)
-        status = check_options(&e->opts, err);
     if (status != TINKER_OK)
         return status;
+    if (e->opts.threads < 0 || e->opts.threads > MAX_THREADS)
+        return err_set(err, TINKER_EINVAL, "threads is %d, must be 0 to %d", e->opts.threads,
+                       MAX_THREADS);
+    if (e->opts.max_context < 0)
+        return err_set(err, TINKER_EINVAL, "max_context is negative");
+    if (e->opts.dtype < TINKER_WEIGHTS_F32 || e->opts.dtype > TINKER_WEIGHTS_STORED)
+        return err_set(err, TINKER_EINVAL, "dtype %d is unknown", (int)e->opts.dtype);
+    /* exports copy the other files of the directory later */
     e->dir = strdup(dir);
     e->threads = threads_new(e->opts.threads ? e->opts.threads : os_cpu_count());
     if (!e->dir || !e->threads)
         return err_nomem(err, "engine");
-    status = load(e, err);
+    status = load_model(e, err);
     if (status != TINKER_OK)
         return status;
-    describe(e);
+    describe_engine(e);
     tinker_engine_limit_memory(e, e->opts.memory_limit);
     return TINKER_OK;
 }
@@ -281,7 +289,7 @@ void tinker_engine_limit_memory(tinker_engine *e, uint64_t bytes)
 tinker_engine *tinker_engine_open(const char *dir, const tinker_engine_options *opts,
                                   tinker_error *err)
 {
-    tinker_error local;
+    tinker_error local; /* failures below travel as err->status */
     if (!err)
         err = &local;
     tinker_engine *e = calloc(1, sizeof(*e));
@@ -289,19 +297,20 @@ tinker_engine *tinker_engine_open(const char *dir, const tinker_engine_options *
         err_nomem(err, "engine");
         return NULL;
     }
-    if (start(e, dir, opts, err) != TINKER_OK) {
+    if (start_engine(e, dir, opts, err) != TINKER_OK) {
         tinker_engine_close(e);
         return NULL;
     }
     return e;
 }
 
+/* In the reverse order of what borrows from what: the model reads the mapped files. */
 void tinker_engine_close(tinker_engine *e)
 {
     if (!e)
         return;
     model_free(e->model);
-    checkpoint_close(e->files);
+    weight_files_close(e->files);
     threads_free(e->threads);
     free(e->spare);
     free(e->dir);

@@ -53,7 +53,7 @@ MODELS = {
     "llama-biases": ["--arch", "llama", "--bias", 1],
     "qwen3-bf16-file": ["--arch", "qwen3", "--dtype", "bf16", "--shards", 3],
     "qwen3-moe": ["--arch", "qwen3_moe", "--tie", 0, "--experts", 6, "--experts-used", 2],
-    "qwen3-moe-dense-layer": ["--arch", "qwen3_moe", "--experts-used", 3, "--renormalise", 0, "--layers", 3,
+    "qwen3-moe-dense-layer": ["--arch", "qwen3_moe", "--experts-used", 3, "--renormalize", 0, "--layers", 3,
                               "--dense-layer", 1, "--intermediate", 40],
     "llama-f16-file": ["--arch", "llama", "--dtype", "f16", "--shards", 2],
 }

@@ -1,4 +1,4 @@
-/* adam.c - optimiser steps against the update written in double, and the seeded start. */
+/* adam.c - optimizer steps against the update written in double, and the seeded start. */
 #include <tinker/engine.h>
 #include "engine/model/adapter.h"
 #include "support/tap.h"

@@ -24,7 +24,7 @@ static void test_reads(void)
                     "\"rope_scaling\":null,\"eos_token_id\":[7,9],\"hidden_act\":\"silu\"}",
                     &err),
               TINKER_OK);
-    CHECK_INT(c.arch, ARCH_QWEN3);
+    CHECK_STR(c.arch->name, "qwen3");
     CHECK_INT(c.kv_heads, 2);
     CHECK_INT(c.head_dim, 32);
     CHECK(c.qk_norm && !c.qkv_bias && c.tied);
@@ -107,7 +107,7 @@ static void test_first_and_nothing(void)
                        "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2,"
                        "\"finetuned\":7,\"mrope_section\":[1,2]}}";
     CHECK_INT(parse(&c, text, &err), TINKER_OK);
-    CHECK_INT(c.arch, ARCH_QWEN3);
+    CHECK_STR(c.arch->name, "qwen3");
     CHECK_INT(c.kv_heads, 4);
     CHECK_NEAR(c.norm_eps, 1e-6, 1e-12);
     CHECK_NEAR(c.rope.theta, 10000, 0);
@@ -276,8 +276,8 @@ static void test_experts(void)
                        "\"moe_intermediate_size\":40,\"norm_topk_prob\":true,"
                        "\"decoder_sparse_step\":2,\"mlp_only_layers\":[3,77]}";
     CHECK_INT(parse(&c, text, &err), TINKER_OK);
-    CHECK_STR(config_arch_name(c.arch), "qwen3_moe");
-    CHECK(c.qk_norm && c.renormalise);
+    CHECK_STR(c.arch->name, "qwen3_moe");
+    CHECK(c.qk_norm && c.renormalize);
     CHECK_INT(c.experts, 8);
     CHECK_INT(c.experts_used, 3);
     for (size_t i = 0; i < 6; i++)
@@ -320,7 +320,12 @@ static void test_rope_frequencies(void)
     rope_init(&r, 64, inv);
     CHECK_NEAR(inv[16], 0.0025, 1e-9);
     /* Llama 3.1: high frequencies stay, low ones are divided by 8, between is between */
-    r = (struct rope_config){ ROPE_LLAMA3, 500000, 8, 1, 4, 0, 0, 0, 8192 };
+    r = (struct rope_config){ .type = ROPE_LLAMA3,
+                              .theta = 500000,
+                              .factor = 8,
+                              .low_freq_factor = 1,
+                              .high_freq_factor = 4,
+                              .original_context = 8192 };
     rope_init(&r, 64, inv);
     CHECK_NEAR(inv[0], 1, 0);
     CHECK_NEAR(inv[31] * 8, pow(500000, -62.0 / 64), 1e-10);

@@ -319,7 +319,7 @@ static void test_experts_in_files(void)
         CHECK_INT(logprobs(merged, NULL, got), n);
         CHECK(largest_difference(want, got, n) < 2e-5);
         const struct st_tensor *other =
-            checkpoint_find(merged->files, "model.layers.0.mlp.experts.scale", NULL);
+            weight_files_find(merged->files, "model.layers.0.mlp.experts.scale", NULL);
         REQUIRE(other);
         CHECK_MEM(other->data, other->bytes, zeros(NULL, 0, NULL), 5 * 40 * 20 * 4);
         tinker_engine_close(merged);

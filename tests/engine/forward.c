@@ -1,5 +1,5 @@
 /* forward.c - a row's numbers depend on its own sequence alone: not on how the sequence
- * was cut into batches, not on its neighbours, their adapters, or the threads. */
+ * was cut into batches, not on its neighbors, their adapters, or the threads. */
 #include <tinker/engine.h>
 #include "engine/model/adapter.h"
 #include "engine/train/forward.h"
@@ -60,7 +60,9 @@ static void advance(tinker_engine *e, struct forward_space *space, struct sequen
     const struct lora *lora[8 * T];
     size_t rows = 0;
     for (size_t i = 0; i < n; i++) {
-        segments[i] = (struct segment){ rows, take[i], s[i]->done, s[i]->lora, s[i]->pages };
+        segments[i] = (struct segment){
+            .row = rows, .n = take[i], .pos = s[i]->done, .lora = s[i]->lora, .pages = s[i]->pages
+        };
         for (size_t k = 0; k < take[i]; k++, rows++) {
             tokens[rows] = s[i]->tokens[s[i]->done + k];
             lora[rows] = s[i]->lora;
@@ -68,7 +70,7 @@ static void advance(tinker_engine *e, struct forward_space *space, struct sequen
     }
     float *h = malloc(rows * m->config.hidden * sizeof(float));
     float *logits = malloc(rows * m->config.vocab * sizeof(float));
-    struct batch batch = { rows, tokens, segments, n };
+    struct batch batch = { .n = rows, .tokens = tokens, .segments = segments, .n_segments = n };
     forward_rows(m, e->threads, space, &batch, h);
     forward_logits(m, e->threads, space, h, rows, lora, logits);
     rows = 0;
@@ -185,7 +187,7 @@ static void test_pass_equals_forward(void)
     const float *lp = tinker_pass_result(p)->outputs[1].tensors[0].tensor.data;
     for (size_t t = 0; t < T; t++) {
         const float *z = s.logits + t * o.config.vocab;
-        struct logits_norm norm = logits_normalise(z, o.config.vocab, 1);
+        struct logits_norm norm = logits_normalize(z, o.config.vocab, 1);
         float want = logits_logprob(&norm, z[d->targets[1][t]]);
         CHECK_MEM(&lp[t], 4, &want, 4);
     }
@@ -209,17 +211,17 @@ static void test_certain_token_keeps_its_digits(void)
             others += i == at ? 0 : exp((double)z[i] - 37.25);
         }
         z[at] = 37.25f;
-        struct logits_norm n = logits_normalise(z, 70, 1);
+        struct logits_norm n = logits_normalize(z, 70, 1);
         CHECK_NEAR(logits_logprob(&n, z[at]) / -log1p(others), 1, 1e-6);
         CHECK_NEAR(logits_logprob(&n, z[1]), (double)z[1] - 37.25 - log1p(others), 1e-5);
-        n = logits_normalise(z, 70, 0.5f);
+        n = logits_normalize(z, 70, 0.5f);
         CHECK(logits_logprob(&n, z[at]) < -1e-3f);
     }
     for (size_t i = 0; i < 70; i++)
         z[i] = -3;
-    struct logits_norm flat = logits_normalise(z, 70, 1);
+    struct logits_norm flat = logits_normalize(z, 70, 1);
     CHECK_NEAR(logits_logprob(&flat, z[9]), -log(70), 1e-6);
-    flat = logits_normalise(z, 1, 1);
+    flat = logits_normalize(z, 1, 1);
     CHECK_NEAR(logits_logprob(&flat, z[0]), 0, 0);
 }
 

@@ -48,7 +48,7 @@ struct work {
     int64_t many[DATA][MAX_T * TARGETS];
     float many_weights[DATA][MAX_T * TARGETS];
     float low[DATA][MAX_T], high[DATA][MAX_T];
-    double centre[DATA][MAX_T][MAX_D];
+    double center[DATA][MAX_T][MAX_D];
 };
 
 ON_ONE_THREAD static double clip(double r, double low, double high)
@@ -84,7 +84,7 @@ ON_ONE_THREAD static struct element element_of(const struct loss_case *c, const 
                              (double)w->d->advantages[i][t],
                              tensors ? (double)w->low[i][t] : c->low,
                              tensors ? (double)w->high[i][t] : c->high,
-                             w->centre[i][t][w->d->targets[i][t]] };
+                             w->center[i][t][w->d->targets[i][t]] };
 }
 
 /* The loss of all data from the log softmax of every position. */
@@ -113,7 +113,7 @@ static void check_thresholds(const struct loss_case *c, const struct work *w)
     size_t behind = 0, before = 0;
     for (size_t i = 0; i < DATA; i++) {
         for (size_t t = 0; t < w->T[i]; t++) {
-            struct element e = element_of(c, w, i, t, w->centre[i][t][w->d->targets[i][t]]);
+            struct element e = element_of(c, w, i, t, w->center[i][t][w->d->targets[i][t]]);
             double r = exp(e.lp - e.q);
             if (w->d->weights[i][t] == 0 || c->clip == NO)
                 continue;
@@ -243,11 +243,11 @@ static void fill_b(tinker_adapter *a)
  * beyond the thresholds; weights of both signs, one zero. */
 static void fill_work(struct work *w, struct net *n, size_t vocab)
 {
-    forward_all(n, w, w->centre);
+    forward_all(n, w, w->center);
     for (size_t i = 0; i < DATA; i++) {
         for (size_t t = 0; t < w->T[i]; t++) {
             double gap = 3.4 * tiny_uniform(65, i, t) - 1.7;
-            w->d->logprobs[i][t] = (float)(w->centre[i][t][w->d->targets[i][t]] + gap);
+            w->d->logprobs[i][t] = (float)(w->center[i][t][w->d->targets[i][t]] + gap);
             w->low[i][t] = (float)(0.2 + tiny_uniform(61, i, t));
             w->high[i][t] = w->low[i][t] + (float)(2 * tiny_uniform(62, i, t));
         }
@@ -267,7 +267,7 @@ static void check_losses(tinker_engine *e, tinker_adapter *a, struct work *w, co
     net_init(&n, e, a);
     fill_work(w, &n, e->model->config.vocab);
     for (size_t c = 0; c < LOSSES; c++) {
-        double ours = 0, reference = total_loss(&cases[c], w, w->centre);
+        double ours = 0, reference = total_loss(&cases[c], w, w->center);
         check_thresholds(&cases[c], w);
         grads[c] = engine_gradient(e, a, &cases[c], w, &ours);
         complete = complete && grads[c];
@@ -392,7 +392,7 @@ static void test_qwen3_moe(void)
 {
     struct init_model o = qwen("qwen3_moe", false), plain = o;
     check_model("qwen3 moe", &o, 2, EVERYTHING, true);
-    plain.config.renormalise = false;
+    plain.config.renormalize = false;
     plain.config.experts_used = 3;
     plain.config.dense[plain.config.n_dense++] = 1;
     plain.config.tied = true;

@@ -18,16 +18,16 @@ static void test_bytes_stay(void)
 {
     uint64_t *p = filled();
     REQUIRE(p);
-    struct pages *pages = pages_enlarge(p, WORDS * sizeof(*p));
+    struct huge_pages *pages = huge_pages_start(p, WORDS * sizeof(*p));
     for (size_t i = 0; i < WORDS; i += WRITTEN)
         p[i]++;
-    pages_wait(pages);
-    pages_wait(pages); /* once more does nothing */
+    huge_pages_wait(pages);
+    huge_pages_wait(pages); /* once more does nothing */
     size_t wrong = 0;
     for (size_t i = 0; i < WORDS; i++)
         wrong += p[i] != i * 0x9E3779B97F4A7C15u + (i % WRITTEN == 0);
     CHECK_INT(wrong, 0);
-    pages_free(pages);
+    huge_pages_free(pages);
     free(p);
 }
 
@@ -35,7 +35,7 @@ static void test_it_can_be_stopped(void)
 {
     uint64_t *p = filled();
     REQUIRE(p);
-    pages_free(pages_enlarge(p, WORDS * sizeof(*p)));
+    huge_pages_free(huge_pages_start(p, WORDS * sizeof(*p)));
     CHECK_INT(p[WORDS - 1], (WORDS - 1) * 0x9E3779B97F4A7C15u);
     free(p);
 }
@@ -43,9 +43,9 @@ static void test_it_can_be_stopped(void)
 static void test_little_is_left_alone(void)
 {
     char p[4096];
-    CHECK(pages_enlarge(p, sizeof(p)) == NULL);
-    pages_wait(NULL);
-    pages_free(NULL);
+    CHECK(huge_pages_start(p, sizeof(p)) == NULL);
+    huge_pages_wait(NULL);
+    huge_pages_free(NULL);
 }
 
 int main(void)

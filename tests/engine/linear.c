@@ -33,7 +33,7 @@ static void matrix_init(struct matrix *m, size_t out, size_t in, enum packed_dty
     m->memory = aligned_alloc(64, (packed_bytes(dtype, out, in) + 63) / 64 * 64);
     struct packed *packed = packed_begin(m->memory, dtype, out, in);
     packed_fill(packed, m->w, SOURCE_F32, 0, out);
-    m->linear = (struct linear){ packed, m->bias, out, in };
+    m->linear = (struct linear){ .w = packed, .bias = m->bias, .out = out, .in = in };
 }
 
 static void matrix_clear(struct matrix *m)

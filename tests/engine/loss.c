@@ -101,8 +101,17 @@ static void test_settings(void)
     CHECK(strstr(err.message, "clip_low_threshold, clip_high_threshold") != NULL);
     CHECK_INT(loss_parse(&l, &b, &err), TINKER_EINVAL);
     CHECK_INT(loss_parse(&l, &c, &err), TINKER_EINVAL);
+    CHECK_STR(err.message, "unknown loss \"mse\" (cross_entropy, importance_sampling, ppo, cispo, "
+                           "dro are known)");
     c.name = NULL;
     CHECK_INT(loss_parse(&l, &c, &err), TINKER_EINVAL);
+    a.name = "cross_entropy"; /* has no settings to list */
+    CHECK_INT(loss_parse(&l, &a, &err), TINKER_EINVAL);
+    CHECK_STR(err.message, "loss cross_entropy does not know the setting \"epsilon\"");
+    tinker_named_number crossed = { "clip_low_threshold", 1.3 };
+    tinker_loss d = { "ppo", &crossed, 1 };
+    CHECK_INT(loss_parse(&l, &d, &err), TINKER_EINVAL);
+    CHECK(strstr(err.message, "is above clip_high_threshold") != NULL);
     a.config = NULL; /* of one setting */
     CHECK_INT(loss_parse(&l, &a, &err), TINKER_EINVAL);
     a.name = "cispo";

@@ -37,7 +37,7 @@ static void test_chunks_of_the_head(void)
                         rows[] = { 192, 192, 160, 128, 16, 16 };
     for (size_t i = 0; i < sizeof(vocab) / sizeof(vocab[0]); i++) {
         struct model_config c = { .vocab = vocab[i] };
-        CHECK_INT(head_chunk(&c), rows[i]);
+        CHECK_INT(lm_head_chunk(&c), rows[i]);
     }
 }
 
@@ -78,7 +78,13 @@ static void test_sparse_targets_cannot_exhaust_memory(void)
     int64_t crow[301] = { 0 }, col[1] = { 0 }, shape[] = { 300, 1 << 20 };
     for (int i = 1; i <= 300; i++)
         crow[i] = 1;
-    d->inputs[0][0].tensor = (tinker_tensor){ TINKER_INT64, d->targets[0], 1, shape, 2, crow, col };
+    d->inputs[0][0].tensor = (tinker_tensor){ .dtype = TINKER_INT64,
+                                              .data = d->targets[0],
+                                              .n = 1,
+                                              .shape = shape,
+                                              .ndim = 2,
+                                              .crow = crow,
+                                              .col = col };
     d->data[0].n_inputs = 1;
     tinker_loss loss = { "cross_entropy", NULL, 0 };
     CHECK(!tinker_pass_new(e, NULL, d->data, 1, &loss, 1, &err));

@@ -480,8 +480,13 @@ static void test_bad_requests_name_the_place(void)
             d->inputs[1][0].tensor.ndim = 2;
             break;
         case 7:
-            d->inputs[1][1].tensor =
-                (tinker_tensor){ TINKER_FLOAT32, d->weights[1], 3, sparse_shape, 2, crow, col };
+            d->inputs[1][1].tensor = (tinker_tensor){ .dtype = TINKER_FLOAT32,
+                                                      .data = d->weights[1],
+                                                      .n = 3,
+                                                      .shape = sparse_shape,
+                                                      .ndim = 2,
+                                                      .crow = crow,
+                                                      .col = col };
             break;
         case 8:
             d->data[1].n_inputs = 3;
@@ -520,10 +525,16 @@ static void test_bad_requests_name_the_place(void)
             crow[4] = i == 17 ? 0 : crow[4];
             crow[8] = i == 18 ? 4 : crow[8];
             sparse_shape[0] = i == 19 ? 7 : 8;
-            d->inputs[1][1].tensor =
-                (tinker_tensor){ TINKER_FLOAT32, d->weights[1], 3, sparse_shape, 2, crow, col };
-            d->inputs[1][0].tensor =
-                (tinker_tensor){ TINKER_INT64, many, 16, dense_shape, 2, NULL, NULL };
+            d->inputs[1][1].tensor = (tinker_tensor){ .dtype = TINKER_FLOAT32,
+                                                      .data = d->weights[1],
+                                                      .n = 3,
+                                                      .shape = sparse_shape,
+                                                      .ndim = 2,
+                                                      .crow = crow,
+                                                      .col = col };
+            d->inputs[1][0].tensor = (tinker_tensor){
+                .dtype = TINKER_INT64, .data = many, .n = 16, .shape = dense_shape, .ndim = 2
+            };
             want = i == 15   ? "datum 1: weights: col_indices"
                    : i == 17 ? "datum 1: weights: crow_indices are not ascending"
                    : i == 19 ? "datum 1: weights has 7 positions"
@@ -567,7 +578,7 @@ static void test_bad_tensors_are_named(void)
     static const char *const wants[] = {
         "datum 0: target_tokens: is missing",
         "datum 0: target_tokens: must be integers",
-        "datum 0: target_tokens: only cross_entropy",
+        "datum 0: target_tokens: loss ppo takes one target per position",
         "datum 0: logprobs: is missing",
         "datum 0: advantages: is missing",
         "datum 0: weights: must have the shape of target_tokens",

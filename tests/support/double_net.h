@@ -122,10 +122,10 @@ static void resolve_layer(struct net *n, size_t i)
         if (id >= LINEAR_GATE && model_sparse(c, i))
             continue;
         model_linear_shape(c, (enum linear_id)id, &out, &in);
-        snprintf(module, sizeof(module), "layers.%zu.%s", i, model_linear_name((enum linear_id)id));
+        snprintf(module, sizeof(module), "layers.%zu.%s", i, c->arch->names->linear[id]);
         snprintf(weight, sizeof(weight), "model.%s.weight", module);
         n->linear[i][id] = affine(n, weight, module, out, in);
-        snprintf(weight, sizeof(weight), "%s.bias", model_linear_name((enum linear_id)id));
+        snprintf(weight, sizeof(weight), "%s.bias", c->arch->names->linear[id]);
         if (model_linear_has_bias(c, (enum linear_id)id))
             n->linear[i][id].bias = layer_vector(n, i, weight, out);
     }
@@ -241,7 +241,7 @@ ON_ONE_THREAD static void route(struct net *n, size_t layer, const double *h, do
         kept += w[best] = last = p[best];
         p[best] = -1;
     }
-    for (size_t e = 0; c->renormalise && e < c->experts; e++)
+    for (size_t e = 0; c->renormalize && e < c->experts; e++)
         w[e] /= kept;
 }
 

@@ -39,7 +39,7 @@ static void put_top(const float *z, size_t vocab, size_t k, const struct logits_
 static void score_prompt(struct request *r, size_t at, const float *z, size_t vocab,
                          struct candidate *scratch)
 {
-    struct logits_norm norm = logits_normalise(z, vocab, 1.0f);
+    struct logits_norm norm = logits_normalize(z, vocab, 1.0f);
     extras_score(r, at, z, vocab, &norm);
     if (at <= r->logprobs_from)
         return;
@@ -58,7 +58,7 @@ static void draw_tokens(tinker_generator *g, const struct want *w, const float *
     float inv = r->rule.inv_temperature;
     if (inv == 0 || g->engine->opts.raw_logprobs)
         inv = 1.0f;
-    struct logits_norm norm = logits_normalise(z, vocab, inv);
+    struct logits_norm norm = logits_normalize(z, vocab, inv);
     for (size_t i = 0; i < count; i++) {
         size_t sample = w->sequence->index + i;
         double u = philox_uniform(r->seed + sample, w->sequence->len - r->n_prompt);

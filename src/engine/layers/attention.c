@@ -15,23 +15,27 @@
 
 _Static_assert((int)KV_BLOCK == (int)ATTN_KEYS, "a page is what the kernels work on");
 
-enum { QUERIES = 24, CHUNK = 8 }; /* queries of a task, rows of a task */
+/* QUERIES: most query vectors that are computed together.  CHUNK: rows of a task. */
+enum { QUERIES = 24, CHUNK = 8 };
 
-struct job {
+struct attention_job {
     const struct attention *a;
     const struct attn_ops *ops;
-    const float *q, *out, *lse, *dout;
-    float *y, *y_lse, *dq, *dk, *dv;
+    const float *q, *out, *lse, *dout; /* read: by the backward all of them */
+    float *y, *y_lse;                  /* written by the forward: out and lse */
+    float *dq, *dk, *dv;               /* written by the backward */
     attention_place *place;
-    const void *arg;
-    size_t rows, heads, kv_heads, group, hd;
-    float scale;
+    const void *arg; /* of place */
+    size_t rows, heads, kv_heads;
+    size_t group; /* query heads that share a kv head */
+    size_t hd;    /* head_dim */
+    float scale;  /* 1 / sqrt(hd) */
 };
 
-static struct job job_init(const struct attention *a)
+static struct attention_job make_attention_job(const struct attention *a)
 {
     const struct model_config *c = a->config;
-    return (struct job){
+    return (struct attention_job){
         .a = a,
         .ops = attn_ops(),
         .rows = a->batch->n,
@@ -44,12 +48,14 @@ static struct job job_init(const struct attention *a)
 }
 
 /* Transposed keys and plain values of one kv head in page b of a segment. */
-static const float *page_keys(const struct job *j, const struct segment *seg, size_t kv, size_t b)
+static const float *page_keys(const struct attention_job *j, const struct segment *seg, size_t kv,
+                              size_t b)
 {
     return seg->pages[b] + j->a->k_offset + kv * KV_BLOCK * j->hd;
 }
 
-static const float *page_values(const struct job *j, const struct segment *seg, size_t kv, size_t b)
+static const float *page_values(const struct attention_job *j, const struct segment *seg, size_t kv,
+                                size_t b)
 {
     return seg->pages[b] + j->a->v_offset + kv * KV_BLOCK * j->hd;
 }
@@ -62,14 +68,18 @@ struct queries {
     float acc[QUERIES * MODEL_MAX_HEAD_DIM];
 };
 
-/* Queries [first, first + n) against the `keys` valid keys of one page. */
-static void fold_page(const struct job *j, struct queries *u, size_t first, size_t n, size_t keys,
-                      const float *kt, const float *v)
+/* Queries [first, first + n) against the `keys` valid keys of one page: the online softmax.
+ * With m the running maximum, a page with scores s and new maximum m' updates
+ *   sum = sum e^(m - m') + sum_k e^(s_k - m'),  acc = acc e^(m - m') + sum_k e^(s_k - m') v_k
+ * so that acc / sum is the softmax-weighted mean of all values seen so far. */
+static void fold_page(const struct attention_job *j, struct queries *u, size_t first, size_t n,
+                      size_t keys, const float *kt, const float *v)
 {
     float s[QUERIES * KV_BLOCK];
     j->ops->scores(s, u->q + first * j->hd, j->hd, kt, n, j->hd);
     for (size_t i = 0; i < n; i++) {
         size_t at = first + i;
+        /* scores become e^(s - m'), and shrink is e^(m - m') */
         float shrink = j->ops->fold(s + i * KV_BLOCK, keys, &u->max[at], &u->sum[at]);
         if (shrink != 1.0f)
             lanes_scale(u->acc + at * j->hd, shrink, j->hd);
@@ -78,8 +88,8 @@ static void fold_page(const struct job *j, struct queries *u, size_t first, size
 }
 
 /* Heads [g, g + heads) of the group of `kv`, rows [row, row + rows) of one segment. */
-static void forward_queries(const struct job *j, const struct segment *seg, size_t kv, size_t g,
-                            size_t heads, size_t row, size_t rows)
+static void forward_queries(const struct attention_job *j, const struct segment *seg, size_t kv,
+                            size_t g, size_t heads, size_t row, size_t rows)
 {
     struct queries u;
     size_t hd = j->hd, pos = seg->pos + row - seg->row;
@@ -95,6 +105,7 @@ static void forward_queries(const struct job *j, const struct segment *seg, size
     size_t whole = (pos + 1) / KV_BLOCK; /* pages that every row sees to their end */
     for (size_t b = 0; b < whole; b++)
         fold_page(j, &u, 0, u.n, KV_BLOCK, page_keys(j, seg, kv, b), page_values(j, seg, kv, b));
+    /* row r sees positions 0 to pos + r: pages end at the diagonal, one key later in each row */
     for (size_t r = 0; r < rows; r++) {
         for (size_t b = whole; b * KV_BLOCK < pos + r + 1; b++) {
             size_t left = pos + r + 1 - b * KV_BLOCK;
@@ -106,22 +117,8 @@ static void forward_queries(const struct job *j, const struct segment *seg, size
         size_t at = (row + i / heads) * j->heads + kv * j->group + g + i % heads;
         lanes_scale(u.acc + i * hd, 1.0f / u.sum[i], hd);
         memcpy(j->y + at * hd, u.acc + i * hd, hd * sizeof(float));
+        /* P = e^(s - lse) in the backward, without a second search for the maximum */
         j->y_lse[at] = u.max[i] + logf(u.sum[i]);
-    }
-}
-
-/* Rows [row, end), cut where a segment ends and where a task would be too large. */
-static void forward_chunk(const struct job *j, size_t kv, size_t row, size_t end)
-{
-    while (row < end) {
-        const struct segment *seg = &j->a->batch->segments[j->a->segment_of[row]];
-        size_t stop = seg->row + seg->n < end ? seg->row + seg->n : end;
-        size_t rows = j->group < QUERIES ? QUERIES / j->group : 1;
-        rows = stop - row < rows ? stop - row : rows;
-        for (size_t g = 0; g < j->group; g += QUERIES)
-            forward_queries(j, seg, kv, g, j->group - g < QUERIES ? j->group - g : QUERIES, row,
-                            rows);
-        row += rows;
     }
 }
 
@@ -130,64 +127,76 @@ struct task {
     size_t kv, row, end;
 };
 
-static size_t chunks(const struct job *j)
+static size_t count_chunks(const struct attention_job *j)
 {
     return (j->rows + CHUNK - 1) / CHUNK;
 }
 
-static struct task task_at(const struct job *j, size_t i)
+static struct task task_at(const struct attention_job *j, size_t i)
 {
-    size_t row = i % chunks(j) * CHUNK;
-    return (struct task){ i / chunks(j), row, row + CHUNK < j->rows ? row + CHUNK : j->rows };
+    size_t row = i % count_chunks(j) * CHUNK;
+    return (struct task){ i / count_chunks(j), row, row + CHUNK < j->rows ? row + CHUNK : j->rows };
 }
 
-static void place_slice(void *arg, size_t begin, size_t end)
+static void place_keys_slice(void *arg, size_t begin, size_t end)
 {
-    const struct job *j = arg;
+    const struct attention_job *j = arg;
     for (size_t i = begin; i < end; i++) {
         struct task t = task_at(j, i);
         j->place(j->arg, t.kv, t.row, t.end);
     }
 }
 
-static void forward_slice(void *arg, size_t begin, size_t end)
+/* The rows of each task, cut where a segment ends and where struct queries is full. */
+static void attend_slice(void *arg, size_t begin, size_t end)
 {
-    const struct job *j = arg;
+    const struct attention_job *j = arg;
     for (size_t i = begin; i < end; i++) {
         struct task t = task_at(j, i);
-        forward_chunk(j, t.kv, t.row, t.end);
+        while (t.row < t.end) {
+            const struct segment *seg = &j->a->batch->segments[j->a->segment_of[t.row]];
+            size_t stop = seg->row + seg->n < t.end ? seg->row + seg->n : t.end;
+            size_t rows = j->group < QUERIES ? QUERIES / j->group : 1;
+            rows = stop - t.row < rows ? stop - t.row : rows;
+            for (size_t g = 0; g < j->group; g += QUERIES)
+                forward_queries(j, seg, t.kv, g, j->group - g < QUERIES ? j->group - g : QUERIES,
+                                t.row, rows);
+            t.row += rows;
+        }
     }
 }
 
-/* Where no row sees another one, a core meets the keys that it has just written. */
-static void both_slice(void *arg, size_t begin, size_t end)
+/* For a batch of single tokens (decoding): no row needs a key that another task places, so
+ * one run suffices and a core finds in its cache the keys that it has just written. */
+static void place_and_attend_slice(void *arg, size_t begin, size_t end)
 {
     for (size_t i = begin; i < end; i++) {
-        place_slice(arg, i, i + 1);
-        forward_slice(arg, i, i + 1);
+        place_keys_slice(arg, i, i + 1);
+        attend_slice(arg, i, i + 1);
     }
 }
 
 void attention_forward(struct threads *t, const struct attention *a, attention_place *place,
                        const void *arg, const float *q, float *out, float *lse)
 {
-    struct job j = job_init(a);
-    size_t tasks = chunks(&j) * j.kv_heads;
+    struct attention_job j = make_attention_job(a);
+    size_t tasks = count_chunks(&j) * j.kv_heads;
     j.place = place;
     j.arg = arg;
     j.q = q;
     j.y = out;
     j.y_lse = lse;
-    if (a->batch->n_segments == a->batch->n) {
-        threads_run(t, tasks, 1, both_slice, &j);
+    if (a->batch->n_segments == a->batch->n) { /* one row in each */
+        threads_run(t, tasks, 1, place_and_attend_slice, &j);
         return;
     }
-    threads_run(t, tasks, 1, place_slice, &j);
-    threads_run(t, tasks, 1, forward_slice, &j);
+    /* rows of one segment see each other's keys: all must be in place first */
+    threads_run(t, tasks, 1, place_keys_slice, &j);
+    threads_run(t, tasks, 1, attend_slice, &j);
 }
 
-static void transpose(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,
-                      size_t cols)
+static void transpose_block(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,
+                            size_t cols)
 {
     for (size_t r = 0; r < rows; r++)
         for (size_t c = 0; c < cols; c++)
@@ -203,8 +212,8 @@ struct page_gradient {
 
 /* Rows [row, row + rows) of one head against a page; `first_keys` of its keys are visible to the
  * first row, one more to each following one. */
-static void backward_rows(const struct job *j, struct page_gradient *p, size_t head, size_t row,
-                          size_t rows, size_t first_keys)
+static void backward_rows(const struct attention_job *j, struct page_gradient *p, size_t head,
+                          size_t row, size_t rows, size_t first_keys)
 {
     float s[KV_BLOCK * KV_BLOCK], ds[KV_BLOCK * KV_BLOCK], turned[KV_BLOCK * KV_BLOCK];
     float scaled[KV_BLOCK * MODEL_MAX_HEAD_DIM];
@@ -212,22 +221,29 @@ static void backward_rows(const struct job *j, struct page_gradient *p, size_t h
     for (size_t r = 0; r < rows; r++)
         for (size_t d = 0; d < hd; d++)
             scaled[r * hd + d] = j->q[at + r * stride + d] * j->scale;
+    /* s = q K^T / sqrt(hd) again, and dP = dO V^T in ds */
     j->ops->scores(s, scaled, hd, p->kt, rows, hd);
     j->ops->scores(ds, j->dout + at, stride, p->vt, rows, hd);
     for (size_t r = 0; r < rows; r++) {
+        /* D = rowsum(dO * O); then s becomes P and ds P (dP - D) / sqrt(hd), 0 for keys that
+         * the row does not see */
         float delta = lanes_dot(j->dout + at + r * stride, j->out + at + r * stride, hd);
         size_t keys = first_keys + r < KV_BLOCK ? first_keys + r : KV_BLOCK;
         j->ops->gradient(s + r * KV_BLOCK, ds + r * KV_BLOCK, keys,
                          j->lse[(row + r) * j->heads + head], delta, j->scale);
     }
+    /* dQ += dS K, dK += dS^T Q, dV += P^T dO */
     j->ops->accumulate(j->dq + at, stride, ds, KV_BLOCK, p->k, hd, rows, KV_BLOCK, hd);
-    transpose(turned, KV_BLOCK, ds, KV_BLOCK, rows, KV_BLOCK);
+    transpose_block(turned, KV_BLOCK, ds, KV_BLOCK, rows, KV_BLOCK);
     j->ops->accumulate(p->dk, hd, turned, KV_BLOCK, j->q + at, stride, KV_BLOCK, rows, hd);
-    transpose(turned, KV_BLOCK, s, KV_BLOCK, rows, KV_BLOCK);
+    transpose_block(turned, KV_BLOCK, s, KV_BLOCK, rows, KV_BLOCK);
     j->ops->accumulate(p->dv, hd, turned, KV_BLOCK, j->dout + at, stride, KV_BLOCK, rows, hd);
 }
 
-static void backward_page(const struct job *j, const struct segment *seg, size_t kv, size_t b)
+/* dk and dv of one page, and its part of dq: all query heads of the group and all rows that
+ * see the page, which are those at its positions and after. */
+static void backward_page(const struct attention_job *j, const struct segment *seg, size_t kv,
+                          size_t b)
 {
     struct page_gradient p;
     size_t hd = j->hd, keys = seg->n - b * KV_BLOCK < KV_BLOCK ? seg->n - b * KV_BLOCK : KV_BLOCK;
@@ -237,8 +253,8 @@ static void backward_page(const struct job *j, const struct segment *seg, size_t
     memset(p.vt, 0, KV_BLOCK * hd * sizeof(float));
     memset(p.dk, 0, KV_BLOCK * hd * sizeof(float));
     memset(p.dv, 0, KV_BLOCK * hd * sizeof(float));
-    transpose(p.k, hd, p.kt, KV_BLOCK, hd, keys);
-    transpose(p.vt, KV_BLOCK, p.v, hd, keys, hd);
+    transpose_block(p.k, hd, p.kt, KV_BLOCK, hd, keys);
+    transpose_block(p.vt, KV_BLOCK, p.v, hd, keys, hd);
     for (size_t first = b * KV_BLOCK; first < seg->n; first += KV_BLOCK) {
         size_t rows = seg->n - first < KV_BLOCK ? seg->n - first : KV_BLOCK;
         for (size_t g = 0; g < j->group; g++)
@@ -252,9 +268,10 @@ static void backward_page(const struct job *j, const struct segment *seg, size_t
     }
 }
 
-static void backward_slice(void *arg, size_t begin, size_t end)
+/* A unit: a segment and a kv head.  dq of its query heads grows from page to page. */
+static void attention_backward_slice(void *arg, size_t begin, size_t end)
 {
-    const struct job *j = arg;
+    const struct attention_job *j = arg;
     for (size_t i = begin; i < end; i++) {
         const struct segment *seg = &j->a->batch->segments[i / j->kv_heads];
         size_t kv = i % j->kv_heads, width = j->group * j->hd;
@@ -269,7 +286,7 @@ void attention_backward(struct threads *t, const struct attention *a, const floa
                         const float *out, const float *lse, const float *dout, float *dq, float *dk,
                         float *dv)
 {
-    struct job j = job_init(a);
+    struct attention_job j = make_attention_job(a);
     j.q = q;
     j.out = out;
     j.lse = lse;
@@ -277,5 +294,5 @@ void attention_backward(struct threads *t, const struct attention *a, const floa
     j.dq = dq;
     j.dk = dk;
     j.dv = dv;
-    threads_run(t, a->batch->n_segments * a->config->kv_heads, 1, backward_slice, &j);
+    threads_run(t, a->batch->n_segments * a->config->kv_heads, 1, attention_backward_slice, &j);
 }

@@ -2,7 +2,7 @@
  *
  * Query head h shares the keys and values of kv head h / (heads / kv_heads).  Each
  * row walks its keys page by page in ascending order with a running maximum, so no
- * (rows, rows) matrix exists and a row's result does not depend on its neighbours. */
+ * (rows, rows) matrix exists and a row's result does not depend on its neighbors. */
 #ifndef ENGINE_ATTENTION_H
 #define ENGINE_ATTENTION_H
 

@@ -6,11 +6,14 @@
 
 #include <assert.h>
 
-/* Products of several matrices with the same x, or into the same dx.  Few rows are laid out
- * by every slice for itself; many once, in parts of the summed index that the pool's memory
- * holds, and then a slice costs nothing to begin. */
+/* Kernels read the left operand (x, or dy) in a layout of their own.  With few rows every slice
+ * lays it out for itself.  With more than SHARED_ROWS one run lays it out for all slices, in
+ * parts of the summed index that fit the pool's memory: then a slice costs nothing to begin
+ * and can be short, so that the threads finish together.  So it is with at most FINE_ROWS rows,
+ * of which there is little to lay out. */
 enum { FINE_ROWS = 4, SHARED_ROWS = 16, SHARED_MAX = 512 };
 
+/* Products of several matrices with the same x (forward), or into the same dx (backward). */
 struct product_job {
     const struct linear_set *set;
     const float *x;
@@ -22,26 +25,8 @@ struct product_job {
     size_t i;                     /* backward: the matrix */
 };
 
-static void add_bias(float *y, const float *bias, size_t rows, size_t out, size_t begin, size_t end)
-{
-    for (size_t i = 0; i < rows; i++)
-        for (size_t o = begin; o < end; o++)
-            y[i * out + o] += bias[o];
-}
-
-static void forward_part(const struct product_job *j, size_t i, size_t begin, size_t end)
-{
-    const struct linear *l = j->set->linear[i];
-    float *y = j->set->y[i] + j->row * l->out;
-    if (j->left)
-        gemm_forward_left(y, j->left, l->w, j->rows, j->from > 0, j->from, j->to, begin, end);
-    else
-        gemm_forward(y, j->x, l->w, j->rows, 0, begin, end);
-    if (l->bias && (!j->left || j->to == l->in))
-        add_bias(y, l->bias, j->rows, l->out, begin, end);
-}
-
-/* What [begin, end) of all columns is of a product's `out` that start there; 0: nothing. */
+/* The columns of all products lie side by side.  Which columns [*first, *last) of a product, of
+ * which `out` begin at `start`, are in [begin, end)?  0: none. */
 static int columns_of(size_t start, size_t out, size_t begin, size_t end, size_t *first,
                       size_t *last)
 {
@@ -52,15 +37,29 @@ static int columns_of(size_t start, size_t out, size_t begin, size_t end, size_t
     return *first < *last;
 }
 
-static void forward_slice(void *arg, size_t begin, size_t end)
+static void product_forward_slice(void *arg, size_t begin, size_t end)
 {
     const struct product_job *job = arg;
     size_t first, last;
-    for (size_t i = 0; i < job->set->n; i++)
-        if (columns_of(job->start[i], job->set->linear[i]->out, begin, end, &first, &last))
-            forward_part(job, i, first, last);
+    for (size_t i = 0; i < job->set->n; i++) {
+        const struct linear *l = job->set->linear[i];
+        float *y = job->set->y[i] + job->row * l->out;
+        if (!columns_of(job->start[i], l->out, begin, end, &first, &last))
+            continue;
+        if (job->left)
+            gemm_forward_left(y, job->left, l->w, job->rows, job->from > 0, job->from, job->to,
+                              first, last);
+        else
+            gemm_forward(y, job->x, l->w, job->rows, 0, first, last);
+        /* once, after the last part of the sum */
+        if (l->bias && (!job->left || job->to == l->in))
+            for (size_t r = 0; r < job->rows; r++)
+                for (size_t o = first; o < last; o++)
+                    y[r * l->out + o] += l->bias[o];
+    }
 }
 
+/* One layout of a left operand (rows, ld), of which `length` columns are wanted. */
 struct left_job {
     float *left;
     const float *x;
@@ -80,7 +79,13 @@ static void lay_out(struct threads *t, struct product_job *job, const float *x, 
                     const struct packed *w, enum gemm_direction direction, size_t from, size_t to)
 {
     struct left_job left = {
-        threads_memory(t), x + job->row * ld + from, ld, job->rows, to - from, w, direction
+        .left = threads_memory(t),
+        .x = x + job->row * ld + from,
+        .ld = ld,
+        .rows = job->rows,
+        .length = to - from,
+        .w = w,
+        .direction = direction,
     };
     threads_run(t, gemm_left_units(w, job->rows, to - from), 1, left_slice, &left);
     job->left = left.left;
@@ -88,6 +93,7 @@ static void lay_out(struct threads *t, struct product_job *job, const float *x, 
     job->to = to;
 }
 
+/* Used for the last part of rows and of the sum. */
 static size_t min_size(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -100,16 +106,6 @@ static size_t left_length(const struct packed *w, size_t rows)
     return THREADS_MEMORY / gemm_left_floats(w, rows, step) * step;
 }
 
-static void forward_shared(struct threads *t, struct product_job *job, size_t columns)
-{
-    const struct linear *l = job->set->linear[0];
-    size_t length = left_length(l->w, job->rows);
-    for (size_t from = 0; from < l->in; from += length) {
-        lay_out(t, job, job->x, l->in, l->w, GEMM_FORWARD, from, min_size(from + length, l->in));
-        threads_run_fine(t, columns, gemm_grain(), forward_slice, job);
-    }
-}
-
 void linear_forward(struct threads *t, const struct linear_set *set, const float *x, size_t rows)
 {
     struct product_job job = { .set = set, .x = x, .rows = rows };
@@ -119,16 +115,21 @@ void linear_forward(struct threads *t, const struct linear_set *set, const float
         job.start[i + 1] = columns;
     }
     if (rows <= FINE_ROWS)
-        threads_run_fine(t, columns, grain, forward_slice, &job);
+        threads_run_fine(t, columns, grain, product_forward_slice, &job);
     else if (rows <= SHARED_ROWS)
-        threads_run(t, columns, grain, forward_slice, &job);
+        threads_run(t, columns, grain, product_forward_slice, &job);
     for (; rows > SHARED_ROWS && job.row < rows; job.row += job.rows) {
+        const struct linear *l = set->linear[0];
         job.rows = min_size(rows - job.row, SHARED_MAX);
-        forward_shared(t, &job, columns);
+        size_t length = left_length(l->w, job.rows);
+        for (size_t from = 0; from < l->in; from += length) {
+            lay_out(t, &job, x, l->in, l->w, GEMM_FORWARD, from, min_size(from + length, l->in));
+            threads_run_fine(t, columns, grain, product_forward_slice, &job);
+        }
     }
 }
 
-static void backward_slice(void *arg, size_t begin, size_t end)
+static void product_backward_slice(void *arg, size_t begin, size_t end)
 {
     const struct product_job *job = arg;
     for (size_t i = 0; i < job->set->n; i++)
@@ -144,33 +145,30 @@ static void backward_left_slice(void *arg, size_t begin, size_t end)
                        j->from, j->to, begin, end);
 }
 
-static void backward_shared(struct threads *t, struct product_job *job)
-{
-    for (job->i = 0; job->i < job->set->n; job->i++) {
-        const struct linear *l = job->set->linear[job->i];
-        size_t length = left_length(l->w, job->rows);
-        for (size_t from = 0; from < l->out; from += length) {
-            lay_out(t, job, job->set->y[job->i], l->out, l->w, GEMM_BACKWARD, from,
-                    min_size(from + length, l->out));
-            threads_run_fine(t, l->in, gemm_grain(), backward_left_slice, job);
-        }
-    }
-}
-
 void linear_backward(struct threads *t, const struct linear_set *set, float *dx, size_t rows)
 {
     struct product_job job = { .set = set, .dx = dx, .rows = rows };
     if (rows <= SHARED_ROWS)
-        threads_run(t, set->linear[0]->in, gemm_grain(), backward_slice, &job);
+        threads_run(t, set->linear[0]->in, gemm_grain(), product_backward_slice, &job);
     for (; rows > SHARED_ROWS && job.row < rows; job.row += job.rows) {
         job.rows = min_size(rows - job.row, SHARED_MAX);
-        backward_shared(t, &job);
+        for (job.i = 0; job.i < set->n; job.i++) {
+            const struct linear *l = set->linear[job.i];
+            size_t length = left_length(l->w, job.rows);
+            for (size_t from = 0; from < l->out; from += length) {
+                lay_out(t, &job, set->y[job.i], l->out, l->w, GEMM_BACKWARD, from,
+                        min_size(from + length, l->out));
+                threads_run_fine(t, l->in, gemm_grain(), backward_left_slice, &job);
+            }
+        }
     }
 }
 
+typedef void dense_kernel(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
+                          float alpha, int accumulate, size_t begin, size_t end);
+
 struct dense_job {
-    void (*kernel)(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
-                   float alpha, int accumulate, size_t begin, size_t end);
+    dense_kernel *kernel;
     float *y;
     const float *x, *w;
     size_t N, O, C;
@@ -178,14 +176,21 @@ struct dense_job {
     int accumulate;
 };
 
+static struct dense_job make_dense_job(dense_kernel *kernel, float *y, const float *x,
+                                       const float *w, size_t N, size_t O, size_t C)
+{
+    return (struct dense_job){ .kernel = kernel, .y = y, .x = x, .w = w, .N = N, .O = O, .C = C };
+}
+
 static void dense_slice(void *arg, size_t begin, size_t end)
 {
     const struct dense_job *j = arg;
     j->kernel(j->y, j->x, j->w, j->N, j->O, j->C, j->alpha, j->accumulate, begin, end);
 }
 
-static void run(struct threads *t, size_t n, size_t grain,
-                void (*slice)(void *arg, size_t begin, size_t end), void *arg)
+/* t NULL: this already runs inside a slice of another run, where runs may not nest. */
+static void run_slices(struct threads *t, size_t n, size_t grain,
+                       void (*slice)(void *arg, size_t begin, size_t end), void *arg)
 {
     if (t)
         threads_run(t, n, grain, slice, arg);
@@ -198,12 +203,14 @@ static void run(struct threads *t, size_t n, size_t grain,
  * outputs of few rows (a token's LoRA part, the gradient of A) are cut along columns. */
 enum { WORTH = 1 << 15, ROWS = 48, FEW_ROWS = 64, COLUMNS_WORTH = 1 << 14 };
 
+/* Rows of a slice, by the multiply-adds of one. */
 static size_t dense_grain(size_t per_row)
 {
     size_t rows = WORTH / (per_row ? per_row : 1);
     return rows < ROWS ? ROWS : rows;
 }
 
+/* Columns of a slice: whole panels of the kernel. */
 static size_t column_grain(size_t per_column)
 {
     size_t grain = dense_panel(), columns = COLUMNS_WORTH / (per_column ? per_column : 1);
@@ -218,7 +225,7 @@ struct set_job {
     size_t start[LINEAR_SET + 1]; /* first column of each product, whole grains */
 };
 
-static void set_slice(void *arg, size_t begin, size_t end)
+static void dense_set_slice(void *arg, size_t begin, size_t end)
 {
     const struct set_job *j = arg;
     size_t first, last;
@@ -233,45 +240,56 @@ static void set_slice(void *arg, size_t begin, size_t end)
 void linear_nt_set(struct threads *t, const struct dense_product *products, size_t n, size_t N,
                    size_t C, float alpha, int accumulate)
 {
-    struct set_job set = { products, n, N, C, alpha, accumulate, { 0 } };
+    struct set_job set = {
+        .products = products, .n = n, .N = N, .C = C, .alpha = alpha, .accumulate = accumulate
+    };
     size_t grain = column_grain(N * C);
     assert(n <= LINEAR_SET);
     for (size_t i = 0; i < n; i++) {
         const struct dense_product *p = &products[i];
-        struct dense_job job = { dense_nt, p->y, p->x, p->w, N, p->O, C, alpha, accumulate };
+        struct dense_job job = make_dense_job(dense_nt, p->y, p->x, p->w, N, p->O, C);
+        job.alpha = alpha;
+        job.accumulate = accumulate;
         if (N > FEW_ROWS)
-            run(t, N, dense_grain(p->O * C), dense_slice, &job);
+            run_slices(t, N, dense_grain(p->O * C), dense_slice, &job);
         set.start[i + 1] = set.start[i] + (p->O + grain - 1) / grain * grain;
     }
     if (N <= FEW_ROWS)
-        run(t, set.start[n], grain, set_slice, &set);
+        run_slices(t, set.start[n], grain, dense_set_slice, &set);
 }
 
 void linear_nn(struct threads *t, float *y, const float *x, const float *w, size_t N, size_t O,
                size_t C, float alpha, int accumulate)
 {
-    struct dense_job job = { dense_nn, y, x, w, N, O, C, alpha, accumulate };
-    run(t, N, dense_grain(O * C), dense_slice, &job);
+    struct dense_job job = make_dense_job(dense_nn, y, x, w, N, O, C);
+    job.alpha = alpha;
+    job.accumulate = accumulate;
+    run_slices(t, N, dense_grain(O * C), dense_slice, &job);
 }
 
 void linear_tn(struct threads *t, float *y, const float *a, const float *x, size_t N, size_t O,
                size_t C, float alpha, int accumulate)
 {
-    struct dense_job job = { dense_tn, y, a, x, N, O, C, alpha, accumulate };
+    struct dense_job job = make_dense_job(dense_tn, y, a, x, N, O, C);
+    job.alpha = alpha;
+    job.accumulate = accumulate;
+    /* cut along rows of y, or where these are few along its columns */
     if (O > FEW_ROWS) {
-        run(t, O, dense_grain(N * C), dense_slice, &job);
+        run_slices(t, O, dense_grain(N * C), dense_slice, &job);
         return;
     }
     job.kernel = dense_tn_columns;
-    run(t, C, column_grain(N * O), dense_slice, &job);
+    run_slices(t, C, column_grain(N * O), dense_slice, &job);
 }
 
+/* Gradient of a bias. */
 struct bias_job {
     float *db;
     const float *dy;
     size_t rows, out;
 };
 
+/* db (out) += column sums of dy, rows ascending. */
 static void bias_slice(void *arg, size_t begin, size_t end)
 {
     const struct bias_job *job = arg;
@@ -286,7 +304,7 @@ void linear_gradient(struct threads *t, float *dw, float *db, const float *dy, c
     if (dw)
         linear_tn(t, dw, dy, x, rows, out, in, 1, 1);
     if (db) {
-        struct bias_job job = { db, dy, rows, out };
-        run(t, out, 64, bias_slice, &job);
+        struct bias_job job = { .db = db, .dy = dy, .rows = rows, .out = out };
+        run_slices(t, out, 64, bias_slice, &job);
     }
 }

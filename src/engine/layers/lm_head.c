@@ -1,4 +1,4 @@
-/* lm_head.c - see head.h.
+/* lm_head.c - logits, losses and their gradient, chunk by chunk; see lm_head.h.
  *
  * dL/dz = sum over k of g_k (onehot(y_k) - softmax(z)).  Rows whose g are all zero
  * (a prompt in fine-tuning) are left out of the backward products. */
@@ -9,64 +9,53 @@
 #include "engine/kernels/vec.h"
 #include "engine/layers/linear.h"
 
+/* Logits of a chunk take at most CHUNK_BYTES unless the vocabulary is enormous. */
 enum { CHUNK_BYTES = 128 << 20, CHUNK_MIN = 16, CHUNK_MAX = 192, ALIGN_FLOATS = 16 };
 
-static size_t padded(size_t n)
+static size_t pad_head_floats(size_t n)
 {
     return (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
 }
 
-size_t head_chunk(const struct model_config *c)
+/* Multiples of CHUNK_MIN rows, which the kernels take whole. */
+size_t lm_head_chunk(const struct model_config *c)
 {
     size_t rows = CHUNK_BYTES / (c->vocab * sizeof(float)) / CHUNK_MIN * CHUNK_MIN;
     return rows < CHUNK_MIN ? CHUNK_MIN : rows > CHUNK_MAX ? CHUNK_MAX : rows;
 }
 
-size_t head_floats(const struct model_config *c, size_t rank)
+/* Must count what lm_head_init() lays out. */
+size_t lm_head_floats(const struct model_config *c, size_t rank)
 {
-    size_t n = head_chunk(c);
-    return padded(n * c->vocab) + 3 * padded(n * rank) + 2 * padded(n * c->hidden) + padded(n);
+    size_t n = lm_head_chunk(c);
+    return pad_head_floats(n * c->vocab) + 3 * pad_head_floats(n * rank) +
+           2 * pad_head_floats(n * c->hidden) + pad_head_floats(n);
 }
 
-void head_init(struct head *h, const struct model_config *c, size_t rank, float *mem)
+void lm_head_init(struct lm_head *h, const struct model_config *c, size_t rank, float *mem)
 {
-    size_t n = head_chunk(c);
+    size_t n = lm_head_chunk(c);
     h->logits = mem;
-    h->xa = h->logits + padded(n * c->vocab);
-    h->dxa = h->xa + padded(n * rank);
-    h->xac = h->dxa + padded(n * rank);
-    h->hc = h->xac + padded(n * rank);
-    h->dhc = h->hc + padded(n * c->hidden);
-    h->live = (unsigned char *)(h->dhc + padded(n * c->hidden));
+    h->xa = h->logits + pad_head_floats(n * c->vocab);
+    h->dxa = h->xa + pad_head_floats(n * rank);
+    h->xac = h->dxa + pad_head_floats(n * rank);
+    h->hc = h->xac + pad_head_floats(n * rank);
+    h->dhc = h->hc + pad_head_floats(n * c->hidden);
+    h->live = (unsigned char *)(h->dhc + pad_head_floats(n * c->hidden));
 }
 
 struct rows_job {
-    struct head *head;
-    const struct head_row *rows;
+    struct lm_head *head;
+    const struct lm_head_row *rows;
 };
 
-/* dL/dz of one row, in place of z.  The target's own entry is g (1 - p), which would
- * lose its digits for p near 1 if it were a difference. */
-static void row_gradient(const struct logits_norm *norm, const struct loss_datum *d, size_t first,
-                         const float *logprobs, const float *grads, float total, float *z,
-                         size_t vocab)
-{
-    float top = d->k == 1 ? -grads[0] * expm1f(logprobs[first]) : 0;
-    vec_ops()->softmax(z, vocab, norm->max, norm->inv_temperature, norm->log_sum, -total);
-    if (d->k == 1)
-        z[d->targets[first]] = top;
-    else
-        for (size_t k = 0; k < d->k; k++)
-            z[d->targets[first + k]] += grads[k];
-}
-
 /* Logprobs and losses of one row; with gradients, z becomes dL/dz. */
-static void score_row(struct head *head, const struct head_row *row, float *z, float *grads,
+static void score_row(struct lm_head *head, const struct lm_head_row *row, float *z, float *grads,
                       unsigned char *live)
 {
     const struct loss_datum *d = row->datum;
     size_t vocab = head->model->config.vocab, first = row->position * d->k;
-    struct logits_norm norm = logits_normalise(z, vocab, 1.0f);
+    struct logits_norm norm = logits_normalize(z, vocab, 1.0f);
     float total = 0;
     bool any = false;
     for (size_t k = 0; k < d->k; k++) {
@@ -77,10 +66,20 @@ static void score_row(struct head *head, const struct head_row *row, float *z, f
         any = any || grads[i] != 0;
     }
     *live = any;
-    if (head->grads && any)
-        row_gradient(&norm, d, first, row->logprobs, grads + first, total, z, vocab);
+    if (!head->grads || !any)
+        return;
+    /* z becomes dL/dz = sum over k of g_k (onehot(y_k) - p).  With one target its own entry is
+     * g (1 - p) = -g expm1(log p), which would lose its digits for p near 1 as a difference. */
+    float own = d->k == 1 ? -grads[first] * expm1f(row->logprobs[first]) : 0;
+    vec_ops()->softmax(z, vocab, norm.max, norm.inv_temperature, norm.log_sum, -total);
+    if (d->k == 1)
+        z[d->targets[first]] = own;
+    else
+        for (size_t k = 0; k < d->k; k++)
+            z[d->targets[first + k]] += grads[first + k];
 }
 
+/* Rows are independent: each has its own logits and results. */
 static void score_slice(void *arg, size_t begin, size_t end)
 {
     const struct rows_job *j = arg;
@@ -90,8 +89,9 @@ static void score_slice(void *arg, size_t begin, size_t end)
                   &j->head->live[i]);
 }
 
-/* Move the live rows of logits, h and xa to the front of their compact copies. */
-static size_t compact(struct head *head, const float *h, size_t n)
+/* Copies the live rows of h and xa, and moves those of the logits, to the front; returns how
+ * many there are. */
+static size_t compact_rows(struct lm_head *head, const float *h, size_t n)
 {
     const struct model_config *c = &head->model->config;
     size_t rank = head->lora ? head->lora->rank : 0, live = 0;
@@ -109,7 +109,8 @@ static size_t compact(struct head *head, const float *h, size_t n)
     return live;
 }
 
-static void head_gradient(struct head *head, size_t live)
+/* dhc and the gradients of the head's parameters, from dL/dz of the live rows in logits. */
+static void head_gradient(struct lm_head *head, size_t live)
 {
     const struct model_config *c = &head->model->config;
     const struct grads *g = head->grads;
@@ -121,13 +122,15 @@ static void head_gradient(struct head *head, size_t live)
                       head->dhc, head->dxa, head->logits, head->hc, head->xac, live, c->vocab,
                       c->hidden);
     } else {
+        /* a tied head adds to the gradient of the embedding */
         int index = c->tied ? g->params->embed : g->params->head;
         linear_gradient(head->threads, grads_param(g, index), NULL, head->logits, head->hc, live,
                         c->vocab, c->hidden);
     }
 }
 
-void head_rows(struct head *head, const float *h, const struct head_row *rows, size_t n, float *dh)
+void lm_head_rows(struct lm_head *head, const float *h, const struct lm_head_row *rows, size_t n,
+                  float *dh)
 {
     const struct model_config *c = &head->model->config;
     struct linear_set set = { 1, { &head->model->head }, { head->logits } };
@@ -140,10 +143,12 @@ void head_rows(struct head *head, const float *h, const struct head_row *rows, s
     if (!dh)
         return;
     memset(dh, 0, n * c->hidden * sizeof(float));
-    size_t live = compact(head, h, n);
+    /* rows without a gradient, such as a prompt's, are left out of the backward products */
+    size_t live = compact_rows(head, h, n);
     if (live == 0)
         return;
     head_gradient(head, live);
+    /* back to the places of the rows; those left out stay zero */
     for (size_t i = 0, at = 0; i < n; i++)
         if (head->live[i])
             memcpy(dh + i * c->hidden, head->dhc + at++ * c->hidden, c->hidden * sizeof(float));

@@ -3,20 +3,20 @@
  * The logits of a whole batch never exist.  One visit of a chunk computes its logits,
  * the logprobs of the targets, the losses and, since every loss is a function of one
  * position, at once the gradient of the logits and what follows from it. */
-#ifndef ENGINE_HEAD_H
-#define ENGINE_HEAD_H
+#ifndef ENGINE_LM_HEAD_H
+#define ENGINE_LM_HEAD_H
 
 #include "engine/layers/block.h"
 #include "engine/train/loss.h"
 
 /* One row of the batch and where its results go. */
-struct head_row {
+struct lm_head_row {
     const struct loss_datum *datum;
     size_t position;
     float *logprobs, *losses, *grads; /* of the datum, (n, k) */
 };
 
-struct head {
+struct lm_head {
     const struct model *model;
     struct threads *threads;
     const struct lora *lora; /* NULL: none */
@@ -32,13 +32,14 @@ struct head {
 
 /* Rows of a chunk for this model; the same everywhere, because it decides the order
  * of sums. */
-size_t head_chunk(const struct model_config *c);
-size_t head_floats(const struct model_config *c, size_t rank);
+size_t lm_head_chunk(const struct model_config *c);
+size_t lm_head_floats(const struct model_config *c, size_t rank);
 /* Lay the scratch out in mem of head_floats() floats. */
-void head_init(struct head *h, const struct model_config *c, size_t rank, float *mem);
+void lm_head_init(struct lm_head *h, const struct model_config *c, size_t rank, float *mem);
 
 /* Rows [0, n), n <= head_chunk(): h (n, hidden) is their final-normed state; dh (n,
  * hidden) receives its gradient (NULL: forward only). */
-void head_rows(struct head *head, const float *h, const struct head_row *rows, size_t n, float *dh);
+void lm_head_rows(struct lm_head *head, const float *h, const struct lm_head_row *rows, size_t n,
+                  float *dh);
 
 #endif

@@ -18,17 +18,18 @@ const struct lora_pair *lora_head(const struct lora *l, size_t layers)
     return &l->pairs[layers * LINEARS];
 }
 
+/* A step of 0 gives every expert the same factor. */
 struct lora_pair lora_expert(const struct lora_pair *p, size_t expert)
 {
     if (!p->a)
         return *p;
-    return (struct lora_pair){ p->a + expert * p->a_step, p->b + expert * p->b_step, 0, 0 };
+    return (struct lora_pair){ .a = p->a + expert * p->a_step, .b = p->b + expert * p->b_step };
 }
 
 void lora_forward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *y,
                   float *xa, const float *x, size_t n, size_t out, size_t in)
 {
-    struct lora_part part = { p, y, xa, out };
+    struct lora_part part = { .pair = p, .y = y, .xa = xa, .out = out };
     lora_forward_set(t, l, &part, 1, x, n, in);
 }
 
@@ -41,13 +42,16 @@ void lora_forward_set(struct threads *t, const struct lora *l, const struct lora
         const struct lora_part *p = &parts[i];
         if (!p->pair->a)
             continue;
-        down[count] = (struct dense_product){ p->xa, x, p->pair->a, l->rank };
-        up[count++] = (struct dense_product){ p->y, p->xa, p->pair->b, p->out };
+        down[count] = (struct dense_product){ .y = p->xa, .x = x, .w = p->pair->a, .O = l->rank };
+        up[count++] = (struct dense_product){ .y = p->y, .x = p->xa, .w = p->pair->b, .O = p->out };
     }
+    /* all x A^T first, then all B parts: with few rows the threads join twice, not 2 n_parts
+     * times */
     linear_nt_set(t, down, count, n, in, 1, 0);
     linear_nt_set(t, up, count, n, l->rank, l->scale, 1);
 }
 
+/* dxa is kept for lora_backward_factors(), which may run over more rows at once. */
 void lora_backward_input(struct threads *t, const struct lora *l, const struct lora_pair *p,
                          float *dx, float *dxa, const float *dy, size_t n, size_t out, size_t in)
 {
@@ -58,6 +62,7 @@ void lora_backward_input(struct threads *t, const struct lora *l, const struct l
         linear_nn(t, dx, dxa, p->a, n, in, l->rank, 1, 1);
 }
 
+/* Sums over rows; called once for all rows that share the factors. */
 void lora_backward_factors(struct threads *t, const struct lora *l, const struct lora_pair *p,
                            float *da, float *db, const float *dxa, const float *dy, const float *x,
                            const float *xa, size_t n, size_t out, size_t in)

@@ -9,73 +9,77 @@
 
 enum { ROW_GRAIN = 8, ALIGN_FLOATS = 16 };
 
-static float *take(float **mem, size_t *used, size_t n)
+/* The next n floats of mem, aligned; mem NULL: only counts them in *used. */
+static float *take_moe_floats(float **mem, size_t *used, size_t n)
 {
     float *p = *mem ? *mem + *used : NULL;
     *used += (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
     return p;
 }
 
-static uint32_t *take_ints(float **mem, size_t *used, size_t n)
+static uint32_t *take_moe_ints(float **mem, size_t *used, size_t n)
 {
-    return (uint32_t *)(void *)take(mem, used, n);
+    return (uint32_t *)(void *)take_moe_floats(mem, used, n);
 }
 
-static size_t acts_layout(struct moe_acts *m, const struct model_config *c, size_t rows, float *mem)
+/* Sizes (mem NULL) and pointers from one description, so that they cannot differ. */
+static size_t lay_out_moe_acts(struct moe_acts *m, const struct model_config *c, size_t rows,
+                               float *mem)
 {
     size_t used = 0, entries = rows * c->experts_used;
     if (!c->experts)
         return 0;
-    m->probs = take(&mem, &used, rows * c->experts);
-    m->weight = take(&mem, &used, entries);
-    m->expert = take_ints(&mem, &used, entries);
-    m->entry = take_ints(&mem, &used, entries);
-    m->row = take_ints(&mem, &used, entries);
-    m->start = take_ints(&mem, &used, c->experts + 1);
-    m->part = take_ints(&mem, &used, c->experts + entries / MOE_PART);
-    m->owner = take_ints(&mem, &used, c->experts + entries / MOE_PART);
-    m->x = take(&mem, &used, entries * c->hidden);
-    m->y = take(&mem, &used, entries * c->hidden);
+    m->probs = take_moe_floats(&mem, &used, rows * c->experts);
+    m->weight = take_moe_floats(&mem, &used, entries);
+    m->expert = take_moe_ints(&mem, &used, entries);
+    m->entry = take_moe_ints(&mem, &used, entries);
+    m->row = take_moe_ints(&mem, &used, entries);
+    m->start = take_moe_ints(&mem, &used, c->experts + 1);
+    m->part = take_moe_ints(&mem, &used, c->experts + entries / MOE_PART);
+    m->owner = take_moe_ints(&mem, &used, c->experts + entries / MOE_PART);
+    m->x = take_moe_floats(&mem, &used, entries * c->hidden);
+    m->y = take_moe_floats(&mem, &used, entries * c->hidden);
     return used;
 }
 
 size_t moe_acts_floats(const struct model_config *c, size_t rows)
 {
     struct moe_acts m;
-    return acts_layout(&m, c, rows, NULL);
+    return lay_out_moe_acts(&m, c, rows, NULL);
 }
 
 void moe_acts_init(struct moe_acts *m, const struct model_config *c, size_t rows, float *mem)
 {
-    acts_layout(m, c, rows, mem);
+    lay_out_moe_acts(m, c, rows, mem);
 }
 
-static size_t back_layout(struct moe_back *m, const struct model_config *c, size_t rows,
-                          size_t rank, float *mem)
+static size_t lay_out_moe_back(struct moe_back *m, const struct model_config *c, size_t rows,
+                               size_t rank, float *mem)
 {
     size_t used = 0, entries = rows * c->experts_used;
     if (!c->experts)
         return 0;
-    m->dx = take(&mem, &used, entries * c->hidden);
-    m->dy = take(&mem, &used, entries * c->hidden);
-    m->dlogits = take(&mem, &used, rows * c->experts);
+    m->dx = take_moe_floats(&mem, &used, entries * c->hidden);
+    m->dy = take_moe_floats(&mem, &used, entries * c->hidden);
+    m->dlogits = take_moe_floats(&mem, &used, rows * c->experts);
     for (int i = 0; i < EXPERT_LINEARS; i++)
-        m->dxa[i] = take(&mem, &used, entries * rank);
+        m->dxa[i] = take_moe_floats(&mem, &used, entries * rank);
     return used;
 }
 
 size_t moe_back_floats(const struct model_config *c, size_t rows, size_t rank)
 {
     struct moe_back m;
-    return back_layout(&m, c, rows, rank, NULL);
+    return lay_out_moe_back(&m, c, rows, rank, NULL);
 }
 
 void moe_back_init(struct moe_back *m, const struct model_config *c, size_t rows, size_t rank,
                    float *mem)
 {
-    back_layout(m, c, rows, rank, mem);
+    lay_out_moe_back(m, c, rows, rank, mem);
 }
 
+/* One sparse layer forward. */
 struct moe_job {
     const struct block *b;
     size_t layer;
@@ -85,7 +89,7 @@ struct moe_job {
 
 /* The softmax of one row in place of its logits, in double: a close decision between two
  * experts should not hang on the order of a sum. */
-static void softmax(float *p, size_t n)
+static void softmax_row(float *p, size_t n)
 {
     double max = (double)p[0], sum = 0;
     for (size_t i = 1; i < n; i++)
@@ -96,47 +100,48 @@ static void softmax(float *p, size_t n)
         p[i] = (float)(exp((double)p[i] - max) / sum);
 }
 
-static bool chosen(const uint32_t *list, size_t n, size_t expert)
-{
-    for (size_t i = 0; i < n; i++)
-        if (list[i] == expert)
-            return true;
-    return false;
-}
-
-static void choose(const struct model_config *c, const float *p, uint32_t *expert, float *weight)
+/* The experts_used largest of p (experts), most probable first, ties to the lower index. */
+static void choose_experts(const struct model_config *c, const float *p, uint32_t *expert,
+                           float *weight)
 {
     float sum = 0;
     for (size_t k = 0; k < c->experts_used; k++) {
         size_t best = c->experts;
-        for (size_t e = 0; e < c->experts; e++)
-            if ((best == c->experts || p[e] > p[best]) && !chosen(expert, k, e))
+        for (size_t e = 0; e < c->experts; e++) {
+            bool chosen = false; /* already, as one of the k before */
+            for (size_t i = 0; i < k && !chosen; i++)
+                chosen = expert[i] == e;
+            if (!chosen && (best == c->experts || p[e] > p[best]))
                 best = e;
+        }
         expert[k] = (uint32_t)best;
         weight[k] = p[best];
         sum += p[best];
     }
-    for (size_t k = 0; c->renormalise && k < c->experts_used; k++)
+    for (size_t k = 0; c->renormalize && k < c->experts_used; k++)
         weight[k] /= sum;
 }
 
+/* Logits of the router to probabilities, and the experts of each row. */
 static void route_slice(void *arg, size_t begin, size_t end)
 {
     const struct moe_job *j = arg;
     const struct model_config *c = &j->b->model->config;
     const struct moe_acts *m = &j->a->moe;
     for (size_t row = begin; row < end; row++) {
-        softmax(m->probs + row * c->experts, c->experts);
-        choose(c, m->probs + row * c->experts, m->expert + row * c->experts_used,
-               m->weight + row * c->experts_used);
+        softmax_row(m->probs + row * c->experts, c->experts);
+        choose_experts(c, m->probs + row * c->experts, m->expert + row * c->experts_used,
+                       m->weight + row * c->experts_used);
     }
 }
 
 /* Entries by expert, then by row: a counting sort. */
-static void group(const struct model_config *c, struct moe_acts *m, size_t rows)
+static void group_entries(const struct model_config *c, struct moe_acts *m, size_t rows)
 {
     size_t entries = rows * c->experts_used;
+    /* counting sort: count, sum up, place */
     memset(m->start, 0, (c->experts + 1) * sizeof(*m->start));
+    /* start[e + 1] counts expert e, then start[e] is the sum of all before e */
     for (size_t i = 0; i < entries; i++)
         m->start[m->expert[i] + 1]++;
     for (size_t e = 0; e < c->experts; e++)
@@ -146,10 +151,11 @@ static void group(const struct model_config *c, struct moe_acts *m, size_t rows)
         m->entry[i] = at;
         m->row[at] = (uint32_t)(i / c->experts_used);
     }
-    for (size_t e = c->experts; e > 0; e--) /* starts have become ends */
+    /* every start has moved to its group's end, which is the next group's start */
+    for (size_t e = c->experts; e > 0; e--)
         m->start[e] = m->start[e - 1];
     m->start[0] = 0;
-    size_t parts = 0;
+    size_t parts = 0; /* cut groups into parts for the threads */
     for (size_t e = 0; e < c->experts; e++)
         for (uint32_t first = m->start[e]; first < m->start[e + 1]; first += MOE_PART) {
             m->part[parts] = first;
@@ -157,6 +163,7 @@ static void group(const struct model_config *c, struct moe_acts *m, size_t rows)
         }
 }
 
+/* The same cut as group_entries() made. */
 size_t moe_parts(const struct model_config *c, const struct moe_acts *m)
 {
     size_t parts = 0;
@@ -167,12 +174,13 @@ size_t moe_parts(const struct model_config *c, const struct moe_acts *m)
 
 /* Add the LoRA part of one linear of an expert to its entries [first, end), run by run of
  * rows with one adapter. */
-static void add_lora(const struct moe_job *j, size_t expert, enum linear_id id, float *y,
-                     const float *x, size_t first, size_t end)
+static void add_expert_lora(const struct moe_job *j, size_t expert, enum linear_id id, float *y,
+                            const float *x, size_t first, size_t end)
 {
     const struct block *b = j->b;
     const struct linear *l = moe_linear(&b->model->layers[j->layer], expert, id);
     const uint32_t *row = j->a->moe.row;
+    /* entries are sorted by row, and rows by segment: runs are as long as they can be */
     while (first < end) {
         const struct lora *lora = b->batch->segments[b->segment_of[row[first]]].lora;
         size_t n = 1;
@@ -187,15 +195,17 @@ static void add_lora(const struct moe_job *j, size_t expert, enum linear_id id, 
     }
 }
 
+/* One linear of an expert over the entries of a part, with its LoRA part. */
 static void part_linear(const struct moe_job *j, const struct moe_part *p, enum linear_id id,
                         float *y, const float *x)
 {
     const struct linear *l = moe_linear(&j->b->model->layers[j->layer], p->expert, id);
     gemm_forward(y + p->first * l->out, x + p->first * l->in, l->w, p->n, 0, 0, l->out);
-    add_lora(j, p->expert, id, y, x, p->first, p->first + p->n);
+    add_expert_lora(j, p->expert, id, y, x, p->first, p->first + p->n);
 }
 
-static void part_slice(void *arg, size_t begin, size_t end)
+/* Parts: gather their rows, then down(silu(gate x) * up x). */
+static void experts_slice(void *arg, size_t begin, size_t end)
 {
     const struct moe_job *j = arg;
     const struct model_config *c = &j->b->model->config;
@@ -213,6 +223,7 @@ static void part_slice(void *arg, size_t begin, size_t end)
     }
 }
 
+/* y = sum of w_e f_e in the order of choice, which is fixed by the row alone. */
 static void combine_slice(void *arg, size_t begin, size_t end)
 {
     const struct moe_job *j = arg;
@@ -232,12 +243,13 @@ static void combine_slice(void *arg, size_t begin, size_t end)
 void moe_forward(const struct block *b, size_t layer, struct acts *a, float *y)
 {
     const struct model_config *c = &b->model->config;
-    struct moe_job job = { b, layer, a, y };
+    struct moe_job job = { .b = b, .layer = layer, .a = a, .y = y };
     struct linear_set router = { 1, { &b->model->layers[layer].router }, { a->moe.probs } };
     size_t rows = b->batch->n;
+    /* probs holds the logits until route_slice() turns them into probabilities */
     linear_forward(b->threads, &router, a->n2, rows);
     threads_run(b->threads, rows, ROW_GRAIN, route_slice, &job);
-    group(c, &a->moe, rows);
-    threads_run(b->threads, moe_parts(c, &a->moe), 1, part_slice, &job);
+    group_entries(c, &a->moe, rows);
+    threads_run(b->threads, moe_parts(c, &a->moe), 1, experts_slice, &job);
     threads_run(b->threads, rows, ROW_GRAIN, combine_slice, &job);
 }

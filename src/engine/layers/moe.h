@@ -1,7 +1,7 @@
 /* moe.h - a mixture of experts in the place of a layer's MLP, forward and backward.
  *
  *   p = softmax(router n2);  the experts_used largest p are kept, ties to the lower index;
- *   w = p, or p / sum of the kept p when the model renormalises;
+ *   w = p, or p / sum of the kept p when the model renormalizes;
  *   y = sum over the kept experts e of w_e down_e(silu(gate_e n2) * up_e n2)
  *
  * A row that goes to an expert is an entry.  Entries lie grouped by expert, rows ascending
@@ -67,8 +67,10 @@ struct moe_part {
 static inline struct moe_part moe_part(const struct moe_acts *m, size_t i)
 {
     size_t expert = m->owner[i], first = m->part[i], left = m->start[expert + 1] - first;
-    return (struct moe_part){ expert, first, left < MOE_PART ? left : MOE_PART,
-                              first == m->start[expert] };
+    return (struct moe_part){ .expert = expert,
+                              .first = first,
+                              .n = left < MOE_PART ? left : MOE_PART,
+                              .leads = first == m->start[expert] };
 }
 
 static inline const struct linear *moe_linear(const struct layer *l, size_t expert,

@@ -2,7 +2,7 @@
  *
  * With d the gradient of y and f_e the output of a kept expert:
  *   df_e = w_e d,  dw_e = d . f_e
- *   dp_e = (dw_e - sum of w dw) / (sum of the kept p)  renormalised,  dw_e otherwise
+ *   dp_e = (dw_e - sum of w dw) / (sum of the kept p)  renormalized,  dw_e otherwise
  *   dlogits = p * (dp - sum of p dp), with dp 0 where nothing was kept
  * Factors that all experts share get their gradient after the experts, over all entries in
  * their order: no sum is split between threads. */
@@ -16,6 +16,7 @@
 
 enum { ROW_GRAIN = 8 };
 
+/* One sparse layer backward. */
 struct moe_job {
     const struct block *b;
     size_t layer;
@@ -29,13 +30,13 @@ struct moe_job {
 static void router_row(const struct model_config *c, const float *p, const uint32_t *expert,
                        const float *weight, float *dw, float *dlogits)
 {
-    double kept = 0, mean = 0, all = 0;
+    double kept = 0, mean = 0, all = 0; /* sums of kept p, of w dw, of p dp */
     for (size_t k = 0; k < c->experts_used; k++) {
         kept += (double)p[expert[k]];
         mean += (double)weight[k] * (double)dw[k];
     }
     for (size_t k = 0; k < c->experts_used; k++) {
-        if (c->renormalise)
+        if (c->renormalize)
             dw[k] = (float)(((double)dw[k] - mean) / kept);
         all += (double)p[expert[k]] * (double)dw[k];
     }
@@ -68,11 +69,13 @@ static void spread_slice(void *arg, size_t begin, size_t end)
     }
 }
 
-static struct lora_pair factors(const struct moe_job *j, size_t expert, enum linear_id id)
+/* The pair of one linear of one expert. */
+static struct lora_pair expert_factors(const struct moe_job *j, size_t expert, enum linear_id id)
 {
     return lora_expert(lora_pair(j->g->lora, j->layer, id), expert);
 }
 
+/* dxa of one linear from entry `first` on. */
 static float *dxa_of(const struct moe_job *j, enum linear_id id, size_t first)
 {
     return j->s->moe.dxa[id - LINEAR_GATE] + first * j->b->rank;
@@ -93,12 +96,14 @@ static void part_lora(const struct moe_job *j, const struct moe_part *p, enum li
     const struct linear *l = moe_linear(&j->b->model->layers[j->layer], p->expert, id);
     if (!j->g->lora)
         return;
-    struct lora_pair pair = factors(j, p->expert, id);
+    struct lora_pair pair = expert_factors(j, p->expert, id);
     lora_backward_input(NULL, j->g->lora, &pair, dx + p->first * l->in, dxa_of(j, id, p->first),
                         dy + p->first * l->out, p->n, l->out, l->in);
 }
 
-static void part_slice(void *arg, size_t begin, size_t end)
+/* Parts: dy of the expert back to dx of its gathered rows, in the order of the forward undone.
+ * Gradients of parameters come later: they are sums over all parts of an expert. */
+static void experts_backward_slice(void *arg, size_t begin, size_t end)
 {
     const struct moe_job *j = arg;
     const struct acts *a = j->a;
@@ -137,14 +142,15 @@ static void expert_gradient(const struct moe_job *j, size_t expert, enum linear_
         linear_gradient(NULL, grads_param(g, index), NULL, dy, x, n, l->out, l->in);
         return;
     }
-    struct lora_pair p = factors(j, expert, id);
+    struct lora_pair p = expert_factors(j, expert, id);
     lora_backward_factors(NULL, g->lora, &p, id == LINEAR_DOWN ? grads_lora(g, p.a) : NULL,
                           id == LINEAR_DOWN ? NULL : grads_lora(g, p.b), dxa_of(j, id, first), dy,
                           x, j->a->xa[id] + first * j->b->rank, n, l->out, l->in);
 }
 
-/* A unit: a linear of a part's expert. */
-static void gradient_slice(void *arg, size_t begin, size_t end)
+/* A unit is one linear of a part's expert.  The first part of an expert does the work for all
+ * its entries, so that no sum is split. */
+static void experts_gradient_slice(void *arg, size_t begin, size_t end)
 {
     const struct moe_job *j = arg;
     for (size_t i = begin; i < end; i++) {
@@ -165,6 +171,7 @@ static void collect_slice(void *arg, size_t begin, size_t end)
                            j->s->moe.dx + j->a->moe.entry[k] * c->hidden, c->hidden);
 }
 
+/* Gradients of the factors that all experts share: A of gate and up, B of down. */
 static void shared_factors(const struct moe_job *j, size_t entries)
 {
     const struct block *b = j->b;
@@ -186,12 +193,13 @@ void moe_backward(const struct block *b, size_t layer, const struct acts *a, con
                   const struct grads *g, struct back *s)
 {
     const struct model_config *c = &b->model->config;
-    struct moe_job job = { b, layer, a, dy, g, s };
+    struct moe_job job = { .b = b, .layer = layer, .a = a, .dy = dy, .g = g, .s = s };
     size_t rows = b->batch->n;
     threads_run(b->threads, rows, ROW_GRAIN, spread_slice, &job);
     size_t parts = moe_parts(c, &a->moe);
-    threads_run(b->threads, parts, 1, part_slice, &job);
-    threads_run(b->threads, parts * EXPERT_LINEARS, 1, gradient_slice, &job);
+    threads_run(b->threads, parts, 1, experts_backward_slice, &job);
+    threads_run(b->threads, parts * EXPERT_LINEARS, 1, experts_gradient_slice, &job);
+    /* dn = the router's part, to which collect_slice() adds the experts' */
     struct linear_set router = { 1, { &b->model->layers[layer].router }, { s->moe.dlogits } };
     linear_backward(b->threads, &router, s->dn, rows);
     threads_run(b->threads, rows, ROW_GRAIN, collect_slice, &job);

@@ -4,11 +4,13 @@
 #include <math.h>
 #include "engine/kernels/vec.h"
 
+/* Least rows, and columns, of a slice. */
 enum { ROW_GRAIN = 8, COLUMN_GRAIN = 64 };
 
 float norm_row(float *y, const float *x, const float *w, size_t n, float eps)
 {
     const struct vec_ops *ops = vec_ops();
+    /* the sum in the lanes' order, see docs/internals/engine.md */
     float rstd = 1.0f / sqrtf(ops->dot(x, x, n) / (float)n + eps);
     ops->scale_by(y, x, w, rstd, n);
     return rstd;
@@ -17,6 +19,7 @@ float norm_row(float *y, const float *x, const float *w, size_t n, float eps)
 void norm_row_backward(float *dx, const float *dy, const float *x, const float *w, float rstd,
                        size_t n, int add)
 {
+    /* dx = rstd (dy w - x rstd^2 mean(dy w x)) */
     float shared = vec_ops()->dot3(dy, w, x, n) * rstd * rstd / (float)n;
     for (size_t i = 0; i < n; i++) {
         float g = rstd * (dy[i] * w[i] - x[i] * shared);
@@ -24,14 +27,15 @@ void norm_row_backward(float *dx, const float *dy, const float *x, const float *
     }
 }
 
+/* Each of the three runs uses some of these. */
 struct norm_job {
-    float *y, *rstd, *dx, *dw;
-    const float *x, *w, *dy, *saved;
+    float *y, *rstd, *dx, *dw;       /* written */
+    const float *x, *w, *dy, *saved; /* read; saved: rstd of the forward */
     size_t rows, n;
     float eps;
 };
 
-static void forward_slice(void *arg, size_t begin, size_t end)
+static void norm_forward_slice(void *arg, size_t begin, size_t end)
 {
     const struct norm_job *j = arg;
     for (size_t i = begin; i < end; i++)
@@ -42,10 +46,10 @@ void norm_forward(struct threads *t, float *y, float *rstd, const float *x, cons
                   size_t rows, size_t n, float eps)
 {
     struct norm_job job = { .y = y, .rstd = rstd, .x = x, .w = w, .n = n, .eps = eps };
-    threads_run(t, rows, ROW_GRAIN, forward_slice, &job);
+    threads_run(t, rows, ROW_GRAIN, norm_forward_slice, &job);
 }
 
-static void backward_slice(void *arg, size_t begin, size_t end)
+static void norm_backward_slice(void *arg, size_t begin, size_t end)
 {
     const struct norm_job *j = arg;
     for (size_t i = begin; i < end; i++)
@@ -57,10 +61,11 @@ void norm_backward(struct threads *t, float *dx, const float *dy, const float *x
                    const float *rstd, size_t rows, size_t n)
 {
     struct norm_job job = { .dx = dx, .dy = dy, .x = x, .w = w, .saved = rstd, .n = n };
-    threads_run(t, rows, ROW_GRAIN, backward_slice, &job);
+    threads_run(t, rows, ROW_GRAIN, norm_backward_slice, &job);
 }
 
-static void gradient_slice(void *arg, size_t begin, size_t end)
+/* Cut along columns: each adds its rows in ascending order. */
+static void norm_gradient_slice(void *arg, size_t begin, size_t end)
 {
     const struct norm_job *j = arg;
     for (size_t i = 0; i < j->rows; i++)
@@ -72,5 +77,5 @@ void norm_gradient(struct threads *t, float *dw, const float *dy, const float *x
                    size_t rows, size_t n)
 {
     struct norm_job job = { .dw = dw, .dy = dy, .x = x, .saved = rstd, .rows = rows, .n = n };
-    threads_run(t, n, COLUMN_GRAIN, gradient_slice, &job);
+    threads_run(t, n, COLUMN_GRAIN, norm_gradient_slice, &job);
 }

@@ -4,6 +4,9 @@
 
 #include "engine/model/model.h"
 
+/* rope_type in config.json. */
+const char *rope_type_name(enum rope_type type);
+
 /* inv_freq (head_dim / 2) of a config; returns the factor of cos and sin. */
 float rope_init(const struct rope_config *r, size_t head_dim, float *inv_freq);
 

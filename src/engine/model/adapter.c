@@ -15,38 +15,16 @@
 #include "base/rand.h"
 #include "engine/model/safetensors.h"
 
+/* Far above any use; keeps products of rank and a size inside size_t. */
 enum { RANK_MAX = 4096 };
 
+/* Aligned for the kernels; zero. */
 static float *alloc_floats(size_t n)
 {
     float *p = aligned_alloc(64, n ? n * sizeof(float) : 64);
     if (p)
         memset(p, 0, n * sizeof(float));
     return p;
-}
-
-static tinker_status check_lora(const tinker_lora *l, tinker_error *err)
-{
-    if (l->rank < 0 || l->rank > RANK_MAX)
-        return err_set(err, TINKER_EINVAL, "rank is %lld, must be 1 to %d, or 0 for all weights",
-                       (long long)l->rank, RANK_MAX);
-    if (l->rank && !l->train_attn && !l->train_mlp && !l->train_unembed)
-        return err_set(err, TINKER_EINVAL,
-                       "nothing to train: train_attn, train_mlp and train_unembed are all false");
-    return TINKER_OK;
-}
-
-static void draw_a(const struct param *p, uint64_t seed, float *w)
-{
-    uint64_t name = hash_fnv1a(p->name, strlen(p->name));
-    double bound = 1.0 / sqrt((double)p->cols);
-    uint32_t r[4] = { 0 };
-    for (size_t i = 0; i < param_count(p); i++) {
-        if (i % 4 == 0)
-            philox4x32(seed, i / 4, name, r);
-        double u = ((double)r[i % 4] + 0.5) * 0x1p-32;
-        w[i] = (float)((2 * u - 1) * bound);
-    }
 }
 
 void adapter_draw(tinker_adapter *a)
@@ -58,28 +36,27 @@ void adapter_draw(tinker_adapter *a)
         int index = a->params.pairs[i];
         if (index == PARAM_NONE)
             continue;
+        /* A; its B follows in the list and stays zero */
         const struct param *p = &a->params.list[index];
-        draw_a(p, (uint64_t)a->desc.seed, a->w + p->offset);
+        float *w = a->w + p->offset;
+        uint64_t name = hash_fnv1a(p->name, strlen(p->name));
+        double bound = 1.0 / sqrt((double)p->cols);
+        uint32_t r[4] = { 0 };
+        for (size_t k = 0; k < param_count(p); k++) {
+            if (k % 4 == 0)
+                philox4x32((uint64_t)a->desc.seed, k / 4, name, r);
+            double u = ((double)r[k % 4] + 0.5) * 0x1p-32; /* uniform in (0, 1) */
+            w[k] = (float)((2 * u - 1) * bound);
+        }
     }
 }
 
-/* Rank 0 starts from the base model's weights. */
-static tinker_status copy_base_weights(tinker_adapter *a, tinker_error *err)
-{
-    for (size_t i = 0; i < a->params.n; i++) {
-        const struct param *p = &a->params.list[i];
-        struct weight source;
-        if (!engine_weight(a->engine, p->name, p->vector ? 0 : p->rows, p->cols, &source, err))
-            return err ? err->status : TINKER_EINVAL;
-        st_to_float(source.data, source.dtype, 0, p->rows * p->cols, a->w + p->offset);
-    }
-    return TINKER_OK;
-}
-
+/* Points the pairs of a->lora into the parameter buffer, which never moves. */
 static tinker_status view_lora(tinker_adapter *a, tinker_error *err)
 {
     size_t n = a->engine->model->config.layers * LINEARS + 1;
     a->lora.rank = (size_t)a->desc.rank;
+    /* alpha / rank: the size of the update does not grow with the rank */
     a->lora.scale = (float)(a->alpha / (double)a->desc.rank);
     a->lora.pairs = calloc(n, sizeof(*a->lora.pairs));
     if (!a->lora.pairs)
@@ -89,39 +66,39 @@ static tinker_status view_lora(tinker_adapter *a, tinker_error *err)
         if (index == PARAM_NONE)
             continue;
         const struct param *p = &a->params.list[index], *q = p + 1;
-        a->lora.pairs[i] = (struct lora_pair){ a->w + p->offset, a->w + q->offset,
-                                               p->stack > 1 ? p->rows * p->cols : 0,
-                                               q->stack > 1 ? q->rows * q->cols : 0 };
+        a->lora.pairs[i] = (struct lora_pair){
+            .a = a->w + p->offset,
+            .b = a->w + q->offset,
+            .a_step = p->stack > 1 ? p->rows * p->cols : 0, /* a stack of 1 is shared */
+            .b_step = q->stack > 1 ? q->rows * q->cols : 0,
+        };
     }
     return TINKER_OK;
 }
 
-static tinker_status no_memory(const tinker_adapter *a, tinker_error *err)
+/* Says how large the adapter would be: the user can ask for a smaller rank. */
+static tinker_status refuse_adapter_size(const tinker_adapter *a, tinker_error *err)
 {
     return err_set(err, TINKER_ENOMEM, "no memory for an adapter of %zu parameters",
                    a->params.count);
 }
 
-static tinker_status build(tinker_adapter *a, tinker_error *err)
-{
-    tinker_status status = params_init(&a->params, &a->engine->model->config, &a->desc, err);
-    if (status != TINKER_OK)
-        return status;
-    a->w = alloc_floats(a->params.total);
-    if (!a->w)
-        return no_memory(a, err);
-    if (a->desc.rank)
-        return view_lora(a, err);
-    a->model = model_new(&a->engine->model->config, PACKED_F32, err);
-    a->stale = true;
-    return a->model ? TINKER_OK : TINKER_ENOMEM;
-}
-
+/* Adapters may be made by several engines, each with a thread of its own. */
 static _Atomic uint64_t next_id = 1;
 
 tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double alpha,
                              tinker_error *err)
 {
+    if (lora->rank < 0 || lora->rank > RANK_MAX) {
+        err_set(err, TINKER_EINVAL, "rank is %lld, must be 1 to %d, or 0 for all weights",
+                (long long)lora->rank, RANK_MAX);
+        return NULL;
+    }
+    if (lora->rank && !lora->train_attn && !lora->train_mlp && !lora->train_unembed) {
+        err_set(err, TINKER_EINVAL,
+                "nothing to train: train_attn, train_mlp and train_unembed are all false");
+        return NULL;
+    }
     tinker_adapter *a = calloc(1, sizeof(*a));
     if (!a) {
         err_nomem(err, "adapter");
@@ -131,7 +108,20 @@ tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double a
     a->id = atomic_fetch_add(&next_id, 1);
     a->desc = *lora;
     a->alpha = alpha;
-    if (check_lora(lora, err) != TINKER_OK || build(a, err) != TINKER_OK) {
+    tinker_status status = params_init(&a->params, &e->model->config, &a->desc, err);
+    if (status == TINKER_OK) {
+        a->w = alloc_floats(a->params.total);
+        if (!a->w)
+            status = refuse_adapter_size(a, err);
+    }
+    if (status == TINKER_OK && lora->rank) {
+        status = view_lora(a, err);
+    } else if (status == TINKER_OK) {
+        a->model = model_new(&e->model->config, PACKED_F32, err);
+        a->stale = true; /* packed when first used */
+        status = a->model ? TINKER_OK : TINKER_ENOMEM;
+    }
+    if (status != TINKER_OK) {
         tinker_adapter_free(a);
         return NULL;
     }
@@ -141,9 +131,10 @@ tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double a
 tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, tinker_error *err)
 {
     tinker_lora desc = TINKER_LORA_INIT;
+    /* an older caller may know fewer members: opts_copy() keeps their defaults */
     if (lora && opts_copy(&desc, sizeof(desc), lora, "tinker_lora", err) != TINKER_OK)
         return NULL;
-    desc.user_metadata = NULL; /* the caller's, and of no use here */
+    desc.user_metadata = NULL; /* belongs to the caller, and the engine has no use for it */
     desc.n_user_metadata = 0;
     if (!desc.has_seed) {
         uint32_t random = 0;
@@ -151,15 +142,23 @@ tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, ti
             err_set(err, TINKER_ESTATE, "the system gives no random numbers for a seed");
             return NULL;
         }
-        desc.seed = random >> 1;
+        desc.seed = random >> 1; /* not negative in any client's integers */
         desc.has_seed = 1;
     }
+    /* moments at once: a first step must not fail for want of memory after its pass ran */
     tinker_adapter *a = adapter_make(e, &desc, LORA_ALPHA, err);
     if (!a)
         return NULL;
-    tinker_status status = adapter_moments(a) ? TINKER_OK : no_memory(a, err);
-    if (status == TINKER_OK && !desc.rank)
-        status = copy_base_weights(a, err);
+    tinker_status status = adapter_moments(a) ? TINKER_OK : refuse_adapter_size(a, err);
+    /* rank 0 starts from the base model's weights */
+    for (size_t i = 0; status == TINKER_OK && !desc.rank && i < a->params.n; i++) {
+        const struct param *p = &a->params.list[i];
+        struct weight source;
+        if (engine_weight(e, p->name, p->vector ? 0 : p->rows, p->cols, &source, err))
+            st_to_float(source.data, source.dtype, 0, p->rows * p->cols, a->w + p->offset);
+        else
+            status = err ? err->status : TINKER_EINVAL;
+    }
     if (status != TINKER_OK) {
         tinker_adapter_free(a);
         return NULL;
@@ -168,6 +167,7 @@ tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, ti
     return a;
 }
 
+/* Also of one that was only partly made: what is missing is NULL. */
 void tinker_adapter_free(tinker_adapter *a)
 {
     if (!a)
@@ -192,8 +192,10 @@ int64_t tinker_adapter_steps(const tinker_adapter *a)
     return a->steps;
 }
 
+/* What malloc gave for it; the packed model of rank 0 is counted without its struct. */
 uint64_t tinker_adapter_bytes(const tinker_adapter *a)
 {
+    /* weights, and those that exist of gradient and moments */
     uint64_t buffers = 1 + (a->grad != NULL) + (a->m != NULL) + (a->v != NULL);
     uint64_t bytes = sizeof(*a) + a->params.arena.used + buffers * a->params.total * sizeof(float);
     if (a->lora.pairs)
@@ -203,6 +205,7 @@ uint64_t tinker_adapter_bytes(const tinker_adapter *a)
     return bytes;
 }
 
+/* A sampler goes on reading the copy while the original is trained. */
 tinker_adapter *tinker_adapter_snapshot(const tinker_adapter *a, tinker_error *err)
 {
     tinker_adapter *copy = adapter_make(a->engine, &a->desc, a->alpha, err);
@@ -210,6 +213,7 @@ tinker_adapter *tinker_adapter_snapshot(const tinker_adapter *a, tinker_error *e
         return NULL;
     memcpy(copy->w, a->w, a->params.total * sizeof(float));
     copy->steps = a->steps;
+    /* has no moments, and refuses passes and steps */
     copy->snapshot = true;
     return copy;
 }
@@ -221,8 +225,9 @@ struct own_weights {
     size_t next;
 };
 
-static bool own_weight(void *state, const char *name, size_t rows, size_t cols, struct weight *out,
-                       tinker_error *err)
+/* See struct weight_source.  The order alone finds the weight; the name is asserted. */
+static bool get_own_weight(void *state, const char *name, size_t rows, size_t cols,
+                           struct weight *out, tinker_error *err)
 {
     struct own_weights *own = state;
     const struct param *p = &own->a->params.list[own->next++];
@@ -239,9 +244,10 @@ const struct model *adapter_model(tinker_engine *e, tinker_adapter *a)
 {
     if (!a || !a->model)
         return e->model;
+    /* the weights changed since they were packed: an optimizer step, or nothing was packed yet */
     if (a->stale) {
         struct own_weights own = { a, 0 };
-        struct weight_source source = { own_weight, &own };
+        struct weight_source source = { get_own_weight, &own };
         if (model_fill(a->model, e->threads, &source, NULL) != TINKER_OK)
             return NULL;
         a->stale = false;
@@ -249,6 +255,7 @@ const struct model *adapter_model(tinker_engine *e, tinker_adapter *a)
     return a->model;
 }
 
+/* Rank 0 has its weights in the model itself. */
 const struct lora *adapter_lora(const tinker_adapter *a)
 {
     return a && a->desc.rank ? &a->lora : NULL;
@@ -259,6 +266,7 @@ float *adapter_buffer(const tinker_adapter *a)
     return alloc_floats(a->params.total);
 }
 
+/* Loaded weights get their moments here, with their first step. */
 bool adapter_moments(tinker_adapter *a)
 {
     if (!a->m)

@@ -8,6 +8,7 @@
 #include "engine/model/adapter.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -19,10 +20,12 @@
 #include "json/json.h"
 
 enum { JSON_MAX = 16 << 20 };
-static const int64_t steps_max = (int64_t)1 << 53; /* what Adam counts in is a double */
+static const int64_t steps_max = (int64_t)1 << 53; /* Adam raises betas to it in double */
 
+/* Everything that a load opens or reads; one place to clean up. */
 struct loading {
     tinker_engine *e;
+    const struct arch_names *names; /* of the engine's model */
     const char *dir;
     bool optimizer;
     struct arena arena;
@@ -35,23 +38,26 @@ struct loading {
     tinker_error *err;
 };
 
-static char *path_of(struct loading *l, const char *name)
+/* NULL: out of memory. */
+static char *make_path(struct loading *l, const char *name)
 {
     return arena_printf(&l->arena, "%s/%s", l->dir, name);
 }
 
 /* ---- adapter_config.json --------------------------------------------------------------- */
 
-struct raw_config {
+/* adapter_config.json as it stands, unchecked. */
+struct raw_adapter_config {
     struct json_str type, bias;
     int64_t rank;
     double alpha;
     bool has_rank, has_alpha, refused;
+    /* the setting that is refused, for the message */
     const char *why;
 };
 
 /* Settings that would change the arithmetic; off in what we can load. */
-static void refuse_if_on(struct json_reader *r, struct raw_config *c, const char *why)
+static void refuse_if_on(struct json_reader *r, struct raw_adapter_config *c, const char *why)
 {
     bool on = false;
     struct json_str key;
@@ -82,26 +88,11 @@ static void refuse_if_on(struct json_reader *r, struct raw_config *c, const char
     }
 }
 
-/* Ways to begin that take what A and B have at first out of the base weights, so that they do
- * not belong to the weights we have. */
-static void refuse_changed_base(struct json_reader *r, struct raw_config *c)
+/* One member.  What would change the arithmetic in a way that we do not compute is refused. */
+static void read_adapter_config_key(struct json_reader *r, struct json_str key,
+                                    struct raw_adapter_config *c)
 {
-    static const char *const ways[] = { "pissa", "olora", "corda", "loftq", "lora_ga" };
-    struct json_str way = { NULL, 0 };
-    if (json_peek(r) == JSON_STRING)
-        json_string(r, &way);
-    else
-        json_skip(r);
-    for (size_t i = 0; way.s && i < ARRAY_LEN(ways); i++) {
-        if (way.n >= 5 && strncasecmp(way.s, ways[i], 5) == 0) {
-            c->refused = true;
-            c->why = "such init_lora_weights";
-        }
-    }
-}
-
-static void read_config_key(struct json_reader *r, struct json_str key, struct raw_config *c)
-{
+    /* each of them changes which weights are used or how they are scaled */
     static const char *const refused[] = {
         "use_rslora",   "use_dora",          "fan_in_fan_out",
         "rank_pattern", "alpha_pattern",     "modules_to_save",
@@ -115,8 +106,19 @@ static void read_config_key(struct json_reader *r, struct json_str key, struct r
             return;
         }
     }
-    if (json_str_is(key, "init_lora_weights")) {
-        refuse_changed_base(r, c);
+    /* These initializations subtract the first A and B from the base weights, so that the pair
+     * does not belong to the weights that we have.  Compared by 5 letters: there are variants
+     * such as pissa_niter_4. */
+    static const char *const changed_base[] = { "pissa", "olora", "corda", "loftq", "lora_ga" };
+    if (json_str_is(key, "init_lora_weights") && json_peek(r) == JSON_STRING) {
+        struct json_str way = { NULL, 0 };
+        json_string(r, &way);
+        for (size_t i = 0; i < ARRAY_LEN(changed_base); i++) {
+            if (way.n >= 5 && strncasecmp(way.s, changed_base[i], 5) == 0) {
+                c->refused = true;
+                c->why = "such init_lora_weights";
+            }
+        }
         return;
     }
     if (json_str_is(key, "peft_type"))
@@ -131,28 +133,9 @@ static void read_config_key(struct json_reader *r, struct json_str key, struct r
         json_skip(r);
 }
 
-static tinker_status check_config(struct loading *l, const struct raw_config *c, const char *path)
+static tinker_status read_adapter_config(struct loading *l)
 {
-    if (!json_str_is(c->type, "LORA") && !json_str_is(c->type, "FULL"))
-        return err_set(l->err, TINKER_EINVAL, "%s: peft_type is not LORA", path);
-    if (c->refused)
-        return err_set(l->err, TINKER_EINVAL, "%s: %s is not supported", path, c->why);
-    if (c->bias.s && !json_str_is(c->bias, "none"))
-        return err_set(l->err, TINKER_EINVAL, "%s: only bias \"none\" is supported", path);
-    if (!c->has_rank || !c->has_alpha)
-        return err_set(l->err, TINKER_EINVAL, "%s: r and lora_alpha are needed", path);
-    if ((c->rank < 1) != json_str_is(c->type, "FULL"))
-        return err_set(l->err, TINKER_EINVAL, "%s: r is %lld", path, (long long)c->rank);
-    if (!isfinite((float)(c->alpha / (double)(c->rank ? c->rank : 1))))
-        return err_set(l->err, TINKER_EINVAL, "%s: lora_alpha is wrong", path);
-    l->lora.rank = c->rank;
-    l->alpha = c->alpha;
-    return TINKER_OK;
-}
-
-static tinker_status read_config(struct loading *l)
-{
-    char *path = path_of(l, "adapter_config.json"), *text;
+    char *path = make_path(l, "adapter_config.json"), *text;
     size_t len;
     if (!path)
         return err_nomem(l->err, "adapter");
@@ -161,43 +144,50 @@ static tinker_status read_config(struct loading *l)
         return status;
     struct json_reader r;
     struct json_str key;
-    struct raw_config c = { 0 };
+    struct raw_adapter_config c = { 0 };
     json_reader_init(&r, text, len, &l->arena);
     json_begin_object(&r);
     while (json_next_key(&r, &key))
-        read_config_key(&r, key, &c);
-    status = json_end(&r) ? check_config(l, &c, path)
-                          : err_set(l->err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
-    free(text);
+        read_adapter_config_key(&r, key, &c);
+    bool full = json_str_is(c.type, "FULL"); /* what tinker_adapter_save() calls rank 0 */
+    if (!json_end(&r))
+        status = err_set(l->err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
+    else if (!json_str_is(c.type, "LORA") && !full)
+        status = err_set(l->err, TINKER_EINVAL, "%s: peft_type is not LORA", path);
+    else if (c.refused)
+        status = err_set(l->err, TINKER_EINVAL, "%s: %s is not supported", path, c.why);
+    else if (c.bias.s && !json_str_is(c.bias, "none"))
+        status = err_set(l->err, TINKER_EINVAL, "%s: only bias \"none\" is supported", path);
+    else if (!c.has_rank || !c.has_alpha)
+        status = err_set(l->err, TINKER_EINVAL, "%s: r and lora_alpha are needed", path);
+    else if ((c.rank < 1) != full)
+        status = err_set(l->err, TINKER_EINVAL, "%s: r is %lld", path, (long long)c.rank);
+    else if (!isfinite((float)(c.alpha / (double)(c.rank ? c.rank : 1))))
+        status = err_set(l->err, TINKER_EINVAL, "%s: lora_alpha is wrong", path);
+    l->lora.rank = c.rank;
+    l->alpha = c.alpha;
+    free(text); /* strings of c may point into it */
     return status;
 }
 
 /* ---- trainer_state.json ---------------------------------------------------------------- */
 
-static void read_lora(struct json_reader *r, tinker_lora *l)
+/* Step, seed and what is trained.  Without the optimizer flag the file may be missing. */
+static tinker_status read_state(struct loading *l)
 {
-    struct json_str key;
-    bool flag = false;
-    json_begin_object(r);
-    while (json_next_key(r, &key)) {
-        if (json_str_is(key, "seed"))
-            json_int64(r, &l->seed);
-        else if (json_str_is(key, "train_attn"))
-            l->train_attn = json_bool(r, &flag) && flag;
-        else if (json_str_is(key, "train_mlp"))
-            l->train_mlp = json_bool(r, &flag) && flag;
-        else if (json_str_is(key, "train_unembed"))
-            l->train_unembed = json_bool(r, &flag) && flag;
-        else
-            json_skip(r);
-    }
-}
-
-static tinker_status parse_state(struct loading *l, const char *path, const char *text, size_t len)
-{
+    char *path = make_path(l, "trainer_state.json"), *text;
+    size_t len;
+    if (!path)
+        return err_nomem(l->err, "adapter");
+    if (!l->optimizer && access(path, F_OK) != 0)
+        return TINKER_OK;
+    tinker_status status = os_read_file(path, JSON_MAX, &text, &len, l->err);
+    if (status != TINKER_OK)
+        return status;
     struct json_reader r;
-    struct json_str key, fingerprint = { 0 };
+    struct json_str key, member, fingerprint = { 0 };
     int64_t format = 0;
+    bool flag = false;
     json_reader_init(&r, text, len, &l->arena);
     json_begin_object(&r);
     while (json_next_key(&r, &key)) {
@@ -207,118 +197,122 @@ static tinker_status parse_state(struct loading *l, const char *path, const char
             json_int64(&r, &l->steps);
         else if (json_str_is(key, "base_fingerprint"))
             json_string(&r, &fingerprint);
-        else if (json_str_is(key, "lora"))
-            read_lora(&r, &l->lora);
-        else
+        else if (!json_str_is(key, "lora"))
             json_skip(&r);
+        else {
+            json_begin_object(&r);
+            while (json_next_key(&r, &member)) {
+                if (json_str_is(member, "seed"))
+                    json_int64(&r, &l->lora.seed);
+                else if (json_str_is(member, "train_attn"))
+                    l->lora.train_attn = json_bool(&r, &flag) && flag;
+                else if (json_str_is(member, "train_mlp"))
+                    l->lora.train_mlp = json_bool(&r, &flag) && flag;
+                else if (json_str_is(member, "train_unembed"))
+                    l->lora.train_unembed = json_bool(&r, &flag) && flag;
+                else
+                    json_skip(&r);
+            }
+        }
     }
     if (!json_end(&r))
-        return err_set(l->err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
-    if (format != 1)
-        return err_set(l->err, TINKER_EINVAL, "%s: format %lld is unknown", path,
-                       (long long)format);
-    if (l->steps < 0 || l->steps > steps_max)
-        return err_set(l->err, TINKER_EINVAL, "%s: step is %lld, must be 0 to %lld", path,
-                       (long long)l->steps, (long long)steps_max);
-    if (!json_str_is(fingerprint, l->e->fingerprint))
-        return err_set(l->err, TINKER_EINVAL, "%s: this checkpoint belongs to another base model",
-                       path);
-    l->has_state = true;
-    return TINKER_OK;
-}
-
-static tinker_status read_state(struct loading *l)
-{
-    char *path = path_of(l, "trainer_state.json"), *text;
-    size_t len;
-    if (!path)
-        return err_nomem(l->err, "adapter");
-    if (!l->optimizer && access(path, F_OK) != 0)
-        return TINKER_OK;
-    tinker_status status = os_read_file(path, JSON_MAX, &text, &len, l->err);
-    if (status != TINKER_OK)
-        return status;
-    status = parse_state(l, path, text, len);
+        status = err_set(l->err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
+    else if (format != 1)
+        status =
+            err_set(l->err, TINKER_EINVAL, "%s: format %lld is unknown", path, (long long)format);
+    else if (l->steps < 0 || l->steps > steps_max)
+        status = err_set(l->err, TINKER_EINVAL, "%s: step is %lld, must be 0 to %lld", path,
+                         (long long)l->steps, (long long)steps_max);
+    else if (!json_str_is(fingerprint, l->e->fingerprint))
+        status = err_set(l->err, TINKER_EINVAL, "%s: this checkpoint belongs to another base model",
+                         path);
+    l->has_state = status == TINKER_OK;
     free(text);
     return status;
 }
 
 /* ---- tensors --------------------------------------------------------------------------- */
 
-static tinker_status no_place(struct loading *l, const char *name)
+/* A tensor that this model has no parameter for: usually another base model. */
+static tinker_status refuse_unplaced(struct loading *l, const char *name)
 {
     return err_set(l->err, TINKER_EINVAL, "%s: tensor %.120s has no place in this model",
                    l->weights.path, name);
 }
 
+/* Whether a tensor's name has these modules, separated by dots, in its middle. */
+static bool has_module(const char *name, const char *module)
+{
+    size_t n = strlen(module);
+    for (const char *at = strstr(name, module); at; at = strstr(at + 1, module))
+        if (at > name && at[-1] == '.' && at[n] == '.')
+            return true;
+    return false;
+}
+
+/* What the file trains, by the names of its tensors: PEFT's configuration may name modules in
+ * ways that only PEFT resolves. */
 static tinker_status infer_modules(struct loading *l)
 {
     tinker_lora *lora = &l->lora;
     for (size_t i = 0; i < l->weights.n; i++) {
         const char *name = l->weights.tensors[i].name;
-        lora->train_attn |= strstr(name, ".self_attn.") != NULL;
-        lora->train_mlp |= strstr(name, ".mlp.") != NULL;
-        lora->train_unembed |= strstr(name, ".unembed_tokens.") || strstr(name, ".lm_head.");
+        for (int id = 0; id < LINEARS; id++)
+            if (has_module(name, l->names->linear[id]))
+                *(id <= LINEAR_O ? &lora->train_attn : &lora->train_mlp) = 1;
+        if (l->names->experts && has_module(name, l->names->experts))
+            lora->train_mlp = 1;
+        if (has_module(name, l->names->adapter_head) || has_module(name, l->names->head))
+            lora->train_unembed = 1;
     }
     if (l->weights.n == 0)
         return err_set(l->err, TINKER_EINVAL, "%s: no tensors", l->weights.path);
     if (lora->rank && !lora->train_attn && !lora->train_mlp && !lora->train_unembed)
-        return no_place(l, l->weights.tensors[0].name);
+        return refuse_unplaced(l, l->weights.tensors[0].name);
     return TINKER_OK;
 }
 
 /* PEFT stores a copy of the base weight beside a trained lm_head. */
-static bool is_base_copy(const char *name)
+static bool is_base_copy(const struct loading *l, const char *name)
 {
-    return strcmp(name, "base_model.model.lm_head.base_layer.weight") == 0;
+    char copy[PARAM_NAME];
+    snprintf(copy, sizeof(copy), "base_model.model.%s.base_layer.weight", l->names->head);
+    return strcmp(name, copy) == 0;
 }
 
-/* A factor of the rank that the configuration says: A (rank, in) or B (out, rank). */
-static tinker_status check_factor(struct loading *l, const struct st_tensor *t)
-{
-    bool a = strstr(t->name, ".lora_A.") != NULL;
-    if (!a && !strstr(t->name, ".lora_B."))
-        return no_place(l, t->name);
-    size_t rows = t->ndim < 2 ? 0 : t->shape[t->ndim - 2];
-    size_t cols = t->ndim < 2 ? 0 : t->shape[t->ndim - 1];
-    if (t->count && (a ? rows : cols) == (uint64_t)l->lora.rank)
-        return TINKER_OK;
-    return err_set(
-        l->err, TINKER_EINVAL, "%s: tensor %.120s is not %zu x %zu as adapter_config.json says",
-        l->weights.path, t->name, a ? (size_t)l->lora.rank : rows, a ? cols : (size_t)l->lora.rank);
-}
-
-/* A small file must not make a large adapter: its tensors have the rank that the configuration
- * says, and without one they are all weights of the model. */
+/* A small file must not make a large adapter: its factors have the rank that the configuration
+ * says, A (rank, in) or B (out, rank); with rank 0 it has as many weights as the model. */
 static tinker_status check_size(struct loading *l)
 {
     uint64_t count = 0, all = model_parameters(&l->e->model->config);
+    size_t rank = (size_t)l->lora.rank;
     bool factors = false;
     for (size_t i = 0; i < l->weights.n; i++) {
         const struct st_tensor *t = &l->weights.tensors[i];
         count += t->count;
-        if (!l->lora.rank || is_base_copy(t->name))
+        if (!rank || is_base_copy(l, t->name))
             continue;
-        tinker_status status = check_factor(l, t);
-        if (status != TINKER_OK)
-            return status;
+        bool a = strstr(t->name, ".lora_A.") != NULL;
+        if (!a && !strstr(t->name, ".lora_B."))
+            return refuse_unplaced(l, t->name);
+        size_t rows = t->ndim < 2 ? 0 : t->shape[t->ndim - 2];
+        size_t cols = t->ndim < 2 ? 0 : t->shape[t->ndim - 1];
+        if (!t->count || (a ? rows : cols) != rank)
+            return err_set(l->err, TINKER_EINVAL,
+                           "%s: tensor %.120s is not %zu x %zu as adapter_config.json says",
+                           l->weights.path, t->name, a ? rank : rows, a ? cols : rank);
         factors = true;
     }
-    if (l->lora.rank && !factors)
-        return no_place(l, l->weights.tensors[0].name);
-    if (!l->lora.rank && count != all)
+    if (rank && !factors)
+        return refuse_unplaced(l, l->weights.tensors[0].name);
+    if (!rank && count != all)
         return err_set(l->err, TINKER_EINVAL, "%s: has %llu weights, the model has %llu",
                        l->weights.path, (unsigned long long)count, (unsigned long long)all);
     return TINKER_OK;
 }
 
-static const struct st_tensor *find(const struct safetensors *s, const char *name)
-{
-    const struct st_tensor *t = safetensors_find(s, name);
-    return t ? t : safetensors_find(s, params_peft_name(name));
-}
-
-static bool right_shape(const struct st_tensor *t, const struct param *p)
+/* The shapes that tinker_adapter_save() and PEFT write for a parameter. */
+static bool has_param_shape(const struct st_tensor *t, const struct param *p)
 {
     const size_t *s = t->shape;
     if (p->vector)
@@ -335,17 +329,18 @@ static tinker_status copy_values(struct loading *l, const struct safetensors *s,
     if (!t->usable)
         return err_set(l->err, TINKER_EINVAL, "%s: tensor %s: dtype %s is not supported", s->path,
                        t->name, t->dtype_name);
-    if (!right_shape(t, p) && p->stack)
+    if (!has_param_shape(t, p) && p->stack)
         return err_set(l->err, TINKER_EINVAL,
                        "%s: tensor %s is not %zu x %zu x %zu as this model needs", s->path, t->name,
                        p->stack, p->rows, p->cols);
-    if (!right_shape(t, p))
+    if (!has_param_shape(t, p))
         return err_set(l->err, TINKER_EINVAL, "%s: tensor %s is not %zu x %zu as this model needs",
                        s->path, t->name, p->rows, p->cols);
     st_to_float(t->data, t->dtype, 0, t->count, out);
     return TINKER_OK;
 }
 
+/* The same, and refuses NAN and infinities: training on them would fail without a reason. */
 static tinker_status copy_finite(struct loading *l, const struct safetensors *s,
                                  const struct st_tensor *t, const struct param *p, float *out)
 {
@@ -362,18 +357,21 @@ static tinker_status copy_finite(struct loading *l, const struct safetensors *s,
 static tinker_status copy_experts(struct loading *l, const struct param *p, float *out, bool *seen,
                                   bool *found)
 {
+    /* one expert's matrix of the stack */
     struct param one = { .rows = p->rows, .cols = p->cols };
     size_t count = p->rows * p->cols, experts = l->e->model->config.experts;
     float *again = arena_array(&l->arena, count, sizeof(*again));
     for (size_t e = 0; e < experts; e++) {
         char name[PARAM_NAME];
-        params_expert_name(p->name, e, name);
+        params_peft_expert_name(l->names, p->name, e, name);
         const struct st_tensor *t = safetensors_find(&l->weights, name);
+        /* none of them, so far as the first one tells: the pair stays as in a new adapter */
         if (!t && e == 0)
             return TINKER_OK;
         if (!t)
             return err_set(l->err, TINKER_EINVAL, "%s: tensor %s is missing", l->weights.path,
                            name);
+        /* of a shared factor the first expert's copy is kept, the others are compared with it */
         bool shared = p->stack == 1 && e > 0;
         float *to = shared ? again : out + (p->stack > 1 ? e * count : 0);
         tinker_status status =
@@ -385,6 +383,7 @@ static tinker_status copy_experts(struct loading *l, const struct param *p, floa
                            "%s: tensor %s differs from that of expert 0, but here all experts "
                            "share it",
                            l->weights.path, name);
+        /* marked, so that what is left over at the end can be refused */
         seen[t - l->weights.tensors] = *found = true;
     }
     return TINKER_OK;
@@ -398,7 +397,11 @@ static tinker_status copy_weights(struct loading *l, tinker_adapter *a)
         return err_nomem(l->err, "adapter");
     for (size_t i = 0; i < a->params.n; i++) {
         const struct param *p = &a->params.list[i];
-        const struct st_tensor *t = find(&l->weights, p->name);
+        const struct st_tensor *t = safetensors_find(&l->weights, p->name);
+        char peft_name[PARAM_NAME];
+        params_peft_name(l->names, p->name, peft_name);
+        if (!t)
+            t = safetensors_find(&l->weights, peft_name);
         bool found = t != NULL;
         tinker_status status = TINKER_OK;
         if (t) {
@@ -407,6 +410,7 @@ static tinker_status copy_weights(struct loading *l, tinker_adapter *a)
         } else if (p->stack) {
             status = copy_experts(l, p, a->w + p->offset, seen, &found);
         }
+        /* our own files are complete; PEFT may leave modules out */
         if (status == TINKER_OK && !found && (l->has_state || !l->lora.rank))
             status = err_set(l->err, TINKER_EINVAL, "%s: tensor %s is missing", l->weights.path,
                              p->name);
@@ -415,20 +419,23 @@ static tinker_status copy_weights(struct loading *l, tinker_adapter *a)
     }
     for (size_t i = 0; i < l->weights.n; i++) {
         const char *name = l->weights.tensors[i].name;
-        if (!seen[i] && !is_base_copy(name))
-            return no_place(l, name);
+        if (!seen[i] && !is_base_copy(l, name))
+            return refuse_unplaced(l, name);
     }
     return TINKER_OK;
 }
 
+/* copy_values() or copy_finite(). */
 typedef tinker_status copy_tensor(struct loading *l, const struct safetensors *s,
                                   const struct st_tensor *t, const struct param *p, float *out);
 
+/* One buffer of the optimizer: every parameter under its name with a suffix. */
 static tinker_status copy_moments(struct loading *l, tinker_adapter *a, const char *suffix,
                                   copy_tensor *copy, float *out)
 {
     for (size_t i = 0; i < a->params.n; i++) {
         const struct param *p = &a->params.list[i];
+        /* our own files only: no names of PEFT here */
         char *name = arena_printf(&l->arena, "%s%s", p->name, suffix);
         const struct st_tensor *t = name ? safetensors_find(&l->moments, name) : NULL;
         if (!t)
@@ -441,9 +448,10 @@ static tinker_status copy_moments(struct loading *l, tinker_adapter *a, const ch
     return TINKER_OK;
 }
 
+/* Moments of all parameters, and a gradient where one was pending. */
 static tinker_status read_moments(struct loading *l, tinker_adapter *a)
 {
-    char *path = path_of(l, "optimizer.safetensors");
+    char *path = make_path(l, "optimizer.safetensors");
     tinker_status status =
         path ? safetensors_open(&l->moments, path, l->err) : err_nomem(l->err, "adapter");
     if (status != TINKER_OK)
@@ -454,23 +462,26 @@ static tinker_status read_moments(struct loading *l, tinker_adapter *a)
     status = copy_moments(l, a, ".exp_avg", copy_finite, a->m);
     if (status == TINKER_OK)
         status = copy_moments(l, a, ".exp_avg_sq", copy_finite, a->v);
+    /* its square root would be NAN */
     for (size_t i = 0; status == TINKER_OK && i < a->params.total; i++)
         if (a->v[i] < 0)
             status = err_set(l->err, TINKER_EINVAL, "%s: a second moment is negative", path);
     if (status != TINKER_OK || l->moments.n <= 2 * a->params.n)
-        return status;
+        return status; /* no gradient was pending */
     a->grad = adapter_buffer(a);
     if (!a->grad)
         return err_nomem(l->err, "gradient");
-    /* one that is not finite is the next step's to refuse, as it would have been */
+    /* a gradient that is not finite is refused by the next step, as without the restart */
     return copy_moments(l, a, ".grad", copy_values, a->grad);
 }
 
-static tinker_adapter *load(struct loading *l)
+/* The order matters: nothing is allocated by the sizes in the configuration before the weights
+ * have been seen to have them. */
+static tinker_adapter *load_files(struct loading *l)
 {
-    if (read_config(l) != TINKER_OK)
+    if (read_adapter_config(l) != TINKER_OK)
         return NULL;
-    char *path = path_of(l, "adapter_model.safetensors");
+    char *path = make_path(l, "adapter_model.safetensors");
     if (!path) {
         err_nomem(l->err, "adapter");
         return NULL;
@@ -483,27 +494,30 @@ static tinker_adapter *load(struct loading *l)
     tinker_adapter *a = adapter_make(l->e, &l->lora, l->alpha, l->err);
     if (!a)
         return NULL;
-    adapter_draw(a);
+    adapter_draw(a); /* pairs that the file lacks stay as in a new adapter */
     tinker_status status = copy_weights(l, a);
     if (status == TINKER_OK && l->optimizer)
         status = read_moments(l, a);
+    /* a half-loaded adapter is of no use */
     if (status != TINKER_OK) {
         tinker_adapter_free(a);
         return NULL;
     }
+    /* without the optimizer training starts anew, bias correction included */
     a->steps = l->optimizer ? l->steps : 0;
     return a;
 }
 
 tinker_adapter *tinker_adapter_load(tinker_engine *e, const char *dir, int flags, tinker_error *err)
 {
-    struct loading l = { .e = e, .dir = dir, .err = err };
+    struct loading l = { .e = e, .names = e->names, .dir = dir, .err = err };
     l.optimizer = flags & TINKER_ADAPTER_OPTIMIZER;
     l.lora = (tinker_lora)TINKER_LORA_INIT;
+    /* infer_modules() sets what the file has */
     l.lora.train_attn = l.lora.train_mlp = l.lora.train_unembed = 0;
     l.lora.has_seed = 1;
     arena_init(&l.arena, SIZE_MAX);
-    tinker_adapter *a = load(&l);
+    tinker_adapter *a = load_files(&l);
     if (l.weights_open)
         safetensors_close(&l.weights);
     if (l.moments_open)

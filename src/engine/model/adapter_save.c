@@ -5,7 +5,6 @@
  * parameter's name plus .exp_avg, .exp_avg_sq, .grad; trainer_state.json the rest.
  * A rank-0 adapter stores every weight under its HF name, with r = 0.  Experts are stacks
  * of three dimensions (params.h), or with the names of PEFT a pair for each. */
-#include "base/array.h"
 #include "engine/model/adapter.h"
 
 #include <math.h>
@@ -20,53 +19,59 @@
 #include "engine/model/safetensors.h"
 #include "json/json.h"
 
-static void put_text(struct json_writer *w, const char *key, const char *value)
+/* Members of the JSON files. */
+static void put_text_member(struct json_writer *w, const char *key, const char *value)
 {
     json_put_key(w, key);
     json_put_string(w, value);
 }
 
-static void put_flag(struct json_writer *w, const char *key, bool value)
+static void put_flag_member(struct json_writer *w, const char *key, bool value)
 {
     json_put_key(w, key);
     json_put_bool(w, value);
 }
 
-static void put_int(struct json_writer *w, const char *key, int64_t value)
+static void put_int_member(struct json_writer *w, const char *key, int64_t value)
 {
     json_put_key(w, key);
     json_put_int64(w, value);
 }
 
-static void put_empty(struct json_writer *w, const char *key)
+static void put_empty_member(struct json_writer *w, const char *key)
 {
     json_put_key(w, key);
     json_put_begin_object(w);
     json_put_end_object(w);
 }
 
-/* Short names in alphabetical order, as PEFT writes them. */
-static void put_modules(struct json_writer *w, const tinker_lora *l, bool peft)
+/* For qsort() of an array of strings. */
+static int compare_strings(const void *a, const void *b)
 {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* target_modules: the last parts of the module names in alphabetical order, as PEFT writes them. */
+static void put_target_modules(struct json_writer *w, const struct arch_names *names,
+                               const tinker_lora *l, bool peft)
+{
+    /* all linears of a layer and the head */
+    const char *modules[LINEARS + 1];
+    size_t n = 0;
+    for (int id = 0; id < LINEARS; id++)
+        if (id <= LINEAR_O ? l->train_attn : l->train_mlp)
+            modules[n++] = names->linear[id];
+    if (l->train_unembed)
+        modules[n++] = peft ? names->head : names->adapter_head;
+    for (size_t i = 0; i < n; i++) {
+        const char *dot = strrchr(modules[i], '.');
+        modules[i] = dot ? dot + 1 : modules[i];
+    }
+    qsort(modules, n, sizeof(*modules), compare_strings);
     json_put_key(w, "target_modules");
     json_put_begin_array(w);
-    const struct {
-        const char *name;
-        int on;
-    } modules[] = {
-        { "down_proj", l->train_mlp },
-        { "gate_proj", l->train_mlp },
-        { "k_proj", l->train_attn },
-        { "lm_head", l->train_unembed && peft },
-        { "o_proj", l->train_attn },
-        { "q_proj", l->train_attn },
-        { "unembed_tokens", l->train_unembed && !peft },
-        { "up_proj", l->train_mlp },
-        { "v_proj", l->train_attn },
-    };
-    for (size_t i = 0; i < ARRAY_LEN(modules); i++)
-        if (modules[i].on)
-            json_put_string(w, modules[i].name);
+    for (size_t i = 0; i < n; i++)
+        json_put_string(w, modules[i]);
     json_put_end_array(w);
 }
 
@@ -77,58 +82,64 @@ struct document {
     bool peft; /* use the names of PEFT */
 };
 
+/* The members that PEFT reads; the others have PEFT's defaults. */
 static void put_adapter_config(struct json_writer *w, const struct document *d)
 {
     const tinker_adapter *a = d->a;
     json_put_begin_object(w);
-    put_text(w, "peft_type", a->desc.rank ? "LORA" : "FULL");
-    put_text(w, "task_type", "CAUSAL_LM");
-    put_text(w, "base_model_name_or_path", d->base_name);
-    put_int(w, "r", a->desc.rank);
+    put_text_member(w, "peft_type", a->desc.rank ? "LORA" : "FULL");
+    put_text_member(w, "task_type", "CAUSAL_LM");
+    put_text_member(w, "base_model_name_or_path", d->base_name);
+    put_int_member(w, "r", a->desc.rank);
     json_put_key(w, "lora_alpha");
+    /* an integer where it is one, as PEFT writes it */
     if (fabs(a->alpha) < 0x1p53 && a->alpha == (double)(int64_t)a->alpha)
         json_put_int64(w, (int64_t)a->alpha);
     else
         json_put_double(w, a->alpha);
-    put_modules(w, &a->desc, d->peft);
+    put_target_modules(w, a->engine->names, &a->desc, d->peft);
     json_put_key(w, "lora_dropout");
     json_put_double(w, 0);
-    put_text(w, "bias", "none");
-    put_flag(w, "fan_in_fan_out", false);
-    put_flag(w, "inference_mode", true);
-    put_flag(w, "init_lora_weights", true);
+    put_text_member(w, "bias", "none");
+    put_flag_member(w, "fan_in_fan_out", false);
+    put_flag_member(w, "inference_mode", true);
+    put_flag_member(w, "init_lora_weights", true);
+    /* as PEFT writes them */
     json_put_key(w, "modules_to_save");
     json_put_null(w);
-    put_empty(w, "rank_pattern");
-    put_empty(w, "alpha_pattern");
+    put_empty_member(w, "rank_pattern");
+    put_empty_member(w, "alpha_pattern");
     json_put_end_object(w);
 }
 
+/* What continues training besides tensors; tinker_adapter_load() reads most of it. */
 static void put_trainer_state(struct json_writer *w, const struct document *d)
 {
     const tinker_adapter *a = d->a;
     char created[32];
+    /* for people; nothing reads it */
     clock_format_rfc3339(clock_wall_ns(clock_real()), created);
     json_put_begin_object(w);
-    put_int(w, "format", 1);
-    put_int(w, "step", a->steps);
+    put_int_member(w, "format", 1);
+    put_int_member(w, "step", a->steps);
     json_put_key(w, "lora");
     json_put_begin_object(w);
-    put_int(w, "rank", a->desc.rank);
+    put_int_member(w, "rank", a->desc.rank);
     json_put_key(w, "alpha");
     json_put_double(w, a->alpha);
-    put_int(w, "seed", a->desc.seed);
-    put_flag(w, "train_attn", a->desc.train_attn);
-    put_flag(w, "train_mlp", a->desc.train_mlp);
-    put_flag(w, "train_unembed", a->desc.train_unembed);
+    put_int_member(w, "seed", a->desc.seed);
+    put_flag_member(w, "train_attn", a->desc.train_attn);
+    put_flag_member(w, "train_mlp", a->desc.train_mlp);
+    put_flag_member(w, "train_unembed", a->desc.train_unembed);
     json_put_end_object(w);
-    put_text(w, "base_model", d->base_name);
-    put_text(w, "base_fingerprint", a->engine->fingerprint);
-    put_text(w, "engine_version", TINKER_VERSION);
-    put_text(w, "created", created);
+    put_text_member(w, "base_model", d->base_name);
+    put_text_member(w, "base_fingerprint", a->engine->fingerprint);
+    put_text_member(w, "engine_version", TINKER_VERSION);
+    put_text_member(w, "created", created);
     json_put_end_object(w);
 }
 
+/* One JSON file of dir; put writes the document. */
 static tinker_status write_json(const struct document *d, const char *dir, const char *name,
                                 void (*put)(struct json_writer *w, const struct document *d),
                                 tinker_error *err)
@@ -160,14 +171,17 @@ struct saving {
     void *converted; /* of the tensor that was fetched last */
 };
 
-static const void *fetch(void *state, size_t entry, tinker_error *err)
+/* Data of one tensor as it is written; see st_fetch. */
+static const void *fetch_param(void *state, size_t entry, tinker_error *err)
 {
     struct saving *s = state;
     size_t n = 1;
     if (s->dtype == SOURCE_F32)
         return s->data[entry];
+    /* elements of the tensor */
     for (size_t i = 0; i < s->entries[entry].ndim; i++)
         n *= s->entries[entry].shape[i];
+    /* the writer is done with the previous tensor: one conversion in memory at a time */
     free(s->converted);
     s->converted = malloc(n * st_dtype_size(s->dtype));
     if (s->converted)
@@ -178,8 +192,9 @@ static const void *fetch(void *state, size_t entry, tinker_error *err)
 }
 
 /* One matrix, vector or stack; name NULL: out of memory. */
-static bool add_tensor(struct saving *s, const struct param *p, const char *name, bool stack,
-                       const float *data)
+/* Appends to the list, which was made large enough. */
+static bool add_saved_tensor(struct saving *s, const struct param *p, const char *name, bool stack,
+                             const float *data)
 {
     struct st_entry *e = &s->entries[s->n];
     *e = (struct st_entry){ .name = name, .dtype = s->dtype };
@@ -192,87 +207,55 @@ static bool add_tensor(struct saving *s, const struct param *p, const char *name
     return name != NULL;
 }
 
-/* A stack as PEFT wants it: a pair of matrices for each expert, shared factors repeated. */
-static bool add_experts(struct saving *s, const struct param *p, const float *data)
+/* All parameters of one buffer, under their names plus suffix.  With the names of PEFT a stack
+ * becomes one matrix per expert, shared factors repeated. */
+static bool add_saved_buffer(struct saving *s, const float *buffer, const char *suffix)
 {
-    size_t experts = s->a->engine->model->config.experts;
-    size_t step = p->stack > 1 ? p->rows * p->cols : 0;
-    for (size_t e = 0; e < experts; e++) {
-        char name[PARAM_NAME];
-        params_expert_name(p->name, e, name);
-        if (!add_tensor(s, p, arena_strdup(&s->arena, name), false, data + e * step))
-            return false;
-    }
-    return true;
-}
-
-static bool add_buffer(struct saving *s, const float *buffer, const char *suffix)
-{
+    const struct arch_names *names = s->a->engine->names;
     const struct params *all = &s->a->params;
     bool ok = true;
     for (size_t i = 0; ok && i < all->n; i++) {
         const struct param *p = &all->list[i];
-        if (s->peft && p->stack)
-            ok = add_experts(s, p, buffer + p->offset);
-        else
-            ok = add_tensor(s, p,
-                            arena_printf(&s->arena, "%s%s",
-                                         s->peft ? params_peft_name(p->name) : p->name, suffix),
-                            p->stack > 0, buffer + p->offset);
+        const float *data = buffer + p->offset;
+        char peft[PARAM_NAME];
+        if (!s->peft || !p->stack) {
+            params_peft_name(names, p->name, peft);
+            char *name = arena_printf(&s->arena, "%s%s", s->peft ? peft : p->name, suffix);
+            ok = add_saved_tensor(s, p, name, p->stack > 0, data);
+            continue;
+        }
+        size_t step = p->stack > 1 ? p->rows * p->cols : 0; /* 0: one factor for all */
+        for (size_t e = 0; ok && e < s->a->engine->model->config.experts; e++) {
+            params_peft_expert_name(names, p->name, e, peft);
+            ok = add_saved_tensor(s, p, arena_strdup(&s->arena, peft), false, data + e * step);
+        }
     }
     return ok;
 }
 
-static tinker_status write_tensors(const tinker_adapter *a, int flags, const float *const *buffer,
-                                   const char *const *suffix, size_t n, const char *path,
-                                   tinker_error *err)
+/* Writes the parameters of n buffers, each with its suffix, into one file of dir. */
+static tinker_status write_buffers(const tinker_adapter *a, int flags, const float *const *buffer,
+                                   const char *const *suffix, size_t n, const char *dir,
+                                   const char *file, tinker_error *err)
 {
     bool peft = flags & TINKER_ADAPTER_PEFT;
     struct saving s = { .a = a,
                         .peft = peft,
                         .dtype = flags & TINKER_ADAPTER_BF16 ? SOURCE_BF16 : SOURCE_F32 };
+    /* an upper bound: only stacks become one tensor per expert */
     size_t experts = a->engine->model->config.experts, most = a->params.n * n;
     most *= peft && experts ? experts : 1;
     arena_init(&s.arena, SIZE_MAX);
     s.entries = arena_array(&s.arena, most, sizeof(*s.entries));
     s.data = arena_array(&s.arena, most, sizeof(*s.data));
+    char *path = arena_printf(&s.arena, "%s/%s", dir, file);
     bool ok = path && s.entries && s.data;
     for (size_t i = 0; ok && i < n; i++)
-        ok = add_buffer(&s, buffer[i], suffix[i]);
-    tinker_status status = ok ? safetensors_write(path, s.entries, s.n, fetch, &s, err)
+        ok = add_saved_buffer(&s, buffer[i], suffix[i]);
+    tinker_status status = ok ? safetensors_write(path, s.entries, s.n, fetch_param, &s, err)
                               : err_nomem(err, "adapter files");
     free(s.converted);
     arena_clear(&s.arena);
-    return status;
-}
-
-static tinker_status write_weights(const tinker_adapter *a, int flags, const char *dir,
-                                   tinker_error *err)
-{
-    struct buf path;
-    buf_init(&path, 1 << 16);
-    buf_printf(&path, "%s/adapter_model.safetensors", dir);
-    const float *buffer[] = { a->w };
-    const char *const suffix[] = { "" };
-    tinker_status status =
-        write_tensors(a, flags, buffer, suffix, 1, buf_ok(&path) ? path.data : NULL, err);
-    buf_clear(&path);
-    return status;
-}
-
-static tinker_status write_optimizer(const tinker_adapter *a, const char *dir, tinker_error *err)
-{
-    struct buf path;
-    buf_init(&path, 1 << 16);
-    buf_printf(&path, "%s/optimizer.safetensors", dir);
-    float *zero = a->m && a->v ? NULL : adapter_buffer(a); /* before its first step */
-    const float *buffer[] = { a->m ? a->m : zero, a->v ? a->v : zero, a->grad };
-    const char *const suffix[] = { ".exp_avg", ".exp_avg_sq", ".grad" };
-    bool ok = buf_ok(&path) && buffer[0] && buffer[1];
-    tinker_status status =
-        write_tensors(a, 0, buffer, suffix, a->grad ? 3 : 2, ok ? path.data : NULL, err);
-    free(zero);
-    buf_clear(&path);
     return status;
 }
 
@@ -284,12 +267,23 @@ tinker_status tinker_adapter_save(const tinker_adapter *a, const char *dir, cons
     bool optimizer = flags & TINKER_ADAPTER_OPTIMIZER;
     if (optimizer && a->snapshot)
         return err_set(err, TINKER_EINVAL, "this adapter is a snapshot: it has no optimizer state");
-    tinker_status status = write_weights(a, flags, dir, err);
+    const float *weights[] = { a->w };
+    tinker_status status = write_buffers(a, flags, weights, (const char *const[]){ "" }, 1, dir,
+                                         "adapter_model.safetensors", err);
     if (status == TINKER_OK)
         status = write_json(&document, dir, "adapter_config.json", put_adapter_config, err);
-    if (status == TINKER_OK && optimizer)
-        status = write_optimizer(a, dir, err);
+    if (status == TINKER_OK && optimizer) {
+        /* in full precision, with our own names; moments that do not exist yet are zero */
+        static const char *const suffix[] = { ".exp_avg", ".exp_avg_sq", ".grad" };
+        float *zero = a->m && a->v ? NULL : adapter_buffer(a);
+        const float *state[] = { a->m ? a->m : zero, a->v ? a->v : zero, a->grad };
+        status = state[0] && state[1] ? write_buffers(a, 0, state, suffix, a->grad ? 3 : 2, dir,
+                                                      "optimizer.safetensors", err)
+                                      : err_nomem(err, "adapter files");
+        free(zero);
+    }
     if (status == TINKER_OK && optimizer)
         status = write_json(&document, dir, "trainer_state.json", put_trainer_state, err);
+    /* the names in the directory, too, must survive a power failure */
     return status == TINKER_OK ? os_sync_dir(dir, err) : status;
 }

@@ -12,6 +12,5 @@ tinker_status config_parse(struct model_config *c, const char *path, const char 
 /* eos_token_id of generation_config.json overrides that of config.json. */
 tinker_status config_parse_generation(struct model_config *c, const char *path, const char *text,
                                       size_t n, tinker_error *err);
-const char *config_arch_name(enum arch arch); /* "qwen3" */
 
 #endif

@@ -4,6 +4,7 @@
  * memcpy.  Little-endian hosts only, as the rest of the engine. */
 #include "engine/model/safetensors.h"
 
+#include <math.h>
 #include <string.h>
 
 size_t st_dtype_size(enum source_dtype dtype)
@@ -24,13 +25,7 @@ const char *st_dtype_name(enum source_dtype dtype)
     return "F32";
 }
 
-static float bits_to_float(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, 4);
-    return f;
-}
-
+/* memcpy() is how C reads the bits of a float without undefined behavior. */
 static uint32_t float_to_bits(float f)
 {
     uint32_t bits;
@@ -38,19 +33,23 @@ static uint32_t float_to_bits(float f)
     return bits;
 }
 
+/* IEEE 754 binary32 to binary16, round to nearest even: 8 exponent bits become 5, 23 fraction
+ * bits 10. */
 static uint16_t float_to_half(float f)
 {
     uint32_t bits = float_to_bits(f);
     uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
     uint32_t magnitude = bits & 0x7fffffff;
-    if (magnitude > 0x7f800000)
+    if (magnitude > 0x7f800000) /* NAN stays one, quiet */
         return (uint16_t)(sign | 0x7e00);
     if (magnitude >= 0x477ff000) /* rounds to 65536 or more */
         return (uint16_t)(sign | 0x7c00);
     if (magnitude < 0x38800000) { /* below 2^-14: adding 0.5 aligns and rounds the fraction */
-        uint32_t aligned = float_to_bits(bits_to_float(magnitude) + 0.5f);
+        uint32_t aligned = float_to_bits(fabsf(f) + 0.5f);
         return (uint16_t)(sign | (aligned - float_to_bits(0.5f)));
     }
+    /* add half of the last kept bit, or a little less when that bit is 0: ties go to even; then
+     * move the exponent's bias from 127 to 15 */
     uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
     return (uint16_t)(sign | (rounded - (112u << 23)) >> 13);
 }

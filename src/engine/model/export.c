@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/arena.h"
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/map.h"
@@ -21,10 +22,11 @@
 #include "json/json.h"
 
 enum { SMALL_FILE_MAX = 256 << 20 };
-static const char head_name[] = "lm_head.weight", embed_name[] = "model.embed_tokens.weight";
 
 struct exporting {
     const tinker_adapter *a;
+    const struct arch_names *modules; /* what the model calls its modules */
+    const char *head_name, *embed_name;
     const char *dir;
     struct arena arena;
     struct buf index; /* members of weight_map */
@@ -45,6 +47,7 @@ struct change {
     const struct param *full; /* rank 0 */
 };
 
+/* Later lookups are by the name in the files, which a walk over tensors knows. */
 static tinker_status add_change(struct exporting *x, const char *name, struct change change,
                                 tinker_error *err)
 {
@@ -54,6 +57,7 @@ static tinker_status add_change(struct exporting *x, const char *name, struct ch
     return TINKER_OK;
 }
 
+/* Visits all tensors of the model and notes what the adapter has for each. */
 static tinker_status note_change(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct exporting *x = state;
@@ -68,35 +72,10 @@ static tinker_status note_change(void *state, const struct tensor_place *at, tin
     return add_change(x, at->name, change, err);
 }
 
-static tinker_status note_changes(struct exporting *x, tinker_error *err)
-{
-    const tinker_adapter *a = x->a;
-    const struct model_config *c = &a->engine->model->config;
-    tinker_status status = model_tensors(c, note_change, x, err);
-    if (status != TINKER_OK || !a->desc.rank)
-        return status;
-    struct change head = { .pair = *lora_head(&a->lora, c->layers) };
-    return add_change(x, head_name, head, err);
-}
-
-static bool reserve(struct exporting *x, size_t count, tinker_error *err)
-{
-    if (count <= x->capacity)
-        return true;
-    free(x->values);
-    free(x->bytes);
-    x->values = malloc(count * sizeof(float));
-    x->bytes = malloc(count * sizeof(float));
-    x->capacity = x->values && x->bytes ? count : 0;
-    if (!x->capacity)
-        err_nomem(err, "merged weights");
-    return x->capacity > 0;
-}
-
 /* values (rows, cols), the base's weight of this name, becomes the adapter's; false when it
  * stays what it was. */
-static bool merge(const struct exporting *x, const char *name, float *values, size_t rows,
-                  size_t cols)
+static bool merge_weight(const struct exporting *x, const char *name, float *values, size_t rows,
+                         size_t cols)
 {
     const tinker_adapter *a = x->a;
     const struct change *change = map_get(&x->changes, name, strlen(name));
@@ -105,6 +84,7 @@ static bool merge(const struct exporting *x, const char *name, float *values, si
     if (change->full)
         memcpy(values, a->w + change->full->offset, rows * cols * sizeof(float));
     else
+        /* values += scale * B A */
         linear_nn(a->engine->threads, values, change->pair.b, change->pair.a, rows, cols,
                   a->lora.rank, a->lora.scale, 1);
     return true;
@@ -116,60 +96,80 @@ static bool ends_with(const char *s, const char *suffix)
     return n > k && strcmp(s + n - k, suffix) == 0;
 }
 
-/* Experts' matrices one after the other.  Other tensors of three dimensions are none of ours,
- * and have any shape. */
-static bool is_stack(const struct st_tensor *t)
+/* Whether the tensor is a stack of all experts of a layer: "...<experts>.<module>". */
+static bool is_expert_stack(const struct exporting *x, const struct st_tensor *t,
+                            const char *module)
 {
-    return t->ndim == 3 && (ends_with(t->name, ".mlp.experts.gate_up_proj") ||
-                            ends_with(t->name, ".mlp.experts.down_proj"));
+    char suffix[96];
+    if (!x->modules->experts)
+        return false;
+    snprintf(suffix, sizeof(suffix), ".%s.%s", x->modules->experts, module);
+    return t->ndim == 3 && ends_with(t->name, suffix);
 }
 
+/* Merges every expert of a stack: gates and ups in turn with pairs, else downs. */
 static bool merge_stack(const struct exporting *x, const char *name, float *values,
-                        const size_t shape[3])
+                        const size_t shape[3], bool pairs)
 {
     const char *last = strrchr(name, '.') + 1;
-    bool pair = strcmp(last, "gate_up_proj") == 0, changed = false;
-    size_t rows = pair ? shape[1] / 2 : shape[1], cols = shape[2];
+    bool changed = false;
+    size_t rows = pairs ? shape[1] / 2 : shape[1], cols = shape[2];
+    enum linear_id first = pairs ? LINEAR_GATE : LINEAR_DOWN;
+    enum linear_id end = pairs ? LINEAR_DOWN : LINEARS;
     for (size_t e = 0; e < shape[0]; e++) {
-        for (int up = 0; up <= pair; up++) {
+        for (enum linear_id id = first; id < end; id++) {
             char one[160];
             snprintf(one, sizeof(one), "%.*s%zu.%s.weight", (int)(last - name), name, e,
-                     !pair ? "down_proj"
-                     : up  ? "up_proj"
-                           : "gate_proj");
-            if (!checkpoint_find(x->a->engine->files, one, NULL)) /* else the model reads that */
-                changed |= merge(x, one, values, rows, cols);
+                     x->modules->expert[id - LINEAR_GATE]);
+            /* a matrix of its own takes precedence over the stack when the model is read */
+            if (!weight_files_find(x->a->engine->files, one, NULL))
+                changed |= merge_weight(x, one, values, rows, cols);
             values += rows * cols;
         }
     }
     return changed;
 }
 
-static const void *fetch(void *state, size_t entry, tinker_error *err)
+/* Bytes of a tensor of the export; those of the base where the adapter does not change it. */
+static const void *fetch_merged(void *state, size_t entry, tinker_error *err)
 {
     struct exporting *x = state;
     const struct st_tensor *t = x->tensors[entry];
     const char *name = x->names[entry];
     bool changed = false;
-    if (!reserve(x, t->count, err))
-        return NULL;
+    if (t->count > x->capacity) { /* grown for the largest tensor so far, and kept */
+        free(x->values);
+        free(x->bytes);
+        x->values = malloc(t->count * sizeof(float));
+        x->bytes = malloc(t->count * sizeof(float));
+        x->capacity = x->values && x->bytes ? t->count : 0;
+        if (!x->capacity) {
+            err_nomem(err, "merged weights");
+            return NULL;
+        }
+    }
     st_to_float(t->data, t->dtype, 0, t->count, x->values);
-    if (is_stack(t))
-        changed = merge_stack(x, name, x->values, t->shape);
+    if (is_expert_stack(x, t, x->modules->stacked_gate_up))
+        changed = merge_stack(x, name, x->values, t->shape, true);
+    else if (is_expert_stack(x, t, x->modules->stacked_down))
+        changed = merge_stack(x, name, x->values, t->shape, false);
     else if (t->ndim == 1 || t->ndim == 2)
-        changed = merge(x, name, x->values, t->ndim == 2 ? t->shape[0] : 1, t->shape[t->ndim - 1]);
+        changed =
+            merge_weight(x, name, x->values, t->ndim == 2 ? t->shape[0] : 1, t->shape[t->ndim - 1]);
     if (!changed)
         return t->data;
     st_from_float(x->values, t->dtype, t->count, x->bytes);
     return x->bytes;
 }
 
-static const char *base_of(const char *path)
+/* The part after the last slash. */
+static const char *file_name_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
 
+/* Entry i of the file being written, and its line in the index. */
 static bool add_entry(struct exporting *x, struct st_entry *e, size_t i, const struct st_tensor *t,
                       const char *name, const char *file)
 {
@@ -179,6 +179,7 @@ static bool add_entry(struct exporting *x, struct st_entry *e, size_t i, const s
     x->tensors[i] = t;
     x->names[i] = name;
     x->total += t->bytes;
+    /* the index is written when all files are, but its lines are known here */
     if (x->index.len)
         buf_putc(&x->index, ',');
     json_writer_init(&w, &x->index);
@@ -187,11 +188,12 @@ static bool add_entry(struct exporting *x, struct st_entry *e, size_t i, const s
     return buf_ok(&x->index);
 }
 
+/* One file of the base as a file of the export, with the same tensors in it but for the head. */
 static tinker_status export_file(struct exporting *x, size_t file, tinker_error *err)
 {
-    const struct checkpoint *files = x->a->engine->files;
+    const struct weight_files *files = x->a->engine->files;
     const struct safetensors *s = &files->files[file];
-    const char *name = base_of(s->path);
+    const char *name = file_name_of(s->path);
     struct st_entry *entries = arena_array(&x->arena, s->n + 1, sizeof(*entries));
     char *path = arena_printf(&x->arena, "%s/%s", x->dir, name);
     x->tensors = arena_array(&x->arena, s->n + 1, sizeof(*x->tensors));
@@ -201,31 +203,16 @@ static tinker_status export_file(struct exporting *x, size_t file, tinker_error 
     size_t n = 0;
     for (size_t i = 0; i < s->n; i++) {
         const struct st_tensor *t = &s->tensors[i];
-        bool stale_head = x->a->engine->model->config.tied && strcmp(t->name, head_name) == 0;
+        /* some files have a copy of the embedding there, which a tied model does not read */
+        bool stale_head = x->a->engine->model->config.tied && strcmp(t->name, x->head_name) == 0;
         if (t->usable && !stale_head && !add_entry(x, entries, n++, t, t->name, name))
             return err_nomem(err, name);
-        if (x->untie && strcmp(t->name, embed_name) == 0 &&
-            !add_entry(x, entries, n++, t, head_name, name))
+        /* the new head starts from the embedding and is merged under its own name */
+        if (x->untie && strcmp(t->name, x->embed_name) == 0 &&
+            !add_entry(x, entries, n++, t, x->head_name, name))
             return err_nomem(err, name);
     }
-    return safetensors_write(path, entries, n, fetch, x, err);
-}
-
-static tinker_status write_index(struct exporting *x, tinker_error *err)
-{
-    struct buf text;
-    char *path = arena_printf(&x->arena, "%s/model.safetensors.index.json", x->dir);
-    if (!path)
-        return err_nomem(err, "index");
-    buf_init(&text, 64 << 20);
-    buf_printf(&text, "{\"metadata\":{\"total_size\":%llu},\"weight_map\":{",
-               (unsigned long long)x->total);
-    buf_append(&text, x->index.data, x->index.len);
-    buf_puts(&text, "}}");
-    tinker_status status =
-        buf_ok(&text) ? os_write_file(path, text.data, text.len, err) : err_nomem(err, "index");
-    buf_clear(&text);
-    return status;
+    return safetensors_write(path, entries, n, fetch_merged, x, err);
 }
 
 /* config.json as it was, but for the tie. */
@@ -238,6 +225,7 @@ static tinker_status untie_config(struct exporting *x, const char *text, size_t 
     json_reader_init(&r, text, len, &x->arena);
     json_writer_init(&w, out);
     json_begin_object(&r);
+    /* every other member is copied as text, in its order */
     json_put_begin_object(&w);
     while (json_next_key(&r, &key)) {
         json_put_key_n(&w, key.s, key.n);
@@ -255,6 +243,7 @@ static tinker_status untie_config(struct exporting *x, const char *text, size_t 
     return buf_ok(out) ? TINKER_OK : err_nomem(err, "config.json");
 }
 
+/* Unchanged but for config.json of a model whose head is no longer tied. */
 static tinker_status copy_file(struct exporting *x, const char *name, tinker_error *err)
 {
     char *from = arena_printf(&x->arena, "%s/%s", x->a->engine->dir, name), *text;
@@ -279,40 +268,53 @@ static tinker_status copy_file(struct exporting *x, const char *name, tinker_err
     return status;
 }
 
-/* Configuration and tokenizer: small text files beside the weights. */
-static bool is_companion(const char *name)
-{
-    if (name[0] == '.' || strcmp(name, "model.safetensors.index.json") == 0)
-        return false;
-    return ends_with(name, ".json") || ends_with(name, ".txt") || ends_with(name, ".model") ||
-           ends_with(name, ".jinja");
-}
-
+/* Copies configuration and tokenizer: the small text files beside the weights. */
 static tinker_status copy_companions(struct exporting *x, tinker_error *err)
 {
+    static const char *const kinds[] = { ".json", ".txt", ".model", ".jinja" };
     DIR *d = opendir(x->a->engine->dir);
     if (!d)
         return err_errno(err, "open", x->a->engine->dir);
     tinker_status status = TINKER_OK;
     struct dirent *entry;
-    while (status == TINKER_OK && (entry = readdir(d)) != NULL)
-        if (is_companion(entry->d_name))
-            status = copy_file(x, entry->d_name, err);
+    while (status == TINKER_OK && (entry = readdir(d)) != NULL) {
+        const char *name = entry->d_name;
+        bool wanted = false;
+        for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+            wanted |= ends_with(name, kinds[i]);
+        /* the export has an index of its own, if any */
+        if (wanted && name[0] != '.' && strcmp(name, "model.safetensors.index.json") != 0)
+            status = copy_file(x, name, err);
+    }
     closedir(d);
     return status;
 }
 
-static bool same_directory(const char *a, const char *b)
+/* The index of a sharded export. */
+static tinker_status write_export_index(struct exporting *x, tinker_error *err)
 {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    struct buf text;
+    char *path = arena_printf(&x->arena, "%s/model.safetensors.index.json", x->dir);
+    if (!path)
+        return err_nomem(err, "index");
+    buf_init(&text, 64 << 20);
+    buf_printf(&text, "{\"metadata\":{\"total_size\":%llu},\"weight_map\":{",
+               (unsigned long long)x->total);
+    buf_append(&text, x->index.data, x->index.len);
+    buf_puts(&text, "}}");
+    tinker_status status =
+        buf_ok(&text) ? os_write_file(path, text.data, text.len, err) : err_nomem(err, "index");
+    buf_clear(&text);
+    return status;
 }
 
 tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, tinker_error *err)
 {
     struct exporting x = { .a = a, .dir = dir };
     const tinker_engine *e = a->engine;
-    if (same_directory(dir, e->dir))
+    struct stat to, from;
+    if (stat(dir, &to) == 0 && stat(e->dir, &from) == 0 && to.st_dev == from.st_dev &&
+        to.st_ino == from.st_ino)
         return err_set(err, TINKER_EINVAL, "%s is the base model itself", dir);
     tinker_status status = os_make_dirs(dir, err);
     if (status != TINKER_OK)
@@ -322,13 +324,23 @@ tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, ti
     map_init(&x.changes);
     x.untie =
         e->model->config.tied && a->desc.rank && lora_head(&a->lora, e->model->config.layers)->a;
-    status = note_changes(&x, err);
+    x.modules = e->names;
+    x.head_name = arena_printf(&x.arena, "%s.weight", x.modules->head);
+    x.embed_name = arena_printf(&x.arena, "%s.weight", x.modules->embed);
+    const struct model_config *c = &e->model->config;
+    status =
+        x.head_name && x.embed_name ? model_tensors(c, note_change, &x, err) : err_nomem(err, dir);
+    if (status == TINKER_OK && a->desc.rank) { /* the head's own pair, also when it is tied */
+        struct change head = { .pair = *lora_head(&a->lora, c->layers) };
+        status = add_change(&x, x.head_name, head, err);
+    }
     for (size_t i = 0; status == TINKER_OK && i < e->files->n; i++)
         status = export_file(&x, i, err);
+    /* a single model.safetensors needs no index */
     bool single =
-        e->files->n == 1 && strcmp(base_of(e->files->files[0].path), "model.safetensors") == 0;
+        e->files->n == 1 && strcmp(file_name_of(e->files->files[0].path), "model.safetensors") == 0;
     if (status == TINKER_OK && !single)
-        status = write_index(&x, err);
+        status = write_export_index(&x, err);
     if (status == TINKER_OK)
         status = copy_companions(&x, err);
     if (status == TINKER_OK)

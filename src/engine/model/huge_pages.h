@@ -1,22 +1,22 @@
-/* huge_pages.h - large pages, afterwards, for memory that is read from end to end again and again.
+/* huge_pages.h - move memory that is already in use into huge pages.
  *
- * A token reads all weights; in pages of 4 KB a seventh of its time goes into finding them.  To
- * ask for large pages when the memory is made costs a start up to seconds, for the system has to
- * free them first.  So a thread of its own asks when the weights are there, piece by piece, and
- * ends.  The bytes stay what they are, for readers and writers alike. */
-#ifndef ENGINE_PAGES_H
-#define ENGINE_PAGES_H
+ * Every token reads all weights; with pages of 4 KB a seventh of that time goes into address
+ * translation.  Asking for huge pages at allocation can delay the start by seconds, because the
+ * system has to free them first.  So a background thread asks once the weights are there, piece
+ * by piece, and ends.  Contents and addresses stay the same for readers and writers. */
+#ifndef ENGINE_HUGE_PAGES_H
+#define ENGINE_HUGE_PAGES_H
 
 #include <stddef.h>
 
-struct pages;
+struct huge_pages;
 
-/* Begin with p[0..n), which must outlive the result.  NULL: too little to be worth it, or there
- * is no thread; nothing is lost. */
-struct pages *pages_enlarge(void *p, size_t n);
-/* Until all that can be large is.  NULL: at once. */
-void pages_wait(struct pages *pages);
-/* Stop, after the piece that is under way. */
-void pages_free(struct pages *pages);
+/* Start with p[0..n), which must outlive the result.  NULL: too little memory to be worth it, or
+ * no thread could be started; the memory works as before. */
+struct huge_pages *huge_pages_start(void *p, size_t n);
+/* Wait until the thread is done.  pages may be NULL. */
+void huge_pages_wait(struct huge_pages *pages);
+/* Stop the thread after its current piece and wait for it. */
+void huge_pages_free(struct huge_pages *pages);
 
 #endif

@@ -13,6 +13,7 @@
 #include "base/map.h"
 #include "base/os.h"
 #include "base/rand.h"
+#include "engine/layers/rope.h"
 #include "engine/model/safetensors.h"
 #include "json/json.h"
 
@@ -20,6 +21,7 @@ enum { PATH_LIMIT = 4096 };
 
 void init_model_defaults(struct init_model *o)
 {
+    /* small enough for tests of every gradient */
     *o = (struct init_model){ .embed_std = 0.02, .dtype = SOURCE_F32, .shards = 1 };
     o->config = (struct model_config){
         .vocab = 300,
@@ -39,28 +41,28 @@ void init_model_defaults(struct init_model *o)
 
 bool init_model_arch(struct init_model *o, const char *name)
 {
-    static const char *const names[] = { "llama", "qwen2", "qwen3", "qwen3_moe" };
+    const struct arch *arch = arch_by_name(name);
     struct model_config *c = &o->config;
-    for (int i = 0; i < 4; i++) {
-        if (strcmp(name, names[i]) == 0) {
-            c->arch = (enum arch)i;
-            c->qk_norm = c->arch == ARCH_QWEN3 || c->arch == ARCH_QWEN3_MOE;
-            c->qkv_bias = c->arch == ARCH_QWEN2;
-            c->experts = c->arch == ARCH_QWEN3_MOE ? 8 : 0;
-            c->experts_used = 2;
-            c->expert_size = 48;
-            c->sparse_step = 1;
-            c->renormalise = true;
-            return true;
-        }
-    }
-    return false;
+    if (!arch)
+        return false;
+    c->arch = arch;
+    c->qk_norm = arch->qk_norm;
+    c->qkv_bias = arch->qkv_bias == ARCH_BIAS_ALWAYS;
+    /* a small mixture; callers change it as they like */
+    c->experts = arch->moe ? 8 : 0;
+    c->experts_used = 2;
+    c->expert_size = 48;
+    c->sparse_step = 1;
+    c->renormalize = true;
+    return true;
 }
 
-static tinker_status write_text(const char *dir, const char *name, struct buf *text,
-                                tinker_error *err)
+/* Writes the text and clears the buffer, failed or not. */
+static tinker_status write_json_text(const char *dir, const char *name, struct buf *text,
+                                     tinker_error *err)
 {
     char path[PATH_LIMIT];
+    /* a path that is cut would be another file */
     int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
     tinker_status status = TINKER_OK;
     if (n < 0 || n >= PATH_LIMIT)
@@ -73,9 +75,9 @@ static tinker_status write_text(const char *dir, const char *name, struct buf *t
     return status;
 }
 
+/* null, or the settings that the type reads. */
 static void put_rope(struct json_writer *w, const struct rope_config *r)
 {
-    static const char *const names[] = { "default", "linear", "llama3", "yarn" };
     json_put_key(w, "rope_scaling");
     if (r->type == ROPE_DEFAULT) {
         json_put_null(w);
@@ -83,7 +85,7 @@ static void put_rope(struct json_writer *w, const struct rope_config *r)
     }
     json_put_begin_object(w);
     json_put_key(w, "rope_type");
-    json_put_string(w, names[r->type]);
+    json_put_string(w, rope_type_name(r->type));
     json_put_key(w, "factor");
     json_put_double(w, r->factor);
     if (r->type == ROPE_LLAMA3) {
@@ -99,80 +101,80 @@ static void put_rope(struct json_writer *w, const struct rope_config *r)
     json_put_end_object(w);
 }
 
-static void put_number(struct json_writer *w, const char *key, size_t value)
+/* Members of JSON objects. */
+static void put_number_member(struct json_writer *w, const char *key, size_t value)
 {
     json_put_key(w, key);
     json_put_uint64(w, value);
 }
 
-static void put_flag(struct json_writer *w, const char *key, bool value)
+static void put_config_flag(struct json_writer *w, const char *key, bool value)
 {
     json_put_key(w, key);
     json_put_bool(w, value);
 }
 
-static void put_text(struct json_writer *w, const char *key, const char *value)
+static void put_config_text(struct json_writer *w, const char *key, const char *value)
 {
     json_put_key(w, key);
     json_put_string(w, value);
 }
 
+/* Whether the vocabulary has room for the byte tokenizer's special tokens. */
 static bool has_specials(const struct model_config *c)
 {
     return c->vocab >= BYTE_VOCAB;
 }
 
-static void put_experts(struct json_writer *w, const struct model_config *c)
-{
-    put_number(w, "num_experts", c->experts);
-    put_number(w, "num_experts_per_tok", c->experts_used);
-    put_number(w, "moe_intermediate_size", c->expert_size);
-    put_number(w, "decoder_sparse_step", c->sparse_step);
-    put_flag(w, "norm_topk_prob", c->renormalise);
-    json_put_key(w, "mlp_only_layers");
-    json_put_begin_array(w);
-    for (size_t i = 0; i < c->n_dense; i++)
-        json_put_uint64(w, c->dense[i]);
-    json_put_end_array(w);
-}
-
+/* The members that transformers writes and config.c reads. */
 static void put_config(struct json_writer *w, const struct init_model *o)
 {
-    static const char *const arch[] = { "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
-                                        "Qwen3MoeForCausalLM" };
-    static const char *const type[] = { "llama", "qwen2", "qwen3", "qwen3_moe" };
+    /* in the order of enum source_dtype */
     static const char *const dtype[] = { "float32", "float16", "bfloat16" };
     const struct model_config *c = &o->config;
     json_put_key(w, "architectures");
     json_put_begin_array(w);
-    json_put_string(w, arch[c->arch]);
+    json_put_string(w, c->arch->hf_class);
     json_put_end_array(w);
-    put_text(w, "model_type", type[c->arch]);
-    put_number(w, "vocab_size", c->vocab);
-    put_number(w, "hidden_size", c->hidden);
-    put_number(w, "intermediate_size", c->intermediate);
-    put_number(w, "num_hidden_layers", c->layers);
-    put_number(w, "num_attention_heads", c->heads);
-    put_number(w, "num_key_value_heads", c->kv_heads);
-    put_number(w, "head_dim", c->head_dim);
-    put_number(w, "max_position_embeddings", (size_t)c->context);
+    put_config_text(w, "model_type", c->arch->name);
+    put_number_member(w, "vocab_size", c->vocab);
+    put_number_member(w, "hidden_size", c->hidden);
+    put_number_member(w, "intermediate_size", c->intermediate);
+    put_number_member(w, "num_hidden_layers", c->layers);
+    put_number_member(w, "num_attention_heads", c->heads);
+    put_number_member(w, "num_key_value_heads", c->kv_heads);
+    put_number_member(w, "head_dim", c->head_dim);
+    put_number_member(w, "max_position_embeddings", (size_t)c->context);
+    /* the shortest text that reads back as the same float */
     json_put_key(w, "rms_norm_eps");
     json_put_float(w, c->norm_eps);
     json_put_key(w, "rope_theta");
     json_put_double(w, c->rope.theta);
     put_rope(w, &c->rope);
-    put_text(w, "hidden_act", "silu");
-    put_flag(w, "attention_bias", c->o_bias);
-    if (c->arch == ARCH_LLAMA)
-        put_flag(w, "mlp_bias", c->mlp_bias);
-    if (c->experts)
-        put_experts(w, c);
-    put_flag(w, "tie_word_embeddings", c->tied);
-    put_flag(w, "use_sliding_window", false);
-    put_flag(w, "use_cache", true);
-    put_text(w, "torch_dtype", dtype[o->dtype]);
+    put_config_text(w, "hidden_act", "silu");
+    /* Qwen2 has biases whatever this says */
+    put_config_flag(w, "attention_bias", c->o_bias);
+    if (c->arch->mlp_bias == ARCH_BIAS_CONFIG)
+        put_config_flag(w, "mlp_bias", c->mlp_bias);
+    if (c->experts) {
+        put_number_member(w, "num_experts", c->experts);
+        put_number_member(w, "num_experts_per_tok", c->experts_used);
+        put_number_member(w, "moe_intermediate_size", c->expert_size);
+        put_number_member(w, "decoder_sparse_step", c->sparse_step);
+        put_config_flag(w, "norm_topk_prob", c->renormalize);
+        json_put_key(w, "mlp_only_layers");
+        json_put_begin_array(w);
+        for (size_t i = 0; i < c->n_dense; i++)
+            json_put_uint64(w, c->dense[i]);
+        json_put_end_array(w);
+    }
+    put_config_flag(w, "tie_word_embeddings", c->tied);
+    put_config_flag(w, "use_sliding_window", false);
+    put_config_flag(w, "use_cache", true);
+    /* a hint for other programs; we look at the tensors */
+    put_config_text(w, "torch_dtype", dtype[o->dtype]);
     if (has_specials(c))
-        put_number(w, "eos_token_id", BYTE_IM_END);
+        put_number_member(w, "eos_token_id", BYTE_IM_END);
 }
 
 static tinker_status write_configs(const struct init_model *o, const char *dir, tinker_error *err)
@@ -184,22 +186,25 @@ static tinker_status write_configs(const struct init_model *o, const char *dir, 
     json_put_begin_object(&w);
     put_config(&w, o);
     json_put_end_object(&w);
-    tinker_status status = write_text(dir, "config.json", &text, err);
+    tinker_status status = write_json_text(dir, "config.json", &text, err);
+    /* generation_config.json has nothing to say without end tokens */
     if (status != TINKER_OK || !has_specials(&o->config))
         return status;
     buf_init(&text, 1 << 20);
     json_writer_init(&w, &text);
     json_put_begin_object(&w);
     json_put_key(&w, "eos_token_id");
+    /* a turn's end and the text's end both stop generation */
     json_put_begin_array(&w);
     json_put_int64(&w, BYTE_IM_END);
     json_put_int64(&w, BYTE_END_OF_TEXT);
     json_put_end_array(&w);
-    put_number(&w, "pad_token_id", BYTE_END_OF_TEXT);
+    put_number_member(&w, "pad_token_id", BYTE_END_OF_TEXT);
     json_put_end_object(&w);
-    return write_text(dir, "generation_config.json", &text, err);
+    return write_json_text(dir, "generation_config.json", &text, err);
 }
 
+/* A tensor to write; the walk's own name lives only as long as the visit. */
 struct random_tensor {
     char name[96];
     struct tensor_place at;
@@ -208,12 +213,14 @@ struct random_tensor {
 struct writing {
     const struct init_model *o;
     struct random_tensor *tensors;
+    /* tensors, how many fit, and which one the shard begins with */
     size_t n, cap, first; /* first: of the shard being written */
     float *values;
     void *bytes;
 };
 
-static tinker_status collect(void *state, const struct tensor_place *at, tinker_error *err)
+/* A visitor of model_tensors(): the shards need all names before the first is written. */
+static tinker_status collect_tensor(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct writing *w = state;
     if (w->n == w->cap) {
@@ -226,30 +233,28 @@ static tinker_status collect(void *state, const struct tensor_place *at, tinker_
     }
     struct random_tensor *t = &w->tensors[w->n++];
     snprintf(t->name, sizeof(t->name), "%s", at->name);
+    /* the place without its name, which goes away with the visit */
     t->at = *at;
     t->at.name = NULL;
     return TINKER_OK;
 }
 
-/* Box-Muller on one Philox block: element i depends on (seed, name, i) only. */
-static double normal(uint64_t seed, uint64_t name, size_t i)
-{
-    uint32_t r[4];
-    philox4x32(seed, i, name, r);
-    double u = ((double)r[0] + 0.5) * 0x1p-32, v = ((double)r[1] + 0.5) * 0x1p-32;
-    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
-}
-
+/* Bytes of tensor w->first + entry, made when they are written; see st_fetch. */
 static const void *random_values(void *state, size_t entry, tinker_error *err)
 {
     struct writing *w = state;
     const struct init_model *o = w->o;
     const struct random_tensor *t = &w->tensors[w->first + entry];
+    /* a vector has no rows */
     size_t count = (t->at.rows ? t->at.rows : 1) * t->at.cols;
+    /* a tensor keeps its values when others are added before it */
     uint64_t name = hash_fnv1a(t->name, strlen(t->name));
+    /* outputs that add to the residual stream */
     bool residual = t->at.id == LINEAR_O || t->at.id == LINEAR_DOWN;
+    /* norms scatter around 1, biases around 0 */
     double mean = t->at.rows || t->at.kind == TENSOR_BIAS ? 0 : 1;
     double std = o->noise;
+    /* the deviation of matrices keeps the size of activations from layer to layer */
     if (t->at.kind == TENSOR_EMBED || t->at.kind == TENSOR_HEAD)
         std = o->embed_std;
     else if (t->at.rows)
@@ -262,12 +267,20 @@ static const void *random_values(void *state, size_t entry, tinker_error *err)
         err_nomem(err, t->name);
         return NULL;
     }
-    for (size_t i = 0; i < count; i++)
-        w->values[i] = (float)(mean + (std != 0 ? std * normal(o->seed, name, i) : 0));
+    for (size_t i = 0; i < count; i++) {
+        /* Box-Muller on one Philox block: element i depends on (seed, name, i) only */
+        uint32_t r[4];
+        philox4x32(o->seed, i, name, r);
+        double u = ((double)r[0] + 0.5) * 0x1p-32, v = ((double)r[1] + 0.5) * 0x1p-32;
+        double normal = sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+        w->values[i] = (float)(mean + (std != 0 ? std * normal : 0));
+    }
+    /* rounded as a checkpoint of that type would be */
     st_from_float(w->values, o->dtype, count, w->bytes);
     return w->bytes;
 }
 
+/* The names that transformers gives its files. */
 static void shard_name(const struct init_model *o, size_t shard, char out[64])
 {
     if (o->shards == 1)
@@ -276,11 +289,13 @@ static void shard_name(const struct init_model *o, size_t shard, char out[64])
         snprintf(out, 64, "model-%05zu-of-%05zu.safetensors", shard + 1, o->shards);
 }
 
+/* Tensors [w->first, w->first + n) as one file. */
 static tinker_status write_shard(struct writing *w, const char *dir, size_t shard, size_t n,
                                  tinker_error *err)
 {
     char name[64], path[PATH_LIMIT];
     shard_name(w->o, shard, name);
+    /* what the header lists; the values come later */
     struct st_entry *entries = calloc(n ? n : 1, sizeof(*entries));
     if (!entries)
         return err_nomem(err, name);
@@ -297,8 +312,9 @@ static tinker_status write_shard(struct writing *w, const char *dir, size_t shar
     return status;
 }
 
-static tinker_status write_index(const struct writing *w, const char *dir, size_t per_shard,
-                                 tinker_error *err)
+/* model.safetensors.index.json. */
+static tinker_status write_shard_index(const struct writing *w, const char *dir, size_t per_shard,
+                                       tinker_error *err)
 {
     struct buf text;
     struct json_writer j;
@@ -306,47 +322,44 @@ static tinker_status write_index(const struct writing *w, const char *dir, size_
     buf_init(&text, 64 << 20);
     json_writer_init(&j, &text);
     json_put_begin_object(&j);
+    /* total_size is in bytes of all files */
     json_put_key(&j, "metadata");
     json_put_begin_object(&j);
-    put_number(&j, "total_size",
-               (size_t)model_parameters(&w->o->config) * st_dtype_size(w->o->dtype));
+    put_number_member(&j, "total_size",
+                      (size_t)model_parameters(&w->o->config) * st_dtype_size(w->o->dtype));
     json_put_end_object(&j);
     json_put_key(&j, "weight_map");
     json_put_begin_object(&j);
     for (size_t i = 0; i < w->n; i++) {
         shard_name(w->o, i / per_shard, file);
-        put_text(&j, w->tensors[i].name, file);
+        put_config_text(&j, w->tensors[i].name, file);
     }
     json_put_end_object(&j);
     json_put_end_object(&j);
-    return write_text(dir, "model.safetensors.index.json", &text, err);
-}
-
-static tinker_status write_weights(struct writing *w, const char *dir, tinker_error *err)
-{
-    tinker_status status = model_tensors(&w->o->config, collect, w, err);
-    size_t shards = w->o->shards ? w->o->shards : 1;
-    size_t per_shard = (w->n + shards - 1) / shards;
-    for (size_t s = 0; status == TINKER_OK && s < shards && per_shard; s++) {
-        w->first = s * per_shard;
-        size_t left = w->n > w->first ? w->n - w->first : 0;
-        status = write_shard(w, dir, s, left < per_shard ? left : per_shard, err);
-    }
-    if (status == TINKER_OK && shards > 1)
-        status = write_index(w, dir, per_shard, err);
-    return status;
+    return write_json_text(dir, "model.safetensors.index.json", &text, err);
 }
 
 tinker_status init_model_write(const struct init_model *o, const char *dir, tinker_error *err)
 {
     struct writing w = { .o = o };
+    /* so that no file name below is cut */
     if (strlen(dir) > PATH_LIMIT - 128)
         return err_set(err, TINKER_EINVAL, "path of the directory is too long");
     tinker_status status = os_make_dirs(dir, err);
     if (status == TINKER_OK)
         status = write_configs(o, dir, err);
     if (status == TINKER_OK)
-        status = write_weights(&w, dir, err);
+        status = model_tensors(&o->config, collect_tensor, &w, err);
+    /* cut by count, not by size: these models are small */
+    size_t shards = o->shards ? o->shards : 1;
+    size_t per_shard = (w.n + shards - 1) / shards;
+    for (size_t s = 0; status == TINKER_OK && s < shards && per_shard; s++) {
+        w.first = s * per_shard;
+        size_t left = w.n > w.first ? w.n - w.first : 0;
+        status = write_shard(&w, dir, s, left < per_shard ? left : per_shard, err);
+    }
+    if (status == TINKER_OK && shards > 1)
+        status = write_shard_index(&w, dir, per_shard, err);
     if (status == TINKER_OK)
         status = init_tokenizer_write(dir, o->config.vocab, err);
     free(w.tensors);

@@ -18,7 +18,7 @@ struct init_model {
 
 /* A Qwen3 of 2 layers, hidden 64, 4 heads of 16 with 2 key/value heads, vocab 300. */
 void init_model_defaults(struct init_model *o);
-/* Architecture by name ("qwen3", "qwen3_moe", "qwen2", "llama") with what follows from it. */
+/* Architecture by its name in arch.c, with what follows from it; false: unknown. */
 bool init_model_arch(struct init_model *o, const char *name);
 /* dir is made if it does not exist. */
 tinker_status init_model_write(const struct init_model *o, const char *dir, tinker_error *err);

@@ -13,17 +13,21 @@
 
 enum { ALIGN = 64 };
 
+/* Pieces of the two allocations begin at cache lines. */
 static size_t round_up(size_t n)
 {
     return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
+/* What a model's weights need.  An embedding is packed only where it is also the head. */
 struct sizes {
     enum packed_dtype dtype;
     bool tied;
-    size_t packed, vectors, matrices;
+    size_t packed, vectors; /* bytes */
+    size_t matrices;        /* an upper bound */
 };
 
+/* A visitor of model_tensors() that counts. */
 static tinker_status add_size(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct sizes *s = state;
@@ -36,9 +40,10 @@ static tinker_status add_size(void *state, const struct tensor_place *at, tinker
     return TINKER_OK;
 }
 
+/* Walks the names only; cheap enough to repeat. */
 static struct sizes model_sizes(const struct model_config *c, enum packed_dtype dtype)
 {
-    struct sizes s = { dtype, c->tied, 0, 0, 0 };
+    struct sizes s = { .dtype = dtype, .tied = c->tied };
     model_tensors(c, add_size, &s, NULL);
     return s;
 }
@@ -59,6 +64,7 @@ struct model *model_new(const struct model_config *c, enum packed_dtype dtype, t
         m->dtype = dtype;
         m->layers = calloc(c->layers, sizeof(*m->layers));
         m->inv_freq = calloc(c->head_dim / 2, sizeof(float));
+        /* one more, because calloc(0) may return NULL */
         m->experts = calloc(sparse * per_layer + 1, sizeof(*m->experts));
         m->packed_memory = aligned_alloc(ALIGN, s.packed);
         m->vector_memory = aligned_alloc(ALIGN, s.vectors);
@@ -68,6 +74,7 @@ struct model *model_new(const struct model_config *c, enum packed_dtype dtype, t
         err_set(err, TINKER_ENOMEM, "no memory for %zu bytes of weights", s.packed + s.vectors);
         return NULL;
     }
+    /* the experts of all sparse layers lie one after the other */
     for (size_t i = 0, at = 0; i < c->layers; i++)
         if (model_sparse(c, i))
             m->layers[i].experts = m->experts + per_layer * at++;
@@ -75,6 +82,7 @@ struct model *model_new(const struct model_config *c, enum packed_dtype dtype, t
     return m;
 }
 
+/* The thread that enlarges pages must end before their memory is freed. */
 void model_free(struct model *m)
 {
     if (!m)
@@ -82,7 +90,7 @@ void model_free(struct model *m)
     free(m->layers);
     free(m->experts);
     free(m->inv_freq);
-    pages_free(m->pages);
+    huge_pages_free(m->pages);
     free(m->packed_memory);
     free(m->vector_memory);
     free(m);
@@ -97,6 +105,7 @@ struct pack_job {
     size_t rows, cols;
 };
 
+/* The walk of model_fill(): vectors are copied at once, matrices noted for the threads. */
 struct filling {
     struct model *m;
     const struct weight_source *source;
@@ -105,6 +114,7 @@ struct filling {
     size_t n;
 };
 
+/* Where the model keeps a matrix; the embedding comes here only as a tied head. */
 static struct linear *place_linear(struct model *m, const struct tensor_place *at)
 {
     struct layer *layer = &m->layers[at->layer];
@@ -120,6 +130,7 @@ static struct linear *place_linear(struct model *m, const struct tensor_place *a
     }
 }
 
+/* Where the model keeps a norm or bias. */
 static const float **place_vector(struct model *m, const struct tensor_place *at)
 {
     struct layer *layer = &m->layers[at->layer];
@@ -139,16 +150,20 @@ static const float **place_vector(struct model *m, const struct tensor_place *at
     }
 }
 
+/* Gives a matrix its place in the packed memory and notes it for packing. */
 static tinker_status plan_matrix(struct filling *f, const struct tensor_place *at,
                                  struct weight source, tinker_error *err)
 {
     struct linear *linear = place_linear(f->m, at);
     struct pack_job *job = &f->jobs[f->n++];
     size_t bytes = at->rows * at->cols * st_dtype_size(source.dtype);
-    *job = (struct pack_job){ &linear->w, f->packed, NULL, source, at->rows, at->cols };
+    *job = (struct pack_job){
+        .out = &linear->w, .memory = f->packed, .source = source, .rows = at->rows, .cols = at->cols
+    };
     linear->out = at->rows;
     linear->in = at->cols;
     f->packed += round_up(packed_bytes(f->m->dtype, at->rows, at->cols));
+    /* a safetensors header of odd length leaves its data unaligned, which kernels cannot read */
     if ((uintptr_t)source.data % st_dtype_size(source.dtype) == 0)
         return TINKER_OK;
     job->aligned = malloc(bytes);
@@ -159,17 +174,20 @@ static tinker_status plan_matrix(struct filling *f, const struct tensor_place *a
     return TINKER_OK;
 }
 
-static tinker_status plan(void *state, const struct tensor_place *at, tinker_error *err)
+/* A visitor of model_tensors(). */
+static tinker_status plan_tensor(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct filling *f = state;
     struct weight source;
     if (!f->source->get(f->source->state, at->name, at->rows, at->cols, &source, err))
         return err ? err->status : TINKER_EINVAL;
     if (at->kind == TENSOR_EMBED) {
+        /* read row by row from the source; also packed where it is the head */
         f->m->embed = source.data;
         f->m->embed_dtype = source.dtype;
         return f->m->config.tied ? plan_matrix(f, at, source, err) : TINKER_OK;
     }
+    /* vectors are small: convert them now, without the threads */
     if (at->rows)
         return plan_matrix(f, at, source, err);
     st_to_float(source.data, source.dtype, 0, at->cols, (float *)(void *)f->vectors);
@@ -178,6 +196,7 @@ static tinker_status plan(void *state, const struct tensor_place *at, tinker_err
     return TINKER_OK;
 }
 
+/* One matrix being packed; slices are rows. */
 struct pack_rows {
     struct packed *packed;
     const struct pack_job *job;
@@ -189,35 +208,34 @@ static void pack_slice(void *arg, size_t begin, size_t end)
     packed_fill(r->packed, r->job->source.data, r->job->source.dtype, begin, end);
 }
 
-static void pack(struct threads *t, struct filling *f)
-{
-    for (size_t i = 0; i < f->n; i++) {
-        struct pack_job *job = &f->jobs[i];
-        struct pack_rows rows = { packed_begin(job->memory, f->m->dtype, job->rows, job->cols),
-                                  job };
-        threads_run(t, job->rows, gemm_grain(), pack_slice, &rows);
-        *job->out = rows.packed;
-    }
-}
-
 tinker_status model_fill(struct model *m, struct threads *t, const struct weight_source *source,
                          tinker_error *err)
 {
-    struct filling f = { m, source, m->packed_memory, m->vector_memory, NULL, 0 };
+    struct filling f = {
+        .m = m, .source = source, .packed = m->packed_memory, .vectors = m->vector_memory
+    };
     f.jobs = calloc(model_sizes(&m->config, m->dtype).matrices, sizeof(*f.jobs));
     if (!f.jobs)
         return err_nomem(err, "weights");
-    tinker_status status = model_tensors(&m->config, plan, &f, err);
-    if (status == TINKER_OK)
-        pack(t, &f);
+    tinker_status status = model_tensors(&m->config, plan_tensor, &f, err);
+    for (size_t i = 0; status == TINKER_OK && i < f.n; i++) {
+        struct pack_job *job = &f.jobs[i];
+        struct pack_rows rows = { .packed =
+                                      packed_begin(job->memory, m->dtype, job->rows, job->cols),
+                                  .job = job };
+        threads_run(t, job->rows, gemm_grain(), pack_slice, &rows);
+        *job->out = rows.packed;
+    }
     for (size_t i = 0; i < f.n; i++)
         free(f.jobs[i].aligned);
     free(f.jobs);
+    /* a rank-0 adapter fills its model again after each step, in the same memory */
     if (status == TINKER_OK && !m->pages)
-        m->pages = pages_enlarge(m->packed_memory, model_sizes(&m->config, m->dtype).packed);
+        m->pages = huge_pages_start(m->packed_memory, model_sizes(&m->config, m->dtype).packed);
     return status;
 }
 
+/* One row of the table per token, converted from the type of the file. */
 void model_embed(const struct model *m, const int32_t *tokens, size_t n, float *x)
 {
     size_t hidden = m->config.hidden;

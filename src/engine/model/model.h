@@ -2,7 +2,7 @@
  *
  * struct model is read-only after loading and shared by everything that computes:
  * passes, generators, adapters.  A rank-0 adapter (all parameters trained) owns a
- * struct model of its own, packed again after each optimiser step; ask
+ * struct model of its own, packed again after each optimizer step; ask
  * adapter_model() which one to use.  Thread safety: any thread once loaded. */
 #ifndef ENGINE_MODEL_H
 #define ENGINE_MODEL_H
@@ -12,10 +12,9 @@
 #include <stdint.h>
 #include <tinker/engine.h>
 #include "engine/kernels/kernels.h"
+#include "engine/model/arch.h"
 #include "engine/threads.h"
 
-enum arch { ARCH_LLAMA, ARCH_QWEN2, ARCH_QWEN3, ARCH_QWEN3_MOE };
-enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
 enum { MODEL_MAX_HEAD_DIM = 512, MODEL_MAX_EOS = 16, MODEL_MAX_DENSE = 64, MODEL_MAX_USED = 64 };
 
 struct rope_config {
@@ -28,7 +27,7 @@ struct rope_config {
 
 /* What config.json says, checked: every size is positive and products fit. */
 struct model_config {
-    enum arch arch;
+    const struct arch *arch;
     size_t vocab, hidden, layers, heads, kv_heads, head_dim, intermediate;
     int64_t context; /* max_position_embeddings */
     float norm_eps;
@@ -37,25 +36,13 @@ struct model_config {
     bool qkv_bias, o_bias, mlp_bias;
     /* mixture of experts; experts 0: none, and the rest has no meaning */
     size_t experts, experts_used, expert_size; /* expert_size: intermediate of one */
-    bool renormalise;                          /* the weights of a token's experts sum to 1 */
+    bool renormalize;                          /* the weights of a token's experts sum to 1 */
     size_t sparse_step;                        /* every so many layers is sparse */
     uint16_t dense[MODEL_MAX_DENSE];           /* layers that are dense whatever the step */
     size_t n_dense;
     struct rope_config rope;
     int32_t eos[MODEL_MAX_EOS];
     size_t n_eos;
-};
-
-enum linear_id {
-    LINEAR_Q,
-    LINEAR_K,
-    LINEAR_V,
-    LINEAR_O,
-    LINEAR_GATE,
-    LINEAR_UP,
-    LINEAR_DOWN,
-    LINEARS,
-    EXPERT_LINEARS = LINEARS - LINEAR_GATE
 };
 
 /* y = x W^T + bias, W (out, in). */
@@ -86,7 +73,7 @@ struct model {
     float rope_scale; /* of cos and sin; 1 but for yarn */
     enum packed_dtype dtype;
     void *packed_memory, *vector_memory; /* of all weights, and of norms and biases */
-    struct pages *pages;                 /* of the former; NULL: as they are */
+    struct huge_pages *pages;            /* of the former; NULL: as they are */
 };
 
 /* Shape of linear `id` in every layer. */
@@ -98,8 +85,6 @@ bool model_sparse(const struct model_config *c, size_t layer);
 size_t model_sparse_layers(const struct model_config *c);
 /* Floats of a token's gate (or up): the most of any layer. */
 size_t model_mlp_width(const struct model_config *c);
-/* "self_attn.q_proj" and so on. */
-const char *model_linear_name(enum linear_id id);
 bool model_linear_has_bias(const struct model_config *c, enum linear_id id);
 
 /* x (n, hidden) = rows of the embedding.  Tokens must be below vocab. */
@@ -161,16 +146,17 @@ tinker_status model_tensors(const struct model_config *c, tensor_visit *visit, v
 
 struct tinker_engine {
     struct model *model;
+    const struct arch_names *names; /* of the model; known before it is loaded */
     struct threads *threads;
     tinker_engine_options opts;
-    tinker_engine_info info; /* info.context honours opts.max_context */
+    tinker_engine_info info; /* info.context honors opts.max_context */
     uint64_t memory_limit;   /* opts.memory_limit, or what was free at open */
     uint64_t pass_bytes;     /* held by all live passes; together at most the limit */
     float *spare;            /* work memory of the last pass, for the next one */
     size_t spare_bytes;
     char fingerprint[65];
     char *dir;
-    struct checkpoint *files; /* the mapped safetensors */
+    struct weight_files *files; /* the mapped safetensors */
 };
 
 /* The stored weight of this name, as struct weight_source says. */

@@ -3,18 +3,24 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "base/array.h"
 #include "base/err.h"
 
 enum { ALIGN_FLOATS = 16 };
 
-/* Adds one parameter; the list has room. */
-static int add(struct params *p, const char *name, size_t stack, size_t rows, size_t cols)
+/* Appends a parameter to the list, which has room for it, at the next aligned offset.  Returns
+ * its index, or PARAM_NONE: out of memory. */
+static int add_param(struct params *p, const char *name, size_t stack, size_t rows, size_t cols)
 {
     struct param *q = &p->list[p->n];
     *q = (struct param){
-        arena_strdup(&p->arena, name), p->total, rows ? rows : 1, cols, rows == 0, stack
+        .name = arena_strdup(&p->arena, name),
+        .offset = p->total,
+        .rows = rows ? rows : 1,
+        .cols = cols,
+        .vector = rows == 0,
+        .stack = stack,
     };
+    /* offsets are multiples of 16 floats; the padding stays zero in every buffer */
     size_t count = param_count(q);
     p->total += (count + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
     p->count += count;
@@ -24,71 +30,67 @@ static int add(struct params *p, const char *name, size_t stack, size_t rows, si
 /* A pair of factors, or of stacks of them. */
 struct pair_shape {
     size_t out, in;
+    /* 0: a matrix; 1: a stack that all experts share; else one per expert */
     size_t a_stack, b_stack;
 };
 
+/* A, then B.  Returns the index of A. */
 static int add_pair(struct params *p, const char *module, size_t rank, const struct pair_shape *s)
 {
-    char name[160];
-    snprintf(name, sizeof(name), "base_model.model.model.%s.lora_A.weight", module);
-    int a = add(p, name, s->a_stack, rank, s->in);
-    snprintf(name, sizeof(name), "base_model.model.model.%s.lora_B.weight", module);
-    int b = add(p, name, s->b_stack, s->out, rank);
+    char name[PARAM_NAME];
+    snprintf(name, sizeof(name), "base_model.model.%s.lora_A.weight", module);
+    int a = add_param(p, name, s->a_stack, rank, s->in);
+    snprintf(name, sizeof(name), "base_model.model.%s.lora_B.weight", module);
+    int b = add_param(p, name, s->b_stack, s->out, rank);
     return a < 0 || b < 0 ? PARAM_NONE : a;
 }
 
-/* The pair of one linear of a layer, or of that linear in all experts. */
-static int add_layer_pair(struct params *p, const struct model_config *c, size_t rank, size_t layer,
-                          enum linear_id id)
+/* Rank > 0: a pair for every trained linear.  False: out of memory. */
+static bool list_lora_pairs(struct params *p, const struct model_config *c, const tinker_lora *lora)
 {
-    static const char *const stacks[] = { "w1", "w3", "w2" };
-    char module[96];
-    struct pair_shape s = { 0 };
-    if (id < LINEAR_GATE || !model_sparse(c, layer)) {
-        model_linear_shape(c, id, &s.out, &s.in);
-        snprintf(module, sizeof(module), "layers.%zu.%s", layer, model_linear_name(id));
-        return add_pair(p, module, rank, &s);
-    }
-    model_expert_shape(c, id, &s.out, &s.in);
-    s.a_stack = id == LINEAR_DOWN ? c->experts : 1;
-    s.b_stack = id == LINEAR_DOWN ? 1 : c->experts;
-    snprintf(module, sizeof(module), "layers.%zu.mlp.experts.%s", layer, stacks[id - LINEAR_GATE]);
-    return add_pair(p, module, rank, &s);
-}
-
-static bool trained(const tinker_lora *lora, enum linear_id id)
-{
-    return id <= LINEAR_O ? lora->train_attn : lora->train_mlp;
-}
-
-static bool init_lora(struct params *p, const struct model_config *c, const tinker_lora *lora)
-{
+    const struct arch_names *names = c->arch->names;
     size_t n = c->layers * LINEARS + 1, rank = (size_t)lora->rank;
     p->list = arena_array(&p->arena, 2 * n, sizeof(*p->list));
     p->pairs = arena_array(&p->arena, n, sizeof(*p->pairs));
     if (!p->list || !p->pairs)
         return false;
+    /* what is not trained stays without a pair */
     for (size_t i = 0; i < n; i++)
         p->pairs[i] = PARAM_NONE;
     for (size_t layer = 0; layer < c->layers; layer++) {
-        for (int id = 0; id < LINEARS; id++) {
-            if (!trained(lora, (enum linear_id)id))
+        for (enum linear_id id = 0; id < LINEARS; id++) {
+            char module[128];
+            struct pair_shape s = { 0 };
+            if (!(id <= LINEAR_O ? lora->train_attn : lora->train_mlp))
                 continue;
-            int *pair = &p->pairs[layer * LINEARS + (size_t)id];
-            *pair = add_layer_pair(p, c, rank, layer, (enum linear_id)id);
+            if (id < LINEAR_GATE || !model_sparse(c, layer)) {
+                model_linear_shape(c, id, &s.out, &s.in);
+                snprintf(module, sizeof(module), "%s.%zu.%s", names->layers, layer,
+                         names->linear[id]);
+            } else { /* of all experts: they share A of gate and up, and B of down */
+                model_expert_shape(c, id, &s.out, &s.in);
+                s.a_stack = id == LINEAR_DOWN ? c->experts : 1;
+                s.b_stack = id == LINEAR_DOWN ? 1 : c->experts;
+                snprintf(module, sizeof(module), "%s.%zu.%s.%s", names->layers, layer,
+                         names->experts, names->adapter_expert[id - LINEAR_GATE]);
+            }
+            int *pair = &p->pairs[layer * LINEARS + id];
+            *pair = add_pair(p, module, rank, &s);
             if (*pair == PARAM_NONE)
                 return false;
         }
     }
+    /* the last pair of the list is the head's */
     if (!lora->train_unembed)
         return true;
-    struct pair_shape head = { c->vocab, c->hidden, 0, 0 };
-    p->pairs[n - 1] = add_pair(p, "unembed_tokens", rank, &head);
+    struct pair_shape head = { .out = c->vocab, .in = c->hidden };
+    p->pairs[n - 1] = add_pair(p, names->adapter_head, rank, &head);
     return p->pairs[n - 1] != PARAM_NONE;
 }
 
-/* NULL for all but the first matrix of the experts: the others follow it. */
-static int *place(struct params *p, const struct tensor_place *at)
+/* Where the index of a tensor is kept; NULL for all but the first matrix of a layer's experts,
+ * which the others follow in order. */
+static int *index_slot(struct params *p, const struct tensor_place *at)
 {
     struct layer_params *layer = &p->layers[at->layer];
     switch (at->kind) {
@@ -118,10 +120,11 @@ static int *place(struct params *p, const struct tensor_place *at)
     return &p->head;
 }
 
-static tinker_status add_tensor(void *state, const struct tensor_place *at, tinker_error *err)
+/* A visitor of model_tensors(). */
+static tinker_status add_weight_param(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct params *p = state;
-    int index = add(p, at->name, 0, at->rows, at->cols), *out = place(p, at);
+    int index = add_param(p, at->name, 0, at->rows, at->cols), *out = index_slot(p, at);
     if (index == PARAM_NONE)
         return err_nomem(err, "parameters");
     if (out)
@@ -129,7 +132,8 @@ static tinker_status add_tensor(void *state, const struct tensor_place *at, tink
     return TINKER_OK;
 }
 
-static tinker_status count(void *state, const struct tensor_place *at, tinker_error *err)
+/* A visitor of model_tensors(), so that the list is allocated once. */
+static tinker_status count_tensors(void *state, const struct tensor_place *at, tinker_error *err)
 {
     (void)at;
     (void)err;
@@ -137,22 +141,24 @@ static tinker_status count(void *state, const struct tensor_place *at, tinker_er
     return TINKER_OK;
 }
 
-static bool init_full(struct params *p, const struct model_config *c)
+/* Rank 0: every tensor of the model.  False: out of memory. */
+static bool list_all_weights(struct params *p, const struct model_config *c)
 {
     size_t n = 0;
-    model_tensors(c, count, &n, NULL);
+    model_tensors(c, count_tensors, &n, NULL);
     p->list = arena_array(&p->arena, n, sizeof(*p->list));
     p->layers = arena_array(&p->arena, c->layers, sizeof(*p->layers));
     if (!p->list || !p->layers)
         return false;
     p->embed = p->norm = p->head = PARAM_NONE;
+    /* not every layer has every tensor */
     for (size_t i = 0; i < c->layers; i++) {
         struct layer_params *l = &p->layers[i];
         l->norm1 = l->norm2 = l->q_norm = l->k_norm = l->router = l->experts = PARAM_NONE;
         for (int id = 0; id < LINEARS; id++)
             l->weight[id] = l->bias[id] = PARAM_NONE;
     }
-    return model_tensors(c, add_tensor, p, NULL) == TINKER_OK;
+    return model_tensors(c, add_weight_param, p, NULL) == TINKER_OK;
 }
 
 tinker_status params_init(struct params *p, const struct model_config *c, const tinker_lora *lora,
@@ -160,38 +166,44 @@ tinker_status params_init(struct params *p, const struct model_config *c, const 
 {
     *p = (struct params){ 0 };
     arena_init(&p->arena, SIZE_MAX);
-    bool ok = lora->rank > 0 ? init_lora(p, c, lora) : init_full(p, c);
+    /* both fail only for want of memory */
+    bool ok = lora->rank > 0 ? list_lora_pairs(p, c, lora) : list_all_weights(p, c);
     if (ok)
         return TINKER_OK;
     params_clear(p);
     return err_nomem(err, "parameters");
 }
 
+/* All names and lists are in the arena. */
 void params_clear(struct params *p)
 {
     arena_clear(&p->arena);
     *p = (struct params){ 0 };
 }
 
-const char *params_peft_name(const char *name)
+void params_peft_name(const struct arch_names *names, const char *name, char out[PARAM_NAME])
 {
-    if (strcmp(name, "base_model.model.model.unembed_tokens.lora_A.weight") == 0)
-        return "base_model.model.lm_head.lora_A.weight";
-    if (strcmp(name, "base_model.model.model.unembed_tokens.lora_B.weight") == 0)
-        return "base_model.model.lm_head.lora_B.weight";
-    return name;
+    static const char prefix[] = "base_model.model.";
+    size_t n = strlen(prefix), k = strlen(names->adapter_head);
+    bool head = strncmp(name, prefix, n) == 0 && strncmp(name + n, names->adapter_head, k) == 0 &&
+                name[n + k] == '.';
+    if (head)
+        snprintf(out, PARAM_NAME, "%s%s%s", prefix, names->head, name + n + k);
+    else
+        snprintf(out, PARAM_NAME, "%s", name);
 }
 
-void params_expert_name(const char *name, size_t expert, char out[PARAM_NAME])
+/* "...experts.w1.lora_A.weight" becomes "...experts.7.gate_proj.lora_A.weight". */
+void params_peft_expert_name(const struct arch_names *names, const char *name, size_t expert,
+                             char out[PARAM_NAME])
 {
-    static const struct {
-        const char *stack, *name;
-    } names[] = { { ".w1.", "gate_proj" }, { ".w3.", "up_proj" }, { ".w2.", "down_proj" } };
     out[0] = '\0';
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        const char *at = strstr(name, names[i].stack);
+    for (size_t i = 0; i < EXPERT_LINEARS; i++) {
+        char stack[64];
+        int n = snprintf(stack, sizeof(stack), ".%s.%s.", names->experts, names->adapter_expert[i]);
+        const char *at = strstr(name, stack);
         if (at)
-            snprintf(out, PARAM_NAME, "%.*s.%zu.%s.%s", (int)(at - name), name, expert,
-                     names[i].name, at + strlen(names[i].stack));
+            snprintf(out, PARAM_NAME, "%.*s.%s.%zu.%s.%s", (int)(at - name), name, names->experts,
+                     expert, names->expert[i], at + n);
     }
 }

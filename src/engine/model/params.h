@@ -48,11 +48,11 @@ tinker_status params_init(struct params *p, const struct model_config *c, const 
                           tinker_error *err);
 void params_clear(struct params *p);
 
-/* The name PEFT gives a parameter: the unembedding pair is on lm_head there, the
- * others are called the same. */
-const char *params_peft_name(const char *name);
-/* The name PEFT gives one expert's factor of a stack. */
+/* Parameter names in files of PEFT, which calls the unembedding as the model does and has a
+ * pair of factors for each expert instead of stacks.  `names`: of the model's architecture. */
 enum { PARAM_NAME = 192 };
-void params_expert_name(const char *name, size_t expert, char out[PARAM_NAME]);
+void params_peft_name(const struct arch_names *names, const char *name, char out[PARAM_NAME]);
+void params_peft_expert_name(const struct arch_names *names, const char *name, size_t expert,
+                             char out[PARAM_NAME]);
 
 #endif

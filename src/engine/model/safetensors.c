@@ -13,32 +13,33 @@
 
 enum { HEADER_MAX = 100 * 1000 * 1000, NAME_MAX_LEN = 1024, MESSAGE_NAME = 120 };
 
+/* All types of the format; the engine computes with those that are usable. */
 static const struct {
     const char *name;
-    size_t size;
+    size_t size; /* bytes of an element */
     bool usable;
-    enum source_dtype dtype;
+    enum source_dtype dtype; /* only where usable */
 } dtypes[] = {
-    { "F32", 4, true, SOURCE_F32 },      { "F16", 2, true, SOURCE_F16 },
-    { "BF16", 2, true, SOURCE_BF16 },    { "F64", 8, false, SOURCE_F32 },
-    { "I64", 8, false, SOURCE_F32 },     { "I32", 4, false, SOURCE_F32 },
-    { "I16", 2, false, SOURCE_F32 },     { "I8", 1, false, SOURCE_F32 },
-    { "U64", 8, false, SOURCE_F32 },     { "U32", 4, false, SOURCE_F32 },
-    { "U16", 2, false, SOURCE_F32 },     { "U8", 1, false, SOURCE_F32 },
-    { "BOOL", 1, false, SOURCE_F32 },    { "F8_E4M3", 1, false, SOURCE_F32 },
-    { "F8_E5M2", 1, false, SOURCE_F32 },
+    { .name = "F32", .size = 4, .usable = true, .dtype = SOURCE_F32 },
+    { .name = "F16", .size = 2, .usable = true, .dtype = SOURCE_F16 },
+    { .name = "BF16", .size = 2, .usable = true, .dtype = SOURCE_BF16 },
+    { .name = "F64", .size = 8 },
+    { .name = "I64", .size = 8 },
+    { .name = "I32", .size = 4 },
+    { .name = "I16", .size = 2 },
+    { .name = "I8", .size = 1 },
+    { .name = "U64", .size = 8 },
+    { .name = "U32", .size = 4 },
+    { .name = "U16", .size = 2 },
+    { .name = "U8", .size = 1 },
+    { .name = "BOOL", .size = 1 },
+    { .name = "F8_E4M3", .size = 1 },
+    { .name = "F8_E5M2", .size = 1 },
 };
 
-static uint64_t read_u64(const unsigned char *p)
-{
-    uint64_t v = 0;
-    for (int i = 7; i >= 0; i--)
-        v = v << 8 | p[i];
-    return v;
-}
-
-static tinker_status bad(const struct safetensors *s, tinker_error *err, const char *tensor,
-                         const char *why)
+/* tensor NULL: the file as a whole is wrong. */
+static tinker_status refuse_file(const struct safetensors *s, tinker_error *err, const char *tensor,
+                                 const char *why)
 {
     if (tensor)
         return err_set(err, TINKER_EINVAL, "%s: tensor %.*s: %s", s->path, MESSAGE_NAME, tensor,
@@ -55,47 +56,22 @@ struct described {
     size_t n_range;
 };
 
-static void read_description(struct json_reader *r, struct described *d)
-{
-    struct json_str key;
-    *d = (struct described){ 0 };
-    json_begin_object(r);
-    while (json_next_key(r, &key)) {
-        if (json_str_is(key, "dtype"))
-            json_string(r, &d->dtype);
-        else if (json_str_is(key, "shape"))
-            json_array_int64(r, &d->shape, &d->ndim);
-        else if (json_str_is(key, "data_offsets"))
-            json_array_int64(r, &d->range, &d->n_range);
-        else
-            json_skip(r);
-    }
-}
-
-static bool find_dtype(struct json_str name, size_t *index)
-{
-    for (size_t i = 0; i < ARRAY_LEN(dtypes); i++) {
-        if (json_str_is(name, dtypes[i].name)) {
-            *index = i;
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Fill t from d.  The range is checked against the data's length. */
+/* Fills t from d.  Every number is checked before it is used; NULL or what is wrong. */
 static const char *check_description(const struct described *d, const unsigned char *data,
                                      size_t data_len, struct st_tensor *t)
 {
-    size_t dtype;
+    size_t dtype = 0;
     if (!d->dtype.s)
         return "no dtype";
-    if (!find_dtype(d->dtype, &dtype))
+    while (dtype < ARRAY_LEN(dtypes) && !json_str_is(d->dtype, dtypes[dtype].name))
+        dtype++;
+    if (dtype == ARRAY_LEN(dtypes))
         return "unknown dtype";
     if (d->ndim > ST_MAX_DIMS)
         return "more than 8 dimensions";
     if (d->n_range != 2)
         return "data_offsets must have two numbers";
+    /* a shape may claim any product: overflow is refused before it can look small */
     size_t count = 1;
     for (size_t i = 0; i < d->ndim; i++) {
         if (d->shape[i] < 0)
@@ -123,13 +99,16 @@ static const char *check_description(const struct described *d, const unsigned c
     return NULL;
 }
 
-static tinker_status add_tensor(struct safetensors *s, struct json_reader *r, struct json_str key,
-                                const unsigned char *data, size_t data_len, size_t *cap,
-                                tinker_error *err)
+/* One member of the header.  s->tensors grows by doubling; *cap is how many fit. */
+static tinker_status read_tensor(struct safetensors *s, struct json_reader *r, struct json_str key,
+                                 const unsigned char *data, size_t data_len, size_t *cap,
+                                 tinker_error *err)
 {
-    struct described d;
+    struct described d = { 0 };
+    struct json_str member;
     if (key.n == 0 || key.n > NAME_MAX_LEN)
-        return bad(s, err, NULL, "tensor name is empty or longer than 1024 bytes");
+        return refuse_file(s, err, NULL, "tensor name is empty or longer than 1024 bytes");
+    /* how many there are is known only at the end of the header */
     if (s->n == *cap) {
         size_t more = *cap ? *cap * 2 : 64;
         struct st_tensor *grown = realloc(s->tensors, more * sizeof(*grown));
@@ -141,20 +120,33 @@ static tinker_status add_tensor(struct safetensors *s, struct json_reader *r, st
     char *name = arena_strndup(&s->arena, key.s, key.n);
     if (!name)
         return err_nomem(err, s->path);
+    /* names are C strings from here on */
     if (strlen(name) != key.n)
-        return bad(s, err, NULL, "tensor name contains NUL");
-    read_description(r, &d);
+        return refuse_file(s, err, NULL, "tensor name contains NUL");
+    json_begin_object(r);
+    while (json_next_key(r, &member)) {
+        if (json_str_is(member, "dtype"))
+            json_string(r, &d.dtype);
+        else if (json_str_is(member, "shape"))
+            json_array_int64(r, &d.shape, &d.ndim);
+        else if (json_str_is(member, "data_offsets"))
+            json_array_int64(r, &d.range, &d.n_range);
+        else
+            json_skip(r);
+    }
     if (r->failed)
-        return bad(s, err, name, json_error(r));
+        return refuse_file(s, err, name, json_error(r));
     struct st_tensor *t = &s->tensors[s->n];
+    /* counted only when it is complete */
     *t = (struct st_tensor){ .name = name };
     const char *why = check_description(&d, data, data_len, t);
     if (why)
-        return bad(s, err, name, why);
+        return refuse_file(s, err, name, why);
     s->n++;
     return TINKER_OK;
 }
 
+/* Empty tensors share an offset with their neighbor and come first. */
 static int by_offset(const void *a, const void *b)
 {
     const struct st_tensor *x = a, *y = b;
@@ -167,32 +159,22 @@ static int by_offset(const void *a, const void *b)
 static tinker_status check_tiling(struct safetensors *s, const char *data, size_t data_len,
                                   tinker_error *err)
 {
+    /* where the next tensor must begin */
     const char *at = data;
+    /* qsort() may not be given NULL */
     if (s->n)
         qsort(s->tensors, s->n, sizeof(*s->tensors), by_offset);
     for (size_t i = 0; i < s->n; i++) {
         if ((const char *)s->tensors[i].data != at)
-            return bad(s, err, s->tensors[i].name, "data overlaps or leaves a gap");
+            return refuse_file(s, err, s->tensors[i].name, "data overlaps or leaves a gap");
         at += s->tensors[i].bytes;
     }
     if ((size_t)(at - data) != data_len)
-        return bad(s, err, NULL, "file is longer than its tensors");
+        return refuse_file(s, err, NULL, "file is longer than its tensors");
     return TINKER_OK;
 }
 
-static tinker_status index_names(struct safetensors *s, tinker_error *err)
-{
-    for (size_t i = 0; i < s->n; i++) {
-        struct st_tensor *t = &s->tensors[i];
-        void *old = NULL;
-        if (!map_put(&s->by_name, t->name, strlen(t->name), t, &old))
-            return err_nomem(err, s->path);
-        if (old)
-            return bad(s, err, t->name, "listed twice");
-    }
-    return TINKER_OK;
-}
-
+/* Reads the header and checks that its tensors tile data[0..data_len). */
 static tinker_status parse_header(struct safetensors *s, const unsigned char *data, size_t data_len,
                                   tinker_error *err)
 {
@@ -202,38 +184,55 @@ static tinker_status parse_header(struct safetensors *s, const unsigned char *da
     json_reader_init(&r, s->header, s->header_len, &s->arena);
     json_begin_object(&r);
     while (json_next_key(&r, &key)) {
+        /* free text of the writer */
         if (json_str_is(key, "__metadata__")) {
             json_skip(&r);
             continue;
         }
-        tinker_status status = add_tensor(s, &r, key, data, data_len, &cap, err);
+        tinker_status status = read_tensor(s, &r, key, data, data_len, &cap, err);
         if (status != TINKER_OK)
             return status;
     }
     if (!json_end(&r))
-        return bad(s, err, NULL, json_error(&r));
+        return refuse_file(s, err, NULL, json_error(&r));
     tinker_status status = check_tiling(s, (const char *)data, data_len, err);
-    return status == TINKER_OK ? index_names(s, err) : status;
+    /* tensors do not move any more: the map may point to them */
+    for (size_t i = 0; status == TINKER_OK && i < s->n; i++) {
+        struct st_tensor *t = &s->tensors[i];
+        void *old = NULL;
+        if (!map_put(&s->by_name, t->name, strlen(t->name), t, &old))
+            status = err_nomem(err, s->path);
+        else if (old)
+            status = refuse_file(s, err, t->name, "listed twice");
+    }
+    return status;
 }
 
-static tinker_status parse(struct safetensors *s, const unsigned char *p, size_t len,
-                           tinker_error *err)
+/* The fixed part of the format: length, header, data. */
+static tinker_status parse_file(struct safetensors *s, const unsigned char *p, size_t len,
+                                tinker_error *err)
 {
     if (len < 8)
-        return bad(s, err, NULL, "too short for a safetensors file");
-    uint64_t header = read_u64(p);
+        return refuse_file(s, err, NULL, "too short for a safetensors file");
+    uint64_t header = 0; /* length, little-endian */
+    for (int i = 7; i >= 0; i--)
+        header = header << 8 | p[i];
+    /* the limit of the reference reader */
     if (header > HEADER_MAX)
-        return bad(s, err, NULL, "header length is over 100 MB: not a safetensors file");
+        return refuse_file(s, err, NULL, "header length is over 100 MB: not a safetensors file");
+    /* compared without a sum that could overflow */
     if (header > len - 8)
-        return bad(s, err, NULL, "truncated: the header is longer than the file");
+        return refuse_file(s, err, NULL, "truncated: the header is longer than the file");
     if (header < 2 || p[8] != '{')
-        return bad(s, err, NULL, "header does not begin with '{'");
+        return refuse_file(s, err, NULL, "header does not begin with '{'");
+    /* borrowed from the map; the fingerprint reads it, too */
     s->header = (const char *)p + 8;
     s->header_len = (size_t)header;
     return parse_header(s, p + 8 + header, len - 8 - (size_t)header, err);
 }
 
-static tinker_status init(struct safetensors *s, const char *path, tinker_error *err)
+/* Sets up s so that safetensors_close() can always clean up. */
+static tinker_status init_reader(struct safetensors *s, const char *path, tinker_error *err)
 {
     *s = (struct safetensors){ 0 };
     arena_init(&s->arena, SIZE_MAX);
@@ -245,9 +244,9 @@ static tinker_status init(struct safetensors *s, const char *path, tinker_error 
 tinker_status safetensors_parse(struct safetensors *s, const char *path, const void *data,
                                 size_t len, tinker_error *err)
 {
-    tinker_status status = init(s, path, err);
+    tinker_status status = init_reader(s, path, err);
     if (status == TINKER_OK)
-        status = parse(s, data, len, err);
+        status = parse_file(s, data, len, err);
     if (status != TINKER_OK)
         safetensors_close(s);
     return status;
@@ -255,16 +254,17 @@ tinker_status safetensors_parse(struct safetensors *s, const char *path, const v
 
 tinker_status safetensors_open(struct safetensors *s, const char *path, tinker_error *err)
 {
-    tinker_status status = init(s, path, err);
+    tinker_status status = init_reader(s, path, err);
     if (status == TINKER_OK)
         status = os_map_open(&s->file, path, err);
     if (status == TINKER_OK)
-        status = parse(s, s->file.data, s->file.len, err);
+        status = parse_file(s, s->file.data, s->file.len, err);
     if (status != TINKER_OK)
         safetensors_close(s);
     return status;
 }
 
+/* Also after a failed open. */
 void safetensors_close(struct safetensors *s)
 {
     os_map_close(&s->file);

@@ -13,12 +13,14 @@
 
 enum { INDEX_MAX = 64 << 20, FILES_MAX = 4096 };
 
-static char *join(struct arena *a, const char *dir, const char *name)
+/* NULL: out of memory. */
+static char *join_path(struct arena *a, const char *dir, const char *name)
 {
     return arena_printf(a, "%s/%s", dir, name);
 }
 
-static bool plain_name(const char *s, size_t n)
+/* A file of the directory itself: no path, no hidden file, not cut by a NUL. */
+static bool is_plain_name(const char *s, size_t n)
 {
     static const char suffix[] = ".safetensors";
     size_t k = sizeof(suffix) - 1;
@@ -27,13 +29,15 @@ static bool plain_name(const char *s, size_t n)
     return memcmp(s + n - k, suffix, k) == 0;
 }
 
+/* File names without duplicates. */
 struct names {
     struct arena *arena;
-    const char **list;
+    const char **list; /* FILES_MAX of them fit */
     size_t n;
     struct map seen;
 };
 
+/* Adds a file name once: an index names each file for every tensor in it. */
 static tinker_status add_name(struct names *names, const char *s, size_t n, tinker_error *err)
 {
     if (map_get(&names->seen, s, n))
@@ -47,6 +51,7 @@ static tinker_status add_name(struct names *names, const char *s, size_t n, tink
     return TINKER_OK;
 }
 
+/* The files that "weight_map" names; which tensor is in which is read from the files. */
 static tinker_status read_index(struct names *names, const char *path, tinker_error *err)
 {
     char *text;
@@ -59,6 +64,7 @@ static tinker_status read_index(struct names *names, const char *path, tinker_er
     json_reader_init(&r, text, len, names->arena);
     json_begin_object(&r);
     while (status == TINKER_OK && json_next_key(&r, &key)) {
+        /* metadata is of no use to us */
         if (!json_str_is(key, "weight_map")) {
             json_skip(&r);
             continue;
@@ -67,7 +73,8 @@ static tinker_status read_index(struct names *names, const char *path, tinker_er
         while (status == TINKER_OK && json_next_key(&r, &tensor)) {
             if (!json_string(&r, &file))
                 break;
-            if (!plain_name(file.s, file.n))
+            /* a hostile index could name any file of the system */
+            if (!is_plain_name(file.s, file.n))
                 status = err_set(err, TINKER_EINVAL,
                                  "%s: tensor %.*s is in a file whose name is not plain", path,
                                  tensor.n > 120 ? 120 : (int)tensor.n, tensor.s);
@@ -83,6 +90,7 @@ static tinker_status read_index(struct names *names, const char *path, tinker_er
     return status;
 }
 
+/* Files without an index, as some tools write them. */
 static tinker_status read_directory(struct names *names, const char *dir, tinker_error *err)
 {
     DIR *d = opendir(dir);
@@ -91,7 +99,7 @@ static tinker_status read_directory(struct names *names, const char *dir, tinker
     tinker_status status = TINKER_OK;
     struct dirent *entry;
     while (status == TINKER_OK && (entry = readdir(d)) != NULL)
-        if (plain_name(entry->d_name, strlen(entry->d_name)))
+        if (is_plain_name(entry->d_name, strlen(entry->d_name)))
             status = add_name(names, entry->d_name, strlen(entry->d_name), err);
     closedir(d);
     if (status == TINKER_OK && names->n == 0)
@@ -99,27 +107,30 @@ static tinker_status read_directory(struct names *names, const char *dir, tinker
     return status;
 }
 
-static tinker_status find_files(struct names *names, const char *dir, tinker_error *err)
-{
-    char *index = join(names->arena, dir, "model.safetensors.index.json");
-    char *single = join(names->arena, dir, "model.safetensors");
-    if (!index || !single)
-        return err_nomem(err, dir);
-    if (access(index, F_OK) == 0)
-        return read_index(names, index, err);
-    if (access(single, F_OK) == 0)
-        return add_name(names, "model.safetensors", strlen("model.safetensors"), err);
-    return read_directory(names, dir, err);
-}
-
-static int by_name(const void *a, const void *b)
+/* Sorted, so that the fingerprint does not depend on the order of the directory. */
+static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* No tensor may be in two files: which one is meant would be a guess. */
-static tinker_status check_unique(const struct checkpoint *c, tinker_error *err)
+/* c->n counts the open files, so that a failure closes those and no more. */
+static tinker_status open_files(struct weight_files *c, struct names *names, const char *dir,
+                                tinker_error *err)
 {
+    qsort(names->list, names->n, sizeof(*names->list), compare_names);
+    c->files = calloc(names->n, sizeof(*c->files));
+    if (!c->files)
+        return err_nomem(err, dir);
+    for (size_t i = 0; i < names->n; i++) {
+        char *path = join_path(names->arena, dir, names->list[i]);
+        if (!path)
+            return err_nomem(err, dir);
+        tinker_status status = safetensors_open(&c->files[i], path, err);
+        if (status != TINKER_OK)
+            return status;
+        c->n++;
+    }
+    /* no tensor may be in two files: which one is meant would be a guess */
     for (size_t f = 1; f < c->n; f++)
         for (size_t i = 0; i < c->files[f].n; i++)
             for (size_t g = 0; g < f; g++)
@@ -129,50 +140,43 @@ static tinker_status check_unique(const struct checkpoint *c, tinker_error *err)
     return TINKER_OK;
 }
 
-static tinker_status open_files(struct checkpoint *c, struct names *names, const char *dir,
-                                tinker_error *err)
-{
-    qsort(names->list, names->n, sizeof(*names->list), by_name);
-    c->files = calloc(names->n, sizeof(*c->files));
-    if (!c->files)
-        return err_nomem(err, dir);
-    for (size_t i = 0; i < names->n; i++) {
-        char *path = join(names->arena, dir, names->list[i]);
-        if (!path)
-            return err_nomem(err, dir);
-        tinker_status status = safetensors_open(&c->files[i], path, err);
-        if (status != TINKER_OK)
-            return status;
-        c->n++;
-    }
-    return check_unique(c, err);
-}
-
-struct checkpoint *checkpoint_open(const char *dir, tinker_error *err)
+struct weight_files *weight_files_open(const char *dir, tinker_error *err)
 {
     struct arena arena;
     arena_init(&arena, SIZE_MAX);
     struct names names = { .arena = &arena };
     map_init(&names.seen);
+    /* a fixed table: an index cannot make us allocate without limit */
     names.list = arena_array(&arena, FILES_MAX, sizeof(*names.list));
-    struct checkpoint *c = calloc(1, sizeof(*c));
+    struct weight_files *c = calloc(1, sizeof(*c));
     tinker_status status = TINKER_OK;
     if (!names.list || !c)
         status = err_nomem(err, dir);
-    if (status == TINKER_OK)
-        status = find_files(&names, dir, err);
+    /* the index lists the files of a sharded model; a single file needs none; anything else is
+     * taken as it is found */
+    char *index = join_path(&arena, dir, "model.safetensors.index.json");
+    char *single = join_path(&arena, dir, "model.safetensors");
+    if (status == TINKER_OK && (!index || !single))
+        status = err_nomem(err, dir);
+    else if (status == TINKER_OK && access(index, F_OK) == 0)
+        status = read_index(&names, index, err);
+    else if (status == TINKER_OK && access(single, F_OK) == 0)
+        status = add_name(&names, "model.safetensors", strlen("model.safetensors"), err);
+    else if (status == TINKER_OK)
+        status = read_directory(&names, dir, err);
     if (status == TINKER_OK)
         status = open_files(c, &names, dir, err);
     map_clear(&names.seen);
     arena_clear(&arena);
     if (status != TINKER_OK) {
-        checkpoint_close(c);
+        weight_files_close(c);
         return NULL;
     }
     return c;
 }
 
-void checkpoint_close(struct checkpoint *c)
+/* c NULL: nothing.  Closes what was opened, also after a failure. */
+void weight_files_close(struct weight_files *c)
 {
     if (!c)
         return;
@@ -182,8 +186,9 @@ void checkpoint_close(struct checkpoint *c)
     free(c);
 }
 
-const struct st_tensor *checkpoint_find(const struct checkpoint *c, const char *name,
-                                        const char **file)
+/* There are few files, and each has a map of its names. */
+const struct st_tensor *weight_files_find(const struct weight_files *c, const char *name,
+                                          const char **file)
 {
     for (size_t i = 0; i < c->n; i++) {
         const struct st_tensor *t = safetensors_find(&c->files[i], name);

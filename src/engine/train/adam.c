@@ -10,13 +10,18 @@
 #include "base/err.h"
 
 enum { BLOCK = 1 << 14 };
-static const double norm_max = 1.8e19; /* the square of more is no float, and Adam keeps squares */
+/* The square of a larger norm is not a float, and Adam keeps squares. */
+static const double norm_max = 1.8e19;
 
+/* One step s; what is the same for every parameter is computed once, in double. */
 struct step_job {
     tinker_adapter *a;
     const tinker_adam *adam;
-    float clip, decay, step_size, correction; /* correction: sqrt(1 - beta2^s) */
-    double *sums;                             /* per block */
+    float clip;       /* factor of the gradient */
+    float decay;      /* 1 - learning_rate * weight_decay */
+    float step_size;  /* learning_rate / (1 - beta1^s) */
+    float correction; /* sqrt(1 - beta2^s) */
+    double *sums;     /* per block: squares of gradients, then of updates */
 };
 
 static size_t blocks_of(const tinker_adapter *a)
@@ -30,6 +35,7 @@ static void block_range(const tinker_adapter *a, size_t block, size_t *begin, si
     *end = *begin + BLOCK < a->params.total ? *begin + BLOCK : a->params.total;
 }
 
+/* Sum of the squared gradient of each block. */
 static void norm_slice(void *arg, size_t first, size_t last)
 {
     const struct step_job *j = arg;
@@ -43,6 +49,9 @@ static void norm_slice(void *arg, size_t first, size_t last)
     }
 }
 
+/* w -= lr wd w + lr m^ / (sqrt(v^) + eps), where m^ = m / (1 - beta1^s) and
+ * v^ = v / (1 - beta2^s) undo the start of the moving averages at zero.  Without a
+ * gradient the moments decay as with a gradient of zero. */
 static void update_slice(void *arg, size_t first, size_t last)
 {
     const struct step_job *j = arg;
@@ -62,6 +71,7 @@ static void update_slice(void *arg, size_t first, size_t last)
             v[i] = beta2 * v[i] + rest2 * (g * g);
             float update = j->step_size * m[i] / (sqrtf(v[i]) / j->correction + eps);
             w[i] = before * j->decay - update;
+            /* what float arithmetic really changed, not what was asked for */
             double change = (double)w[i] - (double)before;
             sum += change * change;
         }
@@ -69,7 +79,8 @@ static void update_slice(void *arg, size_t first, size_t last)
     }
 }
 
-static double total(const double *sums, size_t n)
+/* Norm from the sums of all blocks, added in order whatever thread made them. */
+static double sum_blocks(const double *sums, size_t n)
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++)
@@ -77,19 +88,21 @@ static double total(const double *sums, size_t n)
     return sqrt(sum);
 }
 
-/* Also as the float that the update computes with. */
+/* The update computes in float: a double that overflows there is refused, too. */
 static bool is_rate(double v)
 {
     return v >= 0 && isfinite((float)v);
 }
 
-static tinker_status check(const tinker_adam *o, tinker_error *err)
+static tinker_status check_settings(const tinker_adam *o, tinker_error *err)
 {
     const struct {
         const char *name;
         double value;
         bool ok;
     } rules[] = {
+        /* a beta of 1 would never move, and its bias correction would divide by 0; an eps that
+         * rounds to 0 would divide 0 by 0 where the gradient was always 0 */
         { "learning_rate", o->learning_rate, is_rate(o->learning_rate) },
         { "beta1", o->beta1, o->beta1 >= 0 && o->beta1 < 1 },
         { "beta2", o->beta2, o->beta2 >= 0 && o->beta2 < 1 },
@@ -110,47 +123,48 @@ static void drop_gradient(tinker_adapter *a)
     a->grad = NULL;
 }
 
-/* A gradient that Adam cannot take in is dropped.  An infinite second moment would never come down
- * again: its parameter would stand still for good, and no file with it could be loaded. */
-static tinker_status check_norm(tinker_adapter *a, double norm, double clip, tinker_error *err)
-{
-    if (norm * clip <= norm_max)
-        return TINKER_OK;
-    drop_gradient(a);
-    if (!isfinite(norm))
-        return err_set(err, TINKER_EREQUEST,
-                       "non-finite gradient norm: the step was skipped and the gradient dropped");
-    return err_set(err, TINKER_EREQUEST,
-                   "a gradient norm of %g is too large: the step was skipped and the gradient "
-                   "dropped",
-                   norm);
-}
-
-static tinker_status run(tinker_adapter *a, const tinker_adam *adam, double *sums,
-                         tinker_step_metrics *metrics, tinker_error *err)
+static tinker_status run_step(tinker_adapter *a, const tinker_adam *adam, double *sums,
+                              tinker_step_metrics *metrics, tinker_error *err)
 {
     struct step_job job = { .a = a, .adam = adam, .clip = 1, .sums = sums };
     struct threads *threads = a->engine->threads;
-    double norm = 0;
+    double norm = 0; /* of the gradient over all parameters, before clipping */
     if (a->grad) {
         threads_run(threads, blocks_of(a), 1, norm_slice, &job);
-        norm = total(sums, blocks_of(a));
+        norm = sum_blocks(sums, blocks_of(a));
     }
+    /* 1e-6 as in torch's clip_grad_norm_ */
     if (adam->grad_clip_norm > 0 && norm > adam->grad_clip_norm)
         job.clip = (float)(adam->grad_clip_norm / (norm + 1e-6));
-    tinker_status status = check_norm(a, norm, (double)job.clip, err);
-    if (status != TINKER_OK)
-        return status;
+    /* Drop a gradient that Adam cannot take.  An infinite second moment would never come down
+     * again: its parameter would stop moving for good, and files with it would not load.
+     * The condition is also false for NAN. */
+    if (!(norm * (double)job.clip <= norm_max)) {
+        drop_gradient(a);
+        if (!isfinite(norm))
+            return err_set(err, TINKER_EREQUEST,
+                           "non-finite gradient norm: the step was skipped and the gradient "
+                           "dropped");
+        return err_set(err, TINKER_EREQUEST,
+                       "a gradient norm of %g is too large: the step was skipped and the gradient "
+                       "dropped",
+                       norm);
+    }
     a->steps++;
     job.decay = (float)(1 - adam->learning_rate * adam->weight_decay);
     job.step_size = (float)(adam->learning_rate / (1 - pow(adam->beta1, (double)a->steps)));
     job.correction = (float)sqrt(1 - pow(adam->beta2, (double)a->steps));
     threads_run(threads, blocks_of(a), 1, update_slice, &job);
-    a->stale = true;
+    a->stale = true; /* rank 0: pack the weights again before they are used */
     drop_gradient(a);
     if (metrics)
-        *metrics = (tinker_step_metrics){ norm, adam->learning_rate, (double)job.clip,
-                                          total(sums, blocks_of(a)), a->steps };
+        *metrics = (tinker_step_metrics){
+            .grad_norm = norm,
+            .learning_rate = adam->learning_rate,
+            .clip_coef = (double)job.clip,
+            .update_norm = sum_blocks(sums, blocks_of(a)),
+            .step = a->steps,
+        };
     return TINKER_OK;
 }
 
@@ -160,7 +174,7 @@ tinker_status tinker_adapter_step(tinker_adapter *a, const tinker_adam *adam,
     tinker_adam o = TINKER_ADAM_INIT;
     tinker_status status = opts_copy(&o, sizeof(o), adam, "tinker_adam", err);
     if (status == TINKER_OK)
-        status = check(&o, err);
+        status = check_settings(&o, err);
     if (status != TINKER_OK)
         return status;
     if (a->snapshot)
@@ -168,9 +182,9 @@ tinker_status tinker_adapter_step(tinker_adapter *a, const tinker_adam *adam,
     double *sums = calloc(blocks_of(a), sizeof(*sums));
     if (!sums || !adapter_moments(a)) {
         free(sums);
-        return err_nomem(err, "optimiser step");
+        return err_nomem(err, "optimizer step");
     }
-    status = run(a, &o, sums, metrics, err);
+    status = run_step(a, &o, sums, metrics, err);
     free(sums);
     return status;
 }

@@ -12,11 +12,14 @@
 #include "engine/layers/rope.h"
 
 struct forward_space {
-    size_t rows, rank;
-    struct acts acts;
-    float *x, *y, *cs, *rstd, *xa;
-    uint32_t *segment_of;
-    float *memory;
+    size_t rows, rank;    /* the most that it has memory for */
+    struct acts acts;     /* of one layer at a time */
+    float *x, *y;         /* (rows, hidden): input and output of a layer */
+    float *cs;            /* (rows, head_dim): cosines and sines */
+    float *rstd;          /* (rows) */
+    float *xa;            /* (rows, rank) */
+    uint32_t *segment_of; /* (rows) */
+    float *memory;        /* of all the floats */
 };
 
 size_t kv_half(const struct model_config *c)
@@ -29,16 +32,14 @@ size_t kv_page_floats(const struct model_config *c)
     return c->layers * 2 * kv_half(c);
 }
 
-static size_t space_floats(const struct model_config *c, size_t rows, size_t rank)
-{
-    return acts_floats(c, rows, rank) + rows * (2 * c->hidden + c->head_dim + 1 + rank) + 64;
-}
-
 struct forward_space *forward_space_new(const struct model_config *c, size_t rows, size_t rank,
                                         tinker_error *err)
 {
     struct forward_space *s = calloc(1, sizeof(*s));
-    size_t bytes = space_floats(c, rows, rank) * sizeof(float);
+    /* x, y, cs, rstd and xa follow the activations */
+    size_t floats =
+        acts_floats(c, rows, rank) + rows * (2 * c->hidden + c->head_dim + 1 + rank) + 64;
+    size_t bytes = floats * sizeof(float);
     if (s) {
         s->memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
         s->segment_of = calloc(rows, sizeof(*s->segment_of));
@@ -87,10 +88,15 @@ void forward_rows(const struct model *m, struct threads *t, struct forward_space
     assert(b->n <= s->rows);
     batch_prepare(m, b, s->segment_of, s->cs);
     model_embed(m, b->tokens, b->n, x);
-    struct block block = { m, t, b, s->segment_of, s->cs, s->rank };
+    struct block block = { .model = m,
+                           .threads = t,
+                           .batch = b,
+                           .segment_of = s->segment_of,
+                           .cs = s->cs,
+                           .rank = s->rank };
     for (size_t layer = 0; layer < c->layers; layer++) {
         block_forward(&block, layer, layer * 2 * half, (layer * 2 + 1) * half, x, &s->acts, y);
-        float *swap = x;
+        float *swap = x; /* the output is the next layer's input */
         x = y;
         y = swap;
     }
@@ -104,7 +110,7 @@ void forward_logits(const struct model *m, struct threads *t, struct forward_spa
     struct linear_set head = { 1, { &m->head }, { logits } };
     assert(n <= s->rows);
     linear_forward(t, &head, h, n);
-    for (size_t i = 0; lora && i < n;) {
+    for (size_t i = 0; lora && i < n;) { /* runs of rows with one adapter */
         size_t first = i;
         while (i < n && lora[i] == lora[first])
             i++;
@@ -117,12 +123,14 @@ void forward_logits(const struct model *m, struct threads *t, struct forward_spa
 
 /* The largest term is exactly 1 and is added last, by log1p: next to it the sum of the
  * others, which is all that a certain token leaves, would lose its digits. */
-struct logits_norm logits_normalise(const float *z, size_t vocab, float inv_temperature)
+struct logits_norm logits_normalize(const float *z, size_t vocab, float inv_temperature)
 {
     const struct vec_ops *ops = vec_ops();
     size_t top = vec_argmax(z, vocab);
     float max = z[top];
     double others = ops->sum_exp(z, top, max, inv_temperature) +
                     ops->sum_exp(z + top + 1, vocab - top - 1, max, inv_temperature);
-    return (struct logits_norm){ max, (float)log1p(others), inv_temperature };
+    return (struct logits_norm){ .max = max,
+                                 .log_sum = (float)log1p(others),
+                                 .inv_temperature = inv_temperature };
 }

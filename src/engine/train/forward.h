@@ -63,7 +63,7 @@ struct logits_norm {
     float log_sum; /* log(sum(exp((z - max) * inv_temperature))) */
     float inv_temperature;
 };
-struct logits_norm logits_normalise(const float *z, size_t vocab, float inv_temperature);
+struct logits_norm logits_normalize(const float *z, size_t vocab, float inv_temperature);
 /* log softmax of one logit. */
 static inline float logits_logprob(const struct logits_norm *n, float z)
 {

@@ -1,141 +1,204 @@
-/* loss.c - formulas of the losses and their settings; see loss.h.
+/* loss.c - the one table of losses: names, inputs, settings, formulas; see loss.h.
  *
- * Elements are computed in double: there is one per token, and ratios are exps. */
+ * To add a loss, write its formula and a row of the table.  A setting that no other loss
+ * has needs a field in struct loss; a new tensor a bit in enum loss_input and a line in
+ * loss_read.c.  Elements are computed in double: there is one per token, and ratios are
+ * exponentials. */
 #include "engine/train/loss.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/array.h"
 #include "base/err.h"
 
-static const struct {
-    const char *name;
-    struct loss defaults;
-    const char *keys[3];
-} losses[] = {
-    { "cross_entropy", { LOSS_CROSS_ENTROPY, 0, 0, 0 }, { NULL } },
-    { "importance_sampling", { LOSS_IMPORTANCE_SAMPLING, 0, 0, 0 }, { NULL } },
-    { "ppo", { LOSS_PPO, 0.8, 1.2, 0 }, { "clip_low_threshold", "clip_high_threshold" } },
-    { "cispo", { LOSS_CISPO, 0.0, 4.0, 0 }, { "clip_low_threshold", "clip_high_threshold" } },
-    { "dro", { LOSS_DRO, 0, 0, 0.05 }, { "beta" } },
+/* clip(r, lo, hi) */
+static double clip_ratio(const struct loss_point *p)
+{
+    return p->ratio < p->clip_low ? p->clip_low : p->ratio > p->clip_high ? p->clip_high : p->ratio;
+}
+
+/* L = -l */
+static struct loss_value compute_cross_entropy(const struct loss *l, const struct loss_point *p)
+{
+    (void)l;
+    return (struct loss_value){ .loss = -p->logprob, .slope = -1 };
+}
+
+/* L = -r A; dr/dl = r, so the slope is the same. */
+static struct loss_value compute_importance_sampling(const struct loss *l,
+                                                     const struct loss_point *p)
+{
+    (void)l;
+    return (struct loss_value){ .loss = -p->ratio * p->advantage,
+                                .slope = -p->ratio * p->advantage };
+}
+
+/* L = -min(r A, clip(r) A).  Where the clipped side is the smaller one L is flat: a good
+ * token (A > 0) gains no more above hi, a bad one (A < 0) loses no more below lo. */
+static struct loss_value compute_ppo(const struct loss *l, const struct loss_point *p)
+{
+    (void)l;
+    double A = p->advantage, plain = p->ratio * A, clipped = clip_ratio(p) * A;
+    bool flat = (A > 0 && p->ratio > p->clip_high) || (A < 0 && p->ratio < p->clip_low);
+    return (struct loss_value){ .loss = -(plain < clipped ? plain : clipped),
+                                .slope = flat ? 0 : -plain };
+}
+
+/* L = -clip(r) A l, with clip(r) as a constant: a clipped token keeps its gradient. */
+static struct loss_value compute_cispo(const struct loss *l, const struct loss_point *p)
+{
+    (void)l;
+    double slope = -clip_ratio(p) * p->advantage;
+    return (struct loss_value){ .loss = slope * p->logprob, .slope = slope };
+}
+
+/* L = -(l A - beta (l - q)^2 / 2): the square pulls the policy back towards q. */
+static struct loss_value compute_dro(const struct loss *l, const struct loss_point *p)
+{
+    double gap = p->logprob - p->old_logprob;
+    return (struct loss_value){
+        .loss = -(p->logprob * p->advantage - 0.5 * l->beta * gap * gap),
+        .slope = -(p->advantage - l->beta * gap),
+    };
+}
+
+/* Every message that lists losses, their settings or their inputs walks this table. */
+static const struct loss_type losses[] = {
+    {
+        .name = "cross_entropy",
+        .optional = LOSS_WEIGHTS,
+        .many_targets = true,
+        .compute = compute_cross_entropy,
+    },
+    {
+        .name = "importance_sampling",
+        .required = LOSS_LOGPROBS | LOSS_ADVANTAGES,
+        .optional = LOSS_WEIGHTS,
+        .scaled_by_advantage = true,
+        .compute = compute_importance_sampling,
+    },
+    {
+        .name = "ppo",
+        .required = LOSS_LOGPROBS | LOSS_ADVANTAGES,
+        .optional = LOSS_WEIGHTS | LOSS_CLIP_LOW | LOSS_CLIP_HIGH,
+        .scaled_by_advantage = true,
+        .settings = { { "clip_low_threshold", offsetof(struct loss, clip_low), 0.8 },
+                      { "clip_high_threshold", offsetof(struct loss, clip_high), 1.2 } },
+        .compute = compute_ppo,
+    },
+    {
+        .name = "cispo",
+        .required = LOSS_LOGPROBS | LOSS_ADVANTAGES,
+        .optional = LOSS_WEIGHTS | LOSS_CLIP_LOW | LOSS_CLIP_HIGH,
+        .scaled_by_advantage = true,
+        .settings = { { "clip_low_threshold", offsetof(struct loss, clip_low), 0.0 },
+                      { "clip_high_threshold", offsetof(struct loss, clip_high), 4.0 } },
+        .compute = compute_cispo,
+    },
+    {
+        .name = "dro",
+        .required = LOSS_LOGPROBS | LOSS_ADVANTAGES,
+        .optional = LOSS_WEIGHTS,
+        .settings = { { "beta", offsetof(struct loss, beta), 0.05 } },
+        .compute = compute_dro,
+    },
 };
 
-static bool set_key(struct loss *l, const char *const *keys, const char *name, double value)
+/* Room for all names of a message, which is limited to 512 bytes anyway. */
+enum { LIST_TEXT = 200 };
+
+/* Appends a name to a list for a message; what has no room is left out. */
+static void append_name(char list[LIST_TEXT], const char *name)
 {
-    for (size_t i = 0; keys[i]; i++) {
-        if (strcmp(keys[i], name) != 0)
-            continue;
-        if (strcmp(name, "clip_low_threshold") == 0)
-            l->clip_low = value;
-        else if (strcmp(name, "clip_high_threshold") == 0)
-            l->clip_high = value;
-        else
-            l->beta = value;
-        return true;
-    }
-    return false;
+    size_t n = strlen(list);
+    snprintf(list + n, LIST_TEXT - n, "%s%s", n ? ", " : "", name);
+}
+
+/* Stores a setting where the table says. */
+static void set_field(struct loss *l, const struct loss_setting *s, double value)
+{
+    memcpy((char *)l + s->offset, &value, sizeof(value));
 }
 
 tinker_status loss_parse(struct loss *l, const tinker_loss *in, tinker_error *err)
 {
-    size_t i = 0, count = ARRAY_LEN(losses);
-    while (i < count && (!in->name || strcmp(losses[i].name, in->name) != 0))
-        i++;
-    if (i == count)
-        return err_set(err, TINKER_EINVAL,
-                       "unknown loss \"%.60s\" (cross_entropy, importance_sampling, ppo, cispo, "
-                       "dro are known)",
-                       in->name ? in->name : "");
-    *l = losses[i].defaults;
-    for (size_t c = 0; c < in->n_config; c++) {
-        if (!in->config || !in->config[c].name)
-            return err_set(err, TINKER_EINVAL, "loss %s: setting %zu has no name", in->name, c);
-        const tinker_named_number *number = &in->config[c];
-        if (!isfinite(number->value))
-            return err_set(err, TINKER_EINVAL, "loss %s: %.60s is not a finite number", in->name,
-                           number->name);
-        if (!set_key(l, losses[i].keys, number->name, number->value))
-            return err_set(err, TINKER_EINVAL, "loss %s does not know the setting \"%.60s\"%s%s",
-                           in->name, number->name, losses[i].keys[0] ? "; allowed: " : "",
-                           !losses[i].keys[0]    ? ""
-                           : l->kind == LOSS_DRO ? "beta"
-                                                 : "clip_low_threshold, clip_high_threshold");
+    const char *name = in->name ? in->name : "";
+    char list[LIST_TEXT] = ""; /* what is known, for a message */
+    *l = (struct loss){ 0 };
+    for (size_t i = 0; i < ARRAY_LEN(losses) && !l->type; i++)
+        if (strcmp(losses[i].name, name) == 0)
+            l->type = &losses[i];
+    if (!l->type) {
+        for (size_t i = 0; i < ARRAY_LEN(losses); i++)
+            append_name(list, losses[i].name);
+        return err_set(err, TINKER_EINVAL, "unknown loss \"%.60s\" (%s are known)", name, list);
     }
-    if ((l->kind == LOSS_PPO || l->kind == LOSS_CISPO) && l->clip_low > l->clip_high)
+    /* the defaults of the type, then what the request says */
+    for (const struct loss_setting *s = l->type->settings; s->name; s++)
+        set_field(l, s, s->initial);
+    for (size_t i = 0; i < in->n_config; i++) {
+        if (!in->config || !in->config[i].name)
+            return err_set(err, TINKER_EINVAL, "loss %s: setting %zu has no name", name, i);
+        const tinker_named_number *number = &in->config[i];
+        const struct loss_setting *s = l->type->settings;
+        if (!isfinite(number->value))
+            return err_set(err, TINKER_EINVAL, "loss %s: %.60s is not a finite number", name,
+                           number->name);
+        while (s->name && strcmp(s->name, number->name) != 0)
+            s++;
+        if (!s->name) {
+            for (s = l->type->settings; s->name; s++)
+                append_name(list, s->name);
+            return err_set(err, TINKER_EINVAL, "loss %s does not know the setting \"%.60s\"%s%s",
+                           name, number->name, *list ? "; allowed: " : "", list);
+        }
+        set_field(l, s, number->value);
+    }
+    /* both are 0 in losses that do not clip */
+    if (l->clip_low > l->clip_high)
         return err_set(err, TINKER_EINVAL,
-                       "loss %s: clip_low_threshold is above "
-                       "clip_high_threshold",
-                       in->name);
+                       "loss %s: clip_low_threshold is above clip_high_threshold", name);
     return TINKER_OK;
 }
 
-static double clip(double r, double low, double high)
+bool loss_takes(const struct loss *l, enum loss_input input)
 {
-    return r < low ? low : r > high ? high : r;
-}
-
-struct thresholds {
-    double low, high;
-};
-
-static struct thresholds thresholds_of(const struct loss *l, const struct loss_datum *d, size_t i)
-{
-    return (struct thresholds){
-        d->clip_low ? (double)d->clip_low[i] : l->clip_low,
-        d->clip_high ? (double)d->clip_high[i] : l->clip_high,
-    };
+    return (l->type->required | l->type->optional) & input;
 }
 
 void loss_element(const struct loss *l, const struct loss_datum *d, size_t i, float logprob,
                   float *loss, float *grad)
 {
     double w = d->weights ? (double)d->weights[i] : 1.0;
-    double A = d->advantages ? (double)d->advantages[i] : 0.0;
-    double lp = (double)logprob, value = 0, slope = 0;
+    struct loss_point p = {
+        .logprob = (double)logprob,
+        .old_logprob = d->logprobs ? (double)d->logprobs[i] : 0,
+        .advantage = d->advantages ? (double)d->advantages[i] : 0,
+        .clip_low = d->clip_low ? (double)d->clip_low[i] : l->clip_low,
+        .clip_high = d->clip_high ? (double)d->clip_high[i] : l->clip_high,
+    };
     *loss = *grad = 0;
-    if (w == 0 || (l->kind != LOSS_CROSS_ENTROPY && l->kind != LOSS_DRO && A == 0))
-        return; /* exactly zero even where the ratio overflows */
-    double ratio = d->logprobs ? exp(lp - (double)d->logprobs[i]) : 1.0;
-    struct thresholds t = thresholds_of(l, d, i);
-    switch (l->kind) {
-    case LOSS_CROSS_ENTROPY:
-        value = -lp;
-        slope = -1;
-        break;
-    case LOSS_IMPORTANCE_SAMPLING:
-        value = slope = -ratio * A;
-        break;
-    case LOSS_PPO: {
-        double clipped = clip(ratio, t.low, t.high) * A;
-        value = -(ratio * A < clipped ? ratio * A : clipped);
-        bool flat = (A > 0 && ratio > t.high) || (A < 0 && ratio < t.low);
-        slope = flat ? 0 : -ratio * A;
-        break;
-    }
-    case LOSS_CISPO:
-        slope = -clip(ratio, t.low, t.high) * A;
-        value = slope * lp;
-        break;
-    case LOSS_DRO: {
-        double gap = lp - (double)d->logprobs[i];
-        value = -(lp * A - 0.5 * l->beta * gap * gap);
-        slope = -(A - l->beta * gap);
-        break;
-    }
-    }
-    *loss = (float)(w * value);
-    *grad = (float)(w * slope);
+    /* exactly zero even where the ratio overflows: 0 * inf would be NAN */
+    if (w == 0 || (l->type->scaled_by_advantage && p.advantage == 0))
+        return;
+    p.ratio = d->logprobs ? exp(p.logprob - p.old_logprob) : 1.0;
+    struct loss_value v = l->type->compute(l, &p);
+    *loss = (float)(w * v.loss);
+    *grad = (float)(w * v.slope);
 }
 
 bool loss_ratio(const struct loss *l, const struct loss_datum *d, size_t i, float logprob,
                 double *ratio, bool *clipped)
 {
+    /* tokens without an effect, such as a prompt's, would dilute the mean */
     if (!d->logprobs || !d->advantages || d->advantages[i] == 0 ||
         (d->weights && d->weights[i] == 0))
         return false;
-    struct thresholds t = thresholds_of(l, d, i);
+    /* thresholds of the token win over those of the loss */
+    double low = d->clip_low ? (double)d->clip_low[i] : l->clip_low;
+    double high = d->clip_high ? (double)d->clip_high[i] : l->clip_high;
     *ratio = exp((double)logprob - (double)d->logprobs[i]);
-    *clipped =
-        (l->kind == LOSS_PPO || l->kind == LOSS_CISPO) && (*ratio < t.low || *ratio > t.high);
+    *clipped = loss_takes(l, LOSS_CLIP_LOW) && (*ratio < low || *ratio > high);
     return true;
 }

@@ -10,7 +10,8 @@
  *   cispo                 -w clip(r, lo, hi) l A, clip not derived    -w clip(r, lo, hi) A
  *   dro                   -w (l A - beta (l - q)^2 / 2)               -w (A - beta (l - q))
  *
- * Losses are sums: nothing is divided by a count. */
+ * Losses are sums: nothing is divided by a count.  Everything that differs between them is
+ * in the table of loss.c; nothing else compares losses.  Pure functions, any thread. */
 #ifndef ENGINE_LOSS_H
 #define ENGINE_LOSS_H
 
@@ -18,11 +19,44 @@
 #include <tinker/data.h>
 #include "base/arena.h"
 
-enum loss_kind { LOSS_CROSS_ENTROPY, LOSS_IMPORTANCE_SAMPLING, LOSS_PPO, LOSS_CISPO, LOSS_DRO };
+/* The tensors of a datum beside target_tokens, as a bit set. */
+enum loss_input {
+    LOSS_WEIGHTS = 1,
+    LOSS_LOGPROBS = 2,
+    LOSS_ADVANTAGES = 4,
+    LOSS_CLIP_LOW = 8,
+    LOSS_CLIP_HIGH = 16
+};
 
+struct loss_type;
+
+/* A loss with its settings, those of the request or the defaults of its type. */
 struct loss {
-    enum loss_kind kind;
+    const struct loss_type *type;
     double clip_low, clip_high, beta;
+};
+
+/* One element before its weight: what the formulas read, and what they give. */
+struct loss_point {
+    double logprob, old_logprob, advantage; /* l, q, A */
+    double ratio, clip_low, clip_high;      /* r, lo, hi */
+};
+struct loss_value {
+    double loss, slope; /* L and dL/dl */
+};
+
+/* One row of the table. */
+struct loss_type {
+    const char *name;
+    unsigned required, optional; /* enum loss_input */
+    bool many_targets;           /* takes (N, K) targets */
+    bool scaled_by_advantage;    /* an advantage of 0 makes the loss exactly 0 */
+    struct loss_setting {
+        const char *name;
+        size_t offset; /* in struct loss */
+        double initial;
+    } settings[3]; /* ends with a name that is NULL */
+    struct loss_value (*compute)(const struct loss *l, const struct loss_point *p);
 };
 
 /* The tensors of one datum, dense, copied. */
@@ -34,6 +68,8 @@ struct loss_datum {
 };
 
 tinker_status loss_parse(struct loss *l, const tinker_loss *in, tinker_error *err);
+/* Whether the loss takes this tensor. */
+bool loss_takes(const struct loss *l, enum loss_input input);
 /* Check and copy; index is for messages, n the tokens of the datum's input. */
 tinker_status loss_read(struct loss_datum *d, const struct loss *l, const tinker_datum *in,
                         size_t index, size_t n, size_t vocab, struct arena *arena,

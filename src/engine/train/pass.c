@@ -12,35 +12,31 @@
 #include "base/err.h"
 #include "engine/layers/norm.h"
 
+/* Operations of one step, after which a server can sample. */
 static const double step_flops = 5e9;
 
-/* The arena has no more: not the system, which would be err_nomem(), but the limit. */
-static tinker_status refuse_data(const tinker_engine *e, tinker_error *err)
+/* The request's arena is full although malloc did not fail: its data alone exceed the
+ * engine's limit, or what other passes leave of it. */
+static void refuse_data(const tinker_engine *e, tinker_error *err)
 {
     unsigned long long limit = e->memory_limit, others = e->pass_bytes;
-    if (!others)
-        return err_set(err, TINKER_ENOMEM,
-                       "the data of this batch need more than the limit of %llu bytes of memory",
-                       limit);
+    if (!others) {
+        err_set(err, TINKER_ENOMEM,
+                "the data of this batch need more than the limit of %llu bytes of memory", limit);
+        return;
+    }
     err_set(err, TINKER_ENOMEM,
             "the data of this batch need more memory than is left of the limit of %llu bytes, of "
             "which other passes hold %llu",
             limit, others);
     if (err)
-        err->retriable = 1;
-    return TINKER_ENOMEM;
-}
-
-static tinker_status read_data(tinker_pass *p, const tinker_datum *data, size_t n,
-                               const tinker_loss *loss, tinker_error *err)
-{
-    tinker_status status = pass_read(p, data, n, loss, err);
-    return status == TINKER_ENOMEM && !p->arena.failed ? refuse_data(p->engine, err) : status;
+        err->retriable = 1; /* once the other passes are done */
 }
 
 tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_datum *data,
                              size_t n, const tinker_loss *loss, int forward_only, tinker_error *err)
 {
+    /* nothing to train */
     if (!forward_only && (!a || a->snapshot)) {
         err_set(err, TINKER_EINVAL,
                 a ? "this adapter is a snapshot and cannot be trained"
@@ -60,15 +56,21 @@ tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_d
     p->adapter = a;
     p->backward = !forward_only;
     p->adapter_steps = a ? a->steps : 0;
-    /* sparse targets can expand to anything */
+    /* a small sparse tensor can expand to any size, so the data count against the limit, too */
     arena_init(&p->arena, e->memory_limit > e->pass_bytes ? e->memory_limit - e->pass_bytes : 0);
-    if (read_data(p, data, n, loss, err) != TINKER_OK || pass_allocate(p, err) != TINKER_OK) {
+    tinker_status status = pass_read(p, data, n, loss, err);
+    if (status == TINKER_ENOMEM && !p->arena.failed)
+        refuse_data(e, err);
+    if (status == TINKER_OK)
+        status = pass_allocate(p, err);
+    if (status != TINKER_OK) {
         tinker_pass_free(p);
         return NULL;
     }
     return p;
 }
 
+/* The bytes of the results count until here. */
 void tinker_pass_free(tinker_pass *p)
 {
     if (!p)
@@ -89,72 +91,88 @@ static void begin_batch(tinker_pass *p)
 {
     const struct micro_batch *b = &p->batches[p->at];
     const struct lora *lora = adapter_lora(p->adapter);
+    /* rows and pages are numbered through the whole micro-batch */
     size_t half = kv_half(&p->model->config), row = 0, page = 0;
     for (size_t i = 0; i < b->n; i++) {
         size_t datum = b->first + i, n = p->data[datum].n;
-        p->segments[i] = (struct segment){ row, n, 0, lora, &p->pages[page] };
+        p->segments[i] =
+            (struct segment){ .row = row, .n = n, .lora = lora, .pages = &p->pages[page] };
         memcpy(p->row_tokens + row, p->tokens[datum], n * sizeof(*p->row_tokens));
         for (size_t k = 0; k < n; k++, row++)
-            p->rows[row] = (struct head_row){ &p->data[datum], k, p->logprobs[datum],
-                                              p->losses[datum], p->loss_grads[datum] };
+            p->rows[row] = (struct lm_head_row){
+                .datum = &p->data[datum],
+                .position = k,
+                .logprobs = p->logprobs[datum],
+                .losses = p->losses[datum],
+                .grads = p->loss_grads[datum],
+            };
         for (size_t k = 0; k * KV_BLOCK < n; k++, page++)
             p->pages[page] = p->kv + page * 2 * half;
     }
-    p->batch = (struct batch){ b->rows, p->row_tokens, p->segments, b->n };
+    p->batch = (struct batch){
+        .n = b->rows, .tokens = p->row_tokens, .segments = p->segments, .n_segments = b->n
+    };
     batch_prepare(p->model, &p->batch, p->segment_of, p->cs);
     p->layer = p->row = 0;
 }
 
-static struct block block_of(const tinker_pass *p)
+static struct block make_block(const tinker_pass *p)
 {
-    size_t rank = p->adapter ? (size_t)p->adapter->desc.rank : 0;
-    return (struct block){ p->model, p->engine->threads, &p->batch, p->segment_of, p->cs, rank };
+    return (struct block){
+        .model = p->model,
+        .threads = p->engine->threads,
+        .batch = &p->batch,
+        .segment_of = p->segment_of,
+        .cs = p->cs,
+        .rank = p->adapter ? (size_t)p->adapter->desc.rank : 0,
+    };
 }
 
-static float *input_of(const tinker_pass *p, size_t layer)
+/* Input (rows, hidden) of a layer; that of layer `layers` is the network's output.  The
+ * backward needs all of them, without it two take turns. */
+static float *layer_input(const tinker_pass *p, size_t layer)
 {
     size_t stride = p->rows_max * p->model->config.hidden;
     stride = (stride + 15) / 16 * 16;
     return p->x + (p->backward ? layer : layer % 2) * stride;
 }
 
-static struct acts *acts_of(const tinker_pass *p, size_t layer)
+/* Index of the memory that holds a layer's activations, keys and values: its own, or one for
+ * all layers when nothing is kept. */
+static size_t kept_index(const tinker_pass *p, size_t layer)
 {
-    return &p->acts[p->backward && !p->recompute ? layer : 0];
+    return p->backward && !p->recompute ? layer : 0;
 }
 
-static void layer_forward(tinker_pass *p, size_t layer, float *y)
+static void run_layer(tinker_pass *p, size_t layer, float *y)
 {
-    struct block block = block_of(p);
-    size_t half = kv_half(&p->model->config);
-    size_t kept = p->backward && !p->recompute ? layer : 0;
+    struct block block = make_block(p);
+    size_t half = kv_half(&p->model->config), kept = kept_index(p, layer);
     size_t offset = kept * p->pages_max * 2 * half;
-    block_forward(&block, layer, offset, offset + half, input_of(p, layer), acts_of(p, layer), y);
+    block_forward(&block, layer, offset, offset + half, layer_input(p, layer), &p->acts[kept], y);
 }
 
-static void count_experts(tinker_pass *p)
-{
-    size_t experts = p->model->config.experts;
-    const uint32_t *start = acts_of(p, p->layer)->moe.start;
-    for (size_t e = 0; p->model->layers[p->layer].experts && e < experts; e++)
-        p->expert_rows[p->layer * experts + e] += start[e + 1] - start[e];
-}
-
+/* PASS_FORWARD: one layer, after the last one the final norm. */
 static void step_forward(tinker_pass *p)
 {
     const struct model_config *c = &p->model->config;
-    if (p->layer == 0)
-        model_embed(p->model, p->row_tokens, p->batch.n, input_of(p, 0));
-    layer_forward(p, p->layer, input_of(p, p->layer + 1));
-    count_experts(p);
-    p->layer++;
+    size_t layer = p->layer++;
+    if (layer == 0)
+        model_embed(p->model, p->row_tokens, p->batch.n, layer_input(p, 0));
+    run_layer(p, layer, layer_input(p, layer + 1));
+    if (p->model->layers[layer].experts) { /* for the metrics */
+        const uint32_t *start = p->acts[kept_index(p, layer)].moe.start;
+        for (size_t e = 0; e < c->experts; e++)
+            p->expert_rows[layer * c->experts + e] += start[e + 1] - start[e];
+    }
     if (p->layer < c->layers)
         return;
-    norm_forward(p->engine->threads, p->h, p->rstd, input_of(p, c->layers), p->model->norm,
+    norm_forward(p->engine->threads, p->h, p->rstd, layer_input(p, c->layers), p->model->norm,
                  p->batch.n, c->hidden, c->norm_eps);
     p->stage = PASS_HEAD;
 }
 
+/* Micro-batch p->at is done; when it was the last one, only the commit is left. */
 static void next_batch(tinker_pass *p)
 {
     p->at++;
@@ -163,12 +181,29 @@ static void next_batch(tinker_pass *p)
         begin_batch(p);
 }
 
-/* The final norm's gradient starts dx. */
-static void begin_backward(tinker_pass *p)
+/* PASS_HEAD: one chunk of rows; after the last one, begin the backward with the final norm
+ * or go on to the next micro-batch. */
+static void step_head(tinker_pass *p)
 {
     const struct model_config *c = &p->model->config;
-    const float *x = input_of(p, c->layers);
-    size_t rows = p->batch.n;
+    size_t rows = p->batch.n, chunk = lm_head_chunk(c);
+    size_t n = rows - p->row < chunk ? rows - p->row : chunk;
+    p->head.model = p->model;
+    p->head.threads = p->engine->threads;
+    p->head.lora = adapter_lora(p->adapter);
+    p->head.loss = &p->loss;
+    p->head.grads = p->backward ? &p->grads : NULL;
+    lm_head_rows(&p->head, p->h + p->row * c->hidden, p->rows + p->row, n,
+                 p->backward ? p->dh + p->row * c->hidden : NULL);
+    p->row += n;
+    if (p->row < rows)
+        return;
+    if (!p->backward) {
+        next_batch(p);
+        return;
+    }
+    /* dx, the gradient of the residual stream, starts as that of the final norm's input */
+    const float *x = layer_input(p, c->layers);
     memset(p->dx, 0, rows * c->hidden * sizeof(float));
     if (!p->grads.lora)
         norm_gradient(p->engine->threads, grads_param(&p->grads, p->grads.params->norm), p->dh, x,
@@ -178,26 +213,7 @@ static void begin_backward(tinker_pass *p)
     p->stage = PASS_BACKWARD;
 }
 
-static void step_head(tinker_pass *p)
-{
-    size_t hidden = p->model->config.hidden, chunk = head_chunk(&p->model->config);
-    size_t left = p->batch.n - p->row, n = left < chunk ? left : chunk;
-    p->head.model = p->model;
-    p->head.threads = p->engine->threads;
-    p->head.lora = adapter_lora(p->adapter);
-    p->head.loss = &p->loss;
-    p->head.grads = p->backward ? &p->grads : NULL;
-    head_rows(&p->head, p->h + p->row * hidden, p->rows + p->row, n,
-              p->backward ? p->dh + p->row * hidden : NULL);
-    p->row += n;
-    if (p->row < p->batch.n)
-        return;
-    if (p->backward)
-        begin_backward(p);
-    else
-        next_batch(p);
-}
-
+/* Gradient of the embedding, cut along its columns. */
 struct embed_job {
     const tinker_pass *p;
     float *grad;
@@ -215,15 +231,16 @@ static void embed_slice(void *arg, size_t begin, size_t end)
     }
 }
 
+/* PASS_BACKWARD: one layer, computed again first where its activations were not kept; after
+ * layer 0 the embedding, which only rank 0 trains. */
 static void step_backward(tinker_pass *p)
 {
-    struct block block = block_of(p);
-    size_t half = kv_half(&p->model->config), layer = --p->layer;
-    size_t kept = p->recompute ? 0 : layer;
+    struct block block = make_block(p);
+    size_t half = kv_half(&p->model->config), layer = --p->layer, kept = kept_index(p, layer);
     size_t offset = kept * p->pages_max * 2 * half;
     if (p->recompute)
-        layer_forward(p, layer, p->h); /* its output is not needed again */
-    block_backward(&block, layer, offset, offset + half, input_of(p, layer), acts_of(p, layer),
+        run_layer(p, layer, p->h); /* its output is not needed again */
+    block_backward(&block, layer, offset, offset + half, layer_input(p, layer), &p->acts[kept],
                    p->dx, &p->grads, &p->back);
     if (layer > 0)
         return;
@@ -234,6 +251,7 @@ static void step_backward(tinker_pass *p)
     next_batch(p);
 }
 
+/* Adds a pass's gradient to that of earlier passes. */
 struct add_job {
     float *to;
     const float *from;
@@ -246,22 +264,8 @@ static void add_slice(void *arg, size_t begin, size_t end)
         j->to[i] += j->from[i];
 }
 
-static void commit(tinker_pass *p)
-{
-    tinker_adapter *a = p->adapter;
-    if (p->backward && a->grad) {
-        struct add_job job = { a->grad, p->grad };
-        threads_run(p->engine->threads, a->params.total, 1 << 14, add_slice, &job);
-    } else if (p->backward) {
-        a->grad = p->grad;
-        p->grad = NULL;
-    }
-    pass_metrics(p);
-    pass_release(p);
-    p->stage = PASS_DONE;
-}
-
-/* One unit of work; roughly its number of operations. */
+/* One unit of work.  Returns roughly its number of operations: 2 per weight and row forward,
+ * twice that backward. */
 static double run_unit(tinker_pass *p)
 {
     const struct model_config *c = &p->model->config;
@@ -275,23 +279,11 @@ static double run_unit(tinker_pass *p)
         return layer;
     case PASS_HEAD:
         step_head(p);
-        return 4 * (double)head_chunk(c) * hidden * (double)c->vocab;
+        return 4 * (double)lm_head_chunk(c) * hidden * (double)c->vocab;
     default:
         step_backward(p);
         return p->recompute ? 3 * layer : 2 * layer;
     }
-}
-
-static tinker_status start(tinker_pass *p, tinker_error *err)
-{
-    p->model = adapter_model(p->engine, p->adapter);
-    if (!p->model)
-        return err_nomem(err, "packed weights");
-    if (p->backward)
-        p->grads =
-            (struct grads){ &p->adapter->params, adapter_lora(p->adapter), p->adapter->w, p->grad };
-    begin_batch(p);
-    return TINKER_OK;
 }
 
 int tinker_pass_step(tinker_pass *p, tinker_error *err)
@@ -300,11 +292,24 @@ int tinker_pass_step(tinker_pass *p, tinker_error *err)
         return 0;
     if (p->adapter && p->adapter->steps != p->adapter_steps) {
         p->stage = PASS_FAILED;
-        err_set(err, TINKER_ESTATE, "the adapter took an optimiser step while a pass was running");
+        err_set(err, TINKER_ESTATE, "the adapter took an optimizer step while a pass was running");
     } else if (p->stage == PASS_FAILED) {
         err_set(err, TINKER_ESTATE, "this pass has failed already");
-    } else if (!p->model && start(p, err) != TINKER_OK) {
-        p->stage = PASS_FAILED;
+    } else if (!p->model) {
+        /* the first step: rank 0 may have to pack its weights, which tinker_pass_new() does not
+         * wait for */
+        p->model = adapter_model(p->engine, p->adapter);
+        if (!p->model) {
+            p->stage = PASS_FAILED;
+            err_nomem(err, "packed weights");
+        } else {
+            if (p->backward)
+                p->grads = (struct grads){ .params = &p->adapter->params,
+                                           .lora = adapter_lora(p->adapter),
+                                           .w = p->adapter->w,
+                                           .g = p->grad };
+            begin_batch(p);
+        }
     }
     if (p->stage == PASS_FAILED) {
         pass_release(p);
@@ -315,6 +320,17 @@ int tinker_pass_step(tinker_pass *p, tinker_error *err)
         done += run_unit(p);
     if (p->at < p->n_batches)
         return 1;
-    commit(p);
+    /* everything is computed: the gradient reaches the adapter as a whole */
+    tinker_adapter *a = p->adapter;
+    if (p->backward && a->grad) {
+        struct add_job job = { a->grad, p->grad };
+        threads_run(p->engine->threads, a->params.total, 1 << 14, add_slice, &job);
+    } else if (p->backward) {
+        a->grad = p->grad; /* the first one since the last step: no need to copy */
+        p->grad = NULL;
+    }
+    pass_metrics(p);
+    pass_release(p);
+    p->stage = PASS_DONE;
     return 0;
 }

@@ -44,14 +44,14 @@ struct tinker_pass {
     float *x;          /* layer inputs: (layers + 1, rows, hidden), or two without backward */
     float *h, *dx, *dh, *cs, *rstd, *kv;
     struct back back;
-    struct head head;
+    struct lm_head head;
     struct grads grads;
     struct batch batch;
     struct segment *segments;
     float **pages;
     uint32_t *segment_of;
     int32_t *row_tokens;
-    struct head_row *rows;
+    struct lm_head_row *rows;
 
     /* where it stands */
     enum pass_stage stage;

@@ -9,12 +9,15 @@
 #include <string.h>
 #include "base/err.h"
 
+/* MICRO_ROWS is part of the contract of equal bits: it decides how gradients are grouped. */
 enum { MICRO_ROWS = 512, METRICS_MAX = 16 };
 
+/* Tokens of all chunks of datum `index` in one array; *count receives how many. */
 static tinker_status read_tokens(tinker_pass *p, size_t index, const tinker_datum *d, size_t *count,
                                  tinker_error *err)
 {
     size_t vocab = p->engine->model->config.vocab, n = 0;
+    /* count first: the arena gives exactly what is needed */
     for (size_t i = 0; i < d->model_input.n_chunks; i++) {
         const tinker_chunk *c = &d->model_input.chunks[i];
         if (c->kind != TINKER_CHUNK_TEXT)
@@ -49,6 +52,7 @@ static tinker_status read_tokens(tinker_pass *p, size_t index, const tinker_datu
     return TINKER_OK;
 }
 
+/* The tensors of a datum's result, which show the arrays that the head will fill. */
 static tinker_status make_output(tinker_pass *p, size_t index, tinker_loss_output *out,
                                  tinker_error *err)
 {
@@ -61,6 +65,7 @@ static tinker_status make_output(tinker_pass *p, size_t index, tinker_loss_outpu
     p->loss_grads[index] = arena_array(&p->arena, count, sizeof(float));
     if (!tensors || !shape || !p->logprobs[index] || !p->losses[index] || !p->loss_grads[index])
         return err_nomem(err, "results");
+    /* results have the shape of the targets */
     shape[0] = (int64_t)d->n;
     shape[1] = (int64_t)d->k;
     for (int i = 0; i < 2; i++) {
@@ -77,35 +82,10 @@ static tinker_status make_output(tinker_pass *p, size_t index, tinker_loss_outpu
     return TINKER_OK;
 }
 
-static size_t pages_of(size_t tokens)
-{
-    return (tokens + KV_BLOCK - 1) / KV_BLOCK;
-}
-
-static tinker_status plan(tinker_pass *p, tinker_error *err)
-{
-    p->batches = arena_array(&p->arena, p->n, sizeof(*p->batches));
-    if (!p->batches)
-        return err_nomem(err, "micro-batches");
-    for (size_t i = 0; i < p->n; i++) {
-        size_t rows = p->data[i].n;
-        struct micro_batch *b = p->n_batches ? &p->batches[p->n_batches - 1] : NULL;
-        if (!b || b->rows + rows > MICRO_ROWS) {
-            b = &p->batches[p->n_batches++];
-            b->first = i;
-        }
-        b->n++;
-        b->rows += rows;
-        b->pages += pages_of(rows);
-        p->rows_max = b->rows > p->rows_max ? b->rows : p->rows_max;
-        p->pages_max = b->pages > p->pages_max ? b->pages : p->pages_max;
-    }
-    return TINKER_OK;
-}
-
 tinker_status pass_read(tinker_pass *p, const tinker_datum *data, size_t n, const tinker_loss *loss,
                         tinker_error *err)
 {
+    /* the loss first: it decides which tensors a datum must have */
     tinker_status status = loss_parse(&p->loss, loss, err);
     if (status != TINKER_OK)
         return status;
@@ -120,6 +100,7 @@ tinker_status pass_read(tinker_pass *p, const tinker_datum *data, size_t n, cons
     tinker_loss_output *outputs = arena_array(&p->arena, n, sizeof(*outputs));
     if (!p->data || !p->tokens || !p->logprobs || !p->losses || !p->loss_grads || !outputs)
         return err_nomem(err, "data");
+    /* in the order of the request: an error names the first wrong datum */
     for (size_t i = 0; i < n; i++) {
         size_t tokens = 0;
         status = read_tokens(p, i, &data[i], &tokens, err);
@@ -137,26 +118,46 @@ tinker_status pass_read(tinker_pass *p, const tinker_datum *data, size_t n, cons
         p->expert_rows = arena_array(&p->arena, c->layers * c->experts, sizeof(*p->expert_rows));
     if (!metrics || (c->experts && !p->expert_rows))
         return err_nomem(err, "metrics");
-    p->result = (tinker_forward_backward){ "scalar", outputs, n, metrics, 0 };
-    return plan(p, err);
+    p->result = (tinker_forward_backward){
+        .output_type = "scalar", .outputs = outputs, .n_outputs = n, .metrics = metrics
+    };
+    /* micro-batches of consecutive datums, at most MICRO_ROWS rows or one longer datum */
+    p->batches = arena_array(&p->arena, n, sizeof(*p->batches));
+    if (!p->batches)
+        return err_nomem(err, "micro-batches");
+    for (size_t i = 0; i < n; i++) {
+        size_t rows = p->data[i].n;
+        struct micro_batch *b = p->n_batches ? &p->batches[p->n_batches - 1] : NULL;
+        if (!b || b->rows + rows > MICRO_ROWS) {
+            b = &p->batches[p->n_batches++];
+            b->first = i;
+        }
+        b->n++;
+        b->rows += rows;
+        b->pages += (rows + KV_BLOCK - 1) / KV_BLOCK; /* sequences share no page */
+        p->rows_max = b->rows > p->rows_max ? b->rows : p->rows_max;
+        p->pages_max = b->pages > p->pages_max ? b->pages : p->pages_max;
+    }
+    return TINKER_OK;
 }
 
-static void put(tinker_pass *p, const char *name, double value)
+static void put_metric(tinker_pass *p, const char *name, double value)
 {
-    /* the array is ours; the result only shows it const */
+    /* the array belongs to the pass; the result only shows it as const */
     tinker_named_number *metrics = (tinker_named_number *)p->result.metrics;
     metrics[p->result.n_metrics++] = (tinker_named_number){ name, value };
 }
 
-/* How evenly the router spreads the tokens, per sparse layer and then over the layers.
- * Balance is when every expert is chosen equally often. */
-static void expert_metrics(tinker_pass *p, double tokens)
+/* How evenly the router spreads the tokens: the mean over sparse layers, where `fair` is how
+ * often each expert is chosen when all are chosen equally often. */
+static void put_expert_metrics(tinker_pass *p, double tokens)
 {
     const struct model_config *c = &p->engine->model->config;
     double experts = (double)c->experts, fair = tokens * (double)c->experts_used / experts;
     double layers = (double)model_sparse_layers(c), busy = 0, over = 0, most = 0, worst = 0,
            least = 0;
     for (size_t layer = 0; layer < c->layers; layer++) {
+        /* tokens per expert of this layer */
         const uint64_t *n = p->expert_rows + layer * c->experts;
         uint64_t max = n[0], min = n[0];
         for (size_t e = 0; model_sparse(c, layer) && e < c->experts; e++) {
@@ -167,15 +168,16 @@ static void expert_metrics(tinker_pass *p, double tokens)
         }
         if (!model_sparse(c, layer))
             continue;
+        /* violation: how far the busiest, or idlest, expert is from a fair share */
         most += (double)max / fair - 1;
         worst = fmax(worst, (double)max / fair - 1);
         least += (double)min / fair - 1;
     }
-    put(p, "e_frac_with_tokens:mean", busy / experts / layers);
-    put(p, "e_frac_oversubscribed:mean", over / experts / layers);
-    put(p, "e_max_violation:mean", most / layers);
-    put(p, "e_max_violation:max", worst);
-    put(p, "e_min_violation:mean", least / layers);
+    put_metric(p, "e_frac_with_tokens:mean", busy / experts / layers);
+    put_metric(p, "e_frac_oversubscribed:mean", over / experts / layers);
+    put_metric(p, "e_max_violation:mean", most / layers);
+    put_metric(p, "e_max_violation:max", worst);
+    put_metric(p, "e_min_violation:mean", least / layers);
 }
 
 void pass_metrics(tinker_pass *p)
@@ -192,18 +194,20 @@ void pass_metrics(tinker_pass *p)
                 continue;
             ratios += ratio;
             clips += clipped;
+            /* the first-order estimate of KL(sampler || trainer): mean of q - l over sampled tokens */
             kl += (double)d->logprobs[e] - (double)p->logprobs[i][e];
             counted++;
         }
     }
-    put(p, "loss:sum", loss);
-    put(p, "num_tokens:sum", tokens);
-    put(p, "num_datums:sum", (double)p->n);
+    /* the part after the colon says how the client joins the metrics of a split batch */
+    put_metric(p, "loss:sum", loss);
+    put_metric(p, "num_tokens:sum", tokens);
+    put_metric(p, "num_datums:sum", (double)p->n);
     if (model_sparse_layers(&p->engine->model->config))
-        expert_metrics(p, tokens);
-    if (p->loss.kind == LOSS_CROSS_ENTROPY)
-        return;
-    put(p, "ratio:mean", counted ? ratios / counted : 1);
-    put(p, "clip_frac:mean", counted ? clips / counted : 0);
-    put(p, "kl_sample_train:mean", counted ? kl / counted : 0);
+        put_expert_metrics(p, tokens);
+    if (!loss_takes(&p->loss, LOSS_LOGPROBS))
+        return; /* no ratios to report */
+    put_metric(p, "ratio:mean", counted ? ratios / counted : 1);
+    put_metric(p, "clip_frac:mean", counted ? clips / counted : 0);
+    put_metric(p, "kl_sample_train:mean", counted ? kl / counted : 0);
 }

@@ -13,12 +13,12 @@
 
 enum { ALIGN_FLOATS = 16 };
 
-static size_t padded(size_t n)
+static size_t pad_plan_floats(size_t n)
 {
     return (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
 }
 
-static size_t rank_of(const tinker_pass *p)
+static size_t get_rank(const tinker_pass *p)
 {
     return p->adapter ? (size_t)p->adapter->desc.rank : 0;
 }
@@ -28,18 +28,19 @@ struct plan {
     size_t x, kv, cs, head, back;     /* floats */
 };
 
+/* Floats that the largest micro-batch needs, with or without all activations kept. */
 static struct plan make_plan(const tinker_pass *p, bool recompute)
 {
     const struct model_config *c = &p->engine->model->config;
-    size_t rows = p->rows_max, rank = rank_of(p);
-    struct plan plan = { .acts = padded(acts_floats(c, rows, rank)) };
+    size_t rows = p->rows_max, rank = get_rank(p);
+    struct plan plan = { .acts = pad_plan_floats(acts_floats(c, rows, rank)) };
     plan.layers_kept = p->backward && !recompute ? c->layers : 1;
     plan.inputs = p->backward ? c->layers + 1 : 2;
-    plan.x = padded(rows * c->hidden);
+    plan.x = pad_plan_floats(rows * c->hidden);
     plan.kv = plan.layers_kept * p->pages_max * 2 * kv_half(c);
-    plan.cs = padded(rows * c->head_dim);
-    plan.head = head_floats(c, rank);
-    plan.back = p->backward ? padded(back_floats(c, rows, rank)) : 0;
+    plan.cs = pad_plan_floats(rows * c->head_dim);
+    plan.head = lm_head_floats(c, rank);
+    plan.back = p->backward ? pad_plan_floats(back_floats(c, rows, rank)) : 0;
     return plan;
 }
 
@@ -47,71 +48,33 @@ static uint64_t plan_floats(const struct plan *l, const tinker_pass *p)
 {
     /* h, dx and dh beside the layer inputs */
     return (uint64_t)l->acts * l->layers_kept + (uint64_t)l->x * (l->inputs + 3) + l->kv + l->cs +
-           padded(p->rows_max) + l->head + l->back;
+           pad_plan_floats(p->rows_max) + l->head + l->back;
 }
 
-/* Lists beside the floats; they go into the arena. */
-static uint64_t list_bytes(const struct plan *l, const tinker_pass *p)
-{
-    size_t per_row = sizeof(*p->segment_of) + sizeof(*p->row_tokens) + sizeof(*p->rows);
-    return (uint64_t)p->rows_max * per_row + p->pages_max * sizeof(*p->pages) +
-           p->n * sizeof(*p->segments) + l->layers_kept * sizeof(*p->acts);
-}
-
+/* All that the pass holds: work memory, arena with the lists still to come, gradient. */
 static uint64_t plan_bytes(const struct plan *l, const tinker_pass *p)
 {
-    uint64_t bytes = plan_floats(l, p) * sizeof(float) + p->arena.used + list_bytes(l, p);
+    size_t per_row = sizeof(*p->segment_of) + sizeof(*p->row_tokens) + sizeof(*p->rows);
+    uint64_t lists = (uint64_t)p->rows_max * per_row + p->pages_max * sizeof(*p->pages) +
+                     p->n * sizeof(*p->segments) + l->layers_kept * sizeof(*p->acts);
+    uint64_t bytes = plan_floats(l, p) * sizeof(float) + p->arena.used + lists;
     if (p->backward)
         bytes += (uint64_t)p->adapter->params.total * sizeof(float);
     return bytes;
 }
 
-static float *take(float **mem, size_t n)
+/* The next n floats of the work memory. */
+static float *take_work(float **mem, size_t n)
 {
     float *p = *mem;
     *mem += n;
     return p;
 }
 
-static void lay_out(tinker_pass *p, const struct plan *l)
-{
-    const struct model_config *c = &p->engine->model->config;
-    size_t rank = rank_of(p);
-    float *mem = p->memory;
-    for (size_t i = 0; i < l->layers_kept; i++)
-        acts_init(&p->acts[i], c, p->rows_max, rank, take(&mem, l->acts));
-    p->x = take(&mem, l->x * l->inputs);
-    p->h = take(&mem, l->x);
-    p->dx = take(&mem, l->x);
-    p->dh = take(&mem, l->x);
-    p->kv = take(&mem, l->kv);
-    p->cs = take(&mem, l->cs);
-    p->rstd = take(&mem, padded(p->rows_max));
-    head_init(&p->head, c, rank, take(&mem, l->head));
-    if (p->backward)
-        back_init(&p->back, c, p->rows_max, rank, take(&mem, l->back));
-}
-
-static tinker_status refuse(const tinker_pass *p, uint64_t need, tinker_error *err)
-{
-    unsigned long long limit = p->engine->memory_limit, others = p->engine->pass_bytes;
-    if (!others)
-        return err_set(err, TINKER_ENOMEM,
-                       "this batch needs %llu bytes of memory, the limit is %llu (longest part: "
-                       "%zu tokens)",
-                       (unsigned long long)need, limit, p->rows_max);
-    err_set(err, TINKER_ENOMEM,
-            "this batch needs %llu bytes of memory, of the limit of %llu other passes hold %llu "
-            "(longest part: %zu tokens)",
-            (unsigned long long)need, limit, others, p->rows_max);
-    if (err)
-        err->retriable = need <= limit;
-    return TINKER_ENOMEM;
-}
-
-/* Fresh memory costs a page fault per page, every step anew, while the products that
- * write it wait.  So a pass leaves its own to the next.  What does not suit is given
- * back first: live passes and the spare memory stay within the limit together. */
+/* Fresh memory costs a page fault per page in every pass, while the products that write it
+ * wait, so a finished pass leaves its memory to the next one.  Spare memory that is too small,
+ * or so large that it would break the limit, is freed first: live passes and spare memory
+ * stay within the limit together. */
 static void take_memory(tinker_pass *p, size_t bytes, uint64_t room)
 {
     tinker_engine *e = p->engine;
@@ -126,16 +89,10 @@ static void take_memory(tinker_pass *p, size_t bytes, uint64_t room)
     p->memory_bytes = bytes;
 }
 
-static void leave_memory(tinker_engine *e, float *memory, size_t bytes)
-{
-    free(e->spare);
-    e->spare = memory;
-    e->spare_bytes = bytes;
-}
-
 tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
 {
     tinker_engine *e = p->engine;
+    /* keep all activations where the limit allows it, else compute layers twice */
     uint64_t room = e->memory_limit > e->pass_bytes ? e->memory_limit - e->pass_bytes : 0;
     struct plan plan = make_plan(p, false);
     if (p->backward && plan_bytes(&plan, p) > room) {
@@ -143,13 +100,27 @@ tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
         plan = make_plan(p, true);
     }
     uint64_t need = plan_bytes(&plan, p);
-    if (need > room)
-        return refuse(p, need, err);
+    if (need > room) {
+        unsigned long long bytes = need, limit = e->memory_limit, others = e->pass_bytes;
+        if (!others)
+            return err_set(err, TINKER_ENOMEM,
+                           "this batch needs %llu bytes of memory, the limit is %llu (longest "
+                           "part: %zu tokens)",
+                           bytes, limit, p->rows_max);
+        err_set(err, TINKER_ENOMEM,
+                "this batch needs %llu bytes of memory, of the limit of %llu other passes hold "
+                "%llu (longest part: %zu tokens)",
+                bytes, limit, others, p->rows_max);
+        if (err)
+            err->retriable = need <= limit; /* once the other passes are done */
+        return TINKER_ENOMEM;
+    }
+    /* count it before allocating, spare memory that is larger than needed included */
     size_t work = plan_floats(&plan, p) * sizeof(float);
     take_memory(p, work, room - need);
     p->bytes = need + (p->memory_bytes - work);
     e->pass_bytes += p->bytes;
-    size_t longest = 0;
+    size_t longest = 0; /* datums of the micro-batch that has the most */
     for (size_t i = 0; i < p->n_batches; i++)
         longest = p->batches[i].n > longest ? p->batches[i].n : longest;
     p->acts = arena_array(&p->arena, plan.layers_kept, sizeof(*p->acts));
@@ -164,18 +135,38 @@ tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
         !p->rows || (p->backward && !p->grad))
         return err_set(err, TINKER_ENOMEM, "no memory for the %llu bytes this batch needs",
                        (unsigned long long)need);
-    lay_out(p, &plan);
+    /* cut the work memory in the order that plan_floats() counts it */
+    const struct model_config *c = &e->model->config;
+    size_t rank = get_rank(p);
+    float *mem = p->memory;
+    for (size_t i = 0; i < plan.layers_kept; i++)
+        acts_init(&p->acts[i], c, p->rows_max, rank, take_work(&mem, plan.acts));
+    p->x = take_work(&mem, plan.x * plan.inputs);
+    p->h = take_work(&mem, plan.x);
+    p->dx = take_work(&mem, plan.x);
+    p->dh = take_work(&mem, plan.x);
+    p->kv = take_work(&mem, plan.kv);
+    p->cs = take_work(&mem, plan.cs);
+    p->rstd = take_work(&mem, pad_plan_floats(p->rows_max));
+    lm_head_init(&p->head, c, rank, take_work(&mem, plan.head));
+    if (p->backward)
+        back_init(&p->back, c, p->rows_max, rank, take_work(&mem, plan.back));
     return TINKER_OK;
 }
 
+/* Results are in the arena, which lives until the pass is freed and counts until then. */
 void pass_release(tinker_pass *p)
 {
-    if (p->memory)
-        leave_memory(p->engine, p->memory, p->memory_bytes);
+    tinker_engine *e = p->engine;
+    if (p->memory) { /* the newest spare memory suits the next pass best */
+        free(e->spare);
+        e->spare = p->memory;
+        e->spare_bytes = p->memory_bytes;
+    }
     free(p->grad);
     p->memory = p->grad = NULL;
     if (p->bytes <= p->arena.used)
         return;
-    p->engine->pass_bytes -= p->bytes - p->arena.used;
+    e->pass_bytes -= p->bytes - p->arena.used;
     p->bytes = p->arena.used;
 }
