@@ -107,12 +107,14 @@ static double encode_once(const tinker_tokenizer *t)
 static double batch_once(const tinker_tokenizer *t, int threads)
 {
     double seconds = 0;
+    tinker_encode_options o = TINKER_ENCODE_OPTIONS_INIT;
+    o.threads = threads;
     for (int k = 0; k < BATCHES; k++) {
         for (size_t i = 0; i < corpus.n; i++)
             tinker_tokens_clear(&corpus.ids[i]);
         double start = now(CLOCK_MONOTONIC);
-        if (tinker_tokenizer_encode_batch(t, corpus.texts, corpus.n, NULL, threads, corpus.ids,
-                                          NULL) != TINKER_OK)
+        if (tinker_tokenizer_encode_batch(t, corpus.texts, corpus.n, &o, corpus.ids, NULL, NULL) !=
+            TINKER_OK)
             die("encode failed");
         seconds += now(CLOCK_MONOTONIC) - start;
     }

@@ -39,7 +39,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     char *text = malloc(n); /* exact size: reading behind it is found */
     memcpy(text, data + 1, n - 1);
     tinker_status status = tinker_tokenizer_encode(t, text, n - 1, &o, &ids, NULL);
-    check(tinker_tokenizer_encode_spans(t, text, n - 1, &o, &again, &spans, NULL) == status);
+    tinker_slice slice = { text, n - 1 };
+    check(tinker_tokenizer_encode_batch(t, &slice, 1, &o, &again, &spans, NULL) == status);
     check(ids.n == again.n && spans.n == ids.n);
     check(ids.n == 0 || memcmp(ids.ids, again.ids, ids.n * sizeof(*ids.ids)) == 0);
     bool valid = utf8_valid_prefix(text, n - 1) == n - 1;

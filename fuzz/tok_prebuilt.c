@@ -14,7 +14,8 @@ static void use(tinker_tokenizer *t)
     tinker_spans spans = TINKER_SPANS_INIT;
     tinker_text back = TINKER_TEXT_INIT;
     size_t len;
-    tinker_tokenizer_encode_spans(t, text, strlen(text), NULL, &ids, &spans, NULL);
+    tinker_tokenizer_encode_batch(t, &(tinker_slice){ text, strlen(text) }, 1, NULL, &ids, &spans,
+                                  NULL);
     tinker_tokenizer_encode(t, text, strlen(text), NULL, &plain, NULL);
     tinker_tokenizer_decode(t, ids.ids, ids.n, NULL, &back, NULL);
     for (int32_t id = -1; id <= tinker_tokenizer_max_id(t); id++) {

@@ -29,10 +29,11 @@ static void encode(const tinker_tokenizer *t, const char *text, uint32_t n,
 {
     static tinker_tokens ids;
     static tinker_spans spans;
+    tinker_slice slice = { text, n };
     tinker_status status;
     ids.n = spans.n = 0;
     if (want_spans)
-        status = tinker_tokenizer_encode_spans(t, text, n, o, &ids, &spans, NULL);
+        status = tinker_tokenizer_encode_batch(t, &slice, 1, o, &ids, &spans, NULL);
     else
         status = tinker_tokenizer_encode(t, text, n, o, &ids, NULL);
     if (status != TINKER_OK) {

@@ -269,7 +269,7 @@ static tinker_tokenizer *ask(void *state, tinker_error *err)
     const struct asked *a = state;
     const char *revision = a->o->revision ? a->o->revision : a->source.revision;
     tinker_error mine = { 0 };
-    tinker_tokenizer *t = a->o->loader(a->o->loader_state, a->source.repo, revision, &mine);
+    tinker_tokenizer *t = a->o->loader(a->source.repo, revision, &mine, a->o->loader_state);
     if (t)
         return t;
     tinker_status s = mine.status == TINKER_OK ? TINKER_EINVAL : mine.status;

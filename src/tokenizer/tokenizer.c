@@ -1,11 +1,12 @@
 /* tokenizer.c - the public calls: encode, decode, look-ups, growing results.
  *
- * Loading by name is in hub.c, streaming in tok_stream.c. */
+ * Many texts at once are in tok_batch.c, loading by name in tok_open.c, streaming in tok_stream.c. */
 #include "tokenizer/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "tokenizer/bpe_build.h"
 #include "tokenizer/tok_decode.h"
@@ -18,12 +19,6 @@ void tinker_tokens_clear(tinker_tokens *t)
 {
     free(t->ids);
     *t = (tinker_tokens)TINKER_TOKENS_INIT;
-}
-
-void tinker_text_clear(tinker_text *t)
-{
-    free(t->s);
-    *t = (tinker_text)TINKER_TEXT_INIT;
 }
 
 void tinker_spans_clear(tinker_spans *s)
@@ -45,40 +40,11 @@ tinker_status tinker_tokens_append(tinker_tokens *t, const int32_t *ids, size_t 
     return TINKER_OK;
 }
 
-/* A text as a buffer and back: both keep a NUL behind the end. */
-static struct buf buf_of(const tinker_text *t)
-{
-    struct buf b;
-    buf_init(&b, SIZE_MAX);
-    b.data = t->s;
-    b.len = t->n;
-    b.cap = t->cap;
-    return b;
-}
-
-static void text_of(tinker_text *t, const struct buf *b)
-{
-    t->s = b->data;
-    t->n = b->len;
-    t->cap = b->cap;
-}
-
-tinker_status tinker_text_append(tinker_text *t, const char *s, size_t n, tinker_error *err)
-{
-    struct buf b = buf_of(t);
-    buf_append(&b, s, n);
-    if (n == 0 && !b.data)
-        buf_reserve(&b, 1);
-    bool ok = buf_ok(&b);
-    text_of(t, &b);
-    return ok ? TINKER_OK : err_nomem(err, "text");
-}
-
 /* ---- encode ---------------------------------------------------------------------------------- */
 
-static tinker_status encode(const tinker_tokenizer *t, const char *text, size_t n,
-                            const tinker_encode_options *opts, tinker_tokens *out,
-                            tinker_spans *spans, tinker_error *err)
+tinker_status tinker_tokenizer_encode(const tinker_tokenizer *t, const char *text, size_t n,
+                                      const tinker_encode_options *opts, tinker_tokens *out,
+                                      tinker_error *err)
 {
     tinker_encode_options o;
     tinker_status status = tok_encode_options(&o, opts, err);
@@ -87,34 +53,8 @@ static tinker_status encode(const tinker_tokenizer *t, const char *text, size_t 
     struct tok_ctx *c = tok_ctx_take(t);
     if (!c)
         return err_nomem(err, "tokens");
-    status = tok_encode(t, c, text, n, &o, out, spans, err);
+    status = tok_encode(t, c, text, n, &o, out, NULL, err);
     tok_ctx_give(t, c);
-    return status;
-}
-
-tinker_status tinker_tokenizer_encode(const tinker_tokenizer *t, const char *text, size_t n,
-                                      const tinker_encode_options *opts, tinker_tokens *out,
-                                      tinker_error *err)
-{
-    return encode(t, text, n, opts, out, NULL, err);
-}
-
-tinker_status tinker_tokenizer_encode_spans(const tinker_tokenizer *t, const char *text, size_t n,
-                                            const tinker_encode_options *opts, tinker_tokens *out,
-                                            tinker_spans *spans, tinker_error *err)
-{
-    return encode(t, text, n, opts, out, spans, err);
-}
-
-tinker_status tinker_tokenizer_count(const tinker_tokenizer *t, const char *text, size_t n,
-                                     const tinker_encode_options *opts, size_t *count,
-                                     tinker_error *err)
-{
-    tinker_tokens ids = TINKER_TOKENS_INIT;
-    tinker_status status = encode(t, text, n, opts, &ids, NULL, err);
-    if (status == TINKER_OK)
-        *count = ids.n;
-    tinker_tokens_clear(&ids);
     return status;
 }
 
@@ -156,7 +96,7 @@ tinker_status tinker_tokenizer_decode(const tinker_tokenizer *t, const int32_t *
         status = err_set(err, TINKER_EINVAL, "there are no ids");
     if (status != TINKER_OK)
         return status;
-    struct buf b = buf_of(out);
+    struct buf b = text_to_buf(out);
     size_t had = b.len;
     buf_reserve(&b, n * 5 + 32);
     bool sound;
@@ -169,7 +109,7 @@ tinker_status tinker_tokenizer_decode(const tinker_tokenizer *t, const int32_t *
         b.len = had;
     if (b.data)
         b.data[b.len] = '\0';
-    text_of(out, &b);
+    text_from_buf(out, &b);
     return status;
 }
 

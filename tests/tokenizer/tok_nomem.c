@@ -21,8 +21,9 @@ static bool use(tinker_tokenizer *t, struct buf *ids_seen, tinker_error *err)
     tinker_encode_options o = TINKER_ENCODE_OPTIONS_INIT;
     tinker_slice slice = { text, strlen(text) };
     o.replace_invalid = 1;
-    bool ok = tinker_tokenizer_encode_spans(t, text, strlen(text), &o, &ids, &spans, err) == 0 &&
-              tinker_tokenizer_encode_batch(t, &slice, 1, &o, 2, &again, err) == 0 &&
+    o.threads = 2;
+    bool ok = tinker_tokenizer_encode_batch(t, &slice, 1, &o, &ids, &spans, err) == 0 &&
+              tinker_tokenizer_encode_batch(t, &slice, 1, &o, &again, NULL, err) == 0 &&
               tinker_tokenizer_decode(t, ids.ids, ids.n, NULL, &whole, err) == 0;
     tinker_decoder *d = ok ? tinker_decoder_new(t, NULL, err) : NULL;
     ok = d && tinker_decoder_put(d, ids.ids, ids.n, &parts, err) == 0 &&

@@ -16,7 +16,6 @@ struct tinker_training {
     pthread_mutex_t lock;
     int64_t next_id;      /* lock: of the next request */
     bool unloaded;        /* lock: no more requests */
-    tinker_future *named; /* lock: what the model is called, asked for by the first encode */
     struct turns turns;   /* loop thread */
     struct observe watch; /* loop thread */
 };
