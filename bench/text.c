@@ -17,9 +17,9 @@
 #include <unistd.h>
 #include "base/os.h"
 #include "peer.h"
-#include "tokenizer/split.h"
-#include "tokenizer/split_regex.h"
-#include "tokenizer/tok_open.h"
+#include "tokenizer/split/split.h"
+#include "tokenizer/split/split_regex.h"
+#include "tokenizer/load/tok_open.h"
 #include <tinker/tokenizer.h>
 
 enum { ROUNDS = 9, FEWEST = 3, BATCHES = 8, PATIENCE = 40, LOADS = 13, MAX_TEXTS = 4096 };

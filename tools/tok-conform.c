@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/os.h"
-#include "tokenizer/split.h"
-#include "tokenizer/split_regex.h"
+#include "tokenizer/split/split.h"
+#include "tokenizer/split/split_regex.h"
 #include <tinker/tokenizer.h>
 
 static void put32(uint32_t v)

@@ -1,6 +1,6 @@
 /* tok_decode.h - what decoding at once and decoding as tokens arrive share. */
-#ifndef TEXT_TOK_DECODE_H
-#define TEXT_TOK_DECODE_H
+#ifndef TOKENIZER_TOK_DECODE_H
+#define TOKENIZER_TOK_DECODE_H
 
 #include "tokenizer/tokenizer.h"
 

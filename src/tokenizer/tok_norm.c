@@ -8,9 +8,9 @@
 #include "base/array.h"
 #include "base/err.h"
 #include "base/utf8.h"
-#include "tokenizer/bpe_build.h"
+#include "tokenizer/bpe/bpe_build.h"
 #include "tokenizer/tok_align.h"
-#include "tokenizer/tok_component.h"
+#include "tokenizer/load/tok_component.h"
 #include "unicode/unicode.h"
 
 static const char *const kinds[] = {

@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "base/text.h"
 #include "base/utf8.h"
-#include "tokenizer/bpe_build.h"
+#include "tokenizer/bpe/bpe_build.h"
 #include "tokenizer/tok_decode.h"
 #include "tokenizer/tok_encode.h"
 #include "unicode/unicode.h"

@@ -2,8 +2,8 @@
  *
  * Classes are those of Unicode 16.0, normalisation is that of Unicode 9.0: the versions that
  * the reference carries.  Text given here is valid UTF-8.  No state; thread-safe. */
-#ifndef TEXT_UNICODE_H
-#define TEXT_UNICODE_H
+#ifndef UNICODE_UNICODE_H
+#define UNICODE_UNICODE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* bpe.c - merging: order, both algorithms, shortcuts, and which tokens are reachable. */
-#include "tokenizer/bpe_build.h"
+#include "tokenizer/bpe/bpe_build.h"
 #include "base/rand.h"
-#include "tokenizer/bpe_boundary.h"
+#include "tokenizer/bpe/bpe_boundary.h"
 #include "tokenizer/tok_fixture.h"
 
 struct built {

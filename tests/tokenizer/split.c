@@ -1,9 +1,9 @@
 /* split.c - hand-written matchers against PCRE2 on the same pattern, and cases by hand. */
-#include "tokenizer/split.c"
+#include "tokenizer/split/split.c"
 #include "base/rand.h"
 #include "support/tap.h"
-#include "tokenizer/split_block.c"
-#include "tokenizer/split_regex.h"
+#include "tokenizer/split/split_block.c"
+#include "tokenizer/split/split_regex.h"
 #include "unicode/unicode.h"
 
 #include "base/utf8.h"

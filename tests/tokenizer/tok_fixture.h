@@ -9,7 +9,7 @@
 #include "base/utf8.h"
 #include "json/json.h"
 #include "support/tap.h"
-#include "tokenizer/bpe_build.h"
+#include "tokenizer/bpe/bpe_build.h"
 
 /* Merges as the file spells them, "A B"; NULL ends the list. */
 static const char *const fixture_merges[] = { "h e",

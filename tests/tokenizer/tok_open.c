@@ -1,5 +1,5 @@
 /* tok_open.c - loading by name: files, directories, the Hugging Face cache, prebuilt files. */
-#include "tokenizer/tok_open.h"
+#include "tokenizer/load/tok_open.h"
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

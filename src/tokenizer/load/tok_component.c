@@ -1,0 +1,193 @@
+/* tok_component.c - reading the part objects of a tokenizer.json; see tok_parts.h. */
+#include "tokenizer/load/tok_component.h"
+
+#include <string.h>
+#include "base/array.h"
+#include "base/err.h"
+
+enum { MAX_DEPTH = 8, MAX_PARTS = 256 };
+
+bool tok_str_is(struct json_str s, const char *text)
+{
+    return s.s && json_str_is(s, text);
+}
+
+static void read_flag(struct json_reader *r, int *out)
+{
+    bool v;
+    if (json_peek(r) == JSON_NULL)
+        json_null(r);
+    else if (json_bool(r, &v))
+        *out = v;
+}
+
+static void read_text(struct json_reader *r, struct json_str *out)
+{
+    if (json_peek(r) == JSON_NULL)
+        json_null(r);
+    else
+        json_string(r, out);
+}
+
+/* {"String": text} or {"Regex": text}; a bare string is the former. */
+static void read_pattern(struct json_reader *r, struct tok_part *p)
+{
+    struct json_str key;
+    if (json_peek(r) == JSON_STRING) {
+        json_string(r, &p->string);
+        return;
+    }
+    json_begin_object(r);
+    while (json_next_key(r, &key)) {
+        if (json_str_is(key, "String"))
+            json_string(r, &p->string);
+        else if (json_str_is(key, "Regex"))
+            json_string(r, &p->regex);
+        else
+            json_fail(r, "a pattern is {\"String\": …} or {\"Regex\": …}");
+    }
+}
+
+static const struct {
+    const char *key;
+    size_t at;
+} texts[] = {
+    { "type", offsetof(struct tok_part, type) },
+    { "content", offsetof(struct tok_part, content) },
+    { "behavior", offsetof(struct tok_part, behavior) },
+    { "prepend", offsetof(struct tok_part, prepend) },
+    { "replacement", offsetof(struct tok_part, replacement) },
+    { "prepend_scheme", offsetof(struct tok_part, prepend_scheme) },
+    { "delimiter", offsetof(struct tok_part, delimiter) },
+    { "prefix", offsetof(struct tok_part, prefix) },
+    { "suffix", offsetof(struct tok_part, suffix) },
+    { "pad_token", offsetof(struct tok_part, pad_token) },
+}, raws[] = {
+    { "normalizers", offsetof(struct tok_part, children) },
+    { "pretokenizers", offsetof(struct tok_part, children) },
+    { "processors", offsetof(struct tok_part, children) },
+    { "decoders", offsetof(struct tok_part, children) },
+    { "single", offsetof(struct tok_part, single) },
+    { "special_tokens", offsetof(struct tok_part, special_tokens) },
+    { "sep", offsetof(struct tok_part, sep) },
+    { "cls", offsetof(struct tok_part, cls) },
+}, flags[] = {
+    { "invert", offsetof(struct tok_part, invert) },
+    { "add_prefix_space", offsetof(struct tok_part, add_prefix_space) },
+    { "use_regex", offsetof(struct tok_part, use_regex) },
+    { "trim_offsets", offsetof(struct tok_part, trim_offsets) },
+    { "individual_digits", offsetof(struct tok_part, individual_digits) },
+    { "split", offsetof(struct tok_part, split) },
+    { "cleanup", offsetof(struct tok_part, cleanup) },
+    { "strip_left", offsetof(struct tok_part, strip_left) },
+    { "strip_right", offsetof(struct tok_part, strip_right) },
+    { "clean_text", offsetof(struct tok_part, clean_text) },
+    { "handle_chinese_chars", offsetof(struct tok_part, handle_chinese_chars) },
+    { "strip_accents", offsetof(struct tok_part, strip_accents) },
+    { "lowercase", offsetof(struct tok_part, lowercase) },
+}, numbers[] = {
+    { "start", offsetof(struct tok_part, start) },
+    { "stop", offsetof(struct tok_part, stop) },
+    { "length", offsetof(struct tok_part, length) },
+};
+
+static bool read_field(struct json_reader *r, struct json_str key, struct tok_part *p)
+{
+    char *base = (char *)p;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        if (json_str_is(key, texts[i].key)) {
+            read_text(r, (struct json_str *)(void *)(base + texts[i].at));
+            return true;
+        }
+    for (size_t i = 0; i < ARRAY_LEN(raws); i++)
+        if (json_str_is(key, raws[i].key)) {
+            json_raw(r, (struct json_str *)(void *)(base + raws[i].at));
+            return true;
+        }
+    for (size_t i = 0; i < ARRAY_LEN(flags); i++)
+        if (json_str_is(key, flags[i].key)) {
+            read_flag(r, (int *)(void *)(base + flags[i].at));
+            return true;
+        }
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        if (json_str_is(key, numbers[i].key)) {
+            json_int64(r, (int64_t *)(void *)(base + numbers[i].at));
+            return true;
+        }
+    return false;
+}
+
+tinker_status tok_part_read(struct tok_part *p, struct json_reader *r, tinker_error *err)
+{
+    struct json_str key;
+    memset(p, 0, sizeof(*p));
+    for (size_t i = 0; i < ARRAY_LEN(flags); i++)
+        *(int *)(void *)((char *)p + flags[i].at) = -1;
+    json_begin_object(r);
+    while (json_next_key(r, &key)) {
+        if (json_str_is(key, "pattern"))
+            read_pattern(r, p);
+        else if (!read_field(r, key, p))
+            json_skip(r);
+    }
+    if (r->failed)
+        return err_set(err, TINKER_EINVAL, "%s", json_error(r));
+    if (!p->type.s)
+        return err_set(err, TINKER_EINVAL, "an object without \"type\"");
+    return TINKER_OK;
+}
+
+tinker_status tok_part_refuse(const struct tok_part *p, tinker_error *err)
+{
+    return err_set(err, TINKER_EINVAL, "type \"%.*s\" is not supported", (int)p->type.n, p->type.s);
+}
+
+int tok_part_kind(const struct tok_part *p, const char *const *names, size_t n, tinker_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tok_str_is(p->type, names[i]))
+            return (int)i;
+    tok_part_refuse(p, err);
+    return -1;
+}
+
+static tinker_status walk(tinker_tokenizer *t, struct json_str json, tok_part_fn *add, int depth,
+                          int *count, tinker_error *err)
+{
+    struct json_reader r;
+    struct tok_part p;
+    json_reader_init(&r, json.s, json.n, &t->arena);
+    tinker_status status = tok_part_read(&p, &r, err);
+    if (status != TINKER_OK)
+        return status;
+    if (++*count > MAX_PARTS || depth > MAX_DEPTH)
+        return err_set(err, TINKER_EINVAL, "too many parts");
+    if (!tok_str_is(p.type, "Sequence"))
+        return add(t, &p, err);
+    if (!p.children.s)
+        return err_set(err, TINKER_EINVAL, "a Sequence without its list");
+    struct json_reader list;
+    struct json_str child;
+    json_reader_init(&list, p.children.s, p.children.n, &t->arena);
+    json_begin_array(&list);
+    while (json_next_item(&list)) {
+        if (!json_raw(&list, &child))
+            break;
+        status = walk(t, child, add, depth + 1, count, err);
+        if (status != TINKER_OK)
+            return status;
+    }
+    return list.failed ? err_set(err, TINKER_EINVAL, "%s", json_error(&list)) : TINKER_OK;
+}
+
+tinker_status tok_part_walk(tinker_tokenizer *t, struct json_str json, const char *what,
+                            tok_part_fn *add, tinker_error *err)
+{
+    int count = 0;
+    if (!json.s || (json.n == 4 && memcmp(json.s, "null", 4) == 0))
+        return TINKER_OK;
+    tinker_status status = walk(t, json, add, 0, &count, err);
+    if (status != TINKER_OK)
+        err_prefix(err, "%s", what);
+    return status;
+}

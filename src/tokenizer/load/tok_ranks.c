@@ -1,0 +1,193 @@
+/* tok_ranks.c - tiktoken rank files: lines "<base64 of the bytes> <rank>".
+ *
+ * The rank of a token is its id, and a pair may merge when its bytes together are a token: so
+ * all merges follow from the list.  The pattern and the special tokens stand elsewhere and are
+ * written, with the rest, as the tokenizer.json that would describe the same tokenizer. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/base64.h"
+#include "base/err.h"
+#include "tokenizer/bpe/bpe_build.h"
+#include "tokenizer/load/tok_config.h"
+#include "tokenizer/tokenizer.h"
+
+enum { KIMI_RESERVED = 256 };
+
+static bool read_rank(const char *s, const char *end, uint32_t *out)
+{
+    uint32_t rank = 0;
+    if (s == end || end - s > 8)
+        return false;
+    for (; s < end; s++) {
+        if (*s < '0' || *s > '9')
+            return false;
+        rank = rank * 10 + (uint32_t)(*s - '0');
+    }
+    *out = rank;
+    return true;
+}
+
+static bool is_base64(const char *s, size_t n)
+{
+    static const char alphabet[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
+    for (size_t i = 0; i < n; i++)
+        if (!s[i] || !strchr(alphabet, s[i]))
+            return false;
+    return n > 0 && n % 4 == 0;
+}
+
+static tinker_status read_line(struct bpe_builder *b, const char *s, const char *end,
+                               struct buf *bytes, tinker_error *err)
+{
+    const char *space = memchr(s, ' ', (size_t)(end - s));
+    uint32_t rank;
+    if (!space || !read_rank(space + 1, end, &rank))
+        return err_set(err, TINKER_EINVAL, "expected base64, one space and a rank");
+    buf_reset(bytes);
+    if (!is_base64(s, (size_t)(space - s)) || !base64_decode(bytes, s, (size_t)(space - s)) ||
+        bytes->len == 0)
+        return err_set(err, TINKER_EINVAL, "the token is not base64");
+    return bpe_builder_bytes(b, rank, bytes->data, bytes->len, err);
+}
+
+static tinker_status read_ranks(struct bpe_builder *b, const struct tok_source *in,
+                                tinker_error *err)
+{
+    const char *p = in->ranks, *stop = p + in->ranks_n;
+    struct buf bytes;
+    tinker_status status = TINKER_OK;
+    buf_init(&bytes, 1 << 21);
+    for (size_t line = 1; p < stop && status == TINKER_OK; line++) {
+        const char *end = memchr(p, '\n', (size_t)(stop - p));
+        end = end ? end : stop;
+        const char *last = end > p && end[-1] == '\r' ? end - 1 : end;
+        if (last > p)
+            status = read_line(b, p, last, &bytes, err);
+        if (status != TINKER_OK)
+            err_prefix(err, "line %zu", line);
+        p = end < stop ? end + 1 : stop;
+    }
+    buf_clear(&bytes);
+    return status;
+}
+
+static void put_added(struct json_writer *w, const char *text, size_t n, int64_t id)
+{
+    json_put_begin_object(w);
+    json_put_key(w, "id");
+    json_put_int64(w, id);
+    json_put_key(w, "content");
+    json_put_string_n(w, text, n);
+    json_put_key(w, "normalized");
+    json_put_bool(w, false);
+    json_put_key(w, "special");
+    json_put_bool(w, true);
+    json_put_end_object(w);
+}
+
+/* Kimi: 256 ids behind the ranks, named by the configuration or reserved. */
+static tinker_status put_reserved(struct json_writer *w, const struct tok_source *in,
+                                  uint32_t first, struct arena *arena, tinker_error *err)
+{
+    struct tok_config config;
+    struct tok_added *named = NULL;
+    size_t n = 0;
+    struct json_str none = { NULL, 0 };
+    tinker_status status = tok_config_read(&config, in->config, in->config_n, arena, err);
+    if (status == TINKER_OK)
+        status = tok_added_read(&named, &n, none, &config, arena, err);
+    if (status != TINKER_OK)
+        return status;
+    for (uint32_t id = first; id < first + KIMI_RESERVED; id++) {
+        bool found = false;
+        for (size_t i = 0; i < n && !found; i++)
+            found = named[i].id == id; /* comes in through the configuration */
+        char text[40];
+        int len = snprintf(text, sizeof(text), "<|reserved_token_%u|>", (unsigned)id);
+        if (!found)
+            put_added(w, text, (size_t)len, id);
+    }
+    return TINKER_OK;
+}
+
+static tinker_status write_json(struct buf *out, const struct tok_source *in, uint32_t n_ids,
+                                struct arena *arena, tinker_error *err)
+{
+    struct json_writer w;
+    tinker_status status = TINKER_OK;
+    json_writer_init(&w, out);
+    json_put_begin_object(&w);
+    json_put_key(&w, "added_tokens");
+    json_put_begin_array(&w);
+    for (size_t i = 0; i < in->n_special; i++)
+        put_added(&w, in->special[i].text, strlen(in->special[i].text), in->special[i].id);
+    if (in->kimi)
+        status = put_reserved(&w, in, n_ids, arena, err);
+    json_put_end_array(&w);
+    json_put_key(&w, "kimi_blocks");
+    json_put_bool(&w, in->kimi);
+    json_put_key(&w, "pre_tokenizer");
+    buf_puts(
+        out,
+        "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":");
+    struct json_writer text;
+    json_writer_init(&text, out);
+    json_put_string(&text, in->pattern);
+    buf_puts(out, "},\"behavior\":\"Removed\",\"invert\":true},{\"type\":\"ByteLevel\","
+                  "\"add_prefix_space\":false,\"use_regex\":false}]},"
+                  "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\"}}");
+    if (status == TINKER_OK && !buf_ok(out))
+        status = err_nomem(err, "tokenizer");
+    return status;
+}
+
+static tinker_status build(struct bpe_builder *b, const struct tok_source *in, struct buf *json,
+                           struct arena *arena, struct os_map *block, tinker_error *err)
+{
+    tinker_status status = read_ranks(b, in, err);
+    if (status == TINKER_OK)
+        status = bpe_builder_index(b, err);
+    if (status == TINKER_OK)
+        status = write_json(json, in, (uint32_t)b->n_ids, arena, err);
+    if (status == TINKER_OK)
+        status = bpe_builder_merges_by_rank(b, err);
+    if (status != TINKER_OK)
+        return status;
+    struct json_reader r;
+    struct json_str key, added = { NULL, 0 };
+    struct tok_config config;
+    struct tok_added *list = NULL;
+    size_t n = 0;
+    json_reader_init(&r, json->data, json->len, arena);
+    json_begin_object(&r);
+    if (json_next_key(&r, &key)) /* the first one, by write_json() */
+        json_raw(&r, &added);
+    status = tok_config_read(&config, in->config, in->config_n, arena, err);
+    if (status == TINKER_OK)
+        status = tok_added_read(&list, &n, added, &config, arena, err);
+    for (size_t i = 0; status == TINKER_OK && i < n; i++)
+        status = bpe_builder_added(b, &list[i].id, list[i].content.s, list[i].content.n,
+                                   list[i].special, err);
+    if (status == TINKER_OK)
+        status = bpe_builder_finish(b, json->data, json->len, in->config, in->config_n, in->lenient,
+                                    block, err);
+    return status;
+}
+
+tinker_status tok_build_ranks(const struct tok_source *in, struct os_map *block, tinker_error *err)
+{
+    struct bpe_builder b;
+    struct arena arena;
+    struct buf json;
+    bpe_builder_init(&b, true);
+    b.ignore_merges = true; /* a piece that is a token is that token */
+    arena_init(&arena, SIZE_MAX);
+    buf_init(&json, SIZE_MAX);
+    tinker_status status = build(&b, in, &json, &arena, block, err);
+    buf_clear(&json);
+    arena_clear(&arena);
+    bpe_builder_clear(&b);
+    return status;
+}
