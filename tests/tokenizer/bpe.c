@@ -88,7 +88,7 @@ static bool walks_alike(const struct bpe *b, const char *text)
     want.lens = malloc(sizeof(*want.lens));
     got.lens = malloc(sizeof(*got.lens));
     bpe_encode_merge(b, &ctx, p, strlen(text), &want);
-    bpe_walk(b, &ctx, p, strlen(text), &got);
+    bpe_greedy_encode(b, &ctx, p, strlen(text), &got);
     bool alike = got.n == want.n && memcmp(got.ids, want.ids, got.n * sizeof(*got.ids)) == 0 &&
                  memcmp(got.lens, want.lens, got.n * sizeof(*got.lens)) == 0;
     free(want.ids);
@@ -312,7 +312,7 @@ static void test_memory_changes_nothing(void)
         const unsigned char *const starts[] = { text, text + n };
         out.n = want.n = 0;
         bpe_encode(&t.bpe, &ctx, starts, 1, text + n, &out);
-        bpe_walk(&t.bpe, &fresh, text, n, &want);
+        bpe_greedy_encode(&t.bpe, &fresh, text, n, &want);
         if (out.n != want.n || memcmp(out.ids, want.ids, out.n * sizeof(*out.ids)) != 0)
             TAP_FAIL("piece %d of %zu bytes", i, n);
     }
@@ -351,8 +351,8 @@ static void test_open_refuses_damage(void)
     memcpy(h, t.block.data, n);
     parts[8].left = parts[8].right = 8; /* made of itself: walking still comes to an end */
     CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_OK);
-    CHECK(!bpe_apart(&view, 0, 1));
-    CHECK(bpe_apart(&view, 8, 8));
+    CHECK(!bpe_boundary_holds(&view, 0, 1));
+    CHECK(bpe_boundary_holds(&view, 8, 8));
     memcpy(h, t.block.data, n);
     struct bpe_cell *cells = (struct bpe_cell *)((char *)h + h->trie_at);
     cells[300].edge = (uint32_t)(h->n_cells - 255) << 9;
@@ -364,7 +364,7 @@ static void test_open_refuses_damage(void)
     cells[0].edge = UINT32_MAX; /* where every look-up starts */
     CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
     memcpy(h, t.block.data, n);
-    h->flags &= ~(uint32_t)BPE_WALKED; /* looked up in slots, none of which is free */
+    h->flags &= ~(uint32_t)BPE_GREEDY; /* looked up in slots, none of which is free */
     memset((char *)h + h->slots_at, 0xFF, sizeof(struct bpe_slot) << h->slot_bits);
     CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
     memcpy(h, t.block.data, n);

@@ -29,37 +29,37 @@ struct bpe_note { /* a piece that does not fit into a word; ids and text follow 
     uint16_t n_ids, n_text;
 };
 
-static inline uint64_t load64(const unsigned char *p)
+static inline uint64_t read_u64(const unsigned char *p)
 {
     uint64_t v;
     memcpy(&v, p, 8);
     return v;
 }
 
-static inline uint64_t mix(uint64_t h, uint64_t v)
+static inline uint64_t mix_hash(uint64_t h, uint64_t v)
 {
     h = (h ^ v) * 0xA0761D6478BD642Fu;
     return h ^ (h >> 32);
 }
 
-static uint64_t long_key(const unsigned char *p, size_t n)
-{
-    uint64_t h = n * 0x9E3779B97F4A7C15u;
-    for (size_t i = 0; i + 8 < n; i += 8)
-        h = mix(h, load64(p + i));
-    return mix(h, load64(p + n - 8));
-}
-
 uint64_t bpe_key(const unsigned char *p, size_t n)
 {
-    if (n > 8)
-        return long_key(p, n);
-    uint64_t v = 0;
-    memcpy(&v, p, n);
-    return v;
+    if (n <= 8) { /* the key is the bytes themselves: equal keys are equal tokens */
+        uint64_t v = 0;
+        memcpy(&v, p, n);
+        return v;
+    }
+    /* Eight bytes at a time; the last eight overlap the ones before unless n is a multiple. */
+    uint64_t h = n * 0x9E3779B97F4A7C15u;
+    for (size_t i = 0; i + 8 < n; i += 8)
+        h = mix_hash(h, read_u64(p + i));
+    return mix_hash(h, read_u64(p + n - 8));
 }
 
-static inline uint32_t probe(const struct bpe *b, const unsigned char *p, size_t n, uint64_t key)
+/* meta of the slot with these bytes, whose bpe_key() is key; 0: there is none.  Linear probing;
+ * bpe_open() made sure that some slot is empty, so it ends. */
+static inline uint32_t probe_slots(const struct bpe *b, const unsigned char *p, size_t n,
+                                   uint64_t key)
 {
     size_t mask = ((size_t)1 << (64 - b->slot_shift)) - 1;
     uint32_t len = n < 127 ? (uint32_t)n : 127;
@@ -69,9 +69,10 @@ static inline uint32_t probe(const struct bpe *b, const unsigned char *p, size_t
             return 0;
         if (s->key != key || ((s->meta >> 24) & 127) != len)
             continue;
-        if (n <= 8)
+        if (n <= 8) /* the key says it all */
             return s->meta;
         uint32_t id = s->meta & 0xFFFFFF;
+        /* meta has 7 bits for the length; longer tokens are compared by their offsets. */
         if (n >= 127 && b->offsets[id + 1] - s->off != n)
             continue;
         if (memcmp(b->blob + s->off, p, n) == 0)
@@ -83,8 +84,8 @@ uint32_t bpe_find(const struct bpe *b, const char *p, size_t n)
 {
     const unsigned char *u = (const unsigned char *)p;
     if (b->trie)
-        return bpe_walk_find(b, u, n);
-    uint32_t meta = n > 0 ? probe(b, u, n, bpe_key(u, n)) : 0;
+        return bpe_trie_find(b, u, n);
+    uint32_t meta = n > 0 ? probe_slots(b, u, n, bpe_key(u, n)) : 0;
     return meta ? meta & 0xFFFFFF : BPE_NONE;
 }
 
@@ -136,15 +137,17 @@ struct note_key {
     uint32_t *places, tag;
 };
 
-static inline struct note_key note_key(const struct bpe_ctx *c, uint64_t key, size_t n)
+static inline struct note_key make_note_key(const struct bpe_ctx *c, uint64_t key, size_t n)
 {
     uint64_t hash = (key + n) * 0x9E3779B97F4A7C15u;
     return (struct note_key){ &c->places[hash >> (64 - NOTE_BITS) & ~(uint64_t)3],
                               (uint32_t)hash & ~(NOTES / 4 - 1u) };
 }
 
-static bool note_hit(const struct bpe_ctx *c, struct note_key k, const unsigned char *p, size_t n,
-                     struct bpe_out *out)
+/* Append the ids of a piece that was noted down; false: it was not.  A place is an index in units
+ * of 4 bytes with the tag in its upper bits: it is another hash's when they do not cancel. */
+static bool read_note(const struct bpe_ctx *c, struct note_key k, const unsigned char *p, size_t n,
+                      struct bpe_out *out)
 {
     for (int i = 0; i < 4; i++) {
         uint32_t place = k.places[i] ^ k.tag;
@@ -163,12 +166,13 @@ static bool note_hit(const struct bpe_ctx *c, struct note_key k, const unsigned 
     return false;
 }
 
-static void note_down(struct bpe_ctx *c, struct note_key k, const unsigned char *p, size_t n,
-                      const int32_t *ids, size_t n_ids)
+/* Note a piece down.  Of the four notes of its hash the oldest is forgotten. */
+static void write_note(struct bpe_ctx *c, struct note_key k, const unsigned char *p, size_t n,
+                       const int32_t *ids, size_t n_ids)
 {
     struct bpe_note note = { (uint16_t)n_ids, (uint16_t)n };
     size_t size = n_ids * sizeof(*ids), total = (sizeof(note) + size + n + 3) / 4;
-    if (c->n_notes == 0 || NOTES / 4 - c->n_notes < total) {
+    if (c->n_notes == 0 || NOTES / 4 - c->n_notes < total) { /* place 0 means none */
         memset(c->places, 0, sizeof(*c->places) << NOTE_BITS);
         c->n_notes = 1;
     }
@@ -181,20 +185,14 @@ static void note_down(struct bpe_ctx *c, struct note_key k, const unsigned char 
     c->n_notes += total;
 }
 
-/* Ask for the newest note of a hash. */
-static inline void expect_note(const struct bpe_ctx *c, uint64_t key, size_t n)
-{
-    __builtin_prefetch(c->notes + 4 * (size_t)(*note_key(c, key, n).places & (NOTES / 4 - 1)));
-}
-
-/* Ask for what encode_unknown() will look at; returns the key it wants. */
-static uint64_t expect_unknown(const struct bpe *b, const struct bpe_ctx *c, const unsigned char *p,
-                               size_t n)
+/* Prefetch what encode_unknown() will look at; returns the key it wants. */
+static uint64_t prefetch_unknown(const struct bpe *b, const struct bpe_ctx *c,
+                                 const unsigned char *p, size_t n)
 {
     uint64_t key = bpe_key(p, n);
     if (!b->trie)
         __builtin_prefetch(&b->slots[bpe_slot_index(key, b->slot_shift)]);
-    __builtin_prefetch(note_key(c, key, n).places);
+    __builtin_prefetch(make_note_key(c, key, n).places);
     return key;
 }
 
@@ -203,22 +201,23 @@ static uint64_t expect_unknown(const struct bpe *b, const struct bpe_ctx *c, con
 static void encode_unknown(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
                            uint64_t key, bool is_word, struct bpe_out *out)
 {
-    struct note_key note = note_key(c, key, n);
-    bool noted = n <= NOTE_MAX && !out->lens;
+    struct note_key note = make_note_key(c, key, n);
+    bool noted = n <= NOTE_MAX && !out->lens; /* notes do not keep the lengths of tokens */
     size_t before = out->n;
     c->unknown++;
-    if (noted && note_hit(c, note, p, n, out))
+    if (noted && read_note(c, note, p, n, out))
         return;
-    uint32_t meta = b->trie ? 0 : probe(b, p, n, key);
+    /* Bit 31 of meta: merging the bytes of the token gives the token, so it may be taken whole. */
+    uint32_t meta = b->trie ? 0 : probe_slots(b, p, n, key);
     if (b->trie)
-        bpe_walk(b, c, p, n, out);
+        bpe_greedy_encode(b, c, p, n, out);
     else if (meta >> 31)
         bpe_push(out, meta & 0xFFFFFF, n);
     else
         bpe_encode_merge(b, c, p, n, out);
     size_t k = out->n - before;
     if (noted && !out->failed && (!is_word || k > WORD_IDS))
-        note_down(c, note, p, n, out->ids + before, k);
+        write_note(c, note, p, n, out->ids + before, k);
 }
 
 /* ---- words ------------------------------------------------------------------------------------ */
@@ -229,23 +228,10 @@ struct piece {
     uint64_t key[2];       /* of the word; else for encode_unknown(), and the length */
 };
 
-static bool make_tables(struct bpe_ctx *c)
-{
-    size_t words = sizeof(*c->words) << WORD_BITS, places = sizeof(*c->places) << NOTE_BITS;
-    if (c->words)
-        return true;
-    char *p = os_map_new(&c->tables, words + places + NOTES);
-    if (!p)
-        return false;
-    c->words = (struct bpe_words *)p;
-    c->places = (uint32_t *)(p + words);
-    c->notes = p + words + places;
-    return true;
-}
-
-/* Key of the word p[0..n), n <= WORD_TEXT; bytes up to limit may be read. */
-static inline void word_key(uint64_t key[2], const unsigned char *p, size_t n,
-                            const unsigned char *limit)
+/* Key of the word p[0..n), n <= WORD_TEXT; bytes up to limit may be read.  Sixteen bytes are loaded
+ * and those behind the word masked off, without a branch on n. */
+static inline void make_word_key(uint64_t key[2], const unsigned char *p, size_t n,
+                                 const unsigned char *limit)
 {
     static const unsigned char ones[32] = { 255, 255, 255, 255, 255, 255, 255, 255,
                                             255, 255, 255, 255, 255, 255, 255, 255 };
@@ -255,23 +241,17 @@ static inline void word_key(uint64_t key[2], const unsigned char *p, size_t n,
         p = text;
     }
     const unsigned char *mask = ones + 16 - n;
-    key[0] = load64(p) & load64(mask);
-    key[1] = (load64(p + 8) & load64(mask + 8)) | (uint64_t)n << 56;
+    key[0] = read_u64(p) & read_u64(mask);
+    key[1] = (read_u64(p + 8) & read_u64(mask + 8)) | (uint64_t)n << 56;
 }
 
-static inline size_t word_index(const uint64_t key[2])
-{
-    return (size_t)((key[0] * 0x9E3779B97F4A7C15u + key[1] * 0xD6E8FEB86659FD93u) >>
-                    (64 - WORD_BITS));
-}
-
-static inline bool word_is(const struct word *w, const uint64_t key[2])
+static inline bool is_word(const struct word *w, const uint64_t key[2])
 {
     return ((w->key[0] ^ key[0]) | (w->key[1] ^ key[1])) == 0;
 }
 
 /* Append the ids of a word; there is room for all that an entry can hold. */
-static inline void put_word(struct bpe_out *out, const struct word *w)
+static inline void push_word(struct bpe_out *out, const struct word *w)
 {
     memcpy(out->ids + out->n, w->ids, sizeof(w->ids));
     out->n += w->n_ids;
@@ -282,9 +262,9 @@ static void encode_word(const struct bpe *b, struct bpe_ctx *c, struct piece *w,
                         struct bpe_out *out)
 {
     struct bpe_words *set = w->set;
-    if (word_is(&set->second, w->key)) { /* it was used again: the other one may be forgotten */
+    if (is_word(&set->second, w->key)) { /* it was used again: the other one may be forgotten */
         struct word swap = set->first;
-        put_word(out, &set->second);
+        push_word(out, &set->second);
         set->first = set->second;
         set->second = swap;
         return;
@@ -302,19 +282,6 @@ static void encode_word(const struct bpe *b, struct bpe_ctx *c, struct piece *w,
         memcpy(at->ids, out->ids + before, k * sizeof(*at->ids));
 }
 
-/* Ask for what pieces that are no known words will need. */
-static void expect_all(const struct bpe *b, const struct bpe_ctx *c, const struct piece *pieces,
-                       size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        const struct piece *w = &pieces[i];
-        if (!w->set)
-            expect_note(c, w->key[0], w->key[1]);
-        else if (!word_is(&w->set->first, w->key) && !word_is(&w->set->second, w->key))
-            expect_unknown(b, c, w->p, w->key[1] >> 56);
-    }
-}
-
 void bpe_encode(const struct bpe *b, struct bpe_ctx *c, const unsigned char *const *starts,
                 size_t n, const unsigned char *limit, struct bpe_out *out)
 {
@@ -322,33 +289,51 @@ void bpe_encode(const struct bpe *b, struct bpe_ctx *c, const unsigned char *con
     /* no token covers less than a byte, so this is room for all of them */
     if (!bpe_out_reserve(out, (size_t)(starts[n] - starts[0]) + WORD_IDS))
         return;
-    if (!make_tables(c)) {
-        out->failed = true;
-        return;
+    if (!c->words) { /* made when a context is first used: many are not */
+        size_t words = sizeof(*c->words) << WORD_BITS, places = sizeof(*c->places) << NOTE_BITS;
+        char *p = os_map_new(&c->tables, words + places + NOTES);
+        if (!p) {
+            out->failed = true;
+            return;
+        }
+        c->words = (struct bpe_words *)p;
+        c->places = (uint32_t *)(p + words);
+        c->notes = p + words + places;
     }
+    /* First pass: keys of all pieces; ask memory for their sets of words. */
     for (size_t i = 0; i < n; i++) {
         struct piece *w = &pieces[i];
         size_t len = (size_t)(starts[i + 1] - starts[i]);
         w->p = starts[i];
         w->set = NULL;
         if (len > WORD_TEXT || out->lens) {
-            w->key[0] = expect_unknown(b, c, w->p, len);
+            w->key[0] = prefetch_unknown(b, c, w->p, len);
             w->key[1] = len;
             continue;
         }
-        word_key(w->key, w->p, len, limit);
-        w->set = &c->words[word_index(w->key)];
+        make_word_key(w->key, w->p, len, limit);
+        w->set = &c->words[(w->key[0] * 0x9E3779B97F4A7C15u + w->key[1] * 0xD6E8FEB86659FD93u) >>
+                           (64 - WORD_BITS)];
         __builtin_prefetch(w->set);
     }
-    if (c->unknown > 0)
-        expect_all(b, c, pieces, n);
+    /* Second pass, only while there were unknown pieces lately: ask for what those will need. */
+    for (size_t i = 0; c->unknown > 0 && i < n; i++) {
+        const struct piece *w = &pieces[i];
+        if (!w->set) { /* the newest note of its hash */
+            uint32_t place = *make_note_key(c, w->key[0], w->key[1]).places;
+            __builtin_prefetch(c->notes + 4 * (size_t)(place & (NOTES / 4 - 1)));
+        } else if (!is_word(&w->set->first, w->key) && !is_word(&w->set->second, w->key)) {
+            prefetch_unknown(b, c, w->p, w->key[1] >> 56);
+        }
+    }
     c->unknown = 0;
+    /* Third pass: the ids. */
     for (size_t i = 0; i < n && !out->failed; i++) {
         struct piece *w = &pieces[i];
         if (!w->set)
             encode_unknown(b, c, w->p, w->key[1], w->key[0], false, out);
-        else if (word_is(&w->set->first, w->key))
-            put_word(out, &w->set->first);
+        else if (is_word(&w->set->first, w->key))
+            push_word(out, &w->set->first);
         else
             encode_word(b, c, w, out);
     }

@@ -33,7 +33,7 @@ struct bpe_pair { /* a merge; none when rank is BPE_NONE */
     uint32_t left, right, rank, id;
 };
 
-struct bpe_part { /* what merging does with a token; the first three are set by bpe_reach.c */
+struct bpe_part { /* what merging does with a token; the first three are set by bpe_boundary.c */
     uint32_t left, right;
     uint32_t made; /* rank + 1 of the merge of left and right; 0: a symbol; BPE_NONE: never */
     uint32_t near; /* what it merges with: a bit each of bpe_bin(), << 16 of those before it */
@@ -41,7 +41,7 @@ struct bpe_part { /* what merging does with a token; the first three are set by 
 struct bpe_cell {  /* a node of the trie, see bpe_trie.c */
     uint32_t edge; /* place of its children << 9 | 256 | the byte that leads here; 0: empty */
     uint32_t id;   /* of the token that ends here; BPE_NONE: none */
-    uint32_t open; /* of that token, see bpe_walk.c: a bit for each byte % 32 */
+    uint32_t open; /* of that token, see bpe_greedy.c: a bit for each byte % 32 */
 };
 /* In the id of a cell, for a token that merging does not give: never to be taken, or only as a whole
  * piece. */
@@ -64,7 +64,7 @@ enum {
     BPE_HAS_ALL_BYTES = 1,
     BPE_BYTE_LEVEL = 2,
     BPE_IGNORE_MERGES = 4,
-    BPE_WALKED = 8,
+    BPE_GREEDY = 8,
     BPE_TWICE = 16
 };
 
@@ -132,7 +132,7 @@ struct bpe_ctx {
     size_t unknown; /* pieces among the last that were no known words: there may be more */
     uint32_t *ids, *next, *prev, *starts;
     uint64_t *value, *heap;
-    uint64_t *kept; /* answers of bpe_apart(): pair + 1, and a bit */
+    uint64_t *kept; /* answers of bpe_boundary_holds(): pair + 1, and a bit */
     size_t cap;
 };
 enum { BPE_KEPT_BITS = 13 };
@@ -150,9 +150,9 @@ void bpe_encode_merge(const struct bpe *b, struct bpe_ctx *c, const unsigned cha
 
 /* Private to bpe*.c. */
 /* bpe_find() in the trie, and one piece with its help; it must be there. */
-uint32_t bpe_walk_find(const struct bpe *b, const unsigned char *p, size_t n);
-void bpe_walk(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
-              struct bpe_out *out);
+uint32_t bpe_trie_find(const struct bpe *b, const unsigned char *p, size_t n);
+void bpe_greedy_encode(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
+                       struct bpe_out *out);
 /* Room for n symbols in the scratch memory. */
 bool bpe_ctx_reserve(struct bpe_ctx *c, size_t n);
 uint64_t bpe_key(const unsigned char *p, size_t n);

@@ -26,6 +26,7 @@
 static bool stays_apart(const struct bpe *b, const struct bpe_part *parts, uint32_t left,
                         uint32_t right, uint32_t until)
 {
+    /* x and y touch at the boundary; each exists from its `made` up to its `gone`. */
     uint32_t x_gone = until, y_gone = until;
     for (;;) {
         struct bpe_part x = parts[left], y = parts[right];
@@ -33,43 +34,28 @@ static bool stays_apart(const struct bpe *b, const struct bpe_part *parts, uint3
         y.made = y.made < y_gone ? y.made : 0;
         if (x.made == 0 && y.made == 0)
             return true;
-        if (x.made > y.made) {
+        if (x.made > y.made) { /* undo the later one: its inner part is at the boundary then */
             x_gone = x.made;
             left = x.right;
         } else {
             y_gone = y.made;
             right = y.left;
         }
+        /* Left of x's own merge only a smaller rank comes first; right of y's an equal one does. */
         uint32_t across = bpe_pair(b, left, right).rank;
         if (across != BPE_NONE && across + 1 < x_gone && across + 1 <= y_gone)
             return false;
     }
 }
 
-bool bpe_apart(const struct bpe *b, uint32_t left, uint32_t right)
+bool bpe_boundary_holds(const struct bpe *b, uint32_t left, uint32_t right)
 {
     return bpe_pair(b, left, right).rank == BPE_NONE &&
            stays_apart(b, b->parts, left, right, BPE_NONE);
 }
 
-/* Tokens that are one symbol from the start. */
-static void mark_symbols(const struct bpe *b, struct bpe_part *parts)
-{
-    for (uint32_t id = 0; id < b->n_ids; id++) {
-        size_t n;
-        unsigned len = 1;
-        const unsigned char *p = (const unsigned char *)bpe_bytes(b, id, &n);
-        parts[id].made = BPE_NONE;
-        if (!(b->flags[id] & BPE_PLAIN) || n == 0)
-            continue;
-        if (!b->byte_level)
-            uni_decode(p, &len);
-        if (len == n)
-            parts[id].made = 0;
-    }
-}
-
-/* A merge matters only to those of a later rank, so near names the ones so far: then most questions
+/* Fill in the parts of merged tokens, by rank; false: the order of the merges decides nothing.
+ * A merge matters only to those of a later rank, so near names the ones so far: then most questions
  * need no look into the table of pairs. */
 static bool mark_merged(const struct bpe *b, const struct bpe_pair *merges, size_t n,
                         struct bpe_part *parts)
@@ -98,16 +84,6 @@ static bool mark_merged(const struct bpe *b, const struct bpe_pair *merges, size
     return true;
 }
 
-/* Whether merging the bytes of a token gives it. */
-static bool is_made(const struct bpe *b, struct bpe_ctx *c, struct bpe_out *out, uint32_t id)
-{
-    size_t n;
-    const char *p = bpe_bytes(b, id, &n);
-    out->n = 0;
-    bpe_encode_merge(b, c, (const unsigned char *)p, n, out);
-    return out->failed || (out->n == 1 && out->ids[0] == (int32_t)id);
-}
-
 /* Whether no merge happens that has a part which is made later than the merge's own rank.  If one
  * did, the first would find its parts side by side in a state that the others alone lead to.  Where
  * its result is a token made in time, the bytes have become that before, or never will; where it
@@ -122,17 +98,35 @@ static bool no_late_merge(const struct bpe *b, const struct bpe_pair *merges, si
         const struct bpe_pair *m = &merges[k];
         uint32_t left = parts[m->left].made, right = parts[m->right].made;
         if (left != BPE_NONE && right != BPE_NONE && (left > m->rank || right > m->rank) &&
-            parts[m->id].made == BPE_NONE)
-            ok = !is_made(b, &ctx, &out, m->id);
+            parts[m->id].made == BPE_NONE) {
+            size_t len;
+            const char *p = bpe_bytes(b, m->id, &len);
+            out.n = 0;
+            bpe_encode_merge(b, &ctx, (const unsigned char *)p, len, &out);
+            ok = !out.failed && !(out.n == 1 && out.ids[0] == (int32_t)m->id);
+        }
     }
     free(out.ids);
     bpe_ctx_clear(&ctx);
     return ok;
 }
 
-bool bpe_reach(const struct bpe *b, const struct bpe_pair *merges, size_t n, struct bpe_part *parts)
+bool bpe_boundary_find_parts(const struct bpe *b, const struct bpe_pair *merges, size_t n,
+                             struct bpe_part *parts)
 {
     assert(b->parts == parts);
-    mark_symbols(b, parts);
+    /* Tokens that are one symbol, a byte or a character, exist from the start. */
+    for (uint32_t id = 0; id < b->n_ids; id++) {
+        size_t len;
+        unsigned symbol = 1;
+        const unsigned char *p = (const unsigned char *)bpe_bytes(b, id, &len);
+        parts[id].made = BPE_NONE;
+        if (!(b->flags[id] & BPE_PLAIN) || len == 0)
+            continue;
+        if (!b->byte_level)
+            uni_decode(p, &symbol);
+        if (symbol == len)
+            parts[id].made = 0;
+    }
     return mark_merged(b, merges, n, parts) && no_late_merge(b, merges, n, parts);
 }

@@ -11,6 +11,8 @@
 
 enum { MAX_TOKEN = 1 << 20, MAX_TEXT = 1 << 30 };
 
+/* The map of GPT-2: bytes that print are themselves in Latin-1; the 68 others, in order, are
+ * U+0100 and up, so that every byte is spelled by a character that can be seen. */
 uint32_t bpe_byte_char(unsigned char byte)
 {
     if ((byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE)
@@ -21,15 +23,16 @@ uint32_t bpe_byte_char(unsigned char byte)
 }
 
 /* The byte that a character of the map stands for; *bad is set for one outside. */
-static inline uint32_t byte_of(uint32_t cp, uint32_t *bad)
+static inline uint32_t decode_byte_char(uint32_t cp, uint32_t *bad)
 {
+    /* Without branches, as bpe_unmap() does this for every byte of a vocabulary. */
     *bad |= (cp < 0x21) | (cp - 0x7F <= 0xA0 - 0x7F) | (cp == 0xAD) | (cp > 0x143);
     return (cp + (cp > 0x120) * 0x5Eu + (cp == 0x143) * 0xCu) & 0xFF;
 }
 
 int bpe_char_byte(uint32_t cp)
 {
-    uint32_t bad = 0, byte = byte_of(cp, &bad);
+    uint32_t bad = 0, byte = decode_byte_char(cp, &bad);
     return bad ? -1 : (int)byte;
 }
 
@@ -46,7 +49,7 @@ bool bpe_unmap(struct buf *out, const char *s, size_t n)
             return false; /* the map ends before */
         if (cp >= 0x80)
             cp = (cp & 0x1F) << 6 | (*p++ & 0x3Fu);
-        *to++ = (char)byte_of(cp, &bad);
+        *to++ = (char)decode_byte_char(cp, &bad);
     }
     if (bad)
         return false;
@@ -88,24 +91,6 @@ const struct bpe_entry *bpe_builder_entry(const struct bpe_builder *b, uint32_t 
     return id < b->n_ids && b->by_id[id] ? &b->entries[b->by_id[id] - 1] : NULL;
 }
 
-static bool reserve_id(struct bpe_builder *b, uint32_t id)
-{
-    if (id >= b->cap_ids) {
-        size_t cap = b->cap_ids ? b->cap_ids : 4096;
-        while (cap <= id)
-            cap *= 2;
-        uint32_t *by_id = realloc(b->by_id, cap * sizeof(*by_id));
-        if (!by_id)
-            return false;
-        memset(by_id + b->cap_ids, 0, (cap - b->cap_ids) * sizeof(*by_id));
-        b->by_id = by_id;
-        b->cap_ids = cap;
-    }
-    if (id >= b->n_ids)
-        b->n_ids = (size_t)id + 1;
-    return true;
-}
-
 /* Add the token whose bytes were appended to the text from `off` on. */
 static tinker_status add_entry(struct bpe_builder *b, uint32_t id, size_t off, uint8_t flags,
                                tinker_error *err)
@@ -116,8 +101,21 @@ static tinker_status add_entry(struct bpe_builder *b, uint32_t id, size_t off, u
     if (len > MAX_TOKEN)
         return err_set(err, TINKER_EINVAL, "token %u has %zu bytes, more than 1 MB", (unsigned)id,
                        len);
-    if (!buf_ok(&b->text) || !reserve_id(b, id))
+    if (!buf_ok(&b->text))
         return err_nomem(err, "vocabulary");
+    if (id >= b->cap_ids) {
+        size_t cap = b->cap_ids ? b->cap_ids : 4096;
+        while (cap <= id)
+            cap *= 2;
+        uint32_t *by_id = realloc(b->by_id, cap * sizeof(*by_id));
+        if (!by_id)
+            return err_nomem(err, "vocabulary");
+        memset(by_id + b->cap_ids, 0, (cap - b->cap_ids) * sizeof(*by_id));
+        b->by_id = by_id;
+        b->cap_ids = cap;
+    }
+    if (id >= b->n_ids)
+        b->n_ids = (size_t)id + 1;
     const struct bpe_entry *other = bpe_builder_entry(b, id);
     if (other)
         return err_set(err, TINKER_EINVAL, "two tokens have the id %u: \"%.*s\" and \"%.*s\"",
@@ -179,32 +177,26 @@ tinker_status bpe_builder_bytes(struct bpe_builder *b, uint32_t id, const char *
     return add_entry(b, id, off, BPE_TOKEN | BPE_MODEL | BPE_PLAIN | BPE_MAPPED, err);
 }
 
-/* Entry of the token that the file spells s[0..n), or NULL. */
-static struct bpe_entry *find_spelled(struct bpe_builder *b, const char *s, size_t n)
-{
-    size_t off = b->text.len;
-    uint32_t id;
-    if (b->byte_level) {
-        id = bpe_unmap(&b->text, s, n) && buf_ok(&b->text)
-                 ? bpe_builder_find(b, b->text.data + off, b->text.len - off)
-                 : BPE_NONE;
-        b->text.len = off;
-    } else {
-        id = bpe_builder_find(b, s, n);
-    }
-    if (id != BPE_NONE)
-        return &b->entries[b->by_id[id] - 1];
-    uintptr_t odd = (uintptr_t)map_get(&b->odd, s, n);
-    return odd ? &b->entries[odd - 1] : NULL;
-}
-
 tinker_status bpe_builder_added(struct bpe_builder *b, uint32_t *id, const char *s, size_t n,
                                 bool special, tinker_error *err)
 {
     uint8_t flags = (uint8_t)(BPE_ADDED | (special ? BPE_SPECIAL : 0));
     const struct bpe_entry *at = bpe_builder_entry(b, *id);
-    struct bpe_entry *e = find_spelled(b, s, n);
-    if (e) {
+    /* A token of the model that the file spells the same way, among the plain ones or the odd. */
+    struct bpe_entry *e = NULL;
+    size_t off = b->text.len; /* the bytes are put behind the text for a moment */
+    uint32_t plain = BPE_NONE;
+    if (!b->byte_level)
+        plain = bpe_builder_find(b, s, n);
+    else if (bpe_unmap(&b->text, s, n) && buf_ok(&b->text))
+        plain = bpe_builder_find(b, b->text.data + off, b->text.len - off);
+    b->text.len = off;
+    uintptr_t odd = plain == BPE_NONE ? (uintptr_t)map_get(&b->odd, s, n) : 0;
+    if (plain != BPE_NONE)
+        e = &b->entries[b->by_id[plain] - 1];
+    else if (odd)
+        e = &b->entries[odd - 1];
+    if (e) { /* the model's id wins */
         *id = e->id;
         e->flags = (uint8_t)((e->flags & ~BPE_SPECIAL) | flags);
         return TINKER_OK;

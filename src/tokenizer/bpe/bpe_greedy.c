@@ -1,7 +1,7 @@
 /* bpe_greedy.c - the tokens of a piece from left to right, without merging.
  *
  * A row of tokens is what merging gives if and only if each can be made and no two neighbours
- * would have merged over their boundary (bpe_reach.h): the first merge over any boundary would
+ * would have merged over their boundary (bpe_boundary.h): the first merge over any boundary would
  * have come about between these two alone.  So: take the longest token that goes with the one
  * before it, and where none does, go back and take a shorter one.  A place that was left in this
  * way is no boundary, whatever leads there, for the tokens up to a place are one row only; so none
@@ -10,25 +10,15 @@
 #include "tokenizer/bpe/bpe.h"
 #include "tokenizer/bpe/bpe_boundary.h"
 
-uint32_t bpe_walk_find(const struct bpe *b, const unsigned char *p, size_t n)
-{
-    struct bpe_cell cell = b->trie[0];
-    for (size_t i = 0; i < n; i++) {
-        cell = b->trie[(cell.edge >> 9) + p[i]];
-        if ((cell.edge & 511) != (256u | p[i]))
-            return BPE_NONE;
-    }
-    return cell.id == BPE_NONE ? BPE_NONE : cell.id & (BPE_ASIDE - 1u);
-}
-
+/* A token that the text at hand begins with. */
 struct match {
     uint32_t len, id, open;
 };
 
 /* The tokens at p of at most max bytes, the longest last, and how many.  whole: max is all of the
  * piece, for tokens that are found in no other way. */
-static inline size_t matches(const struct bpe *b, const unsigned char *p, size_t max, bool whole,
-                             struct match *found)
+static inline size_t find_matches(const struct bpe *b, const unsigned char *p, size_t max,
+                                  bool whole, struct match *found)
 {
     uint32_t edge = b->trie[0].edge;
     size_t n = 0;
@@ -45,37 +35,33 @@ static inline size_t matches(const struct bpe *b, const unsigned char *p, size_t
     return n;
 }
 
-static inline bool is_dead(const uint64_t *dead, size_t i)
-{
-    return dead[i / 64] >> (i % 64) & 1;
-}
-
-/* bpe_apart(), of which the last answers are kept: runs of one character ask the same again and
+/* bpe_boundary_holds(), whose last answers are cached: runs of one character ask the same again and
  * again, and text does so, too. */
-static bool stand_apart(const struct bpe *b, struct bpe_ctx *c, uint32_t left, uint32_t right)
+static bool ask_boundary(const struct bpe *b, struct bpe_ctx *c, uint32_t left, uint32_t right)
 {
     uint64_t pair = (uint64_t)left << 24 | right;
     uint64_t *kept = &c->kept[(pair * 0x9E3779B97F4A7C15u) >> (64 - BPE_KEPT_BITS)];
     if (*kept >> 1 != pair + 1)
-        *kept = (pair + 1) << 1 | bpe_apart(b, left, right);
+        *kept = (pair + 1) << 1 | bpe_boundary_holds(b, left, right);
     return *kept & 1;
 }
 
-void bpe_walk(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
-              struct bpe_out *out)
+void bpe_greedy_encode(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
+                       struct bpe_out *out)
 {
     if (!bpe_ctx_reserve(c, n + 1)) {
         out->failed = true;
         return;
     }
+    /* The row so far is ids[0..k) from starts[0..k); found[0..left) are still to be tried at `at`. */
     uint32_t *ids = c->ids, *starts = c->starts, open = 0;
-    uint64_t *dead = c->value;
+    uint64_t *dead = c->value; /* a bit for each place that is no boundary */
     struct match *found = (struct match *)c->heap;
     bool any_dead = false;
-    size_t k = 0, at = 0, left = matches(b, p, n, true, found), all = left;
+    size_t k = 0, at = 0, left = find_matches(b, p, n, true, found), all = left;
     while (at < n) {
-        if (left == 0) {
-            if (k == 0) /* not with tables of our making */
+        if (left == 0) { /* nothing fits here: go back by one token and try shorter ones */
+            if (k == 0)  /* not with tables of our making */
                 break;
             if (!any_dead)
                 memset(dead, 0, (n / 64 + 1) * sizeof(*dead));
@@ -83,14 +69,17 @@ void bpe_walk(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, si
             dead[at / 64] |= (uint64_t)1 << (at % 64);
             size_t shorter = at - starts[--k] - 1;
             at = starts[k];
-            left = matches(b, p + at, shorter, false, found);
-            all = SIZE_MAX;
-            open = k > 0 ? UINT32_MAX : 0;
+            left = find_matches(b, p + at, shorter, false, found);
+            all = SIZE_MAX;                /* none of these is the longest */
+            open = k > 0 ? UINT32_MAX : 0; /* not kept: ask about every boundary */
             continue;
         }
         const struct match *m = &found[left - 1];
-        if ((any_dead && is_dead(dead, at + m->len)) ||
-            (open >> p[at] % 32 & 1 && !stand_apart(b, c, ids[k - 1], m->id))) {
+        size_t end = at + m->len;
+        /* `open` of the token before rules out nearly all questions: no token that starts with
+         * this byte merges with any part at its end. */
+        if ((any_dead && dead[end / 64] >> (end % 64) & 1) ||
+            (open >> p[at] % 32 & 1 && !ask_boundary(b, c, ids[k - 1], m->id))) {
             left--;
             continue;
         }
@@ -98,7 +87,7 @@ void bpe_walk(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, si
         starts[k++] = (uint32_t)at;
         at += m->len;
         open = left == all ? m->open : UINT32_MAX; /* known for the longest only */
-        all = left = matches(b, p + at, n - at, false, found);
+        all = left = find_matches(b, p + at, n - at, false, found);
     }
     starts[k] = (uint32_t)n;
     for (size_t i = 0; i < k; i++)

@@ -19,14 +19,9 @@ int bpe_bits_for(size_t n, size_t whole, size_t part)
 }
 
 /* bpe_key() of bytes with slack behind them. */
-static inline uint64_t key_of(const char *p, size_t n)
+static inline uint64_t make_key(const char *p, size_t n)
 {
     return n <= 8 ? bpe_head(p, n) : bpe_key((const unsigned char *)p, n);
-}
-
-static inline bool same(const char *a, const char *b, size_t n)
-{
-    return bpe_head(a, n) == bpe_head(b, n) && (n <= 8 || memcmp(a, b, n) == 0);
 }
 
 /* Slot of the token with these bytes, n > 0, or the empty one where it would be; key is their
@@ -48,7 +43,8 @@ static struct bpe_slot *find_slot(const struct bpe_builder *b, const char *p, si
     return &b->slots[i];
 }
 
-static uint32_t find(const struct bpe_builder *b, const char *p, size_t n, uint64_t key)
+/* Id of a token by its bytes and their bpe_key(), or BPE_NONE. */
+static uint32_t find_token(const struct bpe_builder *b, const char *p, size_t n, uint64_t key)
 {
     const struct bpe_slot *s = n > 0 && b->slots ? find_slot(b, p, n, key) : NULL;
     return s && s->meta ? s->meta & 0xFFFFFF : BPE_NONE;
@@ -56,20 +52,7 @@ static uint32_t find(const struct bpe_builder *b, const char *p, size_t n, uint6
 
 uint32_t bpe_builder_find(const struct bpe_builder *b, const char *p, size_t n)
 {
-    return find(b, p, n, bpe_key((const unsigned char *)p, n));
-}
-
-static tinker_status put_slot(struct bpe_builder *b, const struct bpe_entry *e, uint64_t key,
-                              tinker_error *err)
-{
-    const char *p = b->text.data + e->off;
-    struct bpe_slot *s = find_slot(b, p, e->len, key);
-    if (s->meta)
-        return err_set(err, TINKER_EINVAL, "the token \"%.*s\" appears twice, as %u and %u",
-                       (int)(e->len < 40 ? e->len : 40), p, (unsigned)(s->meta & 0xFFFFFF),
-                       (unsigned)e->id);
-    *s = (struct bpe_slot){ key, e->off, e->id | (e->len < 127 ? e->len : 127) << 24 };
-    return TINKER_OK;
+    return find_token(b, p, n, bpe_key((const unsigned char *)p, n));
 }
 
 tinker_status bpe_builder_index(struct bpe_builder *b, tinker_error *err)
@@ -81,22 +64,32 @@ tinker_status bpe_builder_index(struct bpe_builder *b, tinker_error *err)
     b->slot_shift = 64 - bits;
     if (!b->slots)
         return err_nomem(err, "vocabulary");
-    tinker_status status = TINKER_OK;
-    for (size_t i = 0; i < b->n_entries + AHEAD && status == TINKER_OK; i++) {
+    /* A ring of AHEAD keys: entry i is hashed and its slot asked for when entry i - AHEAD, whose
+     * slot has arrived, is written. */
+    for (size_t i = 0; i < b->n_entries + AHEAD; i++) {
         const struct bpe_entry *e = i < AHEAD ? NULL : &b->entries[i - AHEAD];
-        if (e && e->flags & BPE_PLAIN)
-            status = put_slot(b, e, keys[i % AHEAD], err);
+        if (e && e->flags & BPE_PLAIN) {
+            const char *p = b->text.data + e->off;
+            struct bpe_slot *s = find_slot(b, p, e->len, keys[i % AHEAD]);
+            if (s->meta)
+                return err_set(err, TINKER_EINVAL, "the token \"%.*s\" appears twice, as %u and %u",
+                               (int)(e->len < 40 ? e->len : 40), p, (unsigned)(s->meta & 0xFFFFFF),
+                               (unsigned)e->id);
+            *s = (struct bpe_slot){ keys[i % AHEAD], e->off,
+                                    e->id | (e->len < 127 ? e->len : 127) << 24 };
+        }
         if (i >= b->n_entries)
             continue;
         e = &b->entries[i];
-        keys[i % AHEAD] = key_of(b->text.data + e->off, e->len);
+        keys[i % AHEAD] = make_key(b->text.data + e->off, e->len);
         __builtin_prefetch(&b->slots[bpe_slot_index(keys[i % AHEAD], b->slot_shift)], 1);
     }
-    return status;
+    return TINKER_OK;
 }
 
 /* ---- merges ----------------------------------------------------------------------------------- */
 
+/* Ranks are given in the order of calls, or are ids (tiktoken). */
 static tinker_status add_merge(struct bpe_builder *b, uint32_t left, uint32_t right, uint32_t rank,
                                uint32_t id, tinker_error *err)
 {
@@ -113,39 +106,35 @@ static tinker_status add_merge(struct bpe_builder *b, uint32_t left, uint32_t ri
     return TINKER_OK;
 }
 
-/* Id of a merge's result.  Most files number results in the order of the merges, so the id after
- * the last one is tried before the table. */
-static uint32_t find_result(const struct bpe_builder *b, const char *p, size_t n)
-{
-    uint32_t next = b->n_merges > 0 ? b->merges[b->n_merges - 1].id + 1 : 0;
-    const struct bpe_entry *e = bpe_builder_entry(b, next);
-    if (e && (e->flags & BPE_PLAIN) && e->len == n && same(b->text.data + e->off, p, n))
-        return next;
-    return bpe_builder_find(b, p, n);
-}
-
-/* Id of what left and right make: their bytes, less the prefix of a continuing symbol on the right.
- * p has `cut` bytes of the left side, then those of the right one, n in all; it is written to. */
-static uint32_t find_whole(const struct bpe_builder *b, char *p, size_t cut, size_t n)
-{
-    size_t skip = b->prefix_n;
-    if (skip == 0 || n - cut < skip)
-        return find_result(b, p, n);
-    memmove(p + cut, p + cut + skip, n - cut - skip);
-    return bpe_builder_find(b, p, n - skip);
-}
-
-static tinker_status resolve(struct bpe_builder *b, const struct bpe_sides *m, tinker_error *err)
+/* Turn a merge that waits into one of ids.  The bytes of its sides are written to. */
+static tinker_status resolve_merge(struct bpe_builder *b, const struct bpe_sides *m,
+                                   tinker_error *err)
 {
     uint32_t left = BPE_NONE, right = BPE_NONE, whole = BPE_NONE;
     size_t cut = m->cut - m->begin, n = m->end - m->begin;
     char *p = b->sides.data + m->begin;
     if (m->spelled[0])
-        left = find(b, p, cut, m->keys[0]);
+        left = find_token(b, p, cut, m->keys[0]);
     if (m->spelled[1])
-        right = find(b, p + cut, n - cut, m->keys[1]);
-    if (left != BPE_NONE && right != BPE_NONE)
-        whole = find_whole(b, p, cut, n);
+        right = find_token(b, p + cut, n - cut, m->keys[1]);
+    /* The result is the bytes of both, less the prefix that marks a continuing symbol on the
+     * right.  Most files number results in the order of the merges, so the id after the last one
+     * is tried before the table. */
+    if (left != BPE_NONE && right != BPE_NONE) {
+        size_t skip = b->prefix_n;
+        uint32_t next = b->n_merges > 0 ? b->merges[b->n_merges - 1].id + 1 : 0;
+        const struct bpe_entry *e = bpe_builder_entry(b, next);
+        if (skip > 0 && n - cut >= skip) {
+            memmove(p + cut, p + cut + skip, n - cut - skip);
+            whole = bpe_builder_find(b, p, n - skip);
+        } else if (e && (e->flags & BPE_PLAIN) && e->len == n &&
+                   bpe_head(b->text.data + e->off, n) == bpe_head(p, n) &&
+                   (n <= 8 || memcmp(b->text.data + e->off, p, n) == 0)) {
+            whole = next;
+        } else {
+            whole = bpe_builder_find(b, p, n);
+        }
+    }
     if (whole != BPE_NONE)
         return add_merge(b, left, right, (uint32_t)b->n_merges, whole, err);
     return err_set(err, TINKER_EINVAL,
@@ -161,7 +150,7 @@ tinker_status bpe_builder_merges_end(struct bpe_builder *b, tinker_error *err)
 {
     tinker_status status = buf_ok(&b->sides) ? TINKER_OK : err_nomem(err, "merges");
     for (size_t i = 0; i < b->n_waiting && status == TINKER_OK; i++)
-        status = resolve(b, &b->waiting[i], err);
+        status = resolve_merge(b, &b->waiting[i], err);
     b->n_waiting = 0;
     buf_reset(&b->sides);
     return status;
@@ -178,7 +167,7 @@ static bool put_side(struct bpe_builder *b, const char *s, size_t n, uint64_t *k
         return false;
     if (!buf_ok(&b->sides))
         return false;
-    *key = key_of(b->sides.data + begin, b->sides.len - begin);
+    *key = make_key(b->sides.data + begin, b->sides.len - begin);
     if (b->slots)
         __builtin_prefetch(&b->slots[bpe_slot_index(*key, b->slot_shift)]);
     return true;

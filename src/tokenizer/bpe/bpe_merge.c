@@ -10,7 +10,8 @@
 
 enum { SMALL = 48 }; /* symbols: up to here the scan beats the heap */
 
-/* Most pairs do not merge.  Their parts say so for nearly all of them. */
+/* Most pairs do not merge.  `near` of their parts, a Bloom filter of 16 bins on each side, says so
+ * for nearly all of them without a look into the table. */
 static inline const struct bpe_pair *find_pair(const struct bpe *b, uint32_t left, uint32_t right)
 {
     static const struct bpe_pair none = { 0, 0, BPE_NONE, 0 };
@@ -37,20 +38,21 @@ static inline uint64_t pair_value(const struct bpe *b, uint32_t left, uint32_t r
     return (uint64_t)s->rank << 32 | s->id;
 }
 
-/* Ask for what pair_value() will need; it is spread over tables larger than the cache. */
-static inline void expect_pair(const struct bpe *b, uint32_t left, uint32_t right)
+/* Prefetch what pair_value() will need; it is spread over tables larger than the cache. */
+static inline void prefetch_pair(const struct bpe *b, uint32_t left, uint32_t right)
 {
     size_t i = (size_t)(bpe_pair_hash(left, right) >> b->pair_shift);
     __builtin_prefetch(&b->parts[left]);
     __builtin_prefetch(&b->pairs[i]);
 }
 
+/* A pair that does not merge has the rank BPE_NONE. */
 static inline bool is_merge(uint64_t value)
 {
     return value >> 32 != BPE_NONE;
 }
 
-static bool grow(void *array, size_t n, size_t size)
+static bool grow_array(void *array, size_t n, size_t size)
 {
     void *p = n > SIZE_MAX / size ? NULL : realloc(*(void **)array, n * size);
     if (p)
@@ -67,9 +69,10 @@ bool bpe_ctx_reserve(struct bpe_ctx *c, size_t n)
         c->kept = calloc((size_t)1 << BPE_KEPT_BITS, sizeof(*c->kept));
     while (cap < n)
         cap *= 2;
-    if (!c->kept || cap > UINT32_MAX / 4 || !grow(&c->ids, cap, 4) || !grow(&c->next, cap, 4) ||
-        !grow(&c->prev, cap, 4) || !grow(&c->starts, cap + 1, 4) || !grow(&c->value, cap, 8) ||
-        !grow(&c->heap, cap * 3, 8))
+    if (!c->kept || cap > UINT32_MAX / 4 || !grow_array(&c->ids, cap, 4) ||
+        !grow_array(&c->next, cap, 4) || !grow_array(&c->prev, cap, 4) ||
+        !grow_array(&c->starts, cap + 1, 4) || !grow_array(&c->value, cap, 8) ||
+        !grow_array(&c->heap, cap * 3, 8))
         return false;
     c->cap = cap;
     return true;
@@ -77,23 +80,9 @@ bool bpe_ctx_reserve(struct bpe_ctx *c, size_t n)
 
 /* ---- symbols --------------------------------------------------------------------------------- */
 
-static size_t symbols_of_bytes(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p,
-                               size_t n)
-{
-    const uint32_t *bytes = b->header->bytes;
-    size_t k = 0;
-    for (size_t i = 0; i < n; i++) {
-        c->starts[k] = (uint32_t)i;
-        c->ids[k] = bytes[p[i]];
-        k += bytes[p[i]] != BPE_NONE; /* a lenient vocabulary drops bytes it lacks */
-    }
-    c->starts[k] = (uint32_t)n;
-    return k;
-}
-
 /* Id of the symbol for the scalar p[0..len), spelled with the affixes of its place. */
-static uint32_t symbol_id(const struct bpe *b, const unsigned char *p, unsigned len, bool first,
-                          bool last)
+static uint32_t find_symbol(const struct bpe *b, const unsigned char *p, unsigned len, bool first,
+                            bool last)
 {
     size_t before = first ? 0 : b->prefix_n, after = last ? b->suffix_n : 0;
     if (before + after == 0)
@@ -107,32 +96,27 @@ static uint32_t symbol_id(const struct bpe *b, const unsigned char *p, unsigned 
     return bpe_find(b, text, before + len + after);
 }
 
-static bool has_bytes(const struct bpe *b, const unsigned char *p, unsigned len)
-{
-    for (unsigned i = 0; i < len; i++)
-        if (b->header->bytes[p[i]] == BPE_NONE)
-            return false;
-    return true;
-}
-
-static size_t symbols_of_scalars(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p,
-                                 size_t n)
+/* The symbols of a char-level piece: characters; for one that is not in the vocabulary its bytes
+ * (<0xXX>), if it has all of them, else the unknown token, else nothing. */
+static size_t make_symbols(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n)
 {
     size_t k = 0;
     unsigned len;
     bool after_unk = false;
     for (size_t i = 0; i < n; i += len) {
         uni_decode(p + i, &len);
-        uint32_t id = symbol_id(b, p + i, len, i == 0, i + len == n);
-        bool unk = false;
-        if (id == BPE_NONE && b->byte_fallback && has_bytes(b, p + i, len)) {
+        uint32_t id = find_symbol(b, p + i, len, i == 0, i + len == n);
+        bool unk = false, spelled = id == BPE_NONE && b->byte_fallback;
+        for (unsigned j = 0; spelled && j < len; j++)
+            spelled = b->header->bytes[p[i + j]] != BPE_NONE;
+        if (spelled) {
             for (unsigned j = 0; j < len; j++) {
                 c->starts[k] = (uint32_t)(i + j);
                 c->ids[k++] = b->header->bytes[p[i + j]];
             }
         } else if (id != BPE_NONE || b->unk != BPE_NONE) {
             unk = id == BPE_NONE;
-            if (!(unk && after_unk && b->fuse_unk)) {
+            if (!(unk && after_unk && b->fuse_unk)) { /* fused: one token for a run of them */
                 c->starts[k] = (uint32_t)i;
                 c->ids[k++] = unk ? b->unk : id;
             }
@@ -145,16 +129,8 @@ static size_t symbols_of_scalars(const struct bpe *b, struct bpe_ctx *c, const u
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
-/* value[i] of the n symbols: what merging symbols i and i + 1 would give. */
-static void first_values(const struct bpe *b, struct bpe_ctx *c, size_t n)
-{
-    for (size_t i = 0; i + 1 < n; i++)
-        expect_pair(b, c->ids[i], c->ids[i + 1]);
-    for (size_t i = 0; i + 1 < n; i++)
-        c->value[i] = pair_value(b, c->ids[i], c->ids[i + 1]);
-}
-
-/* Returns the number of symbols left. */
+/* Merge ids[0..n) with their values in place; returns the number of symbols left.  Each round finds
+ * the smallest rank, merges there and asks for the two pairs that are new. */
 static size_t merge_small(const struct bpe *b, uint32_t *ids, uint64_t *value, size_t n)
 {
     while (n > 1) {
@@ -169,9 +145,9 @@ static size_t merge_small(const struct bpe *b, uint32_t *ids, uint64_t *value, s
             break;
         ids[best] = (uint32_t)least;
         if (best > 0)
-            expect_pair(b, ids[best - 1], ids[best]);
+            prefetch_pair(b, ids[best - 1], ids[best]);
         if (best + 2 < n)
-            expect_pair(b, ids[best], ids[best + 2]);
+            prefetch_pair(b, ids[best], ids[best + 2]);
         n--;
         memmove(ids + best + 1, ids + best + 2, (n - best - 1) * sizeof(*ids));
         if (best + 1 < n) {
@@ -189,7 +165,8 @@ struct heap { /* four children a node; entries are rank << 32 | position */
     size_t n;
 };
 
-static void heap_down(struct heap *h, size_t i)
+/* Move the entry at i down to its place. */
+static void sift_down(struct heap *h, size_t i)
 {
     uint64_t v = h->at[i];
     for (;;) {
@@ -216,16 +193,9 @@ static void heap_push(struct heap *h, uint64_t v)
     h->at[i] = v;
 }
 
-static uint64_t heap_pop(struct heap *h)
-{
-    uint64_t v = h->at[0];
-    h->at[0] = h->at[--h->n];
-    if (h->n > 0)
-        heap_down(h, 0);
-    return v;
-}
-
-static void offer(const struct bpe *b, struct bpe_ctx *c, struct heap *h, uint32_t i, uint32_t end)
+/* The pair at i is new: compute its value, and put it on the heap if it merges. */
+static void update_pair(const struct bpe *b, struct bpe_ctx *c, struct heap *h, uint32_t i,
+                        uint32_t end)
 {
     uint32_t right = c->next[i];
     c->value[i] = right < end ? pair_value(b, c->ids[i], c->ids[right]) : UINT64_MAX;
@@ -233,8 +203,9 @@ static void offer(const struct bpe *b, struct bpe_ctx *c, struct heap *h, uint32
         heap_push(h, (c->value[i] & 0xFFFFFFFF00000000u) | i);
 }
 
-/* Merge c->ids[0..n), with their c->value, as a linked list; symbol 0 stays the first.  A heap entry is stale when the
- * rank at its position is no longer the one it was pushed with; dead positions have none. */
+/* Merge c->ids[0..n), with their c->value, as a linked list; symbol 0 stays the first.  Entries of
+ * the heap are not removed when their pair goes away: one is stale when the rank at its position is
+ * no longer the one it was pushed with; dead positions have none. */
 static void merge_list(const struct bpe *b, struct bpe_ctx *c, size_t n)
 {
     struct heap h = { c->heap, 0 };
@@ -248,11 +219,14 @@ static void merge_list(const struct bpe *b, struct bpe_ctx *c, size_t n)
             h.at[h.n++] = (c->value[i] & 0xFFFFFFFF00000000u) | i;
     }
     c->value[end - 1] = UINT64_MAX;
-    for (size_t i = h.n / 4 + 1; i-- > 0;)
+    for (size_t i = h.n / 4 + 1; i-- > 0;) /* make it a heap, from the last parent up */
         if (i < h.n)
-            heap_down(&h, i);
+            sift_down(&h, i);
     while (h.n > 0) {
-        uint64_t top = heap_pop(&h);
+        uint64_t top = h.at[0];
+        h.at[0] = h.at[--h.n];
+        if (h.n > 0)
+            sift_down(&h, 0);
         uint32_t i = (uint32_t)top;
         if (c->value[i] >> 32 != top >> 32)
             continue;
@@ -261,18 +235,13 @@ static void merge_list(const struct bpe *b, struct bpe_ctx *c, size_t n)
         c->value[gone] = UINT64_MAX;
         c->next[i] = after;
         if (i > 0)
-            expect_pair(b, c->ids[c->prev[i]], c->ids[i]);
+            prefetch_pair(b, c->ids[c->prev[i]], c->ids[i]);
         if (after < end)
             c->prev[after] = i;
-        offer(b, c, &h, i, end);
+        update_pair(b, c, &h, i, end);
         if (i > 0)
-            offer(b, c, &h, c->prev[i], end);
+            update_pair(b, c, &h, c->prev[i], end);
     }
-}
-
-static size_t symbols_of(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n)
-{
-    return b->byte_level ? symbols_of_bytes(b, c, p, n) : symbols_of_scalars(b, c, p, n);
 }
 
 void bpe_encode_merge(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n,
@@ -282,11 +251,26 @@ void bpe_encode_merge(const struct bpe *b, struct bpe_ctx *c, const unsigned cha
         out->failed = true;
         return;
     }
-    size_t k = symbols_of(b, c, p, n);
+    size_t k = 0;
+    if (b->byte_level) {
+        const uint32_t *bytes = b->header->bytes;
+        for (size_t i = 0; i < n; i++) {
+            c->starts[k] = (uint32_t)i;
+            c->ids[k] = bytes[p[i]];
+            k += bytes[p[i]] != BPE_NONE; /* a lenient vocabulary drops bytes it lacks */
+        }
+        c->starts[k] = (uint32_t)n;
+    } else {
+        k = make_symbols(b, c, p, n);
+    }
     if (k == 0)
         return;
-    first_values(b, c, k);
-    if (k <= SMALL && !out->lens) {
+    /* value[i]: what merging symbols i and i + 1 would give. */
+    for (size_t i = 0; i + 1 < k; i++)
+        prefetch_pair(b, c->ids[i], c->ids[i + 1]);
+    for (size_t i = 0; i + 1 < k; i++)
+        c->value[i] = pair_value(b, c->ids[i], c->ids[i + 1]);
+    if (k <= SMALL && !out->lens) { /* only the list keeps track of where symbols start */
         k = merge_small(b, c->ids, c->value, k);
         if (bpe_out_reserve(out, k)) {
             memcpy(out->ids + out->n, c->ids, k * sizeof(*c->ids));

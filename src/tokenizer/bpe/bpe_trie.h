@@ -1,4 +1,4 @@
-/* bpe_trie.h - see bpe_trie.c. */
+/* bpe_trie.h - making the trie of a vocabulary; bpe_trie_find() is in bpe.h. */
 #ifndef TOKENIZER_BPE_TRIE_H
 #define TOKENIZER_BPE_TRIE_H
 
