@@ -91,7 +91,7 @@ struct trie {
     size_t front;
     struct bpe_cell *cells;
     uint64_t *taken,
-        *places;   /* bits: cells in init_cells, and places that nodes have their children at */
+        *places;   /* bits: cells in use, and places that nodes have their children at */
     size_t n, cap; /* cells */
     struct node *waiting;
     size_t n_waiting, cap_waiting;
@@ -143,7 +143,7 @@ static bool grow_cells(struct trie *t, size_t cap)
     return true;
 }
 
-/* The first n cells are in init_cells from now on. */
+/* The first n cells are in use from now on. */
 static void init_cells(struct trie *t, size_t n)
 {
     for (; t->n < n; t->n++)

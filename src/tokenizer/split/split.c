@@ -26,6 +26,8 @@ const char split_kimi_pattern[] =
     "[\\p{Han}]+|" LEAD UPPER_KIMI "*" LOWER_KIMI "+(?i:" CONTRACTIONS ")?|" LEAD UPPER_KIMI
     "+" LOWER_KIMI "*(?i:" CONTRACTIONS ")?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES;
 
+/* Possessive forms (++, ?+) of a pattern match the same text unless noted by a matcher of their own:
+ * nothing behind the repetition could have used what it would give back. */
 static const struct {
     const char *pattern;
     split_fn *next;
@@ -57,6 +59,7 @@ static const char *const deepseek[] = {
      "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"),
 };
 
+/* Comparing whole texts is all that is needed: a pattern is looked up once per tokenizer. */
 split_fn *split_known(const char *pattern, size_t n)
 {
     for (size_t i = 0; i < ARRAY_LEN(known); i++)

@@ -16,17 +16,18 @@
 
 enum { END = 256 }; /* class of the place behind the last scalar */
 
-struct at {
-    unsigned class, len;
+struct scalar {          /* one code point */
+    unsigned class, len; /* UNI_* flags, or END; bytes */
 };
 
-INLINE struct at look(const unsigned char *p, const unsigned char *end)
+/* The scalar at p, or END. */
+INLINE struct scalar read_scalar(const unsigned char *p, const unsigned char *end)
 {
     if (p >= end)
-        return (struct at){ END, 0 };
+        return (struct scalar){ END, 0 };
     if (*p < 0x80)
-        return (struct at){ uni_class_data[*p], 1 }; /* block 0 comes first */
-    struct at a;
+        return (struct scalar){ uni_class_data[*p], 1 }; /* block 0 comes first */
+    struct scalar a;
     uint32_t cp = uni_decode(p, &a.len);
     a.class = uni_class(cp);
     return a;
@@ -39,7 +40,7 @@ static inline bool is_newline(unsigned char c)
 
 /* Eight bytes at once: the high bit of each byte that is an ASCII character of lo..hi.  Both sums
  * stay below 256, so no byte disturbs the next. */
-static inline uint64_t in_range(uint64_t x, unsigned lo, unsigned hi)
+static inline uint64_t mark_range(uint64_t x, unsigned lo, unsigned hi)
 {
     const uint64_t each = 0x0101010101010101u, high = 0x8080808080808080u;
     uint64_t low = x & ~high;
@@ -52,7 +53,7 @@ INLINE const unsigned char *run_ascii(const unsigned char *p, const unsigned cha
     while (end - p >= 8) {
         uint64_t x;
         memcpy(&x, p, 8);
-        uint64_t letters = in_range(lower ? x : x | 0x2020202020202020u, 'a', 'z');
+        uint64_t letters = mark_range(lower ? x : x | 0x2020202020202020u, 'a', 'z');
         uint64_t others = letters ^ 0x8080808080808080u;
         if (others)
             return p + __builtin_ctzll(others) / 8;
@@ -64,7 +65,8 @@ INLINE const unsigned char *run_ascii(const unsigned char *p, const unsigned cha
 }
 
 /* End of the run of scalars that have one of the flags. */
-INLINE const unsigned char *run_of(const unsigned char *p, const unsigned char *end, unsigned flags)
+INLINE const unsigned char *run_with(const unsigned char *p, const unsigned char *end,
+                                     unsigned flags)
 {
     for (;;) {
         if (flags & UNI_L) /* of ASCII, letters are all that a word is made of */
@@ -89,11 +91,12 @@ INLINE const unsigned char *run_of(const unsigned char *p, const unsigned char *
 INLINE const unsigned char *run_without(const unsigned char *p, const unsigned char *end,
                                         unsigned flags)
 {
-    for (struct at a = look(p, end); !(a.class & (flags | END)); a = look(p, end))
+    for (struct scalar a = read_scalar(p, end); !(a.class & (flags | END)); a = read_scalar(p, end))
         p += a.len;
     return p;
 }
 
+/* [\r\n]* or [\r\n/]* */
 INLINE const unsigned char *run_newlines(const unsigned char *p, const unsigned char *end,
                                          bool slash)
 {
@@ -103,10 +106,10 @@ INLINE const unsigned char *run_newlines(const unsigned char *p, const unsigned 
 }
 
 /* \p{N}{1,max} at a number. */
-INLINE const unsigned char *numbers(const unsigned char *p, const unsigned char *end, int max)
+INLINE const unsigned char *match_numbers(const unsigned char *p, const unsigned char *end, int max)
 {
     for (int i = 0; i < max; i++) {
-        struct at a = look(p, end);
+        struct scalar a = read_scalar(p, end);
         if (!(a.class & UNI_N))
             break;
         p += a.len;
@@ -115,8 +118,8 @@ INLINE const unsigned char *numbers(const unsigned char *p, const unsigned char 
 }
 
 /* (?i:'s|'t|'re|'ve|'m|'ll|'d) at an apostrophe: its end, or NULL. */
-INLINE const unsigned char *contraction(const unsigned char *p, const unsigned char *end,
-                                        bool any_case)
+INLINE const unsigned char *match_contraction(const unsigned char *p, const unsigned char *end,
+                                              bool any_case)
 {
     unsigned fold = any_case ? 0x20 : 0;
     if (end - p < 2)
@@ -137,11 +140,11 @@ INLINE const unsigned char *contraction(const unsigned char *p, const unsigned c
 /* Whitespace at p: \s*[\r\n]+ (when newlines), \s+(?!\S), \s+.
  * The first ends after the run's last newline; the second leaves the last scalar of the run to
  * what follows, unless the segment ends there. */
-INLINE const unsigned char *spaces(const unsigned char *p, const unsigned char *end, bool newlines,
-                                   bool end_first)
+INLINE const unsigned char *match_spaces(const unsigned char *p, const unsigned char *end,
+                                         bool newlines, bool end_first)
 {
     const unsigned char *q = p, *last = p, *newline = NULL;
-    for (struct at a = look(q, end); a.class & UNI_WS; a = look(q, end)) {
+    for (struct scalar a = read_scalar(q, end); a.class & UNI_WS; a = read_scalar(q, end)) {
         last = q;
         if (newlines && is_newline(*q))
             newline = q + 1;
@@ -157,39 +160,40 @@ INLINE const unsigned char *spaces(const unsigned char *p, const unsigned char *
 const unsigned char *split_gpt2(const unsigned char *p, const unsigned char *end)
 {
     if (*p == '\'') {
-        const unsigned char *q = contraction(p, end, false);
+        const unsigned char *q = match_contraction(p, end, false);
         if (q)
             return q;
     }
     const unsigned char *start = p + (*p == ' '); /* " ?" of the next three */
-    struct at a = look(start, end);
+    struct scalar a = read_scalar(start, end);
     if (a.class & UNI_L)
-        return run_of(start + a.len, end, UNI_L);
+        return run_with(start + a.len, end, UNI_L);
     if (a.class & UNI_N)
-        return run_of(start + a.len, end, UNI_N);
+        return run_with(start + a.len, end, UNI_N);
     if (!(a.class & (UNI_WS | END)))
         return run_without(start + a.len, end, UNI_WS | UNI_L | UNI_N);
-    return spaces(p, end, false, false);
+    return match_spaces(p, end, false, false);
 }
 
 /* cl100k and its children; `word` is L, or L and M. */
 INLINE const unsigned char *split_cl100k(const unsigned char *p, const unsigned char *end,
                                          unsigned word, int digits, bool end_first)
 {
-    struct at a = look(p, end);
+    struct scalar a = read_scalar(p, end);
+    /* \p{L}+ : most pieces, so it is asked first; no earlier alternative starts with a letter */
     if (a.class & UNI_L)
-        return run_of(p + a.len, end, word);
+        return run_with(p + a.len, end, word);
     if (*p == '\'') {
-        const unsigned char *q = contraction(p, end, true);
+        const unsigned char *q = match_contraction(p, end, true);
         if (q)
             return q;
     }
     if (a.class & UNI_N)
-        return numbers(p, end, digits);
-    struct at b = look(p + a.len, end);
-    /* [^\r\n\p{L}\p{N}]?\p{L}+ : with the optional scalar, then (marks only) without it */
+        return match_numbers(p, end, digits);
+    struct scalar b = read_scalar(p + a.len, end);
+    /* [^\r\n\p{L}\p{N}]?\p{L}+ at something else: with the optional scalar, then (marks only) without it */
     if ((b.class & word) && !is_newline(*p))
-        return run_of(p + a.len + b.len, end, word);
+        return run_with(p + a.len + b.len, end, word);
     if (a.class & word)
         return p + a.len;
     /* " ?[^\s\p{L}\p{N}]+[\r\n]*" */
@@ -197,7 +201,7 @@ INLINE const unsigned char *split_cl100k(const unsigned char *p, const unsigned 
         return run_newlines(run_without(p + a.len, end, UNI_WS | word | UNI_N), end, false);
     if (*p == ' ' && !(b.class & (UNI_WS | UNI_L | UNI_N | END)))
         return run_newlines(run_without(p + 1, end, UNI_WS | word | UNI_N), end, false);
-    return spaces(p, end, true, end_first);
+    return match_spaces(p, end, true, end_first);
 }
 
 const unsigned char *split_llama3(const unsigned char *p, const unsigned char *end)
@@ -220,9 +224,11 @@ const unsigned char *split_qwen35(const unsigned char *p, const unsigned char *e
     return split_cl100k(p, end, UNI_L | UNI_M, 1, false);
 }
 
-INLINE struct at look_not_han(const unsigned char *p, const unsigned char *end, bool han)
+/* [..&&[^\p{Han}]]: with han, Han is neither A nor B.  A is what words begin with (UPPER of
+ * split.c), B what they go on with (LOWER); letters without case are both. */
+INLINE struct scalar read_not_han(const unsigned char *p, const unsigned char *end, bool han)
 {
-    struct at a = look(p, end);
+    struct scalar a = read_scalar(p, end);
     if (han && a.len > 1) {
         unsigned len;
         if (uni_in(uni_han, uni_han_n, uni_decode(p, &len)))
@@ -233,18 +239,19 @@ INLINE struct at look_not_han(const unsigned char *p, const unsigned char *end, 
 
 /* A*B+ at p: its end, or NULL.  When no B follows the run of A, it is given back up to the last
  * scalar that is both. */
-INLINE const unsigned char *mixed_word(const unsigned char *p, const unsigned char *end, bool han)
+INLINE const unsigned char *match_mixed_word(const unsigned char *p, const unsigned char *end,
+                                             bool han)
 {
     const unsigned char *both = NULL;
-    struct at a;
-    for (a = look_not_han(p, end, han); a.class & UNI_A; a = look_not_han(p, end, han)) {
+    struct scalar a;
+    for (a = read_not_han(p, end, han); a.class & UNI_A; a = read_not_han(p, end, han)) {
         p += a.len;
         if (a.class & UNI_B)
             both = p;
     }
     if (!(a.class & UNI_B) || (a.class & END))
         return both;
-    for (; (a.class & UNI_B) && !(a.class & END); a = look_not_han(p, end, han)) {
+    for (; (a.class & UNI_B) && !(a.class & END); a = read_not_han(p, end, han)) {
         p += a.len;
         if (a.len == 1) /* of ASCII, lower case is all of B */
             p = run_ascii(p, end, true);
@@ -253,10 +260,12 @@ INLINE const unsigned char *mixed_word(const unsigned char *p, const unsigned ch
 }
 
 /* A+B* at p, where A*B+ does not match: the run of A, or NULL. */
-INLINE const unsigned char *upper_word(const unsigned char *p, const unsigned char *end, bool han)
+INLINE const unsigned char *match_upper_word(const unsigned char *p, const unsigned char *end,
+                                             bool han)
 {
     const unsigned char *q = p;
-    for (struct at a = look_not_han(q, end, han); a.class & UNI_A; a = look_not_han(q, end, han))
+    for (struct scalar a = read_not_han(q, end, han); a.class & UNI_A;
+         a = read_not_han(q, end, han))
         q += a.len;
     return q > p ? q : NULL;
 }
@@ -265,31 +274,33 @@ INLINE const unsigned char *upper_word(const unsigned char *p, const unsigned ch
 INLINE const unsigned char *split_cased(const unsigned char *p, const unsigned char *end,
                                         bool contract, int digits, bool slash, bool han)
 {
-    struct at a = look(p, end);
+    struct scalar a = read_scalar(p, end);
     bool lead = !(a.class & (UNI_L | UNI_N)) && !is_newline(*p);
     const unsigned char *q = NULL;
-    bool word =
-        (a.class & (UNI_A | UNI_B)) || (lead && (look(p + a.len, end).class & (UNI_A | UNI_B)));
+    /* In the order of the pattern: A*B+ with the optional scalar before it, without it; then A+B*
+     * alike.  The first test spares the four where no word can be. */
+    bool word = (a.class & (UNI_A | UNI_B)) ||
+                (lead && (read_scalar(p + a.len, end).class & (UNI_A | UNI_B)));
     if (word && lead)
-        q = mixed_word(p + a.len, end, han);
+        q = match_mixed_word(p + a.len, end, han);
     if (word && !q)
-        q = mixed_word(p, end, han);
+        q = match_mixed_word(p, end, han);
     if (word && !q && lead)
-        q = upper_word(p + a.len, end, han);
+        q = match_upper_word(p + a.len, end, han);
     if (word && !q)
-        q = upper_word(p, end, han);
+        q = match_upper_word(p, end, han);
     if (q) {
         const unsigned char *tail =
-            contract && q < end && *q == '\'' ? contraction(q, end, true) : NULL;
+            contract && q < end && *q == '\'' ? match_contraction(q, end, true) : NULL;
         return tail ? tail : q;
     }
     if (a.class & UNI_N)
-        return numbers(p, end, digits);
+        return match_numbers(p, end, digits);
     const unsigned char *start = p + (*p == ' ');
-    struct at b = look(start, end);
+    struct scalar b = read_scalar(start, end);
     if (!(b.class & (UNI_WS | UNI_L | UNI_N | END)))
         return run_newlines(run_without(start, end, UNI_WS | UNI_L | UNI_N), end, slash);
-    return spaces(p, end, true, false);
+    return match_spaces(p, end, true, false);
 }
 
 const unsigned char *split_o200k(const unsigned char *p, const unsigned char *end)
@@ -325,19 +336,21 @@ static inline bool is_cjk(const unsigned char *p, unsigned len)
 
 /* The first two patterns cut text into numbers, runs of Han and kana, and the rest; the third
  * sees each run (cjk) and each rest on its own, so what is of the other kind is its end. */
-static inline struct at look_deepseek(const unsigned char *p, const unsigned char *end, bool cjk)
+static inline struct scalar read_deepseek(const unsigned char *p, const unsigned char *end,
+                                          bool cjk)
 {
-    struct at a = look(p, end);
+    struct scalar a = read_scalar(p, end);
     if ((a.class & UNI_N) || (a.class != END && is_cjk(p, a.len) != cjk))
         a.class = END;
     return a;
 }
 
+/* End of the run of scalars of this kind that have one of the flags. */
 static inline const unsigned char *run_deepseek(const unsigned char *p, const unsigned char *end,
                                                 bool cjk, unsigned flags)
 {
-    for (struct at a = look_deepseek(p, end, cjk); a.class & flags;
-         a = look_deepseek(p, end, cjk)) {
+    for (struct scalar a = read_deepseek(p, end, cjk); a.class & flags;
+         a = read_deepseek(p, end, cjk)) {
         p += a.len;
         if ((flags & UNI_L) && a.len == 1)
             p = run_ascii(p, end, false);
@@ -345,11 +358,13 @@ static inline const unsigned char *run_deepseek(const unsigned char *p, const un
     return p;
 }
 
-static const unsigned char *spaces_deepseek(const unsigned char *p, const unsigned char *end)
+/* match_spaces() of a rest.  A rest ends where a number or the other kind begins, and what is behind
+ * its end does not exist for \s+(?!\S). */
+static const unsigned char *match_spaces_deepseek(const unsigned char *p, const unsigned char *end)
 {
     const unsigned char *q = run_deepseek(p, end, false, UNI_WS);
-    bool at_end = look_deepseek(q, end, false).class == END;
-    return spaces(p, at_end ? q : q + look(q, end).len, true, false);
+    bool at_end = read_deepseek(q, end, false).class == END;
+    return match_spaces(p, at_end ? q : q + read_scalar(q, end).len, true, false);
 }
 
 static inline bool is_ascii_letter(unsigned char c)
@@ -358,10 +373,10 @@ static inline bool is_ascii_letter(unsigned char c)
 }
 
 /* The third pattern: end of the match at p, or NULL. */
-static const unsigned char *deepseek_match(const unsigned char *p, const unsigned char *end,
-                                           bool cjk, struct at a)
+static const unsigned char *match_deepseek(const unsigned char *p, const unsigned char *end,
+                                           bool cjk, struct scalar a)
 {
-    struct at b = look_deepseek(p + a.len, end, cjk);
+    struct scalar b = read_deepseek(p + a.len, end, cjk);
     /* [ASCII punctuation][A-Za-z]+ */
     if (*p < 0x80 && (a.class & (UNI_P | UNI_S)) && p + 1 < end && is_ascii_letter(p[1])) {
         for (p += 2; p < end && is_ascii_letter(*p);)
@@ -380,21 +395,21 @@ static const unsigned char *deepseek_match(const unsigned char *p, const unsigne
     }
     if (*p == ' ' && (b.class & (UNI_P | UNI_S)))
         return run_newlines(run_deepseek(p + 1, end, cjk, UNI_P | UNI_S), end, false);
-    return a.class & UNI_WS ? spaces_deepseek(p, end) : NULL;
+    return a.class & UNI_WS ? match_spaces_deepseek(p, end) : NULL;
 }
 
 const unsigned char *split_deepseek(const unsigned char *p, const unsigned char *end)
 {
-    struct at a = look(p, end);
+    struct scalar a = read_scalar(p, end);
     if (a.class & UNI_N)
-        return numbers(p, end, 3);
+        return match_numbers(p, end, 3);
     bool cjk = is_cjk(p, a.len);
-    const unsigned char *q = deepseek_match(p, end, cjk, a);
+    const unsigned char *q = match_deepseek(p, end, cjk, a);
     if (q)
         return q;
     /* nothing matches here: the gap up to the next match is a piece */
     for (p += a.len;
-         (a = look_deepseek(p, end, cjk)).class != END && !deepseek_match(p, end, cjk, a);)
+         (a = read_deepseek(p, end, cjk)).class != END && !match_deepseek(p, end, cjk, a);)
         p += a.len;
     return p;
 }

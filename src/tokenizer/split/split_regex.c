@@ -31,7 +31,7 @@ struct scan {
 
 /* The characters of a category (a prefix such as "L" or "Lu"), or of the script Han, that came
  * after PCRE2's tables. */
-static void put_new(struct buf *out, const char *category, size_t n)
+static void put_newer_chars(struct buf *out, const char *category, size_t n)
 {
     for (size_t i = 0; n == 3 && memcmp(category, "Han", 3) == 0 && i < uni_han_n; i++)
         buf_printf(out, "\\x{%x}-\\x{%x}", uni_han[i].first, uni_han[i].last);
@@ -39,36 +39,6 @@ static void put_new(struct buf *out, const char *category, size_t n)
         const struct uni_new *u = &uni_new_since_regex[i];
         if (n <= 2 && strncmp(u->category, category, n) == 0)
             buf_printf(out, "\\x{%x}-\\x{%x}", u->first, u->last);
-    }
-}
-
-static void put_word_set(struct buf *out)
-{
-    static const char *const categories[] = { "L", "M", "Nd", "Nl", "Pc" };
-    for (size_t i = 0; i < ARRAY_LEN(categories); i++) {
-        buf_printf(out, "\\p{%s}", categories[i]);
-        put_new(out, categories[i], strlen(categories[i]));
-    }
-    buf_puts(out, "\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}"
-                  "\\x{1f170}-\\x{1f189}");
-}
-
-/* Put the inside of a class for the escape letter; false when it is not a set we spell out. */
-static bool put_set(struct buf *out, char letter)
-{
-    switch (letter | 0x20) {
-    case 's':
-        buf_puts(out, SPACE_SET);
-        return true;
-    case 'd':
-        buf_puts(out, "\\p{Nd}");
-        put_new(out, "Nd", 2);
-        return true;
-    case 'w':
-        put_word_set(out);
-        return true;
-    default:
-        return false;
     }
 }
 
@@ -88,7 +58,7 @@ static bool is_script(const char *name, size_t n)
 }
 
 /* \p{..} or \P{..} at s->p; in_class: already inside brackets. */
-static void property(struct scan *s, bool in_class)
+static void translate_property(struct scan *s, bool in_class)
 {
     bool negated = s->p[1] == 'P';
     const char *name = s->p + 3, *close;
@@ -108,13 +78,14 @@ static void property(struct scan *s, bool in_class)
     } else {
         buf_puts(s->out, in_class ? "" : negated ? "[^" : "[");
         buf_printf(s->out, "\\p{%s%.*s}", prefix, (int)n, name);
-        put_new(s->out, name, n);
+        put_newer_chars(s->out, name, n);
         buf_puts(s->out, in_class ? "" : "]");
     }
     s->p = close + 1;
 }
 
-static void escape(struct scan *s, bool in_class)
+/* A backslash and what follows at s->p. */
+static void translate_escape(struct scan *s, bool in_class)
 {
     if (s->end - s->p < 2) {
         s->problem = "ends with a backslash";
@@ -122,13 +93,30 @@ static void escape(struct scan *s, bool in_class)
     }
     char c = s->p[1];
     if (c == 'p' || c == 'P') {
-        property(s, in_class);
+        translate_property(s, in_class);
         return;
     }
     bool upper = c == 'S' || c == 'D' || c == 'W';
     if ((upper && !in_class) || c == 's' || c == 'd' || c == 'w') {
+        static const char *const word_categories[] = { "L", "M", "Nd", "Nl", "Pc" };
         buf_puts(s->out, in_class ? "" : upper ? "[^" : "[");
-        put_set(s->out, c);
+        switch (c | 0x20) {
+        case 's':
+            buf_puts(s->out, SPACE_SET);
+            break;
+        case 'd':
+            buf_puts(s->out, "\\p{Nd}");
+            put_newer_chars(s->out, "Nd", 2);
+            break;
+        default: /* w: letters, marks, decimal and letter numbers, connectors, joiners, and the
+                  * circled letters that are Alphabetic */
+            for (size_t i = 0; i < ARRAY_LEN(word_categories); i++) {
+                buf_printf(s->out, "\\p{%s}", word_categories[i]);
+                put_newer_chars(s->out, word_categories[i], strlen(word_categories[i]));
+            }
+            buf_puts(s->out, "\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}"
+                             "\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}");
+        }
         buf_puts(s->out, in_class ? "" : "]");
     } else if (c == 'h' || c == 'H') {
         s->problem = "\\h is not supported";
@@ -139,7 +127,7 @@ static void escape(struct scan *s, bool in_class)
 }
 
 /* A bracket class at s->p, after its '[': up to and including its ']'. */
-static void class_body(struct scan *s, bool *intersects)
+static void translate_class_body(struct scan *s, bool *intersects)
 {
     bool first = true;
     *intersects = false;
@@ -158,7 +146,7 @@ static void class_body(struct scan *s, bool *intersects)
             return;
         }
         if (*s->p == '\\') {
-            escape(s, true);
+            translate_escape(s, true);
         } else if (*s->p == '[') {
             if (s->end - s->p < 2 || s->p[1] != ':') {
                 s->problem = "a class inside a class is not supported";
@@ -178,21 +166,21 @@ static void class_body(struct scan *s, bool *intersects)
 }
 
 /* [A], or [A&&[B]] as (?:(?=[B])[A]). */
-static void class(struct scan *s)
+static void translate_class(struct scan *s)
 {
     struct buf left, *out = s->out;
-    bool more;
+    bool more; /* && follows */
     buf_init(&left, 1 << 20);
     s->out = &left;
     s->p++;
-    class_body(s, &more);
+    translate_class_body(s, &more);
     s->out = out;
     if (more && !s->problem) {
         if (s->p < s->end && *s->p == '[') {
             bool again;
             s->p++;
             buf_puts(out, "(?:(?=[");
-            class_body(s, &again);
+            translate_class_body(s, &again);
             buf_puts(out, "])");
             if (!s->problem && (again || s->p >= s->end || *s->p++ != ']'))
                 s->problem = "this class intersection is not supported";
@@ -209,32 +197,26 @@ static void class(struct scan *s)
     buf_clear(&left);
 }
 
-static const char *translate(struct buf *out, const char *pattern, size_t n)
-{
-    struct scan s = { pattern, pattern + n, out, NULL };
-    while (s.p < s.end && !s.problem) {
-        if (*s.p == '\\')
-            escape(&s, false);
-        else if (*s.p == '[')
-            class(&s);
-        else
-            buf_putc(out, *s.p++);
-    }
-    return s.problem;
-}
-
 struct split_regex *split_regex_new(const char *pattern, size_t n, bool ruby, tinker_error *err)
 {
     struct buf text;
     struct split_regex *r = calloc(1, sizeof(*r));
     buf_init(&text, 1 << 22);
-    const char *problem = n > 65536 ? "longer than 64 KB" : translate(&text, pattern, n);
+    struct scan s = { pattern, pattern + n, &text, n > 65536 ? "longer than 64 KB" : NULL };
+    while (s.p < s.end && !s.problem) { /* what is neither escape nor class means the same */
+        if (*s.p == '\\')
+            translate_escape(&s, false);
+        else if (*s.p == '[')
+            translate_class(&s);
+        else
+            buf_putc(&text, *s.p++);
+    }
     int code = 0;
     PCRE2_SIZE at = 0;
     char message[120] = "";
-    if (problem) {
+    if (s.problem) {
         err_set(err, TINKER_EINVAL, "pattern \"%.*s\": %s", (int)(n < 80 ? n : 80), pattern,
-                problem);
+                s.problem);
     } else if (!r || !buf_ok(&text)) {
         err_nomem(err, "pattern");
     } else {
@@ -272,27 +254,21 @@ void split_regex_ctx_clear(struct split_regex_ctx *c)
     memset(c, 0, sizeof(*c));
 }
 
-static bool ctx_ready(struct split_regex_ctx *c)
-{
-    if (c->match_data)
-        return true;
-    c->match_context = pcre2_match_context_create(NULL);
-    c->jit_stack = pcre2_jit_stack_create(32 * 1024, 8 * 1024 * 1024, NULL);
-    c->match_data = pcre2_match_data_create(1, NULL);
-    if (!c->match_context || !c->jit_stack || !c->match_data) {
-        split_regex_ctx_clear(c);
-        return false;
-    }
-    pcre2_jit_stack_assign(c->match_context, NULL, c->jit_stack);
-    return true;
-}
-
 int split_regex_find(const struct split_regex *r, struct split_regex_ctx *c, const char *text,
                      size_t n, size_t from, size_t *begin, size_t *end)
 {
-    c->no_memory = !ctx_ready(c);
-    if (c->no_memory)
-        return -1;
+    if (!c->match_data) { /* first use */
+        c->match_context = pcre2_match_context_create(NULL);
+        c->jit_stack = pcre2_jit_stack_create(32 * 1024, 8 * 1024 * 1024, NULL);
+        c->match_data = pcre2_match_data_create(1, NULL);
+        if (!c->match_context || !c->jit_stack || !c->match_data) {
+            split_regex_ctx_clear(c);
+            c->no_memory = true;
+            return -1;
+        }
+        pcre2_jit_stack_assign(c->match_context, NULL, c->jit_stack);
+    }
+    /* A pattern from a file may backtrack without end: steps are limited by the length of the text. */
     uint64_t budget = 1000000 + 10000 * (uint64_t)(n - from);
     pcre2_set_match_limit(c->match_context, budget < UINT32_MAX ? (uint32_t)budget : UINT32_MAX);
     int found = pcre2_match(r->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK, c->match_data,
@@ -323,7 +299,7 @@ int split_regex_next(const struct split_regex *r, struct split_regex_ctx *c, con
         int found = split_regex_find(r, c, text, n, at->from, begin, end);
         if (found <= 0)
             return found;
-        if (*begin < *end || *begin != at->last) {
+        if (*begin < *end || *begin != at->last) { /* not an empty match behind another */
             at->from = at->last = *end;
             return 1;
         }
