@@ -1,4 +1,4 @@
-/* tok_align.h - see tok_align.c. */
+/* tok_align.h - where the characters of a normal form came from. */
 #ifndef TOKENIZER_TOK_ALIGN_H
 #define TOKENIZER_TOK_ALIGN_H
 

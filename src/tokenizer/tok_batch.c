@@ -76,20 +76,6 @@ static int compare_lengths(const void *a, const void *b)
     return x->index < y->index ? -1 : 1;
 }
 
-/* As many threads as were asked for, as long as each has a share of the bytes that is worth it. */
-static int count_useful_threads(const tinker_slice *texts, size_t n, int wanted)
-{
-    size_t bytes = 0, most;
-    if (wanted <= 0)
-        wanted = os_cpu_count();
-    for (size_t i = 0; i < n; i++)
-        bytes += texts[i].n;
-    most = bytes / WORTH_A_THREAD + 1;
-    most = most < n ? most : n;
-    most = most < MAX_THREADS ? most : MAX_THREADS;
-    return (size_t)wanted < most ? wanted : (int)most;
-}
-
 tinker_status tinker_tokenizer_encode_batch(const tinker_tokenizer *t, const tinker_slice *texts,
                                             size_t n, const tinker_encode_options *opts,
                                             tinker_tokens *out, tinker_spans *spans,
@@ -111,11 +97,19 @@ tinker_status tinker_tokenizer_encode_batch(const tinker_tokenizer *t, const tin
     };
     pthread_mutex_init(&b.lock, NULL);
     pthread_t others[MAX_THREADS];
-    int threads = count_useful_threads(texts, n, o.threads), started = 0;
+    /* As many threads as were asked for, as long as each has a share of the bytes that is worth it. */
+    size_t bytes = 0, threads = o.threads > 0 ? (size_t)o.threads : (size_t)os_cpu_count();
+    for (size_t i = 0; i < n; i++)
+        bytes += texts[i].n;
+    size_t most = bytes / WORTH_A_THREAD + 1;
+    most = most < n ? most : n;
+    most = most < MAX_THREADS ? most : MAX_THREADS;
+    threads = threads < most ? threads : most;
+    size_t started = 0;
     while (started + 1 < threads && pthread_create(&others[started], NULL, encode_items, &b) == 0)
         started++; /* fewer threads than wanted are enough */
     encode_items(&b);
-    for (int i = 0; i < started; i++)
+    for (size_t i = 0; i < started; i++)
         pthread_join(others[i], NULL);
     pthread_mutex_destroy(&b.lock);
 

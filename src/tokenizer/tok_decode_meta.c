@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "tokenizer/tok_decode.h"
 
+/* The list of decoders that Llama 2, Gemma and Mistral files have. */
 bool tok_decodes_meta(const tinker_tokenizer *t)
 {
     const struct tok_dec *d = t->decs;
@@ -17,11 +18,13 @@ bool tok_decodes_meta(const tinker_tokenizer *t)
 void tok_put_meta(struct buf *out, const char *p, size_t n, const struct tok_dec *d)
 {
     size_t find = d->find.n;
+    /* at the start, where nearly all are */
     while (n >= find && memcmp(p, d->find.s, find) == 0) {
         buf_append(out, d->content.s, d->content.n);
         p += find;
         n -= find;
     }
+    /* then anywhere */
     while (n >= find) {
         const char *q = memchr(p, d->find.s[0], n - find + 1);
         if (!q)
@@ -72,7 +75,7 @@ tinker_status tok_decode_meta(const tinker_tokenizer *t, const int32_t *ids, siz
             continue;
         const char *p = bpe_bytes(&t->bpe, (uint32_t)ids[i], &len);
         int byte = tok_byte_token(p, len);
-        if (byte >= 0) {
+        if (byte >= 0) { /* wait for the end of the run */
             buf_putc(&run, (char)byte);
             continue;
         }

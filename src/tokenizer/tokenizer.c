@@ -27,6 +27,7 @@ void tinker_spans_clear(tinker_spans *s)
     *s = (tinker_spans)TINKER_SPANS_INIT;
 }
 
+/* tinker_tokens and struct bpe_out grow alike. */
 tinker_status tinker_tokens_append(tinker_tokens *t, const int32_t *ids, size_t n,
                                    tinker_error *err)
 {
@@ -50,7 +51,7 @@ tinker_status tinker_tokenizer_encode(const tinker_tokenizer *t, const char *tex
     tinker_status status = tok_encode_options(&o, opts, err);
     if (status != TINKER_OK)
         return status;
-    struct tok_ctx *c = tok_ctx_take(t);
+    struct tok_ctx *c = tok_ctx_take(t); /* nobody else has it until it is given back */
     if (!c)
         return err_nomem(err, "tokens");
     status = tok_encode(t, c, text, n, &o, out, NULL, err);
@@ -60,7 +61,7 @@ tinker_status tinker_tokenizer_encode(const tinker_tokenizer *t, const char *tex
 
 /* ---- decode ---------------------------------------------------------------------------------- */
 
-/* What follows `had` in b becomes UTF-8, or loses spaces, as asked for. */
+/* What follows `had` in b becomes UTF-8 (repair), then loses spaces (cleanup), as asked for. */
 static void finish_text(struct buf *b, size_t had, bool repair, bool cleanup)
 {
     size_t n = b->len - had;
@@ -98,14 +99,14 @@ tinker_status tinker_tokenizer_decode(const tinker_tokenizer *t, const int32_t *
         return status;
     struct buf b = text_to_buf(out);
     size_t had = b.len;
-    buf_reserve(&b, n * 5 + 32);
+    buf_reserve(&b, n * 5 + 32); /* enough for most texts */
     bool sound;
     status = tok_decode(t, ids, n, &o, &b, &sound, err);
     if (status == TINKER_OK)
         finish_text(&b, had, !sound && !o.raw_bytes, o.cleanup != 0);
     if (status == TINKER_OK && !buf_ok(&b))
         status = err_nomem(err, "text");
-    if (status != TINKER_OK)
+    if (status != TINKER_OK) /* the memory may have moved, but the text is as it was */
         b.len = had;
     if (b.data)
         b.data[b.len] = '\0';
@@ -115,28 +116,10 @@ tinker_status tinker_tokenizer_decode(const tinker_tokenizer *t, const int32_t *
 
 /* ---- the vocabulary -------------------------------------------------------------------------- */
 
-static bool exists(const tinker_tokenizer *t, int32_t id)
+/* Ids may have holes. */
+static bool is_token(const tinker_tokenizer *t, int32_t id)
 {
     return id >= 0 && (uint32_t)id < t->bpe.n_ids && (t->bpe.flags[id] & BPE_TOKEN);
-}
-
-/* Whether the byte map leaves a spelling as it is. */
-static bool is_plain_ascii(const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (s[i] < 0x21 || s[i] > 0x7E)
-            return false;
-    return true;
-}
-
-/* Whether the byte map may have spelled it: it has no character of more than two bytes.  Control
- * tokens with such are told from text without asking for memory, which may not be there. */
-static bool may_be_mapped(const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if ((unsigned char)s[i] >= 0xE0)
-            return false;
-    return true;
 }
 
 int32_t tinker_tokenizer_id(const tinker_tokenizer *t, const char *token, size_t n)
@@ -146,12 +129,19 @@ int32_t tinker_tokenizer_id(const tinker_tokenizer *t, const char *token, size_t
         return (int32_t)(odd - 1);
     if (utf8_valid_prefix(token, n) < n)
         return -1;
+    /* The byte map leaves plain ASCII as it is, and spells nothing with a character of more than two
+     * bytes.  Control tokens with such are told from text without asking for memory, which may not
+     * be there. */
+    bool plain = true, may_be_mapped = true;
+    for (size_t i = 0; i < n; i++) {
+        plain = plain && token[i] >= 0x21 && token[i] <= 0x7E;
+        may_be_mapped = may_be_mapped && (unsigned char)token[i] < 0xE0;
+    }
     uint32_t id = BPE_NONE;
-    if (t->bpe.byte_level && !is_plain_ascii(token, n)) {
+    if (t->bpe.byte_level && !plain) {
         struct buf bytes;
         buf_init(&bytes, SIZE_MAX);
-        if (may_be_mapped(token, n) && bpe_unmap(&bytes, token, n) && buf_ok(&bytes) &&
-            bytes.len > 0)
+        if (may_be_mapped && bpe_unmap(&bytes, token, n) && buf_ok(&bytes) && bytes.len > 0)
             id = bpe_find(&t->bpe, bytes.data, bytes.len);
         buf_clear(&bytes);
     } else if (n > 0) {
@@ -163,7 +153,7 @@ int32_t tinker_tokenizer_id(const tinker_tokenizer *t, const char *token, size_t
 tinker_status tinker_tokenizer_token(const tinker_tokenizer *t, int32_t id, tinker_text *out,
                                      tinker_error *err)
 {
-    if (!exists(t, id))
+    if (!is_token(t, id))
         return err_set(err, TINKER_EINVAL, "there is no token %d", (int)id);
     struct buf b;
     buf_init(&b, SIZE_MAX);
@@ -177,7 +167,7 @@ tinker_status tinker_tokenizer_token(const tinker_tokenizer *t, int32_t id, tink
 const char *tinker_tokenizer_bytes(const tinker_tokenizer *t, int32_t id, size_t *n)
 {
     *n = 0;
-    return exists(t, id) ? bpe_bytes(&t->bpe, (uint32_t)id, n) : NULL;
+    return is_token(t, id) ? bpe_bytes(&t->bpe, (uint32_t)id, n) : NULL;
 }
 
 int32_t tinker_tokenizer_special(const tinker_tokenizer *t, tinker_special_kind kind)
@@ -187,14 +177,15 @@ int32_t tinker_tokenizer_special(const tinker_tokenizer *t, tinker_special_kind 
 
 int tinker_tokenizer_is_special(const tinker_tokenizer *t, int32_t id)
 {
-    return exists(t, id) && (t->bpe.flags[id] & BPE_SPECIAL);
+    return is_token(t, id) && (t->bpe.flags[id] & BPE_SPECIAL);
 }
 
 int tinker_tokenizer_is_added(const tinker_tokenizer *t, int32_t id)
 {
-    return exists(t, id) && (t->bpe.flags[id] & BPE_ADDED);
+    return is_token(t, id) && (t->bpe.flags[id] & BPE_ADDED);
 }
 
+/* Added tokens may be tokens of the model, too; those count once. */
 size_t tinker_tokenizer_vocab_size(const tinker_tokenizer *t, int with_added)
 {
     size_t n = t->bpe.header->n_vocab;

@@ -30,7 +30,7 @@ static void read_text(struct json_reader *r, struct json_str *out)
 }
 
 /* {"String": text} or {"Regex": text}; a bare string is the former. */
-static void read_pattern(struct json_reader *r, struct tok_part *p)
+static void read_pattern(struct json_reader *r, struct tok_component *p)
 {
     struct json_str key;
     if (json_peek(r) == JSON_STRING) {
@@ -52,46 +52,46 @@ static const struct {
     const char *key;
     size_t at;
 } texts[] = {
-    { "type", offsetof(struct tok_part, type) },
-    { "content", offsetof(struct tok_part, content) },
-    { "behavior", offsetof(struct tok_part, behavior) },
-    { "prepend", offsetof(struct tok_part, prepend) },
-    { "replacement", offsetof(struct tok_part, replacement) },
-    { "prepend_scheme", offsetof(struct tok_part, prepend_scheme) },
-    { "delimiter", offsetof(struct tok_part, delimiter) },
-    { "prefix", offsetof(struct tok_part, prefix) },
-    { "suffix", offsetof(struct tok_part, suffix) },
-    { "pad_token", offsetof(struct tok_part, pad_token) },
+    { "type", offsetof(struct tok_component, type) },
+    { "content", offsetof(struct tok_component, content) },
+    { "behavior", offsetof(struct tok_component, behavior) },
+    { "prepend", offsetof(struct tok_component, prepend) },
+    { "replacement", offsetof(struct tok_component, replacement) },
+    { "prepend_scheme", offsetof(struct tok_component, prepend_scheme) },
+    { "delimiter", offsetof(struct tok_component, delimiter) },
+    { "prefix", offsetof(struct tok_component, prefix) },
+    { "suffix", offsetof(struct tok_component, suffix) },
+    { "pad_token", offsetof(struct tok_component, pad_token) },
 }, raws[] = {
-    { "normalizers", offsetof(struct tok_part, children) },
-    { "pretokenizers", offsetof(struct tok_part, children) },
-    { "processors", offsetof(struct tok_part, children) },
-    { "decoders", offsetof(struct tok_part, children) },
-    { "single", offsetof(struct tok_part, single) },
-    { "special_tokens", offsetof(struct tok_part, special_tokens) },
-    { "sep", offsetof(struct tok_part, sep) },
-    { "cls", offsetof(struct tok_part, cls) },
+    { "normalizers", offsetof(struct tok_component, children) },
+    { "pretokenizers", offsetof(struct tok_component, children) },
+    { "processors", offsetof(struct tok_component, children) },
+    { "decoders", offsetof(struct tok_component, children) },
+    { "single", offsetof(struct tok_component, single) },
+    { "special_tokens", offsetof(struct tok_component, special_tokens) },
+    { "sep", offsetof(struct tok_component, sep) },
+    { "cls", offsetof(struct tok_component, cls) },
 }, flags[] = {
-    { "invert", offsetof(struct tok_part, invert) },
-    { "add_prefix_space", offsetof(struct tok_part, add_prefix_space) },
-    { "use_regex", offsetof(struct tok_part, use_regex) },
-    { "trim_offsets", offsetof(struct tok_part, trim_offsets) },
-    { "individual_digits", offsetof(struct tok_part, individual_digits) },
-    { "split", offsetof(struct tok_part, split) },
-    { "cleanup", offsetof(struct tok_part, cleanup) },
-    { "strip_left", offsetof(struct tok_part, strip_left) },
-    { "strip_right", offsetof(struct tok_part, strip_right) },
-    { "clean_text", offsetof(struct tok_part, clean_text) },
-    { "handle_chinese_chars", offsetof(struct tok_part, handle_chinese_chars) },
-    { "strip_accents", offsetof(struct tok_part, strip_accents) },
-    { "lowercase", offsetof(struct tok_part, lowercase) },
+    { "invert", offsetof(struct tok_component, invert) },
+    { "add_prefix_space", offsetof(struct tok_component, add_prefix_space) },
+    { "use_regex", offsetof(struct tok_component, use_regex) },
+    { "trim_offsets", offsetof(struct tok_component, trim_offsets) },
+    { "individual_digits", offsetof(struct tok_component, individual_digits) },
+    { "split", offsetof(struct tok_component, split) },
+    { "cleanup", offsetof(struct tok_component, cleanup) },
+    { "strip_left", offsetof(struct tok_component, strip_left) },
+    { "strip_right", offsetof(struct tok_component, strip_right) },
+    { "clean_text", offsetof(struct tok_component, clean_text) },
+    { "handle_chinese_chars", offsetof(struct tok_component, handle_chinese_chars) },
+    { "strip_accents", offsetof(struct tok_component, strip_accents) },
+    { "lowercase", offsetof(struct tok_component, lowercase) },
 }, numbers[] = {
-    { "start", offsetof(struct tok_part, start) },
-    { "stop", offsetof(struct tok_part, stop) },
-    { "length", offsetof(struct tok_part, length) },
+    { "start", offsetof(struct tok_component, start) },
+    { "stop", offsetof(struct tok_component, stop) },
+    { "length", offsetof(struct tok_component, length) },
 };
 
-static bool read_field(struct json_reader *r, struct json_str key, struct tok_part *p)
+static bool read_field(struct json_reader *r, struct json_str key, struct tok_component *p)
 {
     char *base = (char *)p;
     for (size_t i = 0; i < ARRAY_LEN(texts); i++)
@@ -117,7 +117,7 @@ static bool read_field(struct json_reader *r, struct json_str key, struct tok_pa
     return false;
 }
 
-tinker_status tok_part_read(struct tok_part *p, struct json_reader *r, tinker_error *err)
+tinker_status tok_part_read(struct tok_component *p, struct json_reader *r, tinker_error *err)
 {
     struct json_str key;
     memset(p, 0, sizeof(*p));
@@ -137,12 +137,13 @@ tinker_status tok_part_read(struct tok_part *p, struct json_reader *r, tinker_er
     return TINKER_OK;
 }
 
-tinker_status tok_part_refuse(const struct tok_part *p, tinker_error *err)
+tinker_status tok_part_refuse(const struct tok_component *p, tinker_error *err)
 {
     return err_set(err, TINKER_EINVAL, "type \"%.*s\" is not supported", (int)p->type.n, p->type.s);
 }
 
-int tok_part_kind(const struct tok_part *p, const char *const *names, size_t n, tinker_error *err)
+int tok_component_kind(const struct tok_component *p, const char *const *names, size_t n,
+                       tinker_error *err)
 {
     for (size_t i = 0; i < n; i++)
         if (tok_str_is(p->type, names[i]))
@@ -155,7 +156,7 @@ static tinker_status walk(tinker_tokenizer *t, struct json_str json, tok_part_fn
                           int *count, tinker_error *err)
 {
     struct json_reader r;
-    struct tok_part p;
+    struct tok_component p;
     json_reader_init(&r, json.s, json.n, &t->arena);
     tinker_status status = tok_part_read(&p, &r, err);
     if (status != TINKER_OK)
@@ -180,8 +181,8 @@ static tinker_status walk(tinker_tokenizer *t, struct json_str json, tok_part_fn
     return list.failed ? err_set(err, TINKER_EINVAL, "%s", json_error(&list)) : TINKER_OK;
 }
 
-tinker_status tok_part_walk(tinker_tokenizer *t, struct json_str json, const char *what,
-                            tok_part_fn *add, tinker_error *err)
+tinker_status tok_component_walk(tinker_tokenizer *t, struct json_str json, const char *what,
+                                 tok_part_fn *add, tinker_error *err)
 {
     int count = 0;
     if (!json.s || (json.n == 4 && memcmp(json.s, "null", 4) == 0))

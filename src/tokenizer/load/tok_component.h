@@ -8,7 +8,7 @@
 
 #include "tokenizer/tokenizer.h"
 
-struct tok_part {
+struct tok_component {
     struct json_str type;
     struct json_str string, regex; /* of "pattern" */
     struct json_str content, behavior, prepend, replacement, prepend_scheme, delimiter, prefix,
@@ -23,17 +23,19 @@ struct tok_part {
 };
 
 /* Read one object.  TINKER_EINVAL with the place. */
-tinker_status tok_part_read(struct tok_part *p, struct json_reader *r, tinker_error *err);
+tinker_status tok_part_read(struct tok_component *p, struct json_reader *r, tinker_error *err);
 bool tok_str_is(struct json_str s, const char *text);
 
 /* Which of names[0..n) is the type of the part; -1 with *err set: none. */
-int tok_part_kind(const struct tok_part *p, const char *const *names, size_t n, tinker_error *err);
+int tok_component_kind(const struct tok_component *p, const char *const *names, size_t n,
+                       tinker_error *err);
 /* TINKER_EINVAL: the type is none that we know. */
-tinker_status tok_part_refuse(const struct tok_part *p, tinker_error *err);
+tinker_status tok_part_refuse(const struct tok_component *p, tinker_error *err);
 
 /* Walk the raw JSON of a part, calling add for every part that is not a Sequence. */
-typedef tinker_status tok_part_fn(tinker_tokenizer *t, const struct tok_part *p, tinker_error *err);
-tinker_status tok_part_walk(tinker_tokenizer *t, struct json_str json, const char *what,
-                            tok_part_fn *add, tinker_error *err);
+typedef tinker_status tok_part_fn(tinker_tokenizer *t, const struct tok_component *p,
+                                  tinker_error *err);
+tinker_status tok_component_walk(tinker_tokenizer *t, struct json_str json, const char *what,
+                                 tok_part_fn *add, tinker_error *err);
 
 #endif

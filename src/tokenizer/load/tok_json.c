@@ -203,7 +203,8 @@ static tinker_status read_model(struct loading *l, struct json_reader *r)
 /* ---- the file -------------------------------------------------------------------------------- */
 
 /* Whether the last pre-tokenizer maps bytes to characters: then the vocabulary is in bytes. */
-static tinker_status last_type(tinker_tokenizer *t, const struct tok_part *p, tinker_error *err)
+static tinker_status last_type(tinker_tokenizer *t, const struct tok_component *p,
+                               tinker_error *err)
 {
     (void)err;
     t->kimi_blocks = tok_str_is(p->type, "ByteLevel"); /* a scratch flag of a scratch object */
@@ -215,7 +216,7 @@ static tinker_status find_byte_level(struct loading *l)
     tinker_tokenizer scratch;
     memset(&scratch, 0, sizeof(scratch));
     arena_init(&scratch.arena, SIZE_MAX);
-    tinker_status status = tok_part_walk(&scratch, l->pre, "pre_tokenizer", last_type, l->err);
+    tinker_status status = tok_component_walk(&scratch, l->pre, "pre_tokenizer", last_type, l->err);
     l->builder.byte_level = scratch.kimi_blocks;
     arena_clear(&scratch.arena);
     return status;

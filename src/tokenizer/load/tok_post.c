@@ -77,7 +77,8 @@ static void read_item(struct json_reader *r, struct json_str *special, bool *seq
     }
 }
 
-static tinker_status add_template(tinker_tokenizer *t, const struct tok_part *p, tinker_error *err)
+static tinker_status add_template(tinker_tokenizer *t, const struct tok_component *p,
+                                  tinker_error *err)
 {
     struct json_reader r;
     bool after = false;
@@ -116,7 +117,7 @@ static tinker_status put_pair(tinker_tokenizer *t, struct json_str json, bool af
     return put_id(t, after, id, err);
 }
 
-static tinker_status add_post(tinker_tokenizer *t, const struct tok_part *p, tinker_error *err)
+static tinker_status add_post(tinker_tokenizer *t, const struct tok_component *p, tinker_error *err)
 {
     if (tok_str_is(p->type, "TemplateProcessing"))
         return add_template(t, p, err);
@@ -139,5 +140,5 @@ static tinker_status add_post(tinker_tokenizer *t, const struct tok_part *p, tin
 
 tinker_status tok_parse_post(tinker_tokenizer *t, struct json_str json, tinker_error *err)
 {
-    return tok_part_walk(t, json, "post_processor", add_post, err);
+    return tok_component_walk(t, json, "post_processor", add_post, err);
 }
