@@ -90,9 +90,8 @@ struct trie {
     struct os_map map; /* of the cells, `front` bytes behind its start */
     size_t front;
     struct bpe_cell *cells;
-    uint64_t *taken,
-        *places;   /* bits: cells in use, and places that nodes have their children at */
-    size_t n, cap; /* cells */
+    uint64_t *taken, *places; /* bits: cells in use, and places that nodes have their children at */
+    size_t n, cap;            /* cells */
     struct node *waiting;
     size_t n_waiting, cap_waiting;
 };

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/os.h"
 
+/* Repositories whose newest files would give other ids than the service's. */
 static const struct {
     const char *name, *repo, *revision;
 } pinned[] = {
@@ -22,19 +23,9 @@ static const struct {
       "4d01dfe0332d63057c186e0b262165819efb6611" },
     { "moonshotai/Kimi-K2.6", "moonshotai/Kimi-K2.6", "b5aabbfb20227ed42becbf5541dbffd213942c58" },
 };
+/* One repository stands for all of Llama 3, whose own ones need an agreement to be read. */
 static const char llama3[] = "meta-llama/Llama-3";
 static const char llama3_repo[] = "thinkingmachineslabinc/meta-llama-3-instruct-tokenizer";
-
-/* Length of `name` that names a repository: cut at ':', and "org/model/variant" at its second
- * slash unless it was given by the service. */
-static size_t repo_length(const char *name, bool cut_variant)
-{
-    size_t n = strcspn(name, ":"), slashes = 0, second = n;
-    for (size_t i = 0; i < n; i++)
-        if (name[i] == '/' && ++slashes == 2)
-            second = i;
-    return cut_variant && slashes == 2 ? second : n;
-}
 
 tinker_status tinker_tokenizer_resolve(const char *model_name, const char *tokenizer_id,
                                        tinker_tokenizer_source *out, tinker_error *err)
@@ -46,7 +37,14 @@ tinker_status tinker_tokenizer_resolve(const char *model_name, const char *token
         return err_set(err, TINKER_EINVAL, "the model name is empty");
     if (!given && strncmp(name, llama3, strlen(llama3)) == 0)
         name = llama3_repo;
-    size_t n = repo_length(name, !given);
+    /* The repository: cut at ':', and "org/model/variant" at its second slash unless the service
+     * gave the name. */
+    size_t n = strcspn(name, ":"), slashes = 0, second = n;
+    for (size_t i = 0; i < n; i++)
+        if (name[i] == '/' && ++slashes == 2)
+            second = i;
+    if (!given && slashes == 2)
+        n = second;
     if (n >= sizeof(out->repo))
         return err_set(err, TINKER_EINVAL, "the model name has more than %zu bytes",
                        sizeof(out->repo) - 1);
@@ -60,45 +58,47 @@ tinker_status tinker_tokenizer_resolve(const char *model_name, const char *token
     return TINKER_OK;
 }
 
-static bool join(char out[HUB_PATH], const char *a, const char *b)
+/* false: too long. */
+static bool join_paths(char out[HF_PATH], const char *a, const char *b)
 {
-    int n = snprintf(out, HUB_PATH, "%s%s", a, b);
-    return n > 0 && n < HUB_PATH;
+    int n = snprintf(out, HF_PATH, "%s%s", a, b);
+    return n > 0 && n < HF_PATH;
 }
 
-static const char *env(const char *name)
+/* A variable that is empty counts as not set. */
+static const char *read_env(const char *name)
 {
     const char *v = getenv(name);
     return v && *v ? v : NULL;
 }
 
 /* A path of the environment and b; a leading ~ is the home directory, as in Python. */
-static bool join_env(char out[HUB_PATH], const char *a, const char *b)
+static bool join_env_path(char out[HF_PATH], const char *a, const char *b)
 {
-    if (a[0] != '~' || (a[1] && a[1] != '/') || !env("HOME"))
-        return join(out, a, b);
-    int n = snprintf(out, HUB_PATH, "%s%s%s", env("HOME"), a + 1, b);
-    return n > 0 && n < HUB_PATH;
+    if (a[0] != '~' || (a[1] && a[1] != '/') || !read_env("HOME"))
+        return join_paths(out, a, b);
+    int n = snprintf(out, HF_PATH, "%s%s%s", read_env("HOME"), a + 1, b);
+    return n > 0 && n < HF_PATH;
 }
 
-/* The directory that holds models--… directories. */
-static bool cache_root(const char *hf_home, char out[HUB_PATH])
+/* The directory that holds models--… directories; the order of the variables is Python's. */
+static bool find_cache_root(const char *hf_home, char out[HF_PATH])
 {
     if (hf_home)
-        return join(out, hf_home, "/hub");
-    if (env("HF_HUB_CACHE"))
-        return join_env(out, env("HF_HUB_CACHE"), "");
-    if (env("HUGGINGFACE_HUB_CACHE"))
-        return join_env(out, env("HUGGINGFACE_HUB_CACHE"), "");
-    if (env("HF_HOME"))
-        return join_env(out, env("HF_HOME"), "/hub");
-    if (env("XDG_CACHE_HOME"))
-        return join_env(out, env("XDG_CACHE_HOME"), "/huggingface/hub");
-    return join(out, env("HOME") ? env("HOME") : "", "/.cache/huggingface/hub");
+        return join_paths(out, hf_home, "/hub");
+    if (read_env("HF_HUB_CACHE"))
+        return join_env_path(out, read_env("HF_HUB_CACHE"), "");
+    if (read_env("HUGGINGFACE_HUB_CACHE"))
+        return join_env_path(out, read_env("HUGGINGFACE_HUB_CACHE"), "");
+    if (read_env("HF_HOME"))
+        return join_env_path(out, read_env("HF_HOME"), "/hub");
+    if (read_env("XDG_CACHE_HOME"))
+        return join_env_path(out, read_env("XDG_CACHE_HOME"), "/huggingface/hub");
+    return join_paths(out, read_env("HOME") ? read_env("HOME") : "", "/.cache/huggingface/hub");
 }
 
 /* No part of a name may walk out of the cache. */
-static bool is_plain(const char *s)
+static bool is_safe_name(const char *s)
 {
     for (const char *p = s; *p; p++)
         if ((unsigned char)*p < 0x20 || (p[0] == '.' && p[1] == '.'))
@@ -107,33 +107,35 @@ static bool is_plain(const char *s)
 }
 
 /* base/snapshots/<revision>, where a revision may also be a name in base/refs. */
-static bool find_snapshot(const char *base, const char *revision, char out[HUB_PATH])
+static bool find_snapshot(const char *base, const char *revision, char out[HF_PATH])
 {
-    char path[HUB_PATH];
-    int n = snprintf(out, HUB_PATH, "%s/snapshots/%s", base, revision);
-    if (n > 0 && n < HUB_PATH && os_is_dir(out))
+    char path[HF_PATH];
+    int n = snprintf(out, HF_PATH, "%s/snapshots/%s", base, revision);
+    if (n > 0 && n < HF_PATH && os_is_dir(out))
         return true;
     n = snprintf(path, sizeof(path), "%s/refs/%s", base, revision);
-    if (n <= 0 || n >= HUB_PATH)
+    if (n <= 0 || n >= HF_PATH)
         return false;
+    /* refs/main holds the commit that was fetched by that name */
     char *commit = NULL;
     size_t len;
     if (os_read_file(path, 256, &commit, &len, NULL) != TINKER_OK)
         return false;
     commit[strcspn(commit, "\r\n ")] = '\0';
-    bool found = is_plain(commit) && !strchr(commit, '/');
-    n = found ? snprintf(out, HUB_PATH, "%s/snapshots/%s", base, commit) : 0;
+    bool found = is_safe_name(commit) && !strchr(commit, '/');
+    n = found ? snprintf(out, HF_PATH, "%s/snapshots/%s", base, commit) : 0;
     free(commit);
-    return found && n > 0 && n < HUB_PATH && os_is_dir(out);
+    return found && n > 0 && n < HF_PATH && os_is_dir(out);
 }
 
-tinker_status hub_find(const char *repo, const char *revision, const char *hf_home,
-                       char out[HUB_PATH], tinker_error *err)
+tinker_status hf_cache_find(const char *repo, const char *revision, const char *hf_home,
+                            char out[HF_PATH], tinker_error *err)
 {
-    char root[HUB_PATH], base[HUB_PATH], name[300];
+    char root[HF_PATH], base[HF_PATH], name[300];
     const char *wanted = revision && *revision ? revision : "main";
-    if (!is_plain(repo) || !is_plain(wanted) || strlen(repo) > 256)
+    if (!is_safe_name(repo) || !is_safe_name(wanted) || strlen(repo) > 256)
         return err_set(err, TINKER_EINVAL, "\"%.200s\" is not a model name", repo);
+    /* org/name is models--org--name */
     size_t k = 0;
     for (const char *p = repo; *p && k + 3 < sizeof(name); p++) {
         name[k++] = *p == '/' ? '-' : *p;
@@ -141,10 +143,10 @@ tinker_status hub_find(const char *repo, const char *revision, const char *hf_ho
             name[k++] = '-';
     }
     name[k] = '\0';
-    if (!cache_root(hf_home, root))
+    if (!find_cache_root(hf_home, root))
         return err_set(err, TINKER_EINVAL, "the Hugging Face cache has too long a path");
     int n = snprintf(base, sizeof(base), "%s/models--%s", root, name);
-    if (n > 0 && n < HUB_PATH && find_snapshot(base, wanted, out))
+    if (n > 0 && n < HF_PATH && find_snapshot(base, wanted, out))
         return TINKER_OK;
     return err_set(
         err, TINKER_ESTATE,

@@ -4,12 +4,12 @@
 
 #include <tinker/tokenizer.h>
 
-enum { HUB_PATH = 4096 };
+enum { HF_PATH = 4096 }; /* bytes of a path, with its NUL */
 
 /* Directory of a repository's files in the Hugging Face cache.  revision NULL or "": the one
  * that was fetched as main.  hf_home NULL: from the environment.  TINKER_ESTATE when it is not
  * there, with how to get it. */
-tinker_status hub_find(const char *repo, const char *revision, const char *hf_home,
-                       char out[HUB_PATH], tinker_error *err);
+tinker_status hf_cache_find(const char *repo, const char *revision, const char *hf_home,
+                            char out[HF_PATH], tinker_error *err);
 
 #endif

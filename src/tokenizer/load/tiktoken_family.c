@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "tokenizer/load/tok_open.h"
 
+/* Tables end with a NULL text. */
 struct named {
     int32_t id;
     const char *text;
@@ -58,22 +59,25 @@ static const struct family {
     const struct named *named;
     int32_t first, last, base;
 } families[] = {
-    { "o200k_harmony", split_o200k_pattern, harmony, 199998, 201087, 0 },
-    { "o200k", split_o200k_pattern, o200k, 0, -1, 0 },
-    { "cl100k", split_cl100k_pattern, cl100k, 0, -1, 0 },
-    { "tokenizer.model", split_cl100k_pattern, llama3, 128011, 128255, 128008 },
+    /* the first whose name fits, so the longer one comes first */
+    { .name = "o200k_harmony",
+      .pattern = split_o200k_pattern,
+      .named = harmony,
+      .first = 199998,
+      .last = 201087 },
+    { .name = "o200k", .pattern = split_o200k_pattern, .named = o200k, .last = -1 },
+    { .name = "cl100k", .pattern = split_cl100k_pattern, .named = cl100k, .last = -1 },
+    { .name = "tokenizer.model",
+      .pattern = split_cl100k_pattern,
+      .named = llama3,
+      .first = 128011,
+      .last = 128255,
+      .base = 128008 },
 };
 
-static const char *name_of(const struct named *table, int32_t id)
-{
-    for (; table->text; table++)
-        if (table->id == id)
-            return table->text;
-    return NULL;
-}
-
-static tinker_status fill(const struct family *f, struct tok_source *s, struct arena *arena,
-                          tinker_error *err)
+/* Pattern and special tokens of a family, in the arena. */
+static tinker_status fill_source(const struct family *f, struct tok_source *s, struct arena *arena,
+                                 tinker_error *err)
 {
     size_t n = 0, room = 16 + (f->last >= f->first ? (size_t)(f->last - f->first + 1) : 0);
     tinker_special_token *list = arena_array(arena, room, sizeof(*list));
@@ -82,8 +86,11 @@ static tinker_status fill(const struct family *f, struct tok_source *s, struct a
     for (const struct named *k = f->named; k->text; k++)
         list[n++] = (tinker_special_token){ k->text, k->id };
     for (int32_t id = f->first; id <= f->last; id++) {
-        if (name_of(f->named, id))
-            continue;
+        const struct named *k = f->named;
+        while (k->text && k->id != id)
+            k++;
+        if (k->text)
+            continue; /* it has a name */
         char *text = arena_alloc(arena, 48);
         if (!text)
             return err_nomem(err, "special tokens");
@@ -100,8 +107,8 @@ static tinker_status fill(const struct family *f, struct tok_source *s, struct a
     return TINKER_OK;
 }
 
-tinker_status tok_family(const struct tok_files *f, struct tok_source *source, struct arena *arena,
-                         tinker_error *err)
+tinker_status tiktoken_family_find(const struct tok_files *f, struct tok_source *source,
+                                   struct arena *arena, tinker_error *err)
 {
     const char *slash = strrchr(f->main, '/'), *name = slash ? slash + 1 : f->main;
     if (strcmp(name, "tiktoken.model") == 0) {
@@ -109,13 +116,14 @@ tinker_status tok_family(const struct tok_files *f, struct tok_source *source, s
         source->kimi = true;
         return TINKER_OK;
     }
+    /* Llama 2's tokenizer.model is a protobuf: field 1, a length, field 1 again. */
     if (source->ranks_n > 2 && source->ranks[0] == '\n' && source->ranks[2] == '\n')
         return err_set(err, TINKER_EINVAL,
                        "a SentencePiece model, which is not supported; save the tokenizer as "
                        "tokenizer.json");
     for (size_t i = 0; i < ARRAY_LEN(families); i++)
         if (strstr(name, families[i].name))
-            return fill(&families[i], source, arena, err);
+            return fill_source(&families[i], source, arena, err);
     return err_set(err, TINKER_EINVAL,
                    "cannot tell the family of this rank file by its name (o200k…, cl100k…, "
                    "tiktoken.model, tokenizer.model)");

@@ -9,48 +9,57 @@
 enum { ENTRIES = 32 };
 
 struct entry {
-    uint8_t identity[32];
-    tinker_tokenizer *t; /* NULL while loading */
+    uint8_t identity[32]; /* of files, or of a loader and what it is asked for */
+    tinker_tokenizer *t;  /* NULL while loading */
     bool used;
-    uint64_t last;
+    uint64_t last; /* clock of its last use */
 };
 
 static struct {
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* guards all below */
     pthread_cond_t changed;
     struct entry entries[ENTRIES];
     uint64_t clock;
 } table = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
-static struct entry *find_locked(const uint8_t identity[32])
+tinker_tokenizer *tok_cache_load(const uint8_t identity[32],
+                                 tinker_tokenizer *(*make)(void *state, tinker_error *err),
+                                 void *state, tinker_error *err)
 {
-    for (int i = 0; i < ENTRIES; i++)
-        if (table.entries[i].used && memcmp(table.entries[i].identity, identity, 32) == 0)
-            return &table.entries[i];
-    return NULL;
-}
-
-/* A free entry, or the oldest that is not loading; NULL when all are loading. */
-static struct entry *room_locked(tinker_tokenizer **dropped)
-{
-    struct entry *oldest = NULL;
-    for (int i = 0; i < ENTRIES; i++) {
-        struct entry *e = &table.entries[i];
-        if (!e->used)
-            return e;
-        if (e->t && (!oldest || e->last < oldest->last))
-            oldest = e;
+    tinker_tokenizer *dropped = NULL, *t = NULL;
+    struct entry *e, *free_entry, *oldest;
+    pthread_mutex_lock(&table.lock);
+    for (;;) {
+        e = free_entry = oldest = NULL;
+        for (int i = 0; i < ENTRIES; i++) {
+            struct entry *k = &table.entries[i];
+            if (!k->used)
+                free_entry = free_entry ? free_entry : k;
+            else if (memcmp(k->identity, identity, 32) == 0)
+                e = k;
+            else if (k->t && (!oldest || k->last < oldest->last))
+                oldest = k;
+        }
+        if (!e || e->t)
+            break;
+        pthread_cond_wait(&table.changed, &table.lock); /* another thread is loading it */
     }
-    if (oldest)
-        *dropped = oldest->t;
-    return oldest;
-}
-
-static tinker_tokenizer *load_into(struct entry *e,
-                                   tinker_tokenizer *(*make)(void *, tinker_error *), void *state,
-                                   tinker_error *err)
-{
-    tinker_tokenizer *t = make(state, err);
+    if (e) {
+        e->last = ++table.clock;
+        t = tinker_tokenizer_ref(e->t);
+    } else if ((e = free_entry ? free_entry : oldest) != NULL) {
+        dropped = e->t; /* NULL of a free one */
+        *e = (struct entry){ .used = true };
+        memcpy(e->identity, identity, 32);
+    }
+    pthread_mutex_unlock(&table.lock);
+    tinker_tokenizer_free(dropped); /* may take a while, so without the lock */
+    if (t)
+        return t;
+    t = make(state, err);
+    if (!e) /* all entries are being loaded: nobody shares this one */
+        return t;
+    /* A failure leaves the entry free; those who waited try for themselves. */
     pthread_mutex_lock(&table.lock);
     e->used = t != NULL;
     e->t = t ? tinker_tokenizer_ref(t) : NULL;
@@ -58,27 +67,4 @@ static tinker_tokenizer *load_into(struct entry *e,
     pthread_cond_broadcast(&table.changed);
     pthread_mutex_unlock(&table.lock);
     return t;
-}
-
-tinker_tokenizer *tok_share(const uint8_t identity[32],
-                            tinker_tokenizer *(*make)(void *state, tinker_error *err), void *state,
-                            tinker_error *err)
-{
-    tinker_tokenizer *dropped = NULL, *t = NULL;
-    pthread_mutex_lock(&table.lock);
-    struct entry *e;
-    while ((e = find_locked(identity)) != NULL && !e->t)
-        pthread_cond_wait(&table.changed, &table.lock);
-    if (e) {
-        e->last = ++table.clock;
-        t = tinker_tokenizer_ref(e->t);
-    } else if ((e = room_locked(&dropped)) != NULL) {
-        *e = (struct entry){ .used = true };
-        memcpy(e->identity, identity, 32);
-    }
-    pthread_mutex_unlock(&table.lock);
-    tinker_tokenizer_free(dropped);
-    if (t)
-        return t;
-    return e ? load_into(e, make, state, err) : make(state, err);
 }

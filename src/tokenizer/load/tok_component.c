@@ -1,53 +1,21 @@
-/* tok_component.c - reading the part objects of a tokenizer.json; see tok_parts.h. */
+/* tok_component.c - reading the components of a tokenizer.json.
+ *
+ * Tables say which key goes into which field of struct tok_component; keys that no component of
+ * ours has are skipped, as files of newer releases carry them.  A Sequence is flattened. */
 #include "tokenizer/load/tok_component.h"
 
 #include <string.h>
 #include "base/array.h"
 #include "base/err.h"
 
-enum { MAX_DEPTH = 8, MAX_PARTS = 256 };
+enum { MAX_DEPTH = 8, MAX_COMPONENTS = 256 };
 
 bool tok_str_is(struct json_str s, const char *text)
 {
     return s.s && json_str_is(s, text);
 }
 
-static void read_flag(struct json_reader *r, int *out)
-{
-    bool v;
-    if (json_peek(r) == JSON_NULL)
-        json_null(r);
-    else if (json_bool(r, &v))
-        *out = v;
-}
-
-static void read_text(struct json_reader *r, struct json_str *out)
-{
-    if (json_peek(r) == JSON_NULL)
-        json_null(r);
-    else
-        json_string(r, out);
-}
-
-/* {"String": text} or {"Regex": text}; a bare string is the former. */
-static void read_pattern(struct json_reader *r, struct tok_component *p)
-{
-    struct json_str key;
-    if (json_peek(r) == JSON_STRING) {
-        json_string(r, &p->string);
-        return;
-    }
-    json_begin_object(r);
-    while (json_next_key(r, &key)) {
-        if (json_str_is(key, "String"))
-            json_string(r, &p->string);
-        else if (json_str_is(key, "Regex"))
-            json_string(r, &p->regex);
-        else
-            json_fail(r, "a pattern is {\"String\": …} or {\"Regex\": …}");
-    }
-}
-
+/* Keys by the kind of their values, and where these go. */
 static const struct {
     const char *key;
     size_t at;
@@ -91,12 +59,17 @@ static const struct {
     { "length", offsetof(struct tok_component, length) },
 };
 
-static bool read_field(struct json_reader *r, struct json_str key, struct tok_component *p)
+/* Read the value of a key that some table lists; false: none does. */
+static bool read_component_field(struct json_reader *r, struct json_str key,
+                                 struct tok_component *p)
 {
     char *base = (char *)p;
     for (size_t i = 0; i < ARRAY_LEN(texts); i++)
         if (json_str_is(key, texts[i].key)) {
-            read_text(r, (struct json_str *)(void *)(base + texts[i].at));
+            if (json_peek(r) == JSON_NULL)
+                json_null(r);
+            else
+                json_string(r, (struct json_str *)(void *)(base + texts[i].at));
             return true;
         }
     for (size_t i = 0; i < ARRAY_LEN(raws); i++)
@@ -106,7 +79,11 @@ static bool read_field(struct json_reader *r, struct json_str key, struct tok_co
         }
     for (size_t i = 0; i < ARRAY_LEN(flags); i++)
         if (json_str_is(key, flags[i].key)) {
-            read_flag(r, (int *)(void *)(base + flags[i].at));
+            bool v;
+            if (json_peek(r) == JSON_NULL) /* as if it were not there */
+                json_null(r);
+            else if (json_bool(r, &v))
+                *(int *)(void *)(base + flags[i].at) = v;
             return true;
         }
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
@@ -117,7 +94,7 @@ static bool read_field(struct json_reader *r, struct json_str key, struct tok_co
     return false;
 }
 
-tinker_status tok_part_read(struct tok_component *p, struct json_reader *r, tinker_error *err)
+tinker_status tok_component_read(struct tok_component *p, struct json_reader *r, tinker_error *err)
 {
     struct json_str key;
     memset(p, 0, sizeof(*p));
@@ -125,10 +102,26 @@ tinker_status tok_part_read(struct tok_component *p, struct json_reader *r, tink
         *(int *)(void *)((char *)p + flags[i].at) = -1;
     json_begin_object(r);
     while (json_next_key(r, &key)) {
-        if (json_str_is(key, "pattern"))
-            read_pattern(r, p);
-        else if (!read_field(r, key, p))
-            json_skip(r);
+        if (!json_str_is(key, "pattern")) {
+            if (!read_component_field(r, key, p))
+                json_skip(r);
+            continue;
+        }
+        /* {"String": text} or {"Regex": text}; a bare string is the former */
+        if (json_peek(r) == JSON_STRING) {
+            json_string(r, &p->string);
+            continue;
+        }
+        struct json_str kind;
+        json_begin_object(r);
+        while (json_next_key(r, &kind)) {
+            if (json_str_is(kind, "String"))
+                json_string(r, &p->string);
+            else if (json_str_is(kind, "Regex"))
+                json_string(r, &p->regex);
+            else
+                json_fail(r, "a pattern is {\"String\": …} or {\"Regex\": …}");
+        }
     }
     if (r->failed)
         return err_set(err, TINKER_EINVAL, "%s", json_error(r));
@@ -137,7 +130,7 @@ tinker_status tok_part_read(struct tok_component *p, struct json_reader *r, tink
     return TINKER_OK;
 }
 
-tinker_status tok_part_refuse(const struct tok_component *p, tinker_error *err)
+tinker_status tok_component_refuse(const struct tok_component *p, tinker_error *err)
 {
     return err_set(err, TINKER_EINVAL, "type \"%.*s\" is not supported", (int)p->type.n, p->type.s);
 }
@@ -148,21 +141,24 @@ int tok_component_kind(const struct tok_component *p, const char *const *names, 
     for (size_t i = 0; i < n; i++)
         if (tok_str_is(p->type, names[i]))
             return (int)i;
-    tok_part_refuse(p, err);
+    tok_component_refuse(p, err);
     return -1;
 }
 
-static tinker_status walk(tinker_tokenizer *t, struct json_str json, tok_part_fn *add, int depth,
-                          int *count, tinker_error *err)
+/* Call add for the component, or, if it is a Sequence, for each of its list.  Files nest them at
+ * most twice; MAX_DEPTH keeps a hostile one off the stack. */
+static tinker_status walk_component(tinker_tokenizer *t, struct json_str json,
+                                    tok_component_fn *add, int depth, int *count, tinker_error *err)
 {
     struct json_reader r;
     struct tok_component p;
     json_reader_init(&r, json.s, json.n, &t->arena);
-    tinker_status status = tok_part_read(&p, &r, err);
+    tinker_status status = tok_component_read(&p, &r, err);
     if (status != TINKER_OK)
         return status;
-    if (++*count > MAX_PARTS || depth > MAX_DEPTH)
-        return err_set(err, TINKER_EINVAL, "too many parts");
+    if (++*count > MAX_COMPONENTS || depth > MAX_DEPTH)
+        return err_set(err, TINKER_EINVAL, "more than %d components, or nested more than %d deep",
+                       MAX_COMPONENTS, MAX_DEPTH);
     if (!tok_str_is(p.type, "Sequence"))
         return add(t, &p, err);
     if (!p.children.s)
@@ -174,7 +170,7 @@ static tinker_status walk(tinker_tokenizer *t, struct json_str json, tok_part_fn
     while (json_next_item(&list)) {
         if (!json_raw(&list, &child))
             break;
-        status = walk(t, child, add, depth + 1, count, err);
+        status = walk_component(t, child, add, depth + 1, count, err);
         if (status != TINKER_OK)
             return status;
     }
@@ -182,12 +178,12 @@ static tinker_status walk(tinker_tokenizer *t, struct json_str json, tok_part_fn
 }
 
 tinker_status tok_component_walk(tinker_tokenizer *t, struct json_str json, const char *what,
-                                 tok_part_fn *add, tinker_error *err)
+                                 tok_component_fn *add, tinker_error *err)
 {
     int count = 0;
     if (!json.s || (json.n == 4 && memcmp(json.s, "null", 4) == 0))
         return TINKER_OK;
-    tinker_status status = walk(t, json, add, 0, &count, err);
+    tinker_status status = walk_component(t, json, add, 0, &count, err);
     if (status != TINKER_OK)
         err_prefix(err, "%s", what);
     return status;

@@ -1,4 +1,4 @@
-/* tok_component.h - one JSON object of a tokenizer.json that describes a part.
+/* tok_component.h - one JSON object of a tokenizer.json that describes a component.
  *
  * Normalizers, pre-tokenizers, decoders and post-processors are objects with a "type" and a few
  * settings in any order; all settings that any of them has are read into one struct.  Strings
@@ -23,19 +23,19 @@ struct tok_component {
 };
 
 /* Read one object.  TINKER_EINVAL with the place. */
-tinker_status tok_part_read(struct tok_component *p, struct json_reader *r, tinker_error *err);
+tinker_status tok_component_read(struct tok_component *p, struct json_reader *r, tinker_error *err);
 bool tok_str_is(struct json_str s, const char *text);
 
-/* Which of names[0..n) is the type of the part; -1 with *err set: none. */
+/* Which of names[0..n) is the type of the component; -1 with *err set: none. */
 int tok_component_kind(const struct tok_component *p, const char *const *names, size_t n,
                        tinker_error *err);
 /* TINKER_EINVAL: the type is none that we know. */
-tinker_status tok_part_refuse(const struct tok_component *p, tinker_error *err);
+tinker_status tok_component_refuse(const struct tok_component *p, tinker_error *err);
 
-/* Walk the raw JSON of a part, calling add for every part that is not a Sequence. */
-typedef tinker_status tok_part_fn(tinker_tokenizer *t, const struct tok_component *p,
-                                  tinker_error *err);
+/* Walk the raw JSON of a component, calling add for every one that is not a Sequence. */
+typedef tinker_status tok_component_fn(tinker_tokenizer *t, const struct tok_component *p,
+                                       tinker_error *err);
 tinker_status tok_component_walk(tinker_tokenizer *t, struct json_str json, const char *what,
-                                 tok_part_fn *add, tinker_error *err);
+                                 tok_component_fn *add, tinker_error *err);
 
 #endif

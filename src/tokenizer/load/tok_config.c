@@ -1,4 +1,8 @@
-/* tok_config.c - tokenizer_config.json and lists of added tokens; see tok_config.h. */
+/* tok_config.c - tokenizer_config.json and lists of added tokens.
+ *
+ * Python reads both files and lets the configuration have the last word about a token's flags;
+ * ids are given by the list that names a token first.  Wrong types in the configuration are
+ * skipped, as Python never looks at most of it. */
 #include "tokenizer/load/tok_config.h"
 
 #include <stdlib.h>
@@ -6,10 +10,10 @@
 #include "base/err.h"
 #include "base/map.h"
 
-enum { MAX_ADDED = 65536 };
+enum { MAX_ADDED = 65536 }; /* the largest files have about 1000 */
 
 /* A token: a string, an object with "content", or null. */
-static void read_token(struct json_reader *r, struct json_str *out)
+static void read_token_name(struct json_reader *r, struct json_str *out)
 {
     struct json_str key;
     switch (json_peek(r)) {
@@ -30,7 +34,8 @@ static void read_token(struct json_reader *r, struct json_str *out)
     }
 }
 
-static void read_flag(struct json_reader *r, int *out)
+/* A flag that is something else stays as it was. */
+static void read_bool(struct json_reader *r, int *out)
 {
     bool v;
     if (json_peek(r) == JSON_BOOL && json_bool(r, &v))
@@ -67,12 +72,13 @@ static void read_template(struct json_reader *r, struct json_str *out)
     }
 }
 
-static void read_field(struct tok_config *c, struct json_reader *r, struct json_str key)
+/* The value of a key of the configuration. */
+static void read_config_field(struct tok_config *c, struct json_reader *r, struct json_str key)
 {
     static const char *const names[4] = { "bos_token", "eos_token", "pad_token", "unk_token" };
     for (int i = 0; i < 4; i++)
         if (json_str_is(key, names[i])) {
-            read_token(r, &c->special[i]);
+            read_token_name(r, &c->special[i]);
             return;
         }
     if (json_str_is(key, "tokenizer_class") && json_peek(r) == JSON_STRING)
@@ -82,9 +88,9 @@ static void read_field(struct tok_config *c, struct json_reader *r, struct json_
     else if (json_str_is(key, "added_tokens_decoder") && json_peek(r) == JSON_OBJECT)
         json_raw(r, &c->added);
     else if (json_str_is(key, "add_bos_token"))
-        read_flag(r, &c->add_bos);
+        read_bool(r, &c->add_bos);
     else if (json_str_is(key, "add_eos_token"))
-        read_flag(r, &c->add_eos);
+        read_bool(r, &c->add_eos);
     else if (json_str_is(key, "model_max_length") && json_peek(r) == JSON_NUMBER)
         json_double(r, &c->max_length);
     else
@@ -102,7 +108,7 @@ tinker_status tok_config_read(struct tok_config *c, const char *json, size_t n, 
     json_reader_init(&r, json, n, arena);
     json_begin_object(&r);
     while (json_next_key(&r, &key))
-        read_field(c, &r, key);
+        read_config_field(c, &r, key);
     if (!json_end(&r))
         return err_set(err, TINKER_EINVAL, "tokenizer_config.json: %s", json_error(&r));
     return TINKER_OK;
@@ -110,6 +116,7 @@ tinker_status tok_config_read(struct tok_config *c, const char *json, size_t n, 
 
 /* ---- added tokens ---------------------------------------------------------------------------- */
 
+/* Added tokens on their way from both files into one list. */
 struct reading {
     struct tok_added *list;
     size_t n, cap;
@@ -129,15 +136,15 @@ static bool read_added(struct json_reader *r, struct tok_added *a, int64_t id)
         else if (json_str_is(key, "content"))
             json_string(r, &content);
         else if (json_str_is(key, "single_word"))
-            read_flag(r, &single_word);
+            read_bool(r, &single_word);
         else if (json_str_is(key, "lstrip"))
-            read_flag(r, &lstrip);
+            read_bool(r, &lstrip);
         else if (json_str_is(key, "rstrip"))
-            read_flag(r, &rstrip);
+            read_bool(r, &rstrip);
         else if (json_str_is(key, "normalized"))
-            read_flag(r, &normalized);
+            read_bool(r, &normalized);
         else if (json_str_is(key, "special"))
-            read_flag(r, &special);
+            read_bool(r, &special);
         else
             json_skip(r);
     }
@@ -150,13 +157,15 @@ static bool read_added(struct json_reader *r, struct tok_added *a, int64_t id)
                              .single_word = single_word,
                              .lstrip = lstrip,
                              .rstrip = rstrip,
+                             /* by default text is normalized before it is searched for a token
+                              * that is not special */
                              .normalized = normalized < 0 ? !special : normalized,
                              .special = special };
     return !r->failed;
 }
 
 /* Later flags replace earlier ones; the first id stays. */
-static tinker_status put_added(struct reading *in, const struct tok_added *a, tinker_error *err)
+static tinker_status put_token(struct reading *in, const struct tok_added *a, tinker_error *err)
 {
     if (a->content.n == 0)
         return TINKER_OK;
@@ -184,7 +193,8 @@ static tinker_status put_added(struct reading *in, const struct tok_added *a, ti
     return TINKER_OK;
 }
 
-static tinker_status read_list(struct reading *in, struct json_str json, tinker_error *err)
+/* "added_tokens" of the tokenizer.json: [{"id": …, "content": …, …}, …]. */
+static tinker_status read_added_list(struct reading *in, struct json_str json, tinker_error *err)
 {
     struct json_reader r;
     struct tok_added a;
@@ -196,7 +206,7 @@ static tinker_status read_list(struct reading *in, struct json_str json, tinker_
     while (status == TINKER_OK && json_next_item(&r)) {
         if (!read_added(&r, &a, -1))
             break;
-        status = put_added(in, &a, err);
+        status = put_token(in, &a, err);
     }
     if (status == TINKER_OK && r.failed)
         status = err_set(err, TINKER_EINVAL, "%s", json_error(&r));
@@ -205,20 +215,8 @@ static tinker_status read_list(struct reading *in, struct json_str json, tinker_
     return status;
 }
 
-static int64_t key_id(struct json_str key)
-{
-    int64_t id = 0;
-    if (key.n == 0 || key.n > 9)
-        return -1;
-    for (size_t i = 0; i < key.n; i++) {
-        if (key.s[i] < '0' || key.s[i] > '9')
-            return -1;
-        id = id * 10 + (key.s[i] - '0');
-    }
-    return id;
-}
-
-static tinker_status read_decoder(struct reading *in, struct json_str json, tinker_error *err)
+/* "added_tokens_decoder" of the configuration: {"id": {"content": …, …}, …}. */
+static tinker_status read_added_decoder(struct reading *in, struct json_str json, tinker_error *err)
 {
     struct json_reader r;
     struct json_str key;
@@ -229,9 +227,12 @@ static tinker_status read_decoder(struct reading *in, struct json_str json, tink
     json_reader_init(&r, json.s, json.n, in->arena);
     json_begin_object(&r);
     while (status == TINKER_OK && json_next_key(&r, &key)) {
-        if (!read_added(&r, &a, key_id(key)))
+        int64_t id = key.n > 0 && key.n <= 9 ? 0 : -1; /* the key is the id */
+        for (size_t i = 0; i < key.n && id >= 0; i++)
+            id = key.s[i] >= '0' && key.s[i] <= '9' ? id * 10 + (key.s[i] - '0') : -1;
+        if (!read_added(&r, &a, id))
             break;
-        status = put_added(in, &a, err);
+        status = put_token(in, &a, err);
     }
     if (status == TINKER_OK && r.failed)
         status = err_set(err, TINKER_EINVAL, "%s", json_error(&r));
@@ -246,9 +247,9 @@ tinker_status tok_added_read(struct tok_added **list, size_t *n, struct json_str
 {
     struct reading in = { .arena = arena };
     map_init(&in.by_content);
-    tinker_status status = read_list(&in, json, err);
+    tinker_status status = read_added_list(&in, json, err);
     if (status == TINKER_OK)
-        status = read_decoder(&in, config->added, err);
+        status = read_added_decoder(&in, config->added, err);
     map_clear(&in.by_content);
     *list = in.list;
     *n = in.n;

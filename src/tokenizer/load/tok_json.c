@@ -12,6 +12,7 @@
 #include "tokenizer/load/tok_json.h"
 #include "tokenizer/load/tok_component.h"
 
+/* One file on its way into the builder.  Raw JSON points into the file. */
 struct loading {
     const struct tok_source *source;
     struct arena arena;
@@ -23,18 +24,19 @@ struct loading {
     tinker_error *err;
 };
 
-static tinker_status bad(struct loading *l, const char *what)
+static tinker_status refuse_file(struct loading *l, const char *what)
 {
     return err_set(l->err, TINKER_EINVAL, "%s", what);
 }
 
-static tinker_status json_bad(struct loading *l, const struct json_reader *r, const char *where)
+static tinker_status refuse_json(struct loading *l, const struct json_reader *r, const char *where)
 {
     return err_set(l->err, TINKER_EINVAL, "%s: %s", where, json_error(r));
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
+/* "vocab": {"token": id, …}. */
 static tinker_status read_vocab(struct loading *l, struct json_reader *r)
 {
     struct json_str token;
@@ -55,7 +57,7 @@ static tinker_status read_vocab(struct loading *l, struct json_reader *r)
     }
     l->has_vocab = true;
     if (r->failed)
-        return json_bad(l, r, "model.vocab");
+        return refuse_json(l, r, "model.vocab");
     tinker_status status = bpe_builder_index(&l->builder, l->err);
     if (status != TINKER_OK)
         err_prefix(l->err, "model.vocab");
@@ -63,7 +65,7 @@ static tinker_status read_vocab(struct loading *l, struct json_reader *r)
 }
 
 /* Those before it come first: one of them may be wrong, too. */
-static tinker_status bad_merge(struct loading *l, const char *what, struct json_str s)
+static tinker_status refuse_merge(struct loading *l, const char *what, struct json_str s)
 {
     tinker_status status = bpe_builder_merges_end(&l->builder, l->err);
     if (status != TINKER_OK)
@@ -71,29 +73,8 @@ static tinker_status bad_merge(struct loading *l, const char *what, struct json_
     return err_set(l->err, TINKER_EINVAL, "%.*s%s", (int)(s.n < 60 ? s.n : 60), s.s, what);
 }
 
-/* "A B": exactly one space. */
-static tinker_status merge_text(struct loading *l, struct json_str s)
-{
-    const char *space = memchr(s.s, ' ', s.n), *end = s.s + s.n;
-    if (!space || memchr(space + 1, ' ', (size_t)(end - space - 1)))
-        return bad_merge(l, ": not exactly one space", s);
-    return bpe_builder_merge(&l->builder, s.s, (size_t)(space - s.s), space + 1,
-                             (size_t)(end - space - 1), l->err);
-}
-
-/* ["A", "B"] */
-static tinker_status merge_pair(struct loading *l, struct json_reader *r)
-{
-    struct json_str a, b;
-    bool more = true;
-    json_begin_array(r);
-    if (!json_next_item(r) || !json_string(r, &a) || !json_next_item(r) || !json_string(r, &b) ||
-        (more = json_next_item(r)))
-        return r->failed ? TINKER_OK
-                         : bad_merge(l, "a merge is a pair of strings", (struct json_str){ "", 0 });
-    return bpe_builder_merge(&l->builder, a.s, a.n, b.s, b.n, l->err);
-}
-
+/* "merges": ["A B", …] or [["A", "B"], …].  The builder looks sides up some merges behind, so an
+ * error counts those that were right. */
 static tinker_status read_merges(struct loading *l, struct json_reader *r)
 {
     struct bpe_builder *b = &l->builder;
@@ -101,22 +82,37 @@ static tinker_status read_merges(struct loading *l, struct json_reader *r)
     tinker_status status = TINKER_OK;
     json_begin_array(r);
     for (size_t i = 0; status == TINKER_OK && json_next_item(r); i++) {
-        struct json_str s;
-        if (json_peek(r) == JSON_ARRAY)
-            status = merge_pair(l, r);
-        else if (!json_string(r, &s))
+        struct json_str s, right;
+        if (json_peek(r) == JSON_ARRAY) { /* ["A", "B"] */
+            json_begin_array(r);
+            if (json_next_item(r) && json_string(r, &s) && json_next_item(r) &&
+                json_string(r, &right) && !json_next_item(r))
+                status = bpe_builder_merge(b, s.s, s.n, right.s, right.n, l->err);
+            else if (!r->failed)
+                status =
+                    refuse_merge(l, "a merge is a pair of strings", (struct json_str){ "", 0 });
+            continue;
+        }
+        if (!json_string(r, &s))
             break;
-        else if (i == 0 && s.n >= 8 && memcmp(s.s, "#version", 8) == 0)
-            first = 1;
+        if (i == 0 && s.n >= 8 && memcmp(s.s, "#version", 8) == 0) {
+            first = 1; /* a comment that old converters kept */
+            continue;
+        }
+        /* "A B": exactly one space */
+        const char *space = memchr(s.s, ' ', s.n), *end = s.s + s.n;
+        if (!space || memchr(space + 1, ' ', (size_t)(end - space - 1)))
+            status = refuse_merge(l, ": not exactly one space", s);
         else
-            status = merge_text(l, s);
+            status = bpe_builder_merge(b, s.s, (size_t)(space - s.s), space + 1,
+                                       (size_t)(end - space - 1), l->err);
     }
     if (status == TINKER_OK)
         status = bpe_builder_merges_end(b, l->err);
     if (status != TINKER_OK)
         err_prefix(l->err, "model.merges[%zu]", first + b->n_merges - before);
     else if (r->failed)
-        status = json_bad(l, r, "model.merges");
+        status = refuse_json(l, r, "model.merges");
     return status;
 }
 
@@ -127,7 +123,7 @@ static tinker_status read_setting(struct loading *l, struct json_reader *r, stru
     struct bpe_builder *b = &l->builder;
     struct json_str raw, text = { NULL, 0 };
     if (!json_raw(r, &raw))
-        return json_bad(l, r, "model");
+        return refuse_json(l, r, "model");
     json_put_key_n(&l->w, key.s, key.n);
     json_put_raw(&l->w, raw.s, raw.n);
     bool on = raw.n == 4 && memcmp(raw.s, "true", 4) == 0;
@@ -141,7 +137,7 @@ static tinker_status read_setting(struct loading *l, struct json_reader *r, stru
     if (json_str_is(key, "dropout") && json_peek(&value) == JSON_NUMBER) {
         double dropout;
         if (json_double(&value, &dropout) && dropout != 0)
-            return bad(l, "model.dropout: encoding at random is not supported");
+            return refuse_file(l, "model.dropout: encoding at random is not supported");
     }
     if (json_str_is(key, "ignore_merges"))
         b->ignore_merges = on;
@@ -155,12 +151,13 @@ static tinker_status read_setting(struct loading *l, struct json_reader *r, stru
         b->suffix = text.s, b->suffix_n = text.n;
     else if (json_str_is(key, "continuing_subword_prefix") && text.s) {
         if (text.n > 0 && merges_done)
-            return bad(l, "model.continuing_subword_prefix must come before the merges");
+            return refuse_file(l, "model.continuing_subword_prefix must come before the merges");
         b->prefix = text.s, b->prefix_n = text.n;
     }
     return TINKER_OK;
 }
 
+/* "model": vocabulary and merges go to the builder, all else to the settings. */
 static tinker_status read_model(struct loading *l, struct json_reader *r)
 {
     struct json_str key, late = { NULL, 0 };
@@ -171,7 +168,7 @@ static tinker_status read_model(struct loading *l, struct json_reader *r)
     json_begin_object(r);
     while (status == TINKER_OK && json_next_key(r, &key)) {
         if (json_str_is(key, "vocab") && json_peek(r) != JSON_OBJECT)
-            return bad(l, "model.vocab: only an object of a BPE model is supported");
+            return refuse_file(l, "model.vocab: only an object of a BPE model is supported");
         if (json_str_is(key, "vocab")) {
             status = read_vocab(l, r);
         } else if (json_str_is(key, "merges")) {
@@ -188,10 +185,10 @@ static tinker_status read_model(struct loading *l, struct json_reader *r)
     if (status != TINKER_OK)
         return status;
     if (r->failed)
-        return json_bad(l, r, "model");
+        return refuse_json(l, r, "model");
     if (!l->has_vocab || !has_merges)
-        return bad(l, l->has_vocab ? "model: no merges" : "model: no vocab");
-    if (late.s) {
+        return refuse_file(l, l->has_vocab ? "model: no merges" : "model: no vocab");
+    if (late.s) { /* merges that came before their vocabulary */
         struct json_reader again;
         json_reader_init(&again, late.s, late.n, &l->arena);
         status = read_merges(l, &again);
@@ -203,8 +200,8 @@ static tinker_status read_model(struct loading *l, struct json_reader *r)
 /* ---- the file -------------------------------------------------------------------------------- */
 
 /* Whether the last pre-tokenizer maps bytes to characters: then the vocabulary is in bytes. */
-static tinker_status last_type(tinker_tokenizer *t, const struct tok_component *p,
-                               tinker_error *err)
+static tinker_status note_last_type(tinker_tokenizer *t, const struct tok_component *p,
+                                    tinker_error *err)
 {
     (void)err;
     t->kimi_blocks = tok_str_is(p->type, "ByteLevel"); /* a scratch flag of a scratch object */
@@ -216,24 +213,15 @@ static tinker_status find_byte_level(struct loading *l)
     tinker_tokenizer scratch;
     memset(&scratch, 0, sizeof(scratch));
     arena_init(&scratch.arena, SIZE_MAX);
-    tinker_status status = tok_component_walk(&scratch, l->pre, "pre_tokenizer", last_type, l->err);
+    tinker_status status =
+        tok_component_walk(&scratch, l->pre, "pre_tokenizer", note_last_type, l->err);
     l->builder.byte_level = scratch.kimi_blocks;
     arena_clear(&scratch.arena);
     return status;
 }
 
-static struct json_str *slot_of(struct loading *l, struct json_str key)
-{
-    return json_str_is(key, "version")          ? &l->version
-           : json_str_is(key, "added_tokens")   ? &l->added
-           : json_str_is(key, "normalizer")     ? &l->normalizer
-           : json_str_is(key, "pre_tokenizer")  ? &l->pre
-           : json_str_is(key, "post_processor") ? &l->post
-           : json_str_is(key, "decoder")        ? &l->decoder
-                                                : NULL;
-}
-
-static tinker_status read_top(struct loading *l, struct json_reader *r)
+/* The whole file. */
+static tinker_status read_file(struct loading *l, struct json_reader *r)
 {
     struct json_str key, *slot;
     tinker_status status = TINKER_OK;
@@ -241,18 +229,27 @@ static tinker_status read_top(struct loading *l, struct json_reader *r)
     while (status == TINKER_OK && json_next_key(r, &key)) {
         if (json_str_is(key, "model")) {
             if (l->has_model)
-                return bad(l, "two objects called \"model\"");
+                return refuse_file(l, "two objects called \"model\"");
             l->has_model = true;
-            if (!l->has_pre) {
+            if (!l->has_pre) { /* it says whether the vocabulary is in bytes: later */
                 json_raw(r, &l->model);
                 continue;
             }
             status = find_byte_level(l);
             if (status == TINKER_OK)
                 status = read_model(l, r);
-        } else if ((slot = slot_of(l, key)) != NULL) {
+            continue;
+        }
+        slot = json_str_is(key, "version")          ? &l->version
+               : json_str_is(key, "added_tokens")   ? &l->added
+               : json_str_is(key, "normalizer")     ? &l->normalizer
+               : json_str_is(key, "pre_tokenizer")  ? &l->pre
+               : json_str_is(key, "post_processor") ? &l->post
+               : json_str_is(key, "decoder")        ? &l->decoder
+                                                    : NULL;
+        if (slot) {
             if (slot == &l->pre && l->built)
-                return bad(l, "two objects called \"pre_tokenizer\"");
+                return refuse_file(l, "two objects called \"pre_tokenizer\"");
             l->has_pre = l->has_pre || slot == &l->pre;
             json_raw(r, slot);
         } else {
@@ -264,14 +261,14 @@ static tinker_status read_top(struct loading *l, struct json_reader *r)
     if (!json_end(r))
         return err_set(l->err, TINKER_EINVAL, "%s", json_error(r));
     if (!l->has_model)
-        return bad(l, "no \"model\"");
+        return refuse_file(l, "no \"model\"");
     if (l->version.s && !(l->version.n == 5 && memcmp(l->version.s, "\"1.0\"", 5) == 0))
         return err_set(l->err, TINKER_EINVAL, "version %.*s is unknown", (int)l->version.n,
                        l->version.s);
     return TINKER_OK;
 }
 
-static void put_part(struct json_writer *w, const char *key, struct json_str raw)
+static void put_component(struct json_writer *w, const char *key, struct json_str raw)
 {
     if (!raw.s)
         return;
@@ -279,41 +276,11 @@ static void put_part(struct json_writer *w, const char *key, struct json_str raw
     json_put_raw(w, raw.s, raw.n);
 }
 
-/* The file without vocabulary and merges. */
-static void write_rest(struct loading *l, struct buf *out)
-{
-    struct json_writer w;
-    json_writer_init(&w, out);
-    json_put_begin_object(&w);
-    put_part(&w, "added_tokens", l->added);
-    put_part(&w, "normalizer", l->normalizer);
-    put_part(&w, "pre_tokenizer", l->pre);
-    put_part(&w, "post_processor", l->post);
-    put_part(&w, "decoder", l->decoder);
-    put_part(&w, "model", (struct json_str){ l->settings.data, l->settings.len });
-    json_put_end_object(&w);
-}
-
-static tinker_status add_tokens(struct loading *l)
-{
-    struct tok_config config;
-    struct tok_added *list;
-    size_t n;
-    tinker_status status =
-        tok_config_read(&config, l->source->config, l->source->config_n, &l->arena, l->err);
-    if (status == TINKER_OK)
-        status = tok_added_read(&list, &n, l->added, &config, &l->arena, l->err);
-    for (size_t i = 0; status == TINKER_OK && i < n; i++)
-        status = bpe_builder_added(&l->builder, &list[i].id, list[i].content.s, list[i].content.n,
-                                   list[i].special, l->err);
-    return status;
-}
-
-static tinker_status build(struct loading *l, struct os_map *block)
+static tinker_status build_from_json(struct loading *l, struct os_map *block)
 {
     struct json_reader r;
     json_reader_init(&r, l->source->json, l->source->json_n, &l->arena);
-    tinker_status status = read_top(l, &r);
+    tinker_status status = read_file(l, &r);
     if (status == TINKER_OK && !l->built) {
         struct json_reader model;
         json_reader_init(&model, l->model.s, l->model.n, &l->arena);
@@ -321,13 +288,32 @@ static tinker_status build(struct loading *l, struct os_map *block)
         if (status == TINKER_OK)
             status = read_model(l, &model);
     }
+    struct tok_config config;
+    struct tok_added *list = NULL;
+    size_t n = 0;
     if (status == TINKER_OK)
-        status = add_tokens(l);
+        status =
+            tok_config_read(&config, l->source->config, l->source->config_n, &l->arena, l->err);
+    if (status == TINKER_OK)
+        status = tok_added_read(&list, &n, l->added, &config, &l->arena, l->err);
+    for (size_t i = 0; status == TINKER_OK && i < n; i++)
+        status = bpe_builder_added(&l->builder, &list[i].id, list[i].content.s, list[i].content.n,
+                                   list[i].special, l->err);
     if (status != TINKER_OK)
         return status;
+    /* The file without vocabulary and merges. */
     struct buf rest;
+    struct json_writer w;
     buf_init(&rest, SIZE_MAX);
-    write_rest(l, &rest);
+    json_writer_init(&w, &rest);
+    json_put_begin_object(&w);
+    put_component(&w, "added_tokens", l->added);
+    put_component(&w, "normalizer", l->normalizer);
+    put_component(&w, "pre_tokenizer", l->pre);
+    put_component(&w, "post_processor", l->post);
+    put_component(&w, "decoder", l->decoder);
+    put_component(&w, "model", (struct json_str){ l->settings.data, l->settings.len });
+    json_put_end_object(&w);
     if (!buf_ok(&rest) || !buf_ok(&l->settings))
         status = err_nomem(l->err, "tokenizer");
     else
@@ -344,7 +330,7 @@ tinker_status tok_build_json(const struct tok_source *source, struct os_map *blo
     arena_init(&l.arena, SIZE_MAX);
     buf_init(&l.settings, 1 << 22);
     bpe_builder_init(&l.builder, false);
-    tinker_status status = build(&l, block);
+    tinker_status status = build_from_json(&l, block);
     bpe_builder_clear(&l.builder);
     buf_clear(&l.settings);
     arena_clear(&l.arena);

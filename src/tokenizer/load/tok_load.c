@@ -1,7 +1,7 @@
 /* tok_load.c - from a block of tables to a tokenizer.
  *
- * The block carries the small parts of the file as JSON; they are read here, whether the block
- * was just made or mapped from a prebuilt file.  Strings of the parts point into the block. */
+ * The block carries the components of the file as JSON; they are read here, whether the block was
+ * just made or mapped from a prebuilt file.  Their strings point into the block. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
@@ -11,7 +11,8 @@
 #include "tokenizer/load/tok_component.h"
 #include "unicode/unicode.h"
 
-static void destroy(tinker_tokenizer *t)
+/* The last reference is gone, or loading failed half way. */
+static void destroy_tokenizer(tinker_tokenizer *t)
 {
     while (t->idle) {
         struct tok_ctx *next = t->idle->next;
@@ -38,7 +39,7 @@ static void destroy(tinker_tokenizer *t)
 void tinker_tokenizer_free(tinker_tokenizer *t)
 {
     if (t && atomic_fetch_sub(&t->refs, 1) == 1)
-        destroy(t);
+        destroy_tokenizer(t);
 }
 
 tinker_tokenizer *tinker_tokenizer_ref(tinker_tokenizer *t)
@@ -47,10 +48,10 @@ tinker_tokenizer *tinker_tokenizer_ref(tinker_tokenizer *t)
     return t;
 }
 
-/* ---- parts ----------------------------------------------------------------------------------- */
+/* ---- components ------------------------------------------------------------------------------ */
 
 /* Tokens that a piece can never be are found by their spelling. */
-static tinker_status index_odd(tinker_tokenizer *t, tinker_error *err)
+static tinker_status index_odd_tokens(tinker_tokenizer *t, tinker_error *err)
 {
     const struct bpe *b = &t->bpe;
     struct buf spelled;
@@ -68,21 +69,7 @@ static tinker_status index_odd(tinker_tokenizer *t, tinker_error *err)
     return ok ? TINKER_OK : err_nomem(err, "vocabulary");
 }
 
-static tinker_status add_to_trie(tinker_tokenizer *t, const struct tok_added *a, uint32_t index,
-                                 tinker_error *err)
-{
-    if (!a->normalized)
-        return tok_trie_add(&t->raw, a->content.s, a->content.n, index, err);
-    struct tok_text text = { a->content.s, a->content.n, NULL };
-    struct tok_ctx *c = tok_ctx_take(t);
-    tinker_status status = c ? tok_normalize(t, c, &text, err) : err_nomem(err, "added tokens");
-    if (status == TINKER_OK)
-        status = tok_trie_add(&t->normalized, text.s, text.n, index, err);
-    if (c)
-        tok_ctx_give(t, c);
-    return status;
-}
-
+/* Added tokens of both files: their ids, and the two matchers. */
 static tinker_status load_added(tinker_tokenizer *t, struct json_str json,
                                 const struct tok_config *config, tinker_error *err)
 {
@@ -94,13 +81,25 @@ static tinker_status load_added(tinker_tokenizer *t, struct json_str json,
             return err_set(err, TINKER_EINVAL, "added token \"%.*s\" is not in the tables",
                            (int)(a->content.n < 60 ? a->content.n : 60), a->content.s);
         a->id = (uint32_t)id;
-        status = add_to_trie(t, a, (uint32_t)i, err);
+        if (!a->normalized) { /* taken literally */
+            status = tok_trie_add(&t->raw, a->content.s, a->content.n, (uint32_t)i, err);
+            continue;
+        }
+        /* found in normalized text, so it is its own normal form that is looked for */
+        struct tok_text text = { a->content.s, a->content.n, NULL };
+        struct tok_ctx *c = tok_ctx_take(t);
+        status = c ? tok_normalize(t, c, &text, err) : err_nomem(err, "added tokens");
+        if (status == TINKER_OK)
+            status = tok_trie_add(&t->normalized, text.s, text.n, (uint32_t)i, err);
+        if (c)
+            tok_ctx_give(t, c);
     }
     tok_trie_done(&t->raw);
     tok_trie_done(&t->normalized);
     return status;
 }
 
+/* The settings of the model that only encoding needs. */
 static tinker_status load_model(tinker_tokenizer *t, struct json_str json, tinker_error *err)
 {
     struct json_reader r;
@@ -139,8 +138,8 @@ static tinker_status load_model(tinker_tokenizer *t, struct json_str json, tinke
 }
 
 /* The Python class for Llama ignores the file's template and builds its own from two flags. */
-static tinker_status llama_template(tinker_tokenizer *t, const struct tok_config *config,
-                                    tinker_error *err)
+static tinker_status set_llama_template(tinker_tokenizer *t, const struct tok_config *config,
+                                        tinker_error *err)
 {
     struct json_str c = config->class;
     if (!c.s || (!json_str_is(c, "LlamaTokenizerFast") && !json_str_is(c, "LlamaTokenizer")))
@@ -157,6 +156,7 @@ static tinker_status llama_template(tinker_tokenizer *t, const struct tok_config
     return TINKER_OK;
 }
 
+/* Roles of tokens, chat template and length, by tokenizer_config.json. */
 static tinker_status load_config(tinker_tokenizer *t, const struct tok_config *config,
                                  tinker_error *err)
 {
@@ -171,13 +171,13 @@ static tinker_status load_config(tinker_tokenizer *t, const struct tok_config *c
     }
     if (config->max_length > 0 && config->max_length < 1e15)
         t->max_length = (int64_t)config->max_length;
-    return llama_template(t, config, err);
+    return set_llama_template(t, config, err);
 }
 
 /* ---- fast paths ------------------------------------------------------------------------------ */
 
 /* The one matcher that does what all pre-tokenizers do, or NULL. */
-static split_fn *find_direct(const tinker_tokenizer *t)
+static split_fn *find_direct_split(const tinker_tokenizer *t)
 {
     const char *patterns[3];
     size_t lengths[3], n = t->n_pres;
@@ -200,53 +200,44 @@ static split_fn *find_direct(const tinker_tokenizer *t)
     return n > 1 ? split_known_chain(patterns, lengths, n - 1) : NULL;
 }
 
-/* Mark the pairs of characters in a token.  false: it holds the spelling of a byte token, which
- * stands for one byte of a character that this would not see. */
-static bool mark_pairs(unsigned char *pairs, const char *p, size_t n)
-{
-    unsigned len;
-    uint32_t before = 0;
-    for (size_t i = 0; i < n; i += len) {
-        uint32_t cp = uni_decode((const unsigned char *)p + i, &len);
-        size_t bit = tok_pair_bit(before, cp);
-        if (i > 0)
-            pairs[bit / 8] |= (unsigned char)(1u << bit % 8);
-        if (cp == '<' && n > 6 && n - i >= 6 && tok_byte_token(p + i, 6) >= 0)
-            return false;
-        before = cp;
-    }
-    return true;
-}
-
-/* A char-level piece may be cut where no token reaches over, if every character has a symbol of
+/* Mark the pairs of characters that stand side by side in some token; false: out of memory.
+ * A char-level piece may be cut where no token reaches over, if every character has a symbol of
  * its own: a token, or byte tokens. */
-static bool find_pairs(tinker_tokenizer *t)
+static bool find_char_pairs(tinker_tokenizer *t)
 {
     const struct bpe *b = &t->bpe;
     bool all = b->byte_fallback && (b->header->flags & BPE_HAS_ALL_BYTES);
     if (b->byte_level || b->ignore_merges || !all || b->prefix_n > 0 || b->suffix_n > 0)
         return true;
     t->pairs = calloc(((size_t)1 << TOK_PAIR_BITS) / 8, 1);
-    for (uint32_t id = 0; t->pairs && id < b->n_ids; id++) {
+    if (!t->pairs)
+        return false;
+    for (uint32_t id = 0; id < b->n_ids; id++) {
         size_t n;
         const char *p = bpe_bytes(b, id, &n);
-        if ((b->flags[id] & BPE_PLAIN) && !mark_pairs(t->pairs, p, n)) {
-            free(t->pairs);
-            t->pairs = NULL;
-            return true;
+        unsigned len;
+        uint32_t before = 0;
+        for (size_t i = 0; (b->flags[id] & BPE_PLAIN) && i < n; i += len) {
+            uint32_t cp = uni_decode((const unsigned char *)p + i, &len);
+            size_t bit = tok_pair_bit(before, cp);
+            if (i > 0)
+                t->pairs[bit / 8] |= (unsigned char)(1u << bit % 8);
+            /* A token that holds the spelling of a byte token, which stands for one byte of a
+             * character, may reach over places that this does not see. */
+            if (cp == '<' && n > 6 && n - i >= 6 && tok_byte_token(p + i, 6) >= 0) {
+                free(t->pairs);
+                t->pairs = NULL;
+                return true;
+            }
+            before = cp;
         }
     }
-    return t->pairs != NULL;
+    return true;
 }
 
-static bool prepare(tinker_tokenizer *t)
-{
-    t->direct = find_direct(t);
-    t->rules = split_rules_of(t->direct);
-    return find_pairs(t);
-}
-
-static tinker_status load_parts(tinker_tokenizer *t, tinker_error *err)
+/* Everything that the block says as JSON.  The order matters: added tokens are looked up in the
+ * vocabulary and normalized, and the configuration may replace the template. */
+static tinker_status load_components(tinker_tokenizer *t, tinker_error *err)
 {
     const struct bpe_header *h = t->bpe.header;
     const char *base = (const char *)h;
@@ -278,7 +269,7 @@ static tinker_status load_parts(tinker_tokenizer *t, tinker_error *err)
     tinker_status status =
         tok_config_read(&config, base + h->config_at, h->config_n, &t->arena, err);
     if (status == TINKER_OK)
-        status = index_odd(t, err);
+        status = index_odd_tokens(t, err);
     if (status == TINKER_OK)
         status = load_model(t, model, err);
     if (status == TINKER_OK)
@@ -295,7 +286,9 @@ static tinker_status load_parts(tinker_tokenizer *t, tinker_error *err)
         status = load_config(t, &config, err);
     if (status != TINKER_OK)
         return status;
-    return prepare(t) ? TINKER_OK : err_nomem(err, "tokenizer");
+    t->direct = find_direct_split(t);
+    t->rules = split_rules_of(t->direct);
+    return find_char_pairs(t) ? TINKER_OK : err_nomem(err, "tokenizer");
 }
 
 tinker_tokenizer *tok_from_block(struct os_map block, tinker_error *err)
@@ -315,10 +308,10 @@ tinker_tokenizer *tok_from_block(struct os_map block, tinker_error *err)
         t->special[i] = -1;
     tinker_status status = bpe_open(&t->bpe, block.data, block.len, err);
     if (status == TINKER_OK)
-        status = load_parts(t, err);
+        status = load_components(t, err);
     if (status == TINKER_OK)
         return t;
-    destroy(t);
+    destroy_tokenizer(t);
     return NULL;
 }
 

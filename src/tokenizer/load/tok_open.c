@@ -1,4 +1,8 @@
-/* tok_open.c - loading by name: file, directory, or model in the Hugging Face cache. */
+/* tok_open.c - loading by name: file, directory, or model in the Hugging Face cache.
+ *
+ * Files are identified by their paths, sizes and times.  That identity is the key of the table of
+ * loaded tokenizers (tok_cache.c) and the stamp of a prebuilt file (tok_prebuilt.c), so neither
+ * has to read a file that did not change. */
 #include "tokenizer/load/tok_open.h"
 
 #include <dirent.h>
@@ -28,23 +32,23 @@ static bool ends_with(const char *s, const char *end)
 }
 
 /* Put dir/name into out when it is a file. */
-static bool pick(char out[HUB_PATH], const char *dir, const char *name)
+static bool find_file(char out[HF_PATH], const char *dir, const char *name)
 {
-    int n = snprintf(out, HUB_PATH, "%s/%s", dir, name);
-    if (n > 0 && n < HUB_PATH && is_file(out))
+    int n = snprintf(out, HF_PATH, "%s/%s", dir, name);
+    if (n > 0 && n < HF_PATH && is_file(out))
         return true;
     out[0] = '\0';
     return false;
 }
 
 /* Of several the first by name: the order of a directory is no order. */
-static bool pick_tiktoken(char out[HUB_PATH], const char *dir)
+static bool find_tiktoken(char out[HF_PATH], const char *dir)
 {
     DIR *d = opendir(dir);
-    char path[HUB_PATH];
+    char path[HF_PATH];
     out[0] = '\0';
     for (struct dirent *e; d && (e = readdir(d)) != NULL;)
-        if (ends_with(e->d_name, ".tiktoken") && pick(path, dir, e->d_name) &&
+        if (ends_with(e->d_name, ".tiktoken") && find_file(path, dir, e->d_name) &&
             (!*out || strcmp(path, out) < 0))
             memcpy(out, path, sizeof(path));
     if (d)
@@ -52,13 +56,13 @@ static bool pick_tiktoken(char out[HUB_PATH], const char *dir)
     return *out != '\0';
 }
 
-static void add_path(struct sha256 *h, const char *path)
+static void hash_path(struct sha256 *h, const char *path)
 {
     sha256_update(h, path, strlen(path) + 1);
 }
 
 /* *changed: when a file last changed in any way. */
-static void add_stat(struct sha256 *h, const char *path, time_t *changed)
+static void hash_stat(struct sha256 *h, const char *path, time_t *changed)
 {
     struct stat st;
     if (!*path || stat(path, &st) != 0)
@@ -71,7 +75,8 @@ static void add_stat(struct sha256 *h, const char *path, time_t *changed)
     *changed = st.st_ctim.tv_sec > *changed ? st.st_ctim.tv_sec : *changed;
 }
 
-static void identify(struct tok_files *f, bool lenient)
+/* place: of the paths; identity: also of what is there now. */
+static void identify_files(struct tok_files *f, bool lenient)
 {
     struct sha256 h, place;
     time_t changed = 0;
@@ -80,28 +85,29 @@ static void identify(struct tok_files *f, bool lenient)
     sha256_update(&h, "tokenizer", 10);
     sha256_update(&h, &version, sizeof(version));
     sha256_update(&h, &lenient, sizeof(lenient));
-    add_path(&h, f->main);
-    add_path(&h, f->config);
+    hash_path(&h, f->main);
+    hash_path(&h, f->config);
     place = h;
     sha256_final(&place, f->place);
-    add_path(&h, f->chat_template);
-    add_stat(&h, f->main, &changed);
-    add_stat(&h, f->config, &changed);
-    add_stat(&h, f->chat_template, &changed);
+    hash_path(&h, f->chat_template);
+    hash_stat(&h, f->main, &changed);
+    hash_stat(&h, f->config, &changed);
+    hash_stat(&h, f->chat_template, &changed);
     sha256_final(&h, f->identity);
     f->settled = time(NULL) - changed > COARSEST_CLOCK_S;
 }
 
 tinker_status tok_files_find(struct tok_files *f, const char *path, bool lenient, tinker_error *err)
 {
-    char dir[HUB_PATH];
+    char dir[HF_PATH];
     memset(f, 0, sizeof(*f));
-    if (strlen(path) + 64 > HUB_PATH)
-        return err_set(err, TINKER_EINVAL, "the path has more than %d bytes", HUB_PATH - 64);
+    if (strlen(path) + 64 > HF_PATH)
+        return err_set(err, TINKER_EINVAL, "the path has more than %d bytes", HF_PATH - 64);
     if (os_is_dir(path)) {
         snprintf(dir, sizeof(dir), "%s", path);
-        if (!pick(f->main, dir, "tokenizer.json") && !pick(f->main, dir, "tiktoken.model") &&
-            !pick(f->main, dir, "tokenizer.model") && !pick_tiktoken(f->main, dir))
+        if (!find_file(f->main, dir, "tokenizer.json") &&
+            !find_file(f->main, dir, "tiktoken.model") &&
+            !find_file(f->main, dir, "tokenizer.model") && !find_tiktoken(f->main, dir))
             return err_set(err, TINKER_ESTATE, "%s holds no tokenizer.json and no rank file", path);
     } else {
         const char *slash = strrchr(path, '/');
@@ -109,23 +115,25 @@ tinker_status tok_files_find(struct tok_files *f, const char *path, bool lenient
         snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
     }
     f->format = ends_with(f->main, ".json") ? TOK_JSON : TOK_RANKS;
-    pick(f->config, dir, "tokenizer_config.json");
-    pick(f->chat_template, dir, "chat_template.jinja");
-    identify(f, lenient);
+    find_file(f->config, dir, "tokenizer_config.json");
+    find_file(f->chat_template, dir, "chat_template.jinja");
+    identify_files(f, lenient);
     return TINKER_OK;
 }
 
 bool tok_files_same(const struct tok_files *f, bool lenient)
 {
     struct tok_files now = *f;
-    identify(&now, lenient);
+    identify_files(&now, lenient);
     return memcmp(now.identity, f->identity, sizeof(now.identity)) == 0;
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-static tinker_status build(const struct tok_files *f, const struct os_map *main, const char *config,
-                           size_t config_n, bool lenient, struct os_map *block, tinker_error *err)
+/* The tables of a tokenizer.json or a rank file. */
+static tinker_status build_block(const struct tok_files *f, const struct os_map *main,
+                                 const char *config, size_t config_n, bool lenient,
+                                 struct os_map *block, tinker_error *err)
 {
     struct tok_source s = { .config = config, .config_n = config_n, .lenient = lenient };
     struct arena arena;
@@ -138,13 +146,14 @@ static tinker_status build(const struct tok_files *f, const struct os_map *main,
     arena_init(&arena, SIZE_MAX);
     s.ranks = main->data;
     s.ranks_n = main->len;
-    status = tok_family(f, &s, &arena, err);
+    status = tiktoken_family_find(f, &s, &arena, err);
     if (status == TINKER_OK)
         status = tok_build_ranks(&s, block, err);
     arena_clear(&arena);
     return status;
 }
 
+/* Read the source files, and write a prebuilt one to dir (NULL: do not). */
 static tinker_tokenizer *load_source(const struct tok_files *f, const char *dir, bool lenient,
                                      tinker_error *err)
 {
@@ -159,9 +168,10 @@ static tinker_tokenizer *load_source(const struct tok_files *f, const char *dir,
         if (main.len > MAX_FILE)
             status = err_set(err, TINKER_EINVAL, "larger than 512 MB");
         else
-            status = build(f, &main, config ? config : "", config_n, lenient, &block, err);
+            status = build_block(f, &main, config ? config : "", config_n, lenient, &block, err);
         if (status != TINKER_OK)
             err_prefix(err, "%s", f->main);
+        /* Not if a file changed while it was read: the block would be the other one's. */
         if (status == TINKER_OK && dir && tok_files_same(f, lenient))
             tok_prebuilt_write(dir, f, block.data, (struct tok_str){ main.data, main.len },
                                (struct tok_str){ config ? config : "", config_n });
@@ -176,48 +186,46 @@ static tinker_tokenizer *load_source(const struct tok_files *f, const char *dir,
     return t;
 }
 
-/* A chat_template.jinja beside the tokenizer wins over the configuration's. */
-static bool load_template(tinker_tokenizer *t, const struct tok_files *f, tinker_error *err)
-{
-    char *text;
-    size_t n;
-    if (!*f->chat_template)
-        return true;
-    if (os_read_file(f->chat_template, 1 << 24, &text, &n, err) != TINKER_OK)
-        return false;
-    t->chat_template = arena_strndup(&t->arena, text, n);
-    free(text);
-    return t->chat_template || err_nomem(err, "chat template") == TINKER_OK;
-}
-
 tinker_tokenizer *tok_files_load(const struct tok_files *f, const char *dir, bool lenient,
                                  tinker_error *err)
 {
     tinker_tokenizer *t = dir ? tok_prebuilt_open(dir, f) : NULL;
     if (!t)
         t = load_source(f, dir, lenient, err);
-    if (t && !load_template(t, f, err)) {
-        tinker_tokenizer_free(t);
-        return NULL;
+    if (!t || !*f->chat_template)
+        return t;
+    /* A chat_template.jinja beside the tokenizer wins over the configuration's. */
+    char *text;
+    size_t n;
+    tinker_status status = os_read_file(f->chat_template, 1 << 24, &text, &n, err);
+    if (status == TINKER_OK) {
+        t->chat_template = arena_strndup(&t->arena, text, n);
+        free(text);
+        if (!t->chat_template)
+            status = err_nomem(err, "chat template");
     }
-    return t;
+    if (status == TINKER_OK)
+        return t;
+    tinker_tokenizer_free(t);
+    return NULL;
 }
 
 /* ---- the public calls ------------------------------------------------------------------------ */
 
-static const char *cache_dir(const char *given, char out[HUB_PATH])
+/* Where prebuilt files are, or NULL: nowhere. */
+static const char *find_cache_dir(const char *given, char out[HF_PATH])
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int n;
     if (given)
         return given;
     if (xdg && *xdg)
-        n = snprintf(out, HUB_PATH, "%s/tinker", xdg);
+        n = snprintf(out, HF_PATH, "%s/tinker", xdg);
     else if (home && *home)
-        n = snprintf(out, HUB_PATH, "%s/.cache/tinker", home);
+        n = snprintf(out, HF_PATH, "%s/.cache/tinker", home);
     else
         return NULL;
-    return n > 0 && n < HUB_PATH ? out : NULL;
+    return n > 0 && n < HF_PATH ? out : NULL;
 }
 
 static tinker_status copy_options(tinker_tokenizer_options *o, const tinker_tokenizer_options *opts,
@@ -233,16 +241,18 @@ struct request {
     bool lenient;
 };
 
-static tinker_tokenizer *make(void *state, tinker_error *err)
+/* Called by tok_cache_load() when nobody has it. */
+static tinker_tokenizer *load_request(void *state, tinker_error *err)
 {
     const struct request *r = state;
     return tok_files_load(r->files, r->dir, r->lenient, err);
 }
 
-static tinker_status find(struct tok_files *f, const char *name, const tinker_tokenizer_options *o,
-                          tinker_error *err)
+/* A path that exists; a path inside what a rule gives; a repository in the Hugging Face cache. */
+static tinker_status find_by_name(struct tok_files *f, const char *name,
+                                  const tinker_tokenizer_options *o, tinker_error *err)
 {
-    char path[HUB_PATH];
+    char path[HF_PATH];
     tinker_tokenizer_source source;
     if (!o->tokenizer_id && (os_is_dir(name) || is_file(name)))
         return tok_files_find(f, name, o->lenient, err);
@@ -252,8 +262,8 @@ static tinker_status find(struct tok_files *f, const char *name, const tinker_to
     if (status == TINKER_OK && (os_is_dir(source.repo) || is_file(source.repo)))
         return tok_files_find(f, source.repo, o->lenient, err);
     if (status == TINKER_OK)
-        status = hub_find(source.repo, o->revision ? o->revision : source.revision, o->hf_home,
-                          path, err);
+        status = hf_cache_find(source.repo, o->revision ? o->revision : source.revision, o->hf_home,
+                               path, err);
     return status == TINKER_OK ? tok_files_find(f, path, o->lenient, err) : status;
 }
 
@@ -264,7 +274,8 @@ struct asked {
     tinker_tokenizer_source source;
 };
 
-static tinker_tokenizer *ask(void *state, tinker_error *err)
+/* Called by tok_cache_load(): the caller's loader, with an error that names the repository. */
+static tinker_tokenizer *ask_loader(void *state, tinker_error *err)
 {
     const struct asked *a = state;
     const char *revision = a->o->revision ? a->o->revision : a->source.revision;
@@ -295,14 +306,14 @@ static tinker_tokenizer *load_by_loader(const char *name, const tinker_tokenizer
     sha256_update(&h, a.source.repo, strlen(a.source.repo) + 1);
     sha256_update(&h, revision, strlen(revision) + 1);
     sha256_final(&h, identity);
-    return tok_share(identity, ask, &a, err);
+    return tok_cache_load(identity, ask_loader, &a, err);
 }
 
 tinker_tokenizer *tinker_tokenizer_load(const char *name, const tinker_tokenizer_options *opts,
                                         tinker_error *err)
 {
     tinker_tokenizer_options o;
-    char dir[HUB_PATH];
+    char dir[HF_PATH];
     if (copy_options(&o, opts, err) != TINKER_OK)
         return NULL;
     if (!name || !*name) {
@@ -317,10 +328,10 @@ tinker_tokenizer *tinker_tokenizer_load(const char *name, const tinker_tokenizer
         return NULL;
     }
     tinker_tokenizer *t = NULL;
-    if (find(f, name, &o, err) == TINKER_OK) {
-        struct request r = { f, o.no_prebuilt ? NULL : cache_dir(o.cache_dir, dir),
+    if (find_by_name(f, name, &o, err) == TINKER_OK) {
+        struct request r = { f, o.no_prebuilt ? NULL : find_cache_dir(o.cache_dir, dir),
                              o.lenient != 0 };
-        t = tok_share(f->identity, make, &r, err);
+        t = tok_cache_load(f->identity, load_request, &r, err);
     }
     free(f);
     return t;

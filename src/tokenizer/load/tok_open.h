@@ -8,7 +8,7 @@
 enum tok_format { TOK_JSON, TOK_RANKS };
 
 struct tok_files { /* "" when there is none */
-    char main[HUB_PATH], config[HUB_PATH], chat_template[HUB_PATH];
+    char main[HF_PATH], config[HF_PATH], chat_template[HF_PATH];
     enum tok_format format;
     uint8_t identity[32]; /* of paths, sizes and times: changes when a file does */
     uint8_t place[32];    /* of the paths alone */
@@ -24,8 +24,8 @@ tinker_tokenizer *tok_files_load(const struct tok_files *f, const char *dir, boo
                                  tinker_error *err);
 
 /* Pattern and special tokens of a rank file, by its name and what stands beside it. */
-tinker_status tok_family(const struct tok_files *f, struct tok_source *source, struct arena *arena,
-                         tinker_error *err);
+tinker_status tiktoken_family_find(const struct tok_files *f, struct tok_source *source,
+                                   struct arena *arena, tinker_error *err);
 
 bool tok_files_same(const struct tok_files *f, bool lenient); /* as when they were found */
 
@@ -37,8 +37,8 @@ void tok_prebuilt_write(const char *dir, const struct tok_files *f, const struct
 
 /* One object per identity while it is in use, and the last 32 beyond.  make() is called by one
  * thread at a time for an identity. */
-tinker_tokenizer *tok_share(const uint8_t identity[32],
-                            tinker_tokenizer *(*make)(void *state, tinker_error *err), void *state,
-                            tinker_error *err);
+tinker_tokenizer *tok_cache_load(const uint8_t identity[32],
+                                 tinker_tokenizer *(*make)(void *state, tinker_error *err),
+                                 void *state, tinker_error *err);
 
 #endif

@@ -5,7 +5,8 @@
 #include "base/err.h"
 #include "tokenizer/load/tok_component.h"
 
-static tinker_status put_id(tinker_tokenizer *t, bool after, int64_t id, tinker_error *err)
+/* Append an id to one of the two lists. */
+static tinker_status put_template_id(tinker_tokenizer *t, bool after, int64_t id, tinker_error *err)
 {
     int32_t **list = after ? &t->after : &t->before;
     size_t *n = after ? &t->n_after : &t->n_before;
@@ -19,8 +20,8 @@ static tinker_status put_id(tinker_tokenizer *t, bool after, int64_t id, tinker_
 }
 
 /* Put the ids that special_tokens lists for `name`. */
-static tinker_status put_named(tinker_tokenizer *t, struct json_str table, struct json_str name,
-                               bool after, tinker_error *err)
+static tinker_status put_named_ids(tinker_tokenizer *t, struct json_str table, struct json_str name,
+                                   bool after, tinker_error *err)
 {
     struct json_reader r;
     struct json_str key, field;
@@ -45,7 +46,7 @@ static tinker_status put_named(tinker_tokenizer *t, struct json_str table, struc
                 break;
             found = true;
             for (size_t i = 0; i < n && status == TINKER_OK; i++)
-                status = put_id(t, after, ids[i], err);
+                status = put_template_id(t, after, ids[i], err);
         }
     }
     if (status != TINKER_OK)
@@ -59,24 +60,7 @@ static tinker_status put_named(tinker_tokenizer *t, struct json_str table, struc
     return TINKER_OK;
 }
 
-/* One item: {"SpecialToken": {"id": …}} or {"Sequence": {"id": "A"}}. */
-static void read_item(struct json_reader *r, struct json_str *special, bool *sequence)
-{
-    struct json_str key, field;
-    json_begin_object(r);
-    while (json_next_key(r, &key)) {
-        bool is_special = json_str_is(key, "SpecialToken");
-        *sequence = *sequence || json_str_is(key, "Sequence");
-        json_begin_object(r);
-        while (json_next_key(r, &field)) {
-            if (is_special && json_str_is(field, "id"))
-                json_string(r, special);
-            else
-                json_skip(r);
-        }
-    }
-}
-
+/* TemplateProcessing: what stands before the sequence, and behind it. */
 static tinker_status add_template(tinker_tokenizer *t, const struct tok_component *p,
                                   tinker_error *err)
 {
@@ -89,13 +73,26 @@ static tinker_status add_template(tinker_tokenizer *t, const struct tok_componen
     while (json_next_item(&r)) {
         struct json_str special = { NULL, 0 };
         bool sequence = false;
-        read_item(&r, &special, &sequence);
+        /* {"SpecialToken": {"id": …}} or {"Sequence": {"id": "A"}} */
+        struct json_str key, field;
+        json_begin_object(&r);
+        while (json_next_key(&r, &key)) {
+            bool is_special = json_str_is(key, "SpecialToken");
+            sequence = sequence || json_str_is(key, "Sequence");
+            json_begin_object(&r);
+            while (json_next_key(&r, &field)) {
+                if (is_special && json_str_is(field, "id"))
+                    json_string(&r, &special);
+                else
+                    json_skip(&r);
+            }
+        }
         if (r.failed)
             break;
         if (sequence)
             after = true;
         if (special.s) {
-            tinker_status status = put_named(t, p->special_tokens, special, after, err);
+            tinker_status status = put_named_ids(t, p->special_tokens, special, after, err);
             if (status != TINKER_OK)
                 return status;
         }
@@ -104,8 +101,8 @@ static tinker_status add_template(tinker_tokenizer *t, const struct tok_componen
 }
 
 /* ["text", id] */
-static tinker_status put_pair(tinker_tokenizer *t, struct json_str json, bool after,
-                              tinker_error *err)
+static tinker_status put_token_pair(tinker_tokenizer *t, struct json_str json, bool after,
+                                    tinker_error *err)
 {
     struct json_reader r;
     struct json_str text;
@@ -114,9 +111,10 @@ static tinker_status put_pair(tinker_tokenizer *t, struct json_str json, bool af
     if (!json_begin_array(&r) || !json_next_item(&r) || !json_string(&r, &text) ||
         !json_next_item(&r) || !json_int64(&r, &id))
         return err_set(err, TINKER_EINVAL, "expected [\"token\", id]");
-    return put_id(t, after, id, err);
+    return put_template_id(t, after, id, err);
 }
 
+/* One component of the file; of several templates the last one counts. */
 static tinker_status add_post(tinker_tokenizer *t, const struct tok_component *p, tinker_error *err)
 {
     if (tok_str_is(p->type, "TemplateProcessing"))
@@ -128,14 +126,14 @@ static tinker_status add_post(tinker_tokenizer *t, const struct tok_component *p
     }
     bool roberta = tok_str_is(p->type, "RobertaProcessing");
     if (!roberta && !tok_str_is(p->type, "BertProcessing"))
-        return tok_part_refuse(p, err);
+        return tok_component_refuse(p, err);
     if (roberta) {
         t->trim_offsets = p->trim_offsets != 0;
         t->trim_prefix_space = p->add_prefix_space != 0;
     }
     t->n_before = t->n_after = 0;
-    tinker_status status = put_pair(t, p->cls, false, err);
-    return status == TINKER_OK ? put_pair(t, p->sep, true, err) : status;
+    tinker_status status = put_token_pair(t, p->cls, false, err);
+    return status == TINKER_OK ? put_token_pair(t, p->sep, true, err) : status;
 }
 
 tinker_status tok_parse_post(tinker_tokenizer *t, struct json_str json, tinker_error *err)

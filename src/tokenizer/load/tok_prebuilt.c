@@ -12,14 +12,15 @@
 #include "base/sha256.h"
 #include "tokenizer/load/tok_open.h"
 
-static bool file_name(char out[HUB_PATH], const char *dir, const struct tok_files *f)
+static bool make_file_name(char out[HF_PATH], const char *dir, const struct tok_files *f)
 {
     char hex[65];
     hex_encode(f->place, 32, hex);
-    int n = snprintf(out, HUB_PATH, "%s/tokenizer-%s.bin", dir, hex);
-    return n > 0 && n < HUB_PATH;
+    int n = snprintf(out, HF_PATH, "%s/tokenizer-%s.bin", dir, hex);
+    return n > 0 && n < HF_PATH;
 }
 
+/* SHA-256 of both texts and their lengths. */
 static void hash_source(struct tok_str main, struct tok_str config, uint8_t out[32])
 {
     const struct tok_str files[2] = { main, config };
@@ -33,6 +34,7 @@ static void hash_source(struct tok_str main, struct tok_str config, uint8_t out[
     sha256_final(&h, out);
 }
 
+/* SHA-256 of the source files as they are now. */
 static bool hash_files(const struct tok_files *f, uint8_t out[32])
 {
     struct os_map main, config = { .data = "" };
@@ -47,17 +49,12 @@ static bool hash_files(const struct tok_files *f, uint8_t out[32])
     return ok;
 }
 
-static bool is_whole(const struct os_map *map)
-{
-    const struct bpe_header *h = map->data;
-    return map->len >= sizeof(*h) && h->total == map->len && h->checksum == bpe_checksum(h);
-}
-
+/* A copy of the block with its header filled in.  os_write_file() writes aside and renames. */
 static void write_block(const char *dir, const struct tok_files *f, const struct bpe_header *block,
                         const uint8_t source[32])
 {
-    char path[HUB_PATH];
-    if (!file_name(path, dir, f) || os_make_dirs(dir, NULL) != TINKER_OK)
+    char path[HF_PATH];
+    if (!make_file_name(path, dir, f) || os_make_dirs(dir, NULL) != TINKER_OK)
         return;
     struct bpe_header *h = malloc(block->total);
     if (!h)
@@ -74,13 +71,15 @@ static void write_block(const char *dir, const struct tok_files *f, const struct
 
 tinker_tokenizer *tok_prebuilt_open(const char *dir, const struct tok_files *f)
 {
-    char path[HUB_PATH];
+    char path[HF_PATH];
     uint8_t source[32];
     struct os_map map;
-    if (!file_name(path, dir, f) || os_map_open(&map, path, NULL) != TINKER_OK)
+    if (!make_file_name(path, dir, f) || os_map_open(&map, path, NULL) != TINKER_OK)
         return NULL;
     const struct bpe_header *h = map.data;
-    bool whole = is_whole(&map), same = whole && memcmp(h->stamp, f->identity, 32) == 0;
+    bool whole = map.len >= sizeof(*h) && h->total == map.len && h->checksum == bpe_checksum(h);
+    bool same = whole && memcmp(h->stamp, f->identity, 32) == 0;
+    /* Other times, perhaps the same content: copies and checkouts change times only. */
     if (whole && !same && hash_files(f, source) && memcmp(h->source, source, 32) == 0) {
         same = true;
         if (f->settled)

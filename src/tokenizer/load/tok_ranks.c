@@ -12,68 +12,36 @@
 #include "tokenizer/load/tok_config.h"
 #include "tokenizer/tokenizer.h"
 
-enum { KIMI_RESERVED = 256 };
+enum { KIMI_RESERVED = 256 }; /* ids behind the ranks */
 
-static bool read_rank(const char *s, const char *end, uint32_t *out)
-{
-    uint32_t rank = 0;
-    if (s == end || end - s > 8)
-        return false;
-    for (; s < end; s++) {
-        if (*s < '0' || *s > '9')
-            return false;
-        rank = rank * 10 + (uint32_t)(*s - '0');
-    }
-    *out = rank;
-    return true;
-}
-
-static bool is_base64(const char *s, size_t n)
+/* "<base64> <rank>", without the end of the line. */
+static tinker_status read_rank_line(struct bpe_builder *b, const char *s, const char *end,
+                                    struct buf *bytes, tinker_error *err)
 {
     static const char alphabet[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
-    for (size_t i = 0; i < n; i++)
-        if (!s[i] || !strchr(alphabet, s[i]))
-            return false;
-    return n > 0 && n % 4 == 0;
-}
-
-static tinker_status read_line(struct bpe_builder *b, const char *s, const char *end,
-                               struct buf *bytes, tinker_error *err)
-{
-    const char *space = memchr(s, ' ', (size_t)(end - s));
-    uint32_t rank;
-    if (!space || !read_rank(space + 1, end, &rank))
+    const char *space = memchr(s, ' ', (size_t)(end - s)), *digits = space ? space + 1 : end;
+    uint32_t rank = 0;
+    bool ok = digits < end && end - digits <= 8;
+    for (const char *p = digits; ok && p < end; p++) {
+        ok = *p >= '0' && *p <= '9';
+        rank = rank * 10 + (uint32_t)(*p - '0');
+    }
+    if (!ok)
         return err_set(err, TINKER_EINVAL, "expected base64, one space and a rank");
+    /* base64_decode() forgives what tiktoken does not */
+    size_t n = (size_t)(space - s);
+    ok = n > 0 && n % 4 == 0;
+    for (size_t i = 0; ok && i < n; i++)
+        ok = s[i] && strchr(alphabet, s[i]);
     buf_reset(bytes);
-    if (!is_base64(s, (size_t)(space - s)) || !base64_decode(bytes, s, (size_t)(space - s)) ||
-        bytes->len == 0)
+    if (!ok || !base64_decode(bytes, s, n) || bytes->len == 0)
         return err_set(err, TINKER_EINVAL, "the token is not base64");
     return bpe_builder_bytes(b, rank, bytes->data, bytes->len, err);
 }
 
-static tinker_status read_ranks(struct bpe_builder *b, const struct tok_source *in,
-                                tinker_error *err)
-{
-    const char *p = in->ranks, *stop = p + in->ranks_n;
-    struct buf bytes;
-    tinker_status status = TINKER_OK;
-    buf_init(&bytes, 1 << 21);
-    for (size_t line = 1; p < stop && status == TINKER_OK; line++) {
-        const char *end = memchr(p, '\n', (size_t)(stop - p));
-        end = end ? end : stop;
-        const char *last = end > p && end[-1] == '\r' ? end - 1 : end;
-        if (last > p)
-            status = read_line(b, p, last, &bytes, err);
-        if (status != TINKER_OK)
-            err_prefix(err, "line %zu", line);
-        p = end < stop ? end + 1 : stop;
-    }
-    buf_clear(&bytes);
-    return status;
-}
-
-static void put_added(struct json_writer *w, const char *text, size_t n, int64_t id)
+/* One special token of "added_tokens". */
+static void put_added_token(struct json_writer *w, const char *text, size_t n, int64_t id)
 {
     json_put_begin_object(w);
     json_put_key(w, "id");
@@ -107,11 +75,12 @@ static tinker_status put_reserved(struct json_writer *w, const struct tok_source
         char text[40];
         int len = snprintf(text, sizeof(text), "<|reserved_token_%u|>", (unsigned)id);
         if (!found)
-            put_added(w, text, (size_t)len, id);
+            put_added_token(w, text, (size_t)len, id);
     }
     return TINKER_OK;
 }
 
+/* The tokenizer.json of this tokenizer, without vocabulary and merges. */
 static tinker_status write_json(struct buf *out, const struct tok_source *in, uint32_t n_ids,
                                 struct arena *arena, tinker_error *err)
 {
@@ -122,7 +91,7 @@ static tinker_status write_json(struct buf *out, const struct tok_source *in, ui
     json_put_key(&w, "added_tokens");
     json_put_begin_array(&w);
     for (size_t i = 0; i < in->n_special; i++)
-        put_added(&w, in->special[i].text, strlen(in->special[i].text), in->special[i].id);
+        put_added_token(&w, in->special[i].text, strlen(in->special[i].text), in->special[i].id);
     if (in->kimi)
         status = put_reserved(&w, in, n_ids, arena, err);
     json_put_end_array(&w);
@@ -143,10 +112,26 @@ static tinker_status write_json(struct buf *out, const struct tok_source *in, ui
     return status;
 }
 
-static tinker_status build(struct bpe_builder *b, const struct tok_source *in, struct buf *json,
-                           struct arena *arena, struct os_map *block, tinker_error *err)
+/* The whole way; tok_build_ranks() owns the memory. */
+static tinker_status build_from_ranks(struct bpe_builder *b, const struct tok_source *in,
+                                      struct buf *json, struct arena *arena, struct os_map *block,
+                                      tinker_error *err)
 {
-    tinker_status status = read_ranks(b, in, err);
+    const char *p = in->ranks, *stop = p + in->ranks_n;
+    struct buf bytes;
+    tinker_status status = TINKER_OK;
+    buf_init(&bytes, 1 << 21);
+    for (size_t line = 1; p < stop && status == TINKER_OK; line++) {
+        const char *end = memchr(p, '\n', (size_t)(stop - p));
+        end = end ? end : stop;
+        const char *last = end > p && end[-1] == '\r' ? end - 1 : end;
+        if (last > p) /* empty lines are none */
+            status = read_rank_line(b, p, last, &bytes, err);
+        if (status != TINKER_OK)
+            err_prefix(err, "line %zu", line);
+        p = end < stop ? end + 1 : stop;
+    }
+    buf_clear(&bytes);
     if (status == TINKER_OK)
         status = bpe_builder_index(b, err);
     if (status == TINKER_OK)
@@ -155,6 +140,7 @@ static tinker_status build(struct bpe_builder *b, const struct tok_source *in, s
         status = bpe_builder_merges_by_rank(b, err);
     if (status != TINKER_OK)
         return status;
+    /* Special tokens, as tok_load.c will read them, must be in the tables, too. */
     struct json_reader r;
     struct json_str key, added = { NULL, 0 };
     struct tok_config config;
@@ -185,7 +171,7 @@ tinker_status tok_build_ranks(const struct tok_source *in, struct os_map *block,
     b.ignore_merges = true; /* a piece that is a token is that token */
     arena_init(&arena, SIZE_MAX);
     buf_init(&json, SIZE_MAX);
-    tinker_status status = build(&b, in, &json, &arena, block, err);
+    tinker_status status = build_from_ranks(&b, in, &json, &arena, block, err);
     buf_clear(&json);
     arena_clear(&arena);
     bpe_builder_clear(&b);
