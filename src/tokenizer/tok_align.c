@@ -21,7 +21,7 @@ static size_t count_sources(struct uni_part *parts, size_t n, size_t *used, uint
     for (int j = 0; j < m; j++) {
         while (i < n && (parts[i].used || parts[i].cp != (uint32_t)want[j]))
             i++;
-        if (i == n)
+        if (i == n) /* not made of these: composition took another way */
             break;
         parts[i].used = true;
         taken += parts[i].first;
@@ -40,6 +40,7 @@ bool tok_align(const char *source, size_t n, const char *result, size_t m, bool 
     for (size_t i = 0; i < m; i += len) {
         uint32_t cp = uni_decode((const unsigned char *)result + i, &len);
         size_t taken = count_sources(parts, count, &used, cp);
+        /* a result made of none comes from the source character before */
         origin[k++] = (uint32_t)(taken > 0 || at == 0 ? at : at - 1);
         at += taken;
     }

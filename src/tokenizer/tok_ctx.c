@@ -53,6 +53,7 @@ void tok_ctx_free(struct tok_ctx *c)
     free(c);
 }
 
+/* Empty, with the memory that it has; from now on at most `most` bytes. */
 void tok_outbuf_reset(struct tok_outbuf *o, bool want_map, size_t most)
 {
     buf_reset(&o->text);
@@ -87,7 +88,7 @@ static void put_with_origin(struct tok_outbuf *o, const char *s, size_t n, tinke
     if (!o->want_map || !buf_ok(&o->text))
         return;
     if (!tok_spans_reserve(&o->map, n)) {
-        o->text.failed = true;
+        o->text.failed = true; /* one flag for both */
         return;
     }
     for (size_t i = 0; i < n; i++) /* one entry for each byte */
@@ -122,7 +123,7 @@ bool tok_pieces_put(struct tok_pieces *p, size_t begin, size_t end)
 {
     if (begin == end)
         return true;
-    if (p->n == p->cap) {
+    if (p->n == p->cap) { /* memory stays with the context */
         size_t cap = p->cap ? p->cap * 2 : 64;
         struct tok_piece *at = realloc(p->at, cap * sizeof(*at));
         if (!at)

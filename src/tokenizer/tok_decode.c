@@ -138,23 +138,6 @@ static void replace_text(struct buf *out, struct tok_str s, struct tok_str find,
     buf_append(out, s.s + i, s.n - i);
 }
 
-/* The same for a pattern; false: over the budget. */
-static bool replace_regex(struct buf *out, struct tok_ctx *c, struct tok_str s,
-                          const struct tok_dec *d)
-{
-    struct split_place at = { 0, SIZE_MAX };
-    size_t done = 0, begin, end;
-    int found = 0;
-    while (s.n > 0 &&
-           (found = split_regex_next(d->regex, &c->regex, s.s, s.n, &at, &begin, &end)) > 0) {
-        buf_append(out, s.s + done, begin - done);
-        buf_append(out, d->content.s, d->content.n);
-        done = end;
-    }
-    buf_append(out, s.s + done, s.n - done);
-    return found == 0;
-}
-
 int tok_byte_token(const char *s, size_t n)
 {
     if (n != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>')
@@ -271,34 +254,27 @@ static void append_word_piece(struct list *out, struct tok_str s, const struct t
     buf_clear(&word);
 }
 
-/* Each token whose characters are all in the byte map becomes its bytes; all are joined. */
-static void join_byte_level(struct list *out, const struct list *in)
-{
-    struct buf bytes;
-    buf_init(&bytes, SIZE_MAX);
-    for (size_t i = 0; i < in->n; i++) {
-        struct tok_str s = read_string(in, i);
-        if (!bpe_unmap(&bytes, s.s, s.n)) /* not in the map: an added token */
-            buf_append(&bytes, s.s, s.n);
-    }
-    if (bytes.data) /* characters may be cut between tokens, so only the whole is text */
-        uni_repair(&out->text, bytes.data, bytes.len);
-    end_string(out);
-    out->failed = out->failed || bytes.failed;
-    buf_clear(&bytes);
-}
-
 /* One step on one string; false: over the budget. */
 static bool map_string(struct list *out, struct tok_ctx *c, struct tok_str s,
                        const struct tok_dec *d, bool first, bool last)
 {
-    size_t n = d->content.n;
+    struct split_place at = { 0, SIZE_MAX };
+    size_t n = d->content.n, done = 0, begin, end;
+    int found = 0;
     switch (d->kind) {
     case DEC_REPLACE:
-        if (d->regex)
-            return replace_regex(&out->text, c, s, d);
-        replace_text(&out->text, s, d->find, d->content);
-        return true;
+        if (!d->regex) { /* a literal */
+            replace_text(&out->text, s, d->find, d->content);
+            return true;
+        }
+        while (s.n > 0 &&
+               (found = split_regex_next(d->regex, &c->regex, s.s, s.n, &at, &begin, &end)) > 0) {
+            buf_append(&out->text, s.s + done, begin - done);
+            buf_append(&out->text, d->content.s, n);
+            done = end;
+        }
+        buf_append(&out->text, s.s + done, s.n - done);
+        return found == 0;
     case DEC_STRIP:
         /* up to start copies of the character off the front, up to stop off the back */
         for (size_t i = 0; i < d->start && n && s.n >= n && memcmp(s.s, d->content.s, n) == 0;
@@ -333,7 +309,20 @@ static bool run_decoder(const struct tok_dec *d, struct tok_ctx *c, const struct
     buf_reset(&out->text);
     out->n = 0;
     if (d->kind == DEC_BYTE_LEVEL) {
-        join_byte_level(out, in);
+        /* Each token whose characters are all in the byte map becomes its bytes.  Characters may be
+         * cut between tokens, so only the whole is text. */
+        struct buf bytes;
+        buf_init(&bytes, SIZE_MAX);
+        for (size_t i = 0; i < in->n; i++) {
+            struct tok_str s = read_string(in, i);
+            if (!bpe_unmap(&bytes, s.s, s.n)) /* not in the map: an added token */
+                buf_append(&bytes, s.s, s.n);
+        }
+        if (bytes.data)
+            uni_repair(&out->text, bytes.data, bytes.len);
+        end_string(out);
+        out->failed = out->failed || bytes.failed;
+        buf_clear(&bytes);
         return true;
     }
     if (d->kind == DEC_BYTE_FALLBACK) {

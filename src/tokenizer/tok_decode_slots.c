@@ -188,6 +188,7 @@ static size_t copy_tokens(const struct tok_slot *slots, uint32_t n_ids, const in
 /* Up to BLOCK ids, for which room is made; false: the next one is not in the table. */
 static bool copy_block(struct decoding *d, const struct tok_slot *slots)
 {
+    /* The last AHEAD ids are a block of their own, with nothing left to prefetch. */
     size_t left = d->n - d->i, n = left > AHEAD ? left - AHEAD : left;
     const int32_t *ids = d->ids + d->i, *soon = left > AHEAD ? ids + AHEAD : ids;
     n = n < BLOCK ? n : BLOCK;
@@ -210,6 +211,7 @@ bool tok_decode_slots(const tinker_tokenizer *t, const int32_t *ids, size_t n,
                       const tinker_decode_options *o, struct buf *out, bool *sound,
                       tinker_status *status, tinker_error *err)
 {
+    /* Blocks from the table; each id that is not in it, the careful way. */
     const struct tok_slot *slots = n > 0 ? find_slots(t, n) : NULL;
     struct decoding d = {
         .t = t, .ids = ids, .n = n, .o = o, .out = out, .run = NO_RUN, .sound = true, .err = err

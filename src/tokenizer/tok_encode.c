@@ -107,26 +107,6 @@ static const unsigned char *find_part_end(const tinker_tokenizer *t, const unsig
     return p;
 }
 
-/* One piece of a char-level model, in parts. */
-static bool encode_parts(struct job *j, const struct tok_text *text, size_t begin, size_t end)
-{
-    const unsigned char *base = (const unsigned char *)text->s, *p = base + begin;
-    const unsigned char *stop = base + end, *starts[BPE_AHEAD + 1];
-    while (p < stop && j->spans) { /* spans are made piece by piece */
-        const unsigned char *q = find_part_end(j->t, p, stop);
-        if (!encode_piece(j, text, (size_t)(p - base), (size_t)(q - base)))
-            return false;
-        p = q;
-    }
-    while (p < stop && !j->out.failed) { /* many parts at a time */
-        size_t n = 0;
-        for (starts[0] = p; n < BPE_AHEAD && p < stop; starts[++n] = p)
-            p = find_part_end(j->t, p, stop);
-        bpe_encode(&j->t->bpe, &j->c->bpe, starts, n, base + text->n, &j->out);
-    }
-    return !j->out.failed;
-}
-
 /* Kimi's Python wrapper cuts text into blocks of 400 000 scalars and, inside, before the scalar
  * that would make a run of more than 25 000 with or without whitespace. */
 static const unsigned char *find_kimi_block(const unsigned char *p, const unsigned char *end)
@@ -139,7 +119,7 @@ static const unsigned char *find_kimi_block(const unsigned char *p, const unsign
         /* Python's isspace() also takes the four information separators */
         int space = (uni_class(cp) & UNI_WS) || (cp >= 0x1C && cp <= 0x1F);
         run = space == kind ? run + 1 : 1;
-        if (run > 25000)
+        if (run > 25000) /* MAX_NO_WHITESPACES_CHARS of the wrapper */
             break;
         kind = space;
         total++;
@@ -174,7 +154,8 @@ static bool encode_known(struct job *j, const struct tok_text *text)
     return !j->out.failed;
 }
 
-/* A gap between added tokens, after normalization. */
+/* A gap between added tokens, after normalization: cut it into pieces and run the model on each.
+ * at_start: it starts the caller's text. */
 static tinker_status encode_gap(struct job *j, struct tok_text text, bool at_start)
 {
     const tinker_tokenizer *t = j->t;
@@ -185,11 +166,31 @@ static tinker_status encode_gap(struct job *j, struct tok_text text, bool at_sta
     tinker_status status = tok_pre_split(t, j->c, &text, at_start, j->err);
     if (status != TINKER_OK)
         return status;
+    /* pieces[0] is where every step leaves its result */
     for (size_t i = 0; i < j->c->pieces[0].n; i++) {
-        struct tok_piece p = j->c->pieces[0].at[i];
-        bool ok = t->pairs ? encode_parts(j, &text, p.begin, p.end)
-                           : encode_piece(j, &text, p.begin, p.end);
-        if (!ok)
+        struct tok_piece piece = j->c->pieces[0].at[i];
+        if (!t->pairs) {
+            if (!encode_piece(j, &text, piece.begin, piece.end))
+                return out_of_memory(j);
+            continue;
+        }
+        /* A char-level piece, often the whole text, in parts that are encoded like pieces: no merge
+         * reaches over their ends. */
+        const unsigned char *base = (const unsigned char *)text.s, *p = base + piece.begin;
+        const unsigned char *stop = base + piece.end, *starts[BPE_AHEAD + 1];
+        while (p < stop && j->spans) { /* spans are made one by one */
+            const unsigned char *q = find_part_end(t, p, stop);
+            if (!encode_piece(j, &text, (size_t)(p - base), (size_t)(q - base)))
+                return out_of_memory(j);
+            p = q;
+        }
+        while (p < stop && !j->out.failed) { /* many parts at a time */
+            size_t n = 0;
+            for (starts[0] = p; n < BPE_AHEAD && p < stop; starts[++n] = p)
+                p = find_part_end(t, p, stop);
+            bpe_encode(&t->bpe, &j->c->bpe, starts, n, base + text.n, &j->out);
+        }
+        if (j->out.failed)
             return out_of_memory(j);
     }
     return TINKER_OK;
@@ -325,7 +326,7 @@ static bool fill_identity(struct job *j)
 {
     tinker_spans *map = &j->c->identity;
     map->n = 0;
-    if (!tok_spans_reserve(map, j->n + 1))
+    if (!tok_spans_reserve(map, j->n + 1)) /* never NULL, even of an empty text */
         return false;
     size_t scalar = 0, given = 0; /* how far we are, in code points and in the caller's bytes */
     unsigned len;

@@ -210,16 +210,6 @@ static bool replace_matches(struct tok_outbuf *o, struct tok_ctx *c, const struc
     return found == 0;
 }
 
-/* Of BERT's clean_text: categories C, less white space. */
-static bool is_control(uint32_t cp)
-{
-    if (cp == '\t' || cp == '\n' || cp == '\r')
-        return false;
-    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)cp);
-    return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
-           category == UTF8PROC_CATEGORY_CO || category == UTF8PROC_CATEGORY_CN;
-}
-
 /* The blocks that BERT puts spaces around; the reference's list, 2B920 included. */
 static bool is_chinese(uint32_t cp)
 {
@@ -257,9 +247,15 @@ enum pass {
 static void map_scalar(struct tok_outbuf *o, const struct tok_text *in, size_t i, unsigned len,
                        uint32_t cp, enum pass pass)
 {
+    utf8proc_category_t category;
     switch (pass) {
-    case PASS_CLEAN:
-        if (cp == 0 || cp == 0xFFFD || is_control(cp))
+    case PASS_CLEAN: /* without categories C, but white space stays, as a space */
+        category = utf8proc_category((utf8proc_int32_t)cp);
+        if (cp == 0 || cp == 0xFFFD)
+            return;
+        if (cp != '\t' && cp != '\n' && cp != '\r' &&
+            (category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
+             category == UTF8PROC_CATEGORY_CO || category == UTF8PROC_CATEGORY_CN))
             return;
         put_scalar(o, in, i, i + len, uni_class(cp) & UNI_WS ? ' ' : cp);
         return;

@@ -24,6 +24,7 @@ static const char *const pre_kinds[] = {
     [PRE_CHAR] = "CharDelimiterSplit",
     [PRE_FIXED] = "FixedLength",
 };
+/* What becomes of a match: left out, a piece, part of a neighbor, or of a run of matches. */
 static const struct {
     const char *name;
     enum tok_behavior behavior;
@@ -269,7 +270,7 @@ static void cut_fixed(struct cutter *c, const char *text, size_t a, size_t b, si
     size_t begin = a, count = 0;
     for (size_t i = a; i < b; i += len) {
         uni_decode((const unsigned char *)text + i, &len);
-        if (++count == length) {
+        if (++count == length) { /* characters, not bytes */
             add_part(c, begin, i + len, true);
             begin = i + len;
             count = 0;
@@ -352,28 +353,6 @@ static tinker_status cut_all(struct tok_ctx *c, const struct tok_pre *s, const c
 
 /* ---- rewriting ------------------------------------------------------------------------------- */
 
-/* Copy in[begin..end), with every scalar passed through the step's own rewriting. */
-static void rewrite_piece(struct tok_outbuf *o, const struct tok_text *in, const struct tok_pre *s,
-                          size_t begin, size_t end, bool last)
-{
-    unsigned len;
-    for (size_t i = begin; i < end; i += len) {
-        uni_decode((const unsigned char *)in->s + i, &len);
-        /* A character may become several, which all come from it. */
-        if (s->kind == PRE_METASPACE && in->s[i] == ' ') {
-            tok_outbuf_put(o, in, i, i + 1, s->find.s, s->find.n);
-        } else if (s->kind == PRE_BYTE_LEVEL && !last) { /* as the last step the model maps */
-            for (unsigned k = 0; k < len; k++) {
-                char text[4];
-                int n = utf8_encode(bpe_byte_char((unsigned char)in->s[i + k]), text);
-                tok_outbuf_put(o, in, i, i + len, text, (size_t)n);
-            }
-        } else {
-            tok_outbuf_put(o, in, i, i + len, in->s + i, len);
-        }
-    }
-}
-
 /* Write every piece of c->pieces[0] anew, with a prefix where the step wants one.  first: the
  * segment starts the caller's text; last: no step follows. */
 static tinker_status rewrite_all(struct tok_ctx *c, const struct tok_pre *s, struct tok_text *text,
@@ -402,7 +381,21 @@ static tinker_status rewrite_all(struct tok_ctx *c, const struct tok_pre *s, str
             else
                 tok_outbuf_put(o, text, p.begin, p.begin + len, s->find.s, s->find.n);
         }
-        rewrite_piece(o, text, s, p.begin, p.end, last);
+        for (size_t k = p.begin; k < p.end; k += len) {
+            /* A character may become several, which all come from it. */
+            uni_decode((const unsigned char *)text->s + k, &len);
+            if (s->kind == PRE_METASPACE && text->s[k] == ' ') {
+                tok_outbuf_put(o, text, k, k + 1, s->find.s, s->find.n);
+            } else if (s->kind == PRE_BYTE_LEVEL && !last) { /* as the last step the model maps */
+                for (unsigned b = 0; b < len; b++) {
+                    char mapped[4];
+                    int n = utf8_encode(bpe_byte_char((unsigned char)text->s[k + b]), mapped);
+                    tok_outbuf_put(o, text, k, k + len, mapped, (size_t)n);
+                }
+            } else {
+                tok_outbuf_put(o, text, k, k + len, text->s + k, len);
+            }
+        }
         in->at[i] = (struct tok_piece){ from, o->text.len };
     }
     if (!tok_outbuf_ok(o))

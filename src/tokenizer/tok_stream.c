@@ -58,7 +58,7 @@ void tinker_decoder_free(tinker_decoder *d)
 }
 
 /* Length of the part of s[0..n) behind which only an incomplete character remains. */
-static size_t complete_prefix(const char *s, size_t n)
+static size_t find_complete_prefix(const char *s, size_t n)
 {
     size_t back = n < 3 ? n : 3; /* more bytes do not lack one */
     for (size_t i = n - back; i < n; i++) {
@@ -71,28 +71,6 @@ static size_t complete_prefix(const char *s, size_t n)
             return i;
     }
     return n;
-}
-
-/* WAY_BYTES: pending holds the new bytes behind the old, gives out whole characters, and keeps the
- * rest.  On failure pending is as it was. */
-static tinker_status put_bytes(tinker_decoder *d, const int32_t *ids, size_t n, struct buf *text,
-                               tinker_error *err)
-{
-    size_t had = d->pending.len;
-    bool sound;
-    tinker_status status = tok_decode(d->t, ids, n, &d->opts, &d->pending, &sound, err);
-    if (status != TINKER_OK) {
-        d->pending.len = had;
-        return status;
-    }
-    if (d->pending.len == 0)
-        return TINKER_OK;
-    /* What is complete goes out, with U+FFFD for what can no longer become a character. */
-    size_t ready = complete_prefix(d->pending.data, d->pending.len);
-    uni_repair(text, d->pending.data, ready);
-    memmove(d->pending.data, d->pending.data + ready, d->pending.len - ready);
-    d->pending.len -= ready;
-    return TINKER_OK;
 }
 
 /* Keep those of the ids that have a text. */
@@ -131,6 +109,7 @@ static tinker_status put_meta(tinker_decoder *d, const int32_t *ids, size_t n, b
     size_t had = d->ids.n;
     bool sound;
     tinker_status status = keep_ids(d, ids, n, err);
+    /* What was kept from earlier calls are byte tokens. */
     size_t ready = status == TINKER_OK ? count_settled(d, had, end) : 0;
     if (ready == 0)
         return status;
@@ -159,7 +138,7 @@ static tinker_status put_again(tinker_decoder *d, const int32_t *ids, size_t n, 
     status = tok_decode(d->t, d->ids.ids, count_settled(d, 0, end), &d->opts, &whole, &sound, err);
     if (status == TINKER_OK && whole.len > d->pending.len) {
         size_t same = d->pending.len;
-        size_t ready = complete_prefix(whole.data, whole.len);
+        size_t ready = find_complete_prefix(whole.data, whole.len);
         while (!end && ready >= same + 3 && memcmp(whole.data + ready - 3, "\xEF\xBF\xBD", 3) == 0)
             ready -= 3; /* may become a character */
         if (ready > same) {
@@ -191,7 +170,7 @@ static tinker_status put_ids(tinker_decoder *d, const int32_t *ids, size_t n, bo
 {
     if (!ids && n)
         return err_set(err, TINKER_EINVAL, "there are no ids");
-    switch (d->way) {
+    switch (d->way) { /* in the end the two others give out what they held back */
     case WAY_META:
         return put_meta(d, ids, n, end, text, err);
     case WAY_AGAIN:
@@ -199,10 +178,21 @@ static tinker_status put_ids(tinker_decoder *d, const int32_t *ids, size_t n, bo
     case WAY_BYTES:
         break;
     }
-    if (!end)
-        return put_bytes(d, ids, n, text, err);
-    if (d->pending.len > 0)
-        uni_repair(text, d->pending.data, d->pending.len);
+    /* WAY_BYTES: pending holds the new bytes behind the old. */
+    size_t had = d->pending.len;
+    bool sound;
+    tinker_status status = tok_decode(d->t, ids, n, &d->opts, &d->pending, &sound, err);
+    if (status != TINKER_OK) {
+        d->pending.len = had;
+        return status;
+    }
+    if (d->pending.len == 0)
+        return TINKER_OK;
+    /* What is complete goes out, with U+FFFD for what can no longer become a character. */
+    size_t ready = end ? d->pending.len : find_complete_prefix(d->pending.data, d->pending.len);
+    uni_repair(text, d->pending.data, ready);
+    memmove(d->pending.data, d->pending.data + ready, d->pending.len - ready);
+    d->pending.len -= ready;
     return TINKER_OK;
 }
 

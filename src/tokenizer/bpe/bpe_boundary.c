@@ -41,7 +41,8 @@ static bool stays_apart(const struct bpe *b, const struct bpe_part *parts, uint3
             y_gone = y.made;
             right = y.left;
         }
-        /* Left of x's own merge only a smaller rank comes first; right of y's an equal one does. */
+        /* At equal rank the leftmost pair goes first: the merge that consumes x lies to the left of
+         * this pair, the one that consumes y to its right. */
         uint32_t across = bpe_pair(b, left, right).rank;
         if (across != BPE_NONE && across + 1 < x_gone && across + 1 <= y_gone)
             return false;

@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "base/os.h"
 
-/* Repositories whose newest files would give other ids than the service's. */
+/* Models whose tokenizer the service pins to a revision. */
 static const struct {
     const char *name, *repo, *revision;
 } pinned[] = {

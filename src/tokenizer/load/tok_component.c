@@ -63,7 +63,7 @@ static const struct {
 static bool read_component_field(struct json_reader *r, struct json_str key,
                                  struct tok_component *p)
 {
-    char *base = (char *)p;
+    char *base = (char *)p; /* offsets in the tables are counted from here */
     for (size_t i = 0; i < ARRAY_LEN(texts); i++)
         if (json_str_is(key, texts[i].key)) {
             if (json_peek(r) == JSON_NULL)
@@ -99,7 +99,7 @@ tinker_status tok_component_read(struct tok_component *p, struct json_reader *r,
     struct json_str key;
     memset(p, 0, sizeof(*p));
     for (size_t i = 0; i < ARRAY_LEN(flags); i++)
-        *(int *)(void *)((char *)p + flags[i].at) = -1;
+        *(int *)(void *)((char *)p + flags[i].at) = -1; /* absent */
     json_begin_object(r);
     while (json_next_key(r, &key)) {
         if (!json_str_is(key, "pattern")) {
@@ -123,7 +123,7 @@ tinker_status tok_component_read(struct tok_component *p, struct json_reader *r,
                 json_fail(r, "a pattern is {\"String\": …} or {\"Regex\": …}");
         }
     }
-    if (r->failed)
+    if (r->failed) /* the reader names line and column */
         return err_set(err, TINKER_EINVAL, "%s", json_error(r));
     if (!p->type.s)
         return err_set(err, TINKER_EINVAL, "an object without \"type\"");
@@ -135,6 +135,7 @@ tinker_status tok_component_refuse(const struct tok_component *p, tinker_error *
     return err_set(err, TINKER_EINVAL, "type \"%.*s\" is not supported", (int)p->type.n, p->type.s);
 }
 
+/* names[] is indexed by the enum of the kind of component. */
 int tok_component_kind(const struct tok_component *p, const char *const *names, size_t n,
                        tinker_error *err)
 {
@@ -145,8 +146,8 @@ int tok_component_kind(const struct tok_component *p, const char *const *names, 
     return -1;
 }
 
-/* Call add for the component, or, if it is a Sequence, for each of its list.  Files nest them at
- * most twice; MAX_DEPTH keeps a hostile one off the stack. */
+/* Call add for the component, or, if it is a Sequence, for each of its list.  MAX_DEPTH keeps a
+ * hostile file from using up the stack. */
 static tinker_status walk_component(tinker_tokenizer *t, struct json_str json,
                                     tok_component_fn *add, int depth, int *count, tinker_error *err)
 {
@@ -163,6 +164,7 @@ static tinker_status walk_component(tinker_tokenizer *t, struct json_str json,
         return add(t, &p, err);
     if (!p.children.s)
         return err_set(err, TINKER_EINVAL, "a Sequence without its list");
+    /* Children were kept as raw JSON, as their key need not stand behind "type". */
     struct json_reader list;
     struct json_str child;
     json_reader_init(&list, p.children.s, p.children.n, &t->arena);

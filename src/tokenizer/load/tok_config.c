@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/map.h"
 
-enum { MAX_ADDED = 65536 }; /* the largest files have about 1000 */
+enum { MAX_ADDED = 65536 }; /* several times what any model has */
 
 /* A token: a string, an object with "content", or null. */
 static void read_token_name(struct json_reader *r, struct json_str *out)
@@ -67,6 +67,7 @@ static void read_template(struct json_reader *r, struct json_str *out)
             else
                 json_skip(r);
         }
+        /* the first of the list if none is called so */
         if (text.s && (!out->s || (name.s && json_str_is(name, "default"))))
             *out = text;
     }
@@ -75,6 +76,7 @@ static void read_template(struct json_reader *r, struct json_str *out)
 /* The value of a key of the configuration. */
 static void read_config_field(struct tok_config *c, struct json_reader *r, struct json_str key)
 {
+    /* by tinker_special_kind */
     static const char *const names[4] = { "bos_token", "eos_token", "pad_token", "unk_token" };
     for (int i = 0; i < 4; i++)
         if (json_str_is(key, names[i])) {
@@ -103,7 +105,7 @@ tinker_status tok_config_read(struct tok_config *c, const char *json, size_t n, 
     struct json_reader r;
     struct json_str key;
     *c = (struct tok_config){ .add_bos = -1, .add_eos = -1 };
-    if (n == 0)
+    if (n == 0) /* no such file */
         return TINKER_OK;
     json_reader_init(&r, json, n, arena);
     json_begin_object(&r);
@@ -167,8 +169,9 @@ static bool read_added(struct json_reader *r, struct tok_added *a, int64_t id)
 /* Later flags replace earlier ones; the first id stays. */
 static tinker_status put_token(struct reading *in, const struct tok_added *a, tinker_error *err)
 {
-    if (a->content.n == 0)
+    if (a->content.n == 0) /* would be found everywhere */
         return TINKER_OK;
+    /* Tokens are the same when their texts are. */
     uintptr_t old = (uintptr_t)map_get(&in->by_content, a->content.s, a->content.n);
     if (old) {
         uint32_t id = in->list[old - 1].id;
@@ -247,6 +250,7 @@ tinker_status tok_added_read(struct tok_added **list, size_t *n, struct json_str
 {
     struct reading in = { .arena = arena };
     map_init(&in.by_content);
+    /* In this order: the configuration has the last word. */
     tinker_status status = read_added_list(&in, json, err);
     if (status == TINKER_OK)
         status = read_added_decoder(&in, config->added, err);

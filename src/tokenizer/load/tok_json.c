@@ -17,13 +17,15 @@ struct loading {
     const struct tok_source *source;
     struct arena arena;
     struct bpe_builder builder;
-    struct json_str version, added, normalizer, pre, post, decoder, model; /* raw */
+    struct json_str version, added, normalizer, pre, post, decoder, model; /* raw; s NULL: none */
     struct buf settings; /* the model object without vocabulary and merges */
     struct json_writer w;
-    bool has_model, has_pre, built, has_vocab;
+    bool has_model, has_pre, has_vocab;
+    bool built; /* vocabulary and merges are in the builder */
     tinker_error *err;
 };
 
+/* TINKER_EINVAL; the caller adds the name of the file. */
 static tinker_status refuse_file(struct loading *l, const char *what)
 {
     return err_set(l->err, TINKER_EINVAL, "%s", what);
@@ -45,7 +47,7 @@ static tinker_status read_vocab(struct loading *l, struct json_reader *r)
         int64_t id;
         if (!json_int64(r, &id))
             break;
-        if (id < 0 || id >= BPE_MAX_ID)
+        if (id < 0 || id >= BPE_MAX_ID) /* tables are as long as the largest id */
             return err_set(l->err, TINKER_EINVAL, "model.vocab: the id %lld is out of range",
                            (long long)id);
         tinker_status status =
@@ -55,7 +57,7 @@ static tinker_status read_vocab(struct loading *l, struct json_reader *r)
             return status;
         }
     }
-    l->has_vocab = true;
+    l->has_vocab = true; /* merges can be resolved from now on */
     if (r->failed)
         return refuse_json(l, r, "model.vocab");
     tinker_status status = bpe_builder_index(&l->builder, l->err);
@@ -126,11 +128,13 @@ static tinker_status read_setting(struct loading *l, struct json_reader *r, stru
         return refuse_json(l, r, "model");
     json_put_key_n(&l->w, key.s, key.n);
     json_put_raw(&l->w, raw.s, raw.n);
+    /* The value is read a second time, now that the settings have it as it is. */
     bool on = raw.n == 4 && memcmp(raw.s, "true", 4) == 0;
     struct json_reader value;
     json_reader_init(&value, raw.s, raw.n, &l->arena);
     if (json_peek(&value) == JSON_STRING)
         json_string(&value, &text);
+    /* What would give other ids than the reference is refused, not ignored. */
     if (json_str_is(key, "type") && !tok_str_is(text, "BPE"))
         return err_set(l->err, TINKER_EINVAL, "model.type: \"%.*s\" is not supported", (int)text.n,
                        text.s ? text.s : "");
@@ -150,7 +154,7 @@ static tinker_status read_setting(struct loading *l, struct json_reader *r, stru
     else if (json_str_is(key, "end_of_word_suffix") && text.s)
         b->suffix = text.s, b->suffix_n = text.n;
     else if (json_str_is(key, "continuing_subword_prefix") && text.s) {
-        if (text.n > 0 && merges_done)
+        if (text.n > 0 && merges_done) /* the results of merges were looked up without it */
             return refuse_file(l, "model.continuing_subword_prefix must come before the merges");
         b->prefix = text.s, b->prefix_n = text.n;
     }
@@ -208,9 +212,10 @@ static tinker_status note_last_type(tinker_tokenizer *t, const struct tok_compon
     return TINKER_OK;
 }
 
+/* The pre-tokenizer is parsed in full later; here only its last type counts. */
 static tinker_status find_byte_level(struct loading *l)
 {
-    tinker_tokenizer scratch;
+    tinker_tokenizer scratch; /* what tok_component_walk() hands to the callback */
     memset(&scratch, 0, sizeof(scratch));
     arena_init(&scratch.arena, SIZE_MAX);
     tinker_status status =
@@ -262,12 +267,14 @@ static tinker_status read_file(struct loading *l, struct json_reader *r)
         return err_set(l->err, TINKER_EINVAL, "%s", json_error(r));
     if (!l->has_model)
         return refuse_file(l, "no \"model\"");
+    /* the only version there ever was */
     if (l->version.s && !(l->version.n == 5 && memcmp(l->version.s, "\"1.0\"", 5) == 0))
         return err_set(l->err, TINKER_EINVAL, "version %.*s is unknown", (int)l->version.n,
                        l->version.s);
     return TINKER_OK;
 }
 
+/* What the file does not have is left out. */
 static void put_component(struct json_writer *w, const char *key, struct json_str raw)
 {
     if (!raw.s)
@@ -281,7 +288,7 @@ static tinker_status build_from_json(struct loading *l, struct os_map *block)
     struct json_reader r;
     json_reader_init(&r, l->source->json, l->source->json_n, &l->arena);
     tinker_status status = read_file(l, &r);
-    if (status == TINKER_OK && !l->built) {
+    if (status == TINKER_OK && !l->built) { /* "model" came before "pre_tokenizer", or alone */
         struct json_reader model;
         json_reader_init(&model, l->model.s, l->model.n, &l->arena);
         status = find_byte_level(l);
@@ -328,7 +335,7 @@ tinker_status tok_build_json(const struct tok_source *source, struct os_map *blo
 {
     struct loading l = { .source = source, .err = err };
     arena_init(&l.arena, SIZE_MAX);
-    buf_init(&l.settings, 1 << 22);
+    buf_init(&l.settings, 1 << 22); /* a few hundred bytes in real files */
     bpe_builder_init(&l.builder, false);
     tinker_status status = build_from_json(&l, block);
     bpe_builder_clear(&l.builder);

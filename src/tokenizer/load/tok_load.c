@@ -14,7 +14,7 @@
 /* The last reference is gone, or loading failed half way. */
 static void destroy_tokenizer(tinker_tokenizer *t)
 {
-    while (t->idle) {
+    while (t->idle) { /* all contexts were given back: no call is in progress */
         struct tok_ctx *next = t->idle->next;
         tok_ctx_free(t->idle);
         t->idle = next;
@@ -36,6 +36,8 @@ static void destroy_tokenizer(tinker_tokenizer *t)
     free(t);
 }
 
+/* The reference that brings the count to 0 destroys; the default order makes what other threads
+ * did before they gave theirs back visible here. */
 void tinker_tokenizer_free(tinker_tokenizer *t)
 {
     if (t && atomic_fetch_sub(&t->refs, 1) == 1)
@@ -57,6 +59,7 @@ static tinker_status index_odd_tokens(tinker_tokenizer *t, tinker_error *err)
     struct buf spelled;
     bool ok = true;
     buf_init(&spelled, SIZE_MAX);
+    /* the added ones, mostly */
     for (uint32_t id = 0; id < b->n_ids && ok; id++) {
         if ((b->flags[id] & (BPE_TOKEN | BPE_PLAIN)) != BPE_TOKEN)
             continue;
@@ -76,6 +79,7 @@ static tinker_status load_added(tinker_tokenizer *t, struct json_str json,
     tinker_status status = tok_added_read(&t->added, &t->n_added, json, config, &t->arena, err);
     for (size_t i = 0; status == TINKER_OK && i < t->n_added; i++) {
         struct tok_added *a = &t->added[i];
+        /* The tables gave it its id, which need not be the one that the file asks for. */
         int32_t id = tinker_tokenizer_id(t, a->content.s, a->content.n);
         if (id < 0)
             return err_set(err, TINKER_EINVAL, "added token \"%.*s\" is not in the tables",
@@ -129,30 +133,11 @@ static tinker_status load_model(tinker_tokenizer *t, struct json_str json, tinke
     }
     if (r.failed)
         return err_set(err, TINKER_EINVAL, "model: %s", json_error(&r));
-    if (unk.s) {
+    if (unk.s) { /* may be a token that the vocabulary does not have: then there is none */
         int32_t id = tinker_tokenizer_id(t, unk.s, unk.n);
         b->unk = id < 0 ? BPE_NONE : (uint32_t)id;
         t->special[TINKER_TOKEN_UNK] = id;
     }
-    return TINKER_OK;
-}
-
-/* The Python class for Llama ignores the file's template and builds its own from two flags. */
-static tinker_status set_llama_template(tinker_tokenizer *t, const struct tok_config *config,
-                                        tinker_error *err)
-{
-    struct json_str c = config->class;
-    if (!c.s || (!json_str_is(c, "LlamaTokenizerFast") && !json_str_is(c, "LlamaTokenizer")))
-        return TINKER_OK;
-    t->n_before = t->n_after = 0;
-    t->before = arena_array(&t->arena, 2, sizeof(*t->before));
-    if (!t->before)
-        return err_nomem(err, "template");
-    t->after = t->before + 1;
-    if (config->add_bos != 0 && t->special[TINKER_TOKEN_BOS] >= 0)
-        t->before[t->n_before++] = t->special[TINKER_TOKEN_BOS];
-    if (config->add_eos == 1 && t->special[TINKER_TOKEN_EOS] >= 0)
-        t->after[t->n_after++] = t->special[TINKER_TOKEN_EOS];
     return TINKER_OK;
 }
 
@@ -169,9 +154,22 @@ static tinker_status load_config(tinker_tokenizer *t, const struct tok_config *c
         if (!t->chat_template)
             return err_nomem(err, "chat template");
     }
-    if (config->max_length > 0 && config->max_length < 1e15)
+    if (config->max_length > 0 && config->max_length < 1e15) /* Python writes 1e30 for "none" */
         t->max_length = (int64_t)config->max_length;
-    return set_llama_template(t, config, err);
+    /* The Python class for Llama ignores the file's template and builds its own from two flags. */
+    struct json_str c = config->class;
+    if (!c.s || (!json_str_is(c, "LlamaTokenizerFast") && !json_str_is(c, "LlamaTokenizer")))
+        return TINKER_OK;
+    t->n_before = t->n_after = 0;
+    t->before = arena_array(&t->arena, 2, sizeof(*t->before));
+    if (!t->before)
+        return err_nomem(err, "template");
+    t->after = t->before + 1;
+    if (config->add_bos != 0 && t->special[TINKER_TOKEN_BOS] >= 0) /* on unless switched off */
+        t->before[t->n_before++] = t->special[TINKER_TOKEN_BOS];
+    if (config->add_eos == 1 && t->special[TINKER_TOKEN_EOS] >= 0) /* off unless switched on */
+        t->after[t->n_after++] = t->special[TINKER_TOKEN_EOS];
+    return TINKER_OK;
 }
 
 /* ---- fast paths ------------------------------------------------------------------------------ */
@@ -179,6 +177,8 @@ static tinker_status load_config(tinker_tokenizer *t, const struct tok_config *c
 /* The one matcher that does what all pre-tokenizers do, or NULL. */
 static split_fn *find_direct_split(const tinker_tokenizer *t)
 {
+    /* Split, ..., Split, ByteLevel that only maps bytes, which a byte-level vocabulary does not
+     * need; or ByteLevel alone with its own pattern. */
     const char *patterns[3];
     size_t lengths[3], n = t->n_pres;
     if (n == 0 || n > 4 || !t->bpe.byte_level)
@@ -190,6 +190,7 @@ static split_fn *find_direct_split(const tinker_tokenizer *t)
         return n == 1 ? split_known(split_gpt2_pattern, strlen(split_gpt2_pattern)) : NULL;
     for (size_t i = 0; i + 1 < n; i++) {
         const struct tok_pre *s = &t->pres[i];
+        /* both keep all of the text, as a known matcher leaves no gaps */
         bool isolated = (s->behavior == SPLIT_ISOLATED && !s->invert) ||
                         (n == 2 && s->behavior == SPLIT_REMOVED && s->invert);
         if (s->kind != PRE_SPLIT || !s->pattern.s || !isolated)
@@ -206,7 +207,9 @@ static split_fn *find_direct_split(const tinker_tokenizer *t)
 static bool find_char_pairs(tinker_tokenizer *t)
 {
     const struct bpe *b = &t->bpe;
+    /* with affixes the symbol of a character depends on its place in the piece */
     bool all = b->byte_fallback && (b->header->flags & BPE_HAS_ALL_BYTES);
+    /* byte-level vocabularies are split by patterns; ignore_merges looks at whole pieces */
     if (b->byte_level || b->ignore_merges || !all || b->prefix_n > 0 || b->suffix_n > 0)
         return true;
     t->pairs = calloc(((size_t)1 << TOK_PAIR_BITS) / 8, 1);
@@ -246,6 +249,7 @@ static tinker_status load_components(tinker_tokenizer *t, tinker_error *err)
     struct json_reader r;
     struct tok_config config;
     bool kimi = false;
+    /* Keys may come in any order, so all are found before the first is read. */
     json_reader_init(&r, base + h->json_at, h->json_n, &t->arena);
     json_begin_object(&r);
     while (json_next_key(&r, &key)) {
@@ -300,6 +304,7 @@ tinker_tokenizer *tok_from_block(struct os_map block, tinker_error *err)
         err_nomem(err, "tokenizer");
         return NULL;
     }
+    /* From here on destroy_tokenizer() can deal with it. */
     atomic_init(&t->refs, 1);
     arena_init(&t->arena, SIZE_MAX);
     map_init(&t->odd);
@@ -315,6 +320,7 @@ tinker_tokenizer *tok_from_block(struct os_map block, tinker_error *err)
     return NULL;
 }
 
+/* Fresh tables take the same way from here as prebuilt ones: one way to be tested. */
 tinker_tokenizer *tok_load(const struct tok_source *source, tinker_error *err)
 {
     struct os_map block;

@@ -14,11 +14,12 @@
 #include "base/sha256.h"
 #include "tokenizer/load/tok_json.h"
 
-enum { MAX_FILE = 512 << 20 };
+enum { MAX_FILE = 512 << 20 }; /* bytes */
 enum { COARSEST_CLOCK_S = 2 }; /* two changes within it may bear the same time */
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
+/* Links are followed: the Hugging Face cache is made of them. */
 static bool is_file(const char *path)
 {
     struct stat st;
@@ -56,6 +57,7 @@ static bool find_tiktoken(char out[HF_PATH], const char *dir)
     return *out != '\0';
 }
 
+/* With its NUL, so that two paths are not taken for one. */
 static void hash_path(struct sha256 *h, const char *path)
 {
     sha256_update(h, path, strlen(path) + 1);
@@ -87,13 +89,14 @@ static void identify_files(struct tok_files *f, bool lenient)
     sha256_update(&h, &lenient, sizeof(lenient));
     hash_path(&h, f->main);
     hash_path(&h, f->config);
-    place = h;
+    place = h; /* so far only names; what follows changes with the files */
     sha256_final(&place, f->place);
     hash_path(&h, f->chat_template);
     hash_stat(&h, f->main, &changed);
     hash_stat(&h, f->config, &changed);
     hash_stat(&h, f->chat_template, &changed);
     sha256_final(&h, f->identity);
+    /* A file that changed just now may change again without another time. */
     f->settled = time(NULL) - changed > COARSEST_CLOCK_S;
 }
 
@@ -103,7 +106,7 @@ tinker_status tok_files_find(struct tok_files *f, const char *path, bool lenient
     memset(f, 0, sizeof(*f));
     if (strlen(path) + 64 > HF_PATH)
         return err_set(err, TINKER_EINVAL, "the path has more than %d bytes", HF_PATH - 64);
-    if (os_is_dir(path)) {
+    if (os_is_dir(path)) { /* of several files the one that says most */
         snprintf(dir, sizeof(dir), "%s", path);
         if (!find_file(f->main, dir, "tokenizer.json") &&
             !find_file(f->main, dir, "tiktoken.model") &&
@@ -136,7 +139,7 @@ static tinker_status build_block(const struct tok_files *f, const struct os_map 
                                  struct os_map *block, tinker_error *err)
 {
     struct tok_source s = { .config = config, .config_n = config_n, .lenient = lenient };
-    struct arena arena;
+    struct arena arena; /* of the special tokens of a family */
     tinker_status status = TINKER_OK;
     if (f->format == TOK_JSON) {
         s.json = main->data;
@@ -228,6 +231,7 @@ static const char *find_cache_dir(const char *given, char out[HF_PATH])
     return n > 0 && n < HF_PATH ? out : NULL;
 }
 
+/* Ours, with the caller's over the defaults. */
 static tinker_status copy_options(tinker_tokenizer_options *o, const tinker_tokenizer_options *opts,
                                   tinker_error *err)
 {
@@ -235,6 +239,7 @@ static tinker_status copy_options(tinker_tokenizer_options *o, const tinker_toke
     return opts ? opts_copy(o, sizeof(*o), opts, "tinker_tokenizer_options", err) : TINKER_OK;
 }
 
+/* What load_request() is asked for. */
 struct request {
     const struct tok_files *files;
     const char *dir;
@@ -254,11 +259,13 @@ static tinker_status find_by_name(struct tok_files *f, const char *name,
 {
     char path[HF_PATH];
     tinker_tokenizer_source source;
+    /* tokenizer_id says that `name` is not meant */
     if (!o->tokenizer_id && (os_is_dir(name) || is_file(name)))
         return tok_files_find(f, name, o->lenient, err);
     if (!o->tokenizer_id && (*name == '/' || *name == '.')) /* meant as a path */
         return err_set(err, TINKER_ESTATE, "%s: no such file or directory", name);
     tinker_status status = tinker_tokenizer_resolve(name, o->tokenizer_id, &source, err);
+    /* tokenizer_id may be a path, too */
     if (status == TINKER_OK && (os_is_dir(source.repo) || is_file(source.repo)))
         return tok_files_find(f, source.repo, o->lenient, err);
     if (status == TINKER_OK)
@@ -269,6 +276,7 @@ static tinker_status find_by_name(struct tok_files *f, const char *name,
 
 /* ---- a loader of the caller's ---------------------------------------------------------------- */
 
+/* What ask_loader() is asked for. */
 struct asked {
     const tinker_tokenizer_options *o;
     tinker_tokenizer_source source;
@@ -283,6 +291,7 @@ static tinker_tokenizer *ask_loader(void *state, tinker_error *err)
     tinker_tokenizer *t = a->o->loader(a->source.repo, revision, &mine, a->o->loader_state);
     if (t)
         return t;
+    /* A loader that forgot to say why still fails. */
     tinker_status s = mine.status == TINKER_OK ? TINKER_EINVAL : mine.status;
     err_set(err, s, "tokenizer %s: %s", a->source.repo,
             mine.message[0] ? mine.message : "the loader returned none");
@@ -300,7 +309,7 @@ static tinker_tokenizer *load_by_loader(const char *name, const tinker_tokenizer
         return NULL;
     const char *revision = o->revision ? o->revision : a.source.revision;
     sha256_init(&h);
-    sha256_update(&h, "loader", 7);
+    sha256_update(&h, "loader", 7); /* so that it is the identity of no file */
     sha256_update(&h, &o->loader, sizeof(o->loader));
     sha256_update(&h, &o->loader_state, sizeof(o->loader_state));
     sha256_update(&h, a.source.repo, strlen(a.source.repo) + 1);
@@ -322,7 +331,7 @@ tinker_tokenizer *tinker_tokenizer_load(const char *name, const tinker_tokenizer
     }
     if (o.loader)
         return load_by_loader(name, &o, err);
-    struct tok_files *f = malloc(sizeof(*f));
+    struct tok_files *f = malloc(sizeof(*f)); /* three paths: too large for a small stack */
     if (!f) {
         err_nomem(err, "tokenizer");
         return NULL;

@@ -29,6 +29,7 @@ static tinker_status put_named_ids(tinker_tokenizer *t, struct json_str table, s
     tinker_status status = TINKER_OK;
     json_reader_init(&r, table.s ? table.s : "{}", table.s ? table.n : 2, &t->arena);
     json_begin_object(&r);
+    /* {"name": {"id": …, "ids": […], "tokens": […]}} */
     while (json_next_key(&r, &key) && status == TINKER_OK) {
         if (key.n != name.n || memcmp(key.s, name.s, name.n) != 0) {
             json_skip(&r);
@@ -66,7 +67,7 @@ static tinker_status add_template(tinker_tokenizer *t, const struct tok_componen
 {
     struct json_reader r;
     bool after = false;
-    t->n_before = t->n_after = 0;
+    t->n_before = t->n_after = 0; /* an earlier template is replaced */
     json_reader_init(&r, p->single.s ? p->single.s : "[]", p->single.s ? p->single.n : 2,
                      &t->arena);
     json_begin_array(&r);
@@ -89,7 +90,7 @@ static tinker_status add_template(tinker_tokenizer *t, const struct tok_componen
         }
         if (r.failed)
             break;
-        if (sequence)
+        if (sequence) /* the text itself; what follows comes behind it */
             after = true;
         if (special.s) {
             tinker_status status = put_named_ids(t, p->special_tokens, special, after, err);
@@ -124,6 +125,7 @@ static tinker_status add_post(tinker_tokenizer *t, const struct tok_component *p
         t->trim_prefix_space = p->add_prefix_space != 0;
         return TINKER_OK;
     }
+    /* cls text sep; RoBERTa also trims spans */
     bool roberta = tok_str_is(p->type, "RobertaProcessing");
     if (!roberta && !tok_str_is(p->type, "BertProcessing"))
         return tok_component_refuse(p, err);

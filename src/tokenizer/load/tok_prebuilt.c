@@ -12,6 +12,7 @@
 #include "base/sha256.h"
 #include "tokenizer/load/tok_open.h"
 
+/* One file for each place: a changed source replaces it instead of adding another. */
 static bool make_file_name(char out[HF_PATH], const char *dir, const struct tok_files *f)
 {
     char hex[65];
@@ -61,7 +62,7 @@ static void write_block(const char *dir, const struct tok_files *f, const struct
         return;
     memcpy(h, block, block->total);
     memcpy(h->source, source, 32);
-    memset(h->stamp, 0, 32);
+    memset(h->stamp, 0, 32); /* no identity is all zeros: hash the source next time */
     if (f->settled)
         memcpy(h->stamp, f->identity, 32);
     h->checksum = bpe_checksum(h);
@@ -89,6 +90,7 @@ tinker_tokenizer *tok_prebuilt_open(const char *dir, const struct tok_files *f)
         os_map_close(&map);
         return NULL;
     }
+    /* bpe_open() checks every number in it, checksum or not. */
     tinker_tokenizer *t = tok_from_block(map, NULL);
     if (t)
         t->prebuilt = true;

@@ -68,6 +68,7 @@ static tinker_status put_reserved(struct json_writer *w, const struct tok_source
         status = tok_added_read(&named, &n, none, &config, arena, err);
     if (status != TINKER_OK)
         return status;
+    /* All 256 exist, whether or not the configuration names them. */
     for (uint32_t id = first; id < first + KIMI_RESERVED; id++) {
         bool found = false;
         for (size_t i = 0; i < n && !found; i++)
@@ -95,13 +96,13 @@ static tinker_status write_json(struct buf *out, const struct tok_source *in, ui
     if (in->kimi)
         status = put_reserved(&w, in, n_ids, arena, err);
     json_put_end_array(&w);
-    json_put_key(&w, "kimi_blocks");
+    json_put_key(&w, "kimi_blocks"); /* ours; no tokenizer.json has it */
     json_put_bool(&w, in->kimi);
     json_put_key(&w, "pre_tokenizer");
     buf_puts(
         out,
         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":");
-    struct json_writer text;
+    struct json_writer text; /* one of its own, as w does not know of the text before */
     json_writer_init(&text, out);
     json_put_string(&text, in->pattern);
     buf_puts(out, "},\"behavior\":\"Removed\",\"invert\":true},{\"type\":\"ByteLevel\","
@@ -136,7 +137,7 @@ static tinker_status build_from_ranks(struct bpe_builder *b, const struct tok_so
         status = bpe_builder_index(b, err);
     if (status == TINKER_OK)
         status = write_json(json, in, (uint32_t)b->n_ids, arena, err);
-    if (status == TINKER_OK)
+    if (status == TINKER_OK) /* before special tokens are added: those do not merge */
         status = bpe_builder_merges_by_rank(b, err);
     if (status != TINKER_OK)
         return status;
@@ -168,6 +169,7 @@ tinker_status tok_build_ranks(const struct tok_source *in, struct os_map *block,
     struct arena arena;
     struct buf json;
     bpe_builder_init(&b, true);
+    /* tiktoken looks a piece up before it merges */
     b.ignore_merges = true; /* a piece that is a token is that token */
     arena_init(&arena, SIZE_MAX);
     buf_init(&json, SIZE_MAX);

@@ -109,7 +109,7 @@ static void translate_escape(struct scan *s, bool in_class)
             put_newer_chars(s->out, "Nd", 2);
             break;
         default: /* w: letters, marks, decimal and letter numbers, connectors, joiners, and the
-                  * circled letters that are Alphabetic */
+                  * enclosed letters that are Alphabetic */
             for (size_t i = 0; i < ARRAY_LEN(word_categories); i++) {
                 buf_printf(s->out, "\\p{%s}", word_categories[i]);
                 put_newer_chars(s->out, word_categories[i], strlen(word_categories[i]));
