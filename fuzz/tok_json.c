@@ -1,4 +1,4 @@
-/* room: text - load any bytes as a tokenizer.json; what loads must encode and decode. */
+/* room: tokenizer - load any bytes as a tokenizer.json; what loads must encode and decode. */
 #include <string.h>
 #include <tinker/tokenizer.h>
 

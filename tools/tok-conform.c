@@ -24,8 +24,8 @@ static void put32(uint32_t v)
     fwrite(&v, 4, 1, stdout);
 }
 
-static void encode(const tinker_tokenizer *t, const char *text, uint32_t n,
-                   const tinker_encode_options *o, bool want_spans)
+static void encode_record(const tinker_tokenizer *t, const char *text, uint32_t n,
+                          const tinker_encode_options *o, bool want_spans)
 {
     static tinker_tokens ids;
     static tinker_spans spans;
@@ -49,8 +49,8 @@ static void encode(const tinker_tokenizer *t, const char *text, uint32_t n,
     }
 }
 
-static void decode(const tinker_tokenizer *t, const char *record, uint32_t n,
-                   const tinker_decode_options *o)
+static void decode_record(const tinker_tokenizer *t, const char *record, uint32_t n,
+                          const tinker_decode_options *o)
 {
     static tinker_text text;
     text.n = 0;
@@ -141,9 +141,9 @@ int main(int argc, char **argv)
     size_t unit = strcmp(argv[1], "decode") == 0 ? 4 : 1;
     while ((record = next_record(unit, &n))) {
         if (unit == 4)
-            decode(t, record, n, &d);
+            decode_record(t, record, n, &d);
         else
-            encode(t, record, n, &e, strcmp(argv[1], "spans") == 0);
+            encode_record(t, record, n, &e, strcmp(argv[1], "spans") == 0);
     }
     tinker_tokenizer_free(t);
     return 0;

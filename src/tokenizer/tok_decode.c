@@ -102,6 +102,7 @@ static struct tok_str read_string(const struct list *l, size_t i)
     return (struct tok_str){ text + begin, l->ends[i] - begin };
 }
 
+/* Stored bytes back to the characters of the byte map. */
 void tok_spell(const tinker_tokenizer *t, uint32_t id, struct buf *out)
 {
     size_t n;
@@ -127,7 +128,7 @@ static void replace_text(struct buf *out, struct tok_str s, struct tok_str find,
             break;
         size_t at = (size_t)(p - s.s);
         buf_append(out, s.s + i, at - i);
-        if (memcmp(p, find.s, find.n) == 0) {
+        if (memcmp(p, find.s, find.n) == 0) { /* what was found is not searched again */
             buf_append(out, content.s, content.n);
             i = at + find.n;
         } else {
@@ -138,6 +139,7 @@ static void replace_text(struct buf *out, struct tok_str s, struct tok_str find,
     buf_append(out, s.s + i, s.n - i);
 }
 
+/* "<0x41>" is 'A'; both cases of digits occur. */
 int tok_byte_token(const char *s, size_t n)
 {
     if (n != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>')
@@ -156,6 +158,7 @@ int tok_byte_token(const char *s, size_t n)
     return value;
 }
 
+/* One U+FFFD for each byte, not for each ill-formed part: the reference's ByteFallback. */
 void tok_put_byte_run(struct buf *out, const char *run, size_t n)
 {
     if (utf8_valid_prefix(run, n) == n) {
@@ -237,7 +240,7 @@ static void append_word_piece(struct list *out, struct tok_str s, const struct t
 {
     struct buf word;
     buf_init(&word, SIZE_MAX);
-    if (!first) {
+    if (!first) { /* the first starts a word in any case */
         if (s.n >= d->content.n && memcmp(s.s, d->content.s, d->content.n) == 0) {
             s.s += d->content.n;
             s.n -= d->content.n;
@@ -297,7 +300,7 @@ static bool map_string(struct list *out, struct tok_ctx *c, struct tok_str s,
     case DEC_BPE:
         replace_text(&out->text, s, d->content, (struct tok_str){ " ", last ? 0 : 1 });
         return true;
-    default:
+    default: /* the three that run_decoder() does itself */
         return true;
     }
 }
@@ -329,7 +332,7 @@ static bool run_decoder(const struct tok_dec *d, struct tok_ctx *c, const struct
         join_byte_tokens(out, in);
         return true;
     }
-    if (d->kind == DEC_FUSE) {
+    if (d->kind == DEC_FUSE) { /* one string of all */
         if (in->text.data)
             buf_append(&out->text, in->text.data, in->text.len);
         end_string(out);
@@ -357,6 +360,7 @@ tinker_status tok_use_id(const tinker_tokenizer *t, int32_t id, const tinker_dec
     return TINKER_OK;
 }
 
+/* Then no spelling is needed: tokens are stored as bytes. */
 bool tok_decodes_bytes(const tinker_tokenizer *t)
 {
     return t->n_decs == 1 && t->decs[0].kind == DEC_BYTE_LEVEL && t->bpe.byte_level;

@@ -40,6 +40,7 @@ void tok_put_meta(struct buf *out, const char *p, size_t n, const struct tok_dec
     buf_append(out, p, n);
 }
 
+/* Llama's decoders strip the space that its normalizer put before the text. */
 size_t tok_strips(const tinker_tokenizer *t)
 {
     return t->n_decs == 4 && t->decs[3].content.n > 0 ? t->decs[3].start : 0;
@@ -54,7 +55,7 @@ size_t tok_strip_meta(const tinker_tokenizer *t, struct buf *out, size_t from, s
     while (k < max && out->len - from >= (k + 1) * c.n &&
            memcmp(out->data + from + k * c.n, c.s, c.n) == 0)
         k++;
-    if (k > 0) {
+    if (k > 0) { /* with the NUL behind the text */
         memmove(out->data + from, out->data + from + k * c.n, out->len - from - k * c.n + 1);
         out->len -= k * c.n;
     }

@@ -152,7 +152,7 @@ static void add_part(struct cutter *c, size_t begin, size_t end, bool match)
     case SPLIT_MERGED_PREVIOUS:
         join = c->has_last && match && !c->last_match;
         break;
-    case SPLIT_MERGED_NEXT:
+    case SPLIT_MERGED_NEXT: /* a match waits for the gap behind it */
         join = c->has_last && !match && c->last_match;
         break;
     }
@@ -309,7 +309,7 @@ static bool cut_piece(struct cutter *c, struct tok_ctx *ctx, const struct tok_pr
         c->behavior = s->individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS;
         cut_scalars(c, text, p.begin, p.end, is_number);
         return true;
-    case PRE_WHITESPACE_SPLIT:
+    case PRE_WHITESPACE_SPLIT: /* white space is no part of any piece */
         c->behavior = SPLIT_REMOVED;
         cut_scalars(c, text, p.begin, p.end, is_space);
         return true;

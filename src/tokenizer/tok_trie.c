@@ -48,7 +48,7 @@ tinker_status tok_trie_add(struct tok_trie *t, const char *s, size_t n, uint32_t
             return err_nomem(err, "added tokens");
         t->root[p[0]] = node;
     }
-    for (size_t i = 1; i < n; i++) {
+    for (size_t i = 1; i < n; i++) { /* the first byte is an index, the others are nodes */
         uint32_t next = find_child(t, node, p[i]);
         if (!next) {
             next = add_node(t, p[i]);
@@ -59,7 +59,7 @@ tinker_status tok_trie_add(struct tok_trie *t, const char *s, size_t n, uint32_t
         }
         node = next;
     }
-    t->nodes[node].value = index + 1;
+    t->nodes[node].value = index + 1; /* of two tokens with one text the later */
     t->any = true;
     return TINKER_OK;
 }

@@ -122,6 +122,7 @@ static bool is_token(const tinker_tokenizer *t, int32_t id)
     return id >= 0 && (uint32_t)id < t->bpe.n_ids && (t->bpe.flags[id] & BPE_TOKEN);
 }
 
+/* Spellings that are no plain token first: they are few, and found as they are. */
 int32_t tinker_tokenizer_id(const tinker_tokenizer *t, const char *token, size_t n)
 {
     uintptr_t odd = (uintptr_t)map_get(&t->odd, token, n);
@@ -155,7 +156,7 @@ tinker_status tinker_tokenizer_token(const tinker_tokenizer *t, int32_t id, tink
 {
     if (!is_token(t, id))
         return err_set(err, TINKER_EINVAL, "there is no token %d", (int)id);
-    struct buf b;
+    struct buf b; /* aside, so that *out is as it was if memory runs out */
     buf_init(&b, SIZE_MAX);
     tok_spell(t, (uint32_t)id, &b);
     tinker_status status = buf_ok(&b) ? tinker_text_append(out, b.data ? b.data : "", b.len, err)
@@ -164,6 +165,7 @@ tinker_status tinker_tokenizer_token(const tinker_tokenizer *t, int32_t id, tink
     return status;
 }
 
+/* Into the block: nothing is copied, and nothing NUL-terminated. */
 const char *tinker_tokenizer_bytes(const tinker_tokenizer *t, int32_t id, size_t *n)
 {
     *n = 0;

@@ -1,8 +1,8 @@
 /* tok_fixture.h - small tokenizer files for tests, written here.
  *
  * A byte-level vocabulary: the 256 bytes get ids 0..255, then the result of each merge. */
-#ifndef UNIT_TEXT_TOK_FIXTURE_H
-#define UNIT_TEXT_TOK_FIXTURE_H
+#ifndef TESTS_TOKENIZER_TOK_FIXTURE_H
+#define TESTS_TOKENIZER_TOK_FIXTURE_H
 
 #include <tinker/tokenizer.h>
 #include "base/buf.h"

@@ -1,6 +1,6 @@
 /* bpe_greedy.c - the tokens of a piece from left to right, without merging.
  *
- * A row of tokens is what merging gives if and only if each can be made and no two neighbours
+ * A row of tokens is what merging gives if and only if each can be made and no two neighbors
  * would have merged over their boundary (bpe_boundary.h): the first merge over any boundary would
  * have come about between these two alone.  So: take the longest token that goes with the one
  * before it, and where none does, go back and take a shorter one.  A place that was left in this

@@ -14,6 +14,7 @@ struct named {
     const char *text;
 };
 
+/* OpenAI's encodings, as tiktoken defines them. */
 static const struct named cl100k[] = {
     { 100257, "<|endoftext|>" },  { 100258, "<|fim_prefix|>" },  { 100259, "<|fim_middle|>" },
     { 100260, "<|fim_suffix|>" }, { 100276, "<|endofprompt|>" }, { 0, NULL },
@@ -23,6 +24,7 @@ static const struct named o200k[] = {
     { 200018, "<|endofprompt|>" },
     { 0, NULL },
 };
+/* gpt-oss: o200k with the tokens of its chat format; the rest up to 201087 is reserved. */
 static const struct named harmony[] = {
     { 199998, "<|startoftext|>" },
     { 199999, "<|endoftext|>" },
@@ -36,6 +38,7 @@ static const struct named harmony[] = {
     { 200018, "<|endofprompt|>" },
     { 0, NULL },
 };
+/* tokenizer.model of Meta's own releases, which is a rank file since Llama 3. */
 static const struct named llama3[] = {
     { 128000, "<|begin_of_text|>" },
     { 128001, "<|end_of_text|>" },
@@ -112,7 +115,7 @@ tinker_status tiktoken_family_find(const struct tok_files *f, struct tok_source 
 {
     const char *slash = strrchr(f->main, '/'), *name = slash ? slash + 1 : f->main;
     if (strcmp(name, "tiktoken.model") == 0) {
-        source->pattern = split_kimi_pattern;
+        source->pattern = split_kimi_pattern; /* its names are in tokenizer_config.json */
         source->kimi = true;
         return TINKER_OK;
     }

@@ -10,6 +10,7 @@
 
 enum { MAX_DEPTH = 8, MAX_COMPONENTS = 256 };
 
+/* A string that is not there is equal to none. */
 bool tok_str_is(struct json_str s, const char *text)
 {
     return s.s && json_str_is(s, text);
@@ -72,6 +73,7 @@ static bool read_component_field(struct json_reader *r, struct json_str key,
                 json_string(r, (struct json_str *)(void *)(base + texts[i].at));
             return true;
         }
+    /* read later, by whoever knows what it is */
     for (size_t i = 0; i < ARRAY_LEN(raws); i++)
         if (json_str_is(key, raws[i].key)) {
             json_raw(r, (struct json_str *)(void *)(base + raws[i].at));
@@ -183,6 +185,7 @@ tinker_status tok_component_walk(tinker_tokenizer *t, struct json_str json, cons
                                  tok_component_fn *add, tinker_error *err)
 {
     int count = 0;
+    /* A file may leave a component out, or say null. */
     if (!json.s || (json.n == 4 && memcmp(json.s, "null", 4) == 0))
         return TINKER_OK;
     tinker_status status = walk_component(t, json, add, 0, &count, err);

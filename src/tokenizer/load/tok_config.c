@@ -29,7 +29,7 @@ static void read_token_name(struct json_reader *r, struct json_str *out)
                 json_skip(r);
         }
         return;
-    default:
+    default: /* null: the model has no such token */
         json_skip(r);
     }
 }
@@ -88,7 +88,7 @@ static void read_config_field(struct tok_config *c, struct json_reader *r, struc
     else if (json_str_is(key, "chat_template"))
         read_template(r, &c->chat_template);
     else if (json_str_is(key, "added_tokens_decoder") && json_peek(r) == JSON_OBJECT)
-        json_raw(r, &c->added);
+        json_raw(r, &c->added); /* for tok_added_read() */
     else if (json_str_is(key, "add_bos_token"))
         read_bool(r, &c->add_bos);
     else if (json_str_is(key, "add_eos_token"))

@@ -106,7 +106,7 @@ static tinker_status put_token_pair(tinker_tokenizer *t, struct json_str json, b
                                     tinker_error *err)
 {
     struct json_reader r;
-    struct json_str text;
+    struct json_str text; /* the id is enough */
     int64_t id = -1;
     json_reader_init(&r, json.s ? json.s : "", json.n, &t->arena);
     if (!json_begin_array(&r) || !json_next_item(&r) || !json_string(&r, &text) ||
@@ -120,7 +120,7 @@ static tinker_status add_post(tinker_tokenizer *t, const struct tok_component *p
 {
     if (tok_str_is(p->type, "TemplateProcessing"))
         return add_template(t, p, err);
-    if (tok_str_is(p->type, "ByteLevel")) {
+    if (tok_str_is(p->type, "ByteLevel")) { /* about spans only */
         t->trim_offsets = p->trim_offsets != 0;
         t->trim_prefix_space = p->add_prefix_space != 0;
         return TINKER_OK;
