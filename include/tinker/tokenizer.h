@@ -66,9 +66,9 @@ TINKER_API tinker_status tinker_tokens_append(tinker_tokens *t, const int32_t *i
 /* ---- loading ------------------------------------------------------------------ */
 
 /* A loader of your own: return the tokenizer of `repo` at `revision` ("": none is pinned) as a
- * new reference, which the library frees, or NULL with *err set.  The texts are borrowed during
- * the call.  Called in the thread that loads, once for a repository as long as what it returned
- * is remembered. */
+ * new reference, which the call that loads hands on to its caller, or NULL with *err set.  Both
+ * texts live during the call only.  Called in the thread that loads, once for a repository as long
+ * as what it returned is remembered. */
 typedef tinker_tokenizer *tinker_tokenizer_loader_fn(const char *repo, const char *revision,
                                                      tinker_error *err, void *state);
 
