@@ -17,9 +17,9 @@
 #include <unistd.h>
 #include "base/os.h"
 #include "peer.h"
-#include "tokenizer/split.h"
-#include "tokenizer/split_regex.h"
-#include "tokenizer/tok_open.h"
+#include "tokenizer/split/split.h"
+#include "tokenizer/split/split_regex.h"
+#include "tokenizer/load/tok_open.h"
 #include <tinker/tokenizer.h>
 
 enum { ROUNDS = 9, FEWEST = 3, BATCHES = 8, PATIENCE = 40, LOADS = 13, MAX_TEXTS = 4096 };
@@ -34,21 +34,21 @@ struct corpus {
 static struct corpus corpus;
 static char python[PATH], file[PATH];
 
-static double now(clockid_t clock)
+static double read_clock(clockid_t clock)
 {
     struct timespec t;
     clock_gettime(clock, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void die(const char *what)
+static void die_with(const char *what)
 {
     fprintf(stderr, "bench/text: %s\n", what);
     exit(1);
 }
 
-static void verdict(const char *model, const char *what, double figure, const char *unit,
-                    double ratio, double bar)
+static void print_verdict(const char *model, const char *what, double figure, const char *unit,
+                          double ratio, double bar)
 {
     printf("%-12s %-18s %9.1f %-5s", model, what, figure, unit);
     if (bar > 0)
@@ -60,13 +60,13 @@ static void verdict(const char *model, const char *what, double figure, const ch
 static void engine_turn(struct peer *p, double *encode, double *decode)
 {
     if (peer_turn(p, 1, encode, decode) != 2)
-        die("an engine does not answer");
+        die_with("an engine does not answer");
 }
 
 static void engine_open(struct peer *p, const char *what, const char *name)
 {
     if (!peer_open(p, "tokenizer", "bench/text_oracle.py", what, name, file))
-        die("cannot start an engine");
+        die_with("cannot start an engine");
 }
 
 static void read_corpus(const char *kind)
@@ -79,7 +79,7 @@ static void read_corpus(const char *kind)
     memset(&corpus, 0, sizeof(corpus));
     snprintf(command, sizeof(command), "%s bench/text_oracle.py corpus %s %s", python, file, kind);
     if (system(command) != 0 || os_read_file(file, (size_t)1 << 31, &corpus.data, &len, NULL) != 0)
-        die("no text");
+        die_with("no text");
     for (size_t at = 0; at + 4 <= len && corpus.n < MAX_TEXTS;) {
         uint32_t n;
         memcpy(&n, corpus.data + at, 4);
@@ -92,14 +92,14 @@ static void read_corpus(const char *kind)
 
 static double encode_once(const tinker_tokenizer *t)
 {
-    double start = now(CLOCK_THREAD_CPUTIME_ID);
+    double start = read_clock(CLOCK_THREAD_CPUTIME_ID);
     for (size_t i = 0; i < corpus.n; i++) {
         tinker_tokens_clear(&corpus.ids[i]);
         if (tinker_tokenizer_encode(t, corpus.texts[i].s, corpus.texts[i].n, NULL, &corpus.ids[i],
                                     NULL) != TINKER_OK)
-            die("encode failed");
+            die_with("encode failed");
     }
-    return (double)corpus.bytes / 1e6 / (now(CLOCK_THREAD_CPUTIME_ID) - start);
+    return (double)corpus.bytes / 1e6 / (read_clock(CLOCK_THREAD_CPUTIME_ID) - start);
 }
 
 /* Several calls, not one with the text several times: copies of a text would come one behind the
@@ -107,20 +107,22 @@ static double encode_once(const tinker_tokenizer *t)
 static double batch_once(const tinker_tokenizer *t, int threads)
 {
     double seconds = 0;
+    tinker_encode_options o = TINKER_ENCODE_OPTIONS_INIT;
+    o.threads = threads;
     for (int k = 0; k < BATCHES; k++) {
         for (size_t i = 0; i < corpus.n; i++)
             tinker_tokens_clear(&corpus.ids[i]);
-        double start = now(CLOCK_MONOTONIC);
-        if (tinker_tokenizer_encode_batch(t, corpus.texts, corpus.n, NULL, threads, corpus.ids,
-                                          NULL) != TINKER_OK)
-            die("encode failed");
-        seconds += now(CLOCK_MONOTONIC) - start;
+        double start = read_clock(CLOCK_MONOTONIC);
+        if (tinker_tokenizer_encode_batch(t, corpus.texts, corpus.n, &o, corpus.ids, NULL, NULL) !=
+            TINKER_OK)
+            die_with("encode failed");
+        seconds += read_clock(CLOCK_MONOTONIC) - start;
     }
     return BATCHES * (double)corpus.bytes / 1e6 / seconds;
 }
 
 /* CPU seconds that the machine gave to others so far, or kept from us; 0 where it does not say. */
-static double others(void)
+static double read_other_cpu(void)
 {
     double v[8] = { 0 }, sum = 0;
     FILE *f = fopen("/proc/stat", "r");
@@ -131,31 +133,31 @@ static double others(void)
         sum = v[0] + v[1] + v[2] + v[5] + v[6] + v[7];
     if (f)
         fclose(f);
-    return sum / (double)sysconf(_SC_CLK_TCK) - now(CLOCK_PROCESS_CPUTIME_ID);
+    return sum / (double)sysconf(_SC_CLK_TCK) - read_clock(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 static double decode_once(const tinker_tokenizer *t)
 {
-    double start = now(CLOCK_THREAD_CPUTIME_ID);
+    double start = read_clock(CLOCK_THREAD_CPUTIME_ID);
     for (size_t i = 0; i < corpus.n; i++) {
         tinker_text text = TINKER_TEXT_INIT;
         if (tinker_tokenizer_decode(t, corpus.ids[i].ids, corpus.ids[i].n, NULL, &text, NULL) !=
             TINKER_OK)
-            die("decode failed");
+            die_with("decode failed");
         tinker_text_clear(&text);
     }
-    return (double)corpus.bytes / 1e6 / (now(CLOCK_THREAD_CPUTIME_ID) - start);
+    return (double)corpus.bytes / 1e6 / (read_clock(CLOCK_THREAD_CPUTIME_ID) - start);
 }
 
-static int compare(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static double median(double *v, size_t n)
+static double find_median(double *v, size_t n)
 {
-    qsort(v, n, sizeof(*v), compare);
+    qsort(v, n, sizeof(*v), compare_doubles);
     return v[n / 2];
 }
 
@@ -169,13 +171,13 @@ static void measure_threads(const char *name, const tinker_tokenizer *t)
     int n = 0, disturbed = 0;
     batch_once(t, 2); /* so that both threads know the words */
     while (n < ROUNDS) {
-        double taken = others(), start = now(CLOCK_MONOTONIC);
-        double before = now(CLOCK_PROCESS_CPUTIME_ID), one = batch_once(t, 1);
-        double middle = now(CLOCK_PROCESS_CPUTIME_ID);
+        double taken = read_other_cpu(), start = read_clock(CLOCK_MONOTONIC);
+        double before = read_clock(CLOCK_PROCESS_CPUTIME_ID), one = batch_once(t, 1);
+        double middle = read_clock(CLOCK_PROCESS_CPUTIME_ID);
         two[n] = batch_once(t, 2);
-        costs[n] = (now(CLOCK_PROCESS_CPUTIME_ID) - middle) / (middle - before);
+        costs[n] = (read_clock(CLOCK_PROCESS_CPUTIME_ID) - middle) / (middle - before);
         ratios[n] = two[n] / one;
-        bool quiet = others() - taken < 0.04 * 2 * (now(CLOCK_MONOTONIC) - start);
+        bool quiet = read_other_cpu() - taken < 0.04 * 2 * (read_clock(CLOCK_MONOTONIC) - start);
         if (quiet || disturbed == PATIENCE) {
             n++;
             continue;
@@ -183,16 +185,17 @@ static void measure_threads(const char *name, const tinker_tokenizer *t)
         disturbed++;
         nanosleep(&(struct timespec){ .tv_nsec = 200000000 }, NULL);
     }
-    double ratio = median(ratios, ROUNDS), cost = median(costs, ROUNDS);
+    double ratio = find_median(ratios, ROUNDS), cost = find_median(costs, ROUNDS);
     bool known = disturbed < PATIENCE;
-    verdict(name, "encode, 2 threads", median(two, ROUNDS), "MB/s", ratio, known ? 1.7 : 0);
-    verdict(name, "their CPU time", cost * 100, "%", 0, 0);
+    print_verdict(name, "encode, 2 threads", find_median(two, ROUNDS), "MB/s", ratio,
+                  known ? 1.7 : 0);
+    print_verdict(name, "their CPU time", cost * 100, "%", 0, 0);
     if (!known)
         printf("%-12s %.1f x of 1 thread, but other programs ran all the time\n", name, ratio);
 }
 
 /* The second of two passes: the first has the caches as others left them. */
-static double warm(double (*once)(const tinker_tokenizer *), const tinker_tokenizer *t)
+static double run_warm(double (*once)(const tinker_tokenizer *), const tinker_tokenizer *t)
 {
     once(t);
     return once(t);
@@ -203,30 +206,30 @@ static void measure_against(const char *engine, const char *name, const tinker_t
     double encodes[ROUNDS], decodes[ROUNDS], encode_ratios[ROUNDS], decode_ratios[ROUNDS];
     struct peer theirs;
     engine_open(&theirs, engine, name);
-    double start = now(CLOCK_MONOTONIC);
+    double start = read_clock(CLOCK_MONOTONIC);
     char what[64];
     size_t n = 0;
-    while (n < FEWEST || (n < ROUNDS && now(CLOCK_MONOTONIC) - start < ENOUGH_S)) {
+    while (n < FEWEST || (n < ROUNDS && read_clock(CLOCK_MONOTONIC) - start < ENOUGH_S)) {
         double encode, decode;
         engine_turn(&theirs, &encode, &decode);
-        encodes[n] = warm(encode_once, t);
-        decodes[n] = warm(decode_once, t);
+        encodes[n] = run_warm(encode_once, t);
+        decodes[n] = run_warm(decode_once, t);
         encode_ratios[n] = encodes[n] / encode;
         decode_ratios[n] = decodes[n] / decode;
         n++;
     }
     peer_close(&theirs);
     snprintf(what, sizeof(what), "encode / %s", engine);
-    verdict(name, what, median(encodes, n), "MB/s", median(encode_ratios, n), 12);
+    print_verdict(name, what, find_median(encodes, n), "MB/s", find_median(encode_ratios, n), 12);
     snprintf(what, sizeof(what), "decode / %s", engine);
-    verdict(name, what, median(decodes, n), "MB/s", median(decode_ratios, n), 10);
+    print_verdict(name, what, find_median(decodes, n), "MB/s", find_median(decode_ratios, n), 10);
 }
 
 /* Ours against the engines of a list that ends with NULL; two threads when asked for. */
-static void measure(const char *name, const char *const *engines, const tinker_tokenizer *t,
-                    bool threads)
+static void measure_engines(const char *name, const char *const *engines, const tinker_tokenizer *t,
+                            bool threads)
 {
-    verdict(name, "encode, first pass", encode_once(t), "MB/s", 0, 0);
+    print_verdict(name, "encode, first pass", encode_once(t), "MB/s", 0, 0);
     for (; *engines; engines++)
         measure_against(*engines, name, t);
     if (threads)
@@ -242,18 +245,18 @@ static void measure_load(const char *name, const char *path, const char *dir, co
     tinker_error err;
     double times[LOADS];
     if (tok_files_find(&files, path, false, &err) != TINKER_OK)
-        die(err.message);
+        die_with(err.message);
     for (int i = -1; i < LOADS; i++) { /* one more: it writes the prebuilt file */
-        double start = now(CLOCK_THREAD_CPUTIME_ID);
+        double start = read_clock(CLOCK_THREAD_CPUTIME_ID);
         tinker_tokenizer *t = tok_files_load(&files, dir, false, &err);
         if (i >= 0)
-            times[i] = (now(CLOCK_THREAD_CPUTIME_ID) - start) * 1e3;
+            times[i] = (read_clock(CLOCK_THREAD_CPUTIME_ID) - start) * 1e3;
         if (!t)
-            die(err.message);
+            die_with(err.message);
         tinker_tokenizer_free(t);
     }
-    double ms = median(times, LOADS);
-    verdict(name, what, ms, "ms", bar_ms / ms, bar_ms > 0 ? 1 : 0);
+    double ms = find_median(times, LOADS);
+    print_verdict(name, what, ms, "ms", bar_ms / ms, bar_ms > 0 ? 1 : 0);
 }
 
 /* ---- T1, T2: the hand-written splitter against PCRE2 ----------------------------------------- */
@@ -315,35 +318,35 @@ static void measure_split(void)
                                       PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
     pcre2_match_data *data = pcre2_match_data_create(1, NULL);
     if (!regex || !data || pcre2_jit_compile(regex, PCRE2_JIT_COMPLETE) != 0)
-        die("PCRE2 without JIT");
+        die_with("PCRE2 without JIT");
     double ours[ROUNDS], theirs[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
-        double start = now(CLOCK_THREAD_CPUTIME_ID);
+        double start = read_clock(CLOCK_THREAD_CPUTIME_ID);
         size_t pieces = split_by_us(next);
-        double middle = now(CLOCK_THREAD_CPUTIME_ID);
+        double middle = read_clock(CLOCK_THREAD_CPUTIME_ID);
         size_t matches = split_by_pcre2(regex, data);
-        double stop = now(CLOCK_THREAD_CPUTIME_ID);
+        double stop = read_clock(CLOCK_THREAD_CPUTIME_ID);
         if (pieces < 1000 || matches < 1000)
-            die("no pieces");
+            die_with("no pieces");
         ours[round] = (double)corpus.bytes / 1e6 / (middle - start);
         theirs[round] = (double)corpus.bytes / 1e6 / (stop - middle);
     }
-    double speed = median(ours, ROUNDS);
-    verdict("T1", "split vs PCRE2", speed, "MB/s", speed / median(theirs, ROUNDS), 2.5);
+    double speed = find_median(ours, ROUNDS);
+    print_verdict("T1", "split vs PCRE2", speed, "MB/s", speed / find_median(theirs, ROUNDS), 2.5);
     size_t differ = compare_splits(next);
     printf("%-12s %-18s %9zu differ %s\n", "T2", "boundaries", differ, differ ? "MISSED" : "ok");
     pcre2_match_data_free(data);
     pcre2_code_free(regex);
 }
 
-static tinker_tokenizer *load(const char *path)
+static tinker_tokenizer *load_tokenizer(const char *path)
 {
     tinker_error err;
     tinker_tokenizer_options o = TINKER_TOKENIZER_OPTIONS_INIT;
     o.no_prebuilt = 1;
     tinker_tokenizer *t = tinker_tokenizer_load(path, &o, &err);
     if (!t)
-        die(err.message);
+        die_with(err.message);
     return t;
 }
 
@@ -352,7 +355,7 @@ static void model_path(char path[2 * PATH], const char *model)
     char command[2 * PATH];
     snprintf(command, sizeof(command), "%s bench/text_oracle.py model %s", python, model);
     if (!peer_line(command, path, 2 * PATH))
-        die("no tokenizer.json");
+        die_with("no tokenizer.json");
 }
 
 static void measure_ranks(const char *name, bool threads)
@@ -363,8 +366,8 @@ static void measure_ranks(const char *name, bool threads)
     engine_open(&writer, "tiktoken", name);
     peer_close(&writer);
     snprintf(path, sizeof(path), "%s.%s.tiktoken", file, name);
-    tinker_tokenizer *t = load(path);
-    measure(name, engines, t, threads);
+    tinker_tokenizer *t = load_tokenizer(path);
+    measure_engines(name, engines, t, threads);
     tinker_tokenizer_free(t);
 }
 
@@ -376,8 +379,8 @@ static void measure_kinds(const char *const *kinds)
         read_corpus(*kinds);
         measure_ranks("o200k_base", false);
         model_path(path, "qwen3");
-        tinker_tokenizer *t = load(path);
-        measure("qwen3", engines, t, false);
+        tinker_tokenizer *t = load_tokenizer(path);
+        measure_engines("qwen3", engines, t, false);
         tinker_tokenizer_free(t);
     }
 }
@@ -388,8 +391,8 @@ static void measure_model(const char *model, const char *dir)
     bool barred = strcmp(model, "qwen3") == 0;
     char path[2 * PATH];
     model_path(path, model);
-    tinker_tokenizer *t = load(path);
-    measure(model, engines, t, true);
+    tinker_tokenizer *t = load_tokenizer(path);
+    measure_engines(model, engines, t, true);
     tinker_tokenizer_free(t);
     measure_load(model, path, NULL, "load json", barred ? 150 : 0);
     measure_load(model, path, dir, "load prebuilt", barred ? 5 : 0);
@@ -407,7 +410,7 @@ int main(int argc, char **argv)
         return 0;
     char dir[] = "/tmp/bench-text-XXXXXX";
     if (!mkdtemp(dir))
-        die("mkdtemp");
+        die_with("mkdtemp");
     snprintf(file, sizeof(file), "%s/text", dir);
     if (kinds) {
         measure_kinds(argc > 2 ? (const char *const *)argv + 2 : all_kinds);

@@ -15,8 +15,11 @@ int main(int argc, char **argv)
     const char *dir = argc > 2 ? argv[2] : "models/tiny";
     const char *prompt = argc > 3 ? argv[3] : "Once there was a";
     tinker_tokenizer *tok = need(tinker_tokenizer_load(dir, NULL, &err), dir);
-    tinker_model_input *input =
-        need(tinker_model_input_from_text(tok, prompt, strlen(prompt), NULL, &err), "prompt");
+    tinker_tokens ids = TINKER_TOKENS_INIT;
+    if (tinker_tokenizer_encode(tok, prompt, strlen(prompt), NULL, &ids, &err) != TINKER_OK)
+        die("prompt");
+    tinker_chunk chunk = { .tokens = ids.ids, .n_tokens = ids.n };
+    tinker_model_input input = { &chunk, 1 };
     tinker_service *service = need(tinker_service_new(NULL, &err), "service");
     tinker_sampler *s =
         need(tinker_service_create_sampler(service, model_name(argc, argv), NULL, MINUTE_MS, &err),
@@ -29,7 +32,7 @@ int main(int argc, char **argv)
     params.seed = 7;
     tinker_sample_options opts = TINKER_SAMPLE_OPTIONS_INIT;
     opts.num_samples = SAMPLES;
-    tinker_future *f = await(tinker_sampler_sample(s, input, &params, &opts, &err), "sample");
+    tinker_future *f = await(tinker_sampler_sample(s, &input, &params, &opts, &err), "sample");
     const tinker_sample *sample = tinker_future_sample(f);
     for (size_t i = 0; i < sample->n_sequences; i++) {
         const tinker_sequence *q = &sample->sequences[i];
@@ -47,7 +50,7 @@ int main(int argc, char **argv)
     tinker_future_free(f);
     tinker_sampler_free(s);
     tinker_service_free(service);
-    tinker_model_input_free(input);
+    tinker_tokens_clear(&ids);
     tinker_tokenizer_free(tok);
     return EXIT_SUCCESS;
 }

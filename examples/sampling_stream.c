@@ -36,8 +36,11 @@ int main(int argc, char **argv)
     const char *dir = argc > 2 ? argv[2] : "models/tiny";
     const char *prompt = argc > 3 ? argv[3] : "Once there was a";
     tinker_tokenizer *tok = need(tinker_tokenizer_load(dir, NULL, &err), dir);
-    tinker_model_input *input =
-        need(tinker_model_input_from_text(tok, prompt, strlen(prompt), NULL, &err), "prompt");
+    tinker_tokens ids = TINKER_TOKENS_INIT;
+    if (tinker_tokenizer_encode(tok, prompt, strlen(prompt), NULL, &ids, &err) != TINKER_OK)
+        die("prompt");
+    tinker_chunk chunk = { .tokens = ids.ids, .n_tokens = ids.n };
+    tinker_model_input input = { &chunk, 1 };
     tinker_service *service = need(tinker_service_new(NULL, &err), "service");
     tinker_sampler *s =
         need(tinker_service_create_sampler(service, model_name(argc, argv), NULL, MINUTE_MS, &err),
@@ -49,8 +52,8 @@ int main(int argc, char **argv)
     params.temperature = 0;
 
     printf("%s", prompt);
-    tinker_future *f =
-        await(tinker_sampler_sample_stream(s, input, &params, NULL, show, &screen, &err), "sample");
+    tinker_future *f = await(
+        tinker_sampler_sample_stream(s, &input, &params, NULL, show, &screen, &err), "sample");
     const tinker_sequence *all = &tinker_future_sample(f)->sequences[0];
     printf("\n%d tokens were told, %zu are in the result\n", screen.tokens, all->n);
     tinker_future_free(f);
@@ -59,7 +62,7 @@ int main(int argc, char **argv)
     screen.enough = 3;
     printf("%s", prompt);
     f = tinker_future_await(
-        tinker_sampler_sample_stream(s, input, &params, NULL, show, &screen, &err), MINUTE_MS,
+        tinker_sampler_sample_stream(s, &input, &params, NULL, show, &screen, &err), MINUTE_MS,
         &err);
     expect(!f && err.status == TINKER_ECANCELED, "the callback ends it");
     printf("\nended after %d tokens\n", screen.tokens);
@@ -68,7 +71,7 @@ int main(int argc, char **argv)
     tinker_decoder_free(screen.decoder);
     tinker_sampler_free(s);
     tinker_service_free(service);
-    tinker_model_input_free(input);
+    tinker_tokens_clear(&ids);
     tinker_tokenizer_free(tok);
     return EXIT_SUCCESS;
 }

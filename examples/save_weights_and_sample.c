@@ -42,18 +42,21 @@ static double learn(tinker_training *t, const tinker_tokens *ids, size_t n_promp
 /* The likeliest continuation of the prompt; free() it. */
 static char *ask(tinker_sampler *s, const tinker_tokenizer *tok, size_t max_tokens)
 {
-    tinker_model_input *input =
-        need(tinker_model_input_from_text(tok, prompt, strlen(prompt), NULL, &err), "prompt");
+    tinker_tokens ids = TINKER_TOKENS_INIT;
+    if (tinker_tokenizer_encode(tok, prompt, strlen(prompt), NULL, &ids, &err) != TINKER_OK)
+        die("prompt");
+    tinker_chunk chunk = { .tokens = ids.ids, .n_tokens = ids.n };
+    tinker_model_input input = { &chunk, 1 };
     tinker_sampling_params params = TINKER_SAMPLING_PARAMS_INIT;
     params.max_tokens = (int64_t)max_tokens;
     params.temperature = 0;
-    tinker_future *f = await(tinker_sampler_sample(s, input, &params, NULL, &err), "sample");
+    tinker_future *f = await(tinker_sampler_sample(s, &input, &params, NULL, &err), "sample");
     const tinker_sequence *q = &tinker_future_sample(f)->sequences[0];
     tinker_text text = TINKER_TEXT_INIT;
     if (tinker_tokenizer_decode(tok, q->tokens, q->n, NULL, &text, &err) != TINKER_OK)
         die("decode");
     tinker_future_free(f);
-    tinker_model_input_free(input);
+    tinker_tokens_clear(&ids);
     return text.s;
 }
 

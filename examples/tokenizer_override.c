@@ -21,8 +21,8 @@ static void resolve(const char *model)
 }
 
 /* A loader of one's own: every name means the directory in `state`. */
-static tinker_tokenizer *load_here(void *state, const char *repo, const char *revision,
-                                   tinker_error *e)
+static tinker_tokenizer *load_here(const char *repo, const char *revision, tinker_error *e,
+                                   void *state)
 {
     (void)revision;
     printf("loader asked for %s\n", repo);
@@ -42,9 +42,9 @@ int main(int argc, char **argv)
     tinker_tokenizer_options opts = TINKER_TOKENIZER_OPTIONS_INIT;
     opts.loader = load_here;
     opts.loader_state = (void *)dir;
+    tinker_tokenizer *tok = need(tinker_sampler_tokenizer(s, &opts, MINUTE_MS, &err), "tokenizer");
     tinker_tokens ids = TINKER_TOKENS_INIT;
-    if (tinker_sampler_encode(s, text, strlen(text), &opts, NULL, MINUTE_MS, &ids, &err) !=
-        TINKER_OK)
+    if (tinker_tokenizer_encode(tok, text, strlen(text), NULL, &ids, &err) != TINKER_OK)
         die("encode");
     printf("%zu tokens:", ids.n);
     for (size_t i = 0; i < ids.n; i++)
@@ -58,15 +58,16 @@ int main(int argc, char **argv)
     tinker_future *f = await(tinker_sampler_sample(s, &input, &params, NULL, &err), "sample");
     const tinker_sequence *q = &tinker_future_sample(f)->sequences[0];
     tinker_text out = TINKER_TEXT_INIT;
-    if (tinker_sampler_decode(s, q->tokens, q->n, &opts, NULL, MINUTE_MS, &out, &err) != TINKER_OK)
+    if (tinker_tokenizer_decode(tok, q->tokens, q->n, NULL, &out, &err) != TINKER_OK)
         die("decode");
     printf("\nsampled:%s\n", out.s);
 
     /* The same tokens as from the directory itself, and back again to the same text. */
+    tinker_tokenizer *same = need(tinker_tokenizer_load(dir, NULL, &err), dir);
     tinker_tokens direct = TINKER_TOKENS_INIT;
     tinker_text back = TINKER_TEXT_INIT;
-    if (tinker_model_encode(dir, text, strlen(text), NULL, NULL, &direct, &err) != TINKER_OK ||
-        tinker_model_decode(dir, ids.ids, ids.n, NULL, NULL, &back, &err) != TINKER_OK)
+    if (tinker_tokenizer_encode(same, text, strlen(text), NULL, &direct, &err) != TINKER_OK ||
+        tinker_tokenizer_decode(same, ids.ids, ids.n, NULL, &back, &err) != TINKER_OK)
         die(dir);
     expect(direct.n == ids.n && memcmp(direct.ids, ids.ids, ids.n * sizeof(*ids.ids)) == 0,
            "loader and directory agree");
@@ -75,9 +76,11 @@ int main(int argc, char **argv)
 
     tinker_text_clear(&back);
     tinker_tokens_clear(&direct);
+    tinker_tokenizer_free(same);
     tinker_text_clear(&out);
     tinker_future_free(f);
     tinker_tokens_clear(&ids);
+    tinker_tokenizer_free(tok);
     tinker_sampler_free(s);
     tinker_service_free(service);
     return EXIT_SUCCESS;

@@ -1,4 +1,4 @@
-/* room: text - load any bytes as a rank file; what loads must give a text back. */
+/* room: tokenizer - load any bytes as a rank file; what loads must give a text back. */
 #include <stdlib.h>
 #include <string.h>
 #include <tinker/tokenizer.h>

@@ -1,9 +1,9 @@
-/* room: text - decode any ids, at once and as they arrive: the same text, always whole characters. */
+/* room: tokenizer - decode any ids, at once and as they arrive: the same text, always whole characters. */
 #include "tok_files.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static void check(bool ok)
+static void check_that(bool ok)
 {
     if (!ok)
         abort();
@@ -21,16 +21,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     int32_t *ids = malloc((count + 1) * sizeof(*ids));
     for (size_t i = 0; i < count; i++)
         ids[i] = (int32_t)(data[2 + 2 * i] | data[3 + 2 * i] << 8) % 320 - 4;
-    check(tinker_tokenizer_decode(t, ids, count, &o, &whole, NULL) == TINKER_OK);
-    check(utf8_valid_prefix(whole.s ? whole.s : "", whole.n) == whole.n);
+    check_that(tinker_tokenizer_decode(t, ids, count, &o, &whole, NULL) == TINKER_OK);
+    check_that(utf8_valid_prefix(whole.s ? whole.s : "", whole.n) == whole.n);
     tinker_decoder *d = tinker_decoder_new(t, &o, NULL);
     for (size_t i = 0; i < count; i += step) {
         size_t k = step < count - i ? step : count - i;
-        check(tinker_decoder_put(d, ids + i, k, &parts, NULL) == TINKER_OK);
-        check(utf8_valid_prefix(parts.s, parts.n) == parts.n);
+        check_that(tinker_decoder_put(d, ids + i, k, &parts, NULL) == TINKER_OK);
+        check_that(utf8_valid_prefix(parts.s, parts.n) == parts.n);
     }
-    check(tinker_decoder_end(d, &parts, NULL) == TINKER_OK);
-    check(parts.n == whole.n && (whole.n == 0 || memcmp(parts.s, whole.s, whole.n) == 0));
+    check_that(tinker_decoder_end(d, &parts, NULL) == TINKER_OK);
+    check_that(parts.n == whole.n && (whole.n == 0 || memcmp(parts.s, whole.s, whole.n) == 0));
     tinker_decoder_free(d);
     free(ids);
     tinker_text_clear(&whole);

@@ -9,8 +9,8 @@
 #include "base/buf.h"
 #include "base/utf8.h"
 #include "json/json.h"
-#include "tokenizer/bpe_build.h"
-#include "tokenizer/split.h"
+#include "tokenizer/bpe/bpe_build.h"
+#include "tokenizer/split/split.h"
 
 enum { TOK_KINDS = 6 };
 

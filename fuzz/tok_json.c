@@ -1,4 +1,4 @@
-/* room: text - load any bytes as a tokenizer.json; what loads must encode and decode. */
+/* room: tokenizer - load any bytes as a tokenizer.json; what loads must encode and decode. */
 #include <string.h>
 #include <tinker/tokenizer.h>
 
@@ -13,12 +13,13 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
     if (!t)
         return 0;
     static const char text[] = "ab the <x> 12\n\xC3\xA9 \xE2\x96\x81 a--b  ";
+    tinker_slice slice = { text, strlen(text) };
     tinker_encode_options e = TINKER_ENCODE_OPTIONS_INIT;
     tinker_tokens ids = TINKER_TOKENS_INIT;
     tinker_spans spans = TINKER_SPANS_INIT;
     tinker_text out = TINKER_TEXT_INIT;
     e.add_special = 1;
-    if (tinker_tokenizer_encode_spans(t, text, strlen(text), &e, &ids, &spans, &err) == TINKER_OK)
+    if (tinker_tokenizer_encode_batch(t, &slice, 1, &e, &ids, &spans, &err) == TINKER_OK)
         tinker_tokenizer_decode(t, ids.ids, ids.n, NULL, &out, &err);
     tinker_tokens_clear(&ids);
     tinker_spans_clear(&spans);

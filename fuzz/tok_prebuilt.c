@@ -1,4 +1,4 @@
-/* room: text - a prebuilt block with any number in any place: refused, or used without harm. */
+/* room: tokenizer - a prebuilt block with any number in any place: refused, or used without harm. */
 #include "tok_files.h"
 #include "base/os.h"
 #include "tokenizer/tokenizer.h"
@@ -6,7 +6,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 /* Whatever it answers, it comes to an end and stays inside. */
-static void use(tinker_tokenizer *t)
+static void use_tokenizer(tinker_tokenizer *t)
 {
     static const char text[] = " the abc aaaa 12 <|x|> \xC3\xA9 \xE2\x96\x81"
                                "ab\xCC\x81 <t> the";
@@ -14,7 +14,8 @@ static void use(tinker_tokenizer *t)
     tinker_spans spans = TINKER_SPANS_INIT;
     tinker_text back = TINKER_TEXT_INIT;
     size_t len;
-    tinker_tokenizer_encode_spans(t, text, strlen(text), NULL, &ids, &spans, NULL);
+    tinker_tokenizer_encode_batch(t, &(tinker_slice){ text, strlen(text) }, 1, NULL, &ids, &spans,
+                                  NULL);
     tinker_tokenizer_encode(t, text, strlen(text), NULL, &plain, NULL);
     tinker_tokenizer_decode(t, ids.ids, ids.n, NULL, &back, NULL);
     for (int32_t id = -1; id <= tinker_tokenizer_max_id(t); id++) {
@@ -49,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     }
     tinker_tokenizer *t = tok_from_block(block, NULL);
     if (t)
-        use(t);
+        use_tokenizer(t);
     tinker_tokenizer_free(t);
     return 0;
 }

@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/os.h"
-#include "tokenizer/split.h"
-#include "tokenizer/split_regex.h"
+#include "tokenizer/split/split.h"
+#include "tokenizer/split/split_regex.h"
 #include <tinker/tokenizer.h>
 
 static void put32(uint32_t v)
@@ -24,15 +24,16 @@ static void put32(uint32_t v)
     fwrite(&v, 4, 1, stdout);
 }
 
-static void encode(const tinker_tokenizer *t, const char *text, uint32_t n,
-                   const tinker_encode_options *o, bool want_spans)
+static void encode_record(const tinker_tokenizer *t, const char *text, uint32_t n,
+                          const tinker_encode_options *o, bool want_spans)
 {
     static tinker_tokens ids;
     static tinker_spans spans;
+    tinker_slice slice = { text, n };
     tinker_status status;
     ids.n = spans.n = 0;
     if (want_spans)
-        status = tinker_tokenizer_encode_spans(t, text, n, o, &ids, &spans, NULL);
+        status = tinker_tokenizer_encode_batch(t, &slice, 1, o, &ids, &spans, NULL);
     else
         status = tinker_tokenizer_encode(t, text, n, o, &ids, NULL);
     if (status != TINKER_OK) {
@@ -48,8 +49,8 @@ static void encode(const tinker_tokenizer *t, const char *text, uint32_t n,
     }
 }
 
-static void decode(const tinker_tokenizer *t, const char *record, uint32_t n,
-                   const tinker_decode_options *o)
+static void decode_record(const tinker_tokenizer *t, const char *record, uint32_t n,
+                          const tinker_decode_options *o)
 {
     static tinker_text text;
     text.n = 0;
@@ -140,9 +141,9 @@ int main(int argc, char **argv)
     size_t unit = strcmp(argv[1], "decode") == 0 ? 4 : 1;
     while ((record = next_record(unit, &n))) {
         if (unit == 4)
-            decode(t, record, n, &d);
+            decode_record(t, record, n, &d);
         else
-            encode(t, record, n, &e, strcmp(argv[1], "spans") == 0);
+            encode_record(t, record, n, &e, strcmp(argv[1], "spans") == 0);
     }
     tinker_tokenizer_free(t);
     return 0;

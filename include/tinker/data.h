@@ -193,6 +193,29 @@ typedef struct tinker_forward_backward {
     size_t n_metrics;
 } tinker_forward_backward;
 
+/* ---- texts that come back --------------------------------------------------------------------
+ *
+ * Every call that makes a text appends it to a tinker_text.  Start from the INIT value; a call
+ * grows it and leaves what was there.  s[n] is NUL once a call succeeded; on failure n is what it
+ * was before.  Set n to 0 to use the memory again; tinker_text_clear() frees it.  The memory is
+ * yours, but never to be freed in another way.  Thread safety: plain data. */
+typedef struct tinker_text {
+    char *s;
+    size_t n, cap;
+} tinker_text;
+#define TINKER_TEXT_INIT \
+    {                    \
+        NULL, 0, 0       \
+    }
+
+/* Append a copy of s[0..n) to *t.  TINKER_ENOMEM. */
+TINKER_API tinker_status tinker_text_append(tinker_text *t, const char *s, size_t n,
+                                            tinker_error *err);
+/* Free the memory; *t is empty and may be used again. */
+TINKER_API void tinker_text_clear(tinker_text *t);
+
+/* ---- metrics --------------------------------------------------------------------------------- */
+
 /* Value of the metric called `name` in metrics[0..n), or `missing`. */
 TINKER_API double tinker_metric(const tinker_named_number *metrics, size_t n, const char *name,
                                 double missing);

@@ -68,16 +68,6 @@ TINKER_API tinker_future *tinker_sampler_request_tokenizer(tinker_sampler *s,
                                                            const tinker_tokenizer_options *opts,
                                                            tinker_error *err);
 
-/* Text to tokens and back with it; as tinker_training_encode(). */
-TINKER_API tinker_status tinker_sampler_encode(tinker_sampler *s, const char *text, size_t n,
-                                               const tinker_tokenizer_options *opts,
-                                               const tinker_encode_options *how, int64_t timeout_ms,
-                                               tinker_tokens *out, tinker_error *err);
-TINKER_API tinker_status tinker_sampler_decode(tinker_sampler *s, const int32_t *ids, size_t n,
-                                               const tinker_tokenizer_options *opts,
-                                               const tinker_decode_options *how, int64_t timeout_ms,
-                                               tinker_text *out, tinker_error *err);
-
 /* Everything another process needs to use this sampler: a text that holds the credential,
  * so treat it as a secret.  Caller frees with free(). */
 TINKER_API char *tinker_sampler_export(tinker_sampler *s, tinker_error *err);

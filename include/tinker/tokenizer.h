@@ -11,6 +11,8 @@
  *     tinker_tokens_clear(&ids);
  *     tinker_tokenizer_free(tok);
  *
+ * Calls block on the CPU and, when they load, on files; never on the network.
+ *
  * Thread safety: any thread, any time. */
 #ifndef TINKER_TOKENIZER_H
 #define TINKER_TOKENIZER_H
@@ -28,9 +30,10 @@ typedef struct tinker_tokenizer tinker_tokenizer;
 
 /* ---- growing results -----------------------------------------------------------------------
  *
- * Start from the INIT value; calls that say "appends to *out" grow it and leave what was there.
- * Set n to 0 to use the memory again; clear to give it back.  On failure n is what it was before
- * the call.  Thread safety: plain data. */
+ * Used as tinker_text of data.h is: start from the INIT value; calls that say "appends to *out"
+ * grow it and leave what was there.  Set n to 0 to use the memory again; clear to give it back.
+ * The memory is yours.  On failure n is what it was before the call.
+ * Thread safety: plain data. */
 typedef struct tinker_tokens {
     int32_t *ids;
     size_t n, cap;
@@ -38,16 +41,6 @@ typedef struct tinker_tokens {
 #define TINKER_TOKENS_INIT \
     {                      \
         NULL, 0, 0         \
-    }
-
-/* Bytes of text; s[n] is NUL once a call succeeded. */
-typedef struct tinker_text {
-    char *s;
-    size_t n, cap;
-} tinker_text;
-#define TINKER_TEXT_INIT \
-    {                    \
-        NULL, 0, 0       \
     }
 
 /* Where a token came from: [begin, end) of the text that was given to encode. */
@@ -63,23 +56,21 @@ typedef struct tinker_spans {
         NULL, 0, 0        \
     }
 
+/* Free the memory; the object is empty and may be used again. */
 TINKER_API void tinker_tokens_clear(tinker_tokens *t);
-TINKER_API void tinker_text_clear(tinker_text *t);
 TINKER_API void tinker_spans_clear(tinker_spans *s);
-/* Append ids[0..n) to *t.  TINKER_ENOMEM. */
+/* Append a copy of ids[0..n) to *t.  TINKER_ENOMEM. */
 TINKER_API tinker_status tinker_tokens_append(tinker_tokens *t, const int32_t *ids, size_t n,
                                               tinker_error *err);
-/* Append s[0..n) to *t.  TINKER_ENOMEM. */
-TINKER_API tinker_status tinker_text_append(tinker_text *t, const char *s, size_t n,
-                                            tinker_error *err);
 
 /* ---- loading ------------------------------------------------------------------ */
 
-/* A loader of your own: the tokenizer of `repo` ("" or a commit as revision), a new reference, or
- * NULL with *err set.  Called in the thread that asks, once for a repository as long as what it
- * returned is remembered. */
-typedef tinker_tokenizer *tinker_tokenizer_loader(void *state, const char *repo,
-                                                  const char *revision, tinker_error *err);
+/* A loader of your own: return the tokenizer of `repo` at `revision` ("": none is pinned) as a
+ * new reference, which the call that loads hands on to its caller, or NULL with *err set.  Both
+ * texts live during the call only.  Called in the thread that loads, once for a repository as long
+ * as what it returned is remembered. */
+typedef tinker_tokenizer *tinker_tokenizer_loader_fn(const char *repo, const char *revision,
+                                                     tinker_error *err, void *state);
 
 typedef struct tinker_tokenizer_options {
     size_t size;              /* set by TINKER_TOKENIZER_OPTIONS_INIT */
@@ -89,8 +80,8 @@ typedef struct tinker_tokenizer_options {
     const char *cache_dir;    /* prebuilt files; NULL: $XDG_CACHE_HOME/tinker or ~/.cache/tinker */
     int no_prebuilt;          /* neither read nor write prebuilt files */
     int lenient;              /* accept a byte-level vocabulary that lacks some of the 256 bytes */
-    tinker_tokenizer_loader *loader; /* asked instead of the Hugging Face cache */
-    void *loader_state;
+    tinker_tokenizer_loader_fn *loader; /* asked instead of the Hugging Face cache */
+    void *loader_state;                 /* last argument of loader */
 } tinker_tokenizer_options;
 #define TINKER_TOKENIZER_OPTIONS_INIT                                              \
     {                                                                              \
@@ -102,13 +93,14 @@ typedef struct tinker_tokenizer_options {
  * up in the Hugging Face cache by the selection rules of the service.  Never uses the network.
  * Loading the same unchanged name with the same options again gives the same object; concurrent
  * first loads do the work once.  Blocks on files.
- * Returns a tokenizer to be given back with tinker_tokenizer_free(), or NULL: TINKER_EINVAL with
- * file, place and reason, TINKER_ESTATE when no file was found, TINKER_ENOMEM. */
+ * Returns a new reference (free with tinker_tokenizer_free()), or NULL with *err set:
+ * TINKER_EINVAL with file, place and reason, TINKER_ESTATE when no file was found, TINKER_ENOMEM. */
 TINKER_API tinker_tokenizer *
 tinker_tokenizer_load(const char *name, const tinker_tokenizer_options *opts, tinker_error *err);
 
 /* Load from memory: the bytes of a tokenizer.json and, optionally, of its tokenizer_config.json
- * (NULL: none).  The bytes are not needed after the call.  Errors as above. */
+ * (NULL: none).  The bytes are not needed after the call.  Returns a new reference, or NULL with
+ * *err set: TINKER_EINVAL, TINKER_ENOMEM. */
 TINKER_API tinker_tokenizer *tinker_tokenizer_load_json(const char *json, size_t n,
                                                         const char *config, size_t n_config,
                                                         const tinker_tokenizer_options *opts,
@@ -121,15 +113,16 @@ typedef struct tinker_special_token {
 } tinker_special_token;
 
 /* Load from the bytes of a tiktoken rank file: lines "<base64> <rank>".  `pattern` is the
- * regular expression that cuts text into pieces.  Errors as above. */
+ * regular expression that cuts text into pieces.  Nothing is needed after the call.  Returns a
+ * new reference, or NULL with *err set: TINKER_EINVAL, TINKER_ENOMEM. */
 TINKER_API tinker_tokenizer *
 tinker_tokenizer_load_ranks(const char *ranks, size_t n, const char *pattern,
                             const tinker_special_token *special, size_t n_special,
                             const tinker_tokenizer_options *opts, tinker_error *err);
 
-/* Another reference to the same tokenizer, to be freed as well.  Returns t. */
+/* Another reference to the same tokenizer, to be freed as well.  Returns t; never fails. */
 TINKER_API tinker_tokenizer *tinker_tokenizer_ref(tinker_tokenizer *t);
-/* Give back one reference.  No other call on the reference may be in progress. */
+/* Free one reference; NULL is a no-op.  No other call on the reference may be in progress. */
 TINKER_API void tinker_tokenizer_free(tinker_tokenizer *t);
 
 /* Which repository and revision hold the tokenizer of a model, without touching any file:
@@ -159,44 +152,38 @@ typedef struct tinker_encode_options {
     tinker_special_policy special; /* TINKER_SPECIAL_PARSE */
     int replace_invalid;           /* ill-formed UTF-8 becomes U+FFFD instead of an error */
     int scalar_offsets;            /* spans count code points, as in Python, instead of bytes */
+    int threads;                   /* tinker_tokenizer_encode_batch(): at most so many, which exist
+                                      for the call only; 0: as many as there are cores */
 } tinker_encode_options;
-#define TINKER_ENCODE_OPTIONS_INIT                                   \
-    {                                                                \
-        sizeof(tinker_encode_options), 0, TINKER_SPECIAL_PARSE, 0, 0 \
+#define TINKER_ENCODE_OPTIONS_INIT                                      \
+    {                                                                   \
+        sizeof(tinker_encode_options), 0, TINKER_SPECIAL_PARSE, 0, 0, 0 \
     }
 
-/* Encode text[0..n), UTF-8, NUL bytes allowed; appends to *out.
+/* Encode text[0..n), UTF-8, NUL bytes allowed; appends to *out.  No chat template is applied.
+ * To count tokens, encode and read out->n.  Works in the caller's thread.
  * TINKER_EINVAL for ill-formed UTF-8 (with its byte position), for a special token refused by
  * the policy, and for a file's own pattern that exceeds its step budget; TINKER_ENOMEM. */
 TINKER_API tinker_status tinker_tokenizer_encode(const tinker_tokenizer *t, const char *text,
                                                  size_t n, const tinker_encode_options *opts,
                                                  tinker_tokens *out, tinker_error *err);
 
-/* The same, and appends the span of each token to *spans.  All tokens of one character report
- * the whole character; tokens of the template report an empty span at 0. */
-TINKER_API tinker_status tinker_tokenizer_encode_spans(const tinker_tokenizer *t, const char *text,
-                                                       size_t n, const tinker_encode_options *opts,
-                                                       tinker_tokens *out, tinker_spans *spans,
-                                                       tinker_error *err);
-
-/* Number of tokens that encode would append, without keeping them, in *count.  Errors alike. */
-TINKER_API tinker_status tinker_tokenizer_count(const tinker_tokenizer *t, const char *text,
-                                                size_t n, const tinker_encode_options *opts,
-                                                size_t *count, tinker_error *err);
-
-/* A text that somebody else owns. */
+/* A text that somebody else owns; borrowed during the call. */
 typedef struct tinker_slice {
     const char *s;
     size_t n;
 } tinker_slice;
 
-/* Encode texts[i] into out[i] (appends) for all i < n, on up to `threads` threads (0: as many as
- * there are cores) that exist for this call only.  When one text fails the error names its
- * index, and every out[i] is as it was before. */
+/* Encode many texts, or one whose spans are wanted: texts[i] into out[i] for all i < n, on up to
+ * opts->threads threads.  spans (NULL: not wanted) has n elements, too: spans[i] receives one span
+ * for each token of out[i].  All tokens of one character report the whole character; tokens of the
+ * model's template report an empty span at 0.  Appends.
+ * Errors are those of tinker_tokenizer_encode() and name the index of the first text that failed;
+ * every out[i] and spans[i] is then as it was before. */
 TINKER_API tinker_status tinker_tokenizer_encode_batch(const tinker_tokenizer *t,
                                                        const tinker_slice *texts, size_t n,
                                                        const tinker_encode_options *opts,
-                                                       int threads, tinker_tokens *out,
+                                                       tinker_tokens *out, tinker_spans *spans,
                                                        tinker_error *err);
 
 /* ---- tokens to text ------------------------------------------------------------------ */
@@ -224,48 +211,30 @@ TINKER_API tinker_status tinker_tokenizer_decode(const tinker_tokenizer *t, cons
  * tokenizer.  Thread safety: one thread at a time. */
 typedef struct tinker_decoder tinker_decoder;
 
-/* New decoder, or NULL: TINKER_EINVAL (raw_bytes and cleanup do not stream), TINKER_ENOMEM. */
+/* New decoder (free with tinker_decoder_free()), or NULL with *err set: TINKER_EINVAL (raw_bytes
+ * and cleanup do not stream), TINKER_ENOMEM. */
 TINKER_API tinker_decoder *tinker_decoder_new(tinker_tokenizer *t,
                                               const tinker_decode_options *opts, tinker_error *err);
-/* No other call on the object may be in progress. */
+/* NULL is a no-op.  No other call on the object may be in progress. */
 TINKER_API void tinker_decoder_free(tinker_decoder *d);
-/* Take ids[0..n); appends the characters that are now complete, possibly none, to *out. */
+/* Take ids[0..n); appends the characters that are now complete, possibly none, to *out.
+ * TINKER_EINVAL for an id without a token when `strict` is set, TINKER_ENOMEM. */
 TINKER_API tinker_status tinker_decoder_put(tinker_decoder *d, const int32_t *ids, size_t n,
                                             tinker_text *out, tinker_error *err);
 /* No more ids: appends U+FFFD for a character that was never completed.  The decoder may then
- * be used for another sequence. */
+ * be used for another sequence.  TINKER_ENOMEM. */
 TINKER_API tinker_status tinker_decoder_end(tinker_decoder *d, tinker_text *out, tinker_error *err);
-
-/* ---- by the name of a model ------------------------------------------------------------ */
-
-/* Encode and decode with the tokenizer that tinker_tokenizer_load() gives for `model` and opts,
- * loaded once and remembered.  No chat template is applied.  Errors are those of loading, with
- * the name, and of the call itself. */
-TINKER_API tinker_status tinker_model_encode(const char *model, const char *text, size_t n,
-                                             const tinker_tokenizer_options *opts,
-                                             const tinker_encode_options *how, tinker_tokens *out,
-                                             tinker_error *err);
-TINKER_API tinker_status tinker_model_decode(const char *model, const int32_t *ids, size_t n,
-                                             const tinker_tokenizer_options *opts,
-                                             const tinker_decode_options *how, tinker_text *out,
-                                             tinker_error *err);
-
-/* A model input of one chunk, the tokens of text[0..n): yours, free with
- * tinker_model_input_free().  NULL with *err set: errors of encoding. */
-TINKER_API tinker_model_input *tinker_model_input_from_text(const tinker_tokenizer *t,
-                                                            const char *text, size_t n,
-                                                            const tinker_encode_options *how,
-                                                            tinker_error *err);
-TINKER_API void tinker_model_input_free(tinker_model_input *input);
 
 /* ---- the vocabulary ------------------------------------------------------------------ */
 
 /* Id of a token as the file spells it ("<|im_end|>", "Ġhello"), or -1. */
 TINKER_API int32_t tinker_tokenizer_id(const tinker_tokenizer *t, const char *token, size_t n);
-/* Append the file's spelling of a token to *out.  TINKER_EINVAL when there is no such id. */
+/* Append the file's spelling of a token to *out.  TINKER_EINVAL when there is no such id,
+ * TINKER_ENOMEM. */
 TINKER_API tinker_status tinker_tokenizer_token(const tinker_tokenizer *t, int32_t id,
                                                 tinker_text *out, tinker_error *err);
-/* The bytes that a token stands for (" hello"), not NUL-terminated; borrowed.  NULL: no such id. */
+/* The bytes that a token stands for (" hello"), *n of them, not NUL-terminated; borrowed from the
+ * tokenizer.  NULL: no such id. */
 TINKER_API const char *tinker_tokenizer_bytes(const tinker_tokenizer *t, int32_t id, size_t *n);
 
 typedef enum tinker_special_kind {
@@ -276,6 +245,7 @@ typedef enum tinker_special_kind {
 } tinker_special_kind;
 /* Id of the token with this role according to the model's configuration, or -1. */
 TINKER_API int32_t tinker_tokenizer_special(const tinker_tokenizer *t, tinker_special_kind kind);
+/* 1 when the id is a special token, or any added token; else 0. */
 TINKER_API int tinker_tokenizer_is_special(const tinker_tokenizer *t, int32_t id);
 TINKER_API int tinker_tokenizer_is_added(const tinker_tokenizer *t, int32_t id);
 

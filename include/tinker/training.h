@@ -133,22 +133,6 @@ TINKER_API tinker_future *tinker_training_request_tokenizer(tinker_training *t,
                                                             const tinker_tokenizer_options *opts,
                                                             tinker_error *err);
 
-/* Text to tokens and back with that tokenizer, without a chat template.  The client asks the
- * service for the name of the model once, however many threads encode; opts (where the files are)
- * and how may be NULL.  Appends to *out.  Blocks as tinker_training_tokenizer() does, until that
- * name is known; encoding itself is work of the caller's thread and has no future.  Programs that
- * must not wait use tinker_training_request_tokenizer() and tinker_tokenizer_encode(). */
-TINKER_API tinker_status tinker_training_encode(tinker_training *t, const char *text, size_t n,
-                                                const tinker_tokenizer_options *opts,
-                                                const tinker_encode_options *how,
-                                                int64_t timeout_ms, tinker_tokens *out,
-                                                tinker_error *err);
-TINKER_API tinker_status tinker_training_decode(tinker_training *t, const int32_t *ids, size_t n,
-                                                const tinker_tokenizer_options *opts,
-                                                const tinker_decode_options *how,
-                                                int64_t timeout_ms, tinker_text *out,
-                                                tinker_error *err);
-
 /* Unload the model from the service once all earlier requests were sent; every later
  * request on t fails with TINKER_ESTATE.  No result but success. */
 TINKER_API tinker_future *tinker_training_unload(tinker_training *t, tinker_error *err);

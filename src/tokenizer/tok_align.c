@@ -10,17 +10,18 @@
 #include "unicode/unicode.h"
 
 /* Number of source characters in the result character cp; the first *used parts are. */
-static size_t take(struct uni_part *parts, size_t n, size_t *used, uint32_t cp)
+static size_t count_sources(struct uni_part *parts, size_t n, size_t *used, uint32_t cp)
 {
     int32_t want[UNI_PARTS_MAX];
     int m = uni_decompose(cp, false, want);
-    while (*used < n && parts[*used].used)
+    while (*used < n && parts[*used].used) /* so that the search does not start over each time */
         ++*used;
     size_t taken = 0, i = *used;
+    /* Marks were sorted, so the parts of one result need not be neighbors, but are in order. */
     for (int j = 0; j < m; j++) {
         while (i < n && (parts[i].used || parts[i].cp != (uint32_t)want[j]))
             i++;
-        if (i == n)
+        if (i == n) /* not made of these: composition took another way */
             break;
         parts[i].used = true;
         taken += parts[i].first;
@@ -38,7 +39,8 @@ bool tok_align(const char *source, size_t n, const char *result, size_t m, bool 
     unsigned len;
     for (size_t i = 0; i < m; i += len) {
         uint32_t cp = uni_decode((const unsigned char *)result + i, &len);
-        size_t taken = take(parts, count, &used, cp);
+        size_t taken = count_sources(parts, count, &used, cp);
+        /* a result made of none comes from the source character before */
         origin[k++] = (uint32_t)(taken > 0 || at == 0 ? at : at - 1);
         at += taken;
     }

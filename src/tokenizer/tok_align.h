@@ -1,6 +1,6 @@
-/* tok_align.h - see tok_align.c. */
-#ifndef TEXT_TOK_ALIGN_H
-#define TEXT_TOK_ALIGN_H
+/* tok_align.h - where the characters of a normal form came from. */
+#ifndef TOKENIZER_TOK_ALIGN_H
+#define TOKENIZER_TOK_ALIGN_H
 
 #include <stdbool.h>
 #include <stddef.h>

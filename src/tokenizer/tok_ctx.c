@@ -6,11 +6,7 @@
 #include <string.h>
 #include "tokenizer/tokenizer.h"
 
-static void outbuf_init(struct tok_outbuf *o)
-{
-    buf_init(&o->text, SIZE_MAX);
-}
-
+/* The last one that was given back, as its memory is most likely still in the processor's cache. */
 struct tok_ctx *tok_ctx_take(const tinker_tokenizer *t)
 {
     tinker_tokenizer *shared = (tinker_tokenizer *)(uintptr_t)t; /* the pool has its own lock */
@@ -25,8 +21,8 @@ struct tok_ctx *tok_ctx_take(const tinker_tokenizer *t)
     if (!c)
         return NULL;
     for (int i = 0; i < 2; i++) {
-        outbuf_init(&c->norm[i]);
-        outbuf_init(&c->pre[i]);
+        buf_init(&c->norm[i].text, SIZE_MAX);
+        buf_init(&c->pre[i].text, SIZE_MAX);
     }
     buf_init(&c->repaired, SIZE_MAX);
     return c;
@@ -57,6 +53,7 @@ void tok_ctx_free(struct tok_ctx *c)
     free(c);
 }
 
+/* Empty, with the memory that it has; from now on at most `most` bytes. */
 void tok_outbuf_reset(struct tok_outbuf *o, bool want_map, size_t most)
 {
     buf_reset(&o->text);
@@ -65,6 +62,7 @@ void tok_outbuf_reset(struct tok_outbuf *o, bool want_map, size_t most)
     o->want_map = want_map;
 }
 
+/* Doubling, so that appending one by one takes linear time. */
 bool tok_spans_reserve(tinker_spans *s, size_t extra)
 {
     if (s->cap - s->n >= extra)
@@ -84,16 +82,16 @@ bool tok_spans_reserve(tinker_spans *s, size_t extra)
 }
 
 /* Append s[0..n) with one origin for all of it. */
-static void put_from(struct tok_outbuf *o, const char *s, size_t n, tinker_span origin)
+static void put_with_origin(struct tok_outbuf *o, const char *s, size_t n, tinker_span origin)
 {
     buf_append(&o->text, s, n);
     if (!o->want_map || !buf_ok(&o->text))
         return;
     if (!tok_spans_reserve(&o->map, n)) {
-        o->text.failed = true;
+        o->text.failed = true; /* one flag for both */
         return;
     }
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) /* one entry for each byte */
         o->map.spans[o->map.n++] = origin;
 }
 
@@ -103,7 +101,7 @@ void tok_outbuf_put(struct tok_outbuf *o, const struct tok_text *in, size_t begi
     tinker_span origin = { 0, 0 };
     if (o->want_map)
         origin = (tinker_span){ in->map[begin].begin, in->map[end - 1].end };
-    put_from(o, s, n, origin);
+    put_with_origin(o, s, n, origin);
 }
 
 void tok_outbuf_insert(struct tok_outbuf *o, const struct tok_text *in, size_t at, const char *s,
@@ -111,8 +109,9 @@ void tok_outbuf_insert(struct tok_outbuf *o, const struct tok_text *in, size_t a
 {
     tinker_span origin = { 0, 0 };
     if (o->want_map && in->n > 0)
+        /* before the first character: an empty span where that begins */
         origin = at > 0 ? in->map[at - 1] : (tinker_span){ in->map[0].begin, in->map[0].begin };
-    put_from(o, s, n, origin);
+    put_with_origin(o, s, n, origin);
 }
 
 bool tok_outbuf_ok(const struct tok_outbuf *o)
@@ -124,7 +123,7 @@ bool tok_pieces_put(struct tok_pieces *p, size_t begin, size_t end)
 {
     if (begin == end)
         return true;
-    if (p->n == p->cap) {
+    if (p->n == p->cap) { /* memory stays with the context */
         size_t cap = p->cap ? p->cap * 2 : 64;
         struct tok_piece *at = realloc(p->at, cap * sizeof(*at));
         if (!at)

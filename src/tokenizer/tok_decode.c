@@ -10,11 +10,11 @@
 #include "base/array.h"
 #include "base/err.h"
 #include "base/utf8.h"
-#include "tokenizer/bpe_build.h"
-#include "tokenizer/tok_component.h"
+#include "tokenizer/bpe/bpe_build.h"
+#include "tokenizer/load/tok_component.h"
 #include "unicode/unicode.h"
 
-static const char *const kinds[] = {
+static const char *const decoder_kinds[] = {
     [DEC_BYTE_LEVEL] = "ByteLevel",
     [DEC_REPLACE] = "Replace",
     [DEC_BYTE_FALLBACK] = "ByteFallback",
@@ -25,9 +25,11 @@ static const char *const kinds[] = {
     [DEC_BPE] = "BPEDecoder",
 };
 
-static tinker_status add_dec(tinker_tokenizer *t, const struct tok_part *p, tinker_error *err)
+/* One component of the file; what it does not say has the reference's default. */
+static tinker_status add_decoder(tinker_tokenizer *t, const struct tok_component *p,
+                                 tinker_error *err)
 {
-    int kind = tok_part_kind(p, kinds, ARRAY_LEN(kinds), err);
+    int kind = tok_component_kind(p, decoder_kinds, ARRAY_LEN(decoder_kinds), err);
     if (kind < 0)
         return TINKER_EINVAL;
     t->decs = arena_grow(&t->arena, t->decs, t->n_decs * sizeof(*t->decs),
@@ -64,7 +66,7 @@ static tinker_status add_dec(tinker_tokenizer *t, const struct tok_part *p, tink
 tinker_status tok_parse_decoder(tinker_tokenizer *t, struct json_str json, tinker_error *err)
 {
     t->no_decoder = !json.s || (json.n == 4 && memcmp(json.s, "null", 4) == 0);
-    return tok_part_walk(t, json, "decoder", add_dec, err);
+    return tok_component_walk(t, json, "decoder", add_decoder, err);
 }
 
 /* ---- lists of token strings ---------------------------------------------------------------- */
@@ -76,14 +78,8 @@ struct list { /* strings one behind the other; ends[i] is the end of the i-th */
     bool failed;
 };
 
-static void list_reset(struct list *l)
-{
-    buf_reset(&l->text);
-    l->n = 0;
-}
-
 /* Everything appended to l->text since the last string is the next one. */
-static void list_end(struct list *l)
+static void end_string(struct list *l)
 {
     if (l->n == l->cap) {
         size_t cap = l->cap ? l->cap * 2 : 64;
@@ -98,13 +94,15 @@ static void list_end(struct list *l)
     l->ends[l->n++] = l->text.len;
 }
 
-static struct tok_str list_at(const struct list *l, size_t i)
+/* The i-th string; borrowed until the next append. */
+static struct tok_str read_string(const struct list *l, size_t i)
 {
     size_t begin = i ? l->ends[i - 1] : 0;
     const char *text = l->text.data ? l->text.data : "";
     return (struct tok_str){ text + begin, l->ends[i] - begin };
 }
 
+/* Stored bytes back to the characters of the byte map. */
 void tok_spell(const tinker_tokenizer *t, uint32_t id, struct buf *out)
 {
     size_t n;
@@ -119,8 +117,9 @@ void tok_spell(const tinker_tokenizer *t, uint32_t id, struct buf *out)
     }
 }
 
-static void replace_in(struct buf *out, struct tok_str s, struct tok_str find,
-                       struct tok_str content)
+/* Append s with every `find` replaced. */
+static void replace_text(struct buf *out, struct tok_str s, struct tok_str find,
+                         struct tok_str content)
 {
     size_t i = 0;
     while (find.n > 0 && i + find.n <= s.n) {
@@ -129,7 +128,7 @@ static void replace_in(struct buf *out, struct tok_str s, struct tok_str find,
             break;
         size_t at = (size_t)(p - s.s);
         buf_append(out, s.s + i, at - i);
-        if (memcmp(p, find.s, find.n) == 0) {
+        if (memcmp(p, find.s, find.n) == 0) { /* what was found is not searched again */
             buf_append(out, content.s, content.n);
             i = at + find.n;
         } else {
@@ -140,22 +139,7 @@ static void replace_in(struct buf *out, struct tok_str s, struct tok_str find,
     buf_append(out, s.s + i, s.n - i);
 }
 
-static bool replace_regex(struct buf *out, struct tok_ctx *c, struct tok_str s,
-                          const struct tok_dec *d)
-{
-    struct split_place at = { 0, SIZE_MAX };
-    size_t done = 0, begin, end;
-    int found = 0;
-    while (s.n > 0 &&
-           (found = split_regex_next(d->regex, &c->regex, s.s, s.n, &at, &begin, &end)) > 0) {
-        buf_append(out, s.s + done, begin - done);
-        buf_append(out, d->content.s, d->content.n);
-        done = end;
-    }
-    buf_append(out, s.s + done, s.n - done);
-    return found == 0;
-}
-
+/* "<0x41>" is 'A'; both cases of digits occur. */
 int tok_byte_token(const char *s, size_t n)
 {
     if (n != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>')
@@ -174,6 +158,7 @@ int tok_byte_token(const char *s, size_t n)
     return value;
 }
 
+/* One U+FFFD for each byte, not for each ill-formed part: the reference's ByteFallback. */
 void tok_put_byte_run(struct buf *out, const char *run, size_t n)
 {
     if (utf8_valid_prefix(run, n) == n) {
@@ -184,55 +169,37 @@ void tok_put_byte_run(struct buf *out, const char *run, size_t n)
         buf_append(out, "\xEF\xBF\xBD", 3);
 }
 
-/* A run of byte tokens is one string, or as many as it has bytes when it is not UTF-8. */
-static void end_run(struct list *out, const struct buf *run)
-{
-    if (utf8_valid_prefix(run->data, run->len) == run->len) {
-        buf_append(&out->text, run->data, run->len);
-        list_end(out);
-        return;
-    }
-    for (size_t i = 0; i < run->len; i++) {
-        buf_append(&out->text, "\xEF\xBF\xBD", 3);
-        list_end(out);
-    }
-}
-
-static void byte_fallback(struct list *out, const struct list *in)
+/* Runs of <0xXX> become the text that their bytes are; other strings stay. */
+static void join_byte_tokens(struct list *out, const struct list *in)
 {
     struct buf run;
     buf_init(&run, SIZE_MAX);
     for (size_t i = 0; i < in->n; i++) {
-        struct tok_str s = list_at(in, i);
+        struct tok_str s = read_string(in, i);
         int byte = tok_byte_token(s.s, s.n);
         if (byte >= 0)
             buf_putc(&run, (char)byte);
         bool last = i + 1 == in->n;
         if (run.len > 0 && (byte < 0 || last)) {
-            end_run(out, &run);
+            /* one string, or as many as it has bytes when it is not UTF-8 */
+            bool valid = utf8_valid_prefix(run.data, run.len) == run.len;
+            if (valid)
+                buf_append(&out->text, run.data, run.len);
+            for (size_t k = 0; !valid && k < run.len; k++) {
+                buf_append(&out->text, "\xEF\xBF\xBD", 3);
+                if (k + 1 < run.len)
+                    end_string(out);
+            }
+            end_string(out);
             buf_reset(&run);
         }
         if (byte < 0) {
             buf_append(&out->text, s.s, s.n);
-            list_end(out);
+            end_string(out);
         }
     }
     out->failed = out->failed || run.failed;
     buf_clear(&run);
-}
-
-/* Up to start copies of the character off the front, up to stop off the back. */
-static struct tok_str strip(struct tok_str s, const struct tok_dec *d)
-{
-    size_t n = d->content.n;
-    for (size_t i = 0; i < d->start && n && s.n >= n && memcmp(s.s, d->content.s, n) == 0; i++) {
-        s.s += n;
-        s.n -= n;
-    }
-    for (size_t i = 0; i < d->stop && n && s.n >= n && memcmp(s.s + s.n - n, d->content.s, n) == 0;
-         i++)
-        s.n -= n;
-    return s;
 }
 
 /* No space before punctuation and English contractions.  The WordPiece decoder also makes one. */
@@ -243,7 +210,7 @@ void tok_cleanup(struct buf *out, const char *s, size_t n, bool word_piece)
         { " ' ", "'" },  { " n't", "n't" }, { " 'm", "'m" },   { " do not", " don't" },
         { " 's", "'s" }, { " 've", "'ve" }, { " 're", "'re" },
     };
-    enum { OF_WORD_PIECE = 7 };
+    enum { OF_WORD_PIECE = 7 }; /* index of the pair that makes one */
     struct buf a, b;
     buf_init(&a, SIZE_MAX);
     buf_init(&b, SIZE_MAX);
@@ -252,9 +219,9 @@ void tok_cleanup(struct buf *out, const char *s, size_t n, bool word_piece)
         if (i == OF_WORD_PIECE && !word_piece)
             continue;
         buf_reset(&b);
-        replace_in(&b, (struct tok_str){ a.data ? a.data : "", a.len },
-                   (struct tok_str){ pairs[i][0], strlen(pairs[i][0]) },
-                   (struct tok_str){ pairs[i][1], strlen(pairs[i][1]) });
+        replace_text(&b, (struct tok_str){ a.data ? a.data : "", a.len },
+                     (struct tok_str){ pairs[i][0], strlen(pairs[i][0]) },
+                     (struct tok_str){ pairs[i][1], strlen(pairs[i][1]) });
         struct buf swap = a;
         a = b;
         b = swap;
@@ -267,11 +234,13 @@ void tok_cleanup(struct buf *out, const char *s, size_t n, bool word_piece)
     buf_clear(&b);
 }
 
-static void word_piece(struct list *out, struct tok_str s, const struct tok_dec *d, bool first)
+/* WordPiece: a space between words; pieces that continue one have a prefix instead. */
+static void append_word_piece(struct list *out, struct tok_str s, const struct tok_dec *d,
+                              bool first)
 {
     struct buf word;
     buf_init(&word, SIZE_MAX);
-    if (!first) {
+    if (!first) { /* the first starts a word in any case */
         if (s.n >= d->content.n && memcmp(s.s, d->content.s, d->content.n) == 0) {
             s.s += d->content.n;
             s.n -= d->content.n;
@@ -288,99 +257,94 @@ static void word_piece(struct list *out, struct tok_str s, const struct tok_dec 
     buf_clear(&word);
 }
 
-static void metaspace(struct list *out, struct tok_str s, const struct tok_dec *d, bool first)
-{
-    replace_in(&out->text, s, d->content, (struct tok_str){ " ", first && !d->keep_first ? 0 : 1 });
-}
-
-/* Each token whose characters are all in the byte map becomes its bytes; all are joined. */
-static void byte_level(struct list *out, const struct list *in)
-{
-    struct buf bytes;
-    buf_init(&bytes, SIZE_MAX);
-    for (size_t i = 0; i < in->n; i++) {
-        struct tok_str s = list_at(in, i);
-        if (!bpe_unmap(&bytes, s.s, s.n))
-            buf_append(&bytes, s.s, s.n);
-    }
-    if (bytes.data)
-        uni_repair(&out->text, bytes.data, bytes.len);
-    list_end(out);
-    out->failed = out->failed || bytes.failed;
-    buf_clear(&bytes);
-}
-
 /* One step on one string; false: over the budget. */
 static bool map_string(struct list *out, struct tok_ctx *c, struct tok_str s,
                        const struct tok_dec *d, bool first, bool last)
 {
+    struct split_place at = { 0, SIZE_MAX };
+    size_t n = d->content.n, done = 0, begin, end;
+    int found = 0;
     switch (d->kind) {
     case DEC_REPLACE:
-        if (d->regex)
-            return replace_regex(&out->text, c, s, d);
-        replace_in(&out->text, s, d->find, d->content);
-        return true;
+        if (!d->regex) { /* a literal */
+            replace_text(&out->text, s, d->find, d->content);
+            return true;
+        }
+        while (s.n > 0 &&
+               (found = split_regex_next(d->regex, &c->regex, s.s, s.n, &at, &begin, &end)) > 0) {
+            buf_append(&out->text, s.s + done, begin - done);
+            buf_append(&out->text, d->content.s, n);
+            done = end;
+        }
+        buf_append(&out->text, s.s + done, s.n - done);
+        return found == 0;
     case DEC_STRIP:
-        s = strip(s, d);
+        /* up to start copies of the character off the front, up to stop off the back */
+        for (size_t i = 0; i < d->start && n && s.n >= n && memcmp(s.s, d->content.s, n) == 0;
+             i++) {
+            s.s += n;
+            s.n -= n;
+        }
+        for (size_t i = 0;
+             i < d->stop && n && s.n >= n && memcmp(s.s + s.n - n, d->content.s, n) == 0; i++)
+            s.n -= n;
         buf_append(&out->text, s.s, s.n);
         return true;
     case DEC_METASPACE:
-        metaspace(out, s, d, first);
+        replace_text(&out->text, s, d->content,
+                     (struct tok_str){ " ", first && !d->keep_first ? 0 : 1 });
         return true;
     case DEC_WORD_PIECE:
-        word_piece(out, s, d, first);
+        append_word_piece(out, s, d, first);
         return true;
     case DEC_BPE:
-        replace_in(&out->text, s, d->content, (struct tok_str){ " ", last ? 0 : 1 });
+        replace_text(&out->text, s, d->content, (struct tok_str){ " ", last ? 0 : 1 });
         return true;
-    default:
+    default: /* the three that run_decoder() does itself */
         return true;
     }
 }
 
-static bool run(const struct tok_dec *d, struct tok_ctx *c, const struct list *in, struct list *out)
+/* One step on the whole list; false: over the budget. */
+static bool run_decoder(const struct tok_dec *d, struct tok_ctx *c, const struct list *in,
+                        struct list *out)
 {
-    list_reset(out);
+    buf_reset(&out->text);
+    out->n = 0;
     if (d->kind == DEC_BYTE_LEVEL) {
-        byte_level(out, in);
+        /* Each token whose characters are all in the byte map becomes its bytes.  Characters may be
+         * cut between tokens, so only the whole is text. */
+        struct buf bytes;
+        buf_init(&bytes, SIZE_MAX);
+        for (size_t i = 0; i < in->n; i++) {
+            struct tok_str s = read_string(in, i);
+            if (!bpe_unmap(&bytes, s.s, s.n)) /* not in the map: an added token */
+                buf_append(&bytes, s.s, s.n);
+        }
+        if (bytes.data)
+            uni_repair(&out->text, bytes.data, bytes.len);
+        end_string(out);
+        out->failed = out->failed || bytes.failed;
+        buf_clear(&bytes);
         return true;
     }
     if (d->kind == DEC_BYTE_FALLBACK) {
-        byte_fallback(out, in);
+        join_byte_tokens(out, in);
         return true;
     }
-    if (d->kind == DEC_FUSE) {
+    if (d->kind == DEC_FUSE) { /* one string of all */
         if (in->text.data)
             buf_append(&out->text, in->text.data, in->text.len);
-        list_end(out);
+        end_string(out);
         return true;
     }
+    /* the others look at one string at a time */
     bool ok = true;
     for (size_t i = 0; i < in->n && ok; i++) {
-        ok = map_string(out, c, list_at(in, i), d, i == 0, i + 1 == in->n);
-        list_end(out);
+        ok = map_string(out, c, read_string(in, i), d, i == 0, i + 1 == in->n);
+        end_string(out);
     }
     return ok;
-}
-
-static tinker_status decode_list(const tinker_tokenizer *t, struct tok_ctx *c, struct list lists[2],
-                                 struct buf *out, tinker_error *err)
-{
-    int at = 0;
-    for (size_t i = 0; i < t->n_decs; i++, at = !at) {
-        if (!run(&t->decs[i], c, &lists[at], &lists[!at]))
-            return split_regex_failed(&c->regex, "a decoder's", err);
-    }
-    const struct list *l = &lists[at];
-    for (size_t i = 0; i < l->n; i++) {
-        struct tok_str s = list_at(l, i);
-        if (i > 0 && t->no_decoder)
-            buf_putc(out, ' ');
-        buf_append(out, s.s, s.n);
-    }
-    if (l->failed || lists[!at].failed || l->text.failed || lists[!at].text.failed || !buf_ok(out))
-        return err_nomem(err, "text");
-    return TINKER_OK;
 }
 
 /* ---- decode ---------------------------------------------------------------------------------- */
@@ -396,11 +360,13 @@ tinker_status tok_use_id(const tinker_tokenizer *t, int32_t id, const tinker_dec
     return TINKER_OK;
 }
 
+/* Then no spelling is needed: tokens are stored as bytes. */
 bool tok_decodes_bytes(const tinker_tokenizer *t)
 {
     return t->n_decs == 1 && t->decs[0].kind == DEC_BYTE_LEVEL && t->bpe.byte_level;
 }
 
+/* The stored bytes of each token. */
 static tinker_status decode_bytes(const tinker_tokenizer *t, const int32_t *ids, size_t n,
                                   const tinker_decode_options *o, struct buf *out,
                                   tinker_error *err)
@@ -419,19 +385,22 @@ static tinker_status decode_bytes(const tinker_tokenizer *t, const int32_t *ids,
     return buf_ok(out) ? TINKER_OK : err_nomem(err, "text");
 }
 
+/* The fastest way that the list of decoders allows: from the table of slots, copying bytes, in one
+ * pass for SentencePiece, or step by step. */
 tinker_status tok_decode_part(const tinker_tokenizer *t, const int32_t *ids, size_t n,
                               const tinker_decode_options *o, struct buf *out, bool *sound,
                               tinker_error *err)
 {
     bool bytes = tok_decodes_bytes(t), meta = !o->raw_bytes && tok_decodes_meta(t);
     tinker_status status = TINKER_OK;
-    *sound = !bytes;
+    *sound = !bytes; /* strings are UTF-8, bytes need not be */
     if ((bytes || meta) && tok_decode_slots(t, ids, n, o, out, sound, &status, err))
         return status;
     if (o->raw_bytes || bytes)
         return decode_bytes(t, ids, n, o, out, err);
     if (meta)
         return tok_decode_meta(t, ids, n, o, out, err);
+    /* The general way: spell every token as the file does, then run the decoders. */
     struct list lists[2] = { { .failed = false }, { .failed = false } };
     struct tok_ctx *c = tok_ctx_take(t);
     if (!c)
@@ -443,14 +412,27 @@ tinker_status tok_decode_part(const tinker_tokenizer *t, const int32_t *ids, siz
         status = tok_use_id(t, ids[i], o, &use, err);
         if (status == TINKER_OK && use) {
             tok_spell(t, (uint32_t)ids[i], &lists[0].text);
-            list_end(&lists[0]);
+            end_string(&lists[0]);
         }
     }
+    /* The lists take turns: each decoder reads one and writes the other. */
     size_t most = tok_growth(lists[0].text.len);
     buf_limit(&lists[0].text, most);
     buf_limit(&lists[1].text, most);
-    if (status == TINKER_OK)
-        status = decode_list(t, c, lists, out, err);
+    const struct list *l = &lists[0];
+    for (size_t i = 0; i < t->n_decs && status == TINKER_OK; i++, l = &lists[i % 2])
+        if (!run_decoder(&t->decs[i], c, l, &lists[(i + 1) % 2]))
+            status = split_regex_failed(&c->regex, "a decoder's", err);
+    for (size_t i = 0; i < l->n && status == TINKER_OK; i++) {
+        struct tok_str s = read_string(l, i);
+        if (i > 0 && t->no_decoder)
+            buf_putc(out, ' ');
+        buf_append(out, s.s, s.n);
+    }
+    bool failed = lists[0].failed || lists[1].failed || lists[0].text.failed ||
+                  lists[1].text.failed || !buf_ok(out);
+    if (status == TINKER_OK && failed)
+        status = err_nomem(err, "text");
     for (int i = 0; i < 2; i++) {
         buf_clear(&lists[i].text);
         free(lists[i].ends);

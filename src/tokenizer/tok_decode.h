@@ -1,6 +1,6 @@
 /* tok_decode.h - what decoding at once and decoding as tokens arrive share. */
-#ifndef TEXT_TOK_DECODE_H
-#define TEXT_TOK_DECODE_H
+#ifndef TOKENIZER_TOK_DECODE_H
+#define TOKENIZER_TOK_DECODE_H
 
 #include "tokenizer/tokenizer.h"
 
@@ -15,7 +15,7 @@ tinker_status tok_decode_part(const tinker_tokenizer *t, const int32_t *ids, siz
                               const tinker_decode_options *o, struct buf *out, bool *sound,
                               tinker_error *err);
 
-/* A part in one pass, for the decoders that tok_decodes_meta() recognises. */
+/* A part in one pass, for the decoders that tok_decodes_meta() recognizes. */
 bool tok_decodes_meta(const tinker_tokenizer *t);
 tinker_status tok_decode_meta(const tinker_tokenizer *t, const int32_t *ids, size_t n,
                               const tinker_decode_options *o, struct buf *out, tinker_error *err);

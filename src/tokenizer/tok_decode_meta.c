@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "tokenizer/tok_decode.h"
 
+/* The list of decoders that Llama 2, Gemma and Mistral files have. */
 bool tok_decodes_meta(const tinker_tokenizer *t)
 {
     const struct tok_dec *d = t->decs;
@@ -17,11 +18,13 @@ bool tok_decodes_meta(const tinker_tokenizer *t)
 void tok_put_meta(struct buf *out, const char *p, size_t n, const struct tok_dec *d)
 {
     size_t find = d->find.n;
+    /* at the start, where nearly all are */
     while (n >= find && memcmp(p, d->find.s, find) == 0) {
         buf_append(out, d->content.s, d->content.n);
         p += find;
         n -= find;
     }
+    /* then anywhere */
     while (n >= find) {
         const char *q = memchr(p, d->find.s[0], n - find + 1);
         if (!q)
@@ -37,6 +40,7 @@ void tok_put_meta(struct buf *out, const char *p, size_t n, const struct tok_dec
     buf_append(out, p, n);
 }
 
+/* Llama's decoders strip the space that its normalizer put before the text. */
 size_t tok_strips(const tinker_tokenizer *t)
 {
     return t->n_decs == 4 && t->decs[3].content.n > 0 ? t->decs[3].start : 0;
@@ -51,7 +55,7 @@ size_t tok_strip_meta(const tinker_tokenizer *t, struct buf *out, size_t from, s
     while (k < max && out->len - from >= (k + 1) * c.n &&
            memcmp(out->data + from + k * c.n, c.s, c.n) == 0)
         k++;
-    if (k > 0) {
+    if (k > 0) { /* with the NUL behind the text */
         memmove(out->data + from, out->data + from + k * c.n, out->len - from - k * c.n + 1);
         out->len -= k * c.n;
     }
@@ -72,7 +76,7 @@ tinker_status tok_decode_meta(const tinker_tokenizer *t, const int32_t *ids, siz
             continue;
         const char *p = bpe_bytes(&t->bpe, (uint32_t)ids[i], &len);
         int byte = tok_byte_token(p, len);
-        if (byte >= 0) {
+        if (byte >= 0) { /* wait for the end of the run */
             buf_putc(&run, (char)byte);
             continue;
         }

@@ -16,7 +16,11 @@
 #include "unicode/unicode.h"
 
 enum { SLOT_TEXT = 15, SLOT_PART = 16, SLOT_ODD = 128 };
-enum { BLOCK = 128, AHEAD = 64, WORTH_A_TABLE = 32768 };
+enum {
+    BLOCK = 128,          /* ids that are copied before anybody looks at them */
+    AHEAD = 64,           /* ids; how far prefetches run ahead */
+    WORTH_A_TABLE = 32768 /* ids that were decoded without one */
+};
 #define NO_RUN SIZE_MAX
 
 struct tok_slot {
@@ -38,6 +42,7 @@ struct decoding {
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
+/* What an id stands for, if 16 bytes can say it. */
 static void fill_slot(const tinker_tokenizer *t, uint32_t id, struct tok_slot *slot,
                       struct buf *scratch)
 {
@@ -61,19 +66,8 @@ static void fill_slot(const tinker_tokenizer *t, uint32_t id, struct tok_slot *s
     slot->n = (uint8_t)(utf8_valid_prefix(p, n) == n ? n : SLOT_PART | n);
 }
 
-static struct tok_slot *make_slots(const tinker_tokenizer *t, struct os_map *map)
-{
-    struct buf scratch;
-    struct tok_slot *slots = os_map_new(map, ((size_t)t->bpe.n_ids + 1) * sizeof(*slots));
-    buf_init(&scratch, SIZE_MAX);
-    for (uint32_t id = 0; slots && id < t->bpe.n_ids; id++)
-        fill_slot(t, id, &slots[id], &scratch);
-    buf_clear(&scratch);
-    return slots;
-}
-
 /* The table, or NULL when it is not worth its while, or there is no memory: then without. */
-static const struct tok_slot *slots_of(const tinker_tokenizer *t, size_t n)
+static const struct tok_slot *find_slots(const tinker_tokenizer *t, size_t n)
 {
     tinker_tokenizer *shared = (tinker_tokenizer *)(uintptr_t)t; /* the table has the lock */
     const struct tok_slot *slots = atomic_load_explicit(&shared->slots, memory_order_acquire);
@@ -82,14 +76,23 @@ static const struct tok_slot *slots_of(const tinker_tokenizer *t, size_t n)
     if (atomic_fetch_add(&shared->decoded, n) + n < WORTH_A_TABLE)
         return NULL;
     pthread_mutex_lock(&shared->lock);
-    if (!atomic_load(&shared->slots))
-        atomic_store(&shared->slots, make_slots(t, &shared->slot_map));
+    if (!atomic_load(&shared->slots)) { /* else another thread was faster */
+        struct buf scratch;
+        struct tok_slot *made =
+            os_map_new(&shared->slot_map, ((size_t)t->bpe.n_ids + 1) * sizeof(*made));
+        buf_init(&scratch, SIZE_MAX);
+        for (uint32_t id = 0; made && id < t->bpe.n_ids; id++)
+            fill_slot(t, id, &made[id], &scratch);
+        buf_clear(&scratch);
+        atomic_store(&shared->slots, made);
+    }
     pthread_mutex_unlock(&shared->lock);
     return atomic_load(&shared->slots);
 }
 
 /* ---- ids that are not in the table ------------------------------------------------------------- */
 
+/* The open run is complete: whole characters follow.  Look at it. */
 static void close_run(struct decoding *d)
 {
     size_t n = d->out->len - d->run;
@@ -99,7 +102,8 @@ static void close_run(struct decoding *d)
     d->run = NO_RUN;
 }
 
-static tinker_status odd_bytes(struct decoding *d)
+/* The byte-level token at d->i, the careful way. */
+static tinker_status decode_odd_bytes(struct decoding *d)
 {
     bool use;
     size_t n;
@@ -108,7 +112,7 @@ static tinker_status odd_bytes(struct decoding *d)
     if (status != TINKER_OK || !use)
         return status;
     const char *p = bpe_bytes(&d->t->bpe, (uint32_t)id, &n);
-    if (utf8_valid_prefix(p, n) == n)
+    if (utf8_valid_prefix(p, n) == n) /* a run of parts of characters ends, or begins */
         close_run(d);
     else if (d->run == NO_RUN)
         d->run = d->out->len;
@@ -118,7 +122,7 @@ static tinker_status odd_bytes(struct decoding *d)
 
 /* The token at d->i and, when it is a byte token, those behind it that are byte tokens too: how
  * they read is known only at the end of the run. */
-static tinker_status odd_meta(struct decoding *d)
+static tinker_status decode_odd_meta(struct decoding *d)
 {
     struct buf run;
     tinker_status status = TINKER_OK;
@@ -151,7 +155,7 @@ static tinker_status odd_meta(struct decoding *d)
 /* ---- all ids --------------------------------------------------------------------------------- */
 
 /* Ask for the slot of an id; whatever number it is, that does no harm. */
-static inline void expect(const struct tok_slot *slots, int32_t id)
+static inline void prefetch_slot(const struct tok_slot *slots, int32_t id)
 {
     __builtin_prefetch((const void *)((uintptr_t)slots + (uint32_t)id * sizeof(*slots)));
 }
@@ -166,10 +170,10 @@ static size_t copy_tokens(const struct tok_slot *slots, uint32_t n_ids, const in
     size_t i = 0;
     for (; i < n; i++) {
         uint32_t id = (uint32_t)ids[i];
-        expect(slots, soon[i]);
+        prefetch_slot(slots, soon[i]);
         if (id >= n_ids)
             break;
-        unsigned len = slots[id].n;
+        unsigned len = slots[id].n; /* copy first, ask later: one branch a token */
         memcpy(at, &slots[id], sizeof(*slots));
         if (len >= SLOT_ODD)
             break;
@@ -184,15 +188,17 @@ static size_t copy_tokens(const struct tok_slot *slots, uint32_t n_ids, const in
 /* Up to BLOCK ids, for which room is made; false: the next one is not in the table. */
 static bool copy_block(struct decoding *d, const struct tok_slot *slots)
 {
+    /* The last AHEAD ids are a block of their own, with nothing left to prefetch. */
     size_t left = d->n - d->i, n = left > AHEAD ? left - AHEAD : left;
     const int32_t *ids = d->ids + d->i, *soon = left > AHEAD ? ids + AHEAD : ids;
     n = n < BLOCK ? n : BLOCK;
+    /* every slot is copied whole, so there is room for one more than counts */
     if (!buf_reserve(d->out, (n + 1) * sizeof(*slots)))
         return true; /* out says that it failed */
     char *at = d->out->data + d->out->len;
     unsigned kinds;
     size_t done = copy_tokens(slots, d->t->bpe.n_ids, ids, soon, n, &at, &kinds);
-    if (!(kinds & SLOT_PART))
+    if (!(kinds & SLOT_PART)) /* whole characters only */
         close_run(d);
     else if (d->run == NO_RUN)
         d->run = d->out->len;
@@ -205,16 +211,19 @@ bool tok_decode_slots(const tinker_tokenizer *t, const int32_t *ids, size_t n,
                       const tinker_decode_options *o, struct buf *out, bool *sound,
                       tinker_status *status, tinker_error *err)
 {
-    const struct tok_slot *slots = n > 0 ? slots_of(t, n) : NULL;
-    struct decoding d = { t, ids, 0, n, o, out, NO_RUN, true, err };
+    /* Blocks from the table; each id that is not in it, the careful way. */
+    const struct tok_slot *slots = n > 0 ? find_slots(t, n) : NULL;
+    struct decoding d = {
+        .t = t, .ids = ids, .n = n, .o = o, .out = out, .run = NO_RUN, .sound = true, .err = err
+    };
     if (!slots)
         return false;
     *status = TINKER_OK;
     for (size_t i = 0; i < n && i < AHEAD; i++)
-        expect(slots, ids[i]);
+        prefetch_slot(slots, ids[i]);
     while (d.i < n && *status == TINKER_OK && buf_ok(out))
         if (!copy_block(&d, slots))
-            *status = t->bpe.byte_level ? odd_bytes(&d) : odd_meta(&d);
+            *status = t->bpe.byte_level ? decode_odd_bytes(&d) : decode_odd_meta(&d);
     close_run(&d);
     if (*status == TINKER_OK && !buf_ok(out))
         *status = err_nomem(err, "text");

@@ -12,6 +12,7 @@
 #include "base/utf8.h"
 #include "unicode/unicode.h"
 
+/* One call of tok_encode().  Lives on its stack; one thread. */
 struct job {
     const tinker_tokenizer *t;
     struct tok_ctx *c;
@@ -22,7 +23,7 @@ struct job {
     size_t given_n;
     struct bpe_out out;
     tinker_spans *spans; /* NULL: not wanted */
-    size_t first_span;
+    size_t first_span;   /* of the text, behind the template's */
     tinker_error *err;
 };
 
@@ -33,33 +34,27 @@ static tinker_status out_of_memory(struct job *j)
 
 /* ---- spans ----------------------------------------------------------------------------------- */
 
-/* White space at the ends of a token's text, in characters.  The byte map writes a space as U+0120. */
-static void count_spaces(const char *s, size_t n, bool mapped, size_t *lead, size_t *trail)
-{
-    unsigned len;
-    *lead = *trail = 0;
-    bool leading = true;
-    for (size_t i = 0; i < n; i += len) {
-        uint32_t cp = (unsigned char)s[i];
-        len = 1;
-        if (!mapped)
-            cp = uni_decode((const unsigned char *)s + i, &len);
-        bool space = mapped ? cp == ' ' : cp == 0x120 || (uni_class(cp) & UNI_WS);
-        leading = leading && space;
-        *lead += leading;
-        *trail = space ? *trail + 1 : 0;
-    }
-}
-
 /* Put the span of a token whose text is s[0..n), without its white space if the post-processor's
  * trim_offsets says so. */
-static bool put_span(struct job *j, tinker_span span, const char *s, size_t n, bool mapped)
+static bool push_span(struct job *j, tinker_span span, const char *s, size_t n, bool mapped)
 {
     if (!tok_spans_reserve(j->spans, 1))
         return false;
     if (j->t->trim_offsets) {
-        size_t lead, trail;
-        count_spaces(s, n, mapped, &lead, &trail);
+        /* white space at both ends, in characters; the byte map writes a space as U+0120 */
+        size_t lead = 0, trail = 0;
+        bool leading = true;
+        unsigned len;
+        for (size_t i = 0; i < n; i += len) {
+            uint32_t cp = (unsigned char)s[i];
+            len = 1;
+            if (!mapped)
+                cp = uni_decode((const unsigned char *)s + i, &len);
+            bool space = mapped ? cp == ' ' : cp == 0x120 || (uni_class(cp) & UNI_WS);
+            leading = leading && space;
+            lead += leading;
+            trail = space ? trail + 1 : 0;
+        }
         bool first = j->spans->n == j->first_span || span.begin == 0;
         if (lead == 1 && first && j->t->trim_prefix_space)
             lead = 0; /* a space that may have been put there; of several none was */
@@ -73,23 +68,7 @@ static bool put_span(struct job *j, tinker_span span, const char *s, size_t n, b
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-/* Spans of the tokens that were appended since `first`, for a piece that starts at map. */
-static bool put_spans(struct job *j, size_t first, const tinker_span *map)
-{
-    size_t at = 0;
-    for (size_t i = first; i < j->out.n; i++) {
-        size_t len = j->out.lens[i];
-        tinker_span s = { map[at].begin, len ? map[at + len - 1].end : map[at].begin };
-        uint32_t id = (uint32_t)j->out.ids[i];
-        size_t n;
-        const char *p = bpe_bytes(&j->t->bpe, id, &n);
-        if (!put_span(j, s, p, n, (j->t->bpe.flags[id] & BPE_MAPPED) != 0))
-            return false;
-        at += len;
-    }
-    return true;
-}
-
+/* Encode [begin, end) of text as one piece, with the spans of its tokens. */
 static bool encode_piece(struct job *j, const struct tok_text *text, size_t begin, size_t end)
 {
     size_t first = j->out.n;
@@ -98,42 +77,24 @@ static bool encode_piece(struct job *j, const struct tok_text *text, size_t begi
     bpe_encode(&j->t->bpe, &j->c->bpe, starts, 1, base + text->n, &j->out);
     if (j->out.failed)
         return false;
-    return !j->spans || put_spans(j, first, text->map + begin);
-}
-
-/* Byte-level model, known splitter: no lists.  Most texts have fewer tokens than a third of their
- * bytes: room for these spares copying as the result grows. */
-static void encode_ahead(struct job *j, const unsigned char *p, const unsigned char *end)
-{
-    const unsigned char *starts[BPE_AHEAD + 1];
-    bpe_out_reserve(&j->out, (size_t)(end - p) / 3);
-    while (p < end && !j->out.failed) {
-        size_t n = split_many(j->t->direct, j->t->rules, p, end, starts, BPE_AHEAD);
-        bpe_encode(&j->t->bpe, &j->c->bpe, starts, n, end, &j->out);
-        p = starts[n];
-    }
-}
-
-static bool encode_direct(struct job *j, const struct tok_text *text)
-{
-    const unsigned char *base = (const unsigned char *)text->s, *p = base, *end = p + text->n;
-    if (!j->spans) {
-        encode_ahead(j, p, end);
-        return !j->out.failed;
-    }
-    while (p < end) {
-        const unsigned char *q = j->t->direct(p, end);
-        if (!encode_piece(j, text, (size_t)(p - base), (size_t)(q - base)))
+    size_t at = begin; /* tokens cover their bytes in order; a dropped byte belongs to none */
+    for (size_t i = first; j->spans && i < j->out.n; i++) {
+        const tinker_span *map = text->map + at;
+        size_t len = j->out.lens[i], n;
+        tinker_span s = { map[0].begin, len ? map[len - 1].end : map[0].begin };
+        uint32_t id = (uint32_t)j->out.ids[i];
+        const char *p = bpe_bytes(&j->t->bpe, id, &n);
+        if (!push_span(j, s, p, n, (j->t->bpe.flags[id] & BPE_MAPPED) != 0))
             return false;
-        p = q;
+        at += len;
     }
     return true;
 }
 
 /* End of the part of p[0..end) that can be encoded alone: up to two characters that stand side by
  * side in no token, so that no merge reaches over. */
-static const unsigned char *next_part(const tinker_tokenizer *t, const unsigned char *p,
-                                      const unsigned char *end)
+static const unsigned char *find_part_end(const tinker_tokenizer *t, const unsigned char *p,
+                                          const unsigned char *end)
 {
     unsigned len;
     uint32_t before = uni_decode(p, &len);
@@ -146,38 +107,19 @@ static const unsigned char *next_part(const tinker_tokenizer *t, const unsigned 
     return p;
 }
 
-/* One piece of a char-level model, in parts. */
-static bool encode_parts(struct job *j, const struct tok_text *text, size_t begin, size_t end)
-{
-    const unsigned char *base = (const unsigned char *)text->s, *p = base + begin;
-    const unsigned char *stop = base + end, *starts[BPE_AHEAD + 1];
-    while (p < stop && j->spans) {
-        const unsigned char *q = next_part(j->t, p, stop);
-        if (!encode_piece(j, text, (size_t)(p - base), (size_t)(q - base)))
-            return false;
-        p = q;
-    }
-    while (p < stop && !j->out.failed) {
-        size_t n = 0;
-        for (starts[0] = p; n < BPE_AHEAD && p < stop; starts[++n] = p)
-            p = next_part(j->t, p, stop);
-        bpe_encode(&j->t->bpe, &j->c->bpe, starts, n, base + text->n, &j->out);
-    }
-    return !j->out.failed;
-}
-
 /* Kimi's Python wrapper cuts text into blocks of 400 000 scalars and, inside, before the scalar
  * that would make a run of more than 25 000 with or without whitespace. */
-static const unsigned char *kimi_block(const unsigned char *p, const unsigned char *end)
+static const unsigned char *find_kimi_block(const unsigned char *p, const unsigned char *end)
 {
     size_t total = 0, run = 0;
-    int kind = -1;
+    int kind = -1; /* 1: white space, 0: anything else, -1: nothing yet */
     while (p < end && total < 400000) {
         unsigned len;
         uint32_t cp = uni_decode(p, &len);
+        /* Python's isspace() also takes the four information separators */
         int space = (uni_class(cp) & UNI_WS) || (cp >= 0x1C && cp <= 0x1F);
         run = space == kind ? run + 1 : 1;
-        if (run > 25000)
+        if (run > 25000) /* MAX_NO_WHITESPACES_CHARS of the wrapper */
             break;
         kind = space;
         total++;
@@ -186,16 +128,23 @@ static const unsigned char *kimi_block(const unsigned char *p, const unsigned ch
     return p;
 }
 
-static bool encode_kimi(struct job *j, const struct tok_text *text)
+/* Byte-level model, known splitter: the caller's own bytes, no lists. */
+static bool encode_known(struct job *j, const struct tok_text *text)
 {
     const unsigned char *base = (const unsigned char *)text->s, *p = base, *end = p + text->n;
-    while (p < end) {
-        const unsigned char *stop = kimi_block(p, end);
-        if (!j->spans) {
-            encode_ahead(j, p, stop);
-            p = stop;
+    while (p < end && !j->out.failed) {
+        const unsigned char *stop = j->t->kimi_blocks ? find_kimi_block(p, end) : end;
+        /* Most texts have fewer tokens than a third of their bytes: room for these spares copying
+         * as the result grows. */
+        if (!j->spans)
+            bpe_out_reserve(&j->out, (size_t)(stop - p) / 3);
+        while (!j->spans && p < stop && !j->out.failed) { /* many pieces at a time */
+            const unsigned char *starts[BPE_AHEAD + 1];
+            size_t n = split_many(j->t->direct, j->t->rules, p, stop, starts, BPE_AHEAD);
+            bpe_encode(&j->t->bpe, &j->c->bpe, starts, n, stop, &j->out);
+            p = starts[n];
         }
-        while (p < stop) {
+        while (j->spans && p < stop) {
             const unsigned char *q = j->t->direct(p, stop);
             if (!encode_piece(j, text, (size_t)(p - base), (size_t)(q - base)))
                 return false;
@@ -205,24 +154,43 @@ static bool encode_kimi(struct job *j, const struct tok_text *text)
     return !j->out.failed;
 }
 
-/* A gap between added tokens, after normalization. */
+/* A gap between added tokens, after normalization: cut it into pieces and run the model on each.
+ * at_start: it starts the caller's text. */
 static tinker_status encode_gap(struct job *j, struct tok_text text, bool at_start)
 {
     const tinker_tokenizer *t = j->t;
     if (text.n == 0)
         return TINKER_OK;
-    if (t->kimi_blocks && t->direct)
-        return encode_kimi(j, &text) ? TINKER_OK : out_of_memory(j);
     if (t->direct)
-        return encode_direct(j, &text) ? TINKER_OK : out_of_memory(j);
+        return encode_known(j, &text) ? TINKER_OK : out_of_memory(j);
     tinker_status status = tok_pre_split(t, j->c, &text, at_start, j->err);
     if (status != TINKER_OK)
         return status;
+    /* pieces[0] is where every step leaves its result */
     for (size_t i = 0; i < j->c->pieces[0].n; i++) {
-        struct tok_piece p = j->c->pieces[0].at[i];
-        bool ok = t->pairs ? encode_parts(j, &text, p.begin, p.end)
-                           : encode_piece(j, &text, p.begin, p.end);
-        if (!ok)
+        struct tok_piece piece = j->c->pieces[0].at[i];
+        if (!t->pairs) {
+            if (!encode_piece(j, &text, piece.begin, piece.end))
+                return out_of_memory(j);
+            continue;
+        }
+        /* A char-level piece, often the whole text, in parts that are encoded like pieces: no merge
+         * reaches over their ends. */
+        const unsigned char *base = (const unsigned char *)text.s, *p = base + piece.begin;
+        const unsigned char *stop = base + piece.end, *starts[BPE_AHEAD + 1];
+        while (p < stop && j->spans) { /* spans are made one by one */
+            const unsigned char *q = find_part_end(t, p, stop);
+            if (!encode_piece(j, &text, (size_t)(p - base), (size_t)(q - base)))
+                return out_of_memory(j);
+            p = q;
+        }
+        while (p < stop && !j->out.failed) { /* many parts at a time */
+            size_t n = 0;
+            for (starts[0] = p; n < BPE_AHEAD && p < stop; starts[++n] = p)
+                p = find_part_end(t, p, stop);
+            bpe_encode(&t->bpe, &j->c->bpe, starts, n, base + text.n, &j->out);
+        }
+        if (j->out.failed)
             return out_of_memory(j);
     }
     return TINKER_OK;
@@ -230,7 +198,8 @@ static tinker_status encode_gap(struct job *j, struct tok_text text, bool at_sta
 
 /* ---- added tokens ---------------------------------------------------------------------------- */
 
-static uint32_t scalar_before(const char *text, size_t at)
+/* The character that ends at `at`, which is not 0. */
+static uint32_t read_scalar_before(const char *text, size_t at)
 {
     size_t i = at - 1;
     unsigned len;
@@ -239,36 +208,8 @@ static uint32_t scalar_before(const char *text, size_t at)
     return uni_decode((const unsigned char *)text + i, &len);
 }
 
-static bool stands_alone(const struct tok_text *text, size_t begin, size_t end)
-{
-    unsigned len;
-    if (begin > 0 && uni_is_word(scalar_before(text->s, begin)))
-        return false;
-    return end == text->n || !uni_is_word(uni_decode((const unsigned char *)text->s + end, &len));
-}
-
-static size_t skip_left(const struct tok_text *text, size_t at, size_t floor)
-{
-    while (at > floor) {
-        uint32_t cp = scalar_before(text->s, at);
-        if (!(uni_class(cp) & UNI_WS))
-            break;
-        at -= cp < 0x80 ? 1 : cp < 0x800 ? 2 : 3;
-    }
-    return at;
-}
-
-static size_t skip_right(const struct tok_text *text, size_t at)
-{
-    unsigned len;
-    while (at < text->n &&
-           (uni_class(uni_decode((const unsigned char *)text->s + at, &len)) & UNI_WS))
-        at += len;
-    return at;
-}
-
 /* Bytes of the caller's text at `at` that are one character of the text, which may be repaired. */
-static size_t given_length(const struct job *j, size_t at, unsigned len)
+static size_t count_given_bytes(const struct job *j, size_t at, unsigned len)
 {
     bool incomplete;
     uint32_t cp;
@@ -278,61 +219,53 @@ static size_t given_length(const struct job *j, size_t at, unsigned len)
     return good ? (size_t)good : uni_bad_part(j->given + at, j->given_n - at, &incomplete);
 }
 
-/* Where in the caller's text the byte at `at` of the text is. */
-static size_t given_position(const struct job *j, size_t at)
+/* Where in the caller's text the byte at `at` of a segment is, for a message. */
+static size_t find_position(const struct job *j, const struct tok_text *text, size_t at)
 {
-    size_t given = 0;
-    unsigned len;
+    if (text->map) /* spans are wanted, so every byte knows where it came from */
+        return text->map[at].begin;
+    if (text->s < j->text || text->s > j->text + j->n)
+        return at; /* normalized, and nobody kept track */
+    at += (size_t)(text->s - j->text);
     if (j->text == j->given)
         return at;
+    size_t given = 0;
+    unsigned len;
     for (size_t i = 0; i < at; i += len) {
         uni_decode((const unsigned char *)j->text + i, &len);
-        given += given_length(j, given, len);
+        given += count_given_bytes(j, given, len);
     }
     return given;
 }
 
-/* Where in the caller's text the byte at `at` of a segment is. */
-static size_t position(const struct job *j, const struct tok_text *text, size_t at)
-{
-    if (text->map)
-        return text->map[at].begin;
-    bool own = text->s >= j->text && text->s <= j->text + j->n;
-    return own ? given_position(j, (size_t)(text->s - j->text) + at) : at;
-}
-
-static tinker_status put_added(struct job *j, const struct tok_text *text, uint32_t id,
-                               size_t begin, size_t end)
-{
-    if (!bpe_out_reserve(&j->out, 1))
-        return out_of_memory(j);
-    if (j->out.lens)
-        j->out.lens[j->out.n] = (uint32_t)(end - begin);
-    j->out.ids[j->out.n++] = (int32_t)id;
-    if (!j->spans)
-        return TINKER_OK;
-    tinker_span span = { text->map[begin].begin, text->map[end - 1].end };
-    return put_span(j, span, text->s + begin, end - begin, false) ? TINKER_OK : out_of_memory(j);
-}
-
-/* Whether the token found at [*begin, *end) counts, and what it covers with its strips. */
-static bool accept(struct job *j, const struct tok_text *text, const struct tok_added *a,
-                   size_t floor, size_t *begin, size_t *end)
+/* Whether the token found at [*begin, *end) counts, and what it covers with the white space that it
+ * strips.  floor: what is before belongs to an earlier token. */
+static bool accept_added(struct job *j, const struct tok_text *text, const struct tok_added *a,
+                         size_t floor, size_t *begin, size_t *end)
 {
     if (a->special && j->o->special == TINKER_SPECIAL_TEXT)
         return false;
-    if (a->single_word && !stands_alone(text, *begin, *end))
+    const unsigned char *s = (const unsigned char *)text->s;
+    unsigned len;
+    if (a->single_word && ((*begin > 0 && uni_is_word(read_scalar_before(text->s, *begin))) ||
+                           (*end < text->n && uni_is_word(uni_decode(s + *end, &len)))))
         return false;
-    if (a->lstrip)
-        *begin = floor < *begin ? skip_left(text, *begin, floor) : floor;
-    if (a->rstrip)
-        *end = skip_right(text, *end);
+    if (a->lstrip && *begin < floor)
+        *begin = floor;
+    while (a->lstrip && *begin > floor) {
+        uint32_t cp = read_scalar_before(text->s, *begin);
+        if (!(uni_class(cp) & UNI_WS))
+            break;
+        *begin -= cp < 0x80 ? 1 : cp < 0x800 ? 2 : 3; /* no white space is longer */
+    }
+    while (a->rstrip && *end < text->n && (uni_class(uni_decode(s + *end, &len)) & UNI_WS))
+        *end += len;
     return *begin < *end;
 }
 
 typedef tinker_status gap_fn(struct job *j, struct tok_text text, bool at_start);
 
-static struct tok_text part_of(struct tok_text text, size_t begin, size_t end)
+static struct tok_text slice_text(struct tok_text text, size_t begin, size_t end)
 {
     return (struct tok_text){ text.s + begin, end - begin, text.map ? text.map + begin : NULL };
 }
@@ -348,26 +281,34 @@ static tinker_status cut_added(struct job *j, const struct tok_trie *trie, struc
     tinker_status status = TINKER_OK;
     if (j->o->special == TINKER_SPECIAL_NONE || !trie->any)
         return gap(j, text, at_start);
-    while (status == TINKER_OK &&
-           (index = tok_trie_find(trie, text.s, text.n, from, &begin, &end)) >= 0) {
+    while ((index = tok_trie_find(trie, text.s, text.n, from, &begin, &end)) >= 0) {
         const struct tok_added *a = &j->t->added[index];
         from = end;
         if (a->special && j->o->special == TINKER_SPECIAL_ERROR)
             return err_set(j->err, TINKER_EINVAL, "special token \"%.*s\" in the text at byte %zu",
-                           (int)a->content.n, a->content.s, position(j, &text, begin));
-        if (!accept(j, &text, a, done, &begin, &end))
+                           (int)a->content.n, a->content.s, find_position(j, &text, begin));
+        if (!accept_added(j, &text, a, done, &begin, &end))
             continue;
         if (done < begin)
-            status = gap(j, part_of(text, done, begin), at_start && done == 0);
-        if (status == TINKER_OK)
-            status = put_added(j, &text, a->id, begin, end);
+            status = gap(j, slice_text(text, done, begin), at_start && done == 0);
+        if (status != TINKER_OK)
+            return status;
+        bpe_push(&j->out, a->id, end - begin);
+        bool ok = !j->out.failed;
+        if (ok && j->spans) {
+            tinker_span span = { text.map[begin].begin, text.map[end - 1].end };
+            ok = push_span(j, span, text.s + begin, end - begin, false);
+        }
+        if (!ok)
+            return out_of_memory(j);
         done = end;
     }
-    if (status == TINKER_OK && done < text.n)
-        status = gap(j, part_of(text, done, text.n), at_start && done == 0);
+    if (done < text.n)
+        status = gap(j, slice_text(text, done, text.n), at_start && done == 0);
     return status;
 }
 
+/* A gap between tokens whose text is taken literally: normalize, then look for the others. */
 static tinker_status encode_raw_gap(struct job *j, struct tok_text text, bool at_start)
 {
     tinker_status status = TINKER_OK;
@@ -380,45 +321,30 @@ static tinker_status encode_raw_gap(struct job *j, struct tok_text text, bool at
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static tinker_status check_utf8(struct job *j)
-{
-    size_t good = uni_valid_prefix(j->text, j->n);
-    if (good == j->n)
-        return TINKER_OK;
-    if (!j->o->replace_invalid)
-        return err_set(j->err, TINKER_EINVAL, "the text is not UTF-8 at byte %zu", good);
-    buf_reset(&j->c->repaired);
-    uni_repair(&j->c->repaired, j->text, j->n);
-    if (!buf_ok(&j->c->repaired))
-        return out_of_memory(j);
-    j->text = j->c->repaired.data;
-    j->n = j->c->repaired.len;
-    return TINKER_OK;
-}
-
 /* For each byte of the caller's text the span of its character, in the wanted unit. */
-static bool make_identity(struct job *j)
+static bool fill_identity(struct job *j)
 {
     tinker_spans *map = &j->c->identity;
     map->n = 0;
-    if (!tok_spans_reserve(map, j->n + 1))
+    if (!tok_spans_reserve(map, j->n + 1)) /* never NULL, even of an empty text */
         return false;
-    size_t scalar = 0, given = 0;
+    size_t scalar = 0, given = 0; /* how far we are, in code points and in the caller's bytes */
     unsigned len;
     for (size_t i = 0; i < j->n; i += len, scalar++) {
         uni_decode((const unsigned char *)j->text + i, &len);
         size_t begin = given;
-        given += given_length(j, begin, len);
+        given += count_given_bytes(j, begin, len);
         tinker_span s = { begin, given };
         if (j->o->scalar_offsets)
             s = (tinker_span){ scalar, scalar + 1 };
-        for (unsigned k = 0; k < len; k++)
+        for (unsigned k = 0; k < len; k++) /* all bytes of a character report all of it */
             map->spans[map->n++] = s;
     }
     return true;
 }
 
-static bool put_template(struct job *j, const int32_t *ids, size_t n)
+/* Tokens that the model's template adds come from no text. */
+static bool push_template(struct job *j, const int32_t *ids, size_t n)
 {
     if (!bpe_out_reserve(&j->out, n) || (j->spans && !tok_spans_reserve(j->spans, n)))
         return false;
@@ -432,14 +358,23 @@ static bool put_template(struct job *j, const int32_t *ids, size_t n)
     return true;
 }
 
-static tinker_status encode_all(struct job *j)
+/* The caller's text between the two halves of the template. */
+static tinker_status encode_text(struct job *j)
 {
-    tinker_status status = check_utf8(j);
-    if (status != TINKER_OK)
-        return status;
+    size_t good = uni_valid_prefix(j->text, j->n);
+    if (good < j->n && !j->o->replace_invalid)
+        return err_set(j->err, TINKER_EINVAL, "the text is not UTF-8 at byte %zu", good);
+    if (good < j->n) { /* from here on the text is ours; spans still refer to the caller's */
+        buf_reset(&j->c->repaired);
+        uni_repair(&j->c->repaired, j->text, j->n);
+        if (!buf_ok(&j->c->repaired))
+            return out_of_memory(j);
+        j->text = j->c->repaired.data;
+        j->n = j->c->repaired.len;
+    }
     struct tok_text text = { j->text, j->n, NULL };
     if (j->spans) {
-        if (!make_identity(j))
+        if (!fill_identity(j))
             return out_of_memory(j);
         text.map = j->c->identity.spans;
     }
@@ -473,16 +408,16 @@ tinker_status tok_encode(const tinker_tokenizer *t, struct tok_ctx *c, const cha
     size_t had = out->n, had_spans = spans ? spans->n : 0;
     tinker_status status = TINKER_OK;
     j.out = (struct bpe_out){ .ids = out->ids, .n = out->n, .cap = out->cap };
-    if (spans) {
+    if (spans) { /* as long as ids, of which it describes those that are appended */
         j.out.lens = malloc((j.out.cap + 1) * sizeof(*j.out.lens));
         if (!j.out.lens)
             return out_of_memory(&j);
     }
-    if (o->add_special && !put_template(&j, t->before, t->n_before))
+    if (o->add_special && !push_template(&j, t->before, t->n_before))
         status = out_of_memory(&j);
     if (status == TINKER_OK)
-        status = encode_all(&j);
-    if (status == TINKER_OK && o->add_special && !put_template(&j, t->after, t->n_after))
+        status = encode_text(&j);
+    if (status == TINKER_OK && o->add_special && !push_template(&j, t->after, t->n_after))
         status = out_of_memory(&j);
     free(j.out.lens);
     *out = (tinker_tokens){ j.out.ids, j.out.n, j.out.cap };

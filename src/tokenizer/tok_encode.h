@@ -1,6 +1,6 @@
 /* tok_encode.h - encoding one text; the public calls are thin around it. */
-#ifndef TEXT_TOK_ENCODE_H
-#define TEXT_TOK_ENCODE_H
+#ifndef TOKENIZER_TOK_ENCODE_H
+#define TOKENIZER_TOK_ENCODE_H
 
 #include "tokenizer/tokenizer.h"
 

@@ -8,11 +8,11 @@
 #include "base/array.h"
 #include "base/err.h"
 #include "base/utf8.h"
-#include "tokenizer/bpe_build.h"
-#include "tokenizer/tok_component.h"
+#include "tokenizer/bpe/bpe_build.h"
+#include "tokenizer/load/tok_component.h"
 #include "unicode/unicode.h"
 
-static const char *const kinds[] = {
+static const char *const pre_kinds[] = {
     [PRE_SPLIT] = "Split",
     [PRE_BYTE_LEVEL] = "ByteLevel",
     [PRE_DIGITS] = "Digits",
@@ -24,10 +24,11 @@ static const char *const kinds[] = {
     [PRE_CHAR] = "CharDelimiterSplit",
     [PRE_FIXED] = "FixedLength",
 };
+/* What becomes of a match: left out, a piece, part of a neighbor, or of a run of matches. */
 static const struct {
     const char *name;
     enum tok_behavior behavior;
-} behaviors[] = {
+} split_behaviors[] = {
     { "Removed", SPLIT_REMOVED },
     { "Isolated", SPLIT_ISOLATED },
     { "MergedWithPrevious", SPLIT_MERGED_PREVIOUS },
@@ -35,23 +36,10 @@ static const struct {
     { "Contiguous", SPLIT_CONTIGUOUS },
 };
 
-static tinker_status set_behavior(struct tok_pre *s, const struct tok_part *p, tinker_error *err)
+/* A literal, a pattern with a matcher of its own, or any other pattern. */
+static tinker_status set_split(struct tok_pre *s, const struct tok_component *p, tinker_error *err)
 {
-    s->behavior = SPLIT_ISOLATED;
-    if (!p->behavior.s && s->kind != PRE_SPLIT)
-        return TINKER_OK;
-    for (size_t i = 0; i < ARRAY_LEN(behaviors); i++)
-        if (tok_str_is(p->behavior, behaviors[i].name)) {
-            s->behavior = behaviors[i].behavior;
-            return TINKER_OK;
-        }
-    return err_set(err, TINKER_EINVAL, "behavior \"%.*s\" is unknown", (int)p->behavior.n,
-                   p->behavior.s ? p->behavior.s : "");
-}
-
-static tinker_status set_split(struct tok_pre *s, const struct tok_part *p, tinker_error *err)
-{
-    s->invert = p->invert == 1;
+    s->invert = p->invert == 1; /* pieces are what does not match */
     if (!p->regex.s) {
         if (!p->string.s)
             return err_set(err, TINKER_EINVAL, "Split without a pattern");
@@ -63,32 +51,16 @@ static tinker_status set_split(struct tok_pre *s, const struct tok_part *p, tink
     if ((s->behavior == SPLIT_ISOLATED && !s->invert) ||
         (s->behavior == SPLIT_REMOVED && s->invert))
         s->known = split_known(p->regex.s, p->regex.n);
-    if (s->known)
+    if (s->known) /* PCRE2 is not needed */
         return TINKER_OK;
     s->regex = split_regex_new(p->regex.s, p->regex.n, true, err);
     return s->regex ? TINKER_OK : TINKER_EINVAL;
 }
 
-static tinker_status set_metaspace(struct tok_pre *s, const struct tok_part *p, tinker_error *err)
+/* One component of the file. */
+static tinker_status add_pre(tinker_tokenizer *t, const struct tok_component *p, tinker_error *err)
 {
-    s->find = (struct tok_str){ "\xE2\x96\x81", 3 };
-    if (p->replacement.s)
-        s->find = (struct tok_str){ p->replacement.s, p->replacement.n };
-    s->split = p->split != 0;
-    s->prepend = p->add_prefix_space == 0 ? PREPEND_NEVER : PREPEND_ALWAYS;
-    if (tok_str_is(p->prepend_scheme, "never"))
-        s->prepend = PREPEND_NEVER;
-    else if (tok_str_is(p->prepend_scheme, "first"))
-        s->prepend = PREPEND_FIRST;
-    else if (p->prepend_scheme.s && !tok_str_is(p->prepend_scheme, "always"))
-        return err_set(err, TINKER_EINVAL, "prepend_scheme \"%.*s\" is unknown",
-                       (int)p->prepend_scheme.n, p->prepend_scheme.s);
-    return TINKER_OK;
-}
-
-static tinker_status add_pre(tinker_tokenizer *t, const struct tok_part *p, tinker_error *err)
-{
-    int kind = tok_part_kind(p, kinds, ARRAY_LEN(kinds), err);
+    int kind = tok_component_kind(p, pre_kinds, ARRAY_LEN(pre_kinds), err);
     if (kind < 0)
         return TINKER_EINVAL;
     t->pres = arena_grow(&t->arena, t->pres, t->n_pres * sizeof(*t->pres),
@@ -97,17 +69,37 @@ static tinker_status add_pre(tinker_tokenizer *t, const struct tok_part *p, tink
         return err_nomem(err, "pre-tokenizer");
     struct tok_pre *s = &t->pres[t->n_pres++];
     *s = (struct tok_pre){ .kind = (enum tok_pre_kind)kind };
-    tinker_status status = set_behavior(s, p, err);
-    if (status != TINKER_OK)
-        return status;
+    s->behavior = SPLIT_ISOLATED;
+    if (p->behavior.s || s->kind == PRE_SPLIT) {
+        size_t i = 0;
+        while (i < ARRAY_LEN(split_behaviors) && !tok_str_is(p->behavior, split_behaviors[i].name))
+            i++;
+        if (i == ARRAY_LEN(split_behaviors))
+            return err_set(err, TINKER_EINVAL, "behavior \"%.*s\" is unknown", (int)p->behavior.n,
+                           p->behavior.s ? p->behavior.s : "");
+        s->behavior = split_behaviors[i].behavior;
+    }
     s->prefix_space = p->add_prefix_space != 0;
     s->use_regex = p->use_regex != 0;
     s->individual = p->individual_digits == 1;
     s->length = p->length > 0 ? (size_t)p->length : 5;
     if (s->kind == PRE_SPLIT)
         return set_split(s, p, err);
-    if (s->kind == PRE_METASPACE)
-        return set_metaspace(s, p, err);
+    if (s->kind == PRE_METASPACE) {
+        /* Spaces become `find`; prepend_scheme is the newer form of add_prefix_space. */
+        s->find = (struct tok_str){ "\xE2\x96\x81", 3 };
+        if (p->replacement.s)
+            s->find = (struct tok_str){ p->replacement.s, p->replacement.n };
+        s->split = p->split != 0;
+        s->prepend = p->add_prefix_space == 0 ? PREPEND_NEVER : PREPEND_ALWAYS;
+        if (tok_str_is(p->prepend_scheme, "never"))
+            s->prepend = PREPEND_NEVER;
+        else if (tok_str_is(p->prepend_scheme, "first"))
+            s->prepend = PREPEND_FIRST;
+        else if (p->prepend_scheme.s && !tok_str_is(p->prepend_scheme, "always"))
+            return err_set(err, TINKER_EINVAL, "prepend_scheme \"%.*s\" is unknown",
+                           (int)p->prepend_scheme.n, p->prepend_scheme.s);
+    }
     if (s->kind == PRE_CHAR)
         s->find = (struct tok_str){ p->delimiter.s, p->delimiter.n };
     if (s->kind == PRE_CHAR && s->find.n == 0)
@@ -117,7 +109,7 @@ static tinker_status add_pre(tinker_tokenizer *t, const struct tok_part *p, tink
 
 tinker_status tok_parse_pre(tinker_tokenizer *t, struct json_str json, tinker_error *err)
 {
-    return tok_part_walk(t, json, "pre_tokenizer", add_pre, err);
+    return tok_component_walk(t, json, "pre_tokenizer", add_pre, err);
 }
 
 /* ---- cutting by a pattern -------------------------------------------------------------------- */
@@ -129,23 +121,24 @@ struct cutter {
     enum tok_behavior behavior;
     bool invert, has_last, last_match;
     size_t from, to; /* the part that may still grow */
-    bool ok;
+    bool ok;         /* no allocation failed */
 };
 
-static void flush(struct cutter *c)
+/* The part that waits is a piece. */
+static void flush_piece(struct cutter *c)
 {
     if (c->has_last)
         c->ok = tok_pieces_put(c->out, c->from, c->to) && c->ok;
     c->has_last = false;
 }
 
-/* An empty match gives no piece, but cuts. */
-static void part(struct cutter *c, size_t begin, size_t end, bool match)
+/* The next gap or match.  An empty match gives no piece, but cuts. */
+static void add_part(struct cutter *c, size_t begin, size_t end, bool match)
 {
     if (begin == end && !match)
         return;
     match = match != c->invert;
-    bool join = false;
+    bool join = false; /* does it go into the part that waits? */
     switch (c->behavior) {
     case SPLIT_REMOVED:
         if (match)
@@ -159,34 +152,17 @@ static void part(struct cutter *c, size_t begin, size_t end, bool match)
     case SPLIT_MERGED_PREVIOUS:
         join = c->has_last && match && !c->last_match;
         break;
-    case SPLIT_MERGED_NEXT:
+    case SPLIT_MERGED_NEXT: /* a match waits for the gap behind it */
         join = c->has_last && !match && c->last_match;
         break;
     }
     if (!join) {
-        flush(c);
+        flush_piece(c);
         c->from = begin;
     }
     c->to = end;
     c->has_last = true;
     c->last_match = match;
-}
-
-static bool find_literal(const char *text, size_t n, size_t from, struct tok_str find,
-                         size_t *begin, size_t *end)
-{
-    for (size_t i = from; find.n > 0 && i + find.n <= n; i++) {
-        const char *p = memchr(text + i, find.s[0], n - find.n + 1 - i);
-        if (!p)
-            return false;
-        i = (size_t)(p - text);
-        if (memcmp(p, find.s, find.n) == 0) {
-            *begin = i;
-            *end = i + find.n;
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Cut text[a..b) where the class function says so, one scalar a match. */
@@ -198,14 +174,14 @@ static void cut_scalars(struct cutter *c, const char *text, size_t a, size_t b,
     for (size_t i = a; i < b; i += len) {
         if (!test(uni_decode((const unsigned char *)text + i, &len)))
             continue;
-        part(c, gap, i, false);
-        part(c, i, i + len, true);
+        add_part(c, gap, i, false);
+        add_part(c, i, i + len, true);
         gap = i + len;
     }
-    part(c, gap, b, false);
+    add_part(c, gap, b, false);
 }
 
-/* false: the pattern went over its budget. */
+/* Cut text[a..b) at a regular expression or a literal; false: it went over its budget. */
 static bool cut_pattern(struct cutter *c, struct tok_ctx *ctx, const struct tok_pre *s,
                         const char *text, size_t a, size_t b)
 {
@@ -213,17 +189,28 @@ static bool cut_pattern(struct cutter *c, struct tok_ctx *ctx, const struct tok_
     size_t gap = 0, n = b - a, begin, end;
     const char *base = text + a;
     for (;;) {
-        int found = s->regex ? split_regex_next(s->regex, &ctx->regex, base, n, &at, &begin, &end)
-                             : find_literal(base, n, gap, s->find, &begin, &end);
+        int found = 0;
+        if (s->regex)
+            found = split_regex_next(s->regex, &ctx->regex, base, n, &at, &begin, &end);
+        else if (s->find.n > 0) { /* the first byte, then the rest of the literal */
+            const char *p = base + gap;
+            size_t room;
+            while (!found && (room = (size_t)(base + n - p)) >= s->find.n &&
+                   (p = memchr(p, s->find.s[0], room - s->find.n + 1)) != NULL) {
+                found = memcmp(p, s->find.s, s->find.n) == 0;
+                begin = (size_t)(p++ - base);
+                end = begin + s->find.n;
+            }
+        }
         if (found < 0)
             return false;
         if (found == 0)
             break;
-        part(c, a + gap, a + begin, false);
-        part(c, a + begin, a + end, true);
+        add_part(c, a + gap, a + begin, false);
+        add_part(c, a + begin, a + end, true);
         gap = end;
     }
-    part(c, a + gap, b, false);
+    add_part(c, a + gap, b, false);
     return true;
 }
 
@@ -237,17 +224,19 @@ static bool is_space(uint32_t cp)
     return (uni_class(cp) & UNI_WS) != 0;
 }
 
+/* The reference's is_punctuation: category P, and ASCII symbols. */
 static bool is_punctuation(uint32_t cp)
 {
     return (uni_class(cp) & UNI_P) || (cp < 0x80 && (uni_class(cp) & UNI_S));
 }
 
+/* Cut by a matcher, which leaves no gaps. */
 static void cut_known(struct cutter *c, split_fn *next, const char *text, size_t a, size_t b)
 {
     const unsigned char *base = (const unsigned char *)text, *p = base + a, *end = base + b;
     while (p < end) {
         const unsigned char *q = next(p, end);
-        part(c, (size_t)(p - base), (size_t)(q - base), true);
+        add_part(c, (size_t)(p - base), (size_t)(q - base), true);
         p = q;
     }
 }
@@ -259,36 +248,38 @@ static void cut_words(struct cutter *c, const char *text, size_t a, size_t b)
     int kind = 0; /* 0 space, 1 word, 2 other */
     size_t begin = a;
     for (size_t i = a; i <= b; i += len) {
-        int next = 0;
+        int next = 0; /* the end of the text counts as space */
         len = 1;
         if (i < b) {
             uint32_t cp = uni_decode((const unsigned char *)text + i, &len);
             next = uni_is_word(cp) ? 1 : is_space(cp) ? 0 : 2;
         }
-        if (next != kind || i == b) {
+        if (next != kind || i == b) { /* the run of this kind ends here */
             if (kind)
-                part(c, begin, i, true);
+                add_part(c, begin, i, true);
             begin = i;
             kind = next;
         }
     }
 }
 
+/* Pieces of `length` characters, the last one shorter. */
 static void cut_fixed(struct cutter *c, const char *text, size_t a, size_t b, size_t length)
 {
     unsigned len;
     size_t begin = a, count = 0;
     for (size_t i = a; i < b; i += len) {
         uni_decode((const unsigned char *)text + i, &len);
-        if (++count == length) {
-            part(c, begin, i + len, true);
+        if (++count == length) { /* characters, not bytes */
+            add_part(c, begin, i + len, true);
             begin = i + len;
             count = 0;
         }
     }
-    part(c, begin, b, true);
+    add_part(c, begin, b, true);
 }
 
+/* One step on one piece; false: over the budget. */
 static bool cut_piece(struct cutter *c, struct tok_ctx *ctx, const struct tok_pre *s,
                       const char *text, struct tok_piece p)
 {
@@ -318,7 +309,7 @@ static bool cut_piece(struct cutter *c, struct tok_ctx *ctx, const struct tok_pr
         c->behavior = s->individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS;
         cut_scalars(c, text, p.begin, p.end, is_number);
         return true;
-    case PRE_WHITESPACE_SPLIT:
+    case PRE_WHITESPACE_SPLIT: /* white space is no part of any piece */
         c->behavior = SPLIT_REMOVED;
         cut_scalars(c, text, p.begin, p.end, is_space);
         return true;
@@ -334,7 +325,7 @@ static bool cut_piece(struct cutter *c, struct tok_ctx *ctx, const struct tok_pr
         cut_fixed(c, text, p.begin, p.end, s->length);
         return true;
     case PRE_BERT:
-        break; /* two steps, see run_step() */
+        break; /* two steps, see run_pre() */
     }
     return true;
 }
@@ -349,7 +340,7 @@ static tinker_status cut_all(struct tok_ctx *c, const struct tok_pre *s, const c
     for (size_t i = 0; i < in->n && ok && within; i++) {
         struct cutter cutter = { .out = out, .ok = true };
         within = cut_piece(&cutter, c, s, text, in->at[i]);
-        flush(&cutter);
+        flush_piece(&cutter);
         ok = cutter.ok;
     }
     swap = *in;
@@ -362,40 +353,8 @@ static tinker_status cut_all(struct tok_ctx *c, const struct tok_pre *s, const c
 
 /* ---- rewriting ------------------------------------------------------------------------------- */
 
-/* Copy in[begin..end), with every scalar passed through the step's own rewriting. */
-static void rewrite(struct tok_outbuf *o, const struct tok_text *in, const struct tok_pre *s,
-                    size_t begin, size_t end, bool last)
-{
-    unsigned len;
-    for (size_t i = begin; i < end; i += len) {
-        uni_decode((const unsigned char *)in->s + i, &len);
-        if (s->kind == PRE_METASPACE && in->s[i] == ' ') {
-            tok_outbuf_put(o, in, i, i + 1, s->find.s, s->find.n);
-        } else if (s->kind == PRE_BYTE_LEVEL && !last) {
-            for (unsigned k = 0; k < len; k++) {
-                char text[4];
-                int n = utf8_encode(bpe_byte_char((unsigned char)in->s[i + k]), text);
-                tok_outbuf_put(o, in, i, i + len, text, (size_t)n);
-            }
-        } else {
-            tok_outbuf_put(o, in, i, i + len, in->s + i, len);
-        }
-    }
-}
-
-static bool wants_prefix(const struct tok_pre *s, const struct tok_text *in, struct tok_piece p,
-                         bool at_start)
-{
-    const char *text = in->s + p.begin;
-    size_t n = p.end - p.begin;
-    if (s->kind == PRE_BYTE_LEVEL)
-        return s->prefix_space && *text != ' ';
-    if (s->prepend == PREPEND_NEVER || (s->prepend == PREPEND_FIRST && !at_start))
-        return false;
-    return *text != ' ' && (n < s->find.n || memcmp(text, s->find.s, s->find.n) != 0);
-}
-
-/* Write every piece of c->pieces[0] anew, with a prefix where the step wants one. */
+/* Write every piece of c->pieces[0] anew, with a prefix where the step wants one.  first: the
+ * segment starts the caller's text; last: no step follows. */
 static tinker_status rewrite_all(struct tok_ctx *c, const struct tok_pre *s, struct tok_text *text,
                                  bool first, bool last, tinker_error *err)
 {
@@ -407,14 +366,36 @@ static tinker_status rewrite_all(struct tok_ctx *c, const struct tok_pre *s, str
         size_t from = o->text.len;
         unsigned len;
         uni_decode((const unsigned char *)text->s + p.begin, &len);
-        if (wants_prefix(s, text, p, first && p.begin == 0)) {
+        const char *start = text->s + p.begin;
+        bool at_start = first && p.begin == 0, prefix = *start != ' ';
+        if (s->kind == PRE_BYTE_LEVEL)
+            prefix = prefix && s->prefix_space;
+        else if (s->prepend == PREPEND_NEVER || (s->prepend == PREPEND_FIRST && !at_start))
+            prefix = false;
+        else if (p.end - p.begin >= s->find.n && memcmp(start, s->find.s, s->find.n) == 0)
+            prefix = false; /* it has one */
+        if (prefix) {
             if (s->kind == PRE_BYTE_LEVEL)
                 tok_outbuf_put(o, text, p.begin, p.begin + len, last ? " " : "\xC4\xA0",
                                last ? 1 : 2);
             else
                 tok_outbuf_put(o, text, p.begin, p.begin + len, s->find.s, s->find.n);
         }
-        rewrite(o, text, s, p.begin, p.end, last);
+        for (size_t k = p.begin; k < p.end; k += len) {
+            /* A character may become several, which all come from it. */
+            uni_decode((const unsigned char *)text->s + k, &len);
+            if (s->kind == PRE_METASPACE && text->s[k] == ' ') {
+                tok_outbuf_put(o, text, k, k + 1, s->find.s, s->find.n);
+            } else if (s->kind == PRE_BYTE_LEVEL && !last) { /* as the last step the model maps */
+                for (unsigned b = 0; b < len; b++) {
+                    char mapped[4];
+                    int n = utf8_encode(bpe_byte_char((unsigned char)text->s[k + b]), mapped);
+                    tok_outbuf_put(o, text, k, k + len, mapped, (size_t)n);
+                }
+            } else {
+                tok_outbuf_put(o, text, k, k + len, text->s + k, len);
+            }
+        }
         in->at[i] = (struct tok_piece){ from, o->text.len };
     }
     if (!tok_outbuf_ok(o))
@@ -425,29 +406,22 @@ static tinker_status rewrite_all(struct tok_ctx *c, const struct tok_pre *s, str
     return TINKER_OK;
 }
 
-/* ByteLevel cuts first and maps afterwards when another step follows it. */
-static tinker_status byte_level(struct tok_ctx *c, const struct tok_pre *s, struct tok_text *text,
-                                bool first, bool last, tinker_error *err)
-{
-    tinker_status status = TINKER_OK;
-    if (s->prefix_space)
-        status = rewrite_all(c, s, text, first, true, err);
-    if (status == TINKER_OK && s->use_regex)
-        status = cut_all(c, s, text->s, err);
-    if (status == TINKER_OK && !last) {
-        struct tok_pre map = *s;
-        map.prefix_space = false;
-        status = rewrite_all(c, &map, text, first, false, err);
-    }
-    return status;
-}
-
-static tinker_status run_step(struct tok_ctx *c, const struct tok_pre *s, struct tok_text *text,
-                              bool first, bool last, tinker_error *err)
+/* One step on all pieces. */
+static tinker_status run_pre(struct tok_ctx *c, const struct tok_pre *s, struct tok_text *text,
+                             bool first, bool last, tinker_error *err)
 {
     tinker_status status;
-    if (s->kind == PRE_BYTE_LEVEL)
-        return byte_level(c, s, text, first, last, err);
+    if (s->kind == PRE_BYTE_LEVEL) { /* cut, then map, which only a step behind it would see */
+        status = s->prefix_space ? rewrite_all(c, s, text, first, true, err) : TINKER_OK;
+        if (status == TINKER_OK && s->use_regex)
+            status = cut_all(c, s, text->s, err);
+        if (status == TINKER_OK && !last) {
+            struct tok_pre map = *s;
+            map.prefix_space = false;
+            status = rewrite_all(c, &map, text, first, false, err);
+        }
+        return status;
+    }
     if (s->kind == PRE_METASPACE) {
         status = rewrite_all(c, s, text, first, last, err);
         return status == TINKER_OK && s->split ? cut_all(c, s, text->s, err) : status;
@@ -469,8 +443,9 @@ tinker_status tok_pre_split(const tinker_tokenizer *t, struct tok_ctx *c, struct
     c->most = tok_growth(text->n);
     if (!tok_pieces_put(&c->pieces[0], 0, text->n))
         return err_nomem(err, "pieces");
+    /* Each step sees the pieces of the one before; the first sees all as one. */
     for (size_t i = 0; i < t->n_pres; i++) {
-        tinker_status status = run_step(c, &t->pres[i], text, at_start, i + 1 == t->n_pres, err);
+        tinker_status status = run_pre(c, &t->pres[i], text, at_start, i + 1 == t->n_pres, err);
         if (status != TINKER_OK)
             return status;
     }

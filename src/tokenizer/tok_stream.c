@@ -2,8 +2,9 @@
  *
  * Byte-level vocabularies keep the at most three bytes of a character that is not complete.
  * SentencePiece-like ones keep a run of byte tokens, because how it reads is known only at its
- * end, and remember what is still to be stripped from the start.  For any other list of decoders all ids are kept and decoded again, and what the
- * two results have in common is given out, as the reference does. */
+ * end, and remember what is still to be stripped from the start.  For any other list of decoders
+ * all ids are kept and decoded again, and what the two results have in common is given out, as
+ * the reference does. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
@@ -11,6 +12,7 @@
 #include "tokenizer/tok_decode.h"
 #include "unicode/unicode.h"
 
+/* How a decoder works; chosen by the tokenizer's list of decoders. */
 enum way { WAY_BYTES, WAY_META, WAY_AGAIN };
 
 struct tinker_decoder {
@@ -56,14 +58,14 @@ void tinker_decoder_free(tinker_decoder *d)
 }
 
 /* Length of the part of s[0..n) behind which only an incomplete character remains. */
-static size_t complete_prefix(const char *s, size_t n)
+static size_t find_complete_prefix(const char *s, size_t n)
 {
-    size_t back = n < 3 ? n : 3;
+    size_t back = n < 3 ? n : 3; /* more bytes do not lack one */
     for (size_t i = n - back; i < n; i++) {
         bool incomplete;
         uint32_t cp;
         if (((unsigned char)s[i] & 0xC0) == 0x80 || (unsigned char)s[i] < 0x80)
-            continue;
+            continue; /* no first byte of a longer character */
         if (utf8_decode(s + i, n - i, &cp) == 0 &&
             uni_bad_part(s + i, n - i, &incomplete) == n - i && incomplete)
             return i;
@@ -71,34 +73,8 @@ static size_t complete_prefix(const char *s, size_t n)
     return n;
 }
 
-static tinker_status put_bytes(tinker_decoder *d, const int32_t *ids, size_t n, struct buf *text,
-                               tinker_error *err)
-{
-    size_t had = d->pending.len;
-    bool sound;
-    tinker_status status = tok_decode(d->t, ids, n, &d->opts, &d->pending, &sound, err);
-    if (status != TINKER_OK) {
-        d->pending.len = had;
-        return status;
-    }
-    if (d->pending.len == 0)
-        return TINKER_OK;
-    size_t ready = complete_prefix(d->pending.data, d->pending.len);
-    uni_repair(text, d->pending.data, ready);
-    memmove(d->pending.data, d->pending.data + ready, d->pending.len - ready);
-    d->pending.len -= ready;
-    return TINKER_OK;
-}
-
-static bool is_byte_token(const tinker_tokenizer *t, int32_t id)
-{
-    size_t n;
-    const char *p = tinker_tokenizer_bytes(t, id, &n);
-    return p && tok_byte_token(p, n) >= 0;
-}
-
 /* Keep those of the ids that have a text. */
-static tinker_status keep(tinker_decoder *d, const int32_t *ids, size_t n, tinker_error *err)
+static tinker_status keep_ids(tinker_decoder *d, const int32_t *ids, size_t n, tinker_error *err)
 {
     size_t had = d->ids.n;
     for (size_t i = 0; i < n; i++) {
@@ -115,26 +91,32 @@ static tinker_status keep(tinker_decoder *d, const int32_t *ids, size_t n, tinke
 }
 
 /* Number of the kept ids whose text can no longer change; the first `known` are byte tokens. */
-static size_t settled(const tinker_decoder *d, size_t known, bool end)
+static size_t count_settled(const tinker_decoder *d, size_t known, bool end)
 {
-    size_t n = d->ids.n;
-    while (!end && n > known && is_byte_token(d->t, d->ids.ids[n - 1]))
-        n--;
+    size_t n = d->ids.n, len;
+    for (; !end && n > known; n--) { /* a byte token may be part of a character */
+        const char *p = tinker_tokenizer_bytes(d->t, d->ids.ids[n - 1], &len);
+        if (!p || tok_byte_token(p, len) < 0)
+            break;
+    }
     return n > known || end ? n : 0;
 }
 
+/* WAY_META: decode the kept ids up to the last one whose text is settled. */
 static tinker_status put_meta(tinker_decoder *d, const int32_t *ids, size_t n, bool end,
                               struct buf *text, tinker_error *err)
 {
     size_t had = d->ids.n;
     bool sound;
-    tinker_status status = keep(d, ids, n, err);
-    size_t ready = status == TINKER_OK ? settled(d, had, end) : 0;
+    tinker_status status = keep_ids(d, ids, n, err);
+    /* What was kept from earlier calls are byte tokens. */
+    size_t ready = status == TINKER_OK ? count_settled(d, had, end) : 0;
     if (ready == 0)
         return status;
     status = tok_decode_part(d->t, d->ids.ids, ready, &d->opts, text, &sound, err);
     if (status != TINKER_OK)
         return status;
+    /* Stripping ends with the first character that is not stripped. */
     d->strip -= tok_strip_meta(d->t, text, 0, d->strip);
     if (text->len > 0)
         d->strip = 0;
@@ -143,19 +125,20 @@ static tinker_status put_meta(tinker_decoder *d, const int32_t *ids, size_t n, b
     return TINKER_OK;
 }
 
+/* WAY_AGAIN: decode everything, give out what is new.  pending holds what was given out. */
 static tinker_status put_again(tinker_decoder *d, const int32_t *ids, size_t n, bool end,
                                struct buf *text, tinker_error *err)
 {
-    tinker_status status = keep(d, ids, n, err);
+    tinker_status status = keep_ids(d, ids, n, err);
     if (status != TINKER_OK)
         return status;
     struct buf whole;
     bool sound;
     buf_init(&whole, SIZE_MAX);
-    status = tok_decode(d->t, d->ids.ids, settled(d, 0, end), &d->opts, &whole, &sound, err);
+    status = tok_decode(d->t, d->ids.ids, count_settled(d, 0, end), &d->opts, &whole, &sound, err);
     if (status == TINKER_OK && whole.len > d->pending.len) {
         size_t same = d->pending.len;
-        size_t ready = complete_prefix(whole.data, whole.len);
+        size_t ready = find_complete_prefix(whole.data, whole.len);
         while (!end && ready >= same + 3 && memcmp(whole.data + ready - 3, "\xEF\xBF\xBD", 3) == 0)
             ready -= 3; /* may become a character */
         if (ready > same) {
@@ -169,8 +152,9 @@ static tinker_status put_again(tinker_decoder *d, const int32_t *ids, size_t n, 
     return status;
 }
 
-static tinker_status append(tinker_text *out, struct buf *text, tinker_status status,
-                            tinker_error *err)
+/* Hand a step's text over to the caller, if it succeeded; the text is cleared. */
+static tinker_status append_result(tinker_text *out, struct buf *text, tinker_status status,
+                                   tinker_error *err)
 {
     if (status == TINKER_OK && !buf_ok(text))
         status = err_nomem(err, "text");
@@ -180,12 +164,13 @@ static tinker_status append(tinker_text *out, struct buf *text, tinker_status st
     return status;
 }
 
-static tinker_status put(tinker_decoder *d, const int32_t *ids, size_t n, bool end,
-                         struct buf *text, tinker_error *err)
+/* The next ids, or the end of them. */
+static tinker_status put_ids(tinker_decoder *d, const int32_t *ids, size_t n, bool end,
+                             struct buf *text, tinker_error *err)
 {
     if (!ids && n)
         return err_set(err, TINKER_EINVAL, "there are no ids");
-    switch (d->way) {
+    switch (d->way) { /* in the end the two others give out what they held back */
     case WAY_META:
         return put_meta(d, ids, n, end, text, err);
     case WAY_AGAIN:
@@ -193,10 +178,21 @@ static tinker_status put(tinker_decoder *d, const int32_t *ids, size_t n, bool e
     case WAY_BYTES:
         break;
     }
-    if (!end)
-        return put_bytes(d, ids, n, text, err);
-    if (d->pending.len > 0)
-        uni_repair(text, d->pending.data, d->pending.len);
+    /* WAY_BYTES: pending holds the new bytes behind the old. */
+    size_t had = d->pending.len;
+    bool sound;
+    tinker_status status = tok_decode(d->t, ids, n, &d->opts, &d->pending, &sound, err);
+    if (status != TINKER_OK) {
+        d->pending.len = had;
+        return status;
+    }
+    if (d->pending.len == 0)
+        return TINKER_OK;
+    /* What is complete goes out, with U+FFFD for what can no longer become a character. */
+    size_t ready = end ? d->pending.len : find_complete_prefix(d->pending.data, d->pending.len);
+    uni_repair(text, d->pending.data, ready);
+    memmove(d->pending.data, d->pending.data + ready, d->pending.len - ready);
+    d->pending.len -= ready;
     return TINKER_OK;
 }
 
@@ -205,17 +201,17 @@ tinker_status tinker_decoder_put(tinker_decoder *d, const int32_t *ids, size_t n
 {
     struct buf text;
     buf_init(&text, SIZE_MAX);
-    tinker_status status = put(d, ids, n, false, &text, err);
-    return append(out, &text, status, err);
+    tinker_status status = put_ids(d, ids, n, false, &text, err);
+    return append_result(out, &text, status, err);
 }
 
 tinker_status tinker_decoder_end(tinker_decoder *d, tinker_text *out, tinker_error *err)
 {
     struct buf text;
     buf_init(&text, SIZE_MAX);
-    tinker_status status = put(d, NULL, 0, true, &text, err);
-    buf_reset(&d->pending);
+    tinker_status status = put_ids(d, NULL, 0, true, &text, err);
+    buf_reset(&d->pending); /* ready for another sequence, also after a failure */
     d->ids.n = 0;
     d->strip = d->way == WAY_META ? tok_strips(d->t) : 0;
-    return append(out, &text, status, err);
+    return append_result(out, &text, status, err);
 }

@@ -7,9 +7,10 @@
 #include "base/err.h"
 #include "tokenizer/tokenizer.h"
 
-enum { MAX_NODES = 1 << 26 };
+enum { MAX_NODES = 1 << 26 }; /* a file of added tokens that needs more is no tokenizer */
 
-static uint32_t new_node(struct tok_trie *t, unsigned char byte)
+/* Index of a new node, or 0: out of memory. */
+static uint32_t add_node(struct tok_trie *t, unsigned char byte)
 {
     if (t->n == t->cap) {
         size_t cap = t->cap ? t->cap * 2 : 256;
@@ -25,7 +26,8 @@ static uint32_t new_node(struct tok_trie *t, unsigned char byte)
     return (uint32_t)t->n++;
 }
 
-static uint32_t child_of(const struct tok_trie *t, uint32_t node, unsigned char byte)
+/* Children are a list: few nodes have more than a handful. */
+static uint32_t find_child(const struct tok_trie *t, uint32_t node, unsigned char byte)
 {
     uint32_t i = t->nodes[node].child;
     while (i && t->nodes[i].byte != byte)
@@ -41,15 +43,15 @@ tinker_status tok_trie_add(struct tok_trie *t, const char *s, size_t n, uint32_t
         return TINKER_OK;
     uint32_t node = t->root[p[0]];
     if (!node) {
-        node = new_node(t, p[0]);
+        node = add_node(t, p[0]);
         if (!node)
             return err_nomem(err, "added tokens");
         t->root[p[0]] = node;
     }
-    for (size_t i = 1; i < n; i++) {
-        uint32_t next = child_of(t, node, p[i]);
+    for (size_t i = 1; i < n; i++) { /* the first byte is an index, the others are nodes */
+        uint32_t next = find_child(t, node, p[i]);
         if (!next) {
-            next = new_node(t, p[i]);
+            next = add_node(t, p[i]);
             if (!next)
                 return err_nomem(err, "added tokens");
             t->nodes[next].sibling = t->nodes[node].child;
@@ -57,11 +59,12 @@ tinker_status tok_trie_add(struct tok_trie *t, const char *s, size_t n, uint32_t
         }
         node = next;
     }
-    t->nodes[node].value = index + 1;
+    t->nodes[node].value = index + 1; /* of two tokens with one text the later */
     t->any = true;
     return TINKER_OK;
 }
 
+/* The filters: which byte all tokens start with, and the bitmap of their first pairs. */
 void tok_trie_done(struct tok_trie *t)
 {
     int firsts = 0;
@@ -87,33 +90,6 @@ void tok_trie_clear(struct tok_trie *t)
     memset(t, 0, sizeof(*t));
 }
 
-/* Longest token at p: its value and length; 0: none. */
-static uint32_t walk(const struct tok_trie *t, const unsigned char *p, const unsigned char *end,
-                     size_t *length)
-{
-    uint32_t node = t->root[*p], best = 0;
-    for (const unsigned char *q = p + 1; node; node = child_of(t, node, *q++)) {
-        if (t->nodes[node].value) {
-            best = t->nodes[node].value;
-            *length = (size_t)(q - p);
-        }
-        if (q == end)
-            break;
-    }
-    return best;
-}
-
-/* Next place where a token may start, or NULL. */
-static const unsigned char *candidate(const struct tok_trie *t, const unsigned char *p,
-                                      const unsigned char *end)
-{
-    if (t->only_first >= 0)
-        return memchr(p, t->only_first, (size_t)(end - p));
-    while (p < end && !t->root[*p])
-        p++;
-    return p < end ? p : NULL;
-}
-
 int tok_trie_find(const struct tok_trie *t, const char *text, size_t n, size_t from, size_t *begin,
                   size_t *end)
 {
@@ -121,17 +97,28 @@ int tok_trie_find(const struct tok_trie *t, const char *text, size_t n, size_t f
     if (!t->any)
         return -1;
     while (p < stop) {
-        p = candidate(t, p, stop);
-        if (!p)
+        /* the next place where a token may start */
+        if (t->only_first >= 0)
+            p = memchr(p, t->only_first, (size_t)(stop - p));
+        else
+            while (p < stop && !t->root[*p])
+                p++;
+        if (!p || p == stop)
             break;
-        size_t length = 0;
+        /* walk down the trie and remember the last node that ends a token */
         bool pair = p + 1 == stop || (t->pairs[p[0] * 32 + p[1] / 8] >> p[1] % 8 & 1);
-        uint32_t value = pair ? walk(t, p, stop, &length) : 0;
-        if (value) {
-            *begin = (size_t)(p - base);
-            *end = *begin + length;
-            return (int)value - 1;
+        uint32_t value = 0, node = pair ? t->root[*p] : 0;
+        for (const unsigned char *q = p + 1; node; node = find_child(t, node, *q++)) {
+            if (t->nodes[node].value) {
+                value = t->nodes[node].value;
+                *begin = (size_t)(p - base);
+                *end = (size_t)(q - base);
+            }
+            if (q == stop)
+                break;
         }
+        if (value)
+            return (int)value - 1;
         p++;
     }
     return -1;

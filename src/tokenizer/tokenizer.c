@@ -1,13 +1,14 @@
 /* tokenizer.c - the public calls: encode, decode, look-ups, growing results.
  *
- * Loading by name is in hub.c, streaming in tok_stream.c. */
+ * Many texts at once are in tok_batch.c, loading by name in tok_open.c, streaming in tok_stream.c. */
 #include "tokenizer/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
+#include "base/text.h"
 #include "base/utf8.h"
-#include "tokenizer/bpe_build.h"
+#include "tokenizer/bpe/bpe_build.h"
 #include "tokenizer/tok_decode.h"
 #include "tokenizer/tok_encode.h"
 #include "unicode/unicode.h"
@@ -20,18 +21,13 @@ void tinker_tokens_clear(tinker_tokens *t)
     *t = (tinker_tokens)TINKER_TOKENS_INIT;
 }
 
-void tinker_text_clear(tinker_text *t)
-{
-    free(t->s);
-    *t = (tinker_text)TINKER_TEXT_INIT;
-}
-
 void tinker_spans_clear(tinker_spans *s)
 {
     free(s->spans);
     *s = (tinker_spans)TINKER_SPANS_INIT;
 }
 
+/* tinker_tokens and struct bpe_out grow alike. */
 tinker_status tinker_tokens_append(tinker_tokens *t, const int32_t *ids, size_t n,
                                    tinker_error *err)
 {
@@ -45,82 +41,27 @@ tinker_status tinker_tokens_append(tinker_tokens *t, const int32_t *ids, size_t 
     return TINKER_OK;
 }
 
-/* A text as a buffer and back: both keep a NUL behind the end. */
-static struct buf buf_of(const tinker_text *t)
-{
-    struct buf b;
-    buf_init(&b, SIZE_MAX);
-    b.data = t->s;
-    b.len = t->n;
-    b.cap = t->cap;
-    return b;
-}
-
-static void text_of(tinker_text *t, const struct buf *b)
-{
-    t->s = b->data;
-    t->n = b->len;
-    t->cap = b->cap;
-}
-
-tinker_status tinker_text_append(tinker_text *t, const char *s, size_t n, tinker_error *err)
-{
-    struct buf b = buf_of(t);
-    buf_append(&b, s, n);
-    if (n == 0 && !b.data)
-        buf_reserve(&b, 1);
-    bool ok = buf_ok(&b);
-    text_of(t, &b);
-    return ok ? TINKER_OK : err_nomem(err, "text");
-}
-
 /* ---- encode ---------------------------------------------------------------------------------- */
-
-static tinker_status encode(const tinker_tokenizer *t, const char *text, size_t n,
-                            const tinker_encode_options *opts, tinker_tokens *out,
-                            tinker_spans *spans, tinker_error *err)
-{
-    tinker_encode_options o;
-    tinker_status status = tok_encode_options(&o, opts, err);
-    if (status != TINKER_OK)
-        return status;
-    struct tok_ctx *c = tok_ctx_take(t);
-    if (!c)
-        return err_nomem(err, "tokens");
-    status = tok_encode(t, c, text, n, &o, out, spans, err);
-    tok_ctx_give(t, c);
-    return status;
-}
 
 tinker_status tinker_tokenizer_encode(const tinker_tokenizer *t, const char *text, size_t n,
                                       const tinker_encode_options *opts, tinker_tokens *out,
                                       tinker_error *err)
 {
-    return encode(t, text, n, opts, out, NULL, err);
-}
-
-tinker_status tinker_tokenizer_encode_spans(const tinker_tokenizer *t, const char *text, size_t n,
-                                            const tinker_encode_options *opts, tinker_tokens *out,
-                                            tinker_spans *spans, tinker_error *err)
-{
-    return encode(t, text, n, opts, out, spans, err);
-}
-
-tinker_status tinker_tokenizer_count(const tinker_tokenizer *t, const char *text, size_t n,
-                                     const tinker_encode_options *opts, size_t *count,
-                                     tinker_error *err)
-{
-    tinker_tokens ids = TINKER_TOKENS_INIT;
-    tinker_status status = encode(t, text, n, opts, &ids, NULL, err);
-    if (status == TINKER_OK)
-        *count = ids.n;
-    tinker_tokens_clear(&ids);
+    tinker_encode_options o;
+    tinker_status status = tok_encode_options(&o, opts, err);
+    if (status != TINKER_OK)
+        return status;
+    struct tok_ctx *c = tok_ctx_take(t); /* nobody else has it until it is given back */
+    if (!c)
+        return err_nomem(err, "tokens");
+    status = tok_encode(t, c, text, n, &o, out, NULL, err);
+    tok_ctx_give(t, c);
     return status;
 }
 
 /* ---- decode ---------------------------------------------------------------------------------- */
 
-/* What follows `had` in b becomes UTF-8, or loses spaces, as asked for. */
+/* What follows `had` in b becomes UTF-8 (repair), then loses spaces (cleanup), as asked for. */
 static void finish_text(struct buf *b, size_t had, bool repair, bool cleanup)
 {
     size_t n = b->len - had;
@@ -156,49 +97,32 @@ tinker_status tinker_tokenizer_decode(const tinker_tokenizer *t, const int32_t *
         status = err_set(err, TINKER_EINVAL, "there are no ids");
     if (status != TINKER_OK)
         return status;
-    struct buf b = buf_of(out);
+    struct buf b = text_to_buf(out);
     size_t had = b.len;
-    buf_reserve(&b, n * 5 + 32);
+    buf_reserve(&b, n * 5 + 32); /* enough for most texts */
     bool sound;
     status = tok_decode(t, ids, n, &o, &b, &sound, err);
     if (status == TINKER_OK)
         finish_text(&b, had, !sound && !o.raw_bytes, o.cleanup != 0);
     if (status == TINKER_OK && !buf_ok(&b))
         status = err_nomem(err, "text");
-    if (status != TINKER_OK)
+    if (status != TINKER_OK) /* the memory may have moved, but the text is as it was */
         b.len = had;
     if (b.data)
         b.data[b.len] = '\0';
-    text_of(out, &b);
+    text_from_buf(out, &b);
     return status;
 }
 
 /* ---- the vocabulary -------------------------------------------------------------------------- */
 
-static bool exists(const tinker_tokenizer *t, int32_t id)
+/* Ids may have holes. */
+static bool is_token(const tinker_tokenizer *t, int32_t id)
 {
     return id >= 0 && (uint32_t)id < t->bpe.n_ids && (t->bpe.flags[id] & BPE_TOKEN);
 }
 
-/* Whether the byte map leaves a spelling as it is. */
-static bool is_plain_ascii(const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (s[i] < 0x21 || s[i] > 0x7E)
-            return false;
-    return true;
-}
-
-/* Whether the byte map may have spelled it: it has no character of more than two bytes.  Control
- * tokens with such are told from text without asking for memory, which may not be there. */
-static bool may_be_mapped(const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if ((unsigned char)s[i] >= 0xE0)
-            return false;
-    return true;
-}
-
+/* Spellings that are no plain token first: they are few, and found as they are. */
 int32_t tinker_tokenizer_id(const tinker_tokenizer *t, const char *token, size_t n)
 {
     uintptr_t odd = (uintptr_t)map_get(&t->odd, token, n);
@@ -206,12 +130,19 @@ int32_t tinker_tokenizer_id(const tinker_tokenizer *t, const char *token, size_t
         return (int32_t)(odd - 1);
     if (utf8_valid_prefix(token, n) < n)
         return -1;
+    /* The byte map leaves plain ASCII as it is, and spells nothing with a character of more than two
+     * bytes.  Control tokens with such are told from text without asking for memory, which may not
+     * be there. */
+    bool plain = true, may_be_mapped = true;
+    for (size_t i = 0; i < n; i++) {
+        plain = plain && token[i] >= 0x21 && token[i] <= 0x7E;
+        may_be_mapped = may_be_mapped && (unsigned char)token[i] < 0xE0;
+    }
     uint32_t id = BPE_NONE;
-    if (t->bpe.byte_level && !is_plain_ascii(token, n)) {
+    if (t->bpe.byte_level && !plain) {
         struct buf bytes;
         buf_init(&bytes, SIZE_MAX);
-        if (may_be_mapped(token, n) && bpe_unmap(&bytes, token, n) && buf_ok(&bytes) &&
-            bytes.len > 0)
+        if (may_be_mapped && bpe_unmap(&bytes, token, n) && buf_ok(&bytes) && bytes.len > 0)
             id = bpe_find(&t->bpe, bytes.data, bytes.len);
         buf_clear(&bytes);
     } else if (n > 0) {
@@ -223,9 +154,9 @@ int32_t tinker_tokenizer_id(const tinker_tokenizer *t, const char *token, size_t
 tinker_status tinker_tokenizer_token(const tinker_tokenizer *t, int32_t id, tinker_text *out,
                                      tinker_error *err)
 {
-    if (!exists(t, id))
+    if (!is_token(t, id))
         return err_set(err, TINKER_EINVAL, "there is no token %d", (int)id);
-    struct buf b;
+    struct buf b; /* aside, so that *out is as it was if memory runs out */
     buf_init(&b, SIZE_MAX);
     tok_spell(t, (uint32_t)id, &b);
     tinker_status status = buf_ok(&b) ? tinker_text_append(out, b.data ? b.data : "", b.len, err)
@@ -234,10 +165,11 @@ tinker_status tinker_tokenizer_token(const tinker_tokenizer *t, int32_t id, tink
     return status;
 }
 
+/* Into the block: nothing is copied, and nothing NUL-terminated. */
 const char *tinker_tokenizer_bytes(const tinker_tokenizer *t, int32_t id, size_t *n)
 {
     *n = 0;
-    return exists(t, id) ? bpe_bytes(&t->bpe, (uint32_t)id, n) : NULL;
+    return is_token(t, id) ? bpe_bytes(&t->bpe, (uint32_t)id, n) : NULL;
 }
 
 int32_t tinker_tokenizer_special(const tinker_tokenizer *t, tinker_special_kind kind)
@@ -247,14 +179,15 @@ int32_t tinker_tokenizer_special(const tinker_tokenizer *t, tinker_special_kind 
 
 int tinker_tokenizer_is_special(const tinker_tokenizer *t, int32_t id)
 {
-    return exists(t, id) && (t->bpe.flags[id] & BPE_SPECIAL);
+    return is_token(t, id) && (t->bpe.flags[id] & BPE_SPECIAL);
 }
 
 int tinker_tokenizer_is_added(const tinker_tokenizer *t, int32_t id)
 {
-    return exists(t, id) && (t->bpe.flags[id] & BPE_ADDED);
+    return is_token(t, id) && (t->bpe.flags[id] & BPE_ADDED);
 }
 
+/* Added tokens may be tokens of the model, too; those count once. */
 size_t tinker_tokenizer_vocab_size(const tinker_tokenizer *t, int with_added)
 {
     size_t n = t->bpe.header->n_vocab;

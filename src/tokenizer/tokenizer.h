@@ -4,8 +4,8 @@
  * a BPE model, a template and a list of decoders, all read from the model's files and never
  * changed again.  What encoding needs to write is in struct tok_ctx; contexts are kept in a pool
  * of the tokenizer, under its lock. */
-#ifndef TEXT_TOKENIZER_H
-#define TEXT_TOKENIZER_H
+#ifndef TOKENIZER_TOKENIZER_H
+#define TOKENIZER_TOKENIZER_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,9 +16,9 @@
 #include "base/map.h"
 #include "base/os.h"
 #include "json/json.h"
-#include "tokenizer/bpe.h"
-#include "tokenizer/split_block.h"
-#include "tokenizer/split_regex.h"
+#include "tokenizer/bpe/bpe.h"
+#include "tokenizer/split/split_block.h"
+#include "tokenizer/split/split_regex.h"
 
 /* ---- parts, as the file lists them; sequences are flattened -------------------------------- */
 

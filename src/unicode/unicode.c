@@ -1,8 +1,8 @@
 /* unicode.c - normal forms and the repair of ill-formed UTF-8.
  *
- * utf8proc decomposes and composes; it knows a newer Unicode than the reference.  By the stability policy a
- * text of old characters only has the same normal form in every version, so it is enough to
- * hand over the spans between younger characters, which the reference leaves alone. */
+ * utf8proc decomposes and composes; it knows a newer Unicode than the reference.  By the stability
+ * policy a text of old characters only has the same normal form in every version, so it is enough
+ * to hand over the spans between younger characters, which the reference leaves alone. */
 #include "unicode/unicode.h"
 
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 #include <utf8proc.h>
 #include "base/utf8.h"
 
+/* Binary search for the first range that does not end before cp. */
 bool uni_in(const struct uni_range *ranges, size_t n, uint32_t cp)
 {
     size_t lo = 0, hi = n;
@@ -23,6 +24,7 @@ bool uni_in(const struct uni_range *ranges, size_t n, uint32_t cp)
     return lo < n && cp >= ranges[lo].first;
 }
 
+/* \w as Unicode's TR18 has it: Alphabetic, marks, decimal numbers, connectors, joiners. */
 bool uni_is_word(uint32_t cp)
 {
     unsigned c = uni_class(cp);
@@ -32,7 +34,7 @@ bool uni_is_word(uint32_t cp)
         utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)cp);
         return category != UTF8PROC_CATEGORY_NO;
     }
-    if (cp == 0x200C || cp == 0x200D)
+    if (cp == 0x200C || cp == 0x200D) /* Join_Control */
         return true;
     if (c & UNI_P)
         return utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_PC;
@@ -41,7 +43,7 @@ bool uni_is_word(uint32_t cp)
            (cp >= 0x1F150 && cp <= 0x1F169) || (cp >= 0x1F170 && cp <= 0x1F189);
 }
 
-/* Whether a character is younger than normalisation. */
+/* Whether a character is younger than the reference's normalization. */
 static inline bool is_late(uint32_t cp)
 {
     return cp >= uni_late[0].first && uni_in(uni_late, uni_late_n, cp);
@@ -62,15 +64,9 @@ int uni_decompose(uint32_t cp, bool compat, int32_t out[UNI_PARTS_MAX])
     return 1;
 }
 
-static uint8_t combining_class(uint32_t cp)
-{
-    if (cp < 0x300 || is_late(cp))
-        return 0;
-    return (uint8_t)utf8proc_get_property((utf8proc_int32_t)cp)->combining_class;
-}
-
-/* Marks by class, equal ones as they are; a text may well be a megabyte of them. */
-static bool order_run(struct uni_part *marks, size_t n)
+/* Marks by class, equal ones as they are.  A counting sort: a text may well be a megabyte of marks,
+ * and nobody should be able to make that take the square of its length. */
+static bool sort_marks(struct uni_part *marks, size_t n)
 {
     size_t next[256] = { 0 }, at = 0;
     struct uni_part *copy = malloc(n * sizeof(*copy));
@@ -87,19 +83,6 @@ static bool order_run(struct uni_part *marks, size_t n)
     for (size_t i = 0; i < n; i++)
         marks[next[copy[i].class]++] = copy[i];
     free(copy);
-    return true;
-}
-
-/* Canonical order: each run of marks is sorted. */
-static bool order_marks(struct uni_part *parts, size_t n)
-{
-    for (size_t i = 0, end; i < n; i = end) {
-        bool sorted = true;
-        for (end = i + 1; parts[i].class && end < n && parts[end].class; end++)
-            sorted = sorted && parts[end - 1].class <= parts[end].class;
-        if (!sorted && !order_run(parts + i, end - i))
-            return false;
-    }
     return true;
 }
 
@@ -121,15 +104,26 @@ struct uni_part *uni_parts(const char *text, size_t n, bool compat, size_t *coun
             }
             parts = more;
         }
-        for (int j = 0; j < m; j++)
-            parts[k++] =
-                (struct uni_part){ (uint32_t)out[j], combining_class((uint32_t)out[j]), j == 0, 0 };
+        for (int j = 0; j < m; j++) {
+            uint32_t cp = (uint32_t)out[j];
+            uint8_t class = 0; /* of a starter, which marks follow */
+            if (cp >= 0x300 && !is_late(cp))
+                class = (uint8_t)utf8proc_get_property(out[j])->combining_class;
+            parts[k++] = (struct uni_part){ .cp = cp, .class = class, .first = j == 0 };
+        }
     }
     *count = k;
-    if (order_marks(parts, k))
-        return parts;
-    free(parts);
-    return NULL;
+    /* Canonical order (Unicode Standard, 3.11): each run of marks is sorted by class. */
+    for (size_t i = 0, end; i < k; i = end) {
+        bool sorted = true;
+        for (end = i + 1; parts[i].class && end < k && parts[end].class; end++)
+            sorted = sorted && parts[end - 1].class <= parts[end].class;
+        if (!sorted && !sort_marks(parts + i, end - i)) {
+            free(parts);
+            return NULL;
+        }
+    }
+    return parts;
 }
 
 /* Append the normal form of a span without younger characters.  utf8proc_map() would do all of it,
@@ -155,21 +149,8 @@ static bool normalize_span(struct buf *out, const char *text, size_t n, enum uni
     return true;
 }
 
-/* Length of the prefix of text[0..n) that ends before the next character from which the text
- * is normalised on its own: a starter with quick check yes that is not the first character. */
-static size_t nfc_span(const char *text, size_t n)
-{
-    const unsigned char *p = (const unsigned char *)text, *end = p + n;
-    unsigned len;
-    uni_decode(p, &len);
-    for (p += len; p < end; p += len)
-        if (uni_nfc_class(uni_decode(p, &len)) == 0)
-            break;
-    return (size_t)(p - (const unsigned char *)text);
-}
-
 /* Length of the prefix of text[0..n) without younger characters (late: only with them). */
-static size_t run_by_age(const char *text, size_t n, bool late)
+static size_t find_age_run(const char *text, size_t n, bool late)
 {
     const unsigned char *p = (const unsigned char *)text, *end = p + n;
     while (p < end) {
@@ -182,33 +163,31 @@ static size_t run_by_age(const char *text, size_t n, bool late)
     return (size_t)(p - (const unsigned char *)text);
 }
 
-static bool normalize_old(struct buf *out, const char *text, size_t n, enum uni_form form)
-{
-    if (form != UNI_NFC)
-        return normalize_span(out, text, n, form);
-    while (n > 0) { /* copy what is normal, hand over only the spans that are not */
-        size_t done = uni_nfc_prefix(text, n);
-        buf_append(out, text, done);
-        text += done;
-        n -= done;
-        if (n == 0)
-            break;
-        size_t span = nfc_span(text, n);
-        if (!normalize_span(out, text, span, form))
-            return false;
-        text += span;
-        n -= span;
-    }
-    return true;
-}
-
 bool uni_normalize(struct buf *out, const char *text, size_t n, enum uni_form form)
 {
     while (n > 0) {
-        size_t old = run_by_age(text, n, false);
-        if (old > 0 && !normalize_old(out, text, old, form))
-            return false;
-        size_t late = run_by_age(text + old, n - old, true);
+        size_t old = find_age_run(text, n, false);
+        /* Of NFC, copy what is normal and hand over only the spans that are not. */
+        for (size_t at = 0; at < old;) {
+            size_t normal = form == UNI_NFC ? uni_nfc_prefix(text + at, old - at) : 0;
+            buf_append(out, text + at, normal);
+            at += normal;
+            if (at == old)
+                break;
+            /* It ends before the next character from which the text is normalized on its own: a
+             * starter with quick check yes that is not the first character. */
+            const unsigned char *from = (const unsigned char *)text + at, *p = from;
+            const unsigned char *end = (const unsigned char *)text + old;
+            unsigned len;
+            uni_decode(p, &len);
+            p = form == UNI_NFC ? p + len : end;
+            while (p < end && uni_nfc_class(uni_decode(p, &len)) != 0)
+                p += len;
+            if (!normalize_span(out, text + at, (size_t)(p - from), form))
+                return false;
+            at += (size_t)(p - from);
+        }
+        size_t late = find_age_run(text + old, n - old, true);
         buf_append(out, text + old, late);
         text += old + late;
         n -= old + late;
@@ -230,6 +209,7 @@ size_t uni_bad_part(const char *text, size_t n, bool *incomplete)
         want = 4;
     else
         return 1;
+    /* Unicode Standard, table 3-7: the second byte of these is limited further */
     if (p[0] == 0xE0)
         lo = 0xA0;
     else if (p[0] == 0xED)
@@ -249,6 +229,7 @@ size_t uni_bad_part(const char *text, size_t n, bool *incomplete)
     return want;
 }
 
+/* One U+FFFD for each maximal ill-formed part, as the standard recommends and Rust and Python do. */
 void uni_repair(struct buf *out, const char *text, size_t n)
 {
     while (n > 0) {

@@ -1,9 +1,9 @@
 /* unicode.h - what kind of character, and normal forms, as the reference engine sees them.
  *
- * Classes are those of Unicode 16.0, normalisation is that of Unicode 9.0: the versions that
+ * Classes are those of Unicode 16.0, normalization is that of Unicode 9.0: the versions that
  * the reference carries.  Text given here is valid UTF-8.  No state; thread-safe. */
-#ifndef TEXT_UNICODE_H
-#define TEXT_UNICODE_H
+#ifndef UNICODE_UNICODE_H
+#define UNICODE_UNICODE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ struct uni_new {
 extern const char uni_version[];
 extern const uint8_t uni_class_index[8704], uni_class_data[];
 extern const uint8_t uni_nfc_index[8704], uni_nfc_data[];
-extern const struct uni_range uni_late[], uni_han[]; /* younger than normalisation; script Han */
+extern const struct uni_range uni_late[], uni_han[]; /* younger than normalization; script Han */
 extern const size_t uni_late_n, uni_han_n;
 extern const struct uni_new uni_new_since_regex[]; /* younger than the oldest PCRE2 we meet */
 extern const size_t uni_new_since_regex_n;
@@ -78,7 +78,7 @@ size_t uni_nfc_prefix(const char *text, size_t n);
 /* A character of a decomposed text. */
 struct uni_part {
     uint32_t cp;
-    uint8_t class; /* combining class: 0 for those younger than normalisation */
+    uint8_t class; /* combining class: 0 for those younger than normalization */
     bool first;    /* stands for a character of the source; the others were added */
     bool used;     /* by whoever puts them together again */
 };

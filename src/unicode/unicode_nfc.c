@@ -19,7 +19,8 @@ static const uint8_t lower[16] = {
     [9] = D,     [10] = E, [11] = D,    [12] = C | D, [13] = C | D, [14] = C, [15] = D | E
 };
 
-AVX2 static inline __m256i look_up(const uint8_t table[16], __m256i halves)
+/* table[x] for each of 32 half bytes x. */
+AVX2 static inline __m256i look_up_starts(const uint8_t table[16], __m256i halves)
 {
     __m128i t = _mm_loadu_si128((const __m128i *)table);
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(t), halves);
@@ -31,8 +32,8 @@ AVX2 static const unsigned char *skip_chunks(const unsigned char *p, const unsig
     const __m256i half = _mm256_set1_epi8(15);
     for (; end - p >= CHUNK; p += CHUNK) {
         __m256i x = _mm256_loadu_si256((const __m256i *)p);
-        __m256i up = look_up(upper, _mm256_and_si256(_mm256_srli_epi16(x, 4), half));
-        if (!_mm256_testz_si256(up, look_up(lower, _mm256_and_si256(x, half))))
+        __m256i up = look_up_starts(upper, _mm256_and_si256(_mm256_srli_epi16(x, 4), half));
+        if (!_mm256_testz_si256(up, look_up_starts(lower, _mm256_and_si256(x, half))))
             break;
     }
     return p;
@@ -51,13 +52,16 @@ static const unsigned char *skip_plain(const unsigned char *p, const unsigned ch
 }
 #endif
 
-static inline bool continues(unsigned char c)
+static inline bool is_continuation(unsigned char c)
 {
     return (c & 0xC0) == 0x80;
 }
 
 size_t uni_nfc_prefix(const char *text, size_t n)
 {
+    /* safe: start of the last character that nothing before it combines with; last: class of the
+     * character before p.  UAX 15, quick check: classes may not fall, 255 says "not NFC, or maybe
+     * not". */
     const unsigned char *p = (const unsigned char *)text, *end = p + n, *safe = p;
     const unsigned char *stop = p; /* up to here characters are looked at one by one */
     unsigned last = 0;
@@ -65,10 +69,11 @@ size_t uni_nfc_prefix(const char *text, size_t n)
         if (p >= stop) {
             const unsigned char *q = skip_plain(p, end);
             stop = end - q > CHUNK ? q + CHUNK : end;
+            /* Back to the start of the last character, forth to the start of the next. */
             if (q > p) { /* the last character of what was skipped may combine with the next */
-                for (safe = q - 1; continues(*safe); safe--)
+                for (safe = q - 1; is_continuation(*safe); safe--)
                     ;
-                for (last = 0; q < end && continues(*q); q++)
+                for (last = 0; q < end && is_continuation(*q); q++)
                     ;
                 p = q;
                 continue;

@@ -3,7 +3,8 @@
  * With AVX2 32 bytes are checked at once.  All that can be wrong about two bytes in a row shows in
  * both halves of the first and the upper half of the second.  A table for each of the three says,
  * a bit a rule, which rules that half does not clear; a rule that none of them clears is broken.
- * Only what a third and a fourth byte must be depends on bytes farther back.  Where something is
+ * Only what a third and a fourth byte must be depends on bytes farther back.  (The method: Keiser
+ * and Lemire, "Validating UTF-8 in less than one instruction per byte", 2021.)  Where something is
  * wrong, and on other processors, the loop over characters finds the place. */
 #include <string.h>
 #include "base/utf8.h"
@@ -50,7 +51,8 @@ static const uint8_t first_lower[16] = { L0,   L1,   ANY,  ANY,  L4,   OVER, OVE
 static const uint8_t second_upper[16] = { LACK, LACK, LACK, LACK, LACK, LACK, LACK, LACK,
                                           N8,   N9,   NA,   NA,   LACK, LACK, LACK, LACK };
 
-AVX2 static inline __m256i look_up(const uint8_t table[16], __m256i halves)
+/* table[x] for each of 32 half bytes x. */
+AVX2 static inline __m256i look_up_rules(const uint8_t table[16], __m256i halves)
 {
     __m128i t = _mm_loadu_si128((const __m128i *)table);
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(t), halves);
@@ -61,15 +63,15 @@ AVX2 static inline __m256i look_up(const uint8_t table[16], __m256i halves)
     _mm256_alignr_epi8(chunk, _mm256_permute2x128_si256(before, chunk, 0x21), 16 - (back))
 
 /* Not zero where something is wrong about the bytes of chunk, given those before it. */
-AVX2 static inline __m256i wrong(__m256i before, __m256i chunk)
+AVX2 static inline __m256i find_errors(__m256i before, __m256i chunk)
 {
     const __m256i half = _mm256_set1_epi8(15);
     __m256i first = SHIFTED(before, chunk, 1);
-    __m256i pair = look_up(first_lower, _mm256_and_si256(first, half));
+    __m256i pair = look_up_rules(first_lower, _mm256_and_si256(first, half));
     pair = _mm256_and_si256(
-        pair, look_up(first_upper, _mm256_and_si256(_mm256_srli_epi16(first, 4), half)));
+        pair, look_up_rules(first_upper, _mm256_and_si256(_mm256_srli_epi16(first, 4), half)));
     pair = _mm256_and_si256(
-        pair, look_up(second_upper, _mm256_and_si256(_mm256_srli_epi16(chunk, 4), half)));
+        pair, look_up_rules(second_upper, _mm256_and_si256(_mm256_srli_epi16(chunk, 4), half)));
     /* the upper bit: two before is E0 or more, or three before F0 or more */
     __m256i third = _mm256_subs_epu8(SHIFTED(before, chunk, 2), _mm256_set1_epi8(0xE0 - 0x80));
     __m256i fourth = _mm256_subs_epu8(SHIFTED(before, chunk, 3), _mm256_set1_epi8(0xF0 - 0x80));
@@ -78,7 +80,7 @@ AVX2 static inline __m256i wrong(__m256i before, __m256i chunk)
 }
 
 /* n, or where a character starts up to which text[0..n) is UTF-8. */
-AVX2 static size_t valid_chunks(const char *text, size_t n)
+AVX2 static size_t check_chunks(const char *text, size_t n)
 {
     __m256i before = _mm256_setzero_si256();
     bool plain = true;                       /* before is ASCII */
@@ -91,8 +93,9 @@ AVX2 static size_t valid_chunks(const char *text, size_t n)
         bool was_plain = plain;
         plain = _mm256_movemask_epi8(chunk) == 0;
         if (!plain || !was_plain) {
-            __m256i bad = wrong(before, chunk);
+            __m256i bad = find_errors(before, chunk);
             if (!_mm256_testz_si256(bad, bad)) {
+                /* the error may have begun in the chunk before */
                 while (i > 0 && (text[i - 1] & 0xC0) == 0x80)
                     i--;
                 return i > 0 && (text[i - 1] & 0xC0) == 0xC0 ? i - 1 : i;
@@ -103,19 +106,20 @@ AVX2 static size_t valid_chunks(const char *text, size_t n)
     return n;
 }
 
-static size_t fast_prefix(const char *text, size_t n)
+static size_t check_fast(const char *text, size_t n)
 {
-    return n >= CHUNK / 2 && __builtin_cpu_supports("avx2") ? valid_chunks(text, n) : 0;
+    return n >= CHUNK / 2 && __builtin_cpu_supports("avx2") ? check_chunks(text, n) : 0;
 }
 #else
-static size_t fast_prefix(const char *text, size_t n)
+static size_t check_fast(const char *text, size_t n)
 {
     (void)text, (void)n;
     return 0;
 }
 #endif
 
-static size_t slow_prefix(const char *text, size_t n)
+/* Character by character, with shortcuts for ASCII and the commonest lengths. */
+static size_t check_slow(const char *text, size_t n)
 {
     const unsigned char *p = (const unsigned char *)text, *end = p + n;
     while (end - p >= 8) {
@@ -144,6 +148,7 @@ static size_t slow_prefix(const char *text, size_t n)
 
 size_t uni_valid_prefix(const char *text, size_t n)
 {
-    size_t done = fast_prefix(text, n);
-    return done + slow_prefix(text + done, n - done);
+    /* Where the fast way stopped something is wrong, or the fast way is not there. */
+    size_t done = check_fast(text, n);
+    return done + check_slow(text + done, n - done);
 }

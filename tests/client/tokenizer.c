@@ -15,8 +15,8 @@ static char info_seen[1]; /* a state of its own: what is remembered goes by it *
 static char asked[256], revision_asked[64];
 
 /* A loader that takes its time, so that threads meet inside. */
-static tinker_tokenizer *loader(void *state, const char *repo, const char *revision,
-                                tinker_error *err)
+static tinker_tokenizer *loader(const char *repo, const char *revision, tinker_error *err,
+                                void *state)
 {
     struct fixture f = FIXTURE_INIT;
     struct buf b = fixture_json(&f);
@@ -29,14 +29,14 @@ static tinker_tokenizer *loader(void *state, const char *repo, const char *revis
     return t;
 }
 
-static tinker_tokenizer *broken_loader(void *state, const char *repo, const char *revision,
-                                       tinker_error *err)
+static tinker_tokenizer *broken_loader(const char *repo, const char *revision, tinker_error *err,
+                                       void *state)
 {
     (void)state, (void)repo, (void)revision, (void)err;
     return NULL;
 }
 
-static tinker_tokenizer_options by(tinker_tokenizer_loader *l, void *state)
+static tinker_tokenizer_options by(tinker_tokenizer_loader_fn *l, void *state)
 {
     tinker_tokenizer_options o = TINKER_TOKENIZER_OPTIONS_INIT;
     o.loader = l;
@@ -170,8 +170,8 @@ struct visit {
     tinker_status waited;
 };
 
-static tinker_tokenizer *slow_loader(void *state, const char *repo, const char *revision,
-                                     tinker_error *err)
+static tinker_tokenizer *slow_loader(const char *repo, const char *revision, tinker_error *err,
+                                     void *state)
 {
     struct visit *v = state;
     tinker_error e = { 0 };
@@ -247,8 +247,7 @@ static void test_as_futures(void)
 }
 
 struct worker {
-    tinker_training *t;
-    tinker_tokenizer_options *o;
+    const tinker_tokenizer *t;
     size_t n;
 };
 
@@ -258,13 +257,13 @@ static void *encode_one(void *arg)
     tinker_tokens ids = TINKER_TOKENS_INIT;
     tinker_error err;
     for (int i = 0; i < 5; i++)
-        tinker_training_encode(k->t, "hello world", 11, k->o, NULL, 5000, &ids, &err);
+        tinker_tokenizer_encode(k->t, "hello world", 11, NULL, &ids, &err);
     k->n = ids.n;
     tinker_tokens_clear(&ids);
     return NULL;
 }
 
-/* R-211 on a client: any number of encodes from any number of threads ask once. */
+/* R-211 on a client: one question, then any number of threads encode with the answer. */
 static void test_encode_on_clients(void)
 {
     struct world w;
@@ -274,14 +273,15 @@ static void test_encode_on_clients(void)
     tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 5000, &err);
     REQUIRE(t != NULL);
     say(&w, API "get_info", 400, "{\"detail\":\"not yet\"}", 1);
-    tinker_tokens ids = TINKER_TOKENS_INIT;
-    CHECK_INT(tinker_training_encode(t, "hello", 5, &o, NULL, 5000, &ids, &err), TINKER_EHTTP);
-    CHECK_INT(ids.n, 0);
+    CHECK(!tinker_training_tokenizer(t, &o, 5000, &err));
+    CHECK_INT(err.status, TINKER_EHTTP);
     say(&w, API "get_info", 200, info, -1); /* a failure is not remembered */
+    tinker_tokenizer *tok = tinker_training_tokenizer(t, &o, 5000, &err);
+    REQUIRE(tok != NULL);
     pthread_t thread[THREADS];
     struct worker k[THREADS];
     for (int i = 0; i < THREADS; i++) {
-        k[i] = (struct worker){ t, &o, 0 };
+        k[i] = (struct worker){ tok, 0 };
         pthread_create(&thread[i], NULL, encode_one, &k[i]);
     }
     for (int i = 0; i < THREADS; i++) {
@@ -293,28 +293,30 @@ static void test_encode_on_clients(void)
     /* there and back, ASCII and not */
     static const char *const texts[] = { "hello world", "\xC3\xA9 \xE6\xBC\xA2 \xF0\x9F\x99\x82",
                                          "" };
+    tinker_tokens ids = TINKER_TOKENS_INIT;
+    tinker_text back = TINKER_TEXT_INIT;
     for (size_t i = 0; i < 3; i++) {
-        tinker_text back = TINKER_TEXT_INIT;
-        ids.n = 0;
-        CHECK_INT(tinker_training_encode(t, texts[i], strlen(texts[i]), &o, NULL, 5000, &ids, &err),
+        ids.n = back.n = 0;
+        CHECK_INT(tinker_tokenizer_encode(tok, texts[i], strlen(texts[i]), NULL, &ids, &err),
                   TINKER_OK);
-        CHECK_INT(tinker_training_decode(t, ids.ids, ids.n, &o, NULL, 5000, &back, &err),
-                  TINKER_OK);
+        CHECK_INT(tinker_tokenizer_decode(tok, ids.ids, ids.n, NULL, &back, &err), TINKER_OK);
         CHECK_MEM(back.s, back.n, texts[i], strlen(texts[i]));
-        tinker_text_clear(&back);
     }
+    tinker_tokenizer_free(tok);
     tinker_sampler *s = tinker_service_create_sampler(w.service, "tiny", NULL, 5000, &err);
     REQUIRE(s != NULL);
     say(&w, API "samplers/sess:sample:0", 200,
         "{\"sampler_id\":\"sess:sample:0\",\"base_model\":\"org/base\"}", -1);
-    tinker_text back = TINKER_TEXT_INIT;
-    ids.n = 0;
-    CHECK_INT(tinker_sampler_encode(s, "hello", 5, &o, NULL, 5000, &ids, &err), TINKER_OK);
-    CHECK_INT(tinker_sampler_decode(s, ids.ids, ids.n, &o, NULL, 5000, &back, &err), TINKER_OK);
+    tok = tinker_sampler_tokenizer(s, &o, 5000, &err);
+    REQUIRE(tok != NULL);
+    ids.n = back.n = 0;
+    CHECK_INT(tinker_tokenizer_encode(tok, "hello", 5, NULL, &ids, &err), TINKER_OK);
+    CHECK_INT(tinker_tokenizer_decode(tok, ids.ids, ids.n, NULL, &back, &err), TINKER_OK);
     CHECK_STR(back.s, "hello");
     CHECK_INT(fake_count(w.server, API "samplers/sess:sample:0"), 1);
-    CHECK_INT(tinker_sampler_encode(s, NULL, 5, &o, NULL, 5000, &ids, &err), TINKER_EINVAL);
-    CHECK_INT(tinker_sampler_decode(s, NULL, 5, &o, NULL, 5000, &back, &err), TINKER_EINVAL);
+    CHECK_INT(tinker_tokenizer_encode(tok, NULL, 5, NULL, &ids, &err), TINKER_EINVAL);
+    CHECK_INT(tinker_tokenizer_decode(tok, NULL, 5, NULL, &back, &err), TINKER_EINVAL);
+    tinker_tokenizer_free(tok);
     tinker_text_clear(&back);
     tinker_tokens_clear(&ids);
     tinker_sampler_free(s);
@@ -322,41 +324,38 @@ static void test_encode_on_clients(void)
     world_close(&w);
 }
 
-/* R-211 without a client: by the name of a model, and as a model input. */
+/* R-211 without a client: by the name of a model, loaded once however often it is asked for. */
 static void test_by_name(void)
 {
     tinker_tokenizer_options o = by(loader, NULL);
     tinker_error err = { 0 };
     tinker_tokens ids = TINKER_TOKENS_INIT;
     tinker_text back = TINKER_TEXT_INIT;
-    CHECK_INT(tinker_model_encode("org/free", "hello world", 11, &o, NULL, &ids, &err), TINKER_OK);
+    tinker_tokenizer *t = tinker_tokenizer_load("org/free", &o, &err);
+    REQUIRE(t != NULL);
+    CHECK_INT(tinker_tokenizer_encode(t, "hello world", 11, NULL, &ids, &err), TINKER_OK);
     CHECK_INT(ids.n, 2);
-    CHECK_INT(tinker_model_decode("org/free", ids.ids, ids.n, &o, NULL, &back, &err), TINKER_OK);
+    tinker_tokenizer_free(t);
+    t = tinker_tokenizer_load("org/free", &o, &err);
+    REQUIRE(t != NULL);
+    CHECK_INT(tinker_tokenizer_decode(t, ids.ids, ids.n, NULL, &back, &err), TINKER_OK);
     CHECK_STR(back.s, "hello world");
     CHECK_INT(atomic_load(&loads), 1);
-    CHECK_INT(tinker_model_encode("", "x", 1, &o, NULL, &ids, &err), TINKER_EINVAL);
-    CHECK_INT(tinker_model_encode("org/free", "\xFF", 1, &o, NULL, &ids, &err), TINKER_EINVAL);
+    CHECK_INT(tinker_tokenizer_encode(t, "\xFF", 1, NULL, &ids, &err), TINKER_EINVAL);
     tinker_decode_options strict = TINKER_DECODE_OPTIONS_INIT;
     strict.strict = 1;
     const int32_t unknown = 99999;
-    CHECK_INT(tinker_model_decode("org/free", &unknown, 1, &o, &strict, &back, &err),
-              TINKER_EINVAL);
-    tinker_tokenizer *t = tinker_tokenizer_load("org/free", &o, &err);
-    REQUIRE(t != NULL);
-    tinker_model_input *in = tinker_model_input_from_text(t, "hello world", 11, NULL, &err);
-    REQUIRE(in != NULL);
-    CHECK_INT(in->n_chunks, 1);
-    CHECK_INT(in->chunks[0].kind, TINKER_CHUNK_TEXT);
-    CHECK_MEM(in->chunks[0].tokens, in->chunks[0].n_tokens * 4, ids.ids, 8);
-    tinker_model_input_free(in);
-    CHECK(!tinker_model_input_from_text(t, "\xFF", 1, NULL, &err));
+    CHECK_INT(tinker_tokenizer_decode(t, &unknown, 1, &strict, &back, &err), TINKER_EINVAL);
     tinker_tokenizer_free(t);
+    CHECK(!tinker_tokenizer_load("", &o, &err));
+    CHECK_INT(err.status, TINKER_EINVAL);
     o = by(broken_loader, NULL); /* the error names what could not be loaded */
-    CHECK_INT(tinker_model_encode("org/broken:5", "x", 1, &o, NULL, &ids, &err), TINKER_EINVAL);
+    CHECK(!tinker_tokenizer_load("org/broken:5", &o, &err));
+    CHECK_INT(err.status, TINKER_EINVAL);
     CHECK(strstr(err.message, "org/broken") != NULL);
     o = (tinker_tokenizer_options)TINKER_TOKENIZER_OPTIONS_INIT;
     o.hf_home = "/nonexistent";
-    CHECK(tinker_model_encode("org/nowhere", "x", 1, &o, NULL, &ids, &err) != TINKER_OK);
+    CHECK(!tinker_tokenizer_load("org/nowhere", &o, &err));
     CHECK(strstr(err.message, "org/nowhere") != NULL);
     tinker_tokens_clear(&ids);
     tinker_text_clear(&back);

@@ -1,7 +1,7 @@
 /* bpe.c - merging: order, both algorithms, shortcuts, and which tokens are reachable. */
-#include "tokenizer/bpe_build.h"
+#include "tokenizer/bpe/bpe_build.h"
 #include "base/rand.h"
-#include "tokenizer/bpe_boundary.h"
+#include "tokenizer/bpe/bpe_boundary.h"
 #include "tokenizer/tok_fixture.h"
 
 struct built {
@@ -11,7 +11,7 @@ struct built {
 };
 
 /* Tokens are the letters a..h (ids 0..7), one per merge "xy z", and the other bytes. */
-static bool build(struct built *out, const char *const *merges, bool ignore_merges)
+static bool build_vocabulary(struct built *out, const char *const *merges, bool ignore_merges)
 {
     struct bpe_builder b;
     tinker_error err = { 0 };
@@ -56,7 +56,7 @@ static bool build(struct built *out, const char *const *merges, bool ignore_merg
 }
 
 /* "abc|d": the pieces that merging makes of a text. */
-static const char *merged(const struct bpe *b, const char *text, bool list)
+static const char *merge_text(const struct bpe *b, const char *text, bool list)
 {
     static char out[256];
     struct bpe_ctx ctx = { 0 };
@@ -88,7 +88,7 @@ static bool walks_alike(const struct bpe *b, const char *text)
     want.lens = malloc(sizeof(*want.lens));
     got.lens = malloc(sizeof(*got.lens));
     bpe_encode_merge(b, &ctx, p, strlen(text), &want);
-    bpe_walk(b, &ctx, p, strlen(text), &got);
+    bpe_greedy_encode(b, &ctx, p, strlen(text), &got);
     bool alike = got.n == want.n && memcmp(got.ids, want.ids, got.n * sizeof(*got.ids)) == 0 &&
                  memcmp(got.lens, want.lens, got.n * sizeof(*got.lens)) == 0;
     free(want.ids);
@@ -103,12 +103,12 @@ static void test_lowest_rank_first(void)
 {
     static const char *const merges[] = { "b c", "a b", "ab c", "a bc", NULL };
     struct built t;
-    REQUIRE(build(&t, merges, false));
+    REQUIRE(build_vocabulary(&t, merges, false));
     for (int list = 0; list < 2; list++) {
-        CHECK_STR(merged(&t.bpe, "ab", list), "ab");
-        CHECK_STR(merged(&t.bpe, "abc", list), "abc"); /* b c first, then a bc */
-        CHECK_STR(merged(&t.bpe, "abab", list), "ab|ab");
-        CHECK_STR(merged(&t.bpe, "abcd", list), "abc|d");
+        CHECK_STR(merge_text(&t.bpe, "ab", list), "ab");
+        CHECK_STR(merge_text(&t.bpe, "abc", list), "abc"); /* b c first, then a bc */
+        CHECK_STR(merge_text(&t.bpe, "abab", list), "ab|ab");
+        CHECK_STR(merge_text(&t.bpe, "abcd", list), "abc|d");
     }
     os_map_close(&t.block);
 }
@@ -117,11 +117,11 @@ static void test_equal_rank_from_the_left(void)
 {
     static const char *const merges[] = { "a a", "aa aa", NULL };
     struct built t;
-    REQUIRE(build(&t, merges, false));
+    REQUIRE(build_vocabulary(&t, merges, false));
     for (int list = 0; list < 2; list++) {
-        CHECK_STR(merged(&t.bpe, "aaa", list), "aa|a");
-        CHECK_STR(merged(&t.bpe, "aaaaaaa", list), "aaaa|aa|a");
-        CHECK_STR(merged(&t.bpe, "baaab", list), "b|aa|a|b");
+        CHECK_STR(merge_text(&t.bpe, "aaa", list), "aa|a");
+        CHECK_STR(merge_text(&t.bpe, "aaaaaaa", list), "aaaa|aa|a");
+        CHECK_STR(merge_text(&t.bpe, "baaab", list), "b|aa|a|b");
     }
     os_map_close(&t.block);
 }
@@ -130,8 +130,8 @@ static void test_later_duplicate_wins(void)
 {
     static const char *const merges[] = { "a b", "b c", "a b", NULL };
     struct built t;
-    REQUIRE(build(&t, merges, false));
-    CHECK_STR(merged(&t.bpe, "abc", false), "a|bc"); /* a b now ranks behind b c */
+    REQUIRE(build_vocabulary(&t, merges, false));
+    CHECK_STR(merge_text(&t.bpe, "abc", false), "a|bc"); /* a b now ranks behind b c */
     os_map_close(&t.block);
 }
 
@@ -188,7 +188,7 @@ static void check_reachable(const struct built *t, int round)
         CHECK_INT(bpe_find(&t->bpe, p, n), id);
         if (n == 1)
             continue;
-        bool alone = strcmp(merged(&t->bpe, text, false), text) == 0;
+        bool alone = strcmp(merge_text(&t->bpe, text, false), text) == 0;
         if (alone != is_direct(&t->bpe, id))
             TAP_FAIL("round %d: %s is%s reachable", round, text, alone ? "" : " not");
     }
@@ -238,7 +238,7 @@ static void test_random_vocabularies(void)
         const char *list[41];
         struct built t;
         random_vocabulary(&r, store, list, 1 + round % 30);
-        REQUIRE(build(&t, list, false));
+        REQUIRE(build_vocabulary(&t, list, false));
         check_reachable(&t, round);
         for (int k = 0; k < 20; k++) {
             size_t n = 1 + rng_next(&r) % 40;
@@ -246,8 +246,8 @@ static void test_random_vocabularies(void)
                 text[i] = (char)('a' + rng_next(&r) % 3);
             text[n] = '\0';
             char one[256];
-            snprintf(one, sizeof(one), "%s", merged(&t.bpe, text, false));
-            CHECK_STR(merged(&t.bpe, text, true), one);
+            snprintf(one, sizeof(one), "%s", merge_text(&t.bpe, text, false));
+            CHECK_STR(merge_text(&t.bpe, text, true), one);
             if (k < 6) /* merges were left out of the tables */
                 CHECK_STR(one, by_definition(list, text));
         }
@@ -276,7 +276,7 @@ static void test_shortcut_only_when_allowed(void)
         struct built t;
         struct bpe_ctx ctx = { 0 };
         struct bpe_out out = { 0 };
-        REQUIRE(build(&t, merges, ignore));
+        REQUIRE(build_vocabulary(&t, merges, ignore));
         const unsigned char *text = (const unsigned char *)"abc";
         for (int again = 0; again < 2; again++) { /* the second time from the cache */
             out.n = 0;
@@ -302,7 +302,7 @@ static void test_memory_changes_nothing(void)
     struct bpe_ctx ctx = { 0 }, fresh = { 0 };
     struct bpe_out out = { 0 }, want = { 0 };
     unsigned char text[250];
-    REQUIRE(build(&t, merges, false));
+    REQUIRE(build_vocabulary(&t, merges, false));
     for (int i = 0; i < PIECES; i++) {
         struct rng r;
         rng_seed(&r, (uint64_t)(i % KINDS));
@@ -312,7 +312,7 @@ static void test_memory_changes_nothing(void)
         const unsigned char *const starts[] = { text, text + n };
         out.n = want.n = 0;
         bpe_encode(&t.bpe, &ctx, starts, 1, text + n, &out);
-        bpe_walk(&t.bpe, &fresh, text, n, &want);
+        bpe_greedy_encode(&t.bpe, &fresh, text, n, &want);
         if (out.n != want.n || memcmp(out.ids, want.ids, out.n * sizeof(*out.ids)) != 0)
             TAP_FAIL("piece %d of %zu bytes", i, n);
     }
@@ -329,7 +329,7 @@ static void test_open_refuses_damage(void)
     static const char *const merges[] = { "a b", NULL };
     struct built t;
     struct bpe view;
-    REQUIRE(build(&t, merges, false));
+    REQUIRE(build_vocabulary(&t, merges, false));
     size_t n = t.block.len;
     struct bpe_header *h = malloc(n);
     REQUIRE(h != NULL);
@@ -351,8 +351,8 @@ static void test_open_refuses_damage(void)
     memcpy(h, t.block.data, n);
     parts[8].left = parts[8].right = 8; /* made of itself: walking still comes to an end */
     CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_OK);
-    CHECK(!bpe_apart(&view, 0, 1));
-    CHECK(bpe_apart(&view, 8, 8));
+    CHECK(!bpe_boundary_holds(&view, 0, 1));
+    CHECK(bpe_boundary_holds(&view, 8, 8));
     memcpy(h, t.block.data, n);
     struct bpe_cell *cells = (struct bpe_cell *)((char *)h + h->trie_at);
     cells[300].edge = (uint32_t)(h->n_cells - 255) << 9;
@@ -364,7 +364,7 @@ static void test_open_refuses_damage(void)
     cells[0].edge = UINT32_MAX; /* where every look-up starts */
     CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
     memcpy(h, t.block.data, n);
-    h->flags &= ~(uint32_t)BPE_WALKED; /* looked up in slots, none of which is free */
+    h->flags &= ~(uint32_t)BPE_GREEDY; /* looked up in slots, none of which is free */
     memset((char *)h + h->slots_at, 0xFF, sizeof(struct bpe_slot) << h->slot_bits);
     CHECK_INT(bpe_open(&view, h, n, NULL), TINKER_EINVAL);
     memcpy(h, t.block.data, n);
@@ -389,7 +389,7 @@ static void test_open_refuses_damage(void)
     os_map_close(&t.block);
 }
 
-static void exchange(char *a, char *b, size_t n)
+static void exchange_bytes(char *a, char *b, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         char c = a[i];
@@ -403,7 +403,7 @@ static void test_checksum_notices(void)
 {
     static const char *const merges[] = { "a b", NULL };
     struct built t;
-    REQUIRE(build(&t, merges, false));
+    REQUIRE(build_vocabulary(&t, merges, false));
     size_t from = offsetof(struct bpe_header, total), missed = 0;
     char *p = malloc(t.block.len);
     REQUIRE(p != NULL);
@@ -424,9 +424,9 @@ static void test_checksum_notices(void)
         p[at + 7] ^= (char)0x80;
         p[at + 71] ^= (char)0x80;
         for (size_t by = 8; by <= 64; by += 8) {
-            exchange(p + at, p + at + by, 8);
+            exchange_bytes(p + at, p + at + by, 8);
             missed += bpe_checksum(h) == sum && memcmp(p, t.block.data, end) != 0;
-            exchange(p + at, p + at + by, 8);
+            exchange_bytes(p + at, p + at + by, 8);
         }
     }
     CHECK_INT(missed, 0);

@@ -1,15 +1,15 @@
 /* split.c - hand-written matchers against PCRE2 on the same pattern, and cases by hand. */
-#include "tokenizer/split.c"
+#include "tokenizer/split/split.c"
 #include "base/rand.h"
 #include "support/tap.h"
-#include "tokenizer/split_block.c"
-#include "tokenizer/split_regex.h"
+#include "tokenizer/split/split_block.c"
+#include "tokenizer/split/split_regex.h"
 #include "unicode/unicode.h"
 
 #include "base/utf8.h"
 
 /* "a|b|c" of a text cut by a matcher. */
-static const char *cut(split_fn *next, const char *text)
+static const char *cut_text(split_fn *next, const char *text)
 {
     static char out[512];
     const unsigned char *p = (const unsigned char *)text, *end = p + strlen(text);
@@ -26,54 +26,54 @@ static const char *cut(split_fn *next, const char *text)
 
 static void test_llama3_cases(void)
 {
-    CHECK_STR(cut(split_llama3, "Hello world  x"), "Hello| world| | x");
-    CHECK_STR(cut(split_llama3, "don't DON'T"), "don|'t| DON|'T");
-    CHECK_STR(cut(split_llama3, "'sfoo"), "'s|foo");
-    CHECK_STR(cut(split_llama3, "'Llama 'x"), "'Ll|ama| '|x");
-    CHECK_STR(cut(split_llama3, "don'\xC5\xBF"
-                                "a"),
+    CHECK_STR(cut_text(split_llama3, "Hello world  x"), "Hello| world| | x");
+    CHECK_STR(cut_text(split_llama3, "don't DON'T"), "don|'t| DON|'T");
+    CHECK_STR(cut_text(split_llama3, "'sfoo"), "'s|foo");
+    CHECK_STR(cut_text(split_llama3, "'Llama 'x"), "'Ll|ama| '|x");
+    CHECK_STR(cut_text(split_llama3, "don'\xC5\xBF"
+                                     "a"),
               "don|'\xC5\xBF|a");
-    CHECK_STR(cut(split_llama3, "1234567"), "123|456|7");
-    CHECK_STR(cut(split_llama3, "a  1"), "a| | |1");
-    CHECK_STR(cut(split_llama3, "x!!\n\n y"), "x|!!\n\n| y");
-    CHECK_STR(cut(split_llama3, "a \n  b"), "a| \n| | b");
-    CHECK_STR(cut(split_llama3, "a\n  "), "a|\n|  ");
-    CHECK_STR(cut(split_cl100k_possessive, "a\n  "), "a|\n  ");
-    CHECK_STR(cut(split_llama3, "\xC2\xA0hi \xC2\xA0"), "\xC2\xA0hi| \xC2\xA0");
+    CHECK_STR(cut_text(split_llama3, "1234567"), "123|456|7");
+    CHECK_STR(cut_text(split_llama3, "a  1"), "a| | |1");
+    CHECK_STR(cut_text(split_llama3, "x!!\n\n y"), "x|!!\n\n| y");
+    CHECK_STR(cut_text(split_llama3, "a \n  b"), "a| \n| | b");
+    CHECK_STR(cut_text(split_llama3, "a\n  "), "a|\n|  ");
+    CHECK_STR(cut_text(split_cl100k_possessive, "a\n  "), "a|\n  ");
+    CHECK_STR(cut_text(split_llama3, "\xC2\xA0hi \xC2\xA0"), "\xC2\xA0hi| \xC2\xA0");
 }
 
 static void test_qwen_cases(void)
 {
-    CHECK_STR(cut(split_qwen2, "a123"), "a|1|2|3");
+    CHECK_STR(cut_text(split_qwen2, "a123"), "a|1|2|3");
     /* a vowel sign is no letter: it parts words for Qwen2 and not for Qwen3.5 */
-    CHECK_STR(cut(split_qwen2, "\xE0\xA4\x95\xE0\xA4\xBF"), "\xE0\xA4\x95|\xE0\xA4\xBF");
-    CHECK_STR(cut(split_qwen35, "\xE0\xA4\x95\xE0\xA4\xBF"), "\xE0\xA4\x95\xE0\xA4\xBF");
+    CHECK_STR(cut_text(split_qwen2, "\xE0\xA4\x95\xE0\xA4\xBF"), "\xE0\xA4\x95|\xE0\xA4\xBF");
+    CHECK_STR(cut_text(split_qwen35, "\xE0\xA4\x95\xE0\xA4\xBF"), "\xE0\xA4\x95\xE0\xA4\xBF");
 }
 
 static void test_o200k_cases(void)
 {
-    CHECK_STR(cut(split_o200k, "camelCaseHTTP's //x"), "camel|Case|HTTP's| //|x");
-    CHECK_STR(cut(split_o200k, "It's  HELLOworld"), "It's| | HELLOworld");
-    CHECK_STR(cut(split_tekken, "It's 12"), "It|'s| |1|2");
-    CHECK_STR(cut(split_kimi, "ab\xE6\xBC\xA2\xE5\xAD\x97"
-                              "cd"),
+    CHECK_STR(cut_text(split_o200k, "camelCaseHTTP's //x"), "camel|Case|HTTP's| //|x");
+    CHECK_STR(cut_text(split_o200k, "It's  HELLOworld"), "It's| | HELLOworld");
+    CHECK_STR(cut_text(split_tekken, "It's 12"), "It|'s| |1|2");
+    CHECK_STR(cut_text(split_kimi, "ab\xE6\xBC\xA2\xE5\xAD\x97"
+                                   "cd"),
               "ab|\xE6\xBC\xA2\xE5\xAD\x97|cd");
 }
 
 static void test_deepseek_cases(void)
 {
-    CHECK_STR(cut(split_deepseek, "a  1"), "a|  |1");
-    CHECK_STR(cut(split_deepseek, "x_foo.bar!!"), "x|_foo|.bar|!!");
-    CHECK_STR(cut(split_deepseek, "ab\xE6\xBC\xA2\xE3\x81\x8B"
-                                  "1234"),
+    CHECK_STR(cut_text(split_deepseek, "a  1"), "a|  |1");
+    CHECK_STR(cut_text(split_deepseek, "x_foo.bar!!"), "x|_foo|.bar|!!");
+    CHECK_STR(cut_text(split_deepseek, "ab\xE6\xBC\xA2\xE3\x81\x8B"
+                                       "1234"),
               "ab|\xE6\xBC\xA2\xE3\x81\x8B|123|4");
     /* the third pattern goes through runs of kana, too: a middle dot, an unassigned character */
-    CHECK_STR(cut(split_deepseek, "\xE3\x82\xAB\xE3\x83\xBB\xE3\x82\xAB"),
+    CHECK_STR(cut_text(split_deepseek, "\xE3\x82\xAB\xE3\x83\xBB\xE3\x82\xAB"),
               "\xE3\x82\xAB|\xE3\x83\xBB|\xE3\x82\xAB");
-    CHECK_STR(cut(split_deepseek, "\xE3\x82\xAB\xE3\x82\x97\xE3\x82\xAB"),
+    CHECK_STR(cut_text(split_deepseek, "\xE3\x82\xAB\xE3\x82\x97\xE3\x82\xAB"),
               "\xE3\x82\xAB|\xE3\x82\x97\xE3\x82\xAB");
-    CHECK_STR(cut(split_deepseek, "1\x01\x02"
-                                  "3"),
+    CHECK_STR(cut_text(split_deepseek, "1\x01\x02"
+                                       "3"),
               "1|\x01\x02|3"); /* a gap is a piece */
 }
 
@@ -144,8 +144,8 @@ static size_t random_text(struct rng *r, char out[256])
 
 /* First differing boundary of the two ways, or -1.  A part that the regular expression leaves
  * out is a piece as well. */
-static int compare(split_fn *next, struct split_regex **regexes, size_t n_regexes,
-                   struct split_regex_ctx *ctx, const char *text, size_t n)
+static int compare_with_regex(split_fn *next, struct split_regex **regexes, size_t n_regexes,
+                              struct split_regex_ctx *ctx, const char *text, size_t n)
 {
     static size_t ends[2][512];
     size_t count = 1, k = 0;
@@ -195,7 +195,7 @@ static void run_against(const char *const *patterns, size_t n, split_fn *next, b
     for (int i = 0; i < rounds && differences < 3; i++) {
         char text[256];
         size_t len = random_text(&rng, text);
-        int at = compare(next, regexes, n, &ctx, text, len);
+        int at = compare_with_regex(next, regexes, n, &ctx, text, len);
         if (at >= 0) {
             differences++;
             TAP_FAIL("pattern %.30s: cut at byte %d of \"%.*s\"", patterns[0], at, (int)len, text);

@@ -4,8 +4,8 @@
 
 #define BAD "\xEF\xBF\xBD"
 
-static const char *decode(const tinker_tokenizer *t, const int32_t *ids, size_t n,
-                          const tinker_decode_options *o)
+static const char *decode_ids(const tinker_tokenizer *t, const int32_t *ids, size_t n,
+                              const tinker_decode_options *o)
 {
     static tinker_text text;
     tinker_error err;
@@ -28,19 +28,20 @@ static void test_byte_level(void)
     tinker_tokenizer *t = fixture_load(&f, NULL);
     REQUIRE(t != NULL);
     static const int32_t ids[] = { 259, 264, 300, 301, 302 };
-    CHECK_STR(decode(t, ids, 5, NULL), "hello world<|a|><\xEF\xBD\x9CU>x y"); /* G-dot is a space */
+    CHECK_STR(decode_ids(t, ids, 5, NULL),
+              "hello world<|a|><\xEF\xBD\x9CU>x y"); /* G-dot is a space */
     o.skip_special = 1;
-    CHECK_STR(decode(t, ids, 5, &o), "hello world<\xEF\xBD\x9CU>x y");
+    CHECK_STR(decode_ids(t, ids, 5, &o), "hello world<\xEF\xBD\x9CU>x y");
     static const int32_t half[] = { 259, 0xE2, 0x82, 259, 0xF0, 0x9F };
-    CHECK_STR(decode(t, half, 6, NULL), "hello" BAD "hello" BAD);
+    CHECK_STR(decode_ids(t, half, 6, NULL), "hello" BAD "hello" BAD);
     o.raw_bytes = 1;
-    CHECK_STR(decode(t, half, 6, &o), "hello\xE2\x82hello\xF0\x9F");
+    CHECK_STR(decode_ids(t, half, 6, &o), "hello\xE2\x82hello\xF0\x9F");
     static const int32_t odd[] = { 259, -1, 290, 1 << 30, 259 };
-    CHECK_STR(decode(t, odd, 5, NULL), "hellohello");
+    CHECK_STR(decode_ids(t, odd, 5, NULL), "hellohello");
     o = (tinker_decode_options)TINKER_DECODE_OPTIONS_INIT;
     o.strict = 1;
-    CHECK_STR(decode(t, odd, 5, &o), "error: there is no token -1");
-    CHECK_STR(decode(t, NULL, 0, NULL), "");
+    CHECK_STR(decode_ids(t, odd, 5, &o), "error: there is no token -1");
+    CHECK_STR(decode_ids(t, NULL, 0, NULL), "");
     tinker_tokenizer_free(t);
 }
 
@@ -53,9 +54,9 @@ static void test_cleanup(void)
     REQUIRE(t != NULL);
     static const char text[] = "it 's , ok . do n't do not";
     CHECK_INT(tinker_tokenizer_encode(t, text, strlen(text), NULL, &ids, NULL), TINKER_OK);
-    CHECK_STR(decode(t, ids.ids, ids.n, NULL), text);
+    CHECK_STR(decode_ids(t, ids.ids, ids.n, NULL), text);
     o.cleanup = 1;
-    CHECK_STR(decode(t, ids.ids, ids.n, &o), "it's, ok. don't do not");
+    CHECK_STR(decode_ids(t, ids.ids, ids.n, &o), "it's, ok. don't do not");
     tinker_tokens_clear(&ids);
     tinker_tokenizer_free(t);
 }
@@ -73,7 +74,7 @@ static void check_decoder_from(int32_t first, const char *decoder, const char *w
         TAP_FAIL("%s: %s", decoder, err.message);
     REQUIRE(t != NULL);
     const int32_t ids[] = { first, 1, 2, 3, 4 };
-    const char *got = decode(t, ids, 5, NULL);
+    const char *got = decode_ids(t, ids, 5, NULL);
     if (strcmp(got, want) != 0)
         TAP_FAIL("%s: got \"%s\", want \"%s\"", decoder, got, want);
     tinker_tokenizer_free(t);
@@ -122,9 +123,9 @@ static void test_broken_byte_run(void)
     static const int32_t good[] = { 0, 1, 2, 3 }, bad[] = { 0, 1, 3 };
     tinker_tokenizer *t = tinker_tokenizer_load_json(json, strlen(json), NULL, 0, NULL, NULL);
     REQUIRE(t != NULL);
-    CHECK_STR(decode(t, good, 4, NULL), "a \xC3\xA9"
-                                        "A");
-    CHECK_STR(decode(t, bad, 3, NULL), "a \xEF\xBF\xBD \xEF\xBF\xBD");
+    CHECK_STR(decode_ids(t, good, 4, NULL), "a \xC3\xA9"
+                                            "A");
+    CHECK_STR(decode_ids(t, bad, 3, NULL), "a \xEF\xBF\xBD \xEF\xBF\xBD");
     tinker_tokenizer_free(t);
 }
 
@@ -151,7 +152,7 @@ static void check_stream(tinker_tokenizer *t, const int32_t *ids, size_t n, stru
         at += k;
     }
     CHECK_INT(tinker_decoder_end(d, &text, &err), TINKER_OK);
-    CHECK_STR(text.s ? text.s : "", decode(t, ids, n, o));
+    CHECK_STR(text.s ? text.s : "", decode_ids(t, ids, n, o));
     tinker_text_clear(&text);
     tinker_decoder_free(d);
 }
@@ -217,7 +218,7 @@ static void check_table(tinker_tokenizer *plain, tinker_tokenizer *primed, int32
     static char want[4096];
     struct rng r;
     rng_seed(&r, 9);
-    decode(primed, many, sizeof(many) / sizeof(many[0]), NULL);
+    decode_ids(primed, many, sizeof(many) / sizeof(many[0]), NULL);
     for (int round = 0; round < 1500; round++) {
         tinker_decode_options o = TINKER_DECODE_OPTIONS_INIT;
         int32_t list[500];
@@ -228,8 +229,8 @@ static void check_table(tinker_tokenizer *plain, tinker_tokenizer *primed, int32
         }
         o.skip_special = round % 3 == 0;
         o.strict = round % 16 == 1;
-        snprintf(want, sizeof(want), "%s", decode(plain, list, n, &o));
-        CHECK_STR(decode(primed, list, n, &o), want);
+        snprintf(want, sizeof(want), "%s", decode_ids(plain, list, n, &o));
+        CHECK_STR(decode_ids(primed, list, n, &o), want);
     }
 }
 

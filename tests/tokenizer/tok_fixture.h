@@ -1,15 +1,15 @@
 /* tok_fixture.h - small tokenizer files for tests, written here.
  *
  * A byte-level vocabulary: the 256 bytes get ids 0..255, then the result of each merge. */
-#ifndef UNIT_TEXT_TOK_FIXTURE_H
-#define UNIT_TEXT_TOK_FIXTURE_H
+#ifndef TESTS_TOKENIZER_TOK_FIXTURE_H
+#define TESTS_TOKENIZER_TOK_FIXTURE_H
 
 #include <tinker/tokenizer.h>
 #include "base/buf.h"
 #include "base/utf8.h"
 #include "json/json.h"
 #include "support/tap.h"
-#include "tokenizer/bpe_build.h"
+#include "tokenizer/bpe/bpe_build.h"
 
 /* Merges as the file spells them, "A B"; NULL ends the list. */
 static const char *const fixture_merges[] = { "h e",

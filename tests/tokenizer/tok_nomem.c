@@ -13,7 +13,7 @@ static const char added[] = "[{\"id\":300,\"content\":\"<|a|>\",\"special\":true
 static const char text[] = "hello wor\xCC\x81\xCC\x96ld <|a|> aaaa 1212 \xE3\x81\x82 \xFF";
 
 /* Both ways of encoding, both ways of decoding.  *err says why not. */
-static bool use(tinker_tokenizer *t, struct buf *ids_seen, tinker_error *err)
+static bool use_tokenizer(tinker_tokenizer *t, struct buf *ids_seen, tinker_error *err)
 {
     tinker_tokens ids = TINKER_TOKENS_INIT, again = TINKER_TOKENS_INIT;
     tinker_spans spans = TINKER_SPANS_INIT;
@@ -21,8 +21,9 @@ static bool use(tinker_tokenizer *t, struct buf *ids_seen, tinker_error *err)
     tinker_encode_options o = TINKER_ENCODE_OPTIONS_INIT;
     tinker_slice slice = { text, strlen(text) };
     o.replace_invalid = 1;
-    bool ok = tinker_tokenizer_encode_spans(t, text, strlen(text), &o, &ids, &spans, err) == 0 &&
-              tinker_tokenizer_encode_batch(t, &slice, 1, &o, 2, &again, err) == 0 &&
+    o.threads = 2;
+    bool ok = tinker_tokenizer_encode_batch(t, &slice, 1, &o, &ids, &spans, err) == 0 &&
+              tinker_tokenizer_encode_batch(t, &slice, 1, &o, &again, NULL, err) == 0 &&
               tinker_tokenizer_decode(t, ids.ids, ids.n, NULL, &whole, err) == 0;
     tinker_decoder *d = ok ? tinker_decoder_new(t, NULL, err) : NULL;
     ok = d && tinker_decoder_put(d, ids.ids, ids.n, &parts, err) == 0 &&
@@ -45,7 +46,7 @@ static bool use(tinker_tokenizer *t, struct buf *ids_seen, tinker_error *err)
 }
 
 /* Some memory can be done without: then the result is the same. */
-static void check(const char *json, size_t n)
+static void check_allocations(const char *json, size_t n)
 {
     struct buf ids_seen;
     buf_init(&ids_seen, SIZE_MAX);
@@ -54,7 +55,7 @@ static void check(const char *json, size_t n)
         if (k > 0)
             failmalloc_at(k);
         tinker_tokenizer *t = tinker_tokenizer_load_json(json, n, NULL, 0, NULL, &err);
-        bool ok = t && use(t, &ids_seen, &err);
+        bool ok = t && use_tokenizer(t, &ids_seen, &err);
         tinker_tokenizer_free(t);
         bool hit = k > 0 && failmalloc_stop();
         if (!ok && err.status != TINKER_ENOMEM && !strstr(err.message, "no memory"))
@@ -76,7 +77,7 @@ static void test_byte_level(void)
         "\"pattern\":{\"Regex\":\"2+\"},\"content\":\"3\"}]}";
     f.pre_tokenizer = SPLIT("[a-z]+|\\\\d| ");
     struct buf b = fixture_json(&f);
-    check(b.data, b.len);
+    check_allocations(b.data, b.len);
     buf_clear(&b);
 }
 
@@ -89,7 +90,7 @@ static void test_char_level(void)
         "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},"
         "\"model\":{\"type\":\"BPE\",\"unk_token\":\"u\",\"vocab\":{\"u\":0,\"a\":1,\"_\":2,"
         "\"aa\":3,\"h\":4,\"_h\":5,\"<0xC3>\":6},\"merges\":[\"a a\",\"_ h\"]}}";
-    check(json, strlen(json));
+    check_allocations(json, strlen(json));
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* tok_open.c - loading by name: files, directories, the Hugging Face cache, prebuilt files. */
-#include "tokenizer/tok_open.h"
+#include "tokenizer/load/tok_open.h"
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 static char dir[64];
 
-static const char *path(const char *name)
+static const char *make_path(const char *name)
 {
     static char out[4][256];
     static int k;
@@ -20,10 +20,10 @@ static const char *path(const char *name)
 static void write_text(const char *name, const char *text, size_t n)
 {
     char parent[256];
-    snprintf(parent, sizeof(parent), "%s", path(name));
+    snprintf(parent, sizeof(parent), "%s", make_path(name));
     *strrchr(parent, '/') = '\0';
     CHECK_INT(os_make_dirs(parent, NULL), TINKER_OK);
-    CHECK_INT(os_write_file(path(name), text, n, NULL), TINKER_OK);
+    CHECK_INT(os_write_file(make_path(name), text, n, NULL), TINKER_OK);
 }
 
 static void write_fixture(const char *name, const struct fixture *f)
@@ -33,7 +33,7 @@ static void write_fixture(const char *name, const struct fixture *f)
     buf_clear(&b);
 }
 
-static tinker_tokenizer_options options(void)
+static tinker_tokenizer_options make_options(void)
 {
     tinker_tokenizer_options o = TINKER_TOKENIZER_OPTIONS_INIT;
     static char cache[256], hf[256];
@@ -83,30 +83,30 @@ static void test_resolve(void)
 static void test_file_and_directory(void)
 {
     struct fixture f = FIXTURE_INIT;
-    tinker_tokenizer_options o = options();
+    tinker_tokenizer_options o = make_options();
     tinker_error err = { 0 };
     static const char config[] = "{\"eos_token\":\"hello\",\"chat_template\":\"old\"}";
     write_fixture("model/tokenizer.json", &f);
     write_text("model/tokenizer_config.json", config, strlen(config));
-    tinker_tokenizer *a = tinker_tokenizer_load(path("model"), &o, &err);
+    tinker_tokenizer *a = tinker_tokenizer_load(make_path("model"), &o, &err);
     if (!a)
         TAP_FAIL("%s", err.message);
     REQUIRE(a != NULL);
     CHECK_INT(tinker_tokenizer_special(a, TINKER_TOKEN_EOS), 259);
     CHECK_STR(tinker_tokenizer_chat_template(a), "old");
-    tinker_tokenizer *b = tinker_tokenizer_load(path("model/tokenizer.json"), &o, &err);
+    tinker_tokenizer *b = tinker_tokenizer_load(make_path("model/tokenizer.json"), &o, &err);
     CHECK(a == b); /* the same files: the same object */
     write_text("model/chat_template.jinja", "new", 3);
-    tinker_tokenizer *c = tinker_tokenizer_load(path("model"), &o, &err);
+    tinker_tokenizer *c = tinker_tokenizer_load(make_path("model"), &o, &err);
     CHECK(c != NULL && c != a);
     CHECK_STR(tinker_tokenizer_chat_template(c), "new");
     tinker_tokenizer_free(a);
     tinker_tokenizer_free(b);
     tinker_tokenizer_free(c);
-    CHECK(tinker_tokenizer_load(path("cache"), &o, &err) == NULL);
+    CHECK(tinker_tokenizer_load(make_path("cache"), &o, &err) == NULL);
     CHECK_INT(err.status, TINKER_ESTATE);
     write_text("bad/tokenizer.json", "{\"model\":3}", 11);
-    CHECK(tinker_tokenizer_load(path("bad"), &o, &err) == NULL);
+    CHECK(tinker_tokenizer_load(make_path("bad"), &o, &err) == NULL);
     CHECK_INT(err.status, TINKER_EINVAL);
     CHECK(strstr(err.message, "bad/tokenizer.json") != NULL);
     CHECK(tinker_tokenizer_load("", &o, &err) == NULL);
@@ -117,8 +117,8 @@ static tinker_tokenizer *load_apart(const char *name, bool prebuilt)
 {
     static struct tok_files files;
     tinker_error err = { 0 };
-    CHECK_INT(tok_files_find(&files, path(name), false, &err), TINKER_OK);
-    tinker_tokenizer *t = tok_files_load(&files, prebuilt ? path("pre") : NULL, false, &err);
+    CHECK_INT(tok_files_find(&files, make_path(name), false, &err), TINKER_OK);
+    tinker_tokenizer *t = tok_files_load(&files, prebuilt ? make_path("pre") : NULL, false, &err);
     if (!t)
         TAP_FAIL("%s", err.message);
     return t;
@@ -146,7 +146,7 @@ static void test_prebuilt(void)
     tinker_tokenizer_free(fresh);
     tinker_tokenizer_free(made);
     tinker_tokenizer_free(mapped);
-    CHECK_INT(tok_files_find(&files, path("p"), false, NULL), TINKER_OK);
+    CHECK_INT(tok_files_find(&files, make_path("p"), false, NULL), TINKER_OK);
     char hex[65] = "";
     for (int i = 0; i < 32; i++)
         snprintf(hex + 2 * i, 3, "%02x", files.place[i]);
@@ -199,7 +199,7 @@ static void test_change_that_hides_is_noticed(void)
     struct stat st;
     f.merges = before;
     write_fixture("hidden/tokenizer.json", &f);
-    REQUIRE(stat(path("hidden/tokenizer.json"), &st) == 0);
+    REQUIRE(stat(make_path("hidden/tokenizer.json"), &st) == 0);
     for (int round = 0; round < 8; round++) {
         tinker_tokenizer *t = load_apart("hidden", true);
         REQUIRE(t != NULL);
@@ -208,13 +208,13 @@ static void test_change_that_hides_is_noticed(void)
         f.merges = round % 2 ? before : after;
         struct buf b = fixture_json(&f);
         CHECK_INT(b.len, st.st_size);
-        FILE *out = fopen(path("hidden/tokenizer.json"), "r+");
+        FILE *out = fopen(make_path("hidden/tokenizer.json"), "r+");
         REQUIRE(out != NULL);
         CHECK_INT(fwrite(b.data, 1, b.len, out), b.len);
         fclose(out);
         buf_clear(&b);
         const struct timespec times[2] = { st.st_atim, st.st_mtim };
-        CHECK_INT(utimensat(AT_FDCWD, path("hidden/tokenizer.json"), times, 0), 0);
+        CHECK_INT(utimensat(AT_FDCWD, make_path("hidden/tokenizer.json"), times, 0), 0);
     }
 }
 
@@ -226,12 +226,12 @@ static void test_change_between_find_and_load(void)
     struct fixture f = FIXTURE_INIT;
     f.merges = before;
     write_fixture("late/tokenizer.json", &f);
-    CHECK_INT(tok_files_find(&files, path("late"), false, NULL), TINKER_OK);
+    CHECK_INT(tok_files_find(&files, make_path("late"), false, NULL), TINKER_OK);
     CHECK(tok_files_same(&files, false));
     f.merges = after;
     write_fixture("late/tokenizer.json", &f);
     CHECK(!tok_files_same(&files, false));
-    tinker_tokenizer *t = tok_files_load(&files, path("pre"), false, NULL);
+    tinker_tokenizer *t = tok_files_load(&files, make_path("pre"), false, NULL);
     REQUIRE(t != NULL);
     CHECK_IDS(t, "xyx", "120 256");
     tinker_tokenizer_free(t);
@@ -245,12 +245,12 @@ static void test_no_stamp_for_what_just_changed(void)
 {
     static struct tok_files files;
     static const uint8_t none[32];
-    CHECK_INT(tok_files_find(&files, path("p"), false, NULL), TINKER_OK);
+    CHECK_INT(tok_files_find(&files, make_path("p"), false, NULL), TINKER_OK);
     CHECK(!files.settled);
     for (int settled = 0; settled < 2; settled++) {
         struct os_map map;
         files.settled = settled;
-        tinker_tokenizer *t = tok_files_load(&files, path("pre"), false, NULL);
+        tinker_tokenizer *t = tok_files_load(&files, make_path("pre"), false, NULL);
         CHECK(t != NULL && t->prebuilt);
         tinker_tokenizer_free(t);
         REQUIRE(os_map_open(&map, prebuilt_file, NULL) == TINKER_OK);
@@ -300,7 +300,7 @@ static void test_prebuilt_is_checked_by_hash(void)
 static void test_hub(void)
 {
     struct fixture f = FIXTURE_INIT;
-    tinker_tokenizer_options o = options();
+    tinker_tokenizer_options o = make_options();
     tinker_error err = { 0 };
     write_fixture("hf/hub/models--Org--Model/snapshots/abc123/tokenizer.json", &f);
     write_text("hf/hub/models--Org--Model/refs/main", "abc123\n", 7);
@@ -331,7 +331,7 @@ static void test_hub(void)
 static void test_hub_in_the_home_directory(void)
 {
     struct fixture f = FIXTURE_INIT;
-    tinker_tokenizer_options o = options();
+    tinker_tokenizer_options o = make_options();
     tinker_error err = { 0 };
     const char *home = getenv("HOME");
     char *saved = home ? strdup(home) : NULL;
@@ -374,8 +374,8 @@ static void test_shared_between_threads(void)
     pthread_t threads[N];
     tinker_tokenizer *t[N];
     write_fixture("shared/tokenizer.json", &f);
-    snprintf(shared_path, sizeof(shared_path), "%s", path("shared"));
-    shared_options = options();
+    snprintf(shared_path, sizeof(shared_path), "%s", make_path("shared"));
+    shared_options = make_options();
     for (int i = 0; i < N; i++)
         REQUIRE(pthread_create(&threads[i], NULL, load_shared, &t[i]) == 0);
     for (int i = 0; i < N; i++)
@@ -389,13 +389,13 @@ static void test_shared_between_threads(void)
 static void test_more_than_the_table_holds(void)
 {
     struct fixture f = FIXTURE_INIT;
-    tinker_tokenizer_options o = options();
+    tinker_tokenizer_options o = make_options();
     tinker_tokenizer *kept = NULL;
     for (int i = 0; i < 40; i++) {
         char name[64];
         snprintf(name, sizeof(name), "many/%d/tokenizer.json", i);
         write_fixture(name, &f);
-        tinker_tokenizer *t = tinker_tokenizer_load(path(name), &o, NULL);
+        tinker_tokenizer *t = tinker_tokenizer_load(make_path(name), &o, NULL);
         REQUIRE(t != NULL);
         if (i == 0)
             kept = t;
@@ -408,7 +408,7 @@ static void test_more_than_the_table_holds(void)
 
 /* ---- rank files ------------------------------------------------------------------------------ */
 
-static struct buf ranks(const char *const *tokens)
+static struct buf make_ranks(const char *const *tokens)
 {
     struct buf b;
     buf_init(&b, 1 << 20);
@@ -429,7 +429,7 @@ static void test_ranks(void)
 {
     static const char *const tokens[] = { "ab", "bc", "abc", "abcd", " h", "xyz", NULL };
     static const tinker_special_token special[] = { { "<|x|>", 300 } };
-    struct buf b = ranks(tokens);
+    struct buf b = make_ranks(tokens);
     tinker_error err = { 0 };
     tinker_tokenizer *t =
         tinker_tokenizer_load_ranks(b.data, b.len, split_cl100k_pattern, special, 1, NULL, &err);
@@ -442,8 +442,8 @@ static void test_ranks(void)
     CHECK_IDS(t, "a<|x|>b", "97 300 98");
     tinker_tokenizer_free(t);
     write_text("r/cl100k_base.tiktoken", b.data, b.len);
-    tinker_tokenizer_options o = options();
-    t = tinker_tokenizer_load(path("r"), &o, &err);
+    tinker_tokenizer_options o = make_options();
+    t = tinker_tokenizer_load(make_path("r"), &o, &err);
     REQUIRE(t != NULL);
     CHECK_INT(tinker_tokenizer_id(t, "<|endofprompt|>", 15), 100276);
     tinker_tokenizer_free(t);
@@ -453,7 +453,7 @@ static void test_ranks(void)
         "\"520\":{\"content\":\"<think>\",\"special\":false}},"
         "\"bos_token\":\"[BOS]\"}";
     write_text("k/tokenizer_config.json", config, strlen(config));
-    t = tinker_tokenizer_load(path("k"), &o, &err);
+    t = tinker_tokenizer_load(make_path("k"), &o, &err);
     if (!t)
         TAP_FAIL("%s", err.message);
     REQUIRE(t != NULL);
@@ -476,11 +476,11 @@ static void check_rank_error(const char *text, const char *part)
 
 static void test_rank_errors(void)
 {
-    tinker_tokenizer_options o = options();
+    tinker_tokenizer_options o = make_options();
     tinker_error err = { 0 };
     static const char pieces[] = "\n\016\n\005<unk>\025";
     write_text("sp/tokenizer.model", pieces, sizeof(pieces) - 1);
-    CHECK(tinker_tokenizer_load(path("sp"), &o, &err) == NULL);
+    CHECK(tinker_tokenizer_load(make_path("sp"), &o, &err) == NULL);
     CHECK(strstr(err.message, "/sp/tokenizer.model: a SentencePiece") != NULL); /* named once */
     check_rank_error("", "256 bytes");
     check_rank_error("YQ== 0\n", "256 bytes");

@@ -219,8 +219,8 @@ static void check_spans(const tinker_tokenizer *t, const char *text, bool scalar
     size_t at = 0;
     o.scalar_offsets = scalars;
     o.add_special = 1;
-    CHECK_INT(tinker_tokenizer_encode_spans(t, text, strlen(text), &o, &ids, &spans, NULL),
-              TINKER_OK);
+    tinker_slice slice = { text, strlen(text) };
+    CHECK_INT(tinker_tokenizer_encode_batch(t, &slice, 1, &o, &ids, &spans, NULL), TINKER_OK);
     CHECK_INT(ids.n, spans.n);
     for (size_t i = 0; i < spans.n; i++)
         at += (size_t)snprintf(out + at, sizeof(out) - at, "%s%zu-%zu", i ? " " : "",
@@ -262,7 +262,7 @@ static void test_spans_and_template(void)
     tinker_tokenizer_free(t);
 }
 
-static void test_count_and_batch(void)
+static void test_batch(void)
 {
     struct fixture f = FIXTURE_INIT;
     tinker_error err = { 0 };
@@ -271,6 +271,8 @@ static void test_count_and_batch(void)
     static char texts[N][700];
     tinker_slice slices[N];
     static tinker_tokens one[N], many[N];
+    static tinker_spans spans[N];
+    tinker_encode_options o = TINKER_ENCODE_OPTIONS_INIT;
     struct rng r;
     rng_seed(&r, 3);
     REQUIRE(t != NULL);
@@ -279,30 +281,37 @@ static void test_count_and_batch(void)
         for (size_t k = 0; k < n; k++)
             texts[i][k] = " helowrd1a\n"[rng_next(&r) % 11];
         slices[i] = (tinker_slice){ texts[i], n };
-        size_t count = 99;
         CHECK_INT(tinker_tokenizer_encode(t, texts[i], n, NULL, &one[i], &err), TINKER_OK);
-        CHECK_INT(tinker_tokenizer_count(t, texts[i], n, NULL, &count, &err), TINKER_OK);
-        CHECK_INT(count, one[i].n);
     }
     for (int threads = 0; threads <= 4; threads++) {
         for (int i = 0; i < N; i++)
-            many[i].n = 0;
-        CHECK_INT(tinker_tokenizer_encode_batch(t, slices, N, NULL, threads, many, &err),
-                  TINKER_OK);
-        for (int i = 0; i < N; i++)
+            many[i].n = spans[i].n = 0;
+        o.threads = threads;
+        tinker_spans *wanted = threads % 2 ? spans : NULL; /* with spans and without */
+        CHECK_INT(tinker_tokenizer_encode_batch(t, slices, N, &o, many, wanted, &err), TINKER_OK);
+        for (int i = 0; i < N; i++) {
             CHECK_MEM(many[i].ids, many[i].n * 4, one[i].ids, one[i].n * 4);
+            CHECK_INT(spans[i].n, wanted ? one[i].n : 0);
+            if (spans[i].n)
+                CHECK_INT(spans[i].spans[spans[i].n - 1].end, slices[i].n);
+        }
     }
     slices[9].s = NULL;
     slices[9].n = 3;
-    CHECK_INT(tinker_tokenizer_encode_batch(t, slices, N, NULL, 3, many, &err), TINKER_EINVAL);
+    o.threads = 3;
+    for (int i = 0; i < N; i++)
+        spans[i].n = 0;
+    CHECK_INT(tinker_tokenizer_encode_batch(t, slices, N, &o, many, spans, &err), TINKER_EINVAL);
     CHECK(strstr(err.message, "text 9") != NULL);
     slices[9] = (tinker_slice){ "", 0 };
     texts[7][0] = (char)0xFF; /* one bad text: named, and nothing changes */
     slices[7].n = slices[7].n ? slices[7].n : 1;
-    CHECK_INT(tinker_tokenizer_encode_batch(t, slices, N, NULL, 3, many, &err), TINKER_EINVAL);
+    CHECK_INT(tinker_tokenizer_encode_batch(t, slices, N, &o, many, spans, &err), TINKER_EINVAL);
     CHECK(strstr(err.message, "text 7") != NULL);
     for (int i = 0; i < N; i++) {
         CHECK_INT(many[i].n, one[i].n);
+        CHECK_INT(spans[i].n, 0);
+        tinker_spans_clear(&spans[i]);
         tinker_tokens_clear(&one[i]);
         tinker_tokens_clear(&many[i]);
     }
@@ -692,7 +701,8 @@ static void test_spans_change_no_ids(void)
             tinker_spans spans = TINKER_SPANS_INIT;
             size_t n = strlen(texts[k]);
             CHECK_INT(tinker_tokenizer_encode(t, texts[k], n, NULL, &a, NULL), TINKER_OK);
-            CHECK_INT(tinker_tokenizer_encode_spans(t, texts[k], n, NULL, &b, &spans, NULL),
+            tinker_slice slice = { texts[k], n };
+            CHECK_INT(tinker_tokenizer_encode_batch(t, &slice, 1, NULL, &b, &spans, NULL),
                       TINKER_OK);
             CHECK_MEM(b.ids, b.n * sizeof(*b.ids), a.ids, a.n * sizeof(*a.ids));
             CHECK_INT(spans.n, a.n);
@@ -748,8 +758,8 @@ static void test_spans_of_many_marks(void)
     buf_puts(&text, "x");
     for (int i = 0; i < N; i++)
         buf_puts(&text, i % 2 ? "\xCC\x96" : "\xCC\x95");
-    CHECK_INT(tinker_tokenizer_encode_spans(t, text.data, text.len, NULL, &ids, &spans, NULL),
-              TINKER_OK);
+    tinker_slice slice = { text.data, text.len };
+    CHECK_INT(tinker_tokenizer_encode_batch(t, &slice, 1, NULL, &ids, &spans, NULL), TINKER_OK);
     CHECK_INT(ids.n, 2 * N + 1);
     CHECK_INT(spans.n, ids.n);
     CHECK_INT(spans.spans[spans.n - 1].end, text.len);
@@ -782,7 +792,7 @@ int main(void)
     RUN(test_bad_utf8);
     RUN(test_options_are_checked);
     RUN(test_spans_and_template);
-    RUN(test_count_and_batch);
+    RUN(test_batch);
     RUN(test_vocabulary);
     RUN(test_config);
     RUN(test_prefix_space);

@@ -223,7 +223,7 @@ static void test_valid_prefix(void)
         }
         size_t want = utf8_valid_prefix(text, n);
         CHECK_INT(uni_valid_prefix(text, n), want);
-        CHECK_INT(slow_prefix(text, n), want);
+        CHECK_INT(check_slow(text, n), want);
         whole += want == n;
     }
     CHECK(whole > 2000 && whole < 18000);

@@ -38,7 +38,6 @@ void trainer_unref(tinker_training *t)
 {
     if (!t || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
         return;
-    tinker_future_free(t->named);
     gaps_clear(&t->gaps);
     pthread_mutex_destroy(&t->lock);
     free(t->model_id);
