@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include "engine/kernels/cpu.h"
 
 enum { SPINS = 2000, SHARE = 2, COARSE = 16, FINE = 64 };
 #define PHASE ((uint64_t)1 << 32)
@@ -48,15 +49,6 @@ struct threads {
     pthread_cond_t wake;
     _Atomic int stop;
 };
-
-static inline void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#else
-    sched_yield();
-#endif
-}
 
 static int is_open(uint64_t gate)
 {
@@ -113,7 +105,7 @@ static int enter(struct threads *t, uint64_t *phase)
         if (atomic_load(&t->stop))
             return 0;
         if (spins < SPINS) {
-            relax();
+            cpu_relax();
             continue;
         }
         pthread_mutex_lock(&t->lock);
@@ -230,7 +222,7 @@ static void run(struct threads *t, size_t n, size_t grain, size_t cuts,
     atomic_fetch_add(&t->gate, PHASE); /* close */
     for (int spins = 0; atomic_load(&t->gate) % PHASE != 0; spins++) {
         if (spins < SPINS)
-            relax();
+            cpu_relax();
         else
             sched_yield();
     }

@@ -85,9 +85,7 @@ struct kernel_ops {
     const struct vec_ops *vec;       /* vec.h */
 };
 
-extern const struct kernel_ops kernels_plain, kernels_avx2, kernels_avx512;
-extern const struct matrix_ops kernels_amx;
-void kernels_avx512bf16_fill(struct kernel_ops *ops); /* what VDPBF16PS replaces */
+extern const struct kernel_ops kernels_plain; /* portable C, on every machine */
 
 const struct kernel_ops *kernels_ops(void); /* the chosen ones */
 

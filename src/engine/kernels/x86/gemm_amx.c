@@ -11,6 +11,7 @@
  * and slices only choose when: the bits of an output never depend on its company. */
 #include "engine/kernels/ops.h"
 #include "engine/kernels/packed.h"
+#include "engine/kernels/x86/sets.h"
 
 #include <assert.h>
 #include <immintrin.h>

@@ -1,9 +1,9 @@
 /* ops_avx2.c - tiles of up to 6 x 16 for AVX2 with FMA: 12 accumulators, 2 columns, 1 broadcast.
  * One or two rows take two panels at once, which hides the latency of their few chains. */
 #include "engine/kernels/x86/simd_avx2.h"
-#include "engine/kernels/tile.h"
-#include "engine/kernels/attn.h"
-#include "engine/kernels/vec.h"
+#include "engine/kernels/tile_simd.h"
+#include "engine/kernels/x86/pack_avx2.h"
+#include "engine/kernels/x86/sets.h"
 
 TILE void one_f32(size_t mr, size_t K, const float *a, const float *b, const struct tile_out *out)
 {

@@ -1,9 +1,9 @@
 /* ops_avx512.c - tiles of up to 12 x 32 for AVX-512: 24 accumulators, 2 columns, 1 broadcast.
  * The same templates as ops_avx2.c with twice the lanes. */
 #include "engine/kernels/x86/simd_avx512.h"
-#include "engine/kernels/tile.h"
-#include "engine/kernels/attn.h"
-#include "engine/kernels/vec.h"
+#include "engine/kernels/tile_simd.h"
+#include "engine/kernels/x86/pack_avx2.h"
+#include "engine/kernels/x86/sets.h"
 
 TILE_PART void rows_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
                         const struct tile_out *out)

@@ -4,7 +4,8 @@
  * summed per step, so the bits differ from the widening kernels (half the time, and
  * the tolerance of the bfloat16 mode).  Everything else is that of AVX-512. */
 #include "engine/kernels/x86/simd_avx512.h"
-#include "engine/kernels/tile.h"
+#include "engine/kernels/tile_simd.h"
+#include "engine/kernels/x86/sets.h"
 
 TILE void narrow(uint16_t *dst, const float *src, size_t n)
 {

@@ -1,13 +1,13 @@
-/* vecbody.h - the functions of vec.h in the words of simd_*.h.
+/* vec_simd.h - the functions of vec.h in the words of simd_*.h.
  *
  * Not a header to share: vec_avx2.c and vec_avx512.c include it after the vocabulary
  * of their instruction set.  A reduction keeps sixteen sums whatever the width. */
-#ifndef ENGINE_KERNELS_VECBODY_H
-#define ENGINE_KERNELS_VECBODY_H
+#ifndef ENGINE_KERNELS_VEC_SIMD_H
+#define ENGINE_KERNELS_VEC_SIMD_H
 
 #include <math.h>
 #include "engine/kernels/vec.h"
-#include "engine/kernels/vecexp.h"
+#include "engine/kernels/exp_simd.h"
 
 enum { WIDTH = 16, PARTS = WIDTH / LANES };
 

@@ -1,13 +1,13 @@
-/* attnbody.h - the attention kernels in the words of simd_*.h.
+/* attn_simd.h - the attention kernels in the words of simd_*.h.
  *
  * Not a header to share: attn_avx2.c and attn_avx512.c include it after the
  * vocabulary of their instruction set, and it defines their table. */
-#ifndef ENGINE_KERNELS_ATTNBODY_H
-#define ENGINE_KERNELS_ATTNBODY_H
+#ifndef ENGINE_KERNELS_ATTN_SIMD_H
+#define ENGINE_KERNELS_ATTN_SIMD_H
 
 #include <math.h>
 #include "engine/kernels/attn.h"
-#include "engine/kernels/vecexp.h"
+#include "engine/kernels/exp_simd.h"
 
 enum { PAGE_VECS = ATTN_KEYS / LANES, ROWS = 3 };
 
