@@ -55,7 +55,7 @@ static int is_open(uint64_t gate)
     return gate / PHASE % 2 == 1;
 }
 
-static uint64_t part_of(uint64_t begin, uint64_t end)
+static uint64_t pack_part(uint64_t begin, uint64_t end)
 {
     return end << 32 | begin;
 }
@@ -75,13 +75,13 @@ static int take_slice(struct threads *t, size_t index, int owner, size_t *begin,
             length = high - low < t->slice ? high - low : t->slice;
         *begin = owner ? low : high - length;
         *end = *begin + length;
-        rest = owner ? part_of(*end, high) : part_of(low, *begin);
+        rest = owner ? pack_part(*end, high) : pack_part(low, *begin);
     } while (!atomic_compare_exchange_weak(left, &part, rest));
     return 1;
 }
 
 /* First the own part, whose slices lie one after the other, then what others have left. */
-static void take_slices(struct threads *t, size_t index)
+static void run_own_and_steal(struct threads *t, size_t index)
 {
     size_t count = (size_t)t->count, begin, end;
     for (size_t i = 0; i < count; i++)
@@ -92,7 +92,7 @@ static void take_slices(struct threads *t, size_t index)
 }
 
 /* Wait until the gate is open in a phase later than *phase, and go in.  0: stop. */
-static int enter(struct threads *t, uint64_t *phase)
+static int enter_run(struct threads *t, uint64_t *phase)
 {
     for (int spins = 0;; spins++) {
         uint64_t gate = atomic_load(&t->gate);
@@ -118,13 +118,13 @@ static int enter(struct threads *t, uint64_t *phase)
     }
 }
 
-static void *worker(void *arg)
+static void *run_worker(void *arg)
 {
     const struct worker *w = arg;
     struct threads *t = w->threads;
     uint64_t phase = 0;
-    while (enter(t, &phase)) {
-        take_slices(t, w->index);
+    while (enter_run(t, &phase)) {
+        run_own_and_steal(t, w->index);
         atomic_fetch_sub(&t->gate, 1);
     }
     return NULL;
@@ -158,7 +158,7 @@ struct threads *threads_new(int count)
         struct worker *w = &t->workers[t->started];
         w->threads = t;
         w->index = (size_t)t->started + 1;
-        if (pthread_create(&w->id, NULL, worker, w) != 0) {
+        if (pthread_create(&w->id, NULL, run_worker, w) != 0) {
             threads_free(t);
             return NULL;
         }
@@ -196,8 +196,8 @@ float *threads_memory(struct threads *t)
 }
 
 /* No slice is less than a part in `cuts` of what falls to a thread. */
-static void run(struct threads *t, size_t n, size_t grain, size_t cuts,
-                void (*job)(void *arg, size_t begin, size_t end), void *arg)
+static void run_slices(struct threads *t, size_t n, size_t grain, size_t cuts,
+                       void (*job)(void *arg, size_t begin, size_t end), void *arg)
 {
     if (grain == 0)
         grain = 1;
@@ -215,10 +215,10 @@ static void run(struct threads *t, size_t n, size_t grain, size_t cuts,
     t->grain = grain;
     t->slice = grains / (count * cuts) + 1;
     for (size_t i = 0; i < count; i++)
-        atomic_store(&t->parts[i].left, part_of(grains * i / count, grains * (i + 1) / count));
+        atomic_store(&t->parts[i].left, pack_part(grains * i / count, grains * (i + 1) / count));
     atomic_fetch_add(&t->gate, PHASE); /* open */
     wake_sleepers(t);
-    take_slices(t, 0);
+    run_own_and_steal(t, 0);
     atomic_fetch_add(&t->gate, PHASE); /* close */
     for (int spins = 0; atomic_load(&t->gate) % PHASE != 0; spins++) {
         if (spins < SPINS)
@@ -231,11 +231,11 @@ static void run(struct threads *t, size_t n, size_t grain, size_t cuts,
 void threads_run(struct threads *t, size_t n, size_t grain,
                  void (*job)(void *arg, size_t begin, size_t end), void *arg)
 {
-    run(t, n, grain, COARSE, job, arg);
+    run_slices(t, n, grain, COARSE, job, arg);
 }
 
 void threads_run_fine(struct threads *t, size_t n, size_t grain,
                       void (*job)(void *arg, size_t begin, size_t end), void *arg)
 {
-    run(t, n, grain, FINE, job, arg);
+    run_slices(t, n, grain, FINE, job, arg);
 }

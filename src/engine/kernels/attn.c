@@ -5,7 +5,7 @@
 #include <string.h>
 #include "engine/kernels/ops.h"
 
-static void scores(float *s, const float *q, size_t ldq, const float *kt, size_t R, size_t hd)
+static void plain_scores(float *s, const float *q, size_t ldq, const float *kt, size_t R, size_t hd)
 {
     for (size_t r = 0; r < R; r++) {
         for (size_t i = 0; i < ATTN_KEYS; i++) {
@@ -17,8 +17,8 @@ static void scores(float *s, const float *q, size_t ldq, const float *kt, size_t
     }
 }
 
-static void accumulate(float *y, size_t ldy, const float *p, size_t ldp, const float *v, size_t ldv,
-                       size_t R, size_t n, size_t hd)
+static void plain_accumulate(float *y, size_t ldy, const float *p, size_t ldp, const float *v,
+                             size_t ldv, size_t R, size_t n, size_t hd)
 {
     for (size_t r = 0; r < R; r++)
         for (size_t i = 0; i < n; i++)
@@ -26,7 +26,7 @@ static void accumulate(float *y, size_t ldy, const float *p, size_t ldp, const f
                 y[r * ldy + d] += p[r * ldp + i] * v[i * ldv + d];
 }
 
-static float fold(float *s, size_t n, float *max, float *sum)
+static float plain_fold(float *s, size_t n, float *max, float *sum)
 {
     float top = *max, shrink = 1, total = 0;
     for (size_t i = 0; i < n; i++)
@@ -42,7 +42,7 @@ static float fold(float *s, size_t n, float *max, float *sum)
     return shrink;
 }
 
-static void gradient(float *s, float *dp, size_t n, float lse, float delta, float scale)
+static void plain_gradient(float *s, float *dp, size_t n, float lse, float delta, float scale)
 {
     for (size_t i = 0; i < ATTN_KEYS; i++) {
         s[i] = i < n ? expf(s[i] - lse) : 0;
@@ -50,7 +50,12 @@ static void gradient(float *s, float *dp, size_t n, float lse, float delta, floa
     }
 }
 
-const struct attn_ops attn_plain = { scores, accumulate, fold, gradient };
+const struct attn_ops attn_plain = {
+    .scores = plain_scores,
+    .accumulate = plain_accumulate,
+    .fold = plain_fold,
+    .gradient = plain_gradient,
+};
 
 const struct attn_ops *attn_ops(void)
 {

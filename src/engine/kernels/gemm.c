@@ -25,19 +25,19 @@ struct rows {
     size_t n, tiles, height, taller; /* `taller` tiles have height + 1 rows */
 };
 
-static struct rows rows_cut(size_t n, size_t mr)
+static struct rows cut_rows(size_t n, size_t mr)
 {
     size_t tiles = (n + mr - 1) / mr;
     return (struct rows){ n, tiles, n / tiles, n % tiles };
 }
 
-static size_t rows_height(const struct rows *r, size_t tile)
+static size_t tile_rows(const struct rows *r, size_t tile)
 {
     return r->height + (tile < r->taller);
 }
 
 /* Rows of a block: at most MB, whole tiles, and no small rest in the last block. */
-static size_t rows_block(size_t n, size_t mr)
+static size_t block_rows(size_t n, size_t mr)
 {
     size_t blocks = (n + MB - 1) / MB, even = blocks ? (n + blocks - 1) / blocks : 1;
     return (even + mr - 1) / mr * mr;
@@ -53,7 +53,7 @@ static void pack_left(const struct kernel_ops *ops, float *dst, struct operand a
         return;
     }
     for (size_t t = 0, m = 0, mr; t < r->tiles; t++, m += mr) {
-        mr = rows_height(r, t);
+        mr = tile_rows(r, t);
         if (a.col == 1)
             ops->pack_rows(dst + m * KC, mr, a.p + m * a.row, a.row, K);
         else
@@ -85,8 +85,8 @@ static void pack_right(const struct kernel_ops *ops, float *dst, struct operand 
 }
 
 /* dst [n][KC] = rows of a rounded to bfloat16; the odd last value meets a zero. */
-static void narrow_left(const struct kernel_ops *ops, uint16_t *dst, struct operand a, size_t n,
-                        size_t K)
+static void round_left(const struct kernel_ops *ops, uint16_t *dst, struct operand a, size_t n,
+                       size_t K)
 {
     size_t whole = (K + 15) / 16 * 16;
     float row[KC];
@@ -116,7 +116,7 @@ struct fetch {
 };
 
 /* In equal parts, and as slowly as they can; `slow` tiles take less than a line per STEPS. */
-static struct fetch fetch_plan(size_t bytes, size_t K, size_t tiles, int slow)
+static struct fetch plan_fetch(size_t bytes, size_t K, size_t tiles, int slow)
 {
     struct fetch f = { 0 };
     size_t steps = K / STEPS, all = steps ? (bytes / LINE + steps - 1) / steps : 0;
@@ -138,8 +138,8 @@ static void fetch_pieces(const struct fetch *f, size_t tile, size_t tiles)
         __builtin_prefetch(f->at + i / per_piece * f->stride + i % per_piece * LINE, 0, 2);
 }
 
-static inline void tile(const struct kernel_ops *ops, size_t m, size_t mr, const struct block *b,
-                        const struct tile_out *out)
+static inline void run_tile(const struct kernel_ops *ops, size_t m, size_t mr,
+                            const struct block *b, const struct tile_out *out)
 {
     if (b->b != NULL)
         ops->tile_f32(mr, b->np, b->K, b->a + m * KC, b->b, out);
@@ -150,12 +150,12 @@ static inline void tile(const struct kernel_ops *ops, size_t m, size_t mr, const
 }
 
 /* A tile with fewer valid columns than its panels goes through a full-width copy. */
-static void edge_tile(const struct kernel_ops *ops, size_t m0, size_t mr, const struct block *b,
-                      const struct tile_out *out)
+static void run_edge_tile(const struct kernel_ops *ops, size_t m0, size_t mr, const struct block *b,
+                          const struct tile_out *out)
 {
     float edge[MR_MAX * 2 * NR];
     struct tile_out through = { edge, 2 * NR, out->alpha, 0, out->fetch, out->lines };
-    tile(ops, m0, mr, b, &through);
+    run_tile(ops, m0, mr, b, &through);
     for (size_t m = 0; m < mr; m++)
         for (size_t n = 0; n < b->columns; n++) {
             float *y = &out->y[m * out->ldy + n];
@@ -164,20 +164,20 @@ static void edge_tile(const struct kernel_ops *ops, size_t m0, size_t mr, const 
 }
 
 /* All row tiles against one block.  Eight rows are two tiles: what is not a tile counts. */
-static void block_tiles(const struct kernel_ops *ops, const struct rows *r, const struct block *b,
-                        struct fetch f, struct tile_out out)
+static void run_tiles(const struct kernel_ops *ops, const struct rows *r, const struct block *b,
+                      struct fetch f, struct tile_out out)
 {
     int whole = b->columns == b->np * NR;
     out.fetch = f.at;
     for (size_t t = 0, m = 0, mr; t < r->tiles; t++, m += mr) {
-        mr = rows_height(r, t);
+        mr = tile_rows(r, t);
         out.lines = t < f.tiles ? f.lines : 0;
         if (f.pieces > 0)
             fetch_pieces(&f, t, r->tiles);
         if (whole)
-            tile(ops, m, mr, b, &out);
+            run_tile(ops, m, mr, b, &out);
         else
-            edge_tile(ops, m, mr, b, &out);
+            run_edge_tile(ops, m, mr, b, &out);
         out.y += mr * out.ldy;
         if (out.lines > 0)
             out.fetch += f.part;
@@ -201,7 +201,7 @@ static void forward_block(const struct kernel_ops *ops, const struct rows *r, st
                         : end < w->O  ? packed_panel(w, 0, end / NR)
                                       : NULL;
     size_t step = (size_t)((const char *)packed_panel(w, c, (begin + width) / NR) - at);
-    struct fetch f = fetch_plan(step, b.K, r->tiles, w->type == PACKED_F32);
+    struct fetch f = plan_fetch(step, b.K, r->tiles, w->type == PACKED_F32);
     for (size_t o = begin; o < end; o += width, out.y += width, at += step) {
         b.columns = min_size(end - o, width);
         b.np = b.columns > NR ? 2 : 1;
@@ -210,28 +210,28 @@ static void forward_block(const struct kernel_ops *ops, const struct rows *r, st
         f.at = o + width < end ? at + step : after;
         if (f.at == NULL)
             f.tiles = 0;
-        block_tiles(ops, r, &b, f, out);
+        run_tiles(ops, r, &b, f, out);
     }
 }
 
 /* Rows [m, m + r->n) of x, columns [k, k + K), as tiles of w read them. */
-static void lay_out(const struct kernel_ops *ops, float *dst, const float *x, size_t ld,
-                    const struct rows *r, size_t K, int pairs)
+static void pack_block(const struct kernel_ops *ops, float *dst, const float *x, size_t ld,
+                       const struct rows *r, size_t K, int pairs)
 {
     struct operand left = { x, ld, 1 };
     if (pairs)
-        narrow_left(ops, (uint16_t *)(void *)dst, left, r->n, K);
+        round_left(ops, (uint16_t *)(void *)dst, left, r->n, K);
     else
         pack_left(ops, dst, left, r, K);
 }
 
-static struct block left_block(const float *a, int pairs, size_t K)
+static struct block make_block(const float *a, int pairs, size_t K)
 {
     return (
         struct block){ .a = a, .a16 = pairs ? (const uint16_t *)(const void *)a : NULL, .K = K };
 }
 
-static int takes_pairs(const struct kernel_ops *ops, const struct packed *w)
+static int rounds_left(const struct kernel_ops *ops, const struct packed *w)
 {
     return w->type == PACKED_BF16_PAIRS && ops->narrow != NULL;
 }
@@ -251,14 +251,14 @@ void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, in
         return;
     }
     _Alignas(LINE) float a[LEFT];
-    int pairs = takes_pairs(ops, w);
-    size_t step = rows_block(N, ops->mr);
+    int pairs = rounds_left(ops, w);
+    size_t step = block_rows(N, ops->mr);
     assert(begin % NR == 0 && end <= w->O);
     for (size_t m = 0; m < N; m += step) {
-        struct rows r = rows_cut(min_size(N - m, step), ops->mr);
+        struct rows r = cut_rows(min_size(N - m, step), ops->mr);
         for (size_t c = 0; c < w->C; c += KC) {
-            struct block b = left_block(a, pairs, packed_block(w, c));
-            lay_out(ops, a, x + m * w->C + c, w->C, &r, b.K, pairs);
+            struct block b = make_block(a, pairs, packed_block(w, c));
+            pack_block(ops, a, x + m * w->C + c, w->C, &r, b.K, pairs);
             struct tile_out out = { y + m * w->O + begin, w->O, 1, accumulate || c > 0, NULL, 0 };
             forward_block(ops, &r, b, w, c, begin, end, out);
         }
@@ -273,8 +273,8 @@ static void fetch_square(const char *p, size_t bytes)
 
 /* dst [K][16] = rows [o, o+K) of columns [c, c+16) of w; o, c and K are multiples of 16.  The
  * squares of so many columns `ahead` are asked for, unless 0. */
-static void unpack_square(const struct kernel_ops *ops, float *dst, const struct packed *w,
-                          size_t o, size_t c, size_t K, size_t ahead)
+static void unpack_panel(const struct kernel_ops *ops, float *dst, const struct packed *w, size_t o,
+                         size_t c, size_t K, size_t ahead)
 {
     size_t block = c / KC * KC;
     size_t have = min_size(packed_block(w, block) - (c - block), NR);
@@ -309,7 +309,7 @@ static void unpack_columns(const struct kernel_ops *ops, float *right, const str
                            size_t o, size_t c, size_t columns, size_t K, size_t ahead)
 {
     for (size_t n = 0; n < columns; n += NR) /* what a panel spills the next one overwrites */
-        unpack_square(ops, right + n * K, w, o, c + n, (K + NR - 1) / NR * NR, ahead);
+        unpack_panel(ops, right + n * K, w, o, c + n, (K + NR - 1) / NR * NR, ahead);
 }
 
 /* Floats that unpack_columns() may write. */
@@ -345,7 +345,7 @@ static void backward_block(const struct kernel_ops *ops, const struct rows *r, c
     b.np = columns > NR ? 2 : 1;
     if (last && c + 2 * width <= end && r->tiles >= MANY_TILES)
         f = fetch_squares(w, o, c + width, width, b.K);
-    block_tiles(ops, r, &b, f, out);
+    run_tiles(ops, r, &b, f, out);
 }
 
 void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N, int accumulate,
@@ -357,13 +357,13 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
         return;
     }
     _Alignas(LINE) float a[LEFT], right[RIGHT];
-    size_t step = rows_block(N, ops->mr), width = backward_width(ops);
+    size_t step = block_rows(N, ops->mr), width = backward_width(ops);
     assert(begin % NR == 0 && end <= w->C);
     for (size_t m = 0; m < N; m += step) {
-        struct rows r = rows_cut(min_size(N - m, step), ops->mr);
+        struct rows r = cut_rows(min_size(N - m, step), ops->mr);
         for (size_t o = 0; o < w->O; o += KC) {
             size_t K = min_size(w->O - o, KC);
-            lay_out(ops, a, dy + m * w->O + o, w->O, &r, K, 0);
+            pack_block(ops, a, dy + m * w->O + o, w->O, &r, K, 0);
             for (size_t c = begin; c < end; c += width) {
                 unpack_columns(ops, right, w, o, c, min_size(end - c, width), K,
                                r.tiles < MANY_TILES ? width : 0);
@@ -383,7 +383,7 @@ static size_t left_block_floats(size_t n)
     return n * KC + SPILL;
 }
 
-static size_t k_blocks(size_t K)
+static size_t count_k_blocks(size_t K)
 {
     return (K + KC - 1) / KC;
 }
@@ -393,8 +393,8 @@ size_t gemm_left_floats(const struct packed *w, size_t N, size_t K)
     const struct kernel_ops *ops = kernels_ops();
     if (matrix_for(ops, w))
         return ops->matrix->left_floats(N, K);
-    size_t step = rows_block(N, ops->mr);
-    return k_blocks(K) * (N * KC + (N + step - 1) / step * SPILL);
+    size_t step = block_rows(N, ops->mr);
+    return count_k_blocks(K) * (N * KC + (N + step - 1) / step * SPILL);
 }
 
 size_t gemm_left_units(const struct packed *w, size_t N, size_t K)
@@ -402,14 +402,14 @@ size_t gemm_left_units(const struct packed *w, size_t N, size_t K)
     const struct kernel_ops *ops = kernels_ops();
     if (matrix_for(ops, w))
         return ops->matrix->left_units(N, K);
-    size_t step = rows_block(N, ops->mr);
-    return k_blocks(K) * ((N + step - 1) / step);
+    size_t step = block_rows(N, ops->mr);
+    return count_k_blocks(K) * ((N + step - 1) / step);
 }
 
 /* Where the block of rows m, a multiple of step, and of the summed index k lies. */
-static size_t left_place(size_t N, size_t K, size_t step, size_t m, size_t k)
+static size_t left_offset(size_t N, size_t K, size_t step, size_t m, size_t k)
 {
-    size_t before = k_blocks(K) * (m * KC + m / step * SPILL);
+    size_t before = count_k_blocks(K) * (m * KC + m / step * SPILL);
     return before + k / KC * left_block_floats(min_size(N - m, step));
 }
 
@@ -421,13 +421,13 @@ void gemm_left(float *left, const float *x, size_t ld, const struct packed *w,
         ops->matrix->left(left, x, ld, N, K, begin, end);
         return;
     }
-    int pairs = direction == GEMM_FORWARD && takes_pairs(ops, w);
-    size_t step = rows_block(N, ops->mr), blocks = k_blocks(K);
+    int pairs = direction == GEMM_FORWARD && rounds_left(ops, w);
+    size_t step = block_rows(N, ops->mr), blocks = count_k_blocks(K);
     for (size_t unit = begin; unit < end; unit++) {
         size_t m = unit / blocks * step, k = unit % blocks * KC;
-        struct rows r = rows_cut(min_size(N - m, step), ops->mr);
-        lay_out(ops, left + left_place(N, K, step, m, k), x + m * ld + k, ld, &r,
-                min_size(K - k, KC), pairs);
+        struct rows r = cut_rows(min_size(N - m, step), ops->mr);
+        pack_block(ops, left + left_offset(N, K, step, m, k), x + m * ld + k, ld, &r,
+                   min_size(K - k, KC), pairs);
     }
 }
 
@@ -439,17 +439,17 @@ void gemm_forward_left(float *y, const float *left, const struct packed *w, size
         ops->matrix->forward_left(y, left, w, N, accumulate, from, to, begin, end);
         return;
     }
-    int pairs = takes_pairs(ops, w);
-    size_t step = rows_block(N, ops->mr);
+    int pairs = rounds_left(ops, w);
+    size_t step = block_rows(N, ops->mr);
     assert(from % KC == 0 && to <= w->C && begin % NR == 0 && end <= w->O);
     for (size_t m = 0; m < N; m += step) {
-        struct rows r = rows_cut(min_size(N - m, step), ops->mr);
+        struct rows r = cut_rows(min_size(N - m, step), ops->mr);
         for (size_t c = from; c < to; c += KC) {
-            const float *a = left + left_place(N, to - from, step, m, c - from);
+            const float *a = left + left_offset(N, to - from, step, m, c - from);
             struct tile_out out = {
                 y + m * w->O + begin, w->O, 1, accumulate || c > from, NULL, 0
             };
-            forward_block(ops, &r, left_block(a, pairs, packed_block(w, c)), w, c, begin, end, out);
+            forward_block(ops, &r, make_block(a, pairs, packed_block(w, c)), w, c, begin, end, out);
         }
     }
 }
@@ -463,15 +463,15 @@ void gemm_backward_left(float *dx, const float *left, const struct packed *w, si
         return;
     }
     _Alignas(LINE) float right[RIGHT];
-    size_t step = rows_block(N, ops->mr), width = backward_width(ops);
+    size_t step = block_rows(N, ops->mr), width = backward_width(ops);
     assert(from % KC == 0 && to <= w->O && begin % NR == 0 && end <= w->C);
     for (size_t o = from; o < to; o += KC)
         for (size_t c = begin; c < end; c += width) {
             size_t K = min_size(w->O - o, KC);
             unpack_columns(ops, right, w, o, c, min_size(end - c, width), K, 0);
             for (size_t m = 0; m < N; m += step) {
-                struct rows r = rows_cut(min_size(N - m, step), ops->mr);
-                const float *a = left + left_place(N, to - from, step, m, o - from);
+                struct rows r = cut_rows(min_size(N - m, step), ops->mr);
+                const float *a = left + left_offset(N, to - from, step, m, o - from);
                 struct tile_out out = {
                     dx + m * w->C + c, w->C, 1, accumulate || o > from, NULL, 0
                 };
@@ -508,16 +508,16 @@ static int takes_row(const struct kernel_ops *ops, size_t rows, struct operand b
 }
 
 /* One part of y (.,J) (+)= alpha * a b^T over K, both operands unpacked. */
-static void dense(float *y, size_t J, size_t K, struct operand a, struct operand b, float alpha,
-                  int accumulate, struct part part)
+static void dense_product(float *y, size_t J, size_t K, struct operand a, struct operand b,
+                          float alpha, int accumulate, struct part part)
 {
     const struct kernel_ops *ops = kernels_ops();
     _Alignas(LINE) float left[LEFT], right[KC * NR];
-    size_t step = rows_block(part.row_end - part.row, ops->mr);
+    size_t step = block_rows(part.row_end - part.row, ops->mr);
     for (size_t m = part.row; K == 0 && !accumulate && m < part.row_end; m++)
         memset(y + m * J + part.column, 0, (part.column_end - part.column) * sizeof *y);
     for (size_t m = part.row; m < part.row_end; m += step) {
-        struct rows r = rows_cut(min_size(part.row_end - m, step), ops->mr);
+        struct rows r = cut_rows(min_size(part.row_end - m, step), ops->mr);
         for (size_t k = 0; k < K; k += KC) {
             size_t block = min_size(K - k, KC);
             struct operand rows = { a.p + m * a.row + k * a.col, a.row, a.col };
@@ -533,7 +533,7 @@ static void dense(float *y, size_t J, size_t K, struct operand a, struct operand
                 }
                 pack_right(ops, right, columns, p.columns, block);
                 struct tile_out out = { y + m * J + j, J, alpha, accumulate || k > 0, NULL, 0 };
-                block_tiles(ops, &r, &p, (struct fetch){ 0 }, out);
+                run_tiles(ops, &r, &p, (struct fetch){ 0 }, out);
             }
         }
     }
@@ -544,16 +544,16 @@ void dense_nt(float *y, const float *x, const float *w, size_t N, size_t O, size
 {
     assert(end <= N);
     (void)N;
-    dense(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, C, 1 }, alpha, accumulate,
-          (struct part){ begin, end, 0, O });
+    dense_product(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, C, 1 }, alpha,
+                  accumulate, (struct part){ begin, end, 0, O });
 }
 
 void dense_nt_columns(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
                       float alpha, int accumulate, size_t begin, size_t end)
 {
     assert(end <= O);
-    dense(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, C, 1 }, alpha, accumulate,
-          (struct part){ 0, N, begin, end });
+    dense_product(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, C, 1 }, alpha,
+                  accumulate, (struct part){ 0, N, begin, end });
 }
 
 void dense_nn(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
@@ -561,22 +561,22 @@ void dense_nn(float *y, const float *x, const float *w, size_t N, size_t O, size
 {
     assert(end <= N);
     (void)N;
-    dense(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, 1, O }, alpha, accumulate,
-          (struct part){ begin, end, 0, O });
+    dense_product(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, 1, O }, alpha,
+                  accumulate, (struct part){ begin, end, 0, O });
 }
 
 void dense_tn(float *y, const float *a, const float *x, size_t N, size_t O, size_t C, float alpha,
               int accumulate, size_t begin, size_t end)
 {
     assert(end <= O);
-    dense(y, C, N, (struct operand){ a, 1, O }, (struct operand){ x, 1, C }, alpha, accumulate,
-          (struct part){ begin, end, 0, C });
+    dense_product(y, C, N, (struct operand){ a, 1, O }, (struct operand){ x, 1, C }, alpha,
+                  accumulate, (struct part){ begin, end, 0, C });
 }
 
 void dense_tn_columns(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,
                       float alpha, int accumulate, size_t begin, size_t end)
 {
     assert(end <= C);
-    dense(y, C, N, (struct operand){ a, 1, O }, (struct operand){ x, 1, C }, alpha, accumulate,
-          (struct part){ 0, O, begin, end });
+    dense_product(y, C, N, (struct operand){ a, 1, O }, (struct operand){ x, 1, C }, alpha,
+                  accumulate, (struct part){ 0, O, begin, end });
 }

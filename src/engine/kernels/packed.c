@@ -59,7 +59,7 @@ size_t packed_bytes(enum packed_dtype type, size_t O, size_t C)
 }
 
 /* Place of element (o, c) among the elements. */
-static size_t place(const struct packed *w, size_t o, size_t c)
+static size_t element_place(const struct packed *w, size_t o, size_t c)
 {
     size_t k = c % KC;
     size_t base = packed_offset(w, c - k, o / NR);
@@ -170,7 +170,7 @@ void packed_row(float *out, const struct packed *w, size_t o)
 {
     const void *data = (const char *)w + PACKED_HEADER;
     for (size_t c = 0; c < w->C; c++) {
-        size_t at = place(w, o, c);
+        size_t at = element_place(w, o, c);
         out[c] = w->type == PACKED_F32 ? ((const float *)data)[at]
                                        : f32_from_bf16(((const uint16_t *)data)[at]);
     }

@@ -7,13 +7,14 @@
 
 enum { WIDTH = 16 };
 
-static void silu(float *y, const float *gate, const float *up, size_t n)
+static void plain_silu(float *y, const float *gate, const float *up, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         y[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
 
-static void silu_backward(float *dgate, float *dup, const float *gate, const float *up, size_t n)
+static void plain_silu_backward(float *dgate, float *dup, const float *gate, const float *up,
+                                size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         float d = dup[i], s = 1.0f / (1.0f + expf(-gate[i]));
@@ -22,7 +23,7 @@ static void silu_backward(float *dgate, float *dup, const float *gate, const flo
     }
 }
 
-static float largest(const float *z, size_t n)
+static float plain_largest(const float *z, size_t n)
 {
     float max = z[0];
     for (size_t i = 1; i < n; i++)
@@ -30,7 +31,7 @@ static float largest(const float *z, size_t n)
     return max;
 }
 
-static int has_nan(const float *z, size_t n)
+static int plain_has_nan(const float *z, size_t n)
 {
     size_t i = 0;
     while (i < n && z[i] == z[i])
@@ -38,7 +39,7 @@ static int has_nan(const float *z, size_t n)
     return i < n;
 }
 
-static double sum_exp(const float *z, size_t n, float max, float scale)
+static double plain_sum_exp(const float *z, size_t n, float max, float scale)
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++)
@@ -46,13 +47,13 @@ static double sum_exp(const float *z, size_t n, float max, float scale)
     return sum;
 }
 
-static void softmax(float *z, size_t n, float max, float scale, float shift, float factor)
+static void plain_softmax(float *z, size_t n, float max, float scale, float shift, float factor)
 {
     for (size_t i = 0; i < n; i++)
         z[i] = factor * expf((z[i] - max) * scale - shift);
 }
 
-static float pairs(float *t)
+static float add_pairs(float *t)
 {
     for (size_t width = WIDTH / 2; width > 0; width /= 2)
         for (size_t k = 0; k < width; k++)
@@ -60,46 +61,55 @@ static float pairs(float *t)
     return t[0];
 }
 
-static float dot(const float *a, const float *b, size_t n)
+static float plain_dot(const float *a, const float *b, size_t n)
 {
     float t[WIDTH] = { 0 };
     size_t i = 0;
     for (; i + WIDTH <= n; i += WIDTH)
         for (size_t k = 0; k < WIDTH; k++)
             t[k] += a[i + k] * b[i + k];
-    float result = pairs(t);
+    float result = add_pairs(t);
     for (; i < n; i++)
         result += a[i] * b[i];
     return result;
 }
 
-static float dot3(const float *a, const float *b, const float *c, size_t n)
+static float plain_dot3(const float *a, const float *b, const float *c, size_t n)
 {
     float t[WIDTH] = { 0 };
     size_t i = 0;
     for (; i + WIDTH <= n; i += WIDTH)
         for (size_t k = 0; k < WIDTH; k++)
             t[k] += a[i + k] * b[i + k] * c[i + k];
-    float result = pairs(t);
+    float result = add_pairs(t);
     for (; i < n; i++)
         result += a[i] * b[i] * c[i];
     return result;
 }
 
-static void scale_by(float *y, const float *x, const float *w, float s, size_t n)
+static void plain_scale_by(float *y, const float *x, const float *w, float s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         y[i] = x[i] * s * w[i];
 }
 
-static void add(float *y, const float *x, size_t n)
+static void plain_add(float *y, const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         y[i] += x[i];
 }
 
 const struct vec_ops vec_plain = {
-    silu, silu_backward, largest, has_nan, sum_exp, softmax, dot, dot3, scale_by, add,
+    .silu = plain_silu,
+    .silu_backward = plain_silu_backward,
+    .largest = plain_largest,
+    .has_nan = plain_has_nan,
+    .sum_exp = plain_sum_exp,
+    .softmax = plain_softmax,
+    .dot = plain_dot,
+    .dot3 = plain_dot3,
+    .scale_by = plain_scale_by,
+    .add = plain_add,
 };
 
 const struct vec_ops *vec_ops(void)

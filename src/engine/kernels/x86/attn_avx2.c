@@ -3,4 +3,9 @@
 #include "engine/kernels/attn_simd.h"
 #include "engine/kernels/x86/sets.h"
 
-const struct attn_ops attn_avx2 = { attn_scores, attn_accumulate, attn_fold, attn_gradient };
+const struct attn_ops attn_avx2 = {
+    .scores = simd_scores,
+    .accumulate = simd_accumulate,
+    .fold = simd_fold,
+    .gradient = simd_gradient,
+};

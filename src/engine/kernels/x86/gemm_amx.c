@@ -54,7 +54,7 @@ static size_t tile_height(size_t N)
     return N < NR ? N : NR;
 }
 
-static void tiles_begin(size_t height)
+static void configure_tiles(size_t height)
 {
     struct {
         uint8_t palette, start, reserved[14];
@@ -69,7 +69,7 @@ static void tiles_begin(size_t height)
 }
 
 /* A thread without tiles in use is cheap to switch. */
-static void tiles_end(void)
+static void release_tiles(void)
 {
     __asm__ volatile("tilerelease");
 }
@@ -82,14 +82,14 @@ static size_t min_size(size_t a, size_t b)
 /* ---- the left operand ----------------------------------------------------------------------- */
 
 /* The upper half of every float32: a bfloat16 that is not larger. */
-INLINE __m512 upper(__m512 x)
+INLINE __m512 upper_part(__m512 x)
 {
     return _mm512_castsi512_ps(
         _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int)0xffff0000)));
 }
 
 /* What is left of x; of an infinity nothing, else it would become a NaN. */
-INLINE __m512 lower(__m512 x, __m512 upper)
+INLINE __m512 lower_part(__m512 x, __m512 upper)
 {
     __mmask16 finite = (__mmask16)~_mm512_fpclass_ps_mask(x, 0x08 | 0x10);
     return _mm512_maskz_sub_ps(finite, x, upper);
@@ -106,82 +106,82 @@ INLINE __m512i upper_halves(__m512 a, __m512 b)
 }
 
 /* n <= STEP values, as PARTS rows of STEP that lie `apart`; what is missing is zero. */
-INLINE void split(uint16_t *dst, size_t apart, const float *x, size_t n)
+INLINE void split_floats(uint16_t *dst, size_t apart, const float *x, size_t n)
 {
     uint32_t mask = n < STEP ? (1u << n) - 1 : 0xffffffff;
     __m512 a = _mm512_maskz_loadu_ps((__mmask16)mask, x);
     __m512 b = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), x + (mask >> 16 ? 16 : 0));
     for (int part = 0; part < PARTS; part++) {
         _mm512_storeu_si512(dst + (size_t)part * apart, upper_halves(a, b));
-        a = lower(a, upper(a));
-        b = lower(b, upper(b));
+        a = lower_part(a, upper_part(a));
+        b = lower_part(b, upper_part(b));
     }
 }
 
 /* A group of rows in the order in which it is read: for every step the tiles of each part. */
-static void lay_out_group(uint16_t *dst, const float *x, size_t ld, size_t rows, size_t padded,
-                          size_t K)
+static void pack_group(uint16_t *dst, const float *x, size_t ld, size_t rows, size_t padded,
+                       size_t K)
 {
     size_t tiles = (rows + NR - 1) / NR;
     for (size_t k = 0; k < K; k += STEP, dst += PARTS * tiles * TILE) {
         for (size_t m = 0; m < rows; m++)
-            split(dst + m * STEP, tiles * TILE, x + m * ld + k, min_size(K - k, STEP));
+            split_floats(dst + m * STEP, tiles * TILE, x + m * ld + k, min_size(K - k, STEP));
         for (int part = 0; part < PARTS && padded > rows; part++)
             memset(dst + ((size_t)part * tiles * NR + rows) * STEP, 0,
                    (padded - rows) * STEP * sizeof *dst);
     }
 }
 
-static size_t blocks_of(size_t K)
+static size_t count_blocks(size_t K)
 {
     return (K + KC - 1) / KC;
 }
 
-static size_t tiles_of(size_t N)
+static size_t count_tiles(size_t N)
 {
     return (N + NR - 1) / NR;
 }
 
-static size_t groups_of(size_t N)
+static size_t count_groups(size_t N)
 {
     return (N + GROUP - 1) / GROUP;
 }
 
-static size_t left_floats(size_t N, size_t K)
+static size_t amx_left_floats(size_t N, size_t K)
 {
-    return blocks_of(K) * tiles_of(N) * BLOCK * sizeof(uint16_t) / sizeof(float);
+    return count_blocks(K) * count_tiles(N) * BLOCK * sizeof(uint16_t) / sizeof(float);
 }
 
-static size_t left_units(size_t N, size_t K)
+static size_t amx_left_units(size_t N, size_t K)
 {
-    return blocks_of(K) * groups_of(N);
+    return count_blocks(K) * count_groups(N);
 }
 
 /* Where rows from m, a multiple of CHUNK, of the block at k lie among N rows of K values. */
-static size_t left_place(size_t N, size_t K, size_t m, size_t k)
+static size_t unit_place(size_t N, size_t K, size_t m, size_t k)
 {
-    return (m / NR * blocks_of(K) + k / KC * tiles_of(min_size(N - m, CHUNK))) * BLOCK;
+    return (m / NR * count_blocks(K) + k / KC * count_tiles(min_size(N - m, CHUNK))) * BLOCK;
 }
 
 /* Units [begin, end) of x (N,K), rows ld apart: groups of a block of a chunk of rows. */
-static void lay_out(uint16_t *dst, const float *x, size_t ld, size_t N, size_t height, size_t K,
-                    size_t begin, size_t end)
+static void pack_units(uint16_t *dst, const float *x, size_t ld, size_t N, size_t height, size_t K,
+                       size_t begin, size_t end)
 {
-    size_t per_chunk = left_units(CHUNK, K);
+    size_t per_chunk = amx_left_units(CHUNK, K);
     for (size_t unit = begin; unit < end; unit++) {
         size_t padded = (N + height - 1) / height * height;
-        size_t chunk = unit / per_chunk * CHUNK, groups = groups_of(min_size(N - chunk, CHUNK));
+        size_t chunk = unit / per_chunk * CHUNK, groups = count_groups(min_size(N - chunk, CHUNK));
         size_t group = unit % per_chunk % groups, k = unit % per_chunk / groups * KC;
         size_t m = chunk + group * GROUP;
-        lay_out_group(dst + left_place(N, K, chunk, k) + group * 2 * BLOCK, x + m * ld + k, ld,
-                      min_size(N - m, GROUP), min_size(padded - m, GROUP), min_size(K - k, KC));
+        pack_group(dst + unit_place(N, K, chunk, k) + group * 2 * BLOCK, x + m * ld + k, ld,
+                   min_size(N - m, GROUP), min_size(padded - m, GROUP), min_size(K - k, KC));
     }
 }
 
-static void left(float *left, const float *x, size_t ld, size_t N, size_t K, size_t begin,
-                 size_t end)
+static void amx_left(float *left, const float *x, size_t ld, size_t N, size_t K, size_t begin,
+                     size_t end)
 {
-    lay_out((uint16_t *)(void *)left, x, ld, N, tile_height(N), K, begin, end);
+    pack_units((uint16_t *)(void *)left, x, ld, N, tile_height(N), K, begin, end);
 }
 
 /* ---- sums ----------------------------------------------------------------------------------- */
@@ -200,15 +200,15 @@ enum { SQUARE = GROUP * WIDTH, SLAB = 1 << 16 /* floats */ };
 /* As many of n columns as there is room for with N rows. */
 static size_t slab_columns(size_t N, size_t n)
 {
-    size_t most = SLAB / SQUARE / groups_of(N) * WIDTH;
+    size_t most = SLAB / SQUARE / count_groups(N) * WIDTH;
     assert(most > 0);
     return min_size(n, most);
 }
 
 /* Where rows from m and columns from c, both counted in the slab, are summed. */
-static float *square_of(const struct slab *s, size_t m, size_t c)
+static float *slab_square(const struct slab *s, size_t m, size_t c)
 {
-    return s->sums + (c / WIDTH * groups_of(s->N) + m / GROUP) * SQUARE;
+    return s->sums + (c / WIDTH * count_groups(s->N) + m / GROUP) * SQUARE;
 }
 
 /* Between the sums and their place in y (N, ld). */
@@ -217,7 +217,7 @@ static void slab_copy(const struct slab *s, float *y, size_t ld, enum way way)
 {
     for (size_t m = 0; m < s->N; m++)
         for (size_t c = 0; c < s->columns; c += WIDTH) {
-            float *sums = square_of(s, m, c) + m % GROUP * WIDTH;
+            float *sums = slab_square(s, m, c) + m % GROUP * WIDTH;
             float *place = y + m * ld + s->column + c;
             size_t bytes = min_size(s->columns - c, WIDTH) * sizeof *y;
             if (way == TO_Y)
@@ -239,7 +239,8 @@ struct right {
     size_t lines;
 };
 
-INLINE void one_step(size_t tiles, size_t panels, const uint16_t *a, const uint16_t *b, size_t next)
+INLINE void multiply_step(size_t tiles, size_t panels, const uint16_t *a, const uint16_t *b,
+                          size_t next)
 {
     const size_t stride = STEP * sizeof(uint16_t);
     tile_load(RIGHT, b, stride);
@@ -261,74 +262,74 @@ INLINE void one_step(size_t tiles, size_t panels, const uint16_t *a, const uint1
 }
 
 /* The last, incomplete step must not read what lies behind a panel: it may be no number. */
-INLINE void last_step(size_t tiles, size_t panels, const uint16_t *a, const struct right *b,
-                      size_t k)
+INLINE void multiply_last_step(size_t tiles, size_t panels, const uint16_t *a,
+                               const struct right *b, size_t k)
 {
     _Alignas(LINE) uint16_t whole[2 * TILE] = { 0 };
     size_t pairs = (b->K - k + 1) / 2;
     for (size_t i = 0; i < panels; i++)
         memcpy(whole + i * TILE, b->p + i * b->next + k * NR, pairs * 2 * NR * sizeof *whole);
-    one_step(tiles, panels, a, whole, TILE);
+    multiply_step(tiles, panels, a, whole, TILE);
 }
 
 /* The sums of tile t and panel p of a group begin, and end. */
-INLINE void sums_begin(int t, int p, float *sums, int add)
+INLINE void load_sums(int t, int p, float *sums, int add)
 {
     if (add)
         tile_load(SUMS + 2 * t + p, sums + (t * WIDTH + p) * NR, WIDTH * sizeof *sums);
     else
         tile_zero(SUMS + 2 * t + p);
 }
-INLINE void sums_end(int t, int p, float *sums)
+INLINE void store_sums(int t, int p, float *sums)
 {
     tile_store(SUMS + 2 * t + p, sums + (t * WIDTH + p) * NR, WIDTH * sizeof *sums);
 }
 
-INLINE void multiply(size_t tiles, size_t panels, const uint16_t *a, const struct right *b,
-                     float *sums, int add)
+INLINE void multiply_group(size_t tiles, size_t panels, const uint16_t *a, const struct right *b,
+                           float *sums, int add)
 {
     size_t k = 0;
-    sums_begin(0, 0, sums, add);
+    load_sums(0, 0, sums, add);
     if (panels == 2)
-        sums_begin(0, 1, sums, add);
+        load_sums(0, 1, sums, add);
     if (tiles == 2)
-        sums_begin(1, 0, sums, add);
+        load_sums(1, 0, sums, add);
     if (tiles == 2 && panels == 2)
-        sums_begin(1, 1, sums, add);
+        load_sums(1, 1, sums, add);
     for (; k + STEP <= b->K; k += STEP, a += PARTS * tiles * TILE) {
         const uint16_t *fetch = b->fetch + k * NR;
         for (size_t i = 0; i < b->lines; i++, fetch += LINE / sizeof *fetch) {
             __builtin_prefetch(fetch, 0, 2);
             __builtin_prefetch(fetch + b->next, 0, 2);
         }
-        one_step(tiles, panels, a, b->p + k * NR, b->next);
+        multiply_step(tiles, panels, a, b->p + k * NR, b->next);
     }
     if (k < b->K)
-        last_step(tiles, panels, a, b, k);
-    sums_end(0, 0, sums);
+        multiply_last_step(tiles, panels, a, b, k);
+    store_sums(0, 0, sums);
     if (panels == 2)
-        sums_end(0, 1, sums);
+        store_sums(0, 1, sums);
     if (tiles == 2)
-        sums_end(1, 0, sums);
+        store_sums(1, 0, sums);
     if (tiles == 2 && panels == 2)
-        sums_end(1, 1, sums);
+        store_sums(1, 1, sums);
 }
 
-/* All rows of the slab, in the columns from c: from a block of the left operand as lay_out()
+/* All rows of the slab, in the columns from c: from a block of the left operand as pack_units()
  * leaves it. */
 static void multiply_rows(const struct slab *s, size_t c, const uint16_t *a, struct right *b,
                           int add)
 {
     for (size_t m = 0; m < s->N; m += GROUP, a += 2 * BLOCK) {
-        float *sums = square_of(s, m, c);
+        float *sums = slab_square(s, m, c);
         if (s->N - m > NR && b->panels == 2)
-            multiply(2, 2, a, b, sums, add);
+            multiply_group(2, 2, a, b, sums, add);
         else if (s->N - m > NR)
-            multiply(2, 1, a, b, sums, add);
+            multiply_group(2, 1, a, b, sums, add);
         else if (b->panels == 2)
-            multiply(1, 2, a, b, sums, add);
+            multiply_group(1, 2, a, b, sums, add);
         else
-            multiply(1, 1, a, b, sums, add);
+            multiply_group(1, 1, a, b, sums, add);
         b->fetch += b->lines * LINE / sizeof *b->fetch;
     }
 }
@@ -336,7 +337,7 @@ static void multiply_rows(const struct slab *s, size_t c, const uint16_t *a, str
 /* ---- forward and backward ------------------------------------------------------------------- */
 
 /* What will be read after the block at c of a slab: its next block, or the next slab. */
-static const uint16_t *forward_after(const struct slab *s, const struct packed *w, size_t c)
+static const uint16_t *next_panels(const struct slab *s, const struct packed *w, size_t c)
 {
     size_t end = s->column + s->columns;
     if (c + KC < w->C)
@@ -345,15 +346,15 @@ static const uint16_t *forward_after(const struct slab *s, const struct packed *
 }
 
 /* The slab (+)= the block at c of the left operand times w^T. */
-static void forward_block(const struct slab *s, const uint16_t *a, const struct packed *w, size_t c,
-                          int add)
+static void forward_slab(const struct slab *s, const uint16_t *a, const struct packed *w, size_t c,
+                         int add)
 {
     size_t K = packed_block(w, c), next = (K + (K & 1)) * NR;
-    size_t lines = TILE * sizeof(uint16_t) / LINE, groups = groups_of(s->N);
+    size_t lines = TILE * sizeof(uint16_t) / LINE, groups = count_groups(s->N);
     for (size_t o = 0; o < s->columns; o += WIDTH) {
         size_t left = s->columns - o;
         const uint16_t *p = packed_bf16(w, c, (s->column + o) / NR);
-        const uint16_t *after = left > WIDTH ? p + 2 * next : forward_after(s, w, c);
+        const uint16_t *after = left > WIDTH ? p + 2 * next : next_panels(s, w, c);
         struct right b = { p, next, left > NR ? 2 : 1, K, p, 0 };
         if (after) {
             b.fetch = after;
@@ -364,7 +365,7 @@ static void forward_block(const struct slab *s, const uint16_t *a, const struct 
 }
 
 /* The rows of a 16 x 16 square of words become its columns. */
-static void turn(__m512i r[NR])
+static void transpose_words(__m512i r[NR])
 {
     __m512i t[NR];
     for (int i = 0; i < NR; i += 2) {
@@ -390,7 +391,7 @@ static void turn(__m512i r[NR])
 /* dst [16][16][2] = rows [o, o + 32) of columns [c, c + 16) of w, as pairs of rows: words of two
  * columns are parted into rows of one column each, which are turned.  The same rows of the
  * columns that come next but one are asked for: after two panels they are needed. */
-static void turn_square(uint16_t *dst, const struct packed *w, size_t o, size_t c)
+static void transpose_weights(uint16_t *dst, const struct packed *w, size_t o, size_t c)
 {
     static const uint16_t even[32] = { 0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20,
                                        22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42,
@@ -413,15 +414,15 @@ static void turn_square(uint16_t *dst, const struct packed *w, size_t o, size_t 
         r[2 * i] = _mm512_permutex2var_epi16(a, _mm512_loadu_si512(even), b);
         r[2 * i + 1] = upper_halves(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b));
     }
-    turn(r);
+    transpose_words(r);
     for (size_t i = 0; i < NR; i++)
         _mm512_storeu_si512(dst + i * 2 * NR, r[i]);
 }
 
 /* The slab (+)= the block at o of the left operand times w.  The rows of w that are summed are
  * turned into panels of whole steps. */
-static void backward_block(const struct slab *s, const uint16_t *a, const struct packed *w,
-                           size_t o, int add)
+static void backward_slab(const struct slab *s, const uint16_t *a, const struct packed *w, size_t o,
+                          int add)
 {
     _Alignas(LINE) uint16_t turned[KC * WIDTH];
     size_t K = (min_size(w->O - o, KC) + STEP - 1) / STEP * STEP;
@@ -429,24 +430,24 @@ static void backward_block(const struct slab *s, const uint16_t *a, const struct
         struct right b = { turned, K * NR, s->columns - c > NR ? 2 : 1, K, turned, 0 };
         for (size_t p = 0; p < b.panels; p++)
             for (size_t k = 0; k < K; k += STEP)
-                turn_square(turned + p * b.next + k * NR, w, o + k, s->column + c + p * NR);
+                transpose_weights(turned + p * b.next + k * NR, w, o + k, s->column + c + p * NR);
         multiply_rows(s, c, a, &b, add);
     }
 }
 
-typedef void product_block(const struct slab *s, const uint16_t *a, const struct packed *w,
-                           size_t k, int add);
+typedef void multiply_block(const struct slab *s, const uint16_t *a, const struct packed *w,
+                            size_t k, int add);
 
 /* Columns [begin, end) of y (N,ld) (+)= a laid out left operand, [from, to) of the summed index. */
-static void product_left(product_block *block, float *y, size_t ld, const float *left,
-                         const struct packed *w, size_t N, int accumulate, size_t from, size_t to,
-                         size_t begin, size_t end)
+static void multiply_packed(multiply_block *block, float *y, size_t ld, const float *left,
+                            const struct packed *w, size_t N, int accumulate, size_t from,
+                            size_t to, size_t begin, size_t end)
 {
     const uint16_t *a = (const uint16_t *)(const void *)left;
     _Alignas(LINE) float sums[SLAB];
     if (N == 0)
         return; /* a tile has rows */
-    tiles_begin(tile_height(N));
+    configure_tiles(tile_height(N));
     for (size_t column = begin, columns; column < end; column += columns) {
         columns = slab_columns(min_size(N, CHUNK), end - column);
         for (size_t m = 0; m < N; m += CHUNK) {
@@ -454,16 +455,17 @@ static void product_left(product_block *block, float *y, size_t ld, const float 
             if (accumulate)
                 slab_copy(&s, y + m * ld, ld, FROM_Y);
             for (size_t k = from; k < to; k += KC)
-                block(&s, a + left_place(N, to - from, m, k - from), w, k, accumulate || k > from);
+                block(&s, a + unit_place(N, to - from, m, k - from), w, k, accumulate || k > from);
             slab_copy(&s, y + m * ld, ld, TO_Y);
         }
     }
-    tiles_end();
+    release_tiles();
 }
 
 /* The same with x (N,K) as it is: some rows are laid out at a time, for every slab again. */
-static void product(product_block *block, float *y, size_t ld, const float *x, size_t K,
-                    const struct packed *w, size_t N, int accumulate, size_t begin, size_t end)
+static void multiply_unpacked(multiply_block *block, float *y, size_t ld, const float *x, size_t K,
+                              const struct packed *w, size_t N, int accumulate, size_t begin,
+                              size_t end)
 {
     enum { ROWS = 2 * GROUP };
     _Alignas(LINE) float sums[SLAB];
@@ -471,7 +473,7 @@ static void product(product_block *block, float *y, size_t ld, const float *x, s
     size_t height = tile_height(N);
     if (N == 0)
         return;
-    tiles_begin(height);
+    configure_tiles(height);
     for (size_t m = 0; m < N; m += ROWS)
         for (size_t column = begin, columns; column < end; column += columns) {
             size_t rows = min_size(N - m, ROWS);
@@ -480,38 +482,45 @@ static void product(product_block *block, float *y, size_t ld, const float *x, s
             if (accumulate)
                 slab_copy(&s, y + m * ld, ld, FROM_Y);
             for (size_t k = 0; k < K; k += KC) {
-                lay_out(a, x + m * K + k, K, rows, height, min_size(K - k, KC), 0, groups_of(rows));
+                pack_units(a, x + m * K + k, K, rows, height, min_size(K - k, KC), 0,
+                           count_groups(rows));
                 block(&s, a, w, k, accumulate || k > 0);
             }
             slab_copy(&s, y + m * ld, ld, TO_Y);
         }
-    tiles_end();
+    release_tiles();
 }
 
-static void forward(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
-                    size_t begin, size_t end)
+static void amx_forward(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
+                        size_t begin, size_t end)
 {
-    product(forward_block, y, w->O, x, w->C, w, N, accumulate, begin, end);
+    multiply_unpacked(forward_slab, y, w->O, x, w->C, w, N, accumulate, begin, end);
 }
 
-static void forward_left(float *y, const float *left, const struct packed *w, size_t N,
-                         int accumulate, size_t from, size_t to, size_t begin, size_t end)
+static void amx_forward_left(float *y, const float *left, const struct packed *w, size_t N,
+                             int accumulate, size_t from, size_t to, size_t begin, size_t end)
 {
-    product_left(forward_block, y, w->O, left, w, N, accumulate, from, to, begin, end);
+    multiply_packed(forward_slab, y, w->O, left, w, N, accumulate, from, to, begin, end);
 }
 
-static void backward(float *dx, const float *dy, const struct packed *w, size_t N, int accumulate,
-                     size_t begin, size_t end)
+static void amx_backward(float *dx, const float *dy, const struct packed *w, size_t N,
+                         int accumulate, size_t begin, size_t end)
 {
-    product(backward_block, dx, w->C, dy, w->O, w, N, accumulate, begin, end);
+    multiply_unpacked(backward_slab, dx, w->C, dy, w->O, w, N, accumulate, begin, end);
 }
 
-static void backward_left(float *dx, const float *left, const struct packed *w, size_t N,
-                          int accumulate, size_t from, size_t to, size_t begin, size_t end)
+static void amx_backward_left(float *dx, const float *left, const struct packed *w, size_t N,
+                              int accumulate, size_t from, size_t to, size_t begin, size_t end)
 {
-    product_left(backward_block, dx, w->C, left, w, N, accumulate, from, to, begin, end);
+    multiply_packed(backward_slab, dx, w->C, left, w, N, accumulate, from, to, begin, end);
 }
 
 const struct matrix_ops kernels_amx = {
-    left_floats, left_units, left, forward, forward_left, backward, backward_left,
+    .left_floats = amx_left_floats,
+    .left_units = amx_left_units,
+    .left = amx_left,
+    .forward = amx_forward,
+    .forward_left = amx_forward_left,
+    .backward = amx_backward,
+    .backward_left = amx_backward_left,
 };
