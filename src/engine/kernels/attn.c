@@ -1,4 +1,6 @@
-/* attn.c - the plain twin of the attention kernels, and the choice among them. */
+/* attn.c - the attention kernels in portable C, and the choice among the sets.
+ *
+ * attn.h says what each function computes; attn_simd.h is the vector form. */
 #include "engine/kernels/attn.h"
 
 #include <math.h>
@@ -26,6 +28,8 @@ static void plain_accumulate(float *y, size_t ldy, const float *p, size_t ldp, c
                 y[r * ldy + d] += p[r * ldp + i] * v[i * ldv + d];
 }
 
+/* Online softmax: with m' = max(m, s_i), earlier sums shrink by e^(m - m') and each new weight is
+ * e^(s_i - m'), so no exponent is ever above 0 and nothing overflows. */
 static float plain_fold(float *s, size_t n, float *max, float *sum)
 {
     float top = *max, shrink = 1, total = 0;
@@ -42,6 +46,7 @@ static float plain_fold(float *s, size_t n, float *max, float *sum)
     return shrink;
 }
 
+/* Softmax backward: ds = p * (dp - sum of p * dp) * scale; the caller has the sum as delta. */
 static void plain_gradient(float *s, float *dp, size_t n, float lse, float delta, float scale)
 {
     for (size_t i = 0; i < ATTN_KEYS; i++) {

@@ -18,9 +18,12 @@ struct operand {
     size_t row, col;
 };
 
-enum { LEFT = MB * KC + 8 }; /* floats of a packed left block and the scratch after it */
+/* Floats of a packed left block; pack_rows() may spill 8 behind its end (see ops.h). */
+enum { LEFT = MB * KC + 8 };
 
-/* The rows of one block, cut into tiles of nearly equal height, the taller ones first. */
+/* The rows of one block, cut into tiles of nearly equal height, the taller ones first: 8 rows
+ * with tiles of at most 6 are 4 + 4, because 6 + 2 would leave the second tile waiting for the
+ * latency of its multiply-adds. */
 struct rows {
     size_t n, tiles, height, taller; /* `taller` tiles have height + 1 rows */
 };
@@ -61,7 +64,9 @@ static void pack_left(const struct kernel_ops *ops, float *dst, struct operand a
     }
 }
 
-/* dst [K][16] from columns [0, n) of b, the rest zero. */
+/* dst [K][16] from columns [0, n) of b, the rest zero.  b.row == 1: the columns lie beside each
+ * other and are copied; otherwise each column is contiguous and is transposed, 8 x 8 values at a
+ * time, the edges one by one. */
 static void pack_right(const struct kernel_ops *ops, float *dst, struct operand b, size_t n,
                        size_t K)
 {
@@ -97,7 +102,8 @@ static void round_left(const struct kernel_ops *ops, uint16_t *dst, struct opera
     }
 }
 
-/* One block of a product: left rows as float32 or bfloat16, right panels likewise. */
+/* One block of a product, in one of three combinations: float32 x float32 (b), float32 x bfloat16
+ * (b16, widened in registers), or bfloat16 x bfloat16 (a16 and b16, VDPBF16PS). */
 struct block {
     const float *a;
     const uint16_t *a16; /* used when not NULL; then b is bfloat16 */
@@ -106,16 +112,17 @@ struct block {
     size_t K, np, columns; /* panels side by side, valid columns in them */
 };
 
-/* What the tiles of a block ask for, because the next block will read it.  One piece of
- * memory is asked for while tiles run, `lines` (see ops.h) by each of the first `tiles`;
- * scattered pieces are asked for before each tile. */
+/* What the tiles of a block prefetch, because the next block will read it.  A contiguous piece is
+ * prefetched while tiles run, `lines` (see ops.h) by each of the first `tiles`; scattered pieces
+ * are prefetched before each tile. */
 struct fetch {
     const char *at;
-    size_t lines, tiles, part;    /* part: bytes that one tile asks for */
+    size_t lines, tiles, part;    /* part: bytes that one tile prefetches */
     size_t pieces, bytes, stride; /* scattered ones, else 0 */
 };
 
-/* In equal parts, and as slowly as they can; `slow` tiles take less than a line per STEPS. */
+/* Spread the prefetch of `bytes` evenly over the tiles, as slowly as possible: prefetches that
+ * come too fast delay the rows that come from L2.  `slow`: these tiles can do LINES_SLOW. */
 static struct fetch plan_fetch(size_t bytes, size_t K, size_t tiles, int slow)
 {
     struct fetch f = { 0 };
@@ -131,6 +138,7 @@ static struct fetch plan_fetch(size_t bytes, size_t K, size_t tiles, int slow)
     return f;
 }
 
+/* Tile number `tile` of `tiles` prefetches its share of the lines of all pieces. */
 static void fetch_pieces(const struct fetch *f, size_t tile, size_t tiles)
 {
     size_t per_piece = f->bytes / LINE, lines = f->pieces * per_piece;
@@ -138,6 +146,7 @@ static void fetch_pieces(const struct fetch *f, size_t tile, size_t tiles)
         __builtin_prefetch(f->at + i / per_piece * f->stride + i % per_piece * LINE, 0, 2);
 }
 
+/* mr rows from m of the packed left block times the right panels. */
 static inline void run_tile(const struct kernel_ops *ops, size_t m, size_t mr,
                             const struct block *b, const struct tile_out *out)
 {
@@ -149,7 +158,8 @@ static inline void run_tile(const struct kernel_ops *ops, size_t m, size_t mr,
         ops->tile_bf16(mr, b->np, b->K, b->a + m * KC, b->b16, out);
 }
 
-/* A tile with fewer valid columns than its panels goes through a full-width copy. */
+/* A tile with fewer valid columns than its panels is computed at full width into a copy, so that
+ * nothing is written beyond the output's edge.  Same sums, same bits. */
 static void run_edge_tile(const struct kernel_ops *ops, size_t m0, size_t mr, const struct block *b,
                           const struct tile_out *out)
 {
@@ -163,7 +173,8 @@ static void run_edge_tile(const struct kernel_ops *ops, size_t m0, size_t mr, co
         }
 }
 
-/* All row tiles against one block.  Eight rows are two tiles: what is not a tile counts. */
+/* All row tiles against one block.  Keep this loop short: eight rows are only two tiles, and its
+ * overhead is measurable beside them. */
 static void run_tiles(const struct kernel_ops *ops, const struct rows *r, const struct block *b,
                       struct fetch f, struct tile_out out)
 {
@@ -189,12 +200,13 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* One block of the summed index, from c, of columns [begin, end) of y.  While a panel is
- * used the next one is on its way, which may be the first of the next block. */
+/* One block of the summed index, from c, of columns [begin, end) of y.  While one panel is
+ * used the next one is prefetched; after the last, the first of the next block or slice. */
 static void forward_block(const struct kernel_ops *ops, const struct rows *r, struct block b,
                           const struct packed *w, size_t c, size_t begin, size_t end,
                           struct tile_out out)
 {
+    /* two panels at once if the tallest tile has registers for their sums */
     size_t width = r->height + (r->taller > 0) <= ops->wide ? 2 * NR : NR;
     const char *at = packed_panel(w, c, begin / NR);
     const char *after = c + KC < w->C ? packed_panel(w, c + KC, begin / NR)
@@ -214,7 +226,7 @@ static void forward_block(const struct kernel_ops *ops, const struct rows *r, st
     }
 }
 
-/* Rows [m, m + r->n) of x, columns [k, k + K), as tiles of w read them. */
+/* r->n rows of K values at x, rows ld apart, in the order in which tiles read them. */
 static void pack_block(const struct kernel_ops *ops, float *dst, const float *x, size_t ld,
                        const struct rows *r, size_t K, int pairs)
 {
@@ -225,18 +237,20 @@ static void pack_block(const struct kernel_ops *ops, float *dst, const float *x,
         pack_left(ops, dst, left, r, K);
 }
 
+/* A block with its left operand only; forward_block() fills in the panels. */
 static struct block make_block(const float *a, int pairs, size_t K)
 {
     return (
         struct block){ .a = a, .a16 = pairs ? (const uint16_t *)(const void *)a : NULL, .K = K };
 }
 
+/* Does this product round its left operand to bfloat16? */
 static int rounds_left(const struct kernel_ops *ops, const struct packed *w)
 {
     return w->type == PACKED_BF16_PAIRS && ops->narrow != NULL;
 }
 
-/* NULL, or what takes all products with w. */
+/* The matrix unit, if it takes the products with w, else NULL. */
 static const struct matrix_ops *matrix_for(const struct kernel_ops *ops, const struct packed *w)
 {
     return w->type == PACKED_F32 ? NULL : ops->matrix;
@@ -265,14 +279,9 @@ void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, in
     }
 }
 
-static void fetch_square(const char *p, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i += LINE)
-        __builtin_prefetch(p + i, 0, 2);
-}
-
-/* dst [K][16] = rows [o, o+K) of columns [c, c+16) of w; o, c and K are multiples of 16.  The
- * squares of so many columns `ahead` are asked for, unless 0. */
+/* dst [K][16] = rows [o, o+K) of columns [c, c+16) of w; o, c and K are multiples of 16.
+ * Backward sums over outputs, but a panel is stored by inputs: each 16 x 16 square of the packed
+ * weights is transposed.  The squares that lie `ahead` columns further are prefetched, unless 0. */
 static void unpack_panel(const struct kernel_ops *ops, float *dst, const struct packed *w, size_t o,
                          size_t c, size_t K, size_t ahead)
 {
@@ -283,10 +292,12 @@ static void unpack_panel(const struct kernel_ops *ops, float *dst, const struct 
     memset(square, 0, sizeof square);
     for (size_t k = 0; k < K; k += NR) {
         const float *src = square;
-        if (ahead > 0)
-            fetch_square((const char *)packed_panel(w, block, (o + k) / NR) +
-                             (c - block + ahead) / NR * bytes,
-                         bytes);
+        if (ahead > 0) {
+            const char *next = (const char *)packed_panel(w, block, (o + k) / NR) +
+                               (c - block + ahead) / NR * bytes;
+            for (size_t i = 0; i < bytes; i += LINE)
+                __builtin_prefetch(next + i, 0, 2);
+        }
         if (w->type != PACKED_F32)
             ops->widen(square, packed_bf16(w, block, (o + k) / NR) + (c - block) * NR, have);
         else if (have == NR)
@@ -308,14 +319,16 @@ static size_t backward_width(const struct kernel_ops *ops)
 static void unpack_columns(const struct kernel_ops *ops, float *right, const struct packed *w,
                            size_t o, size_t c, size_t columns, size_t K, size_t ahead)
 {
-    for (size_t n = 0; n < columns; n += NR) /* what a panel spills the next one overwrites */
+    /* K is rounded up to whole squares: the surplus rows of a panel are overwritten by the next
+     * panel, and `right` has room for those of the last (RIGHT). */
+    for (size_t n = 0; n < columns; n += NR)
         unpack_panel(ops, right + n * K, w, o, c + n, (K + NR - 1) / NR * NR, ahead);
 }
 
 /* Floats that unpack_columns() may write. */
 enum { RIGHT = (2 * KC + NR) * NR };
 
-/* The squares that unpack_columns() will turn for `columns` from c. */
+/* Prefetch the squares that unpack_columns() will transpose for `columns` from c. */
 static struct fetch fetch_squares(const struct packed *w, size_t o, size_t c, size_t columns,
                                   size_t K)
 {
@@ -329,12 +342,12 @@ static struct fetch fetch_squares(const struct packed *w, size_t o, size_t c, si
     };
 }
 
-/* So many tiles ask for the squares of the next columns while they run; before fewer the
- * squares are asked for while these are turned. */
+/* From this number of tiles on, they prefetch the squares of the next columns while they run;
+ * with fewer, unpack_panel() does it while it transposes the current ones. */
 enum { MANY_TILES = 4 };
 
-/* One block of the summed index, from o, of some columns from c of dx; right holds their part
- * of w, and the last block of rows asks for what comes next. */
+/* One block of the summed index, from o, of up to `width` columns from c of dx; right holds their
+ * part of w.  The last block of rows prefetches what comes next. */
 static void backward_block(const struct kernel_ops *ops, const struct rows *r, const float *a,
                            const float *right, const struct packed *w, size_t o, size_t c,
                            size_t end, int last, struct tile_out out)
@@ -374,14 +387,9 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
     }
 }
 
-/* A laid out left operand: for every block of rows its blocks of the summed index, each
- * followed by room for what packing spills. */
+/* A left operand that is packed once for all slices of columns: for every block of rows its
+ * blocks of the summed index, each followed by room for what packing spills. */
 enum { SPILL = 16 };
-
-static size_t left_block_floats(size_t n)
-{
-    return n * KC + SPILL;
-}
 
 static size_t count_k_blocks(size_t K)
 {
@@ -410,7 +418,7 @@ size_t gemm_left_units(const struct packed *w, size_t N, size_t K)
 static size_t left_offset(size_t N, size_t K, size_t step, size_t m, size_t k)
 {
     size_t before = count_k_blocks(K) * (m * KC + m / step * SPILL);
-    return before + k / KC * left_block_floats(min_size(N - m, step));
+    return before + k / KC * (min_size(N - m, step) * KC + SPILL);
 }
 
 void gemm_left(float *left, const float *x, size_t ld, const struct packed *w,
@@ -465,6 +473,8 @@ void gemm_backward_left(float *dx, const float *left, const struct packed *w, si
     _Alignas(LINE) float right[RIGHT];
     size_t step = block_rows(N, ops->mr), width = backward_width(ops);
     assert(from % KC == 0 && to <= w->O && begin % NR == 0 && end <= w->C);
+    /* Rows are the innermost loop here: a panel of weights is transposed once for all of them.
+     * An output still receives its blocks in ascending order of o. */
     for (size_t o = from; o < to; o += KC)
         for (size_t c = begin; c < end; c += width) {
             size_t K = min_size(w->O - o, KC);
@@ -495,17 +505,12 @@ size_t dense_panel(void)
     return NR;
 }
 
-/* The part of an output that a call computes. */
+/* ---- dense products: both operands unpacked --------------------------------------------- */
+
+/* The rows and columns of the output that a call computes. */
 struct part {
     size_t row, row_end, column, column_end;
 };
-
-/* Can a single row take these columns of b as they lie? */
-static int takes_row(const struct kernel_ops *ops, size_t rows, struct operand b, size_t columns,
-                     size_t K)
-{
-    return ops->row != NULL && rows == 1 && b.col == 1 && columns == NR && K % 8 == 0;
-}
 
 /* One part of y (.,J) (+)= alpha * a b^T over K, both operands unpacked. */
 static void dense_product(float *y, size_t J, size_t K, struct operand a, struct operand b,
@@ -514,6 +519,7 @@ static void dense_product(float *y, size_t J, size_t K, struct operand a, struct
     const struct kernel_ops *ops = kernels_ops();
     _Alignas(LINE) float left[LEFT], right[KC * NR];
     size_t step = block_rows(part.row_end - part.row, ops->mr);
+    /* an empty sum is zero, but the loops below would not store it */
     for (size_t m = part.row; K == 0 && !accumulate && m < part.row_end; m++)
         memset(y + m * J + part.column, 0, (part.column_end - part.column) * sizeof *y);
     for (size_t m = part.row; m < part.row_end; m += step) {
@@ -526,7 +532,10 @@ static void dense_product(float *y, size_t J, size_t K, struct operand a, struct
                 struct operand columns = { b.p + j * b.row + k * b.col, b.row, b.col };
                 struct block p = { .a = left, .b = right, .K = block, .np = 1 };
                 p.columns = min_size(part.column_end - j, NR);
-                if (takes_row(ops, r.n, b, p.columns, block)) {
+                /* A single row reads 16 rows of w where they are: packing them would move more
+                 * bytes than the product does. */
+                if (ops->row != NULL && r.n == 1 && b.col == 1 && p.columns == NR &&
+                    block % 8 == 0) {
                     ops->row(y + m * J + j, left, columns.p, b.row, block, alpha,
                              accumulate || k > 0);
                     continue;

@@ -1,4 +1,8 @@
-/* ops_plain.c - the tiles in portable C, for machines without the vector kernels. */
+/* ops_plain.c - the tiles in portable C, for machines without vector kernels.
+ *
+ * Also the model for a new set: same signatures, same order of sums.  One difference: products
+ * and sums are rounded separately here (the engine is compiled with -ffp-contract=off), where
+ * vector kernels fuse them, so the bits differ from those of the vector sets. */
 #include "engine/kernels/ops.h"
 #include "engine/kernels/attn.h"
 #include "engine/kernels/kernels.h"
@@ -6,17 +10,8 @@
 
 #include <string.h>
 
-static void store_tile(const float *acc, size_t mr, const struct tile_out *out)
-{
-    for (size_t m = 0; m < mr; m++) {
-        float *y = out->y + m * out->ldy;
-        for (size_t n = 0; n < NR; n++) {
-            float v = out->alpha * acc[m * NR + n];
-            y[n] = out->add ? y[n] + v : v;
-        }
-    }
-}
-
+/* Panels are taken one after the other: the plain tile has no use for two at once,
+ * and leaves prefetching (out->fetch) to the hardware. */
 static void plain_tile_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
                            const struct tile_out *out)
 {
@@ -27,10 +22,15 @@ static void plain_tile_f32(size_t mr, size_t np, size_t K, const float *a, const
             for (size_t m = 0; m < mr; m++)
                 for (size_t n = 0; n < NR; n++)
                     acc[m * NR + n] += a[k * mr + m] * b[k * NR + n];
-        store_tile(acc, mr, &to);
+        for (size_t m = 0; m < mr; m++)
+            for (size_t n = 0; n < NR; n++) {
+                float *y = &to.y[m * to.ldy + n], v = to.alpha * acc[m * NR + n];
+                *y = to.add ? *y + v : v;
+            }
     }
 }
 
+/* Two k share a 32-bit word per column: [k/2][16][2]. */
 static void plain_widen(float *dst, const uint16_t *b, size_t K)
 {
     for (size_t k = 0; k < K; k++)

@@ -120,7 +120,7 @@ TILE_PART const char *tile_four_f32(size_t mr, size_t nv, vec *acc, const float 
     return tile_fetch(fetch, lines);
 }
 
-/* Eight k per turn: what is not a multiply-add counts when a neighbour shares the core. */
+/* Eight k per turn: what is not a multiply-add counts when a neighbor shares the core. */
 TILE_PART void tile_loop_f32(size_t mr, size_t nv, size_t K, const float *a, const float *b,
                              const struct tile_out *out, size_t lines)
 {

@@ -1,4 +1,5 @@
-/* vec.c - the plain twins of the functions in vec.h, and the choice among them. */
+/* vec.c - the functions of vec.h in portable C, and the choice among the sets.
+ * vec_simd.h is the vector form; both keep the order of sums that vec.h states. */
 #include "engine/kernels/vec.h"
 
 #include <math.h>
@@ -7,12 +8,14 @@
 
 enum { WIDTH = 16 };
 
+/* silu(g) = g / (1 + e^-g) */
 static void plain_silu(float *y, const float *gate, const float *up, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         y[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
 
+/* With s = 1 / (1 + e^-g): d silu / dg = s * (1 + g * (1 - s)). */
 static void plain_silu_backward(float *dgate, float *dup, const float *gate, const float *up,
                                 size_t n)
 {
@@ -31,6 +34,7 @@ static float plain_largest(const float *z, size_t n)
     return max;
 }
 
+/* Only a NaN differs from itself. */
 static int plain_has_nan(const float *z, size_t n)
 {
     size_t i = 0;
@@ -53,6 +57,7 @@ static void plain_softmax(float *z, size_t n, float max, float scale, float shif
         z[i] = factor * expf((z[i] - max) * scale - shift);
 }
 
+/* Sixteen sums to one: 0+8, 1+9, ..., then 0+4, ...: the fixed order of every reduction. */
 static float add_pairs(float *t)
 {
     for (size_t width = WIDTH / 2; width > 0; width /= 2)
@@ -117,7 +122,8 @@ const struct vec_ops *vec_ops(void)
     return kernels_ops()->vec;
 }
 
-/* The maximum first, then the block that has it: only there is it looked for one by one. */
+/* Find the maximum, then the first block that has it, and search only that one element by
+ * element: two vector passes are faster than one scalar pass. */
 size_t vec_argmax(const float *z, size_t n)
 {
     enum { BLOCK = 1024 };
