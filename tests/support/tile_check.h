@@ -13,7 +13,7 @@ enum { COLUMNS = 2 * NR, SCRATCH = 8 };
 
 static uint32_t state = 1;
 
-static float uniform(void)
+static float next_uniform(void)
 {
     state = state * 1664525u + 1013904223u;
     return (float)(state >> 8) / (1 << 24) - 0.5f;
@@ -31,19 +31,19 @@ static void fill_operands(struct operands *p, size_t np, size_t K)
     memset(p, 0, sizeof *p);
     for (size_t m = 0; m < MR_MAX; m++)
         for (size_t k = 0; k < K; k++) {
-            p->a16[m * KC + k] = bf16_from_f32(uniform());
+            p->a16[m * KC + k] = bf16_from_f32(next_uniform());
             p->a[m * KC + k] = f32_from_bf16(p->a16[m * KC + k]);
         }
     size_t even = K + (K & 1);
     for (size_t i = 0; i < np; i++)
         for (size_t k = 0; k < K; k++)
             for (size_t n = 0; n < NR; n++) {
-                uint16_t half = bf16_from_f32(uniform());
+                uint16_t half = bf16_from_f32(next_uniform());
                 p->b16[i * even * NR + (k / 2 * NR + n) * 2 + (k & 1)] = half;
                 p->b[i * K * NR + k * NR + n] = f32_from_bf16(half);
             }
     for (size_t i = 0; i < MR_MAX * COLUMNS; i++)
-        p->before[i] = uniform();
+        p->before[i] = next_uniform();
 }
 
 /* The documented sum, one rounding per step. */

@@ -82,7 +82,7 @@ TILE_PART size_t tile_at16(size_t v, size_t next)
     return v / PANEL_VECS * next + v % PANEL_VECS * LANES * 2;
 }
 
-/* Ask for the next lines of what comes later, at most 4 of them; returns the place after. */
+/* Prefetch the next lines, at most 4 of them, into L2; returns the address after them. */
 TILE_PART const char *tile_fetch(const char *at, size_t lines)
 {
     if (lines == 0)
@@ -108,7 +108,7 @@ TILE_PART void tile_one_f32(size_t mr, size_t nv, vec *acc, const float *a, cons
     tile_step(mr, nv, acc, a, row);
 }
 
-/* Four k; `lines` are asked for twice. */
+/* Four k; `lines` are prefetched twice. */
 TILE_PART const char *tile_four_f32(size_t mr, size_t nv, vec *acc, const float *a, const float *b,
                                     size_t next, const char *fetch, size_t lines)
 {
@@ -120,7 +120,8 @@ TILE_PART const char *tile_four_f32(size_t mr, size_t nv, vec *acc, const float 
     return tile_fetch(fetch, lines);
 }
 
-/* Eight k per turn: what is not a multiply-add counts when a neighbor shares the core. */
+/* The summed index, eight k per iteration: loop overhead is measurable when another hyperthread
+ * shares the core. */
 TILE_PART void tile_loop_f32(size_t mr, size_t nv, size_t K, const float *a, const float *b,
                              const struct tile_out *out, size_t lines)
 {
@@ -140,8 +141,8 @@ TILE_PART void tile_loop_f32(size_t mr, size_t nv, size_t K, const float *a, con
     tile_store(mr, nv, acc, out);
 }
 
-/* Most tiles ask for nothing, some slowly, those of a few rows for one line: no counting in
- * their loops. */
+/* Most tiles prefetch nothing, some slowly, those of a few rows one line: each case has a loop of
+ * its own with constant `lines`, so that nothing is counted in it. */
 TILE_PART void tile_run_f32(size_t mr, size_t nv, size_t K, const float *a, const float *b,
                             const struct tile_out *out)
 {

@@ -54,6 +54,8 @@ static size_t tile_height(size_t N)
     return N < NR ? N : NR;
 }
 
+/* LDTILECFG, palette 1 (Intel SDM volume 1, chapter 18): rows and bytes per row of each of the
+ * eight tile registers.  Sums and left tiles have `height` rows, right ones always 16. */
 static void configure_tiles(size_t height)
 {
     struct {
@@ -68,7 +70,7 @@ static void configure_tiles(size_t height)
     __asm__ volatile("ldtilecfg %0" ::"m"(config));
 }
 
-/* A thread without tiles in use is cheap to switch. */
+/* A thread without tiles in use is cheap to switch: the kernel need not save their 8 KB. */
 static void release_tiles(void)
 {
     __asm__ volatile("tilerelease");
@@ -81,14 +83,16 @@ static size_t min_size(size_t a, size_t b)
 
 /* ---- the left operand ----------------------------------------------------------------------- */
 
-/* The upper half of every float32: a bfloat16 that is not larger. */
+/* The upper half of every float32, that is the value truncated to a bfloat16: unlike rounding,
+ * this never overflows. */
 INLINE __m512 upper_part(__m512 x)
 {
     return _mm512_castsi512_ps(
         _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int)0xffff0000)));
 }
 
-/* What is left of x; of an infinity nothing, else it would become a NaN. */
+/* x minus its upper part, which is exact: it has the low 16 bits of the mantissa.  Infinities give
+ * 0, because infinity - infinity would be a NaN. */
 INLINE __m512 lower_part(__m512 x, __m512 upper)
 {
     __mmask16 finite = (__mmask16)~_mm512_fpclass_ps_mask(x, 0x08 | 0x10);
@@ -105,7 +109,8 @@ INLINE __m512i upper_halves(__m512 a, __m512 b)
                                      _mm512_castps_si512(b));
 }
 
-/* n <= STEP values, as PARTS rows of STEP that lie `apart`; what is missing is zero. */
+/* n <= STEP values x = x0 + x1 + x2, as PARTS rows of STEP bfloat16 that lie `apart` elements
+ * from each other; missing values are zero. */
 INLINE void split_floats(uint16_t *dst, size_t apart, const float *x, size_t n)
 {
     uint32_t mask = n < STEP ? (1u << n) - 1 : 0xffffffff;
@@ -118,7 +123,7 @@ INLINE void split_floats(uint16_t *dst, size_t apart, const float *x, size_t n)
     }
 }
 
-/* A group of rows in the order in which it is read: for every step the tiles of each part. */
+/* A group of rows in the order in which multiply_step() reads it: [step][part][tile][16][32]. */
 static void pack_group(uint16_t *dst, const float *x, size_t ld, size_t rows, size_t padded,
                        size_t K)
 {
@@ -132,6 +137,7 @@ static void pack_group(uint16_t *dst, const float *x, size_t ld, size_t rows, si
     }
 }
 
+/* Sizes round up: blocks of the summed index, tiles and groups of rows. */
 static size_t count_blocks(size_t K)
 {
     return (K + KC - 1) / KC;
@@ -195,9 +201,10 @@ struct slab {
     size_t column, columns; /* the first one, and how many */
 };
 
+/* 256 KB of sums on the stack: with the left operand they stay in L2. */
 enum { SQUARE = GROUP * WIDTH, SLAB = 1 << 16 /* floats */ };
 
-/* As many of n columns as there is room for with N rows. */
+/* As many of n columns as a slab holds with N rows. */
 static size_t slab_columns(size_t N, size_t n)
 {
     size_t most = SLAB / SQUARE / count_groups(N) * WIDTH;
@@ -230,8 +237,7 @@ static void slab_copy(const struct slab *s, float *y, size_t ld, enum way way)
 /* ---- one group of rows times up to two panels ----------------------------------------------- */
 
 /* Panels of the right operand, [ceil(K/2)][16][2] each, `next` bfloat16 from one to the other;
- * and the panels that come after them, of which every step asks for some lines of the tiles that
- * will be in its place. */
+ * and the panels that come after them, of which every step prefetches `lines` cache lines. */
 struct right {
     const uint16_t *p;
     size_t next, panels, K;
@@ -239,6 +245,8 @@ struct right {
     size_t lines;
 };
 
+/* STEP values of the summed index: up to two tiles of rows times up to two panels.  All four sums
+ * use each right tile, and every left tile is loaded once per part. */
 INLINE void multiply_step(size_t tiles, size_t panels, const uint16_t *a, const uint16_t *b,
                           size_t next)
 {
@@ -261,7 +269,8 @@ INLINE void multiply_step(size_t tiles, size_t panels, const uint16_t *a, const 
     }
 }
 
-/* The last, incomplete step must not read what lies behind a panel: it may be no number. */
+/* The last, incomplete step reads from a zero-padded copy: what lies behind a panel may be NaN or
+ * infinity, and zero times that is NaN. */
 INLINE void multiply_last_step(size_t tiles, size_t panels, const uint16_t *a,
                                const struct right *b, size_t k)
 {
@@ -272,7 +281,8 @@ INLINE void multiply_last_step(size_t tiles, size_t panels, const uint16_t *a,
     multiply_step(tiles, panels, a, whole, TILE);
 }
 
-/* The sums of tile t and panel p of a group begin, and end. */
+/* Sums of tile t and panel p of a group: from memory or zero into their register, and back.  The
+ * register number is an immediate of the instruction, so t and p must be constants. */
 INLINE void load_sums(int t, int p, float *sums, int add)
 {
     if (add)
@@ -285,6 +295,8 @@ INLINE void store_sums(int t, int p, float *sums)
     tile_store(SUMS + 2 * t + p, sums + (t * WIDTH + p) * NR, WIDTH * sizeof *sums);
 }
 
+/* One group of rows times one or two panels over a block of the summed index.  tiles and panels are
+ * constants in every call, so the conditions vanish. */
 INLINE void multiply_group(size_t tiles, size_t panels, const uint16_t *a, const struct right *b,
                            float *sums, int add)
 {
@@ -355,7 +367,7 @@ static void forward_slab(const struct slab *s, const uint16_t *a, const struct p
         size_t left = s->columns - o;
         const uint16_t *p = packed_bf16(w, c, (s->column + o) / NR);
         const uint16_t *after = left > WIDTH ? p + 2 * next : next_panels(s, w, c);
-        struct right b = { p, next, left > NR ? 2 : 1, K, p, 0 };
+        struct right b = { .p = p, .next = next, .panels = left > NR ? 2 : 1, .K = K, .fetch = p };
         if (after) {
             b.fetch = after;
             b.lines = (lines + groups - 1) / groups;
@@ -364,7 +376,8 @@ static void forward_slab(const struct slab *s, const uint16_t *a, const struct p
     }
 }
 
-/* The rows of a 16 x 16 square of words become its columns. */
+/* Transpose a 16 x 16 square of 32-bit words in place: interleave words, then pairs, then
+ * exchange quarters twice. */
 static void transpose_words(__m512i r[NR])
 {
     __m512i t[NR];
@@ -389,8 +402,8 @@ static void transpose_words(__m512i r[NR])
 }
 
 /* dst [16][16][2] = rows [o, o + 32) of columns [c, c + 16) of w, as pairs of rows: words of two
- * columns are parted into rows of one column each, which are turned.  The same rows of the
- * columns that come next but one are asked for: after two panels they are needed. */
+ * columns are split into rows of one column each, which are transposed.  The same rows of the
+ * columns two panels further are prefetched: they are needed next. */
 static void transpose_weights(uint16_t *dst, const struct packed *w, size_t o, size_t c)
 {
     static const uint16_t even[32] = { 0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20,
@@ -420,17 +433,22 @@ static void transpose_weights(uint16_t *dst, const struct packed *w, size_t o, s
 }
 
 /* The slab (+)= the block at o of the left operand times w.  The rows of w that are summed are
- * turned into panels of whole steps. */
+ * transposed into panels of whole steps. */
 static void backward_slab(const struct slab *s, const uint16_t *a, const struct packed *w, size_t o,
                           int add)
 {
-    _Alignas(LINE) uint16_t turned[KC * WIDTH];
+    _Alignas(LINE) uint16_t transposed[KC * WIDTH];
     size_t K = (min_size(w->O - o, KC) + STEP - 1) / STEP * STEP;
     for (size_t c = 0; c < s->columns; c += WIDTH) {
-        struct right b = { turned, K * NR, s->columns - c > NR ? 2 : 1, K, turned, 0 };
+        struct right b = { .p = transposed,
+                           .next = K * NR,
+                           .panels = s->columns - c > NR ? 2 : 1,
+                           .K = K,
+                           .fetch = transposed };
         for (size_t p = 0; p < b.panels; p++)
             for (size_t k = 0; k < K; k += STEP)
-                transpose_weights(turned + p * b.next + k * NR, w, o + k, s->column + c + p * NR);
+                transpose_weights(transposed + p * b.next + k * NR, w, o + k,
+                                  s->column + c + p * NR);
         multiply_rows(s, c, a, &b, add);
     }
 }
@@ -438,7 +456,7 @@ static void backward_slab(const struct slab *s, const uint16_t *a, const struct 
 typedef void multiply_block(const struct slab *s, const uint16_t *a, const struct packed *w,
                             size_t k, int add);
 
-/* Columns [begin, end) of y (N,ld) (+)= a laid out left operand, [from, to) of the summed index. */
+/* Columns [begin, end) of y (N,ld) (+)= a packed left operand, [from, to) of the summed index. */
 static void multiply_packed(multiply_block *block, float *y, size_t ld, const float *left,
                             const struct packed *w, size_t N, int accumulate, size_t from,
                             size_t to, size_t begin, size_t end)
@@ -446,7 +464,7 @@ static void multiply_packed(multiply_block *block, float *y, size_t ld, const fl
     const uint16_t *a = (const uint16_t *)(const void *)left;
     _Alignas(LINE) float sums[SLAB];
     if (N == 0)
-        return; /* a tile has rows */
+        return; /* a tile of 0 rows cannot be configured */
     configure_tiles(tile_height(N));
     for (size_t column = begin, columns; column < end; column += columns) {
         columns = slab_columns(min_size(N, CHUNK), end - column);
@@ -462,7 +480,8 @@ static void multiply_packed(multiply_block *block, float *y, size_t ld, const fl
     release_tiles();
 }
 
-/* The same with x (N,K) as it is: some rows are laid out at a time, for every slab again. */
+/* The same with x (N,K) unpacked: ROWS rows are packed at a time, again for every slab.  For few
+ * rows, as in decoding, that is cheaper than a pass over all of x first. */
 static void multiply_unpacked(multiply_block *block, float *y, size_t ld, const float *x, size_t K,
                               const struct packed *w, size_t N, int accumulate, size_t begin,
                               size_t end)

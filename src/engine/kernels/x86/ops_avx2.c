@@ -5,6 +5,7 @@
 #include "engine/kernels/x86/pack_avx2.h"
 #include "engine/kernels/x86/sets.h"
 
+/* The number of rows must be a constant where a tile is inlined: its sums are registers. */
 TILE void avx2_panel_f32(size_t mr, size_t K, const float *a, const float *b,
                          const struct tile_out *out)
 {
@@ -55,6 +56,8 @@ TILE void avx2_panel_bf16(size_t mr, size_t K, const float *a, const uint16_t *b
     }
 }
 
+/* Two panels of three rows would need 12 sums, 4 columns and a broadcast, more than the 16
+ * registers: from three rows on, one panel after the other. */
 TILE void avx2_tile_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
                         const struct tile_out *out)
 {

@@ -5,6 +5,7 @@
 #include "engine/kernels/x86/pack_avx2.h"
 #include "engine/kernels/x86/sets.h"
 
+/* mr and the number of vectors are constants in every call below: sums stay in registers. */
 TILE_PART void avx512_rows_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
                                const struct tile_out *out)
 {
@@ -114,6 +115,7 @@ TILE void avx512_widen(float *dst, const uint16_t *b, size_t K)
     tile_widen(dst, b, K);
 }
 
+/* 8 x 8 at a time, as AVX2 does: rows and cols are multiples of 8 only. */
 TILE void avx512_transpose(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,
                            size_t cols)
 {

@@ -7,12 +7,14 @@
 #include "engine/kernels/tile_simd.h"
 #include "engine/kernels/x86/sets.h"
 
+/* float32 to bfloat16, to nearest, ties to even. */
 TILE void avx512_narrow(uint16_t *dst, const float *src, size_t n)
 {
     for (size_t i = 0; i < n; i += LANES)
         vec_store_bf16(dst + i, vec_load(src + i));
 }
 
+/* VDPBF16PS adds two products of neighboring k to each sum, so k runs in steps of two. */
 TILE_PART void tile_run_pairs(size_t mr, size_t nv, size_t K, const uint16_t *a, const uint16_t *b,
                               const struct tile_out *out)
 {

@@ -7,7 +7,7 @@
 #include "engine/kernels/tile_simd.h"
 
 /* In place: r [8][8] transposed. */
-TILE_PART void turn8(__m256 *r)
+TILE_PART void transpose8_in_place(__m256 *r)
 {
     __m256 t[8];
 #pragma GCC unroll 4
@@ -39,16 +39,16 @@ TILE_PART void transpose8(float *dst, size_t ldd, const float *src, size_t lds)
 #pragma GCC unroll 8
     for (size_t i = 0; i < 8; i++)
         r[i] = _mm256_loadu_ps(src + i * lds);
-    turn8(r);
+    transpose8_in_place(r);
 #pragma GCC unroll 8
     for (size_t i = 0; i < 8; i++)
         _mm256_storeu_ps(dst + i * ldd, r[i]);
 }
 
-enum { ROW_AHEAD = 256 }; /* floats */
+enum { ROW_AHEAD = 256 }; /* floats that tile_row() prefetches ahead, in each row */
 
-/* A single row times 16 rows of an unpacked w, which are turned in registers: laid out first,
- * they would go through L1 twice more.  The sums are those of a tile. */
+/* A single row times 16 rows of an unpacked w, which are transposed in registers: packed first,
+ * they would go through L1 twice more.  The sums have the order of a tile's. */
 TILE_PART void tile_row(float *y, const float *x, const float *w, size_t ldw, size_t K, float alpha,
                         int add)
 {
@@ -64,7 +64,7 @@ TILE_PART void tile_row(float *y, const float *x, const float *w, size_t ldw, si
                     __builtin_prefetch(from + ROW_AHEAD, 0, 2);
                 r[half][i] = _mm256_loadu_ps(from);
             }
-            turn8(r[half]);
+            transpose8_in_place(r[half]);
         }
 #pragma GCC unroll 8
         for (size_t i = 0; i < 8; i++) {
@@ -99,7 +99,7 @@ TILE_PART void tile_pack_rows(float *dst, size_t mr, const float *src, size_t ld
 #pragma GCC unroll 8
         for (size_t i = 0; i < 8; i++)
             r[i] = i < mr ? _mm256_loadu_ps(src + i * lds + k) : _mm256_setzero_ps();
-        turn8(r);
+        transpose8_in_place(r);
 #pragma GCC unroll 8
         for (size_t i = 0; i < 8; i++)
             _mm256_storeu_ps(dst + (k + i) * mr, r[i]);
@@ -108,7 +108,7 @@ TILE_PART void tile_pack_rows(float *dst, size_t mr, const float *src, size_t ld
 #pragma GCC unroll 8
         for (size_t i = 0; i < 8; i++)
             r[i] = i + 8 < mr ? _mm256_loadu_ps(src + (i + 8) * lds + k) : _mm256_setzero_ps();
-        turn8(r);
+        transpose8_in_place(r);
 #pragma GCC unroll 8
         for (size_t i = 0; i < 8; i++)
             _mm256_maskstore_ps(dst + (k + i) * mr + 8, lanes_mask(mr - 8), r[i]);
