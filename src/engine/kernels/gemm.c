@@ -12,7 +12,8 @@
 #include <assert.h>
 #include <string.h>
 
-/* One operand seen as element [i][k] at p[i*row + k*col]. */
+/* One operand seen as element [i][k] at p[i*row + k*col], k being the summed index.  One of row and
+ * col is 1; which one says whether the matrix is stored transposed. */
 struct operand {
     const float *p;
     size_t row, col;
@@ -46,7 +47,8 @@ static size_t block_rows(size_t n, size_t mr)
     return (even + mr - 1) / mr * mr;
 }
 
-/* dst: for every tile at begin * KC its rows of a, columns [0, K), as [K][mr]. */
+/* dst: for every tile, at (its first row) * KC, its rows of a, columns [0, K), as [K][mr]: a tile
+ * then reads one contiguous stream, mr values per k. */
 static void pack_left(const struct kernel_ops *ops, float *dst, struct operand a,
                       const struct rows *r, size_t K)
 {
@@ -256,6 +258,9 @@ static const struct matrix_ops *matrix_for(const struct kernel_ops *ops, const s
     return w->type == PACKED_F32 ? NULL : ops->matrix;
 }
 
+/* ---- packed weights, left operand as it is -------------------------------------------------- */
+
+/* Every slice of columns packs the left operand for itself: right for few rows or one thread. */
 void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
                   size_t begin, size_t end)
 {
@@ -309,7 +314,7 @@ static void unpack_panel(const struct kernel_ops *ops, float *dst, const struct 
     }
 }
 
-/* Columns that backward takes at once, one panel or two. */
+/* Columns that backward takes at once: two panels if every tile has registers for them. */
 static size_t backward_width(const struct kernel_ops *ops)
 {
     return ops->wide >= ops->mr ? 2 * NR : NR;
@@ -325,7 +330,7 @@ static void unpack_columns(const struct kernel_ops *ops, float *right, const str
         unpack_panel(ops, right + n * K, w, o, c + n, (K + NR - 1) / NR * NR, ahead);
 }
 
-/* Floats that unpack_columns() may write. */
+/* Floats that unpack_columns() may write: two panels, and the surplus rows of the last square. */
 enum { RIGHT = (2 * KC + NR) * NR };
 
 /* Prefetch the squares that unpack_columns() will transpose for `columns` from c. */
@@ -361,6 +366,7 @@ static void backward_block(const struct kernel_ops *ops, const struct rows *r, c
     run_tiles(ops, r, &b, f, out);
 }
 
+/* Summed index: the outputs O.  As in forward, blocks of KC are added in ascending order. */
 void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N, int accumulate,
                    size_t begin, size_t end)
 {
@@ -490,6 +496,7 @@ void gemm_backward_left(float *dx, const float *left, const struct packed *w, si
         }
 }
 
+/* Slices begin at even panels, so that a slice can always take two at once. */
 size_t gemm_grain(void)
 {
     return 2 * NR;
@@ -548,6 +555,8 @@ static void dense_product(float *y, size_t J, size_t K, struct operand a, struct
     }
 }
 
+/* The five forms differ only in how the operands are stored (row and col above) and in which
+ * dimension of the output is cut. */
 void dense_nt(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
               int accumulate, size_t begin, size_t end)
 {

@@ -82,7 +82,8 @@ static void widen_row(float *dst, const uint16_t *src, size_t n)
         dst[i] = f32_from_bf16(src[i]);
 }
 
-/* dst (n) as float32 or as bfloat16, from elements [c, c + n) of a row. */
+/* Elements [c, c + n) of a row of the source as float32; read_bf16() gives them as bfloat16,
+ * rounded to nearest unless the source is bfloat16 already. */
 static void read_f32(float *dst, const void *row, enum source_dtype source, size_t c, size_t n)
 {
     if (source == SOURCE_F32) {
@@ -132,6 +133,7 @@ static void fill_panel(struct packed *w, const void *source_data, enum source_dt
     }
     float *dst = (float *)((char *)w + PACKED_HEADER) +
                  (half ? packed_offset(w, c, panel) / 2 : packed_offset(w, c, panel));
+    /* transpose() takes multiples of 8; the last words of a short block go one by one */
     size_t whole = n / 8 * 8;
     ops->transpose(dst, NR, words, KC, NR, whole);
     for (size_t k = whole; k < n; k++)

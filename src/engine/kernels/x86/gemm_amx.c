@@ -30,7 +30,8 @@ enum { SUMS = 0, LEFT = 4, RIGHT = 6 }; /* the eight registers: four tiles, two 
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* The compiler's own intrinsics do not tell it that they read and write memory. */
+/* The four instructions.  Inline assembly, because the compiler's intrinsics do not tell it that
+ * tile loads and stores read and write memory. */
 INLINE void tile_load(int tile, const void *p, size_t stride)
 {
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(stride), "i"(tile) : "memory");
@@ -48,7 +49,8 @@ INLINE void tile_dot(int sums, int left, int right)
     __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sums), "i"(left), "i"(right));
 }
 
-/* Rows of a tile: up to NR rows need no padding, more come in whole tiles. */
+/* Rows of a tile register: fewer than NR rows take a lower tile, which is loaded and multiplied
+ * faster; more come in whole tiles, the last one padded with zeros. */
 static size_t tile_height(size_t N)
 {
     return N < NR ? N : NR;
@@ -153,6 +155,8 @@ static size_t count_groups(size_t N)
     return (N + GROUP - 1) / GROUP;
 }
 
+/* A packed left operand: chunks of CHUNK rows; in a chunk blocks of KC of the summed index; in a
+ * block groups of rows.  A unit is one group of one block. */
 static size_t amx_left_floats(size_t N, size_t K)
 {
     return count_blocks(K) * count_tiles(N) * BLOCK * sizeof(uint16_t) / sizeof(float);
@@ -218,7 +222,7 @@ static float *slab_square(const struct slab *s, size_t m, size_t c)
     return s->sums + (c / WIDTH * count_groups(s->N) + m / GROUP) * SQUARE;
 }
 
-/* Between the sums and their place in y (N, ld). */
+/* Copy the sums from their place in y (N, ld), or back to it. */
 enum way { FROM_Y, TO_Y };
 static void slab_copy(const struct slab *s, float *y, size_t ld, enum way way)
 {
@@ -357,7 +361,8 @@ static const uint16_t *next_panels(const struct slab *s, const struct packed *w,
     return end < w->O ? packed_bf16(w, 0, end / NR) : NULL;
 }
 
-/* The slab (+)= the block at c of the left operand times w^T. */
+/* The slab (+)= the block at c of the left operand times w^T.  The packed weights are used as they
+ * are: [k/2][16][2] is the layout of a right tile. */
 static void forward_slab(const struct slab *s, const uint16_t *a, const struct packed *w, size_t c,
                          int add)
 {
@@ -466,6 +471,7 @@ static void multiply_packed(multiply_block *block, float *y, size_t ld, const fl
     if (N == 0)
         return; /* a tile of 0 rows cannot be configured */
     configure_tiles(tile_height(N));
+    /* For each slab the whole summed index, block after block: its sums never leave the cache. */
     for (size_t column = begin, columns; column < end; column += columns) {
         columns = slab_columns(min_size(N, CHUNK), end - column);
         for (size_t m = 0; m < N; m += CHUNK) {

@@ -24,6 +24,8 @@ TILE_PART void avx512_rows_bf16(size_t mr, size_t np, size_t K, const float *a, 
         tile_run_bf16(mr, 1, K, a, b, out);
 }
 
+/* One case per number of rows, each with code of its own; 12 rows by two panels take 24 of the 32
+ * registers for sums. */
 TILE void avx512_tile_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
                           const struct tile_out *out)
 {

@@ -49,6 +49,7 @@ TILE_PART void avx512_rows_pairs(size_t mr, size_t np, size_t K, const uint16_t 
         tile_run_pairs(mr, 1, K, a, b, out);
 }
 
+/* As in ops_avx512.c, a case per number of rows makes it a constant. */
 TILE void avx512_tile_pairs(size_t mr, size_t np, size_t K, const uint16_t *a, const uint16_t *b,
                             const struct tile_out *out)
 {
@@ -92,6 +93,7 @@ TILE void avx512_tile_pairs(size_t mr, size_t np, size_t K, const uint16_t *a, c
     }
 }
 
+/* ops is a copy of kernels_avx512. */
 void kernels_avx512bf16_fill(struct kernel_ops *ops)
 {
     ops->name = "avx512bf16";
