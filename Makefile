@@ -1,6 +1,7 @@
 # libtinker: one non-recursive Makefile.  `make help` lists what it can do.
 #
 #   BUILD=release|debug|asan|tsan|cov|fuzz   choose a variant; it lives in $(OUT)/<variant>
+#   ARCH=x86|aarch64|portable                choose the engine's kernels; else the compiler's target
 #   OUT=build                                where everything lands
 #   V=1                                      show the commands
 
@@ -37,6 +38,15 @@ FLAGS_cov := -O0 -g --coverage
 FLAGS_fuzz := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 ifeq ($(BUILD),fuzz)
 CC := clang
+endif
+
+# Whose kernels are compiled: src/engine/kernels/$(ARCH), by what the compiler makes programs for.
+# `make ARCH=portable` leaves out those of this machine.
+ARCHES := x86 aarch64 portable
+MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+ARCH := $(if $(filter x86_64,$(MACHINE)),x86,$(if $(filter aarch64 arm64,$(MACHINE)),aarch64,portable))
+ifeq ($(filter $(ARCH),$(ARCHES)),)
+$(error ARCH=$(ARCH) is none of $(ARCHES))
 endif
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
@@ -88,6 +98,7 @@ LINK_cli := cli server engine client recipe regularizer autodiff $(TEXT) http wi
 
 # A room's sources lie in its folder and one or two levels below it.
 $(foreach r,$(ROOMS),$(eval SRC_$(r) := $(wildcard src/$(r)/*.c src/$(r)/*/*.c src/$(r)/*/*/*.c)))
+SRC_engine := $(filter-out $(foreach a,$(filter-out $(ARCH),$(ARCHES)),src/engine/kernels/$(a)/%),$(SRC_engine))
 $(foreach r,$(ROOMS),$(eval OBJ_$(r) := $(patsubst src/%.c,$(B)/obj/%.o,$(SRC_$(r)))))
 archives = $(foreach r,$(LINK_$(1)),$(B)/room/$(r).a)
 libs = $(LIBS_$(1)) $(if $(filter server,$(LINK_$(1))),$(LIBS_server) $(LIBS_client)) \
@@ -107,7 +118,7 @@ COMMANDPAGES := $(patsubst docs/man/%.scd,$(OUT)/man/%,$(wildcard docs/man/*.1.s
 MANPAGES := $(COMMANDPAGES) $(HEADERPAGES)
 
 TEST_ROOMS := $(foreach r,$(ROOMS),$(if $(wildcard tests/$(r)/*.c),$(r)))
-tests_of = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/$(1)/*.c))
+tests_of = $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/$(1)/*.c tests/$(1)/$(ARCH)/*.c))
 ALL_TESTS := $(foreach r,$(TEST_ROOMS),$(call tests_of,$(r)))
 E2E_TESTS := $(wildcard tests/e2e/*.sh)
 CLI_TESTS := $(wildcard tests/cli/*.sh)
@@ -161,7 +172,7 @@ $(B)/commit: FORCE
 # rebuild when the flags change
 $(B)/flags: FORCE
 	@mkdir -p $(@D)
-	@echo '$(CC) $(CPPFLAGS) $(CFLAGS_ALL)' | cmp -s - $@ || echo '$(CC) $(CPPFLAGS) $(CFLAGS_ALL)' > $@
+	@echo '$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(ARCH)' | cmp -s - $@ || echo '$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(ARCH)' > $@
 .PHONY: FORCE
 FORCE:
 

@@ -12,9 +12,10 @@ typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 
 static inline void lanes_load(lanes *v, const float *p)
 {
-    memcpy(v, p, sizeof(*v));
+    memcpy(v, p, sizeof(*v)); /* p need not be aligned */
 }
 
+/* Lanes in pairs: 0+8, 1+9, ..., then 0+4, ..., down to one. */
 static inline float lanes_sum(const lanes *v)
 {
     float s[LANES];
@@ -25,6 +26,7 @@ static inline float lanes_sum(const lanes *v)
     return s[0];
 }
 
+/* Lane i sums the products of the indices i modulo 16; the tail is added last, in order. */
 static inline float lanes_dot(const float *a, const float *b, size_t n)
 {
     lanes sum = { 0 }, x, y;

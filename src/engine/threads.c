@@ -1,13 +1,13 @@
 /* threads.c - a fork-join pool with short waits.
  *
- * One word, the gate, carries the whole hand-over: its upper half counts phases (odd
- * while a run is open), its lower half counts the workers inside.  A run opens the
- * gate, works along, closes it and waits until nobody is inside.  A worker that
- * wakes too late finds the gate closed and simply misses the run, so a busy machine
- * costs no more than the help it could not give.  Workers spin briefly between runs
- * (a layer of the model is many runs in a row), then sleep.
+ * One 64-bit word, the gate, synchronizes everything: its upper half counts phases (odd
+ * while a run is open), its lower half counts the workers inside.  threads_run() opens
+ * the gate, takes part in the work, closes the gate and waits until no worker is inside.
+ * A worker that wakes too late finds the gate closed and misses the run, so a busy
+ * machine never delays a run by more than the help it could not give.  Workers spin
+ * briefly between runs (a layer of the model is many runs in a row), then sleep.
  *
- * A run is cut into one part per thread; who is done with his own helps the others. */
+ * A run is cut into one part per thread; a thread that finishes early steals work. */
 #include "engine/threads.h"
 
 #include <assert.h>
@@ -16,11 +16,18 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include "engine/kernels/cpu.h"
 
-enum { SPINS = 2000, SHARE = 2, COARSE = 16, FINE = 64 };
+enum {
+    SPINS = 2000, /* calls of cpu_relax() before a worker sleeps */
+    SHARE = 2,    /* a slice is 1/SHARE of what is left of a part */
+    COARSE = 16,  /* but at least 1/COARSE of a thread's part (threads_run), */
+    FINE = 64     /* or 1/FINE (threads_run_fine) */
+};
 #define PHASE ((uint64_t)1 << 32)
 
-/* What is left of a thread's part of a run: grains [low half, high half). */
+/* What is left of a thread's part of a run: grains [low half, high half) in one word, so that
+ * owner and thieves can take from both ends with a compare-and-swap.  Each has a cache line. */
 struct part {
     _Alignas(64) _Atomic uint64_t left;
 };
@@ -49,21 +56,8 @@ struct threads {
     _Atomic int stop;
 };
 
-static inline void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#else
-    sched_yield();
-#endif
-}
-
-static int is_open(uint64_t gate)
-{
-    return gate / PHASE % 2 == 1;
-}
-
-static uint64_t part_of(uint64_t begin, uint64_t end)
+/* Grains [begin, end) as one word. */
+static uint64_t pack_part(uint64_t begin, uint64_t end)
 {
     return end << 32 | begin;
 }
@@ -83,13 +77,14 @@ static int take_slice(struct threads *t, size_t index, int owner, size_t *begin,
             length = high - low < t->slice ? high - low : t->slice;
         *begin = owner ? low : high - length;
         *end = *begin + length;
-        rest = owner ? part_of(*end, high) : part_of(low, *begin);
+        rest = owner ? pack_part(*end, high) : pack_part(low, *begin);
     } while (!atomic_compare_exchange_weak(left, &part, rest));
     return 1;
 }
 
-/* First the own part, whose slices lie one after the other, then what others have left. */
-static void take_slices(struct threads *t, size_t index)
+/* First the thread's own part, from front to back, so that its slices follow each other in memory
+ * and prefetches across their borders hit; then what the others have left. */
+static void run_own_and_steal(struct threads *t, size_t index)
 {
     size_t count = (size_t)t->count, begin, end;
     for (size_t i = 0; i < count; i++)
@@ -99,12 +94,14 @@ static void take_slices(struct threads *t, size_t index)
         }
 }
 
-/* Wait until the gate is open in a phase later than *phase, and go in.  0: stop. */
-static int enter(struct threads *t, uint64_t *phase)
+/* Wait until the gate is open in a phase other than *phase, and enter: from then on the run waits
+ * for this worker.  The compare-and-swap fails if the gate was closed meanwhile.  0: stop. */
+static int enter_run(struct threads *t, uint64_t *phase)
 {
     for (int spins = 0;; spins++) {
         uint64_t gate = atomic_load(&t->gate);
-        if (is_open(gate) && gate / PHASE != *phase) {
+        int open = gate / PHASE % 2 == 1;
+        if (open && gate / PHASE != *phase) { /* not a run that this worker has finished */
             if (!atomic_compare_exchange_weak(&t->gate, &gate, gate + 1))
                 continue;
             *phase = gate / PHASE;
@@ -113,9 +110,13 @@ static int enter(struct threads *t, uint64_t *phase)
         if (atomic_load(&t->stop))
             return 0;
         if (spins < SPINS) {
-            relax();
+            cpu_relax();
             continue;
         }
+        /* No wake-up is lost: this announces the sleeper and then reads the gate, run_slices()
+         * moves the gate and then reads `sleepers`, so at least one of them sees the other (all
+         * atomics here are sequentially consistent).  The lock keeps the broadcast from falling
+         * between the check and the wait. */
         pthread_mutex_lock(&t->lock);
         atomic_fetch_add(&t->sleepers, 1);
         while (atomic_load(&t->gate) / PHASE == gate / PHASE && !atomic_load(&t->stop))
@@ -126,25 +127,16 @@ static int enter(struct threads *t, uint64_t *phase)
     }
 }
 
-static void *worker(void *arg)
+static void *run_worker(void *arg)
 {
     const struct worker *w = arg;
     struct threads *t = w->threads;
     uint64_t phase = 0;
-    while (enter(t, &phase)) {
-        take_slices(t, w->index);
+    while (enter_run(t, &phase)) {
+        run_own_and_steal(t, w->index);
         atomic_fetch_sub(&t->gate, 1);
     }
     return NULL;
-}
-
-static void wake_sleepers(struct threads *t)
-{
-    if (atomic_load(&t->sleepers) == 0)
-        return;
-    pthread_mutex_lock(&t->lock);
-    pthread_cond_broadcast(&t->wake);
-    pthread_mutex_unlock(&t->lock);
 }
 
 struct threads *threads_new(int count)
@@ -166,7 +158,7 @@ struct threads *threads_new(int count)
         struct worker *w = &t->workers[t->started];
         w->threads = t;
         w->index = (size_t)t->started + 1;
-        if (pthread_create(&w->id, NULL, worker, w) != 0) {
+        if (pthread_create(&w->id, NULL, run_worker, w) != 0) {
             threads_free(t);
             return NULL;
         }
@@ -203,9 +195,9 @@ float *threads_memory(struct threads *t)
     return t->memory;
 }
 
-/* No slice is less than a part in `cuts` of what falls to a thread. */
-static void run(struct threads *t, size_t n, size_t grain, size_t cuts,
-                void (*job)(void *arg, size_t begin, size_t end), void *arg)
+/* No slice is shorter than 1/cuts of a thread's part. */
+static void run_slices(struct threads *t, size_t n, size_t grain, size_t cuts,
+                       void (*job)(void *arg, size_t begin, size_t end), void *arg)
 {
     if (grain == 0)
         grain = 1;
@@ -213,24 +205,32 @@ static void run(struct threads *t, size_t n, size_t grain, size_t cuts,
         return;
     size_t grains = (n - 1) / grain + 1, count = (size_t)t->count;
     assert(grains <= UINT32_MAX);
+    /* nothing to share: no hand-over */
     if (t->started == 0 || n <= grain) {
         job(arg, 0, n);
         return;
     }
+    /* Plain stores: opening the gate publishes them to the workers that enter. */
     t->job = job;
     t->arg = arg;
     t->n = n;
     t->grain = grain;
     t->slice = grains / (count * cuts) + 1;
     for (size_t i = 0; i < count; i++)
-        atomic_store(&t->parts[i].left, part_of(grains * i / count, grains * (i + 1) / count));
+        atomic_store(&t->parts[i].left, pack_part(grains * i / count, grains * (i + 1) / count));
     atomic_fetch_add(&t->gate, PHASE); /* open */
-    wake_sleepers(t);
-    take_slices(t, 0);
+    if (atomic_load(&t->sleepers) > 0) {
+        pthread_mutex_lock(&t->lock);
+        pthread_cond_broadcast(&t->wake);
+        pthread_mutex_unlock(&t->lock);
+    }
+    run_own_and_steal(t, 0);
     atomic_fetch_add(&t->gate, PHASE); /* close */
+    /* Workers inside finish their last slices.  After some spins give up the core: a worker may
+     * need it. */
     for (int spins = 0; atomic_load(&t->gate) % PHASE != 0; spins++) {
         if (spins < SPINS)
-            relax();
+            cpu_relax();
         else
             sched_yield();
     }
@@ -239,11 +239,11 @@ static void run(struct threads *t, size_t n, size_t grain, size_t cuts,
 void threads_run(struct threads *t, size_t n, size_t grain,
                  void (*job)(void *arg, size_t begin, size_t end), void *arg)
 {
-    run(t, n, grain, COARSE, job, arg);
+    run_slices(t, n, grain, COARSE, job, arg);
 }
 
 void threads_run_fine(struct threads *t, size_t n, size_t grain,
                       void (*job)(void *arg, size_t begin, size_t end), void *arg)
 {
-    run(t, n, grain, FINE, job, arg);
+    run_slices(t, n, grain, FINE, job, arg);
 }

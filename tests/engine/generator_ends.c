@@ -3,7 +3,7 @@
 #include "engine/model/adapter.h"
 #include "support/generate.h"
 
-static void stops(void)
+static void stop_conditions(void)
 {
     tinker_engine *e = open_engine(1, 0);
     int32_t prompt[4] = { 1, 2, 3, 4 };
@@ -415,7 +415,7 @@ static void callbacks_may_cancel(void)
 int main(void)
 {
     write_model();
-    RUN(stops);
+    RUN(stop_conditions);
     RUN(callback_sees_and_stops);
     RUN(end_token_by_default);
     RUN(hottest_is_even);

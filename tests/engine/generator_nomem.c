@@ -12,7 +12,7 @@ enum { PROMPT = 40, SAMPLES = 3, NEW = 30 };
 static const int32_t none[1];
 
 /* Tokens of the last sample, or false with a message. */
-static bool sample(tinker_engine *e, tinker_adapter *a, int32_t *out, tinker_error *err)
+static bool draw_sample(tinker_engine *e, tinker_adapter *a, int32_t *out, tinker_error *err)
 {
     int32_t prompt[PROMPT];
     tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
@@ -57,13 +57,13 @@ static void every_allocation_fails_once(void)
     tinker_adapter *a = tinker_adapter_new(e, NULL, &err);
     REQUIRE(a != NULL);
     int32_t want[NEW], got[NEW];
-    REQUIRE(sample(e, a, want, &err));
+    REQUIRE(draw_sample(e, a, want, &err));
     int failed = 0;
     long n = 1;
     for (; n < 2000; n++) {
         err = (tinker_error){ 0 };
         failmalloc_at(n);
-        bool ok = sample(e, a, got, &err);
+        bool ok = draw_sample(e, a, got, &err);
         if (!failmalloc_stop())
             break;
         failed += !ok;

@@ -9,29 +9,29 @@
 
 static uint64_t state;
 
-static float uniform(void)
+static float next_uniform(void)
 {
     state = state * 6364136223846793005u + 1442695040888963407u;
     return (float)((double)(state >> 40) / (1 << 24) * 2 - 1);
 }
 
-static float *numbers(size_t n)
+static float *random_floats(size_t n)
 {
     float *p = malloc((n + 1) * sizeof *p);
     for (size_t i = 0; i < n; i++)
-        p[i] = uniform();
+        p[i] = next_uniform();
     return p;
 }
 
-static struct packed *pack(enum packed_dtype type, const void *w, enum source_dtype source,
-                           size_t O, size_t C)
+static struct packed *pack_weights(enum packed_dtype type, const void *w, enum source_dtype source,
+                                   size_t O, size_t C)
 {
     size_t bytes = (packed_bytes(type, O, C) + 63) / 64 * 64;
     return packed_init(aligned_alloc(64, bytes), type, w, source, O, C);
 }
 
 /* The largest error in units of the sum's natural scale sqrt(K). */
-static double worst(const float *got, const float *want, size_t n, size_t K)
+static double worst_error(const float *got, const float *want, size_t n, size_t K)
 {
     double worst = 0;
     for (size_t i = 0; i < n; i++) {
@@ -58,25 +58,25 @@ static void close_to_reference(enum packed_dtype type)
 {
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         size_t N = shapes[s][0], O = shapes[s][1], C = shapes[s][2];
-        float *x = numbers(N * C), *w = numbers(O * C), *dy = numbers(N * O);
+        float *x = random_floats(N * C), *w = random_floats(O * C), *dy = random_floats(N * O);
         if (type != PACKED_F32)
             round_bf16(w, O * C);
         if (type == PACKED_BF16_PAIRS && kernels_bf16_rounds())
             round_bf16(x, N * C); /* as the kernels do */
-        struct packed *p = pack(type, w, SOURCE_F32, O, C);
-        float *y = numbers(N * O), *want = malloc(N * O * sizeof *want);
+        struct packed *p = pack_weights(type, w, SOURCE_F32, O, C);
+        float *y = random_floats(N * O), *want = malloc(N * O * sizeof *want);
         memcpy(want, y, N * O * sizeof *want);
         for (int add = 1; add >= 0; add--) {
             gemm_forward(y, x, p, N, add, 0, O);
             ref_gemm_nt(want, x, w, N, O, C, 1, add);
-            CHECK(worst(y, want, N * O, C) < 1e-6);
+            CHECK(worst_error(y, want, N * O, C) < 1e-6);
         }
-        float *dx = numbers(N * C), *dwant = malloc(N * C * sizeof *dwant);
+        float *dx = random_floats(N * C), *dwant = malloc(N * C * sizeof *dwant);
         memcpy(dwant, dx, N * C * sizeof *dwant);
         for (int add = 1; add >= 0; add--) {
             gemm_backward(dx, dy, p, N, add, 0, C);
             ref_gemm_nn(dwant, dy, w, N, C, O, 1, add);
-            CHECK(worst(dx, dwant, N * C, O) < 1e-6);
+            CHECK(worst_error(dx, dwant, N * C, O) < 1e-6);
         }
         float *row = malloc(C * sizeof *row);
         packed_row(row, p, O - 1);
@@ -109,10 +109,10 @@ static void bf16_as_f32(void)
 {
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes && kernels_bf16_exact(); s++) {
         size_t N = shapes[s][0], O = shapes[s][1], C = shapes[s][2], most = O > C ? O : C;
-        float *x = numbers(N * most), *w = numbers(O * C), *y[2];
+        float *x = random_floats(N * most), *w = random_floats(O * C), *y[2];
         round_bf16(w, O * C);
-        struct packed *p[2] = { pack(PACKED_F32, w, SOURCE_F32, O, C),
-                                pack(PACKED_BF16, w, SOURCE_F32, O, C) };
+        struct packed *p[2] = { pack_weights(PACKED_F32, w, SOURCE_F32, O, C),
+                                pack_weights(PACKED_BF16, w, SOURCE_F32, O, C) };
         for (int i = 0; i < 2; i++) {
             y[i] = malloc((N * O + N * C) * sizeof *y[i]);
             gemm_forward(y[i], x, p[i], N, 0, 0, O);
@@ -132,21 +132,21 @@ static void dense_products(void)
 {
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         size_t N = shapes[s][0], O = shapes[s][1], C = shapes[s][2];
-        float *x = numbers(N * C), *w = numbers(O * C), *a = numbers(N * O);
-        float *y = numbers(N * O), *want = malloc(N * O * sizeof *want);
-        float *g = numbers(O * C), *gwant = malloc(O * C * sizeof *gwant);
+        float *x = random_floats(N * C), *w = random_floats(O * C), *a = random_floats(N * O);
+        float *y = random_floats(N * O), *want = malloc(N * O * sizeof *want);
+        float *g = random_floats(O * C), *gwant = malloc(O * C * sizeof *gwant);
         memcpy(want, y, N * O * sizeof *want);
         memcpy(gwant, g, O * C * sizeof *gwant);
         for (int add = 1; add >= 0; add--) {
             dense_nt(y, x, w, N, O, C, 0.5f, add, 0, N);
             ref_gemm_nt(want, x, w, N, O, C, 0.5f, add);
-            CHECK(worst(y, want, N * O, C) < 1e-6);
+            CHECK(worst_error(y, want, N * O, C) < 1e-6);
             dense_nn(y, x, w, N, O, C, 2, add, 0, N);
             ref_gemm_nn(want, x, w, N, O, C, 2, add);
-            CHECK(worst(y, want, N * O, C) < 2e-6);
+            CHECK(worst_error(y, want, N * O, C) < 2e-6);
             dense_tn(g, a, x, N, O, C, 0.25f, add, 0, O);
             ref_gemm_tn(gwant, a, x, N, O, C, 0.25f, add);
-            CHECK(worst(g, gwant, O * C, N) < 1e-6);
+            CHECK(worst_error(g, gwant, O * C, N) < 1e-6);
         }
         free(x);
         free(w);
@@ -162,8 +162,8 @@ static void dense_products(void)
 static void same_bits(enum packed_dtype type)
 {
     enum { N = 70, O = 150, C = 530 };
-    float *x = numbers(N * C), *w = numbers(O * C), *dy = numbers(N * O);
-    struct packed *p = pack(type, w, SOURCE_F32, O, C);
+    float *x = random_floats(N * C), *w = random_floats(O * C), *dy = random_floats(N * O);
+    struct packed *p = pack_weights(type, w, SOURCE_F32, O, C);
     float *y = malloc(N * O * sizeof *y), *dx = malloc(N * C * sizeof *dx);
     float *part = malloc(N * C * sizeof *part);
     gemm_forward(y, x, p, N, 0, 0, O);
@@ -200,11 +200,11 @@ static void same_bits(enum packed_dtype type)
 static void left_case(enum packed_dtype type, size_t N, size_t O, size_t C)
 {
     enum { GUARD = 64 };
-    float *x = numbers(N * C), *w = numbers(O * C), *dy = numbers(N * O);
-    struct packed *p = pack(type, w, SOURCE_F32, O, C);
+    float *x = random_floats(N * C), *w = random_floats(O * C), *dy = random_floats(N * O);
+    struct packed *p = pack_weights(type, w, SOURCE_F32, O, C);
     size_t most = C > O ? C : O, step = gemm_left_step(), g = gemm_grain();
     size_t room = (gemm_left_floats(p, N, most) + GUARD) * sizeof(float);
-    float *left = aligned_alloc(64, (room + 63) / 64 * 64), *want = numbers(N * most);
+    float *left = aligned_alloc(64, (room + 63) / 64 * 64), *want = random_floats(N * most);
     float *got = malloc(N * most * sizeof *got);
     memcpy(got, want, N * most * sizeof *got);
     gemm_forward(want, x, p, N, 1, 0, O);
@@ -266,7 +266,7 @@ static void same_bits_of_a_single_row(void)
 {
     enum { N = 6, O = 52, MOST = 528 };
     static const size_t lengths[] = { 4, 8, 32, 36, 264, 300, MOST };
-    float *x = numbers(N * MOST), *w = numbers(O * MOST), y[N * O], row[O];
+    float *x = random_floats(N * MOST), *w = random_floats(O * MOST), y[N * O], row[O];
     int same = 1;
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
         for (int add = 0; add < 2; add++) {
@@ -292,7 +292,7 @@ static void same_bits_of_a_single_row(void)
 static void same_bits_dense(void)
 {
     enum { N = 70, O = 36, C = 300 };
-    float *x = numbers(N * C), *w = numbers(O * C), *a = numbers(N * O);
+    float *x = random_floats(N * C), *w = random_floats(O * C), *a = random_floats(N * O);
     float *y = malloc(N * O * sizeof *y), *part = malloc(O * C * sizeof *part);
     int nt = 1, nn = 1, tn = 1;
     dense_nt(y, x, w, N, O, C, 0.3f, 0, 0, N);
@@ -332,7 +332,7 @@ static void same_bits_dense(void)
     free(g);
 }
 
-static void conversions(void)
+static void convert_16_bit_floats(void)
 {
     CHECK(f32_from_f16(0x3c00) == 1.0f);
     CHECK(f32_from_f16(0xc000) == -2.0f);
@@ -364,9 +364,9 @@ static void packing_sources(void)
                 : (uint16_t)((w[i] < 0 ? 0x8000 : 0) | (e + 14) << 10 | ((int)(m * 2048) & 0x3ff));
     }
     for (int type = PACKED_F32; type <= PACKED_BF16_PAIRS; type++) {
-        struct packed *a = pack((enum packed_dtype)type, w, SOURCE_F32, O, C);
-        struct packed *b = pack((enum packed_dtype)type, half, SOURCE_F16, O, C);
-        struct packed *c = pack((enum packed_dtype)type, brain, SOURCE_BF16, O, C);
+        struct packed *a = pack_weights((enum packed_dtype)type, w, SOURCE_F32, O, C);
+        struct packed *b = pack_weights((enum packed_dtype)type, half, SOURCE_F16, O, C);
+        struct packed *c = pack_weights((enum packed_dtype)type, brain, SOURCE_BF16, O, C);
         size_t bytes = packed_bytes((enum packed_dtype)type, O, C);
         CHECK(memcmp(a, b, bytes) == 0);
         CHECK(memcmp(a, c, bytes) == 0);
@@ -407,7 +407,7 @@ int main(int argc, char **argv)
     if (forced != NULL && strcmp(forced, kernels_name()) != 0)
         return 0; /* this CPU does not have them */
     printf("# kernels: %s\n", kernels_name());
-    RUN(conversions);
+    RUN(convert_16_bit_floats);
     RUN(packing_sources);
     RUN(products_f32);
     RUN(products_bf16);

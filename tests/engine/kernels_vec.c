@@ -12,19 +12,19 @@ enum { N = 1003 };
 
 static uint64_t state = 7;
 
-static float uniform(float scale)
+static float next_uniform(float scale)
 {
     state = state * 6364136223846793005u + 1442695040888963407u;
     return (float)((double)(state >> 40) / (1 << 24) * 2 - 1) * scale;
 }
 
-static void fill(float *p, size_t n, float scale)
+static void fill_random(float *p, size_t n, float scale)
 {
     for (size_t i = 0; i < n; i++)
-        p[i] = uniform(scale);
+        p[i] = next_uniform(scale);
 }
 
-static double relative(double got, double want)
+static double relative_error(double got, double want)
 {
     return fabs(got - want) / (fabs(want) + 1e-30);
 }
@@ -33,19 +33,19 @@ static void silu_is_exact(const struct vec_ops *v)
 {
     float gate[N], up[N], y[N], dgate[N], dup[N], d[N];
     double worst = 0, worst_up = 0, worst_gate = 0;
-    fill(gate, N, 20);
+    fill_random(gate, N, 20);
     gate[0] = 0;
     gate[1] = 100;
     gate[2] = -80;
-    fill(up, N, 1);
-    fill(d, N, 1);
+    fill_random(up, N, 1);
+    fill_random(d, N, 1);
     memcpy(dup, d, sizeof d);
     v->silu(y, gate, up, N);
     v->silu_backward(dgate, dup, gate, up, N);
     for (size_t i = 0; i < N; i++) {
         double g = gate[i], s = 1 / (1 + exp(-g));
         if (i > 2)
-            worst = fmax(worst, relative(y[i], g * s * up[i]));
+            worst = fmax(worst, relative_error(y[i], g * s * up[i]));
         worst_up = fmax(worst_up, fabs(dup[i] - d[i] * g * s) / (1 + fabs(g)));
         worst_gate =
             fmax(worst_gate, fabs(dgate[i] - (double)d[i] * up[i] * s * (1 + g * (1 - s))));
@@ -67,7 +67,7 @@ static void softmax_pieces(const struct vec_ops *v)
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         size_t n = sizes[s];
         double sum = 0, total = 0, worst = 0;
-        fill(z, n, 30);
+        fill_random(z, n, 30);
         if (n > 5)
             z[3] = -INFINITY;
         float max = v->largest(z, n);
@@ -76,7 +76,7 @@ static void softmax_pieces(const struct vec_ops *v)
             sum += exp(((double)z[i] - max) * 0.7f);
         }
         double got = v->sum_exp(z, n, max, 0.7f);
-        CHECK(relative(got, sum) < 2e-6);
+        CHECK(relative_error(got, sum) < 2e-6);
         memcpy(p, z, n * sizeof *p);
         v->softmax(p, n, max, 0.7f, (float)log(sum), -2);
         for (size_t i = 0; i < n; i++) {
@@ -90,12 +90,12 @@ static void softmax_pieces(const struct vec_ops *v)
     }
 }
 
-static void sums(const struct vec_ops *v)
+static void check_sums(const struct vec_ops *v)
 {
     float a[N], b[N], c[N];
-    fill(a, N, 1);
-    fill(b, N, 1);
-    fill(c, N, 1);
+    fill_random(a, N, 1);
+    fill_random(b, N, 1);
+    fill_random(c, N, 1);
     static const size_t sizes[] = { 0, 1, 15, 16, 64, 127, 128, N };
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         double two = 0, three = 0;
@@ -123,8 +123,8 @@ static void place_does_not_matter(const struct vec_ops *v)
 {
     float gate[64], up[64], y[64], one[64], z[64];
     int wrong = 0;
-    fill(gate, 64, 10);
-    fill(up, 64, 1);
+    fill_random(gate, 64, 10);
+    fill_random(up, 64, 1);
     v->silu(y, gate, up, 64);
     memcpy(z, gate, sizeof z);
     v->softmax(z, 64, 10, 1, 0.5f, 3);
@@ -144,7 +144,7 @@ static void finds_nan(const struct vec_ops *v)
 {
     float z[70];
     int wrong = 0;
-    fill(z, 70, 10);
+    fill_random(z, 70, 10);
     z[5] = INFINITY;
     z[60] = -INFINITY;
     for (size_t n = 0; n <= 70; n++)
@@ -163,7 +163,7 @@ static void nan_stays(const struct vec_ops *v)
 {
     float z[70], p[70];
     int wrong = 0;
-    fill(z, 70, 10);
+    fill_random(z, 70, 10);
     for (size_t i = 0; i < 70; i++) {
         float kept = z[i];
         z[i] = NAN;
@@ -176,24 +176,24 @@ static void nan_stays(const struct vec_ops *v)
     CHECK_INT(wrong, 0);
 }
 
-static void all(const struct vec_ops *v)
+static void check_all(const struct vec_ops *v)
 {
     finds_nan(v);
     nan_stays(v);
     silu_is_exact(v);
     softmax_pieces(v);
-    sums(v);
+    check_sums(v);
     place_does_not_matter(v);
 }
 
-static void plain(void)
+static void plain_set(void)
 {
-    all(&vec_plain);
+    check_all(&vec_plain);
 }
 
-static void chosen(void)
+static void chosen_set(void)
 {
-    all(vec_ops());
+    check_all(vec_ops());
 }
 
 static void argmax_is_the_first_of_equals(void)
@@ -214,8 +214,8 @@ static void argmax_is_the_first_of_equals(void)
 int main(void)
 {
     printf("# kernels: %s\n", kernels_name());
-    RUN(plain);
-    RUN(chosen);
+    RUN(plain_set);
+    RUN(chosen_set);
     RUN(argmax_is_the_first_of_equals);
     return tap_done();
 }

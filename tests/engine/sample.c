@@ -8,7 +8,7 @@
 
 enum { N = 1000 };
 
-static void logits(float *z, size_t n, uint64_t seed, double spread)
+static void fill_logits(float *z, size_t n, uint64_t seed, double spread)
 {
     for (size_t i = 0; i < n; i++)
         z[i] = (float)((philox_uniform(seed, i) - 0.5) * spread);
@@ -21,7 +21,7 @@ struct plain {
 
 static const float *sort_z;
 
-static int descending(const void *a, const void *b)
+static int compare_descending(const void *a, const void *b)
 {
     size_t x = *(const size_t *)a, y = *(const size_t *)b;
     if (sort_z[x] != sort_z[y])
@@ -36,7 +36,7 @@ static void plain_distribution(struct plain *out, const float *z, const struct s
     for (size_t i = 0; i < N; i++)
         order[i] = i;
     sort_z = z;
-    qsort(order, N, sizeof *order, descending);
+    qsort(order, N, sizeof *order, compare_descending);
     if (rule->top_k > 0 && rule->top_k < N)
         kept = rule->top_k;
     for (size_t i = 0; i < N; i++)
@@ -94,7 +94,7 @@ static void equals_the_plain_reference(void)
     int different = 0;
     for (size_t r = 0; r < sizeof rules / sizeof *rules; r++)
         for (uint64_t seed = 1; seed <= 3; seed++) {
-            logits(z, N, seed, 12);
+            fill_logits(z, N, seed, 12);
             plain_distribution(&d, z, &rules[r]);
             for (uint64_t i = 0; i < 300; i++) {
                 double u = philox_uniform(seed + 100, i);
@@ -113,7 +113,7 @@ static void frequencies_follow_the_distribution(void)
     int seen[M] = { 0 };
     struct candidate scratch[M];
     struct sample_rule rule = { 0.8f, 0, 1 };
-    logits(z, M, 9, 5);
+    fill_logits(z, M, 9, 5);
     for (size_t i = 0; i < M; i++)
         total += p[i] = exp((double)z[i] * 0.8f);
     for (uint64_t i = 0; i < DRAWS; i++)
@@ -150,7 +150,7 @@ static void top_is_sorted_and_bounded(void)
 {
     float z[N];
     struct candidate scratch[N];
-    logits(z, N, 4, 100);
+    fill_logits(z, N, 4, 100);
     CHECK_INT(sample_top(z, N, 2000, scratch), N);
     int wrong = 0;
     for (size_t i = 1; i < N; i++)

@@ -14,7 +14,7 @@ struct coverage {
     size_t n, grain;
 };
 
-static void cover(void *arg, size_t begin, size_t end)
+static void cover_slice(void *arg, size_t begin, size_t end)
 {
     struct coverage *c = arg;
     if (begin % c->grain != 0 || (end % c->grain != 0 && end != c->n))
@@ -38,9 +38,9 @@ static void cover_every_index(int fine)
                 for (size_t i = 0; i < MOST; i++)
                     atomic_store(&c.seen[i], 0);
                 if (fine)
-                    threads_run_fine(t, c.n, c.grain, cover, &c);
+                    threads_run_fine(t, c.n, c.grain, cover_slice, &c);
                 else
-                    threads_run(t, c.n, c.grain, cover, &c);
+                    threads_run(t, c.n, c.grain, cover_slice, &c);
                 int wrong = 0;
                 for (size_t i = 0; i < MOST; i++)
                     wrong += atomic_load(&c.seen[i]) != (i < c.n);
@@ -60,7 +60,7 @@ struct sums {
     long *values; /* plain memory: the join must make it visible */
 };
 
-static void square(void *arg, size_t begin, size_t end)
+static void square_slice(void *arg, size_t begin, size_t end)
 {
     struct sums *s = arg;
     for (size_t i = begin; i < end; i++)
@@ -74,7 +74,7 @@ static void results_are_visible_after_each_run(void)
     struct sums s = { values };
     struct threads *t = threads_new(3);
     for (int r = 0; r < RUNS; r++) {
-        threads_run(t, N, 1, square, &s);
+        threads_run(t, N, 1, square_slice, &s);
         if (r % 1000 == 0) { /* long enough for the workers to fall asleep */
             struct timespec pause = { 0, 20000000 };
             nanosleep(&pause, NULL);

@@ -1,4 +1,11 @@
-/* generator.c - requests in, results out; the steps are in generator_step.c. */
+/* generator.c - the life of a request: checked and copied on arrival, finished, handed out, freed.
+ *
+ * A request's state is where it is linked: its sequences are in g->active while it runs, then it
+ * is in the list g->finished, then it is g->given until the next call of tinker_generator_next().
+ * Everything that can be refused is refused in tinker_generator_add(), before anything is
+ * allocated for it.  The steps themselves are in generator_step.c.
+ *
+ * Thread: the one that calls the generator; only the arithmetic of a step uses others. */
 #include "engine/generate/generator.h"
 
 #include <float.h>
@@ -29,6 +36,7 @@ tinker_generator *tinker_generator_new(tinker_engine *e, tinker_error *err)
     return g;
 }
 
+/* Free a request whose sequences have released their pages. */
 static void request_free(tinker_generator *g, struct request *r)
 {
     if (r == NULL)
@@ -53,7 +61,7 @@ void tinker_generator_free(tinker_generator *g)
         return;
     struct request *last = NULL;
     for (size_t i = 0; i < g->n_active; i++) {
-        /* a request's samples stand together */
+        /* a request's samples are adjacent in g->active: free it when the next one begins */
         if (last != g->active[i]->request)
             request_free(g, last);
         last = g->active[i]->request;
@@ -84,6 +92,7 @@ void tinker_generator_free(tinker_generator *g)
 
 bool generator_activate(tinker_generator *g, struct sequence *s, size_t at)
 {
+    /* work has the same capacity: a step has at most one piece of work per active sequence */
     if (g->n_active == g->cap_active) {
         size_t cap = g->cap_active ? g->cap_active * 2 : 16;
         struct sequence **active = realloc(g->active, cap * sizeof *active);
@@ -109,6 +118,8 @@ void request_fail(struct request *r, tinker_status status, const char *message)
 
 /* ---- adding ------------------------------------------------------------------------ */
 
+/* A prompt may fill the context only if its own tokens are to be scored; otherwise at least one
+ * position must be left for a new token. */
 static tinker_status check_prompt(const tinker_generator *g, const tinker_generate *q,
                                   tinker_error *err)
 {
@@ -132,6 +143,7 @@ static tinker_status check_prompt(const tinker_generator *g, const tinker_genera
     return TINKER_OK;
 }
 
+/* Written as !(x > 0), so that NaN is refused, too. */
 static tinker_status check_params(const tinker_generate *q, const tinker_sampling_params *p,
                                   tinker_error *err)
 {
@@ -161,9 +173,11 @@ static tinker_status check_params(const tinker_generate *q, const tinker_samplin
     return TINKER_OK;
 }
 
-/* How many tokens may follow the prompt: the wish, the context, the memory. */
-static tinker_status limit_new(const tinker_generator *g, size_t n_prompt, int64_t max_tokens,
-                               size_t *out, tinker_error *err)
+/* How many tokens may follow the prompt: the smallest of max_tokens, what the context has left,
+ * and, only if max_tokens is 0 (no limit), what the pages of keys and values can hold.  A request
+ * that can never fit is refused here; one that merely has to wait for pages is not. */
+static tinker_status limit_new_tokens(const tinker_generator *g, size_t n_prompt,
+                                      int64_t max_tokens, size_t *out, tinker_error *err)
 {
     uint64_t room = (uint64_t)g->engine->info.context - n_prompt;
     uint64_t page = g->kv.page_floats * sizeof(float);
@@ -184,24 +198,20 @@ static tinker_status limit_new(const tinker_generator *g, size_t n_prompt, int64
     return TINKER_OK;
 }
 
-/* What likeliest and drawn tokens of a request may take: those at its prompt, and the rivals of
- * all tokens that may come.  False: more than can be counted. */
-static bool kept_bytes(const tinker_generate *q, size_t max_new, uint64_t *out)
-{
-    uint64_t cell = sizeof(int32_t) + sizeof(float), drawn = sizeof(int64_t) + sizeof(float);
-    uint64_t prompt =
-        q->n_prompt * (q->topk_prompt_logprobs * cell + q->prompt_alt_tokens_k * drawn);
-    uint64_t sample = max_new * q->topk_sample_logprobs * cell, samples;
-    return !__builtin_mul_overflow(sample, (uint64_t)q->num_samples, &samples) &&
-           !__builtin_add_overflow(prompt, samples, out);
-}
-
-/* They are kept until the request ends, and those of all requests must fit. */
+/* Bytes that the likeliest tokens and drawn alternatives of a request can take: at most
+ * n_prompt * (topk + alternatives) + num_samples * max_new * topk entries.  They are kept until
+ * the request is freed, so those of all requests together must fit into half of the memory. */
 static tinker_status check_kept(const tinker_generator *g, const tinker_generate *q, size_t max_new,
                                 uint64_t *bytes, tinker_error *err)
 {
     uint64_t limit = g->engine->memory_limit / 2;
-    if (!kept_bytes(q, max_new, bytes) || *bytes > limit)
+    uint64_t likely = sizeof(int32_t) + sizeof(float), drawn = sizeof(int64_t) + sizeof(float);
+    /* these products cannot overflow: counts per position are at most GENERATOR_TOPK_MAX */
+    uint64_t prompt =
+        q->n_prompt * (q->topk_prompt_logprobs * likely + q->prompt_alt_tokens_k * drawn);
+    uint64_t sample = max_new * q->topk_sample_logprobs * likely, samples;
+    if (__builtin_mul_overflow(sample, (uint64_t)q->num_samples, &samples) ||
+        __builtin_add_overflow(prompt, samples, bytes) || *bytes > limit)
         return err_set(err, TINKER_EINVAL,
                        "the likeliest tokens of a prompt of %zu tokens and of %zu samples of %zu "
                        "tokens exceed the limit of %llu bytes",
@@ -220,6 +230,8 @@ bool request_scores(const struct request *r)
     return r->prompt_logprobs != NULL || r->topk > 0 || r->extras.from < r->n_prompt;
 }
 
+/* Grow by doubling up to max_new rows: most sequences stop early, so the most is not allocated
+ * at once. */
 bool sequence_topk_room(struct sequence *s)
 {
     const struct request *r = s->request;
@@ -240,7 +252,9 @@ bool sequence_topk_room(struct sequence *s)
     return true;
 }
 
-static bool sample_init(struct sequence *s, struct request *r, size_t index)
+/* Tokens and pages for the longest that this sample can become; on failure request_free() frees
+ * what was allocated. */
+static bool init_sequence(struct sequence *s, struct request *r, size_t index)
 {
     size_t pages = (r->n_prompt + r->max_new) / KV_BLOCK + 2;
     s->request = r;
@@ -257,7 +271,9 @@ static bool sample_init(struct sequence *s, struct request *r, size_t index)
     return true;
 }
 
-static bool scores_init(struct request *r, const tinker_generate *q)
+/* Memory for what is to be known of the prompt, and r->scored: the position up to which no logits
+ * are needed, so that cached pages can stand in for computing. */
+static bool init_scores(struct request *r, const tinker_generate *q)
 {
     enum { NO_LOGPROB = -99999 };
     size_t last = q->prompt_logprobs_last_n;
@@ -288,30 +304,7 @@ static bool scores_init(struct request *r, const tinker_generate *q)
     return true;
 }
 
-static struct sample_rule rule_of(const tinker_sampling_params *p)
-{
-    /* 0 means the argmax: what is too cold for a float, but not what is too hot */
-    float inv = p->temperature > 0 ? fmaxf((float)(1.0 / p->temperature), FLT_MIN) : 0;
-    return (struct sample_rule){
-        .inv_temperature = isfinite(inv) ? inv : 0,
-        .top_k = p->top_k > 0 ? (size_t)p->top_k : 0,
-        .top_p = p->top_p,
-    };
-}
-
-static bool seed_of(const tinker_sampling_params *p, uint64_t *seed)
-{
-    uint32_t random = 0;
-    *seed = (uint64_t)p->seed;
-    if (p->has_seed)
-        return true;
-    if (rand_os(&random, sizeof random) != 0)
-        return false;
-    *seed = random & 0x7fffffff;
-    return true;
-}
-
-/* Copy what was asked; everything was checked before. */
+/* Copy the request, because the caller may free its arrays; everything was checked before. */
 static bool request_fill(struct request *r, tinker_generator *g, const tinker_generate *q,
                          const tinker_sampling_params *p)
 {
@@ -326,7 +319,14 @@ static bool request_fill(struct request *r, tinker_generator *g, const tinker_ge
     r->on_rivals = q->on_rivals;
     r->state = q->state;
     r->n_prompt = q->n_prompt;
-    r->rule = rule_of(p);
+    /* Inverse temperature 0 means argmax.  A temperature so small that 1/T overflows a float is
+     * argmax, too; one so large that 1/T underflows must not become it. */
+    float inv = p->temperature > 0 ? fmaxf((float)(1.0 / p->temperature), FLT_MIN) : 0;
+    r->rule = (struct sample_rule){
+        .inv_temperature = isfinite(inv) ? inv : 0,
+        .top_k = p->top_k > 0 ? (size_t)p->top_k : 0,
+        .top_p = p->top_p,
+    };
     r->prompt = arena_memdup(&r->arena, q->prompt, q->n_prompt * sizeof *q->prompt);
     if (r->prompt == NULL)
         return false;
@@ -341,9 +341,9 @@ static bool request_fill(struct request *r, tinker_generator *g, const tinker_ge
         return false;
     r->num_samples = r->unfinished = q->num_samples;
     for (size_t i = 0; i < q->num_samples; i++)
-        if (!sample_init(&r->samples[i], r, i))
+        if (!init_sequence(&r->samples[i], r, i))
             return false;
-    return scores_init(r, q);
+    return init_scores(r, q);
 }
 
 tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *q, tinker_error *err)
@@ -361,7 +361,7 @@ tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *q
     size_t max_new = 0;
     uint64_t kept = 0;
     if (status == TINKER_OK)
-        status = limit_new(g, q->n_prompt, p.max_tokens, &max_new, err);
+        status = limit_new_tokens(g, q->n_prompt, p.max_tokens, &max_new, err);
     if (status == TINKER_OK)
         status = extras_check(g, q, err);
     if (status == TINKER_OK)
@@ -372,10 +372,16 @@ tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *q
     if (r == NULL)
         return err_nomem(err, "request");
     r->max_new = max_new;
-    if (!seed_of(&p, &r->seed)) {
+    r->seed = (uint64_t)p.seed;
+    uint32_t random = 0;
+    if (!p.has_seed && rand_os(&random, sizeof random) != 0) {
         request_free(g, r);
         return err_set(err, TINKER_ESTATE, "the system gives no random numbers for a seed");
     }
+    if (!p.has_seed)
+        r->seed = random & 0x7fffffff;
+    /* Only the first sample starts: it computes the prompt, from which fork_samples() (in
+     * generator_step.c) starts the others. */
     if (!request_fill(r, g, q, &p) || !generator_activate(g, &r->samples[0], g->n_active)) {
         request_free(g, r);
         return err_nomem(err, "request");
@@ -388,6 +394,7 @@ tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *q
 
 /* ---- finishing ----------------------------------------------------------------------- */
 
+/* The result points into the sequences, which live as long as the request. */
 static bool fill_result(struct request *r)
 {
     tinker_sequence *sequences = arena_array(&r->arena, r->num_samples, sizeof *sequences);
@@ -418,20 +425,8 @@ static bool fill_result(struct request *r)
     return extras_result(r);
 }
 
-static void request_finish(tinker_generator *g, struct request *r)
-{
-    g->unfinished--;
-    if (r->canceled) {
-        request_free(g, r);
-        return;
-    }
-    if (r->error.status == TINKER_OK && !fill_result(r))
-        request_fail(r, TINKER_ENOMEM, "no memory for the result");
-    r->next = NULL;
-    *g->finished_end = r;
-    g->finished_end = &r->next;
-}
-
+/* Keep what still runs in g->active, in order; a request whose last sample has ended, or that
+ * was canceled or failed, moves to the list of finished ones, or is freed if nobody wants it. */
 void generator_sweep(tinker_generator *g)
 {
     size_t kept = 0;
@@ -445,8 +440,18 @@ void generator_sweep(tinker_generator *g)
             else
                 g->active[kept++] = s;
         }
-        if (dead || r->unfinished == 0)
-            request_finish(g, r);
+        if (!dead && r->unfinished > 0)
+            continue;
+        g->unfinished--;
+        if (r->canceled) {
+            request_free(g, r);
+            continue;
+        }
+        if (r->error.status == TINKER_OK && !fill_result(r))
+            request_fail(r, TINKER_ENOMEM, "no memory for the result");
+        r->next = NULL;
+        *g->finished_end = r;
+        g->finished_end = &r->next;
     }
     g->n_active = kept;
 }
@@ -471,8 +476,12 @@ int tinker_generator_next(tinker_generator *g, void **tag, const tinker_sample *
     return 1;
 }
 
-static void drop_finished(tinker_generator *g, void *tag)
+void tinker_generator_cancel(tinker_generator *g, void *tag)
 {
+    for (size_t i = 0; i < g->n_active; i++)
+        if (g->active[i]->request->tag == tag)
+            g->active[i]->request->canceled = true;
+    /* results that nobody has fetched yet */
     struct request **at = &g->finished;
     while (*at != NULL) {
         struct request *r = *at;
@@ -484,14 +493,7 @@ static void drop_finished(tinker_generator *g, void *tag)
         }
     }
     g->finished_end = at;
-}
-
-void tinker_generator_cancel(tinker_generator *g, void *tag)
-{
-    for (size_t i = 0; i < g->n_active; i++)
-        if (g->active[i]->request->tag == tag)
-            g->active[i]->request->canceled = true;
-    drop_finished(g, tag);
+    /* Called from on_token, inside a step: the step still uses the sequences and sweeps later. */
     if (!g->stepping)
         generator_sweep(g);
 }

@@ -1,7 +1,7 @@
-/* generator_draw.c - from logits to tokens and logprobs, one row per task.
+/* generator_draw.c - from logits to tokens and logprobs, row by row.
  *
- * Row tasks run on all threads; each writes only what belongs to its row.  The
- * sampling scratch is claimed by a flag, one per thread, so a task always finds one. */
+ * Rows are evaluated on all threads; each writes only what belongs to its row.  The scratch
+ * memory for sampling has one buffer per thread, each claimed by a flag. */
 #include "engine/generate/generator.h"
 
 #include <math.h>
@@ -13,15 +13,6 @@ struct job {
     tinker_generator *g;
     struct want *wants;
 };
-
-static size_t claim_scratch(tinker_generator *g)
-{
-    for (size_t i = 0;; i = (i + 1) % (size_t)threads_count(g->engine->threads)) {
-        int no = 0;
-        if (atomic_compare_exchange_strong(&g->scratch_taken[i], &no, 1))
-            return i;
-    }
-}
 
 enum { NO_LOGPROB = -99999 };
 
@@ -36,6 +27,8 @@ static void put_top(const float *z, size_t vocab, size_t k, const struct logits_
     }
 }
 
+/* Logprobs of the prompt are those of the model, at temperature 1, whatever the request samples
+ * with.  z are the logits of the position before `at`. */
 static void score_prompt(struct request *r, size_t at, const float *z, size_t vocab,
                          struct candidate *scratch)
 {
@@ -50,11 +43,16 @@ static void score_prompt(struct request *r, size_t at, const float *z, size_t vo
                 r->topk_logprobs + at * r->topk);
 }
 
+/* Draw the token after the last known one: for all samples of the request when its prompt has
+ * just been computed, afterwards for this one.  The random number depends on the seed, the sample
+ * and the position alone, so a draw is the same whatever else runs in the batch. */
 static void draw_tokens(tinker_generator *g, const struct want *w, const float *z, size_t vocab,
                         struct candidate *scratch)
 {
     const struct request *r = w->sequence->request;
     size_t count = r->forked ? 1 : r->num_samples;
+    /* Logprobs are reported at the sampling temperature, unless the engine is asked for those of
+     * the model; greedy sampling has no temperature to apply. */
     float inv = r->rule.inv_temperature;
     if (inv == 0 || g->engine->opts.raw_logprobs)
         inv = 1.0f;
@@ -71,33 +69,31 @@ static void draw_tokens(tinker_generator *g, const struct want *w, const float *
                 w->sequence->topk_logprobs + at);
 }
 
-/* False for NaN and +infinity anywhere, and when nothing is finite. */
-static bool usable(const float *z, size_t vocab)
-{
-    return !vec_ops()->has_nan(z, vocab) && isfinite(vec_ops()->largest(z, vocab));
-}
-
-static void evaluate_row(tinker_generator *g, struct want *w, const float *z)
-{
-    size_t vocab = g->engine->model->config.vocab;
-    w->bad = !usable(z, vocab);
-    if (w->bad)
-        return;
-    size_t mine = claim_scratch(g);
-    struct candidate *scratch = g->scratch + mine * vocab;
-    if (w->scores)
-        score_prompt(w->sequence->request, w->position + 1, z, vocab, scratch);
-    if (w->draws)
-        draw_tokens(g, w, z, vocab, scratch);
-    atomic_store(&g->scratch_taken[mine], 0);
-}
-
+/* All that is wanted of the rows [begin, end) of logits. */
 static void evaluate_slice(void *arg, size_t begin, size_t end)
 {
     const struct job *j = arg;
-    size_t vocab = j->g->engine->model->config.vocab;
-    for (size_t i = begin; i < end; i++)
-        evaluate_row(j->g, &j->wants[i], j->g->logits + i * vocab);
+    tinker_generator *g = j->g;
+    size_t vocab = g->engine->model->config.vocab;
+    size_t threads = (size_t)threads_count(g->engine->threads);
+    for (size_t i = begin; i < end; i++) {
+        struct want *w = &j->wants[i];
+        const float *z = g->logits + i * vocab;
+        /* NaN or +infinity anywhere, or nothing finite: there is no distribution to draw from */
+        w->bad = vec_ops()->has_nan(z, vocab) || !isfinite(vec_ops()->largest(z, vocab));
+        if (w->bad)
+            continue;
+        /* as many buffers as threads, so one is free: search for it */
+        size_t mine = 0;
+        for (int no = 0; !atomic_compare_exchange_strong(&g->scratch_taken[mine], &no, 1); no = 0)
+            mine = (mine + 1) % threads;
+        struct candidate *scratch = g->scratch + mine * vocab;
+        if (w->scores)
+            score_prompt(w->sequence->request, w->position + 1, z, vocab, scratch);
+        if (w->draws)
+            draw_tokens(g, w, z, vocab, scratch);
+        atomic_store(&g->scratch_taken[mine], 0);
+    }
 }
 
 void generator_evaluate(tinker_generator *g, size_t first, size_t n)

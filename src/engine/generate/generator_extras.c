@@ -10,7 +10,8 @@
 #include "base/rand.h"
 #include "engine/train/loss.h"
 
-/* Draws at prompts are numbered apart from those of samples, which count from 0. */
+/* Counter of the random numbers for draws at prompts: the upper half of the range, because samples
+ * count their positions from 0. */
 static const uint64_t DRAWS_OF_PROMPTS = (uint64_t)1 << 63;
 
 /* ---- checking ------------------------------------------------------------------------- */
@@ -20,6 +21,7 @@ static tinker_status bad_targets(tinker_error *err, const char *why)
     return err_set(err, TINKER_EINVAL, "target_prompt_logprobs: %s", why);
 }
 
+/* Dense (n_prompt - 1, k), or the same shape with the rows of a CSR matrix. */
 static tinker_status check_shape(const tinker_tensor *t, size_t n_prompt, tinker_error *err)
 {
     if (t->dtype != TINKER_INT64)
@@ -45,9 +47,20 @@ static tinker_status check_shape(const tinker_tensor *t, size_t n_prompt, tinker
     return why ? bad_targets(err, why) : TINKER_OK;
 }
 
-static tinker_status check_tokens(const tinker_tensor *t, int64_t vocab, tinker_error *err)
+tinker_status extras_check(const tinker_generator *g, const tinker_generate *q, tinker_error *err)
 {
+    if (q->prompt_alt_tokens_k > GENERATOR_TOPK_MAX)
+        return err_set(err, TINKER_EINVAL, "prompt_alt_tokens_k is %zu, at most %d are possible",
+                       q->prompt_alt_tokens_k, GENERATOR_TOPK_MAX);
+    if (!q->target_prompt_logprobs)
+        return TINKER_OK;
+    const tinker_tensor *t = q->target_prompt_logprobs;
+    tinker_status status = check_shape(t, q->n_prompt, err);
+    if (status != TINKER_OK)
+        return status;
+    /* -1 pads a row; at least one real token must be named, or extras_init() would find no row */
     const int64_t *tokens = t->data;
+    int64_t vocab = g->engine->info.vocab_size;
     bool any = false;
     for (size_t i = 0; i < t->n; i++) {
         if (tokens[i] < -1 || tokens[i] >= vocab)
@@ -60,58 +73,12 @@ static tinker_status check_tokens(const tinker_tensor *t, int64_t vocab, tinker_
     return any ? TINKER_OK : bad_targets(err, "names no token");
 }
 
-tinker_status extras_check(const tinker_generator *g, const tinker_generate *q, tinker_error *err)
-{
-    if (q->prompt_alt_tokens_k > GENERATOR_TOPK_MAX)
-        return err_set(err, TINKER_EINVAL, "prompt_alt_tokens_k is %zu, at most %d are possible",
-                       q->prompt_alt_tokens_k, GENERATOR_TOPK_MAX);
-    if (!q->target_prompt_logprobs)
-        return TINKER_OK;
-    tinker_status status = check_shape(q->target_prompt_logprobs, q->n_prompt, err);
-    if (status == TINKER_OK)
-        status = check_tokens(q->target_prompt_logprobs, g->engine->info.vocab_size, err);
-    return status;
-}
-
 /* ---- a request ------------------------------------------------------------------------ */
-
-static bool copy_targets(struct request *r, const tinker_tensor *t)
-{
-    struct prompt_extras *x = &r->extras;
-    x->targets = *t;
-    x->targets.data = arena_memdup(&r->arena, t->data, t->n * sizeof(int64_t));
-    x->targets.shape = arena_memdup(&r->arena, t->shape, 2 * sizeof *t->shape);
-    if (t->crow) {
-        x->targets.crow = arena_memdup(&r->arena, t->crow, r->n_prompt * sizeof *t->crow);
-        x->targets.col = arena_memdup(&r->arena, t->col, t->n * sizeof *t->col);
-    }
-    x->target_logprobs = arena_array(&r->arena, t->n, sizeof(float));
-    return x->targets.data && x->targets.shape && !x->targets.crow == !t->crow &&
-           !x->targets.col == !t->crow && x->target_logprobs;
-}
 
 /* Where row i begins among the values. */
 static size_t row_begin(const tinker_tensor *t, size_t i)
 {
     return t->crow ? (size_t)t->crow[i] : i * (size_t)t->shape[1];
-}
-
-static bool names_any(const tinker_tensor *t, size_t row)
-{
-    const int64_t *tokens = t->data;
-    for (size_t i = row_begin(t, row); i < row_begin(t, row + 1); i++)
-        if (tokens[i] >= 0)
-            return true;
-    return false;
-}
-
-/* Rows before the first one that names a token are not scored. */
-static size_t first_named(const tinker_tensor *t)
-{
-    size_t row = 0;
-    while (!names_any(t, row))
-        row++;
-    return row;
 }
 
 bool extras_init(struct request *r, const tinker_generate *q)
@@ -120,9 +87,28 @@ bool extras_init(struct request *r, const tinker_generate *q)
     x->alt_k = q->prompt_alt_tokens_k;
     x->from = r->n_prompt;
     if (q->target_prompt_logprobs) {
-        if (!copy_targets(r, q->target_prompt_logprobs))
+        /* copied: the caller's arrays need not outlive tinker_generator_add() */
+        const tinker_tensor *t = q->target_prompt_logprobs;
+        x->targets = *t;
+        x->targets.data = arena_memdup(&r->arena, t->data, t->n * sizeof(int64_t));
+        x->targets.shape = arena_memdup(&r->arena, t->shape, 2 * sizeof *t->shape);
+        if (t->crow) { /* n_prompt - 1 rows have n_prompt bounds */
+            x->targets.crow = arena_memdup(&r->arena, t->crow, r->n_prompt * sizeof *t->crow);
+            x->targets.col = arena_memdup(&r->arena, t->col, t->n * sizeof *t->col);
+        }
+        x->target_logprobs = arena_array(&r->arena, t->n, sizeof(float));
+        if (!x->targets.data || !x->targets.shape || !x->target_logprobs ||
+            (t->crow && (!x->targets.crow || !x->targets.col)))
             return false;
-        x->from = first_named(&x->targets);
+        /* Rows before the first value that is not padding need no logits.  extras_check() has
+         * seen such a value, so both loops end. */
+        const int64_t *tokens = x->targets.data;
+        size_t first = 0, row = 0;
+        while (tokens[first] < 0)
+            first++;
+        while (row_begin(&x->targets, row + 1) <= first)
+            row++;
+        x->from = row;
     }
     if (x->alt_k == 0)
         return true;
@@ -134,19 +120,6 @@ bool extras_init(struct request *r, const tinker_generate *q)
 
 /* ---- positions ------------------------------------------------------------------------- */
 
-static void draw_alternatives(struct request *r, size_t row, const float *z, size_t vocab,
-                              const struct logits_norm *norm)
-{
-    struct prompt_extras *x = &r->extras;
-    struct sample_rule rule = { .inv_temperature = r->rule.inv_temperature, .top_p = 1 };
-    for (size_t i = row * x->alt_k; i < (row + 1) * x->alt_k; i++) {
-        double u = philox_uniform(r->seed, DRAWS_OF_PROMPTS | i);
-        int32_t token = sample_token(z, vocab, &rule, u, NULL);
-        x->alt_tokens[i] = token;
-        x->alt_logprobs[i] = logits_logprob(norm, z[token]);
-    }
-}
-
 void extras_score(struct request *r, size_t at, const float *z, size_t vocab,
                   const struct logits_norm *norm)
 {
@@ -156,13 +129,21 @@ void extras_score(struct request *r, size_t at, const float *z, size_t vocab,
         for (size_t i = row_begin(&x->targets, at - 1); i < row_begin(&x->targets, at); i++)
             if (tokens[i] >= 0)
                 x->target_logprobs[i] = logits_logprob(norm, z[tokens[i]]);
-    draw_alternatives(r, at - 1, z, vocab, norm);
+    /* Alternatives come from the whole distribution: no top_k, no top_p, hence no scratch. */
+    struct sample_rule rule = { .inv_temperature = r->rule.inv_temperature, .top_p = 1 };
+    for (size_t i = (at - 1) * x->alt_k; i < at * x->alt_k; i++) {
+        double u = philox_uniform(r->seed, DRAWS_OF_PROMPTS | i);
+        int32_t token = sample_token(z, vocab, &rule, u, NULL);
+        x->alt_tokens[i] = token;
+        x->alt_logprobs[i] = logits_logprob(norm, z[token]);
+    }
 }
 
 /* ---- the result ------------------------------------------------------------------------ */
 
-static const tinker_tensor *tensor_of(struct arena *arena, tinker_tensor t, tinker_dtype dtype,
-                                      const void *data)
+/* A copy of t in the arena with other data. */
+static const tinker_tensor *copy_tensor(struct arena *arena, tinker_tensor t, tinker_dtype dtype,
+                                        const void *data)
 {
     t.dtype = dtype;
     t.data = data;
@@ -174,7 +155,7 @@ bool extras_result(struct request *r)
     struct prompt_extras *x = &r->extras;
     if (x->targets.data) {
         r->result.target_prompt_logprobs =
-            tensor_of(&r->arena, x->targets, TINKER_FLOAT32, x->target_logprobs);
+            copy_tensor(&r->arena, x->targets, TINKER_FLOAT32, x->target_logprobs);
         if (!r->result.target_prompt_logprobs)
             return false;
     }
@@ -184,7 +165,7 @@ bool extras_result(struct request *r)
     tinker_tensor t = { .n = (r->n_prompt - 1) * x->alt_k,
                         .shape = arena_memdup(&r->arena, shape, sizeof shape),
                         .ndim = 2 };
-    r->result.prompt_alt_tokens = tensor_of(&r->arena, t, TINKER_INT64, x->alt_tokens);
-    r->result.prompt_alt_logprobs = tensor_of(&r->arena, t, TINKER_FLOAT32, x->alt_logprobs);
+    r->result.prompt_alt_tokens = copy_tensor(&r->arena, t, TINKER_INT64, x->alt_tokens);
+    r->result.prompt_alt_logprobs = copy_tensor(&r->arena, t, TINKER_FLOAT32, x->alt_logprobs);
     return t.shape && r->result.prompt_alt_tokens && r->result.prompt_alt_logprobs;
 }

@@ -23,7 +23,10 @@ void sequence_release(tinker_generator *g, struct sequence *s)
     s->published = 0;
 }
 
-static struct kv_key key_of(const struct sequence *s, size_t page)
+/* The name of a full page: weights, the page before it, and its own tokens.  By induction over
+ * the parent two pages of the same key hold the same bits.  Padding is zeroed because keys are
+ * compared byte by byte. */
+static struct kv_key page_key(const struct sequence *s, size_t page)
 {
     const struct request *r = s->request;
     struct kv_key key;
@@ -37,6 +40,8 @@ static struct kv_key key_of(const struct sequence *s, size_t page)
     return key;
 }
 
+/* Was the adapter trained since the request came?  Then positions are computed with other weights
+ * than page_key() names: they must neither be published nor taken from the cache. */
 static bool weights_changed(const struct request *r)
 {
     return r->adapter != NULL && (uint64_t)r->adapter->steps != r->steps;
@@ -48,55 +53,56 @@ static void set_page(struct sequence *s, size_t i, struct kv_page *page)
     s->data[i] = page->data;
 }
 
-/* The page before the next one to publish has a name that a key can begin with. */
-static bool is_chained(const struct sequence *s)
+/* Is the page before the next one published (it may have failed for lack of memory)?  Its serial
+ * is part of the next key. */
+static bool parent_is_published(const struct sequence *s)
 {
     return s->published == 0 || s->pages[s->published - 1]->serial != 0;
 }
 
-/* Up to where positions need not be computed: the logits of the one before a prompt token
- * that is to be scored are wanted, and always those of the last. */
-static size_t reusable(const struct sequence *s)
-{
-    const struct request *r = s->request;
-    if (weights_changed(r))
-        return 0;
-    return request_scores(r) && r->scored + 1 < r->n_prompt ? r->scored : s->len - 1;
-}
-
 void sequence_reuse_prefix(tinker_generator *g, struct sequence *s)
 {
-    if (s->computed % KV_BLOCK != 0 || s->published * KV_BLOCK != s->computed)
+    struct request *r = s->request;
+    /* whole pages only: a page that was begun must be computed to its end */
+    if (s->computed % KV_BLOCK != 0 || s->published * KV_BLOCK != s->computed || weights_changed(r))
         return;
-    while (is_chained(s) && s->computed + KV_BLOCK <= reusable(s)) {
-        struct kv_key key = key_of(s, s->published);
+    /* Positions before `limit` may come from the cache.  The logits of the last known token are
+     * always needed, and those before each prompt token that is still to be scored. */
+    size_t limit = request_scores(r) && r->scored + 1 < r->n_prompt ? r->scored : s->len - 1;
+    while (parent_is_published(s) && s->computed + KV_BLOCK <= limit) {
+        struct kv_key key = page_key(s, s->published);
         struct kv_page *page = kv_find(&g->kv, &key);
         if (page == NULL)
             return;
+        /* a page taken earlier for these positions, but not computed yet, goes back */
         if (s->published < s->n_pages)
             kv_unref(&g->kv, s->pages[s->published]);
         else
             s->n_pages++;
         set_page(s, s->published++, page);
         s->computed += KV_BLOCK;
+        /* cache hits of the prompt are counted once, not again after an eviction */
         if (s->computed > s->reached) {
-            s->request->cache_hits += s->request->forked ? 0 : KV_BLOCK;
+            r->cache_hits += r->forked ? 0 : KV_BLOCK;
             s->reached = s->computed;
         }
     }
 }
 
+/* Publish pages that have become full; kv_publish() may replace one by an equal, older page. */
 void sequence_publish(tinker_generator *g, struct sequence *s)
 {
     if (weights_changed(s->request))
         return;
-    while (is_chained(s) && (s->published + 1) * KV_BLOCK <= s->computed) {
-        struct kv_key key = key_of(s, s->published);
+    while (parent_is_published(s) && (s->published + 1) * KV_BLOCK <= s->computed) {
+        struct kv_key key = page_key(s, s->published);
         set_page(s, s->published, kv_publish(&g->kv, s->pages[s->published], &key));
         s->published++;
     }
 }
 
+/* Full pages never change and are shared; the partial last one is copied, because each sample
+ * appends its own tokens to it.  False: no page for the copy. */
 bool sequence_share_prompt(tinker_generator *g, struct sequence *to, const struct sequence *from)
 {
     size_t positions = to->request->n_prompt, whole = positions / KV_BLOCK;
@@ -119,33 +125,29 @@ bool sequence_share_prompt(tinker_generator *g, struct sequence *to, const struc
     return true;
 }
 
-/* Take the pages of the youngest sequence after `keeper`; false: there is none. */
-static bool evict_younger(tinker_generator *g, size_t keeper)
-{
-    for (size_t i = g->n_active; i-- > keeper + 1;) {
-        if (g->active[i]->n_pages > 0) {
-            sequence_release(g, g->active[i]);
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool grow(tinker_generator *g, size_t at, size_t positions)
+/* Give active[at] pages for so many positions.  When none is left, the youngest sequence behind it
+ * loses all of its pages and starts over later; false when there is nobody younger. */
+static bool take_pages(tinker_generator *g, size_t at, size_t positions)
 {
     struct sequence *s = g->active[at];
     while (s->n_pages < pages_for(positions)) {
         struct kv_page *page = kv_take(&g->kv);
-        if (page != NULL)
+        if (page != NULL) {
             set_page(s, s->n_pages++, page);
-        else if (!evict_younger(g, at))
+            continue;
+        }
+        size_t victim = g->n_active - 1;
+        while (victim > at && g->active[victim]->n_pages == 0)
+            victim--;
+        if (victim <= at)
             return false;
+        sequence_release(g, g->active[victim]);
     }
     return true;
 }
 
 /* Pages it will want soon beyond those it has: its known tokens and the next page. */
-static size_t still_to_come(const struct sequence *s)
+static size_t pages_to_come(const struct sequence *s)
 {
     return pages_for(s->len) + 1 - s->n_pages;
 }
@@ -159,24 +161,30 @@ void generator_schedule(tinker_generator *g)
         struct sequence *s = g->active[i];
         if (s->done || s->request->canceled || s->request->error.status != TINKER_OK)
             continue;
+        /* A sequence without pages waits until its own pages and one more for every running
+         * sequence are available, else it would soon be evicted.  Those behind it wait, too:
+         * first come, first served.  When nothing else runs, it starts in any case. */
         if (s->n_pages == 0 && g->n_work > 0 &&
-            (blocked || kv_available(&g->kv) < still_to_come(s) + reserved)) {
+            (blocked || kv_available(&g->kv) < pages_to_come(s) + reserved)) {
             blocked = true;
             continue;
         }
         if (s->len - s->computed > 1)
             sequence_reuse_prefix(g, s);
+        /* more than one position to compute: a prompt, or starting over; limited per step so that
+         * decoding sequences need not wait long for their next token */
         bool prompt = s->len - s->computed > 1;
         size_t rows = prompt && s->len - s->computed > prefill ? prefill : s->len - s->computed;
         if (rows == 0)
             continue; /* the step's share of prompts is used up */
-        if (!grow(g, i, s->computed + rows)) {
+        if (!take_pages(g, i, s->computed + rows)) {
+            /* The oldest one fails only when malloc() does: limit_new_tokens() saw to the rest. */
             if (g->n_work == 0)
                 request_fail(s->request, TINKER_ENOMEM, "no memory for keys and values");
             continue;
         }
         prefill -= prompt ? rows : 0;
-        reserved += still_to_come(s);
+        reserved += pages_to_come(s);
         g->work[g->n_work++] = (struct work){ s, rows };
     }
 }

@@ -13,14 +13,7 @@
 
 enum { LOGITS_BYTES = 64 << 20, LOGITS_ROWS_MIN = 8 };
 
-static size_t logit_rows(size_t vocab)
-{
-    size_t rows = LOGITS_BYTES / (vocab * sizeof(float));
-    rows = rows < LOGITS_ROWS_MIN ? LOGITS_ROWS_MIN : rows;
-    return rows > GENERATOR_ROWS ? GENERATOR_ROWS : rows;
-}
-
-static float *floats(size_t n)
+static float *alloc_floats(size_t n)
 {
     return aligned_alloc(64, (n * sizeof(float) + 63) / 64 * 64);
 }
@@ -29,9 +22,13 @@ tinker_status generator_buffers(tinker_generator *g, tinker_error *err)
 {
     const struct model_config *c = &g->engine->model->config;
     size_t threads = (size_t)threads_count(g->engine->threads);
-    g->logit_rows = logit_rows(c->vocab);
-    g->h = floats(GENERATOR_ROWS * c->hidden);
-    g->logits = floats(g->logit_rows * c->vocab);
+    /* Rows of logits that are computed at once: bounded memory for large vocabularies, but enough
+     * rows for an efficient product. */
+    size_t rows = LOGITS_BYTES / (c->vocab * sizeof(float));
+    rows = rows < LOGITS_ROWS_MIN ? LOGITS_ROWS_MIN : rows;
+    g->logit_rows = rows > GENERATOR_ROWS ? GENERATOR_ROWS : rows;
+    g->h = alloc_floats(GENERATOR_ROWS * c->hidden);
+    g->logits = alloc_floats(g->logit_rows * c->vocab);
     g->wants = calloc(GENERATOR_ROWS, sizeof *g->wants);
     g->scratch = malloc(threads * c->vocab * sizeof *g->scratch);
     g->scratch_taken = calloc(threads, sizeof *g->scratch_taken);
@@ -44,7 +41,8 @@ tinker_status generator_buffers(tinker_generator *g, tinker_error *err)
     return TINKER_OK;
 }
 
-/* The weights of every active request for this step, and space for their ranks. */
+/* The weights of every scheduled request for this step, and workspace for the largest rank among
+ * them.  They are looked up in each step because an adapter may be trained between two steps. */
 static tinker_status bind_weights(tinker_generator *g, tinker_error *err)
 {
     size_t rank = 0;
@@ -57,6 +55,7 @@ static tinker_status bind_weights(tinker_generator *g, tinker_error *err)
         if (r->lora != NULL && r->lora->rank > rank)
             rank = r->lora->rank;
     }
+    /* the workspace only ever grows */
     if (g->space != NULL && rank <= g->space_rank)
         return TINKER_OK;
     forward_space_free(g->space);
@@ -65,6 +64,7 @@ static tinker_status bind_weights(tinker_generator *g, tinker_error *err)
     return g->space == NULL ? TINKER_ENOMEM : TINKER_OK;
 }
 
+/* Any order that puts equal weights side by side: results do not depend on it. */
 static int by_weights(const void *a, const void *b)
 {
     const struct request *x = ((const struct work *)a)->sequence->request;
@@ -76,27 +76,9 @@ static int by_weights(const void *a, const void *b)
     return 0;
 }
 
-/* Note which of the rows [row, row + n) of a sequence need logits. */
-static size_t add_wants(tinker_generator *g, size_t n_wants, struct sequence *s, size_t row,
-                        size_t n)
-{
-    struct request *r = s->request;
-    bool scoring = request_scores(r);
-    for (size_t i = 0; i < n; i++) {
-        size_t position = s->computed + i;
-        bool scores = scoring && position + 1 < r->n_prompt && position + 1 > r->scored;
-        bool draws = position + 1 == s->len && r->max_new > 0;
-        if (scores || draws)
-            g->wants[n_wants++] = (struct want){ .sequence = s,
-                                                 .position = position,
-                                                 .row = row + i,
-                                                 .scores = scores,
-                                                 .draws = draws };
-    }
-    return n_wants;
-}
-
-static bool room_for_draws(tinker_generator *g, size_t n_wants, tinker_error *err)
+/* Memory for all draws of a batch, before the arithmetic: draws [w->first, ...) belong to w, one
+ * per sample when its request has not forked yet. */
+static bool reserve_draws(tinker_generator *g, size_t n_wants, tinker_error *err)
 {
     size_t count = 0;
     for (size_t i = 0; i < n_wants; i++) {
@@ -121,22 +103,18 @@ static bool room_for_draws(tinker_generator *g, size_t n_wants, tinker_error *er
     return true;
 }
 
-static bool is_stop(const struct request *r, int32_t token)
-{
-    for (size_t i = 0; i < r->n_stop; i++)
-        if (r->stop[i] == token)
-            return true;
-    return false;
-}
-
-/* Append one token; the sequence may end with it. */
+/* Append one token; the sequence ends with a stop token, when on_token says so, or at its limit.
+ * A stop token is part of the result. */
 static void take_token(tinker_generator *g, struct sequence *s, const struct draw *d)
 {
     struct request *r = s->request;
     size_t at = s->len - r->n_prompt;
     s->tokens[s->len++] = d->token;
     s->logprobs[at] = d->logprob;
-    bool stop = is_stop(r, d->token);
+    bool stop = false;
+    for (size_t i = 0; i < r->n_stop && !stop; i++)
+        stop = r->stop[i] == d->token;
+    /* alternatives first: whoever receives a token already has them */
     if (r->on_rivals != NULL && r->sample_topk > 0)
         r->on_rivals(r->state, s->index, s->topk_tokens + at * r->sample_topk,
                      s->topk_logprobs + at * r->sample_topk, r->sample_topk);
@@ -150,20 +128,9 @@ static void take_token(tinker_generator *g, struct sequence *s, const struct dra
     sequence_release(g, s);
 }
 
-/* The first token's rivals are the same for all samples. */
-static bool share_topk(const struct sequence *from, struct sequence *to)
-{
-    size_t k = from->request->sample_topk;
-    if (!sequence_topk_room(to))
-        return false;
-    if (k > 0) {
-        memcpy(to->topk_tokens, from->topk_tokens, k * sizeof *to->topk_tokens);
-        memcpy(to->topk_logprobs, from->topk_logprobs, k * sizeof *to->topk_logprobs);
-    }
-    return true;
-}
-
-/* The prompt is computed: every sample takes its first token. */
+/* The prompt is computed: the other samples of the request join behind the first one, with its
+ * pages and the alternatives to the first token, which are the same for all, and every sample takes
+ * its first token. */
 static void fork_samples(tinker_generator *g, struct sequence *s, const struct draw *draws)
 {
     struct request *r = s->request;
@@ -172,18 +139,25 @@ static void fork_samples(tinker_generator *g, struct sequence *s, const struct d
         at++;
     r->forked = true;
     for (size_t i = 1; i < r->num_samples; i++) {
-        /* Without room in memory for a copy it computes the prompt again later. */
-        sequence_share_prompt(g, &r->samples[i], s);
-        if (!share_topk(s, &r->samples[i]) || !generator_activate(g, &r->samples[i], at + i)) {
-            sequence_release(g, &r->samples[i]);
+        struct sequence *to = &r->samples[i];
+        /* Without a page for the copy, this sample computes the prompt again later. */
+        sequence_share_prompt(g, to, s);
+        if (!sequence_topk_room(to) || !generator_activate(g, to, at + i)) {
+            sequence_release(g, to);
             request_fail(r, TINKER_ENOMEM, "no memory for samples");
             return;
+        }
+        size_t k = r->sample_topk;
+        if (k > 0) {
+            memcpy(to->topk_tokens, s->topk_tokens, k * sizeof *to->topk_tokens);
+            memcpy(to->topk_logprobs, s->topk_logprobs, k * sizeof *to->topk_logprobs);
         }
     }
     for (size_t i = 0; i < r->num_samples && !r->canceled; i++)
         take_token(g, &r->samples[i], &draws[i]);
 }
 
+/* Callbacks run in here, and may cancel any request: look at each one again. */
 static void take_results(tinker_generator *g, size_t n_wants)
 {
     for (size_t i = 0; i < n_wants; i++) {
@@ -195,6 +169,7 @@ static void take_results(tinker_generator *g, size_t n_wants)
             request_fail(r, TINKER_EREQUEST, "the model's logits are not finite");
             continue;
         }
+        /* wants of a sequence ascend, so every earlier position has its score, too */
         if (w->scores)
             r->scored = w->position + 1;
         if (w->draws && !r->forked)
@@ -204,20 +179,9 @@ static void take_results(tinker_generator *g, size_t n_wants)
     }
 }
 
-/* A prompt that fills the context is only scored: its samples are empty. */
-static void end_if_full(tinker_generator *g, struct sequence *s)
-{
-    struct request *r = s->request;
-    if (r->max_new > 0 || s->computed < s->len || r->error.status != TINKER_OK)
-        return;
-    for (size_t i = 0; i < r->num_samples; i++)
-        r->samples[i].done = true;
-    r->unfinished = 0;
-    sequence_release(g, s);
-}
-
-/* Logits of the wanted rows, a chunk at a time; their h moves to the front first. */
-static void evaluate(tinker_generator *g, const struct model *m, size_t n_wants)
+/* Logits of the wanted rows, a chunk at a time.  Their hidden states move to the front first,
+ * which is safe because wants ascend by row. */
+static void evaluate_wants(tinker_generator *g, const struct model *m, size_t n_wants)
 {
     size_t hidden = m->config.hidden;
     for (size_t i = 0; i < n_wants; i++) {
@@ -233,25 +197,43 @@ static void evaluate(tinker_generator *g, const struct model *m, size_t n_wants)
     }
 }
 
-/* One forward batch of work[first..first + n).  Taking results may move g->work. */
+/* One forward batch of work[first..first + n): gather its rows, compute, then take the results.
+ * Do not keep pointers into g->work across take_results(), which may reallocate it. */
 static tinker_status run_batch(tinker_generator *g, size_t first, size_t n, tinker_error *err)
 {
     const struct model *m = g->work[first].sequence->request->model;
-    struct batch batch = { 0, g->row_tokens, g->segments, n };
+    struct batch batch = { .tokens = g->row_tokens, .segments = g->segments, .n_segments = n };
     size_t n_wants = 0;
     for (size_t i = 0; i < n; i++) {
         struct sequence *s = g->work[first + i].sequence;
-        g->segments[i] = (struct segment){ batch.n, g->work[first + i].rows, s->computed,
-                                           s->request->lora, s->data };
-        memcpy(g->row_tokens + batch.n, s->tokens + s->computed,
-               g->work[first + i].rows * sizeof(int32_t));
-        n_wants = add_wants(g, n_wants, s, batch.n, g->work[first + i].rows);
-        batch.n += g->work[first + i].rows;
+        struct request *r = s->request;
+        size_t rows = g->work[first + i].rows;
+        g->segments[i] = (struct segment){
+            .row = batch.n, .n = rows, .pos = s->computed, .lora = r->lora, .pages = s->data
+        };
+        memcpy(g->row_tokens + batch.n, s->tokens + s->computed, rows * sizeof(int32_t));
+        /* Logits are needed where a prompt token is to be scored, and of the last known token. */
+        for (size_t k = 0; k < rows; k++) {
+            size_t position = s->computed + k;
+            bool scores =
+                request_scores(r) && position + 1 < r->n_prompt && position + 1 > r->scored;
+            bool draws = position + 1 == s->len && r->max_new > 0;
+            if (scores || draws)
+                g->wants[n_wants++] = (struct want){ .sequence = s,
+                                                     .position = position,
+                                                     .row = batch.n + k,
+                                                     .scores = scores,
+                                                     .draws = draws };
+        }
+        batch.n += rows;
     }
-    if (!room_for_draws(g, n_wants, err))
+    if (!reserve_draws(g, n_wants, err))
         return TINKER_ENOMEM;
+    /* The arithmetic: no callback runs and nothing is freed until it is done. */
     forward_rows(m, g->engine->threads, g->space, &batch, g->h);
-    evaluate(g, m, n_wants);
+    evaluate_wants(g, m, n_wants);
+    /* Publish before sequences take tokens: one that ends releases its pages, and only published
+     * ones stay in the cache. */
     for (size_t i = 0; i < n; i++) {
         struct sequence *s = g->work[first + i].sequence;
         s->computed += g->work[first + i].rows;
@@ -259,28 +241,22 @@ static tinker_status run_batch(tinker_generator *g, size_t first, size_t n, tink
         sequence_publish(g, s);
     }
     take_results(g, n_wants);
-    for (size_t i = 0; i < n; i++)
-        end_if_full(g, g->work[first + i].sequence);
-    return TINKER_OK;
-}
-
-static tinker_status run_work(tinker_generator *g, tinker_error *err)
-{
-    qsort(g->work, g->n_work, sizeof *g->work, by_weights);
-    for (size_t i = 0; i < g->n_work;) {
-        const struct model *m = g->work[i].sequence->request->model;
-        size_t rows = 0, n = 0;
-        while (i + n < g->n_work && g->work[i + n].sequence->request->model == m &&
-               rows + g->work[i + n].rows <= GENERATOR_ROWS)
-            rows += g->work[i + n++].rows;
-        tinker_status status = run_batch(g, i, n, err);
-        if (status != TINKER_OK)
-            return status;
-        i += n;
+    /* A prompt that fills the context is only scored: its samples end empty. */
+    for (size_t i = 0; i < n; i++) {
+        struct sequence *s = g->work[first + i].sequence;
+        struct request *r = s->request;
+        if (r->max_new > 0 || s->computed < s->len || r->error.status != TINKER_OK)
+            continue;
+        for (size_t k = 0; k < r->num_samples; k++)
+            r->samples[k].done = true;
+        r->unfinished = 0;
+        sequence_release(g, s);
     }
     return TINKER_OK;
 }
 
+/* The order matters: callbacks only mark requests while `stepping` is set, and the sweep, which
+ * frees them, comes last, even after a failure. */
 int tinker_generator_step(tinker_generator *g, tinker_error *err)
 {
     g->stepping = true;
@@ -289,7 +265,17 @@ int tinker_generator_step(tinker_generator *g, tinker_error *err)
     if (g->n_work > 0)
         status = bind_weights(g, err);
     if (g->n_work > 0 && status == TINKER_OK)
-        status = run_work(g, err);
+        qsort(g->work, g->n_work, sizeof *g->work, by_weights);
+    /* batches of one model and at most GENERATOR_ROWS rows */
+    for (size_t i = 0, n; i < g->n_work && status == TINKER_OK; i += n) {
+        const struct model *m = g->work[i].sequence->request->model;
+        size_t rows = 0;
+        for (n = 0; i + n < g->n_work && g->work[i + n].sequence->request->model == m &&
+                    rows + g->work[i + n].rows <= GENERATOR_ROWS;
+             n++)
+            rows += g->work[i + n].rows;
+        status = run_batch(g, i, n, err);
+    }
     g->stepping = false;
     generator_sweep(g);
     return status == TINKER_OK ? (int)g->unfinished : -1;

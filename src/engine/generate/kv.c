@@ -1,5 +1,11 @@
-/* kv.c - see kv.h.  A page is in exactly one state: used (refs > 0), idle (published,
- * refs 0, in the idle list) or free (in the free list, its memory kept). */
+/* kv.c - see kv.h.  A page is in exactly one state:
+ *
+ *     free  --kv_take-->  used  --last kv_unref, not published-->  free
+ *     used  --last kv_unref, published-->  idle  --kv_find-->  used
+ *     idle  --kv_take, when nothing is free: unpublished-->  used
+ *
+ * used: refs > 0; idle: in the idle list and in the map of published pages; free: in the free
+ * list, with its memory kept.  used + idle + free never exceeds the limit. */
 #include "engine/generate/kv.h"
 
 #include <assert.h>
@@ -13,22 +19,14 @@ void kv_init(struct kv *kv, size_t page_floats, size_t limit)
     kv->idle_list.prev = kv->idle_list.next = &kv->idle_list;
 }
 
-static void idle_add(struct kv *kv, struct kv_page *page)
-{
-    page->prev = kv->idle_list.prev;
-    page->next = &kv->idle_list;
-    page->prev->next = page->next->prev = page;
-    kv->idle++;
-}
-
-static void idle_remove(struct kv *kv, struct kv_page *page)
+static void remove_idle(struct kv *kv, struct kv_page *page)
 {
     page->prev->next = page->next;
     page->next->prev = page->prev;
     kv->idle--;
 }
 
-static void page_free(struct kv_page *page)
+static void free_page(struct kv_page *page)
 {
     free(page->data);
     free(page);
@@ -39,13 +37,13 @@ void kv_clear(struct kv *kv)
     assert(kv->used == 0);
     for (struct kv_page *p = kv->idle_list.next; p != &kv->idle_list;) {
         struct kv_page *next = p->next;
-        page_free(p);
+        free_page(p);
         p = next;
     }
     while (kv->free_pages != NULL) {
         struct kv_page *p = kv->free_pages;
         kv->free_pages = p->next;
-        page_free(p);
+        free_page(p);
     }
     map_clear(&kv->published);
 }
@@ -55,40 +53,31 @@ size_t kv_available(const struct kv *kv)
     return kv->limit - kv->used;
 }
 
-static struct kv_page *page_new(const struct kv *kv)
-{
-    struct kv_page *page = calloc(1, sizeof *page);
-    if (page == NULL)
-        return NULL;
-    size_t bytes = (kv->page_floats * sizeof(float) + 63) / 64 * 64;
-    page->data = aligned_alloc(64, bytes);
-    if (page->data == NULL) {
-        free(page);
-        return NULL;
-    }
-    /* Defined bytes for code that reads a page beyond its last position. */
-    memset(page->data, 0, bytes);
-    return page;
-}
-
-static void unpublish(struct kv *kv, struct kv_page *page)
-{
-    map_remove(&kv->published, (const char *)&page->key, sizeof page->key);
-    page->serial = 0;
-}
-
 struct kv_page *kv_take(struct kv *kv)
 {
     struct kv_page *page = kv->free_pages;
     if (page != NULL) {
         kv->free_pages = page->next;
     } else if (kv->used + kv->idle < kv->limit) {
-        page = page_new(kv);
+        size_t bytes = (kv->page_floats * sizeof(float) + 63) / 64 * 64;
+        page = calloc(1, sizeof *page);
+        if (page != NULL)
+            page->data = aligned_alloc(64, bytes);
+        if (page != NULL && page->data == NULL) {
+            free(page);
+            page = NULL;
+        }
+        /* Attention reads whole pages: positions that are not computed yet must be numbers. */
+        if (page != NULL)
+            memset(page->data, 0, bytes);
     }
     if (page == NULL && kv->idle > 0) {
+        /* Evict the least recently used.  Pages that name it as parent can no longer be found,
+         * since serials are never given twice, and age out in their turn. */
         page = kv->idle_list.next;
-        idle_remove(kv, page);
-        unpublish(kv, page);
+        remove_idle(kv, page);
+        map_remove(&kv->published, (const char *)&page->key, sizeof page->key);
+        page->serial = 0;
     }
     if (page == NULL)
         return NULL;
@@ -109,18 +98,22 @@ void kv_unref(struct kv *kv, struct kv_page *page)
     if (--page->refs > 0)
         return;
     kv->used--;
-    if (page->serial != 0) {
-        idle_add(kv, page);
+    if (page->serial != 0) { /* to the end: the list is ordered by last use */
+        page->prev = kv->idle_list.prev;
+        page->next = &kv->idle_list;
+        page->prev->next = page->next->prev = page;
+        kv->idle++;
     } else {
         page->next = kv->free_pages;
         kv->free_pages = page;
     }
 }
 
-static void use_again(struct kv *kv, struct kv_page *page)
+/* One more user of a published page, which may be idle. */
+static void reuse_page(struct kv *kv, struct kv_page *page)
 {
     if (page->refs++ == 0) {
-        idle_remove(kv, page);
+        remove_idle(kv, page);
         kv->used++;
     }
 }
@@ -129,16 +122,17 @@ struct kv_page *kv_find(struct kv *kv, const struct kv_key *key)
 {
     struct kv_page *page = map_get(&kv->published, (const char *)key, sizeof *key);
     if (page != NULL)
-        use_again(kv, page);
+        reuse_page(kv, page);
     return page;
 }
 
 struct kv_page *kv_publish(struct kv *kv, struct kv_page *page, const struct kv_key *key)
 {
     struct kv_page *known = map_get(&kv->published, (const char *)key, sizeof *key);
+    /* Two sequences computed the same page side by side: keep one copy, the bits are equal. */
     if (known != NULL) {
         if (known != page) {
-            use_again(kv, known);
+            reuse_page(kv, known);
             kv_unref(kv, page);
         }
         return known;

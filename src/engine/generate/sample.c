@@ -14,6 +14,8 @@ int32_t sample_argmax(const float *z, size_t n)
     return (int32_t)vec_argmax(z, n);
 }
 
+/* Descending logits; equal ones by ascending id, so that the order is total and never depends on
+ * qsort(). */
 static int by_value(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
@@ -28,7 +30,8 @@ static int by_id(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static size_t collect(const float *z, size_t n, float least, struct candidate *out)
+/* All tokens with a logit of at least `least`, by ascending id; returns their number. */
+static size_t collect_candidates(const float *z, size_t n, float least, struct candidate *out)
 {
     size_t count = 0;
     for (size_t i = 0; i < n; i++)
@@ -41,87 +44,74 @@ size_t sample_top(const float *z, size_t n, size_t k, struct candidate *scratch)
 {
     if (k > n)
         k = n;
+    /* Collect all logits within `distance` below the maximum, doubled until there are k.  The k
+     * largest are then certainly among them, and usually few are left to sort.  In the end the
+     * bound is -infinity, which takes all n >= k. */
     float max = vec_ops()->largest(z, n);
     size_t count = 0;
     for (float distance = 2; count < k; distance *= 2)
-        count = collect(z, n, distance > 1e30f ? -INFINITY : max - distance, scratch);
+        count = collect_candidates(z, n, distance > 1e30f ? -INFINITY : max - distance, scratch);
     qsort(scratch, count, sizeof *scratch, by_value);
     return k;
 }
 
-static double weight(float z, float max, float inv_temperature)
+/* exp((z - max) / T): the probability without its normalization. */
+static double token_weight(float z, float max, float inv_temperature)
 {
     return (double)expf((z - max) * inv_temperature);
 }
 
-/* How many of the descending candidates [0, count) top_p keeps, out of `total`. */
-static size_t nucleus(const struct candidate *c, size_t count, float inv_temperature, double total,
-                      double top_p)
+/* How many of the descending candidates [0, count) top_p keeps, out of `total` weight: the
+ * smallest number whose weights reach top_p * total, and at least one. */
+static size_t count_nucleus(const struct candidate *c, size_t count, float inv_temperature,
+                            double total, double top_p)
 {
     double before = 0;
     size_t kept = 0;
     while (kept < count && (kept == 0 || before < top_p * total))
-        before += weight(c[kept++].z, c[0].z, inv_temperature);
+        before += token_weight(c[kept++].z, c[0].z, inv_temperature);
     return kept;
 }
 
-/* top_p alone: enough of the largest, in descending order, and how many of them stay. */
-static size_t nucleus_of_all(const float *z, size_t n, const struct sample_rule *rule,
-                             struct candidate *scratch)
+/* The candidates that top_k and top_p leave, in ascending id order; returns their number. */
+static size_t keep_candidates(const float *z, size_t n, const struct sample_rule *rule,
+                              struct candidate *scratch)
 {
-    float max = vec_ops()->largest(z, n);
-    double total = vec_ops()->sum_exp(z, n, max, rule->inv_temperature);
-    float distance = 4 / rule->inv_temperature;
-    for (;;) {
-        size_t count = collect(z, n, distance > 1e30f ? -INFINITY : max - distance, scratch);
-        double mass = 0;
-        for (size_t i = 0; i < count; i++)
-            mass += weight(scratch[i].z, max, rule->inv_temperature);
-        if (mass >= rule->top_p * total || count == n) {
-            qsort(scratch, count, sizeof *scratch, by_value);
-            return nucleus(scratch, count, rule->inv_temperature, total, rule->top_p);
-        }
-        distance *= 2;
-    }
-}
-
-/* The kept candidates in ascending id order; returns their number. */
-static size_t keep(const float *z, size_t n, const struct sample_rule *rule,
-                   struct candidate *scratch)
-{
+    const float inv_temperature = rule->inv_temperature;
     size_t kept;
     if (rule->top_k > 0 && rule->top_k < n) {
         kept = sample_top(z, n, rule->top_k, scratch);
-        if (rule->top_p < 1) {
+        if (rule->top_p < 1) { /* a share of what top_k left */
             double total = 0;
             for (size_t i = 0; i < kept; i++)
-                total += weight(scratch[i].z, scratch[0].z, rule->inv_temperature);
-            kept = nucleus(scratch, kept, rule->inv_temperature, total, rule->top_p);
+                total += token_weight(scratch[i].z, scratch[0].z, inv_temperature);
+            kept = count_nucleus(scratch, kept, inv_temperature, total, rule->top_p);
         }
     } else {
-        kept = nucleus_of_all(z, n, rule, scratch);
+        /* top_p alone.  As in sample_top(), the distance below the maximum doubles, here until the
+         * candidates carry enough of the total weight.  A distance of d logits is a factor of
+         * e^(-d/T): the first one, 4 T, takes all above 2 % of the likeliest. */
+        float max = vec_ops()->largest(z, n), distance = 4 / inv_temperature;
+        double total = vec_ops()->sum_exp(z, n, max, inv_temperature), mass;
+        size_t count;
+        for (;; distance *= 2) {
+            count =
+                collect_candidates(z, n, distance > 1e30f ? -INFINITY : max - distance, scratch);
+            mass = 0;
+            for (size_t i = 0; i < count; i++)
+                mass += token_weight(scratch[i].z, max, inv_temperature);
+            if (mass >= rule->top_p * total || count == n)
+                break;
+        }
+        qsort(scratch, count, sizeof *scratch, by_value);
+        kept = count_nucleus(scratch, count, inv_temperature, total, rule->top_p);
     }
     qsort(scratch, kept, sizeof *scratch, by_id);
     return kept;
 }
 
-static int32_t draw_kept(const struct candidate *c, size_t kept, float inv_temperature, double u)
-{
-    float max = c[0].z;
-    double total = 0, sum = 0;
-    for (size_t i = 1; i < kept; i++)
-        max = c[i].z > max ? c[i].z : max;
-    for (size_t i = 0; i < kept; i++)
-        total += weight(c[i].z, max, inv_temperature);
-    for (size_t i = 0; i + 1 < kept; i++) {
-        sum += weight(c[i].z, max, inv_temperature);
-        if (u * total < sum)
-            return c[i].id;
-    }
-    return c[kept - 1].id;
-}
-
-/* The whole distribution: sums of blocks first, then a walk inside one block. */
+/* Invert the cumulative distribution of all n tokens at u: vector sums of up to 256 blocks find
+ * the block, a scalar walk the token inside it. */
 static int32_t draw_all(const float *z, size_t n, float inv_temperature, double u)
 {
     enum { BLOCKS = 256 };
@@ -141,8 +131,8 @@ static int32_t draw_all(const float *z, size_t n, float inv_temperature, double 
         }
         double inside = 0;
         for (size_t i = b * length; i < n && i < (b + 1) * length; i++) {
-            double w = weight(z[i], max, inv_temperature);
-            if (w > 0)
+            double w = token_weight(z[i], max, inv_temperature);
+            if (w > 0) /* never return a token of probability 0 */
                 last = i;
             inside += w;
             if (u * total < sum + inside)
@@ -160,6 +150,19 @@ int32_t sample_token(const float *z, size_t n, const struct sample_rule *rule, d
         return sample_argmax(z, n);
     if ((rule->top_k == 0 || rule->top_k >= n) && rule->top_p >= 1)
         return draw_all(z, n, rule->inv_temperature, u);
-    size_t kept = keep(z, n, rule, scratch);
-    return draw_kept(scratch, kept, rule->inv_temperature, u);
+    size_t kept = keep_candidates(z, n, rule, scratch);
+    float max = scratch[0].z;
+    double total = 0, sum = 0;
+    for (size_t i = 1; i < kept; i++)
+        max = scratch[i].z > max ? scratch[i].z : max;
+    for (size_t i = 0; i < kept; i++)
+        total += token_weight(scratch[i].z, max, rule->inv_temperature);
+    /* The first token whose cumulative weight exceeds u * total; the last one takes whatever
+     * rounding leaves over. */
+    for (size_t i = 0; i + 1 < kept; i++) {
+        sum += token_weight(scratch[i].z, max, rule->inv_temperature);
+        if (u * total < sum)
+            return scratch[i].id;
+    }
+    return scratch[kept - 1].id;
 }

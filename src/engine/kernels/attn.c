@@ -1,11 +1,13 @@
-/* attn.c - the plain twin of the attention kernels, and the choice among them. */
+/* attn.c - the attention kernels in portable C, and the choice among the sets.
+ *
+ * attn.h says what each function computes; attn_simd.h is the vector form. */
 #include "engine/kernels/attn.h"
 
 #include <math.h>
 #include <string.h>
 #include "engine/kernels/ops.h"
 
-static void scores(float *s, const float *q, size_t ldq, const float *kt, size_t R, size_t hd)
+static void plain_scores(float *s, const float *q, size_t ldq, const float *kt, size_t R, size_t hd)
 {
     for (size_t r = 0; r < R; r++) {
         for (size_t i = 0; i < ATTN_KEYS; i++) {
@@ -17,8 +19,8 @@ static void scores(float *s, const float *q, size_t ldq, const float *kt, size_t
     }
 }
 
-static void accumulate(float *y, size_t ldy, const float *p, size_t ldp, const float *v, size_t ldv,
-                       size_t R, size_t n, size_t hd)
+static void plain_accumulate(float *y, size_t ldy, const float *p, size_t ldp, const float *v,
+                             size_t ldv, size_t R, size_t n, size_t hd)
 {
     for (size_t r = 0; r < R; r++)
         for (size_t i = 0; i < n; i++)
@@ -26,7 +28,9 @@ static void accumulate(float *y, size_t ldy, const float *p, size_t ldp, const f
                 y[r * ldy + d] += p[r * ldp + i] * v[i * ldv + d];
 }
 
-static float fold(float *s, size_t n, float *max, float *sum)
+/* Online softmax: with m' = max(m, s_i), earlier sums shrink by e^(m - m') and each new weight is
+ * e^(s_i - m'), so no exponent is ever above 0 and nothing overflows. */
+static float plain_fold(float *s, size_t n, float *max, float *sum)
 {
     float top = *max, shrink = 1, total = 0;
     for (size_t i = 0; i < n; i++)
@@ -42,7 +46,8 @@ static float fold(float *s, size_t n, float *max, float *sum)
     return shrink;
 }
 
-static void gradient(float *s, float *dp, size_t n, float lse, float delta, float scale)
+/* Softmax backward: ds = p * (dp - sum of p * dp) * scale; the caller has the sum as delta. */
+static void plain_gradient(float *s, float *dp, size_t n, float lse, float delta, float scale)
 {
     for (size_t i = 0; i < ATTN_KEYS; i++) {
         s[i] = i < n ? expf(s[i] - lse) : 0;
@@ -50,7 +55,12 @@ static void gradient(float *s, float *dp, size_t n, float lse, float delta, floa
     }
 }
 
-const struct attn_ops attn_plain = { scores, accumulate, fold, gradient };
+const struct attn_ops attn_plain = {
+    .scores = plain_scores,
+    .accumulate = plain_accumulate,
+    .fold = plain_fold,
+    .gradient = plain_gradient,
+};
 
 const struct attn_ops *attn_ops(void)
 {

@@ -24,7 +24,7 @@ struct attn_ops {
     void (*gradient)(float *s, float *dp, size_t n, float lse, float delta, float scale);
 };
 
-extern const struct attn_ops attn_plain, attn_avx2, attn_avx512;
+extern const struct attn_ops attn_plain;
 
 const struct attn_ops *attn_ops(void); /* of the kernels that dispatch.c chose */
 

@@ -12,38 +12,43 @@
 #include <assert.h>
 #include <string.h>
 
-/* One operand seen as element [i][k] at p[i*row + k*col]. */
+/* One operand seen as element [i][k] at p[i*row + k*col], k being the summed index.  One of row and
+ * col is 1; which one says whether the matrix is stored transposed. */
 struct operand {
     const float *p;
     size_t row, col;
 };
 
-enum { LEFT = MB * KC + 8 }; /* floats of a packed left block and the scratch after it */
+/* Floats of a packed left block; pack_rows() may spill 8 behind its end (see ops.h). */
+enum { LEFT = MB * KC + 8 };
 
-/* The rows of one block, cut into tiles of nearly equal height, the taller ones first. */
+/* The rows of one block, cut into tiles of nearly equal height, the taller ones first: 8 rows
+ * with tiles of at most 6 are 4 + 4, because 6 + 2 would leave the second tile waiting for the
+ * latency of its multiply-adds. */
 struct rows {
     size_t n, tiles, height, taller; /* `taller` tiles have height + 1 rows */
 };
 
-static struct rows rows_cut(size_t n, size_t mr)
+static struct rows cut_rows(size_t n, size_t mr)
 {
     size_t tiles = (n + mr - 1) / mr;
     return (struct rows){ n, tiles, n / tiles, n % tiles };
 }
 
-static size_t rows_height(const struct rows *r, size_t tile)
+static size_t tile_rows(const struct rows *r, size_t tile)
 {
     return r->height + (tile < r->taller);
 }
 
 /* Rows of a block: at most MB, whole tiles, and no small rest in the last block. */
-static size_t rows_block(size_t n, size_t mr)
+static size_t block_rows(size_t n, size_t mr)
 {
     size_t blocks = (n + MB - 1) / MB, even = blocks ? (n + blocks - 1) / blocks : 1;
     return (even + mr - 1) / mr * mr;
 }
 
-/* dst: for every tile at begin * KC its rows of a, columns [0, K), as [K][mr]. */
+/* dst: for every tile, at (its first row) * KC, its rows of a, columns [0, K), as [K][mr]: a tile
+ * then reads one contiguous stream, mr values per k. */
 static void pack_left(const struct kernel_ops *ops, float *dst, struct operand a,
                       const struct rows *r, size_t K)
 {
@@ -53,7 +58,7 @@ static void pack_left(const struct kernel_ops *ops, float *dst, struct operand a
         return;
     }
     for (size_t t = 0, m = 0, mr; t < r->tiles; t++, m += mr) {
-        mr = rows_height(r, t);
+        mr = tile_rows(r, t);
         if (a.col == 1)
             ops->pack_rows(dst + m * KC, mr, a.p + m * a.row, a.row, K);
         else
@@ -61,7 +66,9 @@ static void pack_left(const struct kernel_ops *ops, float *dst, struct operand a
     }
 }
 
-/* dst [K][16] from columns [0, n) of b, the rest zero. */
+/* dst [K][16] from columns [0, n) of b, the rest zero.  b.row == 1: the columns lie beside each
+ * other and are copied; otherwise each column is contiguous and is transposed, 8 x 8 values at a
+ * time, the edges one by one. */
 static void pack_right(const struct kernel_ops *ops, float *dst, struct operand b, size_t n,
                        size_t K)
 {
@@ -85,8 +92,8 @@ static void pack_right(const struct kernel_ops *ops, float *dst, struct operand 
 }
 
 /* dst [n][KC] = rows of a rounded to bfloat16; the odd last value meets a zero. */
-static void narrow_left(const struct kernel_ops *ops, uint16_t *dst, struct operand a, size_t n,
-                        size_t K)
+static void round_left(const struct kernel_ops *ops, uint16_t *dst, struct operand a, size_t n,
+                       size_t K)
 {
     size_t whole = (K + 15) / 16 * 16;
     float row[KC];
@@ -97,7 +104,8 @@ static void narrow_left(const struct kernel_ops *ops, uint16_t *dst, struct oper
     }
 }
 
-/* One block of a product: left rows as float32 or bfloat16, right panels likewise. */
+/* One block of a product, in one of three combinations: float32 x float32 (b), float32 x bfloat16
+ * (b16, widened in registers), or bfloat16 x bfloat16 (a16 and b16, VDPBF16PS). */
 struct block {
     const float *a;
     const uint16_t *a16; /* used when not NULL; then b is bfloat16 */
@@ -106,17 +114,18 @@ struct block {
     size_t K, np, columns; /* panels side by side, valid columns in them */
 };
 
-/* What the tiles of a block ask for, because the next block will read it.  One piece of
- * memory is asked for while tiles run, `lines` (see ops.h) by each of the first `tiles`;
- * scattered pieces are asked for before each tile. */
+/* What the tiles of a block prefetch, because the next block will read it.  A contiguous piece is
+ * prefetched while tiles run, `lines` (see ops.h) by each of the first `tiles`; scattered pieces
+ * are prefetched before each tile. */
 struct fetch {
     const char *at;
-    size_t lines, tiles, part;    /* part: bytes that one tile asks for */
+    size_t lines, tiles, part;    /* part: bytes that one tile prefetches */
     size_t pieces, bytes, stride; /* scattered ones, else 0 */
 };
 
-/* In equal parts, and as slowly as they can; `slow` tiles take less than a line per STEPS. */
-static struct fetch fetch_plan(size_t bytes, size_t K, size_t tiles, int slow)
+/* Spread the prefetch of `bytes` evenly over the tiles, as slowly as possible: prefetches that
+ * come too fast delay the rows that come from L2.  `slow`: these tiles can do LINES_SLOW. */
+static struct fetch plan_fetch(size_t bytes, size_t K, size_t tiles, int slow)
 {
     struct fetch f = { 0 };
     size_t steps = K / STEPS, all = steps ? (bytes / LINE + steps - 1) / steps : 0;
@@ -131,6 +140,7 @@ static struct fetch fetch_plan(size_t bytes, size_t K, size_t tiles, int slow)
     return f;
 }
 
+/* Tile number `tile` of `tiles` prefetches its share of the lines of all pieces. */
 static void fetch_pieces(const struct fetch *f, size_t tile, size_t tiles)
 {
     size_t per_piece = f->bytes / LINE, lines = f->pieces * per_piece;
@@ -138,8 +148,9 @@ static void fetch_pieces(const struct fetch *f, size_t tile, size_t tiles)
         __builtin_prefetch(f->at + i / per_piece * f->stride + i % per_piece * LINE, 0, 2);
 }
 
-static inline void tile(const struct kernel_ops *ops, size_t m, size_t mr, const struct block *b,
-                        const struct tile_out *out)
+/* mr rows from m of the packed left block times the right panels. */
+static inline void run_tile(const struct kernel_ops *ops, size_t m, size_t mr,
+                            const struct block *b, const struct tile_out *out)
 {
     if (b->b != NULL)
         ops->tile_f32(mr, b->np, b->K, b->a + m * KC, b->b, out);
@@ -149,13 +160,14 @@ static inline void tile(const struct kernel_ops *ops, size_t m, size_t mr, const
         ops->tile_bf16(mr, b->np, b->K, b->a + m * KC, b->b16, out);
 }
 
-/* A tile with fewer valid columns than its panels goes through a full-width copy. */
-static void edge_tile(const struct kernel_ops *ops, size_t m0, size_t mr, const struct block *b,
-                      const struct tile_out *out)
+/* A tile with fewer valid columns than its panels is computed at full width into a copy, so that
+ * nothing is written beyond the output's edge.  Same sums, same bits. */
+static void run_edge_tile(const struct kernel_ops *ops, size_t m0, size_t mr, const struct block *b,
+                          const struct tile_out *out)
 {
     float edge[MR_MAX * 2 * NR];
     struct tile_out through = { edge, 2 * NR, out->alpha, 0, out->fetch, out->lines };
-    tile(ops, m0, mr, b, &through);
+    run_tile(ops, m0, mr, b, &through);
     for (size_t m = 0; m < mr; m++)
         for (size_t n = 0; n < b->columns; n++) {
             float *y = &out->y[m * out->ldy + n];
@@ -163,21 +175,22 @@ static void edge_tile(const struct kernel_ops *ops, size_t m0, size_t mr, const 
         }
 }
 
-/* All row tiles against one block.  Eight rows are two tiles: what is not a tile counts. */
-static void block_tiles(const struct kernel_ops *ops, const struct rows *r, const struct block *b,
-                        struct fetch f, struct tile_out out)
+/* All row tiles against one block.  Keep this loop short: eight rows are only two tiles, and its
+ * overhead is measurable beside them. */
+static void run_tiles(const struct kernel_ops *ops, const struct rows *r, const struct block *b,
+                      struct fetch f, struct tile_out out)
 {
     int whole = b->columns == b->np * NR;
     out.fetch = f.at;
     for (size_t t = 0, m = 0, mr; t < r->tiles; t++, m += mr) {
-        mr = rows_height(r, t);
+        mr = tile_rows(r, t);
         out.lines = t < f.tiles ? f.lines : 0;
         if (f.pieces > 0)
             fetch_pieces(&f, t, r->tiles);
         if (whole)
-            tile(ops, m, mr, b, &out);
+            run_tile(ops, m, mr, b, &out);
         else
-            edge_tile(ops, m, mr, b, &out);
+            run_edge_tile(ops, m, mr, b, &out);
         out.y += mr * out.ldy;
         if (out.lines > 0)
             out.fetch += f.part;
@@ -189,19 +202,20 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* One block of the summed index, from c, of columns [begin, end) of y.  While a panel is
- * used the next one is on its way, which may be the first of the next block. */
+/* One block of the summed index, from c, of columns [begin, end) of y.  While one panel is
+ * used the next one is prefetched; after the last, the first of the next block or slice. */
 static void forward_block(const struct kernel_ops *ops, const struct rows *r, struct block b,
                           const struct packed *w, size_t c, size_t begin, size_t end,
                           struct tile_out out)
 {
+    /* two panels at once if the tallest tile has registers for their sums */
     size_t width = r->height + (r->taller > 0) <= ops->wide ? 2 * NR : NR;
     const char *at = packed_panel(w, c, begin / NR);
     const char *after = c + KC < w->C ? packed_panel(w, c + KC, begin / NR)
                         : end < w->O  ? packed_panel(w, 0, end / NR)
                                       : NULL;
     size_t step = (size_t)((const char *)packed_panel(w, c, (begin + width) / NR) - at);
-    struct fetch f = fetch_plan(step, b.K, r->tiles, w->type == PACKED_F32);
+    struct fetch f = plan_fetch(step, b.K, r->tiles, w->type == PACKED_F32);
     for (size_t o = begin; o < end; o += width, out.y += width, at += step) {
         b.columns = min_size(end - o, width);
         b.np = b.columns > NR ? 2 : 1;
@@ -210,38 +224,43 @@ static void forward_block(const struct kernel_ops *ops, const struct rows *r, st
         f.at = o + width < end ? at + step : after;
         if (f.at == NULL)
             f.tiles = 0;
-        block_tiles(ops, r, &b, f, out);
+        run_tiles(ops, r, &b, f, out);
     }
 }
 
-/* Rows [m, m + r->n) of x, columns [k, k + K), as tiles of w read them. */
-static void lay_out(const struct kernel_ops *ops, float *dst, const float *x, size_t ld,
-                    const struct rows *r, size_t K, int pairs)
+/* r->n rows of K values at x, rows ld apart, in the order in which tiles read them. */
+static void pack_block(const struct kernel_ops *ops, float *dst, const float *x, size_t ld,
+                       const struct rows *r, size_t K, int pairs)
 {
     struct operand left = { x, ld, 1 };
     if (pairs)
-        narrow_left(ops, (uint16_t *)(void *)dst, left, r->n, K);
+        round_left(ops, (uint16_t *)(void *)dst, left, r->n, K);
     else
         pack_left(ops, dst, left, r, K);
 }
 
-static struct block left_block(const float *a, int pairs, size_t K)
+/* A block with its left operand only; forward_block() fills in the panels. */
+static struct block make_block(const float *a, int pairs, size_t K)
 {
     return (
         struct block){ .a = a, .a16 = pairs ? (const uint16_t *)(const void *)a : NULL, .K = K };
 }
 
-static int takes_pairs(const struct kernel_ops *ops, const struct packed *w)
+/* Does this product round its left operand to bfloat16? */
+static int rounds_left(const struct kernel_ops *ops, const struct packed *w)
 {
     return w->type == PACKED_BF16_PAIRS && ops->narrow != NULL;
 }
 
-/* NULL, or what takes all products with w. */
+/* The matrix unit, if it takes the products with w, else NULL. */
 static const struct matrix_ops *matrix_for(const struct kernel_ops *ops, const struct packed *w)
 {
     return w->type == PACKED_F32 ? NULL : ops->matrix;
 }
 
+/* ---- packed weights, left operand as it is -------------------------------------------------- */
+
+/* Every slice of columns packs the left operand for itself: right for few rows or one thread. */
 void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
                   size_t begin, size_t end)
 {
@@ -251,30 +270,25 @@ void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, in
         return;
     }
     _Alignas(LINE) float a[LEFT];
-    int pairs = takes_pairs(ops, w);
-    size_t step = rows_block(N, ops->mr);
+    int pairs = rounds_left(ops, w);
+    size_t step = block_rows(N, ops->mr);
     assert(begin % NR == 0 && end <= w->O);
     for (size_t m = 0; m < N; m += step) {
-        struct rows r = rows_cut(min_size(N - m, step), ops->mr);
+        struct rows r = cut_rows(min_size(N - m, step), ops->mr);
         for (size_t c = 0; c < w->C; c += KC) {
-            struct block b = left_block(a, pairs, packed_block(w, c));
-            lay_out(ops, a, x + m * w->C + c, w->C, &r, b.K, pairs);
+            struct block b = make_block(a, pairs, packed_block(w, c));
+            pack_block(ops, a, x + m * w->C + c, w->C, &r, b.K, pairs);
             struct tile_out out = { y + m * w->O + begin, w->O, 1, accumulate || c > 0, NULL, 0 };
             forward_block(ops, &r, b, w, c, begin, end, out);
         }
     }
 }
 
-static void fetch_square(const char *p, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i += LINE)
-        __builtin_prefetch(p + i, 0, 2);
-}
-
-/* dst [K][16] = rows [o, o+K) of columns [c, c+16) of w; o, c and K are multiples of 16.  The
- * squares of so many columns `ahead` are asked for, unless 0. */
-static void unpack_square(const struct kernel_ops *ops, float *dst, const struct packed *w,
-                          size_t o, size_t c, size_t K, size_t ahead)
+/* dst [K][16] = rows [o, o+K) of columns [c, c+16) of w; o, c and K are multiples of 16.
+ * Backward sums over outputs, but a panel is stored by inputs: each 16 x 16 square of the packed
+ * weights is transposed.  The squares that lie `ahead` columns further are prefetched, unless 0. */
+static void unpack_panel(const struct kernel_ops *ops, float *dst, const struct packed *w, size_t o,
+                         size_t c, size_t K, size_t ahead)
 {
     size_t block = c / KC * KC;
     size_t have = min_size(packed_block(w, block) - (c - block), NR);
@@ -283,10 +297,12 @@ static void unpack_square(const struct kernel_ops *ops, float *dst, const struct
     memset(square, 0, sizeof square);
     for (size_t k = 0; k < K; k += NR) {
         const float *src = square;
-        if (ahead > 0)
-            fetch_square((const char *)packed_panel(w, block, (o + k) / NR) +
-                             (c - block + ahead) / NR * bytes,
-                         bytes);
+        if (ahead > 0) {
+            const char *next = (const char *)packed_panel(w, block, (o + k) / NR) +
+                               (c - block + ahead) / NR * bytes;
+            for (size_t i = 0; i < bytes; i += LINE)
+                __builtin_prefetch(next + i, 0, 2);
+        }
         if (w->type != PACKED_F32)
             ops->widen(square, packed_bf16(w, block, (o + k) / NR) + (c - block) * NR, have);
         else if (have == NR)
@@ -298,7 +314,7 @@ static void unpack_square(const struct kernel_ops *ops, float *dst, const struct
     }
 }
 
-/* Columns that backward takes at once, one panel or two. */
+/* Columns that backward takes at once: two panels if every tile has registers for them. */
 static size_t backward_width(const struct kernel_ops *ops)
 {
     return ops->wide >= ops->mr ? 2 * NR : NR;
@@ -308,14 +324,16 @@ static size_t backward_width(const struct kernel_ops *ops)
 static void unpack_columns(const struct kernel_ops *ops, float *right, const struct packed *w,
                            size_t o, size_t c, size_t columns, size_t K, size_t ahead)
 {
-    for (size_t n = 0; n < columns; n += NR) /* what a panel spills the next one overwrites */
-        unpack_square(ops, right + n * K, w, o, c + n, (K + NR - 1) / NR * NR, ahead);
+    /* K is rounded up to whole squares: the surplus rows of a panel are overwritten by the next
+     * panel, and `right` has room for those of the last (RIGHT). */
+    for (size_t n = 0; n < columns; n += NR)
+        unpack_panel(ops, right + n * K, w, o, c + n, (K + NR - 1) / NR * NR, ahead);
 }
 
-/* Floats that unpack_columns() may write. */
+/* Floats that unpack_columns() may write: two panels, and the surplus rows of the last square. */
 enum { RIGHT = (2 * KC + NR) * NR };
 
-/* The squares that unpack_columns() will turn for `columns` from c. */
+/* Prefetch the squares that unpack_columns() will transpose for `columns` from c. */
 static struct fetch fetch_squares(const struct packed *w, size_t o, size_t c, size_t columns,
                                   size_t K)
 {
@@ -329,12 +347,12 @@ static struct fetch fetch_squares(const struct packed *w, size_t o, size_t c, si
     };
 }
 
-/* So many tiles ask for the squares of the next columns while they run; before fewer the
- * squares are asked for while these are turned. */
+/* From this number of tiles on, they prefetch the squares of the next columns while they run;
+ * with fewer, unpack_panel() does it while it transposes the current ones. */
 enum { MANY_TILES = 4 };
 
-/* One block of the summed index, from o, of some columns from c of dx; right holds their part
- * of w, and the last block of rows asks for what comes next. */
+/* One block of the summed index, from o, of up to `width` columns from c of dx; right holds their
+ * part of w.  The last block of rows prefetches what comes next. */
 static void backward_block(const struct kernel_ops *ops, const struct rows *r, const float *a,
                            const float *right, const struct packed *w, size_t o, size_t c,
                            size_t end, int last, struct tile_out out)
@@ -345,9 +363,10 @@ static void backward_block(const struct kernel_ops *ops, const struct rows *r, c
     b.np = columns > NR ? 2 : 1;
     if (last && c + 2 * width <= end && r->tiles >= MANY_TILES)
         f = fetch_squares(w, o, c + width, width, b.K);
-    block_tiles(ops, r, &b, f, out);
+    run_tiles(ops, r, &b, f, out);
 }
 
+/* Summed index: the outputs O.  As in forward, blocks of KC are added in ascending order. */
 void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N, int accumulate,
                    size_t begin, size_t end)
 {
@@ -357,13 +376,13 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
         return;
     }
     _Alignas(LINE) float a[LEFT], right[RIGHT];
-    size_t step = rows_block(N, ops->mr), width = backward_width(ops);
+    size_t step = block_rows(N, ops->mr), width = backward_width(ops);
     assert(begin % NR == 0 && end <= w->C);
     for (size_t m = 0; m < N; m += step) {
-        struct rows r = rows_cut(min_size(N - m, step), ops->mr);
+        struct rows r = cut_rows(min_size(N - m, step), ops->mr);
         for (size_t o = 0; o < w->O; o += KC) {
             size_t K = min_size(w->O - o, KC);
-            lay_out(ops, a, dy + m * w->O + o, w->O, &r, K, 0);
+            pack_block(ops, a, dy + m * w->O + o, w->O, &r, K, 0);
             for (size_t c = begin; c < end; c += width) {
                 unpack_columns(ops, right, w, o, c, min_size(end - c, width), K,
                                r.tiles < MANY_TILES ? width : 0);
@@ -374,16 +393,11 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
     }
 }
 
-/* A laid out left operand: for every block of rows its blocks of the summed index, each
- * followed by room for what packing spills. */
+/* A left operand that is packed once for all slices of columns: for every block of rows its
+ * blocks of the summed index, each followed by room for what packing spills. */
 enum { SPILL = 16 };
 
-static size_t left_block_floats(size_t n)
-{
-    return n * KC + SPILL;
-}
-
-static size_t k_blocks(size_t K)
+static size_t count_k_blocks(size_t K)
 {
     return (K + KC - 1) / KC;
 }
@@ -393,8 +407,8 @@ size_t gemm_left_floats(const struct packed *w, size_t N, size_t K)
     const struct kernel_ops *ops = kernels_ops();
     if (matrix_for(ops, w))
         return ops->matrix->left_floats(N, K);
-    size_t step = rows_block(N, ops->mr);
-    return k_blocks(K) * (N * KC + (N + step - 1) / step * SPILL);
+    size_t step = block_rows(N, ops->mr);
+    return count_k_blocks(K) * (N * KC + (N + step - 1) / step * SPILL);
 }
 
 size_t gemm_left_units(const struct packed *w, size_t N, size_t K)
@@ -402,15 +416,15 @@ size_t gemm_left_units(const struct packed *w, size_t N, size_t K)
     const struct kernel_ops *ops = kernels_ops();
     if (matrix_for(ops, w))
         return ops->matrix->left_units(N, K);
-    size_t step = rows_block(N, ops->mr);
-    return k_blocks(K) * ((N + step - 1) / step);
+    size_t step = block_rows(N, ops->mr);
+    return count_k_blocks(K) * ((N + step - 1) / step);
 }
 
 /* Where the block of rows m, a multiple of step, and of the summed index k lies. */
-static size_t left_place(size_t N, size_t K, size_t step, size_t m, size_t k)
+static size_t left_offset(size_t N, size_t K, size_t step, size_t m, size_t k)
 {
-    size_t before = k_blocks(K) * (m * KC + m / step * SPILL);
-    return before + k / KC * left_block_floats(min_size(N - m, step));
+    size_t before = count_k_blocks(K) * (m * KC + m / step * SPILL);
+    return before + k / KC * (min_size(N - m, step) * KC + SPILL);
 }
 
 void gemm_left(float *left, const float *x, size_t ld, const struct packed *w,
@@ -421,13 +435,13 @@ void gemm_left(float *left, const float *x, size_t ld, const struct packed *w,
         ops->matrix->left(left, x, ld, N, K, begin, end);
         return;
     }
-    int pairs = direction == GEMM_FORWARD && takes_pairs(ops, w);
-    size_t step = rows_block(N, ops->mr), blocks = k_blocks(K);
+    int pairs = direction == GEMM_FORWARD && rounds_left(ops, w);
+    size_t step = block_rows(N, ops->mr), blocks = count_k_blocks(K);
     for (size_t unit = begin; unit < end; unit++) {
         size_t m = unit / blocks * step, k = unit % blocks * KC;
-        struct rows r = rows_cut(min_size(N - m, step), ops->mr);
-        lay_out(ops, left + left_place(N, K, step, m, k), x + m * ld + k, ld, &r,
-                min_size(K - k, KC), pairs);
+        struct rows r = cut_rows(min_size(N - m, step), ops->mr);
+        pack_block(ops, left + left_offset(N, K, step, m, k), x + m * ld + k, ld, &r,
+                   min_size(K - k, KC), pairs);
     }
 }
 
@@ -439,17 +453,17 @@ void gemm_forward_left(float *y, const float *left, const struct packed *w, size
         ops->matrix->forward_left(y, left, w, N, accumulate, from, to, begin, end);
         return;
     }
-    int pairs = takes_pairs(ops, w);
-    size_t step = rows_block(N, ops->mr);
+    int pairs = rounds_left(ops, w);
+    size_t step = block_rows(N, ops->mr);
     assert(from % KC == 0 && to <= w->C && begin % NR == 0 && end <= w->O);
     for (size_t m = 0; m < N; m += step) {
-        struct rows r = rows_cut(min_size(N - m, step), ops->mr);
+        struct rows r = cut_rows(min_size(N - m, step), ops->mr);
         for (size_t c = from; c < to; c += KC) {
-            const float *a = left + left_place(N, to - from, step, m, c - from);
+            const float *a = left + left_offset(N, to - from, step, m, c - from);
             struct tile_out out = {
                 y + m * w->O + begin, w->O, 1, accumulate || c > from, NULL, 0
             };
-            forward_block(ops, &r, left_block(a, pairs, packed_block(w, c)), w, c, begin, end, out);
+            forward_block(ops, &r, make_block(a, pairs, packed_block(w, c)), w, c, begin, end, out);
         }
     }
 }
@@ -463,15 +477,17 @@ void gemm_backward_left(float *dx, const float *left, const struct packed *w, si
         return;
     }
     _Alignas(LINE) float right[RIGHT];
-    size_t step = rows_block(N, ops->mr), width = backward_width(ops);
+    size_t step = block_rows(N, ops->mr), width = backward_width(ops);
     assert(from % KC == 0 && to <= w->O && begin % NR == 0 && end <= w->C);
+    /* Rows are the innermost loop here: a panel of weights is transposed once for all of them.
+     * An output still receives its blocks in ascending order of o. */
     for (size_t o = from; o < to; o += KC)
         for (size_t c = begin; c < end; c += width) {
             size_t K = min_size(w->O - o, KC);
             unpack_columns(ops, right, w, o, c, min_size(end - c, width), K, 0);
             for (size_t m = 0; m < N; m += step) {
-                struct rows r = rows_cut(min_size(N - m, step), ops->mr);
-                const float *a = left + left_place(N, to - from, step, m, o - from);
+                struct rows r = cut_rows(min_size(N - m, step), ops->mr);
+                const float *a = left + left_offset(N, to - from, step, m, o - from);
                 struct tile_out out = {
                     dx + m * w->C + c, w->C, 1, accumulate || o > from, NULL, 0
                 };
@@ -480,6 +496,7 @@ void gemm_backward_left(float *dx, const float *left, const struct packed *w, si
         }
 }
 
+/* Slices begin at even panels, so that a slice can always take two at once. */
 size_t gemm_grain(void)
 {
     return 2 * NR;
@@ -495,29 +512,25 @@ size_t dense_panel(void)
     return NR;
 }
 
-/* The part of an output that a call computes. */
+/* ---- dense products: both operands unpacked --------------------------------------------- */
+
+/* The rows and columns of the output that a call computes. */
 struct part {
     size_t row, row_end, column, column_end;
 };
 
-/* Can a single row take these columns of b as they lie? */
-static int takes_row(const struct kernel_ops *ops, size_t rows, struct operand b, size_t columns,
-                     size_t K)
-{
-    return ops->row != NULL && rows == 1 && b.col == 1 && columns == NR && K % 8 == 0;
-}
-
 /* One part of y (.,J) (+)= alpha * a b^T over K, both operands unpacked. */
-static void dense(float *y, size_t J, size_t K, struct operand a, struct operand b, float alpha,
-                  int accumulate, struct part part)
+static void dense_product(float *y, size_t J, size_t K, struct operand a, struct operand b,
+                          float alpha, int accumulate, struct part part)
 {
     const struct kernel_ops *ops = kernels_ops();
     _Alignas(LINE) float left[LEFT], right[KC * NR];
-    size_t step = rows_block(part.row_end - part.row, ops->mr);
+    size_t step = block_rows(part.row_end - part.row, ops->mr);
+    /* an empty sum is zero, but the loops below would not store it */
     for (size_t m = part.row; K == 0 && !accumulate && m < part.row_end; m++)
         memset(y + m * J + part.column, 0, (part.column_end - part.column) * sizeof *y);
     for (size_t m = part.row; m < part.row_end; m += step) {
-        struct rows r = rows_cut(min_size(part.row_end - m, step), ops->mr);
+        struct rows r = cut_rows(min_size(part.row_end - m, step), ops->mr);
         for (size_t k = 0; k < K; k += KC) {
             size_t block = min_size(K - k, KC);
             struct operand rows = { a.p + m * a.row + k * a.col, a.row, a.col };
@@ -526,34 +539,39 @@ static void dense(float *y, size_t J, size_t K, struct operand a, struct operand
                 struct operand columns = { b.p + j * b.row + k * b.col, b.row, b.col };
                 struct block p = { .a = left, .b = right, .K = block, .np = 1 };
                 p.columns = min_size(part.column_end - j, NR);
-                if (takes_row(ops, r.n, b, p.columns, block)) {
+                /* A single row reads 16 rows of w where they are: packing them would move more
+                 * bytes than the product does. */
+                if (ops->row != NULL && r.n == 1 && b.col == 1 && p.columns == NR &&
+                    block % 8 == 0) {
                     ops->row(y + m * J + j, left, columns.p, b.row, block, alpha,
                              accumulate || k > 0);
                     continue;
                 }
                 pack_right(ops, right, columns, p.columns, block);
                 struct tile_out out = { y + m * J + j, J, alpha, accumulate || k > 0, NULL, 0 };
-                block_tiles(ops, &r, &p, (struct fetch){ 0 }, out);
+                run_tiles(ops, &r, &p, (struct fetch){ 0 }, out);
             }
         }
     }
 }
 
+/* The five forms differ only in how the operands are stored (row and col above) and in which
+ * dimension of the output is cut. */
 void dense_nt(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
               int accumulate, size_t begin, size_t end)
 {
     assert(end <= N);
     (void)N;
-    dense(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, C, 1 }, alpha, accumulate,
-          (struct part){ begin, end, 0, O });
+    dense_product(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, C, 1 }, alpha,
+                  accumulate, (struct part){ begin, end, 0, O });
 }
 
 void dense_nt_columns(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
                       float alpha, int accumulate, size_t begin, size_t end)
 {
     assert(end <= O);
-    dense(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, C, 1 }, alpha, accumulate,
-          (struct part){ 0, N, begin, end });
+    dense_product(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, C, 1 }, alpha,
+                  accumulate, (struct part){ 0, N, begin, end });
 }
 
 void dense_nn(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
@@ -561,22 +579,22 @@ void dense_nn(float *y, const float *x, const float *w, size_t N, size_t O, size
 {
     assert(end <= N);
     (void)N;
-    dense(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, 1, O }, alpha, accumulate,
-          (struct part){ begin, end, 0, O });
+    dense_product(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, 1, O }, alpha,
+                  accumulate, (struct part){ begin, end, 0, O });
 }
 
 void dense_tn(float *y, const float *a, const float *x, size_t N, size_t O, size_t C, float alpha,
               int accumulate, size_t begin, size_t end)
 {
     assert(end <= O);
-    dense(y, C, N, (struct operand){ a, 1, O }, (struct operand){ x, 1, C }, alpha, accumulate,
-          (struct part){ begin, end, 0, C });
+    dense_product(y, C, N, (struct operand){ a, 1, O }, (struct operand){ x, 1, C }, alpha,
+                  accumulate, (struct part){ begin, end, 0, C });
 }
 
 void dense_tn_columns(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,
                       float alpha, int accumulate, size_t begin, size_t end)
 {
     assert(end <= C);
-    dense(y, C, N, (struct operand){ a, 1, O }, (struct operand){ x, 1, C }, alpha, accumulate,
-          (struct part){ 0, O, begin, end });
+    dense_product(y, C, N, (struct operand){ a, 1, O }, (struct operand){ x, 1, C }, alpha,
+                  accumulate, (struct part){ 0, O, begin, end });
 }

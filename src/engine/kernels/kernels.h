@@ -1,6 +1,6 @@
 /* kernels.h - the arithmetic of the engine: pure functions over pointers and sizes.
  *
- * No allocation, no globals but the dispatch table, no threads of their own: a
+ * No allocation, no globals but the chosen set, no threads of their own: a
  * kernel works on the slice [begin, end) that a thread was given.  The result of
  * an output element never depends on the slicing, so any thread count gives the
  * same bits.  Every fast kernel has a plain twin (ref_*) that stays as its oracle.
@@ -47,9 +47,9 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
 size_t gemm_grain(void);
 
 /* The same bits for many rows on many threads: the left operand of products with weights of w's
- * type is laid out once, by all, and then read by every slice of columns.  N rows of K values of
- * the summed index take so many floats (at a multiple of 64 bytes) and are laid out in so many
- * units. */
+ * type is packed once, by all threads, and then read by every slice of columns.  For N rows of K
+ * values of the summed index: the floats that the packed form takes (aligned to 64 bytes), and
+ * the number of units in which it is packed. */
 size_t gemm_left_floats(const struct packed *w, size_t N, size_t K);
 size_t gemm_left_units(const struct packed *w, size_t N, size_t K);
 /* Units [begin, end) of x (N,K), rows ld apart, for gemm_forward_left() or gemm_backward_left(). */

@@ -16,15 +16,15 @@ enum {
     KC = 256,    /* length of a summation block; even, and a multiple of NR */
     MR_MAX = 14, /* rows of the tallest tile of any instruction set */
     MB = 192,    /* rows that share one packed copy of their left operand */
-    STEPS = 2,   /* of the summed index between two requests for memory */
-    SLOW = 8,    /* the same where there is time */
+    STEPS = 2,   /* of the summed index between two prefetches */
+    SLOW = 8,    /* the same for tiles that prefetch slowly */
     LINE = 64    /* bytes of a cache line */
 };
-enum { LINES_SLOW = 5 }; /* in the place of a number of lines: one per SLOW */
+enum { LINES_SLOW = 5 }; /* special value of tile_out.lines: one line per SLOW */
 
-/* Where a tile goes: row stride, sum added to what is there or stored, scale; and what a
- * later tile will read: `lines` cache lines at `fetch` are asked for per STEPS, 0 to 4, or by
- * tile_f32 LINES_SLOW. */
+/* Where the sums of a tile go: rows ldy apart, times alpha, added to what is there or stored.  And
+ * what to prefetch for a later tile: `lines` cache lines from `fetch` on per STEPS, 0 to 4, or, in
+ * tile_f32 only, LINES_SLOW. */
 struct tile_out {
     float *y;
     size_t ldy;
@@ -38,7 +38,8 @@ struct attn_ops;
 struct packed;
 struct vec_ops;
 
-/* Products of bfloat16 weights as a whole, as kernels.h has them: by a unit for matrices. */
+/* What a matrix unit provides: whole products of bfloat16 weights instead of tiles, with the
+ * semantics of gemm_forward(), gemm_left() and so on in kernels.h. */
 struct matrix_ops {
     size_t (*left_floats)(size_t N, size_t K);
     size_t (*left_units)(size_t N, size_t K);
@@ -69,7 +70,7 @@ struct kernel_ops {
     /* dst [cols][ldd] = transpose of src [rows][lds]; rows and cols are multiples of 8 */
     void (*transpose)(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,
                       size_t cols);
-    /* dst [K][mr] = src [mr][lds] turned, or columns [0, mr) of src [K][lds]; the 8 floats
+    /* dst [K][mr] = src [mr][lds] transposed, or columns [0, mr) of src [K][lds]; the 8 floats
      * after dst may be overwritten. */
     void (*pack_rows)(float *dst, size_t mr, const float *src, size_t lds, size_t K);
     void (*pack_columns)(float *dst, size_t mr, const float *src, size_t lds, size_t K);
@@ -85,9 +86,7 @@ struct kernel_ops {
     const struct vec_ops *vec;       /* vec.h */
 };
 
-extern const struct kernel_ops kernels_plain, kernels_avx2, kernels_avx512;
-extern const struct matrix_ops kernels_amx;
-void kernels_avx512bf16_fill(struct kernel_ops *ops); /* what VDPBF16PS replaces */
+extern const struct kernel_ops kernels_plain; /* portable C, on every machine */
 
 const struct kernel_ops *kernels_ops(void); /* the chosen ones */
 

@@ -3,7 +3,7 @@
  * W (O,C) is cut along C into blocks of KC and along O into panels of NR rows; a
  * block stores its panels one after the other, each as [k][16].  Forward reads that
  * from front to back; backward transposes 16x16 squares of it into scratch.  With
- * bfloat16 two neighbouring k share a 32-bit word per column: [k/2][16][2].
+ * bfloat16 two neighboring k share a 32-bit word per column: [k/2][16][2].
  * Missing rows of the last panel (and the odd k) are zero. */
 #ifndef ENGINE_KERNELS_PACKED_H
 #define ENGINE_KERNELS_PACKED_H

@@ -3,8 +3,9 @@
 #include "engine/kernels/kernels.h"
 
 /* y (N,O) (+)= alpha * sum over k < K of a[n*an + k*ak] * b[o*bo + k*bk] */
-static void product(float *y, size_t N, size_t O, size_t K, const float *a, size_t an, size_t ak,
-                    const float *b, size_t bo, size_t bk, float alpha, int accumulate)
+static void ref_product(float *y, size_t N, size_t O, size_t K, const float *a, size_t an,
+                        size_t ak, const float *b, size_t bo, size_t bk, float alpha,
+                        int accumulate)
 {
     for (size_t n = 0; n < N; n++)
         for (size_t o = 0; o < O; o++) {
@@ -19,17 +20,17 @@ static void product(float *y, size_t N, size_t O, size_t K, const float *a, size
 void ref_gemm_nt(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
                  float alpha, int accumulate)
 {
-    product(y, N, O, C, x, C, 1, w, C, 1, alpha, accumulate);
+    ref_product(y, N, O, C, x, C, 1, w, C, 1, alpha, accumulate);
 }
 
 void ref_gemm_nn(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
                  float alpha, int accumulate)
 {
-    product(y, N, O, C, x, C, 1, w, 1, O, alpha, accumulate);
+    ref_product(y, N, O, C, x, C, 1, w, 1, O, alpha, accumulate);
 }
 
 void ref_gemm_tn(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,
                  float alpha, int accumulate)
 {
-    product(y, O, C, N, a, 1, O, x, 1, C, alpha, accumulate);
+    ref_product(y, O, C, N, a, 1, O, x, 1, C, alpha, accumulate);
 }

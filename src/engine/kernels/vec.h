@@ -27,7 +27,7 @@ struct vec_ops {
     void (*add)(float *y, const float *x, size_t n); /* y += x */
 };
 
-extern const struct vec_ops vec_plain, vec_avx2, vec_avx512;
+extern const struct vec_ops vec_plain;
 
 const struct vec_ops *vec_ops(void); /* of the kernels that dispatch.c chose */
 

@@ -1,5 +1,11 @@
-/* attn_avx512.c - the attention kernels for one instruction set; the body is attnbody.h. */
+/* attn_avx512.c - the attention kernels for one instruction set; the body is attn_simd.h. */
 #include "engine/kernels/x86/simd_avx512.h"
-#include "engine/kernels/attnbody.h"
+#include "engine/kernels/attn_simd.h"
+#include "engine/kernels/x86/sets.h"
 
-const struct attn_ops attn_avx512 = { attn_scores, attn_accumulate, attn_fold, attn_gradient };
+const struct attn_ops attn_avx512 = {
+    .scores = simd_scores,
+    .accumulate = simd_accumulate,
+    .fold = simd_fold,
+    .gradient = simd_gradient,
+};

@@ -1,11 +1,13 @@
 /* ops_avx2.c - tiles of up to 6 x 16 for AVX2 with FMA: 12 accumulators, 2 columns, 1 broadcast.
  * One or two rows take two panels at once, which hides the latency of their few chains. */
 #include "engine/kernels/x86/simd_avx2.h"
-#include "engine/kernels/tile.h"
-#include "engine/kernels/attn.h"
-#include "engine/kernels/vec.h"
+#include "engine/kernels/tile_simd.h"
+#include "engine/kernels/x86/pack_avx2.h"
+#include "engine/kernels/x86/sets.h"
 
-TILE void one_f32(size_t mr, size_t K, const float *a, const float *b, const struct tile_out *out)
+/* The number of rows must be a constant where a tile is inlined: its sums are registers. */
+TILE void avx2_panel_f32(size_t mr, size_t K, const float *a, const float *b,
+                         const struct tile_out *out)
 {
     switch (mr) {
     case 1:
@@ -29,8 +31,8 @@ TILE void one_f32(size_t mr, size_t K, const float *a, const float *b, const str
     }
 }
 
-TILE void one_bf16(size_t mr, size_t K, const float *a, const uint16_t *b,
-                   const struct tile_out *out)
+TILE void avx2_panel_bf16(size_t mr, size_t K, const float *a, const uint16_t *b,
+                          const struct tile_out *out)
 {
     switch (mr) {
     case 1:
@@ -54,11 +56,13 @@ TILE void one_bf16(size_t mr, size_t K, const float *a, const uint16_t *b,
     }
 }
 
-TILE void tile_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
-                   const struct tile_out *out)
+/* Two panels of three rows would need 12 sums, 4 columns and a broadcast, more than the 16
+ * registers: from three rows on, one panel after the other. */
+TILE void avx2_tile_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
+                        const struct tile_out *out)
 {
     if (np == 1) {
-        one_f32(mr, K, a, b, out);
+        avx2_panel_f32(mr, K, a, b, out);
     } else if (mr == 1) {
         tile_run_f32(1, 4, K, a, b, out);
     } else if (mr == 2) {
@@ -66,16 +70,16 @@ TILE void tile_f32(size_t mr, size_t np, size_t K, const float *a, const float *
     } else {
         struct tile_out second = *out;
         second.y += NR;
-        one_f32(mr, K, a, b, out);
-        one_f32(mr, K, a, b + K * NR, &second);
+        avx2_panel_f32(mr, K, a, b, out);
+        avx2_panel_f32(mr, K, a, b + K * NR, &second);
     }
 }
 
-TILE void tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
-                    const struct tile_out *out)
+TILE void avx2_tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
+                         const struct tile_out *out)
 {
     if (np == 1) {
-        one_bf16(mr, K, a, b, out);
+        avx2_panel_bf16(mr, K, a, b, out);
     } else if (mr == 1) {
         tile_run_bf16(1, 4, K, a, b, out);
     } else if (mr == 2) {
@@ -83,34 +87,36 @@ TILE void tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16
     } else {
         struct tile_out second = *out;
         second.y += NR;
-        one_bf16(mr, K, a, b, out);
-        one_bf16(mr, K, a, b + (K + (K & 1)) * NR, &second);
+        avx2_panel_bf16(mr, K, a, b, out);
+        avx2_panel_bf16(mr, K, a, b + (K + (K & 1)) * NR, &second);
     }
 }
 
-TILE void widen(float *dst, const uint16_t *b, size_t K)
+TILE void avx2_widen(float *dst, const uint16_t *b, size_t K)
 {
     tile_widen(dst, b, K);
 }
 
-TILE void transpose(float *dst, size_t ldd, const float *src, size_t lds, size_t rows, size_t cols)
+TILE void avx2_transpose(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,
+                         size_t cols)
 {
     for (size_t c = 0; c < cols; c += 8)
         for (size_t r = 0; r < rows; r += 8)
             transpose8(dst + c * ldd + r, ldd, src + r * lds + c, lds);
 }
 
-TILE void pack_rows(float *dst, size_t mr, const float *src, size_t lds, size_t K)
+TILE void avx2_pack_rows(float *dst, size_t mr, const float *src, size_t lds, size_t K)
 {
     tile_pack_rows(dst, mr, src, lds, K);
 }
 
-TILE void pack_columns(float *dst, size_t mr, const float *src, size_t lds, size_t K)
+TILE void avx2_pack_columns(float *dst, size_t mr, const float *src, size_t lds, size_t K)
 {
     tile_pack_columns(dst, mr, src, lds, K);
 }
 
-TILE void row(float *y, const float *x, const float *w, size_t ldw, size_t K, float alpha, int add)
+TILE void avx2_row(float *y, const float *x, const float *w, size_t ldw, size_t K, float alpha,
+                   int add)
 {
     tile_row(y, x, w, ldw, K, alpha, add);
 }
@@ -119,13 +125,13 @@ const struct kernel_ops kernels_avx2 = {
     .name = "avx2",
     .mr = 6,
     .wide = 2,
-    .tile_f32 = tile_f32,
-    .tile_bf16 = tile_bf16,
-    .widen = widen,
-    .transpose = transpose,
-    .pack_rows = pack_rows,
-    .pack_columns = pack_columns,
-    .row = row,
+    .tile_f32 = avx2_tile_f32,
+    .tile_bf16 = avx2_tile_bf16,
+    .widen = avx2_widen,
+    .transpose = avx2_transpose,
+    .pack_rows = avx2_pack_rows,
+    .pack_columns = avx2_pack_columns,
+    .row = avx2_row,
     .attn = &attn_avx2,
     .vec = &vec_avx2,
 };

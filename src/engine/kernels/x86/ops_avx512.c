@@ -1,12 +1,13 @@
 /* ops_avx512.c - tiles of up to 12 x 32 for AVX-512: 24 accumulators, 2 columns, 1 broadcast.
  * The same templates as ops_avx2.c with twice the lanes. */
 #include "engine/kernels/x86/simd_avx512.h"
-#include "engine/kernels/tile.h"
-#include "engine/kernels/attn.h"
-#include "engine/kernels/vec.h"
+#include "engine/kernels/tile_simd.h"
+#include "engine/kernels/x86/pack_avx2.h"
+#include "engine/kernels/x86/sets.h"
 
-TILE_PART void rows_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
-                        const struct tile_out *out)
+/* mr and the number of vectors are constants in every call below: sums stay in registers. */
+TILE_PART void avx512_rows_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
+                               const struct tile_out *out)
 {
     if (np == 2)
         tile_run_f32(mr, 2, K, a, b, out);
@@ -14,8 +15,8 @@ TILE_PART void rows_f32(size_t mr, size_t np, size_t K, const float *a, const fl
         tile_run_f32(mr, 1, K, a, b, out);
 }
 
-TILE_PART void rows_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
-                         const struct tile_out *out)
+TILE_PART void avx512_rows_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
+                                const struct tile_out *out)
 {
     if (np == 2)
         tile_run_bf16(mr, 2, K, a, b, out);
@@ -23,115 +24,120 @@ TILE_PART void rows_bf16(size_t mr, size_t np, size_t K, const float *a, const u
         tile_run_bf16(mr, 1, K, a, b, out);
 }
 
-TILE void tile_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
-                   const struct tile_out *out)
+/* One case per number of rows, each with code of its own; 12 rows by two panels take 24 of the 32
+ * registers for sums. */
+TILE void avx512_tile_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
+                          const struct tile_out *out)
 {
     switch (mr) {
     case 1:
-        rows_f32(1, np, K, a, b, out);
+        avx512_rows_f32(1, np, K, a, b, out);
         break;
     case 2:
-        rows_f32(2, np, K, a, b, out);
+        avx512_rows_f32(2, np, K, a, b, out);
         break;
     case 3:
-        rows_f32(3, np, K, a, b, out);
+        avx512_rows_f32(3, np, K, a, b, out);
         break;
     case 4:
-        rows_f32(4, np, K, a, b, out);
+        avx512_rows_f32(4, np, K, a, b, out);
         break;
     case 5:
-        rows_f32(5, np, K, a, b, out);
+        avx512_rows_f32(5, np, K, a, b, out);
         break;
     case 6:
-        rows_f32(6, np, K, a, b, out);
+        avx512_rows_f32(6, np, K, a, b, out);
         break;
     case 7:
-        rows_f32(7, np, K, a, b, out);
+        avx512_rows_f32(7, np, K, a, b, out);
         break;
     case 8:
-        rows_f32(8, np, K, a, b, out);
+        avx512_rows_f32(8, np, K, a, b, out);
         break;
     case 9:
-        rows_f32(9, np, K, a, b, out);
+        avx512_rows_f32(9, np, K, a, b, out);
         break;
     case 10:
-        rows_f32(10, np, K, a, b, out);
+        avx512_rows_f32(10, np, K, a, b, out);
         break;
     case 11:
-        rows_f32(11, np, K, a, b, out);
+        avx512_rows_f32(11, np, K, a, b, out);
         break;
     default:
-        rows_f32(12, np, K, a, b, out);
+        avx512_rows_f32(12, np, K, a, b, out);
         break;
     }
 }
 
-TILE void tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
-                    const struct tile_out *out)
+TILE void avx512_tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
+                           const struct tile_out *out)
 {
     switch (mr) {
     case 1:
-        rows_bf16(1, np, K, a, b, out);
+        avx512_rows_bf16(1, np, K, a, b, out);
         break;
     case 2:
-        rows_bf16(2, np, K, a, b, out);
+        avx512_rows_bf16(2, np, K, a, b, out);
         break;
     case 3:
-        rows_bf16(3, np, K, a, b, out);
+        avx512_rows_bf16(3, np, K, a, b, out);
         break;
     case 4:
-        rows_bf16(4, np, K, a, b, out);
+        avx512_rows_bf16(4, np, K, a, b, out);
         break;
     case 5:
-        rows_bf16(5, np, K, a, b, out);
+        avx512_rows_bf16(5, np, K, a, b, out);
         break;
     case 6:
-        rows_bf16(6, np, K, a, b, out);
+        avx512_rows_bf16(6, np, K, a, b, out);
         break;
     case 7:
-        rows_bf16(7, np, K, a, b, out);
+        avx512_rows_bf16(7, np, K, a, b, out);
         break;
     case 8:
-        rows_bf16(8, np, K, a, b, out);
+        avx512_rows_bf16(8, np, K, a, b, out);
         break;
     case 9:
-        rows_bf16(9, np, K, a, b, out);
+        avx512_rows_bf16(9, np, K, a, b, out);
         break;
     case 10:
-        rows_bf16(10, np, K, a, b, out);
+        avx512_rows_bf16(10, np, K, a, b, out);
         break;
     case 11:
-        rows_bf16(11, np, K, a, b, out);
+        avx512_rows_bf16(11, np, K, a, b, out);
         break;
     default:
-        rows_bf16(12, np, K, a, b, out);
+        avx512_rows_bf16(12, np, K, a, b, out);
         break;
     }
 }
 
-TILE void widen(float *dst, const uint16_t *b, size_t K)
+TILE void avx512_widen(float *dst, const uint16_t *b, size_t K)
 {
     tile_widen(dst, b, K);
 }
 
-TILE void transpose(float *dst, size_t ldd, const float *src, size_t lds, size_t rows, size_t cols)
+/* 8 x 8 at a time, as AVX2 does: rows and cols are multiples of 8 only. */
+TILE void avx512_transpose(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,
+                           size_t cols)
 {
     for (size_t c = 0; c < cols; c += 8)
         for (size_t r = 0; r < rows; r += 8)
             transpose8(dst + c * ldd + r, ldd, src + r * lds + c, lds);
 }
 
-TILE void pack_rows(float *dst, size_t mr, const float *src, size_t lds, size_t K)
+TILE void avx512_pack_rows(float *dst, size_t mr, const float *src, size_t lds, size_t K)
 {
     tile_pack_rows(dst, mr, src, lds, K);
 }
 
-TILE void pack_columns(float *dst, size_t mr, const float *src, size_t lds, size_t K)
+TILE void avx512_pack_columns(float *dst, size_t mr, const float *src, size_t lds, size_t K)
 {
     tile_pack_columns(dst, mr, src, lds, K);
 }
 
-TILE void row(float *y, const float *x, const float *w, size_t ldw, size_t K, float alpha, int add)
+TILE void avx512_row(float *y, const float *x, const float *w, size_t ldw, size_t K, float alpha,
+                     int add)
 {
     tile_row(y, x, w, ldw, K, alpha, add);
 }
@@ -140,13 +146,13 @@ const struct kernel_ops kernels_avx512 = {
     .name = "avx512",
     .mr = 12,
     .wide = 12,
-    .tile_f32 = tile_f32,
-    .tile_bf16 = tile_bf16,
-    .widen = widen,
-    .transpose = transpose,
-    .pack_rows = pack_rows,
-    .pack_columns = pack_columns,
-    .row = row,
+    .tile_f32 = avx512_tile_f32,
+    .tile_bf16 = avx512_tile_bf16,
+    .widen = avx512_widen,
+    .transpose = avx512_transpose,
+    .pack_rows = avx512_pack_rows,
+    .pack_columns = avx512_pack_columns,
+    .row = avx512_row,
     .attn = &attn_avx512,
     .vec = &vec_avx512,
 };

@@ -4,16 +4,19 @@
  * summed per step, so the bits differ from the widening kernels (half the time, and
  * the tolerance of the bfloat16 mode).  Everything else is that of AVX-512. */
 #include "engine/kernels/x86/simd_avx512.h"
-#include "engine/kernels/tile.h"
+#include "engine/kernels/tile_simd.h"
+#include "engine/kernels/x86/sets.h"
 
-TILE void narrow(uint16_t *dst, const float *src, size_t n)
+/* float32 to bfloat16, to nearest, ties to even. */
+TILE void avx512_narrow(uint16_t *dst, const float *src, size_t n)
 {
     for (size_t i = 0; i < n; i += LANES)
         vec_store_bf16(dst + i, vec_load(src + i));
 }
 
-TILE_PART void run(size_t mr, size_t nv, size_t K, const uint16_t *a, const uint16_t *b,
-                   const struct tile_out *out)
+/* VDPBF16PS adds two products of neighboring k to each sum, so k runs in steps of two. */
+TILE_PART void tile_run_pairs(size_t mr, size_t nv, size_t K, const uint16_t *a, const uint16_t *b,
+                              const struct tile_out *out)
 {
     vec acc[16 * 4];
     const char *fetch = out->fetch;
@@ -37,61 +40,63 @@ TILE_PART void run(size_t mr, size_t nv, size_t K, const uint16_t *a, const uint
     tile_store(mr, nv, acc, out);
 }
 
-TILE_PART void rows(size_t mr, size_t np, size_t K, const uint16_t *a, const uint16_t *b,
-                    const struct tile_out *out)
+TILE_PART void avx512_rows_pairs(size_t mr, size_t np, size_t K, const uint16_t *a,
+                                 const uint16_t *b, const struct tile_out *out)
 {
     if (np == 2)
-        run(mr, 2, K, a, b, out);
+        tile_run_pairs(mr, 2, K, a, b, out);
     else
-        run(mr, 1, K, a, b, out);
+        tile_run_pairs(mr, 1, K, a, b, out);
 }
 
-TILE void tile_pairs(size_t mr, size_t np, size_t K, const uint16_t *a, const uint16_t *b,
-                     const struct tile_out *out)
+/* As in ops_avx512.c, a case per number of rows makes it a constant. */
+TILE void avx512_tile_pairs(size_t mr, size_t np, size_t K, const uint16_t *a, const uint16_t *b,
+                            const struct tile_out *out)
 {
     switch (mr) {
     case 1:
-        rows(1, np, K, a, b, out);
+        avx512_rows_pairs(1, np, K, a, b, out);
         break;
     case 2:
-        rows(2, np, K, a, b, out);
+        avx512_rows_pairs(2, np, K, a, b, out);
         break;
     case 3:
-        rows(3, np, K, a, b, out);
+        avx512_rows_pairs(3, np, K, a, b, out);
         break;
     case 4:
-        rows(4, np, K, a, b, out);
+        avx512_rows_pairs(4, np, K, a, b, out);
         break;
     case 5:
-        rows(5, np, K, a, b, out);
+        avx512_rows_pairs(5, np, K, a, b, out);
         break;
     case 6:
-        rows(6, np, K, a, b, out);
+        avx512_rows_pairs(6, np, K, a, b, out);
         break;
     case 7:
-        rows(7, np, K, a, b, out);
+        avx512_rows_pairs(7, np, K, a, b, out);
         break;
     case 8:
-        rows(8, np, K, a, b, out);
+        avx512_rows_pairs(8, np, K, a, b, out);
         break;
     case 9:
-        rows(9, np, K, a, b, out);
+        avx512_rows_pairs(9, np, K, a, b, out);
         break;
     case 10:
-        rows(10, np, K, a, b, out);
+        avx512_rows_pairs(10, np, K, a, b, out);
         break;
     case 11:
-        rows(11, np, K, a, b, out);
+        avx512_rows_pairs(11, np, K, a, b, out);
         break;
     default:
-        rows(12, np, K, a, b, out);
+        avx512_rows_pairs(12, np, K, a, b, out);
         break;
     }
 }
 
+/* ops is a copy of kernels_avx512. */
 void kernels_avx512bf16_fill(struct kernel_ops *ops)
 {
     ops->name = "avx512bf16";
-    ops->narrow = narrow;
-    ops->tile_pairs = tile_pairs;
+    ops->narrow = avx512_narrow;
+    ops->tile_pairs = avx512_tile_pairs;
 }

@@ -1,6 +1,6 @@
 /* simd_avx2.h - the vocabulary of the vector code: 8 lanes of float32.
  *
- * simd_avx512.h says the same words for 16 lanes, so that tile.h and vecbody.h are
+ * simd_avx512.h says the same words for 16 lanes, so that tile_simd.h and vec_simd.h are
  * written once.  Include exactly one of them, in a file compiled for that set. */
 #ifndef ENGINE_KERNELS_SIMD_H
 #define ENGINE_KERNELS_SIMD_H

@@ -1,7 +1,17 @@
-/* vec_avx512.c - the functions of vec.h for one instruction set; the body is vecbody.h. */
+/* vec_avx512.c - the functions of vec.h for one instruction set; the body is vec_simd.h. */
 #include "engine/kernels/x86/simd_avx512.h"
-#include "engine/kernels/vecbody.h"
+#include "engine/kernels/vec_simd.h"
+#include "engine/kernels/x86/sets.h"
 
 const struct vec_ops vec_avx512 = {
-    silu, silu_backward, largest, has_nan, sum_exp, softmax, dot, dot3, scale_by, add,
+    .silu = simd_silu,
+    .silu_backward = simd_silu_backward,
+    .largest = simd_largest,
+    .has_nan = simd_has_nan,
+    .sum_exp = simd_sum_exp,
+    .softmax = simd_softmax,
+    .dot = simd_dot,
+    .dot3 = simd_dot3,
+    .scale_by = simd_scale_by,
+    .add = simd_add,
 };

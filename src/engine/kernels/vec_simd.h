@@ -1,63 +1,65 @@
-/* vecbody.h - the functions of vec.h in the words of simd_*.h.
+/* vec_simd.h - the functions of vec.h in the words of simd_*.h.
  *
  * Not a header to share: vec_avx2.c and vec_avx512.c include it after the vocabulary
  * of their instruction set.  A reduction keeps sixteen sums whatever the width. */
-#ifndef ENGINE_KERNELS_VECBODY_H
-#define ENGINE_KERNELS_VECBODY_H
+#ifndef ENGINE_KERNELS_VEC_SIMD_H
+#define ENGINE_KERNELS_VEC_SIMD_H
 
 #include <math.h>
 #include "engine/kernels/vec.h"
-#include "engine/kernels/vecexp.h"
+#include "engine/kernels/exp_simd.h"
 
 enum { WIDTH = 16, PARTS = WIDTH / LANES };
 
 /* 1 / (1 + e^-x) */
-INLINE vec sigmoid(vec x)
+INLINE vec simd_sigmoid(vec x)
 {
     vec one = vec_set1(1.0f);
     return vec_div(one, vec_add(one, vec_exp(vec_sub(vec_zero(), x))));
 }
 
-static void silu(float *y, const float *gate, const float *up, size_t n)
+static void simd_silu(float *y, const float *gate, const float *up, size_t n)
 {
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         vec g = vec_load(gate + i);
-        vec_store(y + i, vec_mul(vec_mul(g, sigmoid(g)), vec_load(up + i)));
+        vec_store(y + i, vec_mul(vec_mul(g, simd_sigmoid(g)), vec_load(up + i)));
     }
     if (i < n) {
         vec g = vec_load_part(gate + i, n - i);
-        vec_store_part(y + i, vec_mul(vec_mul(g, sigmoid(g)), vec_load_part(up + i, n - i)), n - i);
+        vec_store_part(y + i, vec_mul(vec_mul(g, simd_sigmoid(g)), vec_load_part(up + i, n - i)),
+                       n - i);
     }
 }
 
-/* d/dg silu(g) = s (1 + g (1 - s)) with s = sigmoid(g) */
-INLINE void silu_gradient(vec d, vec g, vec u, vec *dg, vec *du)
+/* d/dg simd_silu(g) = s (1 + g (1 - s)) with s = simd_sigmoid(g) */
+INLINE void simd_silu_gradient(vec d, vec g, vec u, vec *dg, vec *du)
 {
-    vec s = sigmoid(g), one = vec_set1(1.0f);
+    vec s = simd_sigmoid(g), one = vec_set1(1.0f);
     *du = vec_mul(vec_mul(d, g), s);
     *dg = vec_mul(vec_mul(vec_mul(d, u), s), vec_fma(g, vec_sub(one, s), one));
 }
 
-static void silu_backward(float *dgate, float *dup, const float *gate, const float *up, size_t n)
+static void simd_silu_backward(float *dgate, float *dup, const float *gate, const float *up,
+                               size_t n)
 {
     size_t i = 0;
     vec dg, du;
     for (; i + LANES <= n; i += LANES) {
-        silu_gradient(vec_load(dup + i), vec_load(gate + i), vec_load(up + i), &dg, &du);
+        simd_silu_gradient(vec_load(dup + i), vec_load(gate + i), vec_load(up + i), &dg, &du);
         vec_store(dup + i, du);
         vec_store(dgate + i, dg);
     }
     if (i < n) {
         size_t k = n - i;
-        silu_gradient(vec_load_part(dup + i, k), vec_load_part(gate + i, k),
-                      vec_load_part(up + i, k), &dg, &du);
+        simd_silu_gradient(vec_load_part(dup + i, k), vec_load_part(gate + i, k),
+                           vec_load_part(up + i, k), &dg, &du);
         vec_store_part(dup + i, du, k);
         vec_store_part(dgate + i, dg, k);
     }
 }
 
-static float largest(const float *z, size_t n)
+static float simd_largest(const float *z, size_t n)
 {
     float max = -INFINITY, t[LANES];
     vec m = vec_set1(-INFINITY);
@@ -72,7 +74,7 @@ static float largest(const float *z, size_t n)
     return max;
 }
 
-static int has_nan(const float *z, size_t n)
+static int simd_has_nan(const float *z, size_t n)
 {
     size_t i = 0;
     for (; i + 2 * LANES <= n; i += 2 * LANES)
@@ -84,7 +86,7 @@ static int has_nan(const float *z, size_t n)
 }
 
 /* The sixteen sums in pairs. */
-INLINE float total(const vec *sum)
+INLINE float sum_lanes(const vec *sum)
 {
     float t[WIDTH];
     for (size_t p = 0; p < PARTS; p++)
@@ -95,7 +97,7 @@ INLINE float total(const vec *sum)
     return t[0];
 }
 
-static double sum_exp(const float *z, size_t n, float max, float scale)
+static double simd_sum_exp(const float *z, size_t n, float max, float scale)
 {
     enum { BLOCK = 16 * WIDTH };
     double sum = 0;
@@ -117,12 +119,12 @@ static double sum_exp(const float *z, size_t n, float max, float scale)
                 part[p] = vec_add(part[p], vec_exp(x));
             }
         }
-        sum += (double)total(part);
+        sum += (double)sum_lanes(part);
     }
     return sum;
 }
 
-static void softmax(float *z, size_t n, float max, float scale, float shift, float factor)
+static void simd_softmax(float *z, size_t n, float max, float scale, float shift, float factor)
 {
     vec m = vec_set1(max), s = vec_set1(scale), l = vec_set1(shift), f = vec_set1(factor);
     size_t i = 0;
@@ -136,7 +138,7 @@ static void softmax(float *z, size_t n, float max, float scale, float shift, flo
     }
 }
 
-static float dot(const float *a, const float *b, size_t n)
+static float simd_dot(const float *a, const float *b, size_t n)
 {
     vec sum[PARTS];
     size_t i = 0;
@@ -145,13 +147,13 @@ static float dot(const float *a, const float *b, size_t n)
     for (; i + WIDTH <= n; i += WIDTH)
         for (size_t p = 0; p < PARTS; p++)
             sum[p] = vec_fma(vec_load(a + i + p * LANES), vec_load(b + i + p * LANES), sum[p]);
-    float result = total(sum);
+    float result = sum_lanes(sum);
     for (; i < n; i++)
         result = fmaf(a[i], b[i], result);
     return result;
 }
 
-static float dot3(const float *a, const float *b, const float *c, size_t n)
+static float simd_dot3(const float *a, const float *b, const float *c, size_t n)
 {
     vec sum[PARTS];
     size_t i = 0;
@@ -162,13 +164,13 @@ static float dot3(const float *a, const float *b, const float *c, size_t n)
             size_t k = i + p * LANES;
             sum[p] = vec_fma(vec_mul(vec_load(a + k), vec_load(b + k)), vec_load(c + k), sum[p]);
         }
-    float result = total(sum);
+    float result = sum_lanes(sum);
     for (; i < n; i++)
         result = fmaf(a[i] * b[i], c[i], result);
     return result;
 }
 
-static void scale_by(float *y, const float *x, const float *w, float s, size_t n)
+static void simd_scale_by(float *y, const float *x, const float *w, float s, size_t n)
 {
     vec f = vec_set1(s);
     size_t i = 0;
@@ -178,7 +180,7 @@ static void scale_by(float *y, const float *x, const float *w, float s, size_t n
         y[i] = x[i] * s * w[i];
 }
 
-static void add(float *y, const float *x, size_t n)
+static void simd_add(float *y, const float *x, size_t n)
 {
     size_t i = 0;
     for (; i + LANES <= n; i += LANES)

@@ -1,13 +1,13 @@
-/* attnbody.h - the attention kernels in the words of simd_*.h.
+/* attn_simd.h - the attention kernels in the words of simd_*.h.
  *
  * Not a header to share: attn_avx2.c and attn_avx512.c include it after the
  * vocabulary of their instruction set, and it defines their table. */
-#ifndef ENGINE_KERNELS_ATTNBODY_H
-#define ENGINE_KERNELS_ATTNBODY_H
+#ifndef ENGINE_KERNELS_ATTN_SIMD_H
+#define ENGINE_KERNELS_ATTN_SIMD_H
 
 #include <math.h>
 #include "engine/kernels/attn.h"
-#include "engine/kernels/vecexp.h"
+#include "engine/kernels/exp_simd.h"
 
 enum { PAGE_VECS = ATTN_KEYS / LANES, ROWS = 3 };
 
@@ -39,7 +39,7 @@ INLINE void scores_rows(size_t R, float *s, const float *q, size_t ldq, const fl
             vec_store(s + r * ATTN_KEYS + v * LANES, acc[r][v]);
 }
 
-static void attn_scores(float *s, const float *q, size_t ldq, const float *kt, size_t R, size_t hd)
+static void simd_scores(float *s, const float *q, size_t ldq, const float *kt, size_t R, size_t hd)
 {
     for (; R >= ROWS; R -= ROWS, s += ROWS * ATTN_KEYS, q += ROWS * ldq)
         scores_rows(ROWS, s, q, ldq, kt, hd);
@@ -109,7 +109,7 @@ static void accumulate_few(float *y, size_t ldy, const float *p, size_t ldp, con
             accumulate_edge(y + r * ldy + c, p + r * ldp, v + c, ldv, n, hd - c);
 }
 
-static void attn_accumulate(float *y, size_t ldy, const float *p, size_t ldp, const float *v,
+static void simd_accumulate(float *y, size_t ldy, const float *p, size_t ldp, const float *v,
                             size_t ldv, size_t R, size_t n, size_t hd)
 {
     for (; R >= ROWS; R -= ROWS, y += ROWS * ldy, p += ROWS * ldp)
@@ -119,7 +119,7 @@ static void attn_accumulate(float *y, size_t ldy, const float *p, size_t ldp, co
 }
 
 /* Lanes in pairs, always in the same order. */
-INLINE float lanes_total(vec x)
+INLINE float sum_page_lanes(vec x)
 {
     float t[LANES];
     vec_store(t, x);
@@ -129,7 +129,7 @@ INLINE float lanes_total(vec x)
     return t[0];
 }
 
-static float attn_fold(float *s, size_t n, float *max, float *sum)
+static float simd_fold(float *s, size_t n, float *max, float *sum)
 {
     for (size_t i = n; i < ATTN_KEYS; i++)
         s[i] = -INFINITY;
@@ -148,11 +148,11 @@ static float attn_fold(float *s, size_t n, float *max, float *sum)
         total = vec_add(total, p);
     }
     *max = top;
-    *sum = *sum * shrink + lanes_total(total);
+    *sum = *sum * shrink + sum_page_lanes(total);
     return shrink;
 }
 
-static void attn_gradient(float *s, float *dp, size_t n, float lse, float delta, float scale)
+static void simd_gradient(float *s, float *dp, size_t n, float lse, float delta, float scale)
 {
     for (size_t i = n; i < ATTN_KEYS; i++) {
         s[i] = -INFINITY;

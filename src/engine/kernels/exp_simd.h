@@ -1,6 +1,6 @@
-/* vecexp.h - e^x in the words of simd_*.h; include it after one of them. */
-#ifndef ENGINE_KERNELS_VECEXP_H
-#define ENGINE_KERNELS_VECEXP_H
+/* exp_simd.h - e^x in the words of simd_*.h; include it after one of them. */
+#ifndef ENGINE_KERNELS_EXP_SIMD_H
+#define ENGINE_KERNELS_EXP_SIMD_H
 
 /* e^x; above 88 as at 88, below -150 exactly 0, minus infinity included.  NaN stays NaN: both
  * bounds are the first operand, and the instructions return the second when one is NaN.  The

@@ -1,12 +1,12 @@
-/* tile.h - the innermost loops of every product, in the words of simd_*.h.
+/* tile_simd.h - the innermost loops of every product, in the words of simd_*.h.
  *
  * Not a header to share: a kernel file includes it after the vocabulary of its
  * instruction set.  All functions here are inlined with constant mr and nv, so the
  * accumulators live in registers.  Sanitizers leave the functions marked here alone:
  * instrumented, the unrolled code takes minutes to compile; the plain tiles, which
  * the same driver calls with the same bounds, are instrumented. */
-#ifndef ENGINE_KERNELS_TILE_H
-#define ENGINE_KERNELS_TILE_H
+#ifndef ENGINE_KERNELS_TILE_SIMD_H
+#define ENGINE_KERNELS_TILE_SIMD_H
 
 #include "engine/kernels/ops.h"
 
@@ -82,7 +82,7 @@ TILE_PART size_t tile_at16(size_t v, size_t next)
     return v / PANEL_VECS * next + v % PANEL_VECS * LANES * 2;
 }
 
-/* Ask for the next lines of what comes later, at most 4 of them; returns the place after. */
+/* Prefetch the next lines, at most 4 of them, into L2; returns the address after them. */
 TILE_PART const char *tile_fetch(const char *at, size_t lines)
 {
     if (lines == 0)
@@ -108,7 +108,7 @@ TILE_PART void tile_one_f32(size_t mr, size_t nv, vec *acc, const float *a, cons
     tile_step(mr, nv, acc, a, row);
 }
 
-/* Four k; `lines` are asked for twice. */
+/* Four k; `lines` are prefetched twice. */
 TILE_PART const char *tile_four_f32(size_t mr, size_t nv, vec *acc, const float *a, const float *b,
                                     size_t next, const char *fetch, size_t lines)
 {
@@ -120,7 +120,8 @@ TILE_PART const char *tile_four_f32(size_t mr, size_t nv, vec *acc, const float 
     return tile_fetch(fetch, lines);
 }
 
-/* Eight k per turn: what is not a multiply-add counts when a neighbour shares the core. */
+/* The summed index, eight k per iteration: loop overhead is measurable when another hyperthread
+ * shares the core. */
 TILE_PART void tile_loop_f32(size_t mr, size_t nv, size_t K, const float *a, const float *b,
                              const struct tile_out *out, size_t lines)
 {
@@ -140,8 +141,8 @@ TILE_PART void tile_loop_f32(size_t mr, size_t nv, size_t K, const float *a, con
     tile_store(mr, nv, acc, out);
 }
 
-/* Most tiles ask for nothing, some slowly, those of a few rows for one line: no counting in
- * their loops. */
+/* Most tiles prefetch nothing, some slowly, those of a few rows one line: each case has a loop of
+ * its own with constant `lines`, so that nothing is counted in it. */
 TILE_PART void tile_run_f32(size_t mr, size_t nv, size_t K, const float *a, const float *b,
                             const struct tile_out *out)
 {
@@ -210,129 +211,6 @@ TILE_PART void tile_widen(float *dst, const uint16_t *b, size_t K)
             if (k + 1 < K)
                 vec_store(dst + NR + v * LANES, vec_bf16_odd(words));
         }
-}
-
-/* In place: r [8][8] transposed; 256-bit registers suit both sets. */
-TILE_PART void turn8(__m256 *r)
-{
-    __m256 t[8];
-#pragma GCC unroll 4
-    for (size_t i = 0; i < 8; i += 2) {
-        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-    }
-#pragma GCC unroll 2
-    for (size_t i = 0; i < 8; i += 4) {
-        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-    }
-#pragma GCC unroll 4
-    for (size_t i = 0; i < 4; i++) {
-        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
-        t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
-    }
-#pragma GCC unroll 8
-    for (size_t i = 0; i < 8; i++)
-        r[i] = t[i];
-}
-
-/* dst [8][.] = transpose of src [8][.] */
-TILE_PART void transpose8(float *dst, size_t ldd, const float *src, size_t lds)
-{
-    __m256 r[8];
-#pragma GCC unroll 8
-    for (size_t i = 0; i < 8; i++)
-        r[i] = _mm256_loadu_ps(src + i * lds);
-    turn8(r);
-#pragma GCC unroll 8
-    for (size_t i = 0; i < 8; i++)
-        _mm256_storeu_ps(dst + i * ldd, r[i]);
-}
-
-enum { ROW_AHEAD = 256 }; /* floats */
-
-/* A single row times 16 rows of an unpacked w, which are turned in registers: laid out first,
- * they would go through L1 twice more.  The sums are those of a tile. */
-TILE_PART void tile_row(float *y, const float *x, const float *w, size_t ldw, size_t K, float alpha,
-                        int add)
-{
-    __m256 acc[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() }, scale = _mm256_set1_ps(alpha);
-    for (size_t k = 0; k < K; k += 8) {
-        __m256 r[2][8];
-#pragma GCC unroll 2
-        for (size_t half = 0; half < 2; half++) {
-#pragma GCC unroll 8
-            for (size_t i = 0; i < 8; i++) {
-                const float *from = w + (half * 8 + i) * ldw + k;
-                if (k % 16 == 0)
-                    __builtin_prefetch(from + ROW_AHEAD, 0, 2);
-                r[half][i] = _mm256_loadu_ps(from);
-            }
-            turn8(r[half]);
-        }
-#pragma GCC unroll 8
-        for (size_t i = 0; i < 8; i++) {
-            __m256 one = _mm256_broadcast_ss(x + k + i);
-            acc[0] = _mm256_fmadd_ps(one, r[0][i], acc[0]);
-            acc[1] = _mm256_fmadd_ps(one, r[1][i], acc[1]);
-        }
-    }
-#pragma GCC unroll 2
-    for (size_t half = 0; half < 2; half++) {
-        __m256 sum = _mm256_mul_ps(scale, acc[half]);
-        if (add)
-            sum = _mm256_add_ps(_mm256_loadu_ps(y + half * 8), sum);
-        _mm256_storeu_ps(y + half * 8, sum);
-    }
-}
-
-/* The first n <= 8 lanes. */
-TILE_PART __m256i lanes_mask(size_t n)
-{
-    static const int32_t ones[16] = { -1, -1, -1, -1, -1, -1, -1, -1 };
-    return _mm256_loadu_si256((const __m256i *)(ones + 8 - n));
-}
-
-/* dst [K][mr] = transpose of src [mr][lds].  A tile of up to 8 rows is written in whole
- * vectors whose surplus lanes the next k overwrites: 8 floats after dst are scratch. */
-TILE_PART void tile_pack_rows(float *dst, size_t mr, const float *src, size_t lds, size_t K)
-{
-    size_t k = 0;
-    for (; k + 8 <= K; k += 8) {
-        __m256 r[8];
-#pragma GCC unroll 8
-        for (size_t i = 0; i < 8; i++)
-            r[i] = i < mr ? _mm256_loadu_ps(src + i * lds + k) : _mm256_setzero_ps();
-        turn8(r);
-#pragma GCC unroll 8
-        for (size_t i = 0; i < 8; i++)
-            _mm256_storeu_ps(dst + (k + i) * mr, r[i]);
-        if (mr <= 8)
-            continue;
-#pragma GCC unroll 8
-        for (size_t i = 0; i < 8; i++)
-            r[i] = i + 8 < mr ? _mm256_loadu_ps(src + (i + 8) * lds + k) : _mm256_setzero_ps();
-        turn8(r);
-#pragma GCC unroll 8
-        for (size_t i = 0; i < 8; i++)
-            _mm256_maskstore_ps(dst + (k + i) * mr + 8, lanes_mask(mr - 8), r[i]);
-    }
-    for (; k < K; k++)
-        for (size_t m = 0; m < mr; m++)
-            dst[k * mr + m] = src[m * lds + k];
-}
-
-/* dst [K][mr] = the first mr columns of src [K][lds]; scratch as above. */
-TILE_PART void tile_pack_columns(float *dst, size_t mr, const float *src, size_t lds, size_t K)
-{
-    __m256i first = lanes_mask(mr < 8 ? mr : 8), rest = lanes_mask(mr > 8 ? mr - 8 : 0);
-    for (size_t k = 0; k < K; k++, dst += mr, src += lds) {
-        _mm256_storeu_ps(dst, _mm256_maskload_ps(src, first));
-        if (mr > 8)
-            _mm256_maskstore_ps(dst + 8, rest, _mm256_maskload_ps(src + 8, rest));
-    }
 }
 
 #endif

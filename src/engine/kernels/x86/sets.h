@@ -1,0 +1,18 @@
+/* sets.h - the kernels of the x86 instruction sets, each compiled for its own (see FLAGS_FILE in
+ * the Makefile).  Only code that has asked the CPU may call them. */
+#ifndef ENGINE_KERNELS_X86_SETS_H
+#define ENGINE_KERNELS_X86_SETS_H
+
+#include "engine/kernels/attn.h"
+#include "engine/kernels/ops.h"
+#include "engine/kernels/vec.h"
+
+extern const struct kernel_ops kernels_avx2, kernels_avx512;
+extern const struct attn_ops attn_avx2, attn_avx512;
+extern const struct vec_ops vec_avx2, vec_avx512;
+
+/* Parts of a set: what VDPBF16PS replaces in the AVX-512 kernels, and the matrix unit. */
+void kernels_avx512bf16_fill(struct kernel_ops *ops);
+extern const struct matrix_ops kernels_amx;
+
+#endif
