@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include "base/err.h"
-#include "wire/describe.h"
+#include "wire/json/describe.h"
 
 /* ---- element types --------------------------------------------------------------- */
 

@@ -26,7 +26,7 @@ enum wire_mode {
     WIRE_LENIENT /* unknown fields are ignored, scalars are coerced as the reference does */
 };
 
-struct wire_type; /* wire/describe.h */
+struct wire_type; /* wire/json/describe.h */
 
 /* Append the JSON text of *value.  TINKER_EINVAL names the field that is missing or
  * not representable (NaN, an unknown word); *out may then hold a partial text. */

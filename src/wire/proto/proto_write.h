@@ -3,7 +3,7 @@
 #define WIRE_PROTO_WRITE_H
 
 #include <tinker/data.h>
-#include "wire/pb.h"
+#include "wire/proto/pb.h"
 
 uint64_t proto_dtype_of(tinker_dtype in); /* number on the wire after conversion; 0: none */
 /* Bytes of the elements after conversion, and the elements themselves. */

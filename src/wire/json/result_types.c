@@ -3,7 +3,7 @@
  * The form that SDKs before 0.25 read: lists with null where a log-probability does
  * not exist, and top-k rows of [token, logprob] pairs (topk.h).  In memory a missing
  * prompt logprob is NaN. */
-#include "wire/data_types.h"
+#include "wire/json/data_types.h"
 
 #include <math.h>
 #include <string.h>

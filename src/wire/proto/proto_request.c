@@ -9,9 +9,9 @@
 #include <string.h>
 #include "base/err.h"
 #include "wire/check.h"
-#include "wire/proto_read.h"
-#include "wire/proto_tensor.h"
-#include "wire/proto_write.h"
+#include "wire/proto/proto_read.h"
+#include "wire/proto/proto_tensor.h"
+#include "wire/proto/proto_write.h"
 
 /* Field numbers of the schema. */
 enum {

@@ -3,7 +3,7 @@
  * Written from the tables that the reader and the writer walk, so it says what they do.  It is that
  * of the lenient reader: unknown members are allowed, and coerced scalars are not told. */
 #include <string.h>
-#include "wire/describe.h"
+#include "wire/json/describe.h"
 
 enum { TYPES_MAX = 256 };
 

@@ -1,8 +1,8 @@
 /* scalar.h - readers of single values that the tables use. */
-#ifndef WIRE_SCALAR_H
-#define WIRE_SCALAR_H
+#ifndef WIRE_JSON_SCALAR_H
+#define WIRE_JSON_SCALAR_H
 
-#include "wire/describe.h"
+#include "wire/json/describe.h"
 
 /* As wire_read_double(), or a text that says nan or infinity: what a run that went wrong tells of
  * itself must not make its results unreadable. */

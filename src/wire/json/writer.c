@@ -2,7 +2,7 @@
  *
  * As the reference does it: keys in table order, values at their default written,
  * values not given left out (or null where the table says so). */
-#include "wire/describe.h"
+#include "wire/json/describe.h"
 
 #include <math.h>
 #include <stdarg.h>

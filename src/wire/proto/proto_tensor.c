@@ -1,8 +1,8 @@
 /* proto_tensor.c - Tensor, both directions: see proto_tensor.h. */
-#include "wire/proto_tensor.h"
+#include "wire/proto/proto_tensor.h"
 
 #include "wire/check.h"
-#include "wire/proto_write.h"
+#include "wire/proto/proto_write.h"
 
 enum { TENSOR_DENSE = 1, TENSOR_SPARSE, TENSOR_DTYPE, TENSOR_SHAPE };
 enum { CSR_VALUES = 1, CSR_CROW, CSR_COL };

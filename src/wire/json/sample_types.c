@@ -1,6 +1,6 @@
 /* sample_types.c - sampling requests in JSON. */
-#include "wire/collection.h"
-#include "wire/data_types.h"
+#include "wire/json/collection.h"
+#include "wire/json/data_types.h"
 
 #define REQ WIRE_REQUIRED
 #define NUL WIRE_NULLABLE

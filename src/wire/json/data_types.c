@@ -2,7 +2,7 @@
  *
  * Chunks are a tagged union over tinker_chunk.  A tensor's element type follows its
  * data in the text, so the data is kept raw until the object ends. */
-#include "wire/data_types.h"
+#include "wire/json/data_types.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef WIRE_PROTO_TENSOR_H
 #define WIRE_PROTO_TENSOR_H
 
-#include "wire/proto_read.h"
+#include "wire/proto/proto_read.h"
 
 /* Content size and content.  With `shaped`, a tensor that has no shape is a vector. */
 size_t proto_tensor_size(const tinker_tensor *t, bool shaped);

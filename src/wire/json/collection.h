@@ -1,9 +1,9 @@
 /* collection.h - arrays and objects of any length, read into the arena. */
-#ifndef WIRE_COLLECTION_H
-#define WIRE_COLLECTION_H
+#ifndef WIRE_JSON_COLLECTION_H
+#define WIRE_JSON_COLLECTION_H
 
 #include "base/map.h"
-#include "wire/describe.h"
+#include "wire/json/describe.h"
 
 /* Entries by name, in order of first appearance: structs of `size` bytes that start
  * with a const char *.  Long ones are indexed, so any number costs linear time. */

@@ -2,15 +2,15 @@
  *
  * Every value is read with its place on the C stack, so the first failure can name
  * it; after a failure everything returns false and nothing more is read. */
-#include "wire/describe.h"
+#include "wire/json/describe.h"
 
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/err.h"
-#include "wire/collection.h"
-#include "wire/scalar.h"
+#include "wire/json/collection.h"
+#include "wire/json/scalar.h"
 
 /* ---- failures -------------------------------------------------------------------- */
 

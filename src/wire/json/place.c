@@ -1,5 +1,5 @@
 /* place.c - turns the chain of places into the path that an error message names. */
-#include "wire/describe.h"
+#include "wire/json/describe.h"
 
 #include <stdarg.h>
 #include <stdio.h>

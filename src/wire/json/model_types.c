@@ -1,5 +1,5 @@
 /* model_types.c - models, optimiser steps and saved weights, as tables. */
-#include "wire/describe.h"
+#include "wire/json/describe.h"
 
 #define REQ WIRE_REQUIRED
 #define NUL WIRE_NULLABLE

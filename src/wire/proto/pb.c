@@ -1,5 +1,5 @@
 /* pb.c - protobuf primitives. */
-#include "wire/pb.h"
+#include "wire/proto/pb.h"
 
 #include <assert.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * In lenient mode the coercions are those of the reference's validator: integers
  * from digit strings, whole floats and booleans; numbers from numeric strings;
  * booleans from 0, 1 and a few words; texts from texts only. */
-#include "wire/scalar.h"
+#include "wire/json/scalar.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -4,9 +4,9 @@
 #include <assert.h>
 #include <string.h>
 #include "base/err.h"
-#include "wire/proto_read.h"
-#include "wire/proto_tensor.h"
-#include "wire/proto_write.h"
+#include "wire/proto/proto_read.h"
+#include "wire/proto/proto_tensor.h"
+#include "wire/proto/proto_write.h"
 
 enum {
     SAMPLE_SEQUENCES = 1,

@@ -6,8 +6,8 @@
  *
  * A tagged union is one struct with an enum member: fields name the variants they
  * belong to, so a union is read in one pass whatever the place of its tag. */
-#ifndef WIRE_DESCRIBE_H
-#define WIRE_DESCRIBE_H
+#ifndef WIRE_JSON_DESCRIBE_H
+#define WIRE_JSON_DESCRIBE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -9,8 +9,8 @@
 #include <string.h>
 #include "base/err.h"
 #include "wire/check.h"
-#include "wire/proto_read.h"
-#include "wire/proto_write.h"
+#include "wire/proto/proto_read.h"
+#include "wire/proto/proto_write.h"
 
 enum { OUTPUT_TYPE = 1, OUTPUT_RECORDS, OUTPUT_METRICS };
 enum { RECORD_TAG = 1, RECORD_FIELDS, RECORD_COUNT };

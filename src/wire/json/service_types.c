@@ -1,5 +1,5 @@
 /* service_types.c - sessions, configuration, models and weights, as tables. */
-#include "wire/describe.h"
+#include "wire/json/describe.h"
 
 #define REQ WIRE_REQUIRED
 #define NUL WIRE_NULLABLE

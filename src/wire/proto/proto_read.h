@@ -3,9 +3,9 @@
 #define WIRE_PROTO_READ_H
 
 #include "wire/check.h"
-#include "wire/collection.h"
-#include "wire/describe.h"
-#include "wire/pb.h"
+#include "wire/json/collection.h"
+#include "wire/json/describe.h"
+#include "wire/proto/pb.h"
 
 /* Numbers on the wire: enum DType of the schema. */
 enum proto_dtype { PROTO_FLOAT32 = 1, PROTO_INT64 = 2, PROTO_INT32 = 3, PROTO_BFLOAT16 = 4 };

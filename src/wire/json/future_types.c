@@ -1,5 +1,5 @@
 /* future_types.c - polling for results, and telemetry, as tables. */
-#include "wire/describe.h"
+#include "wire/json/describe.h"
 
 #define REQ WIRE_REQUIRED
 #define NUL WIRE_NULLABLE

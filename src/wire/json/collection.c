@@ -2,11 +2,11 @@
  *
  * Objects become arrays of structs that start with their name.  A key given twice
  * counts once, with its last value, as the reference's parser has it. */
-#include "wire/collection.h"
+#include "wire/json/collection.h"
 
 #include <stdint.h>
 #include <string.h>
-#include "wire/scalar.h"
+#include "wire/json/scalar.h"
 
 /* An array in the arena that grows by doubling. */
 struct growing {

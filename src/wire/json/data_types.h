@@ -1,8 +1,8 @@
 /* data_types.h - pieces of the JSON form of data that results use too. */
-#ifndef WIRE_DATA_TYPES_H
-#define WIRE_DATA_TYPES_H
+#ifndef WIRE_JSON_DATA_TYPES_H
+#define WIRE_JSON_DATA_TYPES_H
 
-#include "wire/describe.h"
+#include "wire/json/describe.h"
 
 /* tinker_named_tensor, whose name is the key of a map entry. */
 extern const struct wire_type wire_named_tensor;

@@ -1,5 +1,5 @@
 /* types.c - the register of all described types, for tools, tests and fuzzing. */
-#include "wire/describe.h"
+#include "wire/json/describe.h"
 
 #include <string.h>
 

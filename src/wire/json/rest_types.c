@@ -1,5 +1,5 @@
 /* rest_types.c - runs, checkpoints, sessions, billing and audit, as tables. */
-#include "wire/describe.h"
+#include "wire/json/describe.h"
 
 #define REQ  WIRE_REQUIRED
 #define NUL  WIRE_NULLABLE

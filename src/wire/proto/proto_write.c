@@ -2,11 +2,11 @@
  *
  * float32, int64 and, in results, bfloat16 are copied as they are; the other types
  * are converted on the way. */
-#include "wire/proto_write.h"
+#include "wire/proto/proto_write.h"
 
 #include <string.h>
 #include "wire/check.h"
-#include "wire/proto_read.h"
+#include "wire/proto/proto_read.h"
 
 uint64_t proto_dtype_of(tinker_dtype in)
 {

@@ -1,5 +1,5 @@
 /* session_types.c - the end of a session and the search for sessions, as tables. */
-#include "wire/describe.h"
+#include "wire/json/describe.h"
 
 #define REQ  WIRE_REQUIRED
 #define NUL  WIRE_NULLABLE

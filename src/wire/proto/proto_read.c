@@ -1,5 +1,5 @@
 /* proto_read.c - copies protobuf payloads into the arena, aligned and checked. */
-#include "wire/proto_read.h"
+#include "wire/proto/proto_read.h"
 
 #include <string.h>
 #include "base/utf8.h"
