@@ -50,6 +50,12 @@ static bool write_tokens(struct wire_writer *w, const char *key, const void *val
     return true;
 }
 
+static uint64_t hash_tokens(uint64_t h, const void *value)
+{
+    const tinker_chunk *c = value;
+    return wire_hash_bytes(h, c->tokens, c->n_tokens * sizeof(*c->tokens));
+}
+
 #define T tinker_chunk
 static const struct wire_field chunk[] = {
     { .name = "tokens",
@@ -58,6 +64,7 @@ static const struct wire_field chunk[] = {
       .variants = IN_TEXT,
       .read = read_tokens,
       .write = write_tokens,
+      .hash = hash_tokens,
       .schema = "{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}" },
     { .name = "data",
       .kind = WIRE_BYTES,
@@ -299,12 +306,28 @@ static bool write_tensor(struct wire_writer *w, const void *value)
     return write_checked_tensor(w, value);
 }
 
+/* No shape means one dimension, which protobuf always says. */
+static uint64_t hash_tensor(uint64_t h, const void *value)
+{
+    const tinker_tensor *t = value;
+    int64_t n = (int64_t)t->n, dtype = t->dtype;
+    h = wire_hash_bytes(h, &dtype, sizeof(dtype));
+    h = wire_hash_bytes(h, t->data, t->n * wire_dtype_size(t->dtype));
+    h = wire_hash_bytes(h, t->shape ? t->shape : &n, (t->shape ? t->ndim : 1) * sizeof(int64_t));
+    if (t->crow && t->shape && t->ndim) {
+        h = wire_hash_bytes(h, t->crow, ((size_t)t->shape[0] + 1) * sizeof(int64_t));
+        h = wire_hash_bytes(h, t->col, t->n * sizeof(int64_t));
+    }
+    return h;
+}
+
 #define INTEGERS "{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"integer\"}}"
 const struct wire_type wire_tensor_data = {
     .name = "TensorData",
     .size = sizeof(tinker_tensor),
     .read = read_tensor,
     .write = write_tensor,
+    .hash = hash_tensor,
     .schema = "{\"type\":\"object\",\"properties\":{"
               "\"data\":{\"type\":\"array\",\"items\":{\"type\":\"number\"}},"
               "\"dtype\":{\"enum\":[\"int64\",\"float32\"]},"
@@ -331,10 +354,16 @@ static bool write_named_tensor(struct wire_writer *w, const void *value)
     return write_tensor(w, &((const tinker_named_tensor *)value)->tensor);
 }
 
+static uint64_t hash_named_tensor(uint64_t h, const void *value)
+{
+    return hash_tensor(h, &((const tinker_named_tensor *)value)->tensor);
+}
+
 const struct wire_type wire_named_tensor = { .name = "NamedTensor",
                                              .size = sizeof(tinker_named_tensor),
                                              .read = read_named_tensor,
                                              .write = write_named_tensor,
+                                             .hash = hash_named_tensor,
                                              .schema = WIRE_TENSOR_SCHEMA };
 
 static bool write_result_tensor(struct wire_writer *w, const void *value)

@@ -51,7 +51,8 @@ enum {
     WIRE_REQUIRED = 1,  /* must be there, when read and when written */
     WIRE_NULLABLE = 2,  /* null is accepted and means not given */
     WIRE_SHOW_NULL = 4, /* not given is written as null instead of left out */
-    WIRE_OPEN = 8       /* an unknown word is accepted: NULL or -1 */
+    WIRE_OPEN = 8,      /* an unknown word is accepted: NULL or -1 */
+    WIRE_VOLATILE = 16  /* a retry may say something else here: not part of wire_hash() */
 };
 
 struct wire_field {
@@ -64,6 +65,7 @@ struct wire_field {
     const char *const *words;                         /* WORD, LITERAL, ENUM; ends with NULL */
     bool (*read)(struct wire_reader *r, void *value); /* CUSTOM */
     bool (*write)(struct wire_writer *w, const char *key, const void *value); /* CUSTOM */
+    uint64_t (*hash)(uint64_t h, const void *value); /* CUSTOM in requests: see wire_hash() */
     const char *schema; /* CUSTOM: what is read and written, as JSON Schema */
 };
 
@@ -79,8 +81,15 @@ struct wire_type {
     /* Whole types that no table describes. */
     bool (*read)(struct wire_reader *r, void *value);
     bool (*write)(struct wire_writer *w, const void *value);
-    const char *schema; /* of these, as JSON Schema */
+    uint64_t (*hash)(uint64_t h, const void *value); /* of those that are part of requests */
+    const char *schema;                              /* of these, as JSON Schema */
 };
+
+/* Does the field belong to the variant of *value?  Always true without a tag. */
+bool wire_field_applies(const struct wire_type *type, const struct wire_field *f,
+                        const void *value);
+/* Is a value given at all?  Always true for the kinds that cannot say so. */
+bool wire_is_given(const struct wire_field *f, const void *value);
 
 #define WIRE_FIELD(T, m, k, f) .name = #m, .kind = (k), .flags = (f), .offset = offsetof(T, m)
 #define WIRE_TABLE(T, table) \
@@ -143,5 +152,10 @@ bool wire_write_fail(struct wire_writer *w, const char *fmt, ...)
 bool wire_write_nomem(struct wire_writer *w);
 bool wire_write_value(struct wire_writer *w, const struct wire_type *type, const void *value);
 bool wire_write_double(struct wire_writer *w, double v); /* fails unless finite */
+
+/* h with more taken in.  Lengths count, so "ab","c" and "a","bc" differ, and so do NULL and "". */
+uint64_t wire_hash_bytes(uint64_t h, const void *p, size_t n);
+uint64_t wire_hash_text(uint64_t h, const char *s);
+uint64_t wire_hash_value(uint64_t h, const struct wire_type *type, const void *value);
 
 #endif

@@ -206,7 +206,8 @@ const struct wire_type wire_save_weights_response = { .name = "SaveWeightsRespon
 static const struct wire_field save_sampler_request[] = {
     { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, path, WIRE_STRING, NUL) },
-    { WIRE_FIELD(T, sampling_session_seq_id, WIRE_OPT_INT, NUL) },
+    /* a client that asks again for an unnamed save counts its sampling sessions on */
+    { WIRE_FIELD(T, sampling_session_seq_id, WIRE_OPT_INT, NUL | WIRE_VOLATILE) },
     { WIRE_FIELD(T, seq_id, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, ttl_seconds, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, user_metadata, WIRE_NAMED_STRINGS, NUL) },

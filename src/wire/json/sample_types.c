@@ -61,6 +61,14 @@ static bool write_stop(struct wire_writer *w, const char *key, const void *value
     return true;
 }
 
+static uint64_t hash_stop(uint64_t h, const void *value)
+{
+    const tinker_sampling_params *p = value;
+    for (size_t i = 0; p->stop_strings && i < p->n_stop; i++)
+        h = wire_hash_text(h, p->stop_strings[i]);
+    return p->stop_tokens ? wire_hash_bytes(h, p->stop_tokens, p->n_stop * sizeof(int32_t)) : h;
+}
+
 #define T tinker_sampling_params
 static const T params_defaults = TINKER_SAMPLING_PARAMS_INIT;
 static const struct wire_field sampling_params[] = {
@@ -70,6 +78,7 @@ static const struct wire_field sampling_params[] = {
       .kind = WIRE_CUSTOM,
       .read = read_stop,
       .write = write_stop,
+      .hash = hash_stop,
       .schema = "{\"anyOf\":[{\"type\":[\"string\",\"null\"]},"
                 "{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"
                 "{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}]}" },
@@ -98,6 +107,14 @@ static bool write_targets(struct wire_writer *w, const char *key, const void *va
     return wire_write_value(w, &wire_tensor_data, q->target_prompt_logprobs);
 }
 
+static uint64_t hash_targets(uint64_t h, const void *value)
+{
+    const struct wire_sample_request *q = value;
+    return q->target_prompt_logprobs
+               ? wire_hash_value(h, &wire_tensor_data, q->target_prompt_logprobs)
+               : h;
+}
+
 #define T struct wire_sample_request
 static const T request_defaults = { .num_samples = 1,
                                     .sampling_params = TINKER_SAMPLING_PARAMS_INIT };
@@ -116,6 +133,7 @@ static const struct wire_field sample_request[] = {
       .kind = WIRE_CUSTOM,
       .read = read_targets,
       .write = write_targets,
+      .hash = hash_targets,
       .schema = "{\"anyOf\":[" WIRE_TENSOR_SCHEMA ",{\"type\":\"null\"}]}" },
     { WIRE_FIELD(T, prompt_alt_tokens_k, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, prompt_logprobs_last_n, WIRE_OPT_INT, NUL) },

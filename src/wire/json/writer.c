@@ -151,10 +151,10 @@ static bool write_list(struct wire_writer *w, const struct wire_field *f, const 
     return ok;
 }
 
-/* Is the value given at all?  The rest of the kinds always are. */
-static bool is_given(const struct wire_field *f, const char *value)
+bool wire_is_given(const struct wire_field *f, const void *value)
 {
-    const void *at = value + f->offset;
+    const char *base = value;
+    const void *at = base + f->offset;
     switch (f->kind) {
     case WIRE_STRING:
     case WIRE_WORD:
@@ -168,7 +168,7 @@ static bool is_given(const struct wire_field *f, const char *value)
         return ((const struct wire_opt_double *)at)->has;
     case WIRE_INT_HAS:
     case WIRE_SEED:
-        return *(const int *)(value + f->aux);
+        return *(const int *)(base + f->aux);
     case WIRE_POSITIVE:
         return *(const int64_t *)at != 0;
     case WIRE_TIME:
@@ -180,11 +180,11 @@ static bool is_given(const struct wire_field *f, const char *value)
     case WIRE_STRINGS: /* where a list may be missing, an empty one is */
         return ((const struct wire_strings *)at)->n > 0 || !(f->flags & WIRE_NULLABLE);
     case WIRE_LIST:
-        return *(const size_t *)(value + f->aux) > 0 || !(f->flags & WIRE_NULLABLE);
+        return *(const size_t *)(base + f->aux) > 0 || !(f->flags & WIRE_NULLABLE);
     case WIRE_NUMBERS:
         return ((const struct wire_numbers *)at)->has;
     case WIRE_NUMBER_PAIRS:
-        return *(const size_t *)(value + f->aux) > 0 || (f->flags & WIRE_REQUIRED);
+        return *(const size_t *)(base + f->aux) > 0 || (f->flags & WIRE_REQUIRED);
     default:
         return true;
     }
@@ -271,7 +271,7 @@ static bool write_field(struct wire_writer *w, const struct wire_field *f, const
 {
     if (f->kind == WIRE_CUSTOM)
         return f->write(w, f->name, value);
-    if (is_given(f, value)) {
+    if (wire_is_given(f, value)) {
         json_put_key(&w->json, f->name);
         return write_given(w, f, value);
     }
@@ -284,24 +284,25 @@ static bool write_field(struct wire_writer *w, const struct wire_field *f, const
     return true;
 }
 
-/* The variant that the tag of *value names; 0 when the type has no tag. */
-static int variant_of(const struct wire_type *type, const char *value)
+bool wire_field_applies(const struct wire_type *type, const struct wire_field *f, const void *value)
 {
+    int variant = 0;
+    if (!f->variants)
+        return true;
     for (size_t i = 0; type->tag && i < type->n_fields; i++)
         if (strcmp(type->fields[i].name, type->tag) == 0)
-            return *(const int *)(value + type->fields[i].offset);
-    return 0;
+            variant = *(const int *)((const char *)value + type->fields[i].offset);
+    return variant >= 0 && variant < 32 && (f->variants >> variant & 1);
 }
 
 bool wire_write_value(struct wire_writer *w, const struct wire_type *type, const void *value)
 {
     if (type->write)
         return type->write(w, value);
-    int variant = variant_of(type, value);
     json_put_begin_object(&w->json);
     for (size_t i = 0; i < type->n_fields; i++) {
         const struct wire_field *f = &type->fields[i];
-        if (f->variants && (variant < 0 || variant > 31 || !(f->variants >> variant & 1)))
+        if (!wire_field_applies(type, f, value))
             continue;
         struct wire_place place = { .up = w->place, .name = f->name };
         w->place = &place;
