@@ -37,7 +37,7 @@ tinker_status tinker_tape_status(const tinker_tape *tape, tinker_error *err)
     return tape->err.status;
 }
 
-int tinker_tape_cancelled(const tinker_tape *tape)
+int tinker_tape_canceled(const tinker_tape *tape)
 {
     return tape->cancel && atomic_load_explicit(tape->cancel, memory_order_relaxed);
 }
@@ -74,7 +74,7 @@ static bool any_needs_grad(tinker_var *const *parents, size_t n)
 static tinker_var *bare_node(tinker_tape *t, const struct rule *rule, const struct shape *shape,
                              tinker_var *const *parents, size_t n_parents)
 {
-    if (tinker_tape_cancelled(t))
+    if (tinker_tape_canceled(t))
         tape_error(t, TINKER_ECANCELED, "cancelled");
     if (t->err.status != TINKER_OK)
         return NULL;

@@ -112,8 +112,8 @@ bool reg_rows(const struct reg_call *c, size_t i, tinker_var *y, bool masked, st
 
 /* ---- references -------------------------------------------------------------------------- */
 
-static tinker_var *find_reference(const struct reg_call *c, const tinker_reg_reference *o, size_t i,
-                                  const char *default_field)
+static tinker_var *find_reference(const struct reg_call *c, const tinker_reg_reference_options *o,
+                                  size_t i, const char *default_field)
 {
     if (o->tensors && o->n_tensors != c->n)
         return tape_error(c->tape, TINKER_EINVAL, "%zu reference tensors for %zu datums",
@@ -127,7 +127,7 @@ static tinker_var *find_reference(const struct reg_call *c, const tinker_reg_ref
     return tinker_tape_input(c->tape, &c->data[i], o->field ? o->field : default_field);
 }
 
-tinker_var *reg_reference(const struct reg_call *c, const tinker_reg_reference *o, size_t i,
+tinker_var *reg_reference(const struct reg_call *c, const tinker_reg_reference_options *o, size_t i,
                           const char *default_field)
 {
     char a[96], b[96];

@@ -29,7 +29,7 @@ struct reg_rows {
 bool reg_rows(const struct reg_call *c, size_t i, tinker_var *y, bool masked, struct reg_rows *out);
 
 /* The reference of datum i, of the shape of its logprobs; an error when there is none. */
-tinker_var *reg_reference(const struct reg_call *c, const tinker_reg_reference *o, size_t i,
+tinker_var *reg_reference(const struct reg_call *c, const tinker_reg_reference_options *o, size_t i,
                           const char *default_field);
 
 tinker_var *reg_reduce(tinker_var *v, tinker_reg_reduction r, tinker_reg_reduction otherwise);

@@ -76,7 +76,7 @@ tinker_var *tinker_reg_orthogonality(tinker_tape *tape, const tinker_datum *data
                                      tinker_var *const *logprobs, size_t n, void *state)
 {
     const struct reg_call c = { tape, data, logprobs, n };
-    tinker_reg_orthogonality_options o = TINKER_REG_ORTHOGONALITY_INIT;
+    tinker_reg_orthogonality_options o = TINKER_REG_ORTHOGONALITY_OPTIONS_INIT;
     tinker_var **v = reg_options(tape, &o, sizeof(o), state, "tinker_reg_orthogonality_options")
                          ? reg_array(&c)
                          : NULL;
@@ -96,13 +96,16 @@ tinker_var *tinker_reg_orthogonality(tinker_tape *tape, const tinker_datum *data
 /* ---- gradient penalty -------------------------------------------------------------------- */
 
 /* The point at which f is differentiated. */
-static tinker_var *point(const struct reg_call *c, const tinker_reg_gradient_options *o, size_t i)
+static tinker_var *choose_point(const struct reg_call *c, const tinker_reg_gradient_options *o,
+                                size_t i)
 {
-    static const tinker_reg_reference defaults = TINKER_REG_REFERENCE_INIT;
+    tinker_reg_reference_options ref = TINKER_REG_REFERENCE_OPTIONS_INIT;
     if (!o->interpolated)
         return c->lp[i];
-    tinker_var *y =
-        reg_reference(c, o->reference ? o->reference : &defaults, i, "reference_logprobs");
+    /* The reference is a struct of the caller's version, too: it may be shorter than ours. */
+    if (!reg_options(c->tape, &ref, sizeof(ref), o->reference, "tinker_reg_reference_options"))
+        return c->lp[i];
+    tinker_var *y = reg_reference(c, &ref, i, "reference_logprobs");
     double e = philox_uniform(o->seed, 0); /* one for the whole evaluation */
     return tinker_var_add(tinker_var_scale(c->lp[i], e), tinker_var_scale(y, 1 - e));
 }
@@ -111,7 +114,7 @@ tinker_var *tinker_reg_gradient_penalty(tinker_tape *tape, const tinker_datum *d
                                         tinker_var *const *logprobs, size_t n, void *state)
 {
     const struct reg_call c = { tape, data, logprobs, n };
-    tinker_reg_gradient_options o = TINKER_REG_GRADIENT_INIT;
+    tinker_reg_gradient_options o = TINKER_REG_GRADIENT_OPTIONS_INIT;
     tinker_var **v = reg_options(tape, &o, sizeof(o), state, "tinker_reg_gradient_options")
                          ? reg_array(&c)
                          : NULL;
@@ -120,7 +123,7 @@ tinker_var *tinker_reg_gradient_penalty(tinker_tape *tape, const tinker_datum *d
     if (!o.f)
         return tape_error(tape, TINKER_EINVAL, "a gradient penalty needs a function f");
     for (size_t i = 0; i < n; i++) {
-        tinker_var *z = point(&c, &o, i);
+        tinker_var *z = choose_point(&c, &o, i);
         if (tape->err.status != TINKER_OK)
             return NULL;
         tinker_var *y = o.f(tape, z, o.f_state);

@@ -5,7 +5,7 @@
 #include "regularizer/reg.h"
 
 /* The elements of datum i that count; what is masked is gone before exp. */
-static tinker_var *target_of(const struct reg_call *c, const tinker_reg_size *o, size_t i)
+static tinker_var *target_of(const struct reg_call *c, const tinker_reg_norm_options *o, size_t i)
 {
     switch (o->target) {
     case TINKER_TARGET_LOGPROBS:
@@ -21,11 +21,11 @@ static tinker_var *target_of(const struct reg_call *c, const tinker_reg_size *o,
 }
 
 /* Every element that counts, and the options; NULL after an error. */
-static tinker_var *begin(const struct reg_call *c, void *state, tinker_reg_size *o)
+static tinker_var *begin(const struct reg_call *c, void *state, tinker_reg_norm_options *o)
 {
-    *o = (tinker_reg_size)TINKER_REG_SIZE_INIT;
+    *o = (tinker_reg_norm_options)TINKER_REG_NORM_OPTIONS_INIT;
     tinker_var **v =
-        reg_options(c->tape, o, sizeof(*o), state, "tinker_reg_size") ? reg_array(c) : NULL;
+        reg_options(c->tape, o, sizeof(*o), state, "tinker_reg_norm_options") ? reg_array(c) : NULL;
     for (size_t i = 0; v && i < c->n; i++)
         v[i] = target_of(c, o, i);
     tinker_var *all = v ? reg_join(c, v) : NULL;
@@ -49,7 +49,7 @@ tinker_var *tinker_reg_l1(tinker_tape *tape, const tinker_datum *data, tinker_va
                           size_t n, void *state)
 {
     const struct reg_call c = { tape, data, logprobs, n };
-    tinker_reg_size o;
+    tinker_reg_norm_options o;
     tinker_var *t = begin(&c, state, &o);
     if (!t)
         return NULL;
@@ -60,7 +60,7 @@ tinker_var *tinker_reg_l1(tinker_tape *tape, const tinker_datum *data, tinker_va
     return r;
 }
 
-static tinker_var *centred(tinker_var *t, const tinker_reg_size *o)
+static tinker_var *centred(tinker_var *t, const tinker_reg_norm_options *o)
 {
     if (o->center == TINKER_CENTER_MEAN)
         return tinker_var_sub(t, tinker_var_mean(t, TINKER_ALL, 0));
@@ -71,7 +71,7 @@ tinker_var *tinker_reg_l2(tinker_tape *tape, const tinker_datum *data, tinker_va
                           size_t n, void *state)
 {
     const struct reg_call c = { tape, data, logprobs, n };
-    tinker_reg_size o;
+    tinker_reg_norm_options o;
     tinker_var *t = begin(&c, state, &o);
     if (!t)
         return NULL;
@@ -95,7 +95,7 @@ tinker_var *tinker_reg_elastic_net(tinker_tape *tape, const tinker_datum *data,
                                    tinker_var *const *logprobs, size_t n, void *state)
 {
     const struct reg_call c = { tape, data, logprobs, n };
-    tinker_reg_size o;
+    tinker_reg_norm_options o;
     tinker_var *t = begin(&c, state, &o);
     if (!t)
         return NULL;
@@ -111,8 +111,8 @@ tinker_var *tinker_reg_magnitude(tinker_tape *tape, const tinker_datum *data,
                                  tinker_var *const *logprobs, size_t n, void *state)
 {
     const struct reg_call c = { tape, data, logprobs, n };
-    tinker_reg_magnitude_options o = TINKER_REG_MAGNITUDE_INIT;
-    tinker_reg_size plain;
+    tinker_reg_magnitude_options o = TINKER_REG_MAGNITUDE_OPTIONS_INIT;
+    tinker_reg_norm_options plain;
     if (!reg_options(tape, &o, sizeof(o), state, "tinker_reg_magnitude_options"))
         return NULL;
     tinker_var *t = begin(&c, NULL, &plain);

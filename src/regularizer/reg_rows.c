@@ -27,7 +27,7 @@ tinker_var *tinker_reg_entropy(tinker_tape *tape, const tinker_datum *data,
                                tinker_var *const *logprobs, size_t n, void *state)
 {
     const struct reg_call c = { tape, data, logprobs, n };
-    tinker_reg_entropy_options o = TINKER_REG_ENTROPY_INIT;
+    tinker_reg_entropy_options o = TINKER_REG_ENTROPY_OPTIONS_INIT;
     tinker_var **v = reg_options(tape, &o, sizeof(o), state, "tinker_reg_entropy_options")
                          ? reg_array(&c)
                          : NULL;
@@ -75,7 +75,7 @@ static tinker_var *half_sum(tinker_var *a, tinker_var *b)
     return tinker_var_scale(tinker_var_add(a, b), 0.5);
 }
 
-static tinker_var *kl_of(const struct reg_rows *r, const tinker_reg_reference *o)
+static tinker_var *kl_of(const struct reg_rows *r, const tinker_reg_reference_options *o)
 {
     if (o->symmetric)
         return half_sum(divergence(r->x, r->y, r->keep), divergence(r->y, r->x, r->keep));
@@ -88,7 +88,7 @@ static tinker_var *kept(const struct reg_rows *r, tinker_var *v)
     return r->keep ? var_keep(v, r->keep) : v;
 }
 
-static tinker_var *js_of(const struct reg_rows *r, const tinker_reg_reference *o)
+static tinker_var *js_of(const struct reg_rows *r, const tinker_reg_reference_options *o)
 {
     (void)o;
     tinker_var *x = kept(r, r->x), *y = kept(r, r->y);
@@ -98,17 +98,17 @@ static tinker_var *js_of(const struct reg_rows *r, const tinker_reg_reference *o
 }
 
 /* Symmetric, without clamping and without a smallest probability. */
-static tinker_var *plain_kl_of(const struct reg_rows *r, const tinker_reg_reference *o)
+static tinker_var *plain_kl_of(const struct reg_rows *r, const tinker_reg_reference_options *o)
 {
     (void)o;
     tinker_var *x = kept(r, r->x), *y = kept(r, r->y);
     return half_sum(tinker_var_kl_rows(x, y), tinker_var_kl_rows(y, x));
 }
 
-typedef tinker_var *row_distance(const struct reg_rows *r, const tinker_reg_reference *o);
+typedef tinker_var *row_distance(const struct reg_rows *r, const tinker_reg_reference_options *o);
 
 /* One distance for each row of each datum; NULL after an error. */
-static tinker_var *distances(const struct reg_call *c, const tinker_reg_reference *o,
+static tinker_var *distances(const struct reg_call *c, const tinker_reg_reference_options *o,
                              const char *field, row_distance *f)
 {
     tinker_var **v = reg_array(c);
@@ -121,17 +121,17 @@ static tinker_var *distances(const struct reg_call *c, const tinker_reg_referenc
     return v ? reg_join(c, v) : NULL;
 }
 
-static bool read_options(tinker_tape *t, void *state, tinker_reg_reference *o)
+static bool read_options(tinker_tape *t, void *state, tinker_reg_reference_options *o)
 {
-    *o = (tinker_reg_reference)TINKER_REG_REFERENCE_INIT;
-    return reg_options(t, o, sizeof(*o), state, "tinker_reg_reference");
+    *o = (tinker_reg_reference_options)TINKER_REG_REFERENCE_OPTIONS_INIT;
+    return reg_options(t, o, sizeof(*o), state, "tinker_reg_reference_options");
 }
 
 tinker_var *tinker_reg_kl(tinker_tape *tape, const tinker_datum *data, tinker_var *const *logprobs,
                           size_t n, void *state)
 {
     const struct reg_call c = { tape, data, logprobs, n };
-    tinker_reg_reference o;
+    tinker_reg_reference_options o;
     tinker_var *rows =
         read_options(tape, state, &o) ? distances(&c, &o, "reference_logprobs", kl_of) : NULL;
     if (!rows || tape->err.status != TINKER_OK)
@@ -151,7 +151,7 @@ tinker_var *tinker_reg_jensen_shannon(tinker_tape *tape, const tinker_datum *dat
                                       tinker_var *const *logprobs, size_t n, void *state)
 {
     const struct reg_call c = { tape, data, logprobs, n };
-    tinker_reg_reference o;
+    tinker_reg_reference_options o;
     tinker_var *rows =
         read_options(tape, state, &o) ? distances(&c, &o, "reference_logprobs", js_of) : NULL;
     if (!rows)
@@ -165,7 +165,7 @@ tinker_var *tinker_reg_jensen_shannon(tinker_tape *tape, const tinker_datum *dat
 
 static const char *const field_of_pairs = "original_logprobs";
 
-static tinker_var *elementwise(const struct reg_call *c, const tinker_reg_reference *o)
+static tinker_var *elementwise(const struct reg_call *c, const tinker_reg_reference_options *o)
 {
     tinker_var **v = reg_array(c);
     for (size_t i = 0; v && i < c->n; i++) {
@@ -177,7 +177,7 @@ static tinker_var *elementwise(const struct reg_call *c, const tinker_reg_refere
     return v ? reg_reduce(reg_join(c, v), o->reduction, TINKER_REG_MEAN) : NULL;
 }
 
-static tinker_var *cosine(const struct reg_call *c, const tinker_reg_reference *o)
+static tinker_var *cosine(const struct reg_call *c, const tinker_reg_reference_options *o)
 {
     tinker_var **v = reg_array(c);
     for (size_t i = 0; v && i < c->n; i++) {
@@ -189,7 +189,7 @@ static tinker_var *cosine(const struct reg_call *c, const tinker_reg_reference *
     return v ? reg_over_data(c, v, false) : NULL;
 }
 
-static tinker_var *kl_of_pairs(const struct reg_call *c, const tinker_reg_reference *o)
+static tinker_var *kl_of_pairs(const struct reg_call *c, const tinker_reg_reference_options *o)
 {
     tinker_var *rows = distances(c, o, field_of_pairs, plain_kl_of);
     return rows ? reg_reduce(rows, o->reduction, TINKER_REG_MEAN) : NULL;
@@ -197,7 +197,7 @@ static tinker_var *kl_of_pairs(const struct reg_call *c, const tinker_reg_refere
 
 static const struct {
     const char *name;
-    tinker_var *(*f)(const struct reg_call *c, const tinker_reg_reference *o);
+    tinker_var *(*f)(const struct reg_call *c, const tinker_reg_reference_options *o);
 } metrics[] = {
     [TINKER_DISTANCE_MSE] = { "mse", elementwise },
     [TINKER_DISTANCE_L1] = { "l1", elementwise },
@@ -209,7 +209,7 @@ tinker_var *tinker_reg_consistency(tinker_tape *tape, const tinker_datum *data,
                                    tinker_var *const *logprobs, size_t n, void *state)
 {
     const struct reg_call c = { tape, data, logprobs, n };
-    tinker_reg_reference o;
+    tinker_reg_reference_options o;
     if (!read_options(tape, state, &o))
         return NULL;
     if ((size_t)o.distance >= ARRAY_LEN(metrics))
