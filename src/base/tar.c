@@ -42,6 +42,7 @@ static unsigned header_sum(const unsigned char *h)
     return sum;
 }
 
+/* Zeros from the end of data of this size to the next block. */
 static size_t padding_of(uint64_t size)
 {
     return (TAR_BLOCK - (size_t)(size % TAR_BLOCK)) % TAR_BLOCK;
@@ -88,6 +89,7 @@ static tinker_status take_bytes(struct tar_reader *r, void *out, size_t n, size_
 
 tinker_status tar_read(struct tar_reader *r, void *out, size_t n, tinker_error *err)
 {
+    /* The end of the source inside an entry is an error, unlike between two. */
     size_t got;
     tinker_status s = take_bytes(r, out, n, &got, err);
     r->left -= got;
@@ -190,6 +192,7 @@ static tinker_status parse_header(struct tar_reader *r, const unsigned char *h, 
         return refuse_archive(r, err, "the checksum of a header is wrong");
     int64_t size = parse_number(h + SIZE_AT, SIZE_LEN);
     *type = h[TYPE_AT] ? (char)h[TYPE_AT] : '0'; /* before POSIX, 0 was a file */
+    /* A size from a pax header is for the file, not for further extensions in between. */
     bool describes_next = *type == 'x' || *type == 'g' || *type == 'L';
     if (r->next_size >= 0 && !describes_next)
         size = r->next_size;
@@ -203,17 +206,6 @@ static tinker_status parse_header(struct tar_reader *r, const unsigned char *h, 
              prefixed ? (const char *)h + PREFIX_AT : "", prefixed ? "/" : "", NAME_LEN,
              (const char *)h + NAME_AT);
     return TINKER_OK;
-}
-
-/* Read the rest of the source: a compressed one has its checksum there. */
-static tinker_status drain_source(struct tar_reader *r, tinker_error *err)
-{
-    unsigned char waste[4096];
-    size_t got = sizeof(waste);
-    tinker_status s = TINKER_OK;
-    while (s == TINKER_OK && got == sizeof(waste))
-        s = take_bytes(r, waste, sizeof(waste), &got, err);
-    return s;
 }
 
 void tar_reader_init(struct tar_reader *r, tar_read_fn *read, void *state, uint64_t length)
@@ -237,7 +229,9 @@ tinker_status tar_next(struct tar_reader *r, struct tar_entry *e, bool *end, tin
         /* A zero block ends the archive; so does the end of the file, as old writers left it. */
         if (got == 0 || (got == TAR_BLOCK && memcmp(h, zeros, TAR_BLOCK) == 0)) {
             *end = true;
-            s = drain_source(r, err);
+            /* Read the rest of the source: a compressed one has its checksum there. */
+            for (got = TAR_BLOCK; s == TINKER_OK && got == TAR_BLOCK;)
+                s = take_bytes(r, h, TAR_BLOCK, &got, err);
             return s == TINKER_OK && r->entries == 0 ? refuse_archive(r, err, "it is empty") : s;
         }
         if (got < TAR_BLOCK)
@@ -356,6 +350,7 @@ tinker_status tar_write(struct tar_writer *w, const void *p, size_t n, tinker_er
 {
     if (n > w->left)
         return err_set(err, TINKER_ESTATE, "archive: a file became longer while it was read");
+    /* Even when the write fails: the archive is lost then, and no call brings it back. */
     w->left -= n;
     return n > 0 ? w->write(p, n, w->state, err) : TINKER_OK;
 }
