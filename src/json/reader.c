@@ -305,7 +305,7 @@ bool json_cstring(struct json_reader *r, char **out)
     const char *at = (json_peek(r), r->p);
     if (!json_string(r, &s))
         return false;
-    /* "\\u0000" is legal JSON; a C string would silently end there. */
+    /* "\u0000" is legal JSON; a C string would silently end there. */
     if (memchr(s.s, '\0', s.n))
         return json_fail_at(r, at, "the string contains a NUL character");
     char *copy = r->arena ? arena_strndup(r->arena, s.s, s.n) : NULL;

@@ -96,7 +96,7 @@ void json_put_raw(struct json_writer *w, const char *json, size_t n)
 /* The one character at s that is not plain, escaped; returns its length in s. */
 static size_t put_special(struct buf *out, const char *s, size_t n)
 {
-    /* The two-letter escapes of RFC 8259, section 7; other control characters get \\u00xx. */
+    /* The two-letter escapes of RFC 8259, section 7; other control characters get \u00xx. */
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
     unsigned char c = (unsigned char)*s;
     if (c >= 0x80) {

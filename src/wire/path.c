@@ -11,7 +11,7 @@ bool wire_path_is(const char *text)
     return text && strncmp(text, scheme, sizeof scheme - 1) == 0;
 }
 
-static tinker_status refuse(const char *text, bool any, tinker_error *err)
+static tinker_status refuse_path(const char *text, bool any, tinker_error *err)
 {
     return err_set(err, TINKER_EINVAL,
                    "\"%.120s\" is not a checkpoint path: expected "
@@ -20,24 +20,26 @@ static tinker_status refuse(const char *text, bool any, tinker_error *err)
                    text, any ? ", or external_weights" : "");
 }
 
-static tinker_status parse(const char *text, bool any, struct wire_path *out, tinker_error *err)
+/* tinker://<run>/<kind>/<name>, three parts that are not empty; `any` also takes external weights. */
+static tinker_status parse_path(const char *text, bool any, struct wire_path *out,
+                                tinker_error *err)
 {
     if (!text)
-        return refuse("", any, err);
+        return refuse_path("", any, err);
     if (!wire_path_is(text))
-        return refuse(text, any, err);
+        return refuse_path(text, any, err);
     const char *run = text + sizeof scheme - 1;
     const char *kind = strchr(run, '/');
     const char *name = kind ? strchr(kind + 1, '/') : NULL;
     if (!name || strchr(name + 1, '/') || kind == run || name[1] == '\0')
-        return refuse(text, any, err);
+        return refuse_path(text, any, err);
     kind++;
     size_t n = (size_t)(name - kind);
     bool training = n == 7 && memcmp(kind, "weights", 7) == 0;
     bool sampler = n == 15 && memcmp(kind, "sampler_weights", 15) == 0;
     bool external = any && n == 16 && memcmp(kind, "external_weights", 16) == 0;
     if (!training && !sampler && !external)
-        return refuse(text, any, err);
+        return refuse_path(text, any, err);
     *out = (struct wire_path){ .run = run,
                                .n_run = (size_t)(kind - 1 - run),
                                .checkpoint_id = kind,
@@ -49,12 +51,12 @@ static tinker_status parse(const char *text, bool any, struct wire_path *out, ti
 
 tinker_status wire_path_parse(const char *text, struct wire_path *out, tinker_error *err)
 {
-    return parse(text, false, out, err);
+    return parse_path(text, false, out, err);
 }
 
 tinker_status wire_path_parse_any(const char *text, struct wire_path *out, tinker_error *err)
 {
-    return parse(text, true, out, err);
+    return parse_path(text, true, out, err);
 }
 
 const char *wire_checkpoint_type(bool sampler)

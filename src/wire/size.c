@@ -1,4 +1,6 @@
-/* size.c - byte estimates by which batches are cut and queues are limited. */
+/* size.c - byte estimates by which batches are cut and queues are limited.
+ *
+ * The figures per token are the reference's: cutting where it cuts gives the same requests. */
 #include "wire/check.h"
 
 #include <string.h>
@@ -18,21 +20,17 @@ static size_t chunk_bytes(const tinker_chunk *c, size_t per_token)
     return 0;
 }
 
-static size_t tensor_bytes(const tinker_tensor *t)
-{
-    size_t bytes = t->n * (wire_dtype(t->dtype) == TINKER_INT64 ? 8 : 4);
-    if (t->crow && t->shape && t->ndim == 2)
-        bytes += 8 * ((size_t)t->shape[0] + 1) + 8 * t->n;
-    return bytes;
-}
-
 size_t wire_datum_bytes(const tinker_datum *datum)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < datum->model_input.n_chunks; i++)
         bytes += chunk_bytes(&datum->model_input.chunks[i], 4);
-    for (size_t i = 0; i < datum->n_inputs; i++)
-        bytes += tensor_bytes(&datum->inputs[i].tensor);
+    for (size_t i = 0; i < datum->n_inputs; i++) {
+        const tinker_tensor *t = &datum->inputs[i].tensor;
+        bytes += t->n * (wire_dtype(t->dtype) == TINKER_INT64 ? 8 : 4);
+        if (t->crow && t->shape && t->ndim == 2) /* row pointers and column indices */
+            bytes += 8 * ((size_t)t->shape[0] + 1) + 8 * t->n;
+    }
     return bytes;
 }
 
@@ -50,6 +48,7 @@ size_t wire_chunk_end(const tinker_datum *data, size_t n, size_t first, size_t m
     size_t end = first, total = 0;
     while (end < n && (end == first || end - first < max_len)) {
         size_t more = wire_datum_bytes(&data[end]);
+        /* A datum that is too large alone is sent alone: the service decides about it. */
         if (end > first && (total > max_bytes || more > max_bytes - total))
             break;
         total += more;
@@ -62,6 +61,7 @@ size_t wire_chunk_end(const tinker_datum *data, size_t n, size_t first, size_t m
 
 bool wire_worth_sparse(size_t rows, size_t cols, size_t nnz)
 {
+    /* Numbers to send: row pointers, and a value and a column for each entry. */
     return rows + 1 + 2 * nnz < rows * cols;
 }
 

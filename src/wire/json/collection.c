@@ -14,6 +14,7 @@ struct growing {
     size_t n, cap, size;
 };
 
+/* A new zeroed item at the end; NULL after a failure, which is kept. */
 static void *growing_add(struct wire_reader *r, struct growing *g)
 {
     if (g->n == g->cap) {
@@ -92,48 +93,28 @@ static const char *name_at(const struct wire_named *named, size_t i)
     return *(const char *const *)(named->v + i * named->size);
 }
 
-/* Position of key, or named->n. */
-static size_t find(const struct wire_named *named, const char *key, size_t n)
-{
-    size_t i = 0;
-    if (named->n > LINEAR) {
-        uintptr_t at = (uintptr_t)map_get(&named->index, key, n);
-        return at ? at - 1 : named->n;
-    }
-    while (i < named->n &&
-           (strlen(name_at(named, i)) != n || memcmp(name_at(named, i), key, n) != 0))
-        i++;
-    return i;
-}
-
-/* Put the newest entry into the index; all of them when it starts to be used. */
-static bool add_to_index(struct wire_named *named)
-{
-    if (named->n <= LINEAR)
-        return true;
-    if (named->n == LINEAR + 1)
-        map_init(&named->index);
-    for (size_t i = named->n == LINEAR + 1 ? 0 : named->n - 1; i < named->n; i++) {
-        const char *name = name_at(named, i);
-        if (!map_put(&named->index, name, strlen(name), (void *)(uintptr_t)(i + 1), NULL))
-            return false;
-    }
-    return true;
-}
-
 void *wire_named_slot(struct wire_reader *r, struct wire_named *named, const char *key, size_t n)
 {
-    size_t at = find(named, key, n);
-    if (at < named->n) {
+    size_t at = 0;
+    if (named->n > LINEAR) {
+        uintptr_t found = (uintptr_t)map_get(&named->index, key, n);
+        at = found ? found - 1 : named->n;
+    } else {
+        while (at < named->n &&
+               (strlen(name_at(named, at)) != n || memcmp(name_at(named, at), key, n) != 0))
+            at++;
+    }
+    if (at < named->n) { /* given twice: the last value counts, from a clean start */
         char *slot = named->v + at * named->size;
         memset(slot + sizeof(char *), 0, named->size - sizeof(char *));
         return slot;
     }
+    /* Names are C strings from here on: "a" and "a\u0000b" must not become the same. */
     if (n && memchr(key, 0, n)) {
         wire_read_fail(r, "a key holds a NUL character");
         return NULL;
     }
-    struct growing g = { named->v, named->n, named->cap, named->size };
+    struct growing g = { .v = named->v, .n = named->n, .cap = named->cap, .size = named->size };
     const char *name = arena_strndup(r->arena, key, n);
     void *slot = growing_add(r, &g);
     if (name && slot) {
@@ -141,7 +122,15 @@ void *wire_named_slot(struct wire_reader *r, struct wire_named *named, const cha
         named->v = g.v;
         named->n = g.n;
         named->cap = g.cap;
-        if (add_to_index(named))
+        /* The newest entry goes into the index; all of them when it starts to be used. */
+        bool indexed = true;
+        if (named->n == LINEAR + 1)
+            map_init(&named->index);
+        for (size_t i = named->n == LINEAR + 1 ? 0 : named->n - 1;
+             indexed && named->n > LINEAR && i < named->n; i++)
+            indexed = map_put(&named->index, name_at(named, i), strlen(name_at(named, i)),
+                              (void *)(uintptr_t)(i + 1), NULL);
+        if (indexed)
             return slot;
     }
     wire_read_nomem(r);
@@ -216,6 +205,7 @@ bool wire_read_named_strings(struct wire_reader *r, struct wire_named_strings *o
     return ok;
 }
 
+/* A text, or the JSON text of anything else. */
 static bool read_any_entry(struct wire_reader *r, const struct wire_type *type, void *slot)
 {
     (void)type;

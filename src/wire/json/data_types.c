@@ -35,6 +35,7 @@ static bool read_tokens(struct wire_reader *r, void *value)
     return wire_read_int32s(r, &c->tokens, &c->n_tokens);
 }
 
+/* read_tokens() accepts a number for an image; a text chunk needs the list. */
 static bool check_chunk(struct wire_reader *r, const void *value)
 {
     const tinker_chunk *c = value;
@@ -114,6 +115,7 @@ bool wire_read_int32s(struct wire_reader *r, const int32_t **out, size_t *n)
     return *out != NULL || wire_read_nomem(r);
 }
 
+/* null leaves *out NULL: a shape or an index that is not given. */
 static bool read_int64s(struct wire_reader *r, const int64_t **out, size_t *n)
 {
     int64_t *v = NULL;
@@ -134,28 +136,6 @@ struct tensor_text {
     const int64_t *shape, *crow, *col;
     size_t n_shape, n_crow, n_col;
 };
-
-static bool read_data_text(struct wire_reader *r, struct json_str *out)
-{
-    return wire_expect(r, JSON_ARRAY) && (json_raw(&r->json, out) || wire_read_ok(r));
-}
-
-static bool read_tensor_key(struct wire_reader *r, struct json_str key, struct tensor_text *t)
-{
-    if (json_str_is(key, "data"))
-        return read_data_text(r, &t->data);
-    if (json_str_is(key, "dtype"))
-        return wire_read_string(r, &t->dtype);
-    if (json_str_is(key, "shape"))
-        return read_int64s(r, &t->shape, &t->n_shape);
-    if (json_str_is(key, "sparse_crow_indices"))
-        return read_int64s(r, &t->crow, &t->n_crow);
-    if (json_str_is(key, "sparse_col_indices"))
-        return read_int64s(r, &t->col, &t->n_col);
-    if (r->mode == WIRE_STRICT)
-        return wire_read_fail(r, "unknown field \"%.*s\"", (int)(key.n < 80 ? key.n : 80), key.s);
-    return json_skip(&r->json) || wire_read_ok(r);
-}
 
 /* Read the numbers of t->data now that their type is known. */
 static bool read_elements(struct wire_reader *r, const struct tensor_text *t, tinker_tensor *out)
@@ -208,10 +188,24 @@ static bool read_tensor(struct wire_reader *r, void *value)
     if (!wire_expect(r, JSON_OBJECT))
         return false;
     json_begin_object(&r->json);
-    while (json_next_key(&r->json, &key))
-        if (!read_tensor_key(r, key, &t))
-            return false;
-    if (!wire_read_ok(r))
+    bool ok = true;
+    while (ok && json_next_key(&r->json, &key)) {
+        if (json_str_is(key, "data"))
+            ok = wire_expect(r, JSON_ARRAY) && (json_raw(&r->json, &t.data) || wire_read_ok(r));
+        else if (json_str_is(key, "dtype"))
+            ok = wire_read_string(r, &t.dtype);
+        else if (json_str_is(key, "shape"))
+            ok = read_int64s(r, &t.shape, &t.n_shape);
+        else if (json_str_is(key, "sparse_crow_indices"))
+            ok = read_int64s(r, &t.crow, &t.n_crow);
+        else if (json_str_is(key, "sparse_col_indices"))
+            ok = read_int64s(r, &t.col, &t.n_col);
+        else if (r->mode == WIRE_STRICT)
+            ok = wire_read_fail(r, "unknown field \"%.*s\"", (int)(key.n < 80 ? key.n : 80), key.s);
+        else
+            ok = json_skip(&r->json) || wire_read_ok(r);
+    }
+    if (!ok || !wire_read_ok(r))
         return false;
     if (!t.data.s || !t.dtype)
         return wire_read_fail(r, "%s is required", t.data.s ? "dtype" : "data");
@@ -274,6 +268,7 @@ static bool elements_failed(struct wire_writer *w, const tinker_tensor *t)
     return wire_write_nomem(w);
 }
 
+/* TensorData as the reference writes it: data, dtype, and what there is of shape and indices. */
 static bool write_checked_tensor(struct wire_writer *w, const tinker_tensor *t)
 {
     json_put_begin_object(&w->json);

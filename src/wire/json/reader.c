@@ -14,7 +14,8 @@
 
 /* ---- failures -------------------------------------------------------------------- */
 
-static bool fail(struct wire_reader *r, tinker_status status, const char *text)
+/* Keep the first failure, with the place that is being read. */
+static bool fail_at_place(struct wire_reader *r, tinker_status status, const char *text)
 {
     if (r->status != TINKER_OK)
         return false;
@@ -31,12 +32,12 @@ bool wire_read_fail(struct wire_reader *r, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return fail(r, TINKER_EINVAL, text);
+    return fail_at_place(r, TINKER_EINVAL, text);
 }
 
 bool wire_read_nomem(struct wire_reader *r)
 {
-    return fail(r, TINKER_ENOMEM, "not enough memory");
+    return fail_at_place(r, TINKER_ENOMEM, "not enough memory");
 }
 
 /* The JSON reader tells a lack of memory by its text only. */
@@ -48,7 +49,7 @@ static tinker_status json_status(const struct json_reader *in)
 bool wire_read_ok(struct wire_reader *r)
 {
     if (r->status == TINKER_OK && r->json.failed)
-        fail(r, json_status(&r->json), json_error(&r->json));
+        fail_at_place(r, json_status(&r->json), json_error(&r->json));
     return r->status == TINKER_OK;
 }
 
@@ -56,37 +57,12 @@ bool wire_read_failed(struct wire_reader *r, const char *what, const struct json
 {
     struct wire_place place = { .up = r->place, .name = what };
     r->place = &place;
-    fail(r, json_status(in), in->failed ? json_error(in) : "not enough memory");
+    fail_at_place(r, json_status(in), in->failed ? json_error(in) : "not enough memory");
     r->place = place.up;
     return false;
 }
 
-/* ---- words ----------------------------------------------------------------------- */
-
-static int word_index(const char *const *words, const char *s)
-{
-    for (int i = 0; words[i]; i++)
-        if (strcmp(words[i], s) == 0)
-            return i;
-    return -1;
-}
-
-/* Reads a text that must be one of the field's words; -1 for an unknown one that is
- * tolerated. */
-static bool read_word(struct wire_reader *r, const struct wire_field *f, int *index)
-{
-    const char *s = NULL;
-    if (!wire_read_string(r, &s))
-        return false;
-    *index = word_index(f->words, s);
-    if (*index >= 0 || (f->flags & WIRE_OPEN))
-        return true;
-    char known[160] = "";
-    size_t n = 0;
-    for (int i = 0; f->words[i] && n < sizeof known; i++)
-        n += (size_t)snprintf(known + n, sizeof known - n, "%s\"%s\"", i ? ", " : "", f->words[i]);
-    return wire_read_fail(r, "expected %s, got \"%.60s\"", known, s);
-}
+/* ---- texts ----------------------------------------------------------------------- */
 
 /* Any JSON object, kept as text. */
 static bool read_object_text(struct wire_reader *r, struct json_str *out)
@@ -103,13 +79,7 @@ static bool read_object_text(struct wire_reader *r, struct json_str *out)
 
 /* ---- fields ---------------------------------------------------------------------- */
 
-static bool read_pointer(struct wire_reader *r, const struct wire_type *type, const void **out)
-{
-    void *p = arena_alloc(r->arena, type->size);
-    *out = p;
-    return p ? wire_read_value(r, type, p) : wire_read_nomem(r);
-}
-
+/* The kinds that store an int64_t at the field. */
 static bool read_int_field(struct wire_reader *r, const struct wire_field *f, char *value)
 {
     int64_t *at = (int64_t *)(value + f->offset);
@@ -120,11 +90,26 @@ static bool read_int_field(struct wire_reader *r, const struct wire_field *f, ch
     return f->kind != WIRE_POSITIVE || *at > 0 || wire_read_fail(r, "must be positive");
 }
 
+/* A text that must be one of the field's words.  A newer peer may know more of them: where that is
+ * tolerated (WIRE_OPEN), an unknown word is NULL or -1. */
 static bool read_enum_field(struct wire_reader *r, const struct wire_field *f, char *value)
 {
-    int index = -1;
-    if (!read_word(r, f, &index))
+    const char *s = NULL;
+    if (!wire_read_string(r, &s))
         return false;
+    int index = 0;
+    while (f->words[index] && strcmp(f->words[index], s) != 0)
+        index++;
+    if (!f->words[index])
+        index = -1;
+    if (index < 0 && !(f->flags & WIRE_OPEN)) {
+        char known[160] = "";
+        size_t n = 0;
+        for (int i = 0; f->words[i] && n < sizeof known; i++)
+            n += (size_t)snprintf(known + n, sizeof known - n, "%s\"%s\"", i ? ", " : "",
+                                  f->words[i]);
+        return wire_read_fail(r, "expected %s, got \"%.60s\"", known, s);
+    }
     if (f->kind == WIRE_ENUM)
         *(int *)(value + f->offset) = index;
     else if (f->kind == WIRE_WORD)
@@ -135,6 +120,7 @@ static bool read_enum_field(struct wire_reader *r, const struct wire_field *f, c
 static bool read_field(struct wire_reader *r, const struct wire_field *f, char *value)
 {
     void *at = value + f->offset;
+    /* null leaves the default, as an absent field does. */
     if ((f->flags & WIRE_NULLABLE) && json_peek(&r->json) == JSON_NULL)
         return json_null(&r->json) || wire_read_ok(r);
     switch (f->kind) {
@@ -187,8 +173,11 @@ static bool read_field(struct wire_reader *r, const struct wire_field *f, char *
         return wire_read_numbers(r, at, (size_t *)(value + f->aux));
     case WIRE_STRUCT:
         return wire_read_value(r, f->type, at);
-    case WIRE_POINTER:
-        return read_pointer(r, f->type, at);
+    case WIRE_POINTER: {
+        void *p = arena_alloc(r->arena, f->type->size);
+        *(const void **)at = p;
+        return p ? wire_read_value(r, f->type, p) : wire_read_nomem(r);
+    }
     case WIRE_LIST:
         return wire_read_list(r, f->type, at, (size_t *)(value + f->aux));
     case WIRE_MAP:
@@ -201,20 +190,13 @@ static bool read_field(struct wire_reader *r, const struct wire_field *f, char *
 
 /* ---- objects --------------------------------------------------------------------- */
 
-static size_t field_index(const struct wire_type *type, struct json_str key)
-{
-    size_t i = 0;
-    while (i < type->n_fields && !json_str_is(key, type->fields[i].name))
-        i++;
-    return i;
-}
-
+/* A field without variants belongs to all. */
 static bool in_variant(const struct wire_field *f, int variant)
 {
     return f->variants == 0 || (variant >= 0 && (f->variants >> variant & 1));
 }
 
-static bool missing(struct wire_reader *r, const struct wire_field *f)
+static bool fail_missing(struct wire_reader *r, const struct wire_field *f)
 {
     struct wire_place place = { .up = r->place, .name = f->name };
     r->place = &place;
@@ -223,25 +205,9 @@ static bool missing(struct wire_reader *r, const struct wire_field *f)
     return false;
 }
 
-static bool unknown(struct wire_reader *r, struct json_str key)
+static bool fail_unknown(struct wire_reader *r, struct json_str key)
 {
     return wire_read_fail(r, "unknown field \"%.*s\"", (int)(key.n < 80 ? key.n : 80), key.s);
-}
-
-/* How many of the variant's own fields were seen; 0 when one that it requires was not. */
-static int fit(const struct wire_type *type, uint64_t seen, int variant)
-{
-    int own = 0;
-    for (size_t i = 0; i < type->n_fields; i++) {
-        const struct wire_field *f = &type->fields[i];
-        if (!f->variants || !in_variant(f, variant))
-            continue;
-        bool there = seen >> i & 1;
-        if (!there && (f->flags & WIRE_REQUIRED))
-            return 0;
-        own += there;
-    }
-    return own;
 }
 
 /* The variant: from the tag, or guessed from the keys, since old clients left out
@@ -256,17 +222,30 @@ static bool find_variant(struct wire_reader *r, const struct wire_type *type, ch
     if (!(seen >> (tag - type->fields) & 1)) {
         int best = 0;
         for (int i = 0; r->mode == WIRE_LENIENT && tag->words[i]; i++) {
-            int own = fit(type, seen, i);
+            int own = 0; /* fields of this variant that were seen; 0 when one is missing */
+            for (size_t k = 0; k < type->n_fields; k++) {
+                const struct wire_field *f = &type->fields[k];
+                if (!f->variants || !in_variant(f, i))
+                    continue;
+                bool there = seen >> k & 1;
+                if (!there && (f->flags & WIRE_REQUIRED)) {
+                    own = 0;
+                    break;
+                }
+                own += there;
+            }
             *at = own > best ? i : *at;
             best = own > best ? own : best;
         }
         if (best == 0)
-            return missing(r, tag);
+            return fail_missing(r, tag);
     }
     *variant = *at;
     return true;
 }
 
+/* After the object: is everything there that its variant requires, and nothing of another one?
+ * Bit i of `seen` is field i, which is why a table has at most 64. */
 static bool check_seen(struct wire_reader *r, const struct wire_type *type, char *value,
                        uint64_t seen)
 {
@@ -278,9 +257,9 @@ static bool check_seen(struct wire_reader *r, const struct wire_type *type, char
         bool there = seen >> i & 1, ours = in_variant(f, variant);
         bool tag = type->tag && strcmp(f->name, type->tag) == 0; /* settled above */
         if (ours && !there && !tag && (f->flags & WIRE_REQUIRED))
-            return missing(r, f);
+            return fail_missing(r, f);
         if (!ours && there && r->mode == WIRE_STRICT && !type->ignores_unknown)
-            return unknown(r, (struct json_str){ f->name, strlen(f->name) });
+            return fail_unknown(r, (struct json_str){ f->name, strlen(f->name) });
     }
     return true;
 }
@@ -293,13 +272,16 @@ static bool read_fields(struct wire_reader *r, const struct wire_type *type, cha
         return false;
     json_begin_object(&r->json);
     while (json_next_key(&r->json, &key)) {
-        size_t i = field_index(type, key);
+        size_t i = 0;
+        while (i < type->n_fields && !json_str_is(key, type->fields[i].name))
+            i++;
         if (i == type->n_fields) {
             if (r->mode == WIRE_STRICT && !type->ignores_unknown)
-                return unknown(r, key);
+                return fail_unknown(r, key);
             json_skip(&r->json);
             continue;
         }
+        /* The place lives on the stack as long as the value is being read. */
         struct wire_place place = { .up = r->place, .name = type->fields[i].name };
         r->place = &place;
         bool ok = read_field(r, &type->fields[i], value);
@@ -315,6 +297,7 @@ static bool read_fields(struct wire_reader *r, const struct wire_type *type, cha
 bool wire_read_value(struct wire_reader *r, const struct wire_type *type, void *value)
 {
     assert(type->n_fields <= 64);
+    /* Fields that are absent keep these. */
     if (type->defaults)
         memcpy(value, type->defaults, type->size);
     return type->read ? type->read(r, value) : read_fields(r, type, value);

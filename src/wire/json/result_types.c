@@ -11,6 +11,7 @@
 
 /* ---- one sequence ---------------------------------------------------------------- */
 
+/* Log-probabilities, NaN for null; *out stays NULL for null instead of a list. */
 static bool read_floats(struct wire_reader *r, const float **out, size_t *n)
 {
     float *v = NULL;
@@ -21,18 +22,6 @@ static bool read_floats(struct wire_reader *r, const float **out, size_t *n)
     if (!json_array_float_null(&r->json, &v, n))
         return wire_read_ok(r) && wire_read_nomem(r);
     *out = v;
-    return true;
-}
-
-static bool read_stop_reason(struct wire_reader *r, tinker_stop_reason *out)
-{
-    const char *s = NULL;
-    if (!wire_read_string(r, &s))
-        return false;
-    bool stop = strcmp(s, "stop") == 0;
-    if (!stop && strcmp(s, "length") != 0)
-        return wire_read_fail(r, "stop_reason: expected \"stop\" or \"length\", got \"%.40s\"", s);
-    *out = stop ? TINKER_STOP_STOP : TINKER_STOP_LENGTH;
     return true;
 }
 
@@ -47,9 +36,15 @@ static bool read_sequence(struct wire_reader *r, void *value)
         return false;
     json_begin_object(&r->json);
     while (ok && json_next_key(&r->json, &key)) {
-        if (json_str_is(key, "stop_reason"))
-            reason = ok = read_stop_reason(r, &seq->stop_reason);
-        else if (json_str_is(key, "tokens"))
+        if (json_str_is(key, "stop_reason")) {
+            const char *s = NULL;
+            reason = ok = wire_read_string(r, &s);
+            bool stop = ok && strcmp(s, "stop") == 0;
+            if (ok && !stop && strcmp(s, "length") != 0)
+                return wire_read_fail(
+                    r, "stop_reason: expected \"stop\" or \"length\", got \"%.40s\"", s);
+            seq->stop_reason = stop ? TINKER_STOP_STOP : TINKER_STOP_LENGTH;
+        } else if (json_str_is(key, "tokens"))
             tokens = ok = wire_read_int32s(r, &seq->tokens, &seq->n);
         else if (json_str_is(key, "logprobs"))
             ok = read_floats(r, &seq->logprobs, &n_logprobs);
@@ -72,6 +67,7 @@ static bool read_sequence(struct wire_reader *r, void *value)
     return true;
 }
 
+/* JSON has no text for the others, and null means something else here. */
 static bool put_float(struct wire_writer *w, float v)
 {
     if (!isfinite(v))
@@ -96,7 +92,9 @@ static bool write_sequence(struct wire_writer *w, const void *value)
                 return false;
         json_put_end_array(&w->json);
     }
-    struct topk_matrix top = { seq->topk_tokens, seq->topk_logprobs, seq->n, seq->topk };
+    struct topk_matrix top = {
+        .tokens = seq->topk_tokens, .logprobs = seq->topk_logprobs, .rows = seq->n, .k = seq->topk
+    };
     if (!topk_write(w, "topk_logprobs", &top))
         return false;
     json_put_end_object(&w->json);
@@ -143,6 +141,7 @@ static bool read_alternatives(struct wire_reader *r, tinker_sample *out)
     return ok && wire_read_ok(r);
 }
 
+/* One member of SampleResponse; unknown ones are skipped in either mode, as servers are newer. */
 static bool read_sample_key(struct wire_reader *r, struct json_str key, tinker_sample *out,
                             struct topk_matrix *top)
 {
@@ -175,6 +174,7 @@ static bool read_sample(struct wire_reader *r, void *value)
         return false;
     json_begin_object(&r->json);
     while (json_next_key(&r->json, &key)) {
+        /* A copy, because the key is not NUL-terminated and the place outlives it. */
         char name[32] = "";
         memcpy(name, key.s, key.n < sizeof name ? key.n : sizeof name - 1);
         struct wire_place place = { .up = r->place, .name = name };
@@ -200,43 +200,6 @@ static bool read_sample(struct wire_reader *r, void *value)
     return true;
 }
 
-static bool write_prompt_logprobs(struct wire_writer *w, const tinker_sample *s)
-{
-    json_put_key(&w->json, "prompt_logprobs");
-    json_put_begin_array(&w->json);
-    for (size_t i = 0; i < s->n_prompt; i++) {
-        if (isnan(s->prompt_logprobs[i]))
-            json_put_null(&w->json);
-        else if (!put_float(w, s->prompt_logprobs[i]))
-            return false;
-    }
-    json_put_end_array(&w->json);
-    return true;
-}
-
-static bool write_alternatives(struct wire_writer *w, const tinker_sample *s)
-{
-    json_put_key(&w->json, "prompt_alt_tokens");
-    json_put_begin_object(&w->json);
-    json_put_key(&w->json, "tokens");
-    bool ok = wire_write_value(w, &wire_tensor_data, s->prompt_alt_tokens);
-    json_put_key(&w->json, "logprobs");
-    ok = ok && wire_write_value(w, &wire_tensor_data, s->prompt_alt_logprobs);
-    json_put_end_object(&w->json);
-    return ok;
-}
-
-/* What was asked of the prompt beside its own tokens. */
-static bool write_prompt_tensors(struct wire_writer *w, const tinker_sample *s)
-{
-    if (s->target_prompt_logprobs) {
-        json_put_key(&w->json, "target_prompt_logprobs");
-        if (!wire_write_value(w, &wire_tensor_data, s->target_prompt_logprobs))
-            return false;
-    }
-    return !s->prompt_alt_tokens || !s->prompt_alt_logprobs || write_alternatives(w, s);
-}
-
 static bool write_sample(struct wire_writer *w, const void *value)
 {
     const tinker_sample *s = value;
@@ -251,11 +214,39 @@ static bool write_sample(struct wire_writer *w, const void *value)
         w->place = list.up;
     }
     json_put_end_array(&w->json);
-    if (s->prompt_logprobs && !write_prompt_logprobs(w, s))
+    if (s->prompt_logprobs) {
+        json_put_key(&w->json, "prompt_logprobs");
+        json_put_begin_array(&w->json);
+        for (size_t i = 0; i < s->n_prompt; i++) {
+            if (isnan(s->prompt_logprobs[i])) /* the first token has none */
+                json_put_null(&w->json);
+            else if (!put_float(w, s->prompt_logprobs[i]))
+                return false;
+        }
+        json_put_end_array(&w->json);
+    }
+    struct topk_matrix top = {
+        .tokens = s->topk_tokens, .logprobs = s->topk_logprobs, .rows = s->n_prompt, .k = s->topk
+    };
+    if (!topk_write(w, "topk_prompt_logprobs", &top))
         return false;
-    struct topk_matrix top = { s->topk_tokens, s->topk_logprobs, s->n_prompt, s->topk };
-    if (!topk_write(w, "topk_prompt_logprobs", &top) || !write_prompt_tensors(w, s))
-        return false;
+    /* What was asked of the prompt beside its own tokens. */
+    if (s->target_prompt_logprobs) {
+        json_put_key(&w->json, "target_prompt_logprobs");
+        if (!wire_write_value(w, &wire_tensor_data, s->target_prompt_logprobs))
+            return false;
+    }
+    if (s->prompt_alt_tokens && s->prompt_alt_logprobs) {
+        json_put_key(&w->json, "prompt_alt_tokens");
+        json_put_begin_object(&w->json);
+        json_put_key(&w->json, "tokens");
+        if (!wire_write_value(w, &wire_tensor_data, s->prompt_alt_tokens))
+            return false;
+        json_put_key(&w->json, "logprobs");
+        if (!wire_write_value(w, &wire_tensor_data, s->prompt_alt_logprobs))
+            return false;
+        json_put_end_object(&w->json);
+    }
     if (s->prompt_cache_hit_tokens) {
         json_put_key(&w->json, "prompt_cache_hit_tokens");
         json_put_int64(&w->json, s->prompt_cache_hit_tokens);

@@ -7,22 +7,6 @@
 
 static const char *const word_sample[] = { "sample", NULL };
 
-/* The first item decides the kind of the list; an empty one is a list of no tokens. */
-static bool read_stop_list(struct wire_reader *r, tinker_sampling_params *p)
-{
-    struct json_reader look = r->json; /* a copy: the original stays before the list */
-    json_begin_array(&look);
-    bool texts = json_next_item(&look) && json_peek(&look) == JSON_STRING;
-    if (texts) {
-        struct wire_strings v = { 0 };
-        bool ok = wire_read_strings(r, &v);
-        p->stop_strings = v.v;
-        p->n_stop = v.n;
-        return ok;
-    }
-    return wire_read_int32s(r, &p->stop_tokens, &p->n_stop);
-}
-
 /* A text, an array of texts, an array of tokens, or null. */
 static bool read_stop(struct wire_reader *r, void *value)
 {
@@ -32,8 +16,20 @@ static bool read_stop(struct wire_reader *r, void *value)
     p->n_stop = 0;
     if (json_peek(&r->json) == JSON_NULL)
         return json_null(&r->json) || wire_read_ok(r);
-    if (json_peek(&r->json) != JSON_STRING)
-        return wire_expect(r, JSON_ARRAY) && read_stop_list(r, p);
+    if (json_peek(&r->json) != JSON_STRING) {
+        if (!wire_expect(r, JSON_ARRAY))
+            return false;
+        /* The first item decides the kind of the list; an empty one is a list of no tokens. */
+        struct json_reader look = r->json; /* a copy: the original stays before the list */
+        json_begin_array(&look);
+        if (!json_next_item(&look) || json_peek(&look) != JSON_STRING)
+            return wire_read_int32s(r, &p->stop_tokens, &p->n_stop);
+        struct wire_strings v = { 0 };
+        bool ok = wire_read_strings(r, &v);
+        p->stop_strings = v.v;
+        p->n_stop = v.n;
+        return ok;
+    }
     const char **one = arena_alloc(r->arena, sizeof *one);
     if (!one)
         return wire_read_nomem(r);

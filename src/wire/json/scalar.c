@@ -44,7 +44,7 @@ bool wire_read_string(struct wire_reader *r, const char **out)
 }
 
 /* The text of the next string without surrounding space, in buf; false if too long. */
-static bool short_text(struct wire_reader *r, char *buf, size_t size)
+static bool read_short_text(struct wire_reader *r, char *buf, size_t size)
 {
     struct json_str s;
     if (!json_string(&r->json, &s))
@@ -63,7 +63,7 @@ static bool short_text(struct wire_reader *r, char *buf, size_t size)
 }
 
 /* [+-]digits, single underscores between them, optionally ".000" */
-static bool int_from_text(const char *s, int64_t *out)
+static bool parse_int_text(const char *s, int64_t *out)
 {
     char digits[32];
     size_t n = 0;
@@ -96,7 +96,7 @@ bool wire_read_int(struct wire_reader *r, int64_t *out)
     char text[48];
     bool b = false;
     if (r->mode == WIRE_LENIENT && kind == JSON_STRING) {
-        if (short_text(r, text, sizeof text) && int_from_text(text, out))
+        if (read_short_text(r, text, sizeof text) && parse_int_text(text, out))
             return true;
         return wire_read_ok(r) && wire_read_fail(r, "expected an integer, got a text");
     }
@@ -111,20 +111,20 @@ bool wire_read_int(struct wire_reader *r, int64_t *out)
     return json_int64(&r->json, out) || wire_read_ok(r);
 }
 
-static bool not_finite_from_text(const char *s, double *out)
+/* A decimal number, single underscores between digits allowed; with `any` also "nan", "inf" and
+ * "infinity" in any case. */
+static bool parse_double_text(char *s, bool any, double *out)
 {
     bool minus = *s == '-';
-    s += minus || *s == '+';
-    bool nan = strcasecmp(s, "nan") == 0;
-    if (!nan && strcasecmp(s, "inf") != 0 && strcasecmp(s, "infinity") != 0)
-        return false;
-    *out = nan ? NAN : minus ? -INFINITY : INFINITY;
-    return true;
-}
-
-/* A decimal number, single underscores between digits allowed. */
-static bool double_from_text(char *s, double *out)
-{
+    const char *word = s + (minus || *s == '+');
+    if (any && strcasecmp(word, "nan") == 0) {
+        *out = NAN;
+        return true;
+    }
+    if (any && (strcasecmp(word, "inf") == 0 || strcasecmp(word, "infinity") == 0)) {
+        *out = minus ? -INFINITY : INFINITY;
+        return true;
+    }
     size_t n = 0;
     for (size_t i = 0; s[i]; i++) {
         bool between = i && isdigit((unsigned char)s[i - 1]) && isdigit((unsigned char)s[i + 1]);
@@ -144,8 +144,7 @@ static bool read_double(struct wire_reader *r, bool any, double *out)
     char text[64];
     bool b = false;
     if (r->mode == WIRE_LENIENT && kind == JSON_STRING) {
-        if (short_text(r, text, sizeof text) &&
-            ((any && not_finite_from_text(text, out)) || double_from_text(text, out)))
+        if (read_short_text(r, text, sizeof text) && parse_double_text(text, any, out))
             return true;
         return wire_read_ok(r) && wire_read_fail(r, "expected a number, got a text");
     }
@@ -170,22 +169,11 @@ bool wire_read_metric(struct wire_reader *r, double *out)
     return read_double(r, true, out);
 }
 
-/* The words as they are: other than numbers, they may not have space around them. */
-static bool bool_from_text(struct json_str s, bool *out)
-{
-    static const char *const words[] = { "false", "true", "f",   "t",  "no", "yes",
-                                         "n",     "y",    "off", "on", "0",  "1" };
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        if (s.n == strlen(words[i]) && strncasecmp(s.s, words[i], s.n) == 0) {
-            *out = i % 2 == 1;
-            return true;
-        }
-    }
-    return false;
-}
-
 bool wire_read_bool(struct wire_reader *r, bool *out)
 {
+    /* false, true, and so on */
+    static const char *const words[] = { "false", "true", "f",   "t",  "no", "yes",
+                                         "n",     "y",    "off", "on", "0",  "1" };
     enum json_kind kind = json_peek(&r->json);
     if (r->mode == WIRE_LENIENT && kind == JSON_NUMBER) {
         double v = 0;
@@ -198,8 +186,14 @@ bool wire_read_bool(struct wire_reader *r, bool *out)
     }
     if (r->mode == WIRE_LENIENT && kind == JSON_STRING) {
         struct json_str s;
-        if (json_string(&r->json, &s) && bool_from_text(s, out))
-            return true;
+        /* The words as they are: other than numbers, they may not have space around them. */
+        bool ok = json_string(&r->json, &s);
+        for (size_t i = 0; ok && i < sizeof words / sizeof words[0]; i++) {
+            if (s.n == strlen(words[i]) && strncasecmp(s.s, words[i], s.n) == 0) {
+                *out = i % 2 == 1;
+                return true;
+            }
+        }
         return wire_read_ok(r) && wire_read_fail(r, "expected true or false, got a text");
     }
     if (!wire_expect(r, JSON_BOOL))
@@ -231,6 +225,8 @@ bool wire_read_seed(struct wire_reader *r, int64_t *out)
     struct json_str s;
     if (!json_raw(&r->json, &s))
         return wire_read_ok(r);
+    /* Seeds are Python integers of any size.  Those beyond int64_t are folded, modulo 2^63 - 1:
+     * the same seed gives the same stream, which is all a seed promises. */
     bool negative = s.n && s.s[0] == '-';
     const uint64_t modulus = INT64_MAX;
     uint64_t magnitude = 0;
@@ -267,6 +263,7 @@ bool wire_read_bytes(struct wire_reader *r, const void **out, size_t *n)
         return wire_read_ok(r);
     struct buf b;
     buf_init(&b, s.n + 4);
+    /* Into a buffer first: how long it is is known only when foreign characters were skipped. */
     bool ok = base64_decode(&b, s.s, s.n);
     bool full = !buf_ok(&b);
     void *copy = ok ? arena_memdup(r->arena, b.data ? b.data : "", b.len) : NULL;

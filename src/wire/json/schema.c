@@ -13,7 +13,8 @@ struct types {
     size_t n;
 };
 
-static void collect(struct types *all, const struct wire_type *type)
+/* Depth first, so a type stands before its parts; types may refer to each other in a circle. */
+static void collect_types(struct types *all, const struct wire_type *type)
 {
     for (size_t i = 0; i < all->n; i++)
         if (all->v[i] == type)
@@ -23,18 +24,12 @@ static void collect(struct types *all, const struct wire_type *type)
     all->v[all->n++] = type;
     for (size_t i = 0; i < type->n_fields; i++)
         if (type->fields[i].type)
-            collect(all, type->fields[i].type);
+            collect_types(all, type->fields[i].type);
 }
 
 static void put_ref(struct buf *out, const struct wire_type *type)
 {
     buf_printf(out, "{\"$ref\":\"#/$defs/%s\"}", type->name);
-}
-
-static void put_words(struct buf *out, const char *const *words)
-{
-    for (size_t i = 0; words[i]; i++)
-        buf_printf(out, "%s\"%s\"", i ? "," : "", words[i]);
 }
 
 /* Of a field whose value is given. */
@@ -68,8 +63,10 @@ static void put_kind(struct buf *out, const struct wire_field *f)
         break;
     case WIRE_WORD:
     case WIRE_ENUM:
+        /* An open list of words only gives examples: others are accepted. */
         buf_puts(out, f->flags & WIRE_OPEN ? "{\"type\":\"string\",\"examples\":[" : "{\"enum\":[");
-        put_words(out, f->words);
+        for (size_t i = 0; f->words[i]; i++)
+            buf_printf(out, "%s\"%s\"", i ? "," : "", f->words[i]);
         buf_puts(out, "]}");
         break;
     case WIRE_STRUCT:
@@ -94,16 +91,6 @@ static void put_kind(struct buf *out, const struct wire_field *f)
     }
 }
 
-static void put_field(struct buf *out, const struct wire_field *f)
-{
-    buf_printf(out, "\n    \"%s\":", f->name);
-    if (f->flags & WIRE_NULLABLE)
-        buf_puts(out, "{\"anyOf\":[");
-    put_kind(out, f);
-    if (f->flags & WIRE_NULLABLE)
-        buf_puts(out, ",{\"type\":\"null\"}]}");
-}
-
 /* Names of the required fields of this variant, or (0) of all variants. */
 static void put_required(struct buf *out, const struct wire_type *t, unsigned variant)
 {
@@ -118,18 +105,13 @@ static void put_required(struct buf *out, const struct wire_type *t, unsigned va
         buf_putc(out, ']');
 }
 
-static const struct wire_field *tag_of(const struct wire_type *t)
-{
-    for (size_t i = 0; t->tag && i < t->n_fields; i++)
-        if (strcmp(t->fields[i].name, t->tag) == 0)
-            return &t->fields[i];
-    return NULL;
-}
-
 /* What each variant of a union must have. */
 static void put_variants(struct buf *out, const struct wire_type *t)
 {
-    const struct wire_field *tag = tag_of(t);
+    const struct wire_field *tag = NULL;
+    for (size_t i = 0; t->tag && i < t->n_fields; i++)
+        if (strcmp(t->fields[i].name, t->tag) == 0)
+            tag = &t->fields[i];
     if (!tag)
         return;
     buf_puts(out, ",\n   \"allOf\":[");
@@ -153,7 +135,12 @@ static void put_type(struct buf *out, const struct wire_type *t)
     for (size_t i = 0; i < t->n_fields; i++) {
         if (i > 0)
             buf_putc(out, ',');
-        put_field(out, &t->fields[i]);
+        const struct wire_field *f = &t->fields[i];
+        bool nullable = (f->flags & WIRE_NULLABLE) != 0;
+        buf_printf(out, "\n    \"%s\":%s", f->name, nullable ? "{\"anyOf\":[" : "");
+        put_kind(out, f);
+        if (nullable)
+            buf_puts(out, ",{\"type\":\"null\"}]}");
     }
     buf_putc(out, '}');
     struct buf required;
@@ -170,7 +157,7 @@ void wire_schema(struct buf *out)
 {
     struct types all = { .n = 0 };
     for (size_t i = 0; wire_type_at(i); i++)
-        collect(&all, wire_type_at(i));
+        collect_types(&all, wire_type_at(i));
     buf_puts(out, "{\"$schema\":\"https://json-schema.org/draft/2020-12/schema\",\n"
                   " \"title\":\"Tinker API, as libtinker reads and writes it\",\n \"$defs\":{");
     for (size_t i = 0; i < all.n; i++) {

@@ -40,6 +40,7 @@ bool wire_write_double(struct wire_writer *w, double v)
     return true;
 }
 
+/* Only words of the table: a typo must not reach the service. */
 static bool write_word(struct wire_writer *w, const struct wire_field *f, const char *word)
 {
     for (int i = 0; f->words[i]; i++) {
@@ -51,17 +52,7 @@ static bool write_word(struct wire_writer *w, const struct wire_field *f, const 
     return wire_write_fail(w, "\"%.60s\" is not one of the known words", word);
 }
 
-static bool write_enum(struct wire_writer *w, const struct wire_field *f, int index)
-{
-    for (int i = 0; f->words[i]; i++) {
-        if (i == index) {
-            json_put_string(&w->json, f->words[i]);
-            return true;
-        }
-    }
-    return wire_write_fail(w, "has no word for %d", index);
-}
-
+/* Text that somebody else made is checked before it becomes part of ours. */
 static bool write_object_text(struct wire_writer *w, struct json_str text)
 {
     struct json_reader check;
@@ -88,14 +79,7 @@ static bool write_bytes(struct wire_writer *w, const void *p, size_t n)
     return ok || wire_write_nomem(w);
 }
 
-static void write_strings(struct wire_writer *w, struct wire_strings v)
-{
-    json_put_begin_array(&w->json);
-    for (size_t i = 0; i < v.n; i++)
-        json_put_string(&w->json, v.v[i]);
-    json_put_end_array(&w->json);
-}
-
+/* {"name": "value"}; a missing value is null. */
 static bool write_named_strings(struct wire_writer *w, const tinker_named_string *v, size_t n)
 {
     json_put_begin_object(&w->json);
@@ -125,6 +109,7 @@ static bool write_numbers(struct wire_writer *w, const tinker_named_number *v, s
     return w->status == TINKER_OK;
 }
 
+/* Values of a type as an array, or as an object whose keys are their first members. */
 static bool write_list(struct wire_writer *w, const struct wire_field *f, const char *v, size_t n)
 {
     struct wire_place place = { .up = w->place };
@@ -190,6 +175,7 @@ bool wire_is_given(const struct wire_field *f, const void *value)
     }
 }
 
+/* The value of a field that is given; its key is written already. */
 static bool write_given(struct wire_writer *w, const struct wire_field *f, const char *value)
 {
     const void *at = value + f->offset;
@@ -202,8 +188,15 @@ static bool write_given(struct wire_writer *w, const struct wire_field *f, const
     case WIRE_LITERAL:
         json_put_string(&w->json, f->words[0]);
         return true;
-    case WIRE_ENUM:
-        return write_enum(w, f, *(const int *)at);
+    case WIRE_ENUM: {
+        int index = *(const int *)at, n = 0;
+        while (f->words[n])
+            n++;
+        if (index < 0 || index >= n)
+            return wire_write_fail(w, "has no word for %d", index);
+        json_put_string(&w->json, f->words[index]);
+        return true;
+    }
     case WIRE_BOOL:
         json_put_bool(&w->json, *(const bool *)at);
         return true;
@@ -240,9 +233,14 @@ static bool write_given(struct wire_writer *w, const struct wire_field *f, const
         return write_object_text(w, *(const struct json_str *)at);
     case WIRE_BYTES:
         return write_bytes(w, *(const void *const *)at, *(const size_t *)(value + f->aux));
-    case WIRE_STRINGS:
-        write_strings(w, *(const struct wire_strings *)at);
+    case WIRE_STRINGS: {
+        const struct wire_strings *v = at;
+        json_put_begin_array(&w->json);
+        for (size_t i = 0; i < v->n; i++)
+            json_put_string(&w->json, v->v[i]);
+        json_put_end_array(&w->json);
         return true;
+    }
     case WIRE_NAMED_STRINGS: {
         const struct wire_named_strings *v = at;
         return write_named_strings(w, v->v, v->n);
@@ -267,23 +265,6 @@ static bool write_given(struct wire_writer *w, const struct wire_field *f, const
     return wire_write_fail(w, "cannot be written");
 }
 
-static bool write_field(struct wire_writer *w, const struct wire_field *f, const char *value)
-{
-    if (f->kind == WIRE_CUSTOM)
-        return f->write(w, f->name, value);
-    if (wire_is_given(f, value)) {
-        json_put_key(&w->json, f->name);
-        return write_given(w, f, value);
-    }
-    if (f->flags & WIRE_REQUIRED)
-        return wire_write_fail(w, "is required");
-    if (f->flags & WIRE_SHOW_NULL) {
-        json_put_key(&w->json, f->name);
-        json_put_null(&w->json);
-    }
-    return true;
-}
-
 bool wire_field_applies(const struct wire_type *type, const struct wire_field *f, const void *value)
 {
     int variant = 0;
@@ -306,7 +287,17 @@ bool wire_write_value(struct wire_writer *w, const struct wire_type *type, const
             continue;
         struct wire_place place = { .up = w->place, .name = f->name };
         w->place = &place;
-        bool ok = write_field(w, f, value);
+        bool ok = true, given = f->kind != WIRE_CUSTOM && wire_is_given(f, value);
+        if (f->kind == WIRE_CUSTOM) /* writes its own key, or nothing */
+            ok = f->write(w, f->name, value);
+        else if (!given && (f->flags & WIRE_REQUIRED))
+            ok = wire_write_fail(w, "is required");
+        else if (given || (f->flags & WIRE_SHOW_NULL))
+            json_put_key(&w->json, f->name);
+        if (given)
+            ok = write_given(w, f, value);
+        else if (ok && f->kind != WIRE_CUSTOM && (f->flags & WIRE_SHOW_NULL))
+            json_put_null(&w->json);
         w->place = place.up;
         if (!ok)
             return false;
@@ -319,6 +310,7 @@ tinker_status wire_encode_json(const struct wire_type *type, const void *value, 
                                tinker_error *err)
 {
     struct wire_writer w = { .err = err };
+    /* The writer remembers a failed append, so the buffer is asked once, at the end. */
     json_writer_init(&w.json, out);
     if (wire_write_value(&w, type, value) && !buf_ok(out))
         w.status = err_nomem(err, type->name);

@@ -1,4 +1,8 @@
-/* pb.c - protobuf primitives. */
+/* pb.c - protobuf primitives.
+ *
+ * The encoding (protobuf.dev, "Encoding"): a message is a sequence of fields; each begins with a
+ * varint tag, number << 3 | type, followed by a varint, four or eight bytes, or a length and that
+ * many bytes.  A varint has seven bits a byte, lowest first, the top bit set in all but the last. */
 #include "wire/proto/pb.h"
 
 #include <assert.h>
@@ -33,6 +37,7 @@ uint8_t *pb_put_varint(uint8_t *p, uint64_t v)
 
 static uint8_t *put_tag(uint8_t *p, unsigned field, enum pb_type type)
 {
+    /* Number << 3 | type in one byte. */
     assert(field < 16);
     *p = (uint8_t)(field << 3 | type);
     return p + 1;
@@ -59,7 +64,7 @@ uint8_t *pb_put_bytes(uint8_t *p, unsigned field, const void *data, size_t n)
 uint8_t *pb_put_double(uint8_t *p, unsigned field, double v)
 {
     p = put_tag(p, field, PB_FIXED64);
-    memcpy(p, &v, sizeof v); /* little endian: see proto.c */
+    memcpy(p, &v, sizeof v); /* little endian: see proto_read.c */
     return p + sizeof v;
 }
 
@@ -71,7 +76,7 @@ struct pb_in pb_open(const void *p, size_t n)
     return (struct pb_in){ start, start + (p ? n : 0), false };
 }
 
-static bool bad(struct pb_in *in)
+static bool mark_bad(struct pb_in *in)
 {
     in->bad = true;
     return false;
@@ -80,6 +85,7 @@ static bool bad(struct pb_in *in)
 bool pb_varint(struct pb_in *in, uint64_t *v)
 {
     uint64_t value = 0;
+    /* At most ten bytes; bits beyond 64 are dropped, as the reference does with a negative int32. */
     for (int shift = 0; shift < 70 && in->p < in->end; shift += 7) {
         uint8_t byte = *in->p++;
         if (shift < 64)
@@ -89,13 +95,13 @@ bool pb_varint(struct pb_in *in, uint64_t *v)
             return true;
         }
     }
-    return bad(in);
+    return mark_bad(in);
 }
 
-static bool fixed(struct pb_in *in, size_t n, uint64_t *v)
+static bool read_fixed(struct pb_in *in, size_t n, uint64_t *v)
 {
     if ((size_t)(in->end - in->p) < n)
-        return bad(in);
+        return mark_bad(in);
     *v = 0;
     memcpy(v, in->p, n);
     in->p += n;
@@ -111,20 +117,21 @@ static bool read_payload(struct pb_in *in, struct pb_field *f)
     case PB_VARINT:
         return pb_varint(in, &f->value);
     case PB_FIXED64:
-        return fixed(in, 8, &f->value);
+        return read_fixed(in, 8, &f->value);
     case PB_FIXED32:
-        return fixed(in, 4, &f->value);
+        return read_fixed(in, 4, &f->value);
     case PB_LEN:
         if (!pb_varint(in, &n))
             return false;
+        /* A length from outside: never beyond the message. */
         if (n > (uint64_t)(in->end - in->p))
-            return bad(in);
+            return mark_bad(in);
         f->bytes = in->p;
         f->n = (size_t)n;
         in->p += n;
         return true;
     }
-    return bad(in);
+    return mark_bad(in);
 }
 
 bool pb_next(struct pb_in *in, struct pb_field *f)
@@ -139,14 +146,15 @@ bool pb_next(struct pb_in *in, struct pb_field *f)
         f->number = (uint32_t)(tag >> 3);
         unsigned type = tag & 7;
         if (tag > UINT32_MAX || f->number == 0)
-            return bad(in);
+            return mark_bad(in);
+        /* Groups are deprecated, but a parser must be able to skip them with all they hold. */
         if (type == START_GROUP) {
             if (depth == DEPTH_MAX)
-                return bad(in);
+                return mark_bad(in);
             open[depth++] = f->number;
         } else if (type == END_GROUP) {
             if (depth == 0 || open[--depth] != f->number)
-                return bad(in);
+                return mark_bad(in);
         } else {
             f->type = (enum pb_type)type;
             if (!read_payload(in, f))
@@ -155,7 +163,7 @@ bool pb_next(struct pb_in *in, struct pb_field *f)
                 return true;
         }
     }
-    return depth == 0 ? false : bad(in);
+    return depth == 0 ? false : mark_bad(in);
 }
 
 bool pb_is(const struct pb_field *f, uint32_t number, enum pb_type type)

@@ -32,12 +32,14 @@ static const tinker_tensor *tensor_of(const struct run *run, size_t datum, size_
 }
 
 /* Dimensions after the first; a tensor without shape or of no dimension has none. */
-static size_t trailing(const tinker_tensor *t, const int64_t **shape)
+static size_t trailing_dims(const tinker_tensor *t, const int64_t **shape)
 {
     *shape = t->shape && t->ndim > 1 ? t->shape + 1 : NULL;
     return *shape ? t->ndim - 1 : 0;
 }
 
+/* The sizes below are computed twice, once to reserve the message and once to write the lengths
+ * inside it: a few additions per tensor, where keeping them would need memory. */
 static size_t data_size(const struct run *run, size_t field)
 {
     size_t size = 0;
@@ -49,17 +51,18 @@ static size_t data_size(const struct run *run, size_t field)
 static size_t batch_size(const struct run *run, size_t field)
 {
     const int64_t *shape;
-    size_t n = trailing(tensor_of(run, run->first, field), &shape);
+    size_t n = trailing_dims(tensor_of(run, run->first, field), &shape);
     size_t data = data_size(run, field), dims = proto_shape_size(shape, n);
     return (data ? pb_len_size(data) : 0) + pb_len_size(8 * (run->end - run->first + 1)) + 2 +
            (dims ? pb_len_size(dims) : 0);
 }
 
+/* One field of a record: all elements, where each datum ends, the type, the trailing dimensions. */
 static uint8_t *put_batch(uint8_t *p, const struct run *run, size_t field)
 {
     const tinker_tensor *model = tensor_of(run, run->first, field);
     const int64_t *shape;
-    size_t dims = trailing(model, &shape), data = data_size(run, field);
+    size_t dims = trailing_dims(model, &shape), data = data_size(run, field);
     int64_t offset = 0;
     if (data) {
         p = pb_put_head(p, BATCH_DATA, data);
@@ -79,27 +82,25 @@ static uint8_t *put_batch(uint8_t *p, const struct run *run, size_t field)
 
 /* ---- encoding: records ----------------------------------------------------------- */
 
-static bool same_layout(const tinker_loss_output *a, const tinker_loss_output *b)
-{
-    if (a->n_tensors != b->n_tensors)
-        return false;
-    for (size_t i = 0; i < a->n_tensors; i++) {
-        const tinker_tensor *x = &a->tensors[i].tensor, *y = &b->tensors[i].tensor;
-        const int64_t *xs, *ys;
-        size_t nx = trailing(x, &xs), ny = trailing(y, &ys);
-        if (strcmp(a->tensors[i].name, b->tensors[i].name) != 0 ||
-            proto_dtype_of(x->dtype) != proto_dtype_of(y->dtype) || nx != ny ||
-            (nx && memcmp(xs, ys, nx * sizeof *xs) != 0))
-            return false;
-    }
-    return true;
-}
-
+/* As many datums as fit into one record: names, element types and trailing dimensions agree. */
 static struct run next_run(const tinker_forward_backward *v, size_t first)
 {
+    const tinker_loss_output *a = &v->outputs[first];
     struct run run = { v->outputs, first, first + 1 };
-    while (run.end < v->n_outputs && same_layout(&v->outputs[first], &v->outputs[run.end]))
-        run.end++;
+    for (; run.end < v->n_outputs; run.end++) {
+        const tinker_loss_output *b = &v->outputs[run.end];
+        if (a->n_tensors != b->n_tensors)
+            return run;
+        for (size_t i = 0; i < a->n_tensors; i++) {
+            const tinker_tensor *x = &a->tensors[i].tensor, *y = &b->tensors[i].tensor;
+            const int64_t *xs, *ys;
+            size_t nx = trailing_dims(x, &xs), ny = trailing_dims(y, &ys);
+            if (strcmp(a->tensors[i].name, b->tensors[i].name) != 0 ||
+                proto_dtype_of(x->dtype) != proto_dtype_of(y->dtype) || nx != ny ||
+                (nx && memcmp(xs, ys, nx * sizeof *xs) != 0))
+                return run;
+        }
+    }
     return run;
 }
 
@@ -191,31 +192,6 @@ struct batch {
     int64_t row; /* product of trailing */
 };
 
-static bool check_offsets(struct wire_reader *r, const struct batch *b, size_t n_offsets,
-                          size_t n_bytes)
-{
-    const int64_t *o = b->offsets;
-    for (size_t i = 0; i < n_offsets; i++) {
-        int64_t before = i ? o[i - 1] : 0;
-        if (o[i] < before || (uint64_t)o[i] > n_bytes || o[i] % (int64_t)b->itemsize != 0)
-            return wire_read_fail(r, "offset %zu is %lld, after %lld, in %zu bytes", i,
-                                  (long long)o[i], (long long)before, n_bytes);
-    }
-    return true;
-}
-
-static bool check_trailing(struct wire_reader *r, struct batch *b)
-{
-    b->row = 1;
-    for (size_t i = 0; i < b->n_trailing; i++) {
-        int64_t d = b->trailing[i];
-        if (d < 0 || (d && b->row > INT64_MAX / d))
-            return wire_read_fail(r, "trailing dimension %zu is %lld", i, (long long)d);
-        b->row *= d;
-    }
-    return true;
-}
-
 static bool read_batch(struct wire_reader *r, const struct pb_field *field, struct batch *b)
 {
     struct pb_in in = pb_open(field->bytes, field->n);
@@ -242,13 +218,28 @@ static bool read_batch(struct wire_reader *r, const struct pb_field *field, stru
     b->itemsize = proto_itemsize(dtype);
     b->offsets = v;
     b->n_datums = n_offsets ? n_offsets - 1 : 0;
-    return check_offsets(r, b, n_offsets, data.n) && check_trailing(r, b);
+    /* Offsets in bytes, ascending, whole elements, inside the data. */
+    for (size_t i = 0; i < n_offsets; i++) {
+        int64_t before = i ? b->offsets[i - 1] : 0, at = b->offsets[i];
+        if (at < before || (uint64_t)at > data.n || at % (int64_t)b->itemsize != 0)
+            return wire_read_fail(r, "offset %zu is %lld, after %lld, in %zu bytes", i,
+                                  (long long)at, (long long)before, data.n);
+    }
+    b->row = 1;
+    for (size_t i = 0; i < b->n_trailing; i++) {
+        int64_t d = b->trailing[i];
+        if (d < 0 || (d && b->row > INT64_MAX / d))
+            return wire_read_fail(r, "trailing dimension %zu is %lld", i, (long long)d);
+        b->row *= d;
+    }
+    return true;
 }
 
 /* The tensor of datum i; its shape goes to shape[1 + n_trailing]. */
-static bool slice(struct wire_reader *r, const struct batch *b, size_t i, int64_t *shape,
-                  tinker_tensor *out)
+static bool slice_datum(struct wire_reader *r, const struct batch *b, size_t i, int64_t *shape,
+                        tinker_tensor *out)
 {
+    /* No copy: every datum points into the one array of its field. */
     size_t from = (size_t)b->offsets[i] / b->itemsize, to = (size_t)b->offsets[i + 1] / b->itemsize;
     int64_t n = (int64_t)(to - from);
     if (b->row ? n % b->row != 0 : n != 0)
@@ -272,26 +263,37 @@ struct record {
     size_t n_fields, n_datums;
 };
 
-static bool read_record_field(struct wire_reader *r, const struct pb_field *f,
-                              struct wire_named *named)
+static bool read_record(struct wire_reader *r, const struct pb_field *field, struct record *out)
 {
-    struct proto_entry e;
-    if (!proto_entry(r, f, PB_LEN, &e))
+    struct pb_in in = pb_open(field->bytes, field->n);
+    struct pb_field f;
+    struct wire_named named;
+    uint64_t stated = 0;
+    bool ok = true;
+    wire_named_init(&named, sizeof(struct batch));
+    while (ok && pb_next(&in, &f)) {
+        if (pb_is(&f, RECORD_COUNT, PB_VARINT))
+            stated = f.value;
+        if (!pb_is(&f, RECORD_FIELDS, PB_LEN))
+            continue;
+        struct proto_entry e;
+        if (!proto_entry(r, &f, PB_LEN, &e)) {
+            ok = false;
+            break;
+        }
+        struct batch *b =
+            wire_named_slot(r, &named, e.key.bytes ? (const char *)e.key.bytes : "", e.key.n);
+        struct wire_place place = { .up = r->place, .name = b ? b->name : NULL };
+        r->place = &place;
+        ok = b && read_batch(r, &e.value, b);
+        r->place = place.up;
+    }
+    wire_named_clear(&named);
+    out->fields = (const void *)named.v;
+    out->n_fields = named.n;
+    if (!ok || !proto_done(r, &in))
         return false;
-    struct batch *b =
-        wire_named_slot(r, named, e.key.bytes ? (const char *)e.key.bytes : "", e.key.n);
-    if (!b)
-        return false;
-    struct wire_place place = { .up = r->place, .name = b->name };
-    r->place = &place;
-    bool ok = read_batch(r, &e.value, b);
-    r->place = place.up;
-    return ok;
-}
-
-/* The count is the record's own; old servers sent none, then the first field's. */
-static bool count_datums(struct wire_reader *r, uint64_t stated, struct record *out)
-{
+    /* The count is the record's own; old servers sent none, then the first field's. */
     if ((int64_t)stated < 0 || stated > DATUMS_MAX)
         return wire_read_fail(r, "%lld datums", (long long)stated);
     out->n_datums = stated ? (size_t)stated : out->n_fields ? out->fields[0].n_datums : 0;
@@ -302,34 +304,15 @@ static bool count_datums(struct wire_reader *r, uint64_t stated, struct record *
     return true;
 }
 
-static bool read_record(struct wire_reader *r, const struct pb_field *field, struct record *out)
-{
-    struct pb_in in = pb_open(field->bytes, field->n);
-    struct pb_field f;
-    struct wire_named named;
-    uint64_t stated = 0;
-    bool ok = true;
-    wire_named_init(&named, sizeof(struct batch));
-    while (ok && pb_next(&in, &f)) {
-        if (pb_is(&f, RECORD_FIELDS, PB_LEN))
-            ok = read_record_field(r, &f, &named);
-        else if (pb_is(&f, RECORD_COUNT, PB_VARINT))
-            stated = f.value;
-    }
-    wire_named_clear(&named);
-    out->fields = (const void *)named.v;
-    out->n_fields = named.n;
-    return ok && proto_done(r, &in) && count_datums(r, stated, out);
-}
-
 /* Spread the fields of a record over its datums. */
-static bool spread(struct wire_reader *r, const struct record *rec, tinker_loss_output *out)
+static bool spread_record(struct wire_reader *r, const struct record *rec, tinker_loss_output *out)
 {
     size_t per_datum = 0;
     for (size_t j = 0; j < rec->n_fields; j++)
         per_datum += 1 + rec->fields[j].n_trailing;
     if (!rec->n_fields || !rec->n_datums)
         return true;
+    /* The counts are a peer's: the products below must not wrap. */
     if (rec->n_datums > SIZE_MAX / sizeof(tinker_named_tensor) / per_datum)
         return wire_read_nomem(r);
     tinker_named_tensor *t = arena_array(r->arena, rec->n_datums * rec->n_fields, sizeof *t);
@@ -341,7 +324,7 @@ static bool spread(struct wire_reader *r, const struct record *rec, tinker_loss_
         out[i].n_tensors = rec->n_fields;
         for (size_t j = 0; j < rec->n_fields; j++, t++) {
             t->name = rec->fields[j].name;
-            if (!slice(r, &rec->fields[j], i, shape, &t->tensor))
+            if (!slice_datum(r, &rec->fields[j], i, shape, &t->tensor))
                 return false;
             shape += t->tensor.ndim;
         }
@@ -349,8 +332,8 @@ static bool spread(struct wire_reader *r, const struct record *rec, tinker_loss_
     return true;
 }
 
-static bool spread_all(struct wire_reader *r, const struct record *records, size_t n,
-                       tinker_forward_backward *out)
+static bool spread_records(struct wire_reader *r, const struct record *records, size_t n,
+                           tinker_forward_backward *out)
 {
     size_t total = 0;
     for (size_t i = 0; i < n; i++)
@@ -365,7 +348,7 @@ static bool spread_all(struct wire_reader *r, const struct record *records, size
     for (size_t i = 0; i < n; i++) {
         place.index = i;
         r->place = &place;
-        bool ok = spread(r, &records[i], at);
+        bool ok = spread_record(r, &records[i], at);
         r->place = NULL;
         if (!ok)
             return false;
@@ -398,7 +381,7 @@ static bool read_output(struct wire_reader *r, struct pb_in *in, struct record *
             r->place = NULL;
         }
     }
-    return ok && proto_done(r, in) && spread_all(r, records, n, out);
+    return ok && proto_done(r, in) && spread_records(r, records, n, out);
 }
 
 tinker_status wire_decode_forward_backward_output(const void *p, size_t n, struct arena *arena,
@@ -418,8 +401,9 @@ tinker_status wire_decode_forward_backward_output(const void *p, size_t n, struc
     wire_named_clear(&metrics);
     out->metrics = (const void *)metrics.v;
     out->n_metrics = metrics.n;
+    /* Servers send "module:Class", or nothing at all for what has no outputs. */
     const char *colon = strrchr(out->output_type, ':');
-    if (room && colon) /* "module:Class" */
+    if (room && colon)
         out->output_type = colon + 1;
     else if (!room && !*out->output_type)
         out->output_type = "ArrayRecord";

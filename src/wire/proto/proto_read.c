@@ -19,7 +19,8 @@ bool proto_done(struct wire_reader *r, const struct pb_in *in)
     return r->status == TINKER_OK;
 }
 
-static bool valid_text(struct wire_reader *r, const uint8_t *bytes, size_t n)
+/* proto3 strings are UTF-8; ours are C strings, too. */
+static bool check_text(struct wire_reader *r, const uint8_t *bytes, size_t n)
 {
     if (n == 0)
         return true;
@@ -32,7 +33,7 @@ static bool valid_text(struct wire_reader *r, const uint8_t *bytes, size_t n)
 
 bool proto_text(struct wire_reader *r, const struct pb_field *f, const char **out)
 {
-    if (!valid_text(r, f->bytes, f->n))
+    if (!check_text(r, f->bytes, f->n))
         return false;
     const char *copy = arena_strndup(r->arena, (const char *)f->bytes, f->n);
     if (copy)
@@ -64,37 +65,6 @@ size_t proto_itemsize(uint64_t dtype)
     return 0;
 }
 
-static bool widen_int32(struct wire_reader *r, const uint8_t *bytes, size_t n, tinker_tensor *out)
-{
-    int64_t *v = arena_array(r->arena, n / 4, sizeof *v);
-    if (!v)
-        return wire_read_nomem(r);
-    for (size_t i = 0; i < n / 4; i++) {
-        int32_t x;
-        memcpy(&x, bytes + 4 * i, sizeof x);
-        v[i] = x;
-    }
-    out->data = v;
-    out->n = n / 4;
-    return true;
-}
-
-static bool widen_bfloat16(struct wire_reader *r, const uint8_t *bytes, size_t n,
-                           tinker_tensor *out)
-{
-    uint32_t *v = arena_array(r->arena, n / 2, sizeof *v);
-    if (!v)
-        return wire_read_nomem(r);
-    for (size_t i = 0; i < n / 2; i++) {
-        uint16_t x;
-        memcpy(&x, bytes + 2 * i, sizeof x);
-        v[i] = (uint32_t)x << 16;
-    }
-    out->data = v;
-    out->n = n / 2;
-    return true;
-}
-
 bool proto_values(struct wire_reader *r, uint64_t dtype, const uint8_t *bytes, size_t n,
                   tinker_tensor *out)
 {
@@ -105,11 +75,29 @@ bool proto_values(struct wire_reader *r, uint64_t dtype, const uint8_t *bytes, s
         return wire_read_fail(r, "%zu bytes are no whole number of elements of %zu bytes", n, size);
     bool whole = dtype == PROTO_INT32 || dtype == PROTO_INT64;
     out->dtype = whole ? TINKER_INT64 : TINKER_FLOAT32;
-    if (dtype == PROTO_INT32)
-        return widen_int32(r, bytes, n, out);
-    if (dtype == PROTO_BFLOAT16)
-        return widen_bfloat16(r, bytes, n, out);
-    return proto_elements(r, bytes, n, size, &out->data, &out->n);
+    if (dtype != PROTO_INT32 && dtype != PROTO_BFLOAT16)
+        return proto_elements(r, bytes, n, size, &out->data, &out->n);
+    /* In memory there are int64 and float32 only; both widen without loss.  The bytes are not
+     * aligned, so they are copied one by one. */
+    out->n = n / size;
+    if (dtype == PROTO_INT32) {
+        int64_t *v = arena_array(r->arena, out->n, sizeof *v);
+        for (size_t i = 0; v && i < out->n; i++) {
+            int32_t x;
+            memcpy(&x, bytes + 4 * i, sizeof x);
+            v[i] = x;
+        }
+        out->data = v;
+    } else {
+        uint32_t *v = arena_array(r->arena, out->n, sizeof *v); /* the bits of floats */
+        for (size_t i = 0; v && i < out->n; i++) {
+            uint16_t x;
+            memcpy(&x, bytes + 2 * i, sizeof x);
+            v[i] = (uint32_t)x << 16;
+        }
+        out->data = v;
+    }
+    return out->data != NULL || wire_read_nomem(r);
 }
 
 bool proto_shape(struct wire_reader *r, const struct pb_field *f,
@@ -118,6 +106,7 @@ bool proto_shape(struct wire_reader *r, const struct pb_field *f,
     struct pb_in in = pb_open(f->bytes, f->n);
     uint64_t v = f->value;
     bool packed = f->type == PB_LEN;
+    /* Repeated numbers come packed or one by one: a parser must take both. */
     while (!packed || in.p < in.end) {
         if (packed && !pb_varint(&in, &v))
             return proto_done(r, &in);
@@ -136,13 +125,14 @@ bool proto_entry(struct wire_reader *r, const struct pb_field *f, enum pb_type v
     struct pb_in in = pb_open(f->bytes, f->n);
     struct pb_field x;
     memset(out, 0, sizeof *out);
+    /* A map is a repeated message of key and value; the last of each counts. */
     while (pb_next(&in, &x)) {
         if (pb_is(&x, 1, PB_LEN))
             out->key = x;
         else if (pb_is(&x, 2, value))
             out->value = x;
     }
-    return proto_done(r, &in) && valid_text(r, out->key.bytes, out->key.n);
+    return proto_done(r, &in) && check_text(r, out->key.bytes, out->key.n);
 }
 
 bool proto_number_entry(struct wire_reader *r, const struct pb_field *f, struct wire_named *named)

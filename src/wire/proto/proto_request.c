@@ -29,11 +29,6 @@ enum { MAP_KEY = 1, MAP_VALUE };
 
 /* ---- encoding: chunks ------------------------------------------------------------ */
 
-static size_t expected_size(const tinker_chunk *c)
-{
-    return c->has_expected_tokens ? 1 + pb_varint_size((uint64_t)c->expected_tokens) : 0;
-}
-
 /* Of the message inside the oneof arm. */
 static size_t arm_size(const tinker_chunk *c)
 {
@@ -41,7 +36,9 @@ static size_t arm_size(const tinker_chunk *c)
         return c->n_tokens ? pb_len_size(4 * c->n_tokens) : 0;
     size_t size = c->n_bytes ? pb_len_size(c->n_bytes) : 0;
     if (c->kind == TINKER_CHUNK_IMAGE)
-        size += pb_len_size(strlen(c->format)) + expected_size(c);
+        size += pb_len_size(strlen(c->format));
+    if (c->kind == TINKER_CHUNK_IMAGE && c->has_expected_tokens)
+        size += 1 + pb_varint_size((uint64_t)c->expected_tokens);
     return size;
 }
 
@@ -71,6 +68,7 @@ static size_t input_size(const tinker_named_tensor *t, bool shaped)
     return pb_len_size(strlen(t->name)) + pb_len_size(proto_tensor_size(&t->tensor, shaped));
 }
 
+/* Chunk, oneof arm and content are three messages inside each other: hence the nested lengths. */
 static size_t datum_size(const tinker_datum *d, bool shaped)
 {
     size_t size = 0;
@@ -96,29 +94,6 @@ static uint8_t *put_datum(uint8_t *p, const tinker_datum *d, bool shaped)
     return p;
 }
 
-static size_t request_size(const struct wire_forward_backward_request *req)
-{
-    size_t size = pb_len_size(strlen(req->model_id)) + pb_len_size(strlen(req->loss.name));
-    if (req->seq_id.has && req->seq_id.value)
-        size += 1 + pb_varint_size((uint64_t)req->seq_id.value);
-    for (size_t i = 0; i < req->n_data; i++)
-        size += pb_len_size(datum_size(&req->data[i], req->shaped));
-    size += proto_numbers_size(req->loss.config, req->loss.n_config);
-    return size + (req->forward_only ? 2 : 0);
-}
-
-static uint8_t *put_request(uint8_t *p, const struct wire_forward_backward_request *req)
-{
-    p = pb_put_bytes(p, REQUEST_MODEL, req->model_id, strlen(req->model_id));
-    if (req->seq_id.has && req->seq_id.value)
-        p = pb_put_int(p, REQUEST_SEQ, (uint64_t)req->seq_id.value);
-    for (size_t i = 0; i < req->n_data; i++)
-        p = put_datum(p, &req->data[i], req->shaped);
-    p = pb_put_bytes(p, REQUEST_LOSS, req->loss.name, strlen(req->loss.name));
-    p = proto_put_numbers(p, REQUEST_CONFIG, req->loss.config, req->loss.n_config);
-    return req->forward_only ? pb_put_int(p, REQUEST_FORWARD, 1) : p;
-}
-
 tinker_status wire_encode_forward_backward_request(const struct wire_forward_backward_request *req,
                                                    struct buf *out, tinker_error *err)
 {
@@ -131,33 +106,36 @@ tinker_status wire_encode_forward_backward_request(const struct wire_forward_bac
     tinker_status status = wire_check_data(req->data, req->n_data, err);
     if (status)
         return status;
-    size_t size = request_size(req);
+    /* Measure, in the order of writing below. */
+    size_t size = pb_len_size(strlen(req->model_id)) + pb_len_size(strlen(req->loss.name));
+    if (req->seq_id.has && req->seq_id.value)
+        size += 1 + pb_varint_size((uint64_t)req->seq_id.value);
+    for (size_t i = 0; i < req->n_data; i++)
+        size += pb_len_size(datum_size(&req->data[i], req->shaped));
+    size += proto_numbers_size(req->loss.config, req->loss.n_config);
+    size += req->forward_only ? 2 : 0;
     if (!buf_reserve(out, size))
         return err_nomem(err, "forward_backward body");
-    uint8_t *start = (uint8_t *)out->data + out->len, *end = put_request(start, req);
-    assert((size_t)(end - start) == size);
-    out->len += (size_t)(end - start);
+    /* Write: model and number first, where a server can find them in a body it cannot read. */
+    uint8_t *start = (uint8_t *)out->data + out->len, *p = start;
+    p = pb_put_bytes(p, REQUEST_MODEL, req->model_id, strlen(req->model_id));
+    if (req->seq_id.has && req->seq_id.value)
+        p = pb_put_int(p, REQUEST_SEQ, (uint64_t)req->seq_id.value);
+    for (size_t i = 0; i < req->n_data; i++)
+        p = put_datum(p, &req->data[i], req->shaped);
+    p = pb_put_bytes(p, REQUEST_LOSS, req->loss.name, strlen(req->loss.name));
+    p = proto_put_numbers(p, REQUEST_CONFIG, req->loss.config, req->loss.n_config);
+    if (req->forward_only)
+        p = pb_put_int(p, REQUEST_FORWARD, 1);
+    assert((size_t)(p - start) == size);
+    out->len += (size_t)(p - start);
     out->data[out->len] = '\0';
     return TINKER_OK;
 }
 
 /* ---- decoding: chunks ------------------------------------------------------------ */
 
-static bool read_text_chunk(struct wire_reader *r, const struct pb_field *arm, tinker_chunk *c)
-{
-    struct pb_in in = pb_open(arm->bytes, arm->n);
-    struct pb_field f, tokens = { 0 };
-    const void *v = NULL;
-    c->kind = TINKER_CHUNK_TEXT;
-    while (pb_next(&in, &f))
-        if (pb_is(&f, 1, PB_LEN))
-            tokens = f;
-    if (!proto_done(r, &in) || !proto_elements(r, tokens.bytes, tokens.n, 4, &v, &c->n_tokens))
-        return false;
-    c->tokens = v;
-    return true;
-}
-
+/* An image or an audio tensor: bytes, and what an image says about itself. */
 static bool read_bytes_chunk(struct wire_reader *r, const struct pb_field *arm, tinker_chunk *c)
 {
     struct pb_in in = pb_open(arm->bytes, arm->n);
@@ -177,6 +155,7 @@ static bool read_bytes_chunk(struct wire_reader *r, const struct pb_field *arm, 
     return proto_done(r, &in) && proto_elements(r, data.bytes, data.n, 1, &c->bytes, &c->n_bytes);
 }
 
+/* A oneof: of several arms the last one counts.  Tokens are a bytes field of int32, not varints. */
 static bool read_chunk(struct wire_reader *r, const struct pb_field *field, tinker_chunk *c)
 {
     struct pb_in in = pb_open(field->bytes, field->n);
@@ -188,11 +167,24 @@ static bool read_chunk(struct wire_reader *r, const struct pb_field *field, tink
         return false;
     if (!arm.number)
         return wire_read_fail(r, "a chunk of an unknown kind");
-    return arm.number == CHUNK_TEXT ? read_text_chunk(r, &arm, c) : read_bytes_chunk(r, &arm, c);
+    if (arm.number != CHUNK_TEXT)
+        return read_bytes_chunk(r, &arm, c);
+    struct pb_field tokens = { 0 };
+    const void *v = NULL;
+    in = pb_open(arm.bytes, arm.n);
+    c->kind = TINKER_CHUNK_TEXT;
+    while (pb_next(&in, &f))
+        if (pb_is(&f, 1, PB_LEN))
+            tokens = f;
+    if (!proto_done(r, &in) || !proto_elements(r, tokens.bytes, tokens.n, 4, &v, &c->n_tokens))
+        return false;
+    c->tokens = v;
+    return true;
 }
 
 /* ---- decoding: datums and the request -------------------------------------------- */
 
+/* One entry of the map loss_fn_inputs. */
 static bool read_inputs(struct wire_reader *r, const struct pb_field *field,
                         struct wire_named *named)
 {
@@ -216,14 +208,15 @@ static bool read_datum(struct wire_reader *r, const struct pb_field *field, tink
     struct pb_in in = pb_open(field->bytes, field->n);
     struct pb_field f;
     struct wire_named named;
-    size_t room = pb_count(field->bytes, field->n, DATUM_INPUT, PB_LEN), n = 0;
-    tinker_chunk *chunks = arena_array(r->arena, room, sizeof *chunks);
+    /* Counted first, so that the chunks lie in one array. */
+    size_t n_max = pb_count(field->bytes, field->n, DATUM_INPUT, PB_LEN), n = 0;
+    tinker_chunk *chunks = arena_array(r->arena, n_max, sizeof *chunks);
     bool ok = true;
     if (!chunks)
         return wire_read_nomem(r);
     wire_named_init(&named, sizeof(tinker_named_tensor));
     while (ok && pb_next(&in, &f)) {
-        if (pb_is(&f, DATUM_INPUT, PB_LEN) && n < room) {
+        if (pb_is(&f, DATUM_INPUT, PB_LEN) && n < n_max) {
             struct wire_place list = { .up = r->place, .name = "model_input" };
             struct wire_place place = { .up = &list, .index = n };
             r->place = &place;
@@ -244,7 +237,7 @@ static bool read_datum(struct wire_reader *r, const struct pb_field *field, tink
 struct request_in {
     struct wire_forward_backward_request *out;
     tinker_datum *data;
-    size_t room;
+    size_t n_max;
     struct wire_named config;
 };
 
@@ -259,10 +252,11 @@ static bool read_request_field(struct wire_reader *r, const struct pb_field *f,
         return proto_number_entry(r, f, &in->config);
     if (pb_is(f, REQUEST_SEQ, PB_VARINT)) {
         in->out->seq_id.value = (int32_t)f->value;
+        /* proto3 does not send 0, which stands for "not given". */
         in->out->seq_id.has = in->out->seq_id.value != 0;
     } else if (pb_is(f, REQUEST_FORWARD, PB_VARINT)) {
         in->out->forward_only = f->value != 0;
-    } else if (pb_is(f, REQUEST_DATA, PB_LEN) && in->out->n_data < in->room) {
+    } else if (pb_is(f, REQUEST_DATA, PB_LEN) && in->out->n_data < in->n_max) {
         struct wire_place list = { .name = "data" };
         struct wire_place place = { .up = &list, .index = in->out->n_data };
         r->place = &place;
@@ -281,8 +275,8 @@ tinker_status wire_decode_forward_backward_request(const void *p, size_t n, stru
     struct pb_in in = pb_open(p, n);
     struct pb_field f;
     memset(out, 0, sizeof *out);
-    struct request_in req = { .out = out, .room = pb_count(p, n, REQUEST_DATA, PB_LEN) };
-    req.data = arena_array(arena, req.room, sizeof *req.data);
+    struct request_in req = { .out = out, .n_max = pb_count(p, n, REQUEST_DATA, PB_LEN) };
+    req.data = arena_array(arena, req.n_max, sizeof *req.data);
     bool ok = true;
     if (!req.data)
         return err_nomem(err, "forward_backward request");

@@ -1,4 +1,7 @@
-/* proto_sample.c - SampleResponse, both directions. */
+/* proto_sample.c - SampleResponse, both directions.
+ *
+ * Tokens and log-probabilities travel as bytes fields of int32 and float32, little endian, which are
+ * copied as they are; a missing prompt logprob is NaN on the wire, too. */
 #include "wire/proto.h"
 
 #include <assert.h>
@@ -31,14 +34,19 @@ struct topk {
 
 static struct topk prompt_topk(const tinker_sample *s)
 {
-    return (struct topk){ s->topk_tokens, s->topk_logprobs, s->n_prompt, s->topk };
+    return (struct topk){
+        .tokens = s->topk_tokens, .logprobs = s->topk_logprobs, .rows = s->n_prompt, .k = s->topk
+    };
 }
 
 static struct topk sequence_topk(const tinker_sequence *s)
 {
-    return (struct topk){ s->topk_tokens, s->topk_logprobs, s->n, s->topk };
+    return (struct topk){
+        .tokens = s->topk_tokens, .logprobs = s->topk_logprobs, .rows = s->n, .k = s->topk
+    };
 }
 
+/* Counts are uint32 on the wire, and 4 * rows * k must not wrap. */
 static bool topk_fits(struct topk t)
 {
     return t.rows <= UINT32_MAX && t.k <= UINT32_MAX && (!t.k || t.rows <= SIZE_MAX / 8 / t.k);
@@ -102,21 +110,6 @@ static uint8_t *put_tensor(uint8_t *p, unsigned field, const tinker_tensor *t)
     return proto_put_tensor(pb_put_head(p, field, proto_tensor_size(t, false)), t, false);
 }
 
-static size_t sample_size(const tinker_sample *s)
-{
-    struct topk top = prompt_topk(s);
-    size_t size = 0;
-    for (size_t i = 0; i < s->n_sequences; i++)
-        size += pb_len_size(sequence_size(&s->sequences[i]));
-    size += s->prompt_logprobs ? pb_len_size(4 * s->n_prompt) : 0;
-    size += has_topk(top) ? pb_len_size(topk_size(top)) : 0;
-    if (s->prompt_cache_hit_tokens)
-        size += 1 + pb_varint_size((uint64_t)s->prompt_cache_hit_tokens);
-    if (s->target_prompt_logprobs)
-        size += pb_len_size(proto_tensor_size(s->target_prompt_logprobs, false));
-    return size + (has_alternatives(s) ? pb_len_size(alternatives_size(s)) : 0);
-}
-
 tinker_status wire_encode_sample_response(const tinker_sample *s, struct buf *out,
                                           tinker_error *err)
 {
@@ -128,7 +121,18 @@ tinker_status wire_encode_sample_response(const tinker_sample *s, struct buf *ou
         return err_set(err, TINKER_EINVAL, "topk_prompt_logprobs: is too large");
     if (s->prompt_cache_hit_tokens < 0 || s->prompt_cache_hit_tokens > INT32_MAX)
         return err_set(err, TINKER_EINVAL, "prompt_cache_hit_tokens: does not fit 31 bits");
-    size_t size = sample_size(s);
+    /* Measure, in the order of writing below. */
+    size_t size = 0;
+    for (size_t i = 0; i < s->n_sequences; i++)
+        size += pb_len_size(sequence_size(&s->sequences[i]));
+    size += s->prompt_logprobs ? pb_len_size(4 * s->n_prompt) : 0;
+    size += has_topk(top) ? pb_len_size(topk_size(top)) : 0;
+    if (s->prompt_cache_hit_tokens)
+        size += 1 + pb_varint_size((uint64_t)s->prompt_cache_hit_tokens);
+    if (s->target_prompt_logprobs)
+        size += pb_len_size(proto_tensor_size(s->target_prompt_logprobs, false));
+    if (has_alternatives(s))
+        size += pb_len_size(alternatives_size(s));
     if (!buf_reserve(out, size))
         return err_nomem(err, "sample result");
     uint8_t *start = (uint8_t *)out->data + out->len, *p = start;
@@ -167,6 +171,8 @@ static bool read_floats(struct wire_reader *r, const struct pb_field *f, const f
     return ok;
 }
 
+/* Two matrices of rows x k; k and rows say how to read the bytes, so they are checked against them
+ * before anything is copied. */
 static bool read_topk(struct wire_reader *r, const struct pb_field *field, struct topk *out)
 {
     struct pb_in in = pb_open(field->bytes, field->n);
@@ -194,10 +200,11 @@ static bool read_topk(struct wire_reader *r, const struct pb_field *field, struc
     if (!proto_elements(r, ids.bytes, bytes, 4, &a, &n) ||
         !proto_elements(r, logprobs.bytes, bytes, 4, &b, &n))
         return false;
-    *out = (struct topk){ a, b, length, k };
+    *out = (struct topk){ .tokens = a, .logprobs = b, .rows = length, .k = k };
     return true;
 }
 
+/* Lists of one sequence must be equally long, or who indexes them together reads beyond the end. */
 static bool read_sequence(struct wire_reader *r, const struct pb_field *field, tinker_sequence *s)
 {
     struct pb_in in = pb_open(field->bytes, field->n);
@@ -237,7 +244,7 @@ static bool read_sequence(struct wire_reader *r, const struct pb_field *field, t
 struct sample_in {
     tinker_sample *out;
     tinker_sequence *sequences;
-    size_t room;
+    size_t n_max;
     struct topk top;
 };
 
@@ -264,6 +271,7 @@ static bool read_alternatives(struct wire_reader *r, const struct pb_field *fiel
     return ok && proto_done(r, &in);
 }
 
+/* One field of the message; unknown ones are skipped. */
 static bool read_sample_field(struct wire_reader *r, const struct pb_field *f, struct sample_in *in)
 {
     static const char *const names[] = {
@@ -273,7 +281,7 @@ static bool read_sample_field(struct wire_reader *r, const struct pb_field *f, s
         [SAMPLE_ALTERNATIVES] = "prompt_alt_tokens",
     };
     tinker_sample *out = in->out;
-    if (pb_is(f, SAMPLE_SEQUENCES, PB_LEN) && out->n_sequences < in->room) {
+    if (pb_is(f, SAMPLE_SEQUENCES, PB_LEN) && out->n_sequences < in->n_max) {
         struct wire_place list = { .name = "sequences" };
         struct wire_place place = { .up = &list, .index = out->n_sequences };
         r->place = &place;
@@ -306,8 +314,8 @@ tinker_status wire_decode_sample_response(const void *p, size_t n, struct arena 
     struct pb_in in = pb_open(p, n);
     struct pb_field f;
     memset(out, 0, sizeof *out);
-    struct sample_in s = { .out = out, .room = pb_count(p, n, SAMPLE_SEQUENCES, PB_LEN) };
-    s.sequences = arena_array(arena, s.room, sizeof *s.sequences);
+    struct sample_in s = { .out = out, .n_max = pb_count(p, n, SAMPLE_SEQUENCES, PB_LEN) };
+    s.sequences = arena_array(arena, s.n_max, sizeof *s.sequences);
     bool ok = true;
     if (!s.sequences)
         return err_nomem(err, "sample result");

@@ -7,6 +7,8 @@
 enum { TENSOR_DENSE = 1, TENSOR_SPARSE, TENSOR_DTYPE, TENSOR_SHAPE };
 enum { CSR_VALUES = 1, CSR_CROW, CSR_COL };
 
+/* Compressed sparse rows: values, row pointers, column indices.  Empty fields are left out, as proto3
+ * does; the row pointers never are. */
 static size_t csr_size(const tinker_tensor *t)
 {
     size_t values = proto_values_size(t), rows = (size_t)t->shape[0] + 1;
@@ -15,7 +17,8 @@ static size_t csr_size(const tinker_tensor *t)
 }
 
 /* The shape that is written: with `shaped`, a tensor that has none is a vector. */
-static const int64_t *shape_of(const tinker_tensor *t, bool shaped, int64_t vector[1], size_t *ndim)
+static const int64_t *written_shape(const tinker_tensor *t, bool shaped, int64_t vector[1],
+                                    size_t *ndim)
 {
     *ndim = t->ndim;
     if (t->shape || !shaped)
@@ -29,8 +32,9 @@ size_t proto_tensor_size(const tinker_tensor *t, bool shaped)
 {
     int64_t vector[1];
     size_t ndim;
-    const int64_t *dims = shape_of(t, shaped, vector, &ndim);
+    const int64_t *dims = written_shape(t, shaped, vector, &ndim);
     size_t shape = proto_shape_size(dims, ndim);
+    /* A dense tensor of no elements is still written: the field says that it is dense. */
     return pb_len_size(t->crow ? csr_size(t) : proto_values_size(t)) + 2 +
            (shape ? pb_len_size(shape) : 0);
 }
@@ -39,7 +43,7 @@ uint8_t *proto_put_tensor(uint8_t *p, const tinker_tensor *t, bool shaped)
 {
     int64_t vector[1];
     size_t ndim;
-    const int64_t *dims = shape_of(t, shaped, vector, &ndim);
+    const int64_t *dims = written_shape(t, shaped, vector, &ndim);
     if (t->crow) {
         p = pb_put_head(p, TENSOR_SPARSE, csr_size(t));
         if (t->n)
@@ -54,6 +58,7 @@ uint8_t *proto_put_tensor(uint8_t *p, const tinker_tensor *t, bool shaped)
     return proto_put_shape(p, TENSOR_SHAPE, dims, ndim);
 }
 
+/* The counts of the three lists must fit the shape before anybody walks them. */
 static bool read_csr(struct wire_reader *r, const struct pb_field *field, uint64_t dtype,
                      tinker_tensor *t)
 {

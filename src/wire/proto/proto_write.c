@@ -21,6 +21,7 @@ size_t proto_values_size(const tinker_tensor *t)
     return t->n * proto_itemsize(proto_dtype_of(t->dtype));
 }
 
+/* float64 becomes float32, every integer int64; wire_check_tensor() has refused what does not fit. */
 static uint8_t *put_converted(uint8_t *p, const tinker_tensor *t)
 {
     for (size_t i = 0; i < t->n; i++) {
@@ -71,6 +72,7 @@ uint8_t *proto_put_shape(uint8_t *p, unsigned field, const int64_t *shape, size_
     return p;
 }
 
+/* Key, and tag and eight bytes of the value. */
 static size_t number_size(const tinker_named_number *v)
 {
     return pb_len_size(strlen(v->name)) + 9;
