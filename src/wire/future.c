@@ -48,7 +48,7 @@ struct keys {
 };
 
 /* A text, or NULL for a value of another kind. */
-static void read_text(struct json_reader *r, const char **out)
+static void read_text_value(struct json_reader *r, const char **out)
 {
     char *s = NULL;
     *out = NULL;
@@ -68,15 +68,15 @@ static bool read_keys(struct json_reader *r, struct keys *k)
     json_begin_object(r);
     while (json_next_key(r, &key)) {
         if (json_str_is(key, "type"))
-            read_text(r, &k->type);
+            read_text_value(r, &k->type);
         else if (json_str_is(key, "status"))
-            read_text(r, &k->status);
+            read_text_value(r, &k->status);
         else if (json_str_is(key, "queue_state"))
-            read_text(r, &k->queue_state);
+            read_text_value(r, &k->queue_state);
         else if (json_str_is(key, "queue_state_reason"))
-            read_text(r, &k->reason);
+            read_text_value(r, &k->reason);
         else if (json_str_is(key, "category"))
-            read_text(r, &k->category);
+            read_text_value(r, &k->category);
         else if (json_str_is(key, "response_payload_size") && json_peek(r) == JSON_NUMBER) {
             double v = 0; /* an estimate: 1e6 will do, and so will too much */
             if (json_double(r, &v))

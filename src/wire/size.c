@@ -82,34 +82,29 @@ static bool read_varint(const uint8_t **p, const uint8_t *end, uint64_t *out)
     return false;
 }
 
-/* First dimension in the header of an audio tensor container: an optional 0xFE (constant
- * tensor), the element type 0..7, then the number of dimensions and the dimensions. */
-static bool container_length(const void *bytes, size_t n, int64_t *length)
-{
-    const uint8_t *p = bytes, *end = p + n;
-    uint64_t ndim, first, skipped;
-    if (p < end && *p == 0xfe)
-        p++;
-    if (p == end || *p++ > 7 || !read_varint(&p, end, &ndim) || ndim == 0 ||
-        !read_varint(&p, end, &first) || first > INT64_MAX)
-        return false;
-    for (uint64_t i = 1; i < ndim; i++)
-        if (!read_varint(&p, end, &skipped))
-            return false;
-    *length = (int64_t)first;
-    return true;
-}
-
 tinker_status wire_chunk_length(const tinker_chunk *c, int64_t *length, tinker_error *err)
 {
     if (c->kind == TINKER_CHUNK_TEXT) {
         *length = (int64_t)c->n_tokens;
         return TINKER_OK;
     }
-    if (c->kind == TINKER_CHUNK_DMEL)
-        return container_length(c->bytes, c->bytes ? c->n_bytes : 0, length)
-                   ? TINKER_OK
-                   : err_set(err, TINKER_EINVAL, "dmel: the tensor header is damaged");
+    if (c->kind == TINKER_CHUNK_DMEL) {
+        /* The first dimension in the header of an audio tensor container: an optional 0xFE
+         * (constant tensor), the element type 0..7, then the number of dimensions and the
+         * dimensions. */
+        const uint8_t *p = c->bytes, *end = p ? p + c->n_bytes : p;
+        uint64_t ndim = 0, first = 0, skipped;
+        if (p < end && *p == 0xfe)
+            p++;
+        bool ok = p < end && *p++ <= 7 && read_varint(&p, end, &ndim) && ndim > 0 &&
+                  read_varint(&p, end, &first) && first <= INT64_MAX;
+        for (uint64_t i = 1; ok && i < ndim; i++)
+            ok = read_varint(&p, end, &skipped);
+        if (!ok)
+            return err_set(err, TINKER_EINVAL, "dmel: the tensor header is damaged");
+        *length = (int64_t)first;
+        return TINKER_OK;
+    }
     if (!c->has_expected_tokens)
         return err_set(err, TINKER_EINVAL,
                        "expected_tokens: needed to know the length of an image");

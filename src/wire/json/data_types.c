@@ -57,6 +57,7 @@ static uint64_t hash_tokens(uint64_t h, const void *value)
     return wire_hash_bytes(h, c->tokens, c->n_tokens * sizeof(*c->tokens));
 }
 
+/* One part of a model input; `type` says which fields it has. */
 #define T tinker_chunk
 static const struct wire_field chunk[] = {
     { .name = "tokens",
@@ -95,6 +96,7 @@ static const struct wire_type wire_chunk = {
 };
 #undef T
 
+/* The parts in order, as the model sees them. */
 #define T tinker_model_input
 static const struct wire_field model_input[] = {
     { WIRE_FIELD(T, chunks, WIRE_LIST, REQ), .aux = offsetof(T, n_chunks), .type = &wire_chunk },
@@ -378,6 +380,7 @@ const struct wire_type wire_result_tensor = { .name = "ResultTensor",
 
 /* ---- datums and training requests ------------------------------------------------ */
 
+/* A training example: the input, and per name a tensor that the loss reads. */
 #define T tinker_datum
 static const struct wire_field datum[] = {
     { .name = "loss_fn_inputs",

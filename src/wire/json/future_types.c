@@ -4,7 +4,8 @@
 #define REQ WIRE_REQUIRED
 #define NUL WIRE_NULLABLE
 
-#define T   struct wire_future_retrieve_request
+/* POST /api/v1/retrieve_future: a long poll for the result of a request. */
+#define T struct wire_future_retrieve_request
 static const struct wire_field future_retrieve[] = {
     { WIRE_FIELD(T, request_id, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, allow_metadata_only, WIRE_BOOL, 0) },
@@ -17,6 +18,7 @@ static const char *const word_try_again[] = { "try_again", NULL };
 static const char *const queue_states[] = { "active", "paused_capacity", "paused_rate_limit",
                                             NULL };
 
+/* Its response while there is no result, with status 408. */
 #define T struct wire_try_again_response
 static const struct wire_field try_again[] = {
     { .name = "type", .kind = WIRE_LITERAL, .words = word_try_again },
@@ -30,6 +32,7 @@ const struct wire_type wire_try_again_response = { .name = "TryAgainResponse",
 
 static const char *const categories[] = { "unknown", "server", "user", NULL };
 
+/* Its response when the request was accepted and then failed, with status 200. */
 #define T struct wire_request_failed_response
 static const struct wire_field request_failed[] = {
     { WIRE_FIELD(T, error, WIRE_STRING, REQ) },
@@ -41,6 +44,7 @@ const struct wire_type wire_request_failed_response = { .name = "RequestFailedRe
 
 static const char *const word_complete[] = { "complete_metadata", NULL };
 
+/* Its response to allow_metadata_only: the result is there, and how large it is. */
 #define T struct wire_complete_metadata_response
 static const struct wire_field complete_metadata[] = {
     { .name = "status", .kind = WIRE_LITERAL, .flags = REQ, .words = word_complete },
@@ -89,6 +93,7 @@ const struct wire_type wire_telemetry_event = { .name = "TelemetryEvent",
                                                 .ignores_unknown = true };
 #undef T
 
+/* POST /api/v1/telemetry */
 #define T struct wire_telemetry_send_request
 static const struct wire_field telemetry_send[] = {
     { WIRE_FIELD(T, events, WIRE_LIST, REQ), .aux = offsetof(T, n_events),

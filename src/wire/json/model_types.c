@@ -1,4 +1,4 @@
-/* model_types.c - models, optimiser steps and saved weights, as tables. */
+/* model_types.c - models, optimizer steps and saved weights, as tables. */
 #include "wire/json/describe.h"
 
 #define REQ WIRE_REQUIRED
@@ -111,7 +111,7 @@ const struct wire_type wire_unload_model_response = { .name = "UnloadModelRespon
                                                       WIRE_TABLE(T, unload_model_response) };
 #undef T
 
-/* ---- optimiser ------------------------------------------------------------------- */
+/* ---- optimizer ------------------------------------------------------------------- */
 
 #define T tinker_adam
 static const T adam_defaults = TINKER_ADAM_INIT;

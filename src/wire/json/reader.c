@@ -62,21 +62,6 @@ bool wire_read_failed(struct wire_reader *r, const char *what, const struct json
     return false;
 }
 
-/* ---- texts ----------------------------------------------------------------------- */
-
-/* Any JSON object, kept as text. */
-static bool read_object_text(struct wire_reader *r, struct json_str *out)
-{
-    struct json_str raw;
-    if (!wire_expect(r, JSON_OBJECT))
-        return false;
-    if (!json_raw(&r->json, &raw))
-        return wire_read_ok(r);
-    out->s = arena_strndup(r->arena, raw.s, raw.n);
-    out->n = raw.n;
-    return out->s != NULL || wire_read_nomem(r);
-}
-
 /* ---- fields ---------------------------------------------------------------------- */
 
 /* The kinds that store an int64_t at the field. */
@@ -156,8 +141,16 @@ static bool read_field(struct wire_reader *r, const struct wire_field *f, char *
         return wire_read_double(r, &((struct wire_opt_double *)at)->value);
     case WIRE_TIME:
         return wire_read_time(r, at);
-    case WIRE_OBJECT_TEXT:
-        return read_object_text(r, at);
+    case WIRE_OBJECT_TEXT: { /* any JSON object, kept as text */
+        struct json_str *out = at, raw;
+        if (!wire_expect(r, JSON_OBJECT))
+            return false;
+        if (!json_raw(&r->json, &raw))
+            return wire_read_ok(r);
+        out->s = arena_strndup(r->arena, raw.s, raw.n);
+        out->n = raw.n;
+        return out->s != NULL || wire_read_nomem(r);
+    }
     case WIRE_BYTES:
         return wire_read_bytes(r, at, (size_t *)(value + f->aux));
     case WIRE_STRINGS:

@@ -7,6 +7,7 @@
 
 /* ---- sessions and samplers ------------------------------------------------------- */
 
+/* GET /api/v1/sessions */
 #define T struct wire_list_sessions_response
 static const struct wire_field list_sessions[] = {
     { WIRE_FIELD(T, sessions, WIRE_STRINGS, REQ) },
@@ -15,6 +16,7 @@ const struct wire_type wire_list_sessions_response = { .name = "ListSessionsResp
                                                        WIRE_TABLE(T, list_sessions) };
 #undef T
 
+/* GET /api/v1/sessions/{id} */
 #define T struct wire_get_session_response
 static const struct wire_field get_session[] = {
     { WIRE_FIELD(T, training_run_ids, WIRE_STRINGS, REQ) },
@@ -26,6 +28,7 @@ const struct wire_type wire_get_session_response = { .name = "GetSessionResponse
                                                      WIRE_TABLE(T, get_session) };
 #undef T
 
+/* GET /api/v1/samplers/{id} */
 #define T struct wire_get_sampler_response
 static const struct wire_field get_sampler[] = {
     { WIRE_FIELD(T, sampler_id, WIRE_STRING, REQ) },
@@ -36,6 +39,7 @@ const struct wire_type wire_get_sampler_response = { .name = "GetSamplerResponse
                                                      WIRE_TABLE(T, get_sampler) };
 #undef T
 
+/* PUT /api/v1/sessions/{id}/project */
 #define T struct wire_project_request
 static const struct wire_field project_request[] = {
     { WIRE_FIELD(T, project_id, WIRE_STRING, REQ) },
@@ -46,6 +50,7 @@ const struct wire_type wire_project_request = { .name = "ProjectRequest",
 
 static const char *const trace_states[] = { "pending", "ready", "failed", NULL };
 
+/* GET /api/v1/sessions/{id}/trace_export */
 #define T struct wire_trace_export_response
 static const struct wire_field trace_export[] = {
     { WIRE_FIELD(T, status, WIRE_WORD, REQ), .words = trace_states },
@@ -58,6 +63,7 @@ const struct wire_type wire_trace_export_response = { .name = "TraceExportRespon
 
 /* ---- checkpoints and runs -------------------------------------------------------- */
 
+/* Where a page stands in a listing. */
 #define T struct wire_cursor
 static const struct wire_field cursor[] = {
     { WIRE_FIELD(T, offset, WIRE_INT, REQ) },
@@ -69,6 +75,7 @@ const struct wire_type wire_cursor = { .name = "Cursor", WIRE_TABLE(T, cursor) }
 
 static const char *const checkpoint_types[] = { "training", "sampler", "external", NULL };
 
+/* Of the listings below; times are UTC. */
 #define T struct wire_checkpoint
 static const struct wire_field checkpoint[] = {
     { WIRE_FIELD(T, checkpoint_id, WIRE_STRING, REQ) },
@@ -83,6 +90,7 @@ static const struct wire_field checkpoint[] = {
 const struct wire_type wire_checkpoint = { .name = "Checkpoint", WIRE_TABLE(T, checkpoint) };
 #undef T
 
+/* GET /api/v1/checkpoints, and GET /api/v1/training_runs/{run}/checkpoints */
 #define T struct wire_checkpoints_list_response
 static const struct wire_field checkpoints_list[] = {
     { WIRE_FIELD(T, checkpoints, WIRE_LIST, REQ), .aux = offsetof(T, n_checkpoints),
@@ -93,6 +101,7 @@ const struct wire_type wire_checkpoints_list_response = { .name = "CheckpointsLi
                                                           WIRE_TABLE(T, checkpoints_list) };
 #undef T
 
+/* GET /api/v1/training_runs/{run} */
 #define T struct wire_training_run
 static const struct wire_field training_run[] = {
     { WIRE_FIELD(T, training_run_id, WIRE_STRING, REQ) },
@@ -109,6 +118,7 @@ static const struct wire_field training_run[] = {
 const struct wire_type wire_training_run = { .name = "TrainingRun", WIRE_TABLE(T, training_run) };
 #undef T
 
+/* GET /api/v1/training_runs */
 #define T struct wire_training_runs_response
 static const struct wire_field training_runs[] = {
     { WIRE_FIELD(T, training_runs, WIRE_LIST, REQ), .aux = offsetof(T, n_training_runs),
@@ -119,6 +129,7 @@ const struct wire_type wire_training_runs_response = { .name = "TrainingRunsResp
                                                        WIRE_TABLE(T, training_runs) };
 #undef T
 
+/* PUT /api/v1/training_runs/{run}/checkpoints/{id}/ttl; null: never expires, and must be said. */
 #define T struct wire_ttl_request
 static const struct wire_field ttl_request[] = {
     { WIRE_FIELD(T, ttl_seconds, WIRE_OPT_INT, SHOW) },
@@ -126,6 +137,7 @@ static const struct wire_field ttl_request[] = {
 const struct wire_type wire_ttl_request = { .name = "TtlRequest", WIRE_TABLE(T, ttl_request) };
 #undef T
 
+/* GET /api/v1/training_runs/{run}/checkpoints/{id}/archive: a redirect, or this. */
 #define T struct wire_checkpoint_archive_url_response
 static const struct wire_field archive_url[] = {
     { WIRE_FIELD(T, url, WIRE_STRING, REQ) },
@@ -151,6 +163,7 @@ static const struct wire_type wire_audit_log_entry = { .name = "AuditLogEntry",
                                                        WIRE_TABLE(T, audit_log_entry) };
 #undef T
 
+/* GET /api/v1/audit */
 #define T struct wire_audit_log_response
 static const struct wire_field audit_log[] = {
     { WIRE_FIELD(T, entries, WIRE_LIST, REQ), .aux = offsetof(T, n_entries),
@@ -160,6 +173,7 @@ const struct wire_type wire_audit_log_response = { .name = "AuditLogResponse",
                                                    WIRE_TABLE(T, audit_log) };
 #undef T
 
+/* The claims of a JWT, which the client reads without asking anybody. */
 #define T struct wire_whoami_response
 static const struct wire_field whoami[] = {
     { WIRE_FIELD(T, user_urn, WIRE_STRING, REQ) },
@@ -171,6 +185,7 @@ const struct wire_type wire_whoami_response = { .name = "WhoamiResponse", WIRE_T
 
 /* ---- billing --------------------------------------------------------------------- */
 
+/* GET /api/v1/billing/usage/events: these become its query. */
 #define T struct wire_get_billing_usage_request
 static const struct wire_field billing_usage_request[] = {
     { WIRE_FIELD(T, starting_on, WIRE_TIME, REQ) },
@@ -186,6 +201,7 @@ enum {
     IN_TOKENS = 1 << WIRE_BILLING_TRAINING | 1 << WIRE_BILLING_SAMPLING_PREFILL |
                 1 << WIRE_BILLING_SAMPLING_SAMPLE
 };
+/* What was paid for; `type` says which figures there are. */
 #define T struct wire_billing_event_info
 static const struct wire_field billing_event_info[] = {
     { .name = "type",

@@ -65,6 +65,7 @@ static uint64_t hash_stop(uint64_t h, const void *value)
     return p->stop_tokens ? wire_hash_bytes(h, p->stop_tokens, p->n_stop * sizeof(int32_t)) : h;
 }
 
+/* Unknown settings are ignored even in strict mode, as the reference does. */
 #define T tinker_sampling_params
 static const T params_defaults = TINKER_SAMPLING_PARAMS_INIT;
 static const struct wire_field sampling_params[] = {
@@ -111,6 +112,7 @@ static uint64_t hash_targets(uint64_t h, const void *value)
                : h;
 }
 
+/* POST /api/v1/asample, and POST /api/v1/stream_sample.  Either a sampling session and a number, or a model. */
 #define T struct wire_sample_request
 static const T request_defaults = { .num_samples = 1,
                                     .sampling_params = TINKER_SAMPLING_PARAMS_INIT };

@@ -8,6 +8,7 @@
 
 const struct wire_type wire_empty = { .name = "Empty", .size = sizeof(struct wire_empty) };
 
+/* POST /api/v1/client/config, and POST /api/v1/client/dynamic_config */
 #define T struct wire_client_config_request
 static const struct wire_field client_config_request[] = {
     { WIRE_FIELD(T, sdk_version, WIRE_STRING, REQ) },
@@ -54,6 +55,7 @@ const struct wire_type wire_client_config_response = { .name = "ClientConfigResp
                                                        .defaults = &wire_client_config_defaults };
 #undef T
 
+/* The part of the configuration that may change while a client runs. */
 #define T struct wire_client_dynamic_config_response
 static const T dynamic_defaults = { .refresh_interval_sec = 300 };
 static const struct wire_field dynamic_config[] = {
@@ -73,6 +75,7 @@ static const char *const word_heartbeat[] = { "session_heartbeat", NULL };
 static const char *const word_create_sampling[] = { "create_sampling_session", NULL };
 static const char *const word_join_sampling[] = { "join_sampling_session", NULL };
 
+/* POST /api/v1/create_session */
 #define T struct wire_create_session_request
 static const struct wire_field create_session_request[] = {
     { WIRE_FIELD(T, tags, WIRE_STRINGS, REQ) },
@@ -98,6 +101,7 @@ const struct wire_type wire_create_session_response = { .name = "CreateSessionRe
                                                         WIRE_TABLE(T, create_session_response) };
 #undef T
 
+/* POST /api/v1/session_heartbeat: without it the session ends. */
 #define T struct wire_session_heartbeat_request
 static const struct wire_field heartbeat_request[] = {
     { WIRE_FIELD(T, session_id, WIRE_STRING, REQ) },
@@ -115,6 +119,7 @@ const struct wire_type wire_session_heartbeat_response = { .name = "SessionHeart
                                                            WIRE_TABLE(T, heartbeat_response) };
 #undef T
 
+/* POST /api/v1/create_sampling_session: of a base model or of a checkpoint. */
 #define T struct wire_create_sampling_session_request
 static const struct wire_field create_sampling_request[] = {
     { WIRE_FIELD(T, session_id, WIRE_STRING, REQ) },
@@ -138,6 +143,7 @@ const struct wire_type wire_create_sampling_session_response = {
 };
 #undef T
 
+/* POST /api/v1/join_sampling_session: copies of a client count their requests apart. */
 #define T struct wire_join_sampling_session_request
 static const struct wire_field join_sampling_request[] = {
     { WIRE_FIELD(T, sampling_session_id, WIRE_STRING, REQ) },
@@ -162,6 +168,7 @@ const struct wire_type wire_join_sampling_session_response = {
 
 static const char *const word_ok[] = { "ok", NULL };
 
+/* GET /api/v1/healthz */
 #define T struct wire_health_response
 static const struct wire_field health_response[] = {
     { .name = "status", .kind = WIRE_LITERAL, .flags = REQ, .words = word_ok },
@@ -170,6 +177,7 @@ const struct wire_type wire_health_response = { .name = "HealthResponse",
                                                 WIRE_TABLE(T, health_response) };
 #undef T
 
+/* POST /api/v1/auth/token: an API key for a JWT. */
 #define T struct wire_auth_token_response
 static const struct wire_field auth_token_response[] = {
     { WIRE_FIELD(T, jwt, WIRE_STRING, REQ) },
@@ -189,6 +197,7 @@ static const struct wire_type wire_supported_model = { .name = "SupportedModel",
                                                        WIRE_TABLE(T, supported_model) };
 #undef T
 
+/* GET /api/v1/get_server_capabilities */
 #define T struct wire_get_server_capabilities_response
 static const struct wire_field capabilities[] = {
     { WIRE_FIELD(T, supported_models, WIRE_LIST, REQ), .aux = offsetof(T, n_supported_models),
@@ -200,6 +209,7 @@ const struct wire_type wire_get_server_capabilities_response = {
 };
 #undef T
 
+/* What every submit returns: the id to poll with. */
 #define T struct wire_untyped_api_future
 static const struct wire_field untyped_api_future[] = {
     { WIRE_FIELD(T, request_id, WIRE_STRING, REQ) },
@@ -209,6 +219,7 @@ const struct wire_type wire_untyped_api_future = { .name = "UntypedAPIFuture",
                                                    WIRE_TABLE(T, untyped_api_future) };
 #undef T
 
+/* The body of an error status; peers are read by wire_error_text(). */
 #define T struct wire_error_response
 static const struct wire_field error_response[] = {
     { WIRE_FIELD(T, detail, WIRE_STRING, REQ) },

@@ -17,6 +17,7 @@ static const struct wire_type wire_finish_reason = { .name = "ClientSessionFinis
                                                      WIRE_TABLE(T, finish_reason) };
 #undef T
 
+/* POST /api/v1/sessions/{id}/finish */
 #define T struct wire_finish_session_request
 static const struct wire_field finish_session[] = {
     { WIRE_FIELD(T, reason, WIRE_STRUCT, REQ), .type = &wire_finish_reason },
@@ -60,6 +61,7 @@ static const struct wire_type wire_session_search_cursor = { .name = "SessionSea
                                                              WIRE_TABLE(T, search_cursor) };
 #undef T
 
+/* POST /api/v1/sessions/search */
 #define T struct wire_session_search_request
 static const T search_defaults = { .owner = { .type = "own" }, .limit = 50 };
 static const struct wire_field search_request[] = {
@@ -145,6 +147,7 @@ static const struct wire_type wire_checkpoint_usage = { .name = "CheckpointStora
                                                         WIRE_TABLE(T, checkpoint_usage) };
 #undef T
 
+/* GET /api/v1/billing/usage/checkpoints/current */
 #define T struct wire_checkpoint_usage_response
 static const struct wire_field checkpoint_usage_response[] = {
     { WIRE_FIELD(T, effective_rate_usd_per_gigabyte_month, WIRE_OPT_DOUBLE, NUL) },

@@ -118,19 +118,7 @@ static size_t record_size(const struct run *run)
     return size;
 }
 
-static uint8_t *put_record(uint8_t *p, const struct run *run)
-{
-    const tinker_loss_output *first = &run->outputs[run->first];
-    p = pb_put_head(p, OUTPUT_RECORDS, record_size(run));
-    for (size_t i = 0; i < first->n_tensors; i++) {
-        const char *name = first->tensors[i].name;
-        p = pb_put_head(p, RECORD_FIELDS, field_size(run, i));
-        p = pb_put_bytes(p, MAP_KEY, name, strlen(name));
-        p = put_batch(pb_put_head(p, MAP_VALUE, batch_size(run, i)), run, i);
-    }
-    return pb_put_int(p, RECORD_COUNT, run->end - run->first);
-}
-
+/* A server checks its own results, too: a message that cannot be read back is worse than an error. */
 static tinker_status check_outputs(const tinker_forward_backward *v, tinker_error *err)
 {
     for (size_t i = 0; i < v->n_outputs; i++) {
@@ -169,7 +157,15 @@ tinker_status wire_encode_forward_backward_output(const tinker_forward_backward 
         p = pb_put_bytes(p, OUTPUT_TYPE, type, strlen(type));
     for (size_t i = 0; i < v->n_outputs;) {
         struct run run = next_run(v, i);
-        p = put_record(p, &run);
+        const tinker_loss_output *first = &v->outputs[i];
+        p = pb_put_head(p, OUTPUT_RECORDS, record_size(&run));
+        for (size_t k = 0; k < first->n_tensors; k++) {
+            const char *name = first->tensors[k].name;
+            p = pb_put_head(p, RECORD_FIELDS, field_size(&run, k));
+            p = pb_put_bytes(p, MAP_KEY, name, strlen(name));
+            p = put_batch(pb_put_head(p, MAP_VALUE, batch_size(&run, k)), &run, k);
+        }
+        p = pb_put_int(p, RECORD_COUNT, run.end - run.first);
         i = run.end;
     }
     p = proto_put_numbers(p, OUTPUT_METRICS, v->metrics, v->n_metrics);

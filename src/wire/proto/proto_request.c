@@ -184,25 +184,6 @@ static bool read_chunk(struct wire_reader *r, const struct pb_field *field, tink
 
 /* ---- decoding: datums and the request -------------------------------------------- */
 
-/* One entry of the map loss_fn_inputs. */
-static bool read_inputs(struct wire_reader *r, const struct pb_field *field,
-                        struct wire_named *named)
-{
-    struct proto_entry e;
-    if (!proto_entry(r, field, PB_LEN, &e))
-        return false;
-    tinker_named_tensor *slot =
-        wire_named_slot(r, named, e.key.bytes ? (const char *)e.key.bytes : "", e.key.n);
-    if (!slot)
-        return false;
-    struct wire_place map = { .up = r->place, .name = "loss_fn_inputs" };
-    struct wire_place place = { .up = &map, .name = slot->name };
-    r->place = &place;
-    bool ok = proto_read_tensor(r, &e.value, &slot->tensor);
-    r->place = map.up;
-    return ok;
-}
-
 static bool read_datum(struct wire_reader *r, const struct pb_field *field, tinker_datum *d)
 {
     struct pb_in in = pb_open(field->bytes, field->n);
@@ -223,7 +204,16 @@ static bool read_datum(struct wire_reader *r, const struct pb_field *field, tink
             ok = read_chunk(r, &f, &chunks[n++]);
             r->place = list.up;
         } else if (pb_is(&f, DATUM_TENSORS, PB_LEN)) {
-            ok = read_inputs(r, &f, &named);
+            struct proto_entry e;
+            tinker_named_tensor *slot = NULL;
+            if (proto_entry(r, &f, PB_LEN, &e))
+                slot = wire_named_slot(r, &named, e.key.bytes ? (const char *)e.key.bytes : "",
+                                       e.key.n);
+            struct wire_place map = { .up = r->place, .name = "loss_fn_inputs" };
+            struct wire_place place = { .up = &map, .name = slot ? slot->name : NULL };
+            r->place = &place;
+            ok = slot && proto_read_tensor(r, &e.value, &slot->tensor);
+            r->place = map.up;
         }
     }
     wire_named_clear(&named);
