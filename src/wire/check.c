@@ -82,6 +82,7 @@ static tinker_status check_values(const tinker_tensor *t, const struct wire_plac
     for (size_t i = 0; t->dtype == TINKER_UINT64 && i < t->n; i++)
         if (u[i] > INT64_MAX)
             return wire_refuse(at, err, "value %zu is above the largest int64", i);
+    /* Rounding to float32 is expected, becoming infinite is not. */
     for (size_t i = 0; t->dtype == TINKER_FLOAT64 && i < t->n; i++)
         if (isfinite(d[i]) && !isfinite((float)d[i]))
             return wire_refuse(at, err, "value %zu (%g) is too large for float32", i, d[i]);
@@ -224,6 +225,7 @@ tinker_status wire_check_data(const tinker_datum *data, size_t n, tinker_error *
     struct wire_place list = { .name = "data" };
     struct wire_place item = { .up = &list };
     struct wire_place input = { .up = &item, .name = "model_input" };
+    /* The service refuses an empty batch; saying so here costs no request. */
     if (n == 0 || !data)
         return wire_refuse(&list, err, "at least one datum is needed");
     for (; item.index < n; item.index++) {
@@ -238,6 +240,7 @@ tinker_status wire_check_data(const tinker_datum *data, size_t n, tinker_error *
             struct wire_place entry = { .up = &map, .name = d->inputs[i].name };
             if (!entry.name || !*entry.name)
                 return wire_refuse(&map, err, "entry %zu has no name", i);
+            /* A handful of names: comparing all pairs is cheaper than a table. */
             for (size_t j = 0; j < i; j++)
                 if (strcmp(d->inputs[j].name, entry.name) == 0)
                     return wire_refuse(&entry, err, "is given twice");
@@ -280,6 +283,7 @@ tinker_status wire_check_lora(const tinker_lora *lora, tinker_error *err)
     if (lora->rank < 1)
         return err_set(err, TINKER_EINVAL, "lora_config.rank: must be positive, is %lld",
                        (long long)lora->rank);
+    /* Nothing to train is a mistake that would show only after hours. */
     if (!lora->train_attn && !lora->train_mlp && !lora->train_unembed)
         return err_set(err, TINKER_EINVAL,
                        "lora_config: one of train_attn, train_mlp and train_unembed must be set");
@@ -316,6 +320,7 @@ tinker_status wire_check_sampling_params(const tinker_sampling_params *p, tinker
         return err_set(err, TINKER_EINVAL, "sampling_params.top_p: must be between 0 and 1");
     if (p->top_k < -1)
         return err_set(err, TINKER_EINVAL, "sampling_params.top_k: must be -1 or more");
+    /* One member on the wire, which is a list of either. */
     if (p->stop_strings && p->stop_tokens)
         return err_set(err, TINKER_EINVAL, "sampling_params.stop: either texts or tokens");
     if (p->n_stop && !p->stop_strings && !p->stop_tokens)
@@ -327,6 +332,7 @@ tinker_status wire_check_sampling_params(const tinker_sampling_params *p, tinker
 tinker_status wire_check_checkpoint_name(const char *name, tinker_error *err)
 {
     size_t n = name ? strlen(name) : 0, i = 0;
+    /* What is safe in a URL and as a file name everywhere. */
     while (i < n && (isalnum((unsigned char)name[i]) || strchr("._-", name[i])))
         i++;
     if (n == 0 || n > WIRE_CHECKPOINT_NAME_MAX || i < n || name[0] == '.')

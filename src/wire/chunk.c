@@ -125,6 +125,7 @@ tinker_status wire_read_chunk(const char *json, size_t n, struct arena *arena,
     struct json_str key;
     struct seen seen = { 0 };
     int64_t token = 0;
+    /* NaN: not given. */
     *out = (struct wire_sample_chunk){ .logprob = NAN };
     json_reader_init(&w.json, json, n, arena);
     if (json_begin_object(&w.json))

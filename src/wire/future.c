@@ -166,6 +166,7 @@ static struct json_str body_text(const char *body, size_t n, struct arena *arena
     static const char *const names[] = { "detail", "error", "message" };
     struct json_str found[3] = { { 0 } }, key, whole = { body, n };
     struct json_reader r;
+    /* The body may be a JSON text, an object, or no JSON at all. */
     json_reader_init(&r, body, n, arena);
     if (json_peek(&r) == JSON_STRING && json_string(&r, &key) && json_end(&r))
         return key;
@@ -182,6 +183,7 @@ static struct json_str body_text(const char *body, size_t n, struct arena *arena
         else
             json_string(&r, &found[i]);
     }
+    /* In this order of preference, whatever the order of the keys. */
     for (int i = 0; i < 3 && json_end(&r); i++)
         if (found[i].s && found[i].n)
             return found[i];
@@ -204,6 +206,7 @@ void wire_error_text(int status, const char *body, size_t n, char *out, size_t s
     }
     arena_init(&arena, 4096 + 4 * n);
     struct json_str text = n ? body_text(body, n, &arena) : (struct json_str){ "", 0 };
+    /* As the reference words it, so that users find the same text. */
     int head = snprintf(out, size, "Error code: %d%s", status, text.n ? " - " : "");
     if (head >= 0 && (size_t)head < size) {
         size_t space = size - (size_t)head - 1, len = text.n < space ? text.n : space;

@@ -31,6 +31,7 @@ static tinker_status parse_path(const char *text, bool any, struct wire_path *ou
     const char *run = text + sizeof scheme - 1;
     const char *kind = strchr(run, '/');
     const char *name = kind ? strchr(kind + 1, '/') : NULL;
+    /* Exactly three parts: a slash in a name would lead elsewhere on a server's disk. */
     if (!name || strchr(name + 1, '/') || kind == run || name[1] == '\0')
         return refuse_path(text, any, err);
     kind++;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/err.h"
 
+/* Images and audio count as they are; base64 is the codec's business. */
 static size_t chunk_bytes(const tinker_chunk *c, size_t per_token)
 {
     switch (c->kind) {
@@ -105,6 +106,7 @@ tinker_status wire_chunk_length(const tinker_chunk *c, int64_t *length, tinker_e
         *length = (int64_t)first;
         return TINKER_OK;
     }
+    /* Only the service can look into an image. */
     if (!c->has_expected_tokens)
         return err_set(err, TINKER_EINVAL,
                        "expected_tokens: needed to know the length of an image");

@@ -103,6 +103,7 @@ static bool read_date(struct scan *s, int64_t *days)
     if (!scan_digits(s, 4, &y) || !skip_char(s, '-') || !scan_digits(s, 2, &m) ||
         !skip_char(s, '-') || !scan_digits(s, 2, &d))
         return false;
+    /* Not only two digits: 2026-02-30 is no date. */
     if (y < 1 || m < 1 || m > 12 || d < 1 || d > days_in_month(y, m))
         return false;
     *days = days_from_date(y, m, d);
@@ -197,6 +198,7 @@ bool wire_time_parse(const char *s, size_t n, struct wire_time *out)
 {
     struct scan in = { s, s + n };
     int64_t days, us = 0;
+    /* A number as text is a number: the reference's parser takes both. */
     if (read_number(s, n, out))
         return true;
     *out = (struct wire_time){ .has = 1 };
@@ -219,6 +221,7 @@ bool wire_time_parse(const char *s, size_t n, struct wire_time *out)
 bool wire_time_parse_http(const char *s, struct wire_time *out)
 {
     static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    /* "Sun, 06 Nov 1994 08:49:37 GMT"; the name of the day is not checked. */
     const char *comma = strchr(s, ',');
     struct scan in = { comma ? comma + 1 : s, s + strlen(s) };
     int d, y, m = 0;

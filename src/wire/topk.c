@@ -47,6 +47,7 @@ static bool read_row(struct wire_reader *r, struct topk_row *row)
         return false;
     json_begin_array(&r->json);
     while (json_next_item(&r->json)) {
+        /* Rows are short, but how short is known only at the end. */
         if (row->n == cap) {
             size_t more = cap ? cap * 2 : 8;
             tokens = arena_grow(r->arena, tokens, cap * sizeof *tokens, more * sizeof *tokens);
@@ -120,6 +121,7 @@ static bool read_rows(struct wire_reader *r, struct topk_rows *rows)
         }
         if (!read_row(r, &rows->v[rows->n]))
             break;
+        /* A limit per position: a peer must not choose the width of the matrix. */
         size_t n = rows->v[rows->n++].n;
         if (n > TOPK_MAX && !wire_read_fail(r, "more than %d entries", TOPK_MAX))
             break;

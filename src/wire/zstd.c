@@ -41,6 +41,7 @@ static tinker_status decompress_stream(ZSTD_DStream *d, ZSTD_inBuffer *in, size_
         need = ZSTD_decompressStream(d, &o, in);
         if (ZSTD_isError(need))
             return err_set(err, TINKER_EINVAL, "zstd: %s", ZSTD_getErrorName(need));
+        /* No progress, and the frame is not complete: the rest never came. */
         if (o.pos == 0 && in->pos == before)
             return err_set(err, TINKER_EINVAL, "zstd: the input ends in the middle of a frame");
         if (o.pos > size)

@@ -100,11 +100,11 @@ static void test_sizes(void)
     o.reduction = TINKER_REG_MEAN;
     check("elastic net, mean", tinker_reg_elastic_net, &o, 3 * (0.2 * l1 + 0.8 * l2) / N);
     check("l2, mean", tinker_reg_l2, &o, 3 * l2 / N);
-    o.center = TINKER_CENTER_NUMBER; /* first the centre, then the clip */
+    o.center = TINKER_CENTER_NUMBER; /* first the center, then the clip */
     o.center_number = -1.5;
     o.clip = 0.75;
     sizes(3, -1.5, 0.75, &l1, &l2);
-    check("l2, centre and clip", tinker_reg_l2, &o, l2 / N);
+    check("l2, center and clip", tinker_reg_l2, &o, l2 / N);
     CHECK_NEAR(metric("center"), -1.5, 0);
     o.clip = -1;
     refuse("l2, clip", tinker_reg_l2, &o, "clip");
@@ -164,7 +164,7 @@ static void test_entropy(void)
     o.temperature = 1.7;
     check("entropy, temperature", tinker_reg_entropy, &o, -warm);
     o.normalize = 1;
-    check("entropy, normalised", tinker_reg_entropy, &o, -warm / log(COLS));
+    check("entropy, normalized", tinker_reg_entropy, &o, -warm / log(COLS));
     o.temperature = 0;
     refuse("temperature 0", tinker_reg_entropy, &o, "temperature");
     /* what is as good as impossible counts 0, and leaves no gradient */

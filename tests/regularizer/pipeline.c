@@ -300,7 +300,7 @@ static void test_masks(void)
     CHECK_NEAR(((const double *)r->gradients[0].data)[4], 0, 0);
     CHECK_NEAR(((const double *)r->gradients[0].data)[2], -exp(-2) * (1 - 2), 1e-12);
     tinker_loss_report_free(r);
-    e.temperature = 2; /* renormalised over what is kept */
+    e.temperature = 2; /* renormalized over what is kept */
     r = tinker_loss_evaluate(tinker_reg_entropy, &e, data, &x, 1, &o, &err);
     REQUIRE(r);
     double p = 1 / (1 + exp(-0.5)), q = 1 - p;

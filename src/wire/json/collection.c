@@ -19,6 +19,7 @@ static void *growing_add(struct wire_reader *r, struct growing *g)
 {
     if (g->n == g->cap) {
         size_t cap = g->cap ? g->cap * 2 : 4;
+        /* The count comes from a peer. */
         if (cap > SIZE_MAX / g->size) {
             wire_read_nomem(r);
             return NULL;
@@ -43,6 +44,7 @@ static bool read_items(struct wire_reader *r, const struct wire_type *type, stru
     if (!wire_expect(r, JSON_ARRAY))
         return false;
     json_begin_array(&r->json);
+    /* The index is part of the place while an item is read: "data[3]". */
     r->place = &place;
     while (json_next_item(&r->json)) {
         place.index = g->n;
@@ -160,6 +162,7 @@ static bool read_named(struct wire_reader *r, size_t size,
         if (!ok)
             break;
     }
+    /* The index was only needed to find keys given twice. */
     wire_named_clear(&named);
     *out = named.v;
     *n = named.n;

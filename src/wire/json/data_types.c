@@ -144,6 +144,7 @@ static bool read_elements(struct wire_reader *r, const struct tensor_text *t, ti
 {
     struct json_reader in;
     bool ok = false;
+    /* Errors still name the line and column in the whole text. */
     json_reader_part(&in, &r->json, t->data);
     if (strcmp(t->dtype, "int64") == 0) {
         int64_t *v = NULL;
@@ -209,6 +210,7 @@ static bool read_tensor(struct wire_reader *r, void *value)
     }
     if (!ok || !wire_read_ok(r))
         return false;
+    /* The two without which there is no tensor. */
     if (!t.data.s || !t.dtype)
         return wire_read_fail(r, "%s is required", t.data.s ? "dtype" : "data");
     if (!read_elements(r, &t, out))
@@ -281,10 +283,12 @@ static bool write_checked_tensor(struct wire_writer *w, const tinker_tensor *t)
         json_put_array_int64(&w->json, t->data, t->n);
     else
         write_converted(w, t);
+    /* The array writer stops at the first number that JSON has no text for. */
     if (!buf_ok(w->json.out))
         return elements_failed(w, t);
     json_put_key(&w->json, "dtype");
     json_put_string(&w->json, wire_dtype(t->dtype) == TINKER_INT64 ? "int64" : "float32");
+    /* A tensor without shape is one dimension, and says so by leaving it out. */
     if (t->shape)
         write_int64s(w, "shape", t->shape, t->ndim);
     if (t->crow && t->shape) {

@@ -15,6 +15,7 @@
 
 uint64_t wire_hash_bytes(uint64_t h, const void *p, size_t n)
 {
+    /* The length first, or "ab" + "c" would hash as "a" + "bc". */
     h = hash_bytes(&n, sizeof(n), h);
     return hash_bytes(p ? p : "", p ? n : 0, h);
 }

@@ -19,6 +19,7 @@ void wire_place_text(const struct wire_place *place, char *out, size_t size)
         else
             snprintf(part, sizeof part, "[%zu]", place->index);
         size_t n = strlen(part);
+        /* The innermost parts say most; what does not fit is cut in front. */
         if (n > at)
             break;
         at -= n;

@@ -19,6 +19,7 @@ static bool fail_at_place(struct wire_reader *r, tinker_status status, const cha
 {
     if (r->status != TINKER_OK)
         return false;
+    /* The text is made only now: reading without errors never pays for it. */
     char place[256];
     wire_place_text(r->place, place, sizeof place);
     r->status = err_set(r->err, status, "%s%s%s", place, *place ? ": " : "", text);
@@ -40,7 +41,7 @@ bool wire_read_nomem(struct wire_reader *r)
     return fail_at_place(r, TINKER_ENOMEM, "not enough memory");
 }
 
-/* The JSON reader tells a lack of memory by its text only. */
+/* The JSON reader tells a lack of memory by its text only; it must not look like bad input. */
 static tinker_status json_status(const struct json_reader *in)
 {
     return strstr(json_error(in), "no memory for") ? TINKER_ENOMEM : TINKER_EINVAL;
@@ -68,6 +69,7 @@ bool wire_read_failed(struct wire_reader *r, const char *what, const struct json
 static bool read_int_field(struct wire_reader *r, const struct wire_field *f, char *value)
 {
     int64_t *at = (int64_t *)(value + f->offset);
+    /* That it is given is said beside the number. */
     if (f->kind == WIRE_INT_HAS || f->kind == WIRE_SEED)
         *(int *)(value + f->aux) = 1;
     if (!(f->kind == WIRE_SEED ? wire_read_seed(r, at) : wire_read_int(r, at)))
@@ -208,11 +210,13 @@ static bool fail_unknown(struct wire_reader *r, struct json_str key)
 static bool find_variant(struct wire_reader *r, const struct wire_type *type, char *value,
                          uint64_t seen, int *variant)
 {
+    /* Every tagged type has its tag among its fields. */
     const struct wire_field *tag = type->fields;
     while (strcmp(tag->name, type->tag) != 0)
         tag++;
     int *at = (int *)(value + tag->offset);
     if (!(seen >> (tag - type->fields) & 1)) {
+        /* The variant with the most of its own fields, if it has all that it requires. */
         int best = 0;
         for (int i = 0; r->mode == WIRE_LENIENT && tag->words[i]; i++) {
             int own = 0; /* fields of this variant that were seen; 0 when one is missing */
@@ -269,6 +273,7 @@ static bool read_fields(struct wire_reader *r, const struct wire_type *type, cha
         while (i < type->n_fields && !json_str_is(key, type->fields[i].name))
             i++;
         if (i == type->n_fields) {
+            /* A user's typo is worth an error; a peer's new field is not. */
             if (r->mode == WIRE_STRICT && !type->ignores_unknown)
                 return fail_unknown(r, key);
             json_skip(&r->json);
@@ -314,6 +319,7 @@ tinker_status wire_decode_json(const struct wire_type *type, const char *json, s
 {
     struct wire_reader r = { .arena = arena, .mode = mode, .err = err };
     json_reader_init(&r.json, json, n, arena);
+    /* Zero means "not given" for every kind, so no field needs a default of its own. */
     memset(value, 0, type->size);
     if (wire_read_value(&r, type, value) && !json_end(&r.json))
         wire_read_ok(&r);

@@ -57,6 +57,7 @@ static bool read_sequence(struct wire_reader *r, void *value)
         return false;
     if (!reason || !tokens)
         return wire_read_fail(r, "%s is required", reason ? "tokens" : "stop_reason");
+    /* Whoever reads a result indexes these lists together. */
     if (seq->logprobs && n_logprobs != seq->n)
         return wire_read_fail(r, "logprobs: expected %zu values, got %zu", seq->n, n_logprobs);
     if (top.tokens && top.rows != seq->n)
@@ -76,6 +77,7 @@ static bool put_float(struct wire_writer *w, float v)
     return true;
 }
 
+/* Members in the order of the reference; logprobs that were not computed are left out. */
 static bool write_sequence(struct wire_writer *w, const void *value)
 {
     const tinker_sequence *seq = value;
@@ -192,6 +194,7 @@ static bool read_sample(struct wire_reader *r, void *value)
     if (out->prompt_logprobs && top.rows && top.rows != out->n_prompt)
         return wire_read_fail(r, "topk_prompt_logprobs: expected %zu rows, got %zu", out->n_prompt,
                               top.rows);
+    /* Without prompt_logprobs the matrix says how long the prompt was. */
     if (top.k)
         out->n_prompt = top.rows;
     out->topk_tokens = top.tokens;
@@ -274,6 +277,7 @@ const struct wire_type wire_sample_response = {
 
 /* ---- ForwardBackwardOutput ------------------------------------------------------- */
 
+/* A map from names to tensors, the whole of which is one datum's output. */
 static bool read_loss_output(struct wire_reader *r, void *value)
 {
     tinker_loss_output *out = value;

@@ -21,6 +21,7 @@ bool wire_expect(struct wire_reader *r, enum json_kind kind)
                                          "a text",  "an array", "an object" };
     static const char *const found[] = { "nothing", "null",     "a boolean", "a number",
                                          "a text",  "an array", "an object" };
+    /* Peeking consumes nothing, so the caller can go on with any reader. */
     enum json_kind got = json_peek(&r->json);
     if (got == kind)
         return true;
@@ -49,6 +50,7 @@ static bool read_short_text(struct wire_reader *r, char *buf, size_t size)
     struct json_str s;
     if (!json_string(&r->json, &s))
         return false;
+    /* As the reference's int() and float() do. */
     while (s.n && isspace((unsigned char)s.s[0])) {
         s.s++;
         s.n--;
@@ -82,9 +84,11 @@ static bool parse_int_text(const char *s, int64_t *out)
     }
     if (!after_digit)
         return false;
+    /* "3.0" is an integer, "3." and "3.5" are not. */
     if (*s == '.' && (s[1] == '\0' || s[1 + strspn(s + 1, "0")] != '\0'))
         return false;
     digits[n] = '\0';
+    /* strtoll() reports a number that is too large by errno only. */
     errno = 0;
     *out = strtoll(digits, NULL, 10);
     return errno == 0;
@@ -179,6 +183,7 @@ bool wire_read_bool(struct wire_reader *r, bool *out)
         double v = 0;
         if (!json_double(&r->json, &v))
             return wire_read_ok(r);
+        /* 1.0 is true for the reference, 2 is a mistake. */
         if (v != 0 && v != 1)
             return wire_read_fail(r, "expected true or false, got a number");
         *out = v == 1;
@@ -203,6 +208,7 @@ bool wire_read_bool(struct wire_reader *r, bool *out)
 
 bool wire_read_time(struct wire_reader *r, struct wire_time *out)
 {
+    /* Seconds or milliseconds since 1970; the size tells which. */
     if (r->mode == WIRE_LENIENT && json_peek(&r->json) == JSON_NUMBER) {
         double v = 0;
         if (!json_double(&r->json, &v))

@@ -127,6 +127,7 @@ static void put_variants(struct buf *out, const struct wire_type *t)
 static void put_type(struct buf *out, const struct wire_type *t)
 {
     buf_printf(out, "\n  \"%s\":", t->name);
+    /* A type with codecs of its own brings its schema along. */
     if (t->schema) {
         buf_puts(out, t->schema);
         return;
@@ -143,6 +144,7 @@ static void put_type(struct buf *out, const struct wire_type *t)
             buf_puts(out, ",{\"type\":\"null\"}]}");
     }
     buf_putc(out, '}');
+    /* Into a buffer of its own: whether there is a comma depends on whether it is empty. */
     struct buf required;
     buf_init(&required, 1 << 16);
     put_required(&required, t, 0);

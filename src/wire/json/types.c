@@ -89,6 +89,7 @@ const struct wire_type *wire_type_at(size_t i)
 
 const struct wire_type *wire_type_find(const char *name)
 {
+    /* Only tools and tests look types up by name. */
     for (size_t i = 0; wire_type_at(i); i++)
         if (strcmp(all[i]->name, name) == 0)
             return all[i];

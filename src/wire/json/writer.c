@@ -16,6 +16,7 @@ bool wire_write_fail(struct wire_writer *w, const char *fmt, ...)
 {
     if (w->status != TINKER_OK)
         return false;
+    /* Formatted before the place, which has no va_list of its own. */
     char text[256];
     va_list ap;
     va_start(ap, fmt);
@@ -55,6 +56,7 @@ static bool write_word(struct wire_writer *w, const struct wire_field *f, const 
 /* Text that somebody else made is checked before it becomes part of ours. */
 static bool write_object_text(struct wire_writer *w, struct json_str text)
 {
+    /* Only its grammar matters, so the arena is as large as the text at most. */
     struct json_reader check;
     struct arena none;
     arena_init(&none, 64 + text.n);
@@ -70,6 +72,7 @@ static bool write_object_text(struct wire_writer *w, struct json_str text)
 static bool write_bytes(struct wire_writer *w, const void *p, size_t n)
 {
     struct buf b;
+    /* Exactly what base64 makes of n bytes, and a little. */
     buf_init(&b, n / 3 * 4 + 8);
     base64_encode(&b, p ? p : "", n);
     bool ok = buf_ok(&b);
@@ -283,6 +286,7 @@ bool wire_write_value(struct wire_writer *w, const struct wire_type *type, const
     json_put_begin_object(&w->json);
     for (size_t i = 0; i < type->n_fields; i++) {
         const struct wire_field *f = &type->fields[i];
+        /* The fields of other variants do not exist on the wire. */
         if (!wire_field_applies(type, f, value))
             continue;
         struct wire_place place = { .up = w->place, .name = f->name };

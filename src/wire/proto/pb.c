@@ -13,6 +13,7 @@
 size_t pb_varint_size(uint64_t v)
 {
     size_t n = 1;
+    /* A byte for every seven bits. */
     while (v >= 0x80) {
         v >>= 7;
         n++;
@@ -145,6 +146,7 @@ bool pb_next(struct pb_in *in, struct pb_field *f)
         memset(f, 0, sizeof *f);
         f->number = (uint32_t)(tag >> 3);
         unsigned type = tag & 7;
+        /* Numbers begin at 1 and have at most 29 bits. */
         if (tag > UINT32_MAX || f->number == 0)
             return mark_bad(in);
         /* Groups are deprecated, but a parser must be able to skip them with all they hold. */
@@ -163,6 +165,7 @@ bool pb_next(struct pb_in *in, struct pb_field *f)
                 return true;
         }
     }
+    /* The message ended inside a group. */
     return depth == 0 ? false : mark_bad(in);
 }
 

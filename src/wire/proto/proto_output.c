@@ -69,6 +69,7 @@ static uint8_t *put_batch(uint8_t *p, const struct run *run, size_t field)
         for (size_t i = run->first; i < run->end; i++)
             p = proto_put_values(p, tensor_of(run, i, field));
     }
+    /* One more offset than datums: the end of each is the beginning of the next. */
     p = pb_put_head(p, BATCH_OFFSETS, 8 * (run->end - run->first + 1));
     for (size_t i = run->first; i <= run->end; i++) {
         memcpy(p, &offset, sizeof offset);
@@ -169,6 +170,7 @@ tinker_status wire_encode_forward_backward_output(const tinker_forward_backward 
         i = run.end;
     }
     p = proto_put_numbers(p, OUTPUT_METRICS, v->metrics, v->n_metrics);
+    /* Measured and written must agree, or the buffer was overrun. */
     assert((size_t)(p - start) == size);
     out->len += (size_t)(p - start);
     out->data[out->len] = '\0';
@@ -209,6 +211,7 @@ static bool read_batch(struct wire_reader *r, const struct pb_field *field, stru
     if (!proto_done(r, &in) || !proto_values(r, dtype, data.bytes, data.n, &b->all) ||
         !proto_elements(r, offsets.bytes, offsets.n, 8, &v, &n_offsets))
         return false;
+    /* The first dimension is added for each datum. */
     if (b->n_trailing == WIRE_DIMENSIONS_MAX)
         return wire_read_fail(r, "more than %d dimensions", WIRE_DIMENSIONS_MAX);
     b->itemsize = proto_itemsize(dtype);
@@ -238,6 +241,7 @@ static bool slice_datum(struct wire_reader *r, const struct batch *b, size_t i, 
     /* No copy: every datum points into the one array of its field. */
     size_t from = (size_t)b->offsets[i] / b->itemsize, to = (size_t)b->offsets[i + 1] / b->itemsize;
     int64_t n = (int64_t)(to - from);
+    /* The first dimension is what is left after the trailing ones. */
     if (b->row ? n % b->row != 0 : n != 0)
         return wire_read_fail(r, "datum %zu: %lld values are no whole rows of %lld", i,
                               (long long)n, (long long)b->row);
@@ -331,6 +335,7 @@ static bool spread_record(struct wire_reader *r, const struct record *rec, tinke
 static bool spread_records(struct wire_reader *r, const struct record *records, size_t n,
                            tinker_forward_backward *out)
 {
+    /* All datums lie in one array, record after record, in the order of the request. */
     size_t total = 0;
     for (size_t i = 0; i < n; i++)
         total += records[i].n_datums;
@@ -385,6 +390,7 @@ tinker_status wire_decode_forward_backward_output(const void *p, size_t n, struc
 {
     struct wire_reader r = proto_reader(arena, err);
     struct pb_in in = pb_open(p, n);
+    /* A count of what is really there, so a short message cannot ask for much memory. */
     size_t room = pb_count(p, n, OUTPUT_RECORDS, PB_LEN);
     struct wire_named metrics;
     memset(out, 0, sizeof *out);

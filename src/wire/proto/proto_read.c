@@ -46,6 +46,7 @@ bool proto_elements(struct wire_reader *r, const uint8_t *bytes, size_t n, size_
 {
     if (n % size != 0)
         return wire_read_fail(r, "%zu bytes are no whole number of elements of %zu bytes", n, size);
+    /* Copied even when empty: NULL would mean "not given". */
     *out = arena_memdup(r->arena, bytes ? bytes : (const uint8_t *)"", n);
     *count = n / size;
     return *out != NULL || wire_read_nomem(r);
@@ -73,6 +74,7 @@ bool proto_values(struct wire_reader *r, uint64_t dtype, const uint8_t *bytes, s
         return wire_read_fail(r, "unknown element type %llu", (unsigned long long)dtype);
     if (n % size != 0)
         return wire_read_fail(r, "%zu bytes are no whole number of elements of %zu bytes", n, size);
+    /* Whatever the wire has, memory has one integer and one float type. */
     bool whole = dtype == PROTO_INT32 || dtype == PROTO_INT64;
     out->dtype = whole ? TINKER_INT64 : TINKER_FLOAT32;
     if (dtype != PROTO_INT32 && dtype != PROTO_BFLOAT16)

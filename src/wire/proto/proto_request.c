@@ -32,6 +32,7 @@ enum { MAP_KEY = 1, MAP_VALUE };
 /* Of the message inside the oneof arm. */
 static size_t arm_size(const tinker_chunk *c)
 {
+    /* Empty fields are left out, as proto3 does. */
     if (c->kind == TINKER_CHUNK_TEXT)
         return c->n_tokens ? pb_len_size(4 * c->n_tokens) : 0;
     size_t size = c->n_bytes ? pb_len_size(c->n_bytes) : 0;
@@ -86,6 +87,7 @@ static uint8_t *put_datum(uint8_t *p, const tinker_datum *d, bool shaped)
         p = put_chunk(p, &d->model_input.chunks[i]);
     for (size_t i = 0; i < d->n_inputs; i++) {
         const tinker_named_tensor *t = &d->inputs[i];
+        /* An entry of the map: name and tensor. */
         p = pb_put_head(p, DATUM_TENSORS, input_size(t, shaped));
         p = pb_put_bytes(p, MAP_KEY, t->name, strlen(t->name));
         p = pb_put_head(p, MAP_VALUE, proto_tensor_size(&t->tensor, shaped));
@@ -100,6 +102,7 @@ tinker_status wire_encode_forward_backward_request(const struct wire_forward_bac
     if (!req->model_id || !req->loss.name)
         return err_set(err, TINKER_EINVAL, "%s: is required",
                        req->model_id ? "loss_fn" : "model_id");
+    /* The field is an int32. */
     if (req->seq_id.has && (req->seq_id.value < 0 || req->seq_id.value > INT32_MAX))
         return err_set(err, TINKER_EINVAL, "seq_id: %lld does not fit 31 bits",
                        (long long)req->seq_id.value);
@@ -265,6 +268,7 @@ tinker_status wire_decode_forward_backward_request(const void *p, size_t n, stru
     struct pb_in in = pb_open(p, n);
     struct pb_field f;
     memset(out, 0, sizeof *out);
+    /* The reader of a field needs more than the result: an array that is filled, a map. */
     struct request_in req = { .out = out, .n_max = pb_count(p, n, REQUEST_DATA, PB_LEN) };
     req.data = arena_array(arena, req.n_max, sizeof *req.data);
     bool ok = true;
@@ -279,6 +283,7 @@ tinker_status wire_decode_forward_backward_request(const void *p, size_t n, stru
     out->data = req.data;
     out->loss.config = (const void *)req.config.v;
     out->loss.n_config = req.config.n;
+    /* proto3 cannot tell an empty text from none. */
     if (r.status == TINKER_OK && !*out->model_id)
         wire_read_fail(&r, "model_id: is required");
     return r.status;

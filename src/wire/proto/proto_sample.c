@@ -52,6 +52,7 @@ static bool topk_fits(struct topk t)
     return t.rows <= UINT32_MAX && t.k <= UINT32_MAX && (!t.k || t.rows <= SIZE_MAX / 8 / t.k);
 }
 
+/* Nothing is written for an empty matrix. */
 static bool has_topk(struct topk t)
 {
     return t.tokens && t.logprobs && t.k && t.rows;
@@ -72,6 +73,7 @@ static uint8_t *put_topk(uint8_t *p, unsigned field, struct topk t)
     return pb_put_int(p, TOPK_LENGTH, t.rows);
 }
 
+/* stop_reason 0 is "stop", which proto3 does not send. */
 static size_t sequence_size(const tinker_sequence *s)
 {
     struct topk top = sequence_topk(s);
@@ -194,6 +196,7 @@ static bool read_topk(struct wire_reader *r, const struct pb_field *field, struc
         return false;
     if (k == 0 || length == 0)
         return true;
+    /* Divided instead of multiplied: 4 * length * k may wrap. */
     if (length > ids.n / 4 / k || length > logprobs.n / 4 / k)
         return wire_read_fail(r, "expected %u rows of %u values", length, k);
     size_t bytes = (size_t)length * k * 4;
@@ -227,6 +230,7 @@ static bool read_sequence(struct wire_reader *r, const struct pb_field *field, t
         !read_floats(r, &logprobs, &s->logprobs, &n))
         return false;
     s->tokens = v;
+    /* The enum of the schema has the values of tinker_stop_reason. */
     if (reason > TINKER_STOP_LENGTH)
         return wire_read_fail(r, "unknown stop_reason %llu", (unsigned long long)reason);
     s->stop_reason = (tinker_stop_reason)reason;
@@ -326,6 +330,7 @@ tinker_status wire_decode_sample_response(const void *p, size_t n, struct arena 
     size_t rows = s.top.rows;
     if (r.status == TINKER_OK && rows && out->prompt_logprobs && rows != out->n_prompt)
         wire_read_fail(&r, "topk_prompt_logprobs: expected %zu rows, got %zu", out->n_prompt, rows);
+    /* Without prompt_logprobs the matrix says how long the prompt was. */
     if (rows)
         out->n_prompt = rows;
     out->topk_tokens = s.top.tokens;

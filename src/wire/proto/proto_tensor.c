@@ -66,6 +66,7 @@ static bool read_csr(struct wire_reader *r, const struct pb_field *field, uint64
     struct pb_field f, part[4] = { { 0 } };
     const void *crow = NULL, *col = NULL;
     size_t n_crow = 0, n_col = 0;
+    /* The last of each counts, as protobuf has it for repeated singular fields. */
     while (pb_next(&in, &f))
         if (f.type == PB_LEN && f.number <= CSR_COL)
             part[f.number] = f;
@@ -103,6 +104,7 @@ bool proto_read_tensor(struct wire_reader *r, const struct pb_field *field, tink
     }
     if (!proto_done(r, &in))
         return false;
+    /* proto3 cannot tell "no shape" from a scalar: no dimensions are no shape. */
     if (t->ndim) {
         t->shape = arena_memdup(r->arena, shape, t->ndim * sizeof shape[0]);
         if (!t->shape)
@@ -113,5 +115,6 @@ bool proto_read_tensor(struct wire_reader *r, const struct pb_field *field, tink
     tinker_error why;
     if (!ok)
         return false;
+    /* The same check that a sender does: indices in range, counts that fit. */
     return wire_check_tensor(t, &why) == TINKER_OK || wire_read_fail(r, "%s", why.message);
 }

@@ -10,6 +10,7 @@
 
 uint64_t proto_dtype_of(tinker_dtype in)
 {
+    /* Results may be bfloat16; requests are checked before and never are. */
     if (in == TINKER_BFLOAT16)
         return PROTO_BFLOAT16;
     tinker_dtype out = wire_dtype(in);
@@ -90,6 +91,7 @@ uint8_t *proto_put_numbers(uint8_t *p, unsigned field, const tinker_named_number
 {
     for (size_t i = 0; i < n; i++) {
         p = pb_put_head(p, field, number_size(&v[i]));
+        /* A map entry: key 1, value 2. */
         p = pb_put_bytes(p, 1, v[i].name, strlen(v[i].name));
         p = pb_put_double(p, 2, v[i].value);
     }
