@@ -59,7 +59,7 @@ CFLAGS_ALL = -std=c11 -fPIC -fvisibility=hidden -pthread $(WARN) $(FLAGS_$(BUILD
 LDFLAGS_ALL = -pthread $(FLAGS_$(BUILD)) $(LDFLAGS)
 
 PKGS_client := libcurl libzstd zlib libpcre2-8 libutf8proc
-PKGS_server := libmicrohttpd sqlite3 libarchive
+PKGS_server := libmicrohttpd sqlite3
 LIBS_client = $(shell pkg-config --libs $(PKGS_client)) -lm
 LIBS_server = $(shell pkg-config --libs $(PKGS_server))
 LIBS_json := -lm

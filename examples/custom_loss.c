@@ -31,7 +31,7 @@ static tinker_var *dpo(tinker_tape *tape, const tinker_datum *data, tinker_var *
 static void step(tinker_training *t, const tinker_datum *data, const tinker_forward_backward *start,
                  int number)
 {
-    tinker_reg_size mean = TINKER_REG_SIZE_INIT;
+    tinker_reg_norm_options mean = TINKER_REG_NORM_OPTIONS_INIT;
     mean.reduction = TINKER_REG_MEAN;
     mean.mask_weights = 1;
     tinker_regularizer likely = {

@@ -98,17 +98,17 @@ static void expect_error(tinker_regularizer term, const char *part)
 
 int main(void)
 {
-    tinker_reg_size mean = TINKER_REG_SIZE_INIT;
+    tinker_reg_norm_options mean = TINKER_REG_NORM_OPTIONS_INIT;
     mean.reduction = TINKER_REG_MEAN;
-    tinker_reg_entropy_options more = TINKER_REG_ENTROPY_INIT;
+    tinker_reg_entropy_options more = TINKER_REG_ENTROPY_OPTIONS_INIT;
     more.maximize = 1;
-    tinker_reg_reference ref = TINKER_REG_REFERENCE_INIT;
+    tinker_reg_reference_options ref = TINKER_REG_REFERENCE_OPTIONS_INIT;
     ref.tensors = reference_tensors;
     ref.n_tensors = N;
-    tinker_reg_reference both = ref, cosine = ref;
+    tinker_reg_reference_options both = ref, cosine = ref;
     both.symmetric = 1;
     cosine.distance = TINKER_DISTANCE_COSINE;
-    tinker_reg_gradient_options penalty = TINKER_REG_GRADIENT_INIT;
+    tinker_reg_gradient_options penalty = TINKER_REG_GRADIENT_OPTIONS_INIT;
     penalty.f = half_square;
     const tinker_regularizer terms[TERMS] = {
         { .name = "l1", .weight = 0.01, .fn = tinker_reg_l1 },

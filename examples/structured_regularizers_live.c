@@ -65,13 +65,13 @@ int main(int argc, char **argv)
     tinker_future *start = await(tinker_training_forward(t, data, N, &plain, &err), "forward");
     const tinker_forward_backward *r = tinker_future_forward_backward(start);
     tinker_tensor before[N] = { r->outputs[0].tensors[0].tensor, r->outputs[1].tensors[0].tensor };
-    tinker_reg_reference ref = TINKER_REG_REFERENCE_INIT;
+    tinker_reg_reference_options ref = TINKER_REG_REFERENCE_OPTIONS_INIT;
     ref.tensors = before;
     ref.n_tensors = N;
-    tinker_reg_size mean = TINKER_REG_SIZE_INIT;
+    tinker_reg_norm_options mean = TINKER_REG_NORM_OPTIONS_INIT;
     mean.reduction = TINKER_REG_MEAN;
     mean.mask_weights = 1;
-    tinker_reg_gradient_options penalty = TINKER_REG_GRADIENT_INIT;
+    tinker_reg_gradient_options penalty = TINKER_REG_GRADIENT_OPTIONS_INIT;
     penalty.f = mass;
     const tinker_regularizer terms[] = {
         { .name = "l1", .weight = 0.01, .fn = tinker_reg_l1, .state = &mean },

@@ -124,7 +124,7 @@ typedef struct tinker_custom_options {
 
 /* Evaluate and differentiate a loss with its regularizers on logprobs you have; needs no
  * service.  Several regularizers run in threads of their own unless opts->sequential; one
- * that overruns its time is told so (tinker_tape_cancelled(), and its operations fail) and
+ * that overruns its time is told so (tinker_tape_canceled(), and its operations fail) and
  * waited for.  opts NULL: defaults.  Returns a new report, or NULL with *err set; it names
  * the term that failed.  Blocks while it computes.
  * What happens is told to opts->observer alone: hooks (see events.h) belong to a service, and

@@ -14,8 +14,8 @@ struct check {
 };
 
 /* fn on a new tape, with one element moved by delta.  NULL: *err says why. */
-static tinker_tape *run(const struct check *c, size_t datum, size_t index, double delta,
-                        tinker_var ***leaves, tinker_var **y, tinker_error *err)
+static tinker_tape *run_loss(const struct check *c, size_t datum, size_t index, double delta,
+                             tinker_var ***leaves, tinker_var **y, tinker_error *err)
 {
     tinker_tape *t = tinker_tape_new(err);
     if (!t)
@@ -40,12 +40,13 @@ static tinker_tape *run(const struct check *c, size_t datum, size_t index, doubl
     return NULL;
 }
 
+/* The value of the loss with one element moved by delta. */
 static tinker_status value_at(const struct check *c, size_t datum, size_t index, double delta,
                               double *out, tinker_error *err)
 {
     tinker_var **leaves, *y;
     tinker_error mine;
-    tinker_tape *t = run(c, datum, index, delta, &leaves, &y, &mine);
+    tinker_tape *t = run_loss(c, datum, index, delta, &leaves, &y, &mine);
     if (!t) {
         if (err)
             *err = mine;
@@ -56,6 +57,8 @@ static tinker_status value_at(const struct check *c, size_t datum, size_t index,
     return TINKER_OK;
 }
 
+/* Compare the gradient by each element of one datum with (f(x + eps) - f(x - eps)) / 2 eps, whose
+ * error is O(eps^2). */
 static tinker_status check_datum(const struct check *c, size_t i, const tinker_var *leaf,
                                  double eps, tinker_gradcheck *worst, tinker_error *err)
 {
@@ -68,9 +71,12 @@ static tinker_status check_datum(const struct check *c, size_t i, const tinker_v
         if (s != TINKER_OK)
             return s;
         double numeric = (up - down) / (2 * eps), automatic = g ? g[k] : 0;
+        /* Relative for large gradients, absolute for small ones. */
         double off = fabs(numeric - automatic) / fmax(1, fabs(numeric));
         if (!(off <= worst->worst) && !isnan(worst->worst)) /* NaN is the worst of all */
-            *worst = (tinker_gradcheck){ off, i, k, numeric, automatic };
+            *worst = (tinker_gradcheck){
+                .worst = off, .datum = i, .index = k, .numeric = numeric, .automatic = automatic
+            };
     }
     return TINKER_OK;
 }
@@ -79,11 +85,12 @@ tinker_status tinker_loss_gradcheck(tinker_loss_fn *fn, void *state, const tinke
                                     const tinker_tensor *logprobs, size_t n, double eps,
                                     double tolerance, tinker_gradcheck *report, tinker_error *err)
 {
-    const struct check c = { fn, state, data, logprobs, n };
+    const struct check c = { .fn = fn, .state = state, .data = data, .logprobs = logprobs, .n = n };
     tinker_gradcheck worst = { 0 };
     tinker_var **leaves = NULL, *y = NULL;
     tinker_error mine = { 0 };
-    tinker_tape *t = run(&c, SIZE_MAX, 0, 0, &leaves, &y, &mine);
+    /* SIZE_MAX is no datum: nothing is moved. */
+    tinker_tape *t = run_loss(&c, SIZE_MAX, 0, 0, &leaves, &y, &mine);
     tinker_status s = t ? tinker_tape_backward(t, y, &mine) : mine.status;
     for (size_t i = 0; t && s == TINKER_OK && i < n; i++)
         s = check_datum(&c, i, leaves[i], eps, &worst, &mine);

@@ -9,6 +9,7 @@ bool shape_set(struct shape *s, const int64_t *dim, size_t ndim)
         return false;
     *s = (struct shape){ .ndim = ndim, .n = 1 };
     for (size_t i = 0; i < ndim; i++) {
+        /* A margin of 64, so that sizes in bytes and sums of a few shapes cannot overflow, either. */
         if (dim[i] < 0 || (uint64_t)dim[i] > SIZE_MAX / 64)
             return false;
         s->dim[i] = (size_t)dim[i];
@@ -34,6 +35,7 @@ bool shape_broadcast(const struct shape *a, const struct shape *b, struct shape 
     size_t ndim = a->ndim > b->ndim ? a->ndim : b->ndim;
     *out = (struct shape){ .ndim = ndim, .n = 1 };
     for (size_t i = 0; i < ndim; i++) {
+        /* Aligned at the last axis; missing axes in front count as 1, and 1 repeats. */
         size_t da = i + a->ndim < ndim ? 1 : a->dim[i + a->ndim - ndim];
         size_t db = i + b->ndim < ndim ? 1 : b->dim[i + b->ndim - ndim];
         if (da != db && da != 1 && db != 1)
@@ -66,6 +68,7 @@ bool shape_axis(const struct shape *s, int axis, size_t *out)
 
 struct span shape_span(const struct shape *s, size_t axis)
 {
+    /* Row-major: axes before `axis` are the outer loop, those behind it the inner one. */
     struct span p = { 1, s->dim[axis], 1 };
     for (size_t i = 0; i < axis; i++)
         p.outer *= s->dim[i];

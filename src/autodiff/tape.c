@@ -13,6 +13,7 @@
 
 tinker_var *tape_error(tinker_tape *t, tinker_status status, const char *fmt, ...)
 {
+    /* The first error is the cause, later ones only follow from it. */
     if (t->err.status == TINKER_OK) {
         char text[sizeof(t->err.message)];
         va_list ap;
@@ -37,7 +38,7 @@ tinker_status tinker_tape_status(const tinker_tape *tape, tinker_error *err)
     return tape->err.status;
 }
 
-int tinker_tape_cancelled(const tinker_tape *tape)
+int tinker_tape_canceled(const tinker_tape *tape)
 {
     return tape->cancel && atomic_load_explicit(tape->cancel, memory_order_relaxed);
 }
@@ -63,19 +64,13 @@ tinker_var *tape_broken(tinker_var *a, tinker_var *b)
 
 /* ---- nodes ------------------------------------------------------------------------------- */
 
-static bool any_needs_grad(tinker_var *const *parents, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (parents[i]->needs_grad)
-            return true;
-    return false;
-}
-
+/* A node without numbers; NULL after an error.  Every operation passes here, so this is where a
+ * canceled term ends. */
 static tinker_var *bare_node(tinker_tape *t, const struct rule *rule, const struct shape *shape,
                              tinker_var *const *parents, size_t n_parents)
 {
-    if (tinker_tape_cancelled(t))
-        tape_error(t, TINKER_ECANCELED, "cancelled");
+    if (tinker_tape_canceled(t))
+        tape_error(t, TINKER_ECANCELED, "canceled");
     if (t->err.status != TINKER_OK)
         return NULL;
     tinker_var *v = arena_alloc(&t->arena, sizeof(*v));
@@ -84,7 +79,11 @@ static tinker_var *bare_node(tinker_tape *t, const struct rule *rule, const stru
     v->tape = t;
     v->shape = *shape;
     v->rule = rule;
-    v->needs_grad = rule && rule->back && !t->constants_only && any_needs_grad(parents, n_parents);
+    /* Only what somebody may differentiate by is remembered: a constant costs no list entry, and
+     * neither does anything that is computed during a walk whose result is final. */
+    if (rule && rule->back && !t->constants_only)
+        for (size_t i = 0; i < n_parents; i++)
+            v->needs_grad = v->needs_grad || parents[i]->needs_grad;
     if (v->needs_grad) {
         v->parents = arena_memdup(&t->arena, parents, n_parents * sizeof(*parents));
         v->n_parents = n_parents;
@@ -147,6 +146,7 @@ double *grad_sum(tinker_var *v)
     tinker_var *own = tape_constant(t, &v->shape, &d);
     if (!d)
         return NULL;
+    /* The first time: a copy of what was pushed so far, from then on added to in place. */
     if (v->grad)
         memcpy(d, v->grad->data, v->shape.n * sizeof(*d));
     v->grad = own;
@@ -159,22 +159,28 @@ void grad_push(tinker_var *parent, tinker_var *g)
     if (!parent->needs_grad)
         return;
     if (!parent->grad) {
-        parent->grad = g; /* may be that of others, too */
+        parent->grad = g; /* shared with other nodes, so it must not be added to in place */
         return;
     }
     double *sum = grad_sum(parent);
-    if (!sum)
+    if (!sum) /* a node of its own, so that the sum can be differentiated */
         parent->grad = tinker_var_add(parent->grad, g);
     for (size_t i = 0; sum && i < parent->shape.n; i++)
         sum[i] += g->data[i];
 }
 
-/* Leave in every node how y depends on it. */
-static bool walk(tinker_var *y)
+/* Leave in every node how y depends on it.
+ *
+ * v->grad is dy/dv.  The list runs from the newest node to the oldest, and a node is newer than
+ * what it was made of: so when the walk reaches v, all that uses v has pushed its share, v->grad is
+ * complete, and its rule can pass it on.  Rules make new nodes, in front of the list, which this
+ * walk does not see because it starts at y. */
+static bool walk_back(tinker_var *y)
 {
     tinker_tape *t = y->tape;
     const struct shape scalar = { .n = 1 };
     double *one;
+    /* Forget the last walk: gradients are not added up across calls. */
     for (tinker_var *v = t->last; v; v = v->earlier) {
         v->grad = NULL;
         v->sum = NULL;
@@ -191,6 +197,7 @@ static bool walk(tinker_var *y)
     return t->err.status == TINKER_OK;
 }
 
+/* Only one number has a gradient; of several, it would be a matrix. */
 static bool check_scalar(tinker_var *y)
 {
     char text[96];
@@ -205,9 +212,10 @@ tinker_status tinker_tape_backward(tinker_tape *tape, tinker_var *y, tinker_erro
     if (!y || y->tape != tape)
         tape_error(tape, TINKER_EINVAL, "backward: not a value of this tape");
     else if (check_scalar(y)) {
+        /* Nobody differentiates this result, so nothing is recorded on the way. */
         bool before = tape->constants_only;
         tape->constants_only = true;
-        walk(y);
+        walk_back(y);
         tape->constants_only = before;
     }
     return tinker_tape_status(tape, err);
@@ -220,7 +228,7 @@ const double *tinker_var_grad(const tinker_var *v)
 
 tinker_var *tinker_var_gradient(tinker_var *y, tinker_var *x)
 {
-    if (!tape_usable(y, x, "gradient") || !check_scalar(y) || !walk(y))
+    if (!tape_usable(y, x, "gradient") || !check_scalar(y) || !walk_back(y))
         return tape_broken(y, x);
     return x->grad ? x->grad : var_zeros(x->tape, &x->shape);
 }
@@ -234,8 +242,10 @@ tinker_tape *tinker_tape_new(tinker_error *err)
         err_nomem(err, "tape");
         return NULL;
     }
+    /* No limit: a loss is the user's own code. */
     arena_init(&t->arena, SIZE_MAX);
     t->nan = NAN;
+    /* What operations return after an error: any element of it may be read. */
     t->broken = (tinker_var){ .tape = t, .shape = { .n = 1 }, .data = &t->nan };
     t->metrics_end = &t->metrics;
     return t;
@@ -249,6 +259,7 @@ void tinker_tape_free(tinker_tape *tape)
     free(tape);
 }
 
+/* The entry of that name, a new one at the end if there is none: reports keep the order. */
 static struct tape_metric *metric_slot(tinker_tape *t, const char *name)
 {
     for (struct tape_metric *m = t->metrics; m; m = m->next)

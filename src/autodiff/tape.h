@@ -6,8 +6,8 @@
  * gradient are linked in order of creation, which is a topological order.
  *
  * Errors stick: after the first, operations return `broken`, a scalar NaN. */
-#ifndef LOSS_TAPE_H
-#define LOSS_TAPE_H
+#ifndef AUTODIFF_TAPE_H
+#define AUTODIFF_TAPE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -66,7 +66,7 @@ struct tinker_tape {
 
 /* ---- making nodes ------------------------------------------------------------------------ */
 
-/* A node with room for its numbers in *data, or tape->broken with *data NULL: then the
+/* A node with space for its numbers in *data, or tape->broken with *data NULL: then the
  * operation returns it at once. */
 tinker_var *tape_node(tinker_tape *t, const struct rule *rule, const struct shape *shape,
                       tinker_var *const *parents, size_t n_parents, double **data);

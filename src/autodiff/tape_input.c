@@ -5,8 +5,9 @@
 #include <tinker/extra/autodiff.h>
 #include "autodiff/tape.h"
 
-static tinker_var *copy(tinker_tape *t, const double *v, size_t n, const int64_t *shape,
-                        size_t ndim, const char *what)
+/* A constant with a copy of the numbers; shape NULL: one dimension. */
+static tinker_var *copy_numbers(tinker_tape *t, const double *v, size_t n, const int64_t *shape,
+                                size_t ndim, const char *what)
 {
     const int64_t flat = (int64_t)n;
     struct shape s;
@@ -25,9 +26,10 @@ static tinker_var *copy(tinker_tape *t, const double *v, size_t n, const int64_t
 tinker_var *tinker_tape_const(tinker_tape *tape, const double *v, size_t n, const int64_t *shape,
                               size_t ndim)
 {
-    return copy(tape, v, n, shape, ndim, "const");
+    return copy_numbers(tape, v, n, shape, ndim, "const");
 }
 
+/* Make a constant a variable to differentiate by: it joins the list that walks follow. */
 static tinker_var *as_leaf(tinker_var *a)
 {
     tinker_tape *t = a->tape;
@@ -42,7 +44,7 @@ static tinker_var *as_leaf(tinker_var *a)
 tinker_var *tinker_tape_leaf(tinker_tape *tape, const double *v, size_t n, const int64_t *shape,
                              size_t ndim)
 {
-    return as_leaf(copy(tape, v, n, shape, ndim, "leaf"));
+    return as_leaf(copy_numbers(tape, v, n, shape, ndim, "leaf"));
 }
 
 tinker_var *tinker_tape_full(tinker_tape *tape, double v, const int64_t *shape, size_t ndim)
@@ -71,17 +73,8 @@ tinker_var *var_zeros(tinker_tape *t, const struct shape *s)
 
 /* ---- tensors ----------------------------------------------------------------------------- */
 
-static double bf16(const void *data, size_t i)
-{
-    uint16_t half;
-    memcpy(&half, (const char *)data + 2 * i, 2);
-    uint32_t bits = (uint32_t)half << 16;
-    float f;
-    memcpy(&f, &bits, 4);
-    return f;
-}
-
-static bool element(const tinker_tensor *x, size_t i, double *out)
+/* Element i as a double; false: an unknown type.  Integers beyond 2^53 are rounded. */
+static bool read_element(const tinker_tensor *x, size_t i, double *out)
 {
     switch (x->dtype) {
     case TINKER_FLOAT32:
@@ -102,21 +95,21 @@ static bool element(const tinker_tensor *x, size_t i, double *out)
     case TINKER_UINT64:
         *out = (double)((const uint64_t *)x->data)[i];
         return true;
-    case TINKER_BFLOAT16:
-        *out = bf16(x->data, i);
+    case TINKER_BFLOAT16: { /* the upper half of a float32 */
+        uint16_t half;
+        memcpy(&half, (const char *)x->data + 2 * i, 2);
+        uint32_t bits = (uint32_t)half << 16;
+        float f;
+        memcpy(&f, &bits, 4);
+        *out = f;
         return true;
+    }
     }
     return false;
 }
 
-static bool fill_dense(const tinker_tensor *x, double *d)
-{
-    for (size_t i = 0; i < x->n; i++)
-        if (!element(x, i, &d[i]))
-            return false;
-    return true;
-}
-
+/* Compressed sparse rows: the entries of row r are crow[r] .. crow[r + 1], in the columns col[k]; the
+ * rest is 0.  false: an index is out of range. */
 static bool fill_sparse(const tinker_tensor *x, const struct shape *s, double *d)
 {
     size_t rows = s->dim[0], cols = s->dim[1];
@@ -126,7 +119,7 @@ static bool fill_sparse(const tinker_tensor *x, const struct shape *s, double *d
             return false;
         for (int64_t k = from; k < to; k++)
             if (x->col[k] < 0 || (uint64_t)x->col[k] >= cols ||
-                !element(x, (size_t)k, &d[r * cols + (size_t)x->col[k]]))
+                !read_element(x, (size_t)k, &d[r * cols + (size_t)x->col[k]]))
                 return false;
     }
     return true;
@@ -143,7 +136,10 @@ tinker_var *tinker_tape_tensor(tinker_tape *tape, const tinker_tensor *x)
         return tape_error(tape, TINKER_EINVAL, "tensor: its shape does not fit its %zu elements",
                           x->n);
     tinker_var *a = tape_constant(tape, &s, &d);
-    if (d && !(sparse ? fill_sparse(x, &s, d) : fill_dense(x, d)))
+    bool ok = !d || !sparse || fill_sparse(x, &s, d);
+    for (size_t i = 0; d && !sparse && ok && i < x->n; i++)
+        ok = read_element(x, i, &d[i]);
+    if (!ok)
         return tape_error(tape, TINKER_EINVAL, "tensor: malformed, or of unknown type");
     return a;
 }

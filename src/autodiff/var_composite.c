@@ -14,6 +14,7 @@ tinker_var *tinker_var_masked_mean(tinker_var *a, tinker_var *mask)
         return tape_broken(a, mask);
     tinker_var *ones = var_broadcast_to(tinker_tape_scalar(a->tape, 1), &a->shape);
     tinker_var *count = tinker_var_masked_sum(ones, mask);
+    /* var_recip() of 0 is 0: the mean of nothing is 0, without a gradient. */
     return tinker_var_mul(tinker_var_masked_sum(a, mask), var_recip(count));
 }
 
@@ -22,6 +23,7 @@ tinker_var *tinker_var_mse(tinker_var *a, tinker_var *b)
     return tinker_var_mean(tinker_var_square(tinker_var_sub(a, b)), TINKER_ALL, 0);
 }
 
+/* d^2 / 2 for |d| <= delta, beyond that delta |d| - delta^2 / 2, which joins it smoothly. */
 tinker_var *tinker_var_huber(tinker_var *a, tinker_var *b, double delta)
 {
     if (!tape_usable(a, b, "huber"))
@@ -38,7 +40,7 @@ tinker_var *tinker_var_nll(tinker_var *logprobs, tinker_var *weights)
     return tinker_var_neg(tinker_var_dot(logprobs, weights));
 }
 
-/* The norm, but a constant when it is below the floor. */
+/* The norm, but a constant when it is below the floor: no division by 0, no gradient there. */
 static tinker_var *floored_norm(tinker_var *a)
 {
     return tinker_var_clamp(tinker_var_norm(a, TINKER_ALL, 0), 1e-8, 1e300);
@@ -50,12 +52,14 @@ tinker_var *tinker_var_cosine(tinker_var *a, tinker_var *b)
     return tinker_var_div(tinker_var_dot(a, b), norms);
 }
 
+/* sum p (log p - log q) of each row */
 tinker_var *tinker_var_kl_rows(tinker_var *a, tinker_var *b)
 {
     tinker_var *terms = tinker_var_mul(tinker_var_exp(a), tinker_var_sub(a, b));
     return tinker_var_sum(terms, -1, 0);
 }
 
+/* -sum p log p of each row */
 tinker_var *tinker_var_entropy_rows(tinker_var *a)
 {
     return tinker_var_neg(tinker_var_sum(tinker_var_mul(tinker_var_exp(a), a), -1, 0));

@@ -1,6 +1,8 @@
 /* var_map.c - operations on each element of one value.
  *
- * Each is a function of a number and a rule for its gradient, written side by side. */
+ * Each is a function of a number, ending in _f, and a rule for its gradient; a table joins
+ * them with their name.  Rules use y where the derivative is a function of it: that saves computing
+ * exp or tanh again. */
 #include <math.h>
 #include <tinker/extra/autodiff.h>
 #include "autodiff/tape.h"
@@ -10,7 +12,9 @@ struct map_op {
     double (*f)(double x, const double *p);
 };
 
-static tinker_var *map3(tinker_var *a, const struct map_op *op, double p0, double p1, double p2)
+/* y = f(a; p0, p1, p2), element by element; the parameters stay in y for its rule. */
+static tinker_var *map_with_params(tinker_var *a, const struct map_op *op, double p0, double p1,
+                                   double p2)
 {
     double *d;
     if (!tape_usable(a, a, op->rule.name))
@@ -24,33 +28,38 @@ static tinker_var *map3(tinker_var *a, const struct map_op *op, double p0, doubl
     return y;
 }
 
-static tinker_var *map(tinker_var *a, const struct map_op *op)
+static tinker_var *map_elements(tinker_var *a, const struct map_op *op)
 {
-    return map3(a, op, 0, 0, 0);
+    return map_with_params(a, op, 0, 0, 0);
 }
 
 /* ---- the gradient rules: g times the derivative ------------------------------------------ */
 
+/* The chain rule: dL/dx = g dy/dx. */
 static void push_times(tinker_var *y, tinker_var *g, tinker_var *factor)
 {
     grad_push(y->parents[0], tinker_var_mul(g, factor));
 }
 
+/* y = x + s: y' = 1 */
 static void back_shift(tinker_var *y, tinker_var *g)
 {
     grad_push(y->parents[0], g);
 }
 
+/* y = s x: y' = s */
 static void back_scale(tinker_var *y, tinker_var *g)
 {
     grad_push(y->parents[0], tinker_var_scale(g, y->p[0]));
 }
 
+/* y = -x: y' = -1 */
 static void back_neg(tinker_var *y, tinker_var *g)
 {
     grad_push(y->parents[0], tinker_var_neg(g));
 }
 
+/* y = x^p: y' = p x^(p-1) */
 static void back_power(tinker_var *y, tinker_var *g)
 {
     double p = y->p[0];
@@ -60,66 +69,79 @@ static void back_power(tinker_var *y, tinker_var *g)
         push_times(y, g, tinker_var_scale(tinker_var_power(y->parents[0], p - 1), p));
 }
 
+/* y = |x|: y' = sign(x), 0 at 0 */
 static void back_abs(tinker_var *y, tinker_var *g)
 {
     push_times(y, g, tinker_var_sign(y->parents[0]));
 }
 
+/* y = x^2: y' = 2 x */
 static void back_square(tinker_var *y, tinker_var *g)
 {
     push_times(y, g, tinker_var_scale(y->parents[0], 2));
 }
 
+/* y = sqrt(x): y' = 1 / (2 y), 0 at 0 */
 static void back_sqrt(tinker_var *y, tinker_var *g)
 {
     push_times(y, g, tinker_var_scale(var_recip(y), 0.5));
 }
 
+/* y = x^(-1/2): y' = -y^3 / 2 */
 static void back_rsqrt(tinker_var *y, tinker_var *g)
 {
     push_times(y, g, tinker_var_scale(tinker_var_power(y, 3), -0.5));
 }
 
+/* y = 1 / x: y' = -y^2 */
 static void back_recip(tinker_var *y, tinker_var *g)
 {
     push_times(y, g, tinker_var_neg(tinker_var_square(y)));
 }
 
+/* y = exp(x): y' = y */
 static void back_exp(tinker_var *y, tinker_var *g)
 {
     push_times(y, g, y);
 }
 
+/* y = exp(x) - 1: y' = y + 1 */
 static void back_expm1(tinker_var *y, tinker_var *g)
 {
     push_times(y, g, tinker_var_shift(y, 1));
 }
 
+/* y = log(x): y' = 1 / x */
 static void back_log(tinker_var *y, tinker_var *g)
 {
     grad_push(y->parents[0], tinker_var_div(g, y->parents[0]));
 }
 
+/* y = log(1 + x): y' = 1 / (1 + x) */
 static void back_log1p(tinker_var *y, tinker_var *g)
 {
     grad_push(y->parents[0], tinker_var_div(g, tinker_var_shift(y->parents[0], 1)));
 }
 
+/* y = 1 / (1 + exp(-x)): y' = y - y^2 */
 static void back_sigmoid(tinker_var *y, tinker_var *g)
 {
     push_times(y, g, tinker_var_sub(y, tinker_var_square(y)));
 }
 
+/* y = log(sigmoid(x)): y' = sigmoid(-x) */
 static void back_logsigmoid(tinker_var *y, tinker_var *g)
 {
     push_times(y, g, tinker_var_sigmoid(tinker_var_neg(y->parents[0])));
 }
 
+/* y = log(1 + exp(x)): y' = sigmoid(x) */
 static void back_softplus(tinker_var *y, tinker_var *g)
 {
     push_times(y, g, tinker_var_sigmoid(y->parents[0]));
 }
 
+/* y = tanh(x): y' = 1 - y^2 */
 static void back_tanh(tinker_var *y, tinker_var *g)
 {
     push_times(y, g, tinker_var_shift(tinker_var_neg(tinker_var_square(y)), 1));
@@ -146,20 +168,23 @@ static const struct map_op inside_op = { { "inside", NULL }, inside_f },
                            positive_op = { { "positive", NULL }, positive_f },
                            isfinite_op = { { "isfinite", NULL }, isfinite_f };
 
+/* y = max(x, 0): y' = 1 for x > 0 */
 static void back_relu(tinker_var *y, tinker_var *g)
 {
-    grad_push(y->parents[0], var_keep(g, map(y->parents[0], &positive_op)));
+    grad_push(y->parents[0], var_keep(g, map_elements(y->parents[0], &positive_op)));
 }
 
+/* y' = 1 inside the bounds, which count as inside */
 static void back_clamp(tinker_var *y, tinker_var *g)
 {
-    tinker_var *inside = map3(y->parents[0], &inside_op, y->p[0], y->p[1], 0);
+    tinker_var *inside = map_with_params(y->parents[0], &inside_op, y->p[0], y->p[1], 0);
     grad_push(y->parents[0], var_keep(g, inside));
 }
 
+/* y' = 1 where x was left as it is */
 static void back_nan_to_num(tinker_var *y, tinker_var *g)
 {
-    grad_push(y->parents[0], var_keep(g, map(y->parents[0], &isfinite_op)));
+    grad_push(y->parents[0], var_keep(g, map_elements(y->parents[0], &isfinite_op)));
 }
 
 /* ---- the functions ----------------------------------------------------------------------- */
@@ -242,6 +267,7 @@ static double log1p_f(double x, const double *p)
 static double sigmoid_f(double x, const double *p)
 {
     (void)p;
+    /* exp() of something negative only, which cannot overflow. */
     double e = exp(-fabs(x));
     return x >= 0 ? 1 / (1 + e) : e / (1 + e);
 }
@@ -252,6 +278,7 @@ static double logsigmoid_f(double x, const double *p)
     return (x < 0 ? x : 0) - log1p(exp(-fabs(x)));
 }
 
+/* max(x, 0) + log(1 + exp(-|x|)): neither overflows for large x nor is 0 for small. */
 static double softplus_f(double x, const double *p)
 {
     (void)p;
@@ -333,125 +360,125 @@ static const struct map_op shift_op = { { "shift", back_shift }, shift_f },
 
 tinker_var *var_recip(tinker_var *a)
 {
-    return map(a, &recip_op);
+    return map_elements(a, &recip_op);
 }
 
 tinker_var *tinker_var_shift(tinker_var *a, double s)
 {
-    return map3(a, &shift_op, s, 0, 0);
+    return map_with_params(a, &shift_op, s, 0, 0);
 }
 
 tinker_var *tinker_var_scale(tinker_var *a, double s)
 {
-    return map3(a, &scale_op, s, 0, 0);
+    return map_with_params(a, &scale_op, s, 0, 0);
 }
 
 tinker_var *tinker_var_power(tinker_var *a, double p)
 {
-    return map3(a, &power_op, p, 0, 0);
+    return map_with_params(a, &power_op, p, 0, 0);
 }
 
 tinker_var *tinker_var_clamp(tinker_var *a, double lo, double hi)
 {
-    return map3(a, &clamp_op, lo, hi, 0);
+    return map_with_params(a, &clamp_op, lo, hi, 0);
 }
 
 tinker_var *tinker_var_nan_to_num(tinker_var *a, double nan, double neg_inf, double pos_inf)
 {
-    return map3(a, &nan_to_num_op, nan, neg_inf, pos_inf);
+    return map_with_params(a, &nan_to_num_op, nan, neg_inf, pos_inf);
 }
 
 tinker_var *tinker_var_neg(tinker_var *a)
 {
-    return map(a, &neg_op);
+    return map_elements(a, &neg_op);
 }
 
 tinker_var *tinker_var_abs(tinker_var *a)
 {
-    return map(a, &abs_op);
+    return map_elements(a, &abs_op);
 }
 
 tinker_var *tinker_var_square(tinker_var *a)
 {
-    return map(a, &square_op);
+    return map_elements(a, &square_op);
 }
 
 tinker_var *tinker_var_sqrt(tinker_var *a)
 {
-    return map(a, &sqrt_op);
+    return map_elements(a, &sqrt_op);
 }
 
 tinker_var *tinker_var_rsqrt(tinker_var *a)
 {
-    return map(a, &rsqrt_op);
+    return map_elements(a, &rsqrt_op);
 }
 
 tinker_var *tinker_var_exp(tinker_var *a)
 {
-    return map(a, &exp_op);
+    return map_elements(a, &exp_op);
 }
 
 tinker_var *tinker_var_expm1(tinker_var *a)
 {
-    return map(a, &expm1_op);
+    return map_elements(a, &expm1_op);
 }
 
 tinker_var *tinker_var_log(tinker_var *a)
 {
-    return map(a, &log_op);
+    return map_elements(a, &log_op);
 }
 
 tinker_var *tinker_var_log1p(tinker_var *a)
 {
-    return map(a, &log1p_op);
+    return map_elements(a, &log1p_op);
 }
 
 tinker_var *tinker_var_sigmoid(tinker_var *a)
 {
-    return map(a, &sigmoid_op);
+    return map_elements(a, &sigmoid_op);
 }
 
 tinker_var *tinker_var_logsigmoid(tinker_var *a)
 {
-    return map(a, &logsigmoid_op);
+    return map_elements(a, &logsigmoid_op);
 }
 
 tinker_var *tinker_var_softplus(tinker_var *a)
 {
-    return map(a, &softplus_op);
+    return map_elements(a, &softplus_op);
 }
 
 tinker_var *tinker_var_tanh(tinker_var *a)
 {
-    return map(a, &tanh_op);
+    return map_elements(a, &tanh_op);
 }
 
 tinker_var *tinker_var_relu(tinker_var *a)
 {
-    return map(a, &relu_op);
+    return map_elements(a, &relu_op);
 }
 
 tinker_var *tinker_var_isfinite(tinker_var *a)
 {
-    return map(a, &isfinite_op);
+    return map_elements(a, &isfinite_op);
 }
 
 tinker_var *tinker_var_sign(tinker_var *a)
 {
-    return map(a, &sign_op);
+    return map_elements(a, &sign_op);
 }
 
 tinker_var *tinker_var_floor(tinker_var *a)
 {
-    return map(a, &floor_op);
+    return map_elements(a, &floor_op);
 }
 
 tinker_var *tinker_var_round(tinker_var *a)
 {
-    return map(a, &round_op);
+    return map_elements(a, &round_op);
 }
 
 tinker_var *tinker_var_not(tinker_var *a)
 {
-    return map(a, &not_op);
+    return map_elements(a, &not_op);
 }

@@ -13,8 +13,9 @@ struct pair_op {
 };
 
 /* Steps in a value of shape s for one step along each axis of `out`; 0 where it repeats. */
-static void strides(const struct shape *s, const struct shape *out, size_t step[RANK_MAX])
+static void set_strides(const struct shape *s, const struct shape *out, size_t step[RANK_MAX])
 {
+    /* Shapes are aligned at the last axis; s may have fewer. */
     size_t run = 1, gap = out->ndim - s->ndim;
     for (size_t i = out->ndim; i-- > 0;) {
         size_t dim = i < gap ? 1 : s->dim[i - gap];
@@ -28,8 +29,10 @@ struct cursor {
     size_t at, step[RANK_MAX];
 };
 
-static void advance(struct cursor *c, size_t n_cursors, const struct shape *out,
-                    size_t count[RANK_MAX])
+/* One step of the output: like an odometer, the last axis counts fastest, and an axis that is full
+ * goes back to 0 and lets the one before it count. */
+static void advance_cursors(struct cursor *c, size_t n_cursors, const struct shape *out,
+                            size_t count[RANK_MAX])
 {
     for (size_t i = out->ndim; i-- > 0;) {
         for (size_t k = 0; k < n_cursors; k++)
@@ -42,23 +45,8 @@ static void advance(struct cursor *c, size_t n_cursors, const struct shape *out,
     }
 }
 
-static void fill_pair(double *d, const struct shape *s, const tinker_var *a, const tinker_var *b,
-                      double (*f)(double a, double b))
-{
-    struct cursor c[2] = { { 0 } };
-    size_t count[RANK_MAX] = { 0 };
-    if (a->shape.n == s->n && b->shape.n == s->n) {
-        for (size_t i = 0; i < s->n; i++)
-            d[i] = f(a->data[i], b->data[i]);
-        return;
-    }
-    strides(&a->shape, s, c[0].step);
-    strides(&b->shape, s, c[1].step);
-    for (size_t i = 0; i < s->n; i++, advance(c, 2, s, count))
-        d[i] = f(a->data[c[0].at], b->data[c[1].at]);
-}
-
-static tinker_var *pair(tinker_var *a, tinker_var *b, const struct pair_op *op)
+/* y = f(a, b), element by element, in the shape both broadcast to. */
+static tinker_var *combine_pair(tinker_var *a, tinker_var *b, const struct pair_op *op)
 {
     struct shape s;
     char ta[96], tb[96];
@@ -69,18 +57,31 @@ static tinker_var *pair(tinker_var *a, tinker_var *b, const struct pair_op *op)
         return tape_error(a->tape, TINKER_EINVAL, "%s: shapes %s and %s do not fit", op->rule.name,
                           shape_text(&a->shape, ta), shape_text(&b->shape, tb));
     tinker_var *y = tape_node2(&op->rule, &s, a, b, &d);
-    if (d)
-        fill_pair(d, &s, a, b, op->f);
+    if (!d)
+        return y;
+    if (a->shape.n == s.n && b->shape.n == s.n) { /* nothing repeats: one plain loop */
+        for (size_t i = 0; i < s.n; i++)
+            d[i] = op->f(a->data[i], b->data[i]);
+        return y;
+    }
+    struct cursor c[2] = { { 0 } };
+    size_t count[RANK_MAX] = { 0 };
+    set_strides(&a->shape, &s, c[0].step);
+    set_strides(&b->shape, &s, c[1].step);
+    for (size_t i = 0; i < s.n; i++, advance_cursors(c, 2, &s, count))
+        d[i] = op->f(a->data[c[0].at], b->data[c[1].at]);
     return y;
 }
 
 /* ---- repeating and adding up ------------------------------------------------------------- */
 
+/* What was repeated counts once for each copy: the gradients of the copies add up. */
 static void back_broadcast(tinker_var *y, tinker_var *g)
 {
     grad_push(y->parents[0], var_sum_to(g, &y->parents[0]->shape));
 }
 
+/* Each summand counts fully: all get the gradient of the sum. */
 static void back_sum_to(tinker_var *y, tinker_var *g)
 {
     grad_push(y->parents[0], var_broadcast_to(g, &y->parents[0]->shape));
@@ -101,8 +102,8 @@ tinker_var *var_broadcast_to(tinker_var *a, const struct shape *s)
     tinker_var *y = tape_node1(&broadcast_rule, s, a, &d);
     if (!d)
         return y;
-    strides(&a->shape, s, c.step);
-    for (size_t i = 0; i < s->n; i++, advance(&c, 1, s, count))
+    set_strides(&a->shape, s, c.step);
+    for (size_t i = 0; i < s->n; i++, advance_cursors(&c, 1, s, count))
         d[i] = a->data[c.at];
     return y;
 }
@@ -119,12 +120,13 @@ tinker_var *var_sum_to(tinker_var *a, const struct shape *s)
     tinker_var *y = tape_node1(&sum_to_rule, s, a, &d);
     if (!d)
         return y;
-    strides(s, &a->shape, c.step);
-    for (size_t i = 0; i < a->shape.n; i++, advance(&c, 1, &a->shape, count))
+    set_strides(s, &a->shape, c.step);
+    for (size_t i = 0; i < a->shape.n; i++, advance_cursors(&c, 1, &a->shape, count))
         d[c.at] += a->data[i];
     return y;
 }
 
+/* Push a gradient in the shape of the output to an operand that was perhaps repeated. */
 static void grad_to(tinker_var *parent, tinker_var *g)
 {
     if (parent->needs_grad)
@@ -133,6 +135,8 @@ static void grad_to(tinker_var *parent, tinker_var *g)
 
 /* ---- choosing ---------------------------------------------------------------------------- */
 
+/* Each element goes back to where it came from.  The mask itself has no gradient: where() is
+ * piecewise constant in it. */
 static void back_where(tinker_var *y, tinker_var *g)
 {
     tinker_var *mask = y->parents[2];
@@ -151,6 +155,7 @@ tinker_var *tinker_var_where(tinker_var *mask, tinker_var *a, tinker_var *b)
         return tape_broken(a, b);
     if (!shape_broadcast(&a->shape, &b->shape, &s) || !shape_broadcast(&s, &mask->shape, &all))
         return tape_error(a->tape, TINKER_EINVAL, "where: shapes do not fit");
+    /* Repeated first, so that the rule need not care about shapes. */
     tinker_var *in[3] = { var_broadcast_to(a, &all), var_broadcast_to(b, &all),
                           var_broadcast_to(tinker_var_detach(mask), &all) };
     tinker_var *y = tape_node(a->tape, &where_rule, &all, in, 3, &d);
@@ -175,12 +180,14 @@ tinker_var *tinker_var_masked_fill(tinker_var *a, tinker_var *mask, double v)
 
 /* ---- the gradient rules ------------------------------------------------------------------ */
 
+/* y = a + b: dy/da = dy/db = 1 */
 static void back_add(tinker_var *y, tinker_var *g)
 {
     grad_to(y->parents[0], g);
     grad_to(y->parents[1], g);
 }
 
+/* y = a - b: dy/da = 1, dy/db = -1 */
 static void back_sub(tinker_var *y, tinker_var *g)
 {
     grad_to(y->parents[0], g);
@@ -188,6 +195,7 @@ static void back_sub(tinker_var *y, tinker_var *g)
         grad_to(y->parents[1], tinker_var_neg(g));
 }
 
+/* y = a b: dy/da = b, dy/db = a */
 static void back_mul(tinker_var *y, tinker_var *g)
 {
     tinker_var *a = y->parents[0], *b = y->parents[1];
@@ -197,6 +205,7 @@ static void back_mul(tinker_var *y, tinker_var *g)
         grad_to(b, tinker_var_mul(g, a));
 }
 
+/* y = a / b: dy/da = 1 / b, dy/db = -a / b^2 = -y / b */
 static void back_div(tinker_var *y, tinker_var *g)
 {
     tinker_var *a = y->parents[0], *b = y->parents[1];
@@ -206,6 +215,7 @@ static void back_div(tinker_var *y, tinker_var *g)
         grad_to(b, tinker_var_neg(tinker_var_mul(q, y)));
 }
 
+/* y = a^b: dy/da = b a^(b-1), dy/db = y log a */
 static void back_pow(tinker_var *y, tinker_var *g)
 {
     tinker_var *a = y->parents[0], *b = y->parents[1];
@@ -223,22 +233,24 @@ static double share_f(double a, double b) /* of the smaller one in a gradient */
 
 static const struct pair_op share_op = { { "share", NULL }, share_f };
 
+/* The smaller operand gets the gradient; equal ones share it, as a subgradient. */
 static void back_minimum(tinker_var *y, tinker_var *g)
 {
     tinker_var *a = y->parents[0], *b = y->parents[1];
     if (a->needs_grad)
-        grad_to(a, tinker_var_mul(g, pair(a, b, &share_op)));
+        grad_to(a, tinker_var_mul(g, combine_pair(a, b, &share_op)));
     if (b->needs_grad)
-        grad_to(b, tinker_var_mul(g, pair(b, a, &share_op)));
+        grad_to(b, tinker_var_mul(g, combine_pair(b, a, &share_op)));
 }
 
+/* The larger operand gets it: the shares of the minimum, exchanged. */
 static void back_maximum(tinker_var *y, tinker_var *g)
 {
     tinker_var *a = y->parents[0], *b = y->parents[1];
     if (a->needs_grad)
-        grad_to(a, tinker_var_mul(g, pair(b, a, &share_op)));
+        grad_to(a, tinker_var_mul(g, combine_pair(b, a, &share_op)));
     if (b->needs_grad)
-        grad_to(b, tinker_var_mul(g, pair(a, b, &share_op)));
+        grad_to(b, tinker_var_mul(g, combine_pair(a, b, &share_op)));
 }
 
 /* ---- the functions ----------------------------------------------------------------------- */
@@ -263,6 +275,7 @@ static double div_f(double a, double b)
     return a / b;
 }
 
+/* NaN in either operand is the result: a NaN that vanished would hide a mistake. */
 static double minimum_f(double a, double b)
 {
     return isnan(a) || a < b ? a : b;
@@ -329,75 +342,75 @@ static const struct pair_op add_op = { { "add", back_add }, add_f },
 
 tinker_var *tinker_var_add(tinker_var *a, tinker_var *b)
 {
-    return pair(a, b, &add_op);
+    return combine_pair(a, b, &add_op);
 }
 
 tinker_var *tinker_var_sub(tinker_var *a, tinker_var *b)
 {
-    return pair(a, b, &sub_op);
+    return combine_pair(a, b, &sub_op);
 }
 
 tinker_var *tinker_var_mul(tinker_var *a, tinker_var *b)
 {
-    return pair(a, b, &mul_op);
+    return combine_pair(a, b, &mul_op);
 }
 
 tinker_var *tinker_var_div(tinker_var *a, tinker_var *b)
 {
-    return pair(a, b, &div_op);
+    return combine_pair(a, b, &div_op);
 }
 
 tinker_var *tinker_var_pow(tinker_var *a, tinker_var *b)
 {
-    return pair(a, b, &pow_op);
+    return combine_pair(a, b, &pow_op);
 }
 
 tinker_var *tinker_var_minimum(tinker_var *a, tinker_var *b)
 {
-    return pair(a, b, &minimum_op);
+    return combine_pair(a, b, &minimum_op);
 }
 
 tinker_var *tinker_var_maximum(tinker_var *a, tinker_var *b)
 {
-    return pair(a, b, &maximum_op);
+    return combine_pair(a, b, &maximum_op);
 }
 
 tinker_var *tinker_var_gt(tinker_var *a, tinker_var *b)
 {
-    return pair(a, b, &gt_op);
+    return combine_pair(a, b, &gt_op);
 }
 
 tinker_var *tinker_var_ge(tinker_var *a, tinker_var *b)
 {
-    return pair(a, b, &ge_op);
+    return combine_pair(a, b, &ge_op);
 }
 
 tinker_var *tinker_var_lt(tinker_var *a, tinker_var *b)
 {
-    return pair(a, b, &lt_op);
+    return combine_pair(a, b, &lt_op);
 }
 
 tinker_var *tinker_var_le(tinker_var *a, tinker_var *b)
 {
-    return pair(a, b, &le_op);
+    return combine_pair(a, b, &le_op);
 }
 
 tinker_var *tinker_var_eq(tinker_var *a, tinker_var *b)
 {
-    return pair(a, b, &eq_op);
+    return combine_pair(a, b, &eq_op);
 }
 
 tinker_var *tinker_var_ne(tinker_var *a, tinker_var *b)
 {
-    return pair(a, b, &ne_op);
+    return combine_pair(a, b, &ne_op);
 }
 
 tinker_var *tinker_var_and(tinker_var *a, tinker_var *b)
 {
-    return pair(a, b, &and_op);
+    return combine_pair(a, b, &and_op);
 }
 
 tinker_var *tinker_var_or(tinker_var *a, tinker_var *b)
 {
-    return pair(a, b, &or_op);
+    return combine_pair(a, b, &or_op);
 }

@@ -7,14 +7,15 @@
 #include <tinker/extra/autodiff.h>
 #include "autodiff/tape.h"
 
+/* What a reduction along an axis needs to know. */
 struct along {
     tinker_var *a; /* flattened for TINKER_ALL */
     size_t axis;
     struct span span;
-    struct shape kept, out;
+    struct shape kept, out; /* with the axis of length 1; as the caller wants it */
 };
 
-static bool along_axis(struct along *w, tinker_var *a, int axis, int keep, const char *op)
+static bool prepare_axis(struct along *w, tinker_var *a, int axis, int keep, const char *op)
 {
     char text[96];
     if (!tape_usable(a, a, op))
@@ -29,6 +30,7 @@ static bool along_axis(struct along *w, tinker_var *a, int axis, int keep, const
     w->kept = w->a->shape;
     w->kept.dim[w->axis] = 1;
     w->kept.n = w->span.outer * w->span.inner;
+    /* Without keep the axis disappears; over all elements a scalar is left, or ones. */
     w->out = w->kept;
     if (axis == TINKER_ALL) {
         w->out.ndim = keep ? a->shape.ndim : 0;
@@ -44,6 +46,7 @@ static bool along_axis(struct along *w, tinker_var *a, int axis, int keep, const
 
 /* ---- sum, mean, largest, smallest -------------------------------------------------------- */
 
+/* y = sum a: every element counts once. */
 static void back_sum(tinker_var *y, tinker_var *g)
 {
     grad_push(y->parents[0], var_broadcast_to(g, &y->parents[0]->shape));
@@ -68,19 +71,20 @@ static tinker_var *sum_along(const struct along *w)
 tinker_var *tinker_var_sum(tinker_var *a, int axis, int keep)
 {
     struct along w;
-    return along_axis(&w, a, axis, keep, "sum") ? sum_along(&w) : tape_broken(a, a);
+    return prepare_axis(&w, a, axis, keep, "sum") ? sum_along(&w) : tape_broken(a, a);
 }
 
 tinker_var *tinker_var_mean(tinker_var *a, int axis, int keep)
 {
     struct along w;
-    if (!along_axis(&w, a, axis, keep, "mean"))
+    if (!prepare_axis(&w, a, axis, keep, "mean"))
         return tape_broken(a, a);
     if (w.span.n == 0)
         return tape_error(a->tape, TINKER_EINVAL, "mean: of no elements");
     return tinker_var_scale(sum_along(&w), 1.0 / (double)w.span.n);
 }
 
+/* Only the element that was chosen moves y. */
 static void back_extreme(tinker_var *y, tinker_var *g)
 {
     tinker_var *a = y->parents[0];
@@ -97,11 +101,14 @@ static void back_extreme(tinker_var *y, tinker_var *g)
 
 static const struct rule max_rule = { "max", back_extreme }, min_rule = { "min", back_extreme };
 
-static tinker_var *extreme(tinker_var *a, int axis, int keep, const struct rule *rule, double sign)
+/* The largest (sign 1) or smallest (sign -1) element along an axis, the first of equal ones; NaN
+ * wins against everything.  y->index remembers which it was. */
+static tinker_var *reduce_extreme(tinker_var *a, int axis, int keep, const struct rule *rule,
+                                  double sign)
 {
     struct along w;
     double *d;
-    if (!along_axis(&w, a, axis, keep, rule->name))
+    if (!prepare_axis(&w, a, axis, keep, rule->name))
         return tape_broken(a, a);
     const struct span s = w.span;
     if (s.n == 0)
@@ -129,17 +136,18 @@ static tinker_var *extreme(tinker_var *a, int axis, int keep, const struct rule 
 
 tinker_var *tinker_var_max(tinker_var *a, int axis, int keep)
 {
-    return extreme(a, axis, keep, &max_rule, 1);
+    return reduce_extreme(a, axis, keep, &max_rule, 1);
 }
 
 tinker_var *tinker_var_min(tinker_var *a, int axis, int keep)
 {
-    return extreme(a, axis, keep, &min_rule, -1);
+    return reduce_extreme(a, axis, keep, &min_rule, -1);
 }
 
 /* ---- softmax and its relatives ----------------------------------------------------------- */
 
-/* log(sum(exp)) of n numbers at a distance of step; -inf when all are -inf. */
+/* log(sum(exp(x))) of n numbers at a distance of step; -inf when all are -inf.  With the largest
+ * taken out, exp() neither overflows nor are all terms 0. */
 static double log_sum_exp(const double *x, size_t n, size_t step)
 {
     double top = -INFINITY, sum = 0;
@@ -152,12 +160,15 @@ static double log_sum_exp(const double *x, size_t n, size_t step)
     return top + log(sum);
 }
 
+/* y = softmax(a): dL/da_i = y_i (g_i - sum_j g_j y_j) */
 static void back_softmax(tinker_var *y, tinker_var *g)
 {
     tinker_var *inner = tinker_var_sum(tinker_var_mul(g, y), y->axis, 1);
     grad_push(y->parents[0], tinker_var_mul(y, tinker_var_sub(g, inner)));
 }
 
+/* y = a - logsumexp(a): dL/da_i = g_i - p_i sum_j g_j, with p = softmax(a).  A row that is all -inf
+ * has no softmax; its gradient is 0. */
 static void back_log_softmax(tinker_var *y, tinker_var *g)
 {
     tinker_var *a = y->parents[0];
@@ -167,6 +178,7 @@ static void back_log_softmax(tinker_var *y, tinker_var *g)
     grad_push(a, var_keep(d, alive));
 }
 
+/* y = logsumexp(a): dy/da = softmax(a) */
 static void back_logsumexp(tinker_var *y, tinker_var *g)
 {
     tinker_var *a = y->parents[0];
@@ -177,11 +189,12 @@ static const struct rule softmax_rule = { "softmax", back_softmax },
                          log_softmax_rule = { "log_softmax", back_log_softmax },
                          logsumexp_rule = { "logsumexp", back_logsumexp };
 
-static tinker_var *normalize(tinker_var *a, int axis, const struct rule *rule, bool logs)
+/* exp(a - logsumexp(a)) along an axis, or its log. */
+static tinker_var *normalize_axis(tinker_var *a, int axis, const struct rule *rule, bool logs)
 {
     struct along w;
     double *d;
-    if (!along_axis(&w, a, axis, 1, rule->name))
+    if (!prepare_axis(&w, a, axis, 1, rule->name))
         return tape_broken(a, a);
     const struct span s = w.span;
     tinker_var *y = tape_node1(rule, &w.a->shape, w.a, &d);
@@ -194,7 +207,7 @@ static tinker_var *normalize(tinker_var *a, int axis, const struct rule *rule, b
             double all = log_sum_exp(w.a->data + at, s.n, s.inner);
             for (size_t k = 0; k < s.n; k++) {
                 double x = w.a->data[at + k * s.inner];
-                double l = x == -INFINITY ? x : x - all;
+                double l = x == -INFINITY ? x : x - all; /* -inf - -inf would be NaN */
                 d[at + k * s.inner] = logs ? l : exp(l);
             }
         }
@@ -203,19 +216,19 @@ static tinker_var *normalize(tinker_var *a, int axis, const struct rule *rule, b
 
 tinker_var *tinker_var_softmax(tinker_var *a, int axis)
 {
-    return normalize(a, axis, &softmax_rule, false);
+    return normalize_axis(a, axis, &softmax_rule, false);
 }
 
 tinker_var *tinker_var_log_softmax(tinker_var *a, int axis)
 {
-    return normalize(a, axis, &log_softmax_rule, true);
+    return normalize_axis(a, axis, &log_softmax_rule, true);
 }
 
 tinker_var *tinker_var_logsumexp(tinker_var *a, int axis, int keep)
 {
     struct along w;
     double *d;
-    if (!along_axis(&w, a, axis, keep, "logsumexp"))
+    if (!prepare_axis(&w, a, axis, keep, "logsumexp"))
         return tape_broken(a, a);
     const struct span s = w.span;
     tinker_var *y = tape_node1(&logsumexp_rule, &w.kept, w.a, &d);
@@ -230,6 +243,7 @@ tinker_var *tinker_var_logsumexp(tinker_var *a, int axis, int keep)
 
 /* ---- running sums ------------------------------------------------------------------------ */
 
+/* y_k = a_0 + ... + a_k, so a_k is in y_k and all behind it: a running sum from the end. */
 static void back_cumsum(tinker_var *y, tinker_var *g)
 {
     tinker_var *backwards = tinker_var_cumsum(tinker_var_flip(g, y->axis), y->axis);
@@ -242,7 +256,7 @@ tinker_var *tinker_var_cumsum(tinker_var *a, int axis)
 {
     struct along w;
     double *d;
-    if (!along_axis(&w, a, axis, 1, "cumsum"))
+    if (!prepare_axis(&w, a, axis, 1, "cumsum"))
         return tape_broken(a, a);
     const struct span s = w.span;
     tinker_var *y = tape_node1(&cumsum_rule, &w.a->shape, w.a, &d);
@@ -263,11 +277,12 @@ tinker_var *tinker_var_cumsum(tinker_var *a, int axis)
 tinker_var *tinker_var_variance(tinker_var *a, int axis, int keep, int correction)
 {
     struct along w;
-    if (!along_axis(&w, a, axis, keep, "variance"))
+    if (!prepare_axis(&w, a, axis, keep, "variance"))
         return tape_broken(a, a);
     if ((double)w.span.n <= correction)
         return tape_error(a->tape, TINKER_EINVAL, "variance: of %zu elements with correction %d",
                           w.span.n, correction);
+    /* From the mean: sum of squares minus square of sum would cancel. */
     tinker_var *off = tinker_var_sub(a, tinker_var_mean(a, axis, 1));
     tinker_var *sum = tinker_var_sum(tinker_var_square(off), axis, keep);
     return tinker_var_scale(sum, 1.0 / ((double)w.span.n - correction));
@@ -296,6 +311,7 @@ tinker_var *tinker_var_dot(tinker_var *a, tinker_var *b)
     return tinker_var_sum(tinker_var_mul(a, b), TINKER_ALL, 0);
 }
 
+/* Y = A B: dL/dA = G B^T, dL/dB = A^T G */
 static void back_matmul(tinker_var *y, tinker_var *g)
 {
     tinker_var *a = y->parents[0], *b = y->parents[1];
@@ -321,6 +337,7 @@ tinker_var *tinker_var_matmul(tinker_var *a, tinker_var *b)
     if (!shape_set(&s, (int64_t[]){ (int64_t)n, (int64_t)c }, 2))
         return tape_error(a->tape, TINKER_ENOMEM, "matmul: the product is too large");
     tinker_var *y = tape_node2(&matmul_rule, &s, a, b, &d);
+    /* k before j: the inner loop runs along rows of B and Y. */
     for (size_t i = 0; d && i < n; i++)
         for (size_t k = 0; k < m; k++)
             for (size_t j = 0; j < c; j++)

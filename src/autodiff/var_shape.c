@@ -1,7 +1,8 @@
 /* var_shape.c - rearranging: reshape, permute, pick, join.
  *
  * Slices, flips, rolls and gathers are all index_select, whose gradient is index_add;
- * each is the gradient rule of the other. */
+ * each is the gradient rule of the other: what is read several times gets several gradients, which
+ * add up where it came from. */
 #include <string.h>
 #include <tinker/extra/autodiff.h>
 #include "autodiff/tape.h"
@@ -100,6 +101,7 @@ tinker_var *tinker_var_expand(tinker_var *a, const int64_t *shape, size_t ndim)
 
 /* ---- permute ----------------------------------------------------------------------------- */
 
+/* The gradient goes back through the inverse order. */
 static void back_permute(tinker_var *y, tinker_var *g)
 {
     int inverse[RANK_MAX];
@@ -110,7 +112,8 @@ static void back_permute(tinker_var *y, tinker_var *g)
 
 static const struct rule permute_rule = { "permute", back_permute };
 
-static bool permuted(const struct shape *a, const int *axes, size_t n, struct shape *out)
+/* The shape with its axes in another order; false: an axis is missing or there twice. */
+static bool permute_shape(const struct shape *a, const int *axes, size_t n, struct shape *out)
 {
     unsigned seen = 0;
     *out = *a;
@@ -129,7 +132,7 @@ tinker_var *tinker_var_permute(tinker_var *a, const int *axes, size_t n)
     double *d;
     if (!tape_usable(a, a, "permute"))
         return tape_broken(a, a);
-    if (!permuted(&a->shape, axes, n, &s))
+    if (!permute_shape(&a->shape, axes, n, &s))
         return tape_error(a->tape, TINKER_EINVAL, "permute: not an order of the %zu axes",
                           a->shape.ndim);
     int *kept = arena_memdup(&a->tape->arena, axes, n * sizeof(*axes));
@@ -139,6 +142,7 @@ tinker_var *tinker_var_permute(tinker_var *a, const int *axes, size_t n)
     if (!d)
         return y;
     y->axes = kept;
+    /* Count through the output in order, and compute where each element lies in the input. */
     size_t stride[RANK_MAX] = { 0 }, count[RANK_MAX] = { 0 }, run = 1;
     for (size_t i = a->shape.ndim; i-- > 0; run *= a->shape.dim[i])
         stride[i] = run;
@@ -160,11 +164,12 @@ tinker_var *tinker_var_transpose(tinker_var *a)
 
 /* ---- picking ----------------------------------------------------------------------------- */
 
-static tinker_var *pick(tinker_var *a, size_t axis, const int64_t *index, size_t n);
+static tinker_var *pick_index(tinker_var *a, size_t axis, const int64_t *index, size_t n);
 static tinker_var *add_at(tinker_var *a, size_t axis, const int64_t *index, size_t n);
 
 /* out[index[k]] += a[k], in an axis of n. */
-static void scatter(double *out, const tinker_var *a, size_t axis, const int64_t *index, size_t n)
+static void scatter_add(double *out, const tinker_var *a, size_t axis, const int64_t *index,
+                        size_t n)
 {
     struct span p = shape_span(&a->shape, axis);
     for (size_t o = 0; o < p.outer; o++)
@@ -174,27 +179,29 @@ static void scatter(double *out, const tinker_var *a, size_t axis, const int64_t
                     a->data[(o * p.n + k) * p.inner + i];
 }
 
+/* y[k] = a[index[k]]: g[k] is added at index[k]. */
 static void back_pick(tinker_var *y, tinker_var *g)
 {
     tinker_var *a = y->parents[0];
     double *sum = grad_sum(a);
     if (sum)
-        scatter(sum, g, (size_t)y->axis, y->index, a->shape.dim[y->axis]);
+        scatter_add(sum, g, (size_t)y->axis, y->index, a->shape.dim[y->axis]);
     else
         grad_push(a, add_at(g, (size_t)y->axis, y->index, a->shape.dim[y->axis]));
 }
 
+/* y[index[k]] += a[k]: a[k] gets the gradient of its place. */
 static void back_add_at(tinker_var *y, tinker_var *g)
 {
     tinker_var *a = y->parents[0];
-    grad_push(a, pick(g, (size_t)y->axis, y->index, a->shape.dim[y->axis]));
+    grad_push(a, pick_index(g, (size_t)y->axis, y->index, a->shape.dim[y->axis]));
 }
 
 static const struct rule pick_rule = { "index_select", back_pick },
                          add_at_rule = { "index_add", back_add_at };
 
 /* out[k] = a[index[k]] for k < n; index belongs to the tape. */
-static tinker_var *pick(tinker_var *a, size_t axis, const int64_t *index, size_t n)
+static tinker_var *pick_index(tinker_var *a, size_t axis, const int64_t *index, size_t n)
 {
     struct span p = shape_span(&a->shape, axis);
     struct shape s;
@@ -227,10 +234,11 @@ static tinker_var *add_at(tinker_var *a, size_t axis, const int64_t *index, size
         return y;
     y->axis = (int)axis;
     y->index = index;
-    scatter(d, a, axis, index, n);
+    scatter_add(d, a, axis, index, n);
     return y;
 }
 
+/* Lives on the tape, because gradient rules read it later. */
 static int64_t *new_index(tinker_var *a, size_t n)
 {
     int64_t *index = arena_array(&a->tape->arena, n, sizeof(*index));
@@ -252,7 +260,7 @@ tinker_var *tinker_var_index_select(tinker_var *a, int axis, const int64_t *inde
                               "index_select: index[%zu] is %lld, the axis has %zu elements", i,
                               (long long)index[i], a->shape.dim[k]);
     }
-    return pick(a, k, kept, n);
+    return pick_index(a, k, kept, n);
 }
 
 tinker_var *tinker_var_slice(tinker_var *a, int axis, size_t start, size_t len, size_t step)
@@ -270,7 +278,7 @@ tinker_var *tinker_var_slice(tinker_var *a, int axis, size_t start, size_t len, 
         return tape_broken(a, a);
     for (size_t i = 0; i < len; i++)
         index[i] = (int64_t)(start + i * step);
-    return pick(a, k, index, len);
+    return pick_index(a, k, index, len);
 }
 
 tinker_var *tinker_var_select(tinker_var *a, int axis, size_t i)
@@ -290,7 +298,7 @@ tinker_var *tinker_var_flip(tinker_var *a, int axis)
     size_t n = a->shape.dim[k];
     for (size_t i = 0; i < n; i++)
         index[i] = (int64_t)(n - 1 - i);
-    return pick(a, k, index, n);
+    return pick_index(a, k, index, n);
 }
 
 tinker_var *tinker_var_roll(tinker_var *a, int axis, int64_t by)
@@ -300,9 +308,10 @@ tinker_var *tinker_var_roll(tinker_var *a, int axis, int64_t by)
     if (!index)
         return tape_broken(a, a);
     int64_t n = (int64_t)a->shape.dim[k];
+    /* Element i comes from i - by, modulo n; % of C keeps the sign, hence twice. */
     for (int64_t i = 0; i < n; i++)
         index[i] = ((i - by % n) % n + n) % n;
-    return pick(a, k, index, (size_t)n);
+    return pick_index(a, k, index, (size_t)n);
 }
 
 tinker_var *tinker_var_pad(tinker_var *a, int axis, size_t before, size_t after)
@@ -336,13 +345,16 @@ tinker_var *tinker_var_gather(tinker_var *a, const int64_t *index, size_t k)
             return tape_error(a->tape, TINKER_EINVAL,
                               "gather: index[%zu] is %lld, the axis has %zu elements", i,
                               (long long)index[i], dim);
+        /* Row i / k of the flattened value begins at i / k * dim. */
         flat[i] = (int64_t)(i / k * dim) + index[i];
     }
-    return flat ? var_reshape(pick(tinker_var_flatten(a), 0, flat, s.n), &s) : tape_broken(a, a);
+    return flat ? var_reshape(pick_index(tinker_var_flatten(a), 0, flat, s.n), &s)
+                : tape_broken(a, a);
 }
 
 /* ---- joining ----------------------------------------------------------------------------- */
 
+/* Each operand gets its own part of the gradient. */
 static void back_concat(tinker_var *y, tinker_var *g)
 {
     size_t start = 0;
@@ -357,7 +369,7 @@ static void back_concat(tinker_var *y, tinker_var *g)
 static const struct rule concat_rule = { "concat", back_concat };
 
 /* The shape of the joined values; an error says which does not fit. */
-static bool joined(tinker_var *const *v, size_t n, size_t axis, struct shape *s)
+static bool join_shapes(tinker_var *const *v, size_t n, size_t axis, struct shape *s)
 {
     char a[96], b[96];
     *s = v[0]->shape;
@@ -365,6 +377,7 @@ static bool joined(tinker_var *const *v, size_t n, size_t axis, struct shape *s)
         struct shape like = v[i]->shape;
         if (!tape_usable(v[0], v[i], "concat"))
             return false;
+        /* Equal but for the axis along which they are joined. */
         if (like.ndim == s->ndim)
             like.dim[axis] = s->dim[axis];
         if (!shape_equal(&like, s)) {
@@ -388,7 +401,7 @@ tinker_var *tinker_var_concat(tinker_var *const *v, size_t n, int axis)
     for (size_t i = 0; i < n; i++)
         if (!v[i])
             return tape_error(v[0]->tape, TINKER_EINVAL, "concat: an operand is NULL");
-    if (!find_axis(v[0], axis, "concat", &k) || !joined(v, n, k, &s))
+    if (!find_axis(v[0], axis, "concat", &k) || !join_shapes(v, n, k, &s))
         return tape_broken(v[0], v[0]);
     tinker_var *y = tape_node(v[0]->tape, &concat_rule, &s, v, n, &d);
     if (!d)
@@ -411,6 +424,7 @@ tinker_var *tinker_var_stack(tinker_var *const *v, size_t n, int axis)
     tinker_var **up = arena_array(&v[0]->tape->arena, n, sizeof(*up));
     if (!up)
         return tape_error(v[0]->tape, TINKER_ENOMEM, "out of memory in stack");
+    /* A new axis of length 1 in each, then joined along it. */
     for (size_t i = 0; i < n; i++)
         up[i] = tinker_var_unsqueeze(v[i], axis);
     return tinker_var_concat(up, n, axis);
@@ -424,5 +438,6 @@ tinker_var *tinker_var_detach(tinker_var *a)
 {
     if (!tape_usable(a, a, "detach"))
         return tape_broken(a, a);
+    /* A rule without `back` makes a node that no walk passes. */
     return a->needs_grad ? tape_view(&detach_rule, &a->shape, a) : a;
 }

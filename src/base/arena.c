@@ -37,11 +37,12 @@ void arena_clear(struct arena *a)
 
 void arena_adopt(struct arena *a, struct arena *from)
 {
+    /* Behind the blocks of a, so that its head goes on serving small requests. */
     struct arena_block **at = &a->blocks;
     while (*at)
         at = &(*at)->next;
     *at = from->blocks;
-    a->used += from->used;
+    a->used += from->used; /* may exceed a->max: then nothing more is handed out */
     arena_init(from, from->max);
 }
 
@@ -53,19 +54,8 @@ static size_t round_up(size_t n)
     return n ? (n + ALIGN - 1) / ALIGN * ALIGN : ALIGN;
 }
 
-static struct arena_block *new_block(size_t cap)
-{
-    /* glibc keeps small blocks of a thread at hand for malloc, but not for calloc */
-    bool small = cap <= BLOCK_FIRST;
-    struct arena_block *b = small ? malloc(sizeof *b + cap) : calloc(1, sizeof *b + cap);
-    if (b && small)
-        memset(b, 0, sizeof *b + cap);
-    if (b)
-        b->cap = cap;
-    return b;
-}
-
-/* A block with room for n, linked where it belongs. */
+/* A block with space for n, linked where it belongs.  Blocks double, so an arena of n bytes has
+ * O(log n) of them, up to a size beyond which doubling only wastes memory. */
 static struct arena_block *add_block(struct arena *a, size_t n)
 {
     struct arena_block *head = a->blocks;
@@ -73,9 +63,16 @@ static struct arena_block *add_block(struct arena *a, size_t n)
     if (cap > BLOCK_LARGEST)
         cap = BLOCK_LARGEST;
     bool own = n > cap / 4;
-    struct arena_block *b = new_block(own ? n : cap);
+    if (own)
+        cap = n;
+    /* glibc keeps small blocks of a thread at hand for malloc, but not for calloc. */
+    bool small = cap <= BLOCK_FIRST;
+    struct arena_block *b = small ? malloc(sizeof *b + cap) : calloc(1, sizeof *b + cap);
     if (!b)
         return NULL;
+    if (small)
+        memset(b, 0, sizeof *b + cap);
+    b->cap = cap;
     if (own && head) {
         b->next = head->next;
         head->next = b;
@@ -89,6 +86,8 @@ static struct arena_block *add_block(struct arena *a, size_t n)
 void *arena_alloc(struct arena *a, size_t n)
 {
     size_t size = round_up(n);
+    /* The limit counts what was handed out, not the rest of blocks: the same requests
+     * always fit or never do. */
     if (!size || a->used > a->max || size > a->max - a->used)
         return NULL;
     struct arena_block *b = a->blocks;
@@ -107,6 +106,7 @@ void *arena_alloc(struct arena *a, size_t n)
 
 void *arena_array(struct arena *a, size_t count, size_t size)
 {
+    /* A count from a peer must not wrap to a small product. */
     if (size && count > SIZE_MAX / size)
         return NULL;
     return arena_alloc(a, count * size);
@@ -140,6 +140,7 @@ char *arena_printf(struct arena *a, const char *fmt, ...)
     va_list ap, again;
     va_start(ap, fmt);
     va_copy(again, ap);
+    /* Measure, then print: the arena cannot give back what was too much. */
     int n = vsnprintf(NULL, 0, fmt, ap);
     char *p = n < 0 ? NULL : arena_alloc(a, (size_t)n + 1);
     if (p)
@@ -149,7 +150,7 @@ char *arena_printf(struct arena *a, const char *fmt, ...)
     return p;
 }
 
-/* True when p (size bytes) is what the block b handed out last. */
+/* Is p (size bytes) what the block b handed out last?  Only then may it grow where it is. */
 static bool is_last(const struct arena_block *b, const void *p, size_t size)
 {
     return b && size <= b->used && b->data + (b->used - size) == (const char *)p;
@@ -164,7 +165,8 @@ void *arena_grow(struct arena *a, void *p, size_t old_n, size_t new_n)
         return p;
     if (!size || a->used > a->max || size - old_size > a->max - a->used)
         return NULL;
-    /* in place: in the head, or in the block of its own right after it */
+    /* In place, when it is the last of the head block or of the block right after it, which is
+     * where a large array that grows has its own. */
     struct arena_block *b = a->blocks;
     if (!is_last(b, p, old_size))
         b = b ? b->next : NULL;

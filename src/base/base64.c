@@ -10,7 +10,8 @@
 static const char STANDARD[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 static const char URL_SAFE[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-static void encode(struct buf *out, const uint8_t *p, size_t n, const char *alphabet, bool pad)
+static void encode_bytes(struct buf *out, const uint8_t *p, size_t n, const char *alphabet,
+                         bool pad)
 {
     size_t tail = n % 3, extra = n / 3 * 4 + (tail ? pad ? 4 : tail + 1 : 0);
     if (n > SIZE_MAX / 2 || !buf_reserve(out, extra)) {
@@ -18,6 +19,7 @@ static void encode(struct buf *out, const uint8_t *p, size_t n, const char *alph
         return;
     }
     char *q = out->data + out->len;
+    /* Three bytes are 24 bits, which are four characters of six. */
     for (; n >= 3; n -= 3, p += 3) {
         uint32_t v = (uint32_t)p[0] << 16 | (uint32_t)p[1] << 8 | p[2];
         *q++ = alphabet[v >> 18];
@@ -25,6 +27,7 @@ static void encode(struct buf *out, const uint8_t *p, size_t n, const char *alph
         *q++ = alphabet[v >> 6 & 63];
         *q++ = alphabet[v & 63];
     }
+    /* One byte left over gives two characters, two give three. */
     if (tail) {
         uint32_t v = (uint32_t)p[0] << 16 | (tail == 2 ? (uint32_t)p[1] << 8 : 0);
         *q++ = alphabet[v >> 18];
@@ -40,30 +43,25 @@ static void encode(struct buf *out, const uint8_t *p, size_t n, const char *alph
 
 void base64_encode(struct buf *out, const void *p, size_t n)
 {
-    encode(out, p, n, STANDARD, true);
+    encode_bytes(out, p, n, STANDARD, true);
 }
 
 void base64url_encode(struct buf *out, const void *p, size_t n)
 {
-    encode(out, p, n, URL_SAFE, false);
+    encode_bytes(out, p, n, URL_SAFE, false);
 }
 
 enum { FOREIGN = 0x80 }; /* in the table: not of the alphabet */
 
-static void make_table(uint8_t table[256], const char *alphabet)
-{
-    memset(table, FOREIGN, 256);
-    for (int i = 0; i < 64; i++)
-        table[(unsigned char)alphabet[i]] = (uint8_t)i;
-}
-
-/* Whole groups of four good characters; returns how many characters they were. */
+/* Decode whole groups of four good characters, up to the first that is none; returns how many
+ * characters they were.  The fast path: a block of clean base64 never leaves this loop. */
 static size_t decode_groups(struct buf *out, const char *s, size_t n, const uint8_t table[256])
 {
     const unsigned char *p = (const unsigned char *)s;
     size_t i = 0;
     bool good = true;
     while (good && n - i >= 4) {
+        /* Collected on the stack, so that the buffer is checked once for many groups. */
         char bytes[3 * 256];
         size_t len = 0;
         for (; n - i >= 4 && len < sizeof bytes; i += 4) {
@@ -89,11 +87,16 @@ static void put_tail(struct buf *out, uint32_t bits, int held)
         buf_putc(out, (char)(held == 3 ? bits >> 2 : bits >> 4));
 }
 
-static bool decode(struct buf *out, const char *s, size_t n, bool url)
+/* The slow path takes single characters: between groups that line breaks or padding interrupt.
+ * URL-safe text is held to RFC 4648: no foreign characters, padding may be missing. */
+static bool decode_chars(struct buf *out, const char *s, size_t n, bool url)
 {
     uint8_t table[256];
-    make_table(table, url ? URL_SAFE : STANDARD);
-    /* ask for all of it at once, unless what is skipped decides whether it fits */
+    const char *alphabet = url ? URL_SAFE : STANDARD;
+    memset(table, FOREIGN, sizeof table);
+    for (int i = 0; i < 64; i++)
+        table[(unsigned char)alphabet[i]] = (uint8_t)i;
+    /* Reserve all of it at once, unless it depends on the skipped characters whether it fits. */
     if (n / 4 * 3 + 3 <= out->max - out->len && !buf_reserve(out, n / 4 * 3 + 3))
         return false;
     uint32_t bits = 0;
@@ -104,6 +107,7 @@ static bool decode(struct buf *out, const char *s, size_t n, bool url)
             if (i == n)
                 break;
         }
+        /* Padding completes a group of two or three; elsewhere standard decoding skips it. */
         if (s[i] == '=') {
             if (held >= 2 && held + ++pads >= 4) {
                 put_tail(out, bits, held);
@@ -114,6 +118,7 @@ static bool decode(struct buf *out, const char *s, size_t n, bool url)
             continue;
         }
         uint8_t v = table[(unsigned char)s[i]];
+        /* Nothing but padding may follow padding. */
         if (url && (v == FOREIGN || pads))
             return false;
         if (v == FOREIGN)
@@ -127,6 +132,7 @@ static bool decode(struct buf *out, const char *s, size_t n, bool url)
         bits = 0;
         held = 0;
     }
+    /* JSON web tokens leave the padding out. */
     if (url && held >= 2) {
         put_tail(out, bits, held);
         held = 0;
@@ -134,10 +140,11 @@ static bool decode(struct buf *out, const char *s, size_t n, bool url)
     return buf_ok(out) && held == 0;
 }
 
+/* Decode, or leave *out as it was. */
 static bool decode_whole(struct buf *out, const char *s, size_t n, bool url)
 {
     size_t before = out->len;
-    bool ok = decode(out, s, n, url);
+    bool ok = decode_chars(out, s, n, url);
     if (!ok && out->data) {
         out->len = before;
         out->data[before] = '\0';

@@ -19,6 +19,7 @@ void buf_init(struct buf *b, size_t max)
 
 void buf_limit(struct buf *b, size_t max)
 {
+    /* What is there stays: a limit below it would break the invariant. */
     max = max > b->cap ? max : b->cap;
     /* no object is larger than PTRDIFF_MAX, and one byte is for the NUL */
     b->max = max < PTRDIFF_MAX ? max : PTRDIFF_MAX - 1;
@@ -32,6 +33,7 @@ void buf_clear(struct buf *b)
 
 void buf_reset(struct buf *b)
 {
+    /* Keeps the memory: a buffer that is filled again and again allocates once. */
     b->len = 0;
     b->failed = false;
     if (b->data)
@@ -43,36 +45,34 @@ bool buf_ok(const struct buf *b)
     return !b->failed;
 }
 
-static bool enlarge(struct buf *b, size_t want)
+bool buf_grow(struct buf *b, size_t extra)
 {
+    /* A failure sticks: text with a hole in it must not look complete. */
+    if (b->failed)
+        return false;
+    /* len <= max, so this cannot wrap. */
+    if (extra > b->max - b->len) {
+        b->failed = true;
+        return false;
+    }
+    size_t want = b->len + extra + 1; /* for the NUL */
+    if (want <= b->cap)
+        return true;
     size_t cap = b->cap ? b->cap : BUF_FIRST;
     while (cap < want)
         cap = cap > SIZE_MAX / 2 ? want : cap * 2;
     if (cap > b->max + 1)
         cap = b->max + 1;
     char *data = realloc(b->data, cap);
-    if (!data)
+    if (!data) {
+        b->failed = true;
         return false;
+    }
     if (!b->data)
         data[0] = '\0';
     b->data = data;
     b->cap = cap;
     return true;
-}
-
-bool buf_grow(struct buf *b, size_t extra)
-{
-    if (b->failed)
-        return false;
-    if (extra > b->max - b->len) {
-        b->failed = true;
-        return false;
-    }
-    size_t want = b->len + extra + 1;
-    if (want <= b->cap || enlarge(b, want))
-        return true;
-    b->failed = true;
-    return false;
 }
 
 void buf_append(struct buf *b, const void *p, size_t n)
@@ -96,11 +96,12 @@ void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
         return;
     va_list again;
     va_copy(again, ap);
-    size_t room = b->cap - b->len;
-    int n = vsnprintf(b->data ? b->data + b->len : NULL, room, fmt, ap);
+    /* Print into the space that is there; most lines fit, and need no second pass. */
+    size_t space = b->cap - b->len;
+    int n = vsnprintf(b->data ? b->data + b->len : NULL, space, fmt, ap);
     if (n < 0) {
         b->failed = true;
-    } else if ((size_t)n < room && (size_t)n <= b->max - b->len) {
+    } else if ((size_t)n < space && (size_t)n <= b->max - b->len) {
         b->len += (size_t)n;
     } else if (buf_reserve(b, (size_t)n)) {
         vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
@@ -122,6 +123,7 @@ void buf_printf(struct buf *b, const char *fmt, ...)
 
 char *buf_detach(struct buf *b, size_t *len)
 {
+    /* An empty buffer has no memory yet, but its owner expects a NUL. */
     if (b->failed || !buf_reserve(b, 0)) {
         buf_clear(b);
         return NULL;

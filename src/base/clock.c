@@ -13,6 +13,7 @@ enum { NS_PER_MS = 1000000 };
 static int64_t read_clock(clockid_t id)
 {
     struct timespec t;
+    /* Cannot fail for the two clocks that are asked for here. */
     clock_gettime(id, &t);
     return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
 }
@@ -43,7 +44,9 @@ static int real_poll_ms(struct clock *c, int64_t deadline_ns)
 
 struct clock *clock_real(void)
 {
-    static struct clock real = { real_now, real_wall, real_poll_ms };
+    static struct clock real = { .now_ns = real_now,
+                                 .wall_ns = real_wall,
+                                 .poll_ms = real_poll_ms };
     return &real;
 }
 
@@ -67,6 +70,7 @@ int64_t clock_deadline_ns(struct clock *c, int64_t timeout_ms)
     if (timeout_ms < 0)
         return INT64_MAX;
     int64_t now = c->now_ns(c);
+    /* Very long waits become endless ones instead of overflowing. */
     if (timeout_ms > (INT64_MAX - now) / NS_PER_MS)
         return INT64_MAX;
     return now + timeout_ms * NS_PER_MS;
@@ -74,6 +78,7 @@ int64_t clock_deadline_ns(struct clock *c, int64_t timeout_ms)
 
 void clock_format_rfc3339(int64_t wall_ns, char out[32])
 {
+    /* Rounded down, before 1970 too, so that the fraction is never negative. */
     int64_t us = wall_ns / 1000 - (wall_ns % 1000 < 0);
     int64_t s = us / 1000000 - (us % 1000000 < 0);
     int fraction = (int)(us - s * 1000000);
@@ -97,6 +102,7 @@ static int64_t fake_wall(struct clock *c)
     return __atomic_load_n(&((struct fake_clock *)c)->wall, __ATOMIC_SEQ_CST);
 }
 
+/* A poll sleeps until fake_clock_advance_ms() wakes it, whatever its deadline. */
 static int fake_poll_ms(struct clock *c, int64_t deadline_ns)
 {
     return deadline_ns <= fake_now(c) ? 0 : -1;
@@ -105,7 +111,7 @@ static int fake_poll_ms(struct clock *c, int64_t deadline_ns)
 void fake_clock_init(struct fake_clock *f)
 {
     *f = (struct fake_clock){
-        .clock = { fake_now, fake_wall, fake_poll_ms },
+        .clock = { .now_ns = fake_now, .wall_ns = fake_wall, .poll_ms = fake_poll_ms },
         .now = NS_PER_S,
         .wall = INT64_C(1767225600) * NS_PER_S, /* 2026-01-01T00:00:00Z */
     };
@@ -121,6 +127,7 @@ void fake_clock_advance_ms(struct fake_clock *f, int64_t ms)
 {
     __atomic_add_fetch(&f->wall, ms * NS_PER_MS, __ATOMIC_SEQ_CST);
     __atomic_add_fetch(&f->now, ms * NS_PER_MS, __ATOMIC_SEQ_CST);
+    /* Last, so that whoever wakes up sees the new time. */
     if (f->wake)
         f->wake(f->wake_state);
 }

@@ -22,39 +22,35 @@ static char *secrets[SECRETS_MAX]; /* lock */
 static size_t n_registered;        /* lock */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
-/* In a child: who holds it there would hold it for ever.  Half a change of the registry is
- * one secret more or less, never a dangling one. */
+/* In a forked child the thread that held the lock does not exist, so nobody would release it.
+ * Half a change of the registry is one secret more or less, never a dangling pointer. */
 static void renew_lock(void)
 {
     pthread_mutex_init(&lock, NULL);
 }
 
-static void guard_forks(void)
+static void register_log_fork_handler(void)
 {
     pthread_atfork(NULL, NULL, renew_lock);
 }
 
 static void lock_registry(void)
 {
-    pthread_once(&fork_once, guard_forks);
+    pthread_once(&fork_once, register_log_fork_handler);
     pthread_mutex_lock(&lock);
 }
 
-static bool is_token_char(char c)
-{
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-';
-}
-
+/* Length of the run of base64url characters at s. */
 static size_t token_length(const char *s)
 {
     size_t n = 0;
-    while (is_token_char(s[n]))
+    while ((s[n] >= 'A' && s[n] <= 'Z') || (s[n] >= 'a' && s[n] <= 'z') ||
+           (s[n] >= '0' && s[n] <= '9') || s[n] == '_' || s[n] == '-')
         n++;
     return n;
 }
 
-/* "tml-" and a word.  "html-escape" is none, unless the word is as long as a key. */
+/* An API key, "tml-" and a word.  "html-escape" is none, unless the word is as long as a key. */
 static size_t match_key(const char *text, const char *p)
 {
     if (strncmp(p, "tml-", 4) != 0)
@@ -69,6 +65,7 @@ static size_t match_jwt(const char *p)
 {
     if (strncmp(p, "eyJ", 3) != 0)
         return 0;
+    /* A header is at least {"alg":""}, so short words that begin so are not tokens. */
     size_t n = token_length(p);
     if (n < 8 || p[n] != '.')
         return 0;
@@ -94,6 +91,7 @@ static size_t match_named(const char *p, size_t *keep)
         size_t n = strlen(names[i].name);
         if (strncasecmp(p, names[i].name, n) != 0)
             continue;
+        /* Up to whatever ends a value in a URL, a header or a text that quotes one. */
         size_t value = strcspn(p + n, " \t\r\n&\"'<>;,");
         if (value < names[i].min || strncmp(p + n, MARK, sizeof MARK - 1) == 0)
             return 0;
@@ -103,9 +101,11 @@ static size_t match_named(const char *p, size_t *keep)
     return 0;
 }
 
-/* A registered secret at p, or the beginning of one when the text ends there. */
-static size_t match_registered_locked(const char *p)
+/* Length of the secret at p with the first *keep bytes harmless; 0: none. */
+static size_t match_locked(const char *text, const char *p, size_t *keep)
 {
+    *keep = 0;
+    /* A registered secret, or the beginning of one when the text was cut there. */
     for (size_t i = 0; i < SECRETS_MAX && secrets[i]; i++) {
         const char *s = secrets[i];
         if (*s != *p)
@@ -116,16 +116,7 @@ static size_t match_registered_locked(const char *p)
         if (!s[n] || (!p[n] && n >= SECRET_MIN))
             return n;
     }
-    return 0;
-}
-
-/* Length of the secret at p with the first *keep bytes harmless; 0: none. */
-static size_t match_locked(const char *text, const char *p, size_t *keep)
-{
-    *keep = 0;
-    size_t n = match_registered_locked(p);
-    if (n)
-        return n;
+    /* Anything shaped like one.  Most characters begin none, so look at one first. */
     switch (*p) {
     case 't':
         return match_key(text, p);
@@ -141,20 +132,6 @@ static size_t match_locked(const char *text, const char *p, size_t *keep)
     }
 }
 
-/* Replace n bytes at p by the mark; what no longer fits in the text's size is cut. */
-static char *replace(char *text, size_t size, char *p, size_t n)
-{
-    size_t at = (size_t)(p - text), room = size - 1 - at;
-    size_t mark = sizeof MARK - 1 < room ? sizeof MARK - 1 : room;
-    size_t rest = strlen(p + n);
-    if (rest > room - mark)
-        rest = room - mark;
-    memmove(p + mark, p + n, rest);
-    memcpy(p, MARK, mark);
-    p[mark + rest] = '\0';
-    return p + mark;
-}
-
 void log_redact(char *text, size_t size)
 {
     if (!text || !size)
@@ -162,13 +139,29 @@ void log_redact(char *text, size_t size)
     lock_registry();
     for (char *p = text; *p;) {
         size_t keep, n = match_locked(text, p, &keep);
-        p = n ? replace(text, size, p + keep, n - keep) : p + 1;
+        if (!n) {
+            p++;
+            continue;
+        }
+        /* The mark may be longer than the secret: what no longer fits is cut. */
+        p += keep;
+        n -= keep;
+        size_t space = size - 1 - (size_t)(p - text);
+        size_t mark = sizeof MARK - 1 < space ? sizeof MARK - 1 : space;
+        size_t rest = strlen(p + n);
+        if (rest > space - mark)
+            rest = space - mark;
+        memmove(p + mark, p + n, rest);
+        memcpy(p, MARK, mark);
+        p[mark + rest] = '\0';
+        p += mark;
     }
     pthread_mutex_unlock(&lock);
 }
 
 void log_secret(const char *secret)
 {
+    /* A secret of a few letters would turn every log into marks. */
     if (!secret || strlen(secret) < SECRET_MIN)
         return;
     char *copy = strdup(secret);
@@ -179,6 +172,7 @@ void log_secret(const char *secret)
     for (size_t i = 0; i < SECRETS_MAX && secrets[i]; i++)
         known = known || strcmp(secrets[i], secret) == 0;
     if (!known) {
+        /* A ring: the oldest secret makes space for the newest. */
         char **slot = &secrets[n_registered++ % SECRETS_MAX];
         char *oldest = *slot;
         *slot = copy;
@@ -188,15 +182,9 @@ void log_secret(const char *secret)
     free(copy);
 }
 
-static void to_one_line(char *s)
-{
-    for (; *s; s++)
-        if ((unsigned char)*s < 0x20 && *s != '\t')
-            *s = ' ';
-}
-
 void log_line(const struct log *log, enum log_level level, const char *fmt, ...)
 {
+    /* Before anything is formatted: debug lines are cheap when nobody wants them. */
     if (!log || !log->sink || level < log->level || level >= LOG_OFF)
         return;
     char fixed[2048], *text = fixed;
@@ -206,7 +194,7 @@ void log_line(const struct log *log, enum log_level level, const char *fmt, ...)
     va_copy(again, ap);
     int n = vsnprintf(fixed, sizeof fixed, fmt, ap);
     if (n >= (int)sizeof fixed) {
-        /* without memory the line is cut, not lost */
+        /* Redact before cutting, so take memory for all of it; without, the line is cut. */
         char *large = malloc((size_t)n + 1);
         if (large) {
             text = large;
@@ -218,7 +206,9 @@ void log_line(const struct log *log, enum log_level level, const char *fmt, ...)
     va_end(ap);
     if (n >= 0) {
         log_redact(text, size);
-        to_one_line(text);
+        for (char *p = text; *p; p++) /* one line, whatever a peer put into it */
+            if ((unsigned char)*p < 0x20 && *p != '\t')
+                *p = ' ';
         log->sink(log->state, level, text);
     }
     if (text != fixed)

@@ -26,8 +26,9 @@ static inline uint64_t word_at(const unsigned char *p, size_t n)
     return v;
 }
 
-/* Multiply to 128 bits and fold: every input bit reaches every output bit. */
-static uint64_t fold(uint64_t a, uint64_t b)
+/* Multiply to 128 bits and fold the halves: every input bit reaches every output bit.  The same
+ * construction as wyhash and rapidhash use. */
+static uint64_t fold_product(uint64_t a, uint64_t b)
 {
     unsigned __int128 m = (unsigned __int128)a * b;
     return (uint64_t)m ^ (uint64_t)(m >> 64);
@@ -38,12 +39,13 @@ uint64_t hash_bytes(const void *p, size_t n, uint64_t seed)
     const unsigned char *s = p;
     uint64_t h = seed ^ 0x9e3779b97f4a7c15u;
     size_t left = n;
+    /* Two words a step: one is mixed with a constant, the other with the state so far. */
     for (; left >= 16; left -= 16, s += 16)
-        h = fold(word_at(s, 8) ^ 0xbf58476d1ce4e5b9u, word_at(s + 8, 8) ^ h);
+        h = fold_product(word_at(s, 8) ^ 0xbf58476d1ce4e5b9u, word_at(s + 8, 8) ^ h);
     uint64_t a = left ? word_at(s, left < 8 ? left : 8) : 0;
     uint64_t b = left > 8 ? word_at(s + 8, left - 8) : 0;
-    h = fold(a ^ 0x94d049bb133111ebu, b ^ h);
-    return fold(h ^ 0xd6e8feb86659fd93u, (uint64_t)n ^ 0xa0761d6478bd642fu);
+    h = fold_product(a ^ 0x94d049bb133111ebu, b ^ h);
+    return fold_product(h ^ 0xd6e8feb86659fd93u, (uint64_t)n ^ 0xa0761d6478bd642fu);
 }
 
 uint64_t hash_fnv1a(const void *p, size_t n)
@@ -59,7 +61,7 @@ void map_init(struct map *m)
 {
     *m = (struct map){ 0 };
     if (rand_os(&m->seed, sizeof m->seed) != 0)
-        m->seed = (uint64_t)(uintptr_t)m;
+        m->seed = (uint64_t)(uintptr_t)m; /* still another one for each map */
 }
 
 void map_clear(struct map *m)
@@ -71,10 +73,11 @@ void map_clear(struct map *m)
     m->len = m->cap = m->filled = 0;
 }
 
-static struct map_slot *find(const struct map *m, const char *key, size_t n, uint64_t hash)
+static struct map_slot *find_slot(const struct map *m, const char *key, size_t n, uint64_t hash)
 {
     if (!m->cap)
         return NULL;
+    /* A mark does not end the search: the entry may lie behind what was removed. */
     for (size_t i = hash & (m->cap - 1);; i = (i + 1) & (m->cap - 1)) {
         struct map_slot *s = &m->slots[i];
         if (!s->key && !s->value)
@@ -84,7 +87,8 @@ static struct map_slot *find(const struct map *m, const char *key, size_t n, uin
     }
 }
 
-static void place(struct map_slot *slots, size_t cap, struct map_slot entry)
+/* Put an entry that is not there yet into the first slot without a key. */
+static void place_entry(struct map_slot *slots, size_t cap, struct map_slot entry)
 {
     size_t i = entry.hash & (cap - 1);
     while (slots[i].key)
@@ -92,12 +96,14 @@ static void place(struct map_slot *slots, size_t cap, struct map_slot entry)
     slots[i] = entry;
 }
 
-/* Keep at least a quarter of the slots free, counting marks as used. */
-static bool make_room(struct map *m)
+/* Make sure that one more entry fits.  At least a quarter of the slots stays free, marks counted as
+ * used, because a search ends at the first free slot. */
+static bool reserve_slot(struct map *m)
 {
     if (m->filled + 1 <= m->cap - m->cap / 4)
         return true;
     size_t cap = m->cap ? m->cap : 8;
+    /* Many marks and few entries: the same size again, only without the marks. */
     if (m->len >= cap / 2)
         cap *= 2;
     struct map_slot *slots = calloc(cap, sizeof *slots);
@@ -105,7 +111,7 @@ static bool make_room(struct map *m)
         return false;
     for (size_t i = 0; i < m->cap; i++)
         if (m->slots[i].key)
-            place(slots, cap, m->slots[i]);
+            place_entry(slots, cap, m->slots[i]);
     free(m->slots);
     m->slots = slots;
     m->cap = cap;
@@ -115,7 +121,7 @@ static bool make_room(struct map *m)
 
 void *map_get(const struct map *m, const char *key, size_t n)
 {
-    const struct map_slot *s = find(m, key, n, hash_bytes(key, n, m->seed));
+    const struct map_slot *s = find_slot(m, key, n, hash_bytes(key, n, m->seed));
     return s ? s->value : NULL;
 }
 
@@ -123,14 +129,14 @@ bool map_put(struct map *m, const char *key, size_t n, void *value, void **old)
 {
     assert(value);
     uint64_t hash = hash_bytes(key, n, m->seed);
-    struct map_slot *s = find(m, key, n, hash);
+    struct map_slot *s = find_slot(m, key, n, hash);
     if (old)
         *old = s ? s->value : NULL;
     if (s) {
         s->value = value;
         return true;
     }
-    if (n == SIZE_MAX || !make_room(m))
+    if (n == SIZE_MAX || !reserve_slot(m))
         return false;
     char *copy = malloc(n + 1);
     if (!copy)
@@ -138,7 +144,7 @@ bool map_put(struct map *m, const char *key, size_t n, void *value, void **old)
     if (n)
         memcpy(copy, key, n);
     copy[n] = '\0';
-    place(m->slots, m->cap, (struct map_slot){ copy, n, hash, value });
+    place_entry(m->slots, m->cap, (struct map_slot){ copy, n, hash, value });
     m->len++;
     m->filled++; /* over a removed mark this counts high, which only rebuilds sooner */
     return true;
@@ -146,11 +152,12 @@ bool map_put(struct map *m, const char *key, size_t n, void *value, void **old)
 
 void *map_remove(struct map *m, const char *key, size_t n)
 {
-    struct map_slot *s = find(m, key, n, hash_bytes(key, n, m->seed));
+    struct map_slot *s = find_slot(m, key, n, hash_bytes(key, n, m->seed));
     if (!s)
         return NULL;
     void *value = s->value;
     free(s->key);
+    /* The mark keeps the entries behind it reachable. */
     *s = (struct map_slot){ .value = &removed };
     m->len--;
     return value;

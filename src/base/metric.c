@@ -4,6 +4,7 @@
 
 double tinker_metric(const tinker_named_number *metrics, size_t n, const char *name, double missing)
 {
+    /* A handful of metrics: a search from the front beats any index. */
     for (size_t i = 0; i < n; i++)
         if (strcmp(metrics[i].name, name) == 0)
             return metrics[i].value;

@@ -1,5 +1,7 @@
-/* number.c - see number.h.  The C library reads and writes by the locale of the thread, so that
- * is changed for the moment; without memory for a locale the program's own stands. */
+/* number.c - see number.h.
+ *
+ * The C library reads and writes numbers by the locale of the thread, so that is changed for the
+ * moment of the call; without memory for a locale the program's own stays in force. */
 #include "base/number.h"
 #include <locale.h>
 #include <math.h>
@@ -15,13 +17,15 @@ static void make_plain(void)
     plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
 }
 
-static locale_t enter(void)
+/* Returns the locale to restore; 0 when nothing was changed. */
+static locale_t use_plain_locale(void)
 {
+    /* uselocale() changes this thread only, so others that print meanwhile are not disturbed. */
     pthread_once(&once, make_plain);
     return plain ? uselocale(plain) : (locale_t)0;
 }
 
-static void leave(locale_t old)
+static void restore_locale(locale_t old)
 {
     if (old)
         uselocale(old);
@@ -29,16 +33,17 @@ static void leave(locale_t old)
 
 void number_text(double v, int digits, char out[NUMBER_SIZE])
 {
-    locale_t old = enter();
+    locale_t old = use_plain_locale();
     snprintf(out, NUMBER_SIZE, "%.*g", digits, v);
-    leave(old);
+    restore_locale(old);
 }
 
 bool number_read(const char *s, double *out)
 {
     char *end;
-    locale_t old = enter();
+    locale_t old = use_plain_locale();
     *out = strtod(s, &end);
-    leave(old);
+    restore_locale(old);
+    /* All of the text, and something finite: "1e999" and "nan" are refused. */
     return end != s && *end == '\0' && isfinite(*out);
 }

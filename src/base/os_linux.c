@@ -27,6 +27,7 @@
 int os_random(void *p, size_t n)
 {
     unsigned char *out = p;
+    /* Requests of more than 256 bytes may be cut short by a signal. */
     while (n) {
         ssize_t got = getrandom(out, n, 0);
         if (got < 0 && errno == EINTR)
@@ -54,19 +55,6 @@ bool os_allow_tiles(void)
 #endif
 }
 
-/* First line of a small file of /proc or /sys, without newline. */
-static bool read_line(const char *path, char *out, size_t size)
-{
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return false;
-    bool ok = fgets(out, (int)size, f) != NULL;
-    fclose(f);
-    if (ok)
-        out[strcspn(out, "\n")] = '\0';
-    return ok;
-}
-
 #define CGROUP_ROOT "/sys/fs/cgroup"
 
 /* The folder of our control group (version 2), "" when there is none. */
@@ -77,6 +65,7 @@ static void cgroup_folder(char *out, size_t size)
     FILE *f = fopen("/proc/self/cgroup", "re");
     if (!f)
         return;
+    /* "0::/path" is the line of version 2; the others are controllers of version 1. */
     while (fgets(line, sizeof line, f)) {
         if (strncmp(line, "0::", 3) != 0)
             continue;
@@ -86,7 +75,7 @@ static void cgroup_folder(char *out, size_t size)
     fclose(f);
 }
 
-/* Go to the parent group; false at the top. */
+/* Go to the parent group; false at the top.  A limit of any of them binds. */
 static bool cgroup_parent(char *folder)
 {
     char *slash = strrchr(folder, '/');
@@ -96,38 +85,45 @@ static bool cgroup_parent(char *folder)
     return true;
 }
 
+/* First line of a file of the group, without newline. */
 static bool cgroup_read(const char *folder, const char *name, char *out, size_t size)
 {
     char path[640];
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    return read_line(path, out, size);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return false;
+    bool ok = fgets(out, (int)size, f) != NULL;
+    fclose(f);
+    if (ok)
+        out[strcspn(out, "\n")] = '\0';
+    return ok;
 }
 
-/* Cores granted by the tightest quota of our group and its parents. */
-static int cgroup_cpus(int most)
+int os_cpu_count(void)
 {
+    /* The affinity mask is what taskset and cpusets leave to this process. */
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
+                                                        : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (n < 1)
+        n = 1;
+    /* A container may see all cores and yet get the time of a few: the tightest quota of our group
+     * and its parents, "<quota> <period>" in microseconds, counts. */
     char folder[576], line[128];
     cgroup_folder(folder, sizeof folder);
     if (!folder[0])
-        return most;
+        return n;
     do {
         double quota, period;
         if (cgroup_read(folder, "cpu.max", line, sizeof line) &&
             sscanf(line, "%lf %lf", &quota, &period) == 2 && period > 0) {
             double cpus = (quota + period - 1) / period; /* may be larger than an int */
-            if (cpus < most)
-                most = cpus >= 1 ? (int)cpus : 1;
+            if (cpus < n)
+                n = cpus >= 1 ? (int)cpus : 1;
         }
     } while (cgroup_parent(folder));
-    return most;
-}
-
-int os_cpu_count(void)
-{
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
-                                                        : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return cgroup_cpus(n > 0 ? n : 1);
+    return n;
 }
 
 /* The figure that follows `key` at the start of a line of `path`. */
@@ -148,8 +144,8 @@ static bool read_figure(const char *path, const char *key, uint64_t *out)
     return found;
 }
 
-/* A call, so it answers where /proc is not mounted.  It does not tell what caches hold and
- * would give back: half of the memory is taken to be within reach. */
+/* A system call, so it works where /proc is not mounted.  It does not say how much the caches
+ * would give back: assume that at least half of the memory is available. */
 static uint64_t sysinfo_available(void)
 {
     struct sysinfo s;
@@ -159,6 +155,7 @@ static uint64_t sysinfo_available(void)
     return (unused > half ? unused : half) * (s.mem_unit ? s.mem_unit : 1);
 }
 
+/* "MemAvailable" is the kernel's own estimate, since Linux 3.14. */
 static uint64_t machine_available(const char *meminfo)
 {
     uint64_t kb;
@@ -183,11 +180,12 @@ static uint64_t cgroup_available(const char *folder, const struct cgroup_memory 
         return OS_MEMORY_UNKNOWN; /* no such group, or "max" */
     snprintf(stat, sizeof stat, "%s/memory.stat", folder);
     read_figure(stat, names->cache, &cache);
+    /* Both figures change while they are read: never below zero. */
     now = now > cache ? now - cache : 0;
     return max > now ? max - now : 0;
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t min_u64(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -197,19 +195,21 @@ uint64_t os_memory_free(void)
     static const struct cgroup_memory v2 = { "memory.max", "memory.current", "inactive_file " };
     static const struct cgroup_memory v1 = { "memory.limit_in_bytes", "memory.usage_in_bytes",
                                              "total_inactive_file " };
+    /* The least of what the machine has and what each group on the way up may still take. */
     uint64_t bytes = machine_available("/proc/meminfo");
     char folder[576];
     cgroup_folder(folder, sizeof folder);
     if (!folder[0]) /* without /proc: a container sees its own group there */
         snprintf(folder, sizeof folder, "%s", CGROUP_ROOT);
     do
-        bytes = least(bytes, cgroup_available(folder, &v2));
+        bytes = min_u64(bytes, cgroup_available(folder, &v2));
     while (cgroup_parent(folder));
-    return least(bytes, cgroup_available(CGROUP_ROOT "/memory", &v1));
+    return min_u64(bytes, cgroup_available(CGROUP_ROOT "/memory", &v1));
 }
 
 void os_thread_name(const char *name)
 {
+    /* Longer names are refused, not cut, so cut them here. */
     char cut[16]; /* the kernel's limit, NUL included */
     snprintf(cut, sizeof cut, "%s", name);
     pthread_setname_np(pthread_self(), cut);
@@ -245,11 +245,13 @@ bool os_file_limit(int64_t *limit, int64_t *unused)
 
 int os_event_open(void)
 {
+    /* One descriptor instead of the two of a pipe, and a counter instead of a full pipe. */
     return eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 }
 
 void os_event_signal(int fd)
 {
+    /* A signal handler may call this between any two lines of the program. */
     int saved = errno;
     uint64_t one = 1;
     /* EAGAIN means the counter is full: it is readable, which is all we want */
@@ -277,6 +279,7 @@ int os_event_renew(int fd)
 
 /* ---- files --------------------------------------------------------------------- */
 
+/* open() on a slow file system may be interrupted by a signal. */
 static int open_retry(const char *path, int flags, mode_t mode)
 {
     int fd;
@@ -299,6 +302,7 @@ static int open_regular(const char *path, struct stat *st, tinker_error *err)
         close(fd);
         return -1;
     }
+    /* open() takes a folder for reading; read() and mmap() would fail with less to say. */
     if (S_ISDIR(st->st_mode)) {
         errno = EISDIR;
         err_errno(err, "open", path);
@@ -324,6 +328,7 @@ tinker_status os_map_open(struct os_map *m, const char *path, tinker_error *err)
         close(fd);
         return err_set(err, TINKER_ESTATE, "map %s: too large for this machine", path);
     }
+    /* The map stays when the descriptor is closed. */
     void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     tinker_status status = p == MAP_FAILED ? err_errno(err, "map", path) : TINKER_OK;
     close(fd);
@@ -348,6 +353,7 @@ void *os_map_new(struct os_map *m, size_t len)
         return NULL;
     if (extra) {
         size_t page = (size_t)sysconf(_SC_PAGESIZE), end = (len + page - 1) / page * page;
+        /* Ask for one page more, and give back what lies before and behind the aligned part. */
         size_t skip = (large - (uintptr_t)p % large) % large;
         if (skip > 0)
             munmap(p, skip);
@@ -371,6 +377,7 @@ size_t os_large_page(void)
 
 bool os_make_large_page(void *p)
 {
+    /* These mean "not now": the kernel has the call, but no page to spare or one under I/O. */
     return madvise(p, LARGE_PAGE, MADV_COLLAPSE) == 0 || errno == EAGAIN || errno == ENOMEM ||
            errno == EBUSY;
 }
@@ -430,29 +437,7 @@ tinker_status os_read_file(const char *path, size_t max, char **data, size_t *le
     return status;
 }
 
-static int write_all(int fd, const char *p, size_t n)
-{
-    while (n) {
-        ssize_t done = write(fd, p, n);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0)
-            return -1;
-        p += done;
-        n -= (size_t)done;
-    }
-    return 0;
-}
-
-/* The folder that holds path: "a/b" -> "a", "b" -> ".", "/b" -> "/". */
-static char *parent_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    if (!slash)
-        return strdup(".");
-    return strndup(path, slash == path ? 1 : (size_t)(slash - path));
-}
-
+/* A new file with all of the data on the disk; the name is the caller's to remove on failure. */
 static tinker_status write_and_sync(const char *path, const void *data, size_t len,
                                     tinker_error *err)
 {
@@ -460,9 +445,14 @@ static tinker_status write_and_sync(const char *path, const void *data, size_t l
     if (fd < 0)
         return err_errno(err, "create", path);
     tinker_status status = TINKER_OK;
-    if (write_all(fd, data, len) != 0)
-        status = err_errno(err, "write", path);
-    else if (fsync(fd) != 0)
+    for (size_t done = 0; done < len && status == TINKER_OK;) {
+        ssize_t n = write(fd, (const char *)data + done, len - done);
+        if (n >= 0)
+            done += (size_t)n;
+        else if (errno != EINTR)
+            status = err_errno(err, "write", path);
+    }
+    if (status == TINKER_OK && fsync(fd) != 0)
         status = err_errno(err, "sync", path);
     if (close(fd) != 0 && status == TINKER_OK)
         status = err_errno(err, "close", path);
@@ -477,6 +467,7 @@ tinker_status os_write_file(const char *path, const void *data, size_t len, tink
     char *tmp = NULL;
     if (asprintf(&tmp, "%s.tmp.%016llx", path, (unsigned long long)unique) < 0)
         return err_nomem(err, path);
+    /* Written beside it and renamed: a reader sees the old file or the new one, never a part. */
     tinker_status status = write_and_sync(tmp, data, len, err);
     if (status == TINKER_OK && rename(tmp, path) != 0)
         status = err_errno(err, "rename to", path);
@@ -485,7 +476,10 @@ tinker_status os_write_file(const char *path, const void *data, size_t len, tink
     free(tmp);
     if (status != TINKER_OK)
         return status;
-    char *folder = parent_of(path);
+    /* The name is in the folder, so that must reach the disk, too: "a/b" -> "a", "b" -> ".",
+     * "/b" -> "/". */
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
     status = folder ? os_sync_dir(folder, err) : err_nomem(err, path);
     free(folder);
     return status;
@@ -511,12 +505,14 @@ bool os_is_dir(const char *path)
 
 char *os_full_path(const char *path)
 {
+    /* realpath() fails for what does not exist yet, whose name is good enough. */
     char *full = realpath(path, NULL);
     return full ? full : strdup(path);
 }
 
 static tinker_status make_dir(const char *path, tinker_error *err)
 {
+    /* Somebody else may make it at the same time: what counts is that it is there. */
     if (mkdir(path, 0700) == 0 || (errno == EEXIST && os_is_dir(path)))
         return TINKER_OK;
     return err_errno(err, "create folder", path);
@@ -546,7 +542,7 @@ tinker_status os_make_dirs(const char *path, tinker_error *err)
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
     (void)st, (void)type, (void)ftw;
-    return remove(path) == 0 || errno == ENOENT ? 0 : -1; /* gone already: by another's hand */
+    return remove(path) == 0 || errno == ENOENT ? 0 : -1; /* somebody else removed it */
 }
 
 tinker_status os_remove_tree(const char *path, tinker_error *err)

@@ -26,43 +26,28 @@ struct pool {
     pthread_t threads[];
 };
 
-static struct job *take(struct pool *p)
-{
-    pthread_mutex_lock(&p->lock);
-    while (!p->head && !p->stopping)
-        pthread_cond_wait(&p->more, &p->lock);
-    struct job *j = p->head;
-    if (j) {
-        p->head = j->next;
-        if (!p->head)
-            p->tail = &p->head;
-    }
-    pthread_mutex_unlock(&p->lock);
-    return j;
-}
-
-static void *work(void *arg)
+static void *run_worker(void *arg)
 {
     struct pool *p = arg;
     os_thread_name(p->name);
-    for (struct job *j; (j = take(p));) {
+    for (;;) {
+        pthread_mutex_lock(&p->lock);
+        while (!p->head && !p->stopping)
+            pthread_cond_wait(&p->more, &p->lock);
+        struct job *j = p->head;
+        if (j) {
+            p->head = j->next;
+            if (!p->head)
+                p->tail = &p->head;
+        }
+        pthread_mutex_unlock(&p->lock);
+        if (!j) /* stopping, and every job that was submitted has run */
+            return NULL;
         j->run(j->arg);
         free(j);
     }
-    return NULL;
 }
 
-static void start_threads(struct pool *p, int threads)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    while (p->n_threads < threads && pthread_create(&p->threads[p->n_threads], NULL, work, p) == 0)
-        p->n_threads++;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-}
-
-/* NULL when not even one thread could be started. */
 struct pool *pool_new(int threads, const char *name)
 {
     if (threads < 1)
@@ -74,8 +59,15 @@ struct pool *pool_new(int threads, const char *name)
     snprintf(p->name, sizeof p->name, "%s", name);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->more, NULL);
-    start_threads(p, threads);
-    if (p->n_threads)
+    /* A new thread inherits the mask, so no signal can reach it before it has blocked them. */
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    while (p->n_threads < threads &&
+           pthread_create(&p->threads[p->n_threads], NULL, run_worker, p) == 0)
+        p->n_threads++;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (p->n_threads) /* fewer than asked for will do */
         return p;
     pool_free(p);
     return NULL;
@@ -86,6 +78,7 @@ void pool_free(struct pool *p)
     if (!p)
         return;
     pthread_mutex_lock(&p->lock);
+    /* Workers finish the jobs that are queued before they end. */
     p->stopping = true;
     pthread_cond_broadcast(&p->more);
     pthread_mutex_unlock(&p->lock);
@@ -101,6 +94,7 @@ bool pool_submit(struct pool *p, void (*run)(void *job), void *job)
     struct job *j = malloc(sizeof *j);
     if (!j)
         return false;
+    /* A job goes to the end: they start in the order of submission. */
     *j = (struct job){ NULL, run, job };
     pthread_mutex_lock(&p->lock);
     *p->tail = j;

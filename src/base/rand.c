@@ -14,18 +14,15 @@ int rand_os(void *p, size_t n)
     return os_random(p, n);
 }
 
-static uint64_t splitmix64(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
 void rng_seed(struct rng *r, uint64_t seed)
 {
-    for (int i = 0; i < 4; i++)
-        r->s[i] = splitmix64(&seed);
+    /* splitmix64 spreads any seed, also 0 and 1, over the whole state. */
+    for (int i = 0; i < 4; i++) {
+        uint64_t z = seed += 0x9e3779b97f4a7c15u;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        r->s[i] = z ^ (z >> 31);
+    }
 }
 
 void rng_seed_os(struct rng *r)
@@ -35,7 +32,7 @@ void rng_seed_os(struct rng *r)
         rng_seed(r, (uint64_t)clock_now_ns(clock_real()) ^ (uint64_t)(uintptr_t)r);
 }
 
-static uint64_t rotl(uint64_t x, int k)
+static uint64_t rotate_left64(uint64_t x, int k)
 {
     return x << k | x >> (64 - k);
 }
@@ -43,19 +40,20 @@ static uint64_t rotl(uint64_t x, int k)
 uint64_t rng_next(struct rng *r)
 {
     uint64_t *s = r->s;
-    uint64_t result = rotl(s[1] * 5, 7) * 9;
+    uint64_t result = rotate_left64(s[1] * 5, 7) * 9; /* the "**" scrambler */
     uint64_t t = s[1] << 17;
     s[2] ^= s[0];
     s[3] ^= s[1];
     s[1] ^= s[2];
     s[0] ^= s[3];
     s[2] ^= t;
-    s[3] = rotl(s[3], 45);
+    s[3] = rotate_left64(s[3], 45);
     return result;
 }
 
 double rng_uniform(struct rng *r)
 {
+    /* 53 bits are what a double has: every value of [0, 1) on that grid is equally likely. */
     return (double)(rng_next(r) >> 11) * 0x1p-53;
 }
 
@@ -64,6 +62,8 @@ void philox4x32(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, uint32_t
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     uint32_t c0 = (uint32_t)counter_lo, c1 = (uint32_t)(counter_lo >> 32);
     uint32_t c2 = (uint32_t)counter_hi, c3 = (uint32_t)(counter_hi >> 32);
+    /* Two 32 x 32 -> 64 bit products a round; their halves change places and are mixed with
+     * the other words and the key, which grows by the golden ratio and sqrt(3) - 1. */
     for (int round = 0; round < 10; round++) {
         uint64_t p0 = (uint64_t)0xd2511f53u * c0, p1 = (uint64_t)0xcd9e8d57u * c2;
         c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
@@ -100,14 +100,15 @@ static void forget_ahead(void)
     ahead.left = 0;
 }
 
-static void guard_forks(void)
+static void register_rand_fork_handler(void)
 {
     pthread_atfork(NULL, NULL, forget_ahead);
 }
 
-static int take_ahead(uint8_t *p, size_t n)
+/* Hand out n <= 512 of them.  Each thread has its own, so there is no lock. */
+static int take_random_ahead(uint8_t *p, size_t n)
 {
-    pthread_once(&ahead_once, guard_forks);
+    pthread_once(&ahead_once, register_rand_fork_handler);
     if (ahead.left < n) {
         if (rand_os(ahead.bytes, sizeof ahead.bytes) != 0)
             return -1;
@@ -122,7 +123,8 @@ static int take_ahead(uint8_t *p, size_t n)
 void rand_uuid(char out[37])
 {
     uint8_t b[16];
-    if (take_ahead(b, sizeof b) != 0) {
+    /* A system without randomness still gets names that differ. */
+    if (take_random_ahead(b, sizeof b) != 0) {
         struct rng r;
         rng_seed_os(&r);
         uint64_t words[2] = { rng_next(&r), rng_next(&r) };

@@ -2,6 +2,7 @@
 #include "base/sha256.h"
 #include <string.h>
 
+/* The first 32 bits of the fractional parts of the cube roots of the first 64 primes. */
 static const uint32_t K[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
@@ -13,43 +14,46 @@ static const uint32_t K[64] = {
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
 
-static uint32_t rotr(uint32_t x, int k)
+static uint32_t rotate_right32(uint32_t x, int k)
 {
     return x >> k | x << (32 - k);
 }
 
 /* One round; instead of moving eight words, the caller rotates their names. */
-static inline void step(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_t e, uint32_t f,
-                        uint32_t g, uint32_t *h, uint32_t kw)
+static inline void do_round(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_t e, uint32_t f,
+                            uint32_t g, uint32_t *h, uint32_t kw)
 {
-    uint32_t s1 = rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25);
-    uint32_t s0 = rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22);
+    /* t = h + Sigma1(e) + Ch(e, f, g) + K + w; the new d and h, the rest only changes names. */
+    uint32_t s1 = rotate_right32(e, 6) ^ rotate_right32(e, 11) ^ rotate_right32(e, 25);
+    uint32_t s0 = rotate_right32(a, 2) ^ rotate_right32(a, 13) ^ rotate_right32(a, 22);
     uint32_t t = *h + s1 + (g ^ (e & (f ^ g))) + kw;
     *d += t;
     *h = t + s0 + ((a & b) | (c & (a | b)));
 }
 
-static void compress(uint32_t *state, const uint8_t *block)
+static void compress_sha256(uint32_t *state, const uint8_t *block)
 {
     uint32_t w[64];
     for (int i = 0; i < 16; i++)
         w[i] = sha_read_be(block + 4 * i);
+    /* The message schedule, then 64 rounds (FIPS 180-4, 6.2.2). */
     for (int i = 16; i < 64; i++) {
-        uint32_t s0 = rotr(w[i - 15], 7) ^ rotr(w[i - 15], 18) ^ w[i - 15] >> 3;
-        uint32_t s1 = rotr(w[i - 2], 17) ^ rotr(w[i - 2], 19) ^ w[i - 2] >> 10;
+        uint32_t s0 = rotate_right32(w[i - 15], 7) ^ rotate_right32(w[i - 15], 18) ^ w[i - 15] >> 3;
+        uint32_t s1 = rotate_right32(w[i - 2], 17) ^ rotate_right32(w[i - 2], 19) ^ w[i - 2] >> 10;
         w[i] = w[i - 16] + s0 + w[i - 7] + s1;
     }
     uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
     uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
+    /* Unrolled by eight: after eight rounds the names are where they began. */
     for (int i = 0; i < 64; i += 8) {
-        step(a, b, c, &d, e, f, g, &h, K[i] + w[i]);
-        step(h, a, b, &c, d, e, f, &g, K[i + 1] + w[i + 1]);
-        step(g, h, a, &b, c, d, e, &f, K[i + 2] + w[i + 2]);
-        step(f, g, h, &a, b, c, d, &e, K[i + 3] + w[i + 3]);
-        step(e, f, g, &h, a, b, c, &d, K[i + 4] + w[i + 4]);
-        step(d, e, f, &g, h, a, b, &c, K[i + 5] + w[i + 5]);
-        step(c, d, e, &f, g, h, a, &b, K[i + 6] + w[i + 6]);
-        step(b, c, d, &e, f, g, h, &a, K[i + 7] + w[i + 7]);
+        do_round(a, b, c, &d, e, f, g, &h, K[i] + w[i]);
+        do_round(h, a, b, &c, d, e, f, &g, K[i + 1] + w[i + 1]);
+        do_round(g, h, a, &b, c, d, e, &f, K[i + 2] + w[i + 2]);
+        do_round(f, g, h, &a, b, c, d, &e, K[i + 3] + w[i + 3]);
+        do_round(e, f, g, &h, a, b, c, &d, K[i + 4] + w[i + 4]);
+        do_round(d, e, f, &g, h, a, b, &c, K[i + 5] + w[i + 5]);
+        do_round(c, d, e, &f, g, h, a, &b, K[i + 6] + w[i + 6]);
+        do_round(b, c, d, &e, f, g, h, &a, K[i + 7] + w[i + 7]);
     }
     const uint32_t add[8] = { a, b, c, d, e, f, g, h };
     for (int i = 0; i < 8; i++)
@@ -60,7 +64,7 @@ void sha256_init(struct sha256 *s)
 {
     *s = (struct sha256){ .b = { .h = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f,
                                         0x9b05688c, 0x1f83d9ab, 0x5be0cd19 },
-                                 .compress = compress } };
+                                 .compress = compress_sha256 } };
 }
 
 void sha256_update(struct sha256 *s, const void *p, size_t n)
@@ -77,6 +81,7 @@ void hmac_sha256(const void *key, size_t nk, const void *p, size_t n, uint8_t ou
 {
     uint8_t block[64] = { 0 }, inner[32];
     struct sha256 s;
+    /* A long key is hashed first, a short one padded with zeros (RFC 2104, 2). */
     if (nk > sizeof block) {
         sha256_init(&s);
         sha256_update(&s, key, nk);
@@ -84,6 +89,7 @@ void hmac_sha256(const void *key, size_t nk, const void *p, size_t n, uint8_t ou
     } else if (nk) {
         memcpy(block, key, nk);
     }
+    /* H(K ^ opad, H(K ^ ipad, text)) */
     for (size_t i = 0; i < sizeof block; i++)
         block[i] ^= 0x36;
     sha256_init(&s);

@@ -8,6 +8,7 @@ void sha_blocks_update(struct sha_blocks *s, const void *p, size_t n)
     const uint8_t *in = p;
     size_t held = s->n % 64;
     s->n += n;
+    /* Complete the block that was begun before. */
     if (held) {
         size_t take = n < 64 - held ? n : 64 - held;
         if (take)
@@ -18,6 +19,7 @@ void sha_blocks_update(struct sha_blocks *s, const void *p, size_t n)
             return;
         s->compress(s->h, s->block);
     }
+    /* Whole blocks are read where they lie. */
     for (; n >= 64; in += 64, n -= 64)
         s->compress(s->h, in);
     if (n)
@@ -26,6 +28,7 @@ void sha_blocks_update(struct sha_blocks *s, const void *p, size_t n)
 
 void sha_blocks_final(struct sha_blocks *s, uint8_t *out, int bytes)
 {
+    /* A one bit, zeros up to 56 of 64, and the length in bits, big-endian (FIPS 180-4, 5.1.1). */
     uint64_t bits = s->n * 8;
     uint8_t tail[72] = { 0x80 };
     size_t held = s->n % 64, zeros = (held < 56 ? 56 : 120) - held;

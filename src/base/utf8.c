@@ -2,20 +2,6 @@
 #include "base/utf8.h"
 #include <string.h>
 
-/* Length of the run of ASCII at s, eight bytes at a time. */
-static size_t ascii_prefix(const char *s, size_t n)
-{
-    size_t i = 0;
-    for (uint64_t word; n - i >= 8; i += 8) {
-        memcpy(&word, s + i, 8);
-        if (word & 0x8080808080808080u)
-            break;
-    }
-    while (i < n && (unsigned char)s[i] < 0x80)
-        i++;
-    return i;
-}
-
 static bool is_tail(unsigned char c)
 {
     return (c & 0xc0) == 0x80;
@@ -33,12 +19,14 @@ int utf8_decode(const char *s, size_t n, uint32_t *cp)
         return 0; /* a tail, an overlong pair, or beyond U+10FFFF */
     if (n < 2 || !is_tail(p[1]))
         return 0;
+    /* 110xxxxx 10xxxxxx */
     if (c < 0xe0) {
         *cp = (c & 0x1f) << 6 | (p[1] & 0x3fu);
         return 2;
     }
     if (n < 3 || !is_tail(p[2]))
         return 0;
+    /* 1110xxxx 10xxxxxx 10xxxxxx; neither overlong nor half of a surrogate pair */
     if (c < 0xf0) {
         uint32_t v = (c & 0x0f) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
         *cp = v;
@@ -46,6 +34,7 @@ int utf8_decode(const char *s, size_t n, uint32_t *cp)
     }
     if (n < 4 || !is_tail(p[3]))
         return 0;
+    /* 11110xxx and three tails; neither overlong nor beyond U+10FFFF */
     uint32_t v = (c & 0x07) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu);
     *cp = v;
     return v < 0x10000 || v > 0x10ffff ? 0 : 4;
@@ -55,7 +44,14 @@ size_t utf8_valid_prefix(const char *s, size_t n)
 {
     size_t i = 0;
     for (;;) {
-        i += ascii_prefix(s + i, n - i);
+        /* Runs of ASCII eight bytes at a time: no byte has its top bit set. */
+        for (uint64_t word; n - i >= 8; i += 8) {
+            memcpy(&word, s + i, 8);
+            if (word & 0x8080808080808080u)
+                break;
+        }
+        while (i < n && (unsigned char)s[i] < 0x80)
+            i++;
         if (i == n)
             return n;
         uint32_t cp;

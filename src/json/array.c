@@ -8,8 +8,9 @@
 #include "json/internal.h"
 #include "json/scan.h"
 
-/* Enter the array; *n is how many elements it has, if it is well-formed. */
-static bool begin(struct json_reader *r, size_t *n)
+/* Enter the array; *n is how many elements it has, if it is well-formed: one more than its commas
+ * before the first ']', which ends it because numbers contain no brackets. */
+static bool begin_numbers(struct json_reader *r, size_t *n)
 {
     if (!json_begin_array(r))
         return false;
@@ -18,7 +19,7 @@ static bool begin(struct json_reader *r, size_t *n)
     return true;
 }
 
-static void *allocate(struct json_reader *r, size_t n, size_t size)
+static void *allocate_numbers(struct json_reader *r, size_t n, size_t size)
 {
     void *p = r->arena ? arena_array(r->arena, n, size) : NULL;
     if (!p)
@@ -27,7 +28,7 @@ static void *allocate(struct json_reader *r, size_t n, size_t size)
 }
 
 /* After element i of n: the comma, or the bracket after the last. */
-static inline bool separator(struct json_reader *r, size_t i, size_t n)
+static inline bool skip_separator(struct json_reader *r, size_t i, size_t n)
 {
     char want = i + 1 < n ? ',' : ']';
     if (r->p == r->end || *r->p != want) {
@@ -45,7 +46,7 @@ static inline bool separator(struct json_reader *r, size_t i, size_t n)
 }
 
 /* Leave the array: elements were all read, so the bracket was too. */
-static bool finish(struct json_reader *r, size_t n)
+static bool end_numbers(struct json_reader *r, size_t n)
 {
     if (n == 0)
         r->p++;
@@ -53,8 +54,9 @@ static bool finish(struct json_reader *r, size_t n)
     return true;
 }
 
-/* A plain integer of up to 18 digits at r->p; false leaves everything as it was. */
-static inline bool small_int(struct json_reader *r, int64_t *out)
+/* A plain integer of up to 18 digits at r->p, which cannot overflow; false leaves everything as it
+ * was, for json_int64() to read or to refuse. */
+static inline bool read_small_int(struct json_reader *r, int64_t *out)
 {
     const char *digits = r->p + (r->p < r->end && *r->p == '-');
     uint64_t v = 0;
@@ -70,62 +72,52 @@ static inline bool small_int(struct json_reader *r, int64_t *out)
 bool json_array_int64(struct json_reader *r, int64_t **out, size_t *n)
 {
     size_t count;
-    if (!begin(r, &count))
+    if (!begin_numbers(r, &count))
         return false;
-    int64_t *v = allocate(r, count, sizeof *v);
+    int64_t *v = allocate_numbers(r, count, sizeof *v);
     if (!v)
         return false;
+    /* Nearly all elements are small; json_int64() reads the others and 3.0, and says what is wrong. */
     for (size_t i = 0; i < count; i++)
-        if ((!small_int(r, &v[i]) && !json_int64(r, &v[i])) || !separator(r, i, count))
+        if ((!read_small_int(r, &v[i]) && !json_int64(r, &v[i])) || !skip_separator(r, i, count))
             return false;
     *out = v;
     *n = count;
-    return finish(r, count);
+    return end_numbers(r, count);
 }
 
 bool json_array_int32(struct json_reader *r, int32_t **out, size_t *n)
 {
     size_t count;
-    if (!begin(r, &count))
+    if (!begin_numbers(r, &count))
         return false;
-    int32_t *v = allocate(r, count, sizeof *v);
+    int32_t *v = allocate_numbers(r, count, sizeof *v);
     if (!v)
         return false;
     for (size_t i = 0; i < count; i++) {
         const char *at = r->p;
         int64_t wide;
-        if (!small_int(r, &wide) && !json_int64(r, &wide))
+        if (!read_small_int(r, &wide) && !json_int64(r, &wide))
             return false;
         if (wide < INT32_MIN || wide > INT32_MAX)
             return json_fail_at(r, at, "integer out of the range of 32 bits");
         v[i] = (int32_t)wide;
-        if (!separator(r, i, count))
+        if (!skip_separator(r, i, count))
             return false;
     }
     *out = v;
     *n = count;
-    return finish(r, count);
+    return end_numbers(r, count);
 }
 
-/* One element that is no number: null when allowed, else the error that fits. */
-static bool other_than_number(struct json_reader *r, bool null_is_nan, float *out)
-{
-    if (json_peek(r) == JSON_NUMBER)
-        return json_fail_at(r, r->p, "malformed number");
-    if (null_is_nan && json_peek(r) == JSON_NULL) {
-        *out = NAN;
-        return json_null(r);
-    }
-    double unused;
-    return json_double(r, &unused);
-}
-
-static bool floats(struct json_reader *r, bool null_is_nan, float **out, size_t *n)
+/* A float is rounded once, from the text: through double, about one in 10^8 would be off by one
+ * unit. */
+static bool read_floats(struct json_reader *r, bool null_is_nan, float **out, size_t *n)
 {
     size_t count;
-    if (!begin(r, &count))
+    if (!begin_numbers(r, &count))
         return false;
-    float *v = allocate(r, count, sizeof *v);
+    float *v = allocate_numbers(r, count, sizeof *v);
     if (!v)
         return false;
     for (size_t i = 0; i < count; i++) {
@@ -135,23 +127,30 @@ static bool floats(struct json_reader *r, bool null_is_nan, float **out, size_t 
             r->p = p;
             if (!decimal_float(&d, &v[i]))
                 return json_fail_at(r, d.text, "number out of the range of a float");
-        } else if (!other_than_number(r, null_is_nan, &v[i])) {
-            return false;
+        } else if (null_is_nan && json_peek(r) == JSON_NULL) {
+            v[i] = NAN;
+            if (!json_null(r))
+                return false;
+        } else if (json_peek(r) == JSON_NUMBER) {
+            return json_fail_at(r, r->p, "malformed number");
+        } else {
+            double unused;
+            return json_double(r, &unused); /* fails, and says what was found instead */
         }
-        if (!separator(r, i, count))
+        if (!skip_separator(r, i, count))
             return false;
     }
     *out = v;
     *n = count;
-    return finish(r, count);
+    return end_numbers(r, count);
 }
 
 bool json_array_float(struct json_reader *r, float **out, size_t *n)
 {
-    return floats(r, false, out, n);
+    return read_floats(r, false, out, n);
 }
 
 bool json_array_float_null(struct json_reader *r, float **out, size_t *n)
 {
-    return floats(r, true, out, n);
+    return read_floats(r, true, out, n);
 }

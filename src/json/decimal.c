@@ -34,6 +34,7 @@ const char *decimal_exponent(const char *p, const char *end, int *exp10)
     const char *digits = p;
     int e = 0;
     for (; p < end && decimal_is_digit(*p); p++)
+        /* Beyond this every value is 0 or infinite, however many digits the exponent has. */
         if (e < DECIMAL_EXP_MAX)
             e = e * 10 + (*p - '0');
     if (p == digits)
@@ -49,6 +50,8 @@ void decimal_recount(struct decimal *d)
     bool fraction = false, nonzero = false;
     uint64_t m = 0;
     int places = 0, all_places = 0;
+    /* `places` counts digits behind the point that the mantissa has, `dropped` those before
+     * it that it has not: either moves the exponent. */
     for (; p < d->end && (*p | 0x20) != 'e'; p++) {
         if (*p == '.') {
             fraction = true;
@@ -79,11 +82,28 @@ struct format {
     int even_lo, even_hi;  /* powers of ten between which exact ties exist */
     int smallest, largest; /* powers of ten beyond which all is 0 or infinite */
 };
-static const struct format DOUBLE = { 52, -1023, 0x7ff, -4, 23, -342, 308 };
-static const struct format FLOAT = { 23, -127, 0xff, -17, 10, -64, 38 };
+static const struct format DOUBLE = { .bits = 52,
+                                      .min_exp = -1023,
+                                      .inf = 0x7ff,
+                                      .even_lo = -4,
+                                      .even_hi = 23,
+                                      .smallest = -342,
+                                      .largest = 308 };
+static const struct format FLOAT = { .bits = 23,
+                                     .min_exp = -127,
+                                     .inf = 0xff,
+                                     .even_lo = -17,
+                                     .even_hi = 10,
+                                     .smallest = -64,
+                                     .largest = 38 };
 
 /* w * 10^q, w != 0, as the bits of the format without sign.  false: undecided, and
- * *out is within one unit of the truth. */
+ * *out is within one unit of the truth.
+ *
+ * 10^q is hi.lo * 2^k with 128 bits of hi.lo in the table, so the significand of the result is in
+ * the top bits of w * hi.lo, once w is shifted so that its highest bit is set.  Usually w * hi alone
+ * has enough of them; only when all bits below the result are ones can a carry of w * lo reach
+ * it.  The paper proves that 128 bits decide all cases but those where lo ends in ones, too. */
 static inline __attribute__((always_inline)) bool eisel_lemire(uint64_t w, int q,
                                                                const struct format f, uint64_t *out)
 {
@@ -95,19 +115,23 @@ static inline __attribute__((always_inline)) bool eisel_lemire(uint64_t w, int q
         *out = (uint64_t)f.inf << f.bits;
         return true;
     }
+    /* The product has 127 or 128 bits: `upper` says which. */
     int lz = __builtin_clzll(w);
     w <<= lz;
     const struct power10 *pow = &powers10[q - POWER10_FIRST];
     uint128 product = (uint128)w * pow->hi;
     uint64_t hi = (uint64_t)(product >> 64), lo = (uint64_t)product;
     uint64_t mask = UINT64_MAX >> (f.bits + 3);
+    /* Everything below the bits that matter is one: a carry from w * lo would reach them. */
     if ((hi & mask) == mask) {
         uint64_t below = (uint64_t)((uint128)w * pow->lo >> 64);
         lo += below;
         hi += lo < below;
     }
+    /* The powers -27 to 55 are exact in the table, so the product is, too. */
     bool sure = lo != UINT64_MAX || (q >= -27 && q <= 55);
     int upper = (int)(hi >> 63), shift = upper + 64 - f.bits - 3;
+    /* One bit more than the format has, for rounding. */
     uint64_t m = hi >> shift;
     int exponent = power10_log2(q) + 63 + upper - lz - f.min_exp;
     if (exponent <= 0) { /* subnormal, or nothing is left */
@@ -117,9 +141,9 @@ static inline __attribute__((always_inline)) bool eisel_lemire(uint64_t w, int q
         return sure;
     }
     if (lo <= 1 && q >= f.even_lo && q <= f.even_hi && (m & 3) == 1 && m << shift == hi)
-        m &= ~UINT64_C(1); /* an exact tie goes to the even neighbour */
+        m &= ~UINT64_C(1); /* an exact tie goes to the even neighbor */
     m = (m + (m & 1)) >> 1;
-    if (m >> (f.bits + 1)) {
+    if (m >> (f.bits + 1)) { /* 1.11…1 was rounded up to 10.0…0 */
         m >>= 1;
         exponent++;
     }
@@ -130,7 +154,9 @@ static inline __attribute__((always_inline)) bool eisel_lemire(uint64_t w, int q
     return sure;
 }
 
-/* The mantissa is not all there is, or the product could not decide. */
+/* With digits beyond the mantissa, the value lies between mantissa and mantissa + 1: when both round
+ * to the same number, so does everything between.  Rare, and kept out of the way of the loop over
+ * an array. */
 static __attribute__((noinline)) uint64_t round_slowly(const struct decimal *d,
                                                        const struct format f)
 {
@@ -163,6 +189,7 @@ bool decimal_double(const struct decimal *d, double *out)
         *out = d->negative ? -v : v;
         return true;
     }
+    /* The sign is not part of the rounding: nearest, ties to even is symmetric. */
     uint64_t bits = round_decimal(d, DOUBLE);
     bool finite = bits >> 52 != 0x7ff;
     bits |= (uint64_t)d->negative << 63;
@@ -179,26 +206,12 @@ bool decimal_float(const struct decimal *d, float *out)
     return finite;
 }
 
-/* Twenty digits may still fit: uint64 goes up to 18446744073709551615. */
-static bool twenty_digits(const struct decimal *d, uint64_t *magnitude)
-{
-    const char *p = d->text + d->negative;
-    uint64_t m = 0;
-    if (d->end - p != DECIMAL_DIGITS + 1)
-        return false;
-    for (; p < d->end; p++)
-        if (!decimal_is_digit(*p) || __builtin_mul_overflow(m, 10, &m) ||
-            __builtin_add_overflow(m, (uint64_t)(*p - '0'), &m))
-            return false;
-    *magnitude = m;
-    return true;
-}
-
 bool decimal_uint64(const struct decimal *d, uint64_t *magnitude, bool *fraction)
 {
     uint64_t m = d->mantissa;
     int e = d->exp10;
     *fraction = false;
+    /* 3.0 and 30e-1 are integers: take zeros from the end, and see whether a fraction is left. */
     for (; m && e < 0 && m % 10 == 0; e++)
         m /= 10;
     if (m && (e < 0 || (d->more && e <= 0))) {
@@ -209,5 +222,16 @@ bool decimal_uint64(const struct decimal *d, uint64_t *magnitude, bool *fraction
         if (__builtin_mul_overflow(m, 10, &m))
             return false;
     *magnitude = m;
-    return !d->more || twenty_digits(d, magnitude);
+    if (!d->more)
+        return true;
+    /* Twenty digits may still fit: uint64 goes up to 18446744073709551615. */
+    const char *p = d->text + d->negative;
+    if (d->end - p != DECIMAL_DIGITS + 1)
+        return false;
+    for (m = 0; p < d->end; p++)
+        if (!decimal_is_digit(*p) || __builtin_mul_overflow(m, 10, &m) ||
+            __builtin_add_overflow(m, (uint64_t)(*p - '0'), &m))
+            return false;
+    *magnitude = m;
+    return true;
 }

@@ -1,6 +1,6 @@
 /* exact.c - rounding by comparing big integers.
  *
- * A decimal N * 10^e lies above or below the middle of two neighbours,
+ * A decimal N * 10^e lies above or below the middle of two neighbors,
  * (2c + 1) * 2^(q-1); bringing both sides to integers decides it without error.
  * Called for about one text in a million, and for texts of more than 19 digits that
  * sit next to a middle.  Sizes: N has at most 801 digits and the decimal is within
@@ -14,6 +14,7 @@ struct big {
     int n;
 };
 
+/* b = b * factor + add; no leading zero limbs, so that lengths can be compared. */
 static void big_multiply_add(struct big *b, uint32_t factor, uint32_t add)
 {
     uint64_t carry = add;
@@ -26,30 +27,12 @@ static void big_multiply_add(struct big *b, uint32_t factor, uint32_t add)
         b->limb[b->n++] = (uint32_t)carry;
 }
 
-static void big_times_power10(struct big *b, int e)
-{
-    for (; e >= 9; e -= 9)
-        big_multiply_add(b, 1000000000, 0);
-    for (; e > 0; e--)
-        big_multiply_add(b, 10, 0);
-}
-
 static void big_shift_left(struct big *b, int k)
 {
     for (; k >= 31; k -= 31)
         big_multiply_add(b, UINT32_C(1) << 31, 0);
     if (k > 0)
         big_multiply_add(b, UINT32_C(1) << k, 0);
-}
-
-static int big_compare(const struct big *a, const struct big *b)
-{
-    if (a->n != b->n)
-        return a->n < b->n ? -1 : 1;
-    for (int i = a->n - 1; i >= 0; i--)
-        if (a->limb[i] != b->limb[i])
-            return a->limb[i] < b->limb[i] ? -1 : 1;
-    return 0;
 }
 
 /* All digits of the text as an integer N, and e so that the value is N * 10^e. */
@@ -64,6 +47,7 @@ static int read_digits(const struct decimal *d, struct big *n)
             fraction = true;
             continue;
         }
+        /* Digits beyond 800 only say whether anything follows. */
         if (kept == DIGITS_MAX) {
             more = more || *p != '0';
             e += !fraction;
@@ -90,12 +74,24 @@ static int compare_middle(const struct big *n, int e, uint64_t code, int bits, i
     uint64_t c = (code & (hidden - 1)) | (exponent ? hidden : 0);
     int q = (exponent ? exponent : 1) - inf / 2 - bits - 1; /* of half a unit */
     struct big left = *n, right = { .n = 0 };
+    /* 2c + 1 has up to 54 bits: the upper half, then the lower. */
     big_multiply_add(&right, 1, (uint32_t)((2 * c + 1) >> 32));
     big_shift_left(&right, 32);
     big_multiply_add(&right, 1, (uint32_t)(2 * c + 1));
-    big_times_power10(e > 0 ? &left : &right, e > 0 ? e : -e);
+    /* n * 10^e against (2c + 1) * 2^q: a negative power goes to the other side. */
+    struct big *tens = e > 0 ? &left : &right;
+    int ten = e > 0 ? e : -e;
+    for (; ten >= 9; ten -= 9)
+        big_multiply_add(tens, 1000000000, 0);
+    for (; ten > 0; ten--)
+        big_multiply_add(tens, 10, 0);
     big_shift_left(q > 0 ? &right : &left, q > 0 ? q : -q);
-    return big_compare(&left, &right);
+    if (left.n != right.n)
+        return left.n < right.n ? -1 : 1;
+    for (int i = left.n - 1; i >= 0; i--)
+        if (left.limb[i] != right.limb[i])
+            return left.limb[i] < right.limb[i] ? -1 : 1;
+    return 0;
 }
 
 uint64_t exact_round(const struct decimal *d, uint64_t near, int bits, int inf)
@@ -111,6 +107,7 @@ uint64_t exact_round(const struct decimal *d, uint64_t near, int bits, int inf)
         return 0;
     struct big n;
     int e = read_digits(d, &n);
+    /* The guess is at most one unit off, so this ends after a step or two. */
     for (;;) {
         int above = compare_middle(&n, e, code, bits, inf);
         if (above > 0 || (above == 0 && code & 1)) {

@@ -30,6 +30,7 @@ static __attribute__((format(printf, 3, 0))) void set_error(struct json_reader *
         return;
     r->failed = true;
     r->error_at = (size_t)(at - r->start);
+    /* Counted only now: texts without errors do not pay for line numbers. */
     size_t line = 1, column = 1;
     for (const char *p = r->start; p < at; p++) {
         column = *p == '\n' ? 1 : column + 1;
@@ -86,34 +87,37 @@ enum json_kind json_peek(struct json_reader *r)
         return JSON_BOOL;
     case 'n':
         return JSON_NULL;
+    /* Anything else is no value; whoever reads it says so. */
     default:
         return *r->p == '-' || decimal_is_digit(*r->p) ? JSON_NUMBER : JSON_NONE;
     }
 }
 
 /* What stands at r->p, for messages. */
-static const char *found(const struct json_reader *r)
+static const char *describe_next(const struct json_reader *r)
 {
     static const char *const names[] = { "no value", "null",     "a boolean", "a number",
                                          "a string", "an array", "an object" };
+    /* A copy, because the reader may have failed already and would say nothing. */
     struct json_reader copy = { .p = r->p, .end = r->end };
     json_skip_space(&copy);
     return copy.p == copy.end ? "the end of the text" : names[json_peek(&copy)];
 }
 
 /* Step to the next token and check that it begins with c. */
-static bool at_char(struct json_reader *r, char c)
+static bool skip_to_char(struct json_reader *r, char c)
 {
     json_skip_space(r);
     return r->p < r->end && *r->p == c;
 }
 
-static bool begin(struct json_reader *r, char open, char close, const char *what)
+/* Enter an object or array: one level more, which a peer may not do for ever. */
+static bool begin_container(struct json_reader *r, char open, char close, const char *what)
 {
     if (r->failed)
         return false;
-    if (!at_char(r, open))
-        return json_fail_at(r, r->p, "expected %s, found %s", what, found(r));
+    if (!skip_to_char(r, open))
+        return json_fail_at(r, r->p, "expected %s, found %s", what, describe_next(r));
     if (r->depth == DEPTH_MAX)
         return json_fail_at(r, r->p, "nested deeper than %d levels", DEPTH_MAX);
     r->p++;
@@ -130,9 +134,10 @@ static bool next_member(struct json_reader *r, char close)
         return false;
     if (r->depth == 0 || r->closer[r->depth] != close)
         return json_fail_at(r, r->p, "not inside %s", close == '}' ? "an object" : "an array");
+    /* Before the first member no comma, before every other one: so "[1,]" and "[,1]" both fail. */
     bool first = r->first[r->depth];
     r->first[r->depth] = false;
-    if (at_char(r, close)) {
+    if (skip_to_char(r, close)) {
         r->p++;
         r->depth--;
         return false;
@@ -148,12 +153,12 @@ static bool next_member(struct json_reader *r, char close)
 
 bool json_begin_object(struct json_reader *r)
 {
-    return begin(r, '{', '}', "an object");
+    return begin_container(r, '{', '}', "an object");
 }
 
 bool json_begin_array(struct json_reader *r)
 {
-    return begin(r, '[', ']', "an array");
+    return begin_container(r, '[', ']', "an array");
 }
 
 bool json_next_item(struct json_reader *r)
@@ -164,11 +169,11 @@ bool json_next_item(struct json_reader *r)
 /* The raw key and the colon after it. */
 static bool scan_key(struct json_reader *r, struct json_str *raw, bool *escaped)
 {
-    if (!at_char(r, '"'))
+    if (!skip_to_char(r, '"'))
         return json_fail_at(r, r->p, "expected a name in quotes");
     if (!json_scan_string(r, raw, escaped))
         return false;
-    if (!at_char(r, ':'))
+    if (!skip_to_char(r, ':'))
         return json_fail_at(r, r->p, "expected ':'");
     r->p++;
     return true;
@@ -182,7 +187,8 @@ bool json_next_key(struct json_reader *r, struct json_str *key)
     return !escaped || json_unescape(r, *key, key);
 }
 
-static bool literal(struct json_reader *r, const char *word)
+/* Step over null, true or false, whose first letter was seen. */
+static bool take_literal(struct json_reader *r, const char *word)
 {
     size_t n = strlen(word);
     if ((size_t)(r->end - r->p) < n || memcmp(r->p, word, n) != 0)
@@ -192,34 +198,35 @@ static bool literal(struct json_reader *r, const char *word)
 }
 
 /* The next value must be of this kind. */
-static bool expect(struct json_reader *r, enum json_kind kind, const char *what)
+static bool expect_kind(struct json_reader *r, enum json_kind kind, const char *what)
 {
     if (r->failed)
         return false;
     if (json_peek(r) != kind)
-        return json_fail_at(r, r->p, "expected %s, found %s", what, found(r));
+        return json_fail_at(r, r->p, "expected %s, found %s", what, describe_next(r));
     return true;
 }
 
 bool json_null(struct json_reader *r)
 {
-    return expect(r, JSON_NULL, "null") && literal(r, "null");
+    return expect_kind(r, JSON_NULL, "null") && take_literal(r, "null");
 }
 
 bool json_bool(struct json_reader *r, bool *out)
 {
-    if (!expect(r, JSON_BOOL, "true or false"))
+    if (!expect_kind(r, JSON_BOOL, "true or false"))
         return false;
     bool v = *r->p == 't';
-    if (!literal(r, v ? "true" : "false"))
+    if (!take_literal(r, v ? "true" : "false"))
         return false;
     *out = v;
     return true;
 }
 
-static bool number(struct json_reader *r, const char *what, struct decimal *d)
+/* The number at the next token, taken apart but not rounded yet. */
+static bool scan_number(struct json_reader *r, const char *what, struct decimal *d)
 {
-    if (!expect(r, JSON_NUMBER, what))
+    if (!expect_kind(r, JSON_NUMBER, what))
         return false;
     const char *p = decimal_scan(r->p, r->end, d);
     if (!p)
@@ -229,11 +236,11 @@ static bool number(struct json_reader *r, const char *what, struct decimal *d)
 }
 
 /* An integer up to `most` in magnitude; INT64_MAX allows one more when it is negative. */
-static bool integer(struct json_reader *r, uint64_t most, uint64_t *magnitude, bool *negative)
+static bool scan_integer(struct json_reader *r, uint64_t most, uint64_t *magnitude, bool *negative)
 {
     struct decimal d;
     bool fraction = false;
-    if (!number(r, "an integer", &d))
+    if (!scan_number(r, "an integer", &d))
         return false;
     bool ok = decimal_uint64(&d, magnitude, &fraction);
     if (!ok && fraction)
@@ -248,7 +255,7 @@ bool json_int64(struct json_reader *r, int64_t *out)
 {
     uint64_t magnitude = 0;
     bool negative = false;
-    if (!integer(r, INT64_MAX, &magnitude, &negative))
+    if (!scan_integer(r, INT64_MAX, &magnitude, &negative))
         return false;
     *out = negative ? (int64_t)(0 - magnitude) : (int64_t)magnitude;
     return true;
@@ -259,7 +266,7 @@ bool json_uint64(struct json_reader *r, uint64_t *out)
     uint64_t magnitude = 0;
     bool negative = false;
     const char *at = (json_peek(r), r->p);
-    if (!integer(r, UINT64_MAX, &magnitude, &negative))
+    if (!scan_integer(r, UINT64_MAX, &magnitude, &negative))
         return false;
     if (negative && magnitude)
         return json_fail_at(r, at, "integer out of range: it is negative");
@@ -271,7 +278,7 @@ bool json_double(struct json_reader *r, double *out)
 {
     struct decimal d;
     double v;
-    if (!number(r, "a number", &d))
+    if (!scan_number(r, "a number", &d))
         return false;
     if (!decimal_double(&d, &v))
         return json_fail_at(r, d.text, "number out of range");
@@ -283,8 +290,9 @@ bool json_string(struct json_reader *r, struct json_str *out)
 {
     struct json_str raw;
     bool escaped = false;
-    if (!expect(r, JSON_STRING, "a string") || !json_scan_string(r, &raw, &escaped))
+    if (!expect_kind(r, JSON_STRING, "a string") || !json_scan_string(r, &raw, &escaped))
         return false;
+    /* Borrowed from the input unless it must be rewritten. */
     if (escaped)
         return json_unescape(r, raw, out);
     *out = raw;
@@ -297,6 +305,7 @@ bool json_cstring(struct json_reader *r, char **out)
     const char *at = (json_peek(r), r->p);
     if (!json_string(r, &s))
         return false;
+    /* "\u0000" is legal JSON; a C string would silently end there. */
     if (memchr(s.s, '\0', s.n))
         return json_fail_at(r, at, "the string contains a NUL character");
     char *copy = r->arena ? arena_strndup(r->arena, s.s, s.n) : NULL;
@@ -309,16 +318,17 @@ bool json_cstring(struct json_reader *r, char **out)
 /* Recursion is bounded by DEPTH_MAX. */
 bool json_skip(struct json_reader *r)
 {
+    /* Values are checked but not kept, so nothing is allocated. */
     struct json_str raw;
     struct decimal d;
     bool flag = false;
     switch (json_peek(r)) {
     case JSON_NULL:
-        return literal(r, "null");
+        return take_literal(r, "null");
     case JSON_BOOL:
         return json_bool(r, &flag);
     case JSON_NUMBER:
-        return number(r, "a number", &d);
+        return scan_number(r, "a number", &d);
     case JSON_STRING:
         return json_scan_string(r, &raw, &flag);
     case JSON_ARRAY:
@@ -334,12 +344,13 @@ bool json_skip(struct json_reader *r)
     case JSON_NONE:
         break;
     }
-    return json_fail_at(r, r->p, "expected a value, found %s", found(r));
+    return json_fail_at(r, r->p, "expected a value, found %s", describe_next(r));
 }
 
 bool json_raw(struct json_reader *r, struct json_str *out)
 {
     json_peek(r);
+    /* Without the space before it: json_peek() has skipped that. */
     const char *start = r->p;
     if (!json_skip(r))
         return false;
@@ -352,6 +363,7 @@ bool json_end(struct json_reader *r)
     if (r->failed)
         return false;
     json_skip_space(r);
+    /* Whoever stops inside a container has not read the end of the document. */
     if (r->depth)
         return json_fail_at(r, r->p, "expected '%c'", r->closer[r->depth]);
     if (r->p != r->end)

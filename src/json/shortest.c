@@ -15,7 +15,7 @@ struct digits {
 /* The eight digits of v < 10^8 as byte values, first digit lowest: halves, then pairs,
  * then single digits, each split in all lanes at once by a multiplication that is
  * exact for the lane's range. */
-static inline uint64_t eight_digits(uint32_t v)
+static inline uint64_t split_eight_digits(uint32_t v)
 {
     uint64_t x = v / 10000 | (uint64_t)(v % 10000) << 32;
     uint64_t hundreds = x * 10486 >> 20 & 0x0000007f0000007fu;
@@ -27,7 +27,7 @@ static inline uint64_t eight_digits(uint32_t v)
 /* v < 10^8 without leading zeros; writes eight bytes and returns how many count. */
 static inline size_t put_small(char *out, uint32_t v)
 {
-    uint64_t x = eight_digits(v);
+    uint64_t x = split_eight_digits(v);
     int zeros = __builtin_ctzll(x | UINT64_C(1) << 56) >> 3; /* the last digit always counts */
     x = (x | 0x3030303030303030u) >> (8 * zeros);
     memcpy(out, &x, sizeof x);
@@ -36,7 +36,7 @@ static inline size_t put_small(char *out, uint32_t v)
 
 static void put_eight(char *out, uint32_t v)
 {
-    uint64_t x = eight_digits(v) | 0x3030303030303030u;
+    uint64_t x = split_eight_digits(v) | 0x3030303030303030u;
     memcpy(out, &x, sizeof x);
 }
 
@@ -76,9 +76,14 @@ static uint64_t round_to_odd(uint64_t hi, uint64_t lo, uint64_t c)
     return (uint64_t)(y >> 64) | ((uint64_t)y > 1);
 }
 
-/* Shortest digits inside the rounding interval of c * 2^q; `closer` says that the
- * neighbour below is only half as far away.  hi and lo may be cut for float. */
-static struct digits shortest(uint64_t c, int q, bool closer)
+/* Shortest digits inside the rounding interval of v = c * 2^q; `closer` says that the neighbor
+ * below is only half as far away, as it is at powers of two.
+ *
+ * With k = floor(log10(2^q)), the interval is at most ten and at least one unit of 10^k wide: so
+ * among the multiples of 10^(k+1) at most one lies in it, and among those of 10^k at least one.
+ * low, mid and high are the ends and the middle of the interval in quarters of 10^k, rounded to
+ * odd, which keeps comparisons with multiples of four exact. */
+static struct digits find_shortest(uint64_t c, int q, bool closer)
 {
     bool even = (c & 1) == 0;
     int k = (q * 1262611 - (closer ? 524031 : 0)) >> 22; /* floor(log10(2^q)) */
@@ -88,39 +93,24 @@ static struct digits shortest(uint64_t c, int q, bool closer)
         g.lo++;
         g.hi += g.lo == 0;
     }
+    /* The ends belong to the interval when c is even, because ties round to even. */
     uint64_t low = round_to_odd(g.hi, g.lo, (4 * c - 2 + closer) << h) + !even;
     uint64_t mid = round_to_odd(g.hi, g.lo, (4 * c) << h);
     uint64_t high = round_to_odd(g.hi, g.lo, (4 * c + 2) << h) - !even;
     uint64_t s = mid / 4;
+    /* One digit less, if exactly one of the two candidates around v is inside. */
     if (s >= 10) {
         uint64_t t = s / 10;
         bool down = low <= 40 * t, up = 40 * t + 40 <= high;
         if (down != up)
             return (struct digits){ t + up, k + 1 };
     }
-    bool down = low <= 4 * s, up = 4 * s + 4 <= high;
+    bool down = low <= 4 * s, up = 4 * s + 4 <= high; /* all digits of 10^k */
     if (down != up)
         return (struct digits){ s + up, k };
+    /* Both or none are inside: the one closer to v, ties to even. */
     bool round_up = mid > 4 * s + 2 || (mid == 4 * s + 2 && (s & 1));
     return (struct digits){ s + round_up, k };
-}
-
-/* d.ddde-05 */
-static size_t put_scientific(char *out, const char *text, int n, int exponent)
-{
-    char *p = out;
-    *p++ = text[0];
-    if (n > 1) {
-        *p++ = '.';
-        memcpy(p, text + 1, (size_t)n - 1);
-        p += n - 1;
-    }
-    *p++ = 'e';
-    *p++ = exponent < 0 ? '-' : '+';
-    unsigned e = exponent < 0 ? (unsigned)-exponent : (unsigned)exponent;
-    if (e < 10)
-        *p++ = '0';
-    return (size_t)(p - out) + shortest_uint64(e, p);
 }
 
 /* Lay out digits as Python does: fixed for 1e-4 <= v < 1e16, else scientific. */
@@ -128,17 +118,32 @@ static size_t put_number(char *out, struct digits d)
 {
     char text[SHORTEST_MAX];
     int n = (int)shortest_uint64(d.value, text), point = n + d.exp10; /* 0.text * 10^point */
+    /* Zeros at the end carry no information; the point says how large the number is. */
     while (n > 1 && text[n - 1] == '0')
         n--;
-    if (point <= -4 || point > 16)
-        return put_scientific(out, text, n, point - 1);
-    if (point <= 0) {
+    if (point <= -4 || point > 16) { /* d.ddde-05 */
+        char *p = out;
+        *p++ = text[0];
+        if (n > 1) {
+            *p++ = '.';
+            memcpy(p, text + 1, (size_t)n - 1);
+            p += n - 1;
+        }
+        int exponent = point - 1;
+        *p++ = 'e';
+        *p++ = exponent < 0 ? '-' : '+';
+        unsigned e = exponent < 0 ? (unsigned)-exponent : (unsigned)exponent;
+        if (e < 10)
+            *p++ = '0';
+        return (size_t)(p - out) + shortest_uint64(e, p);
+    }
+    if (point <= 0) { /* 0.000ddd */
         static const char zeros[] = { '0', '.', '0', '0', '0' };
         memcpy(out, zeros, sizeof zeros);
         memcpy(out + 2 - point, text, (size_t)n);
         return (size_t)n + 2 + (size_t)-point;
     }
-    if (point >= n) {
+    if (point >= n) { /* ddd000.0 */
         memcpy(out, text, (size_t)n);
         memset(out + n, '0', (size_t)(point - n));
         out[point] = '.';
@@ -164,13 +169,14 @@ static size_t put_binary(char *out, bool negative, uint64_t c, int q, bool close
     }
     if (q <= 0 && q > -53 && (c & ((UINT64_C(1) << -q) - 1)) == 0) /* a small integer */
         return sign + put_number(out, (struct digits){ c >> -q, 0 });
-    return sign + put_number(out, shortest(c, q, closer));
+    return sign + put_number(out, find_shortest(c, q, closer));
 }
 
 size_t shortest_double(double v, char *out)
 {
     uint64_t bits;
     memcpy(&bits, &v, sizeof bits);
+    /* v = c * 2^q: the hidden bit is there unless the exponent is 0 (subnormal). */
     uint64_t fraction = bits & ((UINT64_C(1) << 52) - 1);
     int exponent = (int)(bits >> 52 & 0x7ff);
     uint64_t c = exponent ? fraction | UINT64_C(1) << 52 : fraction;

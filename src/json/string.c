@@ -8,7 +8,7 @@
 #include "json/scan.h"
 
 /* Four hexadecimal digits, or -1. */
-static int hex4(const char *p, const char *end)
+static int parse_hex4(const char *p, const char *end)
 {
     int v = 0;
     if (end - p < 4)
@@ -49,15 +49,16 @@ static size_t check_escape(struct json_reader *r, const char *p)
         json_fail_at(r, p, "unknown escape in a string");
         return 0;
     }
-    int v = hex4(p + 2, r->end);
+    int v = parse_hex4(p + 2, r->end);
     if (v < 0) {
         json_fail_at(r, p, "\\u needs four hexadecimal digits");
         return 0;
     }
     if (!is_high_surrogate(v) && !is_low_surrogate(v))
         return 6;
+    /* A high half must be followed by a low one; alone, neither is a character. */
     if (is_high_surrogate(v) && r->end - p >= 12 && p[6] == '\\' && p[7] == 'u' &&
-        is_low_surrogate(hex4(p + 8, r->end)))
+        is_low_surrogate(parse_hex4(p + 8, r->end)))
         return 12;
     json_fail_at(r, p, "half of a surrogate pair");
     return 0;
@@ -68,6 +69,7 @@ bool json_scan_string(struct json_reader *r, struct json_str *raw, bool *escaped
     const char *start = r->p + 1, *p = start;
     *escaped = false;
     for (;;) {
+        /* Sixteen bytes at a time over what needs no look. */
         p = scan_plain(p, r->end);
         if (p == r->end)
             return json_fail_at(r, p, "the string does not end");
@@ -95,41 +97,37 @@ bool json_scan_string(struct json_reader *r, struct json_str *raw, bool *escaped
     return true;
 }
 
-/* Write what the escape at p stands for, advance both. */
-static void resolve_escape(const char **in, const char *end, char **out)
-{
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-    const char *p = *in;
-    if (p[1] != 'u') {
-        *(*out)++ = to[strchr(from, p[1]) - from];
-        *in = p + 2;
-        return;
-    }
-    uint32_t cp = (uint32_t)hex4(p + 2, end);
-    *in = p + 6;
-    if (is_high_surrogate((int)cp)) {
-        cp = 0x10000 + ((cp - 0xd800) << 10) + ((uint32_t)hex4(p + 8, end) - 0xdc00);
-        *in = p + 12;
-    }
-    *out += utf8_encode(cp, *out);
-}
-
 bool json_unescape(struct json_reader *r, struct json_str raw, struct json_str *out)
 {
-    /* no escape is shorter than what it stands for */
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    /* No escape is shorter than what it stands for, so the raw length is enough. */
     char *copy = r->arena ? arena_alloc(r->arena, raw.n + 1) : NULL;
     if (!copy)
         return json_fail_at(r, raw.s, "no memory for a string");
     const char *p = raw.s, *end = raw.s + raw.n;
     char *q = copy;
     while (p < end) {
+        /* Runs without escapes are copied as they are. */
         const char *slash = memchr(p, '\\', (size_t)(end - p));
         size_t n = (size_t)((slash ? slash : end) - p);
         memcpy(q, p, n);
         q += n;
         p += n;
-        if (slash)
-            resolve_escape(&p, end, &q);
+        if (!slash)
+            break;
+        if (p[1] != 'u') {
+            *q++ = to[strchr(from, p[1]) - from];
+            p += 2;
+            continue;
+        }
+        /* A character beyond U+FFFF is a pair of surrogates, ten bits in each. */
+        uint32_t cp = (uint32_t)parse_hex4(p + 2, end);
+        p += 6;
+        if (is_high_surrogate((int)cp)) {
+            cp = 0x10000 + ((cp - 0xd800) << 10) + ((uint32_t)parse_hex4(p + 2, end) - 0xdc00);
+            p += 6;
+        }
+        q += utf8_encode(cp, q);
     }
     *out = (struct json_str){ copy, (size_t)(q - copy) };
     return true;

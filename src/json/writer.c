@@ -16,7 +16,7 @@ void json_writer_init(struct json_writer *w, struct buf *out)
 }
 
 /* Append a whole value or an opening, with the comma before it. */
-static void put(struct json_writer *w, const char *s, size_t n)
+static void put_value(struct json_writer *w, const char *s, size_t n)
 {
     if (w->need_comma)
         buf_putc(w->out, ',');
@@ -26,55 +26,55 @@ static void put(struct json_writer *w, const char *s, size_t n)
 
 void json_put_begin_object(struct json_writer *w)
 {
-    put(w, "{", 1);
+    put_value(w, "{", 1);
     w->need_comma = false;
 }
 
 void json_put_end_object(struct json_writer *w)
 {
-    w->need_comma = false;
-    put(w, "}", 1);
+    w->need_comma = false; /* none before a bracket; after it, as after any value */
+    put_value(w, "}", 1);
 }
 
 void json_put_begin_array(struct json_writer *w)
 {
-    put(w, "[", 1);
+    put_value(w, "[", 1);
     w->need_comma = false;
 }
 
 void json_put_end_array(struct json_writer *w)
 {
     w->need_comma = false;
-    put(w, "]", 1);
+    put_value(w, "]", 1);
 }
 
 void json_put_null(struct json_writer *w)
 {
-    put(w, "null", 4);
+    put_value(w, "null", 4);
 }
 
 void json_put_bool(struct json_writer *w, bool v)
 {
-    put(w, v ? "true" : "false", v ? 4 : 5);
+    put_value(w, v ? "true" : "false", v ? 4 : 5);
 }
 
 void json_put_int64(struct json_writer *w, int64_t v)
 {
     char text[SHORTEST_MAX];
-    put(w, text, shortest_int64(v, text));
+    put_value(w, text, shortest_int64(v, text));
 }
 
 void json_put_uint64(struct json_writer *w, uint64_t v)
 {
     char text[SHORTEST_MAX];
-    put(w, text, shortest_uint64(v, text));
+    put_value(w, text, shortest_uint64(v, text));
 }
 
 void json_put_double(struct json_writer *w, double v)
 {
     char text[SHORTEST_MAX];
     if (isfinite(v))
-        put(w, text, shortest_double(v, text));
+        put_value(w, text, shortest_double(v, text));
     else
         w->out->failed = true;
 }
@@ -83,19 +83,20 @@ void json_put_float(struct json_writer *w, float v)
 {
     char text[SHORTEST_MAX];
     if (isfinite(v))
-        put(w, text, shortest_float(v, text));
+        put_value(w, text, shortest_float(v, text));
     else
         w->out->failed = true;
 }
 
 void json_put_raw(struct json_writer *w, const char *json, size_t n)
 {
-    put(w, json, n);
+    put_value(w, json, n);
 }
 
 /* The one character at s that is not plain, escaped; returns its length in s. */
 static size_t put_special(struct buf *out, const char *s, size_t n)
 {
+    /* The two-letter escapes of RFC 8259, section 7; other control characters get \u00xx. */
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
     unsigned char c = (unsigned char)*s;
     if (c >= 0x80) {
@@ -114,6 +115,7 @@ static size_t put_special(struct buf *out, const char *s, size_t n)
     return 1;
 }
 
+/* A string in quotes.  Most have nothing to escape, and are copied in one go. */
 static void put_quoted(struct buf *out, const char *s, size_t n)
 {
     const char *end = s + n, *special = scan_plain(s, end);
@@ -138,6 +140,7 @@ static void put_quoted(struct buf *out, const char *s, size_t n)
 
 void json_put_string_n(struct json_writer *w, const char *s, size_t n)
 {
+    /* As put_value(), but the text is escaped on its way. */
     if (w->need_comma)
         buf_putc(w->out, ',');
     put_quoted(w->out, s, n);
@@ -151,6 +154,7 @@ void json_put_string(struct json_writer *w, const char *s)
 
 void json_put_key_n(struct json_writer *w, const char *key, size_t n)
 {
+    /* The value behind the colon gets no comma. */
     json_put_string_n(w, key, n);
     buf_putc(w->out, ':');
     w->need_comma = false;
@@ -162,17 +166,6 @@ void json_put_key(struct json_writer *w, const char *key)
 }
 
 enum { RUN = 64 }; /* numbers formatted between two appends */
-
-/* Append numbers done - RUN .. done of n, each followed by a comma; the last loses it.
- * The first run tells how much the rest will need: reserved at once, a large array is
- * not copied as the buffer grows.  A guess beyond the maximum is not made. */
-static void put_run(struct json_writer *w, const char *text, const char *end, size_t done, size_t n)
-{
-    size_t len = (size_t)(end - text), room = w->out->max - w->out->len;
-    if (done == RUN && n / RUN < room / (len + len / 16 + 1))
-        buf_reserve(w->out, (n / RUN + 1) * (len + len / 16));
-    buf_append(w->out, text, len - (done == n));
-}
 
 /* Text of v[i] at out, its length; 0: JSON has none. */
 typedef size_t put_item(const void *v, size_t i, char *out);
@@ -194,7 +187,12 @@ static inline __attribute__((always_inline)) void put_array(struct json_writer *
             p += len;
             *p++ = ',';
         }
-        put_run(w, text, p, i, n);
+        /* The first run tells how much the rest will need: reserved at once, a large array is not
+         * copied as the buffer grows.  A guess beyond the maximum is not made. */
+        size_t len = (size_t)(p - text), space = w->out->max - w->out->len;
+        if (i == RUN && n / RUN < space / (len + len / 16 + 1))
+            buf_reserve(w->out, (n / RUN + 1) * (len + len / 16));
+        buf_append(w->out, text, len - (i == n)); /* the last number has no comma */
     }
     json_put_end_array(w);
 }

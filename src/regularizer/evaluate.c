@@ -15,30 +15,24 @@
 
 /* ---- checks ------------------------------------------------------------------------------ */
 
-static tinker_status check_one(const tinker_regularizer *r, size_t i, tinker_error *err)
-{
-    if (!r->name || !r->name[0])
-        return err_set(err, TINKER_EINVAL, "regularizers[%zu] has no name", i);
-    if (!r->fn)
-        return err_set(err, TINKER_EINVAL, "regularizer \"%s\" has no function", r->name);
-    if (!isfinite(r->weight) || r->weight < 0)
-        return err_set(err, TINKER_EINVAL, "regularizer \"%s\": weight %g, expected at least 0",
-                       r->name, r->weight);
-    return TINKER_OK;
-}
-
 static tinker_status check_options(const tinker_custom_options *o, tinker_error *err)
 {
     if (!o->input_type || strcmp(o->input_type, "logprobs") != 0)
         return err_set(err, TINKER_EINVAL, "unsupported input_type \"%s\", supported: logprobs",
                        o->input_type ? o->input_type : "");
+    /* Checked before anything is sent: a mistake costs no forward pass. */
     if (o->n_regularizers && !o->regularizers)
         return err_set(err, TINKER_EINVAL, "n_regularizers is %zu, regularizers is NULL",
                        o->n_regularizers);
     for (size_t i = 0; i < o->n_regularizers; i++) {
-        tinker_status s = check_one(&o->regularizers[i], i, err);
-        if (s != TINKER_OK)
-            return s;
+        const tinker_regularizer *r = &o->regularizers[i];
+        if (!r->name || !r->name[0])
+            return err_set(err, TINKER_EINVAL, "regularizers[%zu] has no name", i);
+        if (!r->fn)
+            return err_set(err, TINKER_EINVAL, "regularizer \"%s\" has no function", r->name);
+        if (!isfinite(r->weight) || r->weight < 0)
+            return err_set(err, TINKER_EINVAL, "regularizer \"%s\": weight %g, expected at least 0",
+                           r->name, r->weight);
         for (size_t k = 0; k < i; k++)
             if (strcmp(o->regularizers[i].name, o->regularizers[k].name) == 0)
                 return err_set(err, TINKER_EINVAL, "two regularizers are called \"%s\"",
@@ -57,24 +51,24 @@ tinker_status evaluate_check(const tinker_custom_options *opts, tinker_loss_fn *
     return s == TINKER_OK ? check_options(ours, err) : s;
 }
 
-/* ---- telling ----------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------------ */
 
-static void tell(const struct batch *b, tinker_loss_event e)
+static void notify_observer(const struct batch *b, tinker_loss_event e)
 {
     if (b->opts->observer)
         b->opts->observer(&e, b->opts->observer_state);
 }
 
-static void tell_started(const struct batch *b, const struct term *t)
+static void notify_started(const struct batch *b, const struct term *t)
 {
-    tell(b, (tinker_loss_event){ .name = "regularizer.compute.start",
-                                 .system_time_ns = clock_wall_ns(clock_real()),
-                                 .regularizer = t->spec.name,
-                                 .weight = t->spec.weight,
-                                 .async = t->spec.async });
+    notify_observer(b, (tinker_loss_event){ .name = "regularizer.compute.start",
+                                            .system_time_ns = clock_wall_ns(clock_real()),
+                                            .regularizer = t->spec.name,
+                                            .weight = t->spec.weight,
+                                            .async = t->spec.async });
 }
 
-static void tell_finished(const struct batch *b, const struct term *t)
+static void notify_finished(const struct batch *b, const struct term *t)
 {
     tinker_loss_event e = { .name = "regularizer.compute.stop",
                             .duration_ns = t->duration_ns,
@@ -89,11 +83,12 @@ static void tell_finished(const struct batch *b, const struct term *t)
         e.name = "regularizer.compute.exception";
         e.reason = t->err.message;
     }
-    tell(b, e);
+    notify_observer(b, e);
 }
 
 void tinker_loss_event_text(const tinker_loss_event *e, char *out, size_t n)
 {
+    /* One line for a log.  Start events have a time, stop events a duration, failures a reason. */
     double ms = (double)e->duration_ns / 1e6;
     char norm[48] = "";
     if (e->has_grad_norm)
@@ -116,7 +111,10 @@ void tinker_loss_event_text(const tinker_loss_event *e, char *out, size_t n)
 
 /* ---- running ----------------------------------------------------------------------------- */
 
-static size_t set_up(struct term *terms, const struct batch *b, tinker_loss_fn *fn, void *state)
+/* The loss as the first term, then what is not disabled; returns how many.  A term of weight 0 is only
+ * reported, so its gradient is wanted only for its norm. */
+static size_t set_up_terms(struct term *terms, const struct batch *b, tinker_loss_fn *fn,
+                           void *state)
 {
     const tinker_custom_options *o = b->opts;
     size_t n = 1;
@@ -132,43 +130,23 @@ static size_t set_up(struct term *terms, const struct batch *b, tinker_loss_fn *
     return n;
 }
 
-static const tinker_error *first_error(const struct term *terms, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (terms[i].err.status != TINKER_OK)
-            return &terms[i].err;
-    return NULL;
-}
-
+/* Events come from this thread in the order of the list, also when the terms run in others. */
 static void run_regularizers(struct term *terms, size_t n, const struct batch *b)
 {
     if (!b->opts->sequential) {
         for (size_t i = 0; i < n; i++)
-            tell_started(b, &terms[i]);
-        crew_run(terms, n, b);
+            notify_started(b, &terms[i]);
+        term_threads_run(terms, n, b);
         for (size_t i = 0; i < n; i++)
-            tell_finished(b, &terms[i]);
+            notify_finished(b, &terms[i]);
         return;
     }
+    /* Sequential: the first failure ends it, as it would in a loop of the caller's. */
     for (size_t i = 0; i < n && (i == 0 || terms[i - 1].err.status == TINKER_OK); i++) {
-        tell_started(b, &terms[i]);
+        notify_started(b, &terms[i]);
         term_run(&terms[i], b);
-        tell_finished(b, &terms[i]);
+        notify_finished(b, &terms[i]);
     }
-}
-
-static tinker_loss_report *run(struct term *terms, size_t n, const struct batch *b,
-                               tinker_error *err)
-{
-    term_run(&terms[0], b);
-    if (terms[0].err.status == TINKER_OK && n > 1)
-        run_regularizers(terms + 1, n - 1, b);
-    const tinker_error *bad = first_error(terms, n);
-    if (bad) {
-        *err = *bad;
-        return NULL;
-    }
-    return report_new(terms, n, b, err);
 }
 
 tinker_loss_report *tinker_loss_evaluate(tinker_loss_fn *fn, void *state, const tinker_datum *data,
@@ -181,25 +159,35 @@ tinker_loss_report *tinker_loss_evaluate(tinker_loss_fn *fn, void *state, const 
         err = &mine;
     if (evaluate_check(opts, fn, &ours, err) != TINKER_OK)
         return NULL;
-    const struct batch b = { data, logprobs, n, &ours };
+    const struct batch b = { .data = data, .logprobs = logprobs, .n = n, .opts = &ours };
     struct term *terms = calloc(ours.n_regularizers + 1, sizeof(*terms));
     if (!terms) {
         err_nomem(err, "regularizers");
         return NULL;
     }
-    size_t n_terms = set_up(terms, &b, fn, state);
+    size_t n_terms = set_up_terms(terms, &b, fn, state);
     int64_t start = clock_now_ns(clock_real());
-    tell(&b, (tinker_loss_event){ .name = "custom_loss.start",
-                                  .system_time_ns = clock_wall_ns(clock_real()),
-                                  .n_regularizers = n_terms - 1,
-                                  .track_grad_norms = ours.track_grad_norms });
-    tinker_loss_report *r = run(terms, n_terms, &b, err);
-    tell(&b, (tinker_loss_event){ .name = r ? "custom_loss.stop" : "custom_loss.exception",
-                                  .duration_ns = clock_now_ns(clock_real()) - start,
-                                  .n_regularizers = n_terms - 1,
-                                  .loss_total = r ? r->loss_total : 0,
-                                  .regularizer_total = r ? r->regularizer_total : 0,
-                                  .reason = r ? NULL : err->message });
+    notify_observer(&b, (tinker_loss_event){ .name = "custom_loss.start",
+                                             .system_time_ns = clock_wall_ns(clock_real()),
+                                             .n_regularizers = n_terms - 1,
+                                             .track_grad_norms = ours.track_grad_norms });
+    term_run(&terms[0], &b);
+    if (terms[0].err.status == TINKER_OK && n_terms > 1)
+        run_regularizers(terms + 1, n_terms - 1, &b);
+    const tinker_error *bad = NULL; /* the first in the order of the list, whatever failed first */
+    for (size_t i = n_terms; i-- > 0;)
+        if (terms[i].err.status != TINKER_OK)
+            bad = &terms[i].err;
+    if (bad)
+        *err = *bad;
+    tinker_loss_report *r = bad ? NULL : report_new(terms, n_terms, &b, err);
+    notify_observer(&b,
+                    (tinker_loss_event){ .name = r ? "custom_loss.stop" : "custom_loss.exception",
+                                         .duration_ns = clock_now_ns(clock_real()) - start,
+                                         .n_regularizers = n_terms - 1,
+                                         .loss_total = r ? r->loss_total : 0,
+                                         .regularizer_total = r ? r->regularizer_total : 0,
+                                         .reason = r ? NULL : err->message });
     for (size_t i = 0; i < n_terms; i++)
         term_clear(&terms[i]);
     free(terms);

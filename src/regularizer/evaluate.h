@@ -1,6 +1,6 @@
 /* evaluate.h - checking the options of a custom loss before anything is sent. */
-#ifndef LOSS_EVALUATE_H
-#define LOSS_EVALUATE_H
+#ifndef REGULARIZER_EVALUATE_H
+#define REGULARIZER_EVALUATE_H
 
 #include <tinker/custom_loss.h>
 

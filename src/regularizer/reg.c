@@ -4,16 +4,17 @@
 
 #include "base/err.h"
 
-bool reg_options(tinker_tape *t, void *ours, size_t size, const void *state, const char *type)
+bool reg_copy_options(tinker_tape *t, void *ours, size_t size, const void *state, const char *type)
 {
     tinker_error err;
+    /* Of the caller's version, as all options: see opts_copy(). */
     if (!state || opts_copy(ours, size, state, type, &err) == TINKER_OK)
         return true;
     tape_error(t, err.status, "%s", err.message);
     return false;
 }
 
-tinker_var **reg_array(const struct reg_call *c)
+tinker_var **reg_new_array(const struct reg_call *c)
 {
     tinker_var **v = arena_array(&c->tape->arena, c->n, sizeof(tinker_var *));
     if (!v)
@@ -25,6 +26,7 @@ tinker_var **reg_array(const struct reg_call *c)
 
 /* ---- elements ---------------------------------------------------------------------------- */
 
+/* The "weights" of datum i, one for each of its n logprobs. */
 static tinker_var *weights_of(const struct reg_call *c, size_t i, size_t n)
 {
     if (!c->data)
@@ -36,27 +38,21 @@ static tinker_var *weights_of(const struct reg_call *c, size_t i, size_t n)
     return w;
 }
 
-/* Positions of what is not 0 in v; *n: how many. */
-static int64_t *kept_positions(const tinker_var *v, size_t *n)
-{
-    int64_t *at = arena_array(&v->tape->arena, v->shape.n, sizeof(*at));
-    *n = 0;
-    for (size_t k = 0; at && k < v->shape.n; k++)
-        if (v->data[k] != 0)
-            at[(*n)++] = (int64_t)k;
-    if (!at)
-        tape_error(v->tape, TINKER_ENOMEM, "out of memory for a mask");
-    return at;
-}
-
+/* The elements, or rows, of v whose weight is not 0.  What is masked is taken out rather than
+ * multiplied by 0: -inf and NaN in an unused slot must not reach the sum. */
 static tinker_var *pick_kept(tinker_var *v, const tinker_var *weights)
 {
-    size_t n;
-    const int64_t *at = kept_positions(weights, &n);
-    return at ? tinker_var_index_select(v, 0, at, n) : tape_broken(v, v);
+    size_t n = 0;
+    int64_t *at = arena_array(&v->tape->arena, weights->shape.n, sizeof(*at));
+    if (!at)
+        return tape_error(v->tape, TINKER_ENOMEM, "out of memory for a mask");
+    for (size_t k = 0; k < weights->shape.n; k++)
+        if (weights->data[k] != 0)
+            at[n++] = (int64_t)k;
+    return tinker_var_index_select(v, 0, at, n);
 }
 
-tinker_var *reg_flat(const struct reg_call *c, size_t i, tinker_var *v, bool masked)
+tinker_var *reg_flatten(const struct reg_call *c, size_t i, tinker_var *v, bool masked)
 {
     tinker_var *flat = tinker_var_flatten(v);
     if (!masked || c->tape->err.status != TINKER_OK)
@@ -65,13 +61,14 @@ tinker_var *reg_flat(const struct reg_call *c, size_t i, tinker_var *v, bool mas
     return c->tape->err.status == TINKER_OK ? pick_kept(flat, w) : w;
 }
 
-tinker_var *reg_join(const struct reg_call *c, tinker_var **v)
+tinker_var *reg_join_data(const struct reg_call *c, tinker_var **v)
 {
     return c->n == 1 ? v[0] : tinker_var_concat(v, c->n, 0);
 }
 
 /* ---- rows -------------------------------------------------------------------------------- */
 
+/* A value as rows of its last axis; a vector is one row. */
 static tinker_var *as_matrix(tinker_var *v)
 {
     size_t cols = tinker_var_dim(v, -1), rows = cols ? v->shape.n / cols : 0;
@@ -84,6 +81,7 @@ static bool mask_matrix(const struct reg_call *c, size_t i, struct reg_rows *r)
     tinker_var *w = weights_of(c, i, r->x->shape.n);
     if (c->tape->err.status != TINKER_OK)
         return false;
+    /* not(not(w)) is 1 for every weight but 0, so the sum of a row is how many count. */
     w = var_reshape(tinker_var_not(tinker_var_not(w)), &r->x->shape);
     tinker_var *rows = tinker_var_sum(w, -1, 0);
     r->x = pick_kept(r->x, rows);
@@ -92,57 +90,58 @@ static bool mask_matrix(const struct reg_call *c, size_t i, struct reg_rows *r)
     return c->tape->err.status == TINKER_OK;
 }
 
-bool reg_rows(const struct reg_call *c, size_t i, tinker_var *y, bool masked, struct reg_rows *out)
+bool reg_take_rows(const struct reg_call *c, size_t i, tinker_var *y, bool masked,
+                   struct reg_rows *out)
 {
-    tinker_var *x = c->lp[i];
+    tinker_var *x = c->logprobs[i];
     *out = (struct reg_rows){ .x = x, .y = y };
     if (c->tape->err.status != TINKER_OK)
         return false;
+    /* A sequence of log-probabilities is one row; masking makes it shorter. */
     bool row = x->shape.ndim < 2;
     if (row && masked) { /* a vector just gets shorter */
-        out->x = reg_flat(c, i, x, true);
-        out->y = y ? reg_flat(c, i, y, true) : NULL;
+        out->x = reg_flatten(c, i, x, true);
+        out->y = y ? reg_flatten(c, i, y, true) : NULL;
     }
     if (c->tape->err.status != TINKER_OK)
         return false;
     out->x = as_matrix(out->x);
     out->y = out->y ? as_matrix(out->y) : NULL;
+    /* Rows of a matrix must stay equally long, so what is masked in them is marked instead. */
     return row || !masked ? c->tape->err.status == TINKER_OK : mask_matrix(c, i, out);
 }
 
 /* ---- references -------------------------------------------------------------------------- */
 
-static tinker_var *find_reference(const struct reg_call *c, const tinker_reg_reference *o, size_t i,
-                                  const char *default_field)
+tinker_var *reg_find_reference(const struct reg_call *c, const tinker_reg_reference_options *o,
+                               size_t i, const char *default_field)
 {
+    char a[96], b[96];
+    tinker_var *y = NULL;
     if (o->tensors && o->n_tensors != c->n)
         return tape_error(c->tape, TINKER_EINVAL, "%zu reference tensors for %zu datums",
                           o->n_tensors, c->n);
     if (o->tensors)
-        return tinker_tape_tensor(c->tape, &o->tensors[i]);
-    if (!o->field && o->compute)
-        return o->compute(c->tape, c->data, i, o->compute_state);
-    if (!c->data)
+        y = tinker_tape_tensor(c->tape, &o->tensors[i]);
+    else if (!o->field && o->compute)
+        y = o->compute(c->tape, c->data, i, o->compute_state);
+    else if (!c->data)
         return tape_error(c->tape, TINKER_EINVAL, "there is no reference");
-    return tinker_tape_input(c->tape, &c->data[i], o->field ? o->field : default_field);
-}
-
-tinker_var *reg_reference(const struct reg_call *c, const tinker_reg_reference *o, size_t i,
-                          const char *default_field)
-{
-    char a[96], b[96];
-    tinker_var *y = find_reference(c, o, i, default_field);
+    else
+        y = tinker_tape_input(c->tape, &c->data[i], o->field ? o->field : default_field);
     if (!y)
         return tape_error(c->tape, TINKER_EINVAL, "the reference of datum %zu is missing", i);
-    if (c->tape->err.status == TINKER_OK && !shape_equal(&y->shape, &c->lp[i]->shape))
+    if (c->tape->err.status == TINKER_OK && !shape_equal(&y->shape, &c->logprobs[i]->shape))
         return tape_error(c->tape, TINKER_EINVAL,
                           "datum %zu: reference of shape %s for logprobs of shape %s", i,
-                          shape_text(&y->shape, a), shape_text(&c->lp[i]->shape, b));
+                          shape_text(&y->shape, a), shape_text(&c->logprobs[i]->shape, b));
+    /* The reference is a fixed point: no gradient by it, even if it was computed from leaves. */
     return tinker_var_detach(y);
 }
 
 /* ---- reductions -------------------------------------------------------------------------- */
 
+/* NONE leaves several elements, which a term may only return with sum_nonscalar. */
 tinker_var *reg_reduce(tinker_var *v, tinker_reg_reduction r, tinker_reg_reduction otherwise)
 {
     switch (r == TINKER_REG_DEFAULT ? otherwise : r) {
@@ -157,7 +156,7 @@ tinker_var *reg_reduce(tinker_var *v, tinker_reg_reduction r, tinker_reg_reducti
     return tape_error(v->tape, TINKER_EINVAL, "unknown reduction %d", (int)r);
 }
 
-tinker_var *reg_over_data(const struct reg_call *c, tinker_var **v, bool sum)
+tinker_var *reg_combine_data(const struct reg_call *c, tinker_var **v, bool sum)
 {
     tinker_var *all = tinker_var_stack(v, c->n, 0);
     return sum ? tinker_var_sum(all, TINKER_ALL, 0) : tinker_var_mean(all, TINKER_ALL, 0);

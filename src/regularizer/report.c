@@ -15,26 +15,6 @@ struct report {
 
 /* ---- terms ------------------------------------------------------------------------------- */
 
-static bool copy_metrics(struct arena *a, const tinker_tape *tape, tinker_loss_term *out)
-{
-    size_t n = 0;
-    for (const struct tape_metric *m = tape->metrics; m; m = m->next)
-        n++;
-    tinker_loss_metric *v = arena_array(a, n, sizeof(*v));
-    if (!v)
-        return false;
-    out->custom = v;
-    for (const struct tape_metric *m = tape->metrics; m; m = m->next, v++) {
-        v->name = arena_strdup(a, m->name);
-        v->value = m->value;
-        v->text = m->text ? arena_strdup(a, m->text) : NULL;
-        if (!v->name || (m->text && !v->text))
-            return false;
-    }
-    out->n_custom = n;
-    return true;
-}
-
 static bool fill_term(struct arena *a, const struct term *t, bool track, tinker_loss_term *out)
 {
     out->name = t->spec.name ? arena_strdup(a, t->spec.name) : NULL;
@@ -46,27 +26,28 @@ static bool fill_term(struct arena *a, const struct term *t, bool track, tinker_
         out->grad_norm = t->grad_norm;
         out->grad_norm_weighted = t->spec.weight * t->grad_norm;
     }
-    return (out->name || !t->spec.name) && copy_metrics(a, t->tape, out);
+    if (!out->name && t->spec.name)
+        return false;
+    /* The tape goes away with the term, so what it reported is copied. */
+    size_t n = 0;
+    for (const struct tape_metric *m = t->tape->metrics; m; m = m->next)
+        n++;
+    tinker_loss_metric *v = arena_array(a, n, sizeof(*v));
+    if (!v)
+        return false;
+    out->custom = v;
+    for (const struct tape_metric *m = t->tape->metrics; m; m = m->next, v++) {
+        v->name = arena_strdup(a, m->name);
+        v->value = m->value;
+        v->text = m->text ? arena_strdup(a, m->text) : NULL;
+        if (!v->name || (m->text && !v->text))
+            return false;
+    }
+    out->n_custom = n;
+    return true;
 }
 
 /* ---- the gradient ------------------------------------------------------------------------ */
-
-/* The sum of the weighted gradients by datum i; false: no term depends on it. */
-static bool add_up(const struct term *terms, size_t n, size_t i, double *sum)
-{
-    size_t len = terms[0].leaves[i]->shape.n;
-    bool reached = false;
-    for (size_t k = 0; k < n; k++) {
-        const double *g = term_gradient(&terms[k], i);
-        double w = terms[k].spec.weight;
-        if (!g || w == 0)
-            continue;
-        reached = true;
-        for (size_t j = 0; j < len; j++)
-            sum[j] += w * g[j];
-    }
-    return reached;
-}
 
 static tinker_status fill_gradients(struct report *r, const struct term *terms, size_t n,
                                     const struct batch *b, tinker_error *err)
@@ -79,14 +60,28 @@ static tinker_status fill_gradients(struct report *r, const struct term *terms, 
         int64_t *dim = arena_array(&r->arena, s->ndim, sizeof(*dim));
         if (!g || !dim)
             return err_nomem(err, "gradients");
-        if (!add_up(terms, n, i, g) && !b->opts->allow_unused && s->n > 0)
+        /* d total / d logprobs = sum of weight * gradient; a term that does not depend on datum i
+         * has none. */
+        bool reached = false;
+        for (size_t k = 0; k < n; k++) {
+            const double *part = term_gradient(&terms[k], i);
+            double w = terms[k].spec.weight;
+            if (!part || w == 0)
+                continue;
+            reached = true;
+            for (size_t j = 0; j < s->n; j++)
+                g[j] += w * part[j];
+        }
+        if (!reached && !b->opts->allow_unused && s->n > 0)
             return err_set(err, TINKER_EINVAL,
                            "no gradient computed for datum %zu: the loss does not depend on it", i);
         for (size_t k = 0; k < s->ndim; k++)
             dim[k] = (int64_t)s->dim[k];
         for (size_t j = 0; j < s->n; j++)
             squares += g[j] * g[j];
-        out[i] = (tinker_tensor){ TINKER_FLOAT64, g, s->n, dim, s->ndim, NULL, NULL };
+        out[i] = (tinker_tensor){
+            .dtype = TINKER_FLOAT64, .data = g, .n = s->n, .shape = dim, .ndim = s->ndim
+        };
     }
     if (!out)
         return err_nomem(err, "gradients");
@@ -106,50 +101,50 @@ struct flat {
     bool failed;
 };
 
-static void put(struct flat *f, const char *name, double value)
+/* There is space for all; a name that could not be made is found at the end. */
+static void put_metric(struct flat *f, const char *name, double value)
 {
     f->failed |= !name;
     f->v[f->n++] = (tinker_named_number){ name, value };
 }
 
-static void put_custom(struct flat *f, const tinker_loss_term *t)
+static void put_custom_metrics(struct flat *f, const tinker_loss_term *t)
 {
     for (size_t i = 0; i < t->n_custom; i++) {
         const tinker_loss_metric *m = &t->custom[i];
         if (!m->text)
-            put(f, t->name ? arena_printf(f->arena, "reg/%s/%s", t->name, m->name) : m->name,
-                m->value);
+            put_metric(f, t->name ? arena_printf(f->arena, "reg/%s/%s", t->name, m->name) : m->name,
+                       m->value);
     }
 }
 
-static void put_regularizer(struct flat *f, const tinker_loss_term *t)
-{
-    put(f, arena_printf(f->arena, "reg/%s/value", t->name), t->value);
-    put(f, arena_printf(f->arena, "reg/%s/contribution", t->name), t->contribution);
-    if (t->has_grad_norm)
-        put(f, arena_printf(f->arena, "reg/%s/grad_norm", t->name), t->grad_norm);
-    put_custom(f, t);
-}
-
+/* All numbers of the report as one flat list, which overlays the metrics of the service. */
 static bool fill_metrics(struct report *r)
 {
     tinker_loss_report *p = &r->public;
+    /* An upper bound, so that the list is allocated once. */
     size_t most = 4 + p->base.n_custom;
     for (size_t i = 0; i < p->n_regularizers; i++)
         most += 3 + p->regularizers[i].n_custom;
     struct flat f = { arena_array(&r->arena, most, sizeof(*f.v)), 0, &r->arena, false };
     if (!f.v)
         return false;
-    put_custom(&f, &p->base);
+    put_custom_metrics(&f, &p->base);
     if (p->n_regularizers) {
-        put(&f, "loss_total", p->loss_total);
-        put(&f, "base_loss", p->base.value);
-        put(&f, "regularizer_total", p->regularizer_total);
+        put_metric(&f, "loss_total", p->loss_total);
+        put_metric(&f, "base_loss", p->base.value);
+        put_metric(&f, "regularizer_total", p->regularizer_total);
     }
-    for (size_t i = 0; i < p->n_regularizers; i++)
-        put_regularizer(&f, &p->regularizers[i]);
+    for (size_t i = 0; i < p->n_regularizers; i++) {
+        const tinker_loss_term *t = &p->regularizers[i];
+        put_metric(&f, arena_printf(f.arena, "reg/%s/value", t->name), t->value);
+        put_metric(&f, arena_printf(f.arena, "reg/%s/contribution", t->name), t->contribution);
+        if (t->has_grad_norm)
+            put_metric(&f, arena_printf(f.arena, "reg/%s/grad_norm", t->name), t->grad_norm);
+        put_custom_metrics(&f, t);
+    }
     if (p->has_total_grad_norm)
-        put(&f, "total_grad_norm", p->total_grad_norm);
+        put_metric(&f, "total_grad_norm", p->total_grad_norm);
     p->metrics = f.v;
     p->n_metrics = f.n;
     return !f.failed;
@@ -157,14 +152,15 @@ static bool fill_metrics(struct report *r)
 
 /* ---- life -------------------------------------------------------------------------------- */
 
-static tinker_status fill(struct report *r, const struct term *terms, size_t n,
-                          const struct batch *b, tinker_error *err)
+static tinker_status fill_report(struct report *r, const struct term *terms, size_t n,
+                                 const struct batch *b, tinker_error *err)
 {
     tinker_loss_report *p = &r->public;
     bool track = b->opts->track_grad_norms;
     tinker_loss_term *regs = arena_array(&r->arena, n, sizeof(*regs));
     if (!regs || !fill_term(&r->arena, &terms[0], track, &p->base))
         return err_nomem(err, "report");
+    /* In the order of the list: the sum does not depend on who finished first. */
     for (size_t i = 1; i < n; i++) {
         if (!fill_term(&r->arena, &terms[i], track, &regs[i - 1]))
             return err_nomem(err, "report");
@@ -188,7 +184,7 @@ tinker_loss_report *report_new(const struct term *terms, size_t n, const struct 
         return NULL;
     }
     arena_init(&r->arena, SIZE_MAX);
-    if (fill(r, terms, n, b, err) == TINKER_OK)
+    if (fill_report(r, terms, n, b, err) == TINKER_OK)
         return &r->public;
     tinker_loss_report_free(&r->public);
     return NULL;

@@ -7,6 +7,7 @@
 #include "base/number.h"
 #include "autodiff/tape.h"
 
+/* null for what is not finite, which JSON has no text for. */
 static void put_number(struct buf *b, double v)
 {
     char text[NUMBER_SIZE] = "null";
@@ -35,13 +36,15 @@ static void put_member(struct buf *b, const char *name, double v)
     put_number(b, v);
 }
 
+/* A norm that was not tracked is null. */
 static void put_norm(struct buf *b, const char *name, int has, double v)
 {
     buf_printf(b, ",\"%s\":", name);
     put_number(b, has ? v : NAN);
 }
 
-static void put_custom(struct buf *b, const tinker_loss_term *t)
+/* What a term reported itself, and the end of its object. */
+static void put_custom_json(struct buf *b, const tinker_loss_term *t)
 {
     buf_puts(b, ",\"custom\":{");
     for (size_t i = 0; i < t->n_custom; i++) {
@@ -57,23 +60,10 @@ static void put_custom(struct buf *b, const tinker_loss_term *t)
     buf_puts(b, "}}");
 }
 
-static void put_regularizer(struct buf *b, const tinker_loss_term *t)
-{
-    put_text(b, t->name);
-    buf_puts(b, ":{");
-    put_member(b, "value", t->value);
-    buf_putc(b, ',');
-    put_member(b, "weight", t->weight);
-    buf_putc(b, ',');
-    put_member(b, "contribution", t->contribution);
-    put_norm(b, "grad_norm", t->has_grad_norm, t->grad_norm);
-    put_norm(b, "grad_norm_weighted", t->has_grad_norm, t->grad_norm_weighted);
-    put_custom(b, t);
-}
-
 char *tinker_loss_report_json(const tinker_loss_report *r)
 {
     struct buf b;
+    /* No limit: it is the user's own report. */
     buf_init(&b, SIZE_MAX / 4);
     buf_putc(&b, '{');
     put_member(&b, "loss_total", r->loss_total);
@@ -82,12 +72,22 @@ char *tinker_loss_report_json(const tinker_loss_report *r)
     buf_puts(&b, ",\"base_loss\":{");
     put_member(&b, "value", r->base.value);
     put_norm(&b, "grad_norm", r->base.has_grad_norm, r->base.grad_norm);
-    put_custom(&b, &r->base);
+    put_custom_json(&b, &r->base);
     buf_puts(&b, ",\"regularizers\":{");
     for (size_t i = 0; i < r->n_regularizers; i++) {
         if (i)
             buf_putc(&b, ',');
-        put_regularizer(&b, &r->regularizers[i]);
+        const tinker_loss_term *t = &r->regularizers[i];
+        put_text(&b, t->name);
+        buf_puts(&b, ":{");
+        put_member(&b, "value", t->value);
+        buf_putc(&b, ',');
+        put_member(&b, "weight", t->weight);
+        buf_putc(&b, ',');
+        put_member(&b, "contribution", t->contribution);
+        put_norm(&b, "grad_norm", t->has_grad_norm, t->grad_norm);
+        put_norm(&b, "grad_norm_weighted", t->has_grad_norm, t->grad_norm_weighted);
+        put_custom_json(&b, t);
     }
     buf_putc(&b, '}');
     if (r->has_total_grad_norm) {

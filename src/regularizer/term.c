@@ -13,7 +13,7 @@ const double *term_gradient(const struct term *t, size_t i)
 }
 
 /* The scalar that the function stands for; NULL after an error on the tape. */
-static tinker_var *call(struct term *t, const struct batch *b)
+static tinker_var *call_function(struct term *t, const struct batch *b)
 {
     tinker_tape *tape = t->tape;
     char text[96];
@@ -24,12 +24,14 @@ static tinker_var *call(struct term *t, const struct batch *b)
         tape_error(tape, TINKER_ENOMEM, "out of memory for the logprobs");
     if (tape->err.status != TINKER_OK)
         return NULL;
+    /* The log-probabilities are leaves: what the term is differentiated by. */
     tinker_var *y = t->spec.fn(tape, b->data, t->leaves, b->n, t->spec.state);
     if (!y || y->tape != tape) {
         tape_error(tape, TINKER_EINVAL, "the function returned no value of its tape");
         return NULL;
     }
     if (tape->err.status == TINKER_OK && y->shape.n != 1) {
+        /* What reduction NONE leaves; the gradient is that of the sum. */
         if (b->opts->sum_nonscalar)
             return tinker_var_sum(y, TINKER_ALL, 0);
         tape_error(tape, TINKER_EINVAL, "the value has shape %s: not a scalar",
@@ -38,64 +40,52 @@ static tinker_var *call(struct term *t, const struct batch *b)
     return y;
 }
 
-static void check_finite(struct term *t, const struct batch *b)
+/* Compute the Euclidean norm of the gradient, and refuse what is not finite: sent on, it would make
+ * every weight of the model NaN. */
+static void check_result(struct term *t, const struct batch *b)
 {
-    if (!isfinite(t->value)) {
+    bool strict = !b->opts->allow_nonfinite;
+    double squares = 0;
+    if (strict && !isfinite(t->value))
         tape_error(t->tape, TINKER_EINVAL, "the value is %g", t->value);
-        return;
-    }
-    for (size_t i = 0; i < b->n; i++) {
+    for (size_t i = 0; i < b->n && t->tape->err.status == TINKER_OK; i++) {
         const double *g = term_gradient(t, i);
-        for (size_t k = 0; g && k < t->leaves[i]->shape.n; k++)
-            if (!isfinite(g[k])) {
+        for (size_t k = 0; g && k < t->leaves[i]->shape.n; k++) {
+            squares += g[k] * g[k];
+            if (strict && !isfinite(g[k]))
                 tape_error(t->tape, TINKER_EINVAL, "the gradient of datum %zu at element %zu is %g",
-                           i, k, g[k]);
-                return;
-            }
+                           i, k, g[k]); /* the first one is kept */
+        }
     }
-}
-
-static double norm(const struct term *t, const struct batch *b)
-{
-    double sum = 0;
-    for (size_t i = 0; i < b->n; i++) {
-        const double *g = term_gradient(t, i);
-        for (size_t k = 0; g && k < t->leaves[i]->shape.n; k++)
-            sum += g[k] * g[k];
-    }
-    return sqrt(sum);
-}
-
-static void evaluate(struct term *t, const struct batch *b)
-{
-    tinker_var *y = call(t, b);
-    if (!y || t->tape->err.status != TINKER_OK)
-        return;
-    t->value = tinker_var_item(y);
-    if (t->want_gradient && tinker_tape_backward(t->tape, y, NULL) == TINKER_OK) {
-        t->has_gradient = true;
-        t->grad_norm = norm(t, b);
-    }
-    if (!b->opts->allow_nonfinite && t->tape->err.status == TINKER_OK)
-        check_finite(t, b);
+    if (t->has_gradient)
+        t->grad_norm = sqrt(squares);
 }
 
 void term_run(struct term *t, const struct batch *b)
 {
+    /* The real clock: durations are only reported, nothing waits for them. */
     int64_t started_ns = clock_now_ns(clock_real());
     t->tape = tinker_tape_new(&t->err);
     if (t->tape) {
         t->tape->cancel = &t->cancel;
-        evaluate(t, b);
+        tinker_var *y = call_function(t, b);
+        if (y && t->tape->err.status == TINKER_OK) {
+            t->value = tinker_var_item(y);
+            t->has_gradient =
+                t->want_gradient && tinker_tape_backward(t->tape, y, NULL) == TINKER_OK;
+            check_result(t, b);
+        }
         tinker_tape_status(t->tape, &t->err);
     }
     t->duration_ns = clock_now_ns(clock_real()) - started_ns;
+    /* Say which of the terms it was. */
     if (t->err.status != TINKER_OK && t->spec.name)
         err_prefix(&t->err, "regularizer \"%s\"", t->spec.name);
     else if (t->err.status != TINKER_OK)
         err_prefix(&t->err, "loss");
 }
 
+/* The tape owns the values, the leaves and their gradients. */
 void term_clear(struct term *t)
 {
     tinker_tape_free(t->tape);

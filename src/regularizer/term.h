@@ -2,8 +2,8 @@
  *
  * A term has a tape of its own, so several can run at once; they share nothing but the
  * batch, which nobody writes. */
-#ifndef LOSS_TERM_H
-#define LOSS_TERM_H
+#ifndef REGULARIZER_TERM_H
+#define REGULARIZER_TERM_H
 
 #include <tinker/custom_loss.h>
 #include "autodiff/tape.h"
@@ -24,7 +24,7 @@ struct term {
     bool has_gradient;
     tinker_error err; /* status TINKER_OK: it worked */
     int64_t duration_ns;
-    /* the lock of crew.c: */
+    /* the lock of term_threads.c: */
     int64_t deadline_ns; /* 0: not started */
     bool done, timed_out;
     atomic_bool cancel;
@@ -36,7 +36,7 @@ void term_clear(struct term *t);
 const double *term_gradient(const struct term *t, size_t i);
 
 /* Run terms[0..n) on threads; each is done or has failed afterwards. */
-void crew_run(struct term *terms, size_t n, const struct batch *b);
+void term_threads_run(struct term *terms, size_t n, const struct batch *b);
 
 /* ---- report.c ---------------------------------------------------------------------------- */
 

@@ -2,8 +2,8 @@
  *
  * Ordinary terms share max_concurrency threads, in order; an async one, which waits for
  * something else, has its own.  A thread cannot be ended from outside without leaving the
- * user's memory in an unknown state, so a term that overruns is cancelled through its tape
- * and waited for. */
+ * user's memory in an unknown state, so a term that overruns is canceled through its tape
+ * and waited for.  Every operation on a canceled tape fails, so it ends at its next one. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -12,7 +12,7 @@
 #include "base/os.h"
 #include "regularizer/term.h"
 
-struct crew {
+struct term_threads {
     struct term *terms;
     size_t n;
     const struct batch *batch;
@@ -21,13 +21,14 @@ struct crew {
     pthread_cond_t changed; /* a term started or is done */
 };
 
-struct hand {
-    struct crew *crew;
+struct term_thread {
+    struct term_threads *all;
     struct term *only; /* NULL: any ordinary term */
     pthread_t thread;
 };
 
-static void run_one(struct crew *c, struct term *t)
+/* A term's time begins when it starts, not while it waits for a thread. */
+static void run_one(struct term_threads *c, struct term *t)
 {
     pthread_mutex_lock(&c->lock);
     t->deadline_ns = clock_deadline_ns(clock_real(), c->batch->opts->regularizer_timeout_ms);
@@ -40,13 +41,14 @@ static void run_one(struct crew *c, struct term *t)
     pthread_mutex_unlock(&c->lock);
 }
 
-static void *work(void *arg)
+static void *run_terms(void *arg)
 {
-    struct hand *h = arg;
-    struct crew *c = h->crew;
+    struct term_thread *h = arg;
+    struct term_threads *c = h->all;
     if (h->only)
         run_one(c, h->only);
     else
+        /* Threads take the next ordinary term as they become free. */
         for (size_t i; (i = atomic_fetch_add(&c->next, 1)) < c->n;)
             if (!c->terms[i].spec.async)
                 run_one(c, &c->terms[i]);
@@ -55,13 +57,14 @@ static void *work(void *arg)
 
 /* Cancel what is over its time.  When to look again, INT64_MAX: no need; *open: how many
  * are not done. */
-static int64_t look_locked(struct crew *c, size_t *open)
+static int64_t cancel_overdue_locked(struct term_threads *c, size_t *open)
 {
     int64_t now = clock_now_ns(clock_real()), next = INT64_MAX;
     *open = 0;
     for (size_t i = 0; i < c->n; i++) {
         struct term *t = &c->terms[i];
         *open += !t->done;
+        /* Done, canceled already, or still waiting for a thread. */
         if (t->done || t->timed_out || t->deadline_ns == 0)
             continue;
         if (t->deadline_ns <= now) {
@@ -73,94 +76,79 @@ static int64_t look_locked(struct crew *c, size_t *open)
     return next;
 }
 
-static void watch(struct crew *c)
-{
-    size_t open;
-    pthread_mutex_lock(&c->lock);
-    for (int64_t next; next = look_locked(c, &open), open > 0;) {
-        struct timespec ts = { next / 1000000000, next % 1000000000 };
-        if (next == INT64_MAX)
-            pthread_cond_wait(&c->changed, &c->lock);
-        else
-            pthread_cond_timedwait(&c->changed, &c->lock, &ts);
-    }
-    pthread_mutex_unlock(&c->lock);
-}
-
-static size_t count_async(const struct crew *c)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < c->n; i++)
-        n += c->terms[i].spec.async != 0;
-    return n;
-}
-
 /* Start the threads; what cannot be started runs here.  How many were. */
-static size_t start(struct crew *c, struct hand *hands, size_t ordinary)
+static size_t start_threads(struct term_threads *c, struct term_thread *threads, size_t ordinary)
 {
     size_t n = 0;
     for (size_t i = 0; i < c->n; i++) {
-        hands[n] = (struct hand){ .crew = c, .only = &c->terms[i] };
+        threads[n] = (struct term_thread){ .all = c, .only = &c->terms[i] };
         if (!c->terms[i].spec.async)
             continue;
-        if (pthread_create(&hands[n].thread, NULL, work, &hands[n]) == 0)
+        if (pthread_create(&threads[n].thread, NULL, run_terms, &threads[n]) == 0)
             n++;
         else
-            work(&hands[n]);
+            run_terms(&threads[n]);
     }
+    /* Async terms wait for something else, so they do not count as concurrent. */
     size_t loners = n;
     for (size_t i = 0; i < ordinary; i++) {
-        hands[n] = (struct hand){ .crew = c };
-        if (pthread_create(&hands[n].thread, NULL, work, &hands[n]) == 0)
+        threads[n] = (struct term_thread){ .all = c };
+        if (pthread_create(&threads[n].thread, NULL, run_terms, &threads[n]) == 0)
             n++;
     }
+    /* Not one thread for the ordinary terms: this one runs them, and watches no deadline. */
     if (n == loners) {
-        hands[n] = (struct hand){ .crew = c };
-        work(&hands[n]);
+        threads[n] = (struct term_thread){ .all = c };
+        run_terms(&threads[n]);
     }
     return n;
 }
 
-static void one_by_one(struct term *terms, size_t n, const struct batch *b)
+void term_threads_run(struct term *terms, size_t n, const struct batch *b)
 {
-    for (size_t i = 0; i < n && (i == 0 || terms[i - 1].err.status == TINKER_OK); i++)
-        term_run(&terms[i], b);
-}
-
-static void name_timeouts(struct term *terms, size_t n, const struct batch *b)
-{
+    struct term_threads c = { .terms = terms, .n = n, .batch = b };
+    size_t async = 0;
+    for (size_t i = 0; i < n; i++)
+        async += terms[i].spec.async != 0;
+    size_t ordinary = n - async;
+    size_t most =
+        b->opts->max_concurrency > 0 ? (size_t)b->opts->max_concurrency : (size_t)os_cpu_count();
+    if (ordinary > most)
+        ordinary = most;
+    struct term_thread *threads = calloc(async + ordinary + 1, sizeof(*threads));
+    if (!threads) { /* no memory for threads: one after the other, here */
+        for (size_t i = 0; i < n && (i == 0 || terms[i - 1].err.status == TINKER_OK); i++)
+            term_run(&terms[i], b);
+        return;
+    }
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    /* Deadlines are on the monotonic clock: setting the date must not end a term. */
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&c.changed, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_mutex_init(&c.lock, NULL);
+    size_t n_started = start_threads(&c, threads, ordinary);
+    /* Sleep until the next deadline, or until a term starts or is done. */
+    size_t open;
+    pthread_mutex_lock(&c.lock);
+    for (int64_t next; next = cancel_overdue_locked(&c, &open), open > 0;) {
+        struct timespec ts = { next / 1000000000, next % 1000000000 };
+        if (next == INT64_MAX)
+            pthread_cond_wait(&c.changed, &c.lock);
+        else
+            pthread_cond_timedwait(&c.changed, &c.lock, &ts);
+    }
+    pthread_mutex_unlock(&c.lock);
+    for (size_t i = 0; i < n_started; i++)
+        pthread_join(threads[i].thread, NULL);
+    /* A canceled term failed with "canceled" or may even have succeeded; either way it was late. */
     for (size_t i = 0; i < n; i++)
         if (terms[i].timed_out)
             err_set(&terms[i].err, TINKER_ETIMEDOUT,
                     "regularizer \"%s\" did not finish within %lld ms", terms[i].spec.name,
                     (long long)b->opts->regularizer_timeout_ms);
-}
-
-void crew_run(struct term *terms, size_t n, const struct batch *b)
-{
-    struct crew c = { .terms = terms, .n = n, .batch = b };
-    size_t async = count_async(&c), ordinary = n - async;
-    size_t most =
-        b->opts->max_concurrency > 0 ? (size_t)b->opts->max_concurrency : (size_t)os_cpu_count();
-    if (ordinary > most)
-        ordinary = most;
-    struct hand *hands = calloc(async + ordinary + 1, sizeof(*hands));
-    if (!hands) { /* no memory for threads */
-        one_by_one(terms, n, b);
-        return;
-    }
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&c.changed, &attr);
-    pthread_condattr_destroy(&attr);
-    pthread_mutex_init(&c.lock, NULL);
-    size_t n_hands = start(&c, hands, ordinary);
-    watch(&c);
-    for (size_t i = 0; i < n_hands; i++)
-        pthread_join(hands[i].thread, NULL);
-    name_timeouts(terms, n, b);
     pthread_mutex_destroy(&c.lock);
     pthread_cond_destroy(&c.changed);
-    free(hands);
+    free(threads);
 }

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include "base/err.h"
-#include "wire/describe.h"
+#include "wire/json/describe.h"
 
 /* ---- element types --------------------------------------------------------------- */
 
@@ -49,25 +49,7 @@ size_t wire_dtype_size(tinker_dtype dtype)
 
 /* ---- tensors --------------------------------------------------------------------- */
 
-/* Product of the dimensions; false when one is negative or the product overflows. */
-static bool shape_count(const int64_t *shape, size_t ndim, uint64_t *count)
-{
-    uint64_t n = 1;
-    bool zero = false;
-    for (size_t i = 0; i < ndim; i++) {
-        if (shape[i] < 0)
-            return false;
-        zero = zero || shape[i] == 0;
-    }
-    for (size_t i = 0; !zero && i < ndim; i++) {
-        if (n > (uint64_t)INT64_MAX / (uint64_t)shape[i])
-            return false;
-        n *= (uint64_t)shape[i];
-    }
-    *count = zero ? 0 : n;
-    return true;
-}
-
+/* Compressed sparse rows: crow[i] .. crow[i + 1] are the entries of row i, col[k] their columns. */
 static tinker_status check_sparse(const tinker_tensor *t, const struct wire_place *at,
                                   tinker_error *err)
 {
@@ -78,6 +60,7 @@ static tinker_status check_sparse(const tinker_tensor *t, const struct wire_plac
     int64_t rows = t->shape[0], cols = t->shape[1];
     if (rows < 0 || cols < 0)
         return wire_refuse(at, err, "the shape holds a negative size");
+    /* The ends first: between them the pointers only ascend, so all are in range. */
     if (t->crow[0] != 0 || t->crow[rows] < 0 || (uint64_t)t->crow[rows] != t->n)
         return wire_refuse(at, err, "row pointers must run from 0 to %zu", t->n);
     for (int64_t i = 0; i < rows; i++)
@@ -90,6 +73,7 @@ static tinker_status check_sparse(const tinker_tensor *t, const struct wire_plac
     return TINKER_OK;
 }
 
+/* Only conversions that could change a value silently are worth a pass over the data. */
 static tinker_status check_values(const tinker_tensor *t, const struct wire_place *at,
                                   tinker_error *err)
 {
@@ -98,6 +82,7 @@ static tinker_status check_values(const tinker_tensor *t, const struct wire_plac
     for (size_t i = 0; t->dtype == TINKER_UINT64 && i < t->n; i++)
         if (u[i] > INT64_MAX)
             return wire_refuse(at, err, "value %zu is above the largest int64", i);
+    /* Rounding to float32 is expected, becoming infinite is not. */
     for (size_t i = 0; t->dtype == TINKER_FLOAT64 && i < t->n; i++)
         if (isfinite(d[i]) && !isfinite((float)d[i]))
             return wire_refuse(at, err, "value %zu (%g) is too large for float32", i, d[i]);
@@ -120,16 +105,27 @@ static tinker_status check_tensor(const tinker_tensor *t, const struct wire_plac
         tinker_status status = check_sparse(t, at, err);
         return status ? status : check_values(t, at, err);
     }
-    if (t->shape && !shape_count(t->shape, t->ndim, &count))
-        return wire_refuse(at, err, "the shape is negative or too large");
+    /* The product of the dimensions, without overflow; one of 0 makes it 0 whatever the others. */
+    bool zero = false;
+    for (size_t i = 0; t->shape && i < t->ndim; i++)
+        zero = zero || t->shape[i] == 0;
+    for (size_t i = 0; t->shape && i < t->ndim; i++) {
+        count = i ? count : 1;
+        if (t->shape[i] < 0 || (!zero && count > (uint64_t)INT64_MAX / (uint64_t)t->shape[i]))
+            return wire_refuse(at, err, "the shape is negative or too large");
+        count = zero ? 0 : count * (uint64_t)t->shape[i];
+    }
+    if (t->shape && t->ndim == 0) /* a scalar */
+        count = 1;
     if (count != t->n)
         return wire_refuse(at, err, "expected %llu values, got %zu", (unsigned long long)count,
                            t->n);
     return check_values(t, at, err);
 }
 
-static tinker_status check_input(const tinker_tensor *t, const struct wire_place *at,
-                                 tinker_error *err)
+/* A tensor that is sent: the service takes no bfloat16. */
+static tinker_status check_input_tensor(const tinker_tensor *t, const struct wire_place *at,
+                                        tinker_error *err)
 {
     if (t->dtype == TINKER_BFLOAT16)
         return wire_refuse(at, err, "bfloat16 is not accepted as input: use float32");
@@ -140,7 +136,7 @@ static tinker_status check_input(const tinker_tensor *t, const struct wire_place
 
 tinker_status wire_check_tensor(const tinker_tensor *t, tinker_error *err)
 {
-    return check_input(t, NULL, err);
+    return check_input_tensor(t, NULL, err);
 }
 
 tinker_status wire_check_result_tensor(const tinker_tensor *t, tinker_error *err)
@@ -169,6 +165,7 @@ static tinker_status check_format(const tinker_chunk *c, const struct wire_place
                        c->format ? c->format : "");
 }
 
+/* Per kind, the members that it needs.  Pointers to images work for sampling only. */
 static tinker_status check_chunk(const tinker_chunk *c, bool pointers, const struct wire_place *at,
                                  tinker_error *err)
 {
@@ -223,40 +220,34 @@ tinker_status wire_check_model_input(const tinker_model_input *input, bool point
 
 /* ---- datums ---------------------------------------------------------------------- */
 
-static tinker_status check_inputs(const tinker_datum *d, const struct wire_place *at,
-                                  tinker_error *err)
-{
-    struct wire_place map = { .up = at, .name = "loss_fn_inputs" };
-    if (d->n_inputs && !d->inputs)
-        return wire_refuse(&map, err, "has no data");
-    for (size_t i = 0; i < d->n_inputs; i++) {
-        struct wire_place entry = { .up = &map, .name = d->inputs[i].name };
-        if (!entry.name || !*entry.name)
-            return wire_refuse(&map, err, "entry %zu has no name", i);
-        for (size_t j = 0; j < i; j++)
-            if (strcmp(d->inputs[j].name, entry.name) == 0)
-                return wire_refuse(&entry, err, "is given twice");
-        tinker_status status = check_input(&d->inputs[i].tensor, &entry, err);
-        if (status)
-            return status;
-    }
-    return TINKER_OK;
-}
-
 tinker_status wire_check_data(const tinker_datum *data, size_t n, tinker_error *err)
 {
     struct wire_place list = { .name = "data" };
     struct wire_place item = { .up = &list };
     struct wire_place input = { .up = &item, .name = "model_input" };
+    /* The service refuses an empty batch; saying so here costs no request. */
     if (n == 0 || !data)
         return wire_refuse(&list, err, "at least one datum is needed");
     for (; item.index < n; item.index++) {
         const tinker_datum *d = &data[item.index];
+        struct wire_place map = { .up = &item, .name = "loss_fn_inputs" };
         tinker_status status = check_chunks(&d->model_input, false, &input, err);
-        if (status == TINKER_OK)
-            status = check_inputs(d, &item, err);
         if (status)
             return status;
+        if (d->n_inputs && !d->inputs)
+            return wire_refuse(&map, err, "has no data");
+        for (size_t i = 0; i < d->n_inputs; i++) {
+            struct wire_place entry = { .up = &map, .name = d->inputs[i].name };
+            if (!entry.name || !*entry.name)
+                return wire_refuse(&map, err, "entry %zu has no name", i);
+            /* A handful of names: comparing all pairs is cheaper than a table. */
+            for (size_t j = 0; j < i; j++)
+                if (strcmp(d->inputs[j].name, entry.name) == 0)
+                    return wire_refuse(&entry, err, "is given twice");
+            status = check_input_tensor(&d->inputs[i].tensor, &entry, err);
+            if (status)
+                return status;
+        }
     }
     return TINKER_OK;
 }
@@ -286,6 +277,7 @@ tinker_status wire_check_lora(const tinker_lora *lora, tinker_error *err)
     if (lora->rank < 1)
         return err_set(err, TINKER_EINVAL, "lora_config.rank: must be positive, is %lld",
                        (long long)lora->rank);
+    /* Nothing to train is a mistake that would show only after hours. */
     if (!lora->train_attn && !lora->train_mlp && !lora->train_unembed)
         return err_set(err, TINKER_EINVAL,
                        "lora_config: one of train_attn, train_mlp and train_unembed must be set");
@@ -322,6 +314,7 @@ tinker_status wire_check_sampling_params(const tinker_sampling_params *p, tinker
         return err_set(err, TINKER_EINVAL, "sampling_params.top_p: must be between 0 and 1");
     if (p->top_k < -1)
         return err_set(err, TINKER_EINVAL, "sampling_params.top_k: must be -1 or more");
+    /* One member on the wire, which is a list of either. */
     if (p->stop_strings && p->stop_tokens)
         return err_set(err, TINKER_EINVAL, "sampling_params.stop: either texts or tokens");
     if (p->n_stop && !p->stop_strings && !p->stop_tokens)
@@ -333,6 +326,7 @@ tinker_status wire_check_sampling_params(const tinker_sampling_params *p, tinker
 tinker_status wire_check_checkpoint_name(const char *name, tinker_error *err)
 {
     size_t n = name ? strlen(name) : 0, i = 0;
+    /* What is safe in a URL and as a file name everywhere. */
     while (i < n && (isalnum((unsigned char)name[i]) || strchr("._-", name[i])))
         i++;
     if (n == 0 || n > WIRE_CHECKPOINT_NAME_MAX || i < n || name[0] == '.')

@@ -6,38 +6,6 @@
 #include "base/err.h"
 #include "wire/topk.h"
 
-/* Pairs, as many as there are. */
-static void put_rivals(struct json_writer *w, const struct wire_sample_chunk *c)
-{
-    json_put_key(w, "topk_logprobs");
-    json_put_begin_array(w);
-    for (size_t i = 0; i < c->topk && c->topk_logprobs[i] > TOPK_UNUSED; i++) {
-        json_put_begin_array(w);
-        json_put_int64(w, c->topk_tokens[i]);
-        json_put_float(w, c->topk_logprobs[i]);
-        json_put_end_array(w);
-    }
-    json_put_end_array(w);
-}
-
-static void put_token(struct json_writer *w, const struct wire_sample_chunk *c)
-{
-    json_put_key(w, "index");
-    json_put_int64(w, c->index);
-    json_put_key(w, "sequence");
-    json_put_int64(w, c->sequence);
-    json_put_key(w, "token_id");
-    json_put_int64(w, c->token);
-    json_put_key(w, "token");
-    json_put_string_n(w, c->text ? c->text : "", c->text ? c->n_text : 0);
-    if (isfinite(c->logprob)) {
-        json_put_key(w, "logprob");
-        json_put_float(w, c->logprob);
-    }
-    if (c->topk)
-        put_rivals(w, c);
-}
-
 void wire_put_chunk(struct buf *out, const struct wire_sample_chunk *c)
 {
     struct json_writer w;
@@ -45,7 +13,29 @@ void wire_put_chunk(struct buf *out, const struct wire_sample_chunk *c)
     json_put_begin_object(&w);
     switch (c->kind) {
     case WIRE_CHUNK_TOKEN:
-        put_token(&w, c);
+        json_put_key(&w, "index");
+        json_put_int64(&w, c->index);
+        json_put_key(&w, "sequence");
+        json_put_int64(&w, c->sequence);
+        json_put_key(&w, "token_id");
+        json_put_int64(&w, c->token);
+        json_put_key(&w, "token");
+        json_put_string_n(&w, c->text ? c->text : "", c->text ? c->n_text : 0);
+        if (isfinite(c->logprob)) {
+            json_put_key(&w, "logprob");
+            json_put_float(&w, c->logprob);
+        }
+        if (!c->topk)
+            break;
+        json_put_key(&w, "topk_logprobs"); /* pairs, up to the first unused cell */
+        json_put_begin_array(&w);
+        for (size_t i = 0; i < c->topk && c->topk_logprobs[i] > TOPK_UNUSED; i++) {
+            json_put_begin_array(&w);
+            json_put_int64(&w, c->topk_tokens[i]);
+            json_put_float(&w, c->topk_logprobs[i]);
+            json_put_end_array(&w);
+        }
+        json_put_end_array(&w);
         break;
     case WIRE_CHUNK_FINISHED:
         json_put_key(&w, "sequence");
@@ -83,29 +73,6 @@ static void read_text(struct json_reader *r, struct wire_sample_chunk *c, bool *
     }
 }
 
-static bool read_logprob(struct json_reader *r, struct wire_sample_chunk *c)
-{
-    double v;
-    if (json_peek(r) == JSON_NULL)
-        return json_null(r);
-    if (!json_double(r, &v))
-        return false;
-    c->logprob = (float)v;
-    return true;
-}
-
-static bool read_reason(struct json_reader *r, struct wire_sample_chunk *c, struct seen *seen)
-{
-    struct json_str s;
-    if (json_peek(r) == JSON_NULL)
-        return json_null(r);
-    if (!json_string(r, &s))
-        return false;
-    seen->reason = true;
-    c->stop_reason = json_str_is(s, "stop") ? TINKER_STOP_STOP : TINKER_STOP_LENGTH;
-    return true;
-}
-
 static bool read_int(struct json_reader *r, int64_t *out, bool *seen)
 {
     if (json_peek(r) == JSON_NULL)
@@ -117,19 +84,15 @@ static bool read_int(struct json_reader *r, int64_t *out, bool *seen)
     return true;
 }
 
-static bool read_rivals(struct wire_reader *w, struct wire_sample_chunk *c)
-{
-    const struct wire_place place = { .name = "topk_logprobs" };
-    w->place = &place;
-    bool ok = topk_read_row(w, &c->topk_tokens, &c->topk_logprobs, &c->topk);
-    w->place = NULL;
-    return ok;
-}
-
+/* One member; null counts as absent, and a failure stays in the reader. */
 static void read_member(struct wire_reader *w, struct json_str key, struct wire_sample_chunk *c,
                         int64_t *token, struct seen *seen)
 {
     struct json_reader *r = &w->json;
+    const struct wire_place place = { .name = "topk_logprobs" };
+    struct json_str reason;
+    double logprob;
+    bool null = json_peek(r) == JSON_NULL;
     if (json_str_is(key, "token_id"))
         read_int(r, token, &seen->token);
     else if (json_str_is(key, "sequence"))
@@ -138,13 +101,16 @@ static void read_member(struct wire_reader *w, struct json_str key, struct wire_
         read_int(r, &c->index, NULL);
     else if (json_str_is(key, "total_tokens"))
         read_int(r, &c->total, NULL);
-    else if (json_str_is(key, "finish_reason"))
-        read_reason(r, c, seen);
-    else if (json_str_is(key, "logprob"))
-        read_logprob(r, c);
-    else if (json_str_is(key, "topk_logprobs"))
-        read_rivals(w, c);
-    else if (json_str_is(key, "error"))
+    else if (json_str_is(key, "finish_reason") && !null && json_string(r, &reason)) {
+        seen->reason = true;
+        c->stop_reason = json_str_is(reason, "stop") ? TINKER_STOP_STOP : TINKER_STOP_LENGTH;
+    } else if (json_str_is(key, "logprob") && !null && json_double(r, &logprob)) {
+        c->logprob = (float)logprob;
+    } else if (json_str_is(key, "topk_logprobs")) {
+        w->place = &place;
+        topk_read_row(w, &c->topk_tokens, &c->topk_logprobs, &c->topk);
+        w->place = NULL;
+    } else if (json_str_is(key, "error"))
         read_text(r, c, &seen->error);
     else if (json_str_is(key, "token") && !seen->error)
         read_text(r, c, &seen->text);
@@ -159,6 +125,7 @@ tinker_status wire_read_chunk(const char *json, size_t n, struct arena *arena,
     struct json_str key;
     struct seen seen = { 0 };
     int64_t token = 0;
+    /* NaN: not given. */
     *out = (struct wire_sample_chunk){ .logprob = NAN };
     json_reader_init(&w.json, json, n, arena);
     if (json_begin_object(&w.json))
@@ -172,6 +139,7 @@ tinker_status wire_read_chunk(const char *json, size_t n, struct arena *arena,
     if (token < INT32_MIN || token > INT32_MAX || out->sequence < 0)
         return err_set(err, TINKER_EPROTOCOL, "a token or sequence of the stream is out of range");
     out->token = (int32_t)token;
+    /* An error beats everything, an end beats a token that came with it. */
     out->kind = seen.error    ? WIRE_CHUNK_FAILED
                 : seen.reason ? WIRE_CHUNK_FINISHED
                               : WIRE_CHUNK_TOKEN;

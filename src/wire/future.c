@@ -48,7 +48,7 @@ struct keys {
 };
 
 /* A text, or NULL for a value of another kind. */
-static void read_text(struct json_reader *r, const char **out)
+static void read_text_value(struct json_reader *r, const char **out)
 {
     char *s = NULL;
     *out = NULL;
@@ -58,16 +58,7 @@ static void read_text(struct json_reader *r, const char **out)
         *out = s;
 }
 
-static void read_size(struct json_reader *r, int64_t *out)
-{
-    double v = 0;
-    *out = 0;
-    if (json_peek(r) != JSON_NUMBER)
-        json_skip(r);
-    else if (json_double(r, &v) && v > 0)
-        *out = v < 9e18 ? (int64_t)v : INT64_MAX;
-}
-
+/* One pass; values of an unexpected kind are ignored, because results share some of the names. */
 static bool read_keys(struct json_reader *r, struct keys *k)
 {
     struct json_str key;
@@ -77,34 +68,25 @@ static bool read_keys(struct json_reader *r, struct keys *k)
     json_begin_object(r);
     while (json_next_key(r, &key)) {
         if (json_str_is(key, "type"))
-            read_text(r, &k->type);
+            read_text_value(r, &k->type);
         else if (json_str_is(key, "status"))
-            read_text(r, &k->status);
+            read_text_value(r, &k->status);
         else if (json_str_is(key, "queue_state"))
-            read_text(r, &k->queue_state);
+            read_text_value(r, &k->queue_state);
         else if (json_str_is(key, "queue_state_reason"))
-            read_text(r, &k->reason);
+            read_text_value(r, &k->reason);
         else if (json_str_is(key, "category"))
-            read_text(r, &k->category);
-        else if (json_str_is(key, "response_payload_size"))
-            read_size(r, &k->size);
-        else if (json_str_is(key, "error"))
+            read_text_value(r, &k->category);
+        else if (json_str_is(key, "response_payload_size") && json_peek(r) == JSON_NUMBER) {
+            double v = 0; /* an estimate: 1e6 will do, and so will too much */
+            if (json_double(r, &v))
+                k->size = v <= 0 ? 0 : v < 9e18 ? (int64_t)v : INT64_MAX;
+        } else if (json_str_is(key, "error"))
             json_raw(r, &k->error);
         else
             json_skip(r);
     }
     return json_end(r);
-}
-
-/* The message in an `error` value: its text, or the JSON of anything else. */
-static const char *error_message(struct json_str raw, struct arena *arena)
-{
-    struct json_reader r;
-    char *s = NULL;
-    json_reader_init(&r, raw.s, raw.n, arena);
-    if (json_peek(&r) == JSON_STRING && json_cstring(&r, &s))
-        return s;
-    return arena_strndup(arena, raw.s, raw.n);
 }
 
 static bool is_text(const char *s, const char *want)
@@ -118,15 +100,6 @@ static void set_queue_state(const struct keys *k, struct wire_future_answer *out
     out->queue_state_reason = k->reason && *k->reason ? k->reason : NULL;
 }
 
-static bool is_protobuf(const char *content_type)
-{
-    static const char want[] = "application/x-protobuf";
-    for (const char *p = content_type; p && *p; p++)
-        if (strncasecmp(p, want, sizeof want - 1) == 0)
-            return true;
-    return false;
-}
-
 tinker_status wire_classify_future(const char *content_type, const char *body, size_t n,
                                    struct arena *arena, struct wire_future_answer *out,
                                    tinker_error *err)
@@ -134,10 +107,12 @@ tinker_status wire_classify_future(const char *content_type, const char *body, s
     struct json_reader r;
     struct keys k;
     memset(out, 0, sizeof *out);
-    if (is_protobuf(content_type)) {
-        out->state = WIRE_FUTURE_PROTO;
-        return TINKER_OK;
-    }
+    /* Anywhere in the header, in any case: parameters may follow or precede it. */
+    for (const char *p = content_type; p && *p; p++)
+        if (strncasecmp(p, "application/x-protobuf", 22) == 0) {
+            out->state = WIRE_FUTURE_PROTO;
+            return TINKER_OK;
+        }
     json_reader_init(&r, body, n, arena);
     bool read = read_keys(&r, &k);
     if (!read && arena->failed)
@@ -155,7 +130,13 @@ tinker_status wire_classify_future(const char *content_type, const char *body, s
     } else if (k.error.s) {
         out->state = WIRE_FUTURE_FAILED;
         out->category = wire_category_parse(k.category);
-        out->error = error_message(k.error, arena);
+        /* Its text, or the JSON of anything else. */
+        char *text = NULL;
+        json_reader_init(&r, k.error.s, k.error.n, arena);
+        if (json_peek(&r) == JSON_STRING && json_cstring(&r, &text))
+            out->error = text;
+        else
+            out->error = arena_strndup(arena, k.error.s, k.error.n);
         if (!out->error)
             return err_nomem(err, "retrieve_future");
     } else {
@@ -185,6 +166,7 @@ static struct json_str body_text(const char *body, size_t n, struct arena *arena
     static const char *const names[] = { "detail", "error", "message" };
     struct json_str found[3] = { { 0 } }, key, whole = { body, n };
     struct json_reader r;
+    /* The body may be a JSON text, an object, or no JSON at all. */
     json_reader_init(&r, body, n, arena);
     if (json_peek(&r) == JSON_STRING && json_string(&r, &key) && json_end(&r))
         return key;
@@ -201,6 +183,7 @@ static struct json_str body_text(const char *body, size_t n, struct arena *arena
         else
             json_string(&r, &found[i]);
     }
+    /* In this order of preference, whatever the order of the keys. */
     for (int i = 0; i < 3 && json_end(&r); i++)
         if (found[i].s && found[i].n)
             return found[i];
@@ -223,9 +206,10 @@ void wire_error_text(int status, const char *body, size_t n, char *out, size_t s
     }
     arena_init(&arena, 4096 + 4 * n);
     struct json_str text = n ? body_text(body, n, &arena) : (struct json_str){ "", 0 };
+    /* As the reference words it, so that users find the same text. */
     int head = snprintf(out, size, "Error code: %d%s", status, text.n ? " - " : "");
     if (head >= 0 && (size_t)head < size) {
-        size_t room = size - (size_t)head - 1, len = text.n < room ? text.n : room;
+        size_t space = size - (size_t)head - 1, len = text.n < space ? text.n : space;
         if (len < text.n) /* do not cut a character in two */
             while (len && ((unsigned char)text.s[len] & 0xc0) == 0x80)
                 len--;

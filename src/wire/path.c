@@ -11,7 +11,7 @@ bool wire_path_is(const char *text)
     return text && strncmp(text, scheme, sizeof scheme - 1) == 0;
 }
 
-static tinker_status refuse(const char *text, bool any, tinker_error *err)
+static tinker_status refuse_path(const char *text, bool any, tinker_error *err)
 {
     return err_set(err, TINKER_EINVAL,
                    "\"%.120s\" is not a checkpoint path: expected "
@@ -27,24 +27,28 @@ static bool is_kind(const char *s, size_t n)
            (n == 16 && memcmp(s, "external_weights", 16) == 0);
 }
 
-static tinker_status parse(const char *text, bool any, struct wire_path *out, tinker_error *err)
+/* tinker://<run>/<kind>/<name>, or without the kind, as some services name checkpoints; `any` takes
+ * these and external weights, too. */
+static tinker_status parse_path(const char *text, bool any, struct wire_path *out,
+                                tinker_error *err)
 {
     if (!text)
-        return refuse("", any, err);
+        return refuse_path("", any, err);
     if (!wire_path_is(text))
-        return refuse(text, any, err);
+        return refuse_path(text, any, err);
     const char *run = text + sizeof scheme - 1;
     const char *kind = strchr(run, '/');
     if (!kind)
-        return refuse(text, any, err);
+        return refuse_path(text, any, err);
     size_t n_run = (size_t)(kind++ - run), n = strcspn(kind, "/");
     const char *name = kind[n] ? kind + n + 1 : kind;
-    bool bare = name == kind; /* some services name no kind */
+    bool bare = name == kind;
     bool sampler = !bare && n == 15, external = !bare && n == 16;
+    /* A slash in a name would lead elsewhere on a server's disk. */
     if (bare ? !any || is_kind(kind, n) : strchr(name, '/') || !is_kind(kind, n))
-        return refuse(text, any, err);
+        return refuse_path(text, any, err);
     if (external && !any)
-        return refuse(text, any, err);
+        return refuse_path(text, any, err);
     tinker_status s = wire_check_segment("the training run of a checkpoint path", run, n_run, err);
     if (s == TINKER_OK)
         s = wire_check_segment("the name in a checkpoint path", name, strlen(name), err);
@@ -62,18 +66,18 @@ static tinker_status parse(const char *text, bool any, struct wire_path *out, ti
 
 tinker_status wire_path_parse(const char *text, struct wire_path *out, tinker_error *err)
 {
-    return parse(text, false, out, err);
+    return parse_path(text, false, out, err);
 }
 
 tinker_status wire_path_parse_known(const char *text, struct wire_path *out, tinker_error *err)
 {
-    tinker_status s = parse(text, true, out, err);
-    return s == TINKER_OK && out->external ? refuse(text, false, err) : s;
+    tinker_status s = parse_path(text, true, out, err);
+    return s == TINKER_OK && out->external ? refuse_path(text, false, err) : s;
 }
 
 tinker_status wire_path_parse_any(const char *text, struct wire_path *out, tinker_error *err)
 {
-    return parse(text, true, out, err);
+    return parse_path(text, true, out, err);
 }
 
 const char *wire_checkpoint_type(bool sampler)

@@ -1,9 +1,12 @@
-/* size.c - byte estimates by which batches are cut and queues are limited. */
+/* size.c - byte estimates by which batches are cut and queues are limited.
+ *
+ * The figures per token are the reference's: cutting where it cuts gives the same requests. */
 #include "wire/check.h"
 
 #include <string.h>
 #include "base/err.h"
 
+/* Images and audio count as they are; base64 is the codec's business. */
 static size_t chunk_bytes(const tinker_chunk *c, size_t per_token)
 {
     switch (c->kind) {
@@ -18,21 +21,17 @@ static size_t chunk_bytes(const tinker_chunk *c, size_t per_token)
     return 0;
 }
 
-static size_t tensor_bytes(const tinker_tensor *t)
-{
-    size_t bytes = t->n * (wire_dtype(t->dtype) == TINKER_INT64 ? 8 : 4);
-    if (t->crow && t->shape && t->ndim == 2)
-        bytes += 8 * ((size_t)t->shape[0] + 1) + 8 * t->n;
-    return bytes;
-}
-
 size_t wire_datum_bytes(const tinker_datum *datum)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < datum->model_input.n_chunks; i++)
         bytes += chunk_bytes(&datum->model_input.chunks[i], 4);
-    for (size_t i = 0; i < datum->n_inputs; i++)
-        bytes += tensor_bytes(&datum->inputs[i].tensor);
+    for (size_t i = 0; i < datum->n_inputs; i++) {
+        const tinker_tensor *t = &datum->inputs[i].tensor;
+        bytes += t->n * (wire_dtype(t->dtype) == TINKER_INT64 ? 8 : 4);
+        if (t->crow && t->shape && t->ndim == 2) /* row pointers and column indices */
+            bytes += 8 * ((size_t)t->shape[0] + 1) + 8 * t->n;
+    }
     return bytes;
 }
 
@@ -50,6 +49,7 @@ size_t wire_chunk_end(const tinker_datum *data, size_t n, size_t first, size_t m
     size_t end = first, total = 0;
     while (end < n && (end == first || end - first < max_len)) {
         size_t more = wire_datum_bytes(&data[end]);
+        /* A datum that is too large alone is sent alone: the service decides about it. */
         if (end > first && (total > max_bytes || more > max_bytes - total))
             break;
         total += more;
@@ -62,6 +62,7 @@ size_t wire_chunk_end(const tinker_datum *data, size_t n, size_t first, size_t m
 
 bool wire_worth_sparse(size_t rows, size_t cols, size_t nnz)
 {
+    /* Numbers to send: row pointers, and a value and a column for each entry. */
     return rows + 1 + 2 * nnz < rows * cols;
 }
 
@@ -82,34 +83,30 @@ static bool read_varint(const uint8_t **p, const uint8_t *end, uint64_t *out)
     return false;
 }
 
-/* First dimension in the header of an audio tensor container: an optional 0xFE (constant
- * tensor), the element type 0..7, then the number of dimensions and the dimensions. */
-static bool container_length(const void *bytes, size_t n, int64_t *length)
-{
-    const uint8_t *p = bytes, *end = p + n;
-    uint64_t ndim, first, skipped;
-    if (p < end && *p == 0xfe)
-        p++;
-    if (p == end || *p++ > 7 || !read_varint(&p, end, &ndim) || ndim == 0 ||
-        !read_varint(&p, end, &first) || first > INT64_MAX)
-        return false;
-    for (uint64_t i = 1; i < ndim; i++)
-        if (!read_varint(&p, end, &skipped))
-            return false;
-    *length = (int64_t)first;
-    return true;
-}
-
 tinker_status wire_chunk_length(const tinker_chunk *c, int64_t *length, tinker_error *err)
 {
     if (c->kind == TINKER_CHUNK_TEXT) {
         *length = (int64_t)c->n_tokens;
         return TINKER_OK;
     }
-    if (c->kind == TINKER_CHUNK_DMEL)
-        return container_length(c->bytes, c->bytes ? c->n_bytes : 0, length)
-                   ? TINKER_OK
-                   : err_set(err, TINKER_EINVAL, "dmel: the tensor header is damaged");
+    if (c->kind == TINKER_CHUNK_DMEL) {
+        /* The first dimension in the header of an audio tensor container: an optional 0xFE
+         * (constant tensor), the element type 0..7, then the number of dimensions and the
+         * dimensions. */
+        const uint8_t *p = c->bytes, *end = p ? p + c->n_bytes : p;
+        uint64_t ndim = 0, first = 0, skipped;
+        if (p < end && *p == 0xfe)
+            p++;
+        bool ok = p < end && *p++ <= 7 && read_varint(&p, end, &ndim) && ndim > 0 &&
+                  read_varint(&p, end, &first) && first <= INT64_MAX;
+        for (uint64_t i = 1; ok && i < ndim; i++)
+            ok = read_varint(&p, end, &skipped);
+        if (!ok)
+            return err_set(err, TINKER_EINVAL, "dmel: the tensor header is damaged");
+        *length = (int64_t)first;
+        return TINKER_OK;
+    }
+    /* Only the service can look into an image. */
     if (!c->has_expected_tokens)
         return err_set(err, TINKER_EINVAL,
                        "expected_tokens: needed to know the length of an image");

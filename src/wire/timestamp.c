@@ -15,7 +15,10 @@ static const int64_t DAY_US = INT64_C(86400) * 1000000;
 static const int64_t FIRST_US = INT64_C(-62135596800) * 1000000; /* of year 1 */
 static const int64_t LAST_US = INT64_C(253402300800) * 1000000 - 1;
 
-/* Days from 1970-01-01; the year starts in March so that leap days come last. */
+/* Days from 1970-01-01; the year starts in March so that leap days come last.
+ * An era is 400 years, 146097 days; yoe, doe and doy count years and days in it and days in the year;
+ * (153 * m + 2) / 5 is the number of days before month m, counted from March (H. Hinnant,
+ * "chrono-compatible low-level date algorithms"). */
 static int64_t days_from_date(int64_t y, int m, int d)
 {
     y -= m <= 2;
@@ -26,6 +29,7 @@ static int64_t days_from_date(int64_t y, int m, int d)
     return era * 146097 + doe - 719468;
 }
 
+/* The reverse, with the same names. */
 static void date_from_days(int64_t days, int64_t *y, int *m, int *d)
 {
     days += 719468;
@@ -39,6 +43,7 @@ static void date_from_days(int64_t days, int64_t *y, int *m, int *d)
     *y = yoe + era * 400 + (*m <= 2);
 }
 
+/* Division that rounds down, before 1970 too; b > 0. */
 static int64_t floor_div(int64_t a, int64_t b)
 {
     return a / b - (a % b < 0);
@@ -65,7 +70,7 @@ struct scan {
 };
 
 /* Exactly `count` digits. */
-static bool digits(struct scan *s, int count, int *out)
+static bool scan_digits(struct scan *s, int count, int *out)
 {
     int v = 0;
     for (int i = 0; i < count; i++, s->p++) {
@@ -77,7 +82,8 @@ static bool digits(struct scan *s, int count, int *out)
     return true;
 }
 
-static bool take(struct scan *s, char c)
+/* Step over c, if it is next. */
+static bool skip_char(struct scan *s, char c)
 {
     bool ok = s->p < s->end && *s->p == c;
     s->p += ok;
@@ -94,9 +100,10 @@ static int days_in_month(int y, int m)
 static bool read_date(struct scan *s, int64_t *days)
 {
     int y, m, d;
-    if (!digits(s, 4, &y) || !take(s, '-') || !digits(s, 2, &m) || !take(s, '-') ||
-        !digits(s, 2, &d))
+    if (!scan_digits(s, 4, &y) || !skip_char(s, '-') || !scan_digits(s, 2, &m) ||
+        !skip_char(s, '-') || !scan_digits(s, 2, &d))
         return false;
+    /* Not only two digits: 2026-02-30 is no date. */
     if (y < 1 || m < 1 || m > 12 || d < 1 || d > days_in_month(y, m))
         return false;
     *days = days_from_date(y, m, d);
@@ -107,12 +114,12 @@ static bool read_date(struct scan *s, int64_t *days)
 static bool read_clock(struct scan *s, int64_t *us)
 {
     int h, m, sec = 0, fraction = 0, n = 0;
-    if (!digits(s, 2, &h) || !take(s, ':') || !digits(s, 2, &m) || h > 23 || m > 59)
+    if (!scan_digits(s, 2, &h) || !skip_char(s, ':') || !scan_digits(s, 2, &m) || h > 23 || m > 59)
         return false;
-    if (take(s, ':')) {
-        if (!digits(s, 2, &sec) || sec > 59)
+    if (skip_char(s, ':')) {
+        if (!scan_digits(s, 2, &sec) || sec > 59)
             return false;
-        if (take(s, '.') || take(s, ',')) {
+        if (skip_char(s, '.') || skip_char(s, ',')) {
             for (; s->p < s->end && isdigit((unsigned char)*s->p); s->p++, n++)
                 if (n < 6)
                     fraction = fraction * 10 + (*s->p - '0');
@@ -133,15 +140,15 @@ static bool read_offset(struct scan *s, struct wire_time *out)
         out->naive = true;
         return true;
     }
-    if (take(s, 'Z') || take(s, 'z'))
+    if (skip_char(s, 'Z') || skip_char(s, 'z'))
         return s->p == s->end;
-    bool minus = take(s, '-');
+    bool minus = skip_char(s, '-');
     int h, m = 0;
-    if ((!minus && !take(s, '+')) || !digits(s, 2, &h))
+    if ((!minus && !skip_char(s, '+')) || !scan_digits(s, 2, &h))
         return false;
     if (s->p < s->end) {
-        take(s, ':');
-        if (!digits(s, 2, &m))
+        skip_char(s, ':');
+        if (!scan_digits(s, 2, &m))
             return false;
     }
     if (h > 23 || m > 59 || s->p != s->end)
@@ -157,10 +164,11 @@ bool wire_time_from_number(double v, struct wire_time *out)
 {
     if (!isfinite(v))
         return false;
-    int64_t unit = fabs(v) > 2e10 ? 1000 : US; /* not divided, which would round */
+    int64_t unit = fabs(v) > 2e10 ? 1000 : US; /* milliseconds, as the reference guesses */
     double most = (double)(LAST_US / US) * (double)(US / unit);
     if (v < (double)(FIRST_US / unit) || v > most)
         return false;
+    /* Seconds and fraction apart: the product of all would lose microseconds. */
     double whole = floor(v);
     *out = (struct wire_time){ .has = 1, .us = (int64_t)whole * unit };
     out->us += (int64_t)((v - whole) * (double)unit + 0.5);
@@ -190,6 +198,7 @@ bool wire_time_parse(const char *s, size_t n, struct wire_time *out)
 {
     struct scan in = { s, s + n };
     int64_t days, us = 0;
+    /* A number as text is a number: the reference's parser takes both. */
     if (read_number(s, n, out))
         return true;
     *out = (struct wire_time){ .has = 1 };
@@ -200,7 +209,8 @@ bool wire_time_parse(const char *s, size_t n, struct wire_time *out)
         out->us = days * DAY_US;
         return true;
     }
-    if (!take(&in, 'T') && !take(&in, 't') && !take(&in, ' ') && !take(&in, '_'))
+    if (!skip_char(&in, 'T') && !skip_char(&in, 't') && !skip_char(&in, ' ') &&
+        !skip_char(&in, '_'))
         return false;
     if (!read_clock(&in, &us))
         return false;
@@ -211,22 +221,23 @@ bool wire_time_parse(const char *s, size_t n, struct wire_time *out)
 bool wire_time_parse_http(const char *s, struct wire_time *out)
 {
     static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    /* "Sun, 06 Nov 1994 08:49:37 GMT"; the name of the day is not checked. */
     const char *comma = strchr(s, ',');
     struct scan in = { comma ? comma + 1 : s, s + strlen(s) };
     int d, y, m = 0;
     int64_t us;
-    while (take(&in, ' ')) {
+    while (skip_char(&in, ' ')) {
     }
-    if (!digits(&in, 2, &d) || !take(&in, ' ') || in.end - in.p < 3)
+    if (!scan_digits(&in, 2, &d) || !skip_char(&in, ' ') || in.end - in.p < 3)
         return false;
     while (m < 12 && strncasecmp(months + 3 * m, in.p, 3) != 0)
         m++;
     in.p += 3;
-    if (m == 12 || !take(&in, ' ') || !digits(&in, 4, &y) || !take(&in, ' '))
+    if (m == 12 || !skip_char(&in, ' ') || !scan_digits(&in, 4, &y) || !skip_char(&in, ' '))
         return false;
     if (y < 1 || d < 1 || d > days_in_month(y, m + 1) || !read_clock(&in, &us))
         return false;
-    while (take(&in, ' ')) {
+    while (skip_char(&in, ' ')) {
     }
     *out = (struct wire_time){ .has = 1, .us = days_from_date(y, m + 1, d) * DAY_US + us };
     if (in.end - in.p == 3 && (strncmp(in.p, "GMT", 3) == 0 || strncmp(in.p, "UTC", 3) == 0))

@@ -16,18 +16,6 @@ struct topk_rows {
     size_t n, cap, widest;
 };
 
-static bool grow_rows(struct wire_reader *r, struct topk_rows *rows)
-{
-    if (rows->n < rows->cap)
-        return true;
-    size_t cap = rows->cap ? rows->cap * 2 : 16, size = sizeof rows->v[0];
-    if (cap > SIZE_MAX / size)
-        return wire_read_nomem(r);
-    rows->v = arena_grow(r->arena, rows->v, rows->cap * size, cap * size);
-    rows->cap = cap;
-    return rows->v != NULL || wire_read_nomem(r);
-}
-
 /* One [token, logprob] pair. */
 static bool read_pair(struct wire_reader *r, int32_t *token, float *logprob)
 {
@@ -46,6 +34,7 @@ static bool read_pair(struct wire_reader *r, int32_t *token, float *logprob)
     return wire_read_ok(r);
 }
 
+/* [[token, logprob], ...], or null for a position without any. */
 static bool read_row(struct wire_reader *r, struct topk_row *row)
 {
     int32_t *tokens = NULL;
@@ -58,6 +47,7 @@ static bool read_row(struct wire_reader *r, struct topk_row *row)
         return false;
     json_begin_array(&r->json);
     while (json_next_item(&r->json)) {
+        /* Rows are short, but how short is known only at the end. */
         if (row->n == cap) {
             size_t more = cap ? cap * 2 : 8;
             tokens = arena_grow(r->arena, tokens, cap * sizeof *tokens, more * sizeof *tokens);
@@ -76,6 +66,7 @@ static bool read_row(struct wire_reader *r, struct topk_row *row)
     return wire_read_ok(r);
 }
 
+/* Rows may be shorter than the widest one; what they lack is unused. */
 static bool rows_to_matrix(struct wire_reader *r, const char *name, const struct topk_rows *rows,
                            struct topk_matrix *out)
 {
@@ -117,8 +108,20 @@ static bool read_rows(struct wire_reader *r, struct topk_rows *rows)
     r->place = &place;
     while (json_next_item(&r->json)) {
         place.index = rows->n;
-        if (!grow_rows(r, rows) || !read_row(r, &rows->v[rows->n]))
+        if (rows->n == rows->cap) {
+            size_t cap = rows->cap ? rows->cap * 2 : 16, size = sizeof rows->v[0];
+            rows->v = cap > SIZE_MAX / size
+                          ? NULL
+                          : arena_grow(r->arena, rows->v, rows->cap * size, cap * size);
+            rows->cap = cap;
+            if (!rows->v) {
+                wire_read_nomem(r);
+                break;
+            }
+        }
+        if (!read_row(r, &rows->v[rows->n]))
             break;
+        /* A limit per position: a peer must not choose the width of the matrix. */
         size_t n = rows->v[rows->n++].n;
         if (n > TOPK_MAX && !wire_read_fail(r, "more than %d entries", TOPK_MAX))
             break;
@@ -146,6 +149,7 @@ bool topk_read(struct wire_reader *r, const char *name, struct topk_matrix *out)
     return read_rows(r, &rows) && rows_to_matrix(r, name, &rows, out);
 }
 
+/* A row without its unused end. */
 static bool write_row(struct wire_writer *w, const int32_t *tokens, const float *logprobs, size_t k)
 {
     while (k && tokens[k - 1] == 0 && logprobs[k - 1] == TOPK_UNUSED)

@@ -4,7 +4,7 @@
 #ifndef WIRE_TOPK_H
 #define WIRE_TOPK_H
 
-#include "wire/describe.h"
+#include "wire/json/describe.h"
 
 #define TOPK_UNUSED (-99999.0F)
 

@@ -16,6 +16,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <tinker/error.h>
 #include "base/arena.h"
 #include "base/buf.h"
@@ -26,7 +27,7 @@ enum wire_mode {
     WIRE_LENIENT /* unknown fields are ignored, scalars are coerced as the reference does */
 };
 
-struct wire_type; /* wire/describe.h */
+struct wire_type; /* wire/json/describe.h */
 
 /* Append the JSON text of *value.  TINKER_EINVAL names the field that is missing or
  * not representable (NaN, an unknown word); *out may then hold a partial text. */
@@ -39,6 +40,12 @@ tinker_status wire_encode_json(const struct wire_type *type, const void *value, 
 tinker_status wire_decode_json(const struct wire_type *type, const char *json, size_t n,
                                enum wire_mode mode, struct arena *arena, void *value,
                                tinker_error *err);
+
+/* A hash of a decoded request in which every field of its table takes part: equal for requests that
+ * say the same in JSON and in protobuf, and the same in every release.  A field that is not given
+ * or at its default does not change it, so a table may grow.  If that rule changes, hashes that
+ * were stored must be forgotten: see the schema versions in server/store/store.c. */
+uint64_t wire_hash(const struct wire_type *type, const void *value);
 
 /* Turn the TINKER_EINVAL of a decoder into TINKER_EPROTOCOL; other statuses stay. */
 tinker_status wire_as_answer(tinker_status status, tinker_error *err);

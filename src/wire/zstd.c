@@ -21,14 +21,14 @@ tinker_status wire_zstd_compress(const void *p, size_t n, struct buf *out, tinke
     return TINKER_OK;
 }
 
-static tinker_status too_large(size_t max, tinker_error *err)
+static tinker_status refuse_size(size_t max, tinker_error *err)
 {
     return err_set(err, TINKER_ENOMEM, "zstd content is larger than the limit of %zu bytes", max);
 }
 
 /* Feed the whole input through a stream, growing out by at most `step` at a time. */
-static tinker_status stream(ZSTD_DStream *d, ZSTD_inBuffer *in, size_t max, size_t step,
-                            struct buf *out, tinker_error *err)
+static tinker_status decompress_stream(ZSTD_DStream *d, ZSTD_inBuffer *in, size_t max, size_t step,
+                                       struct buf *out, tinker_error *err)
 {
     size_t start = out->len, need = 1;
     while (in->pos < in->size || need != 0) {
@@ -41,10 +41,11 @@ static tinker_status stream(ZSTD_DStream *d, ZSTD_inBuffer *in, size_t max, size
         need = ZSTD_decompressStream(d, &o, in);
         if (ZSTD_isError(need))
             return err_set(err, TINKER_EINVAL, "zstd: %s", ZSTD_getErrorName(need));
+        /* No progress, and the frame is not complete: the rest never came. */
         if (o.pos == 0 && in->pos == before)
             return err_set(err, TINKER_EINVAL, "zstd: the input ends in the middle of a frame");
         if (o.pos > size)
-            return too_large(max, err);
+            return refuse_size(max, err);
         out->len += o.pos;
         out->data[out->len] = '\0';
     }
@@ -53,7 +54,7 @@ static tinker_status stream(ZSTD_DStream *d, ZSTD_inBuffer *in, size_t max, size
 
 /* Does the content fit?  Decodes into a block that is thrown away, so that a small frame of much
  * content costs time but no memory.  Frames that are broken are left to the real pass. */
-static bool fits(ZSTD_DStream *d, const void *p, size_t n, size_t max)
+static bool content_fits(ZSTD_DStream *d, const void *p, size_t n, size_t max)
 {
     char block[16 * 1024];
     ZSTD_inBuffer in = { p, n, 0 };
@@ -76,10 +77,11 @@ tinker_status wire_zstd_decompress(const void *p, size_t n, size_t max, struct b
     unsigned long long stated = ZSTD_getFrameContentSize(p, n);
     if (stated == ZSTD_CONTENTSIZE_ERROR)
         return err_set(err, TINKER_EINVAL, "zstd: not a zstd frame");
+    /* A bomb is refused by what it states, by what it holds, and before memory is taken for it. */
     size_t step = ZSTD_DStreamOutSize();
     if (stated != ZSTD_CONTENTSIZE_UNKNOWN) {
         if (stated > max)
-            return too_large(max, err);
+            return refuse_size(max, err);
         /* One block of 128 KiB takes at least a few bytes, so a header that promises more
          * than that lies; it is then believed only as far as the data goes. */
         if (stated > step && stated / 65536 <= n)
@@ -91,8 +93,9 @@ tinker_status wire_zstd_decompress(const void *p, size_t n, size_t max, struct b
     /* One frame that states its size has been checked; the size of others is not known yet. */
     bool known = stated != ZSTD_CONTENTSIZE_UNKNOWN && ZSTD_findFrameCompressedSize(p, n) == n;
     ZSTD_inBuffer in = { p, n, 0 };
-    tinker_status status =
-        known || fits(d, p, n, max) ? stream(d, &in, max, step, out, err) : too_large(max, err);
+    tinker_status status = known || content_fits(d, p, n, max)
+                               ? decompress_stream(d, &in, max, step, out, err)
+                               : refuse_size(max, err);
     ZSTD_freeDStream(d);
     return status;
 }

@@ -24,7 +24,7 @@ static void test_memory_is_zero_aligned_and_distinct(void)
 }
 
 /* Earlier allocations keep their content whatever comes later. */
-static void test_neighbours_do_not_overlap(void)
+static void test_neighbors_do_not_overlap(void)
 {
     struct arena a;
     arena_init(&a, SIZE_MAX);
@@ -143,7 +143,7 @@ static void test_grow_respects_the_maximum(void)
 int main(void)
 {
     RUN(test_memory_is_zero_aligned_and_distinct);
-    RUN(test_neighbours_do_not_overlap);
+    RUN(test_neighbors_do_not_overlap);
     RUN(test_maximum);
     RUN(test_sizes_do_not_overflow);
     RUN(test_copies);

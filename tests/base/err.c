@@ -146,7 +146,7 @@ static void test_options_of_every_age(void)
     CHECK_INT(ours.a, 1);
     same.size = 0;
     CHECK_INT(opts_copy(&ours, sizeof ours, &same, "opts", &err), TINKER_EINVAL);
-    CHECK(strstr(err.message, "not initialised"));
+    CHECK(strstr(err.message, "not initialized"));
     same.size = (size_t)1 << 40;
     CHECK_INT(opts_copy(&ours, sizeof ours, &same, "opts", &err), TINKER_EINVAL);
     CHECK_INT(ours.a, 1);

@@ -103,7 +103,7 @@ static void test_precedence(void) /* R-008 */
     CHECK_INT(config_init(&c, &o, &err), TINKER_EINVAL);
     tinker_service_options blank = { 0 };
     CHECK_INT(config_init(&c, &blank, &err), TINKER_EINVAL);
-    CHECK(strstr(err.message, "not initialised") != NULL);
+    CHECK(strstr(err.message, "not initialized") != NULL);
 }
 
 static void test_words(void) /* */

@@ -2,7 +2,7 @@
  * does not end between two fields. */
 #include "client/call/truncated_body.h"
 #include "support/tap.h"
-#include "wire/pb.h"
+#include "wire/proto/pb.h"
 
 static bool is_cut(const char *type, const void *body, size_t n, int status, bool empty_ok)
 {

@@ -142,7 +142,7 @@ static void test_regularizers_shrink(void)
         pairs[i] =
             (tinker_tensor){ .dtype = TINKER_FLOAT64, .data = zeros[i], .n = (size_t)(TOKENS - i) };
     }
-    tinker_reg_reference ref = TINKER_REG_REFERENCE_INIT;
+    tinker_reg_reference_options ref = TINKER_REG_REFERENCE_OPTIONS_INIT;
     ref.tensors = pairs;
     ref.n_tensors = N;
     shrink("l1", tinker_reg_l1, NULL);

@@ -79,7 +79,7 @@ static void sizes(double lambda, double center, double clip, double *l1, double 
 /* l1_sparsity, l2_weight_decay, elastic_net: reduction sum unless told, lambda 1. */
 static void test_sizes(void)
 {
-    tinker_reg_size o = TINKER_REG_SIZE_INIT;
+    tinker_reg_norm_options o = TINKER_REG_NORM_OPTIONS_INIT;
     double l1, l2;
     sizes(1, 0, INFINITY, &l1, &l2);
     check("l1", tinker_reg_l1, NULL, l1);
@@ -100,11 +100,11 @@ static void test_sizes(void)
     o.reduction = TINKER_REG_MEAN;
     check("elastic net, mean", tinker_reg_elastic_net, &o, 3 * (0.2 * l1 + 0.8 * l2) / N);
     check("l2, mean", tinker_reg_l2, &o, 3 * l2 / N);
-    o.center = TINKER_CENTER_NUMBER; /* first the centre, then the clip */
+    o.center = TINKER_CENTER_NUMBER; /* first the center, then the clip */
     o.center_number = -1.5;
     o.clip = 0.75;
     sizes(3, -1.5, 0.75, &l1, &l2);
-    check("l2, centre and clip", tinker_reg_l2, &o, l2 / N);
+    check("l2, center and clip", tinker_reg_l2, &o, l2 / N);
     CHECK_NEAR(metric("center"), -1.5, 0);
     o.clip = -1;
     refuse("l2, clip", tinker_reg_l2, &o, "clip");
@@ -115,7 +115,7 @@ static void test_targets(void)
 {
     tinker_named_tensor in = { "advantages", yt };
     tinker_datum d = { .inputs = &in, .n_inputs = 1 };
-    tinker_reg_size o = TINKER_REG_SIZE_INIT;
+    tinker_reg_norm_options o = TINKER_REG_NORM_OPTIONS_INIT;
     double sum = 0, probs = 0;
     for (int i = 0; i < N; i++) {
         sum += fabs(y[i]);
@@ -146,7 +146,7 @@ static double entropy_row(const double *l, double t)
 
 static void test_entropy(void)
 {
-    tinker_reg_entropy_options o = TINKER_REG_ENTROPY_INIT;
+    tinker_reg_entropy_options o = TINKER_REG_ENTROPY_OPTIONS_INIT;
     double h = 0, warm = 0;
     for (int r = 0; r < ROWS; r++) {
         h += entropy_row(x + r * COLS, 1);
@@ -164,7 +164,7 @@ static void test_entropy(void)
     o.temperature = 1.7;
     check("entropy, temperature", tinker_reg_entropy, &o, -warm);
     o.normalize = 1;
-    check("entropy, normalised", tinker_reg_entropy, &o, -warm / log(COLS));
+    check("entropy, normalized", tinker_reg_entropy, &o, -warm / log(COLS));
     o.temperature = 0;
     refuse("temperature 0", tinker_reg_entropy, &o, "temperature");
     /* what is as good as impossible counts 0, and leaves no gradient */
@@ -179,7 +179,7 @@ static void test_entropy(void)
     CHECK_NEAR(((const double *)last->gradients[0].data)[2], 0, 0);
     const double one = -0.1;
     tinker_tensor single = { .dtype = TINKER_FLOAT64, .data = &one, .n = 1 };
-    tinker_reg_entropy_options norm = TINKER_REG_ENTROPY_INIT;
+    tinker_reg_entropy_options norm = TINKER_REG_ENTROPY_OPTIONS_INIT;
     norm.normalize = 1;
     CHECK(!tinker_loss_evaluate(tinker_reg_entropy, &norm, NULL, &single, 1, NULL, NULL));
 }
@@ -195,7 +195,7 @@ static tinker_var *third_row(tinker_tape *tape, const tinker_datum *data, tinker
 
 static void test_unreduced(void)
 {
-    tinker_reg_entropy_options o = TINKER_REG_ENTROPY_INIT;
+    tinker_reg_entropy_options o = TINKER_REG_ENTROPY_OPTIONS_INIT;
     o.reduction = TINKER_REG_NONE;
     check("third row", third_row, &o, entropy_row(x + 2 * COLS, 1));
 }
@@ -210,7 +210,7 @@ static double kl_row(const double *a, const double *b)
 
 static void test_kl(void)
 {
-    tinker_reg_reference o = TINKER_REG_REFERENCE_INIT;
+    tinker_reg_reference_options o = TINKER_REG_REFERENCE_OPTIONS_INIT;
     double fwd = 0, rev = 0, most = -INFINITY, least = INFINITY;
     o.tensors = &yt;
     o.n_tensors = 1;
@@ -235,7 +235,7 @@ static void test_kl(void)
     o.symmetric = 1; /* direction no longer matters */
     check("kl, symmetric", tinker_reg_kl, &o, (fwd + rev) / 2);
     CHECK_NEAR(metric("kl_symmetric"), 1, 0);
-    tinker_reg_reference none = TINKER_REG_REFERENCE_INIT;
+    tinker_reg_reference_options none = TINKER_REG_REFERENCE_OPTIONS_INIT;
     refuse("kl without reference", tinker_reg_kl, &none, "no reference");
 }
 
@@ -245,7 +245,7 @@ static void test_kl_ends(void)
     const double a[COLS] = { -0.5, -1, -30, -0.2 }, b[COLS] = { -200, -1.5, -1, 150 };
     tinker_tensor at = { .dtype = TINKER_FLOAT64, .data = a, .n = COLS };
     tinker_tensor bt = { .dtype = TINKER_FLOAT64, .data = b, .n = COLS };
-    tinker_reg_reference o = TINKER_REG_REFERENCE_INIT;
+    tinker_reg_reference_options o = TINKER_REG_REFERENCE_OPTIONS_INIT;
     o.tensors = &bt;
     o.n_tensors = 1;
     double want = 100 * exp(-0.5) + 0.5 * exp(-1) - 100 * exp(-0.2);
@@ -289,7 +289,7 @@ static void test_consistency(void)
     static const char *const name[] = { "mse", "l1", "cosine", "kl" };
     tinker_named_tensor in = { "original_logprobs", yt }; /* the default field */
     tinker_datum d = { .inputs = &in, .n_inputs = 1 };
-    tinker_reg_reference o = TINKER_REG_REFERENCE_INIT;
+    tinker_reg_reference_options o = TINKER_REG_REFERENCE_OPTIONS_INIT;
     for (int i = 0; i < 4; i++) {
         o.distance = (tinker_reg_distance)i;
         check_on(name[i], tinker_reg_consistency, &o, &d, &xt, 1, paired(o.distance));
@@ -334,7 +334,7 @@ static double gram(const double *v, int n, int m, bool raw, tinker_reg_gram mode
 
 static void test_orthogonality(void)
 {
-    tinker_reg_orthogonality_options o = TINKER_REG_ORTHOGONALITY_INIT;
+    tinker_reg_orthogonality_options o = TINKER_REG_ORTHOGONALITY_OPTIONS_INIT;
     double turned[N];
     for (int i = 0; i < N; i++)
         turned[i % COLS * ROWS + i / COLS] = x[i];
@@ -358,7 +358,7 @@ static void test_orthogonality(void)
         for (int s = 0; s < 3; s++)
             for (int v = 0; v < 2; v++)
                 by_position[s * 4 + b * 2 + v] = x[b * 6 + s * 2 + v];
-    o = (tinker_reg_orthogonality_options)TINKER_REG_ORTHOGONALITY_INIT;
+    o = (tinker_reg_orthogonality_options)TINKER_REG_ORTHOGONALITY_OPTIONS_INIT;
     o.axis = TINKER_AXIS_SEQUENCE;
     check_on("sequence", tinker_reg_orthogonality, &o, NULL, &c, 1,
              gram(by_position, 3, 4, false, TINKER_GRAM_SOFT));
@@ -376,7 +376,7 @@ static tinker_var *cubes(tinker_tape *tape, tinker_var *v, void *state)
 /* (|gradient of f| - target)^2, here of f = sum of (-x)^3, whose gradient is -3 x^2. */
 static void test_gradient_penalty(void)
 {
-    tinker_reg_gradient_options o = TINKER_REG_GRADIENT_INIT;
+    tinker_reg_gradient_options o = TINKER_REG_GRADIENT_OPTIONS_INIT;
     double squares = 0;
     for (int i = 0; i < N; i++)
         squares += 9 * pow(x[i], 4);
@@ -384,7 +384,7 @@ static void test_gradient_penalty(void)
     check("gradient penalty", tinker_reg_gradient_penalty, &o, pow(sqrt(squares) - 1, 2));
     o.target_norm = 40;
     check("another target", tinker_reg_gradient_penalty, &o, pow(sqrt(squares) - 40, 2));
-    tinker_reg_reference ref = TINKER_REG_REFERENCE_INIT;
+    tinker_reg_reference_options ref = TINKER_REG_REFERENCE_OPTIONS_INIT;
     ref.tensors = &xt; /* the point between x and itself is x, wherever it is drawn */
     ref.n_tensors = 1;
     o.interpolated = 1;
@@ -408,13 +408,17 @@ static void test_gradient_penalty(void)
     CHECK_INT(tinker_loss_gradcheck(tinker_reg_gradient_penalty, &o, NULL, &xt, 1, 1e-5, 1e-6, NULL,
                                     &err),
               TINKER_OK);
+    ref.size = 0; /* checked like other options */
+    refuse("reference not initialized", tinker_reg_gradient_penalty, &o,
+           "tinker_reg_reference_options");
+    ref.size = sizeof(ref);
     o.f = NULL;
     refuse("no function", tinker_reg_gradient_penalty, &o, "function");
 }
 
 static void test_magnitude_and_js(void)
 {
-    tinker_reg_magnitude_options o = TINKER_REG_MAGNITUDE_INIT;
+    tinker_reg_magnitude_options o = TINKER_REG_MAGNITUDE_OPTIONS_INIT;
     double squares = 0, js = 0;
     for (int i = 0; i < N; i++) {
         double p = exp(x[i]), q = exp(y[i]), m = log((p + q) / 2);
@@ -425,7 +429,7 @@ static void test_magnitude_and_js(void)
     o.reduction = TINKER_REG_SUM;
     o.target = 2;
     check("magnitude of the sum", tinker_reg_magnitude, &o, pow(sqrt(squares) - 2, 2));
-    tinker_reg_reference ref = TINKER_REG_REFERENCE_INIT;
+    tinker_reg_reference_options ref = TINKER_REG_REFERENCE_OPTIONS_INIT;
     ref.tensors = &yt;
     ref.n_tensors = 1;
     check("jensen shannon", tinker_reg_jensen_shannon, &ref, js / ROWS);
@@ -438,7 +442,7 @@ static void test_ragged(void)
     const double a[4] = { -0.3, -1.4, -0.8, -0.6 }, b[3] = { -0.9, -2, -0.1 };
     tinker_tensor lp[2] = { { TINKER_FLOAT64, a, 4, two, 2, NULL, NULL },
                             { .dtype = TINKER_FLOAT64, .data = b, .n = 3 } };
-    tinker_reg_size o = TINKER_REG_SIZE_INIT;
+    tinker_reg_norm_options o = TINKER_REG_NORM_OPTIONS_INIT;
     o.reduction = TINKER_REG_MEAN;
     check_on("seven elements", tinker_reg_l1, &o, NULL, lp, 2, (3.1 + 3.0) / 7);
     double h = 0; /* three rows */
@@ -449,7 +453,7 @@ static void test_ragged(void)
     check_on("three rows", tinker_reg_entropy, NULL, NULL, lp, 2, h / 3);
     double first = gram(a, 2, 2, false, TINKER_GRAM_SOFT);
     check_on("two matrices", tinker_reg_orthogonality, NULL, NULL, lp, 2, first / 2);
-    tinker_reg_orthogonality_options sum = TINKER_REG_ORTHOGONALITY_INIT;
+    tinker_reg_orthogonality_options sum = TINKER_REG_ORTHOGONALITY_OPTIONS_INIT;
     sum.sum = 1;
     check_on("their sum", tinker_reg_orthogonality, &sum, NULL, lp, 2, first);
 }
@@ -476,9 +480,11 @@ static void test_masked_elements_may_be_anything(void)
 {
     static const double weights[N] = { 1, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0, 1 };
     static const double junk[] = { NAN, -INFINITY, INFINITY, 800 };
-    tinker_reg_size size = TINKER_REG_SIZE_INIT, probs = TINKER_REG_SIZE_INIT;
-    tinker_reg_entropy_options flat = TINKER_REG_ENTROPY_INIT, warm = TINKER_REG_ENTROPY_INIT;
-    tinker_reg_reference kl = TINKER_REG_REFERENCE_INIT, reverse, pairs[4];
+    tinker_reg_norm_options size = TINKER_REG_NORM_OPTIONS_INIT,
+                            probs = TINKER_REG_NORM_OPTIONS_INIT;
+    tinker_reg_entropy_options flat = TINKER_REG_ENTROPY_OPTIONS_INIT,
+                               warm = TINKER_REG_ENTROPY_OPTIONS_INIT;
+    tinker_reg_reference_options kl = TINKER_REG_REFERENCE_OPTIONS_INIT, reverse, pairs[4];
     size.mask_weights = probs.mask_weights = flat.mask_weights = warm.mask_weights = 1;
     probs.target = TINKER_TARGET_PROBS;
     warm.temperature = 1.7;

@@ -49,17 +49,17 @@ static void golden(const char *name, tinker_loss_fn *fn, void *state, double val
 
 static void test_size(void)
 {
-    tinker_reg_size o = TINKER_REG_SIZE_INIT;
+    tinker_reg_norm_options o = TINKER_REG_NORM_OPTIONS_INIT;
     golden("l1 sum", tinker_reg_l1, NULL, 7.523941418, 2.449489743, G(-1, -1, -1, -1, -1, -1));
     o.reduction = TINKER_REG_MEAN;
     double m = -1.0 / 6;
     golden("l1 mean", tinker_reg_l1, &o, 1.253990236, 0.408248290, G(m, m, m, m, m, m));
-    o = (tinker_reg_size)TINKER_REG_SIZE_INIT;
+    o = (tinker_reg_norm_options)TINKER_REG_NORM_OPTIONS_INIT;
     o.target = TINKER_TARGET_PROBS;
     golden("l1 probs", tinker_reg_l1, &o, 2.0, 0.916515139, G(0.5, 0.3, 0.2, 0.1, 0.6, 0.3));
     golden("l2 sum", tinker_reg_l2, NULL, 11.532685363, 6.791961532,
            G(-1.386294, -2.407946, -3.218876, -4.605170, -1.021651, -2.407946));
-    o = (tinker_reg_size)TINKER_REG_SIZE_INIT;
+    o = (tinker_reg_norm_options)TINKER_REG_NORM_OPTIONS_INIT;
     o.center = TINKER_CENTER_MEAN;
     golden("l2 centred", tinker_reg_l2, &o, 2.097736285, 2.896712817,
            G(1.121686, 0.100035, -0.710895, -2.097190, 1.486329, 0.100035));
@@ -76,7 +76,7 @@ static void test_size(void)
 
 static void test_entropy(void)
 {
-    tinker_reg_entropy_options o = TINKER_REG_ENTROPY_INIT;
+    tinker_reg_entropy_options o = TINKER_REG_ENTROPY_OPTIONS_INIT;
     golden("entropy", tinker_reg_entropy, NULL, 0.963799369, 0.193000890,
            G(-0.076713, 0.030596, 0.060944, 0.065129, -0.146752, 0.030596));
     o.maximize = 1;
@@ -103,7 +103,7 @@ static tinker_var *computed(tinker_tape *tape, const tinker_datum *data, size_t 
 
 static void test_references(void)
 {
-    tinker_reg_reference o = TINKER_REG_REFERENCE_INIT;
+    tinker_reg_reference_options o = TINKER_REG_REFERENCE_OPTIONS_INIT;
     o.tensors = &y_tensor;
     o.n_tensors = 1;
     golden("kl forward", tinker_reg_kl, &o, 0.152835818, 0.660974648,
@@ -122,7 +122,7 @@ static void test_references(void)
     o.distance = TINKER_DISTANCE_KL; /* nothing is clamped here, so it is the symmetric KL */
     golden("consistency kl", tinker_reg_consistency, &o, 0.149276339, 0.253569248,
            G(0.052893, -0.046576, 0, -0.060407, 0.218820, -0.088312));
-    o = (tinker_reg_reference)TINKER_REG_REFERENCE_INIT;
+    o = (tinker_reg_reference_options)TINKER_REG_REFERENCE_OPTIONS_INIT;
     o.compute = computed;
     o.compute_state = &y_tensor;
     golden("kl of a computed reference", tinker_reg_kl, &o, 0.152835818, 0.660974648,
@@ -140,7 +140,7 @@ static void test_references(void)
 
 static void test_orthogonality(void)
 {
-    tinker_reg_orthogonality_options o = TINKER_REG_ORTHOGONALITY_INIT;
+    tinker_reg_orthogonality_options o = TINKER_REG_ORTHOGONALITY_OPTIONS_INIT;
     for (int i = 0; i < 3; i++) {
         o.gram = (tinker_reg_gram)i;
         golden("orthogonality normalized", tinker_reg_orthogonality, &o, 1.086015161, 1.201894214,
@@ -172,7 +172,7 @@ static tinker_var *plain_sum(tinker_tape *tape, tinker_var *x, void *state)
 
 static void test_gradient_penalty(void)
 {
-    tinker_reg_gradient_options o = TINKER_REG_GRADIENT_INIT;
+    tinker_reg_gradient_options o = TINKER_REG_GRADIENT_OPTIONS_INIT;
     o.f = half_square;
     golden("gradient penalty", tinker_reg_gradient_penalty, &o, 5.740723831, 4.791961532,
            G(-0.978078, -1.698888, -2.271027, -3.249105, -0.720810, -1.698888));
@@ -180,7 +180,7 @@ static void test_gradient_penalty(void)
     golden("gradient penalty of a sum", tinker_reg_gradient_penalty, &o, 2.101020514, 0,
            G(0, 0, 0, 0, 0, 0));
     /* between x and y: the same draw for value and gradient */
-    tinker_reg_reference ref = TINKER_REG_REFERENCE_INIT;
+    tinker_reg_reference_options ref = TINKER_REG_REFERENCE_OPTIONS_INIT;
     ref.tensors = &y_tensor;
     ref.n_tensors = 1;
     o.f = half_square;

@@ -39,7 +39,7 @@ static tinker_var *endless(tinker_tape *t, const tinker_datum *data, tinker_var 
                            size_t n, void *state)
 {
     (void)data, (void)n, (void)state;
-    while (!tinker_tape_cancelled(t))
+    while (!tinker_tape_canceled(t))
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     return tinker_var_sum(lp[0], TINKER_ALL, 0);
 }
@@ -273,7 +273,7 @@ static void test_masks(void)
     };
     tinker_datum data[2] = { { .inputs = &in[0], .n_inputs = 1 },
                              { .inputs = &in[1], .n_inputs = 1 } };
-    tinker_reg_size size = TINKER_REG_SIZE_INIT;
+    tinker_reg_norm_options size = TINKER_REG_NORM_OPTIONS_INIT;
     size.mask_weights = 1;
     size.reduction = TINKER_REG_MEAN;
     tinker_custom_options o = TINKER_CUSTOM_OPTIONS_INIT;
@@ -291,7 +291,7 @@ static void test_masks(void)
     const int64_t shape[2] = { 2, 3 };
     tinker_tensor x = { TINKER_FLOAT64, rows, 6, shape, 2, NULL, NULL };
     in[0].tensor = (tinker_tensor){ TINKER_FLOAT32, keep, 6, shape, 2, NULL, NULL };
-    tinker_reg_entropy_options e = TINKER_REG_ENTROPY_INIT;
+    tinker_reg_entropy_options e = TINKER_REG_ENTROPY_OPTIONS_INIT;
     e.mask_weights = 1;
     r = tinker_loss_evaluate(tinker_reg_entropy, &e, data, &x, 1, &o, &err);
     REQUIRE(r);
@@ -300,7 +300,7 @@ static void test_masks(void)
     CHECK_NEAR(((const double *)r->gradients[0].data)[4], 0, 0);
     CHECK_NEAR(((const double *)r->gradients[0].data)[2], -exp(-2) * (1 - 2), 1e-12);
     tinker_loss_report_free(r);
-    e.temperature = 2; /* renormalised over what is kept */
+    e.temperature = 2; /* renormalized over what is kept */
     r = tinker_loss_evaluate(tinker_reg_entropy, &e, data, &x, 1, &o, &err);
     REQUIRE(r);
     double p = 1 / (1 + exp(-0.5)), q = 1 - p;

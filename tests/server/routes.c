@@ -144,6 +144,46 @@ static void test_a_retry_is_not_run_twice(void)
     server_close(s);
 }
 
+/* Every field of a request counts: the same number with another value of any of them is refused,
+ * and the very same request is a retry. */
+static void test_a_number_is_not_reused_for_other_fields(void)
+{
+#define IMAGE(more)                                                                      \
+    "\"forward_input\":{\"loss_fn\":\"cross_entropy\",\"data\":[{\"loss_fn_inputs\":{}," \
+    "\"model_input\":{\"chunks\":[{\"type\":\"image\",\"data\":\"AQID\"," more "}]}}]}"
+    static const struct {
+        const char *path, *first, *other;
+    } cases[] = {
+        { "save_weights", "\"path\":\"a\",\"user_metadata\":{\"k\":\"1\"}",
+          "\"path\":\"a\",\"user_metadata\":{\"k\":\"2\"}" },
+        { "save_weights", "\"path\":\"b\"", "\"path\":\"b\",\"user_metadata\":{\"k\":\"2\"}" },
+        { "save_weights_for_sampler", "\"path\":\"c\",\"user_metadata\":{\"k\":\"1\"}",
+          "\"path\":\"c\",\"user_metadata\":{\"l\":\"1\"}" },
+        { "save_weights_external", "\"path\":\"d\",\"age_encryption_recipients\":[\"age1x\"]",
+          "\"path\":\"d\",\"age_encryption_recipients\":[\"age1x\",\"age1y\"]" },
+        { "forward", IMAGE("\"format\":\"png\""), IMAGE("\"format\":\"jpeg\"") },
+        { "forward", IMAGE("\"format\":\"png\",\"expected_tokens\":1"),
+          IMAGE("\"format\":\"png\",\"expected_tokens\":2") },
+    };
+#undef IMAGE
+    char session[64], model[96], path[64];
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        static const int status[] = { 200, 200, 400, 200 };
+        const char *body[] = { cases[i].first, cases[i].first, cases[i].other, cases[i].first };
+        snprintf(path, sizeof(path), "/api/v1/%s", cases[i].path);
+        for (int k = 0; k < 4; k++) {
+            struct reply r =
+                post(s, path, "{\"model_id\":\"%s\",\"seq_id\":%zu,%s}", model, i + 1, body[k]);
+            if (r.status != status[k])
+                TAP_FAIL("case %zu, request %d: %d %s", i, k, r.status, r.body);
+            reply_clear(&r);
+        }
+    }
+    server_close(s);
+}
+
 /* One number of a sampling session; more are members of the request. */
 static struct reply sample_at(struct server *s, const char *path, const char *session,
                               const char *more)
@@ -339,6 +379,7 @@ int main(void)
     RUN(test_train_and_sample);
     RUN(test_requests_run_in_order_of_number);
     RUN(test_a_retry_is_not_run_twice);
+    RUN(test_a_number_is_not_reused_for_other_fields);
     RUN(test_a_sample_is_what_was_asked_for);
     RUN(test_a_stream_that_was_left_is_no_result);
     RUN(test_a_stream_that_never_began_tells_why);

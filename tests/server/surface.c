@@ -240,6 +240,33 @@ static void test_old_files_are_brought_up_to_date(void)
     server_close(s);
 }
 
+/* Requests of a release that hashed them another way: the number and the kind are enough. */
+static void test_old_hashes_are_forgotten(void)
+{
+    static const char back[] = "UPDATE requests SET hash=4711;"
+                               "UPDATE settings SET value='2' WHERE name='schema';";
+    char path[400];
+    begin();
+    save("/api/v1/save_weights", "a", 1);
+    server_close(s);
+    sqlite3 *db = NULL;
+    snprintf(path, sizeof(path), "%s/tinker.db", test_data);
+    CHECK(sqlite3_open(path, &db) == SQLITE_OK);
+    CHECK(sqlite3_exec(db, back, NULL, NULL, NULL) == SQLITE_OK);
+    sqlite3_close(db);
+    s = start_with(NULL);
+    REQUIRE(s);
+    struct reply r =
+        post(s, "/api/v1/save_weights", "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"a\"}", model);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    r = post(s, "/api/v1/save_weights_for_sampler",
+             "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"a\"}", model);
+    CHECK_STATUS(r, 400);
+    reply_clear(&r);
+    server_close(s);
+}
+
 static struct reply sample_with(const char *options)
 {
     return post(s, "/api/v1/asample",
@@ -391,6 +418,7 @@ int main(void)
     RUN(test_copies_of_a_client_get_numbers_of_their_own);
     RUN(test_options_that_are_not_there_are_refused);
     RUN(test_old_files_are_brought_up_to_date);
+    RUN(test_old_hashes_are_forgotten);
     harness_clear();
     return tap_done();
 }

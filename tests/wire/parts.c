@@ -3,7 +3,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
-#include "wire/data_types.h"
+#include "wire/json/data_types.h"
 #include "wire/wire.h"
 
 static struct arena arena;

@@ -1,9 +1,17 @@
 /* autodiff.h - reverse-mode automatic differentiation, for losses of your own (custom_loss.h).
  *
+ *     tinker_tape *tape = tinker_tape_new(&err);
+ *     tinker_var *x = tinker_tape_leaf(tape, (double[]){ 1, 2, 3 }, 3, NULL, 0);
+ *     tinker_var *y = tinker_var_sum(tinker_var_square(x), TINKER_ALL, 0);
+ *     if (tinker_tape_backward(tape, y, &err) == TINKER_OK)
+ *         use(tinker_var_grad(x));   (2, 4, 6)
+ *     tinker_tape_free(tape);
+ *
  * Values are double, up to four dimensions, row-major, with the broadcasting rules of
  * numpy.  Errors stick to the tape: the first one is kept, every later operation returns
  * a harmless value, and whoever called the loss function reports it.  So a loss need not
- * check anything. */
+ * check anything.  No operation blocks; none returns NULL, except with an err parameter or where
+ * it says so. */
 #ifndef TINKER_EXTRA_AUTODIFF_H
 #define TINKER_EXTRA_AUTODIFF_H
 
@@ -25,19 +33,22 @@ typedef struct tinker_tape tinker_tape;
 typedef struct tinker_var tinker_var;
 
 /* A loss or a regularizer: returns its value, one element, or NULL after tinker_tape_fail().
- * data are the caller's own datums, logprobs[i] has the shape the service returned. */
+ * data are the caller's own datums, logprobs[i] has the shape the service returned.  The tape and
+ * everything on it belong to the caller of the function. */
 typedef tinker_var *tinker_loss_fn(tinker_tape *tape, const tinker_datum *data,
                                    tinker_var *const *logprobs, size_t n, void *state);
 
+/* A new tape; free it with tinker_tape_free().  NULL with *err set: TINKER_ENOMEM. */
 TINKER_API tinker_tape *tinker_tape_new(tinker_error *err);
-/* No other call on the object may be in progress. */
+/* Frees every value on it, too; NULL is allowed.  No other call on the object may be in progress. */
 TINKER_API void tinker_tape_free(tinker_tape *tape);
 /* TINKER_OK, or the first error of any operation on it. */
 TINKER_API tinker_status tinker_tape_status(const tinker_tape *tape, tinker_error *err);
 /* Record an error of your own, unless there is one; returns NULL for a loss to return. */
 TINKER_API tinker_var *tinker_tape_fail(tinker_tape *tape, const char *message);
-/* 1 once the caller no longer wants the result: the term is over its time. */
-TINKER_API int tinker_tape_cancelled(const tinker_tape *tape);
+/* 1 once the caller no longer wants the result, because the term is over its time.  A term that
+ * computes for long asks now and then, and returns NULL. */
+TINKER_API int tinker_tape_canceled(const tinker_tape *tape);
 
 /* A variable to differentiate by, and constants.  The numbers are copied.  shape NULL: one
  * dimension of n. */
@@ -54,14 +65,16 @@ TINKER_API tinker_var *tinker_tape_tensor(tinker_tape *tape, const tinker_tensor
 TINKER_API tinker_var *tinker_tape_input(tinker_tape *tape, const tinker_datum *datum,
                                          const char *name);
 
-/* Report a number or a text next to the loss; an equal name is replaced. */
+/* Report a number or a text next to the loss; an equal name is replaced.  Both are copied. */
 TINKER_API void tinker_tape_metric(tinker_tape *tape, const char *name, double value);
 TINKER_API void tinker_tape_note(tinker_tape *tape, const char *name, const char *text);
 
-/* Differentiate y, one element, by everything it was made of; tinker_var_grad() of a leaf
- * tells.  May be called again, for another y too. */
+/* Differentiate y, one element, by everything it was made of; read the result with
+ * tinker_var_grad() of a leaf.  May be called again, for another y, too.  Returns the first error of
+ * the tape; TINKER_EINVAL for a y of several elements. */
 TINKER_API tinker_status tinker_tape_backward(tinker_tape *tape, tinker_var *y, tinker_error *err);
-/* After backward: one number per element, NULL when y does not depend on v. */
+/* After tinker_tape_backward(): one number per element, borrowed from the tape until the next
+ * backward; NULL when y does not depend on v. */
 TINKER_API const double *tinker_var_grad(const tinker_var *v);
 /* dy/dx as a value that can be differentiated again; zeros when y does not depend on x. */
 TINKER_API tinker_var *tinker_var_gradient(tinker_var *y, tinker_var *x);
@@ -192,6 +205,7 @@ TINKER_API tinker_var *tinker_var_whiten(tinker_var *a); /* mean 0, standard dev
 
 /* ---- checking a gradient ----------------------------------------------------------------- */
 
+/* The largest difference that tinker_loss_gradcheck() found.  Thread safety: plain data. */
 typedef struct tinker_gradcheck {
     double worst;        /* largest |numeric - automatic| / max(1, |numeric|) */
     size_t datum, index; /* where */

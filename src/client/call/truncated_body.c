@@ -5,7 +5,7 @@
 #include <string.h>
 #include "base/arena.h"
 #include "json/json.h"
-#include "wire/pb.h"
+#include "wire/proto/pb.h"
 
 static bool is_whole_json(const struct buf *body)
 {

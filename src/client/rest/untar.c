@@ -1,8 +1,9 @@
 /* untar.c - the archive of a checkpoint into a directory, without trust.
  *
- * Tar as ustar, GNU and pax write it, plain or in gzip: files and directories only.  A name that is absolute,
- * climbs with "..", or comes twice, and every kind of link or device, refuses the whole archive;
- * nothing is left behind then.  The directory appears under its name when it is complete. */
+ * base/tar.c reads the format, plain or in gzip, and refuses links, devices and names that lead
+ * out of the directory.  Here a name that comes twice, or a gzip file that unpacks to far more
+ * than its size, refuses the whole archive, too; nothing is left behind then.  The directory
+ * appears under its name when it is complete. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,15 +15,12 @@
 #include "base/err.h"
 #include "base/os.h"
 #include "base/rand.h"
+#include "base/tar.h"
 #include "client/rest/gunzip.h"
 
 enum {
-    BLOCK = 512,
-    NAME_BYTES = 1024,
-    ENTRIES_MAX = 100000,
-    PAX_MAX = 1 << 20,
     CHUNK = 1 << 16,
-    /* What may come of gzip: weights hardly get smaller, but a new optimiser is all zeros. */
+    /* What may come of gzip: weights hardly get smaller, but a new optimizer is all zeros. */
     UNPACKED_FREE = 64 << 20,
     UNPACKED_RATIO = 100
 };
@@ -30,182 +28,25 @@ enum {
 struct untar {
     const unsigned char *p; /* the file */
     size_t n;
-    struct gunzip *gz;          /* what it is packed in, NULL: plain */
-    uint64_t at;                /* in the archive */
-    const char *dir;            /* under construction */
-    char next_name[NAME_BYTES]; /* of the next entry, by an extended header; "" for none */
-    int64_t next_size;          /* likewise, -1 */
-    size_t entries;
+    size_t at;         /* in a plain file */
+    struct gunzip *gz; /* what it is packed in, NULL: plain */
+    const char *dir;   /* under construction */
+    struct tar_reader tar;
     unsigned char chunk[CHUNK];
 };
 
-struct entry {
-    char name[NAME_BYTES];
-    char type;
-    uint64_t size; /* of the data that follows */
-};
-
-/* ---- headers ------------------------------------------------------------------------------ */
-
-/* An octal field, or, with its first bit set, a big-endian number.  -1: neither. */
-static int64_t number(const unsigned char *f, size_t n)
+/* The tar_read_fn of both kinds of file. */
+static tinker_status read_archive(void *out, size_t n, size_t *got, void *state, tinker_error *err)
 {
-    int64_t v = 0;
-    if (f[0] & 0x80) {
-        for (size_t i = 1; i < n; i++) {
-            if (v > INT64_MAX >> 8)
-                return -1;
-            v = v << 8 | f[i];
-        }
-        return f[0] == 0x80 ? v : -1;
-    }
-    size_t i = 0;
-    while (i < n && f[i] == ' ')
-        i++;
-    for (; i < n && f[i] >= '0' && f[i] <= '7'; i++)
-        v = v << 3 | (f[i] - '0');
-    return i == n || f[i] == '\0' || f[i] == ' ' ? v : -1;
-}
-
-static bool checksum_fits(const unsigned char *h)
-{
-    int64_t sum = 0;
-    for (int i = 0; i < BLOCK; i++)
-        sum += i >= 148 && i < 156 ? ' ' : h[i];
-    return sum == number(h + 148, 8);
-}
-
-static bool is_zero(const unsigned char *h)
-{
-    for (int i = 0; i < BLOCK; i++)
-        if (h[i])
-            return false;
-    return true;
-}
-
-static tinker_status bad(const struct untar *u, tinker_error *err, const char *why)
-{
-    return err_set(err, TINKER_EINVAL, "not a tar archive that can be unpacked, at byte %llu: %s",
-                   (unsigned long long)u->at, why);
-}
-
-/* ---- reading ------------------------------------------------------------------------------ */
-
-/* The next n bytes; *got is less only at the end. */
-static tinker_status take(struct untar *u, void *out, size_t n, size_t *got, tinker_error *err)
-{
-    if (u->gz) {
-        tinker_status s = gunzip_read(u->gz, out, n, got, err);
-        u->at += *got;
-        return s;
-    }
-    *got = n < u->n - u->at ? n : (size_t)(u->n - u->at);
+    struct untar *u = state;
+    if (u->gz)
+        return gunzip_read(u->gz, out, n, got, err);
+    *got = n < u->n - u->at ? n : u->n - u->at;
     if (*got)
         memcpy(out, u->p + u->at, *got);
     u->at += *got;
     return TINKER_OK;
 }
-
-/* The next n bytes of the data of an entry, all of them. */
-static tinker_status take_data(struct untar *u, void *out, size_t n, tinker_error *err)
-{
-    size_t got;
-    tinker_status s = take(u, out, n, &got, err);
-    return s == TINKER_OK && got < n ? bad(u, err, "it ends inside an entry") : s;
-}
-
-static tinker_status skip_data(struct untar *u, uint64_t n, tinker_error *err)
-{
-    tinker_status s = TINKER_OK;
-    for (size_t part; n > 0 && s == TINKER_OK; n -= part) {
-        part = n < CHUNK ? (size_t)n : CHUNK;
-        s = take_data(u, u->chunk, part, err);
-    }
-    return s;
-}
-
-/* The next header; *end: the archive is through. */
-static tinker_status read_header(struct untar *u, struct entry *e, bool *end, tinker_error *err)
-{
-    unsigned char h[BLOCK];
-    size_t got;
-    tinker_status s = take(u, h, BLOCK, &got, err);
-    *end = s == TINKER_OK && (got == 0 || (got == BLOCK && is_zero(h)));
-    if (s != TINKER_OK || *end)
-        return s;
-    if (got < BLOCK)
-        return bad(u, err, "it ends inside a header");
-    if (!checksum_fits(h))
-        return bad(u, err, "the checksum of a header is wrong");
-    int64_t size = number(h + 124, 12);
-    e->type = (char)(h[156] ? h[156] : '0');
-    if (u->next_size >= 0 && e->type != 'x' && e->type != 'g' && e->type != 'L')
-        size = u->next_size;
-    if (size < 0 || (!u->gz && (uint64_t)size > u->n - u->at))
-        return bad(u, err, "an entry is longer than the archive");
-    e->size = (uint64_t)size;
-    bool prefixed = memcmp(h + 257, "ustar\0", 6) == 0 && h[345];
-    snprintf(e->name, sizeof(e->name), "%.155s%s%.100s", prefixed ? (const char *)h + 345 : "",
-             prefixed ? "/" : "", (const char *)h);
-    return TINKER_OK;
-}
-
-/* "<length> path=<value>\n" records of an extended header. */
-static bool read_pax(struct untar *u, const char *p, size_t n)
-{
-    while (n > 0) {
-        char *end;
-        char digits[24];
-        snprintf(digits, sizeof(digits), "%.*s", (int)(n < 20 ? n : 20), p);
-        unsigned long len = strtoul(digits, &end, 10);
-        size_t skip = (size_t)(end - digits) + 1;
-        if (*end != ' ' || len > n || len <= skip || p[len - 1] != '\n')
-            return false;
-        const char *key = p + skip;
-        size_t rest = len - skip - 1;
-        if (rest > 5 && memcmp(key, "path=", 5) == 0) {
-            if (rest - 5 >= sizeof(u->next_name) || memchr(key, '\0', rest))
-                return false;
-            snprintf(u->next_name, sizeof(u->next_name), "%.*s", (int)(rest - 5), key + 5);
-        } else if (rest > 5 && rest < 25 && memcmp(key, "size=", 5) == 0) {
-            snprintf(digits, sizeof(digits), "%.*s", (int)(rest - 5), key + 5);
-            u->next_size = strtoll(digits, &end, 10);
-            if (*end || u->next_size < 0)
-                return false;
-        }
-        p += len;
-        n -= len;
-    }
-    return true;
-}
-
-/* ---- names ---------------------------------------------------------------------------------- */
-
-/* Strip "./" and a final slash; false: a name that leads elsewhere. */
-static bool clean_name(char *name)
-{
-    size_t n = strlen(name);
-    while (n > 1 && name[n - 1] == '/')
-        name[--n] = '\0';
-    while (strncmp(name, "./", 2) == 0)
-        memmove(name, name + 2, strlen(name) - 1);
-    if (strcmp(name, ".") == 0)
-        name[0] = '\0';
-    if (name[0] == '/')
-        return false;
-    for (const char *p = name; *p;) {
-        size_t len = strcspn(p, "/");
-        if (len == 0 || (len == 2 && memcmp(p, "..", 2) == 0) || (len == 1 && *p == '.'))
-            return false;
-        for (size_t i = 0; i < len; i++)
-            if ((unsigned char)p[i] < 0x20)
-                return false;
-        p += len + (p[len] == '/');
-    }
-    return true;
-}
-
-/* ---- writing ---------------------------------------------------------------------------------- */
 
 static tinker_status write_chunk(int fd, const char *path, const unsigned char *p, size_t n,
                                  tinker_error *err)
@@ -222,7 +63,7 @@ static tinker_status write_chunk(int fd, const char *path, const unsigned char *
     return TINKER_OK;
 }
 
-/* The data of an entry into a new file. */
+/* The data of an entry into a new file; O_EXCL refuses a name that came before. */
 static tinker_status write_file(struct untar *u, const char *path, uint64_t n, tinker_error *err)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -231,7 +72,7 @@ static tinker_status write_file(struct untar *u, const char *path, uint64_t n, t
     tinker_status s = TINKER_OK;
     for (size_t part; n > 0 && s == TINKER_OK; n -= part) {
         part = n < CHUNK ? (size_t)n : CHUNK;
-        s = take_data(u, u->chunk, part, err);
+        s = tar_read(&u->tar, u->chunk, part, err);
         if (s == TINKER_OK)
             s = write_chunk(fd, path, u->chunk, part, err);
     }
@@ -241,84 +82,20 @@ static tinker_status write_file(struct untar *u, const char *path, uint64_t n, t
     return s;
 }
 
-static tinker_status make_parent(const char *path, tinker_error *err)
-{
-    char parent[4096];
-    snprintf(parent, sizeof(parent), "%s", path);
-    *strrchr(parent, '/') = '\0';
-    return os_make_dirs(parent, err);
-}
-
-static tinker_status put_entry(struct untar *u, struct entry *e, tinker_error *err)
+static tinker_status put_entry(struct untar *u, const struct tar_entry *e, tinker_error *err)
 {
     char path[4096];
-    if (u->next_name[0])
-        memcpy(e->name, u->next_name, sizeof(e->name));
-    if (!clean_name(e->name))
-        return bad(u, err, "a name leads out of the directory");
-    if (!e->name[0])
-        return skip_data(u, e->size, err);
-    if (e->type != '0' && e->type != '7' && e->type != '5')
-        return bad(u, err, "it holds a link or a device");
+    if (!e->name[0]) /* "./", the directory itself */
+        return TINKER_OK;
     if ((size_t)snprintf(path, sizeof(path), "%s/%s", u->dir, e->name) >= sizeof(path))
-        return bad(u, err, "a name is too long");
-    tinker_status s = e->type == '5' ? os_make_dirs(path, err) : make_parent(path, err);
-    if (s != TINKER_OK)
-        return s;
-    return e->type == '5' ? skip_data(u, e->size, err) : write_file(u, path, e->size, err);
-}
-
-/* An extended header, or a long name. */
-static tinker_status take_extension(struct untar *u, const struct entry *e, tinker_error *err)
-{
-    bool pax = e->type == 'x';
-    if (e->size > PAX_MAX || (!pax && e->size >= sizeof(u->next_name)))
-        return bad(u, err, pax ? "an extended header is malformed" : "a name is too long");
-    size_t n = (size_t)e->size;
-    char *data = calloc(1, n + 1);
-    if (!data)
-        return err_nomem(err, "archive");
-    tinker_status s = take_data(u, data, n, err);
-    if (s == TINKER_OK && pax && !read_pax(u, data, n))
-        s = bad(u, err, "an extended header is malformed");
-    if (s == TINKER_OK && !pax)
-        snprintf(u->next_name, sizeof(u->next_name), "%s", data);
-    free(data);
-    return s;
-}
-
-static tinker_status take_entry(struct untar *u, struct entry *e, tinker_error *err)
-{
-    if (++u->entries > ENTRIES_MAX)
-        return bad(u, err, "it has too many entries");
-    if (e->type == 'g')
-        return skip_data(u, e->size, err);
-    if (e->type == 'x' || e->type == 'L')
-        return take_extension(u, e, err);
-    tinker_status s = put_entry(u, e, err);
-    u->next_name[0] = '\0';
-    u->next_size = -1;
-    return s;
-}
-
-static tinker_status unpack(struct untar *u, tinker_error *err)
-{
-    bool end = false;
-    struct entry e;
-    tinker_status s = os_make_dirs(u->dir, err);
-    while (s == TINKER_OK) {
-        s = read_header(u, &e, &end, err);
-        if (end || s != TINKER_OK)
-            break;
-        s = take_entry(u, &e, err);
-        size_t pad = (BLOCK - (size_t)(e.size % BLOCK)) % BLOCK, got;
-        if (s == TINKER_OK)
-            s = take(u, u->chunk, pad, &got, err); /* the last may do without */
-    }
-    size_t got = CHUNK;
-    while (s == TINKER_OK && u->gz && got == CHUNK) /* its checksum is at its end */
-        s = take(u, u->chunk, CHUNK, &got, err);
-    return s == TINKER_OK && u->entries == 0 ? bad(u, err, "it is empty") : s;
+        return err_set(err, TINKER_EINVAL, "a name is too long: %s", e->name);
+    if (e->is_dir)
+        return os_make_dirs(path, err);
+    char parent[4096]; /* archives need not list directories */
+    snprintf(parent, sizeof(parent), "%s", path);
+    *strrchr(parent, '/') = '\0';
+    tinker_status s = os_make_dirs(parent, err);
+    return s == TINKER_OK ? write_file(u, path, e->size, err) : s;
 }
 
 static tinker_status unpack_file(const struct os_map *map, const char *dir, tinker_error *err)
@@ -329,14 +106,21 @@ static tinker_status unpack_file(const struct os_map *map, const char *dir, tink
     u->p = (const unsigned char *)map->data;
     u->n = map->len;
     u->dir = dir;
-    u->next_size = -1;
     tinker_status s = TINKER_OK;
     if (gunzip_is(u->p, u->n)) {
         u->gz = gunzip_open(u->p, u->n, UNPACKED_FREE + UNPACKED_RATIO * (uint64_t)u->n, err);
         s = u->gz ? TINKER_OK : TINKER_ENOMEM;
     }
     if (s == TINKER_OK)
-        s = unpack(u, err);
+        s = os_make_dirs(dir, err);
+    tar_reader_init(&u->tar, read_archive, u, u->gz ? TAR_LENGTH_UNKNOWN : u->n);
+    bool end = false;
+    struct tar_entry e;
+    while (s == TINKER_OK && !end) {
+        s = tar_next(&u->tar, &e, &end, err);
+        if (s == TINKER_OK && !end)
+            s = put_entry(u, &e, err);
+    }
     gunzip_close(u->gz);
     free(u);
     return s;

@@ -1,8 +1,6 @@
 /* checkpoint.c - see checkpoint.h. */
 #include "server/store/checkpoint.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +14,7 @@
 #include "base/os.h"
 #include "base/rand.h"
 #include "base/sha256.h"
+#include "base/tar.h"
 #include "wire/path.h"
 
 void checkpoint_path(const struct server *s, const char *dir, char *out)
@@ -280,65 +279,43 @@ tinker_status checkpoint_open_file(struct server *s, const char *dir, const char
 
 /* ---- archives ------------------------------------------------------------------------ */
 
-/* The library's own text says what failed ("Write error"), not why. */
-static tinker_status tar_fail(struct archive *tar, tinker_error *err)
+/* The tar_write_fn: state is the descriptor. */
+static tinker_status write_archive(const void *p, size_t n, void *state, tinker_error *err)
 {
-    int code = archive_errno(tar);
-    return err_set(err, TINKER_ESTATE, "archive: %s",
-                   code > 0 ? strerror(code) : archive_error_string(tar));
-}
-
-static tinker_status copy_file(struct archive *tar, const char *path, tinker_error *err)
-{
-    char block[64 * 1024];
-    ssize_t n = 0;
-    tinker_status status = TINKER_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_errno(err, "open", path);
-    while (status == TINKER_OK && (n = read(fd, block, sizeof(block))) > 0)
-        if (archive_write_data(tar, block, (size_t)n) != n)
-            status = tar_fail(tar, err);
-    if (n < 0)
-        status = err_errno(err, "read", path);
-    close(fd);
-    return status;
+    const char *at = p;
+    int fd = *(int *)state;
+    while (n > 0) {
+        ssize_t done = write(fd, at, n);
+        if (done < 0 && errno != EINTR)
+            return err_set(err, TINKER_ESTATE, "archive: %s", strerror(errno));
+        if (done > 0) {
+            at += done;
+            n -= (size_t)done;
+        }
+    }
+    return TINKER_OK;
 }
 
 static tinker_status add_member(const char *path, const char *name, const struct stat *st,
                                 void *state, tinker_error *err)
 {
-    struct archive *tar = state;
-    struct archive_entry *e = archive_entry_new();
-    if (!e)
-        return err_nomem(err, "archive");
-    archive_entry_set_pathname(e, name);
-    archive_entry_set_size(e, st->st_size);
-    archive_entry_set_filetype(e, AE_IFREG);
-    archive_entry_set_perm(e, 0644);
-    archive_entry_set_mtime(e, st->st_mtime, 0);
-    int rc = archive_write_header(tar, e);
-    archive_entry_free(e);
-    if (rc != ARCHIVE_OK)
-        return tar_fail(tar, err);
-    return copy_file(tar, path, err);
-}
-
-static tinker_status write_tar(const char *path, int fd, tinker_error *err)
-{
-    struct archive *tar = archive_write_new();
-    if (!tar)
-        return err_nomem(err, "archive");
-    archive_write_set_format_pax_restricted(tar);
-    archive_write_set_bytes_in_last_block(tar, 1);
-    tinker_status status = TINKER_OK;
-    if (archive_write_open_fd(tar, fd) != ARCHIVE_OK)
-        status = tar_fail(tar, err);
-    if (status == TINKER_OK)
-        status = each_file(path, add_member, tar, err);
-    if (archive_write_close(tar) != ARCHIVE_OK && status == TINKER_OK)
-        status = tar_fail(tar, err);
-    archive_write_free(tar);
+    char block[64 * 1024];
+    ssize_t n = 1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(err, "open", path);
+    tinker_status status =
+        tar_add_file(state, name, (uint64_t)st->st_size, (int64_t)st->st_mtime, err);
+    while (status == TINKER_OK && n > 0) {
+        do
+            n = read(fd, block, sizeof(block));
+        while (n < 0 && errno == EINTR);
+        if (n < 0)
+            status = err_errno(err, "read", path);
+        else
+            status = tar_write(state, block, (size_t)n, err);
+    }
+    close(fd);
     return status;
 }
 
@@ -354,7 +331,11 @@ tinker_status checkpoint_tar(struct server *s, const char *dir, int *fd, uint64_
     if (*fd < 0)
         return err_errno(err, "create", name);
     unlink(name);
-    tinker_status status = write_tar(path, *fd, err);
+    struct tar_writer tar;
+    tar_writer_init(&tar, write_archive, fd);
+    tinker_status status = each_file(path, add_member, &tar, err);
+    if (status == TINKER_OK)
+        status = tar_finish(&tar, err);
     /* Files that went meanwhile are simply not in it. */
     if (status == TINKER_OK && access(marker, F_OK) != 0)
         status = err_set(err, TINKER_ESTATE, "the checkpoint was deleted while it was read");

@@ -76,7 +76,15 @@ static const char upgrade_1_to_2[] = "BEGIN IMMEDIATE;"
                                      "UPDATE settings SET value='2' WHERE name='schema';"
                                      "COMMIT;";
 
-enum { SCHEMA_VERSION = 2 };
+/* Hashes of requests became those of wire_hash(); 0 is WORK_HASH_UNKNOWN. */
+static const char upgrade_2_to_3[] = "BEGIN IMMEDIATE;"
+                                     "UPDATE requests SET hash=0;"
+                                     "UPDATE settings SET value='3' WHERE name='schema';"
+                                     "COMMIT;";
+
+static const char *const upgrades[] = { upgrade_1_to_2, upgrade_2_to_3 };
+
+enum { SCHEMA_VERSION = 3 };
 
 /* ---- statements ----------------------------------------------------------------------- */
 
@@ -255,11 +263,10 @@ static tinker_status check_version(struct store *s, tinker_error *err)
     if (status != TINKER_OK)
         return status;
     if (version == 0)
-        return sql_run(s, "INSERT INTO settings(name, value) VALUES('schema', '2')", NULL, 0, err);
-    if (version == 1)
-        return sqlite3_exec(s->db, upgrade_1_to_2, NULL, NULL, NULL) == SQLITE_OK
-                   ? TINKER_OK
-                   : fail(s, "upgrade", err);
+        return sql_run(s, "INSERT INTO settings(name, value) VALUES('schema', '3')", NULL, 0, err);
+    for (; version >= 1 && version < SCHEMA_VERSION; version++)
+        if (sqlite3_exec(s->db, upgrades[version - 1], NULL, NULL, NULL) != SQLITE_OK)
+            return fail(s, "upgrade", err);
     if (version != SCHEMA_VERSION)
         return err_set(err, TINKER_ESTATE, "store: written by another version (schema %lld)",
                        (long long)version);

@@ -77,8 +77,10 @@ bool work_peek(bool proto, const char *body, size_t n, struct arena *arena, cons
 const char *work_model_id(const struct work *w);
 struct wire_opt_int work_seq(const struct work *w);
 
-/* Equal for equal requests, whatever their encoding. */
+/* Equal for equal requests, whatever their encoding; never WORK_HASH_UNKNOWN, which stands for
+ * requests that a release with another hash has stored. */
 uint64_t work_hash(const struct work *w);
+#define WORK_HASH_UNKNOWN ((uint64_t)0)
 
 int64_t work_tokens(const struct work *w); /* tokens of the data or of the prompt */
 

@@ -27,6 +27,14 @@ struct arrival {
     bool busy;
 };
 
+/* Is a request with the hash the one that was stored?  After an upgrade from a release that hashed
+ * requests another way, a known number with the same kind is taken for a retry: refusing would
+ * stop every client that was waiting while the server was replaced. */
+static bool is_same_request(uint64_t stored, uint64_t hash)
+{
+    return stored == hash || stored == WORK_HASH_UNKNOWN;
+}
+
 static void look(struct server *s, const char *user, const char *model_id, struct wire_opt_int seq,
                  const struct work *work, struct arena *arena, struct arrival *a, const char **id)
 {
@@ -134,7 +142,7 @@ static enum submit_status accept_train(struct server *s, const char *user, const
     if (a.late)
         result = SUBMIT_LATE;
     else if (a.known)
-        result = a.kind == work->kind && a.hash == hash ? SUBMIT_OK : SUBMIT_REUSED;
+        result = a.kind == work->kind && is_same_request(a.hash, hash) ? SUBMIT_OK : SUBMIT_REUSED;
     else if (a.busy)
         result = SUBMIT_BUSY;
     else if (store_add_request(s->store, &r, err) == TINKER_OK &&
@@ -169,7 +177,7 @@ static enum submit_status create_again(struct server *s, const char *model_id, u
     struct store_request *first = NULL;
     if (store_get_request(s->store, model_id, 0, false, arena, &first, err) != TINKER_OK)
         return SUBMIT_FAILED;
-    return !first || first->hash == hash ? SUBMIT_OK : SUBMIT_REUSED;
+    return !first || is_same_request(first->hash, hash) ? SUBMIT_OK : SUBMIT_REUSED;
 }
 
 static enum submit_status accept_create(struct server *s, const struct store_model *record,
@@ -184,7 +192,7 @@ static enum submit_status accept_create(struct server *s, const struct store_mod
     pthread_mutex_lock(&s->lock);
     struct model *m = core_model_locked(s, record->id);
     struct future *f = *id ? core_future_locked(s, *id) : NULL;
-    bool in_memory = f != NULL, same = f && f->hash == hash;
+    bool in_memory = f != NULL, same = f && is_same_request(f->hash, hash);
     pthread_mutex_unlock(&s->lock);
     if (m) {
         work_free(work);

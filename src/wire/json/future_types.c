@@ -1,0 +1,118 @@
+/* future_types.c - polling for results, and telemetry, as tables. */
+#include "wire/json/describe.h"
+
+#define REQ WIRE_REQUIRED
+#define NUL WIRE_NULLABLE
+
+/* POST /api/v1/retrieve_future: a long poll for the result of a request. */
+#define T struct wire_future_retrieve_request
+static const struct wire_field future_retrieve[] = {
+    { WIRE_FIELD(T, request_id, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, allow_metadata_only, WIRE_BOOL, 0) },
+};
+const struct wire_type wire_future_retrieve_request = { .name = "FutureRetrieveRequest",
+                                                        WIRE_TABLE(T, future_retrieve) };
+#undef T
+
+static const char *const word_try_again[] = { "try_again", NULL };
+static const char *const queue_states[] = { "active", "paused_capacity", "paused_rate_limit",
+                                            NULL };
+
+/* Its response while there is no result, with status 408. */
+#define T struct wire_try_again_response
+static const struct wire_field try_again[] = {
+    { .name = "type", .kind = WIRE_LITERAL, .words = word_try_again },
+    { WIRE_FIELD(T, request_id, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, queue_state, WIRE_WORD, NUL | WIRE_OPEN), .words = queue_states },
+    { WIRE_FIELD(T, queue_state_reason, WIRE_STRING, NUL) },
+};
+const struct wire_type wire_try_again_response = { .name = "TryAgainResponse",
+                                                   WIRE_TABLE(T, try_again) };
+#undef T
+
+static const char *const categories[] = { "unknown", "server", "user", NULL };
+
+/* Its response when the request was accepted and then failed, with status 200. */
+#define T struct wire_request_failed_response
+static const struct wire_field request_failed[] = {
+    { WIRE_FIELD(T, error, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, category, WIRE_WORD, NUL | WIRE_OPEN), .words = categories },
+};
+const struct wire_type wire_request_failed_response = { .name = "RequestFailedResponse",
+                                                        WIRE_TABLE(T, request_failed) };
+#undef T
+
+static const char *const word_complete[] = { "complete_metadata", NULL };
+
+/* Its response to allow_metadata_only: the result is there, and how large it is. */
+#define T struct wire_complete_metadata_response
+static const struct wire_field complete_metadata[] = {
+    { .name = "status", .kind = WIRE_LITERAL, .flags = REQ, .words = word_complete },
+    { WIRE_FIELD(T, response_payload_size, WIRE_OPT_INT, NUL) },
+};
+const struct wire_type wire_complete_metadata_response = { .name = "CompleteMetadataResponse",
+                                                           WIRE_TABLE(T, complete_metadata) };
+#undef T
+
+/* ---- telemetry ------------------------------------------------------------------- */
+
+static const char *const event_kinds[] = { "SESSION_START", "SESSION_END", "UNHANDLED_EXCEPTION",
+                                           "GENERIC_EVENT", NULL };
+static const char *const severities[] = { "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", NULL };
+enum {
+    IN_END = 1 << WIRE_EVENT_SESSION_END,
+    IN_EXCEPTION = 1 << WIRE_EVENT_UNHANDLED_EXCEPTION,
+    IN_GENERIC = 1 << WIRE_EVENT_GENERIC
+};
+
+/* Nothing of a single kind of event is required: some clients lose those fields, because
+ * their validator takes the first event class that fits. */
+#define T struct wire_telemetry_event
+static const T event_defaults = { .event_data = { "{}", 2 } };
+static const struct wire_field telemetry_event[] = {
+    { WIRE_FIELD(T, error_message, WIRE_STRING, 0), .variants = IN_EXCEPTION },
+    { WIRE_FIELD(T, error_type, WIRE_STRING, 0), .variants = IN_EXCEPTION },
+    { WIRE_FIELD(T, duration, WIRE_STRING, 0), .variants = IN_END },
+    { .name = "event",
+      .kind = WIRE_ENUM,
+      .flags = REQ,
+      .offset = offsetof(T, kind),
+      .words = event_kinds },
+    { WIRE_FIELD(T, event_id, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, event_name, WIRE_STRING, 0), .variants = IN_GENERIC },
+    { WIRE_FIELD(T, event_session_index, WIRE_INT, REQ) },
+    { WIRE_FIELD(T, severity, WIRE_WORD, REQ), .words = severities },
+    { WIRE_FIELD(T, timestamp, WIRE_TIME, REQ) },
+    { WIRE_FIELD(T, traceback, WIRE_STRING, NUL), .variants = IN_EXCEPTION },
+    { WIRE_FIELD(T, event_data, WIRE_OBJECT_TEXT, 0), .variants = IN_GENERIC },
+};
+const struct wire_type wire_telemetry_event = { .name = "TelemetryEvent",
+                                                WIRE_TABLE(T, telemetry_event),
+                                                .defaults = &event_defaults,
+                                                .tag = "event",
+                                                .ignores_unknown = true };
+#undef T
+
+/* POST /api/v1/telemetry */
+#define T struct wire_telemetry_send_request
+static const struct wire_field telemetry_send[] = {
+    { WIRE_FIELD(T, events, WIRE_LIST, REQ), .aux = offsetof(T, n_events),
+      .type = &wire_telemetry_event },
+    { WIRE_FIELD(T, platform, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, sdk_version, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, session_id, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, process_uuid, WIRE_STRING, 0) }, /* since 0.24 */
+};
+const struct wire_type wire_telemetry_send_request = { .name = "TelemetrySendRequest",
+                                                       WIRE_TABLE(T, telemetry_send) };
+#undef T
+
+static const char *const word_accepted[] = { "accepted", NULL };
+
+#define T struct wire_telemetry_response
+static const struct wire_field telemetry_response[] = {
+    { .name = "status", .kind = WIRE_LITERAL, .flags = REQ, .words = word_accepted },
+};
+const struct wire_type wire_telemetry_response = { .name = "TelemetryResponse",
+                                                   WIRE_TABLE(T, telemetry_response) };
+#undef T

@@ -1,0 +1,307 @@
+/* model_types.c - models, optimizer steps and saved weights, as tables. */
+#include "wire/json/describe.h"
+
+#define REQ WIRE_REQUIRED
+#define NUL WIRE_NULLABLE
+
+static const char *const word_create_model[] = { "create_model", NULL };
+static const char *const word_get_info[] = { "get_info", NULL };
+static const char *const word_unload_model[] = { "unload_model", NULL };
+static const char *const word_optim_step[] = { "optim_step", NULL };
+static const char *const word_load_weights[] = { "load_weights", NULL };
+static const char *const word_save_weights[] = { "save_weights", NULL };
+static const char *const word_save_external[] = { "save_weights_external", NULL };
+static const char *const word_save_sampler[] = { "save_weights_for_sampler", NULL };
+
+/* ---- models ---------------------------------------------------------------------- */
+
+#define T tinker_lora
+static const T lora_defaults = TINKER_LORA_INIT;
+static const struct wire_field lora_config[] = {
+    { WIRE_FIELD(T, rank, WIRE_INT, REQ) },
+    { WIRE_FIELD(T, seed, WIRE_SEED, NUL), .aux = offsetof(T, has_seed) },
+    { WIRE_FIELD(T, train_unembed, WIRE_FLAG, 0) },
+    { WIRE_FIELD(T, train_mlp, WIRE_FLAG, 0) },
+    { WIRE_FIELD(T, train_attn, WIRE_FLAG, 0) },
+};
+const struct wire_type wire_lora_config = { .name = "LoraConfig",
+                                            WIRE_TABLE(T, lora_config),
+                                            .defaults = &lora_defaults };
+#undef T
+
+#define T struct wire_optimizer_config
+static const struct wire_field optimizer_config[] = {
+    { WIRE_FIELD(T, type, WIRE_STRING, REQ) },
+};
+static const struct wire_type wire_optimizer_config = { .name = "OptimizerConfig",
+                                                        WIRE_TABLE(T, optimizer_config),
+                                                        .ignores_unknown = true };
+#undef T
+
+#define T struct wire_create_model_request
+static const struct wire_field create_model_request[] = {
+    { WIRE_FIELD(T, session_id, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, model_seq_id, WIRE_INT, REQ) },
+    { WIRE_FIELD(T, base_model, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, user_metadata, WIRE_OBJECT_TEXT, NUL) },
+    { WIRE_FIELD(T, lora_config, WIRE_POINTER, NUL), .type = &wire_lora_config },
+    { WIRE_FIELD(T, optimizer_config, WIRE_POINTER, NUL), .type = &wire_optimizer_config },
+    { .name = "type", .kind = WIRE_LITERAL, .words = word_create_model },
+};
+const struct wire_type wire_create_model_request = { .name = "CreateModelRequest",
+                                                     WIRE_TABLE(T, create_model_request) };
+#undef T
+
+#define T struct wire_create_model_response
+static const struct wire_field create_model_response[] = {
+    { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
+    { .name = "type", .kind = WIRE_LITERAL, .words = word_create_model },
+};
+const struct wire_type wire_create_model_response = { .name = "CreateModelResponse",
+                                                      WIRE_TABLE(T, create_model_response) };
+#undef T
+
+#define T struct wire_get_info_request
+static const struct wire_field get_info_request[] = {
+    { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
+    { .name = "type", .kind = WIRE_LITERAL, .words = word_get_info },
+};
+const struct wire_type wire_get_info_request = { .name = "GetInfoRequest",
+                                                 WIRE_TABLE(T, get_info_request) };
+#undef T
+
+#define T struct wire_model_data
+static const struct wire_field model_data[] = {
+    { WIRE_FIELD(T, arch, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, model_name, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, tokenizer_id, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, base_model, WIRE_STRING, NUL) },
+};
+static const struct wire_type wire_model_data = { .name = "ModelData", WIRE_TABLE(T, model_data) };
+#undef T
+
+#define T struct wire_get_info_response
+static const struct wire_field get_info_response[] = {
+    { .name = "type", .kind = WIRE_LITERAL, .flags = NUL, .words = word_get_info },
+    { WIRE_FIELD(T, model_data, WIRE_STRUCT, REQ), .type = &wire_model_data },
+    { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, is_lora, WIRE_OPT_BOOL, NUL) },
+    { WIRE_FIELD(T, lora_rank, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, model_name, WIRE_STRING, NUL) },
+};
+const struct wire_type wire_get_info_response = { .name = "GetInfoResponse",
+                                                  WIRE_TABLE(T, get_info_response) };
+#undef T
+
+#define T struct wire_unload_model_request
+static const struct wire_field unload_model_request[] = {
+    { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
+    { .name = "type", .kind = WIRE_LITERAL, .words = word_unload_model },
+};
+const struct wire_type wire_unload_model_request = { .name = "UnloadModelRequest",
+                                                     WIRE_TABLE(T, unload_model_request) };
+#undef T
+
+#define T struct wire_unload_model_response
+static const struct wire_field unload_model_response[] = {
+    { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
+    { .name = "type", .kind = WIRE_LITERAL, .flags = NUL, .words = word_unload_model },
+};
+const struct wire_type wire_unload_model_response = { .name = "UnloadModelResponse",
+                                                      WIRE_TABLE(T, unload_model_response) };
+#undef T
+
+/* ---- optimizer ------------------------------------------------------------------- */
+
+#define T tinker_adam
+static const T adam_defaults = TINKER_ADAM_INIT;
+static const struct wire_field adam_params[] = {
+    { WIRE_FIELD(T, learning_rate, WIRE_DOUBLE, 0) },
+    { WIRE_FIELD(T, beta1, WIRE_DOUBLE, 0) },
+    { WIRE_FIELD(T, beta2, WIRE_DOUBLE, 0) },
+    { WIRE_FIELD(T, eps, WIRE_DOUBLE, 0) },
+    { WIRE_FIELD(T, weight_decay, WIRE_DOUBLE, 0) },
+    { WIRE_FIELD(T, grad_clip_norm, WIRE_DOUBLE, 0) },
+};
+const struct wire_type wire_adam_params = { .name = "AdamParams",
+                                            WIRE_TABLE(T, adam_params),
+                                            .defaults = &adam_defaults };
+#undef T
+
+#define T struct wire_optim_step_request
+static const T optim_step_defaults = { .adam_params = TINKER_ADAM_INIT };
+static const struct wire_field optim_step_request[] = {
+    { WIRE_FIELD(T, adam_params, WIRE_STRUCT, REQ), .type = &wire_adam_params },
+    { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, seq_id, WIRE_OPT_INT, NUL) },
+    { .name = "type", .kind = WIRE_LITERAL, .words = word_optim_step },
+};
+const struct wire_type wire_optim_step_request = { .name = "OptimStepRequest",
+                                                   WIRE_TABLE(T, optim_step_request),
+                                                   .defaults = &optim_step_defaults };
+#undef T
+
+#define T struct wire_optim_step_response
+static const struct wire_field optim_step_response[] = {
+    { WIRE_FIELD(T, metrics, WIRE_NUMBERS, NUL) },
+};
+const struct wire_type wire_optim_step_response = { .name = "OptimStepResponse",
+                                                    WIRE_TABLE(T, optim_step_response) };
+#undef T
+
+/* ---- weights --------------------------------------------------------------------- */
+
+#define T struct wire_load_weights_request
+static const struct wire_field load_weights_request[] = {
+    { WIRE_FIELD(T, model_id, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, seq_id, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, session_id, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, model_seq_id, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, base_model, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, user_metadata, WIRE_OBJECT_TEXT, NUL) },
+    { WIRE_FIELD(T, path, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, optimizer, WIRE_BOOL, REQ) },
+    { WIRE_FIELD(T, optimizer_config, WIRE_POINTER, NUL), .type = &wire_optimizer_config },
+    { WIRE_FIELD(T, weights_access_token, WIRE_STRING, NUL) },
+    { .name = "type", .kind = WIRE_LITERAL, .words = word_load_weights },
+};
+const struct wire_type wire_load_weights_request = { .name = "LoadWeightsRequest",
+                                                     WIRE_TABLE(T, load_weights_request) };
+#undef T
+
+#define T struct wire_load_weights_response
+static const struct wire_field load_weights_response[] = {
+    { WIRE_FIELD(T, path, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, model_id, WIRE_STRING, NUL) },
+    { .name = "type", .kind = WIRE_LITERAL, .flags = NUL, .words = word_load_weights },
+};
+const struct wire_type wire_load_weights_response = { .name = "LoadWeightsResponse",
+                                                      WIRE_TABLE(T, load_weights_response) };
+#undef T
+
+#define T struct wire_save_weights_request
+static const struct wire_field save_weights_request[] = {
+    { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, path, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, seq_id, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, ttl_seconds, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, overwrite, WIRE_BOOL, 0) },
+    { WIRE_FIELD(T, user_metadata, WIRE_NAMED_STRINGS, NUL) },
+    { .name = "type", .kind = WIRE_LITERAL, .words = word_save_weights },
+};
+const struct wire_type wire_save_weights_request = { .name = "SaveWeightsRequest",
+                                                     WIRE_TABLE(T, save_weights_request) };
+#undef T
+
+#define T struct wire_save_weights_response
+static const struct wire_field save_weights_response[] = {
+    { WIRE_FIELD(T, path, WIRE_STRING, REQ) },
+    { .name = "type", .kind = WIRE_LITERAL, .flags = NUL, .words = word_save_weights },
+};
+const struct wire_type wire_save_weights_response = { .name = "SaveWeightsResponse",
+                                                      WIRE_TABLE(T, save_weights_response) };
+#undef T
+
+#define T struct wire_save_weights_for_sampler_request
+static const struct wire_field save_sampler_request[] = {
+    { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, path, WIRE_STRING, NUL) },
+    /* a client that asks again for an unnamed save counts its sampling sessions on */
+    { WIRE_FIELD(T, sampling_session_seq_id, WIRE_OPT_INT, NUL | WIRE_VOLATILE) },
+    { WIRE_FIELD(T, seq_id, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, ttl_seconds, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, user_metadata, WIRE_NAMED_STRINGS, NUL) },
+    { .name = "type", .kind = WIRE_LITERAL, .words = word_save_sampler },
+};
+const struct wire_type wire_save_weights_for_sampler_request = {
+    .name = "SaveWeightsForSamplerRequest", WIRE_TABLE(T, save_sampler_request)
+};
+#undef T
+
+#define T struct wire_save_weights_for_sampler_response
+static const struct wire_field save_sampler_response[] = {
+    { WIRE_FIELD(T, path, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, sampling_session_id, WIRE_STRING, NUL) },
+    { .name = "type", .kind = WIRE_LITERAL, .flags = NUL, .words = word_save_sampler },
+};
+const struct wire_type wire_save_weights_for_sampler_response = {
+    .name = "SaveWeightsForSamplerResponse", WIRE_TABLE(T, save_sampler_response)
+};
+#undef T
+
+#define T struct wire_save_weights_external_request
+static const struct wire_field save_external_request[] = {
+    { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, path, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, seq_id, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, ttl_seconds, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, age_encryption_recipients, WIRE_STRINGS, NUL) },
+    { .name = "type", .kind = WIRE_LITERAL, .words = word_save_external },
+};
+const struct wire_type wire_save_weights_external_request = {
+    .name = "SaveWeightsExternalRequest", WIRE_TABLE(T, save_external_request)
+};
+#undef T
+
+#define T struct wire_save_weights_external_response
+static const struct wire_field save_external_response[] = {
+    { WIRE_FIELD(T, path, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, size_bytes, WIRE_OPT_INT, NUL) },
+    { .name = "type", .kind = WIRE_LITERAL, .flags = NUL, .words = word_save_external },
+};
+const struct wire_type wire_save_weights_external_response = {
+    .name = "SaveWeightsExternalResponse", WIRE_TABLE(T, save_external_response)
+};
+#undef T
+
+#define T struct wire_external_weights_urls_response
+static const struct wire_field external_urls[] = {
+    { WIRE_FIELD(T, urls, WIRE_NAMED_STRINGS, REQ) },
+    { WIRE_FIELD(T, expires, WIRE_TIME, REQ) },
+};
+const struct wire_type wire_external_weights_urls_response = { .name =
+                                                                   "ExternalWeightsUrlsResponse",
+                                                               WIRE_TABLE(T, external_urls) };
+#undef T
+
+#define T struct wire_copy_weights_request
+static const struct wire_field copy_weights_request[] = {
+    { WIRE_FIELD(T, session_id, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, model_seq_id, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, destination_project_id, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, source_path, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, ttl_seconds, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, weights_access_token, WIRE_STRING, NUL) },
+};
+const struct wire_type wire_copy_weights_request = { .name = "CopyWeightsRequest",
+                                                     WIRE_TABLE(T, copy_weights_request) };
+#undef T
+
+#define T struct wire_copy_weights_response
+static const struct wire_field copy_weights_response[] = {
+    { WIRE_FIELD(T, tinker_path, WIRE_STRING, REQ) },
+};
+const struct wire_type wire_copy_weights_response = { .name = "CopyWeightsResponse",
+                                                      WIRE_TABLE(T, copy_weights_response) };
+#undef T
+
+#define T struct wire_weights_info_request
+static const struct wire_field weights_info_request[] = {
+    { WIRE_FIELD(T, tinker_path, WIRE_STRING, REQ) },
+};
+const struct wire_type wire_weights_info_request = { .name = "WeightsInfoRequest",
+                                                     WIRE_TABLE(T, weights_info_request) };
+#undef T
+
+#define T struct wire_weights_info_response
+static const struct wire_field weights_info_response[] = {
+    { WIRE_FIELD(T, base_model, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, is_lora, WIRE_BOOL, REQ) },
+    { WIRE_FIELD(T, lora_rank, WIRE_OPT_INT, NUL) },
+    { WIRE_FIELD(T, train_unembed, WIRE_OPT_BOOL, NUL) },
+    { WIRE_FIELD(T, train_mlp, WIRE_OPT_BOOL, NUL) },
+    { WIRE_FIELD(T, train_attn, WIRE_OPT_BOOL, NUL) },
+};
+const struct wire_type wire_weights_info_response = { .name = "WeightsInfoResponse",
+                                                      WIRE_TABLE(T, weights_info_response) };
+#undef T

@@ -1,0 +1,171 @@
+/* schema.c - the described types as JSON Schema, for programs in other languages.
+ *
+ * Written from the tables that the reader and the writer walk, so it says what they do.  It is that
+ * of the lenient reader: unknown members are allowed, and coerced scalars are not told. */
+#include <string.h>
+#include "wire/json/describe.h"
+
+enum { TYPES_MAX = 256 };
+
+/* Every type that can be reached, each once. */
+struct types {
+    const struct wire_type *v[TYPES_MAX];
+    size_t n;
+};
+
+/* Depth first, so a type stands before its parts; types may refer to each other in a circle. */
+static void collect_types(struct types *all, const struct wire_type *type)
+{
+    for (size_t i = 0; i < all->n; i++)
+        if (all->v[i] == type)
+            return;
+    if (all->n == TYPES_MAX)
+        return;
+    all->v[all->n++] = type;
+    for (size_t i = 0; i < type->n_fields; i++)
+        if (type->fields[i].type)
+            collect_types(all, type->fields[i].type);
+}
+
+static void put_ref(struct buf *out, const struct wire_type *type)
+{
+    buf_printf(out, "{\"$ref\":\"#/$defs/%s\"}", type->name);
+}
+
+/* Of a field whose value is given. */
+static void put_kind(struct buf *out, const struct wire_field *f)
+{
+    static const char *const plain[] = {
+        [WIRE_STRING] = "{\"type\":\"string\"}",
+        [WIRE_BOOL] = "{\"type\":\"boolean\"}",
+        [WIRE_FLAG] = "{\"type\":\"boolean\"}",
+        [WIRE_OPT_BOOL] = "{\"type\":\"boolean\"}",
+        [WIRE_INT] = "{\"type\":\"integer\"}",
+        [WIRE_INT_HAS] = "{\"type\":\"integer\"}",
+        [WIRE_SEED] = "{\"type\":\"integer\"}",
+        [WIRE_OPT_INT] = "{\"type\":\"integer\"}",
+        [WIRE_POSITIVE] = "{\"type\":\"integer\",\"minimum\":1}",
+        [WIRE_DOUBLE] = "{\"type\":\"number\"}",
+        [WIRE_OPT_DOUBLE] = "{\"type\":\"number\"}",
+        [WIRE_TIME] = "{\"type\":\"string\",\"format\":\"date-time\"}",
+        [WIRE_OBJECT_TEXT] = "{\"type\":\"object\"}",
+        [WIRE_BYTES] = "{\"type\":\"string\",\"contentEncoding\":\"base64\"}",
+        [WIRE_STRINGS] = "{\"type\":\"array\",\"items\":{\"type\":\"string\"}}",
+        [WIRE_NAMED_STRINGS] =
+            "{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}}",
+        [WIRE_NUMBERS] = "{\"type\":\"object\",\"additionalProperties\":{\"type\":\"number\"}}",
+        [WIRE_NUMBER_PAIRS] =
+            "{\"type\":\"object\",\"additionalProperties\":{\"type\":\"number\"}}",
+    };
+    switch (f->kind) {
+    case WIRE_LITERAL:
+        buf_printf(out, "{\"const\":\"%s\"}", f->words[0]);
+        break;
+    case WIRE_WORD:
+    case WIRE_ENUM:
+        /* An open list of words only gives examples: others are accepted. */
+        buf_puts(out, f->flags & WIRE_OPEN ? "{\"type\":\"string\",\"examples\":[" : "{\"enum\":[");
+        for (size_t i = 0; f->words[i]; i++)
+            buf_printf(out, "%s\"%s\"", i ? "," : "", f->words[i]);
+        buf_puts(out, "]}");
+        break;
+    case WIRE_STRUCT:
+    case WIRE_POINTER:
+        put_ref(out, f->type);
+        break;
+    case WIRE_LIST:
+        buf_puts(out, "{\"type\":\"array\",\"items\":");
+        put_ref(out, f->type);
+        buf_putc(out, '}');
+        break;
+    case WIRE_MAP:
+        buf_puts(out, "{\"type\":\"object\",\"additionalProperties\":");
+        put_ref(out, f->type);
+        buf_putc(out, '}');
+        break;
+    case WIRE_CUSTOM:
+        buf_puts(out, f->schema);
+        break;
+    default:
+        buf_puts(out, plain[f->kind]);
+    }
+}
+
+/* Names of the required fields of this variant, or (0) of all variants. */
+static void put_required(struct buf *out, const struct wire_type *t, unsigned variant)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < t->n_fields; i++) {
+        const struct wire_field *f = &t->fields[i];
+        bool here = variant ? (f->variants & variant) != 0 : f->variants == 0;
+        if (here && f->flags & WIRE_REQUIRED)
+            buf_printf(out, "%s\"%s\"", n++ ? "," : "\"required\":[", f->name);
+    }
+    if (n)
+        buf_putc(out, ']');
+}
+
+/* What each variant of a union must have. */
+static void put_variants(struct buf *out, const struct wire_type *t)
+{
+    const struct wire_field *tag = NULL;
+    for (size_t i = 0; t->tag && i < t->n_fields; i++)
+        if (strcmp(t->fields[i].name, t->tag) == 0)
+            tag = &t->fields[i];
+    if (!tag)
+        return;
+    buf_puts(out, ",\n   \"allOf\":[");
+    for (size_t i = 0; tag->words[i]; i++) {
+        buf_printf(out, "%s\n    {\"if\":{\"properties\":{\"%s\":{\"const\":\"%s\"}}},\"then\":{",
+                   i ? "," : "", tag->name, tag->words[i]);
+        put_required(out, t, 1U << i);
+        buf_puts(out, "}}");
+    }
+    buf_putc(out, ']');
+}
+
+static void put_type(struct buf *out, const struct wire_type *t)
+{
+    buf_printf(out, "\n  \"%s\":", t->name);
+    /* A type with codecs of its own brings its schema along. */
+    if (t->schema) {
+        buf_puts(out, t->schema);
+        return;
+    }
+    buf_puts(out, "{\"type\":\"object\",\"properties\":{");
+    for (size_t i = 0; i < t->n_fields; i++) {
+        if (i > 0)
+            buf_putc(out, ',');
+        const struct wire_field *f = &t->fields[i];
+        bool nullable = (f->flags & WIRE_NULLABLE) != 0;
+        buf_printf(out, "\n    \"%s\":%s", f->name, nullable ? "{\"anyOf\":[" : "");
+        put_kind(out, f);
+        if (nullable)
+            buf_puts(out, ",{\"type\":\"null\"}]}");
+    }
+    buf_putc(out, '}');
+    /* Into a buffer of its own: whether there is a comma depends on whether it is empty. */
+    struct buf required;
+    buf_init(&required, 1 << 16);
+    put_required(&required, t, 0);
+    if (required.len > 0)
+        buf_printf(out, ",\n   %s", required.data);
+    buf_clear(&required);
+    put_variants(out, t);
+    buf_putc(out, '}');
+}
+
+void wire_schema(struct buf *out)
+{
+    struct types all = { .n = 0 };
+    for (size_t i = 0; wire_type_at(i); i++)
+        collect_types(&all, wire_type_at(i));
+    buf_puts(out, "{\"$schema\":\"https://json-schema.org/draft/2020-12/schema\",\n"
+                  " \"title\":\"Tinker API, as libtinker reads and writes it\",\n \"$defs\":{");
+    for (size_t i = 0; i < all.n; i++) {
+        if (i > 0)
+            buf_putc(out, ',');
+        put_type(out, all.v[i]);
+    }
+    buf_puts(out, "}}\n");
+}

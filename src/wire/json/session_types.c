@@ -1,0 +1,160 @@
+/* session_types.c - the end of a session and the search for sessions, as tables. */
+#include "wire/json/describe.h"
+
+#define REQ  WIRE_REQUIRED
+#define NUL  WIRE_NULLABLE
+#define SHOW (WIRE_NULLABLE | WIRE_SHOW_NULL)
+
+/* ---- the end --------------------------------------------------------------------- */
+
+static const char *const finish_reasons[] = { "success", "errored", "interrupted", NULL };
+
+#define T struct wire_finish_reason
+static const struct wire_field finish_reason[] = {
+    { WIRE_FIELD(T, type, WIRE_WORD, REQ), .words = finish_reasons },
+};
+static const struct wire_type wire_finish_reason = { .name = "ClientSessionFinishReason",
+                                                     WIRE_TABLE(T, finish_reason) };
+#undef T
+
+/* POST /api/v1/sessions/{id}/finish */
+#define T struct wire_finish_session_request
+static const struct wire_field finish_session[] = {
+    { WIRE_FIELD(T, reason, WIRE_STRUCT, REQ), .type = &wire_finish_reason },
+    { WIRE_FIELD(T, detail, WIRE_STRING, SHOW) },
+};
+const struct wire_type wire_finish_session_request = { .name = "FinishSessionRequest",
+                                                       WIRE_TABLE(T, finish_session) };
+#undef T
+
+/* ---- search ---------------------------------------------------------------------- */
+
+static const char *const owners[] = { "own", "accessible", "user", NULL };
+static const char *const statuses[] = { "active", "cancelled", "failed", "client_finished", NULL };
+
+#define T struct wire_search_owner
+static const T owner_defaults = { .type = "own" };
+static const struct wire_field search_owner[] = {
+    { WIRE_FIELD(T, type, WIRE_WORD, 0), .words = owners },
+    { WIRE_FIELD(T, owner_urns, WIRE_STRINGS, NUL) },
+};
+static const struct wire_type wire_search_owner = { .name = "SearchOwner",
+                                                    WIRE_TABLE(T, search_owner),
+                                                    .defaults = &owner_defaults };
+#undef T
+
+#define T struct wire_session_status_query
+static const struct wire_field status_query[] = {
+    { WIRE_FIELD(T, type, WIRE_WORD, REQ), .words = statuses },
+    { WIRE_FIELD(T, reasons, WIRE_STRINGS, NUL) },
+};
+static const struct wire_type wire_session_status_query = { .name = "SessionStatusQuery",
+                                                            WIRE_TABLE(T, status_query) };
+#undef T
+
+#define T struct wire_session_search_cursor
+static const struct wire_field search_cursor[] = {
+    { WIRE_FIELD(T, last_created_at, WIRE_TIME, REQ) },
+    { WIRE_FIELD(T, last_session_id, WIRE_STRING, REQ) },
+};
+static const struct wire_type wire_session_search_cursor = { .name = "SessionSearchCursor",
+                                                             WIRE_TABLE(T, search_cursor) };
+#undef T
+
+/* POST /api/v1/sessions/search */
+#define T struct wire_session_search_request
+static const T search_defaults = { .owner = { .type = "own" }, .limit = 50 };
+static const struct wire_field search_request[] = {
+    { WIRE_FIELD(T, session_id, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, project_ids, WIRE_STRINGS, NUL) },
+    { WIRE_FIELD(T, user_metadata, WIRE_NAMED_STRINGS, NUL) },
+    { WIRE_FIELD(T, display_name, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, owner, WIRE_STRUCT, 0), .type = &wire_search_owner },
+    { WIRE_FIELD(T, statuses, WIRE_LIST, NUL), .aux = offsetof(T, n_statuses),
+      .type = &wire_session_status_query },
+    { WIRE_FIELD(T, limit, WIRE_INT, 0) },
+    { WIRE_FIELD(T, cursor, WIRE_POINTER, NUL), .type = &wire_session_search_cursor },
+};
+const struct wire_type wire_session_search_request = { .name = "SessionSearchRequest",
+                                                       WIRE_TABLE(T, search_request),
+                                                       .defaults = &search_defaults };
+#undef T
+
+#define T struct wire_status_reason
+static const struct wire_field status_reason[] = {
+    { WIRE_FIELD(T, type, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, request_id, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, request_type, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, training_run_id, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, sampling_session_id, WIRE_STRING, NUL) },
+};
+static const struct wire_type wire_status_reason = { .name = "SessionStatusReason",
+                                                     WIRE_TABLE(T, status_reason) };
+#undef T
+
+#define T struct wire_session_status
+static const struct wire_field session_status[] = {
+    { WIRE_FIELD(T, type, WIRE_WORD, REQ | WIRE_OPEN), .words = statuses },
+    { WIRE_FIELD(T, category, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, reason, WIRE_POINTER, NUL), .type = &wire_status_reason },
+    { WIRE_FIELD(T, message, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, detail, WIRE_STRING, NUL) },
+};
+static const struct wire_type wire_session_status = { .name = "SessionStatus",
+                                                      WIRE_TABLE(T, session_status) };
+#undef T
+
+#define T struct wire_session_summary
+static const struct wire_field session_summary[] = {
+    { WIRE_FIELD(T, session_id, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, created_at, WIRE_TIME, REQ) },
+    { WIRE_FIELD(T, owner, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, project_id, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, status, WIRE_POINTER, SHOW), .type = &wire_session_status },
+    { WIRE_FIELD(T, checkpoints_count, WIRE_INT, REQ) },
+    { WIRE_FIELD(T, display_name, WIRE_STRING, SHOW) },
+    { WIRE_FIELD(T, user_metadata, WIRE_NAMED_STRINGS, SHOW) },
+    { WIRE_FIELD(T, checkpoint_storage_bytes, WIRE_OPT_INT, SHOW) },
+};
+static const struct wire_type wire_session_summary = { .name = "SessionSummary",
+                                                       WIRE_TABLE(T, session_summary) };
+#undef T
+
+#define T struct wire_session_search_response
+static const struct wire_field search_response[] = {
+    { WIRE_FIELD(T, sessions, WIRE_LIST, REQ), .aux = offsetof(T, n_sessions),
+      .type = &wire_session_summary },
+    { WIRE_FIELD(T, next_cursor, WIRE_POINTER, SHOW), .type = &wire_session_search_cursor },
+};
+const struct wire_type wire_session_search_response = { .name = "SessionSearchResponse",
+                                                        WIRE_TABLE(T, search_response) };
+#undef T
+
+/* ---- storage --------------------------------------------------------------------- */
+
+#define T struct wire_checkpoint_usage
+static const struct wire_field checkpoint_usage[] = {
+    { WIRE_FIELD(T, project_id, WIRE_STRING, SHOW) },
+    { WIRE_FIELD(T, org_user_urn, WIRE_STRING, SHOW) },
+    { WIRE_FIELD(T, user_email, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, user_name, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, checkpoint_count, WIRE_INT, REQ) },
+    { WIRE_FIELD(T, size_bytes, WIRE_INT, REQ) },
+    { WIRE_FIELD(T, size_gigabytes, WIRE_DOUBLE, REQ) },
+    { WIRE_FIELD(T, estimated_monthly_cost_usd, WIRE_OPT_DOUBLE, NUL) },
+};
+static const struct wire_type wire_checkpoint_usage = { .name = "CheckpointStorageUsageItem",
+                                                        WIRE_TABLE(T, checkpoint_usage) };
+#undef T
+
+/* GET /api/v1/billing/usage/checkpoints/current */
+#define T struct wire_checkpoint_usage_response
+static const struct wire_field checkpoint_usage_response[] = {
+    { WIRE_FIELD(T, effective_rate_usd_per_gigabyte_month, WIRE_OPT_DOUBLE, NUL) },
+    { WIRE_FIELD(T, data, WIRE_LIST, REQ), .aux = offsetof(T, n_data),
+      .type = &wire_checkpoint_usage },
+};
+const struct wire_type wire_checkpoint_usage_response = {
+    .name = "CheckpointStorageUsageResponse", WIRE_TABLE(T, checkpoint_usage_response)
+};
+#undef T

@@ -1,0 +1,334 @@
+/* writer.c - writes a struct as JSON by walking its description.
+ *
+ * As the reference does it: keys in table order, values at their default written,
+ * values not given left out (or null where the table says so). */
+#include "wire/json/describe.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base64.h"
+#include "base/err.h"
+#include "wire/timestamp.h"
+
+bool wire_write_fail(struct wire_writer *w, const char *fmt, ...)
+{
+    if (w->status != TINKER_OK)
+        return false;
+    /* Formatted before the place, which has no va_list of its own. */
+    char text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    w->status = wire_refuse(w->place, w->err, "%s", text);
+    return false;
+}
+
+bool wire_write_nomem(struct wire_writer *w)
+{
+    if (w->status == TINKER_OK)
+        w->status = err_nomem(w->err, "JSON text");
+    return false;
+}
+
+bool wire_write_double(struct wire_writer *w, double v)
+{
+    if (!isfinite(v))
+        return wire_write_fail(w, "must be a finite number");
+    json_put_double(&w->json, v);
+    return true;
+}
+
+/* Only words of the table: a typo must not reach the service. */
+static bool write_word(struct wire_writer *w, const struct wire_field *f, const char *word)
+{
+    for (int i = 0; f->words[i]; i++) {
+        if (strcmp(f->words[i], word) == 0) {
+            json_put_string(&w->json, word);
+            return true;
+        }
+    }
+    return wire_write_fail(w, "\"%.60s\" is not one of the known words", word);
+}
+
+/* Text that somebody else made is checked before it becomes part of ours. */
+static bool write_object_text(struct wire_writer *w, struct json_str text)
+{
+    /* Only its grammar matters, so the arena is as large as the text at most. */
+    struct json_reader check;
+    struct arena none;
+    arena_init(&none, 64 + text.n);
+    json_reader_init(&check, text.s, text.n, &none);
+    bool ok = json_peek(&check) == JSON_OBJECT && json_skip(&check) && json_end(&check);
+    arena_clear(&none);
+    if (!ok)
+        return wire_write_fail(w, "is not a JSON object");
+    json_put_raw(&w->json, text.s, text.n);
+    return true;
+}
+
+static bool write_bytes(struct wire_writer *w, const void *p, size_t n)
+{
+    struct buf b;
+    /* Exactly what base64 makes of n bytes, and a little. */
+    buf_init(&b, n / 3 * 4 + 8);
+    base64_encode(&b, p ? p : "", n);
+    bool ok = buf_ok(&b);
+    if (ok)
+        json_put_string_n(&w->json, b.data ? b.data : "", b.len);
+    buf_clear(&b);
+    return ok || wire_write_nomem(w);
+}
+
+/* {"name": "value"}; a missing value is null. */
+static bool write_named_strings(struct wire_writer *w, const tinker_named_string *v, size_t n)
+{
+    json_put_begin_object(&w->json);
+    for (size_t i = 0; i < n; i++) {
+        json_put_key(&w->json, v[i].name);
+        if (v[i].value)
+            json_put_string(&w->json, v[i].value);
+        else
+            json_put_null(&w->json);
+    }
+    json_put_end_object(&w->json);
+    return true;
+}
+
+static bool write_numbers(struct wire_writer *w, const tinker_named_number *v, size_t n)
+{
+    struct wire_place place = { .up = w->place };
+    json_put_begin_object(&w->json);
+    w->place = &place;
+    for (size_t i = 0; i < n; i++) {
+        place.name = v[i].name;
+        json_put_key(&w->json, v[i].name);
+        wire_write_double(w, v[i].value);
+    }
+    w->place = place.up;
+    json_put_end_object(&w->json);
+    return w->status == TINKER_OK;
+}
+
+/* Values of a type as an array, or as an object whose keys are their first members. */
+static bool write_list(struct wire_writer *w, const struct wire_field *f, const char *v, size_t n)
+{
+    struct wire_place place = { .up = w->place };
+    bool map = f->kind == WIRE_MAP, ok = true;
+    if (map)
+        json_put_begin_object(&w->json);
+    else
+        json_put_begin_array(&w->json);
+    w->place = &place;
+    for (size_t i = 0; ok && i < n; i++) {
+        const char *item = v + i * f->type->size;
+        place.index = i;
+        if (map) {
+            place.name = *(const char *const *)item;
+            json_put_key(&w->json, place.name);
+        }
+        ok = wire_write_value(w, f->type, item);
+    }
+    w->place = place.up;
+    if (map)
+        json_put_end_object(&w->json);
+    else
+        json_put_end_array(&w->json);
+    return ok;
+}
+
+bool wire_is_given(const struct wire_field *f, const void *value)
+{
+    const char *base = value;
+    const void *at = base + f->offset;
+    switch (f->kind) {
+    case WIRE_STRING:
+    case WIRE_WORD:
+    case WIRE_POINTER:
+        return *(const void *const *)at != NULL;
+    case WIRE_OPT_BOOL:
+        return ((const struct wire_opt_bool *)at)->has;
+    case WIRE_OPT_INT:
+        return ((const struct wire_opt_int *)at)->has;
+    case WIRE_OPT_DOUBLE:
+        return ((const struct wire_opt_double *)at)->has;
+    case WIRE_INT_HAS:
+    case WIRE_SEED:
+        return *(const int *)(base + f->aux);
+    case WIRE_POSITIVE:
+        return *(const int64_t *)at != 0;
+    case WIRE_TIME:
+        return ((const struct wire_time *)at)->has;
+    case WIRE_OBJECT_TEXT:
+        return ((const struct json_str *)at)->s != NULL;
+    case WIRE_NAMED_STRINGS:
+        return ((const struct wire_named_strings *)at)->has;
+    case WIRE_STRINGS: /* where a list may be missing, an empty one is */
+        return ((const struct wire_strings *)at)->n > 0 || !(f->flags & WIRE_NULLABLE);
+    case WIRE_LIST:
+        return *(const size_t *)(base + f->aux) > 0 || !(f->flags & WIRE_NULLABLE);
+    case WIRE_NUMBERS:
+        return ((const struct wire_numbers *)at)->has;
+    case WIRE_NUMBER_PAIRS:
+        return *(const size_t *)(base + f->aux) > 0 || (f->flags & WIRE_REQUIRED);
+    default:
+        return true;
+    }
+}
+
+/* The value of a field that is given; its key is written already. */
+static bool write_given(struct wire_writer *w, const struct wire_field *f, const char *value)
+{
+    const void *at = value + f->offset;
+    switch (f->kind) {
+    case WIRE_STRING:
+        json_put_string(&w->json, *(const char *const *)at);
+        return true;
+    case WIRE_WORD:
+        return write_word(w, f, *(const char *const *)at);
+    case WIRE_LITERAL:
+        json_put_string(&w->json, f->words[0]);
+        return true;
+    case WIRE_ENUM: {
+        int index = *(const int *)at, n = 0;
+        while (f->words[n])
+            n++;
+        if (index < 0 || index >= n)
+            return wire_write_fail(w, "has no word for %d", index);
+        json_put_string(&w->json, f->words[index]);
+        return true;
+    }
+    case WIRE_BOOL:
+        json_put_bool(&w->json, *(const bool *)at);
+        return true;
+    case WIRE_FLAG:
+        json_put_bool(&w->json, *(const int *)at != 0);
+        return true;
+    case WIRE_OPT_BOOL:
+        json_put_bool(&w->json, ((const struct wire_opt_bool *)at)->value);
+        return true;
+    case WIRE_POSITIVE:
+        if (*(const int64_t *)at < 0)
+            return wire_write_fail(w, "must be positive");
+        json_put_int64(&w->json, *(const int64_t *)at);
+        return true;
+    case WIRE_INT:
+    case WIRE_INT_HAS:
+    case WIRE_SEED:
+        json_put_int64(&w->json, *(const int64_t *)at);
+        return true;
+    case WIRE_OPT_INT:
+        json_put_int64(&w->json, ((const struct wire_opt_int *)at)->value);
+        return true;
+    case WIRE_DOUBLE:
+        return wire_write_double(w, *(const double *)at);
+    case WIRE_OPT_DOUBLE:
+        return wire_write_double(w, ((const struct wire_opt_double *)at)->value);
+    case WIRE_TIME: {
+        char text[WIRE_TIME_TEXT];
+        wire_time_format(*(const struct wire_time *)at, text);
+        json_put_string(&w->json, text);
+        return true;
+    }
+    case WIRE_OBJECT_TEXT:
+        return write_object_text(w, *(const struct json_str *)at);
+    case WIRE_BYTES:
+        return write_bytes(w, *(const void *const *)at, *(const size_t *)(value + f->aux));
+    case WIRE_STRINGS: {
+        const struct wire_strings *v = at;
+        json_put_begin_array(&w->json);
+        for (size_t i = 0; i < v->n; i++)
+            json_put_string(&w->json, v->v[i]);
+        json_put_end_array(&w->json);
+        return true;
+    }
+    case WIRE_NAMED_STRINGS: {
+        const struct wire_named_strings *v = at;
+        return write_named_strings(w, v->v, v->n);
+    }
+    case WIRE_NUMBERS: {
+        const struct wire_numbers *v = at;
+        return write_numbers(w, v->v, v->n);
+    }
+    case WIRE_NUMBER_PAIRS:
+        return write_numbers(w, *(const tinker_named_number *const *)at,
+                             *(const size_t *)(value + f->aux));
+    case WIRE_STRUCT:
+        return wire_write_value(w, f->type, at);
+    case WIRE_POINTER:
+        return wire_write_value(w, f->type, *(const void *const *)at);
+    case WIRE_LIST:
+    case WIRE_MAP:
+        return write_list(w, f, *(const char *const *)at, *(const size_t *)(value + f->aux));
+    case WIRE_CUSTOM:
+        break; /* writes its own key */
+    }
+    return wire_write_fail(w, "cannot be written");
+}
+
+bool wire_field_applies(const struct wire_type *type, const struct wire_field *f, const void *value)
+{
+    int variant = 0;
+    if (!f->variants)
+        return true;
+    for (size_t i = 0; type->tag && i < type->n_fields; i++)
+        if (strcmp(type->fields[i].name, type->tag) == 0)
+            variant = *(const int *)((const char *)value + type->fields[i].offset);
+    return variant >= 0 && variant < 32 && (f->variants >> variant & 1);
+}
+
+bool wire_write_value(struct wire_writer *w, const struct wire_type *type, const void *value)
+{
+    if (type->write)
+        return type->write(w, value);
+    json_put_begin_object(&w->json);
+    for (size_t i = 0; i < type->n_fields; i++) {
+        const struct wire_field *f = &type->fields[i];
+        /* The fields of other variants do not exist on the wire. */
+        if (!wire_field_applies(type, f, value))
+            continue;
+        struct wire_place place = { .up = w->place, .name = f->name };
+        w->place = &place;
+        bool ok = true, given = f->kind != WIRE_CUSTOM && wire_is_given(f, value);
+        if (f->kind == WIRE_CUSTOM) /* writes its own key, or nothing */
+            ok = f->write(w, f->name, value);
+        else if (!given && (f->flags & WIRE_REQUIRED))
+            ok = wire_write_fail(w, "is required");
+        else if (given || (f->flags & WIRE_SHOW_NULL))
+            json_put_key(&w->json, f->name);
+        if (given)
+            ok = write_given(w, f, value);
+        else if (ok && f->kind != WIRE_CUSTOM && (f->flags & WIRE_SHOW_NULL))
+            json_put_null(&w->json);
+        w->place = place.up;
+        if (!ok)
+            return false;
+    }
+    json_put_end_object(&w->json);
+    return true;
+}
+
+tinker_status wire_encode_json(const struct wire_type *type, const void *value, struct buf *out,
+                               tinker_error *err)
+{
+    struct wire_writer w = { .err = err };
+    /* The writer remembers a failed append, so the buffer is asked once, at the end. */
+    json_writer_init(&w.json, out);
+    if (wire_write_value(&w, type, value) && !buf_ok(out))
+        w.status = err_nomem(err, type->name);
+    return w.status;
+}
+
+tinker_status wire_metadata_encode(const tinker_named_string *v, size_t n, struct buf *out,
+                                   tinker_error *err)
+{
+    struct wire_writer w = { .err = err };
+    for (size_t i = 0; i < n; i++)
+        if (!v || !v[i].name) /* a NULL value is JSON null */
+            return err_set(err, TINKER_EINVAL, "user_metadata: entry %zu has no name", i);
+    json_writer_init(&w.json, out);
+    write_named_strings(&w, v, n);
+    return buf_ok(out) ? TINKER_OK : err_nomem(err, "user_metadata");
+}

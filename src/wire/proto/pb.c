@@ -1,0 +1,185 @@
+/* pb.c - protobuf primitives.
+ *
+ * The encoding (protobuf.dev, "Encoding"): a message is a sequence of fields; each begins with a
+ * varint tag, number << 3 | type, followed by a varint, four or eight bytes, or a length and that
+ * many bytes.  A varint has seven bits a byte, lowest first, the top bit set in all but the last. */
+#include "wire/proto/pb.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ---- writing --------------------------------------------------------------------- */
+
+size_t pb_varint_size(uint64_t v)
+{
+    size_t n = 1;
+    /* A byte for every seven bits. */
+    while (v >= 0x80) {
+        v >>= 7;
+        n++;
+    }
+    return n;
+}
+
+size_t pb_len_size(size_t n)
+{
+    return 1 + pb_varint_size(n) + n;
+}
+
+uint8_t *pb_put_varint(uint8_t *p, uint64_t v)
+{
+    while (v >= 0x80) {
+        *p++ = (uint8_t)(v | 0x80);
+        v >>= 7;
+    }
+    *p++ = (uint8_t)v;
+    return p;
+}
+
+static uint8_t *put_tag(uint8_t *p, unsigned field, enum pb_type type)
+{
+    /* Number << 3 | type in one byte. */
+    assert(field < 16);
+    *p = (uint8_t)(field << 3 | type);
+    return p + 1;
+}
+
+uint8_t *pb_put_int(uint8_t *p, unsigned field, uint64_t v)
+{
+    return pb_put_varint(put_tag(p, field, PB_VARINT), v);
+}
+
+uint8_t *pb_put_head(uint8_t *p, unsigned field, size_t n)
+{
+    return pb_put_varint(put_tag(p, field, PB_LEN), n);
+}
+
+uint8_t *pb_put_bytes(uint8_t *p, unsigned field, const void *data, size_t n)
+{
+    p = pb_put_head(p, field, n);
+    if (n)
+        memcpy(p, data, n);
+    return p + n;
+}
+
+uint8_t *pb_put_double(uint8_t *p, unsigned field, double v)
+{
+    p = put_tag(p, field, PB_FIXED64);
+    memcpy(p, &v, sizeof v); /* little endian: see proto_read.c */
+    return p + sizeof v;
+}
+
+/* ---- reading --------------------------------------------------------------------- */
+
+struct pb_in pb_open(const void *p, size_t n)
+{
+    const uint8_t *start = p ? p : (const uint8_t *)"";
+    return (struct pb_in){ start, start + (p ? n : 0), false };
+}
+
+static bool mark_bad(struct pb_in *in)
+{
+    in->bad = true;
+    return false;
+}
+
+bool pb_varint(struct pb_in *in, uint64_t *v)
+{
+    uint64_t value = 0;
+    /* At most ten bytes; bits beyond 64 are dropped, as the reference does with a negative int32. */
+    for (int shift = 0; shift < 70 && in->p < in->end; shift += 7) {
+        uint8_t byte = *in->p++;
+        if (shift < 64)
+            value |= (uint64_t)(byte & 0x7f) << shift;
+        if (!(byte & 0x80)) {
+            *v = value;
+            return true;
+        }
+    }
+    return mark_bad(in);
+}
+
+static bool read_fixed(struct pb_in *in, size_t n, uint64_t *v)
+{
+    if ((size_t)(in->end - in->p) < n)
+        return mark_bad(in);
+    *v = 0;
+    memcpy(v, in->p, n);
+    in->p += n;
+    return true;
+}
+
+enum { START_GROUP = 3, END_GROUP = 4, DEPTH_MAX = 64 };
+
+static bool read_payload(struct pb_in *in, struct pb_field *f)
+{
+    uint64_t n;
+    switch (f->type) {
+    case PB_VARINT:
+        return pb_varint(in, &f->value);
+    case PB_FIXED64:
+        return read_fixed(in, 8, &f->value);
+    case PB_FIXED32:
+        return read_fixed(in, 4, &f->value);
+    case PB_LEN:
+        if (!pb_varint(in, &n))
+            return false;
+        /* A length from outside: never beyond the message. */
+        if (n > (uint64_t)(in->end - in->p))
+            return mark_bad(in);
+        f->bytes = in->p;
+        f->n = (size_t)n;
+        in->p += n;
+        return true;
+    }
+    return mark_bad(in);
+}
+
+bool pb_next(struct pb_in *in, struct pb_field *f)
+{
+    uint32_t open[DEPTH_MAX];
+    size_t depth = 0;
+    uint64_t tag;
+    while (!in->bad && in->p < in->end) {
+        if (!pb_varint(in, &tag))
+            return false;
+        memset(f, 0, sizeof *f);
+        f->number = (uint32_t)(tag >> 3);
+        unsigned type = tag & 7;
+        /* Numbers begin at 1 and have at most 29 bits. */
+        if (tag > UINT32_MAX || f->number == 0)
+            return mark_bad(in);
+        /* Groups are deprecated, but a parser must be able to skip them with all they hold. */
+        if (type == START_GROUP) {
+            if (depth == DEPTH_MAX)
+                return mark_bad(in);
+            open[depth++] = f->number;
+        } else if (type == END_GROUP) {
+            if (depth == 0 || open[--depth] != f->number)
+                return mark_bad(in);
+        } else {
+            f->type = (enum pb_type)type;
+            if (!read_payload(in, f))
+                return false;
+            if (depth == 0)
+                return true;
+        }
+    }
+    /* The message ended inside a group. */
+    return depth == 0 ? false : mark_bad(in);
+}
+
+bool pb_is(const struct pb_field *f, uint32_t number, enum pb_type type)
+{
+    return f->number == number && f->type == type;
+}
+
+size_t pb_count(const void *p, size_t n, uint32_t number, enum pb_type type)
+{
+    struct pb_in in = pb_open(p, n);
+    struct pb_field f;
+    size_t count = 0;
+    while (pb_next(&in, &f))
+        count += pb_is(&f, number, type);
+    return in.bad ? 0 : count;
+}

@@ -1,0 +1,151 @@
+/* proto_read.c - copies protobuf payloads into the arena, aligned and checked. */
+#include "wire/proto/proto_read.h"
+
+#include <string.h>
+#include "base/utf8.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "payloads are little endian and are copied as they are");
+
+struct wire_reader proto_reader(struct arena *arena, tinker_error *err)
+{
+    return (struct wire_reader){ .arena = arena, .mode = WIRE_LENIENT, .err = err };
+}
+
+bool proto_done(struct wire_reader *r, const struct pb_in *in)
+{
+    if (in->bad)
+        wire_read_fail(r, "the protobuf message is damaged or cut off");
+    return r->status == TINKER_OK;
+}
+
+/* proto3 strings are UTF-8; ours are C strings, too. */
+static bool check_text(struct wire_reader *r, const uint8_t *bytes, size_t n)
+{
+    if (n == 0)
+        return true;
+    if (memchr(bytes, 0, n))
+        return wire_read_fail(r, "a text holds a NUL character");
+    if (utf8_valid_prefix((const char *)bytes, n) != n)
+        return wire_read_fail(r, "a text is not valid UTF-8");
+    return true;
+}
+
+bool proto_text(struct wire_reader *r, const struct pb_field *f, const char **out)
+{
+    if (!check_text(r, f->bytes, f->n))
+        return false;
+    const char *copy = arena_strndup(r->arena, (const char *)f->bytes, f->n);
+    if (copy)
+        *out = copy;
+    return copy != NULL || wire_read_nomem(r);
+}
+
+bool proto_elements(struct wire_reader *r, const uint8_t *bytes, size_t n, size_t size,
+                    const void **out, size_t *count)
+{
+    if (n % size != 0)
+        return wire_read_fail(r, "%zu bytes are no whole number of elements of %zu bytes", n, size);
+    /* Copied even when empty: NULL would mean "not given". */
+    *out = arena_memdup(r->arena, bytes ? bytes : (const uint8_t *)"", n);
+    *count = n / size;
+    return *out != NULL || wire_read_nomem(r);
+}
+
+size_t proto_itemsize(uint64_t dtype)
+{
+    switch (dtype) {
+    case PROTO_FLOAT32:
+    case PROTO_INT32:
+        return 4;
+    case PROTO_INT64:
+        return 8;
+    case PROTO_BFLOAT16:
+        return 2;
+    }
+    return 0;
+}
+
+bool proto_values(struct wire_reader *r, uint64_t dtype, const uint8_t *bytes, size_t n,
+                  tinker_tensor *out)
+{
+    size_t size = proto_itemsize(dtype);
+    if (!size)
+        return wire_read_fail(r, "unknown element type %llu", (unsigned long long)dtype);
+    if (n % size != 0)
+        return wire_read_fail(r, "%zu bytes are no whole number of elements of %zu bytes", n, size);
+    /* Whatever the wire has, memory has one integer and one float type. */
+    bool whole = dtype == PROTO_INT32 || dtype == PROTO_INT64;
+    out->dtype = whole ? TINKER_INT64 : TINKER_FLOAT32;
+    if (dtype != PROTO_INT32 && dtype != PROTO_BFLOAT16)
+        return proto_elements(r, bytes, n, size, &out->data, &out->n);
+    /* In memory there are int64 and float32 only; both widen without loss.  The bytes are not
+     * aligned, so they are copied one by one. */
+    out->n = n / size;
+    if (dtype == PROTO_INT32) {
+        int64_t *v = arena_array(r->arena, out->n, sizeof *v);
+        for (size_t i = 0; v && i < out->n; i++) {
+            int32_t x;
+            memcpy(&x, bytes + 4 * i, sizeof x);
+            v[i] = x;
+        }
+        out->data = v;
+    } else {
+        uint32_t *v = arena_array(r->arena, out->n, sizeof *v); /* the bits of floats */
+        for (size_t i = 0; v && i < out->n; i++) {
+            uint16_t x;
+            memcpy(&x, bytes + 2 * i, sizeof x);
+            v[i] = (uint32_t)x << 16;
+        }
+        out->data = v;
+    }
+    return out->data != NULL || wire_read_nomem(r);
+}
+
+bool proto_shape(struct wire_reader *r, const struct pb_field *f,
+                 int64_t shape[WIRE_DIMENSIONS_MAX], size_t *n)
+{
+    struct pb_in in = pb_open(f->bytes, f->n);
+    uint64_t v = f->value;
+    bool packed = f->type == PB_LEN;
+    /* Repeated numbers come packed or one by one: a parser must take both. */
+    while (!packed || in.p < in.end) {
+        if (packed && !pb_varint(&in, &v))
+            return proto_done(r, &in);
+        if (*n == WIRE_DIMENSIONS_MAX)
+            return wire_read_fail(r, "more than %d dimensions", WIRE_DIMENSIONS_MAX);
+        shape[(*n)++] = (int64_t)v;
+        if (!packed)
+            break;
+    }
+    return true;
+}
+
+bool proto_entry(struct wire_reader *r, const struct pb_field *f, enum pb_type value,
+                 struct proto_entry *out)
+{
+    struct pb_in in = pb_open(f->bytes, f->n);
+    struct pb_field x;
+    memset(out, 0, sizeof *out);
+    /* A map is a repeated message of key and value; the last of each counts. */
+    while (pb_next(&in, &x)) {
+        if (pb_is(&x, 1, PB_LEN))
+            out->key = x;
+        else if (pb_is(&x, 2, value))
+            out->value = x;
+    }
+    return proto_done(r, &in) && check_text(r, out->key.bytes, out->key.n);
+}
+
+bool proto_number_entry(struct wire_reader *r, const struct pb_field *f, struct wire_named *named)
+{
+    struct proto_entry e;
+    if (!proto_entry(r, f, PB_FIXED64, &e))
+        return false;
+    tinker_named_number *slot =
+        wire_named_slot(r, named, e.key.bytes ? (const char *)e.key.bytes : "", e.key.n);
+    if (!slot)
+        return false;
+    memcpy(&slot->value, &e.value.value, sizeof slot->value);
+    return true;
+}

@@ -1,0 +1,290 @@
+/* proto_request.c - ForwardBackwardRequest, both directions.
+ *
+ * Encoding measures every part with functions that cost a few additions per tensor,
+ * reserves the whole message once, then copies each payload to its place.  Only
+ * elements that change type are touched one by one. */
+#include "wire/proto.h"
+
+#include <assert.h>
+#include <string.h>
+#include "base/err.h"
+#include "wire/check.h"
+#include "wire/proto/proto_read.h"
+#include "wire/proto/proto_tensor.h"
+#include "wire/proto/proto_write.h"
+
+/* Field numbers of the schema. */
+enum {
+    REQUEST_MODEL = 1,
+    REQUEST_SEQ,
+    REQUEST_DATA,
+    REQUEST_LOSS,
+    REQUEST_CONFIG,
+    REQUEST_FORWARD
+};
+enum { DATUM_INPUT = 1, DATUM_TENSORS };
+enum { CHUNK_TEXT = 1, CHUNK_IMAGE, CHUNK_DMEL };
+enum { IMAGE_DATA = 1, IMAGE_FORMAT, IMAGE_EXPECTED };
+enum { MAP_KEY = 1, MAP_VALUE };
+
+/* ---- encoding: chunks ------------------------------------------------------------ */
+
+/* Of the message inside the oneof arm. */
+static size_t arm_size(const tinker_chunk *c)
+{
+    /* Empty fields are left out, as proto3 does. */
+    if (c->kind == TINKER_CHUNK_TEXT)
+        return c->n_tokens ? pb_len_size(4 * c->n_tokens) : 0;
+    size_t size = c->n_bytes ? pb_len_size(c->n_bytes) : 0;
+    if (c->kind == TINKER_CHUNK_IMAGE)
+        size += pb_len_size(strlen(c->format));
+    if (c->kind == TINKER_CHUNK_IMAGE && c->has_expected_tokens)
+        size += 1 + pb_varint_size((uint64_t)c->expected_tokens);
+    return size;
+}
+
+static uint8_t *put_chunk(uint8_t *p, const tinker_chunk *c)
+{
+    size_t arm = arm_size(c);
+    p = pb_put_head(p, DATUM_INPUT, pb_len_size(arm));
+    if (c->kind == TINKER_CHUNK_TEXT) {
+        p = pb_put_head(p, CHUNK_TEXT, arm);
+        return c->n_tokens ? pb_put_bytes(p, 1, c->tokens, 4 * c->n_tokens) : p;
+    }
+    p = pb_put_head(p, c->kind == TINKER_CHUNK_IMAGE ? CHUNK_IMAGE : CHUNK_DMEL, arm);
+    if (c->n_bytes)
+        p = pb_put_bytes(p, IMAGE_DATA, c->bytes, c->n_bytes);
+    if (c->kind == TINKER_CHUNK_IMAGE) {
+        p = pb_put_bytes(p, IMAGE_FORMAT, c->format, strlen(c->format));
+        if (c->has_expected_tokens)
+            p = pb_put_int(p, IMAGE_EXPECTED, (uint64_t)c->expected_tokens);
+    }
+    return p;
+}
+
+/* ---- encoding: datums and the request -------------------------------------------- */
+
+static size_t input_size(const tinker_named_tensor *t, bool shaped)
+{
+    return pb_len_size(strlen(t->name)) + pb_len_size(proto_tensor_size(&t->tensor, shaped));
+}
+
+/* Chunk, oneof arm and content are three messages inside each other: hence the nested lengths. */
+static size_t datum_size(const tinker_datum *d, bool shaped)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < d->model_input.n_chunks; i++)
+        size += pb_len_size(pb_len_size(arm_size(&d->model_input.chunks[i])));
+    for (size_t i = 0; i < d->n_inputs; i++)
+        size += pb_len_size(input_size(&d->inputs[i], shaped));
+    return size;
+}
+
+static uint8_t *put_datum(uint8_t *p, const tinker_datum *d, bool shaped)
+{
+    p = pb_put_head(p, REQUEST_DATA, datum_size(d, shaped));
+    for (size_t i = 0; i < d->model_input.n_chunks; i++)
+        p = put_chunk(p, &d->model_input.chunks[i]);
+    for (size_t i = 0; i < d->n_inputs; i++) {
+        const tinker_named_tensor *t = &d->inputs[i];
+        /* An entry of the map: name and tensor. */
+        p = pb_put_head(p, DATUM_TENSORS, input_size(t, shaped));
+        p = pb_put_bytes(p, MAP_KEY, t->name, strlen(t->name));
+        p = pb_put_head(p, MAP_VALUE, proto_tensor_size(&t->tensor, shaped));
+        p = proto_put_tensor(p, &t->tensor, shaped);
+    }
+    return p;
+}
+
+tinker_status wire_encode_forward_backward_request(const struct wire_forward_backward_request *req,
+                                                   struct buf *out, tinker_error *err)
+{
+    if (!req->model_id || !req->loss.name)
+        return err_set(err, TINKER_EINVAL, "%s: is required",
+                       req->model_id ? "loss_fn" : "model_id");
+    /* The field is an int32. */
+    if (req->seq_id.has && (req->seq_id.value < 0 || req->seq_id.value > INT32_MAX))
+        return err_set(err, TINKER_EINVAL, "seq_id: %lld does not fit 31 bits",
+                       (long long)req->seq_id.value);
+    tinker_status status = wire_check_data(req->data, req->n_data, err);
+    if (status)
+        return status;
+    /* Measure, in the order of writing below. */
+    size_t size = pb_len_size(strlen(req->model_id)) + pb_len_size(strlen(req->loss.name));
+    if (req->seq_id.has && req->seq_id.value)
+        size += 1 + pb_varint_size((uint64_t)req->seq_id.value);
+    for (size_t i = 0; i < req->n_data; i++)
+        size += pb_len_size(datum_size(&req->data[i], req->shaped));
+    size += proto_numbers_size(req->loss.config, req->loss.n_config);
+    size += req->forward_only ? 2 : 0;
+    if (!buf_reserve(out, size))
+        return err_nomem(err, "forward_backward body");
+    /* Write: model and number first, where a server can find them in a body it cannot read. */
+    uint8_t *start = (uint8_t *)out->data + out->len, *p = start;
+    p = pb_put_bytes(p, REQUEST_MODEL, req->model_id, strlen(req->model_id));
+    if (req->seq_id.has && req->seq_id.value)
+        p = pb_put_int(p, REQUEST_SEQ, (uint64_t)req->seq_id.value);
+    for (size_t i = 0; i < req->n_data; i++)
+        p = put_datum(p, &req->data[i], req->shaped);
+    p = pb_put_bytes(p, REQUEST_LOSS, req->loss.name, strlen(req->loss.name));
+    p = proto_put_numbers(p, REQUEST_CONFIG, req->loss.config, req->loss.n_config);
+    if (req->forward_only)
+        p = pb_put_int(p, REQUEST_FORWARD, 1);
+    assert((size_t)(p - start) == size);
+    out->len += (size_t)(p - start);
+    out->data[out->len] = '\0';
+    return TINKER_OK;
+}
+
+/* ---- decoding: chunks ------------------------------------------------------------ */
+
+/* An image or an audio tensor: bytes, and what an image says about itself. */
+static bool read_bytes_chunk(struct wire_reader *r, const struct pb_field *arm, tinker_chunk *c)
+{
+    struct pb_in in = pb_open(arm->bytes, arm->n);
+    struct pb_field f, data = { 0 };
+    bool image = arm->number == CHUNK_IMAGE;
+    c->kind = image ? TINKER_CHUNK_IMAGE : TINKER_CHUNK_DMEL;
+    while (pb_next(&in, &f)) {
+        if (pb_is(&f, IMAGE_DATA, PB_LEN))
+            data = f;
+        else if (image && pb_is(&f, IMAGE_FORMAT, PB_LEN) && !proto_text(r, &f, &c->format))
+            return false;
+        else if (image && pb_is(&f, IMAGE_EXPECTED, PB_VARINT)) {
+            c->has_expected_tokens = 1;
+            c->expected_tokens = (int32_t)f.value;
+        }
+    }
+    return proto_done(r, &in) && proto_elements(r, data.bytes, data.n, 1, &c->bytes, &c->n_bytes);
+}
+
+/* A oneof: of several arms the last one counts.  Tokens are a bytes field of int32, not varints. */
+static bool read_chunk(struct wire_reader *r, const struct pb_field *field, tinker_chunk *c)
+{
+    struct pb_in in = pb_open(field->bytes, field->n);
+    struct pb_field f, arm = { 0 };
+    while (pb_next(&in, &f))
+        if (f.type == PB_LEN && f.number >= CHUNK_TEXT && f.number <= CHUNK_DMEL)
+            arm = f;
+    if (!proto_done(r, &in))
+        return false;
+    if (!arm.number)
+        return wire_read_fail(r, "a chunk of an unknown kind");
+    if (arm.number != CHUNK_TEXT)
+        return read_bytes_chunk(r, &arm, c);
+    struct pb_field tokens = { 0 };
+    const void *v = NULL;
+    in = pb_open(arm.bytes, arm.n);
+    c->kind = TINKER_CHUNK_TEXT;
+    while (pb_next(&in, &f))
+        if (pb_is(&f, 1, PB_LEN))
+            tokens = f;
+    if (!proto_done(r, &in) || !proto_elements(r, tokens.bytes, tokens.n, 4, &v, &c->n_tokens))
+        return false;
+    c->tokens = v;
+    return true;
+}
+
+/* ---- decoding: datums and the request -------------------------------------------- */
+
+static bool read_datum(struct wire_reader *r, const struct pb_field *field, tinker_datum *d)
+{
+    struct pb_in in = pb_open(field->bytes, field->n);
+    struct pb_field f;
+    struct wire_named named;
+    /* Counted first, so that the chunks lie in one array. */
+    size_t n_max = pb_count(field->bytes, field->n, DATUM_INPUT, PB_LEN), n = 0;
+    tinker_chunk *chunks = arena_array(r->arena, n_max, sizeof *chunks);
+    bool ok = true;
+    if (!chunks)
+        return wire_read_nomem(r);
+    wire_named_init(&named, sizeof(tinker_named_tensor));
+    while (ok && pb_next(&in, &f)) {
+        if (pb_is(&f, DATUM_INPUT, PB_LEN) && n < n_max) {
+            struct wire_place list = { .up = r->place, .name = "model_input" };
+            struct wire_place place = { .up = &list, .index = n };
+            r->place = &place;
+            ok = read_chunk(r, &f, &chunks[n++]);
+            r->place = list.up;
+        } else if (pb_is(&f, DATUM_TENSORS, PB_LEN)) {
+            struct proto_entry e;
+            tinker_named_tensor *slot = NULL;
+            if (proto_entry(r, &f, PB_LEN, &e))
+                slot = wire_named_slot(r, &named, e.key.bytes ? (const char *)e.key.bytes : "",
+                                       e.key.n);
+            struct wire_place map = { .up = r->place, .name = "loss_fn_inputs" };
+            struct wire_place place = { .up = &map, .name = slot ? slot->name : NULL };
+            r->place = &place;
+            ok = slot && proto_read_tensor(r, &e.value, &slot->tensor);
+            r->place = map.up;
+        }
+    }
+    wire_named_clear(&named);
+    d->model_input.chunks = chunks;
+    d->model_input.n_chunks = n;
+    d->inputs = (const void *)named.v;
+    d->n_inputs = named.n;
+    return ok && proto_done(r, &in);
+}
+
+struct request_in {
+    struct wire_forward_backward_request *out;
+    tinker_datum *data;
+    size_t n_max;
+    struct wire_named config;
+};
+
+static bool read_request_field(struct wire_reader *r, const struct pb_field *f,
+                               struct request_in *in)
+{
+    if (pb_is(f, REQUEST_MODEL, PB_LEN))
+        return proto_text(r, f, &in->out->model_id);
+    if (pb_is(f, REQUEST_LOSS, PB_LEN))
+        return proto_text(r, f, &in->out->loss.name);
+    if (pb_is(f, REQUEST_CONFIG, PB_LEN))
+        return proto_number_entry(r, f, &in->config);
+    if (pb_is(f, REQUEST_SEQ, PB_VARINT)) {
+        in->out->seq_id.value = (int32_t)f->value;
+        /* proto3 does not send 0, which stands for "not given". */
+        in->out->seq_id.has = in->out->seq_id.value != 0;
+    } else if (pb_is(f, REQUEST_FORWARD, PB_VARINT)) {
+        in->out->forward_only = f->value != 0;
+    } else if (pb_is(f, REQUEST_DATA, PB_LEN) && in->out->n_data < in->n_max) {
+        struct wire_place list = { .name = "data" };
+        struct wire_place place = { .up = &list, .index = in->out->n_data };
+        r->place = &place;
+        bool ok = read_datum(r, f, &in->data[in->out->n_data++]);
+        r->place = NULL;
+        return ok;
+    }
+    return true;
+}
+
+tinker_status wire_decode_forward_backward_request(const void *p, size_t n, struct arena *arena,
+                                                   struct wire_forward_backward_request *out,
+                                                   tinker_error *err)
+{
+    struct wire_reader r = proto_reader(arena, err);
+    struct pb_in in = pb_open(p, n);
+    struct pb_field f;
+    memset(out, 0, sizeof *out);
+    /* The reader of a field needs more than the result: an array that is filled, a map. */
+    struct request_in req = { .out = out, .n_max = pb_count(p, n, REQUEST_DATA, PB_LEN) };
+    req.data = arena_array(arena, req.n_max, sizeof *req.data);
+    bool ok = true;
+    if (!req.data)
+        return err_nomem(err, "forward_backward request");
+    wire_named_init(&req.config, sizeof(tinker_named_number));
+    out->model_id = out->loss.name = "";
+    while (ok && pb_next(&in, &f))
+        ok = read_request_field(&r, &f, &req);
+    wire_named_clear(&req.config);
+    proto_done(&r, &in);
+    out->data = req.data;
+    out->loss.config = (const void *)req.config.v;
+    out->loss.n_config = req.config.n;
+    /* proto3 cannot tell an empty text from none. */
+    if (r.status == TINKER_OK && !*out->model_id)
+        wire_read_fail(&r, "model_id: is required");
+    return r.status;
+}
