@@ -180,18 +180,18 @@ static tinker_var *uneven_sum(tinker_tape *t, tinker_var *v)
     return tinker_var_dot(tinker_var_flatten(v), c);
 }
 
-static tinker_var *once(tinker_tape *t, const tinker_datum *d, tinker_var *const *x, size_t n,
-                        void *state)
+static tinker_var *first_order_loss(tinker_tape *t, const tinker_datum *d, tinker_var *const *x,
+                                    size_t n, void *state)
 {
     (void)d, (void)n;
     return uneven_sum(t, (*(build_fn *const *)state)(x[0], x[1]));
 }
 
 /* The gradient itself, differentiated again by both operands. */
-static tinker_var *twice(tinker_tape *t, const tinker_datum *d, tinker_var *const *x, size_t n,
-                         void *state)
+static tinker_var *second_order_loss(tinker_tape *t, const tinker_datum *d, tinker_var *const *x,
+                                     size_t n, void *state)
 {
-    tinker_var *y = once(t, d, x, n, state);
+    tinker_var *y = first_order_loss(t, d, x, n, state);
     tinker_var *ga = tinker_var_gradient(y, x[0]);
     tinker_var *s = uneven_sum(t, tinker_var_square(ga));
     tinker_var *gb = tinker_var_gradient(y, x[1]);
@@ -222,14 +222,14 @@ static void test_gradients(void)
 {
     tinker_tensor x[2] = { { TINKER_FLOAT64, a6, 6, two_three, 2, NULL, NULL },
                            { TINKER_FLOAT64, b6, 6, two_three, 2, NULL, NULL } };
-    check_all(once, x, 1e-7);
+    check_all(first_order_loss, x, 1e-7);
 }
 
 static void test_gradients_of_gradients(void)
 {
     tinker_tensor x[2] = { { TINKER_FLOAT64, a6, 6, two_three, 2, NULL, NULL },
                            { TINKER_FLOAT64, b6, 6, two_three, 2, NULL, NULL } };
-    check_all(twice, x, 1e-6);
+    check_all(second_order_loss, x, 1e-6);
 }
 
 static void test_broadcast_gradients(void)
@@ -249,8 +249,10 @@ static void test_broadcast_gradients(void)
         for (size_t k = 0; k < sizeof(ops) / sizeof(*ops); k++) {
             build_fn *build = ops[k];
             tinker_error err = { 0 };
-            if (tinker_loss_gradcheck(once, &build, NULL, pairs[i], 2, 1e-5, 1e-7, NULL, &err) ||
-                tinker_loss_gradcheck(twice, &build, NULL, pairs[i], 2, 1e-5, 1e-6, NULL, &err))
+            if (tinker_loss_gradcheck(first_order_loss, &build, NULL, pairs[i], 2, 1e-5, 1e-7, NULL,
+                                      &err) ||
+                tinker_loss_gradcheck(second_order_loss, &build, NULL, pairs[i], 2, 1e-5, 1e-6,
+                                      NULL, &err))
                 TAP_FAIL("pair %zu, operation %zu: %s", i, k, err.message);
         }
 }
@@ -599,8 +601,8 @@ static void test_tensors(void)
 
 /* ---- the checker itself, R-109 ----------------------------------------------------------- */
 
-static tinker_var *quadratic(tinker_tape *t, const tinker_datum *d, tinker_var *const *x, size_t n,
-                             void *wrong)
+static tinker_var *quadratic_loss(tinker_tape *t, const tinker_datum *d, tinker_var *const *x,
+                                  size_t n, void *wrong)
 {
     (void)t, (void)d, (void)n;
     tinker_var *a = wrong ? tinker_var_detach(x[0]) : x[0]; /* half the gradient is lost */
@@ -632,11 +634,11 @@ static void test_checker(void)
     tinker_tensor x = { .dtype = TINKER_FLOAT64, .data = a6, .n = 6 };
     tinker_gradcheck report;
     tinker_error err;
-    CHECK_INT(tinker_loss_gradcheck(quadratic, NULL, NULL, &x, 1, 1e-5, 1e-8, &report, &err),
+    CHECK_INT(tinker_loss_gradcheck(quadratic_loss, NULL, NULL, &x, 1, 1e-5, 1e-8, &report, &err),
               TINKER_OK);
     CHECK(report.worst < 1e-8);
     int wrong = 1;
-    CHECK_INT(tinker_loss_gradcheck(quadratic, &wrong, NULL, &x, 1, 1e-5, 1e-3, &report, &err),
+    CHECK_INT(tinker_loss_gradcheck(quadratic_loss, &wrong, NULL, &x, 1, 1e-5, 1e-3, &report, &err),
               TINKER_EINVAL);
     CHECK_NEAR(report.numeric, 2 * report.automatic, 1e-6);
 }

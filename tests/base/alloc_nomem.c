@@ -83,7 +83,7 @@ static bool fill_map(void)
 static int runs;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void run(void *job)
+static void count_run(void *job)
 {
     (void)job;
     pthread_mutex_lock(&lock);
@@ -99,7 +99,7 @@ static bool use_pool(void)
     int submitted = 0;
     runs = 0;
     for (int i = 0; i < 5; i++)
-        submitted += pool_submit(p, run, NULL);
+        submitted += pool_submit(p, count_run, NULL);
     pool_free(p);
     CHECK_INT(runs, submitted);
     return submitted == 5;
@@ -131,7 +131,7 @@ static bool use_files(void)
 
 static char line[3000];
 
-static void keep(void *state, enum log_level level, const char *text)
+static void keep_line(void *state, enum log_level level, const char *text)
 {
     (void)state, (void)level;
     snprintf(line, sizeof line, "%s", text);
@@ -140,7 +140,7 @@ static void keep(void *state, enum log_level level, const char *text)
 /* A log line is cut rather than lost, and still redacted. */
 static void test_log_line_without_memory(void)
 {
-    struct log log = { keep, NULL, LOG_DEBUG };
+    struct log log = { keep_line, NULL, LOG_DEBUG };
     char text[4000];
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';

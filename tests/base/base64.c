@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include "support/tap.h"
 
-static const char *encoded(const void *p, size_t n, bool url)
+static const char *encode_text(const void *p, size_t n, bool url)
 {
     static struct buf b;
     buf_clear(&b);
@@ -14,7 +14,7 @@ static const char *encoded(const void *p, size_t n, bool url)
 }
 
 /* The decoded text, or NULL. */
-static const char *decoded(const char *s, bool url)
+static const char *decode_text(const char *s, bool url)
 {
     static struct buf b;
     buf_clear(&b);
@@ -33,44 +33,44 @@ static void test_rfc_examples(void)
                                             { "fooba", "Zm9vYmE=" },
                                             { "foobar", "Zm9vYmFy" } };
     for (size_t i = 0; i < 7; i++) {
-        CHECK_STR(encoded(pairs[i][0], strlen(pairs[i][0]), false), pairs[i][1]);
-        CHECK_STR(decoded(pairs[i][1], false), pairs[i][0]);
-        CHECK_STR(decoded(pairs[i][1], true), pairs[i][0]);
+        CHECK_STR(encode_text(pairs[i][0], strlen(pairs[i][0]), false), pairs[i][1]);
+        CHECK_STR(decode_text(pairs[i][1], false), pairs[i][0]);
+        CHECK_STR(decode_text(pairs[i][1], true), pairs[i][0]);
     }
 }
 
 static void test_alphabets(void)
 {
-    CHECK_STR(encoded("\xfb\xff\xfe", 3, false), "+//+");
-    CHECK_STR(encoded("\xfb\xff\xfe", 3, true), "-__-");
-    CHECK_STR(encoded("f", 1, true), "Zg");
-    CHECK_STR(encoded("fo", 2, true), "Zm8");
-    CHECK_STR(decoded("-__-", true), "\xfb\xff\xfe");
-    CHECK(decoded("+//+", true) == NULL);
+    CHECK_STR(encode_text("\xfb\xff\xfe", 3, false), "+//+");
+    CHECK_STR(encode_text("\xfb\xff\xfe", 3, true), "-__-");
+    CHECK_STR(encode_text("f", 1, true), "Zg");
+    CHECK_STR(encode_text("fo", 2, true), "Zm8");
+    CHECK_STR(decode_text("-__-", true), "\xfb\xff\xfe");
+    CHECK(decode_text("+//+", true) == NULL);
 }
 
 static void test_standard_is_forgiving(void)
 {
-    CHECK_STR(decoded("Zm9v\nYmFy", false), "foobar");
-    CHECK_STR(decoded(" Z m 9 v ", false), "foo");
-    CHECK_STR(decoded("Zm8=ignored", false), "fo");
-    CHECK_STR(decoded("Zg=\n=", false), "f");
-    CHECK_STR(decoded("====", false), "");
-    CHECK(decoded("Zg", false) == NULL);
-    CHECK(decoded("Zg=", false) == NULL);
-    CHECK(decoded("Z", false) == NULL);
-    CHECK(decoded("Z===", false) == NULL);
+    CHECK_STR(decode_text("Zm9v\nYmFy", false), "foobar");
+    CHECK_STR(decode_text(" Z m 9 v ", false), "foo");
+    CHECK_STR(decode_text("Zm8=ignored", false), "fo");
+    CHECK_STR(decode_text("Zg=\n=", false), "f");
+    CHECK_STR(decode_text("====", false), "");
+    CHECK(decode_text("Zg", false) == NULL);
+    CHECK(decode_text("Zg=", false) == NULL);
+    CHECK(decode_text("Z", false) == NULL);
+    CHECK(decode_text("Z===", false) == NULL);
 }
 
 static void test_url_is_strict(void)
 {
-    CHECK_STR(decoded("Zg", true), "f");
-    CHECK_STR(decoded("Zm8", true), "fo");
-    CHECK_STR(decoded("", true), "");
-    CHECK(decoded("Z", true) == NULL);
-    CHECK(decoded("Zm 9v", true) == NULL);
-    CHECK(decoded("Zg==x", true) == NULL);
-    CHECK(decoded("=", true) == NULL);
+    CHECK_STR(decode_text("Zg", true), "f");
+    CHECK_STR(decode_text("Zm8", true), "fo");
+    CHECK_STR(decode_text("", true), "");
+    CHECK(decode_text("Z", true) == NULL);
+    CHECK(decode_text("Zm 9v", true) == NULL);
+    CHECK(decode_text("Zg==x", true) == NULL);
+    CHECK(decode_text("=", true) == NULL);
 }
 
 static void test_failure_leaves_the_output(void)
@@ -100,7 +100,7 @@ static void test_all_bytes_round_trip(void)
         for (int url = 0; url < 2; url++) {
             struct buf b;
             buf_init(&b, 1000);
-            const char *text = encoded(all, n, url);
+            const char *text = encode_text(all, n, url);
             CHECK((url ? base64url_decode : base64_decode)(&b, text, strlen(text)));
             CHECK_MEM(b.data, b.len, all, n);
             buf_clear(&b);
@@ -113,7 +113,7 @@ static void test_broken_lines(void)
     unsigned char data[1500];
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = (unsigned char)(i * 89 >> 1);
-    const char *text = encoded(data, sizeof data, false);
+    const char *text = encode_text(data, sizeof data, false);
     for (size_t width = 1; width < 90; width++) {
         struct buf broken, out;
         buf_init(&broken, 10000);
@@ -139,6 +139,6 @@ int main(void)
     RUN(test_failure_leaves_the_output);
     RUN(test_all_bytes_round_trip);
     RUN(test_broken_lines);
-    encoded("", 0, false);
+    encode_text("", 0, false);
     return tap_done();
 }

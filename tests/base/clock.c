@@ -28,7 +28,7 @@ static void test_deadlines_saturate(void)
     CHECK_INT(clock_deadline_ns(&f.clock, 0), 1000000000);
 }
 
-static void count(void *state)
+static void count_wakeup(void *state)
 {
     ++*(int *)state;
 }
@@ -38,7 +38,7 @@ static void test_fake_clock_advances_only_by_hand(void)
     struct fake_clock f;
     int woken = 0;
     fake_clock_init(&f);
-    fake_clock_on_advance(&f, count, &woken);
+    fake_clock_on_advance(&f, count_wakeup, &woken);
     int64_t deadline = clock_deadline_ns(&f.clock, 100);
     CHECK_INT(f.clock.poll_ms(&f.clock, deadline), -1);
     fake_clock_advance_ms(&f, 99);
@@ -52,7 +52,7 @@ static void test_fake_clock_advances_only_by_hand(void)
     CHECK_STR(text, "2026-01-01T00:00:00.100000Z");
 }
 
-static const char *at(int64_t ns)
+static const char *format_at(int64_t ns)
 {
     static char text[32];
     clock_format_rfc3339(ns, text);
@@ -61,13 +61,13 @@ static const char *at(int64_t ns)
 
 static void test_rfc3339(void)
 {
-    CHECK_STR(at(0), "1970-01-01T00:00:00Z");
-    CHECK_STR(at(INT64_C(1786270272345678901)), "2026-08-09T10:11:12.345678Z");
-    CHECK_STR(at(999), "1970-01-01T00:00:00Z");
-    CHECK_STR(at(1000), "1970-01-01T00:00:00.000001Z");
-    CHECK_STR(at(-1), "1969-12-31T23:59:59.999999Z");
-    CHECK_STR(at(INT64_C(1709164800) * 1000000000), "2024-02-29T00:00:00Z");
-    CHECK_STR(at(INT64_MAX), "2262-04-11T23:47:16.854775Z");
+    CHECK_STR(format_at(0), "1970-01-01T00:00:00Z");
+    CHECK_STR(format_at(INT64_C(1786270272345678901)), "2026-08-09T10:11:12.345678Z");
+    CHECK_STR(format_at(999), "1970-01-01T00:00:00Z");
+    CHECK_STR(format_at(1000), "1970-01-01T00:00:00.000001Z");
+    CHECK_STR(format_at(-1), "1969-12-31T23:59:59.999999Z");
+    CHECK_STR(format_at(INT64_C(1709164800) * 1000000000), "2024-02-29T00:00:00Z");
+    CHECK_STR(format_at(INT64_MAX), "2262-04-11T23:47:16.854775Z");
 }
 
 int main(void)

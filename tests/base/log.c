@@ -11,7 +11,7 @@ static char line[8192];
 static enum log_level line_level;
 static int lines;
 
-static void keep(void *state, enum log_level level, const char *text)
+static void keep_log_line(void *state, enum log_level level, const char *text)
 {
     (void)state;
     line_level = level;
@@ -19,7 +19,7 @@ static void keep(void *state, enum log_level level, const char *text)
     snprintf(line, sizeof line, "%s", text);
 }
 
-static const char *redacted(const char *text)
+static const char *redact_text(const char *text)
 {
     static char s[4096];
     snprintf(s, sizeof s, "%s", text);
@@ -29,7 +29,7 @@ static const char *redacted(const char *text)
 
 static void test_levels(void)
 {
-    struct log log = { keep, NULL, LOG_WARNING };
+    struct log log = { keep_log_line, NULL, LOG_WARNING };
     lines = 0;
     log_line(&log, LOG_INFO, "quiet");
     log_line(NULL, LOG_ERROR, "nobody");
@@ -47,7 +47,7 @@ static void test_levels(void)
 
 static void test_one_line_of_any_length(void)
 {
-    struct log log = { keep, NULL, LOG_DEBUG };
+    struct log log = { keep_log_line, NULL, LOG_DEBUG };
     char text[6000];
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
@@ -62,48 +62,49 @@ static void test_one_line_of_any_length(void)
 
 static void test_keys(void)
 {
-    CHECK_STR(redacted("key tml-abcDEF_123-x is bad"), "key [REDACTED] is bad");
-    CHECK_STR(redacted("tml-a"), "[REDACTED]");
-    CHECK_STR(redacted("(tml-abcdef),(tml-ghijkl)"), "([REDACTED]),([REDACTED])");
-    CHECK_STR(redacted("tml-abcdeftml-ghijkl"), "[REDACTED]");
-    CHECK_STR(redacted("xtml-abcdef"), "x[REDACTED]");
-    CHECK_STR(redacted("X-API-Key: tml-AAAA\r\n"), "X-API-Key: [REDACTED]\r\n");
-    CHECK_STR(redacted("\"tml-q1\""), "\"[REDACTED]\"");
+    CHECK_STR(redact_text("key tml-abcDEF_123-x is bad"), "key [REDACTED] is bad");
+    CHECK_STR(redact_text("tml-a"), "[REDACTED]");
+    CHECK_STR(redact_text("(tml-abcdef),(tml-ghijkl)"), "([REDACTED]),([REDACTED])");
+    CHECK_STR(redact_text("tml-abcdeftml-ghijkl"), "[REDACTED]");
+    CHECK_STR(redact_text("xtml-abcdef"), "x[REDACTED]");
+    CHECK_STR(redact_text("X-API-Key: tml-AAAA\r\n"), "X-API-Key: [REDACTED]\r\n");
+    CHECK_STR(redact_text("\"tml-q1\""), "\"[REDACTED]\"");
     /* no key: */
-    CHECK_STR(redacted("a key starts with tml-"), "a key starts with tml-");
-    CHECK_STR(redacted("the html-escape rule"), "the html-escape rule");
-    CHECK_STR(redacted("html-0123456789abcdef0123"), "h[REDACTED]");
-    CHECK_STR(redacted(""), "");
+    CHECK_STR(redact_text("a key starts with tml-"), "a key starts with tml-");
+    CHECK_STR(redact_text("the html-escape rule"), "the html-escape rule");
+    CHECK_STR(redact_text("html-0123456789abcdef0123"), "h[REDACTED]");
+    CHECK_STR(redact_text(""), "");
 }
 
 static void test_tokens(void)
 {
-    CHECK_STR(redacted("jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl end"),
+    CHECK_STR(redact_text("jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl end"),
               "jwt [REDACTED] end");
-    CHECK_STR(redacted("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln,eyJhbGciOiJIUzI1NiJ9.eyJzdWIi."),
-              "[REDACTED],[REDACTED]");
-    CHECK_STR(redacted("cut eyJhbGciOiJIUzI1NiJ9.eyJzdWI"), "cut [REDACTED]");
-    CHECK_STR(redacted("eyJust a word"), "eyJust a word");
-    CHECK_STR(redacted("Authorization: Bearer abcdefghijklmnopqrstuvwxyz"),
+    CHECK_STR(
+        redact_text("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln,eyJhbGciOiJIUzI1NiJ9.eyJzdWIi."),
+        "[REDACTED],[REDACTED]");
+    CHECK_STR(redact_text("cut eyJhbGciOiJIUzI1NiJ9.eyJzdWI"), "cut [REDACTED]");
+    CHECK_STR(redact_text("eyJust a word"), "eyJust a word");
+    CHECK_STR(redact_text("Authorization: Bearer abcdefghijklmnopqrstuvwxyz"),
               "Authorization: Bearer [REDACTED]");
-    CHECK_STR(redacted("Bearer token missing"), "Bearer token missing");
+    CHECK_STR(redact_text("Bearer token missing"), "Bearer token missing");
 }
 
 static void test_signed_urls(void)
 {
-    CHECK_STR(redacted("GET /a?sig=AbC%2F123&exp=5 200"), "GET /a?sig=[REDACTED]&exp=5 200");
-    CHECK_STR(redacted("https://h/x?X-Goog-Signature=0a1b2c&y=1"),
+    CHECK_STR(redact_text("GET /a?sig=AbC%2F123&exp=5 200"), "GET /a?sig=[REDACTED]&exp=5 200");
+    CHECK_STR(redact_text("https://h/x?X-Goog-Signature=0a1b2c&y=1"),
               "https://h/x?X-Goog-Signature=[REDACTED]&y=1");
-    CHECK_STR(redacted("?SIG=abc"), "?SIG=[REDACTED]");
-    CHECK_STR(redacted("sig=a&sig=b"), "sig=[REDACTED]&sig=[REDACTED]");
-    CHECK_STR(redacted("sig= nothing"), "sig= nothing");
+    CHECK_STR(redact_text("?SIG=abc"), "?SIG=[REDACTED]");
+    CHECK_STR(redact_text("sig=a&sig=b"), "sig=[REDACTED]&sig=[REDACTED]");
+    CHECK_STR(redact_text("sig= nothing"), "sig= nothing");
 }
 
 static void test_redacting_twice_changes_nothing(void)
 {
     char once[256];
-    snprintf(once, sizeof once, "%s", redacted("tml-abcd sig=xyz eyJhbGciOiJI.eyJzdWIi.c2ln"));
-    CHECK_STR(redacted(once), once);
+    snprintf(once, sizeof once, "%s", redact_text("tml-abcd sig=xyz eyJhbGciOiJI.eyJzdWIi.c2ln"));
+    CHECK_STR(redact_text(once), once);
 }
 
 static void test_registered_secrets(void)
@@ -111,12 +112,12 @@ static void test_registered_secrets(void)
     log_secret(NULL);
     log_secret("short");
     log_secret("hunter2-hunter2");
-    CHECK_STR(redacted("short hunter2-hunter2"), "short [REDACTED]");
-    CHECK_STR(redacted("xhunter2-hunter2hunter2-hunter2x"), "x[REDACTED][REDACTED]x");
-    CHECK_STR(redacted("hunter2-hunter3"), "hunter2-hunter3");
+    CHECK_STR(redact_text("short hunter2-hunter2"), "short [REDACTED]");
+    CHECK_STR(redact_text("xhunter2-hunter2hunter2-hunter2x"), "x[REDACTED][REDACTED]x");
+    CHECK_STR(redact_text("hunter2-hunter3"), "hunter2-hunter3");
     /* a text that was cut inside the secret */
-    CHECK_STR(redacted("last words: hunter2-hun"), "last words: [REDACTED]");
-    CHECK_STR(redacted("last words: hunter"), "last words: hunter");
+    CHECK_STR(redact_text("last words: hunter2-hun"), "last words: [REDACTED]");
+    CHECK_STR(redact_text("last words: hunter"), "last words: hunter");
 }
 
 /* The mark may be longer than the secret: the text is cut, the buffer kept. */
@@ -144,11 +145,11 @@ static void test_old_secrets_make_room_for_new(void)
         log_secret(secret);
         log_secret(secret);
     }
-    CHECK_STR(redacted("secret-number-099"), "[REDACTED]");
-    CHECK_STR(redacted("secret-number-080"), "[REDACTED]");
+    CHECK_STR(redact_text("secret-number-099"), "[REDACTED]");
+    CHECK_STR(redact_text("secret-number-080"), "[REDACTED]");
 }
 
-static void *hammer(void *arg)
+static void *hammer_log(void *arg)
 {
     for (int i = 0; i < 200; i++) {
         char secret[32], text[64];
@@ -168,7 +169,7 @@ static void test_threads(void)
     int id[4];
     for (int i = 0; i < 4; i++) {
         id[i] = i;
-        REQUIRE(pthread_create(&t[i], NULL, hammer, &id[i]) == 0);
+        REQUIRE(pthread_create(&t[i], NULL, hammer_log, &id[i]) == 0);
     }
     for (int i = 0; i < 4; i++) {
         void *bad;

@@ -17,7 +17,7 @@ static const char *in_dir(const char *name)
     return p;
 }
 
-static int entries(const char *path)
+static int count_entries(const char *path)
 {
     DIR *d = opendir(path);
     int n = 0;
@@ -47,7 +47,7 @@ static void test_memory_without_proc(void)
     unlink(old);
 }
 
-static void group(const char *limit, const char *used, const char *stat)
+static void make_group(const char *limit, const char *used, const char *stat)
 {
     REQUIRE(os_make_dirs(in_dir("group"), NULL) == TINKER_OK);
     REQUIRE(os_write_file(in_dir("group/max"), limit, strlen(limit), NULL) == TINKER_OK);
@@ -59,14 +59,14 @@ static void test_memory_of_a_group(void)
 {
     const struct cgroup_memory names = { "max", "current", "inactive_file " };
     CHECK(cgroup_available(in_dir("group"), &names) == OS_MEMORY_UNKNOWN);
-    group("max\n", "100\n", "");
+    make_group("max\n", "100\n", "");
     CHECK(cgroup_available(in_dir("group"), &names) == OS_MEMORY_UNKNOWN);
-    group("1000\n", "700\n", "anon 90\n");
+    make_group("1000\n", "700\n", "anon 90\n");
     CHECK_INT((long long)cgroup_available(in_dir("group"), &names), 300);
     /* a model that was read fills the cache up to the limit, and leaves it for others */
-    group("1000\n", "1000\n", "anon 90\nfile 800\ninactive_file 600\n");
+    make_group("1000\n", "1000\n", "anon 90\nfile 800\ninactive_file 600\n");
     CHECK_INT((long long)cgroup_available(in_dir("group"), &names), 600);
-    group("1000\n", "1200\n", "inactive_file 100\n");
+    make_group("1000\n", "1200\n", "inactive_file 100\n");
     CHECK_INT((long long)cgroup_available(in_dir("group"), &names), 0);
     os_remove_tree(in_dir("group"), NULL);
 }
@@ -87,7 +87,7 @@ static void test_write_then_read(void)
     REQUIRE(os_read_file(path, 100, &data, &n, NULL) == TINKER_OK);
     CHECK_STR(data, "x");
     free(data);
-    CHECK_INT(entries(dir), 1);
+    CHECK_INT(count_entries(dir), 1);
     struct stat st;
     CHECK(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600);
 }
@@ -161,9 +161,9 @@ static void test_failed_rename_leaves_no_trace(void)
     tinker_error err;
     int before;
     os_make_dirs(in_dir("occupied/x"), &err);
-    before = entries(dir);
+    before = count_entries(dir);
     CHECK_INT(os_write_file(in_dir("occupied"), "x", 1, &err), TINKER_ESTATE);
-    CHECK_INT(entries(dir), before);
+    CHECK_INT(count_entries(dir), before);
     CHECK(os_is_dir(in_dir("occupied/x")));
 }
 

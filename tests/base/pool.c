@@ -7,12 +7,12 @@
 static atomic_int done;
 static int order[1000], n_order;
 
-static void append(void *job)
+static void append_number(void *job)
 {
     order[n_order++] = *(int *)job;
 }
 
-static void count(void *job)
+static void count_job(void *job)
 {
     (void)job;
     atomic_fetch_add(&done, 1);
@@ -26,7 +26,7 @@ static void test_one_thread_keeps_the_order(void)
     REQUIRE(p);
     for (int i = 0; i < 1000; i++) {
         id[i] = i;
-        CHECK(pool_submit(p, append, &id[i]));
+        CHECK(pool_submit(p, append_number, &id[i]));
     }
     pool_free(p);
     CHECK_INT(n_order, 1000);
@@ -40,7 +40,7 @@ static void test_free_finishes_what_was_queued(void)
     struct pool *p = pool_new(4, "a name that is too long");
     REQUIRE(p);
     for (int i = 0; i < 5000; i++)
-        pool_submit(p, count, NULL);
+        pool_submit(p, count_job, NULL);
     pool_free(p);
     CHECK_INT(atomic_load(&done), 5000);
     pool_free(NULL);
@@ -48,14 +48,14 @@ static void test_free_finishes_what_was_queued(void)
 
 static struct pool *shared;
 
-static void spawn(void *job)
+static void spawn_jobs(void *job)
 {
     int depth = *(int *)job;
     static int depths[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 };
     atomic_fetch_add(&done, 1);
     if (depth)
         for (int i = 0; i < 2; i++)
-            pool_submit(shared, spawn, &depths[depth - 1]);
+            pool_submit(shared, spawn_jobs, &depths[depth - 1]);
 }
 
 static void test_jobs_may_submit_jobs(void)
@@ -64,14 +64,14 @@ static void test_jobs_may_submit_jobs(void)
     atomic_store(&done, 0);
     shared = pool_new(3, "spawn");
     REQUIRE(shared);
-    pool_submit(shared, spawn, &depth);
+    pool_submit(shared, spawn_jobs, &depth);
     pool_free(shared);
     CHECK_INT(atomic_load(&done), 1023);
 }
 
 static pthread_barrier_t together;
 
-static void meet(void *job)
+static void meet_at_barrier(void *job)
 {
     (void)job;
     pthread_barrier_wait(&together);
@@ -83,8 +83,8 @@ static void test_jobs_run_side_by_side(void)
     pthread_barrier_init(&together, NULL, 2);
     struct pool *p = pool_new(2, "meet");
     REQUIRE(p);
-    pool_submit(p, meet, NULL);
-    pool_submit(p, meet, NULL);
+    pool_submit(p, meet_at_barrier, NULL);
+    pool_submit(p, meet_at_barrier, NULL);
     pool_free(p);
     pthread_barrier_destroy(&together);
 }
@@ -92,7 +92,7 @@ static void test_jobs_run_side_by_side(void)
 static void *submit_many(void *arg)
 {
     for (int i = 0; i < 500; i++)
-        pool_submit(arg, count, NULL);
+        pool_submit(arg, count_job, NULL);
     return NULL;
 }
 

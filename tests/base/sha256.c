@@ -2,7 +2,7 @@
 #include "base/sha256.h"
 #include "support/tap.h"
 
-static const char *digest(const void *p, size_t n)
+static const char *sha256_text(const void *p, size_t n)
 {
     static char hex[65];
     uint8_t out[32];
@@ -14,15 +14,17 @@ static const char *digest(const void *p, size_t n)
     return hex;
 }
 
-static void test_known_answers(void)
+static void test_sha256_known_answers(void)
 {
-    CHECK_STR(digest("", 0), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-    CHECK_STR(digest("abc", 3), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-    CHECK_STR(digest("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 56),
+    CHECK_STR(sha256_text("", 0),
+              "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    CHECK_STR(sha256_text("abc", 3),
+              "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    CHECK_STR(sha256_text("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 56),
               "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
     static char million[1000000];
     memset(million, 'a', sizeof million);
-    CHECK_STR(digest(million, sizeof million),
+    CHECK_STR(sha256_text(million, sizeof million),
               "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
@@ -33,7 +35,7 @@ static void test_pieces_do_not_matter(void)
         text[i] = (char)(i * 7);
     for (size_t n = 0; n <= sizeof text; n += 11) {
         char want[65];
-        snprintf(want, sizeof want, "%s", digest(text, n));
+        snprintf(want, sizeof want, "%s", sha256_text(text, n));
         for (size_t piece = 1; piece < 130; piece += 3) {
             struct sha256 s;
             uint8_t out[32];
@@ -48,7 +50,7 @@ static void test_pieces_do_not_matter(void)
     }
 }
 
-static const char *hmac(const void *key, size_t nk, const void *p, size_t n)
+static const char *hmac_text(const void *key, size_t nk, const void *p, size_t n)
 {
     static char hex[65];
     uint8_t out[32];
@@ -61,12 +63,12 @@ static void test_hmac_rfc4231(void)
 {
     char key[131];
     memset(key, 0x0b, 20);
-    CHECK_STR(hmac(key, 20, "Hi There", 8),
+    CHECK_STR(hmac_text(key, 20, "Hi There", 8),
               "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
-    CHECK_STR(hmac("Jefe", 4, "what do ya want for nothing?", 28),
+    CHECK_STR(hmac_text("Jefe", 4, "what do ya want for nothing?", 28),
               "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
     memset(key, 0xaa, sizeof key);
-    CHECK_STR(hmac(key, 131, "Test Using Larger Than Block-Size Key - Hash Key First", 54),
+    CHECK_STR(hmac_text(key, 131, "Test Using Larger Than Block-Size Key - Hash Key First", 54),
               "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
@@ -81,7 +83,7 @@ static void test_hex(void)
 
 int main(void)
 {
-    RUN(test_known_answers);
+    RUN(test_sha256_known_answers);
     RUN(test_pieces_do_not_matter);
     RUN(test_hmac_rfc4231);
     RUN(test_hex);

@@ -21,7 +21,7 @@ static const char *float_text_of(float v)
     return text;
 }
 
-static double parse(const char *s)
+static double parse_number(const char *s)
 {
     struct decimal d;
     double v = NAN;
@@ -43,7 +43,7 @@ static float parse_float(const char *s)
     return v;
 }
 
-static uint64_t bits(double v)
+static uint64_t bits_of(double v)
 {
     uint64_t b;
     memcpy(&b, &v, sizeof b);
@@ -141,7 +141,7 @@ static void test_doubles_round_trip_and_are_shortest(void)
         if (!isfinite(v))
             continue;
         const char *s = text_of(v);
-        if (bits(parse(s)) != bits(v) || bits(strtod(s, NULL)) != bits(v))
+        if (bits_of(parse_number(s)) != bits_of(v) || bits_of(strtod(s, NULL)) != bits_of(v))
             TAP_FAIL("%a -> %s", v, s);
         if (i % 16)
             continue;
@@ -153,7 +153,7 @@ static void test_doubles_round_trip_and_are_shortest(void)
         if (digits > 1) {
             snprintf(shorter, sizeof shorter, "%.*e", digits - 2, v);
             const char *lead = s + (*s == '-');
-            if (bits(strtod(shorter, NULL)) == bits(v) && strncmp(lead, "0.", 2) != 0 &&
+            if (bits_of(strtod(shorter, NULL)) == bits_of(v) && strncmp(lead, "0.", 2) != 0 &&
                 strcmp(s + strlen(s) - 2, ".0") != 0)
                 TAP_FAIL("%s is enough, got %s", shorter, s);
             snprintf(shorter, sizeof shorter, "%.*e", digits - 1, v);
@@ -191,8 +191,8 @@ static void test_floats_round_trip(void)
 /* strtod of glibc rounds exactly; the C locale is in force here. */
 static void compare_with_libc(const char *s)
 {
-    double want = strtod(s, NULL), got = parse(s);
-    if (bits(want) != bits(got))
+    double want = strtod(s, NULL), got = parse_number(s);
+    if (bits_of(want) != bits_of(got))
         TAP_FAIL("double %s: got %a, want %a", s, got, want);
     float fwant = strtof(s, NULL), fgot = parse_float(s);
     if (float_bits(fwant) != float_bits(fgot))
@@ -330,7 +330,7 @@ static void test_exact_rounding_from_a_bad_guess(void)
     static const char s[] = "1.5";
     struct decimal d;
     decimal_scan(s, s + 3, &d);
-    uint64_t want = bits(1.5);
+    uint64_t want = bits_of(1.5);
     for (int off = -3; off <= 3; off++)
         CHECK(exact_round(&d, want + (uint64_t)(int64_t)off, 52, 0x7ff) == want);
 }
@@ -340,7 +340,7 @@ static void test_malformed(void)
     static const char *const texts[] = { "",   "-",   "01", "-01", ".5",  "1.",   "1.e5",
                                          "1e", "1e+", "+1", "00",  "--1", "1.2.3" };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (!isnan(parse(texts[i])))
+        if (!isnan(parse_number(texts[i])))
             TAP_FAIL("accepted %s", texts[i]);
 }
 

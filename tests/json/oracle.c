@@ -6,7 +6,7 @@
 
 static struct rng rng;
 
-static unsigned below(unsigned n)
+static unsigned random_below(unsigned n)
 {
     return (unsigned)(rng_next(&rng) % n);
 }
@@ -19,38 +19,39 @@ static void random_string(struct buf *b)
                                           "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
                                           "/",        "\\/",          "0123456789abcdef" };
     buf_putc(b, '"');
-    for (unsigned n = below(6); n; n--)
-        buf_puts(b, pieces[below(sizeof pieces / sizeof *pieces)]);
+    for (unsigned n = random_below(6); n; n--)
+        buf_puts(b, pieces[random_below(sizeof pieces / sizeof *pieces)]);
     buf_putc(b, '"');
 }
 
 static void random_number(struct buf *b)
 {
-    switch (below(5)) {
+    switch (random_below(5)) {
     case 0:
-        buf_printf(b, "%d", (int)below(2001) - 1000);
+        buf_printf(b, "%d", (int)random_below(2001) - 1000);
         break;
     case 1:
-        buf_printf(b, "%lld", (long long)(rng_next(&rng) >> below(64)) >> 1);
+        buf_printf(b, "%lld", (long long)(rng_next(&rng) >> random_below(64)) >> 1);
         break;
     case 2:
         buf_printf(b, "%.17g", (rng_uniform(&rng) - 0.5) * 100);
         break;
     case 3:
-        buf_printf(b, "%d.%ue%d", (int)below(20) - 10, below(100000), (int)below(600) - 300);
+        buf_printf(b, "%d.%ue%d", (int)random_below(20) - 10, random_below(100000),
+                   (int)random_below(600) - 300);
         break;
     default:
-        buf_printf(b, "%uE%+d", 1 + below(9), (int)below(40) - 20);
+        buf_printf(b, "%uE%+d", 1 + random_below(9), (int)random_below(40) - 20);
     }
 }
 
 static void random_value(struct buf *b, int depth)
 {
     static const char *const gaps[] = { "", "", "", " ", "\n\t" };
-    unsigned kind = below(depth > 4 ? 5 : 8), n = below(5);
-    buf_puts(b, gaps[below(5)]);
+    unsigned kind = random_below(depth > 4 ? 5 : 8), n = random_below(5);
+    buf_puts(b, gaps[random_below(5)]);
     if (kind == 0)
-        buf_puts(b, below(2) ? "true" : "false");
+        buf_puts(b, random_below(2) ? "true" : "false");
     else if (kind == 1)
         buf_puts(b, "null");
     else if (kind == 2)
@@ -65,19 +66,19 @@ static void random_value(struct buf *b, int depth)
                 buf_putc(b, ',');
             if (object) {
                 random_string(b);
-                buf_puts(b, gaps[below(5)]);
+                buf_puts(b, gaps[random_below(5)]);
                 buf_putc(b, ':');
             }
             random_value(b, depth + 1);
         }
-        buf_puts(b, gaps[below(5)]);
+        buf_puts(b, gaps[random_below(5)]);
         buf_putc(b, object ? '}' : ']');
     }
-    buf_puts(b, gaps[below(5)]);
+    buf_puts(b, gaps[random_below(5)]);
 }
 
 /* Our copy of the text in *out; false when our reader refuses it. */
-static bool copy(const char *s, size_t n, struct buf *out)
+static bool copy_value(const char *s, size_t n, struct buf *out)
 {
     struct arena a;
     struct json_reader r;
@@ -90,7 +91,7 @@ static bool copy(const char *s, size_t n, struct buf *out)
     return ok;
 }
 
-static json_t *load(const char *s, size_t n)
+static json_t *load_jansson(const char *s, size_t n)
 {
     return json_loadb(s, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
 }
@@ -99,13 +100,13 @@ static void check_document(const char *s, size_t n)
 {
     struct buf out;
     buf_init(&out, 1 << 20);
-    bool ok = copy(s, n, &out);
-    json_t *theirs = load(s, n);
+    bool ok = copy_value(s, n, &out);
+    json_t *theirs = load_jansson(s, n);
     if (ok != (theirs != NULL))
         TAP_FAIL("ours %s, jansson %s: %.*s", ok ? "takes" : "refuses",
                  theirs ? "takes" : "refuses", (int)n, s);
     if (ok && theirs) {
-        json_t *ours = load(out.data, out.len);
+        json_t *ours = load_jansson(out.data, out.len);
         if (!ours || !json_equal(ours, theirs))
             TAP_FAIL("copied %.*s to %s", (int)n, s, out.data);
         json_decref(ours);
@@ -113,9 +114,9 @@ static void check_document(const char *s, size_t n)
         char *dump = json_dumps(theirs, JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
         struct buf again;
         buf_init(&again, 1 << 20);
-        if (!dump || !copy(dump, strlen(dump), &again))
+        if (!dump || !copy_value(dump, strlen(dump), &again))
             TAP_FAIL("refused %s", dump ? dump : "(nothing)");
-        json_t *back = load(again.data, again.len);
+        json_t *back = load_jansson(again.data, again.len);
         if (!back || !json_equal(back, theirs))
             TAP_FAIL("read %s as %s", dump, again.data);
         json_decref(back);
@@ -147,10 +148,10 @@ static void test_broken_documents(void)
         struct buf b;
         buf_init(&b, 1 << 20);
         random_value(&b, 2);
-        size_t at = below((unsigned)b.len);
-        switch (below(3)) {
+        size_t at = random_below((unsigned)b.len);
+        switch (random_below(3)) {
         case 0:
-            b.data[at] = bytes[below(sizeof bytes - 1)];
+            b.data[at] = bytes[random_below(sizeof bytes - 1)];
             break;
         case 1:
             memmove(b.data + at, b.data + at + 1, b.len - at);

@@ -5,7 +5,7 @@
 static struct arena arena;
 static struct json_reader reader;
 
-static struct json_reader *on(const char *s)
+static struct json_reader *reader_on_text(const char *s)
 {
     arena_clear(&arena);
     json_reader_init(&reader, s, strlen(s), &arena);
@@ -13,7 +13,7 @@ static struct json_reader *on(const char *s)
 }
 
 /* The whole text is one good value. */
-static bool accepts(const char *s, size_t n)
+static bool accepts_text(const char *s, size_t n)
 {
     /* an exact copy: the sanitizer sees a read beyond the end */
     char *copy = malloc(n ? n : 1);
@@ -28,7 +28,8 @@ static bool accepts(const char *s, size_t n)
 
 static void test_an_object_as_in_the_header(void)
 {
-    struct json_reader *r = on(" {\"a\" : -12 , \"x\":[{\"a\":[]}], \"b\":\"text\",\"c\":true} \n");
+    struct json_reader *r =
+        reader_on_text(" {\"a\" : -12 , \"x\":[{\"a\":[]}], \"b\":\"text\",\"c\":true} \n");
     struct json_str key, b = { NULL, 0 };
     int64_t a = 0;
     bool c = false;
@@ -144,13 +145,13 @@ static void test_grammar(void)
         "--1",
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
-        if (!accepts(good[i], strlen(good[i])))
+        if (!accepts_text(good[i], strlen(good[i])))
             TAP_FAIL("refused %s: %s", good[i], json_error(&reader));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        if (accepts(bad[i], strlen(bad[i])))
+        if (accepts_text(bad[i], strlen(bad[i])))
             TAP_FAIL("accepted %s", bad[i]);
-    CHECK(!accepts("\"a\0b\"", 5));
-    CHECK(!accepts("1\0", 2));
+    CHECK(!accepts_text("\"a\0b\"", 5));
+    CHECK(!accepts_text("1\0", 2));
 }
 
 /* Every cut of a good text is refused, and none reads beyond its end. */
@@ -159,9 +160,9 @@ static void test_every_cut_is_refused(void)
     static const char text[] =
         "{\"k\\u00e9y\":[1.5e3,-2,true,null,\"a\\n\\ud83d\\ude00\xe2\x82\xac\"],"
         "\"long plain string to fill a vector\":{}}";
-    CHECK(accepts(text, strlen(text)));
+    CHECK(accepts_text(text, strlen(text)));
     for (size_t n = 0; n < strlen(text); n++)
-        if (accepts(text, n))
+        if (accepts_text(text, n))
             TAP_FAIL("accepted the first %zu bytes", n);
 }
 
@@ -183,11 +184,11 @@ static void test_errors_name_the_place(void)
         { "[1] x", "line 1, column 5: more text after the end" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct json_reader *r = on(cases[i].text);
+        struct json_reader *r = reader_on_text(cases[i].text);
         CHECK(!(json_skip(r) && json_end(r)));
         CHECK_STR(json_error(r), cases[i].error);
     }
-    struct json_reader *r = on("{\"n\": \"x\"}");
+    struct json_reader *r = reader_on_text("{\"n\": \"x\"}");
     struct json_str key;
     int64_t v;
     json_begin_object(r);
@@ -199,7 +200,7 @@ static void test_errors_name_the_place(void)
 
 static void test_first_failure_stays(void)
 {
-    struct json_reader *r = on("[1, x]");
+    struct json_reader *r = reader_on_text("[1, x]");
     int64_t v = 7;
     double d = 7;
     bool b = true;
@@ -221,7 +222,7 @@ static void test_first_failure_stays(void)
 
 static void test_fail_from_outside(void)
 {
-    struct json_reader *r = on("{\"a\":\n 5}");
+    struct json_reader *r = reader_on_text("{\"a\":\n 5}");
     struct json_str key;
     int64_t v;
     json_begin_object(r);
@@ -237,60 +238,60 @@ static void test_integers(void)
 {
     int64_t v;
     uint64_t u;
-    CHECK(json_int64(on("9223372036854775807"), &v) && v == INT64_MAX);
-    CHECK(json_int64(on("-9223372036854775808"), &v) && v == INT64_MIN);
-    CHECK(json_int64(on("3.0"), &v) && v == 3);
-    CHECK(json_int64(on("1e3"), &v) && v == 1000);
-    CHECK(json_int64(on("-0"), &v) && v == 0);
-    CHECK(!json_int64(on("9223372036854775808"), &v));
+    CHECK(json_int64(reader_on_text("9223372036854775807"), &v) && v == INT64_MAX);
+    CHECK(json_int64(reader_on_text("-9223372036854775808"), &v) && v == INT64_MIN);
+    CHECK(json_int64(reader_on_text("3.0"), &v) && v == 3);
+    CHECK(json_int64(reader_on_text("1e3"), &v) && v == 1000);
+    CHECK(json_int64(reader_on_text("-0"), &v) && v == 0);
+    CHECK(!json_int64(reader_on_text("9223372036854775808"), &v));
     CHECK_STR(json_error(&reader), "line 1, column 1: integer out of range");
-    CHECK(!json_int64(on("-9223372036854775809"), &v));
-    CHECK(!json_int64(on("1e19"), &v));
-    CHECK(!json_int64(on(" 3.5"), &v));
+    CHECK(!json_int64(reader_on_text("-9223372036854775809"), &v));
+    CHECK(!json_int64(reader_on_text("1e19"), &v));
+    CHECK(!json_int64(reader_on_text(" 3.5"), &v));
     CHECK_STR(json_error(&reader), "line 1, column 2: expected an integer, found a fraction");
-    CHECK(!json_int64(on("true"), &v));
-    CHECK(json_uint64(on("18446744073709551615"), &u) && u == UINT64_MAX);
-    CHECK(!json_uint64(on("18446744073709551616"), &u));
-    CHECK(!json_uint64(on("-1"), &u));
-    CHECK(json_uint64(on("-0"), &u) && u == 0);
+    CHECK(!json_int64(reader_on_text("true"), &v));
+    CHECK(json_uint64(reader_on_text("18446744073709551615"), &u) && u == UINT64_MAX);
+    CHECK(!json_uint64(reader_on_text("18446744073709551616"), &u));
+    CHECK(!json_uint64(reader_on_text("-1"), &u));
+    CHECK(json_uint64(reader_on_text("-0"), &u) && u == 0);
 }
 
 static void test_doubles(void)
 {
     double d;
-    CHECK(json_double(on("0.1"), &d) && d == 0.1);
-    CHECK(json_double(on("-0.0"), &d) && d == 0 && signbit(d));
-    CHECK(json_double(on("12"), &d) && d == 12);
-    CHECK(!json_double(on("1e309"), &d));
+    CHECK(json_double(reader_on_text("0.1"), &d) && d == 0.1);
+    CHECK(json_double(reader_on_text("-0.0"), &d) && d == 0 && signbit(d));
+    CHECK(json_double(reader_on_text("12"), &d) && d == 12);
+    CHECK(!json_double(reader_on_text("1e309"), &d));
     CHECK_STR(json_error(&reader), "line 1, column 1: number out of range");
-    CHECK(json_double(on("1e-999"), &d) && d == 0);
-    CHECK(!json_double(on("null"), &d));
-    CHECK(!json_double(on("\"1\""), &d));
+    CHECK(json_double(reader_on_text("1e-999"), &d) && d == 0);
+    CHECK(!json_double(reader_on_text("null"), &d));
+    CHECK(!json_double(reader_on_text("\"1\""), &d));
 }
 
 static void test_strings(void)
 {
     static const char text[] = "\"plain and long enough for a vector\"";
-    struct json_reader *r = on(text);
+    struct json_reader *r = reader_on_text(text);
     struct json_str s;
     char *c;
     CHECK(json_string(r, &s) && s.s == text + 1); /* borrowed */
     CHECK_INT(arena.used, 0);
-    CHECK(
-        json_string(on("\"a\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0041\\u00e9\\u20AC\\ud83d\\ude00z\""), &s));
+    CHECK(json_string(
+        reader_on_text("\"a\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0041\\u00e9\\u20AC\\ud83d\\ude00z\""), &s));
     CHECK_MEM(s.s, s.n, "a\"\\/\b\f\n\r\tA\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z", 20);
-    CHECK(json_string(on("\"a\\u0000b\""), &s));
+    CHECK(json_string(reader_on_text("\"a\\u0000b\""), &s));
     CHECK_MEM(s.s, s.n, "a\0b", 3);
-    CHECK(json_string(on("\"\""), &s) && s.n == 0);
-    CHECK(json_cstring(on("\"h\\u0069\""), &c));
+    CHECK(json_string(reader_on_text("\"\""), &s) && s.n == 0);
+    CHECK(json_cstring(reader_on_text("\"h\\u0069\""), &c));
     CHECK_STR(c, "hi");
-    CHECK(json_cstring(on("\"\""), &c));
+    CHECK(json_cstring(reader_on_text("\"\""), &c));
     CHECK_STR(c, "");
-    CHECK(!json_cstring(on(" \"a\\u0000\""), &c));
+    CHECK(!json_cstring(reader_on_text(" \"a\\u0000\""), &c));
     CHECK_STR(json_error(&reader), "line 1, column 2: the string contains a NUL character");
     /* keys take escapes too */
     struct json_str key;
-    r = on("{\"\\u0061b\":1}");
+    r = reader_on_text("{\"\\u0061b\":1}");
     json_begin_object(r);
     CHECK(json_next_key(r, &key) && json_str_is(key, "ab"));
     CHECK(!json_str_is(key, "a") && !json_str_is(key, "abc"));
@@ -306,16 +307,16 @@ static void test_string_offsets(void)
         text[n + 1] = '"';
         text[n + 2] = '\0';
         struct json_str s;
-        CHECK(json_string(on(text), &s) && s.n == n);
+        CHECK(json_string(reader_on_text(text), &s) && s.n == n);
         for (size_t i = 1; i <= n; i++) {
             text[i] = 0x1f;
-            CHECK(!accepts(text, n + 2));
+            CHECK(!accepts_text(text, n + 2));
             text[i] = (char)0x80;
-            CHECK(!accepts(text, n + 2));
+            CHECK(!accepts_text(text, n + 2));
             text[i] = '\\';
-            CHECK(!accepts(text, n + 2) || text[i + 1] == '\\');
+            CHECK(!accepts_text(text, n + 2) || text[i + 1] == '\\');
             text[i] = ' ';
-            CHECK(accepts(text, n + 2));
+            CHECK(accepts_text(text, n + 2));
             text[i] = 'a';
         }
     }
@@ -323,7 +324,7 @@ static void test_string_offsets(void)
 
 static void test_raw_and_skip(void)
 {
-    struct json_reader *r = on("[ {\"a\":[1, 2]} , \"x\\n\" , 5.0e1,null]");
+    struct json_reader *r = reader_on_text("[ {\"a\":[1, 2]} , \"x\\n\" , 5.0e1,null]");
     struct json_str s;
     json_begin_array(r);
     CHECK(json_next_item(r) && json_raw(r, &s) && json_str_is(s, "{\"a\":[1, 2]}"));
@@ -332,7 +333,7 @@ static void test_raw_and_skip(void)
     CHECK(json_next_item(r) && json_skip(r));
     CHECK(!json_next_item(r) && json_end(r));
     CHECK_INT(arena.used, 0); /* neither allocates */
-    CHECK(!json_raw(on("{\"a\":[1,}"), &s));
+    CHECK(!json_raw(reader_on_text("{\"a\":[1,}"), &s));
 }
 
 static void test_depth(void)
@@ -342,34 +343,34 @@ static void test_depth(void)
         memset(text, '[', (size_t)depth);
         memset(text + depth, ']', (size_t)depth);
         text[2 * depth] = '\0';
-        CHECK_INT(accepts(text, (size_t)(2 * depth)), depth <= 64);
+        CHECK_INT(accepts_text(text, (size_t)(2 * depth)), depth <= 64);
     }
     CHECK(strstr(json_error(&reader), "nested deeper than 64 levels"));
     char *many = malloc(1000000);
     REQUIRE(many);
     memset(many, '[', 1000000);
-    CHECK(!accepts(many, 1000000));
+    CHECK(!accepts_text(many, 1000000));
     free(many);
 }
 
 static void test_calls_out_of_place(void)
 {
     struct json_str key;
-    CHECK(!json_next_item(on("1")));
-    struct json_reader *r = on("[\"a\":1}");
+    CHECK(!json_next_item(reader_on_text("1")));
+    struct json_reader *r = reader_on_text("[\"a\":1}");
     json_begin_array(r);
     CHECK(!json_next_key(r, &key));
     CHECK_STR(json_error(r), "line 1, column 2: not inside an object");
-    r = on("{1]");
+    r = reader_on_text("{1]");
     json_begin_object(r);
     CHECK(!json_next_item(r));
     CHECK_STR(json_error(r), "line 1, column 2: not inside an array");
-    r = on("{\"a\":1,\"b\":2}");
+    r = reader_on_text("{\"a\":1,\"b\":2}");
     json_begin_object(r);
     CHECK(json_next_key(r, &key));
     CHECK(!json_next_key(r, &key)); /* the value was not read */
     CHECK(r->failed);
-    r = on("[1");
+    r = reader_on_text("[1");
     json_begin_array(r);
     json_next_item(r);
     json_skip(r);

@@ -6,7 +6,7 @@
 static struct buf out;
 static struct json_writer w;
 
-static void begin(void)
+static void begin_writer(void)
 {
     buf_clear(&out);
     buf_init(&out, 1 << 20);
@@ -15,7 +15,7 @@ static void begin(void)
 
 static void test_structure_and_commas(void)
 {
-    begin();
+    begin_writer();
     json_put_begin_object(&w);
     json_put_key(&w, "a");
     json_put_int64(&w, 1);
@@ -45,22 +45,22 @@ static void test_structure_and_commas(void)
                         "{\"r\":1},\"s\",2.0,0.1],\"d\":-9223372036854775808}");
 }
 
-static void test_strings(void)
+static void test_written_strings(void)
 {
-    begin();
+    begin_writer();
     json_put_string(&w, "q\" b\\ s/ \b\f\n\r\t \x01\x1f\x7f caf\xc3\xa9 \xf0\x9f\x98\x80");
     CHECK_STR(out.data, "\"q\\\" b\\\\ s/ \\b\\f\\n\\r\\t \\u0001\\u001f\x7f caf\xc3\xa9 "
                         "\xf0\x9f\x98\x80\"");
-    begin();
+    begin_writer();
     json_put_string_n(&w, "a\0b", 3);
     CHECK_STR(out.data, "\"a\\u0000b\"");
-    begin();
+    begin_writer();
     json_put_string_n(&w, "", 0);
     CHECK_STR(out.data, "\"\"");
-    begin();
+    begin_writer();
     json_put_string(&w, "x\xffy\xc3");
     CHECK_STR(out.data, "\"x\xef\xbf\xbdy\xef\xbf\xbd\"");
-    begin();
+    begin_writer();
     json_put_begin_object(&w);
     json_put_key(&w, "k\n\x80");
     json_put_null(&w);
@@ -68,12 +68,12 @@ static void test_strings(void)
     CHECK_STR(out.data, "{\"k\\n\xef\xbf\xbd\":null}");
 }
 
-static void test_arrays(void)
+static void test_written_arrays(void)
 {
     static const int64_t ints[] = { 0, -1, INT64_MIN, INT64_MAX, 99999999, 100000000 };
     static const int32_t words[] = { INT32_MIN, INT32_MAX };
     static const float floats[] = { 0.1f, -0.0f, 1e-45f, 100 };
-    begin();
+    begin_writer();
     json_put_begin_array(&w);
     json_put_array_int64(&w, ints, 6);
     json_put_array_int32(&w, words, 2);
@@ -96,7 +96,7 @@ static void test_array_lengths(void)
         struct json_reader r;
         int64_t *back;
         size_t n;
-        begin();
+        begin_writer();
         json_put_array_int64(&w, v, lengths[k]);
         arena_init(&a, 1 << 20);
         json_reader_init(&r, out.data, out.len, &a);
@@ -111,13 +111,13 @@ static void test_no_number_no_json(void)
     double bad[] = { NAN, INFINITY, -INFINITY };
     for (int i = 0; i < 3; i++) {
         float f[2] = { 1, (float)bad[i] };
-        begin();
+        begin_writer();
         json_put_double(&w, bad[i]);
         CHECK(!buf_ok(&out));
-        begin();
+        begin_writer();
         json_put_float(&w, (float)bad[i]);
         CHECK(!buf_ok(&out));
-        begin();
+        begin_writer();
         json_put_array_float(&w, f, 2);
         CHECK(!buf_ok(&out));
     }
@@ -129,7 +129,7 @@ static void test_maximum_is_exact(void)
     static int64_t v[500];
     for (int i = 0; i < 500; i++)
         v[i] = i;
-    begin();
+    begin_writer();
     json_put_array_int64(&w, v, 500);
     size_t full = out.len;
     for (size_t max = full - 2; max <= full; max++) {
@@ -157,7 +157,7 @@ static void test_floats_read_back_as_the_same_bits(void)
         if (!isfinite(v[i]))
             v[i] = 0;
     }
-    begin();
+    begin_writer();
     json_put_array_float(&w, v, N);
     arena_init(&a, 1 << 20);
     json_reader_init(&r, out.data, out.len, &a);
@@ -170,8 +170,8 @@ static void test_floats_read_back_as_the_same_bits(void)
 int main(void)
 {
     RUN(test_structure_and_commas);
-    RUN(test_strings);
-    RUN(test_arrays);
+    RUN(test_written_strings);
+    RUN(test_written_arrays);
     RUN(test_array_lengths);
     RUN(test_no_number_no_json);
     RUN(test_maximum_is_exact);

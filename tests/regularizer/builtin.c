@@ -15,7 +15,7 @@ static tinker_tensor yt = { TINKER_FLOAT64, y, N, matrix, 2, NULL, NULL };
 
 static tinker_loss_report *last;
 
-static double metric(const char *name)
+static double find_metric(const char *name)
 {
     for (size_t i = 0; last && i < last->base.n_custom; i++)
         if (strcmp(last->base.custom[i].name, name) == 0)
@@ -23,7 +23,7 @@ static double metric(const char *name)
     return NAN;
 }
 
-static const char *note(const char *name)
+static const char *find_note(const char *name)
 {
     for (size_t i = 0; last && i < last->base.n_custom; i++)
         if (strcmp(last->base.custom[i].name, name) == 0 && last->base.custom[i].text)
@@ -50,12 +50,12 @@ static void check_on(const char *what, tinker_loss_fn *fn, void *state, const ti
         TAP_FAIL("%s: %s", what, err.message);
 }
 
-static void check(const char *what, tinker_loss_fn *fn, void *state, double want)
+static void check_term(const char *what, tinker_loss_fn *fn, void *state, double want)
 {
     check_on(what, fn, state, NULL, &xt, 1, want);
 }
 
-static void refuse(const char *what, tinker_loss_fn *fn, void *state, const char *says)
+static void check_refused(const char *what, tinker_loss_fn *fn, void *state, const char *says)
 {
     tinker_error err = { 0 };
     tinker_loss_report *r = tinker_loss_evaluate(fn, state, NULL, &xt, 1, NULL, &err);
@@ -66,7 +66,7 @@ static void refuse(const char *what, tinker_loss_fn *fn, void *state, const char
 
 /* ---- size -------------------------------------------------------------------------------- */
 
-static void sizes(double lambda, double center, double clip, double *l1, double *l2)
+static void expected_norms(double lambda, double center, double clip, double *l1, double *l2)
 {
     *l1 = *l2 = 0;
     for (int i = 0; i < N; i++) {
@@ -81,33 +81,33 @@ static void test_sizes(void)
 {
     tinker_reg_norm_options o = TINKER_REG_NORM_OPTIONS_INIT;
     double l1, l2;
-    sizes(1, 0, INFINITY, &l1, &l2);
-    check("l1", tinker_reg_l1, NULL, l1);
-    CHECK_NEAR(metric("l1_raw"), l1, 1e-12);
-    CHECK_NEAR(metric("l1_mean"), l1 / N, 1e-12);
-    check("l2", tinker_reg_l2, NULL, l2);
-    CHECK_NEAR(metric("l2_raw"), l2, 1e-12);
-    CHECK_NEAR(metric("l2_mean"), l2 / N, 1e-12);
-    CHECK_STR(note("center"), "none");
-    check("elastic net", tinker_reg_elastic_net, NULL, 0.5 * l1 + 0.5 * l2);
-    CHECK_NEAR(metric("elastic_net"), 0.5 * l1 + 0.5 * l2, 1e-12);
-    CHECK_NEAR(metric("l1_ratio"), 0.5, 0);
+    expected_norms(1, 0, INFINITY, &l1, &l2);
+    check_term("l1", tinker_reg_l1, NULL, l1);
+    CHECK_NEAR(find_metric("l1_raw"), l1, 1e-12);
+    CHECK_NEAR(find_metric("l1_mean"), l1 / N, 1e-12);
+    check_term("l2", tinker_reg_l2, NULL, l2);
+    CHECK_NEAR(find_metric("l2_raw"), l2, 1e-12);
+    CHECK_NEAR(find_metric("l2_mean"), l2 / N, 1e-12);
+    CHECK_STR(find_note("center"), "none");
+    check_term("elastic net", tinker_reg_elastic_net, NULL, 0.5 * l1 + 0.5 * l2);
+    CHECK_NEAR(find_metric("elastic_net"), 0.5 * l1 + 0.5 * l2, 1e-12);
+    CHECK_NEAR(find_metric("l1_ratio"), 0.5, 0);
     o.lambda = 3;
     o.l1_ratio = 0.2;
-    check("l1, lambda", tinker_reg_l1, &o, 3 * l1);
-    CHECK_NEAR(metric("l1_mean"), l1 / N, 1e-12); /* without lambda */
-    check("elastic net, ratio", tinker_reg_elastic_net, &o, 3 * (0.2 * l1 + 0.8 * l2));
+    check_term("l1, lambda", tinker_reg_l1, &o, 3 * l1);
+    CHECK_NEAR(find_metric("l1_mean"), l1 / N, 1e-12); /* without lambda */
+    check_term("elastic net, ratio", tinker_reg_elastic_net, &o, 3 * (0.2 * l1 + 0.8 * l2));
     o.reduction = TINKER_REG_MEAN;
-    check("elastic net, mean", tinker_reg_elastic_net, &o, 3 * (0.2 * l1 + 0.8 * l2) / N);
-    check("l2, mean", tinker_reg_l2, &o, 3 * l2 / N);
+    check_term("elastic net, mean", tinker_reg_elastic_net, &o, 3 * (0.2 * l1 + 0.8 * l2) / N);
+    check_term("l2, mean", tinker_reg_l2, &o, 3 * l2 / N);
     o.center = TINKER_CENTER_NUMBER; /* first the center, then the clip */
     o.center_number = -1.5;
     o.clip = 0.75;
-    sizes(3, -1.5, 0.75, &l1, &l2);
-    check("l2, center and clip", tinker_reg_l2, &o, l2 / N);
-    CHECK_NEAR(metric("center"), -1.5, 0);
+    expected_norms(3, -1.5, 0.75, &l1, &l2);
+    check_term("l2, center and clip", tinker_reg_l2, &o, l2 / N);
+    CHECK_NEAR(find_metric("center"), -1.5, 0);
     o.clip = -1;
-    refuse("l2, clip", tinker_reg_l2, &o, "clip");
+    check_refused("l2, clip", tinker_reg_l2, &o, "clip");
 }
 
 /* The target may be a named input of each datum; then there is a value and no gradient. */
@@ -122,12 +122,12 @@ static void test_targets(void)
         probs += exp(2 * x[i]);
     }
     o.target = TINKER_TARGET_PROBS;
-    check("l2 of probabilities", tinker_reg_l2, &o, probs);
+    check_term("l2 of probabilities", tinker_reg_l2, &o, probs);
     o.target = TINKER_TARGET_FIELD;
     o.field = "advantages";
     check_on("l1 of a field", tinker_reg_l1, &o, &d, &xt, 1, sum);
     CHECK_NEAR(((const double *)last->gradients[0].data)[0], 0, 0);
-    refuse("no data", tinker_reg_l1, &o, "field");
+    check_refused("no data", tinker_reg_l1, &o, "field");
 }
 
 /* ---- rows -------------------------------------------------------------------------------- */
@@ -152,21 +152,21 @@ static void test_entropy(void)
         h += entropy_row(x + r * COLS, 1);
         warm += entropy_row(x + r * COLS, 1.7);
     }
-    check("entropy", tinker_reg_entropy, NULL, h / ROWS);
-    CHECK_STR(note("mode"), "minimize");
-    CHECK_NEAR(metric("temperature"), 1, 0);
+    check_term("entropy", tinker_reg_entropy, NULL, h / ROWS);
+    CHECK_STR(find_note("mode"), "minimize");
+    CHECK_NEAR(find_metric("temperature"), 1, 0);
     o.reduction = TINKER_REG_SUM;
-    check("entropy, sum", tinker_reg_entropy, &o, h);
+    check_term("entropy, sum", tinker_reg_entropy, &o, h);
     o.maximize = 1;
-    check("entropy, maximize", tinker_reg_entropy, &o, -h);
-    CHECK_NEAR(metric("entropy"), -h, 1e-12); /* signed */
-    CHECK_STR(note("mode"), "maximize");
+    check_term("entropy, maximize", tinker_reg_entropy, &o, -h);
+    CHECK_NEAR(find_metric("entropy"), -h, 1e-12); /* signed */
+    CHECK_STR(find_note("mode"), "maximize");
     o.temperature = 1.7;
-    check("entropy, temperature", tinker_reg_entropy, &o, -warm);
+    check_term("entropy, temperature", tinker_reg_entropy, &o, -warm);
     o.normalize = 1;
-    check("entropy, normalized", tinker_reg_entropy, &o, -warm / log(COLS));
+    check_term("entropy, normalized", tinker_reg_entropy, &o, -warm / log(COLS));
     o.temperature = 0;
-    refuse("temperature 0", tinker_reg_entropy, &o, "temperature");
+    check_refused("temperature 0", tinker_reg_entropy, &o, "temperature");
     /* what is as good as impossible counts 0, and leaves no gradient */
     const double far[COLS] = { -0.5, -51, -INFINITY, -1 };
     tinker_tensor t = { .dtype = TINKER_FLOAT64, .data = far, .n = COLS };
@@ -197,7 +197,7 @@ static void test_unreduced(void)
 {
     tinker_reg_entropy_options o = TINKER_REG_ENTROPY_OPTIONS_INIT;
     o.reduction = TINKER_REG_NONE;
-    check("third row", third_row, &o, entropy_row(x + 2 * COLS, 1));
+    check_term("third row", third_row, &o, entropy_row(x + 2 * COLS, 1));
 }
 
 static double kl_row(const double *a, const double *b)
@@ -221,22 +221,22 @@ static void test_kl(void)
         most = fmax(most, k);
         least = fmin(least, k);
     }
-    check("kl", tinker_reg_kl, &o, fwd / ROWS);
-    CHECK_NEAR(metric("kl_divergence"), fwd / ROWS, 1e-12);
-    CHECK_NEAR(metric("kl_max"), most, 1e-12);
-    CHECK_NEAR(metric("kl_min"), least, 1e-12);
-    CHECK_STR(note("kl_direction"), "forward");
-    CHECK_NEAR(metric("kl_symmetric"), 0, 0);
+    check_term("kl", tinker_reg_kl, &o, fwd / ROWS);
+    CHECK_NEAR(find_metric("kl_divergence"), fwd / ROWS, 1e-12);
+    CHECK_NEAR(find_metric("kl_max"), most, 1e-12);
+    CHECK_NEAR(find_metric("kl_min"), least, 1e-12);
+    CHECK_STR(find_note("kl_direction"), "forward");
+    CHECK_NEAR(find_metric("kl_symmetric"), 0, 0);
     o.reduction = TINKER_REG_SUM;
-    check("kl, sum", tinker_reg_kl, &o, fwd);
+    check_term("kl, sum", tinker_reg_kl, &o, fwd);
     o.reverse = 1;
-    check("kl, reverse", tinker_reg_kl, &o, rev);
-    CHECK_STR(note("kl_direction"), "reverse");
+    check_term("kl, reverse", tinker_reg_kl, &o, rev);
+    CHECK_STR(find_note("kl_direction"), "reverse");
     o.symmetric = 1; /* direction no longer matters */
-    check("kl, symmetric", tinker_reg_kl, &o, (fwd + rev) / 2);
-    CHECK_NEAR(metric("kl_symmetric"), 1, 0);
+    check_term("kl, symmetric", tinker_reg_kl, &o, (fwd + rev) / 2);
+    CHECK_NEAR(find_metric("kl_symmetric"), 1, 0);
     tinker_reg_reference_options none = TINKER_REG_REFERENCE_OPTIONS_INIT;
-    refuse("kl without reference", tinker_reg_kl, &none, "no reference");
+    check_refused("kl without reference", tinker_reg_kl, &none, "no reference");
 }
 
 /* Beyond +-100 only exp(x) differentiates; below 1e-10 nothing does. */
@@ -267,7 +267,7 @@ static void test_kl_ends(void)
     CHECK_NEAR(g[3], 0, 0);
 }
 
-static double paired(tinker_reg_distance d)
+static double expected_distance(tinker_reg_distance d)
 {
     double sum = 0, xy = 0, xx = 0, yy = 0;
     for (int i = 0; i < N; i++) {
@@ -292,9 +292,9 @@ static void test_consistency(void)
     tinker_reg_reference_options o = TINKER_REG_REFERENCE_OPTIONS_INIT;
     for (int i = 0; i < 4; i++) {
         o.distance = (tinker_reg_distance)i;
-        check_on(name[i], tinker_reg_consistency, &o, &d, &xt, 1, paired(o.distance));
-        CHECK_STR(note("consistency_metric"), name[i]);
-        CHECK_NEAR(metric("consistency"), paired(o.distance), 1e-12);
+        check_on(name[i], tinker_reg_consistency, &o, &d, &xt, 1, expected_distance(o.distance));
+        CHECK_STR(find_note("consistency_metric"), name[i]);
+        CHECK_NEAR(find_metric("consistency"), expected_distance(o.distance), 1e-12);
     }
     /* norms from 1e-8: nothing is divided by 0, and a vector of zeros has no direction */
     const double zero[2] = { 0, 0 }, far[2] = { 3, 4 };
@@ -311,7 +311,7 @@ static void test_consistency(void)
 /* ---- matrices ---------------------------------------------------------------------------- */
 
 /* Off-diagonal squares, squares of M M^T - I, and the trace's, of n rows of length m. */
-static double gram(const double *v, int n, int m, bool raw, tinker_reg_gram mode)
+static double expected_gram(const double *v, int n, int m, bool raw, tinker_reg_gram mode)
 {
     double off = 0, diagonal = 0, trace = 0;
     for (int i = 0; i < n; i++)
@@ -342,10 +342,12 @@ static void test_orthogonality(void)
         for (o.raw = 0; o.raw < 2; o.raw++) {
             o.gram = (tinker_reg_gram)mode;
             o.axis = TINKER_AXIS_ROWS;
-            check("rows", tinker_reg_orthogonality, &o, gram(x, ROWS, COLS, o.raw, o.gram));
-            CHECK_NEAR(metric("orthogonality"), last->loss_total, 0);
+            check_term("rows", tinker_reg_orthogonality, &o,
+                       expected_gram(x, ROWS, COLS, o.raw, o.gram));
+            CHECK_NEAR(find_metric("orthogonality"), last->loss_total, 0);
             o.axis = TINKER_AXIS_VOCABULARY;
-            check("columns", tinker_reg_orthogonality, &o, gram(turned, COLS, ROWS, o.raw, o.gram));
+            check_term("columns", tinker_reg_orthogonality, &o,
+                       expected_gram(turned, COLS, ROWS, o.raw, o.gram));
         }
     /* a vector is one row, so nothing is off its diagonal */
     tinker_tensor flat = { .dtype = TINKER_FLOAT64, .data = x, .n = N };
@@ -361,13 +363,13 @@ static void test_orthogonality(void)
     o = (tinker_reg_orthogonality_options)TINKER_REG_ORTHOGONALITY_OPTIONS_INIT;
     o.axis = TINKER_AXIS_SEQUENCE;
     check_on("sequence", tinker_reg_orthogonality, &o, NULL, &c, 1,
-             gram(by_position, 3, 4, false, TINKER_GRAM_SOFT));
+             expected_gram(by_position, 3, 4, false, TINKER_GRAM_SOFT));
     o.max_rows = 2;
     o.axis = TINKER_AXIS_ROWS;
-    refuse("too many rows", tinker_reg_orthogonality, &o, "max_rows");
+    check_refused("too many rows", tinker_reg_orthogonality, &o, "max_rows");
 }
 
-static tinker_var *cubes(tinker_tape *tape, tinker_var *v, void *state)
+static tinker_var *sum_of_cubes(tinker_tape *tape, tinker_var *v, void *state)
 {
     (void)tape, (void)state;
     return tinker_var_sum(tinker_var_power(tinker_var_neg(v), 3), TINKER_ALL, 0);
@@ -380,10 +382,10 @@ static void test_gradient_penalty(void)
     double squares = 0;
     for (int i = 0; i < N; i++)
         squares += 9 * pow(x[i], 4);
-    o.f = cubes;
-    check("gradient penalty", tinker_reg_gradient_penalty, &o, pow(sqrt(squares) - 1, 2));
+    o.f = sum_of_cubes;
+    check_term("gradient penalty", tinker_reg_gradient_penalty, &o, pow(sqrt(squares) - 1, 2));
     o.target_norm = 40;
-    check("another target", tinker_reg_gradient_penalty, &o, pow(sqrt(squares) - 40, 2));
+    check_term("another target", tinker_reg_gradient_penalty, &o, pow(sqrt(squares) - 40, 2));
     tinker_reg_reference_options ref = TINKER_REG_REFERENCE_OPTIONS_INIT;
     ref.tensors = &xt; /* the point between x and itself is x, wherever it is drawn */
     ref.n_tensors = 1;
@@ -409,11 +411,11 @@ static void test_gradient_penalty(void)
                                     &err),
               TINKER_OK);
     ref.size = 0; /* checked like other options */
-    refuse("reference not initialized", tinker_reg_gradient_penalty, &o,
-           "tinker_reg_reference_options");
+    check_refused("reference not initialized", tinker_reg_gradient_penalty, &o,
+                  "tinker_reg_reference_options");
     ref.size = sizeof(ref);
     o.f = NULL;
-    refuse("no function", tinker_reg_gradient_penalty, &o, "function");
+    check_refused("no function", tinker_reg_gradient_penalty, &o, "function");
 }
 
 static void test_magnitude_and_js(void)
@@ -425,14 +427,14 @@ static void test_magnitude_and_js(void)
         squares += x[i] * x[i];
         js += (p * (x[i] - m) + q * (y[i] - m)) / 2;
     }
-    check("magnitude", tinker_reg_magnitude, NULL, pow(sqrt(squares / N) - 1, 2));
+    check_term("magnitude", tinker_reg_magnitude, NULL, pow(sqrt(squares / N) - 1, 2));
     o.reduction = TINKER_REG_SUM;
     o.target = 2;
-    check("magnitude of the sum", tinker_reg_magnitude, &o, pow(sqrt(squares) - 2, 2));
+    check_term("magnitude of the sum", tinker_reg_magnitude, &o, pow(sqrt(squares) - 2, 2));
     tinker_reg_reference_options ref = TINKER_REG_REFERENCE_OPTIONS_INIT;
     ref.tensors = &yt;
     ref.n_tensors = 1;
-    check("jensen shannon", tinker_reg_jensen_shannon, &ref, js / ROWS);
+    check_term("jensen shannon", tinker_reg_jensen_shannon, &ref, js / ROWS);
 }
 
 /* Several datums of different length: elements and rows are pooled, matrices averaged. */
@@ -451,7 +453,7 @@ static void test_ragged(void)
     for (int i = 0; i < 3; i++)
         h -= b[i] * exp(b[i]);
     check_on("three rows", tinker_reg_entropy, NULL, NULL, lp, 2, h / 3);
-    double first = gram(a, 2, 2, false, TINKER_GRAM_SOFT);
+    double first = expected_gram(a, 2, 2, false, TINKER_GRAM_SOFT);
     check_on("two matrices", tinker_reg_orthogonality, NULL, NULL, lp, 2, first / 2);
     tinker_reg_orthogonality_options sum = TINKER_REG_ORTHOGONALITY_OPTIONS_INIT;
     sum.sum = 1;
@@ -461,8 +463,9 @@ static void test_ragged(void)
 /* ---- masks ------------------------------------------------------------------------------- */
 
 /* The gradient and the value of fn, whose options mask, on lp and reference. */
-static tinker_loss_report *masked(tinker_loss_fn *fn, void *state, const tinker_tensor *lp,
-                                  const tinker_tensor *reference, const tinker_tensor *weights)
+static tinker_loss_report *evaluate_masked(tinker_loss_fn *fn, void *state, const tinker_tensor *lp,
+                                           const tinker_tensor *reference,
+                                           const tinker_tensor *weights)
 {
     tinker_named_tensor in[] = { { "weights", *weights },
                                  { "reference_logprobs", *reference },
@@ -526,8 +529,9 @@ static void test_masked_elements_may_be_anything(void)
         b.data = y;
         c.data = dirty;
         d.data = other;
-        tinker_loss_report *clean = masked(terms[k / 2].fn, terms[k / 2].state, &a, &b, &w);
-        tinker_loss_report *dirt = masked(terms[k / 2].fn, terms[k / 2].state, &c, &d, &w);
+        tinker_loss_report *clean =
+            evaluate_masked(terms[k / 2].fn, terms[k / 2].state, &a, &b, &w);
+        tinker_loss_report *dirt = evaluate_masked(terms[k / 2].fn, terms[k / 2].state, &c, &d, &w);
         REQUIRE(clean && dirt);
         CHECK_NEAR(dirt->loss_total, clean->loss_total, 0);
         for (int i = 0; i < N; i++) {

@@ -20,8 +20,8 @@ static void set_up(void)
 }
 
 /* Evaluate as the loss itself and compare with the golden line. */
-static void golden(const char *name, tinker_loss_fn *fn, void *state, double value, double norm,
-                   const double gradient[6])
+static void check_golden(const char *name, tinker_loss_fn *fn, void *state, double value,
+                         double norm, const double gradient[6])
 {
     tinker_error err = { 0 };
     tinker_custom_options o = TINKER_CUSTOM_OPTIONS_INIT;
@@ -50,52 +50,54 @@ static void golden(const char *name, tinker_loss_fn *fn, void *state, double val
 static void test_size(void)
 {
     tinker_reg_norm_options o = TINKER_REG_NORM_OPTIONS_INIT;
-    golden("l1 sum", tinker_reg_l1, NULL, 7.523941418, 2.449489743, G(-1, -1, -1, -1, -1, -1));
+    check_golden("l1 sum", tinker_reg_l1, NULL, 7.523941418, 2.449489743,
+                 G(-1, -1, -1, -1, -1, -1));
     o.reduction = TINKER_REG_MEAN;
     double m = -1.0 / 6;
-    golden("l1 mean", tinker_reg_l1, &o, 1.253990236, 0.408248290, G(m, m, m, m, m, m));
+    check_golden("l1 mean", tinker_reg_l1, &o, 1.253990236, 0.408248290, G(m, m, m, m, m, m));
     o = (tinker_reg_norm_options)TINKER_REG_NORM_OPTIONS_INIT;
     o.target = TINKER_TARGET_PROBS;
-    golden("l1 probs", tinker_reg_l1, &o, 2.0, 0.916515139, G(0.5, 0.3, 0.2, 0.1, 0.6, 0.3));
-    golden("l2 sum", tinker_reg_l2, NULL, 11.532685363, 6.791961532,
-           G(-1.386294, -2.407946, -3.218876, -4.605170, -1.021651, -2.407946));
+    check_golden("l1 probs", tinker_reg_l1, &o, 2.0, 0.916515139, G(0.5, 0.3, 0.2, 0.1, 0.6, 0.3));
+    check_golden("l2 sum", tinker_reg_l2, NULL, 11.532685363, 6.791961532,
+                 G(-1.386294, -2.407946, -3.218876, -4.605170, -1.021651, -2.407946));
     o = (tinker_reg_norm_options)TINKER_REG_NORM_OPTIONS_INIT;
     o.center = TINKER_CENTER_MEAN;
-    golden("l2 centred", tinker_reg_l2, &o, 2.097736285, 2.896712817,
-           G(1.121686, 0.100035, -0.710895, -2.097190, 1.486329, 0.100035));
+    check_golden("l2 centred", tinker_reg_l2, &o, 2.097736285, 2.896712817,
+                 G(1.121686, 0.100035, -0.710895, -2.097190, 1.486329, 0.100035));
     o.clip = 0.5;
-    golden("l2 centred, clipped", tinker_reg_l2, &o, 0.881346537, 0.694187064,
-           G(0.085138, 0.185172, -0.625758, 0.085138, 0.085138, 0.185172));
+    check_golden("l2 centred, clipped", tinker_reg_l2, &o, 0.881346537, 0.694187064,
+                 G(0.085138, 0.185172, -0.625758, 0.085138, 0.085138, 0.185172));
     o.center = TINKER_CENTER_NONE;
     o.clip = 1;
-    golden("l2 clipped", tinker_reg_l2, &o, 4.741395832, 1.722086910,
-           G(-1.386294, 0, 0, 0, -1.021651, 0));
-    golden("elastic net", tinker_reg_elastic_net, NULL, 9.528313391, 4.533941639,
-           G(-1.193147, -1.703973, -2.109438, -2.802585, -1.010826, -1.703973));
+    check_golden("l2 clipped", tinker_reg_l2, &o, 4.741395832, 1.722086910,
+                 G(-1.386294, 0, 0, 0, -1.021651, 0));
+    check_golden("elastic net", tinker_reg_elastic_net, NULL, 9.528313391, 4.533941639,
+                 G(-1.193147, -1.703973, -2.109438, -2.802585, -1.010826, -1.703973));
 }
 
 static void test_entropy(void)
 {
     tinker_reg_entropy_options o = TINKER_REG_ENTROPY_OPTIONS_INIT;
-    golden("entropy", tinker_reg_entropy, NULL, 0.963799369, 0.193000890,
-           G(-0.076713, 0.030596, 0.060944, 0.065129, -0.146752, 0.030596));
+    check_golden("entropy", tinker_reg_entropy, NULL, 0.963799369, 0.193000890,
+                 G(-0.076713, 0.030596, 0.060944, 0.065129, -0.146752, 0.030596));
     o.maximize = 1;
-    golden("entropy maximized", tinker_reg_entropy, &o, -0.963799369, 0.193000890,
-           G(0.076713, -0.030596, -0.060944, -0.065129, 0.146752, -0.030596));
+    check_golden("entropy maximized", tinker_reg_entropy, &o, -0.963799369, 0.193000890,
+                 G(0.076713, -0.030596, -0.060944, -0.065129, 0.146752, -0.030596));
     o.maximize = 0;
     o.normalize = 1;
-    golden("entropy normalized", tinker_reg_entropy, &o, 0.877287993, 0.175676980,
-           G(-0.069827, 0.027850, 0.055473, 0.059283, -0.133580, 0.027850));
+    check_golden("entropy normalized", tinker_reg_entropy, &o, 0.877287993, 0.175676980,
+                 G(-0.069827, 0.027850, 0.055473, 0.059283, -0.133580, 0.027850));
     o.normalize = 0;
     o.temperature = 0.5;
-    golden("entropy T=0.5", tinker_reg_entropy, &o, 0.723920114, 0.493551282,
-           G(-0.286101, 0.138974, 0.147127, 0.070313, -0.273235, 0.202923));
+    check_golden("entropy T=0.5", tinker_reg_entropy, &o, 0.723920114, 0.493551282,
+                 G(-0.286101, 0.138974, 0.147127, 0.070313, -0.273235, 0.202923));
     o.temperature = 2;
-    golden("entropy T=2", tinker_reg_entropy, &o, 1.059472484, 0.052806565,
-           G(-0.021039, 0.004251, 0.016788, 0.029293, -0.034125, 0.004832));
+    check_golden("entropy T=2", tinker_reg_entropy, &o, 1.059472484, 0.052806565,
+                 G(-0.021039, 0.004251, 0.016788, 0.029293, -0.034125, 0.004832));
 }
 
-static tinker_var *computed(tinker_tape *tape, const tinker_datum *data, size_t i, void *state)
+static tinker_var *compute_reference(tinker_tape *tape, const tinker_datum *data, size_t i,
+                                     void *state)
 {
     (void)data, (void)i;
     return tinker_tape_tensor(tape, state);
@@ -106,27 +108,27 @@ static void test_references(void)
     tinker_reg_reference_options o = TINKER_REG_REFERENCE_OPTIONS_INIT;
     o.tensors = &y_tensor;
     o.n_tensors = 1;
-    golden("kl forward", tinker_reg_kl, &o, 0.152835818, 0.660974648,
-           G(0.305786, 0.106848, 0.1, 0.004185, 0.562641, 0.073376));
+    check_golden("kl forward", tinker_reg_kl, &o, 0.152835818, 0.660974648,
+                 G(0.305786, 0.106848, 0.1, 0.004185, 0.562641, 0.073376));
     o.reverse = 1;
-    golden("kl reverse", tinker_reg_kl, &o, 0.145716859, 0.428660705,
-           G(-0.2, -0.2, -0.1, -0.125, -0.125, -0.25));
+    check_golden("kl reverse", tinker_reg_kl, &o, 0.145716859, 0.428660705,
+                 G(-0.2, -0.2, -0.1, -0.125, -0.125, -0.25));
     o.symmetric = 1;
-    golden("kl symmetric", tinker_reg_kl, &o, 0.149276339, 0.253569248,
-           G(0.052893, -0.046576, 0, -0.060407, 0.218820, -0.088312));
-    golden("consistency mse", tinker_reg_consistency, &o, 0.333255175, 0.471349252,
-           G(0.074381, -0.095894, 0, -0.305430, 0.291823, -0.170275));
+    check_golden("kl symmetric", tinker_reg_kl, &o, 0.149276339, 0.253569248,
+                 G(0.052893, -0.046576, 0, -0.060407, 0.218820, -0.088312));
+    check_golden("consistency mse", tinker_reg_consistency, &o, 0.333255175, 0.471349252,
+                 G(0.074381, -0.095894, 0, -0.305430, 0.291823, -0.170275));
     o.distance = TINKER_DISTANCE_COSINE;
-    golden("consistency cosine", tinker_reg_consistency, &o, 0.089589337, 0.121822163,
-           G(0.037323, -0.003003, 0.034616, -0.042517, 0.098927, -0.025417));
+    check_golden("consistency cosine", tinker_reg_consistency, &o, 0.089589337, 0.121822163,
+                 G(0.037323, -0.003003, 0.034616, -0.042517, 0.098927, -0.025417));
     o.distance = TINKER_DISTANCE_KL; /* nothing is clamped here, so it is the symmetric KL */
-    golden("consistency kl", tinker_reg_consistency, &o, 0.149276339, 0.253569248,
-           G(0.052893, -0.046576, 0, -0.060407, 0.218820, -0.088312));
+    check_golden("consistency kl", tinker_reg_consistency, &o, 0.149276339, 0.253569248,
+                 G(0.052893, -0.046576, 0, -0.060407, 0.218820, -0.088312));
     o = (tinker_reg_reference_options)TINKER_REG_REFERENCE_OPTIONS_INIT;
-    o.compute = computed;
+    o.compute = compute_reference;
     o.compute_state = &y_tensor;
-    golden("kl of a computed reference", tinker_reg_kl, &o, 0.152835818, 0.660974648,
-           G(0.305786, 0.106848, 0.1, 0.004185, 0.562641, 0.073376));
+    check_golden("kl of a computed reference", tinker_reg_kl, &o, 0.152835818, 0.660974648,
+                 G(0.305786, 0.106848, 0.1, 0.004185, 0.562641, 0.073376));
     /* 0.5 * p * (x - log M), halved by the mean over two rows */
     double js[6], value = 0, squares = 0;
     for (int i = 0; i < 6; i++) {
@@ -135,7 +137,7 @@ static void test_references(void)
         value += 0.25 * (p * (x6[i] - m) + q * (y6[i] - m));
         squares += js[i] * js[i];
     }
-    golden("jensen shannon", tinker_reg_jensen_shannon, &o, value, sqrt(squares), js);
+    check_golden("jensen shannon", tinker_reg_jensen_shannon, &o, value, sqrt(squares), js);
 }
 
 static void test_orthogonality(void)
@@ -143,19 +145,21 @@ static void test_orthogonality(void)
     tinker_reg_orthogonality_options o = TINKER_REG_ORTHOGONALITY_OPTIONS_INIT;
     for (int i = 0; i < 3; i++) {
         o.gram = (tinker_reg_gram)i;
-        golden("orthogonality normalized", tinker_reg_orthogonality, &o, 1.086015161, 1.201894214,
-               G(-0.872424, 0.311081, 0.143022, 0.350319, -0.472099, -0.469678));
+        check_golden("orthogonality normalized", tinker_reg_orthogonality, &o, 1.086015161,
+                     1.201894214, G(-0.872424, 0.311081, 0.143022, 0.350319, -0.472099, -0.469678));
     }
     o.raw = 1;
     o.gram = TINKER_GRAM_SOFT;
-    golden("orthogonality soft raw", tinker_reg_orthogonality, &o, 34.424585039, 56.356572502,
-           G(-38.211584, -8.477192, -19.980025, -11.502833, -19.980025, -26.708751));
+    check_golden("orthogonality soft raw", tinker_reg_orthogonality, &o, 34.424585039, 56.356572502,
+                 G(-38.211584, -8.477192, -19.980025, -11.502833, -19.980025, -26.708751));
     o.gram = TINKER_GRAM_HARD;
-    golden("orthogonality hard raw", tinker_reg_orthogonality, &o, 82.965905183, 115.666429904,
-           G(-47.971911, -25.430545, -42.642803, -66.879005, -32.265159, -55.663774));
+    check_golden("orthogonality hard raw", tinker_reg_orthogonality, &o, 82.965905183,
+                 115.666429904,
+                 G(-47.971911, -25.430545, -42.642803, -66.879005, -32.265159, -55.663774));
     o.gram = TINKER_GRAM_SPECTRAL;
-    golden("orthogonality spectral raw", tinker_reg_orthogonality, &o, 125.296675276, 174.485330268,
-           G(-64.641800, -54.385568, -81.349086, -99.302110, -39.458185, -72.617127));
+    check_golden("orthogonality spectral raw", tinker_reg_orthogonality, &o, 125.296675276,
+                 174.485330268,
+                 G(-64.641800, -54.385568, -81.349086, -99.302110, -39.458185, -72.617127));
 }
 
 static tinker_var *half_square(tinker_tape *tape, tinker_var *x, void *state)
@@ -174,11 +178,11 @@ static void test_gradient_penalty(void)
 {
     tinker_reg_gradient_options o = TINKER_REG_GRADIENT_OPTIONS_INIT;
     o.f = half_square;
-    golden("gradient penalty", tinker_reg_gradient_penalty, &o, 5.740723831, 4.791961532,
-           G(-0.978078, -1.698888, -2.271027, -3.249105, -0.720810, -1.698888));
+    check_golden("gradient penalty", tinker_reg_gradient_penalty, &o, 5.740723831, 4.791961532,
+                 G(-0.978078, -1.698888, -2.271027, -3.249105, -0.720810, -1.698888));
     o.f = plain_sum;
-    golden("gradient penalty of a sum", tinker_reg_gradient_penalty, &o, 2.101020514, 0,
-           G(0, 0, 0, 0, 0, 0));
+    check_golden("gradient penalty of a sum", tinker_reg_gradient_penalty, &o, 2.101020514, 0,
+                 G(0, 0, 0, 0, 0, 0));
     /* between x and y: the same draw for value and gradient */
     tinker_reg_reference_options ref = TINKER_REG_REFERENCE_OPTIONS_INIT;
     ref.tensors = &y_tensor;
@@ -232,8 +236,8 @@ struct side {
     int kind;
 };
 
-static tinker_var *dpo(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp, size_t n,
-                       void *state)
+static tinker_var *dpo_loss(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp,
+                            size_t n, void *state)
 {
     (void)data, (void)n;
     const struct side *s = state;
@@ -254,7 +258,7 @@ static void test_dpo(void)
     struct side s = { .values = { { -1, -0.6, -0.8 }, { -1, -0.8, -0.5 } } };
     tinker_tensor lp[2] = { { .dtype = TINKER_FLOAT64, .data = chosen, .n = 3 },
                             { .dtype = TINKER_FLOAT64, .data = rejected, .n = 3 } };
-    tinker_loss_report *r = tinker_loss_evaluate(dpo, &s, NULL, lp, 2, NULL, NULL);
+    tinker_loss_report *r = tinker_loss_evaluate(dpo_loss, &s, NULL, lp, 2, NULL, NULL);
     REQUIRE(r);
     CHECK_NEAR(r->loss_total, 0.683197180, 1e-9);
     CHECK_NEAR(r->base.custom[0].value, 0.02, 1e-12);
@@ -265,8 +269,8 @@ static void test_dpo(void)
     tinker_loss_report_free(r);
 }
 
-static tinker_var *policy(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp, size_t n,
-                          void *state)
+static tinker_var *policy_loss(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp,
+                               size_t n, void *state)
 {
     (void)data, (void)n;
     const struct side *s = state;
@@ -300,7 +304,7 @@ static void test_policy_losses(void)
                                     { -1.2, 1, -0.4, 2.4 },
                                     { 0.064795, 0, -0.429570, 0.082420 } };
     for (s.kind = 0; s.kind < 4; s.kind++) {
-        tinker_loss_report *r = tinker_loss_evaluate(policy, &s, NULL, &x, 1, NULL, NULL);
+        tinker_loss_report *r = tinker_loss_evaluate(policy_loss, &s, NULL, &x, 1, NULL, NULL);
         REQUIRE(r);
         CHECK_NEAR(r->loss_total, value[s.kind], 1e-9);
         for (int i = 0; i < 4; i++)

@@ -4,8 +4,8 @@
 #include "support/failmalloc.h"
 #include "support/tap.h"
 
-static tinker_var *loss(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp, size_t n,
-                        void *state)
+static tinker_var *sum_loss(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp,
+                            size_t n, void *state)
 {
     (void)data, (void)state;
     tinker_var *all = tinker_var_concat(lp, n, 0);
@@ -34,7 +34,7 @@ static void test_every_allocation_fails(void)
     for (;; n++) {
         tinker_error err = { 0 };
         failmalloc_at(n);
-        tinker_loss_report *r = tinker_loss_evaluate(loss, NULL, NULL, lp, 2, &o, &err);
+        tinker_loss_report *r = tinker_loss_evaluate(sum_loss, NULL, NULL, lp, 2, &o, &err);
         char *json = r ? tinker_loss_report_json(r) : NULL;
         bool failed = failmalloc_stop();
         if (!r && err.status != TINKER_ENOMEM)

@@ -9,8 +9,8 @@ static const double one[3] = { -1, -2, -3 }, two[2] = { -0.5, -4 };
 static const tinker_tensor ragged[2] = { { .dtype = TINKER_FLOAT64, .data = one, .n = 3 },
                                          { .dtype = TINKER_FLOAT64, .data = two, .n = 2 } };
 
-static tinker_var *total(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp, size_t n,
-                         void *state)
+static tinker_var *total_loss(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp,
+                              size_t n, void *state)
 {
     (void)data, (void)state;
     tinker_var *sum = tinker_tape_scalar(t, 0);
@@ -20,23 +20,23 @@ static tinker_var *total(tinker_tape *t, const tinker_datum *data, tinker_var *c
 }
 
 /* A value of its own whatever the data; no gradient. */
-static tinker_var *constant(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp,
-                            size_t n, void *state)
+static tinker_var *constant_loss(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp,
+                                 size_t n, void *state)
 {
     (void)data, (void)lp, (void)n;
     return tinker_tape_scalar(t, *(const double *)state);
 }
 
-static tinker_var *failing(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp,
-                           size_t n, void *state)
+static tinker_var *failing_loss(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp,
+                                size_t n, void *state)
 {
     (void)data, (void)lp, (void)n;
     return tinker_tape_fail(t, state ? state : "no reason");
 }
 
 /* Busy with its tape until somebody cancels it. */
-static tinker_var *endless(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp,
-                           size_t n, void *state)
+static tinker_var *endless_loss(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp,
+                                size_t n, void *state)
 {
     (void)data, (void)n, (void)state;
     while (!tinker_tape_canceled(t))
@@ -44,7 +44,7 @@ static tinker_var *endless(tinker_tape *t, const tinker_datum *data, tinker_var 
     return tinker_var_sum(lp[0], TINKER_ALL, 0);
 }
 
-static tinker_custom_options options(tinker_regularizer *regs, size_t n)
+static tinker_custom_options options_with(tinker_regularizer *regs, size_t n)
 {
     tinker_custom_options o = TINKER_CUSTOM_OPTIONS_INIT;
     o.regularizers = regs;
@@ -52,22 +52,22 @@ static tinker_custom_options options(tinker_regularizer *regs, size_t n)
     return o;
 }
 
-static tinker_loss_report *run(const tinker_custom_options *o, tinker_error *err)
+static tinker_loss_report *run_loss(const tinker_custom_options *o, tinker_error *err)
 {
-    return tinker_loss_evaluate(total, NULL, NULL, ragged, 2, o, err);
+    return tinker_loss_evaluate(total_loss, NULL, NULL, ragged, 2, o, err);
 }
 
 static void test_composition(void) /* R-199 R-201 */
 {
     double three = 3;
     tinker_regularizer regs[3] = {
-        { .name = "three", .weight = 0.1, .fn = constant, .state = &three },
+        { .name = "three", .weight = 0.1, .fn = constant_loss, .state = &three },
         { .name = "watched", .weight = 0, .fn = tinker_reg_l2 },
-        { .name = "off", .weight = 5, .fn = failing, .disabled = 1 },
+        { .name = "off", .weight = 5, .fn = failing_loss, .disabled = 1 },
     };
-    tinker_custom_options o = options(regs, 3);
+    tinker_custom_options o = options_with(regs, 3);
     o.track_grad_norms = 1;
-    tinker_loss_report *r = run(&o, NULL);
+    tinker_loss_report *r = run_loss(&o, NULL);
     REQUIRE(r);
     CHECK_NEAR(r->base.value, -10.5, 1e-12);
     CHECK_NEAR(r->loss_total, -10.2, 1e-12);
@@ -85,7 +85,7 @@ static void test_composition(void) /* R-199 R-201 */
     CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "base_loss", 0), -10.5, 1e-12);
     tinker_loss_report_free(r);
     /* no regularizers, no tracking: nothing but what the loss says */
-    r = run(NULL, NULL);
+    r = run_loss(NULL, NULL);
     REQUIRE(r);
     CHECK_INT(r->n_metrics, 0);
     CHECK(!r->has_total_grad_norm && !r->base.has_grad_norm);
@@ -95,9 +95,9 @@ static void test_composition(void) /* R-199 R-201 */
 static void test_no_gradient(void)
 {
     tinker_regularizer reg = { .name = "l2", .weight = 2, .fn = tinker_reg_l2, .no_gradient = 1 };
-    tinker_custom_options o = options(&reg, 1);
+    tinker_custom_options o = options_with(&reg, 1);
     o.track_grad_norms = 1;
-    tinker_loss_report *r = run(&o, NULL);
+    tinker_loss_report *r = run_loss(&o, NULL);
     REQUIRE(r);
     CHECK_NEAR(r->loss_total, -10.5 + 60.5, 1e-12);
     CHECK(!r->regularizers[0].has_grad_norm);
@@ -105,10 +105,10 @@ static void test_no_gradient(void)
     tinker_loss_report_free(r);
 }
 
-static void refused(const tinker_custom_options *o, tinker_status status, const char *why)
+static void check_refused(const tinker_custom_options *o, tinker_status status, const char *why)
 {
     tinker_error err = { 0 };
-    CHECK(run(o, &err) == NULL);
+    CHECK(run_loss(o, &err) == NULL);
     CHECK_INT(err.status, status);
     if (!strstr(err.message, why))
         TAP_FAIL("\"%s\" does not say \"%s\"", err.message, why);
@@ -116,68 +116,72 @@ static void refused(const tinker_custom_options *o, tinker_status status, const 
 
 static void test_validation(void) /* */
 {
-    tinker_regularizer regs[2] = { { .name = "a", .weight = 1, .fn = failing },
-                                   { .name = "a", .weight = 1, .fn = failing } };
-    tinker_custom_options o = options(regs, 2);
-    refused(&o, TINKER_EINVAL, "two regularizers are called \"a\"");
+    tinker_regularizer regs[2] = { { .name = "a", .weight = 1, .fn = failing_loss },
+                                   { .name = "a", .weight = 1, .fn = failing_loss } };
+    tinker_custom_options o = options_with(regs, 2);
+    check_refused(&o, TINKER_EINVAL, "two regularizers are called \"a\"");
     regs[1].name = "";
-    refused(&o, TINKER_EINVAL, "regularizers[1] has no name");
+    check_refused(&o, TINKER_EINVAL, "regularizers[1] has no name");
     regs[1].name = "b";
     regs[1].weight = -0.1;
-    refused(&o, TINKER_EINVAL, "\"b\": weight -0.1");
+    check_refused(&o, TINKER_EINVAL, "\"b\": weight -0.1");
     regs[1].weight = NAN;
-    refused(&o, TINKER_EINVAL, "weight");
+    check_refused(&o, TINKER_EINVAL, "weight");
     regs[1].weight = 1;
     regs[1].fn = NULL;
-    refused(&o, TINKER_EINVAL, "\"b\" has no function");
+    check_refused(&o, TINKER_EINVAL, "\"b\" has no function");
     tinker_custom_options zero = { 0 };
-    refused(&zero, TINKER_EINVAL, "tinker_custom_options");
+    check_refused(&zero, TINKER_EINVAL, "tinker_custom_options");
 }
 
 static atomic_int n_ran;
 
-static tinker_var *counted(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp,
-                           size_t n, void *state)
+static tinker_var *counted_loss(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp,
+                                size_t n, void *state)
 {
     atomic_fetch_add(&n_ran, 1);
-    return failing(t, data, lp, n, state);
+    return failing_loss(t, data, lp, n, state);
 }
 
 static void test_errors(void) /* */
 {
     char first[] = "first reason", second[] = "second reason";
-    tinker_regularizer regs[3] = { { .name = "fine", .weight = 1, .fn = tinker_reg_l1 },
-                                   { .name = "b", .weight = 1, .fn = counted, .state = first },
-                                   { .name = "c", .weight = 1, .fn = counted, .state = second } };
-    tinker_custom_options o = options(regs, 3);
-    refused(&o, TINKER_EINVAL, "regularizer \"b\": first reason");
+    tinker_regularizer regs[3] = {
+        { .name = "fine", .weight = 1, .fn = tinker_reg_l1 },
+        { .name = "b", .weight = 1, .fn = counted_loss, .state = first },
+        { .name = "c", .weight = 1, .fn = counted_loss, .state = second }
+    };
+    tinker_custom_options o = options_with(regs, 3);
+    check_refused(&o, TINKER_EINVAL, "regularizer \"b\": first reason");
     CHECK_INT(atomic_load(&n_ran), 2); /* in parallel all run */
     o.sequential = 1;
-    refused(&o, TINKER_EINVAL, "regularizer \"b\": first reason");
+    check_refused(&o, TINKER_EINVAL, "regularizer \"b\": first reason");
     CHECK_INT(atomic_load(&n_ran), 3); /* one by one, the first error ends it */
     tinker_error err;
-    CHECK(!tinker_loss_evaluate(failing, NULL, NULL, ragged, 2, &o, &err));
+    CHECK(!tinker_loss_evaluate(failing_loss, NULL, NULL, ragged, 2, &o, &err));
     CHECK_STR(err.message, "loss: no reason");
     CHECK_INT(atomic_load(&n_ran), 3); /* not one regularizer ran */
 }
 
 static void test_timeout(void) /* */
 {
-    tinker_regularizer regs[3] = { { .name = "quick", .weight = 1, .fn = tinker_reg_l1 },
-                                   { .name = "slow", .weight = 1, .fn = endless },
-                                   { .name = "waits", .weight = 1, .fn = endless, .async = 1 } };
-    tinker_custom_options o = options(regs, 2);
+    tinker_regularizer regs[3] = {
+        { .name = "quick", .weight = 1, .fn = tinker_reg_l1 },
+        { .name = "slow", .weight = 1, .fn = endless_loss },
+        { .name = "waits", .weight = 1, .fn = endless_loss, .async = 1 }
+    };
+    tinker_custom_options o = options_with(regs, 2);
     o.regularizer_timeout_ms = 30;
-    refused(&o, TINKER_ETIMEDOUT, "regularizer \"slow\" did not finish within 30 ms");
+    check_refused(&o, TINKER_ETIMEDOUT, "regularizer \"slow\" did not finish within 30 ms");
     regs[1].disabled = 1;
     o.n_regularizers = 3;
-    refused(&o, TINKER_ETIMEDOUT, "\"waits\"");
+    check_refused(&o, TINKER_ETIMEDOUT, "\"waits\"");
 }
 
 static atomic_int n_inside, n_most;
 
-static tinker_var *crowded(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp,
-                           size_t n, void *state)
+static tinker_var *crowded_loss(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp,
+                                size_t n, void *state)
 {
     (void)data, (void)lp, (void)n;
     int now = atomic_fetch_add(&n_inside, 1) + 1, most = atomic_load(&n_most);
@@ -195,11 +199,11 @@ static void test_concurrency(void)
     tinker_regularizer regs[6];
     for (int i = 0; i < 6; i++)
         regs[i] = (tinker_regularizer){
-            .name = names[i], .weight = 1, .fn = crowded, .state = &values[i]
+            .name = names[i], .weight = 1, .fn = crowded_loss, .state = &values[i]
         };
-    tinker_custom_options o = options(regs, 6);
+    tinker_custom_options o = options_with(regs, 6);
     o.max_concurrency = 2;
-    tinker_loss_report *r = run(&o, NULL);
+    tinker_loss_report *r = run_loss(&o, NULL);
     REQUIRE(r);
     CHECK(atomic_load(&n_most) <= 2);
     for (int i = 0; i < 6; i++) {
@@ -218,15 +222,15 @@ static tinker_var *first_only(tinker_tape *t, const tinker_datum *data, tinker_v
     return tinker_var_sum(tinker_var_square(lp[0]), TINKER_ALL, 0);
 }
 
-static tinker_var *vector(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp, size_t n,
-                          void *state)
+static tinker_var *vector_loss(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp,
+                               size_t n, void *state)
 {
     (void)t, (void)data, (void)state;
     return tinker_var_concat(lp, n, 0);
 }
 
-static tinker_var *steep(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp, size_t n,
-                         void *state)
+static tinker_var *steep_loss(tinker_tape *t, const tinker_datum *data, tinker_var *const *lp,
+                              size_t n, void *state)
 {
     (void)t, (void)data, (void)n, (void)state; /* finite at 0, its slope is not */
     tinker_var *zero = tinker_var_shift(lp[0], 3);
@@ -244,19 +248,19 @@ static void test_contract(void)
     REQUIRE(r);
     CHECK_NEAR(((const double *)r->gradients[1].data)[0], 0, 0);
     tinker_loss_report_free(r);
-    CHECK(!tinker_loss_evaluate(vector, NULL, NULL, ragged, 2, &o, &err));
+    CHECK(!tinker_loss_evaluate(vector_loss, NULL, NULL, ragged, 2, &o, &err));
     CHECK_STR(err.message, "loss: the value has shape [5]: not a scalar");
     o.sum_nonscalar = 1;
-    r = tinker_loss_evaluate(vector, NULL, NULL, ragged, 2, &o, &err);
+    r = tinker_loss_evaluate(vector_loss, NULL, NULL, ragged, 2, &o, &err);
     REQUIRE(r);
     CHECK_NEAR(r->loss_total, -10.5, 1e-12);
     tinker_loss_report_free(r);
     const double edge[3] = { -1, -2, -3 };
     tinker_tensor x = { .dtype = TINKER_FLOAT64, .data = edge, .n = 3 };
-    CHECK(!tinker_loss_evaluate(steep, NULL, NULL, &x, 1, &o, &err));
+    CHECK(!tinker_loss_evaluate(steep_loss, NULL, NULL, &x, 1, &o, &err));
     CHECK_STR(err.message, "loss: the gradient of datum 0 at element 2 is inf");
     o.allow_nonfinite = 1;
-    r = tinker_loss_evaluate(steep, NULL, NULL, &x, 1, &o, &err);
+    r = tinker_loss_evaluate(steep_loss, NULL, NULL, &x, 1, &o, &err);
     CHECK(r && isinf(((const double *)r->gradients[0].data)[2]));
     tinker_loss_report_free(r);
     CHECK(!tinker_loss_evaluate(NULL, NULL, NULL, &x, 1, &o, &err));
@@ -344,7 +348,7 @@ struct diary {
     char last[200];
 };
 
-static void note(const tinker_loss_event *e, void *state)
+static void note_event(const tinker_loss_event *e, void *state)
 {
     struct diary *d = state;
     if (d->n < 16)
@@ -361,10 +365,10 @@ static void test_events(void)
     tinker_regularizer regs[2] = { { .name = "l1", .weight = 1, .fn = tinker_reg_l1 },
                                    { .name = "l2", .weight = 1, .fn = tinker_reg_l2 } };
     struct diary d = { 0 };
-    tinker_custom_options o = options(regs, 2);
-    o.observer = note;
+    tinker_custom_options o = options_with(regs, 2);
+    o.observer = note_event;
     o.observer_state = &d;
-    tinker_loss_report_free(run(&o, NULL));
+    tinker_loss_report_free(run_loss(&o, NULL));
     const char *const want[] = { "custom_loss.start",         "regularizer.compute.start",
                                  "regularizer.compute.start", "regularizer.compute.stop",
                                  "regularizer.compute.stop",  "custom_loss.stop" };
@@ -375,8 +379,8 @@ static void test_events(void)
     CHECK_NEAR(d.total, 30.25, 1e-12);
     CHECK(strstr(d.last, "total 30.2500, regularizers 40.7500") != NULL);
     d.n = 0;
-    regs[0].fn = failing;
-    run(&o, NULL);
+    regs[0].fn = failing_loss;
+    run_loss(&o, NULL);
     CHECK_STR(d.names[d.n - 1], "custom_loss.exception");
     CHECK_STR(d.names[d.n - 3], "regularizer.compute.exception");
     CHECK(strstr(d.last, "no reason") != NULL);
@@ -386,10 +390,10 @@ static void test_json(void)
 {
     double value = 3;
     tinker_regularizer reg = {
-        .name = "say \"x\"", .weight = 0.5, .fn = constant, .state = &value
+        .name = "say \"x\"", .weight = 0.5, .fn = constant_loss, .state = &value
     };
-    tinker_custom_options o = options(&reg, 1);
-    tinker_loss_report *r = run(&o, NULL);
+    tinker_custom_options o = options_with(&reg, 1);
+    tinker_loss_report *r = run_loss(&o, NULL);
     REQUIRE(r);
     char *json = tinker_loss_report_json(r);
     CHECK_STR(json, "{\"loss_total\":-9,\"regularizer_total\":1.5,\"base_loss\":{\"value\":-10.5,"
@@ -400,7 +404,7 @@ static void test_json(void)
     tinker_loss_report_free(r);
     reg = (tinker_regularizer){ .name = "l2", .weight = 1, .fn = tinker_reg_l2 };
     o.track_grad_norms = 1;
-    r = run(&o, NULL);
+    r = run_loss(&o, NULL);
     json = tinker_loss_report_json(r);
     CHECK(strstr(json, "\"center\":\"none\"") != NULL);
     CHECK(strstr(json, "\"total_grad_norm\":") != NULL);

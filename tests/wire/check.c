@@ -109,7 +109,7 @@ static void test_datum_bytes(void)
 }
 
 /* Sizes of the chunks that a batch of text datums is cut into, as text. */
-static const char *cut(const size_t *tokens, size_t n, size_t max_len, size_t max_bytes)
+static const char *cut_batch(const size_t *tokens, size_t n, size_t max_len, size_t max_bytes)
 {
     static char out[256];
     tinker_chunk chunks[16];
@@ -130,13 +130,13 @@ static const char *cut(const size_t *tokens, size_t n, size_t max_len, size_t ma
 
 static void test_chunking(void)
 {
-    CHECK_STR(cut((size_t[]){ 3, 3, 1 }, 3, 1024, 16), "1:12 2:16 ");
-    CHECK_STR(cut((size_t[]){ 750, 750, 250 }, 3, 1024, 5000), "1:3000 2:4000 ");
-    CHECK_STR(cut((size_t[]){ 1, 1, 1, 1, 1 }, 5, 2, 1000), "2:8 2:8 1:4 ");
-    CHECK_STR(cut((size_t[]){ 9000, 1, 9000 }, 3, 10, 100), "1:36000 1:4 1:36000 ");
-    CHECK_STR(cut((size_t[]){ 25, 1 }, 2, 10, 100), "1:100 1:4 "); /* exactly full */
-    CHECK_STR(cut((size_t[]){ 24, 1 }, 2, 10, 100), "2:100 ");
-    CHECK_STR(cut((size_t[]){ 5 }, 1, 0, 0), "1:20 "); /* always progress */
+    CHECK_STR(cut_batch((size_t[]){ 3, 3, 1 }, 3, 1024, 16), "1:12 2:16 ");
+    CHECK_STR(cut_batch((size_t[]){ 750, 750, 250 }, 3, 1024, 5000), "1:3000 2:4000 ");
+    CHECK_STR(cut_batch((size_t[]){ 1, 1, 1, 1, 1 }, 5, 2, 1000), "2:8 2:8 1:4 ");
+    CHECK_STR(cut_batch((size_t[]){ 9000, 1, 9000 }, 3, 10, 100), "1:36000 1:4 1:36000 ");
+    CHECK_STR(cut_batch((size_t[]){ 25, 1 }, 2, 10, 100), "1:100 1:4 "); /* exactly full */
+    CHECK_STR(cut_batch((size_t[]){ 24, 1 }, 2, 10, 100), "2:100 ");
+    CHECK_STR(cut_batch((size_t[]){ 5 }, 1, 0, 0), "1:20 "); /* always progress */
 }
 
 static void test_lengths(void)

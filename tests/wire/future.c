@@ -7,7 +7,8 @@
 static struct arena arena;
 static tinker_error err;
 
-static tinker_status classify(const char *type, const char *body, struct wire_future_answer *out)
+static tinker_status classify_body(const char *type, const char *body,
+                                   struct wire_future_answer *out)
 {
     memset(&err, 0, sizeof err);
     return wire_classify_future(type, body, strlen(body), &arena, out, &err);
@@ -16,31 +17,31 @@ static tinker_status classify(const char *type, const char *body, struct wire_fu
 static void test_protobuf_by_type(void)
 {
     struct wire_future_answer a;
-    CHECK_INT(classify("application/x-protobuf", "\x0a", &a), TINKER_OK);
+    CHECK_INT(classify_body("application/x-protobuf", "\x0a", &a), TINKER_OK);
     CHECK_INT(a.state, WIRE_FUTURE_PROTO);
-    CHECK_INT(classify("Application/X-Protobuf; charset=x", "{\"type\":\"try_again\"}", &a),
+    CHECK_INT(classify_body("Application/X-Protobuf; charset=x", "{\"type\":\"try_again\"}", &a),
               TINKER_OK);
     CHECK_INT(a.state, WIRE_FUTURE_PROTO);
-    CHECK_INT(classify(NULL, "{\"type\":\"try_again\"}", &a), TINKER_OK);
+    CHECK_INT(classify_body(NULL, "{\"type\":\"try_again\"}", &a), TINKER_OK);
     CHECK_INT(a.state, WIRE_FUTURE_PENDING);
 }
 
 static void test_pending(void)
 {
     struct wire_future_answer a;
-    CHECK_INT(classify("application/json",
-                       "{\"type\":\"try_again\",\"request_id\":\"r\",\"queue_state\":"
-                       "\"paused_capacity\",\"queue_state_reason\":\"waiting\"}",
-                       &a),
+    CHECK_INT(classify_body("application/json",
+                            "{\"type\":\"try_again\",\"request_id\":\"r\",\"queue_state\":"
+                            "\"paused_capacity\",\"queue_state_reason\":\"waiting\"}",
+                            &a),
               TINKER_OK);
     CHECK_INT(a.state, WIRE_FUTURE_PENDING);
     CHECK_INT(a.queue_state, WIRE_QUEUE_PAUSED_CAPACITY);
     CHECK_STR(a.queue_state_reason, "waiting");
-    CHECK_INT(
-        classify("application/json",
-                 "{\"queue_state\":\"weird\",\"queue_state_reason\":null,\"type\":\"try_again\"}",
-                 &a),
-        TINKER_OK);
+    CHECK_INT(classify_body(
+                  "application/json",
+                  "{\"queue_state\":\"weird\",\"queue_state_reason\":null,\"type\":\"try_again\"}",
+                  &a),
+              TINKER_OK);
     CHECK_INT(a.queue_state, WIRE_QUEUE_UNKNOWN);
     CHECK(a.queue_state_reason == NULL);
 }
@@ -49,43 +50,44 @@ static void test_pending(void)
 static void test_order(void)
 {
     struct wire_future_answer a;
-    CHECK_INT(classify(NULL,
-                       "{\"error\":\"x\",\"status\":\"complete_metadata\",\"type\":\"try_again\"}",
-                       &a),
-              TINKER_OK);
+    CHECK_INT(
+        classify_body(
+            NULL, "{\"error\":\"x\",\"status\":\"complete_metadata\",\"type\":\"try_again\"}", &a),
+        TINKER_OK);
     CHECK_INT(a.state, WIRE_FUTURE_PENDING);
-    CHECK_INT(classify(NULL,
-                       "{\"error\":\"x\",\"status\":\"complete_metadata\","
-                       "\"response_payload_size\":73400320}",
-                       &a),
+    CHECK_INT(classify_body(NULL,
+                            "{\"error\":\"x\",\"status\":\"complete_metadata\","
+                            "\"response_payload_size\":73400320}",
+                            &a),
               TINKER_OK);
     CHECK_INT(a.state, WIRE_FUTURE_METADATA);
     CHECK_INT(a.payload_size, 73400320);
-    CHECK_INT(
-        classify(NULL, "{\"status\":\"complete_metadata\",\"response_payload_size\":null}", &a),
-        TINKER_OK);
+    CHECK_INT(classify_body(
+                  NULL, "{\"status\":\"complete_metadata\",\"response_payload_size\":null}", &a),
+              TINKER_OK);
     CHECK_INT(a.payload_size, 0);
-    CHECK_INT(classify(NULL, "{\"status\":\"pending\",\"request_id\":\"1\"}", &a), TINKER_OK);
+    CHECK_INT(classify_body(NULL, "{\"status\":\"pending\",\"request_id\":\"1\"}", &a), TINKER_OK);
     CHECK_INT(a.state, WIRE_FUTURE_PENDING);
-    CHECK_INT(classify(NULL, "{\"path\":\"tinker://x\",\"type\":\"save_weights\"}", &a), TINKER_OK);
+    CHECK_INT(classify_body(NULL, "{\"path\":\"tinker://x\",\"type\":\"save_weights\"}", &a),
+              TINKER_OK);
     CHECK_INT(a.state, WIRE_FUTURE_JSON);
-    CHECK_INT(classify(NULL, "{}", &a), TINKER_OK);
+    CHECK_INT(classify_body(NULL, "{}", &a), TINKER_OK);
     CHECK_INT(a.state, WIRE_FUTURE_JSON);
 }
 
 static void test_failed(void)
 {
     struct wire_future_answer a;
-    CHECK_INT(classify(NULL, "{\"error\":\"too \\u00e9 long\",\"category\":\"user\"}", &a),
+    CHECK_INT(classify_body(NULL, "{\"error\":\"too \\u00e9 long\",\"category\":\"user\"}", &a),
               TINKER_OK);
     CHECK_INT(a.state, WIRE_FUTURE_FAILED);
     CHECK_STR(a.error, "too \xc3\xa9 long");
     CHECK_INT(a.category, TINKER_CATEGORY_USER);
-    CHECK_INT(classify(NULL, "{\"error\":{\"a\":1},\"category\":\"User\"}", &a), TINKER_OK);
+    CHECK_INT(classify_body(NULL, "{\"error\":{\"a\":1},\"category\":\"User\"}", &a), TINKER_OK);
     CHECK_STR(a.error, "{\"a\":1}");
     CHECK_INT(a.category, TINKER_CATEGORY_UNKNOWN);
     /* the key decides, whatever its value */
-    CHECK_INT(classify(NULL, "{\"error\":null,\"category\":\"server\"}", &a), TINKER_OK);
+    CHECK_INT(classify_body(NULL, "{\"error\":null,\"category\":\"server\"}", &a), TINKER_OK);
     CHECK_INT(a.state, WIRE_FUTURE_FAILED);
     CHECK_STR(a.error, "null");
     CHECK_INT(a.category, TINKER_CATEGORY_SERVER);
@@ -98,7 +100,7 @@ static void test_malformed(void)
     };
     for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
         struct wire_future_answer a;
-        CHECK_INT(classify("application/json", bodies[i], &a), TINKER_EPROTOCOL);
+        CHECK_INT(classify_body("application/json", bodies[i], &a), TINKER_EPROTOCOL);
         CHECK(strncmp(err.message, "retrieve_future: ", 17) == 0);
     }
 }

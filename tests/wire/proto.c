@@ -11,7 +11,7 @@ static struct buf out;
 static tinker_error err;
 
 /* Hex digits and spaces to bytes in the arena. */
-static const uint8_t *unhex(const char *hex, size_t *n)
+static const uint8_t *parse_hex(const char *hex, size_t *n)
 {
     uint8_t *bytes = arena_alloc(&arena, strlen(hex));
     *n = 0;
@@ -29,7 +29,7 @@ static const uint8_t *unhex(const char *hex, size_t *n)
 static void check_bytes(const char *hex)
 {
     size_t n;
-    const uint8_t *want = unhex(hex, &n);
+    const uint8_t *want = parse_hex(hex, &n);
     CHECK_MEM(out.data, out.len, want, n);
 }
 
@@ -40,7 +40,7 @@ static const char request_hex[] =
     "73 68 6f 6c 64 11 9a 99 99 99 99 99 e9 3f 30 01";
 
 /* A request around one datum. */
-static struct wire_forward_backward_request request(const tinker_datum *d, size_t n)
+static struct wire_forward_backward_request request_of(const tinker_datum *d, size_t n)
 {
     return (struct wire_forward_backward_request){
         .model_id = "m", .data = d, .n_data = n, .loss = { .name = "ppo" }
@@ -48,8 +48,8 @@ static struct wire_forward_backward_request request(const tinker_datum *d, size_
 }
 
 /* Encode *req and decode it again. */
-static tinker_status again(const struct wire_forward_backward_request *req,
-                           struct wire_forward_backward_request *back)
+static tinker_status encode_and_decode(const struct wire_forward_backward_request *req,
+                                       struct wire_forward_backward_request *back)
 {
     buf_reset(&out);
     memset(&err, 0, sizeof err);
@@ -77,7 +77,7 @@ static void test_golden_request(void)
                                                  .loss = { "ppo", &config, 1 },
                                                  .forward_only = true };
     struct wire_forward_backward_request back;
-    CHECK_INT(again(&req, &back), TINKER_OK);
+    CHECK_INT(encode_and_decode(&req, &back), TINKER_OK);
     CHECK_INT(out.len, 109);
     check_bytes(request_hex);
     CHECK_STR(back.model_id, "s:train:0");
@@ -101,10 +101,10 @@ static void check_tensor_bytes(const tinker_tensor *t, const char *hex)
 {
     tinker_named_tensor input = { "t", *t };
     tinker_datum d = { { NULL, 0 }, &input, 1 };
-    struct wire_forward_backward_request req = request(&d, 1), back;
+    struct wire_forward_backward_request req = request_of(&d, 1), back;
     size_t n;
-    const uint8_t *want = unhex(hex, &n);
-    CHECK_INT(again(&req, &back), TINKER_OK);
+    const uint8_t *want = parse_hex(hex, &n);
+    CHECK_INT(encode_and_decode(&req, &back), TINKER_OK);
     if (err.message[0])
         TAP_FAIL("%s", err.message);
     /* 0a 01 m | 1a len | 12 len | 0a 01 t | 12 len <tensor> | 22 03 ppo */
@@ -136,9 +136,9 @@ static void test_vectors_without_shape(void)
     static const int64_t values[] = { 5, 6, 7 };
     tinker_named_tensor input = { "t", { TINKER_INT64, values, 3, NULL, 0, NULL, NULL } };
     tinker_datum d = { { NULL, 0 }, &input, 1 };
-    struct wire_forward_backward_request req = request(&d, 1), back;
+    struct wire_forward_backward_request req = request_of(&d, 1), back;
     req.shaped = true;
-    REQUIRE(again(&req, &back) == TINKER_OK);
+    REQUIRE(encode_and_decode(&req, &back) == TINKER_OK);
     CHECK_INT(back.data[0].inputs[0].tensor.ndim, 1);
     CHECK_INT(back.data[0].inputs[0].tensor.shape[0], 3);
 }
@@ -155,8 +155,8 @@ static void test_golden_chunks(void)
         { .kind = TINKER_CHUNK_DMEL, .bytes = "\x04\x01\x03", .n_bytes = 3 },
     };
     tinker_datum d = { { chunks, 3 }, NULL, 0 };
-    struct wire_forward_backward_request req = request(&d, 1), back;
-    CHECK_INT(again(&req, &back), TINKER_OK);
+    struct wire_forward_backward_request req = request_of(&d, 1), back;
+    CHECK_INT(encode_and_decode(&req, &back), TINKER_OK);
     check_bytes("0a 01 6d 1a 1e"
                 " 0a 0f 12 0d 0a 04 89 50 4e 47 12 03 70 6e 67 18 00"
                 " 0a 02 0a 00"
@@ -182,7 +182,7 @@ static void test_golden_sample(void)
 {
     tinker_sample s;
     size_t n;
-    const uint8_t *bytes = unhex(sample_hex, &n);
+    const uint8_t *bytes = parse_hex(sample_hex, &n);
     CHECK_INT(n, 62);
     CHECK_INT(wire_decode_sample_response(bytes, n, &arena, &s, &err), TINKER_OK);
     REQUIRE(s.n_sequences == 1 && s.n_prompt == 2);
@@ -211,7 +211,7 @@ static void test_golden_sampled_topk(void)
 {
     tinker_sample s;
     size_t n;
-    const uint8_t *bytes = unhex(rivals_hex, &n);
+    const uint8_t *bytes = parse_hex(rivals_hex, &n);
     REQUIRE(wire_decode_sample_response(bytes, n, &arena, &s, &err) == TINKER_OK);
     REQUIRE(s.n_sequences == 1 && s.sequences[0].n == 2 && s.sequences[0].topk == 2);
     CHECK_INT(s.sequences[0].topk_tokens[1], 7);
@@ -233,7 +233,7 @@ static void test_golden_output(void)
 {
     tinker_forward_backward v;
     size_t n;
-    const uint8_t *bytes = unhex(output_hex, &n);
+    const uint8_t *bytes = parse_hex(output_hex, &n);
     CHECK_INT(n, 98);
     CHECK_INT(wire_decode_forward_backward_output(bytes, n, &arena, &v, &err), TINKER_OK);
     CHECK_STR(v.output_type, "TorchLossReturn");
@@ -265,8 +265,8 @@ static void test_conversions(void)
         { "l", { TINKER_UINT64, longs, 1, NULL, 0, NULL, NULL } },
     };
     tinker_datum d = { { NULL, 0 }, in, 4 };
-    struct wire_forward_backward_request req = request(&d, 1), back;
-    CHECK_INT(again(&req, &back), TINKER_OK);
+    struct wire_forward_backward_request req = request_of(&d, 1), back;
+    CHECK_INT(encode_and_decode(&req, &back), TINKER_OK);
     REQUIRE(back.data[0].n_inputs == 4);
     const float *f = back.data[0].inputs[0].tensor.data;
     CHECK_INT(back.data[0].inputs[0].tensor.dtype, TINKER_FLOAT32);
@@ -308,10 +308,10 @@ static void test_refused(void)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         tinker_named_tensor in = { "weights", cases[i].t };
         tinker_datum d[] = { { { NULL, 0 }, NULL, 0 }, { { NULL, 0 }, &in, 1 } };
-        struct wire_forward_backward_request req = request(d, 2), back;
+        struct wire_forward_backward_request req = request_of(d, 2), back;
         char want[200];
         snprintf(want, sizeof want, "data[1].loss_fn_inputs.weights: %s", cases[i].want);
-        CHECK_INT(again(&req, &back), TINKER_EINVAL);
+        CHECK_INT(encode_and_decode(&req, &back), TINKER_EINVAL);
         CHECK_STR(err.message, want);
     }
 }
@@ -326,23 +326,23 @@ static void test_refused_inputs(void)
         { "w", { TINKER_FLOAT32, NULL, 0, NULL, 0, NULL, NULL } },
     };
     tinker_datum c = { { NULL, 0 }, twice, 2 };
-    struct wire_forward_backward_request req = request(&a, 1), back;
-    CHECK_INT(again(&req, &back), TINKER_EINVAL);
+    struct wire_forward_backward_request req = request_of(&a, 1), back;
+    CHECK_INT(encode_and_decode(&req, &back), TINKER_EINVAL);
     CHECK_STR(err.message, "data[0].model_input.chunks[0]: an image_asset_pointer works for "
                            "sampling only: training needs the image bytes");
     req.data = &b;
-    CHECK_INT(again(&req, &back), TINKER_EINVAL);
+    CHECK_INT(encode_and_decode(&req, &back), TINKER_EINVAL);
     CHECK_STR(err.message,
               "data[0].model_input.chunks[0].format: expected \"png\" or \"jpeg\", got \"gif\"");
     req.data = &c;
-    CHECK_INT(again(&req, &back), TINKER_EINVAL);
+    CHECK_INT(encode_and_decode(&req, &back), TINKER_EINVAL);
     CHECK_STR(err.message, "data[0].loss_fn_inputs.w: is given twice");
     req.n_data = 0;
-    CHECK_INT(again(&req, &back), TINKER_EINVAL);
+    CHECK_INT(encode_and_decode(&req, &back), TINKER_EINVAL);
     CHECK_STR(err.message, "data: at least one datum is needed");
     req.n_data = 1;
     req.seq_id = (struct wire_opt_int){ 1, INT64_C(1) << 31 };
-    CHECK_INT(again(&req, &back), TINKER_EINVAL);
+    CHECK_INT(encode_and_decode(&req, &back), TINKER_EINVAL);
 }
 
 /* ---- tolerance ------------------------------------------------------------------- */
@@ -357,7 +357,7 @@ static void test_any_order_and_unknown_fields(void)
                       "0a 01 6d";
     struct wire_forward_backward_request back;
     size_t n;
-    const uint8_t *bytes = unhex(hex, &n);
+    const uint8_t *bytes = parse_hex(hex, &n);
     /* the first value of the map is damaged (5 bytes of int64): refused as such */
     CHECK_INT(wire_decode_forward_backward_request(bytes, n, &arena, &back, &err), TINKER_EINVAL);
     CHECK_STR(err.message, "data[0].loss_fn_inputs.t: 5 bytes are no whole number of elements of "
@@ -366,7 +366,7 @@ static void test_any_order_and_unknown_fields(void)
           "1a 2b 12 14 12 0f 22 01 01 18 02 0a 08 00 00 00 00 00 00 00 00 0a 01 74"
           "12 13 12 0e 20 01 18 01 0a 04 00 00 80 3f 20 01 28 09 0a 01 74"
           "0a 01 6d";
-    bytes = unhex(hex, &n);
+    bytes = parse_hex(hex, &n);
     CHECK_INT(wire_decode_forward_backward_request(bytes, n, &arena, &back, &err), TINKER_OK);
     CHECK_STR(back.model_id, "m");
     CHECK_INT(back.seq_id.value, 2);
@@ -388,7 +388,7 @@ static void test_output_records(void)
                       "04 00 00 00 00 00 00 00 18 03";
     tinker_forward_backward v;
     size_t n;
-    const uint8_t *bytes = unhex(hex, &n);
+    const uint8_t *bytes = parse_hex(hex, &n);
     memset(&err, 0, sizeof err);
     CHECK_INT(wire_decode_forward_backward_output(bytes, n, &arena, &v, &err), TINKER_OK);
     CHECK_STR(err.message, "");
@@ -431,7 +431,7 @@ static void test_empty_sample_parts(void)
     tinker_sample s;
     size_t n;
     /* empty logprobs, empty prompt_logprobs, topk with k 0: all mean none */
-    const uint8_t *bytes = unhex("0a 08 12 04 05 00 00 00 1a 00 12 00 1a 02 20 03", &n);
+    const uint8_t *bytes = parse_hex("0a 08 12 04 05 00 00 00 1a 00 12 00 1a 02 20 03", &n);
     CHECK_INT(wire_decode_sample_response(bytes, n, &arena, &s, &err), TINKER_OK);
     CHECK_INT(s.sequences[0].stop_reason, TINKER_STOP_STOP);
     CHECK(s.sequences[0].logprobs == NULL);
@@ -479,7 +479,7 @@ static void test_bad_samples(void)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         tinker_sample s;
         size_t n;
-        const uint8_t *bytes = unhex(cases[i].hex, &n);
+        const uint8_t *bytes = parse_hex(cases[i].hex, &n);
         memset(&err, 0, sizeof err);
         CHECK_INT(wire_decode_sample_response(bytes, n, &arena, &s, &err), TINKER_EINVAL);
         CHECK_STR(err.message, cases[i].want);
@@ -510,7 +510,7 @@ static void test_bad_outputs(void)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         tinker_forward_backward v;
         size_t n;
-        const uint8_t *bytes = unhex(cases[i].hex, &n);
+        const uint8_t *bytes = parse_hex(cases[i].hex, &n);
         memset(&err, 0, sizeof err);
         CHECK_INT(wire_decode_forward_backward_output(bytes, n, &arena, &v, &err), TINKER_EINVAL);
         CHECK_STR(err.message, cases[i].want);
@@ -521,7 +521,7 @@ static void test_bad_outputs(void)
 static void test_cut_messages(void)
 {
     size_t n;
-    const uint8_t *bytes = unhex(request_hex, &n);
+    const uint8_t *bytes = parse_hex(request_hex, &n);
     int refused = 0;
     for (size_t cut = 0; cut < n; cut++) {
         struct wire_forward_backward_request back;
@@ -538,7 +538,7 @@ static void test_cut_messages(void)
 static void test_no_memory(void)
 {
     size_t n;
-    const uint8_t *bytes = unhex(request_hex, &n);
+    const uint8_t *bytes = parse_hex(request_hex, &n);
     int failed = 0;
     for (size_t max = 0; max < 1024; max += 16) {
         struct wire_forward_backward_request back;
@@ -550,7 +550,7 @@ static void test_no_memory(void)
         arena_clear(&small);
     }
     CHECK(failed > 8 && failed < 64);
-    bytes = unhex(output_hex, &n);
+    bytes = parse_hex(output_hex, &n);
     for (size_t max = 0; max < 1024; max += 16) {
         tinker_forward_backward back;
         struct arena little;

@@ -31,7 +31,7 @@ static bool is_one_of(const json_t *v, const json_t *types)
     return json_array_size(types) == 0;
 }
 
-static bool fits(const json_t *v, const json_t *schema);
+static bool fits_schema(const json_t *v, const json_t *schema);
 
 static bool fits_object(const json_t *v, const json_t *schema)
 {
@@ -47,7 +47,7 @@ static bool fits_object(const json_t *v, const json_t *schema)
     {
         const json_t *of = json_object_get(properties, key);
         of = of ? of : others;
-        if (of && !fits(member, of))
+        if (of && !fits_schema(member, of))
             return false;
     }
     return true;
@@ -62,7 +62,7 @@ static bool fits_array(const json_t *v, const json_t *schema)
         return false;
     for (size_t i = 0; i < json_array_size(v); i++) {
         const json_t *of = i < json_array_size(first) ? json_array_get(first, i) : items;
-        if (of && !fits(json_array_get(v, i), of))
+        if (of && !fits_schema(json_array_get(v, i), of))
             return false;
     }
     return true;
@@ -71,7 +71,7 @@ static bool fits_array(const json_t *v, const json_t *schema)
 static bool fits_any(const json_t *v, const json_t *schemas)
 {
     for (size_t i = 0; i < json_array_size(schemas); i++)
-        if (fits(v, json_array_get(schemas, i)))
+        if (fits_schema(v, json_array_get(schemas, i)))
             return true;
     return false;
 }
@@ -80,14 +80,15 @@ static bool fits_variants(const json_t *v, const json_t *all)
 {
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *one = json_array_get(all, i);
-        if (fits(v, json_object_get(one, "if")) && !fits(v, json_object_get(one, "then")))
+        if (fits_schema(v, json_object_get(one, "if")) &&
+            !fits_schema(v, json_object_get(one, "then")))
             return false;
     }
     return true;
 }
 
 /* As much of JSON Schema as the file has. */
-static bool fits(const json_t *v, const json_t *schema)
+static bool fits_schema(const json_t *v, const json_t *schema)
 {
     const char *ref = json_string_value(json_object_get(schema, "$ref"));
     const json_t *types = json_object_get(schema, "type"), *any = json_object_get(schema, "anyOf");
@@ -97,7 +98,7 @@ static bool fits(const json_t *v, const json_t *schema)
     bool known = !words;
     if (ref) {
         const json_t *type = json_object_get(json_object_get(root, "$defs"), strrchr(ref, '/') + 1);
-        return type && fits(v, type);
+        return type && fits_schema(v, type);
     }
     for (size_t i = 0; i < json_array_size(words); i++)
         known |= json_equal(json_array_get(words, i), v);
@@ -112,7 +113,7 @@ static bool fits(const json_t *v, const json_t *schema)
 static bool text_fits(const char *type, const char *json)
 {
     json_t *v = json_loads(json, JSON_DECODE_ANY, NULL);
-    bool ok = v && fits(v, json_object_get(json_object_get(root, "$defs"), type));
+    bool ok = v && fits_schema(v, json_object_get(json_object_get(root, "$defs"), type));
     json_decref(v);
     return ok;
 }
