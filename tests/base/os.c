@@ -17,7 +17,7 @@ static const char *in_dir(const char *name)
     return p;
 }
 
-static int count_entries(const char *path)
+static int count_files(const char *path)
 {
     DIR *d = opendir(path);
     int n = 0;
@@ -87,7 +87,7 @@ static void test_write_then_read(void)
     REQUIRE(os_read_file(path, 100, &data, &n, NULL) == TINKER_OK);
     CHECK_STR(data, "x");
     free(data);
-    CHECK_INT(count_entries(dir), 1);
+    CHECK_INT(count_files(dir), 1);
     struct stat st;
     CHECK(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600);
 }
@@ -161,9 +161,9 @@ static void test_failed_rename_leaves_no_trace(void)
     tinker_error err;
     int before;
     os_make_dirs(in_dir("occupied/x"), &err);
-    before = count_entries(dir);
+    before = count_files(dir);
     CHECK_INT(os_write_file(in_dir("occupied"), "x", 1, &err), TINKER_ESTATE);
-    CHECK_INT(count_entries(dir), before);
+    CHECK_INT(count_files(dir), before);
     CHECK(os_is_dir(in_dir("occupied/x")));
 }
 
