@@ -265,11 +265,11 @@ static void init(struct server *s, const struct server_options *opts)
     s->started_ns = clock_now_ns(s->clock);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->submit_lock, NULL);
-    pthread_rwlock_init(&s->retire_lock, NULL);
+    pthread_rwlock_init(&s->evict_lock, NULL);
     pthread_cond_init(&s->work_ready, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->sweep_ready, &monotonic);
+    pthread_cond_init(&s->timers_wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
     map_init(&s->sessions);
     map_init(&s->models);
@@ -292,8 +292,8 @@ struct server *server_open(const struct server_options *opts, tinker_error *err)
     init(s, opts);
     /* An address that is taken should not cost the time that loading takes. */
     if (open_data(s, err) == TINKER_OK && open_listener(s, err) == TINKER_OK &&
-        open_bases(s, err) == TINKER_OK && recover(s, err) == TINKER_OK &&
-        sched_start(s, err) == TINKER_OK && sweep_start(s, err) == TINKER_OK &&
+        open_bases(s, err) == TINKER_OK && recover_state(s, err) == TINKER_OK &&
+        engine_thread_start(s, err) == TINKER_OK && timers_start(s, err) == TINKER_OK &&
         listener_start(s->listener, routes_handle, s, err) == TINKER_OK)
         return s;
     server_close(s);
@@ -310,19 +310,19 @@ void server_close(struct server *s)
     if (!s)
         return;
     /* The engine first, so that nothing fires into a closed listener; its slice is short. */
-    sched_stop(s);
-    sweep_stop(s);
+    engine_thread_stop(s);
+    timers_stop(s);
     listener_stop(s->listener, 5000);
-    core_clear(s); /* streams that were not finished still tell the listener */
+    live_clear(s); /* streams that were not finished still tell the listener */
     listener_close(s->listener, 0);
     close_bases(s);
     store_close(s->store);
     if (s->lock_fd >= 0)
         close(s->lock_fd);
     free(s->checkpoints);
-    pthread_cond_destroy(&s->sweep_ready);
+    pthread_cond_destroy(&s->timers_wake);
     pthread_cond_destroy(&s->work_ready);
-    pthread_rwlock_destroy(&s->retire_lock);
+    pthread_rwlock_destroy(&s->evict_lock);
     pthread_mutex_destroy(&s->submit_lock);
     pthread_mutex_destroy(&s->lock);
     free(s);

@@ -247,8 +247,8 @@ static void test_adapters_in_use_are_never_more(void)
 static size_t size_waiting(struct server *s, const char *id)
 {
     pthread_mutex_lock(&s->lock);
-    struct future *f = core_future_locked(s, id);
-    size_t n = f && f->state == FUTURE_WAITING && f->starved ? f->work->arena.used : 0;
+    struct future *f = live_find_future_locked(s, id);
+    size_t n = f && f->state == FUTURE_WAITING && f->starved ? f->job->arena.used : 0;
     pthread_mutex_unlock(&s->lock);
     return n;
 }

@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 
-static tinker_status add_tokens(struct openai *o, const int32_t *tokens, size_t n,
+static tinker_status add_prompt(struct openai *o, const int32_t *tokens, size_t n,
                                 tinker_error *err)
 {
     if (o->n_prompts == OPENAI_PROMPTS)
@@ -20,8 +20,8 @@ static tinker_status add_tokens(struct openai *o, const int32_t *tokens, size_t 
     return TINKER_OK;
 }
 
-static tinker_status add_text(struct openai *o, const char *text, size_t n, int add_special,
-                              tinker_error *err)
+static tinker_status encode_prompt(struct openai *o, const char *text, size_t n, int add_special,
+                                   tinker_error *err)
 {
     tinker_tokens ids = TINKER_TOKENS_INIT;
     tinker_encode_options opts = TINKER_ENCODE_OPTIONS_INIT;
@@ -31,7 +31,7 @@ static tinker_status add_text(struct openai *o, const char *text, size_t n, int 
     tinker_status status =
         tinker_tokenizer_encode(o->from.base->tokenizer, text, n, &opts, &ids, err);
     if (status == TINKER_OK)
-        status = add_tokens(o, ids.ids, ids.n, err);
+        status = add_prompt(o, ids.ids, ids.n, err);
     tinker_tokens_clear(&ids);
     return status;
 }
@@ -43,14 +43,14 @@ static tinker_status read_prompt(struct openai *o, struct json_reader *r, tinker
     int32_t *ids;
     size_t n;
     if (json_peek(r) == JSON_STRING && json_string(r, &text))
-        return add_text(o, text.s, text.n, 1, err);
+        return encode_prompt(o, text.s, text.n, 1, err);
     if (json_array_int32(r, &ids, &n))
-        return add_tokens(o, ids, n, err);
+        return add_prompt(o, ids, n, err);
     return err_set(err, TINKER_EINVAL, "prompt: %s", json_error(r));
 }
 
 /* "text", [1, 2], ["text", "text"] or [[1, 2], [3]]. */
-static tinker_status completion_prompts(struct openai *o, tinker_error *err)
+static tinker_status read_prompts(struct openai *o, tinker_error *err)
 {
     struct json_reader r, look;
     json_reader_init(&r, o->prompt.s, o->prompt.n, &o->arena);
@@ -104,7 +104,7 @@ static tinker_status add_model_ends(struct openai *o, tinker_error *err)
 }
 
 /* Stop tokens cannot stand beside stop strings, so they become strings. */
-static tinker_status unify_stops(struct openai *o, tinker_error *err)
+static tinker_status merge_stops(struct openai *o, tinker_error *err)
 {
     if (!o->n_stop)
         return TINKER_OK;
@@ -146,8 +146,8 @@ tinker_renderer *openai_renderer(const struct openai *o, tinker_error *err)
 }
 
 /* The prompt with declarations of tools before it; the system message moves into them. */
-static tinker_rendered *with_tools(struct openai *o, tinker_renderer *r,
-                                   const tinker_conversation *c, tinker_error *err)
+static tinker_rendered *render_with_tools(struct openai *o, tinker_renderer *r,
+                                          const tinker_conversation *c, tinker_error *err)
 {
     const tinker_message *m = c->messages;
     size_t skip = c->n_messages > 0 && strcmp(m[0].role, "system") == 0 && !m[0].parts;
@@ -172,11 +172,12 @@ static tinker_rendered *with_tools(struct openai *o, tinker_renderer *r,
 static tinker_rendered *prompt_of(struct openai *o, tinker_renderer *r,
                                   const tinker_conversation *c, tinker_error *err)
 {
-    return c->n_tools ? with_tools(o, r, c, err)
+    return c->n_tools ? render_with_tools(o, r, c, err)
                       : tinker_renderer_prompt(r, c->messages, c->n_messages, NULL, NULL, err);
 }
 
-static tinker_status render(struct openai *o, const tinker_conversation *c, tinker_error *err)
+static tinker_status render_conversation(struct openai *o, const tinker_conversation *c,
+                                         tinker_error *err)
 {
     tinker_renderer *r = openai_renderer(o, err);
     tinker_rendered *x = r ? prompt_of(o, r, c, err) : NULL;
@@ -194,7 +195,7 @@ static tinker_status render(struct openai *o, const tinker_conversation *c, tink
             n += in->chunks[i].n_tokens;
         }
         if (status == TINKER_OK)
-            status = all ? add_tokens(o, all, n, err) : err_nomem(err, "prompt");
+            status = all ? add_prompt(o, all, n, err) : err_nomem(err, "prompt");
         if (status == TINKER_OK)
             status = add_format_stops(o, tinker_renderer_stop(r), err);
     }
@@ -203,7 +204,7 @@ static tinker_status render(struct openai *o, const tinker_conversation *c, tink
     return status;
 }
 
-static tinker_status chat_prompt(struct openai *o, tinker_error *err)
+static tinker_status read_chat(struct openai *o, tinker_error *err)
 {
     if (!o->from.base->tokenizer)
         return err_set(err, TINKER_EINVAL, "this model has no tokenizer and cannot chat");
@@ -216,18 +217,18 @@ static tinker_status chat_prompt(struct openai *o, tinker_error *err)
     tinker_conversation *c = all.s ? tinker_conversation_parse(all.s, all.n, err) : NULL;
     if (!c)
         return TINKER_EINVAL;
-    tinker_status status =
-        c->n_messages ? render(o, c, err) : err_set(err, TINKER_EINVAL, "messages is empty");
+    tinker_status status = c->n_messages ? render_conversation(o, c, err)
+                                         : err_set(err, TINKER_EINVAL, "messages is empty");
     tinker_conversation_free(c);
     return status;
 }
 
 tinker_status openai_prompts(struct openai *o, bool ends, tinker_error *err)
 {
-    tinker_status status = o->chat ? chat_prompt(o, err) : completion_prompts(o, err);
+    tinker_status status = o->chat ? read_chat(o, err) : read_prompts(o, err);
     if (status == TINKER_OK && ends)
         status = add_model_ends(o, err);
-    return status == TINKER_OK ? unify_stops(o, err) : status;
+    return status == TINKER_OK ? merge_stops(o, err) : status;
 }
 
 /* ---- answers ---------------------------------------------------------------------------------- */

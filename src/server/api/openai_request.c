@@ -17,7 +17,7 @@ void openai_free(void *context)
 }
 
 /* A value that may be null: true when there is one to read. */
-static bool present(struct json_reader *r)
+static bool skip_null(struct json_reader *r)
 {
     if (json_peek(r) != JSON_NULL)
         return true;
@@ -98,7 +98,7 @@ static void read_tool_choice(struct openai *o, struct json_reader *r)
 
 /* What is not done here must not be asked for: true when the field is one of those and its
  * value is not the one that changes nothing. */
-static bool unsupported(struct json_reader *r, struct json_str key)
+static bool is_unsupported(struct json_reader *r, struct json_str key)
 {
     static const char *const numbers[] = { "presence_penalty", "frequency_penalty" };
     static const struct {
@@ -136,7 +136,7 @@ static void read_max_tokens(struct openai *o, struct json_reader *r)
 
 static void read_field(struct openai *o, struct json_reader *r, struct json_str key)
 {
-    if (!present(r))
+    if (!skip_null(r))
         return;
     if (json_str_is(key, "model"))
         json_cstring(r, (char **)&o->model);
@@ -172,13 +172,13 @@ static void read_field(struct openai *o, struct json_reader *r, struct json_str 
         read_tools(o, r);
     else if (json_str_is(key, "tool_choice"))
         read_tool_choice(o, r);
-    else if (unsupported(r, key))
+    else if (is_unsupported(r, key))
         json_fail(r, "%.*s is not supported", (int)key.n, key.s);
     else
         json_skip(r);
 }
 
-static tinker_status check(const struct openai *o, tinker_error *err)
+static tinker_status check_request(const struct openai *o, tinker_error *err)
 {
     if (!o->model)
         return err_set(err, TINKER_EINVAL, "model is missing");
@@ -212,5 +212,5 @@ tinker_status openai_read(struct openai *o, const char *body, size_t n, tinker_e
         return err_set(err, TINKER_EINVAL, "%s", json_error(&r));
     if (o->no_tools || !o->chat)
         o->tools = (struct json_str){ 0 };
-    return check(o, err);
+    return check_request(o, err);
 }

@@ -59,21 +59,22 @@ static void put_chat_token(const struct openai *o, struct json_writer *w, int32_
 }
 
 /* Is there an a-th rival at position i? */
-static bool has_rival(const tinker_sequence *q, size_t i, size_t a)
+static bool has_alternative(const tinker_sequence *q, size_t i, size_t a)
 {
     enum { UNUSED = -99999 };
     return q->topk_tokens && a < q->topk && q->topk_logprobs[i * q->topk + a] > (float)UNUSED;
 }
 
-static void put_chat_rival(const struct openai *o, struct json_writer *w, int32_t token,
-                           float logprob)
+static void put_chat_alternative(const struct openai *o, struct json_writer *w, int32_t token,
+                                 float logprob)
 {
     json_put_begin_object(w);
     put_chat_token(o, w, token, logprob);
     json_put_end_object(w);
 }
 
-static void put_chat(const struct openai *o, struct json_writer *w, const tinker_sequence *q)
+static void put_chat_logprobs(const struct openai *o, struct json_writer *w,
+                              const tinker_sequence *q)
 {
     json_put_key(w, "content");
     json_put_begin_array(w);
@@ -82,16 +83,17 @@ static void put_chat(const struct openai *o, struct json_writer *w, const tinker
         put_chat_token(o, w, q->tokens[i], q->logprobs[i]);
         json_put_key(w, "top_logprobs");
         json_put_begin_array(w);
-        for (size_t a = 0; has_rival(q, i, a); a++)
-            put_chat_rival(o, w, q->topk_tokens[i * q->topk + a],
-                           q->topk_logprobs[i * q->topk + a]);
+        for (size_t a = 0; has_alternative(q, i, a); a++)
+            put_chat_alternative(o, w, q->topk_tokens[i * q->topk + a],
+                                 q->topk_logprobs[i * q->topk + a]);
         json_put_end_array(w);
         json_put_end_object(w);
     }
     json_put_end_array(w);
 }
 
-static void put_named(const struct openai *o, struct json_writer *w, int32_t token, float logprob)
+static void put_token_logprob(const struct openai *o, struct json_writer *w, int32_t token,
+                              float logprob)
 {
     size_t len;
     const char *bytes = token_bytes(o, token, &len);
@@ -100,22 +102,22 @@ static void put_named(const struct openai *o, struct json_writer *w, int32_t tok
 }
 
 /* The chosen token is always among them, also when it is not one of the likeliest. */
-static void put_rivals(const struct openai *o, struct json_writer *w, const tinker_sequence *q,
-                       size_t i)
+static void put_alternatives(const struct openai *o, struct json_writer *w,
+                             const tinker_sequence *q, size_t i)
 {
     bool found = false;
     json_put_begin_object(w);
-    for (size_t a = 0; has_rival(q, i, a); a++) {
+    for (size_t a = 0; has_alternative(q, i, a); a++) {
         int32_t token = q->topk_tokens[i * q->topk + a];
-        put_named(o, w, token, q->topk_logprobs[i * q->topk + a]);
+        put_token_logprob(o, w, token, q->topk_logprobs[i * q->topk + a]);
         found = found || token == q->tokens[i];
     }
     if (!found)
-        put_named(o, w, q->tokens[i], q->logprobs[i]);
+        put_token_logprob(o, w, q->tokens[i], q->logprobs[i]);
     json_put_end_object(w);
 }
 
-static size_t characters(const char *s, size_t n)
+static size_t count_chars(const char *s, size_t n)
 {
     size_t count = 0;
     for (size_t i = 0; i < n; i++)
@@ -123,8 +125,8 @@ static size_t characters(const char *s, size_t n)
     return count;
 }
 
-static void put_completion(const struct openai *o, struct json_writer *w, const tinker_sequence *q,
-                           size_t *offset)
+static void put_completion_logprobs(const struct openai *o, struct json_writer *w,
+                                    const tinker_sequence *q, size_t *offset)
 {
     size_t len;
     json_put_key(w, "tokens");
@@ -139,14 +141,14 @@ static void put_completion(const struct openai *o, struct json_writer *w, const 
     json_put_key(w, "top_logprobs");
     json_put_begin_array(w);
     for (size_t i = 0; i < q->n && o->top_logprobs > 0; i++)
-        put_rivals(o, w, q, i);
+        put_alternatives(o, w, q, i);
     json_put_end_array(w);
     json_put_key(w, "text_offset");
     json_put_begin_array(w);
     for (size_t i = 0; i < q->n; i++) {
         const char *bytes = token_bytes(o, q->tokens[i], &len);
         json_put_int64(w, (int64_t)*offset);
-        *offset += characters(bytes, len);
+        *offset += count_chars(bytes, len);
     }
     json_put_end_array(w);
 }
@@ -160,16 +162,16 @@ void openai_put_logprobs(const struct openai *o, struct json_writer *w, const ti
     }
     json_put_begin_object(w);
     if (o->chat)
-        put_chat(o, w, q);
+        put_chat_logprobs(o, w, q);
     else
-        put_completion(o, w, q, offset);
+        put_completion_logprobs(o, w, q, offset);
     json_put_end_object(w);
 }
 
 /* ---- messages --------------------------------------------------------------------------- */
 
-static void put_call(const struct openai *o, struct json_writer *w, size_t i,
-                     const tinker_tool_call *call, bool delta)
+static void put_tool_call(const struct openai *o, struct json_writer *w, size_t i,
+                          const tinker_tool_call *call, bool delta)
 {
     char id[96];
     snprintf(id, sizeof(id), "call-%.36s-%zu", strchr(o->id, '-') + 1, i);
@@ -193,7 +195,7 @@ static void put_call(const struct openai *o, struct json_writer *w, size_t i,
 }
 
 /* What is said beside the calls: the text, without thinking. */
-static void put_said(struct json_writer *w, const tinker_message *m)
+static void put_content(struct json_writer *w, const tinker_message *m)
 {
     struct buf b;
     buf_init(&b, 1 << 24);
@@ -211,8 +213,8 @@ static void put_said(struct json_writer *w, const tinker_message *m)
 }
 
 /* The calls in the tokens, if tools were declared and there are any. */
-static bool put_calls(const struct openai *o, struct json_writer *w, const int32_t *tokens,
-                      size_t n, bool delta)
+static bool put_tool_calls(const struct openai *o, struct json_writer *w, const int32_t *tokens,
+                           size_t n, bool delta)
 {
     if (!o->tools.s)
         return false;
@@ -220,11 +222,11 @@ static bool put_calls(const struct openai *o, struct json_writer *w, const int32
     tinker_parsed *p = r ? tinker_renderer_parse(r, tokens, n, NULL) : NULL;
     bool calls = p && p->message->n_tool_calls > 0;
     if (calls) {
-        put_said(w, p->message);
+        put_content(w, p->message);
         json_put_key(w, "tool_calls");
         json_put_begin_array(w);
         for (size_t i = 0; i < p->message->n_tool_calls; i++)
-            put_call(o, w, i, &p->message->tool_calls[i], delta);
+            put_tool_call(o, w, i, &p->message->tool_calls[i], delta);
         json_put_end_array(w);
     }
     tinker_parsed_free(p);
@@ -237,7 +239,7 @@ bool openai_put_message(const struct openai *o, struct json_writer *w, const int
 {
     json_put_key(w, "role");
     json_put_string(w, "assistant");
-    if (put_calls(o, w, tokens, n, delta))
+    if (put_tool_calls(o, w, tokens, n, delta))
         return true;
     tinker_text text = TINKER_TEXT_INIT;
     openai_text(o, tokens, n, &text, NULL);

@@ -33,7 +33,7 @@ struct events {
     bool broken; /* the reader left */
 };
 
-static void put_head(const struct openai *o, struct json_writer *w)
+static void put_chunk_head(const struct openai *o, struct json_writer *w)
 {
     json_put_begin_object(w);
     json_put_key(w, "id");
@@ -46,7 +46,7 @@ static void put_head(const struct openai *o, struct json_writer *w)
     json_put_string(w, o->model);
 }
 
-static void *grown(void *old, size_t n, bool *ok)
+static void *grow_array(void *old, size_t n, bool *ok)
 {
     void *more = realloc(old, n);
     *ok = *ok && more;
@@ -54,32 +54,32 @@ static void *grown(void *old, size_t n, bool *ok)
 }
 
 /* Room for one token more, with k of the likeliest. */
-static bool make_room(struct sequence *q, size_t k)
+static bool reserve_token(struct sequence *q, size_t k)
 {
     size_t cap = q->cap ? q->cap * 2 : 64;
     bool ok = true;
     if (q->n < q->cap)
         return true;
-    q->tokens = grown(q->tokens, cap * sizeof(*q->tokens), &ok);
-    q->logprobs = grown(q->logprobs, cap * sizeof(*q->logprobs), &ok);
+    q->tokens = grow_array(q->tokens, cap * sizeof(*q->tokens), &ok);
+    q->logprobs = grow_array(q->logprobs, cap * sizeof(*q->logprobs), &ok);
     if (k) {
-        q->top_tokens = grown(q->top_tokens, cap * k * sizeof(*q->top_tokens), &ok);
-        q->top_logprobs = grown(q->top_logprobs, cap * k * sizeof(*q->top_logprobs), &ok);
+        q->top_tokens = grow_array(q->top_tokens, cap * k * sizeof(*q->top_tokens), &ok);
+        q->top_logprobs = grow_array(q->top_logprobs, cap * k * sizeof(*q->top_logprobs), &ok);
     }
     if (ok)
         q->cap = cap;
     return ok;
 }
 
-static size_t rivals_told(const struct events *e)
+static size_t count_alternatives(const struct events *e)
 {
     return e->o->logprobs ? (size_t)e->o->top_logprobs : 0;
 }
 
 /* Without memory the sequence ends here. */
-static bool keep(struct events *e, struct sequence *q, int32_t token, float logprob)
+static bool append_token(struct events *e, struct sequence *q, int32_t token, float logprob)
 {
-    if (!make_room(q, rivals_told(e)))
+    if (!reserve_token(q, count_alternatives(e)))
         return false;
     q->tokens[q->n] = token;
     q->logprobs[q->n++] = logprob;
@@ -117,7 +117,7 @@ static void send_piece(struct events *e, size_t i, const char *text, size_t n, c
     buf_init(&b, 1 << 24);
     buf_puts(&b, "data: ");
     json_writer_init(&w, &b);
-    put_head(e->o, &w);
+    put_chunk_head(e->o, &w);
     json_put_key(&w, "choices");
     json_put_begin_array(&w);
     json_put_begin_object(&w);
@@ -137,7 +137,7 @@ static void send_piece(struct events *e, size_t i, const char *text, size_t n, c
         json_put_string_n(&w, text, n);
     }
     json_put_key(&w, "logprobs");
-    size_t k = q->top_tokens ? rivals_told(e) : 0;
+    size_t k = q->top_tokens ? count_alternatives(e) : 0;
     const tinker_sequence news = { .tokens = q->tokens + q->told,
                                    .logprobs = q->logprobs ? q->logprobs + q->told : NULL,
                                    .n = q->n - q->told,
@@ -158,7 +158,7 @@ static void send_piece(struct events *e, size_t i, const char *text, size_t n, c
 }
 
 /* Send what is safe to send; at the end everything that is left. */
-static void flush(struct events *e, size_t i, bool end)
+static void flush_text(struct events *e, size_t i, bool end)
 {
     struct sequence *q = &e->sequences[i];
     size_t stop = openai_stop_at(e->o, q->text.s ? q->text.s : "", q->text.n);
@@ -177,28 +177,28 @@ static void flush(struct events *e, size_t i, bool end)
     q->text.n -= n;
 }
 
-/* Of the token that comes next; without memory for them it ends the sequence: see keep(). */
-static void on_rivals(struct observer *observer, size_t sample, const int32_t *tokens,
-                      const float *logprobs, size_t k)
+/* Of the token that comes next; without memory for them it ends the sequence: see append_token(). */
+static void on_openai_alternatives(struct observer *observer, size_t sample, const int32_t *tokens,
+                                   const float *logprobs, size_t k)
 {
     struct events *e = (struct events *)observer;
     struct sequence *q = &e->sequences[sample];
-    if (k != rivals_told(e) || !make_room(q, k))
+    if (k != count_alternatives(e) || !reserve_token(q, k))
         return;
     memcpy(q->top_tokens + q->n * k, tokens, k * sizeof(*tokens));
     memcpy(q->top_logprobs + q->n * k, logprobs, k * sizeof(*logprobs));
 }
 
-static int on_token(struct observer *observer, size_t sample, int32_t token, float logprob)
+static int on_openai_token(struct observer *observer, size_t sample, int32_t token, float logprob)
 {
     struct events *e = (struct events *)observer;
     struct sequence *q = &e->sequences[sample];
     e->n_made++;
-    if (!keep(e, q, token, logprob))
+    if (!append_token(e, q, token, logprob))
         return 1;
     if (!e->o->tools.s && !q->stopped &&
         tinker_decoder_put(q->decoder, &token, 1, &q->text, NULL) == TINKER_OK)
-        flush(e, sample, false);
+        flush_text(e, sample, false);
     return e->broken;
 }
 
@@ -209,7 +209,7 @@ static void send_usage(struct events *e)
     buf_init(&b, 1 << 16);
     buf_puts(&b, "data: ");
     json_writer_init(&w, &b);
-    put_head(e->o, &w);
+    put_chunk_head(e->o, &w);
     json_put_key(&w, "choices");
     json_put_begin_array(&w);
     json_put_end_array(&w);
@@ -243,14 +243,14 @@ static void send_failure(struct events *e, const char *message)
     send_event(e, &b);
 }
 
-static void on_finished(struct observer *observer, const tinker_sample *r, const char *error)
+static void on_openai_finished(struct observer *observer, const tinker_sample *r, const char *error)
 {
     struct events *e = (struct events *)observer;
     for (size_t i = 0; r && i < r->n_sequences && i < e->n; i++) {
         struct sequence *q = &e->sequences[i];
         if (!e->o->tools.s && !q->stopped &&
             tinker_decoder_end(q->decoder, &q->text, NULL) == TINKER_OK)
-            flush(e, i, true);
+            flush_text(e, i, true);
         send_piece(e, i, "", 0,
                    r->sequences[i].stop_reason == TINKER_STOP_STOP ? "stop" : "length");
     }
@@ -262,7 +262,7 @@ static void on_finished(struct observer *observer, const tinker_sample *r, const
     stream_end(e->stream);
 }
 
-static void events_free(struct observer *observer)
+static void openai_events_free(struct observer *observer)
 {
     struct events *e = (struct events *)observer;
     stream_end(e->stream);
@@ -281,7 +281,7 @@ static void events_free(struct observer *observer)
 }
 
 /* What the events need of the request, in memory of its own. */
-static struct openai *copy_of(const struct openai *o)
+static struct openai *copy_request(const struct openai *o)
 {
     struct openai *c = calloc(1, sizeof(*c));
     if (!c)
@@ -301,7 +301,7 @@ static struct openai *copy_of(const struct openai *o)
     return NULL;
 }
 
-static bool make_decoders(struct events *e, tinker_tokenizer *tokenizer)
+static bool open_text_decoders(struct events *e, tinker_tokenizer *tokenizer)
 {
     tinker_decode_options opts = TINKER_DECODE_OPTIONS_INIT;
     opts.skip_special = !e->o->n_stop;
@@ -318,21 +318,24 @@ struct observer *openai_observer(struct server *s, const struct openai *o, struc
     struct events *e = calloc(1, sizeof(*e));
     if (!e)
         return NULL;
-    e->observer = (struct observer){ on_token, on_rivals, on_finished, events_free };
+    e->observer = (struct observer){ .token = on_openai_token,
+                                     .alternatives = on_openai_alternatives,
+                                     .finished = on_openai_finished,
+                                     .free = openai_events_free };
     e->n = (size_t)o->n;
     e->n_prompt = o->prompts[0].n;
-    e->o = copy_of(o);
+    e->o = copy_request(o);
     e->stream = stream_new(s->listener);
     e->sequences = calloc(e->n, sizeof(*e->sequences));
     for (size_t i = 0; i < o->n_stop; i++)
         e->longest = strlen(o->stop[i]) > e->longest ? strlen(o->stop[i]) : e->longest;
-    if (e->o && e->stream && e->sequences && make_decoders(e, o->from.base->tokenizer)) {
+    if (e->o && e->stream && e->sequences && open_text_decoders(e, o->from.base->tokenizer)) {
         *stream = e->stream;
         return &e->observer;
     }
     stream_unref(e->stream); /* the reader's */
     if (e->stream && e->o) {
-        events_free(&e->observer);
+        openai_events_free(&e->observer);
     } else {
         stream_unref(e->stream);
         openai_free(e->o);

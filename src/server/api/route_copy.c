@@ -42,8 +42,8 @@ static void reply_copied(struct request *req, struct response *res, const char *
 }
 
 /* Has the run of the copy been made before?  Then it is answered here. */
-static bool answered(struct server *s, struct request *req, struct response *res, const char *run,
-                     const struct store_checkpoint *from)
+static bool reply_if_copied(struct server *s, struct request *req, struct response *res,
+                            const char *run, const struct store_checkpoint *from)
 {
     struct store_model *m = NULL;
     struct store_checkpoint *c = NULL;
@@ -63,11 +63,11 @@ static bool answered(struct server *s, struct request *req, struct response *res
     return true;
 }
 
-static void copy(struct server *s, struct request *req, struct response *res,
-                 const struct wire_copy_weights_request *in, const struct store_checkpoint *from,
-                 const char *session_id)
+static void copy_checkpoint(struct server *s, struct request *req, struct response *res,
+                            const struct wire_copy_weights_request *in,
+                            const struct store_checkpoint *from, const char *session_id)
 {
-    int64_t now = core_now_us(s);
+    int64_t now = live_wall_us(s);
     bool found;
     tinker_error err = { 0 };
     struct store_session session = { .id = session_id,
@@ -93,7 +93,7 @@ static void copy(struct server *s, struct request *req, struct response *res,
         response_error(res, 500, "out of memory");
         return;
     }
-    if (answered(s, req, res, model.id, from))
+    if (reply_if_copied(s, req, res, model.id, from))
         return;
     struct store_copy c = { .session = in->session_id ? NULL : &session,
                             .model = &model,
@@ -135,5 +135,5 @@ void route_copy_weights(struct server *s, struct request *req, struct response *
     if (!from)
         return;
     make_session_id(req, id);
-    copy(s, req, res, &in, from, by_session ? in.session_id : id);
+    copy_checkpoint(s, req, res, &in, from, by_session ? in.session_id : id);
 }

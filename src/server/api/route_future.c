@@ -16,7 +16,7 @@ enum { LARGE = 1 << 20 }; /* results above may be announced instead of sent */
 /* The outcome of a finished request, from memory or from the store. */
 struct outcome {
     bool failed, proto;
-    enum work_kind kind;
+    enum job_kind kind;
     const char *data;
     size_t n;
     int category;
@@ -42,7 +42,7 @@ static void reply_as_json(struct request *req, struct response *res, const struc
     tinker_error err = { 0 };
     tinker_sample sample;
     tinker_forward_backward pass;
-    bool samples = o->kind == WORK_SAMPLE;
+    bool samples = o->kind == JOB_SAMPLE;
     tinker_status status =
         samples ? wire_decode_sample_response(o->data, o->n, &req->arena, &sample, &err)
                 : wire_decode_forward_backward_output(o->data, o->n, &req->arena, &pass, &err);
@@ -126,10 +126,10 @@ static void reply_stored(struct server *s, struct request *req, struct response 
     if (!owner || strcmp(owner, req->user) != 0) {
         response_error(res, 404, "Future not found");
     } else if (r && (r->status == STORE_FAILED || r->n_result)) {
-        bool pass = r->kind == WORK_FORWARD || r->kind == WORK_FORWARD_BACKWARD;
+        bool pass = r->kind == JOB_FORWARD || r->kind == JOB_FORWARD_BACKWARD;
         struct outcome o = { .failed = r->status == STORE_FAILED,
                              .proto = pass,
-                             .kind = (enum work_kind)r->kind,
+                             .kind = (enum job_kind)r->kind,
                              .data = r->result,
                              .n = r->n_result,
                              .category = r->category };
@@ -156,7 +156,7 @@ void route_retrieve_future(struct server *s, struct request *req, struct respons
         return;
     struct outcome o = { 0 };
     pthread_mutex_lock(&s->lock);
-    struct future *f = core_future_locked(s, in.request_id);
+    struct future *f = live_find_future_locked(s, in.request_id);
     bool found = f && strcmp(f->owner, req->user) == 0;
     bool done = found && (f->state == FUTURE_DONE || f->state == FUTURE_FAILED);
     if (done) {
@@ -192,11 +192,11 @@ void route_retrieve_future(struct server *s, struct request *req, struct respons
 bool route_cancel_sample(struct server *s, const char *user, const char *id)
 {
     pthread_mutex_lock(&s->lock);
-    struct future *f = core_future_locked(s, id);
+    struct future *f = live_find_future_locked(s, id);
     bool found = f && strcmp(f->owner, user) == 0;
-    bool waited = found && f->kind == WORK_SAMPLE && f->state == FUTURE_WAITING &&
+    bool waited = found && f->kind == JOB_SAMPLE && f->state == FUTURE_WAITING &&
                   queue_remove_sample_locked(s, f);
-    if (found && f->kind == WORK_SAMPLE && f->state == FUTURE_RUNNING) {
+    if (found && f->kind == JOB_SAMPLE && f->state == FUTURE_RUNNING) {
         f->canceled = true;
         s->drops++;
         pthread_cond_signal(&s->work_ready);

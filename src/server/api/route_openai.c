@@ -54,9 +54,9 @@ void route_openai_models(struct server *s, struct request *req, struct response 
 
 /* ---- submitting ------------------------------------------------------------------------------ */
 
-static struct work *make_work(const struct openai *o, size_t prompt)
+static struct job *make_sample_job(const struct openai *o, size_t prompt)
 {
-    struct work *w = work_new(WORK_SAMPLE);
+    struct job *w = job_new(JOB_SAMPLE);
     if (!w)
         return NULL;
     struct wire_sample_request *r = &w->sample;
@@ -68,7 +68,7 @@ static struct work *make_work(const struct openai *o, size_t prompt)
     int32_t *stop_tokens = arena_array(&w->arena, o->n_stop_tokens + 1, sizeof(*stop_tokens));
     w->dir = o->from.checkpoint ? arena_strdup(&w->arena, o->from.checkpoint->dir) : NULL;
     if (!chunk || !stop || !tokens || !stop_tokens || (o->from.checkpoint && !w->dir)) {
-        work_free(w);
+        job_free(w);
         return NULL;
     }
     *chunk = (tinker_chunk){ .tokens = tokens, .n_tokens = n };
@@ -101,12 +101,12 @@ static struct work *make_work(const struct openai *o, size_t prompt)
 static int submit_prompt(struct server *s, struct request *req, struct response *res,
                          struct openai *o, struct session *session, size_t i)
 {
-    struct work *w = make_work(o, i);
+    struct job *w = make_sample_job(o, i);
     o->prompts[i].future = arena_printf(&o->arena, "%s-%zu", o->id, i);
     if (w && o->stream)
         w->observer = openai_observer(s, o, &res->stream);
     if (!w || !o->prompts[i].future || (o->stream && !w->observer)) {
-        work_free(w);
+        job_free(w);
         return SUBMIT_FAILED;
     }
     return submit_sample(s, req->user, session, o->from.base, w, o->prompts[i].future);
@@ -116,7 +116,7 @@ static int submit_prompt(struct server *s, struct request *req, struct response 
 static bool submit_all(struct server *s, struct request *req, struct response *res,
                        struct openai *o)
 {
-    struct session *session = samplers_direct_session(s, req->user);
+    struct session *session = sampler_table_direct_session(s, req->user);
     int status = session ? SUBMIT_OK : SUBMIT_FAILED;
     size_t n = 0;
     while (status == SUBMIT_OK && n < o->n_prompts) {
@@ -136,7 +136,7 @@ static bool submit_all(struct server *s, struct request *req, struct response *r
 }
 
 /* The path of the newest checkpoint of the user's run; NULL: it has none, or is none. */
-static const char *newest_of_run(struct server *s, struct request *req, const char *run)
+static const char *find_newest_checkpoint(struct server *s, struct request *req, const char *run)
 {
     const struct store_checkpoint *newest = NULL;
     for (int sampler = 0; sampler < 2; sampler++) {
@@ -152,16 +152,17 @@ static const char *newest_of_run(struct server *s, struct request *req, const ch
 }
 
 /* Where the weights are; false: the response says why not. */
-static bool find_source(struct server *s, struct request *req, struct response *res,
-                        struct openai *o)
+static bool find_model_weights(struct server *s, struct request *req, struct response *res,
+                               struct openai *o)
 {
     const char *path = o->model;
     if (strncmp(path, "tinker://", 9) != 0)
-        path = core_base(s, o->model) ? NULL : newest_of_run(s, req, o->model);
-    return samplers_source(s, req, res, path ? NULL : o->model, path, &o->from);
+        path = live_find_base(s, o->model) ? NULL : find_newest_checkpoint(s, req, o->model);
+    return sampler_table_find_source(s, req, res, path ? NULL : o->model, path, &o->from);
 }
 
-static bool begin(struct server *s, struct request *req, struct response *res, struct openai *o)
+static bool begin_completion(struct server *s, struct request *req, struct response *res,
+                             struct openai *o)
 {
     tinker_error err = { 0 };
     char uuid[37];
@@ -169,7 +170,7 @@ static bool begin(struct server *s, struct request *req, struct response *res, s
         openai_error(res, 400, err.message);
         return false;
     }
-    if (!find_source(s, req, res, o))
+    if (!find_model_weights(s, req, res, o))
         return false;
     rand_uuid(uuid);
     snprintf(o->id, sizeof(o->id), "%s-%s", o->chat ? "chatcmpl" : "cmpl", uuid);
@@ -241,7 +242,8 @@ static void put_usage(struct json_writer *w, size_t prompt, size_t made, int64_t
     json_put_end_object(w);
 }
 
-static void reply(struct response *res, const struct openai *o, const tinker_sample *samples)
+static void reply_completion(struct response *res, const struct openai *o,
+                             const tinker_sample *samples)
 {
     struct json_writer w;
     size_t prompt = 0, made = 0, index = 0;
@@ -290,7 +292,7 @@ static struct future *find_pending_locked(struct server *s, const struct openai 
                                           struct failure *failure)
 {
     for (size_t i = 0; i < o->n_prompts && !failure->status; i++) {
-        struct future *f = core_future_locked(s, o->prompts[i].future);
+        struct future *f = live_find_future_locked(s, o->prompts[i].future);
         if (!f)
             set_failure(failure, 500, "the result is no longer available");
         else if (f->state == FUTURE_FAILED)
@@ -303,12 +305,12 @@ static struct future *find_pending_locked(struct server *s, const struct openai 
 }
 
 /* Nobody asks for these outcomes again: they may go when memory is short. */
-static void take_locked(struct server *s, struct request *req, const struct openai *o,
-                        tinker_sample *samples, struct failure *failure)
+static void take_samples_locked(struct server *s, struct request *req, const struct openai *o,
+                                tinker_sample *samples, struct failure *failure)
 {
     tinker_error err = { 0 };
     for (size_t i = 0; i < o->n_prompts; i++) {
-        struct future *f = core_future_locked(s, o->prompts[i].future);
+        struct future *f = live_find_future_locked(s, o->prompts[i].future);
         f->delivered = true;
         if (wire_decode_sample_response(f->result, f->n_result, &req->arena, &samples[i], &err) !=
             TINKER_OK)
@@ -316,7 +318,8 @@ static void take_locked(struct server *s, struct request *req, const struct open
     }
 }
 
-static void answer(struct server *s, struct request *req, struct response *res, struct openai *o)
+static void answer_completion(struct server *s, struct request *req, struct response *res,
+                              struct openai *o)
 {
     struct failure failure = { 0 };
     tinker_sample *samples = arena_array(&req->arena, o->n_prompts + 1, sizeof(*samples));
@@ -327,17 +330,18 @@ static void answer(struct server *s, struct request *req, struct response *res, 
     pthread_mutex_lock(&s->lock);
     struct future *pending = find_pending_locked(s, o, &failure);
     if (!pending && !failure.status)
-        take_locked(s, req, o, samples, &failure);
+        take_samples_locked(s, req, o, samples, &failure);
     pthread_mutex_unlock(&s->lock);
     if (failure.status)
         openai_error(res, failure.status, failure.text);
     else if (pending)
         res->wait = &pending->wait; /* however long it takes: hold after hold */
     else
-        reply(res, o, samples);
+        reply_completion(res, o, samples);
 }
 
-static void handle(struct server *s, struct request *req, struct response *res, bool chat)
+static void handle_completion(struct server *s, struct request *req, struct response *res,
+                              bool chat)
 {
     struct openai *o = req->context;
     if (!o) {
@@ -350,7 +354,7 @@ static void handle(struct server *s, struct request *req, struct response *res, 
         o->chat = chat;
         req->context = o;
         req->context_free = openai_free;
-        if (!begin(s, req, res, o))
+        if (!begin_completion(s, req, res, o))
             return;
         if (o->stream) {
             res->content_type = "text/event-stream";
@@ -358,15 +362,15 @@ static void handle(struct server *s, struct request *req, struct response *res, 
             return;
         }
     }
-    answer(s, req, res, o);
+    answer_completion(s, req, res, o);
 }
 
 void route_openai_completions(struct server *s, struct request *req, struct response *res)
 {
-    handle(s, req, res, false);
+    handle_completion(s, req, res, false);
 }
 
 void route_openai_chat(struct server *s, struct request *req, struct response *res)
 {
-    handle(s, req, res, true);
+    handle_completion(s, req, res, true);
 }

@@ -96,7 +96,7 @@ void route_metrics(struct server *s, struct request *req, struct response *res)
 }
 
 /* Resident memory of this process. */
-static int64_t memory_bytes(void)
+static int64_t read_memory_bytes(void)
 {
     long long total = 0, resident = 0;
     FILE *f = fopen("/proc/self/statm", "r");
@@ -162,7 +162,7 @@ void route_status(struct server *s, struct request *req, struct response *res)
     json_put_key(&w, "version");
     json_put_string(&w, TINKER_VERSION);
     put_int(&w, "uptime_s", (clock_now_ns(s->clock) - s->started_ns) / 1000000000);
-    put_int(&w, "memory_bytes", memory_bytes());
+    put_int(&w, "memory_bytes", read_memory_bytes());
     put_int(&w, "sessions", (int64_t)v.sessions);
     put_int(&w, "models", (int64_t)v.models);
     put_int(&w, "queued_samples", (int64_t)v.queued_samples);

@@ -32,7 +32,7 @@ static bool has_word(const char *text, const char *word, size_t n)
     return n == 0;
 }
 
-static bool name_fits(const char *name, const char *query)
+static bool match_name(const char *name, const char *query)
 {
     while (*query) {
         size_t n = strcspn(query, " ");
@@ -45,16 +45,16 @@ static bool name_fits(const char *name, const char *query)
 }
 
 /* With both an id and a name, one of them is enough. */
-static bool identity_fits(const struct wire_session_search_request *in,
-                          const struct store_session *v)
+static bool match_identity(const struct wire_session_search_request *in,
+                           const struct store_session *v)
 {
     bool by_id = in->session_id && strcmp(in->session_id, v->id) == 0;
-    bool by_name = in->display_name && name_fits(v->display_name, in->display_name);
+    bool by_name = in->display_name && match_name(v->display_name, in->display_name);
     return (!in->session_id && !in->display_name) || by_id || by_name;
 }
 
-static bool metadata_fits(const struct wire_session_search_request *in,
-                          const struct wire_named_strings *have)
+static bool match_metadata(const struct wire_session_search_request *in,
+                           const struct wire_named_strings *have)
 {
     for (size_t i = 0; i < in->user_metadata.n; i++) {
         const tinker_named_string *want = &in->user_metadata.v[i];
@@ -68,8 +68,8 @@ static bool metadata_fits(const struct wire_session_search_request *in,
     return true;
 }
 
-static bool status_fits(const struct wire_session_search_request *in,
-                        const struct wire_session_status *status)
+static bool match_status(const struct wire_session_search_request *in,
+                         const struct wire_session_status *status)
 {
     for (size_t i = 0; status && i < in->n_statuses; i++) {
         const struct wire_session_status_query *q = &in->statuses[i];
@@ -81,8 +81,8 @@ static bool status_fits(const struct wire_session_search_request *in,
 }
 
 /* NULL: neither finished nor alive. */
-static const struct wire_session_status *status_of(struct arena *arena,
-                                                   const struct store_session *v)
+static const struct wire_session_status *make_status(struct arena *arena,
+                                                     const struct store_session *v)
 {
     struct wire_session_status *out = arena_alloc(arena, sizeof(*out));
     struct wire_status_reason *reason = arena_alloc(arena, sizeof(*reason));
@@ -96,21 +96,21 @@ static const struct wire_session_status *status_of(struct arena *arena,
 }
 
 /* Fill *out when the session is what is asked for. */
-static bool fits(struct server *s, struct request *req,
-                 const struct wire_session_search_request *in, const struct store_session *v,
-                 struct wire_session_summary *out)
+static bool match_session(struct server *s, struct request *req,
+                          const struct wire_session_search_request *in,
+                          const struct store_session *v, struct wire_session_summary *out)
 {
     struct json_str raw = { v->user_metadata, v->user_metadata ? strlen(v->user_metadata) : 0 };
     *out = (struct wire_session_summary){ .session_id = v->id,
                                           .created_at = { 1, false, v->created_us },
                                           .owner = route_user_urn(req),
                                           .project_id = v->project_id ? v->project_id : "",
-                                          .status = status_of(&req->arena, v),
+                                          .status = make_status(&req->arena, v),
                                           .display_name = v->display_name };
     if (wire_metadata_decode(raw, &req->arena, &out->user_metadata, NULL) != TINKER_OK)
         out->user_metadata = (struct wire_named_strings){ 0 };
-    if (!identity_fits(in, v) || !metadata_fits(in, &out->user_metadata) ||
-        !status_fits(in, out->status) ||
+    if (!match_identity(in, v) || !match_metadata(in, &out->user_metadata) ||
+        !match_status(in, out->status) ||
         (in->project_ids.n && !in_list(&in->project_ids, out->project_id)))
         return false;
     out->checkpoint_storage_bytes.has = 1;
@@ -120,9 +120,9 @@ static bool fits(struct server *s, struct request *req,
 }
 
 /* Up to limit + 1 summaries: one more says that there is another page. */
-static tinker_status search(struct server *s, struct request *req,
-                            const struct wire_session_search_request *in,
-                            struct wire_session_summary *out, size_t *n, tinker_error *err)
+static tinker_status search_sessions(struct server *s, struct request *req,
+                                     const struct wire_session_search_request *in,
+                                     struct wire_session_summary *out, size_t *n, tinker_error *err)
 {
     int64_t at = in->cursor ? in->cursor->last_created_at.us : 0;
     const char *id = in->cursor ? in->cursor->last_session_id : "";
@@ -135,7 +135,7 @@ static tinker_status search(struct server *s, struct request *req,
         if (status != TINKER_OK)
             return status;
         for (size_t i = 0; i < got && *n <= (size_t)in->limit; i++) {
-            *n += fits(s, req, in, &list[i], &out[*n]);
+            *n += match_session(s, req, in, &list[i], &out[*n]);
             at = list[i].created_us;
             id = list[i].id;
         }
@@ -158,7 +158,7 @@ void route_search_sessions(struct server *s, struct request *req, struct respons
     struct wire_session_summary *out = arena_array(&req->arena, (size_t)in.limit + 1, sizeof(*out));
     bool mine =
         strcmp(in.owner.type, "user") != 0 || in_list(&in.owner.owner_urns, route_user_urn(req));
-    if (!out || (mine && search(s, req, &in, out, &n, &err) != TINKER_OK)) {
+    if (!out || (mine && search_sessions(s, req, &in, out, &n, &err) != TINKER_OK)) {
         route_store_error(s, res, &err);
         return;
     }

@@ -73,7 +73,7 @@ void route_auth_token(struct server *s, struct request *req, struct response *re
     buf_clear(&b);
 }
 
-static void put_named(struct json_writer *w, const char *name, const char *value)
+static void put_single_field(struct json_writer *w, const char *name, const char *value)
 {
     json_put_begin_object(w);
     json_put_key(w, name);
@@ -99,9 +99,9 @@ void route_own_key(struct server *s, struct request *req, struct response *res)
     json_put_key(&w, "details");
     json_put_begin_object(&w);
     json_put_key(&w, "org_details");
-    put_named(&w, "name", "local");
+    put_single_field(&w, "name", "local");
     json_put_key(&w, "user_details");
-    put_named(&w, "email", req->user);
+    put_single_field(&w, "email", req->user);
     json_put_end_object(&w);
     json_put_end_object(&w);
     res->status = 200;
@@ -110,7 +110,7 @@ void route_own_key(struct server *s, struct request *req, struct response *res)
 
 /* ---- sessions ------------------------------------------------------------------------------ */
 
-static const char *tags_json(struct arena *arena, const struct wire_strings *tags)
+static const char *encode_tags(struct arena *arena, const struct wire_strings *tags)
 {
     struct buf b;
     struct json_writer w;
@@ -133,11 +133,11 @@ void route_create_session(struct server *s, struct request *req, struct response
     if (!route_body(req, res, &wire_create_session_request, &in))
         return;
     rand_uuid(id);
-    int64_t now = core_now_us(s);
+    int64_t now = live_wall_us(s);
     struct store_session record = {
         .id = id,
         .owner = req->user,
-        .tags = tags_json(&req->arena, &in.tags),
+        .tags = encode_tags(&req->arena, &in.tags),
         .user_metadata = in.user_metadata.s
                              ? arena_strndup(&req->arena, in.user_metadata.s, in.user_metadata.n)
                              : NULL,
@@ -152,7 +152,7 @@ void route_create_session(struct server *s, struct request *req, struct response
         return;
     }
     pthread_mutex_lock(&s->lock);
-    bool ok = core_add_session_locked(s, id, req->user) != NULL;
+    bool ok = live_add_session_locked(s, id, req->user) != NULL;
     pthread_mutex_unlock(&s->lock);
     struct wire_create_session_response r = { .session_id = id };
     if (ok)
@@ -167,7 +167,7 @@ void route_heartbeat(struct server *s, struct request *req, struct response *res
     if (!route_body(req, res, &wire_session_heartbeat_request, &in))
         return;
     pthread_mutex_lock(&s->lock);
-    struct session *v = core_session_locked(s, in.session_id);
+    struct session *v = live_find_session_locked(s, in.session_id);
     bool alive = v && !v->expired && !v->direct && strcmp(v->owner, req->user) == 0;
     int64_t now_ns = clock_now_ns(s->clock);
     if (alive && now_ns - v->seen_ns > SESSION_SILENCE_MS * (int64_t)1000000)
@@ -203,8 +203,8 @@ void route_list_sessions(struct server *s, struct request *req, struct response 
 }
 
 /* The session of the path if it is the user's, alive or not; else 404. */
-static struct store_session *own_session(struct server *s, struct request *req,
-                                         struct response *res)
+static struct store_session *find_own_session(struct server *s, struct request *req,
+                                              struct response *res)
 {
     struct store_session *v = NULL;
     tinker_error err = { 0 };
@@ -224,7 +224,7 @@ void route_get_session(struct server *s, struct request *req, struct response *r
     struct store_sampler *samplers;
     size_t n_models, n_samplers;
     tinker_error err = { 0 };
-    struct store_session *v = own_session(s, req, res);
+    struct store_session *v = find_own_session(s, req, res);
     if (!v)
         return;
     if (store_list_models(s->store, req->user, v->id, -1, 10000, 0, &req->arena, &models, &n_models,
@@ -260,7 +260,7 @@ void route_set_project(struct server *s, struct request *req, struct response *r
     tinker_error err = { 0 };
     if (!route_body(req, res, &wire_project_request, &in))
         return;
-    struct store_session *v = own_session(s, req, res);
+    struct store_session *v = find_own_session(s, req, res);
     if (!v)
         return;
     if (!in.project_id || !*in.project_id)
@@ -278,7 +278,7 @@ void route_finish_session(struct server *s, struct request *req, struct response
     tinker_error err = { 0 };
     if (req->n_body && !route_body(req, res, &wire_finish_session_request, &in))
         return;
-    if (!own_session(s, req, res))
+    if (!find_own_session(s, req, res))
         return;
     if (in.reason.type && store_set_session_finished(s->store, req->param[0], in.reason.type,
                                                      in.detail, &err) != TINKER_OK) {
@@ -287,7 +287,7 @@ void route_finish_session(struct server *s, struct request *req, struct response
     }
     struct session *v = route_session(s, req, req->param[0]);
     if (v)
-        sweep_expire_session(s, v, "was unloaded because its session was finished");
+        timers_expire_session(s, v, "was unloaded because its session was finished");
     response_no_content(res);
 }
 
@@ -296,11 +296,12 @@ void route_finish_session(struct server *s, struct request *req, struct response
 void route_trace_export(struct server *s, struct request *req, struct response *res)
 {
     int64_t expires;
-    struct store_session *v = own_session(s, req, res);
+    struct store_session *v = find_own_session(s, req, res);
     if (!v)
         return;
     struct wire_trace_export_response r = { .status = "ready",
-                                            .url = link_make(s, req, "trace", v->id, &expires) };
+                                            .url =
+                                                signed_url_make(s, req, "trace", v->id, &expires) };
     route_reply(res, &wire_trace_export_response, &r);
 }
 
@@ -309,7 +310,7 @@ static void put_span(struct json_writer *w, const struct store_span *v, int64_t 
 {
     json_put_begin_object(w);
     json_put_key(w, "name");
-    json_put_string(w, work_kind_name((enum work_kind)v->kind));
+    json_put_string(w, job_kind_name((enum job_kind)v->kind));
     json_put_key(w, "ph");
     json_put_string(w, "X");
     json_put_key(w, "ts");
@@ -336,7 +337,7 @@ void route_trace(struct server *s, struct request *req, struct response *res)
     size_t n;
     struct json_writer w;
     tinker_error err = { 0 };
-    if (!link_check(s, req, res, "trace", req->param[0]))
+    if (!signed_url_check(s, req, res, "trace", req->param[0]))
         return;
     if (store_list_spans(s->store, req->param[0], TRACE_SPANS, &req->arena, &list, &n, &err) !=
         TINKER_OK) {
@@ -348,7 +349,7 @@ void route_trace(struct server *s, struct request *req, struct response *res)
     json_put_key(&w, "traceEvents");
     json_put_begin_array(&w);
     for (size_t i = 0; i < n; i++)
-        put_span(&w, &list[i], core_now_us(s));
+        put_span(&w, &list[i], live_wall_us(s));
     json_put_end_array(&w);
     json_put_end_object(&w);
     res->content_type = "application/json";

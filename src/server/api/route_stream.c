@@ -65,8 +65,8 @@ static void send_token(struct events *e, size_t i, int32_t token, float logprob)
 }
 
 /* Of the token that comes next, which tells them. */
-static void on_rivals(struct observer *observer, size_t sample, const int32_t *tokens,
-                      const float *logprobs, size_t k)
+static void on_stream_alternatives(struct observer *observer, size_t sample, const int32_t *tokens,
+                                   const float *logprobs, size_t k)
 {
     struct events *e = (struct events *)observer;
     (void)sample;
@@ -75,7 +75,7 @@ static void on_rivals(struct observer *observer, size_t sample, const int32_t *t
     e->top_logprobs = logprobs;
 }
 
-static int on_token(struct observer *observer, size_t sample, int32_t token, float logprob)
+static int on_stream_token(struct observer *observer, size_t sample, int32_t token, float logprob)
 {
     struct events *e = (struct events *)observer;
     send_token(e, sample, token, logprob);
@@ -83,7 +83,7 @@ static int on_token(struct observer *observer, size_t sample, int32_t token, flo
     return e->broken;
 }
 
-static void on_finished(struct observer *observer, const tinker_sample *r, const char *error)
+static void on_stream_finished(struct observer *observer, const tinker_sample *r, const char *error)
 {
     struct events *e = (struct events *)observer;
     for (size_t i = 0; r && i < r->n_sequences && i < e->n; i++) {
@@ -91,9 +91,9 @@ static void on_finished(struct observer *observer, const tinker_sample *r, const
         /* tokens that were decided without the observer being asked */
         for (size_t k = (size_t)e->parts[i].n; k < q->n; k++) {
             if (q->topk)
-                on_rivals(observer, i, q->topk_tokens + k * q->topk, q->topk_logprobs + k * q->topk,
-                          q->topk);
-            on_token(observer, i, q->tokens[k], q->logprobs ? q->logprobs[k] : 0);
+                on_stream_alternatives(observer, i, q->topk_tokens + k * q->topk,
+                                       q->topk_logprobs + k * q->topk, q->topk);
+            on_stream_token(observer, i, q->tokens[k], q->logprobs ? q->logprobs[k] : 0);
         }
         const struct wire_sample_chunk c = { .kind = WIRE_CHUNK_FINISHED,
                                              .sequence = (int64_t)i,
@@ -112,7 +112,7 @@ static void on_finished(struct observer *observer, const tinker_sample *r, const
     stream_end(e->stream);
 }
 
-static void events_free(struct observer *observer)
+static void stream_events_free(struct observer *observer)
 {
     struct events *e = (struct events *)observer;
     stream_end(e->stream);
@@ -126,8 +126,8 @@ static void events_free(struct observer *observer)
 }
 
 /* *stream gets the reader's reference. */
-static struct observer *events_new(struct server *s, tinker_tokenizer *tokenizer, size_t n,
-                                   struct stream **stream)
+static struct observer *stream_events_new(struct server *s, tinker_tokenizer *tokenizer, size_t n,
+                                          struct stream **stream)
 {
     struct events *e = calloc(1, sizeof(*e));
     struct part *parts = calloc(n, sizeof(*parts));
@@ -137,7 +137,10 @@ static struct observer *events_new(struct server *s, tinker_tokenizer *tokenizer
         free(parts);
         return NULL;
     }
-    *e = (struct events){ .observer = { on_token, on_rivals, on_finished, events_free },
+    *e = (struct events){ .observer = { .token = on_stream_token,
+                                        .alternatives = on_stream_alternatives,
+                                        .finished = on_stream_finished,
+                                        .free = stream_events_free },
                           .stream = made,
                           .parts = parts,
                           .n = n };
@@ -148,7 +151,7 @@ static struct observer *events_new(struct server *s, tinker_tokenizer *tokenizer
 }
 
 /* An option that would change the answer, if a stream could tell of it. */
-static const char *untold_option(const struct wire_sample_request *r)
+static const char *find_unsupported_option(const struct wire_sample_request *r)
 {
     if (r->prompt_alt_tokens_k.has && r->prompt_alt_tokens_k.value)
         return "prompt_alt_tokens_k";
@@ -157,7 +160,7 @@ static const char *untold_option(const struct wire_sample_request *r)
 
 void route_stream_sample(struct server *s, struct request *req, struct response *res)
 {
-    struct sample_ask ask;
+    struct sample_submission ask;
     char uuid[37];
     if (!route_read_sample(s, req, res, &ask))
         return;
@@ -165,20 +168,20 @@ void route_stream_sample(struct server *s, struct request *req, struct response 
      * what was cut short because its reader left is nobody's result. */
     rand_uuid(uuid);
     ask.id = uuid;
-    const char *untold = untold_option(&ask.work->sample);
+    const char *untold = find_unsupported_option(&ask.job->sample);
     if (untold) {
-        work_free(ask.work);
+        job_free(ask.job);
         response_error(res, 400, "%s is not told in streams", untold);
         return;
     }
-    ask.work->observer =
-        events_new(s, ask.base->tokenizer, (size_t)ask.work->sample.num_samples, &res->stream);
-    if (!ask.work->observer) {
-        work_free(ask.work);
+    ask.job->observer = stream_events_new(s, ask.base->tokenizer,
+                                          (size_t)ask.job->sample.num_samples, &res->stream);
+    if (!ask.job->observer) {
+        job_free(ask.job);
         response_error(res, 500, "out of memory");
         return;
     }
-    int status = submit_sample(s, req->user, ask.session, ask.base, ask.work, ask.id);
+    int status = submit_sample(s, req->user, ask.session, ask.base, ask.job, ask.id);
     if (status != SUBMIT_OK) { /* the work and the producer's side of the stream are gone */
         stream_unref(res->stream);
         res->stream = NULL;

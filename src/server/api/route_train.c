@@ -13,7 +13,7 @@
 
 /* ---- numbered requests ----------------------------------------------------------------- */
 
-static bool is_proto(const struct request *req)
+static bool has_proto_body(const struct request *req)
 {
     const char *t = req->content_type;
     return t && (strncasecmp(t, "application/x-protobuf", 22) == 0 ||
@@ -22,32 +22,33 @@ static bool is_proto(const struct request *req)
 
 /* A body that does not decode still takes its turn when its number can be read, so that
  * the numbers after it do not wait for it in vain. */
-static bool refuse_in_turn(struct request *req, bool proto, struct work *w, const tinker_error *err,
+static bool refuse_in_turn(struct request *req, bool proto, struct job *w, const tinker_error *err,
                            const char **model_id, struct wire_opt_int *seq)
 {
-    if (!work_peek(proto, req->body, req->n_body, &req->arena, model_id, seq))
+    if (!job_peek(proto, req->body, req->n_body, &req->arena, model_id, seq))
         return false;
     snprintf(w->refused, sizeof(w->refused), "%s", err->message);
     return true;
 }
 
-static void submit(struct server *s, struct request *req, struct response *res, enum work_kind kind)
+static void submit_request(struct server *s, struct request *req, struct response *res,
+                           enum job_kind kind)
 {
-    bool proto = is_proto(req);
+    bool proto = has_proto_body(req);
     tinker_error err = { 0 };
-    struct work *w = work_new(kind);
+    struct job *w = job_new(kind);
     if (!w) {
         response_error(res, 500, "out of memory");
         return;
     }
     const char *model_id, *id = NULL;
     struct wire_opt_int seq;
-    if (work_decode(w, proto, req->body, req->n_body, &err) == TINKER_OK) {
-        model_id = arena_strdup(&req->arena, work_model_id(w));
-        seq = work_seq(w);
-        req->tokens = work_tokens(w);
+    if (job_decode(w, proto, req->body, req->n_body, &err) == TINKER_OK) {
+        model_id = arena_strdup(&req->arena, job_model_id(w));
+        seq = job_seq(w);
+        req->tokens = job_tokens(w);
     } else if (!refuse_in_turn(req, proto, w, &err, &model_id, &seq)) {
-        work_free(w);
+        job_free(w);
         route_invalid(res, err.message);
         return;
     }
@@ -59,15 +60,15 @@ static void submit(struct server *s, struct request *req, struct response *res, 
 
 void route_submit(struct server *s, struct request *req, struct response *res)
 {
-    static const enum work_kind kinds[] = {
-        WORK_FORWARD_BACKWARD, WORK_FORWARD,       WORK_OPTIM_STEP, WORK_SAVE,
-        WORK_SAVE_SAMPLER,     WORK_SAVE_EXTERNAL, WORK_UNLOAD
+    static const enum job_kind kinds[] = {
+        JOB_FORWARD_BACKWARD, JOB_FORWARD,       JOB_OPTIM_STEP, JOB_SAVE,
+        JOB_SAVE_SAMPLER,     JOB_SAVE_EXTERNAL, JOB_UNLOAD
     };
     const char *name = strrchr(req->route->pattern, '/') + 1;
     size_t i = 0;
-    while (strcmp(work_kind_name(kinds[i]), name) != 0)
+    while (strcmp(job_kind_name(kinds[i]), name) != 0)
         i++; /* every route here is one of them */
-    submit(s, req, res, kinds[i]);
+    submit_request(s, req, res, kinds[i]);
 }
 
 /* ---- new models ----------------------------------------------------------------------------- */
@@ -87,13 +88,13 @@ static int64_t choose_seed(struct server *s)
 }
 
 /* Record and queue request 0 of a model. */
-static void create(struct server *s, struct request *req, struct response *res, struct work *w,
-                   struct session *session, int64_t model_seq, struct base *base,
-                   const tinker_lora *lora, struct json_str metadata)
+static void submit_model(struct server *s, struct request *req, struct response *res, struct job *w,
+                         struct session *session, int64_t model_seq, struct base *base,
+                         const tinker_lora *lora, struct json_str metadata)
 {
     tinker_error err = { 0 };
     const char *id = NULL;
-    int64_t now = core_now_us(s);
+    int64_t now = live_wall_us(s);
     struct store_model record = { .id = arena_printf(&req->arena, "%s:train:%lld", session->id,
                                                      (long long)model_seq),
                                   .session_id = session->id,
@@ -109,12 +110,12 @@ static void create(struct server *s, struct request *req, struct response *res, 
         status = submit_create(s, &record, session, base, w, req->body, req->n_body, &req->arena,
                                &id, &err);
     else
-        work_free(w);
+        job_free(w);
     route_submitted(s, res, status, id, record.id, &err);
 }
 
 /* What makes a new adapter impossible; the future then fails with it. */
-static void check_lora(struct server *s, struct work *w, const tinker_lora *lora)
+static void check_lora(struct server *s, struct job *w, const tinker_lora *lora)
 {
     tinker_error err = { 0 };
     if (lora->rank < 1 || lora->rank > s->opts.max_rank)
@@ -125,7 +126,7 @@ static void check_lora(struct server *s, struct work *w, const tinker_lora *lora
         snprintf(w->refused, sizeof(w->refused), "%s", err.message);
 }
 
-static void check_optimizer(struct work *w, const struct wire_optimizer_config *config)
+static void check_optimizer(struct job *w, const struct wire_optimizer_config *config)
 {
     if (config && strcmp(config->type, "adamw") != 0)
         snprintf(w->refused, sizeof(w->refused), "optimizer '%.40s' is not supported, only adamw",
@@ -135,15 +136,15 @@ static void check_optimizer(struct work *w, const struct wire_optimizer_config *
 void route_create_model(struct server *s, struct request *req, struct response *res)
 {
     tinker_error err = { 0 };
-    struct work *w = work_new(WORK_CREATE);
-    if (!w || work_decode(w, false, req->body, req->n_body, &err) != TINKER_OK) {
-        work_free(w);
+    struct job *w = job_new(JOB_CREATE);
+    if (!w || job_decode(w, false, req->body, req->n_body, &err) != TINKER_OK) {
+        job_free(w);
         route_invalid(res, err.message);
         return;
     }
     const struct wire_create_model_request *in = &w->create;
     struct session *session = route_session(s, req, in->session_id);
-    struct base *base = core_base(s, in->base_model);
+    struct base *base = live_find_base(s, in->base_model);
     if (!session || !in->lora_config || in->model_seq_id < 0) {
         if (!session)
             response_error(res, 404, "Session not found");
@@ -151,7 +152,7 @@ void route_create_model(struct server *s, struct request *req, struct response *
             response_error(res, 400,
                            in->lora_config ? "model_seq_id must not be negative"
                                            : "Missing LoRA config");
-        work_free(w);
+        job_free(w);
         return;
     }
     tinker_lora lora = *in->lora_config;
@@ -166,39 +167,40 @@ void route_create_model(struct server *s, struct request *req, struct response *
                  in->base_model);
         base = &s->bases[0];
     }
-    create(s, req, res, w, session, in->model_seq_id, base, &lora, in->user_metadata);
+    submit_model(s, req, res, w, session, in->model_seq_id, base, &lora, in->user_metadata);
 }
 
 /* load_weights that makes the model it loads into. */
-static void create_by_load(struct server *s, struct request *req, struct response *res,
-                           struct work *w)
+static void submit_model_by_load(struct server *s, struct request *req, struct response *res,
+                                 struct job *w)
 {
     const struct wire_load_weights_request *in = &w->load;
     struct session *session = route_session(s, req, in->session_id);
     if (!session) {
         response_error(res, 404, "Session not found");
-        work_free(w);
+        job_free(w);
         return;
     }
     struct store_checkpoint *c = route_checkpoint_path(s, req, res, in->path);
     if (!c) {
-        work_free(w);
+        job_free(w);
         return;
     }
-    struct base *base = core_base(s, in->base_model ? in->base_model : c->base_model);
+    struct base *base = live_find_base(s, in->base_model ? in->base_model : c->base_model);
     if (!base) {
         snprintf(w->refused, sizeof(w->refused), "base model '%.100s' is not served here",
                  in->base_model ? in->base_model : c->base_model);
         base = &s->bases[0];
     }
     check_optimizer(w, in->optimizer_config);
-    w->kind = WORK_CREATE_BY_LOAD;
-    create(s, req, res, w, session, in->model_seq_id.value, base, &c->lora, in->user_metadata);
+    w->kind = JOB_CREATE_BY_LOAD;
+    submit_model(s, req, res, w, session, in->model_seq_id.value, base, &c->lora,
+                 in->user_metadata);
 }
 
 /* Say 400.  Its number is used up all the same, or those after it would wait for it; the journal
  * gets no body, because it must not run after a restart either. */
-static void refuse_load(struct server *s, struct request *req, struct response *res, struct work *w,
+static void refuse_load(struct server *s, struct request *req, struct response *res, struct job *w,
                         const char *problem)
 {
     const struct wire_load_weights_request *in = &w->load;
@@ -211,7 +213,7 @@ static void refuse_load(struct server *s, struct request *req, struct response *
         status = submit_train(s, req->user, model_id, in->seq_id, w, false, "", 0, &req->arena, &id,
                               &err);
     } else {
-        work_free(w);
+        job_free(w);
     }
     if (status == SUBMIT_BUSY || status == SUBMIT_FAILED)
         route_submitted(s, res, status, id, model_id, &err);
@@ -223,9 +225,9 @@ void route_load_weights(struct server *s, struct request *req, struct response *
 {
     tinker_error err = { 0 };
     struct wire_path path;
-    struct work *w = work_new(WORK_LOAD);
-    if (!w || work_decode(w, false, req->body, req->n_body, &err) != TINKER_OK) {
-        work_free(w);
+    struct job *w = job_new(JOB_LOAD);
+    if (!w || job_decode(w, false, req->body, req->n_body, &err) != TINKER_OK) {
+        job_free(w);
         route_invalid(res, err.message);
         return;
     }
@@ -250,10 +252,10 @@ void route_load_weights(struct server *s, struct request *req, struct response *
     if (problem) {
         refuse_load(s, req, res, w, problem);
     } else if (by_session) {
-        create_by_load(s, req, res, w);
+        submit_model_by_load(s, req, res, w);
     } else {
-        work_free(w);
-        submit(s, req, res, WORK_LOAD);
+        job_free(w);
+        submit_request(s, req, res, JOB_LOAD);
     }
 }
 
@@ -281,7 +283,7 @@ void route_get_info(struct server *s, struct request *req, struct response *res)
         response_error(res, 404, "Model not found");
         return;
     }
-    struct base *base = core_base(s, m->base_model);
+    struct base *base = live_find_base(s, m->base_model);
     struct wire_get_info_response r = {
         .model_data = { .arch = base ? tinker_engine_describe(base->engine)->arch : NULL,
                         .model_name = m->base_model,

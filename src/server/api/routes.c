@@ -18,7 +18,7 @@
 #define CHECKPOINT      API "training_runs/{}/checkpoints/{}/{}"
 #define BARE_CHECKPOINT API "training_runs/{}/checkpoints/{}"
 
-enum { ASIDE_BYTES = 64 << 10 }; /* larger bodies take a while to read */
+enum { WORKER_BODY_BYTES = 64 << 10 }; /* larger bodies take a while to read */
 
 /* The frequent ones first. */
 static const struct route table[] = {
@@ -136,7 +136,7 @@ static const char *read_param(struct request *req, const char *part, size_t n)
 }
 
 /* Does path fit the pattern?  Parts are copied into req->param. */
-static bool match(const char *pattern, const char *path, struct request *req)
+static bool match_path(const char *pattern, const char *path, struct request *req)
 {
     size_t n = 0;
     while (*pattern && *path) {
@@ -158,7 +158,7 @@ static bool match(const char *pattern, const char *path, struct request *req)
 }
 
 /* The path below the prefix under which the server is reached; NULL: it is not below it. */
-static const char *below_prefix(const struct server *s, const char *path)
+static const char *strip_prefix(const struct server *s, const char *path)
 {
     const char *prefix = s->opts.path_prefix;
     size_t n = prefix ? strlen(prefix) : 0;
@@ -172,10 +172,10 @@ static const char *below_prefix(const struct server *s, const char *path)
 /* NULL: there is none, but perhaps some for the other methods that *allowed lists. */
 static const struct route *find_route(struct server *s, struct request *req, const char **allowed)
 {
-    const char *path = below_prefix(s, req->path);
+    const char *path = strip_prefix(s, req->path);
     *allowed = NULL;
     for (size_t i = 0; path && i < ARRAY_LEN(table); i++) {
-        if (!match(table[i].pattern, path, req))
+        if (!match_path(table[i].pattern, path, req))
             continue;
         if (strcmp(table[i].method, req->method) == 0 ||
             (strcmp(req->method, "HEAD") == 0 && strcmp(table[i].method, "GET") == 0))
@@ -188,7 +188,7 @@ static const struct route *find_route(struct server *s, struct request *req, con
 
 /* ---- who asks ------------------------------------------------------------------------------ */
 
-static bool same_key(const char *a, const char *b)
+static bool equal_keys(const char *a, const char *b)
 {
     size_t na = strlen(a), nb = strlen(b);
     unsigned char diff = na != nb;
@@ -197,7 +197,7 @@ static bool same_key(const char *a, const char *b)
     return diff == 0;
 }
 
-static const char *given_key(const struct request *req)
+static const char *find_key(const struct request *req)
 {
     if (req->api_key)
         return req->api_key;
@@ -207,7 +207,7 @@ static const char *given_key(const struct request *req)
 }
 
 /* A name for the owner of a key that does not give the key away. */
-static const char *user_name(struct arena *arena, const char *key)
+static const char *make_user_name(struct arena *arena, const char *key)
 {
     struct sha256 h;
     uint8_t digest[32];
@@ -219,19 +219,19 @@ static const char *user_name(struct arena *arena, const char *key)
     return arena_printf(arena, "key-%.12s", hex);
 }
 
-static bool authenticate(struct server *s, struct request *req, struct response *res)
+static bool authenticate_user(struct server *s, struct request *req, struct response *res)
 {
     req->user = "local";
     if (!s->opts.n_api_keys)
         return true;
-    const char *key = given_key(req);
+    const char *key = find_key(req);
     if (!key) {
         response_error(res, 401, "Missing API key");
         return false;
     }
     for (size_t i = 0; i < s->opts.n_api_keys; i++)
-        if (same_key(key, s->opts.api_keys[i])) {
-            req->user = user_name(&req->arena, key);
+        if (equal_keys(key, s->opts.api_keys[i])) {
+            req->user = make_user_name(&req->arena, key);
             if (!req->user)
                 response_error(res, 500, "out of memory");
             return req->user != NULL;
@@ -241,7 +241,7 @@ static bool authenticate(struct server *s, struct request *req, struct response 
 }
 
 /* A page of another site must not be able to drive this server from a browser. */
-static bool same_site(const struct request *req)
+static bool is_same_site(const struct request *req)
 {
     if (!req->origin)
         return true;
@@ -251,15 +251,15 @@ static bool same_site(const struct request *req)
 
 /* A site can let its own name lead to this machine; to a browser its pages are then of this
  * server.  Who has no key is told apart by the name alone. */
-static bool is_named_safely(const struct server *s, const struct request *req)
+static bool is_host_allowed(const struct server *s, const struct request *req)
 {
     return s->opts.n_api_keys || s->opts.insecure || s->opts.unix_path || !req->host ||
-           listener_is_no_site(req->host);
+           listener_is_local_name(req->host);
 }
 
 /* ---- bodies --------------------------------------------------------------------------------- */
 
-static bool decompress(struct server *s, struct request *req, struct response *res)
+static bool decompress_body(struct server *s, struct request *req, struct response *res)
 {
     tinker_error err = { 0 };
     struct buf b;
@@ -301,7 +301,8 @@ static void refuse_route(struct response *res, const char *allowed)
 }
 
 /* The route of a request that may be made; NULL: the response says why it may not. */
-static const struct route *admit(struct server *s, struct request *req, struct response *res)
+static const struct route *admit_request(struct server *s, struct request *req,
+                                         struct response *res)
 {
     const char *allowed;
     if (req->route)
@@ -313,14 +314,14 @@ static const struct route *admit(struct server *s, struct request *req, struct r
     const struct route *r = find_route(s, req, &allowed);
     if (!r)
         refuse_route(res, allowed);
-    else if (!same_site(req))
+    else if (!is_same_site(req))
         response_error(res, 403, "requests of other web sites are refused");
-    else if (!is_named_safely(s, req))
+    else if (!is_host_allowed(s, req))
         response_error(res, 403,
                        "without an API key this server answers to localhost and to addresses, not "
                        "to the name %.100s; see --api-key",
                        req->host);
-    else if ((r->flags & ROUTE_OPEN) || authenticate(s, req, res)) {
+    else if ((r->flags & ROUTE_OPEN) || authenticate_user(s, req, res)) {
         if (!(r->flags & ROUTE_CHANGES) || !s->opts.read_only)
             return req->route = r;
         response_error(res, 403, "this server is read-only");
@@ -329,9 +330,9 @@ static const struct route *admit(struct server *s, struct request *req, struct r
 }
 
 /* Clients of the OpenAI endpoints look for errors in another place. */
-static void shape_error(struct server *s, struct request *req, struct response *res)
+static void convert_openai_error(struct server *s, struct request *req, struct response *res)
 {
-    const char *path = below_prefix(s, req->path);
+    const char *path = strip_prefix(s, req->path);
     struct json_reader r;
     struct json_str key, raw = { 0 };
     char *text = NULL;
@@ -354,38 +355,38 @@ static void shape_error(struct server *s, struct request *req, struct response *
 void routes_handle(void *state, struct request *req, struct response *res)
 {
     struct server *s = state;
-    const struct route *r = admit(s, req, res);
-    if (r && decompress(s, req, res)) {
-        pthread_rwlock_rdlock(&s->retire_lock);
+    const struct route *r = admit_request(s, req, res);
+    if (r && decompress_body(s, req, res)) {
+        pthread_rwlock_rdlock(&s->evict_lock);
         r->handle(s, req, res);
-        pthread_rwlock_unlock(&s->retire_lock);
+        pthread_rwlock_unlock(&s->evict_lock);
     }
-    shape_error(state, req, res);
+    convert_openai_error(state, req, res);
 }
 
 bool routes_check(void *state, struct request *req, struct response *res)
 {
-    bool ok = admit(state, req, res) != NULL;
+    bool ok = admit_request(state, req, res) != NULL;
     if (!ok)
-        shape_error(state, req, res);
+        convert_openai_error(state, req, res);
     return ok;
 }
 
 enum listener_place routes_place(void *state, const struct request *req)
 {
-    const char *path = below_prefix(state, req->path);
+    const char *path = strip_prefix(state, req->path);
     static const char *const quick[] = { API "retrieve_future", API "session_heartbeat",
                                          API "healthz", API "telemetry" };
     if (!path)
-        return LISTENER_HERE;
+        return LISTENER_INLINE;
     /* A compressed body may be large however few bytes it has. */
     if ((req->n_body && req->content_encoding) || strncmp(path, "/download/", 10) == 0 ||
         strncmp(path, "/trace/", 7) == 0)
-        return LISTENER_ASIDE;
+        return LISTENER_WORKER;
     for (size_t i = 0; i < ARRAY_LEN(quick); i++)
         if (strcmp(path, quick[i]) == 0)
-            return LISTENER_HERE;
-    return req->n_body >= ASIDE_BYTES ? LISTENER_ASIDE : LISTENER_EITHER;
+            return LISTENER_INLINE;
+    return req->n_body >= WORKER_BODY_BYTES ? LISTENER_WORKER : LISTENER_EITHER;
 }
 
 /* ---- for handlers ---------------------------------------------------------------------------- */
@@ -503,7 +504,7 @@ const char *route_user_urn(struct request *req)
 struct session *route_session(struct server *s, struct request *req, const char *id)
 {
     pthread_mutex_lock(&s->lock);
-    struct session *v = core_session_locked(s, id);
+    struct session *v = live_find_session_locked(s, id);
     if (v && (v->expired || v->direct || strcmp(v->owner, req->user) != 0))
         v = NULL;
     pthread_mutex_unlock(&s->lock);

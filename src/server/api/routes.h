@@ -70,15 +70,15 @@ route_handler route_get_sampler;
 route_handler route_stream_sample;
 
 /* A request to sample, read and found fit to be submitted. */
-struct sample_ask {
-    struct work *work;
+struct sample_submission {
+    struct job *job;
     struct session *session;
     struct base *base;
     const char *id; /* of the future, in the request's arena */
 };
 /* false: the response says why. */
 bool route_read_sample(struct server *s, struct request *req, struct response *res,
-                       struct sample_ask *out);
+                       struct sample_submission *out);
 route_handler route_retrieve_future, route_cancel_future;
 /* End a sample that nobody waits for; false: the user has no such future. */
 bool route_cancel_sample(struct server *s, const char *user, const char *id);

@@ -1,4 +1,4 @@
-/* http_message.c - filling a response: see message.h. */
+/* http_message.c - filling a response: see http_message.h. */
 #include "server/http/http_message.h"
 
 #include <assert.h>

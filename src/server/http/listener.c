@@ -26,7 +26,7 @@
 #include "server/work/stream.h"
 #include "wire/path.h"
 
-enum { ASIDE_THREADS = 2, RESERVE = 8 << 20 };
+enum { WORKER_THREADS = 2, RESERVE = 8 << 20 };
 #define STILL_THERE ":\n\n" /* in a stream of events */
 
 struct listener {
@@ -37,9 +37,9 @@ struct listener {
     struct MHD_Daemon *daemon;
     listener_handler *handler;
     void *state;
-    struct pool *aside;
-    struct peers peers;
-    atomic_uint_fast64_t requests, bytes_in, active, complete, aside_jobs, arriving;
+    struct pool *workers;
+    struct conn_limits conns;
+    atomic_uint_fast64_t requests, bytes_in, active, complete, worker_jobs, arriving;
     struct holds holds;
     atomic_bool told_full;
 };
@@ -50,7 +50,7 @@ struct call {
     struct request req;
     struct buf body;
     struct hold hold;
-    struct peer *peer;
+    struct conn *conn;
     struct response res; /* made aside */
     bool handled;        /* res is */
     int status;          /* once answered */
@@ -86,23 +86,23 @@ static void on_connection(void *cls, struct MHD_Connection *conn, void **context
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
-        *context = info ? peers_add(&l->peers, info->connect_fd) : NULL;
+        *context = info ? conn_limits_add(&l->conns, info->connect_fd) : NULL;
     } else { /* before the descriptor is closed */
-        peers_remove(&l->peers, *context);
+        conn_limits_remove(&l->conns, *context);
         *context = NULL;
     }
 }
 
 void listener_expire(struct listener *l)
 {
-    bool full = peers_full(&l->peers);
+    bool full = conn_limits_is_full(&l->conns);
     if (full && !atomic_exchange(&l->told_full, true))
         log_line(l->opts.log, LOG_WARNING,
                  "all %zu connections there may be are taken: others wait, and who is idle is hung "
                  "up on; a larger limit of open files (ulimit -n) allows more",
-                 l->peers.max);
+                 l->conns.max);
     holds_expire(&l->holds, full);
-    peers_hang_up(&l->peers);
+    conn_limits_close_late(&l->conns);
 }
 
 /* Names of users are compared by hash, so that a connection need not keep a copy; two that share
@@ -117,7 +117,7 @@ static uint64_t hash_user(const char *user)
 
 bool listener_is_receiving(struct listener *l, const char *user, int64_t by_ns)
 {
-    return peers_is_receiving(&l->peers, hash_user(user), by_ns);
+    return conn_limits_is_receiving(&l->conns, hash_user(user), by_ns);
 }
 
 /* ---- one request --------------------------------------------------------------------- */
@@ -147,7 +147,7 @@ static const struct {
 };
 
 /* One walk over all headers instead of a search for each; the first of a name counts. */
-static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *name,
+static enum MHD_Result read_header(void *cls, enum MHD_ValueKind kind, const char *name,
                                    const char *value)
 {
     size_t n = strlen(name);
@@ -179,7 +179,7 @@ static struct call *call_new(struct listener *l, struct MHD_Connection *conn, co
     req->started_ns = clock_now_ns(l->opts.clock);
     req->method = method;
     req->path = url;
-    MHD_get_connection_values(conn, MHD_HEADER_KIND, take_header, req);
+    MHD_get_connection_values(conn, MHD_HEADER_KIND, read_header, req);
     req->tls = l->opts.tls_cert != NULL;
     req->query = query_value;
     req->transport = conn;
@@ -188,8 +188,8 @@ static struct call *call_new(struct listener *l, struct MHD_Connection *conn, co
     c->has_body = n || req->transfer_encoding;
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    c->peer = info ? info->socket_context : NULL;
-    peer_phase(c->peer, PEER_SENDING, req->started_ns);
+    c->conn = info ? info->socket_context : NULL;
+    conn_limits_set_phase(c->conn, CONN_SENDING, req->started_ns);
     atomic_fetch_add(&l->active, 1);
     return c;
 }
@@ -259,7 +259,8 @@ static struct MHD_Response *make_response(struct call *c, struct response *res)
     return data ? MHD_create_response_from_buffer(n, data, MHD_RESPMEM_MUST_FREE) : NULL;
 }
 
-static enum MHD_Result answer(struct call *c, struct MHD_Connection *conn, struct response *res)
+static enum MHD_Result send_response(struct call *c, struct MHD_Connection *conn,
+                                     struct response *res)
 {
     if (!buf_ok(&res->body))
         response_error(res, 500, "out of memory while writing the answer");
@@ -273,7 +274,7 @@ static enum MHD_Result answer(struct call *c, struct MHD_Connection *conn, struc
     for (size_t i = 0; i < res->n_headers; i++)
         MHD_add_response_header(r, res->headers[i].name, res->headers[i].value);
     /* Who is told to ask again makes room when others wait, and comes back behind them. */
-    if (c->req.timed_out && peers_full(&c->listener->peers))
+    if (c->req.timed_out && conn_limits_is_full(&c->listener->conns))
         MHD_add_response_header(r, "Connection", "close");
     c->status = res->status;
     c->n_answer = n;
@@ -283,43 +284,44 @@ static enum MHD_Result answer(struct call *c, struct MHD_Connection *conn, struc
 }
 
 /* On a thread aside, while the connection is suspended. */
-static void handle_aside(void *job)
+static void handle_on_worker(void *job)
 {
     struct call *c = job;
     struct listener *l = c->listener;
     l->handler(l->state, &c->req, &c->res);
     c->handled = true;
-    atomic_fetch_sub(&l->aside_jobs, 1);
+    atomic_fetch_sub(&l->worker_jobs, 1);
     MHD_resume_connection(c->req.transport);
 }
 
 /* Hand the request to the threads aside if it belongs there; false: handle it here. */
-static bool put_aside(struct call *c, struct MHD_Connection *conn)
+static bool submit_to_worker(struct call *c, struct MHD_Connection *conn)
 {
     struct listener *l = c->listener;
-    enum listener_place place = l->opts.place ? l->opts.place(l->state, &c->req) : LISTENER_HERE;
+    enum listener_place place = l->opts.place ? l->opts.place(l->state, &c->req) : LISTENER_INLINE;
     /* While they are busy with the store, whoever needs it too would wait for them. */
-    if (place == LISTENER_HERE || (place == LISTENER_EITHER && atomic_load(&l->aside_jobs) == 0))
+    if (place == LISTENER_INLINE || (place == LISTENER_EITHER && atomic_load(&l->worker_jobs) == 0))
         return false;
-    /* Counted before the look at the end: see finish_aside(). */
-    atomic_fetch_add(&l->aside_jobs, 1);
+    /* Counted before the look at the end: see stop_workers(). */
+    atomic_fetch_add(&l->worker_jobs, 1);
     bool put = !holds_stopping(&l->holds);
     if (put) {
         MHD_suspend_connection(conn);
-        put = pool_submit(l->aside, handle_aside, c);
+        put = pool_submit(l->workers, handle_on_worker, c);
         if (!put)
             MHD_resume_connection(conn);
     }
     if (!put)
-        atomic_fetch_sub(&l->aside_jobs, 1);
+        atomic_fetch_sub(&l->worker_jobs, 1);
     return put;
 }
 
 /* The handler has spoken: hold the request or answer it. */
-static enum MHD_Result conclude(struct call *c, struct MHD_Connection *conn, struct response *res)
+static enum MHD_Result hold_or_send(struct call *c, struct MHD_Connection *conn,
+                                    struct response *res)
 {
     struct listener *l = c->listener;
-    peer_phase(c->peer, PEER_ANSWERED, 0);
+    conn_limits_set_phase(c->conn, CONN_ANSWERED, 0);
     if (res->wait && c->req.timed_out && holds_stopping(&l->holds))
         response_error(res, 503, "the server is stopping");
     if (res->wait) {
@@ -327,15 +329,15 @@ static enum MHD_Result conclude(struct call *c, struct MHD_Connection *conn, str
         holds_wait(&l->holds, &c->hold, res->wait, conn);
         return MHD_YES;
     }
-    return answer(c, conn, res);
+    return send_response(c, conn, res);
 }
 
-static enum MHD_Result handle(struct call *c, struct MHD_Connection *conn)
+static enum MHD_Result handle_request(struct call *c, struct MHD_Connection *conn)
 {
     struct listener *l = c->listener;
     if (c->handled) {
         c->handled = false;
-        return conclude(c, conn, &c->res);
+        return hold_or_send(c, conn, &c->res);
     }
     /* Later calls find the body as the first one left it, decompressed. */
     bool first = !c->req.body;
@@ -347,22 +349,23 @@ static enum MHD_Result handle(struct call *c, struct MHD_Connection *conn)
     c->hold.timed_out = false;
     response_init(&c->res);
     if (first) {
-        peer_phase(c->peer, PEER_HANDLED, c->req.started_ns);
+        conn_limits_set_phase(c->conn, CONN_HANDLED, c->req.started_ns);
         c->complete = true;
         atomic_fetch_add(&l->complete, 1);
-        if (put_aside(c, conn))
+        if (submit_to_worker(c, conn))
             return MHD_YES;
     }
     l->handler(l->state, &c->req, &c->res);
-    return conclude(c, conn, &c->res);
+    return hold_or_send(c, conn, &c->res);
 }
 
 /* Answer before the body is there; what is left of it is not read. */
-static enum MHD_Result refuse(struct call *c, struct MHD_Connection *conn, struct response *res)
+static enum MHD_Result send_refusal(struct call *c, struct MHD_Connection *conn,
+                                    struct response *res)
 {
-    peer_phase(c->peer, PEER_ANSWERED, 0);
+    conn_limits_set_phase(c->conn, CONN_ANSWERED, 0);
     response_header(res, "Connection", "close");
-    return answer(c, conn, res);
+    return send_response(c, conn, res);
 }
 
 static enum MHD_Result refuse_large(struct call *c, struct MHD_Connection *conn)
@@ -370,7 +373,7 @@ static enum MHD_Result refuse_large(struct call *c, struct MHD_Connection *conn)
     struct response res;
     response_init(&res);
     response_error(&res, 413, "request body is larger than %zu bytes", c->listener->opts.max_body);
-    return refuse(c, conn, &res);
+    return send_refusal(c, conn, &res);
 }
 
 /* Whoever stands between us and the client may have taken the other length for the right one,
@@ -380,7 +383,7 @@ static enum MHD_Result refuse_unclear(struct call *c, struct MHD_Connection *con
     struct response res;
     response_init(&res);
     response_error(&res, 400, "the request gives the length of its body in more than one way");
-    return refuse(c, conn, &res);
+    return send_refusal(c, conn, &res);
 }
 
 /* The library would take everything that follows for the body, however much that is. */
@@ -390,7 +393,7 @@ static enum MHD_Result refuse_coding(struct call *c, struct MHD_Connection *conn
     response_init(&res);
     response_error(&res, 501, "Transfer-Encoding %.100s is not supported; use chunked",
                    c->req.transfer_encoding);
-    return refuse(c, conn, &res);
+    return send_refusal(c, conn, &res);
 }
 
 static enum MHD_Result refuse_busy(struct call *c, struct MHD_Connection *conn)
@@ -399,7 +402,7 @@ static enum MHD_Result refuse_busy(struct call *c, struct MHD_Connection *conn)
     response_init(&res);
     response_error(&res, 429, "too many bodies are arriving at once");
     response_header(&res, "Retry-After", "1");
-    return refuse(c, conn, &res);
+    return send_refusal(c, conn, &res);
 }
 
 /* Count n bytes as arriving; false: there are too many already. */
@@ -411,7 +414,7 @@ static bool count_arriving(struct call *c, size_t n)
 }
 
 /* The headers are there: go on with the body, or not. */
-static enum MHD_Result begin(struct call *c, struct MHD_Connection *conn)
+static enum MHD_Result check_headers(struct call *c, struct MHD_Connection *conn)
 {
     struct listener *l = c->listener;
     struct response res;
@@ -425,10 +428,10 @@ static enum MHD_Result begin(struct call *c, struct MHD_Connection *conn)
         return refuse_large(c, conn);
     response_init(&res);
     if (l->opts.check && !l->opts.check(l->state, &c->req, &res))
-        return refuse(c, conn, &res);
+        return send_refusal(c, conn, &res);
     response_drop(&res);
     if (c->req.user)
-        peer_user(c->peer, hash_user(c->req.user));
+        conn_limits_set_user(c->conn, hash_user(c->req.user));
     if (!count_arriving(c, c->announced))
         return refuse_busy(c, conn);
     /* What was announced is trusted up to a point: the rest grows as it arrives. */
@@ -438,7 +441,7 @@ static enum MHD_Result begin(struct call *c, struct MHD_Connection *conn)
 
 /* A piece of the body.  Once it is refused the rest is read and dropped, because clients read
  * no answer before they have sent all; false: that rest has no end. */
-static bool receive(struct call *c, const char *p, size_t n)
+static bool receive_body(struct call *c, const char *p, size_t n)
 {
     if (c->late || !buf_ok(&c->body)) {
         c->dropped += n;
@@ -464,11 +467,11 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
         c = *con_cls = call_new(l, conn, url, method);
         if (!c)
             return MHD_NO;
-        return begin(c, conn);
+        return check_headers(c, conn);
     }
     if (*n_upload) {
-        bool goes_on = receive(c, upload, *n_upload);
-        peer_received(c->peer, *n_upload);
+        bool goes_on = receive_body(c, upload, *n_upload);
+        conn_limits_count_received(c->conn, *n_upload);
         atomic_fetch_add(&l->bytes_in, *n_upload);
         *n_upload = 0;
         return goes_on ? MHD_YES : MHD_NO;
@@ -477,7 +480,7 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
         return refuse_busy(c, conn);
     if (!buf_ok(&c->body))
         return refuse_large(c, conn);
-    return handle(c, conn);
+    return handle_request(c, conn);
 }
 
 static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
@@ -490,13 +493,13 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
         return;
     *con_cls = NULL;
     int64_t now_ns = clock_now_ns(l->opts.clock);
-    peer_phase(c->peer, PEER_IDLE, now_ns);
-    struct access a = { .status = c->status,
-                        .ns = now_ns - c->req.started_ns,
-                        .n_in = c->body.len,
-                        .n_out = c->n_answer,
-                        .aborted = code != MHD_REQUEST_TERMINATED_COMPLETED_OK };
-    access_log(l->opts.log, &c->req, &a);
+    conn_limits_set_phase(c->conn, CONN_IDLE, now_ns);
+    struct access_entry a = { .status = c->status,
+                              .ns = now_ns - c->req.started_ns,
+                              .n_in = c->body.len,
+                              .n_out = c->n_answer,
+                              .aborted = code != MHD_REQUEST_TERMINATED_COMPLETED_OK };
+    access_log_write(l->opts.log, &c->req, &a);
     call_free(c);
 }
 
@@ -531,12 +534,12 @@ struct listener *listener_open(const struct listener_options *opts, tinker_error
     }
     l->opts = *opts;
     holds_init(&l->holds, opts->clock, opts->hold_ms);
-    peers_init(&l->peers, opts->clock, opts->idle_ms, opts->body_ms);
+    conn_limits_init(&l->conns, opts->clock, opts->idle_ms, opts->body_ms);
     l->unix_path = opts->unix_path ? strdup(opts->unix_path) : NULL;
     l->fd = listener_socket_open(opts, &l->port, err);
     if (l->fd < 0) {
         free(l->unix_path);
-        peers_clear(&l->peers);
+        conn_limits_clear(&l->conns);
         holds_clear(&l->holds);
         free(l);
         return NULL;
@@ -559,15 +562,15 @@ tinker_status listener_start(struct listener *l, listener_handler *handler, void
         tls[0].option = MHD_OPTION_END;
     l->handler = handler;
     l->state = state;
-    l->peers.max = listener_socket_limit(l->opts.max_connections);
-    l->aside = pool_new(ASIDE_THREADS, "requests");
-    if (!l->aside)
+    l->conns.max = listener_socket_limit(l->opts.max_connections);
+    l->workers = pool_new(WORKER_THREADS, "requests");
+    if (!l->workers)
         return err_nomem(err, "listener");
     l->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, on_access, l, MHD_OPTION_EXTERNAL_LOGGER, on_library_message, l,
         MHD_OPTION_LISTEN_SOCKET, l->fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, l,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, l, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)l->peers.max, MHD_OPTION_CONNECTION_TIMEOUT, 120u, MHD_OPTION_UNESCAPE_CALLBACK,
+        (unsigned)l->conns.max, MHD_OPTION_CONNECTION_TIMEOUT, 120u, MHD_OPTION_UNESCAPE_CALLBACK,
         keep_escapes, NULL, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     if (!l->daemon)
         return err_set(err, TINKER_ESTATE, "cannot start the HTTP server%s",
@@ -602,13 +605,13 @@ static void wait_for_answers(struct listener *l, int64_t timeout_ms)
 
 /* End the threads aside.  Clients that stay connected still ask: once the end is known and
  * no job is counted, none will be. */
-static void finish_aside(struct listener *l)
+static void stop_workers(struct listener *l)
 {
     struct timespec pause = { 0, 1000 * 1000 };
-    while (atomic_load(&l->aside_jobs))
+    while (atomic_load(&l->worker_jobs))
         nanosleep(&pause, NULL);
-    pool_free(l->aside); /* what runs there resumes a connection */
-    l->aside = NULL;
+    pool_free(l->workers); /* what runs there resumes a connection */
+    l->workers = NULL;
 }
 
 void listener_stop(struct listener *l, int64_t timeout_ms)
@@ -618,7 +621,7 @@ void listener_stop(struct listener *l, int64_t timeout_ms)
     holds_stop(&l->holds);
     MHD_quiesce_daemon(l->daemon);
     wait_for_answers(l, timeout_ms);
-    finish_aside(l);
+    stop_workers(l);
     listener_expire(l);
     MHD_stop_daemon(l->daemon);
     l->daemon = NULL;
@@ -629,12 +632,12 @@ void listener_close(struct listener *l, int64_t timeout_ms)
     if (!l)
         return;
     listener_stop(l, timeout_ms);
-    pool_free(l->aside);
+    pool_free(l->workers);
     close(l->fd);
     if (l->unix_path)
         unlink(l->unix_path);
     free(l->unix_path);
-    peers_clear(&l->peers);
+    conn_limits_clear(&l->conns);
     holds_clear(&l->holds);
     free(l);
 }

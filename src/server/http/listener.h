@@ -27,7 +27,7 @@ typedef bool listener_checker(void *state, struct request *req, struct response 
 
 /* Where a request is handled: on the HTTP thread because it takes no time, on a thread
  * aside because it takes long, or aside only while those are busy. */
-enum listener_place { LISTENER_HERE, LISTENER_EITHER, LISTENER_ASIDE };
+enum listener_place { LISTENER_INLINE, LISTENER_EITHER, LISTENER_WORKER };
 typedef enum listener_place listener_placer(void *state, const struct request *req);
 
 struct listener_options {
@@ -81,6 +81,6 @@ bool listener_is_receiving(struct listener *l, const char *user, int64_t by_ns);
 /* Is this numeric address or name one that only this machine can reach? */
 bool listener_is_loopback(const char *host);
 /* Is a Host header an address or localhost, and not a name that a web site can have? */
-bool listener_is_no_site(const char *host);
+bool listener_is_local_name(const char *host);
 
 #endif

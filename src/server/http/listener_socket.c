@@ -29,7 +29,7 @@ bool listener_is_loopback(const char *host)
     return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-bool listener_is_no_site(const char *host)
+bool listener_is_local_name(const char *host)
 {
     char name[64];
     bool bracket = host[0] == '[';

@@ -155,7 +155,7 @@ void checkpoint_drop_hidden(struct server *s, const char *model_id, size_t keep)
 }
 
 /* Is it a name that make_dir() or checkpoint_tar() gives?  Anything else is not ours to remove. */
-static bool is_ours(const char *name)
+static bool is_own_name(const char *name)
 {
     size_t n = strspn(name, "0123456789abcdef");
     return (n == CHECKPOINT_DIR - 1 && !name[n]) || strncmp(name, "tar.", 4) == 0;
@@ -170,7 +170,7 @@ tinker_status checkpoint_clean(struct server *s, tinker_error *err)
     struct dirent *e;
     while (status == TINKER_OK && (e = readdir(d)) != NULL) {
         bool used = true;
-        if (!is_ours(e->d_name))
+        if (!is_own_name(e->d_name))
             continue;
         status = store_dir_in_use(s->store, e->d_name, &used, err);
         if (status == TINKER_OK && !used) {
@@ -182,7 +182,7 @@ tinker_status checkpoint_clean(struct server *s, tinker_error *err)
     return status;
 }
 
-static bool any_whole(const struct server *s)
+static bool has_complete_weights(const struct server *s)
 {
     char path[CHECKPOINT_PATH], marker[MARKER_PATH];
     bool whole = false;
@@ -190,7 +190,7 @@ static bool any_whole(const struct server *s)
     for (struct dirent *e; d && !whole && (e = readdir(d)) != NULL;) {
         checkpoint_path(s, e->d_name, path);
         marker_path(path, marker);
-        whole = is_ours(e->d_name) && access(marker, F_OK) == 0;
+        whole = is_own_name(e->d_name) && access(marker, F_OK) == 0;
     }
     if (d)
         closedir(d);
@@ -200,7 +200,7 @@ static bool any_whole(const struct server *s)
 tinker_status checkpoint_set_aside(struct server *s, tinker_error *err)
 {
     char aside[CHECKPOINT_PATH];
-    if (!any_whole(s))
+    if (!has_complete_weights(s))
         return TINKER_OK;
     snprintf(aside, sizeof(aside), "%s.%lld", s->checkpoints,
              (long long)(clock_wall_ns(s->clock) / 1000000000));

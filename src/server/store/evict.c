@@ -1,4 +1,4 @@
-/* evict.c - see retire.h.
+/* evict.c - see evict.h.
  *
  * A session can go when it has expired and no model, future or engine work refers to it;
  * a model when it was unloaded and no future or engine work does.  Handlers hold pointers
@@ -22,7 +22,7 @@ static void mark_futures_locked(struct server *s)
         ((struct future *)value)->session->in_use = true;
 }
 
-static void retire_models_locked(struct server *s)
+static void evict_models_locked(struct server *s)
 {
     size_t it = 0, n;
     const char *key;
@@ -31,26 +31,26 @@ static void retire_models_locked(struct server *s)
         struct model *m = value;
         if (m->state == MODEL_UNLOADED && !m->busy && !m->ready && !m->pending && !m->pins &&
             !m->n_futures)
-            core_remove_model_locked(s, m);
+            live_remove_model_locked(s, m);
         else
             m->session->in_use = true;
     }
 }
 
-static void retire_samplers_locked(struct server *s)
+static void evict_samplers_locked(struct server *s)
 {
     size_t it = 0, n;
     const char *key;
     void *value;
     while (map_next(&s->samplers, &it, &key, &n, &value)) {
         struct sampler *v = value;
-        struct session *session = core_session_locked(s, v->session_id);
+        struct session *session = live_find_session_locked(s, v->session_id);
         if (!session || session->expired)
-            core_remove_sampler_locked(s, v);
+            live_remove_sampler_locked(s, v);
     }
 }
 
-static void retire_sessions_locked(struct server *s)
+static void evict_sessions_locked(struct server *s)
 {
     size_t it = 0, n;
     const char *key;
@@ -58,26 +58,26 @@ static void retire_sessions_locked(struct server *s)
     while (map_next(&s->sessions, &it, &key, &n, &value)) {
         struct session *v = value;
         if (v->expired && !v->in_use && !v->waiting && !v->passes && !v->active_samples)
-            core_remove_session_locked(s, v);
+            live_remove_session_locked(s, v);
     }
 }
 
-void retire_ended(struct server *s)
+void evict_ended(struct server *s)
 {
-    if (pthread_rwlock_trywrlock(&s->retire_lock) != 0)
+    if (pthread_rwlock_trywrlock(&s->evict_lock) != 0)
         return;
     pthread_mutex_lock(&s->lock);
     mark_futures_locked(s);
-    retire_models_locked(s);
-    retire_samplers_locked(s);
-    retire_sessions_locked(s);
+    evict_models_locked(s);
+    evict_samplers_locked(s);
+    evict_sessions_locked(s);
     pthread_mutex_unlock(&s->lock);
-    pthread_rwlock_unlock(&s->retire_lock);
+    pthread_rwlock_unlock(&s->evict_lock);
 }
 
 /* ---- back again --------------------------------------------------------------------------- */
 
-static const char *reason_of(const struct store_model *m, const struct store_session *session)
+static const char *find_end_reason(const struct store_model *m, const struct store_session *session)
 {
     if (m->status == STORE_MODEL_LOST)
         return MODEL_LOST_REASON;
@@ -85,19 +85,19 @@ static const char *reason_of(const struct store_model *m, const struct store_ses
                                        : "has been unloaded";
 }
 
-static bool recall_locked(struct server *s, const struct store_model *r, const char *reason,
-                          int64_t max_seq)
+static bool restore_model_locked(struct server *s, const struct store_model *r, const char *reason,
+                                 int64_t max_seq)
 {
-    if (core_model_locked(s, r->id))
+    if (live_find_model_locked(s, r->id))
         return true;
-    struct base *base = core_base(s, r->base_model);
-    struct session *session = core_session_locked(s, r->session_id);
+    struct base *base = live_find_base(s, r->base_model);
+    struct session *session = live_find_session_locked(s, r->session_id);
     if (!session) {
-        session = core_add_session_locked(s, r->session_id, r->owner);
+        session = live_add_session_locked(s, r->session_id, r->owner);
         if (session)
             session->expired = true;
     }
-    struct model *m = session ? core_add_model_locked(s, r->id, r->owner, session,
+    struct model *m = session ? live_add_model_locked(s, r->id, r->owner, session,
                                                       base ? base : &s->bases[0], &r->lora)
                               : NULL;
     if (!m)
@@ -109,7 +109,7 @@ static bool recall_locked(struct server *s, const struct store_model *r, const c
     return true;
 }
 
-bool retire_recall(struct server *s, const char *model_id, const char *user, bool any)
+bool evict_restore_model(struct server *s, const char *model_id, const char *user, bool any)
 {
     struct arena arena;
     struct store_model *m = NULL;
@@ -123,7 +123,8 @@ bool retire_recall(struct server *s, const char *model_id, const char *user, boo
         store_max_seq(s->store, m->id, &max_seq, NULL) == TINKER_OK) {
         any = any || m->status == STORE_MODEL_LOST || m->last_request_us > m->created_us;
         pthread_mutex_lock(&s->lock);
-        ok = (any || max_seq > 0) && recall_locked(s, m, reason_of(m, session), max_seq);
+        ok = (any || max_seq > 0) &&
+             restore_model_locked(s, m, find_end_reason(m, session), max_seq);
         pthread_mutex_unlock(&s->lock);
     }
     arena_clear(&arena);

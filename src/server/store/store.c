@@ -45,7 +45,7 @@ static const char schema[] =
     "CREATE INDEX IF NOT EXISTS requests_done ON requests(done_us);"
     /* each step drops the bodies since the last one, and must not look at all requests for them */
     "CREATE INDEX IF NOT EXISTS requests_kept ON requests(model_id, seq) WHERE body IS NOT NULL;"
-    /* numbers that never came, see store_set_passed_seq(); few models have any */
+    /* numbers that never came, see store_set_skipped_seq(); few models have any */
     "CREATE TABLE IF NOT EXISTS passed(model_id TEXT PRIMARY KEY, seq INTEGER NOT NULL)"
     " WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS checkpoints(run TEXT NOT NULL, sampler INTEGER NOT NULL,"
@@ -81,14 +81,14 @@ enum { SCHEMA_VERSION = 2 };
 /* ---- statements ----------------------------------------------------------------------- */
 
 /* "disk I/O error" alone does not say that the disk is full. */
-static tinker_status fail(struct store *s, const char *what, tinker_error *err)
+static tinker_status set_sql_error(struct store *s, const char *what, tinker_error *err)
 {
     int code = sqlite3_errcode(s->db) == SQLITE_IOERR ? sqlite3_system_errno(s->db) : 0;
     return err_set(err, TINKER_ESTATE, "store: %s: %s%s%s", what, sqlite3_errmsg(s->db),
                    code ? ": " : "", code ? strerror(code) : "");
 }
 
-static sqlite3_stmt *prepare(struct store *s, const char *sql, tinker_error *err)
+static sqlite3_stmt *prepare_statement(struct store *s, const char *sql, tinker_error *err)
 {
     for (size_t i = 0; i < s->n_cache; i++)
         if (s->cache[i].sql == sql)
@@ -99,7 +99,7 @@ static sqlite3_stmt *prepare(struct store *s, const char *sql, tinker_error *err
         return NULL;
     }
     if (sqlite3_prepare_v3(s->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &stmt, NULL) != SQLITE_OK) {
-        fail(s, "prepare", err);
+        set_sql_error(s, "prepare", err);
         return NULL;
     }
     s->cache[s->n_cache].sql = sql;
@@ -107,7 +107,7 @@ static sqlite3_stmt *prepare(struct store *s, const char *sql, tinker_error *err
     return stmt;
 }
 
-static bool bind(sqlite3_stmt *stmt, const struct sql_value *args, size_t n)
+static bool bind_args(sqlite3_stmt *stmt, const struct sql_value *args, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         int at = (int)i + 1, rc;
@@ -125,19 +125,19 @@ static bool bind(sqlite3_stmt *stmt, const struct sql_value *args, size_t n)
     return true;
 }
 
-static sqlite3_stmt *start(struct store *s, const char *sql, const struct sql_value *args, size_t n,
-                           tinker_error *err)
+static sqlite3_stmt *start_statement(struct store *s, const char *sql, const struct sql_value *args,
+                                     size_t n, tinker_error *err)
 {
-    sqlite3_stmt *stmt = prepare(s, sql, err);
-    if (stmt && !bind(stmt, args, n)) {
-        fail(s, "bind", err);
+    sqlite3_stmt *stmt = prepare_statement(s, sql, err);
+    if (stmt && !bind_args(stmt, args, n)) {
+        set_sql_error(s, "bind", err);
         return NULL;
     }
     return stmt;
 }
 
 /* Arguments are borrowed: drop them before the caller's memory goes away. */
-static void finish(sqlite3_stmt *stmt)
+static void reset_statement(sqlite3_stmt *stmt)
 {
     sqlite3_reset(stmt);
     sqlite3_clear_bindings(stmt);
@@ -146,20 +146,20 @@ static void finish(sqlite3_stmt *stmt)
 tinker_status sql_run(struct store *s, const char *sql, const struct sql_value *args, size_t n,
                       tinker_error *err)
 {
-    sqlite3_stmt *stmt = start(s, sql, args, n, err);
+    sqlite3_stmt *stmt = start_statement(s, sql, args, n, err);
     if (!stmt)
         return TINKER_ESTATE;
     int rc = sqlite3_step(stmt);
     tinker_status status =
-        rc == SQLITE_DONE || rc == SQLITE_ROW ? TINKER_OK : fail(s, "write", err);
-    finish(stmt);
+        rc == SQLITE_DONE || rc == SQLITE_ROW ? TINKER_OK : set_sql_error(s, "write", err);
+    reset_statement(stmt);
     return status;
 }
 
 tinker_status sql_int(struct store *s, const char *sql, const struct sql_value *args, size_t n,
                       int64_t missing, int64_t *out, tinker_error *err)
 {
-    sqlite3_stmt *stmt = start(s, sql, args, n, err);
+    sqlite3_stmt *stmt = start_statement(s, sql, args, n, err);
     if (!stmt)
         return TINKER_ESTATE;
     int rc = sqlite3_step(stmt);
@@ -168,13 +168,13 @@ tinker_status sql_int(struct store *s, const char *sql, const struct sql_value *
     if (rc == SQLITE_ROW && sqlite3_column_type(stmt, 0) != SQLITE_NULL)
         *out = sqlite3_column_int64(stmt, 0);
     else if (rc != SQLITE_ROW && rc != SQLITE_DONE)
-        status = fail(s, "read", err);
-    finish(stmt);
+        status = set_sql_error(s, "read", err);
+    reset_statement(stmt);
     return status;
 }
 
 /* Room for one more item of `size` bytes; doubles so that copies stay cheap. */
-static void *next_item(struct arena *arena, void **items, size_t n, size_t *cap, size_t size)
+static void *append_item(struct arena *arena, void **items, size_t n, size_t *cap, size_t size)
 {
     if (n == *cap) {
         size_t grown = *cap ? *cap * 2 : 8;
@@ -193,7 +193,7 @@ tinker_status sql_list(struct store *s, const char *sql, const struct sql_value 
                        sql_read *read, size_t size, struct arena *arena, void **out, size_t *n_out,
                        tinker_error *err)
 {
-    sqlite3_stmt *stmt = start(s, sql, args, n, err);
+    sqlite3_stmt *stmt = start_statement(s, sql, args, n, err);
     if (!stmt)
         return TINKER_ESTATE;
     tinker_status status = TINKER_OK;
@@ -202,7 +202,7 @@ tinker_status sql_list(struct store *s, const char *sql, const struct sql_value 
     *out = NULL;
     *n_out = 0;
     while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-        void *item = next_item(arena, out, *n_out, &cap, size);
+        void *item = append_item(arena, out, *n_out, &cap, size);
         if (!item || !read(stmt, arena, item)) {
             status = err_nomem(err, "rows of the store");
             break;
@@ -210,8 +210,8 @@ tinker_status sql_list(struct store *s, const char *sql, const struct sql_value 
         ++*n_out;
     }
     if (status == TINKER_OK && rc != SQLITE_DONE)
-        status = fail(s, "read", err);
-    finish(stmt);
+        status = set_sql_error(s, "read", err);
+    reset_statement(stmt);
     return status;
 }
 
@@ -259,7 +259,7 @@ static tinker_status check_version(struct store *s, tinker_error *err)
     if (version == 1)
         return sqlite3_exec(s->db, upgrade_1_to_2, NULL, NULL, NULL) == SQLITE_OK
                    ? TINKER_OK
-                   : fail(s, "upgrade", err);
+                   : set_sql_error(s, "upgrade", err);
     if (version != SCHEMA_VERSION)
         return err_set(err, TINKER_ESTATE, "store: written by another version (schema %lld)",
                        (long long)version);
@@ -267,7 +267,7 @@ static tinker_status check_version(struct store *s, tinker_error *err)
 }
 
 /* A new file has nothing to lose yet, so its making does not wait for the disk. */
-static bool prepare_file(struct store *s, bool is_new)
+static bool create_schema(struct store *s, bool is_new)
 {
     const char *first = is_new ? "PRAGMA synchronous=OFF" : "PRAGMA synchronous=NORMAL";
     return sqlite3_exec(s->db, first, NULL, NULL, NULL) == SQLITE_OK &&
@@ -288,8 +288,8 @@ struct store *store_open(const char *path, tinker_error *err)
     s->path = strdup(path);
     s->log_fd = -1;
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-    if (sqlite3_open_v2(path, &s->db, flags, NULL) != SQLITE_OK || !prepare_file(s, is_new)) {
-        fail(s, path, err);
+    if (sqlite3_open_v2(path, &s->db, flags, NULL) != SQLITE_OK || !create_schema(s, is_new)) {
+        set_sql_error(s, path, err);
         store_close(s);
         return NULL;
     }
@@ -316,7 +316,7 @@ void store_close(struct store *s)
     free(s);
 }
 
-static bool open_keeper(struct store *s)
+static bool open_wal_connection(struct store *s)
 {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
     if (s->keeper)
@@ -333,7 +333,7 @@ static bool open_keeper(struct store *s)
 enum { LOG_LONG = 16384 }; /* pages: 64 MB */
 
 /* Move what is in the log now; true: it is long, and more came meanwhile. */
-static bool move_log(struct store *s)
+static bool checkpoint_wal(struct store *s)
 {
     int in_log = 0, moved = 0;
     /* Passive: what is still being read or written is left for the next time. */
@@ -346,9 +346,9 @@ void store_tidy(struct store *s)
     pthread_mutex_lock(&s->keeper_lock);
     /* The log starts over only when all of it was moved, which never happens while writes keep
      * coming: they wait for the little that is left. */
-    if (open_keeper(s) && move_log(s)) {
+    if (open_wal_connection(s) && checkpoint_wal(s)) {
         pthread_mutex_lock(&s->lock);
-        move_log(s);
+        checkpoint_wal(s);
         pthread_mutex_unlock(&s->lock);
     }
     pthread_mutex_unlock(&s->keeper_lock);
@@ -356,25 +356,25 @@ void store_tidy(struct store *s)
 
 /* The making of the database did not wait for the disk (prepare_file).  Without it the log is
  * worth nothing, so both go there together. */
-static tinker_status sync_file_locked(struct store *s, tinker_error *err)
+static tinker_status sync_database_locked(struct store *s, tinker_error *err)
 {
     sqlite3_file *file = NULL;
     if (sqlite3_file_control(s->db, "main", SQLITE_FCNTL_FILE_POINTER, &file) != SQLITE_OK ||
         file->pMethods->xSync(file, SQLITE_SYNC_NORMAL) != SQLITE_OK)
-        return fail(s, "sync", err);
+        return set_sql_error(s, "sync", err);
     char *copy = strdup(s->path);
     tinker_status status = copy ? os_sync_dir(dirname(copy), err) : err_nomem(err, s->path);
     free(copy);
     return status;
 }
 
-static tinker_status open_log_locked(struct store *s, tinker_error *err)
+static tinker_status open_wal_locked(struct store *s, tinker_error *err)
 {
     struct buf name;
     if (s->log_fd >= 0)
         return TINKER_OK;
     buf_init(&name, SIZE_MAX);
-    tinker_status status = sync_file_locked(s, err);
+    tinker_status status = sync_database_locked(s, err);
     buf_printf(&name, "%s-wal", s->path);
     if (status == TINKER_OK && !buf_ok(&name))
         status = err_nomem(err, s->path);
@@ -389,7 +389,7 @@ tinker_status store_sync(struct store *s, tinker_error *err)
     pthread_mutex_lock(&s->lock);
     int n = sqlite3_total_changes(s->db);
     bool done = s->log_fd >= 0 && n == s->n_synced;
-    tinker_status status = open_log_locked(s, err);
+    tinker_status status = open_wal_locked(s, err);
     int fd = s->log_fd;
     pthread_mutex_unlock(&s->lock);
     if (status != TINKER_OK || done)

@@ -100,7 +100,7 @@ enum store_request_status { STORE_PENDING = 0, STORE_DONE = 1, STORE_FAILED = 2 
 struct store_request {
     const char *model_id;
     int64_t seq;
-    int kind;      /* enum work_kind */
+    int kind;      /* enum job_kind */
     uint64_t hash; /* of the canonical payload */
     bool proto;    /* the body is protobuf */
     const void *body;
@@ -126,10 +126,10 @@ tinker_status store_list_requests(struct store *s, const char *model_id, int64_t
 tinker_status store_max_seq(struct store *s, const char *model_id, int64_t *out, tinker_error *err);
 /* The highest number that was passed over because it never came; -1: none.  Every number up to
  * it has finished or is refused for good. */
-tinker_status store_set_passed_seq(struct store *s, const char *model_id, int64_t seq,
-                                   tinker_error *err);
-tinker_status store_get_passed_seq(struct store *s, const char *model_id, int64_t *out,
-                                   tinker_error *err);
+tinker_status store_set_skipped_seq(struct store *s, const char *model_id, int64_t seq,
+                                    tinker_error *err);
+tinker_status store_get_skipped_seq(struct store *s, const char *model_id, int64_t *out,
+                                    tinker_error *err);
 
 /* When the requests of a session's models came and ended, for traces: the newest. */
 struct store_span {

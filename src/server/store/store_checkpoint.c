@@ -50,9 +50,10 @@ tinker_status store_put_checkpoint_locked(struct store *s, const struct store_ch
                    err);
 }
 
-static tinker_status list(struct store *s, const char *sql, const struct sql_value *args, size_t n,
-                          struct arena *arena, struct store_checkpoint **out, size_t *n_out,
-                          tinker_error *err)
+static tinker_status list_checkpoints(struct store *s, const char *sql,
+                                      const struct sql_value *args, size_t n, struct arena *arena,
+                                      struct store_checkpoint **out, size_t *n_out,
+                                      tinker_error *err)
 {
     void *items = NULL;
     pthread_mutex_lock(&s->lock);
@@ -68,7 +69,7 @@ tinker_status store_get_checkpoint(struct store *s, const char *run, int kind, c
                                    tinker_error *err)
 {
     size_t n;
-    return list(
+    return list_checkpoints(
         s, "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints WHERE run=?1 AND sampler=?2 AND name=?3",
         SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name)), arena, out, &n, err);
 }
@@ -78,12 +79,12 @@ tinker_status store_list_checkpoints(struct store *s, const char *owner, const c
                                      struct store_checkpoint **out, size_t *n, int64_t *total,
                                      tinker_error *err)
 {
-    tinker_status status =
-        list(s,
-             "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints WHERE hidden=0"
-             " AND (?1 IS NULL OR owner=?1) AND (?2 IS NULL OR run=?2)"
-             " ORDER BY created_us DESC, run, name LIMIT ?3 OFFSET ?4",
-             SQL_ARGS(sql_t(owner), sql_t(run), sql_i(limit), sql_i(offset)), arena, out, n, err);
+    tinker_status status = list_checkpoints(
+        s,
+        "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints WHERE hidden=0"
+        " AND (?1 IS NULL OR owner=?1) AND (?2 IS NULL OR run=?2)"
+        " ORDER BY created_us DESC, run, name LIMIT ?3 OFFSET ?4",
+        SQL_ARGS(sql_t(owner), sql_t(run), sql_i(limit), sql_i(offset)), arena, out, n, err);
     if (status != TINKER_OK || !total)
         return status;
     pthread_mutex_lock(&s->lock);
@@ -99,33 +100,35 @@ tinker_status store_last_checkpoint(struct store *s, const char *run, int kind, 
                                     struct store_checkpoint **out, tinker_error *err)
 {
     size_t n;
-    return list(s,
-                "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints WHERE run=?1 AND sampler=?2"
-                " AND hidden=0 ORDER BY created_us DESC LIMIT 1",
-                SQL_ARGS(sql_t(run), sql_i(kind)), arena, out, &n, err);
+    return list_checkpoints(s,
+                            "SELECT " CHECKPOINT_COLUMNS
+                            " FROM checkpoints WHERE run=?1 AND sampler=?2"
+                            " AND hidden=0 ORDER BY created_us DESC LIMIT 1",
+                            SQL_ARGS(sql_t(run), sql_i(kind)), arena, out, &n, err);
 }
 
 tinker_status store_expired_checkpoints(struct store *s, int64_t now_us, int64_t limit,
                                         struct arena *arena, struct store_checkpoint **out,
                                         size_t *n, tinker_error *err)
 {
-    return list(s,
-                "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints"
-                " WHERE expires_us>0 AND expires_us<=?1 LIMIT ?2",
-                SQL_ARGS(sql_i(now_us), sql_i(limit)), arena, out, n, err);
+    return list_checkpoints(s,
+                            "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints"
+                            " WHERE expires_us>0 AND expires_us<=?1 LIMIT ?2",
+                            SQL_ARGS(sql_i(now_us), sql_i(limit)), arena, out, n, err);
 }
 
 tinker_status store_hidden_checkpoints(struct store *s, const char *run, struct arena *arena,
                                        struct store_checkpoint **out, size_t *n, tinker_error *err)
 {
-    return list(s,
-                "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints WHERE run=?1 AND hidden=1"
-                " ORDER BY CAST(substr(name, 2) AS INTEGER) DESC",
-                SQL_ARGS(sql_t(run)), arena, out, n, err);
+    return list_checkpoints(s,
+                            "SELECT " CHECKPOINT_COLUMNS
+                            " FROM checkpoints WHERE run=?1 AND hidden=1"
+                            " ORDER BY CAST(substr(name, 2) AS INTEGER) DESC",
+                            SQL_ARGS(sql_t(run)), arena, out, n, err);
 }
 
-static tinker_status change(struct store *s, const char *sql, const struct sql_value *args,
-                            size_t n, tinker_error *err)
+static tinker_status run_locked(struct store *s, const char *sql, const struct sql_value *args,
+                                size_t n, tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
     tinker_status status = sql_run(s, sql, args, n, err);
@@ -135,18 +138,18 @@ static tinker_status change(struct store *s, const char *sql, const struct sql_v
 
 tinker_status store_delete_hidden(struct store *s, tinker_error *err)
 {
-    return change(s,
-                  "DELETE FROM checkpoints WHERE hidden=1 AND EXISTS(SELECT 1 FROM models m"
-                  " JOIN sessions v ON v.id=m.session_id"
-                  " WHERE m.id=run AND m.status<>0 AND v.expired<>0)",
-                  NULL, 0, err);
+    return run_locked(s,
+                      "DELETE FROM checkpoints WHERE hidden=1 AND EXISTS(SELECT 1 FROM models m"
+                      " JOIN sessions v ON v.id=m.session_id"
+                      " WHERE m.id=run AND m.status<>0 AND v.expired<>0)",
+                      NULL, 0, err);
 }
 
 tinker_status store_delete_checkpoint(struct store *s, const char *run, int kind, const char *name,
                                       tinker_error *err)
 {
-    return change(s, "DELETE FROM checkpoints WHERE run=?1 AND sampler=?2 AND name=?3",
-                  SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name)), err);
+    return run_locked(s, "DELETE FROM checkpoints WHERE run=?1 AND sampler=?2 AND name=?3",
+                      SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name)), err);
 }
 
 tinker_status store_delete_expired(struct store *s, const struct store_checkpoint *c,
@@ -169,15 +172,16 @@ tinker_status store_delete_expired(struct store *s, const struct store_checkpoin
 tinker_status store_set_checkpoint_public(struct store *s, const char *run, int kind,
                                           const char *name, bool is_public, tinker_error *err)
 {
-    return change(s, "UPDATE checkpoints SET public=?4 WHERE run=?1 AND sampler=?2 AND name=?3",
-                  SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name), sql_i(is_public)), err);
+    return run_locked(s, "UPDATE checkpoints SET public=?4 WHERE run=?1 AND sampler=?2 AND name=?3",
+                      SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name), sql_i(is_public)), err);
 }
 
 tinker_status store_set_checkpoint_expiry(struct store *s, const char *run, int kind,
                                           const char *name, int64_t expires_us, tinker_error *err)
 {
-    return change(s, "UPDATE checkpoints SET expires_us=?4 WHERE run=?1 AND sampler=?2 AND name=?3",
-                  SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name), sql_i(expires_us)), err);
+    return run_locked(
+        s, "UPDATE checkpoints SET expires_us=?4 WHERE run=?1 AND sampler=?2 AND name=?3",
+        SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name), sql_i(expires_us)), err);
 }
 
 static bool read_usage(sqlite3_stmt *row, struct arena *arena, void *item)

@@ -234,8 +234,8 @@ tinker_status store_max_seq(struct store *s, const char *model_id, int64_t *out,
     return status;
 }
 
-tinker_status store_set_passed_seq(struct store *s, const char *model_id, int64_t seq,
-                                   tinker_error *err)
+tinker_status store_set_skipped_seq(struct store *s, const char *model_id, int64_t seq,
+                                    tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
     tinker_status status = sql_run(s, "INSERT OR REPLACE INTO passed(model_id, seq) VALUES(?1,?2)",
@@ -244,8 +244,8 @@ tinker_status store_set_passed_seq(struct store *s, const char *model_id, int64_
     return status;
 }
 
-tinker_status store_get_passed_seq(struct store *s, const char *model_id, int64_t *out,
-                                   tinker_error *err)
+tinker_status store_get_skipped_seq(struct store *s, const char *model_id, int64_t *out,
+                                    tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
     tinker_status status = sql_int(s, "SELECT seq FROM passed WHERE model_id=?1",
@@ -334,8 +334,8 @@ tinker_status store_prune_requests(struct store *s, int64_t done_before_us, tink
                 " AND l.seq>requests.seq AND l.status<>0"
                 " AND (requests.status<>1 OR requests.kind NOT IN (?2,?3,?4,?5,?6)"
                 " OR (l.status=1 AND l.kind IN (?2,?3,?4,?5,?6) AND l.body IS NULL))))",
-                SQL_ARGS(sql_i(done_before_us), sql_i(WORK_CREATE), sql_i(WORK_CREATE_BY_LOAD),
-                         sql_i(WORK_FORWARD_BACKWARD), sql_i(WORK_OPTIM_STEP), sql_i(WORK_LOAD)),
+                SQL_ARGS(sql_i(done_before_us), sql_i(JOB_CREATE), sql_i(JOB_CREATE_BY_LOAD),
+                         sql_i(JOB_FORWARD_BACKWARD), sql_i(JOB_OPTIM_STEP), sql_i(JOB_LOAD)),
                 err);
     if (status == TINKER_OK)
         status = sql_run(s,

@@ -1,6 +1,6 @@
 /* timers.c - holds, request gaps, sessions, checkpoints with a time limit, old results.
  *
- * Thread: its own; see sweep.h. */
+ * Thread: its own; see timers.h. */
 #include "server/store/timers.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ enum { RESULT_TTL_MIN_S = 5 };
 
 /* Run what waits behind a number that nobody will send.  The number itself is refused from
  * now on, so the store hears of it first: a restart must not let it run after the others. */
-static void pass_gap(struct server *s, struct model *m)
+static void skip_gap(struct server *s, struct model *m)
 {
     tinker_error err;
     pthread_mutex_lock(&s->lock);
@@ -36,42 +36,42 @@ static void pass_gap(struct server *s, struct model *m)
      * is not waited for, or a busy one would have no end. */
     if (!passed || listener_is_receiving(s->listener, m->owner, m->gap_end_ns))
         return;
-    if (store_set_passed_seq(s->store, m->id, seq - 1, &err) != TINKER_OK) {
+    if (store_set_skipped_seq(s->store, m->id, seq - 1, &err) != TINKER_OK) {
         log_line(s->log, LOG_ERROR, "%s: request %lld is missing: %s", m->id, (long long)missing,
                  err.message);
         return;
     }
     pthread_mutex_lock(&s->lock);
-    passed = queue_pass_gap_locked(s, m, seq);
+    passed = queue_skip_gap_locked(s, m, seq);
     pthread_mutex_unlock(&s->lock);
     if (passed)
         log_line(s->log, LOG_WARNING, "%s: request %lld did not arrive, going on with request %lld",
                  m->id, (long long)missing, (long long)seq);
 }
 
-static void pass_gaps(struct server *s)
+static void skip_gaps(struct server *s)
 {
     pthread_mutex_lock(&s->lock);
     struct model *m = queue_due_gaps_locked(s, clock_now_ns(s->clock));
     pthread_mutex_unlock(&s->lock);
     if (!m)
         return;
-    pthread_rwlock_rdlock(&s->retire_lock);
+    pthread_rwlock_rdlock(&s->evict_lock);
     pthread_mutex_lock(&s->submit_lock); /* what is missing does not come in between */
     pthread_mutex_lock(&s->lock);
     m = queue_due_gaps_locked(s, clock_now_ns(s->clock));
     pthread_mutex_unlock(&s->lock);
     for (; m; m = m->next_gap)
-        pass_gap(s, m);
+        skip_gap(s, m);
     pthread_mutex_unlock(&s->submit_lock);
-    pthread_rwlock_unlock(&s->retire_lock);
+    pthread_rwlock_unlock(&s->evict_lock);
 }
 
 /* ---- sessions --------------------------------------------------------------------------- */
 
 /* The ids of the live models of a session, in the arena. */
-static size_t session_models(struct server *s, struct session *session, struct arena *arena,
-                             const char ***out)
+static size_t list_session_models(struct server *s, struct session *session, struct arena *arena,
+                                  const char ***out)
 {
     size_t it = 0, n_key, n = 0;
     const char *key;
@@ -103,7 +103,7 @@ static void drop_ephemeral(struct server *s, const char *session_id)
     arena_clear(&arena);
 }
 
-void sweep_expire_session(struct server *s, struct session *session, const char *reason)
+void timers_expire_session(struct server *s, struct session *session, const char *reason)
 {
     struct arena arena;
     const char **models;
@@ -118,7 +118,7 @@ void sweep_expire_session(struct server *s, struct session *session, const char 
     pthread_mutex_lock(&s->lock);
     s->drops++;
     struct future *dropped = queue_drop_session_locked(s, session);
-    size_t n = session_models(s, session, &arena, &models);
+    size_t n = list_session_models(s, session, &arena, &models);
     pthread_cond_signal(&s->work_ready);
     pthread_mutex_unlock(&s->lock);
     future_fail_list(s, dropped, "the session has expired");
@@ -152,7 +152,7 @@ static void expire_sessions(struct server *s)
 {
     struct session *v;
     while (s->opts.session_timeout_s >= 0 && (v = next_expired(s)) != NULL)
-        sweep_expire_session(s, v, "was unloaded because its session expired");
+        timers_expire_session(s, v, "was unloaded because its session expired");
 }
 
 /* ---- checkpoints and results ---------------------------------------------------------------- */
@@ -162,7 +162,7 @@ static void expire_checkpoints(struct server *s)
     struct arena arena;
     struct store_checkpoint *list;
     size_t n;
-    int64_t now_us = core_now_us(s);
+    int64_t now_us = live_wall_us(s);
     arena_init(&arena, 64 << 20);
     if (store_expired_checkpoints(s->store, now_us, EXPIRED_AT_ONCE, &arena, &list, &n, NULL) !=
         TINKER_OK)
@@ -183,7 +183,8 @@ static void expire_checkpoints(struct server *s)
 /* Forget outcomes that are older than age, since they were first fetched: an answer may get lost
  * and be asked for again.  Training outcomes are in the store too, so
  * they may go sooner: fetched ones always, others when memory is short. */
-static void forget_older(struct server *s, int64_t age_s, int64_t fetched_age_s, bool is_short)
+static void forget_older_locked(struct server *s, int64_t age_s, int64_t fetched_age_s,
+                                bool is_short)
 {
     int64_t now = clock_now_ns(s->clock);
     size_t it = 0, n;
@@ -195,7 +196,7 @@ static void forget_older(struct server *s, int64_t age_s, int64_t fetched_age_s,
         bool sooner = f->model ? f->delivered || is_short : f->delivered && is_short;
         int64_t since = f->fetched_ns ? f->fetched_ns : f->done_ns;
         if (over && now - since > (sooner ? fetched_age_s : age_s) * 1000000000)
-            core_remove_future_locked(s, f);
+            live_remove_future_locked(s, f);
     }
 }
 
@@ -206,19 +207,19 @@ static void forget_results(struct server *s)
     if (ttl < RESULT_TTL_MIN_S)
         ttl = RESULT_TTL_MIN_S;
     pthread_mutex_lock(&s->lock);
-    forget_older(s, ttl, FETCHED_TRAINING_S, false);
+    forget_older_locked(s, ttl, FETCHED_TRAINING_S, false);
     for (size_t i = 0; i < ARRAY_LEN(ages); i++)
         if (s->result_bytes > (size_t)s->opts.max_result_bytes)
-            forget_older(s, ttl, ages[i], true);
+            forget_older_locked(s, ttl, ages[i], true);
     pthread_mutex_unlock(&s->lock);
     /* Within the first half an outcome is fetched first, within the second again. */
-    store_prune_requests(s->store, core_now_us(s) - 2 * ttl * 1000000, NULL);
+    store_prune_requests(s->store, live_wall_us(s) - 2 * ttl * 1000000, NULL);
 }
 
-void sweep_once(struct server *s, bool slow)
+void timers_run_once(struct server *s, bool slow)
 {
     listener_expire(s->listener);
-    pass_gaps(s);
+    skip_gaps(s);
     if (!slow)
         return;
     store_tidy(s->store);
@@ -226,7 +227,7 @@ void sweep_once(struct server *s, bool slow)
     expire_sessions(s);
     expire_checkpoints(s);
     forget_results(s);
-    retire_ended(s);
+    evict_ended(s);
 }
 
 /* ---- thread ------------------------------------------------------------------------------- */
@@ -240,37 +241,37 @@ static bool sleep_tick(struct server *s)
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&s->lock);
     if (!s->stopping)
-        pthread_cond_timedwait(&s->sweep_ready, &s->lock, &until);
+        pthread_cond_timedwait(&s->timers_wake, &s->lock, &until);
     bool go_on = !s->stopping;
     pthread_mutex_unlock(&s->lock);
     return go_on;
 }
 
-static void *run(void *arg)
+static void *run_timers(void *arg)
 {
     struct server *s = arg;
     os_thread_name("sweeper");
     for (unsigned tick = 1; sleep_tick(s); tick++)
-        sweep_once(s, tick % SLOW_EVERY == 0);
+        timers_run_once(s, tick % SLOW_EVERY == 0);
     return NULL;
 }
 
-tinker_status sweep_start(struct server *s, tinker_error *err)
+tinker_status timers_start(struct server *s, tinker_error *err)
 {
-    if (pthread_create(&s->sweeper_thread, NULL, run, s) != 0)
+    if (pthread_create(&s->timer_thread, NULL, run_timers, s) != 0)
         return err_set(err, TINKER_ESTATE, "cannot start the timer thread");
-    s->sweeper_started = true;
+    s->timers_started = true;
     return TINKER_OK;
 }
 
-void sweep_stop(struct server *s)
+void timers_stop(struct server *s)
 {
-    if (!s->sweeper_started)
+    if (!s->timers_started)
         return;
     pthread_mutex_lock(&s->lock);
     s->stopping = true;
-    pthread_cond_broadcast(&s->sweep_ready);
+    pthread_cond_broadcast(&s->timers_wake);
     pthread_mutex_unlock(&s->lock);
-    pthread_join(s->sweeper_thread, NULL);
-    s->sweeper_started = false;
+    pthread_join(s->timer_thread, NULL);
+    s->timers_started = false;
 }

@@ -1,4 +1,4 @@
-/* adapter_limit.c - see room.h. */
+/* adapter_limit.c - see adapter_limit.h. */
 #include "server/work/adapter_limit.h"
 
 #include "base/err.h"
@@ -12,14 +12,14 @@ struct view {
 };
 
 /* Models that have nothing to do leave before those that wait for their turn. */
-static bool leaves_before(const struct model *a, const struct model *b)
+static bool evicts_before(const struct model *a, const struct model *b)
 {
     if (!b || !a->pending != !b->pending)
         return !b || !a->pending;
     return a->used < b->used;
 }
 
-static struct view look(struct server *s, const struct model *except)
+static struct view survey_adapters(struct server *s, const struct model *except)
 {
     struct view v = { 0 };
     size_t it = 0, n_key;
@@ -34,7 +34,7 @@ static struct view look(struct server *s, const struct model *except)
         /* A replay has yet to bring back what the disk lacks. */
         bool replays = m->pending && m->pending->replay;
         bool idle = m != except && !m->busy && !replays && m->state == MODEL_ACTIVE;
-        if (idle && leaves_before(m, v.oldest))
+        if (idle && evicts_before(m, v.oldest))
             v.oldest = m;
     }
     if (v.oldest)
@@ -43,21 +43,21 @@ static struct view look(struct server *s, const struct model *except)
     return v;
 }
 
-bool room_is_there(struct server *s, const struct weights_cache *weights)
+bool adapter_limit_has_space(struct server *s, const struct weights_cache *weights)
 {
     size_t max = (size_t)s->opts.max_adapters;
     if (!max)
         return true;
-    struct view v = look(s, NULL);
+    struct view v = survey_adapters(s, NULL);
     return v.n + weights->n < max || v.oldest || weights_idle(weights);
 }
 
-tinker_status room_make(struct server *s, struct weights_cache *weights,
-                        const struct model *for_model, tinker_error *err)
+tinker_status adapter_limit_make_space(struct server *s, struct weights_cache *weights,
+                                       const struct model *for_model, tinker_error *err)
 {
     size_t max = (size_t)s->opts.max_adapters;
     while (max) {
-        struct view v = look(s, for_model);
+        struct view v = survey_adapters(s, for_model);
         if (v.n + weights->n < max)
             break;
         if (weights_drop_idle(weights, 0))
@@ -67,7 +67,7 @@ tinker_status room_make(struct server *s, struct weights_cache *weights,
             err->retriable = 1;
             return TINKER_ENOMEM;
         }
-        tinker_status status = state_unload(s, v.oldest, v.seq, err);
+        tinker_status status = train_state_unload(s, v.oldest, v.seq, err);
         if (status != TINKER_OK) {
             err_prefix(err, "another model could not make room in memory");
             log_line(s->log, LOG_ERROR, "%s stays in memory: %s", v.oldest->id, err->message);

@@ -1,4 +1,4 @@
-/* engine_thread.c - the one thread that computes: see sched.h.
+/* engine_thread.c - the one thread that computes: see engine_thread.h.
  *
  * Work comes in small slices: a micro-batch of a pass, one token of every sequence.
  * While training and sampling both have work, each gets its share of the time; among
@@ -16,7 +16,7 @@
 
 enum { PASSES = 64 }; /* in progress at once */
 
-struct sched {
+struct engine_loop {
     struct server *s;
     struct weights_cache weights;
     struct sampling sampling;
@@ -26,12 +26,12 @@ struct sched {
     double train_ns, sample_ns; /* weighted time each side has had */
 };
 
-static int64_t now(void)
+static int64_t real_now_ns(void)
 {
     return clock_now_ns(clock_real());
 }
 
-static void charge(struct sched *d, struct session *session, int64_t ns)
+static void charge_training(struct engine_loop *d, struct session *session, int64_t ns)
 {
     pthread_mutex_lock(&d->s->lock);
     session->used_ns += (uint64_t)ns;
@@ -47,7 +47,7 @@ static void count_pass(struct server *s, struct model *m, bool in)
 }
 
 /* Nothing here looks at the model or its session any more. */
-static void unpin(struct server *s, struct model *m)
+static void unpin_model(struct server *s, struct model *m)
 {
     pthread_mutex_lock(&s->lock);
     m->pins--;
@@ -55,14 +55,14 @@ static void unpin(struct server *s, struct model *m)
 }
 
 /* Start what is ready until all task slots are taken.  Short requests end here. */
-static bool start_training(struct sched *d)
+static bool start_training(struct engine_loop *d)
 {
     struct server *s = d->s;
     bool running = d->n_tasks || d->sampling.active;
     d->sampling.yields = false;
     if (d->n_tasks == PASSES || (d->sampling.starves && running))
         return false;
-    bool room = room_is_there(s, &d->weights);
+    bool room = adapter_limit_has_space(s, &d->weights);
     pthread_mutex_lock(&s->lock);
     struct future *f = queue_next_train_locked(s, !room);
     d->sampling.yields = !room && !f && s->first_ready;
@@ -72,21 +72,21 @@ static bool start_training(struct sched *d)
     pthread_mutex_unlock(&s->lock);
     if (!f)
         return false;
-    int64_t start = now();
+    int64_t start = real_now_ns();
     bool task = train_start(s, &d->weights, f, &d->tasks[d->n_tasks]);
     if (task) {
         d->n_tasks++;
         count_pass(s, m, true);
     }
-    charge(d, m->session, now() - start);
+    charge_training(d, m->session, real_now_ns() - start);
     if (!task)
-        unpin(s, m);
+        unpin_model(s, m);
     return true;
 }
 
 /* The task of the session that has had least, in turn among its own.  Those that wait for
  * memory do not count while another one holds some. */
-static size_t choose(struct sched *d, bool *alone)
+static size_t choose_task(struct engine_loop *d, bool *alone)
 {
     size_t best = PASSES;
     *alone = true;
@@ -105,31 +105,31 @@ static size_t choose(struct sched *d, bool *alone)
     return best;
 }
 
-static void remove_task(struct sched *d, size_t i, struct model *m)
+static void remove_task(struct engine_loop *d, size_t i, struct model *m)
 {
     d->tasks[i] = d->tasks[--d->n_tasks];
     count_pass(d->s, m, false);
-    unpin(d->s, m);
+    unpin_model(d->s, m);
 }
 
 /* One slice of task i; false: it is over. */
-static bool step_task(struct sched *d, size_t i, bool alone)
+static bool step_task(struct engine_loop *d, size_t i, bool alone)
 {
     struct model *m = d->tasks[i].f->model;
-    int64_t start = now();
+    int64_t start = real_now_ns();
     bool more = train_step(d->s, &d->tasks[i], alone);
-    int64_t ns = now() - start;
-    charge(d, m->session, ns);
+    int64_t ns = real_now_ns() - start;
+    charge_training(d, m->session, ns);
     atomic_fetch_add(&d->s->counters.train_ns, (uint64_t)ns);
     if (!more)
         remove_task(d, i, m);
     return more;
 }
 
-static void step_training(struct sched *d)
+static void step_training(struct engine_loop *d)
 {
     bool alone;
-    size_t i = choose(d, &alone);
+    size_t i = choose_task(d, &alone);
     d->turn = i;
     if (step_task(d, i, alone))
         return;
@@ -140,7 +140,7 @@ static void step_training(struct sched *d)
 }
 
 /* End the passes of sessions that ended. */
-static void drop_training(struct sched *d)
+static void drop_training(struct engine_loop *d)
 {
     struct server *s = d->s;
     pthread_mutex_lock(&s->lock);
@@ -161,18 +161,18 @@ static void drop_training(struct sched *d)
     }
 }
 
-static void step_sampling(struct sched *d)
+static void step_sampling(struct engine_loop *d)
 {
     double share = d->s->opts.train_share;
-    int64_t start = now();
+    int64_t start = real_now_ns();
     sample_step(d->s, &d->sampling, &d->weights);
-    int64_t ns = now() - start;
+    int64_t ns = real_now_ns() - start;
     d->sample_ns += (double)ns * share / (1 - share);
     atomic_fetch_add(&d->s->counters.sample_ns, (uint64_t)ns);
 }
 
 /* Sleep until there is something to do; false: stop. */
-static bool wait_for_work(struct sched *d)
+static bool wait_for_work(struct engine_loop *d)
 {
     struct server *s = d->s;
     bool running = d->n_tasks || d->sampling.active;
@@ -185,7 +185,7 @@ static bool wait_for_work(struct sched *d)
     return go_on;
 }
 
-static bool samples_wait(struct sched *d)
+static bool samples_wait(struct engine_loop *d)
 {
     pthread_mutex_lock(&d->s->lock);
     bool wait = d->sampling.active || d->s->waiting;
@@ -193,7 +193,7 @@ static bool samples_wait(struct sched *d)
     return wait;
 }
 
-static void run_slice(struct sched *d)
+static void run_slice(struct engine_loop *d)
 {
     while (start_training(d)) {
         /* Short requests must not keep samples waiting. */
@@ -215,9 +215,9 @@ static void run_slice(struct sched *d)
         d->sample_ns = d->train_ns;
 }
 
-static void *run(void *arg)
+static void *run_engine_thread(void *arg)
 {
-    struct sched d = { .s = arg };
+    struct engine_loop d = { .s = arg };
     os_thread_name("engine");
     while (wait_for_work(&d))
         run_slice(&d);
@@ -228,15 +228,15 @@ static void *run(void *arg)
     return NULL;
 }
 
-tinker_status sched_start(struct server *s, tinker_error *err)
+tinker_status engine_thread_start(struct server *s, tinker_error *err)
 {
-    if (pthread_create(&s->engine_thread, NULL, run, s) != 0)
+    if (pthread_create(&s->engine_thread, NULL, run_engine_thread, s) != 0)
         return err_set(err, TINKER_ESTATE, "cannot start the engine thread");
     s->engine_started = true;
     return TINKER_OK;
 }
 
-void sched_stop(struct server *s)
+void engine_thread_stop(struct server *s)
 {
     if (!s->engine_started)
         return;

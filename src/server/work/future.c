@@ -25,15 +25,15 @@ void future_finish(struct server *s, struct future *f, bool failed, char *result
     f->done_ns = clock_now_ns(s->clock);
     bool was_running = f->state == FUTURE_RUNNING;
     f->state = failed ? FUTURE_FAILED : FUTURE_DONE;
-    struct work *work = f->work;
-    f->work = NULL;
+    struct job *job = f->job;
+    f->job = NULL;
     if (f->model && was_running)
         queue_done_locked(s, f);
     pthread_mutex_unlock(&s->lock);
     if (failed)
         atomic_fetch_add(&s->counters.failures, 1);
     listener_wake(s->listener, &f->wait);
-    work_free(work);
+    job_free(job);
 }
 
 int future_category(const tinker_error *err)
@@ -60,7 +60,7 @@ void future_fail(struct server *s, struct future *f, int category, const char *f
                                          .n_result = strlen(text),
                                          .category = category,
                                          .drop_body = true,
-                                         .now_us = core_now_us(s) };
+                                         .now_us = live_wall_us(s) };
         tinker_error err = { 0 };
         if (store_finish_request(s->store, &outcome, &err) != TINKER_OK) {
             log_line(s->log, LOG_ERROR, "%s: outcome not recorded: %s", f->id, err.message);
@@ -69,8 +69,8 @@ void future_fail(struct server *s, struct future *f, int category, const char *f
             pthread_mutex_unlock(&s->lock);
         }
     }
-    log_line(s->log, LOG_INFO, "%s %s failed: %s", work_kind_name(f->kind), f->id, text);
-    struct observer *o = f->work ? f->work->observer : NULL;
+    log_line(s->log, LOG_INFO, "%s %s failed: %s", job_kind_name(f->kind), f->id, text);
+    struct observer *o = f->job ? f->job->observer : NULL;
     if (o)
         o->finished(o, NULL, text);
     char *message = strdup(text);
@@ -123,10 +123,10 @@ void future_record_failures(struct server *s)
     bool going = true;
     arena_init(&arena, 64 << 20);
     while (going && next_unrecorded(s, &arena, &id, &outcome)) {
-        outcome.now_us = core_now_us(s);
+        outcome.now_us = live_wall_us(s);
         going = store_finish_request(s->store, &outcome, NULL) == TINKER_OK;
         pthread_mutex_lock(&s->lock);
-        struct future *f = core_future_locked(s, id);
+        struct future *f = live_find_future_locked(s, id);
         if (f && going)
             f->unrecorded = false;
         pthread_mutex_unlock(&s->lock);

@@ -1,4 +1,4 @@
-/* job.c - decoding and comparing requests: see work.h. */
+/* job.c - decoding and comparing requests: see job.h. */
 #include "server/work/job.h"
 
 #include <stdlib.h>
@@ -9,9 +9,9 @@
 #include "wire/proto.h"
 #include "wire/wire.h"
 
-struct work *work_new(enum work_kind kind)
+struct job *job_new(enum job_kind kind)
 {
-    struct work *w = calloc(1, sizeof(*w));
+    struct job *w = calloc(1, sizeof(*w));
     if (!w)
         return NULL;
     arena_init(&w->arena, (size_t)4 << 30);
@@ -19,7 +19,7 @@ struct work *work_new(enum work_kind kind)
     return w;
 }
 
-void work_free(struct work *w)
+void job_free(struct job *w)
 {
     if (!w)
         return;
@@ -29,40 +29,40 @@ void work_free(struct work *w)
     free(w);
 }
 
-static const struct wire_type *json_type(enum work_kind kind)
+static const struct wire_type *json_type(enum job_kind kind)
 {
     switch (kind) {
-    case WORK_CREATE:
+    case JOB_CREATE:
         return &wire_create_model_request;
-    case WORK_CREATE_BY_LOAD:
-    case WORK_LOAD:
+    case JOB_CREATE_BY_LOAD:
+    case JOB_LOAD:
         return &wire_load_weights_request;
-    case WORK_FORWARD:
+    case JOB_FORWARD:
         return &wire_forward_request;
-    case WORK_FORWARD_BACKWARD:
+    case JOB_FORWARD_BACKWARD:
         return &wire_forward_backward_request;
-    case WORK_OPTIM_STEP:
+    case JOB_OPTIM_STEP:
         return &wire_optim_step_request;
-    case WORK_SAVE:
+    case JOB_SAVE:
         return &wire_save_weights_request;
-    case WORK_SAVE_SAMPLER:
+    case JOB_SAVE_SAMPLER:
         return &wire_save_weights_for_sampler_request;
-    case WORK_SAVE_EXTERNAL:
+    case JOB_SAVE_EXTERNAL:
         return &wire_save_weights_external_request;
-    case WORK_UNLOAD:
+    case JOB_UNLOAD:
         return &wire_unload_model_request;
-    case WORK_SAMPLE:
+    case JOB_SAMPLE:
         return &wire_sample_request;
     }
     return NULL;
 }
 
-tinker_status work_decode(struct work *w, bool proto, const char *body, size_t n, tinker_error *err)
+tinker_status job_decode(struct job *w, bool proto, const char *body, size_t n, tinker_error *err)
 {
-    bool is_pass = w->kind == WORK_FORWARD || w->kind == WORK_FORWARD_BACKWARD;
+    bool is_pass = w->kind == JOB_FORWARD || w->kind == JOB_FORWARD_BACKWARD;
     tinker_status status;
     if (proto && !is_pass)
-        return err_set(err, TINKER_EINVAL, "%s takes a JSON body", work_kind_name(w->kind));
+        return err_set(err, TINKER_EINVAL, "%s takes a JSON body", job_kind_name(w->kind));
     if (proto)
         status = wire_decode_forward_backward_request(body, n, &w->arena, &w->pass, err);
     else
@@ -71,8 +71,8 @@ tinker_status work_decode(struct work *w, bool proto, const char *body, size_t n
     if (status == TINKER_OK && is_pass) {
         /* In JSON the path of the request says it, in protobuf a field. */
         if (proto)
-            w->kind = w->pass.forward_only ? WORK_FORWARD : WORK_FORWARD_BACKWARD;
-        w->pass.forward_only = w->kind == WORK_FORWARD;
+            w->kind = w->pass.forward_only ? JOB_FORWARD : JOB_FORWARD_BACKWARD;
+        w->pass.forward_only = w->kind == JOB_FORWARD;
     }
     return status;
 }
@@ -135,8 +135,8 @@ static bool peek_proto(const char *body, size_t n, struct arena *arena, const ch
     return *model_id && seq->has;
 }
 
-bool work_peek(bool proto, const char *body, size_t n, struct arena *arena, const char **model_id,
-               struct wire_opt_int *seq)
+bool job_peek(bool proto, const char *body, size_t n, struct arena *arena, const char **model_id,
+              struct wire_opt_int *seq)
 {
     *model_id = NULL;
     *seq = (struct wire_opt_int){ 0 };
@@ -144,45 +144,45 @@ bool work_peek(bool proto, const char *body, size_t n, struct arena *arena, cons
                  : peek_json(body, n, arena, model_id, seq);
 }
 
-const char *work_model_id(const struct work *w)
+const char *job_model_id(const struct job *w)
 {
     switch (w->kind) {
-    case WORK_FORWARD:
-    case WORK_FORWARD_BACKWARD:
+    case JOB_FORWARD:
+    case JOB_FORWARD_BACKWARD:
         return w->pass.model_id;
-    case WORK_OPTIM_STEP:
+    case JOB_OPTIM_STEP:
         return w->optim.model_id;
-    case WORK_SAVE:
+    case JOB_SAVE:
         return w->save.model_id;
-    case WORK_SAVE_SAMPLER:
+    case JOB_SAVE_SAMPLER:
         return w->save_sampler.model_id;
-    case WORK_SAVE_EXTERNAL:
+    case JOB_SAVE_EXTERNAL:
         return w->save_external.model_id;
-    case WORK_LOAD:
+    case JOB_LOAD:
         return w->load.model_id;
-    case WORK_UNLOAD:
+    case JOB_UNLOAD:
         return w->unload.model_id;
     default:
         return NULL;
     }
 }
 
-struct wire_opt_int work_seq(const struct work *w)
+struct wire_opt_int job_seq(const struct job *w)
 {
     struct wire_opt_int none = { 0 };
     switch (w->kind) {
-    case WORK_FORWARD:
-    case WORK_FORWARD_BACKWARD:
+    case JOB_FORWARD:
+    case JOB_FORWARD_BACKWARD:
         return w->pass.seq_id;
-    case WORK_OPTIM_STEP:
+    case JOB_OPTIM_STEP:
         return w->optim.seq_id;
-    case WORK_SAVE:
+    case JOB_SAVE:
         return w->save.seq_id;
-    case WORK_SAVE_SAMPLER:
+    case JOB_SAVE_SAMPLER:
         return w->save_sampler.seq_id;
-    case WORK_SAVE_EXTERNAL:
+    case JOB_SAVE_EXTERNAL:
         return w->save_external.seq_id;
-    case WORK_LOAD:
+    case JOB_LOAD:
         return w->load.seq_id;
     default:
         return none;
@@ -319,32 +319,32 @@ static uint64_t hash_sample(const struct wire_sample_request *r, uint64_t h)
     return p->stop_tokens ? mix(h, p->stop_tokens, p->n_stop * sizeof(int32_t)) : h;
 }
 
-uint64_t work_hash(const struct work *w)
+uint64_t job_hash(const struct job *w)
 {
     uint64_t h = mix_int(1, w->kind);
     if (w->refused[0])
         return mix_text(h, w->refused);
     switch (w->kind) {
-    case WORK_CREATE:
+    case JOB_CREATE:
         return hash_create(&w->create, h);
-    case WORK_CREATE_BY_LOAD:
-    case WORK_LOAD:
+    case JOB_CREATE_BY_LOAD:
+    case JOB_LOAD:
         return hash_load(&w->load, h);
-    case WORK_FORWARD:
-    case WORK_FORWARD_BACKWARD:
+    case JOB_FORWARD:
+    case JOB_FORWARD_BACKWARD:
         return hash_pass(&w->pass, h);
-    case WORK_OPTIM_STEP:
+    case JOB_OPTIM_STEP:
         return hash_optim(&w->optim.adam_params, h);
-    case WORK_SAVE:
+    case JOB_SAVE:
         return mix_int(mix_opt(mix_text(h, w->save.path), w->save.ttl_seconds), w->save.overwrite);
     /* A retry of an unnamed save comes with another sampling session number. */
-    case WORK_SAVE_SAMPLER:
+    case JOB_SAVE_SAMPLER:
         return mix_opt(mix_text(h, w->save_sampler.path), w->save_sampler.ttl_seconds);
-    case WORK_SAVE_EXTERNAL:
+    case JOB_SAVE_EXTERNAL:
         return mix_opt(mix_text(h, w->save_external.path), w->save_external.ttl_seconds);
-    case WORK_UNLOAD:
+    case JOB_UNLOAD:
         return h;
-    case WORK_SAMPLE:
+    case JOB_SAMPLE:
         return hash_sample(&w->sample, h);
     }
     return h;
@@ -358,25 +358,25 @@ static int64_t input_tokens(const tinker_model_input *in)
     return n;
 }
 
-int64_t work_tokens(const struct work *w)
+int64_t job_tokens(const struct job *w)
 {
     int64_t n = 0;
-    if (w->kind == WORK_SAMPLE)
+    if (w->kind == JOB_SAMPLE)
         return input_tokens(&w->sample.prompt);
-    if (w->kind != WORK_FORWARD && w->kind != WORK_FORWARD_BACKWARD)
+    if (w->kind != JOB_FORWARD && w->kind != JOB_FORWARD_BACKWARD)
         return 0;
     for (size_t i = 0; i < w->pass.n_data; i++)
         n += input_tokens(&w->pass.data[i].model_input);
     return n;
 }
 
-bool work_kind_changes(enum work_kind kind)
+bool job_kind_changes(enum job_kind kind)
 {
-    return kind == WORK_FORWARD_BACKWARD || kind == WORK_OPTIM_STEP || kind == WORK_LOAD ||
-           kind == WORK_CREATE || kind == WORK_CREATE_BY_LOAD;
+    return kind == JOB_FORWARD_BACKWARD || kind == JOB_OPTIM_STEP || kind == JOB_LOAD ||
+           kind == JOB_CREATE || kind == JOB_CREATE_BY_LOAD;
 }
 
-const char *work_kind_name(enum work_kind kind)
+const char *job_kind_name(enum job_kind kind)
 {
     static const char *const names[] = { "create_model",
                                          "load_weights",

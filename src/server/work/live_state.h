@@ -8,8 +8,8 @@
  * otherwise; it is a leaf lock: no I/O, no engine call, no listener call under it.
  * Fields marked [engine] belong to the engine thread alone, [const] never change
  * after the object was made. */
-#ifndef SERVER_CORE_H
-#define SERVER_CORE_H
+#ifndef SERVER_LIVE_STATE_H
+#define SERVER_LIVE_STATE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -100,7 +100,7 @@ enum future_state { FUTURE_WAITING, FUTURE_RUNNING, FUTURE_DONE, FUTURE_FAILED }
 
 struct future {
     char *id, *owner;        /* [const] */
-    enum work_kind kind;     /* [const] */
+    enum job_kind kind;      /* [const] */
     uint64_t hash;           /* [const] of the payload */
     struct model *model;     /* [const] NULL for samples */
     struct session *session; /* [const] */
@@ -108,7 +108,7 @@ struct future {
     struct base *base;       /* [const] samples */
     enum future_state state;
     bool canceled;        /* RUNNING samples: the engine drops it at the next token */
-    struct work *work;    /* owned; the engine thread's while RUNNING */
+    struct job *job;      /* owned; the engine thread's while RUNNING */
     bool replay;          /* [engine] finished before a restart: only its effect is needed */
     struct waitlist wait; /* the listener's */
     char *result;         /* DONE: payload; FAILED: message */
@@ -142,8 +142,8 @@ struct server {
     int64_t started_ns;
     struct server_counters counters;
 
-    pthread_t engine_thread, sweeper_thread;
-    bool engine_started, sweeper_started;
+    pthread_t engine_thread, timer_thread;
+    bool engine_started, timers_started;
 
     /* Held while a training request is looked up, journaled and queued, so that two copies
      * of it cannot pass each other.  Taken before `lock` and before the store's. */
@@ -151,11 +151,11 @@ struct server {
 
     /* Held for reading by handlers while they have pointers to sessions and models, for
      * writing by the sweeper while it frees those that ended.  Taken before the others. */
-    pthread_rwlock_t retire_lock;
+    pthread_rwlock_t evict_lock;
 
     pthread_mutex_t lock;
     pthread_cond_t work_ready;                      /* for the engine thread */
-    pthread_cond_t sweep_ready;                     /* for the sweeper, to stop */
+    pthread_cond_t timers_wake;                     /* for the sweeper, to stop */
     struct map sessions, models, samplers, futures; /* by id */
     struct map tenants;                             /* by name */
     uint64_t floor_ns; /* engine time of who went last: newcomers start there */
@@ -169,29 +169,29 @@ struct server {
 };
 
 /* ---- lookup; the pointer is good while the lock is held, or as marked -------------- */
-struct base *core_base(struct server *s, const char *name); /* no lock needed */
-struct session *core_session_locked(struct server *s, const char *id);
-struct model *core_model_locked(struct server *s, const char *id);
-struct future *core_future_locked(struct server *s, const char *id);
-struct sampler *core_sampler_locked(struct server *s, const char *id);
+struct base *live_find_base(struct server *s, const char *name); /* no lock needed */
+struct session *live_find_session_locked(struct server *s, const char *id);
+struct model *live_find_model_locked(struct server *s, const char *id);
+struct future *live_find_future_locked(struct server *s, const char *id);
+struct sampler *live_find_sampler_locked(struct server *s, const char *id);
 
 /* ---- making; NULL: no memory.  They enter the maps. --------------------------------- */
-struct session *core_add_session_locked(struct server *s, const char *id, const char *owner);
-struct model *core_add_model_locked(struct server *s, const char *id, const char *owner,
+struct session *live_add_session_locked(struct server *s, const char *id, const char *owner);
+struct model *live_add_model_locked(struct server *s, const char *id, const char *owner,
                                     struct session *session, struct base *base,
                                     const tinker_lora *lora);
-struct sampler *core_add_sampler_locked(struct server *s, const struct store_sampler *v,
+struct sampler *live_add_sampler_locked(struct server *s, const struct store_sampler *v,
                                         struct base *base, const char *dir);
 /* Takes over work on success. */
-struct future *core_add_future_locked(struct server *s, const char *id, const char *owner,
-                                      enum work_kind kind, struct work *work);
-void core_remove_future_locked(struct server *s, struct future *f);
-void core_remove_model_locked(struct server *s, struct model *m);
-void core_remove_sampler_locked(struct server *s, struct sampler *v);
-void core_remove_session_locked(struct server *s, struct session *v);
-void core_clear(struct server *s); /* everything, at the end; no lock, no other thread */
+struct future *live_add_future_locked(struct server *s, const char *id, const char *owner,
+                                      enum job_kind kind, struct job *job);
+void live_remove_future_locked(struct server *s, struct future *f);
+void live_remove_model_locked(struct server *s, struct model *m);
+void live_remove_sampler_locked(struct server *s, struct sampler *v);
+void live_remove_session_locked(struct server *s, struct session *v);
+void live_clear(struct server *s); /* everything, at the end; no lock, no other thread */
 
-int64_t core_now_us(struct server *s); /* wall clock */
+int64_t live_wall_us(struct server *s); /* wall clock */
 
 /* ---- queueing (queue.c) --------------------------------------------------------------- */
 /* Put a training future into its model's queue. */
@@ -205,17 +205,17 @@ struct future *queue_next_train_locked(struct server *s, bool loaded);
 struct future *queue_next_sample_locked(struct server *s, bool idle);
 /* Is there room in the queue for one more request of this size?  When it is full, each
  * user still has a share that the others cannot take. */
-bool queue_has_room_locked(const struct server *s, const struct tenant *t, size_t bytes,
-                           bool sample);
+bool queue_has_space_locked(const struct server *s, const struct tenant *t, size_t bytes,
+                            bool sample);
 /* Put back a sample that did not fit, at the head of its queue. */
 void queue_return_sample_locked(struct server *s, struct future *f);
 /* The model finished f (or dropped it): let the next one run. */
 void queue_done_locked(struct server *s, struct future *f);
 /* The models whose missing number nobody will send any more, unless it is arriving just now;
- * linked by next_gap.  Good while retire_lock is held. */
+ * linked by next_gap.  Good while evict_lock is held. */
 struct model *queue_due_gaps_locked(struct server *s, int64_t now_ns);
 /* Go on with request `seq`, the first behind the gap; false: the gap has changed meanwhile. */
-bool queue_pass_gap_locked(struct server *s, struct model *m, int64_t seq);
+bool queue_skip_gap_locked(struct server *s, struct model *m, int64_t seq);
 /* Take a waiting sample out of its line; false: somebody else has done so. */
 bool queue_remove_sample_locked(struct server *s, struct future *f);
 /* Take all waiting futures of a session or model out of the queues, as a list. */

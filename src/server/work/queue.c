@@ -1,4 +1,4 @@
-/* queue.c - who runs next: see core.h.
+/* queue.c - who runs next: see live_state.h.
  *
  * Training: each model runs its requests one at a time in ascending number, whatever the
  * order of arrival; a number that is missing is waited for, but not for ever.  Models whose
@@ -13,14 +13,14 @@
 #include <string.h>
 
 /* A session that was idle starts level with the others, not with a credit. */
-static void level_locked(struct server *s, struct session *session)
+static void raise_to_floor_locked(struct server *s, struct session *session)
 {
     if (session->used_ns < s->floor_ns)
         session->used_ns = s->floor_ns;
 }
 
 /* f is chosen to run now. */
-static void begin_locked(struct server *s, struct future *f)
+static void mark_running_locked(struct server *s, struct future *f)
 {
     if (s->floor_ns < f->session->used_ns)
         s->floor_ns = f->session->used_ns;
@@ -33,25 +33,25 @@ static void begin_locked(struct server *s, struct future *f)
 static void count_in_locked(struct server *s, struct future *f)
 {
     struct tenant *t = f->session->tenant;
-    s->queued_bytes += f->work->arena.used;
-    t->queued_bytes += f->work->arena.used;
-    s->queued_samples += f->kind == WORK_SAMPLE;
-    t->queued_samples += f->kind == WORK_SAMPLE;
+    s->queued_bytes += f->job->arena.used;
+    t->queued_bytes += f->job->arena.used;
+    s->queued_samples += f->kind == JOB_SAMPLE;
+    t->queued_samples += f->kind == JOB_SAMPLE;
 }
 
 static void count_out_locked(struct server *s, struct future *f)
 {
     struct tenant *t = f->session->tenant;
-    s->queued_bytes -= f->work->arena.used;
-    t->queued_bytes -= f->work->arena.used;
-    s->queued_samples -= f->kind == WORK_SAMPLE;
-    t->queued_samples -= f->kind == WORK_SAMPLE;
+    s->queued_bytes -= f->job->arena.used;
+    t->queued_bytes -= f->job->arena.used;
+    s->queued_samples -= f->kind == JOB_SAMPLE;
+    t->queued_samples -= f->kind == JOB_SAMPLE;
 }
 
 enum { RESULTS_KEPT = 4 }; /* times what is kept gladly, for one user */
 
-bool queue_has_room_locked(const struct server *s, const struct tenant *t, size_t bytes,
-                           bool sample)
+bool queue_has_space_locked(const struct server *s, const struct tenant *t, size_t bytes,
+                            bool sample)
 {
     size_t shares = 2 * (s->opts.n_api_keys ? s->opts.n_api_keys : 1);
     size_t max_bytes = (size_t)s->opts.max_queued_bytes;
@@ -79,7 +79,7 @@ static void update_ready_locked(struct server *s, struct model *m)
         m->gap_since_ns = clock_now_ns(s->clock);
     if (!runnable || m->busy || m->ready)
         return;
-    level_locked(s, m->session);
+    raise_to_floor_locked(s, m->session);
     m->ready = true;
     m->next_ready = NULL;
     *(s->last_ready ? &s->last_ready->next_ready : &s->first_ready) = m;
@@ -107,7 +107,7 @@ void queue_train_locked(struct server *s, struct future *f)
 }
 
 /* Unlink m from the ready list. */
-static void unready_locked(struct server *s, struct model *m)
+static void remove_ready_locked(struct server *s, struct model *m)
 {
     struct model **p = &s->first_ready, *prev = NULL;
     while (*p && *p != m) {
@@ -125,12 +125,12 @@ static void unready_locked(struct server *s, struct model *m)
 
 static bool is_pass(const struct future *f)
 {
-    return f->kind == WORK_FORWARD || f->kind == WORK_FORWARD_BACKWARD;
+    return f->kind == JOB_FORWARD || f->kind == JOB_FORWARD_BACKWARD;
 }
 
 static bool needs_adapter(const struct model *m)
 {
-    return !m->adapter && m->state == MODEL_ACTIVE && m->pending->kind != WORK_UNLOAD;
+    return !m->adapter && m->state == MODEL_ACTIVE && m->pending->kind != JOB_UNLOAD;
 }
 
 struct future *queue_next_train_locked(struct server *s, bool loaded)
@@ -146,13 +146,13 @@ struct future *queue_next_train_locked(struct server *s, bool loaded)
     }
     if (!best)
         return NULL;
-    unready_locked(s, best);
+    remove_ready_locked(s, best);
     struct future *f = best->pending;
     best->pending = f->next;
     if (!best->pending)
         best->last = NULL;
     f->next = NULL;
-    begin_locked(s, f);
+    mark_running_locked(s, f);
     best->busy = true;
     count_out_locked(s, f);
     return f;
@@ -235,7 +235,7 @@ struct model *queue_due_gaps_locked(struct server *s, int64_t now_ns)
     return list;
 }
 
-bool queue_pass_gap_locked(struct server *s, struct model *m, int64_t seq)
+bool queue_skip_gap_locked(struct server *s, struct model *m, int64_t seq)
 {
     if (!m->gap_since_ns || m->pending->seq != seq)
         return false;
@@ -251,17 +251,17 @@ struct future *queue_drop_model_locked(struct server *s, struct model *m)
         count_out_locked(s, f);
     m->pending = m->last = NULL;
     m->gap_since_ns = 0;
-    unready_locked(s, m);
+    remove_ready_locked(s, m);
     return list;
 }
 
 /* ---- sampling -------------------------------------------------------------------------- */
 
-static void wait_in_line_locked(struct server *s, struct session *session)
+static void add_waiting_locked(struct server *s, struct session *session)
 {
     if (session->waiting)
         return;
-    level_locked(s, session);
+    raise_to_floor_locked(s, session);
     session->waiting = true;
     session->next_waiting = s->waiting;
     s->waiting = session;
@@ -271,7 +271,7 @@ void queue_sample_locked(struct server *s, struct future *f)
 {
     struct session *v = f->session;
     f->next = NULL;
-    wait_in_line_locked(s, v);
+    add_waiting_locked(s, v);
     *(v->last_sample ? &v->last_sample->next : &v->first_sample) = f;
     v->last_sample = f;
     count_in_locked(s, f);
@@ -281,7 +281,7 @@ void queue_sample_locked(struct server *s, struct future *f)
 void queue_return_sample_locked(struct server *s, struct future *f)
 {
     struct session *v = f->session;
-    wait_in_line_locked(s, v);
+    add_waiting_locked(s, v);
     f->state = FUTURE_WAITING;
     f->starved = true;
     f->next = v->first_sample;
@@ -291,7 +291,7 @@ void queue_return_sample_locked(struct server *s, struct future *f)
     count_in_locked(s, f);
 }
 
-static void leave_line_locked(struct server *s, struct session *session)
+static void remove_waiting_locked(struct server *s, struct session *session)
 {
     struct session **p = &s->waiting;
     while (*p && *p != session)
@@ -314,10 +314,10 @@ struct future *queue_next_sample_locked(struct server *s, bool idle)
     best->first_sample = f->next;
     if (!best->first_sample) {
         best->last_sample = NULL;
-        leave_line_locked(s, best);
+        remove_waiting_locked(s, best);
     }
     f->next = NULL;
-    begin_locked(s, f);
+    mark_running_locked(s, f);
     count_out_locked(s, f);
     return f;
 }
@@ -336,7 +336,7 @@ bool queue_remove_sample_locked(struct server *s, struct future *f)
     if (v->last_sample == f)
         v->last_sample = prev;
     if (!v->first_sample)
-        leave_line_locked(s, v);
+        remove_waiting_locked(s, v);
     f->next = NULL;
     count_out_locked(s, f);
     return true;
@@ -349,6 +349,6 @@ struct future *queue_drop_session_locked(struct server *s, struct session *sessi
         count_out_locked(s, f);
     session->first_sample = session->last_sample = NULL;
     if (session->waiting)
-        leave_line_locked(s, session);
+        remove_waiting_locked(s, session);
     return list;
 }

@@ -15,8 +15,8 @@
 
 struct sample_task {
     struct future *f;
-    struct weights *weights; /* NULL: the base model */
-    struct stops *stops;     /* NULL: no stop strings */
+    struct weights *weights;    /* NULL: the base model */
+    struct stop_strings *stops; /* NULL: no stop strings */
     size_t n_sequences;
     size_t n_tokens; /* of its prompt and of all that may follow */
     struct sample_task *next;
@@ -25,12 +25,12 @@ struct sample_task {
 static void task_free(struct weights_cache *weights, struct sample_task *t)
 {
     weights_put(weights, t->weights);
-    stops_free(t->stops);
+    stop_strings_free(t->stops);
     free(t);
 }
 
 /* Unlink t; its request is no longer in a generator. */
-static void leave(struct server *s, struct sampling *g, struct sample_task *t)
+static void unlink_task(struct server *s, struct sampling *g, struct sample_task *t)
 {
     struct sample_task **p = &g->first;
     while (*p != t)
@@ -52,30 +52,31 @@ static void fail_sample(struct server *s, struct future *f, const tinker_error *
 
 /* ---- joining ---------------------------------------------------------------------------- */
 
-static int on_token(void *state, size_t sample, int32_t token, float logprob)
+static int on_sample_token(void *state, size_t sample, int32_t token, float logprob)
 {
     struct sample_task *t = state;
-    struct observer *o = t->f->work->observer;
-    int stop = t->stops ? stops_token(t->stops, sample, token) : 0;
+    struct observer *o = t->f->job->observer;
+    int stop = t->stops ? stop_strings_add_token(t->stops, sample, token) : 0;
     if (o && o->token(o, sample, token, logprob))
         stop = 1;
     return stop;
 }
 
-static void on_rivals(void *state, size_t sample, const int32_t *tokens, const float *logprobs,
-                      size_t k)
+static void on_sample_alternatives(void *state, size_t sample, const int32_t *tokens,
+                                   const float *logprobs, size_t k)
 {
     struct sample_task *t = state;
-    struct observer *o = t->f->work->observer;
-    o->rivals(o, sample, tokens, logprobs, k);
+    struct observer *o = t->f->job->observer;
+    o->alternatives(o, sample, tokens, logprobs, k);
 }
 
 /* All tokens of the prompt in one array of the arena: made once, for a sample that has to wait
  * comes here again and again. */
-static tinker_status flatten(struct work *w, const int32_t **tokens, size_t *n, tinker_error *err)
+static tinker_status flatten_prompt(struct job *w, const int32_t **tokens, size_t *n,
+                                    tinker_error *err)
 {
     const tinker_model_input *in = &w->sample.prompt;
-    size_t total = (size_t)work_tokens(w);
+    size_t total = (size_t)job_tokens(w);
     *tokens = w->flat;
     *n = total;
     if (w->flat)
@@ -108,35 +109,35 @@ static tinker_status check_context(const struct base *b, size_t n_prompt,
                    (long long)params->max_tokens, (long long)context);
 }
 
-static size_t asked(struct wire_opt_int n)
+static size_t optional_count(struct wire_opt_int n)
 {
     return n.has ? (size_t)n.value : 0;
 }
 
-static tinker_status join(struct server *s, struct sample_task *t, struct weights_cache *weights,
-                          tinker_error *err)
+static tinker_status start_sample(struct server *s, struct sample_task *t,
+                                  struct weights_cache *weights, tinker_error *err)
 {
     struct future *f = t->f;
-    struct wire_sample_request *r = &f->work->sample;
+    struct wire_sample_request *r = &f->job->sample;
     tinker_sampling_params params = r->sampling_params;
     tinker_generate g = { .params = &params,
                           .num_samples = (size_t)r->num_samples,
                           .prompt_logprobs = r->prompt_logprobs.has && r->prompt_logprobs.value,
                           .topk_prompt_logprobs = (size_t)r->topk_prompt_logprobs,
-                          .topk_sample_logprobs = asked(r->topk_sample_logprobs),
-                          .prompt_logprobs_last_n = asked(r->prompt_logprobs_last_n),
+                          .topk_sample_logprobs = optional_count(r->topk_sample_logprobs),
+                          .prompt_logprobs_last_n = optional_count(r->prompt_logprobs_last_n),
                           .target_prompt_logprobs = r->target_prompt_logprobs,
-                          .prompt_alt_tokens_k = asked(r->prompt_alt_tokens_k),
+                          .prompt_alt_tokens_k = optional_count(r->prompt_alt_tokens_k),
                           .state = t,
                           .tag = t };
-    tinker_status status = flatten(f->work, &g.prompt, &g.n_prompt, err);
+    tinker_status status = flatten_prompt(f->job, &g.prompt, &g.n_prompt, err);
     if (status == TINKER_OK && s->opts.strict_context)
         status = check_context(f->base, g.n_prompt, &params, err);
     if (status != TINKER_OK)
         return status;
     if (params.stop_strings && params.n_stop) {
-        t->stops =
-            stops_new(f->base->tokenizer, params.stop_strings, params.n_stop, g.num_samples, err);
+        t->stops = stop_strings_new(f->base->tokenizer, params.stop_strings, params.n_stop,
+                                    g.num_samples, err);
         if (!t->stops)
             return err->status;
     }
@@ -147,24 +148,24 @@ static tinker_status join(struct server *s, struct sample_task *t, struct weight
         params.stop_tokens = none;
         params.n_stop = 0;
     }
-    if (f->work->dir) {
-        t->weights = weights_get(s, weights, f->base, f->work->dir, err);
+    if (f->job->dir) {
+        t->weights = weights_get(s, weights, f->base, f->job->dir, err);
         if (!t->weights)
             return err->status;
         g.adapter = t->weights->adapter;
     }
-    if (t->stops || f->work->observer)
-        g.on_token = on_token;
-    if (f->work->observer)
-        g.on_rivals = on_rivals;
+    if (t->stops || f->job->observer)
+        g.on_token = on_sample_token;
+    if (f->job->observer)
+        g.on_rivals = on_sample_alternatives;
     return tinker_generator_add(f->base->generator, &g, err);
 }
 
 /* Tokens of the prompt and of all sequences if each becomes as long as it may. */
-static size_t tokens_of(const struct future *f)
+static size_t max_tokens_of(const struct future *f)
 {
-    const struct wire_sample_request *r = &f->work->sample;
-    int64_t prompt = work_tokens(f->work);
+    const struct wire_sample_request *r = &f->job->sample;
+    int64_t prompt = job_tokens(f->job);
     int64_t room = tinker_engine_describe(f->base->engine)->context - prompt;
     int64_t most = r->sampling_params.max_tokens;
     if (most <= 0 || most > room)
@@ -173,13 +174,14 @@ static size_t tokens_of(const struct future *f)
 }
 
 /* Is it one too many for the tokens at once?  The only one never is. */
-static bool is_too_much(const struct server *s, const struct sampling *g, const struct future *f)
+static bool exceeds_token_limit(const struct server *s, const struct sampling *g,
+                                const struct future *f)
 {
     size_t max = (size_t)s->opts.max_batch_tokens;
-    return max && g->tokens && g->tokens + tokens_of(f) > max;
+    return max && g->tokens && g->tokens + max_tokens_of(f) > max;
 }
 
-static void put_back(struct server *s, struct future *f)
+static void requeue_sample(struct server *s, struct future *f)
 {
     pthread_mutex_lock(&s->lock);
     queue_return_sample_locked(s, f);
@@ -198,8 +200,8 @@ static const char *drop_reason(struct server *s, const struct future *f)
 }
 
 /* false: no room now, try again later. */
-static bool admit(struct server *s, struct sampling *g, struct weights_cache *weights,
-                  struct future *f)
+static bool admit_sample(struct server *s, struct sampling *g, struct weights_cache *weights,
+                         struct future *f)
 {
     tinker_error err = { 0 };
     /* It may have been canceled, or its session have ended, between two tries. */
@@ -209,8 +211,8 @@ static bool admit(struct server *s, struct sampling *g, struct weights_cache *we
         fail_sample(s, f, &err);
         return true;
     }
-    if (is_too_much(s, g, f) || (g->yields && f->work->dir)) {
-        put_back(s, f);
+    if (exceeds_token_limit(s, g, f) || (g->yields && f->job->dir)) {
+        requeue_sample(s, f);
         return false;
     }
     struct sample_task *t = calloc(1, sizeof(*t));
@@ -220,9 +222,9 @@ static bool admit(struct server *s, struct sampling *g, struct weights_cache *we
         return true;
     }
     t->f = f;
-    t->n_sequences = (size_t)f->work->sample.num_samples;
-    t->n_tokens = tokens_of(f);
-    if (join(s, t, weights, &err) == TINKER_OK) {
+    t->n_sequences = (size_t)f->job->sample.num_samples;
+    t->n_tokens = max_tokens_of(f);
+    if (start_sample(s, t, weights, &err) == TINKER_OK) {
         t->next = g->first;
         g->first = t;
         g->active += t->n_sequences;
@@ -238,7 +240,7 @@ static bool admit(struct server *s, struct sampling *g, struct weights_cache *we
     task_free(weights, t);
     g->starves = err.status == TINKER_ENOMEM && err.retriable;
     if (g->starves || (err.status == TINKER_ENOMEM && f->base->active)) {
-        put_back(s, f);
+        requeue_sample(s, f);
         return false;
     }
     fail_sample(s, f, &err);
@@ -255,38 +257,38 @@ void sample_admit(struct server *s, struct sampling *g, struct weights_cache *we
         pthread_mutex_lock(&s->lock);
         struct future *f = queue_next_sample_locked(s, g->active >= max);
         pthread_mutex_unlock(&s->lock);
-        if (!f || !admit(s, g, weights, f))
+        if (!f || !admit_sample(s, g, weights, f))
             return;
     }
 }
 
 /* ---- leaving ------------------------------------------------------------------------------- */
 
-static void count_tokens(struct server *s, const tinker_sample *r, const struct work *w)
+static void count_tokens(struct server *s, const tinker_sample *r, const struct job *w)
 {
     uint64_t made = 0;
     for (size_t i = 0; i < r->n_sequences; i++)
         made += r->sequences[i].n;
     atomic_fetch_add(&s->counters.sample_tokens, made);
-    atomic_fetch_add(&s->counters.prompt_tokens, (uint64_t)work_tokens(w));
+    atomic_fetch_add(&s->counters.prompt_tokens, (uint64_t)job_tokens(w));
     atomic_fetch_add(&s->counters.cached_tokens, (uint64_t)r->prompt_cache_hit_tokens);
     atomic_fetch_add(&s->counters.samples, 1);
 }
 
-static void finish(struct server *s, struct future *f, const tinker_sample *r)
+static void finish_sample(struct server *s, struct future *f, const tinker_sample *r)
 {
     struct buf b;
     tinker_error err = { 0 };
     size_t n;
-    count_tokens(s, r, f->work);
+    count_tokens(s, r, f->job);
     buf_init(&b, (size_t)1 << 30);
     if (wire_encode_sample_response(r, &b, &err) != TINKER_OK) {
         buf_clear(&b);
         fail_sample(s, f, &err);
         return;
     }
-    if (f->work->observer)
-        f->work->observer->finished(f->work->observer, r, NULL);
+    if (f->job->observer)
+        f->job->observer->finished(f->job->observer, r, NULL);
     char *data = buf_detach(&b, &n);
     future_finish(s, f, false, data, n, true, 0);
 }
@@ -299,9 +301,9 @@ static void take_finished(struct server *s, struct sampling *g, struct weights_c
     tinker_error err = { 0 };
     while (base->active && tinker_generator_next(base->generator, &tag, &result, &err)) {
         struct sample_task *t = tag;
-        leave(s, g, t);
+        unlink_task(s, g, t);
         if (result)
-            finish(s, t->f, result);
+            finish_sample(s, t->f, result);
         else
             fail_sample(s, t->f, &err);
         task_free(weights, t);
@@ -310,8 +312,8 @@ static void take_finished(struct server *s, struct sampling *g, struct weights_c
 }
 
 /* The generator itself failed: everything in it is lost, the next request gets a new one. */
-static void fail_all(struct server *s, struct sampling *g, struct weights_cache *weights,
-                     struct base *base, const tinker_error *err)
+static void fail_generator(struct server *s, struct sampling *g, struct weights_cache *weights,
+                           struct base *base, const tinker_error *err)
 {
     log_line(s->log, LOG_ERROR, "%s: sampling failed: %s", base->name, err->message);
     for (struct sample_task *t = g->first, *next; t; t = next) {
@@ -319,7 +321,7 @@ static void fail_all(struct server *s, struct sampling *g, struct weights_cache 
         if (t->f->base != base)
             continue;
         tinker_generator_cancel(base->generator, t);
-        leave(s, g, t);
+        unlink_task(s, g, t);
         fail_sample(s, t->f, err);
         task_free(weights, t);
     }
@@ -331,7 +333,8 @@ static void fail_all(struct server *s, struct sampling *g, struct weights_cache 
 }
 
 /* The time of a step is shared by the sequences that took part. */
-static void charge(struct server *s, struct sampling *g, const struct base *base, int64_t ns)
+static void charge_sampling(struct server *s, struct sampling *g, const struct base *base,
+                            int64_t ns)
 {
     size_t sequences = 0;
     for (struct sample_task *t = g->first; t; t = t->next)
@@ -353,9 +356,9 @@ void sample_step(struct server *s, struct sampling *g, struct weights_cache *wei
             continue;
         int64_t start = clock_now_ns(clock_real());
         int left = tinker_generator_step(base->generator, &err);
-        charge(s, g, base, clock_now_ns(clock_real()) - start);
+        charge_sampling(s, g, base, clock_now_ns(clock_real()) - start);
         if (left < 0)
-            fail_all(s, g, weights, base, &err);
+            fail_generator(s, g, weights, base, &err);
         else
             take_finished(s, g, weights, base);
     }
@@ -377,7 +380,7 @@ void sample_drop(struct server *s, struct sampling *g, struct weights_cache *wei
             continue;
         err_set(&err, TINKER_EREQUEST, "%s", reason);
         tinker_generator_cancel(t->f->base->generator, t);
-        leave(s, g, t);
+        unlink_task(s, g, t);
         fail_sample(s, t->f, &err);
         task_free(weights, t);
     }
@@ -388,7 +391,7 @@ void sample_abandon(struct server *s, struct sampling *g, struct weights_cache *
     while (g->first) {
         struct sample_task *t = g->first;
         tinker_generator_cancel(t->f->base->generator, t);
-        leave(s, g, t);
+        unlink_task(s, g, t);
         task_free(weights, t);
     }
 }

@@ -1,4 +1,4 @@
-/* stop_strings.c - see stops.h.
+/* stop_strings.c - see stop_strings.h.
  *
  * Only as much text is kept per sequence as the longest stop string can still need. */
 #include "server/work/stop_strings.h"
@@ -13,14 +13,15 @@ struct sequence {
     tinker_text text; /* the tail of what was generated */
 };
 
-struct stops {
+struct stop_strings {
     char **strings;
     size_t n, longest;
     struct sequence *sequences;
     size_t n_sequences;
 };
 
-static int copy_strings(struct stops *s, const char *const *strings, size_t n, tinker_error *err)
+static int copy_strings(struct stop_strings *s, const char *const *strings, size_t n,
+                        tinker_error *err)
 {
     s->strings = calloc(n ? n : 1, sizeof(*s->strings));
     if (!s->strings)
@@ -38,7 +39,7 @@ static int copy_strings(struct stops *s, const char *const *strings, size_t n, t
     return TINKER_OK;
 }
 
-static int make_decoders(struct stops *s, tinker_tokenizer *t, size_t n, tinker_error *err)
+static int open_decoders(struct stop_strings *s, tinker_tokenizer *t, size_t n, tinker_error *err)
 {
     s->sequences = calloc(n ? n : 1, sizeof(*s->sequences));
     if (!s->sequences)
@@ -52,26 +53,26 @@ static int make_decoders(struct stops *s, tinker_tokenizer *t, size_t n, tinker_
     return TINKER_OK;
 }
 
-struct stops *stops_new(tinker_tokenizer *t, const char *const *strings, size_t n, size_t n_samples,
-                        tinker_error *err)
+struct stop_strings *stop_strings_new(tinker_tokenizer *t, const char *const *strings, size_t n,
+                                      size_t n_samples, tinker_error *err)
 {
     if (!t) {
         err_set(err, TINKER_EINVAL, "stop strings need a tokenizer, and this model has none");
         return NULL;
     }
-    struct stops *s = calloc(1, sizeof(*s));
+    struct stop_strings *s = calloc(1, sizeof(*s));
     if (!s) {
         err_nomem(err, "stop strings");
         return NULL;
     }
     if (copy_strings(s, strings, n, err) == TINKER_OK &&
-        make_decoders(s, t, n_samples, err) == TINKER_OK)
+        open_decoders(s, t, n_samples, err) == TINKER_OK)
         return s;
-    stops_free(s);
+    stop_strings_free(s);
     return NULL;
 }
 
-void stops_free(struct stops *s)
+void stop_strings_free(struct stop_strings *s)
 {
     if (!s)
         return;
@@ -87,7 +88,7 @@ void stops_free(struct stops *s)
 }
 
 /* The text may hold NUL bytes, so strstr() would not do. */
-static int contains(const tinker_text *text, const char *what)
+static int contains_string(const tinker_text *text, const char *what)
 {
     size_t n = strlen(what);
     for (size_t i = 0; i + n <= text->n; i++)
@@ -96,13 +97,13 @@ static int contains(const tinker_text *text, const char *what)
     return 0;
 }
 
-int stops_token(struct stops *s, size_t sample, int32_t token)
+int stop_strings_add_token(struct stop_strings *s, size_t sample, int32_t token)
 {
     struct sequence *q = &s->sequences[sample];
     if (tinker_decoder_put(q->decoder, &token, 1, &q->text, NULL) != TINKER_OK || !q->text.n)
         return 0;
     for (size_t i = 0; i < s->n; i++)
-        if (contains(&q->text, s->strings[i]))
+        if (contains_string(&q->text, s->strings[i]))
             return 1;
     /* What is left of a match that may still come is shorter than the longest string. */
     size_t keep = s->longest ? s->longest - 1 : 0;

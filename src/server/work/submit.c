@@ -22,16 +22,17 @@ struct arrival {
     bool known; /* the number was used before */
     bool in_memory;
     bool late; /* it was passed over, or what came of it was deleted long ago */
-    enum work_kind kind;
+    enum job_kind kind;
     uint64_t hash;
     bool busy;
 };
 
-static void look(struct server *s, const char *user, const char *model_id, struct wire_opt_int seq,
-                 const struct work *work, struct arena *arena, struct arrival *a, const char **id)
+static void look_in_memory(struct server *s, const char *user, const char *model_id,
+                           struct wire_opt_int seq, const struct job *job, struct arena *arena,
+                           struct arrival *a, const char **id)
 {
     pthread_mutex_lock(&s->lock);
-    struct model *m = core_model_locked(s, model_id);
+    struct model *m = live_find_model_locked(s, model_id);
     if (m && strcmp(m->owner, user) != 0)
         m = NULL;
     a->model = m;
@@ -40,7 +41,7 @@ static void look(struct server *s, const char *user, const char *model_id, struc
         a->seq = seq.has ? seq.value : last + 1;
         a->known = a->seq <= last;
         *id = arena_printf(arena, "%s:%lld", m->id, (long long)a->seq);
-        struct future *f = *id ? core_future_locked(s, *id) : NULL;
+        struct future *f = *id ? live_find_future_locked(s, *id) : NULL;
         a->in_memory = f != NULL;
         if (f) {
             a->kind = f->kind;
@@ -50,7 +51,7 @@ static void look(struct server *s, const char *user, const char *model_id, struc
         /* What waits behind a missing number frees its room only once that one is let in. */
         bool awaited = m->gap_since_ns && a->seq == m->next_seq;
         a->busy =
-            !awaited && !queue_has_room_locked(s, m->session->tenant, work->arena.used, false);
+            !awaited && !queue_has_space_locked(s, m->session->tenant, job->arena.used, false);
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -65,7 +66,7 @@ static tinker_status look_in_store(struct server *s, struct arrival *a, struct a
     if (status != TINKER_OK)
         return status;
     if (r) {
-        a->kind = (enum work_kind)r->kind;
+        a->kind = (enum job_kind)r->kind;
         a->hash = r->hash;
         return TINKER_OK;
     }
@@ -77,25 +78,25 @@ static tinker_status look_in_store(struct server *s, struct arrival *a, struct a
 }
 
 /* What the journal keeps of a request. */
-static struct store_request record_of(struct server *s, const char *model_id, int64_t seq,
-                                      const struct work *work, uint64_t hash, bool proto,
-                                      const char *body, size_t n_body)
+static struct store_request make_record(struct server *s, const char *model_id, int64_t seq,
+                                        const struct job *job, uint64_t hash, bool proto,
+                                        const char *body, size_t n_body)
 {
     return (struct store_request){ .model_id = model_id,
                                    .seq = seq,
-                                   .kind = work->kind,
+                                   .kind = job->kind,
                                    .hash = hash,
                                    .proto = proto,
                                    .body = body,
                                    .n_body = n_body,
-                                   .created_us = core_now_us(s) };
+                                   .created_us = live_wall_us(s) };
 }
 
-static struct future *enqueue(struct server *s, const char *id, struct model *m, int64_t seq,
-                              struct work *work, uint64_t hash)
+static struct future *enqueue_train(struct server *s, const char *id, struct model *m, int64_t seq,
+                                    struct job *job, uint64_t hash)
 {
     pthread_mutex_lock(&s->lock);
-    struct future *f = core_add_future_locked(s, id, m->owner, work->kind, work);
+    struct future *f = live_add_future_locked(s, id, m->owner, job->kind, job);
     if (f) {
         f->model = m;
         f->session = m->session;
@@ -110,61 +111,61 @@ static struct future *enqueue(struct server *s, const char *id, struct model *m,
 }
 
 static enum submit_status accept_train(struct server *s, const char *user, const char *model_id,
-                                       struct wire_opt_int seq, struct work *work, uint64_t hash,
+                                       struct wire_opt_int seq, struct job *job, uint64_t hash,
                                        bool proto, const char *body, size_t n_body,
                                        struct arena *arena, const char **id, tinker_error *err)
 {
     struct arrival a = { 0 };
     enum submit_status result = SUBMIT_FAILED;
-    look(s, user, model_id, seq, work, arena, &a, id);
-    if (!a.model && retire_recall(s, model_id, user, false))
-        look(s, user, model_id, seq, work, arena, &a, id);
+    look_in_memory(s, user, model_id, seq, job, arena, &a, id);
+    if (!a.model && evict_restore_model(s, model_id, user, false))
+        look_in_memory(s, user, model_id, seq, job, arena, &a, id);
     if (!a.model) {
-        work_free(work);
+        job_free(job);
         return SUBMIT_NO_MODEL;
     }
     if (a.known && !a.in_memory && look_in_store(s, &a, arena, err) != TINKER_OK) {
-        work_free(work);
+        job_free(job);
         return SUBMIT_FAILED;
     }
     /* Unloading has no number of its client's, so its place may be asked for: after it. */
-    if (a.known && a.kind == WORK_UNLOAD && work->kind != WORK_UNLOAD)
-        look(s, user, model_id, (struct wire_opt_int){ 0 }, work, arena, &a, id);
-    struct store_request r = record_of(s, a.model->id, a.seq, work, hash, proto, body, n_body);
+    if (a.known && a.kind == JOB_UNLOAD && job->kind != JOB_UNLOAD)
+        look_in_memory(s, user, model_id, (struct wire_opt_int){ 0 }, job, arena, &a, id);
+    struct store_request r = make_record(s, a.model->id, a.seq, job, hash, proto, body, n_body);
     if (a.late)
         result = SUBMIT_LATE;
     else if (a.known)
-        result = a.kind == work->kind && a.hash == hash ? SUBMIT_OK : SUBMIT_REUSED;
+        result = a.kind == job->kind && a.hash == hash ? SUBMIT_OK : SUBMIT_REUSED;
     else if (a.busy)
         result = SUBMIT_BUSY;
     else if (store_add_request(s->store, &r, err) == TINKER_OK &&
-             enqueue(s, *id, a.model, a.seq, work, hash))
+             enqueue_train(s, *id, a.model, a.seq, job, hash))
         return SUBMIT_OK;
-    work_free(work);
+    job_free(job);
     return result;
 }
 
 enum submit_status submit_train(struct server *s, const char *user, const char *model_id,
-                                struct wire_opt_int seq, struct work *work, bool proto,
+                                struct wire_opt_int seq, struct job *job, bool proto,
                                 const char *body, size_t n_body, struct arena *arena,
                                 const char **id, tinker_error *err)
 {
-    uint64_t hash = work_hash(work);
+    uint64_t hash = job_hash(job);
     if (seq.has && seq.value > SEQ_MAX) {
-        work_free(work);
+        job_free(job);
         return SUBMIT_BAD_SEQ;
     }
     pthread_mutex_lock(&s->submit_lock);
     enum submit_status result =
-        accept_train(s, user, model_id, seq, work, hash, proto, body, n_body, arena, id, err);
+        accept_train(s, user, model_id, seq, job, hash, proto, body, n_body, arena, id, err);
     pthread_mutex_unlock(&s->submit_lock);
     return result;
 }
 
 /* The model is there already, and its first request not in memory: was it the same?  One that
  * was pruned cannot be told apart, and is taken for a retry. */
-static enum submit_status create_again(struct server *s, const char *model_id, uint64_t hash,
-                                       struct arena *arena, tinker_error *err)
+static enum submit_status check_same_create(struct server *s, const char *model_id, uint64_t hash,
+                                            struct arena *arena, tinker_error *err)
 {
     struct store_request *first = NULL;
     if (store_get_request(s->store, model_id, 0, false, arena, &first, err) != TINKER_OK)
@@ -173,47 +174,47 @@ static enum submit_status create_again(struct server *s, const char *model_id, u
 }
 
 static enum submit_status accept_create(struct server *s, const struct store_model *record,
-                                        struct session *session, struct base *base,
-                                        struct work *work, const char *body, size_t n_body,
-                                        struct arena *arena, const char **id, tinker_error *err)
+                                        struct session *session, struct base *base, struct job *job,
+                                        const char *body, size_t n_body, struct arena *arena,
+                                        const char **id, tinker_error *err)
 {
-    uint64_t hash = work_hash(work);
+    uint64_t hash = job_hash(job);
     *id = arena_printf(arena, "%s:0", record->id);
     /* One that was unloaded is not made again. */
-    retire_recall(s, record->id, record->owner, true);
+    evict_restore_model(s, record->id, record->owner, true);
     pthread_mutex_lock(&s->lock);
-    struct model *m = core_model_locked(s, record->id);
-    struct future *f = *id ? core_future_locked(s, *id) : NULL;
+    struct model *m = live_find_model_locked(s, record->id);
+    struct future *f = *id ? live_find_future_locked(s, *id) : NULL;
     bool in_memory = f != NULL, same = f && f->hash == hash;
     pthread_mutex_unlock(&s->lock);
     if (m) {
-        work_free(work);
+        job_free(job);
         if (in_memory)
             return same ? SUBMIT_OK : SUBMIT_REUSED;
-        return create_again(s, record->id, hash, arena, err);
+        return check_same_create(s, record->id, hash, arena, err);
     }
-    struct store_request first = record_of(s, record->id, 0, work, hash, false, body, n_body);
+    struct store_request first = make_record(s, record->id, 0, job, hash, false, body, n_body);
     if (!*id || store_add_model(s->store, record, &first, err) != TINKER_OK) {
-        work_free(work);
+        job_free(job);
         return SUBMIT_FAILED;
     }
     pthread_mutex_lock(&s->lock);
-    m = core_add_model_locked(s, record->id, record->owner, session, base, &record->lora);
+    m = live_add_model_locked(s, record->id, record->owner, session, base, &record->lora);
     pthread_mutex_unlock(&s->lock);
-    if (m && enqueue(s, *id, m, 0, work, hash))
+    if (m && enqueue_train(s, *id, m, 0, job, hash))
         return SUBMIT_OK;
-    work_free(work);
+    job_free(job);
     return SUBMIT_FAILED;
 }
 
 enum submit_status submit_create(struct server *s, const struct store_model *record,
-                                 struct session *session, struct base *base, struct work *work,
+                                 struct session *session, struct base *base, struct job *job,
                                  const char *body, size_t n_body, struct arena *arena,
                                  const char **id, tinker_error *err)
 {
     pthread_mutex_lock(&s->submit_lock);
     enum submit_status result =
-        accept_create(s, record, session, base, work, body, n_body, arena, id, err);
+        accept_create(s, record, session, base, job, body, n_body, arena, id, err);
     pthread_mutex_unlock(&s->submit_lock);
     /* Whoever ended the session meanwhile may have missed the new model. */
     pthread_mutex_lock(&s->lock);
@@ -225,47 +226,47 @@ enum submit_status submit_create(struct server *s, const struct store_model *rec
 }
 
 enum submit_status submit_sample(struct server *s, const char *user, struct session *session,
-                                 struct base *base, struct work *work, const char *id)
+                                 struct base *base, struct job *job, const char *id)
 {
-    uint64_t hash = work_hash(work);
+    uint64_t hash = job_hash(job);
     enum submit_status result = SUBMIT_OK;
     pthread_mutex_lock(&s->lock);
-    struct future *f = core_future_locked(s, id);
-    bool full = !queue_has_room_locked(s, session->tenant, work->arena.used, true);
+    struct future *f = live_find_future_locked(s, id);
+    bool full = !queue_has_space_locked(s, session->tenant, job->arena.used, true);
     if (f) {
         result = f->hash == hash ? SUBMIT_OK : SUBMIT_REUSED;
     } else if (full) {
         result = SUBMIT_BUSY;
     } else {
-        f = core_add_future_locked(s, id, user, WORK_SAMPLE, work);
+        f = live_add_future_locked(s, id, user, JOB_SAMPLE, job);
         if (f) {
             f->session = session;
             f->base = base;
             f->hash = hash;
-            f->delivered = work->observer != NULL; /* it was told as it was made */
-            work = NULL;
+            f->delivered = job->observer != NULL; /* it was told as it was made */
+            job = NULL;
             queue_sample_locked(s, f);
         } else {
             result = SUBMIT_FAILED;
         }
     }
     pthread_mutex_unlock(&s->lock);
-    work_free(work);
+    job_free(job);
     return result;
 }
 
 void submit_end_model(struct server *s, const char *model_id, const char *reason)
 {
-    struct work *work = work_new(WORK_UNLOAD);
+    struct job *job = job_new(JOB_UNLOAD);
     char id[256];
     pthread_mutex_lock(&s->lock);
-    struct model *m = core_model_locked(s, model_id);
+    struct model *m = live_find_model_locked(s, model_id);
     struct future *dropped = NULL, *f = NULL;
     snprintf(id, sizeof(id), "%s:end", model_id);
-    if (m && m->state == MODEL_ACTIVE && work && !core_future_locked(s, id)) {
+    if (m && m->state == MODEL_ACTIVE && job && !live_find_future_locked(s, id)) {
         m->end_reason = reason;
         dropped = queue_drop_model_locked(s, m);
-        f = core_add_future_locked(s, id, m->owner, WORK_UNLOAD, work);
+        f = live_add_future_locked(s, id, m->owner, JOB_UNLOAD, job);
     }
     if (f) {
         f->model = m;
@@ -276,27 +277,27 @@ void submit_end_model(struct server *s, const char *model_id, const char *reason
         m->next_seq = m->max_seq + 1;
         m->n_futures++;
         queue_train_locked(s, f);
-        work = NULL;
+        job = NULL;
     }
     pthread_mutex_unlock(&s->lock);
     future_fail_list(s, dropped, reason);
-    work_free(work);
+    job_free(job);
 }
 
 tinker_status submit_again(struct server *s, struct model *m, const struct store_request *r,
                            tinker_error *err)
 {
     char id[256];
-    struct work *work = work_new((enum work_kind)r->kind);
-    if (!work)
+    struct job *job = job_new((enum job_kind)r->kind);
+    if (!job)
         return err_nomem(err, "request");
     snprintf(id, sizeof(id), "%s:%lld", m->id, (long long)r->seq);
-    if (work_decode(work, r->proto, r->body, r->n_body, err) != TINKER_OK)
-        snprintf(work->refused, sizeof(work->refused), "%s", err->message);
-    work->kind = (enum work_kind)r->kind;
-    struct future *f = enqueue(s, id, m, r->seq, work, r->hash);
+    if (job_decode(job, r->proto, r->body, r->n_body, err) != TINKER_OK)
+        snprintf(job->refused, sizeof(job->refused), "%s", err->message);
+    job->kind = (enum job_kind)r->kind;
+    struct future *f = enqueue_train(s, id, m, r->seq, job, r->hash);
     if (!f) {
-        work_free(work);
+        job_free(job);
         return err_nomem(err, "request");
     }
     f->replay = r->status == STORE_DONE;

@@ -19,19 +19,19 @@ enum submit_status {
 /* A training request.  work is taken over in every case.  body is what the journal
  * keeps.  *id is in arena. */
 enum submit_status submit_train(struct server *s, const char *user, const char *model_id,
-                                struct wire_opt_int seq, struct work *work, bool proto,
+                                struct wire_opt_int seq, struct job *job, bool proto,
                                 const char *body, size_t n_body, struct arena *arena,
                                 const char **id, tinker_error *err);
 
 /* Number 0 of a new model: create_model, or load_weights that creates. */
 enum submit_status submit_create(struct server *s, const struct store_model *record,
-                                 struct session *session, struct base *base, struct work *work,
+                                 struct session *session, struct base *base, struct job *job,
                                  const char *body, size_t n_body, struct arena *arena,
                                  const char **id, tinker_error *err);
 
 /* A sample.  id names it; an equal earlier one is found again. */
 enum submit_status submit_sample(struct server *s, const char *user, struct session *session,
-                                 struct base *base, struct work *work, const char *id);
+                                 struct base *base, struct job *job, const char *id);
 
 /* Unload a model because of something else than its own request; once is enough. */
 void submit_end_model(struct server *s, const char *model_id, const char *reason);

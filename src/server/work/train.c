@@ -29,7 +29,7 @@ void train_fail(struct server *s, struct future *f, const tinker_error *err)
 {
     /* It was done before the restart: the next request brings back what it did, or fails too. */
     if (f->replay)
-        state_rewind(f->model);
+        train_state_rewind(f->model);
     future_fail(s, f, future_category(err), "%s", err->message);
 }
 
@@ -47,9 +47,9 @@ bool train_finish(struct server *s, struct future *f, struct buf *result, bool p
     outcome->status = STORE_DONE;
     outcome->result = result->data ? result->data : "";
     outcome->n_result = result->len;
-    outcome->now_us = core_now_us(s);
-    bool begins = f->kind == WORK_CREATE || f->kind == WORK_CREATE_BY_LOAD || f->kind == WORK_LOAD;
-    outcome->drop_body = !work_kind_changes(f->kind) || (!s->opts.autosave && !begins);
+    outcome->now_us = live_wall_us(s);
+    bool begins = f->kind == JOB_CREATE || f->kind == JOB_CREATE_BY_LOAD || f->kind == JOB_LOAD;
+    outcome->drop_body = !job_kind_changes(f->kind) || (!s->opts.autosave && !begins);
     if (!f->replay && store_finish_request(s->store, outcome, &err) != TINKER_OK) {
         buf_clear(result);
         train_fail(s, f, &err);
@@ -81,8 +81,8 @@ static bool ensure_adapter(struct server *s, struct weights_cache *weights, stru
     tinker_error err = { 0 };
     if (f->model->adapter)
         return true;
-    if (room_make(s, weights, f->model, &err) == TINKER_OK &&
-        state_load(s, f->model, f->seq, &err) == TINKER_OK)
+    if (adapter_limit_make_space(s, weights, f->model, &err) == TINKER_OK &&
+        train_state_load(s, f->model, f->seq, &err) == TINKER_OK)
         return true;
     train_fail(s, f, &err);
     return false;
@@ -96,9 +96,9 @@ static bool finish_saved(struct server *s, struct future *f, const struct wire_t
     struct model *m = f->model;
     char dir[CHECKPOINT_DIR];
     tinker_error err = { 0 };
-    if (state_save(s, m, f->kind != WORK_OPTIM_STEP, dir, &err) != TINKER_OK) {
+    if (train_state_save(s, m, f->kind != JOB_OPTIM_STEP, dir, &err) != TINKER_OK) {
         err_prefix(&err, "the training state could not be saved");
-        state_rewind(m);
+        train_state_rewind(m);
         train_fail(s, f, &err);
         return false;
     }
@@ -107,10 +107,10 @@ static bool finish_saved(struct server *s, struct future *f, const struct wire_t
     struct store_outcome outcome = { .saved_dir = dir[0] ? dir : NULL };
     int64_t seq = f->seq;
     if (train_finish_json(s, f, type, value, &outcome)) {
-        state_adopt(s, m, dir, seq);
+        train_state_adopt(s, m, dir, seq);
         return true;
     }
-    state_rewind(m);
+    train_state_rewind(m);
     if (dir[0])
         checkpoint_discard(s, dir);
     return false;
@@ -120,7 +120,7 @@ static bool finish_saved(struct server *s, struct future *f, const struct wire_t
 
 static tinker_pass *new_pass(struct future *f, tinker_error *err)
 {
-    const struct wire_forward_backward_request *r = &f->work->pass;
+    const struct wire_forward_backward_request *r = &f->job->pass;
     return tinker_pass_new(f->model->base->engine, f->model->adapter, r->data, r->n_data, &r->loss,
                            r->forward_only, err);
 }
@@ -158,8 +158,8 @@ static void note_loss(struct server *s, struct model *m, const tinker_forward_ba
 }
 
 /* The result without elementwise_loss; the rest of it is borrowed.  false: no memory. */
-static bool without_elementwise(struct arena *arena, const tinker_forward_backward *r,
-                                tinker_forward_backward *out)
+static bool drop_elementwise(struct arena *arena, const tinker_forward_backward *r,
+                             tinker_forward_backward *out)
 {
     tinker_loss_output *outputs = arena_array(arena, r->n_outputs, sizeof(*outputs));
     *out = *r;
@@ -182,12 +182,12 @@ static void finish_pass(struct server *s, struct train_task *t)
     struct future *f = t->f;
     const tinker_forward_backward *r = tinker_pass_result(t->pass);
     tinker_forward_backward less;
-    if (s->opts.no_elementwise_loss && without_elementwise(&f->work->arena, r, &less))
+    if (s->opts.no_elementwise_loss && drop_elementwise(&f->job->arena, r, &less))
         r = &less;
     struct buf b;
     tinker_error err = { 0 };
-    struct store_outcome outcome = { .tokens = work_tokens(f->work) };
-    bool changes = f->kind == WORK_FORWARD_BACKWARD;
+    struct store_outcome outcome = { .tokens = job_tokens(f->job) };
+    bool changes = f->kind == JOB_FORWARD_BACKWARD;
     atomic_fetch_add(&s->counters.train_tokens, (uint64_t)outcome.tokens);
     atomic_fetch_add(&s->counters.passes, 1);
     if (changes)
@@ -203,7 +203,7 @@ static void finish_pass(struct server *s, struct train_task *t)
         train_fail(s, f, &err);
     buf_clear(&b);
     if (!done && changes)
-        state_rewind(m);
+        train_state_rewind(m);
 }
 
 bool train_step(struct server *s, struct train_task *t, bool alone)
@@ -240,7 +240,7 @@ void train_abandon(struct train_task *t)
 
 /* A step over a gradient that is not finite fails and yet changes something: the gradient is
  * gone.  Unless that is recorded with the failure, passes that run again bring it back. */
-static void fail_dropped(struct server *s, struct future *f, const tinker_error *err)
+static void fail_with_lost_gradient(struct server *s, struct future *f, const tinker_error *err)
 {
     struct model *m = f->model;
     char dir[CHECKPOINT_DIR];
@@ -253,18 +253,18 @@ static void fail_dropped(struct server *s, struct future *f, const tinker_error 
                                      .category = future_category(err),
                                      .drop_body = true,
                                      .saved_dir = dir,
-                                     .now_us = core_now_us(s) };
-    tinker_status status = state_save(s, m, true, dir, &why);
+                                     .now_us = live_wall_us(s) };
+    tinker_status status = train_state_save(s, m, true, dir, &why);
     if (status == TINKER_OK && dir[0]) {
         status = store_finish_request(s->store, &outcome, &why);
         if (status == TINKER_OK)
-            state_adopt(s, m, dir, f->seq);
+            train_state_adopt(s, m, dir, f->seq);
         else
             checkpoint_discard(s, dir);
     }
     if (status != TINKER_OK) {
         log_line(s->log, LOG_ERROR, "%s: %s", f->id, why.message);
-        state_rewind(m);
+        train_state_rewind(m);
     }
     train_fail(s, f, err);
 }
@@ -273,11 +273,11 @@ static void run_optim_step(struct server *s, struct future *f)
 {
     tinker_step_metrics m = { 0 };
     tinker_error err = { 0 };
-    tinker_status status = wire_check_adam(&f->work->optim.adam_params, &err);
+    tinker_status status = wire_check_adam(&f->job->optim.adam_params, &err);
     if (status == TINKER_OK)
-        status = tinker_adapter_step(f->model->adapter, &f->work->optim.adam_params, &m, &err);
+        status = tinker_adapter_step(f->model->adapter, &f->job->optim.adam_params, &m, &err);
     if (status == TINKER_EREQUEST) {
-        fail_dropped(s, f, &err);
+        fail_with_lost_gradient(s, f, &err);
         return;
     }
     if (status != TINKER_OK) {
@@ -288,7 +288,7 @@ static void run_optim_step(struct server *s, struct future *f)
         err_set(&err, TINKER_EINVAL,
                 "the step makes weights that are not finite and was not taken; its settings or the "
                 "gradient are too large");
-        state_rewind(f->model);
+        train_state_rewind(f->model);
         train_fail(s, f, &err);
         return;
     }
@@ -306,9 +306,9 @@ static void run_optim_step(struct server *s, struct future *f)
 
 /* The directory of the weights to load: of a checkpoint, or any on this machine when the
  * server was told to allow that. */
-static tinker_status find_source(struct server *s, struct future *f, char *out, tinker_error *err)
+static tinker_status find_load_dir(struct server *s, struct future *f, char *out, tinker_error *err)
 {
-    const struct wire_load_weights_request *r = &f->work->load;
+    const struct wire_load_weights_request *r = &f->job->load;
     struct store_checkpoint *from = NULL;
     struct wire_path path;
     if (s->opts.allow_local_paths && strncmp(r->path, "file:///", 8) == 0) {
@@ -321,11 +321,11 @@ static tinker_status find_source(struct server *s, struct future *f, char *out, 
     if (path.sampler && r->optimizer)
         return err_set(err, TINKER_EINVAL,
                        "%s has no optimizer state; load it with optimizer=false", r->path);
-    const char *run = arena_strndup(&f->work->arena, path.run, path.n_run);
+    const char *run = arena_strndup(&f->job->arena, path.run, path.n_run);
     if (!run)
         return err_nomem(err, "path");
     status = store_get_checkpoint(s->store, run, path.sampler ? STORE_SAMPLER : STORE_TRAINING,
-                                  path.name, &f->work->arena, &from, err);
+                                  path.name, &f->job->arena, &from, err);
     if (status != TINKER_OK)
         return status;
     if (!from || !(from->is_public || strcmp(from->owner, f->model->owner) == 0))
@@ -351,14 +351,15 @@ static tinker_status check_same_shape(const struct future *f, const tinker_lora 
 
 static bool run_load(struct server *s, struct weights_cache *weights, struct future *f)
 {
-    const struct wire_load_weights_request *r = &f->work->load;
+    const struct wire_load_weights_request *r = &f->job->load;
     char path[CHECKPOINT_PATH];
     tinker_error err = { 0 };
     tinker_adapter *loaded = NULL;
     if (s->opts.max_adapters && f->model->adapter)
-        state_rewind(f->model); /* the new one takes its place; nothing has happened to it yet */
-    if (find_source(s, f, path, &err) == TINKER_OK &&
-        room_make(s, weights, f->model, &err) == TINKER_OK)
+        train_state_rewind(
+            f->model); /* the new one takes its place; nothing has happened to it yet */
+    if (find_load_dir(s, f, path, &err) == TINKER_OK &&
+        adapter_limit_make_space(s, weights, f->model, &err) == TINKER_OK)
         loaded = tinker_adapter_load(f->model->base->engine, path,
                                      r->optimizer ? TINKER_ADAPTER_OPTIMIZER : 0, &err);
     if (!loaded || check_same_shape(f, tinker_adapter_describe(loaded), &err) != TINKER_OK) {
@@ -390,7 +391,7 @@ static bool run_create(struct server *s, struct weights_cache *weights, struct f
 {
     struct model *m = f->model;
     tinker_error err = { 0 };
-    if (room_make(s, weights, m, &err) == TINKER_OK)
+    if (adapter_limit_make_space(s, weights, m, &err) == TINKER_OK)
         m->adapter = tinker_adapter_new(m->base->engine, &m->lora, &err);
     if (!m->adapter) {
         train_fail(s, f, &err);
@@ -408,10 +409,10 @@ static void begin_model(struct server *s, struct weights_cache *weights, struct 
     struct model *m = f->model;
     bool made = false, again = f->replay;
     tinker_error err = { 0 };
-    if (f->work->refused[0])
-        future_fail(s, f, TINKER_CATEGORY_USER, "%s", f->work->refused);
+    if (f->job->refused[0])
+        future_fail(s, f, TINKER_CATEGORY_USER, "%s", f->job->refused);
     else
-        made = f->kind == WORK_CREATE ? run_create(s, weights, f) : run_load(s, weights, f);
+        made = f->kind == JOB_CREATE ? run_create(s, weights, f) : run_load(s, weights, f);
     if (!made && !again)
         end_model(s, m, MODEL_NEVER_CREATED, &err);
 }
@@ -451,12 +452,12 @@ static void run_unload(struct server *s, struct future *f)
 
 /* ---- dispatch --------------------------------------------------------------------------------------------- */
 
-static bool model_ended(struct server *s, struct future *f)
+static bool fail_if_ended(struct server *s, struct future *f)
 {
     pthread_mutex_lock(&s->lock);
     const char *reason = f->model->state == MODEL_UNLOADED ? f->model->end_reason : NULL;
     pthread_mutex_unlock(&s->lock);
-    if (!reason || f->kind == WORK_UNLOAD)
+    if (!reason || f->kind == JOB_UNLOAD)
         return false;
     future_fail(s, f, TINKER_CATEGORY_USER, "model %s %s", f->model->id, reason);
     return true;
@@ -465,36 +466,36 @@ static bool model_ended(struct server *s, struct future *f)
 bool train_start(struct server *s, struct weights_cache *weights, struct future *f,
                  struct train_task *t)
 {
-    if (model_ended(s, f))
+    if (fail_if_ended(s, f))
         return false;
     f->model->used = ++weights->tick;
-    if (f->kind == WORK_CREATE || f->kind == WORK_CREATE_BY_LOAD) {
+    if (f->kind == JOB_CREATE || f->kind == JOB_CREATE_BY_LOAD) {
         begin_model(s, weights, f);
         return false;
     }
-    if (f->work->refused[0]) {
-        future_fail(s, f, TINKER_CATEGORY_USER, "%s", f->work->refused);
+    if (f->job->refused[0]) {
+        future_fail(s, f, TINKER_CATEGORY_USER, "%s", f->job->refused);
         return false;
     }
-    bool makes_own = f->kind == WORK_LOAD || f->kind == WORK_UNLOAD;
+    bool makes_own = f->kind == JOB_LOAD || f->kind == JOB_UNLOAD;
     if (!makes_own && !ensure_adapter(s, weights, f))
         return false;
     switch (f->kind) {
-    case WORK_LOAD:
+    case JOB_LOAD:
         run_load(s, weights, f);
         break;
-    case WORK_FORWARD:
-    case WORK_FORWARD_BACKWARD:
+    case JOB_FORWARD:
+    case JOB_FORWARD_BACKWARD:
         return start_pass(s, f, t);
-    case WORK_OPTIM_STEP:
+    case JOB_OPTIM_STEP:
         run_optim_step(s, f);
         break;
-    case WORK_SAVE:
-    case WORK_SAVE_SAMPLER:
-    case WORK_SAVE_EXTERNAL:
+    case JOB_SAVE:
+    case JOB_SAVE_SAMPLER:
+    case JOB_SAVE_EXTERNAL:
         train_save(s, weights, f);
         break;
-    case WORK_UNLOAD:
+    case JOB_UNLOAD:
         run_unload(s, f);
         break;
     default:

@@ -16,7 +16,8 @@
 #include "wire/check.h"
 #include "wire/wire.h"
 
-static void describe(struct future *f, struct store_checkpoint *c, int kind, const char *name)
+static void describe_checkpoint(struct future *f, struct store_checkpoint *c, int kind,
+                                const char *name)
 {
     const struct model *m = f->model;
     *c = (struct store_checkpoint){ .run = m->id,
@@ -28,7 +29,7 @@ static void describe(struct future *f, struct store_checkpoint *c, int kind, con
 }
 
 /* Metadata of a checkpoint as the store keeps it; NULL: none. */
-static const char *metadata_text(struct arena *arena, const struct wire_named_strings *v)
+static const char *encode_metadata(struct arena *arena, const struct wire_named_strings *v)
 {
     struct buf b;
     buf_init(&b, 1 << 20);
@@ -39,10 +40,10 @@ static const char *metadata_text(struct arena *arena, const struct wire_named_st
 }
 
 /* The record of a name that is taken; NULL: free. */
-static tinker_status existing(struct server *s, struct future *f, int kind, const char *name,
-                              struct store_checkpoint **out, tinker_error *err)
+static tinker_status find_existing(struct server *s, struct future *f, int kind, const char *name,
+                                   struct store_checkpoint **out, tinker_error *err)
 {
-    return store_get_checkpoint(s->store, f->model->id, kind, name, &f->work->arena, out, err);
+    return store_get_checkpoint(s->store, f->model->id, kind, name, &f->job->arena, out, err);
 }
 
 static tinker_status check_new_name(struct server *s, struct future *f, int kind, const char *name,
@@ -53,7 +54,7 @@ static tinker_status check_new_name(struct server *s, struct future *f, int kind
     if (status == TINKER_OK && name[0] == '.')
         status = err_set(err, TINKER_EINVAL, "checkpoint name '%s' starts with a dot", name);
     if (status == TINKER_OK)
-        status = existing(s, f, kind, name, old, err);
+        status = find_existing(s, f, kind, name, old, err);
     if (status == TINKER_OK && *old && !overwrite)
         status = err_set(err, TINKER_EINVAL, "Checkpoint '%s' already exists; pass overwrite=true",
                          name);
@@ -76,7 +77,7 @@ static tinker_status write_checkpoint(struct server *s, struct future *f,
                                       struct store_checkpoint *c, int flags,
                                       struct wire_opt_int ttl, char *dir, tinker_error *err)
 {
-    c->created_us = core_now_us(s);
+    c->created_us = live_wall_us(s);
     tinker_status status = set_expiry(c, ttl, err);
     if (status == TINKER_OK)
         status = checkpoint_write(s, f->model->adapter, f->model->base->name, flags, dir,
@@ -86,24 +87,25 @@ static tinker_status write_checkpoint(struct server *s, struct future *f,
 }
 
 /* The name a save without one gets: the number of steps taken. */
-static const char *default_name(struct server *s, struct future *f, char *out, size_t size)
+static const char *make_default_name(struct server *s, struct future *f, char *out, size_t size)
 {
     struct store_checkpoint *old = NULL;
     long long steps = tinker_adapter_steps(f->model->adapter);
     snprintf(out, size, "%06lld", steps);
-    if (existing(s, f, STORE_TRAINING, out, &old, NULL) == TINKER_OK && old)
+    if (find_existing(s, f, STORE_TRAINING, out, &old, NULL) == TINKER_OK && old)
         snprintf(out, size, "%06lld-%lld", steps, (long long)f->seq);
     return out;
 }
 
 static void run_save(struct server *s, struct future *f)
 {
-    const struct wire_save_weights_request *r = &f->work->save;
+    const struct wire_save_weights_request *r = &f->job->save;
     char name[64], dir[CHECKPOINT_DIR];
     tinker_error err = { 0 };
     struct store_checkpoint c, *old = NULL;
-    describe(f, &c, STORE_TRAINING, r->path ? r->path : default_name(s, f, name, sizeof(name)));
-    c.user_metadata = metadata_text(&f->work->arena, &r->user_metadata);
+    describe_checkpoint(f, &c, STORE_TRAINING,
+                        r->path ? r->path : make_default_name(s, f, name, sizeof(name)));
+    c.user_metadata = encode_metadata(&f->job->arena, &r->user_metadata);
     if (check_new_name(s, f, STORE_TRAINING, c.name, r->overwrite, &old, &err) != TINKER_OK ||
         write_checkpoint(s, f, &c, TINKER_ADAPTER_OPTIMIZER, r->ttl_seconds, dir, &err) !=
             TINKER_OK) {
@@ -111,8 +113,8 @@ static void run_save(struct server *s, struct future *f)
         return;
     }
     char *old_dir = old ? strdup(old->dir) : NULL;
-    struct wire_save_weights_response res = { arena_printf(
-        &f->work->arena, "tinker://%s/weights/%s", f->model->id, c.name) };
+    struct wire_save_weights_response res = { arena_printf(&f->job->arena, "tinker://%s/weights/%s",
+                                                           f->model->id, c.name) };
     struct store_outcome outcome = { .checkpoint = &c };
     bool saved = train_finish_json(s, f, &wire_save_weights_response, &res, &outcome);
     if (saved)
@@ -124,12 +126,12 @@ static void run_save(struct server *s, struct future *f)
 
 static void run_save_named_sampler(struct server *s, struct future *f)
 {
-    const struct wire_save_weights_for_sampler_request *r = &f->work->save_sampler;
+    const struct wire_save_weights_for_sampler_request *r = &f->job->save_sampler;
     char dir[CHECKPOINT_DIR];
     tinker_error err = { 0 };
     struct store_checkpoint c, *old = NULL;
-    describe(f, &c, STORE_SAMPLER, r->path);
-    c.user_metadata = metadata_text(&f->work->arena, &r->user_metadata);
+    describe_checkpoint(f, &c, STORE_SAMPLER, r->path);
+    c.user_metadata = encode_metadata(&f->job->arena, &r->user_metadata);
     if (check_new_name(s, f, STORE_SAMPLER, c.name, false, &old, &err) != TINKER_OK ||
         write_checkpoint(s, f, &c, s->opts.sampler_bf16 ? TINKER_ADAPTER_BF16 : 0, r->ttl_seconds,
                          dir, &err) != TINKER_OK) {
@@ -137,8 +139,7 @@ static void run_save_named_sampler(struct server *s, struct future *f)
         return;
     }
     struct wire_save_weights_for_sampler_response res = {
-        .path =
-            arena_printf(&f->work->arena, "tinker://%s/sampler_weights/%s", f->model->id, c.name)
+        .path = arena_printf(&f->job->arena, "tinker://%s/sampler_weights/%s", f->model->id, c.name)
     };
     struct store_outcome outcome = { .checkpoint = &c };
     if (!train_finish_json(s, f, &wire_save_weights_for_sampler_response, &res, &outcome))
@@ -148,11 +149,11 @@ static void run_save_named_sampler(struct server *s, struct future *f)
 /* The adapter as PEFT names it, for use elsewhere. */
 static void run_save_external(struct server *s, struct future *f)
 {
-    const struct wire_save_weights_external_request *r = &f->work->save_external;
+    const struct wire_save_weights_external_request *r = &f->job->save_external;
     char dir[CHECKPOINT_DIR];
     tinker_error err = { 0 };
     struct store_checkpoint c, *old = NULL;
-    describe(f, &c, STORE_EXTERNAL, r->path);
+    describe_checkpoint(f, &c, STORE_EXTERNAL, r->path);
     tinker_status status = TINKER_OK;
     if (r->age_encryption_recipients.n)
         status = err_set(&err, TINKER_EINVAL, "this server does not encrypt external weights");
@@ -165,7 +166,7 @@ static void run_save_external(struct server *s, struct future *f)
         return;
     }
     struct wire_save_weights_external_response res = {
-        arena_printf(&f->work->arena, "tinker://%s/external_weights/%s", f->model->id, c.name),
+        arena_printf(&f->job->arena, "tinker://%s/external_weights/%s", f->model->id, c.name),
         { 1, c.size_bytes }
     };
     struct store_outcome outcome = { .checkpoint = &c };
@@ -177,7 +178,7 @@ static bool remember_sampler(struct server *s, struct future *f, const struct st
                              const char *dir)
 {
     pthread_mutex_lock(&s->lock);
-    bool ok = core_add_sampler_locked(s, v, f->model->base, dir) != NULL;
+    bool ok = live_add_sampler_locked(s, v, f->model->base, dir) != NULL;
     pthread_mutex_unlock(&s->lock);
     return ok;
 }
@@ -185,9 +186,9 @@ static bool remember_sampler(struct server *s, struct future *f, const struct st
 /* Unnamed sampler weights: hidden from listings, bound to a new sampling session. */
 static void run_save_ephemeral(struct server *s, struct weights_cache *weights, struct future *f)
 {
-    struct arena *arena = &f->work->arena;
+    struct arena *arena = &f->job->arena;
     struct model *m = f->model;
-    long long n = f->work->save_sampler.sampling_session_seq_id.value;
+    long long n = f->job->save_sampler.sampling_session_seq_id.value;
     char dir[CHECKPOINT_DIR];
     tinker_error err = { 0 };
     struct wire_opt_int no_ttl = { 0 };
@@ -195,14 +196,14 @@ static void run_save_ephemeral(struct server *s, struct weights_cache *weights, 
     /* A colon cannot stand in a user's name, so the two cannot meet. */
     const char *name = arena_printf(arena, ":%lld", n);
     const char *id = arena_printf(arena, "%s:sample:%lld", m->session->id, n);
-    describe(f, &c, STORE_SAMPLER, name);
+    describe_checkpoint(f, &c, STORE_SAMPLER, name);
     c.hidden = true;
     if (!name || !id || write_checkpoint(s, f, &c, 0, no_ttl, dir, &err) != TINKER_OK) {
         train_fail(s, f, &err);
         return;
     }
     /* A copy at hand spares the first sample the way over the disk; it needs none. */
-    tinker_adapter *copy = room_make(s, weights, m, &err) == TINKER_OK
+    tinker_adapter *copy = adapter_limit_make_space(s, weights, m, &err) == TINKER_OK
                                ? tinker_adapter_snapshot(m->adapter, &err)
                                : NULL;
     if (copy)
@@ -226,7 +227,7 @@ static void run_save_ephemeral(struct server *s, struct weights_cache *weights, 
 
 static void run_save_sampler(struct server *s, struct weights_cache *weights, struct future *f)
 {
-    const struct wire_save_weights_for_sampler_request *r = &f->work->save_sampler;
+    const struct wire_save_weights_for_sampler_request *r = &f->job->save_sampler;
     if (r->path)
         run_save_named_sampler(s, f);
     else if (r->sampling_session_seq_id.has)
@@ -238,9 +239,9 @@ static void run_save_sampler(struct server *s, struct weights_cache *weights, st
 
 void train_save(struct server *s, struct weights_cache *weights, struct future *f)
 {
-    if (f->kind == WORK_SAVE)
+    if (f->kind == JOB_SAVE)
         run_save(s, f);
-    else if (f->kind == WORK_SAVE_SAMPLER)
+    else if (f->kind == JOB_SAVE_SAMPLER)
         run_save_sampler(s, weights, f);
     else
         run_save_external(s, f);

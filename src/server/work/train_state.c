@@ -1,4 +1,4 @@
-/* train_state.c - see state.h. */
+/* train_state.c - see train_state.h. */
 #include "server/work/train_state.h"
 
 #include <stdlib.h>
@@ -7,14 +7,14 @@
 #include "base/err.h"
 
 /* Run one recorded pass for its gradients; its result is known. */
-static tinker_status run_again(struct model *m, tinker_adapter *a, const struct store_request *r,
-                               tinker_error *err)
+static tinker_status replay_pass(struct model *m, tinker_adapter *a, const struct store_request *r,
+                                 tinker_error *err)
 {
-    struct work *w = work_new((enum work_kind)r->kind);
+    struct job *w = job_new((enum job_kind)r->kind);
     if (!w)
         return err_nomem(err, "request");
     tinker_pass *pass = NULL;
-    tinker_status status = work_decode(w, r->proto, r->body, r->n_body, err);
+    tinker_status status = job_decode(w, r->proto, r->body, r->n_body, err);
     if (status == TINKER_OK) {
         pass = tinker_pass_new(m->base->engine, a, w->pass.data, w->pass.n_data, &w->pass.loss,
                                w->pass.forward_only, err);
@@ -26,47 +26,48 @@ static tinker_status run_again(struct model *m, tinker_adapter *a, const struct 
     if (more < 0)
         status = err->status;
     tinker_pass_free(pass);
-    work_free(w);
+    job_free(w);
     return status;
 }
 
 /* Unless each one is saved there are steps that the saved state lacks. */
-static tinker_status step_again(tinker_adapter *a, const struct store_request *r, tinker_error *err)
+static tinker_status replay_step(tinker_adapter *a, const struct store_request *r,
+                                 tinker_error *err)
 {
-    struct work *w = work_new(WORK_OPTIM_STEP);
+    struct job *w = job_new(JOB_OPTIM_STEP);
     tinker_step_metrics metrics;
     if (!w)
         return err_nomem(err, "request");
-    tinker_status status = work_decode(w, r->proto, r->body, r->n_body, err);
+    tinker_status status = job_decode(w, r->proto, r->body, r->n_body, err);
     if (status == TINKER_OK)
         status = tinker_adapter_step(a, &w->optim.adam_params, &metrics, err);
-    work_free(w);
+    job_free(w);
     return status;
 }
 
 /* What a recorded request did to the adapter, once more. */
-static tinker_status apply_again(struct model *m, tinker_adapter *a, const struct store_request *r,
-                                 tinker_error *err)
+static tinker_status replay_request(struct model *m, tinker_adapter *a,
+                                    const struct store_request *r, tinker_error *err)
 {
-    if (r->status != STORE_DONE || !work_kind_changes((enum work_kind)r->kind))
+    if (r->status != STORE_DONE || !job_kind_changes((enum job_kind)r->kind))
         return TINKER_OK;
-    if (r->kind != WORK_CREATE && !r->body)
+    if (r->kind != JOB_CREATE && !r->body)
         return err_set(err, TINKER_ESTATE,
                        "the training state of model %s is gone and was not saved (autosave is off)",
                        m->id);
-    if (r->kind == WORK_FORWARD_BACKWARD)
-        return run_again(m, a, r, err);
-    if (r->kind == WORK_OPTIM_STEP)
-        return step_again(a, r, err);
-    if (r->kind == WORK_LOAD || r->kind == WORK_CREATE_BY_LOAD)
+    if (r->kind == JOB_FORWARD_BACKWARD)
+        return replay_pass(m, a, r, err);
+    if (r->kind == JOB_OPTIM_STEP)
+        return replay_step(a, r, err);
+    if (r->kind == JOB_LOAD || r->kind == JOB_CREATE_BY_LOAD)
         return err_set(err, TINKER_ESTATE, "the state of model %s was never saved", m->id);
     return TINKER_OK;
 }
 
 /* The gradients that had gathered since the state was saved; steps too if it never is.  After a
  * restart those from `before` on are still in the queue. */
-static tinker_status run_passes_again(struct server *s, struct model *m, tinker_adapter *a,
-                                      int64_t before, tinker_error *err)
+static tinker_status replay_requests(struct server *s, struct model *m, tinker_adapter *a,
+                                     int64_t before, tinker_error *err)
 {
     struct arena arena;
     struct store_request *list;
@@ -75,12 +76,12 @@ static tinker_status run_passes_again(struct server *s, struct model *m, tinker_
     tinker_status status =
         store_list_requests(s->store, m->id, m->saved_seq, &arena, &list, &n, err);
     for (size_t i = 0; status == TINKER_OK && i < n && list[i].seq < before; i++)
-        status = apply_again(m, a, &list[i], err);
+        status = replay_request(m, a, &list[i], err);
     arena_clear(&arena);
     return status;
 }
 
-static tinker_adapter *open_saved(struct server *s, struct model *m, tinker_error *err)
+static tinker_adapter *open_saved_state(struct server *s, struct model *m, tinker_error *err)
 {
     char path[CHECKPOINT_PATH];
     if (!m->saved_dir)
@@ -89,14 +90,14 @@ static tinker_adapter *open_saved(struct server *s, struct model *m, tinker_erro
     return tinker_adapter_load(m->base->engine, path, TINKER_ADAPTER_OPTIMIZER, err);
 }
 
-tinker_status state_load(struct server *s, struct model *m, int64_t seq, tinker_error *err)
+tinker_status train_state_load(struct server *s, struct model *m, int64_t seq, tinker_error *err)
 {
     if (m->adapter)
         return TINKER_OK;
-    tinker_adapter *a = open_saved(s, m, err);
+    tinker_adapter *a = open_saved_state(s, m, err);
     if (!a)
         return err->status;
-    if (m->rewound && run_passes_again(s, m, a, seq, err) != TINKER_OK) {
+    if (m->rewound && replay_requests(s, m, a, seq, err) != TINKER_OK) {
         tinker_adapter_free(a);
         return err->status;
     }
@@ -106,24 +107,24 @@ tinker_status state_load(struct server *s, struct model *m, int64_t seq, tinker_
 }
 
 /* A load must be saved whenever anything is: the requests before it do not lead to it. */
-static bool is_due(struct server *s, struct model *m, bool always)
+static bool is_save_due(struct server *s, struct model *m, bool always)
 {
     m->unsaved_steps++;
     return s->opts.autosave && (always || m->unsaved_steps >= s->opts.autosave);
 }
 
-tinker_status state_save(struct server *s, struct model *m, bool always, char dir[CHECKPOINT_DIR],
-                         tinker_error *err)
+tinker_status train_state_save(struct server *s, struct model *m, bool always,
+                               char dir[CHECKPOINT_DIR], tinker_error *err)
 {
     int64_t size;
     dir[0] = 0;
-    if (!is_due(s, m, always))
+    if (!is_save_due(s, m, always))
         return TINKER_OK;
     return checkpoint_write(s, m->adapter, m->base->name, TINKER_ADAPTER_OPTIMIZER, dir, &size,
                             err);
 }
 
-void state_adopt(struct server *s, struct model *m, const char *dir, int64_t seq)
+void train_state_adopt(struct server *s, struct model *m, const char *dir, int64_t seq)
 {
     if (!dir[0])
         return;
@@ -135,7 +136,7 @@ void state_adopt(struct server *s, struct model *m, const char *dir, int64_t seq
     free(old);
 }
 
-tinker_status state_unload(struct server *s, struct model *m, int64_t seq, tinker_error *err)
+tinker_status train_state_unload(struct server *s, struct model *m, int64_t seq, tinker_error *err)
 {
     char dir[CHECKPOINT_DIR];
     int64_t size;
@@ -149,14 +150,14 @@ tinker_status state_unload(struct server *s, struct model *m, int64_t seq, tinke
             checkpoint_discard(s, dir);
             return status;
         }
-        state_adopt(s, m, dir, seq);
+        train_state_adopt(s, m, dir, seq);
     }
     tinker_adapter_free(m->adapter);
     m->adapter = NULL;
     return TINKER_OK;
 }
 
-void state_rewind(struct model *m)
+void train_state_rewind(struct model *m)
 {
     tinker_adapter_free(m->adapter);
     m->adapter = NULL;

@@ -9,14 +9,15 @@
 #include "server/store/checkpoint.h"
 #include "server/work/adapter_limit.h"
 
-static void release(struct weights *w)
+static void weights_free(struct weights *w)
 {
     tinker_adapter_free(w->adapter);
     free(w->dir);
     free(w);
 }
 
-static struct weights *find(struct weights_cache *c, const struct base *base, const char *dir)
+static struct weights *find_weights(struct weights_cache *c, const struct base *base,
+                                    const char *dir)
 {
     for (struct weights *w = c->first; w; w = w->next)
         if (w->base == base && strcmp(w->dir, dir) == 0)
@@ -40,7 +41,7 @@ bool weights_drop_idle(struct weights_cache *c, size_t keep)
     struct weights *w = *oldest;
     *oldest = w->next;
     c->n--;
-    release(w);
+    weights_free(w);
     return true;
 }
 
@@ -52,14 +53,14 @@ bool weights_idle(const struct weights_cache *c)
     return false;
 }
 
-static void evict(struct weights_cache *c)
+static void evict_idle(struct weights_cache *c)
 {
     while (weights_drop_idle(c, WEIGHTS_IDLE))
         continue;
 }
 
-static struct weights *enter(struct weights_cache *c, struct base *base, const char *dir,
-                             tinker_adapter *adapter)
+static struct weights *insert_weights(struct weights_cache *c, struct base *base, const char *dir,
+                                      tinker_adapter *adapter)
 {
     struct weights *w = calloc(1, sizeof(*w));
     char *name = strdup(dir);
@@ -78,7 +79,8 @@ static struct weights *enter(struct weights_cache *c, struct base *base, const c
     return w;
 }
 
-static tinker_adapter *load(struct server *s, struct base *base, const char *dir, tinker_error *err)
+static tinker_adapter *load_weights(struct server *s, struct base *base, const char *dir,
+                                    tinker_error *err)
 {
     char path[CHECKPOINT_PATH];
     checkpoint_path(s, dir, path);
@@ -92,14 +94,14 @@ static tinker_adapter *load(struct server *s, struct base *base, const char *dir
 struct weights *weights_get(struct server *s, struct weights_cache *c, struct base *base,
                             const char *dir, tinker_error *err)
 {
-    struct weights *w = find(c, base, dir);
+    struct weights *w = find_weights(c, base, dir);
     if (!w) {
         tinker_adapter *a = NULL;
-        if (room_make(s, c, NULL, err) == TINKER_OK)
-            a = load(s, base, dir, err);
+        if (adapter_limit_make_space(s, c, NULL, err) == TINKER_OK)
+            a = load_weights(s, base, dir, err);
         if (!a)
             return NULL;
-        w = enter(c, base, dir, a);
+        w = insert_weights(c, base, dir, a);
         if (!w) {
             tinker_adapter_free(a);
             err_nomem(err, "weights");
@@ -116,15 +118,15 @@ void weights_put(struct weights_cache *c, struct weights *w)
     if (!w)
         return;
     w->refs--;
-    evict(c);
+    evict_idle(c);
 }
 
 void weights_add(struct weights_cache *c, struct base *base, const char *dir,
                  tinker_adapter *adapter)
 {
-    if (!enter(c, base, dir, adapter))
+    if (!insert_weights(c, base, dir, adapter))
         tinker_adapter_free(adapter);
-    evict(c);
+    evict_idle(c);
 }
 
 void weights_clear(struct weights_cache *c)
@@ -132,7 +134,7 @@ void weights_clear(struct weights_cache *c)
     while (c->first) {
         struct weights *w = c->first;
         c->first = w->next;
-        release(w);
+        weights_free(w);
     }
     c->n = 0;
 }
