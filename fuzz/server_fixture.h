@@ -41,7 +41,7 @@ struct fuzz_ask {
 };
 
 /* The first value of a name in a=b&c=d, decoded no further: %XX never has a meaning here. */
-static const char *fuzz_query(const struct request *req, const char *name)
+static const char *fuzz_query(struct request *req, const char *name)
 {
     static char value[256];
     const struct fuzz_ask *a = req->transport;

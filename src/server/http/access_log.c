@@ -5,15 +5,18 @@
 
 enum { VALUE_MAX = 256, LINE_MAX_BYTES = 4096 };
 
+/* May the character stand unquoted, so that a line splits at blanks and equals signs? */
 static bool is_plain_char(unsigned char c)
 {
     return c > ' ' && c < 0x7f && c != '"' && c != '=' && c != '\\';
 }
 
+/* Append name=value, quoted and escaped if needed: the value may come from a client. */
 static void put_word(struct buf *b, const char *name, const char *value)
 {
     if (!value)
         return;
+    /* Cut long values: a path may be as long as the library allows. */
     size_t n = strnlen(value, VALUE_MAX), plain = 0;
     while (plain < n && is_plain_char((unsigned char)value[plain]))
         plain++;
@@ -42,6 +45,7 @@ void access_log_write(const struct log *log, const struct request *req,
                       const struct access_entry *a)
 {
     struct buf b;
+    /* Formatting costs more than answering a heartbeat: skip it when nobody reads the log. */
     if (!log || !log->sink || log->level > LOG_INFO)
         return;
     buf_init(&b, LINE_MAX_BYTES);
@@ -54,6 +58,7 @@ void access_log_write(const struct log *log, const struct request *req,
     put_word(&b, "model", req->model);
     if (req->tokens)
         buf_printf(&b, " tokens=%lld", (long long)req->tokens);
+    /* Only a request that fetches a finished future knows these. */
     if (req->queue_ns || req->compute_ns) {
         put_ms(&b, "queue_ms", req->queue_ns);
         put_ms(&b, "compute_ms", req->compute_ns);
