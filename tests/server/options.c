@@ -336,7 +336,7 @@ static void test_no_room_on_disk_fails_who_needs_it(void)
     reply_clear(&r);
     atomic_store(&fake_save_fails, 1);
     r = result_of(s, forward_backward(s, model[1], 1));
-    CHECK(strstr(r.body, "could not make room"));
+    CHECK(strstr(r.body, "cannot unload another model to make space"));
     reply_clear(&r);
     atomic_store(&fake_save_fails, 0);
     r = result_of(s, forward_backward(s, model[1], 2));

@@ -1,4 +1,6 @@
-/* job.c - decoding and comparing requests: see job.h. */
+/* job.c - decoding and comparing requests: see job.h.
+ *
+ * Nothing here blocks or locks; a job belongs to one thread at a time. */
 #include "server/work/job.h"
 
 #include <stdlib.h>
@@ -14,7 +16,7 @@ struct job *job_new(enum job_kind kind)
     struct job *w = calloc(1, sizeof(*w));
     if (!w)
         return NULL;
-    arena_init(&w->arena, (size_t)4 << 30);
+    arena_init(&w->arena, (size_t)4 << 30); /* the body's limit is checked by the listener */
     w->kind = kind;
     return w;
 }
@@ -23,12 +25,14 @@ void job_free(struct job *w)
 {
     if (!w)
         return;
-    if (w->observer)
+    if (w->observer) /* ends its stream */
         w->observer->free(w->observer);
     arena_clear(&w->arena);
     free(w);
 }
 
+/* The wire type of a request's JSON body.  All members of the union begin at the same address, so
+ * one decoder call fills any of them. */
 static const struct wire_type *json_type(enum job_kind kind)
 {
     switch (kind) {
@@ -69,7 +73,8 @@ tinker_status job_decode(struct job *w, bool proto, const char *body, size_t n, 
         status =
             wire_decode_json(json_type(w->kind), body, n, WIRE_LENIENT, &w->arena, &w->pass, err);
     if (status == TINKER_OK && is_pass) {
-        /* In JSON the path of the request says it, in protobuf a field. */
+        /* In JSON the path of the request says whether there is a backward pass, in protobuf a
+         * field does. */
         if (proto)
             w->kind = w->pass.forward_only ? JOB_FORWARD : JOB_FORWARD_BACKWARD;
         w->pass.forward_only = w->kind == JOB_FORWARD;
@@ -79,6 +84,7 @@ tinker_status job_decode(struct job *w, bool proto, const char *body, size_t n, 
 
 /* ---- peeking ------------------------------------------------------------------------- */
 
+/* model_id and seq_id of an object whose other members may be anything. */
 static bool peek_json(const char *body, size_t n, struct arena *arena, const char **model_id,
                       struct wire_opt_int *seq)
 {
@@ -99,6 +105,7 @@ static bool peek_json(const char *body, size_t n, struct arena *arena, const cha
     return id && seq->has && json_end(&r);
 }
 
+/* A protobuf varint: 7 bits per byte, low ones first, the top bit says that more follow. */
 static bool read_varint(const unsigned char **p, const unsigned char *end, uint64_t *out)
 {
     *out = 0;
@@ -118,12 +125,12 @@ static bool peek_proto(const char *body, size_t n, struct arena *arena, const ch
     const unsigned char *p = (const unsigned char *)body, *end = p + n;
     uint64_t tag, value;
     while (p < end && read_varint(&p, end, &tag)) {
-        if (tag == (1u << 3 | 2)) {
+        if (tag == (1u << 3 | 2)) { /* field 1, length-delimited */
             if (!read_varint(&p, end, &value) || value > (uint64_t)(end - p))
                 return false;
             *model_id = arena_strndup(arena, (const char *)p, (size_t)value);
             p += value;
-        } else if (tag == (2u << 3 | 0)) {
+        } else if (tag == (2u << 3 | 0)) { /* field 2, varint */
             if (!read_varint(&p, end, &value))
                 return false;
             seq->has = value != 0;
@@ -138,6 +145,7 @@ static bool peek_proto(const char *body, size_t n, struct arena *arena, const ch
 bool job_peek(bool proto, const char *body, size_t n, struct arena *arena, const char **model_id,
               struct wire_opt_int *seq)
 {
+    /* Both are needed: without them nobody knows whose turn the failed request takes. */
     *model_id = NULL;
     *seq = (struct wire_opt_int){ 0 };
     return proto ? peek_proto(body, n, arena, model_id, seq)
@@ -167,6 +175,7 @@ const char *job_model_id(const struct job *w)
     }
 }
 
+/* create_model, unload_model and samples carry no number of the model's order. */
 struct wire_opt_int job_seq(const struct job *w)
 {
     struct wire_opt_int none = { 0 };
@@ -358,6 +367,7 @@ static int64_t input_tokens(const tinker_model_input *in)
     return n;
 }
 
+/* For limits, counters and the log; images have no tokens here. */
 int64_t job_tokens(const struct job *w)
 {
     int64_t n = 0;
@@ -370,12 +380,14 @@ int64_t job_tokens(const struct job *w)
     return n;
 }
 
+/* These must be replayed, or saved, for the state of a model to be the same again. */
 bool job_kind_changes(enum job_kind kind)
 {
     return kind == JOB_FORWARD_BACKWARD || kind == JOB_OPTIM_STEP || kind == JOB_LOAD ||
            kind == JOB_CREATE || kind == JOB_CREATE_BY_LOAD;
 }
 
+/* Also the last segment of the request's path: see route_submit(). */
 const char *job_kind_name(enum job_kind kind)
 {
     static const char *const names[] = { "create_model",

@@ -1,7 +1,7 @@
 /* job.h - what a request asks the engine to do, decoded.
  *
  * The same decoder serves requests from the network and requests found in the
- * journal after a restart.  Everything lives in the work's own arena. */
+ * journal after a restart.  Everything lives in the job's own arena. */
 #ifndef SERVER_JOB_H
 #define SERVER_JOB_H
 
@@ -42,20 +42,21 @@ struct job {
     };
     /* SAMPLE: where the weights are; NULL: the base model. */
     const char *dir;
-    /* SAMPLE: the tokens of the prompt in one array, once somebody needed them so. */
+    /* SAMPLE: the tokens of the prompt in one array, once they were needed; else NULL. */
     const int32_t *flat;
-    /* SAMPLE: told about each token and about the end; NULL: nobody (OpenAI streaming). */
+    /* SAMPLE: follows it token by token, for streams; NULL: nobody does. */
     struct observer *observer;
-    /* Not empty: the request was readable enough to take its turn, and then fails so. */
+    /* Not empty: the route refused the request, but its number must be used up: it fails with
+     * this message when its turn comes. */
     char refused[384];
 };
 
-/* Somebody who follows a sample while it is made.  Called on the engine thread; a sample that
- * fails before it was begun is finished on another. */
+/* Follows a sample while it is generated.  Called on the engine thread; for a sample that fails
+ * before it started, finished() is called on another thread. */
 struct observer {
     /* Non-zero stops the sequence. */
     int (*token)(struct observer *o, size_t sample, int32_t token, float logprob);
-    /* The likeliest tokens where the next one stands, if the request asks for them. */
+    /* The most likely tokens at the position of the next one, if the request asks for them. */
     void (*alternatives)(struct observer *o, size_t sample, const int32_t *tokens,
                          const float *logprobs, size_t k);
     void (*finished)(struct observer *o, const tinker_sample *result, const char *error);

@@ -1,9 +1,15 @@
-/* live_state.c - making, finding and freeing what is alive: see live_state.h. */
+/* live_state.c - creating, finding and freeing sessions, models, samplers and futures: see
+ * live_state.h.
+ *
+ * Every object is in exactly one map by its id, and the map owns it.  Objects point to each other
+ * upward only (future -> model -> session -> tenant), so they are freed in that order, and evict.c
+ * frees one only when nothing points to it. */
 #include "server/work/live_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* Base models are fixed from the start, so no lock is needed; there are only a few. */
 struct base *live_find_base(struct server *s, const char *name)
 {
     for (size_t i = 0; name && i < s->n_bases; i++)
@@ -12,6 +18,7 @@ struct base *live_find_base(struct server *s, const char *name)
     return NULL;
 }
 
+/* Ids come from clients and may be missing. */
 static void *find_by_id(const struct map *m, const char *id)
 {
     return id ? map_get(m, id, strlen(id)) : NULL;
@@ -37,6 +44,7 @@ struct sampler *live_find_sampler_locked(struct server *s, const char *id)
     return find_by_id(&s->samplers, id);
 }
 
+/* For records and clients.  Durations use the monotonic clock, which is never set back. */
 int64_t live_wall_us(struct server *s)
 {
     return clock_wall_ns(s->clock) / 1000;
@@ -64,6 +72,7 @@ static void tenant_free(struct tenant *t)
     free(t);
 }
 
+/* Find a user, or create the entry; tenants stay until the end, one per API key. */
 static struct tenant *find_tenant_locked(struct server *s, const char *name)
 {
     struct tenant *t = find_by_id(&s->tenants, name);
@@ -79,6 +88,7 @@ static struct tenant *find_tenant_locked(struct server *s, const char *name)
     return NULL;
 }
 
+/* The session's clock starts now: it expires unless heartbeats follow. */
 struct session *live_add_session_locked(struct server *s, const char *id, const char *owner)
 {
     struct session *v = calloc(1, sizeof(*v));
@@ -87,13 +97,14 @@ struct session *live_add_session_locked(struct server *s, const char *id, const 
     v->id = copy_string(id);
     v->owner = copy_string(owner);
     v->tenant = find_tenant_locked(s, owner);
-    v->seen_ns = clock_now_ns(s->clock);
+    v->seen_ns = clock_now_ns(s->clock); /* as if a heartbeat had come */
     if (v->id && v->owner && v->tenant && map_put(&s->sessions, id, strlen(id), v, NULL))
         return v;
     session_free(v);
     return NULL;
 }
 
+/* The adapter is the engine thread's: it has ended, or has dropped the adapter before. */
 static void model_free(struct model *m)
 {
     if (!m)
@@ -117,7 +128,7 @@ struct model *live_add_model_locked(struct server *s, const char *id, const char
     m->session = session;
     m->base = base;
     m->lora = *lora;
-    m->saved_seq = -1;
+    m->saved_seq = -1; /* nothing saved: as created */
     if (m->id && m->owner && map_put(&s->models, id, strlen(id), m, NULL))
         return m;
     model_free(m);
@@ -145,12 +156,13 @@ struct sampler *live_add_sampler_locked(struct server *s, const struct store_sam
         return NULL;
     v->id = copy_string(r->id);
     v->owner = copy_string(r->owner);
-    v->session_id = copy_string(r->session_id);
+    v->session_id = copy_string(r->session_id); /* by name: the session may be evicted first */
     v->base = base;
     v->model_path = copy_string(r->model_path);
     v->dir = copy_string(dir);
     bool ok =
         v->id && v->owner && v->session_id && (v->model_path || !r->model_path) && (v->dir || !dir);
+    /* A retry of the request that creates a sampling session replaces the first one. */
     if (ok && map_put(&s->samplers, r->id, strlen(r->id), v, &old)) {
         sampler_free(old);
         return v;
@@ -159,6 +171,7 @@ struct sampler *live_add_sampler_locked(struct server *s, const struct store_sam
     return NULL;
 }
 
+/* Ends the observer too, and with it a stream that nobody will finish. */
 static void future_free(struct future *f)
 {
     job_free(f->job);
@@ -168,6 +181,7 @@ static void future_free(struct future *f)
     free(f);
 }
 
+/* On failure the job stays the caller's. */
 struct future *live_add_future_locked(struct server *s, const char *id, const char *owner,
                                       enum job_kind kind, struct job *job)
 {
@@ -186,12 +200,13 @@ struct future *live_add_future_locked(struct server *s, const char *id, const ch
     return NULL;
 }
 
+/* Only finished futures are removed, so no queue and no poll refers to it. */
 void live_remove_future_locked(struct server *s, struct future *f)
 {
     map_remove(&s->futures, f->id, strlen(f->id));
     if (f->model)
         f->model->n_futures--;
-    future_count_locked(s, f, 0);
+    future_count_locked(s, f, 0); /* its result no longer counts */
     future_free(f);
 }
 
@@ -207,13 +222,14 @@ void live_remove_sampler_locked(struct server *s, struct sampler *v)
     sampler_free(v);
 }
 
+/* evict.c has made sure that no future, model or queue refers to it. */
 void live_remove_session_locked(struct server *s, struct session *v)
 {
     map_remove(&s->sessions, v->id, strlen(v->id));
     session_free(v);
 }
 
-/* Free every value of a map, then the map. */
+/* Free all values of a map, then the map. */
 static void clear_map(struct map *m, void (*release)(void *value))
 {
     size_t it = 0, n;
@@ -224,6 +240,7 @@ static void clear_map(struct map *m, void (*release)(void *value))
     map_clear(m);
 }
 
+/* The maps hold void pointers; these give them their type back. */
 static void release_future(void *v)
 {
     future_free(v);
@@ -247,6 +264,7 @@ static void release_tenant(void *v)
 
 void live_clear(struct server *s)
 {
+    /* From the bottom up: a stream that ends here still wakes the listener. */
     clear_map(&s->futures, release_future);
     clear_map(&s->models, release_model);
     clear_map(&s->samplers, release_sampler);

@@ -1,4 +1,7 @@
-/* sampler_table.c - see sampler_table.h. */
+/* sampler_table.c - see sampler_table.h.
+ *
+ * A sampling session is recorded in the store when it is created.  Memory is a cache of that
+ * table: after a restart, or once evict.c has removed it, it is restored at the next request. */
 #include "server/work/sampler_table.h"
 
 #include <stdio.h>
@@ -22,7 +25,7 @@ bool sampler_table_find_source(struct server *s, struct request *req, struct res
                            out->checkpoint->base_model, base_model);
             return false;
         }
-        base_model = out->checkpoint->base_model;
+        base_model = out->checkpoint->base_model; /* it decides when both are given */
     }
     out->base = live_find_base(s, base_model);
     if (!out->base)
@@ -30,7 +33,7 @@ bool sampler_table_find_source(struct server *s, struct request *req, struct res
     return out->base != NULL;
 }
 
-/* A sampling session of an earlier process: find its weights again. */
+/* Load a sampling session from the store into memory and find its weights. */
 static bool restore_sampler(struct server *s, struct request *req, struct response *res,
                             const char *id)
 {
@@ -49,7 +52,8 @@ static bool restore_sampler(struct server *s, struct request *req, struct respon
         response_error(res, 404, "Sampling session not found");
         return false;
     }
-    /* A checkpoint that was deleted is a directory that does not exist: the sample fails. */
+    /* Its checkpoint was deleted: a directory that never exists makes its samples fail with a
+     * reason, instead of sampling from the base model. */
     const char *dir = c ? c->dir : v->run ? "deleted" : NULL;
     pthread_mutex_lock(&s->lock);
     bool ok = live_add_sampler_locked(s, v, base, dir) != NULL;
@@ -59,6 +63,7 @@ static bool restore_sampler(struct server *s, struct request *req, struct respon
     return ok;
 }
 
+/* Find a sampler in memory.  Another user's is not found: ids are not secret. */
 static bool find_sampler(struct server *s, struct request *req, const char *id,
                          struct sampler_view *out)
 {
@@ -78,6 +83,7 @@ static bool find_sampler(struct server *s, struct request *req, const char *id,
 bool sampler_table_find(struct server *s, struct request *req, struct response *res, const char *id,
                         struct sampler_view *out)
 {
+    /* From memory, or restored from the store and then from memory. */
     return find_sampler(s, req, id, out) ||
            (restore_sampler(s, req, res, id) && find_sampler(s, req, id, out));
 }
@@ -91,8 +97,8 @@ struct session *sampler_table_direct_session(struct server *s, const char *user)
     if (!v)
         v = live_add_session_locked(s, id, user);
     if (v) {
-        v->direct = true;
-        v->seen_ns = INT64_MAX;
+        v->direct = true;       /* clients cannot name it */
+        v->seen_ns = INT64_MAX; /* it has no heartbeats and never expires */
     }
     pthread_mutex_unlock(&s->lock);
     return v;

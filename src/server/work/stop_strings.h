@@ -11,12 +11,12 @@
 
 struct stop_strings;
 
-/* For n_samples sequences.  The strings are copied.  TINKER_EINVAL for an empty string
+/* For n_sequences sequences.  The strings are copied.  TINKER_EINVAL for an empty string
  * and for a model without tokenizer. */
 struct stop_strings *stop_strings_new(tinker_tokenizer *t, const char *const *strings, size_t n,
-                                      size_t n_samples, tinker_error *err);
+                                      size_t n_sequences, tinker_error *err);
 void stop_strings_free(struct stop_strings *s);
 /* Take the next token of a sequence; non-zero when a stop string is now complete. */
-int stop_strings_add_token(struct stop_strings *s, size_t sample, int32_t token);
+int stop_strings_add_token(struct stop_strings *s, size_t sequence, int32_t token);
 
 #endif

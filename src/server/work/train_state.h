@@ -14,15 +14,16 @@ tinker_status train_state_load(struct server *s, struct model *m, int64_t seq, t
  * always: whenever autosave is on at all. */
 tinker_status train_state_save(struct server *s, struct model *m, bool always,
                                char dir[CHECKPOINT_DIR], tinker_error *err);
-/* The transaction that names dir after request seq is through: the one before can go. */
+/* The transaction that names dir as the state after request seq is committed: remove the old
+ * directory.  Does nothing when dir is empty. */
 void train_state_adopt(struct server *s, struct model *m, const char *dir, int64_t seq);
 
-/* Out of memory until it is needed again: what the disk lacks of the state after request
+/* Free the adapter until it is needed again.  What the disk lacks of the state after request
  * seq, gradients included, is written first. */
 tinker_status train_state_unload(struct server *s, struct model *m, int64_t seq, tinker_error *err);
 
-/* The last change could not be recorded, so it must not have happened: forget what is in
- * memory.  The next train_state_load() brings back what the store knows. */
+/* The last change could not be recorded, so it must not have happened: drop the adapter.  The
+ * next train_state_load() rebuilds what the store knows. */
 void train_state_rewind(struct model *m);
 
 #endif
