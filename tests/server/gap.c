@@ -244,7 +244,7 @@ static void test_a_number_passed_over_is_refused_after_a_restart(void)
     server_close(s);
 }
 
-/* The sweeper itself writes it down. */
+/* The timer thread itself records it. */
 static void test_the_store_hears_of_it(void)
 {
     char session[64], model[96];

@@ -604,7 +604,7 @@ static void test_checkpoints_expire(void)
     server_close(s);
 }
 
-/* The sweeper has found it expired when its owner is told that it may stay. */
+/* The timer thread has found it expired when its owner extends it. */
 /* What no client can read would hide all checkpoints from it. */
 static void test_a_checkpoint_that_never_expires_can_be_listed(void)
 {
