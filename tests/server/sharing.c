@@ -53,7 +53,7 @@ static void test_sampling_goes_on_beside_training(void)
     server_close(s);
 }
 
-/* Steps of the optimiser are short, but there may be many. */
+/* Optimizer steps are short, but there may be many. */
 static void test_many_steps_do_not_stop_sampling(void)
 {
     enum { STEPS = 400 };

@@ -1,4 +1,7 @@
-/* route_rest.c - training runs and checkpoints: listings and management. */
+/* route_rest.c - training runs and checkpoints: listings and management.
+ *
+ * Users see and change only what they own; what belongs to others is reported as 404, so that ids
+ * cannot be guessed.  Everything here is in the store: runs stay listed after their model ended. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +14,15 @@
 
 /* ---- records to wire types -------------------------------------------------------------- */
 
-/* A later time than clients have dates for is told as the last one. */
+/* Microseconds to the wire's time.  Python's dates end with the year 9999: later times are sent as
+ * the last one. */
 static struct wire_time convert_time(int64_t us)
 {
     const int64_t last = INT64_C(253402300799) * 1000000; /* of the year 9999 */
     return (struct wire_time){ us != 0, false, us < last ? us : last };
 }
 
+/* A record as clients see it. */
 static void convert_checkpoint(const struct server *s, struct arena *arena,
                                const struct store_checkpoint *c, struct wire_checkpoint *out)
 {
@@ -38,6 +43,7 @@ static void convert_checkpoint(const struct server *s, struct arena *arena,
     wire_metadata_decode(metadata, arena, &out->user_metadata, NULL);
 }
 
+/* The newest checkpoint of a run, converted; *out NULL: there is none. */
 static tinker_status find_last_checkpoint(struct server *s, struct arena *arena, const char *run,
                                           bool sampler, const struct wire_checkpoint **out,
                                           tinker_error *err)
@@ -53,6 +59,7 @@ static tinker_status find_last_checkpoint(struct server *s, struct arena *arena,
     return TINKER_OK;
 }
 
+/* A model as clients see it: a run with its two last checkpoints. */
 static tinker_status convert_run(struct server *s, struct arena *arena, const struct store_model *m,
                                  struct wire_training_run *out, tinker_error *err)
 {
@@ -65,7 +72,8 @@ static tinker_status convert_run(struct server *s, struct arena *arena, const st
                                        .corrupted = m->status == STORE_MODEL_LOST,
                                        .lora_rank = { 1, m->lora.rank },
                                        .last_request_time = convert_time(m->last_request_us) };
-    /* Some JSON cannot be told as texts; that must not hide the run, nor all others. */
+    /* Metadata that is not an object of strings is left out: it must not hide the run, or fail the
+     * whole listing. */
     if (wire_metadata_decode(metadata, arena, &out->user_metadata, NULL) != TINKER_OK)
         out->user_metadata = (struct wire_named_strings){ 0 };
     tinker_status status = find_last_checkpoint(s, arena, m->id, false, &out->last_checkpoint, err);
@@ -76,6 +84,7 @@ static tinker_status convert_run(struct server *s, struct arena *arena, const st
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
+/* GET training_runs: the user's runs, most recent request first, with their last checkpoints. */
 void route_list_runs(struct server *s, struct request *req, struct response *res)
 {
     struct wire_training_runs_response r = { 0 };
@@ -115,6 +124,7 @@ static struct store_model *find_own_run(struct server *s, struct request *req, s
     return NULL;
 }
 
+/* GET training_runs/{}: one run of the user. */
 void route_get_run(struct server *s, struct request *req, struct response *res)
 {
     struct wire_training_run r;
@@ -130,6 +140,7 @@ void route_get_run(struct server *s, struct request *req, struct response *res)
 
 /* ---- lists of checkpoints ------------------------------------------------------------------------ */
 
+/* 200 with a list; cursor NULL: it is complete. */
 static void reply_checkpoints(const struct server *s, struct request *req, struct response *res,
                               const struct store_checkpoint *list, size_t n,
                               const struct wire_cursor *cursor)
@@ -145,6 +156,7 @@ static void reply_checkpoints(const struct server *s, struct request *req, struc
     route_reply(res, &wire_checkpoints_list_response, &r);
 }
 
+/* GET training_runs/{}/checkpoints: all of them, without a cursor: the SDK expects one response. */
 void route_run_checkpoints(struct server *s, struct request *req, struct response *res)
 {
     struct store_checkpoint *list;
@@ -159,6 +171,7 @@ void route_run_checkpoints(struct server *s, struct request *req, struct respons
         route_store_error(s, res, &err);
 }
 
+/* GET checkpoints: those of all runs of the user, newest first. */
 void route_list_checkpoints(struct server *s, struct request *req, struct response *res)
 {
     struct store_checkpoint *list;
@@ -190,6 +203,7 @@ static struct store_checkpoint *find_own_checkpoint(struct server *s, struct req
     return NULL;
 }
 
+/* An identifier without its kind, as older clients send it: say what is expected. */
 void route_bare_checkpoint(struct server *s, struct request *req, struct response *res)
 {
     (void)s, (void)req;
@@ -198,7 +212,7 @@ void route_bare_checkpoint(struct server *s, struct request *req, struct respons
                    "'sampler_weights/<name>'");
 }
 
-/* Answer 204 when the change was recorded. */
+/* 204 when the change is recorded, else 500. */
 static void reply_changed(struct server *s, struct response *res, tinker_status status,
                           const tinker_error *err)
 {
@@ -208,6 +222,7 @@ static void reply_changed(struct server *s, struct response *res, tinker_status 
         route_store_error(s, res, err);
 }
 
+/* DELETE: the record goes now, the files once no other record names their directory. */
 void route_delete_checkpoint(struct server *s, struct request *req, struct response *res)
 {
     tinker_error err = { 0 };
@@ -230,16 +245,19 @@ static void set_public(struct server *s, struct request *req, struct response *r
                       &err);
 }
 
+/* Anybody with a key may then load the checkpoint, but only its owner may change it. */
 void route_publish(struct server *s, struct request *req, struct response *res)
 {
     set_public(s, req, res, true);
 }
 
+/* Loads that have started are not stopped. */
 void route_unpublish(struct server *s, struct request *req, struct response *res)
 {
     set_public(s, req, res, false);
 }
 
+/* PUT ttl: set the expiry, counted from now; without ttl_seconds clear it. */
 void route_set_ttl(struct server *s, struct request *req, struct response *res)
 {
     struct wire_ttl_request in;
@@ -262,6 +280,7 @@ void route_set_ttl(struct server *s, struct request *req, struct response *res)
 
 /* ---- archives --------------------------------------------------------------------------------------------- */
 
+/* 302 to a signed URL, with the time until which it works. */
 static void redirect_to_archive(struct server *s, struct request *req, struct response *res,
                                 const char *dir)
 {
@@ -283,6 +302,7 @@ static void redirect_to_archive(struct server *s, struct request *req, struct re
     response_header(res, "Expires", until);
 }
 
+/* GET archive: a redirect, because SDKs download from storage without their API key. */
 void route_archive(struct server *s, struct request *req, struct response *res)
 {
     struct store_checkpoint *c = find_own_checkpoint(s, req, res);
@@ -290,6 +310,7 @@ void route_archive(struct server *s, struct request *req, struct response *res)
         redirect_to_archive(s, req, res, c->dir);
 }
 
+/* The older form without a kind means sampler weights. */
 void route_bare_archive(struct server *s, struct request *req, struct response *res)
 {
     struct store_checkpoint *c =
@@ -298,6 +319,7 @@ void route_bare_archive(struct server *s, struct request *req, struct response *
         redirect_to_archive(s, req, res, c->dir);
 }
 
+/* The target of the redirect: a tar archive, made on a worker thread (routes_place()). */
 void route_download(struct server *s, struct request *req, struct response *res)
 {
     const char *dir = req->param[0];
@@ -309,6 +331,7 @@ void route_download(struct server *s, struct request *req, struct response *res)
         route_store_error(s, res, &err);
         return;
     }
+    /* Deleted since the URL was signed. */
     if (!used) {
         response_error(res, 404, "Checkpoint not found");
         return;
@@ -324,6 +347,7 @@ void route_download(struct server *s, struct request *req, struct response *res)
 
 /* ---- external weights: a link per file --------------------------------------------------------------------- */
 
+/* One signed URL per file; the marker of completeness is not one of them. */
 void route_external_urls(struct server *s, struct request *req, struct response *res)
 {
     tinker_error err = { 0 };
@@ -355,6 +379,7 @@ void route_external_urls(struct server *s, struct request *req, struct response 
     route_reply(res, &wire_external_weights_urls_response, &r);
 }
 
+/* The target of such a URL. */
 void route_file(struct server *s, struct request *req, struct response *res)
 {
     const char *dir = req->param[0], *name = req->param[1];

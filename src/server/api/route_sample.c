@@ -10,8 +10,10 @@
 #include "server/work/submit.h"
 #include "wire/check.h"
 
-enum { SAMPLES_MAX = 4096 };
+enum { SAMPLES_MAX = 4096 }; /* sequences of one request */
 
+/* Find the weights, record the sampling session, enter it in memory.  Its id is derived from the
+ * client's number, so a retry gets the same one. */
 void route_create_sampling_session(struct server *s, struct request *req, struct response *res)
 {
     struct wire_create_sampling_session_request in;
@@ -52,8 +54,8 @@ void route_create_sampling_session(struct server *s, struct request *req, struct
         response_error(res, 500, "out of memory");
 }
 
-/* Copies of a client number their samples apart: each gets a block that nobody else has,
- * whatever happened to the process that gave out the one before. */
+/* Several processes may share one sampling session.  Each gets a number of its own, counted in the
+ * store, so that their sample numbers never collide, not even across a restart. */
 void route_join_sampling_session(struct server *s, struct request *req, struct response *res)
 {
     struct wire_join_sampling_session_request in;
@@ -69,7 +71,7 @@ void route_join_sampling_session(struct server *s, struct request *req, struct r
         route_reply(res, &wire_join_sampling_session_response, &r);
 }
 
-/* Mistakes that need no engine to be seen. */
+/* Errors that can be found without the engine; NULL: none. */
 static const char *find_problem(const struct wire_sample_request *r)
 {
     if (r->num_samples < 1)
@@ -88,13 +90,13 @@ static const char *find_problem(const struct wire_sample_request *r)
         return "prompt_logprobs_last_n needs prompt_logprobs";
     if (r->prompt_alt_tokens_k.has && r->prompt_alt_tokens_k.value < 0)
         return "prompt_alt_tokens_k must not be negative";
-    /* An option that changes the answer must not be ignored. */
+    /* An option that changes the result must not be ignored. */
     if (r->record_stability_info.has && r->record_stability_info.value)
         return "record_stability_info is not supported here";
     return NULL;
 }
 
-/* Without its directory a sample would be one of the base model. */
+/* 500 when a copy failed: without its directory a sample would be one of the base model. */
 static bool check_memory(struct response *res, bool all)
 {
     if (!all)
@@ -102,7 +104,8 @@ static bool check_memory(struct response *res, bool all)
     return all;
 }
 
-/* The session, weights and future id of a request; false: the response says why. */
+/* Find the session, weights and future id of a request; false: the response says why not.
+ * Requests without a sampling session name a model themselves and run in the direct session. */
 static bool resolve_sampler(struct server *s, struct request *req, struct response *res,
                             struct job *w, struct session **session, struct base **base,
                             const char **id)
@@ -130,32 +133,14 @@ static bool resolve_sampler(struct server *s, struct request *req, struct respon
     }
     *base = v.base;
     w->dir = v.dir ? arena_strdup(&w->arena, v.dir) : NULL;
+    /* With a number a retry finds the first sample; without one each request is new. */
     *id = r->seq_id.has ? arena_printf(&req->arena, "%s:%lld", r->sampling_session_id,
                                        (long long)r->seq_id.value)
                         : arena_printf(&req->arena, "%s:%s", r->sampling_session_id, uuid);
     return check_memory(res, *id && (w->dir || !v.dir));
 }
 
-/* The envelope of a sample: newer clients want an id for each sequence with it. */
-static void reply_envelope(struct response *res, const char *id, int64_t num_samples)
-{
-    struct json_writer w;
-    char sequence[512];
-    json_writer_init(&w, &res->body);
-    json_put_begin_object(&w);
-    json_put_key(&w, "request_id");
-    json_put_string(&w, id);
-    json_put_key(&w, "sample_sequence_ids");
-    json_put_begin_array(&w);
-    for (int64_t i = 0; i < num_samples; i++) {
-        snprintf(sequence, sizeof(sequence), "%s:%lld", id, (long long)i);
-        json_put_string(&w, sequence);
-    }
-    json_put_end_array(&w);
-    json_put_end_object(&w);
-    res->content_type = "application/json";
-}
-
+/* Decode and check a sample request for asample and stream_sample. */
 bool route_read_sample(struct server *s, struct request *req, struct response *res,
                        struct sample_submission *out)
 {
@@ -179,19 +164,36 @@ bool route_read_sample(struct server *s, struct request *req, struct response *r
     return false;
 }
 
+/* Queue a sample; the result is fetched with retrieve_future. */
 void route_asample(struct server *s, struct request *req, struct response *res)
 {
     struct sample_submission ask;
     if (!route_read_sample(s, req, res, &ask))
         return;
-    int64_t num_samples = ask.job->sample.num_samples;
+    int64_t num_samples = ask.job->sample.num_samples; /* the job is gone after the submission */
     int status = submit_sample(s, req->user, ask.session, ask.base, ask.job, ask.id);
-    if (status == SUBMIT_OK)
-        reply_envelope(res, ask.id, num_samples);
-    else
+    if (status == SUBMIT_OK) {
+        /* The future's id; newer clients want an id for each sequence with it. */
+        struct json_writer w;
+        char sequence[512];
+        json_writer_init(&w, &res->body);
+        json_put_begin_object(&w);
+        json_put_key(&w, "request_id");
+        json_put_string(&w, ask.id);
+        json_put_key(&w, "sample_sequence_ids");
+        json_put_begin_array(&w);
+        for (int64_t i = 0; i < num_samples; i++) {
+            snprintf(sequence, sizeof(sequence), "%s:%lld", ask.id, (long long)i);
+            json_put_string(&w, sequence);
+        }
+        json_put_end_array(&w);
+        json_put_end_object(&w);
+        res->content_type = "application/json";
+    } else
         route_submitted(s, res, status, ask.id, NULL, NULL);
 }
 
+/* GET samplers/{}: which weights a sampling session uses. */
 void route_get_sampler(struct server *s, struct request *req, struct response *res)
 {
     struct store_sampler *v = NULL;

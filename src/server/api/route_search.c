@@ -1,15 +1,18 @@
-/* route_search.c - the search for sessions, and what checkpoints take on the disk.
+/* route_search.c - search for sessions, and disk usage of checkpoints.
  *
- * Each user finds only what is theirs, whatever the scope asked for.  Filters run here, over
- * the sessions in the order of the pages, so that a page is full whenever there are enough. */
-#include <ctype.h>
+ * Each user finds only their own, whatever scope the request asks for.  Filters run here, over
+ * batches of sessions in the order of the listing, so that a response is full whenever enough
+ * sessions match. */
 #include <string.h>
+#include <strings.h>
 
 #include "base/err.h"
 #include "server/api/routes.h"
 
+/* Sessions read from the store at once; the most that one response holds. */
 enum { SEARCH_BATCH = 200, SEARCH_LIMIT = 200 };
 
+/* Is the text one of the list? */
 static bool in_list(const struct wire_strings *list, const char *text)
 {
     for (size_t i = 0; text && i < list->n; i++)
@@ -18,25 +21,15 @@ static bool in_list(const struct wire_strings *list, const char *text)
     return false;
 }
 
-/* Is the word of n bytes anywhere in text, whatever the case of ASCII letters? */
-static bool has_word(const char *text, const char *word, size_t n)
-{
-    for (; *text; text++) {
-        size_t i = 0;
-        while (i < n && text[i] &&
-               tolower((unsigned char)text[i]) == tolower((unsigned char)word[i]))
-            i++;
-        if (i == n)
-            return true;
-    }
-    return n == 0;
-}
-
+/* Are all words of the query in the name, in any order, ignoring the case of ASCII letters? */
 static bool match_name(const char *name, const char *query)
 {
     while (*query) {
         size_t n = strcspn(query, " ");
-        if (n && !(name && has_word(name, query, n)))
+        bool found = n == 0;
+        for (const char *p = name; p && *p && !found; p++)
+            found = strncasecmp(p, query, n) == 0;
+        if (!found)
             return false;
         query += n;
         query += strspn(query, " ");
@@ -44,15 +37,7 @@ static bool match_name(const char *name, const char *query)
     return true;
 }
 
-/* With both an id and a name, one of them is enough. */
-static bool match_identity(const struct wire_session_search_request *in,
-                           const struct store_session *v)
-{
-    bool by_id = in->session_id && strcmp(in->session_id, v->id) == 0;
-    bool by_name = in->display_name && match_name(v->display_name, in->display_name);
-    return (!in->session_id && !in->display_name) || by_id || by_name;
-}
-
+/* Does the session have all the pairs that are asked for? */
 static bool match_metadata(const struct wire_session_search_request *in,
                            const struct wire_named_strings *have)
 {
@@ -68,6 +53,7 @@ static bool match_metadata(const struct wire_session_search_request *in,
     return true;
 }
 
+/* Is the status one of those asked for?  Without any, all are. */
 static bool match_status(const struct wire_session_search_request *in,
                          const struct wire_session_status *status)
 {
@@ -80,7 +66,7 @@ static bool match_status(const struct wire_session_search_request *in,
     return in->n_statuses == 0;
 }
 
-/* NULL: neither finished nor alive. */
+/* The status of a session; NULL: it expired, which the API has no word for. */
 static const struct wire_session_status *make_status(struct arena *arena,
                                                      const struct store_session *v)
 {
@@ -95,7 +81,7 @@ static const struct wire_session_status *make_status(struct arena *arena,
     return out;
 }
 
-/* Fill *out when the session is what is asked for. */
+/* Does the session match?  Then *out is its summary. */
 static bool match_session(struct server *s, struct request *req,
                           const struct wire_session_search_request *in,
                           const struct store_session *v, struct wire_session_summary *out)
@@ -109,17 +95,22 @@ static bool match_session(struct server *s, struct request *req,
                                           .display_name = v->display_name };
     if (wire_metadata_decode(raw, &req->arena, &out->user_metadata, NULL) != TINKER_OK)
         out->user_metadata = (struct wire_named_strings){ 0 };
-    if (!match_identity(in, v) || !match_metadata(in, &out->user_metadata) ||
+    /* With both an id and a name, one of them is enough. */
+    bool by_id = in->session_id && strcmp(in->session_id, v->id) == 0;
+    bool by_name = in->display_name && match_name(v->display_name, in->display_name);
+    bool any = !in->session_id && !in->display_name;
+    if (!(any || by_id || by_name) || !match_metadata(in, &out->user_metadata) ||
         !match_status(in, out->status) ||
         (in->project_ids.n && !in_list(&in->project_ids, out->project_id)))
         return false;
+    /* Counted for matches only: it is a query of its own. */
     out->checkpoint_storage_bytes.has = 1;
     store_count_session(s->store, v->id, &out->checkpoints_count,
                         &out->checkpoint_storage_bytes.value, NULL);
     return true;
 }
 
-/* Up to limit + 1 summaries: one more says that there is another page. */
+/* Up to limit + 1 summaries: the extra one says that there are more. */
 static tinker_status search_sessions(struct server *s, struct request *req,
                                      const struct wire_session_search_request *in,
                                      struct wire_session_summary *out, size_t *n, tinker_error *err)
@@ -143,6 +134,7 @@ static tinker_status search_sessions(struct server *s, struct request *req,
     return TINKER_OK;
 }
 
+/* POST sessions/search: filters, newest first, with a cursor for the next request. */
 void route_search_sessions(struct server *s, struct request *req, struct response *res)
 {
     struct wire_session_search_request in;
@@ -156,6 +148,7 @@ void route_search_sessions(struct server *s, struct request *req, struct respons
         return;
     }
     struct wire_session_summary *out = arena_array(&req->arena, (size_t)in.limit + 1, sizeof(*out));
+    /* A search among other users finds nothing. */
     bool mine =
         strcmp(in.owner.type, "user") != 0 || in_list(&in.owner.owner_urns, route_user_urn(req));
     if (!out || (mine && search_sessions(s, req, &in, out, &n, &err) != TINKER_OK)) {
@@ -172,6 +165,7 @@ void route_search_sessions(struct server *s, struct request *req, struct respons
     route_reply(res, &wire_session_search_response, &r);
 }
 
+/* Disk usage of the user's checkpoints per project. */
 void route_checkpoint_usage(struct server *s, struct request *req, struct response *res)
 {
     const char *project = req->query(req, "project_id");

@@ -1,4 +1,7 @@
-/* route_service.c - configuration, sessions, telemetry and other small endpoints. */
+/* route_service.c - configuration, sessions, telemetry and other small endpoints.
+ *
+ * Sessions are in the store for listings and restarts, and in memory while they live: heartbeats
+ * touch memory only. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +14,14 @@
 
 enum { TRACE_SPANS = 100000 };
 
+/* Open to everybody: clients and load balancers call it before they have a key. */
 void route_healthz(struct server *s, struct request *req, struct response *res)
 {
     (void)s, (void)req;
     response_json(res, "{\"status\":\"ok\"}");
 }
 
+/* The base models that are served, with their context lengths. */
 void route_capabilities(struct server *s, struct request *req, struct response *res)
 {
     struct wire_supported_model *list = arena_array(&req->arena, s->n_bases, sizeof(*list));
@@ -33,6 +38,7 @@ void route_capabilities(struct server *s, struct request *req, struct response *
     route_reply(res, &wire_get_server_capabilities_response, &r);
 }
 
+/* What the SDK should do with this server; unset fields keep the SDK's defaults. */
 void route_client_config(struct server *s, struct request *req, struct response *res)
 {
     (void)s, (void)req;
@@ -46,13 +52,14 @@ void route_client_config(struct server *s, struct request *req, struct response 
     route_reply(res, &wire_client_config_response, &r);
 }
 
+/* Asked for again every five minutes. */
 void route_dynamic_config(struct server *s, struct request *req, struct response *res)
 {
     (void)s, (void)req;
     response_json(res, "{\"refresh_interval_sec\":300,\"sample_cancel_enabled\":true}");
 }
 
-/* An unsigned token that only tells the client who it is; it opens nothing. */
+/* An unsigned JWT: clients read their identity from it, the server never accepts it. */
 void route_auth_token(struct server *s, struct request *req, struct response *res)
 {
     struct buf b;
@@ -73,6 +80,7 @@ void route_auth_token(struct server *s, struct request *req, struct response *re
     buf_clear(&b);
 }
 
+/* {"name": "value"} */
 static void put_single_field(struct json_writer *w, const char *name, const char *value)
 {
     json_put_begin_object(w);
@@ -81,8 +89,8 @@ static void put_single_field(struct json_writer *w, const char *name, const char
     json_put_end_object(w);
 }
 
-/* What `tinker auth login` of the official program asks before it keeps a key.  Keys have no
- * number here, but a name from which one can be made (see user_name() in routes.c). */
+/* `tinker auth login` of the official CLI asks this before it stores a key.  Keys have no number
+ * here, but a name from which one can be made (see authenticate_user() in routes.c). */
 void route_own_key(struct server *s, struct request *req, struct response *res)
 {
     struct json_writer w;
@@ -110,6 +118,7 @@ void route_own_key(struct server *s, struct request *req, struct response *res)
 
 /* ---- sessions ------------------------------------------------------------------------------ */
 
+/* Tags as a JSON array, as the store keeps them; NULL: no memory, and no tags. */
 static const char *encode_tags(struct arena *arena, const struct wire_strings *tags)
 {
     struct buf b;
@@ -125,6 +134,7 @@ static const char *encode_tags(struct arena *arena, const struct wire_strings *t
     return out;
 }
 
+/* Record first, then memory: a session that a client knows survives a restart. */
 void route_create_session(struct server *s, struct request *req, struct response *res)
 {
     struct wire_create_session_request in;
@@ -161,6 +171,8 @@ void route_create_session(struct server *s, struct request *req, struct response
         response_error(res, 500, "out of memory");
 }
 
+/* Only memory changes.  A session whose client was silent for long remembers its return, because
+ * gaps in its numbers wait from then on (queue.c). */
 void route_heartbeat(struct server *s, struct request *req, struct response *res)
 {
     struct wire_session_heartbeat_request in;
@@ -181,6 +193,7 @@ void route_heartbeat(struct server *s, struct request *req, struct response *res
         response_error(res, 404, "Session not found");
 }
 
+/* Newest first, expired ones included. */
 void route_list_sessions(struct server *s, struct request *req, struct response *res)
 {
     int64_t limit, offset;
@@ -218,6 +231,7 @@ static struct store_session *find_own_session(struct server *s, struct request *
     return NULL;
 }
 
+/* The runs and samplers of a session. */
 void route_get_session(struct server *s, struct request *req, struct response *res)
 {
     struct store_model *models;
@@ -254,6 +268,7 @@ void route_get_session(struct server *s, struct request *req, struct response *r
     route_reply(res, &wire_get_session_response, &r);
 }
 
+/* Checkpoints are counted under the project of their session. */
 void route_set_project(struct server *s, struct request *req, struct response *res)
 {
     struct wire_project_request in;
@@ -271,7 +286,8 @@ void route_set_project(struct server *s, struct request *req, struct response *r
         response_no_content(res);
 }
 
-/* The client says that it needs the session no more. */
+/* The client is done with the session: end it as if it had timed out, but with its reason.  A
+ * retry finds it expired and still gets 204. */
 void route_finish_session(struct server *s, struct request *req, struct response *res)
 {
     struct wire_finish_session_request in = { 0 };
@@ -293,6 +309,7 @@ void route_finish_session(struct server *s, struct request *req, struct response
 
 /* ---- traces ------------------------------------------------------------------------------------ */
 
+/* A signed URL for route_trace(): trace viewers have no API key. */
 void route_trace_export(struct server *s, struct request *req, struct response *res)
 {
     int64_t expires;
@@ -331,6 +348,7 @@ static void put_span(struct json_writer *w, const struct store_span *v, int64_t 
     json_put_end_object(w);
 }
 
+/* All requests of a session in the Chrome trace event format. */
 void route_trace(struct server *s, struct request *req, struct response *res)
 {
     struct store_span *list;
@@ -355,20 +373,23 @@ void route_trace(struct server *s, struct request *req, struct response *res)
     res->content_type = "application/json";
 }
 
-/* ---- accepted and not used ---------------------------------------------------------------------- */
+/* ---- accepted, without effect -------------------------------------------------------------------- */
 
+/* The SDK sends usage events; a local server has nobody to pass them on to. */
 void route_telemetry(struct server *s, struct request *req, struct response *res)
 {
     (void)s, (void)req;
     response_json(res, "{\"status\":\"accepted\"}");
 }
 
+/* Nothing is billed here. */
 void route_billing(struct server *s, struct request *req, struct response *res)
 {
     (void)s, (void)req;
     response_json(res, "{\"data\":[],\"sessions\":{}}");
 }
 
+/* No audit log is kept; the access log (access_log.h) has the requests. */
 void route_audit(struct server *s, struct request *req, struct response *res)
 {
     (void)s, (void)req;

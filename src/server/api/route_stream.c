@@ -1,6 +1,6 @@
-/* route_stream.c - POST /api/v1/stream_sample: a sample as server-sent events while it is made.
+/* route_stream.c - POST /api/v1/stream_sample: a sample as server-sent events while it runs.
  *
- * The request is that of asample; the answer is one event for each token and each end of a
+ * The request is that of asample; the response is one event for each token and each end of a
  * sequence (wire/chunk.h), then "[DONE]".  Not part of the reference protocol: client/config
  * and get_server_capabilities say that it is here.  Threads: the route on the listener's, the
  * observer on the engine's. */
@@ -16,6 +16,7 @@
 
 enum { EVENT_MAX = 1 << 20 };
 
+/* One sequence. */
 struct part {
     tinker_decoder *decoder; /* NULL: the model has no tokenizer */
     tinker_text text;        /* of the current token */
@@ -27,12 +28,13 @@ struct events {
     struct stream *stream;
     struct part *parts;
     size_t n;
-    size_t topk; /* likeliest tokens that are told with each */
+    size_t topk; /* alternatives sent with each token */
     const int32_t *top_tokens;
-    const float *top_logprobs; /* of the token that comes next; NULL tokens: none are told */
+    const float *top_logprobs; /* of the token that comes next; top_tokens NULL: none */
     bool broken;               /* the reader left */
 };
 
+/* Write one event; a reader that left is noticed here. */
 static void send_chunk(struct events *e, const struct wire_sample_chunk *c)
 {
     struct buf b;
@@ -45,26 +47,7 @@ static void send_chunk(struct events *e, const struct wire_sample_chunk *c)
     buf_clear(&b);
 }
 
-static void send_token(struct events *e, size_t i, int32_t token, float logprob)
-{
-    struct part *p = &e->parts[i];
-    p->text.n = 0;
-    if (p->decoder)
-        tinker_decoder_put(p->decoder, &token, 1, &p->text, NULL);
-    const struct wire_sample_chunk c = { .kind = WIRE_CHUNK_TOKEN,
-                                         .sequence = (int64_t)i,
-                                         .index = p->n++,
-                                         .token = token,
-                                         .logprob = logprob,
-                                         .topk_tokens = e->top_tokens,
-                                         .topk_logprobs = e->top_logprobs,
-                                         .topk = e->top_tokens ? e->topk : 0,
-                                         .text = p->text.s,
-                                         .n_text = p->text.n };
-    send_chunk(e, &c);
-}
-
-/* Of the token that comes next, which tells them. */
+/* The alternatives of the token that comes next; borrowed until on_stream_token(). */
 static void on_stream_alternatives(struct observer *observer, size_t sample, const int32_t *tokens,
                                    const float *logprobs, size_t k)
 {
@@ -75,20 +58,37 @@ static void on_stream_alternatives(struct observer *observer, size_t sample, con
     e->top_logprobs = logprobs;
 }
 
+/* One event per token; non-zero stops the sequence because nobody reads it. */
 static int on_stream_token(struct observer *observer, size_t sample, int32_t token, float logprob)
 {
     struct events *e = (struct events *)observer;
-    send_token(e, sample, token, logprob);
+    struct part *p = &e->parts[sample];
+    p->text.n = 0;
+    /* The text may be empty: the decoder holds back incomplete characters. */
+    if (p->decoder)
+        tinker_decoder_put(p->decoder, &token, 1, &p->text, NULL);
+    const struct wire_sample_chunk c = { .kind = WIRE_CHUNK_TOKEN,
+                                         .sequence = (int64_t)sample,
+                                         .index = p->n++,
+                                         .token = token,
+                                         .logprob = logprob,
+                                         .topk_tokens = e->top_tokens,
+                                         .topk_logprobs = e->top_logprobs,
+                                         .topk = e->top_tokens ? e->topk : 0,
+                                         .text = p->text.s,
+                                         .n_text = p->text.n };
+    send_chunk(e, &c);
     e->top_tokens = NULL;
     return e->broken;
 }
 
+/* The end of every sequence or the failure, then [DONE].  r NULL: the sample failed. */
 static void on_stream_finished(struct observer *observer, const tinker_sample *r, const char *error)
 {
     struct events *e = (struct events *)observer;
     for (size_t i = 0; r && i < r->n_sequences && i < e->n; i++) {
         const tinker_sequence *q = &r->sequences[i];
-        /* tokens that were decided without the observer being asked */
+        /* Tokens that the generator added without calling the observer. */
         for (size_t k = (size_t)e->parts[i].n; k < q->n; k++) {
             if (q->topk)
                 on_stream_alternatives(observer, i, q->topk_tokens + k * q->topk,
@@ -112,6 +112,7 @@ static void on_stream_finished(struct observer *observer, const tinker_sample *r
     stream_end(e->stream);
 }
 
+/* Also ends a stream whose sample never ran. */
 static void stream_events_free(struct observer *observer)
 {
     struct events *e = (struct events *)observer;
@@ -150,28 +151,25 @@ static struct observer *stream_events_new(struct server *s, tinker_tokenizer *to
     return &e->observer;
 }
 
-/* An option that would change the answer, if a stream could tell of it. */
-static const char *find_unsupported_option(const struct wire_sample_request *r)
-{
-    if (r->prompt_alt_tokens_k.has && r->prompt_alt_tokens_k.value)
-        return "prompt_alt_tokens_k";
-    return r->target_prompt_logprobs ? "target_prompt_logprobs" : NULL;
-}
-
 void route_stream_sample(struct server *s, struct request *req, struct response *res)
 {
     struct sample_submission ask;
     char uuid[37];
     if (!route_read_sample(s, req, res, &ask))
         return;
-    /* A stream is its connection's: one that comes again with the same number is made again, and
-     * what was cut short because its reader left is nobody's result. */
+    /* A stream belongs to its connection: a retry with the same number samples again, and one that
+     * was cut short because its reader left is no result for anybody.  So it gets a new id. */
     rand_uuid(uuid);
     ask.id = uuid;
-    const char *untold = find_unsupported_option(&ask.job->sample);
+    /* Options whose results a stream has no event for. */
+    const struct wire_sample_request *r = &ask.job->sample;
+    const char *untold = r->prompt_alt_tokens_k.has && r->prompt_alt_tokens_k.value
+                             ? "prompt_alt_tokens_k"
+                         : r->target_prompt_logprobs ? "target_prompt_logprobs"
+                                                     : NULL;
     if (untold) {
         job_free(ask.job);
-        response_error(res, 400, "%s is not told in streams", untold);
+        response_error(res, 400, "%s is not supported in streams; use asample", untold);
         return;
     }
     ask.job->observer = stream_events_new(s, ask.base->tokenizer,
@@ -182,7 +180,7 @@ void route_stream_sample(struct server *s, struct request *req, struct response 
         return;
     }
     int status = submit_sample(s, req->user, ask.session, ask.base, ask.job, ask.id);
-    if (status != SUBMIT_OK) { /* the work and the producer's side of the stream are gone */
+    if (status != SUBMIT_OK) { /* the job and the producer's side of the stream are gone */
         stream_unref(res->stream);
         res->stream = NULL;
         route_submitted(s, res, status, ask.id, NULL, NULL);
