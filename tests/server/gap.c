@@ -213,7 +213,7 @@ static void test_a_body_that_arrives_is_waited_for(void)
     server_close(s);
 }
 
-/* Killed after the number was passed over and before what waited behind it had run. */
+/* Killed after the number was skipped and before what waited behind it had run. */
 static void test_a_number_passed_over_is_refused_after_a_restart(void)
 {
     char session[64], model[96], id[128];
