@@ -41,7 +41,7 @@ struct fuzz_ask {
 };
 
 /* The first value of a name in a=b&c=d, decoded no further: %XX never has a meaning here. */
-static const char *fuzz_query(const struct request *req, const char *name)
+static const char *fuzz_query(struct request *req, const char *name)
 {
     static char value[256];
     const struct fuzz_ask *a = req->transport;
@@ -131,7 +131,7 @@ static void fuzz_names(void)
     };
     demand(store_add_session(fuzz_server->store, &v, NULL) == TINKER_OK);
     pthread_mutex_lock(&fuzz_server->lock);
-    demand(core_add_session_locked(fuzz_server, v.id, v.owner) != NULL);
+    demand(live_add_session_locked(fuzz_server, v.id, v.owner) != NULL);
     pthread_mutex_unlock(&fuzz_server->lock);
     fuzz_post("/api/v1/create_model",
               "{\"session_id\":\"" FUZZ_SESSION "\",\"model_seq_id\":0,\"base_model\":\"m\","
@@ -144,7 +144,7 @@ static void fuzz_names(void)
     for (bool saved = false; !saved;) {
         struct timespec t = { 0, 1000000 };
         pthread_mutex_lock(&fuzz_server->lock);
-        saved = core_future_locked(fuzz_server, FUZZ_MODEL ":1")->state == FUTURE_DONE;
+        saved = live_find_future_locked(fuzz_server, FUZZ_MODEL ":1")->state == FUTURE_DONE;
         pthread_mutex_unlock(&fuzz_server->lock);
         nanosleep(&t, NULL);
     }

@@ -1,4 +1,7 @@
-/* server.c - putting the server together and taking it apart: see server.h. */
+/* server.c - starting and stopping the server: see server.h.
+ *
+ * Start: data directory, socket, models, recovery, engine thread, timer thread, HTTP thread; a
+ * failure undoes what was done.  Stop: the reverse of the threads, then memory, then the store. */
 #include "server/server.h"
 
 #include <errno.h>
@@ -43,8 +46,8 @@ void server_options_init(struct server_options *o)
                                   .advertise_tokenizer = true };
 }
 
-/* "/name" or "/name/name" of what stands for itself in a URL: links begin with it. */
-static bool is_prefix(const char *text)
+/* "/name" or "/name/name" of characters that need no escape: signed URLs begin with it. */
+static bool is_valid_prefix(const char *text)
 {
     static const char plain[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~:";
@@ -58,16 +61,6 @@ static bool is_prefix(const char *text)
     return p > text && *p == '\0';
 }
 
-/* Visible characters only.  An empty key, perhaps of a variable that is not set, would open the
- * server to everybody; one with a space or a line's end in it never arrives as it was given. */
-static bool is_key(const char *key)
-{
-    const char *p = key;
-    while (*p > ' ' && *p < 0x7f)
-        p++;
-    return p > key && !*p;
-}
-
 static tinker_status check_options(const struct server_options *o, tinker_error *err)
 {
     if (!o->n_models)
@@ -79,23 +72,33 @@ static tinker_status check_options(const struct server_options *o, tinker_error 
                                o->models[i].name);
     if (!o->data_dir)
         return err_set(err, TINKER_EINVAL, "no data directory");
-    for (size_t i = 0; i < o->n_api_keys; i++)
-        if (!is_key(o->api_keys[i]))
+    for (size_t i = 0; i < o->n_api_keys; i++) {
+        /* Visible characters only.  An empty key, perhaps from a variable that is not set, would
+         * let everybody in; one with a space or a newline never arrives in a header as given. */
+        const char *p = o->api_keys[i];
+        while (*p > ' ' && *p < 0x7f)
+            p++;
+        if (p == o->api_keys[i] || *p)
             return err_set(err, TINKER_EINVAL, "API key %zu is empty or has spaces in it", i + 1);
+    }
     if (!o->unix_path && !o->n_api_keys && !o->insecure && !listener_is_loopback(o->host))
         return err_set(err, TINKER_EINVAL,
-                       "%s can be reached by others: give an API key (--api-key) or, if you really "
-                       "want to serve everybody, --insecure",
+                       "%s can be reached from other machines: set an API key (--api-key) or, to "
+                       "serve everybody, --insecure",
                        o->host);
     if (!(o->train_share > 0 && o->train_share < 1))
         return err_set(err, TINKER_EINVAL, "the share of training must be between 0 and 1");
-    if (o->path_prefix && !is_prefix(o->path_prefix))
-        return err_set(err, TINKER_EINVAL, "a path prefix looks like /name, not like '%s'",
+    if (o->path_prefix && !is_valid_prefix(o->path_prefix))
+        return err_set(err, TINKER_EINVAL, "the path prefix must look like /name, not '%s'",
                        o->path_prefix);
     if (o->autosave < 0 || o->ephemeral_keep < 1 || o->max_adapters < 0 || o->max_batch_tokens < 0)
-        return err_set(err, TINKER_EINVAL, "a limit of adapters, tokens or saves is out of range");
+        return err_set(
+            err, TINKER_EINVAL,
+            "--autosave, --ephemeral-keep, --max-adapters or --max-batch-tokens is out of "
+            "range");
     if (o->hold_ms > 44000)
-        return err_set(err, TINKER_EINVAL, "clients give up after 45 s: hold at most 44 s");
+        return err_set(err, TINKER_EINVAL,
+                       "polls must not be held for more than 44 s: clients give up after 45 s");
     return TINKER_OK;
 }
 
@@ -110,132 +113,133 @@ static char *join_path(const char *dir, const char *name)
     return path;
 }
 
-/* Two servers on one directory would destroy each other's state. */
-static tinker_status lock_data(struct server *s, tinker_error *err)
+/* Create and lock the data directory, open the store, load the key that signs URLs.  What is open
+ * on failure is closed by server_close(). */
+static tinker_status open_data(struct server *s, tinker_error *err)
 {
-    char *path = join_path(s->opts.data_dir, "lock");
-    if (!path)
-        return err_nomem(err, "path");
-    s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    tinker_status status = TINKER_OK;
-    if (s->lock_fd < 0)
-        status = err_errno(err, "open", path);
-    else if (flock(s->lock_fd, LOCK_EX | LOCK_NB) != 0)
-        status = err_set(err, TINKER_ESTATE, "another server is using %s", s->opts.data_dir);
-    free(path);
-    return status;
-}
-
-static tinker_status load_key(struct server *s, tinker_error *err)
-{
-    struct buf b;
-    buf_init(&b, 256);
-    tinker_status status = store_get_setting(s->store, "signing-key", &b, err);
-    if (status == TINKER_OK && b.len == sizeof(s->key)) {
-        memcpy(s->key, b.data, sizeof(s->key));
+    struct buf key;
+    tinker_status status = os_make_dirs(s->opts.data_dir, err);
+    if (status != TINKER_OK)
+        return status;
+    buf_init(&key, 256);
+    s->checkpoints = join_path(s->opts.data_dir, "checkpoints");
+    char *db = join_path(s->opts.data_dir, "tinker.db");
+    char *lock = join_path(s->opts.data_dir, "lock");
+    if (!s->checkpoints || !db || !lock)
+        status = err_nomem(err, "path");
+    /* Two servers on one directory would destroy each other's state.  The lock ends with the
+     * process, however it ends. */
+    if (status == TINKER_OK) {
+        s->lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        if (s->lock_fd < 0)
+            status = err_errno(err, "open", lock);
+        else if (flock(s->lock_fd, LOCK_EX | LOCK_NB) != 0)
+            status = err_set(err, TINKER_ESTATE, "another server is using %s", s->opts.data_dir);
+    }
+    if (status == TINKER_OK)
+        status = os_make_dirs(s->checkpoints, err);
+    if (status == TINKER_OK) {
+        s->store = store_open(db, err);
+        status = s->store ? store_get_setting(s->store, "signing-key", &key, err) : TINKER_ESTATE;
+    }
+    if (status == TINKER_OK && key.len == sizeof(s->key)) {
+        memcpy(s->key, key.data, sizeof(s->key));
     } else if (status == TINKER_OK) {
-        /* The first start on this database. */
+        /* The first start on this database: weights found here belong to another one. */
         status = checkpoint_set_aside(s, err);
         if (status == TINKER_OK && rand_os(s->key, sizeof(s->key)) != 0)
             status = err_set(err, TINKER_ESTATE, "no randomness from the system");
         if (status == TINKER_OK)
             status = store_put_setting(s->store, "signing-key", s->key, sizeof(s->key), err);
     }
-    buf_clear(&b);
-    return status;
-}
-
-static tinker_status open_data(struct server *s, tinker_error *err)
-{
-    tinker_status status = os_make_dirs(s->opts.data_dir, err);
-    if (status == TINKER_OK)
-        status = lock_data(s, err);
-    if (status != TINKER_OK)
-        return status;
-    s->checkpoints = join_path(s->opts.data_dir, "checkpoints");
-    char *db = join_path(s->opts.data_dir, "tinker.db");
-    if (!s->checkpoints || !db) {
-        free(db);
-        return err_nomem(err, "path");
-    }
-    status = os_make_dirs(s->checkpoints, err);
-    if (status == TINKER_OK) {
-        s->store = store_open(db, err);
-        status = s->store ? load_key(s, err) : TINKER_ESTATE;
-    }
+    buf_clear(&key);
+    free(lock);
     free(db);
     return status;
 }
 
 /* ---- base models --------------------------------------------------------------------------- */
 
-static tinker_status open_base(struct server *s, struct base *b, const struct server_model *m,
-                               tinker_error *err)
-{
-    tinker_error no_tokenizer = { 0 };
-    b->name = m->name;
-    b->dir = os_full_path(m->dir);
-    if (!b->dir)
-        return err_nomem(err, m->dir);
-    b->engine = tinker_engine_open(m->dir, &s->opts.engine, err);
-    if (!b->engine)
-        return err ? err->status : TINKER_EINVAL;
-    b->tokenizer = tinker_tokenizer_load(m->dir, NULL, &no_tokenizer);
-    if (!b->tokenizer)
-        log_line(s->log, LOG_WARNING, "%s has no usable tokenizer: %s", m->name,
-                 no_tokenizer.message);
-    return TINKER_OK;
-}
-
-/* What all models may take for passes. */
-static uint64_t memory_limit(const struct server *s)
-{
-    uint64_t bytes = s->opts.engine.memory_limit, room = os_memory_free();
-    if (bytes || room == OS_MEMORY_UNKNOWN)
-        return bytes ? bytes : room;
-    return (uint64_t)((double)room * s->opts.memory_part);
-}
-
-static tinker_status open_generator(struct base *b, uint64_t memory, tinker_error *err)
-{
-    tinker_engine_limit_memory(b->engine, memory);
-    b->generator = tinker_generator_new(b->engine, err);
-    if (!b->generator)
-        return err ? err->status : TINKER_ENOMEM;
-    return TINKER_OK;
-}
-
+/* Load all models first: only then is known how much memory is left for each. */
 static tinker_status open_bases(struct server *s, tinker_error *err)
 {
     s->bases = calloc(s->opts.n_models, sizeof(*s->bases));
     if (!s->bases)
         return err_nomem(err, "models");
-    tinker_status status = TINKER_OK;
-    for (size_t i = 0; status == TINKER_OK && i < s->opts.n_models; i++) {
-        s->n_bases = i + 1;
-        status = open_base(s, &s->bases[i], &s->opts.models[i], err);
+    for (size_t i = 0; i < s->opts.n_models; i++) {
+        const struct server_model *m = &s->opts.models[i];
+        struct base *b = &s->bases[i];
+        tinker_error no_tokenizer = { 0 };
+        s->n_bases = i + 1; /* server_close() frees it, complete or not */
+        b->name = m->name;
+        b->dir = os_full_path(m->dir);
+        if (!b->dir)
+            return err_nomem(err, m->dir);
+        b->engine = tinker_engine_open(m->dir, &s->opts.engine, err);
+        if (!b->engine)
+            return err ? err->status : TINKER_EINVAL;
+        /* Without a tokenizer it can still be trained and sampled by token ids. */
+        b->tokenizer = tinker_tokenizer_load(m->dir, NULL, &no_tokenizer);
+        if (!b->tokenizer)
+            log_line(s->log, LOG_WARNING, "%s has no usable tokenizer: %s", m->name,
+                     no_tokenizer.message);
     }
-    uint64_t each = status == TINKER_OK ? memory_limit(s) / s->n_bases : 0;
-    for (size_t i = 0; status == TINKER_OK && i < s->n_bases; i++)
-        status = open_generator(&s->bases[i], each ? each : 1, err);
-    return status;
-}
-
-static void close_bases(struct server *s)
-{
+    /* Bytes that passes and samples may use: the option, or a part of what is free now that the
+     * weights are loaded; the models share it equally. */
+    uint64_t total = s->opts.engine.memory_limit, unused = os_memory_free();
+    if (!total)
+        total =
+            unused == OS_MEMORY_UNKNOWN ? unused : (uint64_t)((double)unused * s->opts.memory_part);
+    uint64_t each = s->n_bases ? total / s->n_bases : 0;
     for (size_t i = 0; i < s->n_bases; i++) {
-        tinker_generator_free(s->bases[i].generator);
-        tinker_tokenizer_free(s->bases[i].tokenizer);
-        tinker_engine_close(s->bases[i].engine);
-        free(s->bases[i].dir);
+        struct base *b = &s->bases[i];
+        tinker_engine_limit_memory(b->engine, each ? each : 1); /* 0 would mean no limit */
+        b->generator = tinker_generator_new(b->engine, err);
+        if (!b->generator)
+            return err ? err->status : TINKER_ENOMEM;
     }
-    free(s->bases);
+    return TINKER_OK;
 }
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- start and stop -------------------------------------------------------------------------------------- */
 
-static tinker_status open_listener(struct server *s, tinker_error *err)
+/* Everything that needs no resource but memory; server_close() relies on it. */
+static void init_server(struct server *s, const struct server_options *opts)
 {
+    pthread_condattr_t monotonic;
+    s->opts = *opts;
+    s->clock = opts->clock ? opts->clock : clock_real();
+    s->log = opts->log;
+    s->lock_fd = -1;
+    s->started_ns = clock_now_ns(s->clock);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->submit_lock, NULL);
+    pthread_rwlock_init(&s->evict_lock, NULL);
+    pthread_cond_init(&s->work_ready, NULL);
+    /* The timer thread waits by the monotonic clock: the wall clock may be set. */
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->timers_wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    map_init(&s->sessions);
+    map_init(&s->models);
+    map_init(&s->samplers);
+    map_init(&s->futures);
+    map_init(&s->tenants);
+    for (size_t i = 0; i < opts->n_api_keys; i++)
+        log_secret(opts->api_keys[i]); /* redacted wherever they would be logged */
+}
+
+struct server *server_open(const struct server_options *opts, tinker_error *err)
+{
+    if (check_options(opts, err) != TINKER_OK)
+        return NULL;
+    struct server *s = calloc(1, sizeof(*s));
+    if (!s) {
+        err_nomem(err, "server");
+        return NULL;
+    }
+    init_server(s, opts);
     struct listener_options o = { .host = s->opts.host,
                                   .port = s->opts.port,
                                   .unix_path = s->opts.unix_path,
@@ -251,49 +255,14 @@ static tinker_status open_listener(struct server *s, tinker_error *err)
                                   .place = routes_place,
                                   .clock = s->clock,
                                   .log = s->log };
-    s->listener = listener_open(&o, err);
-    return s->listener ? TINKER_OK : TINKER_ESTATE;
-}
-
-static void init(struct server *s, const struct server_options *opts)
-{
-    pthread_condattr_t monotonic;
-    s->opts = *opts;
-    s->clock = opts->clock ? opts->clock : clock_real();
-    s->log = opts->log;
-    s->lock_fd = -1;
-    s->started_ns = clock_now_ns(s->clock);
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_mutex_init(&s->submit_lock, NULL);
-    pthread_rwlock_init(&s->retire_lock, NULL);
-    pthread_cond_init(&s->work_ready, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->sweep_ready, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    map_init(&s->sessions);
-    map_init(&s->models);
-    map_init(&s->samplers);
-    map_init(&s->futures);
-    map_init(&s->tenants);
-    for (size_t i = 0; i < opts->n_api_keys; i++)
-        log_secret(opts->api_keys[i]);
-}
-
-struct server *server_open(const struct server_options *opts, tinker_error *err)
-{
-    if (check_options(opts, err) != TINKER_OK)
-        return NULL;
-    struct server *s = calloc(1, sizeof(*s));
-    if (!s) {
-        err_nomem(err, "server");
-        return NULL;
-    }
-    init(s, opts);
-    /* An address that is taken should not cost the time that loading takes. */
-    if (open_data(s, err) == TINKER_OK && open_listener(s, err) == TINKER_OK &&
-        open_bases(s, err) == TINKER_OK && recover(s, err) == TINKER_OK &&
-        sched_start(s, err) == TINKER_OK && sweep_start(s, err) == TINKER_OK &&
+    /* The address before the models: one that is taken should not cost the time to load them.
+     * Requests are accepted when everything is ready, in listener_start(). */
+    tinker_status status = open_data(s, err);
+    if (status == TINKER_OK)
+        s->listener = listener_open(&o, err);
+    if (status == TINKER_OK && s->listener && open_bases(s, err) == TINKER_OK &&
+        recover_state(s, err) == TINKER_OK && engine_thread_start(s, err) == TINKER_OK &&
+        timers_start(s, err) == TINKER_OK &&
         listener_start(s->listener, routes_handle, s, err) == TINKER_OK)
         return s;
     server_close(s);
@@ -309,20 +278,26 @@ void server_close(struct server *s)
 {
     if (!s)
         return;
-    /* The engine first, so that nothing fires into a closed listener; its slice is short. */
-    sched_stop(s);
-    sweep_stop(s);
+    /* The engine first, so that nothing wakes a closed listener; its slice is short. */
+    engine_thread_stop(s);
+    timers_stop(s);
     listener_stop(s->listener, 5000);
-    core_clear(s); /* streams that were not finished still tell the listener */
+    live_clear(s); /* streams that were not finished still wake the listener */
     listener_close(s->listener, 0);
-    close_bases(s);
+    for (size_t i = 0; i < s->n_bases; i++) {
+        tinker_generator_free(s->bases[i].generator);
+        tinker_tokenizer_free(s->bases[i].tokenizer);
+        tinker_engine_close(s->bases[i].engine);
+        free(s->bases[i].dir);
+    }
+    free(s->bases);
     store_close(s->store);
     if (s->lock_fd >= 0)
-        close(s->lock_fd);
+        close(s->lock_fd); /* after the store: now another server may start */
     free(s->checkpoints);
-    pthread_cond_destroy(&s->sweep_ready);
+    pthread_cond_destroy(&s->timers_wake);
     pthread_cond_destroy(&s->work_ready);
-    pthread_rwlock_destroy(&s->retire_lock);
+    pthread_rwlock_destroy(&s->evict_lock);
     pthread_mutex_destroy(&s->submit_lock);
     pthread_mutex_destroy(&s->lock);
     free(s);

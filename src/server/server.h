@@ -55,7 +55,7 @@ struct server_options {
     double train_share;       /* of the time when training and sampling both want it */
     int64_t autosave;         /* write the training state every so many steps; 0: never */
     int64_t ephemeral_keep;   /* newest unnamed sampler weights of a model */
-    int64_t max_adapters;     /* in memory, never more: see room.h; 0: no limit */
+    int64_t max_adapters;     /* in memory, never more: see adapter_limit.h; 0: no limit */
     int64_t max_batch_tokens; /* sampled at once, what may still come included; 0: no limit */
     bool sampler_bf16;        /* named sampler weights are stored in half the size */
     bool no_elementwise_loss; /* leave it out of the results of passes */

@@ -55,8 +55,8 @@ def runs(page, run, losses):
 def numbers(page):
     text = page.until("/tokens\\/s [0-9]/.test(document.getElementById('numbers').innerText)"
                       " && document.getElementById('numbers').innerText")
-    for word in ("train tokens/s", "sample tokens/s", "samples waiting", "samples running",
-                 "memory"):
+    for word in ("Training tokens/s", "Sampled tokens/s", "Samples waiting", "Samples running",
+                 "Memory"):
         check(word in (text or ""), f"{word} is shown", f"{text}")
 
 

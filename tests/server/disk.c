@@ -120,7 +120,7 @@ static void test_what_cannot_be_recorded_did_not_happen(void)
     r = poll_for(s, model, 2);
     CHECK_STR(member(&r, "category"), "server");
     reply_clear(&r);
-    sweep_once(s, true); /* now the store hears of the failure */
+    timers_run_once(s, true); /* now the store hears of the failure */
     /* A step that cannot be saved is undone, the gradients before it are not. */
     struct reply more = result_of(s, forward_backward(s, model, 3)); /* 3 + 3 */
     reply_clear(&more);
@@ -178,7 +178,7 @@ static void test_a_step_that_cannot_be_saved_is_undone(void)
         reply_clear(&r);
     }
     CHECK_INT(weights_on_disk(), 1); /* the saved state; nothing half-written */
-    sweep_once(s, true);
+    timers_run_once(s, true);
     r = result_of(s, post(s, "/api/v1/save_weights",
                           "{\"model_id\":\"%s\",\"seq_id\":7,\"path\":\"x\"}", model));
     CHECK(strstr(r.body, "tinker://"));

@@ -119,7 +119,7 @@ static void test_a_create_is_compared_with_the_record(void)
     REQUIRE(s);
     pthread_mutex_lock(&s->lock);
     snprintf(id, sizeof(id), "%s:0", model);
-    core_remove_future_locked(s, core_future_locked(s, id));
+    live_remove_future_locked(s, live_find_future_locked(s, id));
     pthread_mutex_unlock(&s->lock);
     struct reply r = post(s, "/api/v1/create_model", body, session, 8);
     CHECK_STATUS(r, 200);
@@ -505,9 +505,9 @@ static void test_unnamed_weights_of_ended_models_go(void)
     check_lost(s, model, 3);
     CHECK_INT(weights_on_disk(), 1);
     pthread_mutex_lock(&s->lock);
-    struct session *v = core_session_locked(s, session);
+    struct session *v = live_find_session_locked(s, session);
     pthread_mutex_unlock(&s->lock);
-    sweep_expire_session(s, v, "was unloaded because its session expired");
+    timers_expire_session(s, v, "was unloaded because its session expired");
     CHECK_INT(weights_on_disk(), 0);
     server_close(s);
 }

@@ -30,7 +30,7 @@ static void settle(struct server *s)
     struct timespec t = { 0, 5000000 };
     for (int i = 0; i < 400 && alive(s); i++) {
         fake_clock_advance_ms(&fake, 101000);
-        sweep_once(s, true);
+        timers_run_once(s, true);
         nanosleep(&t, NULL);
     }
 }
@@ -150,8 +150,8 @@ static void test_an_unloaded_model_is_not_made_again(void)
     CHECK_STATUS(r, 200);
     reply_clear(&r);
     fake_clock_advance_ms(&fake, 101000);
-    sweep_once(s, true);
-    sweep_once(s, true);
+    timers_run_once(s, true);
+    timers_run_once(s, true);
     CHECK_INT(s->models.len, 0);
     r = post(s, "/api/v1/create_model",
              "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"test/model\","
@@ -192,7 +192,7 @@ static void test_the_next_request_is_told_of_the_end(void)
 static struct session *session_of(struct server *s, const char *id)
 {
     pthread_mutex_lock(&s->lock);
-    struct session *v = core_session_locked(s, id);
+    struct session *v = live_find_session_locked(s, id);
     pthread_mutex_unlock(&s->lock);
     return v;
 }
@@ -207,11 +207,11 @@ static void test_a_session_that_ends_twice_leaves_memory(void)
     atomic_store(&fake_pass_steps, 0);
     struct reply r = forward_backward(s, model, 1);
     reply_clear(&r);
-    pthread_rwlock_rdlock(&s->retire_lock);
+    pthread_rwlock_rdlock(&s->evict_lock);
     struct session *v = session_of(s, session);
-    sweep_expire_session(s, v, "was unloaded because its session expired");
-    sweep_expire_session(s, v, "was unloaded because its session was finished");
-    pthread_rwlock_unlock(&s->retire_lock);
+    timers_expire_session(s, v, "was unloaded because its session expired");
+    timers_expire_session(s, v, "was unloaded because its session was finished");
+    pthread_rwlock_unlock(&s->evict_lock);
     atomic_store(&fake_step_us, 0);
     settle(s);
     CHECK_INT(alive(s), 0);
@@ -237,13 +237,13 @@ static void test_a_model_made_while_its_session_ends_is_unloaded(void)
                                   .saved_seq = -1 };
     const char *id;
     /* create_model found the session alive; then it ended. */
-    pthread_rwlock_rdlock(&s->retire_lock);
+    pthread_rwlock_rdlock(&s->evict_lock);
     struct session *v = session_of(s, session);
-    sweep_expire_session(s, v, "was unloaded because its session expired");
-    CHECK_INT(submit_create(s, &record, v, &s->bases[0], work_new(WORK_CREATE), "{}", 2, &arena,
-                            &id, NULL),
-              SUBMIT_OK);
-    pthread_rwlock_unlock(&s->retire_lock);
+    timers_expire_session(s, v, "was unloaded because its session expired");
+    CHECK_INT(
+        submit_create(s, &record, v, &s->bases[0], job_new(JOB_CREATE), "{}", 2, &arena, &id, NULL),
+        SUBMIT_OK);
+    pthread_rwlock_unlock(&s->evict_lock);
     arena_clear(&arena);
     settle(s);
     CHECK_INT(alive(s), 0);
@@ -267,13 +267,13 @@ static void test_outcomes_stay_after_they_were_fetched(void)
     wait_done(s, id);
     for (int i = 0; i < 2; i++) { /* fetched after 90 s and after 180 s; the limit is 100 s */
         fake_clock_advance_ms(&fake, 90000);
-        sweep_once(s, true);
+        timers_run_once(s, true);
         r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", id);
         CHECK_STATUS(r, 200);
         reply_clear(&r);
     }
     fake_clock_advance_ms(&fake, 20000);
-    sweep_once(s, true);
+    timers_run_once(s, true);
     r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", id);
     CHECK(r.status != 200);
     reply_clear(&r);

@@ -29,7 +29,7 @@ static void same_time(struct server_options *o)
 static void pass_time(struct server *s, int ms)
 {
     fake_clock_advance_ms(&fake, ms);
-    sweep_once(s, false);
+    timers_run_once(s, false);
 }
 
 static void beat(struct server *s, const char *session)
@@ -54,7 +54,7 @@ static const char *accepted(struct reply r)
 static bool is_waiting(struct server *s, const char *id)
 {
     pthread_mutex_lock(&s->lock);
-    struct future *f = core_future_locked(s, id);
+    struct future *f = live_find_future_locked(s, id);
     bool waiting = f && f->state == FUTURE_WAITING;
     pthread_mutex_unlock(&s->lock);
     return waiting;
@@ -63,7 +63,7 @@ static bool is_waiting(struct server *s, const char *id)
 static bool has_run(struct server *s, const char *id)
 {
     pthread_mutex_lock(&s->lock);
-    struct future *f = core_future_locked(s, id);
+    struct future *f = live_find_future_locked(s, id);
     bool done = f && f->state == FUTURE_DONE;
     pthread_mutex_unlock(&s->lock);
     return done;
@@ -207,13 +207,13 @@ static void test_a_body_that_arrives_is_waited_for(void)
     close(fd);
     for (int i = 0; i < 4000 && listener_is_receiving(s->listener, "local", INT64_MAX); i++)
         nap_ms(5);
-    sweep_once(s, false);
+    timers_run_once(s, false);
     wait_done(s, fourth);
     CHECK(has_run(s, fourth));
     server_close(s);
 }
 
-/* Killed after the number was passed over and before what waited behind it had run. */
+/* Killed after the number was skipped and before what waited behind it had run. */
 static void test_a_number_passed_over_is_refused_after_a_restart(void)
 {
     char session[64], model[96], id[128];
@@ -224,7 +224,7 @@ static void test_a_number_passed_over_is_refused_after_a_restart(void)
     reply_clear(&r);
     snprintf(id, sizeof(id), "%s", accepted(forward_backward(s, model, 4)));
     CHECK(is_waiting(s, id));
-    CHECK_INT(store_set_passed_seq(s->store, model, 3, &err), TINKER_OK);
+    CHECK_INT(store_set_skipped_seq(s->store, model, 3, &err), TINKER_OK);
     server_close(s);
     s = start_with(same_time);
     REQUIRE(s);
@@ -244,7 +244,7 @@ static void test_a_number_passed_over_is_refused_after_a_restart(void)
     server_close(s);
 }
 
-/* The sweeper itself writes it down. */
+/* The timer thread itself records it. */
 static void test_the_store_hears_of_it(void)
 {
     char session[64], model[96];
@@ -252,12 +252,12 @@ static void test_the_store_hears_of_it(void)
     tinker_error err;
     struct server *s = start_model(fake_time, session, model);
     REQUIRE(s);
-    CHECK_INT(store_get_passed_seq(s->store, model, &passed, &err), TINKER_OK);
+    CHECK_INT(store_get_skipped_seq(s->store, model, &passed, &err), TINKER_OK);
     CHECK_INT(passed, -1);
     const char *step = accepted(optim_step(s, model, 7, 1));
     pass_time(s, 5000);
     wait_done(s, step);
-    CHECK_INT(store_get_passed_seq(s->store, model, &passed, &err), TINKER_OK);
+    CHECK_INT(store_get_skipped_seq(s->store, model, &passed, &err), TINKER_OK);
     CHECK_INT(passed, 6);
     server_close(s);
 }

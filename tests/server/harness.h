@@ -329,7 +329,7 @@ static double gradient_after(struct server *s, const char *model, int seq)
 static bool is_done(struct server *s, const char *id)
 {
     pthread_mutex_lock(&s->lock);
-    struct future *f = core_future_locked(s, id);
+    struct future *f = live_find_future_locked(s, id);
     bool done = f && (f->state == FUTURE_DONE || f->state == FUTURE_FAILED);
     pthread_mutex_unlock(&s->lock);
     return done;

@@ -531,12 +531,12 @@ static void test_sessions_end(void)
     struct server *s = start_model(fake_time, session, model);
     REQUIRE(s);
     fake_clock_advance_ms(&fake, 59000);
-    sweep_once(s, true);
+    timers_run_once(s, true);
     struct reply r = post(s, "/api/v1/session_heartbeat", "{\"session_id\":\"%s\"}", session);
     CHECK_STATUS(r, 200);
     reply_clear(&r);
     fake_clock_advance_ms(&fake, 61000);
-    sweep_once(s, true);
+    timers_run_once(s, true);
     r = post(s, "/api/v1/session_heartbeat", "{\"session_id\":\"%s\"}", session);
     CHECK_STATUS(r, 404);
     reply_clear(&r);
@@ -573,7 +573,7 @@ static void test_a_gap_is_not_waited_for_ever(void)
     REQUIRE(s);
     struct reply late = optim_step(s, model, 3, 1);
     fake_clock_advance_ms(&fake, 21000);
-    sweep_once(s, false);
+    timers_run_once(s, false);
     struct reply r = result_of(s, late);
     CHECK(strstr(r.body, "metrics"));
     reply_clear(&r);
@@ -597,14 +597,14 @@ static void test_checkpoints_expire(void)
     CHECK(strstr(r.body, "weights/brief"));
     reply_clear(&r);
     fake_clock_advance_ms(&fake, 31000);
-    sweep_once(s, true);
+    timers_run_once(s, true);
     r = get(s, "/api/v1/checkpoints");
     CHECK(!strstr(r.body, "weights/brief"));
     reply_clear(&r);
     server_close(s);
 }
 
-/* The sweeper has found it expired when its owner is told that it may stay. */
+/* The timer thread has found it expired when its owner extends it. */
 /* What no client can read would hide all checkpoints from it. */
 static void test_a_checkpoint_that_never_expires_can_be_listed(void)
 {
@@ -637,7 +637,7 @@ static void test_a_checkpoint_that_gets_more_time_stays(void)
     struct store_checkpoint *list = NULL;
     size_t n = 0;
     bool deleted = true;
-    int64_t later = core_now_us(s) + 31000000;
+    int64_t later = live_wall_us(s) + 31000000;
     arena_init(&arena, 1 << 20);
     CHECK(store_expired_checkpoints(s->store, later, 9, &arena, &list, &n, NULL) == TINKER_OK);
     REQUIRE(n == 1);
@@ -674,10 +674,10 @@ static void test_fetched_outcomes_leave_memory(void)
     fake_clock_advance_ms(&fake, 30000);
     r = post(s, "/api/v1/session_heartbeat", "{\"session_id\":\"%s\"}", session);
     reply_clear(&r);
-    sweep_once(s, true);
+    timers_run_once(s, true);
     CHECK_INT(n_futures(s), 2);
     fake_clock_advance_ms(&fake, 31000);
-    sweep_once(s, true);
+    timers_run_once(s, true);
     CHECK_INT(n_futures(s), 0);
     CHECK_INT(s->result_bytes, 0);
     /* The store still has them. */
@@ -707,10 +707,10 @@ static void test_no_result_is_forgotten_at_once(void)
     reply_clear(&r);
     wait_done(s, id);
     fake_clock_advance_ms(&fake, 1);
-    sweep_once(s, true);
+    timers_run_once(s, true);
     CHECK_INT(n_futures(s), 1);
     fake_clock_advance_ms(&fake, 6000);
-    sweep_once(s, true);
+    timers_run_once(s, true);
     CHECK_INT(n_futures(s), 0);
     server_close(s);
 }
@@ -783,7 +783,7 @@ static void test_answered_completions_leave_memory(void)
     reply_clear(&r);
     CHECK_INT(n_futures(s), 1);
     fake_clock_advance_ms(&fake, 6000);
-    sweep_once(s, true);
+    timers_run_once(s, true);
     CHECK_INT(n_futures(s), 0);
     server_close(s);
 }
@@ -813,7 +813,7 @@ static void test_a_sample_canceled_while_it_waits_is_not_made(void)
     struct reply first = sample(s, 50), second = sample(s, 50);
     snprintf(id, sizeof(id), "%s", member(&second, "request_id"));
     pthread_mutex_lock(&s->lock);
-    struct future *f = core_future_locked(s, id);
+    struct future *f = live_find_future_locked(s, id);
     if (f)
         f->canceled = true;
     pthread_mutex_unlock(&s->lock);

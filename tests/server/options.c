@@ -247,8 +247,8 @@ static void test_adapters_in_use_are_never_more(void)
 static size_t size_waiting(struct server *s, const char *id)
 {
     pthread_mutex_lock(&s->lock);
-    struct future *f = core_future_locked(s, id);
-    size_t n = f && f->state == FUTURE_WAITING && f->starved ? f->work->arena.used : 0;
+    struct future *f = live_find_future_locked(s, id);
+    size_t n = f && f->state == FUTURE_WAITING && f->starved ? f->job->arena.used : 0;
     pthread_mutex_unlock(&s->lock);
     return n;
 }
@@ -336,7 +336,7 @@ static void test_no_room_on_disk_fails_who_needs_it(void)
     reply_clear(&r);
     atomic_store(&fake_save_fails, 1);
     r = result_of(s, forward_backward(s, model[1], 1));
-    CHECK(strstr(r.body, "could not make room"));
+    CHECK(strstr(r.body, "cannot unload another model to make space"));
     reply_clear(&r);
     atomic_store(&fake_save_fails, 0);
     r = result_of(s, forward_backward(s, model[1], 2));

@@ -352,15 +352,15 @@ static void test_who_waits_for_whom(void)
         size_t n_body;
         enum listener_place place;
         const char *encoding;
-    } tries[] = { { "/api/v1/forward_backward", 1 << 20, LISTENER_ASIDE, NULL },
+    } tries[] = { { "/api/v1/forward_backward", 1 << 20, LISTENER_WORKER, NULL },
                   { "/api/v1/forward_backward", 1 << 10, LISTENER_EITHER, NULL },
-                  { "/api/v1/asample", 1 << 20, LISTENER_ASIDE, NULL },
-                  { "/api/v1/retrieve_future", 1 << 20, LISTENER_HERE, NULL },
-                  { "/api/v1/session_heartbeat", 100, LISTENER_HERE, NULL },
+                  { "/api/v1/asample", 1 << 20, LISTENER_WORKER, NULL },
+                  { "/api/v1/retrieve_future", 1 << 20, LISTENER_INLINE, NULL },
+                  { "/api/v1/session_heartbeat", 100, LISTENER_INLINE, NULL },
                   { "/api/v1/checkpoints", 0, LISTENER_EITHER, NULL },
-                  { "/api/v1/telemetry", 1 << 10, LISTENER_HERE, NULL },
-                  { "/api/v1/telemetry", 1 << 10, LISTENER_ASIDE, "zstd" }, /* of any size */
-                  { "/download/0123", 0, LISTENER_ASIDE, NULL } };
+                  { "/api/v1/telemetry", 1 << 10, LISTENER_INLINE, NULL },
+                  { "/api/v1/telemetry", 1 << 10, LISTENER_WORKER, "zstd" }, /* of any size */
+                  { "/download/0123", 0, LISTENER_WORKER, NULL } };
     for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
         struct request req = { .path = tries[i].path,
                                .n_body = tries[i].n_body,

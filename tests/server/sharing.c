@@ -53,7 +53,7 @@ static void test_sampling_goes_on_beside_training(void)
     server_close(s);
 }
 
-/* Steps of the optimiser are short, but there may be many. */
+/* Optimizer steps are short, but there may be many. */
 static void test_many_steps_do_not_stop_sampling(void)
 {
     enum { STEPS = 400 };
@@ -364,7 +364,7 @@ static void test_results_that_nobody_fetches(void)
         reply_clear(&r);
     }
     fake_clock_advance_ms(&fake, 6000);
-    sweep_once(s, true);
+    timers_run_once(s, true);
     struct reply r = big_sample(s);
     CHECK_STATUS(r, 200);
     reply_clear(&r);
@@ -397,7 +397,7 @@ static void test_what_was_only_announced_is_not_fetched(void)
     CHECK_STR(member(&r, "status"), "complete_metadata");
     reply_clear(&r);
     fake_clock_advance_ms(&fake, 6000);
-    sweep_once(s, true);
+    timers_run_once(s, true);
     r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", id);
     CHECK_STATUS(r, 200);
     CHECK(strstr(r.body, "\"sequences\""));
@@ -418,7 +418,7 @@ static void test_the_work_of_an_expired_session_ends(void)
     wait_slices(&fake_pass_steps, 3);
     fake_clock_advance_ms(&fake, 61000);
     int before = atomic_load(&fake_pass_steps);
-    sweep_once(s, true);
+    timers_run_once(s, true);
     wait_done(s, pass);
     wait_done(s, sample);
     CHECK(atomic_load(&fake_pass_steps) - before < 50);

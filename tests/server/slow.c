@@ -51,8 +51,8 @@ static bool check(void *state, struct request *req, struct response *res)
 static enum listener_place place(void *state, const struct request *req)
 {
     (void)state;
-    return strcmp(req->path, "/long") == 0 || strcmp(req->path, "/aside") == 0 ? LISTENER_ASIDE
-           : strcmp(req->path, "/poll") == 0                                   ? LISTENER_HERE
+    return strcmp(req->path, "/long") == 0 || strcmp(req->path, "/aside") == 0 ? LISTENER_WORKER
+           : strcmp(req->path, "/poll") == 0                                   ? LISTENER_INLINE
                                                                                : LISTENER_EITHER;
 }
 
@@ -309,7 +309,7 @@ static void test_idle_connections_make_room(void)
     }
     int one_more = call();
     say(one_more, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
-    pass_time(PEER_CROWDED_MS);
+    pass_time(CONN_CROWDED_MS);
     CHECK(strstr(hear(one_more, "<>"), "<>"));
     CHECK(is_closed(fds[0]));      /* who came first */
     CHECK(is_open(fds[MOST - 1])); /* the others stay */

@@ -77,7 +77,7 @@ static void test_any_number_of_checkpoints_can_expire_at_once(void)
            " SELECT '5f0c2a4e-0000-4000-8000-0123456789ab:train:0', 0, 'step-' || i, 'local',"
            " 'test/model', 8, 1, 1, 1, 1, 'no such directory ' || i, 1, 1, 1 FROM n");
     CHECK_INT(inserted, MANY);
-    sweep_once(s, true);
+    timers_run_once(s, true);
     CHECK(count(s, "SELECT count(*) FROM checkpoints") < MANY);
     server_close(s);
 }

@@ -331,7 +331,7 @@ static void test_other_tokens_at_the_prompt_are_told(void)
              "{\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},\"sampling_params\":{},"
              "\"base_model\":\"test/model\",\"prompt_alt_tokens_k\":1}");
     CHECK_STATUS(r, 400);
-    CHECK(strstr(r.body, "prompt_alt_tokens_k is not told in streams"));
+    CHECK(strstr(r.body, "prompt_alt_tokens_k is not supported in streams"));
     reply_clear(&r);
     server_close(s);
 }

@@ -1,7 +1,7 @@
 /* openai.h - completions in the shape of the OpenAI API, on the same sampling code.
  *
  * openai_request.c reads a request into a struct openai, openai_prompt.c makes tokens
- * of it, openai_answer.c writes the parts of an answer, openai_stream.c follows a
+ * of it, openai_response.c writes the parts of an answer, openai_stream.c follows a
  * sample while it is made, route_openai.c is the endpoints.  Thread: the listener, but for the stream's observer. */
 #ifndef SERVER_OPENAI_H
 #define SERVER_OPENAI_H
@@ -27,7 +27,7 @@ struct openai {
     int32_t *stop_tokens;
     size_t n_stop_tokens;
 
-    struct samplers_source from;
+    struct sampler_source from;
     char id[64];
     int64_t created_s;
     struct {

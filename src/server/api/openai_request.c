@@ -1,4 +1,7 @@
-/* openai_request.c - the body of a completion request: see openai.h. */
+/* openai_request.c - the body of a completion request: see openai.h.
+ *
+ * Written by hand instead of with the wire tables: fields have several types (stop, logprobs) or
+ * are kept as raw JSON until the model is known (prompt, messages, tools). */
 #include "base/array.h"
 #include "server/api/openai.h"
 
@@ -7,6 +10,7 @@
 
 #include "base/err.h"
 
+/* Also the destructor of a request's context. */
 void openai_free(void *context)
 {
     struct openai *o = context;
@@ -16,15 +20,7 @@ void openai_free(void *context)
     free(o);
 }
 
-/* A value that may be null: true when there is one to read. */
-static bool present(struct json_reader *r)
-{
-    if (json_peek(r) != JSON_NULL)
-        return true;
-    json_null(r);
-    return false;
-}
-
+/* One stop string. */
 static void add_stop(struct openai *o, struct json_reader *r)
 {
     char *text = NULL;
@@ -38,67 +34,9 @@ static void add_stop(struct openai *o, struct json_reader *r)
         o->stop[o->n_stop++] = text;
 }
 
-static void read_stop(struct openai *o, struct json_reader *r)
-{
-    if (json_peek(r) == JSON_STRING) {
-        add_stop(o, r);
-        return;
-    }
-    json_begin_array(r);
-    while (json_next_item(r))
-        add_stop(o, r);
-}
-
-/* Completions: how many alternatives; chat: whether, and the number stands elsewhere. */
-static void read_logprobs(struct openai *o, struct json_reader *r)
-{
-    if (json_peek(r) == JSON_BOOL)
-        json_bool(r, &o->logprobs);
-    else if (json_int64(r, &o->top_logprobs))
-        o->logprobs = true;
-}
-
-static void read_stream_options(struct openai *o, struct json_reader *r)
-{
-    struct json_str key;
-    json_begin_object(r);
-    while (json_next_key(r, &key)) {
-        if (json_str_is(key, "include_usage"))
-            json_bool(r, &o->stream_usage);
-        else
-            json_skip(r);
-    }
-}
-
-/* An empty list is none. */
-static void read_tools(struct openai *o, struct json_reader *r)
-{
-    struct json_reader look = *r;
-    bool some = json_begin_array(&look) && json_next_item(&look);
-    if (some)
-        json_raw(r, &o->tools);
-    else
-        json_skip(r);
-}
-
-/* "auto" is what happens anyway, "none" leaves the tools out. */
-static void read_tool_choice(struct openai *o, struct json_reader *r)
-{
-    struct json_str word;
-    if (json_peek(r) != JSON_STRING) {
-        json_fail(r, "tool_choice: only \"auto\" and \"none\" are supported");
-        return;
-    }
-    if (!json_string(r, &word))
-        return;
-    o->no_tools = json_str_is(word, "none");
-    if (!o->no_tools && !json_str_is(word, "auto"))
-        json_fail(r, "tool_choice: only \"auto\" and \"none\" are supported");
-}
-
-/* What is not done here must not be asked for: true when the field is one of those and its
- * value is not the one that changes nothing. */
-static bool unsupported(struct json_reader *r, struct json_str key)
+/* An option that is not implemented must not be ignored silently: true when the field is one of
+ * those and its value is not the neutral one. */
+static bool is_unsupported(struct json_reader *r, struct json_str key)
 {
     static const char *const numbers[] = { "presence_penalty", "frequency_penalty" };
     static const struct {
@@ -127,26 +65,24 @@ static bool unsupported(struct json_reader *r, struct json_str key)
     return false;
 }
 
-/* None at all is what leaving it out says. */
-static void read_max_tokens(struct openai *o, struct json_reader *r)
-{
-    if (json_int64(r, &o->max_tokens) && o->max_tokens <= 0)
-        json_fail(r, "max_tokens must be a positive number");
-}
-
+/* Read one member of the body.  Unknown ones are skipped, as the OpenAI API does. */
 static void read_field(struct openai *o, struct json_reader *r, struct json_str key)
 {
-    if (!present(r))
+    if (json_peek(r) == JSON_NULL) { /* as if it were absent */
+        json_null(r);
         return;
+    }
     if (json_str_is(key, "model"))
         json_cstring(r, (char **)&o->model);
     else if (json_str_is(key, "prompt"))
         json_raw(r, &o->prompt);
     else if (json_str_is(key, "messages"))
         json_raw(r, &o->messages);
-    else if (json_str_is(key, "max_tokens") || json_str_is(key, "max_completion_tokens"))
-        read_max_tokens(o, r);
-    else if (json_str_is(key, "n"))
+    else if (json_str_is(key, "max_tokens") || json_str_is(key, "max_completion_tokens")) {
+        /* 0 would mean "no limit" below, which only leaving it out says. */
+        if (json_int64(r, &o->max_tokens) && o->max_tokens <= 0)
+            json_fail(r, "max_tokens must be a positive number");
+    } else if (json_str_is(key, "n"))
         json_int64(r, &o->n);
     else if (json_str_is(key, "seed"))
         o->has_seed = json_int64(r, &o->seed);
@@ -156,29 +92,57 @@ static void read_field(struct openai *o, struct json_reader *r, struct json_str 
         json_double(r, &o->top_p);
     else if (json_str_is(key, "top_k"))
         json_int64(r, &o->top_k);
-    else if (json_str_is(key, "stop"))
-        read_stop(o, r);
-    else if (json_str_is(key, "stop_token_ids"))
+    else if (json_str_is(key, "stop")) {
+        /* A string, or an array of strings. */
+        if (json_peek(r) == JSON_STRING) {
+            add_stop(o, r);
+        } else {
+            json_begin_array(r);
+            while (json_next_item(r))
+                add_stop(o, r);
+        }
+    } else if (json_str_is(key, "stop_token_ids"))
         json_array_int32(r, &o->stop_tokens, &o->n_stop_tokens);
     else if (json_str_is(key, "stream"))
         json_bool(r, &o->stream);
-    else if (json_str_is(key, "stream_options"))
-        read_stream_options(o, r);
-    else if (json_str_is(key, "logprobs"))
-        read_logprobs(o, r);
-    else if (json_str_is(key, "top_logprobs"))
+    else if (json_str_is(key, "stream_options")) {
+        struct json_str option;
+        json_begin_object(r);
+        while (json_next_key(r, &option))
+            if (json_str_is(option, "include_usage"))
+                json_bool(r, &o->stream_usage);
+            else
+                json_skip(r);
+    } else if (json_str_is(key, "logprobs")) {
+        /* A boolean for chat; for completions the number of alternatives. */
+        if (json_peek(r) == JSON_BOOL)
+            json_bool(r, &o->logprobs);
+        else if (json_int64(r, &o->top_logprobs))
+            o->logprobs = true;
+    } else if (json_str_is(key, "top_logprobs"))
         json_int64(r, &o->top_logprobs);
-    else if (json_str_is(key, "tools"))
-        read_tools(o, r);
-    else if (json_str_is(key, "tool_choice"))
-        read_tool_choice(o, r);
-    else if (unsupported(r, key))
+    else if (json_str_is(key, "tools")) {
+        /* An empty list means no tools. */
+        struct json_reader look = *r;
+        if (json_begin_array(&look) && json_next_item(&look))
+            json_raw(r, &o->tools);
+        else
+            json_skip(r);
+    } else if (json_str_is(key, "tool_choice")) {
+        /* "auto" is the default, "none" leaves the tools out. */
+        struct json_str word = { 0 };
+        bool is_text = json_peek(r) == JSON_STRING && json_string(r, &word);
+        o->no_tools = is_text && json_str_is(word, "none");
+        if (!o->no_tools && !(is_text && json_str_is(word, "auto")))
+            json_fail(r, "tool_choice: only \"auto\" and \"none\" are supported");
+    } else if (is_unsupported(r, key))
         json_fail(r, "%.*s is not supported", (int)key.n, key.s);
     else
         json_skip(r);
 }
 
-static tinker_status check(const struct openai *o, tinker_error *err)
+/* What the fields say together. */
+static tinker_status check_request(const struct openai *o, tinker_error *err)
 {
     if (!o->model)
         return err_set(err, TINKER_EINVAL, "model is missing");
@@ -191,6 +155,7 @@ static tinker_status check(const struct openai *o, tinker_error *err)
     if (o->top_logprobs < 0 || o->top_logprobs > OPENAI_TOP_MAX)
         return err_set(err, TINKER_EINVAL, "%s must be from 0 to %d",
                        o->chat ? "top_logprobs" : "logprobs", OPENAI_TOP_MAX);
+    /* The engine takes one kind: which of them should be converted is the client's choice. */
     if (o->n_stop && o->n_stop_tokens)
         return err_set(err, TINKER_EINVAL, "give stop or stop_token_ids, not both");
     return TINKER_OK;
@@ -203,14 +168,15 @@ tinker_status openai_read(struct openai *o, const char *body, size_t n, tinker_e
     o->n = 1;
     o->temperature = o->top_p = 1;
     o->top_k = -1;
-    o->max_tokens = o->chat ? 0 : 16;
+    o->max_tokens = o->chat ? 0 : 16; /* the API's defaults; 0: to the end of the context */
     json_reader_init(&r, body, n, &o->arena);
     json_begin_object(&r);
     while (json_next_key(&r, &key))
         read_field(o, &r, key);
+    /* The reader remembers its first error, so one check at the end is enough. */
     if (!json_end(&r))
         return err_set(err, TINKER_EINVAL, "%s", json_error(&r));
     if (o->no_tools || !o->chat)
         o->tools = (struct json_str){ 0 };
-    return check(o, err);
+    return check_request(o, err);
 }

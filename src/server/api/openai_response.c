@@ -1,4 +1,7 @@
-/* openai_response.c - messages, log probabilities and errors in the OpenAI shape: see openai.h. */
+/* openai_response.c - messages, log probabilities and errors in the OpenAI shape: see openai.h.
+ *
+ * Chat and completions report log probabilities in two different layouts; both come from the
+ * same tinker_sequence.  Thread: any; nothing here has state. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +11,7 @@
 void openai_error(struct response *res, int status, const char *message)
 {
     struct json_writer w;
+    /* The names that the OpenAI SDKs map to their exceptions. */
     const char *type = status >= 500   ? "server_error"
                        : status == 401 ? "authentication_error"
                        : status == 429 ? "rate_limit_error"
@@ -34,6 +38,7 @@ void openai_error(struct response *res, int status, const char *message)
 
 /* ---- log probabilities ---------------------------------------------------------------- */
 
+/* The bytes of a token, perhaps only a part of a character; empty without a tokenizer. */
 static const char *token_bytes(const struct openai *o, int32_t token, size_t *n)
 {
     *n = 0;
@@ -42,6 +47,7 @@ static const char *token_bytes(const struct openai *o, int32_t token, size_t *n)
     return bytes ? bytes : "";
 }
 
+/* Members of one token in the chat layout.  "bytes" is exact where "token" is not valid UTF-8. */
 static void put_chat_token(const struct openai *o, struct json_writer *w, int32_t token,
                            float logprob)
 {
@@ -58,22 +64,16 @@ static void put_chat_token(const struct openai *o, struct json_writer *w, int32_
     json_put_end_array(w);
 }
 
-/* Is there an a-th rival at position i? */
-static bool has_rival(const tinker_sequence *q, size_t i, size_t a)
+/* Is there an a-th alternative at position i?  Unused places hold a very low value. */
+static bool has_alternative(const tinker_sequence *q, size_t i, size_t a)
 {
     enum { UNUSED = -99999 };
     return q->topk_tokens && a < q->topk && q->topk_logprobs[i * q->topk + a] > (float)UNUSED;
 }
 
-static void put_chat_rival(const struct openai *o, struct json_writer *w, int32_t token,
-                           float logprob)
-{
-    json_put_begin_object(w);
-    put_chat_token(o, w, token, logprob);
-    json_put_end_object(w);
-}
-
-static void put_chat(const struct openai *o, struct json_writer *w, const tinker_sequence *q)
+/* Chat: a list of tokens, each with its alternatives. */
+static void put_chat_logprobs(const struct openai *o, struct json_writer *w,
+                              const tinker_sequence *q)
 {
     json_put_key(w, "content");
     json_put_begin_array(w);
@@ -82,16 +82,21 @@ static void put_chat(const struct openai *o, struct json_writer *w, const tinker
         put_chat_token(o, w, q->tokens[i], q->logprobs[i]);
         json_put_key(w, "top_logprobs");
         json_put_begin_array(w);
-        for (size_t a = 0; has_rival(q, i, a); a++)
-            put_chat_rival(o, w, q->topk_tokens[i * q->topk + a],
+        for (size_t a = 0; has_alternative(q, i, a); a++) {
+            json_put_begin_object(w);
+            put_chat_token(o, w, q->topk_tokens[i * q->topk + a],
                            q->topk_logprobs[i * q->topk + a]);
+            json_put_end_object(w);
+        }
         json_put_end_array(w);
         json_put_end_object(w);
     }
     json_put_end_array(w);
 }
 
-static void put_named(const struct openai *o, struct json_writer *w, int32_t token, float logprob)
+/* "token": log probability. */
+static void put_token_logprob(const struct openai *o, struct json_writer *w, int32_t token,
+                              float logprob)
 {
     size_t len;
     const char *bytes = token_bytes(o, token, &len);
@@ -99,32 +104,10 @@ static void put_named(const struct openai *o, struct json_writer *w, int32_t tok
     json_put_float(w, logprob);
 }
 
-/* The chosen token is always among them, also when it is not one of the likeliest. */
-static void put_rivals(const struct openai *o, struct json_writer *w, const tinker_sequence *q,
-                       size_t i)
-{
-    bool found = false;
-    json_put_begin_object(w);
-    for (size_t a = 0; has_rival(q, i, a); a++) {
-        int32_t token = q->topk_tokens[i * q->topk + a];
-        put_named(o, w, token, q->topk_logprobs[i * q->topk + a]);
-        found = found || token == q->tokens[i];
-    }
-    if (!found)
-        put_named(o, w, q->tokens[i], q->logprobs[i]);
-    json_put_end_object(w);
-}
-
-static size_t characters(const char *s, size_t n)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < n; i++)
-        count += ((unsigned char)s[i] & 0xc0) != 0x80;
-    return count;
-}
-
-static void put_completion(const struct openai *o, struct json_writer *w, const tinker_sequence *q,
-                           size_t *offset)
+/* Completions: four parallel arrays.  *offset counts characters, not bytes, from the beginning of
+ * the text, and goes on from event to event of a stream. */
+static void put_completion_logprobs(const struct openai *o, struct json_writer *w,
+                                    const tinker_sequence *q, size_t *offset)
 {
     size_t len;
     json_put_key(w, "tokens");
@@ -138,15 +121,28 @@ static void put_completion(const struct openai *o, struct json_writer *w, const 
     json_put_array_float(w, q->logprobs, q->n);
     json_put_key(w, "top_logprobs");
     json_put_begin_array(w);
-    for (size_t i = 0; i < q->n && o->top_logprobs > 0; i++)
-        put_rivals(o, w, q, i);
+    for (size_t i = 0; i < q->n && o->top_logprobs > 0; i++) {
+        /* The sampled token is always among them, even if it is not one of the most likely. */
+        bool found = false;
+        json_put_begin_object(w);
+        for (size_t a = 0; has_alternative(q, i, a); a++) {
+            int32_t token = q->topk_tokens[i * q->topk + a];
+            put_token_logprob(o, w, token, q->topk_logprobs[i * q->topk + a]);
+            found = found || token == q->tokens[i];
+        }
+        if (!found)
+            put_token_logprob(o, w, q->tokens[i], q->logprobs[i]);
+        json_put_end_object(w);
+    }
     json_put_end_array(w);
+    /* Where each token begins in the text. */
     json_put_key(w, "text_offset");
     json_put_begin_array(w);
     for (size_t i = 0; i < q->n; i++) {
         const char *bytes = token_bytes(o, q->tokens[i], &len);
         json_put_int64(w, (int64_t)*offset);
-        *offset += characters(bytes, len);
+        for (size_t k = 0; k < len; k++) /* UTF-8: continuation bytes are 10xxxxxx */
+            *offset += ((unsigned char)bytes[k] & 0xc0) != 0x80;
     }
     json_put_end_array(w);
 }
@@ -160,16 +156,17 @@ void openai_put_logprobs(const struct openai *o, struct json_writer *w, const ti
     }
     json_put_begin_object(w);
     if (o->chat)
-        put_chat(o, w, q);
+        put_chat_logprobs(o, w, q);
     else
-        put_completion(o, w, q, offset);
+        put_completion_logprobs(o, w, q, offset);
     json_put_end_object(w);
 }
 
 /* ---- messages --------------------------------------------------------------------------- */
 
-static void put_call(const struct openai *o, struct json_writer *w, size_t i,
-                     const tinker_tool_call *call, bool delta)
+/* One call.  Models that give it no id get one that is unique in the conversation. */
+static void put_tool_call(const struct openai *o, struct json_writer *w, size_t i,
+                          const tinker_tool_call *call, bool delta)
 {
     char id[96];
     snprintf(id, sizeof(id), "call-%.36s-%zu", strchr(o->id, '-') + 1, i);
@@ -192,39 +189,36 @@ static void put_call(const struct openai *o, struct json_writer *w, size_t i,
     json_put_end_object(w);
 }
 
-/* What is said beside the calls: the text, without thinking. */
-static void put_said(struct json_writer *w, const tinker_message *m)
-{
-    struct buf b;
-    buf_init(&b, 1 << 24);
-    if (!m->parts)
-        buf_append(&b, m->content ? m->content : "", m->n_content);
-    for (size_t i = 0; m->parts && i < m->n_parts; i++)
-        if (m->parts[i].kind == TINKER_PART_TEXT)
-            buf_append(&b, m->parts[i].text, m->parts[i].n_text);
-    json_put_key(w, "content");
-    if (b.len)
-        json_put_string_n(w, b.data, b.len);
-    else
-        json_put_null(w);
-    buf_clear(&b);
-}
-
-/* The calls in the tokens, if tools were declared and there are any. */
-static bool put_calls(const struct openai *o, struct json_writer *w, const int32_t *tokens,
-                      size_t n, bool delta)
+/* Write the tool calls that the tokens contain; false: no tools were declared, or none is called. */
+static bool put_tool_calls(const struct openai *o, struct json_writer *w, const int32_t *tokens,
+                           size_t n, bool delta)
 {
     if (!o->tools.s)
         return false;
+    /* Only the chat format knows how a call looks in tokens. */
     tinker_renderer *r = openai_renderer(o, NULL);
     tinker_parsed *p = r ? tinker_renderer_parse(r, tokens, n, NULL) : NULL;
     bool calls = p && p->message->n_tool_calls > 0;
     if (calls) {
-        put_said(w, p->message);
+        /* What the model says beside the calls, without its thinking; null when nothing. */
+        const tinker_message *m = p->message;
+        struct buf b;
+        buf_init(&b, 1 << 24);
+        if (!m->parts)
+            buf_append(&b, m->content ? m->content : "", m->n_content);
+        for (size_t i = 0; m->parts && i < m->n_parts; i++)
+            if (m->parts[i].kind == TINKER_PART_TEXT)
+                buf_append(&b, m->parts[i].text, m->parts[i].n_text);
+        json_put_key(w, "content");
+        if (b.len)
+            json_put_string_n(w, b.data, b.len);
+        else
+            json_put_null(w);
+        buf_clear(&b);
         json_put_key(w, "tool_calls");
         json_put_begin_array(w);
         for (size_t i = 0; i < p->message->n_tool_calls; i++)
-            put_call(o, w, i, &p->message->tool_calls[i], delta);
+            put_tool_call(o, w, i, &p->message->tool_calls[i], delta);
         json_put_end_array(w);
     }
     tinker_parsed_free(p);
@@ -237,7 +231,8 @@ bool openai_put_message(const struct openai *o, struct json_writer *w, const int
 {
     json_put_key(w, "role");
     json_put_string(w, "assistant");
-    if (put_calls(o, w, tokens, n, delta))
+    /* Calls have their own text; otherwise it is the plain one, cut at the stop. */
+    if (put_tool_calls(o, w, tokens, n, delta))
         return true;
     tinker_text text = TINKER_TEXT_INIT;
     openai_text(o, tokens, n, &text, NULL);

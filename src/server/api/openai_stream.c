@@ -1,7 +1,8 @@
 /* openai_stream.c - a sample as server-sent events while it is made: see openai.h.
  *
- * Text that may be the beginning of a stop string is held back until it is known not
- * to be one.  Thread: the engine thread, which calls the observer. */
+ * Text that may be the beginning of a stop string is held back until it is certain that it is
+ * not.  With tools a message is sent at the end only: before that nobody knows whether it calls
+ * one.  Thread: the engine thread, which calls the observer. */
 #include "server/api/openai.h"
 
 #include <stdlib.h>
@@ -9,16 +10,17 @@
 
 #include "base/err.h"
 
+/* One of the n sequences of the request. */
 struct sequence {
     tinker_decoder *decoder;
     tinker_text text; /* decoded, not sent yet */
     int32_t *tokens;  /* all so far, with their log probabilities */
     float *logprobs;
-    int32_t *top_tokens; /* and the likeliest where they stand: (n, top_logprobs) */
+    int32_t *top_tokens; /* the most likely ones per position: (n, top_logprobs) */
     float *top_logprobs;
     size_t n, cap;
-    size_t told;   /* log probabilities sent */
-    size_t offset; /* characters of the tokens told */
+    size_t told;   /* tokens whose log probabilities were sent */
+    size_t offset; /* their characters */
     bool stopped;  /* a stop string was seen: nothing more is sent */
     bool begun;    /* the role was sent */
 };
@@ -33,7 +35,8 @@ struct events {
     bool broken; /* the reader left */
 };
 
-static void put_head(const struct openai *o, struct json_writer *w)
+/* The members that every event has; the object stays open. */
+static void put_chunk_head(const struct openai *o, struct json_writer *w)
 {
     json_put_begin_object(w);
     json_put_key(w, "id");
@@ -46,60 +49,39 @@ static void put_head(const struct openai *o, struct json_writer *w)
     json_put_string(w, o->model);
 }
 
-static void *grown(void *old, size_t n, bool *ok)
+/* realloc() that keeps the old array on failure and remembers it in *ok. */
+static void *grow_array(void *old, size_t n, bool *ok)
 {
     void *more = realloc(old, n);
     *ok = *ok && more;
     return more ? more : old;
 }
 
-/* Room for one token more, with k of the likeliest. */
-static bool make_room(struct sequence *q, size_t k)
+/* Make space for one more token with k alternatives; false: no memory. */
+static bool reserve_token(struct sequence *q, size_t k)
 {
     size_t cap = q->cap ? q->cap * 2 : 64;
     bool ok = true;
     if (q->n < q->cap)
         return true;
-    q->tokens = grown(q->tokens, cap * sizeof(*q->tokens), &ok);
-    q->logprobs = grown(q->logprobs, cap * sizeof(*q->logprobs), &ok);
+    q->tokens = grow_array(q->tokens, cap * sizeof(*q->tokens), &ok);
+    q->logprobs = grow_array(q->logprobs, cap * sizeof(*q->logprobs), &ok);
     if (k) {
-        q->top_tokens = grown(q->top_tokens, cap * k * sizeof(*q->top_tokens), &ok);
-        q->top_logprobs = grown(q->top_logprobs, cap * k * sizeof(*q->top_logprobs), &ok);
+        q->top_tokens = grow_array(q->top_tokens, cap * k * sizeof(*q->top_tokens), &ok);
+        q->top_logprobs = grow_array(q->top_logprobs, cap * k * sizeof(*q->top_logprobs), &ok);
     }
     if (ok)
         q->cap = cap;
     return ok;
 }
 
-static size_t rivals_told(const struct events *e)
+/* How many alternatives per token the client asked for. */
+static size_t count_alternatives(const struct events *e)
 {
     return e->o->logprobs ? (size_t)e->o->top_logprobs : 0;
 }
 
-/* Without memory the sequence ends here. */
-static bool keep(struct events *e, struct sequence *q, int32_t token, float logprob)
-{
-    if (!make_room(q, rivals_told(e)))
-        return false;
-    q->tokens[q->n] = token;
-    q->logprobs[q->n++] = logprob;
-    return true;
-}
-
-/* The part of a chat message that an event brings. */
-static void put_delta(struct sequence *q, struct json_writer *w, const char *text, size_t n)
-{
-    if (!q->begun) {
-        json_put_key(w, "role");
-        json_put_string(w, "assistant");
-    }
-    q->begun = true;
-    if (n) {
-        json_put_key(w, "content");
-        json_put_string_n(w, text, n);
-    }
-}
-
+/* An empty line ends an event.  Whether the reader is still there shows when writing. */
 static void send_event(struct events *e, struct buf *b)
 {
     buf_puts(b, "\n\n");
@@ -117,7 +99,7 @@ static void send_piece(struct events *e, size_t i, const char *text, size_t n, c
     buf_init(&b, 1 << 24);
     buf_puts(&b, "data: ");
     json_writer_init(&w, &b);
-    put_head(e->o, &w);
+    put_chunk_head(e->o, &w);
     json_put_key(&w, "choices");
     json_put_begin_array(&w);
     json_put_begin_object(&w);
@@ -126,18 +108,30 @@ static void send_piece(struct events *e, size_t i, const char *text, size_t n, c
     if (e->o->chat) {
         json_put_key(&w, "delta");
         json_put_begin_object(&w);
-        /* Whether an answer calls tools is known at its end only. */
-        if (e->o->tools.s && openai_put_message(e->o, &w, q->tokens, q->n, true))
-            reason = "tool_calls";
-        else if (!e->o->tools.s)
-            put_delta(q, &w, text, n);
+        if (e->o->tools.s) {
+            /* The only event of the message: see above. */
+            if (openai_put_message(e->o, &w, q->tokens, q->n, true))
+                reason = "tool_calls";
+        } else {
+            /* The first delta names the role, all others add text. */
+            if (!q->begun) {
+                json_put_key(&w, "role");
+                json_put_string(&w, "assistant");
+            }
+            q->begun = true;
+            if (n) {
+                json_put_key(&w, "content");
+                json_put_string_n(&w, text, n);
+            }
+        }
         json_put_end_object(&w);
     } else {
         json_put_key(&w, "text");
         json_put_string_n(&w, text, n);
     }
     json_put_key(&w, "logprobs");
-    size_t k = q->top_tokens ? rivals_told(e) : 0;
+    /* Of the tokens since the last event; text that is held back is reported with the next. */
+    size_t k = q->top_tokens ? count_alternatives(e) : 0;
     const tinker_sequence news = { .tokens = q->tokens + q->told,
                                    .logprobs = q->logprobs ? q->logprobs + q->told : NULL,
                                    .n = q->n - q->told,
@@ -158,11 +152,13 @@ static void send_piece(struct events *e, size_t i, const char *text, size_t n, c
 }
 
 /* Send what is safe to send; at the end everything that is left. */
-static void flush(struct events *e, size_t i, bool end)
+static void flush_text(struct events *e, size_t i, bool end)
 {
     struct sequence *q = &e->sequences[i];
     size_t stop = openai_stop_at(e->o, q->text.s ? q->text.s : "", q->text.n);
     size_t n = stop;
+    /* A match: send what is before it, nothing after.  No match: the last longest - 1 bytes may
+     * be the beginning of one. */
     if (stop < q->text.n)
         q->stopped = true;
     else if (!end && e->longest)
@@ -177,28 +173,31 @@ static void flush(struct events *e, size_t i, bool end)
     q->text.n -= n;
 }
 
-/* Of the token that comes next; without memory for them it ends the sequence: see keep(). */
-static void on_rivals(struct observer *observer, size_t sample, const int32_t *tokens,
-                      const float *logprobs, size_t k)
+/* The alternatives of the token that comes next.  Without memory they are left out here, and
+ * on_openai_token() ends the sequence. */
+static void on_openai_alternatives(struct observer *observer, size_t sample, const int32_t *tokens,
+                                   const float *logprobs, size_t k)
 {
     struct events *e = (struct events *)observer;
     struct sequence *q = &e->sequences[sample];
-    if (k != rivals_told(e) || !make_room(q, k))
+    if (k != count_alternatives(e) || !reserve_token(q, k))
         return;
     memcpy(q->top_tokens + q->n * k, tokens, k * sizeof(*tokens));
     memcpy(q->top_logprobs + q->n * k, logprobs, k * sizeof(*logprobs));
 }
 
-static int on_token(struct observer *observer, size_t sample, int32_t token, float logprob)
+static int on_openai_token(struct observer *observer, size_t sample, int32_t token, float logprob)
 {
     struct events *e = (struct events *)observer;
     struct sequence *q = &e->sequences[sample];
     e->n_made++;
-    if (!keep(e, q, token, logprob))
-        return 1;
+    if (!reserve_token(q, count_alternatives(e)))
+        return 1; /* without memory the sequence ends here */
+    q->tokens[q->n] = token;
+    q->logprobs[q->n++] = logprob;
     if (!e->o->tools.s && !q->stopped &&
         tinker_decoder_put(q->decoder, &token, 1, &q->text, NULL) == TINKER_OK)
-        flush(e, sample, false);
+        flush_text(e, sample, false);
     return e->broken;
 }
 
@@ -209,7 +208,7 @@ static void send_usage(struct events *e)
     buf_init(&b, 1 << 16);
     buf_puts(&b, "data: ");
     json_writer_init(&w, &b);
-    put_head(e->o, &w);
+    put_chunk_head(e->o, &w);
     json_put_key(&w, "choices");
     json_put_begin_array(&w);
     json_put_end_array(&w);
@@ -226,43 +225,39 @@ static void send_usage(struct events *e)
     send_event(e, &b);
 }
 
-static void send_failure(struct events *e, const char *message)
-{
-    struct buf b;
-    struct json_writer w;
-    buf_init(&b, 1 << 16);
-    buf_puts(&b, "data: ");
-    json_writer_init(&w, &b);
-    json_put_begin_object(&w);
-    json_put_key(&w, "error");
-    json_put_begin_object(&w);
-    json_put_key(&w, "message");
-    json_put_string(&w, message);
-    json_put_end_object(&w);
-    json_put_end_object(&w);
-    send_event(e, &b);
-}
-
-static void on_finished(struct observer *observer, const tinker_sample *r, const char *error)
+/* The end of every sequence, then the end of the stream.  r NULL: the sample failed. */
+static void on_openai_finished(struct observer *observer, const tinker_sample *r, const char *error)
 {
     struct events *e = (struct events *)observer;
     for (size_t i = 0; r && i < r->n_sequences && i < e->n; i++) {
         struct sequence *q = &e->sequences[i];
         if (!e->o->tools.s && !q->stopped &&
             tinker_decoder_end(q->decoder, &q->text, NULL) == TINKER_OK)
-            flush(e, i, true);
+            flush_text(e, i, true);
         send_piece(e, i, "", 0,
                    r->sequences[i].stop_reason == TINKER_STOP_STOP ? "stop" : "length");
     }
-    if (error)
-        send_failure(e, error);
-    else if (e->o->stream_usage)
+    if (error) {
+        struct buf b;
+        struct json_writer w;
+        buf_init(&b, 1 << 16);
+        buf_puts(&b, "data: ");
+        json_writer_init(&w, &b);
+        json_put_begin_object(&w);
+        json_put_key(&w, "error");
+        json_put_begin_object(&w);
+        json_put_key(&w, "message");
+        json_put_string(&w, error);
+        json_put_end_object(&w);
+        json_put_end_object(&w);
+        send_event(e, &b);
+    } else if (e->o->stream_usage)
         send_usage(e);
     stream_write(e->stream, "data: [DONE]\n\n", 14);
     stream_end(e->stream);
 }
 
-static void events_free(struct observer *observer)
+static void openai_events_free(struct observer *observer)
 {
     struct events *e = (struct events *)observer;
     stream_end(e->stream);
@@ -280,59 +275,50 @@ static void events_free(struct observer *observer)
     free(e);
 }
 
-/* What the events need of the request, in memory of its own. */
-static struct openai *copy_of(const struct openai *o)
-{
-    struct openai *c = calloc(1, sizeof(*c));
-    if (!c)
-        return NULL;
-    *c = *o;
-    arena_init(&c->arena, 1 << 24);
-    c->model = arena_strdup(&c->arena, o->model);
-    c->tools.s = o->tools.s ? "[]" : NULL; /* only whether there are any */
-    bool ok = c->model != NULL;
-    for (size_t i = 0; i < o->n_stop; i++) {
-        c->stop[i] = arena_strdup(&c->arena, o->stop[i]);
-        ok = ok && c->stop[i];
-    }
-    if (ok)
-        return c;
-    openai_free(c);
-    return NULL;
-}
-
-static bool make_decoders(struct events *e, tinker_tokenizer *tokenizer)
-{
-    tinker_decode_options opts = TINKER_DECODE_OPTIONS_INIT;
-    opts.skip_special = !e->o->n_stop;
-    for (size_t i = 0; i < e->n; i++) {
-        e->sequences[i].decoder = tinker_decoder_new(tokenizer, &opts, NULL);
-        if (!e->sequences[i].decoder)
-            return false;
-    }
-    return true;
-}
-
 struct observer *openai_observer(struct server *s, const struct openai *o, struct stream **stream)
 {
     struct events *e = calloc(1, sizeof(*e));
     if (!e)
         return NULL;
-    e->observer = (struct observer){ on_token, on_rivals, on_finished, events_free };
+    e->observer = (struct observer){ .token = on_openai_token,
+                                     .alternatives = on_openai_alternatives,
+                                     .finished = on_openai_finished,
+                                     .free = openai_events_free };
     e->n = (size_t)o->n;
     e->n_prompt = o->prompts[0].n;
-    e->o = copy_of(o);
+    /* A copy of what the events need: the request may be gone before the sample is done. */
+    struct openai *c = e->o = calloc(1, sizeof(*c));
+    bool ok = c != NULL;
+    if (c) {
+        *c = *o;
+        arena_init(&c->arena, 1 << 24);
+        c->model = arena_strdup(&c->arena, o->model);
+        c->tools.s = o->tools.s ? "[]" : NULL; /* only whether there are any */
+        ok = c->model != NULL;
+        for (size_t i = 0; i < o->n_stop; i++) {
+            c->stop[i] = arena_strdup(&c->arena, o->stop[i]);
+            ok = ok && c->stop[i];
+        }
+    }
     e->stream = stream_new(s->listener);
     e->sequences = calloc(e->n, sizeof(*e->sequences));
     for (size_t i = 0; i < o->n_stop; i++)
         e->longest = strlen(o->stop[i]) > e->longest ? strlen(o->stop[i]) : e->longest;
-    if (e->o && e->stream && e->sequences && make_decoders(e, o->from.base->tokenizer)) {
+    /* Special tokens are decoded only where a stop string may contain them. */
+    tinker_decode_options opts = TINKER_DECODE_OPTIONS_INIT;
+    opts.skip_special = !o->n_stop;
+    ok = ok && e->stream && e->sequences;
+    for (size_t i = 0; ok && i < e->n; i++) {
+        e->sequences[i].decoder = tinker_decoder_new(o->from.base->tokenizer, &opts, NULL);
+        ok = e->sequences[i].decoder != NULL;
+    }
+    if (ok) {
         *stream = e->stream;
         return &e->observer;
     }
     stream_unref(e->stream); /* the reader's */
     if (e->stream && e->o) {
-        events_free(&e->observer);
+        openai_events_free(&e->observer);
     } else {
         stream_unref(e->stream);
         openai_free(e->o);

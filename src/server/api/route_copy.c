@@ -1,8 +1,8 @@
 /* route_copy.c - a checkpoint under another run: copy_weights.
  *
  * The files are shared; the copy is a record of its own, with its own run, which cannot be
- * trained, in a session of its own or one that the caller names.  A repeated request with the
- * same X-Idempotency-Key finds the first copy, because the key makes the session's id. */
+ * trained, in a new session or one that the caller names.  A retry with the same
+ * X-Idempotency-Key finds the first copy, because the session's id is derived from the key. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,27 +12,7 @@
 
 enum { TTL_MAX = 10 * 366 * 86400 }; /* ten years */
 
-/* The id of the session for a copy: the same for the same key of the same user. */
-static void make_session_id(const struct request *req, char id[37])
-{
-    struct sha256 h;
-    uint8_t d[32];
-    char hex[65];
-    if (!req->idempotency_key) {
-        rand_uuid(id);
-        return;
-    }
-    sha256_init(&h);
-    sha256_update(&h, "copy_weights", 13);
-    sha256_update(&h, req->user, strlen(req->user) + 1);
-    sha256_update(&h, req->idempotency_key, strlen(req->idempotency_key));
-    sha256_final(&h, d);
-    d[6] = (uint8_t)((d[6] & 0x0f) | 0x80); /* version 8: made from something */
-    d[8] = (uint8_t)((d[8] & 0x3f) | 0x80);
-    hex_encode(d, sizeof(d), hex);
-    snprintf(id, 37, "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12, hex + 16, hex + 20);
-}
-
+/* 200 with the path of the copy. */
 static void reply_copied(struct request *req, struct response *res, const char *run,
                          const struct store_checkpoint *c)
 {
@@ -41,9 +21,9 @@ static void reply_copied(struct request *req, struct response *res, const char *
     route_reply(res, &wire_copy_weights_response, &r);
 }
 
-/* Has the run of the copy been made before?  Then it is answered here. */
-static bool answered(struct server *s, struct request *req, struct response *res, const char *run,
-                     const struct store_checkpoint *from)
+/* Does the run of the copy exist?  Then respond: it is a retry, or the number is taken. */
+static bool reply_if_copied(struct server *s, struct request *req, struct response *res,
+                            const char *run, const struct store_checkpoint *from)
 {
     struct store_model *m = NULL;
     struct store_checkpoint *c = NULL;
@@ -63,11 +43,12 @@ static bool answered(struct server *s, struct request *req, struct response *res
     return true;
 }
 
-static void copy(struct server *s, struct request *req, struct response *res,
-                 const struct wire_copy_weights_request *in, const struct store_checkpoint *from,
-                 const char *session_id)
+/* Record the copy under its new run. */
+static void copy_checkpoint(struct server *s, struct request *req, struct response *res,
+                            const struct wire_copy_weights_request *in,
+                            const struct store_checkpoint *from, const char *session_id)
 {
-    int64_t now = core_now_us(s);
+    int64_t now = live_wall_us(s);
     bool found;
     tinker_error err = { 0 };
     struct store_session session = { .id = session_id,
@@ -93,7 +74,7 @@ static void copy(struct server *s, struct request *req, struct response *res,
         response_error(res, 500, "out of memory");
         return;
     }
-    if (answered(s, req, res, model.id, from))
+    if (reply_if_copied(s, req, res, model.id, from))
         return;
     struct store_copy c = { .session = in->session_id ? NULL : &session,
                             .model = &model,
@@ -117,6 +98,7 @@ void route_copy_weights(struct server *s, struct request *req, struct response *
     char id[37];
     if (!route_body(req, res, &wire_copy_weights_request, &in))
         return;
+    /* Exactly one of the two ways to say where the copy goes. */
     bool by_session = in.session_id && in.model_seq_id.has;
     if (by_session == (in.destination_project_id != NULL)) {
         response_error(
@@ -134,6 +116,22 @@ void route_copy_weights(struct server *s, struct request *req, struct response *
     struct store_checkpoint *from = route_checkpoint_path(s, req, res, in.source_path);
     if (!from)
         return;
-    make_session_id(req, id);
-    copy(s, req, res, &in, from, by_session ? in.session_id : id);
+    rand_uuid(id);
+    if (req->idempotency_key) {
+        /* The same id for the same key of the same user: a UUID made from their hash. */
+        struct sha256 h;
+        uint8_t d[32];
+        char hex[65];
+        sha256_init(&h);
+        sha256_update(&h, "copy_weights", 13);
+        sha256_update(&h, req->user, strlen(req->user) + 1);
+        sha256_update(&h, req->idempotency_key, strlen(req->idempotency_key));
+        sha256_final(&h, d);
+        d[6] = (uint8_t)((d[6] & 0x0f) | 0x80); /* version 8, RFC 9562: custom */
+        d[8] = (uint8_t)((d[8] & 0x3f) | 0x80); /* variant */
+        hex_encode(d, sizeof(d), hex);
+        snprintf(id, sizeof(id), "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12, hex + 16,
+                 hex + 20);
+    }
+    copy_checkpoint(s, req, res, &in, from, by_session ? in.session_id : id);
 }

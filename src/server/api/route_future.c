@@ -1,7 +1,9 @@
 /* route_future.c - retrieve_future: the long poll.
  *
  * The handler is called when the poll arrives, and again when the future is done or the
- * hold has ended; each time it looks the future up anew. */
+ * hold has ended; each time it looks the future up again, because it may have been freed.
+ * Responses: 200 with the outcome (a failed request is one, too), 408 "try again" when the
+ * hold ran out, 404 unknown, 410 known but no longer kept. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,22 +13,18 @@
 #include "wire/future.h"
 #include "wire/proto.h"
 
-enum { LARGE = 1 << 20 }; /* results above may be announced instead of sent */
+enum { LARGE = 1 << 20 }; /* larger results may be announced instead of sent */
 
 /* The outcome of a finished request, from memory or from the store. */
 struct outcome {
     bool failed, proto;
-    enum work_kind kind;
+    enum job_kind kind;
     const char *data;
     size_t n;
     int category;
 };
 
-static bool wants_proto(const struct request *req)
-{
-    return req->accept && strstr(req->accept, "application/x-protobuf");
-}
-
+/* 200 with the reason and the category, which says whether a retry makes sense. */
 static void reply_failed(struct request *req, struct response *res, const char *why, size_t n,
                          int category)
 {
@@ -35,32 +33,13 @@ static void reply_failed(struct request *req, struct response *res, const char *
     route_reply(res, &wire_request_failed_response, &r);
 }
 
-/* The two binary results for clients that ask for JSON, which has no word for infinity.  What
- * cannot be told has failed: another status would make the client ask for ever. */
-static void reply_as_json(struct request *req, struct response *res, const struct outcome *o)
-{
-    tinker_error err = { 0 };
-    tinker_sample sample;
-    tinker_forward_backward pass;
-    bool samples = o->kind == WORK_SAMPLE;
-    tinker_status status =
-        samples ? wire_decode_sample_response(o->data, o->n, &req->arena, &sample, &err)
-                : wire_decode_forward_backward_output(o->data, o->n, &req->arena, &pass, &err);
-    if (status == TINKER_OK)
-        status = samples ? wire_encode_json(&wire_sample_response, &sample, &res->body, &err)
-                         : wire_encode_json(&wire_forward_backward_output, &pass, &res->body, &err);
-    res->status = 200;
-    res->content_type = "application/json";
-    if (status != TINKER_OK)
-        reply_failed(req, res, err.message, strlen(err.message), future_category(&err));
-}
-
-/* Only its size is told now; the client asks for the rest when it has room. */
+/* Send only the size now?  The client fetches the result when it has the memory. */
 static bool is_announced(const struct outcome *o, bool metadata_only)
 {
     return metadata_only && !o->failed && o->n > LARGE;
 }
 
+/* A finished request: failure, size only, JSON or protobuf. */
 static void reply_outcome(struct request *req, struct response *res, const struct outcome *o,
                           bool metadata_only)
 {
@@ -69,8 +48,26 @@ static void reply_outcome(struct request *req, struct response *res, const struc
     } else if (is_announced(o, metadata_only)) {
         struct wire_complete_metadata_response r = { { 1, (int64_t)o->n } };
         route_reply(res, &wire_complete_metadata_response, &r);
-    } else if (o->proto && !wants_proto(req)) {
-        reply_as_json(req, res, o);
+    } else if (o->proto && !(req->accept && strstr(req->accept, "application/x-protobuf"))) {
+        /* The two binary results for clients that want JSON, which has no infinity.  A result
+         * that cannot be written is reported as failed: any other status would make the client
+         * ask forever. */
+        tinker_error err = { 0 };
+        tinker_sample sample;
+        tinker_forward_backward pass;
+        bool is_sample = o->kind == JOB_SAMPLE;
+        tinker_status status =
+            is_sample
+                ? wire_decode_sample_response(o->data, o->n, &req->arena, &sample, &err)
+                : wire_decode_forward_backward_output(o->data, o->n, &req->arena, &pass, &err);
+        if (status == TINKER_OK)
+            status = is_sample
+                         ? wire_encode_json(&wire_sample_response, &sample, &res->body, &err)
+                         : wire_encode_json(&wire_forward_backward_output, &pass, &res->body, &err);
+        res->status = 200;
+        res->content_type = "application/json";
+        if (status != TINKER_OK)
+            reply_failed(req, res, err.message, strlen(err.message), future_category(&err));
     } else {
         buf_append(&res->body, o->data ? o->data : "", o->n);
         res->status = 200;
@@ -78,30 +75,7 @@ static void reply_outcome(struct request *req, struct response *res, const struc
     }
 }
 
-static void reply_pending(struct response *res, const char *id, bool starved)
-{
-    struct wire_try_again_response r = { .request_id = id, .queue_state = "active" };
-    if (starved) {
-        r.queue_state = "paused_capacity";
-        r.queue_state_reason = "waiting until other requests free memory";
-    }
-    route_reply(res, &wire_try_again_response, &r);
-    res->status = 408;
-}
-
-/* A request id of a training call is "<model>:<number>". */
-static bool split_id(struct arena *arena, const char *id, const char **model, int64_t *seq)
-{
-    const char *colon = strrchr(id, ':');
-    char *end;
-    if (!colon || !colon[1])
-        return false;
-    *model = arena_strndup(arena, id, (size_t)(colon - id));
-    *seq = strtoll(colon + 1, &end, 10);
-    return *model && !*end;
-}
-
-/* Not in memory: an outcome kept in the store, one that was lost (410), or nobody's (404). */
+/* Not in memory: the outcome is in the store, or was deleted (410), or is unknown (404). */
 static void reply_stored(struct server *s, struct request *req, struct response *res,
                          const struct wire_future_retrieve_request *in)
 {
@@ -111,7 +85,16 @@ static void reply_stored(struct server *s, struct request *req, struct response 
     struct store_sampler *sampler = NULL;
     struct store_request *r = NULL;
     tinker_error err = { 0 };
-    if (!split_id(&req->arena, in->request_id, &owner_id, &seq)) {
+    /* "<model>:<number>" for training, "<sampling session>:<number>" for samples. */
+    const char *colon = strrchr(in->request_id, ':');
+    char *end = NULL;
+    if (!colon || !colon[1]) {
+        response_error(res, 404, "Future not found");
+        return;
+    }
+    owner_id = arena_strndup(&req->arena, in->request_id, (size_t)(colon - in->request_id));
+    seq = strtoll(colon + 1, &end, 10);
+    if (!owner_id || *end) {
         response_error(res, 404, "Future not found");
         return;
     }
@@ -122,30 +105,22 @@ static void reply_stored(struct server *s, struct request *req, struct response 
         route_store_error(s, res, &err);
         return;
     }
+    /* Another user's future is not found. */
     const char *owner = m ? m->owner : sampler ? sampler->owner : NULL;
     if (!owner || strcmp(owner, req->user) != 0) {
         response_error(res, 404, "Future not found");
     } else if (r && (r->status == STORE_FAILED || r->n_result)) {
-        bool pass = r->kind == WORK_FORWARD || r->kind == WORK_FORWARD_BACKWARD;
+        /* Results of passes are stored as protobuf, all others as JSON. */
+        bool pass = r->kind == JOB_FORWARD || r->kind == JOB_FORWARD_BACKWARD;
         struct outcome o = { .failed = r->status == STORE_FAILED,
                              .proto = pass,
-                             .kind = (enum work_kind)r->kind,
+                             .kind = (enum job_kind)r->kind,
                              .data = r->result,
                              .n = r->n_result,
                              .category = r->category };
         reply_outcome(req, res, &o, in->allow_metadata_only);
     } else {
         response_error(res, 410, "The result of this request is no longer available");
-    }
-}
-
-/* For the log: what the outcome cost. */
-static void note_times(struct request *req, const struct future *f)
-{
-    req->model = f->model ? arena_strdup(&req->arena, f->model->id) : NULL;
-    if (f->started_ns) {
-        req->queue_ns = f->started_ns - f->created_ns;
-        req->compute_ns = f->done_ns - f->started_ns;
     }
 }
 
@@ -156,20 +131,28 @@ void route_retrieve_future(struct server *s, struct request *req, struct respons
         return;
     struct outcome o = { 0 };
     pthread_mutex_lock(&s->lock);
-    struct future *f = core_future_locked(s, in.request_id);
+    struct future *f = live_find_future_locked(s, in.request_id);
     bool found = f && strcmp(f->owner, req->user) == 0;
     bool done = found && (f->state == FUTURE_DONE || f->state == FUTURE_FAILED);
     if (done) {
-        /* Copied under the lock: afterwards the sweeper may free it. */
-        o = (struct outcome){
-            f->state == FUTURE_FAILED, f->proto, f->kind, NULL, f->n_result, f->category
-        };
+        /* Copied under the lock: afterwards the timer thread may free it. */
+        o = (struct outcome){ .failed = f->state == FUTURE_FAILED,
+                              .proto = f->proto,
+                              .kind = f->kind,
+                              .n = f->n_result,
+                              .category = f->category };
         if (f->result)
             o.data = arena_memdup(&req->arena, f->result, f->n_result);
+        /* Announcing the size does not count as delivery. */
         f->delivered = f->delivered || !is_announced(&o, in.allow_metadata_only);
         if (f->delivered && !f->fetched_ns)
             f->fetched_ns = clock_now_ns(s->clock);
-        note_times(req, f);
+        /* For the access log. */
+        req->model = f->model ? arena_strdup(&req->arena, f->model->id) : NULL;
+        if (f->started_ns) {
+            req->queue_ns = f->started_ns - f->created_ns;
+            req->compute_ns = f->done_ns - f->started_ns;
+        }
     }
     bool starved = found && f->starved;
     bool lost = done && o.n && !o.data;
@@ -180,23 +163,32 @@ void route_retrieve_future(struct server *s, struct request *req, struct respons
         reply_outcome(req, res, &o, in.allow_metadata_only);
     if (done)
         return;
-    if (!found)
+    if (!found) {
         reply_stored(s, req, res, &in);
-    else if (req->timed_out)
-        reply_pending(res, in.request_id, starved);
-    else
-        res->wait = &f->wait;
+    } else if (req->timed_out) {
+        /* The hold ran out: the client polls again at once. */
+        struct wire_try_again_response r = { .request_id = in.request_id, .queue_state = "active" };
+        if (starved) {
+            r.queue_state = "paused_capacity";
+            r.queue_state_reason = "waiting until other requests free memory";
+        }
+        route_reply(res, &wire_try_again_response, &r);
+        res->status = 408;
+    } else {
+        res->wait = &f->wait; /* valid: a future that is not finished is not freed */
+    }
 }
 
-/* Only samples can be canceled: a training request has its place in the order. */
+/* Only samples can be canceled: training requests of a model depend on each other. */
 bool route_cancel_sample(struct server *s, const char *user, const char *id)
 {
     pthread_mutex_lock(&s->lock);
-    struct future *f = core_future_locked(s, id);
+    struct future *f = live_find_future_locked(s, id);
     bool found = f && strcmp(f->owner, user) == 0;
-    bool waited = found && f->kind == WORK_SAMPLE && f->state == FUTURE_WAITING &&
+    /* Waiting: fail it here.  Running: the engine thread drops it at the next token. */
+    bool waited = found && f->kind == JOB_SAMPLE && f->state == FUTURE_WAITING &&
                   queue_remove_sample_locked(s, f);
-    if (found && f->kind == WORK_SAMPLE && f->state == FUTURE_RUNNING) {
+    if (found && f->kind == JOB_SAMPLE && f->state == FUTURE_RUNNING) {
         f->canceled = true;
         s->drops++;
         pthread_cond_signal(&s->work_ready);
@@ -207,6 +199,7 @@ bool route_cancel_sample(struct server *s, const char *user, const char *id)
     return found;
 }
 
+/* 204 also when it is too late: the client does not want the result either way. */
 void route_cancel_future(struct server *s, struct request *req, struct response *res)
 {
     struct wire_future_retrieve_request in;

@@ -1,7 +1,9 @@
 /* route_openai.c - /v1/models, /v1/completions, /v1/chat/completions: see openai.h.
  *
- * The model is the name of a base model, a tinker:// path or the id of a training run, whose
- * newest checkpoint it then is.  The first call of a handler submits; it is called again when a sample is done, until all are. */
+ * "model" is the name of a base model, a tinker:// path, or the id of a training run, which stands
+ * for its newest checkpoint.  The first call of a handler submits one sample per prompt and keeps
+ * struct openai as the request's context; the handler is called again whenever a sample is done,
+ * until all are. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,7 @@
 #include "wire/proto.h"
 #include "wire/wire.h"
 
+/* Base models first, then the user's checkpoints that can be sampled from. */
 void route_openai_models(struct server *s, struct request *req, struct response *res)
 {
     struct json_writer w;
@@ -32,7 +35,7 @@ void route_openai_models(struct server *s, struct request *req, struct response 
     json_put_begin_array(&w);
     for (size_t i = 0; i < s->n_bases + n; i++) {
         const struct store_checkpoint *c = i < s->n_bases ? NULL : &list[i - s->n_bases];
-        if (c && c->kind == STORE_EXTERNAL)
+        if (c && c->kind == STORE_EXTERNAL) /* PEFT files are for use elsewhere */
             continue;
         json_put_begin_object(&w);
         json_put_key(&w, "id");
@@ -54,9 +57,11 @@ void route_openai_models(struct server *s, struct request *req, struct response 
 
 /* ---- submitting ------------------------------------------------------------------------------ */
 
-static struct work *make_work(const struct openai *o, size_t prompt)
+/* The job of one prompt; everything is copied into its arena, because it outlives the request.
+ * NULL: no memory. */
+static struct job *make_sample_job(const struct openai *o, size_t prompt)
 {
-    struct work *w = work_new(WORK_SAMPLE);
+    struct job *w = job_new(JOB_SAMPLE);
     if (!w)
         return NULL;
     struct wire_sample_request *r = &w->sample;
@@ -68,13 +73,13 @@ static struct work *make_work(const struct openai *o, size_t prompt)
     int32_t *stop_tokens = arena_array(&w->arena, o->n_stop_tokens + 1, sizeof(*stop_tokens));
     w->dir = o->from.checkpoint ? arena_strdup(&w->arena, o->from.checkpoint->dir) : NULL;
     if (!chunk || !stop || !tokens || !stop_tokens || (o->from.checkpoint && !w->dir)) {
-        work_free(w);
+        job_free(w);
         return NULL;
     }
     *chunk = (tinker_chunk){ .tokens = tokens, .n_tokens = n };
-    r->prompt = (tinker_model_input){ chunk, 1 };
+    r->prompt = (tinker_model_input){ .chunks = chunk, .n_chunks = 1 };
     r->num_samples = o->n;
-    if (o->logprobs)
+    if (o->logprobs) /* the log probability of the token itself always comes */
         r->topk_sample_logprobs = (struct wire_opt_int){ 1, o->top_logprobs };
     tinker_sampling_params *p = &r->sampling_params;
     p->max_tokens = o->max_tokens;
@@ -97,36 +102,31 @@ static struct work *make_work(const struct openai *o, size_t prompt)
     return w;
 }
 
-/* Queue one prompt: a submit_status. */
-static int submit_prompt(struct server *s, struct request *req, struct response *res,
-                         struct openai *o, struct session *session, size_t i)
-{
-    struct work *w = make_work(o, i);
-    o->prompts[i].future = arena_printf(&o->arena, "%s-%zu", o->id, i);
-    if (w && o->stream)
-        w->observer = openai_observer(s, o, &res->stream);
-    if (!w || !o->prompts[i].future || (o->stream && !w->observer)) {
-        work_free(w);
-        return SUBMIT_FAILED;
-    }
-    return submit_sample(s, req->user, session, o->from.base, w, o->prompts[i].future);
-}
-
 /* Queue every prompt; false: none is, and the response says why. */
 static bool submit_all(struct server *s, struct request *req, struct response *res,
                        struct openai *o)
 {
-    struct session *session = samplers_direct_session(s, req->user);
+    /* These requests name no session; all of a user share one. */
+    struct session *session = sampler_table_direct_session(s, req->user);
     int status = session ? SUBMIT_OK : SUBMIT_FAILED;
     size_t n = 0;
     while (status == SUBMIT_OK && n < o->n_prompts) {
-        status = submit_prompt(s, req, res, o, session, n);
+        struct job *w = make_sample_job(o, n);
+        o->prompts[n].future = arena_printf(&o->arena, "%s-%zu", o->id, n);
+        if (w && o->stream)
+            w->observer = openai_observer(s, o, &res->stream);
+        if (w && o->prompts[n].future && (!o->stream || w->observer)) {
+            status = submit_sample(s, req->user, session, o->from.base, w, o->prompts[n].future);
+        } else {
+            job_free(w);
+            status = SUBMIT_FAILED;
+        }
         n += status == SUBMIT_OK;
     }
     if (status == SUBMIT_OK)
         return true;
-    /* Nobody will ask for those that were.  The work that was not, its observer and the
-     * producer's side of the stream are gone. */
+    /* Nobody will ask for those that were queued.  The job that was not is freed, and with it its
+     * observer and the producer's side of the stream. */
     while (n > 0)
         route_cancel_sample(s, req->user, o->prompts[--n].future);
     stream_unref(res->stream);
@@ -135,33 +135,9 @@ static bool submit_all(struct server *s, struct request *req, struct response *r
     return false;
 }
 
-/* The path of the newest checkpoint of the user's run; NULL: it has none, or is none. */
-static const char *newest_of_run(struct server *s, struct request *req, const char *run)
-{
-    const struct store_checkpoint *newest = NULL;
-    for (int sampler = 0; sampler < 2; sampler++) {
-        struct store_checkpoint *c = NULL;
-        store_last_checkpoint(s->store, run, sampler, &req->arena, &c, NULL);
-        if (c && strcmp(c->owner, req->user) == 0 &&
-            (!newest || c->created_us >= newest->created_us))
-            newest = c;
-    }
-    return newest ? arena_printf(&req->arena, "tinker://%s/%s/%s", newest->run,
-                                 store_kind_name(newest->kind), newest->name)
-                  : NULL;
-}
-
-/* Where the weights are; false: the response says why not. */
-static bool find_source(struct server *s, struct request *req, struct response *res,
-                        struct openai *o)
-{
-    const char *path = o->model;
-    if (strncmp(path, "tinker://", 9) != 0)
-        path = core_base(s, o->model) ? NULL : newest_of_run(s, req, o->model);
-    return samplers_source(s, req, res, path ? NULL : o->model, path, &o->from);
-}
-
-static bool begin(struct server *s, struct request *req, struct response *res, struct openai *o)
+/* The first call: decode, find the weights, tokenize, submit.  false: the response says why not. */
+static bool begin_completion(struct server *s, struct request *req, struct response *res,
+                             struct openai *o)
 {
     tinker_error err = { 0 };
     char uuid[37];
@@ -169,8 +145,26 @@ static bool begin(struct server *s, struct request *req, struct response *res, s
         openai_error(res, 400, err.message);
         return false;
     }
-    if (!find_source(s, req, res, o))
+    const char *path = o->model;
+    if (strncmp(path, "tinker://", 9) != 0) {
+        path = NULL;
+        /* Not a base model: perhaps a run of the user, for its newest checkpoint. */
+        const struct store_checkpoint *newest = NULL;
+        for (int kind = STORE_TRAINING; kind <= STORE_SAMPLER && !live_find_base(s, o->model);
+             kind++) {
+            struct store_checkpoint *c = NULL;
+            store_last_checkpoint(s->store, o->model, kind, &req->arena, &c, NULL);
+            if (c && strcmp(c->owner, req->user) == 0 &&
+                (!newest || c->created_us >= newest->created_us))
+                newest = c;
+        }
+        if (newest)
+            path = arena_printf(&req->arena, "tinker://%s/%s/%s", newest->run,
+                                store_kind_name(newest->kind), newest->name);
+    }
+    if (!sampler_table_find_source(s, req, res, path ? NULL : o->model, path, &o->from))
         return false;
+    /* Random, so a retry of the HTTP request samples again, as with the OpenAI API. */
     rand_uuid(uuid);
     snprintf(o->id, sizeof(o->id), "%s-%s", o->chat ? "chatcmpl" : "cmpl", uuid);
     o->created_s = clock_wall_ns(s->clock) / 1000000000;
@@ -190,11 +184,13 @@ static bool begin(struct server *s, struct request *req, struct response *res, s
     return submit_all(s, req, res, o);
 }
 
-/* ---- answers ------------------------------------------------------------------------------------ */
+/* ---- responses ---------------------------------------------------------------------------------- */
 
+/* One sequence as a choice. */
 static void put_choice(const struct openai *o, struct json_writer *w, size_t index,
                        const tinker_sequence *q)
 {
+    /* A message that calls tools ends for that reason, whatever token ended it. */
     const char *reason = q->stop_reason == TINKER_STOP_STOP ? "stop" : "length";
     size_t offset = 0;
     json_put_begin_object(w);
@@ -223,25 +219,9 @@ static void put_choice(const struct openai *o, struct json_writer *w, size_t ind
     json_put_end_object(w);
 }
 
-static void put_usage(struct json_writer *w, size_t prompt, size_t made, int64_t cached)
-{
-    json_put_key(w, "usage");
-    json_put_begin_object(w);
-    json_put_key(w, "prompt_tokens");
-    json_put_int64(w, (int64_t)prompt);
-    json_put_key(w, "completion_tokens");
-    json_put_int64(w, (int64_t)made);
-    json_put_key(w, "total_tokens");
-    json_put_int64(w, (int64_t)(prompt + made));
-    json_put_key(w, "prompt_tokens_details");
-    json_put_begin_object(w);
-    json_put_key(w, "cached_tokens");
-    json_put_int64(w, cached);
-    json_put_end_object(w);
-    json_put_end_object(w);
-}
-
-static void reply(struct response *res, const struct openai *o, const tinker_sample *samples)
+/* All samples are there: one choice per sequence, numbered across the prompts. */
+static void reply_completion(struct response *res, const struct openai *o,
+                             const tinker_sample *samples)
 {
     struct json_writer w;
     size_t prompt = 0, made = 0, index = 0;
@@ -267,77 +247,80 @@ static void reply(struct response *res, const struct openai *o, const tinker_sam
         }
     }
     json_put_end_array(&w);
-    put_usage(&w, prompt, made, cached);
+    json_put_key(&w, "usage");
+    json_put_begin_object(&w);
+    json_put_key(&w, "prompt_tokens");
+    json_put_int64(&w, (int64_t)prompt);
+    json_put_key(&w, "completion_tokens");
+    json_put_int64(&w, (int64_t)made);
+    json_put_key(&w, "total_tokens");
+    json_put_int64(&w, (int64_t)(prompt + made));
+    json_put_key(&w, "prompt_tokens_details");
+    json_put_begin_object(&w);
+    json_put_key(&w, "cached_tokens");
+    json_put_int64(&w, cached);
+    json_put_end_object(&w);
+    json_put_end_object(&w);
     json_put_end_object(&w);
     res->status = 200;
     res->content_type = "application/json";
 }
 
-/* Why there will be no sample, with the status that says so. */
+/* Why there will be no result: an HTTP status and a message. */
 struct failure {
     int status; /* 0: none */
     char text[512];
 };
 
+/* The text is copied: the future may be freed once the lock is released. */
 static void set_failure(struct failure *f, int status, const char *text)
 {
     f->status = status;
     snprintf(f->text, sizeof(f->text), "%s", text);
 }
 
-/* One of the futures that is not done yet, or that failed; NULL: all are done. */
-static struct future *find_pending_locked(struct server *s, const struct openai *o,
-                                          struct failure *failure)
-{
-    for (size_t i = 0; i < o->n_prompts && !failure->status; i++) {
-        struct future *f = core_future_locked(s, o->prompts[i].future);
-        if (!f)
-            set_failure(failure, 500, "the result is no longer available");
-        else if (f->state == FUTURE_FAILED)
-            set_failure(failure, f->category == TINKER_CATEGORY_SERVER ? 500 : 400,
-                        f->result ? f->result : "failed");
-        else if (f->state != FUTURE_DONE)
-            return f;
-    }
-    return NULL;
-}
-
-/* Nobody asks for these outcomes again: they may go when memory is short. */
-static void take_locked(struct server *s, struct request *req, const struct openai *o,
-                        tinker_sample *samples, struct failure *failure)
-{
-    tinker_error err = { 0 };
-    for (size_t i = 0; i < o->n_prompts; i++) {
-        struct future *f = core_future_locked(s, o->prompts[i].future);
-        f->delivered = true;
-        if (wire_decode_sample_response(f->result, f->n_result, &req->arena, &samples[i], &err) !=
-            TINKER_OK)
-            set_failure(failure, 500, err.message);
-    }
-}
-
-static void answer(struct server *s, struct request *req, struct response *res, struct openai *o)
+/* Respond when all samples are done, fail when one has failed, else wait for one of them. */
+static void reply_when_done(struct server *s, struct request *req, struct response *res,
+                            struct openai *o)
 {
     struct failure failure = { 0 };
+    struct future *pending = NULL;
+    tinker_error err = { 0 };
     tinker_sample *samples = arena_array(&req->arena, o->n_prompts + 1, sizeof(*samples));
     if (!samples) {
         openai_error(res, 500, "out of memory");
         return;
     }
     pthread_mutex_lock(&s->lock);
-    struct future *pending = find_pending_locked(s, o, &failure);
-    if (!pending && !failure.status)
-        take_locked(s, req, o, samples, &failure);
+    for (size_t i = 0; i < o->n_prompts && !failure.status && !pending; i++) {
+        struct future *f = live_find_future_locked(s, o->prompts[i].future);
+        if (!f)
+            set_failure(&failure, 500, "the result is no longer available");
+        else if (f->state == FUTURE_FAILED)
+            set_failure(&failure, f->category == TINKER_CATEGORY_SERVER ? 500 : 400,
+                        f->result ? f->result : "failed");
+        else if (f->state != FUTURE_DONE)
+            pending = f;
+    }
+    for (size_t i = 0; i < o->n_prompts && !failure.status && !pending; i++) {
+        struct future *f = live_find_future_locked(s, o->prompts[i].future);
+        f->delivered = true; /* nobody asks again: it may go when memory is short */
+        if (wire_decode_sample_response(f->result, f->n_result, &req->arena, &samples[i], &err) !=
+            TINKER_OK)
+            set_failure(&failure, 500, err.message);
+    }
     pthread_mutex_unlock(&s->lock);
     if (failure.status)
         openai_error(res, failure.status, failure.text);
     else if (pending)
-        res->wait = &pending->wait; /* however long it takes: hold after hold */
+        res->wait = &pending->wait; /* hold after hold: these clients do not poll */
     else
-        reply(res, o, samples);
+        reply_completion(res, o, samples);
 }
 
-static void handle(struct server *s, struct request *req, struct response *res, bool chat)
+/* Called for the request and again after every hold; the context tells the two apart. */
+static void handle_completion(struct server *s, struct request *req, struct response *res,
+                              bool chat)
 {
     struct openai *o = req->context;
     if (!o) {
@@ -348,9 +331,9 @@ static void handle(struct server *s, struct request *req, struct response *res, 
         }
         arena_init(&o->arena, (size_t)1 << 30);
         o->chat = chat;
-        req->context = o;
+        req->context = o; /* kept across holds, freed with the request */
         req->context_free = openai_free;
-        if (!begin(s, req, res, o))
+        if (!begin_completion(s, req, res, o))
             return;
         if (o->stream) {
             res->content_type = "text/event-stream";
@@ -358,15 +341,15 @@ static void handle(struct server *s, struct request *req, struct response *res, 
             return;
         }
     }
-    answer(s, req, res, o);
+    reply_when_done(s, req, res, o);
 }
 
 void route_openai_completions(struct server *s, struct request *req, struct response *res)
 {
-    handle(s, req, res, false);
+    handle_completion(s, req, res, false);
 }
 
 void route_openai_chat(struct server *s, struct request *req, struct response *res)
 {
-    handle(s, req, res, true);
+    handle_completion(s, req, res, true);
 }

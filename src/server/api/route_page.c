@@ -1,4 +1,7 @@
-/* route_page.c - for people and monitors: page, banner, numbers. */
+/* route_page.c - for people and monitors: status page, /status, /metrics.
+ *
+ * Counters are atomics that only grow; gauges are read under the lock, all at one moment. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,7 +10,7 @@
 #include "server/api/page.h"
 #include "server/api/routes.h"
 
-/* People get the page, programs a banner. */
+/* Browsers get the page, programs a short description. */
 void route_page(struct server *s, struct request *req, struct response *res)
 {
     if (!req->accept || !strstr(req->accept, "text/html")) {
@@ -15,7 +18,7 @@ void route_page(struct server *s, struct request *req, struct response *res)
                            "\",\"api\":\"/api/v1\",\"metrics\":\"/metrics\"}");
         return;
     }
-    /* Where keys are needed, the page asks for one before it asks the server. */
+    /* Where keys are needed, the page shows its field for the key from the start. */
     const char *hidden = s->opts.n_api_keys ? strstr(page_html, PAGE_KEY_HIDDEN) : NULL;
     size_t n = hidden ? (size_t)(hidden - page_html) : page_html_size;
     buf_append(&res->body, page_html, n);
@@ -28,7 +31,7 @@ void route_page(struct server *s, struct request *req, struct response *res)
                     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'");
 }
 
-/* What the queues look like now. */
+/* The gauges at one moment. */
 struct snapshot {
     size_t queued_samples, active_samples, queued_bytes, result_bytes, sessions, models, futures;
     struct listener_stats http;
@@ -48,6 +51,7 @@ static void take_snapshot(struct server *s, struct snapshot *v)
     listener_stats(s->listener, &v->http);
 }
 
+/* One metric in the Prometheus text format. */
 static void put_metric(struct buf *b, const char *name, const char *type, const char *help,
                        double value)
 {
@@ -55,6 +59,7 @@ static void put_metric(struct buf *b, const char *name, const char *type, const 
                type, name, value);
 }
 
+/* To add a metric, see README.md. */
 void route_metrics(struct server *s, struct request *req, struct response *res)
 {
     struct snapshot v;
@@ -76,7 +81,7 @@ void route_metrics(struct server *s, struct request *req, struct response *res)
                (double)atomic_load(&c->sample_tokens));
     put_metric(b, "passes_total", "counter", "forward and forward_backward requests done",
                (double)atomic_load(&c->passes));
-    put_metric(b, "optim_steps_total", "counter", "optimiser steps",
+    put_metric(b, "optim_steps_total", "counter", "optimizer steps",
                (double)atomic_load(&c->steps));
     put_metric(b, "samples_total", "counter", "samples done", (double)atomic_load(&c->samples));
     put_metric(b, "failures_total", "counter", "requests that failed",
@@ -86,83 +91,45 @@ void route_metrics(struct server *s, struct request *req, struct response *res)
     put_metric(b, "sample_seconds_total", "counter", "engine time of sampling",
                (double)atomic_load(&c->sample_ns) / 1e9);
     put_metric(b, "queued_samples", "gauge", "samples waiting", (double)v.queued_samples);
-    put_metric(b, "active_samples", "gauge", "samples being made", (double)v.active_samples);
+    put_metric(b, "active_samples", "gauge", "samples running", (double)v.active_samples);
     put_metric(b, "queued_bytes", "gauge", "memory of waiting requests", (double)v.queued_bytes);
-    put_metric(b, "result_bytes", "gauge", "memory of outcomes", (double)v.result_bytes);
+    put_metric(b, "result_bytes", "gauge", "memory of results", (double)v.result_bytes);
     put_metric(b, "sessions", "gauge", "sessions in memory", (double)v.sessions);
     put_metric(b, "models", "gauge", "models in memory", (double)v.models);
     put_metric(b, "futures", "gauge", "futures in memory", (double)v.futures);
     res->content_type = "text/plain; version=0.0.4";
 }
 
-/* Resident memory of this process. */
-static int64_t memory_bytes(void)
-{
-    long long total = 0, resident = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (!f)
-        return 0;
-    if (fscanf(f, "%lld %lld", &total, &resident) != 2)
-        resident = 0;
-    fclose(f);
-    return resident * sysconf(_SC_PAGESIZE);
-}
-
+/* "key": number. */
 static void put_int(struct json_writer *w, const char *key, int64_t v)
 {
     json_put_key(w, key);
     json_put_int64(w, v);
 }
 
-/* The losses of the last passes, oldest first. */
-static void put_run_locked(struct json_writer *w, const struct model *m)
-{
-    size_t n = m->n_losses < MODEL_LOSSES ? m->n_losses : MODEL_LOSSES;
-    json_put_begin_object(w);
-    json_put_key(w, "id");
-    json_put_string(w, m->id);
-    json_put_key(w, "base_model");
-    json_put_string(w, m->base->name);
-    put_int(w, "passes", (int64_t)m->n_losses);
-    json_put_key(w, "losses");
-    json_put_begin_array(w);
-    for (size_t i = 0; i < n; i++) {
-        float v = m->losses[(m->n_losses - n + i) % MODEL_LOSSES];
-        json_put_float(w, v == v && v - v == 0 ? v : 0);
-    }
-    json_put_end_array(w);
-    json_put_end_object(w);
-}
-
-static void put_runs(struct server *s, struct json_writer *w, const char *user)
-{
-    size_t it = 0, n;
-    const char *key;
-    void *value;
-    json_put_key(w, "runs");
-    json_put_begin_array(w);
-    pthread_mutex_lock(&s->lock);
-    while (map_next(&s->models, &it, &key, &n, &value)) {
-        struct model *m = value;
-        if (m->state == MODEL_ACTIVE && strcmp(m->owner, user) == 0)
-            put_run_locked(w, m);
-    }
-    pthread_mutex_unlock(&s->lock);
-    json_put_end_array(w);
-}
-
+/* The same numbers as JSON, with the loss curves of the user's runs, for the page. */
 void route_status(struct server *s, struct request *req, struct response *res)
 {
     struct snapshot v;
     struct json_writer w;
     struct server_counters *c = &s->counters;
+    size_t it = 0, n_key;
+    const char *key;
+    void *value;
+    /* Resident memory of this process, in pages. */
+    long long total = 0, resident = 0;
+    FILE *statm = fopen("/proc/self/statm", "r");
+    if (statm && fscanf(statm, "%lld %lld", &total, &resident) != 2)
+        resident = 0;
+    if (statm)
+        fclose(statm);
     take_snapshot(s, &v);
     json_writer_init(&w, &res->body);
     json_put_begin_object(&w);
     json_put_key(&w, "version");
     json_put_string(&w, TINKER_VERSION);
     put_int(&w, "uptime_s", (clock_now_ns(s->clock) - s->started_ns) / 1000000000);
-    put_int(&w, "memory_bytes", memory_bytes());
+    put_int(&w, "memory_bytes", resident * sysconf(_SC_PAGESIZE));
     put_int(&w, "sessions", (int64_t)v.sessions);
     put_int(&w, "models", (int64_t)v.models);
     put_int(&w, "queued_samples", (int64_t)v.queued_samples);
@@ -171,7 +138,31 @@ void route_status(struct server *s, struct request *req, struct response *res)
     put_int(&w, "train_tokens", (int64_t)atomic_load(&c->train_tokens));
     put_int(&w, "sample_tokens", (int64_t)atomic_load(&c->sample_tokens));
     put_int(&w, "optim_steps", (int64_t)atomic_load(&c->steps));
-    put_runs(s, &w, req->user);
+    json_put_key(&w, "runs");
+    json_put_begin_array(&w);
+    pthread_mutex_lock(&s->lock);
+    while (map_next(&s->models, &it, &key, &n_key, &value)) {
+        const struct model *m = value;
+        if (m->state != MODEL_ACTIVE || strcmp(m->owner, req->user) != 0)
+            continue;
+        json_put_begin_object(&w);
+        json_put_key(&w, "id");
+        json_put_string(&w, m->id);
+        json_put_key(&w, "base_model");
+        json_put_string(&w, m->base->name);
+        put_int(&w, "passes", (int64_t)m->n_losses);
+        json_put_key(&w, "losses"); /* of the last passes, oldest first */
+        json_put_begin_array(&w);
+        size_t n = m->n_losses < MODEL_LOSSES ? m->n_losses : MODEL_LOSSES;
+        for (size_t i = 0; i < n; i++) {
+            float loss = m->losses[(m->n_losses - n + i) % MODEL_LOSSES];
+            json_put_float(&w, isfinite(loss) ? loss : 0); /* JSON has no infinity */
+        }
+        json_put_end_array(&w);
+        json_put_end_object(&w);
+    }
+    pthread_mutex_unlock(&s->lock);
+    json_put_end_array(&w);
     json_put_end_object(&w);
     res->content_type = "application/json";
 }

@@ -1,4 +1,7 @@
-/* route_rest.c - training runs and checkpoints: listings and management. */
+/* route_rest.c - training runs and checkpoints: listings and management.
+ *
+ * Users see and change only what they own; what belongs to others is reported as 404, so that ids
+ * cannot be guessed.  Everything here is in the store: runs stay listed after their model ended. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +14,17 @@
 
 /* ---- records to wire types -------------------------------------------------------------- */
 
-/* A later time than clients have dates for is told as the last one. */
-static struct wire_time time_of(int64_t us)
+/* Microseconds to the wire's time.  Python's dates end with the year 9999: later times are sent as
+ * the last one. */
+static struct wire_time convert_time(int64_t us)
 {
     const int64_t last = INT64_C(253402300799) * 1000000; /* of the year 9999 */
     return (struct wire_time){ us != 0, false, us < last ? us : last };
 }
 
-static void checkpoint_of(const struct server *s, struct arena *arena,
-                          const struct store_checkpoint *c, struct wire_checkpoint *out)
+/* A record as clients see it. */
+static void convert_checkpoint(const struct server *s, struct arena *arena,
+                               const struct store_checkpoint *c, struct wire_checkpoint *out)
 {
     static const char *const types[] = { "training", "sampler", "external" };
     const char *kind = store_kind_name(c->kind);
@@ -29,17 +34,19 @@ static void checkpoint_of(const struct server *s, struct arena *arena,
         s->opts.bare_checkpoint_ids ? c->name : arena_printf(arena, "%s/%s", kind, c->name);
     *out = (struct wire_checkpoint){ .checkpoint_id = id,
                                      .checkpoint_type = types[c->kind],
-                                     .time = time_of(c->created_us),
+                                     .time = convert_time(c->created_us),
                                      .tinker_path = arena_printf(arena, "tinker://%s/%s/%s", c->run,
                                                                  kind, c->name),
                                      .size_bytes = { 1, c->size_bytes },
                                      .is_public = c->is_public,
-                                     .expires_at = time_of(c->expires_us) };
+                                     .expires_at = convert_time(c->expires_us) };
     wire_metadata_decode(metadata, arena, &out->user_metadata, NULL);
 }
 
-static tinker_status last_of(struct server *s, struct arena *arena, const char *run, bool sampler,
-                             const struct wire_checkpoint **out, tinker_error *err)
+/* The newest checkpoint of a run, converted; *out NULL: there is none. */
+static tinker_status find_last_checkpoint(struct server *s, struct arena *arena, const char *run,
+                                          bool sampler, const struct wire_checkpoint **out,
+                                          tinker_error *err)
 {
     struct store_checkpoint *c = NULL;
     *out = NULL;
@@ -47,13 +54,14 @@ static tinker_status last_of(struct server *s, struct arena *arena, const char *
     struct wire_checkpoint *v = c ? arena_alloc(arena, sizeof(*v)) : NULL;
     if (status != TINKER_OK || !v)
         return status;
-    checkpoint_of(s, arena, c, v);
+    convert_checkpoint(s, arena, c, v);
     *out = v;
     return TINKER_OK;
 }
 
-static tinker_status run_of(struct server *s, struct arena *arena, const struct store_model *m,
-                            struct wire_training_run *out, tinker_error *err)
+/* A model as clients see it: a run with its two last checkpoints. */
+static tinker_status convert_run(struct server *s, struct arena *arena, const struct store_model *m,
+                                 struct wire_training_run *out, tinker_error *err)
 {
     struct json_str metadata = { m->user_metadata,
                                  m->user_metadata ? strlen(m->user_metadata) : 0 };
@@ -63,18 +71,20 @@ static tinker_status run_of(struct server *s, struct arena *arena, const struct 
                                        .is_lora = m->lora.rank > 0,
                                        .corrupted = m->status == STORE_MODEL_LOST,
                                        .lora_rank = { 1, m->lora.rank },
-                                       .last_request_time = time_of(m->last_request_us) };
-    /* Some JSON cannot be told as texts; that must not hide the run, nor all others. */
+                                       .last_request_time = convert_time(m->last_request_us) };
+    /* Metadata that is not an object of strings is left out: it must not hide the run, or fail the
+     * whole listing. */
     if (wire_metadata_decode(metadata, arena, &out->user_metadata, NULL) != TINKER_OK)
         out->user_metadata = (struct wire_named_strings){ 0 };
-    tinker_status status = last_of(s, arena, m->id, false, &out->last_checkpoint, err);
+    tinker_status status = find_last_checkpoint(s, arena, m->id, false, &out->last_checkpoint, err);
     if (status == TINKER_OK)
-        status = last_of(s, arena, m->id, true, &out->last_sampler_checkpoint, err);
+        status = find_last_checkpoint(s, arena, m->id, true, &out->last_sampler_checkpoint, err);
     return status;
 }
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
+/* GET training_runs: the user's runs, most recent request first, with their last checkpoints. */
 void route_list_runs(struct server *s, struct request *req, struct response *res)
 {
     struct wire_training_runs_response r = { 0 };
@@ -89,7 +99,7 @@ void route_list_runs(struct server *s, struct request *req, struct response *res
                           &req->arena, &models, &n, &r.cursor.total_count, &err);
     struct wire_training_run *runs = arena_array(&req->arena, n + 1, sizeof(*runs));
     for (size_t i = 0; status == TINKER_OK && runs && i < n; i++)
-        status = run_of(s, &req->arena, &models[i], &runs[i], &err);
+        status = convert_run(s, &req->arena, &models[i], &runs[i], &err);
     if (status != TINKER_OK || !runs) {
         route_store_error(s, res, &err);
         return;
@@ -100,7 +110,7 @@ void route_list_runs(struct server *s, struct request *req, struct response *res
 }
 
 /* The run of the path if it is the user's; else 404. */
-static struct store_model *own_run(struct server *s, struct request *req, struct response *res)
+static struct store_model *find_own_run(struct server *s, struct request *req, struct response *res)
 {
     struct store_model *m = NULL;
     tinker_error err = { 0 };
@@ -114,14 +124,15 @@ static struct store_model *own_run(struct server *s, struct request *req, struct
     return NULL;
 }
 
+/* GET training_runs/{}: one run of the user. */
 void route_get_run(struct server *s, struct request *req, struct response *res)
 {
     struct wire_training_run r;
     tinker_error err = { 0 };
-    struct store_model *m = own_run(s, req, res);
+    struct store_model *m = find_own_run(s, req, res);
     if (!m)
         return;
-    if (run_of(s, &req->arena, m, &r, &err) == TINKER_OK)
+    if (convert_run(s, &req->arena, m, &r, &err) == TINKER_OK)
         route_reply(res, &wire_training_run, &r);
     else
         route_store_error(s, res, &err);
@@ -129,6 +140,7 @@ void route_get_run(struct server *s, struct request *req, struct response *res)
 
 /* ---- lists of checkpoints ------------------------------------------------------------------------ */
 
+/* 200 with a list; cursor NULL: it is complete. */
 static void reply_checkpoints(const struct server *s, struct request *req, struct response *res,
                               const struct store_checkpoint *list, size_t n,
                               const struct wire_cursor *cursor)
@@ -139,17 +151,18 @@ static void reply_checkpoints(const struct server *s, struct request *req, struc
         return;
     }
     for (size_t i = 0; i < n; i++)
-        checkpoint_of(s, &req->arena, &list[i], &out[i]);
+        convert_checkpoint(s, &req->arena, &list[i], &out[i]);
     struct wire_checkpoints_list_response r = { out, n, cursor };
     route_reply(res, &wire_checkpoints_list_response, &r);
 }
 
+/* GET training_runs/{}/checkpoints: all of them, without a cursor: the SDK expects one response. */
 void route_run_checkpoints(struct server *s, struct request *req, struct response *res)
 {
     struct store_checkpoint *list;
     size_t n;
     tinker_error err = { 0 };
-    if (!own_run(s, req, res))
+    if (!find_own_run(s, req, res))
         return;
     if (store_list_checkpoints(s->store, req->user, req->param[0], 100000, 0, &req->arena, &list,
                                &n, NULL, &err) == TINKER_OK)
@@ -158,6 +171,7 @@ void route_run_checkpoints(struct server *s, struct request *req, struct respons
         route_store_error(s, res, &err);
 }
 
+/* GET checkpoints: those of all runs of the user, newest first. */
 void route_list_checkpoints(struct server *s, struct request *req, struct response *res)
 {
     struct store_checkpoint *list;
@@ -177,8 +191,8 @@ void route_list_checkpoints(struct server *s, struct request *req, struct respon
 /* ---- one checkpoint ----------------------------------------------------------------------------------- */
 
 /* The user's own checkpoint named by the path: run, kind, name. */
-static struct store_checkpoint *own_checkpoint(struct server *s, struct request *req,
-                                               struct response *res)
+static struct store_checkpoint *find_own_checkpoint(struct server *s, struct request *req,
+                                                    struct response *res)
 {
     for (int kind = STORE_TRAINING; kind <= STORE_EXTERNAL; kind++)
         if (strcmp(req->param[1], store_kind_name(kind)) == 0)
@@ -189,6 +203,7 @@ static struct store_checkpoint *own_checkpoint(struct server *s, struct request 
     return NULL;
 }
 
+/* An identifier without its kind, as older clients send it: say what is expected. */
 void route_bare_checkpoint(struct server *s, struct request *req, struct response *res)
 {
     (void)s, (void)req;
@@ -197,7 +212,7 @@ void route_bare_checkpoint(struct server *s, struct request *req, struct respons
                    "'sampler_weights/<name>'");
 }
 
-/* Answer 204 when the change was recorded. */
+/* 204 when the change is recorded, else 500. */
 static void reply_changed(struct server *s, struct response *res, tinker_status status,
                           const tinker_error *err)
 {
@@ -207,10 +222,11 @@ static void reply_changed(struct server *s, struct response *res, tinker_status 
         route_store_error(s, res, err);
 }
 
+/* DELETE: the record goes now, the files once no other record names their directory. */
 void route_delete_checkpoint(struct server *s, struct request *req, struct response *res)
 {
     tinker_error err = { 0 };
-    struct store_checkpoint *c = own_checkpoint(s, req, res);
+    struct store_checkpoint *c = find_own_checkpoint(s, req, res);
     if (!c)
         return;
     tinker_status status = store_delete_checkpoint(s->store, c->run, c->kind, c->name, &err);
@@ -222,30 +238,33 @@ void route_delete_checkpoint(struct server *s, struct request *req, struct respo
 static void set_public(struct server *s, struct request *req, struct response *res, bool on)
 {
     tinker_error err = { 0 };
-    struct store_checkpoint *c = own_checkpoint(s, req, res);
+    struct store_checkpoint *c = find_own_checkpoint(s, req, res);
     if (c)
         reply_changed(s, res,
                       store_set_checkpoint_public(s->store, c->run, c->kind, c->name, on, &err),
                       &err);
 }
 
+/* Anybody with a key may then load the checkpoint, but only its owner may change it. */
 void route_publish(struct server *s, struct request *req, struct response *res)
 {
     set_public(s, req, res, true);
 }
 
+/* Loads that have started are not stopped. */
 void route_unpublish(struct server *s, struct request *req, struct response *res)
 {
     set_public(s, req, res, false);
 }
 
+/* PUT ttl: set the expiry, counted from now; without ttl_seconds clear it. */
 void route_set_ttl(struct server *s, struct request *req, struct response *res)
 {
     struct wire_ttl_request in;
     tinker_error err = { 0 };
     if (!route_body(req, res, &wire_ttl_request, &in))
         return;
-    struct store_checkpoint *c = own_checkpoint(s, req, res);
+    struct store_checkpoint *c = find_own_checkpoint(s, req, res);
     if (!c)
         return;
     if (in.ttl_seconds.has &&
@@ -253,7 +272,7 @@ void route_set_ttl(struct server *s, struct request *req, struct response *res)
         response_error(res, 400, "ttl_seconds must be a positive number of seconds");
         return;
     }
-    int64_t expires = in.ttl_seconds.has ? core_now_us(s) + in.ttl_seconds.value * 1000000 : 0;
+    int64_t expires = in.ttl_seconds.has ? live_wall_us(s) + in.ttl_seconds.value * 1000000 : 0;
     reply_changed(s, res,
                   store_set_checkpoint_expiry(s->store, c->run, c->kind, c->name, expires, &err),
                   &err);
@@ -261,12 +280,14 @@ void route_set_ttl(struct server *s, struct request *req, struct response *res)
 
 /* ---- archives --------------------------------------------------------------------------------------------- */
 
-static void redirect(struct server *s, struct request *req, struct response *res, const char *dir)
+/* 302 to a signed URL, with the time until which it works. */
+static void redirect_to_archive(struct server *s, struct request *req, struct response *res,
+                                const char *dir)
 {
     char date[64];
     int64_t expires;
     struct tm tm;
-    const char *url = link_make(s, req, "download", dir, &expires);
+    const char *url = signed_url_make(s, req, "download", dir, &expires);
     time_t when = (time_t)expires;
     gmtime_r(&when, &tm);
     strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &tm);
@@ -281,32 +302,36 @@ static void redirect(struct server *s, struct request *req, struct response *res
     response_header(res, "Expires", until);
 }
 
+/* GET archive: a redirect, because SDKs download from storage without their API key. */
 void route_archive(struct server *s, struct request *req, struct response *res)
 {
-    struct store_checkpoint *c = own_checkpoint(s, req, res);
+    struct store_checkpoint *c = find_own_checkpoint(s, req, res);
     if (c)
-        redirect(s, req, res, c->dir);
+        redirect_to_archive(s, req, res, c->dir);
 }
 
+/* The older form without a kind means sampler weights. */
 void route_bare_archive(struct server *s, struct request *req, struct response *res)
 {
     struct store_checkpoint *c =
         route_checkpoint(s, req, res, req->param[0], STORE_SAMPLER, req->param[1], false);
     if (c)
-        redirect(s, req, res, c->dir);
+        redirect_to_archive(s, req, res, c->dir);
 }
 
+/* The target of the redirect: a tar archive, made on a worker thread (routes_place()). */
 void route_download(struct server *s, struct request *req, struct response *res)
 {
     const char *dir = req->param[0];
     bool used = false;
     tinker_error err = { 0 };
-    if (!link_check(s, req, res, "download", dir))
+    if (!signed_url_check(s, req, res, "download", dir))
         return;
     if (store_dir_in_use(s->store, dir, &used, &err) != TINKER_OK) {
         route_store_error(s, res, &err);
         return;
     }
+    /* Deleted since the URL was signed. */
     if (!used) {
         response_error(res, 404, "Checkpoint not found");
         return;
@@ -322,12 +347,13 @@ void route_download(struct server *s, struct request *req, struct response *res)
 
 /* ---- external weights: a link per file --------------------------------------------------------------------- */
 
+/* One signed URL per file; the marker of completeness is not one of them. */
 void route_external_urls(struct server *s, struct request *req, struct response *res)
 {
     tinker_error err = { 0 };
     size_t n = 0;
     int64_t expires = 0;
-    struct store_checkpoint *c = own_checkpoint(s, req, res);
+    struct store_checkpoint *c = find_own_checkpoint(s, req, res);
     if (!c)
         return;
     if (c->kind != STORE_EXTERNAL) {
@@ -340,18 +366,20 @@ void route_external_urls(struct server *s, struct request *req, struct response 
     for (size_t i = 0; names && urls && i < n; i++) {
         const char *what = arena_printf(&req->arena, "%s/%s", c->dir, names[i]);
         if (strcmp(names[i], "checkpoint_complete") != 0)
-            urls[m++] =
-                (tinker_named_string){ names[i],
-                                       what ? link_make(s, req, "file", what, &expires) : NULL };
+            urls[m++] = (tinker_named_string){
+                names[i], what ? signed_url_make(s, req, "file", what, &expires) : NULL
+            };
     }
     if (!names || !urls) {
         route_store_error(s, res, &err);
         return;
     }
-    struct wire_external_weights_urls_response r = { { 1, urls, m }, time_of(expires * 1000000) };
+    struct wire_external_weights_urls_response r = { { 1, urls, m },
+                                                     convert_time(expires * 1000000) };
     route_reply(res, &wire_external_weights_urls_response, &r);
 }
 
+/* The target of such a URL. */
 void route_file(struct server *s, struct request *req, struct response *res)
 {
     const char *dir = req->param[0], *name = req->param[1];
@@ -361,7 +389,7 @@ void route_file(struct server *s, struct request *req, struct response *res)
     /* The signature covers the name: only files of external_urls() are asked for here. */
     if (!what)
         response_error(res, 500, "out of memory");
-    if (!what || !link_check(s, req, res, "file", what))
+    if (!what || !signed_url_check(s, req, res, "file", what))
         return;
     if (store_dir_in_use(s->store, dir, &used, &err) != TINKER_OK)
         route_store_error(s, res, &err);

@@ -10,8 +10,10 @@
 #include "server/work/submit.h"
 #include "wire/check.h"
 
-enum { SAMPLES_MAX = 4096 };
+enum { SAMPLES_MAX = 4096 }; /* sequences of one request */
 
+/* Find the weights, record the sampling session, enter it in memory.  Its id is derived from the
+ * client's number, so a retry gets the same one. */
 void route_create_sampling_session(struct server *s, struct request *req, struct response *res)
 {
     struct wire_create_sampling_session_request in;
@@ -23,8 +25,8 @@ void route_create_sampling_session(struct server *s, struct request *req, struct
         response_error(res, 404, "Session not found");
         return;
     }
-    struct samplers_source from;
-    if (!samplers_source(s, req, res, in.base_model, in.model_path, &from))
+    struct sampler_source from;
+    if (!sampler_table_find_source(s, req, res, in.base_model, in.model_path, &from))
         return;
     struct store_sampler record = { .id = arena_printf(&req->arena, "%s:sample:%lld", session->id,
                                                        (long long)in.sampling_session_seq_id),
@@ -36,13 +38,13 @@ void route_create_sampling_session(struct server *s, struct request *req, struct
                                     .name = from.checkpoint ? from.checkpoint->name : NULL,
                                     .sampler =
                                         from.checkpoint && from.checkpoint->kind == STORE_SAMPLER,
-                                    .created_us = core_now_us(s) };
+                                    .created_us = live_wall_us(s) };
     if (!record.id || store_add_sampler(s->store, &record, &err) != TINKER_OK) {
         route_store_error(s, res, &err);
         return;
     }
     pthread_mutex_lock(&s->lock);
-    bool ok = core_add_sampler_locked(s, &record, from.base,
+    bool ok = live_add_sampler_locked(s, &record, from.base,
                                       from.checkpoint ? from.checkpoint->dir : NULL) != NULL;
     pthread_mutex_unlock(&s->lock);
     struct wire_create_sampling_session_response r = { record.id };
@@ -52,16 +54,16 @@ void route_create_sampling_session(struct server *s, struct request *req, struct
         response_error(res, 500, "out of memory");
 }
 
-/* Copies of a client number their samples apart: each gets a block that nobody else has,
- * whatever happened to the process that gave out the one before. */
+/* Several processes may share one sampling session.  Each gets a number of its own, counted in the
+ * store, so that their sample numbers never collide, not even across a restart. */
 void route_join_sampling_session(struct server *s, struct request *req, struct response *res)
 {
     struct wire_join_sampling_session_request in;
     struct wire_join_sampling_session_response r = { 0 };
-    struct samplers_view v;
+    struct sampler_view v;
     tinker_error err = { 0 };
     if (!route_body(req, res, &wire_join_sampling_session_request, &in) ||
-        !samplers_find(s, req, res, in.sampling_session_id, &v))
+        !sampler_table_find(s, req, res, in.sampling_session_id, &v))
         return;
     if (store_join_sampler(s->store, in.sampling_session_id, &r.client_counter, &err) != TINKER_OK)
         route_store_error(s, res, &err);
@@ -69,8 +71,8 @@ void route_join_sampling_session(struct server *s, struct request *req, struct r
         route_reply(res, &wire_join_sampling_session_response, &r);
 }
 
-/* Mistakes that need no engine to be seen. */
-static const char *problem_of(const struct wire_sample_request *r)
+/* Errors that can be found without the engine; NULL: none. */
+static const char *find_problem(const struct wire_sample_request *r)
 {
     if (r->num_samples < 1)
         return "num_samples must be a positive number";
@@ -88,39 +90,41 @@ static const char *problem_of(const struct wire_sample_request *r)
         return "prompt_logprobs_last_n needs prompt_logprobs";
     if (r->prompt_alt_tokens_k.has && r->prompt_alt_tokens_k.value < 0)
         return "prompt_alt_tokens_k must not be negative";
-    /* An option that changes the answer must not be ignored. */
+    /* An option that changes the result must not be ignored. */
     if (r->record_stability_info.has && r->record_stability_info.value)
         return "record_stability_info is not supported here";
     return NULL;
 }
 
-/* Without its directory a sample would be one of the base model. */
-static bool has_all(struct response *res, bool all)
+/* 500 when a copy failed: without its directory a sample would be one of the base model. */
+static bool check_memory(struct response *res, bool all)
 {
     if (!all)
         response_error(res, 500, "out of memory");
     return all;
 }
 
-/* The session, weights and future id of a request; false: the response says why. */
-static bool resolve(struct server *s, struct request *req, struct response *res, struct work *w,
-                    struct session **session, struct base **base, const char **id)
+/* Find the session, weights and future id of a request; false: the response says why not.
+ * Requests without a sampling session name a model themselves and run in the direct session. */
+static bool resolve_sampler(struct server *s, struct request *req, struct response *res,
+                            struct job *w, struct session **session, struct base **base,
+                            const char **id)
 {
     const struct wire_sample_request *r = &w->sample;
     char uuid[37];
     rand_uuid(uuid);
     if (!r->sampling_session_id) {
-        struct samplers_source from;
-        if (!samplers_source(s, req, res, r->base_model, r->model_path, &from))
+        struct sampler_source from;
+        if (!sampler_table_find_source(s, req, res, r->base_model, r->model_path, &from))
             return false;
-        *session = samplers_direct_session(s, req->user);
+        *session = sampler_table_direct_session(s, req->user);
         *base = from.base;
         w->dir = from.checkpoint ? arena_strdup(&w->arena, from.checkpoint->dir) : NULL;
         *id = arena_strdup(&req->arena, uuid);
-        return has_all(res, *session && *id && (w->dir || !from.checkpoint));
+        return check_memory(res, *session && *id && (w->dir || !from.checkpoint));
     }
-    struct samplers_view v;
-    if (!samplers_find(s, req, res, r->sampling_session_id, &v))
+    struct sampler_view v;
+    if (!sampler_table_find(s, req, res, r->sampling_session_id, &v))
         return false;
     *session = route_session(s, req, v.session_id);
     if (!*session) {
@@ -129,68 +133,67 @@ static bool resolve(struct server *s, struct request *req, struct response *res,
     }
     *base = v.base;
     w->dir = v.dir ? arena_strdup(&w->arena, v.dir) : NULL;
+    /* With a number a retry finds the first sample; without one each request is new. */
     *id = r->seq_id.has ? arena_printf(&req->arena, "%s:%lld", r->sampling_session_id,
                                        (long long)r->seq_id.value)
                         : arena_printf(&req->arena, "%s:%s", r->sampling_session_id, uuid);
-    return has_all(res, *id && (w->dir || !v.dir));
+    return check_memory(res, *id && (w->dir || !v.dir));
 }
 
-/* The envelope of a sample: newer clients want an id for each sequence with it. */
-static void reply_envelope(struct response *res, const char *id, int64_t num_samples)
-{
-    struct json_writer w;
-    char sequence[512];
-    json_writer_init(&w, &res->body);
-    json_put_begin_object(&w);
-    json_put_key(&w, "request_id");
-    json_put_string(&w, id);
-    json_put_key(&w, "sample_sequence_ids");
-    json_put_begin_array(&w);
-    for (int64_t i = 0; i < num_samples; i++) {
-        snprintf(sequence, sizeof(sequence), "%s:%lld", id, (long long)i);
-        json_put_string(&w, sequence);
-    }
-    json_put_end_array(&w);
-    json_put_end_object(&w);
-    res->content_type = "application/json";
-}
-
+/* Decode and check a sample request for asample and stream_sample. */
 bool route_read_sample(struct server *s, struct request *req, struct response *res,
-                       struct sample_ask *out)
+                       struct sample_submission *out)
 {
     tinker_error err = { 0 };
-    struct work *w = work_new(WORK_SAMPLE);
-    if (!w || work_decode(w, false, req->body, req->n_body, &err) != TINKER_OK) {
-        work_free(w);
+    struct job *w = job_new(JOB_SAMPLE);
+    if (!w || job_decode(w, false, req->body, req->n_body, &err) != TINKER_OK) {
+        job_free(w);
         route_invalid(res, err.message);
         return false;
     }
-    const char *problem = problem_of(&w->sample);
-    *out = (struct sample_ask){ .work = w };
+    const char *problem = find_problem(&w->sample);
+    *out = (struct sample_submission){ .job = w };
     if (problem)
         response_error(res, 400, "%s", problem);
-    if (!problem && resolve(s, req, res, w, &out->session, &out->base, &out->id)) {
+    if (!problem && resolve_sampler(s, req, res, w, &out->session, &out->base, &out->id)) {
         req->model = arena_strdup(&req->arena, out->base->name);
-        req->tokens = work_tokens(w);
+        req->tokens = job_tokens(w);
         return true;
     }
-    work_free(w);
+    job_free(w);
     return false;
 }
 
+/* Queue a sample; the result is fetched with retrieve_future. */
 void route_asample(struct server *s, struct request *req, struct response *res)
 {
-    struct sample_ask ask;
+    struct sample_submission ask;
     if (!route_read_sample(s, req, res, &ask))
         return;
-    int64_t num_samples = ask.work->sample.num_samples;
-    int status = submit_sample(s, req->user, ask.session, ask.base, ask.work, ask.id);
-    if (status == SUBMIT_OK)
-        reply_envelope(res, ask.id, num_samples);
-    else
+    int64_t num_samples = ask.job->sample.num_samples; /* the job is gone after the submission */
+    int status = submit_sample(s, req->user, ask.session, ask.base, ask.job, ask.id);
+    if (status == SUBMIT_OK) {
+        /* The future's id; newer clients want an id for each sequence with it. */
+        struct json_writer w;
+        char sequence[512];
+        json_writer_init(&w, &res->body);
+        json_put_begin_object(&w);
+        json_put_key(&w, "request_id");
+        json_put_string(&w, ask.id);
+        json_put_key(&w, "sample_sequence_ids");
+        json_put_begin_array(&w);
+        for (int64_t i = 0; i < num_samples; i++) {
+            snprintf(sequence, sizeof(sequence), "%s:%lld", ask.id, (long long)i);
+            json_put_string(&w, sequence);
+        }
+        json_put_end_array(&w);
+        json_put_end_object(&w);
+        res->content_type = "application/json";
+    } else
         route_submitted(s, res, status, ask.id, NULL, NULL);
 }
 
+/* GET samplers/{}: which weights a sampling session uses. */
 void route_get_sampler(struct server *s, struct request *req, struct response *res)
 {
     struct store_sampler *v = NULL;

@@ -1,15 +1,18 @@
-/* route_search.c - the search for sessions, and what checkpoints take on the disk.
+/* route_search.c - search for sessions, and disk usage of checkpoints.
  *
- * Each user finds only what is theirs, whatever the scope asked for.  Filters run here, over
- * the sessions in the order of the pages, so that a page is full whenever there are enough. */
-#include <ctype.h>
+ * Each user finds only their own, whatever scope the request asks for.  Filters run here, over
+ * batches of sessions in the order of the listing, so that a response is full whenever enough
+ * sessions match. */
 #include <string.h>
+#include <strings.h>
 
 #include "base/err.h"
 #include "server/api/routes.h"
 
+/* Sessions read from the store at once; the most that one response holds. */
 enum { SEARCH_BATCH = 200, SEARCH_LIMIT = 200 };
 
+/* Is the text one of the list? */
 static bool in_list(const struct wire_strings *list, const char *text)
 {
     for (size_t i = 0; text && i < list->n; i++)
@@ -18,25 +21,15 @@ static bool in_list(const struct wire_strings *list, const char *text)
     return false;
 }
 
-/* Is the word of n bytes anywhere in text, whatever the case of ASCII letters? */
-static bool has_word(const char *text, const char *word, size_t n)
-{
-    for (; *text; text++) {
-        size_t i = 0;
-        while (i < n && text[i] &&
-               tolower((unsigned char)text[i]) == tolower((unsigned char)word[i]))
-            i++;
-        if (i == n)
-            return true;
-    }
-    return n == 0;
-}
-
-static bool name_fits(const char *name, const char *query)
+/* Are all words of the query in the name, in any order, ignoring the case of ASCII letters? */
+static bool match_name(const char *name, const char *query)
 {
     while (*query) {
         size_t n = strcspn(query, " ");
-        if (n && !(name && has_word(name, query, n)))
+        bool found = n == 0;
+        for (const char *p = name; p && *p && !found; p++)
+            found = strncasecmp(p, query, n) == 0;
+        if (!found)
             return false;
         query += n;
         query += strspn(query, " ");
@@ -44,17 +37,9 @@ static bool name_fits(const char *name, const char *query)
     return true;
 }
 
-/* With both an id and a name, one of them is enough. */
-static bool identity_fits(const struct wire_session_search_request *in,
-                          const struct store_session *v)
-{
-    bool by_id = in->session_id && strcmp(in->session_id, v->id) == 0;
-    bool by_name = in->display_name && name_fits(v->display_name, in->display_name);
-    return (!in->session_id && !in->display_name) || by_id || by_name;
-}
-
-static bool metadata_fits(const struct wire_session_search_request *in,
-                          const struct wire_named_strings *have)
+/* Does the session have all the pairs that are asked for? */
+static bool match_metadata(const struct wire_session_search_request *in,
+                           const struct wire_named_strings *have)
 {
     for (size_t i = 0; i < in->user_metadata.n; i++) {
         const tinker_named_string *want = &in->user_metadata.v[i];
@@ -68,8 +53,9 @@ static bool metadata_fits(const struct wire_session_search_request *in,
     return true;
 }
 
-static bool status_fits(const struct wire_session_search_request *in,
-                        const struct wire_session_status *status)
+/* Is the status one of those asked for?  Without any, all are. */
+static bool match_status(const struct wire_session_search_request *in,
+                         const struct wire_session_status *status)
 {
     for (size_t i = 0; status && i < in->n_statuses; i++) {
         const struct wire_session_status_query *q = &in->statuses[i];
@@ -80,9 +66,9 @@ static bool status_fits(const struct wire_session_search_request *in,
     return in->n_statuses == 0;
 }
 
-/* NULL: neither finished nor alive. */
-static const struct wire_session_status *status_of(struct arena *arena,
-                                                   const struct store_session *v)
+/* The status of a session; NULL: it expired, which the API has no word for. */
+static const struct wire_session_status *make_status(struct arena *arena,
+                                                     const struct store_session *v)
 {
     struct wire_session_status *out = arena_alloc(arena, sizeof(*out));
     struct wire_status_reason *reason = arena_alloc(arena, sizeof(*reason));
@@ -95,34 +81,39 @@ static const struct wire_session_status *status_of(struct arena *arena,
     return out;
 }
 
-/* Fill *out when the session is what is asked for. */
-static bool fits(struct server *s, struct request *req,
-                 const struct wire_session_search_request *in, const struct store_session *v,
-                 struct wire_session_summary *out)
+/* Does the session match?  Then *out is its summary. */
+static bool match_session(struct server *s, struct request *req,
+                          const struct wire_session_search_request *in,
+                          const struct store_session *v, struct wire_session_summary *out)
 {
     struct json_str raw = { v->user_metadata, v->user_metadata ? strlen(v->user_metadata) : 0 };
     *out = (struct wire_session_summary){ .session_id = v->id,
                                           .created_at = { 1, false, v->created_us },
                                           .owner = route_user_urn(req),
                                           .project_id = v->project_id ? v->project_id : "",
-                                          .status = status_of(&req->arena, v),
+                                          .status = make_status(&req->arena, v),
                                           .display_name = v->display_name };
     if (wire_metadata_decode(raw, &req->arena, &out->user_metadata, NULL) != TINKER_OK)
         out->user_metadata = (struct wire_named_strings){ 0 };
-    if (!identity_fits(in, v) || !metadata_fits(in, &out->user_metadata) ||
-        !status_fits(in, out->status) ||
+    /* With both an id and a name, one of them is enough. */
+    bool by_id = in->session_id && strcmp(in->session_id, v->id) == 0;
+    bool by_name = in->display_name && match_name(v->display_name, in->display_name);
+    bool any = !in->session_id && !in->display_name;
+    if (!(any || by_id || by_name) || !match_metadata(in, &out->user_metadata) ||
+        !match_status(in, out->status) ||
         (in->project_ids.n && !in_list(&in->project_ids, out->project_id)))
         return false;
+    /* Counted for matches only: it is a query of its own. */
     out->checkpoint_storage_bytes.has = 1;
     store_count_session(s->store, v->id, &out->checkpoints_count,
                         &out->checkpoint_storage_bytes.value, NULL);
     return true;
 }
 
-/* Up to limit + 1 summaries: one more says that there is another page. */
-static tinker_status search(struct server *s, struct request *req,
-                            const struct wire_session_search_request *in,
-                            struct wire_session_summary *out, size_t *n, tinker_error *err)
+/* Up to limit + 1 summaries: the extra one says that there are more. */
+static tinker_status search_sessions(struct server *s, struct request *req,
+                                     const struct wire_session_search_request *in,
+                                     struct wire_session_summary *out, size_t *n, tinker_error *err)
 {
     int64_t at = in->cursor ? in->cursor->last_created_at.us : 0;
     const char *id = in->cursor ? in->cursor->last_session_id : "";
@@ -135,7 +126,7 @@ static tinker_status search(struct server *s, struct request *req,
         if (status != TINKER_OK)
             return status;
         for (size_t i = 0; i < got && *n <= (size_t)in->limit; i++) {
-            *n += fits(s, req, in, &list[i], &out[*n]);
+            *n += match_session(s, req, in, &list[i], &out[*n]);
             at = list[i].created_us;
             id = list[i].id;
         }
@@ -143,6 +134,7 @@ static tinker_status search(struct server *s, struct request *req,
     return TINKER_OK;
 }
 
+/* POST sessions/search: filters, newest first, with a cursor for the next request. */
 void route_search_sessions(struct server *s, struct request *req, struct response *res)
 {
     struct wire_session_search_request in;
@@ -156,9 +148,10 @@ void route_search_sessions(struct server *s, struct request *req, struct respons
         return;
     }
     struct wire_session_summary *out = arena_array(&req->arena, (size_t)in.limit + 1, sizeof(*out));
+    /* A search among other users finds nothing. */
     bool mine =
         strcmp(in.owner.type, "user") != 0 || in_list(&in.owner.owner_urns, route_user_urn(req));
-    if (!out || (mine && search(s, req, &in, out, &n, &err) != TINKER_OK)) {
+    if (!out || (mine && search_sessions(s, req, &in, out, &n, &err) != TINKER_OK)) {
         route_store_error(s, res, &err);
         return;
     }
@@ -172,6 +165,7 @@ void route_search_sessions(struct server *s, struct request *req, struct respons
     route_reply(res, &wire_session_search_response, &r);
 }
 
+/* Disk usage of the user's checkpoints per project. */
 void route_checkpoint_usage(struct server *s, struct request *req, struct response *res)
 {
     const char *project = req->query(req, "project_id");

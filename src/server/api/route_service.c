@@ -1,4 +1,7 @@
-/* route_service.c - configuration, sessions, telemetry and other small endpoints. */
+/* route_service.c - configuration, sessions, telemetry and other small endpoints.
+ *
+ * Sessions are in the store for listings and restarts, and in memory while they live: heartbeats
+ * touch memory only. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +14,14 @@
 
 enum { TRACE_SPANS = 100000 };
 
+/* Open to everybody: clients and load balancers call it before they have a key. */
 void route_healthz(struct server *s, struct request *req, struct response *res)
 {
     (void)s, (void)req;
     response_json(res, "{\"status\":\"ok\"}");
 }
 
+/* The base models that are served, with their context lengths. */
 void route_capabilities(struct server *s, struct request *req, struct response *res)
 {
     struct wire_supported_model *list = arena_array(&req->arena, s->n_bases, sizeof(*list));
@@ -33,6 +38,7 @@ void route_capabilities(struct server *s, struct request *req, struct response *
     route_reply(res, &wire_get_server_capabilities_response, &r);
 }
 
+/* What the SDK should do with this server; unset fields keep the SDK's defaults. */
 void route_client_config(struct server *s, struct request *req, struct response *res)
 {
     (void)s, (void)req;
@@ -46,13 +52,14 @@ void route_client_config(struct server *s, struct request *req, struct response 
     route_reply(res, &wire_client_config_response, &r);
 }
 
+/* Asked for again every five minutes. */
 void route_dynamic_config(struct server *s, struct request *req, struct response *res)
 {
     (void)s, (void)req;
     response_json(res, "{\"refresh_interval_sec\":300,\"sample_cancel_enabled\":true}");
 }
 
-/* An unsigned token that only tells the client who it is; it opens nothing. */
+/* An unsigned JWT: clients read their identity from it, the server never accepts it. */
 void route_auth_token(struct server *s, struct request *req, struct response *res)
 {
     struct buf b;
@@ -73,7 +80,8 @@ void route_auth_token(struct server *s, struct request *req, struct response *re
     buf_clear(&b);
 }
 
-static void put_named(struct json_writer *w, const char *name, const char *value)
+/* {"name": "value"} */
+static void put_single_field(struct json_writer *w, const char *name, const char *value)
 {
     json_put_begin_object(w);
     json_put_key(w, name);
@@ -81,8 +89,8 @@ static void put_named(struct json_writer *w, const char *name, const char *value
     json_put_end_object(w);
 }
 
-/* What `tinker auth login` of the official program asks before it keeps a key.  Keys have no
- * number here, but a name from which one can be made (see user_name() in routes.c). */
+/* `tinker auth login` of the official CLI asks this before it stores a key.  Keys have no number
+ * here, but a name from which one can be made (see authenticate_user() in routes.c). */
 void route_own_key(struct server *s, struct request *req, struct response *res)
 {
     struct json_writer w;
@@ -99,9 +107,9 @@ void route_own_key(struct server *s, struct request *req, struct response *res)
     json_put_key(&w, "details");
     json_put_begin_object(&w);
     json_put_key(&w, "org_details");
-    put_named(&w, "name", "local");
+    put_single_field(&w, "name", "local");
     json_put_key(&w, "user_details");
-    put_named(&w, "email", req->user);
+    put_single_field(&w, "email", req->user);
     json_put_end_object(&w);
     json_put_end_object(&w);
     res->status = 200;
@@ -110,7 +118,8 @@ void route_own_key(struct server *s, struct request *req, struct response *res)
 
 /* ---- sessions ------------------------------------------------------------------------------ */
 
-static const char *tags_json(struct arena *arena, const struct wire_strings *tags)
+/* Tags as a JSON array, as the store keeps them; NULL: no memory, and no tags. */
+static const char *encode_tags(struct arena *arena, const struct wire_strings *tags)
 {
     struct buf b;
     struct json_writer w;
@@ -125,6 +134,7 @@ static const char *tags_json(struct arena *arena, const struct wire_strings *tag
     return out;
 }
 
+/* Record first, then memory: a session that a client knows survives a restart. */
 void route_create_session(struct server *s, struct request *req, struct response *res)
 {
     struct wire_create_session_request in;
@@ -133,11 +143,11 @@ void route_create_session(struct server *s, struct request *req, struct response
     if (!route_body(req, res, &wire_create_session_request, &in))
         return;
     rand_uuid(id);
-    int64_t now = core_now_us(s);
+    int64_t now = live_wall_us(s);
     struct store_session record = {
         .id = id,
         .owner = req->user,
-        .tags = tags_json(&req->arena, &in.tags),
+        .tags = encode_tags(&req->arena, &in.tags),
         .user_metadata = in.user_metadata.s
                              ? arena_strndup(&req->arena, in.user_metadata.s, in.user_metadata.n)
                              : NULL,
@@ -152,7 +162,7 @@ void route_create_session(struct server *s, struct request *req, struct response
         return;
     }
     pthread_mutex_lock(&s->lock);
-    bool ok = core_add_session_locked(s, id, req->user) != NULL;
+    bool ok = live_add_session_locked(s, id, req->user) != NULL;
     pthread_mutex_unlock(&s->lock);
     struct wire_create_session_response r = { .session_id = id };
     if (ok)
@@ -161,13 +171,15 @@ void route_create_session(struct server *s, struct request *req, struct response
         response_error(res, 500, "out of memory");
 }
 
+/* Only memory changes.  A session whose client was silent for long remembers its return, because
+ * gaps in its numbers wait from then on (queue.c). */
 void route_heartbeat(struct server *s, struct request *req, struct response *res)
 {
     struct wire_session_heartbeat_request in;
     if (!route_body(req, res, &wire_session_heartbeat_request, &in))
         return;
     pthread_mutex_lock(&s->lock);
-    struct session *v = core_session_locked(s, in.session_id);
+    struct session *v = live_find_session_locked(s, in.session_id);
     bool alive = v && !v->expired && !v->direct && strcmp(v->owner, req->user) == 0;
     int64_t now_ns = clock_now_ns(s->clock);
     if (alive && now_ns - v->seen_ns > SESSION_SILENCE_MS * (int64_t)1000000)
@@ -181,6 +193,7 @@ void route_heartbeat(struct server *s, struct request *req, struct response *res
         response_error(res, 404, "Session not found");
 }
 
+/* Newest first, expired ones included. */
 void route_list_sessions(struct server *s, struct request *req, struct response *res)
 {
     int64_t limit, offset;
@@ -203,8 +216,8 @@ void route_list_sessions(struct server *s, struct request *req, struct response 
 }
 
 /* The session of the path if it is the user's, alive or not; else 404. */
-static struct store_session *own_session(struct server *s, struct request *req,
-                                         struct response *res)
+static struct store_session *find_own_session(struct server *s, struct request *req,
+                                              struct response *res)
 {
     struct store_session *v = NULL;
     tinker_error err = { 0 };
@@ -218,13 +231,14 @@ static struct store_session *own_session(struct server *s, struct request *req,
     return NULL;
 }
 
+/* The runs and samplers of a session. */
 void route_get_session(struct server *s, struct request *req, struct response *res)
 {
     struct store_model *models;
     struct store_sampler *samplers;
     size_t n_models, n_samplers;
     tinker_error err = { 0 };
-    struct store_session *v = own_session(s, req, res);
+    struct store_session *v = find_own_session(s, req, res);
     if (!v)
         return;
     if (store_list_models(s->store, req->user, v->id, -1, 10000, 0, &req->arena, &models, &n_models,
@@ -254,13 +268,14 @@ void route_get_session(struct server *s, struct request *req, struct response *r
     route_reply(res, &wire_get_session_response, &r);
 }
 
+/* Checkpoints are counted under the project of their session. */
 void route_set_project(struct server *s, struct request *req, struct response *res)
 {
     struct wire_project_request in;
     tinker_error err = { 0 };
     if (!route_body(req, res, &wire_project_request, &in))
         return;
-    struct store_session *v = own_session(s, req, res);
+    struct store_session *v = find_own_session(s, req, res);
     if (!v)
         return;
     if (!in.project_id || !*in.project_id)
@@ -271,14 +286,15 @@ void route_set_project(struct server *s, struct request *req, struct response *r
         response_no_content(res);
 }
 
-/* The client says that it needs the session no more. */
+/* The client is done with the session: end it as if it had timed out, but with its reason.  A
+ * retry finds it expired and still gets 204. */
 void route_finish_session(struct server *s, struct request *req, struct response *res)
 {
     struct wire_finish_session_request in = { 0 };
     tinker_error err = { 0 };
     if (req->n_body && !route_body(req, res, &wire_finish_session_request, &in))
         return;
-    if (!own_session(s, req, res))
+    if (!find_own_session(s, req, res))
         return;
     if (in.reason.type && store_set_session_finished(s->store, req->param[0], in.reason.type,
                                                      in.detail, &err) != TINKER_OK) {
@@ -287,20 +303,22 @@ void route_finish_session(struct server *s, struct request *req, struct response
     }
     struct session *v = route_session(s, req, req->param[0]);
     if (v)
-        sweep_expire_session(s, v, "was unloaded because its session was finished");
+        timers_expire_session(s, v, "was unloaded because its session was finished");
     response_no_content(res);
 }
 
 /* ---- traces ------------------------------------------------------------------------------------ */
 
+/* A signed URL for route_trace(): trace viewers have no API key. */
 void route_trace_export(struct server *s, struct request *req, struct response *res)
 {
     int64_t expires;
-    struct store_session *v = own_session(s, req, res);
+    struct store_session *v = find_own_session(s, req, res);
     if (!v)
         return;
     struct wire_trace_export_response r = { .status = "ready",
-                                            .url = link_make(s, req, "trace", v->id, &expires) };
+                                            .url =
+                                                signed_url_make(s, req, "trace", v->id, &expires) };
     route_reply(res, &wire_trace_export_response, &r);
 }
 
@@ -309,7 +327,7 @@ static void put_span(struct json_writer *w, const struct store_span *v, int64_t 
 {
     json_put_begin_object(w);
     json_put_key(w, "name");
-    json_put_string(w, work_kind_name((enum work_kind)v->kind));
+    json_put_string(w, job_kind_name((enum job_kind)v->kind));
     json_put_key(w, "ph");
     json_put_string(w, "X");
     json_put_key(w, "ts");
@@ -330,13 +348,14 @@ static void put_span(struct json_writer *w, const struct store_span *v, int64_t 
     json_put_end_object(w);
 }
 
+/* All requests of a session in the Chrome trace event format. */
 void route_trace(struct server *s, struct request *req, struct response *res)
 {
     struct store_span *list;
     size_t n;
     struct json_writer w;
     tinker_error err = { 0 };
-    if (!link_check(s, req, res, "trace", req->param[0]))
+    if (!signed_url_check(s, req, res, "trace", req->param[0]))
         return;
     if (store_list_spans(s->store, req->param[0], TRACE_SPANS, &req->arena, &list, &n, &err) !=
         TINKER_OK) {
@@ -348,26 +367,29 @@ void route_trace(struct server *s, struct request *req, struct response *res)
     json_put_key(&w, "traceEvents");
     json_put_begin_array(&w);
     for (size_t i = 0; i < n; i++)
-        put_span(&w, &list[i], core_now_us(s));
+        put_span(&w, &list[i], live_wall_us(s));
     json_put_end_array(&w);
     json_put_end_object(&w);
     res->content_type = "application/json";
 }
 
-/* ---- accepted and not used ---------------------------------------------------------------------- */
+/* ---- accepted, without effect -------------------------------------------------------------------- */
 
+/* The SDK sends usage events; a local server has nobody to pass them on to. */
 void route_telemetry(struct server *s, struct request *req, struct response *res)
 {
     (void)s, (void)req;
     response_json(res, "{\"status\":\"accepted\"}");
 }
 
+/* Nothing is billed here. */
 void route_billing(struct server *s, struct request *req, struct response *res)
 {
     (void)s, (void)req;
     response_json(res, "{\"data\":[],\"sessions\":{}}");
 }
 
+/* No audit log is kept; the access log (access_log.h) has the requests. */
 void route_audit(struct server *s, struct request *req, struct response *res)
 {
     (void)s, (void)req;

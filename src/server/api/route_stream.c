@@ -1,6 +1,6 @@
-/* route_stream.c - POST /api/v1/stream_sample: a sample as server-sent events while it is made.
+/* route_stream.c - POST /api/v1/stream_sample: a sample as server-sent events while it runs.
  *
- * The request is that of asample; the answer is one event for each token and each end of a
+ * The request is that of asample; the response is one event for each token and each end of a
  * sequence (wire/chunk.h), then "[DONE]".  Not part of the reference protocol: client/config
  * and get_server_capabilities say that it is here.  Threads: the route on the listener's, the
  * observer on the engine's. */
@@ -16,6 +16,7 @@
 
 enum { EVENT_MAX = 1 << 20 };
 
+/* One sequence. */
 struct part {
     tinker_decoder *decoder; /* NULL: the model has no tokenizer */
     tinker_text text;        /* of the current token */
@@ -27,12 +28,13 @@ struct events {
     struct stream *stream;
     struct part *parts;
     size_t n;
-    size_t topk; /* likeliest tokens that are told with each */
+    size_t topk; /* alternatives sent with each token */
     const int32_t *top_tokens;
-    const float *top_logprobs; /* of the token that comes next; NULL tokens: none are told */
+    const float *top_logprobs; /* of the token that comes next; top_tokens NULL: none */
     bool broken;               /* the reader left */
 };
 
+/* Write one event; a reader that left is noticed here. */
 static void send_chunk(struct events *e, const struct wire_sample_chunk *c)
 {
     struct buf b;
@@ -45,14 +47,28 @@ static void send_chunk(struct events *e, const struct wire_sample_chunk *c)
     buf_clear(&b);
 }
 
-static void send_token(struct events *e, size_t i, int32_t token, float logprob)
+/* The alternatives of the token that comes next; borrowed until on_stream_token(). */
+static void on_stream_alternatives(struct observer *observer, size_t sample, const int32_t *tokens,
+                                   const float *logprobs, size_t k)
 {
-    struct part *p = &e->parts[i];
+    struct events *e = (struct events *)observer;
+    (void)sample;
+    e->topk = k;
+    e->top_tokens = tokens;
+    e->top_logprobs = logprobs;
+}
+
+/* One event per token; non-zero stops the sequence because nobody reads it. */
+static int on_stream_token(struct observer *observer, size_t sample, int32_t token, float logprob)
+{
+    struct events *e = (struct events *)observer;
+    struct part *p = &e->parts[sample];
     p->text.n = 0;
+    /* The text may be empty: the decoder holds back incomplete characters. */
     if (p->decoder)
         tinker_decoder_put(p->decoder, &token, 1, &p->text, NULL);
     const struct wire_sample_chunk c = { .kind = WIRE_CHUNK_TOKEN,
-                                         .sequence = (int64_t)i,
+                                         .sequence = (int64_t)sample,
                                          .index = p->n++,
                                          .token = token,
                                          .logprob = logprob,
@@ -62,38 +78,22 @@ static void send_token(struct events *e, size_t i, int32_t token, float logprob)
                                          .text = p->text.s,
                                          .n_text = p->text.n };
     send_chunk(e, &c);
-}
-
-/* Of the token that comes next, which tells them. */
-static void on_rivals(struct observer *observer, size_t sample, const int32_t *tokens,
-                      const float *logprobs, size_t k)
-{
-    struct events *e = (struct events *)observer;
-    (void)sample;
-    e->topk = k;
-    e->top_tokens = tokens;
-    e->top_logprobs = logprobs;
-}
-
-static int on_token(struct observer *observer, size_t sample, int32_t token, float logprob)
-{
-    struct events *e = (struct events *)observer;
-    send_token(e, sample, token, logprob);
     e->top_tokens = NULL;
     return e->broken;
 }
 
-static void on_finished(struct observer *observer, const tinker_sample *r, const char *error)
+/* The end of every sequence or the failure, then [DONE].  r NULL: the sample failed. */
+static void on_stream_finished(struct observer *observer, const tinker_sample *r, const char *error)
 {
     struct events *e = (struct events *)observer;
     for (size_t i = 0; r && i < r->n_sequences && i < e->n; i++) {
         const tinker_sequence *q = &r->sequences[i];
-        /* tokens that were decided without the observer being asked */
+        /* Tokens that the generator added without calling the observer. */
         for (size_t k = (size_t)e->parts[i].n; k < q->n; k++) {
             if (q->topk)
-                on_rivals(observer, i, q->topk_tokens + k * q->topk, q->topk_logprobs + k * q->topk,
-                          q->topk);
-            on_token(observer, i, q->tokens[k], q->logprobs ? q->logprobs[k] : 0);
+                on_stream_alternatives(observer, i, q->topk_tokens + k * q->topk,
+                                       q->topk_logprobs + k * q->topk, q->topk);
+            on_stream_token(observer, i, q->tokens[k], q->logprobs ? q->logprobs[k] : 0);
         }
         const struct wire_sample_chunk c = { .kind = WIRE_CHUNK_FINISHED,
                                              .sequence = (int64_t)i,
@@ -112,7 +112,8 @@ static void on_finished(struct observer *observer, const tinker_sample *r, const
     stream_end(e->stream);
 }
 
-static void events_free(struct observer *observer)
+/* Also ends a stream whose sample never ran. */
+static void stream_events_free(struct observer *observer)
 {
     struct events *e = (struct events *)observer;
     stream_end(e->stream);
@@ -126,8 +127,8 @@ static void events_free(struct observer *observer)
 }
 
 /* *stream gets the reader's reference. */
-static struct observer *events_new(struct server *s, tinker_tokenizer *tokenizer, size_t n,
-                                   struct stream **stream)
+static struct observer *stream_events_new(struct server *s, tinker_tokenizer *tokenizer, size_t n,
+                                          struct stream **stream)
 {
     struct events *e = calloc(1, sizeof(*e));
     struct part *parts = calloc(n, sizeof(*parts));
@@ -137,7 +138,10 @@ static struct observer *events_new(struct server *s, tinker_tokenizer *tokenizer
         free(parts);
         return NULL;
     }
-    *e = (struct events){ .observer = { on_token, on_rivals, on_finished, events_free },
+    *e = (struct events){ .observer = { .token = on_stream_token,
+                                        .alternatives = on_stream_alternatives,
+                                        .finished = on_stream_finished,
+                                        .free = stream_events_free },
                           .stream = made,
                           .parts = parts,
                           .n = n };
@@ -147,39 +151,36 @@ static struct observer *events_new(struct server *s, tinker_tokenizer *tokenizer
     return &e->observer;
 }
 
-/* An option that would change the answer, if a stream could tell of it. */
-static const char *untold_option(const struct wire_sample_request *r)
-{
-    if (r->prompt_alt_tokens_k.has && r->prompt_alt_tokens_k.value)
-        return "prompt_alt_tokens_k";
-    return r->target_prompt_logprobs ? "target_prompt_logprobs" : NULL;
-}
-
 void route_stream_sample(struct server *s, struct request *req, struct response *res)
 {
-    struct sample_ask ask;
+    struct sample_submission ask;
     char uuid[37];
     if (!route_read_sample(s, req, res, &ask))
         return;
-    /* A stream is its connection's: one that comes again with the same number is made again, and
-     * what was cut short because its reader left is nobody's result. */
+    /* A stream belongs to its connection: a retry with the same number samples again, and one that
+     * was cut short because its reader left is no result for anybody.  So it gets a new id. */
     rand_uuid(uuid);
     ask.id = uuid;
-    const char *untold = untold_option(&ask.work->sample);
+    /* Options whose results a stream has no event for. */
+    const struct wire_sample_request *r = &ask.job->sample;
+    const char *untold = r->prompt_alt_tokens_k.has && r->prompt_alt_tokens_k.value
+                             ? "prompt_alt_tokens_k"
+                         : r->target_prompt_logprobs ? "target_prompt_logprobs"
+                                                     : NULL;
     if (untold) {
-        work_free(ask.work);
-        response_error(res, 400, "%s is not told in streams", untold);
+        job_free(ask.job);
+        response_error(res, 400, "%s is not supported in streams; use asample", untold);
         return;
     }
-    ask.work->observer =
-        events_new(s, ask.base->tokenizer, (size_t)ask.work->sample.num_samples, &res->stream);
-    if (!ask.work->observer) {
-        work_free(ask.work);
+    ask.job->observer = stream_events_new(s, ask.base->tokenizer,
+                                          (size_t)ask.job->sample.num_samples, &res->stream);
+    if (!ask.job->observer) {
+        job_free(ask.job);
         response_error(res, 500, "out of memory");
         return;
     }
-    int status = submit_sample(s, req->user, ask.session, ask.base, ask.work, ask.id);
-    if (status != SUBMIT_OK) { /* the work and the producer's side of the stream are gone */
+    int status = submit_sample(s, req->user, ask.session, ask.base, ask.job, ask.id);
+    if (status != SUBMIT_OK) { /* the job and the producer's side of the stream are gone */
         stream_unref(res->stream);
         res->stream = NULL;
         route_submitted(s, res, status, ask.id, NULL, NULL);

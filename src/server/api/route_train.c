@@ -1,5 +1,9 @@
-/* route_train.c - models and training requests: checked, numbered and queued here, run on
- * the engine thread (train.c). */
+/* route_train.c - models and training requests: checked, numbered and queued here, run on the
+ * engine thread (train.c).
+ *
+ * A request with a number must use it up even if it is refused, because the model waits for every
+ * number (queue.c).  So refusals are submitted as jobs that fail in their turn, and a 4xx is sent
+ * only where no number is involved, or in addition. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -13,41 +17,31 @@
 
 /* ---- numbered requests ----------------------------------------------------------------- */
 
-static bool is_proto(const struct request *req)
+/* Decode a training request and submit it. */
+static void submit_request(struct server *s, struct request *req, struct response *res,
+                           enum job_kind kind)
 {
-    const char *t = req->content_type;
-    return t && (strncasecmp(t, "application/x-protobuf", 22) == 0 ||
-                 strncasecmp(t, "application/protobuf", 20) == 0);
-}
-
-/* A body that does not decode still takes its turn when its number can be read, so that
- * the numbers after it do not wait for it in vain. */
-static bool refuse_in_turn(struct request *req, bool proto, struct work *w, const tinker_error *err,
-                           const char **model_id, struct wire_opt_int *seq)
-{
-    if (!work_peek(proto, req->body, req->n_body, &req->arena, model_id, seq))
-        return false;
-    snprintf(w->refused, sizeof(w->refused), "%s", err->message);
-    return true;
-}
-
-static void submit(struct server *s, struct request *req, struct response *res, enum work_kind kind)
-{
-    bool proto = is_proto(req);
+    const char *type = req->content_type;
+    bool proto = type && (strncasecmp(type, "application/x-protobuf", 22) == 0 ||
+                          strncasecmp(type, "application/protobuf", 20) == 0);
     tinker_error err = { 0 };
-    struct work *w = work_new(kind);
+    struct job *w = job_new(kind);
     if (!w) {
         response_error(res, 500, "out of memory");
         return;
     }
     const char *model_id, *id = NULL;
     struct wire_opt_int seq;
-    if (work_decode(w, proto, req->body, req->n_body, &err) == TINKER_OK) {
-        model_id = arena_strdup(&req->arena, work_model_id(w));
-        seq = work_seq(w);
-        req->tokens = work_tokens(w);
-    } else if (!refuse_in_turn(req, proto, w, &err, &model_id, &seq)) {
-        work_free(w);
+    if (job_decode(w, proto, req->body, req->n_body, &err) == TINKER_OK) {
+        model_id = arena_strdup(&req->arena, job_model_id(w));
+        seq = job_seq(w);
+        req->tokens = job_tokens(w);
+    } else if (job_peek(proto, req->body, req->n_body, &req->arena, &model_id, &seq)) {
+        /* It does not decode, but its number can be read.  It is submitted to fail when its turn
+         * comes; otherwise the numbers after it would wait for it in vain. */
+        snprintf(w->refused, sizeof(w->refused), "%s", err.message);
+    } else {
+        job_free(w);
         route_invalid(res, err.message);
         return;
     }
@@ -57,93 +51,72 @@ static void submit(struct server *s, struct request *req, struct response *res, 
     route_submitted(s, res, status, id, model_id, &err);
 }
 
+/* All numbered requests but load_weights.  The kind is the last segment of the route's path. */
 void route_submit(struct server *s, struct request *req, struct response *res)
 {
-    static const enum work_kind kinds[] = {
-        WORK_FORWARD_BACKWARD, WORK_FORWARD,       WORK_OPTIM_STEP, WORK_SAVE,
-        WORK_SAVE_SAMPLER,     WORK_SAVE_EXTERNAL, WORK_UNLOAD
+    static const enum job_kind kinds[] = {
+        JOB_FORWARD_BACKWARD, JOB_FORWARD,       JOB_OPTIM_STEP, JOB_SAVE,
+        JOB_SAVE_SAMPLER,     JOB_SAVE_EXTERNAL, JOB_UNLOAD
     };
-    const char *name = strrchr(req->route->pattern, '/') + 1;
+    const char *name = strrchr(req->route->path, '/') + 1;
     size_t i = 0;
-    while (strcmp(work_kind_name(kinds[i]), name) != 0)
-        i++; /* every route here is one of them */
-    submit(s, req, res, kinds[i]);
+    while (strcmp(job_kind_name(kinds[i]), name) != 0)
+        i++; /* the table in routes.c has only these names */
+    submit_request(s, req, res, kinds[i]);
 }
 
 /* ---- new models ----------------------------------------------------------------------------- */
 
-static const char *metadata_text(struct arena *arena, struct json_str raw)
-{
-    return raw.s ? arena_strndup(arena, raw.s, raw.n) : NULL;
-}
-
-static int64_t choose_seed(struct server *s)
-{
-    uint64_t seed = 0;
-    if (s->opts.has_default_lora_seed)
-        return s->opts.default_lora_seed;
-    rand_os(&seed, sizeof(seed));
-    return (int64_t)(seed >> 33);
-}
-
-/* Record and queue request 0 of a model. */
-static void create(struct server *s, struct request *req, struct response *res, struct work *w,
-                   struct session *session, int64_t model_seq, struct base *base,
-                   const tinker_lora *lora, struct json_str metadata)
+/* Record and queue request 0 of a model.  Takes over the job. */
+static void submit_model(struct server *s, struct request *req, struct response *res, struct job *w,
+                         struct session *session, int64_t model_seq, struct base *base,
+                         const tinker_lora *lora, struct json_str metadata)
 {
     tinker_error err = { 0 };
     const char *id = NULL;
-    int64_t now = core_now_us(s);
-    struct store_model record = { .id = arena_printf(&req->arena, "%s:train:%lld", session->id,
-                                                     (long long)model_seq),
-                                  .session_id = session->id,
-                                  .owner = req->user,
-                                  .base_model = base->name,
-                                  .lora = *lora,
-                                  .user_metadata = metadata_text(&req->arena, metadata),
-                                  .created_us = now,
-                                  .last_request_us = now,
-                                  .saved_seq = -1 };
+    int64_t now = live_wall_us(s);
+    struct store_model record = {
+        .id = arena_printf(&req->arena, "%s:train:%lld", session->id, (long long)model_seq),
+        .session_id = session->id,
+        .owner = req->user,
+        .base_model = base->name,
+        .lora = *lora,
+        .user_metadata = metadata.s ? arena_strndup(&req->arena, metadata.s, metadata.n) : NULL,
+        .created_us = now,
+        .last_request_us = now,
+        .saved_seq = -1
+    };
     int status = SUBMIT_FAILED;
     if (record.id)
         status = submit_create(s, &record, session, base, w, req->body, req->n_body, &req->arena,
                                &id, &err);
     else
-        work_free(w);
+        job_free(w);
     route_submitted(s, res, status, id, record.id, &err);
 }
 
-/* What makes a new adapter impossible; the future then fails with it. */
-static void check_lora(struct server *s, struct work *w, const tinker_lora *lora)
-{
-    tinker_error err = { 0 };
-    if (lora->rank < 1 || lora->rank > s->opts.max_rank)
-        snprintf(w->refused, sizeof(w->refused),
-                 "lora_config.rank must be from 1 to %lld, not %lld", (long long)s->opts.max_rank,
-                 (long long)lora->rank);
-    else if (wire_check_lora(lora, &err) != TINKER_OK)
-        snprintf(w->refused, sizeof(w->refused), "%s", err.message);
-}
-
-static void check_optimizer(struct work *w, const struct wire_optimizer_config *config)
+/* Problems of a new model make its creation fail in the future, not here: clients submit further
+ * requests before they look at the first result. */
+static void check_optimizer(struct job *w, const struct wire_optimizer_config *config)
 {
     if (config && strcmp(config->type, "adamw") != 0)
         snprintf(w->refused, sizeof(w->refused), "optimizer '%.40s' is not supported, only adamw",
                  config->type);
 }
 
+/* create_model: the model's id is derived from session and model_seq_id, so a retry finds it. */
 void route_create_model(struct server *s, struct request *req, struct response *res)
 {
     tinker_error err = { 0 };
-    struct work *w = work_new(WORK_CREATE);
-    if (!w || work_decode(w, false, req->body, req->n_body, &err) != TINKER_OK) {
-        work_free(w);
+    struct job *w = job_new(JOB_CREATE);
+    if (!w || job_decode(w, false, req->body, req->n_body, &err) != TINKER_OK) {
+        job_free(w);
         route_invalid(res, err.message);
         return;
     }
     const struct wire_create_model_request *in = &w->create;
     struct session *session = route_session(s, req, in->session_id);
-    struct base *base = core_base(s, in->base_model);
+    struct base *base = live_find_base(s, in->base_model);
     if (!session || !in->lora_config || in->model_seq_id < 0) {
         if (!session)
             response_error(res, 404, "Session not found");
@@ -151,81 +124,69 @@ void route_create_model(struct server *s, struct request *req, struct response *
             response_error(res, 400,
                            in->lora_config ? "model_seq_id must not be negative"
                                            : "Missing LoRA config");
-        work_free(w);
+        job_free(w);
         return;
     }
     tinker_lora lora = *in->lora_config;
     if (!lora.has_seed) {
+        /* Chosen once and recorded: a replay must start from the same weights. */
+        uint64_t seed = 0;
+        rand_os(&seed, sizeof(seed));
         lora.has_seed = 1;
-        lora.seed = choose_seed(s);
+        lora.seed =
+            s->opts.has_default_lora_seed ? s->opts.default_lora_seed : (int64_t)(seed >> 33);
     }
-    check_lora(s, w, &lora);
+    if (lora.rank < 1 || lora.rank > s->opts.max_rank)
+        snprintf(w->refused, sizeof(w->refused),
+                 "lora_config.rank must be from 1 to %lld, not %lld", (long long)s->opts.max_rank,
+                 (long long)lora.rank);
+    else if (wire_check_lora(&lora, &err) != TINKER_OK)
+        snprintf(w->refused, sizeof(w->refused), "%s", err.message);
     check_optimizer(w, in->optimizer_config);
     if (!base) {
         snprintf(w->refused, sizeof(w->refused), "base model '%.100s' is not served here",
                  in->base_model);
-        base = &s->bases[0];
+        base = &s->bases[0]; /* any will do: the job only fails */
     }
-    create(s, req, res, w, session, in->model_seq_id, base, &lora, in->user_metadata);
+    submit_model(s, req, res, w, session, in->model_seq_id, base, &lora, in->user_metadata);
 }
 
-/* load_weights that makes the model it loads into. */
-static void create_by_load(struct server *s, struct request *req, struct response *res,
-                           struct work *w)
+/* load_weights that also creates the model it loads into. */
+static void submit_model_by_load(struct server *s, struct request *req, struct response *res,
+                                 struct job *w)
 {
     const struct wire_load_weights_request *in = &w->load;
     struct session *session = route_session(s, req, in->session_id);
     if (!session) {
         response_error(res, 404, "Session not found");
-        work_free(w);
+        job_free(w);
         return;
     }
     struct store_checkpoint *c = route_checkpoint_path(s, req, res, in->path);
     if (!c) {
-        work_free(w);
+        job_free(w);
         return;
     }
-    struct base *base = core_base(s, in->base_model ? in->base_model : c->base_model);
+    struct base *base = live_find_base(s, in->base_model ? in->base_model : c->base_model);
     if (!base) {
         snprintf(w->refused, sizeof(w->refused), "base model '%.100s' is not served here",
                  in->base_model ? in->base_model : c->base_model);
         base = &s->bases[0];
     }
     check_optimizer(w, in->optimizer_config);
-    w->kind = WORK_CREATE_BY_LOAD;
-    create(s, req, res, w, session, in->model_seq_id.value, base, &c->lora, in->user_metadata);
+    w->kind = JOB_CREATE_BY_LOAD;
+    submit_model(s, req, res, w, session, in->model_seq_id.value, base, &c->lora,
+                 in->user_metadata);
 }
 
-/* Say 400.  Its number is used up all the same, or those after it would wait for it; the journal
- * gets no body, because it must not run after a restart either. */
-static void refuse_load(struct server *s, struct request *req, struct response *res, struct work *w,
-                        const char *problem)
-{
-    const struct wire_load_weights_request *in = &w->load;
-    const char *model_id = in->model_id ? arena_strdup(&req->arena, in->model_id) : NULL;
-    const char *id = NULL;
-    tinker_error err = { 0 };
-    int status = SUBMIT_OK;
-    if (model_id && in->seq_id.has) {
-        snprintf(w->refused, sizeof(w->refused), "%s", problem);
-        status = submit_train(s, req->user, model_id, in->seq_id, w, false, "", 0, &req->arena, &id,
-                              &err);
-    } else {
-        work_free(w);
-    }
-    if (status == SUBMIT_BUSY || status == SUBMIT_FAILED)
-        route_submitted(s, res, status, id, model_id, &err);
-    else
-        response_error(res, 400, "%s", problem);
-}
-
+/* load_weights: into an existing model (model_id), or creating one (session_id, model_seq_id). */
 void route_load_weights(struct server *s, struct request *req, struct response *res)
 {
     tinker_error err = { 0 };
     struct wire_path path;
-    struct work *w = work_new(WORK_LOAD);
-    if (!w || work_decode(w, false, req->body, req->n_body, &err) != TINKER_OK) {
-        work_free(w);
+    struct job *w = job_new(JOB_LOAD);
+    if (!w || job_decode(w, false, req->body, req->n_body, &err) != TINKER_OK) {
+        job_free(w);
         route_invalid(res, err.message);
         return;
     }
@@ -233,7 +194,7 @@ void route_load_weights(struct server *s, struct request *req, struct response *
     bool by_model = in->model_id != NULL, by_session = in->session_id && in->model_seq_id.has;
     bool local = s->opts.allow_local_paths && strncmp(in->path, "file:///", 8) == 0;
     const char *problem = NULL;
-    char late[80];
+    char late[80]; /* must outlive `problem` */
     snprintf(late, sizeof(late), "LoadWeights is not permitted with seq_id %lld",
              (long long)in->seq_id.value);
     if (by_model == by_session)
@@ -246,26 +207,42 @@ void route_load_weights(struct server *s, struct request *req, struct response *
         problem = late;
     else if (by_model && in->optimizer_config)
         problem =
-            "optimizer_config is chosen when a model is made, not when weights are loaded into one";
-    if (problem) {
-        refuse_load(s, req, res, w, problem);
-    } else if (by_session) {
-        create_by_load(s, req, res, w);
+            "optimizer_config is set when a model is created, not when weights are loaded into it";
+    if (!problem && by_session) {
+        submit_model_by_load(s, req, res, w);
+    } else if (!problem) {
+        job_free(w);
+        submit_request(s, req, res, JOB_LOAD);
     } else {
-        work_free(w);
-        submit(s, req, res, WORK_LOAD);
+        /* Respond 400.  Its number is used up all the same, or those after it would wait for it.
+         * The journal gets no body, because it must not run after a restart either. */
+        const char *model_id = in->model_id ? arena_strdup(&req->arena, in->model_id) : NULL;
+        const char *id = NULL;
+        int status = SUBMIT_OK;
+        if (model_id && in->seq_id.has) {
+            snprintf(w->refused, sizeof(w->refused), "%s", problem);
+            status = submit_train(s, req->user, model_id, in->seq_id, w, false, "", 0, &req->arena,
+                                  &id, &err);
+        } else {
+            job_free(w);
+        }
+        if (status == SUBMIT_BUSY || status == SUBMIT_FAILED)
+            route_submitted(s, res, status, id, model_id, &err);
+        else
+            response_error(res, 400, "%s", problem);
     }
 }
 
-/* ---- questions -------------------------------------------------------------------------------- */
+/* ---- information ------------------------------------------------------------------------------ */
 
-/* Python cuts a tokenizer id at a colon, so such a path cannot be told. */
+/* The Python SDK cuts a tokenizer id at a colon, so a path with one cannot be announced. */
 static const char *tokenizer_id(const struct server *s, const struct base *base)
 {
     bool usable = s->opts.advertise_tokenizer && base && base->tokenizer && !strchr(base->dir, ':');
     return usable ? base->dir : NULL;
 }
 
+/* get_info: what the SDK needs to know of a model, the tokenizer above all. */
 void route_get_info(struct server *s, struct request *req, struct response *res)
 {
     struct wire_get_info_request in;
@@ -281,7 +258,7 @@ void route_get_info(struct server *s, struct request *req, struct response *res)
         response_error(res, 404, "Model not found");
         return;
     }
-    struct base *base = core_base(s, m->base_model);
+    struct base *base = live_find_base(s, m->base_model);
     struct wire_get_info_response r = {
         .model_data = { .arch = base ? tinker_engine_describe(base->engine)->arch : NULL,
                         .model_name = m->base_model,
@@ -294,6 +271,7 @@ void route_get_info(struct server *s, struct request *req, struct response *res)
     route_reply(res, &wire_get_info_response, &r);
 }
 
+/* weights_info: what a model must look like to load a checkpoint. */
 void route_weights_info(struct server *s, struct request *req, struct response *res)
 {
     struct wire_weights_info_request in;

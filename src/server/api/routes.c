@@ -1,4 +1,8 @@
-/* routes.c - the table of endpoints, keys, bodies: see routes.h. */
+/* routes.c - the table of endpoints, keys, bodies: see routes.h.
+ *
+ * A request is admitted once, before its body is read (routes_check): path, route, origin, key.
+ * When the body is there it is decompressed and handed to the route (routes_handle), which may be
+ * called again after a hold; the admission is remembered in the request. */
 #include "server/api/routes.h"
 
 #include <stdio.h>
@@ -14,95 +18,121 @@
 #include "wire/path.h"
 #include "wire/zstd.h"
 
+/* "{}" stands for one segment. */
 #define API             "/api/v1/"
 #define CHECKPOINT      API "training_runs/{}/checkpoints/{}/{}"
 #define BARE_CHECKPOINT API "training_runs/{}/checkpoints/{}"
 
-enum { ASIDE_BYTES = 64 << 10 }; /* larger bodies take a while to read */
+enum { WORKER_BODY_BYTES = 64 << 10 }; /* larger bodies take a while to decode */
 
-/* The frequent ones first. */
+/* Searched from the top, so the frequent ones come first. */
 static const struct route table[] = {
-    { "POST", API "retrieve_future", route_retrieve_future, 0 },
-    { "POST", API "session_heartbeat", route_heartbeat, 0 },
-    { "POST", API "cancel_future", route_cancel_future, 0 },
-    { "POST", API "asample", route_asample, 0 },
-    { "POST", API "stream_sample", route_stream_sample, 0 },
-    { "POST", API "forward_backward", route_submit, ROUTE_CHANGES },
-    { "POST", API "forward", route_submit, ROUTE_CHANGES },
-    { "POST", API "optim_step", route_submit, ROUTE_CHANGES },
-    { "POST", API "save_weights", route_submit, ROUTE_CHANGES },
-    { "POST", API "save_weights_for_sampler", route_submit, ROUTE_CHANGES },
-    { "POST", API "save_weights_external", route_submit, ROUTE_CHANGES },
-    { "POST", API "copy_weights", route_copy_weights, ROUTE_CHANGES },
-    { "POST", API "load_weights", route_load_weights, ROUTE_CHANGES },
-    { "POST", API "create_model", route_create_model, ROUTE_CHANGES },
-    { "POST", API "get_info", route_get_info, 0 },
-    { "POST", API "unload_model", route_submit, ROUTE_CHANGES },
-    { "POST", API "create_session", route_create_session, 0 },
-    { "POST", API "create_sampling_session", route_create_sampling_session, 0 },
-    { "POST", API "join_sampling_session", route_join_sampling_session, 0 },
-    { "POST", API "telemetry", route_telemetry, 0 },
-    { "POST", API "weights_info", route_weights_info, 0 },
-    { "POST", API "client/config", route_client_config, 0 },
-    { "POST", API "client/dynamic_config", route_dynamic_config, 0 },
-    { "POST", API "auth/token", route_auth_token, 0 },
-    { "GET", API "auth/apikey/me", route_own_key, 0 },
-    { "GET", API "healthz", route_healthz, ROUTE_OPEN },
-    { "GET", API "get_server_capabilities", route_capabilities, 0 },
-    { "GET", API "sessions", route_list_sessions, 0 },
-    { "POST", API "sessions/search", route_search_sessions, 0 },
-    { "GET", API "sessions/{}", route_get_session, 0 },
-    { "PUT", API "sessions/{}/project", route_set_project, ROUTE_CHANGES },
-    { "POST", API "sessions/{}/finish", route_finish_session, 0 },
-    { "GET", API "sessions/{}/trace_export", route_trace_export, 0 },
-    { "GET", API "samplers/{}", route_get_sampler, 0 },
-    { "GET", API "training_runs", route_list_runs, 0 },
-    { "GET", API "training_runs/{}", route_get_run, 0 },
-    { "GET", API "training_runs/{}/checkpoints", route_run_checkpoints, 0 },
-    { "GET", API "models/{}/checkpoints", route_run_checkpoints, 0 },
-    { "GET", API "checkpoints", route_list_checkpoints, 0 },
-    { "DELETE", CHECKPOINT, route_delete_checkpoint, ROUTE_CHANGES },
-    { "GET", CHECKPOINT "/archive", route_archive, 0 },
-    { "GET", CHECKPOINT "/external_weights_urls", route_external_urls, 0 },
-    { "POST", CHECKPOINT "/publish", route_publish, ROUTE_CHANGES },
-    { "DELETE", CHECKPOINT "/publish", route_unpublish, ROUTE_CHANGES },
-    { "PUT", CHECKPOINT "/ttl", route_set_ttl, ROUTE_CHANGES },
-    { "DELETE", BARE_CHECKPOINT, route_bare_checkpoint, ROUTE_CHANGES },
-    { "GET", BARE_CHECKPOINT "/archive", route_bare_archive, 0 },
-    { "POST", BARE_CHECKPOINT "/publish", route_bare_checkpoint, ROUTE_CHANGES },
-    { "PUT", BARE_CHECKPOINT "/ttl", route_bare_checkpoint, ROUTE_CHANGES },
-    { "GET", API "billing/usage/events", route_billing, 0 },
-    { "GET", API "billing/usage/checkpoints/current", route_checkpoint_usage, 0 },
-    { "GET", API "audit", route_audit, 0 },
-    { "GET", "/download/{}", route_download, ROUTE_OPEN },
-    { "GET", "/file/{}/{}", route_file, ROUTE_OPEN },
-    { "GET", "/trace/{}", route_trace, ROUTE_OPEN },
-    { "GET", "/v1/models", route_openai_models, 0 },
-    { "POST", "/v1/completions", route_openai_completions, 0 },
-    { "POST", "/v1/chat/completions", route_openai_chat, 0 },
-    { "GET", "/oai/api/v1/models", route_openai_models, 0 },
-    { "POST", "/oai/api/v1/completions", route_openai_completions, 0 },
-    { "POST", "/oai/api/v1/chat/completions", route_openai_chat, 0 },
-    { "GET", "/metrics", route_metrics, 0 },
-    { "GET", "/status", route_status, 0 },
-    { "GET", "/", route_page, ROUTE_OPEN },
+    { .method = "POST", .path = API "retrieve_future", .handle = route_retrieve_future },
+    { .method = "POST", .path = API "session_heartbeat", .handle = route_heartbeat },
+    { .method = "POST", .path = API "cancel_future", .handle = route_cancel_future },
+    { .method = "POST", .path = API "asample", .handle = route_asample },
+    { .method = "POST", .path = API "stream_sample", .handle = route_stream_sample },
+    { .method = "POST", .path = API "forward_backward", .handle = route_submit, .changes = true },
+    { .method = "POST", .path = API "forward", .handle = route_submit, .changes = true },
+    { .method = "POST", .path = API "optim_step", .handle = route_submit, .changes = true },
+    { .method = "POST", .path = API "save_weights", .handle = route_submit, .changes = true },
+    { .method = "POST",
+      .path = API "save_weights_for_sampler",
+      .handle = route_submit,
+      .changes = true },
+    { .method = "POST",
+      .path = API "save_weights_external",
+      .handle = route_submit,
+      .changes = true },
+    { .method = "POST", .path = API "copy_weights", .handle = route_copy_weights, .changes = true },
+    { .method = "POST", .path = API "load_weights", .handle = route_load_weights, .changes = true },
+    { .method = "POST", .path = API "create_model", .handle = route_create_model, .changes = true },
+    { .method = "POST", .path = API "get_info", .handle = route_get_info },
+    { .method = "POST", .path = API "unload_model", .handle = route_submit, .changes = true },
+    { .method = "POST", .path = API "create_session", .handle = route_create_session },
+    { .method = "POST",
+      .path = API "create_sampling_session",
+      .handle = route_create_sampling_session },
+    { .method = "POST",
+      .path = API "join_sampling_session",
+      .handle = route_join_sampling_session },
+    { .method = "POST", .path = API "telemetry", .handle = route_telemetry },
+    { .method = "POST", .path = API "weights_info", .handle = route_weights_info },
+    { .method = "POST", .path = API "client/config", .handle = route_client_config },
+    { .method = "POST", .path = API "client/dynamic_config", .handle = route_dynamic_config },
+    { .method = "POST", .path = API "auth/token", .handle = route_auth_token },
+    { .method = "GET", .path = API "auth/apikey/me", .handle = route_own_key },
+    { .method = "GET", .path = API "healthz", .handle = route_healthz, .open = true },
+    { .method = "GET", .path = API "get_server_capabilities", .handle = route_capabilities },
+    { .method = "GET", .path = API "sessions", .handle = route_list_sessions },
+    { .method = "POST", .path = API "sessions/search", .handle = route_search_sessions },
+    { .method = "GET", .path = API "sessions/{}", .handle = route_get_session },
+    { .method = "PUT",
+      .path = API "sessions/{}/project",
+      .handle = route_set_project,
+      .changes = true },
+    { .method = "POST", .path = API "sessions/{}/finish", .handle = route_finish_session },
+    { .method = "GET", .path = API "sessions/{}/trace_export", .handle = route_trace_export },
+    { .method = "GET", .path = API "samplers/{}", .handle = route_get_sampler },
+    { .method = "GET", .path = API "training_runs", .handle = route_list_runs },
+    { .method = "GET", .path = API "training_runs/{}", .handle = route_get_run },
+    { .method = "GET",
+      .path = API "training_runs/{}/checkpoints",
+      .handle = route_run_checkpoints },
+    { .method = "GET", .path = API "models/{}/checkpoints", .handle = route_run_checkpoints },
+    { .method = "GET", .path = API "checkpoints", .handle = route_list_checkpoints },
+    { .method = "DELETE", .path = CHECKPOINT, .handle = route_delete_checkpoint, .changes = true },
+    { .method = "GET", .path = CHECKPOINT "/archive", .handle = route_archive },
+    { .method = "GET", .path = CHECKPOINT "/external_weights_urls", .handle = route_external_urls },
+    { .method = "POST", .path = CHECKPOINT "/publish", .handle = route_publish, .changes = true },
+    { .method = "DELETE",
+      .path = CHECKPOINT "/publish",
+      .handle = route_unpublish,
+      .changes = true },
+    { .method = "PUT", .path = CHECKPOINT "/ttl", .handle = route_set_ttl, .changes = true },
+    { .method = "DELETE",
+      .path = BARE_CHECKPOINT,
+      .handle = route_bare_checkpoint,
+      .changes = true },
+    { .method = "GET", .path = BARE_CHECKPOINT "/archive", .handle = route_bare_archive },
+    { .method = "POST",
+      .path = BARE_CHECKPOINT "/publish",
+      .handle = route_bare_checkpoint,
+      .changes = true },
+    { .method = "PUT",
+      .path = BARE_CHECKPOINT "/ttl",
+      .handle = route_bare_checkpoint,
+      .changes = true },
+    { .method = "GET", .path = API "billing/usage/events", .handle = route_billing },
+    { .method = "GET",
+      .path = API "billing/usage/checkpoints/current",
+      .handle = route_checkpoint_usage },
+    { .method = "GET", .path = API "audit", .handle = route_audit },
+    { .method = "GET", .path = "/download/{}", .handle = route_download, .open = true },
+    { .method = "GET", .path = "/file/{}/{}", .handle = route_file, .open = true },
+    { .method = "GET", .path = "/trace/{}", .handle = route_trace, .open = true },
+    { .method = "GET", .path = "/v1/models", .handle = route_openai_models },
+    { .method = "POST", .path = "/v1/completions", .handle = route_openai_completions },
+    { .method = "POST", .path = "/v1/chat/completions", .handle = route_openai_chat },
+    { .method = "GET", .path = "/oai/api/v1/models", .handle = route_openai_models },
+    { .method = "POST", .path = "/oai/api/v1/completions", .handle = route_openai_completions },
+    { .method = "POST", .path = "/oai/api/v1/chat/completions", .handle = route_openai_chat },
+    { .method = "GET", .path = "/metrics", .handle = route_metrics },
+    { .method = "GET", .path = "/status", .handle = route_status },
+    { .method = "GET", .path = "/", .handle = route_page, .open = true },
 };
 
 /* ---- matching --------------------------------------------------------------------------- */
 
-/* Most paths are of nothing else, and are as they should be. */
-static bool is_plain_path(const char *path)
-{
-    static const char plain[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~:/";
-    return !path[strspn(path, plain)] && !strstr(path, "/.");
-}
-
-/* One spelling for a path: apart at its slashes, and only then each part without its escapes, so
- * that a slash which was escaped stays in its name.  false: a part can be no name, or no memory. */
+/* Bring a path into one spelling: split it at its slashes, and only then decode and encode each
+ * segment, so that an escaped slash stays part of its segment.  false: a segment is not a valid
+ * name ("..", a NUL), or there is no memory. */
 static bool normalize_path(struct request *req)
 {
-    if (is_plain_path(req->path))
+    /* Nearly all paths need nothing. */
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~:/";
+    if (!req->path[strspn(req->path, plain)] && !strstr(req->path, "/."))
         return true;
     size_t n = strlen(req->path);
     char *part = arena_alloc(&req->arena, n + 1);
@@ -128,37 +158,32 @@ static bool normalize_path(struct request *req)
     return path != NULL;
 }
 
-/* One part of a normalized path as the name that it stands for. */
-static const char *read_param(struct request *req, const char *part, size_t n)
-{
-    char *name = arena_alloc(&req->arena, n + 1);
-    return name && wire_read_segment(part, n, name) ? name : NULL;
-}
-
-/* Does path fit the pattern?  Parts are copied into req->param. */
-static bool match(const char *pattern, const char *path, struct request *req)
+/* Does the path match the pattern of a route?  Segments at "{}" go to req->param, decoded. */
+static bool match_path(const char *pattern, const char *path, struct request *req)
 {
     size_t n = 0;
     while (*pattern && *path) {
-        if (*pattern != '{') {
+        if (*pattern != '{') { /* literal characters have to be equal */
             if (*pattern++ != *path++)
                 return false;
             continue;
         }
         size_t len = strcspn(path, "/");
+        /* A segment must not be empty. */
         if (!len || n == REQUEST_PARAMS)
             return false;
-        req->param[n] = read_param(req, path, len);
-        if (!req->param[n++])
+        char *name = arena_alloc(&req->arena, len + 1);
+        if (!name || !wire_read_segment(path, len, name))
             return false;
+        req->param[n++] = name;
         path += len;
         pattern += 2;
     }
     return !*pattern && !*path;
 }
 
-/* The path below the prefix under which the server is reached; NULL: it is not below it. */
-static const char *below_prefix(const struct server *s, const char *path)
+/* The path without --path-prefix; NULL: it does not start with the prefix. */
+static const char *strip_prefix(const struct server *s, const char *path)
 {
     const char *prefix = s->opts.path_prefix;
     size_t n = prefix ? strlen(prefix) : 0;
@@ -169,15 +194,16 @@ static const char *below_prefix(const struct server *s, const char *path)
     return path[n] ? path + n : "/";
 }
 
-/* NULL: there is none, but perhaps some for the other methods that *allowed lists. */
+/* NULL: no route.  *allowed then lists the methods that the path has, NULL: none. */
 static const struct route *find_route(struct server *s, struct request *req, const char **allowed)
 {
-    const char *path = below_prefix(s, req->path);
+    const char *path = strip_prefix(s, req->path);
     *allowed = NULL;
     for (size_t i = 0; path && i < ARRAY_LEN(table); i++) {
-        if (!match(table[i].pattern, path, req))
+        if (!match_path(table[i].path, path, req))
             continue;
         if (strcmp(table[i].method, req->method) == 0 ||
+            /* The library leaves out the body of a HEAD response. */
             (strcmp(req->method, "HEAD") == 0 && strcmp(table[i].method, "GET") == 0))
             return &table[i];
         *allowed = *allowed ? arena_printf(&req->arena, "%s, %s", *allowed, table[i].method)
@@ -186,80 +212,56 @@ static const struct route *find_route(struct server *s, struct request *req, con
     return NULL;
 }
 
-/* ---- who asks ------------------------------------------------------------------------------ */
+/* ---- admission ----------------------------------------------------------------------------- */
 
-static bool same_key(const char *a, const char *b)
-{
-    size_t na = strlen(a), nb = strlen(b);
-    unsigned char diff = na != nb;
-    for (size_t i = 0; i < na; i++)
-        diff |= (unsigned char)(a[i] ^ b[nb ? i % nb : 0]);
-    return diff == 0;
-}
-
-static const char *given_key(const struct request *req)
-{
-    if (req->api_key)
-        return req->api_key;
-    if (req->authorization && strncasecmp(req->authorization, "Bearer ", 7) == 0)
-        return req->authorization + 7;
-    return NULL;
-}
-
-/* A name for the owner of a key that does not give the key away. */
-static const char *user_name(struct arena *arena, const char *key)
-{
-    struct sha256 h;
-    uint8_t digest[32];
-    char hex[65];
-    sha256_init(&h);
-    sha256_update(&h, key, strlen(key));
-    sha256_final(&h, digest);
-    hex_encode(digest, sizeof(digest), hex);
-    return arena_printf(arena, "key-%.12s", hex);
-}
-
-static bool authenticate(struct server *s, struct request *req, struct response *res)
+/* Set req->user from the API key; false: the response says why not. */
+static bool authenticate_user(struct server *s, struct request *req, struct response *res)
 {
     req->user = "local";
     if (!s->opts.n_api_keys)
         return true;
-    const char *key = given_key(req);
+    const char *key = req->api_key;
+    if (!key && req->authorization && strncasecmp(req->authorization, "Bearer ", 7) == 0)
+        key = req->authorization + 7;
     if (!key) {
         response_error(res, 401, "Missing API key");
         return false;
     }
-    for (size_t i = 0; i < s->opts.n_api_keys; i++)
-        if (same_key(key, s->opts.api_keys[i])) {
-            req->user = user_name(&req->arena, key);
-            if (!req->user)
-                response_error(res, 500, "out of memory");
-            return req->user != NULL;
-        }
-    response_error(res, 401, "Invalid API key");
-    return false;
-}
-
-/* A page of another site must not be able to drive this server from a browser. */
-static bool same_site(const struct request *req)
-{
-    if (!req->origin)
-        return true;
-    const char *host = strstr(req->origin, "://");
-    return host && req->host && strcasecmp(host + 3, req->host) == 0;
-}
-
-/* A site can let its own name lead to this machine; to a browser its pages are then of this
- * server.  Who has no key is told apart by the name alone. */
-static bool is_named_safely(const struct server *s, const struct request *req)
-{
-    return s->opts.n_api_keys || s->opts.insecure || s->opts.unix_path || !req->host ||
-           listener_is_no_site(req->host);
+    /* Compare in constant time, and with all keys: neither how much of a key is right nor which
+     * one it is shows in the time. */
+    bool found = false;
+    size_t n = strlen(key);
+    for (size_t i = 0; i < s->opts.n_api_keys; i++) {
+        const char *want = s->opts.api_keys[i];
+        size_t n_want = strlen(want);
+        unsigned char diff = n != n_want;
+        for (size_t k = 0; k < n; k++)
+            diff |= (unsigned char)(key[k] ^ want[n_want ? k % n_want : 0]);
+        found = found || diff == 0;
+    }
+    if (!found) {
+        response_error(res, 401, "Invalid API key");
+        return false;
+    }
+    /* The user's name must not reveal the key: it appears in records and logs. */
+    struct sha256 h;
+    uint8_t digest[32];
+    char hex[65];
+    sha256_init(&h);
+    sha256_update(&h, key, n);
+    sha256_final(&h, digest);
+    hex_encode(digest, sizeof(digest), hex);
+    req->user = arena_printf(&req->arena, "key-%.12s", hex);
+    if (!req->user)
+        response_error(res, 500, "out of memory");
+    return req->user != NULL;
 }
 
 /* ---- bodies --------------------------------------------------------------------------------- */
 
-static bool decompress(struct server *s, struct request *req, struct response *res)
+/* Replace a compressed body by its content, in the request's arena; false: the response says why
+ * not.  A second call after a hold finds it done. */
+static bool decompress_body(struct server *s, struct request *req, struct response *res)
 {
     tinker_error err = { 0 };
     struct buf b;
@@ -274,6 +276,7 @@ static bool decompress(struct server *s, struct request *req, struct response *r
     buf_init(&b, s->opts.max_decoded_body);
     tinker_status status =
         wire_zstd_decompress(req->body, req->n_body, s->opts.max_decoded_body, &b, &err);
+    /* With the NUL that buffers end with: parsers may look one byte ahead. */
     char *copy =
         status == TINKER_OK ? arena_memdup(&req->arena, b.data ? b.data : "", b.len + 1) : NULL;
     if (copy) {
@@ -290,48 +293,51 @@ static bool decompress(struct server *s, struct request *req, struct response *r
     return copy != NULL;
 }
 
-static void refuse_route(struct response *res, const char *allowed)
-{
-    if (!allowed) {
-        response_error(res, 404, "Not Found");
-        return;
-    }
-    response_error(res, 405, "Method Not Allowed");
-    response_header(res, "Allow", allowed);
-}
-
-/* The route of a request that may be made; NULL: the response says why it may not. */
-static const struct route *admit(struct server *s, struct request *req, struct response *res)
+/* Find the route and check that the request may be made; NULL: the response says why not. */
+static const struct route *admit_request(struct server *s, struct request *req,
+                                         struct response *res)
 {
     const char *allowed;
-    if (req->route)
+    if (req->route) /* admitted before */
         return req->route;
     if (!normalize_path(req)) {
-        response_error(res, 404, "Not Found: the path has a part that can be no name");
+        response_error(res, 404, "Not Found: the path has an invalid segment");
         return NULL;
     }
     const struct route *r = find_route(s, req, &allowed);
-    if (!r)
-        refuse_route(res, allowed);
-    else if (!same_site(req))
-        response_error(res, 403, "requests of other web sites are refused");
-    else if (!is_named_safely(s, req))
+    /* CSRF: a page of another site must not drive this server from a browser. */
+    const char *origin = req->origin ? strstr(req->origin, "://") : NULL;
+    bool same_site =
+        !req->origin || (origin && req->host && strcasecmp(origin + 3, req->host) == 0);
+    /* DNS rebinding: a site can make its own name resolve to this machine, and its pages are then
+     * same-site.  Without a key only the Host header tells them apart. */
+    bool host_allowed = s->opts.n_api_keys || s->opts.insecure || s->opts.unix_path || !req->host ||
+                        listener_is_local_name(req->host);
+    if (!r && !allowed) {
+        response_error(res, 404, "Not Found");
+    } else if (!r) {
+        response_error(res, 405, "Method Not Allowed");
+        response_header(res, "Allow", allowed);
+    } else if (!same_site) {
+        response_error(res, 403, "requests from other web sites are refused");
+    } else if (!host_allowed) {
         response_error(res, 403,
                        "without an API key this server answers to localhost and to addresses, not "
                        "to the name %.100s; see --api-key",
                        req->host);
-    else if ((r->flags & ROUTE_OPEN) || authenticate(s, req, res)) {
-        if (!(r->flags & ROUTE_CHANGES) || !s->opts.read_only)
+    } else if (r->open || authenticate_user(s, req, res)) {
+        if (!r->changes || !s->opts.read_only)
             return req->route = r;
         response_error(res, 403, "this server is read-only");
     }
     return NULL;
 }
 
-/* Clients of the OpenAI endpoints look for errors in another place. */
-static void shape_error(struct server *s, struct request *req, struct response *res)
+/* Clients of the OpenAI endpoints expect {"error": {...}} instead of {"detail": ...}: convert what
+ * the common code has written. */
+static void convert_openai_error(struct server *s, struct request *req, struct response *res)
 {
-    const char *path = below_prefix(s, req->path);
+    const char *path = strip_prefix(s, req->path);
     struct json_reader r;
     struct json_str key, raw = { 0 };
     char *text = NULL;
@@ -354,42 +360,47 @@ static void shape_error(struct server *s, struct request *req, struct response *
 void routes_handle(void *state, struct request *req, struct response *res)
 {
     struct server *s = state;
-    const struct route *r = admit(s, req, res);
-    if (r && decompress(s, req, res)) {
-        pthread_rwlock_rdlock(&s->retire_lock);
+    const struct route *r = admit_request(s, req, res);
+    if (r && decompress_body(s, req, res)) {
+        /* Pointers to sessions and models stay valid while the handler runs. */
+        pthread_rwlock_rdlock(&s->evict_lock);
         r->handle(s, req, res);
-        pthread_rwlock_unlock(&s->retire_lock);
+        pthread_rwlock_unlock(&s->evict_lock);
     }
-    shape_error(state, req, res);
+    convert_openai_error(state, req, res);
 }
 
+/* Called before the body is read, so that a refused upload costs nothing. */
 bool routes_check(void *state, struct request *req, struct response *res)
 {
-    bool ok = admit(state, req, res) != NULL;
+    bool ok = admit_request(state, req, res) != NULL;
     if (!ok)
-        shape_error(state, req, res);
+        convert_openai_error(state, req, res);
     return ok;
 }
 
+/* Archives, traces and large bodies take long; polls and heartbeats must never wait; everything
+ * else is quick unless a worker holds the store's lock. */
 enum listener_place routes_place(void *state, const struct request *req)
 {
-    const char *path = below_prefix(state, req->path);
+    const char *path = strip_prefix(state, req->path);
     static const char *const quick[] = { API "retrieve_future", API "session_heartbeat",
                                          API "healthz", API "telemetry" };
     if (!path)
-        return LISTENER_HERE;
-    /* A compressed body may be large however few bytes it has. */
+        return LISTENER_INLINE;
+    /* A compressed body may be large although it has few bytes. */
     if ((req->n_body && req->content_encoding) || strncmp(path, "/download/", 10) == 0 ||
         strncmp(path, "/trace/", 7) == 0)
-        return LISTENER_ASIDE;
+        return LISTENER_WORKER;
     for (size_t i = 0; i < ARRAY_LEN(quick); i++)
         if (strcmp(path, quick[i]) == 0)
-            return LISTENER_HERE;
-    return req->n_body >= ASIDE_BYTES ? LISTENER_ASIDE : LISTENER_EITHER;
+            return LISTENER_INLINE;
+    return req->n_body >= WORKER_BODY_BYTES ? LISTENER_WORKER : LISTENER_EITHER;
 }
 
 /* ---- for handlers ---------------------------------------------------------------------------- */
 
+/* The shape that FastAPI gives validation errors, which the Python SDK reads. */
 void route_invalid(struct response *res, const char *message)
 {
     struct json_writer w;
@@ -414,6 +425,7 @@ void route_invalid(struct response *res, const char *message)
     res->content_type = "application/json";
 }
 
+/* Lenient: unknown members are ignored, so newer clients work. */
 bool route_body(struct request *req, struct response *res, const struct wire_type *type, void *out)
 {
     tinker_error err = { 0 };
@@ -436,6 +448,7 @@ void route_reply(struct response *res, const struct wire_type *type, const void 
     res->content_type = "application/json";
 }
 
+/* The log gets it too: the client cannot do anything about it. */
 void route_store_error(struct server *s, struct response *res, const tinker_error *err)
 {
     log_line(s->log, LOG_ERROR, "%s", err->message);
@@ -452,10 +465,10 @@ bool route_query_int(struct request *req, struct response *res, const char *name
         return true;
     long long v = strtoll(text, &end, 10);
     if (*end || v < 0) {
-        response_error(res, 422, "query parameter %s must be a number from 0", name);
+        response_error(res, 422, "query parameter %s must be a non-negative integer", name);
         return false;
     }
-    *out = v < max ? v : max;
+    *out = v < max ? v : max; /* too many is not an error: the response says how many it has */
     return true;
 }
 
@@ -470,10 +483,10 @@ void route_submitted(struct server *s, struct response *res, int status, const c
     case SUBMIT_REUSED:
         response_error(res, 400, "Training request sequence number was reused (%s)", id);
         break;
-    case SUBMIT_LATE: /* not 409: clients would try again for minutes */
+    case SUBMIT_LATE: /* not 409: clients would retry for minutes */
         response_error(res, 400,
-                       "request %s is unknown, and later ones have run: it came too late, or its "
-                       "result was deleted; if it came too late, send it as a new request",
+                       "request %s is unknown, and later requests have run: it came too late, or "
+                       "its result was deleted; if it came too late, send it as a new request",
                        id);
         break;
     case SUBMIT_BAD_SEQ:
@@ -482,7 +495,7 @@ void route_submitted(struct server *s, struct response *res, int status, const c
     case SUBMIT_NO_MODEL:
         response_error(res, 404, "Model not found");
         break;
-    case SUBMIT_BUSY:
+    case SUBMIT_BUSY: /* SDKs back off and send it again */
         response_header(res, "Retry-After", "1");
         response_error(res, 429, "too many requests are waiting");
         break;
@@ -495,15 +508,17 @@ void route_submitted(struct server *s, struct response *res, int status, const c
     }
 }
 
+/* The form in which tokens and search results name users. */
 const char *route_user_urn(struct request *req)
 {
     return arena_printf(&req->arena, "urn:tinker:user:%s", req->user);
 }
 
+/* Without lock for the caller: evict_lock keeps the session valid until the handler returns. */
 struct session *route_session(struct server *s, struct request *req, const char *id)
 {
     pthread_mutex_lock(&s->lock);
-    struct session *v = core_session_locked(s, id);
+    struct session *v = live_find_session_locked(s, id);
     if (v && (v->expired || v->direct || strcmp(v->owner, req->user) != 0))
         v = NULL;
     pthread_mutex_unlock(&s->lock);
@@ -520,6 +535,7 @@ struct store_checkpoint *route_checkpoint(struct server *s, struct request *req,
         route_store_error(s, res, &err);
         return NULL;
     }
+    /* The same 404 for a missing and a foreign checkpoint. */
     if (c && !c->hidden && (strcmp(c->owner, req->user) == 0 || (public_too && c->is_public)))
         return c;
     response_error(res, 404, "Checkpoint not found: %s/%s/%s", run, store_kind_name(kind), name);

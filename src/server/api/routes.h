@@ -1,9 +1,9 @@
-/* routes.h - from a request to the function that answers it.
+/* routes.h - from a request to the function that responds to it.
  *
- * Handlers are free of I/O: they read the request, look at the core and the store,
- * submit work, and fill the response or name a waitlist.
+ * Handlers do no I/O of their own: they read the request, look at the live state and the store,
+ * submit jobs, and fill the response or name a waitlist, after which they are called again.
  *
- * Threads: the HTTP thread and those aside of it, one request on one thread at a time. */
+ * Threads: the HTTP thread and its workers, one request on one thread at a time. */
 #ifndef SERVER_ROUTES_H
 #define SERVER_ROUTES_H
 
@@ -13,22 +13,20 @@
 
 typedef void route_handler(struct server *s, struct request *req, struct response *res);
 
-enum {
-    ROUTE_OPEN = 1,   /* no API key needed */
-    ROUTE_CHANGES = 2 /* refused by a server that is read-only */
-};
-
+/* An endpoint.  To add one, see README.md. */
 struct route {
-    const char *method, *pattern; /* "{}" stands for one part of the path */
+    const char *method;
+    const char *path; /* "{}" stands for one segment: request.param[] gets it, decoded */
     route_handler *handle;
-    int flags;
+    bool open;    /* no API key needed */
+    bool changes; /* refused by a server that is read-only */
 };
 
 /* The entry point: checks the key, decodes the body, finds the route. */
 void routes_handle(void *server, struct request *req, struct response *res);
-/* May this request be made at all?  Asked before its body is read; false: res says why not. */
+/* May this request be made at all?  Called before its body is read; false: res says why not. */
 bool routes_check(void *server, struct request *req, struct response *res);
-/* Polls and heartbeats never wait for others' large bodies. */
+/* Where to handle it: polls and heartbeats never wait for the large bodies of others. */
 enum listener_place routes_place(void *server, const struct request *req);
 
 /* ---- for handlers -------------------------------------------------------------------- */
@@ -42,7 +40,7 @@ void route_store_error(struct server *s, struct response *res, const tinker_erro
 /* A query parameter as a number within limits, or dflt; false: the response says why. */
 bool route_query_int(struct request *req, struct response *res, const char *name, int64_t dflt,
                      int64_t max, int64_t *out);
-/* Answer to a submission: the future's envelope or the error. */
+/* Respond to a submission: the future's id, or the error. */
 struct arena;
 void route_submitted(struct server *s, struct response *res, int submit_status, const char *id,
                      const char *model_id, const tinker_error *err);
@@ -53,7 +51,7 @@ struct session *route_session(struct server *s, struct request *req, const char 
 struct store_checkpoint *route_checkpoint(struct server *s, struct request *req,
                                           struct response *res, const char *run, int kind,
                                           const char *name, bool public_too);
-/* The same from a tinker:// text; 400 when it is none. */
+/* The same from a tinker:// path; 400 when it does not parse. */
 struct store_checkpoint *route_checkpoint_path(struct server *s, struct request *req,
                                                struct response *res, const char *path);
 
@@ -69,18 +67,18 @@ route_handler route_create_sampling_session, route_join_sampling_session, route_
 route_handler route_get_sampler;
 route_handler route_stream_sample;
 
-/* A request to sample, read and found fit to be submitted. */
-struct sample_ask {
-    struct work *work;
+/* A request to sample, decoded and checked. */
+struct sample_submission {
+    struct job *job;
     struct session *session;
     struct base *base;
     const char *id; /* of the future, in the request's arena */
 };
 /* false: the response says why. */
 bool route_read_sample(struct server *s, struct request *req, struct response *res,
-                       struct sample_ask *out);
+                       struct sample_submission *out);
 route_handler route_retrieve_future, route_cancel_future;
-/* End a sample that nobody waits for; false: the user has no such future. */
+/* Cancel a sample; false: the user has no such future. */
 bool route_cancel_sample(struct server *s, const char *user, const char *id);
 route_handler route_list_runs, route_get_run, route_run_checkpoints, route_list_checkpoints,
     route_delete_checkpoint, route_archive, route_publish, route_unpublish, route_set_ttl,

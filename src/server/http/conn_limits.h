@@ -1,12 +1,12 @@
-/* conn_limits.h - the connections of a listener, and the limits on clients that do not get on.
+/* conn_limits.h - the connections of a listener, and time limits for slow clients.
  *
- * Between two requests, and while it sends one, a client has only so much time; bytes
- * that dribble in do not buy more.  Nothing here knows HTTP: the listener says which
+ * A client may be idle between two requests, and send one, only for a limited time; sending a
+ * byte now and then does not extend it.  Nothing here knows HTTP: the listener reports which
  * phase a connection is in.
  *
  * Thread safety: any thread, any time; the phase of one connection by one thread. */
-#ifndef SERVER_PEER_H
-#define SERVER_PEER_H
+#ifndef SERVER_CONN_LIMITS_H
+#define SERVER_CONN_LIMITS_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -14,43 +14,43 @@
 #include <stdint.h>
 #include "base/clock.h"
 
-enum peer_phase {
-    PEER_IDLE,    /* until the headers of a request are there */
-    PEER_SENDING, /* its body is on the way */
-    PEER_HANDLED, /* it is there, and its handler has not looked at it yet: no limit, also below */
-    PEER_ANSWERED /* ours to answer */
+enum conn_phase {
+    CONN_IDLE,    /* until the headers of a request are there */
+    CONN_SENDING, /* its body is on the way */
+    CONN_HANDLED, /* complete, the handler has not returned yet: no limit */
+    CONN_ANSWERED /* the response is ours to send: no limit */
 };
 
-struct peer;
+struct conn;
 
-struct peers {
+struct conn_limits {
     struct clock *clock;
-    int64_t idle_ms; /* longest PEER_IDLE */
-    int64_t body_ms; /* longest PEER_SENDING, and a second more per PEER_RATE bytes */
+    int64_t idle_ms; /* longest CONN_IDLE */
+    int64_t body_ms; /* longest CONN_SENDING, and a second more per CONN_MIN_RATE bytes */
     pthread_mutex_t lock;
-    struct peer *first; /* lock: the latest */
+    struct conn *first; /* lock: newest first */
     size_t n;           /* lock */
-    size_t max;         /* so many are all there may be; 0: no bound */
+    size_t max;         /* connections there may be; 0: no limit */
 };
-enum { PEER_RATE = 4096, PEER_CROWDED_MS = 1000 };
+enum { CONN_MIN_RATE = 4096, CONN_CROWDED_MS = 1000 };
 
-void peers_init(struct peers *v, struct clock *clock, int64_t idle_ms, int64_t body_ms);
-void peers_clear(struct peers *v); /* no connection is left */
+void conn_limits_init(struct conn_limits *v, struct clock *clock, int64_t idle_ms, int64_t body_ms);
+void conn_limits_clear(struct conn_limits *v); /* no connection is left */
 
-/* A connection has begun; NULL: no memory, and no limits for it. */
-struct peer *peers_add(struct peers *v, int fd);
-/* It is about to be closed.  p may be NULL, also below. */
-void peers_remove(struct peers *v, struct peer *p);
-/* Per request and therefore without the lock; now_ns: when the phase began. */
-void peer_phase(struct peer *p, enum peer_phase phase, int64_t now_ns);
-void peer_received(struct peer *p, size_t n);
-/* Whose request it is that is being sent; any number but 0. */
-void peer_user(struct peer *p, uint64_t user);
-/* Is there a request of this user that began by then and is SENDING or HANDLED? */
-bool peers_is_receiving(struct peers *v, uint64_t user, int64_t by_ns);
-/* Shut down the sockets of those who are late; whoever owns them sees the end.  When there is no
- * room for anybody else, some of those who were idle for PEER_CROWDED_MS are late, too. */
-void peers_hang_up(struct peers *v);
-bool peers_full(struct peers *v);
+/* A connection was accepted.  NULL: no memory; it then has no limits. */
+struct conn *conn_limits_add(struct conn_limits *v, int fd);
+/* It is about to be closed.  p may be NULL here and below. */
+void conn_limits_remove(struct conn_limits *v, struct conn *p);
+/* Called per request, therefore lock-free.  now_ns: when the phase began. */
+void conn_limits_set_phase(struct conn *p, enum conn_phase phase, int64_t now_ns);
+void conn_limits_count_received(struct conn *p, size_t n);
+/* Set the user of the request being sent: a hash, never 0. */
+void conn_limits_set_user(struct conn *p, uint64_t user);
+/* Is a request of this user SENDING or HANDLED that began no later than by_ns? */
+bool conn_limits_is_receiving(struct conn_limits *v, uint64_t user, int64_t by_ns);
+/* Shut down the sockets of connections past their limit; their owner sees the end of the stream.
+ * When all connections are taken, some that were idle for CONN_CROWDED_MS are closed, too. */
+void conn_limits_close_late(struct conn_limits *v);
+bool conn_limits_is_full(struct conn_limits *v);
 
 #endif

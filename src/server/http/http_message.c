@@ -1,4 +1,4 @@
-/* http_message.c - filling a response: see message.h. */
+/* http_message.c - filling a response: see http_message.h. */
 #include "server/http/http_message.h"
 
 #include <assert.h>
@@ -15,9 +15,10 @@ void response_init(struct response *res)
     memset(res, 0, sizeof(*res));
     res->status = 200;
     res->fd = -1;
-    buf_init(&res->body, (size_t)2 << 30);
+    buf_init(&res->body, (size_t)2 << 30); /* results of large passes */
 }
 
+/* Free what a response owns when no library takes it over. */
 void response_drop(struct response *res)
 {
     buf_clear(&res->body);
@@ -41,7 +42,8 @@ void response_error(struct response *res, int status, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    log_redact(text, sizeof(text));
+    log_redact(text, sizeof(text)); /* a message may quote what the client sent */
+    /* Replace whatever the handler has written so far. */
     buf_reset(&res->body);
     json_writer_init(&w, &res->body);
     json_put_begin_object(&w);
@@ -50,7 +52,7 @@ void response_error(struct response *res, int status, const char *fmt, ...)
     json_put_end_object(&w);
     res->status = status;
     res->content_type = "application/json";
-    res->wait = NULL;
+    res->wait = NULL; /* an error is an answer: do not hold the request */
 }
 
 void response_json(struct response *res, const char *json)

@@ -5,8 +5,8 @@
  * so does everything in its arena.
  *
  * Thread: a request and its response belong to one thread at a time. */
-#ifndef SERVER_MESSAGE_H
-#define SERVER_MESSAGE_H
+#ifndef SERVER_HTTP_MESSAGE_H
+#define SERVER_HTTP_MESSAGE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,10 +1,18 @@
-/* listener.c - requests and answers over libmicrohttpd, which only listener*.c know.
+/* listener.c - requests and responses over libmicrohttpd, which only listener*.c know.
  *
- * Requests that cost more than a moment (large bodies, archives) are handled by a few
- * threads aside, their connection suspended meanwhile, so that the others do not wait.
+ * Life of a request (struct call), as the library calls on_access() again and again:
  *
- * A client must get on: between two requests, and while it sends one, listener_expire()
- * hangs up on those who dribble.  Held requests: listener_hold.h. */
+ *     headers complete   check_headers(): refuse early, or go on
+ *     pieces of the body appended to call.body, counted against max_arriving
+ *     body complete      handle_request(): the handler runs on the HTTP thread or, connection
+ *                        suspended, on a worker thread
+ *     response wanted    hold_or_send(): send it, or suspend until a waitlist fires and call
+ *                        the handler again
+ *     sent or aborted    on_completed(): access log, free
+ *
+ * Requests that take more than a moment (large bodies, archives) go to the worker threads, so
+ * that polls and heartbeats on the HTTP thread do not wait for them.  conn_limits.h closes slow
+ * clients, listener_hold.h has the held requests. */
 #include "server/http/listener.h"
 
 #include <microhttpd.h>
@@ -26,22 +34,28 @@
 #include "server/work/stream.h"
 #include "wire/path.h"
 
-enum { ASIDE_THREADS = 2, RESERVE = 8 << 20 };
-#define STILL_THERE ":\n\n" /* in a stream of events */
+enum { WORKER_THREADS = 2 };
+/* Bytes of a body that are accepted and reserved on the word of its Content-Length alone. */
+enum { RESERVE = 8 << 20 };
+#define KEEP_ALIVE ":\n\n" /* a comment in a stream of server-sent events */
 
+/* Everything but the atomics is set before the HTTP thread starts, or has a lock of its own. */
 struct listener {
     struct listener_options opts;
-    char *unix_path;
-    int fd;
+    char *unix_path; /* removed at the end; NULL: TCP */
+    int fd;          /* the listening socket */
     int port;
-    struct MHD_Daemon *daemon;
+    struct MHD_Daemon *daemon; /* NULL: not started, or stopped */
     listener_handler *handler;
-    void *state;
-    struct pool *aside;
-    struct peers peers;
-    atomic_uint_fast64_t requests, bytes_in, active, complete, aside_jobs, arriving;
+    void *state; /* the handler's */
+    struct pool *workers;
+    struct conn_limits conns;
     struct holds holds;
-    atomic_bool told_full;
+    atomic_uint_fast64_t requests, bytes_in; /* totals */
+    atomic_uint_fast64_t active, complete;   /* requests now; complete: with their whole body */
+    atomic_uint_fast64_t worker_jobs;        /* queued for or running on the workers */
+    atomic_uint_fast64_t arriving;           /* bytes of the bodies of all active requests */
+    atomic_bool told_full;                   /* the warning of full connections was logged */
 };
 
 /* One request from its first header to the last byte of its answer. */
@@ -50,18 +64,20 @@ struct call {
     struct request req;
     struct buf body;
     struct hold hold;
-    struct peer *peer;
-    struct response res; /* made aside */
-    bool handled;        /* res is */
-    int status;          /* once answered */
+    struct conn *conn;
+    struct response res; /* of the handler; written by a worker while the connection is suspended */
+    bool handled;        /* a worker has filled res */
+    int status;          /* once answered, for the log */
     uint64_t n_answer;
-    size_t announced;    /* by the headers; 0 also when they do not say */
-    size_t counted;      /* of its bytes among those that are arriving */
-    size_t dropped;      /* bytes that came after it was refused */
-    bool has_body, late; /* late: there was no room left for it */
-    bool complete;       /* all of it is there */
+    size_t announced; /* Content-Length; 0 when there is none */
+    size_t counted;   /* its bytes in listener.arriving */
+    size_t dropped;   /* bytes received after it was refused */
+    bool has_body;
+    bool over_limit; /* the limit of arriving bytes was reached: answer 429 at the end */
+    bool complete;   /* received completely, counted in listener.complete */
 };
 
+/* Waitlists belong to the holds; the listener only passes the calls on. */
 void listener_wake(struct listener *l, struct waitlist *w)
 {
     holds_wake(&l->holds, w);
@@ -79,6 +95,7 @@ bool listener_waits(struct listener *l, const struct waitlist *w)
 
 /* ---- connections -------------------------------------------------------------------------- */
 
+/* Connections come and go with the library; conn_limits keeps a record of each. */
 static void on_connection(void *cls, struct MHD_Connection *conn, void **context,
                           enum MHD_ConnectionNotificationCode code)
 {
@@ -86,27 +103,27 @@ static void on_connection(void *cls, struct MHD_Connection *conn, void **context
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
-        *context = info ? peers_add(&l->peers, info->connect_fd) : NULL;
-    } else { /* before the descriptor is closed */
-        peers_remove(&l->peers, *context);
+        *context = info ? conn_limits_add(&l->conns, info->connect_fd) : NULL;
+    } else { /* called before the library closes the descriptor */
+        conn_limits_remove(&l->conns, *context);
         *context = NULL;
     }
 }
 
 void listener_expire(struct listener *l)
 {
-    bool full = peers_full(&l->peers);
+    bool full = conn_limits_is_full(&l->conns);
     if (full && !atomic_exchange(&l->told_full, true))
         log_line(l->opts.log, LOG_WARNING,
-                 "all %zu connections there may be are taken: others wait, and who is idle is hung "
-                 "up on; a larger limit of open files (ulimit -n) allows more",
-                 l->peers.max);
+                 "all %zu connections are in use: new clients wait and idle connections are "
+                 "closed; raise the limit of open files (ulimit -n) to allow more",
+                 l->conns.max);
     holds_expire(&l->holds, full);
-    peers_hang_up(&l->peers);
+    conn_limits_close_late(&l->conns);
 }
 
-/* Names of users are compared by hash, so that a connection need not keep a copy; two that share
- * one only wait for each other.  Never 0, which is nobody. */
+/* Users are compared by hash, so that a connection need not keep a copy of the name; two users
+ * with the same hash only wait for each other.  Never 0, which means unknown. */
 static uint64_t hash_user(const char *user)
 {
     uint64_t h = 14695981039346656037u; /* FNV-1a */
@@ -117,11 +134,13 @@ static uint64_t hash_user(const char *user)
 
 bool listener_is_receiving(struct listener *l, const char *user, int64_t by_ns)
 {
-    return peers_is_receiving(&l->peers, hash_user(user), by_ns);
+    return conn_limits_is_receiving(&l->conns, hash_user(user), by_ns);
 }
 
 /* ---- one request --------------------------------------------------------------------- */
 
+/* A query parameter, decoded if it has escapes; in the request's arena or the library's memory,
+ * which both live as long as the request. */
 static const char *query_value(struct request *req, const char *name)
 {
     const char *raw = MHD_lookup_connection_value(req->transport, MHD_GET_ARGUMENT_KIND, name);
@@ -146,8 +165,9 @@ static const struct {
     { "Origin", 6, offsetof(struct request, origin) },
 };
 
-/* One walk over all headers instead of a search for each; the first of a name counts. */
-static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *name,
+/* One walk over all headers instead of a search for each; the first one of a name counts.  Two
+ * lengths are remembered, because check_headers() refuses them (RFC 9112, 6.3). */
+static enum MHD_Result read_header(void *cls, enum MHD_ValueKind kind, const char *name,
                                    const char *value)
 {
     size_t n = strlen(name);
@@ -166,6 +186,8 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
+/* A request begins: its headers are known, its body is not.  The time limit for the body starts
+ * here. */
 static struct call *call_new(struct listener *l, struct MHD_Connection *conn, const char *url,
                              const char *method)
 {
@@ -179,45 +201,31 @@ static struct call *call_new(struct listener *l, struct MHD_Connection *conn, co
     req->started_ns = clock_now_ns(l->opts.clock);
     req->method = method;
     req->path = url;
-    MHD_get_connection_values(conn, MHD_HEADER_KIND, take_header, req);
+    MHD_get_connection_values(conn, MHD_HEADER_KIND, read_header, req);
     req->tls = l->opts.tls_cert != NULL;
     req->query = query_value;
     req->transport = conn;
+    /* More than max_body is all the same: it is refused. */
     unsigned long long n = req->content_length ? strtoull(req->content_length, NULL, 10) : 0;
     c->announced = n > l->opts.max_body ? l->opts.max_body + 1 : (size_t)n;
     c->has_body = n || req->transfer_encoding;
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    c->peer = info ? info->socket_context : NULL;
-    peer_phase(c->peer, PEER_SENDING, req->started_ns);
+    c->conn = info ? info->socket_context : NULL;
+    conn_limits_set_phase(c->conn, CONN_SENDING, req->started_ns);
     atomic_fetch_add(&l->active, 1);
     return c;
 }
 
+/* The reader's side of a stream ends with its request. */
 static void drop_stream(void *context)
 {
     stream_abandon(context);
     stream_unref(context);
 }
 
-static void call_free(struct call *c)
-{
-    /* The client left while the answer was made aside. */
-    if (c->handled && c->res.stream)
-        drop_stream(c->res.stream);
-    if (c->handled)
-        response_drop(&c->res);
-    if (c->req.context_free)
-        c->req.context_free(c->req.context);
-    atomic_fetch_sub(&c->listener->active, 1);
-    if (c->complete)
-        atomic_fetch_sub(&c->listener->complete, 1);
-    atomic_fetch_sub(&c->listener->arriving, c->counted);
-    arena_clear(&c->req.arena);
-    buf_clear(&c->body);
-    free(c);
-}
-
+/* The library asks for the next piece of a stream.  With none there yet, suspend the connection
+ * until the producer writes or the hold runs out; 0 then means "ask again". */
 static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t max)
 {
     struct call *c = cls;
@@ -226,45 +234,46 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t max)
     ssize_t n = stream_read(s, out, max);
     if (n == -1)
         return MHD_CONTENT_READER_END_OF_STREAM;
-    /* Without its last chunk: half an answer must not look like a whole one. */
+    /* An error leaves out the last chunk: half a response must not look like a whole one. */
     if (n < 0 || (n == 0 && holds_stopping(&c->listener->holds)))
         return MHD_CONTENT_READER_END_WITH_ERROR;
-    if (n == 0 && c->hold.timed_out && max >= sizeof(STILL_THERE)) {
-        /* A comment, which readers skip: a client who left is noticed only when one writes. */
+    if (n == 0 && c->hold.timed_out && max >= sizeof(KEEP_ALIVE)) {
+        /* Clients skip the comment; writing it is the only way to notice that one has left. */
         c->hold.timed_out = false;
-        memcpy(out, STILL_THERE, sizeof(STILL_THERE) - 1);
-        return sizeof(STILL_THERE) - 1;
+        memcpy(out, KEEP_ALIVE, sizeof(KEEP_ALIVE) - 1);
+        return sizeof(KEEP_ALIVE) - 1;
     }
     if (n == 0)
         holds_wait(&c->listener->holds, &c->hold, stream_waitlist(s), c->req.transport);
     return n;
 }
 
-static struct MHD_Response *make_response(struct call *c, struct response *res)
+/* Queue a response; the library sends it.  Its body is a file, a stream or a buffer, which the
+ * library then owns.  MHD_NO closes the connection. */
+static enum MHD_Result send_response(struct call *c, struct MHD_Connection *conn,
+                                     struct response *res)
 {
-    if (res->fd >= 0)
-        return MHD_create_response_from_fd64(res->fd_size, res->fd);
-    if (res->stream) {
-        /* The stream replaces whatever the route kept; both die with the request. */
+    if (!buf_ok(&res->body))
+        response_error(res, 500, "out of memory while writing the response");
+    struct MHD_Response *r = NULL;
+    uint64_t n = res->body.len;
+    if (res->fd >= 0) {
+        n = res->fd_size;
+        r = MHD_create_response_from_fd64(res->fd_size, res->fd);
+    } else if (res->stream) {
+        /* The stream replaces what the route kept from call to call; it ends with the request. */
         if (c->req.context_free)
             c->req.context_free(c->req.context);
         c->req.context = res->stream;
         c->req.context_free = drop_stream;
-        return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, read_stream, c, NULL);
+        r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, read_stream, c, NULL);
+    } else if (n) {
+        size_t n_data;
+        char *data = buf_detach(&res->body, &n_data);
+        r = data ? MHD_create_response_from_buffer(n_data, data, MHD_RESPMEM_MUST_FREE) : NULL;
+    } else {
+        r = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     }
-    size_t n = res->body.len;
-    if (!n)
-        return MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
-    char *data = buf_detach(&res->body, &n);
-    return data ? MHD_create_response_from_buffer(n, data, MHD_RESPMEM_MUST_FREE) : NULL;
-}
-
-static enum MHD_Result answer(struct call *c, struct MHD_Connection *conn, struct response *res)
-{
-    if (!buf_ok(&res->body))
-        response_error(res, 500, "out of memory while writing the answer");
-    uint64_t n = res->fd >= 0 ? res->fd_size : res->body.len;
-    struct MHD_Response *r = make_response(c, res);
     buf_clear(&res->body);
     if (!r)
         return MHD_NO;
@@ -272,8 +281,8 @@ static enum MHD_Result answer(struct call *c, struct MHD_Connection *conn, struc
         MHD_add_response_header(r, "Content-Type", res->content_type);
     for (size_t i = 0; i < res->n_headers; i++)
         MHD_add_response_header(r, res->headers[i].name, res->headers[i].value);
-    /* Who is told to ask again makes room when others wait, and comes back behind them. */
-    if (c->req.timed_out && peers_full(&c->listener->peers))
+    /* A poll that timed out while all connections are taken gives up its own to those waiting. */
+    if (c->req.timed_out && conn_limits_is_full(&c->listener->conns))
         MHD_add_response_header(r, "Connection", "close");
     c->status = res->status;
     c->n_answer = n;
@@ -282,44 +291,24 @@ static enum MHD_Result answer(struct call *c, struct MHD_Connection *conn, struc
     return queued;
 }
 
-/* On a thread aside, while the connection is suspended. */
-static void handle_aside(void *job)
+/* Runs on a worker thread while the connection is suspended; nobody else touches the call. */
+static void handle_on_worker(void *job)
 {
     struct call *c = job;
     struct listener *l = c->listener;
     l->handler(l->state, &c->req, &c->res);
     c->handled = true;
-    atomic_fetch_sub(&l->aside_jobs, 1);
+    atomic_fetch_sub(&l->worker_jobs, 1);
     MHD_resume_connection(c->req.transport);
 }
 
-/* Hand the request to the threads aside if it belongs there; false: handle it here. */
-static bool put_aside(struct call *c, struct MHD_Connection *conn)
+/* The handler has returned: hold the request if it waits for something, else respond. */
+static enum MHD_Result hold_or_send(struct call *c, struct MHD_Connection *conn,
+                                    struct response *res)
 {
     struct listener *l = c->listener;
-    enum listener_place place = l->opts.place ? l->opts.place(l->state, &c->req) : LISTENER_HERE;
-    /* While they are busy with the store, whoever needs it too would wait for them. */
-    if (place == LISTENER_HERE || (place == LISTENER_EITHER && atomic_load(&l->aside_jobs) == 0))
-        return false;
-    /* Counted before the look at the end: see finish_aside(). */
-    atomic_fetch_add(&l->aside_jobs, 1);
-    bool put = !holds_stopping(&l->holds);
-    if (put) {
-        MHD_suspend_connection(conn);
-        put = pool_submit(l->aside, handle_aside, c);
-        if (!put)
-            MHD_resume_connection(conn);
-    }
-    if (!put)
-        atomic_fetch_sub(&l->aside_jobs, 1);
-    return put;
-}
-
-/* The handler has spoken: hold the request or answer it. */
-static enum MHD_Result conclude(struct call *c, struct MHD_Connection *conn, struct response *res)
-{
-    struct listener *l = c->listener;
-    peer_phase(c->peer, PEER_ANSWERED, 0);
+    conn_limits_set_phase(c->conn, CONN_ANSWERED, 0);
+    /* At shutdown holds time out at once; a handler that waits again would loop. */
     if (res->wait && c->req.timed_out && holds_stopping(&l->holds))
         response_error(res, 503, "the server is stopping");
     if (res->wait) {
@@ -327,17 +316,20 @@ static enum MHD_Result conclude(struct call *c, struct MHD_Connection *conn, str
         holds_wait(&l->holds, &c->hold, res->wait, conn);
         return MHD_YES;
     }
-    return answer(c, conn, res);
+    return send_response(c, conn, res);
 }
 
-static enum MHD_Result handle(struct call *c, struct MHD_Connection *conn)
+/* The request is complete: run its handler, here or on a worker.  Called again when a worker is
+ * done with it and when a hold has ended. */
+static enum MHD_Result handle_request(struct call *c, struct MHD_Connection *conn)
 {
     struct listener *l = c->listener;
-    if (c->handled) {
+    if (c->handled) { /* a worker resumed the connection */
         c->handled = false;
-        return conclude(c, conn, &c->res);
+        return hold_or_send(c, conn, &c->res);
     }
-    /* Later calls find the body as the first one left it, decompressed. */
+    /* When a hold has ended the handler is called again; the body stays as the first call left
+     * it, decompressed. */
     bool first = !c->req.body;
     if (first) {
         c->req.body = c->body.data ? c->body.data : "";
@@ -345,64 +337,58 @@ static enum MHD_Result handle(struct call *c, struct MHD_Connection *conn)
     }
     c->req.timed_out = c->hold.timed_out;
     c->hold.timed_out = false;
-    response_init(&c->res);
+    response_init(&c->res); /* status 200, empty body */
     if (first) {
-        peer_phase(c->peer, PEER_HANDLED, c->req.started_ns);
+        conn_limits_set_phase(c->conn, CONN_HANDLED, c->req.started_ns);
         c->complete = true;
         atomic_fetch_add(&l->complete, 1);
-        if (put_aside(c, conn))
-            return MHD_YES;
+        enum listener_place place =
+            l->opts.place ? l->opts.place(l->state, &c->req) : LISTENER_INLINE;
+        /* While a worker holds the store's lock, a request that needs the store would block
+         * this thread, and with it all polls: let it queue behind the worker instead. */
+        if (place == LISTENER_WORKER ||
+            (place == LISTENER_EITHER && atomic_load(&l->worker_jobs) > 0)) {
+            /* Count before looking at `stopping`: listener_stop() sets it, then waits for 0. */
+            atomic_fetch_add(&l->worker_jobs, 1);
+            if (!holds_stopping(&l->holds)) {
+                MHD_suspend_connection(conn);
+                if (pool_submit(l->workers, handle_on_worker, c))
+                    return MHD_YES;
+                MHD_resume_connection(conn); /* no memory: this thread has to do it */
+            }
+            atomic_fetch_sub(&l->worker_jobs, 1);
+        }
     }
     l->handler(l->state, &c->req, &c->res);
-    return conclude(c, conn, &c->res);
+    return hold_or_send(c, conn, &c->res);
 }
 
-/* Answer before the body is there; what is left of it is not read. */
-static enum MHD_Result refuse(struct call *c, struct MHD_Connection *conn, struct response *res)
+/* Respond before the body was read; the connection closes, so the rest is not read either. */
+static enum MHD_Result send_refusal(struct call *c, struct MHD_Connection *conn,
+                                    struct response *res)
 {
-    peer_phase(c->peer, PEER_ANSWERED, 0);
+    conn_limits_set_phase(c->conn, CONN_ANSWERED, 0);
     response_header(res, "Connection", "close");
-    return answer(c, conn, res);
+    return send_response(c, conn, res);
 }
 
-static enum MHD_Result refuse_large(struct call *c, struct MHD_Connection *conn)
+/* 413: the body is too large.  429: all bodies together are, try again. */
+static enum MHD_Result refuse_body(struct call *c, struct MHD_Connection *conn, int status)
 {
     struct response res;
     response_init(&res);
-    response_error(&res, 413, "request body is larger than %zu bytes", c->listener->opts.max_body);
-    return refuse(c, conn, &res);
+    if (status == 413) {
+        response_error(&res, 413, "request body is larger than %zu bytes",
+                       c->listener->opts.max_body);
+    } else {
+        response_error(&res, 429, "too many request bodies are arriving at once; retry later");
+        response_header(&res, "Retry-After", "1");
+    }
+    return send_refusal(c, conn, &res);
 }
 
-/* Whoever stands between us and the client may have taken the other length for the right one,
- * and what we take for the next request for a part of this one. */
-static enum MHD_Result refuse_unclear(struct call *c, struct MHD_Connection *conn)
-{
-    struct response res;
-    response_init(&res);
-    response_error(&res, 400, "the request gives the length of its body in more than one way");
-    return refuse(c, conn, &res);
-}
-
-/* The library would take everything that follows for the body, however much that is. */
-static enum MHD_Result refuse_coding(struct call *c, struct MHD_Connection *conn)
-{
-    struct response res;
-    response_init(&res);
-    response_error(&res, 501, "Transfer-Encoding %.100s is not supported; use chunked",
-                   c->req.transfer_encoding);
-    return refuse(c, conn, &res);
-}
-
-static enum MHD_Result refuse_busy(struct call *c, struct MHD_Connection *conn)
-{
-    struct response res;
-    response_init(&res);
-    response_error(&res, 429, "too many bodies are arriving at once");
-    response_header(&res, "Retry-After", "1");
-    return refuse(c, conn, &res);
-}
-
-/* Count n bytes as arriving; false: there are too many already. */
+/* Count n more bytes as arriving; false: the limit for all bodies together is reached.  The
+ * first RESERVE bytes of a body always pass, so small requests work under any load. */
 static bool count_arriving(struct call *c, size_t n)
 {
     struct listener *l = c->listener;
@@ -410,48 +396,42 @@ static bool count_arriving(struct call *c, size_t n)
     return atomic_fetch_add(&l->arriving, n) + n <= l->opts.max_arriving || c->counted <= RESERVE;
 }
 
-/* The headers are there: go on with the body, or not. */
-static enum MHD_Result begin(struct call *c, struct MHD_Connection *conn)
+/* All headers are there: accept the body, or refuse it before it costs anything. */
+static enum MHD_Result check_headers(struct call *c, struct MHD_Connection *conn)
 {
     struct listener *l = c->listener;
     struct response res;
-    if (c->req.two_lengths || (c->req.content_length && c->req.transfer_encoding))
-        return refuse_unclear(c, conn);
-    if (c->req.transfer_encoding && strcasecmp(c->req.transfer_encoding, "chunked") != 0)
-        return refuse_coding(c, conn);
+    response_init(&res);
+    /* Request smuggling: a proxy in front of us may believe the other length, and take the
+     * rest of this body for the next request, or the reverse. */
+    if (c->req.two_lengths || (c->req.content_length && c->req.transfer_encoding)) {
+        response_error(&res, 400, "the request gives the length of its body in more than one way");
+        return send_refusal(c, conn, &res);
+    }
+    /* With another coding the library would read everything that follows as the body. */
+    if (c->req.transfer_encoding && strcasecmp(c->req.transfer_encoding, "chunked") != 0) {
+        response_error(&res, 501, "Transfer-Encoding %.100s is not supported; use chunked",
+                       c->req.transfer_encoding);
+        return send_refusal(c, conn, &res);
+    }
     if (!c->has_body)
         return MHD_YES;
     if (c->announced > l->opts.max_body)
-        return refuse_large(c, conn);
-    response_init(&res);
+        return refuse_body(c, conn, 413);
     if (l->opts.check && !l->opts.check(l->state, &c->req, &res))
-        return refuse(c, conn, &res);
+        return send_refusal(c, conn, &res);
     response_drop(&res);
     if (c->req.user)
-        peer_user(c->peer, hash_user(c->req.user));
+        conn_limits_set_user(c->conn, hash_user(c->req.user));
     if (!count_arriving(c, c->announced))
-        return refuse_busy(c, conn);
-    /* What was announced is trusted up to a point: the rest grows as it arrives. */
+        return refuse_body(c, conn, 429);
+    /* Trust Content-Length up to a point; beyond it the buffer grows as bytes arrive. */
     buf_reserve(&c->body, c->announced < RESERVE ? c->announced : RESERVE);
     return MHD_YES;
 }
 
-/* A piece of the body.  Once it is refused the rest is read and dropped, because clients read
- * no answer before they have sent all; false: that rest has no end. */
-static bool receive(struct call *c, const char *p, size_t n)
-{
-    if (c->late || !buf_ok(&c->body)) {
-        c->dropped += n;
-        return c->dropped <= c->listener->opts.max_body;
-    }
-    buf_append(&c->body, p, n);
-    if (c->body.len <= c->counted || count_arriving(c, c->body.len - c->counted))
-        return true;
-    c->late = true;
-    buf_clear(&c->body);
-    return true;
-}
-
+/* The library's one entry point: called with the headers, with each piece of the body, and once
+ * more when the body is complete or the connection was resumed. */
 static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const char *url,
                                  const char *method, const char *version, const char *upload,
                                  size_t *n_upload, void **con_cls)
@@ -464,22 +444,37 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
         c = *con_cls = call_new(l, conn, url, method);
         if (!c)
             return MHD_NO;
-        return begin(c, conn);
+        return check_headers(c, conn);
     }
     if (*n_upload) {
-        bool goes_on = receive(c, upload, *n_upload);
-        peer_received(c->peer, *n_upload);
-        atomic_fetch_add(&l->bytes_in, *n_upload);
-        *n_upload = 0;
-        return goes_on ? MHD_YES : MHD_NO;
+        size_t n = *n_upload;
+        bool proceed = true;
+        if (c->over_limit || !buf_ok(&c->body)) {
+            /* Most clients read no response before they have sent everything, so the rest is
+             * read and dropped, but not without end. */
+            c->dropped += n;
+            proceed = c->dropped <= l->opts.max_body;
+        } else {
+            buf_append(&c->body, upload, n);
+            if (c->body.len > c->counted && !count_arriving(c, c->body.len - c->counted)) {
+                c->over_limit = true;
+                buf_clear(&c->body);
+            }
+        }
+        conn_limits_count_received(c->conn, n);
+        atomic_fetch_add(&l->bytes_in, n);
+        *n_upload = 0; /* all of it was taken */
+        return proceed ? MHD_YES : MHD_NO;
     }
-    if (c->late)
-        return refuse_busy(c, conn);
+    /* The body is complete, or a hold or a worker has resumed the connection. */
+    if (c->over_limit)
+        return refuse_body(c, conn, 429);
     if (!buf_ok(&c->body))
-        return refuse_large(c, conn);
-    return handle(c, conn);
+        return refuse_body(c, conn, 413);
+    return handle_request(c, conn);
 }
 
+/* The response was sent or the client has left: the last call for this request. */
 static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
                          enum MHD_RequestTerminationCode code)
 {
@@ -490,18 +485,31 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
         return;
     *con_cls = NULL;
     int64_t now_ns = clock_now_ns(l->opts.clock);
-    peer_phase(c->peer, PEER_IDLE, now_ns);
-    struct access a = { .status = c->status,
-                        .ns = now_ns - c->req.started_ns,
-                        .n_in = c->body.len,
-                        .n_out = c->n_answer,
-                        .aborted = code != MHD_REQUEST_TERMINATED_COMPLETED_OK };
-    access_log(l->opts.log, &c->req, &a);
-    call_free(c);
+    conn_limits_set_phase(c->conn, CONN_IDLE, now_ns);
+    struct access_entry a = { .status = c->status,
+                              .ns = now_ns - c->req.started_ns,
+                              .n_in = c->body.len,
+                              .n_out = c->n_answer,
+                              .aborted = code != MHD_REQUEST_TERMINATED_COMPLETED_OK };
+    access_log_write(l->opts.log, &c->req, &a);
+    /* The client left while a worker made the response: nobody will send it. */
+    if (c->handled && c->res.stream)
+        drop_stream(c->res.stream);
+    if (c->handled)
+        response_drop(&c->res);
+    if (c->req.context_free)
+        c->req.context_free(c->req.context);
+    atomic_fetch_sub(&l->active, 1);
+    if (c->complete)
+        atomic_fetch_sub(&l->complete, 1);
+    atomic_fetch_sub(&l->arriving, c->counted);
+    arena_clear(&c->req.arena);
+    buf_clear(&c->body);
+    free(c);
 }
 
-/* Not here: the library would do it before the path is cut at its slashes, and end names at a NUL.
- * routes.c reads the parts of a path, query_value() the rest. */
+/* Keep the library from decoding %XX: it would do so before the path is split at its slashes, and
+ * cut names at a NUL.  routes.c decodes the segments of a path, query_value() the query. */
 static size_t keep_escapes(void *cls, struct MHD_Connection *conn, char *text)
 {
     (void)cls;
@@ -509,6 +517,7 @@ static size_t keep_escapes(void *cls, struct MHD_Connection *conn, char *text)
     return strlen(text);
 }
 
+/* The library's own messages: mostly clients that broke off, so they go to the debug log. */
 static void on_library_message(void *cls, const char *fmt, va_list ap)
 {
     struct listener *l = cls;
@@ -531,12 +540,12 @@ struct listener *listener_open(const struct listener_options *opts, tinker_error
     }
     l->opts = *opts;
     holds_init(&l->holds, opts->clock, opts->hold_ms);
-    peers_init(&l->peers, opts->clock, opts->idle_ms, opts->body_ms);
+    conn_limits_init(&l->conns, opts->clock, opts->idle_ms, opts->body_ms);
     l->unix_path = opts->unix_path ? strdup(opts->unix_path) : NULL;
     l->fd = listener_socket_open(opts, &l->port, err);
     if (l->fd < 0) {
         free(l->unix_path);
-        peers_clear(&l->peers);
+        conn_limits_clear(&l->conns);
         holds_clear(&l->holds);
         free(l);
         return NULL;
@@ -547,6 +556,7 @@ struct listener *listener_open(const struct listener_options *opts, tinker_error
 tinker_status listener_start(struct listener *l, listener_handler *handler, void *state,
                              tinker_error *err)
 {
+    /* One internal thread; suspended connections are the held polls. */
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     struct MHD_OptionItem tls[] = {
         { MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)l->opts.tls_cert },
@@ -556,18 +566,18 @@ tinker_status listener_start(struct listener *l, listener_handler *handler, void
     if (l->opts.tls_cert)
         flags |= MHD_USE_TLS;
     else
-        tls[0].option = MHD_OPTION_END;
+        tls[0].option = MHD_OPTION_END; /* an empty list */
     l->handler = handler;
     l->state = state;
-    l->peers.max = listener_socket_limit(l->opts.max_connections);
-    l->aside = pool_new(ASIDE_THREADS, "requests");
-    if (!l->aside)
+    l->conns.max = listener_socket_limit(l->opts.max_connections);
+    l->workers = pool_new(WORKER_THREADS, "requests");
+    if (!l->workers)
         return err_nomem(err, "listener");
     l->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, on_access, l, MHD_OPTION_EXTERNAL_LOGGER, on_library_message, l,
         MHD_OPTION_LISTEN_SOCKET, l->fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, l,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, l, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)l->peers.max, MHD_OPTION_CONNECTION_TIMEOUT, 120u, MHD_OPTION_UNESCAPE_CALLBACK,
+        (unsigned)l->conns.max, MHD_OPTION_CONNECTION_TIMEOUT, 120u, MHD_OPTION_UNESCAPE_CALLBACK,
         keep_escapes, NULL, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     if (!l->daemon)
         return err_set(err, TINKER_ESTATE, "cannot start the HTTP server%s",
@@ -588,37 +598,27 @@ void listener_stats(struct listener *l, struct listener_stats *out)
     out->active = atomic_load(&l->active);
 }
 
-/* Whoever is still sending is not waited for. */
-static void wait_for_answers(struct listener *l, int64_t timeout_ms)
+void listener_stop(struct listener *l, int64_t timeout_ms)
 {
     int64_t deadline = clock_deadline_ns(clock_real(), timeout_ms);
-    struct timespec pause = { 0, 5 * 1000 * 1000 };
+    const struct timespec pause = { 0, 2 * 1000 * 1000 };
+    if (!l || !l->daemon)
+        return;
+    holds_stop(&l->holds);
+    MHD_quiesce_daemon(l->daemon);
+    /* Wait for the requests that were received completely; a client that is still sending
+     * does not delay the end.  Each round ends the holds that came up meanwhile. */
     while (atomic_load(&l->complete) && clock_now_ns(clock_real()) < deadline) {
         listener_expire(l);
         nanosleep(&pause, NULL);
     }
     listener_expire(l);
-}
-
-/* End the threads aside.  Clients that stay connected still ask: once the end is known and
- * no job is counted, none will be. */
-static void finish_aside(struct listener *l)
-{
-    struct timespec pause = { 0, 1000 * 1000 };
-    while (atomic_load(&l->aside_jobs))
+    /* Connected clients still send requests.  `stopping` is set, so once no job is counted no
+     * more will be: see submit_to_worker(). */
+    while (atomic_load(&l->worker_jobs))
         nanosleep(&pause, NULL);
-    pool_free(l->aside); /* what runs there resumes a connection */
-    l->aside = NULL;
-}
-
-void listener_stop(struct listener *l, int64_t timeout_ms)
-{
-    if (!l || !l->daemon)
-        return;
-    holds_stop(&l->holds);
-    MHD_quiesce_daemon(l->daemon);
-    wait_for_answers(l, timeout_ms);
-    finish_aside(l);
+    pool_free(l->workers); /* before the daemon: its jobs resume connections */
+    l->workers = NULL;
     listener_expire(l);
     MHD_stop_daemon(l->daemon);
     l->daemon = NULL;
@@ -629,12 +629,12 @@ void listener_close(struct listener *l, int64_t timeout_ms)
     if (!l)
         return;
     listener_stop(l, timeout_ms);
-    pool_free(l->aside);
+    pool_free(l->workers);
     close(l->fd);
     if (l->unix_path)
         unlink(l->unix_path);
     free(l->unix_path);
-    peers_clear(&l->peers);
+    conn_limits_clear(&l->conns);
     holds_clear(&l->holds);
     free(l);
 }

@@ -1,9 +1,9 @@
 /* listener.h - sockets, HTTP/1.1 and held requests.
  *
- * Only listener*.c know the HTTP library.  One thread accepts,
- * parses and answers; it calls the handler once per complete request (or a thread
- * aside does), and again whenever a hold of that request ends.  A held request costs a few kilobytes and
- * no thread; it always ends: by listener_wake(), by its deadline or by shutdown.
+ * Only listener*.c know the HTTP library.  One thread accepts, parses and responds.  It calls the
+ * handler once per complete request (or a worker thread does), and again whenever a hold of that
+ * request ends.  A held request costs a few kilobytes and no thread; it always ends: by
+ * listener_wake(), by its deadline or by shutdown.
  *
  * Thread safety: listener_wake(), listener_expire(), listener_stats() and
  * listener_is_receiving() from any thread; the rest from the thread that opened it. */
@@ -22,12 +22,12 @@ struct listener;
 
 typedef void listener_handler(void *state, struct request *req, struct response *res);
 
-/* Called with the headers, before the body is read; false: the response is the answer. */
+/* Called with the headers, before the body is read; false: send the response instead. */
 typedef bool listener_checker(void *state, struct request *req, struct response *res);
 
-/* Where a request is handled: on the HTTP thread because it takes no time, on a thread
- * aside because it takes long, or aside only while those are busy. */
-enum listener_place { LISTENER_HERE, LISTENER_EITHER, LISTENER_ASIDE };
+/* Where a request is handled: on the HTTP thread because it is quick, on a worker thread because
+ * it takes long, or on a worker only while the workers are busy. */
+enum listener_place { LISTENER_INLINE, LISTENER_EITHER, LISTENER_WORKER };
 typedef enum listener_place listener_placer(void *state, const struct request *req);
 
 struct listener_options {
@@ -40,7 +40,7 @@ struct listener_options {
     int64_t idle_ms;                /* until the headers of the next request are there */
     int64_t body_ms;                /* for a body, and a second more per 4 KB that came */
     int max_connections;
-    size_t max_arriving;     /* bytes of all bodies together; above, new ones get 429 */
+    size_t max_arriving;     /* bytes of all bodies in flight; above, new ones get 429 */
     listener_checker *check; /* NULL: read every body */
     listener_placer *place;  /* NULL: all on the HTTP thread */
     struct clock *clock;
@@ -75,12 +75,12 @@ void listener_rearm(struct listener *l, struct waitlist *w);
 void listener_expire(struct listener *l);
 void listener_stats(struct listener *l, struct listener_stats *out);
 
-/* Is a request of this user on its way, or being read by its handler, that began by then? */
+/* Is a request of this user being received or handled that began no later than by_ns? */
 bool listener_is_receiving(struct listener *l, const char *user, int64_t by_ns);
 
 /* Is this numeric address or name one that only this machine can reach? */
 bool listener_is_loopback(const char *host);
-/* Is a Host header an address or localhost, and not a name that a web site can have? */
-bool listener_is_no_site(const char *host);
+/* Is a Host header an address or localhost, not a name that a web site could own? */
+bool listener_is_local_name(const char *host);
 
 #endif

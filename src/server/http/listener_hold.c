@@ -1,7 +1,11 @@
 /* listener_hold.c - see listener_hold.h.
  *
- * The lock is a leaf.  A connection is suspended before it is linked, and resumed after it
- * was unlinked, so a wake-up cannot be lost. */
+ * A hold is in two lists at once: the waiters of its waitlist and all holds by deadline.  Either
+ * holds_wake() or holds_expire() takes it out of both under the lock; whoever did so resumes the
+ * connection, exactly once.
+ *
+ * The lock is a leaf.  A connection is suspended before it is linked, and resumed after it was
+ * unlinked, so a wake-up cannot be lost. */
 #include "server/http/listener_hold.h"
 
 #include <microhttpd.h>
@@ -17,8 +21,10 @@ void holds_clear(struct holds *v)
     pthread_mutex_destroy(&v->lock);
 }
 
+/* Take h out of the list by deadline; its waitlist is the caller's business. */
 static void unlink_deadline_locked(struct holds *v, struct hold *h)
 {
+    /* The links of the neighbors, or of the list at its ends. */
     *(h->prev ? &h->prev->next : &v->oldest) = h->next;
     *(h->next ? &h->next->prev : &v->newest) = h->prev;
     h->next = h->prev = NULL;
@@ -26,25 +32,19 @@ static void unlink_deadline_locked(struct holds *v, struct hold *h)
     v->held--;
 }
 
-static void unlink_waiter_locked(struct hold *h)
-{
-    struct hold **p = &h->on->first;
-    while (*p != h)
-        p = &(*p)->next_waiter;
-    *p = h->next_waiter;
-    h->next_waiter = NULL;
-}
-
+/* HTTP thread, in the library's callback: the only place where a connection may be suspended. */
 void holds_wait(struct holds *v, struct hold *h, struct waitlist *w, struct MHD_Connection *conn)
 {
     h->conn = conn;
     h->timed_out = false;
     MHD_suspend_connection(conn);
     pthread_mutex_lock(&v->lock);
+    /* The event came between the handler's look and this call, or the server is stopping. */
     bool at_once = w->fired || v->stopping;
     if (at_once) {
-        h->timed_out = !w->fired;
+        h->timed_out = !w->fired; /* stopping: the handler must respond now */
     } else {
+        /* Into both lists: first of the waiters (their order does not matter), last by deadline. */
         h->deadline_ns = clock_deadline_ns(v->clock, v->hold_ms);
         h->on = w;
         h->next_waiter = w->first;
@@ -63,12 +63,14 @@ void holds_wait(struct holds *v, struct hold *h, struct waitlist *w, struct MHD_
 void holds_wake(struct holds *v, struct waitlist *w)
 {
     pthread_mutex_lock(&v->lock);
-    w->fired = true;
+    w->fired = true; /* later waits return at once */
     struct hold *woken = w->first;
     w->first = NULL;
     for (struct hold *h = woken; h; h = h->next_waiter)
         unlink_deadline_locked(v, h);
     pthread_mutex_unlock(&v->lock);
+    /* Resume without the lock: the library takes locks of its own, and may run the handler,
+     * which waits again, at once. */
     while (woken) {
         struct hold *next = woken->next_waiter;
         woken->next_waiter = NULL;
@@ -78,6 +80,7 @@ void holds_wake(struct holds *v, struct waitlist *w)
     }
 }
 
+/* A stream fires its waitlist with every write; its reader rearms it before it looks. */
 void holds_rearm(struct holds *v, struct waitlist *w)
 {
     pthread_mutex_lock(&v->lock);
@@ -85,6 +88,7 @@ void holds_rearm(struct holds *v, struct waitlist *w)
     pthread_mutex_unlock(&v->lock);
 }
 
+/* For tests and for work that is worth doing only if somebody waits. */
 bool holds_waits(struct holds *v, const struct waitlist *w)
 {
     pthread_mutex_lock(&v->lock);
@@ -93,32 +97,34 @@ bool holds_waits(struct holds *v, const struct waitlist *w)
     return waits;
 }
 
-/* The oldest hold if its time is up (or always, when stopping), unlinked. */
-static struct hold *take_expired(struct holds *v, int64_t now_ns)
-{
-    pthread_mutex_lock(&v->lock);
-    struct hold *h = v->oldest;
-    if (h && (v->stopping || h->deadline_ns <= now_ns)) {
-        unlink_waiter_locked(h);
-        unlink_deadline_locked(v, h);
-        h->timed_out = true;
-    } else {
-        h = NULL;
-    }
-    pthread_mutex_unlock(&v->lock);
-    return h;
-}
-
 void holds_expire(struct holds *v, bool crowded)
 {
     int64_t now_ns = clock_now_ns(v->clock);
+    /* Deadlines were set for hold_ms; look from a later time to end holds after HOLD_CROWDED_MS. */
     if (crowded && v->hold_ms > HOLD_CROWDED_MS)
         now_ns += (v->hold_ms - HOLD_CROWDED_MS) * 1000000;
-    struct hold *h;
-    while ((h = take_expired(v, now_ns)) != NULL)
-        MHD_resume_connection(h->conn);
+    for (;;) {
+        pthread_mutex_lock(&v->lock);
+        struct hold *h = v->oldest;
+        /* All holds last equally long, so the oldest one ends first. */
+        bool due = h && (v->stopping || h->deadline_ns <= now_ns);
+        if (due) {
+            struct hold **p = &h->on->first;
+            while (*p != h)
+                p = &(*p)->next_waiter;
+            *p = h->next_waiter;
+            h->next_waiter = NULL;
+            unlink_deadline_locked(v, h);
+            h->timed_out = true;
+        }
+        pthread_mutex_unlock(&v->lock);
+        if (!due)
+            return;
+        MHD_resume_connection(h->conn); /* without the lock: the library takes its own */
+    }
 }
 
+/* From now on nothing is held; the next holds_expire() ends what is. */
 void holds_stop(struct holds *v)
 {
     pthread_mutex_lock(&v->lock);

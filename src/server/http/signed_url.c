@@ -1,4 +1,7 @@
-/* signed_url.c - see link.h. */
+/* signed_url.c - see signed_url.h.
+ *
+ * The signature is HMAC-SHA256 over "place what expires" with the key that the store keeps, so
+ * URLs stay valid across a restart. */
 #include "server/http/signed_url.h"
 
 #include <stdio.h>
@@ -8,8 +11,9 @@
 #include "base/sha256.h"
 #include "wire/path.h"
 
-static void sign(const struct server *s, const char *place, const char *what, int64_t expires,
-                 char out[65])
+/* The signature covers what may be fetched and until when; neither can be changed. */
+static void compute_signature(const struct server *s, const char *place, const char *what,
+                              int64_t expires, char out[65])
 {
     char text[512];
     uint8_t mac[32];
@@ -18,10 +22,12 @@ static void sign(const struct server *s, const char *place, const char *what, in
     hex_encode(mac, sizeof(mac), out);
 }
 
-/* "dir/name" as parts of a URL. */
-static const char *escape_parts(struct arena *arena, const char *what)
+const char *signed_url_make(struct server *s, struct request *req, const char *place,
+                            const char *what, int64_t *expires)
 {
+    char sig[65];
     struct buf b;
+    /* Escape the segments of "dir/name" one by one: their slashes stay. */
     buf_init(&b, 3 * strlen(what) + 1);
     for (const char *p = what; *p;) {
         size_t n = strcspn(p, "/");
@@ -30,33 +36,27 @@ static const char *escape_parts(struct arena *arena, const char *what)
         for (; *p == '/'; p++)
             buf_putc(&b, '/');
     }
-    const char *parts = buf_ok(&b) ? arena_strndup(arena, b.data ? b.data : "", b.len) : NULL;
+    const char *parts = buf_ok(&b) ? arena_strndup(&req->arena, b.data ? b.data : "", b.len) : NULL;
     buf_clear(&b);
-    return parts;
-}
-
-const char *link_make(struct server *s, struct request *req, const char *place, const char *what,
-                      int64_t *expires)
-{
-    char sig[65];
-    const char *parts = escape_parts(&req->arena, what);
     if (!parts)
         return NULL;
-    *expires = clock_wall_ns(s->clock) / 1000000000 + LINK_SECONDS;
-    sign(s, place, what, *expires, sig);
+    *expires = clock_wall_ns(s->clock) / 1000000000 + SIGNED_URL_SECONDS;
+    compute_signature(s, place, what, *expires, sig);
+    /* The host the client used to reach us is the one it can fetch from. */
     return arena_printf(&req->arena, "%s://%s%s/%s/%s?exp=%lld&sig=%s", req->tls ? "https" : "http",
                         req->host ? req->host : "localhost",
                         s->opts.path_prefix ? s->opts.path_prefix : "", place, parts,
                         (long long)*expires, sig);
 }
 
-bool link_check(struct server *s, struct request *req, struct response *res, const char *place,
-                const char *what)
+bool signed_url_check(struct server *s, struct request *req, struct response *res,
+                      const char *place, const char *what)
 {
     const char *exp = req->query(req, "exp"), *sig = req->query(req, "sig");
     char want[65];
     int64_t expires = exp ? strtoll(exp, NULL, 10) : 0;
-    sign(s, place, what, expires, want);
+    compute_signature(s, place, what, expires, want);
+    /* Constant time: how long the comparison takes must not tell which byte is wrong. */
     unsigned char diff = !sig || strlen(sig) != 64;
     for (size_t i = 0; !diff && i < 64; i++)
         diff |= (unsigned char)(sig[i] ^ want[i]);

@@ -2,19 +2,19 @@
  *
  * "<scheme>://<host>/<place>/<what>?exp=<unix>&sig=<hmac>": whoever has the link may
  * fetch that one thing until it expires.  Thread: the listener. */
-#ifndef SERVER_LINK_H
-#define SERVER_LINK_H
+#ifndef SERVER_SIGNED_URL_H
+#define SERVER_SIGNED_URL_H
 
 #include "server/work/live_state.h"
 #include "server/http/http_message.h"
 
-enum { LINK_SECONDS = 900 };
+enum { SIGNED_URL_SECONDS = 900 };
 
 /* The URL in the request's arena, NULL: no memory; *expires is its last second. */
-const char *link_make(struct server *s, struct request *req, const char *place, const char *what,
-                      int64_t *expires);
+const char *signed_url_make(struct server *s, struct request *req, const char *place,
+                            const char *what, int64_t *expires);
 /* Is the request such a link, unbroken and in time?  The response says 403 otherwise. */
-bool link_check(struct server *s, struct request *req, struct response *res, const char *place,
-                const char *what);
+bool signed_url_check(struct server *s, struct request *req, struct response *res,
+                      const char *place, const char *what);
 
 #endif

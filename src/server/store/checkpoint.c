@@ -1,4 +1,9 @@
-/* checkpoint.c - see checkpoint.h. */
+/* checkpoint.c - see checkpoint.h.
+ *
+ * Life of a directory: files written and synced, marker written, directory and parent synced;
+ * then the store's transaction names it.  Removal is the reverse: the record goes and is synced,
+ * then the marker, then the files.  At any moment of a crash either no record names the
+ * directory, and checkpoint_clean() removes it, or it is complete. */
 #include "server/store/checkpoint.h"
 
 #include <dirent.h>
@@ -22,29 +27,12 @@ void checkpoint_path(const struct server *s, const char *dir, char *out)
     snprintf(out, CHECKPOINT_PATH, "%s/%s", s->checkpoints, dir);
 }
 
-static tinker_status make_dir(struct server *s, char *dir, char *path, tinker_error *err)
-{
-    uint8_t id[16];
-    if (rand_os(id, sizeof(id)) != 0)
-        return err_set(err, TINKER_ESTATE, "no randomness from the system");
-    hex_encode(id, sizeof(id), dir);
-    checkpoint_path(s, dir, path);
-    return mkdir(path, 0700) == 0 ? TINKER_OK : err_errno(err, "create", path);
-}
-
-/* The marker tells a download that it is whole: it comes last and goes first. */
+/* The marker says that all files are there: it is written last and removed first. */
 enum { MARKER_PATH = CHECKPOINT_PATH + 32 };
 
 static void marker_path(const char *path, char *out)
 {
     snprintf(out, MARKER_PATH, "%s/checkpoint_complete", path);
-}
-
-static tinker_status write_marker(const char *path, tinker_error *err)
-{
-    char name[MARKER_PATH];
-    marker_path(path, name);
-    return os_write_file(name, "", 0, err);
 }
 
 /* Call fn for every regular file of a directory; stops at the first failure. */
@@ -70,6 +58,7 @@ static tinker_status each_file(const char *path,
     return status;
 }
 
+/* each_file() callback: sum up the sizes. */
 static tinker_status add_size(const char *path, const char *name, const struct stat *st,
                               void *state, tinker_error *err)
 {
@@ -81,14 +70,21 @@ static tinker_status add_size(const char *path, const char *name, const struct s
 tinker_status checkpoint_write(struct server *s, const tinker_adapter *a, const char *base_name,
                                int flags, char *dir, int64_t *size_bytes, tinker_error *err)
 {
-    char path[CHECKPOINT_PATH];
-    tinker_status status = make_dir(s, dir, path, err);
-    if (status != TINKER_OK)
-        return status;
+    char path[CHECKPOINT_PATH], marker[MARKER_PATH];
+    uint8_t id[16];
+    if (rand_os(id, sizeof(id)) != 0)
+        return err_set(err, TINKER_ESTATE, "no randomness from the system");
+    hex_encode(id, sizeof(id), dir);
+    checkpoint_path(s, dir, path);
+    if (mkdir(path, 0700) != 0)
+        return err_errno(err, "create", path);
     *size_bytes = 0;
-    status = tinker_adapter_save(a, path, base_name, flags, err);
+    /* The engine syncs each file that it writes. */
+    tinker_status status = tinker_adapter_save(a, path, base_name, flags, err);
+    marker_path(path, marker);
     if (status == TINKER_OK)
-        status = write_marker(path, err);
+        status = os_write_file(marker, "", 0, err);
+    /* The names in the directory, then the name of the directory. */
     if (status == TINKER_OK)
         status = os_sync_dir(path, err);
     if (status == TINKER_OK)
@@ -106,13 +102,13 @@ void checkpoint_discard(struct server *s, const char *dir)
     tinker_error err;
     checkpoint_path(s, dir, path);
     marker_path(path, marker);
-    unlink(marker);
+    unlink(marker); /* first: a download that runs now must notice */
     if (os_remove_tree(path, &err) != TINKER_OK)
         log_line(s->log, LOG_WARNING, "%s", err.message);
 }
 
-/* A power failure brings back a record whose end is not on the disk yet, and with it the need
- * for the weights.  Those that stay are removed at the next start. */
+/* A power failure may bring back a record whose deletion is not on the disk yet, and with it the
+ * need for the weights: sync first.  If that fails the files stay until the next start. */
 void checkpoint_remove(struct server *s, const char *dir)
 {
     tinker_error err;
@@ -130,6 +126,7 @@ void checkpoint_release(struct server *s, const char *dir)
     tinker_error err;
     if (!dir)
         return;
+    /* Copies of a checkpoint share its directory. */
     if (store_dir_in_use(s->store, dir, &used, &err) != TINKER_OK)
         log_line(s->log, LOG_WARNING, "%s", err.message);
     else if (!used)
@@ -144,6 +141,7 @@ void checkpoint_drop_hidden(struct server *s, const char *model_id, size_t keep)
     arena_init(&arena, 64 << 20);
     if (store_hidden_checkpoints(s->store, model_id, &arena, &list, &n, NULL) != TINKER_OK)
         n = 0;
+    /* All records first, then all files: checkpoint_remove() syncs only once for all of them. */
     for (size_t i = keep; i < n; i++)
         if (store_delete_checkpoint(s->store, model_id, STORE_SAMPLER, list[i].name, NULL) !=
             TINKER_OK)
@@ -153,8 +151,9 @@ void checkpoint_drop_hidden(struct server *s, const char *model_id, size_t keep)
     arena_clear(&arena);
 }
 
-/* Is it a name that make_dir() or checkpoint_tar() gives?  Anything else is not ours to remove. */
-static bool is_ours(const char *name)
+/* Is it a name that checkpoint_write() or checkpoint_tar() gives?  Anything else in the directory
+ * belongs to somebody else and is not removed. */
+static bool is_own_name(const char *name)
 {
     size_t n = strspn(name, "0123456789abcdef");
     return (n == CHECKPOINT_DIR - 1 && !name[n]) || strncmp(name, "tar.", 4) == 0;
@@ -168,8 +167,8 @@ tinker_status checkpoint_clean(struct server *s, tinker_error *err)
     tinker_status status = TINKER_OK;
     struct dirent *e;
     while (status == TINKER_OK && (e = readdir(d)) != NULL) {
-        bool used = true;
-        if (!is_ours(e->d_name))
+        bool used = true; /* when in doubt, keep it */
+        if (!is_own_name(e->d_name))
             continue;
         status = store_dir_in_use(s->store, e->d_name, &used, err);
         if (status == TINKER_OK && !used) {
@@ -181,38 +180,33 @@ tinker_status checkpoint_clean(struct server *s, tinker_error *err)
     return status;
 }
 
-static bool any_whole(const struct server *s)
+tinker_status checkpoint_set_aside(struct server *s, tinker_error *err)
 {
-    char path[CHECKPOINT_PATH], marker[MARKER_PATH];
-    bool whole = false;
+    char aside[CHECKPOINT_PATH], path[CHECKPOINT_PATH], marker[MARKER_PATH];
+    bool complete = false; /* is any? */
     DIR *d = opendir(s->checkpoints);
-    for (struct dirent *e; d && !whole && (e = readdir(d)) != NULL;) {
+    for (struct dirent *e; d && !complete && (e = readdir(d)) != NULL;) {
         checkpoint_path(s, e->d_name, path);
         marker_path(path, marker);
-        whole = is_ours(e->d_name) && access(marker, F_OK) == 0;
+        complete = is_own_name(e->d_name) && access(marker, F_OK) == 0;
     }
     if (d)
         closedir(d);
-    return whole;
-}
-
-tinker_status checkpoint_set_aside(struct server *s, tinker_error *err)
-{
-    char aside[CHECKPOINT_PATH];
-    if (!any_whole(s))
+    if (!complete)
         return TINKER_OK;
+    /* The time makes the name unique; the user may move the weights back. */
     snprintf(aside, sizeof(aside), "%s.%lld", s->checkpoints,
              (long long)(clock_wall_ns(s->clock) / 1000000000));
     if (rename(s->checkpoints, aside) != 0)
         return err_errno(err, "rename", s->checkpoints);
-    log_line(s->log, LOG_WARNING, "the database is new; weights that were there are now in %s",
+    log_line(s->log, LOG_WARNING, "the database is new: the weights found here were moved to %s",
              aside);
     return os_make_dirs(s->checkpoints, err);
 }
 
 /* ---- single files --------------------------------------------------------------------- */
 
-enum { FILES_MAX = 64 };
+enum { FILES_MAX = 64 }; /* an adapter has a handful */
 
 struct listing {
     struct arena *arena;
@@ -220,6 +214,7 @@ struct listing {
     size_t n;
 };
 
+/* each_file() callback: collect the names. */
 static tinker_status add_name(const char *path, const char *name, const struct stat *st,
                               void *state, tinker_error *err)
 {
@@ -249,6 +244,7 @@ const char *const *checkpoint_files(struct server *s, const char *dir, struct ar
     }
     if (each_file(path, add_name, &l, err) != TINKER_OK)
         return NULL;
+    /* readdir() has no order; the listing should not depend on the file system. */
     qsort(l.names, l.n, sizeof(*l.names), compare_names);
     *n = l.n;
     return l.names;
@@ -260,11 +256,13 @@ tinker_status checkpoint_open_file(struct server *s, const char *dir, const char
     char path[CHECKPOINT_PATH], file[CHECKPOINT_PATH + 300];
     struct stat st;
     *fd = -1;
+    /* The name comes from a URL: one segment, never ".." or a path. */
     if (strchr(name, '/') || wire_check_segment("the name of a file", name, strlen(name), err))
         return err_set(err, TINKER_EINVAL, "a checkpoint has no file of that name");
     checkpoint_path(s, dir, path);
     if ((size_t)snprintf(file, sizeof(file), "%s/%s", path, name) >= sizeof(file))
         return err_set(err, TINKER_EINVAL, "a checkpoint has no file of that name");
+    /* No links: the file must be the one in the directory. */
     *fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (*fd < 0)
         return err_errno(err, "open", file);
@@ -274,7 +272,7 @@ tinker_status checkpoint_open_file(struct server *s, const char *dir, const char
     }
     close(*fd);
     *fd = -1;
-    return err_set(err, TINKER_ESTATE, "%s is no file", file);
+    return err_set(err, TINKER_ESTATE, "%s is not a regular file", file);
 }
 
 /* ---- archives ------------------------------------------------------------------------ */
@@ -330,13 +328,13 @@ tinker_status checkpoint_tar(struct server *s, const char *dir, int *fd, uint64_
     *fd = mkstemp(name);
     if (*fd < 0)
         return err_errno(err, "create", name);
-    unlink(name);
+    unlink(name); /* gone when the descriptor closes, also after a crash */
     struct tar_writer tar;
     tar_writer_init(&tar, write_archive, fd);
     tinker_status status = each_file(path, add_member, &tar, err);
     if (status == TINKER_OK)
         status = tar_finish(&tar, err);
-    /* Files that went meanwhile are simply not in it. */
+    /* Files that were removed meanwhile are missing from the archive: the marker tells. */
     if (status == TINKER_OK && access(marker, F_OK) != 0)
         status = err_set(err, TINKER_ESTATE, "the checkpoint was deleted while it was read");
     if (status == TINKER_OK && fstat(*fd, &st) == 0) {

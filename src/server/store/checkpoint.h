@@ -1,9 +1,8 @@
 /* checkpoint.h - directories of weights.
  *
  * Every set of weights is a directory of its own below <data>/checkpoints, named by
- * 32 random hex digits: no text of a user ever becomes part of a path.  It exists
- * for the world once a record in the store names it; what no record names is removed
- * at start.
+ * 32 random hex digits: no text of a user ever becomes part of a path.  It counts once
+ * a record in the store names it; a directory that no record names is removed at start.
  *
  * Thread safety: any thread. */
 #ifndef SERVER_CHECKPOINT_H
@@ -37,8 +36,8 @@ tinker_status checkpoint_open_file(struct server *s, const char *dir, const char
                                    uint64_t *size, tinker_error *err);
 /* Remove what no record names. */
 tinker_status checkpoint_clean(struct server *s, tinker_error *err);
-/* The database is new, so none of its records names what is there: whole weights are moved to
- * a directory beside, because the old database may be found again. */
+/* The database is new, so no record names what is there: if there are complete weights, move all
+ * of it to another directory, because the old database may be found again. */
 tinker_status checkpoint_set_aside(struct server *s, tinker_error *err);
 /* An open, unnamed tar file of the directory's files. */
 tinker_status checkpoint_tar(struct server *s, const char *dir, int *fd, uint64_t *size,

@@ -5,6 +5,6 @@
 #include "server/work/live_state.h"
 
 /* Before the threads start. */
-tinker_status recover(struct server *s, tinker_error *err);
+tinker_status recover_state(struct server *s, tinker_error *err);
 
 #endif

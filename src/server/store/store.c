@@ -1,9 +1,15 @@
 /* store.c - the database: opening, schema, statements; see store.h and store_sql.h.
  *
- * Write-ahead log with synchronous=NORMAL: a committed write survives the death of
- * the process at once, and a power failure once the log was synced (store_sync) or moved
- * into the database.  A connection of its own moves it (store_tidy), because after a large
- * request it takes the disk seconds. */
+ * SQLite in WAL mode with synchronous=NORMAL: commits append to the write-ahead log without
+ * waiting for the disk.  A committed write survives the death of the process at once, and a
+ * power failure once the log was synced (store_sync) or checkpointed into the database
+ * (store_tidy).  A second connection does the checkpoints, because after a large request they
+ * take the disk seconds.
+ *
+ * Locks: `lock` serializes all use of the connection `db` and its cached statements, so a
+ * transaction is never interleaved with another thread's; `keeper_lock` does the same for the
+ * second connection and is taken before `lock`.  Both are held during disk I/O: no other lock of
+ * the server may be held by a caller, except submit_lock and evict_lock. */
 #include "server/store/store.h"
 
 #include <fcntl.h>
@@ -16,6 +22,7 @@
 #include "base/os.h"
 #include "server/store/store_sql.h"
 
+/* wal_autocheckpoint=0: only store_tidy() checkpoints.  Tables are described in store.h. */
 static const char schema[] =
     "PRAGMA busy_timeout=5000;"
     "PRAGMA journal_mode=WAL;"
@@ -43,9 +50,9 @@ static const char schema[] =
     " done_us INTEGER NOT NULL DEFAULT 0, result BLOB, body BLOB);"
     "CREATE UNIQUE INDEX IF NOT EXISTS requests_key ON requests(model_id, seq);"
     "CREATE INDEX IF NOT EXISTS requests_done ON requests(done_us);"
-    /* each step drops the bodies since the last one, and must not look at all requests for them */
+    /* each saved step drops the bodies up to it, and must not scan all requests for them */
     "CREATE INDEX IF NOT EXISTS requests_kept ON requests(model_id, seq) WHERE body IS NOT NULL;"
-    /* numbers that never came, see store_set_passed_seq(); few models have any */
+    /* skipped numbers, see store_set_skipped_seq(); few models have any */
     "CREATE TABLE IF NOT EXISTS passed(model_id TEXT PRIMARY KEY, seq INTEGER NOT NULL)"
     " WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS checkpoints(run TEXT NOT NULL, sampler INTEGER NOT NULL,"
@@ -67,7 +74,8 @@ static const char schema[] =
     " WITHOUT ROWID;"
     "COMMIT;";
 
-/* What brings a file of the version before to this one. */
+/* Migrations, one per version.  To change the schema: add the new form above, a migration here,
+ * a branch in store_open(), and count SCHEMA_VERSION up. */
 static const char upgrade_1_to_2[] = "BEGIN IMMEDIATE;"
                                      "ALTER TABLE sessions ADD COLUMN display_name TEXT;"
                                      "ALTER TABLE sessions ADD COLUMN finish_reason TEXT;"
@@ -88,37 +96,39 @@ enum { SCHEMA_VERSION = 3 };
 
 /* ---- statements ----------------------------------------------------------------------- */
 
-/* "disk I/O error" alone does not say that the disk is full. */
-static tinker_status fail(struct store *s, const char *what, tinker_error *err)
+/* Fill err from SQLite.  Its "disk I/O error" alone does not say that the disk is full: add the
+ * system's reason. */
+static tinker_status set_sql_error(struct store *s, const char *what, tinker_error *err)
 {
     int code = sqlite3_errcode(s->db) == SQLITE_IOERR ? sqlite3_system_errno(s->db) : 0;
     return err_set(err, TINKER_ESTATE, "store: %s: %s%s%s", what, sqlite3_errmsg(s->db),
                    code ? ": " : "", code ? strerror(code) : "");
 }
 
-static sqlite3_stmt *prepare(struct store *s, const char *sql, tinker_error *err)
+/* A prepared statement with its arguments bound, ready for sqlite3_step(); give it back with
+ * reset_statement().  Statements are literals, so the cache compares addresses. */
+static sqlite3_stmt *start_statement(struct store *s, const char *sql, const struct sql_value *args,
+                                     size_t n, tinker_error *err)
 {
-    for (size_t i = 0; i < s->n_cache; i++)
+    sqlite3_stmt *stmt = NULL;
+    for (size_t i = 0; i < s->n_cache && !stmt; i++)
         if (s->cache[i].sql == sql)
-            return s->cache[i].stmt;
-    sqlite3_stmt *stmt;
-    if (s->n_cache == SQL_CACHE) {
+            stmt = s->cache[i].stmt;
+    if (!stmt && s->n_cache == SQL_CACHE) {
         err_set(err, TINKER_ESTATE, "store: too many statements");
         return NULL;
     }
-    if (sqlite3_prepare_v3(s->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &stmt, NULL) != SQLITE_OK) {
-        fail(s, "prepare", err);
-        return NULL;
+    if (!stmt) {
+        if (sqlite3_prepare_v3(s->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &stmt, NULL) !=
+            SQLITE_OK) {
+            set_sql_error(s, "prepare", err);
+            return NULL;
+        }
+        s->cache[s->n_cache].sql = sql;
+        s->cache[s->n_cache++].stmt = stmt;
     }
-    s->cache[s->n_cache].sql = sql;
-    s->cache[s->n_cache++].stmt = stmt;
-    return stmt;
-}
-
-static bool bind(sqlite3_stmt *stmt, const struct sql_value *args, size_t n)
-{
     for (size_t i = 0; i < n; i++) {
-        int at = (int)i + 1, rc;
+        int at = (int)i + 1, rc; /* parameters count from 1 */
         if (args[i].type == SQL_INT_VALUE)
             rc = sqlite3_bind_int64(stmt, at, args[i].i);
         else if (!args[i].p)
@@ -127,81 +137,58 @@ static bool bind(sqlite3_stmt *stmt, const struct sql_value *args, size_t n)
             rc = sqlite3_bind_text(stmt, at, args[i].p, -1, SQLITE_STATIC);
         else
             rc = sqlite3_bind_blob64(stmt, at, args[i].p, args[i].n, SQLITE_STATIC);
-        if (rc != SQLITE_OK)
-            return false;
-    }
-    return true;
-}
-
-static sqlite3_stmt *start(struct store *s, const char *sql, const struct sql_value *args, size_t n,
-                           tinker_error *err)
-{
-    sqlite3_stmt *stmt = prepare(s, sql, err);
-    if (stmt && !bind(stmt, args, n)) {
-        fail(s, "bind", err);
-        return NULL;
+        if (rc != SQLITE_OK) {
+            set_sql_error(s, "bind", err);
+            return NULL;
+        }
     }
     return stmt;
 }
 
-/* Arguments are borrowed: drop them before the caller's memory goes away. */
-static void finish(sqlite3_stmt *stmt)
+/* Arguments are borrowed (SQLITE_STATIC): unbind them before the caller's memory goes away. */
+static void reset_statement(sqlite3_stmt *stmt)
 {
     sqlite3_reset(stmt);
     sqlite3_clear_bindings(stmt);
 }
 
+/* A statement that does return rows, PRAGMAs for example, may stop at its first one. */
 tinker_status sql_run(struct store *s, const char *sql, const struct sql_value *args, size_t n,
                       tinker_error *err)
 {
-    sqlite3_stmt *stmt = start(s, sql, args, n, err);
+    sqlite3_stmt *stmt = start_statement(s, sql, args, n, err);
     if (!stmt)
         return TINKER_ESTATE;
     int rc = sqlite3_step(stmt);
+    /* A failed write leaves the transaction to sql_end(). */
     tinker_status status =
-        rc == SQLITE_DONE || rc == SQLITE_ROW ? TINKER_OK : fail(s, "write", err);
-    finish(stmt);
+        rc == SQLITE_DONE || rc == SQLITE_ROW ? TINKER_OK : set_sql_error(s, "write", err);
+    reset_statement(stmt);
     return status;
 }
 
 tinker_status sql_int(struct store *s, const char *sql, const struct sql_value *args, size_t n,
                       int64_t missing, int64_t *out, tinker_error *err)
 {
-    sqlite3_stmt *stmt = start(s, sql, args, n, err);
+    sqlite3_stmt *stmt = start_statement(s, sql, args, n, err);
     if (!stmt)
         return TINKER_ESTATE;
     int rc = sqlite3_step(stmt);
     tinker_status status = TINKER_OK;
-    *out = missing;
+    *out = missing; /* no row, or NULL: max() of nothing */
     if (rc == SQLITE_ROW && sqlite3_column_type(stmt, 0) != SQLITE_NULL)
         *out = sqlite3_column_int64(stmt, 0);
     else if (rc != SQLITE_ROW && rc != SQLITE_DONE)
-        status = fail(s, "read", err);
-    finish(stmt);
+        status = set_sql_error(s, "read", err);
+    reset_statement(stmt);
     return status;
-}
-
-/* Room for one more item of `size` bytes; doubles so that copies stay cheap. */
-static void *next_item(struct arena *arena, void **items, size_t n, size_t *cap, size_t size)
-{
-    if (n == *cap) {
-        size_t grown = *cap ? *cap * 2 : 8;
-        void *p = arena_grow(arena, *items, *cap * size, grown * size);
-        if (!p)
-            return NULL;
-        *items = p;
-        *cap = grown;
-    }
-    void *item = (char *)*items + n * size;
-    memset(item, 0, size);
-    return item;
 }
 
 tinker_status sql_list(struct store *s, const char *sql, const struct sql_value *args, size_t n,
                        sql_read *read, size_t size, struct arena *arena, void **out, size_t *n_out,
                        tinker_error *err)
 {
-    sqlite3_stmt *stmt = start(s, sql, args, n, err);
+    sqlite3_stmt *stmt = start_statement(s, sql, args, n, err);
     if (!stmt)
         return TINKER_ESTATE;
     tinker_status status = TINKER_OK;
@@ -210,19 +197,31 @@ tinker_status sql_list(struct store *s, const char *sql, const struct sql_value 
     *out = NULL;
     *n_out = 0;
     while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-        void *item = next_item(arena, out, *n_out, &cap, size);
-        if (!item || !read(stmt, arena, item)) {
+        if (*n_out == cap) { /* double, so that all copies together stay linear */
+            size_t grown = cap ? cap * 2 : 8;
+            void *items = arena_grow(arena, *out, cap * size, grown * size);
+            if (!items) {
+                status = err_nomem(err, "rows of the store");
+                break;
+            }
+            *out = items;
+            cap = grown;
+        }
+        void *item = (char *)*out + *n_out * size;
+        memset(item, 0, size);
+        if (!read(stmt, arena, item)) {
             status = err_nomem(err, "rows of the store");
             break;
         }
         ++*n_out;
     }
     if (status == TINKER_OK && rc != SQLITE_DONE)
-        status = fail(s, "read", err);
-    finish(stmt);
+        status = set_sql_error(s, "read", err);
+    reset_statement(stmt);
     return status;
 }
 
+/* Text of SQLite lives until the next step of the statement: copy it. */
 bool sql_column_text(sqlite3_stmt *row, int i, struct arena *arena, const char **out)
 {
     const char *text = (const char *)sqlite3_column_text(row, i);
@@ -238,6 +237,8 @@ bool sql_column_blob(sqlite3_stmt *row, int i, struct arena *arena, const void *
     return !p || *out;
 }
 
+/* IMMEDIATE takes the write lock now, so a transaction never fails halfway because of another
+ * connection. */
 tinker_status sql_begin(struct store *s, tinker_error *err)
 {
     return sql_run(s, "BEGIN IMMEDIATE", NULL, 0, err);
@@ -247,6 +248,7 @@ tinker_status sql_end(struct store *s, tinker_status status, tinker_error *err)
 {
     if (status == TINKER_OK)
         status = sql_run(s, "COMMIT", NULL, 0, err);
+    /* Some errors, a full disk for one, have rolled back already. */
     if (status != TINKER_OK && !sqlite3_get_autocommit(s->db))
         sql_run(s, "ROLLBACK", NULL, 0, NULL);
     return status;
@@ -254,34 +256,8 @@ tinker_status sql_end(struct store *s, tinker_status status, tinker_error *err)
 
 /* ---- opening ---------------------------------------------------------------------------- */
 
-static tinker_status check_version(struct store *s, tinker_error *err)
-{
-    int64_t version;
-    tinker_status status =
-        sql_int(s, "SELECT CAST(CAST(value AS TEXT) AS INTEGER) FROM settings WHERE name='schema'",
-                NULL, 0, 0, &version, err);
-    if (status != TINKER_OK)
-        return status;
-    if (version == 0)
-        return sql_run(s, "INSERT INTO settings(name, value) VALUES('schema', '3')", NULL, 0, err);
-    for (; version >= 1 && version < SCHEMA_VERSION; version++)
-        if (sqlite3_exec(s->db, upgrades[version - 1], NULL, NULL, NULL) != SQLITE_OK)
-            return fail(s, "upgrade", err);
-    if (version != SCHEMA_VERSION)
-        return err_set(err, TINKER_ESTATE, "store: written by another version (schema %lld)",
-                       (long long)version);
-    return TINKER_OK;
-}
-
-/* A new file has nothing to lose yet, so its making does not wait for the disk. */
-static bool prepare_file(struct store *s, bool is_new)
-{
-    const char *first = is_new ? "PRAGMA synchronous=OFF" : "PRAGMA synchronous=NORMAL";
-    return sqlite3_exec(s->db, first, NULL, NULL, NULL) == SQLITE_OK &&
-           sqlite3_exec(s->db, schema, NULL, NULL, NULL) == SQLITE_OK &&
-           sqlite3_exec(s->db, "PRAGMA synchronous=NORMAL", NULL, NULL, NULL) == SQLITE_OK;
-}
-
+/* Open or create the file, bring its schema up to date.  It is not shared with other threads yet,
+ * so no lock is held although the statements need it. */
 struct store *store_open(const char *path, tinker_error *err)
 {
     bool is_new = access(path, F_OK) != 0;
@@ -293,20 +269,42 @@ struct store *store_open(const char *path, tinker_error *err)
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->keeper_lock, NULL);
     s->path = strdup(path);
-    s->log_fd = -1;
+    s->log_fd = -1; /* the log exists once something was written */
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-    if (sqlite3_open_v2(path, &s->db, flags, NULL) != SQLITE_OK || !prepare_file(s, is_new)) {
-        fail(s, path, err);
+    /* A new file has nothing to lose yet, so creating it does not wait for the disk; the first
+     * store_sync() makes up for it. */
+    const char *first = is_new ? "PRAGMA synchronous=OFF" : "PRAGMA synchronous=NORMAL";
+    if (sqlite3_open_v2(path, &s->db, flags, NULL) != SQLITE_OK ||
+        sqlite3_exec(s->db, first, NULL, NULL, NULL) != SQLITE_OK ||
+        sqlite3_exec(s->db, schema, NULL, NULL, NULL) != SQLITE_OK ||
+        sqlite3_exec(s->db, "PRAGMA synchronous=NORMAL", NULL, NULL, NULL) != SQLITE_OK) {
+        set_sql_error(s, path, err);
         store_close(s);
         return NULL;
     }
-    if (check_version(s, err) != TINKER_OK) {
+    int64_t version; /* 0: a new file */
+    tinker_status status =
+        sql_int(s, "SELECT CAST(CAST(value AS TEXT) AS INTEGER) FROM settings WHERE name='schema'",
+                NULL, 0, 0, &version, err);
+    if (status == TINKER_OK && version == 0)
+        status =
+            sql_run(s, "INSERT INTO settings(name, value) VALUES('schema', '3')", NULL, 0, err);
+    for (; status == TINKER_OK && version >= 1 && version < SCHEMA_VERSION; version++)
+        if (sqlite3_exec(s->db, upgrades[version - 1], NULL, NULL, NULL) != SQLITE_OK)
+            status = set_sql_error(s, "upgrade", err);
+    if (status == TINKER_OK && version != 0 && version != SCHEMA_VERSION)
+        status = err_set(err, TINKER_ESTATE,
+                         "store: written by another version (schema %lld); use that version, or "
+                         "another data directory",
+                         (long long)version);
+    if (status != TINKER_OK) {
         store_close(s);
         return NULL;
     }
     return s;
 }
 
+/* The last connection that closes checkpoints the log and removes it. */
 void store_close(struct store *s)
 {
     if (!s)
@@ -323,95 +321,83 @@ void store_close(struct store *s)
     free(s);
 }
 
-static bool open_keeper(struct store *s)
-{
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
-    if (s->keeper)
-        return true;
-    /* Before its first read a connection does not know that there is a log, and moves nothing. */
-    if (s->path && sqlite3_open_v2(s->path, &s->keeper, flags, NULL) == SQLITE_OK &&
-        sqlite3_exec(s->keeper, "PRAGMA schema_version", NULL, NULL, NULL) == SQLITE_OK)
-        return true;
-    sqlite3_close(s->keeper);
-    s->keeper = NULL;
-    return false;
-}
+enum { WAL_LONG = 16384 }; /* SQLite pages: 64 MB */
 
-enum { LOG_LONG = 16384 }; /* pages: 64 MB */
-
-/* Move what is in the log now; true: it is long, and more came meanwhile. */
-static bool move_log(struct store *s)
+/* Checkpoint: copy what is in the log now into the database.  true: the log is long, and more was
+ * appended meanwhile. */
+static bool checkpoint_wal(struct store *s)
 {
     int in_log = 0, moved = 0;
-    /* Passive: what is still being read or written is left for the next time. */
+    /* Passive: never waits; what is being read or written is left for the next time. */
     int rc = sqlite3_wal_checkpoint_v2(s->keeper, NULL, SQLITE_CHECKPOINT_PASSIVE, &in_log, &moved);
-    return rc == SQLITE_OK && in_log > LOG_LONG && moved < in_log;
+    return rc == SQLITE_OK && in_log > WAL_LONG && moved < in_log;
 }
 
 void store_tidy(struct store *s)
 {
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
     pthread_mutex_lock(&s->keeper_lock);
-    /* The log starts over only when all of it was moved, which never happens while writes keep
-     * coming: they wait for the little that is left. */
-    if (open_keeper(s) && move_log(s)) {
+    /* A connection that has not read yet does not know that there is a log: read something. */
+    if (!s->keeper &&
+        (!s->path || sqlite3_open_v2(s->path, &s->keeper, flags, NULL) != SQLITE_OK ||
+         sqlite3_exec(s->keeper, "PRAGMA schema_version", NULL, NULL, NULL) != SQLITE_OK)) {
+        sqlite3_close(s->keeper);
+        s->keeper = NULL; /* tried again next time */
+    }
+    /* The log starts over only when all of it was copied, which never happens while writes keep
+     * coming.  So when it is long, copy most of it beside the writers, then stop them for the
+     * little that is left. */
+    if (s->keeper && checkpoint_wal(s)) {
         pthread_mutex_lock(&s->lock);
-        move_log(s);
+        checkpoint_wal(s);
         pthread_mutex_unlock(&s->lock);
     }
     pthread_mutex_unlock(&s->keeper_lock);
 }
 
-/* The making of the database did not wait for the disk (prepare_file).  Without it the log is
- * worth nothing, so both go there together. */
-static tinker_status sync_file_locked(struct store *s, tinker_error *err)
-{
-    sqlite3_file *file = NULL;
-    if (sqlite3_file_control(s->db, "main", SQLITE_FCNTL_FILE_POINTER, &file) != SQLITE_OK ||
-        file->pMethods->xSync(file, SQLITE_SYNC_NORMAL) != SQLITE_OK)
-        return fail(s, "sync", err);
-    char *copy = strdup(s->path);
-    tinker_status status = copy ? os_sync_dir(dirname(copy), err) : err_nomem(err, s->path);
-    free(copy);
-    return status;
-}
-
-static tinker_status open_log_locked(struct store *s, tinker_error *err)
-{
-    struct buf name;
-    if (s->log_fd >= 0)
-        return TINKER_OK;
-    buf_init(&name, SIZE_MAX);
-    tinker_status status = sync_file_locked(s, err);
-    buf_printf(&name, "%s-wal", s->path);
-    if (status == TINKER_OK && !buf_ok(&name))
-        status = err_nomem(err, s->path);
-    if (status == TINKER_OK && (s->log_fd = open(name.data, O_RDONLY | O_CLOEXEC)) < 0)
-        status = err_errno(err, "open", name.data);
-    buf_clear(&name);
-    return status;
-}
-
 tinker_status store_sync(struct store *s, tinker_error *err)
 {
+    tinker_status status = TINKER_OK;
     pthread_mutex_lock(&s->lock);
     int n = sqlite3_total_changes(s->db);
-    bool done = s->log_fd >= 0 && n == s->n_synced;
-    tinker_status status = open_log_locked(s, err);
+    bool done = s->log_fd >= 0 && n == s->n_synced; /* nothing was written since */
+    if (s->log_fd < 0) {
+        /* The first sync.  Creating the database did not wait for the disk (store_open), and
+         * without the database its log is worth nothing: sync the file and its name first. */
+        sqlite3_file *file = NULL;
+        if (sqlite3_file_control(s->db, "main", SQLITE_FCNTL_FILE_POINTER, &file) != SQLITE_OK ||
+            file->pMethods->xSync(file, SQLITE_SYNC_NORMAL) != SQLITE_OK)
+            status = set_sql_error(s, "sync", err);
+        char *copy = strdup(s->path); /* dirname() changes it */
+        if (status == TINKER_OK)
+            status = copy ? os_sync_dir(dirname(copy), err) : err_nomem(err, s->path);
+        free(copy);
+        struct buf name;
+        buf_init(&name, SIZE_MAX);
+        buf_printf(&name, "%s-wal", s->path);
+        if (status == TINKER_OK && !buf_ok(&name))
+            status = err_nomem(err, s->path);
+        if (status == TINKER_OK && (s->log_fd = open(name.data, O_RDONLY | O_CLOEXEC)) < 0)
+            status = err_errno(err, "open", name.data);
+        buf_clear(&name);
+    }
     int fd = s->log_fd;
     pthread_mutex_unlock(&s->lock);
     if (status != TINKER_OK || done)
         return status;
-    /* Others write on meanwhile. */
+    /* Without the lock: others write on meanwhile.  What was committed before the call is in the
+     * file, and SQLite needs no more than the bytes of its log. */
     if (fdatasync(fd) != 0)
         return err_errno(err, "sync", s->path);
     pthread_mutex_lock(&s->lock);
-    s->n_synced = n;
+    s->n_synced = n; /* what others wrote since is not counted as synced */
     pthread_mutex_unlock(&s->lock);
     return TINKER_OK;
 }
 
 /* ---- settings ---------------------------------------------------------------------------- */
 
+/* A setting is one blob; sql_value serves as its record. */
 static bool read_setting(sqlite3_stmt *row, struct arena *arena, void *item)
 {
     struct sql_value *v = item;

@@ -2,8 +2,8 @@
  *
  * Each function is one transaction.  A write that returned TINKER_OK survives the
  * death of the process; one that names weights survives a power failure too, any other
- * from the next store_sync() or store_tidy() on.  Strings of records that are read live in the given arena;
- * records that are written are borrowed for the call.  Times are microseconds since
+ * from the next store_sync() or store_tidy() on.  Strings of records that are read live in the
+ * given arena; records that are written are borrowed for the call.  Times are microseconds since
  * 1970 UTC; 0 means never.  Errors are TINKER_ESTATE with SQLite's reason.
  *
  * store*.c are the only files that know sqlite3.  Thread-safe. */
@@ -22,9 +22,9 @@ struct store;
 
 struct store *store_open(const char *path, tinker_error *err);
 void store_close(struct store *s);
-/* Move the log of writes into the database.  Called now and then; nobody else waits for it. */
+/* Copy the write-ahead log into the database.  Called by the timer thread now and then. */
 void store_tidy(struct store *s);
-/* What was written before the call survives a power failure after it. */
+/* Everything committed before the call survives a power failure after it. */
 tinker_status store_sync(struct store *s, tinker_error *err);
 /* A small value of the server itself, for example its signing key. */
 tinker_status store_get_setting(struct store *s, const char *name, struct buf *out,
@@ -38,7 +38,7 @@ struct store_session {
     const char *id, *owner;
     const char *tags, *user_metadata; /* JSON */
     const char *sdk_version, *project_id, *display_name;
-    const char *finish_reason, *finish_detail; /* said by the client; NULL: it did not */
+    const char *finish_reason, *finish_detail; /* given by the client; NULL: not finished */
     int64_t created_us, seen_us;
     bool expired;
 };
@@ -86,7 +86,7 @@ tinker_status store_list_models(struct store *s, const char *owner, const char *
                                 int64_t limit, int64_t offset, struct arena *arena,
                                 struct store_model **out, size_t *n, int64_t *total,
                                 tinker_error *err);
-/* Unless it is still active, its requests will not run again: their bodies go. */
+/* Unless the new status is active, its requests will not run again: their bodies are deleted. */
 tinker_status store_set_model_status(struct store *s, const char *id, int status,
                                      tinker_error *err);
 /* Training state after request seq is in dir. */
@@ -100,7 +100,7 @@ enum store_request_status { STORE_PENDING = 0, STORE_DONE = 1, STORE_FAILED = 2 
 struct store_request {
     const char *model_id;
     int64_t seq;
-    int kind;      /* enum work_kind */
+    int kind;      /* enum job_kind */
     uint64_t hash; /* of the canonical payload */
     bool proto;    /* the body is protobuf */
     const void *body;
@@ -124,12 +124,12 @@ tinker_status store_list_requests(struct store *s, const char *model_id, int64_t
                                   struct arena *arena, struct store_request **out, size_t *n,
                                   tinker_error *err);
 tinker_status store_max_seq(struct store *s, const char *model_id, int64_t *out, tinker_error *err);
-/* The highest number that was passed over because it never came; -1: none.  Every number up to
- * it has finished or is refused for good. */
-tinker_status store_set_passed_seq(struct store *s, const char *model_id, int64_t seq,
-                                   tinker_error *err);
-tinker_status store_get_passed_seq(struct store *s, const char *model_id, int64_t *out,
-                                   tinker_error *err);
+/* The highest number that was skipped because it never came; -1: none.  Every number up to it has
+ * finished or is refused for good. */
+tinker_status store_set_skipped_seq(struct store *s, const char *model_id, int64_t seq,
+                                    tinker_error *err);
+tinker_status store_get_skipped_seq(struct store *s, const char *model_id, int64_t *out,
+                                    tinker_error *err);
 
 /* When the requests of a session's models came and ended, for traces: the newest. */
 struct store_span {
@@ -158,7 +158,7 @@ struct store_outcome {
 };
 tinker_status store_finish_request(struct store *s, const struct store_outcome *v,
                                    tinker_error *err);
-/* Forget what is older: the results, and the requests whose effect is saved too. */
+/* Delete results that are older, and requests whose effect is saved. */
 tinker_status store_prune_requests(struct store *s, int64_t done_before_us, tinker_error *err);
 
 /* ---- checkpoints ------------------------------------------------------------------- */
@@ -199,7 +199,7 @@ tinker_status store_hidden_checkpoints(struct store *s, const char *run, struct 
 tinker_status store_delete_hidden(struct store *s, tinker_error *err);
 tinker_status store_delete_checkpoint(struct store *s, const char *run, int kind, const char *name,
                                       tinker_error *err);
-/* The same if its time is up still: meanwhile it may have got more, or been replaced. */
+/* The same, unless it was extended or replaced meanwhile. */
 tinker_status store_delete_expired(struct store *s, const struct store_checkpoint *c,
                                    int64_t now_us, bool *deleted, tinker_error *err);
 tinker_status store_set_checkpoint_public(struct store *s, const char *run, int kind,

@@ -1,16 +1,20 @@
-/* store_checkpoint.c - records of checkpoints: see store.h.  Files are checkpoint.c's. */
+/* store_checkpoint.c - records of checkpoints: see store.h.  Files are checkpoint.c's.
+ *
+ * A record is what makes a checkpoint exist.  Several records may name one directory (copies). */
 #include "server/store/store_sql.h"
 
 #define CHECKPOINT_COLUMNS                                                                     \
     "run, sampler, name, owner, base_model, rank, seed, train_attn, train_mlp, train_unembed," \
     " dir, size_bytes, created_us, expires_us, public, hidden, user_metadata"
 
+/* In the order of enum store_kind. */
 const char *store_kind_name(int kind)
 {
     static const char *const names[] = { "weights", "sampler_weights", "external_weights" };
     return names[kind];
 }
 
+/* One row, in the order of CHECKPOINT_COLUMNS.  The column `sampler` holds enum store_kind. */
 static bool read_checkpoint(sqlite3_stmt *row, struct arena *arena, void *item)
 {
     struct store_checkpoint *v = item;
@@ -34,6 +38,7 @@ static bool read_checkpoint(sqlite3_stmt *row, struct arena *arena, void *item)
            sql_column_text(row, 16, arena, &v->user_metadata);
 }
 
+/* Part of the transaction that finishes a save; REPLACE is the overwrite of a name. */
 tinker_status store_put_checkpoint_locked(struct store *s, const struct store_checkpoint *v,
                                           tinker_error *err)
 {
@@ -50,9 +55,11 @@ tinker_status store_put_checkpoint_locked(struct store *s, const struct store_ch
                    err);
 }
 
-static tinker_status list(struct store *s, const char *sql, const struct sql_value *args, size_t n,
-                          struct arena *arena, struct store_checkpoint **out, size_t *n_out,
-                          tinker_error *err)
+/* Run a query that selects CHECKPOINT_COLUMNS. */
+static tinker_status list_checkpoints(struct store *s, const char *sql,
+                                      const struct sql_value *args, size_t n, struct arena *arena,
+                                      struct store_checkpoint **out, size_t *n_out,
+                                      tinker_error *err)
 {
     void *items = NULL;
     pthread_mutex_lock(&s->lock);
@@ -68,22 +75,24 @@ tinker_status store_get_checkpoint(struct store *s, const char *run, int kind, c
                                    tinker_error *err)
 {
     size_t n;
-    return list(
+    return list_checkpoints(
         s, "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints WHERE run=?1 AND sampler=?2 AND name=?3",
         SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name)), arena, out, &n, err);
 }
 
+/* "?1 IS NULL OR ..." makes one statement serve all combinations of filters. */
 tinker_status store_list_checkpoints(struct store *s, const char *owner, const char *run,
                                      int64_t limit, int64_t offset, struct arena *arena,
                                      struct store_checkpoint **out, size_t *n, int64_t *total,
                                      tinker_error *err)
 {
-    tinker_status status =
-        list(s,
-             "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints WHERE hidden=0"
-             " AND (?1 IS NULL OR owner=?1) AND (?2 IS NULL OR run=?2)"
-             " ORDER BY created_us DESC, run, name LIMIT ?3 OFFSET ?4",
-             SQL_ARGS(sql_t(owner), sql_t(run), sql_i(limit), sql_i(offset)), arena, out, n, err);
+    tinker_status status = list_checkpoints(
+        s,
+        "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints WHERE hidden=0"
+        " AND (?1 IS NULL OR owner=?1) AND (?2 IS NULL OR run=?2)"
+        " ORDER BY created_us DESC, run, name LIMIT ?3 OFFSET ?4",
+        SQL_ARGS(sql_t(owner), sql_t(run), sql_i(limit), sql_i(offset)), arena, out, n, err);
+    /* The total may be newer than the page; both are right at their moment. */
     if (status != TINKER_OK || !total)
         return status;
     pthread_mutex_lock(&s->lock);
@@ -95,37 +104,43 @@ tinker_status store_list_checkpoints(struct store *s, const char *owner, const c
     return status;
 }
 
+/* For the summary of a run. */
 tinker_status store_last_checkpoint(struct store *s, const char *run, int kind, struct arena *arena,
                                     struct store_checkpoint **out, tinker_error *err)
 {
     size_t n;
-    return list(s,
-                "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints WHERE run=?1 AND sampler=?2"
-                " AND hidden=0 ORDER BY created_us DESC LIMIT 1",
-                SQL_ARGS(sql_t(run), sql_i(kind)), arena, out, &n, err);
+    return list_checkpoints(s,
+                            "SELECT " CHECKPOINT_COLUMNS
+                            " FROM checkpoints WHERE run=?1 AND sampler=?2"
+                            " AND hidden=0 ORDER BY created_us DESC LIMIT 1",
+                            SQL_ARGS(sql_t(run), sql_i(kind)), arena, out, &n, err);
 }
 
+/* The partial index checkpoints_expires holds only those with a time limit. */
 tinker_status store_expired_checkpoints(struct store *s, int64_t now_us, int64_t limit,
                                         struct arena *arena, struct store_checkpoint **out,
                                         size_t *n, tinker_error *err)
 {
-    return list(s,
-                "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints"
-                " WHERE expires_us>0 AND expires_us<=?1 LIMIT ?2",
-                SQL_ARGS(sql_i(now_us), sql_i(limit)), arena, out, n, err);
+    return list_checkpoints(s,
+                            "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints"
+                            " WHERE expires_us>0 AND expires_us<=?1 LIMIT ?2",
+                            SQL_ARGS(sql_i(now_us), sql_i(limit)), arena, out, n, err);
 }
 
+/* Their names are ":<number>", hence the substr(). */
 tinker_status store_hidden_checkpoints(struct store *s, const char *run, struct arena *arena,
                                        struct store_checkpoint **out, size_t *n, tinker_error *err)
 {
-    return list(s,
-                "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints WHERE run=?1 AND hidden=1"
-                " ORDER BY CAST(substr(name, 2) AS INTEGER) DESC",
-                SQL_ARGS(sql_t(run)), arena, out, n, err);
+    return list_checkpoints(s,
+                            "SELECT " CHECKPOINT_COLUMNS
+                            " FROM checkpoints WHERE run=?1 AND hidden=1"
+                            " ORDER BY CAST(substr(name, 2) AS INTEGER) DESC",
+                            SQL_ARGS(sql_t(run)), arena, out, n, err);
 }
 
-static tinker_status change(struct store *s, const char *sql, const struct sql_value *args,
-                            size_t n, tinker_error *err)
+/* Run one statement as a transaction of its own. */
+static tinker_status run_change(struct store *s, const char *sql, const struct sql_value *args,
+                                size_t n, tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
     tinker_status status = sql_run(s, sql, args, n, err);
@@ -133,26 +148,30 @@ static tinker_status change(struct store *s, const char *sql, const struct sql_v
     return status;
 }
 
+/* Only for models that ended: an active one may be saving some right now. */
 tinker_status store_delete_hidden(struct store *s, tinker_error *err)
 {
-    return change(s,
-                  "DELETE FROM checkpoints WHERE hidden=1 AND EXISTS(SELECT 1 FROM models m"
-                  " JOIN sessions v ON v.id=m.session_id"
-                  " WHERE m.id=run AND m.status<>0 AND v.expired<>0)",
-                  NULL, 0, err);
+    return run_change(s,
+                      "DELETE FROM checkpoints WHERE hidden=1 AND EXISTS(SELECT 1 FROM models m"
+                      " JOIN sessions v ON v.id=m.session_id"
+                      " WHERE m.id=run AND m.status<>0 AND v.expired<>0)",
+                      NULL, 0, err);
 }
 
+/* The files stay until checkpoint_release() finds that no record names them. */
 tinker_status store_delete_checkpoint(struct store *s, const char *run, int kind, const char *name,
                                       tinker_error *err)
 {
-    return change(s, "DELETE FROM checkpoints WHERE run=?1 AND sampler=?2 AND name=?3",
-                  SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name)), err);
+    return run_change(s, "DELETE FROM checkpoints WHERE run=?1 AND sampler=?2 AND name=?3",
+                      SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name)), err);
 }
 
 tinker_status store_delete_expired(struct store *s, const struct store_checkpoint *c,
                                    int64_t now_us, bool *deleted, tinker_error *err)
 {
     int64_t changed = 0;
+    /* Between the listing and now the user may have extended it, or saved over the name: compare
+     * time and directory again, in the statement that deletes. */
     pthread_mutex_lock(&s->lock);
     tinker_status status = sql_run(
         s,
@@ -166,20 +185,23 @@ tinker_status store_delete_expired(struct store *s, const struct store_checkpoin
     return status;
 }
 
+/* A name that is gone meanwhile changes no row, which is not an error. */
 tinker_status store_set_checkpoint_public(struct store *s, const char *run, int kind,
                                           const char *name, bool is_public, tinker_error *err)
 {
-    return change(s, "UPDATE checkpoints SET public=?4 WHERE run=?1 AND sampler=?2 AND name=?3",
-                  SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name), sql_i(is_public)), err);
+    return run_change(s, "UPDATE checkpoints SET public=?4 WHERE run=?1 AND sampler=?2 AND name=?3",
+                      SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name), sql_i(is_public)), err);
 }
 
 tinker_status store_set_checkpoint_expiry(struct store *s, const char *run, int kind,
                                           const char *name, int64_t expires_us, tinker_error *err)
 {
-    return change(s, "UPDATE checkpoints SET expires_us=?4 WHERE run=?1 AND sampler=?2 AND name=?3",
-                  SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name), sql_i(expires_us)), err);
+    return run_change(
+        s, "UPDATE checkpoints SET expires_us=?4 WHERE run=?1 AND sampler=?2 AND name=?3",
+        SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name), sql_i(expires_us)), err);
 }
 
+/* One row of store_checkpoint_usage(). */
 static bool read_usage(sqlite3_stmt *row, struct arena *arena, void *item)
 {
     struct store_usage *v = item;
@@ -188,6 +210,7 @@ static bool read_usage(sqlite3_stmt *row, struct arena *arena, void *item)
     return sql_column_text(row, 0, arena, &v->project_id);
 }
 
+/* Outer joins: a checkpoint whose run or session was pruned still counts, under no project. */
 tinker_status store_checkpoint_usage(struct store *s, const char *owner, struct arena *arena,
                                      struct store_usage **out, size_t *n, tinker_error *err)
 {
@@ -204,6 +227,7 @@ tinker_status store_checkpoint_usage(struct store *s, const char *owner, struct 
     return status;
 }
 
+/* All inserts of a copy, inside a transaction. */
 static tinker_status copy_locked(struct store *s, const struct store_copy *v, bool *found,
                                  tinker_error *err)
 {
@@ -213,8 +237,8 @@ static tinker_status copy_locked(struct store *s, const struct store_copy *v, bo
         status = store_add_session_locked(s, v->session, err);
     if (status == TINKER_OK)
         status = store_add_model_locked(s, v->model, err);
-    /* Reading the source here, and not before, makes sure that its files are still there: who
-     * deletes a record looks for other users of its directory afterwards. */
+    /* Reading the source in this transaction makes sure that its files are still there: a
+     * deletion removes the record first, and looks for other users of the directory after it. */
     if (status == TINKER_OK)
         status =
             sql_run(s,
@@ -236,10 +260,11 @@ tinker_status store_copy_checkpoint(struct store *s, const struct store_copy *v,
 {
     *found = false;
     pthread_mutex_lock(&s->lock);
+    /* Session, run and checkpoint together, or nothing. */
     tinker_status status = sql_begin(s, err);
     if (status == TINKER_OK) {
         status = copy_locked(s, v, found, err);
-        if (status == TINKER_OK && !*found)
+        if (status == TINKER_OK && !*found) /* nothing to copy: undo session and run */
             sql_end(s, TINKER_ESTATE, NULL);
         else
             status = sql_end(s, status, err);
@@ -248,6 +273,7 @@ tinker_status store_copy_checkpoint(struct store *s, const struct store_copy *v,
     return status;
 }
 
+/* Saved states of models that ended do not count: nobody will load them. */
 tinker_status store_dir_in_use(struct store *s, const char *dir, bool *out, tinker_error *err)
 {
     int64_t n = 0;

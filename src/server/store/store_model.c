@@ -1,7 +1,9 @@
 /* store_model.c - models being trained and their requests: see store.h.
  *
- * The requests table is the journal: a body stays until the training state that
- * includes it is on disk; results stay until they are pruned. */
+ * The requests table is the journal.  A row is PENDING when it is accepted, and DONE or FAILED
+ * when it has finished.  Its body stays as long as the request may have to run again: until the
+ * training state that includes it is on disk, or the model has ended.  Its result stays until it
+ * is pruned. */
 #include "server/store/store_sql.h"
 #include "server/work/job.h"
 
@@ -9,6 +11,7 @@
     "id, session_id, owner, base_model, rank, seed, train_attn, train_mlp, train_unembed," \
     " user_metadata, status, created_us, last_request_us, saved_seq, saved_dir, train_tokens"
 
+/* One row, in the order of MODEL_COLUMNS. */
 static bool read_model(sqlite3_stmt *row, struct arena *arena, void *item)
 {
     struct store_model *v = item;
@@ -32,6 +35,7 @@ static bool read_model(sqlite3_stmt *row, struct arena *arena, void *item)
            sql_column_text(row, 14, arena, &v->saved_dir);
 }
 
+/* REPLACE: the id comes from the client's number, and submit.c has checked that it is new. */
 tinker_status store_add_model_locked(struct store *s, const struct store_model *v,
                                      tinker_error *err)
 {
@@ -48,6 +52,7 @@ tinker_status store_add_model_locked(struct store *s, const struct store_model *
                    err);
 }
 
+/* Any status: models that ended stay listed. */
 tinker_status store_get_model(struct store *s, const char *id, struct arena *arena,
                               struct store_model **out, tinker_error *err)
 {
@@ -62,6 +67,7 @@ tinker_status store_get_model(struct store *s, const char *id, struct arena *are
     return status;
 }
 
+/* Page and total under one lock, so they fit together. */
 tinker_status store_list_models(struct store *s, const char *owner, const char *session,
                                 int model_status, int64_t limit, int64_t offset,
                                 struct arena *arena, struct store_model **out, size_t *n,
@@ -87,6 +93,7 @@ tinker_status store_list_models(struct store *s, const char *owner, const char *
     return status;
 }
 
+/* Requests up to a number will not run again.  The index requests_kept makes this cheap. */
 static tinker_status forget_bodies_locked(struct store *s, const char *id, int64_t up_to,
                                           tinker_error *err)
 {
@@ -96,7 +103,7 @@ static tinker_status forget_bodies_locked(struct store *s, const char *id, int64
                    SQL_ARGS(sql_t(id), sql_i(up_to)), err);
 }
 
-/* What the saved state includes need not run again. */
+/* The state after request seq is in dir, so nothing up to seq needs to run again. */
 static tinker_status set_saved_locked(struct store *s, const char *id, int64_t seq, const char *dir,
                                       tinker_error *err)
 {
@@ -105,6 +112,7 @@ static tinker_status set_saved_locked(struct store *s, const char *id, int64_t s
     return status == TINKER_OK ? forget_bodies_locked(s, id, seq, err) : status;
 }
 
+/* ACTIVE -> UNLOADED or LOST; there is no way back. */
 tinker_status store_set_model_status(struct store *s, const char *id, int model_status,
                                      tinker_error *err)
 {
@@ -120,6 +128,7 @@ tinker_status store_set_model_status(struct store *s, const char *id, int model_
     return status;
 }
 
+/* For a state that is saved without a request: an idle model leaves memory. */
 tinker_status store_set_model_saved(struct store *s, const char *id, int64_t seq, const char *dir,
                                     tinker_error *err)
 {
@@ -134,6 +143,7 @@ tinker_status store_set_model_saved(struct store *s, const char *id, int64_t seq
 
 /* ---- requests ------------------------------------------------------------------------- */
 
+/* One row: REQUEST_COLUMNS, then the body or NULL. */
 static bool read_request(sqlite3_stmt *row, struct arena *arena, void *item)
 {
     struct store_request *v = item;
@@ -151,6 +161,7 @@ static bool read_request(sqlite3_stmt *row, struct arena *arena, void *item)
 
 #define REQUEST_COLUMNS "model_id, seq, kind, hash, proto, status, category, created_us, result"
 
+/* Journal a request, inside a transaction.  The unique index refuses a number that is taken. */
 static tinker_status add_request_locked(struct store *s, const struct store_request *v,
                                         tinker_error *err)
 {
@@ -166,6 +177,7 @@ static tinker_status add_request_locked(struct store *s, const struct store_requ
     return status;
 }
 
+/* After this returns, the request runs even if the process dies at once. */
 tinker_status store_add_request(struct store *s, const struct store_request *v, tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
@@ -176,6 +188,7 @@ tinker_status store_add_request(struct store *s, const struct store_request *v, 
     return status;
 }
 
+/* In one transaction: a model without its first request could never be recovered. */
 tinker_status store_add_model(struct store *s, const struct store_model *v,
                               const struct store_request *first, tinker_error *err)
 {
@@ -191,6 +204,7 @@ tinker_status store_add_model(struct store *s, const struct store_model *v,
     return status;
 }
 
+/* Bodies are large, and a retry or a poll does not need them. */
 tinker_status store_get_request(struct store *s, const char *model_id, int64_t seq, bool with_body,
                                 struct arena *arena, struct store_request **out, tinker_error *err)
 {
@@ -208,6 +222,7 @@ tinker_status store_get_request(struct store *s, const char *model_id, int64_t s
     return status;
 }
 
+/* Bodies may take as much memory as the journal holds since the last saved state. */
 tinker_status store_list_requests(struct store *s, const char *model_id, int64_t after,
                                   struct arena *arena, struct store_request **out, size_t *n,
                                   tinker_error *err)
@@ -225,6 +240,7 @@ tinker_status store_list_requests(struct store *s, const char *model_id, int64_t
     return status;
 }
 
+/* 0 when all requests were pruned: see look_in_memory() in submit.c. */
 tinker_status store_max_seq(struct store *s, const char *model_id, int64_t *out, tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
@@ -234,8 +250,9 @@ tinker_status store_max_seq(struct store *s, const char *model_id, int64_t *out,
     return status;
 }
 
-tinker_status store_set_passed_seq(struct store *s, const char *model_id, int64_t seq,
-                                   tinker_error *err)
+/* The table is called "passed" in files that exist; see store.h for the meaning. */
+tinker_status store_set_skipped_seq(struct store *s, const char *model_id, int64_t seq,
+                                    tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
     tinker_status status = sql_run(s, "INSERT OR REPLACE INTO passed(model_id, seq) VALUES(?1,?2)",
@@ -244,8 +261,8 @@ tinker_status store_set_passed_seq(struct store *s, const char *model_id, int64_
     return status;
 }
 
-tinker_status store_get_passed_seq(struct store *s, const char *model_id, int64_t *out,
-                                   tinker_error *err)
+tinker_status store_get_skipped_seq(struct store *s, const char *model_id, int64_t *out,
+                                    tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
     tinker_status status = sql_int(s, "SELECT seq FROM passed WHERE model_id=?1",
@@ -254,6 +271,7 @@ tinker_status store_get_passed_seq(struct store *s, const char *model_id, int64_
     return status;
 }
 
+/* One row of store_list_spans(). */
 static bool read_span(sqlite3_stmt *row, struct arena *arena, void *item)
 {
     struct store_span *v = item;
@@ -265,6 +283,7 @@ static bool read_span(sqlite3_stmt *row, struct arena *arena, void *item)
     return sql_column_text(row, 0, arena, &v->model_id);
 }
 
+/* The newest requests of all models of a session. */
 tinker_status store_list_spans(struct store *s, const char *session, int64_t limit,
                                struct arena *arena, struct store_span **out, size_t *n,
                                tinker_error *err)
@@ -283,6 +302,7 @@ tinker_status store_list_spans(struct store *s, const char *session, int64_t lim
     return status;
 }
 
+/* Everything that a finished request changes, inside one transaction. */
 static tinker_status record_outcome_locked(struct store *s, const struct store_outcome *v,
                                            tinker_error *err)
 {
@@ -293,6 +313,7 @@ static tinker_status record_outcome_locked(struct store *s, const struct store_o
         SQL_ARGS(sql_t(v->model_id), sql_i(v->seq), sql_i(v->status), sql_b(v->result, v->n_result),
                  sql_i(v->category), sql_i(v->now_us), sql_i(v->drop_body)),
         err);
+    /* Drops the bodies up to here, this one included. */
     if (status == TINKER_OK && v->saved_dir)
         status = set_saved_locked(s, v->model_id, v->seq, v->saved_dir, err);
     if (status == TINKER_OK && v->tokens)
@@ -305,6 +326,7 @@ static tinker_status record_outcome_locked(struct store *s, const struct store_o
     return status;
 }
 
+/* PENDING -> DONE or FAILED, with everything that the request changed: all or nothing. */
 tinker_status store_finish_request(struct store *s, const struct store_outcome *v,
                                    tinker_error *err)
 {
@@ -313,15 +335,16 @@ tinker_status store_finish_request(struct store *s, const struct store_outcome *
     if (status == TINKER_OK)
         status = sql_end(s, record_outcome_locked(s, v, err), err);
     pthread_mutex_unlock(&s->lock);
-    /* It is recorded in any case; who removes older weights asks again. */
+    /* The record names weights: make it survive a power failure.  Should the sync fail, the
+     * outcome stands, and checkpoint_remove() syncs again before it removes older weights. */
     if (status == TINKER_OK && (v->saved_dir || v->checkpoint))
         store_sync(s, NULL);
     return status;
 }
 
-/* Of the requests since the saved state two must stay known: the last, or a restart would wait
- * for the numbers before it, and the last that changed the weights, or it would not miss that
- * change. */
+/* Delete what is older than the time-to-live.  Of the requests since the saved state two must stay:
+ * the last, or a restart would wait for the numbers before it, and the last that changed the
+ * weights, or a restart would not notice that the change is lost. */
 tinker_status store_prune_requests(struct store *s, int64_t done_before_us, tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
@@ -334,9 +357,10 @@ tinker_status store_prune_requests(struct store *s, int64_t done_before_us, tink
                 " AND l.seq>requests.seq AND l.status<>0"
                 " AND (requests.status<>1 OR requests.kind NOT IN (?2,?3,?4,?5,?6)"
                 " OR (l.status=1 AND l.kind IN (?2,?3,?4,?5,?6) AND l.body IS NULL))))",
-                SQL_ARGS(sql_i(done_before_us), sql_i(WORK_CREATE), sql_i(WORK_CREATE_BY_LOAD),
-                         sql_i(WORK_FORWARD_BACKWARD), sql_i(WORK_OPTIM_STEP), sql_i(WORK_LOAD)),
+                SQL_ARGS(sql_i(done_before_us), sql_i(JOB_CREATE), sql_i(JOB_CREATE_BY_LOAD),
+                         sql_i(JOB_FORWARD_BACKWARD), sql_i(JOB_OPTIM_STEP), sql_i(JOB_LOAD)),
                 err);
+    /* Rows that stay lose their results. */
     if (status == TINKER_OK)
         status = sql_run(s,
                          "UPDATE requests SET result=NULL WHERE status=1 AND done_us>0"

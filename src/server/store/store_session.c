@@ -1,10 +1,13 @@
-/* store_session.c - sessions and sampling sessions: see store.h. */
+/* store_session.c - sessions and sampling sessions: see store.h.
+ *
+ * Heartbeats are not recorded: after a restart every live session gets its whole timeout again. */
 #include "server/store/store_sql.h"
 
 #define SESSION_COLUMNS                                                                      \
     "id, owner, tags, user_metadata, sdk_version, project_id, created_us, seen_us, expired," \
     " display_name, finish_reason, finish_detail"
 
+/* One row, in the order of SESSION_COLUMNS. */
 static bool read_session(sqlite3_stmt *row, struct arena *arena, void *item)
 {
     struct store_session *v = item;
@@ -21,6 +24,7 @@ static bool read_session(sqlite3_stmt *row, struct arena *arena, void *item)
            sql_column_text(row, 11, arena, &v->finish_detail);
 }
 
+/* Also part of the transaction that copies a checkpoint. */
 tinker_status store_add_session_locked(struct store *s, const struct store_session *v,
                                        tinker_error *err)
 {
@@ -42,6 +46,7 @@ tinker_status store_add_session(struct store *s, const struct store_session *v, 
     return status;
 }
 
+/* A retry of the request must not change the reason, so only the first one is written. */
 tinker_status store_set_session_finished(struct store *s, const char *id, const char *reason,
                                          const char *detail, tinker_error *err)
 {
@@ -54,6 +59,7 @@ tinker_status store_set_session_finished(struct store *s, const char *id, const 
     return status;
 }
 
+/* Expired sessions stay, with their runs and checkpoints. */
 tinker_status store_set_session_expired(struct store *s, const char *id, tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
@@ -63,6 +69,7 @@ tinker_status store_set_session_expired(struct store *s, const char *id, tinker_
     return status;
 }
 
+/* The project of a session is that of its checkpoints. */
 tinker_status store_set_session_project(struct store *s, const char *id, const char *project_id,
                                         tinker_error *err)
 {
@@ -73,6 +80,7 @@ tinker_status store_set_session_project(struct store *s, const char *id, const c
     return status;
 }
 
+/* Newest first; the id breaks ties, so that pages do not overlap. */
 tinker_status store_list_sessions(struct store *s, const char *owner, bool live_only, int64_t limit,
                                   int64_t offset, struct arena *arena, struct store_session **out,
                                   size_t *n, tinker_error *err)
@@ -90,6 +98,8 @@ tinker_status store_list_sessions(struct store *s, const char *owner, bool live_
     return status;
 }
 
+/* Keyset pagination: the last row of a page is the key of the next one, so a page neither repeats
+ * nor skips a session when others are added meanwhile. */
 tinker_status store_sessions_after(struct store *s, const char *owner, int64_t created_us,
                                    const char *id, int64_t limit, struct arena *arena,
                                    struct store_session **out, size_t *n, tinker_error *err)
@@ -107,6 +117,7 @@ tinker_status store_sessions_after(struct store *s, const char *owner, int64_t c
     return status;
 }
 
+/* Hidden checkpoints do not count: users cannot see them. */
 tinker_status store_count_session(struct store *s, const char *id, int64_t *checkpoints,
                                   int64_t *bytes, tinker_error *err)
 {
@@ -124,6 +135,7 @@ tinker_status store_count_session(struct store *s, const char *id, int64_t *chec
     return status;
 }
 
+/* Also finds expired ones. */
 tinker_status store_get_session(struct store *s, const char *id, struct arena *arena,
                                 struct store_session **out, tinker_error *err)
 {
@@ -143,6 +155,7 @@ tinker_status store_get_session(struct store *s, const char *id, struct arena *a
 #define SAMPLER_COLUMNS \
     "id, session_id, owner, base_model, model_path, run, name, sampler, created_us"
 
+/* One row, in the order of SAMPLER_COLUMNS. */
 static bool read_sampler(sqlite3_stmt *row, struct arena *arena, void *item)
 {
     struct store_sampler *v = item;
@@ -156,6 +169,7 @@ static bool read_sampler(sqlite3_stmt *row, struct arena *arena, void *item)
            sql_column_text(row, 5, arena, &v->run) && sql_column_text(row, 6, arena, &v->name);
 }
 
+/* REPLACE: a retry of the request that creates a sampling session finds its own row. */
 tinker_status store_put_sampler_locked(struct store *s, const struct store_sampler *v,
                                        tinker_error *err)
 {
@@ -168,6 +182,8 @@ tinker_status store_put_sampler_locked(struct store *s, const struct store_sampl
                    err);
 }
 
+/* A sampling session that a request creates; save_weights_for_sampler adds its own with the
+ * outcome. */
 tinker_status store_add_sampler(struct store *s, const struct store_sampler *v, tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
@@ -176,6 +192,7 @@ tinker_status store_add_sampler(struct store *s, const struct store_sampler *v, 
     return status;
 }
 
+/* sampler_table.c restores sampling sessions from here after a restart. */
 tinker_status store_get_sampler(struct store *s, const char *id, struct arena *arena,
                                 struct store_sampler **out, tinker_error *err)
 {
@@ -190,6 +207,8 @@ tinker_status store_get_sampler(struct store *s, const char *id, struct arena *a
     return status;
 }
 
+/* Counts up in the store, so that no number is given out twice, not even across a restart.  Both
+ * statements run under the lock, so nobody comes between them. */
 tinker_status store_join_sampler(struct store *s, const char *id, int64_t *number,
                                  tinker_error *err)
 {
@@ -205,6 +224,7 @@ tinker_status store_join_sampler(struct store *s, const char *id, int64_t *numbe
     return status;
 }
 
+/* In the order in which they were created. */
 tinker_status store_list_samplers(struct store *s, const char *session, struct arena *arena,
                                   struct store_sampler **out, size_t *n, tinker_error *err)
 {

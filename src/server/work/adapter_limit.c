@@ -1,27 +1,25 @@
-/* adapter_limit.c - see room.h. */
+/* adapter_limit.c - see adapter_limit.h.
+ *
+ * Adapters in memory are those of models (training state) plus those of the weights cache
+ * (sampling).  Idle ones leave in this order: sampling weights, which the disk has anyway; models
+ * with nothing to do; models that wait for their turn; each kind by last use. */
 #include "server/work/adapter_limit.h"
 
 #include "base/err.h"
 #include "server/work/train_state.h"
 
-/* What is in memory, and which model could leave it. */
-struct view {
+/* The adapters of models in memory, and the one that could leave it. */
+struct survey {
     size_t n;             /* adapters of models */
-    struct model *oldest; /* that nobody works on and was used longest ago; NULL: none */
+    struct model *oldest; /* the idle model to unload first; NULL: all are in use */
     int64_t seq;          /* the last request it has finished */
 };
 
-/* Models that have nothing to do leave before those that wait for their turn. */
-static bool leaves_before(const struct model *a, const struct model *b)
+/* Count, and choose a model other than `except`.  Its state may change once the lock is gone, but
+ * not its adapter: only this thread touches those. */
+static struct survey survey_adapters(struct server *s, const struct model *except)
 {
-    if (!b || !a->pending != !b->pending)
-        return !b || !a->pending;
-    return a->used < b->used;
-}
-
-static struct view look(struct server *s, const struct model *except)
-{
-    struct view v = { 0 };
+    struct survey v = { 0 };
     size_t it = 0, n_key;
     const char *key;
     void *value;
@@ -31,10 +29,12 @@ static struct view look(struct server *s, const struct model *except)
         if (!m->adapter)
             continue;
         v.n++;
-        /* A replay has yet to bring back what the disk lacks. */
+        /* A replay is still to rebuild what the disk lacks: saving now would lose it. */
         bool replays = m->pending && m->pending->replay;
         bool idle = m != except && !m->busy && !replays && m->state == MODEL_ACTIVE;
-        if (idle && leaves_before(m, v.oldest))
+        bool before = !v.oldest ||
+                      (!m->pending != !v.oldest->pending ? !m->pending : m->used < v.oldest->used);
+        if (idle && before)
             v.oldest = m;
     }
     if (v.oldest)
@@ -43,21 +43,21 @@ static struct view look(struct server *s, const struct model *except)
     return v;
 }
 
-bool room_is_there(struct server *s, const struct weights_cache *weights)
+bool adapter_limit_has_space(struct server *s, const struct weights_cache *weights)
 {
     size_t max = (size_t)s->opts.max_adapters;
     if (!max)
         return true;
-    struct view v = look(s, NULL);
+    struct survey v = survey_adapters(s, NULL);
     return v.n + weights->n < max || v.oldest || weights_idle(weights);
 }
 
-tinker_status room_make(struct server *s, struct weights_cache *weights,
-                        const struct model *for_model, tinker_error *err)
+tinker_status adapter_limit_make_space(struct server *s, struct weights_cache *weights,
+                                       const struct model *for_model, tinker_error *err)
 {
     size_t max = (size_t)s->opts.max_adapters;
-    while (max) {
-        struct view v = look(s, for_model);
+    while (max) { /* unload until there is space; max 0: no limit */
+        struct survey v = survey_adapters(s, for_model);
         if (v.n + weights->n < max)
             break;
         if (weights_drop_idle(weights, 0))
@@ -67,9 +67,9 @@ tinker_status room_make(struct server *s, struct weights_cache *weights,
             err->retriable = 1;
             return TINKER_ENOMEM;
         }
-        tinker_status status = state_unload(s, v.oldest, v.seq, err);
+        tinker_status status = train_state_unload(s, v.oldest, v.seq, err);
         if (status != TINKER_OK) {
-            err_prefix(err, "another model could not make room in memory");
+            err_prefix(err, "cannot unload another model to make space");
             log_line(s->log, LOG_ERROR, "%s stays in memory: %s", v.oldest->id, err->message);
             return status;
         }

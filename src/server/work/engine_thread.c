@@ -1,9 +1,12 @@
-/* engine_thread.c - the one thread that computes: see sched.h.
+/* engine_thread.c - the one thread that computes: see engine_thread.h.
  *
  * Work comes in small slices: a micro-batch of a pass, one token of every sequence.
- * While training and sampling both have work, each gets its share of the time; among
- * passes the next slice is of the session that has had least, so a huge batch of one
- * does not stop another. */
+ * While training and sampling both have work, each gets its share of the time.  Among
+ * passes the next slice goes to the session that has had least, so that a huge batch of
+ * one session does not stop another.
+ *
+ * Thread: everything below but start and stop runs on the engine thread.  It takes
+ * server.lock for moments only, never while it computes. */
 #include "server/work/engine_thread.h"
 
 #include <string.h>
@@ -16,22 +19,28 @@
 
 enum { PASSES = 64 }; /* in progress at once */
 
-struct sched {
+/* What the engine thread remembers from slice to slice; on its stack. */
+struct engine_loop {
     struct server *s;
-    struct weights_cache weights;
-    struct sampling sampling;
+    struct weights_cache weights; /* adapters loaded for sampling */
+    struct sampling sampling;     /* samples in the generators */
     struct train_task tasks[PASSES];
-    size_t n_tasks, turn;
-    uint64_t drops;             /* of the server, when we last looked */
-    double train_ns, sample_ns; /* weighted time each side has had */
+    size_t n_tasks;
+    size_t turn;    /* index of the task that ran last */
+    uint64_t drops; /* server.drops when we last looked */
+    /* Virtual time of the two sides: the one with less runs next.  Sampling time is weighted
+     * by train_share / (1 - train_share), so equal values mean that each had its share. */
+    double train_ns, sample_ns;
 };
 
-static int64_t now(void)
+/* Durations are measured with the real clock even when tests fake the server's. */
+static int64_t real_now_ns(void)
 {
     return clock_now_ns(clock_real());
 }
 
-static void charge(struct sched *d, struct session *session, int64_t ns)
+/* Account ns of engine time to the session and to the training side. */
+static void charge_training(struct engine_loop *d, struct session *session, int64_t ns)
 {
     pthread_mutex_lock(&d->s->lock);
     session->used_ns += (uint64_t)ns;
@@ -39,115 +48,116 @@ static void charge(struct sched *d, struct session *session, int64_t ns)
     d->train_ns += (double)ns;
 }
 
-static void count_pass(struct server *s, struct model *m, bool in)
-{
-    pthread_mutex_lock(&s->lock);
-    m->session->passes += in ? 1 : (size_t)-1;
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* Nothing here looks at the model or its session any more. */
-static void unpin(struct server *s, struct model *m)
-{
-    pthread_mutex_lock(&s->lock);
-    m->pins--;
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* Start what is ready until all task slots are taken.  Short requests end here. */
-static bool start_training(struct sched *d)
+/* Start the next training request.  A short one (optimizer step, save, load) also ends here; a
+ * pass becomes a task that needs slices.  false: nothing could be started. */
+static bool start_training(struct engine_loop *d)
 {
     struct server *s = d->s;
     bool running = d->n_tasks || d->sampling.active;
     d->sampling.yields = false;
+    /* A sample that waits for an adapter goes first, unless nothing runs whose end would free
+     * one: then training has to go on, or nobody would. */
     if (d->n_tasks == PASSES || (d->sampling.starves && running))
         return false;
-    bool room = room_is_there(s, &d->weights);
+    bool has_space = adapter_limit_has_space(s, &d->weights);
     pthread_mutex_lock(&s->lock);
-    struct future *f = queue_next_train_locked(s, !room);
-    d->sampling.yields = !room && !f && s->first_ready;
+    struct future *f = queue_next_train_locked(s, !has_space);
+    /* Models are ready, but all need an adapter: admit no more samples that would take one. */
+    d->sampling.yields = !has_space && !f && s->first_ready;
     struct model *m = f ? f->model : NULL;
     if (m)
-        m->pins++;
+        m->pins++; /* f is gone once it has finished, its model must not be */
     pthread_mutex_unlock(&s->lock);
     if (!f)
         return false;
-    int64_t start = now();
-    bool task = train_start(s, &d->weights, f, &d->tasks[d->n_tasks]);
-    if (task) {
+    /* Without the lock: the request may compute and write files for seconds. */
+    int64_t start = real_now_ns();
+    bool is_task = train_start(s, &d->weights, f, &d->tasks[d->n_tasks]);
+    charge_training(d, m->session, real_now_ns() - start);
+    if (is_task)
         d->n_tasks++;
-        count_pass(s, m, true);
-    }
-    charge(d, m->session, now() - start);
-    if (!task)
-        unpin(s, m);
+    pthread_mutex_lock(&s->lock);
+    if (is_task)
+        m->session->passes++;
+    else
+        m->pins--;
+    pthread_mutex_unlock(&s->lock);
     return true;
 }
 
-/* The task of the session that has had least, in turn among its own.  Those that wait for
- * memory do not count while another one holds some. */
-static size_t choose(struct sched *d, bool *alone)
-{
-    size_t best = PASSES;
-    *alone = true;
-    for (size_t i = 0; i < d->n_tasks; i++)
-        *alone = *alone && !d->tasks[i].pass;
-    pthread_mutex_lock(&d->s->lock);
-    for (size_t i = 1; i <= d->n_tasks; i++) {
-        size_t at = (d->turn + i) % d->n_tasks;
-        const struct train_task *t = &d->tasks[at];
-        if (!t->pass && !*alone)
-            continue;
-        if (best == PASSES || t->f->session->used_ns < d->tasks[best].f->session->used_ns)
-            best = at;
-    }
-    pthread_mutex_unlock(&d->s->lock);
-    return best;
-}
-
-static void remove_task(struct sched *d, size_t i, struct model *m)
+/* Task i is over.  m is its model; the future may be freed already. */
+static void remove_task(struct engine_loop *d, size_t i, struct model *m)
 {
     d->tasks[i] = d->tasks[--d->n_tasks];
-    count_pass(d->s, m, false);
-    unpin(d->s, m);
+    pthread_mutex_lock(&d->s->lock);
+    m->session->passes--;
+    m->pins--;
+    pthread_mutex_unlock(&d->s->lock);
 }
 
-/* One slice of task i; false: it is over. */
-static bool step_task(struct sched *d, size_t i, bool alone)
+/* Run one slice of task i; false: it is over.  alone: see train_step(). */
+static bool step_task(struct engine_loop *d, size_t i, bool alone)
 {
     struct model *m = d->tasks[i].f->model;
-    int64_t start = now();
+    int64_t start = real_now_ns();
     bool more = train_step(d->s, &d->tasks[i], alone);
-    int64_t ns = now() - start;
-    charge(d, m->session, ns);
+    int64_t ns = real_now_ns() - start;
+    charge_training(d, m->session, ns);
     atomic_fetch_add(&d->s->counters.train_ns, (uint64_t)ns);
     if (!more)
         remove_task(d, i, m);
     return more;
 }
 
-static void step_training(struct sched *d)
+/* One slice for the task of the session that has had least engine time. */
+static void step_training(struct engine_loop *d)
 {
-    bool alone;
-    size_t i = choose(d, &alone);
-    d->turn = i;
-    if (step_task(d, i, alone))
+    size_t best = PASSES;
+    /* A task without a pass waits for memory.  It is only tried while no other task holds
+     * some; if it then fails for lack of memory, it never fits. */
+    bool alone = true;
+    for (size_t i = 0; i < d->n_tasks; i++)
+        alone = alone && !d->tasks[i].pass;
+    pthread_mutex_lock(&d->s->lock);
+    /* Start behind the task that ran last, so that the tasks of one session take turns. */
+    for (size_t i = 1; i <= d->n_tasks; i++) {
+        size_t at = (d->turn + i) % d->n_tasks;
+        const struct train_task *t = &d->tasks[at];
+        if (!t->pass && !alone)
+            continue;
+        if (best == PASSES || t->f->session->used_ns < d->tasks[best].f->session->used_ns)
+            best = at;
+    }
+    pthread_mutex_unlock(&d->s->lock);
+    d->turn = best;
+    if (step_task(d, best, alone))
         return;
-    /* Memory was freed: who waits for it tries again. */
-    for (i = d->n_tasks; i-- > 0;)
+    /* The task is over and its memory free: the tasks that wait for some try again.  Backward,
+     * because removing one moves the last task into its place. */
+    for (size_t i = d->n_tasks; i-- > 0;)
         if (!d->tasks[i].pass)
             step_task(d, i, false);
 }
 
-/* End the passes of sessions that ended. */
-static void drop_training(struct sched *d)
+/* One round: start what can be started, then compute one slice of training or sampling. */
+static void run_slice(struct engine_loop *d)
 {
     struct server *s = d->s;
+    while (start_training(d)) {
+        pthread_mutex_lock(&s->lock);
+        bool samples_wait = d->sampling.active || s->waiting;
+        pthread_mutex_unlock(&s->lock);
+        /* A row of short requests must not keep samples waiting beyond training's share. */
+        if (d->train_ns > d->sample_ns && samples_wait)
+            break;
+    }
+    /* Sessions have ended since the last look?  End their passes; backward, because removing a
+     * task moves the last one into its place. */
     pthread_mutex_lock(&s->lock);
-    bool news = s->drops != d->drops;
+    bool changed = s->drops != d->drops;
     d->drops = s->drops;
     pthread_mutex_unlock(&s->lock);
-    for (size_t i = d->n_tasks; news && i-- > 0;) {
+    for (size_t i = d->n_tasks; changed && i-- > 0;) {
         struct future *f = d->tasks[i].f;
         struct model *m = f->model;
         pthread_mutex_lock(&s->lock);
@@ -159,89 +169,67 @@ static void drop_training(struct sched *d)
         future_fail(s, f, TINKER_CATEGORY_USER, "the session has expired");
         remove_task(d, i, m);
     }
-}
-
-static void step_sampling(struct sched *d)
-{
-    double share = d->s->opts.train_share;
-    int64_t start = now();
-    sample_step(d->s, &d->sampling, &d->weights);
-    int64_t ns = now() - start;
-    d->sample_ns += (double)ns * share / (1 - share);
-    atomic_fetch_add(&d->s->counters.sample_ns, (uint64_t)ns);
-}
-
-/* Sleep until there is something to do; false: stop. */
-static bool wait_for_work(struct sched *d)
-{
-    struct server *s = d->s;
-    bool running = d->n_tasks || d->sampling.active;
-    pthread_mutex_lock(&s->lock);
-    while (!s->stopping && !running && !s->first_ready && !s->waiting &&
-           s->drops == d->sampling.drops)
-        pthread_cond_wait(&s->work_ready, &s->lock);
-    bool go_on = !s->stopping;
-    pthread_mutex_unlock(&s->lock);
-    return go_on;
-}
-
-static bool samples_wait(struct sched *d)
-{
-    pthread_mutex_lock(&d->s->lock);
-    bool wait = d->sampling.active || d->s->waiting;
-    pthread_mutex_unlock(&d->s->lock);
-    return wait;
-}
-
-static void run_slice(struct sched *d)
-{
-    while (start_training(d)) {
-        /* Short requests must not keep samples waiting. */
-        if (d->train_ns > d->sample_ns && samples_wait(d))
-            break;
-    }
-    drop_training(d);
-    sample_drop(d->s, &d->sampling, &d->weights);
-    sample_admit(d->s, &d->sampling, &d->weights);
+    sample_drop(s, &d->sampling, &d->weights);
+    sample_admit(s, &d->sampling, &d->weights);
     bool train = d->n_tasks > 0, sample = d->sampling.active > 0;
-    if (train && (!sample || d->train_ns <= d->sample_ns))
+    if (train && (!sample || d->train_ns <= d->sample_ns)) {
         step_training(d);
-    else if (sample)
-        step_sampling(d);
-    /* A side that had nothing to do earns no credit for it. */
+    } else if (sample) {
+        double share = s->opts.train_share;
+        int64_t start = real_now_ns();
+        sample_step(s, &d->sampling, &d->weights);
+        int64_t ns = real_now_ns() - start;
+        d->sample_ns += (double)ns * share / (1 - share);
+        atomic_fetch_add(&s->counters.sample_ns, (uint64_t)ns);
+    }
+    /* A side that had nothing to do earns no credit: it starts level when it has work again. */
     if (!train && d->train_ns < d->sample_ns)
         d->train_ns = d->sample_ns;
     if (!sample && d->sample_ns < d->train_ns)
         d->sample_ns = d->train_ns;
 }
 
-static void *run(void *arg)
+static void *run_engine_thread(void *arg)
 {
-    struct sched d = { .s = arg };
+    struct server *s = arg;
+    struct engine_loop d = { .s = s };
     os_thread_name("engine");
-    while (wait_for_work(&d))
+    for (;;) {
+        bool running = d.n_tasks || d.sampling.active;
+        pthread_mutex_lock(&s->lock);
+        /* Sleep while nothing runs, waits or was canceled.  Whoever changes one of these signals
+         * work_ready under the lock. */
+        while (!s->stopping && !running && !s->first_ready && !s->waiting &&
+               s->drops == d.sampling.drops)
+            pthread_cond_wait(&s->work_ready, &s->lock);
+        bool stopping = s->stopping;
+        pthread_mutex_unlock(&s->lock);
+        if (stopping)
+            break;
         run_slice(&d);
+    }
+    /* Unfinished passes stay in the journal and run again after the restart; samples are lost. */
     for (size_t i = 0; i < d.n_tasks; i++)
         train_abandon(&d.tasks[i]);
-    sample_abandon(d.s, &d.sampling, &d.weights);
+    sample_abandon(s, &d.sampling, &d.weights);
     weights_clear(&d.weights);
     return NULL;
 }
 
-tinker_status sched_start(struct server *s, tinker_error *err)
+tinker_status engine_thread_start(struct server *s, tinker_error *err)
 {
-    if (pthread_create(&s->engine_thread, NULL, run, s) != 0)
+    if (pthread_create(&s->engine_thread, NULL, run_engine_thread, s) != 0)
         return err_set(err, TINKER_ESTATE, "cannot start the engine thread");
     s->engine_started = true;
     return TINKER_OK;
 }
 
-void sched_stop(struct server *s)
+void engine_thread_stop(struct server *s)
 {
     if (!s->engine_started)
         return;
     pthread_mutex_lock(&s->lock);
-    s->stopping = true;
+    s->stopping = true; /* seen after the slice that runs now */
     pthread_cond_broadcast(&s->work_ready);
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->engine_thread, NULL);

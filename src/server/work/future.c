@@ -1,4 +1,8 @@
-/* future.c - the end of a request: its outcome, and everybody who waits for it. */
+/* future.c - the end of a request: its outcome, and the polls that wait for it.
+ *
+ * WAITING or RUNNING -> DONE or FAILED, once.  Order: record in the store (training only), set
+ * the outcome under server.lock, wake the polls, free the job.  The timer thread may free the
+ * future as soon as the lock is released, so callers must not touch it afterwards. */
 #include "server/work/live_state.h"
 
 #include <stdarg.h>
@@ -8,6 +12,7 @@
 
 void future_count_locked(struct server *s, struct future *f, size_t n_result)
 {
+    /* Unsigned arithmetic: adding a "negative" difference wraps around to the right sum. */
     s->result_bytes += n_result - f->n_result;
     f->session->tenant->result_bytes += n_result - f->n_result;
     f->n_result = n_result;
@@ -23,19 +28,23 @@ void future_finish(struct server *s, struct future *f, bool failed, char *result
     f->proto = proto;
     f->category = category;
     f->done_ns = clock_now_ns(s->clock);
+    /* A request that was dropped from the queue never made its model busy. */
     bool was_running = f->state == FUTURE_RUNNING;
     f->state = failed ? FUTURE_FAILED : FUTURE_DONE;
-    struct work *work = f->work;
-    f->work = NULL;
+    struct job *job = f->job; /* freed below: it may be large, and the lock is everybody's */
+    f->job = NULL;
     if (f->model && was_running)
         queue_done_locked(s, f);
     pthread_mutex_unlock(&s->lock);
     if (failed)
         atomic_fetch_add(&s->counters.failures, 1);
+    /* Outside of server.lock, which is a leaf.  The waitlist is safe: futures are freed by a later
+     * round of the timer thread, at least RESULT_TTL_MIN_S from now. */
     listener_wake(s->listener, &f->wait);
-    work_free(work);
+    job_free(job);
 }
 
+/* Whose fault is it?  The engine says so itself, or the status does. */
 int future_category(const tinker_error *err)
 {
     if (err->category != TINKER_CATEGORY_UNKNOWN)
@@ -52,6 +61,7 @@ void future_fail(struct server *s, struct future *f, int category, const char *f
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     log_redact(text, sizeof(text));
+    /* Record first, as with a success.  A replayed request keeps its recorded outcome. */
     if (f->model && !f->replay) {
         struct store_outcome outcome = { .model_id = f->model->id,
                                          .seq = f->seq,
@@ -60,20 +70,21 @@ void future_fail(struct server *s, struct future *f, int category, const char *f
                                          .n_result = strlen(text),
                                          .category = category,
                                          .drop_body = true,
-                                         .now_us = core_now_us(s) };
+                                         .now_us = live_wall_us(s) };
         tinker_error err = { 0 };
         if (store_finish_request(s->store, &outcome, &err) != TINKER_OK) {
             log_line(s->log, LOG_ERROR, "%s: outcome not recorded: %s", f->id, err.message);
+            /* Fail anyway: the client must not wait.  future_record_failures() tries again. */
             pthread_mutex_lock(&s->lock);
             f->unrecorded = true;
             pthread_mutex_unlock(&s->lock);
         }
     }
-    log_line(s->log, LOG_INFO, "%s %s failed: %s", work_kind_name(f->kind), f->id, text);
-    struct observer *o = f->work ? f->work->observer : NULL;
-    if (o)
+    log_line(s->log, LOG_INFO, "%s %s failed: %s", job_kind_name(f->kind), f->id, text);
+    struct observer *o = f->job ? f->job->observer : NULL;
+    if (o) /* the stream gets the reason as its last event */
         o->finished(o, NULL, text);
-    char *message = strdup(text);
+    char *message = strdup(text); /* NULL: it fails without a reason */
     future_finish(s, f, true, message, message ? strlen(message) : 0, false, category);
 }
 
@@ -87,7 +98,7 @@ void future_fail_list(struct server *s, struct future *list, const char *reason)
     }
 }
 
-/* A failure that waits for the store, copied to the arena; false: there is none. */
+/* Find a failure that the store does not know yet and copy it to the arena; false: none. */
 static bool next_unrecorded(struct server *s, struct arena *arena, const char **id,
                             struct store_outcome *out)
 {
@@ -120,14 +131,15 @@ void future_record_failures(struct server *s)
     struct arena arena;
     struct store_outcome outcome;
     const char *id;
-    bool going = true;
+    bool recorded = true;
     arena_init(&arena, 64 << 20);
-    while (going && next_unrecorded(s, &arena, &id, &outcome)) {
-        outcome.now_us = core_now_us(s);
-        going = store_finish_request(s->store, &outcome, NULL) == TINKER_OK;
+    /* Stop at the first error: the store is still not writable. */
+    while (recorded && next_unrecorded(s, &arena, &id, &outcome)) {
+        outcome.now_us = live_wall_us(s);
+        recorded = store_finish_request(s->store, &outcome, NULL) == TINKER_OK;
         pthread_mutex_lock(&s->lock);
-        struct future *f = core_future_locked(s, id);
-        if (f && going)
+        struct future *f = live_find_future_locked(s, id);
+        if (f && recorded)
             f->unrecorded = false;
         pthread_mutex_unlock(&s->lock);
     }

@@ -1,4 +1,6 @@
-/* job.c - decoding and comparing requests: see work.h. */
+/* job.c - decoding and comparing requests: see job.h.
+ *
+ * Nothing here blocks or locks; a job belongs to one thread at a time. */
 #include "server/work/job.h"
 
 #include <stdlib.h>
@@ -9,76 +11,80 @@
 #include "wire/proto.h"
 #include "wire/wire.h"
 
-struct work *work_new(enum work_kind kind)
+struct job *job_new(enum job_kind kind)
 {
-    struct work *w = calloc(1, sizeof(*w));
+    struct job *w = calloc(1, sizeof(*w));
     if (!w)
         return NULL;
-    arena_init(&w->arena, (size_t)4 << 30);
+    arena_init(&w->arena, (size_t)4 << 30); /* the body's limit is checked by the listener */
     w->kind = kind;
     return w;
 }
 
-void work_free(struct work *w)
+void job_free(struct job *w)
 {
     if (!w)
         return;
-    if (w->observer)
+    if (w->observer) /* ends its stream */
         w->observer->free(w->observer);
     arena_clear(&w->arena);
     free(w);
 }
 
-static const struct wire_type *json_type(enum work_kind kind)
+/* The wire type of a request's JSON body.  All members of the union begin at the same address, so
+ * one decoder call fills any of them. */
+static const struct wire_type *json_type(enum job_kind kind)
 {
     switch (kind) {
-    case WORK_CREATE:
+    case JOB_CREATE:
         return &wire_create_model_request;
-    case WORK_CREATE_BY_LOAD:
-    case WORK_LOAD:
+    case JOB_CREATE_BY_LOAD:
+    case JOB_LOAD:
         return &wire_load_weights_request;
-    case WORK_FORWARD:
+    case JOB_FORWARD:
         return &wire_forward_request;
-    case WORK_FORWARD_BACKWARD:
+    case JOB_FORWARD_BACKWARD:
         return &wire_forward_backward_request;
-    case WORK_OPTIM_STEP:
+    case JOB_OPTIM_STEP:
         return &wire_optim_step_request;
-    case WORK_SAVE:
+    case JOB_SAVE:
         return &wire_save_weights_request;
-    case WORK_SAVE_SAMPLER:
+    case JOB_SAVE_SAMPLER:
         return &wire_save_weights_for_sampler_request;
-    case WORK_SAVE_EXTERNAL:
+    case JOB_SAVE_EXTERNAL:
         return &wire_save_weights_external_request;
-    case WORK_UNLOAD:
+    case JOB_UNLOAD:
         return &wire_unload_model_request;
-    case WORK_SAMPLE:
+    case JOB_SAMPLE:
         return &wire_sample_request;
     }
     return NULL;
 }
 
-tinker_status work_decode(struct work *w, bool proto, const char *body, size_t n, tinker_error *err)
+tinker_status job_decode(struct job *w, bool proto, const char *body, size_t n, tinker_error *err)
 {
-    bool is_pass = w->kind == WORK_FORWARD || w->kind == WORK_FORWARD_BACKWARD;
+    bool is_pass = w->kind == JOB_FORWARD || w->kind == JOB_FORWARD_BACKWARD;
     tinker_status status;
     if (proto && !is_pass)
-        return err_set(err, TINKER_EINVAL, "%s takes a JSON body", work_kind_name(w->kind));
+        return err_set(err, TINKER_EINVAL, "%s takes a JSON body", job_kind_name(w->kind));
     if (proto)
         status = wire_decode_forward_backward_request(body, n, &w->arena, &w->pass, err);
     else
         status =
             wire_decode_json(json_type(w->kind), body, n, WIRE_LENIENT, &w->arena, &w->pass, err);
     if (status == TINKER_OK && is_pass) {
-        /* In JSON the path of the request says it, in protobuf a field. */
+        /* In JSON the path of the request says whether there is a backward pass, in protobuf a
+         * field does. */
         if (proto)
-            w->kind = w->pass.forward_only ? WORK_FORWARD : WORK_FORWARD_BACKWARD;
-        w->pass.forward_only = w->kind == WORK_FORWARD;
+            w->kind = w->pass.forward_only ? JOB_FORWARD : JOB_FORWARD_BACKWARD;
+        w->pass.forward_only = w->kind == JOB_FORWARD;
     }
     return status;
 }
 
 /* ---- peeking ------------------------------------------------------------------------- */
 
+/* model_id and seq_id of an object whose other members may be anything. */
 static bool peek_json(const char *body, size_t n, struct arena *arena, const char **model_id,
                       struct wire_opt_int *seq)
 {
@@ -99,6 +105,7 @@ static bool peek_json(const char *body, size_t n, struct arena *arena, const cha
     return id && seq->has && json_end(&r);
 }
 
+/* A protobuf varint: 7 bits per byte, low ones first, the top bit says that more follow. */
 static bool read_varint(const unsigned char **p, const unsigned char *end, uint64_t *out)
 {
     *out = 0;
@@ -118,12 +125,12 @@ static bool peek_proto(const char *body, size_t n, struct arena *arena, const ch
     const unsigned char *p = (const unsigned char *)body, *end = p + n;
     uint64_t tag, value;
     while (p < end && read_varint(&p, end, &tag)) {
-        if (tag == (1u << 3 | 2)) {
+        if (tag == (1u << 3 | 2)) { /* field 1, length-delimited */
             if (!read_varint(&p, end, &value) || value > (uint64_t)(end - p))
                 return false;
             *model_id = arena_strndup(arena, (const char *)p, (size_t)value);
             p += value;
-        } else if (tag == (2u << 3 | 0)) {
+        } else if (tag == (2u << 3 | 0)) { /* field 2, varint */
             if (!read_varint(&p, end, &value))
                 return false;
             seq->has = value != 0;
@@ -135,67 +142,69 @@ static bool peek_proto(const char *body, size_t n, struct arena *arena, const ch
     return *model_id && seq->has;
 }
 
-bool work_peek(bool proto, const char *body, size_t n, struct arena *arena, const char **model_id,
-               struct wire_opt_int *seq)
+bool job_peek(bool proto, const char *body, size_t n, struct arena *arena, const char **model_id,
+              struct wire_opt_int *seq)
 {
+    /* Both are needed: without them nobody knows whose turn the failed request takes. */
     *model_id = NULL;
     *seq = (struct wire_opt_int){ 0 };
     return proto ? peek_proto(body, n, arena, model_id, seq)
                  : peek_json(body, n, arena, model_id, seq);
 }
 
-const char *work_model_id(const struct work *w)
+const char *job_model_id(const struct job *w)
 {
     switch (w->kind) {
-    case WORK_FORWARD:
-    case WORK_FORWARD_BACKWARD:
+    case JOB_FORWARD:
+    case JOB_FORWARD_BACKWARD:
         return w->pass.model_id;
-    case WORK_OPTIM_STEP:
+    case JOB_OPTIM_STEP:
         return w->optim.model_id;
-    case WORK_SAVE:
+    case JOB_SAVE:
         return w->save.model_id;
-    case WORK_SAVE_SAMPLER:
+    case JOB_SAVE_SAMPLER:
         return w->save_sampler.model_id;
-    case WORK_SAVE_EXTERNAL:
+    case JOB_SAVE_EXTERNAL:
         return w->save_external.model_id;
-    case WORK_LOAD:
+    case JOB_LOAD:
         return w->load.model_id;
-    case WORK_UNLOAD:
+    case JOB_UNLOAD:
         return w->unload.model_id;
     default:
         return NULL;
     }
 }
 
-struct wire_opt_int work_seq(const struct work *w)
+/* create_model, unload_model and samples carry no number of the model's order. */
+struct wire_opt_int job_seq(const struct job *w)
 {
     struct wire_opt_int none = { 0 };
     switch (w->kind) {
-    case WORK_FORWARD:
-    case WORK_FORWARD_BACKWARD:
+    case JOB_FORWARD:
+    case JOB_FORWARD_BACKWARD:
         return w->pass.seq_id;
-    case WORK_OPTIM_STEP:
+    case JOB_OPTIM_STEP:
         return w->optim.seq_id;
-    case WORK_SAVE:
+    case JOB_SAVE:
         return w->save.seq_id;
-    case WORK_SAVE_SAMPLER:
+    case JOB_SAVE_SAMPLER:
         return w->save_sampler.seq_id;
-    case WORK_SAVE_EXTERNAL:
+    case JOB_SAVE_EXTERNAL:
         return w->save_external.seq_id;
-    case WORK_LOAD:
+    case JOB_LOAD:
         return w->load.seq_id;
     default:
         return none;
     }
 }
 
-uint64_t work_hash(const struct work *w)
+uint64_t job_hash(const struct job *w)
 {
     uint64_t h = w->refused[0] ? hash_bytes(w->refused, strlen(w->refused), 1)
                                : wire_hash(json_type(w->kind), &w->pass);
     uint64_t kind = w->kind;
     h = hash_bytes(&kind, sizeof(kind), h);
-    return h != WORK_HASH_UNKNOWN ? h : 1;
+    return h != JOB_HASH_UNKNOWN ? h : 1;
 }
 
 static int64_t input_tokens(const tinker_model_input *in)
@@ -206,25 +215,28 @@ static int64_t input_tokens(const tinker_model_input *in)
     return n;
 }
 
-int64_t work_tokens(const struct work *w)
+/* For limits, counters and the log; images have no tokens here. */
+int64_t job_tokens(const struct job *w)
 {
     int64_t n = 0;
-    if (w->kind == WORK_SAMPLE)
+    if (w->kind == JOB_SAMPLE)
         return input_tokens(&w->sample.prompt);
-    if (w->kind != WORK_FORWARD && w->kind != WORK_FORWARD_BACKWARD)
+    if (w->kind != JOB_FORWARD && w->kind != JOB_FORWARD_BACKWARD)
         return 0;
     for (size_t i = 0; i < w->pass.n_data; i++)
         n += input_tokens(&w->pass.data[i].model_input);
     return n;
 }
 
-bool work_kind_changes(enum work_kind kind)
+/* These must be replayed, or saved, for the state of a model to be the same again. */
+bool job_kind_changes(enum job_kind kind)
 {
-    return kind == WORK_FORWARD_BACKWARD || kind == WORK_OPTIM_STEP || kind == WORK_LOAD ||
-           kind == WORK_CREATE || kind == WORK_CREATE_BY_LOAD;
+    return kind == JOB_FORWARD_BACKWARD || kind == JOB_OPTIM_STEP || kind == JOB_LOAD ||
+           kind == JOB_CREATE || kind == JOB_CREATE_BY_LOAD;
 }
 
-const char *work_kind_name(enum work_kind kind)
+/* Also the last segment of the request's path: see route_submit(). */
+const char *job_kind_name(enum job_kind kind)
 {
     static const char *const names[] = { "create_model",
                                          "load_weights",

@@ -1,9 +1,9 @@
 /* job.h - what a request asks the engine to do, decoded.
  *
  * The same decoder serves requests from the network and requests found in the
- * journal after a restart.  Everything lives in the work's own arena. */
-#ifndef SERVER_WORK_H
-#define SERVER_WORK_H
+ * journal after a restart.  Everything lives in the job's own arena. */
+#ifndef SERVER_JOB_H
+#define SERVER_JOB_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,23 +12,23 @@
 #include "wire/types.h"
 
 /* Values are stored: never renumber. */
-enum work_kind {
-    WORK_CREATE = 0,
-    WORK_CREATE_BY_LOAD = 1,
-    WORK_FORWARD = 2,
-    WORK_FORWARD_BACKWARD = 3,
-    WORK_OPTIM_STEP = 4,
-    WORK_SAVE = 5,
-    WORK_SAVE_SAMPLER = 6,
-    WORK_LOAD = 7,
-    WORK_UNLOAD = 8,
-    WORK_SAMPLE = 9,
-    WORK_SAVE_EXTERNAL = 10
+enum job_kind {
+    JOB_CREATE = 0,
+    JOB_CREATE_BY_LOAD = 1,
+    JOB_FORWARD = 2,
+    JOB_FORWARD_BACKWARD = 3,
+    JOB_OPTIM_STEP = 4,
+    JOB_SAVE = 5,
+    JOB_SAVE_SAMPLER = 6,
+    JOB_LOAD = 7,
+    JOB_UNLOAD = 8,
+    JOB_SAMPLE = 9,
+    JOB_SAVE_EXTERNAL = 10
 };
 
-struct work {
+struct job {
     struct arena arena;
-    enum work_kind kind;
+    enum job_kind kind;
     union {
         struct wire_create_model_request create;
         struct wire_load_weights_request load; /* LOAD, CREATE_BY_LOAD */
@@ -42,49 +42,49 @@ struct work {
     };
     /* SAMPLE: where the weights are; NULL: the base model. */
     const char *dir;
-    /* SAMPLE: the tokens of the prompt in one array, once somebody needed them so. */
+    /* SAMPLE: the tokens of the prompt in one array, once they were needed; else NULL. */
     const int32_t *flat;
-    /* SAMPLE: told about each token and about the end; NULL: nobody (OpenAI streaming). */
+    /* SAMPLE: follows it token by token, for streams; NULL: nobody does. */
     struct observer *observer;
-    /* Not empty: the request was readable enough to take its turn, and then fails so. */
+    /* Not empty: the route refused the request, but its number must be used up: it fails with
+     * this message when its turn comes. */
     char refused[384];
 };
 
-/* Somebody who follows a sample while it is made.  Called on the engine thread; a sample that
- * fails before it was begun is finished on another. */
+/* Follows a sample while it is generated.  Called on the engine thread; for a sample that fails
+ * before it started, finished() is called on another thread. */
 struct observer {
     /* Non-zero stops the sequence. */
     int (*token)(struct observer *o, size_t sample, int32_t token, float logprob);
-    /* The likeliest tokens where the next one stands, if the request asks for them. */
-    void (*rivals)(struct observer *o, size_t sample, const int32_t *tokens, const float *logprobs,
-                   size_t k);
+    /* The most likely tokens at the position of the next one, if the request asks for them. */
+    void (*alternatives)(struct observer *o, size_t sample, const int32_t *tokens,
+                         const float *logprobs, size_t k);
     void (*finished)(struct observer *o, const tinker_sample *result, const char *error);
     void (*free)(struct observer *o);
 };
 
-struct work *work_new(enum work_kind kind); /* NULL: no memory */
-void work_free(struct work *w);
+struct job *job_new(enum job_kind kind); /* NULL: no memory */
+void job_free(struct job *w);
 
 /* Fill w from a body.  TINKER_EINVAL names the field. */
-tinker_status work_decode(struct work *w, bool proto, const char *body, size_t n,
-                          tinker_error *err);
+tinker_status job_decode(struct job *w, bool proto, const char *body, size_t n, tinker_error *err);
 
 /* model_id and seq of a body that does not decode; false: not even those. */
-bool work_peek(bool proto, const char *body, size_t n, struct arena *arena, const char **model_id,
-               struct wire_opt_int *seq);
+bool job_peek(bool proto, const char *body, size_t n, struct arena *arena, const char **model_id,
+              struct wire_opt_int *seq);
 
 /* Model and number of a training request. */
-const char *work_model_id(const struct work *w);
-struct wire_opt_int work_seq(const struct work *w);
+const char *job_model_id(const struct job *w);
+struct wire_opt_int job_seq(const struct job *w);
 
-/* Equal for equal requests, whatever their encoding; never WORK_HASH_UNKNOWN, which stands for
+/* Equal for equal requests, whatever their encoding; never JOB_HASH_UNKNOWN, which stands for
  * requests that a release with another hash has stored. */
-uint64_t work_hash(const struct work *w);
-#define WORK_HASH_UNKNOWN ((uint64_t)0)
+uint64_t job_hash(const struct job *w);
+#define JOB_HASH_UNKNOWN ((uint64_t)0)
 
-int64_t work_tokens(const struct work *w); /* tokens of the data or of the prompt */
+int64_t job_tokens(const struct job *w); /* tokens of the data or of the prompt */
 
-bool work_kind_changes(enum work_kind kind);     /* the weights or gradients of a model */
-const char *work_kind_name(enum work_kind kind); /* "forward_backward" */
+bool job_kind_changes(enum job_kind kind);     /* the weights or gradients of a model */
+const char *job_kind_name(enum job_kind kind); /* "forward_backward" */
 
 #endif

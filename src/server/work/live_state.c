@@ -1,10 +1,16 @@
-/* live_state.c - making, finding and freeing what is alive: see core.h. */
+/* live_state.c - creating, finding and freeing sessions, models, samplers and futures: see
+ * live_state.h.
+ *
+ * Every object is in exactly one map by its id, and the map owns it.  Objects point to each other
+ * upward only (future -> model -> session -> tenant), so they are freed in that order, and evict.c
+ * frees one only when nothing points to it. */
 #include "server/work/live_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct base *core_base(struct server *s, const char *name)
+/* Base models are fixed from the start, so no lock is needed; there are only a few. */
+struct base *live_find_base(struct server *s, const char *name)
 {
     for (size_t i = 0; name && i < s->n_bases; i++)
         if (strcmp(s->bases[i].name, name) == 0)
@@ -12,37 +18,39 @@ struct base *core_base(struct server *s, const char *name)
     return NULL;
 }
 
-static void *find(const struct map *m, const char *id)
+/* Ids come from clients and may be missing. */
+static void *find_by_id(const struct map *m, const char *id)
 {
     return id ? map_get(m, id, strlen(id)) : NULL;
 }
 
-struct session *core_session_locked(struct server *s, const char *id)
+struct session *live_find_session_locked(struct server *s, const char *id)
 {
-    return find(&s->sessions, id);
+    return find_by_id(&s->sessions, id);
 }
 
-struct model *core_model_locked(struct server *s, const char *id)
+struct model *live_find_model_locked(struct server *s, const char *id)
 {
-    return find(&s->models, id);
+    return find_by_id(&s->models, id);
 }
 
-struct future *core_future_locked(struct server *s, const char *id)
+struct future *live_find_future_locked(struct server *s, const char *id)
 {
-    return find(&s->futures, id);
+    return find_by_id(&s->futures, id);
 }
 
-struct sampler *core_sampler_locked(struct server *s, const char *id)
+struct sampler *live_find_sampler_locked(struct server *s, const char *id)
 {
-    return find(&s->samplers, id);
+    return find_by_id(&s->samplers, id);
 }
 
-int64_t core_now_us(struct server *s)
+/* For records and clients.  Durations use the monotonic clock, which is never set back. */
+int64_t live_wall_us(struct server *s)
 {
     return clock_wall_ns(s->clock) / 1000;
 }
 
-static char *copy(const char *s)
+static char *copy_string(const char *s)
 {
     return s ? strdup(s) : NULL;
 }
@@ -64,36 +72,39 @@ static void tenant_free(struct tenant *t)
     free(t);
 }
 
-static struct tenant *tenant_locked(struct server *s, const char *name)
+/* Find a user, or create the entry; tenants stay until the end, one per API key. */
+static struct tenant *find_tenant_locked(struct server *s, const char *name)
 {
-    struct tenant *t = find(&s->tenants, name);
+    struct tenant *t = find_by_id(&s->tenants, name);
     if (t)
         return t;
     t = calloc(1, sizeof(*t));
     if (!t)
         return NULL;
-    t->name = copy(name);
+    t->name = copy_string(name);
     if (t->name && map_put(&s->tenants, name, strlen(name), t, NULL))
         return t;
     tenant_free(t);
     return NULL;
 }
 
-struct session *core_add_session_locked(struct server *s, const char *id, const char *owner)
+/* The session's clock starts now: it expires unless heartbeats follow. */
+struct session *live_add_session_locked(struct server *s, const char *id, const char *owner)
 {
     struct session *v = calloc(1, sizeof(*v));
     if (!v)
         return NULL;
-    v->id = copy(id);
-    v->owner = copy(owner);
-    v->tenant = tenant_locked(s, owner);
-    v->seen_ns = clock_now_ns(s->clock);
+    v->id = copy_string(id);
+    v->owner = copy_string(owner);
+    v->tenant = find_tenant_locked(s, owner);
+    v->seen_ns = clock_now_ns(s->clock); /* as if a heartbeat had come */
     if (v->id && v->owner && v->tenant && map_put(&s->sessions, id, strlen(id), v, NULL))
         return v;
     session_free(v);
     return NULL;
 }
 
+/* The adapter is the engine thread's: it has ended, or has dropped the adapter before. */
 static void model_free(struct model *m)
 {
     if (!m)
@@ -105,19 +116,19 @@ static void model_free(struct model *m)
     free(m);
 }
 
-struct model *core_add_model_locked(struct server *s, const char *id, const char *owner,
+struct model *live_add_model_locked(struct server *s, const char *id, const char *owner,
                                     struct session *session, struct base *base,
                                     const tinker_lora *lora)
 {
     struct model *m = calloc(1, sizeof(*m));
     if (!m)
         return NULL;
-    m->id = copy(id);
-    m->owner = copy(owner);
+    m->id = copy_string(id);
+    m->owner = copy_string(owner);
     m->session = session;
     m->base = base;
     m->lora = *lora;
-    m->saved_seq = -1;
+    m->saved_seq = -1; /* nothing saved: as created */
     if (m->id && m->owner && map_put(&s->models, id, strlen(id), m, NULL))
         return m;
     model_free(m);
@@ -136,21 +147,22 @@ static void sampler_free(struct sampler *v)
     free(v);
 }
 
-struct sampler *core_add_sampler_locked(struct server *s, const struct store_sampler *r,
+struct sampler *live_add_sampler_locked(struct server *s, const struct store_sampler *r,
                                         struct base *base, const char *dir)
 {
     struct sampler *v = calloc(1, sizeof(*v));
     void *old = NULL;
     if (!v)
         return NULL;
-    v->id = copy(r->id);
-    v->owner = copy(r->owner);
-    v->session_id = copy(r->session_id);
+    v->id = copy_string(r->id);
+    v->owner = copy_string(r->owner);
+    v->session_id = copy_string(r->session_id); /* by name: the session may be evicted first */
     v->base = base;
-    v->model_path = copy(r->model_path);
-    v->dir = copy(dir);
+    v->model_path = copy_string(r->model_path);
+    v->dir = copy_string(dir);
     bool ok =
         v->id && v->owner && v->session_id && (v->model_path || !r->model_path) && (v->dir || !dir);
+    /* A retry of the request that creates a sampling session replaces the first one. */
     if (ok && map_put(&s->samplers, r->id, strlen(r->id), v, &old)) {
         sampler_free(old);
         return v;
@@ -159,62 +171,66 @@ struct sampler *core_add_sampler_locked(struct server *s, const struct store_sam
     return NULL;
 }
 
+/* Ends the observer too, and with it a stream that nobody will finish. */
 static void future_free(struct future *f)
 {
-    work_free(f->work);
+    job_free(f->job);
     free(f->result);
     free(f->id);
     free(f->owner);
     free(f);
 }
 
-struct future *core_add_future_locked(struct server *s, const char *id, const char *owner,
-                                      enum work_kind kind, struct work *work)
+/* On failure the job stays the caller's. */
+struct future *live_add_future_locked(struct server *s, const char *id, const char *owner,
+                                      enum job_kind kind, struct job *job)
 {
     struct future *f = calloc(1, sizeof(*f));
     if (!f)
         return NULL;
-    f->id = copy(id);
-    f->owner = copy(owner);
+    f->id = copy_string(id);
+    f->owner = copy_string(owner);
     f->kind = kind;
     f->created_ns = clock_now_ns(s->clock);
     if (f->id && f->owner && map_put(&s->futures, id, strlen(id), f, NULL)) {
-        f->work = work;
+        f->job = job;
         return f;
     }
     future_free(f);
     return NULL;
 }
 
-void core_remove_future_locked(struct server *s, struct future *f)
+/* Only finished futures are removed, so no queue and no poll refers to it. */
+void live_remove_future_locked(struct server *s, struct future *f)
 {
     map_remove(&s->futures, f->id, strlen(f->id));
     if (f->model)
         f->model->n_futures--;
-    future_count_locked(s, f, 0);
+    future_count_locked(s, f, 0); /* its result no longer counts */
     future_free(f);
 }
 
-void core_remove_model_locked(struct server *s, struct model *m)
+void live_remove_model_locked(struct server *s, struct model *m)
 {
     map_remove(&s->models, m->id, strlen(m->id));
     model_free(m);
 }
 
-void core_remove_sampler_locked(struct server *s, struct sampler *v)
+void live_remove_sampler_locked(struct server *s, struct sampler *v)
 {
     map_remove(&s->samplers, v->id, strlen(v->id));
     sampler_free(v);
 }
 
-void core_remove_session_locked(struct server *s, struct session *v)
+/* evict.c has made sure that no future, model or queue refers to it. */
+void live_remove_session_locked(struct server *s, struct session *v)
 {
     map_remove(&s->sessions, v->id, strlen(v->id));
     session_free(v);
 }
 
-/* Free every value of a map, then the map. */
-static void drain(struct map *m, void (*release)(void *value))
+/* Free all values of a map, then the map. */
+static void clear_map(struct map *m, void (*release)(void *value))
 {
     size_t it = 0, n;
     const char *key;
@@ -224,6 +240,7 @@ static void drain(struct map *m, void (*release)(void *value))
     map_clear(m);
 }
 
+/* The maps hold void pointers; these give them their type back. */
 static void release_future(void *v)
 {
     future_free(v);
@@ -245,11 +262,12 @@ static void release_tenant(void *v)
     tenant_free(v);
 }
 
-void core_clear(struct server *s)
+void live_clear(struct server *s)
 {
-    drain(&s->futures, release_future);
-    drain(&s->models, release_model);
-    drain(&s->samplers, release_sampler);
-    drain(&s->sessions, release_session);
-    drain(&s->tenants, release_tenant);
+    /* From the bottom up: a stream that ends here still wakes the listener. */
+    clear_map(&s->futures, release_future);
+    clear_map(&s->models, release_model);
+    clear_map(&s->samplers, release_sampler);
+    clear_map(&s->sessions, release_session);
+    clear_map(&s->tenants, release_tenant);
 }

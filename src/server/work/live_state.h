@@ -1,15 +1,23 @@
-/* live_state.h - what is alive in the server: users' sessions, models, samplers, futures.
+/* live_state.h - the objects in memory: users' sessions, models, samplers, futures.  Prefix live_.
  *
  * Everything that must survive the process is in the store; these structs are what
  * the threads share while it runs.
  *
- * Threads: the listener thread adds work, the engine thread runs it, the sweeper
- * ends what is too old.  `lock` guards all maps and every field not marked
- * otherwise; it is a leaf lock: no I/O, no engine call, no listener call under it.
- * Fields marked [engine] belong to the engine thread alone, [const] never change
- * after the object was made. */
-#ifndef SERVER_CORE_H
-#define SERVER_CORE_H
+ * Threads: the HTTP threads add requests, the engine thread runs them, the timer thread
+ * ends what is too old.
+ *
+ * Locks, in the order in which they are taken:
+ *
+ *     evict_lock   read: handlers and timers that keep pointers to sessions and models;
+ *                  write: evict.c while it frees them
+ *     submit_lock  lookup, journal and queue of a training request as one step
+ *     lock         all maps and every field below that is not marked otherwise
+ *
+ * `lock` is a leaf: no I/O, no engine call, no listener call, no other lock under it.
+ * Fields marked [engine] belong to the engine thread alone, [const] never change after
+ * the object was made. */
+#ifndef SERVER_LIVE_STATE_H
+#define SERVER_LIVE_STATE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -24,14 +32,14 @@
 /* A base model that is served.  [const] but for the generator. */
 struct base {
     const char *name;
-    char *dir; /* from the root: clients on this machine may stand elsewhere */
+    char *dir; /* absolute: clients on this machine may have another working directory */
     tinker_engine *engine;
     tinker_generator *generator; /* [engine] */
     tinker_tokenizer *tokenizer; /* NULL: the directory has none */
     size_t active;               /* [engine] requests in the generator */
 };
 
-/* A user, that is: an API key. */
+/* A user, identified by the API key. */
 struct tenant {
     char *name; /* [const] */
     size_t queued_bytes, queued_samples;
@@ -42,19 +50,20 @@ struct session {
     char *id, *owner;      /* [const] */
     struct tenant *tenant; /* [const] */
     int64_t seen_ns;       /* last heartbeat */
-    int64_t returned_ns;   /* the heartbeat that ended a long silence; 0: none did */
-    uint64_t used_ns;      /* engine time taken so far: who has least goes first */
+    int64_t returned_ns;   /* time of the heartbeat that ended a long silence; 0: none */
+    uint64_t used_ns;      /* engine time used so far: the session with least goes first */
     size_t passes;         /* of its models, in progress */
-    size_t active_samples; /* being made */
+    size_t active_samples; /* in a generator */
     struct future *first_sample, *last_sample; /* waiting samples in order of arrival */
     struct session *next_waiting;              /* sessions with waiting samples */
-    bool waiting, expired;
-    bool direct; /* of requests that name none: clients cannot name it either */
-    bool in_use; /* for the round of the sweeper that looks for what can go */
+    bool waiting;                              /* in the list of sessions with waiting samples */
+    bool expired;
+    bool direct; /* for requests that name no session; clients cannot name it either */
+    bool in_use; /* mark of one round of evict.c */
 };
 
 enum { MODEL_LOSSES = 128, SESSION_PASSES = 4 /* in progress at once */ };
-enum { SESSION_SILENCE_MS = 30000 }; /* without a heartbeat: the client cannot reach us */
+enum { SESSION_SILENCE_MS = 30000 }; /* without a heartbeat: assume the client is cut off */
 enum model_state { MODEL_ACTIVE, MODEL_UNLOADED };
 #define MODEL_LOST_REASON   "was lost in a restart; load a checkpoint"
 #define MODEL_NEVER_CREATED "was never created"
@@ -69,26 +78,26 @@ struct model {
     tinker_adapter *adapter; /* [engine] NULL: not loaded yet */
     char *saved_dir;         /* [engine] training state on disk, NULL: as created */
     int64_t saved_seq;       /* [engine] the request after which it was saved */
-    bool rewound;            /* [engine] the adapter was dropped: passes since then run again */
-    int64_t unsaved_steps;   /* [engine] of the optimiser since the state was saved */
+    bool rewound;            /* [engine] the adapter was dropped: replay requests since saved_seq */
+    int64_t unsaved_steps;   /* [engine] optimizer steps since the state was saved */
     uint64_t used;           /* [engine] tick of the last use */
-    int64_t next_seq;        /* everything below has finished or was passed over */
+    int64_t next_seq;        /* every number below has finished or was skipped */
     int64_t max_seq;         /* highest number accepted */
-    struct future *pending;  /* by ascending seq */
-    struct future *last;     /* of those */
-    int64_t gap_since_ns;    /* head is missing since; 0: it is not */
-    int64_t gap_end_ns;      /* of a gap that queue_due_gaps_locked() found */
-    struct model *next_gap;  /* the next of those */
-    bool busy;               /* the engine thread works on it */
+    struct future *pending;  /* waiting requests by ascending seq */
+    struct future *last;     /* end of that list */
+    int64_t gap_since_ns;    /* since when next_seq is missing; 0: it is not */
+    int64_t gap_end_ns;      /* when the gap is over, set by queue_due_gaps_locked() */
+    struct model *next_gap;  /* list that queue_due_gaps_locked() returns */
+    bool busy;               /* the engine thread runs one of its requests */
     bool ready;              /* in the ready list */
-    size_t pins;             /* the engine thread may still look at it */
+    size_t pins;             /* the engine thread still has a pointer to it */
     struct model *next_ready;
     float losses[MODEL_LOSSES]; /* mean per token of the last passes, a ring */
     size_t n_losses;            /* passes so far */
     size_t n_futures;
 };
 
-/* Where a sampling session takes its weights from. */
+/* A sampling session: which weights it samples from. */
 struct sampler {
     char *id, *owner, *session_id; /* [const] */
     struct base *base;             /* [const] */
@@ -100,7 +109,7 @@ enum future_state { FUTURE_WAITING, FUTURE_RUNNING, FUTURE_DONE, FUTURE_FAILED }
 
 struct future {
     char *id, *owner;        /* [const] */
-    enum work_kind kind;     /* [const] */
+    enum job_kind kind;      /* [const] */
     uint64_t hash;           /* [const] of the payload */
     struct model *model;     /* [const] NULL for samples */
     struct session *session; /* [const] */
@@ -108,18 +117,18 @@ struct future {
     struct base *base;       /* [const] samples */
     enum future_state state;
     bool canceled;        /* RUNNING samples: the engine drops it at the next token */
-    struct work *work;    /* owned; the engine thread's while RUNNING */
-    bool replay;          /* [engine] finished before a restart: only its effect is needed */
+    struct job *job;      /* owned; the engine thread's while RUNNING */
+    bool replay;          /* [engine] finished before a restart: only repeat its effect */
     struct waitlist wait; /* the listener's */
     char *result;         /* DONE: payload; FAILED: message */
     size_t n_result;
     bool proto;   /* the result is protobuf */
     int category; /* FAILED */
     int64_t created_ns, started_ns, done_ns;
-    bool delivered;      /* somebody has fetched the outcome */
+    bool delivered;      /* a client has fetched the outcome */
     int64_t fetched_ns;  /* when first; 0: not yet */
     bool starved;        /* it was its turn, but there was no memory */
-    bool unrecorded;     /* FAILED, and the store could not be told yet */
+    bool unrecorded;     /* FAILED, and the store could not record it yet */
     struct future *next; /* in the model's or the session's queue */
 };
 
@@ -142,56 +151,57 @@ struct server {
     int64_t started_ns;
     struct server_counters counters;
 
-    pthread_t engine_thread, sweeper_thread;
-    bool engine_started, sweeper_started;
+    pthread_t engine_thread, timer_thread;
+    bool engine_started, timers_started;
 
     /* Held while a training request is looked up, journaled and queued, so that two copies
-     * of it cannot pass each other.  Taken before `lock` and before the store's. */
+     * of it cannot both be new.  Taken before `lock` and before the store's. */
     pthread_mutex_t submit_lock;
 
     /* Held for reading by handlers while they have pointers to sessions and models, for
-     * writing by the sweeper while it frees those that ended.  Taken before the others. */
-    pthread_rwlock_t retire_lock;
+     * writing by the timer thread while it frees those that ended.  Taken before the others. */
+    pthread_rwlock_t evict_lock;
 
     pthread_mutex_t lock;
     pthread_cond_t work_ready;                      /* for the engine thread */
-    pthread_cond_t sweep_ready;                     /* for the sweeper, to stop */
+    pthread_cond_t timers_wake;                     /* for the timer thread, to stop */
     struct map sessions, models, samplers, futures; /* by id */
     struct map tenants;                             /* by name */
-    uint64_t floor_ns; /* engine time of who went last: newcomers start there */
+    uint64_t floor_ns; /* used_ns of the session that ran last: newcomers start there */
     struct model *first_ready, *last_ready;
     struct session *waiting; /* list of sessions with waiting samples */
     size_t queued_samples, active_samples;
     size_t queued_bytes;
     size_t result_bytes; /* of outcomes in memory */
-    uint64_t drops;      /* sessions ended and samples canceled so far: the engine looks for them */
+    uint64_t drops;      /* count of ended sessions and canceled samples; a change makes the
+                          * engine thread look for them */
     bool stopping;
 };
 
-/* ---- lookup; the pointer is good while the lock is held, or as marked -------------- */
-struct base *core_base(struct server *s, const char *name); /* no lock needed */
-struct session *core_session_locked(struct server *s, const char *id);
-struct model *core_model_locked(struct server *s, const char *id);
-struct future *core_future_locked(struct server *s, const char *id);
-struct sampler *core_sampler_locked(struct server *s, const char *id);
+/* ---- lookup; the pointer is valid while the lock is held, or as marked -------------- */
+struct base *live_find_base(struct server *s, const char *name); /* no lock needed */
+struct session *live_find_session_locked(struct server *s, const char *id);
+struct model *live_find_model_locked(struct server *s, const char *id);
+struct future *live_find_future_locked(struct server *s, const char *id);
+struct sampler *live_find_sampler_locked(struct server *s, const char *id);
 
-/* ---- making; NULL: no memory.  They enter the maps. --------------------------------- */
-struct session *core_add_session_locked(struct server *s, const char *id, const char *owner);
-struct model *core_add_model_locked(struct server *s, const char *id, const char *owner,
+/* ---- creating, in the maps; NULL: no memory ----------------------------------------- */
+struct session *live_add_session_locked(struct server *s, const char *id, const char *owner);
+struct model *live_add_model_locked(struct server *s, const char *id, const char *owner,
                                     struct session *session, struct base *base,
                                     const tinker_lora *lora);
-struct sampler *core_add_sampler_locked(struct server *s, const struct store_sampler *v,
+struct sampler *live_add_sampler_locked(struct server *s, const struct store_sampler *v,
                                         struct base *base, const char *dir);
-/* Takes over work on success. */
-struct future *core_add_future_locked(struct server *s, const char *id, const char *owner,
-                                      enum work_kind kind, struct work *work);
-void core_remove_future_locked(struct server *s, struct future *f);
-void core_remove_model_locked(struct server *s, struct model *m);
-void core_remove_sampler_locked(struct server *s, struct sampler *v);
-void core_remove_session_locked(struct server *s, struct session *v);
-void core_clear(struct server *s); /* everything, at the end; no lock, no other thread */
+/* Takes over the job on success. */
+struct future *live_add_future_locked(struct server *s, const char *id, const char *owner,
+                                      enum job_kind kind, struct job *job);
+void live_remove_future_locked(struct server *s, struct future *f);
+void live_remove_model_locked(struct server *s, struct model *m);
+void live_remove_sampler_locked(struct server *s, struct sampler *v);
+void live_remove_session_locked(struct server *s, struct session *v);
+void live_clear(struct server *s); /* everything, at the end; no lock, no other thread */
 
-int64_t core_now_us(struct server *s); /* wall clock */
+int64_t live_wall_us(struct server *s); /* wall clock */
 
 /* ---- queueing (queue.c) --------------------------------------------------------------- */
 /* Put a training future into its model's queue. */
@@ -203,20 +213,20 @@ void queue_sample_locked(struct server *s, struct future *f);
 struct future *queue_next_train_locked(struct server *s, bool loaded);
 /* Next sample to run, NULL: none.  idle: only of sessions for which none is being made. */
 struct future *queue_next_sample_locked(struct server *s, bool idle);
-/* Is there room in the queue for one more request of this size?  When it is full, each
+/* Is there space in the queue for one more request of this size?  When it is full, each
  * user still has a share that the others cannot take. */
-bool queue_has_room_locked(const struct server *s, const struct tenant *t, size_t bytes,
-                           bool sample);
+bool queue_has_space_locked(const struct server *s, const struct tenant *t, size_t bytes,
+                            bool sample);
 /* Put back a sample that did not fit, at the head of its queue. */
 void queue_return_sample_locked(struct server *s, struct future *f);
 /* The model finished f (or dropped it): let the next one run. */
 void queue_done_locked(struct server *s, struct future *f);
-/* The models whose missing number nobody will send any more, unless it is arriving just now;
- * linked by next_gap.  Good while retire_lock is held. */
+/* The models whose missing number nobody will send any more, unless it is arriving right now;
+ * linked by next_gap.  Valid while evict_lock is held. */
 struct model *queue_due_gaps_locked(struct server *s, int64_t now_ns);
-/* Go on with request `seq`, the first behind the gap; false: the gap has changed meanwhile. */
-bool queue_pass_gap_locked(struct server *s, struct model *m, int64_t seq);
-/* Take a waiting sample out of its line; false: somebody else has done so. */
+/* Skip the missing numbers and go on with request `seq`; false: the gap has changed meanwhile. */
+bool queue_skip_gap_locked(struct server *s, struct model *m, int64_t seq);
+/* Take a waiting sample out of its queue; false: it is not there any more. */
 bool queue_remove_sample_locked(struct server *s, struct future *f);
 /* Take all waiting futures of a session or model out of the queues, as a list. */
 struct future *queue_drop_session_locked(struct server *s, struct session *session);
@@ -225,7 +235,7 @@ struct future *queue_drop_model_locked(struct server *s, struct model *m);
 /* ---- finishing (future.c) ----------------------------------------------------------------- */
 /* Count the size of an outcome that is kept, or is no longer. */
 void future_count_locked(struct server *s, struct future *f, size_t n_result);
-/* Set the outcome and wake everybody who waits for it.  result is taken over. */
+/* Set the outcome and wake the polls that wait for it.  result is taken over. */
 void future_finish(struct server *s, struct future *f, bool failed, char *result, size_t n,
                    bool proto, int category);
 /* The same with a message; category from the error. */
@@ -234,7 +244,7 @@ void future_fail(struct server *s, struct future *f, int category, const char *f
 int future_category(const tinker_error *err);
 /* Fail each future of a list made by queue_drop_*(); records training ones. */
 void future_fail_list(struct server *s, struct future *list, const char *reason);
-/* Tell the store about failures that it could not take before. */
+/* Record the failures that the store could not take before. */
 void future_record_failures(struct server *s);
 
 #endif

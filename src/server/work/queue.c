@@ -1,26 +1,38 @@
-/* queue.c - who runs next: see core.h.
+/* queue.c - which request runs next: see live_state.h.
  *
  * Training: each model runs its requests one at a time in ascending number, whatever the
- * order of arrival; a number that is missing is waited for, but not for ever.  Models whose
- * next request is there stand in the ready list.  Sampling: each session has a line of its own.  In both cases the
- * session that has had the least engine time goes first.  A session with as many passes
- * in progress as one may have waits with its next, so that it cannot take all places.
+ * order of arrival.  A missing number is waited for, but not forever.  A model is
  *
- * All functions need the lock. */
+ *     idle       nothing pending
+ *     gapped     the number of its first pending request is too high: gap_since_ns is set
+ *     ready      its next request is there: in the ready list
+ *     busy       the engine thread runs its request; more may be pending
+ *
+ * and update_ready_locked() moves it whenever a request arrives or ends or a gap is skipped.
+ *
+ * Sampling: each session has a queue of its own; sessions with waiting samples are in a list.
+ *
+ * In both cases the session that has had the least engine time goes first (fair queueing with
+ * used_ns as virtual time).  A session with SESSION_PASSES passes in progress waits with its
+ * next one, so that it cannot take all task slots.
+ *
+ * All functions need server.lock. */
 #include "server/work/live_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A session that was idle starts level with the others, not with a credit. */
-static void level_locked(struct server *s, struct session *session)
+/* A session that was idle starts level with the others, not with a credit: otherwise one that
+ * slept for an hour would have the engine to itself for an hour. */
+static void raise_to_floor_locked(struct server *s, struct session *session)
 {
     if (session->used_ns < s->floor_ns)
         session->used_ns = s->floor_ns;
 }
 
-/* f is chosen to run now. */
-static void begin_locked(struct server *s, struct future *f)
+/* f was chosen to run: WAITING -> RUNNING.  The floor follows the virtual time of the session
+ * that runs, which is the lowest of those that wait. */
+static void mark_running_locked(struct server *s, struct future *f)
 {
     if (s->floor_ns < f->session->used_ns)
         s->floor_ns = f->session->used_ns;
@@ -28,38 +40,43 @@ static void begin_locked(struct server *s, struct future *f)
     f->started_ns = clock_now_ns(s->clock);
 }
 
-/* ---- room ---------------------------------------------------------------------------- */
+/* ---- limits -------------------------------------------------------------------------- */
 
+/* Memory and number of waiting requests, of all users and of each; count_out undoes it. */
 static void count_in_locked(struct server *s, struct future *f)
 {
     struct tenant *t = f->session->tenant;
-    s->queued_bytes += f->work->arena.used;
-    t->queued_bytes += f->work->arena.used;
-    s->queued_samples += f->kind == WORK_SAMPLE;
-    t->queued_samples += f->kind == WORK_SAMPLE;
+    s->queued_bytes += f->job->arena.used;
+    t->queued_bytes += f->job->arena.used;
+    s->queued_samples += f->kind == JOB_SAMPLE;
+    t->queued_samples += f->kind == JOB_SAMPLE;
 }
 
 static void count_out_locked(struct server *s, struct future *f)
 {
     struct tenant *t = f->session->tenant;
-    s->queued_bytes -= f->work->arena.used;
-    t->queued_bytes -= f->work->arena.used;
-    s->queued_samples -= f->kind == WORK_SAMPLE;
-    t->queued_samples -= f->kind == WORK_SAMPLE;
+    s->queued_bytes -= f->job->arena.used;
+    t->queued_bytes -= f->job->arena.used;
+    s->queued_samples -= f->kind == JOB_SAMPLE;
+    t->queued_samples -= f->kind == JOB_SAMPLE;
 }
 
-enum { RESULTS_KEPT = 4 }; /* times what is kept gladly, for one user */
+/* A user with more unfetched results than this many times max_result_bytes is refused. */
+enum { RESULTS_KEPT = 4 };
 
-bool queue_has_room_locked(const struct server *s, const struct tenant *t, size_t bytes,
-                           bool sample)
+bool queue_has_space_locked(const struct server *s, const struct tenant *t, size_t bytes,
+                            bool sample)
 {
+    /* When the queue is full, each user may still have 1 / (2 * users) of its size in it; all
+     * users together exceed the limit by at most half. */
     size_t shares = 2 * (s->opts.n_api_keys ? s->opts.n_api_keys : 1);
     size_t max_bytes = (size_t)s->opts.max_queued_bytes;
     size_t max_samples = (size_t)s->opts.max_queued_samples;
-    /* Who does not fetch results makes no more of them. */
+    /* A client that does not fetch its results may not produce more. */
     if (t->result_bytes / RESULTS_KEPT > (size_t)s->opts.max_result_bytes)
         return false;
-    /* What is larger than the queue itself must not be told to come back for ever. */
+    /* A request larger than the whole queue is accepted when it is empty; told to retry, it
+     * would come back forever. */
     bool fits = s->queued_bytes + bytes <= max_bytes || s->queued_bytes == 0;
     if (!fits && t->queued_bytes + bytes > max_bytes / shares)
         return false;
@@ -68,18 +85,21 @@ bool queue_has_room_locked(const struct server *s, const struct tenant *t, size_
 
 /* ---- training ------------------------------------------------------------------------ */
 
+/* Recompute the state of m: enter the ready list, or start or end the time of a gap. */
 static void update_ready_locked(struct server *s, struct model *m)
 {
     struct future *head = m->pending;
-    /* On a model that ended every request fails at once, also behind a gap. */
+    /* seq < next_seq: the unload that the server adds itself (-1).  On a model that ended every
+     * request fails at once, also behind a gap. */
     bool runnable = head && (head->seq <= m->next_seq || m->state == MODEL_UNLOADED);
     if (!head || runnable || m->busy)
         m->gap_since_ns = 0;
     else if (!m->gap_since_ns)
         m->gap_since_ns = clock_now_ns(s->clock);
+    /* The ready list is first in, first out for sessions with equal time. */
     if (!runnable || m->busy || m->ready)
         return;
-    level_locked(s, m->session);
+    raise_to_floor_locked(s, m->session);
     m->ready = true;
     m->next_ready = NULL;
     *(s->last_ready ? &s->last_ready->next_ready : &s->first_ready) = m;
@@ -91,7 +111,7 @@ void queue_train_locked(struct server *s, struct future *f)
 {
     struct model *m = f->model;
     struct future **p = &m->pending;
-    /* Nearly all come in order, and there may be a hundred thousand. */
+    /* Nearly all arrive in order, and there may be a hundred thousand: try the end first. */
     if (m->last && m->last->seq <= f->seq)
         p = &m->last->next;
     while (*p && (*p)->seq <= f->seq)
@@ -106,8 +126,8 @@ void queue_train_locked(struct server *s, struct future *f)
     update_ready_locked(s, m);
 }
 
-/* Unlink m from the ready list. */
-static void unready_locked(struct server *s, struct model *m)
+/* Unlink m from the ready list; nothing happens when it is not in it. */
+static void remove_ready_locked(struct server *s, struct model *m)
 {
     struct model **p = &s->first_ready, *prev = NULL;
     while (*p && *p != m) {
@@ -123,14 +143,10 @@ static void unready_locked(struct server *s, struct model *m)
     m->ready = false;
 }
 
+/* Passes are the only requests that take many slices. */
 static bool is_pass(const struct future *f)
 {
-    return f->kind == WORK_FORWARD || f->kind == WORK_FORWARD_BACKWARD;
-}
-
-static bool needs_adapter(const struct model *m)
-{
-    return !m->adapter && m->state == MODEL_ACTIVE && m->pending->kind != WORK_UNLOAD;
+    return f->kind == JOB_FORWARD || f->kind == JOB_FORWARD_BACKWARD;
 }
 
 struct future *queue_next_train_locked(struct server *s, bool loaded)
@@ -139,21 +155,25 @@ struct future *queue_next_train_locked(struct server *s, bool loaded)
     for (struct model *m = s->first_ready; m; m = m->next_ready) {
         if (is_pass(m->pending) && m->session->passes >= SESSION_PASSES)
             continue;
-        if (loaded && needs_adapter(m))
+        /* No space for another adapter: take only requests that need none.  An unload needs none,
+         * and on a model that ended every request just fails. */
+        bool needs_adapter =
+            !m->adapter && m->state == MODEL_ACTIVE && m->pending->kind != JOB_UNLOAD;
+        if (loaded && needs_adapter)
             continue;
         if (!best || m->session->used_ns < best->session->used_ns)
             best = m;
     }
     if (!best)
         return NULL;
-    unready_locked(s, best);
+    remove_ready_locked(s, best);
     struct future *f = best->pending;
     best->pending = f->next;
     if (!best->pending)
         best->last = NULL;
     f->next = NULL;
-    begin_locked(s, f);
-    best->busy = true;
+    mark_running_locked(s, f);
+    best->busy = true; /* until queue_done_locked(): one request of a model at a time */
     count_out_locked(s, f);
     return f;
 }
@@ -162,6 +182,7 @@ void queue_done_locked(struct server *s, struct future *f)
 {
     struct model *m = f->model;
     m->busy = false;
+    /* The server's own unload (-1) does not move the numbers. */
     if (f->seq >= m->next_seq)
         m->next_seq = f->seq + 1;
     update_ready_locked(s, m);
@@ -170,18 +191,18 @@ void queue_done_locked(struct server *s, struct future *f)
 /* ---- missing numbers ------------------------------------------------------------------
  *
  * A number is missing because it is late, or because its request ended before it reached
- * us: refused by a proxy, canceled, failed inside the client.  Clients count at the call
- * and send in order, each request when the exchange of the one before has ended, with one
- * exception: the requests of one batch go out together, the first of them last.  So
+ * us: refused by a proxy, canceled, failed inside the client.  Clients assign numbers at the
+ * call and send in order, each request after the exchange of the previous one has ended, with
+ * one exception: the requests of one batch go out together, the first of them last.  So
  *
- * - something of another kind behind the gap (an optim_step after forward_backward, for
- *   example) proves that the client has given the number up.  GAP_GRACE_MS are left for
- *   clients that send out of order all the same;
+ * - a request of another kind behind the gap (an optim_step after forward_backward, for
+ *   example) proves that the client has given up the number.  GAP_GRACE_MS are left for
+ *   clients that send out of order anyway;
  * - while only passes of one kind wait, the missing one may be the first of their batch,
- *   between two attempts: seq_gap_ms, counted while the client can be heard;
- * - no client makes attempts for longer than GAP_RETRY_MS.
+ *   between two attempts: wait seq_gap_ms, counted only while heartbeats arrive;
+ * - no client retries for longer than GAP_RETRY_MS.
  *
- * A body that is arriving just now may be the missing one: see the sweeper. */
+ * A body that is arriving right now may be the missing one: see skip_gap() in timers.c. */
 enum { GAP_GRACE_MS = 5000, GAP_RETRY_MS = 300000 };
 
 static int64_t min_ns(int64_t a, int64_t b)
@@ -194,30 +215,9 @@ static int64_t max_ns(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* The first request behind the gap that cannot be of the same batch as the missing one. */
-static const struct future *find_other_batch(const struct model *m)
-{
-    const struct future *f = m->pending;
-    while (f && is_pass(f) && f->kind == m->pending->kind)
-        f = f->next;
-    return f;
-}
-
-/* When the gap of m is over; INT64_MAX: not as long as nothing changes. */
-static int64_t gap_end_locked(const struct server *s, const struct model *m, int64_t now_ns)
-{
-    const int64_t ms = 1000000, wait_ns = s->opts.seq_gap_ms * ms;
-    const struct future *other = find_other_batch(m);
-    if (other)
-        return max_ns(m->gap_since_ns, other->created_ns) + min_ns(wait_ns, GAP_GRACE_MS * ms);
-    int64_t end = max_ns(m->gap_since_ns, m->session->returned_ns) + wait_ns;
-    if (now_ns - m->session->seen_ns > SESSION_SILENCE_MS * ms)
-        end = INT64_MAX;
-    return min_ns(end, m->gap_since_ns + max_ns(wait_ns, GAP_RETRY_MS * ms));
-}
-
 struct model *queue_due_gaps_locked(struct server *s, int64_t now_ns)
 {
+    const int64_t ms = 1000000, wait_ns = s->opts.seq_gap_ms * ms;
     struct model *list = NULL;
     size_t it = 0, n;
     const char *key;
@@ -226,7 +226,21 @@ struct model *queue_due_gaps_locked(struct server *s, int64_t now_ns)
         struct model *m = value;
         if (!m->gap_since_ns)
             continue;
-        m->gap_end_ns = gap_end_locked(s, m, now_ns);
+        /* The first request behind the gap that cannot be of the missing one's batch. */
+        const struct future *other = m->pending;
+        while (other && is_pass(other) && other->kind == m->pending->kind)
+            other = other->next;
+        if (other) {
+            m->gap_end_ns =
+                max_ns(m->gap_since_ns, other->created_ns) + min_ns(wait_ns, GAP_GRACE_MS * ms);
+        } else {
+            /* A silent client may be cut off and still hold the number: wait until its
+             * heartbeats return, then seq_gap_ms more, at most as long as it retries. */
+            bool silent = now_ns - m->session->seen_ns > SESSION_SILENCE_MS * ms;
+            int64_t end =
+                silent ? INT64_MAX : max_ns(m->gap_since_ns, m->session->returned_ns) + wait_ns;
+            m->gap_end_ns = min_ns(end, m->gap_since_ns + max_ns(wait_ns, GAP_RETRY_MS * ms));
+        }
         if (m->gap_end_ns > now_ns)
             continue;
         m->next_gap = list;
@@ -235,8 +249,9 @@ struct model *queue_due_gaps_locked(struct server *s, int64_t now_ns)
     return list;
 }
 
-bool queue_pass_gap_locked(struct server *s, struct model *m, int64_t seq)
+bool queue_skip_gap_locked(struct server *s, struct model *m, int64_t seq)
 {
+    /* The missing request arrived, or another filled part of the gap. */
     if (!m->gap_since_ns || m->pending->seq != seq)
         return false;
     m->next_seq = seq;
@@ -247,21 +262,23 @@ bool queue_pass_gap_locked(struct server *s, struct model *m, int64_t seq)
 struct future *queue_drop_model_locked(struct server *s, struct model *m)
 {
     struct future *list = m->pending;
+    /* The list keeps its links; the caller fails each request without the lock. */
     for (struct future *f = list; f; f = f->next)
         count_out_locked(s, f);
     m->pending = m->last = NULL;
     m->gap_since_ns = 0;
-    unready_locked(s, m);
+    remove_ready_locked(s, m);
     return list;
 }
 
 /* ---- sampling -------------------------------------------------------------------------- */
 
-static void wait_in_line_locked(struct server *s, struct session *session)
+/* Enter the list of sessions with waiting samples; its order does not matter. */
+static void add_waiting_locked(struct server *s, struct session *session)
 {
     if (session->waiting)
         return;
-    level_locked(s, session);
+    raise_to_floor_locked(s, session);
     session->waiting = true;
     session->next_waiting = s->waiting;
     s->waiting = session;
@@ -271,19 +288,19 @@ void queue_sample_locked(struct server *s, struct future *f)
 {
     struct session *v = f->session;
     f->next = NULL;
-    wait_in_line_locked(s, v);
+    add_waiting_locked(s, v);
     *(v->last_sample ? &v->last_sample->next : &v->first_sample) = f;
     v->last_sample = f;
     count_in_locked(s, f);
-    pthread_cond_signal(&s->work_ready);
+    pthread_cond_signal(&s->work_ready); /* only the engine thread waits for it */
 }
 
 void queue_return_sample_locked(struct server *s, struct future *f)
 {
     struct session *v = f->session;
-    wait_in_line_locked(s, v);
+    add_waiting_locked(s, v);
     f->state = FUTURE_WAITING;
-    f->starved = true;
+    f->starved = true; /* polls are told that it waits for memory */
     f->next = v->first_sample;
     v->first_sample = f;
     if (!v->last_sample)
@@ -291,7 +308,7 @@ void queue_return_sample_locked(struct server *s, struct future *f)
     count_in_locked(s, f);
 }
 
-static void leave_line_locked(struct server *s, struct session *session)
+static void remove_waiting_locked(struct server *s, struct session *session)
 {
     struct session **p = &s->waiting;
     while (*p && *p != session)
@@ -304,6 +321,7 @@ static void leave_line_locked(struct server *s, struct session *session)
 
 struct future *queue_next_sample_locked(struct server *s, bool idle)
 {
+    /* A scan: there are as many sessions here as clients that sample at this moment. */
     struct session *best = NULL;
     for (struct session *v = s->waiting; v; v = v->next_waiting)
         if (!(idle && v->active_samples) && (!best || v->used_ns < best->used_ns))
@@ -314,10 +332,10 @@ struct future *queue_next_sample_locked(struct server *s, bool idle)
     best->first_sample = f->next;
     if (!best->first_sample) {
         best->last_sample = NULL;
-        leave_line_locked(s, best);
+        remove_waiting_locked(s, best);
     }
     f->next = NULL;
-    begin_locked(s, f);
+    mark_running_locked(s, f);
     count_out_locked(s, f);
     return f;
 }
@@ -336,7 +354,7 @@ bool queue_remove_sample_locked(struct server *s, struct future *f)
     if (v->last_sample == f)
         v->last_sample = prev;
     if (!v->first_sample)
-        leave_line_locked(s, v);
+        remove_waiting_locked(s, v);
     f->next = NULL;
     count_out_locked(s, f);
     return true;
@@ -349,6 +367,6 @@ struct future *queue_drop_session_locked(struct server *s, struct session *sessi
         count_out_locked(s, f);
     session->first_sample = session->last_sample = NULL;
     if (session->waiting)
-        leave_line_locked(s, session);
+        remove_waiting_locked(s, session);
     return list;
 }

@@ -1,8 +1,11 @@
 /* sample.c - samples on the engine: see sample.h.
  *
- * Requests join the generator of their base model between two tokens and leave it
- * when they are done.  Stop strings are matched here, on the text decoded so far,
- * because the engine knows tokens only. */
+ * Continuous batching: requests join the generator of their base model between two tokens and
+ * leave it when they are done.  Stop strings are matched here, on the text decoded so far,
+ * because the engine knows tokens only.
+ *
+ * A sample goes WAITING (queue.c) -> RUNNING (in a generator) -> DONE or FAILED; one that does
+ * not fit goes back to WAITING at the head of its queue.  Thread: the engine thread alone. */
 #include "server/work/sample.h"
 
 #include <stdlib.h>
@@ -15,27 +18,28 @@
 
 struct sample_task {
     struct future *f;
-    struct weights *weights; /* NULL: the base model */
-    struct stops *stops;     /* NULL: no stop strings */
+    struct weights *weights;    /* NULL: the base model */
+    struct stop_strings *stops; /* NULL: no stop strings */
     size_t n_sequences;
-    size_t n_tokens; /* of its prompt and of all that may follow */
+    size_t n_tokens; /* of its prompt and of everything it may generate */
     struct sample_task *next;
 };
 
 static void task_free(struct weights_cache *weights, struct sample_task *t)
 {
     weights_put(weights, t->weights);
-    stops_free(t->stops);
+    stop_strings_free(t->stops);
     free(t);
 }
 
 /* Unlink t; its request is no longer in a generator. */
-static void leave(struct server *s, struct sampling *g, struct sample_task *t)
+static void unlink_task(struct server *s, struct sampling *g, struct sample_task *t)
 {
     struct sample_task **p = &g->first;
     while (*p != t)
         p = &(*p)->next;
     *p = t->next;
+    /* The engine thread's own counts, then those that other threads read. */
     t->f->base->active--;
     g->active -= t->n_sequences;
     g->tokens -= t->n_tokens;
@@ -45,37 +49,40 @@ static void leave(struct server *s, struct sampling *g, struct sample_task *t)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Fail a sample with the category of the error: whose fault it was. */
 static void fail_sample(struct server *s, struct future *f, const tinker_error *err)
 {
     future_fail(s, f, future_category(err), "%s", err->message);
 }
 
-/* ---- joining ---------------------------------------------------------------------------- */
+/* ---- starting ---------------------------------------------------------------------------- */
 
-static int on_token(void *state, size_t sample, int32_t token, float logprob)
+/* The generator has sampled a token; non-zero ends that sequence. */
+static int on_sample_token(void *state, size_t sample, int32_t token, float logprob)
 {
     struct sample_task *t = state;
-    struct observer *o = t->f->work->observer;
-    int stop = t->stops ? stops_token(t->stops, sample, token) : 0;
+    struct observer *o = t->f->job->observer;
+    int stop = t->stops ? stop_strings_add_token(t->stops, sample, token) : 0;
     if (o && o->token(o, sample, token, logprob))
         stop = 1;
     return stop;
 }
 
-static void on_rivals(void *state, size_t sample, const int32_t *tokens, const float *logprobs,
-                      size_t k)
+static void on_sample_alternatives(void *state, size_t sample, const int32_t *tokens,
+                                   const float *logprobs, size_t k)
 {
     struct sample_task *t = state;
-    struct observer *o = t->f->work->observer;
-    o->rivals(o, sample, tokens, logprobs, k);
+    struct observer *o = t->f->job->observer;
+    o->alternatives(o, sample, tokens, logprobs, k);
 }
 
-/* All tokens of the prompt in one array of the arena: made once, for a sample that has to wait
- * comes here again and again. */
-static tinker_status flatten(struct work *w, const int32_t **tokens, size_t *n, tinker_error *err)
+/* All tokens of the prompt in one array of the arena.  Cached in the job: a sample that has to
+ * wait comes here again and again. */
+static tinker_status flatten_prompt(struct job *w, const int32_t **tokens, size_t *n,
+                                    tinker_error *err)
 {
     const tinker_model_input *in = &w->sample.prompt;
-    size_t total = (size_t)work_tokens(w);
+    size_t total = (size_t)job_tokens(w);
     *tokens = w->flat;
     *n = total;
     if (w->flat)
@@ -97,96 +104,89 @@ static tinker_status flatten(struct work *w, const int32_t **tokens, size_t *n, 
     return TINKER_OK;
 }
 
-static tinker_status check_context(const struct base *b, size_t n_prompt,
-                                   const tinker_sampling_params *params, tinker_error *err)
-{
-    int64_t context = tinker_engine_describe(b->engine)->context;
-    if (params->max_tokens <= 0 || (int64_t)n_prompt + params->max_tokens <= context)
-        return TINKER_OK;
-    return err_set(err, TINKER_EINVAL,
-                   "prompt of %zu tokens and max_tokens %lld exceed the context of %lld", n_prompt,
-                   (long long)params->max_tokens, (long long)context);
-}
-
-static size_t asked(struct wire_opt_int n)
+/* An optional count of a request; absent means 0. */
+static size_t optional_count(struct wire_opt_int n)
 {
     return n.has ? (size_t)n.value : 0;
 }
 
-static tinker_status join(struct server *s, struct sample_task *t, struct weights_cache *weights,
-                          tinker_error *err)
+/* Hand the request to the generator.  TINKER_ENOMEM: it does not fit now. */
+static tinker_status start_sample(struct server *s, struct sample_task *t,
+                                  struct weights_cache *weights, tinker_error *err)
 {
     struct future *f = t->f;
-    struct wire_sample_request *r = &f->work->sample;
+    struct wire_sample_request *r = &f->job->sample;
     tinker_sampling_params params = r->sampling_params;
     tinker_generate g = { .params = &params,
                           .num_samples = (size_t)r->num_samples,
                           .prompt_logprobs = r->prompt_logprobs.has && r->prompt_logprobs.value,
                           .topk_prompt_logprobs = (size_t)r->topk_prompt_logprobs,
-                          .topk_sample_logprobs = asked(r->topk_sample_logprobs),
-                          .prompt_logprobs_last_n = asked(r->prompt_logprobs_last_n),
+                          .topk_sample_logprobs = optional_count(r->topk_sample_logprobs),
+                          .prompt_logprobs_last_n = optional_count(r->prompt_logprobs_last_n),
                           .target_prompt_logprobs = r->target_prompt_logprobs,
-                          .prompt_alt_tokens_k = asked(r->prompt_alt_tokens_k),
+                          .prompt_alt_tokens_k = optional_count(r->prompt_alt_tokens_k),
                           .state = t,
                           .tag = t };
-    tinker_status status = flatten(f->work, &g.prompt, &g.n_prompt, err);
-    if (status == TINKER_OK && s->opts.strict_context)
-        status = check_context(f->base, g.n_prompt, &params, err);
+    tinker_status status = flatten_prompt(f->job, &g.prompt, &g.n_prompt, err);
     if (status != TINKER_OK)
         return status;
+    /* Without --strict-context a sample just ends at the end of the context. */
+    int64_t context = tinker_engine_describe(f->base->engine)->context;
+    if (s->opts.strict_context && params.max_tokens > 0 &&
+        (int64_t)g.n_prompt + params.max_tokens > context)
+        return err_set(err, TINKER_EINVAL,
+                       "prompt of %zu tokens and max_tokens %lld exceed the context of %lld",
+                       g.n_prompt, (long long)params.max_tokens, (long long)context);
     if (params.stop_strings && params.n_stop) {
-        t->stops =
-            stops_new(f->base->tokenizer, params.stop_strings, params.n_stop, g.num_samples, err);
+        t->stops = stop_strings_new(f->base->tokenizer, params.stop_strings, params.n_stop,
+                                    g.num_samples, err);
         if (!t->stops)
             return err->status;
     }
     if (params.stop_strings || (!params.stop_tokens && s->opts.no_implicit_eos)) {
-        /* A list replaces the model's end tokens: an empty list of tokens says so. */
+        /* To the engine no list means the model's own end tokens, an empty list means none: stop
+         * strings replace the end tokens. */
         static const int32_t none[1];
         params.stop_strings = NULL;
         params.stop_tokens = none;
         params.n_stop = 0;
     }
-    if (f->work->dir) {
-        t->weights = weights_get(s, weights, f->base, f->work->dir, err);
+    /* A checkpoint: its adapter stays in the cache while the task has a reference. */
+    if (f->job->dir) {
+        t->weights = weights_get(s, weights, f->base, f->job->dir, err);
         if (!t->weights)
             return err->status;
         g.adapter = t->weights->adapter;
     }
-    if (t->stops || f->work->observer)
-        g.on_token = on_token;
-    if (f->work->observer)
-        g.on_rivals = on_rivals;
+    if (t->stops || f->job->observer)
+        g.on_token = on_sample_token;
+    if (f->job->observer)
+        g.on_rivals = on_sample_alternatives;
     return tinker_generator_add(f->base->generator, &g, err);
 }
 
-/* Tokens of the prompt and of all sequences if each becomes as long as it may. */
-static size_t tokens_of(const struct future *f)
+/* Tokens of the prompt and of all sequences if each becomes as long as it may: what the request
+ * may need in the KV cache. */
+static size_t max_tokens_of(const struct future *f)
 {
-    const struct wire_sample_request *r = &f->work->sample;
-    int64_t prompt = work_tokens(f->work);
-    int64_t room = tinker_engine_describe(f->base->engine)->context - prompt;
+    const struct wire_sample_request *r = &f->job->sample;
+    int64_t prompt = job_tokens(f->job);
+    int64_t left = tinker_engine_describe(f->base->engine)->context - prompt;
     int64_t most = r->sampling_params.max_tokens;
-    if (most <= 0 || most > room)
-        most = room > 0 ? room : 0;
+    if (most <= 0 || most > left)
+        most = left > 0 ? left : 0;
     return (size_t)prompt + (size_t)most * (size_t)r->num_samples;
 }
 
-/* Is it one too many for the tokens at once?  The only one never is. */
-static bool is_too_much(const struct server *s, const struct sampling *g, const struct future *f)
-{
-    size_t max = (size_t)s->opts.max_batch_tokens;
-    return max && g->tokens && g->tokens + tokens_of(f) > max;
-}
-
-static void put_back(struct server *s, struct future *f)
+/* Back to the head of its queue: it is next when something has left the generator. */
+static void requeue_sample(struct server *s, struct future *f)
 {
     pthread_mutex_lock(&s->lock);
     queue_return_sample_locked(s, f);
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Why a sample should end now; NULL: it should not. */
+/* Why a sample should end now; NULL: it goes on. */
 static const char *drop_reason(struct server *s, const struct future *f)
 {
     pthread_mutex_lock(&s->lock);
@@ -197,20 +197,24 @@ static const char *drop_reason(struct server *s, const struct future *f)
     return reason;
 }
 
-/* false: no room now, try again later. */
-static bool admit(struct server *s, struct sampling *g, struct weights_cache *weights,
-                  struct future *f)
+/* Move a sample from the queue into its generator, or fail it.  false: it did not fit and is back
+ * in its queue; admit no more for now. */
+static bool admit_sample(struct server *s, struct sampling *g, struct weights_cache *weights,
+                         struct future *f)
 {
     tinker_error err = { 0 };
-    /* It may have been canceled, or its session have ended, between two tries. */
+    /* It may have been canceled, or its session expired, since it was queued. */
     const char *reason = drop_reason(s, f);
     if (reason) {
         err_set(&err, TINKER_EREQUEST, "%s", reason);
         fail_sample(s, f, &err);
         return true;
     }
-    if (is_too_much(s, g, f) || (g->yields && f->work->dir)) {
-        put_back(s, f);
+    /* A single sample is always admitted, however long: it would never fit otherwise. */
+    size_t max = (size_t)s->opts.max_batch_tokens;
+    bool over_limit = max && g->tokens && g->tokens + max_tokens_of(f) > max;
+    if (over_limit || (g->yields && f->job->dir)) {
+        requeue_sample(s, f);
         return false;
     }
     struct sample_task *t = calloc(1, sizeof(*t));
@@ -220,9 +224,9 @@ static bool admit(struct server *s, struct sampling *g, struct weights_cache *we
         return true;
     }
     t->f = f;
-    t->n_sequences = (size_t)f->work->sample.num_samples;
-    t->n_tokens = tokens_of(f);
-    if (join(s, t, weights, &err) == TINKER_OK) {
+    t->n_sequences = (size_t)f->job->sample.num_samples;
+    t->n_tokens = max_tokens_of(f);
+    if (start_sample(s, t, weights, &err) == TINKER_OK) {
         t->next = g->first;
         g->first = t;
         g->active += t->n_sequences;
@@ -236,9 +240,11 @@ static bool admit(struct server *s, struct sampling *g, struct weights_cache *we
         return true;
     }
     task_free(weights, t);
+    /* Retriable: all adapters that may be in memory are in use (adapter_limit.h).  Otherwise the
+     * KV cache is full, and a running sample will free some. */
     g->starves = err.status == TINKER_ENOMEM && err.retriable;
     if (g->starves || (err.status == TINKER_ENOMEM && f->base->active)) {
-        put_back(s, f);
+        requeue_sample(s, f);
         return false;
     }
     fail_sample(s, f, &err);
@@ -249,99 +255,42 @@ void sample_admit(struct server *s, struct sampling *g, struct weights_cache *we
 {
     size_t max = (size_t)s->opts.max_batch;
     g->starves = false;
-    /* A full batch still takes in a sample of a session that has none in it: nobody has
-     * to wait until the long samples of another are done. */
+    /* A full batch still admits samples of sessions that have none in it, up to twice its size:
+     * nobody has to wait for the long samples of another session. */
     while (g->active < 2 * max) {
         pthread_mutex_lock(&s->lock);
         struct future *f = queue_next_sample_locked(s, g->active >= max);
         pthread_mutex_unlock(&s->lock);
-        if (!f || !admit(s, g, weights, f))
+        if (!f || !admit_sample(s, g, weights, f))
             return;
     }
 }
 
-/* ---- leaving ------------------------------------------------------------------------------- */
+/* ---- finishing ------------------------------------------------------------------------------- */
 
-static void count_tokens(struct server *s, const tinker_sample *r, const struct work *w)
-{
-    uint64_t made = 0;
-    for (size_t i = 0; i < r->n_sequences; i++)
-        made += r->sequences[i].n;
-    atomic_fetch_add(&s->counters.sample_tokens, made);
-    atomic_fetch_add(&s->counters.prompt_tokens, (uint64_t)work_tokens(w));
-    atomic_fetch_add(&s->counters.cached_tokens, (uint64_t)r->prompt_cache_hit_tokens);
-    atomic_fetch_add(&s->counters.samples, 1);
-}
-
-static void finish(struct server *s, struct future *f, const tinker_sample *r)
+/* All sequences of a request are done: encode the result and publish it. */
+static void finish_sample(struct server *s, struct future *f, const tinker_sample *r)
 {
     struct buf b;
     tinker_error err = { 0 };
     size_t n;
-    count_tokens(s, r, f->work);
+    uint64_t sampled = 0;
+    for (size_t i = 0; i < r->n_sequences; i++)
+        sampled += r->sequences[i].n;
+    atomic_fetch_add(&s->counters.sample_tokens, sampled);
+    atomic_fetch_add(&s->counters.prompt_tokens, (uint64_t)job_tokens(f->job));
+    atomic_fetch_add(&s->counters.cached_tokens, (uint64_t)r->prompt_cache_hit_tokens);
+    atomic_fetch_add(&s->counters.samples, 1);
     buf_init(&b, (size_t)1 << 30);
     if (wire_encode_sample_response(r, &b, &err) != TINKER_OK) {
         buf_clear(&b);
         fail_sample(s, f, &err);
         return;
     }
-    if (f->work->observer)
-        f->work->observer->finished(f->work->observer, r, NULL);
+    if (f->job->observer)
+        f->job->observer->finished(f->job->observer, r, NULL);
     char *data = buf_detach(&b, &n);
     future_finish(s, f, false, data, n, true, 0);
-}
-
-static void take_finished(struct server *s, struct sampling *g, struct weights_cache *weights,
-                          struct base *base)
-{
-    void *tag;
-    const tinker_sample *result;
-    tinker_error err = { 0 };
-    while (base->active && tinker_generator_next(base->generator, &tag, &result, &err)) {
-        struct sample_task *t = tag;
-        leave(s, g, t);
-        if (result)
-            finish(s, t->f, result);
-        else
-            fail_sample(s, t->f, &err);
-        task_free(weights, t);
-        memset(&err, 0, sizeof(err));
-    }
-}
-
-/* The generator itself failed: everything in it is lost, the next request gets a new one. */
-static void fail_all(struct server *s, struct sampling *g, struct weights_cache *weights,
-                     struct base *base, const tinker_error *err)
-{
-    log_line(s->log, LOG_ERROR, "%s: sampling failed: %s", base->name, err->message);
-    for (struct sample_task *t = g->first, *next; t; t = next) {
-        next = t->next;
-        if (t->f->base != base)
-            continue;
-        tinker_generator_cancel(base->generator, t);
-        leave(s, g, t);
-        fail_sample(s, t->f, err);
-        task_free(weights, t);
-    }
-    tinker_generator *fresh = tinker_generator_new(base->engine, NULL);
-    if (!fresh)
-        return; /* the old one is empty, too */
-    tinker_generator_free(base->generator);
-    base->generator = fresh;
-}
-
-/* The time of a step is shared by the sequences that took part. */
-static void charge(struct server *s, struct sampling *g, const struct base *base, int64_t ns)
-{
-    size_t sequences = 0;
-    for (struct sample_task *t = g->first; t; t = t->next)
-        sequences += t->f->base == base ? t->n_sequences : 0;
-    uint64_t share = (uint64_t)ns / (sequences ? sequences : 1);
-    pthread_mutex_lock(&s->lock);
-    for (struct sample_task *t = g->first; t; t = t->next)
-        if (t->f->base == base)
-            t->f->session->used_ns += share * t->n_sequences;
-    pthread_mutex_unlock(&s->lock);
 }
 
 void sample_step(struct server *s, struct sampling *g, struct weights_cache *weights)
@@ -353,11 +302,50 @@ void sample_step(struct server *s, struct sampling *g, struct weights_cache *wei
             continue;
         int64_t start = clock_now_ns(clock_real());
         int left = tinker_generator_step(base->generator, &err);
-        charge(s, g, base, clock_now_ns(clock_real()) - start);
-        if (left < 0)
-            fail_all(s, g, weights, base, &err);
-        else
-            take_finished(s, g, weights, base);
+        int64_t ns = clock_now_ns(clock_real()) - start;
+        /* Time is accounted to sessions, which share the engine fairly by it (queue.c).
+         * The step computed one token of every sequence, so each counts the same. */
+        size_t n_sequences = 0;
+        for (struct sample_task *t = g->first; t; t = t->next)
+            n_sequences += t->f->base == base ? t->n_sequences : 0;
+        uint64_t share = (uint64_t)ns / (n_sequences ? n_sequences : 1);
+        pthread_mutex_lock(&s->lock);
+        for (struct sample_task *t = g->first; t; t = t->next)
+            if (t->f->base == base)
+                t->f->session->used_ns += share * t->n_sequences;
+        pthread_mutex_unlock(&s->lock);
+        if (left < 0) {
+            /* The generator itself failed: everything in it is lost. */
+            log_line(s->log, LOG_ERROR, "%s: sampling failed: %s", base->name, err.message);
+            for (struct sample_task *t = g->first, *next; t; t = next) {
+                next = t->next;
+                if (t->f->base != base)
+                    continue;
+                tinker_generator_cancel(base->generator, t);
+                unlink_task(s, g, t);
+                fail_sample(s, t->f, &err);
+                task_free(weights, t);
+            }
+            /* The next request gets a new one; without memory the old one, which is empty. */
+            tinker_generator *fresh = tinker_generator_new(base->engine, NULL);
+            if (fresh) {
+                tinker_generator_free(base->generator);
+                base->generator = fresh;
+            }
+            continue;
+        }
+        void *tag;
+        const tinker_sample *result; /* borrowed until the next call of the generator */
+        while (base->active && tinker_generator_next(base->generator, &tag, &result, &err)) {
+            struct sample_task *t = tag;
+            unlink_task(s, g, t);
+            if (result)
+                finish_sample(s, t->f, result);
+            else
+                fail_sample(s, t->f, &err);
+            task_free(weights, t);
+            memset(&err, 0, sizeof(err));
+        }
     }
 }
 
@@ -366,7 +354,7 @@ void sample_drop(struct server *s, struct sampling *g, struct weights_cache *wei
     pthread_mutex_lock(&s->lock);
     uint64_t drops = s->drops;
     pthread_mutex_unlock(&s->lock);
-    if (drops == g->drops)
+    if (drops == g->drops) /* nothing was canceled and no session ended since the last look */
         return;
     g->drops = drops;
     for (struct sample_task *t = g->first, *next; t; t = next) {
@@ -377,18 +365,19 @@ void sample_drop(struct server *s, struct sampling *g, struct weights_cache *wei
             continue;
         err_set(&err, TINKER_EREQUEST, "%s", reason);
         tinker_generator_cancel(t->f->base->generator, t);
-        leave(s, g, t);
+        unlink_task(s, g, t);
         fail_sample(s, t->f, &err);
         task_free(weights, t);
     }
 }
 
+/* Samples are not in the journal: after a restart clients send them again. */
 void sample_abandon(struct server *s, struct sampling *g, struct weights_cache *weights)
 {
     while (g->first) {
         struct sample_task *t = g->first;
         tinker_generator_cancel(t->f->base->generator, t);
-        leave(s, g, t);
+        unlink_task(s, g, t);
         task_free(weights, t);
     }
 }

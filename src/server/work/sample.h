@@ -10,12 +10,12 @@ struct sampling {
     size_t tokens;             /* of all of them, what may still come included */
     size_t active;             /* sequences being made */
     uint64_t drops;            /* of the server, when we last looked */
-    /* Of the adapters that may be in memory; never both, so that the sides take turns. */
-    bool yields;  /* training waits for one: no more samples that use any */
-    bool starves; /* a sample waits for one: no more training */
+    /* When --max-adapters is reached; never both, so that training and sampling take turns. */
+    bool yields;  /* training waits for an adapter: admit no more samples that use one */
+    bool starves; /* a sample waits for an adapter: start no more training */
 };
 
-/* Take waiting samples into the generators while there is room. */
+/* Move waiting samples into the generators while they fit. */
 void sample_admit(struct server *s, struct sampling *g, struct weights_cache *weights);
 /* One token for every sequence of every base model. */
 void sample_step(struct server *s, struct sampling *g, struct weights_cache *weights);

@@ -1,11 +1,15 @@
-/* sampler_table.c - see samplers.h. */
+/* sampler_table.c - see sampler_table.h.
+ *
+ * A sampling session is recorded in the store when it is created.  Memory is a cache of that
+ * table: after a restart, or once evict.c has removed it, it is restored at the next request. */
 #include "server/work/sampler_table.h"
 
 #include <stdio.h>
 #include <string.h>
 
-bool samplers_source(struct server *s, struct request *req, struct response *res,
-                     const char *base_model, const char *model_path, struct samplers_source *out)
+bool sampler_table_find_source(struct server *s, struct request *req, struct response *res,
+                               const char *base_model, const char *model_path,
+                               struct sampler_source *out)
 {
     memset(out, 0, sizeof(*out));
     if (!base_model && !model_path) {
@@ -21,16 +25,17 @@ bool samplers_source(struct server *s, struct request *req, struct response *res
                            out->checkpoint->base_model, base_model);
             return false;
         }
-        base_model = out->checkpoint->base_model;
+        base_model = out->checkpoint->base_model; /* it decides when both are given */
     }
-    out->base = core_base(s, base_model);
+    out->base = live_find_base(s, base_model);
     if (!out->base)
         response_error(res, 404, "base model '%s' is not served here", base_model);
     return out->base != NULL;
 }
 
-/* A sampling session of an earlier process: find its weights again. */
-static bool revive(struct server *s, struct request *req, struct response *res, const char *id)
+/* Load a sampling session from the store into memory and find its weights. */
+static bool restore_sampler(struct server *s, struct request *req, struct response *res,
+                            const char *id)
 {
     struct store_sampler *v = NULL;
     struct store_checkpoint *c = NULL;
@@ -42,25 +47,28 @@ static bool revive(struct server *s, struct request *req, struct response *res, 
         route_store_error(s, res, &err);
         return false;
     }
-    struct base *base = v ? core_base(s, v->base_model) : NULL;
+    struct base *base = v ? live_find_base(s, v->base_model) : NULL;
     if (!v || !base || strcmp(v->owner, req->user) != 0) {
         response_error(res, 404, "Sampling session not found");
         return false;
     }
-    /* A checkpoint that was deleted is a directory that does not exist: the sample fails. */
+    /* Its checkpoint was deleted: a directory that never exists makes its samples fail with a
+     * reason, instead of sampling from the base model. */
     const char *dir = c ? c->dir : v->run ? "deleted" : NULL;
     pthread_mutex_lock(&s->lock);
-    bool ok = core_add_sampler_locked(s, v, base, dir) != NULL;
+    bool ok = live_add_sampler_locked(s, v, base, dir) != NULL;
     pthread_mutex_unlock(&s->lock);
     if (!ok)
         response_error(res, 500, "out of memory");
     return ok;
 }
 
-static bool look(struct server *s, struct request *req, const char *id, struct samplers_view *out)
+/* Find a sampler in memory.  Another user's is not found: ids are not secret. */
+static bool find_sampler(struct server *s, struct request *req, const char *id,
+                         struct sampler_view *out)
 {
     pthread_mutex_lock(&s->lock);
-    struct sampler *v = core_sampler_locked(s, id);
+    struct sampler *v = live_find_sampler_locked(s, id);
     if (v && strcmp(v->owner, req->user) != 0)
         v = NULL;
     if (v) {
@@ -72,23 +80,25 @@ static bool look(struct server *s, struct request *req, const char *id, struct s
     return v != NULL;
 }
 
-bool samplers_find(struct server *s, struct request *req, struct response *res, const char *id,
-                   struct samplers_view *out)
+bool sampler_table_find(struct server *s, struct request *req, struct response *res, const char *id,
+                        struct sampler_view *out)
 {
-    return look(s, req, id, out) || (revive(s, req, res, id) && look(s, req, id, out));
+    /* From memory, or restored from the store and then from memory. */
+    return find_sampler(s, req, id, out) ||
+           (restore_sampler(s, req, res, id) && find_sampler(s, req, id, out));
 }
 
-struct session *samplers_direct_session(struct server *s, const char *user)
+struct session *sampler_table_direct_session(struct server *s, const char *user)
 {
     char id[128];
     snprintf(id, sizeof(id), "direct:%s", user);
     pthread_mutex_lock(&s->lock);
-    struct session *v = core_session_locked(s, id);
+    struct session *v = live_find_session_locked(s, id);
     if (!v)
-        v = core_add_session_locked(s, id, user);
+        v = live_add_session_locked(s, id, user);
     if (v) {
-        v->direct = true;
-        v->seen_ns = INT64_MAX;
+        v->direct = true;       /* clients cannot name it */
+        v->seen_ns = INT64_MAX; /* it has no heartbeats and never expires */
     }
     pthread_mutex_unlock(&s->lock);
     return v;

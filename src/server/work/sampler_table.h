@@ -1,26 +1,27 @@
 /* sampler_table.h - where a sample takes its weights from.  Thread: the listener. */
-#ifndef SERVER_SAMPLERS_H
-#define SERVER_SAMPLERS_H
+#ifndef SERVER_SAMPLER_TABLE_H
+#define SERVER_SAMPLER_TABLE_H
 
 #include "server/api/routes.h"
 
-struct samplers_source {
+struct sampler_source {
     struct base *base;
     struct store_checkpoint *checkpoint; /* NULL: the base model */
 };
 /* From the two fields of a request; false: the response says why. */
-bool samplers_source(struct server *s, struct request *req, struct response *res,
-                     const char *base_model, const char *model_path, struct samplers_source *out);
+bool sampler_table_find_source(struct server *s, struct request *req, struct response *res,
+                               const char *base_model, const char *model_path,
+                               struct sampler_source *out);
 
-struct samplers_view {
+struct sampler_view {
     struct base *base;
     const char *session_id, *dir; /* in the request's arena; dir NULL: the base model */
 };
 /* A sampling session of the user, from memory or the store; false: 404 or 500. */
-bool samplers_find(struct server *s, struct request *req, struct response *res, const char *id,
-                   struct samplers_view *out);
+bool sampler_table_find(struct server *s, struct request *req, struct response *res, const char *id,
+                        struct sampler_view *out);
 
 /* The session of requests that name none; it never expires.  NULL: no memory. */
-struct session *samplers_direct_session(struct server *s, const char *user);
+struct session *sampler_table_direct_session(struct server *s, const char *user);
 
 #endif

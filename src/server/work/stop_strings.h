@@ -2,21 +2,21 @@
  *
  * A match may start anywhere in the generated text, never in the prompt, and may
  * span tokens.  Thread: the engine thread alone. */
-#ifndef SERVER_STOPS_H
-#define SERVER_STOPS_H
+#ifndef SERVER_STOP_STRINGS_H
+#define SERVER_STOP_STRINGS_H
 
 #include <stddef.h>
 #include <stdint.h>
 #include <tinker/tokenizer.h>
 
-struct stops;
+struct stop_strings;
 
-/* For n_samples sequences.  The strings are copied.  TINKER_EINVAL for an empty string
+/* For n_sequences sequences.  The strings are copied.  TINKER_EINVAL for an empty string
  * and for a model without tokenizer. */
-struct stops *stops_new(tinker_tokenizer *t, const char *const *strings, size_t n, size_t n_samples,
-                        tinker_error *err);
-void stops_free(struct stops *s);
+struct stop_strings *stop_strings_new(tinker_tokenizer *t, const char *const *strings, size_t n,
+                                      size_t n_sequences, tinker_error *err);
+void stop_strings_free(struct stop_strings *s);
 /* Take the next token of a sequence; non-zero when a stop string is now complete. */
-int stops_token(struct stops *s, size_t sample, int32_t token);
+int stop_strings_add_token(struct stop_strings *s, size_t sequence, int32_t token);
 
 #endif

@@ -1,4 +1,6 @@
-/* stream.c - see stream.h. */
+/* stream.c - see stream.h.
+ *
+ * Lock order: the stream's lock is a leaf; the listener's is taken after it is released. */
 #include "server/work/stream.h"
 
 #include <pthread.h>
@@ -28,7 +30,7 @@ struct stream *stream_new(struct listener *l)
     if (!s)
         return NULL;
     s->listener = l;
-    s->refs = 2;
+    s->refs = 2; /* producer and reader */
     pthread_mutex_init(&s->lock, NULL);
     buf_init(&s->pending, STREAM_MAX);
     return s;
@@ -51,12 +53,14 @@ void stream_unref(struct stream *s)
 bool stream_write(struct stream *s, const void *p, size_t n)
 {
     pthread_mutex_lock(&s->lock);
-    /* What was read makes room, also for a reader who never gets to the end. */
+    /* Reclaim what was read, also when the reader never catches up; half full, so that the bytes
+     * are moved a constant number of times on average. */
     if (s->taken > s->pending.len / 2) {
         s->pending.len -= s->taken;
         memmove(s->pending.data, s->pending.data + s->taken, s->pending.len);
         s->taken = 0;
     }
+    /* Beyond STREAM_MAX the buffer fails, and stays so: the reader is cut off. */
     if (!s->abandoned)
         buf_append(&s->pending, p, n);
     bool ok = !s->abandoned && buf_ok(&s->pending);
@@ -82,10 +86,11 @@ void stream_abandon(struct stream *s)
 
 ssize_t stream_read(struct stream *s, char *out, size_t max)
 {
-    /* Rearm before looking: a write that comes after the look fires again. */
+    /* Rearm before looking: a write after the look fires the waitlist again. */
     listener_rearm(s->listener, &s->wait);
     pthread_mutex_lock(&s->lock);
     size_t n = s->pending.len - s->taken;
+    /* With bytes left they come first, then the end. */
     ssize_t result = !buf_ok(&s->pending) ? -2 : s->ended ? -1 : 0;
     if (n > 0) {
         n = n < max ? n : max;

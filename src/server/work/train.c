@@ -1,10 +1,16 @@
 /* train.c - training requests on the engine: see train.h.
  *
  * Each request ends with one transaction that holds its outcome and whatever else it
- * changed.  After a step of the optimiser (or a load) the training state goes to disk
- * before that transaction, so an acknowledged step survives the process.  Passes
- * since the last saved state are in the journal and run again after a crash; the
- * engine is deterministic, so their second run gives the same bits. */
+ * changed.  After an optimizer step (or a load) the training state goes to disk before
+ * that transaction, so an acknowledged step survives the process.  Passes since the last
+ * saved state are in the journal and run again after a crash; the engine is deterministic,
+ * so their second run gives the same bits.
+ *
+ * The order is always: change the adapter, write files, commit, acknowledge.  If files or commit
+ * fail, the request fails and the adapter is rewound: what is not recorded did not happen.
+ *
+ * After future_finish() or future_fail() the future may be freed by the timer thread: the code
+ * below copies what it still needs (model, number) before. */
 #include "server/work/train.h"
 
 #include <math.h>
@@ -27,16 +33,20 @@ enum { RESULT_MAX = 1 << 30 };
 
 void train_fail(struct server *s, struct future *f, const tinker_error *err)
 {
-    /* It was done before the restart: the next request brings back what it did, or fails too. */
+    /* The request had succeeded before the restart, so its effect must not get lost: rewind, and
+     * the next request rebuilds the state from the journal, or fails as well. */
     if (f->replay)
-        state_rewind(f->model);
+        train_state_rewind(f->model);
     future_fail(s, f, future_category(err), "%s", err->message);
 }
 
+/* The one place where a training request succeeds.  The order matters: commit, then publish; a
+ * client that has seen a result must find it again after a crash. */
 bool train_finish(struct server *s, struct future *f, struct buf *result, bool proto,
                   struct store_outcome *outcome)
 {
     tinker_error err = { 0 };
+    /* A result that could not be encoded for lack of memory is a failure, not an empty success. */
     if (!buf_ok(result)) {
         buf_clear(result);
         future_fail(s, f, TINKER_CATEGORY_SERVER, "out of memory for the result");
@@ -47,9 +57,12 @@ bool train_finish(struct server *s, struct future *f, struct buf *result, bool p
     outcome->status = STORE_DONE;
     outcome->result = result->data ? result->data : "";
     outcome->n_result = result->len;
-    outcome->now_us = core_now_us(s);
-    bool begins = f->kind == WORK_CREATE || f->kind == WORK_CREATE_BY_LOAD || f->kind == WORK_LOAD;
-    outcome->drop_body = !work_kind_changes(f->kind) || (!s->opts.autosave && !begins);
+    outcome->now_us = live_wall_us(s);
+    /* Keep the bodies that a rebuild needs: requests that change the model, while the state is
+     * saved at all; those that begin one always, they tell that there was a model. */
+    bool begins = f->kind == JOB_CREATE || f->kind == JOB_CREATE_BY_LOAD || f->kind == JOB_LOAD;
+    outcome->drop_body = !job_kind_changes(f->kind) || (!s->opts.autosave && !begins);
+    /* A replayed request has its outcome in the store. */
     if (!f->replay && store_finish_request(s->store, outcome, &err) != TINKER_OK) {
         buf_clear(result);
         train_fail(s, f, &err);
@@ -76,18 +89,6 @@ bool train_finish_json(struct server *s, struct future *f, const struct wire_typ
 
 /* ---- training state ------------------------------------------------------------------ */
 
-static bool ensure_adapter(struct server *s, struct weights_cache *weights, struct future *f)
-{
-    tinker_error err = { 0 };
-    if (f->model->adapter)
-        return true;
-    if (room_make(s, weights, f->model, &err) == TINKER_OK &&
-        state_load(s, f->model, f->seq, &err) == TINKER_OK)
-        return true;
-    train_fail(s, f, &err);
-    return false;
-}
-
 /* Finish f with the training state saved.  When it cannot be saved or recorded the request
  * fails, and with it the change it made: false. */
 static bool finish_saved(struct server *s, struct future *f, const struct wire_type *type,
@@ -96,21 +97,23 @@ static bool finish_saved(struct server *s, struct future *f, const struct wire_t
     struct model *m = f->model;
     char dir[CHECKPOINT_DIR];
     tinker_error err = { 0 };
-    if (state_save(s, m, f->kind != WORK_OPTIM_STEP, dir, &err) != TINKER_OK) {
+    if (train_state_save(s, m, f->kind != JOB_OPTIM_STEP, dir, &err) != TINKER_OK) {
         err_prefix(&err, "the training state could not be saved");
-        state_rewind(m);
+        train_state_rewind(m);
         train_fail(s, f, &err);
         return false;
     }
-    /* A replayed step did not record its state before the crash. */
+    /* A replayed step did not record its state before the crash: record it now. */
     f->replay = false;
     struct store_outcome outcome = { .saved_dir = dir[0] ? dir : NULL };
-    int64_t seq = f->seq;
+    int64_t seq = f->seq; /* f may be gone once it has finished */
+    /* Committed together: the outcome, and that dir is the state after seq.  Only then the old
+     * directory goes; if the commit fails the new one does. */
     if (train_finish_json(s, f, type, value, &outcome)) {
-        state_adopt(s, m, dir, seq);
+        train_state_adopt(s, m, dir, seq);
         return true;
     }
-    state_rewind(m);
+    train_state_rewind(m);
     if (dir[0])
         checkpoint_discard(s, dir);
     return false;
@@ -118,14 +121,15 @@ static bool finish_saved(struct server *s, struct future *f, const struct wire_t
 
 /* ---- forward and backward ---------------------------------------------------------------- */
 
+/* NULL with TINKER_ENOMEM: there may be memory once other passes have ended. */
 static tinker_pass *new_pass(struct future *f, tinker_error *err)
 {
-    const struct wire_forward_backward_request *r = &f->work->pass;
+    const struct wire_forward_backward_request *r = &f->job->pass;
     return tinker_pass_new(f->model->base->engine, f->model->adapter, r->data, r->n_data, &r->loss,
                            r->forward_only, err);
 }
 
-/* Whoever polls for f is told what it waits for. */
+/* Polls for f are told that it waits for memory. */
 static void set_starved(struct server *s, struct future *f, bool starved)
 {
     pthread_mutex_lock(&s->lock);
@@ -133,68 +137,50 @@ static void set_starved(struct server *s, struct future *f, bool starved)
     pthread_mutex_unlock(&s->lock);
 }
 
-static bool start_pass(struct server *s, struct future *f, struct train_task *t)
-{
-    tinker_error err = { 0 };
-    t->f = f;
-    t->pass = new_pass(f, &err);
-    if (t->pass)
-        return true;
-    if (err.status == TINKER_ENOMEM) {
-        set_starved(s, f, true);
-        return true;
-    }
-    train_fail(s, f, &err);
-    return false;
-}
-
-static void note_loss(struct server *s, struct model *m, const tinker_forward_backward *r,
-                      int64_t tokens)
-{
-    double sum = tinker_metric(r->metrics, r->n_metrics, "loss:sum", 0);
-    pthread_mutex_lock(&s->lock);
-    m->losses[m->n_losses++ % MODEL_LOSSES] = tokens ? (float)(sum / (double)tokens) : 0;
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* The result without elementwise_loss; the rest of it is borrowed.  false: no memory. */
-static bool without_elementwise(struct arena *arena, const tinker_forward_backward *r,
-                                tinker_forward_backward *out)
-{
-    tinker_loss_output *outputs = arena_array(arena, r->n_outputs, sizeof(*outputs));
-    *out = *r;
-    out->outputs = outputs;
-    for (size_t i = 0; outputs && i < r->n_outputs; i++) {
-        const tinker_loss_output *from = &r->outputs[i];
-        tinker_named_tensor *kept = arena_array(arena, from->n_tensors, sizeof(*kept));
-        if (!kept)
-            return false;
-        outputs[i].tensors = kept;
-        for (size_t k = 0; k < from->n_tensors; k++)
-            if (strcmp(from->tensors[k].name, "elementwise_loss") != 0)
-                kept[outputs[i].n_tensors++] = from->tensors[k];
-    }
-    return outputs != NULL;
-}
-
+/* All slices of a pass are done: encode, record and publish its result. */
 static void finish_pass(struct server *s, struct train_task *t)
 {
     struct future *f = t->f;
     const tinker_forward_backward *r = tinker_pass_result(t->pass);
-    tinker_forward_backward less;
-    if (s->opts.no_elementwise_loss && without_elementwise(&f->work->arena, r, &less))
-        r = &less;
+    tinker_forward_backward reduced;
+    if (s->opts.no_elementwise_loss) {
+        /* Copy the lists of tensors without elementwise_loss; the tensors are borrowed.  Without
+         * memory for it the complete result is just as right. */
+        struct arena *arena = &f->job->arena;
+        tinker_loss_output *outputs = arena_array(arena, r->n_outputs, sizeof(*outputs));
+        bool ok = outputs != NULL;
+        for (size_t i = 0; ok && i < r->n_outputs; i++) {
+            const tinker_loss_output *from = &r->outputs[i];
+            tinker_named_tensor *kept = arena_array(arena, from->n_tensors, sizeof(*kept));
+            ok = kept != NULL;
+            outputs[i].tensors = kept;
+            for (size_t k = 0; ok && k < from->n_tensors; k++)
+                if (strcmp(from->tensors[k].name, "elementwise_loss") != 0)
+                    kept[outputs[i].n_tensors++] = from->tensors[k];
+        }
+        reduced = *r;
+        reduced.outputs = outputs;
+        if (ok)
+            r = &reduced;
+    }
     struct buf b;
     tinker_error err = { 0 };
-    struct store_outcome outcome = { .tokens = work_tokens(f->work) };
-    bool changes = f->kind == WORK_FORWARD_BACKWARD;
+    struct store_outcome outcome = { .tokens = job_tokens(f->job) };
+    bool changes = f->kind == JOB_FORWARD_BACKWARD;
+    struct model *m = f->model; /* f may be gone after train_finish() */
     atomic_fetch_add(&s->counters.train_tokens, (uint64_t)outcome.tokens);
     atomic_fetch_add(&s->counters.passes, 1);
-    if (changes)
-        note_loss(s, f->model, r, outcome.tokens);
+    if (changes) {
+        /* The mean loss per token, for the curve on the status page. */
+        double sum = tinker_metric(r->metrics, r->n_metrics, "loss:sum", 0);
+        double mean = outcome.tokens ? sum / (double)outcome.tokens : 0;
+        pthread_mutex_lock(&s->lock);
+        m->losses[m->n_losses++ % MODEL_LOSSES] = (float)mean; /* a ring of the last passes */
+        pthread_mutex_unlock(&s->lock);
+    }
     buf_init(&b, RESULT_MAX);
-    struct model *m = f->model;
     bool done = false;
+    /* Encoded before the pass is freed: the result points into it. */
     tinker_status status = wire_encode_forward_backward_output(r, &b, &err);
     tinker_pass_free(t->pass);
     if (status == TINKER_OK)
@@ -202,15 +188,17 @@ static void finish_pass(struct server *s, struct train_task *t)
     else
         train_fail(s, f, &err);
     buf_clear(&b);
+    /* The gradients are in the adapter, but the store does not know of them. */
     if (!done && changes)
-        state_rewind(m);
+        train_state_rewind(m);
 }
 
 bool train_step(struct server *s, struct train_task *t, bool alone)
 {
     tinker_error err = { 0 };
-    if (!t->pass) {
+    if (!t->pass) { /* it waits for memory */
         t->pass = new_pass(t->f, &err);
+        /* Another pass holds memory: wait for its end.  With none left, it never fits. */
         if (!t->pass && err.status == TINKER_ENOMEM && !alone)
             return true;
         if (!t->pass) {
@@ -219,6 +207,7 @@ bool train_step(struct server *s, struct train_task *t, bool alone)
         }
         set_starved(s, t->f, false);
     }
+    /* One micro-batch; the engine decides how much that is. */
     int more = tinker_pass_step(t->pass, &err);
     if (more > 0)
         return true;
@@ -226,21 +215,25 @@ bool train_step(struct server *s, struct train_task *t, bool alone)
         finish_pass(s, t);
         return false;
     }
+    /* The engine adds gradients to the adapter only at the end of a pass, so a pass that failed
+     * has changed nothing. */
     tinker_pass_free(t->pass);
     train_fail(s, t->f, &err);
     return false;
 }
 
+/* At shutdown and for expired sessions.  The adapter has not been touched yet: see above. */
 void train_abandon(struct train_task *t)
 {
     tinker_pass_free(t->pass);
 }
 
-/* ---- optimiser ------------------------------------------------------------------------------ */
+/* ---- optimizer ------------------------------------------------------------------------------ */
 
-/* A step over a gradient that is not finite fails and yet changes something: the gradient is
- * gone.  Unless that is recorded with the failure, passes that run again bring it back. */
-static void fail_dropped(struct server *s, struct future *f, const tinker_error *err)
+/* A step over a gradient that is not finite fails and still changes something: the engine drops
+ * the gradient.  Record that with the failure, in one transaction: otherwise a rebuild would
+ * replay the passes and bring the gradient back. */
+static void fail_with_lost_gradient(struct server *s, struct future *f, const tinker_error *err)
 {
     struct model *m = f->model;
     char dir[CHECKPOINT_DIR];
@@ -253,42 +246,46 @@ static void fail_dropped(struct server *s, struct future *f, const tinker_error 
                                      .category = future_category(err),
                                      .drop_body = true,
                                      .saved_dir = dir,
-                                     .now_us = core_now_us(s) };
-    tinker_status status = state_save(s, m, true, dir, &why);
+                                     .now_us = live_wall_us(s) };
+    /* An empty dir: autosave is off, and nothing would be rebuilt from the store anyway. */
+    tinker_status status = train_state_save(s, m, true, dir, &why);
     if (status == TINKER_OK && dir[0]) {
         status = store_finish_request(s->store, &outcome, &why);
         if (status == TINKER_OK)
-            state_adopt(s, m, dir, f->seq);
+            train_state_adopt(s, m, dir, f->seq);
         else
             checkpoint_discard(s, dir);
     }
     if (status != TINKER_OK) {
         log_line(s->log, LOG_ERROR, "%s: %s", f->id, why.message);
-        state_rewind(m);
+        train_state_rewind(m);
     }
     train_fail(s, f, err);
 }
 
+/* optim_step: apply the gathered gradients, save the state, commit. */
 static void run_optim_step(struct server *s, struct future *f)
 {
     tinker_step_metrics m = { 0 };
     tinker_error err = { 0 };
-    tinker_status status = wire_check_adam(&f->work->optim.adam_params, &err);
+    tinker_status status = wire_check_adam(&f->job->optim.adam_params, &err);
     if (status == TINKER_OK)
-        status = tinker_adapter_step(f->model->adapter, &f->work->optim.adam_params, &m, &err);
-    if (status == TINKER_EREQUEST) {
-        fail_dropped(s, f, &err);
+        status = tinker_adapter_step(f->model->adapter, &f->job->optim.adam_params, &m, &err);
+    if (status == TINKER_EREQUEST) { /* the gradient was not finite, and is gone */
+        fail_with_lost_gradient(s, f, &err);
         return;
     }
     if (status != TINKER_OK) {
         train_fail(s, f, &err);
         return;
     }
+    /* The adapter holds infinities or NaNs now: it goes back to the state before the step,
+     * gradients included. */
     if (!isfinite(m.update_norm)) {
         err_set(&err, TINKER_EINVAL,
-                "the step makes weights that are not finite and was not taken; its settings or the "
-                "gradient are too large");
-        state_rewind(f->model);
+                "the optimizer step was not taken: it would make weights that are not finite; "
+                "reduce learning_rate or clip the gradient");
+        train_state_rewind(f->model);
         train_fail(s, f, &err);
         return;
     }
@@ -298,21 +295,23 @@ static void run_optim_step(struct server *s, struct future *f)
         { "step:max", (double)m.step },        { "clip_coef:mean", m.clip_coef },
         { "update_norm:mean", m.update_norm },
     };
-    struct wire_optim_step_response r = { { 1, metrics, ARRAY_LEN(metrics) } };
+    struct wire_optim_step_response r = { .metrics = {
+                                              .has = 1, .v = metrics, .n = ARRAY_LEN(metrics) } };
     finish_saved(s, f, &wire_optim_step_response, &r);
 }
 
 /* ---- loading -------------------------------------------------------------------------------------- */
 
-/* The directory of the weights to load: of a checkpoint, or any on this machine when the
- * server was told to allow that. */
-static tinker_status find_source(struct server *s, struct future *f, char *out, tinker_error *err)
+/* Find the directory of the weights to load: a checkpoint's, or with --allow-local-paths any on
+ * this machine.  out has CHECKPOINT_PATH bytes. */
+static tinker_status find_load_dir(struct server *s, struct future *f, char *out, tinker_error *err)
 {
-    const struct wire_load_weights_request *r = &f->work->load;
+    const struct wire_load_weights_request *r = &f->job->load;
     struct store_checkpoint *from = NULL;
     struct wire_path path;
     if (s->opts.allow_local_paths && strncmp(r->path, "file:///", 8) == 0) {
-        snprintf(out, CHECKPOINT_PATH, "%s", r->path + 7);
+        snprintf(out, CHECKPOINT_PATH, "%s",
+                 r->path + 7); /* "file://" goes, its third slash stays */
         return TINKER_OK;
     }
     tinker_status status = wire_path_parse(r->path, &path, err);
@@ -321,106 +320,79 @@ static tinker_status find_source(struct server *s, struct future *f, char *out, 
     if (path.sampler && r->optimizer)
         return err_set(err, TINKER_EINVAL,
                        "%s has no optimizer state; load it with optimizer=false", r->path);
-    const char *run = arena_strndup(&f->work->arena, path.run, path.n_run);
+    const char *run = arena_strndup(&f->job->arena, path.run, path.n_run);
     if (!run)
         return err_nomem(err, "path");
+    /* By record, not by directory: it may have been deleted or replaced since the request came. */
     status = store_get_checkpoint(s->store, run, path.sampler ? STORE_SAMPLER : STORE_TRAINING,
-                                  path.name, &f->work->arena, &from, err);
+                                  path.name, &f->job->arena, &from, err);
     if (status != TINKER_OK)
         return status;
+    /* The same message for a missing and a foreign one: names of others are not revealed. */
     if (!from || !(from->is_public || strcmp(from->owner, f->model->owner) == 0))
         return err_set(err, TINKER_EINVAL, "no checkpoint %s", r->path);
     checkpoint_path(s, from->dir, out);
     return TINKER_OK;
 }
 
-static tinker_status check_same_shape(const struct future *f, const tinker_lora *from,
-                                      tinker_error *err)
-{
-    const tinker_lora *to = &f->model->lora;
-    if (from->rank == to->rank && from->train_attn == to->train_attn &&
-        from->train_mlp == to->train_mlp && from->train_unembed == to->train_unembed)
-        return TINKER_OK;
-    return err_set(
-        err, TINKER_EINVAL,
-        "the checkpoint has rank %lld (attn %d, mlp %d, unembed %d), the model rank %lld "
-        "(attn %d, mlp %d, unembed %d)",
-        (long long)from->rank, from->train_attn, from->train_mlp, from->train_unembed,
-        (long long)to->rank, to->train_attn, to->train_mlp, to->train_unembed);
-}
-
+/* LOAD and CREATE_BY_LOAD: replace the adapter by a checkpoint's.  false: f has failed. */
 static bool run_load(struct server *s, struct weights_cache *weights, struct future *f)
 {
-    const struct wire_load_weights_request *r = &f->work->load;
+    const struct wire_load_weights_request *r = &f->job->load;
+    const tinker_lora *to = &f->model->lora;
     char path[CHECKPOINT_PATH];
     tinker_error err = { 0 };
     tinker_adapter *loaded = NULL;
+    /* With a limit of adapters there may be no space for both.  Drop the old one; should the
+     * load fail, the next request rebuilds it. */
     if (s->opts.max_adapters && f->model->adapter)
-        state_rewind(f->model); /* the new one takes its place; nothing has happened to it yet */
-    if (find_source(s, f, path, &err) == TINKER_OK &&
-        room_make(s, weights, f->model, &err) == TINKER_OK)
+        train_state_rewind(f->model);
+    if (find_load_dir(s, f, path, &err) == TINKER_OK &&
+        adapter_limit_make_space(s, weights, f->model, &err) == TINKER_OK)
         loaded = tinker_adapter_load(f->model->base->engine, path,
                                      r->optimizer ? TINKER_ADAPTER_OPTIMIZER : 0, &err);
-    if (!loaded || check_same_shape(f, tinker_adapter_describe(loaded), &err) != TINKER_OK) {
+    const tinker_lora *from = loaded ? tinker_adapter_describe(loaded) : NULL;
+    bool fits = from && from->rank == to->rank && from->train_attn == to->train_attn &&
+                from->train_mlp == to->train_mlp && from->train_unembed == to->train_unembed;
+    if (from && !fits)
+        err_set(&err, TINKER_EINVAL,
+                "the checkpoint has rank %lld (attn %d, mlp %d, unembed %d), the model rank %lld "
+                "(attn %d, mlp %d, unembed %d)",
+                (long long)from->rank, from->train_attn, from->train_mlp, from->train_unembed,
+                (long long)to->rank, to->train_attn, to->train_mlp, to->train_unembed);
+    if (!fits) {
         tinker_adapter_free(loaded);
         train_fail(s, f, &err);
         return false;
     }
+    /* Nothing before the load matters any more: the state is what was loaded. */
     tinker_adapter_free(f->model->adapter);
     f->model->adapter = loaded;
-    f->model->rewound = false;
+    f->model->rewound = false; /* nothing is left to replay */
     struct wire_load_weights_response res = { .path = r->path, .model_id = f->model->id };
     return finish_saved(s, f, &wire_load_weights_response, &res);
 }
 
 /* ---- life of a model ---------------------------------------------------------------------------------- */
 
+/* ACTIVE -> UNLOADED: from now on every request of the model fails with the reason.  The first
+ * reason stays. */
 static tinker_status end_model(struct server *s, struct model *m, const char *reason,
                                tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
     m->state = MODEL_UNLOADED;
-    if (!m->end_reason)
+    if (!m->end_reason) /* submit_end_model() may have set a better one */
         m->end_reason = reason;
     pthread_mutex_unlock(&s->lock);
     return train_release(s, m, err);
-}
-
-static bool run_create(struct server *s, struct weights_cache *weights, struct future *f)
-{
-    struct model *m = f->model;
-    tinker_error err = { 0 };
-    if (room_make(s, weights, m, &err) == TINKER_OK)
-        m->adapter = tinker_adapter_new(m->base->engine, &m->lora, &err);
-    if (!m->adapter) {
-        train_fail(s, f, &err);
-        return false;
-    }
-    struct wire_create_model_response res = { m->id };
-    struct store_outcome outcome = { 0 };
-    return train_finish_json(s, f, &wire_create_model_response, &res, &outcome);
-}
-
-/* The first request of a model.  Without it there is none, whatever comes after.  One that was
- * done before the restart has made it: those after it try again. */
-static void begin_model(struct server *s, struct weights_cache *weights, struct future *f)
-{
-    struct model *m = f->model;
-    bool made = false, again = f->replay;
-    tinker_error err = { 0 };
-    if (f->work->refused[0])
-        future_fail(s, f, TINKER_CATEGORY_USER, "%s", f->work->refused);
-    else
-        made = f->kind == WORK_CREATE ? run_create(s, weights, f) : run_load(s, weights, f);
-    if (!made && !again)
-        end_model(s, m, MODEL_NEVER_CREATED, &err);
 }
 
 tinker_status train_release(struct server *s, struct model *m, tinker_error *err)
 {
     tinker_adapter_free(m->adapter);
     m->adapter = NULL;
-    /* Unless that is recorded, a restart needs what is on disk. */
+    /* Record the end before files go: until then a restart would need them. */
     tinker_status status = store_set_model_status(s->store, m->id, STORE_MODEL_UNLOADED, err);
     if (status != TINKER_OK) {
         log_line(s->log, LOG_ERROR, "%s: %s", m->id, err->message);
@@ -429,6 +401,7 @@ tinker_status train_release(struct server *s, struct model *m, tinker_error *err
     pthread_mutex_lock(&s->lock);
     bool ended = m->session->expired;
     pthread_mutex_unlock(&s->lock);
+    /* Unnamed sampler weights live as long as their session. */
     if (ended)
         checkpoint_drop_hidden(s, m->id, 0);
     checkpoint_remove(s, m->saved_dir);
@@ -437,67 +410,97 @@ tinker_status train_release(struct server *s, struct model *m, tinker_error *err
     return TINKER_OK;
 }
 
-static void run_unload(struct server *s, struct future *f)
-{
-    struct wire_unload_model_response res = { f->model->id };
-    struct store_outcome outcome = { 0 };
-    tinker_error err = { 0 };
-    if (end_model(s, f->model, "has been unloaded", &err) != TINKER_OK) {
-        train_fail(s, f, &err);
-        return;
-    }
-    train_finish_json(s, f, &wire_unload_model_response, &res, &outcome);
-}
-
 /* ---- dispatch --------------------------------------------------------------------------------------------- */
 
-static bool model_ended(struct server *s, struct future *f)
+/* CREATE and CREATE_BY_LOAD, request 0 of a model: if it fails there is no model, and later
+ * requests fail too.  If it is replayed, the model was created before the restart, and later
+ * requests may try again. */
+static void create_model(struct server *s, struct weights_cache *weights, struct future *f)
 {
-    pthread_mutex_lock(&s->lock);
-    const char *reason = f->model->state == MODEL_UNLOADED ? f->model->end_reason : NULL;
-    pthread_mutex_unlock(&s->lock);
-    if (!reason || f->kind == WORK_UNLOAD)
-        return false;
-    future_fail(s, f, TINKER_CATEGORY_USER, "model %s %s", f->model->id, reason);
-    return true;
+    struct model *m = f->model;
+    bool created = false, replay = f->replay;
+    tinker_error err = { 0 };
+    if (f->kind == JOB_CREATE_BY_LOAD) {
+        created = run_load(s, weights, f);
+    } else {
+        if (adapter_limit_make_space(s, weights, m, &err) == TINKER_OK)
+            m->adapter = tinker_adapter_new(m->base->engine, &m->lora, &err);
+        struct wire_create_model_response res = { m->id };
+        struct store_outcome outcome = { 0 };
+        if (m->adapter)
+            created = train_finish_json(s, f, &wire_create_model_response, &res, &outcome);
+        else
+            train_fail(s, f, &err);
+    }
+    if (!created && !replay)
+        end_model(s, m, MODEL_NEVER_CREATED, &err);
 }
 
 bool train_start(struct server *s, struct weights_cache *weights, struct future *f,
                  struct train_task *t)
 {
-    if (model_ended(s, f))
-        return false;
-    f->model->used = ++weights->tick;
-    if (f->kind == WORK_CREATE || f->kind == WORK_CREATE_BY_LOAD) {
-        begin_model(s, weights, f);
+    struct model *m = f->model;
+    tinker_error err = { 0 };
+    bool creates = f->kind == JOB_CREATE || f->kind == JOB_CREATE_BY_LOAD;
+    pthread_mutex_lock(&s->lock);
+    const char *reason = m->state == MODEL_UNLOADED ? m->end_reason : NULL;
+    pthread_mutex_unlock(&s->lock);
+    if (reason && f->kind != JOB_UNLOAD) {
+        future_fail(s, f, TINKER_CATEGORY_USER, "model %s %s", m->id, reason);
         return false;
     }
-    if (f->work->refused[0]) {
-        future_fail(s, f, TINKER_CATEGORY_USER, "%s", f->work->refused);
+    m->used = ++weights->tick;
+    /* The route refused it, but its number has to be used up: now is its turn to fail. */
+    if (f->job->refused[0]) {
+        bool replay = f->replay;
+        future_fail(s, f, TINKER_CATEGORY_USER, "%s", f->job->refused);
+        if (creates && !replay)
+            end_model(s, m, MODEL_NEVER_CREATED, &err);
         return false;
     }
-    bool makes_own = f->kind == WORK_LOAD || f->kind == WORK_UNLOAD;
-    if (!makes_own && !ensure_adapter(s, weights, f))
+    /* All but these work on the adapter as the previous request left it. */
+    if (!creates && f->kind != JOB_LOAD && f->kind != JOB_UNLOAD && !m->adapter &&
+        (adapter_limit_make_space(s, weights, m, &err) != TINKER_OK ||
+         train_state_load(s, m, f->seq, &err) != TINKER_OK)) {
+        train_fail(s, f, &err);
         return false;
+    }
     switch (f->kind) {
-    case WORK_LOAD:
+    case JOB_CREATE:
+    case JOB_CREATE_BY_LOAD:
+        create_model(s, weights, f);
+        break;
+    case JOB_LOAD:
         run_load(s, weights, f);
         break;
-    case WORK_FORWARD:
-    case WORK_FORWARD_BACKWARD:
-        return start_pass(s, f, t);
-    case WORK_OPTIM_STEP:
+    case JOB_FORWARD:
+    case JOB_FORWARD_BACKWARD:
+        *t = (struct train_task){ .f = f, .pass = new_pass(f, &err) };
+        if (!t->pass && err.status != TINKER_ENOMEM) {
+            train_fail(s, f, &err);
+            return false;
+        }
+        if (!t->pass)
+            set_starved(s, f, true); /* a task all the same: it waits for memory */
+        return true;
+    case JOB_OPTIM_STEP:
         run_optim_step(s, f);
         break;
-    case WORK_SAVE:
-    case WORK_SAVE_SAMPLER:
-    case WORK_SAVE_EXTERNAL:
+    case JOB_SAVE:
+    case JOB_SAVE_SAMPLER:
+    case JOB_SAVE_EXTERNAL:
         train_save(s, weights, f);
         break;
-    case WORK_UNLOAD:
-        run_unload(s, f);
+    case JOB_UNLOAD:
+        if (end_model(s, m, "has been unloaded", &err) == TINKER_OK) {
+            struct wire_unload_model_response res = { m->id };
+            struct store_outcome outcome = { 0 };
+            train_finish_json(s, f, &wire_unload_model_response, &res, &outcome);
+        } else {
+            train_fail(s, f, &err);
+        }
         break;
-    default:
+    case JOB_SAMPLE: /* never in a model's queue */
         break;
     }
     return false;

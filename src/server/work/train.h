@@ -12,7 +12,7 @@ struct train_task {
     tinker_pass *pass; /* NULL: waits for memory */
 };
 
-/* Run f to its end, or make it a task: true when *t needs train_step() calls. */
+/* Run f to its end, or make it a task: true when *t needs calls of train_step(). */
 bool train_start(struct server *s, struct weights_cache *weights, struct future *f,
                  struct train_task *t);
 /* One slice.  alone: no other pass holds memory.  false: the task is over. */
@@ -27,8 +27,8 @@ tinker_status train_release(struct server *s, struct model *m, tinker_error *err
 void train_save(struct server *s, struct weights_cache *weights, struct future *f);
 /* Fail f with the error and its category. */
 void train_fail(struct server *s, struct future *f, const tinker_error *err);
-/* Record the outcome, then tell the world.  outcome has what else changed.  false: it
- * could not be recorded, and the request failed instead. */
+/* Record the outcome, then publish it.  outcome has what else changed.  false: it could
+ * not be recorded, and the request failed instead. */
 bool train_finish(struct server *s, struct future *f, struct buf *result, bool proto,
                   struct store_outcome *outcome);
 bool train_finish_json(struct server *s, struct future *f, const struct wire_type *type,

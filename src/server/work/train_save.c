@@ -1,7 +1,9 @@
 /* train_save.c - training requests that save weights: see train.h.
  *
  * The weights are in their directory, synced, before the one transaction that names them
- * and ends the request; a directory that no record names is removed at start.
+ * and ends the request.  If the transaction fails the directory is removed; if the process
+ * dies between the two, checkpoint_clean() removes it at the next start.  So a checkpoint
+ * is listed only when it is complete.
  *
  * Thread: the engine thread alone. */
 #include "server/work/train.h"
@@ -16,7 +18,9 @@
 #include "wire/check.h"
 #include "wire/wire.h"
 
-static void describe(struct future *f, struct store_checkpoint *c, int kind, const char *name)
+/* Fill the record of a new checkpoint with what is known before it is written. */
+static void describe_checkpoint(struct future *f, struct store_checkpoint *c, int kind,
+                                const char *name)
 {
     const struct model *m = f->model;
     *c = (struct store_checkpoint){ .run = m->id,
@@ -27,8 +31,8 @@ static void describe(struct future *f, struct store_checkpoint *c, int kind, con
                                     .lora = *tinker_adapter_describe(m->adapter) };
 }
 
-/* Metadata of a checkpoint as the store keeps it; NULL: none. */
-static const char *metadata_text(struct arena *arena, const struct wire_named_strings *v)
+/* Encode the metadata of a checkpoint as the store keeps it; NULL: none. */
+static const char *encode_metadata(struct arena *arena, const struct wire_named_strings *v)
 {
     struct buf b;
     buf_init(&b, 1 << 20);
@@ -38,98 +42,94 @@ static const char *metadata_text(struct arena *arena, const struct wire_named_st
     return out;
 }
 
-/* The record of a name that is taken; NULL: free. */
-static tinker_status existing(struct server *s, struct future *f, int kind, const char *name,
-                              struct store_checkpoint **out, tinker_error *err)
+/* Find the checkpoint that has the name; *out NULL: the name is free. */
+static tinker_status find_existing(struct server *s, struct future *f, int kind, const char *name,
+                                   struct store_checkpoint **out, tinker_error *err)
 {
-    return store_get_checkpoint(s->store, f->model->id, kind, name, &f->work->arena, out, err);
+    return store_get_checkpoint(s->store, f->model->id, kind, name, &f->job->arena, out, err);
 }
 
+/* May the name be used?  *old is the checkpoint that it replaces, if any. */
 static tinker_status check_new_name(struct server *s, struct future *f, int kind, const char *name,
                                     bool overwrite, struct store_checkpoint **old,
                                     tinker_error *err)
 {
     tinker_status status = wire_check_checkpoint_name(name, err);
+    /* Where the name becomes a file name, the file would be hidden. */
     if (status == TINKER_OK && name[0] == '.')
         status = err_set(err, TINKER_EINVAL, "checkpoint name '%s' starts with a dot", name);
     if (status == TINKER_OK)
-        status = existing(s, f, kind, name, old, err);
+        status = find_existing(s, f, kind, name, old, err);
     if (status == TINKER_OK && *old && !overwrite)
         status = err_set(err, TINKER_EINVAL, "Checkpoint '%s' already exists; pass overwrite=true",
                          name);
     return status;
 }
 
-static tinker_status set_expiry(struct store_checkpoint *c, struct wire_opt_int ttl,
-                                tinker_error *err)
-{
-    if (!ttl.has)
-        return TINKER_OK;
-    if (ttl.value <= 0 || ttl.value > INT64_MAX / 2000000)
-        return err_set(err, TINKER_EINVAL, "ttl_seconds must be a positive number of seconds");
-    c->expires_us = c->created_us + ttl.value * 1000000;
-    return TINKER_OK;
-}
-
-/* Write the weights, fill dir, size and times of the record. */
+/* Write the weights to a new directory; fill dir, size and times of the record. */
 static tinker_status write_checkpoint(struct server *s, struct future *f,
                                       struct store_checkpoint *c, int flags,
                                       struct wire_opt_int ttl, char *dir, tinker_error *err)
 {
-    c->created_us = core_now_us(s);
-    tinker_status status = set_expiry(c, ttl, err);
-    if (status == TINKER_OK)
-        status = checkpoint_write(s, f->model->adapter, f->model->base->name, flags, dir,
-                                  &c->size_bytes, err);
+    c->created_us = live_wall_us(s);
     c->dir = dir;
-    return status;
+    /* The bound leaves headroom: created_us plus the TTL in microseconds must not overflow. */
+    if (ttl.has && (ttl.value <= 0 || ttl.value > INT64_MAX / 2000000))
+        return err_set(err, TINKER_EINVAL, "ttl_seconds must be a positive number of seconds");
+    if (ttl.has)
+        c->expires_us = c->created_us + ttl.value * 1000000;
+    return checkpoint_write(s, f->model->adapter, f->model->base->name, flags, dir, &c->size_bytes,
+                            err);
 }
 
-/* The name a save without one gets: the number of steps taken. */
-static const char *default_name(struct server *s, struct future *f, char *out, size_t size)
-{
-    struct store_checkpoint *old = NULL;
-    long long steps = tinker_adapter_steps(f->model->adapter);
-    snprintf(out, size, "%06lld", steps);
-    if (existing(s, f, STORE_TRAINING, out, &old, NULL) == TINKER_OK && old)
-        snprintf(out, size, "%06lld-%lld", steps, (long long)f->seq);
-    return out;
-}
-
+/* save_weights: weights and optimizer state, to go on with training later. */
 static void run_save(struct server *s, struct future *f)
 {
-    const struct wire_save_weights_request *r = &f->work->save;
+    const struct wire_save_weights_request *r = &f->job->save;
     char name[64], dir[CHECKPOINT_DIR];
     tinker_error err = { 0 };
     struct store_checkpoint c, *old = NULL;
-    describe(f, &c, STORE_TRAINING, r->path ? r->path : default_name(s, f, name, sizeof(name)));
-    c.user_metadata = metadata_text(&f->work->arena, &r->user_metadata);
+    /* A save without a name is called after the number of steps taken; a second one at the same
+     * step adds its request number. */
+    if (!r->path) {
+        long long steps = tinker_adapter_steps(f->model->adapter);
+        snprintf(name, sizeof(name), "%06lld", steps);
+        if (find_existing(s, f, STORE_TRAINING, name, &old, NULL) == TINKER_OK && old)
+            snprintf(name, sizeof(name), "%06lld-%lld", steps, (long long)f->seq);
+        old = NULL;
+    }
+    describe_checkpoint(f, &c, STORE_TRAINING, r->path ? r->path : name);
+    c.user_metadata = encode_metadata(&f->job->arena, &r->user_metadata);
     if (check_new_name(s, f, STORE_TRAINING, c.name, r->overwrite, &old, &err) != TINKER_OK ||
         write_checkpoint(s, f, &c, TINKER_ADAPTER_OPTIMIZER, r->ttl_seconds, dir, &err) !=
             TINKER_OK) {
         train_fail(s, f, &err);
         return;
     }
+    /* `old` is in the job's arena, which goes with the request; its files go after the commit. */
     char *old_dir = old ? strdup(old->dir) : NULL;
-    struct wire_save_weights_response res = { arena_printf(
-        &f->work->arena, "tinker://%s/weights/%s", f->model->id, c.name) };
+    struct wire_save_weights_response res = { arena_printf(&f->job->arena, "tinker://%s/weights/%s",
+                                                           f->model->id, c.name) };
     struct store_outcome outcome = { .checkpoint = &c };
+    /* The record of the old checkpoint is replaced in the same transaction. */
     bool saved = train_finish_json(s, f, &wire_save_weights_response, &res, &outcome);
     if (saved)
-        checkpoint_release(s, old_dir);
+        checkpoint_release(s, old_dir); /* copies of it may share the files */
     else
         checkpoint_discard(s, dir);
     free(old_dir);
 }
 
+/* save_weights_for_sampler with a name: weights only, listed and kept. */
 static void run_save_named_sampler(struct server *s, struct future *f)
 {
-    const struct wire_save_weights_for_sampler_request *r = &f->work->save_sampler;
+    const struct wire_save_weights_for_sampler_request *r = &f->job->save_sampler;
     char dir[CHECKPOINT_DIR];
     tinker_error err = { 0 };
     struct store_checkpoint c, *old = NULL;
-    describe(f, &c, STORE_SAMPLER, r->path);
-    c.user_metadata = metadata_text(&f->work->arena, &r->user_metadata);
+    /* Names of sampler weights cannot be overwritten: a sampling session may use them. */
+    describe_checkpoint(f, &c, STORE_SAMPLER, r->path);
+    c.user_metadata = encode_metadata(&f->job->arena, &r->user_metadata);
     if (check_new_name(s, f, STORE_SAMPLER, c.name, false, &old, &err) != TINKER_OK ||
         write_checkpoint(s, f, &c, s->opts.sampler_bf16 ? TINKER_ADAPTER_BF16 : 0, r->ttl_seconds,
                          dir, &err) != TINKER_OK) {
@@ -137,23 +137,23 @@ static void run_save_named_sampler(struct server *s, struct future *f)
         return;
     }
     struct wire_save_weights_for_sampler_response res = {
-        .path =
-            arena_printf(&f->work->arena, "tinker://%s/sampler_weights/%s", f->model->id, c.name)
+        .path = arena_printf(&f->job->arena, "tinker://%s/sampler_weights/%s", f->model->id, c.name)
     };
     struct store_outcome outcome = { .checkpoint = &c };
     if (!train_finish_json(s, f, &wire_save_weights_for_sampler_response, &res, &outcome))
         checkpoint_discard(s, dir);
 }
 
-/* The adapter as PEFT names it, for use elsewhere. */
+/* save_weights_external: the adapter with PEFT's tensor names, for use elsewhere. */
 static void run_save_external(struct server *s, struct future *f)
 {
-    const struct wire_save_weights_external_request *r = &f->work->save_external;
+    const struct wire_save_weights_external_request *r = &f->job->save_external;
     char dir[CHECKPOINT_DIR];
     tinker_error err = { 0 };
     struct store_checkpoint c, *old = NULL;
-    describe(f, &c, STORE_EXTERNAL, r->path);
+    describe_checkpoint(f, &c, STORE_EXTERNAL, r->path);
     tinker_status status = TINKER_OK;
+    /* Better no file than one that is not encrypted as asked. */
     if (r->age_encryption_recipients.n)
         status = err_set(&err, TINKER_EINVAL, "this server does not encrypt external weights");
     if (status == TINKER_OK)
@@ -165,7 +165,7 @@ static void run_save_external(struct server *s, struct future *f)
         return;
     }
     struct wire_save_weights_external_response res = {
-        arena_printf(&f->work->arena, "tinker://%s/external_weights/%s", f->model->id, c.name),
+        arena_printf(&f->job->arena, "tinker://%s/external_weights/%s", f->model->id, c.name),
         { 1, c.size_bytes }
     };
     struct store_outcome outcome = { .checkpoint = &c };
@@ -173,36 +173,29 @@ static void run_save_external(struct server *s, struct future *f)
         checkpoint_discard(s, dir);
 }
 
-static bool remember_sampler(struct server *s, struct future *f, const struct store_sampler *v,
-                             const char *dir)
-{
-    pthread_mutex_lock(&s->lock);
-    bool ok = core_add_sampler_locked(s, v, f->model->base, dir) != NULL;
-    pthread_mutex_unlock(&s->lock);
-    return ok;
-}
-
-/* Unnamed sampler weights: hidden from listings, bound to a new sampling session. */
+/* save_weights_for_sampler without a name: hidden from listings, bound to a new sampling session,
+ * and only the newest few of a model are kept. */
 static void run_save_ephemeral(struct server *s, struct weights_cache *weights, struct future *f)
 {
-    struct arena *arena = &f->work->arena;
+    struct arena *arena = &f->job->arena;
     struct model *m = f->model;
-    long long n = f->work->save_sampler.sampling_session_seq_id.value;
+    long long n = f->job->save_sampler.sampling_session_seq_id.value;
     char dir[CHECKPOINT_DIR];
     tinker_error err = { 0 };
     struct wire_opt_int no_ttl = { 0 };
     struct store_checkpoint c;
-    /* A colon cannot stand in a user's name, so the two cannot meet. */
+    /* Users cannot put a colon into a name, so the two kinds of names never collide. */
     const char *name = arena_printf(arena, ":%lld", n);
     const char *id = arena_printf(arena, "%s:sample:%lld", m->session->id, n);
-    describe(f, &c, STORE_SAMPLER, name);
-    c.hidden = true;
+    describe_checkpoint(f, &c, STORE_SAMPLER, name);
+    c.hidden = true; /* never listed; removed with its session */
     if (!name || !id || write_checkpoint(s, f, &c, 0, no_ttl, dir, &err) != TINKER_OK) {
         train_fail(s, f, &err);
         return;
     }
-    /* A copy at hand spares the first sample the way over the disk; it needs none. */
-    tinker_adapter *copy = room_make(s, weights, m, &err) == TINKER_OK
+    /* A copy in memory saves the first sample from loading the files.  Without space for it the
+     * sample loads them. */
+    tinker_adapter *copy = adapter_limit_make_space(s, weights, m, &err) == TINKER_OK
                                ? tinker_adapter_snapshot(m->adapter, &err)
                                : NULL;
     if (copy)
@@ -215,7 +208,11 @@ static void run_save_ephemeral(struct server *s, struct weights_cache *weights, 
                                      .name = name,
                                      .sampler = true,
                                      .created_us = c.created_us };
-    remember_sampler(s, f, &sampler, dir);
+    /* In memory before the response: the client may sample at once.  Without memory for it, the
+     * sampler is found in the store. */
+    pthread_mutex_lock(&s->lock);
+    live_add_sampler_locked(s, &sampler, m->base, dir);
+    pthread_mutex_unlock(&s->lock);
     struct wire_save_weights_for_sampler_response res = { .sampling_session_id = id };
     struct store_outcome outcome = { .checkpoint = &c, .sampler = &sampler };
     if (train_finish_json(s, f, &wire_save_weights_for_sampler_response, &res, &outcome))
@@ -224,24 +221,18 @@ static void run_save_ephemeral(struct server *s, struct weights_cache *weights, 
         checkpoint_discard(s, dir);
 }
 
-static void run_save_sampler(struct server *s, struct weights_cache *weights, struct future *f)
+void train_save(struct server *s, struct weights_cache *weights, struct future *f)
 {
-    const struct wire_save_weights_for_sampler_request *r = &f->work->save_sampler;
-    if (r->path)
+    const struct wire_save_weights_for_sampler_request *r = &f->job->save_sampler;
+    if (f->kind == JOB_SAVE)
+        run_save(s, f);
+    else if (f->kind == JOB_SAVE_EXTERNAL)
+        run_save_external(s, f);
+    else if (r->path)
         run_save_named_sampler(s, f);
     else if (r->sampling_session_seq_id.has)
         run_save_ephemeral(s, weights, f);
     else
         future_fail(s, f, TINKER_CATEGORY_USER,
                     "Either 'path' or 'sampling_session_seq_id' must be provided");
-}
-
-void train_save(struct server *s, struct weights_cache *weights, struct future *f)
-{
-    if (f->kind == WORK_SAVE)
-        run_save(s, f);
-    else if (f->kind == WORK_SAVE_SAMPLER)
-        run_save_sampler(s, weights, f);
-    else
-        run_save_external(s, f);
 }

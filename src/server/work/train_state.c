@@ -1,4 +1,9 @@
-/* train_state.c - see state.h. */
+/* train_state.c - see train_state.h.
+ *
+ * The state after request n is the saved directory (state after saved_seq) plus the recorded
+ * requests saved_seq+1 .. n that changed weights or gradients.  The engine is deterministic, so
+ * replaying them gives the same bits.  A state in memory that has a change which the store could
+ * not record is dropped (rewound) and rebuilt in this way. */
 #include "server/work/train_state.h"
 
 #include <stdlib.h>
@@ -6,97 +11,83 @@
 
 #include "base/err.h"
 
-/* Run one recorded pass for its gradients; its result is known. */
-static tinker_status run_again(struct model *m, tinker_adapter *a, const struct store_request *r,
-                               tinker_error *err)
+/* Repeat what a recorded pass or optimizer step did to the adapter; its result is known. */
+static tinker_status replay_job(struct model *m, tinker_adapter *a, const struct store_request *r,
+                                tinker_error *err)
 {
-    struct work *w = work_new((enum work_kind)r->kind);
+    struct job *w = job_new((enum job_kind)r->kind);
     if (!w)
         return err_nomem(err, "request");
     tinker_pass *pass = NULL;
-    tinker_status status = work_decode(w, r->proto, r->body, r->n_body, err);
-    if (status == TINKER_OK) {
+    tinker_step_metrics metrics;
+    tinker_status status = job_decode(w, r->proto, r->body, r->n_body, err);
+    if (status == TINKER_OK && r->kind == JOB_OPTIM_STEP) {
+        status = tinker_adapter_step(a, &w->optim.adam_params, &metrics, err);
+    } else if (status == TINKER_OK) {
         pass = tinker_pass_new(m->base->engine, a, w->pass.data, w->pass.n_data, &w->pass.loss,
                                w->pass.forward_only, err);
         status = pass ? TINKER_OK : err->status;
     }
-    int more = pass ? 1 : 0;
-    while (more > 0)
+    int more = pass ? 1 : 0; /* slices left, or negative: it failed */
+    while (more > 0)         /* to the end in one go: the request that needs it waits */
         more = tinker_pass_step(pass, err);
     if (more < 0)
         status = err->status;
     tinker_pass_free(pass);
-    work_free(w);
+    job_free(w);
     return status;
 }
 
-/* Unless each one is saved there are steps that the saved state lacks. */
-static tinker_status step_again(tinker_adapter *a, const struct store_request *r, tinker_error *err)
-{
-    struct work *w = work_new(WORK_OPTIM_STEP);
-    tinker_step_metrics metrics;
-    if (!w)
-        return err_nomem(err, "request");
-    tinker_status status = work_decode(w, r->proto, r->body, r->n_body, err);
-    if (status == TINKER_OK)
-        status = tinker_adapter_step(a, &w->optim.adam_params, &metrics, err);
-    work_free(w);
-    return status;
-}
-
-/* What a recorded request did to the adapter, once more. */
-static tinker_status apply_again(struct model *m, tinker_adapter *a, const struct store_request *r,
-                                 tinker_error *err)
-{
-    if (r->status != STORE_DONE || !work_kind_changes((enum work_kind)r->kind))
-        return TINKER_OK;
-    if (r->kind != WORK_CREATE && !r->body)
-        return err_set(err, TINKER_ESTATE,
-                       "the training state of model %s is gone and was not saved (autosave is off)",
-                       m->id);
-    if (r->kind == WORK_FORWARD_BACKWARD)
-        return run_again(m, a, r, err);
-    if (r->kind == WORK_OPTIM_STEP)
-        return step_again(a, r, err);
-    if (r->kind == WORK_LOAD || r->kind == WORK_CREATE_BY_LOAD)
-        return err_set(err, TINKER_ESTATE, "the state of model %s was never saved", m->id);
-    return TINKER_OK;
-}
-
-/* The gradients that had gathered since the state was saved; steps too if it never is.  After a
- * restart those from `before` on are still in the queue. */
-static tinker_status run_passes_again(struct server *s, struct model *m, tinker_adapter *a,
-                                      int64_t before, tinker_error *err)
+/* Apply the recorded requests after the saved state to the adapter: passes for their gradients,
+ * steps where autosave does not save each.  Those from `before` on are still in the queue after
+ * a restart and run there. */
+static tinker_status replay_since_saved(struct server *s, struct model *m, tinker_adapter *a,
+                                        int64_t before, tinker_error *err)
 {
     struct arena arena;
     struct store_request *list;
     size_t n;
-    arena_init(&arena, SIZE_MAX);
+    arena_init(&arena, SIZE_MAX); /* bodies of all requests since the last save */
     tinker_status status =
         store_list_requests(s->store, m->id, m->saved_seq, &arena, &list, &n, err);
-    for (size_t i = 0; status == TINKER_OK && i < n && list[i].seq < before; i++)
-        status = apply_again(m, a, &list[i], err);
+    for (size_t i = 0; status == TINKER_OK && i < n && list[i].seq < before; i++) {
+        const struct store_request *r = &list[i];
+        /* Failed requests and saves changed nothing. */
+        if (r->status != STORE_DONE || !job_kind_changes((enum job_kind)r->kind))
+            continue;
+        if (r->kind != JOB_CREATE && !r->body)
+            status = err_set(
+                err, TINKER_ESTATE,
+                "the training state of model %s is lost: it was not saved (autosave is off)",
+                m->id);
+        else if (r->kind == JOB_LOAD || r->kind == JOB_CREATE_BY_LOAD)
+            /* The checkpoint may be gone or overwritten: a load counts only once it is saved. */
+            status = err_set(err, TINKER_ESTATE, "the state of model %s was never saved", m->id);
+        else if (r->kind != JOB_CREATE) /* a new adapter is what we started from */
+            status = replay_job(m, a, r, err);
+    }
     arena_clear(&arena);
     return status;
 }
 
-static tinker_adapter *open_saved(struct server *s, struct model *m, tinker_error *err)
+tinker_status train_state_load(struct server *s, struct model *m, int64_t seq, tinker_error *err)
 {
     char path[CHECKPOINT_PATH];
-    if (!m->saved_dir)
-        return tinker_adapter_new(m->base->engine, &m->lora, err);
-    checkpoint_path(s, m->saved_dir, path);
-    return tinker_adapter_load(m->base->engine, path, TINKER_ADAPTER_OPTIMIZER, err);
-}
-
-tinker_status state_load(struct server *s, struct model *m, int64_t seq, tinker_error *err)
-{
+    tinker_adapter *a;
     if (m->adapter)
         return TINKER_OK;
-    tinker_adapter *a = open_saved(s, m, err);
+    if (m->saved_dir) {
+        checkpoint_path(s, m->saved_dir, path);
+        a = tinker_adapter_load(m->base->engine, path, TINKER_ADAPTER_OPTIMIZER, err);
+    } else {
+        /* Never saved: the seed makes the same initial weights again. */
+        a = tinker_adapter_new(m->base->engine, &m->lora, err);
+    }
     if (!a)
         return err->status;
-    if (m->rewound && run_passes_again(s, m, a, seq, err) != TINKER_OK) {
+    /* Right after a restart nothing is rewound: the requests after the saved state are in the
+     * queue and run there, in order. */
+    if (m->rewound && replay_since_saved(s, m, a, seq, err) != TINKER_OK) {
         tinker_adapter_free(a);
         return err->status;
     }
@@ -105,28 +96,26 @@ tinker_status state_load(struct server *s, struct model *m, int64_t seq, tinker_
     return TINKER_OK;
 }
 
-/* A load must be saved whenever anything is: the requests before it do not lead to it. */
-static bool is_due(struct server *s, struct model *m, bool always)
-{
-    m->unsaved_steps++;
-    return s->opts.autosave && (always || m->unsaved_steps >= s->opts.autosave);
-}
-
-tinker_status state_save(struct server *s, struct model *m, bool always, char dir[CHECKPOINT_DIR],
-                         tinker_error *err)
+tinker_status train_state_save(struct server *s, struct model *m, bool always,
+                               char dir[CHECKPOINT_DIR], tinker_error *err)
 {
     int64_t size;
     dir[0] = 0;
-    if (!is_due(s, m, always))
+    m->unsaved_steps++;
+    /* A load must be saved whenever anything is: the requests before it do not lead to it. */
+    bool due = s->opts.autosave && (always || m->unsaved_steps >= s->opts.autosave);
+    if (!due)
         return TINKER_OK;
     return checkpoint_write(s, m->adapter, m->base->name, TINKER_ADAPTER_OPTIMIZER, dir, &size,
                             err);
 }
 
-void state_adopt(struct server *s, struct model *m, const char *dir, int64_t seq)
+void train_state_adopt(struct server *s, struct model *m, const char *dir, int64_t seq)
 {
     if (!dir[0])
         return;
+    /* The transaction that names the new directory is durable, so the old one can go; in the
+     * other order a power failure would lose both. */
     char *old = m->saved_dir;
     m->saved_dir = strdup(dir);
     m->saved_seq = seq;
@@ -135,30 +124,32 @@ void state_adopt(struct server *s, struct model *m, const char *dir, int64_t seq
     free(old);
 }
 
-tinker_status state_unload(struct server *s, struct model *m, int64_t seq, tinker_error *err)
+tinker_status train_state_unload(struct server *s, struct model *m, int64_t seq, tinker_error *err)
 {
     char dir[CHECKPOINT_DIR];
     int64_t size;
-    if (m->saved_seq != seq) {
+    if (m->saved_seq != seq) { /* else the disk has it already */
         tinker_status status = checkpoint_write(s, m->adapter, m->base->name,
                                                 TINKER_ADAPTER_OPTIMIZER, dir, &size, err);
         if (status != TINKER_OK)
             return status;
+        /* The files are synced; now the record may name them. */
         status = store_set_model_saved(s->store, m->id, seq, dir, err);
         if (status != TINKER_OK) {
             checkpoint_discard(s, dir);
             return status;
         }
-        state_adopt(s, m, dir, seq);
+        train_state_adopt(s, m, dir, seq);
     }
+    /* Nothing is lost, so the model is not rewound: the next load reads the saved state as it is. */
     tinker_adapter_free(m->adapter);
     m->adapter = NULL;
     return TINKER_OK;
 }
 
-void state_rewind(struct model *m)
+void train_state_rewind(struct model *m)
 {
     tinker_adapter_free(m->adapter);
-    m->adapter = NULL;
+    m->adapter = NULL; /* with it go gradients that no record knows */
     m->rewound = true;
 }

@@ -1,4 +1,7 @@
-/* weights.c - see weights.h. */
+/* weights.c - see weights.h.
+ *
+ * A list is enough: there are at most WEIGHTS_IDLE unused entries plus one per running sample.
+ * `tick` counts uses and orders them; it needs no clock. */
 #include "server/work/weights.h"
 
 #include <stdlib.h>
@@ -9,24 +12,17 @@
 #include "server/store/checkpoint.h"
 #include "server/work/adapter_limit.h"
 
-static void release(struct weights *w)
+static void weights_free(struct weights *w)
 {
     tinker_adapter_free(w->adapter);
     free(w->dir);
     free(w);
 }
 
-static struct weights *find(struct weights_cache *c, const struct base *base, const char *dir)
-{
-    for (struct weights *w = c->first; w; w = w->next)
-        if (w->base == base && strcmp(w->dir, dir) == 0)
-            return w;
-    return NULL;
-}
-
+/* Least recently used first. */
 bool weights_drop_idle(struct weights_cache *c, size_t keep)
 {
-    struct weights **oldest = NULL;
+    struct weights **oldest = NULL; /* the link that points to the entry */
     size_t idle = 0;
     for (struct weights **p = &c->first; *p; p = &(*p)->next) {
         if ((*p)->refs)
@@ -40,7 +36,7 @@ bool weights_drop_idle(struct weights_cache *c, size_t keep)
     struct weights *w = *oldest;
     *oldest = w->next;
     c->n--;
-    release(w);
+    weights_free(w);
     return true;
 }
 
@@ -52,14 +48,16 @@ bool weights_idle(const struct weights_cache *c)
     return false;
 }
 
-static void evict(struct weights_cache *c)
+/* Keep at most WEIGHTS_IDLE unused entries. */
+static void evict_idle(struct weights_cache *c)
 {
     while (weights_drop_idle(c, WEIGHTS_IDLE))
         continue;
 }
 
-static struct weights *enter(struct weights_cache *c, struct base *base, const char *dir,
-                             tinker_adapter *adapter)
+/* Add an entry, which takes over the adapter.  NULL: no memory, the adapter stays the caller's. */
+static struct weights *insert_weights(struct weights_cache *c, struct base *base, const char *dir,
+                                      tinker_adapter *adapter)
 {
     struct weights *w = calloc(1, sizeof(*w));
     char *name = strdup(dir);
@@ -78,61 +76,60 @@ static struct weights *enter(struct weights_cache *c, struct base *base, const c
     return w;
 }
 
-static tinker_adapter *load(struct server *s, struct base *base, const char *dir, tinker_error *err)
-{
-    char path[CHECKPOINT_PATH];
-    checkpoint_path(s, dir, path);
-    if (!os_is_dir(path)) {
-        err_set(err, TINKER_EINVAL, "the weights of this sampling session no longer exist");
-        return NULL;
-    }
-    return tinker_adapter_load(base->engine, path, 0, err);
-}
-
 struct weights *weights_get(struct server *s, struct weights_cache *c, struct base *base,
                             const char *dir, tinker_error *err)
 {
-    struct weights *w = find(c, base, dir);
+    struct weights *w = c->first;
+    while (w && !(w->base == base && strcmp(w->dir, dir) == 0))
+        w = w->next;
     if (!w) {
+        char path[CHECKPOINT_PATH];
         tinker_adapter *a = NULL;
-        if (room_make(s, c, NULL, err) == TINKER_OK)
-            a = load(s, base, dir, err);
+        checkpoint_path(s, dir, path);
+        /* The checkpoint may have been deleted after the sampling session was created. */
+        if (!os_is_dir(path))
+            err_set(err, TINKER_EINVAL, "the weights of this sampling session no longer exist");
+        else if (adapter_limit_make_space(s, c, NULL, err) == TINKER_OK)
+            a = tinker_adapter_load(base->engine, path, 0, err);
         if (!a)
             return NULL;
-        w = enter(c, base, dir, a);
+        w = insert_weights(c, base, dir, a);
         if (!w) {
             tinker_adapter_free(a);
             err_nomem(err, "weights");
             return NULL;
         }
     }
-    w->refs++;
+    w->refs++; /* while a sample uses it, it cannot be dropped */
     w->used = ++c->tick;
     return w;
 }
 
+/* A sample is done with the weights; they stay for the next one while there is space. */
 void weights_put(struct weights_cache *c, struct weights *w)
 {
     if (!w)
         return;
     w->refs--;
-    evict(c);
+    evict_idle(c);
 }
 
+/* save_weights_for_sampler has just made the adapter: the first sample need not load it. */
 void weights_add(struct weights_cache *c, struct base *base, const char *dir,
                  tinker_adapter *adapter)
 {
-    if (!enter(c, base, dir, adapter))
+    if (!insert_weights(c, base, dir, adapter))
         tinker_adapter_free(adapter);
-    evict(c);
+    evict_idle(c);
 }
 
+/* At shutdown, when no sample runs: references do not count. */
 void weights_clear(struct weights_cache *c)
 {
     while (c->first) {
         struct weights *w = c->first;
         c->first = w->next;
-        release(w);
+        weights_free(w);
     }
     c->n = 0;
 }
