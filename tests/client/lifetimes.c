@@ -122,11 +122,11 @@ static void test_lines_are_bounded(void) /* R-180 */
         queued += tinker_service_log_event(s, "test", NULL, TINKER_SEVERITY_INFO);
     CHECK(queued <= QUEUE);
     atomic_store(&g.open, 1);
-    runtime_drain_courier(runtime_current());
+    runtime_drain_callbacks(runtime_current());
     int lines = atomic_load(&g.lines);
     CHECK(lines >= QUEUE && lines <= QUEUE + 1); /* one may have been under way */
     CHECK(!tinker_service_log_event(s, "test", NULL, TINKER_SEVERITY_INFO));
-    runtime_drain_courier(runtime_current());
+    runtime_drain_callbacks(runtime_current());
     CHECK_INT(atomic_load(&g.lines), lines + 1); /* there is room again */
     tinker_service_free(s);
     world_close(&w);
@@ -324,7 +324,7 @@ static int in_child(struct world *w)
 static void split(void *arg)
 {
     struct split *x = arg;
-    op_cancel(x->future->op);
+    operation_cancel(x->future->op);
     x->pid = fork();
     if (x->pid == 0)
         _exit(in_child(x->world));

@@ -829,7 +829,7 @@ static void test_downloads(void) /* R-147 R-179 */
     tinker_future *f = tinker_rest_download_checkpoint(r, CKPT, file, &o, &err);
     CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_OK);
     CHECK_STR(tinker_future_path(f), file);
-    runtime_drain_courier(runtime_current());
+    runtime_drain_callbacks(runtime_current());
     CHECK_INT(told_total, (int64_t)n);
     CHECK_INT(told_done, (int64_t)n);
     struct stat st;
@@ -1046,7 +1046,7 @@ static void test_progress_ends_with_the_future(void)
     CHECK_INT(atomic_load(&x.returned), 1);
     int calls = atomic_load(&x.calls);
     pthread_join(thread, NULL);
-    runtime_drain_courier(runtime_current());
+    runtime_drain_callbacks(runtime_current());
     CHECK_INT(atomic_load(&x.calls), calls);
     unlink(file);
     tinker_rest_free(r);

@@ -58,15 +58,15 @@ double call_retry_after(const struct http_response *resp, int64_t wall_ns)
 /* ---- options of the call -------------------------------------------------------------- */
 
 /* NULL: none. */
-static const struct prefs *prefs_of(const struct call *c)
+static const struct call_options *operation_options(const struct call *c)
 {
-    return c->op ? c->op->prefs : NULL;
+    return c->op ? c->op->options : NULL;
 }
 
 /* Those that a poll does not share: it has its own time and its own ways to go on. */
-static const struct prefs *submit_prefs(const struct call *c)
+static const struct call_options *submit_options(const struct call *c)
 {
-    return c->spec->pool == POOL_RETRIEVE ? NULL : prefs_of(c);
+    return c->spec->pool == POOL_RETRIEVE ? NULL : operation_options(c);
 }
 
 /* Are all attempts spent that the caller allows? */
@@ -74,7 +74,7 @@ static bool is_spent(const struct call *c)
 {
     if (c->last)
         return true;
-    const struct prefs *p = submit_prefs(c);
+    const struct call_options *p = submit_options(c);
     int sent = c->spec->pool == POOL_SAMPLE ? c->op ? c->op->sent : 0 : c->sent;
     return p && p->max_retries >= 0 && sent > p->max_retries;
 }
@@ -90,7 +90,7 @@ static size_t last_byte(const char *json, size_t n)
 /* The body with the members that the caller adds. */
 static bool extend_body(struct call *c)
 {
-    const struct prefs *p = submit_prefs(c);
+    const struct call_options *p = submit_options(c);
     if (!p || !p->extra_body || c->content_type || c->body_len < 2)
         return true;
     const char *json = c->body;
@@ -126,12 +126,12 @@ struct header_list {
     struct http_header v[24 + CALL_EXTRA_HEADERS];
     size_t n;
     const struct config *cfg;
-    const struct prefs *prefs; /* may be NULL */
+    const struct call_options *options; /* may be NULL */
 };
 
 static void put(struct header_list *l, const char *name, const char *value, bool secret)
 {
-    if (value && !has_header(l->cfg, name) && !prefs_has_header(l->prefs, name))
+    if (value && !has_header(l->cfg, name) && !call_options_has_header(l->options, name))
         l->v[l->n++] = (struct http_header){ name, value, secret };
 }
 
@@ -140,7 +140,7 @@ static tinker_status check_values(const struct http_header *v, size_t n, tinker_
 {
     tinker_status s = TINKER_OK;
     for (size_t i = 0; s == TINKER_OK && i < n; i++)
-        s = prefs_check_header(&(tinker_named_string){ v[i].name, v[i].value }, err);
+        s = call_options_check_header(&(tinker_named_string){ v[i].name, v[i].value }, err);
     return s;
 }
 
@@ -166,7 +166,7 @@ static tinker_status make_common(struct holder *h, tinker_error *err)
 
 static const char *timeout_text(const struct call *c)
 {
-    const struct prefs *p = submit_prefs(c);
+    const struct call_options *p = submit_options(c);
     if (p && p->timeout_ms)
         return p->timeout_text;
     return c->spec->timeout_text ? c->spec->timeout_text : c->holder->cfg->timeout_text;
@@ -176,8 +176,8 @@ static tinker_status build_headers(struct call *c, tinker_error *err)
 {
     const struct config *cfg = c->holder->cfg;
     bool get = strcmp(c->spec->method, "GET") == 0;
-    const struct prefs *p = prefs_of(c);
-    struct header_list l = { .cfg = cfg, .prefs = p };
+    const struct call_options *p = operation_options(c);
+    struct header_list l = { .cfg = cfg, .options = p };
     tinker_status s = c->holder->common ? TINKER_OK : make_common(c->holder, err);
     if (s != TINKER_OK)
         return s;
@@ -206,7 +206,7 @@ static tinker_status build_headers(struct call *c, tinker_error *err)
     size_t n = l.n;
     for (size_t i = 0; i < cfg->n_default_headers; i++)
         if ((!c->token || strcasecmp(cfg->default_headers[i].name, "x-api-key") != 0) &&
-            !prefs_has_header(p, cfg->default_headers[i].name))
+            !call_options_has_header(p, cfg->default_headers[i].name))
             c->headers[n++] = cfg->default_headers[i];
     for (size_t i = 0; i < n_own; i++)
         c->headers[n++] = p->headers[i];
@@ -221,7 +221,7 @@ static tinker_status build_headers(struct call *c, tinker_error *err)
 char *call_url(const struct call *c)
 {
     const struct config *cfg = c->holder->cfg;
-    const struct prefs *p = prefs_of(c);
+    const struct call_options *p = operation_options(c);
     const char *own = p && p->query ? p->query : "";
     bool asked = strchr(c->path, '?') != NULL;
     const char *sep = !*cfg->default_query ? "" : asked ? "&" : "?";
@@ -323,7 +323,7 @@ static void send(struct call *c)
         fail_local(c, &err);
         return;
     }
-    const struct prefs *p = submit_prefs(c);
+    const struct call_options *p = submit_options(c);
     int64_t own_ms = p && p->timeout_ms ? p->timeout_ms : spec->timeout_ms;
     int64_t ms = own_ms ? own_ms : cfg->timeout_ms;
     r->method = spec->method;
@@ -532,7 +532,7 @@ static bool is_unsure(const struct call *c)
 /* A body that was cut is as good as none: the usual retry of a lost connection. */
 static void refuse_cut(const struct call *c, struct http_response *resp)
 {
-    if (resp->failure != HTTP_OK || c->http.on_data || !unframed_is_cut(resp, c->empty_ok))
+    if (resp->failure != HTTP_OK || c->http.on_data || !truncated_body_is_cut(resp, c->empty_ok))
         return;
     resp->failure = HTTP_FAIL_CONNECT;
     snprintf(resp->reason, sizeof(resp->reason),
@@ -551,12 +551,12 @@ static void on_http(struct http_request *r)
     c->outcome = outcome_of(&r->resp);
     c->maybe_done = c->maybe_done || is_unsure(c);
     if (c->op)
-        answer_note(c);
+        response_record(c);
     if (c->outcome == CALL_STATUS && r->resp.status == 429)
         metric_add(c->holder->cfg->metrics.rate_limited, 1);
     if (c->outcome != CALL_OK)
         describe(c);
-    trouble_note(c);
+    last_error_record(c);
     if (c->outcome == CALL_OK) {
         conclude(c);
         return;
@@ -614,7 +614,7 @@ static void on_refused(struct timer *t)
 
 static void make_key(struct call *c)
 {
-    const struct prefs *p = submit_prefs(c);
+    const struct call_options *p = submit_options(c);
     if (c->one_key && c->tries > 0)
         return;
     if (!p || !p->key)
@@ -655,8 +655,8 @@ void call_settle(struct call *c)
 {
     c->outcome = CALL_OK;
     if (c->op)
-        answer_note(c);
-    trouble_note(c);
+        response_record(c);
+    last_error_record(c);
     end_try(c);
     if (c->spec->outer)
         local_try_decided(c, -1);

@@ -44,8 +44,8 @@ enum call_outcome {
 struct call {
     /* set by the owner, who keeps everything alive until done */
     struct holder *holder;
-    struct op *op; /* whose options hold, and who hears of answers; may be NULL */
-    int part;      /* among the requests of op, for its idempotency key */
+    struct operation *op; /* whose options hold, and who hears of answers; may be NULL */
+    int part;             /* among the requests of op, for its idempotency key */
     const struct call_spec *spec;
     const char *path; /* "api/v1/…", with query */
     const void *body;

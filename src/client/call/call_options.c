@@ -39,7 +39,7 @@ static bool is_field_value(const char *s)
     return true;
 }
 
-tinker_status prefs_check_header(const tinker_named_string *h, tinker_error *err)
+tinker_status call_options_check_header(const tinker_named_string *h, tinker_error *err)
 {
     if (!h->name || !is_token(h->name))
         return err_set(err, TINKER_EINVAL, "a header has a name that HTTP does not allow");
@@ -69,7 +69,7 @@ static tinker_status check_headers(const tinker_call_options *o, tinker_error *e
 {
     for (size_t i = 0; i < o->n_headers; i++) {
         const tinker_named_string *h = &o->headers[i];
-        tinker_status s = prefs_check_header(h, err);
+        tinker_status s = call_options_check_header(h, err);
         if (s != TINKER_OK)
             return s;
         if (is_reserved(h->name))
@@ -129,7 +129,7 @@ static tinker_status check(const tinker_call_options *o, tinker_error *err)
 
 /* ---- copying -------------------------------------------------------------------------------- */
 
-static void copy_headers(struct prefs *p, const tinker_call_options *o)
+static void copy_headers(struct call_options *p, const tinker_call_options *o)
 {
     p->headers = arena_array(&p->arena, o->n_headers, sizeof(*p->headers));
     for (size_t i = 0; p->headers && i < o->n_headers; i++)
@@ -138,7 +138,7 @@ static void copy_headers(struct prefs *p, const tinker_call_options *o)
                                   arena_strdup(&p->arena, o->headers[i].value), true };
 }
 
-static void copy_query(struct prefs *p, const tinker_call_options *o)
+static void copy_query(struct call_options *p, const tinker_call_options *o)
 {
     struct buf q;
     buf_init(&q, SIZE_MAX / 4);
@@ -156,7 +156,7 @@ static void copy_query(struct prefs *p, const tinker_call_options *o)
     buf_clear(&q);
 }
 
-static void copy_metadata(struct prefs *p, const tinker_call_options *o)
+static void copy_metadata(struct call_options *p, const tinker_call_options *o)
 {
     p->metadata = arena_array(&p->arena, o->n_metadata, sizeof(*p->metadata));
     for (size_t i = 0; p->metadata && i < o->n_metadata; i++) {
@@ -170,7 +170,7 @@ static void copy_metadata(struct prefs *p, const tinker_call_options *o)
 }
 
 /* The members of the object, without its braces. */
-static tinker_status copy_body(struct prefs *p, const char *json, tinker_error *err)
+static tinker_status copy_body(struct call_options *p, const char *json, tinker_error *err)
 {
     struct json_reader r;
     if (!json)
@@ -189,9 +189,9 @@ static tinker_status copy_body(struct prefs *p, const char *json, tinker_error *
     return TINKER_OK;
 }
 
-static struct prefs *prefs_new(const tinker_call_options *o, tinker_error *err)
+static struct call_options *call_options_new(const tinker_call_options *o, tinker_error *err)
 {
-    struct prefs *p = calloc(1, sizeof(*p));
+    struct call_options *p = calloc(1, sizeof(*p));
     if (!p) {
         err_nomem(err, "call options");
         return NULL;
@@ -214,11 +214,11 @@ static struct prefs *prefs_new(const tinker_call_options *o, tinker_error *err)
         s = err_nomem(err, "call options");
     if (s == TINKER_OK)
         return p;
-    prefs_unref(p);
+    call_options_unref(p);
     return NULL;
 }
 
-void prefs_unref(struct prefs *p)
+void call_options_unref(struct call_options *p)
 {
     if (!p || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -226,7 +226,7 @@ void prefs_unref(struct prefs *p)
     free(p);
 }
 
-bool prefs_has_header(const struct prefs *p, const char *name)
+bool call_options_has_header(const struct call_options *p, const char *name)
 {
     for (size_t i = 0; p && i < p->n_headers; i++)
         if (strcasecmp(p->headers[i].name, name) == 0)
@@ -238,7 +238,7 @@ bool prefs_has_header(const struct prefs *p, const char *name)
 
 struct stack {
     size_t n;
-    struct prefs *v[DEPTH_MAX];
+    struct call_options *v[DEPTH_MAX];
 };
 
 static atomic_size_t pushed; /* by all threads, and not popped */
@@ -250,7 +250,7 @@ static void stack_free(void *arg)
 {
     struct stack *st = arg;
     while (st->n > 0) {
-        prefs_unref(st->v[--st->n]);
+        call_options_unref(st->v[--st->n]);
         atomic_fetch_sub(&pushed, 1);
     }
     free(st);
@@ -274,7 +274,7 @@ static struct stack *stack_of_thread(void)
     return st;
 }
 
-struct prefs *prefs_current(void)
+struct call_options *call_options_current(void)
 {
     if (atomic_load_explicit(&pushed, memory_order_relaxed) == 0)
         return NULL;
@@ -282,7 +282,7 @@ struct prefs *prefs_current(void)
     const struct stack *st = key_made ? pthread_getspecific(key) : NULL;
     if (!st || st->n == 0)
         return NULL;
-    struct prefs *p = st->v[st->n - 1];
+    struct call_options *p = st->v[st->n - 1];
     atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
     return p;
 }
@@ -303,7 +303,7 @@ tinker_status tinker_call_options_push(const tinker_call_options *opts, tinker_e
         return err_set(err, TINKER_EINVAL, "call options are pushed %d deep; is a pop missing?",
                        DEPTH_MAX);
     tinker_error why;
-    struct prefs *p = prefs_new(&o, &why);
+    struct call_options *p = call_options_new(&o, &why);
     if (!p) {
         if (err)
             *err = why;
@@ -320,7 +320,7 @@ int tinker_call_options_pop(void)
     struct stack *st = key_made ? pthread_getspecific(key) : NULL;
     if (!st || st->n == 0)
         return 0;
-    prefs_unref(st->v[--st->n]);
+    call_options_unref(st->v[--st->n]);
     atomic_fetch_sub(&pushed, 1);
     if (st->n ==
         0) { /* nothing is left of it: a program may end without its threads' destructors */

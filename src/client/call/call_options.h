@@ -2,8 +2,8 @@
  *
  * Constant once made, and shared by all operations that were submitted under them.
  * Thread safety: any thread, any time. */
-#ifndef CLIENT_PREFS_H
-#define CLIENT_PREFS_H
+#ifndef CLIENT_CALL_OPTIONS_H
+#define CLIENT_CALL_OPTIONS_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 #include "base/number.h"
 #include "http/http.h"
 
-struct prefs {
+struct call_options {
     atomic_int refs;
     atomic_int submits; /* operations so far */
     struct arena arena; /* all below */
@@ -34,12 +34,12 @@ struct prefs {
     void *on_response_state;
 };
 
-struct prefs *prefs_current(void); /* of this thread, a new reference; NULL: none */
-void prefs_unref(struct prefs *p);
+struct call_options *call_options_current(void); /* of this thread, a new reference; NULL: none */
+void call_options_unref(struct call_options *p);
 /* Do they have a header of this name?  p may be NULL. */
-bool prefs_has_header(const struct prefs *p, const char *name);
+bool call_options_has_header(const struct call_options *p, const char *name);
 
 /* May it be sent at all?  TINKER_EINVAL says why not, and shows no value. */
-tinker_status prefs_check_header(const tinker_named_string *h, tinker_error *err);
+tinker_status call_options_check_header(const tinker_named_string *h, tinker_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* last_error.c - see trouble.h. */
+/* last_error.c - see last_error.h. */
 #include "client/call/last_error.h"
 
 #include <pthread.h>
@@ -39,21 +39,21 @@ static void keep(char **text, const char *message)
     free(old);
 }
 
-void trouble_note(const struct call *c)
+void last_error_record(const struct call *c)
 {
     const char *message = is_answered(c) ? NULL : c->err.message;
     if (c->op && c->op->future)
-        keep(&c->op->future->trouble, message);
+        keep(&c->op->future->last_error, message);
     if (c->spec->pool != POOL_TELEMETRY && (!message || concerns_all(c)))
-        keep(&c->holder->trouble, message);
+        keep(&c->holder->last_error, message);
 }
 
 /* false: nothing is known. */
 static bool describe(const struct tinker_future *f, char *out, size_t size)
 {
     pthread_mutex_lock(&future_lock);
-    const char *all = f->done ? NULL : f->holder->trouble; /* complete: the holder may be gone */
-    const char *own = f->done ? NULL : f->trouble;
+    const char *all = f->done ? NULL : f->holder->last_error; /* complete: the holder may be gone */
+    const char *own = f->done ? NULL : f->last_error;
     snprintf(out, size, "the last %s failed: %s", own ? "attempt" : "exchange with the service",
              own   ? own
              : all ? all
@@ -62,7 +62,7 @@ static bool describe(const struct tinker_future *f, char *out, size_t size)
     return own || all;
 }
 
-void trouble_append(tinker_error *err, const struct tinker_future *f)
+void last_error_append(tinker_error *err, const struct tinker_future *f)
 {
     char why[sizeof(err->message)];
     if (err && describe(f, why, sizeof(why)))

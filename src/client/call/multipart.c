@@ -119,7 +119,7 @@ tinker_status tinker_multipart_bytes(tinker_multipart *m, const char *name, cons
     const tinker_named_string header = { "Content-Type", type };
     tinker_status s = check(m, name, err);
     if (s == TINKER_OK)
-        s = prefs_check_header(&header, err);
+        s = call_options_check_header(&header, err);
     return s == TINKER_OK ? put_part(m, name, filename ? filename : name, type, data, n, err) : s;
 }
 

@@ -33,7 +33,7 @@ static void send(struct poll *p);
 static void finish(struct poll *p)
 {
     p->active = false;
-    sem_give(&p->bytes);
+    budget_give(&p->bytes);
     tinker_error *err = &p->call.err;
     if (!p->ok && !err->request_id[0])
         snprintf(err->request_id, sizeof(err->request_id), "%s", p->request_id);
@@ -106,7 +106,7 @@ static void tell_state(struct poll *p, const struct wire_future_answer *a)
 
 /* ---- answers ------------------------------------------------------------------------ */
 
-static void on_bytes(struct sem_wait *w)
+static void on_bytes(struct budget_wait *w)
 {
     send(container_of(w, struct poll, bytes));
 }
@@ -121,7 +121,7 @@ static void on_metadata(struct poll *p, int64_t size)
     }
     p->metadata_seen = true;
     p->bytes.granted = on_bytes;
-    if (sem_take(&p->holder->response_bytes, &p->bytes, size > 0 ? size : 0))
+    if (budget_take(&p->holder->response_bytes, &p->bytes, size > 0 ? size : 0))
         send(p);
 }
 
@@ -402,7 +402,7 @@ void poll_cancel(struct poll *p)
     p->aside = NULL;
     call_cancel(&p->call);
     loop_disarm(p->holder->rt->loop, &p->timer);
-    sem_give(&p->bytes);
+    budget_give(&p->bytes);
 }
 
 void poll_clear(struct poll *p)

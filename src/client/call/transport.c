@@ -19,7 +19,7 @@ struct tinker_exchange {
     atomic_int refs;
     struct runtime *rt;
     tinker_transport transport;
-    const atomic_bool *muted; /* the service's; for the courier, which ends before it */
+    const atomic_bool *muted; /* the service's; for the callback thread, which ends before it */
     tinker_http_request request;
     struct arena arena; /* of the request */
     pthread_mutex_t lock;
@@ -46,7 +46,7 @@ static void unref(tinker_exchange *x)
     free(x);
 }
 
-/* ---- to the program, on the courier ------------------------------------------------------- */
+/* ---- to the program, on the callback thread ------------------------------------------------------- */
 
 static void deliver_send(void *arg)
 {
@@ -88,7 +88,7 @@ void tinker_exchange_done(tinker_exchange *x, int status, const tinker_named_str
 {
     size_t size = 0; /* of all headers */
     for (size_t i = 0; i < n_headers; i++)
-        if (prefs_check_header(&headers[i], NULL) == TINKER_OK) {
+        if (call_options_check_header(&headers[i], NULL) == TINKER_OK) {
             buf_printf(&x->head, "%s: %s\n", headers[i].name, headers[i].value);
             size += strlen(headers[i].name) + strlen(headers[i].value) + 3;
         }
@@ -137,7 +137,7 @@ static void close_exchange(tinker_exchange *x)
 static void give_up(tinker_exchange *x)
 {
     close_exchange(x);
-    if (!x->transport.cancel || !runtime_deliver(x->rt, deliver_cancel, x))
+    if (!x->transport.cancel || !runtime_post_callback(x->rt, deliver_cancel, x))
         unref(x);
 }
 
@@ -249,7 +249,7 @@ tinker_exchange *transport_start(struct holder *h, struct http_request *r)
         return NULL;
     }
     atomic_store(&x->refs, 2);
-    if (!runtime_deliver(h->rt, deliver_send, x)) {
+    if (!runtime_post_callback(h->rt, deliver_send, x)) {
         unref(x);
         unref(x);
         return NULL;

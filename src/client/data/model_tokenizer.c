@@ -88,7 +88,7 @@ static struct asker of_sampler(tinker_sampler *s)
 }
 
 /* A reference to the one answer, which may be under way still. */
-static tinker_future *answer_of(const struct asker *a, tinker_error *err)
+static tinker_future *response_from_call(const struct asker *a, tinker_error *err)
 {
     pthread_mutex_lock(a->lock);
     if (!*a->kept)
@@ -118,7 +118,7 @@ static tinker_status load_shared(const struct asker *a, const tinker_tokenizer_o
                                  int64_t timeout_ms, tinker_tokenizer **out, tinker_error *err)
 {
     tinker_error mine = { 0 };
-    tinker_future *f = answer_of(a, &mine);
+    tinker_future *f = response_from_call(a, &mine);
     *out = NULL;
     if (f && tinker_future_wait(f, timeout_ms, &mine) == TINKER_OK)
         *out = model_tokenizer_load(f, opts, &mine);

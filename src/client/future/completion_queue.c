@@ -90,7 +90,7 @@ static void wake_due(struct loop_task *t)
         q->due = false;
         signal_fd(q);
         pthread_mutex_unlock(&future_lock);
-        bell_ring(q); /* it may be gone, the bell is not */
+        wait_table_wake(q); /* it may be gone, the condition variable is not */
         pthread_mutex_lock(&future_lock);
     }
     pthread_mutex_unlock(&future_lock);
@@ -215,7 +215,7 @@ static tinker_status add(tinker_queue *q, tinker_future *f, tinker_future_callba
     }
     pthread_mutex_unlock(&future_lock);
     if (ring)
-        bell_ring(q);
+        wait_table_wake(q);
     if (taken)
         return err_set(err, TINKER_ESTATE, "the future is already in a queue");
     return TINKER_OK;
@@ -242,7 +242,7 @@ static tinker_future *take_ready(tinker_queue *q, const struct future_list *l, i
     bool in_time = timeout_ms != 0 && runtime_may_block("waiting for a queue", NULL) == TINKER_OK;
     pthread_mutex_lock(&future_lock);
     while (!l->first && in_time)
-        in_time = bell_wait(q, &future_lock, deadline);
+        in_time = wait_table_wait(q, &future_lock, deadline);
     tinker_future *f = l->first;
     if (f)
         queue_forget_locked(f);

@@ -21,7 +21,7 @@
 
 pthread_mutex_t future_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static int any_waiting; /* the lock; its bell: some future completed */
+static int any_waiting; /* the lock; its waiters: some future completed */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 static void lock_futures(void)
@@ -118,9 +118,9 @@ void future_unref(struct tinker_future *f)
     free_result(f);
     arena_clear(&f->arena);
     free(f->error_body);
-    free(f->trouble);
-    answer_unref(f->answer);
-    tap_unref(f->tap);
+    free(f->last_error);
+    response_unref(f->response);
+    callback_guard_unref(f->guard);
     if (f->err != &no_memory)
         free((void *)f->err);
     while (f->name) {
@@ -153,11 +153,11 @@ void future_complete(struct tinker_future *f, const tinker_error *err)
     bool ring = q && queue_deliver_locked(f->queue, f, f->rt->loop);
     bool ring_any = any_waiting > 0;
     pthread_mutex_unlock(&future_lock);
-    bell_ring(f);
+    wait_table_wake(f);
     if (ring)
-        bell_ring(q);
+        wait_table_wake(q);
     if (ring_any)
-        bell_ring(&any_waiting);
+        wait_table_wake(&any_waiting);
     if (f->notify)
         f->notify(f, f->notify_state);
 }
@@ -208,7 +208,7 @@ tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms, tinker_er
     bool in_time = timeout_ms != 0;
     bool lost = in_time && !f->done && f->rt->pid != getpid();
     while (!f->done && in_time && !lost)
-        in_time = bell_wait(f, &future_lock, deadline);
+        in_time = wait_table_wait(f, &future_lock, deadline);
     bool done = f->done;
     pthread_mutex_unlock(&future_lock);
     if (lost)
@@ -219,7 +219,7 @@ tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms, tinker_er
                     (long long)timeout_ms);
         else
             err_set(err, TINKER_ETIMEDOUT, "pending");
-        trouble_append(err, f);
+        last_error_append(err, f);
         return TINKER_ETIMEDOUT;
     }
     if (f->err && err)
@@ -237,7 +237,7 @@ tinker_future *tinker_future_await(tinker_future *f, int64_t timeout_ms, tinker_
     else if (status == TINKER_ETIMEDOUT) {
         err_set(err, TINKER_ETIMEDOUT, "no answer within %lld ms; the request was cancelled",
                 (long long)timeout_ms);
-        trouble_append(err, f);
+        last_error_append(err, f);
     }
     if (status == TINKER_OK)
         return f;
@@ -299,7 +299,7 @@ int64_t tinker_future_wait_any(tinker_future *const *f, size_t n, int64_t timeou
     any_waiting++;
     int64_t found = find_done_locked(f, n);
     while (found < 0 && in_time) {
-        in_time = bell_wait(&any_waiting, &future_lock, deadline);
+        in_time = wait_table_wait(&any_waiting, &future_lock, deadline);
         found = find_done_locked(f, n);
     }
     any_waiting--;
@@ -318,7 +318,7 @@ static void on_deadline(struct timer *t)
 {
     struct tinker_future *f = container_of(t, struct tinker_future, deadline);
     if (f->op)
-        op_expire(f->op, f->deadline_ms);
+        operation_expire(f->op, f->deadline_ms);
 }
 
 static void deadline_on_loop(struct loop_task *t)
@@ -353,7 +353,7 @@ static void cancel_on_loop(struct loop_task *t)
 {
     struct tinker_future *f = container_of(t, struct tinker_future, cancel_task);
     if (f->op)
-        op_cancel(f->op);
+        operation_cancel(f->op);
     future_unref(f);
 }
 
@@ -376,7 +376,7 @@ void tinker_future_free(tinker_future *f)
     pthread_mutex_lock(&future_lock);
     queue_forget_locked(f);
     pthread_mutex_unlock(&future_lock);
-    tap_close(f->tap);
+    callback_guard_close(f->guard);
     future_unref(f);
 }
 

@@ -48,7 +48,7 @@ static void hook_free(struct hook *k)
     free(k);
 }
 
-/* ---- delivery, on the courier -------------------------------------------------------------- */
+/* ---- delivery, on the callback thread -------------------------------------------------------------- */
 
 struct found {
     uint64_t serial; /* 0: none */
@@ -204,7 +204,7 @@ void event_send(struct event *e)
         return;
     struct hooks *h = e->hooks;
     add_metadata(e);
-    if (atomic_fetch_add(&h->waiting, 1) < WAITING_MAX && runtime_deliver(h->rt, deliver, e))
+    if (atomic_fetch_add(&h->waiting, 1) < WAITING_MAX && runtime_post_callback(h->rt, deliver, e))
         return;
     atomic_fetch_sub(&h->waiting, 1);
     metric_add(h->cfg->metrics.events_dropped, 1);
@@ -274,8 +274,8 @@ int tinker_service_detach(tinker_service *s, const char *id)
 {
     struct hook *k = take(&s->hooks, id, 0);
     hook_free(k);
-    if (s->rt->pid == getpid()) /* a fork has no courier */
-        runtime_drain_courier(s->rt);
+    if (s->rt->pid == getpid()) /* a fork has no callback thread */
+        runtime_drain_callbacks(s->rt);
     return k != NULL;
 }
 

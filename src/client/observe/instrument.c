@@ -1,4 +1,4 @@
-/* instrument.c - see local.h.  The names are Tinkex's; times are milliseconds. */
+/* instrument.c - see instrument.h.  The names are Tinkex's; times are milliseconds. */
 #include "client/observe/instrument.h"
 #include <tinker/custom_loss.h>
 
@@ -28,10 +28,10 @@ static const char *const pool_names[POOL_COUNT] = {
 };
 
 /* The metadata that the caller gave the operation; op may be NULL. */
-static void tag(struct event *e, const struct op *op)
+static void tag(struct event *e, const struct operation *op)
 {
-    if (op && op->prefs)
-        event_own(e, op->prefs->metadata, op->prefs->n_metadata);
+    if (op && op->options)
+        event_own(e, op->options->metadata, op->options->n_metadata);
 }
 
 static struct event *request_event(const struct call *c, const char *name)

@@ -1,8 +1,8 @@
 /* instrument.h - what the state machines tell the program itself: metrics, and events for its
  * hooks.  Nothing of it leaves the machine; report.h is the other half.  Loop thread,
  * except local_loss(). */
-#ifndef CLIENT_LOCAL_H
-#define CLIENT_LOCAL_H
+#ifndef CLIENT_INSTRUMENT_H
+#define CLIENT_INSTRUMENT_H
 
 #include <stdint.h>
 #include <tinker/custom_loss.h>
@@ -24,9 +24,9 @@ struct local_attempt {
     const char *layer, *operation;
     int attempt; /* from 1 */
     int64_t started_ns;
-    int64_t delay_ms;        /* of a retry */
-    const tinker_error *err; /* NULL: none */
-    const struct op *op;     /* may be NULL */
+    int64_t delay_ms;           /* of a retry */
+    const tinker_error *err;    /* NULL: none */
+    const struct operation *op; /* may be NULL */
 };
 enum local_step { LOCAL_START, LOCAL_STOP, LOCAL_RETRY, LOCAL_FAILED };
 void local_attempt(struct holder *h, enum local_step step, const struct local_attempt *a);

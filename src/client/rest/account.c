@@ -103,23 +103,23 @@ tinker_future *tinker_rest_audit_log(tinker_rest *r, const char *day, int checkp
 /* ---- whoami: an operation without a request ------------------------------------------------------- */
 
 struct whoami_op {
-    struct op op;
+    struct operation op;
     struct holder_wait wait;
 };
 
-static void whoami_destroy(struct op *op)
+static void whoami_destroy(struct operation *op)
 {
     free(op);
 }
 
-static void whoami_abandon(struct op *op)
+static void whoami_abandon(struct operation *op)
 {
     holder_forget(&((struct whoami_op *)op)->wait);
-    op_destroy(op);
+    operation_destroy(op);
 }
 
 /* The JWT in use, or a key that is itself one of the service's. */
-static tinker_status read_identity(struct op *op, tinker_error *err)
+static tinker_status read_identity(struct operation *op, tinker_error *err)
 {
     struct holder *h = op->holder;
     struct tinker_future *f = op->future;
@@ -149,25 +149,26 @@ static tinker_status read_identity(struct op *op, tinker_error *err)
 
 static void whoami_ready(struct holder_wait *w, const tinker_error *failed)
 {
-    struct op *op = (struct op *)(void *)((char *)w - offsetof(struct whoami_op, wait));
+    struct operation *op =
+        (struct operation *)(void *)((char *)w - offsetof(struct whoami_op, wait));
     tinker_error err;
     if (failed)
-        op_fail(op, failed);
+        operation_fail(op, failed);
     else if (read_identity(op, &err) == TINKER_OK)
-        op_succeed(op);
+        operation_succeed(op);
     else
-        op_fail(op, &err);
+        operation_fail(op, &err);
 }
 
-static void whoami_start(struct op *op)
+static void whoami_start(struct operation *op)
 {
     struct whoami_op *w = (struct whoami_op *)op; /* first member */
     w->wait.ready = whoami_ready;
     holder_when_ready(op->holder, &w->wait);
 }
 
-static const struct op_class whoami_class = { "whoami", whoami_start, whoami_abandon,
-                                              whoami_destroy };
+static const struct operation_class whoami_class = { "whoami", whoami_start, whoami_abandon,
+                                                     whoami_destroy };
 
 tinker_future *tinker_rest_whoami(tinker_rest *r, tinker_error *err)
 {
@@ -178,7 +179,7 @@ tinker_future *tinker_rest_whoami(tinker_rest *r, tinker_error *err)
             err_nomem(err, "whoami");
         return NULL;
     }
-    tinker_future *f = op_submit(&w->op, &whoami_class, h, RESULT_VALUE, err);
+    tinker_future *f = operation_submit(&w->op, &whoami_class, h, RESULT_VALUE, err);
     if (!f)
         free(w);
     return f;

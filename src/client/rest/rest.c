@@ -256,7 +256,7 @@ tinker_future *tinker_rest_copy_checkpoint(tinker_rest *r, const char *path,
     };
     const tinker_named_string token = { "X-Tinker-Weights-Access-Token", o.access_token };
     log_secret(o.access_token);
-    if (o.access_token && prefs_check_header(&token, err) != TINKER_OK)
+    if (o.access_token && call_options_check_header(&token, err) != TINKER_OK)
         return NULL;
     if (!encode(&body, &wire_copy_weights_request, &req, err))
         return NULL;

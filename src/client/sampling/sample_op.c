@@ -26,7 +26,7 @@
 #include "wire/wire.h"
 
 struct sample_op {
-    struct op op;
+    struct operation op;
     tinker_sampler *sampler; /* a reference */
     struct handler *handler; /* a reference, once started */
     struct buf body;         /* before and after the seq_id, see split */
@@ -36,7 +36,7 @@ struct sample_op {
     tinker_retry_options retry;
     int failures;
     int64_t started_ns, attempt_ns;
-    struct sem_wait permit; /* for the whole sample */
+    struct budget_wait permit; /* for the whole sample */
     struct dispatch dispatch;
     struct timer timer; /* before another attempt */
     struct timer stuck; /* the progress deadline */
@@ -68,7 +68,7 @@ static void stop(struct sample_op *s, bool completed)
     handler_release(s->handler, &s->permit);
 }
 
-static void sample_destroy(struct op *op)
+static void sample_destroy(struct operation *op)
 {
     struct sample_op *s = (struct sample_op *)op; /* first member */
     poll_clear(&s->poll);
@@ -105,19 +105,19 @@ static void take_back(struct sample_op *s)
     rest_tell(h, &cancel_kind, strdup("api/v1/cancel_future"), &body);
 }
 
-static void sample_abandon(struct op *op)
+static void sample_abandon(struct operation *op)
 {
     struct sample_op *s = (struct sample_op *)op;
     take_back(s);
     stop(s, false);
-    op_destroy(op);
+    operation_destroy(op);
 }
 
 static void fail(struct sample_op *s, const tinker_error *err)
 {
     tinker_error copy = *err; /* it may live in the call */
     stop(s, false);
-    op_fail(&s->op, &copy);
+    operation_fail(&s->op, &copy);
 }
 
 /* ---- layer 3 -------------------------------------------------------------------------- */
@@ -141,7 +141,7 @@ static bool may_retry(const struct sample_op *s)
 {
     const tinker_retry_options *o = s->handler ? &s->handler->opts : NULL;
     return s->use_handler && !o->no_retries &&
-           (o->max_retries < 0 || s->failures <= o->max_retries) && !op_is_spent(&s->op);
+           (o->max_retries < 0 || s->failures <= o->max_retries) && !operation_is_spent(&s->op);
 }
 
 static void failed(struct sample_op *s, const tinker_error *err, bool retryable)
@@ -205,21 +205,21 @@ static tinker_status take_large(struct poll *p, void *out, struct arena *a, tink
 static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
 {
     struct sample_op *s = container_of(p, struct sample_op, poll);
-    observe_state(&s->sampler->watch, s->op.holder, OBSERVE_SAMPLING, s->sampler->id, state, reason,
-                  changed);
+    queue_state_report(&s->sampler->watch, s->op.holder, QUEUE_STATE_SAMPLING, s->sampler->id,
+                       state, reason, changed);
 }
 
 static void on_polled(struct poll *p)
 {
     struct sample_op *s = container_of(p, struct sample_op, poll);
     if (!p->ok) {
-        op_note_response(&s->op, &p->call);
+        operation_note_response(&s->op, &p->call);
         failed(s, &p->call.err, p->gone);
         return;
     }
     tell(s, LOCAL_STOP, s->failures, 0, NULL);
     stop(s, true);
-    op_succeed(&s->op);
+    operation_succeed(&s->op);
 }
 
 /* ---- dispatch ------------------------------------------------------------------------- */
@@ -228,7 +228,7 @@ static bool on_status(struct call *c, int status)
 {
     struct sample_op *s = container_of(c, struct sample_op, poll.call);
     struct holder *h = s->op.holder;
-    if (op_is_spent(&s->op))
+    if (operation_is_spent(&s->op))
         return false;
     if (status != 429 && !(status == 402 && holder_billing_pause(h, c->err.message)))
         return false;
@@ -247,7 +247,7 @@ static void on_sent(struct call *c)
     if (c->outcome != CALL_OK || submission_id(c, id, sizeof(id)) != TINKER_OK) {
         bool retryable = c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
                          (c->outcome == CALL_STATUS && call_status_retryable(c->err.http_status));
-        op_note_response(&s->op, c);
+        operation_note_response(&s->op, c);
         failed(s, &c->err, retryable);
         return;
     }
@@ -323,14 +323,14 @@ static void permitted(struct sample_op *s)
     attempt(s);
 }
 
-static void on_permit(struct sem_wait *w)
+static void on_permit(struct budget_wait *w)
 {
     struct sample_op *s = container_of(w, struct sample_op, permit);
     s->handler->waiting--;
     permitted(s);
 }
 
-static void sample_start(struct op *op)
+static void sample_start(struct operation *op)
 {
     struct sample_op *s = (struct sample_op *)op;
     tinker_error err;
@@ -340,18 +340,18 @@ static void sample_start(struct op *op)
     }
     s->handler = handler_ref(op->holder, s->sampler->id, &s->retry, &err);
     if (!s->handler) {
-        op_fail(op, &err);
+        operation_fail(op, &err);
         return;
     }
     s->permit.granted = on_permit;
-    if (sem_take(&s->handler->permits, &s->permit, 1))
+    if (budget_take(&s->handler->permits, &s->permit, 1))
         permitted(s);
     else
         s->handler->waiting++;
 }
 
-static const struct op_class sample_class = { "sample", sample_start, sample_abandon,
-                                              sample_destroy };
+static const struct operation_class sample_class = { "sample", sample_start, sample_abandon,
+                                                     sample_destroy };
 
 /* ---- submitting, in the caller's thread -------------------------------------------------- */
 
@@ -415,7 +415,7 @@ tinker_future *sample_submit(tinker_sampler *sampler, const struct sample_order 
     sampler_ref(sampler);
     tinker_future *f = NULL;
     if (split_body(s, err) == TINKER_OK)
-        f = op_submit(&s->op, &sample_class, sampler->holder, RESULT_SAMPLE, err);
+        f = operation_submit(&s->op, &sample_class, sampler->holder, RESULT_SAMPLE, err);
     if (!f)
         sample_destroy(&s->op);
     return f;

@@ -76,7 +76,7 @@ struct handler *handler_ref(struct holder *holder, const char *session_id,
     h->refs = 1;
     h->session_id = id;
     h->opts = *opts;
-    sem_init_permits(&h->permits, permits_of(holder, opts));
+    budget_init_permits(&h->permits, permits_of(holder, opts));
     h->next = holder->handlers;
     holder->handlers = h;
     return h;
@@ -160,9 +160,9 @@ void handler_leave(struct handler *h, bool completed)
     progress_line(h, now);
 }
 
-void handler_release(struct handler *h, struct sem_wait *permit)
+void handler_release(struct handler *h, struct budget_wait *permit)
 {
-    if (permit->sem && !permit->holding)
+    if (permit->budget && !permit->holding)
         h->waiting--;
-    sem_give(permit);
+    budget_give(permit);
 }

@@ -72,7 +72,7 @@ const char *tinker_sampler_id(const tinker_sampler *s)
 /* ---- create_sampling_session ---------------------------------------------------------- */
 
 struct open_op {
-    struct op op;
+    struct operation op;
     struct holder_wait wait;
     char *base_model, *model_path;
     struct buf body;
@@ -83,7 +83,7 @@ static const struct call_spec open_spec = {
     "create_sampling_session", "POST", POOL_SESSION, 0, NULL, CALL_DEFAULT, false, false
 };
 
-static void open_destroy(struct op *op)
+static void open_destroy(struct operation *op)
 {
     struct open_op *o = (struct open_op *)op; /* first member */
     call_clear(&o->call);
@@ -93,12 +93,12 @@ static void open_destroy(struct op *op)
     free(o);
 }
 
-static void open_abandon(struct op *op)
+static void open_abandon(struct operation *op)
 {
     struct open_op *o = (struct open_op *)op;
     holder_forget(&o->wait);
     call_cancel(&o->call);
-    op_destroy(op);
+    operation_destroy(op);
 }
 
 static void open_done(struct call *c)
@@ -107,8 +107,8 @@ static void open_done(struct call *c)
     struct wire_create_sampling_session_response res;
     const struct buf *body = &c->http.resp.body;
     if (c->outcome != CALL_OK) {
-        op_note_response(&o->op, c);
-        op_fail(&o->op, &c->err);
+        operation_note_response(&o->op, c);
+        operation_fail(&o->op, &c->err);
         return;
     }
     struct tinker_future *f = o->op.future;
@@ -118,9 +118,9 @@ static void open_done(struct call *c)
     if (wire_as_answer(s, &c->err) == TINKER_OK)
         f->value = sampler_new(o->op.holder, res.sampling_session_id, &c->err);
     if (f->value)
-        op_succeed(&o->op);
+        operation_succeed(&o->op);
     else
-        op_fail(&o->op, &c->err);
+        operation_fail(&o->op, &c->err);
 }
 
 static void open_ready(struct holder_wait *w, const tinker_error *err)
@@ -129,7 +129,7 @@ static void open_ready(struct holder_wait *w, const tinker_error *err)
     struct holder *h = o->op.holder;
     tinker_error failed;
     if (err) {
-        op_fail(&o->op, err);
+        operation_fail(&o->op, err);
         return;
     }
     struct wire_create_sampling_session_request req = { .session_id = h->session_id,
@@ -140,7 +140,7 @@ static void open_ready(struct holder_wait *w, const tinker_error *err)
     buf_init(&o->body, 1 << 20);
     if (wire_encode_json(&wire_create_sampling_session_request, &req, &o->body, &failed) !=
         TINKER_OK) {
-        op_fail(&o->op, &failed);
+        operation_fail(&o->op, &failed);
         return;
     }
     o->call.holder = h;
@@ -153,15 +153,15 @@ static void open_ready(struct holder_wait *w, const tinker_error *err)
     call_start(&o->call);
 }
 
-static void open_start(struct op *op)
+static void open_start(struct operation *op)
 {
     struct open_op *o = (struct open_op *)op;
     o->wait.ready = open_ready;
     holder_when_ready(op->holder, &o->wait);
 }
 
-static const struct op_class open_class = { "create_sampling_session", open_start, open_abandon,
-                                            open_destroy };
+static const struct operation_class open_class = { "create_sampling_session", open_start,
+                                                   open_abandon, open_destroy };
 
 static tinker_status check_source(const char *base_model, const char *model_path, tinker_error *err)
 {
@@ -197,7 +197,7 @@ tinker_future *tinker_service_request_sampler(tinker_service *s, const char *bas
     if ((base_model && !o->base_model) || (model_path && !o->model_path))
         err_nomem(err, "create_sampling_session");
     else
-        f = op_submit(&o->op, &open_class, h, RESULT_SAMPLER, err);
+        f = operation_submit(&o->op, &open_class, h, RESULT_SAMPLER, err);
     if (!f)
         open_destroy(&o->op);
     return f;

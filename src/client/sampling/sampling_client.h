@@ -15,7 +15,7 @@ struct tinker_sampler {
     tinker_retry_options retry; /* lock; copied into each sample */
     tinker_future *named;       /* lock: what the model is called, asked for by the first encode */
     int64_t next_seq;           /* loop thread */
-    struct observe watch;       /* loop thread */
+    struct queue_state watch;   /* loop thread */
     struct helper_target *far;  /* loop thread; NULL: no sample was made by the helper yet */
 };
 

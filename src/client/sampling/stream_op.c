@@ -39,17 +39,17 @@ struct told {
 };
 
 struct stream_op {
-    struct op op;
+    struct operation op;
     tinker_sampler *sampler;  /* a reference */
     struct handler *handler;  /* a reference, once started */
     struct stream_list *list; /* a reference */
     struct buf body;
     struct call call;
     struct dispatch dispatch;
-    struct sem_wait permit; /* of the handler */
-    struct timer timer;     /* before another attempt */
-    struct timer accepted;  /* the first event is there */
-    struct timer over;      /* the last event is there; then: enough of lingering */
+    struct budget_wait permit; /* of the handler */
+    struct timer timer;        /* before another attempt */
+    struct timer accepted;     /* the first event is there */
+    struct timer over;         /* the last event is there; then: enough of lingering */
     tinker_retry_options retry;
     bool use_handler, entered;
     int failures;
@@ -92,7 +92,7 @@ static void stop(struct stream_op *o, bool completed)
     give_permits(o, completed);
 }
 
-static void stream_destroy(struct op *op)
+static void stream_destroy(struct operation *op)
 {
     struct stream_op *o = (struct stream_op *)op; /* first member */
     call_clear(&o->call);
@@ -107,14 +107,14 @@ static void stream_destroy(struct op *op)
 }
 
 /* The future knows why; see tinker_stream_next(). */
-static void stream_abandon(struct op *op)
+static void stream_abandon(struct operation *op)
 {
     struct stream_op *o = (struct stream_op *)op;
     tinker_error err;
     err_set(&err, TINKER_ECANCELED, "the stream was cancelled");
     stop(o, false);
     stream_list_end(o->list, &err);
-    op_destroy(op);
+    operation_destroy(op);
 }
 
 static void fail(struct stream_op *o, const tinker_error *err)
@@ -122,7 +122,7 @@ static void fail(struct stream_op *o, const tinker_error *err)
     tinker_error copy = *err; /* it may live in the call */
     stop(o, false);
     stream_list_end(o->list, &copy);
-    op_fail(&o->op, &copy);
+    operation_fail(&o->op, &copy);
 }
 
 /* ---- events ----------------------------------------------------------------------------- */
@@ -264,7 +264,7 @@ static bool may_retry(const struct stream_op *o, bool broken)
 {
     const struct call *c = &o->call;
     if (!o->use_handler || (o->n_events > 0 && !o->told) || o->bad.status != TINKER_OK ||
-        op_is_spent(&o->op))
+        operation_is_spent(&o->op))
         return false;
     const tinker_retry_options *opts = &o->handler->opts;
     int64_t elapsed_ms = (loop_now_ns(loop_of(o)) - o->started_ns) / 1000000;
@@ -302,7 +302,7 @@ static void failed(struct stream_op *o, const tinker_error *err, bool broken)
 static bool on_status(struct call *c, int status)
 {
     struct stream_op *o = container_of(c, struct stream_op, call);
-    if (op_is_spent(&o->op))
+    if (operation_is_spent(&o->op))
         return false;
     if (status != 429 && !(status == 402 && holder_billing_pause(o->op.holder, c->err.message)))
         return false;
@@ -315,7 +315,7 @@ static void complete_stream(struct stream_op *o)
     tell(o, LOCAL_STOP, 0, NULL);
     give_permits(o, true);
     stream_list_end(o->list, NULL);
-    op_report(&o->op, NULL);
+    operation_complete(&o->op, NULL);
 }
 
 static void on_linger_end(struct timer *t)
@@ -354,10 +354,10 @@ static void on_done(struct call *c)
     else if (o->complete) { /* how the connection ends does not matter any more */
         complete_stream(o);
         stop(o, true);
-        op_destroy(&o->op);
+        operation_destroy(&o->op);
         return;
     }
-    op_note_response(&o->op, c);
+    operation_note_response(&o->op, c);
     failed(o, &err, broken);
 }
 
@@ -390,14 +390,14 @@ static void permitted(struct stream_op *o)
     attempt(o);
 }
 
-static void on_permit(struct sem_wait *w)
+static void on_permit(struct budget_wait *w)
 {
     struct stream_op *o = container_of(w, struct stream_op, permit);
     o->handler->waiting--;
     permitted(o);
 }
 
-static void stream_start(struct op *op)
+static void stream_start(struct operation *op)
 {
     struct stream_op *o = (struct stream_op *)op;
     tinker_error err;
@@ -413,14 +413,14 @@ static void stream_start(struct op *op)
         return;
     }
     o->permit.granted = on_permit;
-    if (sem_take(&o->handler->permits, &o->permit, 1))
+    if (budget_take(&o->handler->permits, &o->permit, 1))
         permitted(o);
     else
         o->handler->waiting++;
 }
 
-static const struct op_class stream_class = { "stream_sample", stream_start, stream_abandon,
-                                              stream_destroy };
+static const struct operation_class stream_class = { "stream_sample", stream_start, stream_abandon,
+                                                     stream_destroy };
 
 /* ---- the user's side --------------------------------------------------------------------- */
 
@@ -491,7 +491,7 @@ tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input
         st->list = o->list;
         stream_list_ref(st->list);
         if (sample_encode(s, &r, false, &o->body, err) == TINKER_OK)
-            st->future = op_submit(&o->op, &stream_class, s->holder, RESULT_NONE, err);
+            st->future = operation_submit(&o->op, &stream_class, s->holder, RESULT_NONE, err);
         if (st->future)
             return st;
         stream_destroy(&o->op);

@@ -97,7 +97,7 @@ tinker_status tinker_service_observe(tinker_service *s, tinker_queue_observer *o
     s->observer.transitions_only = transitions_only != 0;
     s->observer.state = state;
     pthread_mutex_unlock(&s->observer.lock);
-    runtime_drain_courier(s->rt); /* the old one is not called any more */
+    runtime_drain_callbacks(s->rt); /* the old one is not called any more */
     return TINKER_OK;
 }
 
@@ -190,7 +190,7 @@ static void service_end(tinker_service *s)
             pthread_cond_wait(&c.cond, &c.lock);
         pthread_mutex_unlock(&c.lock);
         custom_jobs_wait(c.session);
-        runtime_drain_courier(s->rt);
+        runtime_drain_callbacks(s->rt);
         runtime_unref(s->rt);
         shadow_free_all(s);
     }

@@ -18,7 +18,7 @@ struct tinker_service {
     bool finished;                 /* lock; nothing new in the session */
     struct shadow *shadows;        /* lock; sessions of other processes */
     pthread_mutex_t importing;     /* one import at a time; the I/O thread never takes it */
-    struct observer observer;
+    struct queue_observer observer;
     struct hooks hooks;
 };
 

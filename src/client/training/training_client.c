@@ -81,14 +81,14 @@ const char *tinker_training_model_id(const tinker_training *t)
 /* ---- create_model ------------------------------------------------------------------- */
 
 struct create_op {
-    struct op op;
+    struct operation op;
     struct holder_wait wait;
     char *base_model, *metadata; /* metadata: JSON, NULL for none */
     tinker_lora lora;
     struct buf body;
     struct call call;
     struct poll poll;
-    struct observe watch;
+    struct queue_state watch;
     tinker_training *made;
 };
 
@@ -96,7 +96,7 @@ static const struct call_spec create_spec = { "create_model", "POST",       POOL
                                               NULL,           CALL_DEFAULT, false,      false };
 static const struct poll_kind create_kind = { "CreateModel", false };
 
-static void create_destroy(struct op *op)
+static void create_destroy(struct operation *op)
 {
     struct create_op *c = (struct create_op *)op; /* first member */
     call_clear(&c->call);
@@ -108,13 +108,13 @@ static void create_destroy(struct op *op)
     free(c);
 }
 
-static void create_abandon(struct op *op)
+static void create_abandon(struct operation *op)
 {
     struct create_op *c = (struct create_op *)op;
     holder_forget(&c->wait);
     call_cancel(&c->call);
     poll_cancel(&c->poll);
-    op_destroy(op);
+    operation_destroy(op);
 }
 
 static tinker_status create_decode(struct poll *p, const char *body, size_t n, bool proto,
@@ -139,22 +139,23 @@ static void create_state(struct poll *p, enum wire_queue_state state, const char
                          bool changed)
 {
     struct create_op *c = container_of(p, struct create_op, poll);
-    observe_state(&c->watch, c->op.holder, OBSERVE_CREATION, c->base_model, state, reason, changed);
+    queue_state_report(&c->watch, c->op.holder, QUEUE_STATE_CREATION, c->base_model, state, reason,
+                       changed);
 }
 
 static void create_polled(struct poll *p)
 {
     struct create_op *c = container_of(p, struct create_op, poll);
     if (!p->ok) {
-        op_note_response(&c->op, &p->call);
-        op_fail(&c->op, &p->call.err);
+        operation_note_response(&c->op, &p->call);
+        operation_fail(&c->op, &p->call.err);
         return;
     }
     log_line(&c->op.holder->log, LOG_INFO, "training client initialised for model %s",
              c->made->model_id);
     c->op.future->value = c->made;
     c->made = NULL;
-    op_succeed(&c->op);
+    operation_succeed(&c->op);
 }
 
 static void create_sent(struct call *call)
@@ -162,8 +163,8 @@ static void create_sent(struct call *call)
     struct create_op *c = container_of(call, struct create_op, call);
     char id[112];
     if (call->outcome != CALL_OK || submission_id(call, id, sizeof(id)) != TINKER_OK) {
-        op_note_response(&c->op, call);
-        op_fail(&c->op, &call->err);
+        operation_note_response(&c->op, call);
+        operation_fail(&c->op, &call->err);
         return;
     }
     c->poll.holder = c->op.holder;
@@ -182,7 +183,7 @@ static void create_ready(struct holder_wait *w, const tinker_error *err)
     struct holder *h = c->op.holder;
     tinker_error failed;
     if (err) {
-        op_fail(&c->op, err);
+        operation_fail(&c->op, err);
         return;
     }
     struct wire_create_model_request req = { .session_id = h->session_id,
@@ -193,7 +194,7 @@ static void create_ready(struct holder_wait *w, const tinker_error *err)
         req.user_metadata = (struct json_str){ c->metadata, strlen(c->metadata) };
     buf_init(&c->body, 1 << 20);
     if (wire_encode_json(&wire_create_model_request, &req, &c->body, &failed) != TINKER_OK) {
-        op_fail(&c->op, &failed);
+        operation_fail(&c->op, &failed);
         return;
     }
     c->call.holder = h;
@@ -206,15 +207,15 @@ static void create_ready(struct holder_wait *w, const tinker_error *err)
     call_start(&c->call);
 }
 
-static void create_start(struct op *op)
+static void create_start(struct operation *op)
 {
     struct create_op *c = (struct create_op *)op;
     c->wait.ready = create_ready;
     holder_when_ready(op->holder, &c->wait);
 }
 
-static const struct op_class create_class = { "create_model", create_start, create_abandon,
-                                              create_destroy };
+static const struct operation_class create_class = { "create_model", create_start, create_abandon,
+                                                     create_destroy };
 
 /* Copy what the caller gave; on failure the caller of this frees c. */
 static bool create_copy(struct create_op *c, const char *base_model, const tinker_lora *lora,
@@ -256,7 +257,7 @@ tinker_future *tinker_service_request_lora(tinker_service *s, const char *base_m
         return NULL;
     }
     tinker_future *f = create_copy(c, base_model, &ours, err)
-                           ? op_submit(&c->op, &create_class, h, RESULT_TRAINING, err)
+                           ? operation_submit(&c->op, &create_class, h, RESULT_TRAINING, err)
                            : NULL;
     if (!f) {
         free(c->metadata);

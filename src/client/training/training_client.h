@@ -18,9 +18,9 @@ struct tinker_training {
     int64_t next_id;      /* lock: of the next request */
     bool unloaded;        /* lock: no more requests */
     tinker_future *named; /* lock: what the model is called, asked for by the first encode */
-    struct turns turns;   /* loop thread */
-    struct gaps gaps;     /* loop thread: numbers behind the turn that nobody used */
-    struct observe watch; /* loop thread */
+    struct send_order send_order; /* loop thread */
+    struct gaps gaps;             /* loop thread: numbers behind the turn that nobody used */
+    struct queue_state watch;     /* loop thread */
 };
 
 tinker_training *trainer_new(struct holder *h, const char *model_id, tinker_error *err);
